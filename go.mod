@@ -1,0 +1,3 @@
+module mpbond
+
+go 1.26
