@@ -1,0 +1,54 @@
+package wire
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// PathAck says how far one subflow has been received.
+type PathAck struct {
+	Path PathID
+	// Received counts the bytes of all whole frames received on this subflow
+	// after its MP_JOIN or MP_OK, headers included. A subflow is ordered and
+	// reliable, so this one number acknowledges every frame before it.
+	Received uint64
+}
+
+// Ack acknowledges data, for all subflows at once, so that it may travel on
+// any of them and one that is lost is made good by the next. Acks of frames
+// that are nothing but ACK or PIPE_STATE are not sent on their own.
+//
+//	delay, µs | then for each subflow: path | received
+//
+// Delay is the time from the arrival of the newest byte acknowledged to the
+// sending of this frame.
+type Ack struct {
+	Delay time.Duration
+	Paths []PathAck
+}
+
+// Type implements Frame.
+func (Ack) Type() Type { return TypeAck }
+
+// AppendPayload implements Frame.
+func (f Ack) AppendPayload(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(max(f.Delay, 0)/time.Microsecond))
+	for _, a := range f.Paths {
+		b = binary.AppendUvarint(b, uint64(a.Path))
+		b = binary.AppendUvarint(b, a.Received)
+	}
+	return b
+}
+
+// ParseAck parses the payload of an ACK into paths[:0].
+func ParseAck(b []byte, paths []PathAck) (f Ack, err error) {
+	p := parser{b: b}
+	us := p.uvarint()
+	p.bad = p.bad || us > uint64(time.Hour/time.Microsecond)
+	f.Delay = time.Duration(us) * time.Microsecond
+	f.Paths = paths[:0]
+	for len(p.b) > 0 && !p.bad && len(f.Paths) < MaxAcks {
+		f.Paths = append(f.Paths, PathAck{Path: p.path(), Received: p.uvarint()})
+	}
+	return f, p.end(TypeAck)
+}

@@ -1,0 +1,258 @@
+// Package wire is every byte that mpbond puts on a network: the specification
+// in code. docs/wire.md tells the same for people. One file holds one group of
+// frames with its layout; nothing here opens a socket or keeps state.
+//
+// Two protocols share one frame format:
+//
+//   - subflow frames (types 0x01–0x3f) travel inside the TLS 1.3 connection
+//     that runs end to end between primary and server;
+//   - hop frames (types 0x40–0x7f) travel on a pipe (inside the TLS connection
+//     primary–helper) and on an HS-path (plain TCP helper–server), and carry
+//     subflow ciphertext that the helper cannot read.
+//
+// Every frame is
+//
+//	 0        1        2        3
+//	+--------+--------+--------+--------+----------------
+//	|  type  |      length, big endian  |  payload …
+//	+--------+--------+--------+--------+----------------
+//
+// where length counts the payload only and is at most MaxPayload. Integers in
+// payloads are unsigned LEB128 varints of at most 64 bits (encoding/binary's
+// Uvarint) unless a layout says otherwise; a string or byte field that is not
+// the last is preceded by its length. A payload must be consumed whole: bytes
+// left over are an error, so that the two ends never read one frame in two
+// ways. A type from 0x80 up that is not known is skipped, any other unknown
+// type ends the connection: that is how later versions may add hints.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Version is the protocol version this code speaks. MP_JOIN and HELLO carry
+// it; ends of different versions refuse each other by Refuse with
+// CodeVersion. There has been one version.
+const Version = 1
+
+// ALPN is the TLS application protocol (RFC 7301) of an end-to-end subflow,
+// and PipeALPN that of a pipe, so that neither can be taken for the other.
+const (
+	ALPN     = "mpbond"
+	PipeALPN = "mpbond-pipe"
+)
+
+// Limits. A frame that breaks one is refused before memory is taken for it.
+const (
+	HeaderLen  = 4
+	MaxPayload = 64<<10 + 64 // a segment of 64 KiB and its own header
+	MaxDest    = 300         // "host:port" with a name of at most 253 bytes (RFC 1035 2.3.4)
+	MaxText    = 1000        // an error text for people
+	MaxName    = 64          // a device name or id
+	MaxAcks    = 64          // paths in one ACK
+)
+
+// Type tells frames apart.
+type Type uint8
+
+// Subflow frames.
+const (
+	TypeJoin      Type = 0x01 // MP_JOIN
+	TypeOK        Type = 0x02 // MP_OK
+	TypeRefuse    Type = 0x03
+	TypeOpen      Type = 0x10
+	TypeOpened    Type = 0x11
+	TypeData      Type = 0x12
+	TypeFin       Type = 0x13
+	TypeReset     Type = 0x14
+	TypeWindow    Type = 0x15
+	TypeAck       Type = 0x20
+	TypePipeState Type = 0x21
+	TypeBye       Type = 0x22
+)
+
+// Hop frames. TypeRefuse is used on hops too.
+const (
+	TypeHello    Type = 0x40
+	TypeInitJoin Type = 0x41 // INIT_MP_JOIN
+	TypeInitOK   Type = 0x42
+	TypeHopData  Type = 0x43
+	TypeHopState Type = 0x44
+)
+
+var typeNames = map[Type]string{
+	TypeJoin: "MP_JOIN", TypeOK: "MP_OK", TypeRefuse: "REFUSE", TypeOpen: "OPEN", TypeOpened: "OPENED",
+	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeAck: "ACK",
+	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
+	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
+}
+
+func (t Type) String() string {
+	if s, ok := typeNames[t]; ok {
+		return s
+	}
+	return fmt.Sprintf("type 0x%02x", uint8(t))
+}
+
+// Skippable reports whether an unknown frame of this type may be ignored.
+func (t Type) Skippable() bool { return t >= 0x80 }
+
+// Errors of the codec. Every parse error wraps ErrMalformed.
+var (
+	ErrMalformed = errors.New("malformed frame")
+	ErrTooLarge  = fmt.Errorf("%w: longer than the protocol allows", ErrMalformed)
+)
+
+// Frame is a frame that can be written. Payloads are parsed by the Parse
+// function of their type, whose results may alias the input.
+type Frame interface {
+	// Type is the frame's type.
+	Type() Type
+	// AppendPayload appends the payload, without the header, to b.
+	AppendPayload(b []byte) []byte
+}
+
+// Append appends header and payload of f to b.
+func Append(b []byte, f Frame) []byte {
+	at := len(b)
+	b = append(b, byte(f.Type()), 0, 0, 0)
+	b = f.AppendPayload(b)
+	putLen(b[at:], len(b)-at-HeaderLen)
+	return b
+}
+
+// AppendHeader appends the header of a frame whose payload of n bytes follows.
+func AppendHeader(b []byte, t Type, n int) []byte {
+	return append(b, byte(t), byte(n>>16), byte(n>>8), byte(n))
+}
+
+func putLen(h []byte, n int) { h[1], h[2], h[3] = byte(n>>16), byte(n>>8), byte(n) }
+
+// Reader splits a byte stream into frames, many per read of the stream.
+// It is not safe for concurrent use.
+type Reader struct {
+	r        io.Reader
+	buf      []byte
+	from, to int
+	read     uint64
+}
+
+// NewReader reads frames from r.
+func NewReader(r io.Reader) *Reader { return &Reader{r: r, buf: make([]byte, 2*MaxPayload)} }
+
+// Next returns the next frame. The payload is valid until the following call.
+// An error is io.EOF at a frame boundary, io.ErrUnexpectedEOF within a frame,
+// ErrTooLarge, or the stream's own.
+func (r *Reader) Next() (Type, []byte, error) {
+	if err := r.fill(HeaderLen); err != nil {
+		return 0, nil, err
+	}
+	h := r.buf[r.from:]
+	n := int(h[1])<<16 | int(h[2])<<8 | int(h[3])
+	if n > MaxPayload {
+		return 0, nil, fmt.Errorf("%v of %d bytes: %w", Type(h[0]), n, ErrTooLarge)
+	}
+	if err := r.fill(HeaderLen + n); err != nil {
+		return 0, nil, err
+	}
+	f := r.buf[r.from : r.from+HeaderLen+n]
+	r.from += len(f)
+	r.read += uint64(len(f))
+	return Type(f[0]), f[HeaderLen:], nil
+}
+
+// Read counts the bytes of all frames returned so far, headers included.
+func (r *Reader) Read() uint64 { return r.read }
+
+// Buffered reports whether a further frame can be had without reading the
+// stream, so that work can be batched.
+func (r *Reader) Buffered() bool {
+	h := r.buf[r.from:r.to]
+	return len(h) >= HeaderLen && len(h) >= HeaderLen+int(h[1])<<16+int(h[2])<<8+int(h[3])
+}
+
+// fill makes n bytes available at r.from.
+func (r *Reader) fill(n int) error {
+	for r.to-r.from < n {
+		if r.from == r.to {
+			r.from, r.to = 0, 0
+		} else if r.from+n > len(r.buf) {
+			r.to = copy(r.buf, r.buf[r.from:r.to])
+			r.from = 0
+		}
+		m, err := r.r.Read(r.buf[r.to:])
+		r.to += m
+		if err != nil && r.to-r.from < n {
+			if err == io.EOF && r.to > r.from {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// parser takes fields off a payload; the first failure sticks.
+type parser struct {
+	b   []byte
+	bad bool
+}
+
+func (p *parser) uvarint() uint64 {
+	v, n := binary.Uvarint(p.b)
+	if n <= 0 {
+		p.bad, p.b = true, nil
+		return 0
+	}
+	p.b = p.b[n:]
+	return v
+}
+
+func (p *parser) u8() uint8 {
+	if len(p.b) == 0 {
+		p.bad = true
+		return 0
+	}
+	v := p.b[0]
+	p.b = p.b[1:]
+	return v
+}
+
+// bytes takes a length and that many bytes, at most limit.
+func (p *parser) bytes(limit int) []byte {
+	n := p.uvarint()
+	if n > uint64(limit) || n > uint64(len(p.b)) {
+		p.bad, p.b = true, nil
+		return nil
+	}
+	v := p.b[:n]
+	p.b = p.b[n:]
+	return v
+}
+
+func (p *parser) fixed(dst []byte) {
+	if copy(dst, p.b) < len(dst) {
+		p.bad, p.b = true, nil
+		return
+	}
+	p.b = p.b[len(dst):]
+}
+
+// end reports the outcome for a frame of type t.
+func (p *parser) end(t Type) error {
+	if p.bad {
+		return fmt.Errorf("%v: %w: truncated or out of range", t, ErrMalformed)
+	}
+	if len(p.b) > 0 {
+		return fmt.Errorf("%v: %w: %d bytes too many", t, ErrMalformed, len(p.b))
+	}
+	return nil
+}
+
+func appendBytes[T string | []byte](b []byte, s T) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}

@@ -1,0 +1,179 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+)
+
+// frames holds one example of every frame and its parser.
+var frames = []struct {
+	f     Frame
+	parse func([]byte) (any, error)
+}{
+	{Join{Version: Version, Bond: BondID{1, 2, 15: 9}, Path: 1 << 31, Instance: 1 << 63, Helped: true, Device: "phone"}, wrap(ParseJoin)},
+	{OK{Instance: 77}, wrap(ParseOK)},
+	{Refuse{Code: CodeUnknown, Version: 1, Text: "who?"}, wrap(ParseRefuse)},
+	{Open{Stream: 300, Dest: "example.org:443"}, wrap(ParseOpen)},
+	{Opened{Stream: 300}, wrap(ParseOpened)},
+	{Data{Stream: 1, Seq: MaxSeq, Bytes: []byte("hello")}, wrap(ParseData)},
+	{Fin{Stream: 1, Seq: 1 << 40}, wrap(ParseFin)},
+	{Reset{Stream: 1, Code: CodeConnRefused, Text: "no"}, wrap(ParseReset)},
+	{Window{Stream: 9, Limit: 1 << 20}, wrap(ParseWindow)},
+	{Ack{Delay: 1500 * time.Microsecond, Paths: []PathAck{{1, 100}, {2, 1 << 40}}}, wrap(func(b []byte) (Ack, error) { return ParseAck(b, nil) })},
+	{PipeState{Path: 3, HopState: state}, wrap(ParsePipeState)},
+	{Hello{Version: Version, Name: "phone"}, wrap(ParseHello)},
+	{InitJoin{Server: "[2001:db8::1]:7600"}, wrap(ParseInitJoin)},
+	{state, wrap(ParseHopState)},
+}
+
+var state = HopState{Received: 1 << 33, Forwarded: 1 << 32, Rate: 5e6, RTT: 4 * time.Millisecond, AppLimited: true}
+
+func wrap[F any](parse func([]byte) (F, error)) func([]byte) (any, error) {
+	return func(b []byte) (any, error) { return parse(b) }
+}
+
+func TestRoundTrip(t *testing.T) {
+	for _, c := range frames {
+		b := Append(nil, c.f)
+		typ, payload, err := NewReader(bytes.NewReader(b)).Next()
+		if err != nil || typ != c.f.Type() {
+			t.Fatalf("%v: read %v, %v", c.f.Type(), typ, err)
+		}
+		got, err := c.parse(payload)
+		if err != nil || !reflect.DeepEqual(got, any(c.f)) {
+			t.Errorf("%v: got %+v, %v; want %+v", typ, got, err, c.f)
+		}
+		if strings.HasPrefix(typ.String(), "type 0x") {
+			t.Errorf("%v has no name", typ)
+		}
+	}
+}
+
+// openEnded are frames whose last field runs to the end of the payload, so
+// that a cut may be a valid shorter frame.
+var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 2, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 0}
+
+func TestTruncation(t *testing.T) {
+	for _, c := range frames {
+		payload := c.f.AppendPayload(nil)
+		least, open := openEnded[c.f.Type()]
+		for n := range payload {
+			_, err := c.parse(payload[:n])
+			if (!open || n < least) && !errors.Is(err, ErrMalformed) {
+				t.Errorf("%v cut to %d of %d bytes: error %v, want ErrMalformed", c.f.Type(), n, len(payload), err)
+			}
+		}
+		if _, err := c.parse(append(payload, make([]byte, MaxPayload)...)); err == nil && c.f.Type() != TypeData {
+			t.Errorf("%v: %d bytes too many were taken", c.f.Type(), MaxPayload)
+		}
+		// The same for the frame as a whole: no cut may look like a clean end.
+		whole := Append(nil, c.f)
+		for n := 1; n < len(whole); n++ {
+			if _, _, err := NewReader(bytes.NewReader(whole[:n])).Next(); err != io.ErrUnexpectedEOF {
+				t.Errorf("%v frame cut to %d bytes: %v, want io.ErrUnexpectedEOF", c.f.Type(), n, err)
+			}
+		}
+	}
+}
+
+func TestOtherVersionIsNotMalformed(t *testing.T) {
+	if f, err := ParseJoin([]byte{9, 1, 2, 3}); err != nil || f.Version != 9 {
+		t.Errorf("MP_JOIN of version 9: %+v, %v", f, err)
+	}
+	if f, err := ParseHello(append([]byte("mpbond"), 9, 1)); err != nil || f.Version != 9 {
+		t.Errorf("HELLO of version 9: %+v, %v", f, err)
+	}
+	if _, err := ParseHello([]byte("GET / HTTP/1.1")); err == nil || !strings.Contains(err.Error(), "not mpbond") {
+		t.Errorf("garbage HELLO: %v", err)
+	}
+}
+
+func TestReaderRefusesOversize(t *testing.T) {
+	b := AppendHeader(nil, TypeData, MaxPayload+1)
+	if _, _, err := NewReader(bytes.NewReader(b)).Next(); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("got %v, want ErrTooLarge", err)
+	}
+}
+
+func TestReaderAnyChunking(t *testing.T) {
+	var whole []byte
+	for i := range 300 {
+		whole = Append(whole, Data{Stream: 1, Seq: DataSeq(i), Bytes: make([]byte, 1+i*211)})
+	}
+	for name, r := range map[string]io.Reader{
+		"whole": bytes.NewReader(whole), "bytes": iotest.OneByteReader(bytes.NewReader(whole)),
+		"half": iotest.HalfReader(bytes.NewReader(whole)), "data with EOF": iotest.DataErrReader(bytes.NewReader(whole)),
+	} {
+		rd := NewReader(r)
+		for i := range 300 {
+			_, p, err := rd.Next()
+			if err != nil {
+				t.Fatalf("%s: frame %d: %v", name, i, err)
+			}
+			if f, err := ParseData(p); err != nil || f.Seq != DataSeq(i) || len(f.Bytes) != 1+i*211 {
+				t.Fatalf("%s: frame %d: %v %d bytes, %v", name, i, f.Seq, len(f.Bytes), err)
+			}
+		}
+		if _, _, err := rd.Next(); err != io.EOF {
+			t.Errorf("%s: end: %v, want io.EOF", name, err)
+		}
+		if rd.Read() != uint64(len(whole)) {
+			t.Errorf("%s: counted %d bytes of %d", name, rd.Read(), len(whole))
+		}
+	}
+}
+
+func TestAppendDataMatchesFrame(t *testing.T) {
+	f := Data{Stream: 5, Seq: 1 << 35, Bytes: []byte("abc")}
+	if got := append(AppendData(nil, f.Stream, f.Seq, 3), "abc"...); !bytes.Equal(got, Append(nil, f)) {
+		t.Errorf("% x, want % x", got, Append(nil, f))
+	}
+}
+
+// FuzzFrame feeds arbitrary bytes to every parser; whatever parses must come
+// out the same after being written again.
+func FuzzFrame(f *testing.F) {
+	for i, c := range frames {
+		f.Add(uint8(i), c.f.AppendPayload(nil))
+	}
+	f.Fuzz(func(t *testing.T, which uint8, b []byte) {
+		parse := frames[int(which)%len(frames)].parse
+		v, err := parse(b)
+		if err != nil {
+			return
+		}
+		if j, ok := v.(Join); ok && j.Version != Version {
+			return
+		}
+		if h, ok := v.(Hello); ok && h.Version != Version {
+			return
+		}
+		again, err := parse(v.(Frame).AppendPayload(nil))
+		if err != nil || !reflect.DeepEqual(v, again) {
+			t.Errorf("%+v written and read again: %+v, %v", v, again, err)
+		}
+	})
+}
+
+// FuzzReader checks that no input makes the reader panic, loop or take more
+// than a frame's memory.
+func FuzzReader(f *testing.F) {
+	f.Add(Append(Append(nil, Open{Stream: 1, Dest: "a:1"}), Bye{}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := NewReader(iotest.HalfReader(bytes.NewReader(b)))
+		for {
+			if _, _, err := r.Next(); err != nil {
+				break
+			}
+		}
+		if int(r.Read()) > len(b) {
+			t.Errorf("%d bytes of frames in %d bytes", r.Read(), len(b))
+		}
+	})
+}
