@@ -1,0 +1,27 @@
+package estimate
+
+import (
+	"time"
+
+	"mpbond/unit"
+)
+
+// Hop is what the kernel at its sending end tells about one TCP hop at an
+// instant (TCP_INFO and SIOCOUTQ on Linux). A field that is not known is zero.
+type Hop struct {
+	SRTT, MinRTT time.Duration
+	// Rate is the newest delivery-rate sample. AppLimited tells that it was
+	// taken while the application, and not the network, set the pace: the hop
+	// may be faster.
+	Rate       unit.Rate
+	AppLimited bool
+	// Cwnd is the congestion window; SlowStart tells that it still doubles.
+	Cwnd      unit.Bytes
+	SlowStart bool
+	MSS       unit.Bytes
+	// Queue is what was written to the socket and is not acknowledged by the
+	// hop's other end; Unsent is the part of it that has never left the kernel.
+	Queue, Unsent unit.Bytes
+	// Acked counts all bytes that the hop's other end has acknowledged.
+	Acked uint64
+}
