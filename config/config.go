@@ -1,0 +1,161 @@
+// Package config reads TOML files strictly, so that a misspelt setting is an
+// error and not a silent default. It stands before every role and tool: they
+// hand it the struct to fill and know nothing of TOML.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"mpbond/fault"
+)
+
+// maxFile bounds what Load takes into memory.
+const maxFile = 4 << 20
+
+// Load reads the TOML file at path into the struct that into points to.
+// Settings that the file does not name keep the value they have, so that
+// defaults are set before. A key that the struct lacks is an error which names
+// the file, the line, the key and the nearest valid name. Errors are faults.
+func Load(path string, into any) error {
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fault.New(fault.NotFound, err, "check the path of the configuration file")
+	case err != nil:
+		return fault.New(fault.Config, err, "")
+	case st.Size() > maxFile:
+		return fault.New(fault.Limit, fmt.Errorf("%s: %d bytes are too many for a configuration file", path, st.Size()), "")
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fault.New(fault.Config, err, "")
+	}
+	return Parse(path, data, into)
+}
+
+// Parse is Load for data at hand; name stands for the file in errors.
+func Parse(name string, data []byte, into any) error {
+	d := toml.NewDecoder(strings.NewReader(string(data)))
+	err := d.DisallowUnknownFields().Decode(into)
+	var unknown *toml.StrictMissingError
+	var bad *toml.DecodeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &unknown) && len(unknown.Errors) > 0:
+		return unknownKey(name, &unknown.Errors[0], into)
+	case errors.As(err, &bad):
+		line, _ := bad.Position()
+		where := fmt.Sprintf("%s:%d", name, line)
+		if k := bad.Key(); len(k) > 0 {
+			where += ": " + strings.Join(k, ".")
+		}
+		return fault.New(fault.Config, fmt.Errorf("%s: %s", where, strings.TrimPrefix(bad.Error(), "toml: ")), "")
+	}
+	return fault.New(fault.Config, fmt.Errorf("%s: %w", name, err), "")
+}
+
+func unknownKey(name string, e *toml.DecodeError, into any) error {
+	line, _ := e.Position()
+	key := e.Key()
+	err := fmt.Errorf("%s:%d: unknown setting %q", name, line, strings.Join(key, "."))
+	names, at := siblings(reflect.TypeOf(into), key)
+	if at >= len(key) {
+		return fault.New(fault.Config, err, "")
+	}
+	if near := Nearest(key[at], names); near != "" {
+		return fault.New(fault.Config, err, fmt.Sprintf("did you mean %q?", near))
+	}
+	hint := ""
+	if len(names) > 0 {
+		hint = "there are: " + strings.Join(names, ", ")
+	}
+	return fault.New(fault.Config, err, hint)
+}
+
+// siblings walks t along key and returns the names valid at the first part of
+// key that t does not know, and the index of that part.
+func siblings(t reflect.Type, key []string) (names []string, at int) {
+	for at = 0; at < len(key); at++ {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
+			t = t.Elem()
+		}
+		if t.Kind() == reflect.Map {
+			t = t.Elem()
+			continue
+		}
+		if t.Kind() != reflect.Struct {
+			return nil, at
+		}
+		fields := map[string]reflect.Type{}
+		names = fieldNames(t, fields)
+		next, ok := fields[strings.ToLower(key[at])]
+		if !ok {
+			return names, at
+		}
+		t = next
+	}
+	return nil, at
+}
+
+// fieldNames lists the TOML names of the fields of struct t, those of embedded
+// structs included, and enters their types into types, keyed in lower case as
+// the decoder compares them.
+func fieldNames(t reflect.Type, types map[string]reflect.Type) (names []string) {
+	for f := range t.Fields() {
+		tag, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
+		if f.Anonymous && tag == "" && f.Type.Kind() == reflect.Struct {
+			names = append(names, fieldNames(f.Type, types)...)
+			continue
+		}
+		if !f.IsExported() || tag == "-" {
+			continue
+		}
+		if tag == "" {
+			tag = strings.ToLower(f.Name)
+		}
+		names = append(names, tag)
+		types[strings.ToLower(tag)] = f.Type
+	}
+	return names
+}
+
+// Nearest is the name that word was probably meant to be, or "" if none is
+// like it. Upper and lower case count as the same.
+func Nearest(word string, names []string) string {
+	best, least := "", 1+max(2, len(word)/3)
+	for _, n := range names {
+		if d := distance(strings.ToLower(word), strings.ToLower(n)); d < least && d < len(n) {
+			best, least = n, d
+		}
+	}
+	return best
+}
+
+// distance is the number of insertions, deletions and replacements of bytes
+// that turn a into b (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

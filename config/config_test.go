@@ -1,0 +1,93 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+type limits struct {
+	Memory unit.Bytes
+	Rate   unit.Rate `toml:"max_rate"`
+}
+
+type base struct{ Listen string }
+
+type sample struct {
+	base   // embedded and unexported: the decoder does not see it
+	Name   string
+	Limits limits
+	Peer   []struct{ Address string }
+	Per    map[string]limits
+}
+
+func TestParse(t *testing.T) {
+	s := sample{Name: "kept"}
+	err := Parse("a.toml", []byte("[limits]\nmemory='4MB'\nmax_rate=9600\n[[peer]]\naddress='x'\n[per.z]\nmemory=5\n"), &s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Name != "kept" || s.Limits != (limits{4 * unit.MB, 9600}) || s.Peer[0].Address != "x" || s.Per["z"].Memory != 5 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestErrorsNameLineKeyAndNearest(t *testing.T) {
+	for _, c := range []struct{ in, text, hint string }{
+		{"nmae='x'", `a.toml:1: unknown setting "nmae"`, `did you mean "name"?`},
+		{"\n[limits]\nmemry=1", `a.toml:3: unknown setting "limits.memry"`, `did you mean "memory"?`},
+		{"[[peer]]\naddres='x'", `a.toml:2: unknown setting "peer.addres"`, `did you mean "address"?`},
+		{"[per.home]\nmax-rate=1", `a.toml:2: unknown setting "per.home.max-rate"`, `did you mean "max_rate"?`},
+		{"[limit]\nmemory=1", `unknown setting "limit`, `did you mean "limits"?`},
+		{"zzzzzzzzz=1", `a.toml:1: unknown setting "zzzzzzzzz"`, "there are: name, limits, peer, per"},
+		{"name=1", "a.toml:1: name", ""},
+		{"\nname=", "a.toml:2", ""},
+		{"\n[limits]\nmax_rate='fast'", "a.toml:3: limits.max_rate", ""},
+	} {
+		var s sample
+		err := Parse("a.toml", []byte(c.in), &s)
+		if !fault.Is(err, fault.Config) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%q: error %v, want %q in it", c.in, err, c.text)
+		}
+		if h := fault.HintOf(err); h != c.hint && !(strings.HasPrefix(c.hint, "there are") && strings.HasPrefix(h, "there are")) {
+			t.Errorf("%q: hint %q, want %q", c.in, h, c.hint)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	var s sample
+	if err := Load(filepath.Join(dir, "none.toml"), &s); !fault.Is(err, fault.NotFound) {
+		t.Errorf("missing file: %v", err)
+	}
+	path := filepath.Join(dir, "c.toml")
+	if err := os.WriteFile(path, make([]byte, maxFile+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Load(path, &s); !fault.Is(err, fault.Limit) {
+		t.Errorf("oversize file: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("name='x'"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Load(path, &s); err != nil || s.Name != "x" {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("name='x'\n[limits]\nmemory='1KB'")
+	f.Add("[[peer]]\naddres=1")
+	f.Add("[per.a]\nx=1")
+	f.Fuzz(func(t *testing.T, in string) {
+		var s sample
+		if err := Parse("f", []byte(in), &s); err != nil && fault.KindOf(err) != fault.Config {
+			t.Errorf("kind %q: %v", fault.KindOf(err), err)
+		}
+	})
+}
