@@ -1,0 +1,332 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"mpbond/config"
+	"mpbond/fault"
+)
+
+// Role is what a device may be to us. The names are part of the file format.
+type Role string
+
+// Roles.
+const (
+	RoleServer  Role = "server"
+	RoleHelper  Role = "helper"
+	RolePrimary Role = "primary"
+)
+
+// Roles lists all roles.
+func Roles() []Role { return []Role{RoleServer, RoleHelper, RolePrimary} }
+
+// Limits of the trust file.
+const (
+	maxTrustFile = 4 << 20
+	maxName      = 64 // as in package wire
+	maxAddresses = 16
+)
+
+// Peer is a device that we trust. Its slices are shared: look, do not change.
+type Peer struct {
+	// Name is ours for the device: unique, 1 to 64 letters, digits and "._-".
+	Name string `toml:"name" json:"name"`
+	// Roles it may have towards us, at least one.
+	Roles []Role `toml:"roles" json:"roles"`
+	// Key is unique as well.
+	Key PublicKey `toml:"key" json:"key"`
+	// Addresses where it listens, as "host:port", best first. May be empty for
+	// devices that are found or that connect to us.
+	Addresses []string `toml:"addresses,omitempty" json:"addresses,omitempty"`
+}
+
+// Is reports whether the peer may have that role.
+func (p Peer) Is(r Role) bool { return slices.Contains(p.Roles, r) }
+
+func (p Peer) check() error {
+	if err := checkName(p.Name); err != nil {
+		return err
+	}
+	if len(p.Roles) == 0 {
+		return fmt.Errorf("device %q has no role", p.Name)
+	}
+	for i, r := range p.Roles {
+		if !slices.Contains(Roles(), r) {
+			return fmt.Errorf("device %q: no role is called %q (there are: server, helper, primary)", p.Name, r)
+		}
+		if slices.Contains(p.Roles[:i], r) {
+			return fmt.Errorf("device %q has the role %q twice", p.Name, r)
+		}
+	}
+	if p.Key == (PublicKey{}) {
+		return fmt.Errorf("device %q has no key", p.Name)
+	}
+	if len(p.Addresses) > maxAddresses {
+		return fmt.Errorf("device %q has over %d addresses", p.Name, maxAddresses)
+	}
+	for _, a := range p.Addresses {
+		if err := checkAddress(a); err != nil {
+			return fmt.Errorf("device %q: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
+func checkName(s string) error {
+	if s == "" || len(s) > maxName {
+		return fmt.Errorf("device name %.70q: must have 1 to %d characters", s, maxName)
+	}
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+			return fmt.Errorf("device name %q: use letters, digits, '.', '_' and '-' only", s)
+		}
+	}
+	return nil
+}
+
+func checkAddress(a string) error {
+	host, port, err := net.SplitHostPort(a)
+	if err != nil {
+		return fmt.Errorf("address %q: write it as host:port, or [IPv6]:port", a)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("address %q: the port must be a number from 1 to 65535", a)
+	}
+	if host == "" || len(host) > 253 {
+		return fmt.Errorf("address %q: no host in it, or too long", a)
+	}
+	return nil
+}
+
+// peers is one state of the file, never changed once made.
+type peers struct {
+	list   []Peer // in the order of the file
+	byKey  map[PublicKey]int
+	byName map[string]int
+}
+
+func newPeers(list []Peer) (*peers, error) {
+	p := &peers{list, make(map[PublicKey]int, len(list)), make(map[string]int, len(list))}
+	for i, peer := range list {
+		if err := peer.check(); err != nil {
+			return nil, err
+		}
+		if _, ok := p.byName[peer.Name]; ok {
+			return nil, fmt.Errorf("there are two devices called %q", peer.Name)
+		}
+		if j, ok := p.byKey[peer.Key]; ok {
+			return nil, fmt.Errorf("devices %q and %q have the same key", list[j].Name, peer.Name)
+		}
+		p.byName[peer.Name], p.byKey[peer.Key] = i, i
+	}
+	return p, nil
+}
+
+// Trust is the trust file: the devices we trust, in TOML.
+//
+//	[[peer]]
+//	name = 'home'
+//	roles = ['server']
+//	key = 'mpb1…'
+//	addresses = ['vps.example.org:7443']
+//
+// All methods are safe for concurrent use, and lookups take no lock. Changes
+// by other processes are seen after Reload.
+type Trust struct {
+	path string
+	now  atomic.Pointer[peers]
+	mu   sync.Mutex // serialises changes within this process
+}
+
+// trustFile is the layout of the file.
+type trustFile struct {
+	Peer []Peer `toml:"peer"`
+}
+
+// OpenTrust reads the trust file at path. A missing file means that nobody is
+// trusted yet. Errors are faults: Permission if others may change the file,
+// else Config.
+func OpenTrust(path string) (*Trust, error) {
+	t := &Trust{path: path}
+	return t, t.Reload()
+}
+
+// Reload reads the file again. On an error the devices known before stay.
+func (t *Trust) Reload() error {
+	p, err := t.read()
+	if err != nil {
+		return err
+	}
+	t.now.Store(p)
+	return nil
+}
+
+func (t *Trust) read() (*peers, error) {
+	f, err := os.Open(t.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return newPeers(nil)
+	}
+	if err != nil {
+		return nil, fault.New(fault.Permission, fmt.Errorf("trust file: %w", err), "run mpbond as the user who made it")
+	}
+	defer f.Close()
+	if err := private(f, 0o022); err != nil { // it holds no secrets, but who writes it decides whom we trust
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxTrustFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("trust file %s: %w", t.path, err)
+	}
+	if len(data) > maxTrustFile {
+		return nil, fault.New(fault.Limit, fmt.Errorf("trust file %s is over %d bytes", t.path, maxTrustFile), "")
+	}
+	return parseTrust(t.path, data)
+}
+
+func parseTrust(name string, data []byte) (*peers, error) {
+	var file trustFile
+	if err := config.Parse(name, data, &file); err != nil {
+		return nil, err
+	}
+	p, err := newPeers(file.Peer)
+	return p, fault.New(fault.Config, wrap(err, "trust file %s", name), "")
+}
+
+// Peers lists all devices in the order of the file. The caller owns the list.
+func (t *Trust) Peers() []Peer { return slices.Clone(t.load().list) }
+
+// ByRole lists the devices that may have that role.
+func (t *Trust) ByRole(r Role) []Peer {
+	return slices.DeleteFunc(t.Peers(), func(p Peer) bool { return !p.Is(r) })
+}
+
+// Lookup finds a device by its key.
+func (t *Trust) Lookup(key PublicKey) (Peer, bool) {
+	p := t.load()
+	i, ok := p.byKey[key]
+	if !ok {
+		return Peer{}, false
+	}
+	return p.list[i], true
+}
+
+// LookupName finds a device by its name.
+func (t *Trust) LookupName(name string) (Peer, bool) {
+	p := t.load()
+	i, ok := p.byName[name]
+	if !ok {
+		return Peer{}, false
+	}
+	return p.list[i], true
+}
+
+// Allowed tells, for Key.Server, whether a key is that of a device that may
+// have role r, by the state of the file at the time of each call.
+func (t *Trust) Allowed(r Role) func(PublicKey) bool {
+	return func(key PublicKey) bool {
+		p, ok := t.Lookup(key)
+		return ok && p.Is(r)
+	}
+}
+
+// Add adds a device to the file. A name or key that is there already is a
+// fault of kind Exists, a peer that breaks the rules one of kind Usage.
+func (t *Trust) Add(peer Peer) error {
+	if err := peer.check(); err != nil {
+		return fault.New(fault.Usage, err, "")
+	}
+	return t.change(func(p *peers) ([]Peer, error) {
+		if _, ok := p.byName[peer.Name]; ok {
+			return nil, fault.New(fault.Exists, fmt.Errorf("a device called %q is already trusted", peer.Name),
+				"choose another name, or run `mpbond trust remove` for it first")
+		}
+		if i, ok := p.byKey[peer.Key]; ok {
+			return nil, fault.New(fault.Exists, fmt.Errorf("this key is already trusted, under the name %q", p.list[i].Name),
+				"to change its roles or addresses, run `mpbond trust remove` for it first")
+		}
+		return append(slices.Clone(p.list), peer), nil
+	})
+}
+
+// Remove removes the device called name. Without one it is a fault of kind
+// NotFound. Connections that are open stay open.
+func (t *Trust) Remove(name string) error {
+	return t.change(func(p *peers) ([]Peer, error) {
+		i, ok := p.byName[name]
+		if !ok {
+			return nil, fault.New(fault.NotFound, fmt.Errorf("no device called %q is trusted", name), "see `mpbond trust list`")
+		}
+		return slices.Delete(slices.Clone(p.list), i, i+1), nil
+	})
+}
+
+// change applies edit to the newest state of the file and writes the result,
+// all or nothing, one process at a time.
+func (t *Trust) change(edit func(*peers) ([]Peer, error)) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	dir := filepath.Dir(t.path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	unlock, err := lockDir(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	before, err := t.read()
+	if err != nil {
+		return err
+	}
+	list, err := edit(before)
+	if err != nil {
+		return err
+	}
+	after, err := newPeers(list)
+	if err != nil {
+		return err
+	}
+	data, err := toml.Marshal(trustFile{list})
+	if err != nil {
+		return err
+	}
+	if err := writeFile(t.path, data, os.Rename); err != nil {
+		return fmt.Errorf("trust file %s: %w", t.path, err)
+	}
+	t.now.Store(after)
+	return nil
+}
+
+// lockDir takes the lock of a directory, shared between processes. The file
+// itself cannot carry it, as each change replaces the file.
+func lockDir(dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return func() { d.Close() }, nil
+}
+
+// load is the current state; a Trust whose first Reload failed trusts nobody.
+func (t *Trust) load() *peers {
+	if p := t.now.Load(); p != nil {
+		return p
+	}
+	return &peers{}
+}
