@@ -1,0 +1,457 @@
+package lab
+
+import (
+	"bufio"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"mpbond/lab/shaper"
+)
+
+// daemon is the background process of one lab.
+type daemon struct {
+	spec  daemonSpec
+	nodes map[string]*namespace
+	emu   *emulator
+	links []*emuLink
+	pcap  *capture // or nil
+	ended chan struct{}
+	play  bool // guarded by the emulator's thread
+
+	warnings []string
+}
+
+// Daemon is the main function of the background process. It reads what to
+// emulate from in, answers with one line on out when the network stands (or
+// why it does not), and returns when the lab is taken down.
+func Daemon(in io.Reader, out io.WriteCloser) error {
+	stdin := bufio.NewReader(in)
+	d := &daemon{nodes: map[string]*namespace{}, ended: make(chan struct{}, 4)}
+	err := d.read(stdin)
+	if err == nil {
+		err = d.build()
+	}
+	var listener net.Listener
+	if err == nil {
+		listener, err = net.Listen("unix", filepath.Join(d.spec.Dir, socketName))
+	}
+	if err == nil {
+		err = d.startGuard()
+	}
+	var a answer
+	if err != nil {
+		a.Error = err.Error()
+	}
+	_ = json.NewEncoder(out).Encode(a)
+	out.Close()
+	if err != nil {
+		return err
+	}
+	if d.spec.Tied {
+		go func() {
+			_, _ = io.Copy(io.Discard, stdin)
+			d.end()
+		}()
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go d.accept(listener)
+	go d.emu.run()
+	select {
+	case <-signals:
+	case <-d.ended:
+	}
+	d.emu.stop()
+	if d.pcap != nil {
+		return d.pcap.close()
+	}
+	return nil // the guard does the rest
+}
+
+func (d *daemon) end() {
+	select {
+	case d.ended <- struct{}{}:
+	default:
+	}
+}
+
+func (d *daemon) read(in *bufio.Reader) error {
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("lab daemon: no topology on standard input: %w", err)
+	}
+	if err := json.Unmarshal(line, &d.spec); err != nil {
+		return fmt.Errorf("lab daemon: %w", err)
+	}
+	return d.spec.Topology.Check()
+}
+
+// build makes the whole network; the emulator does not run yet.
+func (d *daemon) build() error {
+	t := d.spec.Topology
+	if err := d.mounts(); err != nil {
+		return err
+	}
+	if err := allowCongestion(d.buildNodes); err != nil {
+		return err
+	}
+	for i, name := range t.Links() {
+		if err := d.buildLink(name, uint64(i)); err != nil {
+			return err
+		}
+	}
+	for _, name := range t.Nodes() {
+		routes, err := t.routes(name)
+		if err != nil {
+			return err
+		}
+		if err := d.nodes[name].route(routes); err != nil {
+			return err
+		}
+		if err := d.nat(name, t.Node[name].NAT); err != nil {
+			return err
+		}
+	}
+	var t0 tap
+	if d.spec.Pcap != "" {
+		var err error
+		if d.pcap, err = newCapture(d.spec.Pcap, t); err != nil {
+			return err
+		}
+		t0 = d.pcap
+	}
+	var err error
+	d.emu, err = newEmulator(d.links, t0)
+	return err
+}
+
+func (d *daemon) buildNodes() error {
+	t := d.spec.Topology
+	for _, name := range t.Nodes() {
+		ns, err := newNamespace(name)
+		if err != nil {
+			return err
+		}
+		d.nodes[name] = ns
+		warning, err := ns.prepare(t)
+		if err != nil {
+			return err
+		}
+		if warning != "" {
+			d.warnings = []string{warning} // the same for every node
+		}
+	}
+	return nil
+}
+
+func (d *daemon) buildLink(name string, index uint64) error {
+	t := d.spec.Topology
+	l := t.Link[name]
+	if !l.Shaped() {
+		if err := addVeth(name, d.nodes[l.Ends[0]], d.nodes[l.Ends[1]]); err != nil {
+			return err
+		}
+	} else {
+		el := &emuLink{name: name}
+		for end, node := range l.Ends {
+			p, err := l.Program(Dir(end))
+			if err != nil {
+				return fmt.Errorf("link %s: %w", name, err)
+			}
+			el.lines[end] = shaper.New(p, t.Seed*1000+2*index+uint64(end))
+			if el.fds[end], err = d.nodes[node].openTUN(name); err != nil {
+				return err
+			}
+		}
+		d.links = append(d.links, el)
+	}
+	ends, err := t.addresses(name)
+	if err != nil {
+		return err
+	}
+	for end, node := range l.Ends {
+		if err := d.nodes[node].address(name, ends[end]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mounts gives the nodes a view of their own of /etc/hosts (the names of the
+// lab) and /etc/resolv.conf (no servers). The process was started in a new
+// mount namespace; what the host mounts later still appears in it.
+func (d *daemon) mounts() error {
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("private mounts: %w", err)
+	}
+	for file, text := range map[string]string{"hosts": d.spec.Topology.hosts(), "resolv.conf": "# the lab has no name servers\n"} {
+		src := filepath.Join(d.spec.Dir, file)
+		if err := os.WriteFile(src, []byte(text), 0o644); err != nil {
+			return err
+		}
+		if err := unix.Mount(src, "/etc/"+file, "", unix.MS_BIND, ""); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("mount over /etc/%s: %w", file, err)
+		}
+	}
+	return nil
+}
+
+// nat masquerades what the node forwards out of the given links.
+func (d *daemon) nat(node string, links []string) error {
+	if len(links) == 0 {
+		return nil
+	}
+	rules := fmt.Sprintf("table inet lab { chain out { type nat hook postrouting priority srcnat;\n oifname { %s } masquerade\n } }\n", strings.Join(links, ", "))
+	return d.nodes[node].do(func() error {
+		cmd := exec.Command("nft", "-f", "-")
+		cmd.Stdin = strings.NewReader(rules)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("masquerade with nft: %w: %s (is nftables installed?)", err, out)
+		}
+		return nil
+	})
+}
+
+// startGuard starts the process that cleans up after this one.
+func (d *daemon) startGuard() error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, "lab", "guard", d.spec.Dir)
+	cmd.Stdin = r
+	for _, ns := range d.nodes {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, ns.file)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("lab guard: %w", err)
+	}
+	r.Close()
+	keepOpen = w
+	return nil
+}
+
+// keepOpen is the guard's sign of life: it is never closed, nor collected.
+var keepOpen *os.File
+
+// Guard is the main function of the guard. It waits until in ends, that is,
+// until the daemon has died, however it did; then it ends every process in
+// the namespaces it has inherited as open files and removes the lab's runtime
+// directory, which tells that all is gone.
+func Guard(in io.Reader, dir string) error {
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	_, _ = io.Copy(io.Discard, in)
+	inodes := map[uint64]bool{}
+	for fd := 3; ; fd++ {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			break
+		}
+		var fs unix.Statfs_t
+		if unix.Fstatfs(fd, &fs) == nil && fs.Type == unix.NSFS_MAGIC {
+			inodes[st.Ino] = true
+		}
+	}
+	// A process may be forking while we look: look until nothing is found.
+	for range 100 {
+		if killInside(inodes) == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return os.RemoveAll(dir)
+}
+
+func (d *daemon) accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			slog.Error("lab daemon: accept", "err", err)
+			d.end()
+			return
+		}
+		go d.serve(conn)
+	}
+}
+
+func (d *daemon) serve(conn net.Conn) {
+	defer conn.Close()
+	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
+	for {
+		var r request
+		if dec.Decode(&r) != nil {
+			return
+		}
+		a, err := d.handle(r)
+		if err != nil {
+			a = answer{Error: err.Error()}
+		}
+		if enc.Encode(a) != nil {
+			return
+		}
+		if r.Op == "down" && err == nil {
+			d.end()
+		}
+	}
+}
+
+func (d *daemon) handle(r request) (a answer, err error) {
+	switch r.Op {
+	case "hello":
+		h := &hello{PID: os.Getpid(), NS: map[string]int{}, Topology: d.spec.Topology, User: inUserNamespace(), Warnings: d.warnings}
+		for name, ns := range d.nodes {
+			h.NS[name] = int(ns.file.Fd())
+		}
+		a.Hello = h
+	case "set":
+		err = d.set(r)
+	case "start", "rewind":
+		d.emu.do(func(now time.Duration) {
+			d.play = r.Op == "start"
+			for _, l := range d.links {
+				for _, line := range l.lines {
+					if d.play {
+						line.Start(now)
+					} else {
+						line.Rewind(now)
+					}
+				}
+			}
+			d.emu.hist = lateHist{}
+		})
+	case "stats":
+		a.Stats, err = d.stats(r.Reset)
+	case "down":
+	default:
+		err = fmt.Errorf("unknown request %q", r.Op)
+	}
+	return a, err
+}
+
+func (d *daemon) set(r request) error {
+	dirs, err := ParseDir(r.Dir)
+	if err != nil {
+		return err
+	}
+	change, err := parseProps(r.Props)
+	if err != nil {
+		return err
+	}
+	for _, l := range d.links {
+		if l.name != r.Link {
+			continue
+		}
+		d.emu.do(func(now time.Duration) {
+			for _, dir := range dirs {
+				l.lines[dir].Apply(now, change)
+			}
+		})
+		return nil
+	}
+	if d.spec.Topology.Link[r.Link] != nil {
+		return fmt.Errorf("link %s is unshaped: it has nothing to set (give it a rate or delay in the topology)", r.Link)
+	}
+	return fmt.Errorf("no link %q (there are %s)", r.Link, strings.Join(d.spec.Topology.Links(), ", "))
+}
+
+// parseProps reads PROPERTY=VALUE texts.
+func parseProps(props []string) (c shaper.Change, err error) {
+	if len(props) == 0 {
+		return c, fmt.Errorf("nothing to set")
+	}
+	for _, kv := range props {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok {
+			return c, fmt.Errorf("%q: write PROPERTY=VALUE, like rate=1Mbit/s", kv)
+		}
+		if err := c.Set(k, v); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func (d *daemon) stats(reset bool) (*Stats, error) {
+	s := &Stats{}
+	shaped := map[string][2]LineStats{}
+	var hist lateHist
+	d.emu.do(func(now time.Duration) {
+		for _, l := range d.links {
+			var lines [2]LineStats
+			for i := range lines {
+				lines[i] = lineStats(l.lines[i])
+				lines[i].Refused = l.refused[1-i]
+			}
+			shaped[l.name] = lines
+		}
+		hist = d.emu.hist
+		if reset {
+			d.emu.hist = lateHist{}
+		}
+		s.Realtime, s.Playing = d.emu.realtime, d.play
+	})
+	s.Lateness = hist.summary()
+	if d.pcap != nil {
+		s.PcapLost = d.pcap.lost.Load()
+	}
+	t := d.spec.Topology
+	for _, name := range t.Links() {
+		ls := LinkStats{Name: name, Ends: t.Link[name].Ends, Shaped: t.Link[name].Shaped(), Lines: shaped[name]}
+		if !ls.Shaped {
+			if err := d.vethStats(&ls); err != nil {
+				return nil, err
+			}
+		}
+		s.Links = append(s.Links, ls)
+	}
+	return s, nil
+}
+
+func (d *daemon) vethStats(ls *LinkStats) error {
+	for end, node := range ls.Ends {
+		err := d.nodes[node].do(func() error {
+			dev, err := netlink.LinkByName(ls.Name)
+			if err != nil {
+				return err
+			}
+			if st := dev.Attrs().Statistics; st != nil {
+				c := &ls.Lines[end].Count
+				c.Sent.Packets, c.Sent.Bytes = int64(st.TxPackets), bytesOf(st.TxBytes)
+				c.Delivered = c.Sent
+			}
+			ls.Lines[end].Rate = -1
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inUserNamespace reports whether this process is root only in a user
+// namespace of its own.
+func inUserNamespace() bool {
+	b, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && !strings.Contains(string(b), "4294967295")
+}

@@ -1,0 +1,99 @@
+package lab
+
+import (
+	"fmt"
+	"strings"
+
+	"mpbond/unit"
+)
+
+// Round-trip times of the house, halved: one-way delays. The published set-up
+// names only the rates; these are our assumption, about what LTE, a helper's
+// LTE and a local WiFi link have.
+const (
+	housePSDelay   = "25ms"
+	houseHSDelay   = "35ms"
+	housePipeDelay = "2.5ms"
+)
+
+// House makes the house topology from a short text of rates in Mbit/s:
+// "PS/HS/pipe" for one helper, ",HS/pipe" for each more, "PS" for none.
+//
+//	primary ─────────── ps ────────── server ─ core ─ web
+//	   └─ pipe1 ─ helper1 ─ hs1 ─────────┘
+//
+// A rate is a number of Mbit/s or has its unit; "-" leaves the link unshaped.
+func House(spec string) (*Topology, error) {
+	bad := func(err error) error {
+		return fmt.Errorf("house %q: %w (write PS/HS/pipe[,HS/pipe…] in Mbit/s, like 8/10/5,10/5)", spec, err)
+	}
+	t := &Topology{
+		Node: map[string]*Node{
+			"primary": {Routes: []string{"default via ps"}},
+			"server":  {Forward: true},
+			"web":     {Routes: []string{"default via core"}},
+		},
+		Link: map[string]*Link{"core": {Ends: [2]string{"server", "web"}}},
+	}
+	for i, part := range strings.Split(spec, ",") {
+		rates := strings.Split(part, "/")
+		if i == 0 {
+			if err := t.houseLink("ps", [2]string{"primary", "server"}, rates[0], housePSDelay); err != nil {
+				return nil, bad(err)
+			}
+			if rates = rates[1:]; len(rates) == 0 {
+				continue
+			}
+		}
+		if len(rates) != 2 {
+			return nil, bad(fmt.Errorf("helper %d needs two rates", max(i, 1)))
+		}
+		n := len(t.Node) - 2
+		helper, hs, pipe := fmt.Sprintf("helper%d", n), fmt.Sprintf("hs%d", n), fmt.Sprintf("pipe%d", n)
+		t.Node[helper] = &Node{Routes: []string{"default via " + hs}}
+		if err := t.houseLink(hs, [2]string{helper, "server"}, rates[0], houseHSDelay); err != nil {
+			return nil, bad(err)
+		}
+		if err := t.houseLink(pipe, [2]string{"primary", helper}, rates[1], housePipeDelay); err != nil {
+			return nil, bad(err)
+		}
+	}
+	return t, t.Check()
+}
+
+func (t *Topology) houseLink(name string, ends [2]string, rate, delay string) error {
+	l := &Link{Ends: ends}
+	t.Link[name] = l
+	if rate = strings.TrimSpace(rate); rate == "-" {
+		return nil
+	}
+	if strings.Trim(rate, "0123456789.") == "" {
+		rate += "Mbit/s"
+	}
+	if r, err := unit.ParseRate(rate); err != nil || r == 0 {
+		return fmt.Errorf("rate %q of %s", rate, name)
+	}
+	l.Rate, l.Delay = rate, delay
+	return nil
+}
+
+// Helpers returns the names of the house's helpers: every node that a link
+// joins to both primary and server.
+func (t *Topology) Helpers() (names []string) {
+	for _, n := range t.Nodes() {
+		if t.between("primary", n) != "" && t.between(n, "server") != "" {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// between returns the first link that joins two nodes, or "".
+func (t *Topology) between(a, b string) string {
+	for _, name := range t.Links() {
+		if p, err := t.peer(a, name); err == nil && p == b {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,350 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultName names a lab that was given none.
+const DefaultName = "lab"
+
+const socketName = "control"
+
+// Lab is a network that is up. Its methods may be called from several
+// goroutines.
+type Lab struct {
+	Name     string
+	Topology *Topology
+	// Warnings say what this machine or user would not let the lab do.
+	Warnings []string
+
+	dir   string
+	hello hello
+	tie   io.Closer // the daemon ends when this is closed, or nil
+
+	mu     sync.Mutex
+	client *client // guarded by mu
+}
+
+// Options of Up.
+type Options struct {
+	Name string // DefaultName if empty
+	Pcap string // directory for packet captures, or none
+	// Tied labs go down when this process ends, however it ends. Others stay
+	// until Down.
+	Tied bool
+}
+
+// Up emulates a topology in a background process and returns when every node
+// can be used. The process is this program's own binary, called with the
+// arguments "lab daemon", which must lead to Daemon ("lab guard" to Guard).
+func Up(t *Topology, o Options) (*Lab, error) {
+	if o.Name == "" {
+		o.Name = DefaultName
+	}
+	if !goodName.MatchString(o.Name) {
+		return nil, fmt.Errorf("lab name %q: a letter, then up to 14 letters, digits, - or _", o.Name)
+	}
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
+	if o.Pcap != "" {
+		var err error
+		if o.Pcap, err = filepath.Abs(o.Pcap); err != nil {
+			return nil, err
+		}
+	}
+	unlock, err := lockRoot() // one at a time
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	dir, err := claimDir(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	tie, err := startDaemon(daemonSpec{o.Name, dir, o.Pcap, o.Tied, t})
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	l, err := Open(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	l.tie = tie
+	return l, nil
+}
+
+// startDaemon starts the background process and waits until it is ready. An
+// ordinary user's one is put in a user namespace, where it is root.
+func startDaemon(spec daemonSpec) (tie io.Closer, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(spec.Dir, "daemon.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(self, "lab", "daemon")
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS}
+	if os.Geteuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the lab's daemon: %w (it needs root, or user namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)", err)
+	}
+	var a answer
+	err = json.NewEncoder(in).Encode(spec)
+	if e := json.NewDecoder(out).Decode(&a); e != nil && err == nil {
+		text, _ := os.ReadFile(log.Name())
+		err = fmt.Errorf("the lab's daemon died: %s", text)
+	}
+	if a.Error != "" {
+		err = errors.New(a.Error)
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, err
+	}
+	go func() { _ = cmd.Wait() }() // no zombie, if we live longer
+	if spec.Tied {
+		return in, nil
+	}
+	return nil, in.Close()
+}
+
+// Open finds a lab that is up.
+func Open(name string) (*Lab, error) {
+	if name == "" {
+		name = DefaultName
+	}
+	root, err := runtimeRoot()
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{Name: name, dir: filepath.Join(root, name)}
+	if l.client, err = dial(filepath.Join(l.dir, socketName)); err != nil {
+		return nil, fmt.Errorf("no lab %q is up (start one: mpbond lab up FILE)", name)
+	}
+	a, err := l.client.ask(request{Op: "hello"})
+	if err != nil {
+		return nil, err
+	}
+	l.hello, l.Topology, l.Warnings = *a.Hello, a.Hello.Topology, a.Hello.Warnings
+	return l, nil
+}
+
+func (l *Lab) ask(r request) (answer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.client.ask(r)
+}
+
+// Command prepares a program to run in a node. The program sees the network
+// and the names of the lab and, apart from that, this machine: its files, its
+// processes, its /sys. It starts in the present working directory (Cmd.Dir is
+// not looked at). The started process is the program itself, so signals and
+// exit codes are its own.
+func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.Cmd, error) {
+	fd, ok := l.hello.NS[node]
+	if !ok {
+		return nil, fmt.Errorf("no node %q (there are %v)", node, l.Topology.Nodes())
+	}
+	if len(argv) == 0 {
+		return nil, fmt.Errorf("no command to run in %s", node)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = "/"
+	}
+	pid := strconv.Itoa(l.hello.PID)
+	args := []string{"--target", pid, "--mount", "--net=/proc/" + pid + "/fd/" + strconv.Itoa(fd)}
+	if l.hello.User && os.Geteuid() != 0 {
+		args = append(args, "--user", "--preserve-credentials")
+	}
+	// nsenter leaves the working directory at the new root.
+	args = append(args, "--", "sh", "-c", `cd "$0" 2>/dev/null || cd /; exec "$@"`, dir)
+	return exec.CommandContext(ctx, "nsenter", append(args, argv...)...), nil
+}
+
+// Set changes a link now: both directions if dir is empty. Properties are
+// written as in "mpbond lab set": rate=1Mbit/s, delay=40ms, outage=on.
+func (l *Lab) Set(link, dir string, props ...string) error {
+	_, err := l.ask(request{Op: "set", Link: link, Dir: dir, Props: props})
+	return err
+}
+
+// Start makes now the time zero of all schedules, outages and traces, and
+// begins a new period of lateness.
+func (l *Lab) Start() error { _, err := l.ask(request{Op: "start"}); return err }
+
+// Rewind takes every link back to its beginning and stops the schedules.
+func (l *Lab) Rewind() error { _, err := l.ask(request{Op: "rewind"}); return err }
+
+// Stats returns all counters; reset begins a new period of lateness.
+func (l *Lab) Stats(reset bool) (Stats, error) {
+	a, err := l.ask(request{Op: "stats", Reset: reset})
+	if err != nil {
+		return Stats{}, err
+	}
+	return *a.Stats, nil
+}
+
+// Drained waits until no packet is on any link.
+func (l *Lab) Drained(ctx context.Context) error {
+	for {
+		s, err := l.Stats(false)
+		if err != nil {
+			return err
+		}
+		busy := slices.ContainsFunc(s.Links, func(ls LinkStats) bool {
+			return ls.Lines[Uplink].Queued+ls.Lines[Downlink].Queued > 0 || ls.Lines[Uplink].InFlight+ls.Lines[Downlink].InFlight > 0
+		})
+		if !busy {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("links do not drain: %w", ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// downTimeout is how long the guard may take to clean up.
+const downTimeout = 10 * time.Second
+
+// Down ends every process in the lab and takes the network away. It returns
+// when nothing is left.
+func (l *Lab) Down() error {
+	if _, err := l.ask(request{Op: "down"}); err != nil {
+		return err
+	}
+	if l.tie != nil {
+		l.tie.Close()
+	}
+	return waitGone(l.dir)
+}
+
+func waitGone(dir string) error {
+	for end := time.Now().Add(downTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the lab's guard did not clean up: %s is still there", dir)
+}
+
+// Names lists the labs of this user that are up.
+func Names() ([]string, error) {
+	root, err := runtimeRoot()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if c, err := dial(filepath.Join(root, e.Name(), socketName)); err == nil {
+			c.conn.Close()
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// runtimeRoot is where labs keep their sockets: under XDG_RUNTIME_DIR, else
+// /run for root, else a directory of the user's own in the temporary one.
+func runtimeRoot() (string, error) {
+	if d := os.Getenv("XDG_RUNTIME_DIR"); d != "" {
+		return filepath.Join(d, "mpbond-lab"), nil
+	}
+	uid := os.Geteuid()
+	if uid == 0 {
+		return "/run/mpbond-lab", nil
+	}
+	d := filepath.Join(os.TempDir(), "mpbond-lab-"+strconv.Itoa(uid))
+	if err := os.MkdirAll(d, 0o700); err != nil {
+		return "", err
+	}
+	st, err := os.Lstat(d)
+	if err != nil {
+		return "", err
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || !st.IsDir() || int(sys.Uid) != uid {
+		return "", fmt.Errorf("%s is not a directory of yours: set XDG_RUNTIME_DIR", d)
+	}
+	return d, nil
+}
+
+// lockRoot waits until no other lab is being brought up here.
+func lockRoot() (unlock func(), err error) {
+	root, err := runtimeRoot()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, fmt.Errorf("lab's runtime directory: %w", err)
+	}
+	f, err := os.Open(root)
+	if err != nil {
+		return nil, fmt.Errorf("lab's runtime directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", root, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// claimDir makes the runtime directory of a new lab. One that a dead lab left
+// behind is removed first.
+func claimDir(name string) (string, error) {
+	root, err := runtimeRoot()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(root, name)
+	if err := os.Mkdir(dir, 0o700); err == nil {
+		return dir, nil
+	} else if !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	if c, err := dial(filepath.Join(dir, socketName)); err == nil {
+		c.conn.Close()
+		return "", fmt.Errorf("a lab %q is up already (mpbond lab down --name %s, or give another --name)", name, name)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return "", err
+	}
+	return dir, os.Mkdir(dir, 0o700)
+}

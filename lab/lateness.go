@@ -1,0 +1,60 @@
+package lab
+
+import (
+	"time"
+)
+
+// A period is disturbed, and what was measured in it worthless, when the
+// emulator was late by more than this. The emulated one-way delays are 2.5 ms
+// and more; the machine itself stops for ~100 ms now and then.
+const (
+	maxLateP999 = 2 * time.Millisecond
+	maxLate     = 20 * time.Millisecond
+)
+
+// lateBuckets counts lateness in steps of lateStep, the last one all above.
+const (
+	lateStep    = 10 * time.Microsecond
+	lateBuckets = 5001
+)
+
+// Lateness is how long after their ideal time packets were delivered, over a
+// period.
+type Lateness struct {
+	Packets   int64         `json:"packets"`
+	P50       time.Duration `json:"p50_ns"`
+	P99       time.Duration `json:"p99_ns"`
+	P999      time.Duration `json:"p999_ns"`
+	Max       time.Duration `json:"max_ns"`
+	Disturbed bool          `json:"disturbed"`
+}
+
+// lateHist is a histogram of lateness.
+type lateHist struct {
+	count [lateBuckets]int64
+	n     int64
+	max   time.Duration
+}
+
+func (h *lateHist) add(d time.Duration) {
+	h.count[min(max(d, 0)/lateStep, lateBuckets-1)]++
+	h.n++
+	h.max = max(h.max, d)
+}
+
+// quantile returns the upper edge of the bucket in which q of all lie.
+func (h *lateHist) quantile(q float64) time.Duration {
+	need := int64(q*float64(h.n) + 0.999999)
+	for i, c := range h.count {
+		if need -= c; need <= 0 && h.n > 0 {
+			return min(time.Duration(i+1)*lateStep, h.max)
+		}
+	}
+	return h.max
+}
+
+func (h *lateHist) summary() Lateness {
+	l := Lateness{Packets: h.n, P50: h.quantile(.5), P99: h.quantile(.99), P999: h.quantile(.999), Max: h.max}
+	l.Disturbed = l.P999 > maxLateP999 || l.Max > maxLate
+	return l
+}

@@ -1,0 +1,127 @@
+package lab
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"mpbond/unit"
+)
+
+// pcapBacklog is how many packets may wait for the capture's writer. The
+// emulator never waits for it: beyond this, packets miss in the capture and
+// are counted.
+const pcapBacklog = 4096
+
+// capture writes one file per end of a link, LINK.NODE.pcap, with what a
+// capture on that interface would show: packets as the node sends them, before
+// the queue, and packets as it receives them. Link type: raw IP.
+type capture struct {
+	files map[captureKey]*captureFile
+	queue chan captured
+	done  chan error
+	lost  atomic.Int64
+	spare chan []byte
+}
+
+type captureKey struct {
+	link string
+	end  int
+}
+
+type captureFile struct {
+	file *os.File
+	buf  *bufio.Writer
+	pcap *pcapgo.Writer
+}
+
+type captured struct {
+	captureKey
+	at   time.Time
+	data []byte
+}
+
+func newCapture(dir string, t *Topology) (*capture, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("packet capture: %w", err)
+	}
+	c := &capture{files: map[captureKey]*captureFile{}, queue: make(chan captured, pcapBacklog),
+		done: make(chan error, 1), spare: make(chan []byte, pcapBacklog)}
+	for _, link := range t.Links() {
+		if !t.Link[link].Shaped() {
+			continue
+		}
+		for end, node := range t.Link[link].Ends {
+			f, err := os.Create(filepath.Join(dir, link+"."+node+".pcap"))
+			if err != nil {
+				return nil, fmt.Errorf("packet capture: %w", err)
+			}
+			buf := bufio.NewWriterSize(f, 1<<16)
+			w := pcapgo.NewWriterNanos(buf)
+			if err := w.WriteFileHeader(65535, layers.LinkTypeRaw); err != nil {
+				return nil, fmt.Errorf("packet capture: %w", err)
+			}
+			c.files[captureKey{link, end}] = &captureFile{f, buf, w}
+		}
+	}
+	go c.write()
+	return c, nil
+}
+
+// packet implements tap.
+func (c *capture) packet(link string, end int, data []byte) {
+	var b []byte
+	select {
+	case b = <-c.spare:
+	default:
+		b = make([]byte, 0, bufferSize)
+	}
+	select {
+	case c.queue <- captured{captureKey{link, end}, time.Now(), append(b[:0], data...)}:
+	default:
+		c.lost.Add(1)
+	}
+}
+
+func (c *capture) write() {
+	var err error
+	for p := range c.queue {
+		info := gopacket.CaptureInfo{Timestamp: p.at, CaptureLength: len(p.data), Length: len(p.data)}
+		err = errors.Join(err, c.files[p.captureKey].pcap.WritePacket(info, p.data))
+		select {
+		case c.spare <- p.data:
+		default:
+		}
+		if len(c.queue) == 0 {
+			err = errors.Join(err, c.flush()) // so that a reader sees them
+		}
+	}
+	c.done <- errors.Join(err, c.flush())
+}
+
+func (c *capture) flush() (err error) {
+	for _, f := range c.files {
+		err = errors.Join(err, f.buf.Flush())
+	}
+	return err
+}
+
+// close ends the capture; no packet may come any more.
+func (c *capture) close() error {
+	close(c.queue)
+	err := <-c.done
+	for _, f := range c.files {
+		err = errors.Join(err, f.file.Close())
+	}
+	return err
+}
+
+func bytesOf(n uint64) unit.Bytes { return unit.Bytes(n) }

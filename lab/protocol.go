@@ -1,0 +1,129 @@
+package lab
+
+import (
+	"encoding/gob"
+	"fmt"
+	"net"
+	"time"
+
+	"mpbond/lab/shaper"
+	"mpbond/unit"
+)
+
+// The daemon listens on a unix socket in the lab's runtime directory. Each
+// connection carries requests and answers in turn, in gob encoding. Both ends
+// are the same binary.
+
+// daemonSpec is the first line on the daemon's standard input.
+type daemonSpec struct {
+	Name     string    `json:"name"`
+	Dir      string    `json:"dir"` // runtime directory, exists
+	Pcap     string    `json:"pcap,omitempty"`
+	Tied     bool      `json:"tied,omitempty"` // end when standard input does
+	Topology *Topology `json:"topology"`
+}
+
+type request struct {
+	Op    string // hello, set, start, rewind, stats, down
+	Link  string
+	Dir   string
+	Props []string // PROPERTY=VALUE
+	Reset bool
+}
+
+type answer struct {
+	Error string
+	Hello *hello
+	Stats *Stats
+}
+
+// hello tells a client how to reach the nodes.
+type hello struct {
+	PID      int
+	User     bool           // inside a user namespace
+	NS       map[string]int // node -> the daemon's descriptor of its namespace
+	Topology *Topology
+	Warnings []string
+}
+
+// Stats is what a lab counts. Link counters begin when the lab comes up, the
+// lateness begins at the last request that asked for a reset.
+type Stats struct {
+	Links    []LinkStats `json:"links"`
+	Lateness Lateness    `json:"lateness"`
+	Realtime bool        `json:"realtime"` // the emulator got real-time priority
+	Playing  bool        `json:"playing"`  // schedules have been started
+	// PcapLost counts packets that were too many for the capture's writer.
+	PcapLost int64 `json:"pcap_lost,omitempty"`
+}
+
+// Link returns the statistics of a link, or zeros.
+func (s Stats) Link(name string) LinkStats {
+	for _, l := range s.Links {
+		if l.Name == name {
+			return l
+		}
+	}
+	return LinkStats{}
+}
+
+// LinkStats are one link's. For a veth link only Sent and Delivered of its
+// counters are known, as its devices count them (with Ethernet headers).
+type LinkStats struct {
+	Name   string       `json:"link"`
+	Ends   [2]string    `json:"ends"`
+	Shaped bool         `json:"shaped"`
+	Lines  [2]LineStats `json:"lines"` // up, down
+}
+
+// LineStats are one direction's.
+type LineStats struct {
+	Rate     unit.Rate       `json:"rate_bps"` // -1: unlimited
+	Delay    time.Duration   `json:"delay_ns"`
+	Jitter   time.Duration   `json:"jitter_ns,omitempty"`
+	Loss     float64         `json:"loss,omitempty"`
+	Queue    unit.Bytes      `json:"queue_limit"`
+	Outage   bool            `json:"outage,omitempty"`
+	Queued   unit.Bytes      `json:"queued"`
+	InFlight int             `json:"in_flight"`
+	Refused  int64           `json:"refused,omitempty"`
+	Count    shaper.Counters `json:"count"`
+}
+
+func lineStats(l *shaper.Line) (s LineStats) {
+	set := l.Setting()
+	s = LineStats{Rate: set.Rate, Delay: set.Delay, Jitter: set.Jitter, Loss: set.Loss, Queue: set.Queue, Outage: set.Outage, Count: l.Counters}
+	if set.Rate == shaper.Unlimited {
+		s.Rate = -1
+	}
+	s.Queued, s.InFlight = l.Pending()
+	return s
+}
+
+// client speaks to a daemon.
+type client struct {
+	conn net.Conn
+	enc  *gob.Encoder
+	dec  *gob.Decoder
+}
+
+func dial(socket string) (*client, error) {
+	conn, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return &client{conn, gob.NewEncoder(conn), gob.NewDecoder(conn)}, nil
+}
+
+func (c *client) ask(r request) (a answer, err error) {
+	if err := c.enc.Encode(r); err != nil {
+		return a, fmt.Errorf("the lab's daemon does not answer: %w", err)
+	}
+	if err := c.dec.Decode(&a); err != nil {
+		return a, fmt.Errorf("the lab's daemon does not answer: %w", err)
+	}
+	if a.Error != "" {
+		return a, fmt.Errorf("%s", a.Error)
+	}
+	return a, nil
+}

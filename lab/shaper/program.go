@@ -1,0 +1,298 @@
+package shaper
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Unlimited is the rate of a line that does not shape. (A rate of zero lets
+// nothing pass and keeps the queue.)
+const Unlimited = unit.Rate(math.MaxInt64)
+
+// GrantBytes is what one line of a mahimahi trace lets pass.
+// Source: mahimahi's mm-link manual, "each line is one MTU-sized (1500 byte)
+// packet delivery opportunity".
+const GrantBytes unit.Bytes = 1500
+
+// Setting is how a line behaves at one moment.
+type Setting struct {
+	Rate   unit.Rate     // of IP bytes; Unlimited, or 0 to hold the queue
+	Delay  time.Duration // one way, after the last bit has left the queue
+	Jitter time.Duration // each packet waits up to this much more, uniformly
+	Loss   float64       // share of packets lost after the queue, 0 to 1
+	Queue  unit.Bytes    // drop-tail limit, with the packet being sent
+	Outage bool          // black hole: everything sent is lost, silently
+}
+
+// Change is a partial Setting that takes effect at a moment; nil keeps.
+type Change struct {
+	At     time.Duration
+	Rate   *unit.Rate
+	Delay  *time.Duration
+	Jitter *time.Duration
+	Loss   *float64
+	Queue  *unit.Bytes
+	Outage *bool
+}
+
+// Apply returns s with the change made.
+func (c Change) Apply(s Setting) Setting {
+	set(&s.Rate, c.Rate)
+	set(&s.Delay, c.Delay)
+	set(&s.Jitter, c.Jitter)
+	set(&s.Loss, c.Loss)
+	set(&s.Queue, c.Queue)
+	set(&s.Outage, c.Outage)
+	return s
+}
+
+func set[T any](dst *T, v *T) {
+	if v != nil {
+		*dst = *v
+	}
+}
+
+// Set parses one property into the change: key is rate, delay, jitter, loss,
+// queue or outage.
+func (c *Change) Set(key, value string) error {
+	value = strings.TrimSpace(value)
+	switch strings.TrimSpace(key) {
+	case "rate":
+		r := Unlimited
+		if value != "unlimited" {
+			var err error
+			if r, err = unit.ParseRate(value); err != nil {
+				return err
+			}
+		}
+		c.Rate = &r
+	case "delay":
+		return setDuration(&c.Delay, key, value)
+	case "jitter":
+		return setDuration(&c.Jitter, key, value)
+	case "loss":
+		v, err := ParseLoss(value)
+		if err != nil {
+			return err
+		}
+		c.Loss = &v
+	case "queue":
+		v, err := unit.ParseBytes(value)
+		if err != nil {
+			return err
+		}
+		c.Queue = &v
+	case "outage":
+		v := value == "on" || value == "true"
+		if !v && value != "off" && value != "false" {
+			return fmt.Errorf("outage %q: write on or off", value)
+		}
+		c.Outage = &v
+	default:
+		return fmt.Errorf("unknown link property %q (rate, delay, jitter, loss, queue, outage)", key)
+	}
+	return nil
+}
+
+func setDuration(dst **time.Duration, key, value string) error {
+	d, err := time.ParseDuration(value)
+	if err != nil || d < 0 {
+		return fmt.Errorf("%s %q: write it like 25ms", key, value)
+	}
+	*dst = &d
+	return nil
+}
+
+// ParseLoss reads a share of packets, "0.01" or "1%".
+func ParseLoss(s string) (float64, error) {
+	num, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
+	v, err := strconv.ParseFloat(num, 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || !(v >= 0 && v <= 1) {
+		return 0, fmt.Errorf("loss %q: write a share from 0 to 1, or 1%%", s)
+	}
+	return v, nil
+}
+
+// ParseChange reads "at 2s: rate 1Mbit/s, delay 40ms" ("=" may stand for the
+// space after a property's name).
+func ParseChange(s string) (Change, error) {
+	at, rest, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(s), "at "), ":")
+	d, err := time.ParseDuration(strings.TrimSpace(at))
+	if !ok || err != nil || d < 0 {
+		return Change{}, fmt.Errorf("change %q: write it like \"at 2s: rate 1Mbit/s\"", s)
+	}
+	c := Change{At: d}
+	for _, part := range strings.Split(rest, ",") {
+		part = strings.TrimSpace(part)
+		i := strings.IndexAny(part, " =")
+		if i < 0 {
+			return Change{}, fmt.Errorf("change %q: %q has no value (write it like \"at 2s: rate 1Mbit/s\")", s, part)
+		}
+		if err := c.Set(part[:i], strings.TrimLeft(part[i:], " =")); err != nil {
+			return Change{}, fmt.Errorf("change %q: %w", s, err)
+		}
+	}
+	return c, nil
+}
+
+// Track is a list of changes in order of time. With a Loop above zero it
+// starts again whenever that much time has passed.
+type Track struct {
+	Changes []Change
+	Loop    time.Duration
+}
+
+// Outage is the track of one black hole.
+func Outage(from, length time.Duration) Track {
+	on, off := true, false
+	return Track{Changes: []Change{{At: from, Outage: &on}, {At: from + length, Outage: &off}}}
+}
+
+// Program is everything a line will do. Times in tracks and grants count from
+// the line's time zero (Line.Start). Before it, Base holds, except that grants
+// run from time 0 of the line's clock.
+type Program struct {
+	Base   Setting
+	Tracks []Track
+	// Grants, if any, replace the rate: at each of these times (ascending, less
+	// than GrantLoop, repeated every GrantLoop) GrantBytes may leave the queue.
+	Grants    []time.Duration
+	GrantLoop time.Duration
+}
+
+// Check says what is wrong with the program, if anything.
+func (p Program) Check() error {
+	for _, t := range p.Tracks {
+		if !slices.IsSortedFunc(t.Changes, func(a, b Change) int { return int(a.At - b.At) }) {
+			return fmt.Errorf("changes must be in order of time")
+		}
+		if n := len(t.Changes); t.Loop > 0 && n > 0 && t.Changes[n-1].At >= t.Loop {
+			return fmt.Errorf("a change at %v never comes in a loop of %v", t.Changes[n-1].At, t.Loop)
+		}
+	}
+	if n := len(p.Grants); n > 0 && p.Grants[n-1] >= p.GrantLoop {
+		return fmt.Errorf("a trace must last longer than its last grant")
+	}
+	return nil
+}
+
+const never = time.Duration(math.MaxInt64)
+
+// player walks a program in time. Times are relative to its zero.
+type player struct {
+	prog    *Program
+	now     Setting
+	next    []int           // per track: index of its next change
+	turn    []time.Duration // per track: when its current loop began
+	playing bool
+}
+
+func newPlayer(p *Program) player {
+	return player{prog: p, now: p.Base, next: make([]int, len(p.Tracks)), turn: make([]time.Duration, len(p.Tracks))}
+}
+
+// peek returns the time and track of the next change, or never.
+func (pl *player) peek() (time.Duration, int) {
+	at, track := never, -1
+	if !pl.playing {
+		return at, track
+	}
+	for i, t := range pl.prog.Tracks {
+		if n := pl.next[i]; n < len(t.Changes) && pl.turn[i]+t.Changes[n].At < at {
+			at, track = pl.turn[i]+t.Changes[n].At, i
+		}
+	}
+	return at, track
+}
+
+// step makes the next change of a track.
+func (pl *player) step(track int) {
+	t := pl.prog.Tracks[track]
+	pl.now = t.Changes[pl.next[track]].Apply(pl.now)
+	if pl.next[track]++; pl.next[track] == len(t.Changes) && t.Loop > 0 {
+		pl.next[track], pl.turn[track] = 0, pl.turn[track]+t.Loop
+	}
+}
+
+// grantAfter returns the time of the first grants at or after t.
+func (p *Program) grantAfter(t time.Duration) time.Duration {
+	if t < 0 {
+		t = 0
+	}
+	turn := t / p.GrantLoop * p.GrantLoop
+	i, _ := slices.BinarySearch(p.Grants, t-turn)
+	if i == len(p.Grants) {
+		i, turn = 0, turn+p.GrantLoop
+	}
+	return turn + p.Grants[i]
+}
+
+// grantsAt counts the grants at time t, which grantAfter returned.
+func (p *Program) grantsAt(t time.Duration) (n int) {
+	i, _ := slices.BinarySearch(p.Grants, t%p.GrantLoop)
+	for ; i < len(p.Grants) && p.Grants[i] == t%p.GrantLoop; i++ {
+		n++
+	}
+	return n
+}
+
+// Capacity adds up what a program lets pass, for bounds.
+type Capacity struct {
+	pl    player
+	at    time.Duration
+	total float64
+	grant int // grants taken so far
+}
+
+// NewCapacity starts at the program's time zero.
+func NewCapacity(p *Program) *Capacity {
+	c := &Capacity{pl: newPlayer(p)}
+	c.pl.playing = true
+	return c
+}
+
+// Until returns how many bytes can have been delivered by time t after time
+// zero, with no queue limit and no delay. t must not decrease from call to call.
+func (c *Capacity) Until(t time.Duration) float64 {
+	for {
+		at, track := c.pl.peek()
+		if at > t {
+			break
+		}
+		c.run(at)
+		c.pl.step(track)
+	}
+	c.run(t)
+	return c.total
+}
+
+func (c *Capacity) run(t time.Duration) {
+	s, p := c.pl.now, c.pl.prog
+	share := 1 - s.Loss
+	if s.Outage {
+		share = 0
+	}
+	if len(p.Grants) > 0 {
+		for ; c.grantAt() < t; c.grant++ {
+			c.total += share * float64(GrantBytes)
+		}
+	} else if t > c.at {
+		c.total += share * float64(s.Rate) / 8 * (t - c.at).Seconds()
+	}
+	c.at = max(c.at, t)
+}
+
+func (c *Capacity) grantAt() time.Duration {
+	p := c.pl.prog
+	n := len(p.Grants)
+	return time.Duration(c.grant/n)*p.GrantLoop + p.Grants[c.grant%n]
+}

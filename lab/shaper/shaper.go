@@ -1,0 +1,300 @@
+// Package shaper is the pure core of the lab's emulator: one direction of one
+// emulated link. Before it stands the node that sends (its packets are read
+// from a TUN device), after it the node that receives. It has no clock, no
+// goroutine and no socket: every method takes the time, as a duration on the
+// emulator's own clock, and times must not decrease from call to call.
+//
+//	Enqueue ─ drop-tail queue ─ serve at the rate ─ loss ─ delay, jitter ─ Deliver
+//
+// All departures are ideal times, computed from the arrivals and the rate.
+// How late the caller wakes up does not move them.
+package shaper
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Packet is one IP packet; Data is the caller's and is not looked at.
+type Packet struct {
+	Size unit.Bytes
+	Data []byte
+}
+
+// Counters add up what happened to packets since the line began.
+type Counters struct {
+	Sent        Count      `json:"sent"`         // offered by the sender
+	Delivered   Count      `json:"delivered"`    // given to the receiver
+	QueueDrops  Count      `json:"queue_drops"`  // no room in the queue
+	LossDrops   Count      `json:"loss_drops"`   // random loss
+	OutageDrops Count      `json:"outage_drops"` // black hole
+	MaxQueued   unit.Bytes `json:"max_queued"`   // the fullest the queue has been
+}
+
+// Count is a number of packets and their IP bytes.
+type Count struct {
+	Packets int64      `json:"packets"`
+	Bytes   unit.Bytes `json:"bytes"`
+}
+
+func (c *Count) add(n unit.Bytes) { c.Packets++; c.Bytes += n }
+
+// Line is one direction of a link. It is not safe for concurrent use.
+type Line struct {
+	Counters Counters
+	// Drop, if set, is told of each packet that will not be delivered after
+	// it had been accepted (loss, outage), so that its buffer can be reused.
+	Drop func(Packet)
+
+	pl     player
+	zero   time.Duration // of the program's tracks
+	gzero  time.Duration // of the program's grants
+	rng    *rand.Rand
+	queue  fifo[Packet]
+	queued unit.Bytes
+	since  time.Duration // the head of the queue is being sent since then,
+	left   float64       // and had this many bits left at that time
+	grant  time.Duration // grants up to here have been used or missed
+	flight fifo[flying]
+	last   time.Duration // latest due time given out: no overtaking
+}
+
+type flying struct {
+	Packet
+	due time.Duration
+}
+
+// New makes a line that follows p. The seed decides its losses and jitter.
+func New(p Program, seed uint64) *Line {
+	l := &Line{rng: rand.New(rand.NewPCG(seed, 0x6d70626f6e64))}
+	l.pl = newPlayer(&p)
+	return l
+}
+
+// Start makes now the time zero of the program and plays it from there.
+func (l *Line) Start(now time.Duration) {
+	l.Rewind(now)
+	l.pl.playing, l.zero, l.gzero = true, now, now
+	l.advance(now)
+}
+
+// Rewind returns to the program's base and stops playing it. Packets under
+// way stay.
+func (l *Line) Rewind(now time.Duration) {
+	l.advance(now)
+	l.split(now)
+	p := l.pl.prog
+	l.pl = newPlayer(p)
+}
+
+// Apply changes the setting from now on.
+func (l *Line) Apply(now time.Duration, c Change) {
+	l.advance(now)
+	l.split(now)
+	l.pl.now = c.Apply(l.pl.now)
+}
+
+// Setting is the line's behaviour at the last time it was told.
+func (l *Line) Setting() Setting { return l.pl.now }
+
+// Pending is what is on the line: bytes in the queue and packets in flight.
+func (l *Line) Pending() (queued unit.Bytes, inFlight int) { return l.queued, l.flight.len() }
+
+// Enqueue offers a packet. It returns false if the packet was dropped; its
+// buffer is then the caller's again.
+func (l *Line) Enqueue(now time.Duration, p Packet) bool {
+	l.advance(now) // what has left by now makes room
+	l.Counters.Sent.add(p.Size)
+	s := &l.pl.now
+	switch {
+	case s.Outage:
+		l.Counters.OutageDrops.add(p.Size)
+		return false
+	case l.queued > 0 && l.queued+p.Size > s.Queue && !l.unshaped():
+		l.Counters.QueueDrops.add(p.Size)
+		return false
+	}
+	l.queue.push(p)
+	l.queued += p.Size
+	l.Counters.MaxQueued = max(l.Counters.MaxQueued, l.queued)
+	if l.queue.len() == 1 {
+		l.since, l.left = now, float64(p.Size)*8
+		l.grant = max(l.grant, now)
+		l.advance(now)
+	}
+	return true
+}
+
+// Due returns when Deliver should next be called: something arrives then, or
+// the line must look again. ok is false while nothing is on the line.
+func (l *Line) Due() (at time.Duration, ok bool) {
+	if l.flight.len() > 0 {
+		return l.flight.head().due, true // nothing overtakes it
+	}
+	if l.queue.len() == 0 {
+		return 0, false
+	}
+	at, _ = l.nextEvent()
+	return at, at != never
+}
+
+// Deliver takes out the next packet that has arrived by now, with the time at
+// which it should have arrived. Call it until ok is false.
+func (l *Line) Deliver(now time.Duration) (p Packet, due time.Duration, ok bool) {
+	l.advance(now)
+	if l.flight.len() == 0 || l.flight.head().due > now {
+		return Packet{}, 0, false
+	}
+	f := l.flight.pop()
+	l.Counters.Delivered.add(f.Size)
+	return f.Packet, f.due, true
+}
+
+type event int
+
+const (
+	changeEvent event = iota
+	doneEvent
+	grantEvent
+)
+
+func (l *Line) unshaped() bool { return l.pl.now.Rate == Unlimited && len(l.pl.prog.Grants) == 0 }
+
+// nextEvent says when and what happens next to the head of the queue. A
+// change comes before a departure at the same time.
+func (l *Line) nextEvent() (time.Duration, event) {
+	at, what := l.change(), changeEvent
+	if l.queue.len() == 0 {
+		return at, what
+	}
+	if len(l.pl.prog.Grants) > 0 {
+		if g := l.pl.prog.grantAfter(l.grant-l.gzero) + l.gzero; g < at {
+			at, what = g, grantEvent
+		}
+	} else if d := l.done(); d < at {
+		at, what = d, doneEvent
+	}
+	return at, what
+}
+
+func (l *Line) change() time.Duration {
+	if at, track := l.pl.peek(); track >= 0 {
+		return l.zero + at
+	}
+	return never
+}
+
+// done is when the head will have left at the present rate.
+func (l *Line) done() time.Duration {
+	switch rate := l.pl.now.Rate; rate {
+	case Unlimited:
+		return l.since
+	case 0:
+		return never
+	default:
+		ns := math.Round(l.left / float64(rate) * 1e9)
+		if ns > math.MaxInt64/4 {
+			return never
+		}
+		return l.since + time.Duration(ns)
+	}
+}
+
+// split accounts for what the present rate has sent of the head, before the
+// rate changes at time now.
+func (l *Line) split(now time.Duration) {
+	if l.queue.len() == 0 || now <= l.since {
+		return
+	}
+	if r := l.pl.now.Rate; r != Unlimited && len(l.pl.prog.Grants) == 0 {
+		l.left = max(0, l.left-float64(r)*(now-l.since).Seconds())
+	}
+	l.since = now
+}
+
+// advance makes everything happen that happens up to now, in order.
+func (l *Line) advance(now time.Duration) {
+	for {
+		at, what := l.nextEvent()
+		if at > now {
+			return
+		}
+		switch what {
+		case changeEvent:
+			_, track := l.pl.peek()
+			l.split(at)
+			l.pl.step(track)
+		case doneEvent:
+			l.depart(at)
+		case grantEvent:
+			l.grant = at + 1
+			budget := float64(GrantBytes*8) * float64(l.pl.prog.grantsAt(at-l.gzero))
+			for budget > 0 && l.queue.len() > 0 {
+				used := min(budget, l.left)
+				budget -= used
+				if l.left -= used; l.left <= 0 {
+					l.depart(at)
+				}
+			}
+		}
+	}
+}
+
+// depart moves the head of the queue into flight, or loses it.
+func (l *Line) depart(at time.Duration) {
+	p, s := l.queue.pop(), &l.pl.now
+	l.queued -= p.Size
+	l.since = at
+	if l.queue.len() > 0 {
+		l.left = float64(l.queue.head().Size) * 8
+	}
+	switch {
+	case s.Outage:
+		l.Counters.OutageDrops.add(p.Size)
+	case s.Loss > 0 && l.rng.Float64() < s.Loss:
+		l.Counters.LossDrops.add(p.Size)
+	default:
+		due := at + s.Delay
+		if s.Jitter > 0 {
+			due += time.Duration(l.rng.Int64N(int64(s.Jitter) + 1))
+		}
+		l.last = max(l.last, due)
+		l.flight.push(flying{p, l.last})
+		return
+	}
+	if l.Drop != nil {
+		l.Drop(p)
+	}
+}
+
+// fifo is a growing ring.
+type fifo[T any] struct {
+	buf        []T
+	first, num int
+}
+
+func (f *fifo[T]) len() int { return f.num }
+func (f *fifo[T]) head() *T { return &f.buf[f.first] }
+
+func (f *fifo[T]) push(v T) {
+	if f.num == len(f.buf) {
+		grown := make([]T, max(16, 2*len(f.buf)))
+		n := copy(grown, f.buf[f.first:])
+		copy(grown[n:], f.buf[:f.first])
+		f.buf, f.first = grown, 0
+	}
+	f.buf[(f.first+f.num)%len(f.buf)] = v
+	f.num++
+}
+
+func (f *fifo[T]) pop() T {
+	v := f.buf[f.first]
+	var zero T
+	f.buf[f.first] = zero
+	f.first = (f.first + 1) % len(f.buf)
+	f.num--
+	return v
+}
