@@ -1,6 +1,177 @@
 // Package estimate turns what is measured about a subflow's hops into the
-// numbers that schedulers compare: throughput, one-way delay, backlog and
-// from them the pipe-aware delay, PAD. It stands between the probes of
-// package subflow and the choices of package sched, and is pure: no clock,
-// no sockets.
+// numbers that schedulers compare: throughput, one-way delay, backlog and,
+// from them, the pipe-aware delay PAD. It stands between the probes of package
+// tcp and the choices of package sched, and is pure: no clock, no sockets.
+//
+// With hop 1 nearest the sender and hop 2 the far one, B the bytes waiting
+// before a hop, Th its throughput and OWD its one-way delay:
+//
+//	direct:  PAD = OWD1 + B1/Th1
+//	helped:  PAD = OWD1 + OWD2 + max(B1/Th1, (B1+B2)/Th2)
+//
+// (MPBond, MobiSys 2020, section 4.2, whose two cases are one line here.)
 package estimate
+
+import (
+	"time"
+
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// Tuning. Each value is ours and was chosen in the lab at 1 to 50 Mbit/s.
+const (
+	// A delivery rate is the largest sample of the last rateRTTs round trips:
+	// single samples dip, and a lower capacity must be believed soon.
+	rateRTTs                 = 4
+	minRateWindow, maxWindow = 50 * time.Millisecond, 500 * time.Millisecond
+	// The far queue is dead-reckoned for at most this long after the newest
+	// acknowledgement, so that a path that fell silent does not look empty.
+	maxReckoning = 200 * time.Millisecond
+	// Before anything is known a hop counts as one of 10 segments per 100 ms.
+	guessRate = 10 * 1448 * 8 * 10 * unit.Rate(1)
+	guessRTT  = 100 * time.Millisecond
+)
+
+// Numbers are a subflow's estimates at an instant. Th is end to end: the
+// smaller of Th1 and Th2, where Th2 is 0 for a direct subflow or while nothing
+// is known of the far hop.
+type Numbers struct {
+	PAD          time.Duration
+	OWD          time.Duration // both hops
+	SRTT         time.Duration // both hops
+	Th, Th1, Th2 unit.Rate
+	B1, B2       unit.Bytes
+}
+
+// Path estimates one subflow in its sending direction. Byte counts are those
+// of the subflow's own stream. Not safe for concurrent use.
+type Path struct {
+	Helped bool
+
+	hop  Hop
+	near maxFilter
+	far  wire.HopState
+
+	sent    uint64
+	acked   uint64
+	ackedAt time.Time
+}
+
+// Sent tells that n more bytes were given to the subflow.
+func (p *Path) Sent(n unit.Bytes) { p.sent += uint64(n) }
+
+// Outstanding is what was sent and is not known to have been received.
+func (p *Path) Outstanding() unit.Bytes { return unit.Bytes(p.sent - p.acked) }
+
+// Hop is the newest local sample.
+func (p *Path) Hop() Hop { return p.hop }
+
+// Acked tells that the far end had received total bytes at the given time.
+func (p *Path) Acked(total uint64, at time.Time) {
+	if total >= p.acked {
+		p.acked, p.ackedAt = min(total, p.sent), at
+	}
+}
+
+// Local takes a sample of hop 1.
+func (p *Path) Local(now time.Time, h Hop) {
+	p.hop = h
+	if h.Rate > 0 && (!h.AppLimited || h.Rate > p.near.max()) {
+		window := min(max(rateRTTs*h.SRTT, minRateWindow), maxWindow)
+		p.near.add(now, window, h.Rate)
+	}
+}
+
+// Remote takes a helper's report about hop 2. A rate that the helper had too
+// little data to reach only ever raises the estimate.
+func (p *Path) Remote(s wire.HopState) {
+	if s.Rate == 0 || s.AppLimited && s.Rate < p.far.Rate {
+		s.Rate = p.far.Rate
+	}
+	if s.RTT == 0 {
+		s.RTT = p.far.RTT
+	}
+	p.far = s
+}
+
+// At is the estimate at the time now.
+func (p *Path) At(now time.Time) Numbers {
+	h := p.hop
+	if h.SRTT == 0 {
+		h.SRTT = guessRTT
+	}
+	if h.MinRTT == 0 {
+		h.MinRTT = h.SRTT
+	}
+	n := Numbers{Th1: p.near.max(), SRTT: h.SRTT + p.far.RTT}
+	if n.Th1 == 0 && h.Cwnd > 0 {
+		n.Th1 = unit.RateOf(h.Cwnd, h.SRTT)
+	}
+	if n.Th1 == 0 {
+		n.Th1 = guessRate
+	}
+	// What TCP has in flight at an empty queue does not wait: it is what the
+	// propagation delay accounts for.
+	n.B1 = max(0, h.Queue-n.Th1.Bytes(h.MinRTT))
+	owd1 := h.MinRTT / 2
+	n.Th, n.OWD = n.Th1, owd1
+	if !p.Helped {
+		n.PAD = owd1 + n.Th1.Time(n.B1)
+		return n
+	}
+	owd2 := p.far.RTT / 2
+	n.OWD += owd2
+	n.Th2 = p.far.Rate
+	th2 := n.Th2
+	if th2 == 0 {
+		th2 = n.Th1
+	}
+	n.Th = min(n.Th1, th2)
+	// All bytes ahead of a new one, less those that are on the air of a hop.
+	ahead := unit.Bytes(p.sent - p.received(now, th2))
+	n.B2 = max(0, ahead-n.B1-n.Th1.Bytes(owd1)-th2.Bytes(owd2))
+	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
+	return n
+}
+
+// received dead-reckons how much the far end has by now: it keeps receiving at
+// the far hop's rate while anything is on its way.
+func (p *Path) received(now time.Time, th2 unit.Rate) uint64 {
+	if p.ackedAt.IsZero() {
+		return p.acked
+	}
+	age := min(max(now.Sub(p.ackedAt), 0), maxReckoning)
+	return min(p.sent, p.acked+uint64(th2.Bytes(age)))
+}
+
+// maxFilter is the largest sample of a window that ends with the newest one.
+// An old maximum thus stays until newer samples contradict it.
+type maxFilter struct {
+	samples []sample // falling rates, rising times
+}
+
+type sample struct {
+	at   time.Time
+	rate unit.Rate
+}
+
+func (f *maxFilter) add(now time.Time, window time.Duration, r unit.Rate) {
+	s := f.samples
+	for len(s) > 0 && s[len(s)-1].rate <= r {
+		s = s[:len(s)-1]
+	}
+	s = append(s, sample{now, r})
+	old := 0
+	for now.Sub(s[old].at) > window {
+		old++
+	}
+	f.samples = s[:copy(s, s[old:])]
+}
+
+func (f *maxFilter) max() unit.Rate {
+	if len(f.samples) == 0 {
+		return 0
+	}
+	return f.samples[0].rate
+}

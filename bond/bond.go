@@ -1,0 +1,267 @@
+// Package bond is the core of mpbond: streams, their meta buffers, the data
+// sequence, acknowledgements, flow control, reassembly and reinjection. It
+// stands between the live ends of package endpoint (sockets, goroutines, the
+// clock) and the choices of package sched, and is sans-I/O: bytes, frames and
+// the time are handed in, frames come out. Both ends of a bond run the same
+// code, so uploads are scheduled by the primary as downloads are by the
+// server.
+//
+// The way of a byte: Stream.Write puts it into the stream's meta buffer; Next
+// asks the scheduler for a subflow that can take a segment, fills the segment
+// from the meta buffers and remembers it as in flight; the far end's Receive
+// reassembles the stream and Stream.Read hands the byte over; its ACK ends the
+// flight. A subflow that is lost or falls silent gives what it had in flight
+// back to the meta buffers (reinject.go).
+package bond
+
+import (
+	"fmt"
+	"time"
+
+	"mpbond/estimate"
+	"mpbond/sched"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// Config is what a bond is made with. The zero value of a field means its
+// default.
+type Config struct {
+	// Opens tells that this end opens streams (the primary) and the other
+	// accepts them (the server).
+	Opens bool
+	// Scheduler decides where segments go. Default: sched.Default.
+	Scheduler sched.Scheduler
+	// MaxStreams bounds the streams that exist at once. Default 4096.
+	MaxStreams int
+	// MetaBuffer bounds what a stream accepts ahead of scheduling. Default
+	// 4 MB, cut to 64 KB a stream once all streams together hold MaxBuffered.
+	MetaBuffer unit.Bytes
+	// MaxBuffered is the memory for bytes to send, and again for bytes
+	// received, that grown windows may use: see docs/datapath.md for the bound
+	// that follows. Default 64 MB.
+	MaxBuffered unit.Bytes
+	// Eta is the reinjection threshold η of the MPBond paper; negative is off.
+	// Default 0.2.
+	Eta float64
+}
+
+// Tuning, ours unless a source is named.
+const (
+	defaultMaxStreams  = 4096
+	defaultMetaBuffer  = 4 * unit.MB
+	defaultMaxBuffered = 64 * unit.MB
+	defaultEta         = 0.2 // MPBond, MobiSys 2020, section 4.4
+	lowMetaBuffer      = 64 * unit.KB
+	maxWindow          = 16 * unit.MB
+
+	segmentTime = 5 * time.Millisecond // a segment is what a subflow carries in this time
+	minSegment  = 1400
+	maxSegment  = 64 << 10
+	// tlsOverhead is what TLS 1.3 adds to a record (RFC 8446 section 5.2: header,
+	// content type, tag). Segments are sized so that whole packets result.
+	tlsOverhead = 22
+
+	ackDelay = 10 * time.Millisecond
+	ackBytes = 64 << 10
+
+	probeEvery = 20 * time.Millisecond  // how often paths with bytes in flight are looked at
+	minSilence = 200 * time.Millisecond // as TCP's least retransmission time-out in Linux
+	maxSilence = time.Second            // however long the queues
+)
+
+// Bond is one end of a bond. Not safe for concurrent use.
+type Bond struct {
+	cfg     Config
+	paths   []*path // by rising id
+	streams map[wire.StreamID]*Stream
+	pool    pagePool
+
+	nextID   wire.StreamID // Opens: the next stream's number; else: the highest seen
+	accepted []*Stream
+	changed  []*Stream
+
+	ready   []*Stream // streams with bytes that may be sent now, in turn
+	pending unit.Bytes
+	held    unit.Bytes // bytes in send buffers, acknowledged ones excluded
+	grown   unit.Bytes // receive windows beyond InitialWindow
+	control []control  // reliable frames to be sent, oldest first
+
+	ackPending bool
+	ackSize    unit.Bytes
+	ackDue     time.Time // valid while ackPending
+	newestByte time.Time // arrival of the newest byte that asks for an ack
+	lastAck    time.Time // arrival of the newest ACK
+	nextTick   time.Time
+
+	byeSeen   bool
+	schedView []sched.Path
+	ackView   []wire.PathAck
+	decisions ring
+	stats     Stats
+}
+
+// Stats counts what happened, for status output. Byte counts are stream bytes.
+type Stats struct {
+	StreamsTotal int
+	// Duplicate bytes were received twice and dropped. The others were given
+	// to a second subflow by this end, by cause.
+	Duplicate, LostPath, Silent, Eta unit.Bytes
+}
+
+// New makes a bond end without paths or streams.
+func New(cfg Config) *Bond {
+	if cfg.Scheduler == nil {
+		cfg.Scheduler, _ = sched.New(sched.Default)
+	}
+	setDefault(&cfg.MaxStreams, defaultMaxStreams)
+	setDefault(&cfg.MetaBuffer, defaultMetaBuffer)
+	setDefault(&cfg.MaxBuffered, defaultMaxBuffered)
+	setDefault(&cfg.Eta, defaultEta)
+	return &Bond{cfg: cfg, streams: map[wire.StreamID]*Stream{}}
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// AddPath makes a subflow usable. It is busy until Idle is called.
+func (b *Bond) AddPath(id wire.PathID, helped bool, now time.Time) {
+	b.RemovePath(id, now)
+	p := &path{id: id, progress: now, hopProgress: now}
+	p.est.Helped = helped
+	at := len(b.paths)
+	for at > 0 && b.paths[at-1].id > id {
+		at--
+	}
+	b.paths = append(b.paths, nil)
+	copy(b.paths[at+1:], b.paths[at:])
+	b.paths[at] = p
+}
+
+// RemovePath tells that a subflow is gone. What it had in flight is sent again
+// on others.
+func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
+	for i, p := range b.paths {
+		if p.id == id {
+			b.paths = append(b.paths[:i], b.paths[i+1:]...)
+			b.stats.LostPath += b.recall(p, 0)
+			// Others may wait for an ack that travelled on this one.
+			b.wantAck(now, 0)
+			return
+		}
+	}
+}
+
+// Idle tells that a subflow's socket has room for a segment.
+func (b *Bond) Idle(id wire.PathID) {
+	if p := b.path(id); p != nil {
+		p.idle = true
+	}
+}
+
+// Local takes a sample of a subflow's own hop.
+func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
+	p := b.path(id)
+	if p == nil {
+		return
+	}
+	if h.Acked != p.est.Hop().Acked || h.Queue == 0 {
+		p.hopProgress = now
+	}
+	p.est.Local(now, h)
+}
+
+// Remote takes a helper's report about a subflow's far hop.
+func (b *Bond) Remote(id wire.PathID, s wire.HopState) {
+	if p := b.path(id); p != nil {
+		p.est.Remote(s)
+	}
+}
+
+// Relay sends a helper's report, which reached this end over the pipe, on to
+// the other end.
+func (b *Bond) Relay(s wire.PipeState) {
+	if p := b.path(s.Path); p != nil {
+		p.relay, p.relayDue = s, true
+	}
+}
+
+func (b *Bond) path(id wire.PathID) *path {
+	for _, p := range b.paths {
+		if p.id == id {
+			return p
+		}
+	}
+	return nil
+}
+
+// Open makes a stream to a destination. Only the end that opens may call it.
+func (b *Bond) Open(dest string) (*Stream, error) {
+	if len(dest) > wire.MaxDest {
+		return nil, fmt.Errorf("destination of %d bytes is too long", len(dest))
+	}
+	if len(b.streams) >= b.cfg.MaxStreams {
+		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("%d streams are open, which is the limit", len(b.streams))}
+	}
+	b.nextID++
+	s := b.newStream(b.nextID)
+	s.dest = dest
+	b.queue(s, wire.TypeOpen)
+	return s, nil
+}
+
+func (b *Bond) newStream(id wire.StreamID) *Stream {
+	s := &Stream{id: id, bond: b, out: pages{pool: &b.pool}, in: pages{pool: &b.pool},
+		outLimit: wire.DataSeq(wire.InitialWindow), inLimit: wire.DataSeq(wire.InitialWindow), window: wire.InitialWindow}
+	b.streams[id] = s
+	b.stats.StreamsTotal++
+	return s
+}
+
+// Accept returns a stream that the other end has opened, or nil.
+func (b *Bond) Accept() *Stream {
+	if len(b.accepted) == 0 {
+		return nil
+	}
+	s := b.accepted[0]
+	b.accepted = b.accepted[1:]
+	return s
+}
+
+// Changed returns a stream whose readable bytes, writable room or state may
+// have changed since it was last returned, or nil.
+func (b *Bond) Changed() *Stream {
+	if len(b.changed) == 0 {
+		return nil
+	}
+	s := b.changed[0]
+	b.changed = b.changed[1:]
+	s.inChanged = false
+	return s
+}
+
+// ByeSeen reports that the other end has given up the bond.
+func (b *Bond) ByeSeen() bool { return b.byeSeen }
+
+// Streams is how many streams exist.
+func (b *Bond) Streams() int { return len(b.streams) }
+
+// Stats returns the counters.
+func (b *Bond) Stats() Stats { return b.stats }
+
+// Buffers returns the memory in stream buffers and, of that, the bytes not yet
+// given to any subflow.
+func (b *Bond) Buffers() (memory, meta unit.Bytes) {
+	return unit.Bytes(b.pool.inUse+len(b.pool.free)) * pageSize, b.pending
+}
+
+// Fail resets every stream, here and at the other end as far as it listens.
+func (b *Bond) Fail(code wire.Code, text string) {
+	for _, s := range b.streams {
+		s.Reset(code, text)
+	}
+}

@@ -1,0 +1,166 @@
+package bond
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// TestDownloadAgainstBound: on ideal links each scheduler's time stands beside
+// the time in which the links can carry the bytes at all.
+func TestDownloadAgainstBound(t *testing.T) {
+	for _, c := range []struct {
+		scheduler string
+		up        bool
+		worst     float64 // of the bound
+	}{
+		{"pams", false, 1.04}, {"pams", true, 1.04}, {"minpad", false, 1.6}, {"minrtt", false, 2.5}, {"roundrobin", false, 2.5},
+	} {
+		n := newSim(t, c.scheduler, -1)
+		n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+		start := n.now
+		tr := &transfer{size: int(10 * unit.MB), up: c.up}
+		n.run(n.carry([]*transfer{tr}))
+		took, bound := tr.done.Sub(start), (13 * unit.Mbps).Time(10*unit.MB)
+		t.Logf("%-10s up=%-5v %.3f s, %.3f of the bound", c.scheduler, c.up, took.Seconds(), float64(took)/float64(bound))
+		if ratio := float64(took) / float64(bound); ratio > c.worst {
+			t.Errorf("%s: %v is %.3f of the bound, want at most %.2f", c.scheduler, took, ratio, c.worst)
+		}
+	}
+}
+
+// TestRateDrops: the published hard cases.
+func TestRateDrops(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		hop   func(*simNet) *simHop
+		bound time.Duration
+	}{
+		{"HS 10 to 1 at 2 s", func(n *simNet) *simHop { return n.paths[1].hops[1][0] }, 2800 * time.Millisecond},
+		{"pipe 5 to 1 at 2 s", func(n *simNet) *simHop { return n.paths[1].hops[1][1] }, 3100 * time.Millisecond},
+	} {
+		n := newSim(t, "pams", 0.2)
+		n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+		h := c.hop(n)
+		h.steps = append(h.steps, simStep{n.now.Add(2 * time.Second), unit.Mbps})
+		start := n.now
+		tr := &transfer{size: int(4 * unit.MB)}
+		n.run(n.carry([]*transfer{tr}))
+		t.Logf("%s: %.3f s, bound about %.1f s; %+v", c.name, tr.done.Sub(start).Seconds(), c.bound.Seconds(), n.ends[1].Stats())
+		if took := tr.done.Sub(start); took > c.bound*5/4 {
+			t.Errorf("%s: %v, want at most %v", c.name, took, c.bound*5/4)
+		}
+	}
+}
+
+// TestSilence: a subflow that goes silent costs at most a second.
+func TestSilence(t *testing.T) {
+	for hop, name := range []string{"PS-path", "HS-path", "pipe"} {
+		n := newSim(t, "pams", 0.2)
+		n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+		cut := n.now.Add(time.Second)
+		for d := range 2 {
+			h := n.paths[0].hops[d][0]
+			if hop > 0 {
+				h = n.paths[1].hops[d][(hop-1)^(1-d)]
+			}
+			h.steps = append(h.steps, simStep{cut, 0})
+		}
+		tr := &transfer{size: int(4 * unit.MB)}
+		done := n.carry([]*transfer{tr})
+		last, gap, read := n.now, time.Duration(0), 0
+		n.run(func() bool {
+			if tr.read > read || tr.read == tr.size {
+				gap, last, read = max(gap, n.now.Sub(last)), n.now, tr.read
+			}
+			return done()
+		})
+		t.Logf("%s cut: longest gap %v, %+v", name, gap.Round(time.Millisecond), n.ends[1].Stats())
+		if gap > time.Second {
+			t.Errorf("%s cut: delivery stood still for %v", name, gap)
+		}
+	}
+}
+
+// TestRandomTransfers: whatever happens to the subflows, every byte arrives
+// once, in order, and buffers stay within their bounds.
+func TestRandomTransfers(t *testing.T) {
+	cases := 400
+	if testing.Short() {
+		cases = 40
+	}
+	for seed := range cases {
+		randomTransfer(t, uint64(seed))
+	}
+}
+
+func randomTransfer(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	names := []string{"pams", "minpad", "minrtt", "roundrobin"}
+	n := newSim(t, names[rng.IntN(len(names))], []float64{-1, 0.2}[rng.IntN(2)])
+	n.logf("seed %d", seed)
+	rate := func() unit.Rate { return unit.Rate(200e3 + rng.Int64N(50e6)) }
+	delay := func() time.Duration { return time.Duration(rng.Int64N(int64(100 * time.Millisecond))) }
+	join := func(id wire.PathID) {
+		var pipe *[2]*simHop
+		far := n.both(rate(), delay())
+		if rng.IntN(2) == 0 {
+			pipe = n.both(rate(), delay()/10)
+		}
+		for _, hops := range []*[2]*simHop{far, pipe} {
+			for at := time.Duration(0); hops != nil && rng.IntN(3) == 0; {
+				at += time.Duration(rng.Int64N(int64(3 * time.Second)))
+				r := rate()
+				if rng.IntN(2) == 0 {
+					r = 0
+				}
+				back := at + time.Duration(rng.Int64N(int64(2*time.Second)))
+				for d := range 2 {
+					hops[d].steps = append(hops[d].steps, simStep{n.now.Add(at), r}, simStep{n.now.Add(back), rate()})
+				}
+				at = back
+			}
+		}
+		n.addPath(id, far, pipe)
+	}
+	// One path stays; others come and go.
+	n.addPath(1, n.both(rate(), delay()), nil)
+	id := wire.PathID(1)
+	for range rng.IntN(4) {
+		id++
+		mine := id
+		n.after(time.Duration(rng.Int64N(int64(2*time.Second))), func() { join(mine) })
+		if rng.IntN(2) == 0 {
+			n.after(time.Duration(rng.Int64N(int64(5*time.Second))), func() {
+				for _, p := range n.paths {
+					if p.id == mine {
+						n.kill(p)
+					}
+				}
+			})
+		}
+	}
+	var list []*transfer
+	for range 1 + rng.IntN(6) {
+		list = append(list, &transfer{size: rng.IntN(1 << (8 + rng.IntN(14))), up: rng.IntN(2) == 0})
+	}
+	n.run(n.carry(list))
+	// Let the last acknowledgements travel; then nothing may be left behind.
+	for range 100000 {
+		n.dispatch()
+		if n.ends[0].Streams()+n.ends[1].Streams() == 0 || len(n.queue) == 0 {
+			break
+		}
+		e := n.queue[0]
+		n.now = e.at
+		n.run(func() bool { return n.queue.Len() == 0 || n.queue[0].seq != e.seq })
+	}
+	for d, b := range n.ends {
+		if b.Streams() > 0 || b.pool.inUse > 0 || b.pending != 0 || b.held != 0 || b.grown != 0 {
+			n.fatal("seed %d, end %d leaves %d streams, %d pages, %v pending, %v held, %v grown", seed, d, b.Streams(), b.pool.inUse, b.pending, b.held, b.grown)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package bond
+
+import "mpbond/wire"
+
+// pageSize is the unit of buffer memory: small enough for a stream of a few
+// bytes, large enough that a write of several is one good system call.
+const pageSize = 16 << 10
+
+type page [pageSize]byte
+
+// pagePool keeps pages for the next use, up to a bound.
+type pagePool struct {
+	free  []*page
+	inUse int
+}
+
+const maxFreePages = 256 // 4 MB
+
+func (p *pagePool) get() *page {
+	p.inUse++
+	if n := len(p.free); n > 0 {
+		pg := p.free[n-1]
+		p.free = p.free[:n-1]
+		return pg
+	}
+	return new(page)
+}
+
+func (p *pagePool) put(pg *page) {
+	if pg == nil {
+		return
+	}
+	p.inUse--
+	if len(p.free) < maxFreePages {
+		p.free = append(p.free, pg)
+	}
+}
+
+// pages is a window of a byte stream, held in pages that are there only where
+// something was written.
+type pages struct {
+	pool *pagePool
+	base wire.DataSeq // position of the first page's first byte
+	list []*page
+}
+
+// write stores b at a position that is not below what was released.
+func (p *pages) write(at wire.DataSeq, b []byte) {
+	for len(b) > 0 {
+		i := int((at - p.base) / pageSize)
+		for i >= len(p.list) {
+			p.list = append(p.list, nil)
+		}
+		if p.list[i] == nil {
+			p.list[i] = p.pool.get()
+		}
+		n := copy(p.list[i][(at-p.base)%pageSize:], b)
+		at += wire.DataSeq(n)
+		b = b[n:]
+	}
+}
+
+// append appends the stored bytes [from, to) to b.
+func (p *pages) append(b []byte, from, to wire.DataSeq) []byte {
+	p.slices(from, to, func(s []byte) { b = append(b, s...) })
+	return b
+}
+
+// slices calls f for the stored bytes [from, to), piece by piece.
+func (p *pages) slices(from, to wire.DataSeq, f func([]byte)) {
+	for from < to {
+		off := (from - p.base) % pageSize
+		n := min(pageSize-off, to-from)
+		f(p.list[(from-p.base)/pageSize][off : off+n])
+		from += n
+	}
+}
+
+// release gives up everything before a position.
+func (p *pages) release(before wire.DataSeq) {
+	n := min(int((before-p.base)/pageSize), len(p.list))
+	if before < p.base || n == 0 {
+		return
+	}
+	for _, pg := range p.list[:n] {
+		p.pool.put(pg)
+	}
+	p.list = p.list[:copy(p.list, p.list[n:])]
+	p.base += wire.DataSeq(n * pageSize)
+}
+
+// drop gives up everything.
+func (p *pages) drop() {
+	for _, pg := range p.list {
+		p.pool.put(pg)
+	}
+	p.list = nil
+}
+
+// abandon gives up everything without reuse, for pages that somebody may still
+// read.
+func (p *pages) abandon() {
+	for _, pg := range p.list {
+		if pg != nil {
+			p.pool.inUse--
+		}
+	}
+	p.list = nil
+}

@@ -1,0 +1,78 @@
+package bond
+
+import (
+	"time"
+
+	"mpbond/estimate"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// path is a subflow as the bond knows it.
+type path struct {
+	id   wire.PathID
+	est  estimate.Path
+	idle bool
+
+	sent     uint64 // bytes of frames given to the subflow
+	received uint64 // bytes of whole frames received on it
+	flight   flight
+
+	progress    time.Time // of data acknowledgements, or when something was first in flight
+	hopProgress time.Time // of the sending hop's own acknowledgements
+	silentAt    time.Time // when it was found silent; zero if it is not
+
+	relay    wire.PipeState
+	relayDue bool
+}
+
+func (p *path) silent() bool { return !p.silentAt.IsZero() }
+
+// sentFrame is one reliable frame in flight.
+type sentFrame struct {
+	end      uint64 // the subflow's byte count after it
+	t        wire.Type
+	again    bool // was given back to be sent on another subflow
+	s        *Stream
+	from, to wire.DataSeq // TypeData
+}
+
+// flight is a first-in-first-out queue of frames.
+type flight struct {
+	q    []sentFrame
+	head int
+}
+
+func (f *flight) push(s sentFrame) { f.q = append(f.q, s) }
+func (f *flight) len() int         { return len(f.q) - f.head }
+func (f *flight) all() []sentFrame { return f.q[f.head:] }
+func (f *flight) pop() (s sentFrame) {
+	s = f.q[f.head]
+	f.q[f.head].s = nil
+	f.head++
+	if f.head > 64 && f.head*2 > len(f.q) {
+		n := copy(f.q, f.q[f.head:])
+		clear(f.q[n:])
+		f.q, f.head = f.q[:n], 0
+	}
+	return s
+}
+
+// PathInfo describes a path for status output.
+type PathInfo struct {
+	ID             wire.PathID
+	Helped, Silent bool
+	Idle           bool
+	Sent, Received uint64     // bytes of frames
+	InFlight       unit.Bytes // sent and not acknowledged
+	estimate.Numbers
+}
+
+// Paths appends a description of every path to list.
+func (b *Bond) Paths(list []PathInfo, now time.Time) []PathInfo {
+	for _, p := range b.paths {
+		list = append(list, PathInfo{ID: p.id, Helped: p.est.Helped, Silent: p.silent(), Idle: p.idle, Sent: p.sent,
+			Received: p.received, InFlight: p.est.Outstanding(), Numbers: p.est.At(now)})
+	}
+	return list
+}

@@ -1,0 +1,219 @@
+package bond
+
+import (
+	"fmt"
+	"time"
+
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// Receive takes one frame that arrived on a subflow. The payload is not kept.
+// An error means that the other end broke the protocol: the subflow must be
+// closed.
+func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Time) error {
+	p := b.path(id)
+	if p == nil {
+		return nil // removed a moment ago: its bytes come again on another one
+	}
+	p.received += uint64(wire.HeaderLen + len(payload))
+	switch t {
+	case wire.TypeAck:
+		return b.receiveAck(p, payload, now)
+	case wire.TypePipeState:
+		f, err := wire.ParsePipeState(payload)
+		if err == nil {
+			b.Remote(f.Path, f.HopState)
+		}
+		return err
+	}
+	b.wantAck(now, unit.Bytes(len(payload)))
+	switch t {
+	case wire.TypeData:
+		f, err := wire.ParseData(payload)
+		if err != nil {
+			return err
+		}
+		return b.receiveData(f)
+	case wire.TypeOpen:
+		f, err := wire.ParseOpen(payload)
+		if err != nil {
+			return err
+		}
+		s, err := b.stream(f.Stream)
+		if s != nil && !s.seen && !b.cfg.Opens {
+			s.seen, s.dest = true, f.Dest
+			b.accepted = append(b.accepted, s)
+		}
+		return err
+	case wire.TypeOpened:
+		f, err := wire.ParseOpened(payload)
+		if err != nil {
+			return err
+		}
+		s, err := b.stream(f.Stream)
+		if s != nil {
+			s.opened = true
+			b.notify(s)
+		}
+		return err
+	case wire.TypeFin:
+		f, err := wire.ParseFin(payload)
+		if err != nil {
+			return err
+		}
+		return b.receiveFin(f)
+	case wire.TypeReset:
+		f, err := wire.ParseReset(payload)
+		if err != nil {
+			return err
+		}
+		s, err := b.stream(f.Stream)
+		if s != nil {
+			s.fail(f)
+		}
+		return err
+	case wire.TypeWindow:
+		f, err := wire.ParseWindow(payload)
+		if err != nil {
+			return err
+		}
+		s, err := b.stream(f.Stream)
+		if s != nil && f.Limit > s.outLimit {
+			s.outLimit = f.Limit
+			b.update(s)
+		}
+		return err
+	case wire.TypeBye:
+		b.byeSeen = true
+		return nil
+	}
+	if t.Skippable() {
+		return nil
+	}
+	return fmt.Errorf("%v does not belong on a subflow: %w", t, wire.ErrMalformed)
+}
+
+// stream finds the stream that a frame is about. It is nil for one that has
+// ended. Frames overtake each other on different subflows, so at the accepting
+// end a number not seen before opens its stream and all lower ones.
+func (b *Bond) stream(id wire.StreamID) (*Stream, error) {
+	if id <= b.nextID {
+		return b.streams[id], nil
+	}
+	if b.cfg.Opens {
+		return nil, fmt.Errorf("stream %d was never opened: %w", id, wire.ErrMalformed)
+	}
+	if len(b.streams)+int(min(id-b.nextID, 1<<20)) > b.cfg.MaxStreams {
+		return nil, fmt.Errorf("stream %d is beyond the limit of %d streams: %w", id, b.cfg.MaxStreams, wire.ErrMalformed)
+	}
+	for b.nextID < id {
+		b.nextID++
+		b.newStream(b.nextID)
+	}
+	return b.streams[id], nil
+}
+
+func (b *Bond) receiveData(f wire.Data) error {
+	s, err := b.stream(f.Stream)
+	if s == nil || s.err != nil {
+		return err
+	}
+	end := f.Seq + wire.DataSeq(len(f.Bytes))
+	if end > s.inLimit || s.finSeen && end > s.inEnd {
+		return fmt.Errorf("bytes up to %d of stream %d, which may send %d: %w", end, f.Stream, s.inLimit, wire.ErrMalformed)
+	}
+	s.opened = true
+	fresh := 0
+	// Only what is missing is written: what is readable may be being read.
+	s.got.missing(max(f.Seq, s.inNext), max(end, s.inNext), func(from, to wire.DataSeq) {
+		s.in.write(from, f.Bytes[from-f.Seq:to-f.Seq])
+		fresh += int(to - from)
+	})
+	b.stats.Duplicate += unit.Bytes(len(f.Bytes) - fresh)
+	s.got.add(max(f.Seq, s.inNext), max(end, s.inNext))
+	if len(s.got) > 0 && s.got[0].from <= s.inNext && s.got[0].to > s.inNext {
+		s.inNext = s.got[0].to
+		s.got = s.got[:copy(s.got, s.got[1:])]
+		b.notify(s)
+	}
+	return nil
+}
+
+func (b *Bond) receiveFin(f wire.Fin) error {
+	s, err := b.stream(f.Stream)
+	if s == nil || s.err != nil || s.finSeen {
+		return err
+	}
+	if f.Seq < s.inNext || len(s.got) > 0 && f.Seq < s.got[len(s.got)-1].to {
+		return fmt.Errorf("stream %d ends at %d, before bytes received: %w", f.Stream, f.Seq, wire.ErrMalformed)
+	}
+	s.finSeen, s.inEnd = true, f.Seq
+	b.notify(s)
+	return nil
+}
+
+// wantAck lets an ACK be sent soon.
+func (b *Bond) wantAck(now time.Time, n unit.Bytes) {
+	b.newestByte = now
+	b.ackSize += n
+	if !b.ackPending {
+		b.ackPending, b.ackDue = true, now.Add(ackDelay)
+		b.wake(b.ackDue)
+	}
+}
+
+func (b *Bond) receiveAck(on *path, payload []byte, now time.Time) error {
+	f, err := wire.ParseAck(payload, b.ackView)
+	if err != nil {
+		return err
+	}
+	b.ackView = f.Paths
+	b.lastAck = now
+	// What it tells was true before it travelled.
+	at := now.Add(-f.Delay - on.est.At(now).OWD)
+	for _, a := range f.Paths {
+		p := b.path(a.Path)
+		if p == nil {
+			continue
+		}
+		if a.Received > p.sent {
+			return fmt.Errorf("ACK of %d bytes of path %d, which has sent %d: %w", a.Received, a.Path, p.sent, wire.ErrMalformed)
+		}
+		p.est.Acked(a.Received, at)
+		for p.flight.len() > 0 && p.flight.all()[0].end <= a.Received {
+			b.landed(p.flight.pop())
+			p.progress = now
+		}
+		if p.flight.len() == 0 {
+			p.progress = now
+		}
+	}
+	b.checkSilence(now)
+	return nil
+}
+
+// landed ends the flight of a frame that has arrived.
+func (b *Bond) landed(f sentFrame) {
+	s := f.s
+	if s == nil || s.err != nil {
+		return
+	}
+	switch f.t {
+	case wire.TypeData:
+		fresh := s.acked.add(max(f.from, s.outBase), max(f.to, s.outBase))
+		s.lost.remove(f.from, f.to)
+		b.held -= unit.Bytes(fresh)
+		if len(s.acked) > 0 && s.acked[0].from == s.outBase {
+			s.outBase = s.acked[0].to
+			s.acked = s.acked[:copy(s.acked, s.acked[1:])]
+			s.out.release(s.outBase)
+		}
+		b.update(s)
+	case wire.TypeFin:
+		s.finAcked = true
+	default:
+		return
+	}
+	b.finish(s)
+}

@@ -1,0 +1,162 @@
+package bond
+
+import (
+	"time"
+
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// Tick does what is due by time: acknowledgements and the watch for subflows
+// that fell silent. The caller takes Local samples of all paths first.
+func (b *Bond) Tick(now time.Time) {
+	if late := now.Sub(b.nextTick); !b.nextTick.IsZero() && late > probeEvery {
+		// This process itself did not run: no path is to blame for that time.
+		for _, p := range b.paths {
+			p.progress = p.progress.Add(late)
+			p.hopProgress = p.hopProgress.Add(late)
+		}
+	}
+	b.nextTick = time.Time{}
+	b.checkSilence(now)
+	for _, p := range b.paths {
+		if p.flight.len() > 0 || p.est.Hop().Queue > 0 {
+			b.wake(now.Add(probeEvery))
+		}
+	}
+	if b.ackPending && b.ackDue.After(now) {
+		b.wake(b.ackDue) // one that is overdue waits for an idle subflow
+	}
+}
+
+// NextTick is when Tick is to be called; zero means that nothing is due.
+func (b *Bond) NextTick() time.Time { return b.nextTick }
+
+func (b *Bond) wake(at time.Time) {
+	if b.nextTick.IsZero() || at.Before(b.nextTick) {
+		b.nextTick = at
+	}
+}
+
+// checkSilence finds subflows that have bytes in flight and make no progress,
+// and gives those bytes back to the meta buffers, as long as another subflow
+// is alive to carry them. A silent subflow is not used until it makes progress
+// again.
+//
+// There are two signs. The sending hop's own TCP gets no acknowledgement: then
+// what never left the hop is stuck. Or no data acknowledgement comes for the
+// subflow although acknowledgements as such do come (or have failed to come
+// for twice as long): then all it has in flight is stuck.
+func (b *Bond) checkSilence(now time.Time) {
+	for _, p := range b.paths {
+		if p.silent() && (p.progress.After(p.silentAt) || p.hopProgress.After(p.silentAt)) {
+			p.silentAt = time.Time{} // unless it is still stuck, see below
+		}
+		h := p.est.Hop()
+		limit := silenceLimit(p.est.At(now).SRTT)
+		stuck := p.flight.len() > 0 && now.Sub(p.progress) > limit &&
+			(b.lastAck.Sub(p.progress) > limit || now.Sub(p.progress) > 2*limit)
+		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > silenceLimit(h.SRTT)
+		if p.silent() || !stuck && !hopStuck || !b.othersLive(p) {
+			continue
+		}
+		p.silentAt = now
+		beyond := uint64(0)
+		if !stuck {
+			// The far hop still delivers what the helper has.
+			beyond = p.sent - min(p.sent, uint64(h.Queue))
+		}
+		b.stats.Silent += b.recall(p, beyond)
+	}
+}
+
+// silenceLimit is how long a hop or path of that round trip may make no
+// progress.
+func silenceLimit(srtt time.Duration) time.Duration {
+	return min(max(minSilence, 2*srtt), maxSilence)
+}
+
+func (b *Bond) othersLive(not *path) bool {
+	for _, p := range b.paths {
+		if p != not && !p.silent() {
+			return true
+		}
+	}
+	return false
+}
+
+// recall gives what path p has in flight beyond a position of its own back to
+// the meta buffers, once, and returns how many stream bytes that were.
+func (b *Bond) recall(p *path, beyond uint64) (n unit.Bytes) {
+	all := p.flight.all()
+	for i := range all {
+		f := &all[i]
+		if f.end <= beyond || f.again {
+			continue
+		}
+		f.again = true
+		n += b.giveBack(f, p.id)
+	}
+	return n
+}
+
+// giveBack lets a frame in flight be sent again.
+func (b *Bond) giveBack(f *sentFrame, from wire.PathID) (n unit.Bytes) {
+	s := f.s
+	if s == nil || s.err != nil && f.t != wire.TypeReset {
+		return 0
+	}
+	if f.t != wire.TypeData {
+		b.queue(s, f.t)
+		return 0
+	}
+	s.acked.missing(max(f.from, s.outBase), max(f.to, s.outBase), func(from, to wire.DataSeq) {
+		n += unit.Bytes(s.lost.add(from, to))
+	})
+	s.avoid = from
+	b.update(s)
+	return n
+}
+
+// rebalance is the reinjection of the MPBond paper (MobiSys 2020, section
+// 4.4): when nothing is left to schedule and the slowest subflow's PAD exceeds
+// the quickest one's by more than η, the highest-sequence (maxPAD − minPAD)·Th
+// bytes in flight on the slowest return to the meta buffers. Ours: a gap under
+// one round trip is left alone, since it costs more bytes than it saves time.
+func (b *Bond) rebalance(now time.Time) {
+	if b.cfg.Eta < 0 || len(b.paths) < 2 {
+		return
+	}
+	var fast, slow *path
+	var minPAD, maxPAD time.Duration
+	var th unit.Rate
+	for _, p := range b.paths {
+		if p.silent() {
+			continue
+		}
+		n := p.est.At(now)
+		if fast == nil || n.PAD < minPAD {
+			fast, minPAD, th = p, n.PAD, n.Th
+		}
+		if p.flight.len() > 0 && (slow == nil || n.PAD > maxPAD) {
+			slow, maxPAD = p, n.PAD
+		}
+	}
+	if slow == nil || slow == fast || !fast.idle {
+		return
+	}
+	gap := maxPAD - minPAD
+	if float64(gap) <= b.cfg.Eta*float64(minPAD) || gap <= fast.est.At(now).SRTT {
+		return
+	}
+	want := th.Bytes(gap)
+	all := slow.flight.all()
+	for i := len(all) - 1; i >= 0 && want > 0; i-- {
+		f := &all[i]
+		if !f.again {
+			f.again = true
+			want -= unit.Bytes(f.to - f.from)
+			b.stats.Eta += b.giveBack(f, slow.id)
+		}
+	}
+}

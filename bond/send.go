@@ -1,0 +1,267 @@
+package bond
+
+import (
+	"math"
+	"time"
+
+	"mpbond/sched"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// control is a reliable frame to be sent that carries no stream bytes. The
+// frame itself is made when it is sent, from the stream's state then.
+type control struct {
+	s *Stream
+	t wire.Type
+}
+
+// queue lets a control frame be sent, unless the same is queued already.
+func (b *Bond) queue(s *Stream, t wire.Type) {
+	for _, c := range b.control {
+		if c.s == s && c.t == t {
+			return
+		}
+	}
+	b.control = append(b.control, control{s, t})
+}
+
+// Next takes the next decision: it appends to buf a segment, which is to be
+// written whole to the subflow it names, and marks that subflow busy. Without
+// a segment to send now it returns 0: after the next event (a frame received,
+// a subflow idle, bytes written, a tick) it is worth asking again.
+func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
+	if len(b.ready) == 0 {
+		b.rebalance(now)
+	}
+	// Control frames and acks go by the quickest subflow, or by an idle one that
+	// is nearly as quick; if there is none they wait a moment.
+	var carrier *path
+	least, carrierPAD := time.Duration(math.MaxInt64), time.Duration(0)
+	view := b.schedView[:0]
+	live := 0
+	for _, p := range b.paths {
+		if !p.silent() {
+			live++
+		}
+	}
+	avoid := b.avoid(live)
+	for _, p := range b.paths {
+		if p.silent() && live > 0 {
+			continue
+		}
+		n := p.est.At(now)
+		least = min(least, n.PAD)
+		if p.idle && (carrier == nil || n.PAD < carrierPAD) {
+			carrier, carrierPAD = p, n.PAD
+		}
+		if p.id != avoid {
+			view = append(view, sched.Path{ID: p.id, Idle: p.idle, PAD: n.PAD, SRTT: p.est.Hop().SRTT, Th: n.Th})
+		}
+	}
+	b.schedView = view
+	if carrier == nil {
+		return 0, buf
+	}
+	if carrierPAD > least*5/4+5*time.Millisecond {
+		carrier = nil
+	}
+	var target *path
+	if len(b.ready) > 0 {
+		d := b.cfg.Scheduler.Pick(view, b.pending)
+		b.decisions.add(now, d, view, b.pending)
+		if !d.Wait {
+			target = b.path(d.Path)
+		}
+	}
+	p := target
+	ack := b.ackPending && (b.ackSize >= ackBytes || !now.Before(b.ackDue))
+	if carrier != nil && (len(b.control) > 0 || ack || b.relayDue()) {
+		p = carrier
+	}
+	if p == nil {
+		return 0, buf
+	}
+	if p.flight.len() == 0 {
+		p.progress = now
+	}
+	if p.est.Hop().Queue == 0 {
+		p.hopProgress = now
+	}
+	start := len(buf)
+	if p == carrier {
+		buf = b.fillControl(p, now, buf)
+	}
+	if p == target {
+		buf = b.fillData(p, now, buf)
+	}
+	n := len(buf) - start
+	if n == 0 {
+		return 0, buf
+	}
+	p.est.Sent(unit.Bytes(n))
+	p.idle = false
+	b.wake(now.Add(probeEvery))
+	return p.id, buf
+}
+
+// avoid is the path that the next bytes must not go to, because they were
+// recalled from it, or 0.
+func (b *Bond) avoid(live int) wire.PathID {
+	if live < 2 || len(b.ready) == 0 || len(b.ready[0].lost) == 0 {
+		return 0
+	}
+	return b.ready[0].avoid
+}
+
+func (b *Bond) relayDue() bool {
+	for _, p := range b.paths {
+		if p.relayDue {
+			return true
+		}
+	}
+	return false
+}
+
+// fillControl appends what must be told: control frames, acknowledgements and
+// relayed reports.
+func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
+	sent := 0
+	for _, c := range b.control {
+		if len(buf) > maxSegment {
+			break
+		}
+		sent++
+		f := c.frame()
+		if f == nil {
+			continue
+		}
+		at := len(buf)
+		buf = wire.Append(buf, f)
+		p.note(len(buf)-at, sentFrame{t: c.t, s: c.s})
+	}
+	b.control = b.control[:copy(b.control, b.control[sent:])]
+	if b.ackPending {
+		b.ackPending, b.ackSize = false, 0
+		b.ackView = b.ackView[:0]
+		for _, q := range b.paths[max(0, len(b.paths)-wire.MaxAcks):] {
+			b.ackView = append(b.ackView, wire.PathAck{Path: q.id, Received: q.received})
+		}
+		buf = p.unreliable(buf, wire.Ack{Delay: now.Sub(b.newestByte), Paths: b.ackView})
+	}
+	for _, q := range b.paths {
+		if q.relayDue {
+			q.relayDue = false
+			buf = p.unreliable(buf, q.relay)
+		}
+	}
+	return buf
+}
+
+// unreliable appends a frame that is not sent again when it is lost.
+func (p *path) unreliable(buf []byte, f wire.Frame) []byte {
+	at := len(buf)
+	buf = wire.Append(buf, f)
+	p.sent += uint64(len(buf) - at)
+	return buf
+}
+
+// note remembers a reliable frame of n bytes as in flight.
+func (p *path) note(n int, f sentFrame) {
+	p.sent += uint64(n)
+	f.end = p.sent
+	p.flight.push(f)
+}
+
+// frame makes the frame, or nil if it has become pointless.
+func (c control) frame() wire.Frame {
+	s := c.s
+	if c.t == wire.TypeBye {
+		return wire.Bye{}
+	}
+	if c.t == wire.TypeReset {
+		r, _ := s.err.(wire.Reset)
+		return r
+	}
+	if s.err != nil {
+		return nil
+	}
+	switch c.t {
+	case wire.TypeOpen:
+		return wire.Open{Stream: s.id, Dest: s.dest}
+	case wire.TypeOpened:
+		return wire.Opened{Stream: s.id}
+	case wire.TypeFin:
+		return wire.Fin{Stream: s.id, Seq: s.outEnd}
+	case wire.TypeWindow:
+		if s.finSeen {
+			return nil
+		}
+		return wire.Window{Stream: s.id, Limit: s.inLimit}
+	}
+	return nil
+}
+
+// Bye tells the other end that this one gives up the bond.
+func (b *Bond) Bye() { b.queue(nil, wire.TypeBye) }
+
+// fillData appends a segment of stream bytes for path p.
+func (b *Bond) fillData(p *path, now time.Time, buf []byte) []byte {
+	room := b.segmentSize(p, now)
+	for len(b.ready) > 0 && room > wire.MaxDataHeader {
+		s := b.ready[0]
+		at := len(buf)
+		if s.sendable() {
+			buf = b.fillStream(p, s, room, buf)
+			room -= len(buf) - at
+		}
+		// The stream goes to the end of the turn while it has more.
+		b.ready = b.ready[:copy(b.ready, b.ready[1:])]
+		s.inReady = false
+		b.update(s)
+		if s.Room() > 0 {
+			b.notify(s)
+		}
+		if p.id == b.avoid(2) {
+			break
+		}
+	}
+	return buf
+}
+
+// fillStream appends DATA frames of one stream, at most room bytes of frames.
+func (b *Bond) fillStream(p *path, s *Stream, room int, buf []byte) []byte {
+	for room > wire.MaxDataHeader && s.sendable() {
+		var from, to wire.DataSeq
+		lost := len(s.lost) > 0
+		if lost {
+			from, to = s.lost[0].from, s.lost[0].to
+		} else {
+			from, to = s.outNext, min(s.outEnd, s.outLimit)
+		}
+		to = min(to, from+wire.DataSeq(room-wire.MaxDataHeader))
+		at := len(buf)
+		buf = wire.AppendData(buf, s.id, from, int(to-from))
+		buf = s.out.append(buf, from, to)
+		p.note(len(buf)-at, sentFrame{t: wire.TypeData, s: s, from: from, to: to})
+		room -= len(buf) - at
+		if lost {
+			s.lost.remove(from, to)
+		} else {
+			s.outNext = to
+		}
+	}
+	return buf
+}
+
+// segmentSize is how many bytes of frames fill whole packets for about
+// segmentTime.
+func (b *Bond) segmentSize(p *path, now time.Time) int {
+	mss := int(p.est.Hop().MSS)
+	if mss < minSegment/2 {
+		mss = minSegment
+	}
+	n := int(p.est.At(now).Th.Bytes(segmentTime))
+	n = max(n/mss, 1) * mss
+	return min(n-tlsOverhead, maxSegment)
+}

@@ -1,0 +1,232 @@
+package bond
+
+import (
+	"io"
+
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// Stream is one user connection inside a bond, seen from one end. Like its
+// bond it is not safe for concurrent use.
+type Stream struct {
+	// User is for the owner of the bond.
+	User any
+
+	id        wire.StreamID
+	bond      *Bond
+	dest      string
+	err       error // set once the stream was reset
+	opened    bool  // the destination is connected
+	seen      bool  // OPEN has arrived (accepting end)
+	inChanged bool
+	inReady   bool
+
+	// Sending: [acked … outNext) was given to subflows at least once, of which
+	// lost is to be given again and acked spans have arrived; [outNext …
+	// outEnd) is the meta buffer.
+	out                       pages
+	outBase, outNext, outEnd  wire.DataSeq
+	outLimit                  wire.DataSeq
+	acked, lost               spans
+	avoid                     wire.PathID // the path that lost bytes were recalled from, or 0
+	finSet, finSent, finAcked bool
+	counted                   unit.Bytes // this stream's part of Bond.pending
+
+	// Receiving: [inBase … inNext) is readable, got is all that has arrived.
+	in              pages
+	inBase, inNext  wire.DataSeq
+	inEnd           wire.DataSeq // valid if finSeen
+	inLimit         wire.DataSeq
+	window          unit.Bytes
+	got             spans
+	finSeen, eofGot bool
+}
+
+// ID is the stream's number.
+func (s *Stream) ID() wire.StreamID { return s.id }
+
+// Dest is the destination it was opened for.
+func (s *Stream) Dest() string { return s.dest }
+
+// Err is why the stream was reset, a wire.Reset, or nil.
+func (s *Stream) Err() error { return s.err }
+
+// Opened reports whether the destination is known to be connected. Bytes from
+// it prove that too.
+func (s *Stream) Opened() bool { return s.opened }
+
+// SetOpened tells the other end that the destination is connected.
+func (s *Stream) SetOpened() {
+	if !s.opened && s.err == nil {
+		s.opened = true
+		s.bond.queue(s, wire.TypeOpened)
+	}
+}
+
+// Room is how many bytes Write takes now.
+func (s *Stream) Room() int {
+	if s.err != nil || s.finSet {
+		return 0
+	}
+	limit := s.bond.cfg.MetaBuffer
+	if s.bond.held >= s.bond.cfg.MaxBuffered {
+		limit = lowMetaBuffer
+	}
+	return int(max(0, limit-unit.Bytes(s.outEnd-s.outNext)))
+}
+
+// Write copies as much of p as there is room for into the meta buffer.
+func (s *Stream) Write(p []byte) int {
+	p = p[:min(len(p), s.Room())]
+	s.out.write(s.outEnd, p)
+	s.outEnd += wire.DataSeq(len(p))
+	s.bond.held += unit.Bytes(len(p))
+	s.bond.update(s)
+	return len(p)
+}
+
+// CloseWrite ends the sending direction after what was written.
+func (s *Stream) CloseWrite() {
+	if s.err == nil && !s.finSet {
+		s.finSet = true
+		s.bond.update(s)
+	}
+}
+
+// Readable is how many bytes can be read now.
+func (s *Stream) Readable() int { return int(s.inNext - s.inBase) }
+
+// EOF reports that everything the other end sent has been consumed.
+func (s *Stream) EOF() bool { return s.finSeen && s.inBase == s.inEnd }
+
+// Slices calls f with readable bytes in order, at most limit of them. They
+// stay valid, also while Receive is called, until Consume.
+func (s *Stream) Slices(limit int, f func([]byte)) {
+	s.in.slices(s.inBase, s.inBase+wire.DataSeq(min(limit, s.Readable())), f)
+}
+
+// Read copies and consumes readable bytes. It returns io.EOF at the end of the
+// stream and the stream's error after a reset; 0, nil means that nothing is
+// readable yet.
+func (s *Stream) Read(p []byte) (int, error) {
+	n := 0
+	s.Slices(len(p), func(b []byte) { n += copy(p[n:], b) })
+	if n > 0 {
+		s.Consume(n)
+		return n, nil
+	}
+	if s.err != nil {
+		return 0, s.err
+	}
+	if s.EOF() {
+		s.Consume(0)
+		return 0, io.EOF
+	}
+	return 0, nil
+}
+
+// Consume frees n readable bytes and lets the other end send more.
+func (s *Stream) Consume(n int) {
+	b := s.bond
+	s.inBase += wire.DataSeq(n)
+	s.in.release(s.inBase)
+	if s.err == nil && !s.finSeen {
+		// A window doubles each time a quarter of it was consumed, as long as
+		// the memory that grown windows may use lasts.
+		if free := unit.Bytes(s.inLimit - s.inBase); free <= s.window*3/4 {
+			grow := min(s.window, maxWindow-s.window, b.cfg.MaxBuffered-b.grown)
+			if grow > 0 {
+				s.window += grow
+				b.grown += grow
+			}
+			s.inLimit = s.inBase + wire.DataSeq(s.window)
+			b.queue(s, wire.TypeWindow)
+		}
+	}
+	if s.EOF() {
+		s.eofGot = true
+		b.finish(s)
+	}
+}
+
+// Reset ends the stream at both ends at once.
+func (s *Stream) Reset(code wire.Code, text string) {
+	if s.err != nil || s.bond.streams[s.id] != s {
+		return
+	}
+	s.fail(wire.Reset{Stream: s.id, Code: code, Text: text})
+	s.bond.queue(s, wire.TypeReset)
+}
+
+// fail ends the stream at this end.
+func (s *Stream) fail(r wire.Reset) {
+	if s.err != nil {
+		return
+	}
+	s.err = r
+	b := s.bond
+	b.held -= unit.Bytes(uint64(s.outEnd-s.outBase) - s.acked.size())
+	s.outBase, s.outNext = s.outEnd, s.outEnd
+	s.lost, s.acked = nil, nil
+	s.out.drop()
+	b.update(s)
+	b.notify(s)
+	b.forget(s)
+}
+
+// sendable is what may be given to a subflow now.
+func (s *Stream) sendable() bool {
+	return len(s.lost) > 0 || s.outNext < min(s.outEnd, s.outLimit)
+}
+
+// update brings the bond's view of what is to be sent up to date after a
+// change to the stream.
+func (b *Bond) update(s *Stream) {
+	n := unit.Bytes(s.outEnd-s.outNext) + unit.Bytes(s.lost.size())
+	b.pending += n - s.counted
+	s.counted = n
+	if s.err == nil && s.finSet && !s.finSent && s.outNext == s.outEnd {
+		s.finSent = true
+		b.queue(s, wire.TypeFin)
+	}
+	if s.sendable() && !s.inReady {
+		s.inReady = true
+		b.ready = append(b.ready, s)
+	}
+}
+
+func (b *Bond) notify(s *Stream) {
+	if !s.inChanged {
+		s.inChanged = true
+		b.changed = append(b.changed, s)
+	}
+}
+
+// finish forgets a stream whose two directions have ended in order.
+func (b *Bond) finish(s *Stream) {
+	if s.eofGot && s.finAcked && s.outBase == s.outEnd {
+		b.forget(s)
+		b.notify(s)
+	}
+}
+
+// forget takes the stream out of the bond. Its readable bytes stay readable.
+func (b *Bond) forget(s *Stream) {
+	if b.streams[s.id] != s {
+		return
+	}
+	delete(b.streams, s.id)
+	b.grown -= s.window - wire.InitialWindow
+	s.out.drop()
+	if s.eofGot {
+		s.in.drop()
+	} else if s.err != nil {
+		// A reader may still be copying out of these pages.
+		s.in.abandon()
+		s.inNext = s.inBase
+	}
+}
+
+// Done reports that the bond has forgotten the stream.
+func (s *Stream) Done() bool { return s.bond.streams[s.id] != s }

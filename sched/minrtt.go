@@ -1,0 +1,18 @@
+package sched
+
+import "mpbond/unit"
+
+// minRTT uses the idle subflow whose sending hop has the least smoothed round
+// trip, as kernel MPTCP's default does (net/mptcp in Linux up to 5.x; MPBond
+// calls it "naive"). It cannot see a pipe.
+type minRTT struct{}
+
+func (minRTT) Name() string { return "minrtt" }
+
+func (minRTT) Pick(paths []Path, _ unit.Bytes) Decision {
+	t := least(paths, byRTT)
+	if t == nil {
+		return Decision{Wait: true, Reason: NoIdlePath}
+	}
+	return Decision{Path: t.ID, Reason: LeastRTT}
+}

@@ -1,0 +1,125 @@
+// Package sched decides which subflow carries the next bytes. It stands
+// between the numbers of package estimate and the segments of package bond,
+// sees plain values and keeps no time: the same scheduler runs live, in
+// virtual time, and offline on a recorded trace.
+package sched
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// Path is a subflow as a scheduler sees it.
+type Path struct {
+	ID wire.PathID
+	// Idle tells that the subflow can take a segment now: its socket is
+	// writable and nothing is being written to it.
+	Idle bool
+	PAD  time.Duration // predicted delivery time of a byte given to it now
+	SRTT time.Duration // of the sender's own hop
+	Th   unit.Rate     // end to end
+}
+
+// Reason says why a decision was taken. String explains it to people.
+type Reason uint8
+
+// Reasons.
+const (
+	NoIdlePath    Reason = iota // every subflow is busy: nothing to decide
+	OnlyPath                    // there is one subflow
+	LeastPAD                    // the target has the least PAD of all
+	LeastIdlePAD                // a busy subflow is quicker, but cannot take all the rest meanwhile
+	FasterIsSoon                // wait: quicker busy subflows deliver the rest before the target would
+	LeastRTT                    // least round-trip time of the idle ones
+	NextInTurn                  // round robin
+	reasonsCount_               // not a reason: keeps the texts complete
+)
+
+var reasonTexts = [reasonsCount_]string{
+	NoIdlePath:   "every subflow is busy",
+	OnlyPath:     "the only subflow",
+	LeastPAD:     "least PAD",
+	LeastIdlePAD: "least PAD of the idle; the quicker ones cannot take all the rest",
+	FasterIsSoon: "waits: quicker subflows deliver the rest sooner",
+	LeastRTT:     "least RTT of the idle",
+	NextInTurn:   "next in turn",
+}
+
+func (r Reason) String() string {
+	if int(r) < len(reasonTexts) {
+		return reasonTexts[r]
+	}
+	return fmt.Sprintf("reason %d", uint8(r))
+}
+
+// Decision is a choice and why it was taken. Path is meaningful unless Wait.
+type Decision struct {
+	Wait   bool
+	Path   wire.PathID
+	Reason Reason
+	// Diff is what quicker busy subflows can take before the target would
+	// deliver, for PAMS.
+	Diff unit.Bytes
+}
+
+// Scheduler picks a subflow for the next segment. Implementations may keep
+// state between calls but no reference to paths; they are used by one
+// goroutine at a time.
+type Scheduler interface {
+	// Name is what users choose it by.
+	Name() string
+	// Pick decides for a bond that has remaining bytes in its meta buffers.
+	// paths holds every usable subflow in a stable order.
+	Pick(paths []Path, remaining unit.Bytes) Decision
+}
+
+var makers = map[string]func() Scheduler{
+	"pams":       func() Scheduler { return pams{} },
+	"minpad":     func() Scheduler { return minPAD{} },
+	"minrtt":     func() Scheduler { return minRTT{} },
+	"roundrobin": func() Scheduler { return &roundRobin{} },
+}
+
+// Default is the scheduler used when none is named.
+const Default = "pams"
+
+// Names lists the schedulers that New knows, sorted.
+func Names() []string {
+	names := make([]string, 0, len(makers))
+	for n := range makers {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// New makes a scheduler by name; an empty name means Default.
+func New(name string) (Scheduler, error) {
+	if name == "" {
+		name = Default
+	}
+	mk, ok := makers[strings.ToLower(name)]
+	if !ok {
+		return nil, fmt.Errorf("no scheduler is called %q (there are: %s)", name, strings.Join(Names(), ", "))
+	}
+	return mk(), nil
+}
+
+// least returns the idle path for which key is least, or nil.
+func least(paths []Path, key func(*Path) time.Duration) *Path {
+	var best *Path
+	for i := range paths {
+		if p := &paths[i]; p.Idle && (best == nil || key(p) < key(best)) {
+			best = p
+		}
+	}
+	return best
+}
+
+func byPAD(p *Path) time.Duration { return p.PAD }
+func byRTT(p *Path) time.Duration { return p.SRTT }
