@@ -1,0 +1,172 @@
+package intercept
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroupPrefix and the process id of the owner name the cgroup of one
+// `mpbond run`.
+const cgroupPrefix = "mpbond-run-"
+
+// cgroup is a control group (version 2) made for one app.
+type cgroup struct {
+	dir   *os.File // open directory; its inode number is the cgroup's id
+	name  string
+	up    *os.File // the parent's directory
+	level int      // depth below the root of the hierarchy that this process sees
+	id    uint64
+}
+
+// newCgroup makes a cgroup below the one this process is in, so that limits set
+// for this process hold for the app. It removes those of dead owners.
+//
+// It needs no mounted hierarchy: where /sys/fs/cgroup holds version 1 or
+// nothing (a network namespace entered with a fresh /sys), it mounts one that
+// only this process sees and that has no place in the file tree.
+func newCgroup() (*cgroup, error) {
+	own, err := ownCgroup()
+	if err != nil {
+		return nil, err
+	}
+	root, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("opening the cgroup file system: %w", err)
+	}
+	defer unix.Close(root)
+	if err := unix.FsconfigCreate(root); err != nil {
+		return nil, fmt.Errorf("opening the cgroup file system: %w", err)
+	}
+	mnt, err := unix.Fsmount(root, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("mounting the cgroup file system: %w", err)
+	}
+	defer unix.Close(mnt)
+	up, err := openDir(mnt, path.Join(".", own))
+	if err != nil {
+		return nil, fmt.Errorf("opening the own cgroup %s: %w", own, err)
+	}
+	g := &cgroup{up: up, name: cgroupPrefix + strconv.Itoa(os.Getpid())}
+	removeStaleCgroups(up)
+	if err := unix.Mkdirat(int(up.Fd()), g.name, 0o755); err != nil && err != unix.EEXIST {
+		up.Close()
+		return nil, fmt.Errorf("making cgroup %s: %w", path.Join(own, g.name), err)
+	}
+	if g.dir, err = openDir(int(up.Fd()), g.name); err != nil {
+		g.close()
+		return nil, fmt.Errorf("opening cgroup %s: %w", path.Join(own, g.name), err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(g.dir.Fd()), &st); err != nil {
+		g.close()
+		return nil, err
+	}
+	g.id = st.Ino
+	g.level = len(strings.FieldsFunc(own, func(r rune) bool { return r == '/' })) + 1
+	return g, nil
+}
+
+// ownCgroup is the path of this process in the version 2 hierarchy, from the
+// line "0::/path".
+func ownCgroup() (string, error) {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", fmt.Errorf("finding the own cgroup: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if p, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
+			if strings.HasPrefix(p, "/..") {
+				return "", errors.New("this process is in a cgroup outside of its cgroup namespace")
+			}
+			return p, nil
+		}
+	}
+	return "", errors.New("the kernel has no cgroup version 2 hierarchy")
+}
+
+func openDir(at int, name string) (*os.File, error) {
+	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// removeStaleCgroups removes cgroups whose owner died before it could. One
+// that still holds processes stays: the kernel refuses.
+func removeStaleCgroups(up *os.File) {
+	names, err := up.Readdirnames(-1)
+	if err != nil {
+		return // they do no harm but to be seen
+	}
+	for _, name := range names {
+		pid, err := strconv.Atoi(strings.TrimPrefix(name, cgroupPrefix))
+		if err != nil || !strings.HasPrefix(name, cgroupPrefix) || pid <= 0 {
+			continue
+		}
+		if unix.Kill(pid, 0) == unix.ESRCH {
+			unix.Unlinkat(int(up.Fd()), name, unix.AT_REMOVEDIR) //nolint:errcheck // as above
+		}
+	}
+}
+
+// close moves processes that outlived the app to the parent, whose network
+// they now have, and removes the cgroup.
+func (g *cgroup) close() error {
+	defer g.up.Close()
+	if g.dir != nil {
+		defer g.dir.Close()
+	}
+	var err error
+	// Processes may fork while they are moved: a few rounds.
+	for range 10 {
+		err = unix.Unlinkat(int(g.up.Fd()), g.name, unix.AT_REMOVEDIR)
+		if err == nil || err == unix.ENOENT {
+			return nil
+		}
+		if g.dir == nil || err != unix.EBUSY {
+			break
+		}
+		if merr := g.moveOut(); merr != nil {
+			return fmt.Errorf("removing cgroup %s: %w", g.name, merr)
+		}
+	}
+	return fmt.Errorf("removing cgroup %s: %w", g.name, err)
+}
+
+func (g *cgroup) moveOut() error {
+	procs, err := openAt(g.dir, "cgroup.procs", unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer procs.Close()
+	s := bufio.NewScanner(procs)
+	for s.Scan() {
+		to, err := openAt(g.up, "cgroup.procs", unix.O_WRONLY)
+		if err != nil {
+			return err
+		}
+		_, err = to.WriteString(s.Text())
+		to.Close()
+		if err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	return s.Err()
+}
+
+func openAt(dir *os.File, name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

@@ -1,0 +1,308 @@
+// Package intercept is the app edge of the primary: it takes connections of
+// unmodified apps, learns where they want to go, and carries them over streams
+// of the bond. Before it in the data path stands the app; after it the bond,
+// seen here as a Dialer.
+//
+// Apps come in three ways:
+//
+//	SOCKS5 and HTTP proxy   Edge.ServeProxy, one port, told apart by the first byte
+//	redirected connections  Edge.ServeTransparent, for apps started by `mpbond run`
+//
+// and `mpbond run` itself uses Redirect, which makes the kernel send one app's
+// TCP connections and DNS queries here.
+//
+// # Success is answered before it is known
+//
+// A stream of the bond is usable at once: its first bytes travel together with
+// the request to open it. SOCKS5 and CONNECT therefore answer success at once
+// and save one round trip through the bond; a redirected connection was
+// accepted by the kernel anyway. If the far end then refuses the destination,
+// the app's connection is reset, never closed in order, so that it cannot take
+// the refusal for an empty answer. Plain HTTP requests get a 502 or 504 with a
+// text. Config.WaitOpen trades the round trip for true SOCKS5 reply codes and
+// CONNECT statuses.
+//
+// With Config.Direct a destination which the far end cannot or may not reach
+// (a printer at home, IPv6 where the server has none) is tried from here
+// instead, with what the app has already sent, so that an app is not worse off
+// than without the bond.
+package intercept
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// Dialer opens one stream of the bond to a destination, "host:port" with names
+// unresolved. It returns at once; its context bounds only the call. A refusal
+// by the far end shows as an error of Read and Write which wraps a wire.Reset.
+// Safe for concurrent use.
+//
+// The conn must have CloseWrite() error. It may have
+//
+//	WaitOpen(context.Context) error  wait for the far end's answer: nil, the refusal, or the context's error
+//	Reset()                          end both directions at once and make the far end reset its connection
+//
+// without which the answer is awaited by reading, and Reset is Close.
+type Dialer interface {
+	DialStream(ctx context.Context, dest string) (net.Conn, error)
+}
+
+// Limits of this implementation.
+const (
+	// DefaultMaxConns bounds the memory of the edge: each connection holds at
+	// most two copy buffers.
+	DefaultMaxConns = 4096
+	// handshakeTimeout is how long an app may take to say what it wants.
+	handshakeTimeout = 30 * time.Second
+	// openTimeout is how long the far end may take to answer where the answer
+	// is waited for. It exceeds the two minutes after which Linux gives up on
+	// a connection attempt.
+	openTimeout = 150 * time.Second
+)
+
+// Config is what an Edge needs. Only Dialer is required.
+type Config struct {
+	Dialer Dialer
+	// Direct connects without the bond where the far end cannot reach or does
+	// not allow a destination. nil: such connections fail.
+	Direct func(ctx context.Context, dest string) (net.Conn, error)
+	// WaitOpen makes SOCKS5 and CONNECT answer only when the far end did.
+	WaitOpen bool
+	// MaxConns bounds the connections of apps; more are reset. 0 means
+	// DefaultMaxConns.
+	MaxConns int
+	// Log gets one line for each connection that failed. nil discards.
+	Log *slog.Logger
+}
+
+// Edge serves connections of apps. Safe for concurrent use.
+type Edge struct {
+	cfg    Config
+	log    *slog.Logger
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	lns    map[net.Listener]bool
+	apps   map[*appConn]bool
+	wg     sync.WaitGroup // serving goroutines and handlers; Add under mu
+}
+
+// New returns an Edge that serves nothing yet.
+func New(cfg Config) *Edge {
+	if cfg.MaxConns == 0 {
+		cfg.MaxConns = DefaultMaxConns
+	}
+	e := &Edge{cfg: cfg, log: cfg.Log, lns: map[net.Listener]bool{}, apps: map[*appConn]bool{}}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e
+}
+
+// Close closes the listeners, resets all connections and waits until nothing
+// of the Edge runs any more.
+func (e *Edge) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	for ln := range e.lns {
+		ln.Close()
+	}
+	apps := make([]*appConn, 0, len(e.apps))
+	for a := range e.apps {
+		apps = append(apps, a)
+	}
+	e.mu.Unlock()
+	e.cancel()
+	for _, a := range apps {
+		a.Reset() // outside mu: it ends in forget
+	}
+	e.wg.Wait()
+	return nil
+}
+
+// Conns is how many connections of apps are open.
+func (e *Edge) Conns() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.apps)
+}
+
+// begin counts one more goroutine or handler, to be ended by wg.Done. It
+// reports false after Close.
+func (e *Edge) begin() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.wg.Add(1)
+	return true
+}
+
+// accept gives each connection of ln to handle, in its own goroutine, until
+// Close (it then returns nil) or a lasting error. handle owns the connection.
+func (e *Edge) accept(ln net.Listener, handle func(*appConn)) error {
+	if !e.begin() {
+		ln.Close()
+		return nil
+	}
+	defer e.wg.Done()
+	e.mu.Lock()
+	e.lns[ln] = true
+	e.mu.Unlock()
+	defer func() {
+		ln.Close()
+		e.mu.Lock()
+		delete(e.lns, ln)
+		e.mu.Unlock()
+	}()
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			var ne net.Error
+			switch {
+			case e.ctx.Err() != nil:
+				return nil
+			case errors.As(err, &ne) && ne.Timeout(), isExhausted(err):
+				// Out of file descriptors or memory: others may free some.
+				e.log.Warn("cannot accept an app's connection", "err", err)
+				if !e.pause(50 * time.Millisecond) {
+					return nil
+				}
+				continue
+			}
+			return fmt.Errorf("accepting on %v: %w", ln.Addr(), err)
+		}
+		a := &appConn{Conn: c, edge: e}
+		if err := e.remember(a); err != nil {
+			e.log.Warn("app's connection not taken", "err", err)
+			a.Reset()
+			continue
+		}
+		go func() {
+			defer e.wg.Done()
+			handle(a)
+		}()
+	}
+}
+
+// pause waits for d, and reports false if the Edge was closed meanwhile.
+func (e *Edge) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-e.ctx.Done():
+		return false
+	}
+}
+
+// remember enters a connection in the books and counts its handler.
+func (e *Edge) remember(a *appConn) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return net.ErrClosed
+	}
+	if len(e.apps) >= e.cfg.MaxConns {
+		return fmt.Errorf("%d connections are open, which is the limit", len(e.apps))
+	}
+	e.apps[a] = true
+	e.wg.Add(1)
+	return nil
+}
+
+// appConn is a connection of an app. It leaves the Edge's books when closed.
+type appConn struct {
+	net.Conn
+	edge  *Edge
+	first []byte // bytes read ahead; belongs to the reader
+}
+
+// peek reads one byte which the next Read returns again.
+func (a *appConn) peek() (byte, error) {
+	b := make([]byte, 1)
+	if _, err := a.Conn.Read(b); err != nil {
+		return 0, err
+	}
+	a.first = b
+	return b[0], nil
+}
+
+// Read implements net.Conn.
+func (a *appConn) Read(p []byte) (int, error) {
+	if len(a.first) > 0 && len(p) > 0 {
+		n := copy(p, a.first)
+		a.first = a.first[n:]
+		return n, nil
+	}
+	return a.Conn.Read(p)
+}
+
+// Close implements net.Conn.
+func (a *appConn) Close() error {
+	a.edge.mu.Lock()
+	delete(a.edge.apps, a)
+	a.edge.mu.Unlock()
+	return a.Conn.Close()
+}
+
+// CloseWrite ends the direction to the app.
+func (a *appConn) CloseWrite() error { return closeWrite(a.Conn) }
+
+// Reset closes the connection such that the app sees an error, not an end.
+func (a *appConn) Reset() {
+	a.abortive()
+	a.Close()
+}
+
+// abortive makes the next Close a reset.
+func (a *appConn) abortive() {
+	if l, ok := a.Conn.(interface{ SetLinger(int) error }); ok {
+		l.SetLinger(0) //nolint:errcheck // fails only on a closed connection
+	}
+}
+
+// dial opens the stream for dest. name tells the kind of edge for the log.
+func (e *Edge) dial(ctx context.Context, dest string) (net.Conn, error) {
+	c, err := e.cfg.Dialer.DialStream(ctx, dest)
+	if err != nil {
+		return nil, err
+	}
+	if w, ok := c.(openWaiter); ok && e.cfg.Direct != nil {
+		return newFallbackConn(e, c, w, dest), nil
+	}
+	return c, nil
+}
+
+// waitOpen waits for the far end's answer where it can be had.
+func (e *Edge) waitOpen(c net.Conn) error {
+	w, ok := c.(openWaiter)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, openTimeout)
+	defer cancel()
+	return w.WaitOpen(ctx)
+}
+
+// relay carries an app's connection over stream c to dest until both
+// directions ended, and closes both.
+func (e *Edge) relay(kind string, a *appConn, c net.Conn, dest string) {
+	up, down, err := splice(a, c)
+	if err != nil && e.ctx.Err() == nil {
+		e.log.Info("connection broke", "edge", kind, "dest", dest, "app", a.RemoteAddr(), "up", up, "down", down, "err", err)
+		return
+	}
+	e.log.Debug("connection ended", "edge", kind, "dest", dest, "up", up, "down", down)
+}

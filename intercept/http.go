@@ -1,0 +1,275 @@
+package intercept
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"sync"
+	"time"
+
+	"mpbond/wire"
+)
+
+// HTTP proxy: CONNECT (RFC 9110, section 9.3.6) and requests in absolute form
+// (RFC 9112, section 3.2.2). net/http parses and writes; what is here keeps a
+// proxy for one's own apps out of sight: it adds and removes no header besides
+// those of the connection itself.
+
+// ServeProxy serves SOCKS5 and HTTP proxy requests on ln until Close, after
+// which it returns nil. ln should listen on a loopback address: whoever can
+// connect can use the bond.
+func (e *Edge) ServeProxy(ln net.Listener) error {
+	web := &handoff{addr: ln.Addr(), conns: make(chan net.Conn), done: make(chan struct{})}
+	srv := e.httpServer()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		srv.Serve(web) //nolint:errcheck // always http.ErrServerClosed
+	}()
+	defer func() {
+		srv.Close()
+		<-ended
+	}()
+	return e.accept(ln, func(a *appConn) {
+		a.SetReadDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
+		b, err := a.peek()
+		if err != nil {
+			a.Close()
+			return
+		}
+		a.SetReadDeadline(time.Time{}) //nolint:errcheck // reading reports it
+		if b == socksVersion {
+			e.serveSOCKS(a)
+			return
+		}
+		web.give(a)
+	})
+}
+
+// handoff is a net.Listener of connections accepted elsewhere.
+type handoff struct {
+	addr  net.Addr
+	conns chan net.Conn
+	once  sync.Once
+	done  chan struct{}
+}
+
+func (h *handoff) give(c net.Conn) {
+	select {
+	case h.conns <- c:
+	case <-h.done:
+		c.Close()
+	}
+}
+
+// Accept implements net.Listener.
+func (h *handoff) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (h *handoff) Close() error {
+	h.once.Do(func() { close(h.done) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (h *handoff) Addr() net.Addr { return h.addr }
+
+type appKey struct{}
+
+// appOf is the app's connection on which a request came.
+func appOf(r *http.Request) *appConn {
+	a, _ := r.Context().Value(appKey{}).(*appConn)
+	return a
+}
+
+func (e *Edge) httpServer() *http.Server {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return e.dial(ctx, addr) },
+		// The app says which encodings it takes.
+		DisableCompression:    true,
+		MaxIdleConnsPerHost:   32,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}
+	proxy := &httputil.ReverseProxy{
+		Transport:      transport,
+		FlushInterval:  -1, // the app, not we, decides when it has read enough
+		Rewrite:        rewrite,
+		ModifyResponse: guardBody,
+		ErrorHandler:   e.httpError,
+		ErrorLog:       slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !e.begin() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		defer e.wg.Done()
+		switch {
+		case r.Method == http.MethodConnect:
+			e.serveConnect(w, r)
+		case r.URL.Host == "":
+			http.Error(w, "mpbond: this is a proxy, not a web server; set it as the HTTP proxy of an app", http.StatusBadRequest)
+		case r.URL.Scheme != "http":
+			http.Error(w, fmt.Sprintf("mpbond: the proxy speaks http, and CONNECT for everything else, but not %q", r.URL.Scheme), http.StatusNotImplemented)
+		default:
+			// Headers which net/http would otherwise make up.
+			w.Header()["Date"], w.Header()["Content-Type"] = nil, nil
+			proxy.ServeHTTP(w, r)
+		}
+	})
+	srv := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: handshakeTimeout,
+		IdleTimeout:       10 * time.Minute, // longer than apps keep idle connections
+		ErrorLog:          slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return e.ctx },
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, appKey{}, c) },
+		// OPTIONS * is for the origin like any other request.
+		DisableGeneralOptionsHandler: true,
+	}
+	// The transport ends with the Edge and not with its listener.
+	context.AfterFunc(e.ctx, transport.CloseIdleConnections)
+	return srv
+}
+
+// rewrite gives back what ReverseProxy takes away from a request.
+func rewrite(r *httputil.ProxyRequest) {
+	for _, k := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if v, ok := r.In.Header[k]; ok {
+			r.Out.Header[k] = v
+		}
+	}
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+}
+
+// serveConnect carries a tunnel.
+func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
+	dest, err := connectTarget(r.Host)
+	if err != nil {
+		http.Error(w, "mpbond: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	// Not the request's context: the tunnel outlives the handler's view of it.
+	c, err := e.dial(e.ctx, dest)
+	if err == nil && e.cfg.WaitOpen {
+		if err = e.waitOpen(c); err != nil {
+			reset(c)
+		}
+	}
+	if err != nil {
+		e.httpError(w, r, err)
+		return
+	}
+	hijacked, buf, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		reset(c)
+		e.httpError(w, r, err)
+		return
+	}
+	a := appOf(r)
+	a.SetDeadline(time.Time{}) //nolint:errcheck // reading reports it
+	// What the app sent right behind its request was read with it. The
+	// buffer's reader reads on from a itself, so it must not be used further.
+	ahead, _ := buf.Reader.Peek(buf.Reader.Buffered())
+	a.first = append(bytes.Clone(ahead), a.first...)
+	if _, err := io.WriteString(hijacked, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		a.Close()
+		reset(c)
+		return
+	}
+	e.relay("connect", a, c, dest)
+}
+
+// connectTarget checks the target of a CONNECT, "host:port".
+func connectTarget(hostport string) (string, error) {
+	host, port, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return "", fmt.Errorf("CONNECT needs host:port, not %q", hostport)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return "", fmt.Errorf("%q is not a port", port)
+	}
+	return destination(host, uint16(n))
+}
+
+// httpError answers a request whose destination could not be reached.
+func (e *Edge) httpError(w http.ResponseWriter, r *http.Request, err error) {
+	a := appOf(r)
+	e.log.Info("HTTP request failed", "dest", r.Host, "app", a.RemoteAddr(), "err", err)
+	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+		a.Reset() // the app has gone
+		return
+	}
+	status := http.StatusBadGateway
+	switch refusal(err) {
+	case wire.CodeTimeout:
+		status = http.StatusGatewayTimeout
+	case wire.CodeForbidden:
+		status = http.StatusForbidden
+	}
+	w.Header().Set("Connection", "close") // a request's body may be half read
+	http.Error(w, fmt.Sprintf("mpbond: %s cannot be reached: %v", r.Host, err), status)
+}
+
+// guardBody makes an answer that breaks off break the app's connection too.
+// Without it an app that reads until the connection closes (HTTP/1.0, an
+// upgraded connection) would take a part for the whole.
+func guardBody(r *http.Response) error {
+	a := appOf(r.Request)
+	if up, ok := r.Body.(io.ReadWriteCloser); ok && r.StatusCode == http.StatusSwitchingProtocols {
+		r.Body = &guardedUpgrade{up, a}
+		return nil
+	}
+	r.Body = &guardedBody{r.Body, a}
+	return nil
+}
+
+type guardedBody struct {
+	io.ReadCloser
+	app *appConn
+}
+
+// Read implements io.Reader.
+func (g *guardedBody) Read(p []byte) (int, error) { return guardedRead(g.ReadCloser, g.app, p) }
+
+type guardedUpgrade struct {
+	io.ReadWriteCloser
+	app *appConn
+}
+
+// Read implements io.Reader.
+func (g *guardedUpgrade) Read(p []byte) (int, error) {
+	return guardedRead(g.ReadWriteCloser, g.app, p)
+}
+
+// CloseWrite ends the direction to the origin, for ReverseProxy.
+func (g *guardedUpgrade) CloseWrite() error {
+	if h, ok := g.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+func guardedRead(r io.Reader, a *appConn, p []byte) (int, error) {
+	n, err := r.Read(p)
+	if err != nil && err != io.EOF {
+		a.abortive()
+	}
+	return n, err
+}

@@ -1,0 +1,116 @@
+package intercept
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ListenTransparent listens for redirected connections on 127.0.0.1 and, where
+// the machine has IPv6, on [::1], with one port for both; port 0 chooses one.
+// The kernel redirects outgoing connections to exactly these addresses.
+func ListenTransparent(port uint16) ([]net.Listener, error) {
+	// A port free on one address may be taken on the other: try a few.
+	var last error
+	for range 16 {
+		l4, err := net.Listen("tcp4", netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String())
+		if err != nil {
+			return nil, fmt.Errorf("listening for redirected connections: %w", err)
+		}
+		chosen := l4.Addr().(*net.TCPAddr).AddrPort().Port()
+		l6, err := net.Listen("tcp6", netip.AddrPortFrom(netip.IPv6Loopback(), chosen).String())
+		switch {
+		case err == nil:
+			return []net.Listener{l4, l6}, nil
+		case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EAFNOSUPPORT):
+			return []net.Listener{l4}, nil
+		}
+		l4.Close()
+		last = err
+		if port != 0 {
+			break
+		}
+	}
+	return nil, fmt.Errorf("listening for redirected connections: %w", last)
+}
+
+// ServeTransparent serves connections which the kernel redirected to ln (see
+// Redirect) until Close, after which it returns nil. A connection made to ln on
+// purpose is reset.
+func (e *Edge) ServeTransparent(ln net.Listener) error {
+	return e.accept(ln, func(a *appConn) {
+		dest, err := originalDestination(a.Conn)
+		if err != nil {
+			e.log.Info("redirected connection refused", "app", a.RemoteAddr(), "err", err)
+			a.Reset()
+			return
+		}
+		c, err := e.dial(e.ctx, dest.String())
+		if err != nil {
+			e.log.Info("redirected connection failed", "dest", dest, "err", err)
+			a.Reset()
+			return
+		}
+		e.relay("redirect", a, c, dest.String())
+	})
+}
+
+// originalDestination is where the app wanted to connect to, which connection
+// tracking remembers.
+func originalDestination(c net.Conn) (netip.AddrPort, error) {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return netip.AddrPort{}, fmt.Errorf("a %T was not redirected", c)
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	local := tcp.LocalAddr().(*net.TCPAddr).AddrPort()
+	var dest netip.AddrPort
+	var serr error
+	err = raw.Control(func(fd uintptr) {
+		if local.Addr().Unmap().Is4() {
+			dest, serr = originalIPv4(int(fd))
+		} else {
+			dest, serr = originalIPv6(int(fd))
+		}
+	})
+	if err := errors.Join(err, serr); err != nil {
+		return netip.AddrPort{}, fmt.Errorf("its destination is unknown: %w", err)
+	}
+	if dest == netip.AddrPortFrom(local.Addr().Unmap(), local.Port()) {
+		return netip.AddrPort{}, errors.New("it was not redirected, but made to this port, which only `mpbond run` uses; use the proxy port")
+	}
+	return dest, nil
+}
+
+// The option returns a sockaddr. x/sys/unix reads no such option, but others
+// whose structures have room for one:
+//
+//	sockaddr_in   family (2) | port (2) | address (4) | zero (8)
+//	sockaddr_in6  family (2) | port (2) | flow (4) | address (16) | scope (4)
+//
+// ipv6_mreq is 20 bytes of address and index, ip6_mtuinfo begins with a
+// sockaddr_in6.
+func originalIPv4(fd int) (netip.AddrPort, error) {
+	b, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	m := b.Multiaddr
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(m[4:8])), uint16(m[2])<<8|uint16(m[3])), nil
+}
+
+func originalIPv6(fd int) (netip.AddrPort, error) {
+	b, err := unix.GetsockoptIPv6MTUInfo(fd, unix.SOL_IPV6, unix.SO_ORIGINAL_DST)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	port := b.Addr.Port // network byte order in a host integer
+	return netip.AddrPortFrom(netip.AddrFrom16(b.Addr.Addr), port>>8|port<<8), nil
+}
