@@ -1,0 +1,198 @@
+package identity
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"mpbond/fault"
+)
+
+func openTrust(t *testing.T, path string) *Trust {
+	t.Helper()
+	tr, err := OpenTrust(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+func TestTrust(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "trust.toml")
+	a, other := openTrust(t, path), openTrust(t, path)
+	home := Peer{"home", []Role{RoleServer}, mustKey(t).Public(), []string{"vps.example.org:7443", "[2001:db8::1]:7443"}}
+	phone := Peer{"phone", []Role{RoleHelper, RolePrimary}, mustKey(t).Public(), nil}
+	for _, p := range []Peer{home, phone} {
+		if err := a.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+	if len(other.Peers()) != 0 {
+		t.Error("changes of others came without Reload")
+	}
+	if err := other.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tr := range []*Trust{a, other} {
+		if p, ok := tr.Lookup(home.Key); !ok || fmt.Sprint(p) != fmt.Sprint(home) {
+			t.Errorf("Lookup: %v, %v", p, ok)
+		}
+		if p, ok := tr.LookupName("phone"); !ok || p.Key != phone.Key || !p.Is(RolePrimary) || p.Is(RoleServer) {
+			t.Errorf("LookupName: %v, %v", p, ok)
+		}
+		if got := tr.ByRole(RoleHelper); len(got) != 1 || got[0].Name != "phone" {
+			t.Errorf("ByRole: %v", got)
+		}
+		if ok := tr.Allowed(RoleHelper); !ok(phone.Key) || ok(home.Key) || ok(PublicKey{}) {
+			t.Error("Allowed is wrong")
+		}
+	}
+	if err := a.Remove("home"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Remove("home"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("second Remove: %v", err)
+	}
+	if _, ok := a.Lookup(home.Key); ok || len(a.Peers()) != 1 {
+		t.Error("home is still there")
+	}
+}
+
+func TestAddRefuses(t *testing.T) {
+	tr := openTrust(t, filepath.Join(t.TempDir(), "trust.toml"))
+	k := mustKey(t).Public()
+	good := Peer{"a", []Role{RoleHelper}, k, nil}
+	if err := tr.Add(good); err != nil {
+		t.Fatal(err)
+	}
+	k2 := mustKey(t).Public()
+	helper := []Role{RoleHelper}
+	for _, c := range []struct {
+		peer Peer
+		kind fault.Kind
+		text string
+	}{
+		{Peer{"a", helper, k2, nil}, fault.Exists, "already trusted"},
+		{Peer{"b", helper, k, nil}, fault.Exists, `name "a"`},
+		{Peer{"", helper, k2, nil}, fault.Usage, "name"},
+		{Peer{"two words", helper, k2, nil}, fault.Usage, "letters"},
+		{Peer{strings.Repeat("x", 65), helper, k2, nil}, fault.Usage, "64"},
+		{Peer{"b", nil, k2, nil}, fault.Usage, "role"},
+		{Peer{"b", []Role{"king"}, k2, nil}, fault.Usage, "king"},
+		{Peer{"b", []Role{RoleHelper, RoleHelper}, k2, nil}, fault.Usage, "twice"},
+		{Peer{"b", helper, PublicKey{}, nil}, fault.Usage, "no key"},
+		{Peer{"b", helper, k2, []string{"example.org"}}, fault.Usage, "host:port"},
+		{Peer{"b", helper, k2, []string{"example.org:http"}}, fault.Usage, "port"},
+		{Peer{"b", helper, k2, []string{"example.org:0"}}, fault.Usage, "port"},
+		{Peer{"b", helper, k2, []string{":80"}}, fault.Usage, "host"},
+		{Peer{"b", helper, k2, slices.Repeat([]string{"h:1"}, 17)}, fault.Usage, "16"},
+	} {
+		if err := tr.Add(c.peer); !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%+v: %v of kind %q, want %q and kind %q", c.peer, err, fault.KindOf(err), c.text, c.kind)
+		}
+	}
+	if len(tr.Peers()) != 1 {
+		t.Error("a refused device was added")
+	}
+}
+
+func TestBadTrustFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trust.toml")
+	k := mustKey(t).Public().String()
+	entry := "[[peer]]\nname='a'\nroles=['helper']\nkey='" + k + "'\n"
+	write := func(s string, mode os.FileMode) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(entry, 0o600)
+	tr := openTrust(t, path)
+	for in, text := range map[string]string{
+		"[[peer]]\nnmae='a'": "nmae", "x": "toml:1", entry + entry: "two devices",
+		entry + strings.Replace(entry, "'a'", "'b'", 1): "same key", "[[peer]]\nname='a'\n": "no role",
+		"[[peer]]\nname='a'\nroles=['helper']\n": "no key", strings.Replace(entry, k[4:8], "aaaa", 1): "typo",
+	} {
+		write(in, 0o600)
+		if err := tr.Reload(); !fault.Is(err, fault.Config) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%q: %v, want %q in it", in, err, text)
+		}
+		if len(tr.Peers()) != 1 {
+			t.Fatal("a bad file replaced what was known")
+		}
+		if err := tr.Remove("a"); err == nil {
+			t.Fatal("a bad file was overwritten")
+		}
+	}
+	write(entry, 0o622)
+	if err := tr.Reload(); !fault.Is(err, fault.Permission) {
+		t.Errorf("writable by others: %v", err)
+	}
+	write(entry, 0o644)
+	if err := tr.Reload(); err != nil {
+		t.Errorf("readable by others: %v", err)
+	}
+	broken, err := OpenTrust(filepath.Dir(path))
+	if err == nil || broken.Allowed(RoleHelper)(PublicKey{}) || len(broken.Peers()) != 0 {
+		t.Error("a directory passed as a trust file")
+	}
+}
+
+// TestTrustConcurrently: changes through several Trusts of one file, as by
+// several processes, are all kept, while lookups go on.
+func TestTrustConcurrently(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trust.toml")
+	reader := openTrust(t, path)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		tr, key := openTrust(t, path), mustKey(t).Public()
+		wg.Go(func() {
+			if err := tr.Add(Peer{fmt.Sprintf("d%d", i), []Role{RoleHelper}, key, nil}); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			if err := reader.Reload(); err != nil {
+				t.Error(err)
+			}
+			for _, p := range reader.Peers() {
+				if _, ok := reader.Lookup(p.Key); !ok {
+					t.Error("listed and not found, though nothing is removed")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := reader.Reload(); err != nil || len(reader.Peers()) != 8 {
+		t.Errorf("%d devices, %v", len(reader.Peers()), err)
+	}
+}
+
+func FuzzTrustFile(f *testing.F) {
+	f.Add("[[peer]]\nname='a'\nroles=['helper']\nkey='mpb1aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyydenbwha5dypya6um'\naddresses=['h:1']")
+	f.Add("[[peer]]\nname=1")
+	f.Fuzz(func(t *testing.T, in string) {
+		p, err := parseTrust("f", []byte(in))
+		if err != nil {
+			if fault.KindOf(err) != fault.Config {
+				t.Errorf("kind %q: %v", fault.KindOf(err), err)
+			}
+			return
+		}
+		for _, peer := range p.list {
+			if err := peer.check(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
