@@ -7,6 +7,7 @@
 package unit
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -179,3 +180,28 @@ func (r *Rate) UnmarshalText(t []byte) (err error) { *r, err = ParseRate(string(
 
 // UnmarshalText implements encoding.TextUnmarshaler by ParseBytes.
 func (b *Bytes) UnmarshalText(t []byte) (err error) { *b, err = ParseBytes(string(t)); return err }
+
+// UnmarshalJSON takes a number of bits per second, as rates are written in
+// JSON, or a text for ParseRate.
+func (r *Rate) UnmarshalJSON(j []byte) error {
+	if text, ok := jsonText(j); ok {
+		return r.UnmarshalText([]byte(text))
+	}
+	return json.Unmarshal(j, (*int64)(r))
+}
+
+// UnmarshalJSON takes a number of bytes, as sizes are written in JSON, or a
+// text for ParseBytes.
+func (b *Bytes) UnmarshalJSON(j []byte) error {
+	if text, ok := jsonText(j); ok {
+		return b.UnmarshalText([]byte(text))
+	}
+	return json.Unmarshal(j, (*int64)(b))
+}
+
+func jsonText(j []byte) (s string, ok bool) {
+	if len(j) == 0 || j[0] != '"' {
+		return "", false
+	}
+	return s, json.Unmarshal(j, &s) == nil
+}

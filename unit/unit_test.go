@@ -1,6 +1,7 @@
 package unit
 
 import (
+	"encoding/json"
 	"math"
 	"testing"
 	"time"
@@ -58,6 +59,30 @@ func TestString(t *testing.T) {
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	type both struct {
+		R Rate
+		B Bytes
+	}
+	want := both{8 * Mbps, 512 * KB}
+	written, err := json.Marshal(want)
+	if err != nil || string(written) != `{"R":8000000,"B":524288}` {
+		t.Errorf("written as %s, %v", written, err)
+	}
+	for _, in := range []string{string(written), `{"R":"8Mbit/s","B":"512KB"}`} {
+		var got both
+		if err := json.Unmarshal([]byte(in), &got); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", in, got, err)
+		}
+	}
+	for _, bad := range []string{`{"R":"fast"}`, `{"B":1.5}`, `{"R":true}`, `{"B":[]}`, `{"B":"-1"}`} {
+		var got both
+		if err := json.Unmarshal([]byte(bad), &got); err == nil {
+			t.Errorf("%s passed as %+v", bad, got)
 		}
 	}
 }
