@@ -35,7 +35,6 @@ var defaultSysctls = [][2]string{
 	{"net.ipv6.conf.default.accept_dad", "0"}, // addresses are usable at once
 	{"net.ipv6.conf.default.accept_ra", "0"},
 	{"net.ipv6.conf.default.router_solicitations", "0"},
-	{"net.ipv4.ping_group_range", "0 2147483647"},
 }
 
 // defaultCongestion is every node's default congestion control, whatever the
