@@ -1,0 +1,140 @@
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"container/heap"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+)
+
+// maxLine bounds a line of a trace.
+const maxLine = 1 << 20
+
+// Read yields the events of a trace. A last line that is cut short, as by a
+// killed process, is left out; any other that is no event yields an error, and
+// reading ends. Fields and kinds of later versions are no errors.
+func Read(r io.Reader) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		in := newLines(r)
+		for in.next() {
+			var e Event
+			err := json.Unmarshal(in.line, &e)
+			if err != nil {
+				err = fmt.Errorf("trace, line %d: %w", in.number, err)
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+		if in.err != nil {
+			yield(Event{}, in.err)
+		}
+	}
+}
+
+// Merge writes the lines of several traces to w in the order of their times.
+// The order within one file is kept, even where goroutines that wrote it
+// overtook each other by some microseconds. Memory is a line per file.
+func Merge(w io.Writer, files ...io.Reader) error {
+	var h byTime
+	for i, f := range files {
+		in := newLines(f)
+		in.index = i
+		if in.next() {
+			h = append(h, in)
+		} else if in.err != nil {
+			return fmt.Errorf("file %d: %w", i+1, in.err)
+		}
+	}
+	heap.Init(&h)
+	out := bufio.NewWriter(w)
+	for len(h) > 0 {
+		in := h[0]
+		_, _ = out.Write(in.line) // an error stays in out for Flush
+		_ = out.WriteByte('\n')
+		if in.next() {
+			heap.Fix(&h, 0)
+			continue
+		}
+		if in.err != nil {
+			return fmt.Errorf("file %d: %w", in.index+1, in.err)
+		}
+		heap.Pop(&h)
+	}
+	return out.Flush()
+}
+
+// lines walks over the lines of one trace.
+type lines struct {
+	r      *bufio.Reader
+	index  int    // which file, to order equal times
+	number int    // of the line
+	line   []byte // without its end; never reused
+	t      int64  // its time
+	err    error
+}
+
+func newLines(r io.Reader) *lines { return &lines{r: bufio.NewReader(r)} }
+
+// next goes to the next line. It returns false at the end and on an error.
+func (in *lines) next() bool {
+	for {
+		line, err := in.readLine()
+		if err == io.EOF {
+			return false // what follows the last line end is an unfinished line
+		}
+		in.number++
+		if err != nil {
+			in.err = fmt.Errorf("trace, line %d: %w", in.number, err)
+			return false
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		var head struct {
+			T *int64 `json:"t"`
+		}
+		if err = json.Unmarshal(line, &head); err == nil && head.T == nil {
+			err = fmt.Errorf("an event without time")
+		}
+		if err != nil {
+			in.err = fmt.Errorf("trace, line %d: %w", in.number, err)
+			return false
+		}
+		in.line, in.t = line, *head.T
+		return true
+	}
+}
+
+// readLine takes one line of at most maxLine bytes.
+func (in *lines) readLine() ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.r.ReadSlice('\n')
+		if len(line)+len(part) > maxLine {
+			return nil, fmt.Errorf("longer than %d bytes", maxLine)
+		}
+		line = append(line, part...)
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}
+
+// byTime is a heap of files by the time of their current lines.
+type byTime []*lines
+
+func (h byTime) Len() int { return len(h) }
+func (h byTime) Less(i, j int) bool {
+	return h[i].t < h[j].t || h[i].t == h[j].t && h[i].index < h[j].index
+}
+func (h byTime) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *byTime) Push(x any)   { *h = append(*h, x.(*lines)) }
+func (h *byTime) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}

@@ -1,0 +1,28 @@
+package trace
+
+// Ring keeps the last values added to it, for `status --why`. The zero Ring
+// keeps none. It is not safe for concurrent use: its owner locks.
+type Ring[T any] struct {
+	values []T
+	next   int // where the next value goes, once values is full
+}
+
+// NewRing makes a Ring that keeps n values. Memory is taken at once.
+func NewRing[T any](n int) *Ring[T] { return &Ring[T]{values: make([]T, 0, n)} }
+
+// Add adds v, in place of the oldest value if there are n.
+func (r *Ring[T]) Add(v T) {
+	switch {
+	case len(r.values) < cap(r.values):
+		r.values = append(r.values, v)
+	case len(r.values) > 0:
+		r.values[r.next] = v
+		r.next = (r.next + 1) % len(r.values)
+	}
+}
+
+// All returns a copy of the values, oldest first.
+func (r *Ring[T]) All() []T {
+	all := make([]T, 0, len(r.values))
+	return append(append(all, r.values[r.next:]...), r.values[:r.next]...)
+}

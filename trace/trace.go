@@ -1,0 +1,94 @@
+// Package trace is the one stream of typed events that feeds tests, console
+// and reports, as JSON lines. It stands beside the data path: the roles and the
+// bond tell it what they did, and it never makes them wait.
+//
+//	trace.go     the event
+//	recorder.go  events into a file, off the data path
+//	read.go      files back into events, and several files into one
+//	ring.go      the last few of anything
+package trace
+
+import (
+	"time"
+
+	"mpbond/unit"
+)
+
+// Kind says what happened. The list is closed and append-only: traces are kept
+// and compared over years.
+type Kind string
+
+// Kinds, with the fields that each sets besides t, who, kind and bond.
+const (
+	StreamOpen  Kind = "stream_open"  // stream, text: the destination
+	StreamClose Kind = "stream_close" // stream, off: bytes of the direction delivered, reason
+	PathUp      Kind = "path_up"      // path, device: a subflow joined the bond
+	PathDown    Kind = "path_down"    // path, device, reason, len: its unacknowledged bytes
+	PathSilent  Kind = "path_silent"  // path, device, len: data outstanding and no progress; not given up yet
+	Segment     Kind = "segment"      // path, stream, off, len: given to a subflow
+	Ack         Kind = "ack"          // path the news is about, stream, off: acknowledged up to
+	Deliver     Kind = "deliver"      // stream, off, len: handed in order to the app or the Internet server
+	Decision    Kind = "decision"     // path unless it waits, len: bytes still to schedule, pad, diff, reason
+	PathState   Kind = "path_state"   // path, device, rate, pad, srtt, backlog, backlog2: the estimates, now and then
+	Reinject    Kind = "reinject"     // path they are taken from, stream, off, len, reason
+	Duplicate   Kind = "duplicate"    // path, stream, off, len: received a second time and dropped
+	PipeState   Kind = "pipe_state"   // device, backlog: the helper's buffer, rate of the pipe
+	PipeUp      Kind = "pipe_up"      // device, text: the carrier and address
+	PipeDown    Kind = "pipe_down"    // device, reason
+	Stall       Kind = "stall"        // stream, off: delivery stopped here
+	Resume      Kind = "resume"       // stream, off, gap: delivery goes on after that long
+	Error       Kind = "error"        // reason, text
+	Dropped     Kind = "dropped"      // count: events lost before this one, the disk being slower than the data path
+	Mark        Kind = "mark"         // text: set by a tool, such as a change of a link in the lab
+)
+
+// Kinds lists all kinds.
+func Kinds() []Kind {
+	return []Kind{StreamOpen, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
+		Reinject, Duplicate, PipeState, PipeUp, PipeDown, Stall, Resume, Error, Dropped, Mark}
+}
+
+// Event is one line of a trace. A field that a kind does not use is zero and
+// left out. Names and units never change; fields may be added.
+type Event struct {
+	// T is the time of the event in ns since 1970 UTC, by the writer's clock.
+	T int64 `json:"t"`
+	// Who writes: the name of the process, such as "primary" or "helper1".
+	Who  string `json:"who"`
+	Kind Kind   `json:"kind"`
+	// Bond is the bond's short ID.
+	Bond string `json:"bond,omitempty"`
+	// Path is the ID of a subflow within its bond; IDs start at 1.
+	Path uint32 `json:"path,omitempty"`
+	// Device is the name of the device that carries the path.
+	Device string `json:"device,omitempty"`
+	// Stream is the ID of a stream within its bond.
+	Stream uint64 `json:"stream,omitempty"`
+	// Offset of the first byte within the stream's direction.
+	Offset uint64 `json:"off,omitempty"`
+	// Length in bytes.
+	Length unit.Bytes `json:"len,omitempty"`
+	// Backlog is the bytes waiting before the hop nearest the sender.
+	Backlog unit.Bytes `json:"backlog,omitempty"`
+	// Backlog2 is the bytes waiting before the far hop of a helped path.
+	Backlog2 unit.Bytes `json:"backlog2,omitempty"`
+	// Rate in bits per second.
+	Rate unit.Rate `json:"rate,omitempty"`
+	// PAD, the predicted delivery time, in ns.
+	PAD time.Duration `json:"pad,omitempty"`
+	// SRTT, the smoothed round-trip time of the sender's hop, in ns.
+	SRTT time.Duration `json:"srtt,omitempty"`
+	// Gap without delivery, in ns.
+	Gap time.Duration `json:"gap,omitempty"`
+	// Diff is what quicker busy subflows could take meanwhile, in bytes (PAMS).
+	Diff unit.Bytes `json:"diff,omitempty"`
+	// Count of things, as the kind says.
+	Count uint64 `json:"count,omitempty"`
+	// Reason in words that stay the same, for programs and people.
+	Reason string `json:"reason,omitempty"`
+	// Text for people. Never a secret.
+	Text string `json:"text,omitempty"`
+}
+
+// Time is T as a time.
+func (e Event) Time() time.Time { return time.Unix(0, e.T) }
