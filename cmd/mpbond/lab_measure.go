@@ -1,6 +1,151 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/signal"
+	"sort"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/lab"
+	"mpbond/unit"
+)
 
 // labMeasureCommands are the lab's subcommands that measure.
-func labMeasureCommands(f *labFlags) []*cobra.Command { return nil }
+func labMeasureCommands(f *labFlags) []*cobra.Command {
+	return []*cobra.Command{labRun(f), labBound(f), labSink()}
+}
+
+func labRun(f *labFlags) *cobra.Command {
+	var p lab.Plan
+	var schemes, get, put string
+	c := &cobra.Command{
+		Use: "run [FILE]", Short: "Measure transfers between primary and web over an emulated network", Args: cobra.MaximumNArgs(1),
+		Long: `Bring a network up, measure transfers between the nodes primary and web with
+real curl and nginx, schemes interleaved, and take it down again.
+
+Schemes: single (direct path), kibbutz (helpers as NAT routers, kernel MPTCP),
+mpbond or mpbond:SCHEDULER. A transfer in which the emulator was late is marked
+disturbed, discarded and repeated.
+
+Faults: --at 2s:hs1.rate=1Mbit/s    change a link (LINK[.up|.down].PROPERTY=VALUE)
+        --at 3s:kill=helper1        end the programs in a node
+        --at 3s:off=helper1         all its links fall silent
+Times count from the start of the client.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			var err error
+			if p.Topology, err = f.topology(args); err != nil {
+				return err
+			}
+			size := get
+			if p.Upload = put != ""; p.Upload {
+				size = put
+			}
+			if p.Size, err = unit.ParseBytes(size); err != nil {
+				return err
+			}
+			if get != "" && put != "" || p.Size <= 0 || p.Reps <= 0 {
+				return fmt.Errorf("give --get SIZE or --put SIZE, and --reps of at least 1")
+			}
+			p.Schemes, p.Pcap = strings.Split(schemes, ","), f.pcap
+			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return runPlan(ctx, c, p, f.json)
+		},
+	}
+	f.topologyFlags(c)
+	c.Flags().StringVar(&schemes, "scheme", "single,kibbutz,mpbond", "schemes to compare")
+	c.Flags().StringVar(&get, "get", "", "download so many `BYTES` (512KB, 10MB)")
+	c.Flags().StringVar(&put, "put", "", "upload so many `BYTES`")
+	c.Flags().IntVar(&p.Reps, "reps", 1, "transfers of each scheme")
+	c.Flags().Uint64Var(&p.Seed, "seed", 1, "of the file's content")
+	c.Flags().StringArrayVar(&p.At, "at", nil, "fault or change at a `TIME:WHAT` (repeatable)")
+	c.Flags().StringVar(&p.Trace, "trace", "", "keep programs' output and events in `DIR`")
+	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object per transfer")
+	return c
+}
+
+func labBound(f *labFlags) *cobra.Command {
+	var size string
+	var put bool
+	c := &cobra.Command{
+		Use: "bound [FILE]", Short: "Print the fluid bound of a transfer", Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			t, err := f.topology(args)
+			if err != nil {
+				return err
+			}
+			n, err := unit.ParseBytes(size)
+			if err != nil {
+				return err
+			}
+			d, err := lab.Bound(t, n, put)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%.3f\n", d.Seconds())
+			return nil
+		},
+	}
+	f.topologyFlags(c)
+	c.Flags().StringVar(&size, "bytes", "10MB", "size of the transfer")
+	c.Flags().BoolVar(&put, "put", false, "an upload")
+	return c
+}
+
+func labSink() *cobra.Command {
+	return &cobra.Command{
+		Use: "sink ADDRESS", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return lab.Sink(args[0]) },
+	}
+}
+
+// runPlan runs a plan and prints each transfer as it ends, then, unless as
+// JSON, the medians.
+func runPlan(ctx context.Context, c *cobra.Command, p lab.Plan, asJSON bool) error {
+	out, failed := c.OutOrStdout(), 0
+	seconds := map[string][]float64{}
+	var last lab.Result
+	enc := json.NewEncoder(out)
+	err := lab.Run(ctx, p, func(r lab.Result) {
+		last = r
+		if r.Error != "" {
+			failed++
+		} else if !r.Disturbed {
+			seconds[r.Scheme] = append(seconds[r.Scheme], r.Seconds)
+		}
+		if asJSON {
+			_ = enc.Encode(r)
+			return
+		}
+		fmt.Fprintf(out, "%-16s #%d  %7.3f s  %3.0f%% of bound %.3f s  gap %.3f s  %v", r.Scheme, r.Rep, r.Seconds, 100*r.Efficiency, r.Bound, r.LongestGap, r.Devices)
+		if r.Disturbed {
+			fmt.Fprint(out, "  DISTURBED, discarded")
+		}
+		if r.Error != "" {
+			fmt.Fprint(out, "  ERROR: ", r.Error)
+		}
+		fmt.Fprintln(out)
+	})
+	if !asJSON && err == nil {
+		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "\nSCHEME\tTRANSFERS\tMEDIAN s\tMIN\tMAX\tOF BOUND")
+		for _, s := range p.Schemes {
+			if v := seconds[s]; len(v) > 0 {
+				sort.Float64s(v)
+				m := (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+				fmt.Fprintf(w, "%s\t%d\t%.3f\t%.3f\t%.3f\t%.0f%%\n", s, len(v), m, v[0], v[len(v)-1], 100*last.Bound/m)
+			}
+		}
+		w.Flush()
+	}
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("%d transfers failed", failed)
+	}
+	return err
+}

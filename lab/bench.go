@@ -1,0 +1,244 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Ports of the web node.
+const (
+	webPort  = 80   // nginx: downloads
+	sinkPort = 8081 // Sink: uploads
+)
+
+// Bench is a lab in which transfers are measured: the lab, a scratch directory
+// that goes with it, the programs that run at present.
+type Bench struct {
+	Lab  *Lab
+	Dir  string
+	Seed uint64
+	// LogDir keeps what programs print, a file for each; events of mpbond
+	// processes go there too. Empty: nothing is kept.
+	LogDir string
+
+	running []*program
+	hashes  map[unit.Bytes][32]byte
+}
+
+type program struct {
+	name string
+	cmd  *exec.Cmd
+	done chan struct{}
+	out  *tail
+}
+
+// NewBench readies a lab that is up for transfers.
+func NewBench(l *Lab, seed uint64) (*Bench, error) {
+	b := &Bench{Lab: l, Dir: filepath.Join(l.dir, "bench"), Seed: seed, hashes: map[unit.Bytes][32]byte{}}
+	for _, n := range []string{"primary", "server", "web"} {
+		if l.Topology.Node[n] == nil {
+			return nil, fmt.Errorf("the topology has no node %q, which runs need", n)
+		}
+	}
+	return b, os.MkdirAll(filepath.Join(b.Dir, "www"), 0o755)
+}
+
+// Run runs a program in a node to its end and returns what it printed.
+func (b *Bench) Run(ctx context.Context, node string, argv ...string) (string, error) {
+	cmd, err := b.Lab.Command(ctx, node, argv...)
+	if err != nil {
+		return "", err
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %s: %w: %s", node, strings.Join(argv, " "), err, bytes.TrimSpace(out))
+	}
+	return string(out), nil
+}
+
+// Spawn starts a program in a node and waits until it listens on the TCP port,
+// if that is not 0. EndAll ends it. env adds to this process's environment.
+func (b *Bench) Spawn(ctx context.Context, node string, port int, env []string, argv ...string) error {
+	cmd, err := b.Lab.Command(context.Background(), node, argv...)
+	if err != nil {
+		return err
+	}
+	p := &program{name: node + ": " + filepath.Base(argv[0]), cmd: cmd, done: make(chan struct{}), out: &tail{}}
+	cmd.Stdout, cmd.Stderr = p.out, p.out
+	cmd.Env = append(os.Environ(), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: 0}
+	if b.LogDir != "" {
+		f, err := os.Create(filepath.Join(b.LogDir, fmt.Sprintf("%s-%s-%d.log", node, filepath.Base(argv[0]), len(b.running))))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		cmd.Stdout = io.MultiWriter(p.out, f)
+		cmd.Stderr = cmd.Stdout
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	go func() { _ = cmd.Wait(); close(p.done) }()
+	b.running = append(b.running, p)
+	if port == 0 {
+		return nil
+	}
+	return p.waitListen(ctx, port)
+}
+
+// waitListen waits until something in the program's network namespace listens.
+func (p *program) waitListen(ctx context.Context, port int) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	want := fmt.Sprintf(":%04X ", port)
+	for {
+		for _, f := range []string{"tcp", "tcp6"} {
+			table, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", p.cmd.Process.Pid, f))
+			for line := range strings.Lines(string(table)) {
+				if c := strings.Fields(line); len(c) > 3 && c[3] == "0A" && strings.HasSuffix(c[1]+" ", want) {
+					return nil
+				}
+			}
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended at once: %s", p.name, p.out)
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not listen on port %d: %w: %s", p.name, port, ctx.Err(), p.out)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// endTimeout is how long a program may take to end by itself.
+const endTimeout = 3 * time.Second
+
+// EndAll ends all programs that were spawned, the last one first.
+func (b *Bench) EndAll() {
+	for i := len(b.running) - 1; i >= 0; i-- {
+		p := b.running[i]
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
+		select {
+		case <-p.done:
+		case <-time.After(endTimeout):
+		}
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		<-p.done
+	}
+	b.running = nil
+}
+
+// nginxConf is a plain server of static files. It runs as the root of its
+// namespace, so that an ordinary user's lab can use it as well.
+const nginxConf = `user root;
+worker_processes 1;
+daemon off;
+pid %[1]s/nginx.pid;
+error_log stderr;
+events {}
+http {
+  access_log off;
+  sendfile on;
+  client_body_temp_path %[1]s/t1; proxy_temp_path %[1]s/t2; fastcgi_temp_path %[1]s/t3; uwsgi_temp_path %[1]s/t4; scgi_temp_path %[1]s/t5;
+  server { listen %[2]d; listen [::]:%[2]d; root %[1]s/www; }
+}
+`
+
+// StartWeb starts nginx and the sink for uploads on the web node, each behind
+// a wrapper command if one is given.
+func (b *Bench) StartWeb(ctx context.Context, wrapper ...string) error {
+	conf := filepath.Join(b.Dir, "nginx.conf")
+	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, b.Dir, webPort), 0o644); err != nil {
+		return err
+	}
+	nginx := append(append([]string{}, wrapper...), "nginx", "-c", conf, "-e", "stderr")
+	if err := b.Spawn(ctx, "web", webPort, nil, nginx...); err != nil {
+		return fmt.Errorf("%w (is nginx installed?)", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return b.Spawn(ctx, "web", sinkPort, nil, self, "lab", "sink", ":"+strconv.Itoa(sinkPort))
+}
+
+// File makes the file of a size, random by the bench's seed, and returns its
+// path, below the web server's root. The same size gives the same file.
+func (b *Bench) File(size unit.Bytes) (string, [32]byte, error) {
+	path := filepath.Join(b.Dir, "www", strconv.FormatInt(int64(size), 10))
+	if h, ok := b.hashes[size]; ok {
+		return path, h, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return "", [32]byte{}, err
+	}
+	defer f.Close()
+	var seed [32]byte
+	for i := range 8 {
+		seed[i] = byte(b.Seed >> (8 * i))
+	}
+	hash := sha256.New()
+	if _, err := io.CopyN(io.MultiWriter(f, hash), rand.NewChaCha8(seed), int64(size)); err != nil {
+		return "", [32]byte{}, fmt.Errorf("file of %v: %w", size, err)
+	}
+	b.hashes[size] = [32]byte(hash.Sum(nil))
+	return path, b.hashes[size], nil
+}
+
+// curlFormat is what curl reports on standard error, as curlReport reads it.
+const curlFormat = `%{stderr}curl-report %{time_total} %{time_starttransfer} %{http_code}\n`
+
+// Curl is the plain command that makes a transfer and writes what it gets to
+// standard output. The web node is named by its address, so that schemes do
+// not differ in how they look up names.
+func (b *Bench) Curl(t Transfer) []string {
+	addr, _ := b.Lab.Topology.Addr("web", "")
+	args := []string{"curl", "-sS", "--noproxy", "", "--max-time", "600", "-w", curlFormat}
+	path := filepath.Join(b.Dir, "www", strconv.FormatInt(int64(t.Size), 10))
+	if t.Upload {
+		return append(args, "-H", "Expect:", "-T", path, fmt.Sprintf("http://%s:%d/", addr, sinkPort))
+	}
+	return append(args, fmt.Sprintf("http://%s:%d/%d", addr, webPort, t.Size))
+}
+
+// curlReport reads curlFormat.
+func curlReport(stderr string) (total, first time.Duration, code int, err error) {
+	i := strings.LastIndex(stderr, "curl-report ")
+	if i < 0 {
+		return 0, 0, 0, fmt.Errorf("curl: %s", strings.TrimSpace(stderr))
+	}
+	var a, b float64
+	if _, err := fmt.Sscanf(stderr[i:], "curl-report %g %g %d", &a, &b, &code); err != nil {
+		return 0, 0, 0, fmt.Errorf("curl's report: %w", err)
+	}
+	sec := func(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
+	return sec(a), sec(b), code, nil
+}
+
+// tail keeps the end of what a program prints.
+type tail struct{ lines bytes.Buffer }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.lines.Write(p)
+	if n := t.lines.Len(); n > 8192 {
+		t.lines.Next(n - 4096)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string { return strings.TrimSpace(t.lines.String()) }

@@ -1,0 +1,56 @@
+package lab
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"mpbond/unit"
+)
+
+func TestBound(t *testing.T) {
+	for _, c := range []struct {
+		house   string
+		changes []string // at 2 s
+		size    unit.Bytes
+		up      bool
+		want    float64
+	}{
+		// The values of the experiment plan.
+		{"8/10/5", nil, 512 * unit.KB, false, .434},
+		{"8/10/5", nil, 1 * unit.MB, false, .768},
+		{"8/10/5", nil, 2 * unit.MB, false, 1.437},
+		{"8/10/5", nil, 4 * unit.MB, false, 2.774},
+		{"8/10/5", nil, 10 * unit.MB, false, 6.785},
+		{"8/10/5", nil, 10 * unit.MB, true, 6.785},
+		// 4 MB are 34.76 Mbit of IP. The helper's buffer of 10 Mbit, got in
+		// 2 s before the path fell to 1, hides the fall.
+		{"8/10/5", []string{"hs1.rate=1Mbit/s"}, 4 * unit.MB, false, 2.774},
+		// Upload: the pipe comes first, and nothing hides it: 26 Mbit in 2 s,
+		// then 9 Mbit/s.
+		{"8/10/5", []string{"hs1.rate=1Mbit/s"}, 4 * unit.MB, true, 2 + (34.7598-26)/9 + .1},
+		{"8/10/5", []string{"pipe1.rate=1Mbit/s"}, 4 * unit.MB, false, 2 + (34.7598-26)/9 + .1},
+		{"8/10/5", []string{"ps.outage=on"}, 4 * unit.MB, false, 2 + (34.7598-26)/5 + .1},
+		{"8/10/5,10/5", nil, 10 * unit.MB, false, 86.8994/18 + .1},
+		{"8", nil, 1 * unit.MB, false, 8.68994/8 + .1},
+		{"8/3/50", nil, 1 * unit.MB, false, 8.68994/11 + .1},
+	} {
+		top, err := House(c.house)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ch := range c.changes {
+			if err := top.AddChange(2*time.Second, ch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := Bound(top, c.size, c.up)
+		if err != nil || math.Abs(got.Seconds()-c.want) > .0011 {
+			t.Errorf("bound of %v over %s %v (upload %v) is %v, %v; want %.3f s", c.size, c.house, c.changes, c.up, got, err, c.want)
+		}
+	}
+	dead, _ := Parse([]byte("[node.primary]\n[node.server]\n[link.ps]\nends=[\"primary\",\"server\"]\nrate=\"0\""), ".")
+	if _, err := Bound(dead, 1, false); err == nil {
+		t.Error("a dead link has a bound")
+	}
+}

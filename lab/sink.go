@@ -1,0 +1,57 @@
+package lab
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+)
+
+// Received is what the receiving end saw of one transfer.
+type Received struct {
+	Bytes int64   `json:"bytes"`
+	SHA   string  `json:"sha256"`
+	Gap   float64 `json:"gap"` // longest time without a byte, after the first
+}
+
+// receive reads all of r and watches it.
+func receive(r io.Reader) (Received, error) {
+	hash, buf := sha256.New(), make([]byte, 1<<16)
+	var got Received
+	var last time.Time
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			now := time.Now()
+			if got.Bytes > 0 {
+				got.Gap = max(got.Gap, now.Sub(last).Seconds())
+			}
+			last = now
+			got.Bytes += int64(n)
+			hash.Write(buf[:n])
+		}
+		if err != nil {
+			got.SHA = hex.EncodeToString(hash.Sum(nil))
+			if err == io.EOF {
+				err = nil
+			}
+			return got, err
+		}
+	}
+}
+
+// Sink serves uploads: it takes the body of any request and answers with what
+// it Received. Its listener speaks MPTCP to whoever asks for it.
+func Sink(addr string) error {
+	s := &http.Server{Addr: addr, ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got, err := receive(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(got)
+	})}
+	return s.ListenAndServe()
+}
