@@ -1,0 +1,121 @@
+// Package api is the local interface of a running mpbond: HTTP over a unix
+// socket that only its owner can open. It stands beside the data path, which
+// knows nothing of it: a role hands over a function that describes itself, and
+// `mpbond status`, `mpbond get`, the console and scripts ask.
+//
+//	api.go     what is told: types, names and units of the JSON
+//	socket.go  where: the socket, one per role and user
+//	server.go  GET /v1/status, and errors as application/problem+json
+//	client.go  the same from the other side
+//
+// The JSON is a contract: within /v1 fields are added, never renamed, removed
+// or given another unit. Sizes are in bytes, rates in bits per second, delays
+// in milliseconds, and each name ends in its unit.
+package api
+
+import (
+	"time"
+
+	"mpbond/unit"
+)
+
+// Status is the answer to GET /v1/status: one running mpbond at one moment.
+type Status struct {
+	Role    string `json:"role"` // "server", "helper" or "primary"
+	Name    string `json:"name"` // of this device
+	ID      string `json:"id"`   // of its key
+	Version string `json:"version"`
+
+	UptimeSeconds float64    `json:"uptime_seconds"`
+	MemoryBytes   unit.Bytes `json:"memory_bytes"` // taken from the system
+
+	// Addresses it listens on; empty if it does not.
+	Listen      string `json:"listen,omitempty"`      // for devices
+	SOCKS       string `json:"socks,omitempty"`       // SOCKS5 proxy
+	HTTP        string `json:"http,omitempty"`        // HTTP proxy
+	Transparent string `json:"transparent,omitempty"` // for `mpbond run`
+
+	Bonds  []Bond        `json:"bonds"`            // primary and server; never null
+	Helper *HelperStatus `json:"helper,omitempty"` // helper only
+}
+
+// Bond is one bond, as one of its ends sees it.
+type Bond struct {
+	ID           string     `json:"id"`
+	Peer         string     `json:"peer"` // name of the device at the other end
+	Scheduler    string     `json:"scheduler"`
+	Streams      int        `json:"streams"`       // open now
+	StreamsTotal int64      `json:"streams_total"` // since the bond exists
+	MetaBytes    unit.Bytes `json:"meta_bytes"`    // in the meta buffers
+	ReorderBytes unit.Bytes `json:"reorder_bytes"` // received, waiting for earlier bytes
+	// WastedBytes were sent or received more than once, by cause.
+	WastedBytes map[string]unit.Bytes `json:"wasted_bytes,omitempty"`
+	Paths       []Path                `json:"paths"` // never null
+	// Decisions are the last ones, oldest first, if asked for.
+	Decisions []Decision `json:"decisions,omitempty"`
+}
+
+// Path kinds.
+const (
+	Direct = "direct" // over the PS-path
+	Helped = "helped" // over a pipe and an HS-path
+)
+
+// Path states.
+const (
+	Up      = "up"
+	Joining = "joining" // shaking hands
+	Silent  = "silent"  // data outstanding and no progress
+	Down    = "down"
+)
+
+// Path is one subflow. Rx is towards this end, Tx away from it.
+type Path struct {
+	ID            uint32     `json:"id"`
+	Device        string     `json:"device"` // that carries it; the primary for a direct one
+	Kind          string     `json:"kind"`   // Direct or Helped
+	State         string     `json:"state"`  // Up, Joining, Silent or Down
+	RxBytes       unit.Bytes `json:"rx_bytes"`
+	TxBytes       unit.Bytes `json:"tx_bytes"`
+	RxRate        unit.Rate  `json:"rx_rate_bps"` // over the last second
+	TxRate        unit.Rate  `json:"tx_rate_bps"` // over the last second
+	SRTTms        float64    `json:"srtt_ms"`
+	PADms         float64    `json:"pad_ms"`         // predicted delivery time of a byte sent now
+	ThroughputBps unit.Rate  `json:"throughput_bps"` // estimate of what it can carry away from here
+	BacklogBytes  unit.Bytes `json:"backlog_bytes"`  // sent and not yet at the far end
+	LastError     string     `json:"last_error,omitempty"`
+}
+
+// HelperStatus is what a helper does for one primary.
+type HelperStatus struct {
+	Primary      string     `json:"primary"` // name of the device, "" while there is none
+	Server       string     `json:"server"`  // address that the HS-path goes to
+	Subflows     int        `json:"subflows"`
+	BufferBytes  unit.Bytes `json:"buffer_bytes"` // held between HS-path and pipe
+	BufferLimit  unit.Bytes `json:"buffer_limit_bytes"`
+	RelayedBytes unit.Bytes `json:"relayed_bytes"` // both directions
+	PipeRateBps  unit.Rate  `json:"pipe_rate_bps"` // estimate
+	PathRateBps  unit.Rate  `json:"path_rate_bps"` // estimate, of the HS-path
+	LastError    string     `json:"last_error,omitempty"`
+}
+
+// Decision is one choice of the scheduler.
+type Decision struct {
+	T              time.Time  `json:"t"`
+	Path           uint32     `json:"path,omitempty"` // 0: it waited
+	PADms          float64    `json:"pad_ms,omitempty"`
+	RemainingBytes unit.Bytes `json:"remaining_bytes,omitempty"` // to schedule at that time
+	DiffBytes      unit.Bytes `json:"diff_bytes,omitempty"`      // what quicker busy paths could take meanwhile
+	Reason         string     `json:"reason"`
+}
+
+// Problem is the body of an answer that is an error (RFC 9457), of media type
+// application/problem+json.
+type Problem struct {
+	Type   string `json:"type"` // always "about:blank": Kind tells more
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+	Kind   string `json:"kind"` // one of package fault
+	Hint   string `json:"hint,omitempty"`
+}

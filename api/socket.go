@@ -1,0 +1,130 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"mpbond/fault"
+)
+
+// maxSocketPath is what the kernel takes (unix(7): 108 bytes with the final 0).
+const maxSocketPath = 107
+
+const dirHint = "set MPBOND_HOME, or give --socket, to use another place"
+
+// RuntimeDir is the directory for sockets: $MPBOND_HOME/run if that variable
+// is set; else /run/mpbond for root, and $XDG_RUNTIME_DIR/mpbond or a directory
+// by user number among the temporary ones for other users.
+func RuntimeDir() string {
+	if home := os.Getenv("MPBOND_HOME"); home != "" {
+		return filepath.Join(home, "run")
+	}
+	if os.Geteuid() == 0 {
+		return "/run/mpbond"
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "mpbond")
+	}
+	return filepath.Join(os.TempDir(), "mpbond-"+strconv.Itoa(os.Geteuid()))
+}
+
+// SocketPath is the default socket of a role.
+func SocketPath(role string) string { return filepath.Join(RuntimeDir(), role+".sock") }
+
+// Listen opens the socket at path for one process. A socket that a dead
+// process left is replaced; a live one is a fault of kind AlreadyRunning.
+// Closing the listener removes the socket.
+//
+// A directory that is missing is made, for its owner only. One that belongs to
+// another user, or that others can write to, is refused.
+func Listen(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fault.New(fault.Limit, fmt.Errorf("socket path %s is longer than %d bytes", path, maxSocketPath), dirHint)
+	}
+	if err := ownDir(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	// Who holds the lock owns the socket, so that two processes that start at
+	// once cannot both take an old socket for dead. The file stays.
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fault.New(fault.Permission, err, dirHint)
+	}
+	l, err := listenLocked(path, lock)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return &listener{l, lock}, nil
+}
+
+func listenLocked(path string, lock *os.File) (net.Listener, error) {
+	err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, fault.New(fault.AlreadyRunning, fmt.Errorf("mpbond is already running: it holds %s", path),
+			"see `mpbond status`; stop that one first, or give this one another --socket")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	st, err := os.Lstat(path)
+	switch {
+	case err == nil && st.Mode()&os.ModeSocket == 0:
+		return nil, fault.New(fault.Exists, fmt.Errorf("%s is there and is no socket", path), "move it away, or "+dirHint)
+	case err == nil:
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, err
+	}
+	// On Linux the socket file takes the rights of the descriptor, so that it
+	// is never open to others, not even for a moment. Elsewhere Chmod follows.
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
+	}}
+	l, err := config.Listen(context.Background(), "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("status socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func ownDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fault.New(fault.Permission, err, dirHint)
+	}
+	st, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if st.Mode().Perm()&0o022 != 0 || ok && int(sys.Uid) != os.Geteuid() {
+		return fault.New(fault.Permission, fmt.Errorf("directory %s belongs to another user, or others can write to it", dir), dirHint)
+	}
+	return nil
+}
+
+// listener lets go of the lock when it closes.
+type listener struct {
+	net.Listener
+	lock *os.File
+}
+
+func (l *listener) Close() error {
+	err := l.Listener.Close() // removes the socket, while we still own it
+	if lockErr := l.lock.Close(); err == nil {
+		err = lockErr
+	}
+	return err
+}
