@@ -1,0 +1,135 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"mpbond/estimate"
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+// Probe reads the state of the sending direction from the kernel (TCP_INFO,
+// SIOCOUTQ, SIOCOUTQNSD; together under 1 µs). Acked counts bytes of ours, no
+// SYN or FIN.
+func (c *Conn) Probe() (h estimate.Hop, err error) {
+	err = control(c.raw, func(fd int) error { h, err = probe(fd); return err })
+	h.Acked = min(h.Acked-min(h.Acked, c.ackedBefore), c.written.Load())
+	return h, err
+}
+
+// acked is the kernel's own count, in which a SYN is a byte.
+func acked(raw syscall.RawConn) (n uint64) {
+	_ = control(raw, func(fd int) error {
+		h, err := probe(fd)
+		n = h.Acked
+		return err
+	})
+	return n
+}
+
+func probe(fd int) (h estimate.Hop, err error) {
+	i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return h, fmt.Errorf("TCP_INFO: %w", err)
+	}
+	queue, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	if err != nil {
+		return h, fmt.Errorf("SIOCOUTQ: %w", err)
+	}
+	unsent, err := unix.IoctlGetInt(fd, unix.SIOCOUTQNSD)
+	if err != nil {
+		return h, fmt.Errorf("SIOCOUTQNSD: %w", err)
+	}
+	h = estimate.Hop{
+		SRTT:       time.Duration(i.Rtt) * time.Microsecond,
+		Rate:       unit.Rate(min(i.Delivery_rate, math.MaxInt64/8) * 8),
+		AppLimited: appLimited(i),
+		Cwnd:       unit.Bytes(i.Snd_cwnd) * unit.Bytes(i.Snd_mss),
+		SlowStart:  i.Snd_cwnd < i.Snd_ssthresh,
+		MSS:        unit.Bytes(i.Snd_mss),
+		Queue:      unit.Bytes(queue),
+		Unsent:     min(unit.Bytes(unsent), unit.Bytes(queue)),
+		Acked:      i.Bytes_acked,
+	}
+	if i.Min_rtt != math.MaxUint32 { // the kernel's "not measured"
+		h.MinRTT = time.Duration(i.Min_rtt) * time.Microsecond
+	}
+	return h, nil
+}
+
+// appLimited reads tcpi_delivery_rate_app_limited: the first bit of the eighth
+// byte of struct tcp_info (linux/tcp.h), which golang.org/x/sys leaves in the
+// padding after Options, since C does not say where bit fields lie.
+func appLimited(i *unix.TCPInfo) bool {
+	const offset = unsafe.Offsetof(i.Options) + 2
+	b := (*[offset + 1]byte)(unsafe.Pointer(i))[offset]
+	if bigEndian {
+		return b&0x80 != 0
+	}
+	return b&1 != 0
+}
+
+var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// writable asks whether the kernel would report POLLOUT, which looks at the
+// unsent bytes, unlike write, which looks at the send buffer. Asking also arms
+// the edge that wakes the runtime's poller when the answer is no.
+func writable(fd int) bool {
+	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	for {
+		n, err := unix.Ppoll(p[:], &unix.Timespec{}, nil)
+		if err != unix.EINTR {
+			return n != 0 || err != nil
+		}
+	}
+}
+
+func setNotSentLowat(fd, n int) error {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, n)
+}
+
+func setUserTimeout(fd int, d time.Duration) error {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+}
+
+const congestionList = "/proc/sys/net/ipv4/tcp_available_congestion_control"
+
+func setCongestion(fd int, name string) error {
+	err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, unix.EPERM) {
+		return fault.New(fault.Permission, fmt.Errorf("congestion control %q: %w", name, err),
+			"only root may use it, unless the sysctl net.ipv4.tcp_allowed_congestion_control lists it")
+	}
+	have := "see " + congestionList
+	if b, e := os.ReadFile(congestionList); e == nil {
+		have = "this kernel has: " + strings.TrimSpace(string(b))
+	}
+	return fault.New(fault.Config, fmt.Errorf("congestion control %q: %w", name, err), have)
+}
+
+func bind(fd int, device string, mark int) error {
+	if device != "" {
+		if err := unix.BindToDevice(fd, device); err != nil {
+			return fmt.Errorf("interface %q: %w", device, err)
+		}
+	}
+	if mark != 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark); err != nil {
+			return fmt.Errorf("mark %#x: %w", mark, err)
+		}
+	}
+	return nil
+}

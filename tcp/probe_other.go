@@ -1,0 +1,33 @@
+//go:build !linux
+
+package tcp
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"mpbond/estimate"
+)
+
+// Probe tells nothing outside Linux.
+func (c *Conn) Probe() (estimate.Hop, error) { return estimate.Hop{}, nil }
+
+func acked(syscall.RawConn) uint64 { return 0 }
+
+func writable(int) bool { return true }
+
+func setNotSentLowat(int, int) error { return nil }
+
+func setUserTimeout(int, time.Duration) error { return nil }
+
+func setCongestion(int, string) error {
+	return errors.New("the congestion control can be chosen on Linux only")
+}
+
+func bind(_ int, device string, mark int) error {
+	if device != "" || mark != 0 {
+		return errors.New("binding to an interface and marks work on Linux only")
+	}
+	return nil
+}

@@ -1,0 +1,349 @@
+// Package tcp is a kernel TCP connection made ready for bonding: it binds
+// late, tells its state, and makes few system calls. It stands below the
+// transports of subflow (PS-path) and pipe (pipe, HS-path) and above the
+// kernel; it knows nothing of frames, keys or roles.
+//
+// Late binding: bytes that the kernel holds unsent can be given to no other
+// subflow. So a writer calls WaitWritable, which returns when little is left
+// unsent, chooses its next segment only then, and writes that one segment. A
+// plain blocking Write would not do: it fills the send buffer whatever
+// TCP_NOTSENT_LOWAT says.
+package tcp
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+// Tuning.
+const (
+	// DefaultNotSentLowat is the low-water mark of unsent bytes. With segments
+	// of 16 KB it keeps 100 % of the rate of a 10 Mbit/s link and 16–24 KB
+	// unsent (measured); smaller segments cost two to three times the CPU.
+	DefaultNotSentLowat = 16 * unit.KB
+	// DefaultKeepAlive is the silence after which the kernel probes the peer;
+	// a dead one is noticed after four missing answers, 20 s later. Keep-alives
+	// are the only thing that travels on an idle connection, so they are rare.
+	DefaultKeepAlive = 30 * time.Second
+	keepAliveEvery   = 5 * time.Second
+	keepAliveCount   = 4
+
+	readBuffer = 64 << 10  // four TLS records in one system call
+	corkLimit  = 128 << 10 // a corked connection writes by itself beyond this
+)
+
+// Options are the settings of a connection or listener. The zero value is
+// good.
+type Options struct {
+	// Congestion names the congestion control of the sending side, as
+	// /proc/sys/net/ipv4/tcp_available_congestion_control lists them. Empty is
+	// the system's default.
+	Congestion string
+	// Interface binds to a network device by name, Local to a local address
+	// ("192.0.2.7" or "192.0.2.7:0"). Dial only.
+	Interface string
+	Local     string
+	// Mark is the socket's firewall mark; 0 is none. It needs CAP_NET_ADMIN.
+	Mark int
+	// NotSentLowat is the low-water mark of WaitWritable; 0 is
+	// DefaultNotSentLowat.
+	NotSentLowat unit.Bytes
+	// KeepAlive is the silence before the first keep-alive probe; 0 is
+	// DefaultKeepAlive, below 0 is never.
+	KeepAlive time.Duration
+	// UserTimeout ends a connection whose data is not acknowledged for so long;
+	// 0 is the kernel's own limit, about 15 minutes. Linux applies it to a peer
+	// that keeps its window shut as well: do not use it where push-back may
+	// last.
+	UserTimeout time.Duration
+}
+
+// Conn is a TCP connection. Reads go through a large buffer, so that a reader
+// of small pieces (crypto/tls) makes few system calls. Methods may be called
+// from several goroutines, with at most one reader at a time.
+type Conn struct {
+	c   *net.TCPConn
+	raw syscall.RawConn
+	r   *bufio.Reader
+
+	ackedBefore uint64        // what the kernel counts as acknowledged before our first byte (the SYN)
+	written     atomic.Uint64 // bytes that the kernel has taken
+
+	mu     sync.Mutex // guards below; held while writing
+	corked bool
+	buf    []byte
+}
+
+// Wrap takes over c, on which nothing may have been sent, and applies opt. It
+// closes c when that fails.
+func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	t := &Conn{c: c, raw: raw, r: bufio.NewReaderSize(c, readBuffer)}
+	if err := t.apply(opt); err != nil {
+		c.Close()
+		return nil, err
+	}
+	t.ackedBefore = acked(raw)
+	return t, nil
+}
+
+func (c *Conn) apply(opt Options) error {
+	if err := c.c.SetNoDelay(true); err != nil { // segments are chosen above; tails must not wait
+		return err
+	}
+	ka := net.KeepAliveConfig{Enable: opt.KeepAlive >= 0, Idle: opt.KeepAlive, Interval: keepAliveEvery, Count: keepAliveCount}
+	if ka.Idle == 0 {
+		ka.Idle = DefaultKeepAlive
+	}
+	if err := c.c.SetKeepAliveConfig(ka); err != nil {
+		return fmt.Errorf("keep-alive: %w", err)
+	}
+	if opt.Congestion != "" {
+		if err := control(c.raw, func(fd int) error { return setCongestion(fd, opt.Congestion) }); err != nil {
+			return err
+		}
+	}
+	if opt.UserTimeout > 0 {
+		if err := control(c.raw, func(fd int) error { return setUserTimeout(fd, opt.UserTimeout) }); err != nil {
+			return fmt.Errorf("user timeout: %w", err)
+		}
+	}
+	lowat := opt.NotSentLowat
+	if lowat == 0 {
+		lowat = DefaultNotSentLowat
+	}
+	return c.SetNotSentLowat(lowat)
+}
+
+// control runs f on the connection's descriptor and returns its error.
+func control(raw syscall.RawConn, f func(fd int) error) (err error) {
+	if e := raw.Control(func(fd uintptr) { err = f(int(fd)) }); e != nil {
+		return e
+	}
+	return err
+}
+
+// SetNotSentLowat sets the low-water mark of WaitWritable. A writer that waits
+// already notices when the next acknowledgement arrives.
+func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
+	if err := control(c.raw, func(fd int) error { return setNotSentLowat(fd, int(n)) }); err != nil {
+		return fmt.Errorf("unsent low-water mark: %w", err)
+	}
+	return nil
+}
+
+// WaitWritable blocks until less than half the low-water mark is unsent (the
+// kernel's own rule), so that a segment written now leaves soon. It returns an
+// error after Close or the write deadline. A failure of the connection ends
+// the wait without an error: the write that follows tells it. Outside Linux it
+// returns at once.
+func (c *Conn) WaitWritable() error {
+	return c.raw.Write(func(fd uintptr) bool { return writable(int(fd)) })
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+// Peek returns the next n bytes without taking them, n at most 64 KB. They are
+// valid until the next Read.
+func (c *Conn) Peek(n int) ([]byte, error) { return c.r.Peek(n) }
+
+// Write implements net.Conn. Between Cork and Flush it only gathers, until
+// there is much.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.corked {
+		return c.write(p)
+	}
+	c.buf = append(c.buf, p...)
+	if len(c.buf) < corkLimit {
+		return len(p), nil
+	}
+	if err := c.writeGathered(); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Cork makes writes gather until Flush, so that several TLS records leave in
+// one system call. What is gathered when the connection closes is lost.
+func (c *Conn) Cork() {
+	c.mu.Lock()
+	c.corked = true
+	c.mu.Unlock()
+}
+
+// Flush writes what was gathered and ends the gathering. It blocks as Write
+// does.
+func (c *Conn) Flush() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.corked = false
+	return c.writeGathered()
+}
+
+func (c *Conn) writeGathered() error {
+	if len(c.buf) == 0 {
+		return nil
+	}
+	_, err := c.write(c.buf)
+	c.buf = c.buf[:0]
+	return err
+}
+
+func (c *Conn) write(p []byte) (int, error) {
+	n, err := c.c.Write(p)
+	c.written.Add(uint64(n))
+	return n, err
+}
+
+// Written counts the bytes that the kernel has taken.
+func (c *Conn) Written() uint64 { return c.written.Load() }
+
+// CloseWrite ends our sending direction (FIN) after what the kernel holds.
+func (c *Conn) CloseWrite() error { return c.c.CloseWrite() }
+
+// Close implements net.Conn. It does not wait: the kernel goes on sending what
+// it holds. Blocked calls return net.ErrClosed.
+func (c *Conn) Close() error { return c.c.Close() }
+
+// Abort closes the connection with a reset; the kernel drops what it holds.
+func (c *Conn) Abort() error {
+	_ = c.c.SetLinger(0)
+	return c.c.Close()
+}
+
+// LocalAddr implements net.Conn.
+func (c *Conn) LocalAddr() net.Addr { return c.c.LocalAddr() }
+
+// RemoteAddr implements net.Conn.
+func (c *Conn) RemoteAddr() net.Addr { return c.c.RemoteAddr() }
+
+// SetDeadline implements net.Conn.
+func (c *Conn) SetDeadline(t time.Time) error { return c.c.SetDeadline(t) }
+
+// SetReadDeadline implements net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.c.SetReadDeadline(t) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.c.SetWriteDeadline(t) }
+
+// Dial connects to addr, "host:port". Errors are faults that say what to look at.
+func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
+	d := net.Dialer{KeepAlive: -1, Control: opt.beforeConnect}
+	if opt.Local != "" {
+		host, port, err := net.SplitHostPort(opt.Local)
+		if err != nil {
+			host, port = opt.Local, "0"
+		}
+		local, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(host, port))
+		if err != nil {
+			return nil, fmt.Errorf("local address %q: %w", opt.Local, err)
+		}
+		d.LocalAddr = local
+	}
+	d.SetMultipathTCP(false) // bonding is ours; a kernel that adds paths by itself would spoil every estimate
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, explain(fmt.Errorf("connect to %s: %w", addr, bare(err)))
+	}
+	return Wrap(c.(*net.TCPConn), opt)
+}
+
+func (o Options) beforeConnect(_, _ string, raw syscall.RawConn) error {
+	return control(raw, func(fd int) error { return bind(fd, o.Interface, o.Mark) })
+}
+
+// Listener accepts connections and applies its options to them.
+type Listener struct {
+	l   *net.TCPListener
+	opt Options
+}
+
+// Listen listens on addr, "host:port". Errors are faults that say what to look at.
+func Listen(ctx context.Context, addr string, opt Options) (*Listener, error) {
+	lc := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
+		return control(raw, func(fd int) error {
+			if opt.Congestion != "" { // so that a wrong name is told now, not at the first connection
+				if err := setCongestion(fd, opt.Congestion); err != nil {
+					return err
+				}
+			}
+			return bind(fd, "", opt.Mark)
+		})
+	}}
+	lc.SetMultipathTCP(false)
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, explain(fmt.Errorf("listen on %s: %w", addr, bare(err)))
+	}
+	return &Listener{l.(*net.TCPListener), opt}, nil
+}
+
+// Accept waits for the next connection. After Close it returns net.ErrClosed.
+// A connection that breaks before its options are set is passed over.
+func (l *Listener) Accept() (*Conn, error) {
+	for {
+		c, err := l.l.AcceptTCP()
+		if err != nil {
+			return nil, err
+		}
+		if t, err := Wrap(c, l.opt); err == nil {
+			return t, nil
+		}
+	}
+}
+
+// Addr is the address listened on.
+func (l *Listener) Addr() net.Addr { return l.l.Addr() }
+
+// Close stops accepting; a blocked Accept returns net.ErrClosed.
+func (l *Listener) Close() error { return l.l.Close() }
+
+// bare takes the addresses off a net.OpError, since our message names them.
+func bare(err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// explain makes err a fault that says what a person can do about it.
+func explain(err error) error {
+	for _, h := range []struct {
+		is   error
+		kind fault.Kind
+		hint string
+	}{
+		{syscall.EADDRINUSE, fault.AlreadyRunning, "is mpbond already running here? `ss -ltnp` shows who listens"},
+		{syscall.EADDRNOTAVAIL, fault.Config, "no interface of this device has that address: `ip address` lists them"},
+		{syscall.ECONNREFUSED, fault.Unreachable, "the device answers, but nothing listens there: is mpbond running on it, with this port?"},
+		{syscall.ENETUNREACH, fault.Unreachable, "this device has no route there: is the network up?"},
+		{syscall.EHOSTUNREACH, fault.Unreachable, "is the device on, and on the same network?"},
+		{syscall.ENODEV, fault.Config, "there is no such network interface: `ip link` lists them"},
+		{os.ErrPermission, fault.Permission, "run as root, or choose a port over 1023 and no mark"},
+		{os.ErrDeadlineExceeded, fault.Timeout, "check the address and any firewall"},
+		{context.DeadlineExceeded, fault.Timeout, "check the address and any firewall"},
+	} {
+		if errors.Is(err, h.is) && fault.Is(err, fault.Other) {
+			return fault.New(h.kind, err, h.hint)
+		}
+	}
+	return err
+}
