@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"mpbond/config"
+	"mpbond/identity"
+)
+
+// homeDir is where the key, the trust file and configurations are.
+func homeDir() (string, error) {
+	if dir := os.Getenv("MPBOND_HOME"); dir != "" {
+		return dir, nil
+	}
+	if os.Geteuid() == 0 {
+		return "/etc/mpbond", nil
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", errors.New("no home directory is known: set MPBOND_HOME")
+	}
+	return filepath.Join(dir, "mpbond"), nil
+}
+
+// keyPath is the device key's file.
+func keyPath() (string, error) { return inHome("device.key") }
+
+// trustPath is the trust file.
+func trustPath() (string, error) { return inHome("trust.toml") }
+
+func inHome(name string) (string, error) {
+	dir, err := homeDir()
+	return filepath.Join(dir, name), err
+}
+
+// loadIdentity loads the device key and the trust file, for the roles.
+func loadIdentity() (*identity.Key, *identity.Trust, error) {
+	path, err := keyPath()
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := identity.LoadKey(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	trust, err := openTrust()
+	return key, trust, err
+}
+
+func openTrust() (*identity.Trust, error) {
+	path, err := trustPath()
+	if err != nil {
+		return nil, err
+	}
+	return identity.OpenTrust(path)
+}
+
+// loadConfig reads the TOML file at path into the struct that into points to,
+// which holds the defaults. An empty path means the file role.toml of the home
+// directory, which need not exist; a path that is given must.
+func loadConfig(path, role string, into any) error {
+	if path != "" {
+		return config.Load(path, into)
+	}
+	path, err := inHome(role + ".toml")
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return config.Load(path, into)
+}

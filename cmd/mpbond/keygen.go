@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/identity"
+)
+
+func keygenCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "keygen", Short: "make this device's key, and print its public half", Args: cobra.NoArgs,
+		Long: `Make this device's key, and print its public half and ID.
+
+A key that is there already is printed and never replaced. The private half
+stays in the file device.key; the public half is what other devices are told
+with mpbond trust add. The ID is a short name of it, for people to compare.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := keyPath()
+			if err != nil {
+				return err
+			}
+			key, created, err := identity.LoadOrCreateKey(path)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), struct {
+					Key     identity.PublicKey `json:"key"`
+					ID      identity.ID        `json:"id"`
+					File    string             `json:"file"`
+					Created bool               `json:"created"`
+				}{key.Public(), key.ID(), path, created})
+			}
+			verb := "the key was there already, in"
+			if created {
+				verb = "key made in"
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "key %v\nid  %v\n", key.Public(), key.ID())
+			cmd.PrintErrf("%s %s\n", verb, path)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

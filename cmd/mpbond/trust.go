@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/fault"
+	"mpbond/identity"
+)
+
+func trustCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "trust", Short: "say which other devices are yours",
+		Long: `Say which other devices are yours, and what they may be to this one.
+
+Both ends of a connection must know each other's key: the primary and the
+server, the primary and each helper. A running mpbond reads the file again when
+it gets a SIGHUP.`,
+		Example: `  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7443
+  mpbond trust add phone --role helper --key mpb1…
+  mpbond trust list
+  mpbond trust remove phone`,
+	}
+	cmd.AddCommand(trustAddCommand(), trustListCommand(), trustRemoveCommand())
+	return cmd
+}
+
+func trustAddCommand() *cobra.Command {
+	var roles, addresses []string
+	var key string
+	cmd := &cobra.Command{
+		Use: "add NAME --role ROLE --key KEY [--addr HOST:PORT]", Short: "trust a device", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if key == "" || len(roles) == 0 {
+				return usage("--key and --role are needed")
+			}
+			peer := identity.Peer{Name: args[0], Addresses: addresses}
+			for _, r := range roles {
+				peer.Roles = append(peer.Roles, identity.Role(r))
+			}
+			if peer.Is(identity.RoleServer) && len(addresses) == 0 {
+				return usage("a server needs its address: --addr HOST:PORT")
+			}
+			var err error
+			if peer.Key, err = identity.ParsePublicKey(key); err != nil {
+				return fault.New(fault.Usage, err, fault.HintOf(err))
+			}
+			if path, err := keyPath(); err == nil {
+				if own, err := identity.LoadKey(path); err == nil && own.Public() == peer.Key {
+					return usage("this is the key of this device itself")
+				}
+			}
+			trust, err := openTrust()
+			if err != nil {
+				return err
+			}
+			if err := trust.Add(peer); err != nil {
+				return err
+			}
+			cmd.PrintErrf("%s is trusted as %s; its ID is %v\n", peer.Name, strings.Join(roles, " and "), peer.Key.ID())
+			return nil
+		},
+	}
+	cmd.Flags().StringSliceVar(&roles, "role", nil, "what it may be to this device: server, helper or primary; may be repeated")
+	cmd.Flags().StringVar(&key, "key", "", "its public key, as mpbond keygen prints it there")
+	cmd.Flags().StringSliceVar(&addresses, "addr", nil, "where it listens, as host:port; may be repeated, best first")
+	return cmd
+}
+
+func trustListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "list", Short: "list the trusted devices", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			trust, err := openTrust()
+			if err != nil {
+				return err
+			}
+			peers := trust.Peers()
+			if asJSON {
+				if peers == nil {
+					peers = []identity.Peer{}
+				}
+				return printJSON(cmd.OutOrStdout(), peers)
+			}
+			if len(peers) == 0 {
+				cmd.PrintErrln("no device is trusted yet: see `mpbond trust add --help`")
+				return nil
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "NAME\tROLES\tID\tADDRESSES")
+			for _, p := range peers {
+				roles := strings.Trim(fmt.Sprint(p.Roles), "[]")
+				fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name, roles, p.Key.ID(), strings.Join(p.Addresses, " "))
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, with the keys")
+	return cmd
+}
+
+func trustRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "remove NAME", Short: "trust a device no longer", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			trust, err := openTrust()
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			var names []string
+			for _, p := range trust.Peers() {
+				names = append(names, p.Name)
+			}
+			slices.Sort(names)
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			trust, err := openTrust()
+			if err != nil {
+				return err
+			}
+			if err := trust.Remove(args[0]); err != nil {
+				return err
+			}
+			cmd.PrintErrf("%s is trusted no longer\n", args[0])
+			return nil
+		},
+	}
+}
