@@ -259,6 +259,17 @@ func (b *Bond) Buffers() (memory, meta unit.Bytes) {
 	return unit.Bytes(b.pool.inUse+len(b.pool.free)) * pageSize, b.pending
 }
 
+// Reordering is how many received bytes wait for earlier ones.
+func (b *Bond) Reordering() (n unit.Bytes) {
+	for _, s := range b.streams {
+		n += unit.Bytes(s.got.size())
+	}
+	return n
+}
+
+// Scheduler is the name of the scheduler.
+func (b *Bond) Scheduler() string { return b.cfg.Scheduler.Name() }
+
 // Fail resets every stream, here and at the other end as far as it listens.
 func (b *Bond) Fail(code wire.Code, text string) {
 	for _, s := range b.streams {

@@ -20,7 +20,7 @@ type path struct {
 
 	progress    time.Time // of data acknowledgements, or when something was first in flight
 	hopProgress time.Time // of the sending hop's own acknowledgements
-	silentAt    time.Time // when it was found silent; zero if it is not
+	silentAt    time.Time // since when it is silent; zero if it is not
 
 	relay    wire.PipeState
 	relayDue bool
@@ -62,7 +62,7 @@ func (f *flight) pop() (s sentFrame) {
 type PathInfo struct {
 	ID             wire.PathID
 	Helped, Silent bool
-	Idle           bool
+	SilentFor      time.Duration
 	Sent, Received uint64     // bytes of frames
 	InFlight       unit.Bytes // sent and not acknowledged
 	estimate.Numbers
@@ -71,8 +71,20 @@ type PathInfo struct {
 // Paths appends a description of every path to list.
 func (b *Bond) Paths(list []PathInfo, now time.Time) []PathInfo {
 	for _, p := range b.paths {
-		list = append(list, PathInfo{ID: p.id, Helped: p.est.Helped, Silent: p.silent(), Idle: p.idle, Sent: p.sent,
-			Received: p.received, InFlight: p.est.Outstanding(), Numbers: p.est.At(now)})
+		i := PathInfo{ID: p.id, Helped: p.est.Helped, Silent: p.silent(), Sent: p.sent, Received: p.received,
+			InFlight: p.est.Outstanding(), Numbers: p.est.At(now)}
+		if i.Silent {
+			i.SilentFor = now.Sub(p.silentAt)
+		}
+		list = append(list, i)
 	}
 	return list
+}
+
+// Carried counts the bytes of frames that a path has received and sent.
+func (b *Bond) Carried(id wire.PathID) (received, sent uint64) {
+	if p := b.path(id); p != nil {
+		return p.received, p.sent
+	}
+	return 0, 0
 }

@@ -49,15 +49,16 @@ func (b *Bond) wake(at time.Time) {
 // for twice as long): then all it has in flight is stuck.
 func (b *Bond) checkSilence(now time.Time) {
 	for _, p := range b.paths {
-		if p.silent() && (p.progress.After(p.silentAt) || p.hopProgress.After(p.silentAt)) {
-			p.silentAt = time.Time{} // unless it is still stuck, see below
-		}
 		h := p.est.Hop()
 		limit := silenceLimit(p.est.At(now).SRTT)
 		stuck := p.flight.len() > 0 && now.Sub(p.progress) > limit &&
 			(b.lastAck.Sub(p.progress) > limit || now.Sub(p.progress) > 2*limit)
 		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > silenceLimit(h.SRTT)
-		if p.silent() || !stuck && !hopStuck || !b.othersLive(p) {
+		if !stuck && !hopStuck {
+			p.silentAt = time.Time{}
+			continue
+		}
+		if p.silent() || !b.othersLive(p) {
 			continue
 		}
 		p.silentAt = now

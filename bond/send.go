@@ -219,7 +219,7 @@ func (b *Bond) fillData(p *path, now time.Time, buf []byte) []byte {
 		b.ready = b.ready[:copy(b.ready, b.ready[1:])]
 		s.inReady = false
 		b.update(s)
-		if s.Room() > 0 {
+		if s.Room() >= int(lowMetaBuffer)/2 { // not for a few bytes at a time
 			b.notify(s)
 		}
 		if p.id == b.avoid(2) {

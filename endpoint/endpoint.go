@@ -1,0 +1,391 @@
+// Package endpoint is one end of a bond, live: the lock, the clock and the
+// goroutines around the sans-I/O core of package bond. It stands between the
+// streams that a role hands to apps or destinations and the subflows that a
+// role attaches; primary and server use it alike.
+//
+// Each subflow has a reader, which feeds frames to the core, and a writer,
+// which waits until its socket has room, tells the core, and writes the one
+// segment it is given then. All decisions are taken under one lock at the
+// moment of an event; no segment is bound to a subflow before that one has
+// room for it.
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"mpbond/bond"
+	"mpbond/fault"
+	"mpbond/subflow"
+	"mpbond/wire"
+)
+
+// Config is what an endpoint is made with.
+type Config struct {
+	Bond bond.Config
+	// Accept is called in a goroutine of its own for each stream that the other
+	// end opens. It owns the conn. Nil where none are opened.
+	Accept func(*Conn)
+	// Down is called, in no particular goroutine and without locks held, when a
+	// subflow has ended for the given reason.
+	Down func(*subflow.Subflow, error)
+	Log  *slog.Logger
+}
+
+// Endpoint is one end of a bond. Safe for concurrent use.
+type Endpoint struct {
+	cfg Config
+	log *slog.Logger
+
+	mu     sync.Mutex
+	b      *bond.Bond
+	lanes  map[wire.PathID]*lane
+	spare  []byte // a segment's buffer that no lane uses
+	timer  *time.Timer
+	closed bool
+	// noLane is since when there is no subflow.
+	noLane time.Time
+	wg     sync.WaitGroup
+}
+
+// lane is a subflow with its goroutines' state, guarded by Endpoint.mu.
+type lane struct {
+	sf     *subflow.Subflow
+	out    []byte // the segment to be written
+	full   bool
+	cond   *sync.Cond
+	closed bool
+	probed time.Time
+	rates  rates
+}
+
+// probeAge is how old a sample of a hop may be when a decision is taken.
+const probeAge = time.Millisecond
+
+// ErrClosed is the reason of everything that Close ended.
+var ErrClosed = fmt.Errorf("the bond is closed: %w", net.ErrClosed)
+
+// New makes an endpoint without subflows.
+func New(cfg Config) *Endpoint {
+	e := &Endpoint{cfg: cfg, log: cfg.Log, b: bond.New(cfg.Bond), lanes: map[wire.PathID]*lane{}, noLane: time.Now()}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	e.timer = time.AfterFunc(time.Hour, e.tick)
+	e.timer.Stop()
+	return e
+}
+
+// Attach puts a joined subflow to use, in place of one with the same number,
+// and owns it from now on.
+func (e *Endpoint) Attach(sf *subflow.Subflow) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		sf.Close()
+		return ErrClosed
+	}
+	if old := e.lanes[sf.Path]; old != nil {
+		e.drop(old)
+	}
+	now := time.Now()
+	l := &lane{sf: sf, cond: sync.NewCond(&e.mu)}
+	e.lanes[sf.Path] = l
+	e.b.AddPath(sf.Path, sf.Helped, now)
+	e.wg.Go(func() { e.read(l) })
+	e.wg.Go(func() { e.write(l) })
+	return nil
+}
+
+// Detach ends a subflow, if it is attached. What it carried goes over others.
+func (e *Endpoint) Detach(id wire.PathID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.lanes[id]; l != nil {
+		e.drop(l)
+		e.after(time.Now())
+	}
+}
+
+// drop takes a lane out. Its goroutines end by themselves.
+func (e *Endpoint) drop(l *lane) {
+	if l.closed {
+		return
+	}
+	l.closed = true
+	l.sf.Close()
+	l.cond.Broadcast()
+	if e.lanes[l.sf.Path] == l {
+		delete(e.lanes, l.sf.Path)
+		e.b.RemovePath(l.sf.Path, time.Now())
+	}
+	if len(e.lanes) == 0 {
+		e.noLane = time.Now()
+	}
+}
+
+// down ends a lane for a reason, once.
+func (e *Endpoint) down(l *lane, err error) {
+	e.mu.Lock()
+	first := !l.closed
+	e.drop(l)
+	e.after(time.Now())
+	e.mu.Unlock()
+	if first && e.cfg.Down != nil {
+		e.cfg.Down(l.sf, err)
+	}
+}
+
+// read feeds the frames of one subflow to the core.
+func (e *Endpoint) read(l *lane) {
+	for {
+		t, payload, err := l.sf.Next()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errors.New("the other end closed it")
+			}
+			e.down(l, err)
+			return
+		}
+		now := time.Now()
+		e.mu.Lock()
+		err = e.b.Receive(l.sf.Path, t, payload, now)
+		for err == nil && !l.closed && l.sf.Buffered() {
+			if t, payload, err = l.sf.Next(); err == nil {
+				err = e.b.Receive(l.sf.Path, t, payload, now)
+			}
+		}
+		closed := l.closed
+		e.after(now)
+		e.mu.Unlock()
+		if err != nil {
+			e.down(l, fault.New(fault.Protocol, err, "install the same release of mpbond on all devices"))
+			return
+		}
+		if closed {
+			return
+		}
+	}
+}
+
+// write gives one subflow its segments.
+func (e *Endpoint) write(l *lane) {
+	for {
+		err := l.sf.WaitWritable()
+		if err != nil {
+			e.down(l, err)
+			return
+		}
+		e.mu.Lock()
+		now := time.Now()
+		e.probe(l, now, 0)
+		if !l.closed {
+			e.b.Idle(l.sf.Path)
+			e.after(now)
+		}
+		for !l.full && !l.closed {
+			l.cond.Wait()
+		}
+		if l.closed {
+			e.mu.Unlock()
+			return
+		}
+		l.full = false
+		segment := l.out
+		e.mu.Unlock()
+		// The buffer stays ours: a lane gets no other segment before it is idle.
+		if err := l.sf.Write(segment); err != nil {
+			e.down(l, err)
+			return
+		}
+	}
+}
+
+// probe takes a sample of a lane's hop unless it has one young enough.
+func (e *Endpoint) probe(l *lane, now time.Time, age time.Duration) {
+	if l.closed || now.Sub(l.probed) < age {
+		return
+	}
+	l.probed = now
+	if h, err := l.sf.Probe(); err == nil {
+		e.b.Local(l.sf.Path, now, h)
+	}
+	rx, tx := e.b.Carried(l.sf.Path)
+	l.rates.note(now, rx, tx)
+}
+
+// after does what may follow from an event: it starts new streams, wakes the
+// users of changed ones, hands out segments and sets the timer.
+func (e *Endpoint) after(now time.Time) {
+	for s := e.b.Accept(); s != nil; s = e.b.Accept() {
+		c := e.newConn(s)
+		if e.cfg.Accept == nil || e.closed {
+			s.Reset(wire.CodeClosed, "no streams are accepted here")
+			continue
+		}
+		e.wg.Go(func() { e.cfg.Accept(c) })
+	}
+	e.dispatch(now)
+	for s := e.b.Changed(); s != nil; s = e.b.Changed() {
+		if c, ok := s.User.(*Conn); ok {
+			c.cond.Broadcast()
+		}
+	}
+	if at := e.b.NextTick(); !at.IsZero() && !e.closed {
+		e.timer.Reset(max(at.Sub(now), 0))
+	}
+}
+
+// dispatch gives idle subflows the segments that the core decides on.
+func (e *Endpoint) dispatch(now time.Time) {
+	for _, l := range e.lanes {
+		e.probe(l, now, probeAge)
+	}
+	for {
+		id, segment := e.b.Next(now, e.spare[:0])
+		if id == 0 {
+			e.spare = segment
+			return
+		}
+		l := e.lanes[id]
+		e.spare, l.out, l.full = l.out, segment, true
+		l.cond.Signal()
+	}
+}
+
+func (e *Endpoint) tick() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return
+	}
+	now := time.Now()
+	for _, l := range e.lanes {
+		e.probe(l, now, 0)
+	}
+	e.b.Tick(now)
+	e.after(now)
+}
+
+// Remote takes a helper's report about the far hop of a subflow.
+func (e *Endpoint) Remote(id wire.PathID, s wire.HopState) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.b.Remote(id, s)
+}
+
+// Relay sends a helper's report about the pipe on to the other end, which
+// needs it to schedule towards us.
+func (e *Endpoint) Relay(s wire.PipeState) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.b.Relay(s)
+	e.after(time.Now())
+}
+
+// Dial opens a stream to a destination, "host:port". It returns at once, also
+// while there is no subflow: bytes wait in the meta buffer.
+func (e *Endpoint) Dial(dest string) (*Conn, error) {
+	if _, _, err := net.SplitHostPort(dest); err != nil {
+		return nil, fault.New(fault.Usage, fmt.Errorf("destination %q: %w", dest, err), "write it like example.org:443")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, ErrClosed
+	}
+	s, err := e.b.Open(dest)
+	if err != nil {
+		return nil, err
+	}
+	c := e.newConn(s)
+	// The app's first bytes follow in a moment: OPEN leaves with them, or with
+	// the next event.
+	e.after(time.Now())
+	return c, nil
+}
+
+// WithoutSubflow is how long there has been no subflow, 0 if there is one.
+func (e *Endpoint) WithoutSubflow() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.lanes) > 0 {
+		return 0
+	}
+	return max(time.Since(e.noLane), 1)
+}
+
+// Subflows is how many subflows are attached.
+func (e *Endpoint) Subflows() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.lanes)
+}
+
+// Fail resets all streams but keeps the endpoint.
+func (e *Endpoint) Fail(code wire.Code, text string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.b.Fail(code, text)
+	e.after(time.Now())
+}
+
+// ByeSeen reports that the other end has given the bond up.
+func (e *Endpoint) ByeSeen() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.b.ByeSeen()
+}
+
+// Close tells the other end, resets all streams and ends all subflows. It
+// waits until no goroutine is left; ctx bounds how long the farewell may take.
+func (e *Endpoint) Close(ctx context.Context) {
+	e.mu.Lock()
+	e.b.Fail(wire.CodeClosed, "mpbond is shutting down")
+	e.b.Bye()
+	e.after(time.Now())
+	e.mu.Unlock()
+	e.awaitFarewell(ctx)
+	e.mu.Lock()
+	e.closed = true
+	e.timer.Stop()
+	for _, l := range e.lanes {
+		e.drop(l)
+	}
+	for s := e.b.Changed(); s != nil; s = e.b.Changed() {
+		if c, ok := s.User.(*Conn); ok {
+			c.cond.Broadcast()
+		}
+	}
+	e.mu.Unlock()
+	e.wg.Wait()
+}
+
+// awaitFarewell waits until every segment given to a subflow has been written.
+func (e *Endpoint) awaitFarewell(ctx context.Context) {
+	t := time.NewTicker(5 * time.Millisecond)
+	defer t.Stop()
+	for {
+		e.mu.Lock()
+		busy := false
+		for _, l := range e.lanes {
+			h, err := l.sf.Probe()
+			busy = busy || l.full || err == nil && h.Unsent > 0
+		}
+		e.mu.Unlock()
+		if !busy {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package endpoint
+
+import (
+	"sort"
+	"time"
+
+	"mpbond/api"
+	"mpbond/bond"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// rates keeps what a lane had carried at times about a tenth of a second
+// apart, for a second. Guarded by Endpoint.mu.
+type rates struct {
+	list [11]struct {
+		at     time.Time
+		rx, tx uint64
+	}
+	n int
+}
+
+func (r *rates) note(now time.Time, rx, tx uint64) {
+	if r.n > 0 && now.Sub(r.list[(r.n-1)%len(r.list)].at) < 100*time.Millisecond {
+		return
+	}
+	e := &r.list[r.n%len(r.list)]
+	e.at, e.rx, e.tx = now, rx, tx
+	r.n++
+}
+
+// last is the rate over the last second.
+func (r *rates) last(now time.Time, rx, tx uint64) (in, out unit.Rate) {
+	for i := max(0, r.n-len(r.list)); i < r.n; i++ {
+		e := &r.list[i%len(r.list)]
+		if age := now.Sub(e.at); age <= 1100*time.Millisecond && age >= 50*time.Millisecond {
+			return unit.RateOf(unit.Bytes(rx-e.rx), age), unit.RateOf(unit.Bytes(tx-e.tx), age)
+		}
+	}
+	return 0, 0
+}
+
+// SilentPaths lists subflows that have been silent for longer than d.
+func (e *Endpoint) SilentPaths(d time.Duration) (ids []wire.PathID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	for _, p := range e.b.Paths(nil, now) {
+		if p.Silent && p.SilentFor > d {
+			ids = append(ids, p.ID)
+		}
+	}
+	return ids
+}
+
+// Status describes the bond. With why it holds the last decisions too.
+func (e *Endpoint) Status(why bool) api.Bond {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	st := e.b.Stats()
+	out := api.Bond{Scheduler: e.b.Scheduler(), Streams: e.b.Streams(), StreamsTotal: int64(st.StreamsTotal),
+		WastedBytes: map[string]unit.Bytes{"duplicate_received": st.Duplicate, "resent_path_lost": st.LostPath,
+			"resent_silent": st.Silent, "resent_eta": st.Eta}}
+	_, out.MetaBytes = e.b.Buffers()
+	out.ReorderBytes = e.b.Reordering()
+	out.Paths = []api.Path{}
+	for _, p := range e.b.Paths(nil, now) {
+		l := e.lanes[p.ID]
+		if l == nil {
+			continue
+		}
+		a := api.Path{ID: uint32(p.ID), Device: l.sf.Device, Kind: api.Direct, State: api.Up, RxBytes: unit.Bytes(p.Received),
+			TxBytes: unit.Bytes(p.Sent), SRTTms: ms(p.SRTT), PADms: ms(p.PAD), ThroughputBps: p.Th, BacklogBytes: p.InFlight}
+		if p.Helped {
+			a.Kind = api.Helped
+		}
+		if p.Silent {
+			a.State = api.Silent
+		}
+		a.RxRate, a.TxRate = l.rates.last(now, p.Received, p.Sent)
+		out.Paths = append(out.Paths, a)
+	}
+	sort.Slice(out.Paths, func(i, j int) bool { return out.Paths[i].ID < out.Paths[j].ID })
+	if why {
+		for _, d := range e.b.Decisions() {
+			out.Decisions = append(out.Decisions, decision(d))
+		}
+	}
+	return out
+}
+
+func decision(d bond.Decision) api.Decision {
+	a := api.Decision{T: d.At, RemainingBytes: d.Remaining, DiffBytes: d.Diff, Reason: d.Reason.String()}
+	if !d.Wait {
+		a.Path = uint32(d.Path)
+		for _, p := range d.Paths {
+			if p.ID == d.Path {
+				a.PADms = ms(p.PAD)
+			}
+		}
+	}
+	return a
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

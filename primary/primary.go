@@ -1,0 +1,429 @@
+// Package primary is the role on the device whose apps are carried: it keeps
+// the bond with the server, joins a direct subflow for each of its own
+// interfaces and a helped one for each helper that calls, and hands out
+// streams to package intercept. It stands between intercept and endpoint.
+package primary
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"sync"
+	"time"
+
+	"mpbond/api"
+	"mpbond/bond"
+	"mpbond/endpoint"
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/pipe"
+	"mpbond/sched"
+	"mpbond/subflow"
+	"mpbond/tcp"
+	"mpbond/wire"
+)
+
+// Config is the primary's configuration; the toml tags are the file's keys.
+type Config struct {
+	// Name is what this device is called in status output.
+	Name string `toml:"name"`
+	// Server names the server in the trust file; it may be left out when there
+	// is just one.
+	Server string `toml:"server"`
+	// Proxy is where apps find the SOCKS5 and HTTP proxy, "host:port"; empty is
+	// none.
+	Proxy string `toml:"proxy"`
+	// Transparent is the loopback port that `mpbond run` redirects to; 0 is
+	// none.
+	Transparent uint16 `toml:"transparent"`
+	// Pipe is where helpers connect, "host:port"; empty is nowhere.
+	Pipe string `toml:"pipe"`
+	// Interfaces each carry a direct subflow. Empty is one subflow by the
+	// system's routes.
+	Interfaces []string `toml:"interfaces"`
+	// Subflows is how many direct subflows each of them carries.
+	Subflows int `toml:"subflows"`
+	// Scheduler chooses the subflow for bytes to the server; see package sched.
+	Scheduler string `toml:"scheduler"`
+	// Congestion is the congestion control of direct subflows and pipes; empty
+	// is the system's default.
+	Congestion string `toml:"congestion"`
+	// Reinject is the threshold η of reinjection; negative switches it off.
+	Reinject float64 `toml:"reinject"`
+	// GiveUp is how long streams wait while there is no subflow at all.
+	GiveUp Duration `toml:"give_up"`
+}
+
+// Duration is a time.Duration that configuration writes like "60s".
+type Duration time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(t []byte) error {
+	v, err := time.ParseDuration(string(t))
+	*d = Duration(v)
+	return err
+}
+
+// Default is the configuration that a file changes.
+var Default = Config{Proxy: "127.0.0.1:1080", Transparent: 7601, Pipe: ":7602", Subflows: 1, Scheduler: sched.Default,
+	Reinject: 0.2, GiveUp: Duration(60 * time.Second)}
+
+// Tuning.
+const (
+	leastBackoff, mostBackoff = 200 * time.Millisecond, 5 * time.Second
+	// A subflow that is silent for longer is given up, so that a new one can
+	// be tried; TCP's own retries would be seconds apart by then.
+	silentLimit = 3 * time.Second
+	// userTimeout ends a direct subflow whose data nobody acknowledges.
+	userTimeout   = 30 * time.Second
+	dialTimeout   = 5 * time.Second
+	maxHandshakes = 64
+)
+
+// Primary is a running primary. Safe for concurrent use.
+type Primary struct {
+	cfg    Config
+	key    *identity.Key
+	trust  *identity.Trust
+	server identity.Peer
+	log    *slog.Logger
+	start  time.Time
+	pipes  *tcp.Listener // nil without
+
+	mu      sync.Mutex
+	cur     *session
+	conns   map[net.Conn]bool // pipes in a handshake
+	errs    map[string]string // last error by device
+	helpers map[string]*helperSlot
+	wg      sync.WaitGroup
+}
+
+// session is the bond with one instance of the server.
+type session struct {
+	id       wire.BondID
+	instance uint64 // 0 until the first MP_OK
+	e        *endpoint.Endpoint
+	lastPath wire.PathID
+	down     map[wire.PathID]chan error
+}
+
+// helperSlot is a helper that calls: one subflow at a time, and a pipe in
+// reserve.
+type helperSlot struct {
+	kept    bool          // a goroutine keeps its subflow
+	reserve *pipe.Waiting // or nil
+}
+
+// New checks the configuration and opens the port for helpers.
+func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger) (*Primary, error) {
+	if _, err := sched.New(cfg.Scheduler); err != nil {
+		return nil, fault.New(fault.Config, err, "set `scheduler` to one of them")
+	}
+	server, err := findServer(cfg.Server, trust)
+	if err != nil {
+		return nil, err
+	}
+	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, start: time.Now(),
+		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[string]*helperSlot{}}
+	if cfg.Pipe != "" {
+		if p.pipes, err = tcp.Listen(context.Background(), cfg.Pipe, tcp.Options{Congestion: cfg.Congestion}); err != nil {
+			return nil, err
+		}
+	}
+	p.cur = p.newSession()
+	return p, nil
+}
+
+func findServer(name string, trust *identity.Trust) (identity.Peer, error) {
+	const hint = "add it with `mpbond trust add NAME --role server --key KEY --addr HOST:PORT`"
+	list := trust.ByRole(identity.RoleServer)
+	for _, s := range list {
+		if (name == "" && len(list) == 1) || s.Name == name {
+			if s.Addr == "" {
+				return s, fault.New(fault.Config, fmt.Errorf("no address is known of server %s", s.Name), hint)
+			}
+			return s, nil
+		}
+	}
+	if name == "" && len(list) > 1 {
+		return identity.Peer{}, fault.New(fault.Config, fmt.Errorf("%d servers are trusted", len(list)), "name one with `server = \"NAME\"` or --server")
+	}
+	if name == "" {
+		return identity.Peer{}, fault.New(fault.Config, errors.New("no server is trusted"), hint)
+	}
+	return identity.Peer{}, fault.New(fault.Config, fmt.Errorf("no server called %q is trusted", name), hint)
+}
+
+func (p *Primary) newSession() *session {
+	s := &session{down: map[wire.PathID]chan error{}}
+	_, _ = rand.Read(s.id[:]) // never fails
+	scheduler, _ := sched.New(p.cfg.Scheduler)
+	s.e = endpoint.New(endpoint.Config{
+		Bond: bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject},
+		Down: func(sf *subflow.Subflow, err error) { p.ended(s, sf.Path, err) },
+		Log:  p.log,
+	})
+	return s
+}
+
+// PipeAddr is where helpers connect, nil if nowhere.
+func (p *Primary) PipeAddr() net.Addr {
+	if p.pipes == nil {
+		return nil
+	}
+	return p.pipes.Addr()
+}
+
+// DialStream opens a stream of the bond; see intercept.Dialer.
+func (p *Primary) DialStream(_ context.Context, dest string) (net.Conn, error) {
+	p.mu.Lock()
+	e := p.cur.e
+	p.mu.Unlock()
+	c, err := e.Dial(dest)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Run keeps the bond until ctx ends, and returns when nothing is left running.
+func (p *Primary) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ifaces := p.cfg.Interfaces
+	if len(ifaces) == 0 {
+		ifaces = []string{""}
+	}
+	for _, i := range ifaces {
+		for range max(p.cfg.Subflows, 1) {
+			p.wg.Go(func() { p.keepDirect(ctx, i) })
+		}
+	}
+	p.wg.Go(func() { p.watch(ctx) })
+	var err error
+	if p.pipes != nil {
+		err = p.acceptPipes(ctx)
+	} else {
+		<-ctx.Done()
+	}
+	cancel()
+	p.mu.Lock()
+	for c := range p.conns {
+		c.Close()
+	}
+	e := p.cur.e
+	p.mu.Unlock()
+	farewell, done := context.WithTimeout(context.Background(), time.Second)
+	defer done()
+	e.Close(farewell)
+	p.wg.Wait()
+	return err
+}
+
+// watch gives up what has been without life for long.
+func (p *Primary) watch(ctx context.Context) {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		p.mu.Lock()
+		e := p.cur.e
+		p.mu.Unlock()
+		for _, id := range e.SilentPaths(silentLimit) {
+			p.log.Info("silent subflow given up", "path", id)
+			p.detach(id, fmt.Errorf("silent for more than %v", silentLimit))
+		}
+		if gone := e.WithoutSubflow(); gone > time.Duration(p.cfg.GiveUp) {
+			e.Fail(wire.CodeUnreachable, fmt.Sprintf("no way to the server for %v", gone.Round(time.Second)))
+		}
+	}
+}
+
+// join makes a subflow over t and returns a channel that tells its end.
+func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link, device string) (<-chan error, error) {
+	p.mu.Lock()
+	s := p.cur
+	s.lastPath++
+	j := wire.Join{Version: wire.Version, Bond: s.id, Path: s.lastPath, Instance: s.instance, Helped: link != nil, Device: device}
+	p.mu.Unlock()
+	if link != nil {
+		link.OnState(func(st wire.HopState) { s.e.Remote(j.Path, st) })
+		link.OnPipeState(func(st wire.HopState) { s.e.Relay(wire.PipeState{Path: j.Path, HopState: st}) })
+	}
+	sf, ok, err := subflow.Join(ctx, t, p.key.Client(p.server.Key, wire.ALPN), j)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	if s.instance == 0 {
+		s.instance = ok.Instance
+	}
+	fresh := s.instance == ok.Instance
+	down := make(chan error, 1)
+	s.down[j.Path] = down
+	p.mu.Unlock()
+	if !fresh {
+		sf.Close()
+		p.restart(ctx, s)
+		return nil, errors.New("the server has lost the bond, a new one is made")
+	}
+	if err := s.e.Attach(sf); err != nil {
+		return nil, err
+	}
+	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, "server", t.RemoteAddr())
+	return down, nil
+}
+
+// restart replaces the bond after the server has lost its state: its streams
+// end with a reset, new ones work.
+func (p *Primary) restart(ctx context.Context, old *session) {
+	p.mu.Lock()
+	if p.cur != old || ctx.Err() != nil {
+		p.mu.Unlock()
+		return
+	}
+	p.cur = p.newSession()
+	p.mu.Unlock()
+	p.log.Warn("the server has restarted: open streams end")
+	p.wg.Go(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		old.e.Fail(wire.CodeConnReset, "the server has restarted")
+		old.e.Close(now)
+		p.mu.Lock()
+		ends := old.down
+		old.down = map[wire.PathID]chan error{}
+		p.mu.Unlock()
+		for _, c := range ends {
+			c <- errors.New("the bond was replaced")
+		}
+	})
+}
+
+// ended tells the keeper of a subflow that it has ended.
+func (p *Primary) ended(s *session, id wire.PathID, err error) {
+	p.mu.Lock()
+	c := s.down[id]
+	delete(s.down, id)
+	p.mu.Unlock()
+	if c != nil {
+		c <- err
+	}
+}
+
+// detach ends a subflow of the present bond.
+func (p *Primary) detach(id wire.PathID, err error) {
+	p.mu.Lock()
+	s := p.cur
+	p.mu.Unlock()
+	s.e.Detach(id)
+	p.ended(s, id, err)
+}
+
+// backoff is the wait before a further attempt.
+type backoff struct{ d time.Duration }
+
+func (b *backoff) wait(ctx context.Context) {
+	b.d = min(max(b.d*2, leastBackoff), mostBackoff)
+	var r [1]byte
+	_, _ = rand.Read(r[:])
+	// A quarter of jitter, so that devices do not call in step.
+	jitter := time.Duration(math.Round(float64(b.d) / 4 * float64(r[0]) / 255))
+	select {
+	case <-ctx.Done():
+	case <-time.After(b.d - jitter):
+	}
+}
+
+func (b *backoff) reset() { b.d = 0 }
+
+// keepDirect keeps a direct subflow over an interface, "" for any.
+func (p *Primary) keepDirect(ctx context.Context, iface string) {
+	device := p.deviceName()
+	if iface != "" {
+		device += "/" + iface
+	}
+	var b backoff
+	for ctx.Err() == nil {
+		down, err := p.direct(ctx, iface, device)
+		if err == nil {
+			p.setError(device, nil)
+			b.reset()
+			select {
+			case err = <-down:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		p.setError(device, err)
+		b.wait(ctx)
+	}
+}
+
+func (p *Primary) direct(ctx context.Context, iface, device string) (<-chan error, error) {
+	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	c, err := tcp.Dial(dctx, p.server.Addr, tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout})
+	if err != nil {
+		return nil, err
+	}
+	return p.join(ctx, c, nil, device)
+}
+
+func (p *Primary) deviceName() string {
+	if p.cfg.Name != "" {
+		return p.cfg.Name
+	}
+	return "primary"
+}
+
+// setError keeps and logs the last error of a device, once for each change.
+func (p *Primary) setError(device string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+		if h := fault.HintOf(err); h != "" {
+			text += " (" + h + ")"
+		}
+	}
+	p.mu.Lock()
+	changed := p.errs[device] != text
+	p.errs[device] = text
+	p.mu.Unlock()
+	if changed && err != nil {
+		p.log.Warn("no subflow", "by", device, "err", err, "hint", fault.HintOf(err))
+	}
+}
+
+// Status describes the bond. With why it holds the last decisions too.
+func (p *Primary) Status(why bool) api.Bond {
+	p.mu.Lock()
+	s := p.cur
+	errs := map[string]string{}
+	for d, e := range p.errs {
+		errs[d] = e
+	}
+	p.mu.Unlock()
+	b := s.e.Status(why)
+	b.ID, b.Peer = s.id.String(), p.server.Name
+	for _, path := range b.Paths {
+		delete(errs, path.Device)
+	}
+	for device, text := range errs {
+		if text != "" {
+			b.Paths = append(b.Paths, api.Path{Device: device, State: api.Down, LastError: text})
+		}
+	}
+	return b
+}

@@ -1,0 +1,312 @@
+// Package server is the role at the far end: it accepts subflows of enrolled
+// devices, keeps their bonds, and connects streams to their destinations. It
+// stands between package endpoint and the Internet.
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"mpbond/bond"
+	"mpbond/endpoint"
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/pipe"
+	"mpbond/sched"
+	"mpbond/splice"
+	"mpbond/subflow"
+	"mpbond/tcp"
+	"mpbond/wire"
+)
+
+// Config is the server's configuration; the toml tags are the file's keys.
+type Config struct {
+	// Listen is where devices and helpers connect, "host:port".
+	Listen string `toml:"listen"`
+	// Scheduler chooses the subflow for bytes to the devices; see package sched.
+	Scheduler string `toml:"scheduler"`
+	// Congestion is the congestion control of every subflow; empty is the
+	// system's default.
+	Congestion string `toml:"congestion"`
+	// Allow lists address prefixes that devices may be connected to although
+	// they are private.
+	Allow []netip.Prefix `toml:"allow"`
+	// MaxStreams and MaxSubflows bound one bond, MaxBonds one device.
+	MaxStreams  int `toml:"max_streams"`
+	MaxSubflows int `toml:"max_subflows"`
+	MaxBonds    int `toml:"max_bonds"`
+	// Reinject is the threshold η of reinjection; negative switches it off.
+	Reinject float64 `toml:"reinject"`
+}
+
+// Default is the configuration that a file changes.
+var Default = Config{Listen: ":7600", Scheduler: sched.Default, MaxStreams: 4096, MaxSubflows: 32, MaxBonds: 8, Reinject: 0.2}
+
+// Tuning.
+const (
+	// keepBond is how long a bond without any subflow is kept.
+	keepBond = 60 * time.Second
+	// maxHandshakes bounds connections that have not proved who they are.
+	maxHandshakes = 512
+	firstByte     = 10 * time.Second
+)
+
+// Server is a running server. Safe for concurrent use.
+type Server struct {
+	cfg   Config
+	key   *identity.Key
+	trust *identity.Trust
+	log   *slog.Logger
+	ln    *tcp.Listener
+	start time.Time
+
+	slots chan struct{} // one for each handshake under way
+	mu    sync.Mutex
+	bonds map[bondKey]*session
+	conns map[net.Conn]bool // in a handshake
+	wg    sync.WaitGroup
+}
+
+// bondKey makes a bond its device's own: nobody joins another device's bond.
+type bondKey struct {
+	device identity.PublicKey
+	id     wire.BondID
+}
+
+// session is a bond with a device.
+type session struct {
+	key      bondKey
+	name     string
+	instance uint64
+	e        *endpoint.Endpoint
+}
+
+// New opens the server's port. Trust says which devices are enrolled.
+func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger) (*Server, error) {
+	if _, err := sched.New(cfg.Scheduler); err != nil {
+		return nil, fault.New(fault.Config, err, "set `scheduler` to one of them")
+	}
+	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion})
+	if err != nil {
+		return nil, err
+	}
+	return &Server{cfg: cfg, key: key, trust: trust, log: log, ln: ln, start: time.Now(),
+		slots: make(chan struct{}, maxHandshakes), bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.ln.Addr() }
+
+// Run serves until ctx ends, then resets all streams and returns when nothing
+// of the server is left running.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { s.ln.Close() })
+	defer stop()
+	s.wg.Go(func() { s.reap(ctx) })
+	var err error
+	for {
+		var c *tcp.Conn
+		if c, err = s.ln.Accept(); err != nil {
+			if ctx.Err() != nil {
+				err = nil
+			}
+			break
+		}
+		select {
+		case s.slots <- struct{}{}:
+			s.wg.Go(func() {
+				defer func() { <-s.slots }()
+				s.handshake(ctx, c)
+			})
+		default:
+			s.log.Warn("too many handshakes at once: connection dropped", "from", c.RemoteAddr())
+			_ = c.Abort()
+		}
+	}
+	cancel()
+	s.mu.Lock()
+	for c := range s.conns {
+		c.Close()
+	}
+	var list []*session
+	for _, b := range s.bonds {
+		list = append(list, b)
+	}
+	s.mu.Unlock()
+	var farewell sync.WaitGroup
+	for _, b := range list {
+		farewell.Go(func() { s.end(b) })
+	}
+	farewell.Wait()
+	s.wg.Wait()
+	return err
+}
+
+// end closes a session and forgets it.
+func (s *Server) end(b *session) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	b.e.Close(ctx)
+	s.mu.Lock()
+	if s.bonds[b.key] == b {
+		delete(s.bonds, b.key)
+	}
+	s.mu.Unlock()
+}
+
+// handshake turns a connection into a subflow of a bond, or drops it.
+func (s *Server) handshake(ctx context.Context, c *tcp.Conn) {
+	s.mu.Lock()
+	s.conns[c] = true
+	s.mu.Unlock()
+	sf, j, err := s.accept(ctx, c)
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	if err != nil {
+		c.Close()
+		if ctx.Err() == nil {
+			s.log.Info("connection refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+		}
+		return
+	}
+	s.mu.Lock()
+	b := s.bonds[bondKey{sf.Peer, j.Bond}]
+	s.mu.Unlock()
+	if b == nil || b.e.Attach(sf) != nil {
+		sf.Close()
+		return
+	}
+	s.log.Info("subflow joined", "device", b.name, "path", sf.Path, "by", sf.Device, "helped", sf.Helped, "from", c.RemoteAddr())
+}
+
+func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wire.Join, error) {
+	_ = c.SetDeadline(time.Now().Add(firstByte))
+	first, err := c.Peek(1)
+	if err != nil {
+		return nil, wire.Join{}, fmt.Errorf("no handshake within %v: %w", firstByte, err)
+	}
+	_ = c.SetDeadline(time.Time{})
+	var t subflow.Transport = c
+	var link *pipe.Link
+	if wire.Type(first[0]) == wire.TypeHello {
+		if link, err = pipe.AcceptHS(c); err != nil {
+			return nil, wire.Join{}, err
+		}
+		t = link
+	}
+	cfg := s.key.Server(wire.ALPN, s.trust.Allowed(identity.RolePrimary))
+	sf, j, err := subflow.Accept(ctx, t, cfg, func(peer identity.PublicKey, j wire.Join) (wire.OK, error) {
+		if j.Helped != (link != nil) {
+			return wire.OK{}, wire.Refuse{Code: wire.CodeMalformed, Text: "a helped subflow must come over a helper, and only that"}
+		}
+		b, err := s.join(ctx, bondKey{peer, j.Bond}, j)
+		if err != nil {
+			return wire.OK{}, err
+		}
+		if link != nil {
+			link.OnState(func(st wire.HopState) { b.e.Remote(j.Path, st) })
+		}
+		return wire.OK{Instance: b.instance}, nil
+	})
+	return sf, j, err
+}
+
+// join finds the bond that a subflow belongs to, or makes it.
+func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutting down"}
+	}
+	if b := s.bonds[key]; b != nil {
+		if b.e.Subflows() >= s.cfg.MaxSubflows {
+			return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the bond has %d subflows, which is the limit", s.cfg.MaxSubflows)}
+		}
+		return b, nil
+	}
+	n := 0
+	for k := range s.bonds {
+		if k.device == key.device {
+			n++
+		}
+	}
+	if n >= s.cfg.MaxBonds {
+		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has %d bonds, which is the limit; one that lost its device ends after %v", n, keepBond)}
+	}
+	b := &session{key: key, name: key.device.ID().String(), instance: randomInstance()}
+	if p, ok := s.trust.Lookup(key.device); ok {
+		b.name = p.Name
+	}
+	scheduler, _ := sched.New(s.cfg.Scheduler) // New has checked it
+	b.e = endpoint.New(endpoint.Config{
+		Bond:   bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams, Eta: s.cfg.Reinject},
+		Accept: func(c *endpoint.Conn) { s.serve(ctx, b, c) },
+		Down: func(sf *subflow.Subflow, err error) {
+			s.log.Info("subflow ended", "device", b.name, "path", sf.Path, "by", sf.Device, "err", err)
+			if b.e.ByeSeen() {
+				s.wg.Go(func() { s.end(b) })
+			}
+		},
+		Log: s.log,
+	})
+	s.bonds[key] = b
+	return b, nil
+}
+
+// serve connects a stream to its destination.
+func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
+	d, err := dial(ctx, c.Dest(), s.cfg.Allow)
+	if err != nil {
+		r := wire.Reset{Code: wire.CodeInternal, Text: err.Error()}
+		errors.As(err, &r)
+		c.ResetWith(r.Code, r.Text)
+		s.log.Info("destination failed", "device", b.name, "dest", c.Dest(), "err", err)
+		return
+	}
+	c.Opened()
+	up, down, err := splice.Both(d, c)
+	s.log.Debug("stream ended", "device", b.name, "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
+}
+
+// reap ends bonds whose device has been away for long.
+func (s *Server) reap(ctx context.Context) {
+	t := time.NewTicker(keepBond / 12)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		s.mu.Lock()
+		var gone []*session
+		for _, b := range s.bonds {
+			if b.e.WithoutSubflow() > keepBond {
+				gone = append(gone, b)
+			}
+		}
+		s.mu.Unlock()
+		for _, b := range gone {
+			s.log.Info("bond ended: no subflow for long", "device", b.name)
+			s.end(b)
+		}
+	}
+}
+
+// randomInstance draws a bond instance that is not 0.
+func randomInstance() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint64(b[:]) | 1
+}

@@ -1,0 +1,103 @@
+// Package splice joins two connections, byte for byte, with half-close and
+// without ever making a broken stream look like a whole one. It stands at both
+// ends of the data path: between an app and its stream at the primary, and
+// between a stream and its destination at the server.
+package splice
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+)
+
+// copyBuffer is the size of one copy. Fewer system calls weigh more than cache
+// misses up to here; above it nothing was gained.
+const copyBuffer = 64 << 10
+
+var buffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
+
+// Both copies a→b and b→a until both ended or one broke, then closes both. The
+// end of one direction is passed on as such and leaves the other direction
+// open. An error in one direction resets both connections, so that nobody
+// takes a truncated stream for a whole one. Both conns need CloseWrite; a
+// Reset method or SetLinger is used for resets where there is one. It returns
+// the bytes written each way and the first error.
+func Both(a, b net.Conn) (toB, toA int64, err error) {
+	var once sync.Once
+	fail := func(e error) {
+		if e == nil {
+			return
+		}
+		once.Do(func() {
+			err = e
+			Reset(a)
+			Reset(b)
+		})
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		var e error
+		toB, e = copyDirection(b, a)
+		fail(e)
+	})
+	toA, e := copyDirection(a, b)
+	fail(e)
+	wg.Wait()
+	if err == nil {
+		a.Close()
+		b.Close()
+	}
+	return toB, toA, err
+}
+
+// copyDirection copies until src ends, and then ends dst's direction.
+func copyDirection(dst, src net.Conn) (n int64, err error) {
+	if w, ok := src.(io.WriterTo); ok && !kernel(src) {
+		n, err = w.WriteTo(dst)
+	} else {
+		b := buffers.Get().(*[copyBuffer]byte)
+		n, err = io.CopyBuffer(onlyWriter{dst}, onlyReader{src}, b[:])
+		buffers.Put(b)
+	}
+	if err != nil {
+		return n, fmt.Errorf("%v to %v: %w", src.RemoteAddr(), dst.RemoteAddr(), err)
+	}
+	return n, closeWrite(dst)
+}
+
+// kernel tells a plain TCP connection, whose WriteTo does nothing for us but
+// to choose a smaller buffer.
+func kernel(c net.Conn) bool { _, ok := c.(*net.TCPConn); return ok }
+
+type onlyReader struct{ io.Reader }
+type onlyWriter struct{ io.Writer }
+
+// closeWrite ends the direction towards c.
+func closeWrite(c net.Conn) error {
+	h, ok := c.(interface{ CloseWrite() error })
+	if !ok {
+		return fmt.Errorf("a %T cannot close one direction", c)
+	}
+	err := h.CloseWrite()
+	if errors.Is(err, syscall.ENOTCONN) {
+		// The peer has reset the connection. What mattered to it was
+		// delivered or the other direction reports the error.
+		return nil
+	}
+	return err
+}
+
+// Reset closes c such that its far end sees an error.
+func Reset(c net.Conn) {
+	switch c := c.(type) {
+	case interface{ Reset() }:
+		c.Reset()
+		return
+	case interface{ SetLinger(int) error }:
+		_ = c.SetLinger(0) // fails only on a closed connection
+	}
+	c.Close()
+}

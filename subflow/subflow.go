@@ -1,0 +1,224 @@
+// Package subflow is one end-to-end lane of a bond: TLS 1.3 between primary
+// and server over one transport, the MP_JOIN handshake, and frames in both
+// directions. It stands between package endpoint, whose goroutines read and
+// write it, and the transports: package tcp for a direct subflow, package pipe
+// for a helped one. That choice is the only difference between the two.
+package subflow
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"mpbond/estimate"
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// Transport is what a subflow runs over: a reliable ordered connection whose
+// sending hop can be watched. Write, WaitWritable, Cork and Flush are called by
+// one goroutine, Read by another, Probe and Close by any.
+type Transport interface {
+	net.Conn
+	// WaitWritable blocks until a segment written now would leave soon.
+	WaitWritable() error
+	// Probe tells the state of the sending hop.
+	Probe() (estimate.Hop, error)
+	// Cork gathers writes until Flush.
+	Cork()
+	Flush() error
+}
+
+// HandshakeTimeout bounds TLS and MP_JOIN together.
+const HandshakeTimeout = 10 * time.Second
+
+// Subflow is a joined subflow.
+type Subflow struct {
+	Path   wire.PathID
+	Helped bool
+	Device string             // who carries it, for display
+	Peer   identity.PublicKey // the far end, as TLS proved it
+
+	t     Transport
+	tls   *tls.Conn
+	r     *wire.Reader
+	lowat unit.Bytes
+}
+
+// Join makes a subflow over t as the primary. It owns t from now on. The
+// server's refusal is a fault that wraps a wire.Refuse.
+func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subflow, wire.OK, error) {
+	s := &Subflow{Path: j.Path, Helped: j.Helped, Device: j.Device, t: t, tls: tls.Client(t, cfg)}
+	var ok wire.OK
+	err := s.handshake(ctx, func() error {
+		if _, err := s.tls.Write(wire.Append(nil, j)); err != nil {
+			return err
+		}
+		typ, payload, err := s.r.Next()
+		if err != nil {
+			return err
+		}
+		switch typ {
+		case wire.TypeOK:
+			ok, err = wire.ParseOK(payload)
+			return err
+		case wire.TypeRefuse:
+			f, err := wire.ParseRefuse(payload)
+			if err != nil {
+				return err
+			}
+			return explainRefusal(f)
+		}
+		return unexpected(typ)
+	})
+	if err != nil {
+		return nil, ok, fmt.Errorf("joining the server: %w", err)
+	}
+	return s, ok, nil
+}
+
+// Accept makes a subflow over t as the server. It owns t from now on. Judge
+// sees who wants to join which bond and answers with MP_OK, or with a REFUSE
+// as its error.
+func Accept(ctx context.Context, t Transport, cfg *tls.Config, judge func(identity.PublicKey, wire.Join) (wire.OK, error)) (*Subflow, wire.Join, error) {
+	s := &Subflow{t: t, tls: tls.Server(t, cfg)}
+	var j wire.Join
+	err := s.handshake(ctx, func() error {
+		typ, payload, err := s.r.Next()
+		if err != nil {
+			return err
+		}
+		if typ != wire.TypeJoin {
+			return s.refuse(wire.Refuse{Code: wire.CodeMalformed, Text: unexpected(typ).Error()})
+		}
+		if j, err = wire.ParseJoin(payload); err != nil {
+			return s.refuse(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
+		}
+		if j.Version != wire.Version {
+			return s.refuse(wire.Refuse{Code: wire.CodeVersion, Version: wire.Version,
+				Text: fmt.Sprintf("this server speaks protocol version %d, the device version %d", wire.Version, j.Version)})
+		}
+		s.Path, s.Helped, s.Device = j.Path, j.Helped, j.Device
+		ok, err := judge(s.Peer, j)
+		if err != nil {
+			r := wire.Refuse{Code: wire.CodeInternal, Text: err.Error()}
+			errors.As(err, &r)
+			return s.refuse(r)
+		}
+		_, err = s.tls.Write(wire.Append(nil, ok))
+		return err
+	})
+	if err != nil {
+		return nil, j, err
+	}
+	return s, j, nil
+}
+
+// handshake runs TLS and then f, both within HandshakeTimeout and ctx.
+func (s *Subflow) handshake(ctx context.Context, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { s.t.Close() })
+	err := s.tls.HandshakeContext(ctx)
+	if err == nil {
+		s.Peer, err = identity.PeerKey(s.tls.ConnectionState())
+	}
+	if err == nil {
+		s.r = wire.NewReader(s.tls)
+		err = f()
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		return nil
+	}
+	s.t.Close()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", HandshakeTimeout), "is mpbond running there, and is the link good?")
+	}
+	return identity.Explain(err)
+}
+
+func (s *Subflow) refuse(r wire.Refuse) error {
+	_, _ = s.tls.Write(wire.Append(nil, r)) // it is over either way
+	_ = s.tls.CloseWrite()
+	return explainRefusal(r)
+}
+
+func explainRefusal(r wire.Refuse) error {
+	switch r.Code {
+	case wire.CodeVersion:
+		return fault.New(fault.Protocol, r, "install the same release of mpbond on all devices")
+	case wire.CodeUnknown:
+		return fault.New(fault.UnknownDevice, r, "enroll this device at the server with `mpbond trust add`")
+	case wire.CodeLimit:
+		return fault.New(fault.Limit, r, "")
+	}
+	return r
+}
+
+func unexpected(t wire.Type) error {
+	return fmt.Errorf("%v during the handshake: %w", t, wire.ErrMalformed)
+}
+
+// Next returns the next frame; see wire.Reader.Next.
+func (s *Subflow) Next() (wire.Type, []byte, error) {
+	t, p, err := s.r.Next()
+	return t, p, identity.Explain(err)
+}
+
+// Buffered reports whether Next returns without reading the network.
+func (s *Subflow) Buffered() bool { return s.r.Buffered() }
+
+// WaitWritable blocks until the sending hop has room for a segment.
+func (s *Subflow) WaitWritable() error { return s.t.WaitWritable() }
+
+// Write sends a segment in one system call, if the kernel takes it whole.
+func (s *Subflow) Write(segment []byte) error {
+	if len(segment) <= maxRecord {
+		_, err := s.tls.Write(segment)
+		return err
+	}
+	s.t.Cork()
+	if _, err := s.tls.Write(segment); err != nil {
+		return err
+	}
+	return s.t.Flush()
+}
+
+const maxRecord = 16 << 10 // RFC 8446 section 5.1
+
+// Probe tells the state of the sending hop and adapts how much may be unsent
+// there: about two milliseconds of its rate, so that the writer is woken in
+// time on a fast link and decisions stay late on a slow one.
+func (s *Subflow) Probe() (estimate.Hop, error) {
+	h, err := s.t.Probe()
+	if l, ok := s.t.(interface{ SetNotSentLowat(unit.Bytes) error }); ok && err == nil && h.Rate > 0 {
+		want := min(max(h.Rate.Bytes(lowatTime), minLowat), maxLowat)
+		if want > 2*s.lowat || want < s.lowat/4 {
+			s.lowat = want
+			if err := l.SetNotSentLowat(want); err != nil {
+				return h, err
+			}
+		}
+	}
+	return h, err
+}
+
+const (
+	lowatTime          = 2 * time.Millisecond
+	minLowat, maxLowat = 16 * unit.KB, 512 * unit.KB
+)
+
+// Close ends the subflow at once: TLS gets no close alert, since the bond's
+// own frames say what is whole.
+func (s *Subflow) Close() error { return s.t.Close() }
+
+// RemoteAddr is the far end of the transport.
+func (s *Subflow) RemoteAddr() net.Addr { return s.t.RemoteAddr() }
