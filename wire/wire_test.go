@@ -30,6 +30,7 @@ var frames = []struct {
 	{Hello{Version: Version, Name: "phone"}, wrap(ParseHello)},
 	{InitJoin{Server: "[2001:db8::1]:7600"}, wrap(ParseInitJoin)},
 	{state, wrap(ParseHopState)},
+	{HopState{Received: 9, Forwarded: 8, OfPipe: true}, wrap(ParseHopState)},
 }
 
 var state = HopState{Received: 1 << 33, Forwarded: 1 << 32, Rate: 5e6, RTT: 4 * time.Millisecond, AppLimited: true}
