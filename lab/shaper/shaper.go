@@ -163,18 +163,18 @@ const (
 
 func (l *Line) unshaped() bool { return l.pl.now.Rate == Unlimited && len(l.pl.prog.Grants) == 0 }
 
-// nextEvent says when and what happens next to the head of the queue. A
-// change comes before a departure at the same time.
+// nextEvent says when and what happens next. A packet that is through when a
+// change comes is through.
 func (l *Line) nextEvent() (time.Duration, event) {
 	at, what := l.change(), changeEvent
 	if l.queue.len() == 0 {
 		return at, what
 	}
 	if len(l.pl.prog.Grants) > 0 {
-		if g := l.pl.prog.grantAfter(l.grant-l.gzero) + l.gzero; g < at {
+		if g := l.pl.prog.grantAfter(l.grant-l.gzero) + l.gzero; g <= at {
 			at, what = g, grantEvent
 		}
-	} else if d := l.done(); d < at {
+	} else if d := l.done(); d <= at && d != never {
 		at, what = d, doneEvent
 	}
 	return at, what

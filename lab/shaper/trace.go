@@ -67,7 +67,7 @@ func (p *Program) AddTrace(r io.Reader) error {
 			return fmt.Errorf("a mahimahi trace must last longer than 0 ms")
 		}
 		// What comes at the end comes at the beginning of the next turn.
-		for i := len(p.Grants) - 1; p.Grants[i] == p.GrantLoop; i-- {
+		for i := len(p.Grants) - 1; i >= 0 && p.Grants[i] == p.GrantLoop; i-- {
 			p.Grants[i] = 0
 		}
 		slices.Sort(p.Grants)

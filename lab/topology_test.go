@@ -1,0 +1,126 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/lab/shaper"
+	"mpbond/unit"
+)
+
+const goodTopology = `
+seed = 7
+[sysctl]
+"net.ipv4.tcp_congestion_control" = "bbr"
+[node.a]
+routes = ["default via x"]
+[node.b]
+forward = true
+[node.c]
+routes = ["10.0.0.0/8 via y"]
+[link.x]
+ends = ["a", "b"]
+rate = "8Mbit/s"
+delay = "25ms"
+loss = "1%"
+schedule = ["at 2s: rate 1Mbit/s", "at 3s: delay 40ms, jitter 1ms"]
+outages = ["5s+500ms"]
+[link.x.down]
+rate = "20Mbit/s"
+trace = "t.csv"
+[link.y]
+ends = ["b", "c"]
+addresses = [["10.1.0.1/24"], ["10.1.0.2/24", "fd00::2/64"]]
+`
+
+func TestParseTopology(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "t.csv"), []byte("0,3Mbit/s\n1,4Mbit/s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	top, err := Parse([]byte(goodTopology), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, err := top.Link["x"].Program(Uplink)
+	want := shaper.Setting{Rate: 8 * unit.Mbps, Delay: 25 * time.Millisecond, Loss: .01, Queue: 100_000}
+	if err != nil || up.Base != want || len(up.Tracks) != 2 || len(up.Tracks[0].Changes) != 2 {
+		t.Errorf("up is %+v, %v", up, err)
+	}
+	down, err := top.Link["x"].Program(Downlink)
+	if err != nil || down.Base.Rate != 3*unit.Mbps || len(down.Tracks) != 3 || down.Tracks[0].Loop != 2*time.Second {
+		t.Errorf("down is %+v, %v", down, err)
+	}
+	if !top.Link["x"].Shaped() || top.Link["y"].Shaped() {
+		t.Error("x is shaped and y is not")
+	}
+	routes, err := top.routes("a")
+	if err != nil || len(routes) != 5 {
+		t.Errorf("a has routes %v, %v; want to 3 addresses of y, and 2 defaults", routes, err)
+	}
+	if routes, _ := top.routes("c"); len(routes) != 3 {
+		t.Errorf("c has routes %v; want to x's two IPv4 addresses only (b has no IPv6 on y), and 10.0.0.0/8", routes)
+	}
+}
+
+func TestBadTopologies(t *testing.T) {
+	two := "[node.a]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\n"
+	for _, c := range []struct{ text, says string }{
+		{"", "no nodes"},
+		{"[node.a]\nfast = true\n", `line 2: unknown key "node.a.fast"`},
+		{"[node.a]\nforward = \"yes\"\n", "line 2"},
+		{"[node.a\n", "line 1"},
+		{"[node.1a]\n", "a name is"},
+		{"[node.a]\n[link.l]\nends=[\"a\",\"b\"]\n", `no node "b"`},
+		{"[node.a]\n[link.l]\nends=[\"a\",\"a\"]\n", "two different"},
+		{"[node.a]\n[link.l]\nends=[\"a\"]\n", ""},
+		{two + "rate=\"fast\"\n", `rate "fast"`},
+		{two + "loss=\"2\"\n", "share from 0 to 1"},
+		{two + "delay=\"-1ms\"\n", "write it like 25ms"},
+		{two + "schedule=[\"2s rate\"]\n", "at 2s: rate 1Mbit/s"},
+		{two + "schedule=[\"at 2s: rate 1\", \"at 1s: rate 2\"]\n", "order of time"},
+		{two + "schedule=[\"at 2s: rate 1\"]\nloop=\"1s\"\n", "never comes"},
+		{two + "outages=[\"2s\"]\n", "start+length"},
+		{two + "trace=\"nowhere\"\n", "no such file"},
+		{two + "addresses=[[\"10.0.0.1\"],[]]\n", "prefix length"},
+		{two + "[link.this-name-is-too-long]\nends=[\"a\",\"b\"]\n", "a name is"},
+		{"[node.a]\nroutes=[\"default by l\"]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\n", "default via LINK"},
+		{"[node.a]\nroutes=[\"default via m\"]\n", `no link "m"`},
+		{"[node.a]\nnat=[\"m\"]\n", `no link "m"`},
+	} {
+		_, err := Parse([]byte(c.text), ".")
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("topology %q: error %v, want one with %q", c.text, err, c.says)
+		}
+	}
+	for _, bad := range []string{"", "8/10", "8/10/5/3", "8/10/5,10", "x", "0", "8/-1/5"} {
+		if _, err := House(bad); err == nil {
+			t.Errorf("house %q was taken", bad)
+		}
+	}
+}
+
+func TestHouse(t *testing.T) {
+	top, err := House("8/10/5,12/6")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(top.Nodes(), " ") + ": " + strings.Join(top.Links(), " "); got != "helper1 helper2 primary server web: core hs1 hs2 pipe1 pipe2 ps" {
+		t.Error(got)
+	}
+	if got := top.Helpers(); len(got) != 2 {
+		t.Errorf("helpers %v", got)
+	}
+	p, err := top.Link["hs2"].Program(Downlink)
+	if err != nil || p.Base.Rate != 12*unit.Mbps || p.Base.Delay != 35*time.Millisecond {
+		t.Errorf("hs2 is %+v, %v", p, err)
+	}
+	for _, bad := range []string{"hs9.rate=1", "hs1", "hs1.rate", "core.rate=1", "hs1.left.rate=1", "hs1.speed=1"} {
+		if err := top.AddChange(time.Second, bad); err == nil {
+			t.Errorf("change %q was taken", bad)
+		}
+	}
+}
