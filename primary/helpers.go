@@ -27,7 +27,7 @@ func (p *Primary) acceptPipes(ctx context.Context) error {
 		select {
 		case slots <- struct{}{}:
 			p.wg.Go(func() {
-				w := p.handshake(c)
+				w := p.handshake(ctx, c)
 				<-slots
 				if w != nil {
 					p.useHelper(ctx, w)
@@ -40,10 +40,10 @@ func (p *Primary) acceptPipes(ctx context.Context) error {
 }
 
 // handshake proves who calls; nil means that it was refused.
-func (p *Primary) handshake(c *tcp.Conn) *pipe.Waiting {
+func (p *Primary) handshake(ctx context.Context, c *tcp.Conn) *pipe.Waiting {
 	p.track(c, true)
 	defer p.track(c, false)
-	w, err := pipe.Accept(c, p.key.Server(wire.PipeALPN, p.trust.Allowed(identity.RoleHelper)))
+	w, err := pipe.Accept(ctx, c, p.key.Server(wire.PipeALPN, p.trust.Allowed(identity.RoleHelper)))
 	if err != nil {
 		p.log.Info("pipe refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		c.Close()
@@ -93,9 +93,10 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 // keepHelped keeps a subflow over a helper as long as pipes to it come.
 func (p *Primary) keepHelped(ctx context.Context, name string, slot *helperSlot, w *pipe.Waiting) {
 	var b backoff
-	for w != nil {
-		down, err := p.helped(ctx, name, w)
+	for attempt := 0; w != nil; attempt++ {
+		down, err := p.helped(ctx, name, w, attempt)
 		if err == nil {
+			attempt = -1
 			p.setError(name, nil)
 			b.reset()
 			select {
@@ -123,8 +124,8 @@ func (p *Primary) keepHelped(ctx context.Context, name string, slot *helperSlot,
 }
 
 // helped makes a subflow over a waiting pipe.
-func (p *Primary) helped(ctx context.Context, name string, w *pipe.Waiting) (<-chan error, error) {
-	link, err := w.Join(ctx, p.server.Addr)
+func (p *Primary) helped(ctx context.Context, name string, w *pipe.Waiting, attempt int) (<-chan error, error) {
+	link, err := w.Join(ctx, p.address(attempt))
 	if err != nil {
 		return nil, err
 	}

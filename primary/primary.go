@@ -143,7 +143,7 @@ func findServer(name string, trust *identity.Trust) (identity.Peer, error) {
 	list := trust.ByRole(identity.RoleServer)
 	for _, s := range list {
 		if (name == "" && len(list) == 1) || s.Name == name {
-			if s.Addr == "" {
+			if len(s.Addresses) == 0 {
 				return s, fault.New(fault.Config, fmt.Errorf("no address is known of server %s", s.Name), hint)
 			}
 			return s, nil
@@ -255,8 +255,13 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	j := wire.Join{Version: wire.Version, Bond: s.id, Path: s.lastPath, Instance: s.instance, Helped: link != nil, Device: device}
 	p.mu.Unlock()
 	if link != nil {
-		link.OnState(func(st wire.HopState) { s.e.Remote(j.Path, st) })
-		link.OnPipeState(func(st wire.HopState) { s.e.Relay(wire.PipeState{Path: j.Path, HopState: st}) })
+		link.OnState(func(st wire.HopState) {
+			if st.OfPipe {
+				s.e.Relay(wire.PipeState{Path: j.Path, HopState: st})
+			} else {
+				s.e.Remote(j.Path, st)
+			}
+		})
 	}
 	sf, ok, err := subflow.Join(ctx, t, p.key.Client(p.server.Key, wire.ALPN), j)
 	if err != nil {
@@ -352,9 +357,10 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 		device += "/" + iface
 	}
 	var b backoff
-	for ctx.Err() == nil {
-		down, err := p.direct(ctx, iface, device)
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		down, err := p.direct(ctx, iface, device, attempt)
 		if err == nil {
+			attempt = -1
 			p.setError(device, nil)
 			b.reset()
 			select {
@@ -371,10 +377,15 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 	}
 }
 
-func (p *Primary) direct(ctx context.Context, iface, device string) (<-chan error, error) {
+// address is the server's for an attempt: each in turn, the best first.
+func (p *Primary) address(attempt int) string {
+	return p.server.Addresses[attempt%len(p.server.Addresses)]
+}
+
+func (p *Primary) direct(ctx context.Context, iface, device string, attempt int) (<-chan error, error) {
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	c, err := tcp.Dial(dctx, p.server.Addr, tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout})
+	c, err := tcp.Dial(dctx, p.address(attempt), tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout})
 	if err != nil {
 		return nil, err
 	}

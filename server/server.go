@@ -4,6 +4,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -12,9 +13,11 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
+	"mpbond/api"
 	"mpbond/bond"
 	"mpbond/endpoint"
 	"mpbond/fault"
@@ -200,7 +203,7 @@ func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wir
 	var t subflow.Transport = c
 	var link *pipe.Link
 	if wire.Type(first[0]) == wire.TypeHello {
-		if link, err = pipe.AcceptHS(c); err != nil {
+		if link, _, err = pipe.AcceptHS(ctx, c); err != nil {
 			return nil, wire.Join{}, err
 		}
 		t = link
@@ -309,4 +312,18 @@ func randomInstance() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return binary.BigEndian.Uint64(b[:]) | 1
+}
+
+// Status describes all bonds. With why they hold their last decisions too.
+func (s *Server) Status(why bool) []api.Bond {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := []api.Bond{}
+	for k, b := range s.bonds {
+		a := b.e.Status(why)
+		a.ID, a.Peer = k.id.String(), b.name
+		out = append(out, a)
+	}
+	slices.SortFunc(out, func(a, b api.Bond) int { return cmp.Compare(a.Peer+a.ID, b.Peer+b.ID) })
+	return out
 }

@@ -24,6 +24,8 @@ import (
 // commands lists the subcommands in the order of the help text.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
+		serverCommand(),
+		primaryCommand(),
 		keygenCommand(),
 		trustCommand(),
 		runCommand(),
@@ -95,6 +97,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if !*started || cmd.ValidateRequiredFlags() != nil {
 		err = fault.New(fault.Usage, err, fmt.Sprintf("see `%s --help`", cmd.CommandPath()))
 	}
+	return report(ctx, stderr, cmd, err)
+}
+
+// report shows the error that ended cmd, and chooses the exit code.
+func report(ctx context.Context, stderr io.Writer, cmd *cobra.Command, err error) int {
 	var own interface {
 		ExitCode() int // what to end with
 		Silent() bool  // whether all has been said

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"mpbond/api"
+	"mpbond/fault"
+	"mpbond/intercept"
+	"mpbond/primary"
+)
+
+func primaryCommand() *cobra.Command {
+	r := &role{name: "primary"}
+	cfg := primary.Default
+	var flags primary.Config
+	cmd := &cobra.Command{
+		Use: "primary", Short: "run the primary: carry this device's apps over all links", Args: cobra.NoArgs,
+		Long: `Run the primary on the device whose apps shall be carried. It needs one trusted
+server with an address, and helpers that are trusted and call at --pipe:
+
+  mpbond trust add home  --role server --key KEY --addr vps.example.org:7600
+  mpbond trust add phone --role helper --key KEY
+
+Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run.`,
+		Example: `  mpbond primary
+  mpbond primary --proxy 127.0.0.1:3128 --interface wlan0 --interface wwan0`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			key, trust, err := r.load(cmd, &cfg, func(changed func(string) bool) {
+				set(changed, "name", &cfg.Name, flags.Name)
+				set(changed, "server", &cfg.Server, flags.Server)
+				set(changed, "proxy", &cfg.Proxy, flags.Proxy)
+				set(changed, "transparent", &cfg.Transparent, flags.Transparent)
+				set(changed, "pipe", &cfg.Pipe, flags.Pipe)
+				set(changed, "interface", &cfg.Interfaces, flags.Interfaces)
+				set(changed, "subflows", &cfg.Subflows, flags.Subflows)
+				set(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
+				set(changed, "congestion", &cfg.Congestion, flags.Congestion)
+				set(changed, "reinject", &cfg.Reinject, flags.Reinject)
+			})
+			if err != nil {
+				return err
+			}
+			p, err := primary.New(cfg, key, trust, slog.Default())
+			if err != nil {
+				return err
+			}
+			edge := intercept.New(intercept.Config{Dialer: p, Direct: direct, Log: slog.Default()})
+			defer edge.Close()
+			apps, err := openApps(cfg)
+			if err != nil {
+				return err
+			}
+			start := time.Now()
+			slog.Info("primary is up", "proxy", apps.proxyAddr(), "transparent", apps.transparentAddr(), "pipe", p.PipeAddr(), "id", key.ID())
+			return r.serve(cmd.Context(), func(ctx context.Context) error {
+				g, ctx := errgroup.WithContext(ctx)
+				g.Go(func() error { return p.Run(ctx) })
+				apps.serve(g, edge)
+				g.Go(func() error { <-ctx.Done(); return edge.Close() })
+				return g.Wait()
+			}, func(why bool) api.Status {
+				st := r.describe(key, cfg.Name, start)
+				st.SOCKS, st.HTTP, st.Transparent = apps.proxyAddr(), apps.proxyAddr(), apps.transparentAddr()
+				if a := p.PipeAddr(); a != nil {
+					st.Listen = a.String()
+				}
+				st.Bonds = append(st.Bonds, p.Status(why))
+				return st
+			})
+		},
+	}
+	r.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&flags.Name, "name", "", "what this device is called in status output")
+	f.StringVar(&flags.Server, "server", "", "`NAME` of the trusted server to use")
+	f.StringVar(&flags.Proxy, "proxy", cfg.Proxy, "where apps find the SOCKS5 and HTTP proxy, `HOST:PORT`; empty: none")
+	f.Uint16Var(&flags.Transparent, "transparent", cfg.Transparent, "loopback `PORT` for mpbond run; 0: none")
+	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe, "where helpers connect, `HOST:PORT`; empty: nowhere")
+	f.StringSliceVar(&flags.Interfaces, "interface", nil, "network interface that carries a direct subflow; may be repeated")
+	f.IntVar(&flags.Subflows, "subflows", cfg.Subflows, "direct subflows for each interface")
+	schedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
+	return cmd
+}
+
+// direct connects without the bond, for destinations that the server may not
+// or cannot reach.
+func direct(ctx context.Context, dest string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", dest)
+}
+
+// apps are the listeners towards this device's apps.
+type apps struct {
+	proxy       net.Listener   // nil without
+	transparent []net.Listener // IPv4 and, where there is one, IPv6
+}
+
+func openApps(cfg primary.Config) (a apps, err error) {
+	if cfg.Proxy != "" {
+		if a.proxy, err = net.Listen("tcp", cfg.Proxy); err != nil {
+			return a, portHint(fmt.Errorf("proxy: %w", err), "--proxy")
+		}
+	}
+	if cfg.Transparent != 0 {
+		if a.transparent, err = intercept.ListenTransparent(cfg.Transparent); err != nil {
+			if a.proxy != nil {
+				a.proxy.Close()
+			}
+			return a, portHint(err, "--transparent")
+		}
+	}
+	return a, nil
+}
+
+// portHint explains the usual reasons why a port cannot be had.
+func portHint(err error, flag string) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fault.New(fault.AlreadyRunning, err, "another program, or another mpbond, has that port: choose one with "+flag)
+	case errors.Is(err, syscall.EACCES):
+		return fault.New(fault.Permission, err, "ports below 1024 need root: choose another with "+flag)
+	}
+	return fault.New(fault.Config, err, "choose another address with "+flag)
+}
+
+func (a apps) serve(g *errgroup.Group, edge *intercept.Edge) {
+	if a.proxy != nil {
+		g.Go(func() error { return edge.ServeProxy(a.proxy) })
+	}
+	for _, l := range a.transparent {
+		g.Go(func() error { return edge.ServeTransparent(l) })
+	}
+}
+
+func (a apps) proxyAddr() string {
+	if a.proxy == nil {
+		return ""
+	}
+	return a.proxy.Addr().String()
+}
+
+func (a apps) transparentAddr() string {
+	if len(a.transparent) == 0 {
+		return ""
+	}
+	return a.transparent[0].Addr().String()
+}
+
+func joined(names []string) string { return strings.Join(names, ", ") }

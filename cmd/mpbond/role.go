@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"os"
+	"runtime/metrics"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"mpbond/api"
+	"mpbond/identity"
+	"mpbond/unit"
+)
+
+// role is what the long-running subcommands share: configuration file, keys
+// and the status socket.
+type role struct {
+	name   string
+	config string // path of the configuration file
+	socket string
+}
+
+func (r *role) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&r.config, "config", "", "read this configuration `FILE` instead of "+r.name+".toml")
+	cmd.Flags().StringVar(&r.socket, "socket", "", "answer `mpbond status` at this `PATH`")
+}
+
+// load fills cfg, which holds the defaults, from the file and then applies the
+// flags that were given, and loads the keys.
+func (r *role) load(cmd *cobra.Command, cfg any, fromFlags func(changed func(string) bool)) (*identity.Key, *identity.Trust, error) {
+	if err := loadConfig(r.config, r.name, cfg); err != nil {
+		return nil, nil, err
+	}
+	if fromFlags != nil {
+		fromFlags(cmd.Flags().Changed)
+	}
+	return loadIdentity()
+}
+
+// serve runs a role and its status socket until ctx ends or one of them fails.
+func (r *role) serve(ctx context.Context, run func(context.Context) error, describe api.Describe) error {
+	path := r.socket
+	if path == "" {
+		path = api.SocketPath(r.name)
+	}
+	l, err := api.Listen(path)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return api.Serve(ctx, l, describe) })
+	g.Go(func() error { return run(ctx) })
+	return g.Wait()
+}
+
+// describe begins a status with what is common to all roles.
+func (r *role) describe(key *identity.Key, name string, since time.Time) api.Status {
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	return api.Status{Role: r.name, Name: name, ID: key.ID().String(), Version: version,
+		UptimeSeconds: time.Since(since).Seconds(), MemoryBytes: memoryInUse(), Bonds: []api.Bond{}}
+}
+
+// memoryInUse is what the Go runtime has taken from the system and not given
+// back.
+func memoryInUse() unit.Bytes {
+	s := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(s)
+	return unit.Bytes(s[0].Value.Uint64() - s[1].Value.Uint64())
+}

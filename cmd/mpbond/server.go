@@ -1,0 +1,83 @@
+package main
+
+import (
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/fault"
+	"mpbond/sched"
+	"mpbond/server"
+)
+
+func serverCommand() *cobra.Command {
+	r := &role{name: "server"}
+	cfg := server.Default
+	var flags server.Config
+	var allow []string
+	cmd := &cobra.Command{
+		Use: "server", Short: "run the bonding server", Args: cobra.NoArgs,
+		Long: `Run the bonding server: it accepts the subflows of enrolled devices, joins them,
+and connects their streams to the Internet. Enroll a device with
+
+  mpbond trust add NAME --role primary --key KEY
+
+Helpers need not be enrolled: they carry ciphertext that only the primary and
+this server can read. Destinations in private networks are refused unless
+allowed.`,
+		Example: `  mpbond server
+  mpbond server --listen :443 --allow 192.168.7.0/24`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			key, trust, err := r.load(cmd, &cfg, func(changed func(string) bool) {
+				set(changed, "listen", &cfg.Listen, flags.Listen)
+				set(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
+				set(changed, "congestion", &cfg.Congestion, flags.Congestion)
+				set(changed, "reinject", &cfg.Reinject, flags.Reinject)
+			})
+			if err != nil {
+				return err
+			}
+			for _, a := range allow {
+				p, err := netip.ParsePrefix(a)
+				if err != nil {
+					return fault.New(fault.Usage, err, "write a prefix like 192.168.7.0/24 or fd00::/8")
+				}
+				cfg.Allow = append(cfg.Allow, p)
+			}
+			s, err := server.New(cfg, key, trust, slog.Default())
+			if err != nil {
+				return err
+			}
+			start := time.Now()
+			slog.Info("server is up", "listen", s.Addr(), "id", key.ID(), "key", key.Public())
+			return r.serve(cmd.Context(), s.Run, func(why bool) api.Status {
+				st := r.describe(key, "", start)
+				st.Listen = s.Addr().String()
+				st.Bonds = append(st.Bonds, s.Status(why)...)
+				return st
+			})
+		},
+	}
+	r.flags(cmd)
+	cmd.Flags().StringVar(&flags.Listen, "listen", cfg.Listen, "where devices connect, `HOST:PORT`")
+	cmd.Flags().StringSliceVar(&allow, "allow", nil, "private `PREFIX` that devices may reach; may be repeated")
+	schedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
+	return cmd
+}
+
+// set puts a flag's value over the file's if the flag was given.
+func set[T any](changed func(string) bool, flag string, dst *T, v T) {
+	if changed(flag) {
+		*dst = v
+	}
+}
+
+// schedulingFlags are those of every sender.
+func schedulingFlags(cmd *cobra.Command, scheduler, congestion *string, reinject *float64) {
+	cmd.Flags().StringVar(scheduler, "scheduler", sched.Default, "how bytes are shared out: one of "+joined(sched.Names()))
+	cmd.Flags().StringVar(congestion, "congestion", "", "TCP congestion control of the subflows; empty: the system's default")
+	cmd.Flags().Float64Var(reinject, "reinject", 0.2, "reinjection threshold η; negative: off")
+}
