@@ -1,5 +1,300 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
 
-func getCommand() *cobra.Command { return &cobra.Command{Use: "get URL"} }
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+// headerTimeout bounds the wait for a web server to begin its answer.
+const headerTimeout = 60 * time.Second
+
+type getOptions struct {
+	socket, file, sha256 string
+	asJSON, quiet        bool
+}
+
+// getResult is what `mpbond get --json` prints.
+type getResult struct {
+	URL     string        `json:"url"`
+	File    string        `json:"file"`
+	Bytes   unit.Bytes    `json:"bytes"`
+	Seconds float64       `json:"seconds"`
+	RateBps unit.Rate     `json:"rate_bps"`
+	SHA256  string        `json:"sha256"`
+	Devices []deviceShare `json:"devices"` // what each received meanwhile, for all streams of the bond
+}
+
+func getCommand() *cobra.Command {
+	var o getOptions
+	cmd := &cobra.Command{
+		Use: "get URL", Short: "download a file over all devices", Args: cobra.ExactArgs(1),
+		Long: `Download a file through the running primary, over all devices, and show how much
+each of them carries.
+
+The file appears under its name only when it is complete and right; without
+--output an existing one is never replaced. Use "-" for standard output.`,
+		Example: `  mpbond get https://example.org/big.iso
+  mpbond get -o image.iso --sha256 9f86d0… https://example.org/big.iso
+  mpbond get --json -o - https://example.org/data >data`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			g, err := newGet(o, args[0])
+			if err != nil {
+				return err
+			}
+			res, err := g.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if o.asJSON {
+				out := cmd.OutOrStdout()
+				if g.file == "-" {
+					out = cmd.ErrOrStderr()
+				}
+				return printJSON(out, res)
+			}
+			if !o.quiet {
+				cmd.PrintErrln(res)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&o.file, "output", "o", "", "write to this `FILE` (default: the last part of the URL)")
+	cmd.Flags().StringVar(&o.sha256, "sha256", "", "refuse data with another SHA-256 than `HEX`")
+	cmd.Flags().StringVar(&o.socket, "socket", "", "use the primary at this `PATH`")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON (to standard error with -o -)")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
+	return cmd
+}
+
+// String is the result for people.
+func (r getResult) String() string {
+	s := fmt.Sprintf("%s: %v in %.2f s, %v", oneLine(r.File), r.Bytes, r.Seconds, r.RateBps)
+	for _, d := range r.Devices {
+		s += fmt.Sprintf("\n  %-12s %6.1f %%  %v", oneLine(d.Device), 100*d.Share, d.Bytes)
+	}
+	return s
+}
+
+// get is one download.
+type get struct {
+	getOptions
+	url  *url.URL
+	sum  []byte // wanted SHA-256, or nil
+	keep bool   // an existing file must not be replaced
+}
+
+func newGet(o getOptions, rawURL string) (*get, error) {
+	g := &get{getOptions: o}
+	var err error
+	if g.url, err = url.Parse(rawURL); err != nil {
+		return nil, fault.New(fault.Usage, err, "write the URL like https://example.org/file")
+	}
+	if g.url.Scheme != "http" && g.url.Scheme != "https" || g.url.Host == "" {
+		return nil, fault.New(fault.Usage, fmt.Errorf("%q is no web address", rawURL), "write the URL like https://example.org/file")
+	}
+	if o.sha256 != "" {
+		if g.sum, err = hex.DecodeString(o.sha256); err != nil || len(g.sum) != sha256.Size {
+			return nil, usage("--sha256 needs %d hexadecimal digits", 2*sha256.Size)
+		}
+	}
+	if g.file == "" {
+		g.keep = true
+		if g.file = path.Base(g.url.Path); g.file == "." || g.file == "/" || g.file == ".." || g.file == "-" || strings.ContainsAny(g.file, "/\x00") {
+			return nil, fault.New(fault.Usage, fmt.Errorf("%s names no file", g.url.Redacted()), "give a name with --output")
+		}
+		if _, err := os.Lstat(g.file); err == nil {
+			return nil, fault.New(fault.Exists, fmt.Errorf("%s is already there", g.file), "to replace it, name it with --output")
+		}
+	}
+	g.socket = cmp.Or(g.socket, api.SocketPath("primary"))
+	return g, nil
+}
+
+// run downloads. Progress goes to stderr, if that is a terminal.
+func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	client := api.NewClient(g.socket)
+	defer client.Close()
+	status, err := primaryStatus(ctx, client)
+	if err != nil {
+		return res, err
+	}
+	begin := time.Now()
+	answer, err := g.request(ctx, status)
+	if err != nil {
+		return res, explainGet(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return res, fmt.Errorf("the web server answered %s", oneLine(answer.Status))
+	}
+	target, err := g.openTarget(stdout)
+	if err != nil {
+		return res, err
+	}
+	defer target.abandon()
+
+	screen := io.Discard
+	if !g.quiet && !g.asJSON {
+		screen = stderr
+	}
+	progress := startProgress(ctx, progressConfig{client, status, unit.Bytes(answer.ContentLength), screen})
+	digest := sha256.New()
+	n, err := io.Copy(io.MultiWriter(target, digest, progress), answer.Body)
+	took := time.Since(begin)
+	devices := progress.stop(err == nil)
+	if err != nil {
+		return res, explainGet(fmt.Errorf("after %v: %w", unit.Bytes(n), err))
+	}
+	if err := g.verify(n, answer.ContentLength, digest); err != nil {
+		return res, err
+	}
+	if err := target.finish(); err != nil {
+		return res, err
+	}
+	return getResult{g.url.Redacted(), g.file, unit.Bytes(n), took.Seconds(), unit.RateOf(unit.Bytes(n), took),
+		hex.EncodeToString(digest.Sum(nil)), devices}, nil
+}
+
+// request sends the request through the primary's proxy and returns the
+// answer, its body still to be read.
+func (g *get) request(ctx context.Context, s api.Status) (*http.Response, error) {
+	proxy := &url.URL{Scheme: "socks5h", Host: reachable(s.SOCKS)} // h: names are resolved at the server
+	if s.SOCKS == "" {
+		proxy = &url.URL{Scheme: "http", Host: reachable(s.HTTP)}
+	}
+	web := &http.Client{Transport: &http.Transport{
+		Proxy:                 http.ProxyURL(proxy),
+		DisableCompression:    true, // the file as it is
+		DisableKeepAlives:     true, // one request
+		ResponseHeaderTimeout: headerTimeout,
+		TLSHandshakeTimeout:   headerTimeout,
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", "mpbond/"+version)
+	return web.Do(req)
+}
+
+// reachable turns the address a proxy listens on into one to connect to.
+func reachable(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func explainGet(err error) error {
+	var known *fault.Error
+	var op *net.OpError
+	switch {
+	case errors.As(err, &known), errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return fault.New(fault.Timeout, err, "see `mpbond status` for which devices are connected")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fault.New(fault.Integrity, fmt.Errorf("the answer is cut short: %w", err), "try again")
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
+		return err
+	case errors.As(err, &op):
+		return fault.New(fault.Unreachable, err, "see `mpbond status` for which devices are connected")
+	}
+	return err
+}
+
+// verify checks size and digest of what was received.
+func (g *get) verify(n, promised int64, digest hash.Hash) error {
+	if promised >= 0 && n != promised {
+		return fault.New(fault.Integrity, fmt.Errorf("received %d bytes of the %d promised", n, promised), "try again")
+	}
+	if got := digest.Sum(nil); g.sum != nil && string(got) != string(g.sum) {
+		return fault.New(fault.Integrity, fmt.Errorf("SHA-256 is %x instead of %x", got, g.sum), "the file is another one than expected; nothing was written")
+	}
+	return nil
+}
+
+// target is where a download goes: a file that appears when it is complete, or
+// a stream.
+type target struct {
+	io.Writer
+	temporary *os.File // nil for a stream
+	name      string
+	keep      bool
+	close     func() error
+}
+
+// openTarget opens g.file. Only plain files are written under a temporary name
+// first: to rename over, say, /dev/null would destroy it.
+func (g *get) openTarget(stdout io.Writer) (*target, error) {
+	if g.file == "-" {
+		return &target{Writer: stdout, close: func() error { return nil }}, nil
+	}
+	if st, err := os.Stat(g.file); err == nil && !st.Mode().IsRegular() {
+		f, err := os.OpenFile(g.file, os.O_WRONLY, 0)
+		if err != nil {
+			return nil, err
+		}
+		return &target{Writer: f, close: f.Close}, nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(g.file), "."+filepath.Base(g.file)+".part-*")
+	if err != nil {
+		return nil, err
+	}
+	return &target{f, f, g.file, g.keep, f.Close}, nil
+}
+
+// finish closes the target and gives a file its name.
+func (t *target) finish() error {
+	if t.temporary == nil {
+		return t.close()
+	}
+	mask := syscall.Umask(0) // how one reads it; nothing else makes files here
+	syscall.Umask(mask)
+	if err := errors.Join(t.temporary.Chmod(0o666&^os.FileMode(mask)), t.close()); err != nil {
+		return err
+	}
+	if t.keep {
+		if err := os.Link(t.temporary.Name(), t.name); err != nil {
+			return err // there is one by now
+		}
+		return os.Remove(t.temporary.Name())
+	}
+	return os.Rename(t.temporary.Name(), t.name)
+}
+
+// abandon removes what was not finished. After finish it does nothing.
+func (t *target) abandon() {
+	_ = t.close()
+	if t.temporary != nil {
+		_ = os.Remove(t.temporary.Name())
+	}
+}

@@ -1,5 +1,230 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
 
-func statusCommand() *cobra.Command { return &cobra.Command{Use: "status"} }
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"mpbond/api"
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/unit"
+)
+
+// watchEvery is how often --watch asks: rates are means over a second.
+const watchEvery = time.Second
+
+type statusOptions struct {
+	socket             string
+	asJSON, why, watch bool
+}
+
+func statusCommand() *cobra.Command {
+	var o statusOptions
+	cmd := &cobra.Command{
+		Use: "status", Short: "show which device carries what, at which rate, and why", Args: cobra.NoArgs,
+		Long: `Show which device carries what, at which rate, and why.
+
+Every mpbond that this user runs on this machine is asked: server, helper and
+primary. With --json each prints one object on one line.
+
+Columns: DOWN and UP are rates over the last second, SHARE the part of the
+bond's bytes so far, RTT that of the nearest hop, DELAY the predicted delivery
+time of a byte sent now (PAD), CAN the estimated rate away from here, WAITING
+the bytes sent and not yet at the far end.`,
+		Example: `  mpbond status --watch
+  mpbond status --why
+  mpbond status --json | jq '.bonds[].paths[] | {device, rx_rate_bps}'`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return status(cmd.Context(), cmd.OutOrStdout(), o)
+		},
+	}
+	cmd.Flags().StringVar(&o.socket, "socket", "", "ask the mpbond at this `PATH` only")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, one line for each mpbond")
+	cmd.Flags().BoolVar(&o.why, "why", false, "show the last decisions with their reasons")
+	cmd.Flags().BoolVar(&o.watch, "watch", false, "again every second, until interrupted")
+	return cmd
+}
+
+func status(ctx context.Context, w io.Writer, o statusOptions) error {
+	sockets := []string{o.socket}
+	if o.socket == "" {
+		sockets = nil
+		for _, r := range identity.Roles() {
+			sockets = append(sockets, api.SocketPath(string(r)))
+		}
+	}
+	for {
+		all, err := ask(ctx, sockets, o.why)
+		if err == nil {
+			err = show(w, all, o)
+		}
+		if ctx.Err() != nil && o.watch {
+			return nil // Ctrl-C is how one ends it
+		}
+		if err != nil || !o.watch {
+			return err
+		}
+		select {
+		case <-time.After(watchEvery):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// ask collects the status of every mpbond that runs behind one of sockets. It
+// is an error if none does, or if one does not answer as it should.
+func ask(ctx context.Context, sockets []string, why bool) (all []api.Status, err error) {
+	for _, path := range sockets {
+		c := api.NewClient(path)
+		s, askErr := c.Status(ctx, why)
+		c.Close()
+		switch {
+		case askErr == nil:
+			all = append(all, s)
+		case !fault.Is(askErr, fault.NotRunning):
+			return nil, askErr
+		default:
+			err = askErr
+		}
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	if len(sockets) > 1 {
+		err = fault.New(fault.NotRunning, fmt.Errorf("no mpbond of this user is running here (looked in %s)", api.RuntimeDir()),
+			"start one, for example with `mpbond primary`, or tell where it is with --socket")
+	}
+	return nil, err
+}
+
+func show(w io.Writer, all []api.Status, o statusOptions) error {
+	var page bytes.Buffer // printed at once, so that --watch does not flicker
+	if o.watch && !o.asJSON && isTerminal(w) {
+		page.WriteString("\x1b[H\x1b[2J") // home, clear
+	}
+	for i, s := range all {
+		if o.asJSON {
+			if err := printJSON(&page, s); err != nil {
+				return err
+			}
+			continue
+		}
+		if i > 0 {
+			page.WriteByte('\n')
+		}
+		printStatus(&page, s)
+	}
+	_, err := w.Write(page.Bytes())
+	return err
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// printStatus prints s for people.
+func printStatus(w io.Writer, s api.Status) {
+	up := time.Duration(s.UptimeSeconds * float64(time.Second)).Round(time.Second)
+	fmt.Fprintf(w, "%s %s, ID %s, up %v, %v of memory\n", s.Role, oneLine(s.Name), s.ID, up, s.MemoryBytes)
+	var at []string
+	for _, a := range []struct{ what, address string }{
+		{"devices", s.Listen}, {"SOCKS5", s.SOCKS}, {"HTTP proxy", s.HTTP}, {"mpbond run", s.Transparent},
+	} {
+		if a.address != "" {
+			at = append(at, a.what+" at "+a.address)
+		}
+	}
+	if len(at) > 0 {
+		fmt.Fprintln(w, "listens for", strings.Join(at, ", "))
+	}
+	if h := s.Helper; h != nil {
+		printHelper(w, *h)
+	}
+	if len(s.Bonds) == 0 && s.Helper == nil {
+		fmt.Fprintln(w, "no bond yet")
+	}
+	for _, b := range s.Bonds {
+		printBond(w, b)
+	}
+}
+
+func printHelper(w io.Writer, h api.HelperStatus) {
+	if h.Primary == "" {
+		fmt.Fprintln(w, "waits for a primary")
+	} else {
+		fmt.Fprintf(w, "helps %s to reach %s with %d subflows: pipe %v, Internet %v, %v of %v buffered, %v relayed\n",
+			oneLine(h.Primary), oneLine(h.Server), h.Subflows, h.PipeRateBps, h.PathRateBps, h.BufferBytes, h.BufferLimit, h.RelayedBytes)
+	}
+	if h.LastError != "" {
+		fmt.Fprintln(w, "last error:", oneLine(h.LastError))
+	}
+}
+
+func printBond(w io.Writer, b api.Bond) {
+	fmt.Fprintf(w, "\nbond %s with %s, scheduler %s: %d streams now, %d in all; %v to schedule, %v out of order",
+		oneLine(b.ID), oneLine(b.Peer), b.Scheduler, b.Streams, b.StreamsTotal, b.MetaBytes, b.ReorderBytes)
+	for _, cause := range slices.Sorted(maps.Keys(b.WastedBytes)) {
+		fmt.Fprintf(w, ", %v wasted by %s", b.WastedBytes[cause], oneLine(cause))
+	}
+	fmt.Fprintln(w)
+	var total unit.Bytes
+	for _, p := range b.Paths {
+		total += p.RxBytes + p.TxBytes
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "PATH\tDEVICE\tKIND\tSTATE\tDOWN\tUP\tSHARE\tRTT\tDELAY\tCAN\tWAITING\t")
+	devices := map[uint32]string{}
+	for _, p := range b.Paths {
+		devices[p.ID] = p.Device
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%v\t%v\t%s\t%s\t%s\t%v\t%v\t%s\n", p.ID, oneLine(p.Device), p.Kind, p.State,
+			p.RxRate, p.TxRate, percent(p.RxBytes+p.TxBytes, total), ms(p.SRTTms), ms(p.PADms), p.ThroughputBps, p.BacklogBytes, oneLine(p.LastError))
+	}
+	_ = t.Flush()
+	for _, d := range b.Decisions {
+		who := "wait"
+		if d.Path != 0 {
+			who = oneLine(cmp.Or(devices[d.Path], fmt.Sprintf("path %d", d.Path)))
+		}
+		fmt.Fprintf(w, "  %s  %s: %s (delay %s, %v to schedule)\n", d.T.Local().Format("15:04:05.000"), who, oneLine(d.Reason), ms(d.PADms), d.RemainingBytes)
+	}
+}
+
+func ms(v float64) string { return fmt.Sprintf("%.3g ms", v) }
+
+func percent(part, whole unit.Bytes) string {
+	if whole <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
+}
+
+// primaryStatus asks the primary, at socket or its default place.
+func primaryStatus(ctx context.Context, c *api.Client) (api.Status, error) {
+	s, err := c.Status(ctx, false)
+	if fault.Is(err, fault.NotRunning) {
+		return s, fault.New(fault.NotRunning, err, "start it with `mpbond primary`, or tell where it is with --socket")
+	}
+	if err == nil && s.SOCKS == "" && s.HTTP == "" {
+		err = fault.New(fault.NotRunning, errors.New("the running primary has no proxy"), "start it with a SOCKS5 or HTTP proxy address")
+	}
+	return s, err
+}

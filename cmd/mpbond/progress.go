@@ -1,0 +1,215 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"mpbond/api"
+	"mpbond/unit"
+)
+
+// pollEvery is how often the primary is asked during a download.
+const pollEvery = 250 * time.Millisecond
+
+// deviceShare is what one device received during a download.
+type deviceShare struct {
+	Device  string     `json:"device"`
+	Bytes   unit.Bytes `json:"bytes"`
+	Share   float64    `json:"share"`    // of all devices, 0 to 1
+	RateBps unit.Rate  `json:"rate_bps"` // mean over the time that it carried something
+}
+
+// shares adds up what devices receive, from one status to the next. Paths may
+// come and go meanwhile.
+type shares struct {
+	last    map[pathKey]unit.Bytes
+	devices map[string]*deviceTotal
+}
+
+type pathKey struct {
+	bond string
+	path uint32
+}
+
+type deviceTotal struct {
+	bytes      unit.Bytes
+	rate       unit.Rate // now
+	first, end time.Time // of carrying something
+}
+
+// newShares starts counting at s.
+func newShares(s api.Status, now time.Time) *shares {
+	h := &shares{map[pathKey]unit.Bytes{}, map[string]*deviceTotal{}}
+	h.add(s, now)
+	for _, d := range h.devices {
+		*d = deviceTotal{}
+	}
+	return h
+}
+
+// add takes in the status at time now.
+func (h *shares) add(s api.Status, now time.Time) {
+	for _, d := range h.devices {
+		d.rate = 0
+	}
+	for _, b := range s.Bonds {
+		for _, p := range b.Paths {
+			d := h.devices[p.Device]
+			if d == nil {
+				d = &deviceTotal{}
+				h.devices[p.Device] = d
+			}
+			d.rate += p.RxRate
+			key := pathKey{b.ID, p.ID}
+			grown := p.RxBytes - h.last[key]
+			h.last[key] = p.RxBytes
+			if grown <= 0 {
+				continue
+			}
+			d.bytes += grown
+			if d.first.IsZero() {
+				d.first = now.Add(-pollEvery)
+			}
+			d.end = now
+		}
+	}
+}
+
+// list gives the devices, the busiest first.
+func (h *shares) list() []deviceShare {
+	list := []deviceShare{}
+	var total unit.Bytes
+	for name, d := range h.devices {
+		total += d.bytes
+		list = append(list, deviceShare{Device: name, Bytes: d.bytes, RateBps: unit.RateOf(d.bytes, d.end.Sub(d.first))})
+	}
+	for i := range list {
+		if total > 0 {
+			list[i].Share = float64(list[i].Bytes) / float64(total)
+		}
+	}
+	slices.SortFunc(list, func(a, b deviceShare) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Device, b.Device))
+	})
+	return list
+}
+
+type progressConfig struct {
+	client *api.Client
+	start  api.Status
+	size   unit.Bytes // -1 if not known
+	output io.Writer  // bars appear if it is a terminal
+}
+
+// progress counts a download that is written to it, and draws a bar for it and
+// one for each device. What the bars print about a device goes through an
+// atomic, since the drawing library calls back while it makes others wait.
+type progress struct {
+	progressConfig
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	screen *mpb.Progress
+	total  *mpb.Bar
+
+	// Used by the poller only, and by stop after its end.
+	shares  *shares
+	devices map[string]*deviceBar
+}
+
+type deviceBar struct {
+	bar  *mpb.Bar
+	note atomic.Pointer[string] // rate and share
+}
+
+func startProgress(ctx context.Context, c progressConfig) *progress {
+	ctx, cancel := context.WithCancel(ctx)
+	begin := time.Now()
+	p := &progress{
+		progressConfig: c, cancel: cancel,
+		screen: mpb.New(mpb.WithOutput(c.output), mpb.WithWidth(40), mpb.WithRefreshRate(pollEvery/2)),
+		shares: newShares(c.start, begin), devices: map[string]*deviceBar{},
+	}
+	p.total = p.newBar("total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(begin)).String() })
+	p.draw()
+	p.done.Go(func() { p.poll(ctx) })
+	return p
+}
+
+// newBar makes a bar with a name and, after it, the bytes so far and a note.
+func (p *progress) newBar(name string, note func(unit.Bytes) string) *mpb.Bar {
+	style := mpb.BarStyle().Lbound("[").Filler("=").Tip(">").Padding(" ").Rbound("]")
+	text := func(s decor.Statistics) string {
+		n := unit.Bytes(s.Current)
+		return fmt.Sprintf(" %v, %s", n, note(n))
+	}
+	return p.screen.New(max(0, int64(p.size)), style,
+		mpb.PrependDecorators(decor.Name(oneLine(name), decor.WCSyncSpaceR)), mpb.AppendDecorators(decor.Any(text)))
+}
+
+// Write counts. It never fails.
+func (p *progress) Write(b []byte) (int, error) {
+	p.total.IncrBy(len(b))
+	return len(b), nil
+}
+
+func (p *progress) poll(ctx context.Context) {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			p.update(ctx)
+		}
+	}
+}
+
+// update asks once. A primary that does not answer shows as no progress.
+func (p *progress) update(ctx context.Context) {
+	if s, err := p.client.Status(ctx, false); err == nil {
+		p.shares.add(s, time.Now())
+		p.draw()
+	}
+}
+
+// draw brings the bars of the devices up to date.
+func (p *progress) draw() {
+	for _, d := range p.shares.list() {
+		b := p.devices[d.Device]
+		if b == nil {
+			b = &deviceBar{}
+			b.note.Store(new(string))
+			b.bar = p.newBar(d.Device, func(unit.Bytes) string { return *b.note.Load() })
+			p.devices[d.Device] = b
+		}
+		note := fmt.Sprintf("%v, %.0f %%", p.shares.devices[d.Device].rate, 100*d.Share)
+		b.note.Store(&note)
+		b.bar.SetCurrent(int64(d.Bytes))
+	}
+}
+
+// stop ends the bars, which stay on the screen if all went well, and returns
+// what each device received.
+func (p *progress) stop(ok bool) []deviceShare {
+	p.cancel()
+	p.done.Wait()
+	last, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	p.update(last)
+	p.total.Abort(!ok)
+	for _, d := range p.devices {
+		d.bar.Abort(!ok)
+	}
+	p.screen.Wait()
+	return p.shares.list()
+}
