@@ -1,0 +1,151 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/unit"
+)
+
+// The links of a calibration: this many loaded ones at once, and one more
+// without load, on which delay is probed.
+const (
+	calibrateLinks = 6
+	calibrateDelay = 10 * time.Millisecond
+)
+
+// What a row must reach to be called fit.
+const (
+	maxRateError     = 0.005 // up to calibrateFull for each link,
+	maxRateErrorFull = 0.01  // at calibrateFull,
+	maxAddedDelay    = 500 * time.Microsecond
+	calibrateFull    = 100 * unit.Mbps
+)
+
+// Calibration is one row: how true the emulator was at a rate.
+type Calibration struct {
+	Rate      unit.Rate     `json:"rate_bps"`   // of each of the loaded links
+	RateError float64       `json:"rate_error"` // of the link that was most off
+	AddedP50  time.Duration `json:"added_delay_p50_ns"`
+	AddedP99  time.Duration `json:"added_delay_p99_ns"`
+	Probes    int           `json:"probes"`
+	Lost      int           `json:"probes_lost"`
+	CPU       float64       `json:"emulator_cores"` // processor time of the daemon
+	Lateness  Lateness      `json:"lateness"`
+	Discarded int           `json:"discarded"` // disturbed tries before
+	Fit       bool          `json:"fit"`
+}
+
+// Calibrate loads six links at once with TCP at a rate each and measures, from
+// the ends of the links, the rate and the added one-way delay of probes on a
+// seventh. A disturbed measurement is repeated, a few times.
+func Calibrate(ctx context.Context, rate unit.Rate, length time.Duration) (c Calibration, err error) {
+	for discarded := range 4 {
+		if c, err = calibrateOnce(ctx, rate, length); err != nil {
+			return c, err
+		}
+		c.Discarded = discarded
+		if !c.Lateness.Disturbed {
+			break
+		}
+	}
+	limit := maxRateError
+	if rate >= calibrateFull {
+		limit = maxRateErrorFull
+	}
+	c.Fit = !c.Lateness.Disturbed && math.Abs(c.RateError) <= limit && c.AddedP99 <= maxAddedDelay && c.Lost == 0
+	return c, nil
+}
+
+func calibrateOnce(ctx context.Context, rate unit.Rate, length time.Duration) (c Calibration, err error) {
+	t := &Topology{Node: map[string]*Node{"a": {}, "b": {}}, Link: map[string]*Link{}}
+	for i := range calibrateLinks + 1 {
+		t.Link[fmt.Sprintf("l%d", i)] = &Link{Ends: [2]string{"a", "b"},
+			LinkDir: LinkDir{Rate: strconv.FormatInt(int64(rate), 10), Delay: calibrateDelay.String()}}
+	}
+	l, err := Up(t, Options{Name: fmt.Sprintf("cal-%d", os.Getpid()), Tied: true})
+	if err != nil {
+		return c, err
+	}
+	defer func() {
+		if e := l.Down(); err == nil {
+			err = e
+		}
+	}()
+	b := &Bench{Lab: l}
+	defer b.EndAll()
+	self, err := os.Executable()
+	if err != nil {
+		return c, err
+	}
+	if err := b.Spawn(ctx, "b", probeReport, nil, self, "lab", "probe", "source"); err != nil {
+		return c, err
+	}
+	perByte := 8e9 / float64(rate)
+	job := probeJob{Length: length, PerByte: perByte, Delay: calibrateDelay, Gap: max(5*time.Millisecond, time.Duration(2*packetIP*perByte))}
+	for i := range calibrateLinks + 1 {
+		addr, err := t.Addr("b", fmt.Sprintf("l%d", i))
+		if err != nil {
+			return c, err
+		}
+		job.Probe = addr.String()
+		if i < calibrateLinks {
+			job.Loaded = append(job.Loaded, addr.String())
+		}
+	}
+	text, err := json.Marshal(job)
+	if err != nil {
+		return c, err
+	}
+	if _, err := l.Stats(true); err != nil {
+		return c, err
+	}
+	cpu, from := cpuTime(l.hello.PID), time.Now()
+	cmd, err := l.Command(ctx, "a", self, "lab", "probe", "measure", string(text))
+	if err != nil {
+		return c, err
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		return c, fmt.Errorf("calibration at %v: %w", rate, err)
+	}
+	c.CPU = (cpuTime(l.hello.PID) - cpu).Seconds() / time.Since(from).Seconds()
+	var res probeResult
+	if err := json.Unmarshal(out, &res); err != nil {
+		return c, err
+	}
+	s, err := l.Stats(false)
+	if err != nil {
+		return c, err
+	}
+	c.Rate, c.Lateness, c.Lost, c.Probes = rate, s.Lateness, res.Lost, len(res.Added)
+	for _, r := range res.Rates {
+		if e := r/float64(rate) - 1; math.Abs(e) > math.Abs(c.RateError) {
+			c.RateError = e
+		}
+	}
+	slices.Sort(res.Added)
+	if n := len(res.Added); n > 0 {
+		c.AddedP50, c.AddedP99 = res.Added[n/2], res.Added[n*99/100]
+	}
+	return c, nil
+}
+
+// cpuTime is the processor time a process has used.
+func cpuTime(pid int) time.Duration {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	if len(f) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(f[11])
+	system, _ := strconv.Atoi(f[12])
+	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100
+}

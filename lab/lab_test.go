@@ -1,0 +1,585 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"mpbond/unit"
+)
+
+// The lab starts its own binary as daemon, guard and sink; in tests that is
+// the test binary. It also plays the small programs that tests run in nodes.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "lab" {
+		if err := testProgram(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	dir, err := os.MkdirTemp("", "lt") // short: a socket's path has 108 bytes at most
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("XDG_RUNTIME_DIR", dir)
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func testProgram(args []string) error {
+	switch args[0] {
+	case "daemon":
+		return Daemon(os.Stdin, os.Stdout)
+	case "guard":
+		return Guard(os.Stdin, args[1])
+	case "sink":
+		return Sink(args[1])
+	case "probe":
+		return Probe(args[1:])
+	case "test-up": // brings a lab up, says so and waits
+		t, err := House("8")
+		if err != nil {
+			return err
+		}
+		if _, err := Up(t, Options{Name: args[1], Tied: true}); err != nil {
+			return err
+		}
+		fmt.Println("up")
+		select {}
+	case "test-serve": // sends zeros to whoever connects, until it goes
+		l, err := net.Listen("tcp4", ":99")
+		if err != nil {
+			return err
+		}
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			go func() { _, _ = io.Copy(c, zeros{}); c.Close() }()
+		}
+	case "test-fetch": // ADDR SECONDS: prints bytes got after each 100 ms
+		return testFetch(args[1], args[2])
+	case "test-echo": // answers each datagram
+		c, err := net.ListenPacket("udp4", ":98")
+		if err != nil {
+			return err
+		}
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return err
+			}
+			_, _ = c.WriteTo(buf[:n], from)
+		}
+	case "test-ping": // ADDR COUNT: prints each round trip in ns, -1 for none
+		return testPing(args[1])
+	}
+	return fmt.Errorf("unknown test program %q", args)
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+func testFetch(addr, duration string) error {
+	d, err := time.ParseDuration(duration)
+	if err != nil {
+		return err
+	}
+	c, err := net.Dial("tcp4", addr+":99")
+	if err != nil {
+		return err
+	}
+	buf, total, start, next := make([]byte, 1<<16), 0, time.Now(), 100*time.Millisecond
+	for time.Since(start) < d {
+		_ = c.SetReadDeadline(start.Add(next))
+		n, err := c.Read(buf)
+		total += n
+		if time.Since(start) >= next {
+			fmt.Println(total)
+			next += 100 * time.Millisecond
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func testPing(addr string) error {
+	c, err := net.Dial("udp4", addr+":98")
+	if err != nil {
+		return err
+	}
+	for i := range 20 {
+		msg := binary.BigEndian.AppendUint64(nil, uint64(i))
+		start := time.Now()
+		if _, err := c.Write(append(msg, make([]byte, 1464)...)); err != nil {
+			return err
+		}
+		_ = c.SetReadDeadline(start.Add(500 * time.Millisecond))
+		if _, err := c.Read(make([]byte, 2048)); err != nil {
+			fmt.Println(-1)
+			continue
+		}
+		fmt.Println(time.Since(start).Nanoseconds())
+	}
+	return nil
+}
+
+// needLab skips a test where namespaces and TUN devices cannot be had.
+func needLab(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root (network namespaces and /dev/net/tun)")
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		t.Skip("needs /dev/net/tun")
+	}
+	if _, err := exec.LookPath("nsenter"); err != nil {
+		t.Skip("needs nsenter (package util-linux)")
+	}
+}
+
+// startLab brings up a topology for the test.
+func startLab(t *testing.T, text string, o Options) *Lab {
+	t.Helper()
+	needLab(t)
+	top, err := Parse([]byte(text), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Name, o.Tied = fmt.Sprintf("t%d", time.Now().UnixNano()%1e9), true
+	l, err := Up(top, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := os.Stat(l.dir); errors.Is(err, os.ErrNotExist) {
+			return // down already
+		}
+		if err := l.Down(); err != nil {
+			t.Errorf("down: %v", err)
+		}
+	})
+	return l
+}
+
+// start runs this test binary as one of its small programs in a node. It is
+// killed with the test.
+func start(t *testing.T, l *Lab, node string, argv ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	cmd, err := l.Command(context.Background(), node, append([]string{"/proc/self/exe", "lab"}, argv...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range cmd.Args {
+		if a == "/proc/self/exe" {
+			cmd.Args[i] = exe
+		}
+	}
+	out := &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd, out
+}
+
+// serve starts a program that listens on a port and waits until it does.
+func serve(t *testing.T, l *Lab, node string, udp bool, argv ...string) {
+	t.Helper()
+	cmd, out := start(t, l, node, argv...)
+	table, state := "tcp", "0A"
+	if udp {
+		table, state = "udp", "07"
+	}
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", cmd.Process.Pid, table))
+		link, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid))
+		if strings.Contains(string(b), " "+state+" ") && !strings.Contains(link, "nsenter") {
+			return
+		}
+	}
+	t.Fatalf("%v does not listen: %s", argv, out)
+}
+
+func numbers(t *testing.T, out *bytes.Buffer) (n []float64) {
+	t.Helper()
+	for line := range strings.Lines(out.String()) {
+		var v float64
+		if _, err := fmt.Sscan(line, &v); err != nil {
+			t.Fatalf("output %q", out)
+		}
+		n = append(n, v)
+	}
+	return n
+}
+
+const pair = `
+[node.a]
+[node.b]
+[link.l]
+ends = ["a", "b"]
+`
+
+// disturbedSkip ends a test whose figures the machine has spoilt.
+func disturbedSkip(t *testing.T, l *Lab) {
+	t.Helper()
+	s, err := l.Stats(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Lateness.Disturbed {
+		t.Skipf("the machine was too busy for figures: %+v", s.Lateness)
+	}
+}
+
+// TestTCPGoodput wants 99 % of what headers leave of 10 Mbit/s; and the
+// schedule, which starts with the transfer, obeyed: 2 Mbit/s from 2 s on, a
+// black hole from 3 s to 3.4 s.
+func TestTCPGoodput(t *testing.T) {
+	t.Parallel()
+	l := startLab(t, pair+`rate="10Mbit/s"
+delay="5ms"
+schedule=["at 2s: rate 2Mbit/s"]
+outages=["3s+400ms"]`, Options{})
+	serve(t, l, "b", false, "test-serve")
+	if err := l.Start(); err != nil {
+		t.Fatal(err)
+	}
+	cmd, out := start(t, l, "a", "test-fetch", "10.77.1.2", "3500ms")
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err, out)
+	}
+	n := numbers(t, out)
+	disturbedSkip(t, l)
+	if len(n) < 33 {
+		t.Fatalf("%d samples", len(n))
+	}
+	mbit := func(from, to int) float64 { return (n[to-1] - n[from-1]) * 8 / (float64(to-from) * 1e5) }
+	// A sample may be one packet off at each end.
+	if got, want := mbit(5, 15), 10*1448.0/1500; math.Abs(got/want-1) > .01+.003 {
+		t.Errorf("TCP gets %.3f Mbit/s of 10, want %.3f", got, want)
+	}
+	if got, want := mbit(22, 28), 2*1448.0/1500; math.Abs(got/want-1) > .05 {
+		t.Errorf("after the change TCP gets %.3f Mbit/s, want %.3f", got, want)
+	}
+	if got := n[32] - n[30]; got != 0 {
+		t.Errorf("%.0f bytes came through the outage", got)
+	}
+	s, _ := l.Stats(false)
+	if s.Link("l").Lines[Downlink].Count.OutageDrops.Packets == 0 {
+		t.Error("the outage lost nothing")
+	}
+	if q := s.Link("l").Lines[Downlink].Count; q.QueueDrops.Packets == 0 || q.MaxQueued > DefaultQueue(10*unit.Mbps) {
+		t.Errorf("cubic should fill the queue of %v and drop: %+v", DefaultQueue(10*unit.Mbps), q)
+	}
+}
+
+// TestDelay wants round trips of twice the delay plus two serialisations, and
+// Set obeyed in one direction.
+func TestDelay(t *testing.T) {
+	t.Parallel()
+	l := startLab(t, pair+"rate=\"12Mbit/s\"\ndelay=\"10ms\"", Options{Pcap: t.TempDir()})
+	serve(t, l, "b", true, "test-echo")
+	for _, c := range []struct {
+		set  []string
+		want time.Duration
+	}{{nil, 22 * time.Millisecond}, {[]string{"delay=20ms", "rate=6Mbit/s"}, 33 * time.Millisecond}} {
+		if c.set != nil {
+			if err := l.Set("l", "up", c.set...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd, out := start(t, l, "a", "test-ping", "10.77.1.2")
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err, out)
+		}
+		disturbedSkip(t, l)
+		least := math.Inf(1)
+		for _, v := range numbers(t, out) {
+			least = min(least, v)
+		}
+		if off := time.Duration(least) - c.want; off < 0 || off > 2*time.Millisecond {
+			t.Errorf("round trip %v with %v, want %v", time.Duration(least), c.set, c.want)
+		}
+	}
+	for _, bad := range []error{l.Set("m", "", "rate=1"), l.Set("l", "left", "rate=1"), l.Set("l", "", "rate=x"), l.Set("l", "")} {
+		if bad == nil {
+			t.Error("a bad Set was taken")
+		}
+	}
+	if _, err := l.Command(context.Background(), "nowhere", "true"); err == nil {
+		t.Error("a command in no node was taken")
+	}
+}
+
+func TestPcap(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := startLab(t, pair+"delay=\"1ms\"", Options{Pcap: dir})
+	serve(t, l, "b", true, "test-echo")
+	cmd, out := start(t, l, "a", "test-ping", "10.77.1.2")
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err, out)
+	}
+	if _, err := l.ask(request{Op: "down"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := waitGone(l.dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []string{"a", "b"} {
+		f, err := os.Open(filepath.Join(dir, "l."+end+".pcap"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		r, err := pcapgo.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		udp := 0
+		for {
+			data, _, err := r.ReadPacketData()
+			if err != nil {
+				break
+			}
+			if len(data) == 1500 && data[0]>>4 == 4 && data[9] == 17 {
+				udp++
+			}
+		}
+		if udp != 40 {
+			t.Errorf("capture at %s has %d datagrams, want 40", end, udp)
+		}
+	}
+}
+
+func TestExec(t *testing.T) {
+	t.Parallel()
+	l := startLab(t, pair, Options{})
+	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": -1} {
+		cmd, err := l.Command(context.Background(), "a", "sh", "-c", script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Run()
+		if got := cmd.ProcessState.ExitCode(); got != want {
+			t.Errorf("%q exits with %d, want %d", script, got, want)
+		}
+	}
+	cmd, _ := l.Command(context.Background(), "b", "sh", "-c", `pwd; grep -c ' a$' /etc/hosts; ls /sys/fs/cgroup | head -1; cat /proc/sys/net/ipv4/tcp_congestion_control; echo "$@"`, "sh", "x y", "")
+	out, err := cmd.CombinedOutput()
+	wd, _ := os.Getwd()
+	lines := strings.Split(string(out), "\n")
+	if err != nil || len(lines) < 5 || lines[0] != wd || lines[1] != "2" || lines[3] != "cubic" || lines[4] != "x y " {
+		t.Errorf("in b: %v, %q", err, out)
+	}
+}
+
+// alive reports whether a process runs, zombies not counted.
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(b), ") Z")
+}
+
+func gone(t *testing.T, pid int, what string) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); alive(pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s still runs", what)
+		}
+	}
+}
+
+// TestNothingLeaks takes labs down in every way and wants the processes inside
+// ended, their namespaces with them, and the runtime directory removed.
+func TestNothingLeaks(t *testing.T) {
+	for _, how := range []string{"down", "kill -9 daemon", "kill -9 owner", "daemon and guard"} {
+		t.Run(how, func(t *testing.T) {
+			needLab(t)
+			t.Parallel()
+			exe, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := fmt.Sprintf("leak%d", time.Now().UnixNano()%1e9)
+			owner := exec.Command(exe, "lab", "test-up", name)
+			out, err := owner.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := owner.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = owner.Process.Kill(); _ = owner.Wait() }()
+			if _, err := fmt.Fscan(out, new(string)); err != nil {
+				t.Fatal(err)
+			}
+			l, err := Open(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Up(l.Topology, Options{Name: name}); err == nil || !strings.Contains(err.Error(), "up already") {
+				t.Fatalf("a second lab of the same name: %v", err)
+			}
+			inside, err := l.Command(context.Background(), "web", "sh", "-c", "trap '' TERM INT HUP; echo in; sleep 1000; true")
+			if err != nil {
+				t.Fatal(err)
+			}
+			said, _ := inside.StdoutPipe()
+			if err := inside.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fmt.Fscan(said, new(string)); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _ = inside.Wait() }()
+			switch how {
+			case "down":
+				err = l.Down()
+			case "kill -9 daemon":
+				err = syscall.Kill(l.hello.PID, syscall.SIGKILL)
+			case "kill -9 owner":
+				err = owner.Process.Kill()
+			case "daemon and guard":
+				killChildren(t, l.hello.PID)
+				err = syscall.Kill(l.hello.PID, syscall.SIGKILL)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			gone(t, l.hello.PID, "the daemon")
+			if how == "daemon and guard" { // the next lab repairs what it left
+				if _, err := Open(name); err == nil {
+					t.Fatal("a dead lab opens")
+				}
+				_ = inside.Process.Kill()
+				if l, err = Up(l.Topology, Options{Name: name, Tied: true}); err != nil {
+					t.Fatalf("up after a crash: %v", err)
+				}
+				if err := l.Down(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := waitGone(l.dir); err != nil {
+				t.Fatal(err)
+			}
+			gone(t, inside.Process.Pid, "the program inside")
+		})
+	}
+}
+
+// killChildren ends the guard of a daemon.
+func killChildren(t *testing.T, daemon int) {
+	t.Helper()
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, f := range stats {
+		b, _ := os.ReadFile(f)
+		var pid, ppid int
+		i := strings.LastIndexByte(string(b), ')')
+		if i < 0 {
+			continue
+		}
+		if _, err := fmt.Sscanf(string(b), "%d", &pid); err != nil {
+			continue
+		}
+		if _, err := fmt.Sscanf(string(b[i+4:]), "%d", &ppid); err == nil && ppid == daemon {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			gone(t, pid, "the guard")
+		}
+	}
+}
+
+// TestOrdinaryUser runs this binary as nobody in a mount namespace where
+// /dev/net/tun is open to all, as distributions have it.
+func TestOrdinaryUser(t *testing.T) {
+	t.Parallel()
+	needLab(t)
+	if b, err := os.ReadFile("/proc/sys/user/max_user_namespaces"); err == nil && strings.TrimSpace(string(b)) == "0" {
+		t.Skip("needs user namespaces (sysctl user.max_user_namespaces)")
+	}
+	dir, err := os.MkdirTemp("", "lu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	exe, _ := os.Executable()
+	script := `set -e; cd "$1"; chmod 755 .; mkdir dev; mount -t tmpfs none dev; mknod -m 666 dev/tun c 10 200; mount --bind dev/tun /dev/net/tun
+cp "$2" bin; chmod 755 bin; mkdir run; chown nobody run
+exec setpriv --reuid=nobody --regid=nogroup --clear-groups env XDG_RUNTIME_DIR="$1/run" LAB_USER_TEST=1 ./bin -test.run '^TestAsUser$' -test.v`
+	out, err := exec.Command("unshare", "--mount", "sh", "-c", script, "sh", dir, exe).CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestAsUser")) {
+		t.Errorf("as an ordinary user: %v\n%s", err, out)
+	}
+}
+
+// TestAsUser is the part of TestOrdinaryUser that runs as nobody.
+func TestAsUser(t *testing.T) {
+	if os.Getenv("LAB_USER_TEST") == "" {
+		t.Skip("run by TestOrdinaryUser")
+	}
+	top, err := Parse([]byte(pair+"delay=\"5ms\""), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Up(top, Options{Tied: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, err := l.Command(context.Background(), "a", "sh", "-c", "ip route add 10.99.0.0/16 dev l && exit 5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 5 {
+		t.Errorf("in a: %s", out)
+	}
+	serve(t, l, "b", true, "test-echo")
+	ping, out := start(t, l, "a", "test-ping", "10.77.1.2")
+	if err := ping.Wait(); err != nil || numbers(t, out)[0] < 1e7 {
+		t.Error(err, out)
+	}
+	if err := l.Down(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLateness(t *testing.T) {
+	var h lateHist
+	for range 999 {
+		h.add(95 * time.Microsecond)
+	}
+	if s := h.summary(); s.Disturbed || s.P50 != 95*time.Microsecond || s.P999 != 95*time.Microsecond {
+		t.Errorf("%+v", s)
+	}
+	h.add(21 * time.Millisecond)
+	if s := h.summary(); !s.Disturbed || s.Max != 21*time.Millisecond || s.P999 > time.Millisecond {
+		t.Errorf("one packet 21 ms late: %+v", s)
+	}
+	if (&lateHist{}).summary().Disturbed {
+		t.Error("nothing disturbs nothing")
+	}
+}
