@@ -1,0 +1,357 @@
+// Package helper is the role of a device that lends its network path: it
+// offers itself to primaries over pipes, and for each subflow that one asks for
+// connects the HS-path to the server and relays between the two. It stands in
+// the data path between the pipe Link of the primary and the one of the server,
+// and sees ciphertext only.
+//
+//	helper.go  pipes: dialled, kept ready, dialled again; who may be reached
+//	relay.go   one subflow: two hops and the buffers between
+//	ring.go    one buffer
+//	report.go  what the senders are told about the hop they cannot see
+package helper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/pipe"
+	"mpbond/tcp"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// Tuning.
+const (
+	defaultBuffer      = 4 * unit.MB // covers 3 s of a hop difference of 10 Mbit/s
+	defaultMaxSubflows = 64
+	// Between attempts to reach a primary. The first retries are quick, since
+	// most breaks are a restart or a roaming device; jitter keeps helpers that
+	// lost one primary from coming back in step.
+	backoffMin = 200 * time.Millisecond
+	backoffMax = 5 * time.Second
+	// userTimeout ends a hop that acknowledges nothing. Both receivers read
+	// whatever comes, within the bond's windows, so that a window shut for so
+	// long is a dead end as well.
+	userTimeout = time.Minute
+)
+
+// Config is what the helper's part of the configuration file says.
+type Config struct {
+	// Primaries to offer ourselves to: "host:port" of a pipe listener, "NAME"
+	// of a trusted primary to use its addresses from the trust file, or
+	// "NAME@host:port". Empty means all trusted primaries that have addresses.
+	Primaries []string `toml:"primaries"`
+	// Buffer bounds the bytes held per subflow and direction; 0 is 4 MB.
+	Buffer unit.Bytes `toml:"buffer"`
+	// MaxSubflows bounds the subflows relayed at once; 0 is 64.
+	MaxSubflows int `toml:"max_subflows"`
+	// Feedback is how the state of a pipe reaches the server: "flexible".
+	Feedback string `toml:"feedback"`
+	// Congestion control of our sending side, by name, for each hop; empty is
+	// the system's default.
+	PipeCongestion string `toml:"pipe_congestion"`
+	HSCongestion   string `toml:"hs_congestion"`
+	// Network interfaces to bind each hop to; empty leaves it to the routes.
+	PipeInterface string `toml:"pipe_interface"`
+	HSInterface   string `toml:"hs_interface"`
+}
+
+// Helper is the role. Make one with New.
+type Helper struct {
+	cfg     Config
+	name    string
+	key     *identity.Key
+	trust   *identity.Trust
+	log     *slog.Logger
+	mode    feedback
+	targets []*target
+
+	pipes, servers pipe.Carrier // fakes in tests
+
+	mu     sync.Mutex
+	relays map[*relay]*subflow
+	places int // relays and those about to be
+}
+
+// target is one address of one primary.
+type target struct {
+	primary identity.Peer
+	addr    string
+
+	mu    sync.Mutex
+	state string
+	err   error
+}
+
+func (t *target) set(state string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state, t.err = state, err
+}
+
+// subflow is what is known of one relay, besides its counters.
+type subflow struct {
+	primary, server string
+	since           time.Time
+}
+
+// New checks cfg. Name is this device's own, for display at the other ends.
+// Errors are faults of kind Config.
+func New(cfg Config, name string, key *identity.Key, trust *identity.Trust, log *slog.Logger) (*Helper, error) {
+	bad := func(err error, hint string) (*Helper, error) {
+		return nil, fault.New(fault.Config, fmt.Errorf("helper: %w", err), hint)
+	}
+	if cfg.Buffer == 0 {
+		cfg.Buffer = defaultBuffer
+	}
+	if cfg.Buffer < 64*unit.KB || cfg.Buffer > unit.GB {
+		return bad(fmt.Errorf("buffer of %v", cfg.Buffer), "choose between 64KB and 1GB; 4MB is usual")
+	}
+	if cfg.MaxSubflows == 0 {
+		cfg.MaxSubflows = defaultMaxSubflows
+	}
+	if cfg.MaxSubflows < 0 {
+		return bad(fmt.Errorf("max_subflows = %d", cfg.MaxSubflows), "it must be positive")
+	}
+	mode, ok := feedbackModes[cfg.Feedback]
+	if !ok {
+		return bad(fmt.Errorf("feedback %q is not known", cfg.Feedback), "there is: flexible")
+	}
+	if len(name) > wire.MaxName {
+		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
+	}
+	h := &Helper{cfg: cfg, name: name, key: key, trust: trust, log: log, mode: mode, relays: map[*relay]*subflow{},
+		pipes:   pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, UserTimeout: userTimeout}),
+		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, UserTimeout: userTimeout}),
+	}
+	for _, p := range cfg.Primaries {
+		if err := h.addTarget(p); err != nil {
+			return bad(err, "see `mpbond trust list`; write primaries as NAME@host:port")
+		}
+	}
+	if len(cfg.Primaries) == 0 {
+		for _, p := range trust.ByRole(identity.RolePrimary) {
+			h.add(p, p.Addresses)
+		}
+	}
+	if len(h.targets) == 0 {
+		return bad(errors.New("no primary to help"), "write primaries = [\"NAME@host:port\"] with the device's address on the local link, and `mpbond trust add NAME --role primary --key KEY`")
+	}
+	return h, nil
+}
+
+// addTarget resolves one entry of Config.Primaries to a device and its address.
+func (h *Helper) addTarget(entry string) error {
+	name, addr, at := strings.Cut(entry, "@")
+	_, _, err := net.SplitHostPort(entry)
+	isAddr := !at && err == nil
+	if !isAddr {
+		p, ok := h.trust.LookupName(name)
+		switch {
+		case !ok || !p.Is(identity.RolePrimary):
+			return fmt.Errorf("primary %q: no primary of that name is trusted", entry)
+		case !at && len(p.Addresses) == 0:
+			return fmt.Errorf("primary %q: the trust file has no address for it", entry)
+		case !at:
+			h.add(p, p.Addresses)
+			return nil
+		}
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return fmt.Errorf("primary %q: %q is no host:port", entry, addr)
+		}
+		h.add(p, []string{addr})
+		return nil
+	}
+	known := h.trust.ByRole(identity.RolePrimary)
+	listed := slices.DeleteFunc(slices.Clone(known), func(p identity.Peer) bool { return !hasAddress(p, entry) })
+	if len(listed) > 0 {
+		known = listed
+	}
+	if len(known) != 1 {
+		return fmt.Errorf("primary %q: %d trusted primaries could be meant", entry, len(known))
+	}
+	h.add(known[0], []string{entry})
+	return nil
+}
+
+func (h *Helper) add(p identity.Peer, addrs []string) {
+	for _, a := range addrs {
+		if !slices.ContainsFunc(h.targets, func(t *target) bool { return t.addr == a && t.primary.Key == p.Key }) {
+			h.targets = append(h.targets, &target{primary: p, addr: a, state: "starting"})
+		}
+	}
+}
+
+// Run offers pipes and relays until ctx ends; it then closes everything and
+// returns ctx's error. Networks that do not answer are tried again for ever.
+func (h *Helper) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	for _, t := range h.targets {
+		all.Go(func() { h.keepOffering(ctx, t, &all) })
+	}
+	<-ctx.Done()
+	h.mu.Lock()
+	for r := range h.relays {
+		go r.close(ctx.Err()) // each may wait for its TLS to say goodbye
+	}
+	h.mu.Unlock()
+	all.Wait()
+	return ctx.Err()
+}
+
+// keepOffering keeps one pipe ready at t. A pipe that a subflow takes is
+// followed by a fresh one at once.
+func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGroup) {
+	log := h.log.With("primary", t.primary.Name, "pipe", t.addr)
+	wait := backoffMin
+	told := ""
+	for {
+		began := time.Now()
+		o, server, err := h.offer(ctx, t)
+		if ctx.Err() != nil {
+			if err == nil {
+				o.Close()
+			}
+			return
+		}
+		if err == nil {
+			wait, told = backoffMin, ""
+			all.Go(func() { h.subflow(ctx, t, o, server) })
+			continue
+		}
+		if time.Since(began) > backoffMax { // it had been good
+			wait, told = backoffMin, ""
+		}
+		t.set("retrying", err)
+		if err.Error() != told { // each trouble once
+			told = err.Error()
+			log.Warn("no pipe", "err", err, "hint", fault.HintOf(err))
+		}
+		pause := time.NewTimer(wait/2 + rand.N(wait/2))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+		wait = min(2*wait, backoffMax)
+	}
+}
+
+// offer makes one pipe and waits until the primary wants a subflow to server.
+func (h *Helper) offer(ctx context.Context, t *target) (o *pipe.Offer, server string, err error) {
+	dial, cancel := context.WithTimeout(ctx, pipe.HandshakeTimeout)
+	conn, err := h.pipes.Dial(dial, t.addr)
+	cancel()
+	if err != nil {
+		return nil, "", err
+	}
+	o, err = pipe.NewOffer(ctx, conn, h.key.Client(t.primary.Key, wire.PipeALPN), h.name)
+	if err != nil {
+		return nil, "", err
+	}
+	t.set("waiting", nil)
+	server, err = o.Wait(ctx)
+	return o, server, err
+}
+
+// subflow serves one INIT_MP_JOIN from its answer to the end of the relay.
+func (h *Helper) subflow(ctx context.Context, t *target, o *pipe.Offer, server string) {
+	log := h.log.With("primary", t.primary.Name, "server", server)
+	r, code, err := h.connect(ctx, t, o, server)
+	if err != nil {
+		text := "the helper cannot join: " + err.Error()
+		if hint := fault.HintOf(err); hint != "" {
+			text += " (" + hint + ")"
+		}
+		_ = o.Refuse(code, text)
+		log.Warn("subflow refused", "err", err, "hint", fault.HintOf(err))
+		return
+	}
+	log.Debug("subflow relayed")
+	err = r.run(h.mode)
+	h.mu.Lock()
+	delete(h.relays, r)
+	h.places--
+	h.mu.Unlock()
+	_, mostUp := r.up.ring.held()
+	_, mostDown := r.down.ring.held()
+	log.Debug("subflow ended", "err", err, "up", r.up.read.Load(), "down", r.down.read.Load(), "most_up", mostUp, "most_down", mostDown)
+}
+
+// connect makes the HS-path and answers INIT_MP_OK. On an error the code says
+// what to answer instead; nothing is left open but o.
+func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, server string) (_ *relay, _ wire.Code, err error) {
+	if !h.allowed(server) {
+		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", server),
+			"on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
+	}
+	h.mu.Lock()
+	full := h.places >= h.cfg.MaxSubflows
+	if !full {
+		h.places++
+	}
+	h.mu.Unlock()
+	if full {
+		return nil, wire.CodeLimit, fault.New(fault.Limit, fmt.Errorf("it relays %d subflows already", h.cfg.MaxSubflows), "raise max_subflows there")
+	}
+	defer func() {
+		if err != nil {
+			h.mu.Lock()
+			h.places--
+			h.mu.Unlock()
+		}
+	}()
+	dial, cancel := context.WithTimeout(ctx, pipe.HandshakeTimeout)
+	defer cancel()
+	conn, err := h.servers.Dial(dial, server)
+	if err != nil {
+		return nil, wire.CodeUnreachable, err
+	}
+	hs, err := pipe.DialHS(dial, conn, h.name)
+	if err != nil {
+		return nil, wire.CodeUnreachable, err
+	}
+	p, err := o.Accept()
+	if err != nil {
+		hs.Close()
+		return nil, wire.CodeInternal, err
+	}
+	r := newRelay(p, hs, int(h.cfg.Buffer))
+	h.mu.Lock()
+	h.relays[r] = &subflow{t.primary.Name, server, time.Now()}
+	h.mu.Unlock()
+	if ctx.Err() != nil { // Run may have missed it
+		r.close(ctx.Err())
+	}
+	return r, 0, nil
+}
+
+// allowed reports whether server is among the addresses of trusted servers:
+// the helper is no open proxy.
+func (h *Helper) allowed(server string) bool {
+	return slices.ContainsFunc(h.trust.ByRole(identity.RoleServer), func(p identity.Peer) bool { return hasAddress(p, server) })
+}
+
+// hasAddress compares addresses by meaning: case of names, spelling of IPv6.
+func hasAddress(p identity.Peer, addr string) bool {
+	return slices.ContainsFunc(p.Addresses, func(a string) bool { return canonical(a) == canonical(addr) })
+}
+
+func canonical(addr string) string {
+	if ap, err := netip.ParseAddrPort(addr); err == nil {
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String()
+	}
+	return strings.ToLower(addr)
+}

@@ -1,0 +1,169 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mpbond/pipe"
+	"mpbond/wire"
+)
+
+// Tuning.
+const (
+	// The segments that are written at once: what the hop carries in
+	// segmentTime, within these bounds. Small ones leave reports no long queue
+	// to wait in, large ones save system calls.
+	segmentTime = 5 * time.Millisecond
+	minSegment  = 16 << 10
+	maxSegment  = 64<<10 - wire.HeaderLen // one HOP_DATA, four TLS records
+	// lingerTime is how long a relay waits for the second direction to end
+	// after the first, once nothing moves.
+	lingerTime = 5 * time.Second
+)
+
+// relay is the connection split of one subflow: two TCP control loops with a
+// bounded buffer between them, in each direction.
+//
+//	up:   pipe -> read -> ring -> write -> HS-path
+//	down: pipe <- write <- ring <- read <- HS-path
+//
+// A direction that ends in order is delivered to its last byte, and its end is
+// passed on. When both have ended, or one hop fails, both hops are closed.
+type relay struct {
+	pipe, hs *pipe.Link
+	up, down direction
+
+	ended atomic.Int32 // directions
+	once  sync.Once
+	done  chan struct{}
+	err   error // set before done is closed
+}
+
+// direction moves bytes one way.
+type direction struct {
+	in, out *pipe.Link
+	ring    *ring
+	read    atomic.Uint64 // bytes that came from in
+	segment atomic.Int64  // how much to write at once
+
+	asleep atomic.Bool   // the reporter waits for data
+	wake   chan struct{} // shared by both directions
+}
+
+func newRelay(p, hs *pipe.Link, buffer int) *relay {
+	r := &relay{pipe: p, hs: hs, done: make(chan struct{})}
+	wake := make(chan struct{}, 1)
+	r.up.init(p, hs, buffer, wake)
+	r.down.init(hs, p, buffer, wake)
+	return r
+}
+
+func (d *direction) init(in, out *pipe.Link, buffer int, wake chan struct{}) {
+	d.in, d.out, d.ring, d.wake = in, out, newRing(buffer), wake
+	d.segment.Store(minSegment)
+}
+
+// run relays until both hops are closed, and returns nil if both directions
+// ended in order. Close, from another goroutine, ends it early.
+func (r *relay) run(mode feedback) error {
+	var all sync.WaitGroup
+	for _, d := range []*direction{&r.up, &r.down} {
+		var both sync.WaitGroup
+		both.Go(func() { r.fill(d) })
+		both.Go(func() { r.empty(d) })
+		all.Go(func() {
+			both.Wait()
+			if r.ended.Add(1) == 2 {
+				r.close(nil)
+			}
+		})
+	}
+	all.Go(func() { newReporter(r, mode).run() })
+	all.Wait()
+	return r.err
+}
+
+// fill reads into the ring, as long as there is room.
+func (r *relay) fill(d *direction) {
+	var waste []byte
+	for {
+		p := d.ring.space()
+		if p == nil { // the other hop takes nothing any more
+			if waste == nil {
+				waste = make([]byte, minSegment)
+				_ = d.in.SetReadDeadline(time.Now().Add(lingerTime))
+			}
+			p = waste // read on: to close with data unread would reset the connection, and cut what we still send on it
+		}
+		n, err := d.in.Read(p)
+		if n > 0 {
+			if waste == nil {
+				d.ring.fill(n)
+			}
+			d.read.Add(uint64(n))
+			if d.asleep.Load() {
+				select {
+				case d.wake <- struct{}{}:
+				default:
+				}
+			}
+		}
+		if err == io.EOF {
+			d.ring.end()
+			return
+		}
+		if err != nil {
+			r.close(fmt.Errorf("reading from %s: %w", r.name(d.in), err))
+			return
+		}
+	}
+}
+
+// empty writes from the ring, as late as it can: the backlog shall lie here,
+// where it is counted, and not in the kernel.
+func (r *relay) empty(d *direction) {
+	for d.ring.ready() {
+		err := d.out.WaitWritable()
+		if err == nil {
+			b := d.ring.oldest(int(d.segment.Load()))
+			_, err = d.out.Write(b)
+			d.ring.drop(len(b))
+		}
+		if err != nil {
+			// The hop is gone, or its far end takes nothing more. Which, its
+			// reader will find, after what has still come from there.
+			d.ring.kill()
+			return
+		}
+	}
+	_ = d.out.CloseWrite() // a hop that fails here fails its reader too
+}
+
+func (r *relay) name(l *pipe.Link) string {
+	if l == r.pipe {
+		return "the primary"
+	}
+	return "the server"
+}
+
+// close ends the relay at once. The first error counts; if it is the server's
+// refusal, the primary is told.
+func (r *relay) close(err error) {
+	r.once.Do(func() {
+		r.err = err
+		close(r.done)
+		r.up.ring.kill()
+		r.down.ring.kill()
+		r.hs.Close()
+		var refused wire.Refuse
+		if errors.As(err, &refused) {
+			_ = r.pipe.SetWriteDeadline(time.Now().Add(time.Second)) // it may be stuck
+			_ = r.pipe.Refuse(refused.Code, refused.Text)
+		}
+		r.pipe.Close()
+	})
+}

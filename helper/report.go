@@ -1,0 +1,234 @@
+package helper
+
+import (
+	"errors"
+	"time"
+
+	"mpbond/estimate"
+	"mpbond/pipe"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// Tuning of the reports. With about 100 bytes a report, headers of TLS, TCP and
+// IP included, they stay below 1 % of the data: at most one per reportBytes,
+// except that a slow flow gets one each reportSlow.
+const (
+	reportFast  = 20 * time.Millisecond
+	reportSlow  = 100 * time.Millisecond
+	reportBytes = 16 << 10
+	// A hop is in use for activeRTTs round trips after it carried data, and at
+	// least activeLeast: so long its radio is awake anyway.
+	activeRTTs  = 3
+	activeLeast = 200 * time.Millisecond
+	// rateSamples is the window of the maximum over delivery-rate samples, one
+	// per reportFast: long enough for the dips of single samples, short enough
+	// for a link that gets slower.
+	rateSamples = 5
+)
+
+// feedback chooses over which hop the state of the pipe reaches the server:
+// the HS-path, the pipe and the primary, or neither. It is the one place where
+// the modes differ.
+type feedback func(hsInUse, pipeInUse bool) route
+
+type route uint8
+
+const (
+	silent route = iota
+	onHS
+	onPipe
+)
+
+// flexible sends on the HS-path while that is in use, else over the pipe while
+// that is, and never wakes a radio.
+func flexible(hsInUse, pipeInUse bool) route {
+	switch {
+	case hsInUse:
+		return onHS
+	case pipeInUse:
+		return onPipe
+	}
+	return silent
+}
+
+// feedbackModes are the modes by the name they have in the configuration.
+var feedbackModes = map[string]feedback{"": flexible, "flexible": flexible}
+
+// hop is what the reporter knows of one hop.
+type hop struct {
+	link      *pipe.Link
+	now       estimate.Hop
+	moved     uint64    // ciphertext, both ways
+	used      time.Time // when moved last changed
+	forwarded uint64    // ciphertext that its far end has acknowledged
+	rates     [rateSamples]sample
+	next      int
+}
+
+type sample struct {
+	rate    unit.Rate
+	limited bool
+}
+
+// observe probes the hop.
+func (h *hop) observe(now time.Time) {
+	sent := h.link.Sent() // before the queue is asked, so that forwarded is never too much
+	if moved := sent + h.link.Received(); moved != h.moved {
+		h.moved, h.used = moved, now
+	}
+	p, err := h.link.Probe()
+	if err != nil {
+		return // it is being closed
+	}
+	h.now = p
+	// The queue holds framing and TLS as well, so that while it is not empty
+	// this is up to 1 % of it too little; when it is empty it is exact.
+	h.forwarded = max(h.forwarded, sent-min(sent, uint64(p.Queue)))
+	h.rates[h.next] = sample{p.Rate, p.AppLimited}
+	h.next = (h.next + 1) % rateSamples
+}
+
+// rate is the largest of the newest samples; those that the application limited
+// count only if there are no others.
+func (h *hop) rate() (r unit.Rate, limited bool) {
+	limited = true
+	for _, s := range h.rates {
+		if s.limited == limited {
+			r = max(r, s.rate)
+		} else if limited && s.rate > 0 {
+			r, limited = s.rate, false
+		}
+	}
+	return r, limited
+}
+
+func (h *hop) inUse(now time.Time) bool {
+	return !h.used.IsZero() && now.Sub(h.used) < max(activeRTTs*h.now.SRTT, activeLeast)
+}
+
+// report is what the reporter knows about one direction.
+type report struct {
+	d    *direction
+	last wire.HopState
+	sent time.Time
+}
+
+// due makes the report about the hop beyond, if it is time for one.
+func (r *report) due(beyond *hop, now time.Time) (s wire.HopState, ok bool) {
+	s = wire.HopState{Received: r.d.read.Load(), Forwarded: beyond.forwarded, RTT: beyond.now.MinRTT}
+	s.Forwarded = min(s.Forwarded, s.Received)
+	s.Rate, s.AppLimited = beyond.rate()
+	moved := s.Received - r.last.Received + s.Forwarded - r.last.Forwarded
+	since := now.Sub(r.sent)
+	switch {
+	case moved == 0:
+		return s, false
+	case since >= reportSlow:
+		return s, true
+	}
+	return s, since >= reportFast && moved >= reportBytes && changed(s, r.last)
+}
+
+// changed reports whether rate or backlog differ by more than a tenth.
+func changed(a, b wire.HopState) bool {
+	differ := func(x, y, least uint64) bool { return max(x, y)-min(x, y) > max(y/10, least) }
+	return a.AppLimited != b.AppLimited || differ(uint64(a.Rate), uint64(b.Rate), 0) ||
+		differ(a.Received-a.Forwarded, b.Received-b.Forwarded, 4<<10)
+}
+
+// reporter watches both hops of a relay while they carry data, and tells each
+// sender about the hop that it cannot see. When nothing moves, it sleeps.
+type reporter struct {
+	r        *relay
+	mode     feedback
+	pipe, hs hop
+	up, down report
+	ended    time.Time // when it was seen that a direction had ended
+}
+
+func newReporter(r *relay, mode feedback) *reporter {
+	return &reporter{r: r, mode: mode, pipe: hop{link: r.pipe}, hs: hop{link: r.hs},
+		up: report{d: &r.up}, down: report{d: &r.down}}
+}
+
+func (p *reporter) run() {
+	timer := time.NewTimer(reportFast)
+	defer timer.Stop()
+	for {
+		select {
+		case <-p.r.done:
+			return
+		case <-p.r.up.wake:
+		case <-timer.C:
+		}
+		now := time.Now()
+		p.tick(now)
+		if p.ended.IsZero() && p.r.ended.Load() > 0 {
+			p.ended = now
+		}
+		switch {
+		case p.busy(now):
+			timer.Reset(reportFast)
+		case !p.ended.IsZero() && now.Sub(p.ended) > lingerTime: // and both hops have been silent for activeLeast
+			p.r.close(errors.New("one direction ended and the other did not follow"))
+			return
+		default:
+			p.sleep(timer)
+		}
+	}
+}
+
+// sleep lets the next data wake the reporter; now and then it looks whether a
+// direction has ended.
+func (p *reporter) sleep(timer *time.Timer) {
+	before := p.r.up.read.Load() + p.r.down.read.Load()
+	p.r.up.asleep.Store(true)
+	p.r.down.asleep.Store(true)
+	if p.r.up.read.Load()+p.r.down.read.Load() != before { // it came before the flags were seen
+		timer.Reset(0)
+		return
+	}
+	timer.Reset(lingerTime)
+}
+
+// busy reports whether the hops must be watched.
+func (p *reporter) busy(now time.Time) bool {
+	return p.pipe.inUse(now) || p.hs.inUse(now) || p.pipe.now.Queue+p.hs.now.Queue > 0
+}
+
+func (p *reporter) tick(now time.Time) {
+	p.r.up.asleep.Store(false)
+	p.r.down.asleep.Store(false)
+	p.pipe.observe(now)
+	p.hs.observe(now)
+	p.r.up.setSegment(&p.hs)
+	p.r.down.setSegment(&p.pipe)
+	hs, pipe := p.hs.inUse(now), p.pipe.inUse(now)
+
+	if s, ok := p.up.due(&p.hs, now); ok && pipe {
+		p.up.note(s, now, p.r.pipe.SendState(s))
+	}
+	if s, ok := p.down.due(&p.pipe, now); ok {
+		switch p.mode(hs, pipe) {
+		case onHS:
+			p.down.note(s, now, p.r.hs.SendState(s))
+		case onPipe:
+			s.OfPipe = true
+			p.down.note(s, now, p.r.pipe.SendState(s))
+		}
+	}
+}
+
+// note remembers a report that has left.
+func (r *report) note(s wire.HopState, now time.Time, err error) {
+	if err == nil {
+		r.last, r.sent = s, now
+	}
+}
+
+// setSegment chooses how much is written at once.
+func (d *direction) setSegment(h *hop) {
+	rate, _ := h.rate()
+	d.segment.Store(int64(max(minSegment, min(maxSegment, rate.Bytes(segmentTime)))))
+}

@@ -1,0 +1,69 @@
+package helper
+
+import (
+	"slices"
+	"time"
+
+	"mpbond/fault"
+)
+
+// Status is the state of the role at an instant, for the api.
+type Status struct {
+	Name     string          `json:"name"`
+	Pipes    []PipeStatus    `json:"pipes"`
+	Subflows []SubflowStatus `json:"subflows"`
+}
+
+// PipeStatus is the pipe kept ready at one address of a primary.
+type PipeStatus struct {
+	Primary string `json:"primary"`
+	Address string `json:"address"`
+	// State is "starting", "waiting" (ready for a subflow) or "retrying";
+	// Error and Hint then say why.
+	State string `json:"state"`
+	Error string `json:"error,omitempty"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+// SubflowStatus is one relayed subflow. Up is primary to server.
+type SubflowStatus struct {
+	Primary string    `json:"primary"`
+	Server  string    `json:"server"`
+	Since   time.Time `json:"since"`
+	Up      Direction `json:"up"`
+	Down    Direction `json:"down"`
+}
+
+// Direction is one direction of a relay: bytes of ciphertext that came, those
+// of them in the buffer, and the most that ever were.
+type Direction struct {
+	Bytes    uint64 `json:"bytes"`
+	Buffered int    `json:"buffered"`
+	Most     int    `json:"most_buffered"`
+}
+
+func (d *direction) status() Direction {
+	now, most := d.ring.held()
+	return Direction{d.read.Load(), now, most}
+}
+
+// Status may be called at any time, by any goroutine.
+func (h *Helper) Status() Status {
+	s := Status{Name: h.name, Pipes: []PipeStatus{}, Subflows: []SubflowStatus{}}
+	for _, t := range h.targets {
+		t.mu.Lock()
+		p := PipeStatus{Primary: t.primary.Name, Address: t.addr, State: t.state, Hint: fault.HintOf(t.err)}
+		if t.err != nil {
+			p.Error = t.err.Error()
+		}
+		t.mu.Unlock()
+		s.Pipes = append(s.Pipes, p)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r, f := range h.relays {
+		s.Subflows = append(s.Subflows, SubflowStatus{f.primary, f.server, f.since, r.up.status(), r.down.status()})
+	}
+	slices.SortFunc(s.Subflows, func(a, b SubflowStatus) int { return a.Since.Compare(b.Since) })
+	return s
+}

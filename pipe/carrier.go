@@ -1,0 +1,99 @@
+// Package pipe is the hop between primary and helper, and the framing that a
+// helped subflow's ciphertext has on both of its hops. It stands between
+// package subflow, which runs end-to-end TLS over a Link as it would over a TCP
+// connection, and the carriers: TCP now, RFCOMM later.
+//
+//	primary                        helper                       server
+//	Accept   <-- TLS, HELLO ------- Offer
+//	Join     --- INIT_MP_JOIN ----> Wait
+//	                                DialHS  --- TCP, HELLO ----> AcceptHS
+//	Link     <-- INIT_MP_OK ------- Accept
+//	Link     <== HOP_DATA ========> Link | Link <== HOP_DATA ==> Link
+//
+// The helper connects the pipe, so that it can come back by itself; the pipe
+// then waits, silent, until the primary wants a subflow. One pipe connection
+// carries one subflow in its life.
+//
+//	carrier.go    what a hop runs over; TCP
+//	memory.go     the same in memory, for tests
+//	handshake.go  from a connection to a Link, at each of the three devices
+//	link.go       the framing
+package pipe
+
+import (
+	"context"
+	"net"
+
+	"mpbond/estimate"
+	"mpbond/tcp"
+)
+
+// Conn is a connection of a carrier: reliable and ordered, with a sending side
+// that can be watched. Write, WaitWritable, Cork and Flush are called by one
+// goroutine at a time, Read by another, everything else by any. A tcp.Conn is
+// one.
+type Conn interface {
+	net.Conn
+	// CloseWrite ends the sending direction; the peer reads what was written
+	// and then io.EOF.
+	CloseWrite() error
+	// WaitWritable blocks until a segment written now would leave soon. It
+	// returns an error after Close.
+	WaitWritable() error
+	// Probe tells the state of the sending direction.
+	Probe() (estimate.Hop, error)
+	// Cork makes writes gather until Flush.
+	Cork()
+	Flush() error
+}
+
+// Listener accepts connections of a carrier.
+type Listener interface {
+	// Accept waits for the next one; after Close it returns net.ErrClosed.
+	Accept() (Conn, error)
+	Addr() net.Addr
+	Close() error
+}
+
+// Carrier makes connections of one kind.
+type Carrier interface {
+	// Name is what configuration and logs call it.
+	Name() string
+	Dial(ctx context.Context, addr string) (Conn, error)
+	Listen(ctx context.Context, addr string) (Listener, error)
+}
+
+// TCP carries hops over IP: WiFi, USB and Ethernet alike. Its fields are the
+// socket options of every connection it makes.
+type TCP tcp.Options
+
+// Name implements Carrier.
+func (TCP) Name() string { return "tcp" }
+
+// Dial implements Carrier.
+func (o TCP) Dial(ctx context.Context, addr string) (Conn, error) {
+	c, err := tcp.Dial(ctx, addr, tcp.Options(o))
+	if err != nil {
+		return nil, err // not a nil *tcp.Conn in an interface
+	}
+	return c, nil
+}
+
+// Listen implements Carrier.
+func (o TCP) Listen(ctx context.Context, addr string) (Listener, error) {
+	l, err := tcp.Listen(ctx, addr, tcp.Options(o))
+	if err != nil {
+		return nil, err
+	}
+	return tcpListener{l}, nil
+}
+
+type tcpListener struct{ *tcp.Listener }
+
+func (l tcpListener) Accept() (Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
