@@ -20,6 +20,7 @@ import (
 
 	"mpbond/estimate"
 	"mpbond/sched"
+	"mpbond/trace"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -44,6 +45,9 @@ type Config struct {
 	// Eta is the reinjection threshold η of the MPBond paper; negative is off.
 	// Default 0.2.
 	Eta float64
+	// Trace is told what happens, if it is set. Events lack the name of who
+	// writes. It is called with the bond's owner's lock held and must not block.
+	Trace func(trace.Event)
 }
 
 // Tuning, ours unless a source is named.
@@ -97,7 +101,8 @@ type Bond struct {
 	byeSeen   bool
 	schedView []sched.Path
 	ackView   []wire.PathAck
-	decisions ring
+	last      sched.Decision
+	decisions *trace.Ring[Decision]
 	stats     Stats
 }
 
@@ -118,7 +123,7 @@ func New(cfg Config) *Bond {
 	setDefault(&cfg.MetaBuffer, defaultMetaBuffer)
 	setDefault(&cfg.MaxBuffered, defaultMaxBuffered)
 	setDefault(&cfg.Eta, defaultEta)
-	return &Bond{cfg: cfg, streams: map[wire.StreamID]*Stream{}}
+	return &Bond{cfg: cfg, streams: map[wire.StreamID]*Stream{}, decisions: trace.NewRing[Decision](64)}
 }
 
 func setDefault[T comparable](v *T, def T) {
@@ -148,7 +153,7 @@ func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
 	for i, p := range b.paths {
 		if p.id == id {
 			b.paths = append(b.paths[:i], b.paths[i+1:]...)
-			b.stats.LostPath += b.recall(p, 0)
+			b.stats.LostPath += b.recall(p, 0, now, "lost")
 			// Others may wait for an ack that travelled on this one.
 			b.wantAck(now, 0)
 			return
@@ -210,8 +215,15 @@ func (b *Bond) Open(dest string) (*Stream, error) {
 	b.nextID++
 	s := b.newStream(b.nextID)
 	s.dest = dest
+	b.opened(s)
 	b.queue(s, wire.TypeOpen)
 	return s, nil
+}
+
+func (b *Bond) opened(s *Stream) {
+	if b.cfg.Trace != nil {
+		b.cfg.Trace(trace.Event{Kind: trace.StreamOpen, Stream: uint64(s.id), Text: s.dest})
+	}
 }
 
 func (b *Bond) newStream(id wire.StreamID) *Stream {

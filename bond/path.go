@@ -22,6 +22,7 @@ type path struct {
 	hopProgress time.Time // of the sending hop's own acknowledgements
 	silentAt    time.Time // since when it is silent; zero if it is not
 
+	traced   time.Time // when its estimates were last traced
 	relay    wire.PipeState
 	relayDue bool
 }
@@ -72,7 +73,10 @@ type PathInfo struct {
 func (b *Bond) Paths(list []PathInfo, now time.Time) []PathInfo {
 	for _, p := range b.paths {
 		i := PathInfo{ID: p.id, Helped: p.est.Helped, Silent: p.silent(), Sent: p.sent, Received: p.received,
-			InFlight: p.est.Outstanding(), Numbers: p.est.At(now)}
+			Numbers: p.est.At(now)}
+		if p.flight.len() > 0 {
+			i.InFlight = p.est.Outstanding()
+		}
 		if i.Silent {
 			i.SilentFor = now.Sub(p.silentAt)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"mpbond/trace"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -34,7 +35,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		if err != nil {
 			return err
 		}
-		return b.receiveData(f)
+		return b.receiveData(p, f, now)
 	case wire.TypeOpen:
 		f, err := wire.ParseOpen(payload)
 		if err != nil {
@@ -44,6 +45,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		if s != nil && !s.seen && !b.cfg.Opens {
 			s.seen, s.dest = true, f.Dest
 			b.accepted = append(b.accepted, s)
+			b.opened(s)
 		}
 		return err
 	case wire.TypeOpened:
@@ -114,7 +116,7 @@ func (b *Bond) stream(id wire.StreamID) (*Stream, error) {
 	return b.streams[id], nil
 }
 
-func (b *Bond) receiveData(f wire.Data) error {
+func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
 	s, err := b.stream(f.Stream)
 	if s == nil || s.err != nil {
 		return err
@@ -130,9 +132,13 @@ func (b *Bond) receiveData(f wire.Data) error {
 		s.in.write(from, f.Bytes[from-f.Seq:to-f.Seq])
 		fresh += int(to - from)
 	})
-	b.stats.Duplicate += unit.Bytes(len(f.Bytes) - fresh)
+	if fresh < len(f.Bytes) {
+		b.stats.Duplicate += unit.Bytes(len(f.Bytes) - fresh)
+		b.traceBytes(now, trace.Duplicate, p, s, span{f.Seq, f.Seq + wire.DataSeq(len(f.Bytes)-fresh)}, "")
+	}
 	s.got.add(max(f.Seq, s.inNext), max(end, s.inNext))
 	if len(s.got) > 0 && s.got[0].from <= s.inNext && s.got[0].to > s.inNext {
+		b.traceBytes(now, trace.Deliver, p, s, span{s.inNext, s.got[0].to}, "")
 		s.inNext = s.got[0].to
 		s.got = s.got[:copy(s.got, s.got[1:])]
 		b.notify(s)
@@ -179,6 +185,9 @@ func (b *Bond) receiveAck(on *path, payload []byte, now time.Time) error {
 		}
 		if a.Received > p.sent {
 			return fmt.Errorf("ACK of %d bytes of path %d, which has sent %d: %w", a.Received, a.Path, p.sent, wire.ErrMalformed)
+		}
+		if b.cfg.Trace != nil && p.flight.len() > 0 {
+			b.trace(now, trace.Event{Kind: trace.Ack, Path: uint32(p.id), Offset: a.Received})
 		}
 		p.est.Acked(a.Received, at)
 		for p.flight.len() > 0 && p.flight.all()[0].end <= a.Received {

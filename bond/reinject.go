@@ -3,6 +3,7 @@ package bond
 import (
 	"time"
 
+	"mpbond/trace"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -67,7 +68,8 @@ func (b *Bond) checkSilence(now time.Time) {
 			// The far hop still delivers what the helper has.
 			beyond = p.sent - min(p.sent, uint64(h.Queue))
 		}
-		b.stats.Silent += b.recall(p, beyond)
+		b.trace(now, trace.Event{Kind: trace.PathSilent, Path: uint32(p.id), Length: p.est.Outstanding()})
+		b.stats.Silent += b.recall(p, beyond, now, "silent")
 	}
 }
 
@@ -88,7 +90,7 @@ func (b *Bond) othersLive(not *path) bool {
 
 // recall gives what path p has in flight beyond a position of its own back to
 // the meta buffers, once, and returns how many stream bytes that were.
-func (b *Bond) recall(p *path, beyond uint64) (n unit.Bytes) {
+func (b *Bond) recall(p *path, beyond uint64, now time.Time, why string) (n unit.Bytes) {
 	all := p.flight.all()
 	for i := range all {
 		f := &all[i]
@@ -96,13 +98,13 @@ func (b *Bond) recall(p *path, beyond uint64) (n unit.Bytes) {
 			continue
 		}
 		f.again = true
-		n += b.giveBack(f, p.id)
+		n += b.giveBack(f, p, now, why)
 	}
 	return n
 }
 
 // giveBack lets a frame in flight be sent again.
-func (b *Bond) giveBack(f *sentFrame, from wire.PathID) (n unit.Bytes) {
+func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, why string) (n unit.Bytes) {
 	s := f.s
 	if s == nil || s.err != nil && f.t != wire.TypeReset {
 		return 0
@@ -113,8 +115,9 @@ func (b *Bond) giveBack(f *sentFrame, from wire.PathID) (n unit.Bytes) {
 	}
 	s.acked.missing(max(f.from, s.outBase), max(f.to, s.outBase), func(from, to wire.DataSeq) {
 		n += unit.Bytes(s.lost.add(from, to))
+		b.traceBytes(now, trace.Reinject, p, s, span{from, to}, why)
 	})
-	s.avoid = from
+	s.avoid = p.id
 	b.update(s)
 	return n
 }
@@ -157,7 +160,7 @@ func (b *Bond) rebalance(now time.Time) {
 		if !f.again {
 			f.again = true
 			want -= unit.Bytes(f.to - f.from)
-			b.stats.Eta += b.giveBack(f, slow.id)
+			b.stats.Eta += b.giveBack(f, slow, now, "eta")
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"mpbond/sched"
+	"mpbond/trace"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -69,7 +70,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	var target *path
 	if len(b.ready) > 0 {
 		d := b.cfg.Scheduler.Pick(view, b.pending)
-		b.decisions.add(now, d, view, b.pending)
+		b.decided(now, d, view)
 		if !d.Wait {
 			target = b.path(d.Path)
 		}
@@ -212,7 +213,7 @@ func (b *Bond) fillData(p *path, now time.Time, buf []byte) []byte {
 		s := b.ready[0]
 		at := len(buf)
 		if s.sendable() {
-			buf = b.fillStream(p, s, room, buf)
+			buf = b.fillStream(p, s, room, now, buf)
 			room -= len(buf) - at
 		}
 		// The stream goes to the end of the turn while it has more.
@@ -230,7 +231,7 @@ func (b *Bond) fillData(p *path, now time.Time, buf []byte) []byte {
 }
 
 // fillStream appends DATA frames of one stream, at most room bytes of frames.
-func (b *Bond) fillStream(p *path, s *Stream, room int, buf []byte) []byte {
+func (b *Bond) fillStream(p *path, s *Stream, room int, now time.Time, buf []byte) []byte {
 	for room > wire.MaxDataHeader && s.sendable() {
 		var from, to wire.DataSeq
 		lost := len(s.lost) > 0
@@ -245,6 +246,7 @@ func (b *Bond) fillStream(p *path, s *Stream, room int, buf []byte) []byte {
 		buf = s.out.append(buf, from, to)
 		p.note(len(buf)-at, sentFrame{t: wire.TypeData, s: s, from: from, to: to})
 		room -= len(buf) - at
+		b.traceBytes(now, trace.Segment, p, s, span{from, to}, "")
 		if lost {
 			s.lost.remove(from, to)
 		} else {

@@ -3,6 +3,7 @@ package bond
 import (
 	"io"
 
+	"mpbond/trace"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -217,6 +218,13 @@ func (b *Bond) forget(s *Stream) {
 		return
 	}
 	delete(b.streams, s.id)
+	if b.cfg.Trace != nil {
+		e := trace.Event{Kind: trace.StreamClose, Stream: uint64(s.id), Offset: uint64(s.inBase)}
+		if s.err != nil {
+			e.Reason = s.err.Error()
+		}
+		b.cfg.Trace(e)
+	}
 	b.grown -= s.window - wire.InitialWindow
 	s.out.drop()
 	if s.eofGot {

@@ -23,6 +23,7 @@ import (
 	"mpbond/bond"
 	"mpbond/fault"
 	"mpbond/subflow"
+	"mpbond/trace"
 	"mpbond/wire"
 )
 
@@ -98,6 +99,7 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 	l := &lane{sf: sf, cond: sync.NewCond(&e.mu)}
 	e.lanes[sf.Path] = l
 	e.b.AddPath(sf.Path, sf.Helped, now)
+	e.trace(trace.Event{Kind: trace.PathUp, Path: uint32(sf.Path), Device: sf.Device})
 	e.wg.Go(func() { e.read(l) })
 	e.wg.Go(func() { e.write(l) })
 	return nil
@@ -135,10 +137,19 @@ func (e *Endpoint) down(l *lane, err error) {
 	e.mu.Lock()
 	first := !l.closed
 	e.drop(l)
+	if first {
+		e.trace(trace.Event{Kind: trace.PathDown, Path: uint32(l.sf.Path), Device: l.sf.Device, Reason: fmt.Sprint(err)})
+	}
 	e.after(time.Now())
 	e.mu.Unlock()
 	if first && e.cfg.Down != nil {
 		e.cfg.Down(l.sf, err)
+	}
+}
+
+func (e *Endpoint) trace(ev trace.Event) {
+	if f := e.cfg.Bond.Trace; f != nil {
+		f(ev)
 	}
 }
 

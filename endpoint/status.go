@@ -94,7 +94,7 @@ func decision(d bond.Decision) api.Decision {
 	a := api.Decision{T: d.At, RemainingBytes: d.Remaining, DiffBytes: d.Diff, Reason: d.Reason.String()}
 	if !d.Wait {
 		a.Path = uint32(d.Path)
-		for _, p := range d.Paths {
+		for _, p := range d.Seen {
 			if p.ID == d.Path {
 				a.PADms = ms(p.PAD)
 			}

@@ -24,6 +24,7 @@ import (
 	"mpbond/sched"
 	"mpbond/subflow"
 	"mpbond/tcp"
+	"mpbond/trace"
 	"mpbond/wire"
 )
 
@@ -91,8 +92,8 @@ type Primary struct {
 	trust  *identity.Trust
 	server identity.Peer
 	log    *slog.Logger
-	start  time.Time
-	pipes  *tcp.Listener // nil without
+	rec    *trace.Recorder // nil: nothing is traced
+	pipes  *tcp.Listener   // nil without
 
 	mu      sync.Mutex
 	cur     *session
@@ -118,8 +119,9 @@ type helperSlot struct {
 	reserve *pipe.Waiting // or nil
 }
 
-// New checks the configuration and opens the port for helpers.
-func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger) (*Primary, error) {
+// New checks the configuration and opens the port for helpers. Rec, if not
+// nil, is told what happens.
+func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Primary, error) {
 	if _, err := sched.New(cfg.Scheduler); err != nil {
 		return nil, fault.New(fault.Config, err, "set `scheduler` to one of them")
 	}
@@ -127,7 +129,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
-	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, start: time.Now(),
+	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, rec: rec,
 		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[string]*helperSlot{}}
 	if cfg.Pipe != "" {
 		if p.pipes, err = tcp.Listen(context.Background(), cfg.Pipe, tcp.Options{Congestion: cfg.Congestion}); err != nil {
@@ -163,7 +165,7 @@ func (p *Primary) newSession() *session {
 	_, _ = rand.Read(s.id[:]) // never fails
 	scheduler, _ := sched.New(p.cfg.Scheduler)
 	s.e = endpoint.New(endpoint.Config{
-		Bond: bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject},
+		Bond: bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject, Trace: p.rec.Func(s.id.String())},
 		Down: func(sf *subflow.Subflow, err error) { p.ended(s, sf.Path, err) },
 		Log:  p.log,
 	})

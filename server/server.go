@@ -27,6 +27,7 @@ import (
 	"mpbond/splice"
 	"mpbond/subflow"
 	"mpbond/tcp"
+	"mpbond/trace"
 	"mpbond/wire"
 )
 
@@ -68,6 +69,7 @@ type Server struct {
 	key   *identity.Key
 	trust *identity.Trust
 	log   *slog.Logger
+	rec   *trace.Recorder // nil: nothing is traced
 	ln    *tcp.Listener
 	start time.Time
 
@@ -92,8 +94,9 @@ type session struct {
 	e        *endpoint.Endpoint
 }
 
-// New opens the server's port. Trust says which devices are enrolled.
-func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger) (*Server, error) {
+// New opens the server's port. Trust says which devices are enrolled; rec, if
+// not nil, is told what happens.
+func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Server, error) {
 	if _, err := sched.New(cfg.Scheduler); err != nil {
 		return nil, fault.New(fault.Config, err, "set `scheduler` to one of them")
 	}
@@ -101,7 +104,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg, key: key, trust: trust, log: log, ln: ln, start: time.Now(),
+	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, start: time.Now(),
 		slots: make(chan struct{}, maxHandshakes), bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
 }
 
@@ -253,7 +256,7 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	}
 	scheduler, _ := sched.New(s.cfg.Scheduler) // New has checked it
 	b.e = endpoint.New(endpoint.Config{
-		Bond:   bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams, Eta: s.cfg.Reinject},
+		Bond:   bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams, Eta: s.cfg.Reinject, Trace: s.rec.Func(key.id.String())},
 		Accept: func(c *endpoint.Conn) { s.serve(ctx, b, c) },
 		Down: func(sf *subflow.Subflow, err error) {
 			s.log.Info("subflow ended", "device", b.name, "path", sf.Path, "by", sf.Device, "err", err)

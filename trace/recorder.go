@@ -83,6 +83,18 @@ func (r *Recorder) Add(e Event) {
 	}
 }
 
+// Func is Add for the events of one bond, or nil if nothing is recorded, for
+// users that know of no Recorder.
+func (r *Recorder) Func(bond string) func(Event) {
+	if r == nil {
+		return nil
+	}
+	return func(e Event) {
+		e.Bond = bond
+		r.Add(e)
+	}
+}
+
 // Close writes what was added before and ends recording; what is added later
 // is ignored. It waits for the disk.
 func (r *Recorder) Close() {

@@ -26,7 +26,7 @@ const (
 	PathDown    Kind = "path_down"    // path, device, reason, len: its unacknowledged bytes
 	PathSilent  Kind = "path_silent"  // path, device, len: data outstanding and no progress; not given up yet
 	Segment     Kind = "segment"      // path, stream, off, len: given to a subflow
-	Ack         Kind = "ack"          // path the news is about, stream, off: acknowledged up to
+	Ack         Kind = "ack"          // path the news is about, off: bytes of that subflow received, frame headers included
 	Deliver     Kind = "deliver"      // stream, off, len: handed in order to the app or the Internet server
 	Decision    Kind = "decision"     // path unless it waits, len: bytes still to schedule, pad, diff, reason
 	PathState   Kind = "path_state"   // path, device, rate, pad, srtt, backlog, backlog2: the estimates, now and then

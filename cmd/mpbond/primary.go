@@ -50,7 +50,12 @@ Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run.`,
 			if err != nil {
 				return err
 			}
-			p, err := primary.New(cfg, key, trust, slog.Default())
+			rec, err := r.recorder(cfg.Name)
+			if err != nil {
+				return err
+			}
+			defer rec.Close()
+			p, err := primary.New(cfg, key, trust, slog.Default(), rec)
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"runtime/metrics"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/identity"
+	"mpbond/trace"
 	"mpbond/unit"
 )
 
@@ -20,11 +22,13 @@ type role struct {
 	name   string
 	config string // path of the configuration file
 	socket string
+	trace  string // path of the trace file
 }
 
 func (r *role) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.config, "config", "", "read this configuration `FILE` instead of "+r.name+".toml")
 	cmd.Flags().StringVar(&r.socket, "socket", "", "answer `mpbond status` at this `PATH`")
+	cmd.Flags().StringVar(&r.trace, "trace", "", "write what happens to this `FILE`, as JSON lines")
 }
 
 // load fills cfg, which holds the defaults, from the file and then applies the
@@ -37,6 +41,17 @@ func (r *role) load(cmd *cobra.Command, cfg any, fromFlags func(changed func(str
 		fromFlags(cmd.Flags().Changed)
 	}
 	return loadIdentity()
+}
+
+// recorder opens the trace file, nil if none is wanted.
+func (r *role) recorder(name string) (*trace.Recorder, error) {
+	if r.trace == "" {
+		return nil, nil
+	}
+	if name == "" {
+		name = r.name
+	}
+	return trace.Open(r.trace, name, slog.Default())
 }
 
 // serve runs a role and its status socket until ctx ends or one of them fails.

@@ -47,7 +47,12 @@ allowed.`,
 				}
 				cfg.Allow = append(cfg.Allow, p)
 			}
-			s, err := server.New(cfg, key, trust, slog.Default())
+			rec, err := r.recorder("")
+			if err != nil {
+				return err
+			}
+			defer rec.Close()
+			s, err := server.New(cfg, key, trust, slog.Default(), rec)
 			if err != nil {
 				return err
 			}

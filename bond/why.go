@@ -1,0 +1,69 @@
+package bond
+
+import (
+	"time"
+
+	"mpbond/sched"
+	"mpbond/trace"
+	"mpbond/unit"
+)
+
+// maxSeen bounds the paths that a kept decision shows.
+const maxSeen = 8
+
+// Decision is a scheduling decision as kept for people: what was chosen, why,
+// and what the scheduler saw.
+type Decision struct {
+	At time.Time
+	sched.Decision
+	Remaining unit.Bytes
+	Seen      [maxSeen]sched.Path // the first paths; those with ID 0 are none
+}
+
+// decided keeps a decision. Runs of the same choice for the same reason count
+// as one, so that the list shows more than the last moment.
+func (b *Bond) decided(now time.Time, d sched.Decision, paths []sched.Path) {
+	if b.cfg.Trace != nil {
+		e := trace.Event{Kind: trace.Decision, Length: b.pending, Diff: d.Diff, Reason: d.Reason.String()}
+		if !d.Wait {
+			e.Path = uint32(d.Path)
+		}
+		b.trace(now, e)
+		for _, p := range b.paths {
+			if now.Sub(p.traced) >= traceEvery {
+				p.traced = now
+				n := p.est.At(now)
+				b.trace(now, trace.Event{Kind: trace.PathState, Path: uint32(p.id), Rate: n.Th, PAD: n.PAD, SRTT: n.SRTT, Backlog: n.B1, Backlog2: n.B2})
+			}
+		}
+	}
+	if d.Wait == b.last.Wait && d.Path == b.last.Path && d.Reason == b.last.Reason {
+		return
+	}
+	b.last = d
+	k := Decision{At: now, Decision: d, Remaining: b.pending}
+	copy(k.Seen[:], paths)
+	b.decisions.Add(k)
+}
+
+// traceEvery is how often a trace tells the estimates of a path.
+const traceEvery = 10 * time.Millisecond
+
+// trace hands an event on. Costly events are made only if b.cfg.Trace is set.
+func (b *Bond) trace(now time.Time, e trace.Event) {
+	if b.cfg.Trace != nil {
+		e.T = now.UnixNano()
+		b.cfg.Trace(e)
+	}
+}
+
+// traceBytes traces what happens to bytes of a stream.
+func (b *Bond) traceBytes(now time.Time, k trace.Kind, p *path, s *Stream, at span, reason string) {
+	if b.cfg.Trace != nil {
+		b.trace(now, trace.Event{Kind: k, Path: uint32(p.id), Stream: uint64(s.id), Offset: uint64(at.from),
+			Length: unit.Bytes(at.to - at.from), Reason: reason})
+	}
+}
+
+// Decisions returns the newest decisions, oldest first.
+func (b *Bond) Decisions() []Decision { return b.decisions.All() }
