@@ -113,6 +113,7 @@ func New(cfg Config) *Edge {
 func (e *Edge) Close() error {
 	e.mu.Lock()
 	e.closed = true
+	e.cancel() // first: it tells accept why its listener fails
 	for ln := range e.lns {
 		ln.Close()
 	}
@@ -121,9 +122,8 @@ func (e *Edge) Close() error {
 		apps = append(apps, a)
 	}
 	e.mu.Unlock()
-	e.cancel()
 	for _, a := range apps {
-		a.Reset() // outside mu: it ends in forget
+		a.Reset() // outside mu, which it takes
 	}
 	e.wg.Wait()
 	return nil
@@ -273,7 +273,8 @@ func (a *appConn) abortive() {
 	}
 }
 
-// dial opens the stream for dest. name tells the kind of edge for the log.
+// dial opens the stream for dest, with a way back to a direct connection if
+// that is allowed. Its context bounds only the call.
 func (e *Edge) dial(ctx context.Context, dest string) (net.Conn, error) {
 	c, err := e.cfg.Dialer.DialStream(ctx, dest)
 	if err != nil {

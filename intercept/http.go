@@ -127,6 +127,8 @@ func (e *Edge) httpServer() *http.Server {
 		case r.URL.Scheme != "http":
 			http.Error(w, fmt.Sprintf("mpbond: the proxy speaks http, and CONNECT for everything else, but not %q", r.URL.Scheme), http.StatusNotImplemented)
 		default:
+			// An answer may begin before the request has ended.
+			http.NewResponseController(w).EnableFullDuplex() //nolint:errcheck // HTTP/1 can
 			// Headers which net/http would otherwise make up.
 			w.Header()["Date"], w.Header()["Content-Type"] = nil, nil
 			proxy.ServeHTTP(w, r)
@@ -215,6 +217,10 @@ func (e *Edge) httpError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
 		a.Reset() // the app has gone
 		return
+	}
+	// The far end's own words, without those of net/http about where they came.
+	if r := (wire.Reset{}); errors.As(err, &r) {
+		err = r
 	}
 	status := http.StatusBadGateway
 	switch refusal(err) {

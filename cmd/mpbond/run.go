@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"os/user"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"mpbond/intercept"
+)
+
+// Exit codes of `mpbond run` besides the command's own, as env(1) has them. A
+// command killed by a signal gives 128 + its number, as in a shell.
+const (
+	exitRunFailed     = 125 // mpbond itself failed
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// exitStatus ends the program with a code and, if err is nil, without a word.
+type exitStatus struct {
+	code int
+	err  error
+}
+
+// Error implements error.
+func (e *exitStatus) Error() string {
+	if e.err != nil {
+		return e.err.Error()
+	}
+	return fmt.Sprintf("exit status %d", e.code)
+}
+
+// Unwrap implements errors.Unwrap.
+func (e *exitStatus) Unwrap() error { return e.err }
+
+// ExitCode is what the process ends with.
+func (e *exitStatus) ExitCode() int { return e.code }
+
+// Silent reports that there is nothing to print: the command has spoken.
+func (e *exitStatus) Silent() bool { return e.err == nil }
+
+type runOptions struct {
+	port   uint16
+	socket string
+	user   string
+	direct []string
+}
+
+func runCommand() *cobra.Command {
+	var o runOptions
+	c := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Run one app over the bond",
+		Long: `Runs a command whose TCP connections, and those of all processes it starts, go
+through the bond of the primary on this machine. The command itself is not
+changed and notices nothing; its terminal, signals and exit code are its own.
+
+DNS queries (UDP port 53) go both ways at once, directly and through the bond;
+the first good answer wins. Other UDP traffic, connections to this machine and
+to link-local addresses stay direct. Processes that outlive the command connect
+directly from then on.
+
+The machine needs a route for an address family (a default route on any
+interface) before apps try to use it.
+
+Needs root, or CAP_NET_ADMIN and CAP_SYS_ADMIN. Exit code: that of the command;
+128 + N if signal N ended it; 125 if mpbond failed; 126 or 127 if the command
+cannot be run or is not found.`,
+		Example: `  mpbond run -- curl -O https://example.org/file
+  mpbond run -- sudo -u alice firefox
+  mpbond run --direct 192.168.0.0/16 -- rsync -a files backup.example.org:`,
+		Args: cobra.MinimumNArgs(1),
+		// Errors are the command's or one clear line; usage helps with neither.
+		SilenceUsage: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+			return run(c.Context(), o, args, log)
+		},
+	}
+	f := c.Flags()
+	f.SetInterspersed(false) // flags behind COMMAND are COMMAND's
+	f.Uint16Var(&o.port, "redirect-port", 0, "port where the primary takes redirected connections (default: ask the primary)")
+	f.StringVar(&o.socket, "primary-socket", "/run/mpbond/primary.sock", "status socket of the primary")
+	f.StringVar(&o.user, "user", "", "run COMMAND as this user and recognise it by that, where cgroups are unusable;\nno other program may run as this user")
+	f.StringSliceVar(&o.direct, "direct", nil, "addresses (CIDR) that stay direct; may be repeated")
+	return c
+}
+
+// run starts args with its traffic redirected and waits for it.
+func run(ctx context.Context, o runOptions, args []string, log *slog.Logger) error {
+	cfg := intercept.RedirectConfig{Port: o.port, Log: log}
+	var err error
+	if cfg.Direct, err = parsePrefixes(o.direct); err != nil {
+		return &exitStatus{exitRunFailed, err}
+	}
+	// Before anything is set up: a command that cannot be found is the most
+	// frequent mistake.
+	cmd := exec.Command(args[0], args[1:]...)
+	if cmd.Err != nil {
+		return startFailure(cmd.Err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if o.user != "" {
+		if cmd.SysProcAttr.Credential, err = credentialOf(o.user); err != nil {
+			return &exitStatus{exitRunFailed, err}
+		}
+		cfg.User = &cmd.SysProcAttr.Credential.Uid
+	}
+	if cfg.Port == 0 {
+		if cfg.Port, err = transparentPort(ctx, o.socket); err != nil {
+			return &exitStatus{exitRunFailed, err}
+		}
+	}
+	// From here on signals must not end this process before it has cleaned up.
+	signals := make(chan os.Signal, 16)
+	for _, s := range forwarded {
+		// One ignored from the start (nohup) the command must inherit so.
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
+	defer signal.Stop(signals)
+	redirect, err := intercept.NewRedirect(cfg)
+	if err != nil {
+		return &exitStatus{exitRunFailed, err}
+	}
+	redirect.Apply(cmd.SysProcAttr)
+	status := startAndWait(cmd, signals)
+	if err := redirect.Close(); err != nil {
+		log.Warn("cleaning up", "err", err)
+	}
+	if status.code == 0 {
+		return nil
+	}
+	return status
+}
+
+// forwarded are the signals which the command gets. SIGQUIT and SIGINT come
+// from the keyboard mostly and then reach it without help.
+var forwarded = []os.Signal{
+	unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
+}
+
+// startFailure tells why a command did not start.
+func startFailure(err error) *exitStatus {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound), errors.Is(err, exec.ErrDot):
+		return &exitStatus{exitNotFound, err}
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
+		return &exitStatus{exitNotExecutable, err}
+	}
+	return &exitStatus{exitRunFailed, err}
+}
+
+func startAndWait(cmd *exec.Cmd, signals <-chan os.Signal) *exitStatus {
+	if err := cmd.Start(); err != nil {
+		return startFailure(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	for {
+		select {
+		case s := <-signals:
+			if fromKeyboard(s) {
+				continue
+			}
+			cmd.Process.Signal(s) //nolint:errcheck // fails only if it has just ended
+		case <-done:
+			ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+			switch {
+			case !ok:
+				return &exitStatus{exitRunFailed, fmt.Errorf("%s ended in an unknown way", cmd.Path)}
+			case ws.Signaled():
+				return &exitStatus{128 + int(ws.Signal()), nil}
+			}
+			return &exitStatus{ws.ExitStatus(), nil}
+		}
+	}
+}
+
+// fromKeyboard tells whether the terminal has sent s to the command too: to
+// all processes of the foreground group, of which this and the command are two.
+// A signal sent only to this process meanwhile is mistaken for one of these.
+func fromKeyboard(s os.Signal) bool {
+	if s != unix.SIGINT && s != unix.SIGQUIT {
+		return false
+	}
+	tty, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// parsePrefixes reads addresses with or without a prefix length.
+func parsePrefixes(list []string) ([]netip.Prefix, error) {
+	var ps []netip.Prefix
+	for _, s := range list {
+		p, err := netip.ParsePrefix(s)
+		if a, aerr := netip.ParseAddr(s); aerr == nil && a.Zone() == "" {
+			p, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--direct %q: give an address or a prefix like 192.168.0.0/16", s)
+		}
+		ps = append(ps, p)
+	}
+	return ps, nil
+}
+
+// credentialOf looks up a user by name or number.
+func credentialOf(name string) (*syscall.Credential, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		if u, err = user.LookupId(name); err != nil {
+			return nil, fmt.Errorf("--user %q: there is no such user", name)
+		}
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("--user %q: %w", name, err)
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("--user %q: %w", name, err)
+	}
+	if int(uid) == os.Geteuid() {
+		return nil, fmt.Errorf("--user %q is who you are: the rules could not tell the app from mpbond; choose a user of its own", name)
+	}
+	cred := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	groups, err := u.GroupIds()
+	if err != nil {
+		return nil, fmt.Errorf("groups of %q: %w", name, err)
+	}
+	for _, g := range groups {
+		if n, err := strconv.ParseUint(g, 10, 32); err == nil {
+			cred.Groups = append(cred.Groups, uint32(n))
+		}
+	}
+	return cred, nil
+}
+
+// transparentPort asks the primary where it takes redirected connections.
+func transparentPort(ctx context.Context, socket string) (uint16, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	fail := func(err error) (uint16, error) {
+		return 0, fmt.Errorf("asking the primary at %s: %w: is `mpbond primary` running? (--primary-socket or --redirect-port name another one)", socket, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://primary/v1/status", nil)
+	if err != nil {
+		return fail(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fail(err)
+	}
+	defer resp.Body.Close()
+	var status struct {
+		Transparent string `json:"transparent"`
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fail(fmt.Errorf("it answered %s", resp.Status))
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&status); err != nil {
+		return fail(err)
+	}
+	ap, err := netip.ParseAddrPort(status.Transparent)
+	if err != nil || ap.Port() == 0 {
+		return 0, fmt.Errorf("the primary at %s takes no redirected connections", socket)
+	}
+	return ap.Port(), nil
+}
