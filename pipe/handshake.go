@@ -255,6 +255,14 @@ func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Of
 			return err
 		}
 		_, err := o.tls.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: name}))
+		if err == nil {
+			return nil
+		}
+		// The primary may have hung up on our key already: what it said is there
+		// to be read.
+		if _, said := o.tls.Read(make([]byte, 1)); fault.Is(identity.Explain(said), fault.UnknownDevice) {
+			return said
+		}
 		return err
 	})
 	if err != nil {
