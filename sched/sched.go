@@ -30,17 +30,17 @@ type Reason uint8
 
 // Reasons.
 const (
-	NoIdlePath    Reason = iota // every subflow is busy: nothing to decide
-	OnlyPath                    // there is one subflow
-	LeastPAD                    // the target has the least PAD of all
-	LeastIdlePAD                // a busy subflow is quicker, but cannot take all the rest meanwhile
-	FasterIsSoon                // wait: quicker busy subflows deliver the rest before the target would
-	LeastRTT                    // least round-trip time of the idle ones
-	NextInTurn                  // round robin
-	reasonsCount_               // not a reason: keeps the texts complete
+	NoIdlePath   Reason = iota // every subflow is busy: nothing to decide
+	OnlyPath                   // there is one subflow
+	LeastPAD                   // the target has the least PAD of all
+	LeastIdlePAD               // a busy subflow is quicker, but cannot take all the rest meanwhile
+	FasterIsSoon               // wait: quicker busy subflows deliver the rest before the target would
+	LeastRTT                   // least round-trip time of the idle ones
+	NextInTurn                 // round robin
+	reasonCount                // not a reason: keeps the texts complete
 )
 
-var reasonTexts = [reasonsCount_]string{
+var reasonTexts = [reasonCount]string{
 	NoIdlePath:   "every subflow is busy",
 	OnlyPath:     "the only subflow",
 	LeastPAD:     "least PAD",
