@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,9 +13,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
+	"mpbond/trace"
 	"mpbond/unit"
 )
 
@@ -62,9 +65,11 @@ func (b *Bench) Run(ctx context.Context, node string, argv ...string) (string, e
 	if err != nil {
 		return "", err
 	}
-	out, err := cmd.CombinedOutput()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s: %s: %w: %s", node, strings.Join(argv, " "), err, bytes.TrimSpace(out))
+		return "", fmt.Errorf("%s: %s: %w: %s", node, strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return string(out), nil
 }
@@ -79,20 +84,24 @@ func (b *Bench) Spawn(ctx context.Context, node string, port int, env []string, 
 	p := &program{name: node + ": " + filepath.Base(argv[0]), cmd: cmd, done: make(chan struct{}), out: &tail{}}
 	cmd.Stdout, cmd.Stderr = p.out, p.out
 	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: 0}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var file *os.File
 	if b.LogDir != "" {
-		f, err := os.Create(filepath.Join(b.LogDir, fmt.Sprintf("%s-%s-%d.log", node, filepath.Base(argv[0]), len(b.running))))
-		if err != nil {
+		name := fmt.Sprintf("%s-%s-%d.log", node, filepath.Base(argv[0]), len(b.running))
+		if file, err = os.Create(filepath.Join(b.LogDir, name)); err != nil {
 			return err
 		}
-		defer f.Close()
-		cmd.Stdout = io.MultiWriter(p.out, f)
+		cmd.Stdout = io.MultiWriter(p.out, file)
 		cmd.Stderr = cmd.Stdout
 	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
-	go func() { _ = cmd.Wait(); close(p.done) }()
+	go func() {
+		_ = cmd.Wait()
+		_ = file.Close() // nil is fine
+		close(p.done)
+	}()
 	b.running = append(b.running, p)
 	if port == 0 {
 		return nil
@@ -124,6 +133,16 @@ func (p *program) waitListen(ctx context.Context, port int) error {
 	}
 }
 
+// said is the end of what the running programs printed, for error texts.
+func (b *Bench) said() (text string) {
+	for _, p := range b.running {
+		if s := p.out.String(); s != "" {
+			text += "\n-- " + p.name + "\n" + s
+		}
+	}
+	return text
+}
+
 // endTimeout is how long a program may take to end by itself.
 const endTimeout = 3 * time.Second
 
@@ -140,6 +159,32 @@ func (b *Bench) EndAll() {
 		<-p.done
 	}
 	b.running = nil
+}
+
+// mergeTraces puts the event traces that processes left in LogDir (*-trace.jsonl)
+// into one, events.jsonl, in order of time.
+func (b *Bench) mergeTraces() error {
+	if b.LogDir == "" {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(b.LogDir, "*-trace.jsonl"))
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	var in []io.Reader
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = append(in, f)
+	}
+	out, err := os.Create(filepath.Join(b.LogDir, "events.jsonl"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(trace.Merge(out, in...), out.Close())
 }
 
 // nginxConf is a plain server of static files. It runs as the root of its
@@ -230,10 +275,21 @@ func curlReport(stderr string) (total, first time.Duration, code int, err error)
 	return sec(a), sec(b), code, nil
 }
 
+// lastLine is the last line that is not empty.
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
+
 // tail keeps the end of what a program prints.
-type tail struct{ lines bytes.Buffer }
+type tail struct {
+	mu    sync.Mutex
+	lines bytes.Buffer // guarded by mu
+}
 
 func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.lines.Write(p)
 	if n := t.lines.Len(); n > 8192 {
 		t.lines.Next(n - 4096)
@@ -241,4 +297,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (t *tail) String() string { return strings.TrimSpace(t.lines.String()) }
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(t.lines.String())
+}

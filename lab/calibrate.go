@@ -70,7 +70,7 @@ func calibrateOnce(ctx context.Context, rate unit.Rate, length time.Duration) (c
 		t.Link[fmt.Sprintf("l%d", i)] = &Link{Ends: [2]string{"a", "b"},
 			LinkDir: LinkDir{Rate: strconv.FormatInt(int64(rate), 10), Delay: calibrateDelay.String()}}
 	}
-	l, err := Up(t, Options{Name: fmt.Sprintf("cal-%d", os.Getpid()), Tied: true})
+	l, err := Up(t, Options{Name: uniqueName("cal"), Tied: true})
 	if err != nil {
 		return c, err
 	}

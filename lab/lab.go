@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -87,6 +88,13 @@ func Up(t *Topology, o Options) (*Lab, error) {
 	}
 	l.tie = tie
 	return l, nil
+}
+
+var labsMade atomic.Int32
+
+// uniqueName makes a name for a lab of this process alone.
+func uniqueName(kind string) string {
+	return fmt.Sprintf("%s-%d-%d", kind, os.Getpid(), labsMade.Add(1)%100)
 }
 
 // startDaemon starts the background process and waits until it is ready. An

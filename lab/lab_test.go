@@ -583,3 +583,17 @@ func TestLateness(t *testing.T) {
 		t.Error("nothing disturbs nothing")
 	}
 }
+
+// TestOnThread: the main thread would never end, and stay in a namespace.
+func TestOnThread(t *testing.T) {
+	for range 100 {
+		if err := onThread(func() error {
+			if syscall.Gettid() == os.Getpid() {
+				return errors.New("on the main thread")
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

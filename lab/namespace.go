@@ -110,12 +110,18 @@ func (ns *namespace) do(f func() error) error {
 }
 
 // onThread runs f on a thread of its own that ends afterwards, whatever f did
-// to it.
+// to it. It is never the main thread: that one would not end, and is what
+// /proc shows of the whole process.
 func onThread(f func() error) error {
 	err := make(chan error)
 	go func() {
-		runtime.LockOSThread() // no unlock: the runtime ends the thread
-		err <- f()
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			err <- onThread(f) // elsewhere, as this thread is taken
+			runtime.UnlockOSThread()
+			return
+		}
+		err <- f() // no unlock: the runtime ends the thread
 	}()
 	return <-err
 }

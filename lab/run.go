@@ -76,7 +76,7 @@ func Run(ctx context.Context, p Plan, emit func(Result)) (err error) {
 		}
 		schemes = append(schemes, s)
 	}
-	l, err := Up(top, Options{Name: fmt.Sprintf("run-%d", os.Getpid()), Tied: true, Pcap: p.Pcap})
+	l, err := Up(top, Options{Name: uniqueName("run"), Tied: true, Pcap: p.Pcap})
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (b *Bench) transfer(ctx context.Context, s Scheme, t Transfer, faults []fau
 		b.EndAll()
 		e2 := b.Lab.Rewind()
 		e3 := b.Lab.Drained(stop)
-		for _, e := range []error{e1, e2, e3} {
+		for _, e := range []error{e1, e2, e3, b.mergeTraces()} {
 			if err == nil {
 				err = e
 			}

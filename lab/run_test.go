@@ -1,0 +1,124 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/unit"
+)
+
+// needPrograms skips a test that needs programs which are not installed.
+func needPrograms(t *testing.T, names ...string) {
+	t.Helper()
+	needLab(t)
+	for _, n := range names {
+		if _, err := exec.LookPath(n); err != nil {
+			t.Skipf("needs %s", n)
+		}
+	}
+}
+
+func TestRun(t *testing.T) {
+	needPrograms(t, "curl", "nginx", "mptcpize", "nft", "ip")
+	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
+		t.Skip("needs a kernel with MPTCP")
+	}
+	top, err := House("8/10/5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, upload := range []bool{false, true} {
+		p := Plan{Topology: top, Schemes: []string{"single", "kibbutz"}, Size: 512 * unit.KB, Upload: upload, Reps: 1, Seed: 3, Trace: dir}
+		var got []Result
+		if err := Run(context.Background(), p, func(r Result) { got = append(got, r) }); err != nil {
+			t.Fatal(err)
+		}
+		counted := map[string]Result{}
+		for _, r := range got {
+			if _, err := json.Marshal(r); err != nil {
+				t.Error(err)
+			}
+			if r.Error != "" {
+				t.Errorf("%+v", r)
+			}
+			if !r.Disturbed {
+				counted[r.Scheme] = r
+			}
+		}
+		for _, s := range p.Schemes {
+			r, ok := counted[s]
+			if !ok {
+				t.Skip("the machine was too busy for figures")
+			}
+			if !r.SHA || r.Seconds < r.Bound-.05 || r.Seconds > 3 || r.LongestGap <= 0 || r.LongestGap > 1 {
+				t.Errorf("%+v", r)
+			}
+			sum := r.Devices["primary"] + r.Devices["helper1"]
+			if sum < p.Size*packetIP/packetPayload || s == "single" && r.Devices["helper1"] > 2000 || s == "kibbutz" && r.Devices["helper1"] < p.Size/10 {
+				t.Errorf("%s: bytes per device %v", s, r.Devices)
+			}
+		}
+	}
+	if files, _ := filepath.Glob(filepath.Join(dir, "kibbutz-0", "web-*.log")); len(files) == 0 {
+		t.Error("no output of programs was kept")
+	}
+}
+
+// TestRunFaults breaks things during a transfer: the direct path falls silent
+// for a while, which the longest gap must show.
+func TestRunFaults(t *testing.T) {
+	t.Parallel()
+	needPrograms(t, "curl", "nginx")
+	top, err := House("8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Plan{Topology: top, Schemes: []string{"single"}, Size: 512 * unit.KB, Reps: 1,
+		At: []string{"300ms:ps.outage=on", "500ms:ps.outage=off", "300ms:kill=primary"}}
+	// Killing what runs on the primary ends curl: an error, not a hang.
+	failed := false
+	if err := Run(context.Background(), p, func(r Result) { failed = r.Error != "" }); err != nil || !failed {
+		t.Errorf("a killed client: %v, failed %v", err, failed)
+	}
+	p.At = p.At[:2]
+	var got Result
+	if err := Run(context.Background(), p, func(r Result) { got = r }); err != nil {
+		t.Fatal(err)
+	}
+	if got.Error != "" || got.LongestGap < .18 || !got.SHA {
+		t.Errorf("%+v", got)
+	}
+	for _, bad := range []string{"", "2s", "x:kill=primary", "1s:kill=nobody", "1s:hs9.rate=1", "1s:ps.speed=1", "1s:off=web"} {
+		p.At = []string{bad}
+		if err := Run(context.Background(), p, func(Result) {}); err == nil || !strings.Contains(err.Error(), "--at") {
+			t.Errorf("--at %q: %v", bad, err)
+		}
+	}
+}
+
+// TestRunInterrupted ends a run by its context, as Ctrl-C does.
+func TestRunInterrupted(t *testing.T) {
+	t.Parallel()
+	needPrograms(t, "curl", "nginx")
+	top, err := House("1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err = Run(ctx, Plan{Topology: top, Schemes: []string{"single"}, Size: 100 * unit.MB, Reps: 1}, func(Result) {})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("interrupted: %v", err)
+	}
+	if _, err := newScheme("carrier-pigeon"); err == nil {
+		t.Error("an unknown scheme was taken")
+	}
+}
