@@ -1,0 +1,51 @@
+# The whole surface for developers. Plain `make` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+FUZZTIME ?= 30s
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+MPBOND := bin/mpbond
+
+.PHONY: help demo test check fuzz bench exp build deps clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: deps build ## one download over three emulated devices, beside one link and kernel MPTCP
+	@$(MPBOND) lab demo
+
+test: ## all tests with the race detector, and their counts
+	@go build -o bin/count ./house/count
+	@go test -race -timeout 10m -json ./... | bin/count
+
+check: ## format, vet, staticcheck and the rules of the house
+	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null)); \
+		[ -z "$$bad" ] || { echo "gofmt -w $$bad"; exit 1; }
+	go vet ./...
+	go tool staticcheck ./...
+	go test ./house/...
+
+fuzz: ## every fuzz target for FUZZTIME each (30s)
+	@for p in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); do \
+		for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+			echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+		done; \
+	done
+
+bench: deps build ## benchmarks of the code
+	@go test -run '^$$' -bench . -benchmem ./...
+
+exp: deps build ## the published tables and figures, and ours
+	@[ -d exp ] || { echo "there are no experiments yet"; exit 1; }
+	@go run ./exp
+
+build: ## bin/mpbond, one static program
+	@CGO_ENABLED=0 go build -buildvcs=auto -trimpath -ldflags '-X main.version=$(VERSION)' -o $(MPBOND) ./cmd/mpbond
+
+deps: ## install the Debian packages that demo and tests need, or say which
+	@.ci/deps
+
+clean: ## remove what was built
+	@rm -rf bin

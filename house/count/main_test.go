@@ -1,0 +1,50 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func count(lines ...string) (ok bool, out string) {
+	var b strings.Builder
+	t := &tally{out: &b, output: map[test][]string{}, running: map[test]bool{}, bad: map[string]bool{}, builds: map[string][]string{}}
+	for _, l := range lines {
+		t.line(l + "\n")
+	}
+	ok = t.close()
+	return ok, b.String()
+}
+
+func TestCount(t *testing.T) {
+	const pass = `{"Action":"pass","Package":"p","Test":"A"}`
+	for name, c := range map[string]struct {
+		lines []string
+		ok    bool
+		want  []string
+	}{
+		"nothing": {nil, false, []string{"0 passed, 0 failed, 0 skipped\n"}},
+		"pass":    {[]string{`{"Action":"run","Package":"p","Test":"A"}`, pass, `{"Action":"pass","Package":"p","Elapsed":1.5}`}, true, []string{"pass  p (1.5 s)\n1 passed, 0 failed"}},
+		"skip": {[]string{pass, `{"Action":"output","Package":"p","Test":"B","Output":"=== RUN   B\n"}`,
+			`{"Action":"output","Package":"p","Test":"B","Output":"    b_test.go:5: needs root\n"}`, `{"Action":"skip","Package":"p","Test":"B"}`},
+			true, []string{"skipped: p B: b_test.go:5: needs root\n1 passed, 0 failed, 1 skipped\n"}},
+		"fail": {[]string{pass, `{"Action":"output","Package":"p","Test":"B","Output":"boom\n"}`, `{"Action":"fail","Package":"p","Test":"B"}`, `{"Action":"fail","Package":"p"}`},
+			false, []string{"FAIL  p B\nboom\n", "1 passed, 1 failed, 0 skipped"}},
+		"build": {[]string{pass, `{"ImportPath":"q [q.test]","Action":"build-output","Output":"q.go:1: oops\n"}`, `{"Action":"fail","Package":"q","FailedBuild":"q [q.test]"}`},
+			false, []string{"q.go:1: oops", "1 passed, 1 failed"}},
+		"leak": {[]string{pass, `{"Action":"output","Package":"p","Output":"found a goroutine\n"}`, `{"Action":"fail","Package":"p"}`}, false, []string{"found a goroutine", "1 passed, 1 failed"}},
+		"panic": {[]string{`{"Action":"run","Package":"p","Test":"A"}`, `{"Action":"output","Package":"p","Test":"A","Output":"panic: x\n"}`, `{"Action":"fail","Package":"p"}`},
+			false, []string{"panic: x", "0 passed, 1 failed"}},
+		"killed":  {[]string{pass, `{"Action":"run","Package":"p","Test":"C"}`}, false, []string{"1 passed, 1 failed"}},
+		"no test": {[]string{pass, `{"Action":"skip","Package":"q"}`, `go: downloading x`}, true, []string{"go: downloading x\n1 passed, 0 failed, 0 skipped\n"}},
+	} {
+		ok, out := count(c.lines...)
+		if ok != c.ok {
+			t.Errorf("%s: ok is %v", name, ok)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: no %q in\n%s", name, want, out)
+			}
+		}
+	}
+}

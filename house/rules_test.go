@@ -1,0 +1,101 @@
+package house
+
+// wall forbids imports between rooms of this module. A room stands for its
+// subfolders too. Tests may import what they need.
+type wall struct {
+	// from lists the importing rooms; empty means all, but for those in except.
+	from, except []string
+	// to lists rooms that they must not import.
+	to []string
+	// only, if set, lists the only rooms of the module that they may import,
+	// besides their own subfolders.
+	only   []string
+	reason string
+}
+
+// Groups of rooms.
+var (
+	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault"}
+	dataPath = []string{"intercept", "bond", "sched", "estimate", "subflow", "pipe", "wire", "tcp", "splice"}
+	roles    = []string{"primary", "helper", "server"}
+	sisters  = []string{"onload", "pbe"}
+	control  = []string{"device", "policy", "paths", "store", "api", "console"}
+)
+
+var walls = []wall{
+	{to: []string{"cmd"}, reason: "cmd only wires: what others need belongs into a room of its own"},
+	{except: []string{"cmd", "lab", "exp"}, to: []string{"lab", "exp"}, reason: "the product never depends on its own measuring instruments"},
+	{from: []string{"lab"}, only: []string{"unit", "fault", "config", "trace", "api"},
+		reason: "the lab measures the real program, as processes, like any other; it must not reach into it"},
+	{except: []string{"cmd", "exp", "onload", "pbe"}, to: sisters, reason: "sister systems can be deleted without touching the bond"},
+	{except: []string{"cmd"}, to: roles, reason: "roles are thin and meet on the network only; what two of them share is a room below"},
+	{from: dataPath, to: control, reason: "control touches data by opening and closing subflows; data knows nothing of batteries, policies or consoles"},
+	{from: dataPath, to: []string{"endpoint"}, reason: "endpoint drives the rooms of the data path, not the other way round"},
+	{from: []string{"unit", "fault"}, only: []string{}, reason: "everybody uses them, so they know nobody"},
+	{from: []string{"wire"}, only: []string{"unit"}, reason: "the specification depends on no implementation"},
+	{from: []string{"estimate"}, only: []string{"unit", "wire"}, reason: "estimates are made of numbers alone"},
+	{from: []string{"sched"}, only: []string{"unit", "wire", "estimate"}, reason: "a scheduler sees plain values, never a subflow: it also runs offline on a trace"},
+	{from: []string{"bond"}, only: []string{"unit", "wire", "estimate", "sched", "fault", "trace"},
+		reason: "the bond runs in virtual time, without anything that does I/O (of trace it uses the event and the ring)"},
+	{from: []string{"tcp"}, only: []string{"unit", "fault", "estimate"}, reason: "tcp is a transport and knows nothing of what it carries"},
+	{from: []string{"trace"}, only: []string{"unit", "fault", "wire"}, reason: "everybody may tell it things, so it knows nobody"},
+	{from: []string{"identity"}, only: []string{"fault", "config"}, reason: "who a device is does not depend on what it does"},
+	{from: []string{"config"}, only: []string{"fault"}, reason: "it fills structs of others without knowing them"},
+	{from: []string{"api"}, only: []string{"unit", "fault"}, reason: "the types of the local API are a contract, not a view of our internals"},
+}
+
+// pureImports are what pure rooms must not import.
+var pureImports = map[string]string{
+	"os": "files and processes", "os/exec": "processes", "os/signal": "signals", "net": "sockets", "net/http": "sockets",
+	"syscall": "the system", "golang.org/x/sys/unix": "the system", "log": "global state", "log/slog": "the hot path counts, it does not log",
+	"sync": "there are no goroutines to guard against", "sync/atomic": "there are no goroutines to guard against",
+	"context": "there is nothing to cancel", "crypto/rand": "randomness that cannot be repeated", "math/rand": "use math/rand/v2 with a seed",
+	"runtime": "the machine", "unsafe": "no need", "C": "no need",
+}
+
+// pureCalls are functions that pure rooms must not use.
+var pureCalls = map[string]map[string]bool{
+	"time": set("Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"),
+	module + "/trace": set("Recorder", "New", "Open", "Read", "Merge"),
+	// Everything but the constructors, which take a seed.
+	"math/rand/v2": set("Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint", "UintN", "Uint32", "Uint32N", "Uint64", "Uint64N",
+		"N", "Float32", "Float64", "ExpFloat64", "NormFloat64", "Perm", "Shuffle"),
+}
+
+const pureReason = "pure rooms are told the time and the seed, so that thousands of virtual-time cases run in seconds and each can be repeated"
+
+// libraries that belong to one place.
+var libraries = map[string]struct {
+	only   []string
+	reason string
+}{
+	"github.com/spf13/cobra":       {[]string{"cmd"}, "the command line is an edge"},
+	"github.com/vbauerster/mpb/v8": {[]string{"cmd"}, "the screen is an edge"},
+	"go.uber.org/goleak":           {nil, "for tests"},
+}
+
+// Limits. Whoever needs more gives a reason in the list that follows.
+const (
+	maxLines   = 600
+	maxParams  = 5
+	maxMethods = 5
+)
+
+// longFiles have over maxLines lines, for a reason.
+var longFiles = map[string]string{}
+
+// longCalls are functions of over maxParams parameters, as "file:name".
+var longCalls = map[string]string{}
+
+// wideInterfaces have over maxMethods methods, as "file:name".
+var wideInterfaces = map[string]string{
+	"pipe/carrier.go:Conn": "a net.Conn whose sending side can be watched: one thing, whose parts nobody wants alone",
+}
+
+func set(names ...string) map[string]bool {
+	m := map[string]bool{}
+	for _, n := range names {
+		m[n] = true
+	}
+	return m
+}
