@@ -55,7 +55,7 @@ var pureImports = map[string]string{
 
 // pureCalls are functions that pure rooms must not use.
 var pureCalls = map[string]map[string]bool{
-	"time": set("Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"),
+	"time":            set("Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"),
 	module + "/trace": set("Recorder", "New", "Open", "Read", "Merge"),
 	// Everything but the constructors, which take a seed.
 	"math/rand/v2": set("Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint", "UintN", "Uint32", "Uint32N", "Uint64", "Uint64N",
