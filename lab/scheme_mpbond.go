@@ -186,7 +186,8 @@ func (b *Bench) mpbondKeys(ctx context.Context, self string) error {
 	if err := trust("server", "primary", "primary"); err != nil {
 		return err
 	}
-	if err := trust("primary", "server", "server", "--addr", fmt.Sprintf("%s:%d", addr, bondPort)); err != nil {
+	server := fmt.Sprintf("%s:%d", addr, bondPort)
+	if err := trust("primary", "server", "server", "--addr", server); err != nil {
 		return err
 	}
 	for _, h := range t.Helpers() {
@@ -195,6 +196,9 @@ func (b *Bench) mpbondKeys(ctx context.Context, self string) error {
 			return err
 		}
 		if err := trust("primary", h, "helper"); err != nil {
+			return err
+		}
+		if err := trust(h, "server", "server", "--addr", server); err != nil {
 			return err
 		}
 		if err := trust(h, "primary", "primary", "--addr", fmt.Sprintf("%s:%d", pipe, pipePort)); err != nil {

@@ -26,6 +26,7 @@ func commands() []*cobra.Command {
 	return []*cobra.Command{
 		serverCommand(),
 		primaryCommand(),
+		helperCommand(),
 		keygenCommand(),
 		trustCommand(),
 		runCommand(),
