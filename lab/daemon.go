@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -36,10 +37,16 @@ type daemon struct {
 	warnings []string
 }
 
+// daemonProcs is more than the daemon has goroutines to run: when the emulator
+// thread comes back from a system call, the Go scheduler must have a place for
+// it at once. Else it would wait for threads without real-time priority.
+const daemonProcs = 16
+
 // Daemon is the main function of the background process. It reads what to
 // emulate from in, answers with one line on out when the network stands (or
 // why it does not), and returns when the lab is taken down.
 func Daemon(in io.Reader, out io.WriteCloser) error {
+	runtime.GOMAXPROCS(daemonProcs)
 	stdin := bufio.NewReader(in)
 	d := &daemon{nodes: map[string]*namespace{}, ended: make(chan struct{}, 4)}
 	err := d.read(stdin)

@@ -161,12 +161,8 @@ func (p Plan) faults() (*Topology, []fault, error) {
 		case "kill":
 			faults = append(faults, fault{at, node})
 		case "off":
-			for _, link := range t.Links() {
-				if _, err := t.end(node, link); err == nil {
-					if err := t.AddChange(at, link+".outage=on"); err != nil {
-						return nil, nil, fmt.Errorf("--at %q: %w", s, err)
-					}
-				}
+			if err := t.silence(at, node); err != nil {
+				return nil, nil, fmt.Errorf("--at %q: %w", s, err)
 			}
 		default:
 			if err := t.AddChange(at, what); err != nil {
@@ -175,6 +171,24 @@ func (p Plan) faults() (*Topology, []fault, error) {
 		}
 	}
 	return t, faults, nil
+}
+
+// silence black-holes all emulated links of a node from a time on.
+func (t *Topology) silence(at time.Duration, node string) error {
+	found := false
+	for _, link := range t.Links() {
+		if _, err := t.end(node, link); err != nil || !t.Link[link].Shaped() {
+			continue
+		}
+		found = true
+		if err := t.AddChange(at, link+".outage=on"); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return fmt.Errorf("no link of %s is emulated", node)
+	}
+	return nil
 }
 
 // drainTimeout bounds the wait for queues between transfers.

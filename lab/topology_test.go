@@ -124,3 +124,36 @@ func TestHouse(t *testing.T) {
 		}
 	}
 }
+
+func TestExample(t *testing.T) {
+	top, err := Load("example.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load("nowhere.toml"); err == nil {
+		t.Error("a missing file was loaded")
+	}
+	if got := strings.Join(top.Links(), " "); got != "core lte wifi" {
+		t.Error(got)
+	}
+}
+
+func FuzzTopology(f *testing.F) {
+	f.Add(strings.ReplaceAll(goodTopology, `trace = "t.csv"`, ""))
+	f.Add("[node.a]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\naddresses=[[\"::1/0\"],[]]")
+	f.Fuzz(func(t *testing.T, s string) {
+		if strings.Contains(s, "trace") {
+			t.Skip("would open files")
+		}
+		top, err := Parse([]byte(s), ".")
+		if err != nil {
+			return
+		}
+		for _, n := range top.Nodes() {
+			if _, err := top.routes(n); err != nil {
+				t.Errorf("a topology that was taken has a bad route: %v", err)
+			}
+		}
+		_ = top.hosts()
+	})
+}
