@@ -83,7 +83,9 @@ type Path struct {
 	PADms         float64    `json:"pad_ms"`         // predicted delivery time of a byte sent now
 	ThroughputBps unit.Rate  `json:"throughput_bps"` // estimate of what it can carry away from here
 	BacklogBytes  unit.Bytes `json:"backlog_bytes"`  // sent and not yet at the far end
-	LastError     string     `json:"last_error,omitempty"`
+	// LastData is when the last stream byte came that had not come before.
+	LastData  time.Time `json:"last_data,omitzero"`
+	LastError string    `json:"last_error,omitempty"`
 }
 
 // HelperStatus is what a helper does for one primary.

@@ -23,6 +23,7 @@ type path struct {
 	silentAt    time.Time // since when it is silent; zero if it is not
 
 	traced   time.Time // when its estimates were last traced
+	lastData time.Time // arrival of the last new stream byte
 	relay    wire.PipeState
 	relayDue bool
 }
@@ -64,6 +65,7 @@ type PathInfo struct {
 	ID             wire.PathID
 	Helped, Silent bool
 	SilentFor      time.Duration
+	LastData       time.Time  // arrival of the last new stream byte; zero: none yet
 	Sent, Received uint64     // bytes of frames
 	InFlight       unit.Bytes // sent and not acknowledged
 	estimate.Numbers
@@ -73,7 +75,7 @@ type PathInfo struct {
 func (b *Bond) Paths(list []PathInfo, now time.Time) []PathInfo {
 	for _, p := range b.paths {
 		i := PathInfo{ID: p.id, Helped: p.est.Helped, Silent: p.silent(), Sent: p.sent, Received: p.received,
-			Numbers: p.est.At(now)}
+			LastData: p.lastData, Numbers: p.est.At(now)}
 		if p.flight.len() > 0 {
 			i.InFlight = p.est.Outstanding()
 		}

@@ -71,7 +71,7 @@ func (e *Endpoint) Status(why bool) api.Bond {
 			continue
 		}
 		a := api.Path{ID: uint32(p.ID), Device: l.sf.Device, Kind: api.Direct, State: api.Up, RxBytes: unit.Bytes(p.Received),
-			TxBytes: unit.Bytes(p.Sent), SRTTms: ms(p.SRTT), PADms: ms(p.PAD), ThroughputBps: p.Th, BacklogBytes: p.InFlight}
+			TxBytes: unit.Bytes(p.Sent), SRTTms: ms(p.SRTT), PADms: ms(p.PAD), ThroughputBps: p.Th, BacklogBytes: p.InFlight, LastData: p.LastData}
 		if p.Helped {
 			a.Kind = api.Helped
 		}
