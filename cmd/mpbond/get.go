@@ -91,8 +91,12 @@ The file appears under its name only when it is complete and right; without
 // String is the result for people.
 func (r getResult) String() string {
 	s := fmt.Sprintf("%s: %v in %.2f s, %v", oneLine(r.File), r.Bytes, r.Seconds, r.RateBps)
+	width := 0
 	for _, d := range r.Devices {
-		s += fmt.Sprintf("\n  %-12s %6.1f %%  %v", oneLine(d.Device), 100*d.Share, d.Bytes)
+		width = max(width, len(d.Device))
+	}
+	for _, d := range r.Devices {
+		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, oneLine(d.Device), 100*d.Share, d.Bytes)
 	}
 	return s
 }
