@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -13,6 +14,9 @@ import (
 // datagram was meant to go. (For TCP a socket option tells; UDP has none.) Safe
 // for concurrent use.
 type conntrack struct{ conn *netlink.Conn }
+
+// conntrackTimeout bounds a question to the kernel, which answers at once.
+const conntrackTimeout = 2 * time.Second
 
 // From linux/netfilter/nfnetlink.h and nfnetlink_conntrack.h.
 const (
@@ -84,9 +88,12 @@ func (t *conntrack) originalUDP(app, local netip.AddrPort) (netip.AddrPort, erro
 	if local.Addr().Is6() {
 		family = unix.AF_INET6
 	}
+	// The kernel calls its one message the first of many (NLM_F_MULTI) and
+	// sends no last one; an acknowledgement makes an end to it.
+	t.conn.SetDeadline(time.Now().Add(conntrackTimeout)) //nolint:errcheck // Execute reports it
 	// nfgenmsg: family, version 0, resource 0.
 	msgs, err := t.conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: ctnlSubsystem<<8 | ctnlGet, Flags: netlink.Request},
+		Header: netlink.Header{Type: ctnlSubsystem<<8 | ctnlGet, Flags: netlink.Request | netlink.Acknowledge},
 		Data:   append([]byte{family, 0, 0, 0}, attrs...),
 	})
 	if err != nil {

@@ -16,7 +16,10 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"mpbond/fault"
 )
 
 // RedirectConfig says whose connections go where.
@@ -83,7 +86,7 @@ func NewRedirect(cfg RedirectConfig) (_ *Redirect, err error) {
 		r.dns = nil
 	}
 	// The socket that owns the table: it must stay open.
-	if r.nft, err = nftables.New(nftables.AsLasting()); err != nil {
+	if r.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(ownTable)); err != nil {
 		return nil, nftHint(err)
 	}
 	if err := r.load(cfg, families); err != nil {
@@ -98,35 +101,42 @@ func probeEdge(port uint16) ([]byte, error) {
 	var last error
 	for family, host := range map[byte]string{unix.NFPROTO_IPV4: "127.0.0.1", unix.NFPROTO_IPV6: "::1"} {
 		c, err := net.DialTimeout("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))), edgeProbeTimeout)
-		if err != nil {
+		switch {
+		case err == nil:
+			c.Close()
+		case errors.Is(err, syscall.ECONNRESET):
+			// It accepted, and has already thrown this out as not redirected.
+		default:
 			last = err
 			continue
 		}
-		c.Close()
 		families = append(families, family)
 	}
 	if families == nil {
-		return nil, fmt.Errorf("no primary takes redirected connections on port %d (is `mpbond primary` running here?): %w", port, last)
+		return nil, fault.New(fault.NotRunning, fmt.Errorf("no primary takes redirected connections on port %d: %w", port, last),
+			"start `mpbond primary` on this machine and, if there are several, in this network namespace")
 	}
 	slices.Sort(families)
 	return families, nil
 }
 
+// proxyHint is the way out for whoever cannot have redirection.
+const proxyHint = "use the SOCKS5 or HTTP proxy of the primary"
+
 func cgroupHint(err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w: `mpbond run` needs root (or CAP_SYS_ADMIN and CAP_NET_ADMIN); without it, use the SOCKS5 or HTTP proxy of the primary", err)
+		return fault.New(fault.Permission, err, "run it as root, or without rights "+proxyHint)
 	}
-	return fmt.Errorf("%w: where cgroups (version 2) are unusable, start the app as a user of its own with --user", err)
+	return fault.New(fault.Unsupported, err, "cgroups (version 2) are unusable here: start the app as a user of its own with --user, or "+proxyHint)
 }
 
 func nftHint(err error) error {
-	switch {
-	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("loading redirect rules: %w: `mpbond run` needs root or CAP_NET_ADMIN; without it, use the SOCKS5 or HTTP proxy of the primary", err)
-	case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.EPROTONOSUPPORT), errors.Is(err, syscall.EINVAL):
-		return fmt.Errorf("loading redirect rules: %w: the kernel must be Linux 5.12 or newer with nf_tables and the modules nft_redir, nft_socket and nft_chain_nat; without them, use the SOCKS5 or HTTP proxy of the primary", err)
+	err = fmt.Errorf("loading redirect rules: %w", err)
+	if errors.Is(err, os.ErrPermission) {
+		return fault.New(fault.Permission, err, "run it as root, or without rights "+proxyHint)
 	}
-	return fmt.Errorf("loading redirect rules: %w", err)
+	return fault.New(fault.Unsupported, err,
+		"this takes Linux 5.12 with nf_tables and its modules nft_redir, nft_socket and nft_chain_nat; without them "+proxyHint)
 }
 
 // Apply makes a process that is started with attr the app: it is born in the
@@ -158,7 +168,37 @@ func (r *Redirect) Close() error {
 // tableOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h.
 const tableOwner = 0x2
 
-// load installs, in one transaction,
+func tableName() string { return "mpbond_run_" + strconv.Itoa(os.Getpid()) }
+
+// ownTable makes the table on c, which thereby owns it. The nftables library
+// cannot set the flag, nor add a table that exists, but is content to use it.
+func ownTable(c *netlink.Conn) error {
+	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
+		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(tableName()), 0)},
+		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, tableOwner)},
+	})
+	if err != nil {
+		return err
+	}
+	// nfgenmsg: family, version, and the resource in network byte order, which
+	// in a batch is the subsystem.
+	batch := []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
+	table := append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, attrs...)
+	message := func(kind int, flags netlink.HeaderFlags, data []byte) netlink.Message {
+		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags}, Data: data}
+	}
+	if _, err := c.SendMessages([]netlink.Message{
+		message(unix.NFNL_MSG_BATCH_BEGIN, 0, batch),
+		message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, netlink.Create|netlink.Excl|netlink.Acknowledge, table),
+		message(unix.NFNL_MSG_BATCH_END, 0, batch),
+	}); err != nil {
+		return err
+	}
+	_, err = c.Receive() // the acknowledgement
+	return err
+}
+
+// load fills the table, in one transaction:
 //
 //	table inet mpbond_run_PID {
 //	  flags owner
@@ -177,11 +217,7 @@ const tableOwner = 0x2
 //
 // Matching positively matters: packets without a socket match neither way.
 func (r *Redirect) load(cfg RedirectConfig, families []byte) error {
-	t := r.nft.CreateTable(&nftables.Table{
-		Name:   "mpbond_run_" + strconv.Itoa(os.Getpid()),
-		Family: nftables.TableFamilyINet,
-		Flags:  tableOwner,
-	})
+	t := &nftables.Table{Name: tableName(), Family: nftables.TableFamilyINet}
 	app := r.nft.AddChain(&nftables.Chain{Name: "app", Table: t})
 	accept := nftables.ChainPolicyAccept
 	output := r.nft.AddChain(&nftables.Chain{

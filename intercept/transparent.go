@@ -45,7 +45,8 @@ func (e *Edge) ServeTransparent(ln net.Listener) error {
 	return e.accept(ln, func(a *appConn) {
 		dest, err := originalDestination(a.Conn)
 		if err != nil {
-			e.log.Info("redirected connection refused", "app", a.RemoteAddr(), "err", err)
+			// Debug: Redirect looks so whether anybody listens.
+			e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", err)
 			a.Reset()
 			return
 		}

@@ -2,14 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -17,11 +13,12 @@ import (
 	"os/user"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"mpbond/api"
+	"mpbond/fault"
 	"mpbond/intercept"
 )
 
@@ -87,24 +84,21 @@ cannot be run or is not found.`,
   mpbond run -- sudo -u alice firefox
   mpbond run --direct 192.168.0.0/16 -- rsync -a files backup.example.org:`,
 		Args: cobra.MinimumNArgs(1),
-		// Errors are the command's or one clear line; usage helps with neither.
-		SilenceUsage: true,
 		RunE: func(c *cobra.Command, args []string) error {
-			log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-			return run(c.Context(), o, args, log)
+			return runApp(c.Context(), o, args, slog.Default())
 		},
 	}
 	f := c.Flags()
 	f.SetInterspersed(false) // flags behind COMMAND are COMMAND's
-	f.Uint16Var(&o.port, "redirect-port", 0, "port where the primary takes redirected connections (default: ask the primary)")
-	f.StringVar(&o.socket, "primary-socket", "/run/mpbond/primary.sock", "status socket of the primary")
-	f.StringVar(&o.user, "user", "", "run COMMAND as this user and recognise it by that, where cgroups are unusable;\nno other program may run as this user")
-	f.StringSliceVar(&o.direct, "direct", nil, "addresses (CIDR) that stay direct; may be repeated")
+	f.Uint16Var(&o.port, "redirect-port", 0, "`PORT` where the primary takes redirected connections; 0: ask it")
+	f.StringVar(&o.socket, "socket", "", "ask the primary at this `PATH`")
+	f.StringVar(&o.user, "user", "", "run COMMAND as this user and recognise it by that, where cgroups are unusable; no other program may run as this `USER`")
+	f.StringSliceVar(&o.direct, "direct", nil, "`PREFIX` of addresses that stay direct; may be repeated")
 	return c
 }
 
-// run starts args with its traffic redirected and waits for it.
-func run(ctx context.Context, o runOptions, args []string, log *slog.Logger) error {
+// runApp starts args with its traffic redirected and waits for it.
+func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) error {
 	cfg := intercept.RedirectConfig{Port: o.port, Log: log}
 	var err error
 	if cfg.Direct, err = parsePrefixes(o.direct); err != nil {
@@ -125,6 +119,9 @@ func run(ctx context.Context, o runOptions, args []string, log *slog.Logger) err
 		cfg.User = &cmd.SysProcAttr.Credential.Uid
 	}
 	if cfg.Port == 0 {
+		if o.socket == "" {
+			o.socket = api.SocketPath("primary")
+		}
 		if cfg.Port, err = transparentPort(ctx, o.socket); err != nil {
 			return &exitStatus{exitRunFailed, err}
 		}
@@ -221,7 +218,7 @@ func parsePrefixes(list []string) ([]netip.Prefix, error) {
 			p, err = netip.PrefixFrom(a, a.BitLen()), nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("--direct %q: give an address or a prefix like 192.168.0.0/16", s)
+			return nil, usage("--direct %q: give an address or a prefix like 192.168.0.0/16", s)
 		}
 		ps = append(ps, p)
 	}
@@ -233,7 +230,7 @@ func credentialOf(name string) (*syscall.Credential, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
 		if u, err = user.LookupId(name); err != nil {
-			return nil, fmt.Errorf("--user %q: there is no such user", name)
+			return nil, usage("--user %q: there is no such user", name)
 		}
 	}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
@@ -245,7 +242,7 @@ func credentialOf(name string) (*syscall.Credential, error) {
 		return nil, fmt.Errorf("--user %q: %w", name, err)
 	}
 	if int(uid) == os.Geteuid() {
-		return nil, fmt.Errorf("--user %q is who you are: the rules could not tell the app from mpbond; choose a user of its own", name)
+		return nil, usage("--user %q is who you are: the rules could not tell the app from mpbond; choose a user of its own", name)
 	}
 	cred := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	groups, err := u.GroupIds()
@@ -262,38 +259,16 @@ func credentialOf(name string) (*syscall.Credential, error) {
 
 // transparentPort asks the primary where it takes redirected connections.
 func transparentPort(ctx context.Context, socket string) (uint16, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}}
-	fail := func(err error) (uint16, error) {
-		return 0, fmt.Errorf("asking the primary at %s: %w: is `mpbond primary` running? (--primary-socket or --redirect-port name another one)", socket, err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://primary/v1/status", nil)
+	c := api.NewClient(socket)
+	defer c.Close()
+	status, err := c.Status(ctx, false)
 	if err != nil {
-		return fail(err)
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return fail(err)
-	}
-	defer resp.Body.Close()
-	var status struct {
-		Transparent string `json:"transparent"`
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fail(fmt.Errorf("it answered %s", resp.Status))
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&status); err != nil {
-		return fail(err)
+		return 0, fault.New(fault.KindOf(err), err, "start `mpbond primary`, or tell where it is with --socket or --redirect-port")
 	}
 	ap, err := netip.ParseAddrPort(status.Transparent)
 	if err != nil || ap.Port() == 0 {
-		return 0, fmt.Errorf("the primary at %s takes no redirected connections", socket)
+		return 0, fault.New(fault.NotRunning, errors.New("the running primary takes no redirected connections"),
+			"start it with a port for them: mpbond primary --transparent PORT")
 	}
 	return ap.Port(), nil
 }
