@@ -42,7 +42,7 @@ exp: deps build ## the published tables and figures, and ours
 	@go run ./exp
 
 build: ## bin/mpbond, one static program
-	@CGO_ENABLED=0 go build -buildvcs=auto -trimpath -ldflags '-X main.version=$(VERSION)' -o $(MPBOND) ./cmd/mpbond
+	@CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o $(MPBOND) ./cmd/mpbond
 
 deps: ## install the Debian packages that demo and tests need, or say which
 	@.ci/deps
