@@ -69,10 +69,9 @@ type fakeStream struct {
 	c        *net.TCPConn // set when answered
 	err      error
 
-	mu     sync.Mutex
-	closed bool
-	early  [][]byte
-	half   bool
+	mu    sync.Mutex
+	early [][]byte
+	half  bool
 }
 
 func (s *fakeStream) WaitOpen(ctx context.Context) error {

@@ -234,6 +234,9 @@ func TestConnectEarlyDataAndHalfClose(t *testing.T) {
 	}
 }
 
+// anyFailure is an exit code of curl that depends on when it sees the reset.
+const anyFailure = -1
+
 // TestCurl uses the real program as the unmodified app.
 func TestCurl(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -272,7 +275,7 @@ func TestCurl(t *testing.T) {
 		{"socks upload", socks, []string{"http://web.test/sum", "-T", big}, sum, 0},
 		{"socks IPv4", socks, []string{"http://198.51.100.7/echo", "-d", "4"}, "4", 0},
 		{"socks IPv6", socks, []string{"-g", "http://[2001:db8::7]/echo", "-d", "6"}, "6", 0},
-		{"socks refused", socks, []string{"http://refused.test/"}, "", 56},
+		{"socks refused", socks, []string{"http://refused.test/"}, "", anyFailure},
 		{"proxy get", web, []string{"http://web.test/echo", "-d", "hi"}, "hi", 0},
 		{"proxy two requests", web, []string{"http://web.test/echo", "-d", "x", "http://web.test/echo"}, "xx", 0},
 		{"proxy CONNECT https", web, []string{"-k", "https://web.test/echo", "-d", "hi"}, "hi", 0},
@@ -290,7 +293,7 @@ func TestCurl(t *testing.T) {
 				code = ee.ExitCode()
 				t.Logf("curl: %s", ee.Stderr)
 			}
-			if string(out) != tc.want || code != tc.code {
+			if string(out) != tc.want || code != tc.code && (tc.code != anyFailure || code == 0) {
 				t.Errorf("curl %v: %q, exit code %d; want %q, %d", args, out, code, tc.want, tc.code)
 			}
 		})

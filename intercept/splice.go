@@ -12,8 +12,9 @@ import (
 	"mpbond/wire"
 )
 
-// copyBuffer is the size of one copy. Fewer system calls weigh more than cache
-// misses up to here; above it nothing was gained.
+// copyBuffer is the size of one copy, and what a connection holds in each
+// direction. From 32 to 128 KB the throughput on one machine differs by less
+// than it varies.
 const copyBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
