@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,7 +65,7 @@ func Run(ctx context.Context, p Plan, emit func(Result)) (err error) {
 	if err != nil {
 		return err
 	}
-	bound, err := Bound(top, p.Size, p.Upload)
+	bound, err := boundWith(top, faults, p)
 	if err != nil {
 		return err
 	}
@@ -135,12 +136,8 @@ type fault struct {
 // faults puts the plan's At texts into a copy of its topology (changes of
 // links, kept exactly by the emulator) and returns the rest.
 func (p Plan) faults() (*Topology, []fault, error) {
-	b, err := json.Marshal(p.Topology)
+	t, err := p.Topology.clone()
 	if err != nil {
-		return nil, nil, err
-	}
-	t := &Topology{}
-	if err := json.Unmarshal(b, t); err != nil {
 		return nil, nil, err
 	}
 	var faults []fault
@@ -171,6 +168,33 @@ func (p Plan) faults() (*Topology, []fault, error) {
 		}
 	}
 	return t, faults, nil
+}
+
+// boundWith is the bound of the plan. A helper whose programs are killed
+// carries nothing from then on.
+func boundWith(t *Topology, faults []fault, p Plan) (time.Duration, error) {
+	t, err := t.clone()
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range faults {
+		if slices.Contains(t.Helpers(), f.kill) {
+			if err := t.silence(f.at, f.kill); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return Bound(t, p.Size, p.Upload)
+}
+
+// clone copies a topology, so that it can be changed.
+func (t *Topology) clone() (*Topology, error) {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	c := &Topology{}
+	return c, json.Unmarshal(b, c)
 }
 
 // silence black-holes all emulated links of a node from a time on.

@@ -140,9 +140,18 @@ func mpbondProcesses(ctx context.Context, b *Bench, scheduler string) (p []mpbon
 		server = append(server, "--scheduler", scheduler)
 		primary = append(primary, "--scheduler", scheduler)
 	}
+	if b.LogDir != "" {
+		server = append(server, "--trace", filepath.Join(b.LogDir, "server-trace.jsonl"))
+		primary = append(primary, "--trace", filepath.Join(b.LogDir, "primary-trace.jsonl"), "--name", "primary")
+	}
 	p = append(p, mpbondProcess{"server", bondPort, server}, mpbondProcess{"primary", socksPort, primary})
 	for _, h := range b.Lab.Topology.Helpers() {
 		p = append(p, mpbondProcess{h, 0, []string{self, "helper"}})
+	}
+	if b.LogDir != "" {
+		for i := range p {
+			p[i].argv = append(p[i].argv, "--trace", filepath.Join(b.LogDir, p[i].node+"-trace.jsonl"))
+		}
 	}
 	return p, nil
 }

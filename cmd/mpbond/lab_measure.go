@@ -198,7 +198,7 @@ func runPlan(ctx context.Context, c *cobra.Command, p lab.Plan, asJSON bool) err
 		}
 		fmt.Fprintf(out, "%-16s #%d  %7.3f s  %3.0f%% of bound %.3f s  gap %.3f s  %v", r.Scheme, r.Rep, r.Seconds, 100*r.Efficiency, r.Bound, r.LongestGap, r.Devices)
 		if r.Disturbed {
-			fmt.Fprint(out, "  DISTURBED, discarded")
+			fmt.Fprintf(out, "  DISTURBED (late: p99.9 %v, max %v), discarded", r.Lateness.P999, r.Lateness.Max)
 		}
 		if r.Error != "" {
 			fmt.Fprint(out, "  ERROR: ", r.Error)
