@@ -182,8 +182,17 @@ func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
 
 // Remote takes a helper's report about a subflow's far hop.
 func (b *Bond) Remote(id wire.PathID, s wire.HopState) {
-	if p := b.path(id); p != nil {
-		p.est.Remote(s)
+	p := b.path(id)
+	if p == nil {
+		return
+	}
+	p.est.Remote(s)
+	if b.cfg.Trace != nil {
+		e := trace.Event{Kind: trace.PipeState, Path: uint32(id), Rate: s.Rate, SRTT: s.RTT, Backlog: unit.Bytes(s.Received - s.Forwarded)}
+		if s.AppLimited {
+			e.Reason = "app-limited"
+		}
+		b.cfg.Trace(e)
 	}
 }
 

@@ -21,10 +21,6 @@ import (
 
 // Tuning. Each value is ours and was chosen in the lab at 1 to 50 Mbit/s.
 const (
-	// A delivery rate is the largest sample of the last rateRTTs round trips:
-	// single samples dip, and a lower capacity must be believed soon.
-	rateRTTs                 = 4
-	minRateWindow, maxWindow = 50 * time.Millisecond, 500 * time.Millisecond
 	// The far queue is dead-reckoned for at most this long after the newest
 	// acknowledgement, so that a path that fell silent does not look empty.
 	maxReckoning = 200 * time.Millisecond
@@ -34,8 +30,8 @@ const (
 )
 
 // Numbers are a subflow's estimates at an instant. Th is end to end: the
-// smaller of Th1 and Th2, where Th2 is 0 for a direct subflow or while nothing
-// is known of the far hop.
+// smaller of Th1 and Th2, where Th2 is 0 for a direct subflow or while the far
+// hop was never seen at its limit.
 type Numbers struct {
 	PAD          time.Duration
 	OWD          time.Duration // both hops
@@ -49,9 +45,10 @@ type Numbers struct {
 type Path struct {
 	Helped bool
 
-	hop  Hop
-	near maxFilter
-	far  wire.HopState
+	hop      Hop
+	near     Meter
+	far      wire.HopState
+	farKnown bool // far.Rate was once measured at the hop's limit
 
 	sent    uint64
 	acked   uint64
@@ -77,10 +74,7 @@ func (p *Path) Acked(total uint64, at time.Time) {
 // Local takes a sample of hop 1.
 func (p *Path) Local(now time.Time, h Hop) {
 	p.hop = h
-	if h.Rate > 0 && (!h.AppLimited || h.Rate > p.near.max()) {
-		window := min(max(rateRTTs*h.SRTT, minRateWindow), maxWindow)
-		p.near.add(now, window, h.Rate)
-	}
+	p.near.Add(now, h)
 }
 
 // Remote takes a helper's report about hop 2. A rate that the helper had too
@@ -89,6 +83,7 @@ func (p *Path) Remote(s wire.HopState) {
 	if s.Rate == 0 || s.AppLimited && s.Rate < p.far.Rate {
 		s.Rate = p.far.Rate
 	}
+	p.farKnown = p.farKnown || !s.AppLimited
 	if s.RTT == 0 {
 		s.RTT = p.far.RTT
 	}
@@ -104,9 +99,10 @@ func (p *Path) At(now time.Time) Numbers {
 	if h.MinRTT == 0 {
 		h.MinRTT = h.SRTT
 	}
-	n := Numbers{Th1: p.near.max(), SRTT: h.SRTT + p.far.RTT}
-	if n.Th1 == 0 && h.Cwnd > 0 {
-		n.Th1 = unit.RateOf(h.Cwnd, h.SRTT)
+	th1, limited := p.near.Rate()
+	n := Numbers{Th1: th1, SRTT: h.SRTT + p.far.RTT}
+	if limited && h.Cwnd > 0 {
+		n.Th1 = max(th1, unit.RateOf(h.Cwnd, h.SRTT))
 	}
 	if n.Th1 == 0 {
 		n.Th1 = guessRate
@@ -122,10 +118,11 @@ func (p *Path) At(now time.Time) Numbers {
 	}
 	owd2 := p.far.RTT / 2
 	n.OWD += owd2
-	n.Th2 = p.far.Rate
-	th2 := n.Th2
-	if th2 == 0 {
-		th2 = n.Th1
+	th2 := p.far.Rate
+	if p.farKnown {
+		n.Th2 = th2
+	} else {
+		th2 = max(th2, n.Th1) // a hop never seen at its limit is not taken for one
 	}
 	n.Th = min(n.Th1, th2)
 	// All bytes ahead of a new one, less those that are on the air of a hop.
@@ -143,35 +140,4 @@ func (p *Path) received(now time.Time, th2 unit.Rate) uint64 {
 	}
 	age := min(max(now.Sub(p.ackedAt), 0), maxReckoning)
 	return min(p.sent, p.acked+uint64(th2.Bytes(age)))
-}
-
-// maxFilter is the largest sample of a window that ends with the newest one.
-// An old maximum thus stays until newer samples contradict it.
-type maxFilter struct {
-	samples []sample // falling rates, rising times
-}
-
-type sample struct {
-	at   time.Time
-	rate unit.Rate
-}
-
-func (f *maxFilter) add(now time.Time, window time.Duration, r unit.Rate) {
-	s := f.samples
-	for len(s) > 0 && s[len(s)-1].rate <= r {
-		s = s[:len(s)-1]
-	}
-	s = append(s, sample{now, r})
-	old := 0
-	for now.Sub(s[old].at) > window {
-		old++
-	}
-	f.samples = s[:copy(s, s[old:])]
-}
-
-func (f *maxFilter) max() unit.Rate {
-	if len(f.samples) == 0 {
-		return 0
-	}
-	return f.samples[0].rate
 }

@@ -24,10 +24,11 @@ func TestDirectPAD(t *testing.T) {
 		{"empty", Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Rate: 8 * unit.Mbps}, 25 * ms},
 		{"what is in flight does not wait", Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Rate: 8 * unit.Mbps, Queue: 50_000}, 25 * ms},
 		{"100 KB wait", Hop{SRTT: 90 * ms, MinRTT: 50 * ms, Rate: 8 * unit.Mbps, Queue: 150_000}, 125 * ms},
-		{"before any sample, window over round trip", Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 14_480, Queue: 28_960}, 75 * ms},
+		{"before any measurement, window over round trip", Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 14_480, Queue: 28_960}, 75 * ms},
 	} {
 		var p Path
 		p.Local(t0, c.h)
+		p.near.rate, p.near.known = c.h.Rate, c.h.Rate > 0
 		if got := p.At(t0).PAD; !near(got, c.want) {
 			t.Errorf("%s: PAD %v, want %v", c.name, got, c.want)
 		}
@@ -38,7 +39,8 @@ func TestDirectPAD(t *testing.T) {
 // what a new byte waits for.
 func TestHelpedPAD(t *testing.T) {
 	p := Path{Helped: true}
-	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms, Rate: 10 * unit.Mbps})
+	p.near.rate, p.near.known = 10*unit.Mbps, true
+	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
 	p.Remote(wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms})
 	if n := p.At(t0); !near(n.PAD, 37500*time.Microsecond) || n.Th != 5*unit.Mbps {
 		t.Errorf("empty: %+v", n)
@@ -62,7 +64,7 @@ func TestHelpedPAD(t *testing.T) {
 	p.Remote(wire.HopState{Rate: 50 * unit.Mbps, RTT: 5 * ms})
 	p.Acked(500_000, t0)
 	p.Sent(1_000_000)
-	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms, Rate: 10 * unit.Mbps, Queue: 1_000_000})
+	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms, Queue: 1_000_000})
 	if n := p.At(t0); !near(n.PAD, n.OWD+(10*unit.Mbps).Time(1_000_000-87_500)) || n.Th != 10*unit.Mbps {
 		t.Errorf("HS-path backlogged: %+v", n)
 	}
@@ -85,33 +87,68 @@ func TestThroughputOfTheFarHop(t *testing.T) {
 	}
 }
 
-// TestRateFilter: dips are ignored, real drops believed within the window, and
-// an idle time forgets nothing.
-func TestRateFilter(t *testing.T) {
-	var p Path
-	at := t0
-	feed := func(n int, r unit.Rate, limited bool) {
-		for range n {
-			at = at.Add(10 * ms)
-			p.Local(at, Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Rate: r, AppLimited: limited})
-		}
+// wave feeds a meter with a link of the given rate, whose sender offers bytes
+// at another, for a time.
+type wave struct {
+	m     Meter
+	now   time.Time
+	h     Hop
+	queue float64
+}
+
+func (w *wave) run(d time.Duration, link, offered unit.Rate) {
+	const step = 5 * ms
+	for range d / step {
+		w.now = w.now.Add(step)
+		w.queue += float64(offered.Bytes(step))
+		// What is on its way for less than a round trip cannot be acknowledged.
+		out := min(float64(link.Bytes(step)), max(0, w.queue-float64(min(link, offered).Bytes(w.h.MinRTT))))
+		w.queue -= out
+		w.h.Acked += uint64(out)
+		w.h.Queue = unit.Bytes(w.queue)
+		w.m.Add(w.now, w.h)
 	}
-	feed(50, 10*unit.Mbps, false)
-	feed(3, 4*unit.Mbps, false)
-	if th := p.At(at).Th1; th != 10*unit.Mbps {
-		t.Errorf("a dip of 30 ms makes it %v", th)
+}
+
+func within(r, want unit.Rate, percent int64) bool {
+	return int64(r) > int64(want)*(100-percent)/100 && int64(r) < int64(want)*(100+percent)/100
+}
+
+// TestMeter: a hop at its limit is measured; one that is not gives a bound,
+// which never hides a limit seen before.
+func TestMeter(t *testing.T) {
+	w := &wave{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448}}
+	w.run(time.Second, 10*unit.Mbps, 3*unit.Mbps)
+	if r, limited := w.m.Rate(); !limited || !within(r, 3*unit.Mbps, 5) {
+		t.Errorf("3 Mbit/s offered to 10: %v, limited %v", r, limited)
 	}
-	feed(21, unit.Mbps, false)
-	if th := p.At(at).Th1; th != unit.Mbps {
-		t.Errorf("210 ms after a drop it is still %v", th)
+	w.run(time.Second, 10*unit.Mbps, 20*unit.Mbps)
+	if r, limited := w.m.Rate(); limited || !within(r, 10*unit.Mbps, 3) {
+		t.Errorf("20 Mbit/s offered to 10: %v, limited %v", r, limited)
 	}
-	feed(10, 300*unit.Kbps, true)
-	if th := p.At(at.Add(time.Hour)).Th1; th != unit.Mbps {
-		t.Errorf("limited by the app, then idle: %v", th)
+	w.run(300*ms, unit.Mbps, unit.Mbps)
+	if r, _ := w.m.Rate(); !within(r, unit.Mbps, 3) {
+		t.Errorf("300 ms after the drop to 1: %v", r)
 	}
-	feed(1, 2*unit.Mbps, true)
-	if th := p.At(at).Th1; th != 2*unit.Mbps {
-		t.Errorf("more than the estimate, though limited by the app: %v", th)
+	w.queue = 0
+	w.run(time.Second, 10*unit.Mbps, 500*unit.Kbps)
+	w.now = w.now.Add(time.Hour)
+	if r, limited := w.m.Rate(); limited || !within(r, unit.Mbps, 3) {
+		t.Errorf("hardly used, then idle: %v, limited %v", r, limited)
+	}
+	w.run(time.Second, 10*unit.Mbps, 2*unit.Mbps)
+	if r, _ := w.m.Rate(); !within(r, 2*unit.Mbps, 5) {
+		t.Errorf("2 Mbit/s carried where 1 was the limit: %v", r)
+	}
+}
+
+// TestMeterWindowLimited: TCP that is kept from sending by its window is at
+// its limit though no queue is in the network.
+func TestMeterWindowLimited(t *testing.T) {
+	w := &wave{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448, Unsent: 16 << 10}}
+	w.run(time.Second, 10*unit.Mbps, 4*unit.Mbps)
+	if r, limited := w.m.Rate(); limited || !within(r, 4*unit.Mbps, 5) {
+		t.Errorf("%v, limited %v", r, limited)
 	}
 }
 

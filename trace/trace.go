@@ -32,7 +32,7 @@ const (
 	PathState   Kind = "path_state"   // path, device, rate, pad, srtt, backlog, backlog2: the estimates, now and then
 	Reinject    Kind = "reinject"     // path they are taken from, stream, off, len, reason
 	Duplicate   Kind = "duplicate"    // path, stream, off, len: received a second time and dropped
-	PipeState   Kind = "pipe_state"   // device, backlog: the helper's buffer, rate of the pipe
+	PipeState   Kind = "pipe_state"   // path, rate and srtt of the far hop, backlog: what the helper holds, reason: app-limited or none
 	PipeUp      Kind = "pipe_up"      // device, text: the carrier and address
 	PipeDown    Kind = "pipe_down"    // device, reason
 	Stall       Kind = "stall"        // stream, off: delivery stopped here
