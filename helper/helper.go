@@ -81,7 +81,8 @@ type Helper struct {
 
 	mu     sync.Mutex
 	relays map[*relay]*subflow
-	places int // relays and those about to be
+	places int    // relays and those about to be
+	moved  uint64 // bytes of relays that have ended
 }
 
 // target is one address of one primary.
@@ -284,6 +285,7 @@ func (h *Helper) subflow(ctx context.Context, t *target, o *pipe.Offer, server s
 	h.mu.Lock()
 	delete(h.relays, r)
 	h.places--
+	h.moved += r.up.read.Load() + r.down.read.Load()
 	h.mu.Unlock()
 	_, mostUp := r.up.ring.held()
 	_, mostDown := r.down.ring.held()

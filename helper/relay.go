@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,8 @@ const (
 	// lingerTime is how long a relay waits for the second direction to end
 	// after the first, once nothing moves.
 	lingerTime = 5 * time.Second
+	// partingTime bounds the attempt to tell a hop why it ends.
+	partingTime = time.Second
 )
 
 // relay is the connection split of one subflow: two TCP control loops with a
@@ -49,6 +52,7 @@ type direction struct {
 	ring    *ring
 	read    atomic.Uint64 // bytes that came from in
 	segment atomic.Int64  // how much to write at once
+	rate    atomic.Int64  // of out, as last reported
 
 	asleep atomic.Bool   // the reporter waits for data
 	wake   chan struct{} // shared by both directions
@@ -140,7 +144,9 @@ func (r *relay) empty(d *direction) {
 			return
 		}
 	}
-	_ = d.out.CloseWrite() // a hop that fails here fails its reader too
+	if d.ring.delivered() {
+		_ = d.out.CloseWrite() // a hop that fails here fails its reader too
+	}
 }
 
 func (r *relay) name(l *pipe.Link) string {
@@ -150,20 +156,34 @@ func (r *relay) name(l *pipe.Link) string {
 	return "the server"
 }
 
-// close ends the relay at once. The first error counts; if it is the server's
-// refusal, the primary is told.
+// close ends the relay at once. The first reason counts: nil if both
+// directions have ended in order. Otherwise both ends are told.
 func (r *relay) close(err error) {
 	r.once.Do(func() {
 		r.err = err
 		close(r.done)
 		r.up.ring.kill()
 		r.down.ring.kill()
-		r.hs.Close()
-		var refused wire.Refuse
-		if errors.As(err, &refused) {
-			_ = r.pipe.SetWriteDeadline(time.Now().Add(time.Second)) // it may be stuck
-			_ = r.pipe.Refuse(refused.Code, refused.Text)
+		for _, l := range []*pipe.Link{r.hs, r.pipe} {
+			if err != nil {
+				f := refusal(err)
+				_ = l.SetWriteDeadline(time.Now().Add(partingTime))
+				_ = l.Refuse(f.Code, f.Text)
+			}
+			l.Close()
 		}
-		r.pipe.Close()
 	})
+}
+
+// refusal is what the ends are told about err: what the server said, if it is
+// the one who refused.
+func refusal(err error) wire.Refuse {
+	var f wire.Refuse
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.Is(err, context.Canceled):
+		return wire.Refuse{Code: wire.CodeClosed, Text: "the helper is going away"}
+	}
+	return wire.Refuse{Code: wire.CodeConnReset, Text: "the helper lost the subflow: " + err.Error()}
 }

@@ -21,10 +21,6 @@ const (
 	// least activeLeast: so long its radio is awake anyway.
 	activeRTTs  = 3
 	activeLeast = 200 * time.Millisecond
-	// rateSamples is the window of the maximum over delivery-rate samples, one
-	// per reportFast: long enough for the dips of single samples, short enough
-	// for a link that gets slower.
-	rateSamples = 5
 )
 
 // feedback chooses over which hop the state of the pipe reaches the server:
@@ -59,48 +55,26 @@ var feedbackModes = map[string]feedback{"": flexible, "flexible": flexible}
 type hop struct {
 	link      *pipe.Link
 	now       estimate.Hop
-	moved     uint64    // ciphertext, both ways
+	moved     uint64    // ciphertext that came, was sent, and was acknowledged
 	used      time.Time // when moved last changed
 	forwarded uint64    // ciphertext that its far end has acknowledged
-	rates     [rateSamples]sample
-	next      int
-}
-
-type sample struct {
-	rate    unit.Rate
-	limited bool
+	meter     estimate.Meter
 }
 
 // observe probes the hop.
 func (h *hop) observe(now time.Time) {
 	sent := h.link.Sent() // before the queue is asked, so that forwarded is never too much
-	if moved := sent + h.link.Received(); moved != h.moved {
+	if p, err := h.link.Probe(); err == nil {
+		h.now = p
+		// The queue holds framing and TLS as well, so that while it is not empty
+		// this is up to 1 % of it too little; when it is empty it is exact.
+		h.forwarded = max(h.forwarded, sent-min(sent, uint64(p.Queue)))
+		h.rates[h.next] = sample{p.Rate, p.AppLimited}
+		h.next = (h.next + 1) % rateSamples
+	}
+	if moved := sent + h.link.Received() + h.forwarded; moved != h.moved {
 		h.moved, h.used = moved, now
 	}
-	p, err := h.link.Probe()
-	if err != nil {
-		return // it is being closed
-	}
-	h.now = p
-	// The queue holds framing and TLS as well, so that while it is not empty
-	// this is up to 1 % of it too little; when it is empty it is exact.
-	h.forwarded = max(h.forwarded, sent-min(sent, uint64(p.Queue)))
-	h.rates[h.next] = sample{p.Rate, p.AppLimited}
-	h.next = (h.next + 1) % rateSamples
-}
-
-// rate is the largest of the newest samples; those that the application limited
-// count only if there are no others.
-func (h *hop) rate() (r unit.Rate, limited bool) {
-	limited = true
-	for _, s := range h.rates {
-		if s.limited == limited {
-			r = max(r, s.rate)
-		} else if limited && s.rate > 0 {
-			r, limited = s.rate, false
-		}
-	}
-	return r, limited
 }
 
 func (h *hop) inUse(now time.Time) bool {
@@ -118,7 +92,7 @@ type report struct {
 func (r *report) due(beyond *hop, now time.Time) (s wire.HopState, ok bool) {
 	s = wire.HopState{Received: r.d.read.Load(), Forwarded: beyond.forwarded, RTT: beyond.now.MinRTT}
 	s.Forwarded = min(s.Forwarded, s.Received)
-	s.Rate, s.AppLimited = beyond.rate()
+	s.Rate, s.AppLimited = beyond.meter.Rate()
 	moved := s.Received - r.last.Received + s.Forwarded - r.last.Forwarded
 	since := now.Sub(r.sent)
 	switch {
@@ -168,15 +142,22 @@ func (p *reporter) run() {
 			p.ended = now
 		}
 		switch {
-		case p.busy(now):
-			timer.Reset(reportFast)
-		case !p.ended.IsZero() && now.Sub(p.ended) > lingerTime: // and both hops have been silent for activeLeast
+		case p.deserted(now):
 			p.r.close(errors.New("one direction ended and the other did not follow"))
 			return
+		case p.busy(now):
+			timer.Reset(reportFast)
 		default:
 			p.sleep(timer)
 		}
 	}
+}
+
+// deserted reports whether one direction has ended, and nothing has moved since
+// for so long that the other is not waited for.
+func (p *reporter) deserted(now time.Time) bool {
+	long := func(since time.Time) bool { return now.Sub(since) > lingerTime }
+	return !p.ended.IsZero() && long(p.ended) && long(p.pipe.used) && long(p.hs.used)
 }
 
 // sleep lets the next data wake the reporter; now and then it looks whether a
@@ -229,6 +210,7 @@ func (r *report) note(s wire.HopState, now time.Time, err error) {
 
 // setSegment chooses how much is written at once.
 func (d *direction) setSegment(h *hop) {
-	rate, _ := h.rate()
+	rate, _ := h.meter.Rate()
+	d.rate.Store(int64(rate))
 	d.segment.Store(int64(max(minSegment, min(maxSegment, rate.Bytes(segmentTime)))))
 }

@@ -95,6 +95,13 @@ func (r *ring) ready() bool {
 	return r.n > 0 && !r.dead
 }
 
+// delivered reports whether the filler ended and all was taken.
+func (r *ring) delivered() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended && r.n == 0 && !r.dead
+}
+
 // oldest returns up to n of the oldest bytes held, without removing them.
 func (r *ring) oldest(n int) []byte {
 	r.mu.Lock()

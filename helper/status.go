@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"mpbond/fault"
+	"mpbond/unit"
 )
 
 // Status is the state of the role at an instant, for the api.
@@ -12,6 +13,10 @@ type Status struct {
 	Name     string          `json:"name"`
 	Pipes    []PipeStatus    `json:"pipes"`
 	Subflows []SubflowStatus `json:"subflows"`
+	// Buffer bounds what is held per subflow and direction.
+	Buffer unit.Bytes `json:"buffer"`
+	// Relayed counts the bytes of all subflows, ended ones included.
+	Relayed uint64 `json:"relayed"`
 }
 
 // PipeStatus is the pipe kept ready at one address of a primary.
@@ -35,21 +40,23 @@ type SubflowStatus struct {
 }
 
 // Direction is one direction of a relay: bytes of ciphertext that came, those
-// of them in the buffer, and the most that ever were.
+// of them in the buffer, the most that ever were, and the throughput of the hop
+// beyond (0 if unknown).
 type Direction struct {
-	Bytes    uint64 `json:"bytes"`
-	Buffered int    `json:"buffered"`
-	Most     int    `json:"most_buffered"`
+	Bytes    uint64    `json:"bytes"`
+	Buffered int       `json:"buffered"`
+	Most     int       `json:"most_buffered"`
+	Rate     unit.Rate `json:"rate"`
 }
 
 func (d *direction) status() Direction {
 	now, most := d.ring.held()
-	return Direction{d.read.Load(), now, most}
+	return Direction{d.read.Load(), now, most, unit.Rate(d.rate.Load())}
 }
 
 // Status may be called at any time, by any goroutine.
 func (h *Helper) Status() Status {
-	s := Status{Name: h.name, Pipes: []PipeStatus{}, Subflows: []SubflowStatus{}}
+	s := Status{Name: h.name, Pipes: []PipeStatus{}, Subflows: []SubflowStatus{}, Buffer: h.cfg.Buffer}
 	for _, t := range h.targets {
 		t.mu.Lock()
 		p := PipeStatus{Primary: t.primary.Name, Address: t.addr, State: t.state, Hint: fault.HintOf(t.err)}
@@ -61,7 +68,9 @@ func (h *Helper) Status() Status {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	s.Relayed = h.moved
 	for r, f := range h.relays {
+		s.Relayed += r.up.read.Load() + r.down.read.Load()
 		s.Subflows = append(s.Subflows, SubflowStatus{f.primary, f.server, f.since, r.up.status(), r.down.status()})
 	}
 	slices.SortFunc(s.Subflows, func(a, b SubflowStatus) int { return a.Since.Compare(b.Since) })

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -79,6 +80,7 @@ type Conn struct {
 
 	ackedBefore uint64        // what the kernel counts as acknowledged before our first byte (the SYN)
 	written     atomic.Uint64 // bytes that the kernel has taken
+	reset       atomic.Bool   // a write has learnt of a reset
 
 	mu     sync.Mutex // guards below; held while writing
 	corked bool
@@ -156,8 +158,16 @@ func (c *Conn) WaitWritable() error {
 	return c.raw.Write(func(fd uintptr) bool { return writable(int(fd)) })
 }
 
-// Read implements net.Conn.
-func (c *Conn) Read(p []byte) (int, error) { return c.r.Read(p) }
+// Read implements net.Conn. A reset by the peer is always an error here, after
+// what came before it: the kernel tells it once only, and if a write was told,
+// would let a read take it for an end in order.
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	if err == io.EOF && c.reset.Load() {
+		err = syscall.ECONNRESET
+	}
+	return n, err
+}
 
 // Peek returns the next n bytes without taking them, n at most 64 KB. They are
 // valid until the next Read.
@@ -210,6 +220,9 @@ func (c *Conn) writeGathered() error {
 func (c *Conn) write(p []byte) (int, error) {
 	n, err := c.c.Write(p)
 	c.written.Add(uint64(n))
+	if errors.Is(err, syscall.ECONNRESET) { // and not EPIPE, which follows upon a FIN
+		c.reset.Store(true)
+	}
 	return n, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -117,6 +118,25 @@ func TestWaitObeysDeadlineAndPeer(t *testing.T) {
 	b.Close() // with data unread: a reset
 	if err := <-done; err == nil {
 		t.Error("a reset by the peer did not end the writer")
+	}
+}
+
+func TestResetIsNoEnd(t *testing.T) {
+	for _, writesFirst := range []bool{true, false} {
+		a, b := pair(t, Options{})
+		_, _ = b.Write([]byte("x"))
+		_ = b.Abort()
+		if _, err := a.Peek(1); err != nil { // the reset has come when what precedes it has: loopback delivers in the caller's context
+			t.Fatal(err)
+		}
+		if writesFirst {
+			if _, err := a.Write([]byte("y")); err == nil {
+				t.Fatal("wrote after a reset")
+			}
+		}
+		if _, err := io.Copy(io.Discard, a); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("write first %v: read ends with %v", writesFirst, err)
+		}
 	}
 }
 
