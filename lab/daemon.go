@@ -35,6 +35,7 @@ type daemon struct {
 	play  bool // guarded by the emulator's thread
 
 	warnings []string
+	alive    *os.File // open as long as this process lives: the guard waits for its end
 }
 
 // daemonProcs is more than the daemon has goroutines to run: when the emulator
@@ -254,12 +255,9 @@ func (d *daemon) startGuard() error {
 		return fmt.Errorf("lab guard: %w", err)
 	}
 	r.Close()
-	keepOpen = w
+	d.alive = w
 	return nil
 }
-
-// keepOpen is the guard's sign of life: it is never closed, nor collected.
-var keepOpen *os.File
 
 // Guard is the main function of the guard. It waits until in ends, that is,
 // until the daemon has died, however it did; then it ends every process in

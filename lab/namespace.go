@@ -251,13 +251,6 @@ func ipnet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// inode identifies the namespace.
-func (ns *namespace) inode() (uint64, error) {
-	var st unix.Stat_t
-	err := unix.Fstat(int(ns.file.Fd()), &st)
-	return st.Ino, err
-}
-
 // killInside ends every process that is in one of the network namespaces,
 // except this one, and reports how many it found.
 func killInside(inodes map[uint64]bool) (n int) {

@@ -217,6 +217,11 @@ func runPlan(ctx context.Context, c *cobra.Command, p lab.Plan, asJSON bool) err
 		}
 		w.Flush()
 	}
+	for _, s := range p.Schemes {
+		if missing := p.Reps - len(seconds[s]); err == nil && failed == 0 && missing > 0 {
+			err = fmt.Errorf("%d transfers of %s stayed disturbed: the machine is too busy to measure", missing, s)
+		}
+	}
 	if err == nil && failed > 0 {
 		err = fmt.Errorf("%d transfers failed", failed)
 	}
