@@ -6,7 +6,6 @@ import (
 
 	"mpbond/estimate"
 	"mpbond/pipe"
-	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -69,8 +68,7 @@ func (h *hop) observe(now time.Time) {
 		// The queue holds framing and TLS as well, so that while it is not empty
 		// this is up to 1 % of it too little; when it is empty it is exact.
 		h.forwarded = max(h.forwarded, sent-min(sent, uint64(p.Queue)))
-		h.rates[h.next] = sample{p.Rate, p.AppLimited}
-		h.next = (h.next + 1) % rateSamples
+		h.meter.Add(now, p)
 	}
 	if moved := sent + h.link.Received() + h.forwarded; moved != h.moved {
 		h.moved, h.used = moved, now

@@ -32,10 +32,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
 	"time"
+
+	"mpbond/splice"
 )
 
 // Dialer opens one stream of the bond to a destination, "host:port" with names
@@ -257,8 +260,11 @@ func (a *appConn) Close() error {
 	return a.Conn.Close()
 }
 
-// CloseWrite ends the direction to the app.
-func (a *appConn) CloseWrite() error { return closeWrite(a.Conn) }
+// Writer is where writes go without a detour; see splice.Both.
+func (a *appConn) Writer() io.Writer { return a.Conn }
+
+// CloseWrite ends the direction towards the app.
+func (a *appConn) CloseWrite() error { return splice.CloseWrite(a.Conn) }
 
 // Reset closes the connection such that the app sees an error, not an end.
 func (a *appConn) Reset() {
@@ -300,7 +306,7 @@ func (e *Edge) waitOpen(c net.Conn) error {
 // relay carries an app's connection over stream c to dest until both
 // directions ended, and closes both.
 func (e *Edge) relay(kind string, a *appConn, c net.Conn, dest string) {
-	up, down, err := splice(a, c)
+	up, down, err := splice.Both(a, c)
 	if err != nil && e.ctx.Err() == nil {
 		e.log.Info("connection broke", "edge", kind, "dest", dest, "app", a.RemoteAddr(), "up", up, "down", down, "err", err)
 		return

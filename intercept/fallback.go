@@ -3,9 +3,11 @@ package intercept
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 
+	"mpbond/splice"
 	"mpbond/wire"
 )
 
@@ -93,7 +95,7 @@ func (f *fallbackConn) replay(c net.Conn) error {
 		return err
 	}
 	if f.half {
-		return closeWrite(c)
+		return splice.CloseWrite(c)
 	}
 	return nil
 }
@@ -134,6 +136,18 @@ func (f *fallbackConn) Read(p []byte) (int, error) {
 	return c.Read(p)
 }
 
+// WriteTo implements io.WriterTo.
+func (f *fallbackConn) WriteTo(w io.Writer) (int64, error) {
+	c, err := f.settle()
+	if err != nil {
+		return 0, err
+	}
+	if t, ok := c.(io.WriterTo); ok {
+		return t.WriteTo(w)
+	}
+	return io.Copy(w, struct{ io.Reader }{c})
+}
+
 // Write implements net.Conn.
 func (f *fallbackConn) Write(p []byte) (int, error) {
 	f.mu.Lock()
@@ -163,7 +177,7 @@ func (f *fallbackConn) CloseWrite() error {
 	f.mu.Lock()
 	if f.open() {
 		f.half = true
-		closeWrite(f.Conn) //nolint:errcheck // if it fails, so do reads
+		splice.CloseWrite(f.Conn) //nolint:errcheck // if it fails, so do reads
 		f.mu.Unlock()
 		return nil
 	}
@@ -172,7 +186,7 @@ func (f *fallbackConn) CloseWrite() error {
 	if err != nil {
 		return err
 	}
-	return closeWrite(c)
+	return splice.CloseWrite(c)
 }
 
 // Close implements net.Conn.
@@ -180,7 +194,7 @@ func (f *fallbackConn) Close() error { return f.end(net.Conn.Close) }
 
 // Reset ends both directions at once.
 func (f *fallbackConn) Reset() {
-	f.end(func(c net.Conn) error { reset(c); return nil }) //nolint:errcheck // always nil
+	f.end(func(c net.Conn) error { splice.Reset(c); return nil }) //nolint:errcheck // always nil
 }
 
 func (f *fallbackConn) end(how func(net.Conn) error) error {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/splice"
 	"mpbond/wire"
 )
 
@@ -170,7 +171,7 @@ func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 	c, err := e.dial(e.ctx, dest)
 	if err == nil && e.cfg.WaitOpen {
 		if err = e.waitOpen(c); err != nil {
-			reset(c)
+			splice.Reset(c)
 		}
 	}
 	if err != nil {
@@ -179,7 +180,7 @@ func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 	}
 	hijacked, buf, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		reset(c)
+		splice.Reset(c)
 		e.httpError(w, r, err)
 		return
 	}
@@ -191,7 +192,7 @@ func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 	a.first = append(bytes.Clone(ahead), a.first...)
 	if _, err := io.WriteString(hijacked, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		a.Close()
-		reset(c)
+		splice.Reset(c)
 		return
 	}
 	e.relay("connect", a, c, dest)

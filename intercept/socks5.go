@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"mpbond/splice"
 	"mpbond/wire"
 )
 
@@ -66,7 +67,7 @@ func (e *Edge) serveSOCKS(a *appConn) {
 	c, err := e.dial(e.ctx, dest)
 	if err == nil && e.cfg.WaitOpen {
 		if err = e.waitOpen(c); err != nil {
-			reset(c)
+			splice.Reset(c)
 		}
 	}
 	if err != nil {
@@ -79,7 +80,7 @@ func (e *Edge) serveSOCKS(a *appConn) {
 	a.SetDeadline(time.Time{}) //nolint:errcheck // reading reports it
 	if err := writeSOCKSReply(a, socksSucceeded); err != nil {
 		a.Close()
-		reset(c)
+		splice.Reset(c)
 		return
 	}
 	e.relay("socks5", a, c, dest)

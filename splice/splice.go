@@ -23,8 +23,9 @@ var buffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
 // end of one direction is passed on as such and leaves the other direction
 // open. An error in one direction resets both connections, so that nobody
 // takes a truncated stream for a whole one. Both conns need CloseWrite; a
-// Reset method or SetLinger is used for resets where there is one. It returns
-// the bytes written each way and the first error.
+// Reset method or SetLinger is used for resets where there is one, WriteTo for
+// reading, and Writer() io.Writer, of a conn that wraps another, for writing.
+// It returns the bytes written each way and the first error.
 func Both(a, b net.Conn) (toB, toA int64, err error) {
 	var once sync.Once
 	fail := func(e error) {
@@ -55,17 +56,21 @@ func Both(a, b net.Conn) (toB, toA int64, err error) {
 
 // copyDirection copies until src ends, and then ends dst's direction.
 func copyDirection(dst, src net.Conn) (n int64, err error) {
+	var out io.Writer = dst
+	if o, ok := dst.(interface{ Writer() io.Writer }); ok {
+		out = o.Writer()
+	}
 	if w, ok := src.(io.WriterTo); ok && !kernel(src) {
-		n, err = w.WriteTo(dst)
+		n, err = w.WriteTo(out)
 	} else {
 		b := buffers.Get().(*[copyBuffer]byte)
-		n, err = io.CopyBuffer(onlyWriter{dst}, onlyReader{src}, b[:])
+		n, err = io.CopyBuffer(onlyWriter{out}, onlyReader{src}, b[:])
 		buffers.Put(b)
 	}
 	if err != nil {
 		return n, fmt.Errorf("%v to %v: %w", src.RemoteAddr(), dst.RemoteAddr(), err)
 	}
-	return n, closeWrite(dst)
+	return n, CloseWrite(dst)
 }
 
 // kernel tells a plain TCP connection, whose WriteTo does nothing for us but
@@ -75,8 +80,8 @@ func kernel(c net.Conn) bool { _, ok := c.(*net.TCPConn); return ok }
 type onlyReader struct{ io.Reader }
 type onlyWriter struct{ io.Writer }
 
-// closeWrite ends the direction towards c.
-func closeWrite(c net.Conn) error {
+// CloseWrite ends the direction towards c.
+func CloseWrite(c net.Conn) error {
 	h, ok := c.(interface{ CloseWrite() error })
 	if !ok {
 		return fmt.Errorf("a %T cannot close one direction", c)
