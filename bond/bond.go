@@ -90,6 +90,9 @@ type Bond struct {
 	held    unit.Bytes // bytes in send buffers, acknowledged ones excluded
 	grown   unit.Bytes // receive windows beyond InitialWindow
 	control []control  // reliable frames to be sent, oldest first
+	// avoid is the path that all pending bytes were recalled from at the end of
+	// a transfer, or 0: they must not go there again, and the last go first.
+	avoid wire.PathID
 
 	ackPending bool
 	ackSize    unit.Bytes

@@ -17,7 +17,7 @@ func TestDownloadAgainstBound(t *testing.T) {
 		up        bool
 		worst     float64 // of the bound
 	}{
-		{"pams", false, 1.04}, {"pams", true, 1.04}, {"minpad", false, 1.6}, {"minrtt", false, 2.5}, {"roundrobin", false, 2.5},
+		{"auto", false, 1.04}, {"auto", true, 1.04}, {"pams", false, 1.04}, {"pams", true, 1.04}, {"minpad", false, 1.6}, {"minrtt", false, 2.5}, {"roundrobin", false, 2.5},
 	} {
 		n := newSim(t, c.scheduler, -1)
 		n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
@@ -42,7 +42,7 @@ func TestRateDrops(t *testing.T) {
 		{"HS 10 to 1 at 2 s", func(n *simNet) *simHop { return n.paths[1].hops[1][0] }, 2800 * time.Millisecond},
 		{"pipe 5 to 1 at 2 s", func(n *simNet) *simHop { return n.paths[1].hops[1][1] }, 3100 * time.Millisecond},
 	} {
-		n := newSim(t, "pams", 0.2)
+		n := newSim(t, "auto", 0.2)
 		n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 		h := c.hop(n)
 		h.steps = append(h.steps, simStep{n.now.Add(2 * time.Second), unit.Mbps})
@@ -59,7 +59,7 @@ func TestRateDrops(t *testing.T) {
 // TestSilence: a subflow that goes silent costs at most a second.
 func TestSilence(t *testing.T) {
 	for hop, name := range []string{"PS-path", "HS-path", "pipe"} {
-		n := newSim(t, "pams", 0.2)
+		n := newSim(t, "auto", 0.2)
 		n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 		cut := n.now.Add(time.Second)
 		for d := range 2 {
@@ -99,7 +99,7 @@ func TestRandomTransfers(t *testing.T) {
 
 func randomTransfer(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	names := []string{"pams", "minpad", "minrtt", "roundrobin"}
+	names := []string{"auto", "pams", "minpad", "minrtt", "roundrobin"}
 	n := newSim(t, names[rng.IntN(len(names))], []float64{-1, 0.2}[rng.IntN(2)])
 	n.logf("seed %d", seed)
 	rate := func() unit.Rate { return unit.Rate(200e3 + rng.Int64N(50e6)) }

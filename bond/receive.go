@@ -214,7 +214,7 @@ func (b *Bond) landed(f sentFrame) {
 	switch f.t {
 	case wire.TypeData:
 		fresh := s.acked.add(max(f.from, s.outBase), max(f.to, s.outBase))
-		s.lost.remove(f.from, f.to)
+		s.todo.remove(f.from, f.to)
 		b.held -= unit.Bytes(fresh)
 		if len(s.acked) > 0 && s.acked[0].from == s.outBase {
 			s.outBase = s.acked[0].to

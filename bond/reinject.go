@@ -114,10 +114,9 @@ func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, why string) (n uni
 		return 0
 	}
 	s.acked.missing(max(f.from, s.outBase), max(f.to, s.outBase), func(from, to wire.DataSeq) {
-		n += unit.Bytes(s.lost.add(from, to))
+		n += unit.Bytes(s.todo.add(from, to))
 		b.traceBytes(now, trace.Reinject, p, s, span{from, to}, why)
 	})
-	s.avoid = p.id
 	b.update(s)
 	return n
 }
@@ -153,6 +152,7 @@ func (b *Bond) rebalance(now time.Time) {
 	if float64(gap) <= b.cfg.Eta*float64(minPAD) || gap <= fast.est.At(now).SRTT {
 		return
 	}
+	b.avoid = slow.id
 	want := th.Bytes(gap)
 	all := slow.flight.all()
 	for i := len(all) - 1; i >= 0 && want > 0; i-- {

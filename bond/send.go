@@ -46,7 +46,9 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 			live++
 		}
 	}
-	avoid := b.avoid(live)
+	if live < 2 {
+		b.avoid = 0
+	}
 	for _, p := range b.paths {
 		if p.silent() && live > 0 {
 			continue
@@ -56,8 +58,8 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		if p.idle && (carrier == nil || n.PAD < carrierPAD) {
 			carrier, carrierPAD = p, n.PAD
 		}
-		if p.id != avoid {
-			view = append(view, sched.Path{ID: p.id, Idle: p.idle, PAD: n.PAD, SRTT: p.est.Hop().SRTT, Th: n.Th})
+		if p.id != b.avoid {
+			view = append(view, sched.Path{ID: p.id, Idle: p.idle, PAD: n.PAD, Wait: n.PAD - n.OWD, SRTT: p.est.Hop().SRTT, Th: n.Th})
 		}
 	}
 	b.schedView = view
@@ -68,11 +70,12 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		carrier = nil
 	}
 	var target *path
+	var ahead unit.Bytes
 	if len(b.ready) > 0 {
 		d := b.cfg.Scheduler.Pick(view, b.pending)
 		b.decided(now, d, view)
 		if !d.Wait {
-			target = b.path(d.Path)
+			target, ahead = b.path(d.Path), d.Diff
 		}
 	}
 	p := target
@@ -94,7 +97,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		buf = b.fillControl(p, now, buf)
 	}
 	if p == target {
-		buf = b.fillData(p, now, buf)
+		buf = b.fillData(p, ahead, now, buf)
 	}
 	n := len(buf) - start
 	if n == 0 {
@@ -104,15 +107,6 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	p.idle = false
 	b.wake(now.Add(probeEvery))
 	return p.id, buf
-}
-
-// avoid is the path that the next bytes must not go to, because they were
-// recalled from it, or 0.
-func (b *Bond) avoid(live int) wire.PathID {
-	if live < 2 || len(b.ready) == 0 || len(b.ready[0].lost) == 0 {
-		return 0
-	}
-	return b.ready[0].avoid
 }
 
 func (b *Bond) relayDue() bool {
@@ -195,9 +189,6 @@ func (c control) frame() wire.Frame {
 	case wire.TypeFin:
 		return wire.Fin{Stream: s.id, Seq: s.outEnd}
 	case wire.TypeWindow:
-		if s.finSeen {
-			return nil
-		}
 		return wire.Window{Stream: s.id, Limit: s.inLimit}
 	}
 	return nil
@@ -207,13 +198,24 @@ func (c control) frame() wire.Frame {
 func (b *Bond) Bye() { b.queue(nil, wire.TypeBye) }
 
 // fillData appends a segment of stream bytes for path p.
-func (b *Bond) fillData(p *path, now time.Time, buf []byte) []byte {
+//
+// Ahead is what quicker subflows will take before p delivers (PAMS's Diff). So
+// p is given bytes from that far ahead in the meta buffer, not the next ones:
+// then they arrive about when they are needed, little waits for reassembly, and
+// what a slow subflow loses is not what the app waits for.
+func (b *Bond) fillData(p *path, ahead unit.Bytes, now time.Time, buf []byte) []byte {
 	room := b.segmentSize(p, now)
+	ahead /= unit.Bytes(max(len(b.ready), 1)) // streams share the quicker subflows
 	for len(b.ready) > 0 && room > wire.MaxDataHeader {
 		s := b.ready[0]
-		at := len(buf)
-		if s.sendable() {
-			buf = b.fillStream(p, s, room, now, buf)
+		for room > wire.MaxDataHeader && s.sendable() {
+			at := len(buf)
+			part := s.next(ahead, wire.DataSeq(room-wire.MaxDataHeader), b.avoid != 0)
+			buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
+			buf = s.out.append(buf, part.from, part.to)
+			s.todo.remove(part.from, part.to)
+			p.note(len(buf)-at, sentFrame{t: wire.TypeData, s: s, from: part.from, to: part.to})
+			b.traceBytes(now, trace.Segment, p, s, part, "")
 			room -= len(buf) - at
 		}
 		// The stream goes to the end of the turn while it has more.
@@ -223,37 +225,32 @@ func (b *Bond) fillData(p *path, now time.Time, buf []byte) []byte {
 		if s.Room() >= int(lowMetaBuffer)/2 { // not for a few bytes at a time
 			b.notify(s)
 		}
-		if p.id == b.avoid(2) {
-			break
-		}
 	}
 	return buf
 }
 
-// fillStream appends DATA frames of one stream, at most room bytes of frames.
-func (b *Bond) fillStream(p *path, s *Stream, room int, now time.Time, buf []byte) []byte {
-	for room > wire.MaxDataHeader && s.sendable() {
-		var from, to wire.DataSeq
-		lost := len(s.lost) > 0
-		if lost {
-			from, to = s.lost[0].from, s.lost[0].to
-		} else {
-			from, to = s.outNext, min(s.outEnd, s.outLimit)
-		}
-		to = min(to, from+wire.DataSeq(room-wire.MaxDataHeader))
-		at := len(buf)
-		buf = wire.AppendData(buf, s.id, from, int(to-from))
-		buf = s.out.append(buf, from, to)
-		p.note(len(buf)-at, sentFrame{t: wire.TypeData, s: s, from: from, to: to})
-		room -= len(buf) - at
-		b.traceBytes(now, trace.Segment, p, s, span{from, to}, "")
-		if lost {
-			s.lost.remove(from, to)
-		} else {
-			s.outNext = to
-		}
+// next is the part of a sendable stream's meta buffer to be sent now, at most
+// n bytes: from ahead bytes on, or as far on as the window reaches, or from the
+// end.
+func (s *Stream) next(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) span {
+	last := len(s.todo) - 1
+	for s.todo[last].from >= s.outLimit {
+		last--
 	}
-	return buf
+	if fromEnd {
+		ahead = unit.Bytes(s.outEnd)
+	}
+	for i, part := range s.todo[:last+1] {
+		part.to = min(part.to, s.outLimit)
+		size := unit.Bytes(part.to - part.from)
+		if ahead < size || i == last {
+			part.from += min(wire.DataSeq(ahead), max(part.to-part.from, n)-n)
+			part.to = min(part.to, part.from+n)
+			return part
+		}
+		ahead -= size
+	}
+	return span{} // not reached: the last part always returns
 }
 
 // segmentSize is how many bytes of frames fill whole packets for about

@@ -23,16 +23,15 @@ type Stream struct {
 	inChanged bool
 	inReady   bool
 
-	// Sending: [acked … outNext) was given to subflows at least once, of which
-	// lost is to be given again and acked spans have arrived; [outNext …
-	// outEnd) is the meta buffer.
-	out                       pages
-	outBase, outNext, outEnd  wire.DataSeq
-	outLimit                  wire.DataSeq
-	acked, lost               spans
-	avoid                     wire.PathID // the path that lost bytes were recalled from, or 0
-	finSet, finSent, finAcked bool
-	counted                   unit.Bytes // this stream's part of Bond.pending
+	// Sending: todo is the meta buffer, what is to be given to a subflow, for
+	// the first time or again; acked are the spans beyond outBase that have
+	// arrived; the rest of [outBase … outEnd) is in flight.
+	out              pages
+	outBase, outEnd  wire.DataSeq
+	outLimit         wire.DataSeq
+	todo, acked      spans
+	finSet, finAcked bool
+	counted          unit.Bytes // this stream's part of Bond.pending
 
 	// Receiving: [inBase … inNext) is readable, got is all that has arrived.
 	in              pages
@@ -74,13 +73,15 @@ func (s *Stream) Room() int {
 	if s.bond.held >= s.bond.cfg.MaxBuffered {
 		limit = lowMetaBuffer
 	}
-	return int(max(0, limit-unit.Bytes(s.outEnd-s.outNext)))
+	return int(max(0, limit-unit.Bytes(s.todo.size())))
 }
 
 // Write copies as much of p as there is room for into the meta buffer.
 func (s *Stream) Write(p []byte) int {
 	p = p[:min(len(p), s.Room())]
 	s.out.write(s.outEnd, p)
+	s.todo.add(s.outEnd, s.outEnd+wire.DataSeq(len(p)))
+	s.bond.avoid = 0
 	s.outEnd += wire.DataSeq(len(p))
 	s.bond.held += unit.Bytes(len(p))
 	s.bond.update(s)
@@ -91,7 +92,7 @@ func (s *Stream) Write(p []byte) int {
 func (s *Stream) CloseWrite() {
 	if s.err == nil && !s.finSet {
 		s.finSet = true
-		s.bond.update(s)
+		s.bond.queue(s, wire.TypeFin)
 	}
 }
 
@@ -132,7 +133,7 @@ func (s *Stream) Consume(n int) {
 	b := s.bond
 	s.inBase += wire.DataSeq(n)
 	s.in.release(s.inBase)
-	if s.err == nil && !s.finSeen {
+	if s.err == nil && s.wantsMore() {
 		// A window doubles each time a quarter of it was consumed, as long as
 		// the memory that grown windows may use lasts.
 		if free := unit.Bytes(s.inLimit - s.inBase); free <= s.window*3/4 {
@@ -151,6 +152,9 @@ func (s *Stream) Consume(n int) {
 	}
 }
 
+// wantsMore reports whether the other end has bytes that it may not send yet.
+func (s *Stream) wantsMore() bool { return !s.finSeen || s.inLimit < s.inEnd }
+
 // Reset ends the stream at both ends at once.
 func (s *Stream) Reset(code wire.Code, text string) {
 	if s.err != nil || s.bond.streams[s.id] != s {
@@ -168,8 +172,8 @@ func (s *Stream) fail(r wire.Reset) {
 	s.err = r
 	b := s.bond
 	b.held -= unit.Bytes(uint64(s.outEnd-s.outBase) - s.acked.size())
-	s.outBase, s.outNext = s.outEnd, s.outEnd
-	s.lost, s.acked = nil, nil
+	s.outBase = s.outEnd
+	s.todo, s.acked = nil, nil
 	s.out.drop()
 	b.update(s)
 	b.notify(s)
@@ -178,19 +182,15 @@ func (s *Stream) fail(r wire.Reset) {
 
 // sendable is what may be given to a subflow now.
 func (s *Stream) sendable() bool {
-	return len(s.lost) > 0 || s.outNext < min(s.outEnd, s.outLimit)
+	return len(s.todo) > 0 && s.todo[0].from < s.outLimit
 }
 
 // update brings the bond's view of what is to be sent up to date after a
 // change to the stream.
 func (b *Bond) update(s *Stream) {
-	n := unit.Bytes(s.outEnd-s.outNext) + unit.Bytes(s.lost.size())
+	n := unit.Bytes(s.todo.size())
 	b.pending += n - s.counted
 	s.counted = n
-	if s.err == nil && s.finSet && !s.finSent && s.outNext == s.outEnd {
-		s.finSent = true
-		b.queue(s, wire.TypeFin)
-	}
 	if s.sendable() && !s.inReady {
 		s.inReady = true
 		b.ready = append(b.ready, s)

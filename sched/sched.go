@@ -21,6 +21,7 @@ type Path struct {
 	// writable and nothing is being written to it.
 	Idle bool
 	PAD  time.Duration // predicted delivery time of a byte given to it now
+	Wait time.Duration // the part of PAD that is spent in queues
 	SRTT time.Duration // of the sender's own hop
 	Th   unit.Rate     // end to end
 }
@@ -37,6 +38,7 @@ const (
 	FasterIsSoon               // wait: quicker busy subflows deliver the rest before the target would
 	LeastRTT                   // least round-trip time of the idle ones
 	NextInTurn                 // round robin
+	BudgetSpent                // wait: the idle subflows have enough waiting
 	reasonCount                // not a reason: keeps the texts complete
 )
 
@@ -48,6 +50,7 @@ var reasonTexts = [reasonCount]string{
 	FasterIsSoon: "waits: quicker subflows deliver the rest sooner",
 	LeastRTT:     "least RTT of the idle",
 	NextInTurn:   "next in turn",
+	BudgetSpent:  "waits: the idle subflows have enough queued",
 }
 
 func (r Reason) String() string {
@@ -79,6 +82,7 @@ type Scheduler interface {
 }
 
 var makers = map[string]func() Scheduler{
+	"auto":       func() Scheduler { return &auto{} },
 	"pams":       func() Scheduler { return pams{} },
 	"minpad":     func() Scheduler { return minPAD{} },
 	"minrtt":     func() Scheduler { return minRTT{} },
@@ -86,7 +90,7 @@ var makers = map[string]func() Scheduler{
 }
 
 // Default is the scheduler used when none is named.
-const Default = "pams"
+const Default = "auto"
 
 // Names lists the schedulers that New knows, sorted.
 func Names() []string {

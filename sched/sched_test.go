@@ -17,6 +17,12 @@ func paths(directIdle, helpedIdle bool, directPAD, helpedPAD time.Duration) []Pa
 	}
 }
 
+// queued makes what waits at the helped subflow exceed auto's budget.
+func queued(p []Path) []Path {
+	p[1].Wait = budget + 1
+	return p
+}
+
 func TestDecisions(t *testing.T) {
 	for _, c := range []struct {
 		name, scheduler string
@@ -34,6 +40,10 @@ func TestDecisions(t *testing.T) {
 		{"direct busy, little left", "pams", paths(false, true, 500*ms, time.Second), 499_999, Decision{Wait: true, Reason: FasterIsSoon, Diff: 500_000}},
 		{"direct busy but slower", "pams", paths(false, true, 500*ms, 100*ms), 1, Decision{Path: 2, Reason: LeastPAD}},
 		{"alone", "pams", paths(true, false, 25*ms, 0)[:1], 1, Decision{Path: 1, Reason: OnlyPath}},
+
+		{"helped has enough queued", "auto", queued(paths(false, true, 25*ms, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
+		{"queued, but the quickest", "auto", queued(paths(false, true, 2*time.Second, time.Second)), unit.MB, Decision{Path: 2, Reason: LeastPAD}},
+		{"little queued", "auto", paths(false, true, 500*ms, time.Second), unit.MB, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 500_000}},
 
 		{"never waits", "minpad", paths(false, true, 25*ms, time.Second), 1, Decision{Path: 2, Reason: LeastIdlePAD}},
 		{"least", "minpad", paths(true, true, 25*ms, time.Second), 1, Decision{Path: 1, Reason: LeastPAD}},
