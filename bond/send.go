@@ -59,7 +59,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 			carrier, carrierPAD = p, n.PAD
 		}
 		if p.id != b.avoid {
-			view = append(view, sched.Path{ID: p.id, Idle: p.idle, PAD: n.PAD, Wait: n.PAD - n.OWD, SRTT: p.est.Hop().SRTT, Th: n.Th})
+			view = append(view, sched.Path{ID: p.id, Idle: p.idle, PAD: n.PAD, Wait: n.FarWait, SRTT: p.est.Hop().SRTT, Th: n.Th})
 		}
 	}
 	b.schedView = view

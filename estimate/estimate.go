@@ -38,6 +38,7 @@ type Numbers struct {
 	SRTT         time.Duration // both hops
 	Th, Th1, Th2 unit.Rate
 	B1, B2       unit.Bytes
+	FarWait      time.Duration // how long B2 lasts at the far hop
 }
 
 // Path estimates one subflow in its sending direction. Byte counts are those
@@ -128,6 +129,7 @@ func (p *Path) At(now time.Time) Numbers {
 	// All bytes ahead of a new one, less those that are on the air of a hop.
 	ahead := unit.Bytes(p.sent - p.received(now, th2))
 	n.B2 = max(0, ahead-n.B1-n.Th1.Bytes(owd1)-th2.Bytes(owd2))
+	n.FarWait = th2.Time(n.B2)
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
 	return n
 }

@@ -7,28 +7,25 @@ import (
 )
 
 // auto is PAMS with an out-of-order budget. PAMS fills a helper's buffer as far
-// as its link to the server allows, seconds ahead of the pipe; when the quick
+// as its link to the server allows, seconds ahead of the pipe; when another
 // subflow then dies, what the app waits for queues behind all that. auto gives
-// a subflow nothing more while what waits there takes longer than the budget,
-// unless it is the quickest anyway.
+// a subflow nothing more while the bytes at its far hop last longer than the
+// budget: they keep that hop busy as well as more would.
 type auto struct{ view []Path }
 
-// budget is how long bytes may wait at a subflow. The pipe never runs dry with
-// it (reports are a tenth as old), a helper's link that breaks is hidden for as
-// long, and a quick subflow's death costs no more than that and its detection.
+// budget is how long bytes may wait before the far hop. That hop never runs
+// dry with it (reports are a tenth as old), a helper's link that breaks is
+// hidden for as long, and a subflow's death costs no more than that and its
+// detection.
 const budget = 250 * time.Millisecond
 
 func (*auto) Name() string { return "auto" }
 
 func (a *auto) Pick(paths []Path, remaining unit.Bytes) Decision {
 	a.view = append(a.view[:0], paths...)
-	quickest := paths[0].PAD
-	for _, p := range paths {
-		quickest = min(quickest, p.PAD)
-	}
 	full := false
 	for i := range a.view {
-		if p := &a.view[i]; p.Idle && p.Wait > budget && p.PAD > quickest {
+		if p := &a.view[i]; p.Idle && p.Wait > budget {
 			p.Idle, full = false, true
 		}
 	}

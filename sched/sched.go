@@ -21,7 +21,7 @@ type Path struct {
 	// writable and nothing is being written to it.
 	Idle bool
 	PAD  time.Duration // predicted delivery time of a byte given to it now
-	Wait time.Duration // the part of PAD that is spent in queues
+	Wait time.Duration // the part of PAD that is spent in the far hop's queue
 	SRTT time.Duration // of the sender's own hop
 	Th   unit.Rate     // end to end
 }

@@ -42,7 +42,7 @@ func TestDecisions(t *testing.T) {
 		{"alone", "pams", paths(true, false, 25*ms, 0)[:1], 1, Decision{Path: 1, Reason: OnlyPath}},
 
 		{"helped has enough queued", "auto", queued(paths(false, true, 25*ms, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
-		{"queued, but the quickest", "auto", queued(paths(false, true, 2*time.Second, time.Second)), unit.MB, Decision{Path: 2, Reason: LeastPAD}},
+		{"queued, though the quickest", "auto", queued(paths(false, true, 2*time.Second, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
 		{"little queued", "auto", paths(false, true, 500*ms, time.Second), unit.MB, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 500_000}},
 
 		{"never waits", "minpad", paths(false, true, 25*ms, time.Second), 1, Decision{Path: 2, Reason: LeastIdlePAD}},
