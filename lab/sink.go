@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -43,8 +44,8 @@ func receive(r io.Reader) (Received, error) {
 }
 
 // Sink serves uploads: it takes the body of any request and answers with what
-// it Received. Its listener speaks MPTCP to whoever asks for it.
-func Sink(addr string) error {
+// it Received, until ctx ends. Its listener speaks MPTCP to whoever asks for it.
+func Sink(ctx context.Context, addr string) error {
 	s := &http.Server{Addr: addr, ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got, err := receive(r.Body)
 		if err != nil {
@@ -53,5 +54,6 @@ func Sink(addr string) error {
 		}
 		_ = json.NewEncoder(w).Encode(got)
 	})}
+	defer context.AfterFunc(ctx, func() { s.Close() })()
 	return s.ListenAndServe()
 }

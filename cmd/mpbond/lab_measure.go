@@ -174,7 +174,7 @@ func labProbe() *cobra.Command {
 func labSink() *cobra.Command {
 	return &cobra.Command{
 		Use: "sink ADDRESS", Hidden: true, Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return lab.Sink(args[0]) },
+		RunE: func(c *cobra.Command, args []string) error { return lab.Sink(c.Context(), args[0]) },
 	}
 }
 
