@@ -69,26 +69,28 @@ type Config struct {
 
 // Helper is the role. Make one with New.
 type Helper struct {
-	cfg     Config
-	name    string
-	key     *identity.Key
-	trust   *identity.Trust
-	log     *slog.Logger
-	mode    feedback
-	targets []*target
+	cfg   Config
+	name  string
+	key   *identity.Key
+	trust *identity.Trust
+	log   *slog.Logger
+	mode  feedback
 
 	pipes, servers pipe.Carrier // fakes in tests
+	changed        chan struct{}
 
-	mu     sync.Mutex
-	relays map[*relay]*subflow
-	places int    // relays and those about to be
-	moved  uint64 // bytes of relays that have ended
+	mu      sync.Mutex
+	targets []*target // each kept by a goroutine while Run runs
+	relays  map[*relay]*subflow
+	places  int    // relays and those about to be
+	moved   uint64 // bytes of relays that have ended
 }
 
 // target is one address of one primary.
 type target struct {
 	primary identity.Peer
 	addr    string
+	stop    context.CancelFunc // set by Run
 
 	mu    sync.Mutex
 	state string
@@ -103,8 +105,9 @@ func (t *target) set(state string, err error) {
 
 // subflow is what is known of one relay, besides its counters.
 type subflow struct {
-	primary, server string
-	since           time.Time
+	primary identity.Peer
+	server  string
+	since   time.Time
 }
 
 // New checks cfg. Name is this device's own, for display at the other ends.
@@ -132,19 +135,13 @@ func New(cfg Config, name string, key *identity.Key, trust *identity.Trust, log 
 	if len(name) > wire.MaxName {
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
-	h := &Helper{cfg: cfg, name: name, key: key, trust: trust, log: log, mode: mode, relays: map[*relay]*subflow{},
+	h := &Helper{cfg: cfg, name: name, key: key, trust: trust, log: log, mode: mode, relays: map[*relay]*subflow{}, changed: make(chan struct{}, 1),
 		pipes:   pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, UserTimeout: userTimeout}),
 		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, UserTimeout: userTimeout}),
 	}
-	for _, p := range cfg.Primaries {
-		if err := h.addTarget(p); err != nil {
-			return bad(err, "see `mpbond trust list`; write primaries as NAME@host:port")
-		}
-	}
-	if len(cfg.Primaries) == 0 {
-		for _, p := range trust.ByRole(identity.RolePrimary) {
-			h.add(p, p.Addresses)
-		}
+	var err error
+	if h.targets, err = h.resolve(); err != nil {
+		return bad(err, "see `mpbond trust list`; write primaries as NAME@host:port")
 	}
 	if len(h.targets) == 0 {
 		return bad(errors.New("no primary to help"), "write primaries = [\"NAME@host:port\"] with the device's address on the local link, and `mpbond trust add NAME --role primary --key KEY`")
@@ -152,27 +149,54 @@ func New(cfg Config, name string, key *identity.Key, trust *identity.Trust, log 
 	return h, nil
 }
 
-// addTarget resolves one entry of Config.Primaries to a device and its address.
-func (h *Helper) addTarget(entry string) error {
+// resolve makes the targets that the configuration and the trust file name now.
+// Entries that name none are left out; err tells the first one.
+func (h *Helper) resolve() (list []*target, err error) {
+	add := func(p identity.Peer, addrs []string) {
+		for _, a := range addrs {
+			t := &target{primary: p, addr: a, state: "starting"}
+			if !slices.ContainsFunc(list, t.same) {
+				list = append(list, t)
+			}
+		}
+	}
+	if len(h.cfg.Primaries) == 0 {
+		for _, p := range h.trust.ByRole(identity.RolePrimary) {
+			add(p, p.Addresses)
+		}
+	}
+	for _, entry := range h.cfg.Primaries {
+		p, addrs, e := h.resolveEntry(entry)
+		if e != nil && err == nil {
+			err = e
+		}
+		add(p, addrs)
+	}
+	return list, err
+}
+
+// same tells whether two targets are one device at one address.
+func (t *target) same(u *target) bool { return t.addr == u.addr && t.primary.Key == u.primary.Key }
+
+// resolveEntry resolves one entry of Config.Primaries to a device and its
+// addresses.
+func (h *Helper) resolveEntry(entry string) (p identity.Peer, addrs []string, err error) {
 	name, addr, at := strings.Cut(entry, "@")
-	_, _, err := net.SplitHostPort(entry)
-	isAddr := !at && err == nil
-	if !isAddr {
+	_, _, noPort := net.SplitHostPort(entry)
+	if at || noPort != nil {
 		p, ok := h.trust.LookupName(name)
 		switch {
 		case !ok || !p.Is(identity.RolePrimary):
-			return fmt.Errorf("primary %q: no primary of that name is trusted", entry)
+			return p, nil, fmt.Errorf("primary %q: no primary of that name is trusted", entry)
 		case !at && len(p.Addresses) == 0:
-			return fmt.Errorf("primary %q: the trust file has no address for it", entry)
+			return p, nil, fmt.Errorf("primary %q: the trust file has no address for it", entry)
 		case !at:
-			h.add(p, p.Addresses)
-			return nil
+			return p, p.Addresses, nil
 		}
 		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return fmt.Errorf("primary %q: %q is no host:port", entry, addr)
+			return p, nil, fmt.Errorf("primary %q: %q is no host:port", entry, addr)
 		}
-		h.add(p, []string{addr})
-		return nil
+		return p, []string{addr}, nil
 	}
 	known := h.trust.ByRole(identity.RolePrimary)
 	listed := slices.DeleteFunc(slices.Clone(known), func(p identity.Peer) bool { return !hasAddress(p, entry) })
@@ -180,18 +204,9 @@ func (h *Helper) addTarget(entry string) error {
 		known = listed
 	}
 	if len(known) != 1 {
-		return fmt.Errorf("primary %q: %d trusted primaries could be meant", entry, len(known))
+		return p, nil, fmt.Errorf("primary %q: %d trusted primaries could be meant", entry, len(known))
 	}
-	h.add(known[0], []string{entry})
-	return nil
-}
-
-func (h *Helper) add(p identity.Peer, addrs []string) {
-	for _, a := range addrs {
-		if !slices.ContainsFunc(h.targets, func(t *target) bool { return t.addr == a && t.primary.Key == p.Key }) {
-			h.targets = append(h.targets, &target{primary: p, addr: a, state: "starting"})
-		}
-	}
+	return known[0], []string{entry}, nil
 }
 
 // Run offers pipes and relays until ctx ends; it then closes everything and
@@ -199,9 +214,15 @@ func (h *Helper) add(p identity.Peer, addrs []string) {
 func (h *Helper) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, t := range h.targets {
-		all.Go(func() { h.keepOffering(ctx, t, &all) })
+		h.keep(ctx, t, &all)
 	}
-	<-ctx.Done()
+	for ctx.Err() == nil {
+		select {
+		case <-h.changed:
+			h.retarget(ctx, &all)
+		case <-ctx.Done():
+		}
+	}
 	h.mu.Lock()
 	for r := range h.relays {
 		go r.close(ctx.Err()) // each may wait for its TLS to say goodbye
@@ -209,6 +230,55 @@ func (h *Helper) Run(ctx context.Context) error {
 	h.mu.Unlock()
 	all.Wait()
 	return ctx.Err()
+}
+
+// TrustChanged acts on the trust file after it was read again: new primaries
+// are offered pipes; what is there for devices that are not in it any more ends
+// at once.
+func (h *Helper) TrustChanged() {
+	select {
+	case h.changed <- struct{}{}:
+	default: // Run is about to look
+	}
+}
+
+// retarget makes the targets what the trust file says now.
+func (h *Helper) retarget(ctx context.Context, all *sync.WaitGroup) {
+	list, err := h.resolve()
+	if err != nil {
+		h.log.Warn("a primary cannot be helped", "err", err, "hint", "see `mpbond trust list`")
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.targets {
+		if !slices.ContainsFunc(list, t.same) {
+			t.stop()
+		}
+	}
+	for i, t := range list {
+		if at := slices.IndexFunc(h.targets, t.same); at >= 0 {
+			list[i] = h.targets[at]
+		} else {
+			h.keep(ctx, t, all)
+		}
+	}
+	h.targets = list
+	for r, f := range h.relays {
+		if !h.trust.Allowed(identity.RolePrimary)(f.primary.Key) || !h.allowed(f.server) {
+			go r.close(errDistrusted)
+		}
+	}
+}
+
+var errDistrusted = errors.New("a device of it is trusted no longer")
+
+// keep keeps a target until ctx ends or its stop is called.
+func (h *Helper) keep(ctx context.Context, t *target, all *sync.WaitGroup) {
+	ctx, t.stop = context.WithCancel(ctx)
+	all.Go(func() {
+		defer t.stop()
+		h.keepOffering(ctx, t, all)
+	})
 }
 
 // keepOffering keeps one pipe ready at t. A pipe that a subflow takes is
@@ -332,7 +402,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, server s
 	}
 	r := newRelay(p, hs, int(h.cfg.Buffer))
 	h.mu.Lock()
-	h.relays[r] = &subflow{t.primary.Name, server, time.Now()}
+	h.relays[r] = &subflow{t.primary, server, time.Now()}
 	h.mu.Unlock()
 	if ctx.Err() != nil { // Run may have missed it
 		r.close(ctx.Err())

@@ -57,7 +57,10 @@ func (d *direction) status() Direction {
 // Status may be called at any time, by any goroutine.
 func (h *Helper) Status() Status {
 	s := Status{Name: h.name, Pipes: []PipeStatus{}, Subflows: []SubflowStatus{}, Buffer: h.cfg.Buffer}
-	for _, t := range h.targets {
+	h.mu.Lock()
+	targets := h.targets
+	h.mu.Unlock()
+	for _, t := range targets {
 		t.mu.Lock()
 		p := PipeStatus{Primary: t.primary.Name, Address: t.addr, State: t.state, Hint: fault.HintOf(t.err)}
 		if t.err != nil {
@@ -71,7 +74,7 @@ func (h *Helper) Status() Status {
 	s.Relayed = h.moved
 	for r, f := range h.relays {
 		s.Relayed += r.up.read.Load() + r.down.read.Load()
-		s.Subflows = append(s.Subflows, SubflowStatus{f.primary, f.server, f.since, r.up.status(), r.down.status()})
+		s.Subflows = append(s.Subflows, SubflowStatus{f.primary.Name, f.server, f.since, r.up.status(), r.down.status()})
 	}
 	slices.SortFunc(s.Subflows, func(a, b SubflowStatus) int { return a.Since.Compare(b.Since) })
 	return s

@@ -11,6 +11,24 @@ import (
 	"mpbond/wire"
 )
 
+// helperSlot is a helper that calls: one subflow at a time, and a pipe in
+// reserve. Its variables are guarded by Primary.mu.
+type helperSlot struct {
+	name    string
+	revoked chan struct{} // closed when the helper is trusted no longer
+	kept    bool          // a goroutine keeps its subflow
+	reserve *pipe.Waiting // or nil
+}
+
+func (s *helperSlot) isRevoked() bool {
+	select {
+	case <-s.revoked:
+		return true
+	default:
+		return false
+	}
+}
+
 // acceptPipes takes the calls of helpers until ctx ends.
 func (p *Primary) acceptPipes(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { p.pipes.Close() })
@@ -66,17 +84,19 @@ func (p *Primary) track(c net.Conn, on bool) {
 // keeper if there is none. A helper carries one subflow; its next pipe waits
 // in reserve, so that a broken one is replaced at once.
 func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
-	name := w.Name()
-	if peer, ok := p.trust.Lookup(w.Peer()); ok {
-		name = peer.Name
-	}
 	p.mu.Lock()
-	slot := p.helpers[name]
-	if slot == nil {
-		slot = &helperSlot{}
-		p.helpers[name] = slot
+	peer, ok := p.trust.Lookup(w.Peer())
+	if !ok || !peer.Is(identity.RoleHelper) || p.ending { // any more
+		p.mu.Unlock()
+		w.Close()
+		return
 	}
-	if slot.kept && ctx.Err() == nil {
+	slot := p.helpers[w.Peer()]
+	if slot == nil {
+		slot = &helperSlot{name: peer.Name, revoked: make(chan struct{})}
+		p.helpers[w.Peer()] = slot
+	}
+	if slot.kept {
 		old := slot.reserve // the newest is the likeliest to work
 		slot.reserve = w
 		p.mu.Unlock()
@@ -87,20 +107,24 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 	}
 	slot.kept = true
 	p.mu.Unlock()
-	p.keepHelped(ctx, name, slot, w)
+	p.keepHelped(ctx, slot, w)
 }
 
 // keepHelped keeps a subflow over a helper as long as pipes to it come.
-func (p *Primary) keepHelped(ctx context.Context, name string, slot *helperSlot, w *pipe.Waiting) {
+func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Waiting) {
+	name := slot.name
 	var b backoff
 	for attempt := 0; w != nil; attempt++ {
-		down, err := p.helped(ctx, name, w, attempt)
+		l, err := p.helped(ctx, name, w, attempt)
 		if err == nil {
 			attempt = -1
 			p.setError(name, nil)
 			b.reset()
 			select {
-			case err = <-down:
+			case err = <-l.down:
+			case <-slot.revoked:
+				l.s.e.Detach(l.id)
+				p.ended(l.s, l.id, nil)
 			case <-ctx.Done():
 			}
 		} else if ctx.Err() == nil {
@@ -112,22 +136,57 @@ func (p *Primary) keepHelped(ctx context.Context, name string, slot *helperSlot,
 		}
 		p.mu.Lock()
 		w, slot.reserve = slot.reserve, nil
-		if w != nil && ctx.Err() != nil {
+		if w != nil && (ctx.Err() != nil || slot.isRevoked()) {
 			w.Close()
 			w = nil
 		}
 		if w == nil {
 			slot.kept = false // its next call makes a keeper again
 		}
+		if slot.isRevoked() {
+			delete(p.errs, name)
+		}
 		p.mu.Unlock()
 	}
 }
 
+// TrustChanged acts on the trust file after it was read again. Helpers that
+// are not in it any more lose their pipes, and a server its subflows.
+func (p *Primary) TrustChanged() {
+	p.mu.Lock()
+	for key, slot := range p.helpers {
+		if !p.trust.Allowed(identity.RoleHelper)(key) {
+			delete(p.helpers, key)
+			close(slot.revoked)
+			p.log.Info("helper is trusted no longer", "helper", slot.name)
+			if slot.reserve != nil {
+				slot.reserve.Close()
+				slot.reserve = nil
+			}
+		}
+	}
+	before := p.server.Key
+	if now, ok := p.trust.Lookup(before); ok && now.Is(identity.RoleServer) && len(now.Addresses) > 0 {
+		p.server, p.noPeer = now, nil
+	} else {
+		p.server, p.noPeer = findServer(p.cfg.Server, p.trust)
+	}
+	s, changed := p.cur, p.server.Key != before
+	p.mu.Unlock()
+	if changed {
+		p.restart(s, "the server is trusted no longer")
+	}
+}
+
 // helped makes a subflow over a waiting pipe.
-func (p *Primary) helped(ctx context.Context, name string, w *pipe.Waiting, attempt int) (<-chan error, error) {
-	link, err := w.Join(ctx, p.address(attempt))
+func (p *Primary) helped(ctx context.Context, name string, w *pipe.Waiting, attempt int) (lane, error) {
+	addr, err := p.address(attempt)
 	if err != nil {
-		return nil, err
+		return lane{}, err
+	}
+	link, err := w.Join(ctx, addr)
+	if err != nil {
+		return lane{}, err
 	}
 	return p.join(ctx, link, link, name)
 }

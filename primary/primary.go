@@ -87,19 +87,21 @@ const (
 
 // Primary is a running primary. Safe for concurrent use.
 type Primary struct {
-	cfg    Config
-	key    *identity.Key
-	trust  *identity.Trust
-	server identity.Peer
-	log    *slog.Logger
-	rec    *trace.Recorder // nil: nothing is traced
-	pipes  *tcp.Listener   // nil without
+	cfg   Config
+	key   *identity.Key
+	trust *identity.Trust
+	log   *slog.Logger
+	rec   *trace.Recorder // nil: nothing is traced
+	pipes *tcp.Listener   // nil without
 
 	mu      sync.Mutex
+	server  identity.Peer
+	noPeer  error // why there is no server now, or nil
 	cur     *session
 	conns   map[net.Conn]bool // pipes in a handshake
 	errs    map[string]string // last error by device
-	helpers map[string]*helperSlot
+	helpers map[identity.PublicKey]*helperSlot
+	ending  bool // Run is about to return: wg is being waited for
 	wg      sync.WaitGroup
 }
 
@@ -112,11 +114,11 @@ type session struct {
 	down     map[wire.PathID]chan error
 }
 
-// helperSlot is a helper that calls: one subflow at a time, and a pipe in
-// reserve.
-type helperSlot struct {
-	kept    bool          // a goroutine keeps its subflow
-	reserve *pipe.Waiting // or nil
+// lane is a subflow that has joined.
+type lane struct {
+	s    *session
+	id   wire.PathID
+	down <-chan error // tells its end
 }
 
 // New checks the configuration and opens the port for helpers. Rec, if not
@@ -130,7 +132,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		return nil, err
 	}
 	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, rec: rec,
-		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[string]*helperSlot{}}
+		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{}}
 	if cfg.Pipe != "" {
 		if p.pipes, err = tcp.Listen(context.Background(), cfg.Pipe, tcp.Options{Congestion: cfg.Congestion}); err != nil {
 			return nil, err
@@ -183,9 +185,8 @@ func (p *Primary) PipeAddr() net.Addr {
 // DialStream opens a stream of the bond; see intercept.Dialer.
 func (p *Primary) DialStream(_ context.Context, dest string) (net.Conn, error) {
 	p.mu.Lock()
-	e := p.cur.e
-	p.mu.Unlock()
-	c, err := e.Dial(dest)
+	defer p.mu.Unlock() // so that the bond is not replaced meanwhile
+	c, err := p.cur.e.Dial(dest)
 	if err != nil {
 		return nil, err
 	}
@@ -214,6 +215,7 @@ func (p *Primary) Run(ctx context.Context) error {
 	}
 	cancel()
 	p.mu.Lock()
+	p.ending = true
 	for c := range p.conns {
 		c.Close()
 	}
@@ -237,22 +239,23 @@ func (p *Primary) watch(ctx context.Context) {
 		case <-t.C:
 		}
 		p.mu.Lock()
-		e := p.cur.e
+		s := p.cur
 		p.mu.Unlock()
-		for _, id := range e.SilentPaths(silentLimit) {
+		for _, id := range s.e.SilentPaths(silentLimit) {
 			p.log.Info("silent subflow given up", "path", id)
-			p.detach(id, fmt.Errorf("silent for more than %v", silentLimit))
+			s.e.Detach(id)
+			p.ended(s, id, fmt.Errorf("silent for more than %v", silentLimit))
 		}
-		if gone := e.WithoutSubflow(); gone > time.Duration(p.cfg.GiveUp) {
-			e.Fail(wire.CodeUnreachable, fmt.Sprintf("no way to the server for %v", gone.Round(time.Second)))
+		if gone := s.e.WithoutSubflow(); gone > time.Duration(p.cfg.GiveUp) {
+			s.e.Fail(wire.CodeUnreachable, fmt.Sprintf("no way to the server for %v", gone.Round(time.Second)))
 		}
 	}
 }
 
-// join makes a subflow over t and returns a channel that tells its end.
-func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link, device string) (<-chan error, error) {
+// join makes a subflow over t.
+func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link, device string) (lane, error) {
 	p.mu.Lock()
-	s := p.cur
+	s, server := p.cur, p.server.Key
 	s.lastPath++
 	j := wire.Join{Version: wire.Version, Bond: s.id, Path: s.lastPath, Instance: s.instance, Helped: link != nil, Device: device}
 	p.mu.Unlock()
@@ -265,9 +268,9 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 			}
 		})
 	}
-	sf, ok, err := subflow.Join(ctx, t, p.key.Client(p.server.Key, wire.ALPN), j)
+	sf, ok, err := subflow.Join(ctx, t, p.key.Client(server, wire.ALPN), j)
 	if err != nil {
-		return nil, err
+		return lane{}, err
 	}
 	p.mu.Lock()
 	if s.instance == 0 {
@@ -279,31 +282,30 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	p.mu.Unlock()
 	if !fresh {
 		sf.Close()
-		p.restart(ctx, s)
-		return nil, errors.New("the server has lost the bond, a new one is made")
+		p.restart(s, "the server has restarted")
+		return lane{}, errors.New("the server has lost the bond, a new one is made")
 	}
 	if err := s.e.Attach(sf); err != nil {
-		return nil, err
+		return lane{}, err
 	}
 	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, "server", t.RemoteAddr())
-	return down, nil
+	return lane{s, j.Path, down}, nil
 }
 
-// restart replaces the bond after the server has lost its state: its streams
-// end with a reset, new ones work.
-func (p *Primary) restart(ctx context.Context, old *session) {
+// restart replaces the bond for a reason: its streams end with a reset, new
+// ones work.
+func (p *Primary) restart(old *session, why string) {
 	p.mu.Lock()
-	if p.cur != old || ctx.Err() != nil {
-		p.mu.Unlock()
+	defer p.mu.Unlock()
+	if p.cur != old || p.ending {
 		return
 	}
 	p.cur = p.newSession()
-	p.mu.Unlock()
-	p.log.Warn("the server has restarted: open streams end")
+	p.log.Warn("open streams end", "reason", why)
 	p.wg.Go(func() {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
-		old.e.Fail(wire.CodeConnReset, "the server has restarted")
+		old.e.Fail(wire.CodeConnReset, why)
 		old.e.Close(now)
 		p.mu.Lock()
 		ends := old.down
@@ -324,15 +326,6 @@ func (p *Primary) ended(s *session, id wire.PathID, err error) {
 	if c != nil {
 		c <- err
 	}
-}
-
-// detach ends a subflow of the present bond.
-func (p *Primary) detach(id wire.PathID, err error) {
-	p.mu.Lock()
-	s := p.cur
-	p.mu.Unlock()
-	s.e.Detach(id)
-	p.ended(s, id, err)
 }
 
 // backoff is the wait before a further attempt.
@@ -360,13 +353,13 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 	}
 	var b backoff
 	for attempt := 0; ctx.Err() == nil; attempt++ {
-		down, err := p.direct(ctx, iface, device, attempt)
+		l, err := p.direct(ctx, iface, device, attempt)
 		if err == nil {
 			attempt = -1
 			p.setError(device, nil)
 			b.reset()
 			select {
-			case err = <-down:
+			case err = <-l.down:
 			case <-ctx.Done():
 				return
 			}
@@ -380,16 +373,25 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 }
 
 // address is the server's for an attempt: each in turn, the best first.
-func (p *Primary) address(attempt int) string {
-	return p.server.Addresses[attempt%len(p.server.Addresses)]
+func (p *Primary) address(attempt int) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.noPeer != nil {
+		return "", p.noPeer
+	}
+	return p.server.Addresses[attempt%len(p.server.Addresses)], nil
 }
 
-func (p *Primary) direct(ctx context.Context, iface, device string, attempt int) (<-chan error, error) {
+func (p *Primary) direct(ctx context.Context, iface, device string, attempt int) (lane, error) {
+	addr, err := p.address(attempt)
+	if err != nil {
+		return lane{}, err
+	}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	c, err := tcp.Dial(dctx, p.address(attempt), tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout})
+	c, err := tcp.Dial(dctx, addr, tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout})
 	if err != nil {
-		return nil, err
+		return lane{}, err
 	}
 	return p.join(ctx, c, nil, device)
 }
@@ -422,14 +424,14 @@ func (p *Primary) setError(device string, err error) {
 // Status describes the bond. With why it holds the last decisions too.
 func (p *Primary) Status(why bool) api.Bond {
 	p.mu.Lock()
-	s := p.cur
+	s, peer := p.cur, p.server.Name
 	errs := map[string]string{}
 	for d, e := range p.errs {
 		errs[d] = e
 	}
 	p.mu.Unlock()
 	b := s.e.Status(why)
-	b.ID, b.Peer = s.id.String(), p.server.Name
+	b.ID, b.Peer = s.id.String(), peer
 	for _, path := range b.Paths {
 		delete(errs, path.Device)
 	}

@@ -18,7 +18,7 @@ import (
 // network (RFC 6890 and its registries).
 var notPublic = prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
-	"::/127", "64:ff9b:1::/48", "100::/64", "fc00::/7", "fe80::/10", "ff00::/8")
+	"::/96", "64:ff9b:1::/48", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8")
 
 // nat64 and sixToFour embed an IPv4 address, which is then what counts
 // (RFC 6052, RFC 3056).
@@ -56,7 +56,7 @@ func allowed(a netip.Addr, allow []netip.Prefix) bool {
 
 const dialTimeout = 30 * time.Second
 
-var errForbidden = errors.New("this server does not connect to private addresses")
+var errForbidden = errors.New("this server does not connect to private addresses (its owner may allow some)")
 
 // dial connects to a destination for a device. The check is made on the
 // address that is really connected to, so that no name can lead around it. An

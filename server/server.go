@@ -13,8 +13,10 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"mpbond/api"
@@ -60,7 +62,12 @@ const (
 	keepBond = 60 * time.Second
 	// maxHandshakes bounds connections that have not proved who they are.
 	maxHandshakes = 512
-	firstByte     = 10 * time.Second
+	// firstByte is how long a connection may be silent at first.
+	firstByte = 10 * time.Second
+	// overshoot is how many streams beyond the limit are told so by a reset. The
+	// device learns of an end later than the server, and its own limit may be
+	// higher.
+	overshoot = 8192
 )
 
 // Server is a running server. Safe for concurrent use.
@@ -73,11 +80,14 @@ type Server struct {
 	ln    *tcp.Listener
 	start time.Time
 
-	slots chan struct{} // one for each handshake under way
-	mu    sync.Mutex
-	bonds map[bondKey]*session
-	conns map[net.Conn]bool // in a handshake
-	wg    sync.WaitGroup
+	firstByte time.Duration // shorter in tests
+
+	slots  chan struct{} // one for each handshake under way
+	mu     sync.Mutex
+	bonds  map[bondKey]*session
+	conns  map[net.Conn]bool // in a handshake
+	ending bool              // Run is about to return: wg is being waited for
+	wg     sync.WaitGroup
 }
 
 // bondKey makes a bond its device's own: nobody joins another device's bond.
@@ -92,6 +102,7 @@ type session struct {
 	name     string
 	instance uint64
 	e        *endpoint.Endpoint
+	streams  atomic.Int64 // being served
 }
 
 // New opens the server's port. Trust says which devices are enrolled; rec, if
@@ -104,7 +115,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, start: time.Now(),
+	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, start: time.Now(), firstByte: firstByte,
 		slots: make(chan struct{}, maxHandshakes), bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
 }
 
@@ -141,6 +152,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	cancel()
 	s.mu.Lock()
+	s.ending = true
 	for c := range s.conns {
 		c.Close()
 	}
@@ -158,16 +170,35 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// end closes a session and forgets it.
+// end forgets a session and closes it.
 func (s *Server) end(b *session) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	b.e.Close(ctx)
 	s.mu.Lock()
 	if s.bonds[b.key] == b {
 		delete(s.bonds, b.key)
 	}
 	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	b.e.Close(ctx)
+}
+
+// TrustChanged ends the bonds of devices that may not be here any more, after
+// the trust file was read again.
+func (s *Server) TrustChanged() {
+	allowed := s.trust.Allowed(identity.RolePrimary)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, b := range s.bonds {
+		if allowed(k.device) || s.ending {
+			continue
+		}
+		delete(s.bonds, k) // so that Run need not end it too
+		s.log.Info("bond ended: the device is trusted no longer", "device", b.name)
+		s.wg.Go(func() {
+			b.e.Fail(wire.CodeUnknown, "the server trusts this device no longer")
+			s.end(b)
+		})
+	}
 }
 
 // handshake turns a connection into a subflow of a bond, or drops it.
@@ -186,21 +217,34 @@ func (s *Server) handshake(ctx context.Context, c *tcp.Conn) {
 		}
 		return
 	}
-	s.mu.Lock()
-	b := s.bonds[bondKey{sf.Peer, j.Bond}]
-	s.mu.Unlock()
-	if b == nil || b.e.Attach(sf) != nil {
+	b := s.attach(sf, j.Bond)
+	if b == nil {
 		sf.Close()
 		return
 	}
 	s.log.Info("subflow joined", "device", b.name, "path", sf.Path, "by", sf.Device, "helped", sf.Helped, "from", c.RemoteAddr())
 }
 
+// attach puts a subflow to use in its bond; nil if there is none any more, or
+// if others that joined at the same time have filled it.
+func (s *Server) attach(sf *subflow.Subflow, id wire.BondID) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.bonds[bondKey{sf.Peer, id}]
+	if b == nil || b.e.Subflows() >= s.cfg.MaxSubflows || b.e.Attach(sf) != nil {
+		return nil
+	}
+	return b
+}
+
 func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wire.Join, error) {
-	_ = c.SetDeadline(time.Now().Add(firstByte))
+	_ = c.SetDeadline(time.Now().Add(s.firstByte))
 	first, err := c.Peek(1)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fault.New(fault.Timeout, fmt.Errorf("nothing came within %v", s.firstByte), "only mpbond's own devices should connect here")
+	}
 	if err != nil {
-		return nil, wire.Join{}, fmt.Errorf("no handshake within %v: %w", firstByte, err)
+		return nil, wire.Join{}, err
 	}
 	_ = c.SetDeadline(time.Time{})
 	var t subflow.Transport = c
@@ -220,6 +264,9 @@ func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wir
 		if err != nil {
 			return wire.OK{}, err
 		}
+		if b == nil {
+			return wire.OK{Instance: randomInstance()}, nil
+		}
 		if link != nil {
 			link.OnState(func(st wire.HopState) { b.e.Remote(j.Path, st) })
 		}
@@ -228,18 +275,26 @@ func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wir
 	return sf, j, err
 }
 
-// join finds the bond that a subflow belongs to, or makes it.
+// join finds the bond that a subflow belongs to, or makes it. It is nil if the
+// device believes in one that was lost: seeing another instance, the device
+// will make a new one.
 func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() != nil {
 		return nil, wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutting down"}
 	}
+	if !s.trust.Allowed(identity.RolePrimary)(key.device) { // any more
+		return nil, wire.Refuse{Code: wire.CodeUnknown, Text: "the server trusts this device no longer"}
+	}
 	if b := s.bonds[key]; b != nil {
 		if b.e.Subflows() >= s.cfg.MaxSubflows {
 			return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the bond has %d subflows, which is the limit", s.cfg.MaxSubflows)}
 		}
 		return b, nil
+	}
+	if j.Instance != 0 {
+		return nil, nil
 	}
 	n := 0
 	for k := range s.bonds {
@@ -256,7 +311,7 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	}
 	scheduler, _ := sched.New(s.cfg.Scheduler) // New has checked it
 	b.e = endpoint.New(endpoint.Config{
-		Bond:   bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams, Eta: s.cfg.Reinject, Trace: s.rec.Func(key.id.String())},
+		Bond:   bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + overshoot, Eta: s.cfg.Reinject, Trace: s.rec.Func(key.id.String())},
 		Accept: func(c *endpoint.Conn) { s.serve(ctx, b, c) },
 		Down: func(sf *subflow.Subflow, err error) {
 			s.log.Info("subflow ended", "device", b.name, "path", sf.Path, "by", sf.Device, "err", err)
@@ -272,7 +327,12 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 
 // serve connects a stream to its destination.
 func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
-	d, err := dial(ctx, c.Dest(), s.cfg.Allow)
+	defer b.streams.Add(-1)
+	if b.streams.Add(1) > int64(s.cfg.MaxStreams) {
+		c.ResetWith(wire.CodeLimit, fmt.Sprintf("%d streams are open, which is the server's limit", s.cfg.MaxStreams))
+		return
+	}
+	d, err := s.dialFor(ctx, c)
 	if err != nil {
 		r := wire.Reset{Code: wire.CodeInternal, Text: err.Error()}
 		errors.As(err, &r)
@@ -283,6 +343,20 @@ func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
 	c.Opened()
 	up, down, err := splice.Both(d, c)
 	s.log.Debug("stream ended", "device", b.name, "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
+}
+
+// dialFor dials the destination of c, as long as its device wants it.
+func (s *Server) dialFor(ctx context.Context, c *endpoint.Conn) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if c.WaitOpen(ctx) != nil {
+			cancel()
+		}
+	})
+	defer watch.Wait()
+	defer cancel()
+	return dial(ctx, c.Dest(), s.cfg.Allow)
 }
 
 // reap ends bonds whose device has been away for long.

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"mpbond/api"
 	"mpbond/helper"
+	"mpbond/unit"
 )
 
 func helperCommand() *cobra.Command {
@@ -16,19 +19,74 @@ func helperCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use: "helper", Short: "lend this device's link to a primary", Args: cobra.NoArgs,
+		Long: `Lend this device's link to a primary: it calls the primary over the local
+network, and carries its subflows to the server. All that it sees is encrypted
+from end to end. It must trust both, with their addresses:
+
+  mpbond trust add laptop --role primary --key KEY --addr 192.168.43.20:7602
+  mpbond trust add home   --role server  --key KEY --addr vps.example.org:7600`,
+		Example: `  mpbond helper
+  mpbond helper --name phone`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, trust, err := r.load(cmd, &cfg, nil)
 			if err != nil {
 				return err
+			}
+			rec, err := r.recorder(name) // a helper has no bond to tell of
+			if err != nil {
+				return err
+			}
+			defer rec.Close()
+			if name == "" {
+				name, _ = os.Hostname()
 			}
 			h, err := helper.New(cfg, name, key, trust, slog.Default())
 			if err != nil {
 				return err
 			}
 			start := time.Now()
-			return r.serve(cmd.Context(), h.Run, func(bool) api.Status { return r.describe(key, name, start) })
+			slog.Info("helper is up", "name", name, "id", key.ID(), "key", key.Public())
+			return r.serve(cmd.Context(), lending{h}, func(bool) api.Status {
+				st := r.describe(key, name, start)
+				st.Helper = helperStatus(h.Status())
+				return st
+			})
 		},
 	}
 	r.flags(cmd)
+	cmd.Flags().StringVar(&name, "name", "", "what this device calls itself; empty: its host name")
 	return cmd
+}
+
+// lending is a helper whose end in order is no error.
+type lending struct{ *helper.Helper }
+
+// Run lends until ctx ends.
+func (l lending) Run(ctx context.Context) error {
+	if err := l.Helper.Run(ctx); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// helperStatus sums a helper's pipes and subflows up.
+func helperStatus(s helper.Status) *api.HelperStatus {
+	st := &api.HelperStatus{Subflows: len(s.Subflows), BufferLimit: s.Buffer, RelayedBytes: unit.Bytes(s.Relayed)}
+	for _, p := range s.Pipes {
+		if p.Error != "" {
+			st.LastError = p.Error
+			if p.Hint != "" {
+				st.LastError += " (" + p.Hint + ")"
+			}
+		} else if st.Primary == "" {
+			st.Primary = p.Primary
+		}
+	}
+	for _, f := range s.Subflows {
+		st.Primary, st.Server = f.Primary, f.Server
+		st.BufferBytes += unit.Bytes(f.Up.Buffered + f.Down.Buffered)
+		st.PathRateBps += f.Up.Rate
+		st.PipeRateBps += f.Down.Rate
+	}
+	return st
 }

@@ -67,13 +67,7 @@ Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run.`,
 			}
 			start := time.Now()
 			slog.Info("primary is up", "proxy", apps.proxyAddr(), "transparent", apps.transparentAddr(), "pipe", p.PipeAddr(), "id", key.ID())
-			return r.serve(cmd.Context(), func(ctx context.Context) error {
-				g, ctx := errgroup.WithContext(ctx)
-				g.Go(func() error { return p.Run(ctx) })
-				apps.serve(g, edge)
-				g.Go(func() error { <-ctx.Done(); return edge.Close() })
-				return g.Wait()
-			}, func(why bool) api.Status {
+			return r.serve(cmd.Context(), edged{p, edge, apps}, func(why bool) api.Status {
 				st := r.describe(key, cfg.Name, start)
 				st.SOCKS, st.HTTP, st.Transparent = apps.proxyAddr(), apps.proxyAddr(), apps.transparentAddr()
 				if a := p.PipeAddr(); a != nil {
@@ -137,13 +131,25 @@ func portHint(err error, flag string) error {
 	return fault.New(fault.Config, err, "choose another address with "+flag)
 }
 
-func (a apps) serve(g *errgroup.Group, edge *intercept.Edge) {
-	if a.proxy != nil {
-		g.Go(func() error { return edge.ServeProxy(a.proxy) })
+// edged is a primary and the edge towards its apps.
+type edged struct {
+	*primary.Primary
+	edge *intercept.Edge
+	apps apps
+}
+
+// Run serves both until ctx ends or one of them fails.
+func (e edged) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return e.Primary.Run(ctx) })
+	if e.apps.proxy != nil {
+		g.Go(func() error { return e.edge.ServeProxy(e.apps.proxy) })
 	}
-	for _, l := range a.transparent {
-		g.Go(func() error { return edge.ServeTransparent(l) })
+	for _, l := range e.apps.transparent {
+		g.Go(func() error { return e.edge.ServeTransparent(l) })
 	}
+	g.Go(func() error { <-ctx.Done(); return e.edge.Close() })
+	return g.Wait()
 }
 
 func (a apps) proxyAddr() string {

@@ -4,13 +4,16 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime/metrics"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"mpbond/api"
+	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/trace"
 	"mpbond/unit"
@@ -23,6 +26,8 @@ type role struct {
 	config string // path of the configuration file
 	socket string
 	trace  string // path of the trace file
+
+	trust *identity.Trust // set by load
 }
 
 func (r *role) flags(cmd *cobra.Command) {
@@ -40,7 +45,9 @@ func (r *role) load(cmd *cobra.Command, cfg any, fromFlags func(changed func(str
 	if fromFlags != nil {
 		fromFlags(cmd.Flags().Changed)
 	}
-	return loadIdentity()
+	key, trust, err := loadIdentity()
+	r.trust = trust
+	return key, trust, err
 }
 
 // recorder opens the trace file, nil if none is wanted.
@@ -54,8 +61,18 @@ func (r *role) recorder(name string) (*trace.Recorder, error) {
 	return trace.Open(r.trace, name, slog.Default())
 }
 
+// device is a role at work.
+type device interface {
+	Run(context.Context) error
+	// TrustChanged is called when the trust file was read again.
+	TrustChanged()
+}
+
 // serve runs a role and its status socket until ctx ends or one of them fails.
-func (r *role) serve(ctx context.Context, run func(context.Context) error, describe api.Describe) error {
+func (r *role) serve(ctx context.Context, d device, describe api.Describe) error {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
 	path := r.socket
 	if path == "" {
 		path = api.SocketPath(r.name)
@@ -66,8 +83,28 @@ func (r *role) serve(ctx context.Context, run func(context.Context) error, descr
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return api.Serve(ctx, l, describe) })
-	g.Go(func() error { return run(ctx) })
+	g.Go(func() error { return d.Run(ctx) })
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-hangup:
+				r.reload(d)
+			}
+		}
+	})
 	return g.Wait()
+}
+
+// reload reads the trust file again. One that cannot be read changes nothing.
+func (r *role) reload(d device) {
+	if err := r.trust.Reload(); err != nil {
+		slog.Error("the trust file stays as it was read before", "err", err, "hint", fault.HintOf(err))
+		return
+	}
+	slog.Info("trust file read again", "devices", len(r.trust.Peers()))
+	d.TrustChanged()
 }
 
 // describe begins a status with what is common to all roles.
