@@ -42,6 +42,7 @@ type Bench struct {
 }
 
 type program struct {
+	node string
 	name string
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -81,7 +82,7 @@ func (b *Bench) Spawn(ctx context.Context, node string, port int, env []string, 
 	if err != nil {
 		return err
 	}
-	p := &program{name: node + ": " + filepath.Base(argv[0]), cmd: cmd, done: make(chan struct{}), out: &tail{}}
+	p := &program{node: node, name: node + ": " + filepath.Base(argv[0]), cmd: cmd, done: make(chan struct{}), out: &tail{}}
 	cmd.Stdout, cmd.Stderr = p.out, p.out
 	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -143,6 +144,25 @@ func (b *Bench) said() (text string) {
 	return text
 }
 
+// peakRSS is the most memory that programs have held so far, by node, but for
+// the web node.
+func (b *Bench) peakRSS() map[string]unit.Bytes {
+	peak := map[string]unit.Bytes{}
+	for _, p := range b.running {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+		if err != nil || p.node == "web" {
+			continue
+		}
+		for line := range strings.Lines(string(status)) {
+			var kib unit.Bytes
+			if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
+				peak[p.node] += kib << 10
+			}
+		}
+	}
+	return peak
+}
+
 // endTimeout is how long a program may take to end by itself.
 const endTimeout = 3 * time.Second
 
@@ -194,7 +214,8 @@ worker_processes 1;
 daemon off;
 pid %[1]s/nginx.pid;
 error_log stderr;
-events {}
+worker_rlimit_nofile 8192;
+events { worker_connections 4096; }
 http {
   access_log off;
   sendfile on;
@@ -245,34 +266,49 @@ func (b *Bench) File(size unit.Bytes) (string, [32]byte, error) {
 	return path, b.hashes[size], nil
 }
 
-// curlFormat is what curl reports on standard error, as curlReport reads it.
-const curlFormat = `%{stderr}curl-report %{time_total} %{time_starttransfer} %{http_code}\n`
+// curlFormat is what the client reports on standard error, as curlReport reads
+// it.
+const curlFormat = "curl-report %{time_total} %{time_starttransfer} %{http_code} %{size_download}"
 
-// Curl is the plain command that makes a transfer and writes what it gets to
-// standard output. The web node is named by its address, so that schemes do
-// not differ in how they look up names.
-func (b *Bench) Curl(t Transfer) []string {
+// Fetch is the plain command that makes a transfer and writes what it gets to
+// standard output: curl, or for several streams at once the lab's own client,
+// which knows those of curl's options that schemes add. The web node is named
+// by its address, so that schemes do not differ in how they look up names.
+func (b *Bench) Fetch(t Transfer) []string {
 	addr, _ := b.Lab.Topology.Addr("web", "")
-	args := []string{"curl", "-sS", "--noproxy", "", "--max-time", "600", "-w", curlFormat}
-	path := filepath.Join(b.Dir, "www", strconv.FormatInt(int64(t.Size), 10))
-	if t.Upload {
-		return append(args, "-H", "Expect:", "-T", path, fmt.Sprintf("http://%s:%d/", addr, sinkPort))
+	file := strconv.FormatInt(int64(t.Size), 10)
+	url := fmt.Sprintf("http://%s:%d/%s", addr, webPort, file)
+	if t.Streams > 1 {
+		self, _ := os.Executable()
+		return []string{self, "lab", "streams", "--streams", strconv.Itoa(t.Streams), url}
 	}
-	return append(args, fmt.Sprintf("http://%s:%d/%d", addr, webPort, t.Size))
+	args := []string{"curl", "-sS", "--noproxy", "", "--max-time", "600", "-w", "%{stderr}" + curlFormat + `\n`}
+	switch {
+	case t.Upload:
+		return append(args, "-H", "Expect:", "-T", filepath.Join(b.Dir, "www", file), fmt.Sprintf("http://%s:%d/", addr, sinkPort))
+	case t.Unchecked:
+		args = append(args, "-o", "/dev/null")
+	}
+	return append(args, url)
+}
+
+// report is what the client says, in seconds.
+type report struct {
+	total, first float64
+	code         int
+	bytes        unit.Bytes
 }
 
 // curlReport reads curlFormat.
-func curlReport(stderr string) (total, first time.Duration, code int, err error) {
+func curlReport(stderr string) (r report, err error) {
 	i := strings.LastIndex(stderr, "curl-report ")
 	if i < 0 {
-		return 0, 0, 0, fmt.Errorf("curl: %s", strings.TrimSpace(stderr))
+		return r, fmt.Errorf("curl: %s", strings.TrimSpace(stderr))
 	}
-	var a, b float64
-	if _, err := fmt.Sscanf(stderr[i:], "curl-report %g %g %d", &a, &b, &code); err != nil {
-		return 0, 0, 0, fmt.Errorf("curl's report: %w", err)
+	if _, err := fmt.Sscanf(stderr[i:], "curl-report %g %g %d %d", &r.total, &r.first, &r.code, &r.bytes); err != nil {
+		return r, fmt.Errorf("curl's report: %w", err)
 	}
-	sec := func(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
-	return sec(a), sec(b), code, nil
+	return r, nil
 }
 
 // lastLine is the last line that is not empty.

@@ -68,6 +68,7 @@ func Up(t *Topology, o Options) (*Lab, error) {
 			return nil, err
 		}
 	}
+	addSbin()
 	unlock, err := lockRoot() // one at a time
 	if err != nil {
 		return nil, err

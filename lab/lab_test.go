@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,7 +50,12 @@ func testProgram(args []string) error {
 	case "guard":
 		return Guard(os.Stdin, args[1])
 	case "sink":
-		return Sink(args[1])
+		return Sink(context.Background(), args[1])
+	case "relay":
+		return Relay(context.Background(), args[1], args[2])
+	case "streams": // --streams N URL
+		n, _ := strconv.Atoi(args[2])
+		return Streams(context.Background(), args[3], "", n, os.Stdout, os.Stderr)
 	case "probe":
 		return Probe(args[1:])
 	case "test-up": // brings a lab up, says so and waits

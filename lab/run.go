@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,39 +17,33 @@ import (
 	"mpbond/unit"
 )
 
-// Plan says what to measure.
-type Plan struct {
-	Topology *Topology
-	Schemes  []string
-	Size     unit.Bytes
-	Upload   bool
-	Reps     int
-	Seed     uint64
-	At       []string // "2s:hs1.rate=1Mbit/s", "3s:kill=helper1"
-	Trace    string   // directory for programs' output and events, or none
-	Pcap     string   // directory for packet captures, or none
-}
-
 // Result is one transfer. Only those that are neither Disturbed nor have an
 // Error count as a measurement.
 type Result struct {
 	Scheme     string                `json:"scheme"`
 	Rep        int                   `json:"rep"`
 	Direction  string                `json:"direction"` // get, put
-	Bytes      unit.Bytes            `json:"bytes"`
-	Seconds    float64               `json:"seconds"` // curl's time_total
+	Bytes      unit.Bytes            `json:"bytes"`     // of each stream
+	Streams    int                   `json:"streams"`   // at once
+	Seconds    float64               `json:"seconds"`   // curl's time_total
 	Bound      float64               `json:"bound_seconds"`
 	Efficiency float64               `json:"efficiency"` // bound / seconds
 	FirstByte  float64               `json:"first_byte_seconds"`
 	LongestGap float64               `json:"longest_gap_seconds"` // between two reads of the receiver, after its first
 	SHA        bool                  `json:"sha256_ok"`
-	Devices    map[string]unit.Bytes `json:"device_bytes"` // IP bytes that arrived by primary or helper, in the direction of the data
-	Drops      int64                 `json:"queue_drops"`  // packets, all links
-	Disturbed  bool                  `json:"disturbed"`    // the emulator was late: discarded, repeated
-	Discarded  int                   `json:"discarded"`    // disturbed tries before this one
+	Unchecked  bool                  `json:"unchecked,omitempty"` // only the size was checked, see Plan
+	Devices    map[string]unit.Bytes `json:"device_bytes"`        // IP bytes that arrived by primary or helper, in the direction of the data
+	Drops      int64                 `json:"queue_drops"`         // packets, all links
+	Disturbed  bool                  `json:"disturbed"`           // the emulator was late: discarded, repeated
+	Discarded  int                   `json:"discarded"`           // disturbed tries before this one
 	Lateness   Lateness              `json:"lateness"`
-	Notes      map[string]any        `json:"notes,omitempty"`
-	Error      string                `json:"error,omitempty"`
+	// What mpbond's processes tell, see bonded.Verify.
+	EndSpread float64               `json:"path_end_spread_seconds,omitempty"` // between the last new bytes of the subflows
+	Duplicate unit.Bytes            `json:"duplicate_bytes,omitempty"`         // arrived more than once
+	Resent    map[string]unit.Bytes `json:"resent_bytes,omitempty"`            // by cause, both ends
+	PeakRSS   map[string]unit.Bytes `json:"peak_rss_bytes,omitempty"`          // by node
+	Notes     map[string]any        `json:"notes,omitempty"`
+	Error     string                `json:"error,omitempty"`
 }
 
 // maxDiscarded is how often a disturbed transfer is repeated before the
@@ -61,23 +54,11 @@ const maxDiscarded = 5
 // gives each result to emit as it comes. It takes everything down again, also
 // when ctx ends.
 func Run(ctx context.Context, p Plan, emit func(Result)) (err error) {
-	top, faults, err := p.faults()
+	s, err := p.prepare()
 	if err != nil {
 		return err
 	}
-	bound, err := boundWith(top, faults, p)
-	if err != nil {
-		return err
-	}
-	var schemes []Scheme
-	for _, name := range p.Schemes {
-		s, err := newScheme(name)
-		if err != nil {
-			return err
-		}
-		schemes = append(schemes, s)
-	}
-	l, err := Up(top, Options{Name: uniqueName("run"), Tied: true, Pcap: p.Pcap})
+	l, err := Up(s.topology, Options{Name: uniqueName("run"), Tied: true, Pcap: p.Pcap})
 	if err != nil {
 		return err
 	}
@@ -97,120 +78,39 @@ func Run(ctx context.Context, p Plan, emit func(Result)) (err error) {
 		return err
 	}
 	for rep := range p.Reps {
-		for i, s := range schemes {
-			t := Transfer{Scheme: p.Schemes[i], Rep: rep, Size: p.Size, Upload: p.Upload}
-			for discarded := 0; discarded <= maxDiscarded; discarded++ {
-				if p.Trace != "" {
-					b.LogDir = filepath.Join(p.Trace, fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Scheme, ":", "-"), rep))
-					if err := os.MkdirAll(b.LogDir, 0o755); err != nil {
-						return err
-					}
-				}
-				r, err := b.transfer(ctx, s, t, faults)
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				if err != nil {
-					r.Error = err.Error()
-				}
-				r.Discarded, r.Bound = discarded, bound.Seconds()
-				if r.Seconds > 0 {
-					r.Efficiency = r.Bound / r.Seconds
-				}
-				emit(r)
-				if !r.Disturbed {
-					break
-				}
+		for _, scheme := range p.Schemes {
+			if err := s.undisturbed(ctx, b, Transfer{scheme, rep, p.Size, max(1, p.Streams), p.Upload, p.Unchecked}, emit); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// fault happens to a node at a time after the start of a transfer.
-type fault struct {
-	at   time.Duration
-	kill string
-}
-
-// faults puts the plan's At texts into a copy of its topology (changes of
-// links, kept exactly by the emulator) and returns the rest.
-func (p Plan) faults() (*Topology, []fault, error) {
-	t, err := p.Topology.clone()
-	if err != nil {
-		return nil, nil, err
-	}
-	var faults []fault
-	for _, s := range p.At {
-		when, what, ok := strings.Cut(s, ":")
-		at, err := time.ParseDuration(when)
-		if !ok || err != nil || at < 0 {
-			return nil, nil, fmt.Errorf("--at %q: write TIME:LINK.PROPERTY=VALUE, TIME:kill=NODE or TIME:off=NODE, like 2s:hs1.rate=1Mbit/s", s)
-		}
-		verb, node, _ := strings.Cut(what, "=")
-		switch verb {
-		case "kill", "off":
-			if t.Node[node] == nil {
-				return nil, nil, fmt.Errorf("--at %q: no node %q", s, node)
+// undisturbed makes one transfer, again if it was disturbed.
+func (s *session) undisturbed(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
+	for discarded := 0; discarded <= maxDiscarded; discarded++ {
+		if s.plan.Trace != "" {
+			b.LogDir = filepath.Join(s.plan.Trace, fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Scheme, ":", "-"), t.Rep))
+			if err := os.MkdirAll(b.LogDir, 0o755); err != nil {
+				return err
 			}
 		}
-		switch verb {
-		case "kill":
-			faults = append(faults, fault{at, node})
-		case "off":
-			if err := t.silence(at, node); err != nil {
-				return nil, nil, fmt.Errorf("--at %q: %w", s, err)
-			}
-		default:
-			if err := t.AddChange(at, what); err != nil {
-				return nil, nil, fmt.Errorf("--at %w", err)
-			}
+		r, err := s.transfer(ctx, b, t)
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-	}
-	return t, faults, nil
-}
-
-// boundWith is the bound of the plan. A helper whose programs are killed
-// carries nothing from then on.
-func boundWith(t *Topology, faults []fault, p Plan) (time.Duration, error) {
-	t, err := t.clone()
-	if err != nil {
-		return 0, err
-	}
-	for _, f := range faults {
-		if slices.Contains(t.Helpers(), f.kill) {
-			if err := t.silence(f.at, f.kill); err != nil {
-				return 0, err
-			}
+		if err != nil {
+			r.Error = err.Error()
 		}
-	}
-	return Bound(t, p.Size, p.Upload)
-}
-
-// clone copies a topology, so that it can be changed.
-func (t *Topology) clone() (*Topology, error) {
-	b, err := json.Marshal(t)
-	if err != nil {
-		return nil, err
-	}
-	c := &Topology{}
-	return c, json.Unmarshal(b, c)
-}
-
-// silence black-holes all emulated links of a node from a time on.
-func (t *Topology) silence(at time.Duration, node string) error {
-	found := false
-	for _, link := range t.Links() {
-		if _, err := t.end(node, link); err != nil || !t.Link[link].Shaped() {
-			continue
+		r.Discarded, r.Bound = discarded, s.bound.Seconds()
+		if r.Seconds > 0 {
+			r.Efficiency = r.Bound / r.Seconds
 		}
-		found = true
-		if err := t.AddChange(at, link+".outage=on"); err != nil {
-			return err
+		emit(r)
+		if !r.Disturbed || s.plan.KeepDisturbed {
+			break
 		}
-	}
-	if !found {
-		return fmt.Errorf("no link of %s is emulated", node)
 	}
 	return nil
 }
@@ -219,15 +119,16 @@ func (t *Topology) silence(at time.Duration, node string) error {
 const drainTimeout = 30 * time.Second
 
 // transfer starts the scheme, makes one transfer and stops the scheme.
-func (b *Bench) transfer(ctx context.Context, s Scheme, t Transfer, faults []fault) (r Result, err error) {
-	r = Result{Scheme: t.Scheme, Rep: t.Rep, Bytes: t.Size, Direction: "get", Devices: map[string]unit.Bytes{}}
+func (s *session) transfer(ctx context.Context, b *Bench, t Transfer) (r Result, err error) {
+	scheme := s.schemes[t.Scheme]
+	r = Result{Scheme: t.Scheme, Rep: t.Rep, Bytes: t.Size, Streams: t.Streams, Unchecked: t.Unchecked, Direction: "get"}
 	if t.Upload {
 		r.Direction = "put"
 	}
 	defer func() {
 		stop, cancel := context.WithTimeout(context.Background(), drainTimeout)
 		defer cancel()
-		e1 := s.Stop(stop, b)
+		e1 := scheme.Stop(stop, b)
 		b.EndAll()
 		e2 := b.Lab.Rewind()
 		e3 := b.Lab.Drained(stop)
@@ -237,23 +138,18 @@ func (b *Bench) transfer(ctx context.Context, s Scheme, t Transfer, faults []fau
 			}
 		}
 	}()
-	if err := s.Start(ctx, b); err != nil {
+	if err := scheme.Start(ctx, b); err != nil {
 		return r, err
 	}
-	if err := b.measure(ctx, s.Client(b, t), t, &r, faults); err != nil {
+	if err := s.measure(ctx, b, t, &r); err != nil {
 		return r, err
 	}
-	r.Notes, err = s.Verify(ctx, b)
-	return r, err
+	return r, scheme.Verify(ctx, b, &r)
 }
 
 // measure runs the client and fills in what was seen.
-func (b *Bench) measure(ctx context.Context, argv []string, t Transfer, r *Result, faults []fault) error {
-	_, want, err := b.File(t.Size)
-	if err != nil {
-		return err
-	}
-	cmd, err := b.Lab.Command(ctx, "primary", argv...)
+func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) error {
+	cmd, err := b.Lab.Command(ctx, "primary", s.schemes[t.Scheme].Client(b, t)...)
 	if err != nil {
 		return err
 	}
@@ -273,11 +169,14 @@ func (b *Bench) measure(ctx context.Context, argv []string, t Transfer, r *Resul
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the client: %w", err)
 	}
-	for _, f := range faults {
-		timer := time.AfterFunc(f.at, func() { b.Lab.kill(f.kill) })
+	for _, k := range s.kills {
+		timer := time.AfterFunc(k.at, func() { b.Lab.kill(k.node) })
 		defer timer.Stop()
 	}
-	got, err := readClient(out, t.Upload)
+	meter := &meter{}
+	stop := s.watch(b, t, before, meter)
+	got, err := readClient(out, t, meter)
+	stop()
 	if e := cmd.Wait(); e != nil {
 		err = fmt.Errorf("client: %w: %s", e, strings.TrimSpace(stderr.String()))
 	}
@@ -286,38 +185,101 @@ func (b *Bench) measure(ctx context.Context, argv []string, t Transfer, r *Resul
 		return e
 	}
 	r.count(b.Lab.Topology, before, after)
-	total, first, code, e := curlReport(stderr.String())
-	r.Seconds, r.FirstByte, r.LongestGap = total.Seconds(), first.Seconds(), got.Gap
-	r.SHA = got.SHA == hex.EncodeToString(want[:])
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case e != nil:
-		return e
-	case code != 200:
-		return fmt.Errorf("the web server answered %d", code)
-	case !r.SHA:
+	}
+	return r.judge(b, got, stderr.String())
+}
+
+// judge takes in what the client says, and decides whether all is right.
+func (r *Result) judge(b *Bench, got Received, report string) error {
+	_, want, err := b.File(r.Bytes)
+	if err != nil {
+		return err
+	}
+	said, err := curlReport(report)
+	if err != nil {
+		return err
+	}
+	r.Seconds, r.FirstByte, r.LongestGap = said.total, said.first, got.Gap
+	switch {
+	case said.code != 200:
+		return fmt.Errorf("the web server answered %d", said.code)
+	case r.Unchecked && said.bytes != r.Bytes:
+		return fmt.Errorf("the file arrived with %d bytes", said.bytes)
+	case r.Unchecked:
+		return nil
+	}
+	if r.SHA = got.SHA == hex.EncodeToString(want[:]); !r.SHA {
 		return fmt.Errorf("the file arrived with %d bytes and the wrong SHA-256", got.Bytes)
 	}
 	return nil
 }
 
 // readClient watches a download as curl passes it on, or reads what the sink
-// saw of an upload.
-func readClient(out io.Reader, upload bool) (got Received, err error) {
-	if !upload {
-		return receive(out)
+// saw of an upload, or what the client of many streams says.
+func readClient(out io.Reader, t Transfer, m *meter) (got Received, err error) {
+	if !t.Upload && t.Streams == 1 {
+		return receive(out, m)
 	}
 	err = json.NewDecoder(out).Decode(&got)
 	_, _ = io.Copy(io.Discard, out)
 	return got, err
 }
 
+// Sample is a look at a transfer while it runs.
+type Sample struct {
+	Scheme  string
+	Elapsed time.Duration
+	Bytes   unit.Bytes            // the client has received; 0 if it does not say
+	Devices map[string]unit.Bytes // as in Result
+}
+
+// watchEvery is how often a transfer is looked at.
+const watchEvery = 250 * time.Millisecond
+
+// watch gives samples of a transfer to the plan's Watch, if there is one,
+// until stop is called.
+func (s *session) watch(b *Bench, t Transfer, before Stats, m *meter) (stop func()) {
+	if s.plan.Watch == nil {
+		return func() {}
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	begin := time.Now()
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(watchEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+			}
+			if now, err := b.Lab.Stats(false); err == nil {
+				s.plan.Watch(Sample{t.Scheme, time.Since(begin), m.bytes(), deviceBytes(b.Lab.Topology, t.Upload, before, now)})
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
 // count fills in what the links tell.
 func (r *Result) count(t *Topology, before, after Stats) {
 	r.Lateness, r.Disturbed = after.Lateness, after.Lateness.Disturbed
+	r.Devices = deviceBytes(t, r.Direction == "put", before, after)
+	for _, l := range after.Links {
+		for i, s := range l.Lines {
+			r.Drops += s.Count.QueueDrops.Packets - before.Link(l.Name).Lines[i].Count.QueueDrops.Packets
+		}
+	}
+}
+
+// deviceBytes is what arrived by each device, in the direction of the data. What
+// came by a helper has crossed both its links.
+func deviceBytes(t *Topology, upload bool, before, after Stats) map[string]unit.Bytes {
 	from, to := "server", "primary"
-	if r.Direction == "put" {
+	if upload {
 		from, to = to, from
 	}
 	carried := func(link, sender string) unit.Bytes {
@@ -327,15 +289,11 @@ func (r *Result) count(t *Topology, before, after Stats) {
 		}
 		return after.Link(link).Lines[end].Count.Delivered.Bytes - before.Link(link).Lines[end].Count.Delivered.Bytes
 	}
-	r.Devices["primary"] = carried(t.between(from, to), from)
+	devices := map[string]unit.Bytes{"primary": carried(t.between(from, to), from)}
 	for _, h := range t.Helpers() {
-		r.Devices[h] = min(carried(t.between(from, h), from), carried(t.between(h, to), h))
+		devices[h] = min(carried(t.between(from, h), from), carried(t.between(h, to), h))
 	}
-	for _, l := range after.Links {
-		for i, s := range l.Lines {
-			r.Drops += s.Count.QueueDrops.Packets - before.Link(l.Name).Lines[i].Count.QueueDrops.Packets
-		}
-	}
+	return devices
 }
 
 // kill ends all programs in a node.

@@ -72,6 +72,46 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestRunUnshaped makes downloads that the emulator has no part in: through the
+// relay, of which curl only counts the bytes, and many at once.
+func TestRunUnshaped(t *testing.T) {
+	t.Parallel()
+	needPrograms(t, "curl", "nginx")
+	top, err := House("-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []Plan{
+		{Topology: top, Schemes: []string{"relay", "single"}, Size: 4 * unit.MB, Reps: 1, Unchecked: true},
+		{Topology: top, Schemes: []string{"relay"}, Size: 512 * unit.KB, Reps: 1, Upload: true},
+		{Topology: top, Schemes: []string{"single"}, Size: 100 * unit.KB, Reps: 1, Streams: 50},
+	} {
+		n := 0
+		err := Run(context.Background(), p, func(r Result) {
+			n++
+			all := r.Bytes * unit.Bytes(r.Streams)
+			if r.Error != "" || r.SHA == r.Unchecked || r.Devices["primary"] < all || r.Seconds <= 0 || r.Disturbed {
+				t.Errorf("%+v", r)
+			}
+		})
+		if err != nil || n != len(p.Schemes) {
+			t.Errorf("%d results, %v", n, err)
+		}
+	}
+}
+
+func TestParseBonded(t *testing.T) {
+	m, err := parseBonded("minrtt:noreinject:direct:subflows=2")
+	if err != nil || *m != (bonded{"minrtt", true, true, 2}) {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for _, bad := range []string{"pams:minrtt", "subflows=0", "subflows=two", ":", "pams:"} {
+		if _, err := parseBonded(bad); err == nil || !strings.Contains(err.Error(), "mpbond:"+bad) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
 // TestRunFaults breaks things during a transfer: the direct path falls silent
 // for a while, which the longest gap must show.
 func TestRunFaults(t *testing.T) {

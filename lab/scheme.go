@@ -18,21 +18,23 @@ type Scheme interface {
 	// (Bench.Spawn). When it returns, a transfer may begin.
 	Start(ctx context.Context, b *Bench) error
 	// Client returns the command that makes the transfer, to be run in the
-	// primary: usually b.Curl with something before or after.
+	// primary: usually b.Fetch with something before or after.
 	Client(b *Bench, t Transfer) []string
 	// Verify, after the transfer and before Stop, fails unless the scheme was
-	// really at work, and returns what else is worth telling.
-	Verify(ctx context.Context, b *Bench) (notes map[string]any, err error)
+	// really at work, and adds to the result what else is worth telling.
+	Verify(ctx context.Context, b *Bench, r *Result) error
 	// Stop takes back what Start did, except for programs: Bench ends those.
 	Stop(ctx context.Context, b *Bench) error
 }
 
 // Transfer is one download (or upload) of a bench.
 type Transfer struct {
-	Scheme string
-	Rep    int
-	Size   unit.Bytes
-	Upload bool
+	Scheme    string
+	Rep       int
+	Size      unit.Bytes // of each stream
+	Streams   int        // at least 1
+	Upload    bool
+	Unchecked bool // see Plan
 }
 
 // newScheme finds a scheme by its name, NAME or NAME:VARIANT.
@@ -41,12 +43,14 @@ func newScheme(name string) (Scheme, error) {
 	switch base {
 	case "single":
 		return &single{}, nil
+	case "relay":
+		return &relayed{}, nil
 	case "kibbutz":
 		return &kibbutz{}, nil
 	case "mpbond":
-		return &bonded{scheduler: variant}, nil
+		return parseBonded(variant)
 	}
-	return nil, fmt.Errorf("unknown scheme %q (single, kibbutz, mpbond, mpbond:SCHEDULER)", name)
+	return nil, fmt.Errorf("unknown scheme %q (single, relay, kibbutz, mpbond[:OPTION…])", name)
 }
 
 // single is the real curl and the real nginx over the direct path alone.
@@ -54,9 +58,9 @@ type single struct{}
 
 func (*single) Start(ctx context.Context, b *Bench) error { return b.StartWeb(ctx) }
 
-func (*single) Client(b *Bench, t Transfer) []string { return b.Curl(t) }
+func (*single) Client(b *Bench, t Transfer) []string { return b.Fetch(t) }
 
-func (*single) Verify(context.Context, *Bench) (map[string]any, error) { return nil, nil }
+func (*single) Verify(context.Context, *Bench, *Result) error { return nil }
 
 func (*single) Stop(context.Context, *Bench) error { return nil }
 
@@ -107,31 +111,31 @@ func (k *kibbutz) Start(ctx context.Context, b *Bench) error {
 }
 
 func (*kibbutz) Client(b *Bench, t Transfer) []string {
-	return append([]string{"mptcpize", "run"}, b.Curl(t)...)
+	return append([]string{"mptcpize", "run"}, b.Fetch(t)...)
 }
 
 // Verify asserts that the one connection was MPTCP and that one more subflow
 // joined by each helper: a fall-back to TCP would look like a slow kibbutz.
-func (k *kibbutz) Verify(ctx context.Context, b *Bench) (map[string]any, error) {
+func (k *kibbutz) Verify(ctx context.Context, b *Bench, r *Result) error {
 	after, err := k.counters(ctx, b)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	diff := func(name string) int64 { return after[name] - k.before[name] }
-	helpers := int64(len(b.Lab.Topology.Helpers()))
-	notes := map[string]any{"mptcp_joined": diff("MPJoinSynAckRx")}
+	joined, helpers := diff("MPJoinSynAckRx"), int64(len(b.Lab.Topology.Helpers()))
+	r.Notes = map[string]any{"mptcp_joined": joined}
 	for _, name := range []string{"MPCapableFallbackSYNACK", "MPCapableSYNTXDrop", "MPCapableDataFallback", "InfiniteMapRx", "MPFallbackTokenInit"} {
 		if diff(name) > 0 {
-			return notes, fmt.Errorf("kibbutz: MPTCP fell back to TCP (%s)", name)
+			return fmt.Errorf("kibbutz: MPTCP fell back to TCP (%s)", name)
 		}
 	}
-	if diff("MPCapableSYNACKRX") != 1 {
-		return notes, fmt.Errorf("kibbutz: MPTCP was not used (%d handshakes; net.mptcp.enabled? mptcpize?)", diff("MPCapableSYNACKRX"))
+	if n := diff("MPCapableSYNACKRX"); n != 1 {
+		return fmt.Errorf("kibbutz: MPTCP was not used (%d handshakes; net.mptcp.enabled? mptcpize?)", n)
 	}
-	if diff("MPJoinSynAckRx") != helpers {
-		return notes, fmt.Errorf("kibbutz: %d subflows joined, not one by each of %d helpers", diff("MPJoinSynAckRx"), helpers)
+	if joined != helpers {
+		return fmt.Errorf("kibbutz: %d subflows joined, not one by each of %d helpers", joined, helpers)
 	}
-	return notes, nil
+	return nil
 }
 
 // counters reads the primary's MPTCP counters.

@@ -6,7 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"mpbond/api"
+	"mpbond/unit"
 )
 
 // Ports of mpbond in the lab, its own defaults.
@@ -23,7 +29,46 @@ const bondTimeout = 15 * time.Second
 // nodes, and curl through the primary's SOCKS5 proxy. A transfer starts when
 // all subflows are up and none has carried data.
 type bonded struct {
-	scheduler string // of server and primary; empty: mpbond's own choice
+	scheduler  string // of server and primary; empty: mpbond's own choice
+	noReinject bool   // no early reinjection
+	direct     bool   // no helpers
+	subflows   int    // direct ones; 0: mpbond's own choice
+}
+
+// parseBonded reads what follows "mpbond:", options with colons between them.
+func parseBonded(variant string) (*bonded, error) {
+	m := &bonded{}
+	if variant == "" {
+		return m, nil
+	}
+	for o := range strings.SplitSeq(variant, ":") {
+		n, isSubflows := strings.CutPrefix(o, "subflows=")
+		var err error
+		switch {
+		case o == "noreinject":
+			m.noReinject = true
+		case o == "direct":
+			m.direct = true
+		case isSubflows:
+			m.subflows, err = strconv.Atoi(n)
+		case m.scheduler == "" && o != "":
+			m.scheduler = o // mpbond says whether there is such a one
+		default:
+			err = fmt.Errorf("it is no option")
+		}
+		if err != nil || isSubflows && m.subflows < 1 {
+			return nil, fmt.Errorf("scheme mpbond:%s: %q: write mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N]", variant, o)
+		}
+	}
+	return m, nil
+}
+
+// helpers are those that take part.
+func (m *bonded) helpers(b *Bench) []string {
+	if m.direct {
+		return nil
+	}
+	return b.Lab.Topology.Helpers()
 }
 
 // Start makes keys, has the devices trust each other, and starts processes.
@@ -31,11 +76,17 @@ func (m *bonded) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
 	}
-	processes, err := mpbondProcesses(ctx, b, m.scheduler)
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	for _, p := range processes {
+	if err := b.mpbondKeys(ctx, self); err != nil {
+		return err
+	}
+	for _, p := range m.processes(b, self) {
+		if b.LogDir != "" {
+			p.argv = append(p.argv, "--trace", filepath.Join(b.LogDir, p.node+"-trace.jsonl"))
+		}
 		if err := b.Spawn(ctx, p.node, p.port, mpbondEnv(b, p.node), p.argv...); err != nil {
 			return err
 		}
@@ -44,60 +95,80 @@ func (m *bonded) Start(ctx context.Context, b *Bench) error {
 }
 
 func (*bonded) Client(b *Bench, t Transfer) []string {
-	return append(b.Curl(t), "--socks5-hostname", fmt.Sprintf("127.0.0.1:%d", socksPort))
+	return append(b.Fetch(t), "--socks5-hostname", fmt.Sprintf("127.0.0.1:%d", socksPort))
 }
 
-// Verify tells what the primary says of its subflows.
-func (m *bonded) Verify(ctx context.Context, b *Bench) (map[string]any, error) {
-	s, err := m.status(ctx, b)
-	if err != nil {
-		return nil, err
+// Verify tells what both ends say of their subflows, and how much memory the
+// processes took.
+func (m *bonded) Verify(ctx context.Context, b *Bench, r *Result) error {
+	receiver, sender := "primary", "server"
+	if r.Direction == "put" {
+		receiver, sender = sender, receiver
 	}
-	return map[string]any{"bonds": s.Bonds}, nil
+	got, err := mpbondStatus(ctx, b, receiver)
+	if err != nil {
+		return err
+	}
+	sent, err := mpbondStatus(ctx, b, sender)
+	if err != nil {
+		return err
+	}
+	r.Resent = map[string]unit.Bytes{}
+	for _, bond := range slices.Concat(got.Bonds, sent.Bonds) {
+		for cause, n := range bond.WastedBytes {
+			if what, ok := strings.CutPrefix(cause, "resent_"); ok {
+				r.Resent[what] += n
+			}
+		}
+	}
+	for _, bond := range got.Bonds {
+		r.Duplicate += bond.WastedBytes["duplicate_received"]
+		r.EndSpread = max(r.EndSpread, endSpread(bond).Seconds())
+	}
+	r.PeakRSS = b.peakRSS()
+	r.Notes = map[string]any{"received": got.Bonds, "sent": sent.Bonds}
+	return nil
+}
+
+// endSpread is the time between the last new bytes of the subflow that ended
+// first and of the one that ended last, of those that carried any.
+func endSpread(bond api.Bond) time.Duration {
+	var first, last time.Time
+	for _, p := range bond.Paths {
+		if p.LastData.IsZero() {
+			continue
+		}
+		if first.IsZero() || p.LastData.Before(first) {
+			first = p.LastData
+		}
+		if p.LastData.After(last) {
+			last = p.LastData
+		}
+	}
+	return last.Sub(first)
 }
 
 func (*bonded) Stop(context.Context, *Bench) error { return nil }
 
-// bondStatus is the part of `mpbond status --json` that is needed here.
-type bondStatus struct {
-	Bonds []struct {
-		Scheduler string           `json:"scheduler"`
-		Wasted    map[string]int64 `json:"wasted_bytes,omitempty"`
-		Paths     []struct {
-			Device    string `json:"device"`
-			Kind      string `json:"kind"`
-			State     string `json:"state"`
-			Rx        int64  `json:"rx_bytes"`
-			Tx        int64  `json:"tx_bytes"`
-			LastError string `json:"last_error,omitempty"`
-		} `json:"paths"`
-	} `json:"bonds"`
+// mpbondStatus asks the server or primary. Its socket is a file, which is the
+// same for all nodes.
+func mpbondStatus(ctx context.Context, b *Bench, node string) (api.Status, error) {
+	c := api.NewClient(filepath.Join(mpbondHome(b, node), "run", node+".sock"))
+	defer c.Close()
+	return c.Status(ctx, false)
 }
 
-func (*bonded) status(ctx context.Context, b *Bench) (s bondStatus, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return s, err
-	}
-	socket := filepath.Join(mpbondHome(b, "primary"), "run", "primary.sock")
-	out, err := b.Run(ctx, "primary", self, "status", "--json", "--socket", socket)
-	if err == nil {
-		err = json.Unmarshal([]byte(out), &s)
-	}
-	return s, err
-}
-
-// ready waits until the direct subflow and one by each helper are up.
+// ready waits until the direct subflows and one by each helper are up.
 func (m *bonded) ready(ctx context.Context, b *Bench) error {
 	ctx, cancel := context.WithTimeout(ctx, bondTimeout)
 	defer cancel()
-	want := 1 + len(b.Lab.Topology.Helpers())
+	want := max(1, m.subflows) + len(m.helpers(b))
 	for {
-		s, err := m.status(ctx, b)
+		s, err := mpbondStatus(ctx, b, "primary")
 		up := 0
 		for _, bond := range s.Bonds {
 			for _, p := range bond.Paths {
-				if p.State == "up" {
+				if p.State == api.Up {
 					up++
 				}
 			}
@@ -107,8 +178,8 @@ func (m *bonded) ready(ctx context.Context, b *Bench) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("mpbond: %d of %d subflows are up after %v: %v %+v%s", up, want, bondTimeout, err, s, b.said())
-		case <-time.After(50 * time.Millisecond):
+			return fmt.Errorf("mpbond: %d of %d subflows are up after %v: %v %+v%s", up, want, bondTimeout, err, s.Bonds, b.said())
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
@@ -124,36 +195,26 @@ func mpbondHome(b *Bench, node string) string { return filepath.Join(b.Dir, "mpb
 
 func mpbondEnv(b *Bench, node string) []string { return []string{"MPBOND_HOME=" + mpbondHome(b, node)} }
 
-// mpbondProcesses makes the keys of all devices and returns the commands of
-// the processes, in the order in which to start them.
-func mpbondProcesses(ctx context.Context, b *Bench, scheduler string) (p []mpbondProcess, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	if err := b.mpbondKeys(ctx, self); err != nil {
-		return nil, err
-	}
+// processes are the commands, in the order in which to start them.
+func (m *bonded) processes(b *Bench, self string) (p []mpbondProcess) {
 	server := []string{self, "server", "--allow", "10.0.0.0/8", "--allow", "fd00::/8"}
-	primary := []string{self, "primary", "--transparent", "0"}
-	if scheduler != "" {
-		server = append(server, "--scheduler", scheduler)
-		primary = append(primary, "--scheduler", scheduler)
-	}
-	if b.LogDir != "" {
-		server = append(server, "--trace", filepath.Join(b.LogDir, "server-trace.jsonl"))
-		primary = append(primary, "--trace", filepath.Join(b.LogDir, "primary-trace.jsonl"), "--name", "primary")
-	}
-	p = append(p, mpbondProcess{"server", bondPort, server}, mpbondProcess{"primary", socksPort, primary})
-	for _, h := range b.Lab.Topology.Helpers() {
-		p = append(p, mpbondProcess{h, 0, []string{self, "helper"}})
-	}
-	if b.LogDir != "" {
-		for i := range p {
-			p[i].argv = append(p[i].argv, "--trace", filepath.Join(b.LogDir, p[i].node+"-trace.jsonl"))
+	primary := []string{self, "primary", "--name", "primary", "--transparent", "0"}
+	for _, argv := range []*[]string{&server, &primary} {
+		if m.scheduler != "" {
+			*argv = append(*argv, "--scheduler", m.scheduler)
+		}
+		if m.noReinject {
+			*argv = append(*argv, "--reinject", "-1")
 		}
 	}
-	return p, nil
+	if m.subflows > 0 {
+		primary = append(primary, "--subflows", strconv.Itoa(m.subflows))
+	}
+	p = append(p, mpbondProcess{"server", bondPort, server}, mpbondProcess{"primary", socksPort, primary})
+	for _, h := range m.helpers(b) {
+		p = append(p, mpbondProcess{h, 0, []string{self, "helper"}})
+	}
+	return p
 }
 
 // mpbondKeys makes each device's key and tells the others, once for a bench.

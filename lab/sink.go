@@ -7,7 +7,10 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
+
+	"mpbond/unit"
 )
 
 // Received is what the receiving end saw of one transfer.
@@ -17,8 +20,13 @@ type Received struct {
 	Gap   float64 `json:"gap"` // longest time without a byte, after the first
 }
 
+// meter tells others how far a transfer is.
+type meter struct{ n atomic.Int64 }
+
+func (m *meter) bytes() unit.Bytes { return unit.Bytes(m.n.Load()) }
+
 // receive reads all of r and watches it.
-func receive(r io.Reader) (Received, error) {
+func receive(r io.Reader, m *meter) (Received, error) {
 	hash, buf := sha256.New(), make([]byte, 1<<16)
 	var got Received
 	var last time.Time
@@ -31,6 +39,7 @@ func receive(r io.Reader) (Received, error) {
 			}
 			last = now
 			got.Bytes += int64(n)
+			m.n.Add(int64(n))
 			hash.Write(buf[:n])
 		}
 		if err != nil {
@@ -47,7 +56,7 @@ func receive(r io.Reader) (Received, error) {
 // it Received, until ctx ends. Its listener speaks MPTCP to whoever asks for it.
 func Sink(ctx context.Context, addr string) error {
 	s := &http.Server{Addr: addr, ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got, err := receive(r.Body)
+		got, err := receive(r.Body, &meter{})
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return

@@ -19,7 +19,7 @@ import (
 
 // labMeasureCommands are the lab's subcommands that measure.
 func labMeasureCommands(f *labFlags) []*cobra.Command {
-	return []*cobra.Command{labRun(f), labBound(f), labCalibrate(f), labSink(), labProbe()}
+	return []*cobra.Command{labRun(f), labBound(f), labCalibrate(f), labDemo(), labBench(), labSink(), labRelay(), labStreams(), labProbe()}
 }
 
 func labRun(f *labFlags) *cobra.Command {
@@ -31,8 +31,10 @@ func labRun(f *labFlags) *cobra.Command {
 real curl and nginx, schemes interleaved, and take it down again.
 
 Schemes: single (direct path), kibbutz (helpers as NAT routers, kernel MPTCP),
-mpbond or mpbond:SCHEDULER. A transfer in which the emulator was late is marked
-disturbed, discarded and repeated.
+relay (a TCP relay in Go on the server, direct path) and
+mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N] (direct: without helpers).
+A transfer in which the emulator was late is marked disturbed, discarded and
+repeated.
 
 Faults: --at 2s:hs1.rate=1Mbit/s    change a link (LINK[.up|.down].PROPERTY=VALUE)
         --at 3s:kill=helper1        end the programs in a node
@@ -63,6 +65,7 @@ Times count from the start of the client.`,
 	c.Flags().StringVar(&schemes, "scheme", "single,kibbutz,mpbond", "schemes to compare")
 	c.Flags().StringVar(&get, "get", "", "download so many `BYTES` (512KB, 10MB)")
 	c.Flags().StringVar(&put, "put", "", "upload so many `BYTES`")
+	c.Flags().IntVar(&p.Streams, "streams", 1, "downloads at once, each of that size")
 	c.Flags().IntVar(&p.Reps, "reps", 1, "transfers of each scheme")
 	c.Flags().Uint64Var(&p.Seed, "seed", 1, "of the file's content")
 	c.Flags().StringArrayVar(&p.At, "at", nil, "fault or change at a `TIME:WHAT` (repeatable)")
@@ -176,6 +179,27 @@ func labSink() *cobra.Command {
 		Use: "sink ADDRESS", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return lab.Sink(c.Context(), args[0]) },
 	}
+}
+
+func labRelay() *cobra.Command {
+	return &cobra.Command{
+		Use: "relay LISTEN TARGET", Hidden: true, Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error { return lab.Relay(c.Context(), args[0], args[1]) },
+	}
+}
+
+func labStreams() *cobra.Command {
+	var socks string
+	var n int
+	c := &cobra.Command{
+		Use: "streams URL", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return lab.Streams(c.Context(), args[0], socks, n, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	c.Flags().StringVar(&socks, "socks5-hostname", "", "go through the proxy at `HOST:PORT`") // as curl has it
+	c.Flags().IntVar(&n, "streams", 1, "downloads at once")
+	return c
 }
 
 // runPlan runs a plan and prints each transfer as it ends, then, unless as

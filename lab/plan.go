@@ -1,0 +1,159 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Plan says what to measure.
+type Plan struct {
+	Topology *Topology
+	Schemes  []string
+	Size     unit.Bytes
+	Streams  int // downloads of that size at once; 0 is 1
+	Upload   bool
+	Reps     int
+	Seed     uint64
+	At       []string // "2s:hs1.rate=1Mbit/s", "3s:kill=helper1"
+	Trace    string   // directory for programs' output and events, or none
+	Pcap     string   // directory for packet captures, or none
+	// Unchecked downloads are thrown away by curl, and only their size is
+	// checked: for rates at which reading them would take the processor.
+	Unchecked bool
+	// KeepDisturbed counts disturbed transfers instead of repeating them.
+	KeepDisturbed bool
+	// Watch, if set, is called a few times a second during each transfer.
+	Watch func(Sample)
+}
+
+// session is a plan, ready to run.
+type session struct {
+	plan     Plan
+	topology *Topology // with the plan's changes of links
+	kills    []killing
+	bound    time.Duration
+	schemes  map[string]Scheme // by their names in the plan
+}
+
+// prepare checks a plan, and that this machine can run it.
+func (p Plan) prepare() (*session, error) {
+	s := &session{plan: p, schemes: map[string]Scheme{}}
+	var err error
+	if s.topology, s.kills, err = p.split(); err != nil {
+		return nil, err
+	}
+	if s.bound, err = p.bound(s.topology, s.kills); err != nil {
+		return nil, err
+	}
+	if p.Streams > 1 && p.Upload {
+		return nil, fmt.Errorf("several streams at once are downloads only")
+	}
+	for _, name := range p.Schemes {
+		if s.schemes[name], err = newScheme(name); err != nil {
+			return nil, err
+		}
+	}
+	return s, requirements(p.Schemes)
+}
+
+// Bound is the fluid bound of one transfer of the plan.
+func (p Plan) Bound() (time.Duration, error) {
+	t, kills, err := p.split()
+	if err != nil {
+		return 0, err
+	}
+	return p.bound(t, kills)
+}
+
+// killing ends the programs in a node, at a time after the start of a transfer.
+type killing struct {
+	at   time.Duration
+	node string
+}
+
+// split puts the plan's At texts into a copy of its topology (changes of
+// links, kept exactly by the emulator) and returns the rest.
+func (p Plan) split() (*Topology, []killing, error) {
+	t, err := p.Topology.clone()
+	if err != nil {
+		return nil, nil, err
+	}
+	var kills []killing
+	for _, s := range p.At {
+		when, what, ok := strings.Cut(s, ":")
+		at, err := time.ParseDuration(when)
+		if !ok || err != nil || at < 0 {
+			return nil, nil, fmt.Errorf("--at %q: write TIME:LINK.PROPERTY=VALUE, TIME:kill=NODE or TIME:off=NODE, like 2s:hs1.rate=1Mbit/s", s)
+		}
+		verb, node, _ := strings.Cut(what, "=")
+		switch verb {
+		case "kill", "off":
+			if t.Node[node] == nil {
+				return nil, nil, fmt.Errorf("--at %q: no node %q", s, node)
+			}
+		}
+		switch verb {
+		case "kill":
+			kills = append(kills, killing{at, node})
+		case "off":
+			if err := t.silence(at, node); err != nil {
+				return nil, nil, fmt.Errorf("--at %q: %w", s, err)
+			}
+		default:
+			if err := t.AddChange(at, what); err != nil {
+				return nil, nil, fmt.Errorf("--at %w", err)
+			}
+		}
+	}
+	return t, kills, nil
+}
+
+// bound is that of the plan over t. A helper whose programs are killed carries
+// nothing from then on.
+func (p Plan) bound(t *Topology, kills []killing) (time.Duration, error) {
+	t, err := t.clone()
+	if err != nil {
+		return 0, err
+	}
+	for _, k := range kills {
+		if slices.Contains(t.Helpers(), k.node) {
+			if err := t.silence(k.at, k.node); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return Bound(t, p.Size*unit.Bytes(max(1, p.Streams)), p.Upload)
+}
+
+// clone copies a topology, so that it can be changed.
+func (t *Topology) clone() (*Topology, error) {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	c := &Topology{}
+	return c, json.Unmarshal(b, c)
+}
+
+// silence black-holes all emulated links of a node from a time on.
+func (t *Topology) silence(at time.Duration, node string) error {
+	found := false
+	for _, link := range t.Links() {
+		if _, err := t.end(node, link); err != nil || !t.Link[link].Shaped() {
+			continue
+		}
+		found = true
+		if err := t.AddChange(at, link+".outage=on"); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return fmt.Errorf("no link of %s is emulated", node)
+	}
+	return nil
+}

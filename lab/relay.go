@@ -1,0 +1,90 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+)
+
+// relayOffset is added to a port of the web node for the relay's own.
+const relayOffset = 10000
+
+// relayed is a plain TCP relay in Go on the server, over the direct path alone:
+// the measure of what a program between two connections can do on a machine.
+type relayed struct{}
+
+func (*relayed) Start(ctx context.Context, b *Bench) error {
+	if err := b.StartWeb(ctx); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	web, err := b.Lab.Topology.Addr("web", "")
+	if err != nil {
+		return err
+	}
+	for _, port := range []int{webPort, sinkPort} {
+		listen, target := fmt.Sprintf(":%d", port+relayOffset), fmt.Sprintf("%s:%d", web, port)
+		if err := b.Spawn(ctx, "server", port+relayOffset, nil, self, "lab", "relay", listen, target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (*relayed) Client(b *Bench, t Transfer) []string {
+	server, _ := b.Lab.Topology.Addr("server", b.Lab.Topology.between("primary", "server"))
+	port := webPort
+	if t.Upload {
+		port = sinkPort
+	}
+	return append(b.Fetch(t), "--connect-to", fmt.Sprintf("::%s:%d", server, port+relayOffset))
+}
+
+func (*relayed) Verify(context.Context, *Bench, *Result) error { return nil }
+
+func (*relayed) Stop(context.Context, *Bench) error { return nil }
+
+// Relay joins every connection that listen gets to one to target, until ctx
+// ends. io.Copy between TCP connections is splice(2): the bytes stay in the
+// kernel.
+func Relay(ctx context.Context, listen, target string) error {
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		go join(c, target)
+	}
+}
+
+func join(c net.Conn, target string) {
+	defer c.Close()
+	d, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{c, d}, {d, c}} {
+		both.Go(func() {
+			_, _ = io.Copy(way[0], way[1])
+			_ = way[0].(*net.TCPConn).CloseWrite()
+		})
+	}
+	both.Wait()
+}

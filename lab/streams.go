@@ -1,0 +1,73 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Streams is a client that downloads a URL many times at once, each over a
+// connection of its own, through a SOCKS5 proxy if socks names one. It prints
+// one Received for all of them to out, with the SHA-256 that all had, and a
+// report like curl's to report. Gaps are not told: one stream waits for others.
+func Streams(ctx context.Context, target, socks string, n int, out, report io.Writer) error {
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
+	if socks != "" {
+		transport.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: socks})
+	}
+	client := &http.Client{Transport: transport, Timeout: 10 * time.Minute}
+	type answer struct {
+		got   Received
+		first time.Duration
+		err   error
+	}
+	begin := time.Now()
+	answers := make(chan answer, n)
+	for range n {
+		go func() {
+			got, first, err := fetch(ctx, client, target)
+			answers <- answer{got, first, err}
+		}()
+	}
+	var all Received
+	var first time.Duration
+	for i := range n {
+		a := <-answers
+		switch {
+		case a.err != nil:
+			return fmt.Errorf("one of %d streams: %w", n, a.err)
+		case i > 0 && a.got.SHA != all.SHA:
+			return fmt.Errorf("one of %d streams has another content than the others (%d bytes)", n, a.got.Bytes)
+		case i == 0 || a.first < first:
+			first = a.first
+		}
+		all.SHA = a.got.SHA
+		all.Bytes += a.got.Bytes
+	}
+	fmt.Fprintf(report, "curl-report %f %f 200 %d\n", time.Since(begin).Seconds(), first.Seconds(), all.Bytes)
+	return json.NewEncoder(out).Encode(all)
+}
+
+// fetch makes one download.
+func fetch(ctx context.Context, client *http.Client, target string) (got Received, first time.Duration, err error) {
+	begin := time.Now()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return got, 0, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return got, 0, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return got, 0, fmt.Errorf("the web server answered %s", res.Status)
+	}
+	first = time.Since(begin)
+	got, err = receive(res.Body, &meter{})
+	return got, first, err
+}
