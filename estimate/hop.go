@@ -19,9 +19,10 @@ type Hop struct {
 	Cwnd      unit.Bytes
 	SlowStart bool
 	MSS       unit.Bytes
-	// Queue is what was written to the socket and is not acknowledged by the
-	// hop's other end; Unsent is the part of it that has never left the kernel.
+	// Queue is what was written to the socket and is not known to have reached
+	// the hop's other end; Unsent is the part of it that has never left the kernel.
 	Queue, Unsent unit.Bytes
-	// Acked counts all bytes that the hop's other end has acknowledged.
+	// Acked counts all bytes that the hop's other end is known to have,
+	// selectively acknowledged ones included. It may fall a little.
 	Acked uint64
 }

@@ -40,7 +40,7 @@ const (
 // Add takes a sample.
 func (m *Meter) Add(now time.Time, h Hop) {
 	n := len(m.points)
-	if n > 0 && (now.Sub(m.points[n-1].at) > longestGap || h.Acked < m.points[n-1].acked) {
+	if n > 0 && now.Sub(m.points[n-1].at) > longestGap {
 		m.points, n = m.points[:0], 0
 	}
 	if n > 0 && now.Sub(m.points[n-1].at) < pointEvery {
@@ -58,7 +58,7 @@ func (m *Meter) Add(now time.Time, h Hop) {
 	if took < span {
 		return
 	}
-	r := unit.RateOf(unit.Bytes(h.Acked-first.acked), took)
+	r := unit.RateOf(unit.Bytes(h.Acked-min(first.acked, h.Acked)), took)
 	switch {
 	case m.limiting(r, h):
 		m.rate, m.known = r, true
@@ -71,7 +71,7 @@ func (m *Meter) Add(now time.Time, h Hop) {
 // long as the points span: TCP always had bytes that it could not send yet, or
 // clearly more was under way than fits a round trip without queue.
 func (m *Meter) limiting(r unit.Rate, h Hop) bool {
-	full := r.Bytes(h.MinRTT)*5/4 + 2*h.MSS
+	full := max(r, m.rate).Bytes(h.MinRTT)*5/4 + 2*h.MSS
 	for _, p := range m.points {
 		if p.unsent == 0 && p.queue <= full {
 			return false
