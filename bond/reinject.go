@@ -106,7 +106,7 @@ func (b *Bond) recall(p *path, beyond uint64, now time.Time, why string) (n unit
 // giveBack lets a frame in flight be sent again.
 func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, why string) (n unit.Bytes) {
 	s := f.s
-	if s == nil || s.err != nil && f.t != wire.TypeReset {
+	if s == nil && f.t != wire.TypeBye || s != nil && s.err != nil && f.t != wire.TypeReset {
 		return 0
 	}
 	if f.t != wire.TypeData {

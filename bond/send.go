@@ -197,6 +197,18 @@ func (c control) frame() wire.Frame {
 // Bye tells the other end that this one gives up the bond.
 func (b *Bond) Bye() { b.queue(nil, wire.TypeBye) }
 
+// Told reports that the other end has acknowledged every control frame.
+func (b *Bond) Told() bool {
+	for _, p := range b.paths {
+		for _, f := range p.flight.all() {
+			if f.t != wire.TypeData && !f.again {
+				return false
+			}
+		}
+	}
+	return len(b.control) == 0
+}
+
 // fillData appends a segment of stream bytes for path p.
 //
 // Ahead is what quicker subflows will take before p delivers (PAMS's Diff). So

@@ -378,19 +378,18 @@ func (e *Endpoint) Close(ctx context.Context) {
 	e.wg.Wait()
 }
 
-// awaitFarewell waits until every segment given to a subflow has been written.
+// awaitFarewell waits until the other end has acknowledged all resets and the
+// BYE, as long as there is a subflow. To close before would not do: bytes
+// received and not read yet make the kernel reset the connection, and drop what
+// the other end has not got.
 func (e *Endpoint) awaitFarewell(ctx context.Context) {
 	t := time.NewTicker(5 * time.Millisecond)
 	defer t.Stop()
 	for {
 		e.mu.Lock()
-		busy := false
-		for _, l := range e.lanes {
-			h, err := l.sf.Probe()
-			busy = busy || l.full || err == nil && h.Unsent > 0
-		}
+		done := len(e.lanes) == 0 || e.b.Told()
 		e.mu.Unlock()
-		if !busy {
+		if done {
 			return
 		}
 		select {

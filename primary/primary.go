@@ -168,7 +168,12 @@ func (p *Primary) newSession() *session {
 	scheduler, _ := sched.New(p.cfg.Scheduler)
 	s.e = endpoint.New(endpoint.Config{
 		Bond: bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject, Trace: p.rec.Func(s.id.String())},
-		Down: func(sf *subflow.Subflow, err error) { p.ended(s, sf.Path, err) },
+		Down: func(sf *subflow.Subflow, err error) {
+			p.ended(s, sf.Path, err)
+			if s.e.ByeSeen() { // new streams shall wait for the server's next life
+				p.restart(s, "the server has ended the bond")
+			}
+		},
 		Log:  p.log,
 	})
 	return s

@@ -1,0 +1,323 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mpbond/primary"
+	"mpbond/wire"
+)
+
+const mb = 1 << 20
+
+func TestBothWaysOverAllSubflows(t *testing.T) {
+	w := newWorld(t)
+	w.pcfg.Subflows = 2
+	w.start("phone", "tablet")
+	for range 3 {
+		if err := w.download(20 * mb); err != nil {
+			t.Error(err)
+		}
+		if err := w.upload(20 * mb); err != nil {
+			t.Error(err)
+		}
+	}
+	carried := map[string]bool{}
+	for _, path := range w.p.Status(true).Paths {
+		if path.RxBytes > 0 && path.TxBytes > 0 {
+			carried[path.Device+" "+string(path.Kind)] = true
+		}
+	}
+	for _, d := range []string{"laptop direct", "phone helped", "tablet helped"} {
+		if !carried[d] {
+			t.Errorf("%s has carried nothing: %+v", d, w.p.Status(false).Paths)
+		}
+	}
+	if b := w.s.Status(true); len(b) != 1 || b[0].Peer != "laptop" || len(b[0].Paths) != 4 {
+		t.Errorf("the server's status: %+v", b)
+	}
+}
+
+func TestStreamsAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.start("phone")
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			f := w.download
+			if i%2 == 0 {
+				f = w.upload
+			}
+			if err := f(100_000); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// reading opens a stream, reads a little of an endless download, and returns
+// where the error that ends it will come.
+func (w *world) reading() <-chan error {
+	w.Helper()
+	c := w.dial(w.web.addr)
+	if _, err := fmt.Fprintf(c, "get %d\n", int64(1<<40)); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1000)); err != nil {
+		w.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, struct{ io.Reader }{c})
+		ended <- err
+	}()
+	return ended
+}
+
+// reset waits for the reset of a stream that reading has opened.
+func (w *world) reset(ended <-chan error, code wire.Code) {
+	w.Helper()
+	select {
+	case err := <-ended:
+		var r wire.Reset
+		if !errors.As(err, &r) || r.Code != code || r.Text == "" {
+			w.Errorf("the stream ended with %v, want %v", err, code)
+		}
+	case <-time.After(patience):
+		w.Error("the stream goes on")
+	}
+}
+
+func TestServerRestart(t *testing.T) {
+	w := newWorld(t)
+	w.start("phone")
+	for range 3 {
+		ended := w.reading()
+		w.server.stop()
+		w.reset(ended, wire.CodeClosed)
+		if n := w.web.connections(); n > 1 {
+			t.Errorf("%d connections are left at the web server", n)
+		}
+		w.await() // until the primary has noticed; a stream opened before would be reset too
+		w.startServer()
+		began := time.Now()
+		if err := w.download(100_000); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(began); d > 2*time.Second {
+			t.Errorf("the first download took %v", d)
+		}
+		w.await("laptop", "phone")
+	}
+	eventually(t, func() error { // no bond that nobody uses stays behind
+		if b := w.s.Status(false); len(b) != 1 || len(b[0].Paths) != 2 {
+			return fmt.Errorf("%d bonds: %+v", len(b), b)
+		}
+		return nil
+	})
+}
+
+func TestHelperLeavesAndComesBack(t *testing.T) {
+	w := newWorld(t)
+	phone := w.start("phone")[0]
+	c := w.dial(w.web.addr)
+	result := make(chan error, 1)
+	go func() { result <- w.web.get(c, 300*mb) }()
+	for range 3 {
+		phone.stop()
+		w.await("laptop")
+		w.startHelper(phone)
+		w.await("laptop", "phone")
+	}
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	if err := w.upload(mb); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPrimaryRestart(t *testing.T) {
+	w := newWorld(t)
+	w.start("phone")
+	for range 3 {
+		ended := w.reading()
+		w.primary.stop()
+		w.reset(ended, wire.CodeClosed)
+		eventually(t, func() error {
+			if b := w.s.Status(false); len(b) > 0 || w.web.connections() > 0 {
+				return fmt.Errorf("%d connections to the web are left, bonds %+v", w.web.connections(), b)
+			}
+			return nil
+		})
+		w.startPrimary()
+		w.await("laptop", "phone")
+		if err := w.download(mb); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestTwoBonds(t *testing.T) {
+	w := newWorld(t)
+	w.start("phone")
+	second := newDevice(t, "desktop")
+	w.server.trusts(second, "primary")
+	second.trusts(w.server, "server", w.scfg.Listen)
+	cfg := w.pcfg
+	cfg.Pipe, cfg.Name = "", "desktop"
+	p, err := primary.New(cfg, second.key, second.trust, second.log.logger(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.run(p.Run)
+	other := *w
+	other.p = p
+	other.await("desktop")
+	var both sync.WaitGroup
+	for _, w := range []*world{w, &other} {
+		both.Go(func() {
+			if err := w.download(5 * mb); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	if b := w.s.Status(false); len(b) != 2 || b[0].Peer != "desktop" || b[1].Peer != "laptop" {
+		t.Errorf("%+v", b)
+	}
+	ended := w.reading()
+	second.stop() // ends one bond and not the other
+	eventually(t, func() error {
+		if b := w.s.Status(false); len(b) != 1 || b[0].Peer != "laptop" || b[0].Streams != 1 {
+			return fmt.Errorf("%+v", b)
+		}
+		return nil
+	})
+	w.primary.stop()
+	w.reset(ended, wire.CodeClosed)
+}
+
+// TestStreamsLeaveNothing looks at goroutines, descriptors and the state of the
+// bond after many streams of all sorts of ends.
+func TestStreamsLeaveNothing(t *testing.T) {
+	w := newWorld(t)
+	w.start("phone")
+	round := func() {
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				c, err := w.p.DialStream(t.Context(), w.web.addr)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Close()
+				switch i % 4 {
+				case 0:
+					err = w.web.get(c, 10_000)
+				case 1:
+					err = w.web.put(c, 10_000)
+				case 2: // goes away in the middle
+					_, _ = fmt.Fprintf(c, "get %d\n", mb)
+					_, err = io.ReadFull(c, make([]byte, 5000))
+				case 3: // is never read
+					_, err = fmt.Fprintf(c, "wait 0\n")
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		eventually(t, func() error {
+			if n, m, k := w.p.Status(false).Streams, w.s.Status(false)[0].Streams, w.web.connections(); n+m+k > 0 {
+				return fmt.Errorf("%d streams at the primary, %d at the server, %d connections to the web", n, m, k)
+			}
+			return nil
+		})
+	}
+	round()
+	goroutines, files := runtime.NumGoroutine(), descriptors(t)
+	for range 20 {
+		round()
+	}
+	eventually(t, func() error {
+		if g, f := runtime.NumGoroutine(), descriptors(t); g > goroutines+2 || f > files+2 {
+			return fmt.Errorf("%d goroutines of %d, %d descriptors of %d", g, goroutines, f, files)
+		}
+		return nil
+	})
+	if s := w.s.Status(false)[0]; s.StreamsTotal != 21*50 || s.MetaBytes != 0 || s.ReorderBytes != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("no /proc here")
+	}
+	return len(list)
+}
+
+// TestIdleStreams measures what one costs at primary and server together.
+func TestIdleStreams(t *testing.T) {
+	const n = 500
+	w := newWorld(t)
+	w.start()
+	memory := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse + m.StackInuse
+	}
+	before := memory()
+	var conns []net.Conn
+	for range n {
+		c := w.dial(w.web.addr)
+		if _, err := fmt.Fprintf(c, "wait 0\n"); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	eventually(t, func() error {
+		if k := w.web.connections(); k != n {
+			return fmt.Errorf("%d connections to the web", k)
+		}
+		return nil
+	})
+	each := (int64(memory()) - int64(before)) / n
+	t.Logf("an idle stream costs %d KB", each>>10)
+	if each > 200<<10 {
+		t.Errorf("an idle stream costs %d KB", each>>10)
+	}
+	runtime.KeepAlive(conns)
+}
+
+func TestNobodyAtHome(t *testing.T) {
+	w := newWorld(t)
+	w.startServer()
+	w.server.stop()
+	w.pcfg.GiveUp = primary.Duration(300 * time.Millisecond)
+	w.startPrimary()
+	c := w.dial(w.web.addr)
+	_, err := io.ReadAll(c)
+	var r wire.Reset
+	if !errors.As(err, &r) || r.Code != wire.CodeUnreachable || !strings.Contains(r.Text, "no way to the server") {
+		t.Errorf("the stream ended with %v", err)
+	}
+	if e := w.lastError("laptop"); !strings.Contains(e, "refused") || !strings.Contains(e, "is mpbond running") {
+		t.Errorf("status: %q", e)
+	}
+}

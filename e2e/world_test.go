@@ -1,0 +1,409 @@
+// Package e2e tests the roles together: here in one process, over real TCP and
+// TLS on loopback; in lab_test.go as processes in network namespaces.
+//
+//	world_test.go    the devices and how to wait for them
+//	roles_test.go    they work, stop and start again
+//	refuse_test.go   strangers, limits, private destinations, trust taken back
+//	garbage_test.go  ends that do not keep to the protocol
+//	lab_test.go      the real program in an emulated network
+package e2e
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/helper"
+	"mpbond/identity"
+	"mpbond/primary"
+	"mpbond/server"
+)
+
+// patience bounds every wait. What takes so long has failed.
+const patience = 10 * time.Second
+
+// device is one device with its key, its trust file and its log.
+type device struct {
+	t     *testing.T
+	name  string
+	key   *identity.Key
+	trust *identity.Trust
+	log   *journal
+	stop  func() // ends Run and waits; nil while nothing runs
+}
+
+func newDevice(t *testing.T, name string) *device {
+	t.Helper()
+	key, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &device{t: t, name: name, key: key, trust: trust, log: newJournal()}
+}
+
+func (d *device) trusts(other *device, r identity.Role, addr ...string) {
+	d.t.Helper()
+	if err := d.trust.Add(identity.Peer{Name: other.name, Roles: []identity.Role{r}, Key: other.key.Public(), Addresses: addr}); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// run runs a role until stop is called or the test ends.
+func (d *device) run(run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	d.stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil && !errors.Is(err, context.Canceled) {
+				d.t.Errorf("%s ended with %v", d.name, err)
+			}
+		case <-time.After(patience):
+			d.t.Errorf("%s does not end", d.name)
+		}
+	})
+	d.t.Cleanup(d.stop)
+}
+
+// world is one server with a web server behind it, and a primary.
+type world struct {
+	*testing.T
+	server, primary *device
+	s               *server.Server
+	p               *primary.Primary
+	web             *web
+	scfg            server.Config
+	pcfg            primary.Config
+}
+
+// newWorld makes the devices. Nothing runs yet.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, server: newDevice(t, "home"), primary: newDevice(t, "laptop"), web: newWeb(t)}
+	w.scfg, w.pcfg = server.Default, primary.Default
+	w.scfg.Listen, w.scfg.Allow = "127.0.0.1:0", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	w.pcfg.Pipe, w.pcfg.Name = "127.0.0.1:0", "laptop"
+	w.server.trusts(w.primary, identity.RolePrimary)
+	return w
+}
+
+// startServer starts it, again on the port it had.
+func (w *world) startServer() {
+	w.Helper()
+	s, err := server.New(w.scfg, w.server.key, w.server.trust, w.server.log.logger(), nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.s, w.scfg.Listen = s, s.Addr().String()
+	w.server.run(s.Run)
+}
+
+// startPrimary starts it, again on the port it had.
+func (w *world) startPrimary() {
+	w.Helper()
+	if len(w.primary.trust.ByRole(identity.RoleServer)) == 0 {
+		w.primary.trusts(w.server, identity.RoleServer, w.scfg.Listen)
+	}
+	p, err := primary.New(w.pcfg, w.primary.key, w.primary.trust, w.primary.log.logger(), nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.p, w.pcfg.Pipe = p, p.PipeAddr().String()
+	w.primary.run(p.Run)
+}
+
+// newHelper makes a helper that knows server and primary, and is known.
+func (w *world) newHelper(name string) *device {
+	w.Helper()
+	d := newDevice(w.T, name)
+	w.primary.trusts(d, identity.RoleHelper)
+	d.trusts(w.primary, identity.RolePrimary, w.pcfg.Pipe)
+	d.trusts(w.server, identity.RoleServer, w.scfg.Listen)
+	return d
+}
+
+func (w *world) startHelper(d *device) *helper.Helper {
+	w.Helper()
+	h, err := helper.New(helper.Config{}, d.name, d.key, d.trust, d.log.logger())
+	if err != nil {
+		w.Fatal(err)
+	}
+	d.run(h.Run)
+	return h
+}
+
+// start starts a server, a primary and helpers, and waits for their subflows.
+func (w *world) start(helpers ...string) (list []*device) {
+	w.Helper()
+	w.startServer()
+	w.startPrimary()
+	for _, name := range helpers {
+		d := w.newHelper(name)
+		w.startHelper(d)
+		list = append(list, d)
+	}
+	w.await(append([]string{"laptop"}, helpers...)...)
+	return list
+}
+
+// await waits until there are subflows by just these devices.
+func (w *world) await(devices ...string) {
+	w.Helper()
+	eventually(w.T, func() error {
+		up := map[string]bool{}
+		for _, path := range w.p.Status(false).Paths {
+			if path.State == api.Up {
+				up[path.Device] = true
+			}
+		}
+		for _, d := range devices {
+			if !up[d] {
+				return fmt.Errorf("no subflow by %s: %+v", d, w.p.Status(false).Paths)
+			}
+		}
+		if len(up) != len(devices) {
+			return fmt.Errorf("subflows by %v, want %v", up, devices)
+		}
+		return nil
+	})
+}
+
+// lastError is what the primary's status says of a device without subflow.
+func (w *world) lastError(device string) string {
+	for _, path := range w.p.Status(false).Paths {
+		if path.Device == device {
+			return path.LastError
+		}
+	}
+	return ""
+}
+
+// eventually asks again and again until f is content.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(patience)
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("not within %v: %v", patience, err)
+		}
+	}
+}
+
+// dial opens a stream that ends with the test.
+func (w *world) dial(dest string) net.Conn {
+	w.Helper()
+	c, err := w.p.DialStream(w.Context(), dest)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(2 * patience))
+	return c
+}
+
+// download gets n bytes over a stream of its own.
+func (w *world) download(n int64) error {
+	c, err := w.p.DialStream(w.Context(), w.web.addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return w.web.get(c, n)
+}
+
+// upload sends n bytes over a stream of its own.
+func (w *world) upload(n int64) error {
+	c, err := w.p.DialStream(w.Context(), w.web.addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return w.web.put(c, n)
+}
+
+// web answers "get N\n" with N bytes and "put N\n", followed by N bytes, with
+// their SHA-256.
+type web struct {
+	addr string
+	mu   sync.Mutex
+	all  map[net.Conn]bool
+}
+
+// noise is n bytes that are always the same.
+func noise(n int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{7}), n) }
+
+func sum(r io.Reader) (string, error) {
+	h := sha256.New()
+	n, err := io.Copy(h, r)
+	return fmt.Sprintf("%d:%x", n, h.Sum(nil)), err
+}
+
+func newWeb(t *testing.T) *web {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &web{addr: l.Addr().String(), all: map[net.Conn]bool{}}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.track(c, true)
+			wg.Go(func() {
+				defer s.track(c, false)
+				defer c.Close()
+				serveWeb(c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		s.mu.Lock()
+		for c := range s.all {
+			c.Close()
+		}
+		s.mu.Unlock()
+		wg.Wait()
+	})
+	return s
+}
+
+func (s *web) track(c net.Conn, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if on {
+		s.all[c] = true
+	} else {
+		delete(s.all, c)
+	}
+}
+
+// connections is how many are open.
+func (s *web) connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
+}
+
+func serveWeb(c net.Conn) {
+	var verb string
+	var n int64
+	if _, err := fmt.Fscanf(c, "%s %d\n", &verb, &n); err != nil {
+		return
+	}
+	switch verb {
+	case "get":
+		_, _ = io.Copy(c, noise(n))
+	case "put":
+		if got, err := sum(io.LimitReader(c, n)); err == nil {
+			_, _ = io.WriteString(c, got)
+		}
+	case "wait": // until the other end goes
+		_, _ = io.Copy(io.Discard, c)
+	}
+}
+
+func (s *web) get(c net.Conn, n int64) error {
+	if _, err := fmt.Fprintf(c, "get %d\n", n); err != nil {
+		return err
+	}
+	want, _ := sum(noise(n))
+	got, err := sum(c)
+	if err == nil && got != want {
+		err = fmt.Errorf("got %s, want %s", got, want)
+	}
+	return err
+}
+
+func (s *web) put(c net.Conn, n int64) error {
+	if _, err := fmt.Fprintf(c, "put %d\n", n); err != nil {
+		return err
+	}
+	if _, err := io.Copy(struct{ io.Writer }{c}, noise(n)); err != nil {
+		return err
+	}
+	if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		return err
+	}
+	want, _ := sum(noise(n))
+	got, err := io.ReadAll(c)
+	if err == nil && string(got) != want {
+		err = fmt.Errorf("got %s, want %s", got, want)
+	}
+	return err
+}
+
+// journal keeps what a device logs.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func newJournal() *journal { return &journal{} }
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+func (j *journal) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// says waits until one line of the log has all the words.
+func (d *device) says(words ...string) {
+	d.t.Helper()
+	eventually(d.t, func() error {
+		for line := range strings.Lines(d.log.String()) {
+			found := 0
+			for _, word := range words {
+				if strings.Contains(line, word) {
+					found++
+				}
+			}
+			if found == len(words) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s does not say %q:\n%s", d.name, words, cmp.Or(d.log.String(), "(nothing)"))
+	})
+}
