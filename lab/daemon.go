@@ -284,7 +284,9 @@ func Guard(in io.Reader, dir string) error {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return os.RemoveAll(dir)
+	err := os.RemoveAll(dir)
+	leaveRoot(filepath.Dir(dir))
+	return err
 }
 
 func (d *daemon) accept(l net.Listener) {

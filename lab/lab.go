@@ -316,23 +316,47 @@ func runtimeRoot() (string, error) {
 	return d, nil
 }
 
-// lockRoot waits until no other lab is being brought up here.
+// lockRoot waits until no other lab is being brought up here, or the directory
+// being removed.
 func lockRoot() (unlock func(), err error) {
 	root, err := runtimeRoot()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return nil, fmt.Errorf("lab's runtime directory: %w", err)
+	for {
+		if err := os.MkdirAll(root, 0o755); err != nil {
+			return nil, fmt.Errorf("lab's runtime directory: %w", err)
+		}
+		f, err := os.Open(root)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("lab's runtime directory: %w", err)
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+			return nil, fmt.Errorf("lock %s: %w", root, err)
+		}
+		locked, err1 := f.Stat()
+		now, err2 := os.Stat(root)
+		if err1 == nil && err2 == nil && os.SameFile(locked, now) {
+			return func() { f.Close() }, nil
+		}
+		f.Close() // it was removed meanwhile
 	}
+}
+
+// leaveRoot removes the runtime directory after the last lab, unless another
+// one is being brought up.
+func leaveRoot(root string) {
 	f, err := os.Open(root)
 	if err != nil {
-		return nil, fmt.Errorf("lab's runtime directory: %w", err)
+		return
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", root, err)
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		_ = os.Remove(root) // fails while there are labs
 	}
-	return func() { f.Close() }, nil
 }
 
 // claimDir makes the runtime directory of a new lab. One that a dead lab left

@@ -61,6 +61,12 @@ func (p Plan) prepare() (*session, error) {
 	return s, requirements(p.Schemes)
 }
 
+// Check says why the plan cannot be run, on this machine or at all.
+func (p Plan) Check() error {
+	_, err := p.prepare()
+	return err
+}
+
 // Bound is the fluid bound of one transfer of the plan.
 func (p Plan) Bound() (time.Duration, error) {
 	t, kills, err := p.split()
