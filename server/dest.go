@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -62,6 +63,13 @@ var errForbidden = errors.New("this server does not connect to private addresses
 // address that is really connected to, so that no name can lead around it. An
 // error is a wire.Reset.
 func dial(ctx context.Context, dest string, allow []netip.Prefix) (net.Conn, error) {
+	_, port, err := net.SplitHostPort(dest)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return nil, wire.Reset{Code: wire.CodeUnreachable, Text: fmt.Sprintf("%s: no host:port with a number for the port", dest)}
+	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	d := net.Dialer{ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {

@@ -211,10 +211,10 @@ func (s *Server) handshake(ctx context.Context, c *tcp.Conn) {
 	delete(s.conns, c)
 	s.mu.Unlock()
 	if err != nil {
-		c.Close()
 		if ctx.Err() == nil {
 			s.log.Info("connection refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
+		c.Close()
 		return
 	}
 	b := s.attach(sf, j.Bond)

@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -56,12 +57,15 @@ func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subf
 	s := &Subflow{Path: j.Path, Helped: j.Helped, Device: j.Device, t: t, tls: tls.Client(t, cfg)}
 	var ok wire.OK
 	err := s.handshake(ctx, func() error {
-		if _, err := s.tls.Write(wire.Append(nil, j)); err != nil {
-			return err
-		}
+		_, unsent := s.tls.Write(wire.Append(nil, j))
+		// The server may have hung up on our key already: what it said is there
+		// to be read.
 		typ, payload, err := s.r.Next()
+		if unsent != nil && !fault.Is(identity.Explain(err), fault.UnknownDevice) {
+			return unsent
+		}
 		if err != nil {
-			return err
+			return ended(err)
 		}
 		switch typ {
 		case wire.TypeOK:
@@ -90,8 +94,11 @@ func Accept(ctx context.Context, t Transport, cfg *tls.Config, judge func(identi
 	var j wire.Join
 	err := s.handshake(ctx, func() error {
 		typ, payload, err := s.r.Next()
+		if errors.Is(err, wire.ErrMalformed) {
+			return s.refuse(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
+		}
 		if err != nil {
-			return err
+			return ended(err)
 		}
 		if typ != wire.TypeJoin {
 			return s.refuse(wire.Refuse{Code: wire.CodeMalformed, Text: unexpected(typ).Error()})
@@ -145,6 +152,8 @@ func (s *Subflow) handshake(ctx context.Context, f func() error) error {
 	return identity.Explain(err)
 }
 
+const hintUpdate = "install the same release of mpbond on all devices"
+
 func (s *Subflow) refuse(r wire.Refuse) error {
 	_, _ = s.tls.Write(wire.Append(nil, r)) // it is over either way
 	_ = s.tls.CloseWrite()
@@ -154,13 +163,23 @@ func (s *Subflow) refuse(r wire.Refuse) error {
 func explainRefusal(r wire.Refuse) error {
 	switch r.Code {
 	case wire.CodeVersion:
-		return fault.New(fault.Protocol, r, "install the same release of mpbond on all devices")
+		return fault.New(fault.Protocol, r, hintUpdate)
 	case wire.CodeUnknown:
 		return fault.New(fault.UnknownDevice, r, "enroll this device at the server with `mpbond trust add`")
 	case wire.CodeLimit:
-		return fault.New(fault.Limit, r, "")
+		return fault.New(fault.Limit, r, "the server's owner can raise max_subflows and max_bonds")
+	case wire.CodeMalformed:
+		return fault.New(fault.Protocol, r, hintUpdate)
 	}
 	return r
+}
+
+// ended explains the end of a connection in the handshake.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return fault.New(fault.Protocol, errors.New("the other end hung up"), "its log says why")
+	}
+	return err
 }
 
 func unexpected(t wire.Type) error {
@@ -170,6 +189,9 @@ func unexpected(t wire.Type) error {
 // Next returns the next frame; see wire.Reader.Next.
 func (s *Subflow) Next() (wire.Type, []byte, error) {
 	t, p, err := s.r.Next()
+	if errors.Is(err, wire.ErrMalformed) {
+		err = fault.New(fault.Protocol, err, hintUpdate)
+	}
 	return t, p, identity.Explain(err)
 }
 

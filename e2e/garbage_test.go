@@ -1,0 +1,293 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/subflow"
+	"mpbond/tcp"
+	"mpbond/wire"
+)
+
+// rogue joins the server with the primary's key, to say what a primary never
+// would.
+func (w *world) rogue(j wire.Join) (*subflow.Subflow, error) {
+	w.Helper()
+	c, err := tcp.Dial(w.Context(), w.scfg.Listen, tcp.Options{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	sf, _, err := subflow.Join(w.Context(), c, w.primary.key.Client(w.server.key.Public(), wire.ALPN), j)
+	if err == nil {
+		w.Cleanup(func() { sf.Close() })
+	}
+	return sf, err
+}
+
+var goodJoin = wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Path: 1, Device: "rogue"}
+
+// call connects and says something at once.
+func call(t *testing.T, addr string, said []byte) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := c.Write(said); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// hungUp checks that the other end closes c, in whatever way, and returns what
+// it has said before.
+func hungUp(t *testing.T, c net.Conn) []byte {
+	t.Helper()
+	said, err := io.ReadAll(c)
+	var n net.Error
+	if errors.As(err, &n) && n.Timeout() {
+		t.Errorf("the other end does not hang up: %v", err)
+	}
+	return said
+}
+
+func oversize(typ wire.Type) []byte { return []byte{byte(typ), 0xff, 0xff, 0xff} }
+
+// TestGarbageAtThePorts: what is no mpbond is cut off at once, and the log says
+// so with a hint.
+func TestGarbageAtThePorts(t *testing.T) {
+	w := newWorld(t)
+	w.start("phone")
+	other := wire.Append(nil, wire.Hello{Version: wire.Version + 1, Name: "old phone"})
+	hello := wire.Append(nil, wire.Hello{Version: wire.Version, Name: "rogue"})
+	for _, c := range []struct {
+		name, port string
+		said       []byte
+		by         *device
+		log        string
+	}{
+		{"web browser at the server", w.scfg.Listen, []byte("GET / HTTP/1.1\r\n\r\n"), w.server, "does not speak TLS"},
+		{"zeros at the server", w.scfg.Listen, make([]byte, 1000), w.server, "does not speak TLS"},
+		{"web browser at the pipe", w.pcfg.Pipe, []byte("GET / HTTP/1.1\r\n\r\n"), w.primary, "does not speak TLS"},
+		{"oversize HELLO", w.scfg.Listen, oversize(wire.TypeHello), w.server, "longer than the protocol allows"},
+		{"HELLO of another version", w.scfg.Listen, other, w.server, "the helper speaks protocol version 2"},
+		{"oversize frame after HELLO", w.scfg.Listen, append(hello[:len(hello):len(hello)], oversize(wire.TypeHopData)...), w.server, "longer than the protocol allows"},
+		{"no TLS after HELLO", w.scfg.Listen, wire.Append(hello[:len(hello):len(hello)], hopData("SSH-2.0-x")), w.server, "does not speak TLS"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn := call(t, c.port, c.said)
+			said := hungUp(t, conn)
+			if strings.Contains(c.name, "version") && !strings.Contains(string(said), "install the same release") {
+				t.Errorf("the caller was told %q", said)
+			}
+			c.by.says("refused", conn.LocalAddr().String(), c.log, "hint=\"")
+		})
+	}
+	if err := w.download(100_000); err != nil {
+		t.Error(err)
+	}
+	w.await("laptop", "phone")
+}
+
+// hopData is a frame of ciphertext.
+type hopData string
+
+func (hopData) Type() wire.Type                 { return wire.TypeHopData }
+func (d hopData) AppendPayload(b []byte) []byte { return append(b, d...) }
+
+// TestGarbageInTLS: a device that is known and speaks nonsense.
+func TestGarbageInTLS(t *testing.T) {
+	w := newWorld(t)
+	phone := w.start("phone")[0]
+	for _, c := range []struct {
+		name string
+		port string
+		cfg  *tls.Config
+		said []byte
+		by   *device
+		log  string
+	}{
+		{"oversize at the server", w.scfg.Listen, w.primary.key.Client(w.server.key.Public(), wire.ALPN), oversize(wire.TypeJoin), w.server, "longer than the protocol allows"},
+		{"other frame at the server", w.scfg.Listen, w.primary.key.Client(w.server.key.Public(), wire.ALPN), wire.Append(nil, wire.Bye{}), w.server, "BYE during the handshake"},
+		{"truncated MP_JOIN", w.scfg.Listen, w.primary.key.Client(w.server.key.Public(), wire.ALPN), []byte{byte(wire.TypeJoin), 0, 0, 1, wire.Version}, w.server, "truncated"},
+		{"oversize at the pipe", w.pcfg.Pipe, phone.key.Client(w.primary.key.Public(), wire.PipeALPN), oversize(wire.TypeHello), w.primary, "longer than the protocol allows"},
+		{"version at the pipe", w.pcfg.Pipe, phone.key.Client(w.primary.key.Public(), wire.PipeALPN), wire.Append(nil, wire.Hello{Version: 9, Name: "x"}), w.primary, "version 9"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			raw := call(t, c.port, nil)
+			conn := tls.Client(raw, c.cfg)
+			if _, err := conn.Write(c.said); err != nil {
+				t.Fatal(err)
+			}
+			if said := hungUp(t, conn); !strings.Contains(c.name, "oversize at the pipe") && len(said) == 0 {
+				t.Error("the caller was told nothing")
+			}
+			c.by.says("refused", raw.LocalAddr().String(), c.log, "hint=\"")
+		})
+	}
+	t.Run("pipe protocol at the server", func(t *testing.T) {
+		conn := tls.Client(call(t, w.scfg.Listen, nil), w.primary.key.Client(w.server.key.Public(), wire.PipeALPN))
+		if err := identity.Explain(conn.HandshakeContext(t.Context())); !fault.Is(err, fault.Protocol) || fault.HintOf(err) == "" {
+			t.Errorf("%v (%s)", err, fault.HintOf(err))
+		}
+	})
+}
+
+func TestJoinRefusals(t *testing.T) {
+	w := newWorld(t)
+	w.startServer()
+	w.primary.trusts(w.server, identity.RoleServer, w.scfg.Listen)
+	version, helped := goodJoin, goodJoin
+	version.Version, helped.Helped = 9, true
+	for _, c := range []struct {
+		join wire.Join
+		code wire.Code
+		text string
+	}{
+		{version, wire.CodeVersion, "this server speaks protocol version 1, the device version 9"},
+		{helped, wire.CodeMalformed, "a helped subflow must come over a helper"},
+	} {
+		_, err := w.rogue(c.join)
+		var r wire.Refuse
+		if !errors.As(err, &r) || r.Code != c.code || !strings.Contains(err.Error(), c.text) || !fault.Is(err, fault.Protocol) || !strings.Contains(fault.HintOf(err), "same release") {
+			t.Errorf("%+v: %v (%v, %s)", c.join, err, fault.KindOf(err), fault.HintOf(err))
+		}
+	}
+	if b := w.s.Status(false); len(b) > 0 {
+		t.Errorf("a refused device has a bond: %+v", b)
+	}
+}
+
+// breaches are what an end must never say, and what is found wrong with it.
+var breaches = []struct {
+	name string
+	said []byte
+	log  string
+}{
+	{"data beyond the window", wire.Append(dataHeader(1, wire.DataSeq(wire.InitialWindow), 10), raw("")), "which may send"},
+	{"acknowledgement of what was never sent", wire.Append(nil, wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: 1 << 40}}}), "which has sent"},
+	{"oversize frame", oversize(wire.TypeData), "longer than the protocol allows"},
+	{"truncated frame", []byte{byte(wire.TypeData), 0, 0, 1, 0x80}, "truncated"},
+	{"frame of the handshake", wire.Append(nil, goodJoin), "does not belong on a subflow"},
+	{"end before the data", wire.Append(wire.Append(dataHeader(1, 0, 10), raw("")), wire.Fin{Stream: 1, Seq: 5}), "before bytes received"},
+	{"unknown frame", []byte{0x3f, 0, 0, 0}, "does not belong on a subflow"},
+}
+
+// raw is an unknown frame that may be skipped.
+type raw string
+
+func (raw) Type() wire.Type                 { return 0xf0 }
+func (r raw) AppendPayload(b []byte) []byte { return append(b, r...) }
+
+// dataHeader is a DATA frame of n zeros.
+func dataHeader(s wire.StreamID, at wire.DataSeq, n int) []byte {
+	return append(wire.AppendData(nil, s, at, n), make([]byte, n)...)
+}
+
+func TestBreachesAtTheServer(t *testing.T) {
+	w := newWorld(t)
+	w.start("phone")
+	more := append(breaches[:len(breaches):len(breaches)], struct {
+		name string
+		said []byte
+		log  string
+	}{"far too many streams", wire.Append(nil, wire.Open{Stream: 1 << 40, Dest: "127.0.0.1:1"}), "beyond the limit"})
+	for i, c := range more {
+		t.Run(c.name, func(t *testing.T) {
+			j := goodJoin
+			j.Bond = wire.BondID{0, byte(i)}
+			sf, err := w.rogue(j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := wire.Append(nil, wire.Open{Stream: 1, Dest: w.web.addr})
+			if err := sf.Write(append(said, c.said...)); err != nil {
+				t.Fatal(err)
+			}
+			for err == nil {
+				_, _, err = sf.Next()
+			}
+			w.server.says("subflow ended", "rogue", c.log)
+			if err := sf.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+				t.Error(err)
+			}
+			// Its bonds are ended in order, so that they do not fill the device.
+			if sf, err = w.rogue(j); err != nil {
+				t.Fatal(err)
+			}
+			if err := sf.Write(wire.Append(nil, wire.Bye{})); err != nil {
+				t.Fatal(err)
+			}
+			sf.Close()
+			eventually(t, func() error {
+				if n := len(w.s.Status(false)); n != 1 {
+					return errors.New("the bond stays")
+				}
+				return nil
+			})
+		})
+	}
+	if err := w.download(mb); err != nil {
+		t.Error(err)
+	}
+	w.await("laptop", "phone")
+}
+
+// TestBreachesAtThePrimary: a server that is the right one and goes mad.
+func TestBreachesAtThePrimary(t *testing.T) {
+	w := newWorld(t)
+	ln, err := tcp.Listen(t.Context(), "127.0.0.1:0", tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	w.scfg.Listen = ln.Addr().String()
+	w.startPrimary()
+	more := append(breaches[:len(breaches):len(breaches)], struct {
+		name string
+		said []byte
+		log  string
+	}{"stream that was never opened", wire.Append(nil, wire.Opened{Stream: 99}), "never opened"})
+	for _, c := range more {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := w.p.DialStream(t.Context(), "192.0.2.1:80"); err != nil {
+				t.Fatal(err)
+			}
+			conn, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := w.server.key.Server(wire.ALPN, func(identity.PublicKey) bool { return true })
+			var path wire.PathID
+			sf, _, err := subflow.Accept(context.Background(), conn, cfg, func(_ identity.PublicKey, j wire.Join) (wire.OK, error) {
+				path = j.Path
+				return wire.OK{Instance: 1}, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sf.Close()
+			said := c.said
+			if strings.Contains(c.name, "acknowledgement") {
+				said = wire.Append(nil, wire.Ack{Paths: []wire.PathAck{{Path: path, Received: 1 << 40}}})
+			}
+			if err := sf.Write(said); err != nil {
+				t.Fatal(err)
+			}
+			for err == nil {
+				_, _, err = sf.Next()
+			}
+			w.primary.says("no subflow", "laptop", c.log, "install the same release")
+		})
+	}
+}

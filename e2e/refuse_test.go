@@ -1,0 +1,298 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/identity"
+	"mpbond/primary"
+	"mpbond/wire"
+)
+
+// refused waits until the primary's status gives a reason, with a hint, why a
+// device carries nothing.
+func (w *world) refused(device, reason, hint string) {
+	w.Helper()
+	eventually(w.T, func() error {
+		e := w.lastError(device)
+		if !strings.Contains(e, reason) || !strings.Contains(e, hint) {
+			return fmt.Errorf("%s: %q, want %q and %q", device, e, reason, hint)
+		}
+		return nil
+	})
+}
+
+func TestPrimaryUnknownToServer(t *testing.T) {
+	w := newWorld(t)
+	if err := w.server.trust.Remove("laptop"); err != nil {
+		t.Fatal(err)
+	}
+	w.startServer()
+	w.startPrimary()
+	w.refused("laptop", "refused the key of this device", "mpbond trust add")
+	w.server.says("connection refused", "unknown device", w.primary.key.ID().String(), "mpbond trust add")
+}
+
+func TestPrimaryIsNoPrimary(t *testing.T) {
+	w := newWorld(t)
+	if err := w.server.trust.Remove("laptop"); err != nil {
+		t.Fatal(err)
+	}
+	w.server.trusts(w.primary, identity.RoleHelper)
+	w.startServer()
+	w.startPrimary()
+	w.refused("laptop", "refused the key of this device", "mpbond trust add")
+}
+
+func TestServerHasAnotherKey(t *testing.T) {
+	w := newWorld(t)
+	w.startServer()
+	w.primary.trusts(newDevice(t, "imposter"), identity.RoleServer, w.scfg.Listen)
+	w.startPrimary()
+	w.refused("laptop", "another key answered", "key")
+}
+
+func TestHelperUnknownToPrimary(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	phone := w.newHelper("phone")
+	if err := w.primary.trust.Remove("phone"); err != nil {
+		t.Fatal(err)
+	}
+	w.startHelper(phone)
+	w.primary.says("pipe refused", "unknown device", phone.key.ID().String(), "mpbond trust add")
+	phone.says("no pipe", "refused the key of this device", "mpbond trust add")
+	if err := w.download(100_000); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPrimaryHasAnotherKeyThanTheHelperThinks(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	phone := newDevice(t, "phone")
+	w.primary.trusts(phone, identity.RoleHelper)
+	phone.trusts(newDevice(t, "imposter"), identity.RolePrimary, w.pcfg.Pipe)
+	w.startHelper(phone)
+	phone.says("no pipe", "another key answered", "hint=\"")
+}
+
+func TestServerUnknownToHelper(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	phone := w.newHelper("phone")
+	if err := phone.trust.Remove("home"); err != nil {
+		t.Fatal(err)
+	}
+	w.startHelper(phone)
+	w.refused("phone", "no address of a server that it trusts", "mpbond trust add")
+}
+
+// ended reads a stream to its end and checks the reset that ends it.
+func (w *world) ended(c net.Conn, code wire.Code, text string) {
+	w.Helper()
+	_, err := io.Copy(io.Discard, struct{ io.Reader }{c})
+	var r wire.Reset
+	if !errors.As(err, &r) || r.Code != code || !strings.Contains(r.Text, text) {
+		w.Errorf("the stream ended with %v, want %v and %q", err, code, text)
+	}
+}
+
+func TestDestinations(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	for _, c := range []struct {
+		dest string
+		code wire.Code
+		text string
+	}{
+		{"127.0.0.2:80", wire.CodeForbidden, "does not connect to private addresses"},
+		{"[::1]:80", wire.CodeForbidden, "does not connect to private addresses"},
+		{"[::ffff:10.0.0.1]:80", wire.CodeForbidden, "does not connect to private addresses"},
+		{gone.Addr().String(), wire.CodeConnRefused, "connection refused"},
+		{"127.0.0.1:x", wire.CodeUnreachable, "number"},
+	} {
+		w.ended(w.dial(c.dest), c.code, c.text)
+	}
+	if _, err := w.p.DialStream(t.Context(), "no port"); err == nil {
+		t.Error("a destination without port was taken")
+	}
+	if _, err := w.p.DialStream(t.Context(), strings.Repeat("x", wire.MaxDest)+":80"); err == nil {
+		t.Error("a destination that is too long was taken")
+	}
+	if err := w.download(100_000); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStreamLimit(t *testing.T) {
+	w := newWorld(t)
+	w.scfg.MaxStreams = 3
+	w.start("phone")
+	var open []net.Conn
+	for range 3 {
+		c := w.dial(w.web.addr)
+		if _, err := fmt.Fprintf(c, "wait 0\n"); err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, c)
+	}
+	eventually(t, func() error {
+		if n := w.web.connections(); n != 3 {
+			return fmt.Errorf("%d connections", n)
+		}
+		return nil
+	})
+	for range 20 {
+		w.ended(w.dial(w.web.addr), wire.CodeLimit, "3 streams are open, which is the server's limit")
+	}
+	w.await("laptop", "phone") // no subflow has suffered
+	for _, c := range open {
+		c.Close()
+	}
+	eventually(t, func() error { return w.download(1000) })
+}
+
+func TestSubflowLimit(t *testing.T) {
+	w := newWorld(t)
+	w.scfg.MaxSubflows = 2
+	w.pcfg.Subflows = 2
+	w.start()
+	phone := w.newHelper("phone")
+	w.startHelper(phone)
+	w.refused("phone", "the bond has 2 subflows, which is the limit", "max_subflows")
+	if err := w.download(mb); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBondLimit(t *testing.T) {
+	w := newWorld(t)
+	w.scfg.MaxBonds = 1
+	w.start()
+	cfg := w.pcfg // a second process with the same key
+	cfg.Pipe = ""
+	p, err := primary.New(cfg, w.primary.key, w.primary.trust, w.primary.log.logger(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := *w.primary
+	second.run(p.Run)
+	other := *w
+	other.p = p
+	other.refused("laptop", "the device has 1 bonds, which is the limit", "max_bonds")
+	if err := w.download(mb); err != nil {
+		t.Error(err)
+	}
+}
+
+// reload is what SIGHUP does.
+func (w *world) reload(d *device, changed func()) {
+	w.Helper()
+	if err := d.trust.Reload(); err != nil {
+		w.Fatal(err)
+	}
+	changed()
+}
+
+func TestServerTrustsTheDeviceNoLonger(t *testing.T) {
+	w := newWorld(t)
+	w.start("phone")
+	ended := w.reading()
+	if err := w.server.trust.Remove("laptop"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	w.reload(w.server, w.s.TrustChanged)
+	w.reset(ended, wire.CodeUnknown)
+	w.await()
+	if d := time.Since(began); d > 2*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	w.refused("laptop", "refused the key of this device", "mpbond trust add")
+	eventually(t, func() error {
+		if b, n := w.s.Status(false), w.web.connections(); len(b)+n > 0 {
+			return fmt.Errorf("%d connections to the web are left, bonds %+v", n, b)
+		}
+		return nil
+	})
+	w.server.trusts(w.primary, identity.RolePrimary)
+	w.reload(w.server, w.s.TrustChanged)
+	w.await("laptop", "phone")
+	if err := w.download(mb); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPrimaryTrustsTheHelperNoLonger(t *testing.T) {
+	w := newWorld(t)
+	phone := w.start("phone", "tablet")[0]
+	c := w.dial(w.web.addr)
+	result := make(chan error, 1)
+	go func() { result <- w.web.get(c, 50*mb) }()
+	if err := w.primary.trust.Remove("phone"); err != nil {
+		t.Fatal(err)
+	}
+	w.reload(w.primary, w.p.TrustChanged)
+	w.await("laptop", "tablet")
+	phone.says("no pipe", "refused the key of this device")
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	w.primary.trusts(phone, identity.RoleHelper)
+	w.reload(w.primary, w.p.TrustChanged)
+	w.await("laptop", "phone", "tablet")
+}
+
+func TestPrimaryTrustsTheServerNoLonger(t *testing.T) {
+	w := newWorld(t)
+	w.start("phone")
+	ended := w.reading()
+	if err := w.primary.trust.Remove("home"); err != nil {
+		t.Fatal(err)
+	}
+	w.reload(w.primary, w.p.TrustChanged)
+	w.reset(ended, wire.CodeConnReset)
+	w.await()
+	w.refused("laptop", "no server is trusted", "mpbond trust add")
+	w.primary.trusts(w.server, identity.RoleServer, w.scfg.Listen)
+	w.reload(w.primary, w.p.TrustChanged)
+	w.await("laptop", "phone")
+	if err := w.download(mb); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHelperTrustsThePrimaryNoLonger(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	phone := w.newHelper("phone")
+	h := w.startHelper(phone)
+	w.await("laptop", "phone")
+	if err := phone.trust.Remove("laptop"); err != nil {
+		t.Fatal(err)
+	}
+	w.reload(phone, h.TrustChanged)
+	w.await("laptop")
+	if s := h.Status(); len(s.Pipes) != 0 {
+		t.Errorf("it still calls: %+v", s)
+	}
+	phone.trusts(w.primary, identity.RolePrimary, w.pcfg.Pipe)
+	w.reload(phone, h.TrustChanged)
+	w.await("laptop", "phone")
+	if err := phone.trust.Remove("home"); err != nil {
+		t.Fatal(err)
+	}
+	w.reload(phone, h.TrustChanged)
+	w.refused("phone", "no address of a server that it trusts", "")
+}

@@ -1,0 +1,135 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mpbond/identity"
+	"mpbond/wire"
+)
+
+// start runs a server that trusts one primary and waits only a moment for the
+// first byte. Stop ends it and returns what it has logged.
+func start(t *testing.T, patience time.Duration) (s *Server, primary *identity.Key, stop func() string) {
+	t.Helper()
+	key, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if primary, err = identity.Generate(); err != nil {
+		t.Fatal(err)
+	}
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trust.Add(identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: primary.Public()}); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	cfg := Default
+	cfg.Listen = "127.0.0.1:0"
+	s, err = New(cfg, key, trust, slog.New(slog.NewTextHandler(&log, nil)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.firstByte = patience
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	stop = sync.OnceValue(func() string {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		return log.String()
+	})
+	t.Cleanup(func() { stop() })
+	return s, primary, stop
+}
+
+func dialServer(t *testing.T, s *Server) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	return c
+}
+
+func TestSilentCallerIsDropped(t *testing.T) {
+	s, _, stop := start(t, 50*time.Millisecond)
+	if b, err := io.ReadAll(dialServer(t, s)); err != nil || len(b) > 0 {
+		t.Errorf("%q, %v", b, err)
+	}
+	if log := stop(); !strings.Contains(log, "nothing came within 50ms") || !strings.Contains(log, "hint=\"") {
+		t.Errorf("log: %s", log)
+	}
+}
+
+// TestEndsWithHalfOpenCallers: those who said nothing, began TLS, completed TLS
+// and began an HS-path hold nothing up and are cut off.
+func TestEndsWithHalfOpenCallers(t *testing.T) {
+	s, primary, stop := start(t, firstByte)
+	silent := dialServer(t, s)
+	began := dialServer(t, s)
+	if _, err := began.Write([]byte{22, 3, 1, 2}); err != nil { // the beginning of a TLS record
+		t.Fatal(err)
+	}
+	helped := dialServer(t, s)
+	if _, err := helped.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: "phone"})); err != nil {
+		t.Fatal(err)
+	}
+	joined := tls.Client(dialServer(t, s), primary.Client(s.key.Public(), wire.ALPN))
+	if err := joined.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	began2 := time.Now()
+	stop()
+	if d := time.Since(began2); d > time.Second {
+		t.Errorf("the end took %v", d)
+	}
+	for i, c := range []net.Conn{silent, began, helped, joined} {
+		if _, err := io.Copy(io.Discard, c); err != nil && strings.Contains(err.Error(), "timeout") {
+			t.Errorf("caller %d is not cut off: %v", i, err)
+		}
+	}
+}
+
+// TestHandshakesAreBounded: more callers than that are turned away, and when
+// one of them has gone there is room again.
+func TestHandshakesAreBounded(t *testing.T) {
+	s, primary, stop := start(t, firstByte)
+	var crowd []net.Conn
+	for range maxHandshakes {
+		crowd = append(crowd, dialServer(t, s))
+	}
+	if _, err := io.ReadAll(dialServer(t, s)); err == nil {
+		t.Error("one too many was not reset")
+	}
+	for _, c := range crowd {
+		c.Close()
+	}
+	for {
+		c := tls.Client(dialServer(t, s), primary.Client(s.key.Public(), wire.ALPN))
+		if err := c.HandshakeContext(t.Context()); err == nil {
+			break
+		} else if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	if log := stop(); !strings.Contains(log, "too many handshakes") {
+		t.Errorf("log: %.1000s", log)
+	}
+}
