@@ -59,16 +59,18 @@ func (b *Bond) checkSilence(now time.Time) {
 			p.silentAt = time.Time{}
 			continue
 		}
-		if p.silent() || !b.othersLive(p) {
+		if !b.othersLive(p) {
 			continue
 		}
-		p.silentAt = now
+		if !p.silent() {
+			p.silentAt = now
+			b.trace(now, trace.Event{Kind: trace.PathSilent, Path: uint32(p.id), Length: p.est.Outstanding()})
+		}
 		beyond := uint64(0)
 		if !stuck {
 			// The far hop still delivers what the helper has.
 			beyond = p.sent - min(p.sent, uint64(h.Queue))
 		}
-		b.trace(now, trace.Event{Kind: trace.PathSilent, Path: uint32(p.id), Length: p.est.Outstanding()})
 		b.stats.Silent += b.recall(p, beyond, now, "silent")
 	}
 }

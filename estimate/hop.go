@@ -19,8 +19,8 @@ type Hop struct {
 	Cwnd      unit.Bytes
 	SlowStart bool
 	MSS       unit.Bytes
-	// Queue is what was written to the socket and is not known to have reached
-	// the hop's other end; Unsent is the part of it that has never left the kernel.
+	// Queue is what was written to the socket and is not acknowledged in order
+	// by the hop's other end: the reader there cannot have it. Unsent is the part of it that has never left the kernel.
 	Queue, Unsent unit.Bytes
 	// Acked counts all bytes that the hop's other end is known to have,
 	// selectively acknowledged ones included. It may fall a little.

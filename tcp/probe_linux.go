@@ -60,7 +60,7 @@ func probe(fd int) (h estimate.Hop, err error) {
 		Cwnd:       unit.Bytes(i.Snd_cwnd) * unit.Bytes(i.Snd_mss),
 		SlowStart:  i.Snd_cwnd < i.Snd_ssthresh,
 		MSS:        unit.Bytes(i.Snd_mss),
-		Queue:      unit.Bytes(queue) - max(sacked, 0),
+		Queue:      unit.Bytes(queue),
 		Unsent:     min(unit.Bytes(unsent), unit.Bytes(queue)),
 		Acked:      i.Bytes_acked + uint64(max(sacked, 0)),
 	}
