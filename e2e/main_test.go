@@ -1,9 +1,58 @@
 package e2e
 
 import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"mpbond/lab"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The lab starts its own binary as daemon and guard; in tests that is the test
+// binary. It is the web server of the lab too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "lab" {
+		if err := program(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/exec.(*Cmd).Wait")) // of the lab's daemon, for a moment
+}
+
+func program(args []string) error {
+	switch args[0] {
+	case "daemon":
+		return lab.Daemon(os.Stdin, os.Stdout)
+	case "guard":
+		return lab.Guard(os.Stdin, args[1])
+	case "web":
+		return http.ListenAndServe(args[1], http.HandlerFunc(serveHTTP))
+	}
+	return fmt.Errorf("unknown program %q", args)
+}
+
+// serveHTTP sends as many bytes of noise as the path says, and answers uploads
+// with what sum makes of them.
+func serveHTTP(rw http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		got, err := sum(r.Body)
+		if err == nil {
+			_, _ = io.WriteString(rw, got)
+		}
+		return
+	}
+	n, err := strconv.ParseInt(r.URL.Path[1:], 10, 64)
+	if err != nil {
+		http.NotFound(rw, r)
+		return
+	}
+	rw.Header().Set("Content-Length", r.URL.Path[1:])
+	_, _ = io.Copy(rw, noise(n))
+}
