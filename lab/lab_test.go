@@ -52,10 +52,10 @@ func testProgram(args []string) error {
 	case "sink":
 		return Sink(context.Background(), args[1])
 	case "relay":
-		return Relay(context.Background(), args[1], args[2])
+		return Relay(context.Background(), args[1], args[2], len(args) > 3)
 	case "streams": // --streams N URL
 		n, _ := strconv.Atoi(args[2])
-		return Streams(context.Background(), args[3], "", n, os.Stdout, os.Stderr)
+		return Streams{URL: args[3], N: n}.Run(context.Background(), os.Stdout, os.Stderr)
 	case "probe":
 		return Probe(args[1:])
 	case "test-up": // brings a lab up, says so and waits
@@ -570,23 +570,6 @@ func TestAsUser(t *testing.T) {
 	}
 	if err := l.Down(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestLateness(t *testing.T) {
-	var h lateHist
-	for range 999 {
-		h.add(95 * time.Microsecond)
-	}
-	if s := h.summary(); s.Disturbed || s.P50 != 95*time.Microsecond || s.P999 != 95*time.Microsecond {
-		t.Errorf("%+v", s)
-	}
-	h.add(21 * time.Millisecond)
-	if s := h.summary(); !s.Disturbed || s.Max != 21*time.Millisecond || s.P999 > time.Millisecond {
-		t.Errorf("one packet 21 ms late: %+v", s)
-	}
-	if (&lateHist{}).summary().Disturbed {
-		t.Error("nothing disturbs nothing")
 	}
 }
 

@@ -15,9 +15,11 @@ const relayOffset = 10000
 
 // relayed is a plain TCP relay in Go on the server, over the direct path alone:
 // the measure of what a program between two connections can do on a machine.
-type relayed struct{}
+type relayed struct {
+	copies bool // reads and writes; else the bytes stay in the kernel
+}
 
-func (*relayed) Start(ctx context.Context, b *Bench) error {
+func (r *relayed) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
 	}
@@ -31,7 +33,11 @@ func (*relayed) Start(ctx context.Context, b *Bench) error {
 	}
 	for _, port := range []int{webPort, sinkPort} {
 		listen, target := fmt.Sprintf(":%d", port+relayOffset), fmt.Sprintf("%s:%d", web, port)
-		if err := b.Spawn(ctx, "server", port+relayOffset, nil, self, "lab", "relay", listen, target); err != nil {
+		argv := []string{self, "lab", "relay", listen, target}
+		if r.copies {
+			argv = append(argv, "--copy")
+		}
+		if err := b.Spawn(ctx, "server", port+relayOffset, nil, argv...); err != nil {
 			return err
 		}
 	}
@@ -53,8 +59,8 @@ func (*relayed) Stop(context.Context, *Bench) error { return nil }
 
 // Relay joins every connection that listen gets to one to target, until ctx
 // ends. io.Copy between TCP connections is splice(2): the bytes stay in the
-// kernel.
-func Relay(ctx context.Context, listen, target string) error {
+// kernel, unless copies asks for reading and writing.
+func Relay(ctx context.Context, listen, target string, copies bool) error {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err
@@ -68,11 +74,14 @@ func Relay(ctx context.Context, listen, target string) error {
 		if err != nil {
 			return err
 		}
-		go join(c, target)
+		go join(c, target, copies)
 	}
 }
 
-func join(c net.Conn, target string) {
+// relayBuffer is what a relay that copies reads at once.
+const relayBuffer = 64 << 10
+
+func join(c net.Conn, target string, copies bool) {
 	defer c.Close()
 	d, err := net.Dial("tcp", target)
 	if err != nil {
@@ -82,7 +91,11 @@ func join(c net.Conn, target string) {
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{c, d}, {d, c}} {
 		both.Go(func() {
-			_, _ = io.Copy(way[0], way[1])
+			if copies { // hide what io.Copy would use
+				_, _ = io.CopyBuffer(struct{ io.Writer }{way[0]}, struct{ io.Reader }{way[1]}, make([]byte, relayBuffer))
+			} else {
+				_, _ = io.Copy(way[0], way[1])
+			}
 			_ = way[0].(*net.TCPConn).CloseWrite()
 		})
 	}

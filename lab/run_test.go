@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/fault"
 	"mpbond/unit"
 )
 
@@ -82,7 +83,7 @@ func TestRunUnshaped(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []Plan{
-		{Topology: top, Schemes: []string{"relay", "single"}, Size: 4 * unit.MB, Reps: 1, Unchecked: true},
+		{Topology: top, Schemes: []string{"relay", "relay:copy", "single"}, Size: 4 * unit.MB, Reps: 1, Unchecked: true},
 		{Topology: top, Schemes: []string{"relay"}, Size: 512 * unit.KB, Reps: 1, Upload: true},
 		{Topology: top, Schemes: []string{"single"}, Size: 100 * unit.KB, Reps: 1, Streams: 50},
 	} {
@@ -160,5 +161,46 @@ func TestRunInterrupted(t *testing.T) {
 	}
 	if _, err := newScheme("carrier-pigeon"); err == nil {
 		t.Error("an unknown scheme was taken")
+	}
+}
+
+func TestSummarize(t *testing.T) {
+	good := func(seconds, gap float64) Result {
+		return Result{Scheme: "a", Bytes: 1000, Streams: 2, Seconds: seconds, LongestGap: gap, Bound: 1, Duplicate: 200,
+			Devices: map[string]unit.Bytes{"x": 300, "y": 100}, PeakRSS: map[string]unit.Bytes{"x": unit.Bytes(seconds)}}
+	}
+	late, bad := good(9, 9), good(9, 9)
+	late.Disturbed, bad.Error = true, "broken"
+	results := []Result{good(4, .1), late, good(2, .3), bad, good(3, .2)}
+	got := Summarize([]string{"a", "b"}, results, false)
+	a := got[0]
+	if len(got) != 2 || a.N != 3 || a.Discarded != 1 || a.Failed != 1 || a.Error != "broken" || got[1].N != 0 {
+		t.Errorf("%+v", got)
+	}
+	if a.Seconds != 3 || a.Min != 2 || a.Max != 4 || a.Gap != .3 || a.Twice != .1 || a.Shares["x"] != .75 || a.PeakRSS["x"] != 4 || a.Rate != 5333 {
+		t.Errorf("%+v", a)
+	}
+	if kept := Summarize([]string{"a"}, results, true)[0]; kept.N != 4 || kept.Discarded != 0 || kept.Seconds != 3.5 {
+		t.Errorf("%+v", kept)
+	}
+}
+
+// TestSuite checks that every experiment can be run and knows how long it takes.
+func TestSuite(t *testing.T) {
+	for _, quick := range []bool{false, true} {
+		all, err := Suite(quick, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sum time.Duration
+		for _, e := range all {
+			if _, err := e.Plan.prepare(); err != nil && !fault.Is(err, fault.Unsupported) {
+				t.Errorf("%s: %v", e.Name, err)
+			}
+			sum += e.Expected
+		}
+		if limit := map[bool]time.Duration{false: 25 * time.Minute, true: 5 * time.Minute}[quick]; sum < limit/2 || sum > limit {
+			t.Errorf("quick %v takes %v", quick, sum)
+		}
 	}
 }

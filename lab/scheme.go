@@ -37,20 +37,20 @@ type Transfer struct {
 	Unchecked bool // see Plan
 }
 
-// newScheme finds a scheme by its name, NAME or NAME:VARIANT.
+// newScheme finds a scheme by its name.
 func newScheme(name string) (Scheme, error) {
-	base, variant, _ := strings.Cut(name, ":")
-	switch base {
+	switch name {
 	case "single":
 		return &single{}, nil
-	case "relay":
-		return &relayed{}, nil
+	case "relay", "relay:copy":
+		return &relayed{name == "relay:copy"}, nil
 	case "kibbutz":
 		return &kibbutz{}, nil
-	case "mpbond":
+	}
+	if base, variant, _ := strings.Cut(name, ":"); base == "mpbond" {
 		return parseBonded(variant)
 	}
-	return nil, fmt.Errorf("unknown scheme %q (single, relay, kibbutz, mpbond[:OPTION…])", name)
+	return nil, fmt.Errorf("unknown scheme %q (single, relay[:copy], kibbutz, mpbond[:OPTION…])", name)
 }
 
 // single is the real curl and the real nginx over the direct path alone.

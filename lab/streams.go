@@ -11,13 +11,20 @@ import (
 )
 
 // Streams is a client that downloads a URL many times at once, each over a
-// connection of its own, through a SOCKS5 proxy if socks names one. It prints
-// one Received for all of them to out, with the SHA-256 that all had, and a
-// report like curl's to report. Gaps are not told: one stream waits for others.
-func Streams(ctx context.Context, target, socks string, n int, out, report io.Writer) error {
+// connection of its own.
+type Streams struct {
+	URL   string
+	N     int
+	SOCKS string // address of a proxy, or none
+}
+
+// Run prints one Received for all downloads to out, with the SHA-256 that all
+// had, and a report like curl's to report. Gaps are not told: one stream waits
+// for others.
+func (s Streams) Run(ctx context.Context, out, report io.Writer) error {
 	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
-	if socks != "" {
-		transport.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: socks})
+	if s.SOCKS != "" {
+		transport.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: s.SOCKS})
 	}
 	client := &http.Client{Transport: transport, Timeout: 10 * time.Minute}
 	type answer struct {
@@ -26,22 +33,22 @@ func Streams(ctx context.Context, target, socks string, n int, out, report io.Wr
 		err   error
 	}
 	begin := time.Now()
-	answers := make(chan answer, n)
-	for range n {
+	answers := make(chan answer, s.N)
+	for range s.N {
 		go func() {
-			got, first, err := fetch(ctx, client, target)
+			got, first, err := fetch(ctx, client, s.URL)
 			answers <- answer{got, first, err}
 		}()
 	}
 	var all Received
 	var first time.Duration
-	for i := range n {
+	for i := range s.N {
 		a := <-answers
 		switch {
 		case a.err != nil:
-			return fmt.Errorf("one of %d streams: %w", n, a.err)
+			return fmt.Errorf("one of %d streams: %w", s.N, a.err)
 		case i > 0 && a.got.SHA != all.SHA:
-			return fmt.Errorf("one of %d streams has another content than the others (%d bytes)", n, a.got.Bytes)
+			return fmt.Errorf("one of %d streams has another content than the others (%d bytes)", s.N, a.got.Bytes)
 		case i == 0 || a.first < first:
 			first = a.first
 		}

@@ -5,10 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os/signal"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -41,8 +39,6 @@ primary's own link, by tethering with the kernel's MPTCP, and with mpbond. Shows
 what each device carries meanwhile, and compares. It takes about a minute and
 leaves nothing behind.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGHUP)
-			defer stop()
 			top, err := lab.House(house)
 			if err != nil {
 				return err
@@ -51,7 +47,7 @@ leaves nothing behind.`,
 			if d.size, err = unit.ParseBytes(size); err != nil {
 				return err
 			}
-			return d.run(ctx)
+			return d.run(c.Context())
 		},
 	}
 	c.Flags().StringVar(&house, "house", house, "rates in Mbit/s as PS/HS/pipe[,HS/pipe…]")

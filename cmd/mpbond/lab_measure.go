@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"os/signal"
-	"sort"
+	"io"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -31,7 +28,8 @@ func labRun(f *labFlags) *cobra.Command {
 real curl and nginx, schemes interleaved, and take it down again.
 
 Schemes: single (direct path), kibbutz (helpers as NAT routers, kernel MPTCP),
-relay (a TCP relay in Go on the server, direct path) and
+relay (a TCP relay in Go on the server, direct path; relay:copy reads and writes
+what relay leaves in the kernel) and
 mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N] (direct: without helpers).
 A transfer in which the emulator was late is marked disturbed, discarded and
 repeated.
@@ -56,9 +54,7 @@ Times count from the start of the client.`,
 				return fmt.Errorf("give --get SIZE or --put SIZE, and --reps of at least 1")
 			}
 			p.Schemes, p.Pcap = strings.Split(schemes, ","), f.pcap
-			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
-			return runPlan(ctx, c, p, f.json)
+			return runPlan(c, p, f.json)
 		},
 	}
 	f.topologyFlags(c)
@@ -112,9 +108,7 @@ the rate of the links and the one-way delay that the emulator adds to datagrams
 on a seventh. Fit means: rate within 0.5 % (1 % from 100 Mbit/s on), added delay
 p99 at most 0.5 ms, no disturbance.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
-			return calibrate(ctx, c, rates, length, f.json)
+			return calibrate(c, rates, length, f.json)
 		},
 	}
 	c.Flags().StringSliceVar(&rates, "rates", rates, "rates of each link")
@@ -123,7 +117,7 @@ p99 at most 0.5 ms, no disturbance.`,
 	return c
 }
 
-func calibrate(ctx context.Context, c *cobra.Command, rates []string, length time.Duration, asJSON bool) error {
+func calibrate(c *cobra.Command, rates []string, length time.Duration, asJSON bool) error {
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "SIX LINKS OF\tRATE ERROR\tADDED DELAY p50\tp99\tLATENESS p99\tp99.9\tmax\tCORES\tFIT")
 	fit := unit.Rate(0)
@@ -132,7 +126,7 @@ func calibrate(ctx context.Context, c *cobra.Command, rates []string, length tim
 		if err != nil {
 			return err
 		}
-		r, err := lab.Calibrate(ctx, rate, length)
+		r, err := lab.Calibrate(c.Context(), rate, length)
 		if err != nil {
 			return err
 		}
@@ -182,72 +176,70 @@ func labSink() *cobra.Command {
 }
 
 func labRelay() *cobra.Command {
-	return &cobra.Command{
+	var copies bool
+	c := &cobra.Command{
 		Use: "relay LISTEN TARGET", Hidden: true, Args: cobra.ExactArgs(2),
-		RunE: func(c *cobra.Command, args []string) error { return lab.Relay(c.Context(), args[0], args[1]) },
+		RunE: func(c *cobra.Command, args []string) error { return lab.Relay(c.Context(), args[0], args[1], copies) },
 	}
+	c.Flags().BoolVar(&copies, "copy", false, "read and write the bytes")
+	return c
 }
 
 func labStreams() *cobra.Command {
-	var socks string
-	var n int
+	var s lab.Streams
 	c := &cobra.Command{
 		Use: "streams URL", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return lab.Streams(c.Context(), args[0], socks, n, c.OutOrStdout(), c.ErrOrStderr())
+			s.URL = args[0]
+			return s.Run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	c.Flags().StringVar(&socks, "socks5-hostname", "", "go through the proxy at `HOST:PORT`") // as curl has it
-	c.Flags().IntVar(&n, "streams", 1, "downloads at once")
+	c.Flags().StringVar(&s.SOCKS, "socks5-hostname", "", "go through the proxy at `HOST:PORT`") // as curl has it
+	c.Flags().IntVar(&s.N, "streams", 1, "downloads at once")
 	return c
 }
 
 // runPlan runs a plan and prints each transfer as it ends, then, unless as
-// JSON, the medians.
-func runPlan(ctx context.Context, c *cobra.Command, p lab.Plan, asJSON bool) error {
-	out, failed := c.OutOrStdout(), 0
-	seconds := map[string][]float64{}
-	var last lab.Result
-	enc := json.NewEncoder(out)
-	err := lab.Run(ctx, p, func(r lab.Result) {
-		last = r
-		if r.Error != "" {
-			failed++
-		} else if !r.Disturbed {
-			seconds[r.Scheme] = append(seconds[r.Scheme], r.Seconds)
-		}
+// JSON, a summary.
+func runPlan(c *cobra.Command, p lab.Plan, asJSON bool) error {
+	out := c.OutOrStdout()
+	var results []lab.Result
+	err := lab.Run(c.Context(), p, func(r lab.Result) {
+		results = append(results, r)
 		if asJSON {
-			_ = enc.Encode(r)
-			return
+			_ = printJSON(out, r)
+		} else {
+			printResult(out, r)
 		}
-		fmt.Fprintf(out, "%-16s #%d  %7.3f s  %3.0f%% of bound %.3f s  gap %.3f s  %v", r.Scheme, r.Rep, r.Seconds, 100*r.Efficiency, r.Bound, r.LongestGap, r.Devices)
-		if r.Disturbed {
-			fmt.Fprintf(out, "  DISTURBED (late: p99.9 %v, max %v), discarded", r.Lateness.P999, r.Lateness.Max)
-		}
-		if r.Error != "" {
-			fmt.Fprint(out, "  ERROR: ", r.Error)
-		}
-		fmt.Fprintln(out)
 	})
-	if !asJSON && err == nil {
-		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(w, "\nSCHEME\tTRANSFERS\tMEDIAN s\tMIN\tMAX\tOF BOUND")
-		for _, s := range p.Schemes {
-			if v := seconds[s]; len(v) > 0 {
-				sort.Float64s(v)
-				m := (v[(len(v)-1)/2] + v[len(v)/2]) / 2
-				fmt.Fprintf(w, "%s\t%d\t%.3f\t%.3f\t%.3f\t%.0f%%\n", s, len(v), m, v[0], v[len(v)-1], 100*last.Bound/m)
-			}
-		}
-		w.Flush()
+	if err != nil {
+		return err
 	}
-	for _, s := range p.Schemes {
-		if missing := p.Reps - len(seconds[s]); err == nil && failed == 0 && missing > 0 {
-			err = fmt.Errorf("%d transfers of %s stayed disturbed: the machine is too busy to measure", missing, s)
+	report := benchReport{Results: results, Summary: lab.Summarize(p.Schemes, results, false), plan: p}
+	if !asJSON {
+		if err := report.table().print(out); err != nil {
+			return err
 		}
 	}
-	if err == nil && failed > 0 {
-		err = fmt.Errorf("%d transfers failed", failed)
+	for _, s := range report.Summary {
+		switch {
+		case s.Failed > 0:
+			return fmt.Errorf("%d transfers of %s failed", s.Failed, s.Scheme)
+		case s.N < p.Reps:
+			return fmt.Errorf("%d transfers of %s stayed disturbed: the machine is too busy to measure", p.Reps-s.N, s.Scheme)
+		}
 	}
-	return err
+	return nil
+}
+
+func printResult(out io.Writer, r lab.Result) {
+	fmt.Fprintf(out, "%-16s #%d  %7.3f s  %3.0f%% of bound %.3f s  gap %.3f s  %s", r.Scheme, r.Rep, r.Seconds, 100*r.Efficiency, r.Bound, r.LongestGap,
+		byDevice(r.Devices, unit.Bytes.String))
+	if r.Disturbed {
+		fmt.Fprintf(out, "  DISTURBED (late: p99.9 %v, max %v), discarded", r.Lateness.P999, r.Lateness.Max)
+	}
+	if r.Error != "" {
+		fmt.Fprint(out, "  ERROR: ", r.Error)
+	}
+	fmt.Fprintln(out)
 }
