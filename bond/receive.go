@@ -134,14 +134,14 @@ func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
 	})
 	if fresh < len(f.Bytes) {
 		b.stats.Duplicate += unit.Bytes(len(f.Bytes) - fresh)
-		b.traceBytes(now, trace.Duplicate, p, s, span{f.Seq, f.Seq + wire.DataSeq(len(f.Bytes)-fresh)}, "")
+		b.traceBytes(now, trace.Duplicate, p, sentFrame{s: s, from: f.Seq, to: f.Seq + wire.DataSeq(len(f.Bytes)-fresh)}, "")
 	}
 	if fresh > 0 {
 		p.lastData = now
 	}
 	s.got.add(max(f.Seq, s.inNext), max(end, s.inNext))
 	if len(s.got) > 0 && s.got[0].from <= s.inNext && s.got[0].to > s.inNext {
-		b.traceBytes(now, trace.Deliver, p, s, span{s.inNext, s.got[0].to}, "")
+		b.traceBytes(now, trace.Deliver, p, sentFrame{s: s, from: s.inNext, to: s.got[0].to}, "")
 		s.inNext = s.got[0].to
 		s.got = s.got[:copy(s.got, s.got[1:])]
 		b.notify(s)

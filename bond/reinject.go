@@ -117,7 +117,7 @@ func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, why string) (n uni
 	}
 	s.acked.missing(max(f.from, s.outBase), max(f.to, s.outBase), func(from, to wire.DataSeq) {
 		n += unit.Bytes(s.todo.add(from, to))
-		b.traceBytes(now, trace.Reinject, p, s, span{from, to}, why)
+		b.traceBytes(now, trace.Reinject, p, sentFrame{s: s, from: from, to: to}, why)
 	})
 	b.update(s)
 	return n

@@ -226,8 +226,9 @@ func (b *Bond) fillData(p *path, ahead unit.Bytes, now time.Time, buf []byte) []
 			buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
 			buf = s.out.append(buf, part.from, part.to)
 			s.todo.remove(part.from, part.to)
-			p.note(len(buf)-at, sentFrame{t: wire.TypeData, s: s, from: part.from, to: part.to})
-			b.traceBytes(now, trace.Segment, p, s, part, "")
+			f := sentFrame{t: wire.TypeData, s: s, from: part.from, to: part.to}
+			p.note(len(buf)-at, f)
+			b.traceBytes(now, trace.Segment, p, f, "")
 			room -= len(buf) - at
 		}
 		// The stream goes to the end of the turn while it has more.

@@ -57,11 +57,11 @@ func (b *Bond) trace(now time.Time, e trace.Event) {
 	}
 }
 
-// traceBytes traces what happens to bytes of a stream.
-func (b *Bond) traceBytes(now time.Time, k trace.Kind, p *path, s *Stream, at span, reason string) {
+// traceBytes traces what happens to the bytes of a DATA frame.
+func (b *Bond) traceBytes(now time.Time, k trace.Kind, p *path, f sentFrame, reason string) {
 	if b.cfg.Trace != nil {
-		b.trace(now, trace.Event{Kind: k, Path: uint32(p.id), Stream: uint64(s.id), Offset: uint64(at.from),
-			Length: unit.Bytes(at.to - at.from), Reason: reason})
+		b.trace(now, trace.Event{Kind: k, Path: uint32(p.id), Stream: uint64(f.s.id), Offset: uint64(f.from),
+			Length: unit.Bytes(f.to - f.from), Reason: reason})
 	}
 }
 
