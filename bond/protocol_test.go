@@ -1,0 +1,185 @@
+package bond
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"mpbond/estimate"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+var start = time.Unix(1e9, 0)
+
+// TestViolations: what a peer of our version never sends ends the subflow and
+// changes nothing else.
+func TestViolations(t *testing.T) {
+	big := make([]byte, 1000)
+	for _, c := range []struct {
+		name  string
+		opens bool
+		f     wire.Frame
+	}{
+		{"data beyond the window", false, wire.Data{Stream: 1, Seq: wire.DataSeq(wire.InitialWindow) - 999, Bytes: big}},
+		{"data far beyond the window", false, wire.Data{Stream: 1, Seq: wire.MaxSeq, Bytes: big}},
+		{"more streams than allowed", false, wire.Data{Stream: 5000, Bytes: big}},
+		{"a stream number out of all bounds", false, wire.Open{Stream: wire.StreamID(wire.MaxSeq), Dest: "a:1"}},
+		{"a stream that we never opened", true, wire.Data{Stream: 1, Bytes: big}},
+		{"an acknowledgement of what was never sent", true, wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: 1}}}},
+		{"a hop's frame", true, wire.InitOK{}},
+		{"a handshake's frame", false, wire.OK{Instance: 1}},
+	} {
+		b := New(Config{Opens: c.opens})
+		b.AddPath(1, false, start)
+		err := b.Receive(1, c.f.Type(), c.f.AppendPayload(nil), start)
+		if !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("%s: %v, want ErrMalformed", c.name, err)
+		}
+		if b.pool.inUse > 0 {
+			t.Errorf("%s: took %d pages", c.name, b.pool.inUse)
+		}
+	}
+	b := New(Config{})
+	b.AddPath(1, false, start)
+	receive := func(f wire.Frame) error { return b.Receive(1, f.Type(), f.AppendPayload(nil), start) }
+	if err := receive(wire.Data{Stream: 1, Seq: 100, Bytes: big}); err != nil {
+		t.Fatal(err)
+	}
+	if err := receive(wire.Fin{Stream: 1, Seq: 1099}); !errors.Is(err, wire.ErrMalformed) {
+		t.Errorf("an end before what was received: %v", err)
+	}
+	if err := receive(wire.Fin{Stream: 1, Seq: 1100}); err != nil {
+		t.Fatal(err)
+	}
+	if err := receive(wire.Data{Stream: 1, Seq: 1100, Bytes: big[:1]}); !errors.Is(err, wire.ErrMalformed) {
+		t.Errorf("data beyond the end: %v", err)
+	}
+	if err := b.Receive(1, 0x90, big, start); err != nil {
+		t.Errorf("an unknown frame that may be skipped: %v", err)
+	}
+	if err := b.Receive(7, wire.TypeData, nil, start); err != nil {
+		t.Errorf("a frame of a path removed a moment ago: %v", err)
+	}
+}
+
+// filled is a sending end with two subflows, the first of which has been given
+// segments while the second was busy.
+func filled(t *testing.T, segments int) *Bond {
+	t.Helper()
+	b := New(Config{Opens: true})
+	hop := estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 100_000, MSS: 1448}
+	for id := wire.PathID(1); id <= 2; id++ {
+		b.AddPath(id, false, start)
+		b.Local(id, start, hop)
+	}
+	s, err := b.Open("a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Write(make([]byte, 200_000))
+	for range segments {
+		b.Idle(1)
+		if id, _ := b.Next(start, nil); id != 1 {
+			t.Fatalf("segment for path %d", id)
+		}
+	}
+	return b
+}
+
+// TestSilentPathGivesBackEverything: first what its own TCP still holds, and
+// when no data acknowledgement comes for the rest either, that too: TCP may
+// have it at the far end, out of order and out of reach.
+func TestSilentPathGivesBackEverything(t *testing.T) {
+	b := filled(t, 5)
+	p := b.path(1)
+	sent := b.streams[1].outEnd - wire.DataSeq(b.pending)
+	queue := unit.Bytes(sent / 4)
+	for i := 1; i <= 100; i++ {
+		now := start.Add(time.Duration(i) * 20 * time.Millisecond)
+		b.Local(1, now, estimate.Hop{SRTT: 50 * time.Millisecond, MSS: 1448, Queue: queue, Acked: 1000})
+		b.Tick(now)
+		switch back := unit.Bytes(b.streams[1].todo.size()) - (200_000 - unit.Bytes(sent)); {
+		case now.Sub(start) < minSilence && back != 0:
+			t.Fatalf("after %v %v are given back", now.Sub(start), back)
+		case i == 15 && (back < queue/2 || back > 2*queue || !p.silent()):
+			t.Errorf("after 300 ms %v are given back, want about the %v in its TCP; silent: %v", back, queue, p.silent())
+		case i == 100 && back != unit.Bytes(sent):
+			t.Errorf("in the end %v of %v are given back", back, unit.Bytes(sent))
+		}
+	}
+	if st := b.Stats(); st.Silent != unit.Bytes(sent) {
+		t.Errorf("counted %v as sent again, want %v", st.Silent, unit.Bytes(sent))
+	}
+}
+
+// TestNoRivalNoSilence: a subflow that is the only one keeps its bytes.
+func TestNoRivalNoSilence(t *testing.T) {
+	b := filled(t, 3)
+	b.RemovePath(2, start)
+	for i := 1; i <= 100; i++ {
+		now := start.Add(time.Duration(i) * 20 * time.Millisecond)
+		b.Local(1, now, estimate.Hop{SRTT: 50 * time.Millisecond, MSS: 1448, Queue: 1000, Acked: 1})
+		b.Tick(now)
+	}
+	if st := b.Stats(); st.Silent != 0 || b.path(1).silent() {
+		t.Errorf("%v given back with nobody to carry it", st.Silent)
+	}
+}
+
+// TestOwnPauseBlamesNobody: when this process did not run, no subflow is to
+// blame for the silence.
+func TestOwnPauseBlamesNobody(t *testing.T) {
+	b := filled(t, 3)
+	now := start.Add(10 * time.Millisecond)
+	b.Tick(now)
+	now = now.Add(time.Second)
+	b.Tick(now)
+	if b.path(1).silent() {
+		t.Error("a pause of our own made the subflow silent")
+	}
+}
+
+func TestNextPart(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		todo    spans
+		limit   wire.DataSeq
+		ahead   unit.Bytes
+		fromEnd bool
+		want    span
+	}{
+		{"the next", spans{{0, 1000}}, 1e6, 0, false, span{0, 100}},
+		{"ahead", spans{{0, 1000}}, 1e6, 300, false, span{300, 400}},
+		{"ahead over a gap", spans{{0, 100}, {500, 1000}}, 1e6, 150, false, span{550, 650}},
+		{"further ahead than there is", spans{{0, 1000}}, 1e6, 5000, false, span{900, 1000}},
+		{"further ahead than the window", spans{{0, 1000}}, 400, 5000, false, span{300, 400}},
+		{"little left", spans{{40, 60}}, 1e6, 5000, false, span{40, 60}},
+		{"last span beyond the window", spans{{0, 50}, {500, 900}}, 400, 10, false, span{0, 50}},
+		{"from the end", spans{{0, 100}, {500, 1000}}, 1e6, 0, true, span{900, 1000}},
+	} {
+		s := &Stream{todo: c.todo, outLimit: c.limit, outEnd: 1000}
+		if got := s.next(c.ahead, 100, c.fromEnd); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestControlPrefersTheQuickest: an end of stream does not queue behind bulk
+// data on a slow subflow only because that one is idle.
+func TestControlPrefersTheQuickest(t *testing.T) {
+	b := filled(t, 2)
+	b.Local(2, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 10_000, MSS: 1448, Queue: 2_000_000})
+	s := b.streams[1]
+	s.todo = nil
+	b.update(s)
+	s.CloseWrite()
+	b.Idle(2)
+	if id, _ := b.Next(start, nil); id != 0 {
+		t.Errorf("the end went to path %d at once", id)
+	}
+	b.Idle(1)
+	if id, seg := b.Next(start, nil); id != 1 || len(seg) == 0 {
+		t.Errorf("the end went to path %d", id)
+	}
+}
