@@ -316,8 +316,7 @@ func (e *Endpoint) Dial(dest string) (*Conn, error) {
 		return nil, err
 	}
 	c := e.newConn(s)
-	// The app's first bytes follow in a moment: OPEN leaves with them, or with
-	// the next event.
+	// OPEN leaves at once: the destination may be one that speaks first.
 	e.after(time.Now())
 	return c, nil
 }

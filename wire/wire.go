@@ -140,8 +140,12 @@ type Reader struct {
 	read     uint64
 }
 
+// A Reader's buffer grows from the first size to the second as it is filled, so
+// that an idle connection costs little.
+const leastBuffer, mostBuffer = 4 << 10, 2 * MaxPayload
+
 // NewReader reads frames from r.
-func NewReader(r io.Reader) *Reader { return &Reader{r: r, buf: make([]byte, 2*MaxPayload)} }
+func NewReader(r io.Reader) *Reader { return &Reader{r: r, buf: make([]byte, leastBuffer)} }
 
 // Next returns the next frame. The payload is valid until the following call.
 // An error is io.EOF at a frame boundary, io.ErrUnexpectedEOF within a frame,
@@ -180,8 +184,12 @@ func (r *Reader) fill(n int) error {
 		if r.from == r.to {
 			r.from, r.to = 0, 0
 		} else if r.from+n > len(r.buf) {
-			r.to = copy(r.buf, r.buf[r.from:r.to])
-			r.from = 0
+			buf := r.buf
+			if len(buf) < mostBuffer {
+				buf = make([]byte, min(max(n, 2*len(buf)), mostBuffer))
+			}
+			r.to = copy(buf, r.buf[r.from:r.to])
+			r.from, r.buf = 0, buf
 		}
 		m, err := r.r.Read(r.buf[r.to:])
 		r.to += m
