@@ -125,7 +125,9 @@ func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
 	if end > s.inLimit || s.finSeen && end > s.inEnd {
 		return fmt.Errorf("bytes up to %d of stream %d, which may send %d: %w", end, f.Stream, s.inLimit, wire.ErrMalformed)
 	}
-	s.opened = true
+	if b.cfg.Opens {
+		s.opened = true // what comes from the destination proves it
+	}
 	fresh := 0
 	// Only what is missing is written: what is readable may be being read.
 	s.got.missing(max(f.Seq, s.inNext), max(end, s.inNext), func(from, to wire.DataSeq) {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -62,6 +63,26 @@ func TestStreamsAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestOpenedAfterTheFirstBytes: the answer to OPEN comes also when the app's
+// bytes reach the server before the destination is connected.
+func TestOpenedAfterTheFirstBytes(t *testing.T) {
+	w := newWorld(t)
+	w.start("phone")
+	for range 20 {
+		c := w.dial(w.web.addr)
+		if _, err := fmt.Fprintf(c, "put %d\n", mb); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		err := c.(interface{ WaitOpen(context.Context) error }).WaitOpen(ctx)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
 }
 
 // reading opens a stream, reads a little of an endless download, and returns
