@@ -67,6 +67,14 @@ func (p Plan) Check() error {
 	return err
 }
 
+// Breaks tells whether something fails in the course of the plan, rather than
+// changing.
+func (p Plan) Breaks() bool {
+	return slices.ContainsFunc(p.At, func(at string) bool {
+		return strings.Contains(at, ":kill=") || strings.Contains(at, ":off=") || strings.HasSuffix(at, "outage=on")
+	})
+}
+
 // Bound is the fluid bound of one transfer of the plan.
 func (p Plan) Bound() (time.Duration, error) {
 	t, kills, err := p.split()

@@ -64,7 +64,10 @@ func (b *bench) overview() table {
 			}
 			return ""
 		}
-		ours, ok := r.find(isBonded)
+		ours, ok := r.find(func(x string) bool { return x == "mpbond" })
+		if !ok {
+			ours, ok = r.find(isBonded)
+		}
 		bound := ""
 		if ok && !r.plan.Unchecked {
 			bound = fmt.Sprintf("%.2f s", ours.Bound)
@@ -83,26 +86,29 @@ func isBonded(scheme string) bool { return strings.HasPrefix(scheme, "mpbond") }
 // besides are the variants of mpbond, and what the experiment is about if that
 // is not time.
 func (r benchReport) besides(ours string, value func(lab.Summary) string) (all []string) {
-	variants := 0
-	for _, s := range r.Summary {
-		if (isBonded(s.Scheme) && s.Scheme != ours || strings.HasPrefix(s.Scheme, "relay")) && s.N > 0 {
-			variants++
-			all = append(all, schemeTitle(s.Scheme)+" "+value(s))
-		}
-	}
+	var ends, gaps []string
+	variants := false
 	for _, s := range r.Summary {
 		if s.N == 0 {
 			continue
 		}
-		if isBonded(s.Scheme) && variants > 0 && s.EndSpread > 0 && !r.plan.Unchecked {
-			all = append(all, fmt.Sprintf("%s ends %.2f s apart", s.Scheme, s.EndSpread))
+		if s.Scheme != ours && (isBonded(s.Scheme) || strings.HasPrefix(s.Scheme, "relay")) {
+			variants = true
+			all = append(all, schemeTitle(s.Scheme)+" "+value(s))
 		}
-		if len(r.plan.At) > 0 {
-			all = append(all, fmt.Sprintf("longest gap %.2f s by %s", s.Gap, schemeTitle(s.Scheme)))
+		if isBonded(s.Scheme) {
+			ends = append(ends, fmt.Sprintf("%s %.2f s", s.Scheme, s.EndSpread))
 		}
+		gaps = append(gaps, fmt.Sprintf("%s %.2f s", schemeTitle(s.Scheme), s.Gap))
 		if r.plan.Streams > 1 && len(s.PeakRSS) > 0 {
 			all = append(all, "peak memory: "+byDevice(s.PeakRSS, unit.Bytes.String))
 		}
+	}
+	if variants && !r.plan.Unchecked {
+		all = append(all, "subflows end apart: "+strings.Join(ends, ", "))
+	}
+	if r.plan.Breaks() {
+		all = append(all, "longest gap: "+strings.Join(gaps, ", "))
 	}
 	return all
 }

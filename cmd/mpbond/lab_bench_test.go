@@ -50,7 +50,7 @@ func TestBenchTables(t *testing.T) {
 	late := result("kibbutz", 9, 9)
 	late.Disturbed = true
 	schemes := []string{"mpbond", "mpbond:minrtt", "kibbutz", "single"}
-	r := benchReport{Name: "what", plan: lab.Plan{At: []string{"x"}}, Results: []lab.Result{
+	r := benchReport{Name: "what", plan: lab.Plan{At: []string{"3s:kill=helper1"}}, Results: []lab.Result{
 		result("mpbond", 1.25, .5), result("mpbond:minrtt", 2, .25), result("kibbutz", 2.5, 0), late}}
 	r.Summary = lab.Summarize(schemes, r.Results, false)
 	var s strings.Builder
@@ -68,7 +68,8 @@ func TestBenchTables(t *testing.T) {
 	}
 	b := &bench{reports: []benchReport{r}}
 	got := b.overview().markdown()
-	want := "| what | 1.00 s | 1.25 s | 2.50 s | mpbond:minrtt 2.00 s; longest gap 0.50 s by mpbond; longest gap 0.25 s by mpbond:minrtt; longest gap 0.00 s by kernel MPTCP |"
+	want := "| what | 1.00 s | 1.25 s | 2.50 s | mpbond:minrtt 2.00 s; subflows end apart: mpbond 0.00 s, mpbond:minrtt 0.00 s; " +
+		"longest gap: mpbond 0.50 s, mpbond:minrtt 0.25 s, kernel MPTCP 0.00 s |"
 	if !strings.Contains(got, want) {
 		t.Errorf("overview\n%s", got)
 	}
