@@ -18,6 +18,8 @@ import (
 // maxFile bounds what Load takes into memory.
 const maxFile = 4 << 20
 
+const tomlHint = `a setting is written like listen = ":7600" or max_streams = 100, with quotes around text`
+
 // Load reads the TOML file at path into the struct that into points to.
 // Settings that the file does not name keep the value they have, so that
 // defaults are set before. A key that the struct lacks is an error which names
@@ -56,7 +58,7 @@ func Parse(name string, data []byte, into any) error {
 		if k := bad.Key(); len(k) > 0 {
 			where += ": " + strings.Join(k, ".")
 		}
-		return fault.New(fault.Config, fmt.Errorf("%s: %s", where, strings.TrimPrefix(bad.Error(), "toml: ")), "")
+		return fault.New(fault.Config, fmt.Errorf("%s: %s", where, strings.TrimPrefix(bad.Error(), "toml: ")), tomlHint)
 	}
 	return fault.New(fault.Config, fmt.Errorf("%s: %w", name, err), "")
 }

@@ -44,9 +44,9 @@ func TestErrorsNameLineKeyAndNearest(t *testing.T) {
 		{"[per.home]\nmax-rate=1", `a.toml:2: unknown setting "per.home.max-rate"`, `did you mean "max_rate"?`},
 		{"[limit]\nmemory=1", `unknown setting "limit`, `did you mean "limits"?`},
 		{"zzzzzzzzz=1", `a.toml:1: unknown setting "zzzzzzzzz"`, "there are: name, limits, peer, per"},
-		{"name=1", "a.toml:1: name", ""},
-		{"\nname=", "a.toml:2", ""},
-		{"\n[limits]\nmax_rate='fast'", "a.toml:3: limits.max_rate", ""},
+		{"name=1", "a.toml:1: name", tomlHint},
+		{"\nname=", "a.toml:2", tomlHint},
+		{"\n[limits]\nmax_rate='fast'", "a.toml:3: limits.max_rate", tomlHint},
 	} {
 		var s sample
 		err := Parse("a.toml", []byte(c.in), &s)

@@ -201,7 +201,8 @@ func parseTrust(name string, data []byte) (*peers, error) {
 		return nil, err
 	}
 	p, err := newPeers(file.Peer)
-	return p, fault.New(fault.Config, wrap(err, "trust file %s", name), "")
+	return p, fault.New(fault.Config, wrap(err, "trust file %s", name),
+		"mend the file, or move it away and add the devices again with `mpbond trust add`")
 }
 
 // Peers lists all devices in the order of the file. The caller owns the list.

@@ -58,7 +58,8 @@ func (r *role) recorder(name string) (*trace.Recorder, error) {
 	if name == "" {
 		name = r.name
 	}
-	return trace.Open(r.trace, name, slog.Default())
+	rec, err := trace.Open(r.trace, name, slog.Default())
+	return rec, fault.New(fault.Config, err, "choose another file with --trace")
 }
 
 // device is a role at work.

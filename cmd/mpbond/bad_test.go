@@ -1,0 +1,427 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/identity"
+)
+
+// The test binary is the whole program too.
+func init() {
+	if os.Getenv("MPBOND_TEST_ROLE") == "program" {
+		os.Unsetenv("MPBOND_TEST_ROLE")
+		main()
+	}
+}
+
+// program prepares mpbond as a process of its own.
+func program(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "MPBOND_TEST_ROLE=program", "GORACE=atexit_sleep_ms=0")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// fails runs mpbond, which must end by itself with that exit code, and with an
+// error and a hint that say so.
+func fails(t *testing.T, code int, says, hint string, args ...string) {
+	t.Helper()
+	cmd := program(args...)
+	check(t, cmd, code, says, hint)
+}
+
+func check(t *testing.T, cmd *exec.Cmd, code int, says, hint string) {
+	t.Helper()
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+	err := cmd.Wait()
+	if !stop.Stop() {
+		t.Errorf("%q does not end", cmd.Args[1:])
+	}
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != code {
+		t.Errorf("%q: %v, want code %d", cmd.Args[1:], err, code)
+	}
+	last := errs.String()[strings.LastIndex(errs.String(), "mpbond: ")+1:]
+	text, h, found := strings.Cut(last, "\nhint: ")
+	if !strings.Contains(text, says) || !found || !strings.Contains(h, hint) {
+		t.Errorf("%q says, where %q and the hint %q are wanted:\n%s", cmd.Args[1:], says, hint, &errs)
+	}
+}
+
+// devices makes a home with a key and a trusted server, primary and helper.
+func devices(t *testing.T) (dir string) {
+	t.Helper()
+	dir = home(t)
+	if _, err := identity.CreateKey(filepath.Join(dir, "device.key")); err != nil {
+		t.Fatal(err)
+	}
+	trust, err := identity.OpenTrust(filepath.Join(dir, "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range identity.Roles() {
+		key, err := identity.Generate()
+		if err == nil {
+			err = trust.Add(identity.Peer{Name: "my-" + string(r), Roles: []identity.Role{r}, Key: key.Public(), Addresses: []string{"127.0.0.1:9"}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func taken(t *testing.T) (addr, port string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	_, port, _ = net.SplitHostPort(l.Addr().String())
+	return l.Addr().String(), port
+}
+
+// quiet are arguments of a primary that takes no port that others may have.
+var quiet = []string{"primary", "--proxy", "", "--transparent", "0", "--pipe", ""}
+
+func TestPortsInUse(t *testing.T) {
+	devices(t)
+	addr, port := taken(t)
+	fails(t, exitFailure, addr+": bind: address already in use", "ss -ltnp", "server", "--listen", addr)
+	fails(t, exitFailure, "address already in use", "ss -ltnp", append(quiet, "--pipe", addr)...)
+	fails(t, exitFailure, "proxy: ", "choose one with --proxy", append(quiet, "--proxy", addr)...)
+	fails(t, exitFailure, "address already in use", "choose one with --transparent", append(quiet, "--transparent", port)...)
+	fails(t, exitUsage, "203.0.113.1", "ip address", "server", "--listen", "203.0.113.1:7600")
+}
+
+func TestSecondProcess(t *testing.T) {
+	devices(t)
+	serving(t, "server", "--listen", "127.0.0.1:0")
+	fails(t, exitFailure, "mpbond is already running", "--socket", "server", "--listen", "127.0.0.1:0")
+}
+
+func TestMissingOrBrokenFiles(t *testing.T) {
+	dir := devices(t)
+	write := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, role := range []string{"server", "primary", "helper"} {
+		write("bad.toml", "listn = 'x'\n", 0o600)
+		fails(t, exitUsage, `bad.toml:1: unknown setting "listn"`, "", role, "--config", filepath.Join(dir, "bad.toml"))
+		write("bad.toml", "\n[[[", 0o600)
+		fails(t, exitUsage, "bad.toml:2", "quotes around text", role, "--config", filepath.Join(dir, "bad.toml"))
+		fails(t, exitFailure, "no such file", "path", role, "--config", filepath.Join(dir, "none.toml"))
+	}
+	write("bad.toml", "max_streams = 'many'\n", 0o600)
+	fails(t, exitUsage, "bad.toml:1: max_streams", "quotes around text", "server", "--config", filepath.Join(dir, "bad.toml"))
+	fails(t, exitUsage, "everything", "192.168.7.0/24", "server", "--allow", "everything")
+	fails(t, exitUsage, "no scheduler", "scheduler", "server", "--scheduler", "best")
+
+	trust := filepath.Join(dir, "trust.toml")
+	good, err := os.ReadFile(trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("trust.toml", string(good), 0o666)
+	fails(t, exitRefused, "open to other users", "chmod 600", "server")
+	write("trust.toml", "[[peer]]\nname = 'x'\n", 0o600)
+	fails(t, exitUsage, "has no role", "mend the file", "server")
+	write("trust.toml", "", 0o600)
+	fails(t, exitUsage, "no server is trusted", "mpbond trust add", quiet...)
+	fails(t, exitUsage, "no primary to help", "mpbond trust add", "helper")
+	write("device.key", "nonsense", 0o600)
+	fails(t, exitUsage, "no PEM block", "mpbond keygen", "server")
+	if err := os.Remove(filepath.Join(dir, "device.key")); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitFailure, "this device has no key", "mpbond keygen", "server")
+}
+
+func TestMissingKernelFeature(t *testing.T) {
+	devices(t)
+	for _, args := range [][]string{
+		{"server", "--listen", "127.0.0.1:0", "--congestion", "warp"},
+		append(quiet[:len(quiet):len(quiet)], "--pipe", "127.0.0.1:0", "--congestion", "warp"),
+	} {
+		fails(t, exitUsage, `congestion control "warp"`, "this kernel has: ", args...)
+	}
+}
+
+// TestMissingRights runs the program as a user who may do nothing.
+func TestMissingRights(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it starts processes as another user")
+	}
+	dir := devices(t)
+	nobody := func(args ...string) *exec.Cmd {
+		cmd := program(args...)
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+		cmd.Dir = "/"
+		return cmd
+	}
+	// The test binary lies where only its owner may look.
+	self, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := os.MkdirTemp("", "mpbond")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(public)
+	binary := filepath.Join(public, "mpbond")
+	if err := errors.Join(os.Chmod(public, 0o755), os.WriteFile(binary, self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(public, "home")
+	run := func(code int, says, hint, home string, args ...string) {
+		t.Helper()
+		cmd := nobody(args...)
+		cmd.Path = binary
+		cmd.Env = append(cmd.Env, "MPBOND_HOME="+home)
+		check(t, cmd, code, says, hint)
+	}
+	// A key that belongs to another user.
+	theirs := filepath.Join(public, "theirs")
+	key, err := os.ReadFile(filepath.Join(dir, "device.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(theirs, 0o755), os.WriteFile(filepath.Join(theirs, "device.key"), key, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	run(exitRefused, "permission denied", "run mpbond as the user who made the key", theirs, "server")
+	// Their own files, and ports or rules that need root.
+	if err := errors.Join(os.Mkdir(own, 0o700), os.Chown(own, 65534, 65534)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"device.key", "trust.toml"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(own, name), data, 0o600)
+		}
+		if err == nil {
+			err = os.Chown(filepath.Join(own, name), 65534, 65534)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	low, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+	if err == nil && strings.TrimSpace(string(low)) == "1024" {
+		run(exitRefused, "permission denied", "over 1023", own, "server", "--listen", "127.0.0.1:443")
+		run(exitRefused, "permission denied", "ports below 1024 need root", own, append(quiet, "--proxy", "127.0.0.1:443")...)
+	} else {
+		t.Logf("ordinary users may take low ports here: %s", low)
+	}
+	_, port := taken(t)
+	run(exitRunFailed, "permitted", "root", own, "run", "--redirect-port", port, "--", "true")
+}
+
+// serving starts a role and waits until its status socket answers. The test's
+// end ends it, and checks that it ends well.
+func serving(t *testing.T, args ...string) (cmd *exec.Cmd, log *safeBuffer) {
+	t.Helper()
+	cmd, log = program(args...), &safeBuffer{}
+	cmd.Stderr = log
+	began(t, cmd, args[0], log)
+	return cmd, log
+}
+
+func began(t *testing.T, cmd *exec.Cmd, role string, log fmt.Stringer) {
+	t.Helper()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		stop := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+		if err := cmd.Wait(); err != nil || !stop.Stop() {
+			t.Errorf("%q ended with %v:\n%s", cmd.Args[1:], err, log)
+		}
+	})
+	awaitStatus(t, role, log, func(api.Status) bool { return true })
+}
+
+// awaitStatus asks a role for its status until it is right.
+func awaitStatus(t *testing.T, role string, log fmt.Stringer, right func(api.Status) bool) {
+	t.Helper()
+	c := api.NewClient(api.SocketPath(role))
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		s, err := c.Status(ctx, false)
+		if err == nil && right(s) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("status of %s: %+v, %v:\n%s", role, s, err, log)
+		case <-tick.C:
+		}
+	}
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// await waits until the log says something.
+func (s *safeBuffer) await(t *testing.T, words string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(10 * time.Second)
+	for !strings.Contains(s.String(), words) {
+		select {
+		case <-end:
+			t.Fatalf("it does not say %q:\n%s", words, s)
+		case <-tick.C:
+		}
+	}
+}
+
+// TestFullDisk: neither a log nor a trace that cannot be written stops a role.
+func TestFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full here")
+	}
+	defer full.Close()
+	devices(t)
+	_, log := serving(t, "server", "--listen", "127.0.0.1:0", "--trace", "/dev/full")
+	quietly := program(append(quiet[:len(quiet):len(quiet)], "--trace", "/dev/full")...)
+	quietly.Stderr = full // all of its log is lost
+	began(t, quietly, "primary", log)
+	fails(t, exitUsage, "/nowhere/", "--trace", "server", "--listen", "127.0.0.1:0", "--trace", "/nowhere/trace")
+}
+
+// TestGarbageAtTheAppsDoors: proxy and status socket answer nonsense with an
+// error and go on.
+func TestGarbageAtTheAppsDoors(t *testing.T) {
+	devices(t)
+	_, log := serving(t, "primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", "")
+	var proxy string
+	awaitStatus(t, "primary", log, func(s api.Status) bool { proxy = s.HTTP; return true })
+	for _, c := range []struct{ network, addr, said, answer string }{
+		{"tcp", proxy, "\x00\x01\x02\x03\x04\x05\r\n\r\n", ""},
+		{"tcp", proxy, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", ""},
+		{"tcp", proxy, "\x05\x00", "\x05\xff"}, // SOCKS5 without a way to log in
+		{"tcp", proxy, "FROBNICATE\r\n\r\n", "400"},
+		{"tcp", proxy, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "this is a proxy"},
+		{"unix", api.SocketPath("primary"), "\x00\x01\x02\r\n\r\n", "400"},
+		{"unix", api.SocketPath("primary"), "GET /frob HTTP/1.0\r\n\r\n", "404"},
+		{"unix", api.SocketPath("primary"), "GET /" + strings.Repeat("x", 100_000) + " HTTP/1.0\r\n\r\n", "4"},
+	} {
+		conn, err := net.Dial(c.network, c.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		_, _ = io.WriteString(conn, c.said) // the answer may come before all of it
+		_ = conn.(interface{ CloseWrite() error }).CloseWrite()
+		b, err := io.ReadAll(conn)
+		var n net.Error
+		if !strings.Contains(string(b), c.answer) || errors.As(err, &n) && n.Timeout() {
+			t.Errorf("%.20q at the %s door: %.200q, %v", c.said, c.network, b, err)
+		}
+		conn.Close()
+	}
+	awaitStatus(t, "primary", log, func(s api.Status) bool { return s.Role == "primary" })
+}
+
+// TestReload: each role reads the trust file again on SIGHUP, and keeps what it
+// knows when it cannot.
+func TestReload(t *testing.T) {
+	dir := devices(t)
+	for _, args := range [][]string{{"server", "--listen", "127.0.0.1:0"}, quiet, {"helper", "--name", "phone"}} {
+		cmd, log := serving(t, args...)
+		hangup := func() {
+			t.Helper()
+			if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hangup()
+		log.await(t, `msg="trust file read again" devices=3`)
+		path := filepath.Join(dir, "trust.toml")
+		good, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path, []byte("[[[peer"), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		hangup()
+		log.await(t, "the trust file stays as it was read before")
+		if err := os.WriteFile(path, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		awaitStatus(t, args[0], log, func(s api.Status) bool { return s.Role == args[0] })
+	}
+	trust, err := identity.OpenTrust(filepath.Join(dir, "trust.toml"))
+	if err != nil || len(trust.Peers()) != 3 {
+		t.Errorf("%v, %v", trust.Peers(), err)
+	}
+}
+
+// TestStatusOfAWaitingHelper: why it has no pipe can be asked for.
+func TestStatusOfAWaitingHelper(t *testing.T) {
+	devices(t)
+	_, log := serving(t, "helper", "--name", "phone")
+	awaitStatus(t, "helper", log, func(s api.Status) bool {
+		return s.Name == "phone" && s.Helper != nil && strings.Contains(s.Helper.LastError, "refused") && strings.Contains(s.Helper.LastError, "is mpbond running")
+	})
+	if code, out, errs := mpbond(t, "status"); code != exitOK || !strings.Contains(out, "refused") {
+		t.Errorf("code %d: %s%s", code, out, errs)
+	}
+}
+
+func TestRunWithoutPrimary(t *testing.T) {
+	devices(t)
+	cmd := program("run", "--", "true")
+	check(t, cmd, exitRunFailed, "not running", "start `mpbond primary`")
+}
