@@ -21,6 +21,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -79,7 +80,8 @@ func (d *device) run(run func(context.Context) error) {
 				d.t.Errorf("%s ended with %v", d.name, err)
 			}
 		case <-time.After(patience):
-			d.t.Errorf("%s does not end", d.name)
+			stacks := make([]byte, 1<<20)
+			d.t.Errorf("%s does not end:\n%s", d.name, stacks[:runtime.Stack(stacks, true)])
 		}
 	})
 	d.t.Cleanup(d.stop)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 )
@@ -63,9 +64,7 @@ func copyDirection(dst, src net.Conn) (n int64, err error) {
 	if w, ok := src.(io.WriterTo); ok && !kernel(src) {
 		n, err = w.WriteTo(out)
 	} else {
-		b := buffers.Get().(*[copyBuffer]byte)
-		n, err = io.CopyBuffer(onlyWriter{out}, onlyReader{src}, b[:])
-		buffers.Put(b)
+		n, err = copyReader(out, src)
 	}
 	if err != nil {
 		return n, fmt.Errorf("%v to %v: %w", src.RemoteAddr(), dst.RemoteAddr(), err)
@@ -73,12 +72,72 @@ func copyDirection(dst, src net.Conn) (n int64, err error) {
 	return n, CloseWrite(dst)
 }
 
+// copyReader copies until src ends.
+func copyReader(out io.Writer, src net.Conn) (total int64, err error) {
+	var raw syscall.RawConn
+	if t, ok := src.(*net.TCPConn); ok {
+		if raw, err = t.SyscallConn(); err != nil {
+			return 0, err
+		}
+	}
+	for err == nil {
+		var b *[copyBuffer]byte
+		var n int
+		if raw != nil {
+			b, n, err = readLate(raw)
+		} else {
+			b = buffers.Get().(*[copyBuffer]byte)
+			n, err = src.Read(b[:])
+		}
+		if n > 0 {
+			w, e := out.Write(b[:n])
+			total += int64(w)
+			if e != nil {
+				err = e
+			}
+		}
+		if b != nil {
+			buffers.Put(b)
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return total, err
+}
+
+// readLate reads into a buffer of the pool, which it takes only when there is
+// something to read: idle streams are many, and their buffers would be most of
+// the memory in use.
+func readLate(raw syscall.RawConn) (b *[copyBuffer]byte, n int, err error) {
+	waited := raw.Read(func(fd uintptr) bool {
+		b = buffers.Get().(*[copyBuffer]byte)
+		for {
+			if n, err = syscall.Read(int(fd), b[:]); err != syscall.EINTR {
+				break
+			}
+		}
+		if err == syscall.EAGAIN {
+			buffers.Put(b)
+			b = nil
+			return false
+		}
+		return true
+	})
+	switch {
+	case waited != nil:
+		return b, 0, waited
+	case err != nil:
+		return b, 0, os.NewSyscallError("read", err)
+	case n == 0:
+		return b, 0, io.EOF
+	}
+	return b, n, nil
+}
+
 // kernel tells a plain TCP connection, whose WriteTo does nothing for us but
 // to choose a smaller buffer.
 func kernel(c net.Conn) bool { _, ok := c.(*net.TCPConn); return ok }
-
-type onlyReader struct{ io.Reader }
-type onlyWriter struct{ io.Writer }
 
 // CloseWrite ends the direction towards c.
 func CloseWrite(c net.Conn) error {
