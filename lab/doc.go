@@ -8,6 +8,10 @@
 //	  Command, exec ── nsenter ────────▶│      (shaper decides when, per line)
 //	  Set, Start, Stats ── socket ─────▶│
 //
+// Measurements are built on that:
+//
+//	Suite ─▶ Experiment ─▶ Plan ─ Run ─▶ for each transfer: Scheme on a Bench ─▶ Result ─▶ Summarize
+//
 // A lab lives in one background process, the daemon. It holds the namespaces
 // by open files only, never by mounts, so that the kernel takes them back when
 // it dies. A second process, the guard, waits for that death and ends what
