@@ -82,6 +82,7 @@ type Helper struct {
 	mu      sync.Mutex
 	targets []*target // each kept by a goroutine while Run runs
 	relays  map[*relay]*subflow
+	ending  bool   // Run has closed the relays: a new one has come too late
 	places  int    // relays and those about to be
 	moved   uint64 // bytes of relays that have ended
 }
@@ -224,6 +225,7 @@ func (h *Helper) Run(ctx context.Context) error {
 		}
 	}
 	h.mu.Lock()
+	h.ending = true
 	for r := range h.relays {
 		go r.close(ctx.Err()) // each may wait for its TLS to say goodbye
 	}
@@ -403,9 +405,10 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, server s
 	r := newRelay(p, hs, int(h.cfg.Buffer))
 	h.mu.Lock()
 	h.relays[r] = &subflow{t.primary, server, time.Now()}
+	missed := h.ending || ctx.Err() != nil // by who has closed the others
 	h.mu.Unlock()
-	if ctx.Err() != nil { // Run may have missed it
-		r.close(ctx.Err())
+	if missed {
+		r.close(context.Canceled)
 	}
 	return r, 0, nil
 }
