@@ -23,11 +23,11 @@ func TestBothWaysOverAllSubflows(t *testing.T) {
 	w := newWorld(t)
 	w.pcfg.Subflows = 2
 	w.start("phone", "tablet")
-	for range 3 {
-		if err := w.download(20 * mb); err != nil {
+	for range 2 {
+		if err := w.download(15 * mb); err != nil {
 			t.Error(err)
 		}
-		if err := w.upload(20 * mb); err != nil {
+		if err := w.upload(15 * mb); err != nil {
 			t.Error(err)
 		}
 	}
@@ -152,8 +152,8 @@ func TestHelperLeavesAndComesBack(t *testing.T) {
 	phone := w.start("phone")[0]
 	c := w.dial(w.web.addr)
 	result := make(chan error, 1)
-	go func() { result <- w.web.get(c, 300*mb) }()
-	for range 3 {
+	go func() { result <- w.web.get(c, 150*mb) }()
+	for range 2 {
 		phone.stop()
 		w.await("laptop")
 		w.startHelper(phone)
