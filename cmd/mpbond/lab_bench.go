@@ -118,7 +118,7 @@ func (b *bench) run(ctx context.Context) error {
 		fmt.Fprintln(b.out, text)
 	}
 	for _, file := range []struct{ name, text string }{{b.markdown, b.tables()}, {b.summary, b.overview().markdown()}} {
-		if err := writeBetween(file.name, file.text+"\n"+text+"\n"); err != nil {
+		if err := writeBetween(file.name, strings.TrimSpace(file.text)+"\n\n"+text+"\n"); err != nil {
 			return err
 		}
 	}
