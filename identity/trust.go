@@ -262,7 +262,7 @@ func (t *Trust) Add(peer Peer) error {
 }
 
 // Remove removes the device called name. Without one it is a fault of kind
-// NotFound. Connections that are open stay open.
+// NotFound. Connections that are open are for the roles to end.
 func (t *Trust) Remove(name string) error {
 	return t.change(func(p *peers) ([]Peer, error) {
 		i, ok := p.byName[name]

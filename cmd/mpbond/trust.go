@@ -19,7 +19,7 @@ func trustCommand() *cobra.Command {
 
 Both ends of a connection must know each other's key: the primary and the
 server, the primary and each helper. A running mpbond reads the file again when
-it gets a SIGHUP.`,
+it gets a SIGHUP; what it has open with a device that was removed ends at once.`,
 		Example: `  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7443
   mpbond trust add phone --role helper --key mpb1…
   mpbond trust list

@@ -1,0 +1,94 @@
+package primary
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mpbond/fault"
+	"mpbond/identity"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestBadConfig: what is wrong is told before anything is opened. How a primary
+// works with servers and helpers is tested in package e2e.
+func TestBadConfig(t *testing.T) {
+	peer := func(name string, role identity.Role, addr ...string) identity.Peer {
+		key, err := identity.Generate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return identity.Peer{Name: name, Roles: []identity.Role{role}, Key: key.Public(), Addresses: addr}
+	}
+	one, two := peer("home", identity.RoleServer, "127.0.0.1:1"), peer("away", identity.RoleServer, "127.0.0.1:2")
+	for _, c := range []struct {
+		name       string
+		peers      []identity.Peer
+		change     func(*Config)
+		says, hint string
+	}{
+		{"nobody", nil, nil, "no server is trusted", "mpbond trust add"},
+		{"a helper only", []identity.Peer{peer("phone", identity.RoleHelper)}, nil, "no server is trusted", "mpbond trust add"},
+		{"no address", []identity.Peer{peer("home", identity.RoleServer)}, nil, "no address is known of server home", "mpbond trust add"},
+		{"two", []identity.Peer{one, two}, nil, "2 servers are trusted", "--server"},
+		{"another", []identity.Peer{one}, func(c *Config) { c.Server = "hom" }, `no server called "hom"`, "mpbond trust add"},
+		{"scheduler", []identity.Peer{one}, func(c *Config) { c.Scheduler = "best" }, "best", "scheduler"},
+		{"pipe", []identity.Peer{one}, func(c *Config) { c.Pipe = "203.0.113.1:7602" }, "203.0.113.1", "ip address"},
+		{"one of two", []identity.Peer{one, two}, func(c *Config) { c.Server = "away" }, "", ""},
+	} {
+		trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+		for _, p := range c.peers {
+			if err == nil {
+				err = trust.Add(p)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := identity.Generate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Default
+		cfg.Pipe = ""
+		if c.change != nil {
+			c.change(&cfg)
+		}
+		_, err = New(cfg, key, trust, slog.New(slog.DiscardHandler), nil)
+		if c.says == "" {
+			if err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		if !fault.Is(err, fault.Config) || !strings.Contains(err.Error(), c.says) || !strings.Contains(fault.HintOf(err), c.hint) {
+			t.Errorf("%s: %v (%v, %s)", c.name, err, fault.KindOf(err), fault.HintOf(err))
+		}
+	}
+}
+
+func TestBackoffGrowsAndIsBounded(t *testing.T) {
+	var b backoff
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	last := time.Duration(0)
+	for range 10 {
+		b.wait(ended) // does not wait
+		if b.d < last || b.d > mostBackoff {
+			t.Errorf("%v after %v", b.d, last)
+		}
+		last = b.d
+	}
+	if last != mostBackoff {
+		t.Errorf("it ends at %v", last)
+	}
+	if b.reset(); b.d != 0 {
+		t.Error("it is not reset")
+	}
+}
