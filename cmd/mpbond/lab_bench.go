@@ -162,9 +162,10 @@ func (b *bench) progress(i int, e lab.Experiment, last string) {
 	if took := time.Since(b.begin); b.done > 0 && took > b.done {
 		left = time.Duration(float64(left) * float64(took) / float64(b.done))
 	}
-	text := fmt.Sprintf("%d/%d %s%s; about %v left", i+1, len(b.experiments), e.Name, last, left.Round(time.Second))
+	text := fmt.Sprintf("%d/%d, about %v left: %s%s", i+1, len(b.experiments), left.Round(time.Second), e.Name, last)
 	if isTerminal(b.screen) {
-		fmt.Fprint(b.screen, "\r\x1b[K", text)
+		line := []rune(text)
+		fmt.Fprint(b.screen, "\r\x1b[K", string(line[:min(len(line), 79)])) // a longer one would wrap
 	} else {
 		fmt.Fprintln(b.screen, text)
 	}
