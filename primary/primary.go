@@ -174,7 +174,7 @@ func (p *Primary) newSession() *session {
 				p.restart(s, "the server has ended the bond")
 			}
 		},
-		Log:  p.log,
+		Log: p.log,
 	})
 	return s
 }
