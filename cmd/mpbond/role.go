@@ -32,7 +32,7 @@ type role struct {
 
 func (r *role) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.config, "config", "", "read this configuration `FILE` instead of "+r.name+".toml")
-	cmd.Flags().StringVar(&r.socket, "socket", "", "answer `mpbond status` at this `PATH`")
+	cmd.Flags().StringVar(&r.socket, "socket", "", "answer mpbond status at this `PATH`")
 	cmd.Flags().StringVar(&r.trace, "trace", "", "write what happens to this `FILE`, as JSON lines")
 }
 
