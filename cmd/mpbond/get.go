@@ -123,17 +123,22 @@ func newGet(o getOptions, rawURL string) (*get, error) {
 			return nil, usage("--sha256 needs %d hexadecimal digits", 2*sha256.Size)
 		}
 	}
+	g.socket = cmp.Or(g.socket, api.SocketPath("primary"))
+	return g, nil
+}
+
+// chooseFile takes the file's name from the URL if none was given.
+func (g *get) chooseFile() error {
 	if g.file == "" {
 		g.keep = true
 		if g.file = path.Base(g.url.Path); g.file == "." || g.file == "/" || g.file == ".." || g.file == "-" || strings.ContainsAny(g.file, "/\x00") {
-			return nil, fault.New(fault.Usage, fmt.Errorf("%s names no file", g.url.Redacted()), "give a name with --output")
+			return fault.New(fault.Usage, fmt.Errorf("%s names no file", g.url.Redacted()), "give a name with --output")
 		}
 		if _, err := os.Lstat(g.file); err == nil {
-			return nil, fault.New(fault.Exists, fmt.Errorf("%s is already there", g.file), "to replace it, name it with --output")
+			return fault.New(fault.Exists, fmt.Errorf("%s is already there", g.file), "to replace it, name it with --output")
 		}
 	}
-	g.socket = cmp.Or(g.socket, api.SocketPath("primary"))
-	return g, nil
+	return nil
 }
 
 // run downloads. Progress goes to stderr, if that is a terminal.
@@ -144,6 +149,9 @@ func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult,
 	defer client.Close()
 	status, err := primaryStatus(ctx, client)
 	if err != nil {
+		return res, err
+	}
+	if err := g.chooseFile(); err != nil {
 		return res, err
 	}
 	begin := time.Now()

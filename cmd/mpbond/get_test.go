@@ -241,6 +241,7 @@ func TestGetFails(t *testing.T) {
 		text string
 	}{
 		{[]string{w.web + "/none"}, exitFailure, "404"},
+		{[]string{w.web + "/"}, exitUsage, "--output"},
 		{[]string{w.web + "/short"}, exitIntegrity, "cut short"},
 		{[]string{"--sha256", strings.Repeat("0", 64), w.web + "/file.bin"}, exitIntegrity, "SHA-256"},
 		{[]string{"http://" + dead.Addr().String() + "/x"}, exitNoConn, "mpbond status"},

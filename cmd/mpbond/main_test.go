@@ -58,7 +58,7 @@ func TestExitCodes(t *testing.T) {
 		{"status --socket " + dir + "/none", exitNoConn, "--socket"},
 		{"get http://example.org/x", exitNoConn, "not running"},
 		{"get ftp://example.org/x", exitUsage, "web address"},
-		{"get http://example.org/", exitUsage, "--output"},
+		{"get http://example.org/", exitNoConn, "not running"},
 		{"get http://example.org/x --sha256 beef", exitUsage, "64"},
 	} {
 		code, out, errs := mpbond(t, strings.Fields(c.args)...)
