@@ -179,11 +179,21 @@ func printHelper(w io.Writer, h api.HelperStatus) {
 	}
 }
 
+// wasteWords are the causes of api.Bond.WastedBytes, for people.
+var wasteWords = map[string]string{
+	"duplicate_received": "received twice",
+	"resent_path_lost":   "sent again after a lost subflow",
+	"resent_silent":      "sent again after silence",
+	"resent_eta":         "sent again to finish together",
+}
+
 func printBond(w io.Writer, b api.Bond) {
 	fmt.Fprintf(w, "\nbond %s with %s, scheduler %s: %d streams now, %d in all; %v to schedule, %v out of order",
 		oneLine(b.ID), oneLine(b.Peer), b.Scheduler, b.Streams, b.StreamsTotal, b.MetaBytes, b.ReorderBytes)
 	for _, cause := range slices.Sorted(maps.Keys(b.WastedBytes)) {
-		fmt.Fprintf(w, ", %v wasted by %s", b.WastedBytes[cause], oneLine(cause))
+		if n := b.WastedBytes[cause]; n != 0 {
+			fmt.Fprintf(w, ", %v %s", n, oneLine(cmp.Or(wasteWords[cause], "wasted by "+cause)))
+		}
 	}
 	fmt.Fprintln(w)
 	var total unit.Bytes
