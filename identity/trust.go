@@ -140,7 +140,7 @@ func newPeers(list []Peer) (*peers, error) {
 //	name = 'home'
 //	roles = ['server']
 //	key = 'mpb1…'
-//	addresses = ['vps.example.org:7443']
+//	addresses = ['vps.example.org:7600']
 //
 // All methods are safe for concurrent use, and lookups take no lock. Changes
 // by other processes are seen after Reload.

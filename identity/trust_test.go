@@ -24,7 +24,7 @@ func openTrust(t *testing.T, path string) *Trust {
 func TestTrust(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "trust.toml")
 	a, other := openTrust(t, path), openTrust(t, path)
-	home := Peer{"home", []Role{RoleServer}, mustKey(t).Public(), []string{"vps.example.org:7443", "[2001:db8::1]:7443"}}
+	home := Peer{"home", []Role{RoleServer}, mustKey(t).Public(), []string{"vps.example.org:7600", "[2001:db8::1]:7600"}}
 	phone := Peer{"phone", []Role{RoleHelper, RolePrimary}, mustKey(t).Public(), nil}
 	for _, p := range []Peer{home, phone} {
 		if err := a.Add(p); err != nil {

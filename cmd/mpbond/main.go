@@ -55,7 +55,7 @@ Exit codes
 mpbond run ends with the exit code of its command.`
 
 const rootExample = `  mpbond keygen                       # on each device: make its key and print it
-  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7443
+  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7600
   mpbond get https://example.org/big.iso
   mpbond status --why                 # who carries what, at which rate, and why`
 

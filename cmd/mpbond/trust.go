@@ -12,6 +12,9 @@ import (
 	"mpbond/identity"
 )
 
+// rereadHint follows each change of the trust file.
+const rereadHint = "an mpbond that runs here reads this on SIGHUP: kill -HUP PID"
+
 func trustCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "trust", Short: "say which other devices are yours",
@@ -20,7 +23,7 @@ func trustCommand() *cobra.Command {
 Both ends of a connection must know each other's key: the primary and the
 server, the primary and each helper. A running mpbond reads the file again when
 it gets a SIGHUP; what it has open with a device that was removed ends at once.`,
-		Example: `  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7443
+		Example: `  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7600
   mpbond trust add phone --role helper --key mpb1…
   mpbond trust list
   mpbond trust remove phone`,
@@ -62,6 +65,7 @@ func trustAddCommand() *cobra.Command {
 				return err
 			}
 			cmd.PrintErrf("%s is trusted as %s; its ID is %v\n", peer.Name, strings.Join(roles, " and "), peer.Key.ID())
+			cmd.PrintErrln(rereadHint)
 			return nil
 		},
 	}
@@ -128,6 +132,7 @@ func trustRemoveCommand() *cobra.Command {
 				return err
 			}
 			cmd.PrintErrf("%s is trusted no longer\n", args[0])
+			cmd.PrintErrln(rereadHint)
 			return nil
 		},
 	}
