@@ -335,7 +335,7 @@ func TestNobodyAtHome(t *testing.T) {
 	c := w.dial(w.web.addr)
 	_, err := io.ReadAll(c)
 	var r wire.Reset
-	if !errors.As(err, &r) || r.Code != wire.CodeUnreachable || !strings.Contains(r.Text, "no way to the server") {
+	if !errors.As(err, &r) || r.Code != wire.CodeTimeout || !strings.Contains(r.Text, "no way to the server") {
 		t.Errorf("the stream ended with %v", err)
 	}
 	if e := w.lastError("laptop"); !strings.Contains(e, "refused") || !strings.Contains(e, "is mpbond running") {

@@ -38,6 +38,10 @@ type Config struct {
 	// Proxy is where apps find the SOCKS5 and HTTP proxy, "host:port"; empty is
 	// none.
 	Proxy string `toml:"proxy"`
+	// Direct connects without the bond where the server may not or cannot reach
+	// a destination. Left out, it is so only while the proxy is on loopback:
+	// else whoever reaches the proxy would reach this device's networks.
+	Direct *bool `toml:"direct"`
 	// Transparent is the loopback port that `mpbond run` redirects to; 0 is
 	// none.
 	Transparent uint16 `toml:"transparent"`
@@ -53,9 +57,11 @@ type Config struct {
 	// Congestion is the congestion control of direct subflows and pipes; empty
 	// is the system's default.
 	Congestion string `toml:"congestion"`
-	// Reinject is the threshold η of reinjection; negative switches it off.
+	// Reinject is the threshold η of reinjection; negative switches it off. It
+	// must not be 0.
 	Reinject float64 `toml:"reinject"`
-	// GiveUp is how long streams wait while there is no subflow at all.
+	// GiveUp is how long streams wait while there is no subflow at all. It must
+	// be over 0.
 	GiveUp Duration `toml:"give_up"`
 }
 
@@ -126,6 +132,14 @@ type lane struct {
 func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Primary, error) {
 	if _, err := sched.New(cfg.Scheduler); err != nil {
 		return nil, fault.New(fault.Config, err, "set `scheduler` to one of them")
+	}
+	switch {
+	case cfg.Subflows < 0:
+		return nil, fault.New(fault.Config, fmt.Errorf("%d subflows for each interface", cfg.Subflows), "set `subflows` to 1 or more")
+	case cfg.Reinject == 0: // which would be package bond's default
+		return nil, fault.New(fault.Config, errors.New("the reinjection threshold is 0"), "set `reinject` over 0, like 0.2, or below 0 to switch reinjection off")
+	case cfg.GiveUp <= 0:
+		return nil, fault.New(fault.Config, fmt.Errorf("streams would give up after %v", time.Duration(cfg.GiveUp)), "set `give_up` to a time over 0, like \"60s\"")
 	}
 	server, err := findServer(cfg.Server, trust)
 	if err != nil {
@@ -252,7 +266,8 @@ func (p *Primary) watch(ctx context.Context) {
 			p.ended(s, id, fmt.Errorf("silent for more than %v", silentLimit))
 		}
 		if gone := s.e.WithoutSubflow(); gone > time.Duration(p.cfg.GiveUp) {
-			s.e.Fail(wire.CodeUnreachable, fmt.Sprintf("no way to the server for %v", gone.Round(time.Second)))
+			// Not CodeUnreachable, which lets apps go directly.
+			s.e.Fail(wire.CodeTimeout, fmt.Sprintf("no way to the server for %v", gone.Round(time.Second)))
 		}
 	}
 }
@@ -293,7 +308,11 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	if err := s.e.Attach(sf); err != nil {
 		return lane{}, err
 	}
-	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, "server", t.RemoteAddr())
+	far := "server"
+	if j.Helped {
+		far = "via" // the transport ends at the helper
+	}
+	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, far, t.RemoteAddr())
 	return lane{s, j.Path, down}, nil
 }
 

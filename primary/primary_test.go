@@ -39,6 +39,10 @@ func TestBadConfig(t *testing.T) {
 		{"two", []identity.Peer{one, two}, nil, "2 servers are trusted", "--server"},
 		{"another", []identity.Peer{one}, func(c *Config) { c.Server = "hom" }, `no server called "hom"`, "mpbond trust add"},
 		{"scheduler", []identity.Peer{one}, func(c *Config) { c.Scheduler = "best" }, "best", "scheduler"},
+		{"subflows", []identity.Peer{one}, func(c *Config) { c.Subflows = -1 }, "-1 subflows", "1 or more"},
+		{"reinject", []identity.Peer{one}, func(c *Config) { c.Reinject = 0 }, "threshold is 0", "0.2"},
+		{"no reinjection", []identity.Peer{one}, func(c *Config) { c.Reinject = -1 }, "", ""},
+		{"give up", []identity.Peer{one}, func(c *Config) { c.GiveUp = 0 }, "after 0s", "60s"},
 		{"pipe", []identity.Peer{one}, func(c *Config) { c.Pipe = "203.0.113.1:7602" }, "203.0.113.1", "ip address"},
 		{"one of two", []identity.Peer{one, two}, func(c *Config) { c.Server = "away" }, "", ""},
 	} {

@@ -18,6 +18,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/identity"
+	"mpbond/primary"
 )
 
 // The test binary is the whole program too.
@@ -371,6 +372,47 @@ func TestGarbageAtTheAppsDoors(t *testing.T) {
 		conn.Close()
 	}
 	awaitStatus(t, "primary", log, func(s api.Status) bool { return s.Role == "primary" })
+}
+
+// TestFallback: a proxy that others can reach does not lead them to what this
+// device reaches, unless that is wanted, and never to the device itself.
+func TestFallback(t *testing.T) {
+	here, _ := taken(t)
+	yes, no := true, false
+	for _, c := range []struct {
+		listen  string
+		wanted  *bool
+		on, own bool
+	}{
+		{"", nil, true, true}, {"127.0.0.1:0", nil, true, true}, {"127.0.0.1:0", &no, false, false},
+		{":0", nil, false, false}, {":0", &no, false, false}, {":0", &yes, true, false},
+	} {
+		a, err := openApps(primary.Config{Proxy: c.listen})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.proxy != nil {
+			defer a.proxy.Close()
+		}
+		dial := fallback(c.wanted, a)
+		if (dial != nil) != c.on {
+			t.Errorf("proxy at %q: on is %v", c.listen, dial != nil)
+			continue
+		}
+		_, port, _ := net.SplitHostPort(here)
+		for _, host := range []string{"127.0.0.1", "0.0.0.0", "localhost", "::ffff:127.0.0.1"} {
+			if dial == nil {
+				break
+			}
+			conn, err := dial(t.Context(), net.JoinHostPort(host, port))
+			if err == nil {
+				conn.Close()
+			}
+			if (err == nil) != c.own {
+				t.Errorf("proxy at %q, to %s: %v", c.listen, host, err)
+			}
+		}
+	}
 }
 
 // TestReload: each role reads the trust file again on SIGHUP, and keeps what it

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ func primaryCommand() *cobra.Command {
 	r := &role{name: "primary"}
 	cfg := primary.Default
 	var flags primary.Config
+	var straight bool
 	cmd := &cobra.Command{
 		Use: "primary", Short: "run the primary: carry this device's apps over all links", Args: cobra.NoArgs,
 		Long: `Run the primary on the device whose apps shall be carried. It needs one trusted
@@ -31,7 +33,11 @@ server with an address, and helpers that are trusted and call at --pipe:
   mpbond trust add home  --role server --key KEY --addr vps.example.org:7600
   mpbond trust add phone --role helper --key KEY
 
-Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run.`,
+Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run.
+
+What the server may not or cannot reach (a printer at home, say) is connected to
+directly, without the bond, and so logged; --direct=false makes it an error. A
+proxy that others can reach has this off unless --direct is given.`,
 		Example: `  mpbond primary
   mpbond primary --proxy 127.0.0.1:3128 --interface wlan0 --interface wwan0`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,6 +45,7 @@ Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run.`,
 				set(changed, "name", &cfg.Name, flags.Name)
 				set(changed, "server", &cfg.Server, flags.Server)
 				set(changed, "proxy", &cfg.Proxy, flags.Proxy)
+				set(changed, "direct", &cfg.Direct, &straight)
 				set(changed, "transparent", &cfg.Transparent, flags.Transparent)
 				set(changed, "pipe", &cfg.Pipe, flags.Pipe)
 				set(changed, "interface", &cfg.Interfaces, flags.Interfaces)
@@ -59,11 +66,14 @@ Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run.`,
 			if err != nil {
 				return err
 			}
-			edge := intercept.New(intercept.Config{Dialer: p, Direct: direct, Log: slog.Default()})
-			defer edge.Close()
 			apps, err := openApps(cfg)
 			if err != nil {
 				return err
+			}
+			edge := intercept.New(intercept.Config{Dialer: p, Direct: fallback(cfg.Direct, apps), Log: slog.Default()})
+			defer edge.Close()
+			if !apps.private() {
+				slog.Warn("whoever reaches the proxy can use the bond", "proxy", apps.proxyAddr())
 			}
 			start := time.Now()
 			slog.Info("primary is up", "proxy", apps.proxyAddr(), "transparent", apps.transparentAddr(), "pipe", p.PipeAddr(), "id", key.ID())
@@ -83,6 +93,7 @@ Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run.`,
 	f.StringVar(&flags.Name, "name", "", "what this device is called in status output")
 	f.StringVar(&flags.Server, "server", "", "`NAME` of the trusted server to use")
 	f.StringVar(&flags.Proxy, "proxy", cfg.Proxy, "where apps find the SOCKS5 and HTTP proxy, `HOST:PORT`; empty: none")
+	f.BoolVar(&straight, "direct", true, "connect directly where the server may not or cannot reach a destination")
 	f.Uint16Var(&flags.Transparent, "transparent", cfg.Transparent, "loopback `PORT` for mpbond run; 0: none")
 	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe, "where helpers connect, `HOST:PORT`; empty: nowhere")
 	f.StringSliceVar(&flags.Interfaces, "interface", nil, "network interface that carries a direct subflow; may be repeated")
@@ -91,10 +102,30 @@ Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run.`,
 	return cmd
 }
 
-// direct connects without the bond, for destinations that the server may not
-// or cannot reach.
-func direct(ctx context.Context, dest string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "tcp", dest)
+// fallback connects without the bond, for destinations that the server may not
+// or cannot reach; nil is off. A proxy that others can reach has it only if it
+// is wanted in so many words, and then not to this device itself.
+func fallback(wanted *bool, a apps) func(context.Context, string) (net.Conn, error) {
+	if wanted != nil && !*wanted || wanted == nil && !a.private() {
+		return nil
+	}
+	var d net.Dialer
+	if !a.private() {
+		d.Control = notHere
+	}
+	return func(ctx context.Context, dest string) (net.Conn, error) { return d.DialContext(ctx, "tcp", dest) }
+}
+
+// notHere refuses addresses that mean this device, names resolved.
+func notHere(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	if ip := to.Addr().Unmap(); ip.IsLoopback() || ip.IsUnspecified() {
+		return fmt.Errorf("%v is this device itself", ip)
+	}
+	return nil
 }
 
 // apps are the listeners towards this device's apps.
@@ -150,6 +181,15 @@ func (e edged) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { <-ctx.Done(); return e.edge.Close() })
 	return g.Wait()
+}
+
+// private tells whether only this device's apps reach the proxy.
+func (a apps) private() bool {
+	if a.proxy == nil {
+		return true
+	}
+	t, ok := a.proxy.Addr().(*net.TCPAddr)
+	return ok && t.IP.IsLoopback()
 }
 
 func (a apps) proxyAddr() string {
