@@ -66,6 +66,10 @@ const (
 	// content type, tag). Segments are sized so that whole packets result.
 	tlsOverhead = 22
 
+	// What only a peer that breaks the rules, or never reads, can reach.
+	maxUntold = 1 << 18
+	maxMemory = 1 * unit.GB
+
 	ackDelay = 10 * time.Millisecond
 	ackBytes = 64 << 10
 

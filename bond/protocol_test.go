@@ -183,3 +183,41 @@ func TestControlPrefersTheQuickest(t *testing.T) {
 		t.Errorf("the end went to path %d", id)
 	}
 }
+
+// TestPeerCannotTakeOurMemory: neither a boundless window without
+// acknowledgements nor control frames that it does not read make us keep
+// without bound.
+func TestPeerCannotTakeOurMemory(t *testing.T) {
+	b := filled(t, 1)
+	s := b.streams[1]
+	f := wire.Window{Stream: 1, Limit: 1 << 60}
+	if err := b.Receive(1, wire.TypeWindow, f.AppendPayload(nil), start); err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for range 10_000 {
+		n := s.Write(make([]byte, 256<<10))
+		total += n
+		b.Idle(1)
+		if id, _ := b.Next(start, nil); n == 0 && id == 0 {
+			break
+		}
+	}
+	if bound := int(maxWindow + defaultMetaBuffer); total > bound {
+		t.Errorf("%d bytes were taken, bound %d", total, bound)
+	}
+	b = New(Config{})
+	b.AddPath(1, false, start)
+	var err error
+	n := wire.StreamID(0)
+	for ; err == nil && n < 1<<20; n++ {
+		f := wire.Open{Stream: n + 1, Dest: "a:1"}
+		err = b.Receive(1, wire.TypeOpen, f.AppendPayload(nil), start)
+		for a := b.Accept(); a != nil; a = b.Accept() {
+			a.Reset(wire.CodeForbidden, "no")
+		}
+	}
+	if !errors.Is(err, wire.ErrMalformed) || int(n) > maxUntold+10 {
+		t.Errorf("%d resets queue up for a peer that does not read: %v", n, err)
+	}
+}

@@ -29,6 +29,9 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		return err
 	}
 	b.wantAck(now, unit.Bytes(len(payload)))
+	if len(b.control)+p.flight.len() > maxUntold {
+		return fmt.Errorf("%d frames are not acknowledged: %w", maxUntold, wire.ErrMalformed)
+	}
 	switch t {
 	case wire.TypeData:
 		f, err := wire.ParseData(payload)
@@ -128,6 +131,10 @@ func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
 	if b.cfg.Opens {
 		s.opened = true // what comes from the destination proves it
 	}
+	if memory, _ := b.Buffers(); memory > maxMemory {
+		s.Reset(wire.CodeLimit, "too many bytes wait to be read")
+		return nil
+	}
 	fresh := 0
 	// Only what is missing is written: what is readable may be being read.
 	s.got.missing(max(f.Seq, s.inNext), max(end, s.inNext), func(from, to wire.DataSeq) {
@@ -224,6 +231,9 @@ func (b *Bond) landed(f sentFrame) {
 			s.out.release(s.outBase)
 		}
 		b.update(s)
+		if s.Room() >= int(lowMetaBuffer)/2 {
+			b.notify(s)
+		}
 	case wire.TypeFin:
 		s.finAcked = true
 	default:

@@ -19,10 +19,11 @@ type control struct {
 
 // queue lets a control frame be sent, unless the same is queued already.
 func (b *Bond) queue(s *Stream, t wire.Type) {
-	for _, c := range b.control {
-		if c.s == s && c.t == t {
+	if s != nil {
+		if s.queued&(1<<t) != 0 {
 			return
 		}
+		s.queued |= 1 << t
 	}
 	b.control = append(b.control, control{s, t})
 }
@@ -32,7 +33,7 @@ func (b *Bond) queue(s *Stream, t wire.Type) {
 // a segment to send now it returns 0: after the next event (a frame received,
 // a subflow idle, bytes written, a tick) it is worth asking again.
 func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
-	if len(b.ready) == 0 {
+	if b.pending == 0 {
 		b.rebalance(now)
 	}
 	// Control frames and acks go by the quickest subflow, or by an idle one that
@@ -127,6 +128,9 @@ func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
 			break
 		}
 		sent++
+		if c.s != nil {
+			c.s.queued &^= 1 << c.t
+		}
 		f := c.frame()
 		if f == nil {
 			continue

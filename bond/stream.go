@@ -31,6 +31,7 @@ type Stream struct {
 	outLimit         wire.DataSeq
 	todo, acked      spans
 	finSet, finAcked bool
+	queued           uint64     // a bit for each type of control frame that is queued
 	counted          unit.Bytes // this stream's part of Bond.pending
 
 	// Receiving: [inBase … inNext) is readable, got is all that has arrived.
@@ -64,17 +65,23 @@ func (s *Stream) SetOpened() {
 	}
 }
 
-// Room is how many bytes Write takes now.
+// Room is how many bytes Write takes now. The meta buffer bounds what is to be
+// sent; what is in flight counts too when it is more than any window that we
+// would grant, or when all streams together hold too much.
 func (s *Stream) Room() int {
 	if s.err != nil || s.finSet {
 		return 0
 	}
-	limit := s.bond.cfg.MetaBuffer
-	if s.bond.held >= s.bond.cfg.MaxBuffered {
-		limit = lowMetaBuffer
+	b := s.bond
+	unacked := unit.Bytes(s.outEnd - s.outBase)
+	if b.held >= b.cfg.MaxBuffered {
+		return int(max(0, lowMetaBuffer-unacked))
 	}
-	return int(max(0, limit-unit.Bytes(s.todo.size())))
+	return int(max(0, min(b.cfg.MetaBuffer-unit.Bytes(s.todo.size()), maxWindow+b.cfg.MetaBuffer-unacked)))
 }
+
+// WriteClosed reports whether CloseWrite was called.
+func (s *Stream) WriteClosed() bool { return s.finSet }
 
 // Write copies as much of p as there is room for into the meta buffer.
 func (s *Stream) Write(p []byte) int {

@@ -117,6 +117,9 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		if err := c.s.Err(); err != nil {
 			return n, err
 		}
+		if c.s.WriteClosed() {
+			return n, io.ErrClosedPipe
+		}
 		if c.writeTime.passed() {
 			return n, os.ErrDeadlineExceeded
 		}

@@ -365,6 +365,8 @@ func (e *Endpoint) Close(ctx context.Context) {
 	e.mu.Lock()
 	e.closed = true
 	e.timer.Stop()
+	// Streams that the other end opened during the farewell.
+	e.b.Fail(wire.CodeClosed, "mpbond is shutting down")
 	for _, l := range e.lanes {
 		e.drop(l)
 	}

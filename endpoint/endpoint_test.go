@@ -390,3 +390,42 @@ func BenchmarkStream(b *testing.B) {
 		c.Close()
 	})
 }
+
+// TestStreamOpenedDuringFarewell: Close does not wait for a stream that came
+// while it said goodbye.
+func TestStreamOpenedDuringFarewell(t *testing.T) {
+	for range 20 {
+		p := newPair(t, 1, func(c *Conn) { _, _ = c.Read(make([]byte, 1)); c.Close() })
+		stop := make(chan struct{})
+		var opener sync.WaitGroup
+		opener.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if c, err := p.client.Dial("test:1"); err == nil {
+					defer c.Close()
+				}
+			}
+		})
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		p.server.Close(ctx)
+		cancel()
+		close(stop)
+		opener.Wait()
+	}
+}
+
+func TestWriteAfterCloseWrite(t *testing.T) {
+	p := newPair(t, 1, echo)
+	c := p.dial()
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("Write after CloseWrite: %v", err)
+	}
+	c.Close()
+}

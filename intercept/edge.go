@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"mpbond/splice"
+	"mpbond/tcp"
 )
 
 // Dialer opens one stream of the bond to a destination, "host:port" with names
@@ -175,7 +176,7 @@ func (e *Edge) accept(ln net.Listener, handle func(*appConn)) error {
 			switch {
 			case e.ctx.Err() != nil:
 				return nil
-			case errors.As(err, &ne) && ne.Timeout(), isExhausted(err):
+			case errors.As(err, &ne) && ne.Timeout(), tcp.Exhausted(err):
 				// Out of file descriptors or memory: others may free some.
 				e.log.Warn("cannot accept an app's connection", "err", err)
 				if !e.pause(50 * time.Millisecond) {

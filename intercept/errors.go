@@ -12,12 +12,6 @@ type openWaiter interface {
 	WaitOpen(context.Context) error
 }
 
-// isExhausted tells errors of accept which pass when resources are freed.
-func isExhausted(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
-		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED)
-}
-
 // refusal is why a stream failed, in the words of the wire. Errors which do
 // not come from the far end count as CodeInternal.
 func refusal(err error) wire.Code {

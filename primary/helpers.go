@@ -3,6 +3,7 @@ package primary
 import (
 	"context"
 	"net"
+	"slices"
 
 	"mpbond/fault"
 	"mpbond/identity"
@@ -15,9 +16,9 @@ import (
 // reserve. Its variables are guarded by Primary.mu.
 type helperSlot struct {
 	name    string
-	revoked chan struct{} // closed when the helper is trusted no longer
-	kept    bool          // a goroutine keeps its subflow
-	reserve *pipe.Waiting // or nil
+	revoked chan struct{}   // closed when the helper is trusted no longer
+	kept    bool            // a goroutine keeps its subflow
+	reserve []*pipe.Waiting // oldest first
 }
 
 func (s *helperSlot) isRevoked() bool {
@@ -97,17 +98,52 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 		p.helpers[w.Peer()] = slot
 	}
 	if slot.kept {
-		old := slot.reserve // the newest is the likeliest to work
-		slot.reserve = w
+		slot.addReserve(w)
 		p.mu.Unlock()
-		if old != nil {
-			old.Close()
-		}
 		return
 	}
 	slot.kept = true
 	p.mu.Unlock()
 	p.keepHelped(ctx, slot, w)
+}
+
+// maxReserve bounds the pipes in reserve: one for each address at which a
+// helper finds us, and more is of no use.
+const maxReserve = 8
+
+// addReserve keeps a pipe for later. Broken ones make room, then the oldest.
+func (s *helperSlot) addReserve(w *pipe.Waiting) {
+	s.reserve = slices.DeleteFunc(s.reserve, func(r *pipe.Waiting) bool {
+		select {
+		case <-r.Done():
+			return true
+		default:
+			return false
+		}
+	})
+	if len(s.reserve) == maxReserve {
+		s.reserve[0].Close()
+		s.reserve = s.reserve[1:]
+	}
+	s.reserve = append(s.reserve, w)
+}
+
+// takeReserve returns the newest pipe in reserve, the likeliest to work, or
+// nil.
+func (s *helperSlot) takeReserve() *pipe.Waiting {
+	n := len(s.reserve)
+	if n == 0 {
+		return nil
+	}
+	w := s.reserve[n-1]
+	s.reserve = s.reserve[:n-1]
+	return w
+}
+
+func (s *helperSlot) closeReserve() {
+	for w := s.takeReserve(); w != nil; w = s.takeReserve() {
+		w.Close()
+	}
 }
 
 // keepHelped keeps a subflow over a helper as long as pipes to it come.
@@ -135,12 +171,10 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 			p.setError(name, err)
 		}
 		p.mu.Lock()
-		w, slot.reserve = slot.reserve, nil
-		if w != nil && (ctx.Err() != nil || slot.isRevoked()) {
-			w.Close()
-			w = nil
+		if ctx.Err() != nil || slot.isRevoked() {
+			slot.closeReserve()
 		}
-		if w == nil {
+		if w = slot.takeReserve(); w == nil {
 			slot.kept = false // its next call makes a keeper again
 		}
 		if slot.isRevoked() {
@@ -159,10 +193,7 @@ func (p *Primary) TrustChanged() {
 			delete(p.helpers, key)
 			close(slot.revoked)
 			p.log.Info("helper is trusted no longer", "helper", slot.name)
-			if slot.reserve != nil {
-				slot.reserve.Close()
-				slot.reserve = nil
-			}
+			slot.closeReserve()
 		}
 	}
 	before := p.server.Key

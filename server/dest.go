@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -35,10 +36,8 @@ func prefixes(list ...string) (out []netip.Prefix) {
 // allowed reports whether devices may be connected to an address.
 func allowed(a netip.Addr, allow []netip.Prefix) bool {
 	a = a.Unmap().WithZone("")
-	for _, p := range allow {
-		if p.Contains(a) {
-			return true
-		}
+	if listed(a, allow) {
+		return true
 	}
 	b := a.As16()
 	switch {
@@ -47,12 +46,31 @@ func allowed(a netip.Addr, allow []netip.Prefix) bool {
 	case sixToFour.Contains(a):
 		return allowed(netip.AddrFrom4([4]byte(b[2:6])), allow)
 	}
-	for _, p := range notPublic {
-		if p.Contains(a) {
+	return !listed(a, notPublic)
+}
+
+func listed(a netip.Addr, list []netip.Prefix) bool {
+	a = a.Unmap().WithZone("")
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// own reports whether an address is one of this host. A public one is no
+// public destination: a connection to it comes by the loopback device, which
+// firewalls let pass.
+func own(a netip.Addr) bool {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	a = a.Unmap().WithZone("")
+	return slices.ContainsFunc(list, func(i net.Addr) bool {
+		n, ok := i.(*net.IPNet)
+		if !ok {
 			return false
 		}
-	}
-	return true
+		ip, _ := netip.AddrFromSlice(n.IP)
+		return ip.Unmap() == a
+	})
 }
 
 const dialTimeout = 30 * time.Second
@@ -74,7 +92,7 @@ func dial(ctx context.Context, dest string, allow []netip.Prefix) (net.Conn, err
 	defer cancel()
 	d := net.Dialer{ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)
-		if err != nil || !allowed(ap.Addr(), allow) {
+		if err != nil || !allowed(ap.Addr(), allow) || own(ap.Addr()) && !listed(ap.Addr(), allow) {
 			return errForbidden
 		}
 		return nil

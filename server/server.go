@@ -60,6 +60,8 @@ var Default = Config{Listen: ":7600", Scheduler: sched.Default, MaxStreams: 4096
 const (
 	// keepBond is how long a bond without any subflow is kept.
 	keepBond = 60 * time.Second
+	// userTimeout ends a subflow whose data nobody acknowledges.
+	userTimeout = time.Minute
 	// maxHandshakes bounds connections that have not proved who they are.
 	maxHandshakes = 512
 	// firstByte is how long a connection may be silent at first.
@@ -111,7 +113,15 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if _, err := sched.New(cfg.Scheduler); err != nil {
 		return nil, fault.New(fault.Config, err, "set `scheduler` to one of them")
 	}
-	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion})
+	for name, n := range map[string]int{"max_streams": cfg.MaxStreams, "max_subflows": cfg.MaxSubflows, "max_bonds": cfg.MaxBonds} {
+		if n < 1 {
+			return nil, fault.New(fault.Config, fmt.Errorf("%s is %d", name, n), "set it to 1 or more, or leave it out")
+		}
+	}
+	if cfg.Reinject == 0 {
+		return nil, fault.New(fault.Config, errors.New("reinject is 0"), "a negative value switches reinjection off; 0.2 is usual")
+	}
+	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion, UserTimeout: userTimeout})
 	if err != nil {
 		return nil, err
 	}

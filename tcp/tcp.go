@@ -310,10 +310,15 @@ func Listen(ctx context.Context, addr string, opt Options) (*Listener, error) {
 }
 
 // Accept waits for the next connection. After Close it returns net.ErrClosed.
-// A connection that breaks before its options are set is passed over.
+// A connection that breaks before its options are set is passed over, and when
+// descriptors or memory run out it tries again until others have freed some.
 func (l *Listener) Accept() (*Conn, error) {
 	for {
 		c, err := l.l.AcceptTCP()
+		if Exhausted(err) {
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -321,6 +326,12 @@ func (l *Listener) Accept() (*Conn, error) {
 			return t, nil
 		}
 	}
+}
+
+// Exhausted tells errors of accept which pass when resources are freed.
+func Exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
+		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED)
 }
 
 // Addr is the address listened on.
