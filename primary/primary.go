@@ -148,7 +148,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, rec: rec,
 		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{}}
 	if cfg.Pipe != "" {
-		if p.pipes, err = tcp.Listen(context.Background(), cfg.Pipe, tcp.Options{Congestion: cfg.Congestion}); err != nil {
+		if p.pipes, err = tcp.Listen(context.Background(), cfg.Pipe, tcp.Options{Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout}); err != nil {
 			return nil, err
 		}
 	}
