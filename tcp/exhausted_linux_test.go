@@ -1,0 +1,59 @@
+package tcp
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestAcceptSurvivesExhaustion: when descriptors run out, Accept waits for some
+// to be freed instead of failing, which would end a server.
+func TestAcceptSurvivesExhaustion(t *testing.T) {
+	l, err := Listen(context.Background(), "127.0.0.1:0", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String()) // the kernel completes it; nobody has accepted
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := uint64(f.Fd()) // the lowest free descriptor, once f is closed
+	f.Close()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	restore := func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	}
+	defer restore()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: free, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.l.AcceptTCP(); !Exhausted(err) {
+		t.Fatalf("with no descriptor left: %v, not a sign of exhaustion", err)
+	}
+	accepted := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			c.Close()
+		}
+		accepted <- err
+	}()
+	restore()
+	if err := <-accepted; err != nil {
+		t.Errorf("Accept once there are descriptors again: %v", err)
+	}
+}
