@@ -285,8 +285,9 @@ func (o Options) beforeConnect(_, _ string, raw syscall.RawConn) error {
 
 // Listener accepts connections and applies its options to them.
 type Listener struct {
-	l   *net.TCPListener
-	opt Options
+	l     *net.TCPListener
+	opt   Options
+	pause func() // before another try, when descriptors have run out
 }
 
 // Listen listens on addr, "host:port". Errors are faults that say what to look at.
@@ -306,7 +307,7 @@ func Listen(ctx context.Context, addr string, opt Options) (*Listener, error) {
 	if err != nil {
 		return nil, explain(fmt.Errorf("listen on %s: %w", addr, bare(err)))
 	}
-	return &Listener{l.(*net.TCPListener), opt}, nil
+	return &Listener{l.(*net.TCPListener), opt, func() { time.Sleep(50 * time.Millisecond) }}, nil
 }
 
 // Accept waits for the next connection. After Close it returns net.ErrClosed.
@@ -316,7 +317,7 @@ func (l *Listener) Accept() (*Conn, error) {
 	for {
 		c, err := l.l.AcceptTCP()
 		if Exhausted(err) {
-			time.Sleep(50 * time.Millisecond)
+			l.pause()
 			continue
 		}
 		if err != nil {
