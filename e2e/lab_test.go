@@ -66,6 +66,13 @@ type process struct {
 
 func newNetwork(t *testing.T) *network {
 	t.Helper()
+	return newNetworkOf(t, "60/60/60", "", nil)
+}
+
+// newNetworkOf makes one with a house, packets captured in a directory unless
+// that is "", and flags for the server.
+func newNetworkOf(t *testing.T, house, pcap string, server []string) *network {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: `mpbond run` sets up redirection")
 	}
@@ -81,11 +88,11 @@ func newNetwork(t *testing.T) *network {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	n := &network{T: t, mpbond: build(t), dir: dir}
-	topology, err := lab.House("60/60/60")
+	topology, err := lab.House(house)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.l, err = lab.Up(topology, lab.Options{Name: "e2e", Tied: true}); err != nil {
+	if n.l, err = lab.Up(topology, lab.Options{Name: "e2e", Tied: true, Pcap: pcap}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.down)
@@ -97,7 +104,7 @@ func newNetwork(t *testing.T) *network {
 	n.web6 = strings.Fields(n.must("web", "sh", "-c", "ip -6 -o addr show scope global | sed 's/.*inet6 //; s,/.*,,'"))[0]
 	n.start("web", os.Args[0], "lab", "web", ":80")
 	n.trust()
-	n.start("server", n.mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
+	n.start("server", append([]string{n.mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16"}, server...)...)
 	n.start("primary", n.mpbond, "primary", "--name", "laptop")
 	n.helper = n.start("helper1", n.mpbond, "helper", "--name", "phone")
 	n.await(2)

@@ -146,7 +146,7 @@ func (w *world) newHelper(name string) *device {
 
 func (w *world) startHelper(d *device) *helper.Helper {
 	w.Helper()
-	h, err := helper.New(helper.Config{}, d.name, d.key, d.trust, d.log.logger())
+	h, err := helper.New(helper.Config{}, d.name, helper.Identity{Key: d.key, Trust: d.trust}, d.log.logger(), nil)
 	if err != nil {
 		w.Fatal(err)
 	}

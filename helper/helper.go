@@ -27,6 +27,7 @@ import (
 	"mpbond/identity"
 	"mpbond/pipe"
 	"mpbond/tcp"
+	"mpbond/trace"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -56,7 +57,11 @@ type Config struct {
 	Buffer unit.Bytes `toml:"buffer"`
 	// MaxSubflows bounds the subflows relayed at once; 0 is 64.
 	MaxSubflows int `toml:"max_subflows"`
-	// Feedback is how the state of a pipe reaches the server: "flexible".
+	// Feedback is how the state of a pipe reaches the server, one of
+	// FeedbackModes: "flexible", over the HS-path while that carries data, else
+	// over the pipe and the primary, so that no radio is woken; "fixed-always",
+	// over the HS-path; "fixed-on-demand", over the HS-path while that carries
+	// data, else not at all. Empty is flexible.
 	Feedback string `toml:"feedback"`
 	// Congestion control of our sending side, by name, for each hop; empty is
 	// the system's default.
@@ -67,6 +72,12 @@ type Config struct {
 	HSInterface   string `toml:"hs_interface"`
 }
 
+// Identity is who the device is, and whom it trusts.
+type Identity struct {
+	Key   *identity.Key
+	Trust *identity.Trust
+}
+
 // Helper is the role. Make one with New.
 type Helper struct {
 	cfg   Config
@@ -74,6 +85,7 @@ type Helper struct {
 	key   *identity.Key
 	trust *identity.Trust
 	log   *slog.Logger
+	rec   *trace.Recorder // nil: nothing is traced
 	mode  feedback
 
 	pipes, servers pipe.Carrier // fakes in tests
@@ -85,6 +97,7 @@ type Helper struct {
 	ending  bool   // Run has closed the relays: a new one has come too late
 	places  int    // relays and those about to be
 	moved   uint64 // bytes of relays that have ended
+	relayed uint64 // relays there were, for their numbers in the trace
 }
 
 // target is one address of one primary.
@@ -112,8 +125,8 @@ type subflow struct {
 }
 
 // New checks cfg. Name is this device's own, for display at the other ends.
-// Errors are faults of kind Config.
-func New(cfg Config, name string, key *identity.Key, trust *identity.Trust, log *slog.Logger) (*Helper, error) {
+// Rec, if not nil, is told what happens. Errors are faults of kind Config.
+func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Recorder) (*Helper, error) {
 	bad := func(err error, hint string) (*Helper, error) {
 		return nil, fault.New(fault.Config, fmt.Errorf("helper: %w", err), hint)
 	}
@@ -131,14 +144,14 @@ func New(cfg Config, name string, key *identity.Key, trust *identity.Trust, log 
 	}
 	mode, ok := feedbackModes[cfg.Feedback]
 	if !ok {
-		return bad(fmt.Errorf("feedback %q is not known", cfg.Feedback), "there is: flexible")
+		return bad(fmt.Errorf("feedback %q is not known", cfg.Feedback), "there are: "+strings.Join(FeedbackModes(), ", "))
 	}
 	if len(name) > wire.MaxName {
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
-	h := &Helper{cfg: cfg, name: name, key: key, trust: trust, log: log, mode: mode, relays: map[*relay]*subflow{}, changed: make(chan struct{}, 1),
+	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, relays: map[*relay]*subflow{}, changed: make(chan struct{}, 1),
 		pipes:   pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, UserTimeout: userTimeout}),
-		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, UserTimeout: userTimeout}),
+		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}),
 	}
 	var err error
 	if h.targets, err = h.resolve(); err != nil {
@@ -335,7 +348,10 @@ func (h *Helper) offer(ctx context.Context, t *target) (o *pipe.Offer, server st
 		return nil, "", err
 	}
 	t.set("waiting", nil)
-	server, err = o.Wait(ctx)
+	h.rec.Add(trace.Event{Kind: trace.PipeUp, Device: t.primary.Name, Text: "tcp " + t.addr})
+	if server, err = o.Wait(ctx); err != nil {
+		h.rec.Add(trace.Event{Kind: trace.PipeDown, Device: t.primary.Name, Reason: err.Error()})
+	}
 	return o, server, err
 }
 
@@ -350,10 +366,18 @@ func (h *Helper) subflow(ctx context.Context, t *target, o *pipe.Offer, server s
 		}
 		_ = o.Refuse(code, text)
 		log.Warn("subflow refused", "err", err, "hint", fault.HintOf(err))
+		h.rec.Add(trace.Event{Kind: trace.Error, Device: t.primary.Name, Reason: "subflow refused", Text: text})
 		return
 	}
+	h.mu.Lock()
+	h.relayed++
+	number := h.relayed
+	h.mu.Unlock()
 	log.Debug("subflow relayed")
-	err = r.run(h.mode)
+	h.rec.Add(trace.Event{Kind: trace.RelayUp, Count: number, Device: t.primary.Name, Text: server})
+	err = r.run(h.mode, h.tracing(number))
+	h.rec.Add(trace.Event{Kind: trace.RelayDown, Count: number, Device: t.primary.Name,
+		Length: unit.Bytes(r.up.read.Load() + r.down.read.Load()), Reason: ending(err)})
 	h.mu.Lock()
 	delete(h.relays, r)
 	h.places--
@@ -362,6 +386,25 @@ func (h *Helper) subflow(ctx context.Context, t *target, o *pipe.Offer, server s
 	_, mostUp := r.up.ring.held()
 	_, mostDown := r.down.ring.held()
 	log.Debug("subflow ended", "err", err, "up", r.up.read.Load(), "down", r.down.read.Load(), "most_up", mostUp, "most_down", mostDown)
+}
+
+// tracing is what a relay tells of its reports, nil if nothing is traced.
+func (h *Helper) tracing(number uint64) func(trace.Event) {
+	if !h.rec.On() {
+		return nil
+	}
+	return func(e trace.Event) {
+		e.Count = number
+		h.rec.Add(e)
+	}
+}
+
+// ending is why a relay has ended.
+func ending(err error) string {
+	if err == nil {
+		return "both directions have ended"
+	}
+	return err.Error()
 }
 
 // connect makes the HS-path and answers INIT_MP_OK. On an error the code says

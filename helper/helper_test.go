@@ -305,7 +305,7 @@ func TestBadConfig(t *testing.T) {
 	}
 	check := func(cfg Config, says string) {
 		t.Helper()
-		if _, err := New(cfg, "phone", keys().helper, trust, slog.New(slog.DiscardHandler)); !fault.Is(err, fault.Config) ||
+		if _, err := New(cfg, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil); !fault.Is(err, fault.Config) ||
 			fault.HintOf(err) == "" || !strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
@@ -324,7 +324,7 @@ func TestBadConfig(t *testing.T) {
 	check(Config{Primaries: []string{"laptop"}}, "no address")
 	check(Config{Primaries: []string{"h:1"}}, "2 trusted primaries")
 	check(Config{Primaries: []string{"laptop@h"}}, "no host:port")
-	h, err := New(Config{Primaries: []string{"laptop@h:1", "tablet@h:1", "laptop@h:1"}}, "phone", keys().helper, trust, slog.New(slog.DiscardHandler))
+	h, err := New(Config{Primaries: []string{"laptop@h:1", "tablet@h:1", "laptop@h:1"}}, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil)
 	if err != nil || len(h.targets) != 2 {
 		t.Errorf("%v, %v", h, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"mpbond/pipe"
+	"mpbond/trace"
 	"mpbond/wire"
 )
 
@@ -72,8 +73,9 @@ func (d *direction) init(in, out *pipe.Link, buffer int, wake chan struct{}) {
 }
 
 // run relays until both hops are closed, and returns nil if both directions
-// ended in order. Close, from another goroutine, ends it early.
-func (r *relay) run(mode feedback) error {
+// ended in order. Close, from another goroutine, ends it early. Told, if not
+// nil, is called with each report that leaves.
+func (r *relay) run(mode feedback, told func(trace.Event)) error {
 	var all sync.WaitGroup
 	for _, d := range []*direction{&r.up, &r.down} {
 		var both sync.WaitGroup
@@ -86,7 +88,7 @@ func (r *relay) run(mode feedback) error {
 			}
 		})
 	}
-	all.Go(func() { newReporter(r, mode).run() })
+	all.Go(func() { newReporter(r, mode, told).run() })
 	all.Wait()
 	return r.err
 }

@@ -6,6 +6,8 @@ import (
 
 	"mpbond/estimate"
 	"mpbond/pipe"
+	"mpbond/trace"
+	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -24,7 +26,8 @@ const (
 
 // feedback chooses over which hop the state of the pipe reaches the server:
 // the HS-path, the pipe and the primary, or neither. It is the one place where
-// the modes differ.
+// the modes differ. They are those that the MPBond paper compares (MobiSys
+// 2020, section 4.3): "fixed" is always the HS-path.
 type feedback func(hsInUse, pipeInUse bool) route
 
 type route uint8
@@ -34,6 +37,8 @@ const (
 	onHS
 	onPipe
 )
+
+func (r route) String() string { return [...]string{"silent", "hs-path", "pipe"}[r] }
 
 // flexible sends on the HS-path while that is in use, else over the pipe while
 // that is, and never wakes a radio.
@@ -47,8 +52,24 @@ func flexible(hsInUse, pipeInUse bool) route {
 	return silent
 }
 
+// fixedAlways sends on the HS-path whenever something moved, and so keeps its
+// radio awake while the pipe drains.
+func fixedAlways(_, _ bool) route { return onHS }
+
+// fixedOnDemand sends on the HS-path only while that is in use: the server
+// learns nothing of a pipe that drains after it.
+func fixedOnDemand(hsInUse, _ bool) route {
+	if hsInUse {
+		return onHS
+	}
+	return silent
+}
+
+// FeedbackModes are the names of the modes, the default first.
+func FeedbackModes() []string { return []string{"flexible", "fixed-always", "fixed-on-demand"} }
+
 // feedbackModes are the modes by the name they have in the configuration.
-var feedbackModes = map[string]feedback{"": flexible, "flexible": flexible}
+var feedbackModes = map[string]feedback{"": flexible, "flexible": flexible, "fixed-always": fixedAlways, "fixed-on-demand": fixedOnDemand}
 
 // hop is what the reporter knows of one hop.
 type hop struct {
@@ -114,13 +135,14 @@ func changed(a, b wire.HopState) bool {
 type reporter struct {
 	r        *relay
 	mode     feedback
+	told     func(trace.Event) // or nil
 	pipe, hs hop
 	up, down report
 	ended    time.Time // when it was seen that a direction had ended
 }
 
-func newReporter(r *relay, mode feedback) *reporter {
-	return &reporter{r: r, mode: mode, pipe: hop{link: r.pipe}, hs: hop{link: r.hs},
+func newReporter(r *relay, mode feedback, told func(trace.Event)) *reporter {
+	return &reporter{r: r, mode: mode, told: told, pipe: hop{link: r.pipe}, hs: hop{link: r.hs},
 		up: report{d: &r.up}, down: report{d: &r.down}}
 }
 
@@ -186,23 +208,31 @@ func (p *reporter) tick(now time.Time) {
 	hs, pipe := p.hs.inUse(now), p.pipe.inUse(now)
 
 	if s, ok := p.up.due(&p.hs, now); ok && pipe {
-		p.up.note(s, now, p.r.pipe.SendState(s))
+		p.send(&p.up, s, onPipe, now)
 	}
 	if s, ok := p.down.due(&p.pipe, now); ok {
-		switch p.mode(hs, pipe) {
-		case onHS:
-			p.down.note(s, now, p.r.hs.SendState(s))
-		case onPipe:
-			s.OfPipe = true
-			p.down.note(s, now, p.r.pipe.SendState(s))
+		if over := p.mode(hs, pipe); over != silent {
+			s.OfPipe = over == onPipe
+			p.send(&p.down, s, over, now)
 		}
 	}
 }
 
-// note remembers a report that has left.
-func (r *report) note(s wire.HopState, now time.Time, err error) {
-	if err == nil {
-		r.last, r.sent = s, now
+// send sends a report over a hop, and remembers it if it has left.
+func (p *reporter) send(r *report, s wire.HopState, over route, now time.Time) {
+	hop, about := &p.hs, "hs-path"
+	if over == onPipe {
+		hop = &p.pipe
+	}
+	if r == &p.down {
+		about = "pipe"
+	}
+	if hop.link.SendState(s) != nil {
+		return
+	}
+	r.last, r.sent = s, now
+	if p.told != nil {
+		p.told(trace.Event{Kind: trace.HopReport, Rate: s.Rate, SRTT: s.RTT, Backlog: unit.Bytes(s.Received - s.Forwarded), Reason: "over the " + over.String(), Text: "about the " + about})
 	}
 }
 

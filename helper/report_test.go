@@ -212,14 +212,26 @@ func TestDue(t *testing.T) {
 	}
 }
 
-func TestFlexible(t *testing.T) {
-	for _, c := range []struct {
-		hs, pipe bool
-		want     route
-	}{{true, true, onHS}, {true, false, onHS}, {false, true, onPipe}, {false, false, silent}} {
-		if got := flexible(c.hs, c.pipe); got != c.want {
-			t.Errorf("HS-path in use %v, pipe %v: %v", c.hs, c.pipe, got)
+func TestFeedbackModes(t *testing.T) {
+	// In use: both, HS-path, pipe, neither.
+	for name, want := range map[string][4]route{
+		"":                {onHS, onHS, onPipe, silent},
+		"flexible":        {onHS, onHS, onPipe, silent},
+		"fixed-always":    {onHS, onHS, onHS, onHS},
+		"fixed-on-demand": {onHS, onHS, silent, silent},
+	} {
+		mode := feedbackModes[name]
+		if got := [4]route{mode(true, true), mode(true, false), mode(false, true), mode(false, false)}; got != want {
+			t.Errorf("%q: %v, want %v", name, got, want)
 		}
+	}
+	for _, name := range FeedbackModes() {
+		if feedbackModes[name] == nil {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	if len(FeedbackModes())+1 != len(feedbackModes) {
+		t.Error("not every mode is named")
 	}
 }
 

@@ -81,7 +81,7 @@ func (w *world) start(cfg Config) {
 			w.t.Fatal(err)
 		}
 	}
-	h, err := New(cfg, "phone", keys().helper, trust, slog.New(slog.DiscardHandler))
+	h, err := New(cfg, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -102,8 +102,8 @@ func TestRunUnshaped(t *testing.T) {
 }
 
 func TestParseBonded(t *testing.T) {
-	m, err := parseBonded("minrtt:noreinject:direct:subflows=2")
-	if err != nil || *m != (bonded{"minrtt", true, true, 2}) {
+	m, err := parseBonded("minrtt:noreinject:direct:subflows=2:feedback=fixed-always")
+	if err != nil || *m != (bonded{"minrtt", true, true, 2, "fixed-always"}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	for _, bad := range []string{"pams:minrtt", "subflows=0", "subflows=two", ":", "pams:"} {

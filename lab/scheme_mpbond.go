@@ -33,6 +33,7 @@ type bonded struct {
 	noReinject bool   // no early reinjection
 	direct     bool   // no helpers
 	subflows   int    // direct ones; 0: mpbond's own choice
+	feedback   string // of helpers; empty: mpbond's own choice
 }
 
 // parseBonded reads what follows "mpbond:", options with colons between them.
@@ -43,6 +44,7 @@ func parseBonded(variant string) (*bonded, error) {
 	}
 	for o := range strings.SplitSeq(variant, ":") {
 		n, isSubflows := strings.CutPrefix(o, "subflows=")
+		f, isFeedback := strings.CutPrefix(o, "feedback=")
 		var err error
 		switch {
 		case o == "noreinject":
@@ -51,13 +53,15 @@ func parseBonded(variant string) (*bonded, error) {
 			m.direct = true
 		case isSubflows:
 			m.subflows, err = strconv.Atoi(n)
+		case isFeedback:
+			m.feedback = f
 		case m.scheduler == "" && o != "":
 			m.scheduler = o // mpbond says whether there is such a one
 		default:
 			err = fmt.Errorf("it is no option")
 		}
 		if err != nil || isSubflows && m.subflows < 1 {
-			return nil, fmt.Errorf("scheme mpbond:%s: %q: write mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N]", variant, o)
+			return nil, fmt.Errorf("scheme mpbond:%s: %q: write mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:feedback=MODE]", variant, o)
 		}
 	}
 	return m, nil
@@ -212,7 +216,11 @@ func (m *bonded) processes(b *Bench, self string) (p []mpbondProcess) {
 	}
 	p = append(p, mpbondProcess{"server", bondPort, server}, mpbondProcess{"primary", socksPort, primary})
 	for _, h := range m.helpers(b) {
-		p = append(p, mpbondProcess{h, 0, []string{self, "helper"}})
+		helper := []string{self, "helper"}
+		if m.feedback != "" {
+			helper = append(helper, "--feedback", m.feedback)
+		}
+		p = append(p, mpbondProcess{h, 0, helper})
 	}
 	return p
 }

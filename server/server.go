@@ -263,6 +263,9 @@ func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wir
 		if link, _, err = pipe.AcceptHS(ctx, c); err != nil {
 			return nil, wire.Join{}, err
 		}
+		if err := c.SetKeepAlive(tcp.RadioKeepAlive); err != nil {
+			return nil, wire.Join{}, err
+		}
 		t = link
 	}
 	cfg := s.key.Server(wire.ALPN, s.trust.Allowed(identity.RolePrimary))

@@ -37,8 +37,12 @@ const (
 	// a dead one is noticed after four missing answers, 20 s later. Keep-alives
 	// are the only thing that travels on an idle connection, so they are rare.
 	DefaultKeepAlive = 30 * time.Second
-	keepAliveEvery   = 5 * time.Second
-	keepAliveCount   = 4
+	// RadioKeepAlive is the same for an HS-path: nothing else may wake the radio
+	// of a helper that is not used. It is under the five minutes after which
+	// some NATs forget a silent connection.
+	RadioKeepAlive = 4 * time.Minute
+	keepAliveEvery = 5 * time.Second
+	keepAliveCount = 4
 
 	readBuffer = 64 << 10  // four TLS records in one system call
 	corkLimit  = 128 << 10 // a corked connection writes by itself beyond this
@@ -108,12 +112,8 @@ func (c *Conn) apply(opt Options) error {
 	if err := c.c.SetNoDelay(true); err != nil { // segments are chosen above; tails must not wait
 		return err
 	}
-	ka := net.KeepAliveConfig{Enable: opt.KeepAlive >= 0, Idle: opt.KeepAlive, Interval: keepAliveEvery, Count: keepAliveCount}
-	if ka.Idle == 0 {
-		ka.Idle = DefaultKeepAlive
-	}
-	if err := c.c.SetKeepAliveConfig(ka); err != nil {
-		return fmt.Errorf("keep-alive: %w", err)
+	if err := c.SetKeepAlive(opt.KeepAlive); err != nil {
+		return err
 	}
 	if opt.Congestion != "" {
 		if err := control(c.raw, func(fd int) error { return setCongestion(fd, opt.Congestion) }); err != nil {
@@ -130,6 +130,18 @@ func (c *Conn) apply(opt Options) error {
 		lowat = DefaultNotSentLowat
 	}
 	return c.SetNotSentLowat(lowat)
+}
+
+// SetKeepAlive changes Options.KeepAlive.
+func (c *Conn) SetKeepAlive(idle time.Duration) error {
+	ka := net.KeepAliveConfig{Enable: idle >= 0, Idle: idle, Interval: keepAliveEvery, Count: keepAliveCount}
+	if ka.Idle == 0 {
+		ka.Idle = DefaultKeepAlive
+	}
+	if err := c.c.SetKeepAliveConfig(ka); err != nil {
+		return fmt.Errorf("keep-alive: %w", err)
+	}
+	return nil
 }
 
 // control runs f on the connection's descriptor and returns its error.

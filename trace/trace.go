@@ -35,6 +35,9 @@ const (
 	PipeState   Kind = "pipe_state"   // path, rate and srtt of the far hop, backlog: what the helper holds, reason: app-limited or none
 	PipeUp      Kind = "pipe_up"      // device, text: the carrier and address
 	PipeDown    Kind = "pipe_down"    // device, reason
+	RelayUp     Kind = "relay_up"     // at a helper. count: the relay's number, device: the primary, text: the server's address
+	RelayDown   Kind = "relay_down"   // at a helper. count, device, len: bytes relayed, both ways, reason
+	HopReport   Kind = "hop_report"   // at a helper, one has left. count, rate, srtt, backlog; reason: over which hop; text: about which
 	Stall       Kind = "stall"        // stream, off: delivery stopped here
 	Resume      Kind = "resume"       // stream, off, gap: delivery goes on after that long
 	Error       Kind = "error"        // reason, text
@@ -45,7 +48,7 @@ const (
 // Kinds lists all kinds.
 func Kinds() []Kind {
 	return []Kind{StreamOpen, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
-		Reinject, Duplicate, PipeState, PipeUp, PipeDown, Stall, Resume, Error, Dropped, Mark}
+		Reinject, Duplicate, PipeState, PipeUp, PipeDown, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, Mark}
 }
 
 // Event is one line of a trace. A field that a kind does not use is zero and

@@ -16,7 +16,7 @@ import (
 func helperCommand() *cobra.Command {
 	r := &role{name: "helper"}
 	var cfg helper.Config
-	var name string
+	var name, feedback string
 	cmd := &cobra.Command{
 		Use: "helper", Short: "lend this device's link to a primary", Args: cobra.NoArgs,
 		Long: `Lend this device's link to a primary: it calls the primary over the local
@@ -28,11 +28,13 @@ from end to end. It must trust both, with their addresses:
 		Example: `  mpbond helper
   mpbond helper --name phone`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			key, trust, err := r.load(cmd, &cfg, nil)
+			key, trust, err := r.load(cmd, &cfg, func(changed func(string) bool) {
+				set(changed, "feedback", &cfg.Feedback, feedback)
+			})
 			if err != nil {
 				return err
 			}
-			rec, err := r.recorder(name) // a helper has no bond to tell of
+			rec, err := r.recorder(name)
 			if err != nil {
 				return err
 			}
@@ -40,7 +42,7 @@ from end to end. It must trust both, with their addresses:
 			if name == "" {
 				name, _ = os.Hostname()
 			}
-			h, err := helper.New(cfg, name, key, trust, slog.Default())
+			h, err := helper.New(cfg, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {
 				return err
 			}
@@ -55,6 +57,7 @@ from end to end. It must trust both, with their addresses:
 	}
 	r.flags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "what this device calls itself; empty: its host name")
+	cmd.Flags().StringVar(&feedback, "feedback", helper.FeedbackModes()[0], "how the server learns of the pipe: one of "+joined(helper.FeedbackModes()))
 	return cmd
 }
 

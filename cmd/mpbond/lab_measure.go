@@ -30,7 +30,8 @@ real curl and nginx, schemes interleaved, and take it down again.
 Schemes: single (direct path), kibbutz (helpers as NAT routers, kernel MPTCP),
 relay (a TCP relay in Go on the server, direct path; relay:copy reads and writes
 what relay leaves in the kernel) and
-mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N] (direct: without helpers).
+mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:feedback=MODE] (direct:
+without helpers).
 A transfer in which the emulator was late is marked disturbed, discarded and
 repeated.
 

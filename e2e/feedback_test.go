@@ -1,0 +1,174 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"mpbond/trace"
+)
+
+// packet is one of a capture. Data is the bytes of its TCP payload.
+type packet struct {
+	at       time.Time
+	from, to string
+	data     int
+}
+
+// packets reads a capture, IPv4 TCP only.
+func packets(t *testing.T, file string) (list []packet) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := pcapgo.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		b, info, err := r.ReadPacketData()
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return list
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(b) < 40 || b[0]>>4 != 4 || b[9] != syscall.IPPROTO_TCP {
+			continue
+		}
+		head := int(b[0]&15) * 4
+		tcp := b[head:]
+		list = append(list, packet{info.Timestamp, fmt.Sprintf("%d.%d.%d.%d", b[12], b[13], b[14], b[15]), fmt.Sprintf("%d.%d.%d.%d", b[16], b[17], b[18], b[19]),
+			int(binary.BigEndian.Uint16(b[2:])) - head - int(tcp[12]>>4)*4})
+	}
+}
+
+// events reads a trace.
+func events(t *testing.T, file string) (list []trace.Event) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for e, err := range trace.Read(f) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// TestFeedback: the server fills the helper's buffer over a quick HS-path, and
+// the slow pipe drains it for seconds. Which packets then cross the HS-path is
+// what the modes of feedback differ in: with flexible there are none, although
+// PS-path and pipe are busy and the server goes on learning of the pipe.
+func TestFeedback(t *testing.T) {
+	pcap := t.TempDir()
+	traced := filepath.Join(t.TempDir(), "server.jsonl")
+	n := newNetworkOf(t, "4/40/4", pcap, []string{"--scheduler", "minrtt", "--reinject", "-1", "--trace", traced})
+	server, err := n.l.Topology.Addr("server", "core")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const files, size = 8, 500_000 // each within a stream's first window
+	for _, c := range []struct {
+		mode           string
+		reports, woken bool // the server learns of the draining pipe; the HS-path has packets meanwhile
+	}{{"flexible", true, false}, {"fixed-on-demand", false, false}, {"fixed-always", true, true}} {
+		t.Run(c.mode, func(t *testing.T) {
+			_ = n.helper.cmd.Process.Signal(syscall.SIGTERM)
+			<-n.helper.done
+			n.await(1)
+			own := filepath.Join(t.TempDir(), "helper.jsonl")
+			n.helper = n.start("helper1", n.mpbond, "helper", "--name", "phone", "--feedback", c.mode, "--trace", own)
+			n.await(2)
+			began := time.Now()
+			curl := []string{"curl", "-sSf", "-Z", "--max-time", "30", "--socks5-hostname", "127.0.0.1:1080"}
+			for range files {
+				curl = append(curl, "-o", "/dev/null", fmt.Sprintf("http://web/%d", size))
+			}
+			n.must("primary", curl...)
+			ended := time.Now()
+
+			var filled, drained time.Time // the last data over the HS-path and over the pipe
+			for _, p := range packets(t, filepath.Join(pcap, "hs1.helper1.pcap")) {
+				if p.from == server.String() && p.data > 100 && p.at.Before(ended) {
+					filled = p.at
+				}
+			}
+			for _, p := range packets(t, filepath.Join(pcap, "pipe1.primary.pcap")) {
+				if p.data > 1000 && p.at.Before(ended) {
+					drained = p.at
+				}
+			}
+			quiet := filled.Add(time.Second)
+			if filled.Before(began) || drained.Sub(quiet) < time.Second {
+				t.Fatalf("no case: the HS-path was filled %v after the start, the pipe drained after %v", filled.Sub(began), drained.Sub(began))
+			}
+			woken := 0
+			for _, p := range packets(t, filepath.Join(pcap, "hs1.helper1.pcap")) {
+				if p.at.After(quiet) && p.at.Before(drained) {
+					woken++
+				}
+			}
+			learnt := 0
+			all := 0
+			for _, e := range events(t, traced) {
+				if e.Kind != trace.PipeState || e.Time().Before(began) || e.Time().After(ended) {
+					continue
+				}
+				all++
+				if e.Time().After(quiet) && e.Time().Before(drained) {
+					learnt++
+				}
+			}
+			t.Logf("while the pipe drained for %v: %d packets on the HS-path, %d reports reached the server, %d in all", drained.Sub(quiet), woken, learnt, all)
+			if (woken > 0) != c.woken {
+				t.Errorf("%d packets crossed the HS-path while only PS-path and pipe were busy", woken)
+			}
+			if c.woken && woken < learnt {
+				t.Errorf("%d packets for %d reports", woken, learnt)
+			}
+			if (learnt > 5) != c.reports {
+				t.Errorf("%d reports reached the server", learnt)
+			}
+
+			// What was sent: a report is at most 26 bytes and a frame's header, with
+			// TLS 22 more and TCP and IP 52, over two hops when it goes by the pipe.
+			sent := 0
+			for _, e := range events(t, own) {
+				if e.Kind == trace.HopReport {
+					sent++
+					if strings.Contains(e.Reason, "pipe") && strings.Contains(e.Text, "pipe") {
+						sent++
+					}
+				}
+			}
+			if cost := sent * 110; sent == 0 || cost > files*size/100 {
+				t.Errorf("%d reports cost %d bytes, for %d of data", sent, cost, files*size)
+			}
+			for _, kind := range []trace.Kind{trace.PipeUp, trace.RelayUp} {
+				found := false
+				for _, e := range events(t, own) {
+					found = found || e.Kind == kind && e.Device == "laptop"
+				}
+				if !found {
+					t.Errorf("the helper's trace has no %s", kind)
+				}
+			}
+		})
+	}
+}
