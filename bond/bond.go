@@ -91,6 +91,7 @@ type Bond struct {
 
 	ready   []*Stream // streams with bytes that may be sent now, in turn
 	pending unit.Bytes
+	blocked uint64     // how often a segment had room that a stream's window did not let it use
 	held    unit.Bytes // bytes in send buffers, acknowledged ones excluded
 	grown   unit.Bytes // receive windows beyond InitialWindow
 	control []control  // reliable frames to be sent, oldest first

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/sched"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -99,7 +100,7 @@ func TestRandomTransfers(t *testing.T) {
 
 func randomTransfer(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	names := []string{"auto", "pams", "minpad", "minrtt", "roundrobin"}
+	names := sched.Names()
 	n := newSim(t, names[rng.IntN(len(names))], []float64{-1, 0.2}[rng.IntN(2)])
 	n.logf("seed %d", seed)
 	rate := func() unit.Rate { return unit.Rate(200e3 + rng.Int64N(50e6)) }

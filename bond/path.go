@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"mpbond/estimate"
+	"mpbond/sched"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -14,8 +15,9 @@ type path struct {
 	est  estimate.Path
 	idle bool
 
-	sent     uint64 // bytes of frames given to the subflow
-	received uint64 // bytes of whole frames received on it
+	sent     uint64     // bytes of frames given to the subflow
+	received uint64     // bytes of whole frames received on it
+	given    unit.Bytes // stream bytes given to it
 	flight   flight
 
 	progress    time.Time // of data acknowledgements, or when something was first in flight
@@ -29,6 +31,23 @@ type path struct {
 }
 
 func (p *path) silent() bool { return !p.silentAt.IsZero() }
+
+// view is the path as a scheduler sees it.
+func (p *path) view(n estimate.Numbers) sched.Path {
+	h := p.est.Hop()
+	return sched.Path{ID: p.id, Idle: p.idle, PAD: n.PAD, Wait: n.FarWait, SRTT: h.SRTT, Th: n.Th,
+		Helped: p.est.Helped, RTTVar: h.RTTVar, MSS: max(h.MSS, minSegment), Given: p.given, InFlight: p.est.Outstanding(),
+		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
+}
+
+// pick asks the scheduler. A stream is ready.
+func (b *Bond) pick(now time.Time, view []sched.Path) sched.Decision {
+	if w, ok := b.cfg.Scheduler.(sched.WindowAware); ok {
+		s := b.ready[0]
+		w.SendWindow(sched.Window{Size: unit.Bytes(s.outLimit - s.outBase), Blocked: b.blocked}, now)
+	}
+	return b.cfg.Scheduler.Pick(view, b.pending)
+}
 
 // sentFrame is one reliable frame in flight.
 type sentFrame struct {

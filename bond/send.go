@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"mpbond/sched"
 	"mpbond/trace"
 	"mpbond/unit"
 	"mpbond/wire"
@@ -60,7 +59,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 			carrier, carrierPAD = p, n.PAD
 		}
 		if p.id != b.avoid {
-			view = append(view, sched.Path{ID: p.id, Idle: p.idle, PAD: n.PAD, Wait: n.FarWait, SRTT: p.est.Hop().SRTT, Th: n.Th})
+			view = append(view, p.view(n))
 		}
 	}
 	b.schedView = view
@@ -73,7 +72,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	var target *path
 	var ahead unit.Bytes
 	if len(b.ready) > 0 {
-		d := b.cfg.Scheduler.Pick(view, b.pending)
+		d := b.pick(now, view)
 		b.decided(now, d, view)
 		if !d.Wait {
 			target, ahead = b.path(d.Path), d.Diff
@@ -169,6 +168,7 @@ func (p *path) unreliable(buf []byte, f wire.Frame) []byte {
 func (p *path) note(n int, f sentFrame) {
 	p.sent += uint64(n)
 	f.end = p.sent
+	p.given += unit.Bytes(f.to - f.from)
 	p.flight.push(f)
 }
 
@@ -234,6 +234,9 @@ func (b *Bond) fillData(p *path, ahead unit.Bytes, now time.Time, buf []byte) []
 			p.note(len(buf)-at, f)
 			b.traceBytes(now, trace.Segment, p, f, "")
 			room -= len(buf) - at
+		}
+		if room > wire.MaxDataHeader && len(s.todo) > 0 {
+			b.blocked++
 		}
 		// The stream goes to the end of the turn while it has more.
 		b.ready = b.ready[:copy(b.ready, b.ready[1:])]

@@ -27,6 +27,8 @@ const (
 	// Before anything is known a hop counts as one of 10 segments per 100 ms.
 	guessRate = 10 * 1448 * 8 * 10 * unit.Rate(1)
 	guessRTT  = 100 * time.Millisecond
+	// initialWindow of a TCP (RFC 6928).
+	initialWindow = 10 * 1448
 )
 
 // Numbers are a subflow's estimates at an instant. Th is end to end: the
@@ -39,6 +41,10 @@ type Numbers struct {
 	Th, Th1, Th2 unit.Rate
 	B1, B2       unit.Bytes
 	FarWait      time.Duration // how long B2 lasts at the far hop
+	// FarFlight is what has left hop 1 and is not received, and FarCwnd the
+	// window of the far hop, of which the helper tells rate and round trip only:
+	// their product, or TCP's initial window where that is more.
+	FarFlight, FarCwnd unit.Bytes
 }
 
 // Path estimates one subflow in its sending direction. Byte counts are those
@@ -128,7 +134,9 @@ func (p *Path) At(now time.Time) Numbers {
 	n.Th = min(n.Th1, th2)
 	// All bytes ahead of a new one, less those that are on the air of a hop.
 	ahead := unit.Bytes(p.sent - p.received(now, th2))
-	n.B2 = max(0, ahead-n.B1-n.Th1.Bytes(owd1)-th2.Bytes(owd2))
+	n.FarFlight = max(0, ahead-n.B1-n.Th1.Bytes(owd1))
+	n.FarCwnd = max(initialWindow, p.far.Rate.Bytes(p.far.RTT))
+	n.B2 = max(0, n.FarFlight-th2.Bytes(owd2))
 	n.FarWait = th2.Time(n.B2)
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
 	return n

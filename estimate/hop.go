@@ -10,6 +10,7 @@ import (
 // instant (TCP_INFO and SIOCOUTQ on Linux). A field that is not known is zero.
 type Hop struct {
 	SRTT, MinRTT time.Duration
+	RTTVar       time.Duration // mean deviation of SRTT (RFC 6298)
 	// Rate is the newest delivery-rate sample. AppLimited tells that it was
 	// taken while the application, and not the network, set the pace: the hop
 	// may be faster.

@@ -106,7 +106,10 @@ func TestParseBonded(t *testing.T) {
 	if err != nil || *m != (bonded{"minrtt", true, true, 2, "fixed-always"}) {
 		t.Errorf("%+v, %v", m, err)
 	}
-	for _, bad := range []string{"pams:minrtt", "subflows=0", "subflows=two", ":", "pams:"} {
+	if m, err := parseBonded("ratio:0.6:noreinject"); err != nil || m.scheduler != "ratio:0.6" || !m.noReinject {
+		t.Errorf("ratio:0.6: %+v, %v", m, err)
+	}
+	for _, bad := range []string{"pams:0.5", "ratio:0.5:0.6", "pams:minrtt", "subflows=0", "subflows=two", ":", "pams:"} {
 		if _, err := parseBonded(bad); err == nil || !strings.Contains(err.Error(), "mpbond:"+bad) {
 			t.Errorf("%q: %v", bad, err)
 		}

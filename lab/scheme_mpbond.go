@@ -55,6 +55,8 @@ func parseBonded(variant string) (*bonded, error) {
 			m.subflows, err = strconv.Atoi(n)
 		case isFeedback:
 			m.feedback = f
+		case strings.HasPrefix(m.scheduler, "ratio") && !strings.Contains(m.scheduler, ":") && isNumber(o):
+			m.scheduler += ":" + o // ratio:0.6
 		case m.scheduler == "" && o != "":
 			m.scheduler = o // mpbond says whether there is such a one
 		default:
@@ -65,6 +67,11 @@ func parseBonded(variant string) (*bonded, error) {
 		}
 	}
 	return m, nil
+}
+
+func isNumber(text string) bool {
+	_, err := strconv.ParseFloat(text, 64)
+	return err == nil
 }
 
 // helpers are those that take part.

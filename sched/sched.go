@@ -24,6 +24,28 @@ type Path struct {
 	Wait time.Duration // the part of PAD that is spent in the far hop's queue
 	SRTT time.Duration // of the sender's own hop
 	Th   unit.Rate     // end to end
+
+	Helped   bool
+	RTTVar   time.Duration // mean deviation of SRTT
+	MSS      unit.Bytes    // of the sender's own hop
+	Given    unit.Bytes    // stream bytes given to it so far
+	InFlight unit.Bytes    // sent and not known to be at the far end, all hops
+	// Cwnd is the congestion window of the sender's own hop, Flight what is in
+	// use of it; FarCwnd and FarFlight are those of a helped subflow's far hop,
+	// reckoned. A window that is not known is 0.
+	Cwnd, Flight       unit.Bytes
+	FarCwnd, FarFlight unit.Bytes
+}
+
+// Window is the send window of the stream that is served next.
+type Window struct {
+	Size    unit.Bytes // what may be in flight by all subflows together
+	Blocked uint64     // how often the windows of this bond's streams kept it from sending
+}
+
+// WindowAware schedulers are told the send window before each Pick.
+type WindowAware interface {
+	SendWindow(w Window, now time.Time)
 }
 
 // Reason says why a decision was taken. String explains it to people.
@@ -39,6 +61,10 @@ const (
 	LeastRTT                   // least round-trip time of the idle ones
 	NextInTurn                 // round robin
 	BudgetSpent                // wait: the idle subflows have enough waiting
+	WindowFull                 // wait: no idle subflow has room in all its windows
+	BehindShare                // furthest behind its share of the bytes
+	NotItsTurn                 // wait: the one furthest behind its share is busy
+	WouldBlock                 // wait: a slower subflow's bytes would fill the send window
 	reasonCount                // not a reason: keeps the texts complete
 )
 
@@ -51,6 +77,10 @@ var reasonTexts = [reasonCount]string{
 	LeastRTT:     "least RTT of the idle",
 	NextInTurn:   "next in turn",
 	BudgetSpent:  "waits: the idle subflows have enough queued",
+	WindowFull:   "waits: no idle subflow has room in all its windows",
+	BehindShare:  "furthest behind its share",
+	NotItsTurn:   "waits: the one furthest behind its share is busy",
+	WouldBlock:   "waits: a slower subflow would block the send window",
 }
 
 func (r Reason) String() string {
@@ -82,17 +112,22 @@ type Scheduler interface {
 }
 
 var makers = map[string]func() Scheduler{
-	"auto":       func() Scheduler { return &auto{} },
-	"pams":       func() Scheduler { return pams{} },
-	"minpad":     func() Scheduler { return minPAD{} },
-	"minrtt":     func() Scheduler { return minRTT{} },
-	"roundrobin": func() Scheduler { return &roundRobin{} },
+	"auto":           func() Scheduler { return &auto{} },
+	"blest":          func() Scheduler { return &blest{} },
+	"ecf":            func() Scheduler { return &ecf{} },
+	"minpad":         func() Scheduler { return minPAD{} },
+	"minrtt":         func() Scheduler { return minRTT{} },
+	"minrtt-windows": func() Scheduler { return &minRTTWindows{} },
+	"pams":           func() Scheduler { return pams{} },
+	"ratio":          func() Scheduler { return &ratio{name: "ratio", p: 0.5} },
+	"roundrobin":     func() Scheduler { return &roundRobin{} },
 }
 
 // Default is the scheduler used when none is named.
 const Default = "auto"
 
-// Names lists the schedulers that New knows, sorted.
+// Names lists the schedulers that New knows, sorted. ratio may be followed by
+// a share, as in ratio:0.6.
 func Names() []string {
 	names := make([]string, 0, len(makers))
 	for n := range makers {
@@ -107,7 +142,11 @@ func New(name string) (Scheduler, error) {
 	if name == "" {
 		name = Default
 	}
-	mk, ok := makers[strings.ToLower(name)]
+	name = strings.ToLower(name)
+	if share, ok := strings.CutPrefix(name, "ratio:"); ok {
+		return newRatio(name, share)
+	}
+	mk, ok := makers[name]
 	if !ok {
 		return nil, fmt.Errorf("no scheduler is called %q (there are: %s)", name, strings.Join(Names(), ", "))
 	}

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -62,6 +63,148 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// TestDecisionsFromWindows: schedulers that look at more than PAD.
+func TestDecisionsFromWindows(t *testing.T) {
+	// The pair of paths with more fields; f changes them.
+	pair := func(directIdle, helpedIdle bool, f func(direct, helped *Path)) []Path {
+		p := paths(directIdle, helpedIdle, 25*ms, 40*ms)
+		for i := range p {
+			p[i].MSS, p[i].Cwnd, p[i].FarCwnd = 1448, 50_000, 14_480
+		}
+		p[1].Helped = true
+		if f != nil {
+			f(&p[0], &p[1])
+		}
+		return p
+	}
+	for _, c := range []struct {
+		name, scheduler string
+		paths           []Path
+		remaining       unit.Bytes
+		window          Window
+		want            Decision
+	}{
+		{"room in all windows", "minrtt-windows", pair(true, true, nil), 1, Window{}, Decision{Path: 1, Reason: LeastRTT}},
+		{"own window full", "minrtt-windows", pair(true, true, func(d, _ *Path) { d.Flight = d.Cwnd }), 1, Window{}, Decision{Path: 2, Reason: LeastRTT}},
+		{"pipe's window full", "minrtt-windows", pair(false, true, func(_, h *Path) { h.FarFlight = h.FarCwnd }), 1, Window{}, Decision{Wait: true, Reason: WindowFull}},
+		{"pipe's window nearly full", "minrtt-windows", pair(false, true, func(_, h *Path) { h.FarFlight = h.FarCwnd - 1 }), 1, Window{}, Decision{Path: 2, Reason: LeastRTT}},
+		{"a direct subflow has no far window", "minrtt-windows", pair(true, false, func(d, _ *Path) { d.FarFlight = 1 << 30 }), 1, Window{}, Decision{Path: 1, Reason: LeastRTT}},
+		{"nothing idle", "minrtt-windows", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdlePath}},
+
+		// The direct one takes the rest in 25 + 15 ms, the helped one delivers
+		// in 40 ms: 15 ms at 8 Mbit/s are 15,000 bytes.
+		{"fastest is idle", "ecf", pair(true, true, nil), unit.MB, Window{}, Decision{Path: 1, Reason: LeastPAD}},
+		{"fastest completes too late", "ecf", pair(false, true, nil), 15_000, Window{}, Decision{Path: 2, Reason: LeastIdlePAD}},
+		{"fastest completes first, but the slow one is soon done", "ecf", pair(false, true, nil), 14_999, Window{}, Decision{Path: 2, Reason: LeastIdlePAD}},
+		{"fastest completes first", "ecf", pair(false, true, func(_, h *Path) { h.PAD = 50 * ms }), 24_999, Window{}, Decision{Wait: true, Reason: FasterIsSoon}},
+		{"not if both deviate", "ecf", pair(false, true, func(_, h *Path) { h.PAD, h.RTTVar = 50*ms, ms }), 24_999, Window{}, Decision{Path: 2, Reason: LeastIdlePAD}},
+		{"nothing idle", "ecf", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdlePath}},
+
+		// rtts = 1.6: X = (25,000 + 1448*0.3) * 1.6 = 40,695; with λ 1.2 48,834.
+		{"fastest is idle", "blest", pair(true, true, nil), 1, Window{}, Decision{Path: 1, Reason: LeastPAD}},
+		{"the window has room for both", "blest", pair(false, true, nil), 1, Window{Size: 48_835 + 1448}, Decision{Path: 2, Reason: LeastIdlePAD}},
+		{"the window is too small", "blest", pair(false, true, nil), 1, Window{Size: 48_833 + 1448}, Decision{Wait: true, Reason: WouldBlock}},
+		{"what is in flight counts", "blest", pair(false, true, func(_, h *Path) { h.InFlight = 100_000 }), 1, Window{Size: 148_833 + 1448}, Decision{Wait: true, Reason: WouldBlock}},
+		{"nothing idle", "blest", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdlePath}},
+
+		{"first", "ratio:0.6", pair(true, true, nil), 1, Window{}, Decision{Path: 1, Reason: BehindShare}},
+		{"its turn, but busy", "ratio:0.6", pair(false, true, nil), 1, Window{}, Decision{Wait: true, Reason: NotItsTurn}},
+		{"no share for the direct one", "ratio:0", pair(true, true, nil), 1, Window{}, Decision{Path: 2, Reason: BehindShare}},
+		{"alone, though without a share", "ratio:0", pair(true, true, nil)[:1], 1, Window{}, Decision{Path: 1, Reason: BehindShare}},
+		{"no subflow", "ratio:0.5", nil, 1, Window{}, Decision{Wait: true, Reason: NoIdlePath}},
+	} {
+		s, err := New(c.scheduler)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w, ok := s.(WindowAware); ok {
+			w.SendWindow(c.window, time.Unix(1, 0))
+		}
+		if got := s.Pick(c.paths, c.remaining); got != c.want {
+			t.Errorf("%s, %s: %+v, want %+v", c.scheduler, c.name, got, c.want)
+		}
+	}
+}
+
+// TestECFHysteresis: once it waits, it takes a quarter more to stop waiting.
+func TestECFHysteresis(t *testing.T) {
+	s := &ecf{}
+	p := paths(false, true, 25*ms, 100*ms) // 100 ms: 75,000 bytes; with β 125 ms: 100,000
+	for i, c := range []struct {
+		remaining unit.Bytes
+		wait      bool
+	}{{80_000, false}, {74_000, true}, {80_000, true}, {99_000, true}, {100_000, false}, {80_000, false}} {
+		if d := s.Pick(p, c.remaining); d.Wait != c.wait {
+			t.Errorf("%d: %v left: wait %v, want %v", i, c.remaining, d.Wait, c.wait)
+		}
+	}
+}
+
+// TestBLESTAdapts: λ rises after a round trip in which the window blocked,
+// falls after one in which it did not, and stays within its bounds.
+func TestBLESTAdapts(t *testing.T) {
+	b := &blest{}
+	p := paths(false, true, 25*ms, 100*ms)
+	now := time.Unix(1, 0)
+	pick := func(blocked uint64, later time.Duration) float64 {
+		now = now.Add(later)
+		b.SendWindow(Window{Size: unit.MB, Blocked: blocked}, now)
+		b.Pick(p, unit.MB)
+		return math.Round(b.lambda*1000) / 1000
+	}
+	for i, c := range []struct {
+		blocked uint64
+		later   time.Duration
+		want    float64
+	}{{7, 0, 1.2}, {7, 99 * ms, 1.2}, {7, ms, 1.19}, {8, 50 * ms, 1.19}, {8, 50 * ms, 1.23}, {9, 100 * ms, 1.27}, {10, 100 * ms, 1.3}, {10, 100 * ms, 1.29}} {
+		if got := pick(c.blocked, c.later); got != c.want {
+			t.Errorf("%d: λ = %v, want %v", i, got, c.want)
+		}
+	}
+	for range 100 {
+		pick(10, time.Second)
+	}
+	if b.lambda != blestLeast {
+		t.Errorf("never blocked: λ = %v", b.lambda)
+	}
+}
+
+// TestRatioShares: one direct and two helped subflows, and one that leaves.
+func TestRatioShares(t *testing.T) {
+	s, err := New("ratio:0.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := []Path{{ID: 1, Idle: true, Given: 12345}, {ID: 2, Idle: true, Helped: true}, {ID: 3, Idle: true, Helped: true}}
+	count := func(n int) (got [3]unit.Bytes) {
+		before := p
+		p = append([]Path(nil), p...)
+		for range n {
+			d := s.Pick(p, unit.MB)
+			for i := range p {
+				if p[i].ID == d.Path {
+					p[i].Given += 1000
+				}
+			}
+		}
+		for i := range p {
+			got[i] = p[i].Given - before[i].Given
+		}
+		return got
+	}
+	if got := count(100); got != [3]unit.Bytes{50_000, 25_000, 25_000} {
+		t.Errorf("three subflows: %v", got)
+	}
+	p = p[:2]
+	if got := count(100); got != [3]unit.Bytes{50_000, 50_000} {
+		t.Errorf("after one has left: %v", got)
+	}
+	p = p[1:]
+	if got := count(100); got != [3]unit.Bytes{100_000} {
+		t.Errorf("without a direct one: %v", got)
+	}
+}
+
 func TestRoundRobinTakesTurns(t *testing.T) {
 	s, _ := New("roundrobin")
 	p := []Path{{ID: 3, Idle: true}, {ID: 5, Idle: true}, {ID: 9, Idle: true}}
@@ -86,8 +229,13 @@ func TestNames(t *testing.T) {
 	if s, err := New(""); err != nil || s.Name() != Default {
 		t.Errorf("no name: %v, %v", s, err)
 	}
-	if _, err := New("fastest"); err == nil {
-		t.Error("an unknown name is accepted")
+	for _, bad := range []string{"fastest", "ratio:", "ratio:1.5", "ratio:-0.1", "ratio:NaN", "ratio:half", "pams:0.5"} {
+		if _, err := New(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+	if s, err := New("Ratio:0.25"); err != nil || s.Name() != "ratio:0.25" {
+		t.Errorf("ratio: %v, %v", s, err)
 	}
 	for r := Reason(0); r < reasonCount; r++ {
 		if r.String() == "" {

@@ -55,6 +55,7 @@ func probe(fd int) (h estimate.Hop, err error) {
 	sacked := min(unit.Bytes(i.Sacked)*unit.Bytes(i.Snd_mss), unit.Bytes(queue-unsent))
 	h = estimate.Hop{
 		SRTT:       time.Duration(i.Rtt) * time.Microsecond,
+		RTTVar:     time.Duration(i.Rttvar) * time.Microsecond,
 		Rate:       unit.Rate(min(i.Delivery_rate, math.MaxInt64/8) * 8),
 		AppLimited: appLimited(i),
 		Cwnd:       unit.Bytes(i.Snd_cwnd) * unit.Bytes(i.Snd_mss),

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/lab"
+	"mpbond/sched"
 	"mpbond/unit"
 )
 
@@ -32,6 +33,8 @@ relay (a TCP relay in Go on the server, direct path; relay:copy reads and writes
 what relay leaves in the kernel) and
 mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:feedback=MODE] (direct:
 without helpers).
+Schedulers: ` + joined(sched.Names()) + ` (ratio:0.6 sets
+the direct subflow's share).
 A transfer in which the emulator was late is marked disturbed, discarded and
 repeated.
 
