@@ -169,6 +169,13 @@ func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
 	}
 }
 
+// JoinRTT tells how long the round trip of a subflow's handshake took.
+func (b *Bond) JoinRTT(id wire.PathID, d time.Duration) {
+	if p := b.path(id); p != nil {
+		p.est.JoinRTT = d
+	}
+}
+
 // Idle tells that a subflow's socket has room for a segment.
 func (b *Bond) Idle(id wire.PathID) {
 	if p := b.path(id); p != nil {

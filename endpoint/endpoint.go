@@ -99,6 +99,7 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 	l := &lane{sf: sf, cond: sync.NewCond(&e.mu)}
 	e.lanes[sf.Path] = l
 	e.b.AddPath(sf.Path, sf.Helped, now)
+	e.b.JoinRTT(sf.Path, sf.RTT)
 	e.trace(trace.Event{Kind: trace.PathUp, Path: uint32(sf.Path), Device: sf.Device})
 	e.wg.Go(func() { e.read(l) })
 	e.wg.Go(func() { e.write(l) })

@@ -51,6 +51,10 @@ type Numbers struct {
 // of the subflow's own stream. Not safe for concurrent use.
 type Path struct {
 	Helped bool
+	// JoinRTT is the round trip end to end that the handshake took, 0 where it
+	// is not known. It stands for the far hop's until that one is reported:
+	// without it a helped subflow would look as quick as its first hop.
+	JoinRTT time.Duration
 
 	hop      Hop
 	near     Meter
@@ -106,8 +110,12 @@ func (p *Path) At(now time.Time) Numbers {
 	if h.MinRTT == 0 {
 		h.MinRTT = h.SRTT
 	}
+	farRTT := p.far.RTT
+	if farRTT == 0 && p.Helped {
+		farRTT = max(0, p.JoinRTT-h.MinRTT)
+	}
 	th1, limited := p.near.Rate()
-	n := Numbers{Th1: th1, SRTT: h.SRTT + p.far.RTT}
+	n := Numbers{Th1: th1, SRTT: h.SRTT + farRTT}
 	if limited && h.Cwnd > 0 {
 		n.Th1 = max(th1, unit.RateOf(h.Cwnd, h.SRTT))
 	}
@@ -123,7 +131,7 @@ func (p *Path) At(now time.Time) Numbers {
 		n.PAD = owd1 + n.Th1.Time(n.B1)
 		return n
 	}
-	owd2 := p.far.RTT / 2
+	owd2 := farRTT / 2
 	n.OWD += owd2
 	th2 := p.far.Rate
 	if p.farKnown {

@@ -35,6 +35,20 @@ func TestDirectPAD(t *testing.T) {
 	}
 }
 
+// TestJoinRTT checks that the handshake's round trip stands for a far hop that
+// was not reported yet, and for no longer.
+func TestJoinRTT(t *testing.T) {
+	p := Path{Helped: true, JoinRTT: 75 * ms}
+	p.Local(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})
+	if n := p.At(t0); !near(n.OWD, 37500*time.Microsecond) || !near(n.SRTT, 75*ms) {
+		t.Errorf("before a report: %+v", n)
+	}
+	p.Remote(wire.HopState{RTT: 45 * ms})
+	if n := p.At(t0); !near(n.OWD, 25*ms) {
+		t.Errorf("after one: %+v", n)
+	}
+}
+
 // TestHelpedPAD checks both of the paper's cases: the pipe, or the HS-path, is
 // what a new byte waits for.
 func TestHelpedPAD(t *testing.T) {

@@ -44,6 +44,9 @@ type Subflow struct {
 	Helped bool
 	Device string             // who carries it, for display
 	Peer   identity.PublicKey // the far end, as TLS proved it
+	// RTT is the round trip that MP_JOIN and MP_OK took end to end; 0 at the
+	// server, which does not see it.
+	RTT time.Duration
 
 	t     Transport
 	tls   *tls.Conn
@@ -57,6 +60,7 @@ func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subf
 	s := &Subflow{Path: j.Path, Helped: j.Helped, Device: j.Device, t: t, tls: tls.Client(t, cfg)}
 	var ok wire.OK
 	err := s.handshake(ctx, func() error {
+		asked := time.Now()
 		_, unsent := s.tls.Write(wire.Append(nil, j))
 		// The server may have hung up on our key already: what it said is there
 		// to be read.
@@ -69,6 +73,7 @@ func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subf
 		}
 		switch typ {
 		case wire.TypeOK:
+			s.RTT = time.Since(asked)
 			ok, err = wire.ParseOK(payload)
 			return err
 		case wire.TypeRefuse:
