@@ -120,6 +120,8 @@ type Stats struct {
 	// Duplicate bytes were received twice and dropped. The others were given
 	// to a second subflow by this end, by cause.
 	Duplicate, LostPath, Silent, Eta unit.Bytes
+	// Redundant bytes were given to further subflows on purpose: copies.
+	Redundant unit.Bytes
 }
 
 // New makes a bond end without paths or streams.

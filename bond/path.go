@@ -28,6 +28,8 @@ type path struct {
 	lastData time.Time // arrival of the last new stream byte
 	relay    wire.PipeState
 	relayDue bool
+
+	copies []copyOf // what other subflows carry and this one has yet to
 }
 
 func (p *path) silent() bool { return !p.silentAt.IsZero() }
@@ -40,10 +42,13 @@ func (p *path) view(n estimate.Numbers) sched.Path {
 		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
 }
 
-// pick asks the scheduler. A stream is ready.
+// pick asks the scheduler about the stream that is next. One is ready.
 func (b *Bond) pick(now time.Time, view []sched.Path) sched.Decision {
+	s := b.ready[0]
+	if s.redundant {
+		return sched.Redundant.Pick(view, b.pending)
+	}
 	if w, ok := b.cfg.Scheduler.(sched.WindowAware); ok {
-		s := b.ready[0]
 		w.SendWindow(sched.Window{Size: unit.Bytes(s.outLimit - s.outBase), Blocked: b.blocked}, now)
 	}
 	return b.cfg.Scheduler.Pick(view, b.pending)
@@ -54,6 +59,7 @@ type sentFrame struct {
 	end      uint64 // the subflow's byte count after it
 	t        wire.Type
 	again    bool // was given back to be sent on another subflow
+	copied   bool // other subflows carry the same bytes, or are to
 	s        *Stream
 	from, to wire.DataSeq // TypeData
 }

@@ -159,7 +159,7 @@ func (b *Bond) rebalance(now time.Time) {
 	all := slow.flight.all()
 	for i := len(all) - 1; i >= 0 && want > 0; i-- {
 		f := &all[i]
-		if !f.again {
+		if !f.again && !f.copied {
 			f.again = true
 			want -= unit.Bytes(f.to - f.from)
 			b.stats.Eta += b.giveBack(f, slow, now, "eta")

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"mpbond/sched"
 	"mpbond/trace"
 	"mpbond/unit"
 	"mpbond/wire"
@@ -69,13 +70,14 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if carrierPAD > least*5/4+5*time.Millisecond {
 		carrier = nil
 	}
-	var target *path
-	var ahead unit.Bytes
-	if len(b.ready) > 0 {
-		d := b.pick(now, view)
+	var d sched.Decision
+	target := b.copyTarget(now)
+	copies := target != nil
+	if !copies && len(b.ready) > 0 {
+		d = b.pick(now, view)
 		b.decided(now, d, view)
 		if !d.Wait {
-			target, ahead = b.path(d.Path), d.Diff
+			target = b.path(d.Path)
 		}
 	}
 	p := target
@@ -96,8 +98,12 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if p == carrier {
 		buf = b.fillControl(p, now, buf)
 	}
-	if p == target {
-		buf = b.fillData(p, ahead, now, buf)
+	switch {
+	case p != target:
+	case copies:
+		buf = b.fillCopies(p, now, buf)
+	default:
+		buf = b.fillData(p, d, now, buf)
 	}
 	n := len(buf) - start
 	if n == 0 {
@@ -215,14 +221,15 @@ func (b *Bond) Told() bool {
 
 // fillData appends a segment of stream bytes for path p.
 //
-// Ahead is what quicker subflows will take before p delivers (PAMS's Diff). So
-// p is given bytes from that far ahead in the meta buffer, not the next ones:
+// d.Diff is what quicker subflows will take before p delivers (PAMS). So p is
+// given bytes from that far ahead in the meta buffer, not the next ones:
 // then they arrive about when they are needed, little waits for reassembly, and
 // what a slow subflow loses is not what the app waits for.
-func (b *Bond) fillData(p *path, ahead unit.Bytes, now time.Time, buf []byte) []byte {
+func (b *Bond) fillData(p *path, d sched.Decision, now time.Time, buf []byte) []byte {
 	room := b.segmentSize(p, now)
-	ahead /= unit.Bytes(max(len(b.ready), 1)) // streams share the quicker subflows
-	for len(b.ready) > 0 && room > wire.MaxDataHeader {
+	ahead := d.Diff / unit.Bytes(max(len(b.ready), 1)) // streams share the quicker subflows
+	redundant := len(b.ready) > 0 && b.ready[0].redundant
+	for len(b.ready) > 0 && b.ready[0].redundant == redundant && room > wire.MaxDataHeader {
 		s := b.ready[0]
 		for room > wire.MaxDataHeader && s.sendable() {
 			at := len(buf)
@@ -231,6 +238,9 @@ func (b *Bond) fillData(p *path, ahead unit.Bytes, now time.Time, buf []byte) []
 			buf = s.out.append(buf, part.from, part.to)
 			s.todo.remove(part.from, part.to)
 			f := sentFrame{t: wire.TypeData, s: s, from: part.from, to: part.to}
+			if d.Copy {
+				f.copied = b.copyToOthers(p, copyOf{s, part.from, part.to})
+			}
 			p.note(len(buf)-at, f)
 			b.traceBytes(now, trace.Segment, p, f, "")
 			room -= len(buf) - at

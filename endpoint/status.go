@@ -61,7 +61,7 @@ func (e *Endpoint) Status(why bool) api.Bond {
 	st := e.b.Stats()
 	out := api.Bond{Scheduler: e.b.Scheduler(), Streams: e.b.Streams(), StreamsTotal: int64(st.StreamsTotal),
 		WastedBytes: map[string]unit.Bytes{"duplicate_received": st.Duplicate, "resent_path_lost": st.LostPath,
-			"resent_silent": st.Silent, "resent_eta": st.Eta}}
+			"resent_silent": st.Silent, "resent_eta": st.Eta, "resent_redundant": st.Redundant}}
 	_, out.MetaBytes = e.b.Buffers()
 	out.ReorderBytes = e.b.Reordering()
 	out.Paths = []api.Path{}

@@ -65,6 +65,7 @@ const (
 	BehindShare                // furthest behind its share of the bytes
 	NotItsTurn                 // wait: the one furthest behind its share is busy
 	WouldBlock                 // wait: a slower subflow's bytes would fill the send window
+	OnEveryPath                // each subflow carries every byte; this one is first
 	reasonCount                // not a reason: keeps the texts complete
 )
 
@@ -81,6 +82,7 @@ var reasonTexts = [reasonCount]string{
 	BehindShare:  "furthest behind its share",
 	NotItsTurn:   "waits: the one furthest behind its share is busy",
 	WouldBlock:   "waits: a slower subflow would block the send window",
+	OnEveryPath:  "goes over every subflow, this one first",
 }
 
 func (r Reason) String() string {
@@ -98,6 +100,8 @@ type Decision struct {
 	// Diff is what quicker busy subflows can take before the target would
 	// deliver, for PAMS.
 	Diff unit.Bytes
+	// Copy asks for a copy of the segment on each other subflow.
+	Copy bool
 }
 
 // Scheduler picks a subflow for the next segment. Implementations may keep
@@ -120,6 +124,7 @@ var makers = map[string]func() Scheduler{
 	"minrtt-windows": func() Scheduler { return &minRTTWindows{} },
 	"pams":           func() Scheduler { return pams{} },
 	"ratio":          func() Scheduler { return &ratio{name: "ratio", p: 0.5} },
+	"redundant":      func() Scheduler { return Redundant },
 	"roundrobin":     func() Scheduler { return &roundRobin{} },
 }
 

@@ -107,6 +107,11 @@ func TestDecisionsFromWindows(t *testing.T) {
 		{"what is in flight counts", "blest", pair(false, true, func(_, h *Path) { h.InFlight = 100_000 }), 1, Window{Size: 148_833 + 1448}, Decision{Wait: true, Reason: WouldBlock}},
 		{"nothing idle", "blest", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdlePath}},
 
+		{"quickest first", "redundant", pair(true, true, nil), 1, Window{}, Decision{Path: 1, Copy: true, Reason: OnEveryPath}},
+		{"no copy into a queue", "redundant", pair(false, true, func(_, h *Path) { h.Wait = StaleAfter + 1 }), 1, Window{}, Decision{Wait: true, Reason: BudgetSpent}},
+		{"a short queue", "redundant", pair(false, true, func(_, h *Path) { h.Wait = StaleAfter }), 1, Window{}, Decision{Path: 2, Copy: true, Reason: OnEveryPath}},
+		{"nothing idle", "redundant", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdlePath}},
+
 		{"first", "ratio:0.6", pair(true, true, nil), 1, Window{}, Decision{Path: 1, Reason: BehindShare}},
 		{"its turn, but busy", "ratio:0.6", pair(false, true, nil), 1, Window{}, Decision{Wait: true, Reason: NotItsTurn}},
 		{"no share for the direct one", "ratio:0", pair(true, true, nil), 1, Window{}, Decision{Path: 2, Reason: BehindShare}},

@@ -185,6 +185,7 @@ var wasteWords = map[string]string{
 	"resent_path_lost":   "sent again after a lost subflow",
 	"resent_silent":      "sent again after silence",
 	"resent_eta":         "sent again to finish together",
+	"resent_redundant":   "sent twice on purpose",
 }
 
 func printBond(w io.Writer, b api.Bond) {
