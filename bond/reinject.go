@@ -3,6 +3,7 @@ package bond
 import (
 	"time"
 
+	"mpbond/sched"
 	"mpbond/trace"
 	"mpbond/unit"
 	"mpbond/wire"
@@ -123,46 +124,52 @@ func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, why string) (n uni
 	return n
 }
 
-// rebalance is the reinjection of the MPBond paper (MobiSys 2020, section
-// 4.4): when nothing is left to schedule and the slowest subflow's PAD exceeds
-// the quickest one's by more than η, the highest-sequence (maxPAD − minPAD)·Th
-// bytes in flight on the slowest return to the meta buffers. Ours: a gap under
-// one round trip is left alone, since it costs more bytes than it saves time.
+// rebalance is reinjection at the end of a transfer: when nothing is left to
+// schedule and the quickest subflow is idle, the newest bytes in flight on the
+// slowest one return to the meta buffers, as many as the scheduler's rule says
+// (sched.PaperRecall). Each byte returns at most once from a subflow.
 func (b *Bond) rebalance(now time.Time) {
 	if b.cfg.Eta < 0 || len(b.paths) < 2 {
 		return
 	}
-	var fast, slow *path
-	var minPAD, maxPAD time.Duration
-	var th unit.Rate
+	b.schedView = b.schedView[:0]
 	for _, p := range b.paths {
-		if p.silent() {
-			continue
-		}
-		n := p.est.At(now)
-		if fast == nil || n.PAD < minPAD {
-			fast, minPAD, th = p, n.PAD, n.Th
-		}
-		if p.flight.len() > 0 && (slow == nil || n.PAD > maxPAD) {
-			slow, maxPAD = p, n.PAD
+		if !p.silent() {
+			v := p.view(p.est.At(now))
+			if p.flight.len() == 0 {
+				v.InFlight = 0 // acknowledgements at most
+			}
+			b.schedView = append(b.schedView, v)
 		}
 	}
-	if slow == nil || slow == fast || !fast.idle {
+	rule := sched.PaperRecall
+	if s, ok := b.cfg.Scheduler.(sched.Recaller); ok {
+		rule = s.Recall
+	}
+	r := rule(b.schedView, b.cfg.Eta)
+	if r.From == 0 || !b.idleBesides(r.From) {
 		return
 	}
-	gap := maxPAD - minPAD
-	if float64(gap) <= b.cfg.Eta*float64(minPAD) || gap <= fast.est.At(now).SRTT {
-		return
-	}
+	slow := b.path(r.From)
 	b.avoid = slow.id
-	want := th.Bytes(gap)
 	all := slow.flight.all()
-	for i := len(all) - 1; i >= 0 && want > 0; i-- {
+	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
 		f := &all[i]
 		if !f.again && !f.copied {
 			f.again = true
-			want -= unit.Bytes(f.to - f.from)
+			r.Bytes -= unit.Bytes(f.to - f.from)
 			b.stats.Eta += b.giveBack(f, slow, now, "eta")
 		}
 	}
+}
+
+// idleBesides reports whether a subflow other than the one named could take a
+// segment now.
+func (b *Bond) idleBesides(id wire.PathID) bool {
+	for _, p := range b.paths {
+		if p.id != id && p.idle && !p.silent() {
+			return true
+		}
+	}
+	return false
 }

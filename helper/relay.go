@@ -16,12 +16,15 @@ import (
 
 // Tuning.
 const (
-	// The segments that are written at once: what the hop carries in
-	// segmentTime, within these bounds. Small ones leave reports no long queue
-	// to wait in, large ones save system calls.
+	// The segments that are written at once: the whole packets that the hop
+	// carries in segmentTime, within these bounds. On a pipe each is a TLS
+	// record, of which the primary has nothing before it has all: large ones
+	// save system calls, but on a slow pipe they come late.
 	segmentTime = 5 * time.Millisecond
-	minSegment  = 16 << 10
+	minSegment  = packet - overhead
 	maxSegment  = 64<<10 - wire.HeaderLen // one HOP_DATA, four TLS records
+	packet      = 1448                    // what TCP usually carries in one
+	overhead    = wire.HeaderLen + 22     // of HOP_DATA and TLS 1.3 (RFC 8446 section 5.2)
 	// lingerTime is how long a relay waits for the second direction to end
 	// after the first, once nothing moves.
 	lingerTime = 5 * time.Second
@@ -100,7 +103,7 @@ func (r *relay) fill(d *direction) {
 		p := d.ring.space()
 		if p == nil { // the other hop takes nothing any more
 			if waste == nil {
-				waste = make([]byte, minSegment)
+				waste = make([]byte, 16<<10)
 				_ = d.in.SetReadDeadline(time.Now().Add(lingerTime))
 			}
 			p = waste // read on: to close with data unread would reset the connection, and cut what we still send on it

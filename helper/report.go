@@ -240,5 +240,5 @@ func (p *reporter) send(r *report, s wire.HopState, over route, now time.Time) {
 func (d *direction) setSegment(h *hop) {
 	rate, _ := h.meter.Rate()
 	d.rate.Store(int64(rate))
-	d.segment.Store(int64(max(minSegment, min(maxSegment, rate.Bytes(segmentTime)))))
+	d.segment.Store(int64(max(minSegment, min(maxSegment, rate.Bytes(segmentTime)/packet*packet-overhead))))
 }

@@ -1,0 +1,90 @@
+package sched
+
+import (
+	"time"
+
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// Recall is bytes in flight that shall be given to other subflows as well.
+type Recall struct {
+	From  wire.PathID // 0: none
+	Bytes unit.Bytes  // the newest ones in flight on it
+}
+
+// Recaller is a scheduler with a rule of its own for reinjection at the end of
+// a transfer. The others have PaperRecall.
+type Recaller interface {
+	Recall(paths []Path, eta float64) Recall
+}
+
+// PaperRecall is the reinjection of the MPBond paper (MobiSys 2020, section
+// 4.4). It is asked when nothing is left to schedule. When the greatest PAD
+// exceeds the least one by more than the share eta of it, the newest
+// r = (maxPAD − minPAD)·Th bytes in flight on the slowest subflow, Th being its
+// throughput, are recalled.
+func PaperRecall(paths []Path, eta float64) Recall {
+	fast, slow := extremes(paths)
+	if slow == nil || fast == slow {
+		return Recall{}
+	}
+	gap := slow.PAD - fast.PAD
+	if float64(gap) <= eta*float64(fast.PAD) {
+		return Recall{}
+	}
+	return Recall{From: slow.ID, Bytes: slow.Th.Bytes(gap)}
+}
+
+// extremes are the subflow of least PAD and that of greatest PAD among those
+// with bytes in flight.
+func extremes(paths []Path) (fast, slow *Path) {
+	for i := range paths {
+		p := &paths[i]
+		if fast == nil || p.PAD < fast.PAD {
+			fast = p
+		}
+		if p.InFlight > 0 && (slow == nil || p.PAD > slow.PAD) {
+			slow = p
+		}
+	}
+	return fast, slow
+}
+
+// Recall is auto's rule: the paper's, with two differences. Only as much is
+// recalled as both subflows then deliver at the same time,
+// gap/(1/Th_fast + 1/Th_slow): the paper's r is right where the quick one is
+// infinitely quick. And what is recalled for a gap of less than a round trip,
+// which stable links have at the end of each transfer, stays within a budget of
+// endGame of all bytes: it saves a little time each time and costs bytes each
+// time.
+func (a *auto) Recall(paths []Path, eta float64) Recall {
+	r := PaperRecall(paths, eta)
+	if r.From == 0 {
+		return r
+	}
+	fast, slow := extremes(paths)
+	gap := slow.PAD - fast.PAD
+	share := float64(fast.Th) / float64(max(fast.Th+slow.Th, 1))
+	r.Bytes = slow.Th.Bytes(time.Duration(float64(gap) * share))
+	if gap > fast.SRTT {
+		return r
+	}
+	given := unit.Bytes(0)
+	for i := range paths {
+		given += paths[i].Given
+	}
+	r.Bytes = min(r.Bytes, endGameLeast+given/endGame-a.copied)
+	if r.Bytes < slow.MSS {
+		return Recall{}
+	}
+	a.copied += r.Bytes
+	return r
+}
+
+// One byte in endGame, and endGameLeast more, may be copied at the ends of
+// transfers.
+const (
+	endGame      = 100
+	endGameLeast = 4 * unit.KB
+)

@@ -1,0 +1,37 @@
+package sched
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/unit"
+)
+
+func TestRecall(t *testing.T) {
+	two := func(fast, slow time.Duration, inFlight unit.Bytes) []Path {
+		return []Path{{ID: 1, PAD: fast, SRTT: 50 * ms, Th: 8 * unit.Mbps, Given: 200_000}, {ID: 2, PAD: slow, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: inFlight, Given: 100_000}}
+	}
+	for _, c := range []struct {
+		name        string
+		paths       []Path
+		eta         float64
+		paper, auto Recall
+	}{
+		// 5 Mbit/s for 400 ms; auto lets both share the rest, 8 parts in 13.
+		{"slow by far", two(100*ms, 500*ms, unit.MB), 0.2, Recall{2, 250_000}, Recall{2, 153_846}},
+		{"exactly eta", two(100*ms, 120*ms, unit.MB), 0.2, Recall{}, Recall{}},
+		{"under a round trip", two(100*ms, 130*ms, unit.MB), 0.2, Recall{2, 18_750}, Recall{2, 4096 + 3000}},
+		{"a little", two(20*ms, 25*ms, unit.MB), 0.2, Recall{2, 3125}, Recall{2, 1923}},
+		{"another eta", two(100*ms, 500*ms, unit.MB), 4, Recall{}, Recall{}},
+		{"nothing in flight on the slow one", two(100*ms, 500*ms, 0), 0.2, Recall{}, Recall{}},
+		{"alone", two(100*ms, 500*ms, unit.MB)[1:], 0.2, Recall{}, Recall{}},
+		{"none", nil, 0.2, Recall{}, Recall{}},
+	} {
+		if got := PaperRecall(c.paths, c.eta); got != c.paper {
+			t.Errorf("%s, paper: %+v, want %+v", c.name, got, c.paper)
+		}
+		if got := (&auto{}).Recall(c.paths, c.eta); got != c.auto {
+			t.Errorf("%s, auto: %+v, want %+v", c.name, got, c.auto)
+		}
+	}
+}
