@@ -260,9 +260,11 @@ func TestBreachesAtThePrimary(t *testing.T) {
 	}{"stream that was never opened", wire.Append(nil, wire.Opened{Stream: 99}), "never opened"})
 	for _, c := range more {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := w.p.DialStream(t.Context(), "192.0.2.1:80"); err != nil {
-				t.Fatal(err)
-			}
+			opened := make(chan error, 1) // once there is a subflow
+			go func() {
+				_, err := w.p.DialStream(t.Context(), "192.0.2.1:80")
+				opened <- err
+			}()
 			conn, err := ln.Accept()
 			if err != nil {
 				t.Fatal(err)
@@ -277,6 +279,9 @@ func TestBreachesAtThePrimary(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer sf.Close()
+			if err := <-opened; err != nil {
+				t.Fatal(err)
+			}
 			said := c.said
 			if strings.Contains(c.name, "acknowledgement") {
 				said = wire.Append(nil, wire.Ack{Paths: []wire.PathAck{{Path: path, Received: 1 << 40}}})

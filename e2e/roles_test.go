@@ -332,8 +332,7 @@ func TestNobodyAtHome(t *testing.T) {
 	w.server.stop()
 	w.pcfg.GiveUp = primary.Duration(300 * time.Millisecond)
 	w.startPrimary()
-	c := w.dial(w.web.addr)
-	_, err := io.ReadAll(c)
+	_, err := w.p.DialStream(t.Context(), w.web.addr)
 	var r wire.Reset
 	if !errors.As(err, &r) || r.Code != wire.CodeTimeout || !strings.Contains(r.Text, "no way to the server") {
 		t.Errorf("the stream ended with %v", err)

@@ -332,6 +332,13 @@ func (e *Endpoint) WithoutSubflow() time.Duration {
 	return max(time.Since(e.noLane), 1)
 }
 
+// Streams is how many streams exist.
+func (e *Endpoint) Streams() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.b.Streams()
+}
+
 // Subflows is how many subflows are attached.
 func (e *Endpoint) Subflows() int {
 	e.mu.Lock()

@@ -37,10 +37,13 @@ const (
 	defaultBuffer      = 4 * unit.MB // covers 3 s of a hop difference of 10 Mbit/s
 	defaultMaxSubflows = 64
 	// Between attempts to reach a primary. The first retries are quick, since
-	// most breaks are a restart or a roaming device; jitter keeps helpers that
-	// lost one primary from coming back in step.
-	backoffMin = 200 * time.Millisecond
-	backoffMax = 5 * time.Second
+	// most breaks are a restart or a roaming device; later a tenth of the time
+	// that it has been away, so that its return is noticed soon and a lasting
+	// absence costs little. Jitter keeps helpers that lost one primary from
+	// coming back in step.
+	backoffMin  = 200 * time.Millisecond
+	backoffSoon = time.Second
+	backoffMax  = 15 * time.Second
 	// userTimeout ends a hop that acknowledges nothing. Both receivers read
 	// whatever comes, within the bond's windows, so that a window shut for so
 	// long is a dead end as well.
@@ -109,12 +112,30 @@ type target struct {
 	mu    sync.Mutex
 	state string
 	err   error
+	ready time.Time // when a pipe last began to wait
 }
 
 func (t *target) set(state string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.state, t.err = state, err
+	if state == waiting {
+		t.ready = time.Now()
+	}
+}
+
+// readySince tells whether a pipe has begun to wait after a time.
+func (t *target) readySince(at time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.ready.Before(at)
+}
+
+const waiting = "waiting" // a target's state while its pipe waits for a subflow
+
+// pause is the wait after one of d, for a primary that has been away so long.
+func pause(d, away time.Duration) time.Duration {
+	return min(2*d, max(away/10, backoffSoon), backoffMax)
 }
 
 // subflow is what is known of one relay, besides its counters.
@@ -302,6 +323,7 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 	log := h.log.With("primary", t.primary.Name, "pipe", t.addr)
 	wait := backoffMin
 	told := ""
+	good := time.Now()
 	for {
 		began := time.Now()
 		o, server, err := h.offer(ctx, t)
@@ -312,26 +334,26 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 			return
 		}
 		if err == nil {
-			wait, told = backoffMin, ""
+			wait, told, good = backoffMin, "", time.Now()
 			all.Go(func() { h.subflow(ctx, t, o, server) })
 			continue
 		}
-		if time.Since(began) > backoffMax { // it had been good
-			wait, told = backoffMin, ""
+		if t.readySince(began) {
+			wait, told, good = backoffMin, "", time.Now()
 		}
 		t.set("retrying", err)
 		if err.Error() != told { // each trouble once
 			told = err.Error()
 			log.Warn("no pipe", "err", err, "hint", fault.HintOf(err))
 		}
-		pause := time.NewTimer(wait/2 + rand.N(wait/2))
+		timer := time.NewTimer(wait/2 + rand.N(wait/2))
 		select {
-		case <-pause.C:
+		case <-timer.C:
 		case <-ctx.Done():
-			pause.Stop()
+			timer.Stop()
 			return
 		}
-		wait = min(2*wait, backoffMax)
+		wait = pause(wait, time.Since(good))
 	}
 }
 
@@ -347,7 +369,7 @@ func (h *Helper) offer(ctx context.Context, t *target) (o *pipe.Offer, server st
 	if err != nil {
 		return nil, "", err
 	}
-	t.set("waiting", nil)
+	t.set(waiting, nil)
 	h.rec.Add(trace.Event{Kind: trace.PipeUp, Device: t.primary.Name, Text: "tcp " + t.addr})
 	if server, err = o.Wait(ctx); err != nil {
 		h.rec.Add(trace.Event{Kind: trace.PipeDown, Device: t.primary.Name, Reason: err.Error()})

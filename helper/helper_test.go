@@ -341,3 +341,19 @@ func TestRunEndsWhileDialling(t *testing.T) {
 		c.Close()
 	})
 }
+
+func TestPause(t *testing.T) {
+	for away, most := range map[time.Duration]time.Duration{0: backoffSoon, 15 * time.Second: 1500 * time.Millisecond, time.Minute: 6 * time.Second, time.Hour: backoffMax} {
+		d := backoffMin
+		for range 20 {
+			next := pause(d, away)
+			if next > 2*d {
+				t.Errorf("away %v: %v after %v", away, next, d)
+			}
+			d = next
+		}
+		if d != most {
+			t.Errorf("away %v: at most %v, want %v", away, d, most)
+		}
+	}
+}

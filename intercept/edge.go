@@ -43,7 +43,8 @@ import (
 )
 
 // Dialer opens one stream of the bond to a destination, "host:port" with names
-// unresolved. It returns at once; its context bounds only the call. A refusal
+// unresolved. It waits while there is no way to the far end at all, otherwise it
+// returns at once; its context bounds only the call. A refusal
 // by the far end shows as an error of Read and Write which wraps a wire.Reset.
 // Safe for concurrent use.
 //

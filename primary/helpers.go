@@ -2,6 +2,7 @@ package primary
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 
@@ -163,8 +164,8 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 				p.ended(l.s, l.id, nil)
 			case <-ctx.Done():
 			}
-		} else if ctx.Err() == nil {
-			b.wait(ctx)
+		} else if !errors.Is(err, errRestarted) {
+			p.rest(ctx, &b)
 		}
 		w.Close()
 		if ctx.Err() == nil {

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"sync"
 	"time"
@@ -81,13 +80,14 @@ var Default = Config{Proxy: "127.0.0.1:1080", Transparent: 7601, Pipe: ":7602", 
 
 // Tuning.
 const (
-	leastBackoff, mostBackoff = 200 * time.Millisecond, 5 * time.Second
 	// A subflow that is silent for longer is given up, so that a new one can
 	// be tried; TCP's own retries would be seconds apart by then.
 	silentLimit = 3 * time.Second
 	// userTimeout ends a direct subflow whose data nobody acknowledges.
-	userTimeout   = 30 * time.Second
-	dialTimeout   = 5 * time.Second
+	userTimeout = 30 * time.Second
+	// dialTimeout leaves SYNs at 0, 1 and 3 s, so that a server's return shows
+	// within 2 s.
+	dialTimeout   = 3500 * time.Millisecond
 	maxHandshakes = 64
 )
 
@@ -107,7 +107,9 @@ type Primary struct {
 	conns   map[net.Conn]bool // pipes in a handshake
 	errs    map[string]string // last error by device
 	helpers map[identity.PublicKey]*helperSlot
-	ending  bool // Run is about to return: wg is being waited for
+	demand  demand
+	ending  bool          // Run is about to return: wg is being waited for
+	closing chan struct{} // closed then
 	wg      sync.WaitGroup
 }
 
@@ -146,7 +148,8 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		return nil, err
 	}
 	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, rec: rec,
-		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{}}
+		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{},
+		demand: newDemand(), closing: make(chan struct{})}
 	if cfg.Pipe != "" {
 		if p.pipes, err = tcp.Listen(context.Background(), cfg.Pipe, tcp.Options{Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout}); err != nil {
 			return nil, err
@@ -202,9 +205,13 @@ func (p *Primary) PipeAddr() net.Addr {
 }
 
 // DialStream opens a stream of the bond; see intercept.Dialer.
-func (p *Primary) DialStream(_ context.Context, dest string) (net.Conn, error) {
+func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock() // so that the bond is not replaced meanwhile
+	if err := p.awaitSubflow(ctx); err != nil {
+		return nil, err
+	}
+	p.demand.want() // a second subflow
 	c, err := p.cur.e.Dial(dest)
 	if err != nil {
 		return nil, err
@@ -235,6 +242,7 @@ func (p *Primary) Run(ctx context.Context) error {
 	cancel()
 	p.mu.Lock()
 	p.ending = true
+	close(p.closing)
 	for c := range p.conns {
 		c.Close()
 	}
@@ -249,13 +257,18 @@ func (p *Primary) Run(ctx context.Context) error {
 
 // watch gives up what has been without life for long.
 func (p *Primary) watch(ctx context.Context) {
-	t := time.NewTicker(time.Second)
+	const every = time.Second
+	t := time.NewTicker(every)
 	defer t.Stop()
-	for {
+	for last := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+		}
+		frozen := time.Since(last) > 2*every
+		if last = time.Now(); frozen {
+			continue // this process, and not its subflows: what they have to say is still to be read
 		}
 		p.mu.Lock()
 		s := p.cur
@@ -303,11 +316,14 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	if !fresh {
 		sf.Close()
 		p.restart(s, "the server has restarted")
-		return lane{}, errors.New("the server has lost the bond, a new one is made")
+		return lane{}, errRestarted
 	}
 	if err := s.e.Attach(sf); err != nil {
 		return lane{}, err
 	}
+	p.mu.Lock()
+	p.demand.up()
+	p.mu.Unlock()
 	far := "server"
 	if j.Helped {
 		far = "via" // the transport ends at the helper
@@ -315,6 +331,9 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, far, t.RemoteAddr())
 	return lane{s, j.Path, down}, nil
 }
+
+// errRestarted asks for another attempt at once.
+var errRestarted = errors.New("the server has lost the bond, a new one is made")
 
 // restart replaces the bond for a reason: its streams end with a reset, new
 // ones work.
@@ -352,23 +371,6 @@ func (p *Primary) ended(s *session, id wire.PathID, err error) {
 	}
 }
 
-// backoff is the wait before a further attempt.
-type backoff struct{ d time.Duration }
-
-func (b *backoff) wait(ctx context.Context) {
-	b.d = min(max(b.d*2, leastBackoff), mostBackoff)
-	var r [1]byte
-	_, _ = rand.Read(r[:])
-	// A quarter of jitter, so that devices do not call in step.
-	jitter := time.Duration(math.Round(float64(b.d) / 4 * float64(r[0]) / 255))
-	select {
-	case <-ctx.Done():
-	case <-time.After(b.d - jitter):
-	}
-}
-
-func (b *backoff) reset() { b.d = 0 }
-
 // keepDirect keeps a direct subflow over an interface, "" for any.
 func (p *Primary) keepDirect(ctx context.Context, iface string) {
 	device := p.deviceName()
@@ -391,8 +393,11 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 		if ctx.Err() != nil {
 			return
 		}
+		if errors.Is(err, errRestarted) {
+			continue
+		}
 		p.setError(device, err)
-		b.wait(ctx)
+		p.rest(ctx, &b)
 	}
 }
 

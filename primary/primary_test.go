@@ -1,7 +1,6 @@
 package primary
 
 import (
-	"context"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -79,17 +78,14 @@ func TestBadConfig(t *testing.T) {
 
 func TestBackoffGrowsAndIsBounded(t *testing.T) {
 	var b backoff
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
 	last := time.Duration(0)
 	for range 10 {
-		b.wait(ended) // does not wait
-		if b.d < last || b.d > mostBackoff {
-			t.Errorf("%v after %v", b.d, last)
+		if d := b.next(); b.d < last || b.d > idleBackoff || d > b.d || d < b.d*3/4 {
+			t.Errorf("%v of %v after %v", d, b.d, last)
 		}
 		last = b.d
 	}
-	if last != mostBackoff {
+	if last != idleBackoff {
 		t.Errorf("it ends at %v", last)
 	}
 	if b.reset(); b.d != 0 {
