@@ -205,7 +205,7 @@ func (b *Bond) Remote(id wire.PathID, s wire.HopState) {
 	}
 	p.est.Remote(s)
 	if b.cfg.Trace != nil {
-		e := trace.Event{Kind: trace.PipeState, Path: uint32(id), Rate: s.Rate, SRTT: s.RTT, Backlog: unit.Bytes(s.Received - s.Forwarded)}
+		e := trace.Event{Kind: trace.PipeState, Path: uint32(id), Rate: s.Rate, SRTT: s.RTT, Offset: s.Received, Backlog: unit.Bytes(s.Received - s.Forwarded)}
 		if s.AppLimited {
 			e.Reason = "app-limited"
 		}

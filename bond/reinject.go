@@ -21,6 +21,7 @@ func (b *Bond) Tick(now time.Time) {
 	}
 	b.nextTick = time.Time{}
 	b.checkSilence(now)
+	b.traceStates(now)
 	for _, p := range b.paths {
 		if p.flight.len() > 0 || p.est.Hop().Queue > 0 {
 			b.wake(now.Add(probeEvery))

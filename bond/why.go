@@ -29,13 +29,7 @@ func (b *Bond) decided(now time.Time, d sched.Decision, paths []sched.Path) {
 			e.Path = uint32(d.Path)
 		}
 		b.trace(now, e)
-		for _, p := range b.paths {
-			if now.Sub(p.traced) >= traceEvery {
-				p.traced = now
-				n := p.est.At(now)
-				b.trace(now, trace.Event{Kind: trace.PathState, Path: uint32(p.id), Rate: n.Th, PAD: n.PAD, SRTT: n.SRTT, Backlog: n.B1, Backlog2: n.B2})
-			}
-		}
+		b.traceStates(now)
 	}
 	if d.Wait == b.last.Wait && d.Path == b.last.Path && d.Reason == b.last.Reason {
 		return
@@ -44,6 +38,22 @@ func (b *Bond) decided(now time.Time, d sched.Decision, paths []sched.Path) {
 	k := Decision{At: now, Decision: d, Remaining: b.pending}
 	copy(k.Seen[:], paths)
 	b.decisions.Add(k)
+}
+
+// traceStates tells the estimates of each path, if it is time.
+func (b *Bond) traceStates(now time.Time) {
+	if b.cfg.Trace == nil {
+		return
+	}
+	for _, p := range b.paths {
+		if now.Sub(p.traced) < traceEvery {
+			continue
+		}
+		p.traced = now
+		n, h := p.est.At(now), p.est.Hop()
+		b.trace(now, trace.Event{Kind: trace.PathState, Path: uint32(p.id), Rate: n.Th, PAD: n.PAD, SRTT: n.SRTT,
+			Backlog: n.B1, Backlog2: n.B2, Cwnd: h.Cwnd, Length: h.Queue, Count: h.Acked})
+	}
 }
 
 // traceEvery is how often a trace tells the estimates of a path.

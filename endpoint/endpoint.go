@@ -100,7 +100,11 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 	e.lanes[sf.Path] = l
 	e.b.AddPath(sf.Path, sf.Helped, now)
 	e.b.JoinRTT(sf.Path, sf.RTT)
-	e.trace(trace.Event{Kind: trace.PathUp, Path: uint32(sf.Path), Device: sf.Device})
+	kind := "direct"
+	if sf.Helped {
+		kind = "helped"
+	}
+	e.trace(trace.Event{Kind: trace.PathUp, Path: uint32(sf.Path), Device: sf.Device, Reason: kind})
 	e.wg.Go(func() { e.read(l) })
 	e.wg.Go(func() { e.write(l) })
 	return nil

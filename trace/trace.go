@@ -22,17 +22,17 @@ type Kind string
 const (
 	StreamOpen  Kind = "stream_open"  // stream, text: the destination
 	StreamClose Kind = "stream_close" // stream, off: bytes of the direction delivered, reason
-	PathUp      Kind = "path_up"      // path, device: a subflow joined the bond
+	PathUp      Kind = "path_up"      // path, device, reason (direct or helped): a subflow joined the bond
 	PathDown    Kind = "path_down"    // path, device, reason, len: its unacknowledged bytes
 	PathSilent  Kind = "path_silent"  // path, device, len: data outstanding and no progress; not given up yet
 	Segment     Kind = "segment"      // path, stream, off, len: given to a subflow; reason: copy, if another one carries it too
 	Ack         Kind = "ack"          // path the news is about, off: bytes of that subflow received, frame headers included
 	Deliver     Kind = "deliver"      // stream, off, len: handed in order to the app or the Internet server
 	Decision    Kind = "decision"     // path unless it waits, len: bytes still to schedule, pad, diff, reason
-	PathState   Kind = "path_state"   // path, device, rate, pad, srtt, backlog, backlog2: the estimates, now and then
+	PathState   Kind = "path_state"   // path, device; the estimates rate, pad, srtt, backlog, backlog2; of the hop nearest the sender cwnd, len: bytes in its TCP, count: bytes acknowledged; each 10 to 20 ms while sending
 	Reinject    Kind = "reinject"     // path they are taken from, stream, off, len, reason
 	Duplicate   Kind = "duplicate"    // path, stream, off, len: received a second time and dropped
-	PipeState   Kind = "pipe_state"   // path, rate and srtt of the far hop, backlog: what the helper holds, reason: app-limited or none
+	PipeState   Kind = "pipe_state"   // path, rate and srtt of the far hop, off: bytes of the subflow that the helper has received, backlog: those of them that it holds, reason: app-limited or none
 	PipeUp      Kind = "pipe_up"      // device, text: the carrier and address
 	PipeDown    Kind = "pipe_down"    // device, reason
 	RelayUp     Kind = "relay_up"     // at a helper. count: the relay's number, device: the primary, text: the server's address
@@ -81,6 +81,8 @@ type Event struct {
 	PAD time.Duration `json:"pad,omitempty"`
 	// SRTT, the smoothed round-trip time of the sender's hop, in ns.
 	SRTT time.Duration `json:"srtt,omitempty"`
+	// Cwnd is the congestion window of the sender's hop, in bytes.
+	Cwnd unit.Bytes `json:"cwnd,omitempty"`
 	// Gap without delivery, in ns.
 	Gap time.Duration `json:"gap,omitempty"`
 	// Diff is what quicker busy subflows could take meanwhile, in bytes (PAMS).
