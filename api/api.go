@@ -48,11 +48,30 @@ type Bond struct {
 	StreamsTotal int64      `json:"streams_total"` // since the bond exists
 	MetaBytes    unit.Bytes `json:"meta_bytes"`    // in the meta buffers
 	ReorderBytes unit.Bytes `json:"reorder_bytes"` // received, waiting for earlier bytes
+	Flows        int        `json:"flows"`         // of datagrams, open now
+	FlowsTotal   int64      `json:"flows_total"`   // since the bond exists
+	// DatagramsDropped waited too long or found no room, at this end.
+	DatagramsDropped int64 `json:"datagrams_dropped"`
 	// WastedBytes were sent or received more than once, by cause.
 	WastedBytes map[string]unit.Bytes `json:"wasted_bytes,omitempty"`
 	Paths       []Path                `json:"paths"` // never null
 	// Decisions are the last ones, oldest first, if asked for.
 	Decisions []Decision `json:"decisions,omitempty"`
+	// FlowList holds the flows used last, newest first, if asked for.
+	FlowList []Flow `json:"flow_list,omitempty"`
+}
+
+// Flow is one datagram flow: a UDP socket of an app. Counts are of datagrams.
+type Flow struct {
+	ID        uint64    `json:"id"`
+	Path      uint32    `json:"path"`             // it is pinned to for sending; 0: none yet
+	Second    uint32    `json:"second,omitempty"` // of a flow that sends everything twice
+	Sent      int64     `json:"sent"`
+	Received  int64     `json:"received"`
+	Dropped   int64     `json:"dropped"`   // at this end
+	Duplicate int64     `json:"duplicate"` // came a second time
+	Moves     int64     `json:"moves"`     // to another path
+	LastUsed  time.Time `json:"last_used"`
 }
 
 // Path kinds.

@@ -35,6 +35,8 @@ type Config struct {
 	Scheduler sched.Scheduler
 	// MaxStreams bounds the streams that exist at once. Default 4096.
 	MaxStreams int
+	// MaxFlows bounds the datagram flows that exist at once. Default 1024.
+	MaxFlows int
 	// MetaBuffer bounds what a stream accepts ahead of scheduling. Default
 	// 4 MB, cut to 64 KB a stream once all streams together hold MaxBuffered.
 	MetaBuffer unit.Bytes
@@ -89,6 +91,8 @@ type Bond struct {
 	accepted []*Stream
 	changed  []*Stream
 
+	flows flows
+
 	ready   []*Stream // streams with bytes that may be sent now, in turn
 	pending unit.Bytes
 	blocked uint64     // how often a segment had room that a stream's window did not let it use
@@ -121,7 +125,10 @@ type Stats struct {
 	// to a second subflow by this end, by cause.
 	Duplicate, LostPath, Silent, Eta unit.Bytes
 	// Redundant bytes were given to further subflows on purpose: copies.
-	Redundant unit.Bytes
+	Redundant  unit.Bytes
+	FlowsTotal int
+	// DatagramsDropped waited too long or found no room, at this end.
+	DatagramsDropped int
 }
 
 // New makes a bond end without paths or streams.
@@ -130,6 +137,7 @@ func New(cfg Config) *Bond {
 		cfg.Scheduler, _ = sched.New(sched.Default)
 	}
 	setDefault(&cfg.MaxStreams, defaultMaxStreams)
+	setDefault(&cfg.MaxFlows, defaultMaxFlows)
 	setDefault(&cfg.MetaBuffer, defaultMetaBuffer)
 	setDefault(&cfg.MaxBuffered, defaultMaxBuffered)
 	setDefault(&cfg.Eta, defaultEta)
@@ -163,6 +171,7 @@ func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
 	for i, p := range b.paths {
 		if p.id == id {
 			b.paths = append(b.paths[:i], b.paths[i+1:]...)
+			b.unpin(p)
 			b.stats.LostPath += b.recall(p, 0, now, "lost")
 			// Others may wait for an ack that travelled on this one.
 			b.wantAck(now, 0)
@@ -308,9 +317,13 @@ func (b *Bond) Reordering() (n unit.Bytes) {
 // Scheduler is the name of the scheduler.
 func (b *Bond) Scheduler() string { return b.cfg.Scheduler.Name() }
 
-// Fail resets every stream, here and at the other end as far as it listens.
-func (b *Bond) Fail(code wire.Code, text string) {
+// Fail resets every stream, here and at the other end as far as it listens, and
+// ends every flow at this end.
+func (b *Bond) Fail(code wire.Code, text string, now time.Time) {
 	for _, s := range b.streams {
 		s.Reset(code, text)
+	}
+	for _, f := range b.flows.all {
+		f.fail(wire.Reset{Code: code, Text: text}, now)
 	}
 }

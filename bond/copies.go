@@ -60,7 +60,10 @@ func (c copyOf) needed() (any bool) {
 // copyTarget is an idle subflow that has copies to send, or nil.
 func (b *Bond) copyTarget(now time.Time) *path {
 	for _, p := range b.paths {
-		if p.idle && !p.silent() && len(p.copies) > 0 && len(p.uptodate()) > 0 && p.est.At(now).FarWait <= sched.StaleAfter {
+		if !p.idle || p.silent() || len(p.copies) == 0 || len(p.uptodate()) == 0 {
+			continue
+		}
+		if n := p.est.At(now); n.FarWait <= sched.StaleAfter && !b.holds(p, n, now) {
 			return p
 		}
 	}
@@ -70,6 +73,7 @@ func (b *Bond) copyTarget(now time.Time) *path {
 // fillCopies appends a segment of copies for path p.
 func (b *Bond) fillCopies(p *path, now time.Time, buf []byte) []byte {
 	room := b.segmentSize(p, now)
+	p.yield = false
 	for len(p.copies) > 0 && room > wire.MaxDataHeader {
 		c := &p.copies[0]
 		part := span{c.from, min(c.to, c.from+wire.DataSeq(room-wire.MaxDataHeader))}

@@ -24,8 +24,11 @@ type path struct {
 	hopProgress time.Time // of the sending hop's own acknowledgements
 	silentAt    time.Time // since when it is silent; zero if it is not
 
+	express time.Time // until then bulk keeps the queue short
+	yield   bool      // the next segment is the streams' turn
+
 	traced   time.Time // when its estimates were last traced
-	lastData time.Time // arrival of the last new stream byte
+	lastData time.Time // arrival of the last new stream byte or datagram
 	relay    wire.PipeState
 	relayDue bool
 
@@ -90,7 +93,7 @@ type PathInfo struct {
 	ID             wire.PathID
 	Helped, Silent bool
 	SilentFor      time.Duration
-	LastData       time.Time  // arrival of the last new stream byte; zero: none yet
+	LastData       time.Time  // arrival of the last new stream byte or datagram; zero: none yet
 	Sent, Received uint64     // bytes of frames
 	InFlight       unit.Bytes // sent and not acknowledged
 	estimate.Numbers

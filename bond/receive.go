@@ -89,6 +89,8 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 			b.update(s)
 		}
 		return err
+	case wire.TypeDatagram, wire.TypeFlowEnd, wire.TypeFlowRefused:
+		return b.receiveFlow(p, t, payload, now)
 	case wire.TypeBye:
 		b.byeSeen = true
 		return nil

@@ -22,6 +22,8 @@ func (b *Bond) Tick(now time.Time) {
 	b.nextTick = time.Time{}
 	b.checkSilence(now)
 	b.traceStates(now)
+	b.expireFlows(now)
+	b.wakeForFlows(now)
 	for _, p := range b.paths {
 		if p.flight.len() > 0 || p.est.Hop().Queue > 0 {
 			b.wake(now.Add(probeEvery))
@@ -156,7 +158,7 @@ func (b *Bond) rebalance(now time.Time) {
 	all := slow.flight.all()
 	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
 		f := &all[i]
-		if !f.again && !f.copied {
+		if !f.again && !f.copied && f.t != wire.TypeDatagram {
 			f.again = true
 			r.Bytes -= unit.Bytes(f.to - f.from)
 			b.stats.Eta += b.giveBack(f, slow, now, "eta")

@@ -60,7 +60,9 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 			carrier, carrierPAD = p, n.PAD
 		}
 		if p.id != b.avoid {
-			view = append(view, p.view(n))
+			v := p.view(n)
+			v.Idle = v.Idle && (b.pending == 0 || !b.holds(p, n, now))
+			view = append(view, v)
 		}
 	}
 	b.schedView = view
@@ -71,18 +73,31 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		carrier = nil
 	}
 	var d sched.Decision
-	target := b.copyTarget(now)
-	copies := target != nil
-	if !copies && len(b.ready) > 0 {
+	var target *path
+	copies := false
+	flow := b.datagramPath(now)
+	if flow == nil || flow.yield {
+		target = b.copyTarget(now)
+		copies = target != nil
+	}
+	if !copies && len(b.ready) > 0 && (flow == nil || flow.yield) {
 		d = b.pick(now, view)
 		b.decided(now, d, view)
 		if !d.Wait {
 			target = b.path(d.Path)
 		}
 	}
+	if flow != nil && flow != target {
+		target = nil
+	} else {
+		flow = nil
+	}
 	p := target
+	if flow != nil {
+		p = flow
+	}
 	ack := b.ackPending && (b.ackSize >= ackBytes || !now.Before(b.ackDue))
-	if carrier != nil && (len(b.control) > 0 || ack || b.relayDue()) {
+	if carrier != nil && (len(b.control) > 0 || ack || b.relayDue() || len(b.flows.notices) > 0) {
 		p = carrier
 	}
 	if p == nil {
@@ -97,6 +112,9 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	start := len(buf)
 	if p == carrier {
 		buf = b.fillControl(p, now, buf)
+	}
+	if p == flow {
+		buf = b.fillDatagrams(p, now, buf)
 	}
 	switch {
 	case p != target:
@@ -159,6 +177,10 @@ func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
 			buf = p.unreliable(buf, q.relay)
 		}
 	}
+	for _, f := range b.flows.notices {
+		buf = p.unreliable(buf, f)
+	}
+	b.flows.notices = b.flows.notices[:0]
 	return buf
 }
 
@@ -211,7 +233,7 @@ func (b *Bond) Bye() { b.queue(nil, wire.TypeBye) }
 func (b *Bond) Told() bool {
 	for _, p := range b.paths {
 		for _, f := range p.flight.all() {
-			if f.t != wire.TypeData && !f.again {
+			if f.t != wire.TypeData && f.t != wire.TypeDatagram && !f.again {
 				return false
 			}
 		}
@@ -227,6 +249,7 @@ func (b *Bond) Told() bool {
 // what a slow subflow loses is not what the app waits for.
 func (b *Bond) fillData(p *path, d sched.Decision, now time.Time, buf []byte) []byte {
 	room := b.segmentSize(p, now)
+	p.yield = false
 	ahead := d.Diff / unit.Bytes(max(len(b.ready), 1)) // streams share the quicker subflows
 	redundant := len(b.ready) > 0 && b.ready[0].redundant
 	for len(b.ready) > 0 && b.ready[0].redundant == redundant && room > wire.MaxDataHeader {

@@ -238,21 +238,25 @@ func (c *Conn) SetReadDeadline(t time.Time) error { c.set(&c.readLimit, t); retu
 // SetWriteDeadline implements net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error { c.set(&c.writeTime, t); return nil }
 
-func (c *Conn) set(d *deadline, t time.Time) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
+func (c *Conn) set(d *deadline, t time.Time) { c.e.setDeadline(d, t, c.cond, &c.closed) }
+
+// setDeadline sets d and wakes whoever waits on cond then and when it passes.
+// Closed, guarded by Endpoint.mu, tells that nobody waits any more.
+func (e *Endpoint) setDeadline(d *deadline, t time.Time, cond *sync.Cond, closed *bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if d.timer != nil {
 		d.timer.Stop()
 	}
 	d.at = t
-	if !t.IsZero() && !c.closed {
+	if !t.IsZero() && !*closed {
 		d.timer = time.AfterFunc(max(time.Until(t), 0), func() {
-			c.e.mu.Lock()
-			defer c.e.mu.Unlock()
-			c.cond.Broadcast()
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			cond.Broadcast()
 		})
 	}
-	c.cond.Broadcast()
+	cond.Broadcast()
 }
 
 type addr string

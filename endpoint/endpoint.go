@@ -33,6 +33,8 @@ type Config struct {
 	// Accept is called in a goroutine of its own for each stream that the other
 	// end opens. It owns the conn. Nil where none are opened.
 	Accept func(*Conn)
+	// AcceptPackets is the same for datagram flows.
+	AcceptPackets func(*PacketConn)
 	// Down is called, in no particular goroutine and without locks held, when a
 	// subflow has ended for the given reason.
 	Down func(*subflow.Subflow, error)
@@ -247,14 +249,32 @@ func (e *Endpoint) after(now time.Time) {
 		}
 		e.wg.Go(func() { e.cfg.Accept(c) })
 	}
+	for f := e.b.AcceptFlow(); f != nil; f = e.b.AcceptFlow() {
+		c := e.newPacketConn(f)
+		if e.cfg.AcceptPackets == nil || e.closed {
+			f.End(wire.CodeClosed, "no datagrams are accepted here", now)
+			continue
+		}
+		e.wg.Go(func() { e.cfg.AcceptPackets(c) })
+	}
 	e.dispatch(now)
+	e.wakeUsers()
+	if at := e.b.NextTick(); !at.IsZero() && !e.closed {
+		e.timer.Reset(max(at.Sub(now), 0))
+	}
+}
+
+// wakeUsers wakes the users of streams and flows that changed.
+func (e *Endpoint) wakeUsers() {
 	for s := e.b.Changed(); s != nil; s = e.b.Changed() {
 		if c, ok := s.User.(*Conn); ok {
 			c.cond.Broadcast()
 		}
 	}
-	if at := e.b.NextTick(); !at.IsZero() && !e.closed {
-		e.timer.Reset(max(at.Sub(now), 0))
+	for f := e.b.ChangedFlow(); f != nil; f = e.b.ChangedFlow() {
+		if c, ok := f.User.(*PacketConn); ok {
+			c.cond.Broadcast()
+		}
 	}
 }
 
@@ -354,7 +374,7 @@ func (e *Endpoint) Subflows() int {
 func (e *Endpoint) Fail(code wire.Code, text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.b.Fail(code, text)
+	e.b.Fail(code, text, time.Now())
 	e.after(time.Now())
 }
 
@@ -369,7 +389,7 @@ func (e *Endpoint) ByeSeen() bool {
 // waits until no goroutine is left; ctx bounds how long the farewell may take.
 func (e *Endpoint) Close(ctx context.Context) {
 	e.mu.Lock()
-	e.b.Fail(wire.CodeClosed, "mpbond is shutting down")
+	e.b.Fail(wire.CodeClosed, "mpbond is shutting down", time.Now())
 	e.b.Bye()
 	e.after(time.Now())
 	e.mu.Unlock()
@@ -378,15 +398,11 @@ func (e *Endpoint) Close(ctx context.Context) {
 	e.closed = true
 	e.timer.Stop()
 	// Streams that the other end opened during the farewell.
-	e.b.Fail(wire.CodeClosed, "mpbond is shutting down")
+	e.b.Fail(wire.CodeClosed, "mpbond is shutting down", time.Now())
 	for _, l := range e.lanes {
 		e.drop(l)
 	}
-	for s := e.b.Changed(); s != nil; s = e.b.Changed() {
-		if c, ok := s.User.(*Conn); ok {
-			c.cond.Broadcast()
-		}
-	}
+	e.wakeUsers()
 	e.mu.Unlock()
 	e.wg.Wait()
 }

@@ -62,6 +62,7 @@ func (e *Endpoint) Status(why bool) api.Bond {
 	out := api.Bond{Scheduler: e.b.Scheduler(), Streams: e.b.Streams(), StreamsTotal: int64(st.StreamsTotal),
 		WastedBytes: map[string]unit.Bytes{"duplicate_received": st.Duplicate, "resent_path_lost": st.LostPath,
 			"resent_silent": st.Silent, "resent_eta": st.Eta, "resent_redundant": st.Redundant}}
+	out.Flows, out.FlowsTotal, out.DatagramsDropped = e.b.FlowCount(), int64(st.FlowsTotal), int64(st.DatagramsDropped)
 	_, out.MetaBytes = e.b.Buffers()
 	out.ReorderBytes = e.b.Reordering()
 	out.Paths = []api.Path{}
@@ -86,9 +87,16 @@ func (e *Endpoint) Status(why bool) api.Bond {
 		for _, d := range e.b.Decisions() {
 			out.Decisions = append(out.Decisions, decision(d))
 		}
+		for _, f := range e.b.Flows(maxFlowList) {
+			out.FlowList = append(out.FlowList, api.Flow{ID: uint64(f.ID), Path: uint32(f.Path), Second: uint32(f.Second), Sent: int64(f.Sent),
+				Received: int64(f.Received), Dropped: int64(f.Dropped), Duplicate: int64(f.Duplicate), Moves: int64(f.Moves), LastUsed: f.Used})
+		}
 	}
 	return out
 }
+
+// maxFlowList bounds the flows that a status tells one by one.
+const maxFlowList = 64
 
 func decision(d bond.Decision) api.Decision {
 	a := api.Decision{T: d.At, RemainingBytes: d.Remaining, DiffBytes: d.Diff, Reason: d.Reason.String()}

@@ -45,6 +45,10 @@ type Numbers struct {
 	// window of the far hop, of which the helper tells rate and round trip only:
 	// their product, or TCP's initial window where that is more.
 	FarFlight, FarCwnd unit.Bytes
+	// Queued is how long a byte given to it now would wait in queues, when hop 1
+	// is fed no faster than the whole subflow carries: then less of what is under
+	// way is on the air of hop 1 than PAD takes for it.
+	Queued time.Duration
 }
 
 // Path estimates one subflow in its sending direction. Byte counts are those
@@ -128,7 +132,8 @@ func (p *Path) At(now time.Time) Numbers {
 	owd1 := h.MinRTT / 2
 	n.Th, n.OWD = n.Th1, owd1
 	if !p.Helped {
-		n.PAD = owd1 + n.Th1.Time(n.B1)
+		n.Queued = n.Th1.Time(n.B1)
+		n.PAD = owd1 + n.Queued
 		return n
 	}
 	owd2 := farRTT / 2
@@ -146,6 +151,7 @@ func (p *Path) At(now time.Time) Numbers {
 	n.FarCwnd = max(initialWindow, p.far.Rate.Bytes(p.far.RTT))
 	n.B2 = max(0, n.FarFlight-th2.Bytes(owd2))
 	n.FarWait = th2.Time(n.B2)
+	n.Queued = th2.Time(max(0, ahead-n.Th.Bytes(owd1)-th2.Bytes(owd2)))
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
 	return n
 }

@@ -42,13 +42,16 @@ const (
 	Resume      Kind = "resume"       // stream, off, gap: delivery goes on after that long
 	Error       Kind = "error"        // reason, text
 	Dropped     Kind = "dropped"      // count: events lost before this one, the disk being slower than the data path
+	FlowOpen    Kind = "flow_open"    // flow: of datagrams
+	FlowMove    Kind = "flow_move"    // flow, path it is pinned to from now on, reason: none for the first
+	FlowClose   Kind = "flow_close"   // flow, count: datagrams sent and received, reason
 	Mark        Kind = "mark"         // text: set by a tool, such as a change of a link in the lab
 )
 
 // Kinds lists all kinds.
 func Kinds() []Kind {
 	return []Kind{StreamOpen, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
-		Reinject, Duplicate, PipeState, PipeUp, PipeDown, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, Mark}
+		Reinject, Duplicate, PipeState, PipeUp, PipeDown, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, FlowOpen, FlowMove, FlowClose, Mark}
 }
 
 // Event is one line of a trace. A field that a kind does not use is zero and
@@ -67,6 +70,8 @@ type Event struct {
 	Device string `json:"device,omitempty"`
 	// Stream is the ID of a stream within its bond.
 	Stream uint64 `json:"stream,omitempty"`
+	// Flow is the ID of a datagram flow within its bond.
+	Flow uint64 `json:"flow,omitempty"`
 	// Offset of the first byte within the stream's direction.
 	Offset uint64 `json:"off,omitempty"`
 	// Length in bytes.

@@ -69,7 +69,7 @@ func TestEventIsCompactAndComplete(t *testing.T) {
 	if want := `{"t":5,"who":"primary","kind":"segment","path":2,"len":1400}`; err != nil || string(j) != want {
 		t.Errorf("%s, %v; want %s", j, err, want)
 	}
-	full := Event{1, "w", Decision, "b", 2, "d", 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, "r", "t"}
+	full := Event{1, "w", Decision, "b", 2, "d", 3, 15, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, "r", "t"}
 	if j, err = json.Marshal(full); err != nil {
 		t.Fatal(err)
 	}

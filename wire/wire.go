@@ -60,18 +60,21 @@ type Type uint8
 
 // Subflow frames.
 const (
-	TypeJoin      Type = 0x01 // MP_JOIN
-	TypeOK        Type = 0x02 // MP_OK
-	TypeRefuse    Type = 0x03
-	TypeOpen      Type = 0x10
-	TypeOpened    Type = 0x11
-	TypeData      Type = 0x12
-	TypeFin       Type = 0x13
-	TypeReset     Type = 0x14
-	TypeWindow    Type = 0x15
-	TypeAck       Type = 0x20
-	TypePipeState Type = 0x21
-	TypeBye       Type = 0x22
+	TypeJoin        Type = 0x01 // MP_JOIN
+	TypeOK          Type = 0x02 // MP_OK
+	TypeRefuse      Type = 0x03
+	TypeOpen        Type = 0x10
+	TypeOpened      Type = 0x11
+	TypeData        Type = 0x12
+	TypeFin         Type = 0x13
+	TypeReset       Type = 0x14
+	TypeWindow      Type = 0x15
+	TypeDatagram    Type = 0x18
+	TypeFlowEnd     Type = 0x19
+	TypeFlowRefused Type = 0x1a
+	TypeAck         Type = 0x20
+	TypePipeState   Type = 0x21
+	TypeBye         Type = 0x22
 )
 
 // Hop frames. TypeRefuse is used on hops too.
@@ -86,6 +89,7 @@ const (
 var typeNames = map[Type]string{
 	TypeJoin: "MP_JOIN", TypeOK: "MP_OK", TypeRefuse: "REFUSE", TypeOpen: "OPEN", TypeOpened: "OPENED",
 	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeAck: "ACK",
+	TypeDatagram: "DATAGRAM", TypeFlowEnd: "FLOW_END", TypeFlowRefused: "FLOW_REFUSED",
 	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 }

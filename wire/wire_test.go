@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -25,6 +26,11 @@ var frames = []struct {
 	{Fin{Stream: 1, Seq: 1 << 40}, wrap(ParseFin)},
 	{Reset{Stream: 1, Code: CodeConnRefused, Text: "no"}, wrap(ParseReset)},
 	{Window{Stream: 9, Limit: 1 << 20}, wrap(ParseWindow)},
+	{Datagram{Flow: 7, Number: 1 << 40, Redundant: true, Addr: Addr{IP: netip.MustParseAddr("192.0.2.1"), Port: 53}, Bytes: []byte("?")}, wrap(ParseDatagram)},
+	{Datagram{Flow: 7, Addr: Addr{IP: netip.MustParseAddr("2001:db8::1"), Port: 443}, Bytes: []byte{}}, wrap(ParseDatagram)},
+	{Datagram{Flow: 1, Addr: Addr{Name: "example.org", Port: 65535}, Bytes: []byte("hello")}, wrap(ParseDatagram)},
+	{FlowEnd{Flow: 3, Code: CodeClosed, Text: "unused"}, wrap(ParseFlowEnd)},
+	{FlowRefused{Flow: 3, Code: CodeForbidden, Addr: Addr{Name: "x", Port: 1}, Text: "no"}, wrap(ParseFlowRefused)},
 	{Ack{Delay: 1500 * time.Microsecond, Paths: []PathAck{{1, 100}, {2, 1 << 40}}}, wrap(func(b []byte) (Ack, error) { return ParseAck(b, nil) })},
 	{PipeState{Path: 3, HopState: state}, wrap(ParsePipeState)},
 	{Hello{Version: Version, Name: "phone"}, wrap(ParseHello)},
@@ -58,7 +64,8 @@ func TestRoundTrip(t *testing.T) {
 
 // openEnded are frames whose last field runs to the end of the payload, so
 // that a cut may be a valid shorter frame.
-var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 2, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 0}
+var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 2, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 0,
+	TypeDatagram: 14, TypeFlowEnd: 2, TypeFlowRefused: 7}
 
 func TestTruncation(t *testing.T) {
 	for _, c := range frames {

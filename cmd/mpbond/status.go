@@ -196,6 +196,9 @@ func printBond(w io.Writer, b api.Bond) {
 			fmt.Fprintf(w, ", %v %s", n, oneLine(cmp.Or(wasteWords[cause], "wasted by "+cause)))
 		}
 	}
+	if b.FlowsTotal > 0 {
+		fmt.Fprintf(w, "; %d datagram flows now, %d in all, %d datagrams dropped", b.Flows, b.FlowsTotal, b.DatagramsDropped)
+	}
 	fmt.Fprintln(w)
 	var total unit.Bytes
 	for _, p := range b.Paths {
@@ -210,6 +213,14 @@ func printBond(w io.Writer, b api.Bond) {
 			p.RxRate, p.TxRate, percent(p.RxBytes+p.TxBytes, total), ms(p.SRTTms), ms(p.PADms), p.ThroughputBps, p.BacklogBytes, oneLine(p.LastError))
 	}
 	_ = t.Flush()
+	for _, f := range b.FlowList {
+		who := oneLine(cmp.Or(devices[f.Path], fmt.Sprintf("path %d", f.Path)))
+		if f.Second != 0 {
+			who += " and " + oneLine(cmp.Or(devices[f.Second], fmt.Sprintf("path %d", f.Second)))
+		}
+		fmt.Fprintf(w, "  datagram flow %d by %s: %d sent, %d received, %d dropped, %d came twice, moved %d times, last used %s\n", f.ID, who,
+			f.Sent, f.Received, f.Dropped, f.Duplicate, f.Moves, f.LastUsed.Local().Format("15:04:05"))
+	}
 	for _, d := range b.Decisions {
 		who := "wait"
 		if d.Path != 0 {

@@ -1,0 +1,146 @@
+package bond
+
+import (
+	"slices"
+	"time"
+
+	"mpbond/trace"
+	"mpbond/wire"
+)
+
+// pin sees to it that a leg has the path it should have now.
+func (b *Bond) pin(l *leg, now time.Time) {
+	best, cur := b.quickest(l, now), l.path
+	switch {
+	case best == nil || best == cur:
+		l.quicker = time.Time{}
+	case cur == nil:
+		b.move(l, best, now, "")
+	case cur.doubtful(now) && !best.doubtful(now):
+		b.move(l, best, now, "its path is silent")
+	case cur == l.taken():
+		b.move(l, best, now, "the other copies go there")
+	default:
+		was, is := cur.est.At(now).PAD, best.est.At(now).PAD
+		switch {
+		case was-is < max(clearlyQuicker, was/4):
+			l.quicker = time.Time{}
+		case l.quicker.IsZero():
+			l.quicker = now
+		case now.Sub(l.quicker) >= patience:
+			b.move(l, best, now, "another path is quicker")
+		}
+	}
+}
+
+// taken is the path that a second leg may not use.
+func (l *leg) taken() *path {
+	if l.f.redundant && l != &l.f.legs[0] {
+		return l.f.legs[0].path
+	}
+	return nil
+}
+
+// doubtful reports that p is silent or may be: nothing was acknowledged for as
+// long as silence takes. Whether that is for want of acknowledgements does not
+// matter to a flow, which moves at no cost.
+func (p *path) doubtful(now time.Time) bool {
+	return p.silent() || p.flight.len() > 0 && now.Sub(p.progress) > silenceLimit(p.est.At(now).SRTT)
+}
+
+// quickest is the path of least PAD that a leg may use, and not a doubtful one
+// unless all are.
+func (b *Bond) quickest(l *leg, now time.Time) (best *path) {
+	var least time.Duration
+	doubt := false
+	for _, p := range b.paths {
+		if p == l.taken() {
+			continue
+		}
+		d, pad := p.doubtful(now), p.est.At(now).PAD
+		if best == nil || doubt && !d || doubt == d && pad < least {
+			best, doubt, least = p, d, pad
+		}
+	}
+	return best
+}
+
+func (b *Bond) move(l *leg, to *path, now time.Time, why string) {
+	l.path, l.quicker = to, time.Time{}
+	if l.pinned {
+		l.f.stats.Moves++
+	}
+	l.pinned = true
+	to.expressUntil(now.Add(expressFor))
+	b.trace(now, trace.Event{Kind: trace.FlowMove, Flow: uint64(l.f.id), Path: uint32(to.id), Reason: why})
+}
+
+// unpin tells the flows that a path is gone.
+func (b *Bond) unpin(p *path) {
+	for _, f := range b.flows.all {
+		for i := range f.legs {
+			if f.legs[i].path == p {
+				f.legs[i].path = nil
+			}
+		}
+	}
+	for _, l := range b.flows.ready { // of ended flows too
+		if l.path == p {
+			l.path = nil
+		}
+	}
+}
+
+// datagramPath is an idle path that datagrams wait for, or nil. Old ones are
+// dropped on the way.
+func (b *Bond) datagramPath(now time.Time) *path {
+	b.dropOld(now)
+	for _, l := range b.flows.ready {
+		b.pin(l, now)
+		p := l.path
+		if p != nil && p.idle && !(l.bulk && b.holds(p, p.est.At(now), now)) {
+			return p
+		}
+	}
+	return nil
+}
+
+// dropOld drops what has waited too long, and ends the turn of empty legs.
+func (b *Bond) dropOld(now time.Time) {
+	b.flows.ready = slices.DeleteFunc(b.flows.ready, func(l *leg) bool {
+		for len(l.q) > 0 && now.Sub(l.q[0].at) > sojourn {
+			l.drop()
+		}
+		l.inReady = len(l.q) > 0
+		return !l.inReady
+	})
+}
+
+// fillDatagrams appends a segment of datagrams for path p: one of each leg in
+// turn, and at least one.
+func (b *Bond) fillDatagrams(p *path, now time.Time, buf []byte) []byte {
+	first, room := true, b.segmentSize(p, now)
+	backlog := max(p.est.At(now).Th.Bytes(standing), 4*minSegment)
+	p.yield = false
+	for i := 0; i < len(b.flows.ready); {
+		l := b.flows.ready[i]
+		if l.path != p || !first && len(l.q[0].frame) > room {
+			if l.path == p && l.bytes > backlog {
+				l.bulk, p.yield = true, true
+			}
+			i++
+			continue
+		}
+		n := len(buf)
+		buf = append(buf, l.take()...)
+		n = len(buf) - n
+		first, room = false, room-n
+		p.note(n, sentFrame{t: wire.TypeDatagram})
+		l.f.stats.Sent++
+		b.flows.ready = append(b.flows.ready[:i], b.flows.ready[i+1:]...)
+		if l.inReady = len(l.q) > 0; l.inReady {
+			b.flows.ready = append(b.flows.ready, l)
+		}
+	}
+	return buf
+}

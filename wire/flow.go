@@ -1,0 +1,251 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+)
+
+// FlowID names a datagram flow within its bond: one UDP socket of an app, and
+// one of the server. The primary counts from 1 and uses a number once.
+type FlowID uint64
+
+// MaxDatagram is the largest payload that UDP carries (RFC 768, over IPv6).
+const MaxDatagram = 65535 - 8
+
+// MaxHost is the longest name in an Addr (RFC 1928 section 5).
+const MaxHost = 255
+
+// Kinds of Addr, those of SOCKS5 (RFC 1928 section 5).
+const (
+	addrIPv4 = 1
+	addrName = 3
+	addrIPv6 = 4
+)
+
+// Addr is where a datagram goes to or comes from: an address, or a name that
+// the server resolves.
+//
+//	1 | 4 bytes | port    3 | length | name | port    4 | 16 bytes | port
+//
+// Kind and the length of the name are one byte, the port is two, big endian:
+// the address of SOCKS5. An IPv4-mapped address is written as IPv4, and no zone
+// is written.
+type Addr struct {
+	IP   netip.Addr // invalid if there is a name
+	Name string
+	Port uint16
+}
+
+// AddrFrom makes an Addr of an address. A zone is left out.
+func AddrFrom(a netip.AddrPort) Addr {
+	return Addr{IP: a.Addr().Unmap().WithZone(""), Port: a.Port()}
+}
+
+// AddrOf makes an Addr of "host:port".
+func AddrOf(dest string) (Addr, error) {
+	host, p, err := net.SplitHostPort(dest)
+	if err != nil {
+		return Addr{}, err
+	}
+	port, err := strconv.ParseUint(p, 10, 16)
+	if err != nil {
+		return Addr{}, fmt.Errorf("%q: the port is no number of 16 bits", dest)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip.Zone() != "" {
+			return Addr{}, fmt.Errorf("%q: addresses with a zone are of one link only", dest)
+		}
+		return AddrFrom(netip.AddrPortFrom(ip, uint16(port))), nil
+	}
+	if len(host) == 0 || len(host) > MaxHost {
+		return Addr{}, errors.New("a host name has 1 to 255 bytes")
+	}
+	return Addr{Name: host, Port: uint16(port)}, nil
+}
+
+// AddrPort is the address; it is not valid for a name.
+func (a Addr) AddrPort() netip.AddrPort { return netip.AddrPortFrom(a.IP, a.Port) }
+
+// String writes "host:port".
+func (a Addr) String() string {
+	host := a.Name
+	if a.IP.IsValid() {
+		host = a.IP.String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(a.Port)))
+}
+
+// Append appends the address to b.
+func (a Addr) Append(b []byte) []byte {
+	switch {
+	case a.IP.Is4():
+		v := a.IP.As4()
+		b = append(append(b, addrIPv4), v[:]...)
+	case a.IP.Is6():
+		v := a.IP.As16()
+		b = append(append(b, addrIPv6), v[:]...)
+	default:
+		b = append(append(b, addrName, byte(len(a.Name))), a.Name...)
+	}
+	return binary.BigEndian.AppendUint16(b, a.Port)
+}
+
+// CutAddr takes an address off the front of b.
+func CutAddr(b []byte) (a Addr, rest []byte, err error) {
+	p := parser{b: b}
+	a = p.addr()
+	if p.bad {
+		return Addr{}, nil, fmt.Errorf("address: %w: truncated or of no known kind", ErrMalformed)
+	}
+	return a, p.b, nil
+}
+
+func (p *parser) addr() (a Addr) {
+	switch p.u8() {
+	case addrIPv4:
+		var v [4]byte
+		p.fixed(v[:])
+		a.IP = netip.AddrFrom4(v)
+	case addrIPv6:
+		var v [16]byte
+		p.fixed(v[:])
+		a.IP = netip.AddrFrom16(v).Unmap()
+	case addrName:
+		n := int(p.u8())
+		if n == 0 || n > len(p.b) {
+			p.bad, p.b = true, nil
+			return Addr{}
+		}
+		a.Name, p.b = string(p.b[:n]), p.b[n:]
+	default:
+		p.bad = true
+	}
+	var port [2]byte
+	p.fixed(port[:])
+	a.Port = binary.BigEndian.Uint16(port[:])
+	return a
+}
+
+// Datagram carries one datagram of a flow: to Addr, or, from the server, from
+// it. The first one of a flow opens it. It is acknowledged with its subflow
+// like every frame, but never sent again.
+//
+//	flow | 2·number + redundant | address | bytes, to the end
+//
+// The datagrams of one direction of a flow are numbered from 0. Where each is
+// sent on two subflows (redundant), the number tells which came already, and
+// the other end does the same in its direction.
+type Datagram struct {
+	Flow      FlowID
+	Number    uint64
+	Redundant bool
+	Addr      Addr
+	Bytes     []byte
+}
+
+// Type implements Frame.
+func (Datagram) Type() Type { return TypeDatagram }
+
+// AppendPayload implements Frame.
+func (f Datagram) AppendPayload(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(f.Flow))
+	n := f.Number << 1
+	if f.Redundant {
+		n |= 1
+	}
+	b = binary.AppendUvarint(b, n)
+	return append(f.Addr.Append(b), f.Bytes...)
+}
+
+// ParseDatagram parses the payload of a DATAGRAM. Bytes aliases b and may be
+// empty.
+func ParseDatagram(b []byte) (f Datagram, err error) {
+	p := parser{b: b}
+	f.Flow = p.flow()
+	n := p.uvarint()
+	p.bad = p.bad || n > MaxSeq
+	f.Number, f.Redundant = n>>1, n&1 != 0
+	f.Addr = p.addr()
+	f.Bytes, p.b = p.b, nil
+	if len(f.Bytes) > MaxDatagram {
+		return Datagram{}, fmt.Errorf("%v: %w", TypeDatagram, ErrTooLarge)
+	}
+	return f, p.end(TypeDatagram)
+}
+
+// FlowEnd ends a flow, or tells that it has ended: later datagrams of it are
+// dropped. It may get lost with its subflow; an end that still gets datagrams
+// of an ended flow tells so again.
+//
+//	flow | code (1 byte) | text for people, to the end
+type FlowEnd struct {
+	Flow FlowID
+	Code Code
+	Text string
+}
+
+// Type implements Frame.
+func (FlowEnd) Type() Type { return TypeFlowEnd }
+
+// AppendPayload implements Frame. A text over MaxText is cut.
+func (f FlowEnd) AppendPayload(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(f.Flow))
+	return append(append(b, byte(f.Code)), cut(f.Text)...)
+}
+
+// ParseFlowEnd parses the payload of a FLOW_END.
+func ParseFlowEnd(b []byte) (f FlowEnd, err error) {
+	p := parser{b: b}
+	f.Flow, f.Code = p.flow(), Code(p.u8())
+	f.Text = p.text()
+	return f, p.end(TypeFlowEnd)
+}
+
+// FlowRefused tells that datagrams of a flow to one destination were not sent
+// on. The flow goes on. It may get lost.
+//
+//	flow | code (1 byte) | address | text for people, to the end
+type FlowRefused struct {
+	Flow FlowID
+	Code Code
+	Addr Addr // as in the DATAGRAM
+	Text string
+}
+
+// Type implements Frame.
+func (FlowRefused) Type() Type { return TypeFlowRefused }
+
+// AppendPayload implements Frame. A text over MaxText is cut.
+func (f FlowRefused) AppendPayload(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(f.Flow))
+	return append(f.Addr.Append(append(b, byte(f.Code))), cut(f.Text)...)
+}
+
+// ParseFlowRefused parses the payload of a FLOW_REFUSED.
+func ParseFlowRefused(b []byte) (f FlowRefused, err error) {
+	p := parser{b: b}
+	f.Flow, f.Code, f.Addr = p.flow(), Code(p.u8()), p.addr()
+	f.Text = p.text()
+	return f, p.end(TypeFlowRefused)
+}
+
+func (p *parser) flow() FlowID {
+	v := p.uvarint()
+	p.bad = p.bad || v == 0 || v > MaxSeq
+	return FlowID(v)
+}
+
+// text takes a text for people, to the end.
+func (p *parser) text() string {
+	p.bad = p.bad || len(p.b) > MaxText
+	if p.bad {
+		return ""
+	}
+	s := string(p.b)
+	p.b = nil
+	return s
+}
