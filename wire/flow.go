@@ -2,11 +2,10 @@ package wire
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 )
 
 // FlowID names a datagram flow within its bond: one UDP socket of an app, and
@@ -47,24 +46,28 @@ func AddrFrom(a netip.AddrPort) Addr {
 
 // AddrOf makes an Addr of "host:port".
 func AddrOf(dest string) (Addr, error) {
-	host, p, err := net.SplitHostPort(dest)
-	if err != nil {
-		return Addr{}, err
-	}
-	port, err := strconv.ParseUint(p, 10, 16)
-	if err != nil {
-		return Addr{}, fmt.Errorf("%q: the port is no number of 16 bits", dest)
-	}
-	if ip, err := netip.ParseAddr(host); err == nil {
-		if ip.Zone() != "" {
+	if a, err := netip.ParseAddrPort(dest); err == nil {
+		if a.Addr().Zone() != "" {
 			return Addr{}, fmt.Errorf("%q: addresses with a zone are of one link only", dest)
 		}
-		return AddrFrom(netip.AddrPortFrom(ip, uint16(port))), nil
+		return AddrFrom(a), nil
 	}
-	if len(host) == 0 || len(host) > MaxHost {
-		return Addr{}, errors.New("a host name has 1 to 255 bytes")
+	host, p, ok := cutLast(dest, ':')
+	port, err := strconv.ParseUint(p, 10, 16)
+	if !ok || err != nil {
+		return Addr{}, fmt.Errorf("%q is no host:port with a number of 16 bits for the port", dest)
+	}
+	if host == "" || len(host) > MaxHost || strings.ContainsAny(host, ":[]") {
+		return Addr{}, fmt.Errorf("%q is no host name of 1 to %d bytes", host, MaxHost)
 	}
 	return Addr{Name: host, Port: uint16(port)}, nil
+}
+
+func cutLast(s string, sep byte) (before, after string, found bool) {
+	if i := strings.LastIndexByte(s, sep); i >= 0 {
+		return s[:i], s[i+1:], true
+	}
+	return s, "", false
 }
 
 // AddrPort is the address; it is not valid for a name.
@@ -72,11 +75,10 @@ func (a Addr) AddrPort() netip.AddrPort { return netip.AddrPortFrom(a.IP, a.Port
 
 // String writes "host:port".
 func (a Addr) String() string {
-	host := a.Name
 	if a.IP.IsValid() {
-		host = a.IP.String()
+		return a.AddrPort().String()
 	}
-	return net.JoinHostPort(host, strconv.Itoa(int(a.Port)))
+	return a.Name + ":" + strconv.Itoa(int(a.Port))
 }
 
 // Append appends the address to b.
