@@ -79,11 +79,14 @@ func (n *simNet) ping(redundant bool, every time.Duration, size int) *pings {
 	return g
 }
 
-// quantile of the delays of those that came.
+// quantile of the delays of those that came, but for the first ones: at the
+// start of a download a hop's rate has to be found out by overfeeding it.
 func (g *pings) quantile(q float64) time.Duration {
 	var list []time.Duration
-	for _, d := range g.got {
-		list = append(list, d)
+	for i, d := range g.got {
+		if i >= 75 {
+			list = append(list, d)
+		}
 	}
 	slices.Sort(list)
 	if len(list) == 0 {
@@ -146,7 +149,7 @@ func TestDatagramsBesideBulk(t *testing.T) {
 		p95 := g.quantile(.95)
 		t.Logf("%s: delay p50 %v p95 %v, on an unused bond %v; %d of %d came; download %.3f s, alone %.3f s", c.name,
 			g.quantile(.5).Round(time.Millisecond/10), p95.Round(time.Millisecond/10), c.idle, len(g.got), g.sent, beside.Seconds(), alone.Seconds())
-		if most := c.idle + standing + 25*time.Millisecond; p95 > most {
+		if most := c.idle + standing + 20*time.Millisecond; p95 > most {
 			t.Errorf("%s: p95 of the delay is %v, want at most %v", c.name, p95, most)
 		}
 		if r := float64(beside) / float64(alone); r > c.slowest {
