@@ -54,6 +54,12 @@ func listed(a netip.Addr, list []netip.Prefix) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// permitted reports whether devices may be connected to an address of now: an
+// allowed one that is not this host's, or one that is listed.
+func permitted(a netip.Addr, allow []netip.Prefix) bool {
+	return allowed(a, allow) && (listed(a, allow) || !own(a))
+}
+
 // own reports whether an address is one of this host. A public one is no
 // public destination: a connection to it comes by the loopback device, which
 // firewalls let pass.
@@ -92,7 +98,7 @@ func dial(ctx context.Context, dest string, allow []netip.Prefix) (net.Conn, err
 	defer cancel()
 	d := net.Dialer{ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)
-		if err != nil || !allowed(ap.Addr(), allow) || own(ap.Addr()) && !listed(ap.Addr(), allow) {
+		if err != nil || !permitted(ap.Addr(), allow) {
 			return errForbidden
 		}
 		return nil

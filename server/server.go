@@ -45,8 +45,10 @@ type Config struct {
 	// Allow lists address prefixes that devices may be connected to although
 	// they are private.
 	Allow []netip.Prefix `toml:"allow"`
-	// MaxStreams and MaxSubflows bound one bond, MaxBonds one device.
+	// MaxStreams, MaxFlows (of datagrams) and MaxSubflows bound one bond,
+	// MaxBonds one device.
 	MaxStreams  int `toml:"max_streams"`
+	MaxFlows    int `toml:"max_flows"`
 	MaxSubflows int `toml:"max_subflows"`
 	MaxBonds    int `toml:"max_bonds"`
 	// Reinject is the threshold η of reinjection; negative switches it off.
@@ -54,7 +56,7 @@ type Config struct {
 }
 
 // Default is the configuration that a file changes.
-var Default = Config{Listen: ":7600", Scheduler: sched.Default, MaxStreams: 4096, MaxSubflows: 32, MaxBonds: 8, Reinject: 0.2}
+var Default = Config{Listen: ":7600", Scheduler: sched.Default, MaxStreams: 4096, MaxFlows: 1024, MaxSubflows: 32, MaxBonds: 8, Reinject: 0.2}
 
 // Tuning.
 const (
@@ -113,7 +115,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if _, err := sched.New(cfg.Scheduler); err != nil {
 		return nil, fault.New(fault.Config, err, "set `scheduler` to one of them")
 	}
-	for name, n := range map[string]int{"max_streams": cfg.MaxStreams, "max_subflows": cfg.MaxSubflows, "max_bonds": cfg.MaxBonds} {
+	for name, n := range map[string]int{"max_streams": cfg.MaxStreams, "max_flows": cfg.MaxFlows, "max_subflows": cfg.MaxSubflows, "max_bonds": cfg.MaxBonds} {
 		if n < 1 {
 			return nil, fault.New(fault.Config, fmt.Errorf("%s is %d", name, n), "set it to 1 or more, or leave it out")
 		}
@@ -324,8 +326,9 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	}
 	scheduler, _ := sched.New(s.cfg.Scheduler) // New has checked it
 	b.e = endpoint.New(endpoint.Config{
-		Bond:   bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + overshoot, Eta: s.cfg.Reinject, Trace: s.rec.Func(key.id.String())},
-		Accept: func(c *endpoint.Conn) { s.serve(ctx, b, c) },
+		Bond:          bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + overshoot, MaxFlows: s.cfg.MaxFlows, Eta: s.cfg.Reinject, Trace: s.rec.Func(key.id.String())},
+		Accept:        func(c *endpoint.Conn) { s.serve(ctx, b, c) },
+		AcceptPackets: func(c *endpoint.PacketConn) { s.servePackets(ctx, b, c) },
 		Down: func(sf *subflow.Subflow, err error) {
 			s.log.Info("subflow ended", "device", b.name, "path", sf.Path, "by", sf.Device, "err", err)
 			if b.e.ByeSeen() {

@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"testing"
+	"time"
+
+	"mpbond/intercept"
+	"mpbond/wire"
+)
+
+// udpEcho answers each datagram with itself, from the address it was sent to,
+// and tells who sent them.
+func udpEcho(t *testing.T, host string) (addr string, from chan netip.AddrPort) {
+	t.Helper()
+	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Skip(err)
+	}
+	from = make(chan netip.AddrPort, 64)
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		b := make([]byte, 65536)
+		for {
+			n, a, err := c.(*net.UDPConn).ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			select {
+			case from <- netip.AddrPortFrom(a.Addr().Unmap(), a.Port()):
+			default:
+			}
+			_, _ = c.(*net.UDPConn).WriteToUDPAddrPort(b[:n], a)
+		}
+	}()
+	t.Cleanup(func() { c.Close(); <-done })
+	return c.LocalAddr().String(), from
+}
+
+// packets opens a flow that ends with the test.
+func (w *world) packets() intercept.PacketConn {
+	w.Helper()
+	c, err := w.p.DialPackets(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { c.Close() })
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	return c
+}
+
+func TestDatagrams(t *testing.T) {
+	w := newWorld(t)
+	w.scfg.Allow = append(w.scfg.Allow, netip.MustParsePrefix("::1/128"))
+	w.start("phone")
+	c := w.packets()
+	buf := make([]byte, 65536)
+	one, from := udpEcho(t, "127.0.0.1")
+	other, otherFrom := udpEcho(t, "127.0.0.1")
+	_, port, _ := net.SplitHostPort(one)
+	for _, to := range []string{one, other, "localhost:" + port} {
+		for _, n := range []int{0, 1, 1400, 65507} {
+			b, _ := io.ReadAll(noise(int64(n)))
+			if err := c.Send(b, to); err != nil {
+				t.Fatal(err)
+			}
+			got, a, err := c.Receive(buf)
+			if err != nil || !bytes.Equal(buf[:got], b) || a.Addr().String() != "127.0.0.1" {
+				t.Errorf("%d bytes to %s came back as %d from %v, %v", n, to, got, a, err)
+			}
+		}
+	}
+	if a, b := <-from, <-otherFrom; a != b {
+		t.Errorf("two destinations see the ports %v and %v", a, b)
+	}
+	if _, err := net.Listen("tcp", "[::1]:0"); err == nil {
+		six, _ := udpEcho(t, "::1")
+		if err := c.Send([]byte("six"), six); err != nil {
+			t.Fatal(err)
+		}
+		if n, a, err := c.Receive(buf); err != nil || string(buf[:n]) != "six" || a.String() != six {
+			t.Errorf("IPv6: %q from %v, %v", buf[:n], a, err)
+		}
+	}
+}
+
+// TestDatagramsAreRefused where streams are.
+func TestDatagramsAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.scfg.Allow = nil
+	w.start()
+	near, from := udpEcho(t, "127.0.0.1")
+	_, port, _ := net.SplitHostPort(near)
+	for dest, code := range map[string]wire.Code{
+		near: wire.CodeForbidden, "localhost:" + port: wire.CodeForbidden, "192.0.2.1:0": wire.CodeForbidden,
+		"10.0.0.1:53": wire.CodeForbidden, "255.255.255.255:9": wire.CodeForbidden,
+	} {
+		c := w.packets()
+		if err := c.Send([]byte("x"), dest); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := c.Receive(make([]byte, 10))
+		var r *intercept.PacketRefusal
+		if !errors.As(err, &r) || r.Code != code || r.Dest != dest {
+			t.Errorf("%s: %v, want code %v", dest, err, code)
+		}
+	}
+	select {
+	case a := <-from:
+		t.Errorf("a datagram reached a private destination, from %v", a)
+	default:
+	}
+}
+
+// TestDatagramFlowsAreBounded on a server that allows few.
+func TestDatagramFlowsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	w.scfg.MaxFlows = 3
+	w.start()
+	echo, _ := udpEcho(t, "127.0.0.1")
+	for i := range 5 {
+		c := w.packets()
+		if err := c.Send([]byte(strconv.Itoa(i)), echo); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := c.Receive(make([]byte, 10))
+		var r wire.Reset
+		if i < 3 && err != nil || i >= 3 && (!errors.As(err, &r) || r.Code != wire.CodeLimit) {
+			t.Errorf("flow %d: %v", i+1, err)
+		}
+	}
+}
+
+// TestDatagramFlowAfterRestart: a flow ends with its server, another one works.
+func TestDatagramFlowAfterRestart(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	echo, _ := udpEcho(t, "127.0.0.1")
+	c := w.packets()
+	if err := c.Send([]byte("x"), echo); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 10)
+	if _, _, err := c.Receive(buf); err != nil {
+		t.Fatal(err)
+	}
+	w.server.stop()
+	var r wire.Reset
+	if _, _, err := c.Receive(buf); !errors.As(err, &r) {
+		t.Errorf("the flow goes on without its server: %v", err)
+	}
+	w.startServer()
+	w.await("laptop")
+	c = w.packets()
+	if err := c.Send([]byte("again"), echo); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := c.Receive(buf); err != nil || string(buf[:n]) != "again" {
+		t.Errorf("after the restart: %q, %v", buf[:n], err)
+	}
+}

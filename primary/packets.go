@@ -1,0 +1,45 @@
+package primary
+
+import (
+	"context"
+	"net/netip"
+
+	"mpbond/endpoint"
+	"mpbond/intercept"
+	"mpbond/wire"
+)
+
+// DialPackets opens a datagram flow of the bond; see intercept.PacketDialer.
+func (p *Primary) DialPackets(context.Context) (intercept.PacketConn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock() // so that the bond is not replaced meanwhile
+	c, err := p.cur.e.DialPackets(false)
+	if err != nil {
+		return nil, err
+	}
+	return packetConn{c}, nil
+}
+
+// packetConn is a flow as apps use it.
+type packetConn struct{ *endpoint.PacketConn }
+
+// Send implements intercept.PacketConn.
+func (c packetConn) Send(b []byte, dest string) error {
+	a, err := wire.AddrOf(dest)
+	if err != nil {
+		return err
+	}
+	return c.PacketConn.Send(b, a)
+}
+
+// Receive implements intercept.PacketConn.
+func (c packetConn) Receive(b []byte) (int, netip.AddrPort, error) {
+	r, err := c.PacketConn.Receive()
+	if err != nil {
+		return 0, netip.AddrPort{}, err
+	}
+	if r.Refused {
+		return 0, netip.AddrPort{}, &intercept.PacketRefusal{Dest: r.Addr.String(), Code: r.Code, Text: r.Text}
+	}
+	return copy(b, r.Bytes), r.Addr.AddrPort(), nil
+}
