@@ -34,6 +34,10 @@ func program(args []string) error {
 		return lab.Guard(os.Stdin, args[1])
 	case "web":
 		return http.ListenAndServe(args[1], http.HandlerFunc(serveHTTP))
+	case "services":
+		return services()
+	case "probe":
+		return probe(args[1], args[2])
 	}
 	return fmt.Errorf("unknown program %q", args)
 }

@@ -112,8 +112,10 @@ func TestImportWall(t *testing.T) {
 					t.Errorf("%s imports %s: %s", s.name, to, why)
 				}
 			}
-			if l, ok := libraries[p]; ok && !s.test && !in(s.dir, l.only) {
-				t.Errorf("%s imports %s: %s", s.name, p, l.reason)
+			for name, l := range libraries {
+				if (p == name || strings.HasPrefix(p, name+"/")) && !s.test && !in(s.dir, l.only) {
+					t.Errorf("%s imports %s: %s", s.name, p, l.reason)
+				}
 			}
 		}
 	}

@@ -64,7 +64,7 @@ var pureCalls = map[string]map[string]bool{
 
 const pureReason = "pure rooms are told the time and the seed, so that thousands of virtual-time cases run in seconds and each can be repeated"
 
-// libraries that belong to one place.
+// libraries that belong to one place, with all their packages.
 var libraries = map[string]struct {
 	only   []string
 	reason string
@@ -72,6 +72,7 @@ var libraries = map[string]struct {
 	"github.com/spf13/cobra":       {[]string{"cmd"}, "the command line is an edge"},
 	"github.com/vbauerster/mpb/v8": {[]string{"cmd"}, "the screen is an edge"},
 	"go.uber.org/goleak":           {nil, "for tests"},
+	"gvisor.dev/gvisor":            {[]string{"intercept/tun"}, "a TCP/IP stack has many types of its own; they end where packets become connections"},
 }
 
 // Limits. Whoever needs more gives a reason in the list that follows.

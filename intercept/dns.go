@@ -48,7 +48,7 @@ type dnsForwarder struct {
 	wg     sync.WaitGroup
 
 	// One way to ask a resolver each; replaced by tests.
-	direct, bonded func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
+	direct, bonded dnsWay
 }
 
 func newDNSForwarder(log *slog.Logger) (*dnsForwarder, error) {
@@ -137,7 +137,7 @@ func (f *dnsForwarder) serve(c *net.UDPConn) {
 			}
 			ctx, cancel := context.WithTimeout(f.ctx, dnsTimeout)
 			defer cancel()
-			answer, err := f.ask(ctx, resolver, query)
+			answer, err := askAll(ctx, &f.wg, []dnsWay{f.direct, f.bonded}, resolver, query)
 			if err != nil {
 				f.log.Debug("DNS query not answered", "resolver", resolver, "err", err)
 				return
@@ -147,25 +147,62 @@ func (f *dnsForwarder) serve(c *net.UDPConn) {
 	}
 }
 
-// ask asks both ways and returns the first answer that settles the query, else
-// any answer.
-func (f *dnsForwarder) ask(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
+// AskDNS asks a resolver and returns its answer, cut to what the asker takes
+// over UDP. Like the queries of `mpbond run` this one goes both ways, if Direct
+// allows; see dnsForwarder.
+func (e *Edge) AskDNS(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
+	if !e.begin() {
+		return nil, net.ErrClosed
+	}
+	defer e.wg.Done()
+	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	ways := []dnsWay{func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
+		c, err := e.cfg.Dialer.DialStream(ctx, resolver.String())
+		if err != nil {
+			return nil, err
+		}
+		return exchangeTCP(ctx, c, query)
+	}}
+	if e.cfg.Direct != nil {
+		ways = append(ways, func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
+			c, err := e.cfg.Direct(ctx, "udp", resolver.String())
+			if err != nil {
+				return nil, err
+			}
+			return exchangeUDP(ctx, c, query)
+		})
+	}
+	answer, err := askAll(ctx, &e.wg, ways, resolver, query)
+	if err != nil {
+		return nil, err
+	}
+	return fitDNS(query, answer), nil
+}
+
+// A dnsWay is one way to ask a resolver.
+type dnsWay func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
+
+// askAll asks all ways at once and returns the first answer that settles the
+// query, else any answer. What it starts it adds to wg, and ends soon.
+func askAll(ctx context.Context, wg *sync.WaitGroup, ways []dnsWay, resolver netip.AddrPort, query []byte) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
 		answer []byte
 		err    error
 	}
-	results := make(chan result, 2)
-	for _, way := range []func(context.Context, netip.AddrPort, []byte) ([]byte, error){f.direct, f.bonded} {
-		f.wg.Go(func() {
+	results := make(chan result, len(ways))
+	for _, way := range ways {
+		wg.Go(func() {
 			a, err := way(ctx, resolver, query)
 			results <- result{a, err}
 		})
 	}
 	var second []byte
 	var errs []error
-	for range 2 {
+	for range ways {
 		r := <-results
 		switch {
 		case r.err != nil:
@@ -202,6 +239,11 @@ func askDirect(ctx context.Context, resolver netip.AddrPort, query []byte) ([]by
 	if err != nil {
 		return nil, err
 	}
+	return exchangeUDP(ctx, c, query)
+}
+
+// exchangeUDP asks over c, which it closes.
+func exchangeUDP(ctx context.Context, c net.Conn, query []byte) ([]byte, error) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	if _, err := c.Write(query); err != nil {
@@ -220,7 +262,7 @@ func askDirect(ctx context.Context, resolver netip.AddrPort, query []byte) ([]by
 }
 
 // askBonded asks over a TCP connection which, by its mark, is redirected to the
-// edge like those of the app. On TCP two bytes of length precede a message.
+// edge like those of the app.
 func askBonded(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		var serr error
@@ -233,6 +275,12 @@ func askBonded(ctx context.Context, resolver netip.AddrPort, query []byte) ([]by
 	if err != nil {
 		return nil, err
 	}
+	return exchangeTCP(ctx, c, query)
+}
+
+// exchangeTCP asks over c, which it closes. On TCP two bytes of length precede
+// a message.
+func exchangeTCP(ctx context.Context, c net.Conn, query []byte) ([]byte, error) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(query))), query...)); err != nil {
@@ -247,7 +295,7 @@ func askBonded(ctx context.Context, resolver netip.AddrPort, query []byte) ([]by
 		return nil, err
 	}
 	if !answers(answer, query) {
-		return nil, fmt.Errorf("%v answered something else than was asked", resolver)
+		return nil, fmt.Errorf("%v answered something else than was asked", c.RemoteAddr())
 	}
 	return answer, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -93,9 +94,9 @@ func TestDNSAsksBothWays(t *testing.T) {
 		{"one sick, one gone", refused, says(sick), sick},
 		{"neither", refused, refused, nil},
 	} {
-		f := &dnsForwarder{direct: tc.direct, bonded: tc.bonded}
-		got, err := f.ask(context.Background(), netip.AddrPort{}, query)
-		f.wg.Wait()
+		var wg sync.WaitGroup
+		got, err := askAll(context.Background(), &wg, []dnsWay{dnsWay(tc.direct), dnsWay(tc.bonded)}, netip.AddrPort{}, query)
+		wg.Wait()
 		if string(got) != string(tc.want) || (err == nil) != (tc.want != nil) {
 			t.Errorf("%s: %x, %v", tc.name, got, err)
 		}

@@ -7,6 +7,7 @@
 //
 //	SOCKS5 and HTTP proxy   Edge.ServeProxy, one port, told apart by the first byte
 //	redirected connections  Edge.ServeTransparent, for apps started by `mpbond run`
+//	connection attempts     Edge.Attempt, from package tun: all apps of the machine
 //
 // and `mpbond run` itself uses Redirect, which makes the kernel send one app's
 // TCP connections and DNS queries here.
@@ -20,7 +21,8 @@
 // the app's connection is reset, never closed in order, so that it cannot take
 // the refusal for an empty answer. Plain HTTP requests get a 502 or 504 with a
 // text. Config.WaitOpen trades the round trip for true SOCKS5 reply codes and
-// CONNECT statuses.
+// CONNECT statuses. Attempts, whose app waits for the answer, always get the
+// true one.
 //
 // With Config.Direct a destination which the far end cannot or may not reach
 // (a printer at home, IPv6 where the server has none) is tried from here
@@ -75,8 +77,9 @@ const (
 type Config struct {
 	Dialer Dialer
 	// Direct connects without the bond where the far end cannot reach or does
-	// not allow a destination. nil: such connections fail.
-	Direct func(ctx context.Context, dest string) (net.Conn, error)
+	// not allow a destination; network is "tcp" or "udp". nil: such connections
+	// fail.
+	Direct func(ctx context.Context, network, dest string) (net.Conn, error)
 	// WaitOpen makes SOCKS5 and CONNECT answer only when the far end did.
 	WaitOpen bool
 	// MaxConns bounds the connections of apps; more are reset. 0 means

@@ -44,7 +44,7 @@ func newFallbackConn(e *Edge, stream net.Conn, w openWaiter, dest string) *fallb
 			f.answer(stream, err)
 			return
 		}
-		direct, derr := e.cfg.Direct(ctx, dest)
+		direct, derr := e.cfg.Direct(ctx, "tcp", dest)
 		if derr != nil {
 			// The far end's word first: it is about the way which was asked for.
 			f.answer(stream, errors.Join(err, derr))

@@ -100,7 +100,7 @@ func TestTooManyConnections(t *testing.T) {
 
 func TestFallbackReplays(t *testing.T) {
 	direct := tcpServer(t, answerAtEnd)
-	dialDirect := func(ctx context.Context, dest string) (net.Conn, error) {
+	dialDirect := func(ctx context.Context, _, dest string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", direct)
 	}
 	for _, tc := range []struct {
@@ -138,7 +138,7 @@ func TestFallbackReplays(t *testing.T) {
 // TestFallbackOpened: where the far end agrees, the way back is not taken.
 func TestFallbackOpened(t *testing.T) {
 	bond := &fakeBond{at: map[string]string{"s.test:80": tcpServer(t, answerAtEnd)}, release: make(chan struct{})}
-	_, proxy := startProxy(t, Config{Dialer: bond, Direct: func(context.Context, string) (net.Conn, error) {
+	_, proxy := startProxy(t, Config{Dialer: bond, Direct: func(context.Context, string, string) (net.Conn, error) {
 		t.Error("went direct")
 		return nil, errors.ErrUnsupported
 	}})
@@ -155,7 +155,7 @@ func TestFallbackOpened(t *testing.T) {
 // TestFallbackClosedWhileWaiting: an app that gives up frees everything.
 func TestFallbackClosedWhileWaiting(t *testing.T) {
 	bond := &fakeBond{release: make(chan struct{})}
-	e, proxy := startProxy(t, Config{Dialer: bond, Direct: func(context.Context, string) (net.Conn, error) {
+	e, proxy := startProxy(t, Config{Dialer: bond, Direct: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.ErrUnsupported
 	}})
 	c, _ := socksDial(t, proxy, "s.test")

@@ -62,6 +62,10 @@ type Config struct {
 	// GiveUp is how long streams wait while there is no subflow at all. It must
 	// be over 0.
 	GiveUp Duration `toml:"give_up"`
+	// TUN takes the traffic of the whole machine. That is the caller's part;
+	// here it marks all sockets with tcp.OwnMark, so that they go around the
+	// device.
+	TUN bool `toml:"tun"`
 }
 
 // Duration is a time.Duration that configuration writes like "60s".
@@ -72,6 +76,14 @@ func (d *Duration) UnmarshalText(t []byte) error {
 	v, err := time.ParseDuration(string(t))
 	*d = Duration(v)
 	return err
+}
+
+// mark is the mark of all sockets, 0 for none.
+func (c Config) mark() int {
+	if c.TUN {
+		return tcp.OwnMark
+	}
+	return 0
 }
 
 // Default is the configuration that a file changes.
@@ -151,7 +163,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{},
 		demand: newDemand(), closing: make(chan struct{})}
 	if cfg.Pipe != "" {
-		if p.pipes, err = tcp.Listen(context.Background(), cfg.Pipe, tcp.Options{Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout}); err != nil {
+		if p.pipes, err = tcp.Listen(context.Background(), cfg.Pipe, tcp.Options{Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: cfg.mark()}); err != nil {
 			return nil, err
 		}
 	}
@@ -418,7 +430,7 @@ func (p *Primary) direct(ctx context.Context, iface, device string, attempt int)
 	}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	c, err := tcp.Dial(dctx, addr, tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout})
+	c, err := tcp.Dial(dctx, addr, tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout, Mark: p.cfg.mark()})
 	if err != nil {
 		return lane{}, err
 	}

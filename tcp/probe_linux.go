@@ -132,7 +132,11 @@ func bind(fd int, device string, mark int) error {
 	}
 	if mark != 0 {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark); err != nil {
-			return fmt.Errorf("mark %#x: %w", mark, err)
+			err = fmt.Errorf("mark %#x: %w", mark, err)
+			if errors.Is(err, unix.EPERM) {
+				return fault.New(fault.Permission, err, "run it as root (CAP_NET_ADMIN)")
+			}
+			return err
 		}
 	}
 	return nil

@@ -48,6 +48,10 @@ const (
 	corkLimit  = 128 << 10 // a corked connection writes by itself beyond this
 )
 
+// OwnMark marks mpbond's own sockets where all others are taken by a TUN
+// device: "mpbd".
+const OwnMark = 0x6d706264
+
 // Options are the settings of a connection or listener. The zero value is
 // good.
 type Options struct {
@@ -293,6 +297,11 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 
 func (o Options) beforeConnect(_, _ string, raw syscall.RawConn) error {
 	return control(raw, func(fd int) error { return bind(fd, o.Interface, o.Mark) })
+}
+
+// SetMark marks a socket that others make; see Options.Mark.
+func SetMark(raw syscall.RawConn, mark int) error {
+	return control(raw, func(fd int) error { return bind(fd, "", mark) })
 }
 
 // Listener accepts connections and applies its options to them.

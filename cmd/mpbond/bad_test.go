@@ -394,7 +394,7 @@ func TestFallback(t *testing.T) {
 		if a.proxy != nil {
 			defer a.proxy.Close()
 		}
-		dial := fallback(c.wanted, a)
+		dial := fallback(primary.Config{Direct: c.wanted}, a)
 		if (dial != nil) != c.on {
 			t.Errorf("proxy at %q: on is %v", c.listen, dial != nil)
 			continue
@@ -404,7 +404,7 @@ func TestFallback(t *testing.T) {
 			if dial == nil {
 				break
 			}
-			conn, err := dial(t.Context(), net.JoinHostPort(host, port))
+			conn, err := dial(t.Context(), "tcp", net.JoinHostPort(host, port))
 			if err == nil {
 				conn.Close()
 			}

@@ -17,7 +17,9 @@ import (
 	"mpbond/api"
 	"mpbond/fault"
 	"mpbond/intercept"
+	"mpbond/intercept/tun"
 	"mpbond/primary"
+	"mpbond/tcp"
 )
 
 func primaryCommand() *cobra.Command {
@@ -33,13 +35,17 @@ server with an address, and helpers that are trusted and call at --pipe:
   mpbond trust add home  --role server --key KEY --addr vps.example.org:7600
   mpbond trust add phone --role helper --key KEY
 
-Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run.
+Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run. With
+--tun, as root, all apps of this machine are carried: their TCP and DNS, IPv4 and
+IPv6, but for what goes to networks that this machine has a route of its own to,
+such as the local one.
 
 What the server may not or cannot reach (a printer at home, say) is connected to
 directly, without the bond, and so logged; --direct=false makes it an error. A
 proxy that others can reach has this off unless --direct is given.`,
 		Example: `  mpbond primary
-  mpbond primary --proxy 127.0.0.1:3128 --interface wlan0 --interface wwan0`,
+  mpbond primary --proxy 127.0.0.1:3128 --interface wlan0 --interface wwan0
+  sudo MPBOND_HOME=$HOME/.config/mpbond mpbond primary --tun`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, trust, err := r.load(cmd, &cfg, func(changed func(string) bool) {
 				set(changed, "name", &cfg.Name, flags.Name)
@@ -53,6 +59,7 @@ proxy that others can reach has this off unless --direct is given.`,
 				set(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
 				set(changed, "congestion", &cfg.Congestion, flags.Congestion)
 				set(changed, "reinject", &cfg.Reinject, flags.Reinject)
+				set(changed, "tun", &cfg.TUN, flags.TUN)
 			})
 			if err != nil {
 				return err
@@ -70,14 +77,21 @@ proxy that others can reach has this off unless --direct is given.`,
 			if err != nil {
 				return err
 			}
-			edge := intercept.New(intercept.Config{Dialer: p, Direct: fallback(cfg.Direct, apps), Log: slog.Default()})
+			edge := intercept.New(intercept.Config{Dialer: p, Direct: fallback(cfg, apps), Log: slog.Default()})
 			defer edge.Close()
 			if !apps.private() {
 				slog.Warn("whoever reaches the proxy can use the bond", "proxy", apps.proxyAddr())
 			}
+			var device *tun.TUN
+			if cfg.TUN {
+				if device, err = tun.Open(tun.Config{Edge: edge, Mark: tcp.OwnMark, Log: slog.Default()}); err != nil {
+					return err
+				}
+				defer device.Close()
+			}
 			start := time.Now()
 			slog.Info("primary is up", "proxy", apps.proxyAddr(), "transparent", apps.transparentAddr(), "pipe", p.PipeAddr(), "id", key.ID())
-			return r.serve(cmd.Context(), edged{p, edge, apps}, func(why bool) api.Status {
+			return r.serve(cmd.Context(), edged{p, edge, apps, device}, func(why bool) api.Status {
 				st := r.describe(key, cfg.Name, start)
 				st.SOCKS, st.HTTP, st.Transparent = apps.proxyAddr(), apps.proxyAddr(), apps.transparentAddr()
 				if a := p.PipeAddr(); a != nil {
@@ -97,6 +111,7 @@ proxy that others can reach has this off unless --direct is given.`,
 	f.Uint16Var(&flags.Transparent, "transparent", cfg.Transparent, "loopback `PORT` for mpbond run; 0: none")
 	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe, "where helpers connect, `HOST:PORT`; empty: nowhere")
 	f.StringSliceVar(&flags.Interfaces, "interface", nil, "network interface that carries a direct subflow; may be repeated")
+	f.BoolVar(&flags.TUN, "tun", false, "carry all apps of this machine, through a TUN device; needs root")
 	f.IntVar(&flags.Subflows, "subflows", cfg.Subflows, "direct subflows for each interface")
 	schedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
 	return cmd
@@ -105,15 +120,25 @@ proxy that others can reach has this off unless --direct is given.`,
 // fallback connects without the bond, for destinations that the server may not
 // or cannot reach; nil is off. A proxy that others can reach has it only if it
 // is wanted in so many words, and then not to this device itself.
-func fallback(wanted *bool, a apps) func(context.Context, string) (net.Conn, error) {
-	if wanted != nil && !*wanted || wanted == nil && !a.private() {
+func fallback(cfg primary.Config, a apps) func(ctx context.Context, network, dest string) (net.Conn, error) {
+	if cfg.Direct != nil && !*cfg.Direct || cfg.Direct == nil && !a.private() {
 		return nil
 	}
 	var d net.Dialer
-	if !a.private() {
-		d.Control = notHere
+	if away := !a.private(); away || cfg.TUN {
+		d.Control = func(network, address string, raw syscall.RawConn) error {
+			if away {
+				if err := notHere(network, address, raw); err != nil {
+					return err
+				}
+			}
+			if cfg.TUN {
+				return tcp.SetMark(raw, tcp.OwnMark)
+			}
+			return nil
+		}
 	}
-	return func(ctx context.Context, dest string) (net.Conn, error) { return d.DialContext(ctx, "tcp", dest) }
+	return d.DialContext
 }
 
 // notHere refuses addresses that mean this device, names resolved.
@@ -167,6 +192,7 @@ type edged struct {
 	*primary.Primary
 	edge *intercept.Edge
 	apps apps
+	tun  *tun.TUN // nil without
 }
 
 // Run serves both until ctx ends or one of them fails.
@@ -179,7 +205,11 @@ func (e edged) Run(ctx context.Context) error {
 	for _, l := range e.apps.transparent {
 		g.Go(func() error { return e.edge.ServeTransparent(l) })
 	}
-	g.Go(func() error { <-ctx.Done(); return e.edge.Close() })
+	if e.tun != nil {
+		g.Go(func() error { return e.tun.Run(ctx) })
+	} else {
+		g.Go(func() error { <-ctx.Done(); return e.edge.Close() })
+	}
 	return g.Wait()
 }
 

@@ -1,0 +1,360 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// Ports of services, which run beside the web server.
+const (
+	echoPort = "7"    // UDP
+	dnsPort  = "53"   // UDP and TCP; every name has the address it is asked at
+	webPort  = "9001" // TCP: see serveWeb
+	noPort   = "9"
+)
+
+// services serves until it fails.
+func services() error {
+	errs := make(chan error)
+	echo, err := net.ListenPacket("udp", ":"+echoPort)
+	if err != nil {
+		return err
+	}
+	go func() {
+		b := make([]byte, 64<<10)
+		for {
+			n, from, err := echo.ReadFrom(b)
+			if err != nil {
+				errs <- err
+				return
+			}
+			_, _ = echo.WriteTo(b[:n], from)
+		}
+	}()
+	serve := func(port string, handle func(net.Conn)) error {
+		l, err := net.Listen("tcp", ":"+port)
+		if err != nil {
+			return err
+		}
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					errs <- err
+					return
+				}
+				go func() { defer c.Close(); handle(c) }()
+			}
+		}()
+		return nil
+	}
+	if err := serve(webPort, serveWeb); err != nil {
+		return err
+	}
+	if err := serve(dnsPort, func(c net.Conn) {
+		var size [2]byte
+		if _, err := io.ReadFull(c, size[:]); err != nil {
+			return
+		}
+		q := make([]byte, int(size[0])<<8|int(size[1]))
+		if _, err := io.ReadFull(c, q); err == nil {
+			a := answerDNS(q, c.LocalAddr().(*net.TCPAddr).IP)
+			_, _ = c.Write(append([]byte{byte(len(a) >> 8), byte(len(a))}, a...))
+		}
+	}); err != nil {
+		return err
+	}
+	return <-errs
+}
+
+func answerDNS(query []byte, ip net.IP) []byte {
+	var m dnsmessage.Message
+	if m.Unpack(query) != nil || len(m.Questions) != 1 {
+		return nil
+	}
+	m.Response, m.Additionals = true, nil
+	if q := m.Questions[0]; q.Type == dnsmessage.TypeA && ip.To4() != nil {
+		m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 60}, Body: &dnsmessage.AResource{A: [4]byte(ip.To4())}}}
+	}
+	b, _ := m.Pack()
+	return b
+}
+
+// probe does in a node what apps do, and prints what it sees.
+func probe(what, addr string) error {
+	start := time.Now()
+	switch what {
+	case "connect": // and say why not
+		c, err := net.DialTimeout("tcp", addr, patience)
+		took := time.Since(start)
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			fmt.Printf("%v %v", errno, took < time.Second)
+			return nil
+		}
+		if err == nil {
+			c.Close()
+		}
+		return fmt.Errorf("connected, %v", err)
+	case "put": // an upload that ends with a half-close
+		c, err := net.DialTimeout("tcp", addr, patience)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return new(web).put(c, mb)
+	case "echo":
+		c, err := net.Dial("udp", addr)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for _, n := range []int64{1, 1200, 5000} {
+			want, _ := io.ReadAll(noise(n))
+			got := make([]byte, 64<<10)
+			for try := 0; ; try++ { // datagrams may be lost
+				if _, err := c.Write(want); err != nil {
+					return err
+				}
+				_ = c.SetReadDeadline(time.Now().Add(time.Second))
+				n, err := c.Read(got)
+				if err == nil && bytes.Equal(got[:n], want) {
+					break
+				}
+				if try == 5 {
+					return fmt.Errorf("%d of %d bytes, %w", n, len(want), err)
+				}
+			}
+		}
+		return nil
+	case "lookup":
+		c, err := net.Dial("udp", addr)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		q := dnsmessage.Message{Header: dnsmessage.Header{ID: 7, RecursionDesired: true},
+			Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("web.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+		b, err := q.Pack()
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write(b); err != nil {
+			return err
+		}
+		_ = c.SetReadDeadline(time.Now().Add(patience))
+		b = make([]byte, 512)
+		n, err := c.Read(b)
+		if err != nil {
+			return err
+		}
+		var a dnsmessage.Message
+		if err := a.Unpack(b[:n]); err != nil {
+			return err
+		}
+		if len(a.Answers) != 1 {
+			return fmt.Errorf("answer %+v", a)
+		}
+		fmt.Print(net.IP(a.Answers[0].Body.(*dnsmessage.AResource).A[:]))
+		return nil
+	}
+	return fmt.Errorf("unknown probe %q", what)
+}
+
+// routing is all that decides where the primary's packets go.
+func (n *network) routing() string {
+	n.Helper()
+	out := n.must("primary", "sh", "-c", `for f in -4 -6; do echo "rules $f"; ip $f rule; echo "routes $f"; ip $f route show table all; done; ip -o link | sed 's/:.*//; s/^/link /'; ip -o addr`)
+	lines := strings.Split(out, "\n")
+	slices.Sort(lines) // a route that came back is listed elsewhere
+	return strings.Join(lines, "\n")
+}
+
+// carriedHere is how many bytes the primary's bond has carried, both ways. The
+// server may know an older one too.
+func (n *network) carriedHere() (sum int64) {
+	n.Helper()
+	s, err := n.status("primary", "primary")
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, p := range s.Bonds[0].Paths {
+		sum += int64(p.RxBytes + p.TxBytes)
+	}
+	return sum
+}
+
+// startTUN replaces the running primary by one that takes all traffic.
+func (n *network) startTUN(args ...string) *process {
+	n.Helper()
+	p := n.start("primary", append([]string{n.mpbond, "primary", "--name", "laptop", "--tun"}, args...)...)
+	n.await(2)
+	return p
+}
+
+// end ends a process by a signal and waits.
+func (n *network) end(p *process, sig os.Signal) {
+	n.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		n.Fatal(err)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		n.Fatalf("%s does not end", p.cmd)
+	}
+}
+
+func TestTUN(t *testing.T) {
+	n := newNetwork(t)
+	for _, p := range n.all {
+		if p.node == "primary" {
+			n.end(p, syscall.SIGTERM)
+		}
+	}
+	n.start("web", os.Args[0], "lab", "services")
+	// The lab gives each node a route to each other one; what has a route of
+	// its own is left alone.
+	n.must("primary", "sh", "-c", fmt.Sprintf("ip -4 route del %s/32 && ip -6 route del %s/128", n.web4, n.web6))
+	before := n.routing()
+	restored := func(t *testing.T) {
+		t.Helper()
+		if after := n.routing(); after != before {
+			t.Errorf("was\n%s\nis\n%s", before, after)
+		}
+	}
+	const size = 16 * mb
+	want, _ := sum(noise(size))
+	file := filepath.Join(n.dir, "upload")
+	b, _ := io.ReadAll(noise(size))
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(t *testing.T, what, addr string) string {
+		t.Helper()
+		out, err := n.run("primary", os.Args[0], "lab", "probe", what, addr)
+		if err != nil {
+			t.Error(err)
+		}
+		return out
+	}
+	curl := func(t *testing.T, size int64, args ...string) string {
+		t.Helper()
+		before := n.carriedHere()
+		out, err := n.run("primary", append([]string{"curl", "-gsSf", "--max-time", "20", "-H", "Expect:"}, args...)...)
+		if err != nil {
+			t.Error(err)
+		}
+		if now := n.carriedHere(); now < before+size {
+			t.Errorf("the bond has carried %d bytes of it", now-before)
+		}
+		return out
+	}
+	p := n.startTUN("--direct=false")
+	for _, c := range []struct {
+		name, args string
+		upload     bool
+	}{
+		{"IPv4", fmt.Sprintf("http://%s/%d", n.web4, size), false},
+		{"IPv6", fmt.Sprintf("http://[%s]/%d", n.web6, size), false},
+		{"by name", fmt.Sprintf("http://web/%d", size), false},
+		{"upload", "-T " + file + " http://web/", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := curl(t, size, strings.Fields(c.args)...)
+			if !c.upload {
+				got, _ = sum(strings.NewReader(got))
+			}
+			if got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+	t.Run("half-close", func(t *testing.T) {
+		ask(t, "put", net.JoinHostPort(n.web4, webPort))
+		ask(t, "put", net.JoinHostPort(n.web6, webPort))
+	})
+	t.Run("at once", func(t *testing.T) {
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() { ask(t, "put", net.JoinHostPort(n.web4, webPort)) })
+		}
+		wg.Wait()
+	})
+	t.Run("DNS through the bond", func(t *testing.T) {
+		if got := ask(t, "lookup", net.JoinHostPort(n.web4, dnsPort)); got != n.web4 {
+			t.Errorf("the name has address %q", got)
+		}
+	})
+	for _, c := range []struct{ name, addr, want string }{
+		{"refused", net.JoinHostPort(n.web4, noPort), "connection refused true"},
+		{"refused, IPv6", net.JoinHostPort(n.web6, noPort), "connection refused true"},
+		{"unreachable", "203.0.113.9:80", "no route to host true"},
+		{"unreachable, IPv6", "[2001:db8::9]:80", "no route to host true"},
+		{"not allowed", "192.168.99.99:80", "no route to host true"},
+		{"not allowed, IPv6", "[fd99::9]:80", "permission denied true"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := ask(t, "connect", c.addr); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+	t.Run("ping", func(t *testing.T) {
+		out, _ := n.run("primary", "ping", "-c", "1", "-W", "2", n.web4)
+		if !strings.Contains(out, "Packet filtered") {
+			t.Errorf("ping says %s", out)
+		}
+	})
+	t.Run("what goes around", func(t *testing.T) {
+		for dest, dev := range map[string]string{
+			n.web4: "mpbond0", n.web6: "mpbond0", n.web4 + " mark 0x6d706264": "ps", n.web6 + " mark 0x6d706264": "ps",
+			"224.0.0.251": "ps", strings.Fields(n.must("primary", "sh", "-c", "ip -4 route show default | sed 's/.*via //'"))[0]: "ps",
+		} {
+			if out := n.must("primary", append([]string{"ip", "route", "get"}, strings.Fields(dest)...)...); !strings.Contains(out, "dev "+dev+" ") {
+				t.Errorf("%s goes %s, not by %s", dest, out, dev)
+			}
+		}
+	})
+	t.Run("a second one", func(t *testing.T) {
+		_, err := n.run("primary", n.mpbond, "primary", "--tun", "--proxy", "", "--transparent", "0", "--pipe", "", "--socket", filepath.Join(n.dir, "second.sock"))
+		if err == nil || !strings.Contains(err.Error(), "another mpbond") {
+			t.Errorf("%v", err)
+		}
+	})
+	n.end(p, syscall.SIGTERM)
+	t.Run("restored", restored)
+
+	p = n.startTUN()
+	n.end(p, syscall.SIGKILL)
+	t.Run("after SIGKILL the network works without", func(t *testing.T) {
+		got, err := n.run("primary", "curl", "-sSf", "--max-time", "10", fmt.Sprintf("http://%s/%d", n.web4, size))
+		if got, _ = sum(strings.NewReader(got)); err != nil || got != want {
+			t.Errorf("%s, %v", got, err)
+		}
+	})
+	if n.routing() == before {
+		t.Error("SIGKILL leaves nothing to repair: this test tests nothing")
+	}
+	p = n.startTUN()
+	t.Run("after a second start", func(t *testing.T) {
+		if got, _ := sum(strings.NewReader(curl(t, size, fmt.Sprintf("http://%s/%d", n.web4, size)))); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+	n.end(p, syscall.SIGTERM)
+	t.Run("restored after repair", restored)
+}

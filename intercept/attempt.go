@@ -1,0 +1,75 @@
+package intercept
+
+import (
+	"net"
+	"net/netip"
+
+	"mpbond/splice"
+	"mpbond/wire"
+)
+
+// Attempt is a connection that an app has asked for and nobody has answered.
+// One of the methods is called, once.
+type Attempt interface {
+	// Accept answers that the destination is reached. The conn must have
+	// CloseWrite() error and SetLinger(int) error.
+	Accept() (net.Conn, error)
+	// Refuse answers that it is not, in the words of the wire.
+	Refuse(why wire.Code)
+}
+
+// Attempt carries a connection from the attempt to its end, and then returns.
+// The far end is asked first, so that the app sees a refused or unreachable
+// destination as without the bond, and can try another address at once. The
+// price is the round trip which a connection costs anyway.
+//
+// Only destinations in private networks are tried directly, if Config.Direct
+// allows: what leaves for the Internet leaves through the bond or not at all.
+// IPv6 above all must not go around it where the server has none.
+func (e *Edge) Attempt(app Attempt, dest netip.AddrPort) {
+	if !e.begin() {
+		app.Refuse(wire.CodeClosed)
+		return
+	}
+	defer e.wg.Done()
+	dial := e.cfg.Dialer.DialStream
+	if Private(dest.Addr()) {
+		dial = e.dial
+	}
+	c, err := dial(e.ctx, dest.String())
+	if err == nil {
+		if err = e.waitOpen(c); err != nil {
+			splice.Reset(c)
+		}
+	}
+	if err != nil {
+		e.log.Info("connection failed", "edge", "tun", "dest", dest, "err", err)
+		app.Refuse(refusal(err))
+		return
+	}
+	conn, err := app.Accept()
+	if err != nil { // the app no longer wants it
+		splice.Reset(c)
+		return
+	}
+	a := &appConn{Conn: conn, edge: e}
+	if err := e.remember(a); err != nil {
+		e.log.Warn("app's connection not taken", "edge", "tun", "dest", dest, "err", err)
+		a.Reset()
+		splice.Reset(c)
+		return
+	}
+	defer e.wg.Done()
+	e.relay("tun", a, c, dest.String())
+}
+
+// shared is the address space between a provider and its customers' routers
+// (RFC 6598).
+var shared = netip.MustParsePrefix("100.64.0.0/10")
+
+// Private tells addresses that mean something only in networks near this
+// device (RFC 1918, 4193, 6598, 3927).
+func Private(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsPrivate() || a.IsLinkLocalUnicast() || shared.Contains(a)
+}

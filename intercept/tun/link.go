@@ -1,0 +1,176 @@
+package tun
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+const (
+	// vnetLen is the length of struct virtio_net_hdr (linux/virtio_net.h),
+	// which stands before each packet, in host byte order:
+	//
+	//	flags (1) | gso_type (1) | hdr_len (2) | gso_size (2) | csum_start (2) | csum_offset (2)
+	vnetLen = 10
+	// maxPacket is the longest IPv4 packet, and IPv6 packet without jumbogram.
+	maxPacket = 65535 + header.IPv6MinimumSize
+	// maxSegment is the largest TCP packet handed over for the kernel to
+	// segment. Its length field has 16 bits.
+	maxSegment = 65535
+)
+
+// link is a TUN device, opened with IFF_VNET_HDR, as a link of the stack. Both
+// sides hand over TCP segments far longer than the MTU and with checksums left
+// out: they never see a wire. It carries a packet per read and write, so a
+// SOCK_SEQPACKET socket does as well, in tests.
+type link struct {
+	f    *os.File
+	raw  writer
+	mtu  uint32
+	to   atomic.Pointer[stack.NetworkDispatcher] // nil until attached
+	seen func(packet []byte) bool                // whether the stack shall have it; it does not keep packet
+}
+
+// writer is the part of syscall.RawConn that link uses.
+type writer interface {
+	Write(func(fd uintptr) bool) error
+}
+
+// newLink owns f, which must be non-blocking, also if it fails.
+func newLink(f *os.File, mtu uint32) (*link, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &link{f: f, raw: raw, mtu: mtu}, nil
+}
+
+// run delivers packets until Close, after which it returns nil.
+func (l *link) run() error {
+	b := make([]byte, vnetLen+maxPacket)
+	for {
+		n, err := l.f.Read(b)
+		if errors.Is(err, os.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading from the TUN device: %w", err)
+		}
+		if n > vnetLen {
+			l.receive(b[vnetLen:n])
+		}
+	}
+}
+
+// receive hands one packet to the stack. It copies it.
+func (l *link) receive(packet []byte) {
+	var proto tcpip.NetworkProtocolNumber
+	switch header.IPVersion(packet) {
+	case header.IPv4Version:
+		proto = header.IPv4ProtocolNumber
+	case header.IPv6Version:
+		proto = header.IPv6ProtocolNumber
+	default:
+		return
+	}
+	d := l.to.Load()
+	if d == nil || l.seen != nil && !l.seen(packet) {
+		return
+	}
+	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})
+	(*d).DeliverNetworkPacket(proto, p)
+	p.DecRef()
+}
+
+// WritePackets implements stack.LinkEndpoint. What the kernel does not take is
+// lost, as on any link.
+func (l *link) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
+	n := 0
+	for _, p := range list.AsSlice() {
+		h := vnetHeader(p)
+		if err := l.write(append([][]byte{h[:]}, p.AsSlices()...)); err != nil {
+			return n, &tcpip.ErrClosedForSend{}
+		}
+		n++
+	}
+	return n, nil
+}
+
+// send writes one whole packet with all its checksums.
+func (l *link) send(packet []byte) error { return l.write([][]byte{make([]byte, vnetLen), packet}) }
+
+func (l *link) write(parts [][]byte) error {
+	var werr error
+	err := l.raw.Write(func(fd uintptr) bool {
+		for {
+			if _, werr = unix.Writev(int(fd), parts); werr != unix.EINTR {
+				break
+			}
+		}
+		return werr != unix.EAGAIN
+	})
+	return errors.Join(err, werr)
+}
+
+// vnetHeader tells the kernel which checksum it has to complete, and how to
+// segment the packet where an app looks at single segments.
+func vnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
+	gso := p.GSOOptions
+	if gso.Type == stack.GSONone {
+		return h
+	}
+	if gso.NeedsCsum {
+		h[0] = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM
+		binary.NativeEndian.PutUint16(h[6:], gso.L3HdrLen)
+		binary.NativeEndian.PutUint16(h[8:], gso.CsumOffset)
+	}
+	binary.NativeEndian.PutUint16(h[2:], uint16(p.HeaderSize()))
+	if p.Data().Size() > int(gso.MSS) {
+		h[1] = unix.VIRTIO_NET_HDR_GSO_TCPV4
+		if gso.Type == stack.GSOTCPv6 {
+			h[1] = unix.VIRTIO_NET_HDR_GSO_TCPV6
+		}
+		binary.NativeEndian.PutUint16(h[4:], gso.MSS)
+	}
+	return h
+}
+
+// Close ends run and all writes.
+func (l *link) Close() { l.f.Close() }
+
+// The rest of stack.LinkEndpoint.
+
+func (l *link) Attach(d stack.NetworkDispatcher) {
+	if d == nil {
+		l.to.Store(nil)
+		return
+	}
+	l.to.Store(&d)
+}
+func (l *link) IsAttached() bool { return l.to.Load() != nil }
+func (l *link) MTU() uint32      { return l.mtu }
+
+// Capabilities: what comes in was made on this machine.
+func (l *link) Capabilities() stack.LinkEndpointCapabilities {
+	return stack.CapabilityRXChecksumOffload
+}
+func (l *link) GSOMaxSize() uint32                      { return maxSegment }
+func (l *link) SupportedGSO() stack.SupportedGSO        { return stack.HostGSOSupported }
+func (l *link) SetMTU(uint32)                           {}
+func (l *link) MaxHeaderLength() uint16                 { return 0 }
+func (l *link) LinkAddress() tcpip.LinkAddress          { return "" }
+func (l *link) SetLinkAddress(tcpip.LinkAddress)        {}
+func (l *link) Wait()                                   {}
+func (l *link) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareNone }
+func (l *link) AddHeader(*stack.PacketBuffer)           {}
+func (l *link) ParseHeader(*stack.PacketBuffer) bool    { return true }
+func (l *link) SetOnCloseAction(func())                 {}
