@@ -1,13 +1,10 @@
 package bond
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
-	"mpbond/sched"
 	"mpbond/unit"
-	"mpbond/wire"
 )
 
 // TestDownloadAgainstBound: on ideal links each scheduler's time stands beside
@@ -82,86 +79,6 @@ func TestSilence(t *testing.T) {
 		t.Logf("%s cut: longest gap %v, %+v", name, gap.Round(time.Millisecond), n.ends[1].Stats())
 		if gap > time.Second {
 			t.Errorf("%s cut: delivery stood still for %v", name, gap)
-		}
-	}
-}
-
-// TestRandomTransfers: whatever happens to the subflows, every byte arrives
-// once, in order, and buffers stay within their bounds.
-func TestRandomTransfers(t *testing.T) {
-	cases := 400
-	if testing.Short() {
-		cases = 40
-	}
-	for seed := range cases {
-		randomTransfer(t, uint64(seed))
-	}
-}
-
-func randomTransfer(t *testing.T, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 7))
-	names := sched.Names()
-	n := newSim(t, names[rng.IntN(len(names))], []float64{-1, 0.2}[rng.IntN(2)])
-	n.logf("seed %d", seed)
-	rate := func() unit.Rate { return unit.Rate(200e3 + rng.Int64N(50e6)) }
-	delay := func() time.Duration { return time.Duration(rng.Int64N(int64(100 * time.Millisecond))) }
-	join := func(id wire.PathID) {
-		var pipe *[2]*simHop
-		far := n.both(rate(), delay())
-		if rng.IntN(2) == 0 {
-			pipe = n.both(rate(), delay()/10)
-		}
-		for _, hops := range []*[2]*simHop{far, pipe} {
-			for at := time.Duration(0); hops != nil && rng.IntN(3) == 0; {
-				at += time.Duration(rng.Int64N(int64(3 * time.Second)))
-				r := rate()
-				if rng.IntN(2) == 0 {
-					r = 0
-				}
-				back := at + time.Duration(rng.Int64N(int64(2*time.Second)))
-				for d := range 2 {
-					hops[d].steps = append(hops[d].steps, simStep{n.now.Add(at), r}, simStep{n.now.Add(back), rate()})
-				}
-				at = back
-			}
-		}
-		n.addPath(id, far, pipe)
-	}
-	// One path stays; others come and go.
-	n.addPath(1, n.both(rate(), delay()), nil)
-	id := wire.PathID(1)
-	for range rng.IntN(4) {
-		id++
-		mine := id
-		n.after(time.Duration(rng.Int64N(int64(2*time.Second))), func() { join(mine) })
-		if rng.IntN(2) == 0 {
-			n.after(time.Duration(rng.Int64N(int64(5*time.Second))), func() {
-				for _, p := range n.paths {
-					if p.id == mine {
-						n.kill(p)
-					}
-				}
-			})
-		}
-	}
-	var list []*transfer
-	for range 1 + rng.IntN(6) {
-		list = append(list, &transfer{size: rng.IntN(1 << (8 + rng.IntN(14))), up: rng.IntN(2) == 0})
-	}
-	n.run(n.carry(list))
-	// Let the last acknowledgements travel; then nothing may be left behind.
-	for range 100000 {
-		n.dispatch()
-		if n.ends[0].Streams()+n.ends[1].Streams() == 0 || len(n.queue) == 0 {
-			break
-		}
-		e := n.queue[0]
-		n.now = e.at
-		n.run(func() bool { return n.queue.Len() == 0 || n.queue[0].seq != e.seq })
-	}
-	for d, b := range n.ends {
-		if b.Streams() > 0 || b.pool.inUse > 0 || b.pending != 0 || b.held != 0 || b.grown != 0 {
-			n.fatal("seed %d, end %d leaves %d streams, %d pages, %v pending, %v held, %v grown", seed, d, b.Streams(), b.pool.inUse, b.pending, b.held, b.grown)
 		}
 	}
 }

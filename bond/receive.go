@@ -233,7 +233,7 @@ func (b *Bond) landed(f sentFrame) {
 			s.out.release(s.outBase)
 		}
 		b.update(s)
-		if s.Room() >= int(lowMetaBuffer)/2 {
+		if s.roomy() {
 			b.notify(s)
 		}
 	case wire.TypeFin:

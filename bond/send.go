@@ -275,7 +275,7 @@ func (b *Bond) fillData(p *path, d sched.Decision, now time.Time, buf []byte) []
 		b.ready = b.ready[:copy(b.ready, b.ready[1:])]
 		s.inReady = false
 		b.update(s)
-		if s.Room() >= int(lowMetaBuffer)/2 { // not for a few bytes at a time
+		if s.roomy() {
 			b.notify(s)
 		}
 	}

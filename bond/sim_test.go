@@ -2,9 +2,8 @@ package bond
 
 import (
 	"bytes"
-	"container/heap"
 	"fmt"
-	"io"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -20,428 +19,311 @@ import (
 //
 //	opener ══ direct: one hop ══════════════════ acceptor
 //	       ══ helped: pipe ═ ring ═ HS-path ════
+//
+//	sim_test.go       events, ends, what an end does after an event
+//	hop_test.go       hops and subflows
+//	app_test.go       the apps at both ends of a stream
+//	oracle_test.go    what must be true all the time
+//	diagram_test.go   what happened, for people
+//	scenario_test.go  random networks and transfers
 
+// simEvent is something that happens at a time. If end is 0 or 1, that end's
+// process handles it: later, if it is frozen then.
 type simEvent struct {
 	at  time.Time
 	seq int
+	end int
 	f   func()
 }
 
+// Who handles an event besides ends 0 and 1.
+const (
+	everybody = -1 // it may concern both
+	nobody    = -2 // the network alone
+)
+
+func (e *simEvent) before(o *simEvent) bool {
+	return e.at.Before(o.at) || e.at.Equal(o.at) && e.seq < o.seq
+}
+
+// simQueue is a binary heap of events, the first one first.
 type simQueue []simEvent
 
-func (q simQueue) Len() int { return len(q) }
-func (q simQueue) Less(i, j int) bool {
-	return q[i].at.Before(q[j].at) || q[i].at.Equal(q[j].at) && q[i].seq < q[j].seq
-}
-func (q simQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *simQueue) Push(x any)   { *q = append(*q, x.(simEvent)) }
-func (q *simQueue) Pop() any {
-	v := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return v
-}
-
-// simHop is one direction of one hop. A rate change is a new value of rate
-// from then on; rate 0 is an outage.
-type simHop struct {
-	delay   time.Duration
-	steps   []simStep // rising times; the first one's is the start
-	freeAt  time.Time // when the last byte given to it has left
-	rtt     time.Duration
-	window  unit.Bytes
-	written uint64
-	acked   uint64
-}
-
-type simStep struct {
-	at   time.Time
-	rate unit.Rate
-}
-
-// departs is when size bytes that are ready at t have left the hop.
-func (h *simHop) departs(t time.Time, size int) time.Time {
-	if h.freeAt.After(t) {
-		t = h.freeAt
+func (q *simQueue) push(e simEvent) {
+	v := append(*q, e)
+	i := len(v) - 1
+	for i > 0 && v[i].before(&v[(i-1)/2]) {
+		v[i], v[(i-1)/2] = v[(i-1)/2], v[i]
+		i = (i - 1) / 2
 	}
-	bits := float64(size * 8)
-	for i, s := range h.steps {
-		if i+1 < len(h.steps) && !h.steps[i+1].at.After(t) {
-			continue
+	*q = v
+}
+
+func (q *simQueue) pop() simEvent {
+	v := *q
+	first, n := v[0], len(v)-1
+	v[0], v[n] = v[n], simEvent{}
+	v = v[:n]
+	for i := 0; ; {
+		c := 2*i + 1
+		if c+1 < n && v[c+1].before(&v[c]) {
+			c++
 		}
-		if s.rate > 0 {
-			need := time.Duration(bits / float64(s.rate) * 1e9)
-			if i+1 == len(h.steps) || !t.Add(need).After(h.steps[i+1].at) {
-				h.freeAt = t.Add(need)
-				return h.freeAt
-			}
-			bits -= float64(s.rate) * h.steps[i+1].at.Sub(t).Seconds()
-		}
-		if i+1 == len(h.steps) {
+		if c >= n || !v[c].before(&v[i]) {
 			break
 		}
-		t = h.steps[i+1].at
+		v[i], v[c] = v[c], v[i]
+		i = c
 	}
-	h.freeAt = t.Add(1e6 * time.Hour) // never
-	return h.freeAt
-}
-
-// srtt is the round trip with q bytes under way, measured when there was a rate.
-func (h *simHop) srtt(t time.Time, q unit.Bytes) time.Duration {
-	r := h.rate(t)
-	for i := len(h.steps) - 1; r == 0 && i >= 0; i-- {
-		if !h.steps[i].at.After(t) {
-			r = h.steps[i].rate
-		}
-	}
-	if r == 0 {
-		return h.rtt
-	}
-	return h.rtt + r.Time(min(q, h.window))
-}
-
-func (h *simHop) rate(t time.Time) unit.Rate {
-	r := unit.Rate(0)
-	for _, s := range h.steps {
-		if !s.at.After(t) {
-			r = s.rate
-		}
-	}
-	return r
-}
-
-// simPath is a subflow; hops[d] are those of direction d in the order a byte
-// takes them (0: from the opener).
-type simPath struct {
-	id   wire.PathID
-	hops [2][]*simHop
-	dead bool
+	*q = v
+	return first
 }
 
 type simNet struct {
-	t     testing.TB
-	now   time.Time
-	queue simQueue
-	seq   int
-	ends  [2]*Bond
-	paths []*simPath
-	onEnd [2]func(*Bond) // called after each event: reads, writes
-	log   []string
-	limit time.Time
-	tick  [2]time.Time
+	t      testing.TB // nil: a failure is a panic with a simFailure
+	now    time.Time
+	queue  simQueue
+	seq    int
+	events int
+	ends   [2]*Bond
+	paths  []*simPath
+	dirty  [2]bool // something happened that this end has not looked at
+	frozen [2]time.Time
+	tickAt [2]time.Time // when the end's timer rings; zero: not set
+	probed [2]time.Time
+	limit  time.Time
+
+	transfers []*transfer // by stream number, from 1
+	woken     [2][]*simApp
+	over      int // transfers that have ended at both ends
+
+	granted  [2][]wire.DataSeq // to end d, by stream number: how far it was told that it may send
+	checks   int
+	diagram  *diagram
+	sabotage func(d int) // breaks an end on purpose, after each of its events
+	doctor   func(d int, seg []byte) []byte
+	spare    [][]byte
+	text     []byte         // of fillPattern
+	scratch  [64 << 10]byte // of readers
 }
 
+// simFailure is what a run without a testing.TB panics with.
+type simFailure struct {
+	text  string
+	about focus
+}
+
+var simStart = time.Unix(1e9, 0)
+
 func newSim(t testing.TB, scheduler string, eta float64) *simNet {
-	n := &simNet{t: t, now: time.Unix(1e9, 0)}
-	for i := range n.ends {
-		s, err := sched.New(scheduler)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.ends[i] = New(Config{Opens: i == 0, Scheduler: s, Eta: eta})
-	}
+	n := newNet(t, scheduler, Config{Eta: eta})
+	n.diagram = &diagram{}
 	n.limit = n.now.Add(10 * time.Minute)
 	return n
 }
 
-func (n *simNet) after(d time.Duration, f func()) {
-	n.seq++
-	heap.Push(&n.queue, simEvent{n.now.Add(d), n.seq, f})
-}
-
-func (n *simNet) logf(format string, args ...any) {
-	if len(n.log) < 4000 {
-		n.log = append(n.log, fmt.Sprintf("%9.3fs ", n.now.Sub(time.Unix(1e9, 0)).Seconds())+fmt.Sprintf(format, args...))
-	}
-}
-
-// hop makes one direction of a hop with a queue of 1.5 delay-bandwidth
-// products or 64 KB.
-func (n *simNet) hop(rate unit.Rate, oneWay time.Duration) *simHop {
-	return &simHop{delay: oneWay, rtt: 2 * oneWay, steps: []simStep{{n.now, rate}}, freeAt: n.now,
-		window: max(64*unit.KB, rate.Bytes(3*oneWay))}
-}
-
-// addPath joins a subflow at both ends; rates and delays in the order PS or
-// HS, pipe.
-func (n *simNet) addPath(id wire.PathID, far, pipe *[2]*simHop) *simPath {
-	p := &simPath{id: id}
-	for d := range 2 {
-		p.hops[d] = []*simHop{far[d]}
-		if pipe != nil {
-			p.hops[d] = []*simHop{far[d], pipe[d]}
-			if d == 0 {
-				p.hops[d] = []*simHop{pipe[d], far[d]}
-			}
+func newNet(t testing.TB, scheduler string, cfg Config) *simNet {
+	n := &simNet{t: t, now: simStart, transfers: []*transfer{nil}}
+	for i := range n.ends {
+		s, err := sched.New(scheduler)
+		if err != nil {
+			n.fatal("%v", err)
 		}
+		cfg.Opens, cfg.Scheduler = i == 0, s
+		n.ends[i] = New(cfg)
 	}
-	n.paths = append(n.paths, p)
-	n.logf("path %d joins", id)
-	for d := range 2 {
-		n.ends[d].AddPath(id, pipe != nil, n.now)
-		n.ends[d].Idle(id)
-		n.sample(p, d)
-		if pipe != nil {
-			n.report(p, d)
-		}
-	}
-	return p
+	return n
 }
 
-// kill ends a subflow; the other end learns of it after a moment.
-func (n *simNet) kill(p *simPath) {
-	if p.dead {
+// after lets something happen that may concern both ends.
+func (n *simNet) after(d time.Duration, f func()) { n.at(n.now.Add(d), everybody, f) }
+
+// at lets something happen; what lies beyond the end of the test is left out.
+func (n *simNet) at(t time.Time, end int, f func()) {
+	if t.After(n.limit) {
 		return
 	}
-	p.dead = true
-	n.logf("path %d dies", p.id)
-	n.ends[0].RemovePath(p.id, n.now)
-	n.after(30*time.Millisecond, func() { n.ends[1].RemovePath(p.id, n.now) })
+	if t.Before(n.now) {
+		t = n.now
+	}
+	n.seq++
+	n.queue.push(simEvent{t, n.seq, end, f})
+}
+
+func (n *simNet) fatal(format string, args ...any) { n.fail(focus{}, format, args...) }
+
+// fail ends the run; about says which bytes it is about.
+func (n *simNet) fail(about focus, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if n.t == nil {
+		panic(simFailure{text, about})
+	}
+	n.t.Helper()
+	if n.diagram != nil {
+		n.t.Log(n.diagram.draw(about))
+	}
+	n.t.Fatal(text)
+}
+
+// run works events off until done; not to be done by the limit is a failure.
+func (n *simNet) run(done func() bool) {
+	if n.t != nil {
+		n.t.Helper()
+	}
+	n.dirty = [2]bool{true, true}
+	n.dispatch()
+	for !done() {
+		if !n.step() {
+			n.fatal("at %v nothing is left to happen before %v, and not done%s", n.now.Sub(simStart), n.limit.Sub(simStart), n.unfinished())
+		}
+	}
+}
+
+// maxEvents bounds a run: more means that it does not get on.
+const maxEvents = 20e6
+
+// step works one event off, if there is any.
+func (n *simNet) step() bool {
+	if len(n.queue) == 0 {
+		return false
+	}
+	e := n.queue.pop()
+	n.now = e.at
+	if e.end >= 0 && n.now.Before(n.frozen[e.end]) {
+		n.at(n.frozen[e.end], e.end, e.f)
+		return true
+	}
+	if n.events++; n.events > maxEvents {
+		n.fatal("more than %d events%s", n.events, n.unfinished())
+	}
+	e.f()
+	if e.end != nobody {
+		if e.end == everybody {
+			n.dirty = [2]bool{true, true}
+		} else {
+			n.dirty[e.end] = true
+		}
+		n.dispatch()
+	}
+	return true
+}
+
+func (n *simNet) dispatch() {
+	for d := range n.ends {
+		if !n.dirty[d] {
+			continue
+		}
+		if n.now.Before(n.frozen[d]) {
+			n.at(n.frozen[d], d, func() {})
+			n.dirty[d] = false
+			continue
+		}
+		n.dirty[d] = false
+		n.work(d)
+	}
+}
+
+// work does for an end what package endpoint does after an event: it accepts
+// streams, hands out segments, tells the apps that something changed for them,
+// and sets the timer.
+func (n *simNet) work(d int) {
+	b := n.ends[d]
+	if n.sabotage != nil {
+		n.sabotage(d)
+	}
+	for {
+		for s := b.Accept(); s != nil; s = b.Accept() {
+			n.accept(s)
+		}
+		n.probe(d, time.Millisecond)
+		for {
+			var buf []byte
+			if k := len(n.spare); k > 0 {
+				buf, n.spare = n.spare[k-1][:0], n.spare[:k-1]
+			}
+			id, seg := b.Next(n.now, buf)
+			if id == 0 {
+				n.free(seg)
+				break
+			}
+			p := n.path(id)
+			if p == nil || p.at[d] != joined {
+				n.fatal("a segment for path %d, which end %d does not have", id, d)
+			}
+			n.inspect(p, d, seg)
+			n.write(p, d, seg)
+		}
+		for s := b.Changed(); s != nil; s = b.Changed() {
+			if a, ok := s.User.(*simApp); ok {
+				a.wake()
+			}
+		}
+		if len(n.woken[d]) == 0 {
+			break
+		}
+		for len(n.woken[d]) > 0 {
+			a := n.woken[d][0]
+			n.woken[d] = n.woken[d][:copy(n.woken[d], n.woken[d][1:])]
+			a.awake = false
+			a.run()
+		}
+	}
+	n.checkEnd(d)
+	if at := b.NextTick(); !at.IsZero() && (n.tickAt[d].IsZero() || at.Before(n.tickAt[d])) {
+		n.tickAt[d] = at
+		n.at(at, d, func() {
+			if n.tickAt[d].Equal(at) {
+				n.tickAt[d] = time.Time{}
+			}
+			if next := b.NextTick(); !next.IsZero() && !next.After(n.now) {
+				n.probe(d, 0)
+				b.Tick(n.now)
+			}
+		})
+	}
+}
+
+func (n *simNet) free(seg []byte) {
+	if cap(seg) > 0 {
+		n.spare = append(n.spare, seg)
+	}
+}
+
+// probe takes samples of the hops at an end, unless they are young enough.
+func (n *simNet) probe(d int, age time.Duration) {
+	if age > 0 && n.now.Sub(n.probed[d]) < age {
+		return
+	}
+	n.probed[d] = n.now
+	for _, p := range n.paths {
+		if p.at[d] == joined {
+			n.sample(p, d)
+		}
+	}
 }
 
 func (n *simNet) sample(p *simPath, d int) {
 	h := p.hops[d][0]
 	q := unit.Bytes(h.written - h.acked)
-	n.ends[d].Local(p.id, n.now, estimate.Hop{SRTT: h.srtt(n.now, q), MinRTT: h.rtt, Rate: h.rate(n.now),
+	n.ends[d].Local(p.id, n.now, estimate.Hop{SRTT: h.srtt(n.now, q), MinRTT: h.roundTrip(n.now), Rate: h.rate(n.now),
 		AppLimited: q == 0, Cwnd: h.window, MSS: 1448, Queue: q, Unsent: max(0, q-h.window), Acked: h.acked})
 }
 
-// report carries a helper's state to the sender of direction d every 20 ms.
-func (n *simNet) report(p *simPath, d int) {
-	if p.dead {
-		return
+func (n *simNet) path(id wire.PathID) *simPath {
+	for _, p := range n.paths {
+		if p.id == id {
+			return p
+		}
 	}
-	far := p.hops[d][1]
-	s := wire.HopState{Received: far.written, Forwarded: far.acked, Rate: far.rate(n.now), RTT: far.rtt, AppLimited: far.written == far.acked}
-	n.after(p.hops[d][0].delay, func() { n.ends[d].Remote(p.id, s) })
-	n.after(20*time.Millisecond, func() { n.report(p, d) })
+	return nil
 }
 
-// write gives a segment to a subflow of end d.
-func (n *simNet) write(p *simPath, d int, seg []byte) {
-	h := p.hops[d][0]
-	h.written += uint64(len(seg))
-	left := h.departs(n.now, len(seg))
-	n.at(left.Add(h.delay), func() { n.arrive(p, d, seg) })
-	n.at(left.Add(h.rtt), func() { h.acked += uint64(len(seg)); n.writable(p, d) })
-	n.after(0, func() { n.writable(p, d) })
-}
-
-// at is after in absolute time; what lies beyond the end of the test is left out.
-func (n *simNet) at(t time.Time, f func()) {
-	if t.Before(n.limit) {
-		n.after(t.Sub(n.now), f)
+// freeze stops the process of an end for a time: it handles no event.
+func (n *simNet) freeze(d int, lasts time.Duration) {
+	n.note(entry{end: d, text: fmt.Sprintf("frozen for %v", lasts)})
+	if until := n.now.Add(lasts); n.frozen[d].Before(until) {
+		n.frozen[d] = until
 	}
-}
-
-func (n *simNet) writable(p *simPath, d int) {
-	h := p.hops[d][0]
-	if !p.dead && unit.Bytes(h.written-h.acked) < h.window+16*unit.KB {
-		n.ends[d].Idle(p.id)
-	}
-}
-
-// arrive takes a segment at the end of its first hop.
-func (n *simNet) arrive(p *simPath, d int, seg []byte) {
-	if p.dead {
-		return
-	}
-	if len(p.hops[d]) == 1 {
-		n.deliver(p, d, seg)
-		return
-	}
-	h := p.hops[d][1]
-	h.written += uint64(len(seg))
-	left := h.departs(n.now, len(seg))
-	n.at(left.Add(h.delay), func() { n.deliver(p, d, seg) })
-	n.at(left.Add(h.rtt), func() { h.acked += uint64(len(seg)) })
-}
-
-func (n *simNet) deliver(p *simPath, d int, seg []byte) {
-	if p.dead {
-		return
-	}
-	r := wire.NewReader(bytes.NewReader(seg))
-	for {
-		t, payload, err := r.Next()
-		if err == io.EOF {
-			return
-		}
-		if err == nil {
-			err = n.ends[1-d].Receive(p.id, t, payload, n.now)
-		}
-		if err != nil {
-			n.fatal("path %d: %v", p.id, err)
-		}
-	}
-}
-
-func (n *simNet) fatal(format string, args ...any) {
-	n.t.Helper()
-	n.t.Logf("events:\n%s", n.log)
-	n.t.Fatalf(format, args...)
-}
-
-// run works events off until done or the limit.
-func (n *simNet) run(done func() bool) {
-	n.t.Helper()
-	for !done() {
-		n.dispatch()
-		if done() {
-			return
-		}
-		if len(n.queue) == 0 {
-			n.fatal("nothing left to happen, and not done")
-		}
-		e := heap.Pop(&n.queue).(simEvent)
-		if e.at.After(n.limit) {
-			n.fatal("not done in time")
-		}
-		n.now = e.at
-		e.f()
-	}
-}
-
-func (n *simNet) dispatch() {
-	for d, b := range n.ends {
-		if n.onEnd[d] != nil {
-			n.onEnd[d](b)
-		}
-		for {
-			for _, p := range n.paths {
-				if !p.dead {
-					n.sample(p, d)
-				}
-			}
-			id, seg := b.Next(n.now, nil)
-			if id == 0 {
-				break
-			}
-			for _, p := range n.paths {
-				if p.id == id && !p.dead {
-					n.write(p, d, seg)
-				}
-			}
-		}
-		if at := b.NextTick(); !at.IsZero() && !at.Equal(n.tick[d]) {
-			n.tick[d] = at
-			n.after(max(0, at.Sub(n.now)), func() {
-				if n.tick[d].Equal(at) {
-					n.tick[d] = time.Time{}
-				}
-				if next := b.NextTick(); !next.IsZero() && !next.After(n.now) {
-					b.Tick(n.now)
-				}
-			})
-		}
-	}
-}
-
-// pattern is the byte at a position of a stream: any repetition, loss or
-// reordering shows.
-func pattern(s wire.StreamID, at uint64) byte {
-	x := (at+uint64(s)*0x9e3779b97f4a7c15)*0xbf58476d1ce4e5b9 + uint64(s)
-	return byte(x >> 56)
-}
-
-// transfer is one stream of the test: size bytes from one end to the other.
-type transfer struct {
-	size    int
-	up      bool
-	s       [2]*Stream
-	written int
-	read    int
-	done    time.Time
-	paused  bool // the reader does not read
-}
-
-// carry makes the ends write and read the transfers. The direction that
-// carries nothing is closed at once.
-func (n *simNet) carry(list []*transfer) (done func() bool) {
-	buf := make([]byte, 64<<10)
-	finished := 0
-	for _, tr := range list {
-		s, err := n.ends[0].Open(fmt.Sprintf("host:%d", tr.size))
-		if err != nil {
-			n.fatal("open: %v", err)
-		}
-		tr.s[0] = s
-	}
-	step := func(tr *transfer) {
-		from, to := 1, 0
-		if tr.up {
-			from, to = 0, 1
-		}
-		if src := tr.s[from]; src != nil && tr.written <= tr.size {
-			for tr.written < tr.size {
-				k := min(len(buf), tr.size-tr.written, src.Room())
-				if k == 0 {
-					break
-				}
-				for i := range k {
-					buf[i] = pattern(src.ID(), uint64(tr.written+i))
-				}
-				if got := src.Write(buf[:k]); got != k {
-					n.fatal("wrote %d of %d though there was room", got, k)
-				}
-				tr.written += k
-			}
-			if tr.written == tr.size {
-				src.CloseWrite()
-				tr.written++
-			}
-		}
-		if dst := tr.s[to]; dst != nil && tr.done.IsZero() && !tr.paused {
-			dst.CloseWrite()
-			for {
-				k, err := dst.Read(buf)
-				for i := range k {
-					if buf[i] != pattern(dst.ID(), uint64(tr.read+i)) {
-						n.fatal("stream %d: wrong byte at %d", dst.ID(), tr.read+i)
-					}
-				}
-				tr.read += k
-				if err == io.EOF {
-					if tr.read != tr.size {
-						n.fatal("stream %d ends at %d of %d", dst.ID(), tr.read, tr.size)
-					}
-					tr.done = n.now
-					finished++
-				} else if err != nil {
-					n.fatal("stream %d: %v", dst.ID(), err)
-				}
-				if k == 0 {
-					break
-				}
-			}
-		}
-		// The idle direction's end must be read too for the stream to finish.
-		if src := tr.s[from]; src != nil {
-			src.Read(nil)
-		}
-	}
-	n.onEnd[0] = func(*Bond) {
-		for _, tr := range list {
-			step(tr)
-		}
-	}
-	n.onEnd[1] = func(b *Bond) {
-		for s := b.Accept(); s != nil; s = b.Accept() {
-			for _, tr := range list {
-				if tr.s[0].ID() == s.ID() {
-					tr.s[1] = s
-				}
-			}
-		}
-		for _, tr := range list {
-			step(tr)
-		}
-		for range 1000 {
-			if b.Changed() == nil {
-				break
-			}
-		}
-	}
-	return func() bool { return finished == len(list) }
 }
 
 // both makes the two directions of a hop alike.
@@ -457,4 +339,70 @@ func (n *simNet) house(ps unit.Rate, helpers ...unit.Rate) {
 		pipe := n.both(helpers[i+1], 2500*time.Microsecond)
 		n.addPath(wire.PathID(2+i/2), n.both(helpers[i], 35*time.Millisecond), pipe)
 	}
+}
+
+// eachFrame calls f for the frames of a segment.
+func eachFrame(seg []byte, f func(t wire.Type, payload []byte) error) error {
+	for len(seg) > 0 {
+		if len(seg) < wire.HeaderLen {
+			return fmt.Errorf("a segment ends within a frame")
+		}
+		size := int(seg[1])<<16 | int(seg[2])<<8 | int(seg[3])
+		if size > wire.MaxPayload || len(seg) < wire.HeaderLen+size {
+			return fmt.Errorf("a frame of %d bytes in a segment with %d left", size, len(seg))
+		}
+		if err := f(wire.Type(seg[0]), seg[wire.HeaderLen:wire.HeaderLen+size]); err != nil {
+			return err
+		}
+		seg = seg[wire.HeaderLen+size:]
+	}
+	return nil
+}
+
+// The bytes of a stream: blocks of random bytes, each block begins elsewhere,
+// so that any repetition, loss or reordering shows.
+const patternBlock = 65521
+
+var patternTable = func() []byte {
+	r := rand.NewChaCha8([32]byte{1})
+	t := make([]byte, 2*patternBlock)
+	_, _ = r.Read(t[:patternBlock])
+	copy(t[patternBlock:], t)
+	return t
+}()
+
+// pattern calls f with what end d sends on a stream from a position on.
+func pattern(s wire.StreamID, d, at, size int, f func(part []byte)) {
+	for size > 0 {
+		block, off := at/patternBlock, at%patternBlock
+		begin := (uint64(s)*0x9e3779b97f4a7c15 + uint64(block)*0xbf58476d1ce4e5b9 + uint64(d)*0x94d049bb133111eb) >> 20 % patternBlock
+		k := min(size, patternBlock-off)
+		part := patternTable[begin:][off:]
+		if len(part) < k {
+			k = len(part)
+		}
+		f(part[:k])
+		at, size = at+k, size-k
+	}
+}
+
+// fillPattern makes bytes to write.
+func (n *simNet) fillPattern(s wire.StreamID, d, at, size int) []byte {
+	n.text = n.text[:0]
+	pattern(s, d, at, size, func(part []byte) { n.text = append(n.text, part...) })
+	return n.text
+}
+
+// checkPattern fails unless got is what end d sent from a position on.
+func (n *simNet) checkPattern(s wire.StreamID, d, at int, got []byte) {
+	pattern(s, d, at, len(got), func(part []byte) {
+		if !bytes.Equal(part, got[:len(part)]) {
+			i := 0
+			for part[i] == got[i] {
+				i++
+			}
+			n.fail(focus{s, d, wire.DataSeq(at + i), wire.DataSeq(at + i + 1)}, "stream %d from %s: the byte at %d is wrong", s, endNames[d], at+i)
+		}
+		at, got = at+len(part), got[len(part):]
+	})
 }

@@ -81,6 +81,12 @@ func (s *Stream) Room() int {
 	return int(max(0, min(b.cfg.MetaBuffer-unit.Bytes(s.todo.size()), maxWindow+b.cfg.MetaBuffer-unacked)))
 }
 
+// roomy reports whether a writer that waits for room is to be told: not for a
+// few bytes at a time.
+func (s *Stream) roomy() bool {
+	return s.Room() >= int(min(lowMetaBuffer, s.bond.cfg.MetaBuffer)/2)
+}
+
 // WriteClosed reports whether CloseWrite was called.
 func (s *Stream) WriteClosed() bool { return s.finSet }
 

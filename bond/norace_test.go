@@ -1,0 +1,6 @@
+//go:build !race
+
+package bond
+
+// raceEnabled tells that everything is about ten times slower.
+const raceEnabled = false

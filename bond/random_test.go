@@ -1,0 +1,205 @@
+package bond
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mpbond/unit"
+)
+
+var seedFlag = flag.Int64("seed", -1, "the one seed that TestTenThousand runs")
+
+// outcome is what became of a scenario.
+type outcome struct {
+	failed *simFailure
+	took   time.Duration // virtual; until the last app had its last byte
+	events int
+	twice  unit.Bytes
+	net    *simNet
+}
+
+// lab is what scenarios run one after the other share: memory.
+type lab struct {
+	pages [2][]*page
+	spare [][]byte
+}
+
+// run runs a scenario. Break, if set, breaks the bond on purpose.
+func (l *lab) run(sc *scenario, d *diagram, spoil func(*simNet)) (out outcome) {
+	defer func() {
+		if r := recover(); r != nil {
+			f, ok := r.(simFailure)
+			if !ok {
+				f.text = fmt.Sprintf("panic: %v\n%s", r, debug.Stack())
+			}
+			out.failed = &f
+		}
+	}()
+	n := sc.network()
+	out.net, n.diagram, n.spare = n, d, l.spare
+	for i, b := range n.ends {
+		b.pool.free, l.pages[i] = l.pages[i], nil
+	}
+	if spoil != nil {
+		spoil(n)
+	}
+	n.run(func() bool { return n.over == len(sc.streams) })
+	out.took = n.now.Sub(simStart)
+	if bound := sc.bound(); out.took > bound {
+		n.fatal("took %v, bound %v", out.took, bound)
+	}
+	n.settle(int(sc.seed % 2))
+	out.events = n.events
+	for i, b := range n.ends {
+		out.twice += sentTwice(b.Stats())
+		l.pages[i] = b.pool.free
+	}
+	l.spare = n.spare
+	return out
+}
+
+// settle lets the last acknowledgements and a farewell travel; then nothing may
+// be left behind.
+func (n *simNet) settle(d int) {
+	n.run(func() bool { return n.ends[0].Streams()+n.ends[1].Streams() == 0 })
+	n.ends[d].Bye()
+	n.run(func() bool { return n.ends[1-d].ByeSeen() && n.ends[d].Told() })
+	for end := n.now.Add(2 * time.Second); n.now.Before(end) && n.step(); {
+	}
+	n.checkEmpty()
+}
+
+// TestTenThousand: whatever happens to the subflows, every byte arrives once,
+// in order, and buffers stay within their bounds. To run one seed alone:
+//
+//	go test ./bond -run TestTenThousand -seed 42
+func TestTenThousand(t *testing.T) {
+	if *seedFlag >= 0 {
+		sc := newScenario(uint64(*seedFlag))
+		t.Log("\n" + sc.String())
+		var l lab
+		d := &diagram{}
+		if out := l.run(sc, d, nil); out.failed != nil {
+			explain(t, sc, nil)
+		} else {
+			t.Logf("\n%s\nseed %d passes: %v, %d events", d.draw(focus{}), *seedFlag, out.took, out.events)
+		}
+		return
+	}
+	begin := time.Now()
+	var next, done, events, failures atomic.Int64
+	var all tally
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			var l lab
+			for {
+				seed := uint64(next.Add(1) - 1)
+				if seed >= uint64(transfers()) {
+					return
+				}
+				sc := newScenario(seed)
+				out := l.run(sc, nil, nil)
+				if out.failed != nil {
+					l = lab{}
+					if failures.Add(1) <= mostExplained {
+						explain(t, sc, nil)
+					} else {
+						line, _, _ := strings.Cut(out.failed.text, "\n")
+						t.Errorf("seed %d: %s", seed, line)
+					}
+				}
+				done.Add(1)
+				events.Add(int64(out.events))
+				all.add(sc, out)
+			}
+		})
+	}
+	wg.Wait()
+	text := fmt.Sprintf("%d transfers, %d failed, %d events in %.1f s", done.Load(), failures.Load(), events.Load(), time.Since(begin).Seconds())
+	t.Log(text)
+	t.Attr("transfers", text)
+	all.judge(t)
+}
+
+// mostExplained is how many failures are explained; of others the seed is told.
+const mostExplained = 3
+
+// leastUse is the part of what stable networks can carry that is used on average.
+const leastUse = 0.8
+
+// transfers is how many seeds run.
+func transfers() int {
+	if raceEnabled || testing.Short() {
+		return 1000
+	}
+	return 10_000
+}
+
+// tally collects how well stable networks were used.
+type tally struct {
+	mu    sync.Mutex
+	used  map[string][]float64 // by scheduler, fluid bound over time taken
+	close float64              // the most of its bound that a scenario took
+	far   uint64               // its seed
+}
+
+func (c *tally) add(sc *scenario, out outcome) {
+	if out.failed != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if part := out.took.Seconds() / sc.bound().Seconds(); part > c.close {
+		c.close, c.far = part, sc.seed
+	}
+	if sc.stable {
+		if c.used == nil {
+			c.used = map[string][]float64{}
+		}
+		c.used[sc.scheduler] = append(c.used[sc.scheduler], sc.fluid().Seconds()/out.took.Seconds())
+	}
+}
+
+// judge checks what can only be said of many seeds.
+func (c *tally) judge(t *testing.T) {
+	t.Logf("the longest took %.2f of its bound (seed %d)", c.close, c.far)
+	for name, list := range c.used {
+		slices.Sort(list)
+		sum := 0.0
+		for _, v := range list {
+			sum += v
+		}
+		mean := sum / float64(len(list))
+		t.Logf("%s on %d stable networks: mean %.3f of what they can carry, 5 %% under %.3f", name, len(list), mean, list[len(list)/20])
+		if len(list) >= 20 && mean < leastUse {
+			t.Errorf("%s uses %.3f of stable networks, want %.2f", name, mean, leastUse)
+		}
+	}
+}
+
+// explain makes a failing scenario smaller and shows what happened in it.
+func explain(t *testing.T, sc *scenario, spoil func(*simNet)) {
+	t.Helper()
+	small := shrink(sc, spoil)
+	var l lab
+	d := &diagram{}
+	out := l.run(small, d, spoil)
+	var w strings.Builder
+	fmt.Fprintf(&w, "seed %d fails; to run it alone: go test ./bond -run TestTenThousand -seed %d\n", sc.seed, sc.seed)
+	fmt.Fprintf(&w, "made as small as it still fails:\n%s", small)
+	if out.failed == nil {
+		t.Errorf("%sbut then it passes: the run is not the same each time", w.String())
+		return
+	}
+	w.WriteString(d.draw(out.failed.about))
+	t.Errorf("%sseed %d: %s", w.String(), sc.seed, out.failed.text)
+}

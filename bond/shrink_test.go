@@ -1,0 +1,100 @@
+package bond
+
+import (
+	"slices"
+	"time"
+)
+
+// clone is a copy that shares nothing with the original.
+func (sc *scenario) clone() *scenario {
+	c := *sc
+	c.paths = slices.Clone(sc.paths)
+	for i := range c.paths {
+		c.paths[i].hops = slices.Clone(c.paths[i].hops)
+		for j := range c.paths[i].hops {
+			c.paths[i].hops[j].faults = slices.Clone(c.paths[i].hops[j].faults)
+		}
+	}
+	c.streams = slices.Clone(sc.streams)
+	c.freezes = slices.Clone(sc.freezes)
+	return &c
+}
+
+// smaller lists scenarios that are simpler by one thing.
+func (sc *scenario) smaller() (list []*scenario) {
+	with := func(change func(c *scenario)) {
+		c := sc.clone()
+		change(c)
+		list = append(list, c)
+	}
+	for i := len(sc.streams) - 1; i >= 0 && len(sc.streams) > 1; i-- {
+		with(func(c *scenario) { c.streams = slices.Delete(c.streams, i, i+1) })
+	}
+	for i := len(sc.paths) - 1; i > 0; i-- {
+		with(func(c *scenario) { c.paths = slices.Delete(c.paths, i, i+1) })
+	}
+	for i := range sc.freezes {
+		with(func(c *scenario) { c.freezes = slices.Delete(c.freezes, i, i+1) })
+	}
+	for i := range sc.paths {
+		p := &sc.paths[i]
+		for j := range p.hops {
+			h := &p.hops[j]
+			if len(h.faults) > 1 {
+				with(func(c *scenario) { c.paths[i].hops[j].faults = nil })
+			}
+			for k := len(h.faults) - 1; k >= 0; k-- {
+				with(func(c *scenario) {
+					g := &c.paths[i].hops[j]
+					g.faults = slices.Delete(g.faults, k, k+1)
+				})
+			}
+			if h.loss > 0 {
+				with(func(c *scenario) { c.paths[i].hops[j].loss = 0 })
+			}
+		}
+		if len(p.hops) > 1 {
+			with(func(c *scenario) { c.paths[i].hops = c.paths[i].hops[1:] })
+		}
+		if p.leave[0] > 0 {
+			with(func(c *scenario) { c.paths[i].leave = [2]time.Duration{} })
+		}
+		if p.join[0] > 0 {
+			with(func(c *scenario) { c.paths[i].join = [2]time.Duration{} })
+		}
+	}
+	for i := range sc.streams {
+		for d := range 2 {
+			t := sc.streams[i].talk[d]
+			if plain := (talk{Bytes: t.Bytes}); t != plain {
+				with(func(c *scenario) { c.streams[i].talk[d] = plain })
+			}
+			if t.Bytes > 1 {
+				with(func(c *scenario) { c.streams[i].talk[d].Bytes /= 2 })
+			}
+		}
+	}
+	return list
+}
+
+// shrinkTime bounds how long, of this machine's time, a scenario is shrunk.
+const shrinkTime = 10 * time.Second
+
+// shrink looks for the simplest scenario that still fails, in whatever way.
+func shrink(sc *scenario, spoil func(*simNet)) *scenario {
+	end := time.Now().Add(shrinkTime)
+	for again := true; again; {
+		again = false
+		for _, c := range sc.smaller() {
+			if time.Now().After(end) {
+				return sc
+			}
+			var l lab
+			if l.run(c, nil, spoil).failed != nil {
+				sc, again = c, true
+				break
+			}
+		}
+	}
+	return sc
+}
