@@ -35,6 +35,15 @@ type path struct {
 	copies []copyOf // what other subflows carry and this one has yet to
 }
 
+// settle takes what was sent for received while nothing in flight asks for an
+// acknowledgement: else ACKs and reports, which nobody acknowledges, would in
+// time look like a queue that never drains.
+func (p *path) settle(at time.Time) {
+	if p.flight.len() == 0 {
+		p.est.Acked(p.sent, at)
+	}
+}
+
 func (p *path) silent() bool { return !p.silentAt.IsZero() }
 
 // view is the path as a scheduler sees it.

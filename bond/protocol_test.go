@@ -184,6 +184,34 @@ func TestControlPrefersTheQuickest(t *testing.T) {
 	}
 }
 
+// TestReportsAreNoQueue: frames that nobody acknowledges do not use up the
+// budget of a slow subflow for ever.
+func TestReportsAreNoQueue(t *testing.T) {
+	b := New(Config{Opens: true})
+	b.AddPath(1, true, start)
+	b.Local(1, start, estimate.Hop{SRTT: 10 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 10_000, MSS: 1448})
+	b.Remote(1, wire.HopState{Rate: 200 * unit.Kbps, RTT: 10 * time.Millisecond})
+	now := start
+	for range 2000 {
+		now = now.Add(20 * time.Millisecond)
+		b.Idle(1)
+		b.Relay(wire.PipeState{Path: 1})
+		if id, _ := b.Next(now, nil); id != 1 {
+			t.Fatal("a report does not leave")
+		}
+	}
+	now = now.Add(time.Second)
+	b.Idle(1)
+	s, err := b.Open("a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Write(make([]byte, 1000))
+	if id, seg := b.Next(now, nil); id != 1 || len(seg) < 1000 {
+		t.Errorf("path %d gets %d bytes: %+v", id, len(seg), b.last)
+	}
+}
+
 // TestPeerCannotTakeOurMemory: neither a boundless window without
 // acknowledgements nor control frames that it does not read make us keep
 // without bound.

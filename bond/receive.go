@@ -211,6 +211,7 @@ func (b *Bond) receiveAck(on *path, payload []byte, now time.Time) error {
 		if p.flight.len() == 0 {
 			p.progress = now
 		}
+		p.settle(at)
 	}
 	b.checkSilence(now)
 	return nil

@@ -128,6 +128,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		return 0, buf
 	}
 	p.est.Sent(unit.Bytes(n))
+	p.settle(now)
 	p.idle = false
 	b.wake(now.Add(probeEvery))
 	return p.id, buf

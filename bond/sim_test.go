@@ -135,9 +135,6 @@ func newNet(t testing.TB, scheduler string, cfg Config) *simNet {
 	return n
 }
 
-// after lets something happen that may concern both ends.
-func (n *simNet) after(d time.Duration, f func()) { n.at(n.now.Add(d), everybody, f) }
-
 // at lets something happen; what lies beyond the end of the test is left out.
 func (n *simNet) at(t time.Time, end int, f func()) {
 	if t.After(n.limit) {

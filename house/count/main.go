@@ -1,6 +1,7 @@
 // Command count reads the events of `go test -json` and prints what a person
-// wants of them: a line for each package, all output of failed tests, skipped
-// tests with their reasons, and at the end "N passed, N failed, N skipped".
+// wants of them: a line for each package, all output of failed tests, what
+// tests tell as attributes, skipped tests with their reasons, and at the end
+// "N passed, N failed, N skipped".
 // It stands behind `make test`, outside the data path. It exits with 1 if a
 // test failed or none ran.
 package main
@@ -24,6 +25,7 @@ type event struct {
 	Elapsed     float64
 	Output      string
 	FailedBuild string
+	Key, Value  string // of attributes that tests set
 }
 
 // test names a test, or a package if name is "".
@@ -69,6 +71,8 @@ func (t *tally) line(line string) {
 		t.builds[e.ImportPath] = append(t.builds[e.ImportPath], e.Output)
 	case "output":
 		t.output[key] = append(t.output[key], e.Output)
+	case "attr":
+		fmt.Fprintf(t.out, "      %s: %s\n", e.Key, e.Value)
 	case "run":
 		t.running[key] = true
 	case "pass", "fail", "skip":

@@ -24,6 +24,7 @@ func TestCount(t *testing.T) {
 	}{
 		"nothing": {nil, false, []string{"0 passed, 0 failed, 0 skipped\n"}},
 		"pass":    {[]string{`{"Action":"run","Package":"p","Test":"A"}`, pass, `{"Action":"pass","Package":"p","Elapsed":1.5}`}, true, []string{"pass  p (1.5 s)\n1 passed, 0 failed"}},
+		"attr":    {[]string{pass, `{"Action":"attr","Package":"p","Test":"A","Key":"transfers","Value":"10 in 1 s"}`}, true, []string{"      transfers: 10 in 1 s\n1 passed"}},
 		"skip": {[]string{pass, `{"Action":"output","Package":"p","Test":"B","Output":"=== RUN   B\n"}`,
 			`{"Action":"output","Package":"p","Test":"B","Output":"    b_test.go:5: needs root\n"}`, `{"Action":"skip","Package":"p","Test":"B"}`},
 			true, []string{"skipped: p B: b_test.go:5: needs root\n1 passed, 0 failed, 1 skipped\n"}},
