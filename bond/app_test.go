@@ -17,6 +17,7 @@ type transfer struct {
 	talk [2]talk
 
 	id    wire.StreamID
+	s     [2]*Stream
 	apps  [2]*simApp
 	read  int          // of the main direction
 	done  time.Time    // when its end was read
@@ -93,7 +94,7 @@ func (n *simNet) accept(s *Stream) {
 
 func (n *simNet) newApp(tr *transfer, d int, s *Stream) {
 	a := &simApp{n: n, d: d, s: s, tr: tr, since: n.now}
-	tr.apps[d], s.User = a, a
+	tr.apps[d], tr.s[d], s.User = a, s, a
 	if r := tr.talk[d].ResetAt; r > 0 {
 		n.at(n.now.Add(r), d, a.reset)
 	}

@@ -109,7 +109,7 @@ func (n *simNet) deep() {
 	for _, p := range n.paths {
 		for d := range 2 {
 			for _, h := range p.hops[d] {
-				h.window = h.rate(n.now).Bytes(h.rtt + 300*time.Millisecond)
+				h.window = h.rate(n.now).Bytes(h.roundTrip(n.now) + 300*time.Millisecond)
 			}
 		}
 	}
@@ -174,7 +174,7 @@ func TestFlowSurvivesItsPath(t *testing.T) {
 			on := 0
 			if how == "silent pipe" { // the flow starts there
 				n.paths[0].hops[1][0].delay = 80 * time.Millisecond
-				n.paths[0].hops[1][0].rtt = 160 * time.Millisecond
+				n.paths[0].hops[0][0].delay = 80 * time.Millisecond
 				on = 1
 			}
 			n.carry(nil)

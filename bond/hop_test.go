@@ -246,6 +246,13 @@ func (n *simNet) leave(p *simPath, d int) {
 	p.dead = p.dead || p.at[1-d] == gone
 }
 
+// kill ends a subflow; the other end learns of it after a moment.
+func (n *simNet) kill(p *simPath) {
+	p.dead = true
+	n.leave(p, 0)
+	n.at(n.now.Add(30*time.Millisecond), 1, func() { n.leave(p, 1) })
+}
+
 // report lets the helper tell the sender of direction d about its far hop, as
 // long as there is news, every 20 ms.
 func (n *simNet) report(p *simPath, d int) {

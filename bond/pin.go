@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"mpbond/trace"
+	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -137,6 +138,9 @@ func (b *Bond) fillDatagrams(p *path, now time.Time, buf []byte) []byte {
 		first, room = false, room-n
 		p.note(n, sentFrame{t: wire.TypeDatagram})
 		l.f.stats.Sent++
+		if l == &l.f.legs[1] {
+			b.stats.Redundant += unit.Bytes(n)
+		}
 		b.flows.ready = append(b.flows.ready[:i], b.flows.ready[i+1:]...)
 		if l.inReady = len(l.q) > 0; l.inReady {
 			b.flows.ready = append(b.flows.ready, l)

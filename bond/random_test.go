@@ -15,7 +15,10 @@ import (
 	"mpbond/unit"
 )
 
-var seedFlag = flag.Int64("seed", -1, "the one seed that TestTenThousand runs")
+var (
+	seedFlag      = flag.Int64("seed", -1, "the one seed that TestTransfers runs")
+	transfersFlag = flag.Uint64("transfers", 1000, "how many seeds TestTransfers runs")
+)
 
 // outcome is what became of a scenario.
 type outcome struct {
@@ -77,11 +80,13 @@ func (n *simNet) settle(d int) {
 	n.checkEmpty()
 }
 
-// TestTenThousand: whatever happens to the subflows, every byte arrives once,
-// in order, and buffers stay within their bounds. To run one seed alone:
+// TestTransfers: whatever happens to the subflows, every byte arrives once,
+// in order, and buffers stay within their bounds. All that make test runs, and
+// one seed alone:
 //
-//	go test ./bond -run TestTenThousand -seed 42
-func TestTenThousand(t *testing.T) {
+//	go test ./bond -run TestTransfers -v -transfers 10000
+//	go test ./bond -run TestTransfers -v -seed 42
+func TestTransfers(t *testing.T) {
 	if *seedFlag >= 0 {
 		sc := newScenario(uint64(*seedFlag))
 		t.Log("\n" + sc.String())
@@ -103,7 +108,7 @@ func TestTenThousand(t *testing.T) {
 			var l lab
 			for {
 				seed := uint64(next.Add(1) - 1)
-				if seed >= uint64(transfers()) {
+				if seed >= *transfersFlag {
 					return
 				}
 				sc := newScenario(seed)
@@ -135,14 +140,6 @@ const mostExplained = 3
 
 // leastUse is the part of what stable networks can carry that is used on average.
 const leastUse = 0.8
-
-// transfers is how many seeds run.
-func transfers() int {
-	if raceEnabled || testing.Short() {
-		return 1000
-	}
-	return 10_000
-}
 
 // tally collects how well stable networks were used.
 type tally struct {
@@ -194,7 +191,7 @@ func explain(t *testing.T, sc *scenario, spoil func(*simNet)) {
 	d := &diagram{}
 	out := l.run(small, d, spoil)
 	var w strings.Builder
-	fmt.Fprintf(&w, "seed %d fails; to run it alone: go test ./bond -run TestTenThousand -seed %d\n", sc.seed, sc.seed)
+	fmt.Fprintf(&w, "seed %d fails; to run it alone: go test ./bond -run TestTransfers -seed %d\n", sc.seed, sc.seed)
 	fmt.Fprintf(&w, "made as small as it still fails:\n%s", small)
 	if out.failed == nil {
 		t.Errorf("%sbut then it passes: the run is not the same each time", w.String())

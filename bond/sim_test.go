@@ -95,7 +95,8 @@ type simNet struct {
 
 	transfers []*transfer // by stream number, from 1
 	woken     [2][]*simApp
-	over      int // transfers that have ended at both ends
+	onEnd     [2]func(*Bond) // called after each event of an end
+	over      int            // transfers that have ended at both ends
 
 	granted  [2][]wire.DataSeq // to end d, by stream number: how far it was told that it may send
 	checks   int
@@ -119,6 +120,10 @@ func newSim(t testing.TB, scheduler string, eta float64) *simNet {
 	n := newNet(t, scheduler, Config{Eta: eta})
 	n.diagram = &diagram{}
 	n.limit = n.now.Add(10 * time.Minute)
+	// Time passes also when nothing happens.
+	var beat func()
+	beat = func() { n.at(n.now.Add(10*time.Millisecond), nobody, beat) }
+	beat()
 	return n
 }
 
@@ -134,6 +139,9 @@ func newNet(t testing.TB, scheduler string, cfg Config) *simNet {
 	}
 	return n
 }
+
+// after lets something happen that may concern both ends.
+func (n *simNet) after(d time.Duration, f func()) { n.at(n.now.Add(d), everybody, f) }
 
 // at lets something happen; what lies beyond the end of the test is left out.
 func (n *simNet) at(t time.Time, end int, f func()) {
@@ -231,6 +239,9 @@ func (n *simNet) work(d int) {
 	for {
 		for s := b.Accept(); s != nil; s = b.Accept() {
 			n.accept(s)
+		}
+		if n.onEnd[d] != nil {
+			n.onEnd[d](b)
 		}
 		n.probe(d, time.Millisecond)
 		for {
