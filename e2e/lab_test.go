@@ -281,15 +281,26 @@ func (n *network) carried() (sum int64) {
 	return sum
 }
 
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeNoise writes a file of n bytes, and returns them.
+func writeNoise(t *testing.T, path string, n int64) []byte {
+	t.Helper()
+	b, _ := io.ReadAll(noise(n))
+	writeFile(t, path, string(b))
+	return b
+}
+
 func TestApps(t *testing.T) {
 	n := newNetwork(t)
 	want, _ := sum(noise(mb))
 	file := filepath.Join(n.dir, "upload")
-	b := new(bytes.Buffer)
-	_, _ = b.ReadFrom(noise(mb))
-	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	b := writeNoise(t, file, mb)
 	run := []string{n.mpbond, "run", "--"}
 	socks, proxy := []string{"--socks5-hostname", "127.0.0.1:1080"}, []string{"-x", "http://127.0.0.1:1080"}
 	by4, by6, byName := fmt.Sprintf("http://%s/%d", n.web4, mb), fmt.Sprintf("http://[%s]/%d", n.web6, mb), fmt.Sprintf("http://web/%d", mb)
@@ -333,7 +344,7 @@ func TestApps(t *testing.T) {
 		_, hash, _ := strings.Cut(want, ":")
 		out := filepath.Join(n.dir, "got")
 		n.must("primary", n.mpbond, "get", "--quiet", "--sha256", hash, "-o", out, byName)
-		if f, err := os.ReadFile(out); err != nil || !bytes.Equal(f, b.Bytes()) {
+		if f, err := os.ReadFile(out); err != nil || !bytes.Equal(f, b) {
 			t.Errorf("%d bytes, %v", len(f), err)
 		}
 	})

@@ -52,6 +52,12 @@ func serveHTTP(rw http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
+	if r.URL.Path == "/idle" { // says a little, and then nothing
+		_, _ = io.Copy(rw, noise(1000))
+		_ = http.NewResponseController(rw).Flush()
+		<-r.Context().Done()
+		return
+	}
 	n, err := strconv.ParseInt(r.URL.Path[1:], 10, 64)
 	if err != nil {
 		http.NotFound(rw, r)

@@ -1,0 +1,272 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"mpbond/wire"
+)
+
+// of is the process that was started last in a node.
+func (n *network) of(node string) *process {
+	n.Helper()
+	for i := len(n.all) - 1; i >= 0; i-- {
+		if n.all[i].node == node {
+			return n.all[i]
+		}
+	}
+	n.Fatalf("nothing runs in %s", node)
+	return nil
+}
+
+func (n *network) signal(node string, s syscall.Signal) {
+	n.Helper()
+	p := n.of(node)
+	if err := p.cmd.Process.Signal(s); err != nil {
+		n.Fatal(node, err)
+	}
+	if s == syscall.SIGKILL {
+		<-p.done
+	}
+}
+
+// frozen stops a process for a while.
+func (n *network) frozen(d time.Duration, node string) {
+	n.Helper()
+	n.signal(node, syscall.SIGSTOP)
+	time.Sleep(d)
+	n.signal(node, syscall.SIGCONT)
+}
+
+// silent takes links away for a while.
+func (n *network) silent(d time.Duration, links ...string) {
+	n.Helper()
+	for _, to := range []string{"outage=on", "outage=off"} {
+		for _, l := range links {
+			if err := n.l.Set(l, "", to); err != nil {
+				n.Error(err)
+			}
+		}
+		if to == "outage=on" {
+			time.Sleep(d)
+		}
+	}
+}
+
+func (n *network) startServer() {
+	n.start("server", n.mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
+}
+
+// transfer is one of curl through the proxy, under way.
+type transfer struct {
+	cmd   *exec.Cmd
+	errs  bytes.Buffer
+	begun chan struct{} // closed when some of it has come
+	done  chan struct{} // closed when it has ended
+	got   string        // then: as sum makes it
+	err   error
+}
+
+// transfer begins one.
+func (n *network) transfer(args ...string) *transfer {
+	n.Helper()
+	x := &transfer{begun: make(chan struct{}), done: make(chan struct{})}
+	x.cmd = n.command("primary", append([]string{"curl", "-sSf", "--max-time", "60", "-H", "Expect:", "--socks5-hostname", "127.0.0.1:1080"}, args...)...)
+	x.cmd.Stderr = &x.errs
+	out, err := x.cmd.StdoutPipe()
+	if err != nil {
+		n.Fatal(err)
+	}
+	if err := x.cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	go func() {
+		defer close(x.done)
+		h := sha256.New()
+		begun := sync.OnceFunc(func() { close(x.begun) })
+		defer begun()
+		first, _ := io.CopyN(h, out, 1000)
+		begun()
+		rest, _ := io.Copy(h, out)
+		x.err = x.cmd.Wait()
+		x.got = fmt.Sprintf("%d:%x", first+rest, h.Sum(nil))
+	}()
+	n.Cleanup(func() {
+		_ = x.cmd.Process.Kill()
+		<-x.done
+	})
+	return x
+}
+
+// wasReset waits for the end of a transfer, which must be curl's "receiving
+// failed", and not an end in order that comes too early.
+func (n *network) wasReset(x *transfer, within time.Duration) {
+	n.Helper()
+	select {
+	case <-x.done:
+	case <-time.After(within):
+		n.Errorf("the stream goes on after %v", within)
+		return
+	}
+	var exit *exec.ExitError
+	if !errors.As(x.err, &exit) || exit.ExitCode() != 56 || !strings.Contains(x.errs.String(), "reset") {
+		n.Errorf("the stream ended with %v %s, and not with a reset", x.err, &x.errs)
+	}
+}
+
+var allLinks = []string{"ps", "hs1", "pipe1"}
+
+// TestFailures has several things fail at once, in the middle of a download and
+// an upload, which must come through whole.
+func TestFailures(t *testing.T) {
+	n := newNetworkOf(t, "10/10/10", "", nil)
+	const size = 10 * mb
+	want, _ := sum(noise(size))
+	file := filepath.Join(n.dir, "upload")
+	writeNoise(t, file, size)
+	for _, f := range []struct {
+		name string
+		fail func()
+	}{
+		{"server frozen for 3 s", func() { n.frozen(3*time.Second, "server") }},
+		{"primary frozen for 3 s", func() { n.frozen(3*time.Second, "primary") }},
+		{"helper frozen for 3 s and PS-path silent for 2 s", func() {
+			var both sync.WaitGroup
+			both.Go(func() { n.frozen(3*time.Second, "helper1") })
+			both.Go(func() { n.silent(2*time.Second, "ps") })
+			both.Wait()
+		}},
+		{"server frozen for 3 s and HS-path silent for 4 s", func() {
+			var both sync.WaitGroup
+			both.Go(func() { n.frozen(3*time.Second, "server") })
+			both.Go(func() { n.silent(4*time.Second, "hs1") })
+			both.Wait()
+		}},
+		{"all links silent for 5 s", func() { n.silent(5*time.Second, allLinks...) }},
+		{"helper killed and PS-path silent for 5 s", func() {
+			n.signal("helper1", syscall.SIGKILL)
+			n.silent(5*time.Second, "ps")
+			n.start("helper1", n.mpbond, "helper", "--name", "phone")
+		}},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			down := n.transfer(fmt.Sprintf("http://web/%d", size))
+			up := n.transfer("-T", file, "http://web/")
+			<-down.begun
+			began := time.Now()
+			f.fail()
+			back := time.Now()
+			for _, x := range []*transfer{down, up} {
+				<-x.done
+				if x.err != nil {
+					t.Errorf("%v %s", x.err, &x.errs)
+				}
+			}
+			if down.got != want {
+				t.Errorf("got %s, want %s", down.got, want)
+			}
+			if got, _ := sum(strings.NewReader(want)); up.got != got { // the answer was the sum of what came
+				t.Error("other bytes were received than sent")
+			}
+			t.Logf("failing for %v; all was there %v later", back.Sub(began).Round(time.Millisecond), time.Since(back).Round(time.Millisecond))
+			n.await(2)
+		})
+	}
+}
+
+// TestServerKilled: streams end with a reset when the server is back, and new
+// ones work within 2 s of its return, after whatever absence.
+func TestServerKilled(t *testing.T) {
+	n := newNetwork(t)
+	for _, absence := range []time.Duration{500 * time.Millisecond, 15 * time.Second} {
+		t.Run(absence.String(), func(t *testing.T) {
+			busy := n.transfer("--limit-rate", "1M", fmt.Sprintf("http://web/%d", 1000*mb))
+			idle := n.transfer("http://web/idle")
+			<-busy.begun
+			<-idle.begun
+			n.signal("server", syscall.SIGKILL)
+			time.Sleep(absence)
+			began := time.Now()
+			n.startServer()
+			early := n.transfer(fmt.Sprintf("http://web/%d", 100_000)) // before the primary knows
+			<-early.done
+			if want, _ := sum(noise(100_000)); early.err != nil || early.got != want {
+				t.Errorf("a new stream: %v %s", early.err, &early.errs)
+			}
+			took := time.Since(began)
+			t.Logf("a new stream was through %v after the server's start", took.Round(time.Millisecond))
+			if took > 2*time.Second {
+				t.Errorf("a new stream took %v", took)
+			}
+			n.wasReset(busy, 2*time.Second)
+			n.wasReset(idle, 2*time.Second)
+			n.await(2)
+		})
+	}
+	t.Run("without streams", func(t *testing.T) {
+		n.signal("server", syscall.SIGKILL)
+		time.Sleep(5 * time.Second)
+		n.startServer()
+		began := time.Now()
+		if x := n.transfer(fmt.Sprintf("http://web/%d", 100_000)); true {
+			<-x.done
+			if took := time.Since(began); x.err != nil || took > 2*time.Second {
+				t.Errorf("a new stream: after %v %v %s", took, x.err, &x.errs)
+			}
+		}
+		n.await(2)
+	})
+}
+
+// TestGiveUp: streams outlast an absence of all paths that is shorter than
+// give_up, and are reset after a longer one. A killed primary leaves its
+// helper's place free at once.
+func TestGiveUp(t *testing.T) {
+	n := newNetwork(t)
+	n.signal("primary", syscall.SIGKILL)
+	eventually(t, func() error {
+		s, err := n.status("helper1", "helper")
+		if err == nil && s.Helper.Subflows != 0 {
+			err = errors.New("the helper still relays")
+		}
+		return err
+	})
+	config := filepath.Join(n.dir, "primary.toml")
+	writeFile(t, config, "give_up = \"3s\"\n")
+	n.start("primary", n.mpbond, "primary", "--name", "laptop", "--config", config)
+	n.await(2)
+	const size = 20 * mb
+	want, _ := sum(noise(size))
+	x := n.transfer("--limit-rate", "4M", fmt.Sprintf("http://web/%d", size))
+	<-x.begun
+	n.silent(2*time.Second, allLinks...)
+	if <-x.done; x.err != nil || x.got != want {
+		t.Errorf("after a short absence: %v %s", x.err, &x.errs)
+	}
+	x = n.transfer("--limit-rate", "4M", fmt.Sprintf("http://web/%d", 100*mb))
+	<-x.begun
+	began := time.Now()
+	for _, l := range allLinks {
+		if err := n.l.Set(l, "", "outage=on"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Silence is noticed within a second, and a silent subflow given up after 3.
+	n.wasReset(x, 10*time.Second)
+	if d := time.Since(began); d < 3*time.Second {
+		t.Errorf("the stream was given up after %v", d)
+	}
+	if !strings.Contains(n.of("primary").log.String(), "no way to the server") {
+		t.Errorf("the primary does not say why: %v", wire.CodeTimeout)
+	}
+}
