@@ -23,6 +23,9 @@ type path struct {
 	progress    time.Time // of data acknowledgements, or when something was first in flight
 	hopProgress time.Time // of the sending hop's own acknowledgements
 	silentAt    time.Time // since when it is silent; zero if it is not
+	stuckAt     time.Time // the same, also while no other path is alive to take over
+	asked       time.Time // when a sign of life was last asked for
+	askDue      bool
 
 	express time.Time // until then bulk keeps the queue short
 	yield   bool      // the next segment is the streams' turn
@@ -101,10 +104,10 @@ func (f *flight) pop() (s sentFrame) {
 type PathInfo struct {
 	ID             wire.PathID
 	Helped, Silent bool
-	SilentFor      time.Duration
-	LastData       time.Time  // arrival of the last new stream byte or datagram; zero: none yet
-	Sent, Received uint64     // bytes of frames
-	InFlight       unit.Bytes // sent and not acknowledged
+	StuckFor       time.Duration // silent, or the last path and without progress
+	LastData       time.Time     // arrival of the last new stream byte or datagram; zero: none yet
+	Sent, Received uint64        // bytes of frames
+	InFlight       unit.Bytes    // sent and not acknowledged
 	estimate.Numbers
 }
 
@@ -116,8 +119,8 @@ func (b *Bond) Paths(list []PathInfo, now time.Time) []PathInfo {
 		if p.flight.len() > 0 {
 			i.InFlight = p.est.Outstanding()
 		}
-		if i.Silent {
-			i.SilentFor = now.Sub(p.silentAt)
+		if !p.stuckAt.IsZero() {
+			i.StuckFor = now.Sub(p.stuckAt)
 		}
 		list = append(list, i)
 	}

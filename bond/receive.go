@@ -149,6 +149,9 @@ func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
 	}
 	if fresh > 0 {
 		p.lastData = now
+		if b.cfg.Opens {
+			b.wake(now.Add(quietAfter))
+		}
 	}
 	s.got.add(max(f.Seq, s.inNext), max(end, s.inNext))
 	if len(s.got) > 0 && s.got[0].from <= s.inNext && s.got[0].to > s.inNext {

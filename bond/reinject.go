@@ -29,6 +29,7 @@ func (b *Bond) Tick(now time.Time) {
 			b.wake(now.Add(probeEvery))
 		}
 	}
+	b.watchQuiet(now)
 	if b.ackPending && b.ackDue.After(now) {
 		b.wake(b.ackDue) // one that is overdue waits for an idle subflow
 	}
@@ -60,8 +61,11 @@ func (b *Bond) checkSilence(now time.Time) {
 			(b.lastAck.Sub(p.progress) > limit || now.Sub(p.progress) > 2*limit)
 		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > silenceLimit(h.SRTT)
 		if !stuck && !hopStuck {
-			p.silentAt = time.Time{}
+			p.silentAt, p.stuckAt = time.Time{}, time.Time{}
 			continue
+		}
+		if p.stuckAt.IsZero() {
+			p.stuckAt = now
 		}
 		if !b.othersLive(p) {
 			continue

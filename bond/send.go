@@ -101,6 +101,9 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		p = carrier
 	}
 	if p == nil {
+		p = b.asking()
+	}
+	if p == nil {
 		return 0, buf
 	}
 	if p.flight.len() == 0 {
@@ -123,6 +126,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	default:
 		buf = b.fillData(p, d, now, buf)
 	}
+	buf = p.fillAsk(buf)
 	n := len(buf) - start
 	if n == 0 {
 		return 0, buf

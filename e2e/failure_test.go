@@ -81,7 +81,7 @@ type transfer struct {
 func (n *network) transfer(args ...string) *transfer {
 	n.Helper()
 	x := &transfer{begun: make(chan struct{}), done: make(chan struct{})}
-	x.cmd = n.command("primary", append([]string{"curl", "-sSf", "--max-time", "60", "-H", "Expect:", "--socks5-hostname", "127.0.0.1:1080"}, args...)...)
+	x.cmd = n.command("primary", append([]string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname", "127.0.0.1:1080"}, args...)...)
 	x.cmd.Stderr = &x.errs
 	out, err := x.cmd.StdoutPipe()
 	if err != nil {
@@ -261,8 +261,9 @@ func TestGiveUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Silence is noticed within a second, and a silent subflow given up after 3.
-	n.wasReset(x, 10*time.Second)
+	// Silence is noticed within some seconds, and a silent subflow given up
+	// after 3.
+	n.wasReset(x, 15*time.Second)
 	if d := time.Since(began); d < 3*time.Second {
 		t.Errorf("the stream was given up after %v", d)
 	}

@@ -40,13 +40,14 @@ func (r *rates) last(now time.Time, rx, tx uint64) (in, out unit.Rate) {
 	return 0, 0
 }
 
-// SilentPaths lists subflows that have been silent for longer than d.
+// SilentPaths lists subflows that have been silent for longer than d, the last
+// one that is left included.
 func (e *Endpoint) SilentPaths(d time.Duration) (ids []wire.PathID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
 	for _, p := range e.b.Paths(nil, now) {
-		if p.Silent && p.SilentFor > d {
+		if p.StuckFor > d {
 			ids = append(ids, p.ID)
 		}
 	}

@@ -186,3 +186,13 @@ func cut(s string) string {
 	}
 	return s
 }
+
+// Ping asks for an acknowledgement, as every reliable frame does, and is
+// nothing else. The payload is empty.
+type Ping struct{}
+
+// Type implements Frame.
+func (Ping) Type() Type { return TypePing }
+
+// AppendPayload implements Frame.
+func (Ping) AppendPayload(b []byte) []byte { return b }

@@ -75,6 +75,7 @@ const (
 	TypeAck         Type = 0x20
 	TypePipeState   Type = 0x21
 	TypeBye         Type = 0x22
+	TypePing        Type = 0x80 // skipped where it is not known
 )
 
 // Hop frames. TypeRefuse is used on hops too.
@@ -90,7 +91,7 @@ var typeNames = map[Type]string{
 	TypeJoin: "MP_JOIN", TypeOK: "MP_OK", TypeRefuse: "REFUSE", TypeOpen: "OPEN", TypeOpened: "OPENED",
 	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeAck: "ACK",
 	TypeDatagram: "DATAGRAM", TypeFlowEnd: "FLOW_END", TypeFlowRefused: "FLOW_REFUSED",
-	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
+	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 }
 

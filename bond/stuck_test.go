@@ -1,0 +1,116 @@
+package bond
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/estimate"
+	"mpbond/wire"
+)
+
+// receiving is a bond with two idle paths, the first of which has just brought
+// bytes of a download.
+func receiving(t *testing.T) *Bond {
+	t.Helper()
+	b := New(Config{Opens: true})
+	for id := wire.PathID(1); id <= 2; id++ {
+		b.AddPath(id, id == 2, start)
+		b.Local(id, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+	}
+	if _, err := b.Open("a:1"); err != nil {
+		t.Fatal(err)
+	}
+	drain(b, start)
+	acknowledge(t, b, start)
+	f := wire.Data{Stream: 1, Bytes: make([]byte, 1000)}
+	if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// drain lets all paths send what they have, and returns which sent a PING.
+func drain(b *Bond, now time.Time) (pings []wire.PathID) {
+	for {
+		b.Idle(1)
+		b.Idle(2)
+		id, _ := b.Next(now, nil)
+		if id == 0 {
+			return pings
+		}
+		for _, f := range b.path(id).flight.all() {
+			if f.t == wire.TypePing {
+				pings = append(pings, id)
+			}
+		}
+	}
+}
+
+// acknowledge has everything arrive.
+func acknowledge(t *testing.T, b *Bond, now time.Time) {
+	t.Helper()
+	a := wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: b.path(1).sent}, {Path: 2, Received: b.path(2).sent}}}
+	if err := b.Receive(2, a.Type(), a.AppendPayload(nil), now); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run ticks from one second after start to another, and returns the pings.
+func run(b *Bond, from, to float64) (pings []wire.PathID) {
+	for s := from; s < to; s += 0.02 {
+		now := start.Add(time.Duration(s * float64(time.Second)))
+		b.Tick(now)
+		pings = append(pings, drain(b, now)...)
+	}
+	return pings
+}
+
+// TestQuietPathIsAskedOnce: the path that carried bytes a moment ago is asked,
+// and no other, whose radio may sleep.
+func TestQuietPathIsAskedOnce(t *testing.T) {
+	b := receiving(t)
+	if pings := run(b, 0, 0.98); len(pings) > 0 {
+		t.Fatalf("asked %v after less than a second", pings)
+	}
+	if pings := run(b, 0.98, 1.1); len(pings) != 1 || pings[0] != 1 {
+		t.Fatalf("asked %v", pings)
+	}
+	acknowledge(t, b, start.Add(1100*time.Millisecond))
+	if pings := run(b, 1.1, 60); len(pings) > 0 || b.path(1).silent() {
+		t.Errorf("asked again: %v", pings)
+	}
+	if b.NextTick(); !b.nextTick.IsZero() {
+		t.Errorf("an idle bond wakes at %v", b.nextTick.Sub(start))
+	}
+}
+
+// TestAllPathsStuck: when no answer comes, the others are asked; when none has
+// an answer, all are told to be stuck, the last one too.
+func TestAllPathsStuck(t *testing.T) {
+	b := receiving(t)
+	asked := map[wire.PathID]bool{}
+	for _, id := range run(b, 0.98, 6) {
+		asked[id] = true
+	}
+	if !asked[1] || !asked[2] {
+		t.Errorf("asked %v", asked)
+	}
+	for _, p := range b.Paths(nil, start.Add(6*time.Second)) {
+		if p.StuckFor < time.Second {
+			t.Errorf("path %d is stuck for %v", p.ID, p.StuckFor)
+		}
+	}
+	if b.path(1).silent() == b.path(2).silent() {
+		t.Error("one of them is left for use")
+	}
+}
+
+func TestNoStreamsNoQuestions(t *testing.T) {
+	b := receiving(t)
+	b.Fail(wire.CodeClosed, "done", start)
+	drain(b, start)
+	acknowledge(t, b, start)
+	if pings := run(b, 0, 10); len(pings) > 0 {
+		t.Errorf("asked %v", pings)
+	}
+}
