@@ -39,9 +39,9 @@ fuzz: ## every fuzz target for FUZZTIME each (30s)
 		done; \
 	done
 
-bench: deps build ## what mpbond claims, measured: 25 minutes (BENCH=--quick: 5; see mpbond lab bench --help)
+bench: deps build ## what mpbond claims, measured: 40 minutes (BENCH=--quick: 5; see mpbond lab bench --help)
 	@go test -run '^$$' -bench . -benchmem -benchtime 200ms ./... | grep -v '^ok\|no test files\|^PASS\|^goos\|^goarch'
-	@$(MPBOND) lab bench $(BENCH)
+	@$(MPBOND) lab bench --resume bin/bench.jsonl $(BENCH)
 
 exp: deps build ## the published tables and figures, and ours
 	@[ -d exp ] || { echo "there are no experiments yet"; exit 1; }

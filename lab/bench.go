@@ -67,7 +67,7 @@ func (b *Bench) Run(ctx context.Context, node string, argv ...string) (string, e
 		return "", err
 	}
 	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
+	cmd.Stderr, cmd.WaitDelay = &stderr, endTimeout
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("%s: %s: %w: %s", node, strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
@@ -85,7 +85,7 @@ func (b *Bench) Spawn(ctx context.Context, node string, port int, env []string, 
 	p := &program{node: node, name: node + ": " + filepath.Base(argv[0]), cmd: cmd, done: make(chan struct{}), out: &tail{}}
 	cmd.Stdout, cmd.Stderr = p.out, p.out
 	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setpgid: true}, endTimeout
 	var file *os.File
 	if b.LogDir != "" {
 		name := fmt.Sprintf("%s-%s-%d.log", node, filepath.Base(argv[0]), len(b.running))
@@ -282,14 +282,51 @@ func (b *Bench) Fetch(t Transfer) []string {
 		self, _ := os.Executable()
 		return []string{self, "lab", "streams", "--streams", strconv.Itoa(t.Streams), url}
 	}
-	args := []string{"curl", "-sS", "--noproxy", "", "--max-time", "600", "-w", "%{stderr}" + curlFormat + `\n`}
+	args := []string{"curl", "-sS", "--noproxy", "", "--max-time", t.maxTime(), "-w", "%{stderr}" + curlFormat + `\n`}
 	switch {
 	case t.Upload:
-		return append(args, "-H", "Expect:", "-T", filepath.Join(b.Dir, "www", file), fmt.Sprintf("http://%s:%d/", addr, sinkPort))
+		sink := fmt.Sprintf("http://%s:%d/", addr, sinkPort)
+		if t.Length > 0 {
+			sink += fmt.Sprintf("?seconds=%g", t.Length.Seconds())
+		}
+		return append(args, "-H", "Expect:", "-T", filepath.Join(b.Dir, "www", file), sink)
 	case t.Unchecked:
 		args = append(args, "-o", "/dev/null")
 	}
 	return append(args, url)
+}
+
+// curlTimedOut is curl's exit code when --max-time has passed.
+const curlTimedOut = 28
+
+// maxTime is curl's --max-time. Uploads of a certain length go on for longer
+// than the sink counts.
+func (t Transfer) maxTime() string {
+	switch {
+	case t.Length == 0:
+		return "3600" // its context ends it before
+	case t.Upload:
+		return fmt.Sprintf("%.3f", (t.Length + uploadExtra).Seconds())
+	}
+	return fmt.Sprintf("%.3f", t.Length.Seconds())
+}
+
+const uploadExtra = 2 * time.Second
+
+// prefixHash is the SHA-256 of the first n bytes of the file of a size.
+func (b *Bench) prefixHash(size unit.Bytes, n int64) ([]byte, error) {
+	path, _, err := b.File(size)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	hash := sha256.New()
+	_, err = io.CopyN(hash, f, n)
+	return hash.Sum(nil), err
 }
 
 // report is what the client says, in seconds.

@@ -91,6 +91,9 @@ func Up(t *Topology, o Options) (*Lab, error) {
 	return l, nil
 }
 
+// upTimeout is how long a daemon may take to build its network.
+const upTimeout = time.Minute
+
 var labsMade atomic.Int32
 
 // uniqueName makes a name for a lab of this process alone.
@@ -129,6 +132,8 @@ func startDaemon(spec daemonSpec) (tie io.Closer, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the lab's daemon: %w (it needs root, or user namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)", err)
 	}
+	timer := time.AfterFunc(upTimeout, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
 	var a answer
 	err = json.NewEncoder(in).Encode(spec)
 	if e := json.NewDecoder(out).Decode(&a); e != nil && err == nil {

@@ -12,6 +12,22 @@ const (
 	maxLate     = 20 * time.Millisecond
 )
 
+// A long transfer averages over such a stop: from longTransfer on, late packets
+// may be 1 in 100, and the latest by longLate of its time. Where gaps are
+// measured that does not hold.
+const (
+	longTransfer = 10 * time.Second
+	longLate     = 0.005
+)
+
+// disturbed decides on a transfer that took so long.
+func (l Lateness) disturbed(took time.Duration, gaps bool) bool {
+	if took < longTransfer || gaps {
+		return l.Disturbed
+	}
+	return l.P99 > maxLateP999 || l.Max.Seconds() > longLate*took.Seconds()
+}
+
 // lateBuckets counts lateness in steps of lateStep, the last one all above.
 const (
 	lateStep    = 10 * time.Microsecond

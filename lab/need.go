@@ -23,7 +23,10 @@ func requirements(schemes []string) error {
 	addSbin()
 	want := []string{"nsenter", "curl", "nginx"}
 	var lacks, hints []string
-	if slices.Contains(schemes, "kibbutz") {
+	if slices.ContainsFunc(schemes, func(s string) bool { return strings.HasPrefix(s, "single:") }) {
+		want = append(want, "ip", "nft", "sysctl")
+	}
+	if slices.ContainsFunc(schemes, func(s string) bool { return strings.HasPrefix(s, "kibbutz") }) {
 		want = append(want, "ip", "mptcpize", "nft", "sysctl")
 		if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
 			lacks = append(lacks, "a kernel with MPTCP (CONFIG_MPTCP)")
@@ -31,7 +34,8 @@ func requirements(schemes []string) error {
 		}
 	}
 	var install []string
-	for _, program := range want {
+	slices.Sort(want)
+	for _, program := range slices.Compact(want) {
 		if _, err := exec.LookPath(program); err != nil {
 			lacks = append(lacks, program)
 			install = append(install, packages[program])

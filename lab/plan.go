@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -27,9 +28,35 @@ type Plan struct {
 	Unchecked bool
 	// KeepDisturbed counts disturbed transfers instead of repeating them.
 	KeepDisturbed bool
+	// Length ends each transfer after that time, unless it is complete: for mean
+	// rates over links that vary. Size must then be more than the links can carry.
+	Length time.Duration
+	// Fewer says how many transfers slow schemes make, if not Reps.
+	Fewer map[string]int
 	// Watch, if set, is called a few times a second during each transfer.
 	Watch func(Sample)
+	// Skip, if set, tells which transfers are not to be made.
+	Skip func(scheme string, rep int) bool
+	// Turn, if set, is called before each transfer of a scheme, and what it
+	// returns when the transfer has been made, with all its repetitions.
+	Turn func(ctx context.Context, scheme string) (done func(), err error)
 }
+
+// RepsOf is how many transfers a scheme makes.
+func (p Plan) RepsOf(scheme string) int {
+	if n, ok := p.Fewer[scheme]; ok {
+		return min(n, p.Reps)
+	}
+	return p.Reps
+}
+
+// A transfer that takes transferPatience times as long as it should, and
+// transferGrace besides, is ended: it has failed. The slowest that is known to
+// succeed is a naive scheduler that leaves its rest to the slowest link.
+const (
+	transferGrace    = 30 * time.Second
+	transferPatience = 4
+)
 
 // session is a plan, ready to run.
 type session struct {
@@ -37,12 +64,13 @@ type session struct {
 	topology *Topology // with the plan's changes of links
 	kills    []killing
 	bound    time.Duration
-	schemes  map[string]Scheme // by their names in the plan
+	limits   map[string]time.Duration // how long a transfer of a scheme may take
+	schemes  map[string]Scheme        // by their names in the plan
 }
 
 // prepare checks a plan, and that this machine can run it.
 func (p Plan) prepare() (*session, error) {
-	s := &session{plan: p, schemes: map[string]Scheme{}}
+	s := &session{plan: p, schemes: map[string]Scheme{}, limits: map[string]time.Duration{}}
 	var err error
 	if s.topology, s.kills, err = p.split(); err != nil {
 		return nil, err
@@ -57,6 +85,11 @@ func (p Plan) prepare() (*session, error) {
 		if s.schemes[name], err = newScheme(name); err != nil {
 			return nil, err
 		}
+		expected, err := p.expected(name)
+		if err != nil {
+			return nil, err
+		}
+		s.limits[name] = transferGrace + transferPatience*expected
 	}
 	return s, requirements(p.Schemes)
 }

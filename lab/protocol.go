@@ -115,7 +115,11 @@ func dial(socket string) (*client, error) {
 	return &client{conn, gob.NewEncoder(conn), gob.NewDecoder(conn)}, nil
 }
 
+// askTimeout is how long a daemon may take to answer.
+const askTimeout = 30 * time.Second
+
 func (c *client) ask(r request) (a answer, err error) {
+	_ = c.conn.SetDeadline(time.Now().Add(askTimeout)) // fails for no open socket
 	if err := c.enc.Encode(r); err != nil {
 		return a, fmt.Errorf("the lab's daemon does not answer: %w", err)
 	}

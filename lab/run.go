@@ -79,12 +79,28 @@ func Run(ctx context.Context, p Plan, emit func(Result)) (err error) {
 	}
 	for rep := range p.Reps {
 		for _, scheme := range p.Schemes {
-			if err := s.undisturbed(ctx, b, Transfer{scheme, rep, p.Size, max(1, p.Streams), p.Upload, p.Unchecked}, emit); err != nil {
+			if rep >= p.RepsOf(scheme) || p.Skip != nil && p.Skip(scheme, rep) {
+				continue
+			}
+			t := Transfer{scheme, rep, p.Size, max(1, p.Streams), p.Upload, p.Unchecked, p.Length}
+			if err := s.turn(ctx, b, t, emit); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// turn makes one transfer when it may be made.
+func (s *session) turn(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
+	if s.plan.Turn != nil {
+		done, err := s.plan.Turn(ctx, t.Scheme)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	return s.undisturbed(ctx, b, t, emit)
 }
 
 // undisturbed makes one transfer, again if it was disturbed.
@@ -103,16 +119,34 @@ func (s *session) undisturbed(ctx context.Context, b *Bench, t Transfer, emit fu
 		if err != nil {
 			r.Error = err.Error()
 		}
-		r.Discarded, r.Bound = discarded, s.bound.Seconds()
+		r.Discarded, r.Bound = discarded, s.boundOf(r)
 		if r.Seconds > 0 {
 			r.Efficiency = r.Bound / r.Seconds
 		}
 		emit(r)
+		if err != nil {
+			if _, dead := b.Lab.Stats(false); dead != nil {
+				return fmt.Errorf("%w (after: %w)", dead, err)
+			}
+		}
 		if !r.Disturbed || s.plan.KeepDisturbed {
 			break
 		}
 	}
 	return nil
+}
+
+// boundOf is the least time, in seconds, in which the links could have carried
+// what was transferred.
+func (s *session) boundOf(r Result) float64 {
+	if s.plan.Length == 0 {
+		return s.bound.Seconds()
+	}
+	d, err := Bound(s.topology, r.Bytes, s.plan.Upload)
+	if err != nil {
+		return 0
+	}
+	return d.Seconds()
 }
 
 // drainTimeout bounds the wait for queues between transfers.
@@ -125,7 +159,12 @@ func (s *session) transfer(ctx context.Context, b *Bench, t Transfer) (r Result,
 	if t.Upload {
 		r.Direction = "put"
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.limits[t.Scheme], fmt.Errorf("it took over %v", s.limits[t.Scheme]))
+	defer cancel()
 	defer func() {
+		if ctx.Err() != nil && err != nil {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
 		stop, cancel := context.WithTimeout(context.Background(), drainTimeout)
 		defer cancel()
 		e1 := scheme.Stop(stop, b)
@@ -154,7 +193,7 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 		return err
 	}
 	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
+	cmd.Stderr, cmd.WaitDelay = &stderr, endTimeout
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -175,9 +214,10 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	}
 	meter := &meter{}
 	stop := s.watch(b, t, before, meter)
+	begin := time.Now()
 	got, err := readClient(out, t, meter)
 	stop()
-	if e := cmd.Wait(); e != nil {
+	if e := cmd.Wait(); e != nil && !(t.Length > 0 && (t.Upload || cmd.ProcessState.ExitCode() == curlTimedOut)) {
 		err = fmt.Errorf("client: %w: %s", e, strings.TrimSpace(stderr.String()))
 	}
 	after, e := b.Lab.Stats(false)
@@ -185,8 +225,12 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 		return e
 	}
 	r.count(b.Lab.Topology, before, after)
+	r.Disturbed = after.Lateness.disturbed(time.Since(begin), s.plan.Breaks())
 	if err != nil {
 		return err
+	}
+	if t.Length > 0 {
+		return r.judgePart(ctx, b, t, got)
 	}
 	return r.judge(b, got, stderr.String())
 }
@@ -216,11 +260,42 @@ func (r *Result) judge(b *Bench, got Received, report string) error {
 	return nil
 }
 
+// judgePart takes in what the receiver of a transfer says that was ended before
+// it was complete.
+func (r *Result) judgePart(ctx context.Context, b *Bench, t Transfer, got Received) error {
+	if t.Upload {
+		url := fmt.Sprintf("http://127.0.0.1:%d%s", sinkPort, sinkLast)
+		text, err := b.Run(ctx, "web", "curl", "-sS", "--max-time", "10", url)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			return fmt.Errorf("what the sink got: %w", err)
+		}
+	}
+	r.Bytes, r.Seconds, r.LongestGap = unit.Bytes(got.Bytes), t.Length.Seconds(), got.Gap
+	want, err := b.prefixHash(t.Size, got.Bytes)
+	if err != nil {
+		return err
+	}
+	switch r.SHA = got.SHA == hex.EncodeToString(want); {
+	case got.Bytes == int64(t.Size):
+		return fmt.Errorf("the file of %v was too short for %v", t.Size, t.Length)
+	case !r.SHA:
+		return fmt.Errorf("the first %d bytes arrived with the wrong SHA-256", got.Bytes)
+	}
+	return nil
+}
+
 // readClient watches a download as curl passes it on, or reads what the sink
 // saw of an upload, or what the client of many streams says.
 func readClient(out io.Reader, t Transfer, m *meter) (got Received, err error) {
-	if !t.Upload && t.Streams == 1 {
-		return receive(out, m)
+	switch {
+	case !t.Upload && t.Streams == 1:
+		return receive(out, m, 0)
+	case t.Length > 0: // the sink will tell, afterwards
+		_, _ = io.Copy(io.Discard, out)
+		return got, nil
 	}
 	err = json.NewDecoder(out).Decode(&got)
 	_, _ = io.Copy(io.Discard, out)

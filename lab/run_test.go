@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
 	"mpbond/unit"
 )
 
@@ -185,25 +184,5 @@ func TestSummarize(t *testing.T) {
 	}
 	if kept := Summarize([]string{"a"}, results, true)[0]; kept.N != 4 || kept.Discarded != 0 || kept.Seconds != 3.5 {
 		t.Errorf("%+v", kept)
-	}
-}
-
-// TestSuite checks that every experiment can be run and knows how long it takes.
-func TestSuite(t *testing.T) {
-	for _, quick := range []bool{false, true} {
-		all, err := Suite(quick, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var sum time.Duration
-		for _, e := range all {
-			if _, err := e.Plan.prepare(); err != nil && !fault.Is(err, fault.Unsupported) {
-				t.Errorf("%s: %v", e.Name, err)
-			}
-			sum += e.Expected
-		}
-		if limit := map[bool]time.Duration{false: 25 * time.Minute, true: 5 * time.Minute}[quick]; sum < limit/2 || sum > limit {
-			t.Errorf("quick %v takes %v", quick, sum)
-		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,15 +26,16 @@ type meter struct{ n atomic.Int64 }
 
 func (m *meter) bytes() unit.Bytes { return unit.Bytes(m.n.Load()) }
 
-// receive reads all of r and watches it.
-func receive(r io.Reader, m *meter) (Received, error) {
+// receive reads all of r and watches it; with a length, what comes later than
+// that does not count.
+func receive(r io.Reader, m *meter, length time.Duration) (Received, error) {
 	hash, buf := sha256.New(), make([]byte, 1<<16)
 	var got Received
 	var last time.Time
+	begin := time.Now()
 	for {
 		n, err := r.Read(buf)
-		if n > 0 {
-			now := time.Now()
+		if now := time.Now(); n > 0 && (length == 0 || now.Sub(begin) <= length) {
 			if got.Bytes > 0 {
 				got.Gap = max(got.Gap, now.Sub(last).Seconds())
 			}
@@ -52,11 +54,31 @@ func receive(r io.Reader, m *meter) (Received, error) {
 	}
 }
 
+// sinkLast is where the sink tells what it received last.
+const sinkLast = "/last"
+
 // Sink serves uploads: it takes the body of any request and answers with what
-// it Received, until ctx ends. Its listener speaks MPTCP to whoever asks for it.
+// it Received, until ctx ends; of a request with "?seconds=S" only what comes
+// within that time. /last tells of an upload that was broken off. Its listener
+// speaks MPTCP to whoever asks for it.
 func Sink(ctx context.Context, addr string) error {
+	var mu sync.Mutex
+	var last Received
 	s := &http.Server{Addr: addr, ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got, err := receive(r.Body, &meter{})
+		if r.URL.Path == sinkLast {
+			mu.Lock()
+			defer mu.Unlock()
+			_ = json.NewEncoder(w).Encode(last)
+			return
+		}
+		length, _ := time.ParseDuration(r.URL.Query().Get("seconds") + "s") // 0 if it is not there
+		if length > 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(length))
+		}
+		got, err := receive(r.Body, &meter{}, length)
+		mu.Lock()
+		last = got
+		mu.Unlock()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return

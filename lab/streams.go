@@ -75,6 +75,6 @@ func fetch(ctx context.Context, client *http.Client, target string) (got Receive
 		return got, 0, fmt.Errorf("the web server answered %s", res.Status)
 	}
 	first = time.Since(begin)
-	got, err = receive(res.Body, &meter{})
+	got, err = receive(res.Body, &meter{}, 0)
 	return got, first, err
 }

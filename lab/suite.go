@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,15 +13,51 @@ import (
 // Experiment is one question that the suite answers: Run its plan and Summarize
 // the results.
 type Experiment struct {
-	Name string // for people
-	Plan Plan
-	// Expected is how long it takes if nothing is disturbed.
+	Name  string // for people
+	Group Group
+	Cell  Cell // in the groups Grid and Alone
+	Plan  Plan
+	// Expected is how long it takes if nothing is disturbed, by itself.
 	Expected time.Duration
+
+	work float64            // seconds of a processor that it takes
+	need map[string]float64 // processors that a transfer of a scheme takes
+}
+
+// Group is what experiments have in common, and what is claimed of them.
+type Group string
+
+// Groups.
+const (
+	Grid    Group = "grid"    // stable links, sizes and directions
+	Alone   Group = "alone"   // cells of the grid again, with nothing beside them
+	Stable  Group = "stable"  // other transfers over links that do not change
+	Drop    Group = "drop"    // the published drop of a pipe
+	Fall    Group = "fall"    // a link becomes slower
+	Silent  Group = "silent"  // a link falls silent
+	Fault   Group = "fault"   // other faults
+	Ride    Group = "ride"    // recorded drives
+	Machine Group = "machine" // what the machine can do: nothing runs beside it
+)
+
+// Cell is a place in the grid.
+type Cell struct {
+	House  string
+	Size   unit.Bytes
+	Upload bool
+}
+
+func (c Cell) String() string {
+	if c.Upload {
+		return fmt.Sprintf("%s, %v, up", c.House, c.Size)
+	}
+	return fmt.Sprintf("%s, %v, down", c.House, c.Size)
 }
 
 // experiment is one line of the suite.
 type experiment struct {
 	name    string
+	group   Group
 	house   string
 	size    unit.Bytes
 	schemes string
@@ -27,38 +65,70 @@ type experiment struct {
 	quick   int    // repetitions in the short form; 0: not in it
 	at      string // a change or fault, or nothing
 	streams int
+	upload  bool
 }
 
-// suite is all experiments, in order: first cold starts by size, then links
-// that change, then devices that fail, then what the machine can do.
+// The grid. Schemes other than mpbond's own choice are what it must not be
+// slower than.
+var (
+	gridHouses = []string{"8/10/5", "5/10/5", "1/18/5", "14/10/5"}
+	gridSizes  = []unit.Bytes{64 * unit.KB, 512 * unit.KB, 2 * unit.MB, 10 * unit.MB}
+)
+
+const (
+	gridSchemes = "mpbond,mpbond:pams,mpbond:minrtt:noreinject,kibbutz,single"
+	gridReps    = 10
+	gridQuick   = 2 * unit.MB // the largest size in the short form
+)
+
+// A scheme whose transfer takes longer than slowTransfer makes slowReps: one
+// link alone, of which every transfer is like the other.
+const (
+	slowTransfer = 30 * time.Second
+	slowReps     = 3
+)
+
+// How long a drive's transfers take.
+const (
+	rideLength = 30 * time.Second
+	rideQuick  = 10 * time.Second
+	rideReps   = 2
+)
+
+const rideSchemes = "mpbond,single,single:helper1,kibbutz"
+
+// suite is all experiments but those of the grid and the drives.
 var suite = []experiment{
-	{name: "10 MB, one helper, cold start: schedulers", house: "8/10/5", size: 10 * unit.MB, schemes: "mpbond,mpbond:pams,mpbond:minrtt:noreinject", reps: 10, quick: 1},
-	{name: "512 KB, one helper, cold start", house: "8/10/5", size: 512 * unit.KB, schemes: "mpbond,kibbutz,single", reps: 10, quick: 1},
-	{name: "1 MB, one helper, cold start", house: "8/10/5", size: unit.MB, schemes: "mpbond,kibbutz,single", reps: 10},
-	{name: "2 MB, one helper, cold start", house: "8/10/5", size: 2 * unit.MB, schemes: "mpbond,kibbutz,single", reps: 5},
-	{name: "4 MB, one helper, cold start", house: "8/10/5", size: 4 * unit.MB, schemes: "mpbond,kibbutz,single", reps: 5, quick: 1},
-	{name: "10 MB, one helper, cold start", house: "8/10/5", size: 10 * unit.MB, schemes: "mpbond,kibbutz,single", reps: 3, quick: 1},
-	{name: "4 MB, HS-path falls from 10 to 1 Mbit/s at 2 s", house: "8/10/5", size: 4 * unit.MB, schemes: "mpbond,kibbutz,single", reps: 5, quick: 1, at: "2s:hs1.rate=1Mbit/s"},
-	{name: "4 MB, pipe falls from 5 to 1 Mbit/s at 2 s", house: "8/10/5", size: 4 * unit.MB, schemes: "mpbond,kibbutz,single", reps: 5, quick: 1, at: "2s:pipe1.rate=1Mbit/s"},
-	{name: "20 MB, two helpers", house: "8/10/5,10/5", size: 20 * unit.MB, schemes: "mpbond,kibbutz,single", reps: 3, quick: 1},
-	{name: "20 MB, two helpers, one is killed at 3 s", house: "8/10/5,10/5", size: 20 * unit.MB, schemes: "mpbond", reps: 3, quick: 1, at: "3s:kill=helper1"},
-	{name: "20 MB, two helpers, a pipe falls silent at 3 s", house: "8/10/5,10/5", size: 20 * unit.MB, schemes: "mpbond,kibbutz", reps: 3, at: "3s:pipe1.outage=on"},
-	{name: "20 MB, two helpers, an HS-path falls silent at 3 s", house: "8/10/5,10/5", size: 20 * unit.MB, schemes: "mpbond,kibbutz", reps: 3, at: "3s:hs1.outage=on"},
-	{name: "20 MB, two helpers, the PS-path falls silent at 3 s", house: "8/10/5,10/5", size: 20 * unit.MB, schemes: "mpbond,kibbutz", reps: 3, quick: 1, at: "3s:ps.outage=on"},
-	{name: "500 streams of 100 KB at once, two helpers", house: "40/50/25,50/25", size: 100 * unit.KB, schemes: "mpbond,single", reps: 3, quick: 1, streams: 500},
-	{name: "1 GB, links not limited, all on one machine", house: "-/-/-", size: unit.GB, schemes: "mpbond:direct,mpbond:direct:subflows=2,mpbond,relay,relay:copy,single", reps: 7, quick: 2},
+	{name: "4 MB, 5/10/5, pipe falls from 5 to 1 Mbit/s at 2 s", group: Drop, house: "5/10/5", size: 4 * unit.MB, schemes: "mpbond,mpbond:pams,mpbond:noreinject,mpbond:pams:noreinject,kibbutz,single", reps: 10, quick: 1, at: "2s:pipe1.rate=1Mbit/s"},
+	{name: "4 MB, 8/10/5, HS-path falls from 10 to 1 Mbit/s at 2 s", group: Fall, house: "8/10/5", size: 4 * unit.MB, schemes: "mpbond,mpbond:pams,kibbutz,single", reps: 10, quick: 1, at: "2s:hs1.rate=1Mbit/s"},
+	{name: "4 MB, 8/10/5, pipe falls from 5 to 1 Mbit/s at 2 s", group: Fall, house: "8/10/5", size: 4 * unit.MB, schemes: "mpbond,mpbond:pams,kibbutz,single", reps: 10, quick: 1, at: "2s:pipe1.rate=1Mbit/s"},
+	{name: "4 MB, 8/10/5", group: Stable, house: "8/10/5", size: 4 * unit.MB, schemes: "mpbond,mpbond:pams,kibbutz,single", reps: 10},
+	{name: "20 MB, two helpers", group: Stable, house: "8/10/5,10/5", size: 20 * unit.MB, schemes: "mpbond,kibbutz,single", reps: 3},
+	{name: "20 MB, two helpers, a pipe falls silent at 3 s", group: Silent, house: "8/10/5,10/5", size: 20 * unit.MB, schemes: "mpbond,kibbutz", reps: 10, quick: 1, at: "3s:pipe1.outage=on"},
+	{name: "20 MB, two helpers, an HS-path falls silent at 3 s", group: Silent, house: "8/10/5,10/5", size: 20 * unit.MB, schemes: "mpbond,kibbutz", reps: 10, quick: 1, at: "3s:hs1.outage=on"},
+	{name: "20 MB, two helpers, the PS-path falls silent at 3 s", group: Silent, house: "8/10/5,10/5", size: 20 * unit.MB, schemes: "mpbond,kibbutz", reps: 10, quick: 1, at: "3s:ps.outage=on"},
+	{name: "20 MB, two helpers, one is killed at 3 s", group: Fault, house: "8/10/5,10/5", size: 20 * unit.MB, schemes: "mpbond", reps: 10, quick: 1, at: "3s:kill=helper1"},
+	{name: "8/10/5, 64 KB, down, nothing beside it", group: Alone, house: "8/10/5", size: 64 * unit.KB, schemes: gridSchemes, reps: 10},
+	{name: "8/10/5, 2 MB, down, nothing beside it", group: Alone, house: "8/10/5", size: 2 * unit.MB, schemes: gridSchemes, reps: 5},
+	{name: "1000 streams of 100 KB at once, two helpers", group: Machine, house: "40/50/25,50/25", size: 100 * unit.KB, schemes: "mpbond,single", reps: 3, quick: 1, streams: 1000},
+	{name: "1 GB, links not limited, all on one machine", group: Machine, house: "-/-/-", size: unit.GB, schemes: "mpbond:direct,mpbond:direct:subflows=2,mpbond,kibbutz:direct,kibbutz:direct:subflows=2,relay,relay:copy,single", reps: 7, quick: 2},
 }
 
-// Suite lists the experiments of "mpbond lab bench".
-func Suite(quick bool, seed uint64) (all []Experiment, err error) {
-	for _, x := range suite {
+// Suite lists the experiments of "mpbond lab bench". Recordings of drives are
+// read from a directory, or are those that come with the program.
+func Suite(quick bool, seed uint64, driveDir string) (all []Experiment, err error) {
+	lines := gridLines()
+	for _, x := range append(lines, suite...) {
 		if quick {
 			x.reps = x.quick
 		}
 		if x.reps == 0 {
 			continue
 		}
-		e := Experiment{Name: x.name, Plan: Plan{Schemes: strings.Split(x.schemes, ","), Size: x.size, Streams: x.streams, Reps: x.reps, Seed: seed}}
+		e := Experiment{Name: x.name, Group: x.group, Plan: Plan{Schemes: strings.Split(x.schemes, ","), Size: x.size, Streams: x.streams, Upload: x.upload, Reps: x.reps}}
+		if x.group == Grid || x.group == Alone {
+			e.Cell = Cell{x.house, x.size, x.upload}
+		}
 		if e.Plan.Topology, err = House(x.house); err != nil {
 			return nil, err
 		}
@@ -66,50 +136,165 @@ func Suite(quick bool, seed uint64) (all []Experiment, err error) {
 			e.Plan.At = []string{x.at}
 		}
 		e.Plan.Unchecked = !e.Plan.Topology.shaped()
-		if e.Expected, err = x.expected(e.Plan); err != nil {
-			return nil, fmt.Errorf("%s: %w", x.name, err)
-		}
 		all = append(all, e)
+	}
+	rides, err := rides(quick, driveDir)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, rides...)
+	for i := range all {
+		all[i].Plan.Seed = seed
+		if err := all[i].estimate(); err != nil {
+			return nil, fmt.Errorf("%s: %w", all[i].Name, err)
+		}
+	}
+	return all, nil
+}
+
+// gridLines are the grid's, by house, then size, then direction.
+func gridLines() (lines []experiment) {
+	for _, house := range gridHouses {
+		for _, size := range gridSizes {
+			for _, upload := range []bool{false, true} {
+				x := experiment{group: Grid, house: house, size: size, schemes: gridSchemes, reps: gridReps, upload: upload}
+				x.name = Cell{house, size, upload}.String()
+				if size <= gridQuick {
+					x.quick = 1
+				}
+				lines = append(lines, x)
+			}
+		}
+	}
+	return lines
+}
+
+// rides are the experiments with recorded drives: all, or in the short form one
+// of each direction.
+func rides(quick bool, dir string) (all []Experiment, err error) {
+	recorded, err := Drives(dir)
+	if err != nil {
+		return nil, err
+	}
+	length, reps := rideLength, rideReps
+	seen := map[bool]bool{}
+	for _, d := range recorded {
+		if quick {
+			length, reps = rideQuick, 1
+			if seen[d.Upload] {
+				continue
+			}
+			seen[d.Upload] = true
+		}
+		p, err := d.Plan(length)
+		if err != nil {
+			return nil, fmt.Errorf("drive %s: %w", d.Name, err)
+		}
+		p.Schemes, p.Reps = strings.Split(rideSchemes, ","), reps
+		all = append(all, Experiment{Name: "drive " + d.Name, Group: Ride, Plan: p})
 	}
 	return all, nil
 }
 
 // What a transfer takes besides the time of its data.
 const (
-	transferExtra   = 800 * time.Millisecond // starting and stopping programs
+	transferExtra   = 600 * time.Millisecond // starting and stopping programs
 	experimentExtra = 2 * time.Second        // making the lab, its keys and files
 	unshapedRate    = 4000 * unit.Mbps       // about, for guesses
+	unknownTransfer = 2 * time.Minute        // what no bound is known of
 )
 
-// expected guesses how long an experiment takes.
-func (x experiment) expected(p Plan) (time.Duration, error) {
-	bonded, err := p.Bound()
+// estimate fills in what is known of the time that the experiment takes.
+func (e *Experiment) estimate() error {
+	e.Plan.Fewer, e.need = map[string]int{}, map[string]float64{}
+	e.Expected, e.work = experimentExtra, experimentExtra.Seconds()/2
+	for _, s := range e.Plan.Schemes {
+		each, err := e.Plan.expected(s)
+		if err != nil {
+			return err
+		}
+		if each > slowTransfer && e.Plan.Length == 0 && s == "single" {
+			e.Plan.Fewer[s] = slowReps
+		}
+		all := time.Duration(e.Plan.RepsOf(s)) * (each + transferExtra)
+		e.need[s] = e.Plan.cores(s, each)
+		e.Expected += all
+		e.work += e.need[s] * all.Seconds()
+	}
+	return nil
+}
+
+// expected is how long a transfer of a scheme takes, about, once its programs
+// run.
+func (p Plan) expected(scheme string) (time.Duration, error) {
+	n := p.Size * unit.Bytes(max(1, p.Streams))
+	switch {
+	case p.Length > 0:
+		return p.Length, nil
+	case !p.Topology.shaped():
+		return unshapedRate.Time(n), nil
+	}
+	t, kills, err := p.split()
 	if err != nil {
 		return 0, err
 	}
-	direct, _, _ := strings.Cut(x.house, "/")
-	alone, err := House(direct)
+	if direct(scheme) {
+		if t, err = t.withoutHelpers(); err != nil {
+			return 0, err
+		}
+	}
+	d, err := p.bound(t, kills)
 	if err != nil {
-		return 0, err
+		return unknownTransfer, nil // no way is left: it will fail, or wait for it to come back
+	}
+	if strings.Contains(scheme, "noreinject") {
+		return d * 13 / 10, nil
+	}
+	return d * 104 / 100, nil
+}
+
+// direct tells whether a scheme uses the direct path alone.
+func direct(scheme string) bool {
+	return scheme == "single" || strings.HasPrefix(scheme, "relay") || strings.Contains(scheme, ":direct")
+}
+
+// withoutHelpers is the topology without them and their links.
+func (t *Topology) withoutHelpers() (*Topology, error) {
+	c, err := t.clone()
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range t.Helpers() {
+		delete(c.Node, h)
+	}
+	for name, l := range t.Link {
+		if slices.ContainsFunc(l.Ends[:], func(n string) bool { return c.Node[n] == nil }) {
+			delete(c.Link, name)
+		}
+	}
+	return c, nil
+}
+
+// Processor time that a transfer takes, in processors: measured on a two-core
+// machine (8/10/5: mpbond 0.28, kernel MPTCP 0.17; 40/50/100: mpbond 0.75).
+const (
+	coresBonded = 0.2
+	coresOther  = 0.1
+	coresPerBit = 0.007 / 1e6
+)
+
+// cores is how many processors a transfer of a scheme keeps busy, about, if it
+// takes so long.
+func (p Plan) cores(scheme string, took time.Duration) float64 {
+	base := coresOther
+	if strings.HasPrefix(scheme, "mpbond") {
+		base = coresBonded
 	}
 	n := p.Size * unit.Bytes(max(1, p.Streams))
-	one, err := Bound(alone, n, false)
-	if err != nil {
-		return 0, err
+	if p.Length > 0 && strings.HasPrefix(scheme, "single") {
+		n /= 2 // of both carriers
 	}
-	if p.Unchecked {
-		one = unshapedRate.Time(n)
-		bonded = one
-	}
-	total := experimentExtra
-	for _, s := range p.Schemes {
-		each := bonded
-		if s == "single" || strings.HasPrefix(s, "relay") {
-			each = one
-		}
-		total += time.Duration(p.Reps) * (each*11/10 + transferExtra)
-	}
-	return total, nil
+	return base + coresPerBit*float64(8*n)/max(took.Seconds(), .1)
 }
 
 // shaped tells whether any link is emulated.
@@ -121,3 +306,25 @@ func (t *Topology) shaped() bool {
 	}
 	return false
 }
+
+// longestFirst is the order in which to start experiments so that the last ones
+// end at about the same time; those that nothing may run beside come first.
+func longestFirst(all []Experiment) (order []int) {
+	for i := range all {
+		order = append(order, i)
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		a, b := all[i], all[j]
+		if a.lonely() != b.lonely() {
+			if a.lonely() {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(b.Expected, a.Expected)
+	})
+	return order
+}
+
+// lonely tells whether nothing may run beside the experiment.
+func (e Experiment) lonely() bool { return e.Group == Machine || e.Group == Alone }

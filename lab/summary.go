@@ -20,6 +20,7 @@ type Summary struct {
 	Bound     float64               `json:"bound_seconds"`
 	Rate      unit.Rate             `json:"rate_bps"`                   // of the median
 	Gap       float64               `json:"longest_gap_seconds"`        // of all
+	MedianGap float64               `json:"median_gap_seconds"`         // of the longest gaps
 	EndSpread float64               `json:"path_end_spread_seconds"`    // median
 	Twice     float64               `json:"duplicate_share"`            // median, of the bytes
 	Shares    map[string]float64    `json:"shares"`                     // means
@@ -32,7 +33,7 @@ type Summary struct {
 func Summarize(schemes []string, results []Result, keepDisturbed bool) (all []Summary) {
 	for _, scheme := range schemes {
 		s := Summary{Scheme: scheme, Shares: map[string]float64{}, PeakRSS: map[string]unit.Bytes{}}
-		var seconds, spreads, twice []float64
+		var seconds, rates, bounds, gaps, spreads, twice []float64
 		for _, r := range results {
 			switch {
 			case r.Scheme != scheme:
@@ -46,15 +47,16 @@ func Summarize(schemes []string, results []Result, keepDisturbed bool) (all []Su
 				continue
 			}
 			s.N++
-			s.Bound, s.Unchecked = r.Bound, r.Unchecked
+			s.Unchecked = r.Unchecked
 			s.Gap = max(s.Gap, r.LongestGap)
 			bytes := r.Bytes * unit.Bytes(r.Streams)
-			seconds, spreads, twice = append(seconds, r.Seconds), append(spreads, r.EndSpread), append(twice, float64(r.Duplicate)/float64(bytes))
+			rates, bounds, gaps = append(rates, float64(8*bytes)/r.Seconds), append(bounds, r.Bound), append(gaps, r.LongestGap)
+			seconds, spreads, twice = append(seconds, r.Seconds), append(spreads, r.EndSpread), append(twice, float64(r.Duplicate)/float64(max(1, bytes)))
 			s.add(r)
-			s.Rate = unit.Rate(float64(8*bytes) / median(seconds))
 		}
 		if s.N > 0 {
 			s.Seconds, s.Min, s.Max = median(seconds), slices.Min(seconds), slices.Max(seconds)
+			s.Rate, s.Bound, s.MedianGap = unit.Rate(median(rates)), median(bounds), median(gaps)
 			s.EndSpread, s.Twice = median(spreads), median(twice)
 		}
 		for device := range s.Shares {

@@ -1,30 +1,29 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"runtime"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"mpbond/lab"
-	"mpbond/unit"
 )
 
 type benchOptions struct {
-	quick, asJSON     bool
-	only              string
-	seed              uint64
-	markdown, summary string
+	quick, asJSON, list bool
+	only                string
+	seed                uint64
+	jobs                int
+	limit               time.Duration
+	markdown, summary   string
+	resume, drives      string
 }
 
 func labBench() *cobra.Command {
@@ -33,10 +32,18 @@ func labBench() *cobra.Command {
 		Use: "bench", Short: "Measure what mpbond claims, beside its baselines", Args: cobra.NoArgs,
 		Long: `Measure what mpbond claims, over emulated networks on this machine, each figure
 beside its baselines in the same run, schemes interleaved. Nothing else should
-run meanwhile. It says at once how long it will take: about 20 minutes, with
---quick 4, and longer where transfers are disturbed and repeated.`,
+run meanwhile. --list says what there is and how long it will take: about 40
+minutes on two processors, with --quick 4, and longer where transfers are
+disturbed and repeated.
+
+Experiments run several at once, each in namespaces of its own: as many as need
+no more than 70 % of the processors, or --jobs. Those about what the machine can
+do run by themselves, at first.
+
+Every transfer that was disturbed six times is missing in the end, and makes
+this fail. Claims that do not hold do not: they are what is to be found out.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			experiments, err := lab.Suite(o.quick, o.seed)
+			experiments, err := lab.Suite(o.quick, o.seed, o.drives)
 			if err != nil {
 				return err
 			}
@@ -44,17 +51,28 @@ run meanwhile. It says at once how long it will take: about 20 minutes, with
 			if len(experiments) == 0 {
 				return usage("no experiment has %q in its name", o.only)
 			}
+			if o.jobs < 0 {
+				return usage("--jobs %d: at least 1, or 0 for as many as this machine can", o.jobs)
+			}
 			b := &bench{benchOptions: o, out: c.OutOrStdout(), screen: c.ErrOrStderr(), experiments: experiments}
+			if o.list {
+				return b.printList()
+			}
 			return b.run(c.Context())
 		},
 	}
 	f := c.Flags()
 	f.BoolVar(&o.quick, "quick", false, "few repetitions: to see that all works, not for figures")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object for each experiment")
+	f.BoolVar(&o.list, "list", false, "only list the experiments, and how long they will take")
 	f.StringVar(&o.only, "only", "", "only experiments whose name contains `TEXT`")
 	f.Uint64Var(&o.seed, "seed", 1, "of the files' content")
+	f.IntVar(&o.jobs, "jobs", 0, "experiments at once (0: as many as this machine can)")
+	f.DurationVar(&o.limit, "for", 0, "begin no transfer after that time (0: no limit)")
 	f.StringVar(&o.markdown, "markdown", "", "write all tables to `FILE`; if it is there, between its lines "+benchBegin+" and "+benchEnd)
 	f.StringVar(&o.summary, "summary", "", "write one table of all experiments to `FILE`, in the same way")
+	f.StringVar(&o.resume, "resume", "", "keep transfers in `FILE` as they end, and do not repeat those that it has (of the same version); it is renamed to FILE.old when none is missing")
+	f.StringVar(&o.drives, "drives", "", "take the recorded drives of `DIR`: CSV files of seconds and two carriers' Mbit/s (default: those that come with mpbond)")
 	return c
 }
 
@@ -64,65 +82,177 @@ type bench struct {
 	out         io.Writer // tables
 	screen      io.Writer // progress
 	experiments []lab.Experiment
+	reports     []benchReport // of each experiment
 
+	schedule lab.Jobs
 	begin    time.Time
-	expected time.Duration // of all
-	done     time.Duration // what of it was expected to take until now
-	reports  []benchReport
+	atFirst  time.Duration // how long all would take, at the beginning
+	running  int
+	ended    int
+	journal  *journal
 }
 
 // benchReport is an experiment with its outcome.
 type benchReport struct {
 	Name    string        `json:"experiment"`
+	Group   lab.Group     `json:"group,omitempty"`
 	Results []lab.Result  `json:"results"`
 	Summary []lab.Summary `json:"summary"`
+	Error   string        `json:"error,omitempty"` // it could not be completed
+	cell    lab.Cell
 	plan    lab.Plan
+	ended   bool
 }
 
-func (b *bench) run(ctx context.Context) error {
+// ready checks what can be checked before anything is measured, and takes over
+// what has been measured before.
+func (b *bench) ready() (err error) {
 	for _, e := range b.experiments {
 		if err := e.Plan.Check(); err != nil {
-			return err
+			return fmt.Errorf("%s: %w", e.Name, err)
 		}
-		b.expected += e.Expected
+		b.reports = append(b.reports, benchReport{Name: e.Name, Group: e.Group, cell: e.Cell, plan: e.Plan})
 	}
 	for _, file := range []string{b.markdown, b.summary} {
 		if _, err := between(file, ""); err != nil {
-			return err // now, not after the measurements
-		}
-	}
-	b.begin = time.Now()
-	var failed error
-	for i, e := range b.experiments {
-		report, err := b.experiment(ctx, i, e)
-		if err != nil {
 			return err
 		}
-		b.reports = append(b.reports, report)
-		for _, s := range report.Summary {
-			if s.N < e.Plan.Reps {
-				failed = errors.Join(failed, fmt.Errorf("%s: %s: %d of %d transfers count (%d failed%s)", e.Name, s.Scheme, s.N, e.Plan.Reps, s.Failed, prefixed(": ", s.Error)))
+	}
+	if b.journal, err = openJournal(b.resume, b.seed); err != nil {
+		return err
+	}
+	for i := range b.reports {
+		r := &b.reports[i]
+		r.Results = b.journal.of(b.experiments[i])
+		r.Summary = lab.Summarize(r.plan.Schemes, r.Results, r.plan.KeepDisturbed)
+	}
+	return nil
+}
+
+func (b *bench) run(ctx context.Context) error {
+	if err := b.ready(); err != nil {
+		return err
+	}
+	b.begin, b.schedule = time.Now(), lab.NewJobs(b.jobs)
+	b.atFirst = b.schedule.Estimate(b.experiments, b.left)
+	var failed error // of writing what was measured
+	lab.RunAll(ctx, b.experiments, b.schedule, b.made, lab.Events{
+		Began: func(int) { b.running++ },
+		Result: func(i int, res lab.Result) {
+			r := &b.reports[i]
+			r.Results = append(r.Results, res)
+			failed = errors.Join(failed, b.journal.add(b.experiments[i], res))
+			b.progress(fmt.Sprintf(": %s: %s: %.2f s", r.Name, res.Scheme, res.Seconds), false)
+		},
+		Ended: func(i int, err error) {
+			b.running--
+			b.ended++
+			failed = errors.Join(failed, b.end(i, err))
+			b.progress(": "+b.reports[i].Name+" is done", true)
+		},
+	})
+	b.clear()
+	missing := b.missing()
+	if ctx.Err() != nil {
+		missing = ctx.Err()
+	}
+	return errors.Join(failed, b.finish(), b.journal.close(missing == nil), missing)
+}
+
+// end takes in that an experiment has ended, and writes what there is so far.
+func (b *bench) end(i int, err error) error {
+	r := &b.reports[i]
+	r.ended = true
+	if err != nil {
+		r.Error = err.Error()
+	}
+	r.Summary = lab.Summarize(r.plan.Schemes, r.Results, r.plan.KeepDisturbed)
+	if b.asJSON {
+		err = printJSON(b.out, r)
+	} else if r.Group != lab.Grid && r.Group != lab.Ride {
+		b.clear()
+		err = r.table().print(b.out)
+	} else {
+		err = nil
+	}
+	return errors.Join(err, b.write())
+}
+
+// finish prints what is to be said about all.
+func (b *bench) finish() error {
+	if !b.asJSON {
+		for _, t := range []table{matrix(b.reports), rides(b.reports), verdict(b.reports)} {
+			if len(t.rows) > 0 {
+				if err := t.print(b.out); err != nil {
+					return err
+				}
 			}
 		}
-		if b.asJSON {
-			err = printJSON(b.out, report)
-		} else {
-			err = report.table().print(b.out)
+		fmt.Fprintln(b.out, "\n"+b.stamp())
+	}
+	return b.write()
+}
+
+// write writes the documents.
+func (b *bench) write() error {
+	for _, file := range []struct {
+		name string
+		text func() string
+	}{{b.markdown, b.tables}, {b.summary, func() string { return b.overview().markdown() }}} {
+		if file.name == "" {
+			continue
 		}
-		if err != nil {
+		if err := writeBetween(file.name, strings.TrimSpace(file.text())+"\n\n"+b.stamp()+"\n"); err != nil {
 			return err
 		}
 	}
-	text := b.stamp()
-	if !b.asJSON {
-		fmt.Fprintln(b.out, text)
+	return nil
+}
+
+// made tells whether a transfer has been made in an earlier run, or is not to be
+// made any more.
+func (b *bench) made(i int, scheme string, rep int) bool {
+	return b.limit > 0 && time.Since(b.begin) > b.limit || b.journal.has(b.experiments[i], scheme, rep)
+}
+
+// left is the part of an experiment that is still to do.
+func (b *bench) left(i int) float64 {
+	total, done := 0, 0
+	r := &b.reports[i]
+	if r.ended {
+		return 0
 	}
-	for _, file := range []struct{ name, text string }{{b.markdown, b.tables()}, {b.summary, b.overview().markdown()}} {
-		if err := writeBetween(file.name, strings.TrimSpace(file.text)+"\n\n"+text+"\n"); err != nil {
-			return err
+	for _, s := range r.plan.Schemes {
+		total += r.plan.RepsOf(s)
+	}
+	for _, res := range r.Results {
+		if !res.Disturbed || res.Error != "" {
+			done++
 		}
 	}
-	return failed
+	return 1 - float64(min(done, total))/float64(max(1, total))
+}
+
+// mostMissing is how many schemes are named that lack transfers.
+const mostMissing = 10
+
+// missing is the error that not all transfers count.
+func (b *bench) missing() error {
+	var all []error
+	for _, r := range b.reports {
+		if r.Error != "" {
+			all = append(all, fmt.Errorf("%s: %s", r.Name, r.Error))
+		}
+		for _, s := range r.Summary {
+			if want := r.plan.RepsOf(s.Scheme); s.N < want {
+				all = append(all, fmt.Errorf("%s: %s: %d of %d transfers count (%d failed%s)", r.Name, s.Scheme, s.N, want, s.Failed, prefixed(": ", s.Error)))
+			}
+		}
+	}
+	if n := len(all) - mostMissing; n > 0 {
+		all = append(all[:mostMissing], fmt.Errorf("and %d more", n))
+	}
+	return errors.Join(all...)
 }
 
 func prefixed(prefix, s string) string {
@@ -132,42 +262,30 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
-// experiment runs one and says meanwhile how far it is.
-func (b *bench) experiment(ctx context.Context, i int, e lab.Experiment) (benchReport, error) {
-	r := benchReport{Name: e.Name, plan: e.Plan}
-	b.progress(i, e, "")
-	counted := 0
-	err := lab.Run(ctx, e.Plan, func(res lab.Result) {
-		r.Results = append(r.Results, res)
-		if !res.Disturbed {
-			counted++
-		}
-		part := time.Duration(counted) * e.Expected / time.Duration(e.Plan.Reps*len(e.Plan.Schemes))
-		b.done += part
-		b.progress(i, e, fmt.Sprintf(", %s: %.2f s", res.Scheme, res.Seconds))
-		b.done -= part
-	})
-	b.done += e.Expected
-	if isTerminal(b.screen) {
-		fmt.Fprint(b.screen, "\r\x1b[K")
-	}
-	r.Summary = lab.Summarize(e.Plan.Schemes, r.Results, e.Plan.KeepDisturbed)
-	return r, err
-}
+// slowStart is how long a run must have gone on for its pace to be known.
+const slowStart = 2 * time.Minute
 
 // progress says where the bench is and how long the rest will take, judging by
-// how long all before took.
-func (b *bench) progress(i int, e lab.Experiment, last string) {
-	left := b.expected - b.done
-	if took := time.Since(b.begin); b.done > 0 && took > b.done {
-		left = time.Duration(float64(left) * float64(took) / float64(b.done))
+// how long all before took. Off a terminal it speaks only of what matters.
+func (b *bench) progress(last string, matters bool) {
+	left := b.schedule.Estimate(b.experiments, b.left)
+	if took := time.Since(b.begin); took > slowStart && b.atFirst > left {
+		left = time.Duration(float64(left) * max(1, float64(took)/float64(b.atFirst-left)))
 	}
-	text := fmt.Sprintf("%d/%d, about %v left: %s%s", i+1, len(b.experiments), left.Round(time.Second), e.Name, last)
-	if isTerminal(b.screen) {
+	text := fmt.Sprintf("%d/%d, %d running, about %v left%s", b.ended, len(b.experiments), b.running, left.Round(time.Second), last)
+	switch {
+	case isTerminal(b.screen):
 		line := []rune(text)
 		fmt.Fprint(b.screen, "\r\x1b[K", string(line[:min(len(line), 79)])) // a longer one would wrap
-	} else {
+	case matters:
 		fmt.Fprintln(b.screen, text)
+	}
+}
+
+// clear makes room for other text.
+func (b *bench) clear() {
+	if isTerminal(b.screen) {
+		fmt.Fprint(b.screen, "\r\x1b[K")
 	}
 }
 
@@ -179,167 +297,48 @@ func (b *bench) stamp() string {
 	if b.quick {
 		form = "quick"
 	}
+	if b.ended < len(b.experiments) {
+		form += fmt.Sprintf(" (%d of %d experiments)", b.ended, len(b.experiments))
+	}
 	return fmt.Sprintf("mpbond %s, %s form, seed %d, %s, Linux %s, %d processors, took %v.", version, form, b.seed,
 		time.Now().UTC().Format(time.DateOnly), unix.ByteSliceToString(u.Release[:]), runtime.NumCPU(), time.Since(b.begin).Round(time.Second))
 }
 
-// tables are those of all experiments, in Markdown.
+// tables are all of them, in Markdown.
 func (b *bench) tables() string {
-	var s strings.Builder
+	all := []table{verdict(b.reports), matrix(b.reports), rides(b.reports)}
 	for _, r := range b.reports {
-		s.WriteString(r.table().markdown() + "\n")
-	}
-	return s.String()
-}
-
-// table is what is printed for people, and written to documents. Columns
-// without any cell are left out.
-type table struct {
-	title string
-	head  []string
-	rows  [][]string
-}
-
-func (t table) columns() (keep []int) {
-	for i := range t.head {
-		if slices.ContainsFunc(t.rows, func(r []string) bool { return r[i] != "" }) {
-			keep = append(keep, i)
+		if r.Group != lab.Grid && r.Group != lab.Ride && len(r.Results) > 0 {
+			all = append(all, r.table())
 		}
 	}
-	return keep
-}
-
-func (t table) print(w io.Writer) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w)
-	if t.title != "" {
-		fmt.Fprintln(w, t.title)
-	}
-	for _, row := range append([][]string{t.head}, t.rows...) {
-		for _, i := range t.columns() {
-			fmt.Fprintf(tw, "%s\t", cmp.Or(row[i], "-"))
-		}
-		fmt.Fprintln(tw)
-	}
-	return tw.Flush()
-}
-
-func (t table) markdown() string {
 	var s strings.Builder
-	if t.title != "" {
-		fmt.Fprintf(&s, "**%s**\n\n", t.title)
-	}
-	row := func(cell func(i int) string) {
-		for _, i := range t.columns() {
-			fmt.Fprintf(&s, "| %s ", cell(i))
+	for _, t := range all {
+		if len(t.rows) > 0 {
+			s.WriteString(t.markdown() + "\n")
 		}
-		s.WriteString("|\n")
-	}
-	row(func(i int) string { return t.head[i] })
-	row(func(int) string { return "---" })
-	for _, r := range t.rows {
-		row(func(i int) string { return cmp.Or(r[i], "–") })
 	}
 	return s.String()
 }
 
-// schemeTitles are what the baselines are called for people, in order.
-var schemeTitles = []struct{ scheme, title string }{{"single", "one link"}, {"kibbutz", "kernel MPTCP"}, {"relay", "Go relay"}, {"relay:copy", "Go relay, copying"}}
-
-func schemeTitle(scheme string) string {
-	for _, t := range schemeTitles {
-		if t.scheme == scheme {
-			return t.title
+// printList prints what would be measured.
+func (b *bench) printList() error {
+	t := table{head: []string{"experiment", "schemes", "transfers", "time by itself"}}
+	all := func(int) float64 { return 1 }
+	var sum time.Duration
+	for _, e := range b.experiments {
+		n := 0
+		for _, s := range e.Plan.Schemes {
+			n += e.Plan.RepsOf(s)
 		}
+		sum += e.Expected
+		t.rows = append(t.rows, []string{e.Name, strings.Join(e.Plan.Schemes, ", "), fmt.Sprint(n), e.Expected.Round(time.Second).String()})
 	}
-	return scheme
-}
-
-// table has a row for each scheme.
-func (r benchReport) table() table {
-	t := table{title: r.Name, head: []string{"scheme", "transfers", "median", "min–max", "rate", "of bound",
-		"× one link", "× kernel MPTCP", "× Go relay", "× Go relay, copying", "longest gap", "ends apart", "sent twice", "shares", "peak memory", "remarks"}}
-	for _, s := range r.Summary {
-		row := []string{schemeTitle(s.Scheme), fmt.Sprint(s.N)}
-		if s.N == 0 {
-			row = append(row, make([]string, len(t.head)-3)...)
-			t.rows = append(t.rows, append(row, r.remarks(s)))
-			continue
-		}
-		row = append(row, fmt.Sprintf("%.3f s", s.Seconds), fmt.Sprintf("%.3f–%.3f s", s.Min, s.Max), s.Rate.String(), r.ofBound(s))
-		for _, base := range schemeTitles {
-			row = append(row, r.ratio(s, base.scheme))
-		}
-		row = append(row, inSeconds(s.Gap), inSeconds(s.EndSpread), sharePercent(s.Twice), byDevice(s.Shares, sharePercent),
-			byDevice(s.PeakRSS, unit.Bytes.String), r.remarks(s))
-		t.rows = append(t.rows, row)
+	if err := t.print(b.out); err != nil {
+		return err
 	}
-	return t
-}
-
-// ofBound is the part of the fluid bound's rate; empty where links have none.
-func (r benchReport) ofBound(s lab.Summary) string {
-	if s.Bound <= 0 || r.plan.Unchecked {
-		return ""
-	}
-	return fmt.Sprintf("%.0f %% of %.2f s", 100*s.Bound/s.Seconds, s.Bound)
-}
-
-// ratio is how many times the baseline's rate s has.
-func (r benchReport) ratio(s lab.Summary, baseline string) string {
-	b, ok := r.find(func(scheme string) bool { return scheme == baseline })
-	if !ok || s.Scheme == baseline {
-		return ""
-	}
-	return fmt.Sprintf("%.2f", b.Seconds/s.Seconds)
-}
-
-// find returns the first scheme that counts and fits.
-func (r benchReport) find(fits func(scheme string) bool) (lab.Summary, bool) {
-	i := slices.IndexFunc(r.Summary, func(s lab.Summary) bool { return s.N > 0 && fits(s.Scheme) })
-	if i < 0 {
-		return lab.Summary{}, false
-	}
-	return r.Summary[i], true
-}
-
-func (r benchReport) remarks(s lab.Summary) string {
-	var all []string
-	if s.Unchecked {
-		all = append(all, "size checked")
-	} else if s.N > 0 {
-		all = append(all, "SHA-256 right")
-	}
-	if s.Discarded > 0 {
-		all = append(all, fmt.Sprintf("%d disturbed, discarded", s.Discarded))
-	}
-	if s.Failed > 0 {
-		all = append(all, fmt.Sprintf("%d failed: %s", s.Failed, s.Error))
-	}
-	return strings.Join(all, "; ")
-}
-
-func inSeconds(v float64) string {
-	if v < 0.005 {
-		return ""
-	}
-	return fmt.Sprintf("%.2f s", v)
-}
-
-func sharePercent(v float64) string {
-	if v == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.0f %%", 100*v)
-}
-
-// byDevice lists what each device has, if anything.
-func byDevice[T any](m map[string]T, text func(T) string) string {
-	var all []string
-	for _, d := range slices.Sorted(maps.Keys(m)) {
-		if s := text(m[d]); s != "" {
-			all = append(all, d+" "+s)
-		}
-	}
-	return strings.Join(all, ", ")
+	jobs := lab.NewJobs(b.jobs)
+	_, err := fmt.Fprintf(b.out, "\n%d experiments, %v one after the other, about %v on this machine.\n", len(b.experiments), sum.Round(time.Minute),
+		jobs.Estimate(b.experiments, all).Round(time.Second))
+	return err
 }

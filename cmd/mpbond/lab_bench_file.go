@@ -17,15 +17,15 @@ const (
 	benchEnd   = "<!-- end of bench -->"
 )
 
-// between returns the document with text between its marked lines, or just the
-// text if there is no such document.
+// between returns the document with text between its marked lines, or just
+// these if there is no such document.
 func between(file, text string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
 	old, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
-		return text, nil
+		return benchBegin + "\n" + text + benchEnd + "\n", nil
 	}
 	if err != nil {
 		return "", err
@@ -52,6 +52,9 @@ func writeBetween(file, text string) error {
 func (b *bench) overview() table {
 	t := table{head: []string{"what", "bound", "mpbond", "kernel MPTCP", "one link", "besides"}}
 	for _, r := range b.reports {
+		if !r.inOverview() {
+			continue
+		}
 		value := func(s lab.Summary) string {
 			if r.plan.Unchecked {
 				return s.Rate.String()
@@ -81,34 +84,38 @@ func (b *bench) overview() table {
 	return t
 }
 
+// inOverview leaves out most of the grid, and what the matrix and the table of
+// drives tell better.
+func (r benchReport) inOverview() bool {
+	switch r.Group {
+	case lab.Grid:
+		return r.cell.Size == 2*unit.MB && !r.cell.Upload || r.cell.Size == 10*unit.MB && r.cell.House == "8/10/5"
+	case lab.Ride, lab.Alone:
+		return false
+	}
+	return len(r.Results) > 0
+}
+
 func isBonded(scheme string) bool { return strings.HasPrefix(scheme, "mpbond") }
 
 // besides are the variants of mpbond, and what the experiment is about if that
 // is not time.
 func (r benchReport) besides(ours string, value func(lab.Summary) string) (all []string) {
-	var ends, gaps []string
-	variants := false
+	var gaps []string
 	for _, s := range r.Summary {
 		if s.N == 0 {
 			continue
 		}
-		if s.Scheme != ours && (isBonded(s.Scheme) || strings.HasPrefix(s.Scheme, "relay")) {
-			variants = true
+		if s.Scheme != ours && (isBonded(s.Scheme) || strings.HasPrefix(s.Scheme, "relay") || strings.HasPrefix(s.Scheme, "kibbutz:")) {
 			all = append(all, schemeTitle(s.Scheme)+" "+value(s))
 		}
-		if isBonded(s.Scheme) {
-			ends = append(ends, fmt.Sprintf("%s %.2f s", s.Scheme, s.EndSpread))
-		}
-		gaps = append(gaps, fmt.Sprintf("%s %.2f s", schemeTitle(s.Scheme), s.Gap))
+		gaps = append(gaps, fmt.Sprintf("%s %.2f s", schemeTitle(s.Scheme), s.MedianGap))
 		if r.plan.Streams > 1 && len(s.PeakRSS) > 0 {
 			all = append(all, "peak memory: "+byDevice(s.PeakRSS, unit.Bytes.String))
 		}
 	}
-	if variants && !r.plan.Unchecked {
-		all = append(all, "subflows end apart: "+strings.Join(ends, ", "))
-	}
 	if r.plan.Breaks() {
-		all = append(all, "longest gap: "+strings.Join(gaps, ", "))
+		all = append(all, "longest gap, median: "+strings.Join(gaps, ", "))
 	}
 	return all
 }

@@ -1,0 +1,153 @@
+package lab
+
+import (
+	"embed"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/unit"
+)
+
+// drives are recordings that come with the program, see drives/README.md.
+//
+//go:embed drives/*.csv
+var drives embed.FS
+
+// Rates of a drive above driveClip are taken as driveClip, for what the
+// emulator can do; the pipe is meant not to matter.
+const (
+	driveClip   = 40 * unit.Mbps
+	drivePipe   = "100Mbit/s"
+	driveQueue  = 200 * time.Millisecond // at the mean rate
+	driveStages = 10_000                 // bounds the memory a file can take
+)
+
+// Drive is a recording of two carriers at the same moment.
+type Drive struct {
+	Name   string
+	Upload bool
+	rows   []driveRow
+}
+
+// driveRow is what both carriers had from a time on.
+type driveRow struct {
+	at   time.Duration
+	rate [2]unit.Rate // clipped
+}
+
+// Drives reads all recordings below dir, or those that come with the program:
+// CSV files with a header, of which the first columns are the time in seconds
+// and both carriers' rates in Mbit/s. Names that begin with UL are uploads.
+func Drives(dir string) (all []Drive, err error) {
+	var files fs.FS = drives
+	at := "drives"
+	if dir != "" {
+		files, at = os.DirFS(dir), "."
+	}
+	names, err := fs.Glob(files, path.Join(at, "*.csv"))
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no drives (*.csv) in %s", dir)
+	}
+	for _, name := range names {
+		f, err := files.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		base, _, _ := strings.Cut(path.Base(name), ".")
+		d := Drive{Name: base, Upload: strings.HasPrefix(base, "UL")}
+		d.rows, err = readDrive(f)
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("drive %s: %w", name, err)
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+func readDrive(r io.Reader) (rows []driveRow, err error) {
+	in := csv.NewReader(r)
+	if _, err := in.Read(); err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	for {
+		f, err := in.Read()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		var v [3]float64
+		for i := range v {
+			if len(f) < len(v) {
+				return nil, fmt.Errorf("%q: want time and two rates", strings.Join(f, ","))
+			}
+			if v[i], err = strconv.ParseFloat(f[i], 64); err != nil || !(v[i] >= 0 && v[i] < 1e6) {
+				return nil, fmt.Errorf("%q: %q is no time or rate", strings.Join(f, ","), f[i])
+			}
+		}
+		row := driveRow{at: time.Duration(v[0] * 1e9)}
+		for i := range row.rate {
+			row.rate[i] = min(unit.Rate(v[1+i]*1e6), driveClip)
+		}
+		if n := len(rows); n > 0 && rows[n-1].at >= row.at || n >= driveStages {
+			return nil, fmt.Errorf("row %d: times must ascend, up to %d rows", n+1, driveStages)
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) < 2 {
+		return nil, fmt.Errorf("needs two rows")
+	}
+	return rows, nil
+}
+
+// Mean is a carrier's mean rate over the first length of the drive.
+func (d Drive) Mean(carrier int, length time.Duration) unit.Rate {
+	sum := 0.0
+	for i, r := range d.rows {
+		end := length
+		if i+1 < len(d.rows) {
+			end = min(length, d.rows[i+1].at)
+		}
+		if end > r.at {
+			sum += float64(r.rate[carrier]) * (end - r.at).Seconds()
+		}
+	}
+	return unit.Rate(sum / length.Seconds())
+}
+
+// Plan is the drive's house: the direct path is carrier a, the helper's Internet
+// carrier b; each transfer takes the first length of the drive. Before it, links
+// have their mean rates.
+func (d Drive) Plan(length time.Duration) (p Plan, err error) {
+	t, err := House("1/1/1")
+	if err != nil {
+		return p, err
+	}
+	for carrier, name := range []string{"ps", "hs1"} {
+		l := t.Link[name]
+		mean := max(d.Mean(carrier, length), unit.Mbps)
+		l.Rate = strconv.FormatInt(int64(mean), 10)
+		l.Queue = fmt.Sprintf("%dKB", max(96*unit.KB, mean.Bytes(driveQueue))/unit.KB)
+		for _, r := range d.rows {
+			if r.at < length {
+				l.Schedule = append(l.Schedule, fmt.Sprintf("at %v: rate %d", r.at, int64(r.rate[carrier])))
+			}
+		}
+	}
+	t.Link["pipe1"].Rate = drivePipe
+	most := d.Mean(0, length) + d.Mean(1, length)
+	p = Plan{Topology: t, Size: most.Bytes(length)*11/10 + unit.MB, Upload: d.Upload, Length: length}
+	return p, t.Check()
+}

@@ -1,0 +1,299 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+// twoCores are the jobs of the machine that the estimates are made for.
+var twoCores = Jobs{N: 8, cores: 2 * budgetShare}
+
+// TestSuite checks that every experiment can be run, has a name of its own, and
+// knows how long it takes.
+func TestSuite(t *testing.T) {
+	for _, quick := range []bool{false, true} {
+		all, err := Suite(quick, 1, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[string]bool{}
+		for _, e := range all {
+			if names[e.Name] {
+				t.Errorf("two are named %s", e.Name)
+			}
+			names[e.Name] = true
+			if _, err := e.Plan.prepare(); err != nil && !fault.Is(err, fault.Unsupported) {
+				t.Errorf("%s: %v", e.Name, err)
+			}
+			if e.work <= 0 || e.Plan.Seed != 1 || len(e.need) != len(e.Plan.Schemes) {
+				t.Errorf("%+v", e)
+			}
+		}
+		whole := twoCores.Estimate(all, func(int) float64 { return 1 })
+		if limit := map[bool]time.Duration{false: 40 * time.Minute, true: 4 * time.Minute}[quick]; whole < limit/2 || whole > limit {
+			t.Errorf("quick %v takes %v", quick, whole)
+		}
+		if half := twoCores.Estimate(all, func(int) float64 { return .5 }); half < whole*4/10 || half > whole*6/10 {
+			t.Errorf("half of %v takes %v", whole, half)
+		}
+	}
+}
+
+// TestGridIsWhole checks the cells against what is to be shown.
+func TestGridIsWhole(t *testing.T) {
+	all, err := Suite(false, 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells := map[Cell]bool{}
+	for _, e := range all {
+		if e.Group == Grid {
+			cells[e.Cell] = true
+			for _, s := range e.Plan.Schemes {
+				if n := e.Plan.RepsOf(s); n != 10 && (s != "single" || n != slowReps) {
+					t.Errorf("%v: %s: %d transfers", e.Cell, s, n)
+				}
+			}
+		}
+	}
+	if len(cells) != 32 || !cells[Cell{"1/18/5", 10 * unit.MB, true}] {
+		t.Errorf("%d cells: %v", len(cells), cells)
+	}
+}
+
+func TestLongestFirst(t *testing.T) {
+	all := []Experiment{{Expected: 1}, {Expected: 3}, {Group: Machine, Expected: 2}, {Expected: 2}}
+	if got := longestFirst(all); !slices.Equal(got, []int{2, 1, 3, 0}) {
+		t.Error(got)
+	}
+}
+
+// TestGate lets transfers in while they fit, in their order, also past one that
+// has given up.
+func TestGate(t *testing.T) {
+	g := newGate(1)
+	first, err := g.enter(t.Context(), .6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entered := make(chan string, 3)
+	waiting := func(n int) {
+		t.Helper()
+		for range 1000 {
+			g.mu.Lock()
+			got := len(g.queue)
+			g.mu.Unlock()
+			if got == n {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		t.Fatalf("never %d in the queue", n)
+	}
+	var wg sync.WaitGroup
+	leaves := make(chan func(), 3)
+	enter := func(ctx context.Context, name string, need float64) {
+		wg.Go(func() {
+			leave, err := g.enter(ctx, need)
+			if err != nil {
+				entered <- "not " + name
+				return
+			}
+			entered <- name
+			leaves <- leave
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	enter(ctx, "large", 5) // has it alone, when it can
+	waiting(1)
+	enter(t.Context(), "small", .3) // would fit, but was later
+	waiting(2)
+	cancel()
+	if a, b := <-entered, <-entered; a+b != "not largesmall" && a+b != "smallnot large" {
+		t.Error(a, b)
+	}
+	first()
+	first() // once is enough
+	enter(t.Context(), "next", .7)
+	if got := <-entered; got != "next" {
+		t.Error(got)
+	}
+	wg.Wait()
+	(<-leaves)()
+	(<-leaves)()
+	if g.used > 1e-9 || g.used < -1e-9 || len(g.queue) != 0 {
+		t.Errorf("%v in use, %d wait", g.used, len(g.queue))
+	}
+	if _, err := newGate(0).enter(t.Context(), 100); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDisturbed(t *testing.T) {
+	ms := time.Millisecond
+	for _, c := range []struct {
+		late Lateness
+		took time.Duration
+		gaps bool
+		want bool
+	}{
+		{Lateness{Max: 40 * ms, Disturbed: true}, 9 * time.Second, false, true},
+		{Lateness{Max: 40 * ms, Disturbed: true}, 10 * time.Second, false, false},
+		{Lateness{Max: 40 * ms, Disturbed: true}, 10 * time.Second, true, true},
+		{Lateness{Max: 60 * ms, Disturbed: true}, 10 * time.Second, false, true},
+		{Lateness{P99: 3 * ms, P999: 3 * ms, Max: 4 * ms, Disturbed: true}, 80 * time.Second, false, true},
+		{Lateness{P99: 1 * ms, P999: 3 * ms, Max: 4 * ms, Disturbed: true}, 80 * time.Second, false, false},
+	} {
+		if got := c.late.disturbed(c.took, c.gaps); got != c.want {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+func TestDrives(t *testing.T) {
+	all, err := Drives("")
+	if err != nil || len(all) != 7 {
+		t.Fatalf("%d drives, %v", len(all), err)
+	}
+	for _, d := range all {
+		p, err := d.Plan(rideLength)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bound, err := p.Bound(); err != nil || bound < rideLength {
+			t.Errorf("%s: %v are through after %v, %v", d.Name, p.Size, bound, err)
+		}
+		if d.Upload != (d.Name == "UL_3_15") || d.Mean(0, rideLength) > driveClip {
+			t.Errorf("%s: %v", d.Name, d.Mean(0, rideLength))
+		}
+	}
+	dir := t.TempDir()
+	for _, c := range []struct{ text, err string }{
+		{"t,a,b\n0,1,60\n2,3,4\n", ""},
+		{"t,a,b\n0,1,1\n", "two rows"},
+		{"t,a,b\n0,1,1\n0,1,1\n", "ascend"},
+		{"t,a,b\n0,1,-1\n1,1,1\n", "no time or rate"},
+		{"t,a,b\n0,1,x\n1,1,1\n", "no time or rate"},
+		{"t,a\n0,1\n1,1\n", "two rates"},
+		{"", "header"},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "DL_x.csv"), []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		all, err := Drives(dir)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%q: %v", c.text, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, b := all[0].Mean(0, 4*time.Second), all[0].Mean(1, 4*time.Second); a != 2*unit.Mbps || b != 22*unit.Mbps {
+			t.Errorf("means %v, %v", a, b)
+		}
+	}
+	if _, err := Drives(t.TempDir()); err == nil {
+		t.Error("no drives are drives")
+	}
+}
+
+// TestRunAll runs two labs at once. One experiment lacks a scheme on this
+// machine, and must not keep the other from its end.
+func TestRunAll(t *testing.T) {
+	needPrograms(t, "curl", "nginx", "ip", "nft")
+	var all []Experiment
+	for range 2 {
+		top, err := House("8/10/5")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, Experiment{Plan: Plan{Topology: top, Schemes: []string{"single", "single:helper1"}, Size: 64 * unit.KB, Reps: 2, KeepDisturbed: true}})
+	}
+	bad := all[0]
+	bad.Plan.Schemes = []string{"pigeon"}
+	all = append(all, bad)
+	got := map[int]int{}
+	running, most := 0, 0
+	errs := make([]error, len(all))
+	RunAll(t.Context(), all, NewJobs(2), func(i int, scheme string, rep int) bool { return i == 1 && scheme == "single" && rep == 0 }, Events{
+		Began: func(int) { running++; most = max(most, running) },
+		Result: func(i int, r Result) {
+			if r.Error != "" || !r.SHA {
+				t.Errorf("%+v", r)
+			}
+			by := map[string]string{"single": "primary", "single:helper1": "helper1"}[r.Scheme]
+			if r.Devices[by] < r.Bytes {
+				t.Errorf("%s: %v", r.Scheme, r.Devices)
+			}
+			got[i]++
+		},
+		Ended: func(i int, err error) { running--; errs[i] = err },
+	})
+	if got[0] != 4 || got[1] != 3 || most != 2 || running != 0 || errs[0] != nil || errs[1] != nil || errs[2] == nil {
+		t.Errorf("%v results, %d at once, %v", got, most, errs)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	RunAll(ctx, all, NewJobs(0), func(int, string, int) bool { return false }, Events{
+		Began: func(int) {}, Result: func(int, Result) { t.Error("a transfer after the end") },
+		Ended: func(_ int, err error) {
+			if !errors.Is(err, context.Canceled) && !strings.Contains(err.Error(), "pigeon") {
+				t.Error(err)
+			}
+		},
+	})
+}
+
+// TestRunLength ends transfers before they are complete, in both directions.
+func TestRunLength(t *testing.T) {
+	t.Parallel()
+	needPrograms(t, "curl", "nginx")
+	top, err := House("8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, upload := range []bool{false, true} {
+		p := Plan{Topology: top, Schemes: []string{"single"}, Size: 4 * unit.MB, Reps: 1, Upload: upload, Length: time.Second, KeepDisturbed: true}
+		var r Result
+		if err := Run(t.Context(), p, func(got Result) { r = got }); err != nil {
+			t.Fatal(err)
+		}
+		if r.Error != "" || !r.SHA || r.Seconds != 1 || r.Bytes < 300*unit.KB || r.Bytes > unit.MB || r.Bound > 1.2 {
+			t.Errorf("upload %v: %+v", upload, r)
+		}
+	}
+}
+
+// TestKibbutzDirect adds a subflow over the same link.
+func TestKibbutzDirect(t *testing.T) {
+	t.Parallel()
+	needPrograms(t, "curl", "nginx", "ip", "mptcpize")
+	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
+		t.Skip("needs a kernel with MPTCP")
+	}
+	top, err := House("8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int64{"kibbutz:direct": 0, "kibbutz:direct:subflows=2": 1}
+	p := Plan{Topology: top, Schemes: []string{"kibbutz:direct", "kibbutz:direct:subflows=2"}, Size: 1500 * unit.KB, Reps: 1, KeepDisturbed: true}
+	if err := Run(t.Context(), p, func(r Result) {
+		if r.Error != "" || r.Notes["mptcp_joined"] != want[r.Scheme] {
+			t.Errorf("%+v", r)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
