@@ -74,6 +74,10 @@ const (
 
 	ackDelay = 10 * time.Millisecond
 	ackBytes = 64 << 10
+	// ackOwn is within what time an ACK goes on the subflow itself that it is
+	// about, if others travelled elsewhere: they may have been lost with a
+	// subflow whose silence has not been noticed, or cannot be.
+	ackOwn = 200 * time.Millisecond
 
 	probeEvery = 20 * time.Millisecond  // how often paths with bytes in flight are looked at
 	minSilence = 200 * time.Millisecond // as TCP's least retransmission time-out in Linux

@@ -30,6 +30,11 @@ type path struct {
 	express time.Time // until then bulk keeps the queue short
 	yield   bool      // the next segment is the streams' turn
 
+	// owes tells that frames came on it that no ACK sent on this subflow itself
+	// has covered; one is due at owesDue.
+	owes    bool
+	owesDue time.Time
+
 	traced   time.Time // when its estimates were last traced
 	lastData time.Time // arrival of the last new stream byte or datagram
 	relay    wire.PipeState

@@ -184,6 +184,39 @@ func TestControlPrefersTheQuickest(t *testing.T) {
 	}
 }
 
+// TestAckOnItsOwnPath: what comes on a slow subflow is acknowledged by the
+// quickest one, and once by itself, since that one may be a black hole.
+func TestAckOnItsOwnPath(t *testing.T) {
+	b := New(Config{})
+	for id, rtt := range []time.Duration{100 * time.Millisecond, 10 * time.Millisecond} {
+		b.AddPath(wire.PathID(id+1), false, start)
+		b.Local(wire.PathID(id+1), start, estimate.Hop{SRTT: rtt, MinRTT: rtt, Cwnd: 100_000, MSS: 1448})
+	}
+	sent := map[wire.PathID]int{}
+	for i := range 50 { // 500 ms
+		now := start.Add(time.Duration(i) * 10 * time.Millisecond)
+		if i%5 == 0 && i < 25 {
+			f := wire.Data{Stream: 1, Seq: wire.DataSeq(i), Bytes: make([]byte, 5)}
+			if err := b.Receive(1, wire.TypeData, f.AppendPayload(nil), now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.Tick(now)
+		for {
+			b.Idle(1)
+			b.Idle(2)
+			id, _ := b.Next(now, nil)
+			if id == 0 {
+				break
+			}
+			sent[id]++
+		}
+	}
+	if sent[2] != 4 || sent[1] != 1 {
+		t.Errorf("acknowledgements by path: %v, want 4 on the quick one and the last on the slow one", sent)
+	}
+}
+
 // TestReportsAreNoQueue: frames that nobody acknowledges do not use up the
 // budget of a slow subflow for ever.
 func TestReportsAreNoQueue(t *testing.T) {

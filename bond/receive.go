@@ -29,6 +29,10 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		return err
 	}
 	b.wantAck(now, unit.Bytes(len(payload)))
+	if !p.owes {
+		p.owes, p.owesDue = true, now.Add(ackOwn)
+		b.wake(p.owesDue)
+	}
 	if len(b.control)+p.flight.len() > maxUntold {
 		return fmt.Errorf("%d frames are not acknowledged: %w", maxUntold, wire.ErrMalformed)
 	}

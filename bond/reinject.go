@@ -30,6 +30,11 @@ func (b *Bond) Tick(now time.Time) {
 		}
 	}
 	b.watchQuiet(now)
+	for _, p := range b.paths {
+		if p.owes && p.owesDue.After(now) {
+			b.wake(p.owesDue)
+		}
+	}
 	if b.ackPending && b.ackDue.After(now) {
 		b.wake(b.ackDue) // one that is overdue waits for an idle subflow
 	}

@@ -141,7 +141,12 @@ var sabotages = []sabotage{
 		b.changed = slices.DeleteFunc(b.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() > 0 })
 	}},
 	{"the timer is never set", func(n *simNet, _ int, b *Bond) { b.nextTick = n.now.Add(never) }},
-	{"acknowledgements are not sent", func(_ *simNet, _ int, b *Bond) { b.ackPending = false }},
+	{"acknowledgements are not sent", func(_ *simNet, _ int, b *Bond) {
+		b.ackPending = false
+		for _, p := range b.paths {
+			p.owes = false
+		}
+	}},
 }
 
 // TestSabotage: each mistake is seen within a few seeds. This is what the

@@ -119,7 +119,7 @@ func newScenario(seed uint64) *scenario {
 	for i := range sc.paths {
 		for j := range sc.paths[i].hops {
 			if r.chance(0.5) {
-				sc.paths[i].addFaults(r, j, horizon, i > 0)
+				sc.paths[i].hops[j].addFaults(r, horizon, i > 0)
 			}
 		}
 	}
@@ -188,8 +188,7 @@ func (p *pathPlan) rate() unit.Rate {
 }
 
 // addFaults lets something happen to a hop.
-func (p *pathPlan) addFaults(r dice, hop int, horizon time.Duration, mayEnd bool) {
-	h := &p.hops[hop]
+func (h *hopPlan) addFaults(r dice, horizon time.Duration, mayEnd bool) {
 	both := [2]bool{true, true}
 	at := r.upTo(horizon)
 	switch r.IntN(5) {
@@ -221,18 +220,9 @@ func (p *pathPlan) addFaults(r dice, hop int, horizon time.Duration, mayEnd bool
 			h.faults = append(h.faults, f)
 			at += f.lasts + r.span(100*ms, 4*time.Second)
 		}
-	case 4: // a black hole
+	case 4: // a black hole, which nobody ever tells of
 		f := faultPlan{at: at, lasts: r.span(time.Second, 20*time.Second), dirs: both, forever: mayEnd}
 		h.faults = append(h.faults, f)
-		if mayEnd {
-			// TCP gives up after 30 to 60 s (user time-out, keep-alive).
-			until := at + 30*time.Second + r.upTo(30*time.Second)
-			for d := range 2 {
-				if p.leave[d] == 0 || p.leave[d] > until {
-					p.leave[d] = max(until, p.join[0], p.join[1])
-				}
-			}
-		}
 	}
 }
 

@@ -33,6 +33,13 @@ func (b *Bond) queue(s *Stream, t wire.Type) {
 // a segment to send now it returns 0: after the next event (a frame received,
 // a subflow idle, bytes written, a tick) it is worth asking again.
 func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
+	if p := b.owing(now); p != nil {
+		start := len(buf)
+		p.begin(now)
+		buf = b.fillAck(p, now, buf)
+		b.gave(p, len(buf)-start, now)
+		return p.id, buf
+	}
 	if b.pending == 0 {
 		b.rebalance(now)
 	}
@@ -106,12 +113,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if p == nil {
 		return 0, buf
 	}
-	if p.flight.len() == 0 {
-		p.progress = now
-	}
-	if p.est.Hop().Queue == 0 {
-		p.hopProgress = now
-	}
+	p.begin(now)
 	start := len(buf)
 	if p == carrier {
 		buf = b.fillControl(p, now, buf)
@@ -131,11 +133,26 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if n == 0 {
 		return 0, buf
 	}
+	b.gave(p, n, now)
+	return p.id, buf
+}
+
+// begin starts the watch for silence of a path that had nothing in flight.
+func (p *path) begin(now time.Time) {
+	if p.flight.len() == 0 {
+		p.progress = now
+	}
+	if p.est.Hop().Queue == 0 {
+		p.hopProgress = now
+	}
+}
+
+// gave tells that n bytes are for path p.
+func (b *Bond) gave(p *path, n int, now time.Time) {
 	p.est.Sent(unit.Bytes(n))
 	p.settle(now)
 	p.idle = false
 	b.wake(now.Add(probeEvery))
-	return p.id, buf
 }
 
 func (b *Bond) relayDue() bool {
@@ -169,12 +186,7 @@ func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
 	}
 	b.control = b.control[:copy(b.control, b.control[sent:])]
 	if b.ackPending {
-		b.ackPending, b.ackSize = false, 0
-		b.ackView = b.ackView[:0]
-		for _, q := range b.paths[max(0, len(b.paths)-wire.MaxAcks):] {
-			b.ackView = append(b.ackView, wire.PathAck{Path: q.id, Received: q.received})
-		}
-		buf = p.unreliable(buf, wire.Ack{Delay: now.Sub(b.newestByte), Paths: b.ackView})
+		buf = b.fillAck(p, now, buf)
 	}
 	for _, q := range b.paths {
 		if q.relayDue {
@@ -187,6 +199,26 @@ func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
 	}
 	b.flows.notices = b.flows.notices[:0]
 	return buf
+}
+
+// fillAck acknowledges everything, on path p.
+func (b *Bond) fillAck(p *path, now time.Time, buf []byte) []byte {
+	b.ackPending, b.ackSize, p.owes = false, 0, false
+	b.ackView = b.ackView[:0]
+	for _, q := range b.paths[max(0, len(b.paths)-wire.MaxAcks):] {
+		b.ackView = append(b.ackView, wire.PathAck{Path: q.id, Received: q.received})
+	}
+	return p.unreliable(buf, wire.Ack{Delay: now.Sub(b.newestByte), Paths: b.ackView})
+}
+
+// owing is an idle subflow that must carry an ACK itself, or nil.
+func (b *Bond) owing(now time.Time) *path {
+	for _, p := range b.paths {
+		if p.idle && p.owes && !now.Before(p.owesDue) {
+			return p
+		}
+	}
+	return nil
 }
 
 // unreliable appends a frame that is not sent again when it is lost.
