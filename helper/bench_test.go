@@ -46,6 +46,7 @@ func BenchmarkRelay(b *testing.B) {
 	b.Run("up", func(b *testing.B) {
 		w := newWorld(b, overTCP, "127.0.0.1:0", Config{})
 		p, s, _ := w.subflow()
+		go func() { _, _ = io.Copy(io.Discard, p) }() // confirmations come this way
 		run(b, p, s)
 	})
 	b.Run("plain/splice", func(b *testing.B) {

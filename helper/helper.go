@@ -6,7 +6,7 @@
 //
 //	helper.go  pipes: dialled, kept ready, dialled again; who may be reached
 //	relay.go   one subflow: two hops and the buffers between
-//	ring.go    one buffer
+//	resume.go  another pipe for a subflow whose pipe broke
 //	report.go  what the senders are told about the hop they cannot see
 package helper
 
@@ -326,7 +326,7 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 	good := time.Now()
 	for {
 		began := time.Now()
-		o, server, err := h.offer(ctx, t)
+		o, q, err := h.offer(ctx, t, nil)
 		if ctx.Err() != nil {
 			if err == nil {
 				o.Close()
@@ -335,7 +335,7 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 		}
 		if err == nil {
 			wait, told, good = backoffMin, "", time.Now()
-			all.Go(func() { h.subflow(ctx, t, o, server) })
+			all.Go(func() { h.serve(ctx, all, t, o, q) })
 			continue
 		}
 		if t.readySince(began) {
@@ -357,30 +357,40 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 	}
 }
 
-// offer makes one pipe and waits until the primary wants a subflow to server.
-func (h *Helper) offer(ctx context.Context, t *target) (o *pipe.Offer, server string, err error) {
-	dial, cancel := context.WithTimeout(ctx, pipe.HandshakeTimeout)
+// offer makes one pipe and waits until the primary asks for something. Stalled,
+// if not nil, names the subflow that needs it.
+func (h *Helper) offer(ctx context.Context, t *target, stalled *wire.Token) (o *pipe.Offer, q pipe.Request, err error) {
+	limit := pipe.HandshakeTimeout
+	if stalled != nil {
+		limit = callTimeout
+	}
+	dial, cancel := context.WithTimeout(ctx, limit)
 	conn, err := h.pipes.Dial(dial, t.addr)
 	cancel()
 	if err != nil {
-		return nil, "", err
+		return nil, q, err
 	}
 	o, err = pipe.NewOffer(ctx, conn, h.key.Client(t.primary.Key, wire.PipeALPN), h.name)
 	if err != nil {
-		return nil, "", err
+		return nil, q, err
 	}
-	t.set(waiting, nil)
+	if stalled == nil {
+		t.set(waiting, nil)
+	} else if err := o.Stalled(*stalled); err != nil {
+		o.Close()
+		return nil, q, err
+	}
 	h.rec.Add(trace.Event{Kind: trace.PipeUp, Device: t.primary.Name, Text: "tcp " + t.addr})
-	if server, err = o.Wait(ctx); err != nil {
+	if q, err = o.Wait(ctx); err != nil {
 		h.rec.Add(trace.Event{Kind: trace.PipeDown, Device: t.primary.Name, Reason: err.Error()})
 	}
-	return o, server, err
+	return o, q, err
 }
 
 // subflow serves one INIT_MP_JOIN from its answer to the end of the relay.
-func (h *Helper) subflow(ctx context.Context, t *target, o *pipe.Offer, server string) {
-	log := h.log.With("primary", t.primary.Name, "server", server)
-	r, code, err := h.connect(ctx, t, o, server)
+func (h *Helper) subflow(ctx context.Context, all *sync.WaitGroup, t *target, o *pipe.Offer, q pipe.Request) {
+	log := h.log.With("primary", t.primary.Name, "server", q.Server)
+	r, code, err := h.connect(ctx, t, o, q)
 	if err != nil {
 		text := "the helper cannot join: " + err.Error()
 		if hint := fault.HintOf(err); hint != "" {
@@ -395,8 +405,9 @@ func (h *Helper) subflow(ctx context.Context, t *target, o *pipe.Offer, server s
 	h.relayed++
 	number := h.relayed
 	h.mu.Unlock()
+	all.Go(func() { h.rescue(ctx, all, r, t) })
 	log.Debug("subflow relayed")
-	h.rec.Add(trace.Event{Kind: trace.RelayUp, Count: number, Device: t.primary.Name, Text: server})
+	h.rec.Add(trace.Event{Kind: trace.RelayUp, Count: number, Device: t.primary.Name, Text: q.Server})
 	err = r.run(h.mode, h.tracing(number))
 	h.rec.Add(trace.Event{Kind: trace.RelayDown, Count: number, Device: t.primary.Name,
 		Length: unit.Bytes(r.up.read.Load() + r.down.read.Load()), Reason: ending(err)})
@@ -405,8 +416,8 @@ func (h *Helper) subflow(ctx context.Context, t *target, o *pipe.Offer, server s
 	h.places--
 	h.moved += r.up.read.Load() + r.down.read.Load()
 	h.mu.Unlock()
-	_, mostUp := r.up.ring.held()
-	_, mostDown := r.down.ring.held()
+	_, mostUp := r.up.ring.Held()
+	_, mostDown := r.down.ring.Held()
 	log.Debug("subflow ended", "err", err, "up", r.up.read.Load(), "down", r.down.read.Load(), "most_up", mostUp, "most_down", mostDown)
 }
 
@@ -431,9 +442,9 @@ func ending(err error) string {
 
 // connect makes the HS-path and answers INIT_MP_OK. On an error the code says
 // what to answer instead; nothing is left open but o.
-func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, server string) (_ *relay, _ wire.Code, err error) {
-	if !h.allowed(server) {
-		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", server),
+func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) (_ *relay, _ wire.Code, err error) {
+	if !h.allowed(q.Server) {
+		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", q.Server),
 			"on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
 	}
 	h.mu.Lock()
@@ -454,7 +465,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, server s
 	}()
 	dial, cancel := context.WithTimeout(ctx, pipe.HandshakeTimeout)
 	defer cancel()
-	conn, err := h.servers.Dial(dial, server)
+	conn, err := h.servers.Dial(dial, q.Server)
 	if err != nil {
 		return nil, wire.CodeUnreachable, err
 	}
@@ -462,14 +473,14 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, server s
 	if err != nil {
 		return nil, wire.CodeUnreachable, err
 	}
-	p, err := o.Accept()
+	p, err := o.Accept(q, min(q.Window, mostWindow))
 	if err != nil {
 		hs.Close()
 		return nil, wire.CodeInternal, err
 	}
 	r := newRelay(p, hs, int(h.cfg.Buffer))
 	h.mu.Lock()
-	h.relays[r] = &subflow{t.primary, server, time.Now()}
+	h.relays[r] = &subflow{t.primary, q.Server, time.Now()}
 	missed := h.ending || ctx.Err() != nil // by who has closed the others
 	h.mu.Unlock()
 	if missed {

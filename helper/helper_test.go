@@ -207,7 +207,7 @@ func TestRefusals(t *testing.T) {
 	w := newWorld(t, inMemory, "x:1", Config{MaxSubflows: 1})
 	refused := func(server string, code wire.Code, says string) {
 		t.Helper()
-		_, err := w.waiting().Join(t.Context(), server)
+		_, err := w.waiting().Join(t.Context(), server, pipe.DefaultWindow)
 		var r wire.Refuse
 		if !errors.As(err, &r) || r.Code != code || !strings.Contains(r.Text, says) {
 			t.Errorf("%s: %v", server, err)

@@ -53,7 +53,8 @@ type relay struct {
 // direction moves bytes one way.
 type direction struct {
 	in, out *pipe.Link
-	ring    *ring
+	ring    *pipe.Ring
+	kept    bool          // the ring holds bytes until the far end has them
 	read    atomic.Uint64 // bytes that came from in
 	segment atomic.Int64  // how much to write at once
 	rate    atomic.Int64  // of out, as last reported
@@ -67,11 +68,13 @@ func newRelay(p, hs *pipe.Link, buffer int) *relay {
 	wake := make(chan struct{}, 1)
 	r.up.init(p, hs, buffer, wake)
 	r.down.init(hs, p, buffer, wake)
+	r.down.kept = true
+	p.KeepIn(r.down.ring)
 	return r
 }
 
 func (d *direction) init(in, out *pipe.Link, buffer int, wake chan struct{}) {
-	d.in, d.out, d.ring, d.wake = in, out, newRing(buffer), wake
+	d.in, d.out, d.ring, d.wake = in, out, pipe.NewRing(buffer), wake
 	d.segment.Store(minSegment)
 }
 
@@ -100,7 +103,7 @@ func (r *relay) run(mode feedback, told func(trace.Event)) error {
 func (r *relay) fill(d *direction) {
 	var waste []byte
 	for {
-		p := d.ring.space()
+		p := d.ring.Space()
 		if p == nil { // the other hop takes nothing any more
 			if waste == nil {
 				waste = make([]byte, 16<<10)
@@ -111,7 +114,7 @@ func (r *relay) fill(d *direction) {
 		n, err := d.in.Read(p)
 		if n > 0 {
 			if waste == nil {
-				d.ring.fill(n)
+				d.ring.Fill(n)
 			}
 			d.read.Add(uint64(n))
 			if d.asleep.Load() {
@@ -122,7 +125,7 @@ func (r *relay) fill(d *direction) {
 			}
 		}
 		if err == io.EOF {
-			d.ring.end()
+			d.ring.End()
 			return
 		}
 		if err != nil {
@@ -135,21 +138,29 @@ func (r *relay) fill(d *direction) {
 // empty writes from the ring, as late as it can: the backlog shall lie here,
 // where it is counted, and not in the kernel.
 func (r *relay) empty(d *direction) {
-	for d.ring.ready() {
+	for d.ring.Ready() {
 		err := d.out.WaitWritable()
 		if err == nil {
-			b := d.ring.oldest(int(d.segment.Load()))
-			_, err = d.out.Write(b)
-			d.ring.drop(len(b))
+			b := d.ring.Next(int(d.segment.Load()))
+			if d.kept {
+				d.ring.Give(len(b)) // the pipe may want it again
+				_, err = d.out.Write(b)
+			} else {
+				_, err = d.out.Write(b)
+				d.ring.Drop(len(b))
+			}
 		}
 		if err != nil {
 			// The hop is gone, or its far end takes nothing more. Which, its
 			// reader will find, after what has still come from there.
-			d.ring.kill()
+			d.ring.Kill()
+			if d.kept && r.pipe.Ended() {
+				r.close(fmt.Errorf("writing to the primary: %w", err)) // nobody may be reading from it any more
+			}
 			return
 		}
 	}
-	if d.ring.delivered() {
+	if d.ring.Delivered() {
 		_ = d.out.CloseWrite() // a hop that fails here fails its reader too
 	}
 }
@@ -167,8 +178,8 @@ func (r *relay) close(err error) {
 	r.once.Do(func() {
 		r.err = err
 		close(r.done)
-		r.up.ring.kill()
-		r.down.ring.kill()
+		r.up.ring.Kill()
+		r.down.ring.Kill()
 		for _, l := range []*pipe.Link{r.hs, r.pipe} {
 			if err != nil {
 				f := refusal(err)

@@ -203,6 +203,9 @@ func (p *reporter) tick(now time.Time) {
 	p.r.down.asleep.Store(false)
 	p.pipe.observe(now)
 	p.hs.observe(now)
+	if p.r.pipe.Stalled(now) {
+		p.r.pipe.Upset()
+	}
 	p.r.up.setSegment(&p.hs)
 	p.r.down.setSegment(&p.pipe)
 	hs, pipe := p.hs.inUse(now), p.pipe.inUse(now)

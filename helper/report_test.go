@@ -2,7 +2,6 @@ package helper
 
 import (
 	"io"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -243,49 +242,5 @@ func TestInUse(t *testing.T) {
 	}
 	if (&hop{}).inUse(now) {
 		t.Error("a hop that never carried anything is in use")
-	}
-}
-
-// TestRing compares a ring with a plain slice, over random steps.
-func TestRing(t *testing.T) {
-	for seed := range uint64(12) {
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		limit := 1 + rnd.IntN(3*ringStart)
-		r := newRing(limit)
-		var model []byte
-		var next byte
-		for range 300 {
-			if rnd.IntN(2) == 0 && len(model) < limit {
-				p := r.space()
-				n := 1 + rnd.IntN(len(p))
-				for i := range p[:n] {
-					p[i] = next
-					model = append(model, next)
-					next += 7
-				}
-				r.fill(n)
-			} else if len(model) > 0 {
-				if !r.ready() {
-					t.Fatal("a ring that holds something is not ready")
-				}
-				b := r.oldest(1 + rnd.IntN(limit))
-				if string(b) != string(model[:len(b)]) || len(b) == 0 {
-					t.Fatalf("seed %d: other bytes", seed)
-				}
-				model = model[len(b):]
-				r.drop(len(b))
-			}
-			if now, most := r.held(); now != len(model) || most > limit || len(r.buf) > limit {
-				t.Fatalf("seed %d: holds %d of %d in %d bytes, limit %d", seed, now, len(model), len(r.buf), limit)
-			}
-		}
-		r.end()
-		if r.delivered() != (len(model) == 0) || r.ready() != (len(model) > 0) {
-			t.Errorf("seed %d: wrong after end", seed)
-		}
-		r.kill()
-		if r.space() != nil || r.ready() || r.delivered() {
-			t.Errorf("seed %d: alive after kill", seed)
-		}
 	}
 }

@@ -50,7 +50,7 @@ type Direction struct {
 }
 
 func (d *direction) status() Direction {
-	now, most := d.ring.held()
+	now, most := d.ring.Held()
 	return Direction{d.read.Load(), now, most, unit.Rate(d.rate.Load())}
 }
 

@@ -121,7 +121,7 @@ func (w *world) subflow() (primary, server *pipe.Link, conn pipe.Conn) {
 	p := w.waiting()
 	joined := make(chan *pipe.Link, 1)
 	go func() {
-		l, err := p.Join(w.t.Context(), w.server)
+		l, err := p.Join(w.t.Context(), w.server, pipe.DefaultWindow)
 		if err != nil {
 			w.t.Error(err)
 		}

@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -50,6 +51,11 @@ func within(ctx context.Context, d time.Duration, c io.Closer, f func(context.Co
 // fault that wraps the wire.Refuse.
 func expect(r *wire.Reader, t wire.Type) ([]byte, error) {
 	got, payload, err := r.Next()
+	return judge(got, payload, err, t)
+}
+
+// judge is expect for a frame that was read.
+func judge(got wire.Type, payload []byte, err error, t wire.Type) ([]byte, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil, fault.New(fault.Protocol, errors.New("the other end hung up"), "its log says why")
@@ -118,19 +124,28 @@ type Waiting struct {
 	peer identity.PublicKey
 	name string
 
-	answer chan error // nil for the INIT_MP_OK that came, or why none did
+	answer chan answer
 	done   chan struct{}
 
-	mu    sync.Mutex // guards below
-	ended bool       // done is closed
-	err   error
+	mu        sync.Mutex // guards below
+	ended     bool       // done is closed
+	err       error
+	asked     wire.Type // the answer that somebody waits for, 0 for none
+	onStalled func(wire.Token)
+	stalled   *wire.Token // that came before onStalled
+}
+
+// answer is the frame that was asked for, or why it does not come.
+type answer struct {
+	payload []byte
+	err     error
 }
 
 // Accept makes a pipe of a connection that a helper has made. Cfg is of
 // identity.Key.Server with wire.PipeALPN. Accept owns conn from now on. It
 // fails after HandshakeTimeout; its errors are faults.
 func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
-	w := &Waiting{hop: conn, tls: tls.Server(conn, cfg), answer: make(chan error, 1), done: make(chan struct{})}
+	w := &Waiting{hop: conn, tls: tls.Server(conn, cfg), answer: make(chan answer, 1), done: make(chan struct{})}
 	err := within(ctx, HandshakeTimeout, conn, func(ctx context.Context) (err error) {
 		if err := w.tls.HandshakeContext(ctx); err != nil {
 			return err
@@ -149,23 +164,59 @@ func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
 	return w, nil
 }
 
-// watch reads the one frame that a waiting pipe may get, so that a break is
-// noticed while nobody asks anything of it.
+// watch reads what a waiting pipe may get: STALLED, and the answer to what is
+// asked of it; and it notices a break while nobody asks.
 func (w *Waiting) watch() {
-	_, err := expect(w.r, wire.TypeInitOK)
-	w.mu.Lock()
-	if err == nil && !w.ended {
-		err = notMpbond(unexpected(wire.TypeInitOK)) // nobody asked
-	}
+	payload, err := w.next()
 	err = identity.Explain(err)
 	if err != nil {
+		w.mu.Lock()
 		w.end(err)
-	}
-	w.mu.Unlock()
-	if err != nil {
+		w.mu.Unlock()
 		w.tls.Close()
 	}
-	w.answer <- err
+	w.answer <- answer{payload, err}
+}
+
+func (w *Waiting) next() ([]byte, error) {
+	for {
+		t, payload, err := w.r.Next()
+		if err == nil && t == wire.TypeStalled {
+			f, err := wire.ParseStalled(payload)
+			if err != nil {
+				return nil, notMpbond(err)
+			}
+			w.mu.Lock()
+			tell := w.onStalled
+			if tell == nil {
+				w.stalled = &f.Token
+			}
+			w.mu.Unlock()
+			if tell != nil {
+				tell(f.Token)
+			}
+			continue
+		}
+		w.mu.Lock()
+		asked := w.asked
+		w.mu.Unlock()
+		if err == nil && asked == 0 && t != wire.TypeRefuse {
+			return nil, notMpbond(unexpected(t)) // nobody asked
+		}
+		return judge(t, payload, err, asked)
+	}
+}
+
+// OnStalled has f called with each STALLED, by a goroutine that f must not hold
+// up.
+func (w *Waiting) OnStalled(f func(wire.Token)) {
+	w.mu.Lock()
+	w.onStalled = f
+	before := w.stalled
+	w.mu.Unlock()
+	if before != nil {
+		f(*before)
+	}
 }
 
 // end closes done. It is called with mu held.
@@ -212,8 +263,20 @@ func (w *Waiting) Close() error {
 
 // Join asks the helper to connect the pipe to server, "host:port". It can be
 // called once; when it fails the pipe is closed. It takes at most JoinTimeout.
-// A refusal is a fault that wraps the wire.Refuse.
-func (w *Waiting) Join(ctx context.Context, server string) (*Link, error) {
+// A refusal is a fault that wraps the wire.Refuse. The Link is a session that
+// waits for window, if a pipe of it breaks, for another one.
+func (w *Waiting) Join(ctx context.Context, server string, window time.Duration) (*Link, error) {
+	var token wire.Token
+	_, _ = rand.Read(token[:]) // never fails
+	if _, err := w.ask(ctx, JoinTimeout, wire.InitJoin{Token: token, Window: window, Server: server}, wire.TypeInitOK); err != nil {
+		return nil, fmt.Errorf("joining by %s: %w", w.name, err)
+	}
+	return newLink(w.carried()).start(token, window), nil
+}
+
+// ask ends the waiting: it sends f and returns the payload of the answer, which
+// must be of type t. When it fails the pipe is closed.
+func (w *Waiting) ask(ctx context.Context, limit time.Duration, f wire.Frame, t wire.Type) (payload []byte, err error) {
 	w.mu.Lock()
 	if w.ended {
 		err := w.err
@@ -221,21 +284,23 @@ func (w *Waiting) Join(ctx context.Context, server string) (*Link, error) {
 		if err == nil {
 			err = errors.New("it is in use already")
 		}
-		return nil, fmt.Errorf("joining by %s: %w", w.name, err)
+		return nil, err
 	}
 	w.end(nil)
+	w.asked = t
 	w.mu.Unlock()
-	err := within(ctx, JoinTimeout, w.hop, func(context.Context) error {
-		if _, err := w.tls.Write(wire.Append(nil, wire.InitJoin{Server: server})); err != nil {
+	err = within(ctx, limit, w.hop, func(context.Context) error {
+		if _, err := w.tls.Write(wire.Append(nil, f)); err != nil {
 			return err
 		}
-		return <-w.answer // comes at the latest when the pipe is closed
+		a := <-w.answer // comes at the latest when the pipe is closed
+		payload = a.payload
+		return a.err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("joining by %s: %w", w.name, err)
-	}
-	return newLink(w.hop, w.tls, w.r), nil
+	return payload, err
 }
+
+func (w *Waiting) carried() *carried { return &carried{hop: w.hop, rw: w.tls, r: w.r} }
 
 // Offer is the helper's end of a pipe that no subflow uses yet.
 type Offer struct {
@@ -272,38 +337,68 @@ func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Of
 	return o, nil
 }
 
-// Wait blocks until the primary asks for a server, and returns its "host:port".
-// Who waits must then Accept or Refuse. When ctx ends, or the pipe breaks, the
-// pipe is closed. Errors are faults where a person can do something.
-func (o *Offer) Wait(ctx context.Context) (server string, err error) {
+// Request is what a primary asks of a pipe that waits: a subflow to Server, or
+// to resume another pipe's.
+type Request struct {
+	Token  wire.Token
+	Server string
+	Window time.Duration // how long the subflow shall outlive a break
+	Resume *wire.Resume  // nil when a new subflow is asked for
+}
+
+// Wait blocks until the primary asks for something. Who waits must then Accept
+// or Refuse, or Link.Continue. When ctx ends, or the pipe breaks, the pipe is
+// closed. Errors are faults where a person can do something.
+func (o *Offer) Wait(ctx context.Context) (q Request, err error) {
 	stop := context.AfterFunc(ctx, func() { o.Close() })
-	payload, err := expect(o.r, wire.TypeInitJoin)
+	t, payload, err := o.r.Next()
 	if !stop() {
-		return "", ctx.Err()
+		return q, ctx.Err()
 	}
+	if err == nil && t == wire.TypeResume {
+		f, err := wire.ParseResume(payload)
+		if err != nil {
+			o.Close()
+			return q, notMpbond(err)
+		}
+		return Request{Token: f.Token, Resume: &f}, nil
+	}
+	payload, err = judge(t, payload, err, wire.TypeInitJoin)
 	var f wire.InitJoin
 	if err == nil {
 		f, err = wire.ParseInitJoin(payload)
 	}
 	if err != nil {
 		o.Close()
-		return "", identity.Explain(err)
+		return q, identity.Explain(err)
 	}
-	return f.Server, nil
+	return Request{Token: f.Token, Server: f.Server, Window: f.Window}, nil
 }
 
-// Accept answers INIT_MP_OK: the HS-path is connected.
-func (o *Offer) Accept() (*Link, error) {
+// Stalled tells the primary that the session of that token needs a pipe. It
+// comes before Wait.
+func (o *Offer) Stalled(t wire.Token) error {
+	_ = o.hop.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
+	_, err := o.tls.Write(wire.Append(nil, wire.Stalled{Token: t}))
+	_ = o.hop.SetWriteDeadline(time.Time{})
+	return err
+}
+
+// Accept answers INIT_MP_OK to q: the HS-path is connected. The Link is a
+// session that waits for window, if a pipe of it breaks, for another one.
+func (o *Offer) Accept(q Request, window time.Duration) (*Link, error) {
 	if _, err := o.tls.Write(wire.Append(nil, wire.InitOK{})); err != nil {
 		o.Close()
 		return nil, err
 	}
-	return newLink(o.hop, o.tls, o.r), nil
+	return newLink(o.carried()).start(q.Token, window), nil
 }
+
+func (o *Offer) carried() *carried { return &carried{hop: o.hop, rw: o.tls, r: o.r} }
 
 // Refuse answers REFUSE and closes.
 func (o *Offer) Refuse(code wire.Code, text string) error {
-	return newLink(o.hop, o.tls, o.r).Refuse(code, text)
+	return newLink(o.carried()).Refuse(code, text)
 }
 
 // Close hangs up.
@@ -320,7 +415,7 @@ func DialHS(ctx context.Context, conn Conn, name string) (*Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("HS-path to %v: %w", conn.RemoteAddr(), err)
 	}
-	return newLink(conn, conn, wire.NewReader(conn)), nil
+	return newLink(&carried{hop: conn, rw: conn, r: wire.NewReader(conn)}), nil
 }
 
 // AcceptHS makes an HS-path of a connection whose first byte was peeked as
@@ -337,5 +432,5 @@ func AcceptHS(ctx context.Context, conn Conn) (l *Link, name string, err error) 
 	if err != nil {
 		return nil, "", fmt.Errorf("HS-path from %v: %w", conn.RemoteAddr(), err)
 	}
-	return newLink(conn, conn, r), name, nil
+	return newLink(&carried{hop: conn, rw: conn, r: r}), name, nil
 }

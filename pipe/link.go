@@ -1,7 +1,6 @@
 package pipe
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -25,10 +24,11 @@ const (
 // Link is one hop that carries one subflow's ciphertext. It is a net.Conn for
 // that ciphertext, so that end-to-end TLS runs over it. One goroutine may read
 // and another write; SendState, Probe and Close may be called by any.
+//
+// On an HS-path a Link is one connection. On a pipe it is a session, which
+// outlives the connections that carry it: see session.go.
 type Link struct {
-	hop Conn     // the carrier's connection
-	rw  net.Conn // TLS over hop on a pipe, hop itself on an HS-path
-	r   *wire.Reader
+	s *session // nil on an HS-path
 
 	rest    []byte // what Read has not returned yet of the newest HOP_DATA
 	readErr error
@@ -37,15 +37,58 @@ type Link struct {
 
 	received, sent atomic.Uint64
 
-	mu     sync.Mutex // guards below; held while writing
+	wmu    writeLock // guards below; held while writing, taken before mu
 	corked bool
 	buf    []byte // whole frames, except that the last may be open
 	frame  int    // where the open HOP_DATA begins in buf, or -1
 	held   uint64 // ciphertext in buf
+
+	mu   sync.Mutex // guards below and what the session says; never held for long
+	cond sync.Cond  // signalled when at or err change
+	at   *carried
+	err  error // why a session has ended
 }
 
-func newLink(hop Conn, rw net.Conn, r *wire.Reader) *Link {
-	return &Link{hop: hop, rw: rw, r: r, frame: -1}
+// carried is one connection that carries a Link.
+type carried struct {
+	hop    Conn     // the carrier's connection
+	rw     net.Conn // TLS over hop on a pipe, hop itself on an HS-path
+	r      *wire.Reader
+	skip   uint64 // ciphertext to come that was received over another one already
+	broken error  // why it carries nothing any more, of a session only
+}
+
+func newLink(c *carried) *Link {
+	l := &Link{frame: -1, at: c, wmu: make(writeLock, 1)}
+	l.cond.L = &l.mu
+	return l
+}
+
+func (l *Link) carrier() *carried {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at
+}
+
+// writeLock is a mutex that may be held for as long as a hop takes nothing. It
+// is a channel, so that time passes in a test of package synctest while
+// somebody waits for it.
+type writeLock chan struct{}
+
+// Lock and the others do what those of a sync.Mutex do.
+func (w writeLock) Lock() { w <- struct{}{} }
+
+// Unlock releases the lock.
+func (w writeLock) Unlock() { <-w }
+
+// TryLock takes the lock if it is free.
+func (w writeLock) TryLock() bool {
+	select {
+	case w <- struct{}{}:
+		return true
+	default:
+		return false
+	}
 }
 
 // OnState has f called with each report of the helper, by the goroutine that
@@ -56,14 +99,21 @@ func (l *Link) OnState(f func(wire.HopState)) { l.onState.Store(&f) }
 // and those that the carrier has taken.
 func (l *Link) Received() uint64 { return l.received.Load() }
 
-// Sent is the counterpart of Received.
+// Sent is the counterpart of Received. It falls when a session goes on over
+// another connection, by what is sent again.
 func (l *Link) Sent() uint64 { return l.sent.Load() }
 
 // Read implements net.Conn. It returns io.EOF when the peer ended its
 // direction in order, and a wire.Refuse when it gave the reason for its end.
 func (l *Link) Read(p []byte) (int, error) {
 	for len(l.rest) == 0 && l.readErr == nil {
-		l.rest, l.readErr = l.next()
+		if l.s != nil {
+			l.rest, l.readErr = l.nextOfSession()
+		} else if t, payload, err := l.at.r.Next(); err != nil {
+			l.readErr = err
+		} else {
+			l.rest, l.readErr = l.take(t, payload)
+		}
 	}
 	if len(l.rest) == 0 {
 		return 0, l.readErr
@@ -74,12 +124,8 @@ func (l *Link) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next handles one frame and returns its ciphertext, if it is HOP_DATA.
-func (l *Link) next() ([]byte, error) {
-	t, payload, err := l.r.Next()
-	if err != nil {
-		return nil, err
-	}
+// take handles one frame and returns its ciphertext, if it is HOP_DATA.
+func (l *Link) take(t wire.Type, payload []byte) ([]byte, error) {
 	switch {
 	case t == wire.TypeHopData:
 		return payload, nil
@@ -105,10 +151,31 @@ func unexpected(t wire.Type) error {
 	return fmt.Errorf("%w: %v has no place here", wire.ErrMalformed, t)
 }
 
-// Write implements net.Conn.
+// Write implements net.Conn. A session takes what it may have to send again
+// even while nothing carries it; it blocks when it can keep no more.
 func (l *Link) Write(p []byte) (n int, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if l.s == nil || !l.s.own {
+		return l.write(p)
+	}
+	for n < len(p) {
+		m := l.s.store(p[n:])
+		if m == 0 {
+			return n, l.fatal()
+		}
+		if _, err := l.write(p[n : n+m]); err != nil {
+			return n, err
+		}
+		n += m
+	}
+	return n, nil
+}
+
+func (l *Link) write(p []byte) (n int, err error) {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	if l.s != nil {
+		l.s.pos.Add(uint64(len(p)))
+	}
 	for n < len(p) {
 		if l.frame < 0 {
 			l.frame = len(l.buf)
@@ -143,38 +210,50 @@ func (l *Link) endFrame() {
 }
 
 // flush writes what is gathered, in one system call even where TLS cuts it
-// into records.
+// into records. A session that nothing carries has it already.
 func (l *Link) flush() error {
 	l.endFrame()
 	if s := l.report.Swap(nil); s != nil {
 		l.buf = wire.Append(l.buf, s)
 	}
+	if l.s != nil {
+		l.confirm()
+	}
 	if len(l.buf) == 0 {
 		return nil
 	}
-	l.hop.Cork()
-	_, err := l.rw.Write(l.buf)
-	if e := l.hop.Flush(); err == nil {
+	defer func() { l.buf, l.held = l.buf[:0], 0 }()
+	c := l.at
+	if l.s != nil {
+		if c = l.usable(); c == nil {
+			return l.fatal()
+		}
+	}
+	c.hop.Cork()
+	_, err := c.rw.Write(l.buf)
+	if e := c.hop.Flush(); err == nil {
 		err = e
 	}
 	if err == nil {
 		l.sent.Add(l.held)
 	}
-	l.buf, l.held = l.buf[:0], 0
+	if l.s != nil {
+		return l.written(c, err)
+	}
 	return err
 }
 
 // Cork makes writes gather until Flush, so that they leave in one system call.
 func (l *Link) Cork() {
-	l.mu.Lock()
+	l.wmu.Lock()
 	l.corked = true
-	l.mu.Unlock()
+	l.wmu.Unlock()
 }
 
 // Flush writes what was gathered and ends the gathering.
 func (l *Link) Flush() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
 	l.corked = false
 	return l.flush()
 }
@@ -183,10 +262,10 @@ func (l *Link) Flush() error {
 // report leaves with the next write, unless a newer one has replaced it.
 func (l *Link) SendState(s wire.HopState) error {
 	l.report.Store(&s)
-	if !l.mu.TryLock() {
+	if !l.wmu.TryLock() {
 		return nil
 	}
-	defer l.mu.Unlock()
+	defer l.wmu.Unlock()
 	if l.corked {
 		return nil
 	}
@@ -195,50 +274,76 @@ func (l *Link) SendState(s wire.HopState) error {
 
 // Refuse tells the peer why the subflow ends, and closes.
 func (l *Link) Refuse(code wire.Code, text string) error {
-	l.mu.Lock()
+	l.wmu.Lock()
 	l.endFrame()
 	l.buf = wire.Append(l.buf, wire.Refuse{Code: code, Version: wire.Version, Text: text})
+	if l.s != nil {
+		l.s.ended = true // REFUSE says it all
+	}
 	err := l.flush()
-	l.mu.Unlock()
+	l.wmu.Unlock()
 	return errors.Join(err, l.Close())
 }
 
 // WaitWritable blocks until a segment written now would soon leave this device.
-func (l *Link) WaitWritable() error { return l.hop.WaitWritable() }
+func (l *Link) WaitWritable() error {
+	if l.s != nil {
+		return l.waitSession()
+	}
+	return l.at.hop.WaitWritable()
+}
 
 // Probe tells the state of this hop's sending direction; its byte counts
-// include framing and, on a pipe, TLS.
-func (l *Link) Probe() (estimate.Hop, error) { return l.hop.Probe() }
+// include framing and, on a pipe, TLS. While nothing carries a session it is an
+// error.
+func (l *Link) Probe() (estimate.Hop, error) {
+	if l.s != nil {
+		return l.probeSession()
+	}
+	return l.at.hop.Probe()
+}
 
 // CloseWrite ends the sending direction: the peer reads what was written and
 // then io.EOF.
 func (l *Link) CloseWrite() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	err := l.flush()
-	if t, ok := l.rw.(*tls.Conn); ok && err == nil {
-		err = t.CloseWrite()
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	if l.s != nil {
+		return l.endSession()
 	}
-	if err != nil {
+	if err := l.flush(); err != nil {
 		return err
 	}
-	return l.hop.CloseWrite()
+	return l.at.hop.CloseWrite()
 }
 
-// Close implements net.Conn.
-func (l *Link) Close() error { return l.rw.Close() }
+// Close implements net.Conn. It ends a session for good.
+func (l *Link) Close() error {
+	if l.s != nil {
+		return l.closeSession()
+	}
+	return l.at.rw.Close()
+}
 
 // LocalAddr implements net.Conn.
-func (l *Link) LocalAddr() net.Addr { return l.hop.LocalAddr() }
+func (l *Link) LocalAddr() net.Addr { return l.carrier().hop.LocalAddr() }
 
-// RemoteAddr implements net.Conn.
-func (l *Link) RemoteAddr() net.Addr { return l.hop.RemoteAddr() }
+// RemoteAddr implements net.Conn: of the connection in use.
+func (l *Link) RemoteAddr() net.Addr { return l.carrier().hop.RemoteAddr() }
 
-// SetDeadline implements net.Conn.
-func (l *Link) SetDeadline(t time.Time) error { return l.rw.SetDeadline(t) }
+// SetDeadline implements net.Conn. A read that fails by its deadline is the
+// last.
+func (l *Link) SetDeadline(t time.Time) error {
+	return errors.Join(l.SetReadDeadline(t), l.SetWriteDeadline(t))
+}
 
 // SetReadDeadline implements net.Conn.
-func (l *Link) SetReadDeadline(t time.Time) error { return l.rw.SetReadDeadline(t) }
+func (l *Link) SetReadDeadline(t time.Time) error {
+	if l.s != nil {
+		l.s.timed.Store(!t.IsZero())
+	}
+	return l.carrier().rw.SetReadDeadline(t)
+}
 
 // SetWriteDeadline implements net.Conn.
-func (l *Link) SetWriteDeadline(t time.Time) error { return l.rw.SetWriteDeadline(t) }
+func (l *Link) SetWriteDeadline(t time.Time) error { return l.carrier().rw.SetWriteDeadline(t) }

@@ -68,18 +68,19 @@ func links(t testing.TB, a, b Conn) (helper, primary *Link) {
 	c := make(chan *Link, 1)
 	go func() {
 		defer close(c)
-		if server, err := o.Wait(t.Context()); err != nil || server != "192.0.2.1:7600" {
-			t.Errorf("asked for %q, %v", server, err)
+		q, err := o.Wait(t.Context())
+		if err != nil || q.Server != "192.0.2.1:7600" || q.Resume != nil {
+			t.Errorf("asked for %+v, %v", q, err)
 			o.Close()
 			return
 		}
-		l, err := o.Accept()
+		l, err := o.Accept(q, q.Window)
 		if err != nil {
 			t.Error(err)
 		}
 		c <- l
 	}()
-	p, err := w.Join(t.Context(), "192.0.2.1:7600")
+	p, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultWindow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,12 +215,12 @@ func TestRefusals(t *testing.T) {
 			}
 			_ = o.Refuse(wire.CodeUnreachable, "no route to the server")
 		}()
-		_, err := w.Join(t.Context(), "192.0.2.1:7600")
+		_, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultWindow)
 		var r wire.Refuse
 		if !errors.As(err, &r) || r.Code != wire.CodeUnreachable || !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "no route") {
 			t.Errorf("refused with %v", err)
 		}
-		if _, err := w.Join(t.Context(), "192.0.2.1:7600"); err == nil {
+		if _, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultWindow); err == nil {
 			t.Error("a pipe joined twice")
 		}
 
@@ -248,7 +249,7 @@ func TestWaitingNoticesTheEnd(t *testing.T) {
 		if w.Err() == nil {
 			t.Error("no reason given")
 		}
-		if _, err := w.Join(t.Context(), "x:1"); err == nil {
+		if _, err := w.Join(t.Context(), "x:1", DefaultWindow); err == nil {
 			t.Error("joined by a broken pipe")
 		}
 
@@ -307,7 +308,7 @@ func TestSilentEnds(t *testing.T) {
 		a, b := MemoryPipe()
 		o, w := ready(t, a, b)
 		began := time.Now()
-		if _, err := w.Join(t.Context(), "x:1"); !fault.Is(err, fault.Timeout) || time.Since(began) != JoinTimeout {
+		if _, err := w.Join(t.Context(), "x:1", DefaultWindow); !fault.Is(err, fault.Timeout) || time.Since(began) != JoinTimeout {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		o.Close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"time"
 
 	"mpbond/fault"
 	"mpbond/identity"
@@ -20,6 +21,8 @@ type helperSlot struct {
 	revoked chan struct{}   // closed when the helper is trusted no longer
 	kept    bool            // a goroutine keeps its subflow
 	reserve []*pipe.Waiting // oldest first
+	fresh   chan struct{}   // gets a value when reserve has grown
+	link    *pipe.Link      // that carries its subflow, or nil
 }
 
 func (s *helperSlot) isRevoked() bool {
@@ -95,12 +98,19 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 	}
 	slot := p.helpers[w.Peer()]
 	if slot == nil {
-		slot = &helperSlot{name: peer.Name, revoked: make(chan struct{})}
+		slot = &helperSlot{name: peer.Name, revoked: make(chan struct{}), fresh: make(chan struct{}, 1)}
 		p.helpers[w.Peer()] = slot
 	}
 	if slot.kept {
 		slot.addReserve(w)
 		p.mu.Unlock()
+		w.OnStalled(func(t wire.Token) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if slot.link != nil && slot.link.Token() == t {
+				slot.link.Upset()
+			}
+		})
 		return
 	}
 	slot.kept = true
@@ -127,6 +137,10 @@ func (s *helperSlot) addReserve(w *pipe.Waiting) {
 		s.reserve = s.reserve[1:]
 	}
 	s.reserve = append(s.reserve, w)
+	select {
+	case s.fresh <- struct{}{}:
+	default:
+	}
 }
 
 // takeReserve returns the newest pipe in reserve, the likeliest to work, or
@@ -152,22 +166,19 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 	name := slot.name
 	var b backoff
 	for attempt := 0; w != nil; attempt++ {
-		l, err := p.helped(ctx, name, w, attempt)
+		l, err := p.helped(ctx, slot, w, attempt)
 		if err == nil {
 			attempt = -1
 			p.setError(name, nil)
 			b.reset()
-			select {
-			case err = <-l.down:
-			case <-slot.revoked:
-				l.s.e.Detach(l.id)
-				p.ended(l.s, l.id, nil)
-			case <-ctx.Done():
-			}
+			err = p.tend(ctx, slot, l)
 		} else if !errors.Is(err, errRestarted) {
 			p.rest(ctx, &b)
 		}
 		w.Close()
+		p.mu.Lock()
+		slot.link = nil
+		p.mu.Unlock()
 		if ctx.Err() == nil {
 			p.setError(name, err)
 		}
@@ -211,14 +222,71 @@ func (p *Primary) TrustChanged() {
 }
 
 // helped makes a subflow over a waiting pipe.
-func (p *Primary) helped(ctx context.Context, name string, w *pipe.Waiting, attempt int) (lane, error) {
+func (p *Primary) helped(ctx context.Context, slot *helperSlot, w *pipe.Waiting, attempt int) (lane, error) {
 	addr, err := p.address(attempt)
 	if err != nil {
 		return lane{}, err
 	}
-	link, err := w.Join(ctx, addr)
+	link, err := w.Join(ctx, addr, time.Duration(p.cfg.Resume))
 	if err != nil {
 		return lane{}, err
 	}
-	return p.join(ctx, link, link, name)
+	p.mu.Lock()
+	slot.link = link
+	p.mu.Unlock()
+	l, err := p.join(ctx, link, link, slot.name)
+	if err != nil {
+		link.Close()
+	}
+	return l, err
+}
+
+// stallCheck is how often a pipe is looked at.
+const stallCheck = 100 * time.Millisecond
+
+// tend keeps a pipe under a helped subflow until that ends, and returns why it
+// did: when the pipe breaks or stalls, the subflow goes on over one in reserve,
+// the newest first, or over the next that comes.
+func (p *Primary) tend(ctx context.Context, slot *helperSlot, l lane) error {
+	tick := time.NewTicker(stallCheck)
+	defer tick.Stop()
+	for wanted := false; ; {
+		select {
+		case err := <-l.down:
+			return err
+		case <-slot.revoked:
+			l.s.e.Detach(l.id)
+			p.ended(l.s, l.id, nil)
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-l.link.Trouble():
+			wanted = true
+		case <-slot.fresh:
+		case now := <-tick.C:
+			wanted = wanted || l.link.Stalled(now)
+		}
+		for wanted && !l.link.Ended() {
+			p.mu.Lock()
+			w := slot.takeReserve()
+			p.mu.Unlock()
+			if w == nil {
+				wanted = l.link.Broken() // the wish is old when the next one comes
+				break
+			}
+			broken, by := l.link.Broken(), w.RemoteAddr()
+			if err := l.link.Resume(ctx, w); err != nil {
+				p.log.Info("pipe not resumed", "by", slot.name, "path", l.id, "over", by, "err", err)
+				continue
+			}
+			wanted = false
+			p.log.Info("pipe goes on", "by", slot.name, "path", l.id, "over", by, "broken", broken)
+		}
+	}
+}
+
+// away reports whether a subflow is silent because its pipe is, which is given
+// longer to come back. Link is nil for a direct one.
+func away(link *pipe.Link, now time.Time) bool {
+	return link != nil && !link.Ended() && (link.Broken() || link.Stalled(now))
 }

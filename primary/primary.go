@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,6 +60,9 @@ type Config struct {
 	// Reinject is the threshold η of reinjection; negative switches it off. It
 	// must not be 0.
 	Reinject float64 `toml:"reinject"`
+	// Resume is how long a helped subflow waits for another pipe when its own
+	// broke.
+	Resume Duration `toml:"resume"`
 	// GiveUp is how long streams wait while there is no subflow at all. It must
 	// be over 0.
 	GiveUp Duration `toml:"give_up"`
@@ -88,7 +92,7 @@ func (c Config) mark() int {
 
 // Default is the configuration that a file changes.
 var Default = Config{Proxy: "127.0.0.1:1080", Transparent: 7601, Pipe: ":7602", Subflows: 1, Scheduler: sched.Default,
-	Reinject: 0.2, GiveUp: Duration(60 * time.Second)}
+	Reinject: 0.2, Resume: Duration(pipe.DefaultWindow), GiveUp: Duration(60 * time.Second)}
 
 // Tuning.
 const (
@@ -132,6 +136,7 @@ type session struct {
 	e        *endpoint.Endpoint
 	lastPath wire.PathID
 	down     map[wire.PathID]chan error
+	links    map[wire.PathID]*pipe.Link // of helped subflows
 }
 
 // lane is a subflow that has joined.
@@ -139,6 +144,7 @@ type lane struct {
 	s    *session
 	id   wire.PathID
 	down <-chan error // tells its end
+	link *pipe.Link   // nil if it is direct
 }
 
 // New checks the configuration and opens the port for helpers. Rec, if not
@@ -152,6 +158,8 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		return nil, fault.New(fault.Config, fmt.Errorf("%d subflows for each interface", cfg.Subflows), "set `subflows` to 1 or more")
 	case cfg.Reinject == 0: // which would be package bond's default
 		return nil, fault.New(fault.Config, errors.New("the reinjection threshold is 0"), "set `reinject` over 0, like 0.2, or below 0 to switch reinjection off")
+	case cfg.Resume < 0 || cfg.Resume > Duration(time.Minute):
+		return nil, fault.New(fault.Config, fmt.Errorf("subflows would wait %v for a pipe", time.Duration(cfg.Resume)), "set `resume` to a time from 0 to \"60s\"; \"10s\" is usual")
 	case cfg.GiveUp <= 0:
 		return nil, fault.New(fault.Config, fmt.Errorf("streams would give up after %v", time.Duration(cfg.GiveUp)), "set `give_up` to a time over 0, like \"60s\"")
 	}
@@ -192,7 +200,7 @@ func findServer(name string, trust *identity.Trust) (identity.Peer, error) {
 }
 
 func (p *Primary) newSession() *session {
-	s := &session{down: map[wire.PathID]chan error{}}
+	s := &session{down: map[wire.PathID]chan error{}, links: map[wire.PathID]*pipe.Link{}}
 	_, _ = rand.Read(s.id[:]) // never fails
 	scheduler, _ := sched.New(p.cfg.Scheduler)
 	s.e = endpoint.New(endpoint.Config{
@@ -285,7 +293,14 @@ func (p *Primary) watch(ctx context.Context) {
 		p.mu.Lock()
 		s := p.cur
 		p.mu.Unlock()
+		hopeless := s.e.SilentPaths(max(silentLimit, time.Duration(p.cfg.Resume)))
 		for _, id := range s.e.SilentPaths(silentLimit) {
+			p.mu.Lock()
+			link := s.links[id]
+			p.mu.Unlock()
+			if away(link, time.Now()) && !slices.Contains(hopeless, id) {
+				continue // its pipe may come back
+			}
 			p.log.Info("silent subflow given up", "path", id)
 			s.e.Detach(id)
 			p.ended(s, id, fmt.Errorf("silent for more than %v", silentLimit))
@@ -324,6 +339,9 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	fresh := s.instance == ok.Instance
 	down := make(chan error, 1)
 	s.down[j.Path] = down
+	if link != nil {
+		s.links[j.Path] = link
+	}
 	p.mu.Unlock()
 	if !fresh {
 		sf.Close()
@@ -341,7 +359,7 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 		far = "via" // the transport ends at the helper
 	}
 	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, far, t.RemoteAddr())
-	return lane{s, j.Path, down}, nil
+	return lane{s, j.Path, down, link}, nil
 }
 
 // errRestarted asks for another attempt at once.
@@ -377,6 +395,7 @@ func (p *Primary) ended(s *session, id wire.PathID, err error) {
 	p.mu.Lock()
 	c := s.down[id]
 	delete(s.down, id)
+	delete(s.links, id)
 	p.mu.Unlock()
 	if c != nil {
 		c <- err

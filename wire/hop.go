@@ -49,12 +49,19 @@ func ParseHello(b []byte) (f Hello, err error) {
 	return f, p.end(TypeHello)
 }
 
+// Token names the session of one helped subflow on its pipes. The primary
+// draws it at random.
+type Token [16]byte
+
 // InitJoin, INIT_MP_JOIN, asks a helper to connect the pipe to a server. The
 // helper answers with INIT_MP_OK or REFUSE; after INIT_MP_OK both ends of the
-// pipe send HOP_DATA.
+// pipe send HOP_DATA. Token is how RESUME names this subflow later, and Window
+// how long both ends wait for that when the pipe breaks.
 //
-//	server "host:port", to the end
+//	token (16 bytes) | window, ms | server "host:port", to the end
 type InitJoin struct {
+	Token  Token
+	Window time.Duration
 	Server string
 }
 
@@ -62,14 +69,23 @@ type InitJoin struct {
 func (InitJoin) Type() Type { return TypeInitJoin }
 
 // AppendPayload implements Frame.
-func (f InitJoin) AppendPayload(b []byte) []byte { return append(b, f.Server...) }
+func (f InitJoin) AppendPayload(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, f.Token[:]...), uint64(max(f.Window, 0)/time.Millisecond))
+	return append(b, f.Server...)
+}
 
 // ParseInitJoin parses the payload of an INIT_MP_JOIN.
 func ParseInitJoin(b []byte) (f InitJoin, err error) {
-	if len(b) > MaxDest {
+	p := parser{b: b}
+	p.fixed(f.Token[:])
+	ms := p.uvarint()
+	p.bad = p.bad || ms > uint64(time.Hour/time.Millisecond)
+	f.Window = time.Duration(ms) * time.Millisecond
+	if len(p.b) > MaxDest {
 		return f, fmt.Errorf("%v: %w", TypeInitJoin, ErrTooLarge)
 	}
-	return InitJoin{Server: string(b)}, nil
+	f.Server, p.b = string(p.b), nil
+	return f, p.end(TypeInitJoin)
 }
 
 // InitOK, INIT_MP_OK, tells the primary that the HS-path is connected. It has

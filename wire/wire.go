@@ -85,6 +85,11 @@ const (
 	TypeInitOK   Type = 0x42
 	TypeHopData  Type = 0x43
 	TypeHopState Type = 0x44
+	TypeHopEnd   Type = 0x45
+	TypeResume   Type = 0x46
+	TypeResumed  Type = 0x47
+	TypeReceived Type = 0x48
+	TypeStalled  Type = 0x49
 )
 
 var typeNames = map[Type]string{
@@ -93,6 +98,7 @@ var typeNames = map[Type]string{
 	TypeDatagram: "DATAGRAM", TypeFlowEnd: "FLOW_END", TypeFlowRefused: "FLOW_REFUSED",
 	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
+	TypeHopEnd: "HOP_END", TypeResume: "RESUME", TypeResumed: "RESUMED", TypeReceived: "RECEIVED", TypeStalled: "STALLED",
 }
 
 func (t Type) String() string {

@@ -34,12 +34,18 @@ var frames = []struct {
 	{Ack{Delay: 1500 * time.Microsecond, Paths: []PathAck{{1, 100}, {2, 1 << 40}}}, wrap(func(b []byte) (Ack, error) { return ParseAck(b, nil) })},
 	{PipeState{Path: 3, HopState: state}, wrap(ParsePipeState)},
 	{Hello{Version: Version, Name: "phone"}, wrap(ParseHello)},
-	{InitJoin{Server: "[2001:db8::1]:7600"}, wrap(ParseInitJoin)},
+	{InitJoin{Token: token, Window: 10 * time.Second, Server: "[2001:db8::1]:7600"}, wrap(ParseInitJoin)},
+	{Resume{Token: token, Attempt: 300, Received: 1 << 40}, wrap(ParseResume)},
+	{Resumed{Received: 1 << 63, From: 300}, wrap(ParseResumed)},
+	{Received{Count: 1 << 33}, wrap(ParseReceived)},
+	{Stalled{Token: token}, wrap(ParseStalled)},
 	{state, wrap(ParseHopState)},
 	{HopState{Received: 9, Forwarded: 8, OfPipe: true}, wrap(ParseHopState)},
 }
 
 var state = HopState{Received: 1 << 33, Forwarded: 1 << 32, Rate: 5e6, RTT: 4 * time.Millisecond, AppLimited: true}
+
+var token = Token{7, 15: 8}
 
 func wrap[F any](parse func([]byte) (F, error)) func([]byte) (any, error) {
 	return func(b []byte) (any, error) { return parse(b) }
@@ -64,7 +70,7 @@ func TestRoundTrip(t *testing.T) {
 
 // openEnded are frames whose last field runs to the end of the payload, so
 // that a cut may be a valid shorter frame.
-var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 2, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 0,
+var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 2, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 18,
 	TypeDatagram: 14, TypeFlowEnd: 2, TypeFlowRefused: 7}
 
 func TestTruncation(t *testing.T) {

@@ -1,0 +1,592 @@
+package pipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"mpbond/estimate"
+	"mpbond/fault"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// This file makes a Link on a pipe outlive the connections that carry it
+// (docs/adr/0005-pipes-are-sessions.md). Positions count bytes of ciphertext
+// from the start of the subflow. Each end keeps what it sent until the other
+// confirms it by RECEIVED. When a connection breaks, or a better one is there,
+// the primary sends RESUME on a pipe that waits, the helper answers RESUMED, and
+// each end sends again what the other has not got.
+
+// DefaultWindow is how long a session waits for a connection after a break.
+const DefaultWindow = 10 * time.Second
+
+// Tuning.
+const (
+	// RECEIVED is sent after so many bytes, or so long after the first of
+	// them: below 1 % of what it confirms.
+	confirmBytes = 128 << 10
+	confirmAfter = 20 * time.Millisecond
+	// confirmWith is how many bytes are confirmed together with data that is
+	// sent anyway.
+	confirmWith = 16 << 10
+	// replayLimit bounds what a primary keeps of its uplink.
+	replayLimit = 4 << 20
+	// handOver bounds how long a write under way on the old connection holds
+	// up a change to the new one.
+	handOver = 50 * time.Millisecond
+	// afterwards is how long a helper leaves the old connection open, so that
+	// the primary can read it until it has changed too.
+	afterwards = 2 * time.Second
+	// lastWords is how long a connection that cannot be written to any more is
+	// read, for a reason that the other end may have given.
+	lastWords = 200 * time.Millisecond
+	// resumeTimeout bounds RESUME until RESUMED.
+	resumeTimeout = 2 * time.Second
+	// A hop is stalled that has bytes on the air and none acknowledged for so
+	// many of its round trips, and at least so long.
+	stallRTTs  = 3
+	stallLeast = 250 * time.Millisecond
+)
+
+// session is what a Link on a pipe has beyond its connection.
+type session struct {
+	token  wire.Token
+	window time.Duration
+	keep   *Ring         // what was sent and is not confirmed
+	own    bool          // keep is ours: Write fills it; else its owner does, before Write
+	pos    atomic.Uint64 // bytes given to Write
+	timed  atomic.Bool   // there is a read deadline
+	upset  chan struct{} // see Link.Trouble
+
+	ended bool // HOP_END was sent; guarded by wmu
+
+	// Guarded by Link.mu.
+	got       uint64 // bytes received
+	told      uint64 // of them, those that RECEIVED told of
+	telling   bool   // the tell timer runs
+	due       bool   // the next flush carries RECEIVED
+	tell      *time.Timer
+	confirmed uint64 // bytes that the peer has
+	pinned    bool   // what was confirmed is dropped later: it is being sent again
+	attempt   uint64 // of the newest RESUME
+	readEnded bool   // HOP_END came: a break is final from now on
+	over      *time.Timer
+	brokenAt  time.Time
+	counts    Counts
+
+	// For Probe: what hops acknowledged before this one, and with it. For
+	// Stalled: the latter when it last moved, and when that was.
+	ackedBefore, acked, ackedSeen uint64
+	movedAt                       time.Time
+}
+
+// Counts tell what happened to a session.
+type Counts struct {
+	Resumed  int        // times it went on after a break
+	Migrated int        // times it changed while the old connection still carried
+	Again    unit.Bytes // sent a second time for that
+	Away     time.Duration
+}
+
+// start makes l a session. It keeps what it sends itself.
+func (l *Link) start(token wire.Token, window time.Duration) *Link {
+	s := &session{token: token, window: window, keep: NewRing(replayLimit), own: true, upset: make(chan struct{}, 1)}
+	l.s = s
+	s.tell = time.AfterFunc(time.Hour, l.sendReceived)
+	s.tell.Stop()
+	return l
+}
+
+// KeepIn has a session keep what it sends in r, which the caller has filled
+// before it calls Write, and from which it gives. It is called before the first
+// Write.
+func (l *Link) KeepIn(r *Ring) { l.s.keep, l.s.own = r, false }
+
+// Token names the session.
+func (l *Link) Token() wire.Token { return l.s.token }
+
+// Trouble gets a value when the session needs another connection.
+func (l *Link) Trouble() <-chan struct{} { return l.s.upset }
+
+// Upset makes Trouble speak.
+func (l *Link) Upset() {
+	select {
+	case l.s.upset <- struct{}{}:
+	default:
+	}
+}
+
+// Broken reports whether nothing carries the session now.
+func (l *Link) Broken() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at.broken != nil && l.err == nil
+}
+
+// Ended reports whether the session is over.
+func (l *Link) Ended() bool { return l.fatal() != nil }
+
+// Counts may be called at any time.
+func (l *Link) Counts() Counts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.s.counts
+}
+
+// Stalled reports whether bytes are on the way to the other end and none has
+// been acknowledged for long. It is to be called every now and then.
+func (l *Link) Stalled(now time.Time) bool {
+	h, err := l.Probe()
+	if err != nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h.Queue == h.Unsent || h.Acked != l.s.ackedSeen || l.s.movedAt.IsZero() {
+		l.s.ackedSeen, l.s.movedAt = h.Acked, now
+		return false
+	}
+	return now.Sub(l.s.movedAt) >= max(stallRTTs*h.SRTT, stallLeast)
+}
+
+// fatal is why the session has ended, or nil.
+func (l *Link) fatal() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// usable is the connection to write to, or nil while there is none.
+func (l *Link) usable() *carried {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil || l.at.broken != nil {
+		return nil
+	}
+	return l.at
+}
+
+// store keeps the beginning of p, as much as fits at once, and returns how much
+// that is: 0 when the session has ended. It blocks while there is no room.
+func (s *session) store(p []byte) int {
+	n := copy(s.keep.Space(), p)
+	s.keep.Fill(n)
+	s.keep.Give(n)
+	return n
+}
+
+// lost notes that c is broken, and starts the wait for another one. It reports
+// whether the session had used it.
+func (l *Link) lost(c *carried, err error) bool {
+	l.mu.Lock()
+	if l.at != c || l.err != nil {
+		l.mu.Unlock()
+		return false
+	}
+	if l.s.readEnded { // as if it were no session: see HOP_END
+		l.mu.Unlock()
+		l.fail(err)
+		return true
+	}
+	if c.broken == nil {
+		c.broken, l.s.brokenAt = err, time.Now()
+		l.s.over = time.AfterFunc(l.s.window, func() {
+			if l.carrier() != c {
+				return // it has just come back
+			}
+			l.fail(fault.New(fault.Unreachable, fmt.Errorf("the pipe broke and was not back within %v: %w", l.s.window, err),
+				"are both devices still on one network?"))
+		})
+		l.cond.Broadcast()
+	}
+	l.mu.Unlock()
+	l.Upset()
+	return true
+}
+
+// fail ends the session; the first reason counts.
+func (l *Link) fail(err error) {
+	l.mu.Lock()
+	if l.err == nil {
+		l.err = err
+	}
+	l.s.tell.Stop()
+	if l.s.over != nil {
+		l.s.over.Stop()
+	}
+	l.cond.Broadcast()
+	c := l.at
+	l.mu.Unlock()
+	if l.s.own {
+		l.s.keep.Kill()
+	}
+	c.hop.Close()
+	l.Upset()
+}
+
+// nextOfSession returns the ciphertext of the next HOP_DATA that is new. It
+// waits through breaks, and its error is the end of the session or of the
+// direction.
+func (l *Link) nextOfSession() ([]byte, error) {
+	var failed *carried
+	for {
+		l.mu.Lock()
+		for l.err == nil && l.at == failed {
+			l.cond.Wait()
+		}
+		c, err := l.at, l.err
+		l.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		t, payload, err := c.r.Next()
+		switch {
+		case err == nil:
+		case l.carrier() != c:
+			continue
+		case l.s.timed.Load() && errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, err
+		case errors.Is(err, wire.ErrMalformed):
+			l.fail(err)
+			return nil, err
+		default:
+			if l.lost(c, brokenBy(err)) {
+				c.hop.Close()
+			}
+			failed = c
+			continue
+		}
+		b, err := l.accept(c, t, payload)
+		if err != nil && err != io.EOF {
+			l.fail(err)
+		}
+		if b != nil || err != nil {
+			return b, err
+		}
+	}
+}
+
+func brokenBy(err error) error {
+	if err == io.EOF {
+		return errors.New("the other end hung up")
+	}
+	return err
+}
+
+// accept handles a frame that came over c; what comes over a connection that
+// was replaced meanwhile does not count.
+func (l *Link) accept(c *carried, t wire.Type, payload []byte) ([]byte, error) {
+	l.mu.Lock()
+	s := l.s
+	if l.at != c {
+		l.mu.Unlock()
+		return nil, nil
+	}
+	switch t {
+	case wire.TypeHopData:
+		defer l.mu.Unlock()
+		n := min(c.skip, uint64(len(payload)))
+		c.skip -= n
+		payload = payload[n:]
+		s.got += uint64(len(payload))
+		if len(payload) == 0 {
+			return nil, nil
+		}
+		switch {
+		case s.got-s.told >= confirmBytes && !s.due:
+			s.due, s.telling = true, true
+			s.tell.Reset(0)
+		case !s.telling:
+			s.telling = true
+			s.tell.Reset(confirmAfter)
+		}
+		return payload, nil
+	case wire.TypeHopEnd:
+		defer l.mu.Unlock()
+		if len(payload) > 0 || c.skip > 0 {
+			return nil, fmt.Errorf("%w: %v out of place", wire.ErrMalformed, t)
+		}
+		s.readEnded = true
+		s.keep.Confirm(l.sent.Load()) // nobody reads RECEIVED any more
+		return nil, io.EOF
+	case wire.TypeReceived:
+		defer l.mu.Unlock()
+		f, err := wire.ParseReceived(payload)
+		if err == nil && (f.Count < s.confirmed || f.Count > s.pos.Load()) {
+			err = fmt.Errorf("%w: %v of %d bytes, after %d, of %d sent", wire.ErrMalformed, t, f.Count, s.confirmed, s.pos.Load())
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.confirmed = f.Count
+		if !s.pinned {
+			s.keep.Confirm(f.Count)
+		}
+		return nil, nil
+	}
+	l.mu.Unlock()
+	return l.take(t, payload)
+}
+
+// sendReceived is what the tell timer does.
+func (l *Link) sendReceived() {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	l.mu.Lock()
+	l.s.due, l.s.telling = true, false
+	ended := l.err != nil
+	l.mu.Unlock()
+	if !ended && !l.corked {
+		_ = l.flush() // of a session: who reads learns
+	}
+}
+
+// confirm appends RECEIVED to buf, if it is due or comes for nothing.
+func (l *Link) confirm() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.s
+	if n := s.got - s.told; n > 0 && (s.due || n >= confirmWith && len(l.buf) > 0) {
+		l.buf = wire.Append(l.buf, wire.Received{Count: s.got})
+		s.told = s.got
+	}
+	s.due = false
+}
+
+// written judges what a write to c returned. A break is no error of a session.
+func (l *Link) written(c *carried, err error) error {
+	if err != nil && l.lost(c, err) {
+		_ = c.hop.SetReadDeadline(time.Now().Add(lastWords))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.s.readEnded {
+		l.s.keep.Confirm(l.sent.Load())
+	}
+	return l.err
+}
+
+func (l *Link) waitSession() error {
+	for {
+		l.mu.Lock()
+		for l.err == nil && l.at.broken != nil {
+			l.cond.Wait()
+		}
+		c, err := l.at, l.err
+		l.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		if err := c.hop.WaitWritable(); err != nil {
+			l.lost(c, err)
+			continue
+		}
+		if l.s.own && !l.s.keep.WaitRoom() {
+			continue // which finds err
+		}
+		if l.usable() == c {
+			return nil
+		}
+	}
+}
+
+func (l *Link) probeSession() (estimate.Hop, error) {
+	c := l.usable()
+	if c == nil {
+		return estimate.Hop{}, errors.New("nothing carries the pipe now")
+	}
+	h, err := c.hop.Probe()
+	if err != nil {
+		return h, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at == c {
+		l.s.acked = h.Acked
+	}
+	h.Acked += l.s.ackedBefore
+	return h, nil
+}
+
+// endSession sends HOP_END. It is called with wmu held.
+func (l *Link) endSession() error {
+	if l.s.ended {
+		return l.fatal()
+	}
+	l.s.ended = true
+	l.endFrame()
+	l.buf = wire.Append(l.buf, wire.HopEnd{})
+	return l.flush()
+}
+
+// closeSession tells the peer, if that can be done at once, and ends.
+func (l *Link) closeSession() error {
+	if l.Ended() {
+		l.fail(net.ErrClosed) // close what a break has left
+		return nil
+	}
+	if l.wmu.TryLock() {
+		_ = l.carrier().hop.SetWriteDeadline(time.Now().Add(handOver))
+		_ = l.endSession()
+		l.wmu.Unlock()
+	}
+	l.fail(net.ErrClosed)
+	return nil
+}
+
+// Resume moves the session of a subflow to w, at the primary: after a break,
+// or because w is better. One goroutine calls it at a time. When it fails w is
+// closed, and the session goes on as it was, unless the helper refused.
+func (l *Link) Resume(ctx context.Context, w *Waiting) error {
+	l.mu.Lock()
+	s, err := l.s, l.err
+	if err == nil && s.readEnded {
+		err = errors.New("the subflow is ending")
+	}
+	s.attempt++
+	f := wire.Resume{Token: s.token, Attempt: s.attempt, Received: s.got}
+	l.mu.Unlock()
+	if err != nil {
+		w.Close()
+		return err
+	}
+	payload, err := w.ask(ctx, resumeTimeout, f, wire.TypeResumed)
+	if err != nil {
+		if refused := (wire.Refuse{}); errors.As(err, &refused) {
+			l.fail(fmt.Errorf("resuming: %w", err))
+		}
+		return err
+	}
+	r, err := wire.ParseResumed(payload)
+	if err == nil {
+		c := w.carried()
+		err = l.change(c, func() (uint64, wire.Frame, error) {
+			if r.Received < s.confirmed || r.Received > s.pos.Load() || r.From > s.got {
+				return 0, nil, fmt.Errorf("%w: %v: the helper has %d bytes, of %d sent and %d confirmed, and sends from %d, of %d received",
+					wire.ErrMalformed, wire.TypeResumed, r.Received, s.pos.Load(), s.confirmed, r.From, s.got)
+			}
+			c.skip, s.told = s.got-r.From, f.Received
+			return r.Received, nil, nil
+		})
+	}
+	if errors.Is(err, wire.ErrMalformed) {
+		l.fail(err)
+		w.hop.Close()
+	}
+	return err
+}
+
+// Continue is the helper's part of Resume: what o asked for, f, is the session
+// of l. Who called checks that it is the same primary. An error was answered
+// with REFUSE.
+func (l *Link) Continue(o *Offer, f wire.Resume) error {
+	refuse := func(code wire.Code, text string) error {
+		_ = o.Refuse(code, text)
+		return errors.New(text)
+	}
+	l.mu.Lock()
+	s, ended := l.s, l.err != nil || l.s.readEnded
+	stale := f.Attempt <= s.attempt
+	wrong := f.Received > s.pos.Load()
+	if !ended && !stale && !wrong {
+		s.attempt = f.Attempt
+	}
+	l.mu.Unlock()
+	switch {
+	case ended:
+		return refuse(wire.CodeClosed, "the subflow has ended")
+	case stale:
+		return refuse(wire.CodeMalformed, "an attempt that comes after a later one")
+	case wrong:
+		return refuse(wire.CodeMalformed, "it has more than was sent")
+	}
+	err := l.change(o.carried(), func() (uint64, wire.Frame, error) {
+		if f.Attempt != s.attempt {
+			return 0, nil, errors.New("a later attempt came")
+		}
+		// The primary may have confirmed more over the old pipe since it asked.
+		from := max(f.Received, s.confirmed)
+		s.told = s.got
+		return from, wire.Resumed{Received: s.got, From: from}, nil
+	})
+	if err != nil {
+		return refuse(wire.CodeClosed, err.Error())
+	}
+	return nil
+}
+
+// change has the session go on over c, from the position that agree returns,
+// after a first frame if it is not nil. Agree is called with wmu and mu held;
+// its error leaves everything as it was.
+func (l *Link) change(c *carried, agree func() (from uint64, first wire.Frame, err error)) error {
+	_ = l.carrier().hop.SetWriteDeadline(time.Now().Add(handOver)) // who writes there lets us in
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	l.mu.Lock()
+	s, err := l.s, l.err
+	var from uint64
+	var first wire.Frame
+	if err == nil {
+		from, first, err = agree()
+	}
+	if err != nil {
+		_ = l.at.hop.SetWriteDeadline(time.Time{})
+		l.mu.Unlock()
+		return err
+	}
+	old := l.at
+	l.at = c
+	if old.broken != nil {
+		s.over.Stop()
+		s.counts.Resumed++
+		s.counts.Away += time.Since(s.brokenAt)
+	} else {
+		s.counts.Migrated++
+	}
+	end := s.pos.Load()
+	s.counts.Again += unit.Bytes(end - from)
+	s.ackedBefore, s.acked, s.movedAt = s.ackedBefore+s.acked, 0, time.Time{}
+	s.confirmed, s.pinned = from, true
+	l.cond.Broadcast()
+	l.mu.Unlock()
+	if s.own || old.broken != nil {
+		old.hop.Close()
+	} else {
+		_ = old.hop.SetReadDeadline(time.Now()) // who reads there comes over
+		time.AfterFunc(afterwards, func() { old.hop.Close() })
+	}
+
+	// What was gathered is kept, and is part of what is sent again.
+	l.buf, l.frame, l.held = l.buf[:0], -1, 0
+	l.sent.Store(from)
+	if first != nil {
+		l.buf = wire.Append(l.buf, first)
+	}
+	for at := from; at < end; {
+		n := min(int(end-at), maxData)
+		l.buf = s.keep.AppendAt(wire.AppendHeader(l.buf, wire.TypeHopData, n), at, n)
+		l.held += uint64(n)
+		at += uint64(n)
+		if err := l.flush(); err != nil {
+			return nil // it has ended: who reads learns
+		}
+		if l.usable() != c {
+			break // the next one begins again
+		}
+	}
+	if s.ended {
+		l.buf = wire.Append(l.buf, wire.HopEnd{})
+	}
+	_ = l.flush()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.pinned = false
+	s.keep.Confirm(s.confirmed)
+	return nil
+}

@@ -1,0 +1,114 @@
+package wire
+
+import "encoding/binary"
+
+// Resume, RESUME, is sent by a primary on a pipe that waits, in the place of
+// INIT_MP_JOIN: the subflow of that token goes on over this pipe, because the
+// one that carried it broke, or because this one is better. The helper answers
+// with RESUMED, after which both ends send HOP_DATA, or with REFUSE.
+//
+//	token (16 bytes) | attempt | received
+//
+// Attempt counts from 1 and grows with each RESUME of a subflow; a helper
+// refuses one that is not higher than all before. Received is how many bytes of
+// ciphertext the primary has: the helper sends on from there.
+type Resume struct {
+	Token    Token
+	Attempt  uint64
+	Received uint64
+}
+
+// Type implements Frame.
+func (Resume) Type() Type { return TypeResume }
+
+// AppendPayload implements Frame.
+func (f Resume) AppendPayload(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, f.Token[:]...), f.Attempt)
+	return binary.AppendUvarint(b, f.Received)
+}
+
+// ParseResume parses the payload of a RESUME.
+func ParseResume(b []byte) (f Resume, err error) {
+	p := parser{b: b}
+	p.fixed(f.Token[:])
+	f.Attempt, f.Received = p.uvarint(), p.uvarint()
+	return f, p.end(TypeResume)
+}
+
+// Resumed, RESUMED, accepts a RESUME. Received is how many bytes of ciphertext
+// the helper has: the primary sends on from there. From is where the helper
+// sends on: what the primary got over the old pipe meanwhile comes once more.
+//
+//	received | from
+type Resumed struct {
+	Received, From uint64
+}
+
+// Type implements Frame.
+func (Resumed) Type() Type { return TypeResumed }
+
+// AppendPayload implements Frame.
+func (f Resumed) AppendPayload(b []byte) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(b, f.Received), f.From)
+}
+
+// ParseResumed parses the payload of a RESUMED.
+func ParseResumed(b []byte) (f Resumed, err error) {
+	p := parser{b: b}
+	f.Received, f.From = p.uvarint(), p.uvarint()
+	return f, p.end(TypeResumed)
+}
+
+// Received, RECEIVED, confirms ciphertext on a pipe: its sender has that many
+// bytes of the subflow, counted over all its pipes, and the receiver need not
+// keep them for a RESUME any longer. The count never falls.
+//
+//	count
+type Received struct {
+	Count uint64
+}
+
+// Type implements Frame.
+func (Received) Type() Type { return TypeReceived }
+
+// AppendPayload implements Frame.
+func (f Received) AppendPayload(b []byte) []byte { return binary.AppendUvarint(b, f.Count) }
+
+// ParseReceived parses the payload of a RECEIVED.
+func ParseReceived(b []byte) (f Received, err error) {
+	p := parser{b: b}
+	f.Count = p.uvarint()
+	return f, p.end(TypeReceived)
+}
+
+// Stalled, STALLED, is sent by a helper on a pipe that waits: the pipe of that
+// subflow broke or carries nothing, and this one does. The primary may answer
+// with RESUME, at any time or never.
+//
+//	token (16 bytes)
+type Stalled struct {
+	Token Token
+}
+
+// Type implements Frame.
+func (Stalled) Type() Type { return TypeStalled }
+
+// AppendPayload implements Frame.
+func (f Stalled) AppendPayload(b []byte) []byte { return append(b, f.Token[:]...) }
+
+// ParseStalled parses the payload of a STALLED.
+func ParseStalled(b []byte) (f Stalled, err error) {
+	p := parser{b: b}
+	p.fixed(f.Token[:])
+	return f, p.end(TypeStalled)
+}
+
+// HopEnd, HOP_END, ends one direction of a subflow on its pipe, in order: a
+// connection that ends without it broke. It has no payload.
+type HopEnd struct{}
+
+// Type implements Frame.
+func (HopEnd) Type() Type { return TypeHopEnd }
+
+// AppendPayload implements Frame.
+func (HopEnd) AppendPayload(b []byte) []byte { return b }
