@@ -130,7 +130,7 @@ var allLinks = []string{"ps", "hs1", "pipe1"}
 // an upload, which must come through whole.
 func TestFailures(t *testing.T) {
 	n := newNetworkOf(t, "10/10/10", "", nil)
-	const size = 10 * mb
+	const size = 6 * mb
 	want, _ := sum(noise(size))
 	file := filepath.Join(n.dir, "upload")
 	writeNoise(t, file, size)
