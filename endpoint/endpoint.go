@@ -128,7 +128,13 @@ func (e *Endpoint) drop(l *lane) {
 		return
 	}
 	l.closed = true
-	l.sf.Close()
+	if l.sf.Helped {
+		// TLS on the pipe says goodbye, for which it waits seconds when the pipe
+		// takes nothing: the bond's lock must not.
+		e.wg.Go(func() { l.sf.Close() })
+	} else {
+		l.sf.Close()
+	}
 	l.cond.Broadcast()
 	if e.lanes[l.sf.Path] == l {
 		delete(e.lanes, l.sf.Path)

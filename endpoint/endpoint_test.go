@@ -70,6 +70,13 @@ func newPair(t testing.TB, subflows int, accept func(*Conn)) *pair {
 // join adds a subflow at both ends.
 func (p *pair) join() wire.PathID {
 	p.t.Helper()
+	return p.joinOver(func(c *tcp.Conn) subflow.Transport { return c }, false)
+}
+
+// joinOver adds a subflow, whose client's end is what over makes of a
+// connection.
+func (p *pair) joinOver(over func(*tcp.Conn) subflow.Transport, helped bool) wire.PathID {
+	p.t.Helper()
 	p.next++
 	accepted := make(chan error, 1)
 	go func() {
@@ -88,7 +95,7 @@ func (p *pair) join() wire.PathID {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	sf, _, err := subflow.Join(context.Background(), c, p.ckey.Client(p.skey.Public(), wire.ALPN), wire.Join{Version: wire.Version, Path: p.next, Device: "test"})
+	sf, _, err := subflow.Join(context.Background(), over(c), p.ckey.Client(p.skey.Public(), wire.ALPN), wire.Join{Version: wire.Version, Path: p.next, Helped: helped, Device: "test"})
 	if err == nil {
 		err = <-accepted
 	}
@@ -108,6 +115,39 @@ func (p *pair) dial() *Conn {
 		p.t.Fatal(err)
 	}
 	return c
+}
+
+// reluctant is a transport whose Close waits, as TLS does on a pipe that takes
+// nothing.
+type reluctant struct {
+	*tcp.Conn
+	let chan struct{}
+}
+
+func (r reluctant) Close() error {
+	<-r.let
+	return r.Conn.Close()
+}
+
+// TestSlowCloseHoldsNobodyUp: other subflows go on meanwhile.
+func TestSlowCloseHoldsNobodyUp(t *testing.T) {
+	p := newPair(t, 1, echo)
+	let := make(chan struct{})
+	slow := p.joinOver(func(c *tcp.Conn) subflow.Transport { return reluctant{c, let} }, true)
+	done := make(chan error, 1)
+	go func() {
+		p.client.Detach(slow)
+		done <- exchange(p.dial(), random(1<<20))
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("nothing moves")
+	}
+	close(let)
 }
 
 // echo sends back what comes, then ends.
