@@ -36,8 +36,8 @@ server with an address, and helpers that are trusted and call at --pipe:
   mpbond trust add phone --role helper --key KEY
 
 Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run. With
---tun, as root, all apps of this machine are carried: their TCP and DNS, IPv4 and
-IPv6, but for what goes to networks that this machine has a route of its own to,
+--tun, as root, all apps of this machine are carried, TCP and UDP, IPv4 and IPv6,
+but for what goes to networks that this machine has a route of its own to,
 such as the local one.
 
 What the server may not or cannot reach (a printer at home, say) is connected to
@@ -84,7 +84,7 @@ proxy that others can reach has this off unless --direct is given.`,
 			}
 			var device *tun.TUN
 			if cfg.TUN {
-				if device, err = tun.Open(tun.Config{Edge: edge, Mark: tcp.OwnMark, Log: slog.Default()}); err != nil {
+				if device, err = tun.Open(tun.Config{Edge: edge, Packets: p, Mark: tcp.OwnMark, Log: slog.Default()}); err != nil {
 					return err
 				}
 				defer device.Close()

@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// maxFlows bounds the UDP flows, each of which has a buffer of 64 KB. A
-	// new one then takes the place of the one unused for longest.
-	maxFlows = 1024
+	// maxFlows bounds the UDP flows, each of which has a buffer of 64 KB, to
+	// half of what a bond carries. A new one then takes the place of the one
+	// unused for longest.
+	maxFlows = 512
 	// flowIdle is how long an unused flow is kept (RFC 4787, section 4.3: not
 	// less than two minutes).
 	flowIdle = 2 * time.Minute
