@@ -165,3 +165,65 @@ func TestDatagramFlowAfterRestart(t *testing.T) {
 		t.Errorf("after the restart: %q, %v", buf[:n], err)
 	}
 }
+
+// TestSOCKSDatagrams: an app's association over real devices, also to what the
+// server may not reach.
+func TestSOCKSDatagrams(t *testing.T) {
+	w := newWorld(t)
+	w.scfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	w.start("phone")
+	edge := intercept.New(intercept.Config{Dialer: w.p, Packets: w.p, Log: w.primary.log.logger(),
+		Direct: new(net.Dialer).DialContext})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- edge.ServeProxy(ln) }()
+	t.Cleanup(func() {
+		edge.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, "\x05\x01\x00\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00")
+	reply := make([]byte, 12)
+	if _, err := io.ReadFull(c, reply); err != nil || reply[3] != 0 {
+		t.Fatalf("reply %x, %v", reply, err)
+	}
+	relay, _, _ := wire.CutAddr(reply[5:])
+	app, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(relay.AddrPort()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer app.Close()
+	_ = app.SetReadDeadline(time.Now().Add(patience))
+	allowed, from := udpEcho(t, "127.0.0.1")
+	private, privateFrom := udpEcho(t, "127.0.0.2")
+	buf := make([]byte, 65536)
+	for _, dest := range []string{allowed, private} {
+		for _, n := range []int{1, 1400} {
+			b, _ := io.ReadAll(noise(int64(n)))
+			a, _ := wire.AddrOf(dest)
+			if _, err := app.Write(append(a.Append([]byte{0, 0, 0}), b...)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := app.Read(buf)
+			want := append(a.Append([]byte{0, 0, 0}), b...)
+			if err != nil || !bytes.Equal(buf[:got], want) {
+				t.Errorf("%d bytes to %s: %d came back, %v", n, dest, got, err)
+			}
+		}
+	}
+	if a, b := <-from, <-privateFrom; a.Port() == b.Port() {
+		t.Errorf("a private destination was reached through the server, from %v", b)
+	}
+	if st := w.p.Status(true); st.FlowsTotal != 1 || len(st.FlowList) != 1 || st.FlowList[0].Path == 0 {
+		t.Errorf("status: %d flows, %+v", st.FlowsTotal, st.FlowList)
+	}
+}

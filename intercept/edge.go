@@ -5,7 +5,8 @@
 //
 // Apps come in three ways:
 //
-//	SOCKS5 and HTTP proxy   Edge.ServeProxy, one port, told apart by the first byte
+//	SOCKS5 and HTTP proxy   Edge.ServeProxy, one port, told apart by the first
+//	                        byte; SOCKS5 takes datagrams too
 //	redirected connections  Edge.ServeTransparent, for apps started by `mpbond run`
 //	connection attempts     Edge.Attempt, from package tun: all apps of the machine
 //
@@ -80,6 +81,8 @@ type Config struct {
 	// not allow a destination; network is "tcp" or "udp". nil: such connections
 	// fail.
 	Direct func(ctx context.Context, network, dest string) (net.Conn, error)
+	// Packets opens datagram flows of the bond. nil: datagrams are not taken.
+	Packets PacketDialer
 	// WaitOpen makes SOCKS5 and CONNECT answer only when the far end did.
 	WaitOpen bool
 	// MaxConns bounds the connections of apps; more are reset. 0 means

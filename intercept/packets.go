@@ -19,6 +19,9 @@ type PacketDialer interface {
 // PacketConn carries the datagrams of one flow. Datagrams may be lost, and
 // arrive in another order when the flow moves to another path; never twice.
 // Send, Receive and Close may be called from different goroutines.
+// It may also have
+//
+//	Take() ([]byte, netip.AddrPort, error)  Receive without a copy: the bytes are the caller's
 type PacketConn interface {
 	// Send sends b, of at most 65,527 bytes, to dest, "host:port"; the far end
 	// resolves names. It never blocks and does not keep b: a datagram that

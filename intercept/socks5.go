@@ -14,8 +14,8 @@ import (
 )
 
 // SOCKS5, RFC 1928. Offered: no authentication (the port listens on the
-// loopback address), CONNECT, all three address types. Not offered: BIND; UDP
-// ASSOCIATE, until the bond carries datagrams.
+// loopback address), CONNECT, UDP ASSOCIATE (associate.go), all three address
+// types. Not offered: BIND.
 //
 //	app:  05 | n | n methods              edge: 05 | 00 (no authentication) or FF (none acceptable)
 //	app:  05 | command | 00 | address     edge: 05 | reply | 00 | address
@@ -27,7 +27,8 @@ const (
 	socksNoAuth       = 0
 	socksNoAcceptable = 0xff
 
-	socksConnect = 1
+	socksConnect   = 1
+	socksAssociate = 3
 
 	socksIPv4 = 1
 	socksName = 3
@@ -58,7 +59,11 @@ var errNoMethod = errors.New("the app insists on SOCKS5 authentication; switch i
 // serveSOCKS serves one connection whose first byte is socksVersion.
 func (e *Edge) serveSOCKS(a *appConn) {
 	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
-	dest, err := socksHandshake(a)
+	dest, udp, err := socksHandshake(a)
+	if err == nil && udp != nil {
+		e.serveAssociate(a, *udp)
+		return
+	}
 	if err != nil {
 		e.log.Info("SOCKS5 request refused", "app", a.RemoteAddr(), "err", err)
 		a.Close()
@@ -87,25 +92,26 @@ func (e *Edge) serveSOCKS(a *appConn) {
 }
 
 // socksHandshake agrees on a method, reads the request and returns its
-// destination. Where the RFC has a reply for what is wrong, it was sent.
-func socksHandshake(rw io.ReadWriter) (dest string, err error) {
+// destination, or, if it asks for an association, where the app says it will
+// send from. Where the RFC has a reply for what is wrong, it was sent.
+func socksHandshake(rw io.ReadWriter) (dest string, udp *wire.Addr, err error) {
 	ok, err := readSOCKSMethods(rw)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if !ok {
 		rw.Write([]byte{socksVersion, socksNoAcceptable}) //nolint:errcheck // the connection ends here
-		return "", errNoMethod
+		return "", nil, errNoMethod
 	}
 	if _, err := rw.Write([]byte{socksVersion, socksNoAuth}); err != nil {
-		return "", err
+		return "", nil, err
 	}
-	dest, err = readSOCKSRequest(rw)
+	dest, udp, err = readSOCKSRequest(rw)
 	var se *socksError
 	if errors.As(err, &se) {
 		writeSOCKSReply(rw, se.reply) //nolint:errcheck // the connection ends here
 	}
-	return dest, err
+	return dest, udp, err
 }
 
 // readSOCKSMethods reports whether the app can do without authentication.
@@ -132,7 +138,7 @@ func readSOCKSMethods(r io.Reader) (bool, error) {
 // readSOCKSRequest reads one request and not a byte more. It reads the whole
 // request before it complains, so that the app reads the reply rather than a
 // reset for bytes nobody read.
-func readSOCKSRequest(r io.Reader) (dest string, err error) {
+func readSOCKSRequest(r io.Reader) (dest string, udp *wire.Addr, err error) {
 	var b [257]byte // the longest part: a name and a port
 	read := func(n int) []byte {
 		if err == nil {
@@ -143,7 +149,7 @@ func readSOCKSRequest(r io.Reader) (dest string, err error) {
 	head := read(4)
 	version, command, kind := head[0], head[1], head[3]
 	if err == nil && version != socksVersion {
-		return "", fmt.Errorf("SOCKS version changed to %d within a connection", version)
+		return "", nil, fmt.Errorf("SOCKS version changed to %d within a connection", version)
 	}
 	var host string
 	switch kind {
@@ -155,21 +161,26 @@ func readSOCKSRequest(r io.Reader) (dest string, err error) {
 		host = string(read(int(read(1)[0])))
 	default:
 		if err == nil {
-			return "", &socksError{socksAddressUnsupported, fmt.Sprintf("SOCKS5 address type %d is unknown", kind)}
+			return "", nil, &socksError{socksAddressUnsupported, fmt.Sprintf("SOCKS5 address type %d is unknown", kind)}
 		}
 	}
 	p := read(2)
 	if err != nil {
-		return "", fmt.Errorf("SOCKS5 request: %w", err)
+		return "", nil, fmt.Errorf("SOCKS5 request: %w", err)
 	}
-	if command != socksConnect {
-		return "", &socksError{socksCommandUnsupported, fmt.Sprintf("SOCKS5 command %d (2 is BIND, 3 UDP ASSOCIATE) is not supported; only CONNECT is", command)}
+	port := uint16(p[0])<<8 | uint16(p[1])
+	switch command {
+	case socksConnect:
+	case socksAssociate: // the address is where datagrams will come from; only the port is of use
+		return "", &wire.Addr{Port: port}, nil
+	default:
+		return "", nil, &socksError{socksCommandUnsupported, fmt.Sprintf("SOCKS5 command %d (2 is BIND) is not supported; only CONNECT and UDP ASSOCIATE are", command)}
 	}
-	dest, err = destination(host, uint16(p[0])<<8|uint16(p[1]))
+	dest, err = destination(host, port)
 	if err != nil {
-		return "", &socksError{socksFailure, err.Error()}
+		return "", nil, &socksError{socksFailure, err.Error()}
 	}
-	return dest, nil
+	return dest, nil, nil
 }
 
 // writeSOCKSReply answers a request. The bound address is not known and, as

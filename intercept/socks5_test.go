@@ -3,6 +3,7 @@ package intercept
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -37,7 +38,8 @@ func TestSOCKSRequests(t *testing.T) {
 		{"only authentication", "\x05\x01\x02", "", "\x05\xff"},
 		{"no methods", "\x05\x00", "", "\x05\xff"},
 		{"BIND", greet + "\x05\x02\x00\x01\xc6\x33\x64\x07\x00\x50", "", "\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00"},
-		{"UDP ASSOCIATE", greet + "\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00", "", "\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00"},
+		{"UDP ASSOCIATE", greet + "\x05\x03\x00\x01\x00\x00\x00\x00\x12\x34", "from port 4660", "\x05\x00"},
+		{"UDP ASSOCIATE, no port", greet + "\x05\x03\x00\x03\x01x\x00\x00", "from port 0", "\x05\x00"},
 		{"address type 2", greet + "\x05\x01\x00\x02", "", "\x05\x00\x05\x08\x00\x01\x00\x00\x00\x00\x00\x00"},
 		{"empty name", greet + "\x05\x01\x00\x03\x00\x00\x50", "", "\x05\x00\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00"},
 		{"name with a port in it", greet + "\x05\x01\x00\x03\x04x:22\x00\x50", "", "\x05\x00\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00"},
@@ -48,7 +50,10 @@ func TestSOCKSRequests(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := &script{Reader: strings.NewReader(tc.in + "rest")}
-			dest, err := socksHandshake(s)
+			dest, udp, err := socksHandshake(s)
+			if udp != nil {
+				dest += fmt.Sprintf("from port %d", udp.Port)
+			}
 			if dest != tc.dest || (err == nil) != (tc.dest != "") {
 				t.Errorf("destination %q, error %v; want %q", dest, err, tc.dest)
 			}
@@ -62,7 +67,7 @@ func TestSOCKSRequests(t *testing.T) {
 				return
 			}
 			for n := range len(tc.in) {
-				dest, err := socksHandshake(&script{Reader: strings.NewReader(tc.in[:n])})
+				dest, _, err := socksHandshake(&script{Reader: strings.NewReader(tc.in[:n])})
 				if dest != "" || !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 					t.Fatalf("cut after %d bytes: destination %q, error %v", n, dest, err)
 				}
@@ -76,8 +81,8 @@ func FuzzSOCKS(f *testing.F) {
 	f.Add([]byte(greet + "\x05\x01\x00\x04\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x07\x01\xbb"))
 	f.Add([]byte("\x05\xff"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		dest, err := socksHandshake(&script{Reader: bytes.NewReader(in)})
-		if err != nil {
+		dest, udp, err := socksHandshake(&script{Reader: bytes.NewReader(in)})
+		if err != nil || udp != nil {
 			return
 		}
 		host, port, err := net.SplitHostPort(dest)

@@ -40,10 +40,15 @@ func ListenTransparent(port uint16) ([]net.Listener, error) {
 
 // ServeTransparent serves connections which the kernel redirected to ln (see
 // Redirect) until Close, after which it returns nil. A connection made to ln on
-// purpose is reset.
+// purpose may ask for a SOCKS5 UDP association, as Redirect does for the
+// datagrams of its app; others are reset.
 func (e *Edge) ServeTransparent(ln net.Listener) error {
 	return e.accept(ln, func(a *appConn) {
 		dest, err := originalDestination(a.Conn)
+		if errors.Is(err, errNotRedirected) && e.cfg.Packets != nil {
+			e.serveAssociationOnly(a)
+			return
+		}
 		if err != nil {
 			// Debug: Redirect looks so whether anybody listens.
 			e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", err)
@@ -59,6 +64,8 @@ func (e *Edge) ServeTransparent(ln net.Listener) error {
 		e.relay("redirect", a, c, dest.String())
 	})
 }
+
+var errNotRedirected = errors.New("it was not redirected, but made to this port, which only `mpbond run` uses; use the proxy port")
 
 // originalDestination is where the app wanted to connect to, which connection
 // tracking remembers.
@@ -85,7 +92,7 @@ func originalDestination(c net.Conn) (netip.AddrPort, error) {
 		return netip.AddrPort{}, fmt.Errorf("its destination is unknown: %w", err)
 	}
 	if dest == netip.AddrPortFrom(local.Addr().Unmap(), local.Port()) {
-		return netip.AddrPort{}, errors.New("it was not redirected, but made to this port, which only `mpbond run` uses; use the proxy port")
+		return netip.AddrPort{}, errNotRedirected
 	}
 	return dest, nil
 }

@@ -34,12 +34,18 @@ func (c packetConn) Send(b []byte, dest string) error {
 
 // Receive implements intercept.PacketConn.
 func (c packetConn) Receive(b []byte) (int, netip.AddrPort, error) {
+	p, from, err := c.Take()
+	return copy(b, p), from, err
+}
+
+// Take is Receive without a copy: the bytes are the caller's.
+func (c packetConn) Take() ([]byte, netip.AddrPort, error) {
 	r, err := c.PacketConn.Receive()
 	if err != nil {
-		return 0, netip.AddrPort{}, err
+		return nil, netip.AddrPort{}, err
 	}
 	if r.Refused {
-		return 0, netip.AddrPort{}, &intercept.PacketRefusal{Dest: r.Addr.String(), Code: r.Code, Text: r.Text}
+		return nil, netip.AddrPort{}, &intercept.PacketRefusal{Dest: r.Addr.String(), Code: r.Code, Text: r.Text}
 	}
-	return copy(b, r.Bytes), r.Addr.AddrPort(), nil
+	return r.Bytes, r.Addr.AddrPort(), nil
 }

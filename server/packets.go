@@ -10,10 +10,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"mpbond/endpoint"
 	"mpbond/tcp"
+	"mpbond/udp"
 	"mpbond/wire"
 )
 
@@ -27,7 +26,7 @@ const (
 	lookupTimeout  = 5 * time.Second
 	nameLife       = 30 * time.Second // how long a flow believes a resolved name
 	refusalsEvery  = 100 * time.Millisecond
-	largestPayload = 65535
+	refusalsAtOnce = 8
 )
 
 // packetRelay carries one flow.
@@ -38,9 +37,10 @@ type packetRelay struct {
 	ctx  context.Context
 
 	verdicts map[netip.Addr]bool // of the goroutine that sends
-	refused  time.Time           // when the device was last told
 
 	mu      sync.Mutex
+	refused time.Time // since when refusals are counted
+	told    int
 	names   map[string]resolved
 	lookups int
 	wg      sync.WaitGroup
@@ -51,8 +51,6 @@ type resolved struct {
 	ip    netip.Addr
 	until time.Time
 }
-
-var packetBuffers = sync.Pool{New: func() any { return new([largestPayload]byte) }}
 
 // servePackets carries a datagram flow until it ends.
 func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.PacketConn) {
@@ -120,7 +118,9 @@ func (r *packetRelay) refuse(a wire.Addr, code wire.Code, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); now.Sub(r.refused) > refusalsEvery {
-		r.refused = now
+		r.refused, r.told = now, 0
+	}
+	if r.told++; r.told <= refusalsAtOnce {
 		r.c.Refuse(a, code, fmt.Sprintf("%v: %v", a, err))
 	}
 }
@@ -190,30 +190,9 @@ func (r *packetRelay) lookup(name string) (netip.Addr, error) {
 	return netip.Addr{}, errForbidden
 }
 
-// down hands what comes to the device. A buffer is taken only when there is
-// something, so that an idle flow costs little.
+// down hands what comes to the device.
 func (r *packetRelay) down() {
-	raw, err := r.sock.SyscallConn()
-	if err != nil {
-		return
-	}
-	for {
-		err := raw.Read(func(fd uintptr) bool {
-			var one [1]byte
-			_, _, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-			return err != unix.EAGAIN
-		})
-		if err != nil {
-			return // closed
-		}
-		buf := packetBuffers.Get().(*[largestPayload]byte)
-		n, from, err := r.sock.ReadFromUDPAddrPort(buf[:])
-		if err == nil {
-			err = r.c.Send(buf[:n], wire.AddrFrom(from))
-		}
-		packetBuffers.Put(buf)
-		if err != nil && (errors.Is(err, net.ErrClosed) || r.c.Err() != nil) {
-			return
-		}
-	}
+	udp.Receive(r.sock, func(b []byte, from netip.AddrPort) bool {
+		return r.c.Send(b, wire.AddrFrom(from)) == nil
+	})
 }

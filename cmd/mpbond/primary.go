@@ -77,7 +77,7 @@ proxy that others can reach has this off unless --direct is given.`,
 			if err != nil {
 				return err
 			}
-			edge := intercept.New(intercept.Config{Dialer: p, Direct: fallback(cfg, apps), Log: slog.Default()})
+			edge := intercept.New(intercept.Config{Dialer: p, Packets: p, Direct: fallback(cfg, apps), Log: slog.Default()})
 			defer edge.Close()
 			if !apps.private() {
 				slog.Warn("whoever reaches the proxy can use the bond", "proxy", apps.proxyAddr())

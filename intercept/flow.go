@@ -1,0 +1,194 @@
+package intercept
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"mpbond/udp"
+	"mpbond/wire"
+)
+
+// appFlow carries the datagrams of one socket of an app: over a flow of the
+// bond, which is opened when it is needed and again when it has ended, and
+// directly to those destinations that the far end may not or cannot reach.
+type appFlow struct {
+	e *Edge
+	// deliver takes what comes, from several goroutines. It must not keep b.
+	deliver func(b []byte, from netip.AddrPort)
+	ctx     context.Context // ends with close
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	conn   PacketConn              // nil: none now
+	direct map[string]net.Conn     // destinations that are not the bond's; nil: not connected yet, or never
+	early  [maxEarly]earlyDatagram // the newest, to be sent again directly
+	newest int
+}
+
+type earlyDatagram struct {
+	b    []byte
+	dest string
+	at   time.Time
+}
+
+const (
+	// maxEarly datagrams, none over maxEarlySize, are kept for earlyFor, so that
+	// one that was refused can be sent directly: a question to a home router is
+	// answered at once.
+	maxEarly     = 8
+	maxEarlySize = 2048
+	earlyFor     = 3 * time.Second
+	// maxDirectDests bounds the destinations of a flow that are sent to directly.
+	maxDirectDests = 64
+)
+
+func (e *Edge) newFlow(deliver func([]byte, netip.AddrPort)) *appFlow {
+	f := &appFlow{e: e, deliver: deliver, direct: map[string]net.Conn{}}
+	f.ctx, f.cancel = context.WithCancel(e.ctx)
+	return f
+}
+
+// send sends a datagram of the app, or drops it. It does not block.
+func (f *appFlow) send(b []byte, dest string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return
+	}
+	if to, ok := f.direct[dest]; ok {
+		if to != nil {
+			_, _ = to.Write(b) // as good as lost
+		}
+		return
+	}
+	if f.e.cfg.Direct != nil && len(b) <= maxEarlySize {
+		k := &f.early[f.newest%maxEarly]
+		k.b, k.dest, k.at = append(k.b[:0], b...), dest, time.Now()
+		f.newest++
+	}
+	if f.conn == nil && !f.open() {
+		return
+	}
+	var ended wire.Reset
+	if errors.As(f.conn.Send(b, dest), &ended) && f.open() {
+		_ = f.conn.Send(b, dest)
+	}
+}
+
+// open makes a flow of the bond. The caller holds mu.
+func (f *appFlow) open() bool {
+	f.conn = nil
+	c, err := f.e.cfg.Packets.DialPackets(f.ctx)
+	if err != nil {
+		f.e.log.Debug("no datagram flow", "err", err)
+		return false
+	}
+	f.conn = c
+	f.wg.Go(func() { f.receive(c) })
+	return true
+}
+
+// receive delivers what comes over a flow of the bond until that ends.
+func (f *appFlow) receive(c PacketConn) {
+	take := taker(c)
+	for {
+		b, from, err := take()
+		var r *PacketRefusal
+		switch {
+		case errors.As(err, &r):
+			f.goDirect(r)
+		case err != nil:
+			f.mu.Lock()
+			if f.conn == c {
+				f.conn = nil
+			}
+			f.mu.Unlock()
+			c.Close()
+			return
+		default:
+			f.deliver(b, from)
+		}
+	}
+}
+
+// goDirect sends datagrams to a refused destination directly from now on, with
+// those that were refused, if that may help.
+func (f *appFlow) goDirect(r *PacketRefusal) {
+	if f.e.cfg.Direct == nil || !worthDirect(wire.Reset{Code: r.Code}) {
+		f.e.log.Debug("datagrams refused", "dest", r.Dest, "why", r)
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.direct[r.Dest]; ok || f.closed || len(f.direct) >= maxDirectDests {
+		return
+	}
+	f.e.log.Info("datagrams go direct", "dest", r.Dest, "why", r)
+	f.direct[r.Dest] = nil
+	f.wg.Go(func() { f.carryDirect(r.Dest) })
+}
+
+// carryDirect connects to a direct destination and delivers what comes from it.
+func (f *appFlow) carryDirect(dest string) {
+	c, err := f.e.cfg.Direct(f.ctx, "udp", dest)
+	if err != nil {
+		f.e.log.Info("datagrams lost", "dest", dest, "err", err)
+		return
+	}
+	defer c.Close()
+	stop := context.AfterFunc(f.ctx, func() { c.Close() })
+	defer stop()
+	f.mu.Lock()
+	f.direct[dest] = c
+	f.replay(dest, c)
+	f.mu.Unlock()
+	if u, ok := c.(*net.UDPConn); ok {
+		udp.Receive(u, func(b []byte, from netip.AddrPort) bool { f.deliver(b, from); return true })
+	}
+}
+
+// replay sends the early datagrams to a destination, once.
+func (f *appFlow) replay(dest string, c net.Conn) {
+	for i := range f.early {
+		k := &f.early[(f.newest+i)%maxEarly]
+		if k.dest == dest {
+			k.dest = ""
+			if time.Since(k.at) < earlyFor {
+				_, _ = c.Write(k.b) // as good as lost
+			}
+		}
+	}
+}
+
+// close ends the flow and waits until deliver is not called any more.
+func (f *appFlow) close() {
+	f.mu.Lock()
+	f.closed = true
+	if f.conn != nil {
+		f.conn.Close()
+	}
+	f.mu.Unlock()
+	f.cancel() // and with it what is direct
+	f.wg.Wait()
+}
+
+// taker is how to wait for datagrams of c. A conn that has Take hands over its
+// own bytes, so that a flow that is idle holds no buffer.
+func taker(c PacketConn) func() ([]byte, netip.AddrPort, error) {
+	if t, ok := c.(interface {
+		Take() ([]byte, netip.AddrPort, error)
+	}); ok {
+		return t.Take
+	}
+	b := make([]byte, udp.MaxPayload)
+	return func() ([]byte, netip.AddrPort, error) {
+		n, from, err := c.Receive(b)
+		return b[:n], from, err
+	}
+}
