@@ -61,10 +61,9 @@ func (f *appFlow) send(b []byte, dest string) {
 	if f.closed {
 		return
 	}
-	if to, ok := f.direct[dest]; ok {
-		if to != nil {
-			_, _ = to.Write(b) // as good as lost
-		}
+	to, direct := f.direct[dest]
+	if to != nil {
+		_, _ = to.Write(b) // as good as lost
 		return
 	}
 	if f.e.cfg.Direct != nil && len(b) <= maxEarlySize {
@@ -72,7 +71,7 @@ func (f *appFlow) send(b []byte, dest string) {
 		k.b, k.dest, k.at = append(k.b[:0], b...), dest, time.Now()
 		f.newest++
 	}
-	if f.conn == nil && !f.open() {
+	if direct || f.conn == nil && !f.open() {
 		return
 	}
 	var ended wire.Reset
