@@ -1,6 +1,7 @@
 package bond
 
 import (
+	"cmp"
 	"time"
 
 	"mpbond/sched"
@@ -61,10 +62,17 @@ func (b *Bond) wake(at time.Time) {
 func (b *Bond) checkSilence(now time.Time) {
 	for _, p := range b.paths {
 		h := p.est.Hop()
-		limit := silenceLimit(p.est.At(now).SRTT)
+		est := p.est.At(now)
+		// Where packets are far apart, because the pace of a hop is limited, two
+		// of them (what TCP sends at once) are no silence.
+		apart := time.Duration(0)
+		if slowest := min(cmp.Or(h.Limit, est.Th), cmp.Or(est.Th2, est.Th)); h.Limit > 0 || est.Th2 > 0 {
+			apart = slowest.Time(2 * max(h.MSS, minSegment))
+		}
+		limit := silenceLimit(est.SRTT + apart)
 		stuck := p.flight.len() > 0 && now.Sub(p.progress) > limit &&
 			(b.lastAck.Sub(p.progress) > limit || now.Sub(p.progress) > 2*limit)
-		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > silenceLimit(h.SRTT)
+		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > silenceLimit(h.SRTT+apart)
 		if !stuck && !hopStuck {
 			p.silentAt, p.stuckAt = time.Time{}, time.Time{}
 			continue

@@ -6,6 +6,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/bond"
+	"mpbond/device"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -38,6 +39,22 @@ func (r *rates) last(now time.Time, rx, tx uint64) (in, out unit.Rate) {
 		}
 	}
 	return 0, 0
+}
+
+// DirectFlows tells what the direct subflows have moved so far, by number.
+func (e *Endpoint) DirectFlows() map[wire.PathID]device.Flow {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	flows := map[wire.PathID]device.Flow{}
+	for id, l := range e.lanes {
+		if l.sf.Helped {
+			continue
+		}
+		if h, err := l.sf.Probe(); err == nil {
+			flows[id] = device.Flow{Local: l.sf.LocalAddr(), Rx: h.Received, Tx: h.Acked + uint64(max(h.Queue-h.Unsent, 0))}
+		}
+	}
+	return flows
 }
 
 // SilentPaths lists subflows that have been silent for longer than d, the last

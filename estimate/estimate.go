@@ -126,6 +126,9 @@ func (p *Path) At(now time.Time) Numbers {
 	if n.Th1 == 0 {
 		n.Th1 = guessRate
 	}
+	if h.Limit > 0 {
+		n.Th1 = min(n.Th1, h.Limit)
+	}
 	// What TCP has in flight at an empty queue does not wait: it is what the
 	// propagation delay accounts for.
 	n.B1 = max(0, h.Queue-n.Th1.Bytes(h.MinRTT))

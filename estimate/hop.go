@@ -26,4 +26,9 @@ type Hop struct {
 	// Acked counts all bytes that the hop's other end is known to have,
 	// selectively acknowledged ones included. It may fall a little.
 	Acked uint64
+	// Received counts what this end has of the other direction, in order.
+	Received uint64
+	// Limit is the pace that the sending direction was told to keep to, 0 if
+	// none. What is measured under it says nothing about the network.
+	Limit unit.Rate
 }

@@ -24,6 +24,7 @@ type point struct {
 	at            time.Time
 	acked         uint64
 	queue, unsent unit.Bytes
+	paced         bool
 }
 
 // Tuning.
@@ -52,7 +53,7 @@ func (m *Meter) Add(now time.Time, h Hop) {
 		old++
 	}
 	m.points = m.points[:copy(m.points, m.points[old:])]
-	m.points = append(m.points, point{now, h.Acked, h.Queue, h.Unsent})
+	m.points = append(m.points, point{now, h.Acked, h.Queue, h.Unsent, h.Limit > 0})
 	first := m.points[0]
 	took := now.Sub(first.at)
 	if took < span {
@@ -69,11 +70,12 @@ func (m *Meter) Add(now time.Time, h Hop) {
 
 // limiting reports whether the hop, and not what fed it, set the pace r for as
 // long as the points span: TCP always had bytes that it could not send yet, or
-// clearly more was under way than fits a round trip without queue.
+// clearly more was under way than fits a round trip without queue. A pace that
+// we keep to is none of the hop's doing.
 func (m *Meter) limiting(r unit.Rate, h Hop) bool {
 	full := max(r, m.rate).Bytes(h.MinRTT)*5/4 + 2*h.MSS
 	for _, p := range m.points {
-		if p.unsent == 0 && p.queue <= full {
+		if p.paced || p.unsent == 0 && p.queue <= full {
 			return false
 		}
 	}

@@ -8,6 +8,7 @@
 //	relay.go   one subflow: two hops and the buffers between
 //	resume.go  another pipe for a subflow whose pipe broke
 //	report.go  what the senders are told about the hop they cannot see
+//	lend.go    the owner's traffic goes first: what may be lent, and who is told
 package helper
 
 import (
@@ -73,6 +74,9 @@ type Config struct {
 	// Network interfaces to bind each hop to; empty leaves it to the routes.
 	PipeInterface string `toml:"pipe_interface"`
 	HSInterface   string `toml:"hs_interface"`
+	// Mark is the firewall mark of all sockets, 0 for none: with a TUN device in
+	// the same process they must go around it.
+	Mark int `toml:"-"`
 }
 
 // Identity is who the device is, and whom it trusts.
@@ -101,6 +105,8 @@ type Helper struct {
 	places  int    // relays and those about to be
 	moved   uint64 // bytes of relays that have ended
 	relayed uint64 // relays there were, for their numbers in the trace
+
+	manager *manager
 }
 
 // target is one address of one primary.
@@ -143,6 +149,7 @@ type subflow struct {
 	primary identity.Peer
 	server  string
 	since   time.Time
+	lent    lent
 }
 
 // New checks cfg. Name is this device's own, for display at the other ends.
@@ -171,9 +178,10 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
 	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, relays: map[*relay]*subflow{}, changed: make(chan struct{}, 1),
-		pipes:   pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, UserTimeout: userTimeout}),
-		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}),
+		pipes:   pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout}),
+		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}),
 	}
+	h.manager = newManager(h)
 	var err error
 	if h.targets, err = h.resolve(); err != nil {
 		return bad(err, "see `mpbond trust list`; write primaries as NAME@host:port")
@@ -248,6 +256,7 @@ func (h *Helper) resolveEntry(entry string) (p identity.Peer, addrs []string, er
 // returns ctx's error. Networks that do not answer are tried again for ever.
 func (h *Helper) Run(ctx context.Context) error {
 	var all sync.WaitGroup
+	all.Go(func() { h.manager.run(ctx, &all) })
 	for _, t := range h.targets {
 		h.keep(ctx, t, &all)
 	}
@@ -480,7 +489,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	}
 	r := newRelay(p, hs, int(h.cfg.Buffer))
 	h.mu.Lock()
-	h.relays[r] = &subflow{t.primary, q.Server, time.Now()}
+	h.relays[r] = &subflow{primary: t.primary, server: q.Server, since: time.Now()}
 	missed := h.ending || ctx.Err() != nil // by who has closed the others
 	h.mu.Unlock()
 	if missed {

@@ -112,6 +112,9 @@ func (r *report) due(beyond *hop, now time.Time) (s wire.HopState, ok bool) {
 	s = wire.HopState{Received: r.d.read.Load(), Forwarded: beyond.forwarded, RTT: beyond.now.MinRTT}
 	s.Forwarded = min(s.Forwarded, s.Received)
 	s.Rate, s.AppLimited = beyond.meter.Rate()
+	if limit := beyond.now.Limit; limit > 0 && (s.Rate == 0 || limit < s.Rate) {
+		s.Rate, s.AppLimited = limit, false
+	}
 	moved := s.Received - r.last.Received + s.Forwarded - r.last.Forwarded
 	since := now.Sub(r.sent)
 	switch {

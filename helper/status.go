@@ -17,6 +17,8 @@ type Status struct {
 	Buffer unit.Bytes `json:"buffer"`
 	// Relayed counts the bytes of all subflows, ended ones included.
 	Relayed uint64 `json:"relayed"`
+	// Lent is what may be lent of each interface that carries subflows.
+	Lent []Lent `json:"lent"`
 }
 
 // PipeStatus is the pipe kept ready at one address of a primary.
@@ -69,6 +71,7 @@ func (h *Helper) Status() Status {
 		t.mu.Unlock()
 		s.Pipes = append(s.Pipes, p)
 	}
+	s.Lent = h.manager.status()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.Relayed = h.moved

@@ -41,6 +41,7 @@ type world struct {
 	pl, sl  pipe.Listener
 	h       *Helper
 	stop    func() // ends the helper and waits for it
+	prepare func(*Helper)
 }
 
 // newWorld listens over the carriers c makes, at addr, and starts a helper.
@@ -87,6 +88,9 @@ func (w *world) start(cfg Config) {
 	}
 	h.pipes, h.servers = w.pipes, w.servers
 	w.h = h
+	if w.prepare != nil {
+		w.prepare(h)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- h.Run(ctx) }()

@@ -421,7 +421,8 @@ func DialHS(ctx context.Context, conn Conn, name string) (*Link, error) {
 // AcceptHS makes an HS-path of a connection whose first byte was peeked as
 // wire.TypeHello, at the server, and returns what the helper calls itself.
 // Nothing proves who the helper is: it only carries ciphertext of a subflow
-// whose ends prove themselves. AcceptHS owns conn from now on and fails after
+// whose ends prove themselves. It may limit the pace of what it carries, and of
+// nothing else. AcceptHS owns conn from now on and fails after
 // HandshakeTimeout; its errors are faults.
 func AcceptHS(ctx context.Context, conn Conn) (l *Link, name string, err error) {
 	r := wire.NewReader(conn)
@@ -432,5 +433,7 @@ func AcceptHS(ctx context.Context, conn Conn) (l *Link, name string, err error) 
 	if err != nil {
 		return nil, "", fmt.Errorf("HS-path from %v: %w", conn.RemoteAddr(), err)
 	}
-	return newLink(&carried{hop: conn, rw: conn, r: r}), name, nil
+	l = newLink(&carried{hop: conn, rw: conn, r: r})
+	l.obeys = true
+	return l, name, nil
 }

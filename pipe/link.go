@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mpbond/estimate"
+	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -34,6 +35,8 @@ type Link struct {
 	readErr error
 	onState atomic.Pointer[func(wire.HopState)]
 	report  atomic.Pointer[wire.HopState] // the newest that has not left
+	limit   atomic.Int64                  // the pace that the far end shall keep to, bit/s
+	obeys   bool                          // the far end may limit our pace
 
 	received, sent atomic.Uint64
 
@@ -42,6 +45,7 @@ type Link struct {
 	buf    []byte // whole frames, except that the last may be open
 	frame  int    // where the open HOP_DATA begins in buf, or -1
 	held   uint64 // ciphertext in buf
+	told   int64  // the limit that the far end knows
 
 	mu   sync.Mutex // guards below and what the session says; never held for long
 	cond sync.Cond  // signalled when at or err change
@@ -141,6 +145,12 @@ func (l *Link) take(t wire.Type, payload []byte) ([]byte, error) {
 			return nil, err
 		}
 		return nil, r
+	case t == wire.TypeHopLimit && l.obeys:
+		f, err := wire.ParseHopLimit(payload)
+		if err == nil {
+			err = l.Pace(f.Rate)
+		}
+		return nil, err
 	case t.Skippable():
 		return nil, nil
 	}
@@ -216,6 +226,10 @@ func (l *Link) flush() error {
 	if s := l.report.Swap(nil); s != nil {
 		l.buf = wire.Append(l.buf, s)
 	}
+	if r := l.limit.Load(); r != l.told {
+		l.buf = wire.Append(l.buf, wire.HopLimit{Rate: unit.Rate(r)})
+		l.told = r
+	}
 	if l.s != nil {
 		l.confirm()
 	}
@@ -262,6 +276,22 @@ func (l *Link) Flush() error {
 // report leaves with the next write, unless a newer one has replaced it.
 func (l *Link) SendState(s wire.HopState) error {
 	l.report.Store(&s)
+	return l.tryFlush()
+}
+
+// SendLimit asks the server, at the far end of an HS-path, to send no faster
+// than r; 0 ends that. As SendState it does not wait: to be sure that a limit
+// has left, say it again; only what the far end does not know is sent.
+func (l *Link) SendLimit(r unit.Rate) error {
+	if r > 0 {
+		r = max(r, wire.LeastLimit)
+	}
+	l.limit.Store(int64(r))
+	return l.tryFlush()
+}
+
+// tryFlush writes what is due, unless a write is under way that will.
+func (l *Link) tryFlush() error {
 	if !l.wmu.TryLock() {
 		return nil
 	}
@@ -270,6 +300,15 @@ func (l *Link) SendState(s wire.HopState) error {
 		return nil
 	}
 	return l.flush()
+}
+
+// Pace limits how fast this end sends; 0 is no limit. It does nothing on a
+// carrier that has no pace.
+func (l *Link) Pace(r unit.Rate) error {
+	if p, ok := l.carrier().hop.(interface{ Pace(unit.Rate) error }); ok {
+		return p.Pace(r)
+	}
+	return nil
 }
 
 // Refuse tells the peer why the subflow ends, and closes.

@@ -17,6 +17,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/bond"
+	"mpbond/device"
 	"mpbond/endpoint"
 	"mpbond/fault"
 	"mpbond/identity"
@@ -479,6 +480,19 @@ func (p *Primary) setError(device string, err error) {
 	if changed && err != nil {
 		p.log.Warn("no subflow", "by", device, "err", err, "hint", fault.HintOf(err))
 	}
+}
+
+// DirectFlows tells what the direct subflows have moved so far, each by a key
+// that is never used again.
+func (p *Primary) DirectFlows() map[string]device.Flow {
+	p.mu.Lock()
+	s := p.cur
+	p.mu.Unlock()
+	flows := map[string]device.Flow{}
+	for id, f := range s.e.DirectFlows() {
+		flows[fmt.Sprintf("%v/%d", s.id, id)] = f
+	}
+	return flows
 }
 
 // Status describes the bond. With why it holds the last decisions too.

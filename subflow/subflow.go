@@ -249,3 +249,6 @@ func (s *Subflow) Close() error { return s.t.Close() }
 
 // RemoteAddr is the far end of the transport.
 func (s *Subflow) RemoteAddr() net.Addr { return s.t.RemoteAddr() }
+
+// LocalAddr is this end's address of the hop that begins here.
+func (s *Subflow) LocalAddr() net.Addr { return s.t.LocalAddr() }

@@ -24,6 +24,7 @@ import (
 func (c *Conn) Probe() (h estimate.Hop, err error) {
 	err = control(c.raw, func(fd int) error { h, err = probe(fd); return err })
 	h.Acked = min(h.Acked-min(h.Acked, c.ackedBefore), c.written.Load())
+	h.Limit = unit.Rate(c.pace.Load())
 	return h, err
 }
 
@@ -64,6 +65,7 @@ func probe(fd int) (h estimate.Hop, err error) {
 		Queue:      unit.Bytes(queue),
 		Unsent:     min(unit.Bytes(unsent), unit.Bytes(queue)),
 		Acked:      i.Bytes_acked + uint64(max(sacked, 0)),
+		Received:   i.Bytes_received,
 	}
 	if i.Min_rtt != math.MaxUint32 { // the kernel's "not measured"
 		h.MinRTT = time.Duration(i.Min_rtt) * time.Microsecond
@@ -100,6 +102,16 @@ func writable(fd int) bool {
 
 func setNotSentLowat(fd, n int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, n)
+}
+
+// setPace sets SO_MAX_PACING_RATE, which TCP keeps to by itself where there is
+// no fq qdisc (Linux 4.13 on).
+func setPace(fd int, r unit.Rate) error {
+	v := uint64(math.MaxUint64)
+	if r > 0 {
+		v = uint64(max(r/8, 1))
+	}
+	return unix.SetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, v)
 }
 
 func setUserTimeout(fd int, d time.Duration) error {

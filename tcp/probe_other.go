@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mpbond/estimate"
+	"mpbond/unit"
 )
 
 // Probe tells nothing outside Linux.
@@ -18,6 +19,8 @@ func acked(syscall.RawConn) uint64 { return 0 }
 func writable(int) bool { return true }
 
 func setNotSentLowat(int, int) error { return nil }
+
+func setPace(int, unit.Rate) error { return errors.New("a pace can be set on Linux only") }
 
 func setUserTimeout(int, time.Duration) error { return nil }
 

@@ -89,6 +89,7 @@ type Conn struct {
 	ackedBefore uint64        // what the kernel counts as acknowledged before our first byte (the SYN)
 	written     atomic.Uint64 // bytes that the kernel has taken
 	reset       atomic.Bool   // a write has learnt of a reset
+	pace        atomic.Int64  // bit/s, 0: none
 
 	mu     sync.Mutex // guards below; held while writing
 	corked bool
@@ -162,6 +163,16 @@ func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 	if err := control(c.raw, func(fd int) error { return setNotSentLowat(fd, int(n)) }); err != nil {
 		return fmt.Errorf("unsent low-water mark: %w", err)
 	}
+	return nil
+}
+
+// Pace makes the kernel send no faster than r from now on; 0 ends that. What it
+// already holds is paced too.
+func (c *Conn) Pace(r unit.Rate) error {
+	if err := control(c.raw, func(fd int) error { return setPace(fd, r) }); err != nil {
+		return fmt.Errorf("pace of %v: %w", r, err)
+	}
+	c.pace.Store(int64(r))
 	return nil
 }
 

@@ -90,6 +90,7 @@ const (
 	TypeResumed  Type = 0x47
 	TypeReceived Type = 0x48
 	TypeStalled  Type = 0x49
+	TypeHopLimit Type = 0x4a
 )
 
 var typeNames = map[Type]string{
@@ -99,6 +100,7 @@ var typeNames = map[Type]string{
 	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 	TypeHopEnd: "HOP_END", TypeResume: "RESUME", TypeResumed: "RESUMED", TypeReceived: "RECEIVED", TypeStalled: "STALLED",
+	TypeHopLimit: "HOP_LIMIT",
 }
 
 func (t Type) String() string {

@@ -41,6 +41,8 @@ var frames = []struct {
 	{Stalled{Token: token}, wrap(ParseStalled)},
 	{state, wrap(ParseHopState)},
 	{HopState{Received: 9, Forwarded: 8, OfPipe: true}, wrap(ParseHopState)},
+	{HopLimit{Rate: LeastLimit}, wrap(ParseHopLimit)},
+	{HopLimit{}, wrap(ParseHopLimit)},
 }
 
 var state = HopState{Received: 1 << 33, Forwarded: 1 << 32, Rate: 5e6, RTT: 4 * time.Millisecond, AppLimited: true}
