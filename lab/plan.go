@@ -35,7 +35,7 @@ type Plan struct {
 	Fewer map[string]int
 	// Watch, if set, is called a few times a second during each transfer.
 	Watch func(Sample)
-	// Skip, if set, tells which transfers are not to be made.
+	// Skip, if set, tells which transfers are not to be made, or repeated.
 	Skip func(scheme string, rep int) bool
 	// Turn, if set, is called before each transfer of a scheme, and what it
 	// returns when the transfer has been made, with all its repetitions.
@@ -65,12 +65,13 @@ type session struct {
 	kills    []killing
 	bound    time.Duration
 	limits   map[string]time.Duration // how long a transfer of a scheme may take
+	hung     map[string]int           // transfers of a scheme that took longer
 	schemes  map[string]Scheme        // by their names in the plan
 }
 
 // prepare checks a plan, and that this machine can run it.
 func (p Plan) prepare() (*session, error) {
-	s := &session{plan: p, schemes: map[string]Scheme{}, limits: map[string]time.Duration{}}
+	s := &session{plan: p, schemes: map[string]Scheme{}, limits: map[string]time.Duration{}, hung: map[string]int{}}
 	var err error
 	if s.topology, s.kills, err = p.split(); err != nil {
 		return nil, err

@@ -82,6 +82,7 @@ type LineStats struct {
 	Delay    time.Duration   `json:"delay_ns"`
 	Jitter   time.Duration   `json:"jitter_ns,omitempty"`
 	Loss     float64         `json:"loss,omitempty"`
+	Reorder  float64         `json:"reorder,omitempty"`
 	Queue    unit.Bytes      `json:"queue_limit"`
 	Outage   bool            `json:"outage,omitempty"`
 	Queued   unit.Bytes      `json:"queued"`
@@ -92,7 +93,7 @@ type LineStats struct {
 
 func lineStats(l *shaper.Line) (s LineStats) {
 	set := l.Setting()
-	s = LineStats{Rate: set.Rate, Delay: set.Delay, Jitter: set.Jitter, Loss: set.Loss, Queue: set.Queue, Outage: set.Outage, Count: l.Counters}
+	s = LineStats{Rate: set.Rate, Delay: set.Delay, Jitter: set.Jitter, Loss: set.Loss, Reorder: set.Reorder, Queue: set.Queue, Outage: set.Outage, Count: l.Counters}
 	if set.Rate == shaper.Unlimited {
 		s.Rate = -1
 	}

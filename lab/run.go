@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -46,6 +47,12 @@ type Result struct {
 	Error     string                `json:"error,omitempty"`
 }
 
+// errTooLong is of transfers that were ended. A scheme of which so many as
+// maxHung were is given up.
+var errTooLong = errors.New("it took too long")
+
+const maxHung = 2
+
 // maxDiscarded is how often a disturbed transfer is repeated before the
 // machine is held to be unfit.
 const maxDiscarded = 5
@@ -53,11 +60,16 @@ const maxDiscarded = 5
 // Run brings the plan's lab up, makes the transfers, schemes interleaved, and
 // gives each result to emit as it comes. It takes everything down again, also
 // when ctx ends.
-func Run(ctx context.Context, p Plan, emit func(Result)) (err error) {
+func Run(ctx context.Context, p Plan, emit func(Result)) error {
 	s, err := p.prepare()
 	if err != nil {
 		return err
 	}
+	return s.run(ctx, emit)
+}
+
+func (s *session) run(ctx context.Context, emit func(Result)) (err error) {
+	p := s.plan
 	l, err := Up(s.topology, Options{Name: uniqueName("run"), Tied: true, Pcap: p.Pcap})
 	if err != nil {
 		return err
@@ -79,7 +91,7 @@ func Run(ctx context.Context, p Plan, emit func(Result)) (err error) {
 	}
 	for rep := range p.Reps {
 		for _, scheme := range p.Schemes {
-			if rep >= p.RepsOf(scheme) || p.Skip != nil && p.Skip(scheme, rep) {
+			if rep >= p.RepsOf(scheme) || s.hung[scheme] >= maxHung || p.Skip != nil && p.Skip(scheme, rep) {
 				continue
 			}
 			t := Transfer{scheme, rep, p.Size, max(1, p.Streams), p.Upload, p.Unchecked, p.Length}
@@ -129,7 +141,11 @@ func (s *session) undisturbed(ctx context.Context, b *Bench, t Transfer, emit fu
 				return fmt.Errorf("%w (after: %w)", dead, err)
 			}
 		}
-		if !r.Disturbed || s.plan.KeepDisturbed {
+		if errors.Is(err, errTooLong) {
+			s.hung[t.Scheme]++
+			break
+		}
+		if !r.Disturbed || s.plan.KeepDisturbed || s.plan.Skip != nil && s.plan.Skip(t.Scheme, t.Rep) {
 			break
 		}
 	}
@@ -159,7 +175,7 @@ func (s *session) transfer(ctx context.Context, b *Bench, t Transfer) (r Result,
 	if t.Upload {
 		r.Direction = "put"
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.limits[t.Scheme], fmt.Errorf("it took over %v", s.limits[t.Scheme]))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.limits[t.Scheme], fmt.Errorf("%w: %v", errTooLong, s.limits[t.Scheme]))
 	defer cancel()
 	defer func() {
 		if ctx.Err() != nil && err != nil {

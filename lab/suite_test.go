@@ -297,3 +297,39 @@ func TestKibbutzDirect(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestRunGivesUp: a scheme that hangs is ended, and given up after a while; the
+// others go on.
+func TestRunGivesUp(t *testing.T) {
+	t.Parallel()
+	needPrograms(t, "curl", "nginx")
+	top, err := House("8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Plan{Topology: top, Schemes: []string{"single", "single:none"}, Size: 64 * unit.KB, Reps: 4, KeepDisturbed: true}
+	s, err := p.prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.schemes["single:none"] = &hanging{}
+	s.limits["single:none"] = 50 * time.Millisecond
+	n := map[string]int{}
+	if err := s.run(t.Context(), func(r Result) {
+		n[r.Scheme]++
+		if hung := strings.Contains(r.Error, errTooLong.Error()); hung != (r.Scheme == "single:none") {
+			t.Errorf("%+v", r)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n["single"] != 4 || n["single:none"] != maxHung {
+		t.Error(n)
+	}
+}
+
+// hanging is a scheme that never comes up.
+type hanging struct{ tethered }
+
+func (*hanging) Start(ctx context.Context, _ *Bench) error { <-ctx.Done(); return ctx.Err() }
+func (*hanging) Stop(context.Context, *Bench) error        { return nil }

@@ -55,6 +55,7 @@ type LinkDir struct {
 	Delay    string   `toml:"delay" json:"delay,omitempty"`
 	Jitter   string   `toml:"jitter" json:"jitter,omitempty"`
 	Loss     string   `toml:"loss" json:"loss,omitempty"`         // "0.01" or "1%"
+	Reorder  string   `toml:"reorder" json:"reorder,omitempty"`   // share of packets that overtake three others
 	Queue    string   `toml:"queue" json:"queue,omitempty"`       // "100KB"; absent: DefaultQueue
 	Schedule []string `toml:"schedule" json:"schedule,omitempty"` // "at 2s: rate 1Mbit/s"
 	Loop     string   `toml:"loop" json:"loop,omitempty"`         // the schedule repeats every …
@@ -212,7 +213,7 @@ func (l *Link) Shaped() bool {
 }
 
 func (d LinkDir) empty() bool {
-	return d.Rate+d.Delay+d.Jitter+d.Loss+d.Queue+d.Trace+d.Loop == "" && len(d.Schedule)+len(d.Outages) == 0
+	return d.Rate+d.Delay+d.Jitter+d.Loss+d.Reorder+d.Queue+d.Trace+d.Loop == "" && len(d.Schedule)+len(d.Outages) == 0
 }
 
 // Program is what one direction of the link will do. It reads trace files.
@@ -223,7 +224,7 @@ func (l *Link) Program(dir Dir) (shaper.Program, error) {
 	}
 	p := shaper.Program{Base: shaper.Setting{Rate: shaper.Unlimited}}
 	var base shaper.Change
-	for _, kv := range [][2]string{{"rate", d.Rate}, {"delay", d.Delay}, {"jitter", d.Jitter}, {"loss", d.Loss}, {"queue", d.Queue}} {
+	for _, kv := range [][2]string{{"rate", d.Rate}, {"delay", d.Delay}, {"jitter", d.Jitter}, {"loss", d.Loss}, {"reorder", d.Reorder}, {"queue", d.Queue}} {
 		if kv[1] != "" {
 			if err := base.Set(kv[0], kv[1]); err != nil {
 				return p, err
@@ -285,7 +286,7 @@ func (d LinkDir) override(o LinkDir) LinkDir {
 	for _, f := range []struct {
 		dst *string
 		v   string
-	}{{&d.Rate, o.Rate}, {&d.Delay, o.Delay}, {&d.Jitter, o.Jitter}, {&d.Loss, o.Loss}, {&d.Queue, o.Queue}, {&d.Loop, o.Loop}, {&d.Trace, o.Trace}} {
+	}{{&d.Rate, o.Rate}, {&d.Delay, o.Delay}, {&d.Jitter, o.Jitter}, {&d.Loss, o.Loss}, {&d.Reorder, o.Reorder}, {&d.Queue, o.Queue}, {&d.Loop, o.Loop}, {&d.Trace, o.Trace}} {
 		if f.v != "" {
 			*f.dst = f.v
 		}

@@ -107,7 +107,8 @@ func labSet(f *labFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "set LINK PROPERTY=VALUE…", Short: "Change a link now", Args: cobra.MinimumNArgs(2),
 		Long: `Change a link now. Properties: rate (8Mbit/s, unlimited, 0 holds the queue),
-delay, jitter, loss (0.01 or 1%), queue (bytes), outage (on, off: a silent
+delay, jitter, loss (0.01 or 1%), reorder (a share of
+packets that overtake three others), queue (bytes), outage (on, off: a silent
 black hole), dir (up: from the link's first end, down; absent: both).`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := ""

@@ -26,19 +26,23 @@ type Setting struct {
 	Delay  time.Duration // one way, after the last bit has left the queue
 	Jitter time.Duration // each packet waits up to this much more, uniformly
 	Loss   float64       // share of packets lost after the queue, 0 to 1
-	Queue  unit.Bytes    // drop-tail limit, with the packet being sent
-	Outage bool          // black hole: everything sent is lost, silently
+	// Reorder is the share of packets, 0 to 1, that overtake up to reorderBy of
+	// those before them, where so many are under way.
+	Reorder float64
+	Queue   unit.Bytes // drop-tail limit, with the packet being sent
+	Outage  bool       // black hole: everything sent is lost, silently
 }
 
 // Change is a partial Setting that takes effect at a moment; nil keeps.
 type Change struct {
-	At     time.Duration
-	Rate   *unit.Rate
-	Delay  *time.Duration
-	Jitter *time.Duration
-	Loss   *float64
-	Queue  *unit.Bytes
-	Outage *bool
+	At      time.Duration
+	Rate    *unit.Rate
+	Delay   *time.Duration
+	Jitter  *time.Duration
+	Loss    *float64
+	Reorder *float64
+	Queue   *unit.Bytes
+	Outage  *bool
 }
 
 // Apply returns s with the change made.
@@ -47,6 +51,7 @@ func (c Change) Apply(s Setting) Setting {
 	set(&s.Delay, c.Delay)
 	set(&s.Jitter, c.Jitter)
 	set(&s.Loss, c.Loss)
+	set(&s.Reorder, c.Reorder)
 	set(&s.Queue, c.Queue)
 	set(&s.Outage, c.Outage)
 	return s
@@ -59,7 +64,7 @@ func set[T any](dst *T, v *T) {
 }
 
 // Set parses one property into the change: key is rate, delay, jitter, loss,
-// queue or outage.
+// reorder, queue or outage.
 func (c *Change) Set(key, value string) error {
 	value = strings.TrimSpace(value)
 	switch strings.TrimSpace(key) {
@@ -77,11 +82,9 @@ func (c *Change) Set(key, value string) error {
 	case "jitter":
 		return setDuration(&c.Jitter, key, value)
 	case "loss":
-		v, err := ParseLoss(value)
-		if err != nil {
-			return err
-		}
-		c.Loss = &v
+		return setShare(&c.Loss, key, value)
+	case "reorder":
+		return setShare(&c.Reorder, key, value)
 	case "queue":
 		v, err := unit.ParseBytes(value)
 		if err != nil {
@@ -95,7 +98,7 @@ func (c *Change) Set(key, value string) error {
 		}
 		c.Outage = &v
 	default:
-		return fmt.Errorf("unknown link property %q (rate, delay, jitter, loss, queue, outage)", key)
+		return fmt.Errorf("unknown link property %q (rate, delay, jitter, loss, reorder, queue, outage)", key)
 	}
 	return nil
 }
@@ -109,15 +112,24 @@ func setDuration(dst **time.Duration, key, value string) error {
 	return nil
 }
 
-// ParseLoss reads a share of packets, "0.01" or "1%".
-func ParseLoss(s string) (float64, error) {
+func setShare(dst **float64, key, value string) error {
+	v, err := parseShare(value)
+	if err != nil {
+		return fmt.Errorf("%s %w", key, err)
+	}
+	*dst = &v
+	return nil
+}
+
+// parseShare reads a share of packets, "0.01" or "1%".
+func parseShare(s string) (float64, error) {
 	num, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
 	v, err := strconv.ParseFloat(num, 64)
 	if percent {
 		v /= 100
 	}
 	if err != nil || !(v >= 0 && v <= 1) {
-		return 0, fmt.Errorf("loss %q: write a share from 0 to 1, or 1%%", s)
+		return 0, fmt.Errorf("%q: write a share from 0 to 1, or 1%%", s)
 	}
 	return v, nil
 }

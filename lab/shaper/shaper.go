@@ -263,10 +263,25 @@ func (l *Line) depart(at time.Duration) {
 		}
 		l.last = max(l.last, due)
 		l.flight.push(flying{p, l.last})
+		if s.Reorder > 0 && l.rng.Float64() < s.Reorder {
+			l.overtake()
+		}
 		return
 	}
 	if l.Drop != nil {
 		l.Drop(p)
+	}
+}
+
+// reorderBy is how many packets one overtakes: three make TCP take the first for
+// lost (RFC 5681).
+const reorderBy = 3
+
+// overtake moves the last packet forward. Times of arrival stay as they are.
+func (l *Line) overtake() {
+	for i := l.flight.len() - 1; i > max(0, l.flight.len()-1-reorderBy); i-- {
+		a, b := l.flight.at(i-1), l.flight.at(i)
+		a.Packet, b.Packet = b.Packet, a.Packet
 	}
 }
 
@@ -277,7 +292,9 @@ type fifo[T any] struct {
 }
 
 func (f *fifo[T]) len() int { return f.num }
-func (f *fifo[T]) head() *T { return &f.buf[f.first] }
+func (f *fifo[T]) head() *T { return f.at(0) }
+
+func (f *fifo[T]) at(i int) *T { return &f.buf[(f.first+i)%len(f.buf)] }
 
 func (f *fifo[T]) push(v T) {
 	if f.num == len(f.buf) {

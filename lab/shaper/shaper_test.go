@@ -244,6 +244,38 @@ func TestRandomLines(t *testing.T) {
 	}
 }
 
+// TestReorder: a packet overtakes those before it that are under way, and takes
+// the earliest time of arrival of them.
+func TestReorder(t *testing.T) {
+	p := Program{Base: Setting{Rate: Unlimited, Delay: 10 * ms, Queue: unit.MB}}
+	half, none := .5, 0.0
+	order := func(share *float64) (arrivals []time.Duration, ids []int) {
+		p.Base.Reorder = *share
+		return play(t, New(p, 1), burst(100, 1000), -1, nil)
+	}
+	at, ids := order(&none)
+	if !slices.IsSorted(ids) {
+		t.Error("reordered without being asked")
+	}
+	at2, ids2 := order(&half)
+	if slices.IsSorted(ids2) || !slices.Equal(at, at2) {
+		t.Errorf("order %v, times %v", ids2, at2)
+	}
+	early := 0
+	for i, id := range ids2 {
+		if id-i > reorderBy {
+			t.Errorf("packet %d came as number %d", id, i)
+		}
+		if id-i == reorderBy {
+			early++
+		}
+	}
+	slices.Sort(ids2)
+	if !slices.Equal(ids, ids2) || early < 20 {
+		t.Errorf("%d were early: %v", early, ids2)
+	}
+}
+
 func TestExactRate(t *testing.T) {
 	for _, mbit := range []unit.Rate{1, 7, 10, 33, 100, 999} {
 		l := New(Program{Base: Setting{Rate: mbit * unit.Mbps, Queue: 1e9}}, 1)
