@@ -218,6 +218,7 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	if err != nil {
 		return err
 	}
+	begin := time.Now()
 	if err := b.Lab.Start(); err != nil {
 		return err
 	}
@@ -230,26 +231,37 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	}
 	meter := &meter{}
 	stop := s.watch(b, t, before, meter)
-	begin := time.Now()
 	got, err := readClient(out, t, meter)
 	stop()
 	if e := cmd.Wait(); e != nil && !(t.Length > 0 && (t.Upload || cmd.ProcessState.ExitCode() == curlTimedOut)) {
 		err = fmt.Errorf("client: %w: %s", e, strings.TrimSpace(stderr.String()))
 	}
+	took := time.Since(begin)
 	after, e := b.Lab.Stats(false)
 	if e != nil {
 		return e
 	}
 	r.count(b.Lab.Topology, before, after)
-	r.Disturbed = after.Lateness.disturbed(time.Since(begin), s.plan.Breaks())
+	r.Disturbed = after.Lateness.disturbed(took, s.plan.Breaks())
 	if err != nil {
 		return err
 	}
 	if t.Length > 0 {
 		return r.judgePart(ctx, b, t, got)
 	}
-	return r.judge(b, got, stderr.String())
+	if err := r.judge(b, got, stderr.String()); err != nil {
+		return err
+	}
+	// What happens at a time after the start must not happen before the client.
+	if len(s.plan.At) > 0 && took.Seconds()-r.Seconds > maxStart.Seconds() {
+		r.Disturbed = true
+	}
+	return nil
 }
+
+// maxStart is how long a client may take to start and to end, besides its
+// transfer: it is 20 to 50 ms where nothing else runs.
+const maxStart = 150 * time.Millisecond
 
 // judge takes in what the client says, and decides whether all is right.
 func (r *Result) judge(b *Bench, got Received, report string) error {
