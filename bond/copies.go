@@ -86,7 +86,7 @@ func (b *Bond) fillCopies(p *path, now time.Time, buf []byte) []byte {
 				buf = wire.AppendData(buf, s.id, from, int(to-from))
 				buf = s.out.append(buf, from, to)
 				f := sentFrame{t: wire.TypeData, s: s, from: from, to: to, copied: true}
-				p.note(len(buf)-start, f)
+				f.end = p.note(len(buf)-start, f)
 				b.stats.Redundant += unit.Bytes(to - from)
 				b.traceBytes(now, trace.Segment, p, f, "copy")
 			})

@@ -229,12 +229,14 @@ func (p *path) unreliable(buf []byte, f wire.Frame) []byte {
 	return buf
 }
 
-// note remembers a reliable frame of n bytes as in flight.
-func (p *path) note(n int, f sentFrame) {
+// note remembers a reliable frame of n bytes as in flight. It returns the
+// subflow's byte count after it.
+func (p *path) note(n int, f sentFrame) uint64 {
 	p.sent += uint64(n)
 	f.end = p.sent
 	p.given += unit.Bytes(f.to - f.from)
 	p.flight.push(f)
+	return f.end
 }
 
 // frame makes the frame, or nil if it has become pointless.
@@ -301,7 +303,7 @@ func (b *Bond) fillData(p *path, d sched.Decision, now time.Time, buf []byte) []
 			if d.Copy {
 				f.copied = b.copyToOthers(p, copyOf{s, part.from, part.to})
 			}
-			p.note(len(buf)-at, f)
+			f.end = p.note(len(buf)-at, f)
 			b.traceBytes(now, trace.Segment, p, f, "")
 			room -= len(buf) - at
 		}

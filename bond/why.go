@@ -71,7 +71,7 @@ func (b *Bond) trace(now time.Time, e trace.Event) {
 func (b *Bond) traceBytes(now time.Time, k trace.Kind, p *path, f sentFrame, reason string) {
 	if b.cfg.Trace != nil {
 		b.trace(now, trace.Event{Kind: k, Path: uint32(p.id), Stream: uint64(f.s.id), Offset: uint64(f.from),
-			Length: unit.Bytes(f.to - f.from), Reason: reason})
+			Length: unit.Bytes(f.to - f.from), Count: f.end, Reason: reason})
 	}
 }
 

@@ -15,7 +15,7 @@ type wall struct {
 
 // Groups of rooms.
 var (
-	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault"}
+	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault", "replay"}
 	dataPath = []string{"intercept", "bond", "sched", "estimate", "subflow", "pipe", "wire", "tcp", "splice"}
 	roles    = []string{"primary", "helper", "server"}
 	sisters  = []string{"onload", "pbe"}
@@ -25,6 +25,9 @@ var (
 var walls = []wall{
 	{to: []string{"cmd"}, reason: "cmd only wires: what others need belongs into a room of its own"},
 	{except: []string{"cmd", "lab", "exp"}, to: []string{"lab", "exp"}, reason: "the product never depends on its own measuring instruments"},
+	{except: []string{"cmd", "exp"}, to: []string{"replay"}, reason: "a replay judges the core from outside"},
+	{from: []string{"replay"}, only: []string{"unit", "wire", "estimate", "sched", "bond", "fault", "trace"},
+		reason: "a replay is the core in virtual time, without anything that does I/O"},
 	{from: []string{"lab"}, only: []string{"unit", "fault", "config", "trace", "api"},
 		reason: "the lab measures the real program, as processes, like any other; it must not reach into it"},
 	{except: []string{"cmd", "exp", "onload", "pbe"}, to: sisters, reason: "sister systems can be deleted without touching the bond"},

@@ -25,7 +25,7 @@ const (
 	PathUp      Kind = "path_up"      // path, device, reason (direct or helped): a subflow joined the bond
 	PathDown    Kind = "path_down"    // path, device, reason, len: its unacknowledged bytes
 	PathSilent  Kind = "path_silent"  // path, device, len: data outstanding and no progress; not given up yet
-	Segment     Kind = "segment"      // path, stream, off, len: given to a subflow; reason: copy, if another one carries it too
+	Segment     Kind = "segment"      // path, stream, off, len: given to a subflow, count: bytes given to it so far, frame headers included; reason: copy, if another one carries it too
 	Ack         Kind = "ack"          // path the news is about, off: bytes of that subflow received, frame headers included
 	Deliver     Kind = "deliver"      // stream, off, len: handed in order to the app or the Internet server
 	Decision    Kind = "decision"     // path unless it waits, len: bytes still to schedule, pad, diff, reason
