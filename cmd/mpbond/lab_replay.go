@@ -50,7 +50,7 @@ sets the direct subflow's share).`,
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
-				return fault.New(fault.NotFound, err, "")
+				return fault.New(fault.NotFound, err, "name a file that `mpbond lab run --trace DIR` left in DIR")
 			}
 			defer f.Close()
 			rec, err := replay.Read(trace.Read(f))
@@ -61,7 +61,7 @@ sets the direct subflow's share).`,
 			for _, name := range schedulers {
 				s, err := sched.New(name)
 				if err != nil {
-					return fault.New(fault.Usage, err, "")
+					return fault.New(fault.Usage, err, "take one of them")
 				}
 				res, err := rec.Run(s, replay.Options{Eta: eta})
 				if err != nil {
