@@ -26,6 +26,14 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 				n.fail(focus{f.Stream, d, *limit, end}, "%s sends stream %d up to %d, beyond the window of %d", endNames[d], f.Stream, end, *limit)
 			}
 			n.checkPattern(f.Stream, d, int(f.Seq), f.Bytes)
+		case wire.TypeDatagram:
+			f, err := wire.ParseDatagram(payload)
+			if err != nil {
+				return err
+			}
+			if int(f.Flow) < len(n.flows) {
+				n.flows[f.Flow].gave(d, p.id, f.Number)
+			}
 		case wire.TypeWindow:
 			f, err := wire.ParseWindow(payload)
 			if err != nil {
@@ -76,11 +84,14 @@ func (n *simNet) checkEnd(d int) {
 	if limit := 5*len(n.transfers) + 1; len(b.control) > limit {
 		n.fatal("%d control frames queue at %s", len(b.control), endNames[d])
 	}
+	if b.flows.out > maxFlowBytes || b.flows.in > maxFlowBytes {
+		n.fatal("%s holds datagrams of %v to send and %v received", endNames[d], b.flows.out, b.flows.in)
+	}
 	if len(b.pool.free) > maxFreePages {
 		n.fatal("%s keeps %d free pages", endNames[d], len(b.pool.free))
 	}
 	dup, twice := b.Stats().Duplicate, sentTwice(other.Stats())
-	if dup > twice {
+	if dup > twice+n.tooLate(d) {
 		n.fatal("%s got %v twice, but %s has sent only %v twice", endNames[d], dup, endNames[1-d], twice)
 	}
 	if n.checks%16 == 0 {
@@ -162,6 +173,9 @@ func (n *simNet) checkEmpty() {
 		if b.Streams() > 0 || b.pool.inUse != 0 || b.pending != 0 || b.held != 0 || b.grown != 0 || len(b.control) > 0 || len(b.ready) > 0 {
 			n.fatal("%s leaves %d streams, %d pages, %v pending, %v held, %v grown, %d control frames, %d ready%s", endNames[d],
 				b.Streams(), b.pool.inUse, b.pending, b.held, b.grown, len(b.control), len(b.ready), n.unfinished())
+		}
+		if b.FlowCount() > 0 || b.flows.out != 0 || b.flows.in != 0 {
+			n.fatal("%s leaves %d flows with %v to send and %v received", endNames[d], b.FlowCount(), b.flows.out, b.flows.in)
 		}
 	}
 }

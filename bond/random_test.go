@@ -54,7 +54,7 @@ func (l *lab) run(sc *scenario, d *diagram, spoil func(*simNet)) (out outcome) {
 	if spoil != nil {
 		spoil(n)
 	}
-	n.run(func() bool { return n.over == len(sc.streams) })
+	n.run(func() bool { return n.over == len(sc.streams) && len(n.flows)-1 == len(sc.flows) && n.flowsDone() })
 	out.took = n.now.Sub(simStart)
 	if bound := sc.bound(); out.took > bound {
 		n.fatal("took %v, bound %v", out.took, bound)
@@ -73,9 +73,15 @@ func (l *lab) run(sc *scenario, d *diagram, spoil func(*simNet)) (out outcome) {
 // be left behind.
 func (n *simNet) settle(d int) {
 	n.run(func() bool { return n.ends[0].Streams()+n.ends[1].Streams() == 0 })
+	n.endFlows()
 	n.ends[d].Bye()
 	n.run(func() bool { return n.ends[1-d].ByeSeen() && n.ends[d].Told() })
-	for end := n.now.Add(2 * time.Second); n.now.Before(end) && n.step(); {
+	for range 2 {
+		for end := n.now.Add(2 * time.Second); n.now.Before(end) && n.step(); {
+		}
+		n.endFlows() // an end of a flow that got lost is made good by idleness, in minutes
+		n.dirty = [2]bool{true, true}
+		n.dispatch()
 	}
 	n.checkEmpty()
 }

@@ -141,6 +141,29 @@ var sabotages = []sabotage{
 		b.changed = slices.DeleteFunc(b.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() > 0 })
 	}},
 	{"the timer is never set", func(n *simNet, _ int, b *Bond) { b.nextTick = n.now.Add(never) }},
+	{"a datagram is handed over twice", func(n *simNet, _ int, b *Bond) {
+		for _, g := range n.flows[1:] {
+			for _, f := range g.f {
+				if f != nil && f.bond == b && g.plan.redundant {
+					f.got = numbers{}
+				}
+			}
+		}
+	}},
+	{"datagrams overtake each other", func(n *simNet, _ int, b *Bond) {
+		for _, l := range b.flows.ready {
+			if len(l.q) > 1 {
+				l.q[0].frame, l.q[1].frame = l.q[1].frame, l.q[0].frame
+			}
+		}
+	}},
+	{"old datagrams are sent", func(n *simNet, _ int, b *Bond) {
+		for _, l := range b.flows.ready {
+			for i := range l.q {
+				l.q[i].at = n.now
+			}
+		}
+	}},
 	{"acknowledgements are not sent", func(_ *simNet, _ int, b *Bond) {
 		b.ackPending = false
 		for _, p := range b.paths {

@@ -24,6 +24,7 @@ type scenario struct {
 	paths     []pathPlan // the first one stays and works in the end
 	streams   []streamPlan
 	freezes   []freezePlan
+	flows     []flowPlan
 }
 
 type pathPlan struct {
@@ -128,6 +129,16 @@ func newScenario(seed uint64) *scenario {
 	}
 	names := sched.Names()
 	sc.scheduler = names[r.IntN(len(names))]
+	for r.chance(0.3) {
+		f := flowPlan{at: r.upTo(2 * time.Second), every: r.span(ms, 100*ms), size: r.IntN(1400), redundant: r.chance(0.3)}
+		for d := range 2 {
+			f.count[d] = int(r.span(10*ms, 4*time.Second)/f.every) + 1
+		}
+		if r.chance(0.2) {
+			f.end = r.upTo(4 * time.Second)
+		}
+		sc.flows = append(sc.flows, f)
+	}
 	return sc
 }
 
@@ -339,6 +350,9 @@ func (sc *scenario) network() *simNet {
 		tr := &transfer{talk: st.talk, up: st.talk[0].Bytes > st.talk[1].Bytes}
 		n.at(simStart.Add(st.at), 0, func() { n.open(tr) })
 	}
+	for _, f := range sc.flows {
+		n.at(simStart.Add(f.at), 0, func() { n.openFlow(f) })
+	}
 	for _, f := range sc.freezes {
 		n.at(simStart.Add(f.at), nobody, func() { n.freeze(f.end, f.lasts) })
 	}
@@ -400,6 +414,12 @@ func (sc *scenario) bound() time.Duration {
 			slowest = min(slowest, least)
 		}
 	}
+	var datagrams unit.Bytes
+	for _, f := range sc.flows {
+		count := f.count[0] + f.count[1]
+		calm = max(calm, f.at+time.Duration(count)*f.every)
+		datagrams += unit.Bytes(count * (f.size + 100))
+	}
 	for _, f := range sc.freezes {
 		calm = max(calm, f.at+f.lasts)
 	}
@@ -418,7 +438,7 @@ func (sc *scenario) bound() time.Duration {
 			apps += time.Duration(other/1000+2) * t.Hold
 		}
 	}
-	return calm + apps + 2*stalls + 10*time.Second + 4*slowest.Time(sc.bytes()+100*unit.KB)
+	return calm + apps + 2*stalls + 10*time.Second + 4*slowest.Time(sc.bytes()+datagrams+100*unit.KB)
 }
 
 // fluid is the least time in which the paths can carry the bytes of a stable
@@ -482,6 +502,9 @@ func (sc *scenario) String() string {
 	}
 	for i, st := range sc.streams {
 		fmt.Fprintf(&w, "stream %d: at %v, opener %+v, acceptor %+v\n", i+1, st.at, st.talk[0], st.talk[1])
+	}
+	for i, f := range sc.flows {
+		fmt.Fprintf(&w, "flow %d: %+v\n", i+1, f)
 	}
 	for _, f := range sc.freezes {
 		fmt.Fprintf(&w, "%s frozen at %v for %v\n", endNames[f.end], f.at, f.lasts)

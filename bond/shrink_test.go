@@ -17,6 +17,7 @@ func (sc *scenario) clone() *scenario {
 	}
 	c.streams = slices.Clone(sc.streams)
 	c.freezes = slices.Clone(sc.freezes)
+	c.flows = slices.Clone(sc.flows)
 	return &c
 }
 
@@ -32,6 +33,9 @@ func (sc *scenario) smaller() (list []*scenario) {
 	}
 	for i := len(sc.paths) - 1; i > 0; i-- {
 		with(func(c *scenario) { c.paths = slices.Delete(c.paths, i, i+1) })
+	}
+	for i := range sc.flows {
+		with(func(c *scenario) { c.flows = slices.Delete(c.flows, i, i+1) })
 	}
 	for i := range sc.freezes {
 		with(func(c *scenario) { c.freezes = slices.Delete(c.freezes, i, i+1) })

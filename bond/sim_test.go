@@ -23,6 +23,7 @@ import (
 //	sim_test.go       events, ends, what an end does after an event
 //	hop_test.go       hops and subflows
 //	app_test.go       the apps at both ends of a stream
+//	datagram_test.go  the apps at both ends of a datagram flow
 //	oracle_test.go    what must be true all the time
 //	diagram_test.go   what happened, for people
 //	scenario_test.go  random networks and transfers
@@ -97,6 +98,7 @@ type simNet struct {
 	woken     [2][]*simApp
 	onEnd     [2]func(*Bond) // called after each event of an end
 	over      int            // transfers that have ended at both ends
+	flows     []*simFlow     // by flow number, from 1
 
 	granted  [2][]wire.DataSeq // to end d, by stream number: how far it was told that it may send
 	checks   int
@@ -128,7 +130,7 @@ func newSim(t testing.TB, scheduler string, eta float64) *simNet {
 }
 
 func newNet(t testing.TB, scheduler string, cfg Config) *simNet {
-	n := &simNet{t: t, now: simStart, transfers: []*transfer{nil}}
+	n := &simNet{t: t, now: simStart, transfers: []*transfer{nil}, flows: []*simFlow{nil}}
 	for i := range n.ends {
 		s, err := sched.New(scheduler)
 		if err != nil {
@@ -242,6 +244,14 @@ func (n *simNet) work(d int) {
 		}
 		if n.onEnd[d] != nil {
 			n.onEnd[d](b)
+		}
+		if len(n.flows) > 1 {
+			for f := b.AcceptFlow(); f != nil; f = b.AcceptFlow() {
+				n.acceptFlow(f)
+			}
+			for f := b.ChangedFlow(); f != nil; f = b.ChangedFlow() {
+				f.User.(*simFlow).receive(d)
+			}
 		}
 		n.probe(d, time.Millisecond)
 		for {
