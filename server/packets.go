@@ -33,6 +33,7 @@ const (
 type packetRelay struct {
 	s    *Server
 	c    *endpoint.PacketConn
+	v    *speed // of the device
 	sock *net.UDPConn
 	ctx  context.Context
 
@@ -65,7 +66,7 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &packetRelay{s: s, c: c, sock: sock, ctx: ctx, verdicts: map[netip.Addr]bool{}, names: map[string]resolved{}}
+	r := &packetRelay{s: s, c: c, v: b.speed, sock: sock, ctx: ctx, verdicts: map[netip.Addr]bool{}, names: map[string]resolved{}}
 	r.wg.Go(r.down)
 	up := 0
 	for {
@@ -75,7 +76,9 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 			break
 		}
 		up++
-		r.up(d.Addr, d.Bytes)
+		if !r.v.dropsUp(len(d.Bytes)) {
+			r.up(d.Addr, d.Bytes)
+		}
 	}
 	cancel()
 	sock.Close()
@@ -193,6 +196,6 @@ func (r *packetRelay) lookup(name string) (netip.Addr, error) {
 // down hands what comes to the device.
 func (r *packetRelay) down() {
 	udp.Receive(r.sock, func(b []byte, from netip.AddrPort) bool {
-		return r.c.Send(b, wire.AddrFrom(from)) == nil
+		return r.v.dropsDown(len(b)) || r.c.Send(b, wire.AddrFrom(from)) == nil
 	})
 }

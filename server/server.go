@@ -30,6 +30,7 @@ import (
 	"mpbond/subflow"
 	"mpbond/tcp"
 	"mpbond/trace"
+	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -51,6 +52,9 @@ type Config struct {
 	MaxFlows    int `toml:"max_flows"`
 	MaxSubflows int `toml:"max_subflows"`
 	MaxBonds    int `toml:"max_bonds"`
+	// Rate bounds what one device moves in each direction, over all its bonds;
+	// 0 is no bound. At least 64 kbit/s.
+	Rate unit.Rate `toml:"rate"`
 	// Reinject is the threshold η of reinjection; negative switches it off.
 	Reinject float64 `toml:"reinject"`
 }
@@ -86,12 +90,14 @@ type Server struct {
 
 	firstByte time.Duration // shorter in tests
 
-	slots  chan struct{} // one for each handshake under way
-	mu     sync.Mutex
-	bonds  map[bondKey]*session
-	conns  map[net.Conn]bool // in a handshake
-	ending bool              // Run is about to return: wg is being waited for
-	wg     sync.WaitGroup
+	mu         sync.Mutex
+	handshakes int                  // under way
+	sources    map[netip.Prefix]int // of these, by source
+	speeds     map[identity.PublicKey]*speed
+	bonds      map[bondKey]*session
+	conns      map[net.Conn]bool // in a handshake
+	ending     bool              // Run is about to return: wg is being waited for
+	wg         sync.WaitGroup
 }
 
 // bondKey makes a bond its device's own: nobody joins another device's bond.
@@ -107,6 +113,7 @@ type session struct {
 	instance uint64
 	e        *endpoint.Endpoint
 	streams  atomic.Int64 // being served
+	speed    *speed       // of its device
 }
 
 // New opens the server's port. Trust says which devices are enrolled; rec, if
@@ -120,6 +127,9 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 			return nil, fault.New(fault.Config, fmt.Errorf("%s is %d", name, n), "set it to 1 or more, or leave it out")
 		}
 	}
+	if cfg.Rate != 0 && cfg.Rate < leastRate {
+		return nil, fault.New(fault.Config, fmt.Errorf("rate is %v", cfg.Rate), "set it to 64kbit/s or more, or leave it out")
+	}
 	if cfg.Reinject == 0 {
 		return nil, fault.New(fault.Config, errors.New("reinject is 0"), "a negative value switches reinjection off; 0.2 is usual")
 	}
@@ -128,7 +138,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		return nil, err
 	}
 	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, start: time.Now(), firstByte: firstByte,
-		slots: make(chan struct{}, maxHandshakes), bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
+		sources: map[netip.Prefix]int{}, speeds: map[identity.PublicKey]*speed{}, bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
 }
 
 // Addr is where the server listens.
@@ -151,16 +161,16 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 			break
 		}
-		select {
-		case s.slots <- struct{}{}:
-			s.wg.Go(func() {
-				defer func() { <-s.slots }()
-				s.handshake(ctx, c)
-			})
-		default:
+		from := source(c.RemoteAddr())
+		if !s.admit(from) {
 			s.log.Warn("too many handshakes at once: connection dropped", "from", c.RemoteAddr())
 			_ = c.Abort()
+			continue
 		}
+		s.wg.Go(func() {
+			defer s.release(from)
+			s.handshake(ctx, c)
+		})
 	}
 	cancel()
 	s.mu.Lock()
@@ -320,7 +330,7 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	if n >= s.cfg.MaxBonds {
 		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has %d bonds, which is the limit; one that lost its device ends after %v", n, keepBond)}
 	}
-	b := &session{key: key, name: key.device.ID().String(), instance: randomInstance()}
+	b := &session{key: key, name: key.device.ID().String(), instance: randomInstance(), speed: s.speedOf(key.device)}
 	if p, ok := s.trust.Lookup(key.device); ok {
 		b.name = p.Name
 	}
@@ -357,7 +367,7 @@ func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
 		return
 	}
 	c.Opened()
-	up, down, err := splice.Both(d, c)
+	up, down, err := splice.Both(b.speed.carry(ctx, d), c)
 	s.log.Debug("stream ended", "device", b.name, "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
 }
 

@@ -112,8 +112,13 @@ func TestEndsWithHalfOpenCallers(t *testing.T) {
 func TestHandshakesAreBounded(t *testing.T) {
 	s, primary, stop := start(t, firstByte)
 	var crowd []net.Conn
-	for range maxHandshakes {
-		crowd = append(crowd, dialServer(t, s))
+	for i := range maxHandshakes {
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/maxFromOne))}}
+		c, err := from.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		crowd = append(crowd, c)
 	}
 	if _, err := io.ReadAll(dialServer(t, s)); err == nil {
 		t.Error("one too many was not reset")

@@ -11,6 +11,7 @@ import (
 	"mpbond/fault"
 	"mpbond/sched"
 	"mpbond/server"
+	"mpbond/unit"
 )
 
 func serverCommand() *cobra.Command {
@@ -18,6 +19,7 @@ func serverCommand() *cobra.Command {
 	cfg := server.Default
 	var flags server.Config
 	var allow []string
+	var rate string
 	cmd := &cobra.Command{
 		Use: "server", Short: "run the bonding server", Args: cobra.NoArgs,
 		Long: `Run the bonding server: it accepts the subflows of enrolled devices, joins them,
@@ -47,6 +49,11 @@ allowed.`,
 				}
 				cfg.Allow = append(cfg.Allow, p)
 			}
+			if rate != "" {
+				if cfg.Rate, err = unit.ParseRate(rate); err != nil {
+					return fault.New(fault.Usage, err, "write a rate like 50Mbit/s")
+				}
+			}
 			rec, err := r.recorder("")
 			if err != nil {
 				return err
@@ -69,6 +76,7 @@ allowed.`,
 	r.flags(cmd)
 	cmd.Flags().StringVar(&flags.Listen, "listen", cfg.Listen, "where devices connect, `HOST:PORT`")
 	cmd.Flags().StringSliceVar(&allow, "allow", nil, "private `PREFIX` that devices may reach; may be repeated")
+	cmd.Flags().StringVar(&rate, "rate", "", "the most that one device moves each way, like 50Mbit/s; empty: no limit")
 	schedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
 	return cmd
 }
