@@ -135,6 +135,10 @@ func (b *bench) run(ctx context.Context) error {
 	}
 	b.begin, b.schedule = time.Now(), lab.NewJobs(b.jobs)
 	b.atFirst = b.schedule.Estimate(b.experiments, b.left)
+	if n := b.taken(); n > 0 {
+		fmt.Fprintf(b.screen, "%d transfers are taken from %s\n", n, b.resume)
+	}
+	fmt.Fprintf(b.screen, "%d experiments, about %v\n", len(b.experiments), b.atFirst.Round(time.Second))
 	var failed error // of writing what was measured
 	lab.RunAll(ctx, b.experiments, b.schedule, b.made, lab.Events{
 		Began: func(int) { b.running++ },
@@ -231,6 +235,14 @@ func (b *bench) left(i int) float64 {
 		}
 	}
 	return 1 - float64(min(done, total))/float64(max(1, total))
+}
+
+// taken is how many transfers were made by earlier runs.
+func (b *bench) taken() (n int) {
+	for _, r := range b.reports {
+		n += len(r.Results)
+	}
+	return n
 }
 
 // mostMissing is how many schemes are named that lack transfers.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"mpbond/lab"
 )
@@ -26,8 +27,8 @@ type journalLine struct {
 	Result  lab.Result `json:"result"`
 }
 
-// openJournal opens the file and reads what it has of this version. Transfers
-// that failed are not taken over.
+// openJournal opens the file and reads what it has of this version, if that has
+// a name of its own. Transfers that failed are not taken over.
 func openJournal(name string, seed uint64) (*journal, error) {
 	if name == "" {
 		return nil, nil
@@ -45,7 +46,7 @@ func openJournal(name string, seed uint64) (*journal, error) {
 		line, err := in.ReadBytes('\n')
 		var l journalLine
 		// The last line may have been cut off.
-		if json.Unmarshal(line, &l) == nil && l.Version == version && l.Result.Error == "" {
+		if json.Unmarshal(line, &l) == nil && l.Version == version && named(version) && l.Result.Error == "" {
 			j.old[l.Key] = append(j.old[l.Key], l.Result)
 		}
 		if err != nil {
@@ -53,6 +54,11 @@ func openJournal(name string, seed uint64) (*journal, error) {
 		}
 	}
 	return j, nil
+}
+
+// named tells whether a version is that of one state of the code.
+func named(version string) bool {
+	return version != "dev" && !strings.HasSuffix(version, "-dirty")
 }
 
 // key names what is measured in an experiment.

@@ -104,6 +104,8 @@ func TestMatrixAndRides(t *testing.T) {
 // TestJournal takes a run up where it was interrupted, with the last line cut
 // off, and does not take over what failed or is of another version.
 func TestJournal(t *testing.T) {
+	defer func(was string) { version = was }(version)
+	version = "v1"
 	name := filepath.Join(t.TempDir(), "new", "bench.jsonl")
 	e := lab.Experiment{Name: "e", Plan: lab.Plan{Size: unit.MB}}
 	j, err := openJournal(name, 1)
@@ -138,6 +140,11 @@ func TestJournal(t *testing.T) {
 	if !j.has(e, "a", 0) || j.has(e, "a", 1) || j.has(e, "a", 2) || j.has(e, "b", 0) || !j.has(e, "c", 0) || j.has(other, "a", 0) || len(j.of(e)) != 3 {
 		t.Errorf("%+v", j.old)
 	}
+	version = "v1-dirty"
+	if dirty, err := openJournal(name, 1); err != nil || len(dirty.old) != 0 {
+		t.Errorf("%v, %v", dirty, err)
+	}
+	version = "v1"
 	if err := j.close(true); err != nil {
 		t.Fatal(err)
 	}
