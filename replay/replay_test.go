@@ -218,3 +218,71 @@ func FuzzRead(f *testing.F) {
 		_, _ = Read(trace.Read(io.MultiReader(bytes.NewReader(b), strings.NewReader("\n"))))
 	})
 }
+
+// samples makes what a hop of 8 Mbit/s and 50 ms tells each 10 ms, while it
+// carries at a rate with some bytes under way.
+func samples(pieces ...struct {
+	took  time.Duration
+	rate  unit.Rate
+	queue unit.Bytes
+}) (list []sample) {
+	at, done := time.Duration(0), uint64(0)
+	for _, p := range pieces {
+		for end := at + p.took; at < end; at += 10 * ms {
+			list = append(list, sample{at, done, p.queue})
+			done += uint64(p.rate.Bytes(10 * ms))
+		}
+	}
+	return list
+}
+
+// TestMeasure: only what a hop did at its limit tells its rate.
+func TestMeasure(t *testing.T) {
+	type piece = struct {
+		took  time.Duration
+		rate  unit.Rate
+		queue unit.Bytes
+	}
+	m := unit.Mbps
+	for _, c := range []struct {
+		name        string
+		pieces      []piece
+		least, most unit.Rate
+		measured    float64
+	}{
+		{"steady", []piece{{time.Second, 8 * m, 100_000}}, 8 * m, 8 * m, 1},
+		{"slow source in the middle", []piece{{time.Second, 8 * m, 100_000}, {time.Second, m, 6_000}, {time.Second, 8 * m, 100_000}}, 8 * m, 8 * m, .67},
+		{"slow link in the middle", []piece{{time.Second, 8 * m, 100_000}, {time.Second, m, 100_000}, {time.Second, 8 * m, 100_000}}, m, 8 * m, 1},
+		{"dead in the middle", []piece{{time.Second, 8 * m, 100_000}, {time.Second, 0, 100_000}, {time.Second, 8 * m, 100_000}}, 0, 8 * m, 1},
+		{"slow start", []piece{{100 * ms, m, 30_000}, {100 * ms, 2 * m, 60_000}, {100 * ms, 4 * m, 120_000}, {time.Second, 8 * m, 120_000}}, 8 * m, 8 * m, .75},
+		{"never at its limit", []piece{{time.Second, 3 * m, 18_000}}, 3 * m, 3 * m, 0},
+	} {
+		h := Hop{RTT: 50 * ms}
+		h.measure(samples(c.pieces...), 0)
+		least, most := h.Rates[0].Rate, h.Rates[0].Rate
+		for _, s := range h.Rates {
+			least, most = min(least, s.Rate), max(most, s.Rate)
+		}
+		// A bin may span a change.
+		if least > c.least+c.least/50 || least < c.least-c.least/50 || most > c.most+c.most/50 || most < c.most-c.most/50 ||
+			h.Measured > c.measured+.12 || h.Measured < c.measured-.12 {
+			t.Errorf("%s: %v to %v, known for %.2f; want %v to %v, %.2f: %+v", c.name, least, most, h.Measured, c.least, c.most, c.measured, h.Rates)
+		}
+	}
+}
+
+// TestHelperPushesBack: no more than its buffer waits at a helper.
+func TestHelperPushesBack(t *testing.T) {
+	r := house(16 * unit.MB)
+	r.Paths[0].Near.Rates, r.Paths[1].Near.Rates, r.Paths[1].Far.Rates = fixed(2*unit.Mbps), fixed(50*unit.Mbps), fixed(2*unit.Mbps)
+	r.Recorded.Seconds = 40
+	most := unit.Bytes(0)
+	run(t, r, "minrtt", Options{Eta: -1, Trace: func(e trace.Event) {
+		if e.Kind == trace.PipeState {
+			most = max(most, e.Backlog)
+		}
+	}})
+	if most > helperBuffer+256*unit.KB || most < helperBuffer/2 {
+		t.Errorf("%v waited at the helper, which takes %v", most, helperBuffer)
+	}
+}
