@@ -89,6 +89,13 @@ func (p *pages) release(before wire.DataSeq) {
 	p.base += wire.DataSeq(n * pageSize)
 }
 
+// clear gives up everything, so that a stream that rests holds no page. The next
+// write is at a position or beyond.
+func (p *pages) clear(next wire.DataSeq) {
+	p.drop()
+	p.base = next - next%pageSize
+}
+
 // drop gives up everything.
 func (p *pages) drop() {
 	for _, pg := range p.list {

@@ -238,7 +238,11 @@ func (b *Bond) landed(f sentFrame) {
 		if len(s.acked) > 0 && s.acked[0].from == s.outBase {
 			s.outBase = s.acked[0].to
 			s.acked = s.acked[:copy(s.acked, s.acked[1:])]
-			s.out.release(s.outBase)
+			if s.outBase == s.outEnd {
+				s.out.clear(s.outBase)
+			} else {
+				s.out.release(s.outBase)
+			}
 		}
 		b.update(s)
 		if s.roomy() {

@@ -146,7 +146,11 @@ func (s *Stream) Read(p []byte) (int, error) {
 func (s *Stream) Consume(n int) {
 	b := s.bond
 	s.inBase += wire.DataSeq(n)
-	s.in.release(s.inBase)
+	if s.inBase == s.inNext && len(s.got) == 0 {
+		s.in.clear(s.inBase)
+	} else {
+		s.in.release(s.inBase)
+	}
 	if s.err == nil && s.wantsMore() {
 		// A window doubles each time a quarter of it was consumed, as long as
 		// the memory that grown windows may use lasts.

@@ -114,3 +114,33 @@ func TestNoStreamsNoQuestions(t *testing.T) {
 		t.Errorf("asked %v", pings)
 	}
 }
+
+// TestRestingStreamHoldsNoPages: what was read, and what was acknowledged,
+// costs nothing.
+func TestRestingStreamHoldsNoPages(t *testing.T) {
+	b := receiving(t)
+	s := b.streams[1]
+	for i := range 3 {
+		at := wire.DataSeq(s.inNext)
+		f := wire.Data{Stream: 1, Seq: at, Bytes: make([]byte, 20_000)}
+		if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
+			t.Fatal(err)
+		}
+		s.Write(make([]byte, 30_000))
+		if b.pool.inUse == 0 {
+			t.Error("bytes without pages")
+		}
+		buf := make([]byte, 30_000)
+		if n, err := s.Read(buf[:100]); n != 100 || err != nil || b.pool.inUse == 0 {
+			t.Fatal(n, err)
+		}
+		for s.Readable() > 0 {
+			_, _ = s.Read(buf)
+		}
+		drain(b, start)
+		acknowledge(t, b, start)
+		if b.pool.inUse != 0 {
+			t.Errorf("round %d: %d pages are held", i, b.pool.inUse)
+		}
+	}
+}

@@ -260,6 +260,20 @@ func (a *appConn) Read(p []byte) (int, error) {
 	return a.Conn.Read(p)
 }
 
+// WriteTo implements io.WriterTo, for package splice: an app that says nothing
+// costs no buffer.
+func (a *appConn) WriteTo(w io.Writer) (n int64, err error) {
+	if len(a.first) > 0 {
+		k, err := w.Write(a.first)
+		a.first = a.first[k:]
+		if n = int64(k); err != nil {
+			return n, err
+		}
+	}
+	rest, err := splice.Copy(w, a.Conn)
+	return n + rest, err
+}
+
 // Close implements net.Conn.
 func (a *appConn) Close() error {
 	a.edge.mu.Lock()

@@ -64,7 +64,7 @@ func copyDirection(dst, src net.Conn) (n int64, err error) {
 	if w, ok := src.(io.WriterTo); ok && !kernel(src) {
 		n, err = w.WriteTo(out)
 	} else {
-		n, err = copyReader(out, src)
+		n, err = Copy(out, src)
 	}
 	if err != nil {
 		return n, fmt.Errorf("%v to %v: %w", src.RemoteAddr(), dst.RemoteAddr(), err)
@@ -72,8 +72,9 @@ func copyDirection(dst, src net.Conn) (n int64, err error) {
 	return n, CloseWrite(dst)
 }
 
-// copyReader copies until src ends.
-func copyReader(out io.Writer, src net.Conn) (total int64, err error) {
+// Copy copies until src ends. From a *net.TCPConn it holds no buffer while it
+// waits.
+func Copy(out io.Writer, src net.Conn) (total int64, err error) {
 	var raw syscall.RawConn
 	if t, ok := src.(*net.TCPConn); ok {
 		if raw, err = t.SyscallConn(); err != nil {
