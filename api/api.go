@@ -102,6 +102,12 @@ type Path struct {
 	PADms         float64    `json:"pad_ms"`         // predicted delivery time of a byte sent now
 	ThroughputBps unit.Rate  `json:"throughput_bps"` // estimate of what it can carry away from here
 	BacklogBytes  unit.Bytes `json:"backlog_bytes"`  // sent and not yet at the far end
+	// Of a helped path: where its pipe ends now, how many times it went on over
+	// another one, after a break and before, and how many pipes wait.
+	Pipe     string `json:"pipe,omitempty"`
+	Resumed  int    `json:"resumed,omitempty"`
+	Migrated int    `json:"migrated,omitempty"`
+	Waiting  int    `json:"pipes_waiting,omitempty"`
 	// LastData is when the last stream byte came that had not come before.
 	LastData  time.Time `json:"last_data,omitzero"`
 	LastError string    `json:"last_error,omitempty"`

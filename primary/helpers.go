@@ -7,10 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"mpbond/api"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pipe"
 	"mpbond/tcp"
+	"mpbond/trace"
 	"mpbond/wire"
 )
 
@@ -274,13 +276,19 @@ func (p *Primary) tend(ctx context.Context, slot *helperSlot, l lane) error {
 				wanted = l.link.Broken() // the wish is old when the next one comes
 				break
 			}
-			broken, by := l.link.Broken(), w.RemoteAddr()
+			before, by := l.link.Counts(), w.RemoteAddr()
 			if err := l.link.Resume(ctx, w); err != nil {
 				p.log.Info("pipe not resumed", "by", slot.name, "path", l.id, "over", by, "err", err)
 				continue
 			}
 			wanted = false
-			p.log.Info("pipe goes on", "by", slot.name, "path", l.id, "over", by, "broken", broken)
+			p.log.Info("pipe goes on", "by", slot.name, "path", l.id, "over", by)
+			moved, after := trace.Event{Kind: trace.PipeMoved, Bond: l.s.id.String(), Path: uint32(l.id), Device: slot.name,
+				Text: by.String(), Reason: "change"}, l.link.Counts()
+			if after.Resumed > before.Resumed {
+				moved.Reason, moved.Gap = "break", after.Away-before.Away
+			}
+			p.rec.Add(moved)
 		}
 	}
 }
@@ -289,4 +297,26 @@ func (p *Primary) tend(ctx context.Context, slot *helperSlot, l lane) error {
 // longer to come back. Link is nil for a direct one.
 func away(link *pipe.Link, now time.Time) bool {
 	return link != nil && !link.Ended() && (link.Broken() || link.Stalled(now))
+}
+
+// describePipes tells of helped paths what is under them.
+func (p *Primary) describePipes(s *session, paths []api.Path) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range paths {
+		l := s.links[wire.PathID(paths[i].ID)]
+		if l == nil {
+			continue
+		}
+		c := l.Counts()
+		paths[i].Resumed, paths[i].Migrated = c.Resumed, c.Migrated
+		if !l.Broken() {
+			paths[i].Pipe = l.RemoteAddr().String()
+		}
+		for _, slot := range p.helpers {
+			if slot.link == l {
+				paths[i].Waiting = len(slot.reserve)
+			}
+		}
+	}
 }

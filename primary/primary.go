@@ -506,6 +506,7 @@ func (p *Primary) Status(why bool) api.Bond {
 	p.mu.Unlock()
 	b := s.e.Status(why)
 	b.ID, b.Peer = s.id.String(), peer
+	p.describePipes(s, b.Paths)
 	for _, path := range b.Paths {
 		delete(errs, path.Device)
 	}

@@ -35,6 +35,7 @@ const (
 	PipeState   Kind = "pipe_state"   // path, rate and srtt of the far hop, off: bytes of the subflow that the helper has received, backlog: those of them that it holds, reason: app-limited or none
 	PipeUp      Kind = "pipe_up"      // device, text: the carrier and address
 	PipeDown    Kind = "pipe_down"    // device, reason
+	PipeMoved   Kind = "pipe_moved"   // path, device, text: the address it goes on over, reason: "break" or "change", gap: without a pipe before
 	RelayUp     Kind = "relay_up"     // at a helper. count: the relay's number, device: the primary, text: the server's address
 	RelayDown   Kind = "relay_down"   // at a helper. count, device, len: bytes relayed, both ways, reason
 	HopReport   Kind = "hop_report"   // at a helper, one has left. count, rate, srtt, backlog; reason: over which hop; text: about which
@@ -51,7 +52,7 @@ const (
 // Kinds lists all kinds.
 func Kinds() []Kind {
 	return []Kind{StreamOpen, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
-		Reinject, Duplicate, PipeState, PipeUp, PipeDown, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, FlowOpen, FlowMove, FlowClose, Mark}
+		Reinject, Duplicate, PipeState, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, FlowOpen, FlowMove, FlowClose, Mark}
 }
 
 // Event is one line of a trace. A field that a kind does not use is zero and

@@ -213,6 +213,12 @@ func printBond(w io.Writer, b api.Bond) {
 			p.RxRate, p.TxRate, percent(p.RxBytes+p.TxBytes, total), ms(p.SRTTms), ms(p.PADms), p.ThroughputBps, p.BacklogBytes, oneLine(p.LastError))
 	}
 	_ = t.Flush()
+	for _, p := range b.Paths {
+		if p.Pipe != "" {
+			fmt.Fprintf(w, "  pipe of path %d to %s: %s, %d more wait; resumed %d times after a break, changed %d times before one\n",
+				p.ID, oneLine(p.Device), p.Pipe, p.Waiting, p.Resumed, p.Migrated)
+		}
+	}
 	for _, f := range b.FlowList {
 		who := oneLine(cmp.Or(devices[f.Path], fmt.Sprintf("path %d", f.Path)))
 		if f.Second != 0 {
