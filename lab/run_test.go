@@ -136,6 +136,9 @@ func TestRunFaults(t *testing.T) {
 	if err := Run(context.Background(), p, func(r Result) { got = r }); err != nil {
 		t.Fatal(err)
 	}
+	if got.Disturbed {
+		t.Skip("the machine was too busy for figures")
+	}
 	if got.Error != "" || got.LongestGap < .18 || !got.SHA {
 		t.Errorf("%+v", got)
 	}

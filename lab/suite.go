@@ -92,7 +92,7 @@ const (
 const (
 	rideLength = 30 * time.Second
 	rideQuick  = 10 * time.Second
-	rideReps   = 2
+	rideReps   = 1 // of each drive, which is always the same
 )
 
 const rideSchemes = "mpbond,single,single:helper1,kibbutz"
@@ -176,11 +176,11 @@ func rides(quick bool, dir string) (all []Experiment, err error) {
 	if err != nil {
 		return nil, err
 	}
-	length, reps := rideLength, rideReps
+	length := rideLength
 	seen := map[bool]bool{}
 	for _, d := range recorded {
 		if quick {
-			length, reps = rideQuick, 1
+			length = rideQuick
 			if seen[d.Upload] {
 				continue
 			}
@@ -190,7 +190,7 @@ func rides(quick bool, dir string) (all []Experiment, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("drive %s: %w", d.Name, err)
 		}
-		p.Schemes, p.Reps = strings.Split(rideSchemes, ","), reps
+		p.Schemes, p.Reps = strings.Split(rideSchemes, ","), rideReps
 		all = append(all, Experiment{Name: "drive " + d.Name, Group: Ride, Plan: p})
 	}
 	return all, nil
