@@ -11,7 +11,7 @@
 //	connection attempts     Edge.Attempt, from package tun: all apps of the machine
 //
 // and `mpbond run` itself uses Redirect, which makes the kernel send one app's
-// TCP connections and DNS queries here.
+// TCP connections, datagrams and DNS queries here.
 //
 // # Success is answered before it is known
 //

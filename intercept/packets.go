@@ -39,6 +39,7 @@ type PacketConn interface {
 	Receive(b []byte) (n int, from netip.AddrPort, err error)
 	// SetReadDeadline bounds Receive, as a net.Conn's; zero is none.
 	SetReadDeadline(time.Time) error
+	// Close ends the flow; it may be called more than once.
 	Close() error
 }
 

@@ -37,8 +37,8 @@ type RedirectConfig struct {
 	Log *slog.Logger
 }
 
-// Redirect makes the kernel send the TCP connections and DNS queries of one
-// app, and of all processes it starts, to an Edge in the same network
+// Redirect makes the kernel send the TCP connections, datagrams and DNS queries
+// of one app, and of all processes it starts, to an Edge in the same network
 // namespace. It holds
 //
 //	a cgroup     mpbond-run-PID below the own one; the app is started in it
@@ -51,6 +51,9 @@ type Redirect struct {
 	group *cgroup // nil if matched by user
 	nft   *nftables.Conn
 	dns   *dnsForwarder // nil if DNS stays direct
+	// Both nil if datagrams stay direct.
+	datagrams *datagramProxy
+	divert    *divert
 }
 
 // dnsMark marks the forwarder's own connections, which are redirected though
@@ -91,6 +94,9 @@ func NewRedirect(cfg RedirectConfig) (_ *Redirect, err error) {
 	}
 	if err := r.load(cfg, families); err != nil {
 		return nil, nftHint(err)
+	}
+	if err := r.takeDatagrams(cfg); err != nil {
+		cfg.Log.Warn("the app's datagrams stay direct, but for DNS", "err", err)
 	}
 	return r, nil
 }
@@ -156,6 +162,7 @@ func (r *Redirect) Close() error {
 	if r.nft != nil {
 		errs = append(errs, r.nft.CloseLasting()) // and with it the table
 	}
+	errs = append(errs, r.leaveDatagrams())
 	if r.dns != nil {
 		errs = append(errs, r.dns.Close())
 	}
@@ -230,12 +237,8 @@ func (r *Redirect) load(cfg RedirectConfig, families []byte) error {
 	if r.dns != nil {
 		rule(output, meta(expr.MetaKeyMARK, binaryutil.NativeEndian.PutUint32(dnsMark)), l4proto(unix.IPPROTO_TCP), redirectTo(cfg.Port))
 	}
-	match := r.matchApp(cfg.User)
-	rule(output, match, verdict(expr.VerdictJump, app.Name))
-	rule(app, meta(expr.MetaKeyOIFNAME, append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)), verdict(expr.VerdictReturn, ""))
-	for _, p := range append([]netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}, cfg.Direct...) {
-		rule(app, daddr(p), verdict(expr.VerdictReturn, ""))
-	}
+	rule(output, r.matchApp(cfg.User), verdict(expr.VerdictJump, app.Name))
+	returnDirect(cfg, func(parts ...[]expr.Any) { rule(app, parts...) })
 	for _, f := range families {
 		nfproto := meta(expr.MetaKeyNFPROTO, []byte{f})
 		rule(app, nfproto, l4proto(unix.IPPROTO_TCP), redirectTo(cfg.Port))
@@ -244,6 +247,14 @@ func (r *Redirect) load(cfg RedirectConfig, families []byte) error {
 		}
 	}
 	return r.nft.Flush()
+}
+
+// returnDirect adds rules that return what stays direct.
+func returnDirect(cfg RedirectConfig, rule func(...[]expr.Any)) {
+	rule(meta(expr.MetaKeyOIFNAME, append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)), verdict(expr.VerdictReturn, ""))
+	for _, p := range append([]netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}, cfg.Direct...) {
+		rule(daddr(p), verdict(expr.VerdictReturn, ""))
+	}
 }
 
 func (r *Redirect) matchApp(user *uint32) []expr.Any {

@@ -65,14 +65,16 @@ func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run one app over the bond",
-		Long: `Runs a command whose TCP connections, and those of all processes it starts, go
-through the bond of the primary on this machine. The command itself is not
-changed and notices nothing; its terminal, signals and exit code are its own.
+		Long: `Runs a command whose TCP connections and UDP datagrams, and those of all
+processes it starts, go through the bond of the primary on this machine. The
+command itself is not changed and notices nothing; its terminal, signals and
+exit code are its own.
 
 DNS queries (UDP port 53) go both ways at once, directly and through the bond;
-the first good answer wins. Other UDP traffic, connections to this machine and
-to link-local addresses stay direct. Processes that outlive the command connect
-directly from then on.
+the first good answer wins. What goes to this machine itself and to link-local
+addresses stays direct. Processes that outlive the command connect directly
+from then on. Without nft_tproxy in the kernel, datagrams stay direct, and a
+warning says so.
 
 The machine needs a route for an address family (a default route on any
 interface) before apps try to use it.

@@ -1,0 +1,193 @@
+package intercept
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// divert makes the kernel hand marked packets to sockets of this machine
+// whatever their destination: for each address family
+//
+//	ip rule fwmark NUMBER lookup NUMBER
+//	ip route local default dev lo table NUMBER
+//
+// where NUMBER is diversion | PID. The kernel keeps these when a process is
+// killed; nothing is marked so any more, and the next diversion removes them.
+type divert struct{ number uint32 }
+
+// diversion is the upper part of the mark and table number, the letter m. A PID
+// has at most 22 bits (proc(5)).
+const (
+	diversion         = 0x6d000000
+	diversionPriority = 90 // before the main table and that of a TUN device
+)
+
+func newDivert() (d *divert, err error) {
+	removeStaleDiversions()
+	d = &divert{diversion | uint32(os.Getpid())}
+	defer func() {
+		if err != nil {
+			d.Close()
+		}
+	}()
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return nil, err
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		route := &netlink.Route{LinkIndex: lo.Attrs().Index, Table: int(d.number), Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Family: family, Dst: everything(family)}
+		err := netlink.RouteReplace(route)
+		if err == nil {
+			err = netlink.RuleAdd(d.rule(family))
+		}
+		if err != nil && family == unix.AF_INET {
+			return nil, fmt.Errorf("routing the app's datagrams: %w", err)
+		}
+		// Without IPv6 there is none to divert.
+	}
+	return d, nil
+}
+
+func everything(family int) *net.IPNet {
+	n := net.IPv4len
+	if family == unix.AF_INET6 {
+		n = net.IPv6len
+	}
+	return &net.IPNet{IP: make(net.IP, n), Mask: make(net.IPMask, n)}
+}
+
+func (d *divert) rule(family int) *netlink.Rule {
+	r := netlink.NewRule()
+	r.Family, r.Mark, r.Table, r.Priority = family, d.number, int(d.number), diversionPriority
+	return r
+}
+
+// Close removes rules and routes.
+func (d *divert) Close() error {
+	var errs []error
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		for _, err := range []error{
+			netlink.RuleDel(d.rule(family)),
+			netlink.RouteDel(&netlink.Route{Table: int(d.number), Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Family: family, Dst: everything(family)}),
+		} {
+			if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EAFNOSUPPORT) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeStaleDiversions removes what killed processes have left.
+func removeStaleDiversions() {
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		rules, err := netlink.RuleList(family)
+		if err != nil {
+			continue
+		}
+		for _, r := range rules {
+			n := uint32(r.Table)
+			if r.Priority == diversionPriority && r.Mark == n && n&0xff000000 == diversion && !alive(int(n&0xffffff)) {
+				_ = (&divert{n}).Close() // it was of no use to anybody
+			}
+		}
+	}
+}
+
+// takeDatagrams makes the app's datagrams go over the bond, or changes nothing.
+func (r *Redirect) takeDatagrams(cfg RedirectConfig) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.leaveDatagrams())
+		}
+	}()
+	if r.datagrams, err = newDatagramProxy(cfg.Port, cfg.Log); err != nil {
+		return err
+	}
+	control, relay, err := r.datagrams.associate(r.datagrams.ctx) // does the primary carry any?
+	if err != nil {
+		return err
+	}
+	control.Close()
+	relay.Close()
+	if r.divert, err = newDivert(); err != nil {
+		return err
+	}
+	return r.loadDatagrams(cfg)
+}
+
+// leaveDatagrams ends what takeDatagrams has made, but for the rules.
+func (r *Redirect) leaveDatagrams() error {
+	var errs []error
+	if r.divert != nil {
+		errs = append(errs, r.divert.Close())
+	}
+	if r.datagrams != nil {
+		errs = append(errs, r.datagrams.Close())
+	}
+	r.divert, r.datagrams = nil, nil
+	return errors.Join(errs...)
+}
+
+// loadDatagrams adds to the table, in one transaction:
+//
+//	chain mark {
+//	  type route hook output priority mangle
+//	  socket cgroupv2 level L CGROUP meta l4proto udp jump datagrams
+//	}
+//	chain datagrams {
+//	  … return, as in chain app
+//	  udp dport 53 return                             if they are forwarded
+//	  meta mark set NUMBER
+//	}
+//	chain divert {
+//	  type filter hook prerouting priority mangle
+//	  meta mark NUMBER meta nfproto ipv4 meta l4proto udp tproxy ip to 127.0.0.1:PORT
+//	}
+//
+// Marking re-routes a packet to this machine, where the second hook sees it.
+func (r *Redirect) loadDatagrams(cfg RedirectConfig) error {
+	t := &nftables.Table{Name: tableName(), Family: nftables.TableFamilyINet}
+	accept := nftables.ChainPolicyAccept
+	app := r.nft.AddChain(&nftables.Chain{Name: "datagrams", Table: t})
+	mark := r.nft.AddChain(&nftables.Chain{
+		Name: "mark", Table: t, Type: nftables.ChainTypeRoute,
+		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityMangle, Policy: &accept,
+	})
+	divert := r.nft.AddChain(&nftables.Chain{
+		Name: "divert", Table: t, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityMangle, Policy: &accept,
+	})
+	rule := func(c *nftables.Chain, parts ...[]expr.Any) {
+		r.nft.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: slices.Concat(parts...)})
+	}
+	number := binaryutil.NativeEndian.PutUint32(r.divert.number)
+	rule(mark, r.matchApp(cfg.User), l4proto(unix.IPPROTO_UDP), verdict(expr.VerdictJump, app.Name))
+	returnDirect(cfg, func(parts ...[]expr.Any) { rule(app, parts...) })
+	if r.dns != nil {
+		rule(app, dport(dnsPort), verdict(expr.VerdictReturn, ""))
+	}
+	rule(app, []expr.Any{&expr.Immediate{Register: 1, Data: number}, &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}})
+	port := binary.BigEndian.AppendUint16(nil, r.datagrams.port())
+	for _, to := range []struct {
+		family byte
+		addr   net.IP
+	}{{unix.NFPROTO_IPV4, net.IP{127, 0, 0, 1}}, {unix.NFPROTO_IPV6, net.IPv6loopback}}[:len(r.datagrams.conns)] {
+		rule(divert, meta(expr.MetaKeyMARK, number), meta(expr.MetaKeyNFPROTO, []byte{to.family}), l4proto(unix.IPPROTO_UDP), []expr.Any{
+			&expr.Immediate{Register: 1, Data: to.addr},
+			&expr.Immediate{Register: 2, Data: port},
+			&expr.TProxy{Family: to.family, TableFamily: byte(nftables.TableFamilyINet), RegAddr: 1, RegPort: 2},
+		})
+	}
+	return r.nft.Flush()
+}
