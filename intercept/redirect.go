@@ -45,8 +45,10 @@ type RedirectConfig struct {
 //	a table      inet mpbond_run_PID, owned by a netlink socket: the kernel
 //	             removes it with this process, however that ends (Linux 5.12)
 //	a forwarder  of DNS queries, see dnsForwarder
+//	a proxy      of other datagrams, see datagramProxy, with policy routes that
+//	             lead them to it, see divert
 //
-// The cgroup of a killed process is removed by the next Redirect beside it.
+// Cgroup and routes of a killed process are removed by the next Redirect.
 type Redirect struct {
 	group *cgroup // nil if matched by user
 	nft   *nftables.Conn

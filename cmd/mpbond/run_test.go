@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -28,7 +27,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mpbond/intercept"
-	"mpbond/wire"
 )
 
 // The tests run the test binary again, as `mpbond run` and as an app.
@@ -115,76 +113,6 @@ func (w *farSide) saw(dest string) bool {
 		}
 	}
 	return false
-}
-
-// DialPackets answers each datagram with its text, from where it was sent to.
-// What is forbidden is refused.
-func (w *farSide) DialPackets(context.Context) (intercept.PacketConn, error) {
-	return &farPackets{w: w, answers: make(chan any, 64), closed: make(chan bool)}, nil
-}
-
-type farPackets struct {
-	w       *farSide
-	answers chan any // error, or answer
-	closed  chan bool
-	once    sync.Once
-}
-
-type answer struct {
-	from netip.AddrPort
-	text string
-}
-
-func (c *farPackets) Send(b []byte, dest string) error {
-	c.w.mu.Lock()
-	defer c.w.mu.Unlock()
-	c.w.dialed = append(c.w.dialed, "udp "+dest)
-	if strings.HasPrefix(dest, "10.") {
-		c.answers <- &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: "private"}
-		return nil
-	}
-	c.answers <- answer{netip.MustParseAddrPort(dest), "world:" + string(b)}
-	return nil
-}
-
-func (c *farPackets) Receive(b []byte) (int, netip.AddrPort, error) {
-	select {
-	case <-c.closed:
-		return 0, netip.AddrPort{}, net.ErrClosed
-	case v := <-c.answers:
-		if a, ok := v.(answer); ok {
-			return copy(b, a.text), a.from, nil
-		}
-		return 0, netip.AddrPort{}, v.(error)
-	}
-}
-
-func (c *farPackets) SetReadDeadline(time.Time) error { return nil }
-func (c *farPackets) Close() error                    { c.once.Do(func() { close(c.closed) }); return nil }
-
-// askByUDP sends text to each address, all from one socket, and prints the
-// answers, which must come from where they were asked.
-func askByUDP(args []string) int {
-	c, err := net.ListenUDP("udp", nil)
-	if err != nil {
-		return 1
-	}
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
-	for _, dest := range args {
-		to := netip.MustParseAddrPort(dest)
-		b := make([]byte, 1000)
-		if _, err := c.WriteToUDPAddrPort([]byte("hi"), to); err != nil {
-			fmt.Println(err)
-			return 1
-		}
-		n, from, err := c.ReadFromUDPAddrPort(b)
-		if err != nil || from.Addr().Unmap() != to.Addr() || from.Port() != to.Port() {
-			fmt.Println(from, err)
-			return 1
-		}
-		fmt.Printf("%s;", b[:n])
-	}
-	return 0
 }
 
 const (
@@ -397,61 +325,6 @@ func TestRunCarriesTheAppAndItsChildren(t *testing.T) {
 	}
 	if w.saw(web4) {
 		t.Error("an exempt destination went through the bond")
-	}
-	if l := leftovers(t); l != "" {
-		t.Errorf("left behind: %s", l)
-	}
-}
-
-// TestRunCarriesDatagrams of all kinds of destinations, and answers come from
-// where they were asked.
-func TestRunCarriesDatagrams(t *testing.T) {
-	if !inNamespace(t) {
-		return
-	}
-	w, port := startEdge(t)
-	ask := "MPBOND_TEST_ROLE=ask exec " + os.Args[0] + " "
-	local, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer local.Close()
-	go func() {
-		b := make([]byte, 100)
-		for {
-			_, a, err := local.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			_, _ = local.WriteTo([]byte("local"), a)
-		}
-	}()
-	const game4, other4, game6 = "198.51.100.7:7000", "203.0.113.9:53001", "[2001:db8::7]:7000"
-	for _, tc := range []struct{ name, script, want string }{
-		{"IPv4", ask + game4, "world:hi;"},
-		{"IPv6", ask + game6, "world:hi;"},
-		{"one socket, several destinations", ask + game4 + " " + other4 + " " + game4 + " " + game6, "world:hi;world:hi;world:hi;world:hi;"},
-		{"loopback stays direct", ask + local.LocalAddr().String(), "local;"},
-	} {
-		out, code := output(t, portFlag(port), "--", "sh", "-c", tc.script)
-		if !strings.Contains(out, tc.want) || code != 0 {
-			t.Errorf("%s: %q, exit code %d; want %q", tc.name, out, code, tc.want)
-		}
-	}
-	if w.saw("udp " + local.LocalAddr().String()) {
-		t.Error("this machine was reached through the bond")
-	}
-	// Others are not touched, nor is what the user exempts.
-	w.mu.Lock()
-	w.dialed = nil
-	w.mu.Unlock()
-	if c, err := net.Dial("udp", game4); err == nil {
-		_, _ = c.Write([]byte("from outside"))
-		c.Close()
-	}
-	out, _ := output(t, portFlag(port), "--direct=198.51.100.0/24", "--", "sh", "-c", "echo x >/dev/udp/198.51.100.7/7000; "+ask+other4)
-	if !strings.Contains(out, "world:hi;") || w.saw("udp "+game4) {
-		t.Errorf("%q; through the bond went %v", out, w.dialed)
 	}
 	if l := leftovers(t); l != "" {
 		t.Errorf("left behind: %s", l)
