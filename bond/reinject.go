@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"mpbond/estimate"
 	"mpbond/sched"
 	"mpbond/trace"
 	"mpbond/unit"
@@ -72,7 +73,7 @@ func (b *Bond) checkSilence(now time.Time) {
 		limit := silenceLimit(est.SRTT + apart)
 		stuck := p.flight.len() > 0 && now.Sub(p.progress) > limit &&
 			(b.lastAck.Sub(p.progress) > limit || now.Sub(p.progress) > 2*limit)
-		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > silenceLimit(h.SRTT+apart)
+		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > hopSilence(h)+apart
 		if !stuck && !hopStuck {
 			p.silentAt, p.stuckAt = time.Time{}, time.Time{}
 			continue
@@ -100,6 +101,16 @@ func (b *Bond) checkSilence(now time.Time) {
 // progress.
 func silenceLimit(srtt time.Duration) time.Duration {
 	return min(max(minSilence, 2*srtt), maxSilence)
+}
+
+// hopSilence is how long a hop's TCP may get no acknowledgement while bytes are
+// queued: its retransmission time-out (RFC 6298 section 2), which is less than
+// two round trips where a long queue makes those long and steady.
+func hopSilence(h estimate.Hop) time.Duration {
+	if h.RTTVar == 0 {
+		return silenceLimit(h.SRTT)
+	}
+	return min(max(minSilence, h.SRTT+4*h.RTTVar), maxSilence)
 }
 
 func (b *Bond) othersLive(not *path) bool {
