@@ -99,6 +99,8 @@ type Bond struct {
 
 	ready   []*Stream // streams with bytes that may be sent now, in turn
 	pending unit.Bytes
+	express []*Stream // the same of streams that must not wait
+	urgent  unit.Bytes
 	blocked uint64     // how often a segment had room that a stream's window did not let it use
 	held    unit.Bytes // bytes in send buffers, acknowledged ones excluded
 	grown   unit.Bytes // receive windows beyond InitialWindow
@@ -307,7 +309,7 @@ func (b *Bond) Stats() Stats { return b.stats }
 // Buffers returns the memory in stream buffers and, of that, the bytes not yet
 // given to any subflow.
 func (b *Bond) Buffers() (memory, meta unit.Bytes) {
-	return unit.Bytes(b.pool.inUse+len(b.pool.free)) * pageSize, b.pending
+	return unit.Bytes(b.pool.inUse+len(b.pool.free)) * pageSize, b.pending + b.urgent
 }
 
 // Reordering is how many received bytes wait for earlier ones.

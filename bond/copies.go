@@ -9,7 +9,7 @@ import (
 	"mpbond/wire"
 )
 
-// Copies: the bytes of a redundant stream, or all bytes with a scheduler that
+// Copies: the bytes of a stream of mode Redundant, or all bytes with a scheduler that
 // says so (sched.Decision.Copy), go over every subflow. A segment of new bytes
 // that one subflow takes is noted for each other one; each sends what is noted
 // for it, at its own pace and before new bytes, and leaves out what has been
@@ -20,10 +20,6 @@ type copyOf struct {
 	s        *Stream
 	from, to wire.DataSeq
 }
-
-// SetRedundant lets the stream's bytes from now on go over every subflow,
-// whatever the bond's scheduler, or as it says again.
-func (s *Stream) SetRedundant(on bool) { s.redundant = on }
 
 // copyToOthers notes bytes that p carries for each other subflow that is
 // alive. What is noted is at most what streams have in flight.

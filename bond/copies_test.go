@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"mpbond/unit"
+	"mpbond/wire"
 )
 
 // outage runs a download at 5/10/5 Mbit/s during which one hop is dead for a
@@ -24,7 +25,7 @@ func outage(t *testing.T, scheduler string, redundant bool, hop func(n *simNet, 
 	last, read := n.now, 0
 	n.run(func() bool {
 		if tr.s[1] != nil && redundant {
-			tr.s[1].SetRedundant(true)
+			tr.s[1].SetMode(wire.Redundant)
 		}
 		if tr.read > read {
 			if read == 0 {

@@ -85,14 +85,13 @@ type Received struct {
 
 // leg is a flow's queue to the path it is pinned to.
 type leg struct {
-	f       *Flow
-	path    *path // nil: none yet, or gone
+	f *Flow
+	pin
 	q       []queued
 	bytes   unit.Bytes
 	inReady bool
-	pinned  bool      // it has had a path
-	bulk    bool      // more waits than what a network would keep: it takes turns with streams
-	quicker time.Time // since when another path has been clearly quicker
+	pinned  bool // it has had a path
+	bulk    bool // more waits than what a network would keep: it takes turns with streams
 }
 
 // queued is a frame that waits, encoded.

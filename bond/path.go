@@ -65,7 +65,7 @@ func (p *path) view(n estimate.Numbers) sched.Path {
 // pick asks the scheduler about the stream that is next. One is ready.
 func (b *Bond) pick(now time.Time, view []sched.Path) sched.Decision {
 	s := b.ready[0]
-	if s.redundant {
+	if s.mode == wire.Redundant {
 		return sched.Redundant.Pick(view, b.pending)
 	}
 	if w, ok := b.cfg.Scheduler.(sched.WindowAware); ok {

@@ -9,28 +9,44 @@ import (
 	"mpbond/wire"
 )
 
-// pin sees to it that a leg has the path it should have now.
-func (b *Bond) pin(l *leg, now time.Time) {
-	best, cur := b.quickest(l, now), l.path
+// pin ties something that must not wait to one path.
+type pin struct {
+	path    *path     // nil: none yet, or gone
+	quicker time.Time // since when another path has been clearly quicker
+}
+
+// due reports whether to move to best, the path of least PAD, and why.
+func (n *pin) due(best *path, now time.Time) (move bool, why string) {
 	switch {
-	case best == nil || best == cur:
-		l.quicker = time.Time{}
-	case cur == nil:
-		b.move(l, best, now, "")
-	case cur.doubtful(now) && !best.doubtful(now):
-		b.move(l, best, now, "its path is silent")
-	case cur == l.taken():
-		b.move(l, best, now, "the other copies go there")
+	case best == nil || best == n.path:
+		n.quicker = time.Time{}
+	case n.path == nil:
+		return true, ""
+	case n.path.doubtful(now) && !best.doubtful(now):
+		return true, "its path is silent"
 	default:
-		was, is := cur.est.At(now).PAD, best.est.At(now).PAD
+		was, is := n.path.est.At(now).PAD, best.est.At(now).PAD
 		switch {
 		case was-is < max(clearlyQuicker, was/4):
-			l.quicker = time.Time{}
-		case l.quicker.IsZero():
-			l.quicker = now
-		case now.Sub(l.quicker) >= patience:
-			b.move(l, best, now, "another path is quicker")
+			n.quicker = time.Time{}
+		case n.quicker.IsZero():
+			n.quicker = now
+		case now.Sub(n.quicker) >= patience:
+			return true, "another path is quicker"
 		}
+	}
+	return false, ""
+}
+
+// pin sees to it that a leg has the path it should have now.
+func (b *Bond) pin(l *leg, now time.Time) {
+	best := b.quickest(l.taken(), now)
+	if best != nil && l.path != nil && l.path == l.taken() {
+		b.move(l, best, now, "the other copies go there")
+		return
+	}
+	if move, why := l.due(best, now); move {
+		b.move(l, best, now, why)
 	}
 }
 
@@ -49,13 +65,13 @@ func (p *path) doubtful(now time.Time) bool {
 	return p.silent() || p.flight.len() > 0 && now.Sub(p.progress) > silenceLimit(p.est.At(now).SRTT)
 }
 
-// quickest is the path of least PAD that a leg may use, and not a doubtful one
-// unless all are.
-func (b *Bond) quickest(l *leg, now time.Time) (best *path) {
+// quickest is the path of least PAD besides one, and not a doubtful one unless
+// all are.
+func (b *Bond) quickest(besides *path, now time.Time) (best *path) {
 	var least time.Duration
 	doubt := false
 	for _, p := range b.paths {
-		if p == l.taken() {
+		if p == besides {
 			continue
 		}
 		d, pad := p.doubtful(now), p.est.At(now).PAD
@@ -76,8 +92,13 @@ func (b *Bond) move(l *leg, to *path, now time.Time, why string) {
 	b.trace(now, trace.Event{Kind: trace.FlowMove, Flow: uint64(l.f.id), Path: uint32(to.id), Reason: why})
 }
 
-// unpin tells the flows that a path is gone.
+// unpin tells flows and streams that a path is gone.
 func (b *Bond) unpin(p *path) {
+	for _, s := range b.streams {
+		if s.pin.path == p {
+			s.pin.path = nil
+		}
+	}
 	for _, f := range b.flows.all {
 		for i := range f.legs {
 			if f.legs[i].path == p {

@@ -51,6 +51,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		s, err := b.stream(f.Stream)
 		if s != nil && !s.seen && !b.cfg.Opens {
 			s.seen, s.dest = true, f.Dest
+			s.SetMode(f.Mode)
 			b.accepted = append(b.accepted, s)
 			b.opened(s)
 		}
@@ -91,6 +92,16 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		if s != nil && f.Limit > s.outLimit {
 			s.outLimit = f.Limit
 			b.update(s)
+		}
+		return err
+	case wire.TypeChunk:
+		f, err := wire.ParseChunk(payload)
+		if err != nil {
+			return err
+		}
+		s, err := b.stream(f.Stream)
+		if s != nil && s.err == nil {
+			s.ChunkEnd(f.End)
 		}
 		return err
 	case wire.TypeDatagram, wire.TypeFlowEnd, wire.TypeFlowRefused:

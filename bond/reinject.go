@@ -166,32 +166,47 @@ func (b *Bond) rebalance(now time.Time) {
 	b.schedView = b.schedView[:0]
 	for _, p := range b.paths {
 		if !p.silent() {
-			v := p.view(p.est.At(now))
-			if p.flight.len() == 0 {
-				v.InFlight = 0 // acknowledgements at most
-			}
-			b.schedView = append(b.schedView, v)
+			b.schedView = append(b.schedView, p.tail(now))
 		}
 	}
 	rule := sched.PaperRecall
 	if s, ok := b.cfg.Scheduler.(sched.Recaller); ok {
 		rule = s.Recall
 	}
-	r := rule(b.schedView, b.cfg.Eta)
+	r := rule(b.schedView, b.cfg.Eta, b.stats.Eta)
 	if r.From == 0 || !b.idleBesides(r.From) {
 		return
 	}
 	slow := b.path(r.From)
-	b.avoid = slow.id
+	if b.pending == 0 {
+		b.avoid = slow.id
+	}
 	all := slow.flight.all()
 	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
 		f := &all[i]
-		if !f.again && !f.copied && f.t != wire.TypeDatagram {
+		if !f.again && !f.copied && f.t != wire.TypeDatagram && (f.s == nil || f.from < f.s.awaited()) {
 			f.again = true
 			r.Bytes -= unit.Bytes(f.to - f.from)
 			b.stats.Eta += b.giveBack(f, slow, now, "eta")
 		}
 	}
+}
+
+// tail is the path as the rules of reinjection see it: its PAD is about the
+// newest of its bytes in flight that has not been recalled, since who waits for
+// the later ones waits for another subflow.
+func (p *path) tail(now time.Time) sched.Path {
+	v := p.view(p.est.At(now))
+	all := p.flight.all()
+	if len(all) == 0 {
+		v.InFlight = 0 // acknowledgements at most
+	}
+	recalled := unit.Bytes(0)
+	for i := len(all) - 1; i >= 0 && all[i].again; i-- {
+		recalled += unit.Bytes(all[i].to - all[i].from)
+	}
+	v.PAD -= min(v.PAD, v.Th.Time(recalled))
+	return v
 }
 
 // idleBesides reports whether a subflow other than the one named could take a

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"mpbond/sched"
-	"mpbond/trace"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -40,7 +39,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		b.gave(p, len(buf)-start, now)
 		return p.id, buf
 	}
-	if b.pending == 0 {
+	if b.scheduled() {
 		b.rebalance(now)
 	}
 	// Control frames and acks go by the quickest subflow, or by an idle one that
@@ -79,30 +78,8 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if carrierPAD > least*5/4+5*time.Millisecond {
 		carrier = nil
 	}
-	var d sched.Decision
-	var target *path
-	copies := false
-	flow := b.datagramPath(now)
-	if flow == nil || flow.yield {
-		target = b.copyTarget(now)
-		copies = target != nil
-	}
-	if !copies && len(b.ready) > 0 && (flow == nil || flow.yield) {
-		d = b.pick(now, view)
-		b.decided(now, d, view)
-		if !d.Wait {
-			target = b.path(d.Path)
-		}
-	}
-	if flow != nil && flow != target {
-		target = nil
-	} else {
-		flow = nil
-	}
-	p := target
-	if flow != nil {
-		p = flow
-	}
+	t := b.choose(now, view)
+	p := t.path
 	ack := b.ackPending && (b.ackSize >= ackBytes || !now.Before(b.ackDue))
 	if carrier != nil && (len(b.control) > 0 || ack || b.relayDue() || len(b.flows.notices) > 0) {
 		p = carrier
@@ -118,15 +95,17 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if p == carrier {
 		buf = b.fillControl(p, now, buf)
 	}
-	if p == flow {
-		buf = b.fillDatagrams(p, now, buf)
-	}
-	switch {
-	case p != target:
-	case copies:
-		buf = b.fillCopies(p, now, buf)
-	default:
-		buf = b.fillData(p, d, now, buf)
+	if p == t.path {
+		switch t.kind {
+		case datagrams:
+			buf = b.fillDatagrams(p, now, buf)
+		case express:
+			buf = b.fillExpress(p, t.stream, now, buf)
+		case copies:
+			buf = b.fillCopies(p, now, buf)
+		case bulk:
+			buf = b.fillData(p, t.decision, now, buf)
+		}
 	}
 	buf = p.fillAsk(buf)
 	n := len(buf) - start
@@ -153,6 +132,48 @@ func (b *Bond) gave(p *path, n int, now time.Time) {
 	p.settle(now)
 	p.idle = false
 	b.wake(now.Add(probeEvery))
+}
+
+// turn is what the next segment is filled with, and for which path; nil is none.
+type turn struct {
+	path     *path
+	kind     turnKind
+	stream   *Stream        // express
+	decision sched.Decision // bulk
+}
+
+type turnKind uint8
+
+const (
+	datagrams turnKind = iota
+	express            // of a stream that must not wait
+	copies             // of what other subflows carry
+	bulk               // as the scheduler says
+)
+
+// choose decides whose turn is next, the most urgent first. Datagrams that came
+// faster than a network would take them take turns with streams.
+func (b *Bond) choose(now time.Time, view []sched.Path) turn {
+	flow := b.datagramPath(now)
+	if flow != nil && !flow.yield {
+		return turn{path: flow, kind: datagrams}
+	}
+	var t turn
+	if p, s := b.expressStream(now); p != nil {
+		t = turn{path: p, kind: express, stream: s}
+	} else if p := b.copyTarget(now); p != nil {
+		t = turn{path: p, kind: copies}
+	} else if len(b.ready) > 0 {
+		t = turn{kind: bulk, decision: b.pick(now, view)}
+		b.decided(now, t.decision, view)
+		if !t.decision.Wait {
+			t.path = b.path(t.decision.Path)
+		}
+	}
+	if flow != nil && flow != t.path {
+		return turn{path: flow, kind: datagrams}
+	}
+	return t
 }
 
 func (b *Bond) relayDue() bool {
@@ -254,11 +275,13 @@ func (c control) frame() wire.Frame {
 	}
 	switch c.t {
 	case wire.TypeOpen:
-		return wire.Open{Stream: s.id, Dest: s.dest}
+		return wire.Open{Stream: s.id, Mode: s.mode, Dest: s.dest}
 	case wire.TypeOpened:
 		return wire.Opened{Stream: s.id}
 	case wire.TypeFin:
 		return wire.Fin{Stream: s.id, Seq: s.outEnd}
+	case wire.TypeChunk:
+		return wire.Chunk{Stream: s.id, End: s.wanted}
 	case wire.TypeWindow:
 		return wire.Window{Stream: s.id, Limit: s.inLimit}
 	}
@@ -287,35 +310,17 @@ func (b *Bond) Told() bool {
 // then they arrive about when they are needed, little waits for reassembly, and
 // what a slow subflow loses is not what the app waits for.
 func (b *Bond) fillData(p *path, d sched.Decision, now time.Time, buf []byte) []byte {
-	room := b.segmentSize(p, now)
+	f := fill{room: b.segmentSize(p, now), copies: d.Copy, fromEnd: b.avoid != 0,
+		ahead: d.Diff / unit.Bytes(max(len(b.ready), 1))} // streams share the quicker subflows
 	p.yield = false
-	ahead := d.Diff / unit.Bytes(max(len(b.ready), 1)) // streams share the quicker subflows
-	redundant := len(b.ready) > 0 && b.ready[0].redundant
-	for len(b.ready) > 0 && b.ready[0].redundant == redundant && room > wire.MaxDataHeader {
+	redundant := len(b.ready) > 0 && b.ready[0].mode == wire.Redundant
+	for len(b.ready) > 0 && (b.ready[0].mode == wire.Redundant) == redundant && f.room > wire.MaxDataHeader {
 		s := b.ready[0]
-		for room > wire.MaxDataHeader && s.sendable() {
-			at := len(buf)
-			part := s.next(ahead, wire.DataSeq(room-wire.MaxDataHeader), b.avoid != 0)
-			buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
-			buf = s.out.append(buf, part.from, part.to)
-			s.todo.remove(part.from, part.to)
-			f := sentFrame{t: wire.TypeData, s: s, from: part.from, to: part.to}
-			if d.Copy {
-				f.copied = b.copyToOthers(p, copyOf{s, part.from, part.to})
-			}
-			f.end = p.note(len(buf)-at, f)
-			b.traceBytes(now, trace.Segment, p, f, "")
-			room -= len(buf) - at
-		}
-		if room > wire.MaxDataHeader && len(s.todo) > 0 {
-			b.blocked++
-		}
-		// The stream goes to the end of the turn while it has more.
 		b.ready = b.ready[:copy(b.ready, b.ready[1:])]
-		s.inReady = false
-		b.update(s)
-		if s.roomy() {
-			b.notify(s)
+		// It goes to the end of the turn while it has more.
+		buf, f.room = b.fillStream(p, s, f, now, buf)
+		if f.room > wire.MaxDataHeader && len(s.todo) > 0 {
+			b.blocked++
 		}
 	}
 	return buf

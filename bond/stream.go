@@ -35,6 +35,11 @@ type Stream struct {
 	queued           uint64     // a bit for each type of control frame that is queued
 	counted          unit.Bytes // this stream's part of Bond.pending
 
+	mode   wire.Mode
+	pin    pin          // of mode Latency
+	chunk  wire.DataSeq // the far end waits for the bytes before it; 0: for all
+	wanted wire.DataSeq // what this end waits for, as it is told in CHUNK
+
 	// Receiving: [inBase … inNext) is readable, got is all that has arrived.
 	in              pages
 	inBase, inNext  wire.DataSeq
@@ -207,11 +212,19 @@ func (s *Stream) sendable() bool {
 // change to the stream.
 func (b *Bond) update(s *Stream) {
 	n := unit.Bytes(s.todo.size())
-	b.pending += n - s.counted
+	if s.mode == wire.Latency {
+		b.urgent += n - s.counted
+	} else {
+		b.pending += n - s.counted
+	}
 	s.counted = n
 	if s.sendable() && !s.inReady {
 		s.inReady = true
-		b.ready = append(b.ready, s)
+		if s.mode == wire.Latency {
+			b.express = append(b.express, s)
+		} else {
+			b.ready = append(b.ready, s)
+		}
 	}
 }
 

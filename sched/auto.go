@@ -11,10 +11,7 @@ import (
 // subflow then dies, what the app waits for queues behind all that. auto gives
 // a subflow nothing more while the bytes at its far hop last longer than the
 // budget: they keep that hop busy as well as more would.
-type auto struct {
-	view   []Path
-	copied unit.Bytes // at the ends of transfers; see Recall
-}
+type auto struct{ view []Path }
 
 // budget is how long bytes may wait before the far hop. That hop never runs
 // dry with it (reports are a tenth as old), a helper's link that breaks is

@@ -16,7 +16,9 @@ type Recall struct {
 // Recaller is a scheduler with a rule of its own for reinjection at the end of
 // a transfer. The others have PaperRecall.
 type Recaller interface {
-	Recall(paths []Path, eta float64) Recall
+	// Recall decides for a bond that has copied so many bytes by such rules so
+	// far.
+	Recall(paths []Path, eta float64, copied unit.Bytes) Recall
 }
 
 // PaperRecall is the reinjection of the MPBond paper (MobiSys 2020, section
@@ -24,7 +26,7 @@ type Recaller interface {
 // exceeds the least one by more than the share eta of it, the newest
 // r = (maxPAD − minPAD)·Th bytes in flight on the slowest subflow, Th being its
 // throughput, are recalled.
-func PaperRecall(paths []Path, eta float64) Recall {
+func PaperRecall(paths []Path, eta float64, _ unit.Bytes) Recall {
 	fast, slow := extremes(paths)
 	if slow == nil || fast == slow {
 		return Recall{}
@@ -58,8 +60,8 @@ func extremes(paths []Path) (fast, slow *Path) {
 // which stable links have at the end of each transfer, stays within a budget of
 // endGame of all bytes: it saves a little time each time and costs bytes each
 // time.
-func (a *auto) Recall(paths []Path, eta float64) Recall {
-	r := PaperRecall(paths, eta)
+func (*auto) Recall(paths []Path, eta float64, copied unit.Bytes) Recall {
+	r := PaperRecall(paths, eta, copied)
 	if r.From == 0 {
 		return r
 	}
@@ -74,11 +76,10 @@ func (a *auto) Recall(paths []Path, eta float64) Recall {
 	for i := range paths {
 		given += paths[i].Given
 	}
-	r.Bytes = min(r.Bytes, endGameLeast+given/endGame-a.copied)
+	r.Bytes = min(r.Bytes, endGameLeast+given/endGame-copied)
 	if r.Bytes < slow.MSS {
 		return Recall{}
 	}
-	a.copied += r.Bytes
 	return r
 }
 

@@ -27,10 +27,10 @@ func TestRecall(t *testing.T) {
 		{"alone", two(100*ms, 500*ms, unit.MB)[1:], 0.2, Recall{}, Recall{}},
 		{"none", nil, 0.2, Recall{}, Recall{}},
 	} {
-		if got := PaperRecall(c.paths, c.eta); got != c.paper {
+		if got := PaperRecall(c.paths, c.eta, 0); got != c.paper {
 			t.Errorf("%s, paper: %+v, want %+v", c.name, got, c.paper)
 		}
-		if got := (&auto{}).Recall(c.paths, c.eta); got != c.auto {
+		if got := (&auto{}).Recall(c.paths, c.eta, 0); got != c.auto {
 			t.Errorf("%s, auto: %+v, want %+v", c.name, got, c.auto)
 		}
 	}

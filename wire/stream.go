@@ -23,12 +23,33 @@ const MaxSeq = 1<<62 - 1
 // WINDOW arrives.
 const InitialWindow = 512 * unit.KB
 
+// Mode is how both ends treat the bytes of a stream.
+type Mode uint8
+
+// Modes.
+const (
+	Bond      Mode = iota // over all subflows, as the scheduler says
+	Latency               // over the one of least delay, before all that is not urgent
+	Redundant             // every byte over every subflow; the first copy counts
+	modeCount
+)
+
+var modeNames = [modeCount]string{Bond: "bond", Latency: "latency", Redundant: "redundant"}
+
+func (m Mode) String() string {
+	if m < modeCount {
+		return modeNames[m]
+	}
+	return fmt.Sprintf("mode %d", uint8(m))
+}
+
 // Open asks the server to connect a new stream to a destination. Data may
 // follow at once.
 //
-//	stream | destination "host:port", to the end
+//	stream | mode (1 byte) | destination "host:port", to the end
 type Open struct {
 	Stream StreamID
+	Mode   Mode
 	Dest   string
 }
 
@@ -37,13 +58,14 @@ func (Open) Type() Type { return TypeOpen }
 
 // AppendPayload implements Frame.
 func (f Open) AppendPayload(b []byte) []byte {
-	return append(binary.AppendUvarint(b, uint64(f.Stream)), f.Dest...)
+	return append(append(binary.AppendUvarint(b, uint64(f.Stream)), byte(f.Mode)), f.Dest...)
 }
 
 // ParseOpen parses the payload of an OPEN.
 func ParseOpen(b []byte) (f Open, err error) {
 	p := parser{b: b}
-	f.Stream = p.stream()
+	f.Stream, f.Mode = p.stream(), Mode(p.u8())
+	p.bad = p.bad || f.Mode >= modeCount
 	if len(p.b) > MaxDest {
 		return f, fmt.Errorf("%v: %w", TypeOpen, ErrTooLarge)
 	}
@@ -206,4 +228,30 @@ func (p *parser) seq() DataSeq {
 	v := p.uvarint()
 	p.bad = p.bad || v > MaxSeq
 	return DataSeq(v)
+}
+
+// Chunk tells the end of what the receiver of a stream waits for at present:
+// its sender shall schedule so that the bytes up to there are complete as early
+// as possible (MPBond, MobiSys 2020, section 4.3). It takes effect while those
+// bytes are not all delivered.
+//
+//	stream | position
+type Chunk struct {
+	Stream StreamID
+	End    DataSeq
+}
+
+// Type implements Frame.
+func (Chunk) Type() Type { return TypeChunk }
+
+// AppendPayload implements Frame.
+func (f Chunk) AppendPayload(b []byte) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(f.Stream)), uint64(f.End))
+}
+
+// ParseChunk parses the payload of a CHUNK.
+func ParseChunk(b []byte) (f Chunk, err error) {
+	p := parser{b: b}
+	f.Stream, f.End = p.stream(), p.seq()
+	return f, p.end(TypeChunk)
 }

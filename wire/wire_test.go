@@ -20,7 +20,8 @@ var frames = []struct {
 	{Join{Version: Version, Bond: BondID{1, 2, 15: 9}, Path: 1 << 31, Instance: 1 << 63, Helped: true, Device: "phone"}, wrap(ParseJoin)},
 	{OK{Instance: 77}, wrap(ParseOK)},
 	{Refuse{Code: CodeUnknown, Version: 1, Text: "who?"}, wrap(ParseRefuse)},
-	{Open{Stream: 300, Dest: "example.org:443"}, wrap(ParseOpen)},
+	{Open{Stream: 300, Mode: Redundant, Dest: "example.org:443"}, wrap(ParseOpen)},
+	{Chunk{Stream: 300, End: 1 << 40}, wrap(ParseChunk)},
 	{Opened{Stream: 300}, wrap(ParseOpened)},
 	{Data{Stream: 1, Seq: MaxSeq, Bytes: []byte("hello")}, wrap(ParseData)},
 	{Fin{Stream: 1, Seq: 1 << 40}, wrap(ParseFin)},
@@ -72,7 +73,7 @@ func TestRoundTrip(t *testing.T) {
 
 // openEnded are frames whose last field runs to the end of the payload, so
 // that a cut may be a valid shorter frame.
-var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 2, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 18,
+var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 3, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 18,
 	TypeDatagram: 14, TypeFlowEnd: 2, TypeFlowRefused: 7}
 
 func TestTruncation(t *testing.T) {
