@@ -55,9 +55,10 @@ func (p *path) settle(at time.Time) {
 func (p *path) silent() bool { return !p.silentAt.IsZero() }
 
 // view is the path as a scheduler sees it.
-func (p *path) view(n estimate.Numbers) sched.Path {
+func (p *path) view(n estimate.Numbers, now time.Time) sched.Path {
 	h := p.est.Hop()
-	return sched.Path{ID: p.id, Idle: p.idle, PAD: n.PAD, Wait: n.FarWait, SRTT: h.SRTT, Th: n.Th,
+	doubtful := h.Queue > 0 && now.Sub(p.hopProgress) > hopSilence(h)/2
+	return sched.Path{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, Wait: n.FarWait, SRTT: h.SRTT, Th: n.Th,
 		Helped: p.est.Helped, RTTVar: h.RTTVar, MSS: max(h.MSS, minSegment), Given: p.given, InFlight: p.est.Outstanding(),
 		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
 }
@@ -82,6 +83,7 @@ type sentFrame struct {
 	copied   bool // other subflows carry the same bytes, or are to
 	s        *Stream
 	from, to wire.DataSeq // TypeData
+	due      time.Time    // when it was expected to arrive
 }
 
 // flight is a first-in-first-out queue of frames.

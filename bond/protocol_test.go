@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"mpbond/estimate"
+	"mpbond/sched"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -67,7 +68,8 @@ func TestViolations(t *testing.T) {
 // segments while the second was busy.
 func filled(t *testing.T, segments int) *Bond {
 	t.Helper()
-	b := New(Config{Opens: true})
+	pams, _ := sched.New("pams") // it takes back nothing but for silence and at the end
+	b := New(Config{Opens: true, Scheduler: pams})
 	hop := estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 100_000, MSS: 1448}
 	for id := wire.PathID(1); id <= 2; id++ {
 		b.AddPath(id, false, start)

@@ -23,6 +23,7 @@ func (b *Bond) Tick(now time.Time) {
 	}
 	b.nextTick = time.Time{}
 	b.checkSilence(now)
+	b.recallLate(now)
 	b.traceStates(now)
 	b.expireFlows(now)
 	b.wakeForFlows(now)
@@ -196,7 +197,7 @@ func (b *Bond) rebalance(now time.Time) {
 // newest of its bytes in flight that has not been recalled, since who waits for
 // the later ones waits for another subflow.
 func (p *path) tail(now time.Time) sched.Path {
-	v := p.view(p.est.At(now))
+	v := p.view(p.est.At(now), now)
 	all := p.flight.all()
 	if len(all) == 0 {
 		v.InFlight = 0 // acknowledgements at most

@@ -66,7 +66,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 			carrier, carrierPAD = p, n.PAD
 		}
 		if p.id != b.avoid {
-			v := p.view(n)
+			v := p.view(n, now)
 			v.Idle = v.Idle && (b.pending == 0 || !b.holds(p, n, now))
 			view = append(view, v)
 		}

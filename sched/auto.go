@@ -23,9 +23,17 @@ func (*auto) Name() string { return "auto" }
 
 func (a *auto) Pick(paths []Path, remaining unit.Bytes) Decision {
 	a.view = append(a.view[:0], paths...)
+	most := budget
+	for i := range paths {
+		if paths[i].Doubtful {
+			// What the app waits for may soon have to queue behind those bytes. Half
+			// of them keep the far hop busy until it is known.
+			most = budget / 2
+		}
+	}
 	full := false
 	for i := range a.view {
-		if p := &a.view[i]; p.Idle && p.Wait > budget {
+		if p := &a.view[i]; p.Idle && p.Wait > most {
 			p.Idle, full = false, true
 		}
 	}

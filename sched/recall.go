@@ -21,6 +21,18 @@ type Recaller interface {
 	Recall(paths []Path, eta float64, copied unit.Bytes) Recall
 }
 
+// Rebalancer is a scheduler that wants bytes in flight recalled at any time, and
+// not only at the end of a transfer, when they will be far later than planned.
+type Rebalancer interface {
+	// Margin is how much later than planned bytes may be expected, and than fast,
+	// the quickest other subflow, could deliver them.
+	Margin(fast *Path) time.Duration
+}
+
+// Margin is a round trip, since less cannot be known before a copy is on its
+// way, and at least as long as silence takes to be noticed.
+func (*auto) Margin(fast *Path) time.Duration { return max(200*time.Millisecond, fast.SRTT) }
+
 // PaperRecall is the reinjection of the MPBond paper (MobiSys 2020, section
 // 4.4). It is asked when nothing is left to schedule. When the greatest PAD
 // exceeds the least one by more than the share eta of it, the newest

@@ -20,10 +20,13 @@ type Path struct {
 	// Idle tells that the subflow can take a segment now: its socket is
 	// writable and nothing is being written to it.
 	Idle bool
-	PAD  time.Duration // predicted delivery time of a byte given to it now
-	Wait time.Duration // the part of PAD that is spent in the far hop's queue
-	SRTT time.Duration // of the sender's own hop
-	Th   unit.Rate     // end to end
+	// Doubtful tells that its TCP has had no acknowledgement for half as long as
+	// makes it silent.
+	Doubtful bool
+	PAD      time.Duration // predicted delivery time of a byte given to it now
+	Wait     time.Duration // the part of PAD that is spent in the far hop's queue
+	SRTT     time.Duration // of the sender's own hop
+	Th       unit.Rate     // end to end
 
 	Helped   bool
 	RTTVar   time.Duration // mean deviation of SRTT

@@ -24,6 +24,12 @@ func queued(p []Path) []Path {
 	return p
 }
 
+// doubt makes the direct subflow doubtful and something wait at the helped one.
+func doubt(wait time.Duration, p []Path) []Path {
+	p[0].Doubtful, p[1].Wait = true, wait
+	return p
+}
+
 func TestDecisions(t *testing.T) {
 	for _, c := range []struct {
 		name, scheduler string
@@ -45,6 +51,9 @@ func TestDecisions(t *testing.T) {
 		{"helped has enough queued", "auto", queued(paths(false, true, 25*ms, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
 		{"queued, though the quickest", "auto", queued(paths(false, true, 2*time.Second, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
 		{"little queued", "auto", paths(false, true, 500*ms, time.Second), unit.MB, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 500_000}},
+
+		{"enough queued while the other is doubtful", "auto", doubt(budget*3/4, paths(false, true, 25*ms, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
+		{"little queued while the other is doubtful", "auto", doubt(budget/3, paths(false, true, 500*ms, time.Second)), unit.MB, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 500_000}},
 
 		{"never waits", "minpad", paths(false, true, 25*ms, time.Second), 1, Decision{Path: 2, Reason: LeastIdlePAD}},
 		{"least", "minpad", paths(true, true, 25*ms, time.Second), 1, Decision{Path: 1, Reason: LeastPAD}},
