@@ -16,6 +16,9 @@ type transfer struct {
 	up   bool // the main direction is from the opener
 	talk [2]talk
 
+	mode  wire.Mode
+	await int // see streamPlan
+
 	id    wire.StreamID
 	s     [2]*Stream
 	apps  [2]*simApp
@@ -67,6 +70,7 @@ func (n *simNet) open(tr *transfer) {
 	if err != nil {
 		n.fatal("open: %v", err)
 	}
+	s.SetMode(tr.mode)
 	tr.id = s.ID()
 	if int(tr.id) != len(n.transfers) {
 		n.fatal("stream %d is called %d", len(n.transfers), tr.id)
@@ -78,6 +82,9 @@ func (n *simNet) open(tr *transfer) {
 // accept takes a stream at the acceptor.
 func (n *simNet) accept(s *Stream) {
 	id := int(s.ID())
+	if s.ID() == n.foreign {
+		return
+	}
 	if id >= len(n.transfers) || n.transfers[id] == nil {
 		n.fatal("stream %d is accepted, which nobody opened", id)
 	}
@@ -124,6 +131,9 @@ func (a *simApp) run() {
 	if err := a.s.Err(); err != nil {
 		a.failed(err)
 		return
+	}
+	if a.d == 0 && a.tr.await > 0 {
+		a.s.Await(unit.Bytes(a.tr.await - a.got%a.tr.await))
 	}
 	a.opened = a.opened || a.s.Opened()
 	if a.d == 0 && a.opened && a.tr.apps[1] == nil {

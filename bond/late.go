@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"mpbond/sched"
-	"mpbond/wire"
 )
 
 // recallLate takes back, for schedulers that want it (sched.Rebalancer), bytes
@@ -21,7 +20,7 @@ func (b *Bond) recallLate(now time.Time) {
 	}
 	for _, p := range b.paths {
 		all := p.flight.all()
-		if len(all) == 0 || p.silent() {
+		if p.flight.fresh == 0 || p.silent() {
 			continue // what was in flight on a silent one is recalled already
 		}
 		pad := p.est.At(now).PAD
@@ -37,14 +36,14 @@ func (b *Bond) recallLate(now time.Time) {
 		ahead := float64(p.est.Outstanding())
 		for i := range all {
 			f := &all[i]
-			if f.t != wire.TypeData || f.again || f.copied || f.due.IsZero() {
+			if !f.recallable() || f.due.IsZero() {
 				continue
 			}
 			// The bytes in flight before it take their share of the delay.
 			share := 1 - float64(p.sent-f.end)/ahead
 			at := now.Add(time.Duration(float64(pad) * share))
 			if at.Sub(f.due) > margin && at.Sub(now.Add(fast.PAD)) > margin {
-				f.again = true
+				p.flight.recall(f)
 				b.stats.Late += b.giveBack(f, p, now, "late")
 			}
 		}

@@ -90,13 +90,44 @@ type sentFrame struct {
 type flight struct {
 	q    []sentFrame
 	head int
+	// fresh are the frames that could be recalled, recalled the bytes of those
+	// that were.
+	fresh    int
+	recalled unit.Bytes
 }
 
-func (f *flight) push(s sentFrame) { f.q = append(f.q, s) }
+// recallable reports whether the frame may be given to another subflow though
+// its own is alive: bytes, and the end of a stream, once.
+func (s *sentFrame) recallable() bool {
+	return !s.again && !s.copied && (s.t == wire.TypeData || s.t == wire.TypeFin)
+}
+
+func (f *flight) push(s sentFrame) {
+	if s.recallable() {
+		f.fresh++
+	}
+	f.q = append(f.q, s)
+}
+
+// recall marks a frame of the queue as given back.
+func (f *flight) recall(s *sentFrame) {
+	if s.recallable() {
+		f.fresh--
+	}
+	s.again = true
+	f.recalled += unit.Bytes(s.to - s.from)
+}
+
 func (f *flight) len() int         { return len(f.q) - f.head }
 func (f *flight) all() []sentFrame { return f.q[f.head:] }
 func (f *flight) pop() (s sentFrame) {
 	s = f.q[f.head]
+	switch {
+	case s.again:
+		f.recalled -= unit.Bytes(s.to - s.from)
+	case s.recallable():
+		f.fresh--
+	}
 	f.q[f.head].s = nil
 	f.head++
 	if f.head > 64 && f.head*2 > len(f.q) {

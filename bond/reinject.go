@@ -132,7 +132,7 @@ func (b *Bond) recall(p *path, beyond uint64, now time.Time, why string) (n unit
 		if f.end <= beyond || f.again {
 			continue
 		}
-		f.again = true
+		p.flight.recall(f)
 		n += b.giveBack(f, p, now, why)
 	}
 	return n
@@ -161,7 +161,7 @@ func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, why string) (n uni
 // slowest one return to the meta buffers, as many as the scheduler's rule says
 // (sched.PaperRecall). Each byte returns at most once from a subflow.
 func (b *Bond) rebalance(now time.Time) {
-	if b.cfg.Eta < 0 || len(b.paths) < 2 {
+	if b.cfg.Eta < 0 || len(b.paths) < 2 || !b.idleBesides(0) {
 		return
 	}
 	b.schedView = b.schedView[:0]
@@ -185,8 +185,11 @@ func (b *Bond) rebalance(now time.Time) {
 	all := slow.flight.all()
 	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
 		f := &all[i]
-		if !f.again && !f.copied && f.t != wire.TypeDatagram && (f.s == nil || f.from < f.s.awaited()) {
-			f.again = true
+		if f.recallable() && (f.s == nil || f.from < f.s.awaited()) {
+			slow.flight.recall(f)
+			if f.t == wire.TypeFin {
+				f.s.finRecalled = true
+			}
 			r.Bytes -= unit.Bytes(f.to - f.from)
 			b.stats.Eta += b.giveBack(f, slow, now, "eta")
 		}
@@ -198,15 +201,10 @@ func (b *Bond) rebalance(now time.Time) {
 // the later ones waits for another subflow.
 func (p *path) tail(now time.Time) sched.Path {
 	v := p.view(p.est.At(now), now)
-	all := p.flight.all()
-	if len(all) == 0 {
-		v.InFlight = 0 // acknowledgements at most
+	if p.flight.fresh == 0 {
+		v.InFlight = 0
 	}
-	recalled := unit.Bytes(0)
-	for i := len(all) - 1; i >= 0 && all[i].again; i-- {
-		recalled += unit.Bytes(all[i].to - all[i].from)
-	}
-	v.PAD -= min(v.PAD, v.Th.Time(recalled))
+	v.PAD -= min(v.PAD, v.Th.Time(p.flight.recalled))
 	return v
 }
 

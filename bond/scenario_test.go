@@ -58,8 +58,10 @@ type faultPlan struct {
 }
 
 type streamPlan struct {
-	at   time.Duration
-	talk [2]talk
+	at    time.Duration
+	talk  [2]talk
+	mode  wire.Mode
+	await int // bytes that the opener tells to wait for, each time it has had them; 0: none
 }
 
 type freezePlan struct {
@@ -286,6 +288,12 @@ func (sc *scenario) addStreams(r dice, total float64) {
 				st.talk[d].ReadRate = unit.RateOf(unit.Bytes(st.talk[1-d].Bytes), r.span(50*ms, 5*time.Second)) + unit.Kbps
 			}
 		}
+		if r.chance(0.2) {
+			st.mode = []wire.Mode{wire.Latency, wire.Redundant}[r.IntN(2)]
+		}
+		if r.chance(0.2) {
+			st.await = 1 + st.talk[1].Bytes/(1+r.IntN(8))
+		}
 		sc.streams = append(sc.streams, st)
 	}
 }
@@ -347,7 +355,7 @@ func (sc *scenario) network() *simNet {
 		}
 	}
 	for _, st := range sc.streams {
-		tr := &transfer{talk: st.talk, up: st.talk[0].Bytes > st.talk[1].Bytes}
+		tr := &transfer{talk: st.talk, mode: st.mode, await: st.await, up: st.talk[0].Bytes > st.talk[1].Bytes}
 		n.at(simStart.Add(st.at), 0, func() { n.open(tr) })
 	}
 	for _, f := range sc.flows {
@@ -501,7 +509,7 @@ func (sc *scenario) String() string {
 		}
 	}
 	for i, st := range sc.streams {
-		fmt.Fprintf(&w, "stream %d: at %v, opener %+v, acceptor %+v\n", i+1, st.at, st.talk[0], st.talk[1])
+		fmt.Fprintf(&w, "stream %d: at %v, mode %v, awaits %d, opener %+v, acceptor %+v\n", i+1, st.at, st.mode, st.await, st.talk[0], st.talk[1])
 	}
 	for i, f := range sc.flows {
 		fmt.Fprintf(&w, "flow %d: %+v\n", i+1, f)

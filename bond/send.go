@@ -203,7 +203,7 @@ func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
 		}
 		at := len(buf)
 		buf = wire.Append(buf, f)
-		p.note(len(buf)-at, sentFrame{t: c.t, s: c.s})
+		p.note(len(buf)-at, sentFrame{t: c.t, s: c.s, copied: c.t == wire.TypeFin && c.s.finRecalled})
 	}
 	b.control = b.control[:copy(b.control, b.control[sent:])]
 	if b.ackPending {

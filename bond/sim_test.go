@@ -96,6 +96,7 @@ type simNet struct {
 
 	transfers []*transfer // by stream number, from 1
 	woken     [2][]*simApp
+	foreign   wire.StreamID  // a stream that a test serves itself
 	onEnd     [2]func(*Bond) // called after each event of an end
 	over      int            // transfers that have ended at both ends
 	flows     []*simFlow     // by flow number, from 1

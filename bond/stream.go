@@ -32,6 +32,7 @@ type Stream struct {
 	outLimit         wire.DataSeq
 	todo, acked      spans
 	finSet, finAcked bool
+	finRecalled      bool       // a second FIN was sent, its subflow being slow
 	queued           uint64     // a bit for each type of control frame that is queued
 	counted          unit.Bytes // this stream's part of Bond.pending
 
