@@ -149,7 +149,8 @@ func TestDatagramsBesideBulk(t *testing.T) {
 		p95 := g.quantile(.95)
 		t.Logf("%s: delay p50 %v p95 %v, on an unused bond %v; %d of %d came; download %.3f s, alone %.3f s", c.name,
 			g.quantile(.5).Round(time.Millisecond/10), p95.Round(time.Millisecond/10), c.idle, len(g.got), g.sent, beside.Seconds(), alone.Seconds())
-		if most := c.idle + standing + 20*time.Millisecond; p95 > most {
+		// Two packets at 1 Mbit/s take 23 ms.
+		if most := c.idle + standing + 25*time.Millisecond; p95 > most {
 			t.Errorf("%s: p95 of the delay is %v, want at most %v", c.name, p95, most)
 		}
 		if r := float64(beside) / float64(alone); r > c.slowest {

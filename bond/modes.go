@@ -18,7 +18,7 @@ func (s *Stream) SetMode(m wire.Mode) {
 	b := s.bond
 	if s.inReady {
 		s.inReady = false
-		b.ready, b.express = without(b.ready, s), without(b.express, s)
+		b.ready, b.express = leaveOut(b.ready, s), leaveOut(b.express, s)
 	}
 	all := s.todo
 	s.todo = nil
@@ -30,7 +30,7 @@ func (s *Stream) SetMode(m wire.Mode) {
 // Mode is how the stream's bytes are treated.
 func (s *Stream) Mode() wire.Mode { return s.mode }
 
-func without(list []*Stream, s *Stream) []*Stream {
+func leaveOut(list []*Stream, s *Stream) []*Stream {
 	n := 0
 	for _, x := range list {
 		if x != s {
@@ -63,7 +63,7 @@ func (b *Bond) expressStream(now time.Time) (*path, *Stream) {
 // it is pinned to.
 func (b *Bond) fillExpress(p *path, s *Stream, now time.Time, buf []byte) []byte {
 	p.yield = false
-	b.express = without(b.express, s)
+	b.express = leaveOut(b.express, s)
 	buf, _ = b.fillStream(p, s, fill{room: b.segmentSize(p, now)}, now, buf)
 	return buf
 }
@@ -126,14 +126,18 @@ type fill struct {
 // fillStream appends bytes of a stream that has been taken from its turn, and
 // lets it have another one while it has more. It returns the room left.
 func (b *Bond) fillStream(p *path, s *Stream, f fill, now time.Time, buf []byte) ([]byte, int) {
-	due := p.due(now)
+	plan := p.est.At(now)
+	var due time.Time
+	if plan.Known {
+		due = now.Add(plan.PAD)
+	}
 	for f.room > wire.MaxDataHeader && s.sendable() {
 		at := len(buf)
 		part := s.next(f.ahead, wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
 		buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
 		buf = s.out.append(buf, part.from, part.to)
 		s.todo.remove(part.from, part.to)
-		sent := sentFrame{t: wire.TypeData, s: s, from: part.from, to: part.to, due: due}
+		sent := sentFrame{t: wire.TypeData, s: s, from: part.from, to: part.to, due: due, pace: plan.Th}
 		if f.copies {
 			sent.copied = b.copyToOthers(p, copyOf{s, part.from, part.to})
 		}

@@ -41,6 +41,8 @@ type Numbers struct {
 	Th, Th1, Th2 unit.Rate
 	B1, B2       unit.Bytes
 	FarWait      time.Duration // how long B2 lasts at the far hop
+	// Known tells that each hop was seen at its limit, so that Th is no guess.
+	Known bool
 	// FarFlight is what has left hop 1 and is not received, and FarCwnd the
 	// window of the far hop, of which the helper tells rate and round trip only:
 	// their product, or TCP's initial window where that is more.
@@ -119,7 +121,7 @@ func (p *Path) At(now time.Time) Numbers {
 		farRTT = max(0, p.JoinRTT-h.MinRTT)
 	}
 	th1, limited := p.near.Rate()
-	n := Numbers{Th1: th1, SRTT: h.SRTT + farRTT}
+	n := Numbers{Th1: th1, SRTT: h.SRTT + farRTT, Known: !limited && (!p.Helped || p.farKnown)}
 	if limited && h.Cwnd > 0 {
 		n.Th1 = max(th1, unit.RateOf(h.Cwnd, h.SRTT))
 	}
