@@ -63,6 +63,31 @@ func (e *Edge) Attempt(app Attempt, dest netip.AddrPort) {
 	e.relay("tun", a, c, dest.String())
 }
 
+// Flow carries the datagrams of one socket of an app, for which an Attempt's
+// rules hold: what is refused is told, and only destinations in private
+// networks are tried directly. Safe for concurrent use.
+type Flow struct{ f *appFlow }
+
+// Flow makes one that lives until Close. Deliver takes what comes, and refused
+// what is refused, from several goroutines; neither may call Close, and deliver
+// must not keep b.
+func (e *Edge) Flow(deliver func(b []byte, from netip.AddrPort), refused func(*PacketRefusal)) *Flow {
+	f := e.newFlow(deliver)
+	f.refused, f.private = refused, true
+	return &Flow{f}
+}
+
+// Send sends a datagram or drops it. It does not block and does not keep b.
+func (f *Flow) Send(b []byte, dest netip.AddrPort) { f.f.send(b, dest.String()) }
+
+// Close ends the flow and waits until nothing of it runs any more.
+func (f *Flow) Close() { f.f.close() }
+
+func privateDest(dest string) bool {
+	a, err := netip.ParseAddrPort(dest)
+	return err == nil && Private(a.Addr())
+}
+
 // shared is the address space between a provider and its customers' routers
 // (RFC 6598).
 var shared = netip.MustParsePrefix("100.64.0.0/10")

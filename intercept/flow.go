@@ -19,6 +19,10 @@ type appFlow struct {
 	e *Edge
 	// deliver takes what comes, from several goroutines. It must not keep b.
 	deliver func(b []byte, from netip.AddrPort)
+	// refused takes refusals of destinations that are not tried directly, from
+	// the same goroutines. nil: nobody wants to know.
+	refused func(*PacketRefusal)
+	private bool            // only private addresses are tried directly
 	ctx     context.Context // ends with close
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -119,8 +123,11 @@ func (f *appFlow) receive(c PacketConn) {
 // goDirect sends datagrams to a refused destination directly from now on, with
 // those that were refused, if that may help.
 func (f *appFlow) goDirect(r *PacketRefusal) {
-	if f.e.cfg.Direct == nil || !worthDirect(wire.Reset{Code: r.Code}) {
+	if f.e.cfg.Direct == nil || !worthDirect(wire.Reset{Code: r.Code}) || f.private && !privateDest(r.Dest) {
 		f.e.log.Debug("datagrams refused", "dest", r.Dest, "why", r)
+		if f.refused != nil {
+			f.refused(r)
+		}
 		return
 	}
 	f.mu.Lock()

@@ -84,7 +84,7 @@ proxy that others can reach has this off unless --direct is given.`,
 			}
 			var device *tun.TUN
 			if cfg.TUN {
-				if device, err = tun.Open(tun.Config{Edge: edge, Packets: p, Mark: tcp.OwnMark, Log: slog.Default()}); err != nil {
+				if device, err = tun.Open(tun.Config{Edge: edge, Mark: tcp.OwnMark, Log: slog.Default()}); err != nil {
 					return err
 				}
 				defer device.Close()

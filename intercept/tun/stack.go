@@ -40,9 +40,11 @@ const (
 	dnsPort = 53
 )
 
-// An edge is what carries connections and DNS queries: *intercept.Edge.
+// An edge is what carries connections, datagrams and DNS queries:
+// *intercept.Edge.
 type edge interface {
 	Attempt(app intercept.Attempt, dest netip.AddrPort)
+	Flow(deliver func(b []byte, from netip.AddrPort), refused func(*intercept.PacketRefusal)) *intercept.Flow
 	AskDNS(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
 }
 
@@ -65,9 +67,9 @@ type netstack struct {
 }
 
 // newStack makes a stack on l, which it owns. Run starts it.
-func newStack(l *link, e edge, packets intercept.PacketDialer, log *slog.Logger) (*netstack, error) {
+func newStack(l *link, e edge, log *slog.Logger) (*netstack, error) {
 	n := &netstack{edge: e, log: log, link: l, queries: make(chan struct{}, maxQueries), attempts: map[stack.TransportEndpointID][]byte{}}
-	n.flows = newFlows(packets, n.answer, n.tell, log)
+	n.flows = newFlows(e, n.answer, n.tell)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.stack = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},

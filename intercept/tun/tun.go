@@ -37,11 +37,10 @@ import (
 
 // Config is what Open needs. Edge is required.
 type Config struct {
-	// Edge carries TCP connections and DNS queries. Its own sockets and those
-	// of the Dialer behind it must carry Mark.
+	// Edge carries TCP connections, datagrams and DNS queries. It must have
+	// Config.Packets. Its own sockets and those of the Dialer behind it must
+	// carry Mark.
 	Edge *intercept.Edge
-	// Packets carries datagrams. nil: all but DNS queries are refused.
-	Packets intercept.PacketDialer
 	// Mark is the mark of sockets whose packets go around the device.
 	Mark uint32
 	// Log tells what works only in part. nil discards.
@@ -72,7 +71,7 @@ func Open(cfg Config) (_ *TUN, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newStack(l, cfg.Edge, cfg.Packets, cfg.Log)
+	s, err := newStack(l, cfg.Edge, cfg.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,7 @@ type world struct {
 	at     map[string]string    // destination -> address here
 	refuse map[string]wire.Code // destination -> refusal; unknown ones are unreachable
 	direct []string             // destinations tried directly
+	around chan string          // they too
 }
 
 var (
@@ -69,20 +70,21 @@ func newWorld(t *testing.T, packets intercept.PacketDialer) *world {
 			t.Fatal(err)
 		}
 	}
-	w := &world{T: t, at: map[string]string{}, refuse: map[string]wire.Code{}, icmp: make(chan []byte, 64)}
+	w := &world{T: t, at: map[string]string{}, refuse: map[string]wire.Code{}, icmp: make(chan []byte, 64), around: make(chan string, 64)}
 	links[1].seen = func(p []byte) bool {
 		if header.IPVersion(p) == 4 && p[9] == byte(header.ICMPv4ProtocolNumber) || header.IPVersion(p) == 6 && p[6] == byte(header.ICMPv6ProtocolNumber) {
 			w.icmp <- bytes.Clone(p)
 		}
 		return true
 	}
-	w.edge = intercept.New(intercept.Config{Dialer: w, Direct: func(_ context.Context, _, dest string) (net.Conn, error) {
+	w.edge = intercept.New(intercept.Config{Dialer: w, Packets: packets, Direct: func(_ context.Context, _, dest string) (net.Conn, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.direct = append(w.direct, dest)
+		w.around <- dest
 		return nil, errors.New("no way around")
 	}})
-	if w.n, err = newStack(links[0], w.edge, packets, slog.New(slog.DiscardHandler)); err != nil {
+	if w.n, err = newStack(links[0], w.edge, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	w.kernel = stack.New(stack.Options{
@@ -364,6 +366,7 @@ func TestReset(t *testing.T) {
 // some destinations.
 type fakePackets struct {
 	refuse string // destination
+	code   wire.Code
 	mu     sync.Mutex
 	flows  int
 }
@@ -386,7 +389,7 @@ func (c *fakeFlow) Send(b []byte, dest string) error {
 	b = bytes.Clone(b)
 	if dest == c.f.refuse {
 		c.in <- func([]byte) (int, netip.AddrPort, error) {
-			return 0, netip.AddrPort{}, &intercept.PacketRefusal{Dest: dest, Code: wire.CodeConnRefused}
+			return 0, netip.AddrPort{}, &intercept.PacketRefusal{Dest: dest, Code: c.f.code}
 		}
 		return nil
 	}
@@ -427,7 +430,7 @@ func (w *world) listen(remote netip.AddrPort) *gonet.UDPConn {
 // flow for each socket of the app; a refused port is told.
 func TestDatagrams(t *testing.T) {
 	refused := netip.MustParseAddrPort("203.0.113.8:9")
-	bond := &fakePackets{refuse: refused.String()}
+	bond := &fakePackets{refuse: refused.String(), code: wire.CodeConnRefused}
 	w := newWorld(t, bond)
 	for i, site := range []netip.AddrPort{site4, site6} {
 		c := w.listen(site)
@@ -455,16 +458,32 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestDatagramsWithoutFlows: an app learns that it should use TCP.
-func TestDatagramsWithoutFlows(t *testing.T) {
-	w := newWorld(t, nil)
-	_, _ = w.listen(site4).Write([]byte("x"))
-	if typ, code := w.told(site4); typ != 3 || code != 13 {
-		t.Errorf("ICMP %d %d", typ, code)
-	}
-	_, _ = w.listen(site6).Write([]byte("x"))
-	if typ, code := w.told(site6); typ != 1 || code != 1 {
-		t.Errorf("ICMPv6 %d %d", typ, code)
+// TestDatagramsAround: only to a private address are refused datagrams tried
+// directly.
+func TestDatagramsAround(t *testing.T) {
+	for dest, around := range map[string]bool{"192.168.9.9:123": true, "[fd00::9]:123": true, "203.0.113.8:123": false, "[2001:db8::9]:123": false} {
+		w := newWorld(t, &fakePackets{refuse: dest, code: wire.CodeUnreachable})
+		to := netip.MustParseAddrPort(dest)
+		if _, err := w.listen(to).Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if !around {
+			w.told(to)
+			w.mu.Lock()
+			if len(w.direct) > 0 {
+				t.Errorf("%s: tried directly", dest)
+			}
+			w.mu.Unlock()
+			continue
+		}
+		select {
+		case got := <-w.around:
+			if got != dest {
+				t.Errorf("tried %s directly, want %s", got, dest)
+			}
+		case <-time.After(patience):
+			t.Errorf("%s: not tried directly", dest)
+		}
 	}
 }
 
