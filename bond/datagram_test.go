@@ -141,11 +141,11 @@ func (g *simFlow) receive(to int) {
 	}
 }
 
-// tooLate is what an end took for sent twice though it came once: datagrams
-// older than the window of numbers.
-func (n *simNet) tooLate(d int) (size unit.Bytes) {
+// dropped is what an end counts as received twice of datagrams. That may be
+// more than was sent twice: those older than the window of numbers count too.
+func (n *simNet) dropped(d int) (size unit.Bytes) {
 	for _, g := range n.flows[1:] {
-		if g.f[d] != nil && !g.plan.redundant {
+		if g.f[d] != nil {
 			size += unit.Bytes(g.f[d].stats.Duplicate * (g.plan.size + 8))
 		}
 	}

@@ -91,7 +91,7 @@ func (n *simNet) checkEnd(d int) {
 		n.fatal("%s keeps %d free pages", endNames[d], len(b.pool.free))
 	}
 	dup, twice := b.Stats().Duplicate, sentTwice(other.Stats())
-	if dup > twice+n.tooLate(d) {
+	if dup > twice+n.dropped(d) {
 		n.fatal("%s got %v twice, but %s has sent only %v twice", endNames[d], dup, endNames[1-d], twice)
 	}
 	if n.checks%16 == 0 {
