@@ -178,7 +178,8 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
 	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, relays: map[*relay]*subflow{}, changed: make(chan struct{}, 1),
-		pipes:   pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout}),
+		pipes: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout}),
+			pipe.RFCOMM{}},
 		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}),
 	}
 	h.manager = newManager(h)
@@ -236,7 +237,7 @@ func (h *Helper) resolveEntry(entry string) (p identity.Peer, addrs []string, er
 		case !at:
 			return p, p.Addresses, nil
 		}
-		if _, _, err := net.SplitHostPort(addr); err != nil {
+		if _, _, err := net.SplitHostPort(strings.TrimPrefix(addr, "tcp://")); err != nil && !strings.HasPrefix(addr, "rfcomm://") {
 			return p, nil, fmt.Errorf("primary %q: %q is no host:port", entry, addr)
 		}
 		return p, []string{addr}, nil

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -97,6 +98,12 @@ func checkName(s string) error {
 }
 
 func checkAddress(a string) error {
+	if rest, ok := strings.CutPrefix(a, "rfcomm://"); ok { // package pipe knows more
+		if len(rest) > 20 || strings.Count(rest, ":") != 5 || strings.Count(rest, "/") != 1 {
+			return fmt.Errorf("address %q: write Bluetooth as rfcomm://AA:BB:CC:DD:EE:FF/CHANNEL", a)
+		}
+		return nil
+	}
 	host, port, err := net.SplitHostPort(a)
 	if err != nil {
 		return fmt.Errorf("address %q: write it as host:port, or [IPv6]:port", a)

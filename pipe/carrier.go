@@ -1,7 +1,7 @@
 // Package pipe is the hop between primary and helper, and the framing that a
 // helped subflow's ciphertext has on both of its hops. It stands between
 // package subflow, which runs end-to-end TLS over a Link as it would over a TCP
-// connection, and the carriers: TCP now, RFCOMM later.
+// connection, and the carriers: TCP and Bluetooth's RFCOMM.
 //
 //	primary                        helper                       server
 //	Accept   <-- TLS, HELLO ------- Offer
@@ -11,13 +11,18 @@
 //	Link     <== HOP_DATA ========> Link | Link <== HOP_DATA ==> Link
 //
 // The helper connects the pipe, so that it can come back by itself; the pipe
-// then waits, silent, until the primary wants a subflow. One pipe connection
-// carries one subflow in its life.
+// then waits, silent, until the primary wants a subflow, or wants a subflow
+// whose pipe broke to go on over this one (docs/adr/0005-pipes-are-sessions.md).
 //
 //	carrier.go    what a hop runs over; TCP
+//	rfcomm.go     the same over Bluetooth
 //	memory.go     the same in memory, for tests
+//	address.go    carriers by the name that an address begins with
 //	handshake.go  from a connection to a Link, at each of the three devices
 //	link.go       the framing
+//	session.go    a Link that outlives its connection: what is kept and confirmed
+//	resume.go     the change from one connection to another
+//	ring.go       a bounded buffer that keeps what is not confirmed
 package pipe
 
 import (
@@ -35,7 +40,7 @@ import (
 type Conn interface {
 	net.Conn
 	// CloseWrite ends the sending direction; the peer reads what was written
-	// and then io.EOF.
+	// and then io.EOF. A carrier that cannot returns errors.ErrUnsupported.
 	CloseWrite() error
 	// WaitWritable blocks until a segment written now would leave soon. It
 	// returns an error after Close.

@@ -1,7 +1,6 @@
 package pipe
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -79,6 +78,12 @@ type session struct {
 	over      *time.Timer
 	brokenAt  time.Time
 	counts    Counts
+
+	// For Probe of a carrier that tells no round trip: a position, when it had
+	// been sent, and what came of such ones.
+	timedPos     uint64
+	timedAt      time.Time
+	srtt, minRTT time.Duration
 
 	// For Probe: what hops acknowledged before this one, and with it. For
 	// Stalled: the latter when it last moved, and when that was.
@@ -325,6 +330,7 @@ func (l *Link) accept(c *carried, t wire.Type, payload []byte) ([]byte, error) {
 			return nil, err
 		}
 		s.confirmed = f.Count
+		s.measure(time.Now())
 		if !s.pinned {
 			s.keep.Confirm(f.Count)
 		}
@@ -366,8 +372,12 @@ func (l *Link) written(c *carried, err error) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.s.readEnded {
-		l.s.keep.Confirm(l.sent.Load())
+	s := l.s
+	if s.readEnded {
+		s.keep.Confirm(l.sent.Load())
+	}
+	if err == nil && s.timedAt.IsZero() && l.held > 0 {
+		s.timedPos, s.timedAt = l.sent.Load(), time.Now()
 	}
 	return l.err
 }
@@ -407,11 +417,35 @@ func (l *Link) probeSession() (estimate.Hop, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if _, blind := c.hop.(interface{ blind() }); blind {
+		// What is confirmed has arrived, and what was sent and is not may lie
+		// anywhere, in the kernel or on the air.
+		sent := max(l.sent.Load(), l.s.confirmed)
+		return estimate.Hop{SRTT: l.s.srtt, MinRTT: l.s.minRTT, Queue: unit.Bytes(sent - l.s.confirmed),
+			Unsent: min(h.Unsent, unit.Bytes(sent-l.s.confirmed)), Acked: l.s.confirmed}, nil
+	}
 	if l.at == c {
 		l.s.acked = h.Acked
 	}
 	h.Acked += l.s.ackedBefore
 	return h, nil
+}
+
+// measure takes a round trip from a confirmation: up to confirmAfter too much.
+// It is called with mu held.
+func (s *session) measure(now time.Time) {
+	if s.timedAt.IsZero() || s.confirmed < s.timedPos {
+		return
+	}
+	rtt := now.Sub(s.timedAt)
+	s.timedAt = time.Time{}
+	if s.minRTT == 0 || rtt < s.minRTT {
+		s.minRTT = rtt
+	}
+	if s.srtt == 0 {
+		s.srtt = rtt
+	}
+	s.srtt += (rtt - s.srtt) / 8 // RFC 6298 section 2.3
 }
 
 // endSession sends HOP_END. It is called with wmu held.
@@ -437,156 +471,5 @@ func (l *Link) closeSession() error {
 		l.wmu.Unlock()
 	}
 	l.fail(net.ErrClosed)
-	return nil
-}
-
-// Resume moves the session of a subflow to w, at the primary: after a break,
-// or because w is better. One goroutine calls it at a time. When it fails w is
-// closed, and the session goes on as it was, unless the helper refused.
-func (l *Link) Resume(ctx context.Context, w *Waiting) error {
-	l.mu.Lock()
-	s, err := l.s, l.err
-	if err == nil && s.readEnded {
-		err = errors.New("the subflow is ending")
-	}
-	s.attempt++
-	f := wire.Resume{Token: s.token, Attempt: s.attempt, Received: s.got}
-	l.mu.Unlock()
-	if err != nil {
-		w.Close()
-		return err
-	}
-	payload, err := w.ask(ctx, resumeTimeout, f, wire.TypeResumed)
-	if err != nil {
-		if refused := (wire.Refuse{}); errors.As(err, &refused) {
-			l.fail(fmt.Errorf("resuming: %w", err))
-		}
-		return err
-	}
-	r, err := wire.ParseResumed(payload)
-	if err == nil {
-		c := w.carried()
-		err = l.change(c, func() (uint64, wire.Frame, error) {
-			if r.Received < s.confirmed || r.Received > s.pos.Load() || r.From > s.got {
-				return 0, nil, fmt.Errorf("%w: %v: the helper has %d bytes, of %d sent and %d confirmed, and sends from %d, of %d received",
-					wire.ErrMalformed, wire.TypeResumed, r.Received, s.pos.Load(), s.confirmed, r.From, s.got)
-			}
-			c.skip, s.told = s.got-r.From, f.Received
-			return r.Received, nil, nil
-		})
-	}
-	if errors.Is(err, wire.ErrMalformed) {
-		l.fail(err)
-		w.hop.Close()
-	}
-	return err
-}
-
-// Continue is the helper's part of Resume: what o asked for, f, is the session
-// of l. Who called checks that it is the same primary. An error was answered
-// with REFUSE.
-func (l *Link) Continue(o *Offer, f wire.Resume) error {
-	refuse := func(code wire.Code, text string) error {
-		_ = o.Refuse(code, text)
-		return errors.New(text)
-	}
-	l.mu.Lock()
-	s, ended := l.s, l.err != nil || l.s.readEnded
-	stale := f.Attempt <= s.attempt
-	wrong := f.Received > s.pos.Load()
-	if !ended && !stale && !wrong {
-		s.attempt = f.Attempt
-	}
-	l.mu.Unlock()
-	switch {
-	case ended:
-		return refuse(wire.CodeClosed, "the subflow has ended")
-	case stale:
-		return refuse(wire.CodeMalformed, "an attempt that comes after a later one")
-	case wrong:
-		return refuse(wire.CodeMalformed, "it has more than was sent")
-	}
-	err := l.change(o.carried(), func() (uint64, wire.Frame, error) {
-		if f.Attempt != s.attempt {
-			return 0, nil, errors.New("a later attempt came")
-		}
-		// The primary may have confirmed more over the old pipe since it asked.
-		from := max(f.Received, s.confirmed)
-		s.told = s.got
-		return from, wire.Resumed{Received: s.got, From: from}, nil
-	})
-	if err != nil {
-		return refuse(wire.CodeClosed, err.Error())
-	}
-	return nil
-}
-
-// change has the session go on over c, from the position that agree returns,
-// after a first frame if it is not nil. Agree is called with wmu and mu held;
-// its error leaves everything as it was.
-func (l *Link) change(c *carried, agree func() (from uint64, first wire.Frame, err error)) error {
-	_ = l.carrier().hop.SetWriteDeadline(time.Now().Add(handOver)) // who writes there lets us in
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	l.mu.Lock()
-	s, err := l.s, l.err
-	var from uint64
-	var first wire.Frame
-	if err == nil {
-		from, first, err = agree()
-	}
-	if err != nil {
-		_ = l.at.hop.SetWriteDeadline(time.Time{})
-		l.mu.Unlock()
-		return err
-	}
-	old := l.at
-	l.at = c
-	if old.broken != nil {
-		s.over.Stop()
-		s.counts.Resumed++
-		s.counts.Away += time.Since(s.brokenAt)
-	} else {
-		s.counts.Migrated++
-	}
-	end := s.pos.Load()
-	s.counts.Again += unit.Bytes(end - from)
-	s.ackedBefore, s.acked, s.movedAt = s.ackedBefore+s.acked, 0, time.Time{}
-	s.confirmed, s.pinned = from, true
-	l.cond.Broadcast()
-	l.mu.Unlock()
-	if s.own || old.broken != nil {
-		old.hop.Close()
-	} else {
-		_ = old.hop.SetReadDeadline(time.Now()) // who reads there comes over
-		time.AfterFunc(afterwards, func() { old.hop.Close() })
-	}
-
-	// What was gathered is kept, and is part of what is sent again.
-	l.buf, l.frame, l.held = l.buf[:0], -1, 0
-	l.sent.Store(from)
-	if first != nil {
-		l.buf = wire.Append(l.buf, first)
-	}
-	for at := from; at < end; {
-		n := min(int(end-at), maxData)
-		l.buf = s.keep.AppendAt(wire.AppendHeader(l.buf, wire.TypeHopData, n), at, n)
-		l.held += uint64(n)
-		at += uint64(n)
-		if err := l.flush(); err != nil {
-			return nil // it has ended: who reads learns
-		}
-		if l.usable() != c {
-			break // the next one begins again
-		}
-	}
-	if s.ended {
-		l.buf = wire.Append(l.buf, wire.HopEnd{})
-	}
-	_ = l.flush()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s.pinned = false
-	s.keep.Confirm(s.confirmed)
 	return nil
 }

@@ -408,3 +408,33 @@ func TestCloseIsNoBreak(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// blindConn is a connection whose carrier knows nothing of the other end.
+type blindConn struct{ Conn }
+
+func (blindConn) blind() {}
+
+// TestBlindCarrier: the session itself knows what has arrived, and how long
+// that takes.
+func TestBlindCarrier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := MemoryPipe()
+		h, p := links(t, blindConn{a}, b)
+		go func() { _, _ = io.Copy(io.Discard, h) }()
+		if _, err := h.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := h.Probe(); err != nil || s.Queue != 1000 || s.Acked != 0 {
+			t.Errorf("on its way: %+v, %v", s, err)
+		}
+		time.Sleep(30 * time.Millisecond)
+		_, _ = io.ReadFull(p, make([]byte, 1000))
+		time.Sleep(time.Second)
+		if s, err := h.Probe(); err != nil || s.Queue != 0 || s.Acked != 1000 || s.SRTT < 30*time.Millisecond || s.SRTT > 30*time.Millisecond+confirmAfter {
+			t.Errorf("arrived: %+v, %v", s, err)
+		}
+		p.Close()
+		h.Close()
+		time.Sleep(time.Minute)
+	})
+}

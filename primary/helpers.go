@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"mpbond/api"
@@ -36,13 +37,52 @@ func (s *helperSlot) isRevoked() bool {
 	}
 }
 
+// listen opens what Config.Pipe names, or nothing.
+func (p *Primary) listen() error {
+	carriers := pipe.Any{pipe.TCP(tcp.Options{Congestion: p.cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: p.cfg.mark()}), pipe.RFCOMM{}}
+	for addr := range strings.SplitSeq(p.cfg.Pipe, ",") {
+		if addr = strings.TrimSpace(addr); addr == "" {
+			continue
+		}
+		l, err := carriers.Listen(context.Background(), addr)
+		if err != nil {
+			for _, l := range p.pipes {
+				l.Close()
+			}
+			return err
+		}
+		p.pipes = append(p.pipes, l)
+	}
+	return nil
+}
+
 // acceptPipes takes the calls of helpers until ctx ends.
 func (p *Primary) acceptPipes(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { p.pipes.Close() })
-	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	slots := make(chan struct{}, maxHandshakes)
+	ends := make(chan error, len(p.pipes))
+	for _, l := range p.pipes {
+		stop := context.AfterFunc(ctx, func() { l.Close() })
+		defer stop()
+		go func() {
+			err := p.acceptFrom(ctx, l, slots)
+			cancel() // all end together
+			ends <- err
+		}()
+	}
+	var first error
+	for range p.pipes {
+		if err := <-ends; first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (p *Primary) acceptFrom(ctx context.Context, l pipe.Listener, slots chan struct{}) error {
 	for {
-		c, err := p.pipes.Accept()
+		c, err := l.Accept()
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -58,14 +98,18 @@ func (p *Primary) acceptPipes(ctx context.Context) error {
 					p.useHelper(ctx, w)
 				}
 			})
-		default:
-			_ = c.Abort() // more half-open pipes than anybody has helpers
+		default: // more half-open pipes than anybody has helpers
+			if t, ok := c.(*tcp.Conn); ok {
+				_ = t.Abort()
+			} else {
+				c.Close()
+			}
 		}
 	}
 }
 
 // handshake proves who calls; nil means that it was refused.
-func (p *Primary) handshake(ctx context.Context, c *tcp.Conn) *pipe.Waiting {
+func (p *Primary) handshake(ctx context.Context, c pipe.Conn) *pipe.Waiting {
 	p.track(c, true)
 	defer p.track(c, false)
 	w, err := pipe.Accept(ctx, c, p.key.Server(wire.PipeALPN, p.trust.Allowed(identity.RoleHelper)))

@@ -46,7 +46,8 @@ type Config struct {
 	// Transparent is the loopback port that `mpbond run` redirects to; 0 is
 	// none.
 	Transparent uint16 `toml:"transparent"`
-	// Pipe is where helpers connect, "host:port"; empty is nowhere.
+	// Pipe is where helpers connect, "host:port"; several are separated by
+	// commas, and "rfcomm://CHANNEL" is Bluetooth. Empty is nowhere.
 	Pipe string `toml:"pipe"`
 	// Interfaces each carry a direct subflow. Empty is one subflow by the
 	// system's routes.
@@ -115,7 +116,7 @@ type Primary struct {
 	trust *identity.Trust
 	log   *slog.Logger
 	rec   *trace.Recorder // nil: nothing is traced
-	pipes *tcp.Listener   // nil without
+	pipes []pipe.Listener
 
 	mu      sync.Mutex
 	server  identity.Peer
@@ -171,10 +172,8 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, rec: rec,
 		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{},
 		demand: newDemand(), closing: make(chan struct{})}
-	if cfg.Pipe != "" {
-		if p.pipes, err = tcp.Listen(context.Background(), cfg.Pipe, tcp.Options{Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: cfg.mark()}); err != nil {
-			return nil, err
-		}
+	if err := p.listen(); err != nil {
+		return nil, err
 	}
 	p.cur = p.newSession()
 	return p, nil
@@ -217,12 +216,12 @@ func (p *Primary) newSession() *session {
 	return s
 }
 
-// PipeAddr is where helpers connect, nil if nowhere.
+// PipeAddr is where helpers connect, the first of several, nil if nowhere.
 func (p *Primary) PipeAddr() net.Addr {
-	if p.pipes == nil {
+	if len(p.pipes) == 0 {
 		return nil
 	}
-	return p.pipes.Addr()
+	return p.pipes[0].Addr()
 }
 
 // DialStream opens a stream of the bond; see intercept.Dialer.
@@ -255,7 +254,7 @@ func (p *Primary) Run(ctx context.Context) error {
 	}
 	p.wg.Go(func() { p.watch(ctx) })
 	var err error
-	if p.pipes != nil {
+	if len(p.pipes) > 0 {
 		err = p.acceptPipes(ctx)
 	} else {
 		<-ctx.Done()

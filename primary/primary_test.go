@@ -43,6 +43,8 @@ func TestBadConfig(t *testing.T) {
 		{"no reinjection", []identity.Peer{one}, func(c *Config) { c.Reinject = -1 }, "", ""},
 		{"give up", []identity.Peer{one}, func(c *Config) { c.GiveUp = 0 }, "after 0s", "60s"},
 		{"pipe", []identity.Peer{one}, func(c *Config) { c.Pipe = "203.0.113.1:7602" }, "203.0.113.1", "ip address"},
+		{"pipe of no carrier", []identity.Peer{one}, func(c *Config) { c.Pipe = "127.0.0.1:0,smoke://1" }, "smoke", "rfcomm://"},
+		{"resume", []identity.Peer{one}, func(c *Config) { c.Resume = -1 }, "wait -1ns", "10s"},
 		{"one of two", []identity.Peer{one, two}, func(c *Config) { c.Server = "away" }, "", ""},
 	} {
 		trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
