@@ -92,10 +92,13 @@ func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, sche
 	next, wait := start(1)
 	lonely := true
 	for _, i := range longestFirst(all) {
-		if lonely && !all[i].lonely() {
+		if all[i].lonely() != lonely {
 			wait()
-			next, wait = start(j.N)
-			lonely = false
+			if lonely = !lonely; lonely {
+				next, wait = start(1)
+			} else {
+				next, wait = start(j.N)
+			}
 		}
 		select {
 		case next <- i:

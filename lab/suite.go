@@ -308,20 +308,24 @@ func (t *Topology) shaped() bool {
 }
 
 // longestFirst is the order in which to start experiments so that the last ones
-// end at about the same time; those that nothing may run beside come first.
+// end at about the same time. What the emulator has no part in comes first, what
+// nothing else may run beside last: it is repeated most often.
 func longestFirst(all []Experiment) (order []int) {
 	for i := range all {
 		order = append(order, i)
 	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		a, b := all[i], all[j]
-		if a.lonely() != b.lonely() {
-			if a.lonely() {
-				return -1
-			}
+	stage := func(e Experiment) int {
+		switch {
+		case e.lonely() && e.Plan.Unchecked:
+			return 0
+		case !e.lonely():
 			return 1
 		}
-		return cmp.Compare(b.Expected, a.Expected)
+		return 2
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		a, b := all[i], all[j]
+		return cmp.Or(cmp.Compare(stage(a), stage(b)), cmp.Compare(b.Expected, a.Expected))
 	})
 	return order
 }

@@ -72,8 +72,8 @@ func TestGridIsWhole(t *testing.T) {
 }
 
 func TestLongestFirst(t *testing.T) {
-	all := []Experiment{{Expected: 1}, {Expected: 3}, {Group: Machine, Expected: 2}, {Expected: 2}}
-	if got := longestFirst(all); !slices.Equal(got, []int{2, 1, 3, 0}) {
+	all := []Experiment{{Expected: 1}, {Expected: 3}, {Group: Machine, Expected: 2}, {Expected: 2}, {Group: Machine, Plan: Plan{Unchecked: true}}}
+	if got := longestFirst(all); !slices.Equal(got, []int{4, 1, 3, 0, 2}) {
 		t.Error(got)
 	}
 }
@@ -223,12 +223,17 @@ func TestRunAll(t *testing.T) {
 	}
 	bad := all[0]
 	bad.Plan.Schemes = []string{"pigeon"}
-	all = append(all, bad)
+	all = append(all, bad, Experiment{Group: Alone, Plan: all[0].Plan})
 	got := map[int]int{}
 	running, most := 0, 0
 	errs := make([]error, len(all))
 	RunAll(t.Context(), all, NewJobs(2), func(i int, scheme string, rep int) bool { return i == 1 && scheme == "single" && rep == 0 }, Events{
-		Began: func(int) { running++; most = max(most, running) },
+		Began: func(i int) {
+			if running++; i == 3 && running > 1 {
+				t.Error("it is not alone")
+			}
+			most = max(most, running)
+		},
 		Result: func(i int, r Result) {
 			if r.Error != "" || !r.SHA {
 				t.Errorf("%+v", r)
@@ -241,7 +246,7 @@ func TestRunAll(t *testing.T) {
 		},
 		Ended: func(i int, err error) { running--; errs[i] = err },
 	})
-	if got[0] != 4 || got[1] != 3 || most != 2 || running != 0 || errs[0] != nil || errs[1] != nil || errs[2] == nil {
+	if got[0] != 4 || got[1] != 3 || got[3] != 4 || most != 2 || running != 0 || errs[0] != nil || errs[1] != nil || errs[2] == nil {
 		t.Errorf("%v results, %d at once, %v", got, most, errs)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
