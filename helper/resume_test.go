@@ -68,6 +68,7 @@ func TestSeveralAddresses(t *testing.T) {
 		one, cut := w.accepted(w.pl, keys().primary)
 		two, cut2 := w.accepted(second, keys().primary)
 		p, s := w.joined(one)
+		synctest.Wait()
 		since := w.h.Status().Subflows[0].Since
 		const n = 1 << 20
 		want, _ := io.ReadAll(noise(n, 1))
@@ -123,6 +124,7 @@ func TestResumeOfAnother(t *testing.T) {
 		one, _ := w.accepted(w.pl, keys().primary)
 		p, s := w.joined(one)
 		two, _ := w.accepted(w.pl, keys().primary)
+		synctest.Wait()
 		w.h.mu.Lock()
 		for _, f := range w.h.relays { // as if another primary had made it
 			f.primary.Key = keys().server.Public()
