@@ -21,7 +21,7 @@ import (
 
 // Status is the answer to GET /v1/status: one running mpbond at one moment.
 type Status struct {
-	Role    string `json:"role"` // "server", "helper" or "primary"
+	Role    string `json:"role"` // "server", "helper", "primary", or "dual": the last two at once
 	Name    string `json:"name"` // of this device
 	ID      string `json:"id"`   // of its key
 	Version string `json:"version"`
@@ -36,7 +36,7 @@ type Status struct {
 	Transparent string `json:"transparent,omitempty"` // for `mpbond run`
 
 	Bonds  []Bond        `json:"bonds"`            // primary and server; never null
-	Helper *HelperStatus `json:"helper,omitempty"` // helper only
+	Helper *HelperStatus `json:"helper,omitempty"` // helper and dual
 }
 
 // Bond is one bond, as one of its ends sees it.
@@ -124,6 +124,21 @@ type HelperStatus struct {
 	PipeRateBps  unit.Rate  `json:"pipe_rate_bps"` // estimate
 	PathRateBps  unit.Rate  `json:"path_rate_bps"` // estimate, of the HS-path
 	LastError    string     `json:"last_error,omitempty"`
+	// Lent are the interfaces that are lent now, each direction by itself.
+	Lent []Lent `json:"lent,omitempty"`
+}
+
+// Lent is what those who borrow a link may use of it, in one direction, after
+// its owner's own traffic.
+type Lent struct {
+	Interface   string    `json:"interface"`
+	Direction   string    `json:"direction"` // "down" or "up"
+	Limited     bool      `json:"limited"`
+	LimitBps    unit.Rate `json:"limit_bps"` // for all together, while limited
+	Reason      string    `json:"reason"`
+	OwnBps      unit.Rate `json:"own_bps"`      // of the owner
+	LentBps     unit.Rate `json:"lent_bps"`     // of those who borrow
+	CapacityBps unit.Rate `json:"capacity_bps"` // the most that it carried lately
 }
 
 // Decision is one choice of the scheduler.

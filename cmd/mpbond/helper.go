@@ -10,6 +10,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/helper"
+	"mpbond/policy"
 	"mpbond/unit"
 )
 
@@ -83,6 +84,15 @@ func helperStatus(s helper.Status) *api.HelperStatus {
 			}
 		} else if st.Primary == "" {
 			st.Primary = p.Primary
+		}
+	}
+	for _, l := range s.Lent {
+		for _, d := range []struct {
+			name string
+			policy.Grant
+		}{{"down", l.Down}, {"up", l.Up}} {
+			st.Lent = append(st.Lent, api.Lent{Interface: l.Interface, Direction: d.name, Limited: d.Limited, LimitBps: d.Limit,
+				Reason: d.Reason, OwnBps: d.Own, LentBps: d.Lent, CapacityBps: d.Capacity})
 		}
 	}
 	for _, f := range s.Subflows {

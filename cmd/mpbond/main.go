@@ -27,6 +27,7 @@ func commands() []*cobra.Command {
 		serverCommand(),
 		primaryCommand(),
 		helperCommand(),
+		dualCommand(),
 		keygenCommand(),
 		trustCommand(),
 		runCommand(),

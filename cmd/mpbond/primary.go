@@ -16,10 +16,12 @@ import (
 
 	"mpbond/api"
 	"mpbond/fault"
+	"mpbond/identity"
 	"mpbond/intercept"
 	"mpbond/intercept/tun"
 	"mpbond/primary"
 	"mpbond/tcp"
+	"mpbond/trace"
 )
 
 func primaryCommand() *cobra.Command {
@@ -69,35 +71,16 @@ proxy that others can reach has this off unless --direct is given.`,
 				return err
 			}
 			defer rec.Close()
-			p, err := primary.New(cfg, key, trust, slog.Default(), rec)
+			e, err := newEdged(cfg, key, trust, rec)
 			if err != nil {
 				return err
 			}
-			apps, err := openApps(cfg)
-			if err != nil {
-				return err
-			}
-			edge := intercept.New(intercept.Config{Dialer: p, Packets: p, Direct: fallback(cfg, apps), Log: slog.Default()})
-			defer edge.Close()
-			if !apps.private() {
-				slog.Warn("whoever reaches the proxy can use the bond", "proxy", apps.proxyAddr())
-			}
-			var device *tun.TUN
-			if cfg.TUN {
-				if device, err = tun.Open(tun.Config{Edge: edge, Mark: tcp.OwnMark, Log: slog.Default()}); err != nil {
-					return err
-				}
-				defer device.Close()
-			}
+			defer e.close()
 			start := time.Now()
-			slog.Info("primary is up", "proxy", apps.proxyAddr(), "transparent", apps.transparentAddr(), "pipe", p.PipeAddr(), "id", key.ID())
-			return r.serve(cmd.Context(), edged{p, edge, apps, device}, func(why bool) api.Status {
+			slog.Info("primary is up", e.addresses("id", key.ID())...)
+			return r.serve(cmd.Context(), e, func(why bool) api.Status {
 				st := r.describe(key, cfg.Name, start)
-				st.SOCKS, st.HTTP, st.Transparent = apps.proxyAddr(), apps.proxyAddr(), apps.transparentAddr()
-				if a := p.PipeAddr(); a != nil {
-					st.Listen = a.String()
-				}
-				st.Bonds = append(st.Bonds, p.Status(why))
+				e.describe(&st, why)
 				return st
 			})
 		},
@@ -193,6 +176,48 @@ type edged struct {
 	edge *intercept.Edge
 	apps apps
 	tun  *tun.TUN // nil without
+}
+
+// newEdged opens everything that a primary listens on.
+func newEdged(cfg primary.Config, key *identity.Key, trust *identity.Trust, rec *trace.Recorder) (e edged, err error) {
+	if e.Primary, err = primary.New(cfg, key, trust, slog.Default(), rec); err != nil {
+		return e, err
+	}
+	if e.apps, err = openApps(cfg); err != nil {
+		return e, err
+	}
+	e.edge = intercept.New(intercept.Config{Dialer: e.Primary, Packets: e.Primary, Direct: fallback(cfg, e.apps), Log: slog.Default()})
+	if !e.apps.private() {
+		slog.Warn("whoever reaches the proxy can use the bond", "proxy", e.apps.proxyAddr())
+	}
+	if cfg.TUN {
+		if e.tun, err = tun.Open(tun.Config{Edge: e.edge, Mark: tcp.OwnMark, Log: slog.Default()}); err != nil {
+			e.edge.Close()
+		}
+	}
+	return e, err
+}
+
+// close ends what newEdged has opened.
+func (e edged) close() {
+	if e.tun != nil {
+		e.tun.Close()
+	}
+	e.edge.Close()
+}
+
+// addresses are for the log, after args.
+func (e edged) addresses(args ...any) []any {
+	return append(args, "proxy", e.apps.proxyAddr(), "transparent", e.apps.transparentAddr(), "pipe", e.PipeAddr())
+}
+
+// describe adds the primary's part to a status.
+func (e edged) describe(st *api.Status, why bool) {
+	st.SOCKS, st.HTTP, st.Transparent = e.apps.proxyAddr(), e.apps.proxyAddr(), e.apps.transparentAddr()
+	if a := e.PipeAddr(); a != nil {
+		st.Listen = a.String()
+	}
+	st.Bonds = append(st.Bonds, e.Primary.Status(why))
 }
 
 // Run serves both until ctx ends or one of them fails.

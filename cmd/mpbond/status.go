@@ -174,6 +174,11 @@ func printHelper(w io.Writer, h api.HelperStatus) {
 		fmt.Fprintf(w, "helps %s to reach %s with %d subflows: pipe %v, Internet %v, %v of %v buffered, %v relayed\n",
 			oneLine(h.Primary), oneLine(h.Server), h.Subflows, h.PipeRateBps, h.PathRateBps, h.BufferBytes, h.BufferLimit, h.RelayedBytes)
 	}
+	for _, l := range h.Lent {
+		if l.Limited {
+			fmt.Fprintf(w, "lends %v %s of %s: %s (it uses %v)\n", l.LimitBps, l.Direction, oneLine(l.Interface), l.Reason, l.OwnBps)
+		}
+	}
 	if h.LastError != "" {
 		fmt.Fprintln(w, "last error:", oneLine(h.LastError))
 	}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"mpbond/api"
+	"mpbond/helper"
+	"mpbond/primary"
+	"mpbond/tcp"
+)
+
+// dualConfig is dual.toml: the other two files, each as a table.
+type dualConfig struct {
+	Primary primary.Config `toml:"primary"`
+	Helper  helper.Config  `toml:"helper"`
+}
+
+func dualCommand() *cobra.Command {
+	r := &role{name: "dual"}
+	cfg := dualConfig{Primary: primary.Default}
+	var name string
+	cmd := &cobra.Command{
+		Use: "dual", Short: "be primary and helper at once", Args: cobra.NoArgs,
+		Long: `Be primary and helper at once, so that two people lend each other their links.
+Both roles share this device's key, its trust file and one status. What this
+device's own apps do goes first: others get what they leave of its links.
+
+The file dual.toml has what primary.toml and helper.toml have, in the tables
+[primary] and [helper]. Two devices trust each other in both roles:
+  mpbond trust add anna --role primary --role helper --key KEY --addr 192.168.43.20:7602
+  mpbond trust add home --role server --key KEY --addr vps.example.org:7600`,
+		Example: `  mpbond dual
+  mpbond dual --name anna`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r.socket = cmp.Or(r.socket, api.SocketPath("primary")) // where get and run look
+			key, trust, err := r.load(cmd, &cfg, nil)
+			if err != nil {
+				return err
+			}
+			if name = cmp.Or(name, cfg.Primary.Name); name == "" {
+				name, _ = os.Hostname()
+			}
+			cfg.Primary.Name = name
+			rec, err := r.recorder(name)
+			if err != nil {
+				return err
+			}
+			defer rec.Close()
+			if cfg.Primary.TUN {
+				cfg.Helper.Mark = tcp.OwnMark
+			}
+			h, err := helper.New(cfg.Helper, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
+			if err != nil {
+				return err
+			}
+			e, err := newEdged(cfg.Primary, key, trust, rec)
+			if err != nil {
+				return err
+			}
+			defer e.close()
+			h.ShareWith(e.DirectFlows)
+			start := time.Now()
+			slog.Info("primary and helper are up", e.addresses("name", name, "id", key.ID())...)
+			return r.serve(cmd.Context(), dual{e, lending{h}}, func(why bool) api.Status {
+				st := r.describe(key, name, start)
+				e.describe(&st, why)
+				st.Helper = helperStatus(h.Status())
+				return st
+			})
+		},
+	}
+	r.flags(cmd)
+	cmd.Flags().StringVar(&name, "name", "", "what this device calls itself; empty: as [primary] says, or its host name")
+	return cmd
+}
+
+// dual is a primary and a helper in one process.
+type dual struct {
+	edged
+	lending
+}
+
+// Run serves both until ctx ends or one of them fails.
+func (d dual) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.edged.Run(ctx) })
+	g.Go(func() error { return d.lending.Run(ctx) })
+	return g.Wait()
+}
+
+// TrustChanged tells both.
+func (d dual) TrustChanged() {
+	d.edged.TrustChanged()
+	d.lending.TrustChanged()
+}
