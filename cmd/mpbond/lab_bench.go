@@ -38,7 +38,7 @@ disturbed and repeated.
 
 Experiments run several at once, each in namespaces of its own: as many as need
 no more than 70 % of the processors, or --jobs. Those about what the machine can
-do run by themselves, at first.
+do run by themselves, at the beginning and at the end.
 
 Every transfer that was disturbed six times is missing in the end, and makes
 this fail. Claims that do not hold do not: they are what is to be found out.`,
@@ -309,8 +309,17 @@ func (b *bench) stamp() string {
 	if b.quick {
 		form = "quick"
 	}
-	if b.ended < len(b.experiments) {
-		form += fmt.Sprintf(" (%d of %d experiments)", b.ended, len(b.experiments))
+	have, want := 0, 0
+	for _, r := range b.reports {
+		for _, s := range r.plan.Schemes {
+			want += r.plan.RepsOf(s)
+		}
+		for _, s := range r.Summary {
+			have += min(s.N, r.plan.RepsOf(s.Scheme))
+		}
+	}
+	if have < want {
+		form += fmt.Sprintf(" (%d of %d transfers)", have, want)
 	}
 	return fmt.Sprintf("mpbond %s, %s form, seed %d, %s, Linux %s, %d processors, took %v.", version, form, b.seed,
 		time.Now().UTC().Format(time.DateOnly), unix.ByteSliceToString(u.Release[:]), runtime.NumCPU(), time.Since(b.begin).Round(time.Second))

@@ -87,13 +87,16 @@ func (b *bench) overview() table {
 // inOverview leaves out most of the grid, and what the matrix and the table of
 // drives tell better.
 func (r benchReport) inOverview() bool {
+	if _, counts := r.find(func(string) bool { return true }); !counts {
+		return false
+	}
 	switch r.Group {
 	case lab.Grid:
 		return r.cell.Size == 2*unit.MB && !r.cell.Upload || r.cell.Size == 10*unit.MB && r.cell.House == "8/10/5"
 	case lab.Ride, lab.Alone:
 		return false
 	}
-	return len(r.Results) > 0
+	return true
 }
 
 func isBonded(scheme string) bool { return strings.HasPrefix(scheme, "mpbond") }

@@ -96,7 +96,7 @@ func TestMatrixAndRides(t *testing.T) {
 		t.Error(got)
 	}
 	b := &bench{reports: reports, experiments: make([]lab.Experiment, 4)}
-	if text := b.tables(); !strings.Contains(text, "**Claims**") || !strings.Contains(b.stamp(), "0 of 4") {
+	if text := b.tables(); !strings.Contains(text, "**Claims**") || strings.Contains(b.stamp(), "of 10 transfers") {
 		t.Error(text, b.stamp())
 	}
 }
@@ -168,14 +168,14 @@ func TestBenchInterrupted(t *testing.T) {
 	cancel()
 	b := &bench{benchOptions: benchOptions{markdown: file}, out: &out, screen: &errs,
 		experiments: []lab.Experiment{{Name: "never", Group: lab.Grid, Plan: lab.Plan{Topology: &lab.Topology{}}}}}
-	b.reports = []benchReport{{Name: "never", Group: lab.Grid}}
+	b.reports = []benchReport{{Name: "never", Group: lab.Grid, plan: lab.Plan{Schemes: []string{"single"}, Reps: 3}}}
 	b.begin = time.Now()
 	lab.RunAll(ctx, b.experiments, lab.NewJobs(1), b.made, lab.Events{Began: func(int) {}, Result: nil, Ended: func(i int, err error) { _ = b.end(i, err) }})
 	if err := b.finish(); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(file)
-	if err != nil || !strings.HasPrefix(string(text), benchBegin) || !strings.Contains(out.String(), "0 of 1 experiments") {
+	if err != nil || !strings.HasPrefix(string(text), benchBegin) || !strings.Contains(out.String(), "0 of 3 transfers") {
 		t.Errorf("%s, %v, %s", text, err, out.String())
 	}
 }
