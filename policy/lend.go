@@ -3,8 +3,9 @@
 // beside the data path, between the counters of package device and the roles,
 // which carry its decisions out.
 //
-//	lend.go  how much of a link its owner leaves to those who borrow it
-//	rest.go  what moves over a link besides what is known
+//	lend.go     how much of a link its owner leaves to those who borrow it
+//	rest.go     what moves over a link besides what is known
+//	uplinks.go  which of its own interfaces a primary uses
 package policy
 
 import (

@@ -50,8 +50,12 @@ type Config struct {
 	// commas, and "rfcomm://CHANNEL" is Bluetooth. Empty is nowhere.
 	Pipe string `toml:"pipe"`
 	// Interfaces each carry a direct subflow. Empty is one subflow by the
-	// system's routes.
+	// system's routes; ["auto"] is each interface that has a default route, as
+	// they come and go.
 	Interfaces []string `toml:"interfaces"`
+	// Metered are interfaces whose data costs money: with ["auto"] they carry
+	// nothing while another one works.
+	Metered []string `toml:"metered"`
 	// Subflows is how many direct subflows each of them carries.
 	Subflows int `toml:"subflows"`
 	// Scheduler chooses the subflow for bytes to the server; see package sched.
@@ -118,6 +122,8 @@ type Primary struct {
 	rec   *trace.Recorder // nil: nothing is traced
 	pipes []pipe.Listener
 
+	findUplinks func() ([]string, error) // a fake in tests
+
 	mu      sync.Mutex
 	server  identity.Peer
 	noPeer  error // why there is no server now, or nil
@@ -125,6 +131,7 @@ type Primary struct {
 	conns   map[net.Conn]bool // pipes in a handshake
 	errs    map[string]string // last error by device
 	helpers map[identity.PublicKey]*helperSlot
+	uplinks map[string]*uplink // if interfaces are found
 	demand  demand
 	ending  bool          // Run is about to return: wg is being waited for
 	closing chan struct{} // closed then
@@ -162,6 +169,10 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		return nil, fault.New(fault.Config, errors.New("the reinjection threshold is 0"), "set `reinject` over 0, like 0.2, or below 0 to switch reinjection off")
 	case cfg.Resume < 0 || cfg.Resume > Duration(time.Minute):
 		return nil, fault.New(fault.Config, fmt.Errorf("subflows would wait %v for a pipe", time.Duration(cfg.Resume)), "set `resume` to a time from 0 to \"60s\"; \"10s\" is usual")
+	case slices.Contains(cfg.Interfaces, autoInterfaces) && len(cfg.Interfaces) > 1:
+		return nil, fault.New(fault.Config, fmt.Errorf("interfaces are %q", cfg.Interfaces), "write either names, or \"auto\" alone")
+	case len(cfg.Metered) > 0 && !slices.Contains(cfg.Interfaces, autoInterfaces):
+		return nil, fault.New(fault.Config, errors.New("metered interfaces, but interfaces are not found by themselves"), "add interfaces = [\"auto\"], or leave `metered` out")
 	case cfg.GiveUp <= 0:
 		return nil, fault.New(fault.Config, fmt.Errorf("streams would give up after %v", time.Duration(cfg.GiveUp)), "set `give_up` to a time over 0, like \"60s\"")
 	}
@@ -171,6 +182,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	}
 	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, rec: rec,
 		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{},
+		uplinks: map[string]*uplink{}, findUplinks: device.Uplinks,
 		demand: newDemand(), closing: make(chan struct{})}
 	if err := p.listen(); err != nil {
 		return nil, err
@@ -243,13 +255,17 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 func (p *Primary) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ifaces := p.cfg.Interfaces
-	if len(ifaces) == 0 {
+	switch ifaces := p.cfg.Interfaces; {
+	case len(ifaces) == 1 && ifaces[0] == autoInterfaces:
+		p.wg.Go(func() { p.keepUplinks(ctx) })
+	case len(ifaces) == 0:
 		ifaces = []string{""}
-	}
-	for _, i := range ifaces {
-		for range max(p.cfg.Subflows, 1) {
-			p.wg.Go(func() { p.keepDirect(ctx, i) })
+		fallthrough
+	default:
+		for _, i := range ifaces {
+			for range max(p.cfg.Subflows, 1) {
+				p.wg.Go(func() { p.keepDirect(ctx, i) })
+			}
 		}
 	}
 	p.wg.Go(func() { p.watch(ctx) })
@@ -415,13 +431,19 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 			attempt = -1
 			p.setError(device, nil)
 			b.reset()
+			p.uplinkChanged(iface, 1)
 			select {
 			case err = <-l.down:
 			case <-ctx.Done():
-				return
+				if context.Cause(ctx) == errNotWanted { // else all is about to end, which says goodbye first
+					l.s.e.Detach(l.id)
+					p.ended(l.s, l.id, nil)
+				}
 			}
+			p.uplinkChanged(iface, -1)
 		}
 		if ctx.Err() != nil {
+			p.setError(device, nil)
 			return
 		}
 		if errors.Is(err, errRestarted) {

@@ -1,0 +1,83 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Uplinks lists the interfaces by which the Internet can be reached: those that
+// are up and have a default route, IPv4 or IPv6, in the main table. The ones
+// that the system prefers (least metric) come first.
+func Uplinks() ([]string, error) {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // routes change: we are told, and ask again
+		return nil, fmt.Errorf("routes: %w", err)
+	}
+	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return a.Priority - b.Priority })
+	var names []string
+	for _, r := range routes {
+		if r.Type != unix.RTN_UNICAST || r.Dst != nil && !isDefault(r.Dst) {
+			continue
+		}
+		hops := []int{r.LinkIndex}
+		for _, h := range r.MultiPath {
+			hops = append(hops, h.LinkIndex)
+		}
+		for _, i := range hops {
+			l, err := net.InterfaceByIndex(i)
+			if err == nil && l.Flags&(net.FlagUp|net.FlagRunning) == net.FlagUp|net.FlagRunning && !slices.Contains(names, l.Name) {
+				names = append(names, l.Name)
+			}
+		}
+	}
+	return names, nil
+}
+
+func isDefault(n *net.IPNet) bool {
+	ones, _ := n.Mask.Size()
+	return ones == 0 && n.IP.IsUnspecified()
+}
+
+// WatchUplinks tells by the channel, until ctx ends, that what Uplinks returns
+// may have changed. Several changes at once may be told once.
+func WatchUplinks(ctx context.Context) (<-chan struct{}, error) {
+	done := make(chan struct{})
+	routes, links := make(chan netlink.RouteUpdate, 64), make(chan netlink.LinkUpdate, 64)
+	if err := netlink.RouteSubscribe(routes, done); err != nil {
+		return nil, fmt.Errorf("following routes: %w", err)
+	}
+	if err := netlink.LinkSubscribe(links, done); err != nil {
+		close(done)
+		return nil, fmt.Errorf("following interfaces: %w", err)
+	}
+	changed := make(chan struct{}, 1)
+	go func() {
+		<-ctx.Done()
+		close(done)
+	}()
+	go func() { // the subscriptions end by closing their channels
+		for routes != nil || links != nil {
+			select {
+			case _, ok := <-routes:
+				if !ok {
+					routes = nil
+				}
+			case _, ok := <-links:
+				if !ok {
+					links = nil
+				}
+			}
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return changed, nil
+}

@@ -1,0 +1,123 @@
+package primary
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"mpbond/device"
+	"mpbond/fault"
+	"mpbond/policy"
+)
+
+// autoInterfaces in Config.Interfaces stands for the interfaces that have a
+// default route, whichever these are at the time.
+const autoInterfaces = "auto"
+
+// uplinkEvery is how often uplinks are looked at, besides when the system says
+// that routes have changed.
+const uplinkEvery = time.Second
+
+var errNotWanted = errors.New("the interface is not in use any more")
+
+// uplink is an interface of this device, found or named. Its variables are
+// guarded by Primary.mu.
+type uplink struct {
+	up     int // subflows by it
+	since  time.Time
+	reason string                  // why it is open or not
+	end    context.CancelCauseFunc // closes its subflows; nil while it shall have none
+}
+
+// keepUplinks keeps direct subflows over the interfaces that policy chooses.
+// Configured ones that have no default route are left out until they do; while
+// no interface has one, a subflow goes by the system's routes.
+func (p *Primary) keepUplinks(ctx context.Context) {
+	changed, err := device.WatchUplinks(ctx)
+	if err != nil {
+		p.log.Warn("changes of interfaces are noticed late", "err", err)
+	}
+	t := time.NewTicker(uplinkEvery)
+	defer t.Stop()
+	for {
+		found, err := p.findUplinks()
+		if err != nil {
+			p.setError(p.deviceName(), fault.New(fault.Unsupported, err, "name them with --interface"))
+		}
+		if len(found) == 0 {
+			found = []string{""}
+		}
+		p.chooseUplinks(ctx, time.Now(), found)
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		case <-changed:
+		}
+	}
+}
+
+// chooseUplinks opens and closes, so that what is open is what policy chooses.
+func (p *Primary) chooseUplinks(ctx context.Context, now time.Time, found []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, u := range p.uplinks {
+		if !slices.Contains(found, name) {
+			p.closeUplink(name, u, "it has no default route any more")
+			delete(p.uplinks, name)
+		}
+	}
+	list := make([]policy.Uplink, len(found))
+	for i, name := range found {
+		u := p.uplinks[name]
+		if u == nil {
+			u = &uplink{since: now}
+			p.uplinks[name] = u
+		}
+		list[i] = policy.Uplink{Name: name, Metered: slices.Contains(p.cfg.Metered, name), Open: u.end != nil, Up: u.up > 0, Since: u.since}
+	}
+	for i, c := range policy.Uplinks(now, list) {
+		name := found[i]
+		u := p.uplinks[name]
+		u.reason = c.Reason
+		switch {
+		case c.Open && u.end == nil && !p.ending:
+			p.log.Info("interface in use", "interface", name, "reason", c.Reason)
+			p.openUplink(ctx, name, u)
+		case !c.Open:
+			p.closeUplink(name, u, c.Reason)
+		}
+	}
+}
+
+func (p *Primary) openUplink(ctx context.Context, name string, u *uplink) {
+	kept, end := context.WithCancelCause(ctx)
+	u.end = end
+	for range max(p.cfg.Subflows, 1) {
+		p.wg.Go(func() {
+			defer end(nil)
+			p.keepDirect(kept, name)
+		})
+	}
+}
+
+func (p *Primary) closeUplink(name string, u *uplink, reason string) {
+	if u.end != nil {
+		p.log.Info("interface not in use", "interface", name, "reason", reason)
+		u.end(errNotWanted)
+		u.end = nil
+	}
+}
+
+// uplinkChanged tells that there is a subflow more or less by an interface.
+func (p *Primary) uplinkChanged(name string, by int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if u := p.uplinks[name]; u != nil {
+		was := u.up > 0
+		if u.up = max(u.up+by, 0); was != (u.up > 0) {
+			u.since = time.Now()
+		}
+	}
+}
