@@ -93,7 +93,7 @@ proxy that others can reach has this off unless --direct is given.`,
 	f.StringVar(&flags.Proxy, "proxy", cfg.Proxy, "where apps find the SOCKS5 and HTTP proxy, `HOST:PORT`; empty: none")
 	f.BoolVar(&straight, "direct", true, "connect directly where the server may not or cannot reach a destination")
 	f.Uint16Var(&flags.Transparent, "transparent", cfg.Transparent, "loopback `PORT` for mpbond run; 0: none")
-	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe, "where helpers connect, `HOST:PORT`; empty: nowhere")
+	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe, "where helpers connect, `HOST:PORT`, also rfcomm://CHANNEL, several with commas; empty: nowhere")
 	f.StringSliceVar(&flags.Interfaces, "interface", nil, "network interface that carries a direct subflow; may be repeated; auto: each with a default route, as they come and go")
 	f.StringSliceVar(&flags.Metered, "metered", nil, "with --interface auto: interface to use only while no other works, since its data costs money; may be repeated")
 	f.BoolVar(&flags.TUN, "tun", false, "carry all apps of this machine, through a TUN device; needs root")
