@@ -17,7 +17,7 @@ import (
 
 // labMeasureCommands are the lab's subcommands that measure.
 func labMeasureCommands(f *labFlags) []*cobra.Command {
-	return []*cobra.Command{labRun(f), labReplay(), labBound(f), labCalibrate(f), labDemo(), labBench(), labSink(), labRelay(), labStreams(), labProbe()}
+	return []*cobra.Command{labRun(f), labReplay(), labBound(f), labCalibrate(f), labDemo(), labBench(), labDual(), labSink(), labRelay(), labStreams(), labProbe()}
 }
 
 func labRun(f *labFlags) *cobra.Command {

@@ -1,0 +1,284 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"mpbond/api"
+	"mpbond/unit"
+)
+
+// DualPlan is a measurement of two users who lend each other their links: two
+// devices, each primary and helper at once, the two of a house with one helper.
+type DualPlan struct {
+	Links string     // rates of their links in Mbit/s, "5/5"; the pipe between them is free
+	Size  unit.Bytes // of each download
+	Reps  int
+	// Chunks, if not 0, is how many downloads each user makes, with pauses of 1 to
+	// 5 s between them (MPBond, MobiSys 2020, its dual-mode experiment: links of
+	// 5 Mbit/s, chunks of 1 MB). Each user's time is then the mean of a chunk.
+	Chunks int
+	Seed   uint64
+	Trace  string // keep what programs say here
+}
+
+// DualUsers are the nodes of the two users.
+var DualUsers = [2]string{"primary", "helper1"}
+
+// Cases of a DualPlan.
+const (
+	DualAlone = "alone" // over their own links, without mpbond, one after the other
+	DualIdle  = "idle"  // with mpbond, while the other user does nothing
+	DualBoth  = "both"  // with mpbond, both at once
+)
+
+// DualResult is one case of one repetition.
+type DualResult struct {
+	Case      string     `json:"case"`
+	Rep       int        `json:"rep"`
+	Seconds   [2]float64 `json:"seconds"` // of each user
+	Disturbed bool       `json:"disturbed"`
+	Lateness  Lateness   `json:"lateness"`
+}
+
+// RunDual measures all cases, interleaved, and gives each result to emit.
+func RunDual(ctx context.Context, p DualPlan, emit func(DualResult)) (err error) {
+	t, err := House(p.Links + "/-")
+	if err != nil || len(t.Helpers()) != 1 {
+		return errors.Join(fmt.Errorf("links %q: write two rates in Mbit/s, like 10/3", p.Links), err)
+	}
+	if p.Size <= 0 || p.Reps < 1 || p.Chunks < 0 {
+		return errors.New("the size and the repetitions must be over 0")
+	}
+	l, err := Up(t, Options{Name: uniqueName("dual"), Tied: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Down()) }()
+	b, err := NewBench(l, p.Seed)
+	if err != nil {
+		return err
+	}
+	b.LogDir = p.Trace
+	defer b.EndAll()
+	d := &dualRun{p, b}
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	for rep := range p.Reps {
+		for _, c := range []string{DualAlone, DualIdle, DualBoth} {
+			r, err := d.measure(ctx, c, rep)
+			if err != nil {
+				return fmt.Errorf("%s: %w%s", c, err, b.said())
+			}
+			emit(r)
+		}
+	}
+	return nil
+}
+
+type dualRun struct {
+	DualPlan
+	*Bench
+}
+
+// start starts the web server and mpbond, and waits until each user has a
+// subflow of its own and one by the other.
+func (d *dualRun) start(ctx context.Context) error {
+	if _, _, err := d.File(d.Size); err != nil {
+		return err
+	}
+	if err := d.StartWeb(ctx); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := d.keys(ctx, self); err != nil {
+		return err
+	}
+	if err := d.Spawn(ctx, "server", bondPort, mpbondEnv(d.Bench, "server"), self, "server", "--allow", "10.0.0.0/8"); err != nil {
+		return err
+	}
+	for _, node := range DualUsers {
+		if err := d.Spawn(ctx, node, socksPort, mpbondEnv(d.Bench, node), self, "dual", "--name", node); err != nil {
+			return err
+		}
+	}
+	for _, node := range DualUsers {
+		if err := d.ready(ctx, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keys makes keys; the server trusts both users, and they each other.
+func (d *dualRun) keys(ctx context.Context, self string) error {
+	keys := map[string]string{}
+	mpbond := func(node string, args ...string) (string, error) {
+		return d.Run(ctx, node, append([]string{"env", mpbondEnv(d.Bench, node)[0], self}, args...)...)
+	}
+	for _, node := range append([]string{"server"}, DualUsers[:]...) {
+		home := mpbondHome(d.Bench, node)
+		if err := os.MkdirAll(home, 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(home, "dual.toml"), []byte("[primary]\ntransparent = 0\n"), 0o600); err != nil {
+			return err
+		}
+		out, err := mpbond(node, "keygen", "--json")
+		if err != nil {
+			return err
+		}
+		var key struct {
+			Key string `json:"key"`
+		}
+		if err := json.Unmarshal([]byte(lastLine(out)), &key); err != nil {
+			return fmt.Errorf("mpbond keygen in %s: %w: %s", node, err, out)
+		}
+		keys[node] = key.Key
+	}
+	t := d.Lab.Topology
+	server, err := t.Addr("server", "core")
+	if err != nil {
+		return err
+	}
+	for i, node := range DualUsers {
+		other := DualUsers[1-i]
+		pipe, err := t.Addr(other, t.between(node, other))
+		if err != nil {
+			return err
+		}
+		for _, argv := range [][]string{
+			{"server", node, "--role", "primary"},
+			{node, "server", "--role", "server", "--addr", fmt.Sprintf("%s:%d", server, bondPort)},
+			{node, other, "--role", "primary", "--role", "helper", "--addr", fmt.Sprintf("%s:%d", pipe, pipePort)},
+		} {
+			if _, err := mpbond(argv[0], append([]string{"trust", "add", "--key", keys[argv[1]]}, argv[1:]...)...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ready waits until a user has both subflows.
+func (d *dualRun) ready(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, bondTimeout)
+	defer cancel()
+	c := api.NewClient(filepath.Join(mpbondHome(d.Bench, node), "run", "primary.sock"))
+	defer c.Close()
+	for {
+		s, err := c.Status(ctx, false)
+		up := 0
+		for _, bond := range s.Bonds {
+			for _, p := range bond.Paths {
+				if p.State == api.Up {
+					up++
+				}
+			}
+		}
+		if err == nil && up == 2 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %d of 2 subflows are up: %v %+v%s", node, up, err, s.Bonds, d.said())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// measure runs one case.
+func (d *dualRun) measure(ctx context.Context, c string, rep int) (DualResult, error) {
+	r := DualResult{Case: c, Rep: rep}
+	if err := d.Lab.Start(); err != nil {
+		return r, err
+	}
+	var errs [2]error
+	if c == DualBoth {
+		var both sync.WaitGroup
+		for i := range DualUsers {
+			both.Go(func() { r.Seconds[i], errs[i] = d.user(ctx, i, c, rep) })
+		}
+		both.Wait()
+	} else {
+		for i := range DualUsers {
+			r.Seconds[i], errs[i] = d.user(ctx, i, c, rep)
+		}
+	}
+	stats, err := d.Lab.Stats(false)
+	r.Lateness, r.Disturbed = stats.Lateness, stats.Lateness.Disturbed
+	return r, errors.Join(errs[0], errs[1], err, d.Lab.Rewind(), d.Lab.Drained(ctx))
+}
+
+// user is one user's part of a case: the time of a download, or the mean of
+// its chunks.
+func (d *dualRun) user(ctx context.Context, i int, c string, rep int) (seconds float64, err error) {
+	argv := d.Fetch(Transfer{Size: d.Size, Streams: 1})
+	if c != DualAlone {
+		argv = append(argv, "--socks5-hostname", fmt.Sprintf("127.0.0.1:%d", socksPort))
+	}
+	if d.Chunks == 0 {
+		return d.fetch(ctx, DualUsers[i], argv)
+	}
+	pauses := rand.New(rand.NewPCG(d.DualPlan.Seed, uint64(2*rep+i))) // the same in each case
+	for range d.Chunks {
+		select {
+		case <-time.After(time.Second + time.Duration(pauses.Int64N(int64(4*time.Second)))):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+		one, err := d.fetch(ctx, DualUsers[i], argv)
+		if err != nil {
+			return 0, err
+		}
+		seconds += one / float64(d.Chunks)
+	}
+	return seconds, nil
+}
+
+// fetch makes one download and checks what came.
+func (d *dualRun) fetch(ctx context.Context, node string, argv []string) (seconds float64, err error) {
+	cmd, err := d.Lab.Command(ctx, node, argv...)
+	if err != nil {
+		return 0, err
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	got, err := receive(out, &meter{}, 0)
+	if e := cmd.Wait(); e != nil {
+		return 0, fmt.Errorf("%s: %w: %s", node, e, strings.TrimSpace(stderr.String()))
+	}
+	if err != nil {
+		return 0, err
+	}
+	said, err := curlReport(stderr.String())
+	if err != nil {
+		return 0, err
+	}
+	_, want, err := d.File(d.Size)
+	if err == nil && got.SHA != hex.EncodeToString(want[:]) {
+		err = fmt.Errorf("%s: %d bytes arrived, with the wrong SHA-256", node, got.Bytes)
+	}
+	return said.total, err
+}
