@@ -141,6 +141,19 @@ type Lent struct {
 	CapacityBps unit.Rate `json:"capacity_bps"` // the most that it carried lately
 }
 
+// Chunk is the body of POST /v1/chunk, by which an app tells what it waits for
+// on one of its connections at present: what comes after it is scheduled so
+// that this is complete as early as possible (the end of a chunk in the MPBond
+// paper, section 4.3). The answer is 204. It concerns the primary only.
+type Chunk struct {
+	// App is the app's own end of its connection to the proxy, or of the
+	// connection that `mpbond run` redirects, "host:port".
+	App string `json:"app"`
+	// Bytes more than the app has received, or with Up sent, so far.
+	Bytes unit.Bytes `json:"bytes"`
+	Up    bool       `json:"up,omitempty"`
+}
+
 // Decision is one choice of the scheduler.
 type Decision struct {
 	T              time.Time  `json:"t"`

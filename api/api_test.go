@@ -52,7 +52,7 @@ func start(t *testing.T, path string) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- Serve(ctx, l, sample) }()
+	go func() { done <- Serve(ctx, l, Role{Describe: sample}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -95,7 +95,7 @@ func TestNamesHaveUnits(t *testing.T) {
 func TestListsAreNeverNull(t *testing.T) {
 	for _, s := range []Status{{}, {Bonds: []Bond{{}}}} {
 		w := httptest.NewRecorder()
-		Handler(func(bool) Status { return s }).ServeHTTP(w, httptest.NewRequest("GET", "/v1/status", nil))
+		Handler(Role{Describe: func(bool) Status { return s }}).ServeHTTP(w, httptest.NewRequest("GET", "/v1/status", nil))
 		if strings.Contains(w.Body.String(), "null") {
 			t.Error(w.Body)
 		}
@@ -114,7 +114,7 @@ func TestProblems(t *testing.T) {
 		{"GET", "/", 404, fault.NotFound},
 	} {
 		w := httptest.NewRecorder()
-		Handler(sample).ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
+		Handler(Role{Describe: sample}).ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
 		var p Problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 			t.Errorf("%s %s: %v", c.method, c.path, err)

@@ -16,16 +16,24 @@ import (
 const (
 	readTimeout    = 5 * time.Second
 	maxHeader      = 16 << 10
+	maxBody        = 4 << 10
 	shutdownBudget = time.Second
 )
+
+// Role is what the API serves.
+type Role struct {
+	Describe Describe
+	// Chunk takes a chunk mark; its errors are faults. Nil where there are none.
+	Chunk func(Chunk) error
+}
 
 // Describe tells what a role does now; with why, also why. It is called from
 // many goroutines.
 type Describe func(why bool) Status
 
 // Serve answers on l until ctx ends, then returns nil. It closes l in any case.
-func Serve(ctx context.Context, l net.Listener, describe Describe) error {
-	srv := &http.Server{Handler: Handler(describe), ReadTimeout: readTimeout, WriteTimeout: readTimeout, MaxHeaderBytes: maxHeader}
+func Serve(ctx context.Context, l net.Listener, r Role) error {
+	srv := &http.Server{Handler: Handler(r), ReadTimeout: readTimeout, WriteTimeout: readTimeout, MaxHeaderBytes: maxHeader}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -47,7 +55,7 @@ func Serve(ctx context.Context, l net.Listener, describe Describe) error {
 }
 
 // Handler is the API as an HTTP handler.
-func Handler(describe Describe) http.Handler {
+func Handler(role Role) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		why, err := flag(r, "why")
@@ -55,7 +63,7 @@ func Handler(describe Describe) http.Handler {
 			problem(w, http.StatusBadRequest, err)
 			return
 		}
-		s := describe(why)
+		s := role.Describe(why)
 		if s.Bonds == nil {
 			s.Bonds = []Bond{}
 		}
@@ -70,10 +78,31 @@ func Handler(describe Describe) http.Handler {
 		w.Header().Set("Allow", "GET, HEAD")
 		problem(w, http.StatusMethodNotAllowed, fault.New(fault.Usage, fmt.Errorf("%s cannot be answered here", r.Method), "use GET"))
 	})
+	if role.Chunk != nil {
+		mux.HandleFunc("POST /v1/chunk", func(w http.ResponseWriter, r *http.Request) { takeChunk(w, r, role.Chunk) })
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		problem(w, http.StatusNotFound, fault.New(fault.NotFound, fmt.Errorf("there is no %.100q", r.URL.Path), "there is /v1/status"))
+		problem(w, http.StatusNotFound, fault.New(fault.NotFound, fmt.Errorf("there is no %.100q", r.URL.Path), "there are /v1/status and, at a primary, /v1/chunk"))
 	})
 	return mux
+}
+
+func takeChunk(w http.ResponseWriter, r *http.Request, take func(Chunk) error) {
+	var c Chunk
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	body.DisallowUnknownFields()
+	if err := body.Decode(&c); err != nil {
+		problem(w, http.StatusBadRequest, fault.New(fault.Usage, fmt.Errorf("the body is no chunk: %w", err), `send JSON like {"app": "127.0.0.1:40000", "bytes": 1000000}`))
+		return
+	}
+	switch err := take(c); {
+	case fault.Is(err, fault.NotFound):
+		problem(w, http.StatusNotFound, err)
+	case err != nil:
+		problem(w, http.StatusBadRequest, err)
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
 }
 
 // flag reads a query value that is 1, 0 or absent.

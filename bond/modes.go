@@ -68,12 +68,14 @@ func (b *Bond) fillExpress(p *path, s *Stream, now time.Time, buf []byte) []byte
 	return buf
 }
 
-// Mark tells that the bytes written so far end a chunk, which the far end waits
-// for: until its end is delivered, bytes are scheduled such that it is complete
-// early, and not those that may be written after it.
-func (s *Stream) Mark() { s.ChunkEnd(s.outEnd) }
+// Mark tells that the bytes written so far, and n more, end a chunk, which the
+// far end waits for: until its end is delivered, bytes are scheduled such that
+// it is complete early, and not those that may be written after it.
+func (s *Stream) Mark(n unit.Bytes) {
+	s.ChunkEnd(min(s.outEnd, wire.MaxSeq) + wire.DataSeq(min(max(n, 0), wire.MaxSeq)))
+}
 
-// ChunkEnd is Mark for a position, which may be ahead of what was written.
+// ChunkEnd is Mark for a position.
 func (s *Stream) ChunkEnd(end wire.DataSeq) {
 	s.chunk = max(s.chunk, min(end, wire.MaxSeq))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mpbond/bond"
+	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -133,6 +134,30 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		}
 		c.cond.Wait()
 	}
+}
+
+// Await tells the other end that the app waits for n more bytes than it has
+// read, and not yet for what may come after them: see bond.Stream.Await.
+func (c *Conn) Await(n unit.Bytes) {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	c.s.Await(n)
+	c.e.after(time.Now())
+}
+
+// Mark tells that what was written so far, and n bytes more, is what the other
+// end waits for: see bond.Stream.Mark.
+func (c *Conn) Mark(n unit.Bytes) {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	c.s.Mark(n)
+}
+
+// Done reports that the stream is over.
+func (c *Conn) Done() bool {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	return c.closed || c.s.Done()
 }
 
 // CloseWrite ends the sending direction; the other end reads io.EOF after what

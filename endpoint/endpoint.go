@@ -331,9 +331,10 @@ func (e *Endpoint) Relay(s wire.PipeState) {
 	e.after(time.Now())
 }
 
-// Dial opens a stream to a destination, "host:port". It returns at once, also
-// while there is no subflow: bytes wait in the meta buffer.
-func (e *Endpoint) Dial(dest string) (*Conn, error) {
+// Dial opens a stream to a destination, "host:port", whose bytes both ends treat
+// by its mode. It returns at once, also while there is no subflow: bytes wait in
+// the meta buffer.
+func (e *Endpoint) Dial(dest string, mode wire.Mode) (*Conn, error) {
 	if _, _, err := net.SplitHostPort(dest); err != nil {
 		return nil, fault.New(fault.Usage, fmt.Errorf("destination %q: %w", dest, err), "write it like example.org:443")
 	}
@@ -346,6 +347,7 @@ func (e *Endpoint) Dial(dest string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.SetMode(mode)
 	c := e.newConn(s)
 	// OPEN leaves at once: the destination may be one that speaks first.
 	e.after(time.Now())

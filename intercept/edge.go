@@ -169,6 +169,7 @@ func (e *Edge) accept(ln net.Listener, handle func(*appConn)) error {
 	defer e.wg.Done()
 	e.mu.Lock()
 	e.lns[ln] = true
+	saveSYN(ln)
 	e.mu.Unlock()
 	defer func() {
 		ln.Close()

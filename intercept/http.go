@@ -168,7 +168,11 @@ func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// Not the request's context: the tunnel outlives the handler's view of it.
-	c, err := e.dial(e.ctx, dest)
+	ctx := e.ctx
+	if a := appOf(r); a != nil {
+		ctx = a.context(ctx)
+	}
+	c, err := e.dial(ctx, dest)
 	if err == nil && e.cfg.WaitOpen {
 		if err = e.waitOpen(c); err != nil {
 			splice.Reset(c)

@@ -69,7 +69,7 @@ func (e *Edge) serveSOCKS(a *appConn) {
 		a.Close()
 		return
 	}
-	c, err := e.dial(e.ctx, dest)
+	c, err := e.dial(a.context(e.ctx), dest)
 	if err == nil && e.cfg.WaitOpen {
 		if err = e.waitOpen(c); err != nil {
 			splice.Reset(c)

@@ -17,12 +17,12 @@ func ListenTransparent(port uint16) ([]net.Listener, error) {
 	// A port free on one address may be taken on the other: try a few.
 	var last error
 	for range 16 {
-		l4, err := net.Listen("tcp4", netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String())
+		l4, err := Listen("tcp4", netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String())
 		if err != nil {
 			return nil, fmt.Errorf("listening for redirected connections: %w", err)
 		}
 		chosen := l4.Addr().(*net.TCPAddr).AddrPort().Port()
-		l6, err := net.Listen("tcp6", netip.AddrPortFrom(netip.IPv6Loopback(), chosen).String())
+		l6, err := Listen("tcp6", netip.AddrPortFrom(netip.IPv6Loopback(), chosen).String())
 		switch {
 		case err == nil:
 			return []net.Listener{l4, l6}, nil
@@ -55,7 +55,7 @@ func (e *Edge) ServeTransparent(ln net.Listener) error {
 			a.Reset()
 			return
 		}
-		c, err := e.dial(e.ctx, dest.String())
+		c, err := e.dial(a.context(e.ctx), dest.String())
 		if err != nil {
 			e.log.Info("redirected connection failed", "dest", dest, "err", err)
 			a.Reset()

@@ -4,6 +4,7 @@
 // which carry its decisions out.
 //
 //	lend.go     how much of a link its owner leaves to those who borrow it
+//	modes.go    which connections must not wait, or go twice
 //	rest.go     what moves over a link besides what is known
 //	uplinks.go  which of its own interfaces a primary uses
 package policy

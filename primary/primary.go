@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -21,7 +22,9 @@ import (
 	"mpbond/endpoint"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/intercept"
 	"mpbond/pipe"
+	"mpbond/policy"
 	"mpbond/sched"
 	"mpbond/subflow"
 	"mpbond/tcp"
@@ -60,6 +63,10 @@ type Config struct {
 	Subflows int `toml:"subflows"`
 	// Scheduler chooses the subflow for bytes to the server; see package sched.
 	Scheduler string `toml:"scheduler"`
+	// Latency and Redundant are rules for connections that must not wait, or go
+	// over every subflow: see policy.ParseModes.
+	Latency   []string `toml:"latency"`
+	Redundant []string `toml:"redundant"`
 	// Congestion is the congestion control of direct subflows and pipes; empty
 	// is the system's default.
 	Congestion string `toml:"congestion"`
@@ -97,7 +104,7 @@ func (c Config) mark() int {
 }
 
 // Default is the configuration that a file changes.
-var Default = Config{Proxy: "127.0.0.1:1080", Transparent: 7601, Pipe: ":7602", Subflows: 1, Scheduler: sched.Default,
+var Default = Config{Proxy: "127.0.0.1:1080", Transparent: 7601, Pipe: ":7602", Subflows: 1, Scheduler: sched.Default, Latency: []string{"dscp:46"},
 	Reinject: 0.2, Resume: Duration(pipe.DefaultWindow), GiveUp: Duration(60 * time.Second)}
 
 // Tuning.
@@ -116,6 +123,7 @@ const (
 // Primary is a running primary. Safe for concurrent use.
 type Primary struct {
 	cfg   Config
+	modes policy.Modes
 	key   *identity.Key
 	trust *identity.Trust
 	log   *slog.Logger
@@ -128,8 +136,9 @@ type Primary struct {
 	server  identity.Peer
 	noPeer  error // why there is no server now, or nil
 	cur     *session
-	conns   map[net.Conn]bool // pipes in a handshake
-	errs    map[string]string // last error by device
+	apps    map[netip.AddrPort]*endpoint.Conn // streams by the app's end, ended ones included
+	conns   map[net.Conn]bool                 // pipes in a handshake
+	errs    map[string]string                 // last error by device
 	helpers map[identity.PublicKey]*helperSlot
 	uplinks map[string]*uplink // if interfaces are found
 	demand  demand
@@ -176,11 +185,15 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	case cfg.GiveUp <= 0:
 		return nil, fault.New(fault.Config, fmt.Errorf("streams would give up after %v", time.Duration(cfg.GiveUp)), "set `give_up` to a time over 0, like \"60s\"")
 	}
+	modes, err := policy.ParseModes(cfg.Latency, cfg.Redundant)
+	if err != nil {
+		return nil, fault.New(fault.Config, err, "mend `latency` or `redundant`")
+	}
 	server, err := findServer(cfg.Server, trust)
 	if err != nil {
 		return nil, err
 	}
-	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, rec: rec,
+	p := &Primary{cfg: cfg, modes: modes, apps: map[netip.AddrPort]*endpoint.Conn{}, key: key, trust: trust, server: server, log: log, rec: rec,
 		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{},
 		uplinks: map[string]*uplink{}, findUplinks: device.Uplinks,
 		demand: newDemand(), closing: make(chan struct{})}
@@ -244,9 +257,14 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 		return nil, err
 	}
 	p.demand.want() // a second subflow
-	c, err := p.cur.e.Dial(dest)
+	app, known := intercept.AppOf(ctx)
+	mode, _ := p.modes.Of(policy.Flow{Dest: dest, DSCP: app.DSCP})
+	c, err := p.cur.e.Dial(dest, mode)
 	if err != nil {
 		return nil, err
+	}
+	if known {
+		p.remember(app.Addr, c)
 	}
 	return c, nil
 }

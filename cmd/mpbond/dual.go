@@ -68,12 +68,12 @@ The file dual.toml has what primary.toml and helper.toml have, in the tables
 			h.ShareWith(e.DirectFlows)
 			start := time.Now()
 			slog.Info("primary and helper are up", e.addresses("name", name, "id", key.ID())...)
-			return r.serve(cmd.Context(), dual{e, lending{h}}, func(why bool) api.Status {
+			return r.serve(cmd.Context(), dual{e, lending{h}}, api.Role{Chunk: e.Chunk, Describe: func(why bool) api.Status {
 				st := r.describe(key, name, start)
 				e.describe(&st, why)
 				st.Helper = helperStatus(h.Status())
 				return st
-			})
+			}})
 		},
 	}
 	r.flags(cmd)

@@ -85,7 +85,7 @@ func serveStatus(t *testing.T, describe api.Describe) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- api.Serve(ctx, l, describe) }()
+	go func() { done <- api.Serve(ctx, l, api.Role{Describe: describe}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -49,11 +49,11 @@ from end to end. It must trust both, with their addresses:
 			}
 			start := time.Now()
 			slog.Info("helper is up", "name", name, "id", key.ID(), "key", key.Public())
-			return r.serve(cmd.Context(), lending{h}, func(bool) api.Status {
+			return r.serve(cmd.Context(), lending{h}, api.Role{Describe: func(bool) api.Status {
 				st := r.describe(key, name, start)
 				st.Helper = helperStatus(h.Status())
 				return st
-			})
+			}})
 		},
 	}
 	r.flags(cmd)

@@ -62,6 +62,8 @@ proxy that others can reach has this off unless --direct is given.`,
 				set(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
 				set(changed, "congestion", &cfg.Congestion, flags.Congestion)
 				set(changed, "reinject", &cfg.Reinject, flags.Reinject)
+				set(changed, "latency", &cfg.Latency, flags.Latency)
+				set(changed, "redundant", &cfg.Redundant, flags.Redundant)
 				set(changed, "tun", &cfg.TUN, flags.TUN)
 			})
 			if err != nil {
@@ -79,11 +81,11 @@ proxy that others can reach has this off unless --direct is given.`,
 			defer e.close()
 			start := time.Now()
 			slog.Info("primary is up", e.addresses("id", key.ID())...)
-			return r.serve(cmd.Context(), e, func(why bool) api.Status {
+			return r.serve(cmd.Context(), e, api.Role{Chunk: e.Chunk, Describe: func(why bool) api.Status {
 				st := r.describe(key, cfg.Name, start)
 				e.describe(&st, why)
 				return st
-			})
+			}})
 		},
 	}
 	r.flags(cmd)
@@ -96,6 +98,8 @@ proxy that others can reach has this off unless --direct is given.`,
 	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe, "where helpers connect, `HOST:PORT`, also rfcomm://CHANNEL, several with commas; empty: nowhere")
 	f.StringSliceVar(&flags.Interfaces, "interface", nil, "network interface that carries a direct subflow; may be repeated; auto: each with a default route, as they come and go")
 	f.StringSliceVar(&flags.Metered, "metered", nil, "with --interface auto: interface to use only while no other works, since its data costs money; may be repeated")
+	f.StringSliceVar(&flags.Latency, "latency", cfg.Latency, "`RULE` for connections that must not wait: port:22, port:5000-5100, dscp:46, host:*.example.org; may be repeated")
+	f.StringSliceVar(&flags.Redundant, "redundant", nil, "`RULE`, as for --latency, for connections whose bytes go over every subflow")
 	f.BoolVar(&flags.TUN, "tun", false, "carry all apps of this machine, through a TUN device; needs root")
 	f.IntVar(&flags.Subflows, "subflows", cfg.Subflows, "direct subflows for each interface")
 	schedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
@@ -146,7 +150,7 @@ type apps struct {
 
 func openApps(cfg primary.Config) (a apps, err error) {
 	if cfg.Proxy != "" {
-		if a.proxy, err = net.Listen("tcp", cfg.Proxy); err != nil {
+		if a.proxy, err = intercept.Listen("tcp", cfg.Proxy); err != nil {
 			return a, portHint(fmt.Errorf("proxy: %w", err), "--proxy")
 		}
 	}

@@ -70,7 +70,7 @@ type device interface {
 }
 
 // serve runs a role and its status socket until ctx ends or one of them fails.
-func (r *role) serve(ctx context.Context, d device, describe api.Describe) error {
+func (r *role) serve(ctx context.Context, d device, what api.Role) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -83,7 +83,7 @@ func (r *role) serve(ctx context.Context, d device, describe api.Describe) error
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return api.Serve(ctx, l, describe) })
+	g.Go(func() error { return api.Serve(ctx, l, what) })
 	g.Go(func() error { return d.Run(ctx) })
 	g.Go(func() error {
 		for {

@@ -65,12 +65,12 @@ allowed.`,
 			}
 			start := time.Now()
 			slog.Info("server is up", "listen", s.Addr(), "id", key.ID(), "key", key.Public())
-			return r.serve(cmd.Context(), s, func(why bool) api.Status {
+			return r.serve(cmd.Context(), s, api.Role{Describe: func(why bool) api.Status {
 				st := r.describe(key, "", start)
 				st.Listen = s.Addr().String()
 				st.Bonds = append(st.Bonds, s.Status(why)...)
 				return st
-			})
+			}})
 		},
 	}
 	r.flags(cmd)

@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"mpbond/api"
+	"mpbond/fault"
+	"mpbond/intercept"
+)
+
+// TestModesAndChunks: connections that rules make urgent or redundant carry
+// their bytes whole, and an app may tell what it waits for on its own one.
+func TestModesAndChunks(t *testing.T) {
+	for _, rule := range []string{"latency", "redundant", "bond"} {
+		w := newWorld(t)
+		_, port, err := net.SplitHostPort(w.web.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch rule {
+		case "latency":
+			w.pcfg.Latency = []string{"port:" + port}
+		case "redundant":
+			w.pcfg.Redundant = []string{"port:" + port}
+		}
+		w.start("phone")
+		if err := w.download(3 * mb); err != nil {
+			t.Errorf("%s: %v", rule, err)
+		}
+		if err := w.upload(3 * mb); err != nil {
+			t.Errorf("%s: %v", rule, err)
+		}
+		wasted := w.s.Status(false)[0].WastedBytes["resent_redundant"]
+		if (wasted > 0) != (rule == "redundant") {
+			t.Errorf("%s: the server has sent %v twice on purpose", rule, wasted)
+		}
+	}
+
+	w := newWorld(t)
+	w.start("phone")
+	ln, err := intercept.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	edge := intercept.New(intercept.Config{Dialer: w.p})
+	served := make(chan error, 1)
+	go func() { served <- edge.ServeProxy(ln) }()
+	defer func() {
+		edge.Close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	site := http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })} //nolint:errcheck // the client checks
+	web, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go site.Serve(web) //nolint:errcheck // ends with Close
+	defer site.Close()
+	var app string
+	client := http.Client{Transport: &http.Transport{
+		Proxy: func(*http.Request) (*url.URL, error) {
+			return &url.URL{Scheme: "socks5", Host: ln.Addr().String()}, nil
+		},
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err == nil {
+				app = c.LocalAddr().String()
+			}
+			return c, err
+		}}}
+	answer, err := client.Post("http://"+web.Addr().String(), "text/plain", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	for _, up := range []bool{false, true} {
+		if err := w.p.Chunk(api.Chunk{App: app, Bytes: 1000, Up: up}); err != nil {
+			t.Errorf("chunk on %s, up %v: %v", app, up, err)
+		}
+	}
+	client.CloseIdleConnections()
+	eventually(t, func() error {
+		if err := w.p.Chunk(api.Chunk{App: app, Bytes: 1}); !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		return nil
+	})
+}

@@ -1,0 +1,91 @@
+package intercept
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// App is what is known of the app that asks for a connection.
+type App struct {
+	// Addr is its end of the connection to this device's proxy or redirection.
+	Addr netip.AddrPort
+	// DSCP is that of its first packet (RFC 2474), 0 where the system does not
+	// tell: later changes are not seen.
+	DSCP uint8
+}
+
+type knownKey struct{}
+
+// AppOf returns what a Dialer may know of the app that it dials for.
+func AppOf(ctx context.Context) (App, bool) {
+	a, ok := ctx.Value(knownKey{}).(App)
+	return a, ok
+}
+
+// context is ctx with what is known of the app.
+func (a *appConn) context(ctx context.Context) context.Context {
+	var app App
+	if t, ok := a.Conn.RemoteAddr().(*net.TCPAddr); ok {
+		app.Addr = netip.AddrPortFrom(t.AddrPort().Addr().Unmap(), t.AddrPort().Port())
+	}
+	if t, ok := a.Conn.(*net.TCPConn); ok {
+		app.DSCP = dscpOf(t)
+	}
+	return context.WithValue(ctx, knownKey{}, app)
+}
+
+// Listen opens a port for apps, as net.Listen does. It is no MPTCP socket, as those of
+// Go are by default: these do not tell the DSCP of a connection's first packet.
+func Listen(network, addr string) (net.Listener, error) {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	return lc.Listen(context.Background(), network, addr)
+}
+
+// saveSYN lets the connections that ln accepts tell their first packet.
+func saveSYN(ln net.Listener) {
+	t, ok := ln.(*net.TCPListener)
+	if !ok {
+		return
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { // without it every DSCP is 0
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_SAVE_SYN, 1)
+	})
+}
+
+// dscpOf reads the DSCP of the SYN that opened a connection.
+func dscpOf(c *net.TCPConn) (dscp uint8) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		syn, err := unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_SAVED_SYN)
+		if err == nil {
+			dscp = headerDSCP([]byte(syn))
+		}
+	})
+	return dscp
+}
+
+// headerDSCP is the DSCP in an IP header: bits 8 to 13 of IPv4 (RFC 791), 4 to
+// 9 of IPv6 (RFC 8200).
+func headerDSCP(h []byte) uint8 {
+	if len(h) < 2 {
+		return 0
+	}
+	switch h[0] >> 4 {
+	case 4:
+		return h[1] >> 2
+	case 6:
+		return (h[0]&0xf)<<2 | h[1]>>6
+	}
+	return 0
+}
