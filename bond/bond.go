@@ -181,6 +181,12 @@ func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
 			b.stats.LostPath += b.recall(p, 0, now, "lost")
 			// Others may wait for an ack that travelled on this one.
 			b.wantAck(now, 0)
+			for _, q := range b.paths {
+				if q.received > 0 {
+					q.owe(now)
+				}
+			}
+			b.wake(now.Add(ackOwn))
 			return
 		}
 	}
@@ -210,6 +216,7 @@ func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
 		p.hopProgress = now
 	}
 	p.est.Local(now, h)
+	b.heard(p)
 }
 
 // Remote takes a helper's report about a subflow's far hop.

@@ -30,7 +30,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 	}
 	b.wantAck(now, unit.Bytes(len(payload)))
 	if !p.owes {
-		p.owes, p.owesDue = true, now.Add(ackOwn)
+		p.owe(now)
 		b.wake(p.owesDue)
 	}
 	if len(b.control)+p.flight.len() > maxUntold {

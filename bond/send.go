@@ -229,7 +229,32 @@ func (b *Bond) fillAck(p *path, now time.Time, buf []byte) []byte {
 	for _, q := range b.paths[max(0, len(b.paths)-wire.MaxAcks):] {
 		b.ackView = append(b.ackView, wire.PathAck{Path: q.id, Received: q.received})
 	}
+	if h := p.est.Hop(); !p.est.Helped && p.told == 0 {
+		p.told, p.toldAt = h.Acked+uint64(h.Queue)+1, now
+	}
 	return p.unreliable(buf, wire.Ack{Delay: now.Sub(b.newestByte), Paths: b.ackView})
+}
+
+// owe lets the next ACKs not do unless one travels on p itself.
+func (p *path) owe(now time.Time) {
+	if !p.owes {
+		p.owes, p.owesDue = true, now.Add(ackOwn)
+	}
+}
+
+// heard takes note that an ACK sent on a direct subflow has arrived, as its TCP
+// tells: then no other subflow has to carry one itself for what came before. So
+// the radio of a helper that only drains its buffer to us is not woken.
+func (b *Bond) heard(p *path) {
+	if p.told == 0 || p.est.Hop().Acked < p.told {
+		return
+	}
+	p.told = 0
+	for _, q := range b.paths {
+		if q.owes && !q.owesDue.Add(-ackOwn).After(p.toldAt) {
+			q.owes = false
+		}
+	}
 }
 
 // owing is an idle subflow that must carry an ACK itself, or nil.
