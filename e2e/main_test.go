@@ -36,6 +36,8 @@ func program(args []string) error {
 		return http.ListenAndServe(args[1], http.HandlerFunc(serveHTTP))
 	case "services":
 		return services()
+	case "ping":
+		return ping(args[1], args[2])
 	case "probe":
 		return probe(args[1], args[2])
 	}
