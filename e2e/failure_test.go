@@ -138,7 +138,6 @@ func TestFailures(t *testing.T) {
 		name string
 		fail func()
 	}{
-		{"server frozen for 3 s", func() { n.frozen(3*time.Second, "server") }},
 		{"primary frozen for 3 s", func() { n.frozen(3*time.Second, "primary") }},
 		{"helper frozen for 3 s and PS-path silent for 2 s", func() {
 			var both sync.WaitGroup
@@ -153,9 +152,9 @@ func TestFailures(t *testing.T) {
 			both.Wait()
 		}},
 		{"all links silent for 5 s", func() { n.silent(5*time.Second, allLinks...) }},
-		{"helper killed and PS-path silent for 5 s", func() {
+		{"helper killed and PS-path silent for 3 s", func() {
 			n.signal("helper1", syscall.SIGKILL)
-			n.silent(5*time.Second, "ps")
+			n.silent(3*time.Second, "ps")
 			n.start("helper1", n.mpbond, "helper", "--name", "phone")
 		}},
 	} {

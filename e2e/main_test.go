@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,6 +33,15 @@ func program(args []string) error {
 		return lab.Daemon(os.Stdin, os.Stdout)
 	case "guard":
 		return lab.Guard(os.Stdin, args[1])
+	case "hold", "streams":
+		n, err := strconv.Atoi(args[1])
+		if err != nil {
+			return err
+		}
+		if args[0] == "hold" {
+			return hold(n, args[2], args[3], os.Stdin, os.Stdout)
+		}
+		return lab.Streams{URL: args[3], N: n, SOCKS: args[2]}.Run(context.Background(), os.Stdout, os.Stderr)
 	case "web":
 		return http.ListenAndServe(args[1], http.HandlerFunc(serveHTTP))
 	case "services":

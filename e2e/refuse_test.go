@@ -6,11 +6,13 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"mpbond/identity"
 	"mpbond/primary"
+	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -295,4 +297,27 @@ func TestHelperTrustsThePrimaryNoLonger(t *testing.T) {
 	}
 	w.reload(phone, h.TrustChanged)
 	w.refused("phone", "no address of a server that it trusts", "")
+}
+
+// TestRatePerDevice: all streams of a device together move what the server
+// allows, each way.
+func TestRatePerDevice(t *testing.T) {
+	w := newWorld(t)
+	w.scfg.Rate = 40 * unit.Mbps
+	w.start("phone")
+	const each = 2_000_000
+	began := time.Now()
+	var all sync.WaitGroup
+	for _, f := range []func(int64) error{w.download, w.download, w.upload, w.upload} {
+		all.Go(func() {
+			if err := f(each); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	const burst = 250_000 // 50 ms of it
+	if took, least := time.Since(began), w.scfg.Rate.Time(2*each-burst); took < least || took > 4*least+2*time.Second {
+		t.Errorf("took %v, the limit is %v", took, least)
+	}
 }

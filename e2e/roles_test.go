@@ -320,7 +320,7 @@ func TestIdleStreams(t *testing.T) {
 	})
 	each := (int64(memory()) - int64(before)) / n
 	t.Logf("an idle stream costs %d KB", each>>10)
-	if each > 200<<10 {
+	if each > 80<<10 {
 		t.Errorf("an idle stream costs %d KB", each>>10)
 	}
 	runtime.KeepAlive(conns)

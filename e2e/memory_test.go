@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/unit"
+)
+
+// peakMemory is the most that a process has held since it was last asked, by
+// the kernel's count.
+func (p *process) peakMemory(t *testing.T) unit.Bytes {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
+	b, err := os.ReadFile(dir + "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = os.WriteFile(dir+"clear_refs", []byte("5"), 0) // proc(5): resets VmHWM
+	for line := range strings.Lines(string(b)) {
+		var kib unit.Bytes
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	t.Fatal("no VmHWM")
+	return 0
+}
+
+// hold opens n streams to a URL by a proxy, reads 1000 bytes of each, says so,
+// and holds them until in ends.
+func hold(n int, proxy, target string, in io.Reader, out io.Writer) error {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyURL(&url.URL{Scheme: "socks5h", Host: proxy})}}
+	errs := make(chan error, n)
+	for range n {
+		go func() {
+			res, err := client.Get(target)
+			if err == nil {
+				_, err = io.CopyN(io.Discard, res.Body, 1000)
+			}
+			errs <- err
+		}()
+	}
+	var err error
+	for range n {
+		err = errors.Join(err, <-errs)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "held")
+	_, err = io.Copy(io.Discard, in)
+	return err
+}
+
+// TestMemory: the most that each process holds with 1,000 streams, beside the
+// bounds in docs/datapath.md.
+func TestMemory(t *testing.T) {
+	n := newNetwork(t)
+	const streams = 1000
+	bounds := func(what string, held unit.Bytes) {
+		t.Helper()
+		for _, node := range []string{"server", "primary", "helper1"} {
+			// 48 MB, and twice (the collector's share) 32 KB a stream and what the
+			// buffers hold; a helper knows of no streams, and has 4 MB each way.
+			bound := 48*unit.MB + 2*(streams*32*unit.KB+held)
+			if node == "helper1" {
+				bound = 48*unit.MB + 2*8*unit.MB
+			}
+			got := n.of(node).peakMemory(t)
+			t.Logf("%s: %s held %v, the bound is %v", what, node, got, bound)
+			if got > bound && !raceDetector {
+				t.Errorf("%s: %s held %v, the bound is %v", what, node, got, bound)
+			}
+		}
+	}
+	cmd := n.command("primary", os.Args[0], "lab", "hold", fmt.Sprint(streams), "127.0.0.1:1080", "http://web/idle")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
+		t.Fatal(line, err)
+	}
+	bounds("1,000 idle streams", 0)
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+
+	const size = 100 * unit.KB
+	began := time.Now()
+	n.must("primary", os.Args[0], "lab", "streams", fmt.Sprint(streams), "127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+	t.Logf("took %v", time.Since(began))
+	bounds("1,000 x 100 KB at once", min(streams*size, 64*unit.MB+streams*64*unit.KB))
+}
