@@ -25,7 +25,7 @@ import (
 var raceDetector bool
 
 // build makes the program once, in a directory that the test removes.
-func build(t *testing.T) string {
+func build(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "mpbond")
 	args := []string{"build", "-o", path}
@@ -45,7 +45,7 @@ func build(t *testing.T) string {
 //
 // with the real program in it.
 type network struct {
-	*testing.T
+	testing.TB
 	l      *lab.Lab
 	mpbond string
 	dir    string // of keys, sockets and logs
@@ -64,14 +64,14 @@ type process struct {
 	err  error // once done is closed
 }
 
-func newNetwork(t *testing.T) *network {
+func newNetwork(t testing.TB) *network {
 	t.Helper()
 	return newNetworkOf(t, "60/60/60", "", nil)
 }
 
 // newNetworkOf makes one with a house, packets captured in a directory unless
 // that is "", and flags for the server.
-func newNetworkOf(t *testing.T, house, pcap string, server []string) *network {
+func newNetworkOf(t testing.TB, house, pcap string, server []string) *network {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: `mpbond run` sets up redirection")
@@ -87,7 +87,7 @@ func newNetworkOf(t *testing.T, house, pcap string, server []string) *network {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	t.Setenv("XDG_RUNTIME_DIR", dir)
-	n := &network{T: t, mpbond: build(t), dir: dir}
+	n := &network{TB: t, mpbond: build(t), dir: dir}
 	topology, err := lab.House(house)
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +250,7 @@ func (n *network) status(node, role string) (s api.Status, err error) {
 // await waits until just so many subflows are up.
 func (n *network) await(want int) {
 	n.Helper()
-	eventually(n.T, func() error {
+	eventually(n.TB, func() error {
 		s, err := n.status("primary", "primary")
 		if err != nil {
 			return err

@@ -197,7 +197,20 @@ func (n *network) carriedHere() (sum int64) {
 	return sum
 }
 
-// startTUN replaces the running primary by one that takes all traffic.
+// prepareTUN ends the primary, and leaves it only its default route to the web.
+// The lab gives each node a route to each other one, and what has a route of
+// its own is left alone.
+func (n *network) prepareTUN() {
+	n.Helper()
+	for _, p := range n.all {
+		if p.node == "primary" {
+			n.end(p, syscall.SIGTERM)
+		}
+	}
+	n.must("primary", "sh", "-c", fmt.Sprintf("ip -4 route del %s/32 && ip -6 route del %s/128", n.web4, n.web6))
+}
+
+// startTUN starts a primary that takes all traffic.
 func (n *network) startTUN(args ...string) *process {
 	n.Helper()
 	p := n.start("primary", append([]string{n.mpbond, "primary", "--name", "laptop", "--tun"}, args...)...)
@@ -220,15 +233,8 @@ func (n *network) end(p *process, sig os.Signal) {
 
 func TestTUN(t *testing.T) {
 	n := newNetwork(t)
-	for _, p := range n.all {
-		if p.node == "primary" {
-			n.end(p, syscall.SIGTERM)
-		}
-	}
+	n.prepareTUN()
 	n.start("web", os.Args[0], "lab", "services")
-	// The lab gives each node a route to each other one; what has a route of
-	// its own is left alone.
-	n.must("primary", "sh", "-c", fmt.Sprintf("ip -4 route del %s/32 && ip -6 route del %s/128", n.web4, n.web6))
 	before := n.routing()
 	restored := func(t *testing.T) {
 		t.Helper()
@@ -294,6 +300,10 @@ func TestTUN(t *testing.T) {
 		}
 		wg.Wait()
 	})
+	t.Run("UDP", func(t *testing.T) {
+		ask(t, "echo", net.JoinHostPort(n.web4, echoPort))
+		ask(t, "echo", net.JoinHostPort(n.web6, echoPort))
+	})
 	t.Run("DNS through the bond", func(t *testing.T) {
 		if got := ask(t, "lookup", net.JoinHostPort(n.web4, dnsPort)); got != n.web4 {
 			t.Errorf("the name has address %q", got)
@@ -357,4 +367,26 @@ func TestTUN(t *testing.T) {
 	})
 	n.end(p, syscall.SIGTERM)
 	t.Run("restored after repair", restored)
+}
+
+// BenchmarkTUN downloads over links that are not limited: a connection that the
+// device takes, in turn with one by SOCKS5.
+func BenchmarkTUN(b *testing.B) {
+	n := newNetworkOf(b, "-/-/-", "", nil)
+	n.prepareTUN()
+	n.startTUN()
+	const size = 400 * mb
+	ways := map[string][]string{"tun": nil, "socks": {"--socks5", "127.0.0.1:1080"}}
+	took := map[string]time.Duration{}
+	b.SetBytes(size)
+	for b.Loop() {
+		for way, args := range ways {
+			start := time.Now()
+			n.must("primary", append([]string{"curl", "-gsSf", "-o", "/dev/null", fmt.Sprintf("http://%s/zeros/%d", n.web4, size)}, args...)...)
+			took[way] += time.Since(start)
+		}
+	}
+	for way := range ways {
+		b.ReportMetric(size/1e6*float64(b.N)/took[way].Seconds(), way+"-MB/s")
+	}
 }

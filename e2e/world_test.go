@@ -201,7 +201,7 @@ func (w *world) lastError(device string) string {
 }
 
 // eventually asks again and again until f is content.
-func eventually(t *testing.T, f func() error) {
+func eventually(t testing.TB, f func() error) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
