@@ -65,23 +65,17 @@ func extremes(paths []Path) (fast, slow *Path) {
 	return fast, slow
 }
 
-// Recall is auto's rule: the paper's, with two differences. Only as much is
-// recalled as both subflows then deliver at the same time,
-// gap/(1/Th_fast + 1/Th_slow): the paper's r is right where the quick one is
-// infinitely quick. And what is recalled for a gap of less than a round trip,
-// which stable links have at the end of each transfer, stays within a budget of
-// endGame of all bytes: it saves a little time each time and costs bytes each
-// time.
+// Recall is auto's rule: the paper's, but what is recalled for a gap of less
+// than a round trip, which stable links have at the end of each transfer, stays
+// within a budget of endGame of all bytes: it saves a little time each time and
+// costs bytes each time.
 func (*auto) Recall(paths []Path, eta float64, copied unit.Bytes) Recall {
 	r := PaperRecall(paths, eta, copied)
 	if r.From == 0 {
 		return r
 	}
 	fast, slow := extremes(paths)
-	gap := slow.PAD - fast.PAD
-	share := float64(fast.Th) / float64(max(fast.Th+slow.Th, 1))
-	r.Bytes = slow.Th.Bytes(time.Duration(float64(gap) * share))
-	if gap > fast.SRTT {
+	if slow.PAD-fast.PAD > fast.SRTT {
 		return r
 	}
 	given := unit.Bytes(0)
@@ -99,5 +93,5 @@ func (*auto) Recall(paths []Path, eta float64, copied unit.Bytes) Recall {
 // transfers.
 const (
 	endGame      = 100
-	endGameLeast = 4 * unit.KB
+	endGameLeast = 16 * unit.KB
 )

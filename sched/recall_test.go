@@ -17,11 +17,12 @@ func TestRecall(t *testing.T) {
 		eta         float64
 		paper, auto Recall
 	}{
-		// 5 Mbit/s for 400 ms; auto lets both share the rest, 8 parts in 13.
-		{"slow by far", two(100*ms, 500*ms, unit.MB), 0.2, Recall{2, 250_000}, Recall{2, 153_846}},
+		// 5 Mbit/s for 400 ms.
+		{"slow by far", two(100*ms, 500*ms, unit.MB), 0.2, Recall{2, 250_000}, Recall{2, 250_000}},
 		{"exactly eta", two(100*ms, 120*ms, unit.MB), 0.2, Recall{}, Recall{}},
-		{"under a round trip", two(100*ms, 130*ms, unit.MB), 0.2, Recall{2, 18_750}, Recall{2, 4096 + 3000}},
-		{"a little", two(20*ms, 25*ms, unit.MB), 0.2, Recall{2, 3125}, Recall{2, 1923}},
+		{"under a round trip", two(100*ms, 130*ms, unit.MB), 0.2, Recall{2, 18_750}, Recall{2, 18_750}},
+		{"a little", two(20*ms, 25*ms, unit.MB), 0.2, Recall{2, 3125}, Recall{2, 3125}},
+		{"beyond the budget", two(10*ms, 60*ms, unit.MB), 0.2, Recall{2, 31_250}, Recall{2, 16_384 + 3000}},
 		{"another eta", two(100*ms, 500*ms, unit.MB), 4, Recall{}, Recall{}},
 		{"nothing in flight on the slow one", two(100*ms, 500*ms, 0), 0.2, Recall{}, Recall{}},
 		{"alone", two(100*ms, 500*ms, unit.MB)[1:], 0.2, Recall{}, Recall{}},
