@@ -129,7 +129,7 @@ type Stats struct {
 	StreamsTotal int
 	// Duplicate bytes were received twice and dropped. The others were given
 	// to a second subflow by this end, by cause.
-	Duplicate, LostPath, Silent, Late, Eta unit.Bytes
+	Duplicate, LostPath, Silent, Eta unit.Bytes
 	// Redundant bytes were given to further subflows on purpose: copies.
 	Redundant  unit.Bytes
 	FlowsTotal int

@@ -128,18 +128,13 @@ type fill struct {
 // fillStream appends bytes of a stream that has been taken from its turn, and
 // lets it have another one while it has more. It returns the room left.
 func (b *Bond) fillStream(p *path, s *Stream, f fill, now time.Time, buf []byte) ([]byte, int) {
-	plan := p.est.At(now)
-	var due time.Time
-	if plan.Known {
-		due = now.Add(plan.PAD)
-	}
 	for f.room > wire.MaxDataHeader && s.sendable() {
 		at := len(buf)
 		part := s.next(f.ahead, wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
 		buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
 		buf = s.out.append(buf, part.from, part.to)
 		s.todo.remove(part.from, part.to)
-		sent := sentFrame{t: wire.TypeData, s: s, from: part.from, to: part.to, due: due, pace: plan.Th}
+		sent := sentFrame{t: wire.TypeData, s: s, from: part.from, to: part.to}
 		if f.copies {
 			sent.copied = b.copyToOthers(p, copyOf{s, part.from, part.to})
 		}

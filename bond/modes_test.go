@@ -154,8 +154,8 @@ func TestModeChanges(t *testing.T) {
 
 // chunked downloads a chunk of 1 MB with more behind it, while the pipe becomes
 // slow, and returns when the chunk was complete.
-func chunked(t *testing.T, scheduler string, mark bool) time.Duration {
-	n := newSim(t, scheduler, 0.2)
+func chunked(t *testing.T, mark bool) time.Duration {
+	n := newSim(t, "auto", 0.2)
 	n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 	h := n.paths[1].hops[1][1]
 	h.steps = append(h.steps, simStep{n.now.Add(500 * time.Millisecond), unit.Mbps / 2})
@@ -177,27 +177,9 @@ func chunked(t *testing.T, scheduler string, mark bool) time.Duration {
 
 // TestChunk: what the reader waits for comes first, though more can be sent.
 func TestChunk(t *testing.T) {
-	plain, marked := chunked(t, "pams", false), chunked(t, "pams", true)
+	plain, marked := chunked(t, false), chunked(t, true)
 	t.Logf("1 MB of 3 MB, the pipe slow from 0.5 s on: complete after %v, with a mark after %v", plain.Round(time.Millisecond), marked.Round(time.Millisecond))
 	if marked > plain*85/100 {
 		t.Errorf("the chunk is complete after %v, without the mark after %v", marked, plain)
-	}
-}
-
-// TestLate: auto does not let what a subflow will deliver much too late hold up
-// the rest, nor does it copy anything while links are stable.
-func TestLate(t *testing.T) {
-	pams, auto := chunked(t, "pams", false), chunked(t, "auto", false)
-	t.Logf("1 MB of 3 MB, the pipe slow from 0.5 s on: complete after %v by pams, %v by auto", pams.Round(time.Millisecond), auto.Round(time.Millisecond))
-	if auto > pams/2 {
-		t.Errorf("complete after %v, %v by pams", auto, pams)
-	}
-	for _, ps := range []unit.Rate{unit.Mbps, 5 * unit.Mbps, 14 * unit.Mbps} {
-		n := newSim(t, "auto", 0.2)
-		n.house(ps, 10*unit.Mbps, 5*unit.Mbps)
-		n.run(n.carry([]*transfer{{size: int(4 * unit.MB)}}))
-		if st := n.ends[1].Stats(); st.Late+st.Silent > 0 {
-			t.Errorf("stable links, PS-path %v: %+v", ps, st)
-		}
 	}
 }

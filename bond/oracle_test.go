@@ -100,7 +100,7 @@ func (n *simNet) checkEnd(d int) {
 }
 
 // sentTwice is what an end gave to a second subflow, for all causes together.
-func sentTwice(s Stats) unit.Bytes { return s.LostPath + s.Silent + s.Late + s.Eta + s.Redundant }
+func sentTwice(s Stats) unit.Bytes { return s.LostPath + s.Silent + s.Eta + s.Redundant }
 
 // checkStreams checks the streams of an end one by one, and their sums.
 func (n *simNet) checkStreams(d int) {

@@ -87,8 +87,6 @@ type sentFrame struct {
 	copied   bool // other subflows carry the same bytes, or are to
 	s        *Stream
 	from, to wire.DataSeq // TypeData
-	due      time.Time    // when it was expected to arrive; zero where that was a guess
-	pace     unit.Rate    // of its subflow, expected then
 }
 
 // flight is a first-in-first-out queue of frames.

@@ -23,7 +23,6 @@ func (b *Bond) Tick(now time.Time) {
 	}
 	b.nextTick = time.Time{}
 	b.checkSilence(now)
-	b.recallLate(now)
 	b.traceStates(now)
 	b.expireFlows(now)
 	b.wakeForFlows(now)
@@ -196,15 +195,14 @@ func (b *Bond) rebalance(now time.Time) {
 	}
 }
 
-// tail is the path as the rules of reinjection see it: its PAD is about the
-// newest of its bytes in flight that has not been recalled, since who waits for
-// the later ones waits for another subflow.
+// tail is the path as the rules of reinjection see it: who waits for what was
+// recalled from it waits for another subflow.
 func (p *path) tail(now time.Time) sched.Path {
 	v := p.view(p.est.At(now), now)
 	if p.flight.fresh == 0 {
 		v.InFlight = 0
 	}
-	v.PAD -= min(v.PAD, v.Th.Time(p.flight.recalled))
+	v.Tail = v.PAD - min(v.PAD, v.Th.Time(p.flight.recalled))
 	return v
 }
 

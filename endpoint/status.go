@@ -79,7 +79,7 @@ func (e *Endpoint) Status(why bool) api.Bond {
 	st := e.b.Stats()
 	out := api.Bond{Scheduler: e.b.Scheduler(), Streams: e.b.Streams(), StreamsTotal: int64(st.StreamsTotal),
 		WastedBytes: map[string]unit.Bytes{"duplicate_received": st.Duplicate, "resent_path_lost": st.LostPath,
-			"resent_silent": st.Silent, "resent_late": st.Late, "resent_eta": st.Eta, "resent_redundant": st.Redundant}}
+			"resent_silent": st.Silent, "resent_eta": st.Eta, "resent_redundant": st.Redundant}}
 	out.Flows, out.FlowsTotal, out.DatagramsDropped = e.b.FlowCount(), int64(st.FlowsTotal), int64(st.DatagramsDropped)
 	_, out.MetaBytes = e.b.Buffers()
 	out.ReorderBytes = e.b.Reordering()

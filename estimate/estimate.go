@@ -41,8 +41,6 @@ type Numbers struct {
 	Th, Th1, Th2 unit.Rate
 	B1, B2       unit.Bytes
 	FarWait      time.Duration // how long B2 lasts at the far hop
-	// Known tells that each hop was seen at its limit, so that Th is no guess.
-	Known bool
 	// FarFlight is what has left hop 1 and is not received, and FarCwnd the
 	// window of the far hop, of which the helper tells rate and round trip only:
 	// their product, or TCP's initial window where that is more.
@@ -121,7 +119,7 @@ func (p *Path) At(now time.Time) Numbers {
 		farRTT = max(0, p.JoinRTT-h.MinRTT)
 	}
 	th1, limited := p.near.Rate()
-	n := Numbers{Th1: th1, SRTT: h.SRTT + farRTT, Known: !limited && (!p.Helped || p.farKnown)}
+	n := Numbers{Th1: th1, SRTT: h.SRTT + farRTT}
 	if limited && h.Cwnd > 0 {
 		n.Th1 = max(th1, unit.RateOf(h.Cwnd, h.SRTT))
 	}
@@ -150,9 +148,11 @@ func (p *Path) At(now time.Time) Numbers {
 		th2 = max(th2, n.Th1) // a hop never seen at its limit is not taken for one
 	}
 	n.Th = min(n.Th1, th2)
-	// All bytes ahead of a new one, less those that are on the air of a hop.
+	// All bytes ahead of a new one, less those that are on the air of a hop: of
+	// hop 1 half of what its TCP has unacknowledged, when the hop is not full.
+	air1 := min(n.Th1.Bytes(owd1), h.Queue/2)
 	ahead := unit.Bytes(p.sent - p.received(now, th2))
-	n.FarFlight = max(0, ahead-n.B1-n.Th1.Bytes(owd1))
+	n.FarFlight = max(0, ahead-n.B1-air1)
 	n.FarCwnd = max(initialWindow, p.far.Rate.Bytes(p.far.RTT))
 	n.B2 = max(0, n.FarFlight-th2.Bytes(owd2))
 	n.FarWait = th2.Time(n.B2)

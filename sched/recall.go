@@ -1,8 +1,6 @@
 package sched
 
 import (
-	"time"
-
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -21,36 +19,24 @@ type Recaller interface {
 	Recall(paths []Path, eta float64, copied unit.Bytes) Recall
 }
 
-// Rebalancer is a scheduler that wants bytes in flight recalled at any time, and
-// not only at the end of a transfer, when they will be far later than planned.
-type Rebalancer interface {
-	// Margin is how much later than planned bytes may be expected, and than fast,
-	// the quickest other subflow, could deliver them.
-	Margin(fast *Path) time.Duration
-}
-
-// Margin is a round trip, since less cannot be known before a copy is on its
-// way, and at least as long as silence takes to be noticed.
-func (*auto) Margin(fast *Path) time.Duration { return max(200*time.Millisecond, fast.SRTT) }
-
 // PaperRecall is the reinjection of the MPBond paper (MobiSys 2020, section
-// 4.4). It is asked when nothing is left to schedule. When the greatest PAD
-// exceeds the least one by more than the share eta of it, the newest
-// r = (maxPAD − minPAD)·Th bytes in flight on the slowest subflow, Th being its
-// throughput, are recalled.
+// 4.4). It is asked when nothing is left to schedule. When the greatest PAD, of
+// bytes in flight, exceeds the least one by more than the share eta of it, the
+// newest r = (maxPAD − minPAD)·Th bytes in flight on the slowest subflow, Th
+// being its throughput, are recalled.
 func PaperRecall(paths []Path, eta float64, _ unit.Bytes) Recall {
 	fast, slow := extremes(paths)
 	if slow == nil || fast == slow {
 		return Recall{}
 	}
-	gap := slow.PAD - fast.PAD
+	gap := slow.Tail - fast.PAD
 	if float64(gap) <= eta*float64(fast.PAD) {
 		return Recall{}
 	}
 	return Recall{From: slow.ID, Bytes: slow.Th.Bytes(gap)}
 }
 
-// extremes are the subflow of least PAD and that of greatest PAD among those
+// extremes are the subflow of least PAD and that of greatest Tail among those
 // with bytes in flight.
 func extremes(paths []Path) (fast, slow *Path) {
 	for i := range paths {
@@ -58,7 +44,7 @@ func extremes(paths []Path) (fast, slow *Path) {
 		if fast == nil || p.PAD < fast.PAD {
 			fast = p
 		}
-		if p.InFlight > 0 && (slow == nil || p.PAD > slow.PAD) {
+		if p.InFlight > 0 && (slow == nil || p.Tail > slow.Tail) {
 			slow = p
 		}
 	}
@@ -75,7 +61,7 @@ func (*auto) Recall(paths []Path, eta float64, copied unit.Bytes) Recall {
 		return r
 	}
 	fast, slow := extremes(paths)
-	if slow.PAD-fast.PAD > fast.SRTT {
+	if slow.Tail-fast.PAD > fast.SRTT {
 		return r
 	}
 	given := unit.Bytes(0)

@@ -9,7 +9,7 @@ import (
 
 func TestRecall(t *testing.T) {
 	two := func(fast, slow time.Duration, inFlight unit.Bytes) []Path {
-		return []Path{{ID: 1, PAD: fast, SRTT: 50 * ms, Th: 8 * unit.Mbps, Given: 200_000}, {ID: 2, PAD: slow, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: inFlight, Given: 100_000}}
+		return []Path{{ID: 1, PAD: fast, Tail: fast, SRTT: 50 * ms, Th: 8 * unit.Mbps, Given: 200_000}, {ID: 2, PAD: slow, Tail: slow, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: inFlight, Given: 100_000}}
 	}
 	for _, c := range []struct {
 		name        string
@@ -23,6 +23,9 @@ func TestRecall(t *testing.T) {
 		{"under a round trip", two(100*ms, 130*ms, unit.MB), 0.2, Recall{2, 18_750}, Recall{2, 18_750}},
 		{"a little", two(20*ms, 25*ms, unit.MB), 0.2, Recall{2, 3125}, Recall{2, 3125}},
 		{"beyond the budget", two(10*ms, 60*ms, unit.MB), 0.2, Recall{2, 31_250}, Recall{2, 16_384 + 3000}},
+		// The helped one's tail is carried by the direct one already: copies the
+		// other way would wait behind it.
+		{"its tail was recalled", []Path{{ID: 1, PAD: 100 * ms, Tail: 100 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB}, {ID: 2, PAD: 500 * ms, Tail: 50 * ms, Th: unit.Mbps, InFlight: unit.MB}}, 0.2, Recall{}, Recall{}},
 		{"another eta", two(100*ms, 500*ms, unit.MB), 4, Recall{}, Recall{}},
 		{"nothing in flight on the slow one", two(100*ms, 500*ms, 0), 0.2, Recall{}, Recall{}},
 		{"alone", two(100*ms, 500*ms, unit.MB)[1:], 0.2, Recall{}, Recall{}},

@@ -24,9 +24,12 @@ type Path struct {
 	// makes it silent.
 	Doubtful bool
 	PAD      time.Duration // predicted delivery time of a byte given to it now
-	Wait     time.Duration // the part of PAD that is spent in the far hop's queue
-	SRTT     time.Duration // of the sender's own hop
-	Th       unit.Rate     // end to end
+	// Tail is that of the newest of its bytes in flight that no other subflow
+	// carries as well; set for Recall only.
+	Tail time.Duration
+	Wait time.Duration // the part of PAD that is spent in the far hop's queue
+	SRTT time.Duration // of the sender's own hop
+	Th   unit.Rate     // end to end
 
 	Helped   bool
 	RTTVar   time.Duration // mean deviation of SRTT
