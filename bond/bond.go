@@ -99,6 +99,7 @@ type Bond struct {
 
 	ready   []*Stream // streams with bytes that may be sent now, in turn
 	pending unit.Bytes
+	ledger  sched.Ledger
 	express []*Stream // the same of streams that must not wait
 	urgent  unit.Bytes
 	blocked uint64     // how often a segment had room that a stream's window did not let it use
@@ -217,6 +218,16 @@ func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
 	}
 	p.est.Local(now, h)
 	b.heard(p)
+}
+
+// Unknown tells that no sample of a subflow's own hop can be had: nothing
+// carries it at present. Then it makes no progress, whatever was last seen.
+func (b *Bond) Unknown(id wire.PathID, now time.Time) {
+	if p := b.path(id); p != nil {
+		h := p.est.Hop()
+		h.Queue = max(h.Queue, 1)
+		b.Local(id, now, h)
+	}
 }
 
 // Remote takes a helper's report about a subflow's far hop.

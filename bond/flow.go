@@ -34,7 +34,7 @@ const (
 	maxLegQueue  = 512 * unit.KB
 	maxFlowBytes = 16 * unit.MB // of all flows, in each direction
 	maxNotices   = 256
-	datagramCost = 64 // what a queued datagram takes besides its bytes
+	datagramCost = 128 // what a queued datagram takes besides its bytes
 
 	// Another path is clearly quicker if a datagram saves a quarter of its
 	// delay and clearlyQuicker on it, for as long as patience.
@@ -81,6 +81,11 @@ type Received struct {
 	Refused bool
 	Code    wire.Code // valid, with Text, if Refused
 	Text    string
+}
+
+// cost is what it takes while it waits.
+func (r *Received) cost() unit.Bytes {
+	return unit.Bytes(len(r.Bytes)+len(r.Text)+len(r.Addr.Name)) + datagramCost
 }
 
 // leg is a flow's queue to the path it is pinned to.
@@ -176,6 +181,14 @@ func (f *Flow) Err() error { return f.err }
 // Redundant reports whether each datagram is sent on two paths.
 func (f *Flow) Redundant() bool { return f.redundant }
 
+// SetRedundant lets each datagram be sent on two paths, in both directions, or
+// on one. It takes effect before the first datagram is sent.
+func (f *Flow) SetRedundant(on bool) {
+	if f.next == 0 {
+		f.redundant = on
+	}
+}
+
 // Send queues a datagram to, or from, an address. It copies p. One that finds
 // no room, or cannot leave soon, is dropped without a word. After the end of
 // the flow it returns why it ended.
@@ -264,8 +277,14 @@ func (f *Flow) Receive() (r Received, ok bool, err error) {
 	if f.in = f.in[1:]; len(f.in) == 0 {
 		f.in = nil
 	}
-	f.account(-unit.Bytes(len(r.Bytes)) - datagramCost)
+	f.account(-r.cost())
 	return r, true, nil
+}
+
+// Discard drops what was received and will not be read.
+func (f *Flow) Discard() {
+	f.account(-f.inBytes)
+	f.in = nil
 }
 
 func (f *Flow) account(n unit.Bytes) {
@@ -416,7 +435,7 @@ func (b *Bond) receiveDatagram(p *path, d wire.Datagram, now time.Time) error {
 
 // hand lets r be received, if there is room.
 func (f *Flow) hand(r Received) {
-	cost := unit.Bytes(len(r.Bytes)) + datagramCost
+	cost := r.cost()
 	if f.inBytes+cost > maxLegQueue || f.bond.flows.in+cost > maxFlowBytes {
 		f.stats.Dropped++
 		f.bond.stats.DatagramsDropped++

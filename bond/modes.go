@@ -44,8 +44,18 @@ func leaveOut(list []*Stream, s *Stream) []*Stream {
 // expressStream is a stream of mode Latency and the idle path that it is pinned
 // to, if there is one with bytes to send.
 func (b *Bond) expressStream(now time.Time) (*path, *Stream) {
+	for len(b.express) > 0 && !b.express[0].sendable() { // reset, or acknowledged meanwhile
+		b.express[0].inReady = false
+		b.express = b.express[:copy(b.express, b.express[1:])]
+	}
+	if len(b.express) == 0 {
+		return nil, nil
+	}
+	best := b.quickest(nil, now)
 	for _, s := range b.express {
-		best := b.quickest(nil, now)
+		if !s.sendable() {
+			continue
+		}
 		if move, _ := s.pin.due(best, now); move {
 			s.pin = pin{path: best}
 		}
@@ -139,6 +149,7 @@ func (b *Bond) fillStream(p *path, s *Stream, f fill, now time.Time, buf []byte)
 			sent.copied = b.copyToOthers(p, copyOf{s, part.from, part.to})
 		}
 		sent.end = p.note(len(buf)-at, sent)
+		b.ledger.Given += unit.Bytes(part.to - part.from)
 		b.traceBytes(now, trace.Segment, p, sent, "")
 		f.room -= len(buf) - at
 	}

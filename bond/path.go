@@ -36,8 +36,9 @@ type path struct {
 	owesDue time.Time
 	// told is what the hop's own TCP will have had acknowledged when an ACK sent
 	// at toldAt on this subflow, a direct one, has arrived; 0: none is awaited.
-	told   uint64
-	toldAt time.Time
+	told    uint64
+	toldAt  time.Time
+	telling bool // the segment that is being filled has that ACK
 
 	traced   time.Time // when its estimates were last traced
 	lastData time.Time // arrival of the last new stream byte or datagram

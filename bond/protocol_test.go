@@ -284,3 +284,70 @@ func TestPeerCannotTakeOurMemory(t *testing.T) {
 		t.Errorf("%d resets queue up for a peer that does not read: %v", n, err)
 	}
 }
+
+// TestUnknownHopFallsSilent: a subflow whose hop cannot be looked at, a broken
+// pipe say, is silent though nothing was queued when it was last seen, so that
+// nothing waits for it.
+func TestUnknownHopFallsSilent(t *testing.T) {
+	b := New(Config{Opens: true})
+	for id := wire.PathID(1); id <= 2; id++ {
+		b.AddPath(id, id == 2, start)
+		b.Local(id, start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+	}
+	now := start
+	for now.Sub(start) < 2*minSilence {
+		now = now.Add(20 * time.Millisecond)
+		b.Local(1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+		b.Unknown(2, now)
+		b.Tick(now)
+		if b.path(2).silent() && now.Sub(start) < minSilence {
+			t.Fatalf("silent after %v", now.Sub(start))
+		}
+	}
+	if !b.path(2).silent() || b.path(1).silent() {
+		t.Errorf("silent: %v and %v, want the second only", b.path(1).silent(), b.path(2).silent())
+	}
+}
+
+// TestUnacknowledgedFramesAreBounded: who acknowledges nothing gets no more.
+func TestUnacknowledgedFramesAreBounded(t *testing.T) {
+	b := New(Config{})
+	b.AddPath(1, false, start)
+	b.Local(1, start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+	p := wire.Datagram{Flow: 1, Number: 1, Addr: wire.Addr{Name: "far", Port: 7}, Bytes: []byte("x")}.AppendPayload(nil)
+	if err := b.Receive(1, wire.TypeDatagram, p, start); err != nil {
+		t.Fatal(err)
+	}
+	f := b.AcceptFlow()
+	buf := make([]byte, 0, 1<<16)
+	for range 3 * maxUntold {
+		_ = f.Send(wire.Addr{Name: "far", Port: 7}, []byte("x"), start)
+		b.Idle(1)
+		b.Next(start, buf[:0])
+	}
+	if n := b.path(1).flight.len(); n > maxUntold+1000 {
+		t.Errorf("%d frames are remembered", n)
+	}
+}
+
+// TestDiscardedDatagramsAreNotCounted: what a closed flow had received makes
+// room for others.
+func TestDiscardedDatagramsAreNotCounted(t *testing.T) {
+	b := New(Config{})
+	b.AddPath(1, false, start)
+	for i := range uint64(20) {
+		p := wire.Datagram{Flow: 1, Number: i + 1, Addr: wire.Addr{Name: "far", Port: 7}, Bytes: make([]byte, 1000)}.AppendPayload(nil)
+		if err := b.Receive(1, wire.TypeDatagram, p, start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := b.AcceptFlow()
+	if f == nil || b.flows.in < 20_000 {
+		t.Fatalf("%v wait to be received", b.flows.in)
+	}
+	f.End(wire.CodeClosed, "", start)
+	f.Discard()
+	if b.flows.in != 0 {
+		t.Errorf("%v are still counted", b.flows.in)
+	}
+}

@@ -70,10 +70,15 @@ func (b *Bond) checkSilence(now time.Time) {
 		if slowest := min(cmp.Or(h.Limit, est.Th), cmp.Or(est.Th2, est.Th)); h.Limit > 0 || est.Th2 > 0 {
 			apart = slowest.Time(2 * max(h.MSS, minSegment))
 		}
+		apart = min(apart, maxSilence)
+		near := time.Duration(0)
+		if h.Limit > 0 {
+			near = min(h.Limit.Time(2*max(h.MSS, minSegment)), maxSilence)
+		}
 		limit := silenceLimit(est.SRTT + apart)
 		stuck := p.flight.len() > 0 && now.Sub(p.progress) > limit &&
 			(b.lastAck.Sub(p.progress) > limit || now.Sub(p.progress) > 2*limit)
-		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > hopSilence(h)+apart
+		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > hopSilence(h)+near
 		if !stuck && !hopStuck {
 			p.silentAt, p.stuckAt = time.Time{}, time.Time{}
 			continue
@@ -156,7 +161,7 @@ func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, why string) (n uni
 }
 
 // rebalance is reinjection at the end of a transfer: when nothing is left to
-// schedule and the quickest subflow is idle, the newest bytes in flight on the
+// schedule and another subflow is idle, the newest bytes in flight on the
 // slowest one return to the meta buffers, as many as the scheduler's rule says
 // (sched.PaperRecall). Each byte returns at most once from a subflow.
 func (b *Bond) rebalance(now time.Time) {
@@ -173,14 +178,12 @@ func (b *Bond) rebalance(now time.Time) {
 	if s, ok := b.cfg.Scheduler.(sched.Recaller); ok {
 		rule = s.Recall
 	}
-	r := rule(b.schedView, b.cfg.Eta, b.stats.Eta)
+	r := rule(b.schedView, b.cfg.Eta, b.ledger)
 	if r.From == 0 || !b.idleBesides(r.From) {
 		return
 	}
 	slow := b.path(r.From)
-	if b.pending == 0 {
-		b.avoid = slow.id
-	}
+	nothingElse := b.pending == 0
 	all := slow.flight.all()
 	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
 		f := &all[i]
@@ -190,7 +193,14 @@ func (b *Bond) rebalance(now time.Time) {
 				f.s.finRecalled = true
 			}
 			r.Bytes -= unit.Bytes(f.to - f.from)
-			b.stats.Eta += b.giveBack(f, slow, now, "eta")
+			n := b.giveBack(f, slow, now, "eta")
+			b.stats.Eta += n
+			if r.Budgeted {
+				b.ledger.Copied += n
+			}
+			if n > 0 && nothingElse {
+				b.avoid = slow.id
+			}
 		}
 	}
 }

@@ -129,6 +129,10 @@ func (p *path) begin(now time.Time) {
 // gave tells that n bytes are for path p.
 func (b *Bond) gave(p *path, n int, now time.Time) {
 	p.est.Sent(unit.Bytes(n))
+	if p.telling {
+		h := p.est.Hop()
+		p.told, p.toldAt, p.telling = h.Acked+uint64(h.Queue)+uint64(n), now, false
+	}
 	p.settle(now)
 	p.idle = false
 	b.wake(now.Add(probeEvery))
@@ -156,7 +160,7 @@ const (
 func (b *Bond) choose(now time.Time, view []sched.Path) turn {
 	flow := b.datagramPath(now)
 	if flow != nil && !flow.yield {
-		return turn{path: flow, kind: datagrams}
+		return turn{path: flow, kind: datagrams}.bounded()
 	}
 	var t turn
 	if p, s := b.expressStream(now); p != nil {
@@ -171,7 +175,16 @@ func (b *Bond) choose(now time.Time, view []sched.Path) turn {
 		}
 	}
 	if flow != nil && flow != t.path {
-		return turn{path: flow, kind: datagrams}
+		t = turn{path: flow, kind: datagrams}
+	}
+	return t.bounded()
+}
+
+// bounded is no turn for a path whose other end acknowledges nothing: what is
+// noted of each frame would take ever more memory.
+func (t turn) bounded() turn {
+	if t.path != nil && t.path.flight.len() > maxUntold {
+		return turn{}
 	}
 	return t
 }
@@ -229,9 +242,7 @@ func (b *Bond) fillAck(p *path, now time.Time, buf []byte) []byte {
 	for _, q := range b.paths[max(0, len(b.paths)-wire.MaxAcks):] {
 		b.ackView = append(b.ackView, wire.PathAck{Path: q.id, Received: q.received})
 	}
-	if h := p.est.Hop(); !p.est.Helped && p.told == 0 {
-		p.told, p.toldAt = h.Acked+uint64(h.Queue)+1, now
-	}
+	p.telling = !p.est.Helped && p.told == 0
 	return p.unreliable(buf, wire.Ack{Delay: now.Sub(b.newestByte), Paths: b.ackView})
 }
 

@@ -15,8 +15,12 @@ import (
 // are up and have a default route, IPv4 or IPv6, in the main table. The ones
 // that the system prefers (least metric) come first.
 func Uplinks() ([]string, error) {
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // routes change: we are told, and ask again
+	var routes []netlink.Route
+	var err error = netlink.ErrDumpInterrupted
+	for i := 0; i < 5 && errors.Is(err, netlink.ErrDumpInterrupted); i++ { // routes have changed meanwhile
+		routes, err = netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
 	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return a.Priority - b.Priority })

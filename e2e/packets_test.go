@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"mpbond/intercept"
+	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -88,6 +90,34 @@ func TestDatagrams(t *testing.T) {
 			t.Errorf("IPv6: %q from %v, %v", buf[:n], a, err)
 		}
 	}
+}
+
+// TestRedundantDatagrams: a rule makes a flow send everything on two paths, both
+// ways, and nothing comes twice.
+func TestRedundantDatagrams(t *testing.T) {
+	w := newWorld(t)
+	echo, _ := udpEcho(t, "127.0.0.1")
+	_, port, _ := net.SplitHostPort(echo)
+	w.pcfg.Redundant = []string{"port:" + port}
+	w.start("phone")
+	c := w.packets()
+	buf := make([]byte, 100)
+	for i := range byte(20) {
+		if err := c.Send([]byte{i}, echo); err != nil {
+			t.Fatal(err)
+		}
+		if n, _, err := c.Receive(buf); err != nil || n != 1 || buf[0] != i {
+			t.Fatalf("datagram %d came back as %v, %v", i, buf[:n], err)
+		}
+	}
+	eventually(t, func() error {
+		for who, wasted := range map[string]unit.Bytes{"server": w.s.Status(false)[0].WastedBytes["resent_redundant"], "primary": w.p.Status(false).WastedBytes["resent_redundant"]} {
+			if wasted == 0 {
+				return fmt.Errorf("the %s has sent nothing twice", who)
+			}
+		}
+		return nil
+	})
 }
 
 // TestDatagramsAreRefused where streams are.

@@ -239,6 +239,8 @@ func (e *Endpoint) probe(l *lane, now time.Time, age time.Duration) {
 	l.probed = now
 	if h, err := l.sf.Probe(); err == nil {
 		e.b.Local(l.sf.Path, now, h)
+	} else {
+		e.b.Unknown(l.sf.Path, now)
 	}
 	rx, tx := e.b.Carried(l.sf.Path)
 	l.rates.note(now, rx, tx)

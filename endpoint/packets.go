@@ -43,6 +43,14 @@ func (e *Endpoint) DialPackets(redundant bool) (*PacketConn, error) {
 	return e.newPacketConn(f), nil
 }
 
+// SetRedundant lets each datagram be sent on two paths, or on one, if none was
+// sent yet.
+func (c *PacketConn) SetRedundant(on bool) {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	c.f.SetRedundant(on)
+}
+
 // Send sends a datagram to an address, or, at the end that accepted the flow,
 // as coming from it. It never blocks and does not keep p; a datagram that
 // cannot leave soon is dropped.
@@ -111,6 +119,7 @@ func (c *PacketConn) CloseWith(code wire.Code, text string) {
 	}
 	now := time.Now()
 	c.f.End(code, text, now)
+	c.f.Discard()
 	c.cond.Broadcast()
 	c.e.after(now)
 }

@@ -98,7 +98,7 @@ func (p *Path) Remote(s wire.HopState) {
 	if s.Rate == 0 || s.AppLimited && s.Rate < p.far.Rate {
 		s.Rate = p.far.Rate
 	}
-	p.farKnown = p.farKnown || !s.AppLimited
+	p.farKnown = p.farKnown || !s.AppLimited && s.Rate > 0
 	if s.RTT == 0 {
 		s.RTT = p.far.RTT
 	}

@@ -174,3 +174,15 @@ func TestNothingKnown(t *testing.T) {
 		}
 	}
 }
+
+// TestReportWithoutRate: a helper that claims a hop without any rate does not
+// make its subflow look quick.
+func TestReportWithoutRate(t *testing.T) {
+	p := Path{Helped: true}
+	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
+	p.Remote(wire.HopState{RTT: 5 * ms})
+	p.Sent(10_000_000)
+	if n := p.At(t0); n.PAD < n.OWD || n.FarWait < 0 {
+		t.Errorf("%+v", n)
+	}
+}

@@ -46,8 +46,9 @@ type manager struct {
 	counters    func() (map[string]device.Counters, error) // fakes in tests
 	interfaceOf func(net.Addr) string
 
-	names map[string]string       // of interfaces, by local address
-	seen  map[any]device.Counters // what a flow had moved when last asked
+	names  map[string]string          // of interfaces, by local address
+	totals map[string]device.Counters // as last read
+	seen   map[any]device.Counters    // what a flow had moved when last asked
 
 	mu    sync.Mutex // guards below
 	links map[string]*lentLink
@@ -121,6 +122,15 @@ func (m *manager) tick(now time.Time, all *sync.WaitGroup) time.Duration {
 	if err != nil && !errors.Is(err, os.ErrPermission) && !errors.Is(err, os.ErrNotExist) {
 		m.h.log.Debug("no counters of interfaces", "err", err)
 	}
+	for name, c := range m.totals { // one that cannot be read now has not gone back to 0
+		if _, ok := totals[name]; !ok {
+			if totals == nil {
+				totals = map[string]device.Counters{}
+			}
+			totals[name] = c
+		}
+	}
+	m.totals = totals
 	if m.own != nil {
 		for key, f := range m.own() {
 			rx, tx := m.moved(key, device.Counters{Rx: f.Rx, Tx: f.Tx}, seen)

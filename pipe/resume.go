@@ -47,6 +47,8 @@ func (l *Link) Resume(ctx context.Context, w *Waiting) error {
 	}
 	if errors.Is(err, wire.ErrMalformed) {
 		l.fail(err)
+	}
+	if err != nil {
 		w.hop.Close()
 	}
 	return err
@@ -100,6 +102,9 @@ func (l *Link) change(c *carried, agree func() (from uint64, first wire.Frame, e
 	defer l.wmu.Unlock()
 	l.mu.Lock()
 	s, err := l.s, l.err
+	if err == nil && s.readEnded { // meanwhile: what was kept is let go
+		err = errors.New("the subflow is ending")
+	}
 	var from uint64
 	var first wire.Frame
 	if err == nil {

@@ -3,9 +3,11 @@ package primary
 import (
 	"context"
 	"net/netip"
+	"sync"
 
 	"mpbond/endpoint"
 	"mpbond/intercept"
+	"mpbond/policy"
 	"mpbond/wire"
 )
 
@@ -17,29 +19,38 @@ func (p *Primary) DialPackets(context.Context) (intercept.PacketConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return packetConn{c}, nil
+	return &packetConn{PacketConn: c, modes: p.modes}, nil
 }
 
-// packetConn is a flow as apps use it.
-type packetConn struct{ *endpoint.PacketConn }
+// packetConn is a flow as apps use it. Rules judge it by its first destination.
+type packetConn struct {
+	*endpoint.PacketConn
+	modes  policy.Modes
+	judged sync.Once
+}
 
 // Send implements intercept.PacketConn.
-func (c packetConn) Send(b []byte, dest string) error {
+func (c *packetConn) Send(b []byte, dest string) error {
 	a, err := wire.AddrOf(dest)
 	if err != nil {
 		return err
 	}
+	c.judged.Do(func() {
+		// Every flow has what mode Latency gives a stream.
+		mode, _ := c.modes.Of(policy.Flow{Dest: dest})
+		c.SetRedundant(mode == wire.Redundant)
+	})
 	return c.PacketConn.Send(b, a)
 }
 
 // Receive implements intercept.PacketConn.
-func (c packetConn) Receive(b []byte) (int, netip.AddrPort, error) {
+func (c *packetConn) Receive(b []byte) (int, netip.AddrPort, error) {
 	p, from, err := c.Take()
 	return copy(b, p), from, err
 }
 
 // Take is Receive without a copy: the bytes are the caller's.
-func (c packetConn) Take() ([]byte, netip.AddrPort, error) {
+func (c *packetConn) Take() ([]byte, netip.AddrPort, error) {
 	r, err := c.PacketConn.Receive()
 	if err != nil {
 		return nil, netip.AddrPort{}, err

@@ -48,7 +48,9 @@ func (p *Primary) keepUplinks(ctx context.Context) {
 		if len(found) == 0 {
 			found = []string{""}
 		}
-		p.chooseUplinks(ctx, time.Now(), found)
+		if err == nil || !p.hasUplinks() { // what is open stays while one cannot look
+			p.chooseUplinks(ctx, time.Now(), found)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -56,6 +58,12 @@ func (p *Primary) keepUplinks(ctx context.Context) {
 		case <-changed:
 		}
 	}
+}
+
+func (p *Primary) hasUplinks() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.uplinks) > 0
 }
 
 // chooseUplinks opens and closes, so that what is open is what policy chooses.

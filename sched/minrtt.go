@@ -3,7 +3,7 @@ package sched
 import "mpbond/unit"
 
 // minRTT uses the idle subflow whose sending hop has the least smoothed round
-// trip, as kernel MPTCP's default does (net/mptcp in Linux up to 5.x; MPBond
+// trip, as kernel MPTCP's default does (the multipath-tcp.org kernel, MPTCP v0; MPBond
 // calls it "naive"). It cannot see a pipe.
 type minRTT struct{}
 

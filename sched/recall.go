@@ -9,14 +9,20 @@ import (
 type Recall struct {
 	From  wire.PathID // 0: none
 	Bytes unit.Bytes  // the newest ones in flight on it
+	// Budgeted ones count in the ledger.
+	Budgeted bool
 }
 
 // Recaller is a scheduler with a rule of its own for reinjection at the end of
 // a transfer. The others have PaperRecall.
 type Recaller interface {
-	// Recall decides for a bond that has copied so many bytes by such rules so
-	// far.
-	Recall(paths []Path, eta float64, copied unit.Bytes) Recall
+	Recall(paths []Path, eta float64, so Ledger) Recall
+}
+
+// Ledger is what a bond has sent so far.
+type Ledger struct {
+	Given  unit.Bytes // stream bytes, by all subflows
+	Copied unit.Bytes // by recalls that were Budgeted
 }
 
 // PaperRecall is the reinjection of the MPBond paper (MobiSys 2020, section
@@ -24,7 +30,7 @@ type Recaller interface {
 // bytes in flight, exceeds the least one by more than the share eta of it, the
 // newest r = (maxPAD − minPAD)·Th bytes in flight on the slowest subflow, Th
 // being its throughput, are recalled.
-func PaperRecall(paths []Path, eta float64, _ unit.Bytes) Recall {
+func PaperRecall(paths []Path, eta float64, _ Ledger) Recall {
 	fast, slow := extremes(paths)
 	if slow == nil || fast == slow {
 		return Recall{}
@@ -55,8 +61,8 @@ func extremes(paths []Path) (fast, slow *Path) {
 // than a round trip, which stable links have at the end of each transfer, stays
 // within a budget of endGame of all bytes: it saves a little time each time and
 // costs bytes each time.
-func (*auto) Recall(paths []Path, eta float64, copied unit.Bytes) Recall {
-	r := PaperRecall(paths, eta, copied)
+func (*auto) Recall(paths []Path, eta float64, so Ledger) Recall {
+	r := PaperRecall(paths, eta, so)
 	if r.From == 0 {
 		return r
 	}
@@ -64,11 +70,7 @@ func (*auto) Recall(paths []Path, eta float64, copied unit.Bytes) Recall {
 	if slow.Tail-fast.PAD > fast.SRTT {
 		return r
 	}
-	given := unit.Bytes(0)
-	for i := range paths {
-		given += paths[i].Given
-	}
-	r.Bytes = min(r.Bytes, endGameLeast+given/endGame-copied)
+	r.Bytes, r.Budgeted = min(r.Bytes, endGameLeast+so.Given/endGame-so.Copied), true
 	if r.Bytes < slow.MSS {
 		return Recall{}
 	}

@@ -9,7 +9,7 @@ import (
 
 func TestRecall(t *testing.T) {
 	two := func(fast, slow time.Duration, inFlight unit.Bytes) []Path {
-		return []Path{{ID: 1, PAD: fast, Tail: fast, SRTT: 50 * ms, Th: 8 * unit.Mbps, Given: 200_000}, {ID: 2, PAD: slow, Tail: slow, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: inFlight, Given: 100_000}}
+		return []Path{{ID: 1, PAD: fast, Tail: fast, SRTT: 50 * ms, Th: 8 * unit.Mbps}, {ID: 2, PAD: slow, Tail: slow, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: inFlight}}
 	}
 	for _, c := range []struct {
 		name        string
@@ -18,11 +18,11 @@ func TestRecall(t *testing.T) {
 		paper, auto Recall
 	}{
 		// 5 Mbit/s for 400 ms.
-		{"slow by far", two(100*ms, 500*ms, unit.MB), 0.2, Recall{2, 250_000}, Recall{2, 250_000}},
+		{"slow by far", two(100*ms, 500*ms, unit.MB), 0.2, Recall{2, 250_000, false}, Recall{2, 250_000, false}},
 		{"exactly eta", two(100*ms, 120*ms, unit.MB), 0.2, Recall{}, Recall{}},
-		{"under a round trip", two(100*ms, 130*ms, unit.MB), 0.2, Recall{2, 18_750}, Recall{2, 18_750}},
-		{"a little", two(20*ms, 25*ms, unit.MB), 0.2, Recall{2, 3125}, Recall{2, 3125}},
-		{"beyond the budget", two(10*ms, 60*ms, unit.MB), 0.2, Recall{2, 31_250}, Recall{2, 16_384 + 3000}},
+		{"under a round trip", two(100*ms, 130*ms, unit.MB), 0.2, Recall{2, 18_750, false}, Recall{2, 18_750, true}},
+		{"a little", two(20*ms, 25*ms, unit.MB), 0.2, Recall{2, 3125, false}, Recall{2, 3125, true}},
+		{"beyond the budget", two(10*ms, 60*ms, unit.MB), 0.2, Recall{2, 31_250, false}, Recall{2, 16_384 + 3000, true}},
 		// The helped one's tail is carried by the direct one already: copies the
 		// other way would wait behind it.
 		{"its tail was recalled", []Path{{ID: 1, PAD: 100 * ms, Tail: 100 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB}, {ID: 2, PAD: 500 * ms, Tail: 50 * ms, Th: unit.Mbps, InFlight: unit.MB}}, 0.2, Recall{}, Recall{}},
@@ -31,10 +31,10 @@ func TestRecall(t *testing.T) {
 		{"alone", two(100*ms, 500*ms, unit.MB)[1:], 0.2, Recall{}, Recall{}},
 		{"none", nil, 0.2, Recall{}, Recall{}},
 	} {
-		if got := PaperRecall(c.paths, c.eta, 0); got != c.paper {
+		if got := PaperRecall(c.paths, c.eta, Ledger{}); got != c.paper {
 			t.Errorf("%s, paper: %+v, want %+v", c.name, got, c.paper)
 		}
-		if got := (&auto{}).Recall(c.paths, c.eta, 0); got != c.auto {
+		if got := (&auto{}).Recall(c.paths, c.eta, Ledger{Given: 300_000}); got != c.auto {
 			t.Errorf("%s, auto: %+v, want %+v", c.name, got, c.auto)
 		}
 	}

@@ -55,6 +55,11 @@ type resolved struct {
 
 // servePackets carries a datagram flow until it ends.
 func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.PacketConn) {
+	defer b.flows.Add(-1)
+	if b.flows.Add(1) > int64(s.cfg.MaxFlows) {
+		c.CloseWith(wire.CodeLimit, fmt.Sprintf("%d datagram flows are open, which is the server's limit", s.cfg.MaxFlows))
+		return
+	}
 	sock, err := net.ListenUDP("udp", nil)
 	if err != nil {
 		code := wire.CodeInternal

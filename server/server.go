@@ -113,6 +113,7 @@ type session struct {
 	instance uint64
 	e        *endpoint.Endpoint
 	streams  atomic.Int64 // being served
+	flows    atomic.Int64 // the same of datagrams
 	speed    *speed       // of its device
 }
 

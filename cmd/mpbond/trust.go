@@ -71,7 +71,7 @@ func trustAddCommand() *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&roles, "role", nil, "what it may be to this device: server, helper or primary; may be repeated")
 	cmd.Flags().StringVar(&key, "key", "", "its public key, as mpbond keygen prints it there")
-	cmd.Flags().StringSliceVar(&addresses, "addr", nil, "where it listens, as host:port; may be repeated, best first")
+	cmd.Flags().StringSliceVar(&addresses, "addr", nil, "where it listens, as host:port, a primary also as rfcomm://ADDRESS/CHANNEL; may be repeated: a server's are tried in turn, a primary's are all used")
 	return cmd
 }
 
