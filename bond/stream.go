@@ -22,7 +22,6 @@ type Stream struct {
 	seen      bool  // OPEN has arrived (accepting end)
 	inChanged bool
 	inReady   bool
-	redundant bool // every subflow carries every byte
 
 	// Sending: todo is the meta buffer, what is to be given to a subflow, for
 	// the first time or again; acked are the spans beyond outBase that have

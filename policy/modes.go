@@ -69,10 +69,10 @@ func parseRule(text string) (rule, error) {
 	case "host":
 		r.host = strings.ToLower(value)
 		if _, err := path.Match(r.host, ""); err != nil || value == "" {
-			return r, fmt.Errorf("rule %q: a host is a name or a pattern, like host:*.example.org", text)
+			return r, fmt.Errorf("rule %q: a host is a name or a pattern such as host:*.example.org", text)
 		}
 	default:
-		return r, fmt.Errorf("rule %q: rules begin with port:, dscp: or host:", text)
+		return r, fmt.Errorf("rule %q begins with none of port:, dscp: and host: as rules do", text)
 	}
 	return r, nil
 }
