@@ -224,8 +224,9 @@ func (p *datagramProxy) carry(ctx context.Context, s *appSocket) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { control.Close(); relay.Close() })
-	defer stop()
+	// Here, and not by context.AfterFunc: one that is stopped while ctx ends may
+	// not run, and nobody would wake the goroutines below.
+	defer func() { control.Close(); relay.Close() }()
 	wg.Go(func() {
 		defer cancel()
 		io.Copy(io.Discard, control) //nolint:errcheck // its end is what counts
