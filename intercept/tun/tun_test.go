@@ -445,8 +445,11 @@ func TestDatagrams(t *testing.T) {
 				t.Fatalf("%v: %d of %d bytes, %v", site, n, len(want), err)
 			}
 		}
-		if bond.flows != i+1 {
-			t.Errorf("%d flows", bond.flows)
+		bond.mu.Lock()
+		flows := bond.flows
+		bond.mu.Unlock()
+		if flows != i+1 {
+			t.Errorf("%d flows", flows)
 		}
 	}
 	c := w.listen(refused)
