@@ -295,7 +295,9 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s code %v", c.dest, c.code), func(t *testing.T) {
 			w := newWorld(t, nil)
+			w.mu.Lock()
 			w.refuse[c.dest] = c.code
+			w.mu.Unlock()
 			dest := netip.MustParseAddrPort(c.dest)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
