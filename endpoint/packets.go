@@ -93,13 +93,6 @@ func (c *PacketConn) Refuse(addr wire.Addr, code wire.Code, text string) {
 	c.e.after(time.Now())
 }
 
-// Err is why the flow has ended, nil while it has not.
-func (c *PacketConn) Err() error {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	return c.f.Err()
-}
-
 // Close ends the flow at both ends. Datagrams sent before still leave.
 func (c *PacketConn) Close() error {
 	c.CloseWith(wire.CodeClosed, "closed")
