@@ -245,6 +245,7 @@ func (b *Bond) landed(f sentFrame) {
 	case wire.TypeData:
 		fresh := s.acked.add(max(f.from, s.outBase), max(f.to, s.outBase))
 		s.todo.remove(f.from, f.to)
+		s.shared.remove(f.from, f.to)
 		b.held -= unit.Bytes(fresh)
 		if len(s.acked) > 0 && s.acked[0].from == s.outBase {
 			s.outBase = s.acked[0].to

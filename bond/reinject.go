@@ -137,13 +137,15 @@ func (b *Bond) recall(p *path, beyond uint64, now time.Time, why string) (n unit
 			continue
 		}
 		p.flight.recall(f)
-		n += b.giveBack(f, p, now, why)
+		n += b.giveBack(f, p, now, false, why)
 	}
 	return n
 }
 
-// giveBack lets a frame in flight be sent again.
-func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, why string) (n unit.Bytes) {
+// giveBack lets a frame in flight be sent again. While its own subflow is alive
+// and carries it too, what comes of it is not recalled once more, or two subflows
+// could pass the same bytes to and fro.
+func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, alive bool, why string) (n unit.Bytes) {
 	s := f.s
 	if s == nil && f.t != wire.TypeBye || s != nil && s.err != nil && f.t != wire.TypeReset {
 		return 0
@@ -154,6 +156,11 @@ func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, why string) (n uni
 	}
 	s.acked.missing(max(f.from, s.outBase), max(f.to, s.outBase), func(from, to wire.DataSeq) {
 		n += unit.Bytes(s.todo.add(from, to))
+		if alive {
+			s.shared.add(from, to)
+		} else {
+			s.shared.remove(from, to)
+		}
 		b.traceBytes(now, trace.Reinject, p, sentFrame{s: s, from: from, to: to}, why)
 	})
 	b.update(s)
@@ -193,7 +200,7 @@ func (b *Bond) rebalance(now time.Time) {
 				f.s.finRecalled = true
 			}
 			r.Bytes -= unit.Bytes(f.to - f.from)
-			n := b.giveBack(f, slow, now, "eta")
+			n := b.giveBack(f, slow, now, true, "eta")
 			b.stats.Eta += n
 			if r.Budgeted {
 				b.ledger.Copied += n

@@ -72,6 +72,16 @@ func (s *spans) remove(from, to wire.DataSeq) {
 	*s = v
 }
 
+// take removes [from, to) and reports whether any of it was in the set.
+func (s *spans) take(from, to wire.DataSeq) bool {
+	if len(*s) == 0 {
+		return false
+	}
+	before := s.size()
+	s.remove(from, to)
+	return s.size() < before
+}
+
 // missing calls f for each part of [from, to) that is not in the set.
 func (s spans) missing(from, to wire.DataSeq, f func(from, to wire.DataSeq)) {
 	i := sort.Search(len(s), func(i int) bool { return s[i].to > from })

@@ -30,6 +30,7 @@ type Stream struct {
 	outBase, outEnd  wire.DataSeq
 	outLimit         wire.DataSeq
 	todo, acked      spans
+	shared           spans // of todo, what a subflow that is alive carries already
 	finSet, finAcked bool
 	finRecalled      bool       // a second FIN was sent, its subflow being slow
 	queued           uint64     // a bit for each type of control frame that is queued
@@ -196,7 +197,7 @@ func (s *Stream) fail(r wire.Reset) {
 	b := s.bond
 	b.held -= unit.Bytes(uint64(s.outEnd-s.outBase) - s.acked.size())
 	s.outBase = s.outEnd
-	s.todo, s.acked = nil, nil
+	s.todo, s.acked, s.shared = nil, nil, nil
 	s.out.drop()
 	b.update(s)
 	b.notify(s)
