@@ -3,6 +3,7 @@ package bond
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"mpbond/unit"
@@ -104,6 +105,9 @@ func (g *simFlow) gave(d int, path wire.PathID, number uint64) {
 	before := by.paths[number]
 	if len(before) > 1 || len(before) > 0 && !g.plan.redundant {
 		g.n.fatal("flow %d: datagram %d from %s is given to path %d, after %v", g.f[d].ID(), number, endNames[d], path, before)
+	}
+	if slices.Contains(before, path) {
+		g.n.fatal("flow %d: both copies of datagram %d from %s are given to path %d", g.f[d].ID(), number, endNames[d], path)
 	}
 	by.paths[number] = append(before, path)
 	if late := g.n.now.Sub(by.at[number]); late > sojourn+probeEvery && g.n.frozen[d].Before(by.at[number]) {

@@ -20,7 +20,9 @@ import (
 // Only around a move may datagrams overtake each other. Those that cannot leave
 // within a moment are dropped, oldest first, as a router with a short queue
 // would; nothing is sent twice, except by a redundant flow, which has two legs
-// on different paths and whose later copies the receiver drops.
+// on different paths and whose later copies the receiver drops. Where only one
+// path is left, one leg has none; no path carries both copies of a datagram,
+// also when legs move while some wait.
 const (
 	defaultMaxFlows = 1024
 	// flowIdle ends unused flows, at the accepting end a little later so that
@@ -103,6 +105,7 @@ type leg struct {
 type queued struct {
 	frame []byte
 	at    time.Time
+	went  *wire.PathID // the path that carries a copy of it, or 0; all copies share it
 }
 
 // flows is the bond's part that is about datagrams.
@@ -215,15 +218,15 @@ func (f *Flow) touch(addr wire.Addr, now time.Time) {
 }
 
 func (f *Flow) enqueue(frame []byte, now time.Time) {
-	b := f.bond
+	b, went := f.bond, new(wire.PathID)
 	for i := range f.legs {
 		l := &f.legs[i]
 		if i > 0 && !f.redundant {
 			break
 		}
 		b.pin(l, now)
-		if i > 0 && l.path == nil {
-			break // no second path
+		if l.path == nil && (i > 0 || l.taken() != nil) {
+			continue // no second path
 		}
 		cost := unit.Bytes(len(frame)) + datagramCost
 		for l.bytes+cost > maxLegQueue {
@@ -234,7 +237,7 @@ func (f *Flow) enqueue(frame []byte, now time.Time) {
 			b.stats.DatagramsDropped++
 			continue
 		}
-		l.q = append(l.q, queued{frame, now})
+		l.q = append(l.q, queued{frame, now, went})
 		l.bytes += cost
 		b.flows.out += cost
 		if l.path != nil && !l.bulk {
@@ -248,22 +251,29 @@ func (f *Flow) enqueue(frame []byte, now time.Time) {
 }
 
 // take removes the oldest frame.
-func (l *leg) take() []byte {
-	frame := l.q[0].frame
-	l.q[0].frame = nil
+func (l *leg) take() queued {
+	q := l.q[0]
+	l.q[0] = queued{}
 	if l.q = l.q[1:]; len(l.q) == 0 {
 		l.q, l.bulk = nil, false
 	}
-	cost := unit.Bytes(len(frame)) + datagramCost
-	l.bytes -= cost
-	l.f.bond.flows.out -= cost
-	return frame
+	l.uncount(q)
+	return q
 }
 
+// uncount tells that a frame waits no longer.
+func (l *leg) uncount(q queued) {
+	cost := unit.Bytes(len(q.frame)) + datagramCost
+	l.bytes -= cost
+	l.f.bond.flows.out -= cost
+}
+
+// drop drops the oldest frame, which counts if no copy of it was sent.
 func (l *leg) drop() {
-	l.take()
-	l.f.stats.Dropped++
-	l.f.bond.stats.DatagramsDropped++
+	if *l.take().went == 0 {
+		l.f.stats.Dropped++
+		l.f.bond.stats.DatagramsDropped++
+	}
 }
 
 // Receive returns the next datagram or refusal. Without one it returns false,
@@ -462,11 +472,13 @@ func (b *Bond) Flows(limit int) []FlowInfo {
 	list := make([]FlowInfo, 0, len(b.flows.all))
 	for _, f := range b.flows.all {
 		i := FlowInfo{ID: f.id, Redundant: f.redundant, Used: f.used, FlowStats: f.stats}
-		if p := f.legs[0].path; p != nil {
-			i.Path = p.id
+		for l := range f.legs {
+			if p := f.legs[l].path; p != nil {
+				i.Path, i.Second = cmp.Or(i.Path, p.id), p.id
+			}
 		}
-		if p := f.legs[1].path; p != nil {
-			i.Second = p.id
+		if i.Second == i.Path {
+			i.Second = 0
 		}
 		list = append(list, i)
 	}

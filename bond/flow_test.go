@@ -402,3 +402,37 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestRedundantFlowAndOnePath: while only one path is left it carries each
+// datagram once; with a second one there are two copies again, and at no time
+// two on one path (gave, in each random transfer, checks that too).
+func TestRedundantFlowAndOnePath(t *testing.T) {
+	for dead := range 2 {
+		n := newSim(t, "auto", 0.2)
+		n.addPath(1, n.both(8*unit.Mbps, 20*time.Millisecond), nil)
+		n.addPath(2, n.both(8*unit.Mbps, 30*time.Millisecond), nil)
+		n.openFlow(flowPlan{every: 10 * time.Millisecond, count: [2]int{300, 300}, size: 200, redundant: true})
+		g := n.flows[1]
+		n.after(time.Second, func() { n.kill(n.paths[dead]) })
+		n.after(2*time.Second, func() { n.addPath(3, n.both(8*unit.Mbps, 40*time.Millisecond), nil) })
+		end := n.now.Add(4 * time.Second)
+		n.run(func() bool { return n.now.After(end) })
+		for d, by := range g.by {
+			copies := [3]int{}
+			for number, paths := range by.paths {
+				if at := by.at[number].Sub(simStart).Milliseconds(); at%1000 > 150 && at%1000 < 850 { // not around a change
+					copies[at/1000] += len(paths)
+					if want := [3]int{2, 1, 2}[at/1000]; len(paths) != want {
+						t.Fatalf("path %d ends: datagram %d from %s, after %d ms, is given to %v", dead+1, number, endNames[d], at, paths)
+					}
+				}
+			}
+			if lost := int(by.sent) - len(by.got); lost > 0 || copies[1] == 0 {
+				t.Errorf("path %d ends: %d of %d from %s are lost, %v were given to paths", dead+1, lost, by.sent, endNames[d], copies)
+			}
+		}
+		if dropped := g.f[0].stats.Dropped + g.f[1].stats.Dropped; dropped > 0 {
+			t.Errorf("%d count as dropped", dropped)
+		}
+	}
+}

@@ -41,21 +41,20 @@ func (n *pin) due(best *path, now time.Time) (move bool, why string) {
 // pin sees to it that a leg has the path it should have now.
 func (b *Bond) pin(l *leg, now time.Time) {
 	best := b.quickest(l.taken(), now)
-	if best != nil && l.path != nil && l.path == l.taken() {
-		b.move(l, best, now, "the other copies go there")
-		return
-	}
 	if move, why := l.due(best, now); move {
 		b.move(l, best, now, why)
 	}
 }
 
-// taken is the path that a second leg may not use.
+// taken is the path of a redundant flow's other leg, which this one may not use.
 func (l *leg) taken() *path {
-	if l.f.redundant && l != &l.f.legs[0] {
-		return l.f.legs[0].path
+	switch {
+	case !l.f.redundant:
+		return nil
+	case l == &l.f.legs[0]:
+		return l.f.legs[1].path
 	}
-	return nil
+	return l.f.legs[0].path
 }
 
 // doubtful reports that p is silent or may be: nothing was acknowledged for as
@@ -88,6 +87,16 @@ func (b *Bond) move(l *leg, to *path, now time.Time, why string) {
 		l.f.stats.Moves++
 	}
 	l.pinned = true
+	// What the other leg gave to this path before it moved away has been there.
+	kept := l.q
+	l.q, l.bulk = nil, l.bulk && len(kept) > 0
+	for _, q := range kept {
+		if *q.went == to.id {
+			l.uncount(q)
+		} else {
+			l.q = append(l.q, q)
+		}
+	}
 	to.expressUntil(now.Add(expressFor))
 	b.trace(now, trace.Event{Kind: trace.FlowMove, Flow: uint64(l.f.id), Path: uint32(to.id), Reason: why})
 }
@@ -120,7 +129,7 @@ func (b *Bond) datagramPath(now time.Time) *path {
 	for _, l := range b.flows.ready {
 		b.pin(l, now)
 		p := l.path
-		if p != nil && p.idle && !(l.bulk && b.holds(p, p.est.At(now), now)) {
+		if p != nil && p.idle && len(l.q) > 0 && !(l.bulk && b.holds(p, p.est.At(now), now)) {
 			return p
 		}
 	}
@@ -146,22 +155,23 @@ func (b *Bond) fillDatagrams(p *path, now time.Time, buf []byte) []byte {
 	p.yield = false
 	for i := 0; i < len(b.flows.ready); {
 		l := b.flows.ready[i]
-		if l.path != p || !first && len(l.q[0].frame) > room {
+		if l.path != p || len(l.q) == 0 || !first && len(l.q[0].frame) > room {
 			if l.path == p && l.bytes > backlog {
 				l.bulk, p.yield = true, true
 			}
 			i++
 			continue
 		}
-		n := len(buf)
-		buf = append(buf, l.take()...)
-		n = len(buf) - n
+		q := l.take()
+		buf = append(buf, q.frame...)
+		n := len(q.frame)
 		first, room = false, room-n
 		p.note(n, sentFrame{t: wire.TypeDatagram})
 		l.f.stats.Sent++
-		if l == &l.f.legs[1] {
+		if *q.went != 0 {
 			b.stats.Redundant += unit.Bytes(n)
 		}
+		*q.went = p.id
 		b.flows.ready = append(b.flows.ready[:i], b.flows.ready[i+1:]...)
 		if l.inReady = len(l.q) > 0; l.inReady {
 			b.flows.ready = append(b.flows.ready, l)

@@ -150,6 +150,13 @@ var sabotages = []sabotage{
 			}
 		}
 	}},
+	{"both copies of a datagram go over one path", func(n *simNet, _ int, b *Bond) {
+		for _, f := range b.flows.all {
+			if f.redundant && f.legs[1].path != nil {
+				f.legs[1].path = f.legs[0].path
+			}
+		}
+	}},
 	{"datagrams overtake each other", func(n *simNet, _ int, b *Bond) {
 		for _, l := range b.flows.ready {
 			if len(l.q) > 1 {
