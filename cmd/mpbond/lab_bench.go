@@ -133,13 +133,20 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.ready(); err != nil {
 		return err
 	}
+	missing, failed := b.measure(ctx, b.end)
+	return errors.Join(failed, b.finish(), b.journal.close(missing == nil), missing)
+}
+
+// measure makes what the journal has not, after ready, and tells of each
+// experiment when it has ended. missing says why not all transfers count;
+// failed, what could not be written.
+func (b *bench) measure(ctx context.Context, end func(i int) error) (missing, failed error) {
 	b.begin, b.schedule = time.Now(), lab.NewJobs(b.jobs)
 	b.atFirst = b.schedule.Estimate(b.experiments, b.left)
 	if n := b.taken(); n > 0 {
 		fmt.Fprintf(b.screen, "%d transfers are taken from %s\n", n, b.resume)
 	}
 	fmt.Fprintf(b.screen, "%d experiments, about %v\n", len(b.experiments), b.atFirst.Round(time.Second))
-	var failed error // of writing what was measured
 	lab.RunAll(ctx, b.experiments, b.schedule, b.made, lab.Events{
 		Began: func(int) { b.running++ },
 		Result: func(i int, res lab.Result) {
@@ -151,33 +158,32 @@ func (b *bench) run(ctx context.Context) error {
 		Ended: func(i int, err error) {
 			b.running--
 			b.ended++
-			failed = errors.Join(failed, b.end(i, err))
-			b.progress(": "+b.reports[i].Name+" is done", true)
+			r := &b.reports[i]
+			r.ended = true
+			if err != nil {
+				r.Error = err.Error()
+			}
+			r.Summary = lab.Summarize(r.plan.Schemes, r.Results, r.plan.KeepDisturbed)
+			failed = errors.Join(failed, end(i))
+			b.progress(": "+r.Name+" is done", true)
 		},
 	})
 	b.clear()
-	missing := b.missing()
+	missing = b.missing()
 	if ctx.Err() != nil {
 		missing = ctx.Err()
 	}
-	return errors.Join(failed, b.finish(), b.journal.close(missing == nil), missing)
+	return missing, failed
 }
 
-// end takes in that an experiment has ended, and writes what there is so far.
-func (b *bench) end(i int, err error) error {
+// end writes what there is so far.
+func (b *bench) end(i int) (err error) {
 	r := &b.reports[i]
-	r.ended = true
-	if err != nil {
-		r.Error = err.Error()
-	}
-	r.Summary = lab.Summarize(r.plan.Schemes, r.Results, r.plan.KeepDisturbed)
 	if b.asJSON {
 		err = printJSON(b.out, r)
 	} else if r.Group != lab.Grid && r.Group != lab.Ride {
 		b.clear()
 		err = r.table().print(b.out)
-	} else {
-		err = nil
 	}
 	return errors.Join(err, b.write())
 }

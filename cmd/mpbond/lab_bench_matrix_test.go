@@ -170,7 +170,7 @@ func TestBenchInterrupted(t *testing.T) {
 		experiments: []lab.Experiment{{Name: "never", Group: lab.Grid, Plan: lab.Plan{Topology: &lab.Topology{}}}}}
 	b.reports = []benchReport{{Name: "never", Group: lab.Grid, plan: lab.Plan{Schemes: []string{"single"}, Reps: 3}}}
 	b.begin = time.Now()
-	lab.RunAll(ctx, b.experiments, lab.NewJobs(1), b.made, lab.Events{Began: func(int) {}, Result: nil, Ended: func(i int, err error) { _ = b.end(i, err) }})
+	lab.RunAll(ctx, b.experiments, lab.NewJobs(1), b.made, lab.Events{Began: func(int) {}, Result: nil, Ended: func(i int, _ error) { _ = b.end(i) }})
 	if err := b.finish(); err != nil {
 		t.Fatal(err)
 	}
