@@ -4,6 +4,8 @@
 // which carry its decisions out.
 //
 //	lend.go     how much of a link its owner leaves to those who borrow it
+//	context.go  which subflows a stream may use
+//	energy.go   what radios take
 //	modes.go    which connections must not wait, or go twice
 //	rest.go     what moves over a link besides what is known
 //	uplinks.go  which of its own interfaces a primary uses

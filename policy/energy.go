@@ -1,0 +1,62 @@
+package policy
+
+import (
+	"time"
+
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+type joules float64
+
+// worth is how much time so much energy is worth.
+func (j joules) worth() time.Duration { return time.Duration(float64(j) * float64(perJoule)) }
+
+type watts float64
+
+func (p watts) over(d time.Duration) joules { return joules(float64(p) * max(d.Seconds(), 0)) }
+
+// energy is what a radio takes beside what it takes asleep. The zero energy is
+// that of a cable.
+type energy struct {
+	promotion joules        // to wake it
+	tail      watts         // while it stays awake after its last packet,
+	tailTime  time.Duration // for so long
+	base      watts         // while it carries something,
+	down, up  watts         // and for each Mbit/s of it
+	source    string
+}
+
+// energies holds what radios take. Of a transfer's energy this is what a choice
+// of paths depends on; the lab's models tell it in full.
+var energies = [...]energy{
+	wire.RadioNone: {},
+	wire.RadioWiFi: {promotion: 0.1244 * 0.0791, tail: 0.1193, tailTime: 238 * time.Millisecond, base: 0.13286, down: 0.13701, up: 0.28317,
+		source: "Huang, Qian, Gerber, Mao, Sen, Spatscheck: A Close Examination of Performance and Power Characteristics of 4G LTE Networks, MobiSys 2012, tables 3 and 4, WiFi"},
+	wire.RadioCellular: {promotion: 1.2107 * 0.2601, tail: 1.060, tailTime: 11576 * time.Millisecond, base: 1.28804, down: 0.05197, up: 0.43839,
+		source: "the same, LTE"},
+	wire.RadioBluetooth: {base: 0.173,
+		source: "power_profile.xml of LineageOS for msm8998 phones: bluetooth.active 45 mA at 3.85 V; it has no tail to speak of"},
+}
+
+// wake is what it takes to use a radio that has been idle for so long: to wake
+// it and let it fall asleep again, or, within its tail, to keep it awake for
+// that much longer.
+func (e energy) wake(idle time.Duration) joules {
+	if idle < e.tailTime {
+		return e.tail.over(idle)
+	}
+	return e.promotion + e.tail.over(e.tailTime)
+}
+
+// active is what a radio takes while it carries that rate.
+func (e energy) active(r unit.Rate, up bool) watts {
+	per := e.down
+	if up {
+		per = e.up
+	}
+	return e.base + per*watts(float64(r)/float64(unit.Mbps))
+}
+
+// Costs reports whether a radio takes energy that a choice depends on.
+func Costs(r wire.Radio) bool { return energies[r] != energy{} }
