@@ -33,12 +33,16 @@ type outcome struct {
 type lab struct {
 	pages [2][]*page
 	spare [][]byte
+	most  int // events, after which a run is broken off as if it passed; 0: run to the end
 }
 
 // run runs a scenario. Break, if set, breaks the bond on purpose.
 func (l *lab) run(sc *scenario, d *diagram, spoil func(*simNet)) (out outcome) {
 	defer func() {
-		if r := recover(); r != nil {
+		if out.net != nil {
+			out.events = out.net.events
+		}
+		if r := recover(); r != nil && r != any(brokenOff{}) {
 			f, ok := r.(simFailure)
 			if !ok {
 				f.text = fmt.Sprintf("panic: %v\n%s", r, debug.Stack())
@@ -47,7 +51,7 @@ func (l *lab) run(sc *scenario, d *diagram, spoil func(*simNet)) (out outcome) {
 		}
 	}()
 	n := sc.network()
-	out.net, n.diagram, n.spare = n, d, l.spare
+	out.net, n.diagram, n.spare, n.most = n, d, l.spare, l.most
 	for i, b := range n.ends {
 		b.pool.free, l.pages[i] = l.pages[i], nil
 	}
@@ -60,7 +64,6 @@ func (l *lab) run(sc *scenario, d *diagram, spoil func(*simNet)) (out outcome) {
 		n.fatal("took %v, bound %v", out.took, bound)
 	}
 	n.settle(int(sc.seed % 2))
-	out.events = n.events
 	for i, b := range n.ends {
 		out.twice += sentTwice(b.Stats())
 		l.pages[i] = b.pool.free
@@ -135,11 +138,19 @@ func TestTransfers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	text := fmt.Sprintf("%d transfers, %d failed, %d events in %.1f s", done.Load(), failures.Load(), events.Load(), time.Since(begin).Seconds())
+	took := time.Since(begin)
+	text := fmt.Sprintf("%d transfers, %d failed, %d events in %.1f s", done.Load(), failures.Load(), events.Load(), took.Seconds())
+	if took > wanted {
+		text += fmt.Sprintf(": LONGER THAN THE %v that 10,000 transfers are to take", wanted)
+	}
 	t.Log(text)
 	t.Attr("transfers", text)
 	all.judge(t)
 }
+
+// wanted is how long 10,000 transfers may take. Longer is told and no failure: it
+// depends on the machine.
+const wanted = 2 * time.Minute
 
 // mostExplained is how many failures are explained; of others the seed is told.
 const mostExplained = 3
@@ -192,7 +203,7 @@ func (c *tally) judge(t *testing.T) {
 // explain makes a failing scenario smaller and shows what happened in it.
 func explain(t *testing.T, sc *scenario, spoil func(*simNet)) {
 	t.Helper()
-	small := shrink(sc, spoil)
+	small, _ := shrink(sc, spoil)
 	var l lab
 	d := &diagram{}
 	out := l.run(small, d, spoil)

@@ -81,7 +81,8 @@ func TestEffects(t *testing.T) {
 }
 
 // TestSlowPathIsLeftAlone: once both are known, a small download over a quick
-// and a very slow subflow waits for the quick one with ECF and BLEST. The slow
+// and a very slow subflow waits for the quick one with ECF, BLEST and PAMS; minPAD,
+// which is PAMS without waiting, does not. The slow
 // one is still given the first bytes, which it would deliver before the last
 // ones of the quick.
 func TestSlowPathIsLeftAlone(t *testing.T) {
@@ -99,8 +100,9 @@ func TestSlowPathIsLeftAlone(t *testing.T) {
 		return tr.done.Sub(begin)
 	}
 	alone := second("ratio:1")
-	for _, name := range []string{"ecf", "blest", "pams", "minrtt"} {
-		if took := second(name); (took > 2*alone) != (name == "minrtt") {
+	for _, name := range []string{"ecf", "blest", "pams", "auto", "minrtt", "minpad", "roundrobin"} {
+		waits := name != "minrtt" && name != "minpad" && name != "roundrobin"
+		if took := second(name); (took > 2*alone) == waits {
 			t.Errorf("%s: %v, alone %v", name, took, alone)
 		}
 	}
@@ -122,5 +124,57 @@ func TestHelperBufferHidesAFade(t *testing.T) {
 	}
 	if with, without := fade("pams"), fade("minrtt-windows"); without-with < 150*time.Millisecond {
 		t.Errorf("pams %v, minrtt-windows %v: the helper's buffer brought nothing", with, without)
+	}
+}
+
+// trickle is the share of path 1 in a download whose source writes little at a
+// time, so that all subflows are idle for each piece.
+func trickle(t *testing.T, scheduler string, join func(n *simNet)) float64 {
+	t.Helper()
+	n := newSim(t, scheduler, -1)
+	join(n)
+	tr := &transfer{size: 200_000, talk: [2]talk{1: {WriteRate: 400 * unit.Kbps}}}
+	n.run(n.carry([]*transfer{tr}))
+	p := n.ends[1].paths
+	share := float64(p[0].given) / float64(p[0].given+p[1].given)
+	t.Logf("%-10s %.3f by path 1", scheduler, share)
+	return share
+}
+
+// TestMinPADSeesThePipe: minRTT gives all to a helper that is near, however far
+// away the primary is from that; minPAD to the subflow that delivers first.
+func TestMinPADSeesThePipe(t *testing.T) {
+	ms := time.Millisecond
+	farPipe := func(n *simNet) {
+		n.addPath(1, n.both(10*unit.Mbps, 40*ms), nil)
+		n.addPath(2, n.both(10*unit.Mbps, 10*ms), n.both(10*unit.Mbps, 80*ms))
+	}
+	if s := trickle(t, "minpad", farPipe); s < .98 {
+		t.Errorf("minpad: %.3f of the bytes by the subflow that delivers first", s)
+	}
+	if s := trickle(t, "minrtt", farPipe); s > .02 {
+		t.Errorf("minrtt: %.3f of the bytes by the subflow that delivers first: this test shows nothing", s)
+	}
+}
+
+// TestRoundRobinTakesTurns: for an app that writes little at a time, whatever
+// the subflows' delays; others stay with the quicker one. Of a download it gives
+// what each hop takes, as minRTT does, and so fills a helper.
+func TestRoundRobinTakesTurns(t *testing.T) {
+	ms := time.Millisecond
+	nearAndFar := func(n *simNet) {
+		n.addPath(1, n.both(10*unit.Mbps, 10*ms), nil)
+		n.addPath(2, n.both(10*unit.Mbps, 60*ms), nil)
+	}
+	if s := trickle(t, "roundrobin", nearAndFar); math.Abs(s-.5) > .02 {
+		t.Errorf("roundrobin: %.3f of the bytes by the quicker subflow", s)
+	}
+	for _, name := range []string{"minrtt", "minpad"} {
+		if s := trickle(t, name, nearAndFar); s < .98 {
+			t.Errorf("%s: %.3f of the bytes by the quicker subflow: this test shows nothing", name, s)
+		}
+	}
+	if e := measure(t, "roundrobin", 10*unit.MB, 8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps); e.apart() < 3*time.Second || e.atMost < unit.MB {
+		t.Errorf("roundrobin: subflows end %v apart with %v at the helper", e.apart(), e.atMost)
 	}
 }

@@ -81,24 +81,28 @@ func (sc *scenario) smaller() (list []*scenario) {
 	return list
 }
 
-// shrinkTime bounds how long, of this machine's time, a scenario is shrunk.
-const shrinkTime = 10 * time.Second
+// shrinkEvents bounds how much is tried to make a scenario smaller: some 20 s with
+// the race detector on one slow processor. It counts events and not time, so
+// that a seed is made as small on any machine.
+const shrinkEvents = 1_000_000
 
-// shrink looks for the simplest scenario that still fails, in whatever way.
-func shrink(sc *scenario, spoil func(*simNet)) *scenario {
-	end := time.Now().Add(shrinkTime)
+// shrink looks for the simplest scenario that still fails, in whatever way. It
+// tells how many events it took.
+func shrink(sc *scenario, spoil func(*simNet)) (small *scenario, events int) {
 	for again := true; again; {
 		again = false
 		for _, c := range sc.smaller() {
-			if time.Now().After(end) {
-				return sc
+			if events >= shrinkEvents {
+				return sc, events
 			}
-			var l lab
-			if l.run(c, nil, spoil).failed != nil {
+			l := lab{most: shrinkEvents - events}
+			out := l.run(c, nil, spoil)
+			events += out.events
+			if out.failed != nil {
 				sc, again = c, true
 				break
 			}
 		}
 	}
-	return sc
+	return sc, events
 }

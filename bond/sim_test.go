@@ -86,6 +86,9 @@ type simNet struct {
 	queue  simQueue
 	seq    int
 	events int
+	most   int // events, after which the run is broken off; 0: none
+	atOnce int // events since time last passed
+	crowd  int // the most of these
 	ends   [2]*Bond
 	paths  []*simPath
 	dirty  [2]bool // something happened that this end has not looked at
@@ -187,8 +190,15 @@ func (n *simNet) run(done func() bool) {
 	}
 }
 
-// maxEvents bounds a run: more means that it does not get on.
-const maxEvents = 20e6
+// Bounds of a run: more events, or more of them at one moment, mean that it does
+// not get on. Seeds that are fine stay under a fourth of either.
+const (
+	maxEvents = 10e6
+	maxAtOnce = 20_000
+)
+
+// brokenOff is what a run panics with that has had the events it may have.
+type brokenOff struct{}
 
 // step works one event off, if there is any.
 func (n *simNet) step() bool {
@@ -196,13 +206,20 @@ func (n *simNet) step() bool {
 		return false
 	}
 	e := n.queue.pop()
-	n.now = e.at
+	if n.atOnce++; e.at.After(n.now) {
+		n.now, n.crowd, n.atOnce = e.at, max(n.crowd, n.atOnce), 0
+	}
 	if e.end >= 0 && n.now.Before(n.frozen[e.end]) {
 		n.at(n.frozen[e.end], e.end, e.f)
 		return true
 	}
-	if n.events++; n.events > maxEvents {
+	switch n.events++; {
+	case n.most > 0 && n.events > n.most:
+		panic(brokenOff{})
+	case n.events > maxEvents:
 		n.fatal("more than %d events%s", n.events, n.unfinished())
+	case n.atOnce > maxAtOnce:
+		n.fatal("%d events at one moment: time does not pass%s", n.atOnce, n.unfinished())
 	}
 	e.f()
 	if e.end != nobody {

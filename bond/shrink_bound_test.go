@@ -1,0 +1,41 @@
+package bond
+
+import "testing"
+
+// TestShrinkIsBounded: however slowly a scenario fails, it is made smaller
+// within the events that may be spent on it.
+func TestShrinkIsBounded(t *testing.T) {
+	for name, spoil := range map[string]func(*simNet){
+		"time does not pass": func(n *simNet) {
+			n.sabotage = func(d int) { n.at(n.now, d, func() {}) }
+		},
+		"nothing is acknowledged": func(n *simNet) {
+			n.sabotage = func(d int) {
+				b := n.ends[d]
+				b.ackPending = false
+				for _, p := range b.paths {
+					p.owes = false
+				}
+			}
+		},
+	} {
+		sc := newScenario(7)
+		var l lab
+		out := l.run(sc, nil, spoil)
+		if out.failed == nil {
+			t.Errorf("%s: it does not fail", name)
+			continue
+		}
+		small, events := shrink(sc, spoil)
+		if again := l.run(small, nil, spoil); again.failed == nil {
+			t.Errorf("%s: the small one does not fail", name)
+		}
+		t.Logf("%s: %d events, then %d to make it smaller: %.60q", name, out.events, events, out.failed.text)
+		if events > shrinkEvents {
+			t.Errorf("%s: %d events were spent on making it smaller", name, events)
+		}
+		if len(small.paths) > 1 || len(small.streams) > 1 {
+			t.Errorf("%s: %d paths and %d streams are left", name, len(small.paths), len(small.streams))
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package house
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile("../" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// required lists the modules that go.mod asks for itself; with tools by the
+// module that has them.
+func required(mod string) (list []string) {
+	for line := range strings.Lines(mod) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "require ")
+		f := strings.Fields(line)
+		if len(f) >= 2 && strings.Contains(f[0], ".") && strings.HasPrefix(f[1], "v") && !strings.HasSuffix(line, "// indirect") {
+			list = append(list, f[0])
+		}
+		if tool, ok := strings.CutPrefix(line, "tool "); ok {
+			list = append(list, strings.SplitN(tool, "/cmd/", 2)[0])
+		}
+	}
+	return list
+}
+
+// TestDependenciesAreDocumented: each module of go.mod has a line in the
+// document, with a licence, and each line a module.
+func TestDependenciesAreDocumented(t *testing.T) {
+	want := required(read(t, "go.mod"))
+	if len(want) < 10 {
+		t.Fatalf("found %v: this test looks in the wrong place", want)
+	}
+	text, _, _ := strings.Cut(read(t, "docs/dependencies.md"), "## Debian")
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|(.*)\\|$")
+	var got []string
+	for _, m := range row.FindAllStringSubmatch(text, -1) {
+		got = append(got, m[1])
+		if cells := strings.Split(m[2], "|"); len(cells) != 3 || slices.ContainsFunc(cells, func(c string) bool { return strings.TrimSpace(c) == "" }) {
+			t.Errorf("docs/dependencies.md: `%s` must tell what for, what else, and its licence", m[1])
+		}
+	}
+	for _, m := range want {
+		if !slices.Contains(got, m) {
+			t.Errorf("docs/dependencies.md does not tell of %s", m)
+		}
+	}
+	for _, m := range got {
+		if !slices.Contains(want, m) {
+			t.Errorf("docs/dependencies.md tells of %s, which go.mod does not ask for", m)
+		}
+	}
+}
+
+// TestRequired checks the reading of go.mod.
+func TestRequired(t *testing.T) {
+	const mod = "module x\n\nrequire a.b/c v1.0.0\n\nrequire (\n\td.e/f v0.1.0\n\tg.h/i v1.2.3 // indirect\n)\n\ntool j.k/l/cmd/m\n"
+	if got := required(mod); !slices.Equal(got, []string{"a.b/c", "d.e/f", "j.k/l"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestNamedTargetsExist: who follows the documents finds what they tell to make.
+func TestNamedTargetsExist(t *testing.T) {
+	target := regexp.MustCompile(`(?m)^([a-z]+):`)
+	var have []string
+	for _, m := range target.FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		have = append(have, m[1])
+	}
+	out, err := exec.Command("git", "-C", "..", "ls-files", "*.md", ".ci").Output()
+	if err != nil {
+		t.Skipf("needs git to list the documents: %v", err)
+	}
+	named := regexp.MustCompile("(?m)(?:`|^ {4}|^)(?:[A-Z]+=\\S+ )?make(?: --no-print-directory)? ([a-z]+)")
+	found := 0
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSpace(name)
+		for _, m := range named.FindAllStringSubmatch(read(t, name), -1) {
+			found++
+			if !slices.Contains(have, m[1]) {
+				t.Errorf("%s names `make %s`, which the Makefile does not have", name, m[1])
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d targets are named: this test looks in the wrong place", found)
+	}
+}
