@@ -81,7 +81,8 @@ type Received struct {
 	Addr    wire.Addr // where it came from, or is refused to be sent to
 	Bytes   []byte
 	Refused bool
-	Code    wire.Code // valid, with Text, if Refused
+	Code    wire.Code // valid, with MTU and Text, if Refused: see wire.FlowRefused
+	MTU     uint16
 	Text    string
 }
 
@@ -302,10 +303,12 @@ func (f *Flow) account(n unit.Bytes) {
 	f.bond.flows.in += n
 }
 
-// Refuse tells the other end that datagrams to an address are not sent on.
-func (f *Flow) Refuse(addr wire.Addr, code wire.Code, text string) {
+// Refuse tells the other end that datagrams to an address do not get there. It
+// sets the flow's number.
+func (f *Flow) Refuse(r wire.FlowRefused) {
 	if f.err == nil {
-		f.bond.notice(wire.FlowRefused{Flow: f.id, Code: code, Addr: addr, Text: text})
+		r.Flow = f.id
+		f.bond.notice(r)
 	}
 }
 
@@ -410,7 +413,7 @@ func (b *Bond) receiveFlow(p *path, t wire.Type, payload []byte, now time.Time) 
 	}
 	r, err := wire.ParseFlowRefused(payload)
 	if f := b.flows.all[r.Flow]; err == nil && f != nil {
-		f.hand(Received{Addr: r.Addr, Refused: true, Code: r.Code, Text: r.Text})
+		f.hand(Received{Addr: r.Addr, Refused: true, Code: r.Code, MTU: r.MTU, Text: r.Text})
 	}
 	return err
 }

@@ -85,11 +85,12 @@ func (c *PacketConn) Receive() (bond.Received, error) {
 	}
 }
 
-// Refuse tells the other end that datagrams to an address are not sent on.
-func (c *PacketConn) Refuse(addr wire.Addr, code wire.Code, text string) {
+// Refuse tells the other end that datagrams to an address do not get there; see
+// bond.Flow.Refuse.
+func (c *PacketConn) Refuse(r wire.FlowRefused) {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
-	c.f.Refuse(addr, code, text)
+	c.f.Refuse(r)
 	c.e.after(time.Now())
 }
 

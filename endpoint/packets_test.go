@@ -20,7 +20,7 @@ func echoPackets(c *PacketConn) {
 			return
 		}
 		if r.Addr.Port == 1 {
-			c.Refuse(r.Addr, wire.CodeForbidden, "no")
+			c.Refuse(wire.FlowRefused{Addr: r.Addr, Code: wire.CodeForbidden, Text: "no"})
 		} else if err := c.Send(r.Bytes, r.Addr); err != nil {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,10 +23,15 @@ import (
 // datagrams only from the host whose TCP connection asked for it, and only from
 // the port that was announced or, if none was, that sent first. It ends with
 // the TCP connection. Fragments are dropped, as the RFC allows.
+//
+// SOCKS5 has no way to tell an app that a destination refuses its datagrams, or
+// cannot be reached. `mpbond run`, whose associations serveAssociationOnly
+// serves, is told on the TCP connection, which carries nothing else: by
+// FLOW_REFUSED frames (package wire) of flow 1.
 
 // serveAssociate serves an association that was asked for; from is what the app
-// says that it will send from, or has port 0.
-func (e *Edge) serveAssociate(a *appConn, from wire.Addr) {
+// says that it will send from, or has port 0. Tells lets refusals be told.
+func (e *Edge) serveAssociate(a *appConn, from wire.Addr, tells bool) {
 	peer, ok1 := a.RemoteAddr().(*net.TCPAddr)
 	local, ok2 := a.LocalAddr().(*net.TCPAddr)
 	defer a.Close()
@@ -45,6 +51,10 @@ func (e *Edge) serveAssociate(a *appConn, from wire.Addr) {
 	}
 	f := e.newFlow(s.deliver)
 	defer f.close()
+	replied := make(chan struct{}) // before it no refusal may be told
+	if tells {
+		f.refused = func(r *PacketRefusal) { <-replied; s.refused(a, r) }
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -53,13 +63,15 @@ func (e *Edge) serveAssociate(a *appConn, from wire.Addr) {
 				f.send(payload, dest)
 			}
 			return true
-		})
+		}, nil)
 	}()
 	defer func() { <-done }()
 	defer sock.Close()
 	a.SetDeadline(time.Time{}) //nolint:errcheck // reading reports it
 	reply := append([]byte{socksVersion, socksSucceeded, 0}, wire.AddrFrom(sock.LocalAddr().(*net.UDPAddr).AddrPort()).Append(nil)...)
-	if _, err := a.Write(reply); err == nil {
+	_, err = a.Write(reply)
+	close(replied)
+	if err == nil {
 		io.Copy(io.Discard, a) //nolint:errcheck // any end will do
 	}
 }
@@ -77,7 +89,7 @@ func (e *Edge) serveAssociationOnly(a *appConn) {
 		e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", cmp.Or(err, errNotRedirected))
 		a.Reset()
 	} else {
-		e.serveAssociate(a, *from)
+		e.serveAssociate(a, *from, true)
 	}
 }
 
@@ -86,6 +98,25 @@ type association struct {
 	sock *net.UDPConn
 	host netip.Addr
 	app  atomicAddr // the socket of the app
+	tell sync.Mutex // for refusals
+}
+
+// refusalTime is how long a refusal may take to be told.
+const refusalTime = time.Second
+
+// refused tells `mpbond run` of a refusal, or not, if it does not listen.
+func (s *association) refused(c net.Conn, r *PacketRefusal) {
+	addr, err := wire.AddrOf(r.Dest)
+	if err != nil {
+		return
+	}
+	s.tell.Lock()
+	defer s.tell.Unlock()
+	c.SetWriteDeadline(time.Now().Add(refusalTime)) //nolint:errcheck // writing reports it
+	frame := wire.FlowRefused{Flow: 1, Code: r.Code, MTU: uint16(r.MTU), Addr: addr, Text: r.Text}
+	if _, err := c.Write(wire.Append(nil, frame)); err != nil {
+		c.Close() // it may be cut, and the next one could not be read
+	}
 }
 
 // atomicAddr is an address that is set once.

@@ -56,13 +56,13 @@ func newDNSForwarder(log *slog.Logger) (*dnsForwarder, error) {
 	if err != nil {
 		return nil, err
 	}
-	conns, err := listenLoopbackUDP()
+	conns, err := listenPair("udp", 0, listenUDP)
 	if err != nil {
 		track.Close()
 		return nil, err
 	}
 	f := &dnsForwarder{
-		port:  conns[0].LocalAddr().(*net.UDPAddr).AddrPort().Port(),
+		port:  portOf(conns[0]),
 		conns: conns, track: track, log: log,
 		slots:  make(chan struct{}, dnsMaxQueries),
 		direct: askDirect, bonded: askBonded,
@@ -72,28 +72,6 @@ func newDNSForwarder(log *slog.Logger) (*dnsForwarder, error) {
 		f.wg.Go(func() { f.serve(c) })
 	}
 	return f, nil
-}
-
-// listenLoopbackUDP listens on 127.0.0.1 and, if there is IPv6, on [::1] with
-// the same port.
-func listenLoopbackUDP() ([]*net.UDPConn, error) {
-	var last error
-	for range 16 {
-		c4, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			return nil, err
-		}
-		c6, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback, Port: c4.LocalAddr().(*net.UDPAddr).Port})
-		switch {
-		case err == nil:
-			return []*net.UDPConn{c4, c6}, nil
-		case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EAFNOSUPPORT):
-			return []*net.UDPConn{c4}, nil
-		}
-		c4.Close()
-		last = err
-	}
-	return nil, last
 }
 
 // Close stops the forwarder and waits for its goroutines.

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"mpbond/udp"
@@ -19,8 +21,8 @@ type appFlow struct {
 	e *Edge
 	// deliver takes what comes, from several goroutines. It must not keep b.
 	deliver func(b []byte, from netip.AddrPort)
-	// refused takes refusals of destinations that are not tried directly, from
-	// the same goroutines. nil: nobody wants to know.
+	// refused takes what is refused, unless that destination is tried directly
+	// from now on, from the same goroutines. nil: nobody wants to know.
 	refused func(*PacketRefusal)
 	private bool            // only private addresses are tried directly
 	ctx     context.Context // ends with close
@@ -33,6 +35,8 @@ type appFlow struct {
 	direct map[string]net.Conn     // destinations that are not the bond's; nil: not connected yet, or never
 	early  [maxEarly]earlyDatagram // the newest, to be sent again directly
 	newest int
+
+	heard atomic.Bool // something came over the bond
 }
 
 type earlyDatagram struct {
@@ -67,7 +71,7 @@ func (f *appFlow) send(b []byte, dest string) {
 	}
 	to, direct := f.direct[dest]
 	if to != nil {
-		_, _ = to.Write(b) // as good as lost
+		writeDirect(to, b)
 		return
 	}
 	if f.e.cfg.Direct != nil && len(b) <= maxEarlySize {
@@ -115,19 +119,18 @@ func (f *appFlow) receive(c PacketConn) {
 			c.Close()
 			return
 		default:
+			f.heard.Store(true)
 			f.deliver(b, from)
 		}
 	}
 }
 
 // goDirect sends datagrams to a refused destination directly from now on, with
-// those that were refused, if that may help.
+// those that were refused, if that may help, or tells the app.
 func (f *appFlow) goDirect(r *PacketRefusal) {
-	if f.e.cfg.Direct == nil || !worthDirect(wire.Reset{Code: r.Code}) || f.private && !privateDest(r.Dest) {
+	if !f.mayGoDirect(r) {
 		f.e.log.Debug("datagrams refused", "dest", r.Dest, "why", r)
-		if f.refused != nil {
-			f.refused(r)
-		}
+		f.tell(r)
 		return
 	}
 	f.mu.Lock()
@@ -140,23 +143,67 @@ func (f *appFlow) goDirect(r *PacketRefusal) {
 	f.wg.Go(func() { f.carryDirect(r.Dest) })
 }
 
+func (f *appFlow) mayGoDirect(r *PacketRefusal) bool {
+	if f.e.cfg.Direct == nil || !worthDirect(wire.Reset{Code: r.Code}) {
+		return false
+	}
+	if privateDest(r.Dest) {
+		return true
+	}
+	// Of a flow that works, what is unreachable for once stays with the bond.
+	return !f.private && !(r.Code == wire.CodeUnreachable && f.heard.Load())
+}
+
+func (f *appFlow) tell(r *PacketRefusal) {
+	if f.refused != nil {
+		f.refused(r)
+	}
+}
+
 // carryDirect connects to a direct destination and delivers what comes from it.
 func (f *appFlow) carryDirect(dest string) {
 	c, err := f.e.cfg.Direct(f.ctx, "udp", dest)
 	if err != nil {
 		f.e.log.Info("datagrams lost", "dest", dest, "err", err)
+		f.tell(&PacketRefusal{Dest: dest, Code: refusal(err), Text: err.Error()})
 		return
 	}
 	defer c.Close()
 	stop := context.AfterFunc(f.ctx, func() { c.Close() })
 	defer stop()
+	u, _ := c.(*net.UDPConn)
+	if u != nil && f.refused != nil {
+		if err := udp.Failing(u); err != nil {
+			f.e.log.Debug("ICMP errors are not passed on", "dest", dest, "err", err)
+		}
+	}
 	f.mu.Lock()
 	f.direct[dest] = c
 	f.replay(dest, c)
 	f.mu.Unlock()
-	if u, ok := c.(*net.UDPConn); ok {
-		udp.Receive(u, func(b []byte, from netip.AddrPort) bool { f.deliver(b, from); return true })
+	if u != nil {
+		udp.Receive(u, func(b []byte, from netip.AddrPort) bool { f.deliver(b, from); return true }, func(e udp.Failure) {
+			f.tell(failure(dest, e))
+		})
 	}
+}
+
+// failure tells an ICMP error in the words of the far end.
+func failure(dest string, e udp.Failure) *PacketRefusal {
+	r := &PacketRefusal{Dest: dest, Code: refusal(e.Err), Text: dest + ": " + e.Err.Error()}
+	if e.Err == syscall.EMSGSIZE {
+		r.Code, r.MTU = wire.CodeTooBig, e.MTU
+	}
+	return r
+}
+
+// writeDirect sends a datagram to a direct destination, or loses it.
+func writeDirect(c net.Conn, b []byte) {
+	if u, ok := c.(*net.UDPConn); ok {
+		_ = udp.Send(u, b, netip.AddrPort{})
+		return
+	}
+	_, _ = c.Write(b)
 }
 
 // replay sends the early datagrams to a destination, once.
@@ -166,7 +213,7 @@ func (f *appFlow) replay(dest string, c net.Conn) {
 		if k.dest == dest {
 			k.dest = ""
 			if time.Since(k.at) < earlyFor {
-				_, _ = c.Write(k.b) // as good as lost
+				writeDirect(c, k.b)
 			}
 		}
 	}

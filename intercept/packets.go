@@ -43,12 +43,14 @@ type PacketConn interface {
 	Close() error
 }
 
-// PacketRefusal tells that the far end did not send datagrams on to a
-// destination: it may not (wire.CodeForbidden), finds no such name, or nobody
-// listens there. It may come more than once, or get lost.
+// PacketRefusal tells that datagrams do not reach a destination: the far end may
+// not send there (wire.CodeForbidden), finds no such name, or the network says
+// that nobody listens there, that there is no way, or that datagrams are too
+// long. It may come more than once, or get lost.
 type PacketRefusal struct {
 	Dest string // as it was given to Send; an IPv4-mapped address as IPv4
 	Code wire.Code
+	MTU  int // of the way there, of CodeTooBig
 	Text string
 }
 

@@ -61,7 +61,7 @@ func (e *Edge) serveSOCKS(a *appConn) {
 	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
 	dest, udp, err := socksHandshake(a)
 	if err == nil && udp != nil {
-		e.serveAssociate(a, *udp)
+		e.serveAssociate(a, *udp, false)
 		return
 	}
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mpbond/intercept/icmp"
 	"mpbond/udp"
 	"mpbond/wire"
 )
@@ -65,7 +66,7 @@ const (
 )
 
 func newDatagramProxy(edge uint16, log *slog.Logger) (*datagramProxy, error) {
-	conns, err := listenDiverted()
+	conns, err := listenPair("udp", 0, listenForeign) // for datagrams to any address
 	if err != nil {
 		return nil, err
 	}
@@ -79,9 +80,7 @@ func newDatagramProxy(edge uint16, log *slog.Logger) (*datagramProxy, error) {
 }
 
 // port is where the kernel has to hand datagrams to, on the loopback addresses.
-func (p *datagramProxy) port() uint16 {
-	return p.conns[0].LocalAddr().(*net.UDPAddr).AddrPort().Port()
-}
+func (p *datagramProxy) port() uint16 { return portOf(p.conns[0]) }
 
 // Close ends everything and waits for it.
 func (p *datagramProxy) Close() error {
@@ -96,29 +95,6 @@ func (p *datagramProxy) Close() error {
 		c.Close()
 	}
 	return nil
-}
-
-// listenDiverted listens on 127.0.0.1 and, if there is IPv6, on [::1] with the
-// same port, for datagrams to any address.
-func listenDiverted() ([]*net.UDPConn, error) {
-	var last error
-	for range 16 {
-		c4, err := listenForeign("udp4", netip.MustParseAddrPort("127.0.0.1:0"))
-		if err != nil {
-			return nil, err
-		}
-		port := c4.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-		c6, err := listenForeign("udp6", netip.AddrPortFrom(netip.IPv6Loopback(), port))
-		switch {
-		case err == nil:
-			return []*net.UDPConn{c4, c6}, nil
-		case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EAFNOSUPPORT):
-			return []*net.UDPConn{c4}, nil
-		}
-		c4.Close()
-		last = err
-	}
-	return nil, last
 }
 
 // listenForeign makes a socket that may be bound to, and told of, addresses
@@ -229,14 +205,14 @@ func (p *datagramProxy) carry(ctx context.Context, s *appSocket) error {
 	defer func() { control.Close(); relay.Close() }()
 	wg.Go(func() {
 		defer cancel()
-		io.Copy(io.Discard, control) //nolint:errcheck // its end is what counts
+		p.hearRefusals(s, control)
 	})
 	wg.Go(func() {
 		defer cancel()
 		udp.Receive(relay, func(b []byte, _ netip.AddrPort) bool {
 			p.answer(s, b)
 			return true
-		})
+		}, nil)
 	})
 	var buf []byte
 	for {
@@ -248,6 +224,45 @@ func (p *datagramProxy) carry(ctx context.Context, s *appSocket) error {
 			_, _ = relay.Write(buf) // as good as lost
 		}
 	}
+}
+
+// hearRefusals passes on what the Edge tells on the TCP connection of an
+// association, until that ends.
+func (p *datagramProxy) hearRefusals(s *appSocket, control net.Conn) {
+	frames := wire.NewReader(control)
+	for {
+		t, b, err := frames.Next()
+		if err != nil {
+			return
+		}
+		if r, err := wire.ParseFlowRefused(b); t == wire.TypeFlowRefused && err == nil && r.Addr.IP.IsValid() {
+			if err := tellApp(s.app, r); err != nil {
+				p.log.Debug("the app is not told of a refusal", "app", s.app, "why", r.Text, "err", err)
+			}
+		}
+	}
+}
+
+// tellApp sends the app's kernel the ICMP error that its destination, or a
+// router, would have sent: by a raw socket, since it comes from another address
+// (raw(7): with IPPROTO_RAW the header is ours).
+func tellApp(app netip.AddrPort, r wire.FlowRefused) error {
+	b := icmp.Unreachable(icmp.Datagram(app, r.Addr.AddrPort(), nil), icmp.ReasonFor(r.Code), int(r.MTU))
+	if b == nil {
+		return fmt.Errorf("no ICMP about %v", r.Addr)
+	}
+	family, to := unix.AF_INET, unix.Sockaddr(nil)
+	if app.Addr().Is4() {
+		to = &unix.SockaddrInet4{Addr: app.Addr().As4()}
+	} else {
+		family, to = unix.AF_INET6, &unix.SockaddrInet6{Addr: app.Addr().As16()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_RAW)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd) //nolint:errcheck // sent or not, it is over
+	return unix.Sendto(fd, b, 0, to)
 }
 
 // associate asks the Edge for an association.

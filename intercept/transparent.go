@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,28 +13,11 @@ import (
 // the machine has IPv6, on [::1], with one port for both; port 0 chooses one.
 // The kernel redirects outgoing connections to exactly these addresses.
 func ListenTransparent(port uint16) ([]net.Listener, error) {
-	// A port free on one address may be taken on the other: try a few.
-	var last error
-	for range 16 {
-		l4, err := Listen("tcp4", netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String())
-		if err != nil {
-			return nil, fmt.Errorf("listening for redirected connections: %w", err)
-		}
-		chosen := l4.Addr().(*net.TCPAddr).AddrPort().Port()
-		l6, err := Listen("tcp6", netip.AddrPortFrom(netip.IPv6Loopback(), chosen).String())
-		switch {
-		case err == nil:
-			return []net.Listener{l4, l6}, nil
-		case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EAFNOSUPPORT):
-			return []net.Listener{l4}, nil
-		}
-		l4.Close()
-		last = err
-		if port != 0 {
-			break
-		}
+	list, err := listenPair("tcp", port, func(network string, at netip.AddrPort) (net.Listener, error) { return Listen(network, at.String()) })
+	if err != nil {
+		return nil, fmt.Errorf("listening for redirected connections: %w", err)
 	}
-	return nil, fmt.Errorf("listening for redirected connections: %w", last)
+	return list, nil
 }
 
 // ServeTransparent serves connections which the kernel redirected to ln (see

@@ -56,7 +56,7 @@ func (c *packetConn) Take() ([]byte, netip.AddrPort, error) {
 		return nil, netip.AddrPort{}, err
 	}
 	if r.Refused {
-		return nil, netip.AddrPort{}, &intercept.PacketRefusal{Dest: r.Addr.String(), Code: r.Code, Text: r.Text}
+		return nil, netip.AddrPort{}, &intercept.PacketRefusal{Dest: r.Addr.String(), Code: r.Code, MTU: int(r.MTU), Text: r.Text}
 	}
 	return r.Bytes, r.Addr.AddrPort(), nil
 }

@@ -19,7 +19,7 @@ import (
 // A datagram flow has one UDP socket for all its destinations, so that they all
 // see the same port, and takes datagrams from anywhere: endpoint-independent
 // mapping and filtering (RFC 4787, REQ-1 and REQ-8), which is what calls and
-// games need to find each other. ICMP errors are not told.
+// games need to find each other. ICMP errors are passed on, some per second.
 const (
 	maxVerdicts    = 256 // destinations of a flow whose verdict is kept
 	maxLookups     = 8   // of a flow at once; datagrams to more names are dropped
@@ -70,6 +70,9 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 		c.CloseWith(code, "the server has no socket for it")
 		return
 	}
+	if err := udp.Failing(sock); err != nil {
+		s.log.Warn("ICMP errors are not passed on", "device", b.name, "err", err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	r := &packetRelay{s: s, c: c, v: b.speed, sock: sock, ctx: ctx, verdicts: map[netip.Addr]bool{}, names: map[string]resolved{}}
 	r.wg.Go(r.down)
@@ -114,7 +117,7 @@ func (r *packetRelay) up(a wire.Addr, b []byte) {
 
 // send sends a datagram that the device addressed to a.
 func (r *packetRelay) send(a wire.Addr, to netip.AddrPort, b []byte) {
-	_, err := r.sock.WriteToUDPAddrPort(b, to)
+	err := udp.Send(r.sock, b, to)
 	switch {
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EADDRNOTAVAIL):
 		r.refuse(a, wire.CodeUnreachable, err)
@@ -122,14 +125,40 @@ func (r *packetRelay) send(a wire.Addr, to netip.AddrPort, b []byte) {
 	// Anything else is a datagram lost, as in any network.
 }
 
+// failed passes an ICMP error on. The device knows the destination by the
+// address that it gave.
+func (r *packetRelay) failed(e udp.Failure) {
+	f := wire.FlowRefused{Addr: wire.AddrFrom(e.Dest), Code: wire.CodeUnreachable}
+	switch e.Err {
+	case syscall.ECONNREFUSED:
+		f.Code = wire.CodeConnRefused
+	case syscall.EMSGSIZE:
+		f.Code, f.MTU = wire.CodeTooBig, uint16(min(e.MTU, 65535))
+	}
+	r.mu.Lock()
+	for name, n := range r.names {
+		if n.ip == e.Dest.Addr() {
+			f.Addr = wire.Addr{Name: name, Port: e.Dest.Port()}
+		}
+	}
+	r.mu.Unlock()
+	r.tell(f, e.Err)
+}
+
 func (r *packetRelay) refuse(a wire.Addr, code wire.Code, err error) {
+	r.tell(wire.FlowRefused{Addr: a, Code: code}, err)
+}
+
+// tell tells the device, unless it was told much of late.
+func (r *packetRelay) tell(f wire.FlowRefused, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); now.Sub(r.refused) > refusalsEvery {
 		r.refused, r.told = now, 0
 	}
 	if r.told++; r.told <= refusalsAtOnce {
-		r.c.Refuse(a, code, fmt.Sprintf("%v: %v", a, err))
+		f.Text = fmt.Sprintf("%v: %v", f.Addr, err)
+		r.c.Refuse(f)
 	}
 }
 
@@ -202,5 +231,5 @@ func (r *packetRelay) lookup(name string) (netip.Addr, error) {
 func (r *packetRelay) down() {
 	udp.Receive(r.sock, func(b []byte, from netip.AddrPort) bool {
 		return r.v.dropsDown(len(b)) || r.c.Send(b, wire.AddrFrom(from)) == nil
-	})
+	}, r.failed)
 }

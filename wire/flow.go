@@ -208,12 +208,16 @@ func ParseFlowEnd(b []byte) (f FlowEnd, err error) {
 }
 
 // FlowRefused tells that datagrams of a flow to one destination were not sent
-// on. The flow goes on. It may get lost.
+// on, or that the network answered them with an error (ICMP). The flow goes on.
+// It may get lost.
 //
-//	flow | code (1 byte) | address | text for people, to the end
+//	flow | code (1 byte) | MTU | address | text for people, to the end
+//
+// MTU is the longest IP packet that gets there, of CodeTooBig; of other codes 0.
 type FlowRefused struct {
 	Flow FlowID
 	Code Code
+	MTU  uint16
 	Addr Addr // as in the DATAGRAM
 	Text string
 }
@@ -223,14 +227,17 @@ func (FlowRefused) Type() Type { return TypeFlowRefused }
 
 // AppendPayload implements Frame. A text over MaxText is cut.
 func (f FlowRefused) AppendPayload(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(f.Flow))
-	return append(f.Addr.Append(append(b, byte(f.Code))), cut(f.Text)...)
+	b = append(binary.AppendUvarint(b, uint64(f.Flow)), byte(f.Code))
+	return append(f.Addr.Append(binary.AppendUvarint(b, uint64(f.MTU))), cut(f.Text)...)
 }
 
 // ParseFlowRefused parses the payload of a FLOW_REFUSED.
 func ParseFlowRefused(b []byte) (f FlowRefused, err error) {
 	p := parser{b: b}
-	f.Flow, f.Code, f.Addr = p.flow(), Code(p.u8()), p.addr()
+	f.Flow, f.Code = p.flow(), Code(p.u8())
+	mtu := p.uvarint()
+	p.bad = p.bad || mtu > 65535
+	f.MTU, f.Addr = uint16(mtu), p.addr()
 	f.Text = p.text()
 	return f, p.end(TypeFlowRefused)
 }

@@ -102,10 +102,11 @@ const (
 	CodeConnRefused  Code = 9  // the destination refused the connection
 	CodeConnReset    Code = 10 // the destination, or the app, reset the connection
 	CodeNameNotFound Code = 11 // the destination's name does not resolve
+	CodeTooBig       Code = 12 // longer than what the way to the destination carries
 )
 
 var codeNames = []string{"internal error", "unsupported version", "unknown device", "unreachable", "forbidden",
-	"timed out", "limit reached", "protocol error", "closed", "connection refused", "connection reset", "name not found"}
+	"timed out", "limit reached", "protocol error", "closed", "connection refused", "connection reset", "name not found", "too big"}
 
 func (c Code) String() string {
 	if int(c) < len(codeNames) {

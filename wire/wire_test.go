@@ -32,6 +32,7 @@ var frames = []struct {
 	{Datagram{Flow: 1, Addr: Addr{Name: "example.org", Port: 65535}, Bytes: []byte("hello")}, wrap(ParseDatagram)},
 	{FlowEnd{Flow: 3, Code: CodeClosed, Text: "unused"}, wrap(ParseFlowEnd)},
 	{FlowRefused{Flow: 3, Code: CodeForbidden, Addr: Addr{Name: "x", Port: 1}, Text: "no"}, wrap(ParseFlowRefused)},
+	{FlowRefused{Flow: 3, Code: CodeTooBig, MTU: 1400, Addr: Addr{Name: "x", Port: 1}}, wrap(ParseFlowRefused)},
 	{Ack{Delay: 1500 * time.Microsecond, Paths: []PathAck{{1, 100}, {2, 1 << 40}}}, wrap(func(b []byte) (Ack, error) { return ParseAck(b, nil) })},
 	{PipeState{Path: 3, HopState: state}, wrap(ParsePipeState)},
 	{Hello{Version: Version, Name: "phone"}, wrap(ParseHello)},
@@ -74,7 +75,7 @@ func TestRoundTrip(t *testing.T) {
 // openEnded are frames whose last field runs to the end of the payload, so
 // that a cut may be a valid shorter frame.
 var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 3, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 18,
-	TypeDatagram: 14, TypeFlowEnd: 2, TypeFlowRefused: 7}
+	TypeDatagram: 14, TypeFlowEnd: 2, TypeFlowRefused: 8}
 
 func TestTruncation(t *testing.T) {
 	for _, c := range frames {

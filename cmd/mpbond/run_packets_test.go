@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"mpbond/intercept"
 	"mpbond/wire"
@@ -41,6 +45,12 @@ func (c *farPackets) Send(b []byte, dest string) error {
 		c.answers <- &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: "private"}
 		return nil
 	}
+	for part, code := range map[string]wire.Code{":9": wire.CodeConnRefused, ":10": wire.CodeUnreachable, ":11": wire.CodeTooBig} {
+		if strings.HasSuffix(dest, part) {
+			c.answers <- &intercept.PacketRefusal{Dest: dest, Code: code, MTU: 1400, Text: "so says the network"}
+			return nil
+		}
+	}
 	c.answers <- answer{netip.MustParseAddrPort(dest), "world:" + string(b)}
 	return nil
 }
@@ -59,6 +69,56 @@ func (c *farPackets) Receive(b []byte) (int, netip.AddrPort, error) {
 
 func (c *farPackets) SetReadDeadline(time.Time) error { return nil }
 func (c *farPackets) Close() error                    { c.once.Do(func() { close(c.closed) }); return nil }
+
+// refusedByUDP prints what a connected socket of an app hears when nobody wants
+// its datagrams.
+func refusedByUDP(args []string) int {
+	for _, dest := range args {
+		c, err := net.Dial("udp", dest)
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		if raw, err := c.(*net.UDPConn).SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { // so that it hears of all, as an app that looks for the MTU does
+				_ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_RECVERR, 1)
+				_ = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_RECVERR, 1)
+			})
+		}
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err = c.Write([]byte("hi")); err == nil {
+			_, err = c.Read(make([]byte, 100))
+		}
+		var errno syscall.Errno
+		if !errors.As(err, &errno) {
+			fmt.Println(err)
+			return 1
+		}
+		fmt.Printf("%v;", errno)
+		c.Close()
+	}
+	return 0
+}
+
+// TestRunTellsRefusals: ICMP errors at the far end reach the app. What is
+// unreachable there is tried directly first, where the kernel finds nobody either,
+// after 3 s.
+func TestRunTellsRefusals(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	_, port := startEdge(t)
+	for _, host := range []string{"198.51.100.7", "[2001:db8::7]"} {
+		script := fmt.Sprintf("MPBOND_TEST_ROLE=refused exec %[1]s %[2]s:9 %[2]s:10 %[2]s:11", os.Args[0], host)
+		out, code := output(t, portFlag(port), "--", "sh", "-c", script)
+		if !strings.Contains(out, "connection refused;no route to host;message too long;") || code != 0 {
+			t.Errorf("%s: %q, exit code %d", host, out, code)
+		}
+	}
+	if l := leftovers(t); l != "" {
+		t.Errorf("left behind: %s", l)
+	}
+}
 
 // askByUDP sends text to each address, all from one socket, and prints the
 // answers, which must come from where they were asked. After "only:" it waits for

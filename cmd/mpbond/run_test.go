@@ -37,6 +37,8 @@ func init() {
 		os.Exit(execute(context.Background(), append([]string{"run"}, os.Args[1:]...), os.Stdout, os.Stderr))
 	case "ask":
 		os.Exit(askByUDP(os.Args[1:]))
+	case "refused":
+		os.Exit(refusedByUDP(os.Args[1:]))
 	}
 }
 

@@ -23,7 +23,7 @@ const (
 type flows struct {
 	edge   edge
 	answer func(from, app netip.AddrPort, payload []byte)
-	tell   func(app, dest netip.AddrPort, why reason)
+	tell   func(app, dest netip.AddrPort, r *intercept.PacketRefusal)
 	quit   chan struct{} // closed by close
 	wg     sync.WaitGroup
 
@@ -38,7 +38,7 @@ type flow struct {
 	used atomic.Int64 // UnixNano
 }
 
-func newFlows(e edge, answer func(from, app netip.AddrPort, payload []byte), tell func(app, dest netip.AddrPort, why reason)) *flows {
+func newFlows(e edge, answer func(from, app netip.AddrPort, payload []byte), tell func(app, dest netip.AddrPort, r *intercept.PacketRefusal)) *flows {
 	f := &flows{edge: e, answer: answer, tell: tell, quit: make(chan struct{}), m: map[netip.AddrPort]*flow{}}
 	f.wg.Go(f.clean)
 	return f
@@ -90,7 +90,7 @@ func (f *flows) open(app netip.AddrPort) *flow {
 		f.answer(from, app, b)
 	}, func(r *intercept.PacketRefusal) {
 		if dest, err := netip.ParseAddrPort(r.Dest); err == nil {
-			f.tell(app, dest, reasonFor(r.Code))
+			f.tell(app, dest, r)
 		}
 	})
 	f.m[app] = fl

@@ -20,6 +20,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 
 	"mpbond/intercept"
+	"mpbond/intercept/icmp"
 	"mpbond/wire"
 )
 
@@ -150,7 +151,7 @@ func (n *netstack) see(packet []byte) bool {
 	case deliver:
 		return true
 	case refuse:
-		n.send(unreachable(packet, prohibited))
+		n.send(icmp.Unreachable(packet, icmp.Prohibited, 0))
 	}
 	return false
 }
@@ -229,7 +230,7 @@ func (a *attempt) Accept() (net.Conn, error) {
 func (a *attempt) Refuse(why wire.Code) {
 	switch why {
 	case wire.CodeUnreachable, wire.CodeForbidden, wire.CodeTimeout:
-		a.n.send(unreachable(a.syn, reasonFor(why)))
+		a.n.send(icmp.Unreachable(a.syn, icmp.ReasonFor(why), 0))
 		a.complete(false)
 	default:
 		a.complete(true)
@@ -285,20 +286,16 @@ func (n *netstack) query(app, resolver netip.AddrPort, q []byte) {
 
 // answer sends a datagram to an app. Payload is not kept.
 func (n *netstack) answer(from, app netip.AddrPort, payload []byte) {
-	n.send(datagram(full(from), full(app), payload))
+	n.send(icmp.Datagram(from, app, payload))
 }
 
 // tell tells an app why its datagrams do not reach dest.
-func (n *netstack) tell(app, dest netip.AddrPort, why reason) {
+func (n *netstack) tell(app, dest netip.AddrPort, r *intercept.PacketRefusal) {
 	// All that its kernel looks at in what an error quotes.
-	n.send(unreachable(datagram(full(app), full(dest), nil), why))
+	n.send(icmp.Unreachable(icmp.Datagram(app, dest, nil), icmp.ReasonFor(r.Code), r.MTU))
 }
 
 func addrPort(a tcpip.Address, port uint16) netip.AddrPort {
 	ip, _ := netip.AddrFromSlice(a.AsSlice())
 	return netip.AddrPortFrom(ip, port)
-}
-
-func full(a netip.AddrPort) tcpip.FullAddress {
-	return tcpip.FullAddress{Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}
 }

@@ -23,7 +23,8 @@
 // its connections end here, and the kernel hands over up to 64 KB at a time
 // with segmentation and checksums left out, and takes them so.
 //
-// ICMP is not carried: see judge.
+// ICMP is not carried (see judge) but the errors about an app's own packets,
+// which the far end tells.
 package tun
 
 import (

@@ -463,6 +463,30 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
+// TestDatagramErrors: what the network answers at the far end is told in its
+// own words.
+func TestDatagramErrors(t *testing.T) {
+	for _, c := range []struct {
+		dest      string
+		code      wire.Code
+		typ, want uint8
+	}{
+		{"203.0.113.8:9", wire.CodeConnRefused, 3, 3}, {"[2001:db8::8]:9", wire.CodeConnRefused, 1, 4},
+		{"203.0.113.8:9", wire.CodeUnreachable, 3, 1}, {"[2001:db8::8]:9", wire.CodeUnreachable, 1, 3},
+		{"203.0.113.8:9", wire.CodeForbidden, 3, 13}, {"[2001:db8::8]:9", wire.CodeForbidden, 1, 1},
+		{"203.0.113.8:9", wire.CodeTooBig, 3, 4}, {"[2001:db8::8]:9", wire.CodeTooBig, 2, 0},
+	} {
+		dest := netip.MustParseAddrPort(c.dest)
+		w := newWorld(t, &fakePackets{refuse: c.dest, code: c.code})
+		if _, err := w.listen(dest).Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if typ, code := w.told(dest); typ != c.typ || code != c.want {
+			t.Errorf("%s, %v: ICMP %d %d, want %d %d", c.dest, c.code, typ, code, c.typ, c.want)
+		}
+	}
+}
+
 // TestDatagramsAround: only to a private address are refused datagrams tried
 // directly.
 func TestDatagramsAround(t *testing.T) {
@@ -514,4 +538,7 @@ func TestDNS(t *testing.T) {
 	if err != nil || !bytes.Equal(b[:n], answer) {
 		t.Errorf("%x, %v", b[:n], err)
 	}
+}
+func full(a netip.AddrPort) tcpip.FullAddress {
+	return tcpip.FullAddress{Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}
 }
