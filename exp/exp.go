@@ -41,18 +41,18 @@ type Cell struct {
 	Quick   int // repetitions in the short form; 0: the cell is not in it
 }
 
-// Metric is a figure of each transfer.
+// Metric is a figure of transfers, of those that tell it.
 type Metric struct {
 	Name, Unit string
-	Of         func(lab.Result) float64
+	Of         func(lab.Result) (v float64, told bool)
 }
 
 // Metrics of any transfer.
 var (
-	Time = Metric{"time", "s", func(r lab.Result) float64 { return r.Seconds }}
+	Time = Metric{"time", "s", func(r lab.Result) (float64, bool) { return r.Seconds, true }}
 	// Apart is the time between the ends of the first and of the last subflow;
 	// only mpbond tells it.
-	Apart = Metric{"subflows end apart", "s", func(r lab.Result) float64 { return r.EndSpread }}
+	Apart = Metric{"subflows end apart", "s", func(r lab.Result) (float64, bool) { return r.EndSpread, strings.HasPrefix(r.Scheme, Product) }}
 )
 
 // Options of a run.
@@ -121,7 +121,9 @@ func (d Data) counted(cell, scheme string) (some []lab.Result) {
 // Values are a metric's, of each transfer that counts.
 func (d Data) Values(cell, scheme string, m Metric) (v []float64) {
 	for _, r := range d.counted(cell, scheme) {
-		v = append(v, m.Of(r))
+		if x, ok := m.Of(r); ok {
+			v = append(v, x)
+		}
 	}
 	return v
 }
@@ -133,8 +135,13 @@ func (d Data) Changes(cell string, pair [2]string, m Metric) (percent []float64)
 	bases := d.counted(cell, pair[1])
 	for _, r := range d.counted(cell, pair[0]) {
 		i := slices.IndexFunc(bases, func(b lab.Result) bool { return b.Rep == r.Rep })
-		if i >= 0 && m.Of(bases[i]) > 0 {
-			percent = append(percent, 100*(m.Of(r)/m.Of(bases[i])-1))
+		if i < 0 {
+			continue
+		}
+		ours, ok1 := m.Of(r)
+		base, ok2 := m.Of(bases[i])
+		if ok1 && ok2 && base > 0 {
+			percent = append(percent, 100*(ours/base-1))
 		}
 	}
 	return percent

@@ -145,7 +145,9 @@ func Evaluate(row Row, rec Record) Evaluation {
 		}
 		for _, m := range row.Metrics {
 			for _, scheme := range c.Schemes {
-				e.Lines = append(e.Lines, line(rec.Results, c, scheme, m))
+				if l := line(rec.Results, c, scheme, m); l.N > 0 || m.Name == Time.Name {
+					e.Lines = append(e.Lines, l)
+				}
 			}
 		}
 	}
