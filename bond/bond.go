@@ -76,8 +76,12 @@ const (
 	ackBytes = 64 << 10
 	// ackOwn is within what time an ACK goes on the subflow itself that it is
 	// about, if others travelled elsewhere: they may have been lost with a
-	// subflow whose silence has not been noticed, or cannot be.
-	ackOwn = 200 * time.Millisecond
+	// subflow whose silence has not been noticed, or cannot be. If the TCP of a
+	// direct subflow, with its queue, needs longer to tell that one arrived, it is
+	// waited for up to ackOwnMost: then the far end does not take its bytes for
+	// stuck yet, see checkSilence.
+	ackOwn     = 200 * time.Millisecond
+	ackOwnMost = 300 * time.Millisecond
 
 	probeEvery = 20 * time.Millisecond  // how often paths with bytes in flight are looked at
 	minSilence = 200 * time.Millisecond // as TCP's least retransmission time-out in Linux
@@ -217,7 +221,7 @@ func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
 		p.hopProgress = now
 	}
 	p.est.Local(now, h)
-	b.heard(p)
+	b.heard(p, now)
 }
 
 // Unknown tells that no sample of a subflow's own hop can be had: nothing

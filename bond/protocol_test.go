@@ -219,6 +219,60 @@ func TestAckOnItsOwnPath(t *testing.T) {
 	}
 }
 
+// TestSlowTellingWakesNobody: the TCP of a direct subflow under load needs longer
+// than 200 ms to tell that an ACK arrived. It is waited for, so that a helper's
+// radio sleeps on; and once it tells nothing any more, what comes from the helper
+// is acknowledged by that way soon.
+func TestSlowTellingWakesNobody(t *testing.T) {
+	b := New(Config{})
+	const ms = time.Millisecond
+	b.AddPath(1, true, start)
+	b.Local(1, start, estimate.Hop{SRTT: 5 * ms, MinRTT: 5 * ms, Cwnd: 100_000, MSS: 1448})
+	b.AddPath(2, false, start)
+	direct := estimate.Hop{SRTT: 180 * ms, MinRTT: 50 * ms, RTTVar: 20 * ms, Cwnd: 100_000, MSS: 1448}
+	b.Local(2, start, direct)
+	b.Remote(1, wire.HopState{RTT: 500 * ms, Rate: unit.Mbps})
+	type written struct {
+		at   time.Duration
+		size int
+	}
+	var unheard []written
+	deaf := 3 * time.Second
+	var own time.Duration // when the helped subflow carried an ACK
+	for at := time.Duration(0); at < 4*time.Second && own == 0; at += 10 * ms {
+		now := start.Add(at)
+		f := wire.Data{Stream: 1, Seq: wire.DataSeq(at / ms), Bytes: make([]byte, 10)}
+		if err := b.Receive(1, wire.TypeData, f.AppendPayload(nil), now); err != nil {
+			t.Fatal(err)
+		}
+		telling := (170 + at/ms%7*10) * ms // 170 to 230 ms
+		for len(unheard) > 0 && at < deaf && at-unheard[0].at >= telling {
+			direct.Acked += uint64(unheard[0].size)
+			direct.Queue -= unit.Bytes(unheard[0].size)
+			unheard = unheard[1:]
+		}
+		b.Local(2, now, direct)
+		b.Tick(now)
+		for {
+			b.Idle(1)
+			b.Idle(2)
+			id, seg := b.Next(now, nil)
+			if id == 1 {
+				own = at
+			}
+			if id != 2 {
+				break
+			}
+			unheard = append(unheard, written{at, len(seg)})
+			direct.Queue += unit.Bytes(len(seg))
+			b.Local(2, now, direct)
+		}
+	}
+	if own < deaf || own > deaf+ackOwnMost+ackOwn {
+		t.Errorf("the helped subflow carries an ACK at %v; the direct one tells of them until %v", own, deaf)
+	}
+}
+
 // TestReportsAreNoQueue: frames that nobody acknowledges do not use up the
 // budget of a slow subflow for ever.
 func TestReportsAreNoQueue(t *testing.T) {

@@ -19,6 +19,7 @@ func (b *Bond) Tick(now time.Time) {
 		for _, p := range b.paths {
 			p.progress = p.progress.Add(late)
 			p.hopProgress = p.hopProgress.Add(late)
+			p.owesDue = p.owesDue.Add(late)
 		}
 	}
 	b.nextTick = time.Time{}

@@ -255,15 +255,21 @@ func (p *path) owe(now time.Time) {
 
 // heard takes note that an ACK sent on a direct subflow has arrived, as its TCP
 // tells: then no other subflow has to carry one itself for what came before. So
-// the radio of a helper that only drains its buffer to us is not woken.
-func (b *Bond) heard(p *path) {
+// the radio of a helper that only drains its buffer to us is not woken. What came
+// since has time for the next one.
+func (b *Bond) heard(p *path, now time.Time) {
 	if p.told == 0 || p.est.Hop().Acked < p.told {
 		return
 	}
 	p.told = 0
 	for _, q := range b.paths {
-		if q.owes && !q.owesDue.Add(-ackOwn).After(p.toldAt) {
+		if !q.owes {
+			continue
+		}
+		if !q.owesDue.Add(-ackOwn).After(p.toldAt) {
 			q.owes = false
+		} else if next := now.Add(ackOwn); q.owesDue.Before(next) {
+			q.owesDue = next
 		}
 	}
 }
@@ -271,11 +277,22 @@ func (b *Bond) heard(p *path) {
 // owing is an idle subflow that must carry an ACK itself, or nil.
 func (b *Bond) owing(now time.Time) *path {
 	for _, p := range b.paths {
-		if p.idle && p.owes && !now.Before(p.owesDue) {
+		if p.idle && p.owes && !now.Before(p.owesDue) && !b.awaitsTelling(now) {
 			return p
 		}
 	}
 	return nil
+}
+
+// awaitsTelling reports whether an ACK is under way on a direct subflow whose
+// TCP has not yet had the time that it needs to tell of it.
+func (b *Bond) awaitsTelling(now time.Time) bool {
+	for _, p := range b.paths {
+		if p.told > 0 && !p.silent() && now.Sub(p.toldAt) < min(hopSilence(p.est.Hop()), ackOwnMost) {
+			return true
+		}
+	}
+	return false
 }
 
 // unreliable appends a frame that is not sent again when it is lost.

@@ -144,7 +144,7 @@ func TestSlowCloseHoldsNobodyUp(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("nothing moves")
 	}
 	close(let)

@@ -1,8 +1,13 @@
 package helper
 
 import (
+	"io"
+	"maps"
+	"math"
 	"net"
 	"os"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,6 +75,114 @@ func TestOwnerGoesFirst(t *testing.T) {
 			}
 			busy.Store(false)
 			eventually(t, "no end is limited", func() bool { down, up := limited(); return !down && !up })
+		})
+	}
+}
+
+// TestLendTotals: the manager's sums for an interface are what all relays and the
+// owner have moved over it since they were first seen, headers included; a relay
+// whose pipe has the same interface counts twice.
+func TestLendTotals(t *testing.T) {
+	for name, same := range map[string]bool{"HS-paths alone": false, "pipes too": true} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			own := map[string]device.Flow{"b/1": {Local: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, Rx: 1 << 30, Tx: 1 << 30}}
+			counters, broken := map[string]device.Counters{"wwan0": {Rx: 5, Tx: 7}}, false
+			w := &world{t: t, pipes: overTCP(), servers: overTCP(), prepare: func(h *Helper) {
+				h.manager.interfaceOf = func(a net.Addr) string {
+					if !same && strings.HasPrefix(a.String(), "[::1]") {
+						return "wlan0"
+					}
+					return "wwan0"
+				}
+				h.manager.counters = func() (map[string]device.Counters, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if broken {
+						return nil, os.ErrDeadlineExceeded
+					}
+					return maps.Clone(counters), nil
+				}
+				h.manager.own = func() map[string]device.Flow {
+					mu.Lock()
+					defer mu.Unlock()
+					return maps.Clone(own)
+				}
+			}}
+			w.listenAt("[::1]:0", "127.0.0.1:0")
+			w.start(Config{})
+			m := w.h.manager
+			sums := func() lentLink {
+				var all sync.WaitGroup
+				m.tick(time.Now(), &all)
+				all.Wait()
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				if l := m.links["wwan0"]; l != nil && len(m.links) == 1 {
+					return *l
+				}
+				t.Fatalf("interfaces %v", m.links)
+				return lentLink{}
+			}
+
+			// Two relays; what is sent down on one and up on the other.
+			p1, s1, _ := w.subflow()
+			p2, s2, _ := w.subflow()
+			eventually(t, "both are there", func() bool {
+				w.h.mu.Lock()
+				defer w.h.mu.Unlock()
+				return len(w.h.relays) == 2
+			})
+			first := sums()
+			if first.down.lent != 0 || first.up.lent != 0 || first.down.owned != 0 || first.asked != 0 {
+				t.Errorf("before anything has moved: %+v", first)
+			}
+			const down, up = 2_000_000., 1_000_000.
+			var all sync.WaitGroup
+			for _, x := range []struct {
+				from, to *pipe.Link
+				n        int
+			}{{s1, p1, down}, {p2, s2, up}} {
+				all.Go(func() { _, _ = x.from.Write(make([]byte, x.n)) })
+				all.Go(func() {
+					if _, err := io.CopyN(io.Discard, struct{ io.Reader }{x.to}, int64(x.n)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			wantDown, wantUp := down*headers+up*acks, up*headers+down*acks
+			if same {
+				wantDown, wantUp = wantDown+wantUp, wantUp+wantDown
+			}
+			eventually(t, "all is counted", func() bool { l := sums(); return l.down.lent >= wantDown && l.up.lent >= wantUp })
+			if l := sums(); l.down.lent > 1.05*wantDown || l.up.lent > 1.05*wantUp { // frames and TLS come on top
+				t.Errorf("lent: %.0f down and %.0f up, want a little more than %.0f and %.0f", l.down.lent, l.up.lent, wantDown, wantUp)
+			}
+
+			// The owner: a flow that was there, and one that comes with a past.
+			step := func(key string, f device.Flow, fails bool) {
+				mu.Lock()
+				f.Local, broken = own["b/1"].Local, fails
+				own[key] = f
+				mu.Unlock()
+				sums()
+			}
+			step("b/1", device.Flow{Rx: 1<<30 + 500_000, Tx: 1<<30 + 100_000}, false)
+			step("b/2", device.Flow{Rx: 9_000_000, Tx: 9_000_000}, true)
+			step("b/1", device.Flow{Rx: 1<<30 + 500_000, Tx: 1<<30 + 99_000}, true) // its queue was read late
+			step("b/1", device.Flow{Rx: 1<<30 + 500_000, Tx: 1<<30 + 100_000}, true)
+			step("b/2", device.Flow{Rx: 9_000_000, Tx: 9_000_100}, true)
+			l := sums()
+			const rx, tx = 500_000., 100_100.
+			if math.Abs(l.down.owned-(rx*headers+tx*acks)) > 1 || math.Abs(l.up.owned-(tx*headers+rx*acks)) > 1 || l.asked != tx {
+				t.Errorf("owned: %.0f down, %.0f up, %d asked", l.down.owned, l.up.owned, l.asked)
+			}
+			m.mu.Lock()
+			if m.totals["wwan0"] != counters["wwan0"] {
+				t.Errorf("counters that cannot be read are taken for %+v", m.totals)
+			}
+			m.mu.Unlock()
 		})
 	}
 }

@@ -56,10 +56,13 @@ func newWorld(t testing.TB, c func() pipe.Carrier, addr string, cfg Config) *wor
 func inMemory() pipe.Carrier { return &pipe.Memory{} }
 func overTCP() pipe.Carrier  { return pipe.TCP(tcp.Options{}) }
 
-func (w *world) listen(addr string) {
+func (w *world) listen(addr string) { w.listenAt(addr, addr) }
+
+func (w *world) listenAt(primary, server string) {
+	w.t.Helper()
 	var err error
-	if w.pl, err = w.pipes.Listen(w.t.Context(), addr); err == nil {
-		w.sl, err = w.servers.Listen(w.t.Context(), addr)
+	if w.pl, err = w.pipes.Listen(w.t.Context(), primary); err == nil {
+		w.sl, err = w.servers.Listen(w.t.Context(), server)
 	}
 	if err != nil {
 		w.t.Fatal(err)

@@ -89,7 +89,7 @@ func TestGate(t *testing.T) {
 	entered := make(chan string, 3)
 	waiting := func(n int) {
 		t.Helper()
-		for range 1000 {
+		for range 10_000 {
 			g.mu.Lock()
 			got := len(g.queue)
 			g.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,18 @@ func TestChangesAreRebuilt(t *testing.T) {
 // TestRealRecording: a download of 2 MB in the lab (8/10/5, PAMS), with real
 // TCP, is replayed in about the recorded time.
 func TestRealRecording(t *testing.T) {
+	r := realRecording(t)
+	if len(r.Paths) != 2 || r.Paths[0].Helped || !r.Paths[1].Helped || r.Streams[0].Size < 2*unit.MB || len(r.Notes) > 0 {
+		t.Fatalf("%+v", r)
+	}
+	if is := run(t, r, "pams", Options{}); !near(is.Seconds, r.Recorded.Seconds) {
+		t.Errorf("replayed in %.3f s, recorded %.3f", is.Seconds, r.Recorded.Seconds)
+	}
+}
+
+// realRecording reads that recording.
+func realRecording(t *testing.T) *Recording {
+	t.Helper()
 	f, err := os.Open("testdata/house-8-10-5-2MB-pams.jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
@@ -133,14 +146,55 @@ func TestRealRecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Paths) != 2 || r.Paths[0].Helped || !r.Paths[1].Helped || r.Streams[0].Size < 2*unit.MB || len(r.Notes) > 0 {
-		t.Fatalf("%+v", r)
+	return r
+}
+
+// TestEveryScheduler: each one, by name, carries a real recording again, deciding
+// for reasons of its own, and the same way each time.
+func TestEveryScheduler(t *testing.T) {
+	r := realRecording(t)
+	size := unit.Bytes(0)
+	for _, s := range r.Streams {
+		size += s.Size
 	}
-	if is := run(t, r, "pams", Options{}); !near(is.Seconds, r.Recorded.Seconds) {
-		t.Errorf("replayed in %.3f s, recorded %.3f", is.Seconds, r.Recorded.Seconds)
+	own := map[string]sched.Reason{"auto": sched.BudgetSpent, "blest": sched.LeastIdlePAD, "ecf": sched.FasterIsSoon, "minpad": sched.LeastIdlePAD,
+		"minrtt": sched.LeastRTT, "minrtt-windows": sched.WindowFull, "pams": sched.FasterIsSoon, "ratio": sched.BehindShare,
+		"redundant": sched.OnEveryPath, "roundrobin": sched.NextInTurn}
+	if len(r.Recorded.Decisions) == 0 {
+		t.Error("the recording has no decisions")
 	}
-	for _, name := range sched.Names() {
-		run(t, r, name, Options{})
+	for _, name := range append(sched.Names(), "ratio:0.3") {
+		one, two := run(t, r, name, Options{}), run(t, r, name, Options{})
+		if !reflect.DeepEqual(one, two) {
+			t.Errorf("%s: two replays differ: %+v, %+v", name, one, two)
+		}
+		if one.Scheduler != name {
+			t.Errorf("%s calls itself %s", name, one.Scheduler)
+		}
+		base, _, _ := strings.Cut(name, ":")
+		if one.Decisions[own[base].String()] == 0 {
+			t.Errorf("%s never decides because %q: %v", name, own[base], one.Decisions)
+		}
+		for other, reason := range own {
+			foreign := reason == sched.LeastRTT || reason == sched.BehindShare || reason == sched.OnEveryPath || reason == sched.NextInTurn || reason == sched.WindowFull
+			if foreign && other != base && !(reason == sched.LeastRTT && base == "minrtt-windows") && one.Decisions[reason.String()] > 0 {
+				t.Errorf("%s decides as %s: %v", name, other, one.Decisions)
+			}
+		}
+		given := unit.Bytes(0)
+		for _, p := range one.Paths {
+			given += p.Bytes
+		}
+		again := unit.Bytes(0)
+		for _, n := range one.Wasted {
+			again += n
+		}
+		if given < size || given > size+again {
+			t.Errorf("%s gave %v of %v, %v of it again", name, given, size, again)
+		}
+	}
+	if once := run(t, r, "ratio:0.3", Options{Eta: -1}); !near(once.Paths[0].Share, .3) {
+		t.Errorf("ratio:0.3 gave the direct subflow %.3f", once.Paths[0].Share)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"mpbond/sched"
 )
 
 // recorded unpacks the recording of package replay.
@@ -42,6 +44,12 @@ func TestReplay(t *testing.T) {
 	for _, want := range []string{"server sent 2 MB", "recorded ", "\npams ", "\nminrtt ", "\nratio:0.6 ", "PRIMARY", "HELPER1", "second hop", "least RTT of the idle"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in:\n%s", want, out)
+		}
+	}
+	code, out, errs = mpbond(t, "lab", "replay", file, "--scheduler", strings.Join(sched.Names(), ","))
+	for _, name := range sched.Names() {
+		if code != 0 || strings.Count(out, "\n"+name+" ") != 1 {
+			t.Errorf("%s is not replayed once: %d, %s\n%s", name, code, errs, out)
 		}
 	}
 	code, out, errs = mpbond(t, "lab", "replay", file, "--scheduler", "pams", "--json")

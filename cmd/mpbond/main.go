@@ -34,7 +34,6 @@ func commands() []*cobra.Command {
 		getCommand(),
 		statusCommand(),
 		labCommand(),
-		expCommand(),
 		versionCommand(),
 	}
 }
