@@ -49,13 +49,64 @@ type DualResult struct {
 	Seconds   [2]float64 `json:"seconds"` // of each user
 	Disturbed bool       `json:"disturbed"`
 	Lateness  Lateness   `json:"lateness"`
+	Error     string     `json:"error,omitempty"`
+}
+
+var dualCases = []string{DualAlone, DualIdle, DualBoth}
+
+// DualScheme names one user's part of a case, where cases stand beside transfers.
+func DualScheme(name, user string) string { return name + ":" + user }
+
+func dualSchemes() (all []string) {
+	for _, c := range dualCases {
+		for _, user := range DualUsers {
+			all = append(all, DualScheme(c, user))
+		}
+	}
+	return all
+}
+
+// topology is the house of both users.
+func (p DualPlan) topology() (*Topology, error) {
+	t, err := House(p.Links + "/-")
+	if err != nil || len(t.Helpers()) != 1 {
+		return nil, errors.Join(fmt.Errorf("links %q: write two rates in Mbit/s, like 10/3", p.Links), err)
+	}
+	return t, nil
+}
+
+// expected is half of the time that a case takes, which two users share; a guess
+// where the rates are not known.
+func (p DualPlan) expected(scheme string) time.Duration {
+	var a, b float64
+	if _, err := fmt.Sscanf(p.Links, "%g/%g", &a, &b); err != nil || a <= 0 || b <= 0 {
+		return unknownTransfer
+	}
+	if name, _, _ := strings.Cut(scheme, ":"); name == DualAlone {
+		return unit.Rate(2e6 * min(a, b)).Time(p.Size)
+	}
+	return unit.Rate(1e6 * (a + b)).Time(p.Size)
 }
 
 // RunDual measures all cases, interleaved, and gives each result to emit.
-func RunDual(ctx context.Context, p DualPlan, emit func(DualResult)) (err error) {
-	t, err := House(p.Links + "/-")
-	if err != nil || len(t.Helpers()) != 1 {
-		return errors.Join(fmt.Errorf("links %q: write two rates in Mbit/s, like 10/3", p.Links), err)
+func RunDual(ctx context.Context, p DualPlan, emit func(DualResult)) error {
+	return p.run(ctx, wishes{}, emit)
+}
+
+// transfers is RunDual with a result for each user.
+func (p DualPlan) transfers(ctx context.Context, w wishes, emit func(Result)) error {
+	return p.run(ctx, w, func(d DualResult) {
+		for i, user := range DualUsers {
+			emit(Result{Scheme: DualScheme(d.Case, user), Rep: d.Rep, Direction: "get", Bytes: p.Size, Streams: 1, Seconds: d.Seconds[i],
+				SHA: d.Error == "", Disturbed: d.Disturbed, Lateness: d.Lateness, Error: d.Error})
+		}
+	})
+}
+
+func (p DualPlan) run(ctx context.Context, w wishes, emit func(DualResult)) (err error) {
+	t, err := p.topology()
+	if err != nil {
+		return err
 	}
 	if p.Size <= 0 || p.Reps < 1 || p.Chunks < 0 {
 		return errors.New("the size and the repetitions must be over 0")
@@ -70,14 +121,22 @@ func RunDual(ctx context.Context, p DualPlan, emit func(DualResult)) (err error)
 		return err
 	}
 	b.LogDir = p.Trace
+	if p.Trace != "" {
+		if err := os.MkdirAll(p.Trace, 0o755); err != nil {
+			return err
+		}
+	}
 	defer b.EndAll()
 	d := &dualRun{p, b}
 	if err := d.start(ctx); err != nil {
 		return err
 	}
 	for rep := range p.Reps {
-		for _, c := range []string{DualAlone, DualIdle, DualBoth} {
-			r, err := d.measure(ctx, c, rep)
+		for _, c := range dualCases {
+			if w.skip != nil && w.skip(DualScheme(c, DualUsers[0]), rep) && w.skip(DualScheme(c, DualUsers[1]), rep) {
+				continue
+			}
+			r, err := d.turn(ctx, w, c, rep)
 			if err != nil {
 				return fmt.Errorf("%s: %w%s", c, err, b.said())
 			}
@@ -201,27 +260,51 @@ func (d *dualRun) ready(ctx context.Context, node string) error {
 	}
 }
 
-// measure runs one case.
+// turn measures a case when it may be measured.
+func (d *dualRun) turn(ctx context.Context, w wishes, c string, rep int) (DualResult, error) {
+	if w.turn != nil {
+		done, err := w.turn(ctx, DualScheme(c, DualUsers[0]))
+		if err != nil {
+			return DualResult{}, err
+		}
+		defer done()
+	}
+	return d.measure(ctx, c, rep)
+}
+
+// measure measures one case. Users over their own links, without mpbond, do not
+// meet, and so go at once.
 func (d *dualRun) measure(ctx context.Context, c string, rep int) (DualResult, error) {
 	r := DualResult{Case: c, Rep: rep}
 	if err := d.Lab.Start(); err != nil {
 		return r, err
 	}
+	limit := transferGrace + 2*transferPatience*d.expected(c)
+	if d.Chunks > 0 {
+		limit = time.Hour
+	}
+	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: %v", errTooLong, limit))
+	defer cancel()
+	begin := time.Now()
 	var errs [2]error
-	if c == DualBoth {
+	if c != DualIdle {
 		var both sync.WaitGroup
 		for i := range DualUsers {
-			both.Go(func() { r.Seconds[i], errs[i] = d.user(ctx, i, c, rep) })
+			both.Go(func() { r.Seconds[i], errs[i] = d.user(within, i, c, rep) })
 		}
 		both.Wait()
 	} else {
 		for i := range DualUsers {
-			r.Seconds[i], errs[i] = d.user(ctx, i, c, rep)
+			r.Seconds[i], errs[i] = d.user(within, i, c, rep)
 		}
 	}
+	took := time.Since(begin)
 	stats, err := d.Lab.Stats(false)
-	r.Lateness, r.Disturbed = stats.Lateness, stats.Lateness.Disturbed
-	return r, errors.Join(errs[0], errs[1], err, d.Lab.Rewind(), d.Lab.Drained(ctx))
+	r.Lateness, r.Disturbed = stats.Lateness, stats.Lateness.disturbed(took, false)
+	if failed := errors.Join(errs[0], errs[1], context.Cause(within)); failed != nil && ctx.Err() == nil {
+		r.Error = failed.Error()
+	}
+	return r, errors.Join(ctx.Err(), err, d.Lab.Rewind(), d.Lab.Drained(ctx))
 }
 
 // user is one user's part of a case: the time of a download, or the mean of

@@ -1,9 +1,12 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -11,20 +14,31 @@ import (
 // Experiments that run at once each have a lab of their own: namespaces, an
 // emulator and programs that know nothing of the others. What they share is the
 // processors; so each transfer waits for its turn until the sum of what the
-// running ones need, as measured (Plan.cores), is below budgetShare of them.
-// The emulator's threads have real-time priority, and come first in any case;
-// budgetShare is for the programs. Experiments of the group Alone show what it
-// does to results.
+// running ones need, by what was measured (Plan.cores), is below a budget. The
+// emulator's threads have real-time priority, and come first in any case.
+// Experiments of the group Alone show what it does to results.
+//
+// The more run at once, the more are disturbed: what counts is how much is done
+// undisturbed. Measured on two processors with nothing else at work, seconds of
+// transfers that count in a second: 2.9 for three at once, 6.2 for eight. So the
+// budget begins at budgetStart of the processors and follows the share that is
+// disturbed: above mostDisturbed it shrinks, below fewDisturbed it grows.
 const (
-	budgetShare = 0.7
-	labsPerCPU  = 4 // more labs than can have their turn: no one waits for a lab to come up
-	tries       = 2 // of an experiment whose lab dies
+	budgetStart   = 1.1
+	budgetLeast   = 0.3
+	budgetMost    = 1.6
+	budgetStep    = 0.1
+	mostDisturbed = 0.30
+	fewDisturbed  = 0.15
+	budgetWindow  = 30 // transfers between two changes
+	labsPerCPU    = 6  // more labs than can have their turn: no one waits for a lab to come up
+	tries         = 2  // of an experiment whose lab dies
 )
 
 // Jobs is how experiments share the machine.
 type Jobs struct {
-	N     int     // experiments at once, at most
-	cores float64 // processors that transfers may take; 0: no limit but N
+	N    int // experiments at once, at most
+	cpus int // whose time the transfers share; 0: no limit but N
 }
 
 // NewJobs runs n experiments at once, or as many as this machine can.
@@ -32,7 +46,39 @@ func NewJobs(n int) Jobs {
 	if n > 0 {
 		return Jobs{N: n}
 	}
-	return Jobs{N: labsPerCPU * runtime.NumCPU(), cores: budgetShare * float64(runtime.NumCPU())}
+	return Jobs{N: labsPerCPU * runtime.NumCPU(), cpus: runtime.NumCPU()}
+}
+
+// budget is what transfers may take of the processors, as it develops.
+type budget struct {
+	cpus      int
+	share     float64 // of the processors
+	late, all float64 // seconds of transfers in this window that were disturbed, and of all
+	made      int     // transfers in this window
+}
+
+func newBudget(cpus int) *budget { return &budget{cpus: cpus, share: budgetStart} }
+
+// cores is the budget now, in processors; 0 is no limit.
+func (b *budget) cores() float64 { return b.share * float64(b.cpus) }
+
+// add takes in a transfer.
+func (b *budget) add(r Result) {
+	took := r.Seconds + transferExtra.Seconds()
+	b.all += took
+	if r.Disturbed {
+		b.late += took
+	}
+	if b.made++; b.made < budgetWindow {
+		return
+	}
+	switch share := b.late / b.all; {
+	case share > mostDisturbed:
+		b.share = max(budgetLeast, b.share-budgetStep)
+	case share < fewDisturbed:
+		b.share = min(budgetMost, b.share+budgetStep)
+	}
+	b.late, b.all, b.made = 0, 0, 0
 }
 
 // Estimate is how long the experiments take, with what is not yet done of each
@@ -46,69 +92,147 @@ func (j Jobs) Estimate(all []Experiment, left func(i int) float64) time.Duration
 			continue
 		}
 		longest = max(longest, took)
-		if j.cores == 0 {
+		if j.cpus == 0 {
 			work += took
 		} else {
 			work += e.work * left(i)
 		}
 	}
 	at := float64(j.N)
-	if j.cores > 0 {
-		at = j.cores
+	if j.cpus > 0 {
+		at = budgetStart * float64(j.cpus)
 	}
 	return time.Duration((alone + max(longest, work/at)) * float64(time.Second))
 }
 
 // Events are what RunAll tells, one at a time.
 type Events struct {
-	Began  func(i int)
+	Began  func(i int) // a round of an experiment
 	Result func(i int, r Result)
-	Ended  func(i int, err error) // err: it could not be completed
+	// Ended tells that a round has ended, and whether it was the last one. err:
+	// the round could not be completed.
+	Ended func(i int, err error, last bool)
+}
+
+// Experiments are made in rounds: each comes to so many repetitions before any
+// goes on to more. So a run that is ended early has something of everything. What
+// was discarded, or failed, is tried again in the rounds that follow; the last
+// ones are for that alone.
+var rounds = []int{3, 6, math.MaxInt, math.MaxInt, math.MaxInt}
+
+const (
+	roundTries = 2 // of a transfer, in one round
+	maxFailed  = 4 // transfers of a scheme in an experiment: then it is given up
+)
+
+// part is a round of an experiment.
+type part struct{ i, round int }
+
+// course is what has become of an experiment so far. Only one of its parts runs
+// at a time.
+type course struct {
+	made   map[transferID]bool
+	failed map[string]int // by scheme
+	left   int            // parts
+}
+
+type transferID struct {
+	scheme string
+	rep    int
+}
+
+// parts are all rounds of all experiments, in the order in which to start them:
+// by round, then the longest first, so that the last ones end at about the same
+// time.
+func parts(all []Experiment, lonely bool) (order []part) {
+	for round := range rounds {
+		for i, e := range all {
+			if e.lonely() == lonely {
+				order = append(order, part{i, round})
+			}
+		}
+	}
+	slices.SortStableFunc(order, func(a, b part) int {
+		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(all[b.i].Expected, all[a.i].Expected))
+	})
+	return order
+}
+
+// turns hands out parts, to whoever is free. A part waits while another one of
+// its experiment runs.
+type turns struct {
+	mu    sync.Mutex
+	freed sync.Cond
+	parts []part       // guarded by mu
+	busy  map[int]bool // experiments; guarded by mu
+}
+
+func newTurns(parts []part) *turns {
+	t := &turns{parts: parts, busy: map[int]bool{}}
+	t.freed.L = &t.mu
+	return t
+}
+
+func (t *turns) next() (p part, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.parts) > 0 {
+		if at := slices.IndexFunc(t.parts, func(p part) bool { return !t.busy[p.i] }); at >= 0 {
+			p = t.parts[at]
+			t.parts = slices.Delete(t.parts, at, at+1)
+			t.busy[p.i] = true
+			return p, true
+		}
+		t.freed.Wait()
+	}
+	return p, false
+}
+
+func (t *turns) done(p part) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.busy, p.i)
+	t.freed.Broadcast()
 }
 
 // RunAll runs experiments, several at once, and returns when all have ended, or
-// ctx has. An experiment whose lab fails is tried again, for what is missing of
-// it. done tells which transfers are not to be made.
+// ctx has. Those beside which nothing may run come first. An experiment whose lab
+// fails is tried again, for what is missing of it. done tells which transfers are
+// not to be made.
 func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, scheme string, rep int) bool, ev Events) {
-	var mu sync.Mutex // guards ev
-	g := newGate(j.cores)
-	work := func(next <-chan int) {
-		for i := range next {
-			tell(&mu, func() { ev.Began(i) })
-			err := runOne(ctx, all[i], g, func(s string, rep int) bool { return done(i, s, rep) }, func(r Result) {
-				tell(&mu, func() { ev.Result(i, r) })
-			})
-			tell(&mu, func() { ev.Ended(i, err) })
-		}
+	var mu sync.Mutex // guards ev, b and the courses' left
+	b := newBudget(j.cpus)
+	g := newGate(b.cores())
+	courses := make([]course, len(all))
+	for i := range courses {
+		courses[i] = course{map[transferID]bool{}, map[string]int{}, len(rounds)}
 	}
-	start := func(n int) (next chan int, wait func()) {
+	for _, phase := range []struct {
+		lonely bool
+		n      int
+	}{{true, 1}, {false, j.N}} {
+		t := newTurns(parts(all, phase.lonely))
 		var wg sync.WaitGroup
-		next = make(chan int)
-		for range n {
-			wg.Go(func() { work(next) })
+		for range phase.n {
+			wg.Go(func() {
+				for p, ok := t.next(); ok; p, ok = t.next() {
+					c := &courses[p.i]
+					tell(&mu, func() { ev.Began(p.i) })
+					err := runOne(ctx, all[p.i], c, rounds[p.round], g, func(s string, rep int) bool { return done(p.i, s, rep) }, func(r Result) {
+						tell(&mu, func() {
+							if ev.Result(p.i, r); !all[p.i].lonely() && j.cpus > 0 {
+								b.add(r)
+								g.change(func() { g.total = b.cores() })
+							}
+						})
+					})
+					tell(&mu, func() { c.left--; ev.Ended(p.i, err, c.left == 0) })
+					t.done(p)
+				}
+			})
 		}
-		return next, func() { close(next); wg.Wait() }
+		wg.Wait()
 	}
-	next, wait := start(1)
-	lonely := true
-	for _, i := range longestFirst(all) {
-		if all[i].lonely() != lonely {
-			wait()
-			if lonely = !lonely; lonely {
-				next, wait = start(1)
-			} else {
-				next, wait = start(j.N)
-			}
-		}
-		select {
-		case next <- i:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	wait()
 }
 
 func tell(mu *sync.Mutex, f func()) {
@@ -117,23 +241,24 @@ func tell(mu *sync.Mutex, f func()) {
 	f()
 }
 
-// runOne runs an experiment, again if its lab failed.
-func runOne(ctx context.Context, e Experiment, g *gate, done func(string, int) bool, emit func(Result)) (err error) {
-	type transfer struct {
-		scheme string
-		rep    int
-	}
-	made := map[transfer]bool{}
-	p := e.Plan
-	p.Skip = func(scheme string, rep int) bool { return made[transfer{scheme, rep}] || done(scheme, rep) }
-	p.Turn = func(ctx context.Context, scheme string) (func(), error) { return g.enter(ctx, e.need[scheme]) }
-	if p.complete() || ctx.Err() != nil {
-		return ctx.Err()
+// runOne runs a round of an experiment, again if its lab failed.
+func runOne(ctx context.Context, e Experiment, c *course, reps int, g *gate, done func(string, int) bool, emit func(Result)) (err error) {
+	w := wishes{
+		skip: func(scheme string, rep int) bool {
+			return rep >= reps || c.made[transferID{scheme, rep}] || c.failed[scheme] >= maxFailed || done(scheme, rep)
+		},
+		turn: func(ctx context.Context, scheme string) (func(), error) { return g.enter(ctx, e.need[scheme]) },
 	}
 	for range tries {
-		err = Run(ctx, p, func(r Result) {
-			if r.Error == "" && !r.Disturbed {
-				made[transfer{r.Scheme, r.Rep}] = true
+		if ctx.Err() != nil || e.Plan.complete(w.skip) {
+			return ctx.Err()
+		}
+		err = e.run(ctx, w, func(r Result) {
+			switch {
+			case r.Error != "":
+				c.failed[r.Scheme]++
+			case !r.Disturbed || e.Plan.KeepDisturbed:
+				c.made[transferID{r.Scheme, r.Rep}] = true
 			}
 			emit(r)
 		})
@@ -144,11 +269,27 @@ func runOne(ctx context.Context, e Experiment, g *gate, done func(string, int) b
 	return fmt.Errorf("its lab failed %d times: %w", tries, err)
 }
 
+// wishes are what RunAll has to say about the transfers of an experiment.
+type wishes struct {
+	skip func(scheme string, rep int) bool
+	turn func(ctx context.Context, scheme string) (done func(), err error)
+}
+
+// run makes the transfers of an experiment in a lab of their own.
+func (e Experiment) run(ctx context.Context, w wishes, emit func(Result)) error {
+	if e.Dual != nil {
+		return e.Dual.transfers(ctx, w, emit)
+	}
+	p := e.Plan
+	p.Skip, p.Turn, p.Tries = w.skip, w.turn, roundTries
+	return Run(ctx, p, emit)
+}
+
 // complete tells whether nothing is left of the plan.
-func (p Plan) complete() bool {
+func (p Plan) complete(skip func(scheme string, rep int) bool) bool {
 	for _, s := range p.Schemes {
 		for rep := range p.RepsOf(s) {
-			if p.Skip == nil || !p.Skip(s, rep) {
+			if !skip(s, rep) {
 				return false
 			}
 		}
@@ -160,7 +301,7 @@ func (p Plan) complete() bool {
 // which they came.
 type gate struct {
 	mu    sync.Mutex
-	total float64 // 0: no limit
+	total float64 // 0: no limit; guarded by mu
 	used  float64 // guarded by mu
 	queue []*turn // guarded by mu
 }
@@ -174,10 +315,7 @@ func newGate(total float64) *gate { return &gate{total: total} }
 
 // enter waits for a turn. One that needs more than there is has it alone.
 func (g *gate) enter(ctx context.Context, need float64) (leave func(), err error) {
-	if g.total == 0 {
-		return func() {}, nil
-	}
-	t := &turn{need: min(need, g.total), open: make(chan struct{})}
+	t := &turn{need: need, open: make(chan struct{})}
 	g.change(func() { g.queue = append(g.queue, t) })
 	var once sync.Once
 	leave = func() { once.Do(func() { g.change(func() { g.used -= t.need }) }) }
@@ -205,7 +343,7 @@ func (g *gate) change(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f()
-	for len(g.queue) > 0 && g.used+g.queue[0].need <= g.total+slack {
+	for len(g.queue) > 0 && (g.total == 0 || g.used < slack || g.used+g.queue[0].need <= g.total+slack) {
 		g.used += g.queue[0].need
 		close(g.queue[0].open)
 		g.queue = g.queue[1:]

@@ -12,20 +12,24 @@ const (
 	maxLate     = 20 * time.Millisecond
 )
 
-// A long transfer averages over such a stop: from longTransfer on, late packets
-// may be 1 in 100, and the latest by longLate of its time. Where gaps are
-// measured that does not hold.
+// Departures follow ideal times, whenever the thread woke, so that a stop of the
+// emulator moves the end of a transfer by its own length at most: that may be
+// lateShare of the transfer's time, or leastLate. Few packets may be late at all:
+// delays are what schedulers go by. Where gaps are measured, or something happens
+// at a certain time, a long transfer allows no more than maxLate.
 const (
-	longTransfer = 10 * time.Second
-	longLate     = 0.005
+	lateShare = 0.005
+	leastLate = 2 * time.Millisecond
+	lateP99   = 2 * time.Millisecond
 )
 
 // disturbed decides on a transfer that took so long.
-func (l Lateness) disturbed(took time.Duration, gaps bool) bool {
-	if took < longTransfer || gaps {
-		return l.Disturbed
+func (l Lateness) disturbed(took time.Duration, timed bool) bool {
+	most := max(leastLate, time.Duration(lateShare*float64(took)))
+	if timed {
+		most = maxLate
 	}
-	return l.P99 > maxLateP999 || l.Max.Seconds() > longLate*took.Seconds()
+	return l.P99 > lateP99 || l.Max > most
 }
 
 // lateBuckets counts lateness in steps of lateStep, the last one all above.

@@ -35,6 +35,9 @@ type Plan struct {
 	Fewer map[string]int
 	// Watch, if set, is called a few times a second during each transfer.
 	Watch func(Sample)
+	// Tries is how often a transfer is made that is disturbed or fails; 0: disturbed
+	// ones maxDiscarded times more, failed ones not again.
+	Tries int
 	// Skip, if set, tells which transfers are not to be made, or repeated.
 	Skip func(scheme string, rep int) bool
 	// Turn, if set, is called before each transfer of a scheme, and what it

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -115,9 +116,11 @@ func (s *session) turn(ctx context.Context, b *Bench, t Transfer, emit func(Resu
 	return s.undisturbed(ctx, b, t, emit)
 }
 
-// undisturbed makes one transfer, again if it was disturbed.
+// undisturbed makes one transfer, again if it was disturbed, or as Plan.Tries has
+// it.
 func (s *session) undisturbed(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
-	for discarded := 0; discarded <= maxDiscarded; discarded++ {
+	tries := cmp.Or(s.plan.Tries, 1+maxDiscarded)
+	for discarded := range tries {
 		if s.plan.Trace != "" {
 			b.LogDir = filepath.Join(s.plan.Trace, fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Scheme, ":", "-"), t.Rep))
 			if err := os.MkdirAll(b.LogDir, 0o755); err != nil {
@@ -145,7 +148,8 @@ func (s *session) undisturbed(ctx context.Context, b *Bench, t Transfer, emit fu
 			s.hung[t.Scheme]++
 			break
 		}
-		if !r.Disturbed || s.plan.KeepDisturbed || s.plan.Skip != nil && s.plan.Skip(t.Scheme, t.Rep) {
+		again := r.Disturbed && !s.plan.KeepDisturbed || err != nil && s.plan.Tries > 0
+		if !again || s.plan.Skip != nil && s.plan.Skip(t.Scheme, t.Rep) {
 			break
 		}
 	}
@@ -242,7 +246,7 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 		return e
 	}
 	r.count(b.Lab.Topology, before, after)
-	r.Disturbed = after.Lateness.disturbed(took, s.plan.Breaks())
+	r.Disturbed = after.Lateness.disturbed(took, len(s.plan.At) > 0)
 	if err != nil {
 		return err
 	}
@@ -307,6 +311,8 @@ func (r *Result) judgePart(ctx context.Context, b *Bench, t Transfer, got Receiv
 		return err
 	}
 	switch r.SHA = got.SHA == hex.EncodeToString(want); {
+	case got.Bytes == 0:
+		return fmt.Errorf("nothing arrived in %v", t.Length)
 	case got.Bytes == int64(t.Size):
 		return fmt.Errorf("the file of %v was too short for %v", t.Size, t.Length)
 	case !r.SHA:

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,11 +16,16 @@ type Experiment struct {
 	Group Group
 	Cell  Cell // in the groups Grid and Alone
 	Plan  Plan
+	// Dual, in that group, is what is measured instead. Plan's schemes are then
+	// cases of it, with a user each (DualScheme).
+	Dual *DualPlan
 	// Expected is how long it takes if nothing is disturbed, by itself.
 	Expected time.Duration
 
-	work float64            // seconds of a processor that it takes
-	need map[string]float64 // processors that a transfer of a scheme takes
+	work float64 // seconds of a processor that it takes
+	// What a transfer of a scheme takes: processors, and time with all around it.
+	need  map[string]float64
+	takes map[string]time.Duration
 }
 
 // Group is what experiments have in common, and what is claimed of them.
@@ -37,6 +41,7 @@ const (
 	Silent  Group = "silent"  // a link falls silent
 	Fault   Group = "fault"   // other faults
 	Ride    Group = "ride"    // recorded drives
+	Dual    Group = "dual"    // two users who lend each other their links
 	Machine Group = "machine" // what the machine can do: nothing runs beside it
 )
 
@@ -69,7 +74,8 @@ type experiment struct {
 }
 
 // The grid. Schemes other than mpbond's own choice are what it must not be
-// slower than.
+// slower than. The helper's link alone is one where it is no slower than the
+// direct path.
 var (
 	gridHouses = []string{"8/10/5", "5/10/5", "1/18/5", "14/10/5"}
 	gridSizes  = []unit.Bytes{64 * unit.KB, 512 * unit.KB, 2 * unit.MB, 10 * unit.MB}
@@ -79,7 +85,11 @@ const (
 	gridSchemes = "mpbond,mpbond:pams,mpbond:minrtt:noreinject,kibbutz,single"
 	gridReps    = 10
 	gridQuick   = 2 * unit.MB // the largest size in the short form
+	gridHelped  = "single:helper1"
 )
+
+// houses in which the helper's link alone is the better single path, or as good.
+var helpedHouses = []string{"5/10/5", "1/18/5"}
 
 // A scheme whose transfer takes longer than slowTransfer makes slowReps: one
 // link alone, of which every transfer is like the other.
@@ -110,8 +120,8 @@ var suite = []experiment{
 	{name: "20 MB, two helpers, one is killed at 3 s", group: Fault, house: "8/10/5,10/5", size: 20 * unit.MB, schemes: "mpbond", reps: 10, quick: 1, at: "3s:kill=helper1"},
 	{name: "8/10/5, 64 KB, down, nothing beside it", group: Alone, house: "8/10/5", size: 64 * unit.KB, schemes: gridSchemes, reps: 10},
 	{name: "8/10/5, 2 MB, down, nothing beside it", group: Alone, house: "8/10/5", size: 2 * unit.MB, schemes: gridSchemes, reps: 5},
-	{name: "1000 streams of 100 KB at once, two helpers", group: Machine, house: "40/50/25,50/25", size: 100 * unit.KB, schemes: "mpbond,single", reps: 3, quick: 1, streams: 1000},
-	{name: "1 GB, links not limited, all on one machine", group: Machine, house: "-/-/-", size: unit.GB, schemes: "mpbond:direct,mpbond:direct:subflows=2,mpbond,kibbutz:direct,kibbutz:direct:subflows=2,relay,relay:copy,single", reps: 7, quick: 2},
+	{name: "1000 streams of 100 KB at once, two helpers", group: Machine, house: "40/50/25,50/25", size: 100 * unit.KB, schemes: "mpbond", reps: 3, quick: 1, streams: 1000},
+	{name: "1 GB, links not limited, all on one machine", group: Machine, house: "-/-/-", size: unit.GB, schemes: "mpbond:direct,mpbond:direct:subflows=2,mpbond,kibbutz:direct,kibbutz:direct:subflows=2,relay,relay:copy,single", reps: 7, quick: 1},
 }
 
 // Suite lists the experiments of "mpbond lab bench". Recordings of drives are
@@ -143,6 +153,11 @@ func Suite(quick bool, seed uint64, driveDir string) (all []Experiment, err erro
 		return nil, err
 	}
 	all = append(all, rides...)
+	duals, err := duals(quick)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, duals...)
 	for i := range all {
 		all[i].Plan.Seed = seed
 		if err := all[i].estimate(); err != nil {
@@ -159,6 +174,9 @@ func gridLines() (lines []experiment) {
 			for _, upload := range []bool{false, true} {
 				x := experiment{group: Grid, house: house, size: size, schemes: gridSchemes, reps: gridReps, upload: upload}
 				x.name = Cell{house, size, upload}.String()
+				if slices.Contains(helpedHouses, house) {
+					x.schemes += "," + gridHelped
+				}
 				if size <= gridQuick {
 					x.quick = 1
 				}
@@ -196,6 +214,44 @@ func rides(quick bool, dir string) (all []Experiment, err error) {
 	return all, nil
 }
 
+// Two users at once, by the rates of their links.
+const (
+	dualSize  = 8 * unit.MB
+	dualQuick = 2 * unit.MB
+	dualReps  = 10
+)
+
+var dualLinks = []string{"10/3", "10/10", "5/10"}
+
+func duals(quick bool) (all []Experiment, err error) {
+	for i, links := range dualLinks {
+		d := DualPlan{Links: links, Size: dualSize, Reps: dualReps}
+		if quick {
+			if d.Size, d.Reps = dualQuick, 1; i > 0 {
+				continue
+			}
+		}
+		e := Experiment{Name: fmt.Sprintf("two users, links of %s Mbit/s, %v each", strings.ReplaceAll(links, "/", " and "), d.Size), Group: Dual, Dual: &d}
+		e.Plan = Plan{Schemes: dualSchemes(), Size: d.Size, Reps: d.Reps}
+		if e.Plan.Topology, err = d.topology(); err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// Check says why the experiment cannot be made, on this machine or at all.
+func (e Experiment) Check() error {
+	if e.Dual != nil {
+		return requirements(nil)
+	}
+	return e.Plan.Check()
+}
+
+// Takes is how long a transfer of a scheme takes, about.
+func (e Experiment) Takes(scheme string) time.Duration { return e.takes[scheme] }
+
 // What a transfer takes besides the time of its data.
 const (
 	transferExtra   = 600 * time.Millisecond // starting and stopping programs
@@ -206,17 +262,18 @@ const (
 
 // estimate fills in what is known of the time that the experiment takes.
 func (e *Experiment) estimate() error {
-	e.Plan.Fewer, e.need = map[string]int{}, map[string]float64{}
+	e.Plan.Fewer, e.need, e.takes = map[string]int{}, map[string]float64{}, map[string]time.Duration{}
 	e.Expected, e.work = experimentExtra, experimentExtra.Seconds()/2
 	for _, s := range e.Plan.Schemes {
-		each, err := e.Plan.expected(s)
+		each, err := e.expected(s)
 		if err != nil {
 			return err
 		}
 		if each > slowTransfer && e.Plan.Length == 0 && s == "single" {
 			e.Plan.Fewer[s] = slowReps
 		}
-		all := time.Duration(e.Plan.RepsOf(s)) * (each + transferExtra)
+		e.takes[s] = each + transferExtra
+		all := time.Duration(e.Plan.RepsOf(s)) * e.takes[s]
 		e.need[s] = e.Plan.cores(s, each)
 		e.Expected += all
 		e.work += e.need[s] * all.Seconds()
@@ -225,7 +282,15 @@ func (e *Experiment) estimate() error {
 }
 
 // expected is how long a transfer of a scheme takes, about, once its programs
-// run.
+// run; of two users' the time of the case it belongs to is shared by both.
+func (e *Experiment) expected(scheme string) (time.Duration, error) {
+	if e.Dual != nil {
+		return e.Dual.expected(scheme), nil
+	}
+	return e.Plan.expected(scheme)
+}
+
+// expected is the one of a plan.
 func (p Plan) expected(scheme string) (time.Duration, error) {
 	n := p.Size * unit.Bytes(max(1, p.Streams))
 	switch {
@@ -287,7 +352,7 @@ const (
 // takes so long.
 func (p Plan) cores(scheme string, took time.Duration) float64 {
 	base := coresOther
-	if strings.HasPrefix(scheme, "mpbond") {
+	if strings.HasPrefix(scheme, "mpbond") || strings.HasPrefix(scheme, DualBoth) || strings.HasPrefix(scheme, DualIdle) {
 		base = coresBonded
 	}
 	n := p.Size * unit.Bytes(max(1, p.Streams))
@@ -305,29 +370,6 @@ func (t *Topology) shaped() bool {
 		}
 	}
 	return false
-}
-
-// longestFirst is the order in which to start experiments so that the last ones
-// end at about the same time. What the emulator has no part in comes first, what
-// nothing else may run beside last: it is repeated most often.
-func longestFirst(all []Experiment) (order []int) {
-	for i := range all {
-		order = append(order, i)
-	}
-	stage := func(e Experiment) int {
-		switch {
-		case e.lonely() && e.Plan.Unchecked:
-			return 0
-		case !e.lonely():
-			return 1
-		}
-		return 2
-	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		a, b := all[i], all[j]
-		return cmp.Or(cmp.Compare(stage(a), stage(b)), cmp.Compare(b.Expected, a.Expected))
-	})
-	return order
 }
 
 // lonely tells whether nothing may run beside the experiment.

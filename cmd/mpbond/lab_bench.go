@@ -24,7 +24,12 @@ type benchOptions struct {
 	limit               time.Duration
 	markdown, summary   string
 	resume, drives      string
+	mixed               bool
 }
+
+// fullTime is what the full form may take: what it has to do takes two thirds of
+// that on two processors, the rest is for what is disturbed.
+const fullTime = 45 * time.Minute
 
 func labBench() *cobra.Command {
 	var o benchOptions
@@ -32,16 +37,19 @@ func labBench() *cobra.Command {
 		Use: "bench", Short: "Measure what mpbond claims, beside its baselines", Args: cobra.NoArgs,
 		Long: `Measure what mpbond claims, over emulated networks on this machine, each figure
 beside its baselines in the same run, schemes interleaved. Nothing else should
-run meanwhile. --list says what there is and how long it will take: about 40
-minutes on two processors, with --quick 4, and longer where transfers are
-disturbed and repeated.
+run meanwhile. It takes no more than --for, ` + fullTime.String() + ` unless said otherwise, and
+--quick about three minutes on two processors.
 
-Experiments run several at once, each in namespaces of its own: as many as need
-no more than 70 % of the processors, or --jobs. Those about what the machine can
-do run by themselves, at the beginning and at the end.
+Everything is measured in rounds: three repetitions of each experiment, then up
+to six, then all; then, while there is time, what was disturbed once more. So
+what is ended early has something of everything, and says how many of the
+planned transfers count. Experiments about what the machine can do run first, by
+themselves; of the others several at once, each in namespaces of its own: as
+many as the processors can bear, judged by how many transfers are disturbed, or
+--jobs.
 
-Every transfer that was disturbed six times is missing in the end, and makes
-this fail. Claims that do not hold do not: they are what is to be found out.`,
+Transfers that are missing in the end make this fail. Claims that do not hold
+do not: they are what is to be found out.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			experiments, err := lab.Suite(o.quick, o.seed, o.drives)
 			if err != nil {
@@ -68,10 +76,11 @@ this fail. Claims that do not hold do not: they are what is to be found out.`,
 	f.StringVar(&o.only, "only", "", "only experiments whose name contains `TEXT`")
 	f.Uint64Var(&o.seed, "seed", 1, "of the files' content")
 	f.IntVar(&o.jobs, "jobs", 0, "experiments at once (0: as many as this machine can)")
-	f.DurationVar(&o.limit, "for", 0, "begin no transfer after that time (0: no limit)")
+	f.DurationVar(&o.limit, "for", fullTime, "begin no transfer that would end later (0: no limit)")
 	f.StringVar(&o.markdown, "markdown", "", "write all tables to `FILE`; if it is there, between its lines "+benchBegin+" and "+benchEnd)
 	f.StringVar(&o.summary, "summary", "", "write one table of all experiments to `FILE`, in the same way")
-	f.StringVar(&o.resume, "resume", "", "keep transfers in `FILE` as they end, and do not repeat those that it has (of the same version); it is renamed to FILE.old when none is missing")
+	f.StringVar(&o.resume, "resume", "", "keep transfers in `FILE` as they end, and do not repeat those that it has; those of another version are left alone; it is renamed to FILE.old when none is missing")
+	f.BoolVar(&o.mixed, "any-version", false, "with --resume: take over transfers of other versions too")
 	f.StringVar(&o.drives, "drives", "", "take the recorded drives of `DIR`: CSV files of seconds and two carriers' Mbit/s (default: those that come with mpbond)")
 	return c
 }
@@ -89,6 +98,7 @@ type bench struct {
 	atFirst  time.Duration // how long all would take, at the beginning
 	running  int
 	ended    int
+	written  time.Time // the documents
 	journal  *journal
 }
 
@@ -108,7 +118,7 @@ type benchReport struct {
 // what has been measured before.
 func (b *bench) ready() (err error) {
 	for _, e := range b.experiments {
-		if err := e.Plan.Check(); err != nil {
+		if err := e.Check(); err != nil {
 			return fmt.Errorf("%s: %w", e.Name, err)
 		}
 		b.reports = append(b.reports, benchReport{Name: e.Name, Group: e.Group, cell: e.Cell, plan: e.Plan})
@@ -118,7 +128,7 @@ func (b *bench) ready() (err error) {
 			return err
 		}
 	}
-	if b.journal, err = openJournal(b.resume, b.seed); err != nil {
+	if b.journal, err = openJournal(b.resume, b.seed, b.mixed); err != nil {
 		return err
 	}
 	for i := range b.reports {
@@ -146,6 +156,9 @@ func (b *bench) measure(ctx context.Context, end func(i int) error) (missing, fa
 	if n := b.taken(); n > 0 {
 		fmt.Fprintf(b.screen, "%d transfers are taken from %s\n", n, b.resume)
 	}
+	if n := b.journal.others(); n > 0 {
+		fmt.Fprintf(b.screen, "%d transfers in %s are of other versions and are not taken (--any-version takes them)\n", n, b.resume)
+	}
 	fmt.Fprintf(b.screen, "%d experiments, about %v\n", len(b.experiments), b.atFirst.Round(time.Second))
 	lab.RunAll(ctx, b.experiments, b.schedule, b.made, lab.Events{
 		Began: func(int) { b.running++ },
@@ -155,17 +168,15 @@ func (b *bench) measure(ctx context.Context, end func(i int) error) (missing, fa
 			failed = errors.Join(failed, b.journal.add(b.experiments[i], res))
 			b.progress(fmt.Sprintf(": %s: %s: %.2f s", r.Name, res.Scheme, res.Seconds), false)
 		},
-		Ended: func(i int, err error) {
+		Ended: func(i int, err error, last bool) {
 			b.running--
-			b.ended++
-			r := &b.reports[i]
-			r.ended = true
-			if err != nil {
-				r.Error = err.Error()
+			failed = errors.Join(failed, b.pause(i, err))
+			if last {
+				b.ended++
+				b.reports[i].ended = true
+				failed = errors.Join(failed, end(i))
+				b.progress(": "+b.reports[i].Name+" is done", true)
 			}
-			r.Summary = lab.Summarize(r.plan.Schemes, r.Results, r.plan.KeepDisturbed)
-			failed = errors.Join(failed, end(i))
-			b.progress(": "+r.Name+" is done", true)
 		},
 	})
 	b.clear()
@@ -176,16 +187,35 @@ func (b *bench) measure(ctx context.Context, end func(i int) error) (missing, fa
 	return missing, failed
 }
 
-// end writes what there is so far.
-func (b *bench) end(i int) (err error) {
+// pause takes in that a round of an experiment has ended, and writes what there
+// is so far.
+func (b *bench) pause(i int, err error) error {
 	r := &b.reports[i]
-	if b.asJSON {
-		err = printJSON(b.out, r)
-	} else if r.Group != lab.Grid && r.Group != lab.Ride {
-		b.clear()
-		err = r.table().print(b.out)
+	r.Error = ""
+	if err != nil {
+		r.Error = err.Error()
 	}
-	return errors.Join(err, b.write())
+	r.Summary = lab.Summarize(r.plan.Schemes, r.Results, r.plan.KeepDisturbed)
+	if time.Since(b.written) < writeEvery {
+		return nil
+	}
+	return b.write()
+}
+
+// writeEvery is how often documents are written, at most, before the end.
+const writeEvery = 10 * time.Second
+
+// end prints what an experiment came to.
+func (b *bench) end(i int) error {
+	r := &b.reports[i]
+	switch {
+	case b.asJSON:
+		return printJSON(b.out, r)
+	case r.Group != lab.Grid && r.Group != lab.Ride:
+		b.clear()
+		return r.table().print(b.out)
+	}
+	return nil
 }
 
 // finish prints what is to be said about all.
@@ -205,6 +235,7 @@ func (b *bench) finish() error {
 
 // write writes the documents.
 func (b *bench) write() error {
+	b.written = time.Now()
 	for _, file := range []struct {
 		name string
 		text func() string
@@ -222,25 +253,39 @@ func (b *bench) write() error {
 // made tells whether a transfer has been made in an earlier run, or is not to be
 // made any more.
 func (b *bench) made(i int, scheme string, rep int) bool {
-	return b.limit > 0 && time.Since(b.begin) > b.limit || b.journal.has(b.experiments[i], scheme, rep)
+	e := b.experiments[i]
+	return b.limit > 0 && time.Since(b.begin)+e.Takes(scheme) > b.limit || b.journal.has(e, scheme, rep)
 }
 
 // left is the part of an experiment that is still to do.
 func (b *bench) left(i int) float64 {
-	total, done := 0, 0
 	r := &b.reports[i]
 	if r.ended {
 		return 0
 	}
-	for _, s := range r.plan.Schemes {
-		total += r.plan.RepsOf(s)
-	}
+	done, total := r.counted()
+	return 1 - float64(done)/float64(max(1, total))
+}
+
+// counted is how many transfers count, and how many are planned.
+func (r benchReport) counted() (have, want int) {
+	n := map[string]int{}
 	for _, res := range r.Results {
-		if !res.Disturbed || res.Error != "" {
-			done++
+		if res.Error == "" && (!res.Disturbed || r.plan.KeepDisturbed) {
+			n[res.Scheme]++
 		}
 	}
-	return 1 - float64(min(done, total))/float64(max(1, total))
+	for _, s := range r.plan.Schemes {
+		have += min(n[s], r.plan.RepsOf(s))
+		want += r.plan.RepsOf(s)
+	}
+	return have, want
+}
+
+// countedText is the same for people.
+func (r benchReport) countedText() string {
+	have, want := r.counted()
+	return fmt.Sprintf("%d/%d", have, want)
 }
 
 // taken is how many transfers were made by earlier runs.
@@ -317,17 +362,11 @@ func (b *bench) stamp() string {
 	}
 	have, want := 0, 0
 	for _, r := range b.reports {
-		for _, s := range r.plan.Schemes {
-			want += r.plan.RepsOf(s)
-		}
-		for _, s := range r.Summary {
-			have += min(s.N, r.plan.RepsOf(s.Scheme))
-		}
+		n, all := r.counted()
+		have, want = have+n, want+all
 	}
-	if have < want {
-		form += fmt.Sprintf(" (%d of %d transfers)", have, want)
-	}
-	return fmt.Sprintf("mpbond %s, %s form, seed %d, %s, Linux %s, %d processors, took %v.", version, form, b.seed,
+	form += fmt.Sprintf(" form, %d of %d planned transfers count", have, want)
+	return fmt.Sprintf("mpbond %s, %s, seed %d, %s, Linux %s, %d processors, took %v.", version, form, b.seed,
 		time.Now().UTC().Format(time.DateOnly), unix.ByteSliceToString(u.Release[:]), runtime.NumCPU(), time.Since(b.begin).Round(time.Second))
 }
 

@@ -50,7 +50,7 @@ func writeBetween(file, text string) error {
 // overview has a row for each experiment: mpbond as it is, the baselines, and
 // what else is worth a word.
 func (b *bench) overview() table {
-	t := table{head: []string{"what", "bound", "mpbond", "kernel MPTCP", "one link", "besides"}}
+	t := table{head: []string{"what", "bound", "mpbond", "kernel MPTCP", "one link", "besides", "counted"}}
 	for _, r := range b.reports {
 		if !r.inOverview() {
 			continue
@@ -75,7 +75,7 @@ func (b *bench) overview() table {
 		if ok && !r.plan.Unchecked {
 			bound = fmt.Sprintf("%.2f s", ours.Bound)
 		}
-		row := []string{r.Name, bound, "", cell("kibbutz"), cell("single"), strings.Join(r.besides(ours.Scheme, value), "; ")}
+		row := []string{r.Name, bound, "", cell("kibbutz"), cell("single"), strings.Join(r.besides(ours.Scheme, value), "; "), r.countedText()}
 		if ok {
 			row[2] = value(ours)
 		}
@@ -93,7 +93,7 @@ func (r benchReport) inOverview() bool {
 	switch r.Group {
 	case lab.Grid:
 		return r.cell.Size == 2*unit.MB && !r.cell.Upload || r.cell.Size == 10*unit.MB && r.cell.House == "8/10/5"
-	case lab.Ride, lab.Alone:
+	case lab.Ride, lab.Alone, lab.Dual:
 		return false
 	}
 	return true

@@ -18,6 +18,7 @@ type journal struct {
 	file *os.File
 	seed uint64
 	old  map[string][]lab.Result // by key
+	rest int                     // transfers of other versions
 }
 
 // journalLine is one transfer.
@@ -28,8 +29,9 @@ type journalLine struct {
 }
 
 // openJournal opens the file and reads what it has of this version, if that has
-// a name of its own. Transfers that failed are not taken over.
-func openJournal(name string, seed uint64) (*journal, error) {
+// a name of its own, or with mixed of any. Transfers that failed are not taken
+// over.
+func openJournal(name string, seed uint64, mixed bool) (*journal, error) {
 	if name == "" {
 		return nil, nil
 	}
@@ -46,8 +48,12 @@ func openJournal(name string, seed uint64) (*journal, error) {
 		line, err := in.ReadBytes('\n')
 		var l journalLine
 		// The last line may have been cut off.
-		if json.Unmarshal(line, &l) == nil && l.Version == version && named(version) && l.Result.Error == "" {
-			j.old[l.Key] = append(j.old[l.Key], l.Result)
+		if json.Unmarshal(line, &l) == nil && l.Result.Error == "" {
+			if mixed || l.Version == version && named(version) {
+				j.old[l.Key] = append(j.old[l.Key], l.Result)
+			} else {
+				j.rest++
+			}
 		}
 		if err != nil {
 			break
@@ -72,6 +78,15 @@ func (j *journal) of(e lab.Experiment) []lab.Result {
 		return nil
 	}
 	return j.old[j.key(e)]
+}
+
+// others is how many transfers of other versions the file has, which are not
+// taken over.
+func (j *journal) others() int {
+	if j == nil {
+		return 0
+	}
+	return j.rest
 }
 
 // has tells whether the file had a transfer.

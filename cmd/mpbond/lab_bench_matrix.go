@@ -12,12 +12,13 @@ import (
 // gridSchemes are the matrix's columns.
 var gridSchemes = []struct{ scheme, title string }{
 	{"mpbond", "mpbond"}, {"mpbond:pams", "PAMS"}, {"mpbond:minrtt:noreinject", "naive"}, {"kibbutz", "kernel MPTCP"}, {"single", "one link"},
+	{"single:helper1", "the helper's link"},
 }
 
-// of returns the reports of a group that have results.
+// of returns the reports of a group.
 func of(reports []benchReport, g lab.Group) (some []benchReport) {
 	for _, r := range reports {
-		if r.Group == g && len(r.Results) > 0 {
+		if r.Group == g {
 			some = append(some, r)
 		}
 	}
@@ -29,14 +30,22 @@ func (r benchReport) scheme(name string) (lab.Summary, bool) {
 	return r.find(func(s string) bool { return s == name })
 }
 
-// best is the fastest scheme but mpbond's own choice.
-func (r benchReport) best() (best lab.Summary, ok bool) {
+// best is the fastest of the schemes, other than mpbond's own choice.
+func (r benchReport) best(among func(scheme string) bool) (best lab.Summary, ok bool) {
 	for _, s := range r.Summary {
-		if s.Scheme != "mpbond" && s.N > 0 && (!ok || s.Seconds < best.Seconds) {
+		if s.Scheme != "mpbond" && among(s.Scheme) && s.N > 0 && (!ok || s.Seconds < best.Seconds) {
 			best, ok = s, true
 		}
 	}
 	return best, ok
+}
+
+func anyScheme(string) bool { return true }
+
+// onePath tells whether a scheme is one path alone.
+func onePath(scheme string) bool {
+	base, _, _ := strings.Cut(scheme, ":")
+	return base == "single"
 }
 
 // matrix has a row for each cell of the grid: medians in seconds.
@@ -45,15 +54,13 @@ func matrix(reports []benchReport) table {
 	for _, c := range gridSchemes {
 		t.head = append(t.head, c.title)
 	}
-	t.head = append(t.head, "mpbond of bound", "× the best other", "which", "sent twice", "counted", "discarded")
+	t.head = append(t.head, "mpbond of bound", "× the best other", "which", "sent twice", "counted", "discarded", "failed")
 	for _, r := range of(reports, lab.Grid) {
 		row := []string{r.cell.String(), ""}
-		counted, discarded := r.plan.Reps, 0
+		discarded, failed := 0, 0
 		for _, s := range r.Summary {
 			discarded += s.Discarded
-			if s.Scheme != "single" {
-				counted = min(counted, s.N)
-			}
+			failed += s.Failed
 		}
 		for _, c := range gridSchemes {
 			cell := ""
@@ -65,13 +72,21 @@ func matrix(reports []benchReport) table {
 		more := make([]string, 4)
 		if ours, ok := r.scheme("mpbond"); ok {
 			more[0], more[3] = fmt.Sprintf("%.1f %%", 100*ours.Bound/ours.Seconds), fmt.Sprintf("%.1f %%", 100*ours.Twice)
-			if best, ok := r.best(); ok {
+			if best, ok := r.best(anyScheme); ok {
 				more[1], more[2] = fmt.Sprintf("%.3f", best.Seconds/ours.Seconds), columnTitle(best.Scheme)
 			}
 		}
-		t.rows = append(t.rows, append(append(row, more...), fmt.Sprint(counted), fmt.Sprint(discarded)))
+		t.rows = append(t.rows, append(append(row, more...), r.countedText(), some(discarded), some(failed)))
 	}
 	return t
+}
+
+// some is a count, or nothing.
+func some(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
 }
 
 func columnTitle(scheme string) string {
@@ -106,33 +121,56 @@ func (r benchReport) ride() (x ride, ok bool) {
 // rides has a row for each recorded drive, and their means.
 func rides(reports []benchReport) table {
 	t := table{title: "Recorded drives, two carriers: mean rates",
-		head: []string{"drive", "carrier a alone", "carrier b alone", "kernel MPTCP", "mpbond", "R_better", "R_total", "of bound"}}
-	row := func(name string, x ride) {
-		t.rows = append(t.rows, []string{name, x.a.String(), x.b.String(), x.kernel.String(), x.ours.String(),
-			fmt.Sprintf("%.2f", x.better), fmt.Sprintf("%.2f", x.total), fmt.Sprintf("%.0f %%", 100*x.bound)})
+		head: []string{"drive", "carrier a alone", "carrier b alone", "kernel MPTCP", "mpbond", "R_better", "R_total", "of bound", "counted", "failed"}}
+	row := func(name string, x ride, kernel, counted, failed string) {
+		t.rows = append(t.rows, []string{name, x.a.String(), x.b.String(), kernel, x.ours.String(),
+			fmt.Sprintf("%.2f", x.better), fmt.Sprintf("%.2f", x.total), fmt.Sprintf("%.0f %%", 100*x.bound), counted, failed})
 	}
 	var sum ride
-	n := 0
+	n, kernels := 0, 0
 	for _, r := range of(reports, lab.Ride) {
+		failed := r.failures()
 		x, ok := r.ride()
 		if !ok {
+			t.rows = append(t.rows, []string{r.Name, "", "", "", "", "", "", "", r.countedText(), failed})
 			continue
 		}
-		row(r.Name, x)
+		kernel := ""
+		if x.kernel > 0 {
+			kernel = x.kernel.String()
+			kernels++
+		}
+		row(r.Name, x, kernel, r.countedText(), failed)
 		n++
 		sum = ride{sum.a + x.a, sum.b + x.b, sum.kernel + x.kernel, sum.ours + x.ours, sum.better + x.better, sum.total + x.total, sum.bound + x.bound}
 	}
 	if n > 1 {
+		kernel := ""
+		if kernels > 0 {
+			kernel = (sum.kernel / unit.Rate(kernels)).String()
+		}
 		m, f := unit.Rate(n), float64(n)
-		row("mean", ride{sum.a / m, sum.b / m, sum.kernel / m, sum.ours / m, sum.better / f, sum.total / f, sum.bound / f})
+		row("mean", ride{a: sum.a / m, b: sum.b / m, ours: sum.ours / m, better: sum.better / f, total: sum.total / f, bound: sum.bound / f}, kernel, "", "")
 	}
 	return t
 }
 
-// claim is what is said of some experiments, and where it does not hold.
+// failures names the schemes of which transfers failed, and how often.
+func (r benchReport) failures() string {
+	var all []string
+	for _, s := range r.Summary {
+		if s.Failed > 0 {
+			all = append(all, fmt.Sprintf("%s %d: %s", schemeTitle(s.Scheme), s.Failed, s.Error))
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// claim is what is said of some cases, and where it does not hold.
 type claim struct {
 	text   string
-	asked  int // experiments, or schemes in them
+	asked  int      // cases that were measured
+	absent []string // cases that were not
 	misses []string
 }
 
@@ -143,18 +181,28 @@ func (c *claim) check(ok bool, format string, args ...any) {
 	}
 }
 
-// verdict says of each claim where it holds. What was not measured is not said.
+// lacks takes in a case that was not measured.
+func (c *claim) lacks(format string, args ...any) {
+	c.absent = append(c.absent, fmt.Sprintf(format, args...))
+}
+
+// verdict says of each claim where it holds, where it does not and what was not
+// measured.
 func verdict(reports []benchReport) table {
-	t := table{title: "Claims", head: []string{"claim", "holds", "not in"}}
+	t := table{title: "Claims", head: []string{"claim", "holds", "not in", "measured", "not measured"}}
 	for _, c := range claims(reports) {
-		if c.asked == 0 {
+		all := c.asked + len(c.absent)
+		if all == 0 {
 			continue
 		}
 		holds := "yes"
-		if len(c.misses) > 0 {
+		switch {
+		case c.asked == 0:
+			holds = "not measured"
+		case len(c.misses) > 0:
 			holds = fmt.Sprintf("no: %d of %d", c.asked-len(c.misses), c.asked)
 		}
-		t.rows = append(t.rows, []string{c.text, holds, strings.Join(c.misses, "; ")})
+		t.rows = append(t.rows, []string{c.text, holds, strings.Join(c.misses, "; "), fmt.Sprintf("%d/%d", c.asked, all), strings.Join(c.absent, "; ")})
 	}
 	return t
 }
@@ -169,6 +217,7 @@ const (
 	visiblyWorse  = 1.05
 	mostTwice     = .01
 	longestSilent = .5 // s
+	mostLater     = 1.05
 	noise         = .02
 	bigSize       = 2 * unit.MB
 )
@@ -181,41 +230,76 @@ func claims(reports []benchReport) []claim {
 	for _, r := range of(reports, lab.Silent) {
 		if ours, ok := r.scheme("mpbond"); ok {
 			silent.check(ours.MedianGap <= longestSilent, "%s: %.2f s", r.Name, ours.MedianGap)
+		} else {
+			silent.lacks("%s", r.Name)
 		}
 	}
 	better := claim{text: "recorded drives: faster than the better carrier alone (R_better > 1), in most"}
 	for _, r := range of(reports, lab.Ride) {
 		if x, ok := r.ride(); ok {
 			better.check(x.better > 1, "%s: %.2f", r.Name, x.better)
+		} else {
+			better.lacks("%s", r.Name)
 		}
 	}
-	return append(all, silent, better, aloneClaim(of(reports, lab.Alone), of(reports, lab.Grid)))
+	return append(all, silent, better, dualClaim(of(reports, lab.Dual)), aloneClaim(of(reports, lab.Alone), of(reports, lab.Grid)))
+}
+
+// dualClaim compares each of two users who download at once with itself alone.
+func dualClaim(dual []benchReport) claim {
+	c := claim{text: fmt.Sprintf("two users lend each other their links and download at once: each ends at most %.0f %% later than alone", 100*(mostLater-1))}
+	for _, r := range dual {
+		for i, user := range lab.DualUsers {
+			who := [...]string{"first user", "second user"}[i]
+			alone, ok1 := r.scheme(lab.DualScheme(lab.DualAlone, user))
+			both, ok2 := r.scheme(lab.DualScheme(lab.DualBoth, user))
+			if !ok1 || !ok2 {
+				c.lacks("%s: %s", r.Name, who)
+				continue
+			}
+			c.check(both.Seconds <= mostLater*alone.Seconds, "%s: %s %.2f s, %+.1f %%", r.Name, who, both.Seconds, 100*(both.Seconds/alone.Seconds-1))
+		}
+	}
+	return c
 }
 
 func gridClaims(grid []benchReport) []claim {
 	bound := claim{text: fmt.Sprintf("stable links, from %v on: at least %.0f %% of the bound", bigSize, 100*leastOfBound)}
 	others := claim{text: fmt.Sprintf("stable links: never more than %.0f %% slower than the best of the others", 100*(mostBehind-1))}
+	path := claim{text: fmt.Sprintf("stable links: never more than %.0f %% slower than the best single path", 100*(mostBehind-1))}
 	for _, r := range grid {
 		ours, ok := r.scheme("mpbond")
-		if !ok {
-			continue
-		}
 		if r.cell.Size >= bigSize {
-			bound.check(ours.Bound >= leastOfBound*ours.Seconds, "%v: %.1f %%", r.cell, 100*ours.Bound/ours.Seconds)
+			if ok {
+				bound.check(ours.Bound >= leastOfBound*ours.Seconds, "%v: %.1f %%", r.cell, 100*ours.Bound/ours.Seconds)
+			} else {
+				bound.lacks("%v", r.cell)
+			}
 		}
-		if best, ok := r.best(); ok {
-			others.check(ours.Seconds <= mostBehind*best.Seconds, "%v: %.1f %% slower than %s", r.cell, 100*(ours.Seconds/best.Seconds-1), columnTitle(best.Scheme))
+		against := func(c *claim, among func(string) bool) {
+			if best, found := r.best(among); ok && found {
+				c.check(ours.Seconds <= mostBehind*best.Seconds, "%v: %.1f %% slower than %s", r.cell, 100*(ours.Seconds/best.Seconds-1), columnTitle(best.Scheme))
+			} else {
+				c.lacks("%v", r.cell)
+			}
 		}
+		against(&others, anyScheme)
+		against(&path, onePath)
 	}
-	return []claim{bound, others}
+	return []claim{bound, others, path}
 }
 
 func twiceClaim(stable []benchReport) claim {
 	c := claim{text: fmt.Sprintf("stable links, from %v on: at most %.0f %% of the bytes arrive twice", bigSize, 100*mostTwice)}
 	for _, r := range stable {
 		for _, name := range []string{"mpbond", "mpbond:pams"} {
-			if s, ok := r.scheme(name); ok && r.plan.Size >= bigSize {
+			if r.plan.Size < bigSize || !slices.Contains(r.plan.Schemes, name) {
+				continue
+			}
+			if s, ok := r.scheme(name); ok {
 				c.check(s.Twice <= mostTwice, "%s: %s %.1f %%", r.Name, columnTitle(name), 100*s.Twice)
+			} else {
+				c.lacks("%s: %s", r.Name, columnTitle(name))
 			}
 		}
 	}
@@ -231,12 +315,16 @@ func dropClaims(drop, fall []benchReport) []claim {
 		for _, name := range []string{"mpbond", "mpbond:pams"} {
 			if s, ok := r.scheme(name); ok {
 				all[0].check(s.Seconds <= dropWithin*dropBound, "%s %.2f s", columnTitle(name), s.Seconds)
+			} else if slices.Contains(r.plan.Schemes, name) {
+				all[0].lacks("%s", columnTitle(name))
 			}
 		}
 	}
 	for _, r := range fall {
 		if s, ok := r.scheme("mpbond"); ok {
 			all[1].check(s.Seconds <= fallOfBound*s.Bound, "%s: %.2f s, +%.1f %%", r.Name, s.Seconds, 100*(s.Seconds/s.Bound-1))
+		} else {
+			all[1].lacks("%s", r.Name)
 		}
 	}
 	worse := claim{text: "the published drop of a pipe: without reinjection visibly worse"}
@@ -246,6 +334,8 @@ func dropClaims(drop, fall []benchReport) []claim {
 			without, ok2 := r.scheme(name + ":noreinject")
 			if ok1 && ok2 {
 				worse.check(without.Seconds > visiblyWorse*with.Seconds, "%s: %.2f s with, %.2f s without", columnTitle(name), with.Seconds, without.Seconds)
+			} else if slices.Contains(r.plan.Schemes, name) && slices.Contains(r.plan.Schemes, name+":noreinject") {
+				worse.lacks("%s", columnTitle(name))
 			}
 		}
 	}
@@ -264,6 +354,7 @@ func aloneClaim(alone, grid []benchReport) claim {
 		for _, s := range r.Summary {
 			o, ok := grid[i].scheme(s.Scheme)
 			if s.N == 0 || !ok {
+				c.lacks("%v: %s", r.cell, columnTitle(s.Scheme))
 				continue
 			}
 			diff := o.Seconds - s.Seconds

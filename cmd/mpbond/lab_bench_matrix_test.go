@@ -38,6 +38,10 @@ func TestClaims(t *testing.T) {
 		{"far from the bound", []benchReport{measured(lab.Grid, "8/10/5", 2*unit.MB, map[string]float64{"mpbond": 1.06})}, "of the bound", []string{"8/10/5, 2 MB, down: 94.3 %"}, 1},
 		{"small and far from the bound", []benchReport{measured(lab.Grid, "8/10/5", 64*unit.KB, map[string]float64{"mpbond": 2})}, "of the bound", nil, 0},
 		{"a little slower", []benchReport{measured(lab.Grid, "1", unit.KB, map[string]float64{"mpbond": 1.03, "single": 1, "kibbutz": 2})}, "slower", nil, 1},
+		{"the helper's link is the better path", []benchReport{measured(lab.Grid, "1", unit.KB, map[string]float64{"mpbond": 1.1, "single": 3, "single:helper1": 1, "kibbutz": .9})}, "single path",
+			[]string{"10.0 % slower than the helper's link"}, 1},
+		{"two users", []benchReport{measured(lab.Dual, "d", unit.MB, map[string]float64{"alone:primary": 1, "both:primary": 1.04, "alone:helper1": 2, "both:helper1": 2.2})}, "two users",
+			[]string{"d: second user 2.20 s, +10.0 %"}, 2},
 		{"slower than one", []benchReport{measured(lab.Grid, "1", unit.KB, map[string]float64{"mpbond": 1.1, "single": 1, "mpbond:pams": 2})}, "slower",
 			[]string{"10.0 % slower than one link"}, 1},
 		{"twice", []benchReport{twice}, "twice", []string{"twice: mpbond 2.0 %"}, 1},
@@ -81,22 +85,22 @@ func TestClaims(t *testing.T) {
 func TestMatrixAndRides(t *testing.T) {
 	reports := []benchReport{
 		measured(lab.Grid, "8/10/5", 2*unit.MB, map[string]float64{"mpbond": 1.25, "mpbond:pams": 2, "kibbutz": 1.5, "single": 3}),
-		measured(lab.Grid, "1/18/5", 64*unit.KB, nil), // nothing was measured
+		{Name: "nothing yet", Group: lab.Grid, cell: lab.Cell{House: "1/18/5", Size: 64 * unit.KB}, plan: lab.Plan{Schemes: []string{"mpbond"}, Reps: 3}},
 		measured(lab.Ride, "drive one", unit.MB, map[string]float64{"mpbond": 1, "single": 2, "single:helper1": 4, "kibbutz": 2}),
 		measured(lab.Ride, "drive two", unit.MB, map[string]float64{"mpbond": 1, "single": 1}),
 	}
 	got := matrix(reports).markdown()
-	want := "| 8/10/5, 2 MB, down | 1.000 s | 1.250 s | 2.000 s | 1.500 s | 3.000 s | 80.0 % | 1.200 | kernel MPTCP | 0.0 % | 1 | 0 |"
-	if !strings.Contains(got, want) || strings.Contains(got, "1/18/5") {
+	want := "| 8/10/5, 2 MB, down | 1.000 s | 1.250 s | 2.000 s | 1.500 s | 3.000 s | 80.0 % | 1.200 | kernel MPTCP | 0.0 % | 4/4 |"
+	if !strings.Contains(got, want) || !strings.Contains(got, "| 1/18/5, 64 KB, down | – |") || !strings.Contains(got, "| 0/3 |") {
 		t.Error(got)
 	}
 	got = rides(reports).markdown()
-	want = "| drive one | 4.19 Mbit/s | 2.1 Mbit/s | 4.19 Mbit/s | 8.39 Mbit/s | 2.00 | 1.33 | 100 % |"
-	if !strings.Contains(got, want) || strings.Contains(got, "drive two") || strings.Contains(got, "mean |") {
+	want = "| drive one | 4.19 Mbit/s | 2.1 Mbit/s | 4.19 Mbit/s | 8.39 Mbit/s | 2.00 | 1.33 | 100 % | 4/4 |"
+	if !strings.Contains(got, want) || !strings.Contains(got, "| drive two | – |") || strings.Contains(got, "mean |") {
 		t.Error(got)
 	}
 	b := &bench{reports: reports, experiments: make([]lab.Experiment, 4)}
-	if text := b.tables(); !strings.Contains(text, "**Claims**") || strings.Contains(b.stamp(), "of 10 transfers") {
+	if text := b.tables(); !strings.Contains(text, "**Claims**") || !strings.Contains(b.stamp(), "10 of 13 planned") {
 		t.Error(text, b.stamp())
 	}
 }
@@ -108,7 +112,7 @@ func TestJournal(t *testing.T) {
 	version = "v1"
 	name := filepath.Join(t.TempDir(), "new", "bench.jsonl")
 	e := lab.Experiment{Name: "e", Plan: lab.Plan{Size: unit.MB}}
-	j, err := openJournal(name, 1)
+	j, err := openJournal(name, 1, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +127,7 @@ func TestJournal(t *testing.T) {
 	if err := j.close(false); err != nil {
 		t.Fatal(err)
 	}
-	if j, err = openJournal(name, 1); err != nil {
+	if j, err = openJournal(name, 1, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.add(e, lab.Result{Scheme: "c"}); err != nil {
@@ -132,7 +136,7 @@ func TestJournal(t *testing.T) {
 	if err := j.close(false); err != nil {
 		t.Fatal(err)
 	}
-	if j, err = openJournal(name, 1); err != nil {
+	if j, err = openJournal(name, 1, false); err != nil {
 		t.Fatal(err)
 	}
 	other := e
@@ -140,8 +144,14 @@ func TestJournal(t *testing.T) {
 	if !j.has(e, "a", 0) || j.has(e, "a", 1) || j.has(e, "a", 2) || j.has(e, "b", 0) || !j.has(e, "c", 0) || j.has(other, "a", 0) || len(j.of(e)) != 3 {
 		t.Errorf("%+v", j.old)
 	}
+	if j.others() != 1 {
+		t.Errorf("%d transfers of other versions", j.others())
+	}
+	if all, err := openJournal(name, 1, true); err != nil || !all.has(e, "b", 0) || all.others() != 0 {
+		t.Errorf("any version: %+v, %v", all, err)
+	}
 	version = "v1-dirty"
-	if dirty, err := openJournal(name, 1); err != nil || len(dirty.old) != 0 {
+	if dirty, err := openJournal(name, 1, false); err != nil || len(dirty.old) != 0 {
 		t.Errorf("%v, %v", dirty, err)
 	}
 	version = "v1"
@@ -151,10 +161,10 @@ func TestJournal(t *testing.T) {
 	if _, err := os.Stat(name + ".old"); err != nil {
 		t.Error(err)
 	}
-	if j, err = openJournal(name, 2); err != nil || len(j.old) != 0 {
+	if j, err = openJournal(name, 2, false); err != nil || len(j.old) != 0 {
 		t.Errorf("%v, %v", j, err)
 	}
-	if none, err := openJournal("", 1); err != nil || none.add(e, lab.Result{}) != nil || none.has(e, "a", 0) || none.close(true) != nil {
+	if none, err := openJournal("", 1, false); err != nil || none.add(e, lab.Result{}) != nil || none.has(e, "a", 0) || none.close(true) != nil {
 		t.Error("no journal")
 	}
 }
@@ -170,12 +180,12 @@ func TestBenchInterrupted(t *testing.T) {
 		experiments: []lab.Experiment{{Name: "never", Group: lab.Grid, Plan: lab.Plan{Topology: &lab.Topology{}}}}}
 	b.reports = []benchReport{{Name: "never", Group: lab.Grid, plan: lab.Plan{Schemes: []string{"single"}, Reps: 3}}}
 	b.begin = time.Now()
-	lab.RunAll(ctx, b.experiments, lab.NewJobs(1), b.made, lab.Events{Began: func(int) {}, Result: nil, Ended: func(i int, _ error) { _ = b.end(i) }})
+	lab.RunAll(ctx, b.experiments, lab.NewJobs(1), b.made, lab.Events{Began: func(int) {}, Result: nil, Ended: func(i int, err error, _ bool) { _ = b.pause(i, err) }})
 	if err := b.finish(); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(file)
-	if err != nil || !strings.HasPrefix(string(text), benchBegin) || !strings.Contains(out.String(), "0 of 3 transfers") {
+	if err != nil || !strings.HasPrefix(string(text), benchBegin) || !strings.Contains(out.String(), "0 of 3 planned transfers") {
 		t.Errorf("%s, %v, %s", text, err, out.String())
 	}
 }
@@ -185,7 +195,7 @@ func TestBenchList(t *testing.T) {
 	if code := execute(t.Context(), []string{"lab", "bench", "--list", "--only", "1/18/5, 10 MB, up"}, &out, &errs); code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs.String())
 	}
-	if got := out.String(); !strings.Contains(got, "43") || !strings.Contains(got, "1 experiments") {
+	if got := out.String(); !strings.Contains(got, "53") || !strings.Contains(got, "1 experiments") {
 		t.Error(got)
 	}
 }

@@ -81,13 +81,13 @@ func schemeTitle(scheme string) string {
 
 // table has a row for each scheme.
 func (r benchReport) table() table {
-	t := table{title: r.Name, head: []string{"scheme", "transfers", "median", "min–max", "rate", "of bound"}}
+	t := table{title: r.Name, head: []string{"scheme", "counted", "median", "min–max", "rate", "of bound"}}
 	for _, base := range schemeTitles {
 		t.head = append(t.head, "× "+base.title)
 	}
 	t.head = append(t.head, "longest gap", "its median", "ends apart", "sent twice", "shares", "peak memory", "remarks")
 	for _, s := range r.Summary {
-		row := []string{schemeTitle(s.Scheme), fmt.Sprint(s.N)}
+		row := []string{schemeTitle(s.Scheme), fmt.Sprintf("%d/%d", min(s.N, r.plan.RepsOf(s.Scheme)), r.plan.RepsOf(s.Scheme))}
 		if s.N == 0 {
 			row = append(row, make([]string, len(t.head)-3)...)
 			t.rows = append(t.rows, append(row, r.remarks(s)))

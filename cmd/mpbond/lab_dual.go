@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"text/tabwriter"
@@ -19,7 +20,7 @@ func labDual() *cobra.Command {
 		Use: "dual", Short: "Measure two users who lend each other their links", Args: cobra.NoArgs,
 		Long: `Emulate two devices, each with a link of its own and a free link between them,
 that are primary and helper at once. Each user downloads: alone over the own
-link without mpbond; with mpbond while the other one is idle; and both at once.
+link without mpbond (both at the same time, since they do not meet); with mpbond while the other one is idle; and both at once.
 With --chunks each makes so many downloads with pauses of 1 to 5 s, and its time
 is the mean of one.`,
 		Example: `  mpbond lab dual --links 10/3 --size 8MB
@@ -29,15 +30,18 @@ is the mean of one.`,
 				return err
 			}
 			all := map[string][]lab.DualResult{}
+			var failed error
 			err = lab.RunDual(c.Context(), p, func(r lab.DualResult) {
-				if !r.Disturbed {
+				if r.Error != "" {
+					failed = errors.Join(failed, fmt.Errorf("%s #%d: %s", r.Case, r.Rep, r.Error))
+				} else if !r.Disturbed {
 					all[r.Case] = append(all[r.Case], r)
 				}
 				if asJSON {
 					_ = printJSON(c.OutOrStdout(), r)
 				}
 			})
-			if err != nil || asJSON {
+			if err = errors.Join(err, failed); err != nil || asJSON {
 				return err
 			}
 			return printDual(c, p, all)
