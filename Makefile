@@ -39,7 +39,7 @@ fuzz: ## every fuzz target for FUZZTIME each (30s)
 		done; \
 	done
 
-bench: deps build ## what mpbond claims, measured: 40 minutes (BENCH=--quick: 5; see mpbond lab bench --help)
+bench: deps build ## what mpbond claims, measured: 45 minutes (BENCH=--quick: 5; see mpbond lab bench --help)
 	@go test -run '^$$' -bench . -benchmem -benchtime 200ms ./... | grep -v '^ok\|no test files\|^PASS\|^goos\|^goarch'
 	@$(MPBOND) lab bench --resume bin/bench.jsonl $(BENCH)
 
