@@ -340,21 +340,25 @@ func (t *Topology) withoutHelpers() (*Topology, error) {
 	return c, nil
 }
 
-// Processor time that a transfer takes, in processors: measured on a two-core
-// machine (8/10/5: mpbond 0.28, kernel MPTCP 0.17; 40/50/100: mpbond 0.75).
+// Processor time that a transfer takes: to start and stop its programs, in
+// seconds; in each second; and for each bit. Measured on a two-core machine
+// (series of 34 to 378 transfers; 40/50/100: mpbond 0.75 processors).
 const (
-	coresBonded = 0.2
-	coresOther  = 0.1
+	startBonded = 0.2
+	startOther  = 0.1
+	coresBonded = 0.05
+	coresOther  = 0.03
 	coresPerBit = 0.007 / 1e6
 )
 
 // cores is how many processors a transfer of a scheme keeps busy, about, if it
 // takes so long.
 func (p Plan) cores(scheme string, took time.Duration) float64 {
-	base := coresOther
+	start, base := startOther, coresOther
 	if strings.HasPrefix(scheme, "mpbond") || strings.HasPrefix(scheme, DualBoth) || strings.HasPrefix(scheme, DualIdle) {
-		base = coresBonded
+		start, base = startBonded, coresBonded
 	}
+	base += start / (took + transferExtra).Seconds()
 	n := p.Size * unit.Bytes(max(1, p.Streams))
 	if p.Length > 0 && strings.HasPrefix(scheme, "single") {
 		n /= 2 // of both carriers
