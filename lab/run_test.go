@@ -62,7 +62,7 @@ func TestRun(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 			sum := r.Devices["primary"] + r.Devices["helper1"]
-			if sum < p.Size*packetIP/packetPayload || s == "single" && r.Devices["helper1"] > 2000 || s == "kibbutz" && r.Devices["helper1"] < p.Size/10 {
+			if sum < p.Size*packetIP/packetPayload || s == "single" && r.Devices["helper1"] > 2000 || s == "kibbutz" && r.Devices["helper1"] < p.Size/20 {
 				t.Errorf("%s: bytes per device %v", s, r.Devices)
 			}
 		}

@@ -81,14 +81,6 @@ func matrix(reports []benchReport) table {
 	return t
 }
 
-// some is a count, or nothing.
-func some(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
-}
-
 func columnTitle(scheme string) string {
 	for _, c := range gridSchemes {
 		if c.scheme == scheme {
