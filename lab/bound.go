@@ -56,9 +56,9 @@ func Bound(t *Topology, n unit.Bytes, upload bool) (time.Duration, error) {
 	return 0, fmt.Errorf("the links cannot carry %v within %v", n, maxBound)
 }
 
-// fluidPath is one or two lines in a row.
+// fluidPath is one or two hops in a row, each of all lines between two nodes.
 type fluidPath struct {
-	hops []*shaper.Capacity
+	hops [][]*shaper.Capacity
 	sent []float64 // what each hop may have sent so far, in all
 	out  []float64 // what each hop has passed on
 }
@@ -66,7 +66,10 @@ type fluidPath struct {
 func (p *fluidPath) until(at time.Duration) float64 {
 	arrived := 0.0
 	for i, h := range p.hops {
-		c := h.Until(at)
+		c := 0.0
+		for _, line := range h {
+			c += line.Until(at)
+		}
 		p.out[i] += c - p.sent[i]
 		p.sent[i] = c
 		if i > 0 {
@@ -91,12 +94,16 @@ func (t *Topology) fluidPaths(upload bool) (paths []*fluidPath, err error) {
 			if upload {
 				from, to = way[len(way)-1-i], way[len(way)-2-i]
 			}
-			prog, ok, err := t.program(from, to)
-			if err != nil {
-				return nil, err
+			var hop []*shaper.Capacity
+			for _, link := range t.allBetween(from, to) {
+				prog, err := t.program(from, link)
+				if err != nil {
+					return nil, err
+				}
+				hop = append(hop, shaper.NewCapacity(&prog))
 			}
-			if ok {
-				p.hops = append(p.hops, shaper.NewCapacity(&prog))
+			if hop != nil {
+				p.hops = append(p.hops, hop)
 			}
 		}
 		if len(p.hops) == len(way)-1 {
@@ -109,23 +116,22 @@ func (t *Topology) fluidPaths(upload bool) (paths []*fluidPath, err error) {
 	return paths, nil
 }
 
-// program is what the line from one node to another will do, if there is one.
-func (t *Topology) program(from, to string) (p shaper.Program, ok bool, err error) {
-	link := t.between(from, to)
-	if link == "" {
-		return p, false, nil
-	}
+// program is what the line of a link will do that begins at a node.
+func (t *Topology) program(from, link string) (p shaper.Program, err error) {
 	end, err := t.end(from, link)
 	if err != nil {
-		return p, false, err
+		return p, err
 	}
-	p, err = t.Link[link].Program(Dir(end))
-	return p, true, err
+	return t.Link[link].Program(Dir(end))
 }
 
 func (t *Topology) directRTT() (rtt time.Duration, err error) {
-	for _, way := range [][2]string{{"primary", "server"}, {"server", "primary"}} {
-		p, _, err := t.program(way[0], way[1])
+	link := t.between("primary", "server")
+	if link == "" {
+		return 0, nil
+	}
+	for _, from := range []string{"primary", "server"} {
+		p, err := t.program(from, link)
 		if err != nil {
 			return 0, err
 		}

@@ -32,6 +32,7 @@ func TestBound(t *testing.T) {
 		{"8/10/5", []string{"pipe1.rate=1Mbit/s"}, 4 * unit.MB, false, 2 + (34.7598-26)/9 + .1},
 		{"8/10/5", []string{"ps.outage=on"}, 4 * unit.MB, false, 2 + (34.7598-26)/5 + .1},
 		{"8/10/5,10/5", nil, 10 * unit.MB, false, 86.8994/18 + .1},
+		{"8/10/5+3", nil, 10 * unit.MB, false, 86.8994/16 + .1},
 		{"8", nil, 1 * unit.MB, false, 8.68994/8 + .1},
 		{"8/3/50", nil, 1 * unit.MB, false, 8.68994/11 + .1},
 	} {

@@ -17,7 +17,8 @@ const (
 )
 
 // House makes the house topology from a short text of rates in Mbit/s:
-// "PS/HS/pipe" for one helper, ",HS/pipe" for each more, "PS" for none.
+// "PS/HS/pipe" for one helper, ",HS/pipe" for each more, "PS" for none. A pipe of
+// "5+3" is two, with these rates.
 //
 //	primary ─────────── ps ────────── server ─ core ─ web
 //	   └─ pipe1 ─ helper1 ─ hs1 ─────────┘
@@ -25,7 +26,7 @@ const (
 // A rate is a number of Mbit/s or has its unit; "-" leaves the link unshaped.
 func House(spec string) (*Topology, error) {
 	bad := func(err error) error {
-		return fmt.Errorf("house %q: %w (write PS/HS/pipe[,HS/pipe…] in Mbit/s, like 8/10/5,10/5)", spec, err)
+		return fmt.Errorf("house %q: %w (write PS/HS/pipe[+pipe…][,HS/pipe…] in Mbit/s, like 8/10/5,10/5)", spec, err)
 	}
 	t := &Topology{
 		Node: map[string]*Node{
@@ -54,8 +55,14 @@ func House(spec string) (*Topology, error) {
 		if err := t.houseLink(hs, [2]string{helper, "server"}, rates[0], houseHSDelay); err != nil {
 			return nil, bad(err)
 		}
-		if err := t.houseLink(pipe, [2]string{"primary", helper}, rates[1], housePipeDelay); err != nil {
-			return nil, bad(err)
+		for j, rate := range strings.Split(rates[1], "+") {
+			name := pipe
+			if j > 0 {
+				name += string(rune('a' + j)) // pipe1b
+			}
+			if err := t.houseLink(name, [2]string{"primary", helper}, rate, housePipeDelay); err != nil {
+				return nil, bad(err)
+			}
 		}
 	}
 	return t, t.Check()
@@ -90,10 +97,18 @@ func (t *Topology) Helpers() (names []string) {
 
 // between returns the first link that joins two nodes, or "".
 func (t *Topology) between(a, b string) string {
-	for _, name := range t.Links() {
-		if p, err := t.peer(a, name); err == nil && p == b {
-			return name
-		}
+	if all := t.allBetween(a, b); len(all) > 0 {
+		return all[0]
 	}
 	return ""
+}
+
+// allBetween returns the links that join two nodes.
+func (t *Topology) allBetween(a, b string) (names []string) {
+	for _, name := range t.Links() {
+		if p, err := t.peer(a, name); err == nil && p == b {
+			names = append(names, name)
+		}
+	}
+	return names
 }

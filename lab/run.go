@@ -391,16 +391,17 @@ func deviceBytes(t *Topology, upload bool, before, after Stats) map[string]unit.
 	if upload {
 		from, to = to, from
 	}
-	carried := func(link, sender string) unit.Bytes {
-		end, err := t.end(sender, link)
-		if err != nil {
-			return 0
+	carried := func(sender, receiver string) (sum unit.Bytes) {
+		for _, link := range t.allBetween(sender, receiver) {
+			if end, err := t.end(sender, link); err == nil {
+				sum += after.Link(link).Lines[end].Count.Delivered.Bytes - before.Link(link).Lines[end].Count.Delivered.Bytes
+			}
 		}
-		return after.Link(link).Lines[end].Count.Delivered.Bytes - before.Link(link).Lines[end].Count.Delivered.Bytes
+		return sum
 	}
-	devices := map[string]unit.Bytes{"primary": carried(t.between(from, to), from)}
+	devices := map[string]unit.Bytes{"primary": carried(from, to)}
 	for _, h := range t.Helpers() {
-		devices[h] = min(carried(t.between(from, h), from), carried(t.between(h, to), h))
+		devices[h] = min(carried(from, h), carried(h, to))
 	}
 	return devices
 }

@@ -234,7 +234,7 @@ func (m *bonded) processes(b *Bench, self string) (p []mpbondProcess) {
 
 // mpbondKeys makes each device's key and tells the others, once for a bench.
 // All devices name the server by one address, which each reaches by its own
-// path; helpers call the primary over their pipe.
+// path; helpers call the primary over their pipes.
 func (b *Bench) mpbondKeys(ctx context.Context, self string) error {
 	if _, err := os.Stat(filepath.Join(b.Dir, "mpbond")); err == nil {
 		return nil
@@ -276,9 +276,13 @@ func (b *Bench) mpbondKeys(ctx context.Context, self string) error {
 		return err
 	}
 	for _, h := range t.Helpers() {
-		pipe, err := t.Addr("primary", t.between("primary", h))
-		if err != nil {
-			return err
+		var pipes []string
+		for _, link := range t.allBetween("primary", h) {
+			addr, err := t.Addr("primary", link)
+			if err != nil {
+				return err
+			}
+			pipes = append(pipes, "--addr", fmt.Sprintf("%s:%d", addr, pipePort))
 		}
 		if err := trust("primary", h, "helper"); err != nil {
 			return err
@@ -286,7 +290,7 @@ func (b *Bench) mpbondKeys(ctx context.Context, self string) error {
 		if err := trust(h, "server", "server", "--addr", server); err != nil {
 			return err
 		}
-		if err := trust(h, "primary", "primary", "--addr", fmt.Sprintf("%s:%d", pipe, pipePort)); err != nil {
+		if err := trust(h, "primary", "primary", pipes...); err != nil {
 			return err
 		}
 	}

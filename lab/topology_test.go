@@ -96,7 +96,7 @@ func TestBadTopologies(t *testing.T) {
 			t.Errorf("topology %q: error %v, want one with %q", c.text, err, c.says)
 		}
 	}
-	for _, bad := range []string{"", "8/10", "8/10/5/3", "8/10/5,10", "x", "0", "8/-1/5"} {
+	for _, bad := range []string{"", "8/10", "8/10/5/3", "8/10/5,10", "x", "0", "8/-1/5", "8/10/5+"} {
 		if _, err := House(bad); err == nil {
 			t.Errorf("house %q was taken", bad)
 		}
@@ -104,11 +104,11 @@ func TestBadTopologies(t *testing.T) {
 }
 
 func TestHouse(t *testing.T) {
-	top, err := House("8/10/5,12/6")
+	top, err := House("8/10/5+3,12/6")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(top.Nodes(), " ") + ": " + strings.Join(top.Links(), " "); got != "helper1 helper2 primary server web: core hs1 hs2 pipe1 pipe2 ps" {
+	if got := strings.Join(top.Nodes(), " ") + ": " + strings.Join(top.Links(), " "); got != "helper1 helper2 primary server web: core hs1 hs2 pipe1 pipe1b pipe2 ps" {
 		t.Error(got)
 	}
 	if got := top.Helpers(); len(got) != 2 {

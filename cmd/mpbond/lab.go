@@ -50,11 +50,11 @@ func (f *labFlags) topology(args []string) (*lab.Topology, error) {
 	case f.house == "" && len(args) == 1:
 		return lab.Load(args[0])
 	}
-	return nil, fmt.Errorf("name a topology file, or --house PS/HS/pipe[,HS/pipe…] (one of them)")
+	return nil, fmt.Errorf("name a topology file, or --house PS/HS/pipe[+pipe…][,HS/pipe…] (one of them)")
 }
 
 func (f *labFlags) topologyFlags(c *cobra.Command) {
-	c.Flags().StringVar(&f.house, "house", "", "built-in topology: rates in Mbit/s as PS/HS/pipe[,HS/pipe…]")
+	c.Flags().StringVar(&f.house, "house", "", "built-in topology: rates in Mbit/s as PS/HS/pipe[+pipe…][,HS/pipe…]")
 	c.Flags().StringVar(&f.pcap, "pcap", "", "capture the packets at each end of each link into `DIR`")
 }
 

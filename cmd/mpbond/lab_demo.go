@@ -50,7 +50,7 @@ leaves nothing behind.`,
 			return d.run(c.Context())
 		},
 	}
-	c.Flags().StringVar(&house, "house", house, "rates in Mbit/s as PS/HS/pipe[,HS/pipe…]")
+	c.Flags().StringVar(&house, "house", house, "rates in Mbit/s as PS/HS/pipe[+pipe…][,HS/pipe…]")
 	c.Flags().StringVar(&size, "size", size, "of the file")
 	return c
 }
