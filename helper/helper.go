@@ -489,6 +489,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 		return nil, wire.CodeInternal, err
 	}
 	r := newRelay(p, hs, int(h.cfg.Buffer))
+	r.several = func() bool { return h.waitingAt(t.primary) > 1 }
 	h.mu.Lock()
 	h.relays[r] = &subflow{primary: t.primary, server: q.Server, since: time.Now()}
 	missed := h.ending || ctx.Err() != nil // by who has closed the others
@@ -497,6 +498,20 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 		r.close(context.Canceled)
 	}
 	return r, 0, nil
+}
+
+// waitingAt is at how many addresses a pipe waits for a primary's call.
+func (h *Helper) waitingAt(p identity.Peer) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.targets {
+		t.mu.Lock()
+		if t.state == waiting && t.primary.Key == p.Key {
+			n++
+		}
+		t.mu.Unlock()
+	}
+	return n
 }
 
 // allowed reports whether server is among the addresses of trusted servers:

@@ -43,6 +43,7 @@ const (
 type relay struct {
 	pipe, hs *pipe.Link
 	up, down direction
+	several  func() bool // the primary has a choice of pipes; nil: it has not
 
 	ended atomic.Int32 // directions
 	once  sync.Once

@@ -141,12 +141,13 @@ type reporter struct {
 	told     func(trace.Event) // or nil
 	pipe, hs hop
 	up, down report
+	here     report    // about the pipe, to the primary
 	ended    time.Time // when it was seen that a direction had ended
 }
 
 func newReporter(r *relay, mode feedback, told func(trace.Event)) *reporter {
 	return &reporter{r: r, mode: mode, told: told, pipe: hop{link: r.pipe}, hs: hop{link: r.hs},
-		up: report{d: &r.up}, down: report{d: &r.down}}
+		up: report{d: &r.up}, down: report{d: &r.down}, here: report{d: &r.down}}
 }
 
 func (p *reporter) run() {
@@ -222,6 +223,14 @@ func (p *reporter) tick(now time.Time) {
 			p.send(&p.down, s, over, now)
 		}
 	}
+	if pipe && now.Sub(p.here.sent) >= reportSlow && p.r.several != nil && p.r.several() {
+		if s, ok := p.here.due(&p.pipe, now); ok {
+			s.OfPipe, s.Stays = true, p.mode(hs, pipe) != onPipe
+			if s.Stays { // else the primary has it anyway
+				p.send(&p.here, s, onPipe, now)
+			}
+		}
+	}
 }
 
 // send sends a report over a hop, and remembers it if it has left.
@@ -230,7 +239,7 @@ func (p *reporter) send(r *report, s wire.HopState, over route, now time.Time) {
 	if over == onPipe {
 		hop = &p.pipe
 	}
-	if r == &p.down {
+	if r != &p.up {
 		about = "pipe"
 	}
 	if hop.link.SendState(s) != nil {

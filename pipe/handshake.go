@@ -123,6 +123,7 @@ type Waiting struct {
 	r    *wire.Reader
 	peer identity.PublicKey
 	name string
+	rtt  time.Duration
 
 	answer chan answer
 	done   chan struct{}
@@ -159,6 +160,9 @@ func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("pipe from %v: %w", conn.RemoteAddr(), err)
+	}
+	if h, err := conn.Probe(); err == nil {
+		w.rtt = h.MinRTT
 	}
 	go w.watch()
 	return w, nil
@@ -235,6 +239,13 @@ func (w *Waiting) Name() string { return w.name }
 
 // RemoteAddr is the helper's address on this pipe.
 func (w *Waiting) RemoteAddr() net.Addr { return w.hop.RemoteAddr() }
+
+// Via names the local link that the pipe goes over, as Link.Via does.
+func (w *Waiting) Via() string { return via(w.hop) }
+
+// RTT is the least round trip that the handshake saw, 0 if the carrier tells
+// none.
+func (w *Waiting) RTT() time.Duration { return w.rtt }
 
 // Done is closed when the pipe no longer waits: it broke, was closed, or Join
 // has begun to use it. Err then tells which.

@@ -34,9 +34,11 @@ type Link struct {
 	rest    []byte // what Read has not returned yet of the newest HOP_DATA
 	readErr error
 	onState atomic.Pointer[func(wire.HopState)]
-	report  atomic.Pointer[wire.HopState] // the newest that has not left
-	limit   atomic.Int64                  // the pace that the far end shall keep to, bit/s
-	obeys   bool                          // the far end may limit our pace
+	// The newest reports that have not left: about the hop beyond, and about the
+	// pipe itself.
+	reports [2]atomic.Pointer[wire.HopState]
+	limit   atomic.Int64 // the pace that the far end shall keep to, bit/s
+	obeys   bool         // the far end may limit our pace
 
 	received, sent atomic.Uint64
 
@@ -223,8 +225,10 @@ func (l *Link) endFrame() {
 // into records. A session that nothing carries has it already.
 func (l *Link) flush() error {
 	l.endFrame()
-	if s := l.report.Swap(nil); s != nil {
-		l.buf = wire.Append(l.buf, s)
+	for i := range l.reports {
+		if s := l.reports[i].Swap(nil); s != nil {
+			l.buf = wire.Append(l.buf, s)
+		}
 	}
 	if r := l.limit.Load(); r != l.told {
 		l.buf = wire.Append(l.buf, wire.HopLimit{Rate: unit.Rate(r)})
@@ -273,9 +277,14 @@ func (l *Link) Flush() error {
 }
 
 // SendState sends a report. If a write is under way it does not wait: the
-// report leaves with the next write, unless a newer one has replaced it.
+// report leaves with the next write, unless a newer one about the same hop has
+// replaced it.
 func (l *Link) SendState(s wire.HopState) error {
-	l.report.Store(&s)
+	i := 0
+	if s.OfPipe {
+		i = 1
+	}
+	l.reports[i].Store(&s)
 	return l.tryFlush()
 }
 
@@ -369,6 +378,21 @@ func (l *Link) LocalAddr() net.Addr { return l.carrier().hop.LocalAddr() }
 
 // RemoteAddr implements net.Conn: of the connection in use.
 func (l *Link) RemoteAddr() net.Addr { return l.carrier().hop.RemoteAddr() }
+
+// Via names the local link that the connection in use goes over.
+func (l *Link) Via() string { return via(l.carrier().hop) }
+
+// via names a local link by both its ends' addresses, without ports: two
+// connections between the same addresses go the same way.
+func via(c net.Conn) string {
+	host := func(a net.Addr) string {
+		if h, _, err := net.SplitHostPort(a.String()); err == nil {
+			return h
+		}
+		return a.String()
+	}
+	return host(c.LocalAddr()) + "-" + host(c.RemoteAddr())
+}
 
 // SetDeadline implements net.Conn. A read that fails by its deadline is the
 // last.

@@ -35,7 +35,8 @@ func (m *Memory) Dial(ctx context.Context, addr string) (Conn, error) {
 	if l == nil {
 		return nil, fault.New(fault.Unreachable, fmt.Errorf("connect to %s: connection refused", addr), "nothing listens there")
 	}
-	a, b := MemoryPipe()
+	x, y := newQueue(), newQueue()
+	a, b := &memoryConn{x, y, "caller", l.addr}, &memoryConn{y, x, l.addr, "caller"}
 	select {
 	case l.backlog <- b:
 		return a, nil
@@ -98,11 +99,12 @@ func (l *memoryListener) Close() error {
 // MemoryPipe is a connection in memory, as seen from both ends.
 func MemoryPipe() (a, b Conn) {
 	ab, ba := newQueue(), newQueue()
-	return &memoryConn{in: ba, out: ab}, &memoryConn{in: ab, out: ba}
+	return &memoryConn{ba, ab, "memory", "memory"}, &memoryConn{ab, ba, "memory", "memory"}
 }
 
 type memoryConn struct {
-	in, out *queue
+	in, out       *queue
+	local, remote memoryAddr
 }
 
 func (c *memoryConn) Read(p []byte) (int, error)  { return c.in.read(p) }
@@ -111,8 +113,8 @@ func (c *memoryConn) WaitWritable() error         { return c.out.waitWritable() 
 func (c *memoryConn) CloseWrite() error           { c.out.set(&c.out.finished); return nil }
 func (c *memoryConn) Cork()                       {}
 func (c *memoryConn) Flush() error                { return nil }
-func (c *memoryConn) LocalAddr() net.Addr         { return memoryAddr("memory") }
-func (c *memoryConn) RemoteAddr() net.Addr        { return memoryAddr("memory") }
+func (c *memoryConn) LocalAddr() net.Addr         { return c.local }
+func (c *memoryConn) RemoteAddr() net.Addr        { return c.remote }
 
 func (c *memoryConn) Close() error {
 	c.in.set(&c.in.unread)

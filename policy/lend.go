@@ -7,6 +7,7 @@
 //	context.go  which subflows a stream may use
 //	energy.go   what radios take
 //	modes.go    which connections must not wait, or go twice
+//	pipes.go    which of the pipes to a helper carry subflows
 //	rest.go     what moves over a link besides what is known
 //	uplinks.go  which of its own interfaces a primary uses
 package policy

@@ -1,6 +1,7 @@
 package primary
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -17,8 +18,8 @@ import (
 	"mpbond/wire"
 )
 
-// helperSlot is a helper that calls: one subflow at a time, and a pipe in
-// reserve. Its variables are guarded by Primary.mu.
+// helperSlot is a helper that calls: its subflow, and pipes in reserve. Its
+// variables are guarded by Primary.mu.
 type helperSlot struct {
 	name    string
 	revoked chan struct{}   // closed when the helper is trusted no longer
@@ -26,6 +27,7 @@ type helperSlot struct {
 	reserve []*pipe.Waiting // oldest first
 	fresh   chan struct{}   // gets a value when reserve has grown
 	link    *pipe.Link      // that carries its subflow, or nil
+	attempt int             // which of the server's addresses that subflow goes to
 }
 
 func (s *helperSlot) isRevoked() bool {
@@ -132,8 +134,8 @@ func (p *Primary) track(c net.Conn, on bool) {
 }
 
 // useHelper hands a waiting pipe to the keeper of its helper and becomes that
-// keeper if there is none. A helper carries one subflow; its next pipe waits
-// in reserve, so that a broken one is replaced at once.
+// keeper if there is none. Further pipes wait in reserve, so that a broken one is
+// replaced at once, and a better one used.
 func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 	p.mu.Lock()
 	peer, ok := p.trust.Lookup(w.Peer())
@@ -201,6 +203,17 @@ func (s *helperSlot) takeReserve() *pipe.Waiting {
 	return w
 }
 
+// takeVia returns the newest pipe in reserve over a local link, or nil.
+func (s *helperSlot) takeVia(link string) *pipe.Waiting {
+	for i, w := range slices.Backward(s.reserve) {
+		if w.Via() == link && w.Err() == nil {
+			s.reserve = slices.Delete(s.reserve, i, i+1)
+			return w
+		}
+	}
+	return nil
+}
+
 func (s *helperSlot) closeReserve() {
 	for w := s.takeReserve(); w != nil; w = s.takeReserve() {
 		w.Close()
@@ -212,8 +225,11 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 	name := slot.name
 	var b backoff
 	for attempt := 0; w != nil; attempt++ {
-		l, err := p.helped(ctx, slot, w, attempt)
+		l, err := p.helped(ctx, slot, w, attempt, &slot.link)
 		if err == nil {
+			p.mu.Lock()
+			slot.attempt = attempt
+			p.mu.Unlock()
 			attempt = -1
 			p.setError(name, nil)
 			b.reset()
@@ -267,8 +283,9 @@ func (p *Primary) TrustChanged() {
 	}
 }
 
-// helped makes a subflow over a waiting pipe.
-func (p *Primary) helped(ctx context.Context, slot *helperSlot, w *pipe.Waiting, attempt int) (lane, error) {
+// helped makes a subflow over a waiting pipe, and keeps the pipe's Link in at,
+// which Primary.mu guards.
+func (p *Primary) helped(ctx context.Context, slot *helperSlot, w *pipe.Waiting, attempt int, at **pipe.Link) (lane, error) {
 	addr, err := p.address(attempt)
 	if err != nil {
 		return lane{}, err
@@ -278,7 +295,7 @@ func (p *Primary) helped(ctx context.Context, slot *helperSlot, w *pipe.Waiting,
 		return lane{}, err
 	}
 	p.mu.Lock()
-	slot.link = link
+	*at = link
 	p.mu.Unlock()
 	l, err := p.join(ctx, link, link, slot.name)
 	if err != nil {
@@ -292,10 +309,13 @@ const stallCheck = 100 * time.Millisecond
 
 // tend keeps a pipe under a helped subflow until that ends, and returns why it
 // did: when the pipe breaks or stalls, the subflow goes on over one in reserve,
-// the newest first, or over the next that comes.
+// the newest first, or over the next that comes; and over a better one when
+// there is one. Second subflows by this helper end with it.
 func (p *Primary) tend(ctx context.Context, slot *helperSlot, l lane) error {
 	tick := time.NewTicker(stallCheck)
 	defer tick.Stop()
+	c := newChooser(p, slot, l)
+	defer c.close()
 	for wanted := false; ; {
 		select {
 		case err := <-l.down:
@@ -311,6 +331,9 @@ func (p *Primary) tend(ctx context.Context, slot *helperSlot, l lane) error {
 		case <-slot.fresh:
 		case now := <-tick.C:
 			wanted = wanted || l.link.Stalled(now)
+			if !wanted && !l.link.Broken() {
+				c.choose(ctx, now)
+			}
 		}
 		for wanted && !l.link.Ended() {
 			p.mu.Lock()
@@ -320,21 +343,27 @@ func (p *Primary) tend(ctx context.Context, slot *helperSlot, l lane) error {
 				wanted = l.link.Broken() // the wish is old when the next one comes
 				break
 			}
-			before, by := l.link.Counts(), w.RemoteAddr()
-			if err := l.link.Resume(ctx, w); err != nil {
-				p.log.Info("pipe not resumed", "by", slot.name, "path", l.id, "over", by, "err", err)
-				continue
-			}
-			wanted = false
-			p.log.Info("pipe goes on", "by", slot.name, "path", l.id, "over", by)
-			moved, after := trace.Event{Kind: trace.PipeMoved, Bond: l.s.id.String(), Path: uint32(l.id), Device: slot.name,
-				Text: by.String(), Reason: "change"}, l.link.Counts()
-			if after.Resumed > before.Resumed {
-				moved.Reason, moved.Gap = "break", after.Away-before.Away
-			}
-			p.rec.Add(moved)
+			wanted = p.move(ctx, slot, l, w, "") != nil
 		}
 	}
+}
+
+// move has a subflow go on over another pipe, for a reason if the one in use is
+// neither broken nor stalled.
+func (p *Primary) move(ctx context.Context, slot *helperSlot, l lane, w *pipe.Waiting, reason string) error {
+	before, by := l.link.Counts(), w.RemoteAddr()
+	if err := l.link.Resume(ctx, w); err != nil {
+		p.log.Info("pipe not resumed", "by", slot.name, "path", l.id, "over", by, "err", err)
+		return err
+	}
+	moved, after := trace.Event{Kind: trace.PipeMoved, Bond: l.s.id.String(), Path: uint32(l.id), Device: slot.name,
+		Text: by.String(), Reason: cmp.Or(reason, "change")}, l.link.Counts()
+	if after.Resumed > before.Resumed {
+		moved.Reason, moved.Gap = "break", after.Away-before.Away
+	}
+	p.log.Info("pipe goes on", "by", slot.name, "path", l.id, "over", by, "reason", moved.Reason)
+	p.rec.Add(moved)
+	return nil
 }
 
 // away reports whether a subflow is silent because its pipe is, which is given

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"mpbond/api"
@@ -29,6 +30,7 @@ import (
 	"mpbond/subflow"
 	"mpbond/tcp"
 	"mpbond/trace"
+	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -163,6 +165,14 @@ type lane struct {
 	id   wire.PathID
 	down <-chan error // tells its end
 	link *pipe.Link   // nil if it is direct
+	// seen is the newest report about the pipe of a helped one.
+	seen *atomic.Pointer[pipeReport]
+}
+
+// pipeReport is what a helper told of a pipe: how much waited for it.
+type pipeReport struct {
+	at      time.Time
+	waiting unit.Bytes
 }
 
 // New checks the configuration and opens the port for helpers. Rec, if not
@@ -353,8 +363,15 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	s.lastPath++
 	j := wire.Join{Version: wire.Version, Bond: s.id, Path: s.lastPath, Instance: s.instance, Helped: link != nil, Device: device}
 	p.mu.Unlock()
+	seen := &atomic.Pointer[pipeReport]{}
 	if link != nil {
 		link.OnState(func(st wire.HopState) {
+			if st.OfPipe {
+				seen.Store(&pipeReport{time.Now(), unit.Bytes(st.Received - st.Forwarded)})
+			}
+			if st.Stays {
+				return
+			}
 			if st.OfPipe {
 				s.e.Relay(wire.PipeState{Path: j.Path, HopState: st})
 			} else {
@@ -393,7 +410,7 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 		far = "via" // the transport ends at the helper
 	}
 	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, far, t.RemoteAddr())
-	return lane{s, j.Path, down, link}, nil
+	return lane{s, j.Path, down, link, seen}, nil
 }
 
 // errRestarted asks for another attempt at once.

@@ -102,7 +102,7 @@ func (InitOK) AppendPayload(b []byte) []byte { return b }
 // that the report goes to: about the pipe when it goes to the server, about
 // the HS-path when it goes to the primary.
 //
-//	received | forwarded | rate, bit/s | rtt, µs | flags (1 byte: 1 app-limited, 2 of the pipe)
+//	received | forwarded | rate, bit/s | rtt, µs | flags (1 byte: 1 app-limited, 2 of the pipe, 4 it stays)
 type HopState struct {
 	// Received and Forwarded count bytes of subflow ciphertext: those that the
 	// helper has read from the sender, and those of them that the far TCP has
@@ -116,8 +116,9 @@ type HopState struct {
 	AppLimited bool
 	// OfPipe tells, on its way to the primary, that the report is about the
 	// pipe all the same: it is meant for the server and travels on as a
-	// PIPE_STATE.
-	OfPipe bool
+	// PIPE_STATE, unless it Stays: then it is for the primary itself, which
+	// chooses between the pipes to this helper.
+	OfPipe, Stays bool
 }
 
 // Type implements Frame.
@@ -129,7 +130,7 @@ func (f HopState) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, f.Forwarded)
 	b = binary.AppendUvarint(b, uint64(max(f.Rate, 0)))
 	b = binary.AppendUvarint(b, uint64(max(f.RTT, 0)/time.Microsecond))
-	return append(b, boolByte(f.AppLimited)|boolByte(f.OfPipe)<<1)
+	return append(b, boolByte(f.AppLimited)|boolByte(f.OfPipe)<<1|boolByte(f.Stays)<<2)
 }
 
 // ParseHopState parses the payload of a HOP_STATE.
@@ -143,8 +144,8 @@ func (p *parser) hopState() (f HopState) {
 	f.Received, f.Forwarded = p.uvarint(), p.uvarint()
 	rate, us := p.uvarint(), p.uvarint()
 	flags := p.u8()
-	f.AppLimited, f.OfPipe = flags&1 != 0, flags&2 != 0
-	p.bad = p.bad || flags > 3 || rate > uint64(1000*unit.Gbps) || us > uint64(time.Hour/time.Microsecond) || f.Forwarded > f.Received
+	f.AppLimited, f.OfPipe, f.Stays = flags&1 != 0, flags&2 != 0, flags&4 != 0
+	p.bad = p.bad || flags > 7 || f.Stays && !f.OfPipe || rate > uint64(1000*unit.Gbps) || us > uint64(time.Hour/time.Microsecond) || f.Forwarded > f.Received
 	f.Rate, f.RTT = unit.Rate(rate), time.Duration(us)*time.Microsecond
 	return f
 }

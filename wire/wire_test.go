@@ -43,6 +43,7 @@ var frames = []struct {
 	{Stalled{Token: token}, wrap(ParseStalled)},
 	{state, wrap(ParseHopState)},
 	{HopState{Received: 9, Forwarded: 8, OfPipe: true}, wrap(ParseHopState)},
+	{HopState{Received: 9, Forwarded: 8, OfPipe: true, Stays: true}, wrap(ParseHopState)},
 	{HopLimit{Rate: LeastLimit}, wrap(ParseHopLimit)},
 	{HopLimit{}, wrap(ParseHopLimit)},
 }
