@@ -76,9 +76,17 @@ func matrix(reports []benchReport) table {
 				more[1], more[2] = fmt.Sprintf("%.3f", best.Seconds/ours.Seconds), columnTitle(best.Scheme)
 			}
 		}
-		t.rows = append(t.rows, append(append(row, more...), r.countedText(), some(discarded), some(failed)))
+		t.rows = append(t.rows, append(append(row, more...), r.countedText(), unlessNone(discarded), unlessNone(failed)))
 	}
 	return t
+}
+
+// unlessNone is a count, or nothing.
+func unlessNone(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
 }
 
 func columnTitle(scheme string) string {
