@@ -2,6 +2,7 @@ package primary
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -16,6 +17,36 @@ import (
 // TestUplinksComeAndGo: what is found is used as policy says, and what is gone
 // is left. With real interfaces it is `--interface auto`.
 func TestUplinksComeAndGo(t *testing.T) {
+	p := newUplinked(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	now := time.Unix(1000, 0)
+	for i, c := range []struct {
+		after time.Duration
+		found string
+		open  string
+	}{
+		{0, "wlan0 wwan0", "wlan0"},
+		{time.Second, "wlan0 wwan0", "wlan0"},
+		{3 * time.Second, "wlan0 wwan0", "wlan0 wwan0"}, // nothing works by wlan0
+		{time.Second, "wwan0", "wwan0"},
+		{time.Second, "wwan0 usb0", "usb0 wwan0"},
+		{time.Second, "usb0", "usb0"},
+	} {
+		now = now.Add(c.after)
+		p.chooseUplinks(ctx, now, strings.Fields(c.found))
+		if got := p.open(); got != c.open {
+			t.Errorf("step %d, %s found: %q are open, want %q", i, c.found, got, c.open)
+		}
+	}
+	cancel()
+	p.wg.Wait()
+	p.cur.e.Close(ctx)
+}
+
+// newUplinked is a primary that finds its interfaces, and whose server does not
+// answer.
+func newUplinked(t *testing.T) *Primary {
+	t.Helper()
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err != nil {
 		t.Fatal(err)
@@ -33,35 +64,52 @@ func TestUplinksComeAndGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	now := time.Unix(1000, 0)
-	for i, c := range []struct {
-		after time.Duration
-		found string
-		open  string
-	}{
-		{0, "wlan0 wwan0", "wlan0"},
-		{time.Second, "wlan0 wwan0", "wlan0"},
-		{3 * time.Second, "wlan0 wwan0", "wlan0 wwan0"}, // nothing works by wlan0
-		{time.Second, "wwan0", "wwan0"},
-		{time.Second, "wwan0 usb0", "usb0 wwan0"},
-		{time.Second, "usb0", "usb0"},
-	} {
-		now = now.Add(c.after)
-		p.chooseUplinks(ctx, now, strings.Fields(c.found))
-		p.mu.Lock()
-		open := map[string]bool{}
-		for name, u := range p.uplinks {
-			if u.end != nil {
-				open[name] = true
-			}
-		}
-		p.mu.Unlock()
-		if got := strings.Join(slices.Sorted(maps.Keys(open)), " "); got != c.open {
-			t.Errorf("step %d, %s found: %q are open, want %q", i, c.found, got, c.open)
+	return p
+}
+
+// open are the interfaces in use, in order.
+func (p *Primary) open() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	open := map[string]bool{}
+	for name, u := range p.uplinks {
+		if u.end != nil {
+			open[name] = true
 		}
 	}
-	cancel()
+	return strings.Join(slices.Sorted(maps.Keys(open)), " ")
+}
+
+// TestUplinksCannotBeSeen: while the routes cannot be looked at, what is in use
+// stays so, and if nothing is a subflow goes by the system's routes.
+func TestUplinksCannotBeSeen(t *testing.T) {
+	p := newUplinked(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	looks := []struct {
+		found []string
+		err   error
+		open  string // then; the system's routes have no name
+	}{
+		{nil, errors.New("no netlink"), ""},
+		{[]string{"wlan0", "usb0"}, nil, "usb0 wlan0"},
+		{nil, errors.New("interrupted"), "usb0 wlan0"},
+		{nil, nil, ""},
+	}
+	n := 0
+	p.findUplinks = func() ([]string, error) {
+		if n > 0 {
+			last := looks[n-1]
+			if got := p.open(); got != last.open || !p.hasUplinks() {
+				t.Errorf("found %q, %v: in use are %q, want %q", last.found, last.err, got, last.open)
+			}
+		}
+		if n++; n > len(looks) {
+			cancel()
+			return nil, nil
+		}
+		return looks[n-1].found, looks[n-1].err
+	}
+	p.keepUplinks(ctx)
 	p.wg.Wait()
 	p.cur.e.Close(ctx)
 }
