@@ -137,7 +137,11 @@ func (t *target) readySince(at time.Time) bool {
 	return !t.ready.Before(at)
 }
 
-const waiting = "waiting" // a target's state while its pipe waits for a subflow
+// States of a target.
+const (
+	waiting = "waiting" // its pipe waits for a subflow
+	busy    = "busy"    // its pipe carries one, and there can be no other
+)
 
 // pause is the wait after one of d, for a primary that has been away so long.
 func pause(d, away time.Duration) time.Duration {
@@ -351,10 +355,15 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 		if t.readySince(began) {
 			wait, told, good = backoffMin, "", time.Now()
 		}
-		t.set("retrying", err)
-		if err.Error() != told { // each trouble once
-			told = err.Error()
-			log.Warn("no pipe", "err", err, "hint", fault.HintOf(err))
+		if fault.Is(err, fault.Exists) { // no trouble: the one that the subflow uses
+			wait, told, good = backoffSoon, "", time.Now()
+			t.set(busy, nil)
+		} else {
+			t.set("retrying", err)
+			if err.Error() != told { // each trouble once
+				told = err.Error()
+				log.Warn("no pipe", "err", err, "hint", fault.HintOf(err))
+			}
 		}
 		timer := time.NewTimer(wait/2 + rand.N(wait/2))
 		select {

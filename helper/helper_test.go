@@ -2,6 +2,7 @@ package helper
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -229,6 +231,58 @@ func TestServerRefusal(t *testing.T) {
 	if _, err := p.Read(make([]byte, 1)); !errors.As(err, &r) || r.Code != wire.CodeVersion || r.Text != "too old" {
 		t.Errorf("primary was told %v", err)
 	}
+}
+
+// single is a carrier of one connection at a time.
+type single struct {
+	pipe.Carrier
+	open  atomic.Bool
+	tries atomic.Int32
+}
+
+type singleConn struct {
+	pipe.Conn
+	of *single
+}
+
+func (c *single) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+	c.tries.Add(1)
+	if c.open.Swap(true) {
+		return nil, fault.New(fault.Exists, errors.New("busy"), "")
+	}
+	conn, err := c.Carrier.Dial(ctx, addr)
+	return singleConn{conn, c}, err
+}
+
+func (c singleConn) Close() error {
+	c.of.open.Store(false)
+	return c.Conn.Close()
+}
+
+// TestOnePipe: where the pipe of a subflow leaves room for no other, the next
+// one comes soon after that subflow; meanwhile nothing is wrong.
+func TestOnePipe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		carrier := &single{Carrier: inMemory()}
+		w := &world{t: t, pipes: carrier, servers: inMemory()}
+		w.listen("x:1")
+		w.start(Config{})
+		p, s, _ := w.subflow()
+		time.Sleep(time.Minute)
+		if p := w.h.Status().Pipes[0]; p.State != "busy" || p.Error != "" {
+			t.Errorf("status %+v", p)
+		}
+		if n := carrier.tries.Load(); n > 120 {
+			t.Errorf("%d tries in a minute", n)
+		}
+		p.Close()
+		s.Close()
+		began := time.Now()
+		w.waiting()
+		if took := time.Since(began); took > 2*backoffSoon {
+			t.Errorf("the next pipe took %v", took)
+		}
+	})
 }
 
 // TestRejoin: the helper comes back after either side was gone, soon but

@@ -25,8 +25,9 @@ type Status struct {
 type PipeStatus struct {
 	Primary string `json:"primary"`
 	Address string `json:"address"`
-	// State is "starting", "waiting" (ready for a subflow) or "retrying";
-	// Error and Hint then say why.
+	// State is "starting", "waiting" (ready for a subflow), "busy" (over
+	// Bluetooth: it carries one, and there is no second) or "retrying"; Error
+	// and Hint then say why.
 	State string `json:"state"`
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`

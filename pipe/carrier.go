@@ -64,6 +64,8 @@ type Listener interface {
 type Carrier interface {
 	// Name is what configuration and logs call it.
 	Name() string
+	// Dial makes a connection. A fault of kind Exists means that there is one
+	// from here to addr, and that the carrier can have no second.
 	Dial(ctx context.Context, addr string) (Conn, error)
 	Listen(ctx context.Context, addr string) (Listener, error)
 }

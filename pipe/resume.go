@@ -124,6 +124,7 @@ func (l *Link) change(c *carried, agree func() (from uint64, first wire.Frame, e
 	} else {
 		s.counts.Migrated++
 	}
+	s.counts.Since = time.Now()
 	end := s.pos.Load()
 	s.counts.Again += unit.Bytes(end - from)
 	s.ackedBefore, s.acked, s.movedAt = s.ackedBefore+s.acked, 0, time.Time{}

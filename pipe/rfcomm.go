@@ -11,7 +11,8 @@ import (
 // RFCOMM carries hops over Bluetooth, on Linux. An address is
 // "AA:BB:CC:DD:EE:FF/CHANNEL", channels being 1 to 30; to listen on all
 // adapters it is the channel alone. Pairing and encryption of the radio link
-// are the system's; what mpbond sends is in TLS anyway.
+// are the system's; what mpbond sends is in TLS anyway. Between two devices there
+// is one connection for each channel.
 //
 // The kernel tells of RFCOMM only how much it still holds, and a connection
 // cannot be ended in one direction: CloseWrite fails with errors.ErrUnsupported,
@@ -32,6 +33,9 @@ func (rfcommAddr) Network() string { return "rfcomm" }
 
 func (a rfcommAddr) String() string {
 	d := a.device
+	if d == [6]byte{} {
+		return fmt.Sprintf("rfcomm://%d", a.channel)
+	}
 	return fmt.Sprintf("rfcomm://%02X:%02X:%02X:%02X:%02X:%02X/%d", d[5], d[4], d[3], d[2], d[1], d[0], a.channel)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -21,6 +22,10 @@ import (
 // rfcommBuffer bounds what the kernel holds of what we send, its own overhead
 // included: about 25 ms at 10 Mbit/s.
 const rfcommBuffer = 32 << 10
+
+// dialTries bounds how often a connection is tried that is reset while it is
+// made.
+const dialTries = 3
 
 func rfcommSocket() (int, error) {
 	fd, err := unix.Socket(unix.AF_BLUETOOTH, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.BTPROTO_RFCOMM)
@@ -40,7 +45,9 @@ func explainRFCOMM(err error) error {
 		hint string
 	}{
 		{unix.EADDRINUSE, fault.AlreadyRunning, "is mpbond already running here? Or choose another channel"},
+		{unix.EBUSY, fault.Exists, "RFCOMM has one connection for each channel between two devices, and that is open"},
 		{unix.ECONNREFUSED, fault.Unreachable, "the device answers, but nothing listens on that channel: is mpbond running on it?"},
+		{unix.ECONNRESET, fault.Unreachable, "the device answers, and ends the connection: is it going off?"},
 		{unix.EHOSTDOWN, fault.Unreachable, "is the device on, and is its Bluetooth?"},
 		{unix.EHOSTUNREACH, fault.Unreachable, "is Bluetooth on here? `bluetoothctl power on`"},
 		{unix.EADDRNOTAVAIL, fault.Config, "no Bluetooth adapter here has that address: `bluetoothctl list` shows them"},
@@ -54,12 +61,24 @@ func explainRFCOMM(err error) error {
 	return err
 }
 
-// Dial implements Carrier.
+// Dial implements Carrier. Linux has one session between two devices; it goes
+// with its last channel, and resets one that is opened meanwhile. Such a reset
+// means try again.
 func (RFCOMM) Dial(ctx context.Context, addr string) (Conn, error) {
 	to, err := parseRFCOMM(addr, false)
 	if err != nil {
 		return nil, err
 	}
+	for range dialTries - 1 {
+		c, err := dialRFCOMM(ctx, to)
+		if !errors.Is(err, unix.ECONNRESET) {
+			return c, err
+		}
+	}
+	return dialRFCOMM(ctx, to)
+}
+
+func dialRFCOMM(ctx context.Context, to rfcommAddr) (Conn, error) {
 	fd, err := rfcommSocket()
 	if err != nil {
 		return nil, err
@@ -193,10 +212,39 @@ func (c *rfcommConn) control(f func(fd int) error) (err error) {
 	return err
 }
 
-// Read implements net.Conn.
-func (c *rfcommConn) Read(p []byte) (int, error) {
-	n, err := c.f.Read(p)
-	return n, c.explain(err)
+// Read implements net.Conn. Linux tells of the end once, as a reset, to whoever
+// reads or writes next; from then on reading finds nothing, and the socket's
+// state alone tells that nothing will come.
+func (c *rfcommConn) Read(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	e := c.raw.Read(func(fd uintptr) bool {
+		over := false
+		for {
+			n, err = unix.Read(int(fd), p)
+			switch {
+			case err == unix.EINTR:
+			case err != unix.EAGAIN || over:
+				return true
+			default:
+				state := [1]unix.PollFd{{Fd: int32(fd)}}
+				if _, err := unix.Poll(state[:], 0); err == nil && state[0].Revents&unix.POLLHUP == 0 {
+					return false
+				}
+				over = true // what came before the end is read first
+			}
+		}
+	})
+	switch {
+	case e != nil:
+		return 0, c.explain(e)
+	case n > 0:
+		return n, nil
+	case err == nil || err == unix.EAGAIN || err == unix.ECONNRESET:
+		return 0, io.EOF
+	}
+	return 0, c.explain(os.NewSyscallError("read", err))
 }
 
 // Write implements net.Conn.

@@ -22,7 +22,7 @@ func TestRFCOMMAddresses(t *testing.T) {
 			t.Errorf("%q: %v, %v", s, a, err)
 		}
 	}
-	if a, err := parseRFCOMM("7", true); err != nil || a.channel != 7 {
+	if a, err := parseRFCOMM("7", true); err != nil || a.String() != "rfcomm://7" {
 		t.Errorf("a channel alone: %v, %v", a, err)
 	}
 }

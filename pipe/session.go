@@ -97,6 +97,7 @@ type Counts struct {
 	Migrated int        // times it changed while the old connection still carried
 	Again    unit.Bytes // sent a second time for that
 	Away     time.Duration
+	Since    time.Time // when it last went on; zero if it never did
 }
 
 // start makes l a session. It keeps what it sends itself.

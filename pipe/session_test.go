@@ -261,7 +261,7 @@ func TestWriterIsNotTold(t *testing.T) {
 		if err := <-writable; err != nil {
 			t.Error(err)
 		}
-		if c := p.primary.Counts(); c.Resumed != 1 || c.Migrated != 0 || c.Away != 5*time.Second {
+		if c := p.primary.Counts(); c.Resumed != 1 || c.Migrated != 0 || c.Away != 5*time.Second || time.Since(c.Since) > time.Second {
 			t.Errorf("%+v", c)
 		}
 		p.primary.Close()
