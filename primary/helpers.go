@@ -366,10 +366,10 @@ func (p *Primary) move(ctx context.Context, slot *helperSlot, l lane, w *pipe.Wa
 	return nil
 }
 
-// away reports whether a subflow is silent because its pipe is, which is given
-// longer to come back. Link is nil for a direct one.
+// away reports whether a subflow is silent because its pipe is, or was until a
+// moment ago; that is given longer to come back. Link is nil for a direct one.
 func away(link *pipe.Link, now time.Time) bool {
-	return link != nil && !link.Ended() && (link.Broken() || link.Stalled(now))
+	return link != nil && !link.Ended() && (link.Broken() || link.Stalled(now) || now.Sub(link.Counts().Since) < silentLimit)
 }
 
 // describePipes tells of helped paths what is under them.
