@@ -9,7 +9,7 @@ BENCH ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MPBOND := bin/mpbond
 
-.PHONY: help demo test check fuzz bench exp build deps clean
+.PHONY: help demo test check fuzz vm bench exp build deps clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ fuzz: ## every fuzz target for FUZZTIME each (30s)
 			echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
 		done; \
 	done
+
+vm: build ## pipes over Bluetooth and WiFi, emulated in virtual machines: a minute, fetches 300 MB once
+	@.ci/deps vm
+	@.ci/guest
+	@CGO_ENABLED=0 go test -c -o bin/vm/pipe.test ./pipe
+	@MPBOND_TEST_VM=$(CURDIR)/bin/vm CGO_ENABLED=0 go test -count=1 -v ./e2e/vm
 
 bench: deps build ## what mpbond claims, measured: 45 minutes (BENCH=--quick: 5; see mpbond lab bench --help)
 	@go test -run '^$$' -bench . -benchmem -benchtime 200ms ./... | grep -v '^ok\|no test files\|^PASS\|^goos\|^goarch'

@@ -1,0 +1,95 @@
+package vm
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Requests to the kernel's Bluetooth, from its include/net/bluetooth/hci_sock.h.
+const (
+	hciDevUp      = 0x400448c9
+	hciGetDevInfo = 0x800448d3
+	hciSetScan    = 0x400448dd
+	scanPage      = 2 // answers those who connect
+)
+
+// controllers starts two emulated ones, within each other's reach, and returns
+// their addresses.
+func controllers(t *testing.T) (list [2]string) {
+	t.Helper()
+	start(t, nil, "btvirt", "-l2")
+	fd, err := unix.Socket(unix.AF_BLUETOOTH, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.BTPROTO_HCI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for i := range list {
+		eventually(t, func() error {
+			if _, err := os.Stat(fmt.Sprintf("/sys/class/bluetooth/hci%d", i)); err != nil {
+				return err
+			}
+			if err := unix.IoctlSetInt(fd, hciDevUp, i); err != nil && err != unix.EALREADY {
+				return fmt.Errorf("hci%d up: %w", i, err)
+			}
+			return nil
+		})
+		scan := struct {
+			device uint16
+			option uint32
+		}{uint16(i), scanPage}
+		info := struct {
+			device uint16
+			name   [8]byte
+			addr   [6]byte
+			rest   [240]byte
+		}{device: uint16(i)}
+		for request, at := range map[uintptr]unsafe.Pointer{hciSetScan: unsafe.Pointer(&scan), hciGetDevInfo: unsafe.Pointer(&info)} {
+			if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(at)); e != 0 {
+				t.Fatalf("hci%d: request %x: %v", i, request, e)
+			}
+		}
+		a := info.addr
+		list[i] = fmt.Sprintf("%02X:%02X:%02X:%02X:%02X:%02X", a[5], a[4], a[3], a[2], a[1], a[0])
+	}
+	return list
+}
+
+// TestCarrier runs the contract of package pipe's carriers, and what else it
+// runs over each of them, over RFCOMM.
+func TestCarrier(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	run(t, "ip", "link", "set", "lo", "up")
+	cmd := exec.Command(filepath.Join(os.Getenv(guestEnv), "pipe.test"), "-test.v", "-test.timeout=90s", "-test.run=/^rfcomm$")
+	cmd.Env = append(os.Environ(), "MPBOND_TEST_RFCOMM="+controllers(t)[0]+"/5")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
+	err := cmd.Run()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBluetoothPipe: a download goes over a pipe by Bluetooth.
+func TestBluetoothPipe(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	addr := controllers(t)[0]
+	b := newBond(t, network{pipe: "rfcomm://5", called: "rfcomm://" + addr + "/5", server: "127.0.0.1"})
+	p := b.helped()
+	b.download(func() {})
+	if after := b.helped(); !strings.HasPrefix(after.Pipe, "rfcomm://") || after.RxBytes-p.RxBytes < size {
+		t.Errorf("%+v", after)
+	}
+	if log := b.stop(); strings.Contains(log, "level=WARN") {
+		t.Error(log)
+	}
+}

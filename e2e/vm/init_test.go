@@ -1,0 +1,87 @@
+package vm
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// isInit tells whether this is a machine that inside has booted.
+func isInit() bool { return os.Getpid() == 1 && os.Args[0] == "/init" }
+
+// TestMain: as process 1 of a machine, the binary makes that one, runs the test
+// that its arguments name, and ends the machine.
+func TestMain(m *testing.M) {
+	if !isInit() {
+		os.Exit(m.Run())
+	}
+	code := 1
+	if err := initialise(); err != nil {
+		fmt.Println("init:", err)
+	} else {
+		code = m.Run()
+	}
+	fmt.Printf("%s%d\n", verdict, code)
+	unix.Sync()
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
+}
+
+// initialise loads all modules and goes to the overlay, in the folder in which
+// the test was started outside.
+func initialise() error {
+	if err := load(); err != nil {
+		return err
+	}
+	const shared = "trans=virtio,version=9p2000.L,msize=524288,cache=loose"
+	for _, m := range []struct{ source, at, kind, data string }{
+		{"host", "/host", "9p", shared},
+		{"packages", "/packages", "9p", shared},
+		{"tmpfs", "/upper", "tmpfs", ""},
+		{"overlay", "/root", "overlay", "lowerdir=/packages:/host,upperdir=/upper/files,workdir=/upper/work"},
+		{"proc", "/root/proc", "proc", ""},
+		{"sysfs", "/root/sys", "sysfs", ""},
+		{"devtmpfs", "/root/dev", "devtmpfs", ""},
+		{"tmpfs", "/root/run", "tmpfs", ""},
+	} {
+		if m.kind == "overlay" {
+			if err := errors.Join(os.Mkdir("/upper/files", 0o755), os.Mkdir("/upper/work", 0o755)); err != nil {
+				return err
+			}
+		}
+		if err := os.MkdirAll(m.at, 0o755); err != nil {
+			return err
+		}
+		flags := uintptr(0)
+		if m.kind == "9p" {
+			flags = unix.MS_RDONLY
+		}
+		if err := unix.Mount(m.source, m.at, m.kind, flags, m.data); err != nil {
+			return fmt.Errorf("mounting %s: %w", m.at, err)
+		}
+	}
+	return errors.Join(unix.Chroot("/root"), os.Chdir(os.Getenv("HERE")),
+		os.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), os.Setenv("HOME", "/tmp"))
+}
+
+func load() error {
+	list, err := filepath.Glob("/*.ko") // sorted
+	if err != nil {
+		return err
+	}
+	for _, path := range list {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("loading %s: %w", path, err)
+		}
+		f.Close()
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package vm
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/identity"
+)
+
+// run runs a program to its end.
+func run(t *testing.T, argv ...string) {
+	t.Helper()
+	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v\n%s", argv, err, out)
+	}
+}
+
+// start starts a program that runs until stop is called or the test ends. Stop
+// returns what it printed, which is shown if the test fails.
+func start(t *testing.T, env []string, argv ...string) (stop func() string) {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceValue(func() string {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		return out.String()
+	})
+	t.Cleanup(func() {
+		if text := stop(); t.Failed() {
+			t.Logf("%q: %v\n%s", argv, cmd.ProcessState, text)
+		}
+	})
+	return stop
+}
+
+// eventually asks again and again until f is content. What it waits for are
+// other processes.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	end := time.Now().Add(patience / 4)
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// network says where the devices are.
+type network struct {
+	pipe   string   // where the primary listens for helpers,
+	called string   // and what helpers call
+	server string   // address of the server
+	helper []string // what the helper's command begins with
+}
+
+const size = 1_000_000 // of the file
+
+// bond is a server, a primary and a helper, the real program, and a web server.
+type bond struct {
+	*testing.T
+	home   string
+	stop   func() string // ends the helper
+	client *http.Client
+	url    string
+	want   [sha256.Size]byte
+}
+
+// newBond starts them. The primary's own link leads nowhere, so that all goes
+// over the helper.
+func newBond(t *testing.T, n network) *bond {
+	t.Helper()
+	run(t, "ip", "link", "set", "lo", "up")
+	run(t, "ip", "link", "add", "nowhere", "type", "veth", "peer", "name", "end")
+	b := &bond{T: t, home: t.TempDir()}
+	type peer struct {
+		at, who string
+		role    identity.Role
+		addr    []string
+	}
+	keys := map[string]identity.PublicKey{}
+	for _, d := range []string{"server", "primary", "helper"} {
+		k, err := identity.CreateKey(filepath.Join(b.home, d, "device.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[d] = k.Public()
+	}
+	for _, p := range []peer{
+		{"server", "primary", identity.RolePrimary, nil},
+		{"primary", "server", identity.RoleServer, []string{n.server + ":7600"}},
+		{"primary", "helper", identity.RoleHelper, nil},
+		{"helper", "server", identity.RoleServer, []string{n.server + ":7600"}},
+		{"helper", "primary", identity.RolePrimary, []string{n.called}},
+	} {
+		trust, err := identity.OpenTrust(filepath.Join(b.home, p.at, "trust.toml"))
+		if err == nil {
+			err = trust.Add(identity.Peer{Name: p.who, Roles: []identity.Role{p.role}, Key: keys[p.who], Addresses: p.addr})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := make([]byte, size)
+	_, _ = io.ReadFull(rand.NewChaCha8([32]byte{7}), file)
+	b.want = sha256.Sum256(file)
+	l, err := net.Listen("tcp", n.server+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(file) })}
+	go func() { _ = web.Serve(l) }()
+	t.Cleanup(func() { web.Close() })
+	b.url = "http://" + l.Addr().String()
+	b.client = &http.Client{Timeout: patience / 3, Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5", Host: "127.0.0.1:1080"})}}
+
+	mpbond := "../../bin/mpbond"
+	home := func(d string) []string { return []string{"MPBOND_HOME=" + filepath.Join(b.home, d)} }
+	start(t, home("server"), mpbond, "server", "--listen", n.server+":7600", "--allow", n.server+"/32")
+	start(t, home("primary"), mpbond, "primary", "--direct=false", "--interface", "nowhere", "--pipe", n.pipe)
+	b.stop = start(t, home("helper"), append(n.helper, mpbond, "helper")...)
+	return b
+}
+
+// helped is the path over the helper, once it is up.
+func (b *bond) helped() (p api.Path) {
+	b.Helper()
+	c := api.NewClient(filepath.Join(b.home, "primary/run/primary.sock"))
+	defer c.Close()
+	eventually(b.T, func() error {
+		s, err := c.Status(b.Context(), false)
+		if err != nil {
+			return err
+		}
+		for _, bond := range s.Bonds {
+			for _, p = range bond.Paths {
+				if p.Kind == api.Helped && p.State == api.Up {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("no helped path is up: %+v", s.Bonds)
+	})
+	return p
+}
+
+// download gets the file, and calls half in the middle of it.
+func (b *bond) download(half func()) {
+	b.Helper()
+	begun := time.Now()
+	r, err := b.client.Get(b.url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Body.Close()
+	sum := sha256.New()
+	_, first := io.CopyN(sum, r.Body, size/2)
+	half()
+	_, rest := io.Copy(sum, r.Body)
+	if err := errors.Join(first, rest); err != nil || [sha256.Size]byte(sum.Sum(nil)) != b.want {
+		b.Fatalf("other bytes, %v", err)
+	}
+	b.Logf("%d bytes in %v: %+v", size, time.Since(begun), b.helped())
+}
