@@ -34,6 +34,7 @@ func commands() []*cobra.Command {
 		getCommand(),
 		statusCommand(),
 		labCommand(),
+		expCommand(),
 		versionCommand(),
 	}
 }

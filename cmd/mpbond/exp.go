@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"mpbond/exp"
+	"mpbond/fault"
+	"mpbond/lab"
+)
+
+// expCommand is "mpbond exp": published tables and figures, and ours.
+func expCommand() *cobra.Command {
+	dir := "exp-results"
+	c := &cobra.Command{
+		Use:   "exp",
+		Short: "Reproduce published tables and figures",
+		Long: `Reproduce tables and figures of the papers that mpbond follows, over emulated
+networks on this machine, beside real baselines in the same run. Each has an ID,
+a row of "mpbond exp list".`,
+	}
+	c.PersistentFlags().StringVar(&dir, "dir", dir, "keep results in `DIR`")
+	c.AddCommand(expList(), expRun(&dir), expReport(&dir))
+	return c
+}
+
+func expList() *cobra.Command {
+	quick := false
+	c := &cobra.Command{
+		Use: "list", Short: "List what can be reproduced, and how long it takes", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			t := table{head: []string{"row", "what", "from", "cells", "transfers", "time"}}
+			for _, row := range exp.Rows {
+				all, err := row.Experiments(exp.Options{Quick: quick})
+				if err != nil {
+					return err
+				}
+				n := 0
+				for _, e := range all {
+					n += exp.Transfers(e)
+				}
+				took := lab.NewJobs(0).Estimate(all, func(int) float64 { return 1 })
+				t.rows = append(t.rows, []string{row.ID, row.Title, row.Source, fmt.Sprint(len(all)), fmt.Sprint(n), took.Round(time.Second).String()})
+			}
+			return t.print(c.OutOrStdout())
+		},
+	}
+	c.Flags().BoolVar(&quick, "quick", false, "the short form")
+	return c
+}
+
+// expOptions are those of "exp run".
+type expOptions struct {
+	exp.Options
+	dir    string
+	jobs   int
+	asJSON bool
+}
+
+func expRun(dir *string) *cobra.Command {
+	o := expOptions{}
+	c := &cobra.Command{
+		Use: "run ID…", Short: "Run rows, all with \"all\"", Args: cobra.MinimumNArgs(1),
+		Long: `Run rows of "mpbond exp list", schemes in turn, and show each figure beside the
+published one. Transfers are kept as they end: a run that was interrupted goes on
+where it stopped, if it is of the same version. Nothing else should run meanwhile.
+
+--quick makes one transfer of each scheme in most cells: to see that all works,
+not for figures.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			rows := exp.Rows
+			if len(args) != 1 || args[0] != "all" {
+				rows = nil
+				for _, id := range args {
+					row, err := exp.Find(id)
+					if err != nil {
+						return usage("%v", err)
+					}
+					rows = append(rows, row)
+				}
+			}
+			if o.Reps < 0 || o.jobs < 0 {
+				return usage("--reps and --jobs are at least 0")
+			}
+			o.dir = *dir
+			var failed error
+			for _, row := range rows {
+				err := o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), row)
+				if c.Context().Err() != nil {
+					return errors.Join(failed, err)
+				}
+				if err != nil {
+					failed = errors.Join(failed, fmt.Errorf("%s: %w", row.ID, err))
+				}
+			}
+			return failed
+		},
+	}
+	f := c.Flags()
+	f.BoolVar(&o.Quick, "quick", false, "few repetitions: to see that all works, not for figures")
+	f.IntVar(&o.Reps, "reps", 0, "repetitions of each cell (0: the row's own)")
+	f.Uint64Var(&o.Seed, "seed", 1, "of the files' content")
+	f.IntVar(&o.jobs, "jobs", 0, "cells at once (0: as many as this machine can)")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON object for each row")
+	return c
+}
+
+// run measures a row, keeps its record and shows what came out.
+func (o expOptions) run(ctx context.Context, out, screen io.Writer, row exp.Row) error {
+	all, err := row.Experiments(o.Options)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	fmt.Fprintf(screen, "%s: %s\n", row.ID, row.Title)
+	b := &bench{benchOptions: benchOptions{quick: o.Quick, seed: o.Seed, jobs: o.jobs, resume: filepath.Join(o.dir, row.ID+".jsonl")},
+		out: out, screen: screen, experiments: all}
+	if err := b.ready(); err != nil {
+		return err
+	}
+	missing, failed := b.measure(ctx, func(int) error { return nil })
+	failed = errors.Join(failed, b.journal.close(missing == nil))
+	if ctx.Err() != nil {
+		fmt.Fprintf(screen, "the same command goes on from here (%s)\n", b.resume)
+		return errors.Join(failed, ctx.Err())
+	}
+	rec := o.record(b, row.ID)
+	failed = errors.Join(failed, rec.Save(o.dir))
+	e := exp.Evaluate(row, rec)
+	if o.asJSON {
+		failed = errors.Join(failed, printJSON(out, e))
+	} else {
+		failed = errors.Join(failed, printEvaluation(out, e))
+	}
+	return errors.Join(failed, missing)
+}
+
+// record is what was measured, of one row.
+func (o expOptions) record(b *bench, row string) exp.Record {
+	var u unix.Utsname
+	_ = unix.Uname(&u)
+	rec := exp.Record{Row: row, Version: version, Kernel: unix.ByteSliceToString(u.Release[:]), Date: time.Now().UTC().Format(time.DateOnly),
+		Processors: runtime.NumCPU(), Seed: b.seed, Quick: b.quick, Reps: o.Reps, Seconds: time.Since(b.begin).Seconds(),
+		Results: exp.Data{}, Errors: map[string]string{}}
+	for _, r := range b.reports {
+		rec.Results[r.Name] = r.Results
+		if r.Error != "" {
+			rec.Errors[r.Name] = r.Error
+		}
+	}
+	return rec
+}
+
+// printEvaluation shows what came out of a row, the worse first.
+func printEvaluation(out io.Writer, e exp.Evaluation) error {
+	fmt.Fprintf(out, "\n%s: %s (%s)\n", e.Row, e.Title, e.Source)
+	for _, w := range e.Behind {
+		fmt.Fprintln(out, "WORSE", w)
+	}
+	for _, w := range e.Errors {
+		fmt.Fprintln(out, "INCOMPLETE", w)
+	}
+	fmt.Fprintln(out, "verdict:", e.Line)
+	points := table{head: []string{"figure", "published", "here", "n", "verdict"}}
+	for _, p := range e.Points {
+		points.rows = append(points.rows, []string{p.What, p.Published, p.Text(p.Unit), fmt.Sprint(p.N), string(p.Verdict)})
+	}
+	lines := table{head: []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound", "discarded", "failed"}}
+	for _, l := range e.Lines {
+		bound := ""
+		if l.Bound > 0 && l.N > 0 {
+			bound = fmt.Sprintf("%.3f s (%.1f %%)", l.Bound, 100*l.Bound/l.Mean)
+		}
+		lines.rows = append(lines.rows, []string{l.Cell, l.Scheme, l.Metric, fmt.Sprint(l.N), l.Text(l.Unit), fmt.Sprintf("%.3f", l.Sigma), bound, some(l.Discarded), some(l.Failed)})
+	}
+	for _, t := range []table{points, lines} {
+		if len(t.rows) > 0 {
+			if err := t.print(out); err != nil {
+				return err
+			}
+		}
+	}
+	if e.Lacks != "" {
+		fmt.Fprintln(out, "\nnot in it yet:", e.Lacks)
+	}
+	_, err := fmt.Fprintf(out, "\nmpbond %s, seed %d, Linux %s, %d processors, %s; again: %s\n", e.Version, e.Seed, e.Kernel, e.Cores, e.Date, e.Rerun)
+	return err
+}
+
+func expReport(dir *string) *cobra.Command {
+	asJSON := false
+	c := &cobra.Command{
+		Use: "report", Short: "Write what was measured as one HTML page, and as CSV", Args: cobra.NoArgs,
+		Long: `Write report.html, a page that needs nothing else, and report.csv into the
+directory of results, of all rows that were run. What is worse than published, or
+than a baseline, comes first.`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			records, err := exp.LoadAll(*dir)
+			if err != nil {
+				return err
+			}
+			if len(records) == 0 {
+				return fault.New(fault.NotFound, fmt.Errorf("there are no results in %s", *dir), "mpbond exp run all --quick makes some")
+			}
+			var all []exp.Evaluation
+			for _, rec := range records {
+				row, err := exp.Find(rec.Row)
+				if err != nil {
+					return err
+				}
+				all = append(all, exp.Evaluate(row, rec))
+			}
+			if asJSON {
+				return printJSON(c.OutOrStdout(), all)
+			}
+			for name, write := range map[string]func(io.Writer, []exp.Evaluation) error{"report.html": exp.WriteHTML, "report.csv": exp.WriteCSV} {
+				var text bytes.Buffer
+				if err := write(&text, all); err != nil {
+					return err
+				}
+				if err := os.WriteFile(filepath.Join(*dir, name), text.Bytes(), 0o644); err != nil {
+					return err
+				}
+			}
+			for _, e := range all {
+				fmt.Fprintf(c.OutOrStdout(), "%-4s %s\n", e.Row, e.Verdict)
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), filepath.Join(*dir, "report.html"))
+			return err
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON instead of writing files")
+	return c
+}
+
+// some is a count, empty where it is none.
+func some(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}

@@ -1,0 +1,148 @@
+// Package exp reproduces published tables and figures, one file for each. It
+// stands behind the lab, which makes the transfers, and before the reports that
+// people read.
+//
+//	Row ─ Experiments ─▶ lab.RunAll ─ results ─▶ Record ─▶ Judge ─▶ report: HTML, CSV
+//
+// A row is one table or figure: cells (networks and sizes, each with the schemes
+// that are compared in it, in turn), metrics, and points: figures that the paper
+// tells, beside which ours stand. The package runs nothing itself and keeps no
+// state; what it makes of results depends on them alone.
+package exp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"mpbond/lab"
+	"mpbond/unit"
+)
+
+// Row is one published table or figure.
+type Row struct {
+	ID, Title string
+	Source    string // paper, section or figure
+	Setup     string // what the paper does not tell and we assume
+	Lacks     string // what the paper shows and this row does not yet
+	Cells     []Cell
+	Metrics   []Metric // the first is what is compared with the baselines; less is better
+	Points    []Point
+}
+
+// Cell is one network and transfer, with the schemes that take turns in it.
+type Cell struct {
+	Name    string
+	House   string // of lab.House
+	Size    unit.Bytes
+	At      []string // changes, as in lab.Plan
+	Schemes []string
+	Reps    int
+	Quick   int // repetitions in the short form; 0: the cell is not in it
+}
+
+// Metric is a figure of transfers, of those that tell it.
+type Metric struct {
+	Name, Unit string
+	Of         func(lab.Result) (v float64, told bool)
+}
+
+// Metrics of any transfer.
+var (
+	Time = Metric{"time", "s", func(r lab.Result) (float64, bool) { return r.Seconds, true }}
+	// Apart is the time between the ends of the first and of the last subflow;
+	// only mpbond tells it.
+	Apart = Metric{"subflows end apart", "s", func(r lab.Result) (float64, bool) { return r.EndSpread, strings.HasPrefix(r.Scheme, Product) }}
+)
+
+// Options of a run.
+type Options struct {
+	Quick bool
+	Reps  int // of each cell; 0: the cell's own
+	Seed  uint64
+}
+
+// Rows are all there are, in the order of the papers.
+var Rows = []Row{m0d, m4, m5}
+
+// Find returns a row by its ID.
+func Find(id string) (Row, error) {
+	var ids []string
+	for _, r := range Rows {
+		if r.ID == id {
+			return r, nil
+		}
+		ids = append(ids, r.ID)
+	}
+	return Row{}, fmt.Errorf("no row %q (there are %s)", id, strings.Join(ids, ", "))
+}
+
+// Experiments are what the lab is to run for a row: one for each cell, of the
+// cell's name.
+func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
+	for _, c := range r.Cells {
+		reps := c.Reps
+		if o.Quick {
+			reps = c.Quick
+		}
+		if reps > 0 && o.Reps > 0 {
+			reps = o.Reps
+		}
+		if reps == 0 {
+			continue
+		}
+		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At}
+		if p.Topology, err = lab.House(c.House); err != nil {
+			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
+		}
+		e, err := lab.NewExperiment(c.Name, p)
+		if err != nil {
+			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// Data is what was measured: by cell, then in the order of its transfers.
+type Data map[string][]lab.Result
+
+// counted are the transfers of a scheme that count, by repetition.
+func (d Data) counted(cell, scheme string) (some []lab.Result) {
+	for _, r := range d[cell] {
+		if r.Scheme == scheme && Counts(r) {
+			some = append(some, r)
+		}
+	}
+	slices.SortStableFunc(some, func(a, b lab.Result) int { return a.Rep - b.Rep })
+	return some
+}
+
+// Values are a metric's, of each transfer that counts.
+func (d Data) Values(cell, scheme string, m Metric) (v []float64) {
+	for _, r := range d.counted(cell, scheme) {
+		if x, ok := m.Of(r); ok {
+			v = append(v, x)
+		}
+	}
+	return v
+}
+
+// Changes are by how many percent a scheme differs from a base, in each
+// repetition in which both count: they took turns, so each pair met about the
+// same machine.
+func (d Data) Changes(cell string, pair [2]string, m Metric) (percent []float64) {
+	bases := d.counted(cell, pair[1])
+	for _, r := range d.counted(cell, pair[0]) {
+		i := slices.IndexFunc(bases, func(b lab.Result) bool { return b.Rep == r.Rep })
+		if i < 0 {
+			continue
+		}
+		ours, ok1 := m.Of(r)
+		base, ok2 := m.Of(bases[i])
+		if ok1 && ok2 && base > 0 {
+			percent = append(percent, 100*(ours/base-1))
+		}
+	}
+	return percent
+}

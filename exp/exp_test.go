@@ -1,0 +1,235 @@
+package exp
+
+import (
+	"bytes"
+	"encoding/csv"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"mpbond/lab"
+	"mpbond/unit"
+)
+
+// measured is made-up data of a row: seconds by scheme, with a little spread.
+func measured(r Row, reps int, seconds func(cell, scheme string) float64) Data {
+	d := Data{}
+	for _, c := range r.Cells {
+		for rep := range reps {
+			for _, s := range c.Schemes {
+				t := seconds(c.Name, s) * (1 + 0.001*float64(rep))
+				d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Streams: 1, Seconds: t, EndSpread: t / 2, Bound: 1, SHA: true})
+			}
+		}
+	}
+	return d
+}
+
+// TestRows: all rows can be run, tell where they are from, and look at cells and
+// schemes that they have.
+func TestRows(t *testing.T) {
+	ids := map[string]bool{}
+	for _, r := range Rows {
+		if ids[r.ID] || r.ID == "" || r.Title == "" || r.Source == "" || len(r.Points) == 0 || len(r.Metrics) == 0 {
+			t.Errorf("row %q is there twice, or says too little", r.ID)
+		}
+		ids[r.ID] = true
+		names := map[string]bool{}
+		for _, c := range r.Cells {
+			if names[c.Name] {
+				t.Errorf("%s has two cells %q", r.ID, c.Name)
+			}
+			names[c.Name] = true
+		}
+		for _, o := range []Options{{}, {Quick: true}, {Reps: 3, Seed: 7}} {
+			all, err := r.Experiments(o)
+			if err != nil || len(all) == 0 {
+				t.Fatalf("%s, %+v: %d cells, %v", r.ID, o, len(all), err)
+			}
+			for _, e := range all {
+				if e.Expected <= 0 || e.Plan.Seed != o.Seed || o.Reps > 0 && e.Plan.Reps != o.Reps {
+					t.Errorf("%s, %s: %+v", r.ID, e.Name, e)
+				}
+			}
+		}
+		full, _ := r.Experiments(Options{})
+		quick, _ := r.Experiments(Options{Quick: true})
+		if count(quick)*3 > count(full) {
+			t.Errorf("%s: the short form makes %d of %d transfers", r.ID, count(quick), count(full))
+		}
+		outcomes, v := r.Judge(measured(r, 3, func(string, string) float64 { return 2 }))
+		for _, o := range outcomes {
+			if o.N != 3 {
+				t.Errorf("%s: %s: %d values of 3 repetitions", r.ID, o.What, o.N)
+			}
+			if o.Low > o.High {
+				t.Errorf("%s: %s: published %s", r.ID, o.What, o.Published())
+			}
+		}
+		if v == NotMeasured {
+			t.Errorf("%s is not measured", r.ID)
+		}
+		if _, v := r.Judge(Data{}); v != NotMeasured {
+			t.Errorf("%s without data: %s", r.ID, v)
+		}
+	}
+	if _, err := Find("m99"); err == nil {
+		t.Error("a row that does not exist was found")
+	}
+}
+
+func count(all []lab.Experiment) (n int) {
+	for _, e := range all {
+		n += Transfers(e)
+	}
+	return n
+}
+
+// TestSummarize: t of 4 degrees of freedom is 2.7764 (any table).
+func TestSummarize(t *testing.T) {
+	s := Summarize([]float64{1, 2, 3, 4, 5})
+	if s.N != 5 || s.Mean != 3 || math.Abs(s.Sigma-1.5811) > 1e-4 || math.Abs(s.Half-2.7764*1.5811/math.Sqrt(5)) > 1e-3 {
+		t.Errorf("%+v", s)
+	}
+	if s := Summarize([]float64{4}); s != (Stat{N: 1, Mean: 4}) || s.Text("s") != "4.000 s" {
+		t.Errorf("one value: %+v, %q", s, s.Text("s"))
+	}
+	if s := Summarize(nil); s != (Stat{}) || s.Text("s") != "" {
+		t.Errorf("no value: %+v", s)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, c := range []struct {
+		aim       Aim
+		low, high float64
+		values    []float64
+		want      Verdict
+	}{
+		{Less, 4.8, 4.8, []float64{4.7, 4.8}, Reproduced},
+		{Less, 4.8, 4.8, []float64{4.9, 4.91}, NotShown},
+		{Less, 4.8, 4.8, nil, NotMeasured},
+		{Change, -11, -5, []float64{-16, -15, -16}, Reproduced},
+		{Change, -11, -5, []float64{-5.5}, Reproduced},
+		{Change, -11, -5, []float64{-3, -3.1, -2.9}, Direction},
+		{Change, -11, -5, []float64{-3}, NotShown},
+		{Change, -11, -5, []float64{-9, 6, 2}, NotShown},
+		{Change, -11, -5, []float64{3, 3.1, 2.9}, Opposite},
+		{Near, 4.5, 4.5, []float64{5.06}, Reproduced},
+		{Near, 4.5, 4.5, []float64{5.3}, NotShown},
+		{Near, 9.7, 9.7, []float64{7.9, 7.91}, NotShown},
+	} {
+		p := Point{Low: c.low, High: c.high, Aim: c.aim, Of: func(Data) []float64 { return c.values }}
+		if got := p.judge(nil).Verdict; got != c.want {
+			t.Errorf("aim %d, published %s, here %v: %s, not %s", c.aim, p.Published(), c.values, got, c.want)
+		}
+	}
+}
+
+// TestPairs: changes are within a repetition, of transfers that count.
+func TestPairs(t *testing.T) {
+	d := Data{"c": {
+		{Scheme: "a", Rep: 0, Seconds: 1}, {Scheme: "b", Rep: 0, Seconds: 2},
+		{Scheme: "b", Rep: 1, Seconds: 4}, {Scheme: "a", Rep: 1, Seconds: 9, Disturbed: true}, {Scheme: "a", Rep: 1, Seconds: 5},
+		{Scheme: "a", Rep: 2, Seconds: 1}, {Scheme: "b", Rep: 2, Seconds: 2, Error: "x"},
+	}}
+	if got := d.Changes("c", [2]string{"a", "b"}, Time); !slices.Equal(got, []float64{-50, 25}) {
+		t.Errorf("%v", got)
+	}
+	if got := d.Values("c", "a", Time); !slices.Equal(got, []float64{1, 5, 1}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestBehind: what is slower outside the noise is named, and nothing else.
+func TestBehind(t *testing.T) {
+	d := measured(m4, 5, func(_, scheme string) float64 {
+		return map[string]float64{Product: 2, pams: 1.9, pams + ":noreinject": 3, mptcp: 2, "single": 4}[scheme]
+	})
+	got := m4.Behind(d)
+	if len(got) != 1 || got[0].Other != pams || math.Abs(got[0].Mean-5.26) > 0.01 {
+		t.Errorf("%v", got)
+	}
+	for i := range d[m4Cell] {
+		if d[m4Cell][i].Scheme == pams {
+			d[m4Cell][i].Seconds += 0.5 * float64(d[m4Cell][i].Rep%2) // now in the noise
+		}
+	}
+	if got := m4.Behind(d); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestRecord(t *testing.T) {
+	dir := t.TempDir()
+	if all, err := LoadAll(dir); err != nil || len(all) != 0 {
+		t.Fatal(all, err)
+	}
+	rec := Record{Row: "m4", Version: "v", Seed: 3, Results: measured(m4, 2, func(string, string) float64 { return 1 })}
+	rec.Results[m4Cell][0].Notes = map[string]any{"long": true}
+	if err := rec.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	if rec.Results[m4Cell][0].Notes == nil {
+		t.Error("saving changed the record")
+	}
+	rec.Results[m4Cell][0].Notes = nil
+	all, err := LoadAll(dir)
+	if err != nil || len(all) != 1 || !reflect.DeepEqual(all[0], rec) {
+		t.Errorf("%+v %v", all, err)
+	}
+}
+
+// TestReport: one page that asks the network for nothing, the worse first; CSV
+// with a line for each figure.
+func TestReport(t *testing.T) {
+	worse := func(cell, scheme string) float64 {
+		if scheme == Product {
+			return 3
+		}
+		return 2
+	}
+	var all []Evaluation
+	figures := 0
+	for _, r := range Rows {
+		rec := Record{Row: r.ID, Version: "abc1234", Kernel: "6.1", Seed: 5, Quick: true, Reps: 3, Results: measured(r, 3, worse),
+			Errors: map[string]string{r.Cells[0].Name: "the <lab> died"}}
+		e := Evaluate(r, rec)
+		all = append(all, e)
+		figures += len(e.Points) + len(e.Lines)
+	}
+	var page, table bytes.Buffer
+	if err := WriteHTML(&page, all); err != nil {
+		t.Fatal(err)
+	}
+	text := page.String()
+	for _, link := range regexp.MustCompile(`(?i)(src|href)\s*=\s*"[^#"][^"]*"|@import|url\(|<script|https?://[^"\s<]+`).FindAllString(text, -1) {
+		if link != "http://www.w3.org/2000/svg" && link != "http://www.w3.org/1999/xlink" {
+			t.Errorf("the page asks for %s", link)
+		}
+	}
+	for _, r := range Rows {
+		first, later := strings.Index(text, ">"+r.ID+"</a>: "), strings.Index(text, `<h2 id="`+r.ID+`"`)
+		if first < 0 || later < first {
+			t.Errorf("%s: what is worse does not come first", r.ID)
+		}
+	}
+	for _, want := range []string{"<svg", "abc1234", "the &lt;lab&gt; died", "mpbond exp run m4 --seed 5 --quick --reps 3", "slower than kibbutz", "fluid bound"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(text, "Nowhere in what was measured") || strings.Contains(text, "ZgotmplZ") {
+		t.Error("the page is wrong")
+	}
+	if err := WriteCSV(&table, all); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := csv.NewReader(&table).ReadAll()
+	if err != nil || len(lines) != 1+figures {
+		t.Errorf("%d lines of %d figures, %v", len(lines), figures, err)
+	}
+}

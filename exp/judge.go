@@ -1,0 +1,144 @@
+package exp
+
+import (
+	"fmt"
+	"strings"
+
+	"mpbond/lab"
+)
+
+// Point is one figure that a paper tells.
+type Point struct {
+	What, Unit string
+	Low, High  float64 // published; the same, or a range
+	Aim        Aim
+	Of         func(Data) []float64 // ours, one value for each repetition
+}
+
+// Aim is which measured figures confirm a published one.
+type Aim int
+
+// Aims.
+const (
+	Less   Aim = iota // at most the published one, or the range's upper end
+	Change            // a change in percent, likewise; 0 would be no effect
+	Near              // within nearShare of it: how bad something else is
+)
+
+// nearShare is ours: papers tell no tolerances.
+const nearShare = 0.15
+
+// Verdict on a point or row.
+type Verdict string
+
+// Verdicts, the best first.
+const (
+	Reproduced  Verdict = "reproduced"         // as published, or better
+	Direction   Verdict = "direction only"     // less than published, but surely an effect
+	NotShown    Verdict = "not reproduced"     // no effect outside the noise, or another figure
+	Opposite    Verdict = "opposite, surely"   // of a change: surely the other way
+	NotMeasured Verdict = "not fully measured" // transfers are missing
+)
+
+var verdicts = []Verdict{Reproduced, Direction, NotShown, Opposite, NotMeasured}
+
+// Outcome is a point with what was measured.
+type Outcome struct {
+	Point
+	Stat
+	Verdict Verdict
+}
+
+// Published is the paper's figure.
+func (p Point) Published() string {
+	if p.Low == p.High {
+		return fmt.Sprintf("%g %s", p.Low, p.Unit)
+	}
+	return fmt.Sprintf("%g…%g %s", p.Low, p.High, p.Unit)
+}
+
+// judge a point.
+func (p Point) judge(d Data) Outcome {
+	o := Outcome{Point: p, Stat: Summarize(p.Of(d))}
+	low, high := o.interval()
+	switch {
+	case o.N == 0:
+		o.Verdict = NotMeasured
+	case p.Aim == Near && o.Mean >= (1-nearShare)*p.Low && o.Mean <= (1+nearShare)*p.High, p.Aim != Near && o.Mean <= p.High:
+		o.Verdict = Reproduced
+	case p.Aim == Change && high < 0:
+		o.Verdict = Direction
+	case p.Aim == Change && low > 0:
+		o.Verdict = Opposite
+	default:
+		o.Verdict = NotShown
+	}
+	return o
+}
+
+// Judge all points of a row, and the row: it is as good as its worst point.
+func (r Row) Judge(d Data) (all []Outcome, row Verdict) {
+	worst := 0
+	for _, p := range r.Points {
+		o := p.judge(d)
+		all = append(all, o)
+		for i, v := range verdicts {
+			if v == o.Verdict {
+				worst = max(worst, i)
+			}
+		}
+	}
+	if verdicts[worst] == Opposite {
+		return all, NotShown
+	}
+	return all, verdicts[worst]
+}
+
+// Behind is where the product is worse than another scheme, outside the noise.
+type Behind struct {
+	Cell, Ours, Other string
+	Stat              // percent
+}
+
+func (b Behind) String() string {
+	return fmt.Sprintf("%s: %s %s slower than %s", b.Cell, b.Ours, b.Text("%"), b.Other)
+}
+
+// Product is the scheme that users get without asking.
+const Product = "mpbond"
+
+// Behind lists, for each cell, the schemes that the product is behind of in the
+// row's first metric, as far as the 95 % interval of the change tells. Variants
+// of mpbond count.
+func (r Row) Behind(d Data) (all []Behind) {
+	for _, c := range r.Cells {
+		for _, other := range c.Schemes {
+			if other == Product {
+				continue
+			}
+			s := Summarize(d.Changes(c.Name, [2]string{Product, other}, r.Metrics[0]))
+			if low, _ := s.interval(); s.N > 0 && low > 0 {
+				all = append(all, Behind{c.Name, Product, other, s})
+			}
+		}
+	}
+	return all
+}
+
+// Line is a row's verdict in words, with what is behind it.
+func (r Row) Line(d Data) string {
+	outcomes, v := r.Judge(d)
+	var why []string
+	for _, o := range outcomes {
+		if o.Verdict != Reproduced {
+			why = append(why, fmt.Sprintf("%s: %s (published %s): %s", o.What, o.Text(o.Unit), o.Published(), o.Verdict))
+		}
+	}
+	if len(why) == 0 {
+		return string(v)
+	}
+	return string(v) + ": " + strings.Join(why, "; ")
+}
+
+// Counts tells whether a transfer is a measurement.
+func Counts(r lab.Result) bool { return !r.Disturbed && r.Error == "" }

@@ -1,0 +1,146 @@
+package exp
+
+import (
+	"bytes"
+	"image/color"
+	"math"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Sizes of plots, in points.
+const (
+	plotHeight   = 230
+	plotMargin   = 220 // axis and legend
+	plotPerBar   = 20
+	mostWidth    = 1500
+	barsOfAGroup = 0.8 // part of a group's width that bars fill
+)
+
+// schemeColors tell schemes apart, also for most who see few colours (Okabe and
+// Ito).
+var schemeColors = []color.Color{
+	color.RGBA{0, 114, 178, 255}, color.RGBA{86, 180, 233, 255}, color.RGBA{230, 159, 0, 255}, color.RGBA{0, 158, 115, 255},
+	color.RGBA{204, 121, 167, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{240, 228, 66, 255}, color.RGBA{120, 120, 120, 255},
+}
+
+// bars draws one metric: a group of bars for each cell, a bar for each scheme,
+// whiskers for the 95 % interval, a line across the group at the fluid bound. It
+// returns an SVG element, or nothing where there is nothing to draw.
+func bars(lines []Line, metric string) ([]byte, error) {
+	lines = slices.DeleteFunc(slices.Clone(lines), func(l Line) bool { return l.Metric != metric || l.N == 0 })
+	if len(lines) == 0 {
+		return nil, nil
+	}
+	var cells, schemes []string
+	for _, l := range lines {
+		if !slices.Contains(cells, l.Cell) {
+			cells = append(cells, l.Cell)
+		}
+		if !slices.Contains(schemes, l.Scheme) {
+			schemes = append(schemes, l.Scheme)
+		}
+	}
+	p := newPlot(metric + ", " + lines[0].Unit)
+	p.NominalX(cells...)
+	if len(cells) > 3 {
+		p.X.Tick.Label.Rotation, p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = math.Pi/8, draw.XRight, draw.YCenter
+	}
+	for j, scheme := range schemes {
+		if err := addScheme(p, lines, place{cells, j, len(schemes)}, scheme); err != nil {
+			return nil, err
+		}
+	}
+	for i, cell := range cells {
+		k := slices.IndexFunc(lines, func(l Line) bool { return l.Cell == cell && l.Bound > 0 })
+		if k < 0 {
+			continue
+		}
+		b, err := plotter.NewLine(plotter.XYs{{X: float64(i) - barsOfAGroup/2, Y: lines[k].Bound}, {X: float64(i) + barsOfAGroup/2, Y: lines[k].Bound}})
+		if err != nil {
+			return nil, err
+		}
+		b.Dashes = []vg.Length{vg.Points(4), vg.Points(2)}
+		p.Add(b)
+		if i == 0 {
+			p.Legend.Add("fluid bound", b)
+		}
+	}
+	return svg(p, min(mostWidth, plotMargin+plotPerBar*len(cells)*(len(schemes)+1)))
+}
+
+// place is where the bars of a scheme stand.
+type place struct {
+	cells      []string
+	scheme, of int
+}
+
+func addScheme(p *plot.Plot, lines []Line, at place, scheme string) error {
+	c := schemeColors[at.scheme%len(schemeColors)]
+	width := barsOfAGroup / float64(at.of)
+	shown := false
+	for _, l := range lines {
+		if l.Scheme != scheme {
+			continue
+		}
+		x := float64(slices.Index(at.cells, l.Cell)) - barsOfAGroup/2 + width*float64(at.scheme)
+		bar, err := plotter.NewPolygon(plotter.XYs{{X: x, Y: 0}, {X: x + 0.9*width, Y: 0}, {X: x + 0.9*width, Y: l.Mean}, {X: x, Y: l.Mean}})
+		if err != nil {
+			return err
+		}
+		bar.Color, bar.LineStyle.Width = c, 0
+		p.Add(bar)
+		if !shown {
+			p.Legend.Add(scheme, bar)
+			shown = true
+		}
+		if l.N < 2 {
+			continue
+		}
+		whisker, err := plotter.NewYErrorBars(struct {
+			plotter.XYs
+			plotter.YErrors
+		}{plotter.XYs{{X: x + 0.45*width, Y: l.Mean}}, plotter.YErrors{{Low: l.Half, High: l.Half}}})
+		if err != nil {
+			return err
+		}
+		whisker.CapWidth = vg.Points(4)
+		p.Add(whisker)
+	}
+	return nil
+}
+
+// newPlot is an empty plot with our fonts; y begins at 0.
+func newPlot(y string) *plot.Plot {
+	p := plot.New()
+	sans := font.Font{Typeface: "Liberation", Variant: "Sans"}
+	for _, f := range []*font.Font{&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
+		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font} {
+		size := f.Size
+		*f = font.From(sans, size)
+	}
+	p.Y.Label.Text = y
+	p.Y.Min = 0
+	p.Legend.Top = true
+	p.Legend.XOffs = vg.Points(120)
+	return p
+}
+
+// svg draws a plot as one SVG element, to stand in HTML.
+func svg(p *plot.Plot, width int) ([]byte, error) {
+	c := vgsvg.New(vg.Points(float64(width)), vg.Points(plotHeight))
+	dc := draw.New(c)
+	p.Draw(draw.Crop(dc, 0, -vg.Points(130), 0, 0)) // the legend stands on the right
+	var b bytes.Buffer
+	if _, err := c.WriteTo(&b); err != nil {
+		return nil, err
+	}
+	text := b.Bytes()
+	return text[max(0, bytes.Index(text, []byte("<svg"))):], nil
+}

@@ -1,0 +1,179 @@
+package exp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"mpbond/lab"
+)
+
+// Record is one run of a row, complete or not, as it is kept in a file.
+type Record struct {
+	Row        string            `json:"row"`
+	Version    string            `json:"commit"`
+	Kernel     string            `json:"kernel"`
+	Date       string            `json:"date"`
+	Processors int               `json:"processors"`
+	Seed       uint64            `json:"seed"`
+	Quick      bool              `json:"quick"`
+	Reps       int               `json:"reps,omitempty"` // asked for, of each cell
+	Seconds    float64           `json:"took_seconds"`
+	Results    Data              `json:"results"`
+	Errors     map[string]string `json:"errors,omitempty"` // of cells that could not be completed
+}
+
+// file is where a row's record is kept. A new run replaces it.
+func file(dir, row string) string { return filepath.Join(dir, row+".json") }
+
+// Save keeps the record in a directory, which is made if need be. What mpbond's
+// processes said of each transfer is left out.
+func (r Record) Save(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	slim := Data{}
+	for cell, results := range r.Results {
+		for _, x := range results {
+			x.Notes = nil
+			slim[cell] = append(slim[cell], x)
+		}
+	}
+	r.Results = slim
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	// A record is there whole or not at all.
+	next := file(dir, r.Row) + ".new"
+	if err := os.WriteFile(next, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, file(dir, r.Row))
+}
+
+// LoadAll reads the records of a directory, in the order of Rows.
+func LoadAll(dir string) (all []Record, err error) {
+	for _, row := range Rows {
+		text, err := os.ReadFile(file(dir, row.ID))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		var r Record
+		if err := json.Unmarshal(text, &r); err != nil {
+			return nil, fmt.Errorf("%s: %w", file(dir, row.ID), err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// Evaluation is what a record says, for screens, JSON, CSV and HTML alike.
+type Evaluation struct {
+	Row     string  `json:"row"`
+	Title   string  `json:"title"`
+	Source  string  `json:"source"`
+	Setup   string  `json:"setup"`
+	Lacks   string  `json:"lacks,omitempty"`
+	Verdict Verdict `json:"verdict"`
+	Line    string  `json:"verdict_line"`
+	// Behind is where the product is slower than another scheme, outside the noise.
+	Behind  []string    `json:"behind"`
+	Points  []PointLine `json:"points"`
+	Lines   []Line      `json:"lines"`
+	Version string      `json:"commit"`
+	Kernel  string      `json:"kernel"`
+	Date    string      `json:"date"`
+	Cores   int         `json:"processors"`
+	Seed    uint64      `json:"seed"`
+	Quick   bool        `json:"quick"`
+	Rerun   string      `json:"rerun"`
+	Errors  []string    `json:"errors,omitempty"`
+}
+
+// PointLine is a published figure beside ours.
+type PointLine struct {
+	What      string `json:"what"`
+	Unit      string `json:"unit"`
+	Published string `json:"published"`
+	Stat
+	Verdict Verdict `json:"verdict"`
+}
+
+// Line is one scheme in one cell.
+type Line struct {
+	Cell   string `json:"cell"`
+	Scheme string `json:"scheme"`
+	Metric string `json:"metric"`
+	Unit   string `json:"unit"`
+	Stat
+	Bound     float64 `json:"bound,omitempty"` // fluid bound, s; of times only
+	Discarded int     `json:"discarded"`       // disturbed transfers
+	Failed    int     `json:"failed"`
+}
+
+// Evaluate judges a record.
+func Evaluate(row Row, rec Record) Evaluation {
+	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Lacks: row.Lacks, Line: row.Line(rec.Results),
+		Version: rec.Version, Kernel: rec.Kernel, Date: rec.Date, Cores: rec.Processors, Seed: rec.Seed, Quick: rec.Quick,
+		Rerun: fmt.Sprintf("mpbond exp run %s --seed %d", row.ID, rec.Seed), Behind: []string{}}
+	if rec.Quick {
+		e.Rerun += " --quick"
+	}
+	if rec.Reps > 0 {
+		e.Rerun += fmt.Sprintf(" --reps %d", rec.Reps)
+	}
+	outcomes, verdict := row.Judge(rec.Results)
+	e.Verdict = verdict
+	for _, o := range outcomes {
+		e.Points = append(e.Points, PointLine{o.What, o.Unit, o.Published(), o.Stat, o.Verdict})
+	}
+	for _, b := range row.Behind(rec.Results) {
+		e.Behind = append(e.Behind, b.String())
+	}
+	for _, c := range row.Cells {
+		if text := rec.Errors[c.Name]; text != "" {
+			e.Errors = append(e.Errors, c.Name+": "+text)
+		}
+		if _, measured := rec.Results[c.Name]; !measured {
+			continue
+		}
+		for _, m := range row.Metrics {
+			for _, scheme := range c.Schemes {
+				if l := line(rec.Results, c, scheme, m); l.N > 0 || m.Name == Time.Name {
+					e.Lines = append(e.Lines, l)
+				}
+			}
+		}
+	}
+	return e
+}
+
+func line(d Data, c Cell, scheme string, m Metric) Line {
+	l := Line{Cell: c.Name, Scheme: scheme, Metric: m.Name, Unit: m.Unit, Stat: Summarize(d.Values(c.Name, scheme, m))}
+	for _, r := range d[c.Name] {
+		switch {
+		case r.Scheme != scheme:
+		case r.Error != "":
+			l.Failed++
+		case r.Disturbed:
+			l.Discarded++
+		case m.Name == Time.Name:
+			l.Bound = r.Bound
+		}
+	}
+	return l
+}
+
+// Transfers is how many transfers an experiment makes.
+func Transfers(e lab.Experiment) (n int) {
+	for _, s := range e.Plan.Schemes {
+		n += e.Plan.RepsOf(s)
+	}
+	return n
+}

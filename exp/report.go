@@ -1,0 +1,158 @@
+package exp
+
+import (
+	_ "embed"
+	"encoding/csv"
+	"fmt"
+	"html"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// pageHead begins the page: its styles. html/template is not used, since it makes
+// the linker keep every method of the program: 8 MB.
+//
+//go:embed report_head.html
+var pageHead string
+
+// text is a text for HTML.
+func text(format string, args ...any) string { return html.EscapeString(fmt.Sprintf(format, args...)) }
+
+// WriteHTML writes one page that needs nothing else: for each record a plot of
+// each metric, figures beside published ones, and the verdict. What is worse
+// than a paper or a baseline comes before everything else.
+func WriteHTML(w io.Writer, all []Evaluation) error {
+	var b strings.Builder
+	b.WriteString(pageHead)
+	writeWorse(&b, all)
+	b.WriteString("<h2>All rows</h2>\n")
+	var rows [][]string
+	for _, e := range all {
+		verdict := string(e.Verdict)
+		if e.Quick {
+			verdict += " (short form: not for figures)"
+		}
+		rows = append(rows, []string{link(e.Row), text("%s", e.Title), text("%s", e.Source), text("%s", verdict)})
+	}
+	writeTable(&b, []string{"row", "what", "from", "verdict"}, rows)
+	for _, e := range all {
+		if err := writeSection(&b, e); err != nil {
+			return err
+		}
+	}
+	b.WriteString("</body>\n</html>\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func link(row string) string {
+	return fmt.Sprintf(`<a href="#%[1]s">%[1]s</a>`, html.EscapeString(row))
+}
+
+// writeWorse writes where we are worse than others, or than published.
+func writeWorse(b *strings.Builder, all []Evaluation) {
+	b.WriteString("<h2>Where we are worse</h2>\n<ul>\n")
+	any := false
+	item := func(class, row, what string) {
+		any = true
+		fmt.Fprintf(b, "<li%s>%s: %s</li>\n", class, link(row), what)
+	}
+	for _, e := range all {
+		for _, worse := range e.Behind {
+			item(` class="worse"`, e.Row, text("%s", worse))
+		}
+		for _, failed := range e.Errors {
+			item(` class="worse"`, e.Row, text("incomplete: %s", failed))
+		}
+		for _, p := range e.Points {
+			if p.Verdict != Reproduced {
+				item("", e.Row, text("%s: %s, published %s: %s", p.What, p.Text(p.Unit), p.Published, p.Verdict))
+			}
+		}
+	}
+	if !any {
+		b.WriteString("<li>Nowhere in what was measured.</li>\n")
+	}
+	b.WriteString("</ul>\n")
+}
+
+// writeSection writes all that is said of one row.
+func writeSection(b *strings.Builder, e Evaluation) error {
+	fmt.Fprintf(b, "<h2 id=%q>%s</h2>\n<p><b>%s</b></p>\n<p>%s", html.EscapeString(e.Row), text("%s: %s", e.Row, e.Title), text("%s", e.Line), text("%s. %s", e.Source, e.Setup))
+	if e.Lacks != "" {
+		b.WriteString(text(" Not in it yet: %s.", e.Lacks))
+	}
+	b.WriteString("</p>\n")
+	var points, lines [][]string
+	for _, p := range e.Points {
+		points = append(points, []string{text("%s", p.What), text("%s", p.Published), text("%s", p.Text(p.Unit)), fmt.Sprint(p.N), number(p.Sigma, p.Unit), text("%s", p.Verdict)})
+	}
+	writeTable(b, []string{"figure", "published", "here, mean ± 95 %", "n", "σ", "verdict"}, points)
+	drawn := map[string]bool{}
+	for _, l := range e.Lines {
+		bound := ""
+		if l.Bound > 0 {
+			bound = number(l.Bound, "s")
+		}
+		lines = append(lines, []string{text("%s", l.Cell), text("%s", l.Scheme), text("%s", l.Metric), fmt.Sprint(l.N), text("%s", l.Text(l.Unit)),
+			number(l.Sigma, l.Unit), bound, fmt.Sprint(l.Discarded), fmt.Sprint(l.Failed)})
+		if drawn[l.Metric] {
+			continue
+		}
+		drawn[l.Metric] = true
+		plot, err := bars(e.Lines, l.Metric)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "<figure>%s</figure>\n", plot) // names are escaped by the library
+	}
+	writeTable(b, []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound, s", "discarded", "failed"}, lines)
+	fmt.Fprintf(b, "<p class=\"small\">%s <code>%s</code></p>\n", text("mpbond %s, seed %d, Linux %s, %d processors, %s. Again:", e.Version, e.Seed, e.Kernel, e.Cores, e.Date), text("%s", e.Rerun))
+	return nil
+}
+
+// writeTable writes cells that are HTML.
+func writeTable(b *strings.Builder, head []string, rows [][]string) {
+	b.WriteString("<table>\n<tr><th>" + strings.Join(head, "</th><th>") + "</th></tr>\n")
+	for _, r := range rows {
+		b.WriteString("<tr><td>" + strings.Join(r, "</td><td>") + "</td></tr>\n")
+	}
+	b.WriteString("</table>\n")
+}
+
+// csvHead names the columns of WriteCSV. A line is a scheme in a cell, or a point
+// (then what is in "published" and "verdict" is not empty).
+var csvHead = []string{"row", "cell_or_figure", "scheme", "metric", "unit", "n", "mean", "sigma", "half_interval95", "fluid_bound_s",
+	"published", "verdict", "discarded", "failed", "seed", "commit", "kernel", "quick"}
+
+// WriteCSV writes all figures, one a line.
+func WriteCSV(w io.Writer, all []Evaluation) error {
+	out := csv.NewWriter(w)
+	if err := out.Write(csvHead); err != nil {
+		return err
+	}
+	float := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+	write := func(e Evaluation, s Stat, first, rest []string) error {
+		l := append(append([]string{e.Row}, first...), strconv.Itoa(s.N), float(s.Mean), float(s.Sigma), float(s.Half))
+		return out.Write(append(append(l, rest...), strconv.FormatUint(e.Seed, 10), e.Version, e.Kernel, strconv.FormatBool(e.Quick)))
+	}
+	for _, e := range all {
+		for _, p := range e.Points {
+			if err := write(e, p.Stat, []string{p.What, "", "", p.Unit}, []string{"", p.Published, string(p.Verdict), "", ""}); err != nil {
+				return err
+			}
+		}
+		for _, l := range e.Lines {
+			bound := ""
+			if l.Bound > 0 {
+				bound = float(l.Bound)
+			}
+			if err := write(e, l.Stat, []string{l.Cell, l.Scheme, l.Metric, l.Unit}, []string{bound, "", "", strconv.Itoa(l.Discarded), strconv.Itoa(l.Failed)}); err != nil {
+				return err
+			}
+		}
+	}
+	out.Flush()
+	return out.Error()
+}

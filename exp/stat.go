@@ -1,0 +1,62 @@
+package exp
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Stat sums up one figure.
+type Stat struct {
+	N     int     `json:"n"`
+	Mean  float64 `json:"mean"`
+	Sigma float64 `json:"sigma"` // of the sample; 0 with less than two values
+	// Half is half the width of the 95 % confidence interval of the mean (Student's
+	// t). With less than two values there is none, and it is 0.
+	Half float64 `json:"half_interval95"`
+}
+
+// Summarize sums up values.
+func Summarize(values []float64) (s Stat) {
+	s.N = len(values)
+	switch s.N {
+	case 0:
+		return s
+	case 1:
+		s.Mean = values[0]
+		return s
+	}
+	s.Mean, s.Sigma = stat.MeanStdDev(values, nil)
+	t := distuv.StudentsT{Sigma: 1, Nu: float64(s.N - 1)}.Quantile(0.975)
+	s.Half = t * s.Sigma / math.Sqrt(float64(s.N))
+	return s
+}
+
+// interval is the confidence interval; without one it is the whole line.
+func (s Stat) interval() (low, high float64) {
+	if s.N < 2 {
+		return math.Inf(-1), math.Inf(1)
+	}
+	return s.Mean - s.Half, s.Mean + s.Half
+}
+
+// Text is the mean and half the interval, in a unit.
+func (s Stat) Text(unit string) string {
+	switch s.N {
+	case 0:
+		return ""
+	case 1:
+		return number(s.Mean, unit) + " " + unit
+	}
+	return number(s.Mean, unit) + " ± " + number(s.Half, unit) + " " + unit
+}
+
+// number writes a figure with as many decimals as its unit deserves.
+func number(v float64, unit string) string {
+	if unit == "%" {
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
