@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"mpbond/lab"
+	"mpbond/lab/radio"
 	"mpbond/unit"
 )
 
@@ -45,14 +46,17 @@ type Cell struct {
 type Metric struct {
 	Name, Unit string
 	Of         func(lab.Result) (v float64, told bool)
+	packets    bool // it is made of the transfer's packets
 }
 
 // Metrics of any transfer.
 var (
-	Time = Metric{"time", "s", func(r lab.Result) (float64, bool) { return r.Seconds, true }}
+	Time = Metric{Name: "time", Unit: "s", Of: func(r lab.Result) (float64, bool) { return r.Seconds, true }}
 	// Apart is the time between the ends of the first and of the last subflow;
 	// only mpbond tells it.
-	Apart = Metric{"subflows end apart", "s", func(r lab.Result) (float64, bool) { return r.EndSpread, strings.HasPrefix(r.Scheme, Product) }}
+	Apart = Metric{Name: "subflows end apart", Unit: "s", Of: func(r lab.Result) (float64, bool) {
+		return r.EndSpread, strings.HasPrefix(r.Scheme, Product)
+	}}
 )
 
 // Options of a run.
@@ -62,13 +66,22 @@ type Options struct {
 	Seed  uint64
 }
 
-// Rows are all there are, in the order of the papers.
-var Rows = []Row{m0d, m4, m5}
+// rows are all there are, in the order of the papers.
+var rows = []func(radio.Set) Row{m0d, m4, m5, m6}
 
-// Find returns a row by its ID.
-func Find(id string) (Row, error) {
+// Rows are all there are. Energies are by the constants of a set: another one
+// judges the same transfers anew.
+func Rows(set radio.Set) (all []Row) {
+	for _, r := range rows {
+		all = append(all, r(set))
+	}
+	return all
+}
+
+// Find returns one of rows by its ID.
+func Find(rows []Row, id string) (Row, error) {
 	var ids []string
-	for _, r := range Rows {
+	for _, r := range rows {
 		if r.ID == id {
 			return r, nil
 		}
@@ -91,7 +104,8 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 		if reps == 0 {
 			continue
 		}
-		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At}
+		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At,
+			Traffic: slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.packets })}
 		if p.Topology, err = lab.House(c.House); err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
 		}

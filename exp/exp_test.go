@@ -11,8 +11,11 @@ import (
 	"testing"
 
 	"mpbond/lab"
+	"mpbond/lab/radio"
 	"mpbond/unit"
 )
+
+func all() []Row { return Rows(radio.Sets[0]) }
 
 // measured is made-up data of a row: seconds by scheme, with a little spread.
 func measured(r Row, reps int, seconds func(cell, scheme string) float64) Data {
@@ -21,7 +24,8 @@ func measured(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 		for rep := range reps {
 			for _, s := range c.Schemes {
 				t := seconds(c.Name, s) * (1 + 0.001*float64(rep))
-				d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Streams: 1, Seconds: t, EndSpread: t / 2, Bound: 1, SHA: true})
+				d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Streams: 1, Seconds: t, EndSpread: t / 2, Bound: 1, SHA: true,
+					Traffic: []lab.Traffic{{Node: "primary", Link: "ps", Gaps: []int64{0, int64(t * 5e4)}, Sizes: []int32{100, -1500}}}})
 			}
 		}
 	}
@@ -32,7 +36,7 @@ func measured(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 // schemes that they have.
 func TestRows(t *testing.T) {
 	ids := map[string]bool{}
-	for _, r := range Rows {
+	for _, r := range all() {
 		if ids[r.ID] || r.ID == "" || r.Title == "" || r.Source == "" || len(r.Points) == 0 || len(r.Metrics) == 0 {
 			t.Errorf("row %q is there twice, or says too little", r.ID)
 		}
@@ -45,11 +49,11 @@ func TestRows(t *testing.T) {
 			names[c.Name] = true
 		}
 		for _, o := range []Options{{}, {Quick: true}, {Reps: 3, Seed: 7}} {
-			all, err := r.Experiments(o)
-			if err != nil || len(all) == 0 {
-				t.Fatalf("%s, %+v: %d cells, %v", r.ID, o, len(all), err)
+			experiments, err := r.Experiments(o)
+			if err != nil || len(experiments) == 0 {
+				t.Fatalf("%s, %+v: %d cells, %v", r.ID, o, len(experiments), err)
 			}
-			for _, e := range all {
+			for _, e := range experiments {
 				if e.Expected <= 0 || e.Plan.Seed != o.Seed || o.Reps > 0 && e.Plan.Reps != o.Reps {
 					t.Errorf("%s, %s: %+v", r.ID, e.Name, e)
 				}
@@ -76,13 +80,13 @@ func TestRows(t *testing.T) {
 			t.Errorf("%s without data: %s", r.ID, v)
 		}
 	}
-	if _, err := Find("m99"); err == nil {
+	if _, err := Find(all(), "m99"); err == nil {
 		t.Error("a row that does not exist was found")
 	}
 }
 
-func count(all []lab.Experiment) (n int) {
-	for _, e := range all {
+func count(experiments []lab.Experiment) (n int) {
+	for _, e := range experiments {
 		n += Transfers(e)
 	}
 	return n
@@ -146,10 +150,10 @@ func TestPairs(t *testing.T) {
 
 // TestBehind: what is slower outside the noise is named, and nothing else.
 func TestBehind(t *testing.T) {
-	d := measured(m4, 5, func(_, scheme string) float64 {
+	d := measured(m4(radio.Sets[0]), 5, func(_, scheme string) float64 {
 		return map[string]float64{Product: 2, pams: 1.9, pams + ":noreinject": 3, mptcp: 2, "single": 4}[scheme]
 	})
-	got := m4.Behind(d)
+	got := m4(radio.Sets[0]).Behind(d)
 	if len(got) != 1 || got[0].Other != pams || math.Abs(got[0].Mean-5.26) > 0.01 {
 		t.Errorf("%v", got)
 	}
@@ -158,17 +162,17 @@ func TestBehind(t *testing.T) {
 			d[m4Cell][i].Seconds += 0.5 * float64(d[m4Cell][i].Rep%2) // now in the noise
 		}
 	}
-	if got := m4.Behind(d); len(got) != 0 {
+	if got := m4(radio.Sets[0]).Behind(d); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
 }
 
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
-	if all, err := LoadAll(dir); err != nil || len(all) != 0 {
-		t.Fatal(all, err)
+	if kept, err := Load(dir, all()); err != nil || len(kept) != 0 {
+		t.Fatal(kept, err)
 	}
-	rec := Record{Row: "m4", Version: "v", Seed: 3, Results: measured(m4, 2, func(string, string) float64 { return 1 })}
+	rec := Record{Row: "m4", Version: "v", Seed: 3, Results: measured(m4(radio.Sets[0]), 2, func(string, string) float64 { return 1 })}
 	rec.Results[m4Cell][0].Notes = map[string]any{"long": true}
 	if err := rec.Save(dir); err != nil {
 		t.Fatal(err)
@@ -177,9 +181,9 @@ func TestRecord(t *testing.T) {
 		t.Error("saving changed the record")
 	}
 	rec.Results[m4Cell][0].Notes = nil
-	all, err := LoadAll(dir)
-	if err != nil || len(all) != 1 || !reflect.DeepEqual(all[0], rec) {
-		t.Errorf("%+v %v", all, err)
+	kept, err := Load(dir, all())
+	if err != nil || len(kept) != 1 || !reflect.DeepEqual(kept[0], rec) {
+		t.Errorf("%+v %v", kept, err)
 	}
 }
 
@@ -192,17 +196,17 @@ func TestReport(t *testing.T) {
 		}
 		return 2
 	}
-	var all []Evaluation
+	var evaluations []Evaluation
 	figures := 0
-	for _, r := range Rows {
+	for _, r := range all() {
 		rec := Record{Row: r.ID, Version: "abc1234", Kernel: "6.1", Seed: 5, Quick: true, Reps: 3, Results: measured(r, 3, worse),
 			Errors: map[string]string{r.Cells[0].Name: "the <lab> died"}}
 		e := Evaluate(r, rec)
-		all = append(all, e)
+		evaluations = append(evaluations, e)
 		figures += len(e.Points) + len(e.Lines)
 	}
 	var page, table bytes.Buffer
-	if err := WriteHTML(&page, all); err != nil {
+	if err := WriteHTML(&page, evaluations); err != nil {
 		t.Fatal(err)
 	}
 	text := page.String()
@@ -211,7 +215,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("the page asks for %s", link)
 		}
 	}
-	for _, r := range Rows {
+	for _, r := range all() {
 		first, later := strings.Index(text, ">"+r.ID+"</a>: "), strings.Index(text, `<h2 id="`+r.ID+`"`)
 		if first < 0 || later < first {
 			t.Errorf("%s: what is worse does not come first", r.ID)
@@ -225,11 +229,44 @@ func TestReport(t *testing.T) {
 	if strings.Contains(text, "Nowhere in what was measured") || strings.Contains(text, "ZgotmplZ") {
 		t.Error("the page is wrong")
 	}
-	if err := WriteCSV(&table, all); err != nil {
+	if err := WriteCSV(&table, evaluations); err != nil {
 		t.Fatal(err)
 	}
 	lines, err := csv.NewReader(&table).ReadAll()
 	if err != nil || len(lines) != 1+figures {
 		t.Errorf("%d lines of %d figures, %v", len(lines), figures, err)
+	}
+}
+
+// TestEnergy: by device, radios by link; another set judges the same packets
+// anew.
+func TestEnergy(t *testing.T) {
+	r := lab.Result{Traffic: []lab.Traffic{
+		{Node: "primary", Link: "ps", Gaps: []int64{0, 100_000}, Sizes: []int32{1500, -1500}},
+		{Node: "primary", Link: "pipe1", Gaps: []int64{5000}, Sizes: []int32{-1500}},
+		{Node: "helper1", Link: "hs1", Gaps: []int64{5000}, Sizes: []int32{-1500}},
+	}}
+	value := func(set int, device string, full bool) float64 {
+		v, ok := Energy(radio.Sets[set], device, full).Of(r)
+		if !ok {
+			t.Fatal("no energy")
+		}
+		return v
+	}
+	// Promotions 0.3149 J (LTE, twice) and 9.84 mJ (WiFi), 0.1 s at 1.288 W, and
+	// little for the bytes: 0.012 Mbit at 438.39, 51.97 (twice), 137.01 mW for each
+	// Mbit/s.
+	data := 0.012 * (438.39 + 2*51.97 + 137.01) / 1e3
+	if got, want := value(0, "", false), 2*1.2107*0.2601+0.1244*0.0791+0.1*1.28804+data; math.Abs(got-want) > 1e-6 {
+		t.Errorf("all devices: %f J, not %f", got, want)
+	}
+	if a, b, all := value(0, "primary", true), value(0, "helper1", true), value(0, "", true); math.Abs(a+b-all) > 1e-9 || b < 12 || all < 24 {
+		t.Errorf("E_full: primary %f, helper %f, both %f", a, b, all)
+	}
+	if got := value(2, "helper1", true); got <= 0 || got > 0.01 {
+		t.Errorf("constants without promotion and tail: %f J", got)
+	}
+	if _, ok := Energy(radio.Sets[0], "", true).Of(lab.Result{}); ok {
+		t.Error("a transfer whose packets nobody saw has an energy")
 	}
 }

@@ -1,6 +1,9 @@
 package exp
 
-import "mpbond/unit"
+import (
+	"mpbond/lab/radio"
+	"mpbond/unit"
+)
 
 const (
 	pams  = "mpbond:pams"
@@ -13,17 +16,19 @@ const (
 
 // m0d: a scheduler that sees round trips alone gives the helper's subflow more
 // than it can deliver in time.
-var m0d = Row{
-	ID: "m0d", Title: "Minimum-RTT scheduling over a helper: one subflow ends late", Source: mobi + ", motivation",
-	Setup:   setup + " 10 MB at 8/10/5 Mbit/s.",
-	Cells:   []Cell{{Name: "8/10/5, 10 MB", House: "8/10/5", Size: 10 * unit.MB, Schemes: []string{Product, pams, naive, mptcp}, Reps: 10, Quick: 1}},
-	Metrics: []Metric{Time, Apart},
-	Points: []Point{
-		{What: "minRTT: the helped subflow ends after the direct one", Unit: "s", Low: 4.5, High: 4.5, Aim: Near,
-			Of: func(d Data) []float64 { return d.Values("8/10/5, 10 MB", naive, Apart) }},
-		{What: "PAMS: subflows end together (we take that as 0.1 s)", Unit: "s", High: 0.1, Aim: Less,
-			Of: func(d Data) []float64 { return d.Values("8/10/5, 10 MB", pams, Apart) }},
-		{What: "mpbond's own choice: likewise", Unit: "s", High: 0.1, Aim: Less,
-			Of: func(d Data) []float64 { return d.Values("8/10/5, 10 MB", Product, Apart) }},
-	},
+func m0d(radio.Set) Row {
+	return Row{
+		ID: "m0d", Title: "Minimum-RTT scheduling over a helper: one subflow ends late", Source: mobi + ", motivation",
+		Setup:   setup + " 10 MB at 8/10/5 Mbit/s.",
+		Cells:   []Cell{{Name: "8/10/5, 10 MB", House: "8/10/5", Size: 10 * unit.MB, Schemes: []string{Product, pams, naive, mptcp}, Reps: 10, Quick: 1}},
+		Metrics: []Metric{Time, Apart},
+		Points: []Point{
+			{What: "minRTT: the helped subflow ends after the direct one", Unit: "s", Low: 4.5, High: 4.5, Aim: Near,
+				Of: func(d Data) []float64 { return d.Values("8/10/5, 10 MB", naive, Apart) }},
+			{What: "PAMS: subflows end together (we take that as 0.1 s)", Unit: "s", High: 0.1, Aim: Less,
+				Of: func(d Data) []float64 { return d.Values("8/10/5, 10 MB", pams, Apart) }},
+			{What: "mpbond's own choice: likewise", Unit: "s", High: 0.1, Aim: Less,
+				Of: func(d Data) []float64 { return d.Values("8/10/5, 10 MB", Product, Apart) }},
+		},
+	}
 }

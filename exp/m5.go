@@ -3,6 +3,7 @@ package exp
 import (
 	"fmt"
 
+	"mpbond/lab/radio"
 	"mpbond/unit"
 )
 
@@ -13,12 +14,13 @@ var m5Sizes = []unit.Bytes{512 * unit.KB, unit.MB, 2 * unit.MB}
 var m5Houses = []string{"8", "8/10/5", "8/10/5,10/5"}
 
 // m5: small files over links that do not change.
-var m5 = func() Row {
+func m5(set radio.Set) Row {
+	active := Energy(set, "", false)
 	r := Row{
 		ID: "m5", Title: "Small files over stable links, one to three devices", Source: mobi + ", stable networks",
-		Setup:   setup + " 8/10/5 Mbit/s, a third device like the second. The published ranges are those of all sizes.",
-		Lacks:   "energy, COMBINE",
-		Metrics: []Metric{Time},
+		Setup:   setup + " 8/10/5 Mbit/s, a third device like the second. The published ranges are those of all sizes. " + energySetup(set),
+		Lacks:   "COMBINE",
+		Metrics: []Metric{Time, active, Energy(set, "", true), Energy(set, "primary", true)},
 	}
 	for i, house := range m5Houses {
 		for _, size := range m5Sizes {
@@ -29,16 +31,20 @@ var m5 = func() Row {
 			}
 			c := Cell{Name: fmt.Sprintf("%s, %v", devices, size), House: house, Size: size, Schemes: schemes, Reps: 20, Quick: 1}
 			r.Cells = append(r.Cells, c)
-			if i == 0 {
-				continue
+			switch i {
+			case 1:
+				r.Points = append(r.Points, beside(c.Name, mptcp, Time, -11, -5), beside(c.Name, mptcp, active, -14, -10))
+			case 2:
+				r.Points = append(r.Points, beside(c.Name, mptcp, Time, -30, -25))
 			}
-			low, high := -11.0, -5.0
-			if i == 2 {
-				low, high = -30, -25
-			}
-			r.Points = append(r.Points, Point{What: c.Name + ": time beside kernel MPTCP's", Unit: "%", Low: low, High: high, Aim: Change,
-				Of: func(d Data) []float64 { return d.Changes(c.Name, [2]string{Product, mptcp}, Time) }})
 		}
 	}
 	return r
-}()
+}
+
+// beside is a point: by how many percent the product differs from another
+// scheme in a cell.
+func beside(cell, other string, m Metric, low, high float64) Point {
+	return Point{What: fmt.Sprintf("%s: %s beside %s", cell, m.Name, other), Unit: "%", Low: low, High: high, Aim: Change,
+		Of: func(d Data) []float64 { return d.Changes(cell, [2]string{Product, other}, m) }}
+}

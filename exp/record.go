@@ -54,9 +54,9 @@ func (r Record) Save(dir string) error {
 	return os.Rename(next, file(dir, r.Row))
 }
 
-// LoadAll reads the records of a directory, in the order of Rows.
-func LoadAll(dir string) (all []Record, err error) {
-	for _, row := range Rows {
+// Load reads those records of rows that a directory has.
+func Load(dir string, rows []Row) (all []Record, err error) {
+	for _, row := range rows {
 		text, err := os.ReadFile(file(dir, row.ID))
 		if errors.Is(err, os.ErrNotExist) {
 			continue

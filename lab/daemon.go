@@ -348,6 +348,8 @@ func (d *daemon) handle(r request) (a answer, err error) {
 		})
 	case "stats":
 		a.Stats, err = d.stats(r.Reset)
+	case "traffic":
+		a.Traffic = d.traffic()
 	case "down":
 	default:
 		err = fmt.Errorf("unknown request %q", r.Op)

@@ -33,6 +33,7 @@ type emuLink struct {
 	fds     [2]int // TUN of each end
 	lines   [2]*shaper.Line
 	refused [2]int64 // packets that the kernel of that end did not take
+	seen    [2]trafficLog
 }
 
 // tap sees packets as a capture at one end of a link would. It must not keep
@@ -49,11 +50,13 @@ type emulator struct {
 	base     time.Time
 	hist     lateHist
 	realtime bool
-	free     [][]byte
-	epoll    int
-	wake     int // eventfd: something is in calls
-	calls    chan func(now time.Duration)
-	stopped  bool
+	// recording adds to what links have seen, without end.
+	recording bool
+	free      [][]byte
+	epoll     int
+	wake      int // eventfd: something is in calls
+	calls     chan func(now time.Duration)
+	stopped   bool
 }
 
 // newEmulator readies the emulator; run starts it. The descriptors of links
@@ -162,6 +165,9 @@ func (e *emulator) read(l *emuLink, end int) {
 		if e.tap != nil {
 			e.tap.packet(l.name, end, buf[:n])
 		}
+		if e.recording {
+			l.seen[end].add(e.now(), int(n))
+		}
 		if !l.lines[end].Enqueue(e.now(), shaper.Packet{Size: unit.Bytes(n), Data: buf[:n]}) {
 			e.put(buf)
 		}
@@ -201,8 +207,14 @@ func (e *emulator) write(l *emuLink, end int, data []byte) {
 	_, _, errno := syscall.RawSyscall(unix.SYS_WRITE, uintptr(l.fds[end]), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)))
 	if errno != 0 {
 		l.refused[end]++ // the device is down, or the kernel has no memory
-	} else if e.tap != nil {
+		e.put(data)
+		return
+	}
+	if e.tap != nil {
 		e.tap.packet(l.name, end, data)
+	}
+	if e.recording {
+		l.seen[end].add(e.now(), -len(data))
 	}
 	e.put(data)
 }

@@ -33,6 +33,8 @@ type Plan struct {
 	Length time.Duration
 	// Fewer says how many transfers slow schemes make, if not Reps.
 	Fewer map[string]int
+	// Traffic has each result tell all packets of primary and helpers.
+	Traffic bool
 	// Watch, if set, is called a few times a second during each transfer.
 	Watch func(Sample)
 	// Tries is how often a transfer is made that is disturbed or fails; 0: disturbed

@@ -24,7 +24,7 @@ type daemonSpec struct {
 }
 
 type request struct {
-	Op    string // hello, set, start, rewind, stats, down
+	Op    string // hello, set, start, rewind, stats, traffic, down
 	Link  string
 	Dir   string
 	Props []string // PROPERTY=VALUE
@@ -35,6 +35,8 @@ type answer struct {
 	Error string
 	Hello *hello
 	Stats *Stats
+
+	Traffic []Traffic
 }
 
 // hello tells a client how to reach the nodes.

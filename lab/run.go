@@ -45,7 +45,10 @@ type Result struct {
 	Resent    map[string]unit.Bytes `json:"resent_bytes,omitempty"`            // by cause, both ends
 	PeakRSS   map[string]unit.Bytes `json:"peak_rss_bytes,omitempty"`          // by node
 	Notes     map[string]any        `json:"notes,omitempty"`
-	Error     string                `json:"error,omitempty"`
+	// Traffic is that of primary and helpers while the client ran, if the plan
+	// asks for it.
+	Traffic []Traffic `json:"traffic,omitempty"`
+	Error   string    `json:"error,omitempty"`
 }
 
 // errTooLong is of transfers that were ended. A scheme of which so many as
@@ -222,6 +225,9 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	if err != nil {
 		return err
 	}
+	if err := s.record(b, nil); err != nil {
+		return err
+	}
 	begin := time.Now()
 	if err := b.Lab.Start(); err != nil {
 		return err
@@ -246,6 +252,9 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 		return e
 	}
 	r.count(b.Lab.Topology, before, after)
+	if e := s.record(b, r); e != nil {
+		return e
+	}
 	r.Disturbed = after.Lateness.disturbed(took, len(s.plan.At) > 0)
 	if err != nil {
 		return err

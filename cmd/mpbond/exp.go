@@ -17,11 +17,12 @@ import (
 	"mpbond/exp"
 	"mpbond/fault"
 	"mpbond/lab"
+	"mpbond/lab/radio"
 )
 
 // expCommand is "mpbond exp": published tables and figures, and ours.
 func expCommand() *cobra.Command {
-	dir := "exp-results"
+	f := expFlags{dir: "exp-results"}
 	c := &cobra.Command{
 		Use:   "exp",
 		Short: "Reproduce published tables and figures",
@@ -29,9 +30,22 @@ func expCommand() *cobra.Command {
 networks on this machine, beside real baselines in the same run. Each has an ID,
 a row of "mpbond exp list".`,
 	}
-	c.PersistentFlags().StringVar(&dir, "dir", dir, "keep results in `DIR`")
-	c.AddCommand(expList(), expRun(&dir), expReport(&dir))
+	c.PersistentFlags().StringVar(&f.dir, "dir", f.dir, "keep results in `DIR`")
+	c.PersistentFlags().StringVar(&f.set, "set", radio.Sets[0].Name, "constants of radios, for energies: "+joined(radio.SetNames()))
+	c.AddCommand(expList(), expRun(&f), expReport(&f))
 	return c
+}
+
+// expFlags are those of all its subcommands.
+type expFlags struct{ dir, set string }
+
+// rows are all, by the chosen constants.
+func (f *expFlags) rows() ([]exp.Row, error) {
+	set, err := radio.Find(f.set)
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	return exp.Rows(set), nil
 }
 
 func expList() *cobra.Command {
@@ -40,7 +54,7 @@ func expList() *cobra.Command {
 		Use: "list", Short: "List what can be reproduced, and how long it takes", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			t := table{head: []string{"row", "what", "from", "cells", "transfers", "time"}}
-			for _, row := range exp.Rows {
+			for _, row := range exp.Rows(radio.Sets[0]) {
 				all, err := row.Experiments(exp.Options{Quick: quick})
 				if err != nil {
 					return err
@@ -67,7 +81,7 @@ type expOptions struct {
 	asJSON bool
 }
 
-func expRun(dir *string) *cobra.Command {
+func expRun(shared *expFlags) *cobra.Command {
 	o := expOptions{}
 	c := &cobra.Command{
 		Use: "run ID…", Short: "Run rows, all with \"all\"", Args: cobra.MinimumNArgs(1),
@@ -78,11 +92,15 @@ where it stopped, if it is of the same version. Nothing else should run meanwhil
 --quick makes one transfer of each scheme in most cells: to see that all works,
 not for figures.`,
 		RunE: func(c *cobra.Command, args []string) error {
-			rows := exp.Rows
+			rows, err := shared.rows()
+			if err != nil {
+				return err
+			}
 			if len(args) != 1 || args[0] != "all" {
+				all := rows
 				rows = nil
 				for _, id := range args {
-					row, err := exp.Find(id)
+					row, err := exp.Find(all, id)
 					if err != nil {
 						return usage("%v", err)
 					}
@@ -92,7 +110,7 @@ not for figures.`,
 			if o.Reps < 0 || o.jobs < 0 {
 				return usage("--reps and --jobs are at least 0")
 			}
-			o.dir = *dir
+			o.dir = shared.dir
 			var failed error
 			for _, row := range rows {
 				err := o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), row)
@@ -196,7 +214,7 @@ func printEvaluation(out io.Writer, e exp.Evaluation) error {
 	return err
 }
 
-func expReport(dir *string) *cobra.Command {
+func expReport(shared *expFlags) *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
 		Use: "report", Short: "Write what was measured as one HTML page, and as CSV", Args: cobra.NoArgs,
@@ -204,16 +222,20 @@ func expReport(dir *string) *cobra.Command {
 directory of results, of all rows that were run. What is worse than published, or
 than a baseline, comes first.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			records, err := exp.LoadAll(*dir)
+			rows, err := shared.rows()
+			if err != nil {
+				return err
+			}
+			records, err := exp.Load(shared.dir, rows)
 			if err != nil {
 				return err
 			}
 			if len(records) == 0 {
-				return fault.New(fault.NotFound, fmt.Errorf("there are no results in %s", *dir), "mpbond exp run all --quick makes some")
+				return fault.New(fault.NotFound, fmt.Errorf("there are no results in %s", shared.dir), "mpbond exp run all --quick makes some")
 			}
 			var all []exp.Evaluation
 			for _, rec := range records {
-				row, err := exp.Find(rec.Row)
+				row, err := exp.Find(rows, rec.Row)
 				if err != nil {
 					return err
 				}
@@ -227,14 +249,14 @@ than a baseline, comes first.`,
 				if err := write(&text, all); err != nil {
 					return err
 				}
-				if err := os.WriteFile(filepath.Join(*dir, name), text.Bytes(), 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join(shared.dir, name), text.Bytes(), 0o644); err != nil {
 					return err
 				}
 			}
 			for _, e := range all {
 				fmt.Fprintf(c.OutOrStdout(), "%-4s %s\n", e.Row, e.Verdict)
 			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), filepath.Join(*dir, "report.html"))
+			_, err = fmt.Fprintln(c.OutOrStdout(), filepath.Join(shared.dir, "report.html"))
 			return err
 		},
 	}

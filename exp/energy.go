@@ -1,0 +1,76 @@
+package exp
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"mpbond/lab"
+	"mpbond/lab/radio"
+	"mpbond/unit"
+)
+
+// radioOf is which radio a link of the house stands for.
+func radioOf(link string) radio.Kind {
+	if strings.HasPrefix(link, "pipe") {
+		return radio.WiFi
+	}
+	return radio.LTE // ps, hs1, …
+}
+
+// traces are a transfer's packets by device and radio: a device has one of each.
+func traces(r lab.Result) (all []radio.Trace) {
+	for _, t := range r.Traffic {
+		x := radio.Trace{Device: t.Node, Radio: radioOf(t.Link), Packets: make([]radio.Packet, 0, len(t.Sizes))}
+		t.Each(func(at time.Duration, n unit.Bytes, sent bool) {
+			x.Packets = append(x.Packets, radio.Packet{At: at, Size: n, Up: sent})
+		})
+		all = append(all, x)
+	}
+	return all
+}
+
+// Energy is a metric: E_active or E_full of all devices, or of one, by the
+// constants of a set. Radios are idle before the transfer. A row that has it
+// needs the packets of its transfers.
+func Energy(set radio.Set, device string, full bool) Metric {
+	m := Metric{Name: "E_active", Unit: "J", packets: true}
+	if full {
+		m.Name = "E_full"
+	}
+	if device != "" {
+		m.Name += " of " + device
+	}
+	m.Of = func(r lab.Result) (float64, bool) {
+		if len(r.Traffic) == 0 {
+			return 0, false
+		}
+		items, err := set.Account(traces(r))
+		if err != nil {
+			return 0, false // every set has LTE and WiFi
+		}
+		sum := radio.Sum(items, device)
+		if full {
+			return float64(sum.Full()), true
+		}
+		return float64(sum.Active()), true
+	}
+	return m
+}
+
+// energySetup says what energies are made of.
+func energySetup(set radio.Set) string {
+	text := fmt.Sprintf("Energy by constants %s, of radios that are idle before; E_active is without tails.", set.Name)
+	for _, k := range []radio.Kind{radio.LTE, radio.WiFi} {
+		m, err := set.Model(k)
+		if err != nil {
+			continue // every set has both
+		}
+		text += fmt.Sprintf(" %s: %s", k, m.Source)
+		if m.Lacks != "" {
+			text += "; without " + m.Lacks
+		}
+		text += "."
+	}
+	return text
+}

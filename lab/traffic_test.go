@@ -1,0 +1,77 @@
+package lab
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/unit"
+)
+
+// TestTraffic: what is recorded of each end is what its lines count, in order,
+// and a call begins anew.
+func TestTraffic(t *testing.T) {
+	t.Parallel()
+	l := startLab(t, pair+"delay=\"1ms\"", Options{})
+	serve(t, l, "b", true, "test-echo")
+	if first, err := l.Traffic(); err != nil || len(first) != 0 {
+		t.Fatalf("before anything was recorded: %v %v", first, err)
+	}
+	before, err := l.Stats(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, out := start(t, l, "a", "test-ping", "10.77.1.2")
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err, out)
+	}
+	all, err := l.Traffic()
+	if err != nil || len(all) != 2 {
+		t.Fatal(all, err)
+	}
+	after, err := l.Stats(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end, got := range all {
+		if got.Link != "l" || got.Node != []string{"a", "b"}[end] {
+			t.Errorf("end %d is %s of %s", end, got.Link, got.Node)
+		}
+		var sent, received unit.Bytes
+		last, big := time.Duration(0), 0
+		got.Each(func(at time.Duration, n unit.Bytes, up bool) {
+			if at < last || at > time.Minute {
+				t.Fatalf("a packet at %v after one at %v", at, last)
+			}
+			last = at
+			if up {
+				sent += n
+			} else {
+				received += n
+			}
+			if n == 1500 {
+				big++
+			}
+		})
+		out, in := after.Link("l").Lines[end].Count, after.Link("l").Lines[1-end].Count
+		was, wasIn := before.Link("l").Lines[end].Count, before.Link("l").Lines[1-end].Count
+		if sent != out.Sent.Bytes-was.Sent.Bytes || received != in.Delivered.Bytes-wasIn.Delivered.Bytes || big < 40 {
+			t.Errorf("%s: %v sent, %v received, %d large packets; its lines count %v and %v", got.Node, sent, received, big, out.Sent.Bytes-was.Sent.Bytes, in.Delivered.Bytes-wasIn.Delivered.Bytes)
+		}
+	}
+	if again, err := l.Traffic(); err != nil || len(again) != 2 || len(again[0].Sizes) != 0 {
+		t.Errorf("nothing has happened since: %v %v", again, err)
+	}
+}
+
+// TestTrafficRounding: gaps are rounded down, and do not add up to an error.
+func TestTrafficRounding(t *testing.T) {
+	var l trafficLog
+	for i := range 1000 {
+		l.add(time.Duration(i)*1999, 1)
+	}
+	at := time.Duration(0)
+	Traffic{Gaps: l.gaps, Sizes: l.sizes}.Each(func(t time.Duration, _ unit.Bytes, _ bool) { at = t })
+	if want := 999 * 1999 * time.Nanosecond; want-at >= time.Microsecond || at > want {
+		t.Errorf("the last at %v, not %v", at, want)
+	}
+}
