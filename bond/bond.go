@@ -59,7 +59,9 @@ const (
 	defaultMaxBuffered = 64 * unit.MB
 	defaultEta         = 0.2 // MPBond, MobiSys 2020, section 4.4
 	lowMetaBuffer      = 64 * unit.KB
+	blockedBuffer      = pageSize // beyond the receiver's window, when memory gets short
 	maxWindow          = 16 * unit.MB
+	openingWindow      = 512 * unit.KB // of a stream that this end opens, while memory is plenty
 
 	segmentTime = 5 * time.Millisecond // a segment is what a subflow carries in this time
 	minSegment  = 1400
@@ -108,7 +110,7 @@ type Bond struct {
 	urgent  unit.Bytes
 	blocked uint64     // how often a segment had room that a stream's window did not let it use
 	held    unit.Bytes // bytes in send buffers, acknowledged ones excluded
-	grown   unit.Bytes // receive windows beyond InitialWindow
+	grown   unit.Bytes // receive windows beyond the first ones
 	control []control  // reliable frames to be sent, oldest first
 	// avoid is the path that all pending bytes were recalled from at the end of
 	// a transfer, or 0: they must not go there again, and the last go first.
@@ -280,6 +282,7 @@ func (b *Bond) Open(dest string) (*Stream, error) {
 	s.dest = dest
 	b.opened(s)
 	b.queue(s, wire.TypeOpen)
+	s.widen()
 	return s, nil
 }
 
@@ -291,10 +294,19 @@ func (b *Bond) opened(s *Stream) {
 
 func (b *Bond) newStream(id wire.StreamID) *Stream {
 	s := &Stream{id: id, bond: b, out: pages{pool: &b.pool}, in: pages{pool: &b.pool},
-		outLimit: wire.DataSeq(wire.InitialWindow), inLimit: wire.DataSeq(wire.InitialWindow), window: wire.InitialWindow}
+		outLimit: wire.DataSeq(b.first(true)), inLimit: wire.DataSeq(b.first(false)), window: b.first(false)}
 	b.streams[id] = s
 	b.stats.StreamsTotal++
 	return s
+}
+
+// first is the window of every stream at its beginning, for what this end sends
+// or receives.
+func (b *Bond) first(out bool) unit.Bytes {
+	if b.cfg.Opens == out {
+		return wire.InitialWindow
+	}
+	return wire.InitialDown
 }
 
 // Accept returns a stream that the other end has opened, or nil.

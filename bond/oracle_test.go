@@ -62,7 +62,7 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 // limitOf is how far end d was told that it may send on a stream.
 func (n *simNet) limitOf(d int, s wire.StreamID) *wire.DataSeq {
 	for int(s) >= len(n.granted[d]) {
-		n.granted[d] = append(n.granted[d], wire.DataSeq(wire.InitialWindow))
+		n.granted[d] = append(n.granted[d], wire.DataSeq(n.ends[d].first(true)))
 	}
 	return &n.granted[d][s]
 }
@@ -115,7 +115,7 @@ func (n *simNet) checkStreams(d int) {
 		out, in := unit.Bytes(s.outEnd-s.outBase), unit.Bytes(s.inLimit-s.inBase)
 		pending += unit.Bytes(s.todo.size())
 		held += out - unit.Bytes(s.acked.size())
-		grown += s.window - wire.InitialWindow
+		grown += s.window - b.first(false)
 		if limit := maxWindow + b.cfg.MetaBuffer + lowMetaBuffer; out > limit {
 			n.fatal("stream %d holds %v to send at %s, bound %v", s.id, out, endNames[d], limit)
 		}

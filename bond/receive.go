@@ -92,6 +92,9 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		if s != nil && f.Limit > s.outLimit {
 			s.outLimit = f.Limit
 			b.update(s)
+			if s.roomy() {
+				b.notify(s)
+			}
 		}
 		return err
 	case wire.TypeChunk:

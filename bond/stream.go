@@ -81,10 +81,16 @@ func (s *Stream) Room() int {
 	}
 	b := s.bond
 	unacked := unit.Bytes(s.outEnd - s.outBase)
+	room := min(b.cfg.MetaBuffer-unit.Bytes(s.todo.size()), maxWindow+b.cfg.MetaBuffer-unacked)
 	if b.held >= b.cfg.MaxBuffered {
-		return int(max(0, lowMetaBuffer-unacked))
+		room = lowMetaBuffer - unacked
 	}
-	return int(max(0, min(b.cfg.MetaBuffer-unit.Bytes(s.todo.size()), maxWindow+b.cfg.MetaBuffer-unacked)))
+	if b.held >= b.cfg.MaxBuffered/4 {
+		// What the receiver does not take yet is better left where it comes from,
+		// so that streams whose readers are slow leave the memory to others.
+		room = min(room, unit.Bytes(s.outLimit)+blockedBuffer-unit.Bytes(s.outEnd))
+	}
+	return int(max(0, room))
 }
 
 // roomy reports whether a writer that waits for room is to be told: not for a
@@ -158,21 +164,49 @@ func (s *Stream) Consume(n int) {
 		s.in.release(s.inBase)
 	}
 	if s.err == nil && s.wantsMore() {
-		// A window doubles each time a quarter of it was consumed, as long as
-		// the memory that grown windows may use lasts.
+		// A window doubles each time a quarter of it was consumed, up to the
+		// stream's share, or shrinks towards that as it is consumed: what is
+		// granted cannot be taken back.
 		if free := unit.Bytes(s.inLimit - s.inBase); free <= s.window*3/4 {
-			grow := min(s.window, maxWindow-s.window, b.cfg.MaxBuffered-b.grown)
-			if grow > 0 {
-				s.window += grow
-				b.grown += grow
+			share := min(maxWindow, s.share())
+			if s.window > share {
+				share = max(share, free)
 			}
-			s.inLimit = s.inBase + wire.DataSeq(s.window)
-			b.queue(s, wire.TypeWindow)
+			s.resize(min(2*s.window, share))
 		}
 	}
 	if s.EOF() {
 		s.eofGot = true
 		b.finish(s)
+	}
+}
+
+// share is the most that the stream's window may be now: beyond the first
+// window, a third of the memory for grown windows that others leave. So n streams
+// that all want more get 1/(n+2) of it each, a new one finds some left, and
+// whatever those hold that do not read, each one goes on with its first window at
+// least (dynamic thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998).
+func (s *Stream) share() unit.Bytes {
+	b, first := s.bond, s.bond.first(false)
+	others := b.grown - (s.window - first)
+	return first + (b.cfg.MaxBuffered-others)/3
+}
+
+// widen grants a stream that this end opens more than the first window. Half of
+// the memory is left to streams that were seen to use it.
+func (s *Stream) widen() {
+	b, first := s.bond, s.bond.first(false)
+	more := min(openingWindow-first, (b.cfg.MaxBuffered/2-b.grown)/16)
+	s.resize(first + max(0, more))
+}
+
+// resize changes the window and grants what it allows now.
+func (s *Stream) resize(window unit.Bytes) {
+	s.bond.grown += window - s.window
+	s.window = window
+	if limit := s.inBase + wire.DataSeq(window); limit > s.inLimit {
+		s.inLimit = limit
+		s.bond.queue(s, wire.TypeWindow)
 	}
 }
 
@@ -257,7 +291,7 @@ func (b *Bond) forget(s *Stream) {
 		}
 		b.cfg.Trace(e)
 	}
-	b.grown -= s.window - wire.InitialWindow
+	b.grown -= s.window - b.first(false)
 	s.out.drop()
 	if s.eofGot {
 		s.in.drop()

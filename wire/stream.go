@@ -19,9 +19,15 @@ type DataSeq uint64
 // MaxSeq is the largest position, so that positions plus lengths never wrap.
 const MaxSeq = 1<<62 - 1
 
-// InitialWindow is how far either end of a stream may send before the first
-// WINDOW arrives.
-const InitialWindow = 512 * unit.KB
+// InitialWindow and InitialDown are how far a stream may be sent before the
+// first WINDOW for it arrives: by the end that opens it, and by the other one. It
+// is the least that a stream is granted, however short memory is. The opening end
+// sends a WINDOW together with OPEN where it grants more, which costs no time; the
+// other one could do so only a round trip later, and so begins with more.
+const (
+	InitialWindow = 512 * unit.KB
+	InitialDown   = 64 * unit.KB
+)
 
 // Mode is how both ends treat the bytes of a stream.
 type Mode uint8
