@@ -219,6 +219,12 @@ func (n *network) trust() {
 		keys[node] = k.Public()
 	}
 	server := addr("server", "core") + ":7600"
+	var pipes []string
+	for _, link := range n.l.Topology.Links() {
+		if strings.HasPrefix(link, "pipe") {
+			pipes = append(pipes, addr("primary", link)+":7602")
+		}
+	}
 	for _, e := range []struct {
 		at, who, name string
 		role          identity.Role
@@ -228,7 +234,7 @@ func (n *network) trust() {
 		{"primary", "server", "home", identity.RoleServer, []string{server}},
 		{"primary", "helper1", "phone", identity.RoleHelper, nil},
 		{"helper1", "server", "home", identity.RoleServer, []string{server}},
-		{"helper1", "primary", "laptop", identity.RolePrimary, []string{addr("primary", "pipe1") + ":7602"}},
+		{"helper1", "primary", "laptop", identity.RolePrimary, pipes},
 	} {
 		t, err := identity.OpenTrust(filepath.Join(n.dir, e.at, "trust.toml"))
 		if err == nil {

@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/api"
+)
+
+// linkBytes is what a link has delivered, both ways.
+func (n *network) linkBytes(link string) (sum int64) {
+	n.Helper()
+	s, err := n.l.Stats(false)
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, line := range s.Link(link).Lines {
+		sum += int64(line.Count.Delivered.Bytes)
+	}
+	return sum
+}
+
+// byHelper are the helped paths that are up.
+func (n *network) byHelper() (list []api.Path) {
+	n.Helper()
+	s, err := n.status("primary", "primary")
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, p := range s.Bonds[0].Paths {
+		if p.Kind == api.Helped && p.State == api.Up {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// TestTwoPipesTogether: the helper has two pipes, of 5 and 3 Mbit/s, and an
+// HS-path of 10: a long download uses both.
+func TestTwoPipesTogether(t *testing.T) {
+	n := newNetworkOf(t, "1/10/5+3", "", nil)
+	const size = 10 * mb
+	want, _ := sum(noise(size))
+	began := time.Now()
+	x := n.transfer(fmt.Sprintf("http://web/%d", size))
+	<-x.done
+	took := time.Since(began)
+	if x.err != nil || x.got != want {
+		t.Errorf("%s, want %s: %v %s", x.got, want, x.err, &x.errs)
+	}
+	a, b := n.linkBytes("pipe1"), n.linkBytes("pipe1b")
+	t.Logf("%v; pipes have carried %d and %d bytes; %+v", took.Round(time.Millisecond), a, b, n.byHelper())
+	if min(a, b) < 2*mb {
+		t.Errorf("pipes have carried %d and %d bytes", a, b)
+	}
+	// The direct path and the better pipe carry 6 Mbit/s at most.
+	if alone := time.Second * size * 8 / 6_000_000; took > alone {
+		t.Errorf("it took %v; without the second pipe it would be %v", took, alone)
+	}
+}
+
+// TestPipeFalls: the HS-path needs no more than one of two pipes, and the one in
+// use falls to 0.3 Mbit/s: the subflow, the same one, goes on over the other.
+func TestPipeFalls(t *testing.T) {
+	n := newNetworkOf(t, "1/4/5+5", "", nil)
+	const size = 8 * mb
+	want, _ := sum(noise(size))
+	before := n.byHelper()
+	if len(before) != 1 {
+		t.Fatalf("%+v", before)
+	}
+	inUse, other := "pipe1", "pipe1b"
+	if a, err := n.l.Topology.Addr("helper1", other); err != nil {
+		t.Fatal(err)
+	} else if strings.HasPrefix(before[0].Pipe, a.String()+":") {
+		inUse, other = other, inUse
+	}
+	x := n.transfer(fmt.Sprintf("http://web/%d", size))
+	eventually(t, func() error { // so that it is known what this pipe carries
+		if got := n.linkBytes(inUse); got < 1_500_000 {
+			return fmt.Errorf("%s has carried %d bytes", inUse, got)
+		}
+		return nil
+	})
+	if err := n.l.Set(inUse, "", "rate=0.3Mbit/s"); err != nil {
+		t.Fatal(err)
+	}
+	<-x.done
+	if x.err != nil || x.got != want {
+		t.Errorf("%s, want %s: %v %s", x.got, want, x.err, &x.errs)
+	}
+	after := n.helped()
+	a, b := n.linkBytes(inUse), n.linkBytes(other)
+	t.Logf("%s and %s have carried %d and %d bytes; %+v", inUse, other, a, b, after)
+	if after.ID != before[0].ID || after.Migrated == 0 || b < 2*mb {
+		t.Errorf("%s has carried %d bytes; %+v, before %+v", other, b, after, before)
+	}
+}
