@@ -49,7 +49,10 @@ type DualResult struct {
 	Seconds   [2]float64 `json:"seconds"` // of each user
 	Disturbed bool       `json:"disturbed"`
 	Lateness  Lateness   `json:"lateness"`
-	Error     string     `json:"error,omitempty"`
+	// Own is, of what a user's own link carried until the user's download ended,
+	// the part that was the user's. Only in DualBoth.
+	Own   [2]float64 `json:"own_share"`
+	Error string     `json:"error,omitempty"`
 }
 
 var dualCases = []string{DualAlone, DualIdle, DualBoth}
@@ -290,7 +293,15 @@ func (d *dualRun) measure(ctx context.Context, c string, rep int) (DualResult, e
 	if c != DualIdle {
 		var both sync.WaitGroup
 		for i := range DualUsers {
-			both.Go(func() { r.Seconds[i], errs[i] = d.user(within, i, c, rep) })
+			both.Go(func() {
+				before, e1 := d.link(within, i)
+				r.Seconds[i], errs[i] = d.user(within, i, c, rep)
+				after, e2 := d.link(within, i)
+				if c == DualBoth {
+					r.Own[i] = float64(after.own-before.own) * packetIP / packetPayload / float64(max(1, after.all-before.all))
+					errs[i] = errors.Join(errs[i], e1, e2)
+				}
+			})
 		}
 		both.Wait()
 	} else {
@@ -305,6 +316,38 @@ func (d *dualRun) measure(ctx context.Context, c string, rep int) (DualResult, e
 		r.Error = failed.Error()
 	}
 	return r, errors.Join(ctx.Err(), err, d.Lab.Rewind(), d.Lab.Drained(ctx))
+}
+
+// carriedBytes is what a user's link has carried towards the user: payload of
+// the own direct subflows, and IP bytes in all.
+type carriedBytes struct{ own, all unit.Bytes }
+
+func (d *dualRun) link(ctx context.Context, i int) (b carriedBytes, err error) {
+	node, t := DualUsers[i], d.Lab.Topology
+	c := api.NewClient(filepath.Join(mpbondHome(d.Bench, node), "run", "primary.sock"))
+	defer c.Close()
+	s, err := c.Status(ctx, false)
+	if err != nil {
+		return b, err
+	}
+	for _, bond := range s.Bonds {
+		for _, p := range bond.Paths {
+			if p.Kind == api.Direct {
+				b.own += p.RxBytes
+			}
+		}
+	}
+	stats, err := d.Lab.Stats(false)
+	if err != nil {
+		return b, err
+	}
+	name := t.between("server", node)
+	end, err := t.end("server", name)
+	if err != nil {
+		return b, err
+	}
+	b.all = stats.Link(name).Lines[end].Count.Delivered.Bytes
+	return b, nil
 }
 
 // user is one user's part of a case: the time of a download, or the mean of

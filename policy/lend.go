@@ -34,7 +34,7 @@ const (
 	// An idle owner that sends a request will soon receive: for expectTime no
 	// more than expectShare is lent, lest what comes meets a full queue.
 	expectTime  = 300 * time.Millisecond
-	expectShare = 0.25
+	expectShare = 0.1
 	// settleTime is how long the owner has the link to itself before what it
 	// leaves is lent again: TCP must have had time to take what it can.
 	settleTime = 400 * time.Millisecond
@@ -45,9 +45,9 @@ const (
 	growStep          = 50 * time.Millisecond
 	growBusy, growOff = 1.25, 2.0
 	// The floor keeps borrowed subflows alive: one that is silent would be
-	// given up, and joining again costs more.
-	floorShare = 0.02
-	leastFloor = 64 * unit.Kbps
+	// given up, and joining again costs more. It is the same for each link, so
+	// that of two who lend to each other none loses by it.
+	floor = 64 * unit.Kbps
 	// What the link can carry is the most that it did in the last one to two
 	// of these.
 	capacityTime = 30 * time.Second
@@ -133,8 +133,11 @@ func (l *Lender) Observe(now time.Time, m Moved) Grant {
 	if m.Total == 0 {
 		total = ownRate + lentRate
 	}
+	// What the owner takes of the link, its bytes in order or not: after a lost
+	// packet the former stand still for a round trip or more, and the link does not.
+	taken := max(ownRate, total-lentRate)
 	l.note(now, total)
-	l.watch(now, m.Own, ownRate)
+	l.watch(now, m.Own, ownRate, taken)
 	idle := !l.idleSince.IsZero() && now.Sub(l.idleSince) >= idleTime
 	bulk := !l.bulkSince.IsZero() && (m.Own-l.bulk >= uint64(bulkBytes) || now.Sub(l.bulkSince) >= bulkTime)
 	step := time.Duration(0)
@@ -153,15 +156,15 @@ func (l *Lender) Observe(now time.Time, m Moved) Grant {
 	}
 	switch l.state {
 	case yielding:
-		l.limit = l.floor()
-		if now.Sub(l.since) >= settleTime && l.spare(ownRate) > 2*l.floor() {
+		l.limit = floor
+		if now.Sub(l.since) >= settleTime && l.spare(taken) > 2*floor {
 			l.enter(sharing, now)
-			l.settled = ownRate
+			l.settled = taken
 		}
 	case sharing:
-		l.share(now, ownRate, lentRate, step)
+		l.share(now, taken, lentRate, step)
 	case expecting:
-		l.limit = max(l.floor(), unit.Rate(expectShare*float64(l.capacity())))
+		l.limit = max(floor, unit.Rate(expectShare*float64(l.capacity())))
 	case growing:
 		l.limit = grown(max(l.limit, l.capacity()/8), growOff, step)
 		if l.limit >= 2*l.capacity() {
@@ -175,17 +178,17 @@ func (l *Lender) Observe(now time.Time, m Moved) Grant {
 func (l *Lender) share(now time.Time, own, lent unit.Rate, step time.Duration) {
 	fell := l.settled - own
 	switch {
-	case own > l.settled*13/10+leastFloor:
+	case own > l.settled*13/10+floor:
 		l.enter(yielding, now)
 	case fell > l.settled/5 && lent > fell/2 && own+lent < l.capacity()*9/10:
 		// The owner lost what was lent: the link carries less than it did once.
 		l.peak, l.peakBefore = own+lent, 0
 		l.enter(yielding, now)
 	default:
-		l.limit = max(l.floor(), min(l.spare(own), grown(max(l.limit, l.capacity()/16), growBusy, step)))
+		l.limit = max(floor, min(l.spare(own), grown(max(l.limit, l.capacity()/16), growBusy, step)))
 		return
 	}
-	l.limit = l.floor()
+	l.limit = floor
 }
 
 func (l *Lender) enter(s lendState, now time.Time) {
@@ -200,11 +203,6 @@ func (l *Lender) grant(own, lent unit.Rate) Grant {
 		g.Limit = l.limit
 	}
 	return g
-}
-
-// floor is the least that is ever lent.
-func (l *Lender) floor() unit.Rate {
-	return max(leastFloor, unit.Rate(floorShare*float64(l.capacity())))
 }
 
 // spare is what an owner of that rate leaves.
@@ -226,9 +224,10 @@ func (l *Lender) note(now time.Time, total unit.Rate) {
 	l.peak = max(l.peak, total)
 }
 
-// watch follows since when the owner is busy, or idle.
-func (l *Lender) watch(now time.Time, moved uint64, own unit.Rate) {
-	if float64(own) <= idleShare*float64(l.capacity()) {
+// watch follows since when the owner is busy, or idle: it takes nothing of the
+// link.
+func (l *Lender) watch(now time.Time, moved uint64, own, taken unit.Rate) {
+	if float64(taken) <= idleShare*float64(l.capacity()) {
 		if l.idleSince.IsZero() {
 			l.idleSince = now
 		}
