@@ -54,6 +54,28 @@ func TestRateDrops(t *testing.T) {
 	}
 }
 
+// TestLinkIsTakenBack: the owner of a helper's link leaves next to nothing of it
+// early in a transfer. What is on the way there goes by the direct path, also
+// while the stream's window, still small, has no room for more.
+func TestLinkIsTakenBack(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.house(10*unit.Mbps, 3*unit.Mbps, 100*unit.Mbps)
+	h := n.paths[1].hops[1][0]
+	h.lent = true
+	h.steps = append(h.steps, simStep{n.now.Add(250 * time.Millisecond), 64 * unit.Kbps})
+	tr := &transfer{size: int(4 * unit.MB)}
+	last, gap, read := n.now, time.Duration(0), 0
+	n.onEnd[0] = func(*Bond) {
+		if tr.read > read {
+			gap, last, read = max(gap, n.now.Sub(last)), n.now, tr.read
+		}
+	}
+	n.run(n.carry([]*transfer{tr}))
+	if gap > 400*time.Millisecond {
+		t.Errorf("delivery stood still for %v: %+v", gap, n.ends[1].Stats())
+	}
+}
+
 // TestSilence: a subflow that goes silent costs at most a second.
 func TestSilence(t *testing.T) {
 	for hop, name := range []string{"PS-path", "HS-path", "pipe"} {

@@ -19,6 +19,7 @@ type simHop struct {
 	window  unit.Bytes
 	written uint64
 	acked   uint64
+	lent    bool // its first step apart, rates are limits that the sender is told
 
 	// A lost segment comes again after a round trip and this; what follows
 	// waits for it.

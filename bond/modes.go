@@ -109,7 +109,8 @@ func (s *Stream) awaited() wire.DataSeq {
 }
 
 // scheduled reports whether all bytes that the far ends wait for have been
-// given to subflows.
+// given to subflows. Where the owner of a link has taken it back, that is also
+// when windows have no room for more: what they wait for may be on the way there.
 func (b *Bond) scheduled() bool {
 	if b.pending == 0 {
 		return true
@@ -124,7 +125,18 @@ func (b *Bond) scheduled() bool {
 		}
 		later = true
 	}
-	return later
+	return later || b.takenBack()
+}
+
+// takenBack reports whether bytes that could go another way are on one whose
+// pace is limited.
+func (b *Bond) takenBack() bool {
+	for _, p := range b.paths {
+		if p.est.Hop().Limit > 0 && p.flight.fresh > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // fill is how a segment is filled from a stream.

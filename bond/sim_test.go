@@ -341,8 +341,12 @@ func (n *simNet) probe(d int, age time.Duration) {
 func (n *simNet) sample(p *simPath, d int) {
 	h := p.hops[d][0]
 	q := unit.Bytes(h.written - h.acked)
+	limit := unit.Rate(0)
+	if r := h.rate(n.now); h.lent && h.nowStep > 0 {
+		limit = r
+	}
 	n.ends[d].Local(p.id, n.now, estimate.Hop{SRTT: h.srtt(n.now, q), MinRTT: h.roundTrip(n.now), Rate: h.rate(n.now),
-		AppLimited: q == 0, Cwnd: h.window, MSS: 1448, Queue: q, Unsent: max(0, q-h.window), Acked: h.acked})
+		Limit: limit, AppLimited: q == 0, Cwnd: h.window, MSS: 1448, Queue: q, Unsent: max(0, q-h.window), Acked: h.acked})
 }
 
 func (n *simNet) path(id wire.PathID) *simPath {

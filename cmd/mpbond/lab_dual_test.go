@@ -30,7 +30,7 @@ func TestDual(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", mpbond, "mpbond/cmd/mpbond").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	const leastOwn = 0.85
+	const leastOwn = 0.75
 	const tries = 2 // the machine may be busy with other things
 	for try := 1; ; try++ {
 		got, disturbed, err := measureDual(t, mpbond)
@@ -40,14 +40,14 @@ func TestDual(t *testing.T) {
 		alone, idle, own := got[lab.DualAlone].Seconds, got[lab.DualIdle].Seconds, got[lab.DualBoth].Own
 		text := fmt.Sprintf("seconds of both users: alone %.2f, the other idle %.2f; owners' parts of their links %.2f", alone, idle, own)
 		t.Log(text)
-		if own[0] > leastOwn && own[1] > leastOwn && own[0] < 1.05 && own[1] < 1.05 && idle[0] < alone[0] && idle[1] < alone[1]/2 {
+		switch kept := min(own[0], own[1]) > leastOwn && max(own[0], own[1]) < 1.05; {
+		case kept && idle[0] < alone[0] && idle[1] < alone[1]/2:
 			return
-		}
-		switch {
-		case try == tries && !disturbed:
-			t.Fatal(text)
-		case try == tries:
+		case try < tries:
+		case kept && disturbed:
 			t.Skip("the machine is too busy to emulate links: ", text)
+		default:
+			t.Fatal(text)
 		}
 	}
 }
