@@ -456,6 +456,7 @@ func TestNothingLeaks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			inside.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			said, _ := inside.StdoutPipe()
 			if err := inside.Start(); err != nil {
 				t.Fatal(err)
@@ -483,7 +484,7 @@ func TestNothingLeaks(t *testing.T) {
 				if _, err := Open(name); err == nil {
 					t.Fatal("a dead lab opens")
 				}
-				_ = inside.Process.Kill()
+				_ = syscall.Kill(-inside.Process.Pid, syscall.SIGKILL) // with its child
 				if l, err = Up(l.Topology, Options{Name: name, Tied: true}); err != nil {
 					t.Fatalf("up after a crash: %v", err)
 				}
