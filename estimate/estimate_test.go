@@ -185,4 +185,9 @@ func TestReportWithoutRate(t *testing.T) {
 	if n := p.At(t0); n.PAD < n.OWD || n.FarWait < 0 {
 		t.Errorf("%+v", n)
 	}
+	p.Remote(wire.HopState{RTT: 5 * ms, Rate: 5 * unit.Mbps})
+	p.Remote(wire.HopState{RTT: 5 * ms})
+	if n := p.At(t0); n.Th2 != 5*unit.Mbps {
+		t.Errorf("after a report without a rate: %+v", n)
+	}
 }
