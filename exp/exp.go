@@ -67,7 +67,7 @@ type Options struct {
 }
 
 // rows are all there are, in the order of the papers.
-var rows = []func(radio.Set) Row{m0d, m4, m5, m6}
+var rows = []func(radio.Set) Row{m0d, m4, m5, m6, m7}
 
 // Rows are all there are. Energies are by the constants of a set: another one
 // judges the same transfers anew.
@@ -159,4 +159,17 @@ func (d Data) Changes(cell string, pair [2]string, m Metric) (percent []float64)
 		}
 	}
 	return percent
+}
+
+// BestChanges are Changes beside that one of several schemes whose mean in a
+// metric is the least.
+func (d Data) BestChanges(cell string, others []string, m, by Metric) []float64 {
+	best := ""
+	for _, o := range others {
+		s := Summarize(d.Values(cell, o, by))
+		if s.N > 0 && (best == "" || s.Mean < Summarize(d.Values(cell, best, by)).Mean) {
+			best = o
+		}
+	}
+	return d.Changes(cell, [2]string{Product, best}, m)
 }

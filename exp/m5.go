@@ -19,13 +19,12 @@ func m5(set radio.Set) Row {
 	r := Row{
 		ID: "m5", Title: "Small files over stable links, one to three devices", Source: mobi + ", stable networks",
 		Setup:   setup + " 8/10/5 Mbit/s, a third device like the second. The published ranges are those of all sizes. " + energySetup(set),
-		Lacks:   "COMBINE",
 		Metrics: []Metric{Time, active, Energy(set, "", true), Energy(set, "primary", true)},
 	}
 	for i, house := range m5Houses {
 		for _, size := range m5Sizes {
 			devices := fmt.Sprintf("%d devices", i+1)
-			schemes := []string{Product, pams, naive, mptcp, "single"}
+			schemes := append([]string{Product, pams, naive, mptcp, "single"}, combines...)
 			if i == 0 {
 				devices, schemes = "1 device", []string{Product, "single"}
 			}
@@ -33,9 +32,11 @@ func m5(set radio.Set) Row {
 			r.Cells = append(r.Cells, c)
 			switch i {
 			case 1:
-				r.Points = append(r.Points, beside(c.Name, mptcp, Time, -11, -5), beside(c.Name, mptcp, active, -14, -10))
+				r.Points = append(r.Points, beside(c.Name, mptcp, Time, -11, -5), beside(c.Name, mptcp, active, -14, -10),
+					besideCombine(c.Name, Time, -21, -15), besideCombine(c.Name, active, -38, -28))
 			case 2:
-				r.Points = append(r.Points, beside(c.Name, mptcp, Time, -30, -25))
+				r.Points = append(r.Points, beside(c.Name, mptcp, Time, -30, -25),
+					besideCombine(c.Name, Time, -26, -12), besideCombine(c.Name, active, -25, -22))
 			}
 		}
 	}
@@ -47,4 +48,14 @@ func m5(set radio.Set) Row {
 func beside(cell, other string, m Metric, low, high float64) Point {
 	return Point{What: fmt.Sprintf("%s: %s beside %s", cell, m.Name, other), Unit: "%", Low: low, High: high, Aim: Change,
 		Of: func(d Data) []float64 { return d.Changes(cell, [2]string{Product, other}, m) }}
+}
+
+// combines are COMBINE with the sizes of chunks of which the paper took the best.
+var combines = []string{"combine:256KB", "combine:128KB", "combine:64KB"}
+
+// besideCombine is a point likewise, beside COMBINE with the chunks that are the
+// quickest in the cell.
+func besideCombine(cell string, m Metric, low, high float64) Point {
+	return Point{What: fmt.Sprintf("%s: %s beside COMBINE", cell, m.Name), Unit: "%", Low: low, High: high, Aim: Change,
+		Of: func(d Data) []float64 { return d.BestChanges(cell, combines, m, Time) }}
 }

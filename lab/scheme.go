@@ -58,8 +58,10 @@ func newScheme(name string) (Scheme, error) {
 		return parseBonded(variant)
 	case "single":
 		return &tethered{helper: variant}, nil
+	case "combine":
+		return parseCombine(variant)
 	}
-	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], kibbutz[:direct[:subflows=2]], mpbond[:OPTION…])", name)
+	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], kibbutz[:direct[:subflows=2]], combine[:CHUNK], mpbond[:OPTION…])", name)
 }
 
 // tethered is the real curl and the real nginx over one path alone: the direct

@@ -17,7 +17,7 @@ import (
 
 // labMeasureCommands are the lab's subcommands that measure.
 func labMeasureCommands(f *labFlags) []*cobra.Command {
-	return []*cobra.Command{labRun(f), labReplay(), labBound(f), labCalibrate(f), labDemo(), labBench(), labDual(), labSink(), labRelay(), labStreams(), labProbe()}
+	return []*cobra.Command{labRun(f), labReplay(), labBound(f), labCalibrate(f), labDemo(), labBench(), labDual(), labSink(), labRelay(), labStreams(), labCombine(), labProxy(), labProbe()}
 }
 
 func labRun(f *labFlags) *cobra.Command {
@@ -29,6 +29,7 @@ func labRun(f *labFlags) *cobra.Command {
 real curl and nginx, schemes interleaved, and take it down again.
 
 Schemes: single (direct path), kibbutz (helpers as NAT routers, kernel MPTCP),
+combine[:CHUNK] (HTTP byte ranges from a common queue, helpers as HTTP proxies),
 relay (a TCP relay in Go on the server, direct path; relay:copy reads and writes
 what relay leaves in the kernel) and
 mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:feedback=MODE] (direct:
@@ -187,6 +188,27 @@ func labRelay() *cobra.Command {
 	}
 	c.Flags().BoolVar(&copies, "copy", false, "read and write the bytes")
 	return c
+}
+
+func labCombine() *cobra.Command {
+	var l lab.Combine
+	c := &cobra.Command{
+		Use: "combine URL", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			l.URL = args[0]
+			return l.Run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	c.Flags().Int64Var(&l.Chunk, "chunk", 256<<10, "bytes of a range")
+	c.Flags().StringArrayVar(&l.Proxies, "proxy", nil, "HTTP proxy at `HOST:PORT` (repeatable)")
+	return c
+}
+
+func labProxy() *cobra.Command {
+	return &cobra.Command{
+		Use: "proxy ADDRESS", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return lab.Proxy(c.Context(), args[0]) },
+	}
 }
 
 func labStreams() *cobra.Command {

@@ -1,0 +1,225 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"mpbond/unit"
+)
+
+// proxyPort is where helpers serve as HTTP proxies.
+const proxyPort = 3128
+
+// combine is COMBINE (Ananthanarayanan et al., MobiSys 2007): the client fetches
+// a file in HTTP byte ranges, directly and by helpers that are HTTP proxies; each
+// path takes the next chunk of a common queue when it has finished one.
+type combine struct{ chunk unit.Bytes }
+
+// combineChunk is the size without another one: that of the MPBond paper.
+const combineChunk = 256 * unit.KB
+
+func parseCombine(variant string) (*combine, error) {
+	if variant == "" {
+		return &combine{combineChunk}, nil
+	}
+	chunk, err := unit.ParseBytes(variant)
+	if err != nil || chunk < unit.KB {
+		return nil, fmt.Errorf("scheme combine:%s: write combine[:CHUNK], with a chunk of at least 1 KB", variant)
+	}
+	return &combine{chunk}, nil
+}
+
+func (c *combine) Start(ctx context.Context, b *Bench) error {
+	if err := b.StartWeb(ctx); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for _, h := range b.Lab.Topology.Helpers() {
+		if err := b.Spawn(ctx, h, proxyPort, nil, self, "lab", "proxy", fmt.Sprintf(":%d", proxyPort)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Client is the lab's own: curl has no queue. Uploads and several streams are
+// refused by Verify.
+func (c *combine) Client(b *Bench, t Transfer) []string {
+	self, _ := os.Executable()
+	top := b.Lab.Topology
+	web, _ := top.Addr("web", "")
+	argv := []string{self, "lab", "combine", "--chunk", strconv.FormatInt(int64(c.chunk), 10)}
+	for _, h := range top.Helpers() {
+		addr, _ := top.Addr(h, top.between("primary", h))
+		argv = append(argv, "--proxy", fmt.Sprintf("%s:%d", addr, proxyPort))
+	}
+	return append(argv, fmt.Sprintf("http://%s:%d/%d", web, webPort, t.Size))
+}
+
+func (c *combine) Verify(_ context.Context, b *Bench, r *Result) error {
+	if r.Direction != "get" || r.Streams != 1 {
+		return fmt.Errorf("combine: only single downloads")
+	}
+	var helped unit.Bytes
+	for device, n := range r.Devices {
+		if device != "primary" {
+			helped += n
+		}
+	}
+	if len(b.Lab.Topology.Helpers()) > 0 && r.Bytes > c.chunk && helped < c.chunk/2 {
+		return fmt.Errorf("combine: only %v came by helpers", helped)
+	}
+	return nil
+}
+
+func (*combine) Stop(context.Context, *Bench) error { return nil }
+
+// Proxy is an HTTP proxy for plain requests, until ctx ends.
+func Proxy(ctx context.Context, addr string) error {
+	// What is requested of a proxy has its whole URL in it already.
+	forward := &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, FlushInterval: -1,
+		Transport: &http.Transport{DisableCompression: true}}
+	s := &http.Server{Addr: addr, Handler: forward, ReadHeaderTimeout: endTimeout}
+	context.AfterFunc(ctx, func() { _ = s.Close() })
+	if err := s.ListenAndServe(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// Combine is COMBINE's client.
+type Combine struct {
+	URL     string
+	Chunk   int64
+	Proxies []string // addresses; one more path is the direct one
+
+	mu   sync.Mutex
+	next int64           // guarded by mu: the chunk that the next idle path takes
+	size int64           // guarded by mu: of the file, -1 until an answer has told it
+	got  map[int64]chunk // guarded by mu: chunks to be written
+	wake chan struct{}
+}
+
+// chunk is a part of the file, or why there is none.
+type chunk struct {
+	data []byte
+	err  error
+}
+
+// Run writes the file to out, and a report like curl's to report.
+func (c *Combine) Run(ctx context.Context, out, report io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.size, c.got, c.wake = -1, map[int64]chunk{}, make(chan struct{}, 1)
+	begin := time.Now()
+	for _, proxy := range append([]string{""}, c.Proxies...) {
+		t := &http.Transport{DisableCompression: true}
+		if proxy != "" {
+			t.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy})
+		}
+		go c.path(ctx, &http.Client{Transport: t})
+	}
+	var first time.Duration
+	var written int64
+	for i := int64(0); ; {
+		c.mu.Lock()
+		part, there := c.got[i]
+		delete(c.got, i)
+		size := c.size
+		c.mu.Unlock()
+		switch {
+		case size >= 0 && written == size:
+			_, err := fmt.Fprintf(report, "curl-report %f %f 200 %d\n", time.Since(begin).Seconds(), first.Seconds(), written)
+			return err
+		case part.err != nil:
+			return part.err
+		case there:
+			if i == 0 {
+				first = time.Since(begin)
+			}
+			n, err := out.Write(part.data)
+			if err != nil {
+				return err
+			}
+			written += int64(n)
+			i++
+			continue
+		}
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// path takes chunks from the queue until there is none left.
+func (c *Combine) path(ctx context.Context, client *http.Client) {
+	for {
+		c.mu.Lock()
+		i := c.next
+		if c.size >= 0 && i*c.Chunk >= c.size {
+			c.mu.Unlock()
+			return
+		}
+		c.next++
+		c.mu.Unlock()
+		data, size, err := c.fetch(ctx, client, i)
+		c.mu.Lock()
+		if err == nil {
+			c.size = size
+		}
+		c.got[i] = chunk{data, err}
+		c.mu.Unlock()
+		select {
+		case c.wake <- struct{}{}:
+		default: // it will look anyway
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// fetch gets one chunk, and the size of the file. Behind its end there is none.
+func (c *Combine) fetch(ctx context.Context, client *http.Client, i int64) (data []byte, size int64, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", i*c.Chunk, (i+1)*c.Chunk-1))
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer res.Body.Close()
+	_, total, _ := strings.Cut(res.Header.Get("Content-Range"), "/")
+	if size, err = strconv.ParseInt(total, 10, 64); err != nil || size < 0 {
+		return nil, 0, fmt.Errorf("the web server answered %s to a range", res.Status)
+	}
+	want := min(c.Chunk, size-i*c.Chunk)
+	switch {
+	case res.StatusCode == http.StatusRequestedRangeNotSatisfiable && want <= 0:
+		_, err = io.Copy(io.Discard, res.Body) // the connection may be used again
+		return nil, size, err
+	case res.StatusCode != http.StatusPartialContent:
+		return nil, 0, fmt.Errorf("the web server answered %s to a range", res.Status)
+	}
+	data, err = io.ReadAll(io.LimitReader(res.Body, c.Chunk+1))
+	if err == nil && int64(len(data)) != want {
+		err = fmt.Errorf("chunk %d has %d bytes, not %d", i, len(data), want)
+	}
+	return data, size, err
+}

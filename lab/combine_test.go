@@ -1,0 +1,101 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestCombine: the file comes whole and in order, whatever the chunks, by all
+// paths.
+func TestCombine(t *testing.T) {
+	content := make([]byte, 100_000)
+	r := rand.NewChaCha8([32]byte{1})
+	_, _ = r.Read(content)
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	}))
+	defer origin.Close()
+	var proxied atomic.Int64
+	forward := &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: &http.Transport{}}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		proxied.Add(1)
+		forward.ServeHTTP(w, r)
+	}))
+	defer proxy.Close()
+	for _, size := range []int64{1000, 4096, 50_000, 99_999, 100_000, 100_001} {
+		c := Combine{URL: origin.URL + "/x", Chunk: size, Proxies: []string{proxy.Listener.Addr().String()}}
+		var out, report bytes.Buffer
+		if err := c.Run(t.Context(), &out, &report); err != nil {
+			t.Fatalf("chunks of %d: %v", size, err)
+		}
+		if sha256.Sum256(out.Bytes()) != sha256.Sum256(content) {
+			t.Errorf("chunks of %d: %d bytes, and not the right ones", size, out.Len())
+		}
+		if said, err := curlReport(report.String()); err != nil || said.code != 200 || int(said.bytes) != len(content) || said.total < said.first {
+			t.Errorf("chunks of %d: %q: %v", size, report.String(), err)
+		}
+	}
+	if proxied.Load() == 0 {
+		t.Error("no chunk came by the proxy")
+	}
+}
+
+// TestCombineFails: a web server without ranges, and a proxy that is not there.
+func TestCombineFails(t *testing.T) {
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "all of it") }))
+	defer plain.Close()
+	missing := httptest.NewServer(http.NotFoundHandler())
+	missing.Close()
+	for _, c := range []*Combine{{URL: plain.URL, Chunk: 4}, {URL: missing.URL, Chunk: 4}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		var out, report bytes.Buffer
+		if err := c.Run(ctx, &out, &report); err == nil || ctx.Err() != nil || out.Len() != 0 {
+			t.Errorf("%s: %v, %d bytes", c.URL, err, out.Len())
+		}
+		cancel()
+	}
+}
+
+func TestProxy(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Proxy(ctx, addr) }()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := Proxy(t.Context(), "256.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "256") {
+		t.Error(err)
+	}
+}
+
+func TestParseCombine(t *testing.T) {
+	for name, want := range map[string]int64{"combine": 256 << 10, "combine:64KB": 64 << 10} {
+		s, err := newScheme(name)
+		if err != nil || int64(s.(*combine).chunk) != want {
+			t.Errorf("%s: %v %v", name, s, err)
+		}
+	}
+	for _, bad := range []string{"combine:", "combine:10", "combine:x", "combine:-1KB"} {
+		if _, err := newScheme(bad); err == nil && bad != "combine:" {
+			t.Errorf("%s is a scheme", bad)
+		}
+	}
+}
