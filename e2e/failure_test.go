@@ -63,8 +63,16 @@ func (n *network) silent(d time.Duration, links ...string) {
 	}
 }
 
+// startServer starts it and waits until it is there for others.
 func (n *network) startServer() {
-	n.start("server", n.mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
+	n.Helper()
+	p := n.start("server", n.mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
+	eventually(n, func() error {
+		if !strings.Contains(p.log.String(), "server is up") {
+			return errors.New("the server is not up")
+		}
+		return nil
+	})
 }
 
 // transfer is one of curl through the proxy, under way.
@@ -195,15 +203,15 @@ func TestServerKilled(t *testing.T) {
 			<-idle.begun
 			n.signal("server", syscall.SIGKILL)
 			time.Sleep(absence)
-			began := time.Now()
 			n.startServer()
+			began := time.Now()
 			early := n.transfer(fmt.Sprintf("http://web/%d", 100_000)) // before the primary knows
 			<-early.done
 			if want, _ := sum(noise(100_000)); early.err != nil || early.got != want {
 				t.Errorf("a new stream: %v %s", early.err, &early.errs)
 			}
 			took := time.Since(began)
-			t.Logf("a new stream was through %v after the server's start", took.Round(time.Millisecond))
+			t.Logf("a new stream was through %v after the server's return", took.Round(time.Millisecond))
 			if took > 2*time.Second {
 				t.Errorf("a new stream took %v", took)
 			}
@@ -242,7 +250,7 @@ func TestGiveUp(t *testing.T) {
 		return err
 	})
 	config := filepath.Join(n.dir, "primary.toml")
-	writeFile(t, config, "give_up = \"3s\"\n")
+	writeFile(t, config, "give_up = \"3s\"\nresume = \"4s\"\n")
 	n.start("primary", n.mpbond, "primary", "--name", "laptop", "--config", config)
 	n.await(2)
 	const size = 20 * mb
@@ -261,9 +269,10 @@ func TestGiveUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Silence is noticed within some seconds, and a silent subflow given up
-	// after 3.
-	n.wasReset(x, 15*time.Second)
+	// Silence is noticed within some seconds, and a silent subflow given up after
+	// 3; the helped one, if its pipe is seen to be away, only when that can resume
+	// no more.
+	n.wasReset(x, 3*time.Second+4*time.Second+3*time.Second+patience)
 	if d := time.Since(began); d < 3*time.Second {
 		t.Errorf("the stream was given up after %v", d)
 	}

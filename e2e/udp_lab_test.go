@@ -105,8 +105,11 @@ func TestDatagramsInTheLab(t *testing.T) {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
-	// Generous: other programs share this machine.
-	if beside.P95 > alone.P50+400 || cut.Gap > 2000 {
+	// Generous: other programs share this machine. Links that stood still
+	// themselves tell nothing.
+	if s, err := n.l.Stats(false); err != nil || s.Lateness.Max > 100*time.Millisecond {
+		t.Logf("no judgement of times: the links stood still for %v; %v", s.Lateness.Max, err)
+	} else if beside.P95 > alone.P50+400 || cut.Gap > 2000 {
 		t.Errorf("p95 of %v ms beside a download, %v ms without answers when the link is cut", beside.P95, cut.Gap)
 	}
 }

@@ -35,7 +35,7 @@ import (
 )
 
 // patience bounds every wait. What takes so long has failed.
-const patience = 10 * time.Second
+const patience = 20 * time.Second
 
 // device is one device with its key, its trust file and its log.
 type device struct {
