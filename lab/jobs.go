@@ -26,7 +26,7 @@ import (
 // follows the share that is disturbed: above mostDisturbed it shrinks, below
 // fewDisturbed it grows.
 const (
-	budgetStart   = 0.60
+	budgetStart   = 0.70
 	budgetLeast   = 0.20
 	budgetMost    = 0.80
 	budgetStep    = 0.05
