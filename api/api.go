@@ -57,8 +57,29 @@ type Bond struct {
 	Paths       []Path                `json:"paths"` // never null
 	// Decisions are the last ones, oldest first, if asked for.
 	Decisions []Decision `json:"decisions,omitempty"`
+	// StreamList holds the streams opened last, newest first, if asked for.
+	StreamList []Stream `json:"stream_list,omitempty"`
 	// FlowList holds the flows used last, newest first, if asked for.
 	FlowList []Flow `json:"flow_list,omitempty"`
+}
+
+// Stream is one connection of an app. Down is towards the primary.
+type Stream struct {
+	ID        uint64       `json:"id"`
+	Dest      string       `json:"dest"`
+	Mode      string       `json:"mode"` // bond, latency or redundant
+	DownBytes unit.Bytes   `json:"down_bytes"`
+	UpBytes   unit.Bytes   `json:"up_bytes"`
+	Down      StreamChoice `json:"down"`
+	Up        StreamChoice `json:"up"`
+}
+
+// StreamChoice is which paths one direction of a stream may use now, and why.
+// It is empty where nothing had to be weighed, since no path costs energy or
+// money, or the mode says it.
+type StreamChoice struct {
+	Paths  []uint32 `json:"paths,omitempty"`
+	Reason string   `json:"reason,omitempty"`
 }
 
 // Flow is one datagram flow: a UDP socket of an app. Counts are of datagrams.
@@ -99,9 +120,11 @@ type Path struct {
 	RxRate        unit.Rate  `json:"rx_rate_bps"` // over the last second
 	TxRate        unit.Rate  `json:"tx_rate_bps"` // over the last second
 	SRTTms        float64    `json:"srtt_ms"`
-	PADms         float64    `json:"pad_ms"`         // predicted delivery time of a byte sent now
-	ThroughputBps unit.Rate  `json:"throughput_bps"` // estimate of what it can carry away from here
-	BacklogBytes  unit.Bytes `json:"backlog_bytes"`  // sent and not yet at the far end
+	PADms         float64    `json:"pad_ms"`          // predicted delivery time of a byte sent now
+	ThroughputBps unit.Rate  `json:"throughput_bps"`  // estimate of what it can carry away from here
+	BacklogBytes  unit.Bytes `json:"backlog_bytes"`   // sent and not yet at the far end
+	Radio         string     `json:"radio,omitempty"` // of its link to the server; "" for a cable, or where it is not known
+	Metered       bool       `json:"metered,omitempty"`
 	// Of a helped path: where its pipe ends now, how many times it went on over
 	// another one, after a break and before, and how many pipes wait.
 	Pipe     string `json:"pipe,omitempty"`

@@ -123,12 +123,19 @@ type Bond struct {
 	lastAck    time.Time // arrival of the newest ACK
 	nextTick   time.Time
 
-	byeSeen   bool
-	schedView []sched.Path
-	ackView   []wire.PathAck
-	last      sched.Decision
-	decisions *trace.Ring[Decision]
-	stats     Stats
+	// guide, if not nil, says which paths a stream may use; small is its answer
+	// for what is none, or must not wait.
+	guide Guide
+	small allowed
+
+	byeSeen    bool
+	schedView  []sched.Path
+	withinView []sched.Path
+	guideView  []GuidePath
+	ackView    []wire.PathAck
+	last       sched.Decision
+	decisions  *trace.Ring[Decision]
+	stats      Stats
 }
 
 // Stats counts what happened, for status output. Byte counts are stream bytes.
@@ -167,7 +174,7 @@ func setDefault[T comparable](v *T, def T) {
 // AddPath makes a subflow usable. It is busy until Idle is called.
 func (b *Bond) AddPath(id wire.PathID, helped bool, now time.Time) {
 	b.RemovePath(id, now)
-	p := &path{id: id, progress: now, hopProgress: now}
+	p := &path{id: id, progress: now, hopProgress: now, carried: now}
 	p.est.Helped = helped
 	at := len(b.paths)
 	for at > 0 && b.paths[at-1].id > id {
@@ -176,6 +183,7 @@ func (b *Bond) AddPath(id wire.PathID, helped bool, now time.Time) {
 	b.paths = append(b.paths, nil)
 	copy(b.paths[at+1:], b.paths[at:])
 	b.paths[at] = p
+	b.unguide()
 }
 
 // RemovePath tells that a subflow is gone. What it had in flight is sent again
@@ -184,6 +192,7 @@ func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
 	for i, p := range b.paths {
 		if p.id == id {
 			b.paths = append(b.paths[:i], b.paths[i+1:]...)
+			b.unguide()
 			b.unpin(p)
 			b.stats.LostPath += b.recall(p, 0, now, "lost")
 			// Others may wait for an ack that travelled on this one.

@@ -25,7 +25,7 @@ type copyOf struct {
 // alive. What is noted is at most what streams have in flight.
 func (b *Bond) copyToOthers(p *path, c copyOf) (any bool) {
 	for _, q := range b.paths {
-		if q == p || q.silent() {
+		if q == p || q.silent() || !c.s.may(q.id) {
 			continue
 		}
 		any = true

@@ -162,9 +162,13 @@ func (b *Bond) fillStream(p *path, s *Stream, f fill, now time.Time, buf []byte)
 			sent.copied = b.copyToOthers(p, copyOf{s, part.from, part.to}) || sent.copied
 		}
 		sent.end = p.note(len(buf)-at, sent)
+		s.burst += unit.Bytes(part.to - part.from)
 		b.ledger.Given += unit.Bytes(part.to - part.from)
 		b.traceBytes(now, trace.Segment, p, sent, "")
 		f.room -= len(buf) - at
+	}
+	if len(s.todo) == 0 {
+		s.burst = 0
 	}
 	s.inReady = false
 	b.update(s)

@@ -26,6 +26,7 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 				n.fail(focus{f.Stream, d, *limit, end}, "%s sends stream %d up to %d, beyond the window of %d", endNames[d], f.Stream, end, *limit)
 			}
 			n.checkPattern(f.Stream, d, int(f.Seq), f.Bytes)
+			n.checkGuided(p, d, f)
 		case wire.TypeDatagram:
 			f, err := wire.ParseDatagram(payload)
 			if err != nil {

@@ -42,6 +42,7 @@ type path struct {
 
 	traced   time.Time // when its estimates were last traced
 	lastData time.Time // arrival of the last new stream byte or datagram
+	carried  time.Time // when anything was last sent or received
 	relay    wire.PipeState
 	relayDue bool
 
@@ -68,9 +69,8 @@ func (p *path) view(n estimate.Numbers, now time.Time) sched.Path {
 		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
 }
 
-// pick asks the scheduler about the stream that is next. One is ready.
-func (b *Bond) pick(now time.Time, view []sched.Path) sched.Decision {
-	s := b.ready[0]
+// pick asks the scheduler about stream s, which is ready.
+func (b *Bond) pick(s *Stream, now time.Time, view []sched.Path) sched.Decision {
 	if s.mode == wire.Redundant {
 		return sched.Redundant.Pick(view, b.pending)
 	}

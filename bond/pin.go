@@ -64,18 +64,24 @@ func (p *path) doubtful(now time.Time) bool {
 	return p.silent() || p.flight.len() > 0 && now.Sub(p.progress) > silenceLimit(p.est.At(now).SRTT)
 }
 
-// quickest is the path of least PAD besides one, and not a doubtful one unless
-// all are.
+// quickest is the path of least PAD besides one: one that is not doubtful if
+// there is any, and of these one that the guide lets carry small things.
 func (b *Bond) quickest(besides *path, now time.Time) (best *path) {
 	var least time.Duration
-	doubt := false
+	worst := 0
 	for _, p := range b.paths {
 		if p == besides {
 			continue
 		}
-		d, pad := p.doubtful(now), p.est.At(now).PAD
-		if best == nil || doubt && !d || doubt == d && pad < least {
-			best, doubt, least = p, d, pad
+		bad, pad := 0, p.est.At(now).PAD
+		if !b.forSmall(p) {
+			bad = 1
+		}
+		if p.doubtful(now) {
+			bad += 2
+		}
+		if best == nil || bad < worst || bad == worst && pad < least {
+			best, worst, least = p, bad, pad
 		}
 	}
 	return best

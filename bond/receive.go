@@ -18,6 +18,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		return nil // removed a moment ago: its bytes come again on another one
 	}
 	p.received += uint64(wire.HeaderLen + len(payload))
+	p.carried = now
 	switch t {
 	case wire.TypeAck:
 		return b.receiveAck(p, payload, now)
@@ -27,6 +28,9 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 			b.Remote(f.Path, f.HopState)
 		}
 		return err
+	}
+	if t == wire.TypeChoice {
+		return b.receiveChoice(payload)
 	}
 	b.wantAck(now, unit.Bytes(len(payload)))
 	if !p.owes {

@@ -81,6 +81,9 @@ func (b *Bond) checkSilence(now time.Time) {
 			(b.lastAck.Sub(p.progress) > limit || now.Sub(p.progress) > 2*limit)
 		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > hopSilence(h)+near
 		if !stuck && !hopStuck {
+			if p.silent() {
+				b.unguide()
+			}
 			p.silentAt, p.stuckAt = time.Time{}, time.Time{}
 			continue
 		}
@@ -92,6 +95,7 @@ func (b *Bond) checkSilence(now time.Time) {
 		}
 		if !p.silent() {
 			p.silentAt = now
+			b.unguide()
 			b.trace(now, trace.Event{Kind: trace.PathSilent, Path: uint32(p.id), Length: p.est.Outstanding()})
 		}
 		beyond := uint64(0)
@@ -195,7 +199,7 @@ func (b *Bond) rebalance(now time.Time) {
 	all := slow.flight.all()
 	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
 		f := &all[i]
-		if f.recallable() && (f.s == nil || f.from < f.s.awaited()) {
+		if f.recallable() && (f.s == nil || f.from < f.s.awaited()) && b.elsewhere(f.s, slow) {
 			slow.flight.recall(f)
 			if f.t == wire.TypeFin {
 				f.s.finRecalled = true

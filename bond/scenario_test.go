@@ -25,6 +25,7 @@ type scenario struct {
 	streams   []streamPlan
 	freezes   []freezePlan
 	flows     []flowPlan
+	guide     bool // each stream may use some paths only, now these, now others
 }
 
 type pathPlan struct {
@@ -141,6 +142,7 @@ func newScenario(seed uint64) *scenario {
 		}
 		sc.flows = append(sc.flows, f)
 	}
+	sc.guide = r.chance(0.4)
 	return sc
 }
 
@@ -354,6 +356,11 @@ func (sc *scenario) network() *simNet {
 			}
 		}
 	}
+	for d := range 2 {
+		if sc.guide {
+			n.ends[d].SetGuide(&simGuide{dice{rand.New(rand.NewPCG(sc.seed, uint64(d)))}})
+		}
+	}
 	for _, st := range sc.streams {
 		tr := &transfer{talk: st.talk, mode: st.mode, await: st.await, up: st.talk[0].Bytes > st.talk[1].Bytes}
 		n.at(simStart.Add(st.at), 0, func() { n.open(tr) })
@@ -493,7 +500,7 @@ func (sc *scenario) fluid() time.Duration {
 // String describes a scenario to people.
 func (sc *scenario) String() string {
 	var w strings.Builder
-	fmt.Fprintf(&w, "scheduler %s, η %.2g, meta buffer %v, buffers %v\n", sc.scheduler, sc.eta, sc.meta, sc.buffered)
+	fmt.Fprintf(&w, "scheduler %s, η %.2g, meta buffer %v, buffers %v, guide %v\n", sc.scheduler, sc.eta, sc.meta, sc.buffered, sc.guide)
 	for i := range sc.paths {
 		p := &sc.paths[i]
 		fmt.Fprintf(&w, "path %d: joins at %v, leaves at %v, drain %v, helper's buffer %v, relay %v\n", i+1, p.join, p.leave, p.drain, p.buffer, p.relay)

@@ -44,10 +44,11 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	}
 	// Control frames and acks go by the quickest subflow, or by an idle one that
 	// is nearly as quick; if there is none they wait a moment.
+	b.guideSmall(now)
 	var carrier *path
 	least, carrierPAD := time.Duration(math.MaxInt64), time.Duration(0)
 	view := b.schedView[:0]
-	live := 0
+	live, idle := 0, false
 	for _, p := range b.paths {
 		if !p.silent() {
 			live++
@@ -61,9 +62,12 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 			continue
 		}
 		n := p.est.At(now)
-		least = min(least, n.PAD)
-		if p.idle && (carrier == nil || n.PAD < carrierPAD) {
-			carrier, carrierPAD = p, n.PAD
+		idle = idle || p.idle
+		if b.forSmall(p) {
+			least = min(least, n.PAD)
+			if p.idle && (carrier == nil || n.PAD < carrierPAD) {
+				carrier, carrierPAD = p, n.PAD
+			}
 		}
 		if p.id != b.avoid {
 			v := p.view(n, now)
@@ -72,7 +76,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		}
 	}
 	b.schedView = view
-	if carrier == nil {
+	if !idle {
 		return 0, buf
 	}
 	if carrierPAD > least*5/4+5*time.Millisecond {
@@ -134,7 +138,7 @@ func (b *Bond) gave(p *path, n int, now time.Time) {
 		p.told, p.toldAt, p.telling = h.Acked+uint64(h.Queue)+uint64(n), now, false
 	}
 	p.settle(now)
-	p.idle = false
+	p.idle, p.carried = false, now
 	b.wake(now.Add(probeEvery))
 }
 
@@ -168,11 +172,7 @@ func (b *Bond) choose(now time.Time, view []sched.Path) turn {
 	} else if p := b.copyTarget(now); p != nil {
 		t = turn{path: p, kind: copies}
 	} else if len(b.ready) > 0 {
-		t = turn{kind: bulk, decision: b.pick(now, view)}
-		b.decided(now, t.decision, view)
-		if !t.decision.Wait {
-			t.path = b.path(t.decision.Path)
-		}
+		t = b.bulkTurn(now, view)
 	}
 	if flow != nil && flow != t.path {
 		t = turn{path: flow, kind: datagrams}
@@ -367,9 +367,19 @@ func (b *Bond) fillData(p *path, d sched.Decision, now time.Time, buf []byte) []
 		ahead: d.Diff / unit.Bytes(max(len(b.ready), 1))} // streams share the quicker subflows
 	p.yield = false
 	redundant := len(b.ready) > 0 && b.ready[0].mode == wire.Redundant
-	for len(b.ready) > 0 && (b.ready[0].mode == wire.Redundant) == redundant && f.room > wire.MaxDataHeader {
-		s := b.ready[0]
-		b.ready = b.ready[:copy(b.ready, b.ready[1:])]
+	for i, n := 0, len(b.ready); n > 0 && f.room > wire.MaxDataHeader; n-- {
+		s := b.ready[i]
+		if (s.mode == wire.Redundant) != redundant {
+			break
+		}
+		if i > 0 || n < len(b.ready) { // the scheduler was asked about the first one
+			b.guided(s, now)
+		}
+		if !s.may(p.id) {
+			i++
+			continue
+		}
+		b.ready = append(b.ready[:i], b.ready[i+1:]...)
 		// It goes to the end of the turn while it has more.
 		buf, f.room = b.fillStream(p, s, f, now, buf)
 		if f.room > wire.MaxDataHeader && len(s.todo) > 0 {

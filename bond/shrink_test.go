@@ -37,6 +37,9 @@ func (sc *scenario) smaller() (list []*scenario) {
 	for i := range sc.flows {
 		with(func(c *scenario) { c.flows = slices.Delete(c.flows, i, i+1) })
 	}
+	if sc.guide {
+		with(func(c *scenario) { c.guide = false })
+	}
 	for i := range sc.freezes {
 		with(func(c *scenario) { c.freezes = slices.Delete(c.freezes, i, i+1) })
 	}

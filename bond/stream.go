@@ -36,6 +36,10 @@ type Stream struct {
 	queued           uint64     // a bit for each type of control frame that is queued
 	counted          unit.Bytes // this stream's part of Bond.pending
 
+	allowed allowed     // where this end may send it, if there is a guide
+	told    wire.Choice // the server's choice, as the primary was told
+	burst   unit.Bytes  // given to subflows since there was last nothing to send
+
 	mode   wire.Mode
 	pin    pin          // of mode Latency
 	chunk  wire.DataSeq // the far end waits for the bytes before it; 0: for all

@@ -102,6 +102,7 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 	e.lanes[sf.Path] = l
 	e.b.AddPath(sf.Path, sf.Helped, now)
 	e.b.JoinRTT(sf.Path, sf.RTT)
+	e.reguide()
 	kind := "direct"
 	if sf.Helped {
 		kind = "helped"
@@ -139,6 +140,7 @@ func (e *Endpoint) drop(l *lane) {
 	if e.lanes[l.sf.Path] == l {
 		delete(e.lanes, l.sf.Path)
 		e.b.RemovePath(l.sf.Path, time.Now())
+		e.reguide()
 	}
 	if len(e.lanes) == 0 {
 		e.noLane = time.Now()

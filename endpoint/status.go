@@ -41,6 +41,66 @@ func (r *rates) last(now time.Time, rx, tx uint64) (in, out unit.Rate) {
 	return 0, 0
 }
 
+// steadyTime is how long a subflow must have carried bytes without a pause for
+// its rate to say something about the network.
+const steadyTime = 300 * time.Millisecond
+
+// steady is the rate of the longest time, of the last second, in which every
+// tenth of it had bytes; 0 if that is less than steadyTime.
+func (r *rates) steady(now time.Time, of func(i int) uint64) unit.Rate {
+	var best, span time.Duration
+	var rate unit.Rate
+	start := -1
+	for i := max(0, r.n-len(r.list)); i+1 < r.n; i++ {
+		a, b := r.list[i%len(r.list)].at, r.list[(i+1)%len(r.list)].at
+		if now.Sub(a) > 1500*time.Millisecond || b.Sub(a) > 200*time.Millisecond || of(i+1)-of(i) < 2000 {
+			start = -1
+			continue
+		}
+		if start < 0 {
+			start = i
+		}
+		span = b.Sub(r.list[start%len(r.list)].at)
+		if span > best {
+			best, rate = span, unit.RateOf(unit.Bytes(of(i+1)-of(start)), span)
+		}
+	}
+	if best < steadyTime {
+		return 0
+	}
+	return rate
+}
+
+// Steady is what a subflow has carried without a pause.
+type Steady struct {
+	Device string
+	Rx, Tx unit.Rate     // 0: it has not
+	RTT    time.Duration // end to end
+}
+
+// Steady lists the subflows that have carried bytes without a pause lately.
+func (e *Endpoint) Steady() (list []Steady) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	for _, l := range e.lanes {
+		r := &l.rates
+		s := Steady{Device: l.sf.Device,
+			Rx: r.steady(now, func(i int) uint64 { return r.list[i%len(r.list)].rx }),
+			Tx: r.steady(now, func(i int) uint64 { return r.list[i%len(r.list)].tx })}
+		if s.Rx == 0 && s.Tx == 0 {
+			continue
+		}
+		if s.RTT = l.sf.RTT; !l.sf.Helped {
+			if h, err := l.sf.Probe(); err == nil {
+				s.RTT = h.MinRTT
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
 // DirectFlows tells what the direct subflows have moved so far, by number.
 func (e *Endpoint) DirectFlows() map[wire.PathID]device.Flow {
 	e.mu.Lock()
@@ -94,6 +154,10 @@ func (e *Endpoint) Status(why bool) api.Bond {
 		if p.Helped {
 			a.Kind = api.Helped
 		}
+		if t := l.sf.Terms; t.Radio != wire.RadioNone {
+			a.Radio = t.Radio.String()
+		}
+		a.Metered = l.sf.Terms.Metered
 		if p.Silent {
 			a.State = api.Silent
 		}
@@ -105,6 +169,17 @@ func (e *Endpoint) Status(why bool) api.Bond {
 		for _, d := range e.b.Decisions() {
 			out.Decisions = append(out.Decisions, decision(d))
 		}
+		for _, s := range e.b.StreamList(maxFlowList) {
+			down, up := choice(s.In), choice(s.Out)
+			if !e.cfg.Bond.Opens {
+				down, up = up, down
+			}
+			sent, received := s.Received, s.Sent
+			if e.cfg.Bond.Opens {
+				sent, received = received, sent
+			}
+			out.StreamList = append(out.StreamList, api.Stream{ID: uint64(s.ID), Dest: s.Dest, Mode: s.Mode.String(), DownBytes: received, UpBytes: sent, Down: down, Up: up})
+		}
 		for _, f := range e.b.Flows(maxFlowList) {
 			out.FlowList = append(out.FlowList, api.Flow{ID: uint64(f.ID), Path: uint32(f.Path), Second: uint32(f.Second), Sent: int64(f.Sent),
 				Received: int64(f.Received), Dropped: int64(f.Dropped), Duplicate: int64(f.Duplicate), Moves: int64(f.Moves), LastUsed: f.Used})
@@ -113,7 +188,15 @@ func (e *Endpoint) Status(why bool) api.Bond {
 	return out
 }
 
-// maxFlowList bounds the flows that a status tells one by one.
+func choice(c wire.Choice) (a api.StreamChoice) {
+	for _, p := range c.Paths {
+		a.Paths = append(a.Paths, uint32(p))
+	}
+	a.Reason = c.Reason
+	return a
+}
+
+// maxFlowList bounds the streams and flows that a status tells one by one.
 const maxFlowList = 64
 
 func decision(d bond.Decision) api.Decision {

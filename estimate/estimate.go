@@ -39,6 +39,7 @@ type Numbers struct {
 	OWD          time.Duration // both hops
 	SRTT         time.Duration // both hops
 	Th, Th1, Th2 unit.Rate
+	Known        bool // Th was measured while the network was the limit, else it is a guess
 	B1, B2       unit.Bytes
 	FarWait      time.Duration // how long B2 lasts at the far hop
 	// FarFlight is what has left hop 1 and is not received, and FarCwnd the
@@ -133,7 +134,7 @@ func (p *Path) At(now time.Time) Numbers {
 	// propagation delay accounts for.
 	n.B1 = max(0, h.Queue-n.Th1.Bytes(h.MinRTT))
 	owd1 := h.MinRTT / 2
-	n.Th, n.OWD = n.Th1, owd1
+	n.Th, n.OWD, n.Known = n.Th1, owd1, !limited
 	if !p.Helped {
 		n.Queued = n.Th1.Time(n.B1)
 		n.PAD = owd1 + n.Queued
@@ -148,6 +149,8 @@ func (p *Path) At(now time.Time) Numbers {
 		th2 = max(th2, n.Th1) // a hop never seen at its limit is not taken for one
 	}
 	n.Th = min(n.Th1, th2)
+	// The slower hop is: the other one carries as much at least.
+	n.Known = p.farKnown && (!limited || th2 <= n.Th1) || !limited && p.far.Rate >= n.Th1
 	// All bytes ahead of a new one, less those that are on the air of a hop: of
 	// hop 1 half of what its TCP has unacknowledged, when the hop is not full.
 	air1 := min(n.Th1.Bytes(owd1), h.Queue/2)

@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/device"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pipe"
@@ -492,7 +493,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	if err != nil {
 		return nil, wire.CodeUnreachable, err
 	}
-	p, err := o.Accept(q, min(q.Window, mostWindow))
+	p, err := o.Accept(q, min(q.Window, mostWindow), device.RadioOf(device.InterfaceOf(conn.LocalAddr())))
 	if err != nil {
 		hs.Close()
 		return nil, wire.CodeInternal, err

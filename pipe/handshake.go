@@ -279,10 +279,18 @@ func (w *Waiting) Close() error {
 func (w *Waiting) Join(ctx context.Context, server string, window time.Duration) (*Link, error) {
 	var token wire.Token
 	_, _ = rand.Read(token[:]) // never fails
-	if _, err := w.ask(ctx, JoinTimeout, wire.InitJoin{Token: token, Window: window, Server: server}, wire.TypeInitOK); err != nil {
+	payload, err := w.ask(ctx, JoinTimeout, wire.InitJoin{Token: token, Window: window, Server: server}, wire.TypeInitOK)
+	if err != nil {
 		return nil, fmt.Errorf("joining by %s: %w", w.name, err)
 	}
-	return newLink(w.carried()).start(token, window), nil
+	ok, err := wire.ParseInitOK(payload)
+	if err != nil {
+		w.tls.Close()
+		return nil, fmt.Errorf("joining by %s: %w", w.name, notMpbond(err))
+	}
+	l := newLink(w.carried())
+	l.radio = ok.Radio
+	return l.start(token, window), nil
 }
 
 // ask ends the waiting: it sends f and returns the payload of the answer, which
@@ -395,10 +403,11 @@ func (o *Offer) Stalled(t wire.Token) error {
 	return err
 }
 
-// Accept answers INIT_MP_OK to q: the HS-path is connected. The Link is a
-// session that waits for window, if a pipe of it breaks, for another one.
-func (o *Offer) Accept(q Request, window time.Duration) (*Link, error) {
-	if _, err := o.tls.Write(wire.Append(nil, wire.InitOK{})); err != nil {
+// Accept answers INIT_MP_OK to q: the HS-path is connected, over a link of that
+// radio. The Link is a session that waits for window, if a pipe of it breaks,
+// for another one.
+func (o *Offer) Accept(q Request, window time.Duration, radio wire.Radio) (*Link, error) {
+	if _, err := o.tls.Write(wire.Append(nil, wire.InitOK{Radio: radio})); err != nil {
 		o.Close()
 		return nil, err
 	}

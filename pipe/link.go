@@ -39,6 +39,7 @@ type Link struct {
 	reports [2]atomic.Pointer[wire.HopState]
 	limit   atomic.Int64 // the pace that the far end shall keep to, bit/s
 	obeys   bool         // the far end may limit our pace
+	radio   wire.Radio   // of the helper's link to the server, at the primary
 
 	received, sent atomic.Uint64
 
@@ -96,6 +97,10 @@ func (w writeLock) TryLock() bool {
 		return false
 	}
 }
+
+// Radio is that of the helper's link to the server, at the primary's end of a
+// pipe.
+func (l *Link) Radio() wire.Radio { return l.radio }
 
 // OnState has f called with each report of the helper, by the goroutine that
 // reads, which f must not hold up. Reports that came before are lost.

@@ -74,7 +74,7 @@ func links(t testing.TB, a, b Conn) (helper, primary *Link) {
 			o.Close()
 			return
 		}
-		l, err := o.Accept(q, q.Window)
+		l, err := o.Accept(q, q.Window, wire.RadioCellular)
 		if err != nil {
 			t.Error(err)
 		}

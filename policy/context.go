@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math"
 	"time"
 
 	"mpbond/unit"
@@ -10,10 +11,14 @@ import (
 // Lane is a subflow as far as the choice for a stream depends on it. Lanes that
 // are silent or gone are left out.
 type Lane struct {
-	Own   bool          // by an interface of the primary's own; else by a helper
-	Rate  unit.Rate     // what it carries, or is expected to
-	Delay time.Duration // of a byte given to it now, queues included (PAD)
-	Radio wire.Radio
+	Own  bool      // by an interface of the primary's own; else by a helper
+	Rate unit.Rate // what it carries, or is expected to
+	// Window, if not 0, tells that nobody knows what it carries: TCP may have that
+	// much in flight, and twice as much after each Round.
+	Window unit.Bytes
+	Round  time.Duration
+	Delay  time.Duration // of a byte given to it now, queues included (PAD)
+	Radio  wire.Radio
 	// Idle is how long ago it last carried anything: within its tail the radio is
 	// awake.
 	Idle    time.Duration
@@ -178,7 +183,7 @@ func finish(lanes []Lane, n unit.Bytes) time.Duration {
 			if l := &lanes[i]; l.Allowed {
 				first = min(first, l.Delay)
 				if l.Delay < limit {
-					r := float64(l.Rate) / 8
+					r := l.pace(n)
 					rate += r
 					head += r * l.Delay.Seconds()
 				}
@@ -197,6 +202,21 @@ func finish(lanes []Lane, n unit.Bytes) time.Duration {
 		limit = end
 	}
 }
+
+// pace is at how many bytes a second the lane would carry n bytes.
+func (l *Lane) pace(n unit.Bytes) float64 {
+	if l.Window <= 0 || l.Round <= 0 {
+		return float64(l.Rate) / 8
+	}
+	// Slow start (RFC 5681): what fits the window arrives at once, twice as much
+	// after a round trip more.
+	rounds := max(math.Log2(float64(n)/float64(l.Window)), leastRounds)
+	return float64(n) / (rounds * l.Round.Seconds())
+}
+
+// leastRounds is what a window takes to arrive after its first byte: packets of a
+// burst are not all there at once.
+const leastRounds = 0.25
 
 // maxFinish bounds what finish returns: some time beyond all patience.
 const maxFinish = 1000 * time.Hour

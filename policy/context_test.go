@@ -22,6 +22,7 @@ func helper(r unit.Rate, radio wire.Radio) Lane {
 }
 
 func idle(l Lane, d time.Duration) Lane { l.Idle = d; return l }
+func cold(l Lane) Lane                  { l.Window, l.Round = 14_480, 2*l.Delay; return l }
 func used(l Lane) Lane                  { l.Used, l.Idle = true, 0; return l }
 func metered(l Lane) Lane               { l.Metered = true; return l }
 
@@ -62,6 +63,9 @@ func TestChoose(t *testing.T) {
 		{"nothing is free, a message", 100, []Lane{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{false, true}, ReasonPaid},
 		{"nothing is known of rates", 20 * unit.MB, []Lane{own(0, wifi), helper(0, lte)}, []bool{true, false}, ReasonOne},
 		{"a helper by a cable is for all, and WiFi takes next to nothing", 200, []Lane{w8, helper(5*unit.Mbps, none)}, []bool{true, true}, ReasonOwn},
+		{"64 KB, nothing is known of rates", 64 * unit.KB, []Lane{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
+		{"10 MB, nothing is known of rates", 10 * unit.MB, []Lane{cold(w1), cold(phone)}, []bool{true, true}, ReasonHelpers},
+		{"20 KB, nothing is known, helper used two seconds ago", 20e3, []Lane{cold(w1), idle(cold(phone), 2*time.Second)}, []bool{true, false}, ReasonOne},
 		{"no path", 200, nil, nil, ReasonOnly},
 	} {
 		lanes := slices.Clone(c.lanes)
@@ -121,6 +125,9 @@ func randomLanes(r *rand.Rand) []Lane {
 	for i := range lanes {
 		lanes[i] = Lane{Own: r.IntN(2) == 0, Rate: unit.Rate(r.IntN(1e8)) >> r.IntN(20), Delay: time.Duration(r.IntN(1e9)) >> r.IntN(10),
 			Radio: wire.Radio(r.IntN(len(energies))), Idle: time.Duration(r.Int64N(20e9)), Metered: r.IntN(4) == 0, Used: r.IntN(3) == 0}
+		if r.IntN(3) == 0 {
+			lanes[i] = cold(lanes[i])
+		}
 	}
 	return lanes
 }

@@ -58,7 +58,7 @@ type Config struct {
 	// system's routes; ["auto"] is each interface that has a default route, as
 	// they come and go.
 	Interfaces []string `toml:"interfaces"`
-	// Metered are interfaces whose data costs money: with ["auto"] they carry
+	// Metered are interfaces and helpers whose data costs money: they carry
 	// nothing while another one works.
 	Metered []string `toml:"metered"`
 	// Subflows is how many direct subflows each of them carries.
@@ -133,6 +133,7 @@ type Primary struct {
 	pipes []pipe.Listener
 
 	findUplinks func() ([]string, error) // a fake in tests
+	places      places
 
 	mu      sync.Mutex
 	server  identity.Peer
@@ -190,8 +191,6 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		return nil, fault.New(fault.Config, fmt.Errorf("subflows would wait %v for a pipe", time.Duration(cfg.Resume)), "set `resume` to a time from 0 to \"60s\"; \"10s\" is usual")
 	case slices.Contains(cfg.Interfaces, autoInterfaces) && len(cfg.Interfaces) > 1:
 		return nil, fault.New(fault.Config, fmt.Errorf("interfaces are %q", cfg.Interfaces), "write either names, or \"auto\" alone")
-	case len(cfg.Metered) > 0 && !slices.Contains(cfg.Interfaces, autoInterfaces):
-		return nil, fault.New(fault.Config, errors.New("metered interfaces, but interfaces are not found by themselves"), "add interfaces = [\"auto\"], or leave `metered` out")
 	case cfg.GiveUp <= 0:
 		return nil, fault.New(fault.Config, fmt.Errorf("streams would give up after %v", time.Duration(cfg.GiveUp)), "set `give_up` to a time over 0, like \"60s\"")
 	}
@@ -205,7 +204,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	}
 	p := &Primary{cfg: cfg, modes: modes, apps: map[netip.AddrPort]*endpoint.Conn{}, key: key, trust: trust, server: server, log: log, rec: rec,
 		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{},
-		uplinks: map[string]*uplink{}, findUplinks: device.Uplinks,
+		uplinks: map[string]*uplink{}, findUplinks: device.Uplinks, places: places{where: device.Place},
 		demand: newDemand(), closing: make(chan struct{})}
 	if err := p.listen(); err != nil {
 		return nil, err
@@ -316,6 +315,7 @@ func (p *Primary) Run(ctx context.Context) error {
 	defer done()
 	e.Close(farewell)
 	p.wg.Wait()
+	p.places.save(p.log)
 	return err
 }
 
@@ -330,6 +330,7 @@ func (p *Primary) watch(ctx context.Context) {
 			return
 		case <-t.C:
 		}
+		p.places.note(p)
 		frozen := time.Since(last) > 2*every
 		if last = time.Now(); frozen {
 			continue // this process, and not its subflows: what they have to say is still to be read
@@ -364,6 +365,8 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	j := wire.Join{Version: wire.Version, Bond: s.id, Path: s.lastPath, Instance: s.instance, Helped: link != nil, Device: device}
 	p.mu.Unlock()
 	seen := &atomic.Pointer[pipeReport]{}
+	terms, up := p.terms(t, link, device)
+	j.Terms = terms
 	if link != nil {
 		link.OnState(func(st wire.HopState) {
 			if st.OfPipe {
@@ -383,6 +386,7 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	if err != nil {
 		return lane{}, err
 	}
+	sf.Terms.Rate = up
 	p.mu.Lock()
 	if s.instance == 0 {
 		s.instance = ok.Instance

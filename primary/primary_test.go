@@ -42,7 +42,6 @@ func TestBadConfig(t *testing.T) {
 		{"reinject", []identity.Peer{one}, func(c *Config) { c.Reinject = 0 }, "threshold is 0", "0.2"},
 		{"no reinjection", []identity.Peer{one}, func(c *Config) { c.Reinject = -1 }, "", ""},
 		{"auto and a name", []identity.Peer{one}, func(c *Config) { c.Interfaces = []string{"wlan0", "auto"} }, "wlan0", "alone"},
-		{"metered for nothing", []identity.Peer{one}, func(c *Config) { c.Metered = []string{"wwan0"} }, "not found", "auto"},
 		{"give up", []identity.Peer{one}, func(c *Config) { c.GiveUp = 0 }, "after 0s", "60s"},
 		{"pipe", []identity.Peer{one}, func(c *Config) { c.Pipe = "203.0.113.1:7602" }, "203.0.113.1", "ip address"},
 		{"pipe of no carrier", []identity.Peer{one}, func(c *Config) { c.Pipe = "127.0.0.1:0,smoke://1" }, "smoke", "rfcomm://"},

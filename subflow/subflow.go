@@ -42,8 +42,11 @@ const HandshakeTimeout = 10 * time.Second
 type Subflow struct {
 	Path   wire.PathID
 	Helped bool
-	Device string             // who carries it, for display
-	Peer   identity.PublicKey // the far end, as TLS proved it
+	Device string // who carries it, for display
+	// Terms are what it costs; Rate is what it was once seen to carry away from
+	// this end.
+	Terms wire.Terms
+	Peer  identity.PublicKey // the far end, as TLS proved it
 	// RTT is the round trip that MP_JOIN and MP_OK took end to end; 0 at the
 	// server, which does not see it.
 	RTT time.Duration
@@ -57,7 +60,7 @@ type Subflow struct {
 // Join makes a subflow over t as the primary. It owns t from now on. The
 // server's refusal is a fault that wraps a wire.Refuse.
 func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subflow, wire.OK, error) {
-	s := &Subflow{Path: j.Path, Helped: j.Helped, Device: j.Device, t: t, tls: tls.Client(t, cfg)}
+	s := &Subflow{Path: j.Path, Helped: j.Helped, Device: j.Device, Terms: j.Terms, t: t, tls: tls.Client(t, cfg)}
 	var ok wire.OK
 	err := s.handshake(ctx, func() error {
 		asked := time.Now()
@@ -115,7 +118,7 @@ func Accept(ctx context.Context, t Transport, cfg *tls.Config, judge func(identi
 			return s.refuse(wire.Refuse{Code: wire.CodeVersion, Version: wire.Version,
 				Text: fmt.Sprintf("this server speaks protocol version %d, the device version %d", wire.Version, j.Version)})
 		}
-		s.Path, s.Helped, s.Device = j.Path, j.Helped, j.Device
+		s.Path, s.Helped, s.Device, s.Terms = j.Path, j.Helped, j.Device, j.Terms
 		ok, err := judge(s.Peer, j)
 		if err != nil {
 			r := wire.Refuse{Code: wire.CodeInternal, Text: err.Error()}

@@ -88,15 +88,26 @@ func ParseInitJoin(b []byte) (f InitJoin, err error) {
 	return f, p.end(TypeInitJoin)
 }
 
-// InitOK, INIT_MP_OK, tells the primary that the HS-path is connected. It has
-// no payload.
-type InitOK struct{}
+// InitOK, INIT_MP_OK, tells the primary that the HS-path is connected, and what
+// radio its link has at the helper.
+//
+//	radio (1 byte)
+type InitOK struct {
+	Radio Radio
+}
 
 // Type implements Frame.
 func (InitOK) Type() Type { return TypeInitOK }
 
 // AppendPayload implements Frame.
-func (InitOK) AppendPayload(b []byte) []byte { return b }
+func (f InitOK) AppendPayload(b []byte) []byte { return append(b, byte(f.Radio)) }
+
+// ParseInitOK parses the payload of an INIT_MP_OK.
+func ParseInitOK(b []byte) (f InitOK, err error) {
+	p := parser{b: b}
+	f.Radio = p.radio()
+	return f, p.end(TypeInitOK)
+}
 
 // HopState is a helper's report about the hop beyond it, as seen by the sender
 // that the report goes to: about the pipe when it goes to the server, about

@@ -3,6 +3,9 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
+
+	"mpbond/unit"
 )
 
 // BondID names a bond. The primary draws it at random when it starts.
@@ -17,7 +20,7 @@ type PathID uint32
 // Join, MP_JOIN, is the primary's first frame on a subflow. Who sends it is
 // known from TLS.
 //
-//	version (1 byte) | bond (16 bytes) | path | instance | helped (1 byte) | device, length first
+//	version (1 byte) | bond (16 bytes) | path | instance | helped (1 byte) | terms | device, length first
 //
 // Instance is the server's bond instance that the primary believes in, or 0
 // when it has none. Device is the name of the device that carries the subflow,
@@ -28,7 +31,35 @@ type Join struct {
 	Path     PathID
 	Instance uint64
 	Helped   bool
+	Terms    Terms
 	Device   string
+}
+
+// Terms are what it costs to use a subflow, and what it has been seen to do
+// where the primary is now. Both ends weigh them when they choose a stream's
+// subflows.
+//
+//	radio (1 byte) | metered (1 byte) | rate, bit/s | rtt, µs
+type Terms struct {
+	Radio   Radio // of the HS-path's or PS-path's link at the device
+	Metered bool  // its data costs money
+	// Rate towards the primary and RTT were seen here before; 0: not known.
+	Rate unit.Rate
+	RTT  time.Duration
+}
+
+func (t Terms) appendTo(b []byte) []byte {
+	b = append(b, byte(t.Radio), boolByte(t.Metered))
+	b = binary.AppendUvarint(b, uint64(max(t.Rate, 0)))
+	return binary.AppendUvarint(b, uint64(max(t.RTT, 0)/time.Microsecond))
+}
+
+func (p *parser) terms() (t Terms) {
+	t.Radio, t.Metered = p.radio(), p.bool()
+	rate, us := p.uvarint(), p.uvarint()
+	p.bad = p.bad || rate > uint64(1000*unit.Gbps) || us > uint64(time.Hour/time.Microsecond)
+	t.Rate, t.RTT = unit.Rate(rate), time.Duration(us)*time.Microsecond
+	return t
 }
 
 // Type implements Frame.
@@ -40,7 +71,7 @@ func (f Join) AppendPayload(b []byte) []byte {
 	b = append(b, f.Bond[:]...)
 	b = binary.AppendUvarint(b, uint64(f.Path))
 	b = binary.AppendUvarint(b, f.Instance)
-	b = append(b, boolByte(f.Helped))
+	b = f.Terms.appendTo(append(b, boolByte(f.Helped)))
 	return appendBytes(b, f.Device)
 }
 
@@ -55,6 +86,7 @@ func ParseJoin(b []byte) (f Join, err error) {
 	f.Path = p.path()
 	f.Instance = p.uvarint()
 	f.Helped = p.bool()
+	f.Terms = p.terms()
 	f.Device = string(p.bytes(MaxName))
 	return f, p.end(TypeJoin)
 }

@@ -77,6 +77,7 @@ const (
 	TypePipeState   Type = 0x21
 	TypeBye         Type = 0x22
 	TypePing        Type = 0x80 // skipped where it is not known
+	TypeChoice      Type = 0x81 // the same
 )
 
 // Hop frames. TypeRefuse is used on hops too.
@@ -98,7 +99,7 @@ var typeNames = map[Type]string{
 	TypeJoin: "MP_JOIN", TypeOK: "MP_OK", TypeRefuse: "REFUSE", TypeOpen: "OPEN", TypeOpened: "OPENED",
 	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeChunk: "CHUNK", TypeAck: "ACK",
 	TypeDatagram: "DATAGRAM", TypeFlowEnd: "FLOW_END", TypeFlowRefused: "FLOW_REFUSED",
-	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
+	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 	TypeHopEnd: "HOP_END", TypeResume: "RESUME", TypeResumed: "RESUMED", TypeReceived: "RECEIVED", TypeStalled: "STALLED",
 	TypeHopLimit: "HOP_LIMIT",

@@ -17,7 +17,9 @@ var frames = []struct {
 	f     Frame
 	parse func([]byte) (any, error)
 }{
-	{Join{Version: Version, Bond: BondID{1, 2, 15: 9}, Path: 1 << 31, Instance: 1 << 63, Helped: true, Device: "phone"}, wrap(ParseJoin)},
+	{Join{Version: Version, Bond: BondID{1, 2, 15: 9}, Path: 1 << 31, Instance: 1 << 63, Helped: true, Terms: Terms{RadioCellular, true, 5e6, 70 * time.Millisecond}, Device: "phone"}, wrap(ParseJoin)},
+	{InitOK{Radio: RadioBluetooth}, wrap(ParseInitOK)},
+	{Choice{Stream: 300, Paths: []PathID{1, 300}, Reason: "why not"}, wrap(ParseChoice)},
 	{OK{Instance: 77}, wrap(ParseOK)},
 	{Refuse{Code: CodeUnknown, Version: 1, Text: "who?"}, wrap(ParseRefuse)},
 	{Open{Stream: 300, Mode: Redundant, Dest: "example.org:443"}, wrap(ParseOpen)},
@@ -76,7 +78,7 @@ func TestRoundTrip(t *testing.T) {
 // openEnded are frames whose last field runs to the end of the payload, so
 // that a cut may be a valid shorter frame.
 var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 3, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 18,
-	TypeDatagram: 14, TypeFlowEnd: 2, TypeFlowRefused: 8}
+	TypeDatagram: 14, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6}
 
 func TestTruncation(t *testing.T) {
 	for _, c := range frames {

@@ -30,6 +30,9 @@ func keyPath() (string, error) { return inHome("device.key") }
 // trustPath is the trust file.
 func trustPath() (string, error) { return inHome("trust.toml") }
 
+// placesPath is what the primary has learnt of places.
+func placesPath() (string, error) { return inHome("places.json") }
+
 func inHome(name string) (string, error) {
 	dir, err := homeDir()
 	return filepath.Join(dir, name), err

@@ -97,7 +97,7 @@ proxy that others can reach has this off unless --direct is given.`,
 	f.Uint16Var(&flags.Transparent, "transparent", cfg.Transparent, "loopback `PORT` for mpbond run; 0: none")
 	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe, "where helpers connect, `HOST:PORT`, also rfcomm://CHANNEL, several with commas; empty: nowhere")
 	f.StringSliceVar(&flags.Interfaces, "interface", nil, "network interface that carries a direct subflow; may be repeated; auto: each with a default route, as they come and go")
-	f.StringSliceVar(&flags.Metered, "metered", nil, "with --interface auto: interface to use only while no other works, since its data costs money; may be repeated")
+	f.StringSliceVar(&flags.Metered, "metered", nil, "interface or helper to use only while no other works, since its data costs money; may be repeated")
 	f.StringSliceVar(&flags.Latency, "latency", cfg.Latency, "`RULE` for connections that must not wait: port:22, port:5000-5100, dscp:46, host:*.example.org; may be repeated")
 	f.StringSliceVar(&flags.Redundant, "redundant", nil, "`RULE`, as for --latency, for connections whose bytes go over every subflow")
 	f.BoolVar(&flags.TUN, "tun", false, "carry all apps of this machine, through a TUN device; needs root")
@@ -188,6 +188,13 @@ type edged struct {
 func newEdged(cfg primary.Config, key *identity.Key, trust *identity.Trust, rec *trace.Recorder) (e edged, err error) {
 	if e.Primary, err = primary.New(cfg, key, trust, slog.Default(), rec); err != nil {
 		return e, err
+	}
+	path, err := placesPath()
+	if err == nil {
+		err = e.KeepPlaces(path)
+	}
+	if err != nil {
+		slog.Warn("it begins anew", "err", err)
 	}
 	if e.apps, err = openApps(cfg); err != nil {
 		return e, err

@@ -224,6 +224,10 @@ func printBond(w io.Writer, b api.Bond) {
 				p.ID, oneLine(p.Device), p.Pipe, p.Waiting, p.Resumed, p.Migrated)
 		}
 	}
+	for _, s := range b.StreamList {
+		fmt.Fprintf(w, "  stream %d to %s, mode %s: %v down%s, %v up%s\n", s.ID, oneLine(s.Dest), s.Mode,
+			s.DownBytes, chosen(s.Down, devices), s.UpBytes, chosen(s.Up, devices))
+	}
 	for _, f := range b.FlowList {
 		who := oneLine(cmp.Or(devices[f.Path], fmt.Sprintf("path %d", f.Path)))
 		if f.Second != 0 {
@@ -239,6 +243,18 @@ func printBond(w io.Writer, b api.Bond) {
 		}
 		fmt.Fprintf(w, "  %s  %s: %s (delay %s, %v to schedule)\n", d.T.Local().Format("15:04:05.000"), who, oneLine(d.Reason), ms(d.PADms), d.RemainingBytes)
 	}
+}
+
+// chosen tells people which devices may carry a direction of a stream, and why.
+func chosen(c api.StreamChoice, devices map[uint32]string) string {
+	if c.Reason == "" {
+		return ""
+	}
+	var names []string
+	for _, p := range c.Paths {
+		names = append(names, oneLine(cmp.Or(devices[p], fmt.Sprintf("path %d", p))))
+	}
+	return fmt.Sprintf(" by %s (%s)", strings.Join(names, ", "), oneLine(c.Reason))
 }
 
 func ms(v float64) string { return fmt.Sprintf("%.3g ms", v) }

@@ -1,0 +1,47 @@
+package device
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"mpbond/wire"
+)
+
+// RadioOf is the kind of radio behind a network interface, by its name as Linux
+// and Android give it, else by what the driver says (DEVTYPE in sysfs). What
+// neither tells is RadioNone: a cable, or a phone behind a cable.
+func RadioOf(name string) wire.Radio {
+	for _, n := range []struct {
+		prefix string
+		radio  wire.Radio
+	}{
+		{"wl", wire.RadioWiFi}, {"ww", wire.RadioCellular}, // systemd.net-naming-scheme(7); wlan0 and wwan0 too
+		{"rmnet", wire.RadioCellular}, {"ccmni", wire.RadioCellular}, {"ppp", wire.RadioCellular}, // modems of phones and sticks
+		{"bnep", wire.RadioBluetooth}, {"bt-pan", wire.RadioBluetooth},
+	} {
+		if strings.HasPrefix(name, n.prefix) {
+			return n.radio
+		}
+	}
+	if name == "" || strings.ContainsAny(name, "/.") {
+		return wire.RadioNone
+	}
+	f, err := os.Open(filepath.Join("/sys/class/net", name, "uevent"))
+	if err != nil {
+		return wire.RadioNone
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		switch s.Text() {
+		case "DEVTYPE=wlan":
+			return wire.RadioWiFi
+		case "DEVTYPE=wwan":
+			return wire.RadioCellular
+		case "DEVTYPE=bluetooth":
+			return wire.RadioBluetooth
+		}
+	}
+	return wire.RadioNone
+}

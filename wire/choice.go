@@ -1,0 +1,46 @@
+package wire
+
+import "encoding/binary"
+
+// Choice tells the primary over which paths the server now sends a stream, and
+// why: for people, nothing depends on it. It may get lost.
+//
+//	stream | number of paths | paths | reason for people, to the end
+type Choice struct {
+	Stream StreamID
+	Paths  []PathID // at most MaxAcks
+	Reason string
+}
+
+// Type implements Frame.
+func (Choice) Type() Type { return TypeChoice }
+
+// AppendPayload implements Frame. A reason over MaxText is cut.
+func (f Choice) AppendPayload(b []byte) []byte {
+	paths := f.Paths[:min(len(f.Paths), MaxAcks)]
+	b = binary.AppendUvarint(b, uint64(f.Stream))
+	b = binary.AppendUvarint(b, uint64(len(paths)))
+	for _, p := range paths {
+		b = binary.AppendUvarint(b, uint64(p))
+	}
+	return append(b, cut(f.Reason)...)
+}
+
+// ParseChoice parses the payload of a CHOICE.
+func ParseChoice(b []byte) (f Choice, err error) {
+	p := parser{b: b}
+	f.Stream = p.stream()
+	n := p.uvarint()
+	p.bad = p.bad || n > MaxAcks
+	for range n {
+		if p.bad {
+			break
+		}
+		f.Paths = append(f.Paths, p.path())
+	}
+	p.bad = p.bad || len(p.b) > MaxText
+	if !p.bad {
+		f.Reason, p.b = string(p.b), nil
+	}
+	return f, p.end(TypeChoice)
+}
