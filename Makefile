@@ -39,7 +39,7 @@ fuzz: ## every fuzz target for FUZZTIME each (30s)
 		done; \
 	done
 
-vm: build ## pipes over Bluetooth and WiFi, emulated in virtual machines: a minute, fetches 300 MB once
+vm: build ## pipes over Bluetooth, emulated in virtual machines: a minute, fetches 300 MB once
 	@.ci/deps vm
 	@.ci/guest
 	@CGO_ENABLED=0 go test -c -o bin/vm/pipe.test ./pipe

@@ -1,5 +1,5 @@
 // Package vm tests what needs a kernel that this machine may not have: pipes
-// over Bluetooth and over WiFi, both emulated by a Debian kernel in QEMU, without
+// over Bluetooth, with controllers emulated in a Debian kernel in QEMU, without
 // KVM. `make vm` runs it.
 //
 // Each test boots a machine of its own in some seconds. Its files are this
@@ -77,7 +77,7 @@ func inside(t *testing.T) bool {
 	cmd := exec.CommandContext(ctx, qemu, "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-accel", "tcg", "-cpu", "max", "-m", "1G", "-kernel", kernels[0], "-initrd", initrd,
 		"-virtfs", fmt.Sprintf(share, "host", "/"), "-virtfs", fmt.Sprintf(share, "packages", filepath.Join(guest, "root")),
-		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 %s=%q HERE=%q -- -test.v -test.timeout=%v -test.run=^%s$", guestEnv, guest, here, patience-10*time.Second, t.Name()))
+		"-append", fmt.Sprintf("console=ttyS0 no_timer_check quiet panic=-1 %s=%q HERE=%q -- -test.v -test.timeout=%v -test.run=^%s$", guestEnv, guest, here, patience-10*time.Second, t.Name()))
 	runtime.LockOSThread() // for Pdeathsig is sent when the thread ends
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
