@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/exp"
+	"mpbond/lab"
+	"mpbond/lab/radio"
+)
+
+// TestExp: what is there is listed; what is not there is an error before
+// anything runs; a report is made of what was kept.
+func TestExp(t *testing.T) {
+	run := func(args ...string) (int, string) {
+		var out, errs strings.Builder
+		code := execute(t.Context(), append([]string{"exp"}, args...), &out, &errs)
+		return code, out.String() + errs.String()
+	}
+	dir := t.TempDir()
+	code, text := run("list")
+	for _, r := range exp.Rows(radio.Sets[0]) {
+		if code != 0 || !strings.Contains(text, r.ID) || !strings.Contains(text, r.Title) {
+			t.Errorf("list: %d %s", code, text)
+		}
+	}
+	for _, bad := range [][]string{{"run", "m99"}, {"run", "m4", "--reps", "-1"}, {"run", "m4", "--set", "nokia3310"}, {"run"}} {
+		if code, text := run(append(bad, "--dir", dir)...); code != exitUsage {
+			t.Errorf("%v: %d %s", bad, code, text)
+		}
+	}
+	if code, text := run("report", "--dir", dir); code == 0 || !strings.Contains(text, "exp run") {
+		t.Errorf("a report of nothing: %d %s", code, text)
+	}
+	row, err := exp.Find(exp.Rows(radio.Sets[0]), "m4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cell := row.Cells[0].Name
+	rec := exp.Record{Row: "m4", Version: "abc1234", Results: exp.Data{cell: []lab.Result{{Scheme: exp.Product, Seconds: 4.7}}}}
+	if err := rec.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	if code, text := run("report", "--dir", dir); code != 0 || !strings.Contains(text, "m4") || !strings.Contains(text, string(exp.NotMeasured)) {
+		t.Errorf("%d %s", code, text)
+	}
+	for _, name := range []string{"report.html", "report.csv"} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), "abc1234") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
