@@ -10,7 +10,8 @@ import (
 
 // App is what is known of the app that asks for a connection.
 type App struct {
-	// Addr is its end of the connection to this device's proxy or redirection.
+	// Addr is its end of the connection to this device's proxy or redirection, or
+	// of the one that a TUN device took.
 	Addr netip.AddrPort
 	// DSCP is that of its first packet (RFC 2474), 0 where the system does not
 	// tell: later changes are not seen.
@@ -34,7 +35,12 @@ func (a *appConn) context(ctx context.Context) context.Context {
 	if t, ok := a.Conn.(*net.TCPConn); ok {
 		app.DSCP = dscpOf(t)
 	}
-	return context.WithValue(ctx, knownKey{}, app)
+	return app.context(ctx)
+}
+
+// context is ctx with what is known of the app.
+func (a App) context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, knownKey{}, a)
 }
 
 // Listen opens a port for apps, as net.Listen does. It is no MPTCP socket, as those of
@@ -69,15 +75,15 @@ func dscpOf(c *net.TCPConn) (dscp uint8) {
 	_ = raw.Control(func(fd uintptr) {
 		syn, err := unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_SAVED_SYN)
 		if err == nil {
-			dscp = headerDSCP([]byte(syn))
+			dscp = HeaderDSCP([]byte(syn))
 		}
 	})
 	return dscp
 }
 
-// headerDSCP is the DSCP in an IP header: bits 8 to 13 of IPv4 (RFC 791), 4 to
+// HeaderDSCP is the DSCP in an IP header: bits 8 to 13 of IPv4 (RFC 791), 4 to
 // 9 of IPv6 (RFC 8200).
-func headerDSCP(h []byte) uint8 {
+func HeaderDSCP(h []byte) uint8 {
 	if len(h) < 2 {
 		return 0
 	}

@@ -65,7 +65,7 @@ func TestHeaderDSCP(t *testing.T) {
 		header []byte
 		want   uint8
 	}{{nil, 0}, {[]byte{0x45}, 0}, {[]byte{0x45, 46 << 2}, 46}, {[]byte{0x45, 46<<2 | 1}, 46}, {[]byte{0x6b, 0x80}, 46}, {[]byte{0x6f, 0xff}, 63}, {[]byte{0x50, 0xff}, 0}} {
-		if got := headerDSCP(c.header); got != c.want {
+		if got := HeaderDSCP(c.header); got != c.want {
 			t.Errorf("%x: %d, want %d", c.header, got, c.want)
 		}
 	}

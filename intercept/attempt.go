@@ -18,7 +18,8 @@ type Attempt interface {
 	Refuse(why wire.Code)
 }
 
-// Attempt carries a connection from the attempt to its end, and then returns.
+// Attempt carries a connection of an app from the attempt to its end, and then
+// returns.
 // The far end is asked first, so that the app sees a refused or unreachable
 // destination as without the bond, and can try another address at once. The
 // price is the round trip which a connection costs anyway.
@@ -26,9 +27,9 @@ type Attempt interface {
 // Only destinations in private networks are tried directly, if Config.Direct
 // allows: what leaves for the Internet leaves through the bond or not at all.
 // IPv6 above all must not go around it where the server has none.
-func (e *Edge) Attempt(app Attempt, dest netip.AddrPort) {
+func (e *Edge) Attempt(attempt Attempt, app App, dest netip.AddrPort) {
 	if !e.begin() {
-		app.Refuse(wire.CodeClosed)
+		attempt.Refuse(wire.CodeClosed)
 		return
 	}
 	defer e.wg.Done()
@@ -36,7 +37,7 @@ func (e *Edge) Attempt(app Attempt, dest netip.AddrPort) {
 	if Private(dest.Addr()) {
 		dial = e.dial
 	}
-	c, err := dial(e.ctx, dest.String())
+	c, err := dial(app.context(e.ctx), dest.String())
 	if err == nil {
 		if err = e.waitOpen(c); err != nil {
 			splice.Reset(c)
@@ -44,10 +45,10 @@ func (e *Edge) Attempt(app Attempt, dest netip.AddrPort) {
 	}
 	if err != nil {
 		e.log.Info("connection failed", "edge", "tun", "dest", dest, "err", err)
-		app.Refuse(refusal(err))
+		attempt.Refuse(refusal(err))
 		return
 	}
-	conn, err := app.Accept()
+	conn, err := attempt.Accept()
 	if err != nil { // the app no longer wants it
 		splice.Reset(c)
 		return
@@ -68,11 +69,12 @@ func (e *Edge) Attempt(app Attempt, dest netip.AddrPort) {
 // networks are tried directly. Safe for concurrent use.
 type Flow struct{ f *appFlow }
 
-// Flow makes one that lives until Close. Deliver takes what comes, and refused
+// Flow makes one for a socket of app that lives until Close. Deliver takes what comes, and refused
 // what is refused, from several goroutines; neither may call Close, and deliver
 // must not keep b.
-func (e *Edge) Flow(deliver func(b []byte, from netip.AddrPort), refused func(*PacketRefusal)) *Flow {
+func (e *Edge) Flow(app App, deliver func(b []byte, from netip.AddrPort), refused func(*PacketRefusal)) *Flow {
 	f := e.newFlow(deliver)
+	f.ctx = app.context(f.ctx)
 	f.refused, f.private = refused, true
 	return &Flow{f}
 }

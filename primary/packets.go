@@ -12,20 +12,23 @@ import (
 )
 
 // DialPackets opens a datagram flow of the bond; see intercept.PacketDialer.
-func (p *Primary) DialPackets(context.Context) (intercept.PacketConn, error) {
+func (p *Primary) DialPackets(ctx context.Context) (intercept.PacketConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock() // so that the bond is not replaced meanwhile
 	c, err := p.cur.e.DialPackets(false)
 	if err != nil {
 		return nil, err
 	}
-	return &packetConn{PacketConn: c, modes: p.modes}, nil
+	app, _ := intercept.AppOf(ctx)
+	return &packetConn{PacketConn: c, modes: p.modes, dscp: app.DSCP}, nil
 }
 
-// packetConn is a flow as apps use it. Rules judge it by its first destination.
+// packetConn is a flow as apps use it. Rules judge it by its first
+// datagram.
 type packetConn struct {
 	*endpoint.PacketConn
 	modes  policy.Modes
+	dscp   uint8 // of its first datagram
 	judged sync.Once
 }
 
@@ -37,7 +40,7 @@ func (c *packetConn) Send(b []byte, dest string) error {
 	}
 	c.judged.Do(func() {
 		// Every flow has what mode Latency gives a stream.
-		mode, _ := c.modes.Of(policy.Flow{Dest: dest})
+		mode, _ := c.modes.Of(policy.Flow{Dest: dest, DSCP: c.dscp})
 		c.SetRedundant(mode == wire.Redundant)
 	})
 	return c.PacketConn.Send(b, a)

@@ -58,14 +58,15 @@ func (f *flows) close() {
 	f.wg.Wait()
 }
 
-// send sends a datagram of an app. It does not block.
-func (f *flows) send(app, dest netip.AddrPort, payload []byte) {
+// send sends a datagram of an app, whose DSCP counts when the flow is opened. It
+// does not block.
+func (f *flows) send(app intercept.App, dest netip.AddrPort, payload []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return
 	}
-	fl := f.m[app]
+	fl := f.m[app.Addr]
 	if fl == nil {
 		fl = f.open(app)
 	}
@@ -74,7 +75,7 @@ func (f *flows) send(app, dest netip.AddrPort, payload []byte) {
 }
 
 // open makes the flow of an app's socket. The caller holds mu.
-func (f *flows) open(app netip.AddrPort) *flow {
+func (f *flows) open(app intercept.App) *flow {
 	if len(f.m) >= maxFlows {
 		var oldest *flow
 		for _, fl := range f.m {
@@ -84,16 +85,16 @@ func (f *flows) open(app netip.AddrPort) *flow {
 		}
 		f.drop(oldest)
 	}
-	fl := &flow{app: app}
-	fl.Flow = f.edge.Flow(func(b []byte, from netip.AddrPort) {
+	fl := &flow{app: app.Addr}
+	fl.Flow = f.edge.Flow(app, func(b []byte, from netip.AddrPort) {
 		fl.used.Store(time.Now().UnixNano())
-		f.answer(from, app, b)
+		f.answer(from, app.Addr, b)
 	}, func(r *intercept.PacketRefusal) {
 		if dest, err := netip.ParseAddrPort(r.Dest); err == nil {
-			f.tell(app, dest, r)
+			f.tell(app.Addr, dest, r)
 		}
 	})
-	f.m[app] = fl
+	f.m[app.Addr] = fl
 	return fl
 }
 

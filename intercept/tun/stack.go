@@ -44,8 +44,8 @@ const (
 // An edge is what carries connections, datagrams and DNS queries:
 // *intercept.Edge.
 type edge interface {
-	Attempt(app intercept.Attempt, dest netip.AddrPort)
-	Flow(deliver func(b []byte, from netip.AddrPort), refused func(*intercept.PacketRefusal)) *intercept.Flow
+	Attempt(a intercept.Attempt, app intercept.App, dest netip.AddrPort)
+	Flow(app intercept.App, deliver func(b []byte, from netip.AddrPort), refused func(*intercept.PacketRefusal)) *intercept.Flow
 	AskDNS(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
 }
 
@@ -189,7 +189,7 @@ func (n *netstack) attempt(r *tcp.ForwarderRequest) {
 	}
 	defer n.wg.Done()
 	a := &attempt{n: n, r: r, syn: syn}
-	n.edge.Attempt(a, addrPort(id.LocalAddress, id.LocalPort))
+	n.edge.Attempt(a, intercept.App{Addr: addrPort(id.RemoteAddress, id.RemotePort), DSCP: intercept.HeaderDSCP(syn)}, addrPort(id.LocalAddress, id.LocalPort))
 	if !a.done {
 		a.Refuse(wire.CodeInternal)
 	}
@@ -258,7 +258,7 @@ func (n *netstack) datagram(id stack.TransportEndpointID, p *stack.PacketBuffer)
 		n.query(app, dest, payload)
 		return true
 	}
-	n.flows.send(app, dest, payload)
+	n.flows.send(intercept.App{Addr: app, DSCP: intercept.HeaderDSCP(p.NetworkHeader().Slice())}, dest, payload)
 	return true
 }
 

@@ -27,6 +27,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
 
 	"mpbond/intercept"
 	"mpbond/wire"
@@ -51,6 +52,7 @@ type world struct {
 	refuse map[string]wire.Code // destination -> refusal; unknown ones are unreachable
 	direct []string             // destinations tried directly
 	around chan string          // they too
+	asked  chan<- intercept.App // who dials, if set
 }
 
 var (
@@ -126,6 +128,9 @@ func newWorld(t *testing.T, packets intercept.PacketDialer) *world {
 
 // DialStream implements intercept.Dialer.
 func (w *world) DialStream(ctx context.Context, dest string) (net.Conn, error) {
+	if app, ok := intercept.AppOf(ctx); ok && w.asked != nil {
+		w.asked <- app
+	}
 	w.mu.Lock()
 	addr, known := w.at[dest]
 	code, refused := w.refuse[dest]
@@ -369,11 +374,15 @@ func TestReset(t *testing.T) {
 type fakePackets struct {
 	refuse string // destination
 	code   wire.Code
+	asked  chan<- intercept.App // who dials, if set
 	mu     sync.Mutex
 	flows  int
 }
 
-func (f *fakePackets) DialPackets(context.Context) (intercept.PacketConn, error) {
+func (f *fakePackets) DialPackets(ctx context.Context) (intercept.PacketConn, error) {
+	if app, ok := intercept.AppOf(ctx); ok && f.asked != nil {
+		f.asked <- app
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.flows++
@@ -512,6 +521,50 @@ func TestDatagramsAround(t *testing.T) {
 			}
 		case <-time.After(patience):
 			t.Errorf("%s: not tried directly", dest)
+		}
+	}
+}
+
+// TestDSCP: whoever dials knows the DSCP and the address of the app, of TCP and
+// UDP, in both versions of IP.
+func TestDSCP(t *testing.T) {
+	for _, site := range []netip.AddrPort{site4, site6} {
+		const dscp = 46
+		bond := &fakePackets{}
+		w := newWorld(t, bond)
+		apps := make(chan intercept.App, 2)
+		w.asked, bond.asked = apps, apps
+		var wq waiter.Queue
+		proto, opt := ipv4.ProtocolNumber, tcpip.IPv4TOSOption
+		if site.Addr().Is6() {
+			proto, opt = ipv6.ProtocolNumber, tcpip.IPv6TrafficClassOption
+		}
+		for _, transport := range []tcpip.TransportProtocolNumber{tcp.ProtocolNumber, udp.ProtocolNumber} {
+			ep, e := w.kernel.NewEndpoint(transport, proto, &wq)
+			if e != nil {
+				t.Fatal(e)
+			}
+			defer ep.Close()
+			if e := ep.SetSockOptInt(opt, dscp<<2); e != nil {
+				t.Fatal(e)
+			}
+			if e := ep.Connect(full(site)); e != nil && transport == udp.ProtocolNumber {
+				t.Fatal(e)
+			}
+			if transport == udp.ProtocolNumber {
+				if _, e := ep.Write(strings.NewReader("x"), tcpip.WriteOptions{}); e != nil {
+					t.Fatal(e)
+				}
+			}
+			select {
+			case app := <-apps:
+				local, _ := ep.GetLocalAddress()
+				if app.DSCP != dscp || app.Addr.Port() != local.Port {
+					t.Errorf("%v, protocol %d: %+v, want DSCP %d and port %d", site, transport, app, dscp, local.Port)
+				}
+			case <-time.After(patience):
+				t.Fatalf("%v, protocol %d: nobody dials", site, transport)
+			}
 		}
 	}
 }
