@@ -130,6 +130,10 @@ func (l *Link) change(c *carried, agree func() (from uint64, first wire.Frame, e
 	s.ackedBefore, s.acked, s.movedAt = s.ackedBefore+s.acked, 0, time.Time{}
 	s.confirmed, s.pinned, s.timedAt = from, true, time.Time{}
 	s.srtt, s.minRTT = 0, 0 // another hop
+	select {
+	case <-s.upset: // about the old one
+	default:
+	}
 	l.cond.Broadcast()
 	l.mu.Unlock()
 	if s.own || old.broken != nil {

@@ -211,8 +211,8 @@ func (l *Link) lost(c *carried, err error) bool {
 		})
 		l.cond.Broadcast()
 	}
+	l.Upset() // before who changes to another connection holds mu: see change
 	l.mu.Unlock()
-	l.Upset()
 	return true
 }
 
