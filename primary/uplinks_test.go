@@ -97,6 +97,9 @@ func TestUplinksCannotBeSeen(t *testing.T) {
 	}
 	n := 0
 	p.findUplinks = func() ([]string, error) {
+		if n > len(looks) {
+			return nil, nil // once more, before the end was seen
+		}
 		if n > 0 {
 			last := looks[n-1]
 			if got := p.open(); got != last.open || !p.hasUplinks() {
