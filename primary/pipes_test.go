@@ -134,7 +134,7 @@ func (w *manyPipes) serve(ctx context.Context, o *pipe.Offer, q pipe.Request) {
 		}
 		return
 	}
-	l, err := o.Accept(q, q.Window)
+	l, err := o.Accept(q, q.Window, wire.RadioNone)
 	if err != nil {
 		w.t.Error(err)
 		return
