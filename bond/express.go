@@ -1,6 +1,7 @@
 package bond
 
 import (
+	"slices"
 	"time"
 
 	"mpbond/estimate"
@@ -23,6 +24,12 @@ func (p *path) expressUntil(t time.Time) {
 	if t.After(p.express) {
 		p.express = t
 	}
+}
+
+// urgentBeside reports whether a path is express now. What must not wait moves to
+// another path when its own fails, and shall find no long queue there.
+func (b *Bond) urgentBeside(now time.Time) bool {
+	return slices.ContainsFunc(b.paths, func(p *path) bool { return now.Before(p.express) })
 }
 
 // holds reports that bulk must not be given to p now, and asks for a look when

@@ -174,7 +174,9 @@ type simPath struct {
 	id   wire.PathID
 	hops [2][]*simHop
 	at   [2]int // unknown, joined or gone, at each end
-	dead bool   // nothing arrives any more
+	// holds tells that an end's writer has yet to begin with a segment.
+	holds [2]bool
+	dead  bool // nothing arrives any more
 
 	// The helper of a helped path.
 	buffer    unit.Bytes  // for each direction; 0: boundless
@@ -307,7 +309,7 @@ func (n *simNet) acknowledge(p *simPath, d int, arrives time.Time, size int) {
 // writable tells an end that a subflow's socket has room.
 func (n *simNet) writable(p *simPath, d int) {
 	h := p.hops[d][0]
-	if p.at[d] == joined && unit.Bytes(h.written-h.acked) < h.window+16*unit.KB {
+	if p.at[d] == joined && !p.holds[d] && unit.Bytes(h.written-h.acked) < h.window+16*unit.KB {
 		n.sample(p, d)
 		n.ends[d].Idle(p.id)
 	}

@@ -19,6 +19,10 @@ type path struct {
 	received uint64     // bytes of whole frames received on it
 	given    unit.Bytes // stream bytes given to it
 	flight   flight
+	// unbegun is the size of the segment that its writer has not begun, if that
+	// holds stream bytes only, else 0; withdrawn tells that it was taken back.
+	unbegun   unit.Bytes
+	withdrawn bool
 
 	progress    time.Time // of data acknowledgements, or when something was first in flight
 	hopProgress time.Time // of the sending hop's own acknowledgements
@@ -75,7 +79,7 @@ func (b *Bond) pick(s *Stream, now time.Time, view []sched.Path) sched.Decision 
 		return sched.Redundant.Pick(view, b.pending)
 	}
 	if w, ok := b.cfg.Scheduler.(sched.WindowAware); ok {
-		w.SendWindow(sched.Window{Size: unit.Bytes(s.outLimit - s.outBase), Blocked: b.blocked}, now)
+		w.SendWindow(sched.Window{Size: unit.Bytes(s.outLimit - s.outBase), Blocked: b.blocked, AtHand: s.atHand() && !b.urgentBeside(now)}, now)
 	}
 	return b.cfg.Scheduler.Pick(view, b.pending)
 }

@@ -85,6 +85,7 @@ func filled(t *testing.T, segments int) *Bond {
 		if id, _ := b.Next(start, nil); id != 1 {
 			t.Fatalf("segment for path %d", id)
 		}
+		b.Begun(1)
 	}
 	return b
 }

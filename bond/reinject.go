@@ -133,7 +133,7 @@ func (b *Bond) othersLive(not *path) bool {
 }
 
 // recall gives what path p has in flight beyond a position of its own back to
-// the meta buffers, once, and returns how many stream bytes that were.
+// the meta buffers, once, and returns how many stream bytes were sent in vain.
 func (b *Bond) recall(p *path, beyond uint64, now time.Time, why string) (n unit.Bytes) {
 	all := p.flight.all()
 	for i := range all {
@@ -144,7 +144,7 @@ func (b *Bond) recall(p *path, beyond uint64, now time.Time, why string) (n unit
 		p.flight.recall(f)
 		n += b.giveBack(f, p, now, false, why)
 	}
-	return n
+	return n - min(n, b.withdraw(p))
 }
 
 // giveBack lets a frame in flight be sent again. While its own subflow is alive
@@ -196,6 +196,7 @@ func (b *Bond) rebalance(now time.Time) {
 	}
 	slow := b.path(r.From)
 	nothingElse := b.pending == 0
+	var back unit.Bytes
 	all := slow.flight.all()
 	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
 		f := &all[i]
@@ -206,14 +207,16 @@ func (b *Bond) rebalance(now time.Time) {
 			}
 			r.Bytes -= unit.Bytes(f.to - f.from)
 			n := b.giveBack(f, slow, now, true, "eta")
-			b.stats.Eta += n
-			if r.Budgeted {
-				b.ledger.Copied += n
-			}
+			back += n
 			if n > 0 && nothingElse {
 				b.avoid = slow.id
 			}
 		}
+	}
+	back -= min(back, b.withdraw(slow))
+	b.stats.Eta += back
+	if r.Budgeted {
+		b.ledger.Copied += back
 	}
 }
 

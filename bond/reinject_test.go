@@ -37,9 +37,11 @@ func TestBytesAreNotPassedToAndFro(t *testing.T) {
 			for id := range wire.PathID(3) {
 				b.Idle(id + 1)
 			}
-			if id, _ := b.Next(start, nil); id == 0 {
+			id, _ := b.Next(start, nil)
+			if id == 0 {
 				break
 			}
+			b.Begun(id)
 		}
 		t.Logf("%s: %d segments, recalled %v", name, segments, b.Stats().Eta)
 		if again := b.Stats().Eta; segments == 100 || again > size {

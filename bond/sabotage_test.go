@@ -39,6 +39,9 @@ var sabotages = []sabotage{
 			}
 		}
 	}},
+	{"a segment that was withdrawn is written all the same", func(n *simNet, d int, _ *Bond) {
+		n.disobeys, n.lag[d] = true, 10*ms
+	}},
 	{"a byte too many is acknowledged", func(_ *simNet, _ int, b *Bond) {
 		for _, p := range b.paths {
 			if p.received == 10_000/1402*1402 || p.received > 10_000 {

@@ -25,7 +25,8 @@ type scenario struct {
 	streams   []streamPlan
 	freezes   []freezePlan
 	flows     []flowPlan
-	guide     bool // each stream may use some paths only, now these, now others
+	guide     bool             // each stream may use some paths only, now these, now others
+	lag       [2]time.Duration // how long the writers of each end take to begin
 }
 
 type pathPlan struct {
@@ -143,6 +144,11 @@ func newScenario(seed uint64) *scenario {
 		sc.flows = append(sc.flows, f)
 	}
 	sc.guide = r.chance(0.4)
+	for d := range 2 {
+		if r.chance(0.1) {
+			sc.lag[d] = r.span(ms, 100*ms)
+		}
+	}
 	return sc
 }
 
@@ -331,6 +337,7 @@ func (h *hopPlan) make(d int, seed uint64) *simHop {
 // network makes the network of a scenario, with all that will happen to it.
 func (sc *scenario) network() *simNet {
 	n := newNet(nil, sc.scheduler, Config{Eta: sc.eta, MetaBuffer: sc.meta, MaxBuffered: sc.buffered})
+	n.lag = sc.lag
 	n.limit = simStart.Add(2 * sc.bound())
 	for i := range sc.paths {
 		plan := &sc.paths[i]
@@ -429,6 +436,8 @@ func (sc *scenario) bound() time.Duration {
 			slowest = min(slowest, least)
 		}
 	}
+	// With small buffers or windows each packet waits for the writers.
+	apps += (sc.lag[0] + sc.lag[1]) * time.Duration(sc.bytes()/1000+100)
 	var datagrams unit.Bytes
 	for _, f := range sc.flows {
 		count := f.count[0] + f.count[1]
@@ -520,6 +529,9 @@ func (sc *scenario) String() string {
 	}
 	for i, f := range sc.flows {
 		fmt.Fprintf(&w, "flow %d: %+v\n", i+1, f)
+	}
+	if sc.lag != [2]time.Duration{} {
+		fmt.Fprintf(&w, "writers begin %v after a segment was given\n", sc.lag)
 	}
 	for _, f := range sc.freezes {
 		fmt.Fprintf(&w, "%s frozen at %v for %v\n", endNames[f.end], f.at, f.lasts)

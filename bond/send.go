@@ -30,7 +30,8 @@ func (b *Bond) queue(s *Stream, t wire.Type) {
 // Next takes the next decision: it appends to buf a segment, which is to be
 // written whole to the subflow it names, and marks that subflow busy. Without
 // a segment to send now it returns 0: after the next event (a frame received,
-// a subflow idle, bytes written, a tick) it is worth asking again.
+// a subflow idle, bytes written, a tick) it is worth asking again. Who writes the
+// segment asks Begun first.
 func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if p := b.owing(now); p != nil {
 		start := len(buf)
@@ -99,6 +100,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if p == carrier {
 		buf = b.fillControl(p, now, buf)
 	}
+	only := t.kind == bulk && len(buf) == start
 	if p == t.path {
 		switch t.kind {
 		case datagrams:
@@ -111,12 +113,16 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 			buf = b.fillData(p, t.decision, now, buf)
 		}
 	}
+	only = only && !p.askDue
 	buf = p.fillAsk(buf)
 	n := len(buf) - start
 	if n == 0 {
 		return 0, buf
 	}
 	b.gave(p, n, now)
+	if only {
+		p.unbegun = unit.Bytes(n)
+	}
 	return p.id, buf
 }
 
@@ -138,7 +144,7 @@ func (b *Bond) gave(p *path, n int, now time.Time) {
 		p.told, p.toldAt, p.telling = h.Acked+uint64(h.Queue)+uint64(n), now, false
 	}
 	p.settle(now)
-	p.idle, p.carried = false, now
+	p.idle, p.carried, p.unbegun, p.withdrawn = false, now, 0, false
 	b.wake(now.Add(probeEvery))
 }
 

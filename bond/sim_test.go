@@ -110,8 +110,12 @@ type simNet struct {
 	sabotage func(d int) // breaks an end on purpose, after each of its events
 	doctor   func(d int, seg []byte) []byte
 	spare    [][]byte
-	text     []byte         // of fillPattern
-	scratch  [64 << 10]byte // of readers
+
+	lag       [2]time.Duration // how long an end's writers take to begin with a segment
+	withdrawn int              // segments taken back meanwhile
+	disobeys  bool             // writers write what was taken back
+	text      []byte           // of fillPattern
+	scratch   [64 << 10]byte   // of readers
 }
 
 // simFailure is what a run without a testing.TB panics with.
@@ -286,8 +290,12 @@ func (n *simNet) work(d int) {
 			if p == nil || p.at[d] != joined {
 				n.fatal("a segment for path %d, which end %d does not have", id, d)
 			}
-			n.inspect(p, d, seg)
-			n.write(p, d, seg)
+			if n.lag[d] > 0 {
+				p.holds[d] = true
+				n.at(n.now.Add(n.lag[d]), d, func() { n.begin(p, d, seg) })
+			} else {
+				n.begin(p, d, seg)
+			}
 		}
 		for s := b.Changed(); s != nil; s = b.Changed() {
 			if a, ok := s.User.(*simApp); ok {
@@ -317,6 +325,21 @@ func (n *simNet) work(d int) {
 			}
 		})
 	}
+}
+
+// begin is the moment at which a subflow's writer has got hold of a segment.
+func (n *simNet) begin(p *simPath, d int, seg []byte) {
+	p.holds[d] = false
+	if p.at[d] != joined {
+		return
+	}
+	if n.ends[d].Begun(p.id) || n.disobeys {
+		n.inspect(p, d, seg)
+		n.write(p, d, seg)
+		return
+	}
+	n.withdrawn++
+	n.writable(p, d)
 }
 
 func (n *simNet) free(seg []byte) {

@@ -103,6 +103,12 @@ func (s *Stream) roomy() bool {
 	return s.Room() >= int(min(lowMetaBuffer, s.bond.cfg.MetaBuffer)/2)
 }
 
+// atHand reports whether the source is not ahead of the subflows: it has ended,
+// or leaves more of the meta buffer empty than one write would fill.
+func (s *Stream) atHand() bool {
+	return s.finSet || s.Room() >= int(s.bond.cfg.MetaBuffer/4)
+}
+
 // WriteClosed reports whether CloseWrite was called.
 func (s *Stream) WriteClosed() bool { return s.finSet }
 

@@ -223,8 +223,11 @@ func (e *Endpoint) write(l *lane) {
 			return
 		}
 		l.full = false
-		segment := l.out
+		segment, wanted := l.out, e.b.Begun(l.sf.Path)
 		e.mu.Unlock()
+		if !wanted {
+			continue
+		}
 		// The buffer stays ours: a lane gets no other segment before it is idle.
 		if err := l.sf.Write(segment); err != nil {
 			e.down(l, err)

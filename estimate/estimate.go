@@ -146,7 +146,10 @@ func (p *Path) At(now time.Time) Numbers {
 	if p.farKnown {
 		n.Th2 = th2
 	} else {
-		th2 = max(th2, n.Th1) // a hop never seen at its limit is not taken for one
+		// A hop never seen at its limit is not taken for one, but its TCP begins
+		// with a small window, which grows by what is acknowledged.
+		window := unit.RateOf(initialWindow+unit.Bytes(p.acked), max(farRTT, time.Millisecond))
+		th2 = max(th2, min(n.Th1, window))
 	}
 	n.Th = min(n.Th1, th2)
 	// The slower hop is: the other one carries as much at least.

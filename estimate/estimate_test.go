@@ -101,6 +101,31 @@ func TestThroughputOfTheFarHop(t *testing.T) {
 	}
 }
 
+// TestFarHopBegins: until it was seen at its limit the far hop carries what
+// TCP's window allows: ten segments a round trip, and as much more as it has
+// carried; never more than comes by hop 1.
+func TestFarHopBegins(t *testing.T) {
+	for _, c := range []struct {
+		acked uint64
+		want  unit.Rate
+	}{{0, unit.RateOf(14_480, 70*ms)}, {14_480, unit.RateOf(28_960, 70*ms)}, {1_000_000, 5 * unit.Mbps}} {
+		p := Path{Helped: true}
+		for i := range 50 { // the pipe is at its limit
+			p.Local(t0.Add(time.Duration(i)*5*ms), Hop{SRTT: 5 * ms, MinRTT: 5 * ms, MSS: 1448, Cwnd: 50_000, Queue: 60_000, Unsent: 1, Acked: uint64((5 * unit.Mbps).Bytes(time.Duration(i) * 5 * ms))})
+		}
+		p.Remote(wire.HopState{Rate: 100 * unit.Kbps, RTT: 70 * ms, AppLimited: true})
+		p.Sent(1_000_000)
+		p.Acked(c.acked, t0)
+		if th := p.At(t0).Th; !within(th, c.want, 1) {
+			t.Errorf("with %d bytes carried: %v, want %v", c.acked, th, c.want)
+		}
+		p.Remote(wire.HopState{Rate: 2 * unit.Mbps, RTT: 70 * ms})
+		if th := p.At(t0).Th; th != 2*unit.Mbps {
+			t.Errorf("measured at its limit: %v", th)
+		}
+	}
+}
+
 // wave feeds a meter with a link of the given rate, whose sender offers bytes
 // at another, for a time.
 type wave struct {

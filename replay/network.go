@@ -265,6 +265,7 @@ func (n *network) dispatch() {
 			}
 			for _, l := range n.lanes {
 				if l.id == id && l.up {
+					b.Begun(id)
 					l.first[d].write(seg)
 					n.at(n.now, func() { n.idle(l, d) })
 				}

@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"time"
+
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -57,29 +59,44 @@ func extremes(paths []Path) (fast, slow *Path) {
 	return fast, slow
 }
 
-// Recall is auto's rule: the paper's, but what is recalled for a gap of less
-// than a round trip, which stable links have at the end of each transfer, stays
-// within a budget of endGame of all bytes: it saves a little time each time and
-// costs bytes each time.
+// Recall is auto's rule: the paper's, but what is recalled for a small gap, as
+// stable links have at the end of each transfer, stays within an allowance: it
+// saves a little time each time and costs bytes each time.
 func (*auto) Recall(paths []Path, eta float64, so Ledger) Recall {
 	r := PaperRecall(paths, eta, so)
 	if r.From == 0 {
 		return r
 	}
 	fast, slow := extremes(paths)
-	if slow.Tail-fast.PAD > fast.SRTT {
+	small := fast.SRTT
+	if so.Given < tiny {
+		small = max(small, unsettled)
+	}
+	if slow.Tail-fast.PAD > small {
 		return r
 	}
-	r.Bytes, r.Budgeted = min(r.Bytes, endGameLeast+so.Given/endGame-so.Copied), true
+	r.Bytes, r.Budgeted = min(r.Bytes, so.allowance()-so.Copied), true
 	if r.Bytes < slow.MSS {
 		return Recall{}
 	}
 	return r
 }
 
-// One byte in endGame, and endGameLeast more, may be copied at the ends of
-// transfers.
+// allowance is how much may be copied for small gaps.
+func (l Ledger) allowance() unit.Bytes {
+	if l.Given < tiny {
+		return 0
+	}
+	return max(l.Given/endGame, endGameLeast)
+}
+
+// Tuning of auto's end of a transfer.
 const (
+	// One byte in endGame, or endGameLeast, may be copied. Of what is shorter
+	// than tiny nothing: there a packet is more than that share.
 	endGame      = 100
 	endGameLeast = 16 * unit.KB
+	tiny         = 128 * unit.KB
+	// Estimates are this far off while that little was sent.
+	unsettled = 200 * time.Millisecond
 )

@@ -20,9 +20,9 @@ func TestRecall(t *testing.T) {
 		// 5 Mbit/s for 400 ms.
 		{"slow by far", two(100*ms, 500*ms, unit.MB), 0.2, Recall{2, 250_000, false}, Recall{2, 250_000, false}},
 		{"exactly eta", two(100*ms, 120*ms, unit.MB), 0.2, Recall{}, Recall{}},
-		{"under a round trip", two(100*ms, 130*ms, unit.MB), 0.2, Recall{2, 18_750, false}, Recall{2, 18_750, true}},
+		{"under a round trip", two(100*ms, 130*ms, unit.MB), 0.2, Recall{2, 18_750, false}, Recall{2, 16_384, true}},
 		{"a little", two(20*ms, 25*ms, unit.MB), 0.2, Recall{2, 3125, false}, Recall{2, 3125, true}},
-		{"beyond the budget", two(10*ms, 60*ms, unit.MB), 0.2, Recall{2, 31_250, false}, Recall{2, 16_384 + 3000, true}},
+		{"beyond the budget", two(10*ms, 60*ms, unit.MB), 0.2, Recall{2, 31_250, false}, Recall{2, 16_384, true}},
 		// The helped one's tail is carried by the direct one already: copies the
 		// other way would wait behind it.
 		{"its tail was recalled", []Path{{ID: 1, PAD: 100 * ms, Tail: 100 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB}, {ID: 2, PAD: 500 * ms, Tail: 50 * ms, Th: unit.Mbps, InFlight: unit.MB}}, 0.2, Recall{}, Recall{}},
@@ -36,6 +36,32 @@ func TestRecall(t *testing.T) {
 		}
 		if got := (&auto{}).Recall(c.paths, c.eta, Ledger{Given: 300_000}); got != c.auto {
 			t.Errorf("%s, auto: %+v, want %+v", c.name, got, c.auto)
+		}
+	}
+}
+
+// TestAllowance: what auto copies for small gaps, by what was given and copied.
+func TestAllowance(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		gap  time.Duration
+		so   Ledger
+		want Recall
+	}{
+		{"tiny", 50 * ms, Ledger{Given: 64 * unit.KB}, Recall{}},
+		{"tiny, the estimates may be wrong", 150 * ms, Ledger{Given: 64 * unit.KB}, Recall{}},
+		{"tiny, a link has failed", 250 * ms, Ledger{Given: 64 * unit.KB}, Recall{2, 156_250, false}},
+		{"short", 50 * ms, Ledger{Given: 512 * unit.KB}, Recall{2, 16_384, true}},
+		{"short, over a round trip", 60 * ms, Ledger{Given: 512 * unit.KB}, Recall{2, 37_500, false}},
+		{"one part in a hundred", 50 * ms, Ledger{Given: 2_000_000}, Recall{2, 20_000, true}},
+		{"a part is spent", 50 * ms, Ledger{Given: 2_000_000, Copied: 18_000}, Recall{2, 2000, true}},
+		{"it is spent", 50 * ms, Ledger{Given: 2_000_000, Copied: 19_000}, Recall{}},
+		{"more than is asked", 50 * ms, Ledger{Given: 10_000_000}, Recall{2, 31_250, true}},
+	} {
+		paths := []Path{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, SRTT: 50 * ms, Th: 8 * unit.Mbps},
+			{ID: 2, PAD: 10*ms + c.gap, Tail: 10*ms + c.gap, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: unit.MB}}
+		if got := (&auto{}).Recall(paths, 0.2, c.so); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
 }

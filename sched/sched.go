@@ -43,13 +43,18 @@ type Path struct {
 	FarCwnd, FarFlight unit.Bytes
 }
 
-// Window is the send window of the stream that is served next.
+// Window is what the stream that is served next may send, and has.
 type Window struct {
 	Size    unit.Bytes // what may be in flight by all subflows together
 	Blocked uint64     // how often the windows of this bond's streams kept it from sending
+	// AtHand tells that the stream's source is not ahead of it, so that nothing
+	// follows what remains as far as can be seen, and that nothing urgent is
+	// under way beside it.
+	AtHand bool
 }
 
-// WindowAware schedulers are told the send window before each Pick.
+// WindowAware schedulers are told about the stream that is served next before
+// each Pick.
 type WindowAware interface {
 	SendWindow(w Window, now time.Time)
 }

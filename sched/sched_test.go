@@ -121,6 +121,12 @@ func TestDecisionsFromWindows(t *testing.T) {
 		{"a short queue", "redundant", pair(false, true, func(_, h *Path) { h.Wait = StaleAfter }), 1, Window{}, Decision{Path: 2, Copy: true, Reason: OnEveryPath}},
 		{"nothing idle", "redundant", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdlePath}},
 
+		{"within the budget", "auto", pair(false, true, func(_, h *Path) { h.Wait = budget }), unit.MB, Window{}, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 15_000}},
+		{"beyond the budget", "auto", pair(false, true, func(_, h *Path) { h.Wait = budget + 1 }), unit.MB, Window{}, Decision{Wait: true, Reason: BudgetSpent}},
+		{"all is at hand", "auto", pair(false, true, func(_, h *Path) { h.Wait = lastBudget }), unit.MB, Window{AtHand: true}, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 15_000}},
+		{"all is at hand, and enough at the helper", "auto", pair(false, true, func(_, h *Path) { h.Wait = lastBudget + 1 }), unit.MB, Window{AtHand: true}, Decision{Wait: true, Reason: BudgetSpent}},
+		{"another one in doubt", "auto", pair(false, true, func(d, h *Path) { d.Doubtful, h.Wait = true, lastBudget/2+1 }), unit.MB, Window{AtHand: true}, Decision{Wait: true, Reason: BudgetSpent}},
+
 		{"first", "ratio:0.6", pair(true, true, nil), 1, Window{}, Decision{Path: 1, Reason: BehindShare}},
 		{"its turn, but busy", "ratio:0.6", pair(false, true, nil), 1, Window{}, Decision{Wait: true, Reason: NotItsTurn}},
 		{"no share for the direct one", "ratio:0", pair(true, true, nil), 1, Window{}, Decision{Path: 2, Reason: BehindShare}},
