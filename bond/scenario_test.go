@@ -145,7 +145,8 @@ func newScenario(seed uint64) *scenario {
 	}
 	sc.guide = r.chance(0.4)
 	for d := range 2 {
-		if r.chance(0.1) {
+		// Paths are held to what a stream may use when its writer begins.
+		if !sc.guide && r.chance(0.1) {
 			sc.lag[d] = r.span(ms, 100*ms)
 		}
 	}
