@@ -18,7 +18,6 @@ type pipeWorld struct {
 	main       string
 	second     string
 	moved      map[string]uint64
-	joins      time.Duration // how long a second subflow takes
 }
 
 // step moves bytes for some time, and returns what is seen of the pipes.
