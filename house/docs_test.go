@@ -1,12 +1,19 @@
 package house
 
 import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"mpbond/wire"
 )
 
 func read(t *testing.T, name string) string {
@@ -94,5 +101,55 @@ func TestNamedTargetsExist(t *testing.T) {
 	}
 	if found < 10 {
 		t.Errorf("%d targets are named: this test looks in the wrong place", found)
+	}
+}
+
+// frameTypes lists the constants of type Type in a file of package wire.
+func frameTypes(t *testing.T, code string) (list []wire.Type) {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), "wire.go", code, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if typ, ok := v.Type.(*ast.Ident); ok && typ.Name == "Type" && len(v.Values) == 1 {
+			if lit, ok := v.Values[0].(*ast.BasicLit); ok {
+				if n, err := strconv.ParseUint(lit.Value, 0, 8); err == nil {
+					list = append(list, wire.Type(n))
+				}
+			}
+		}
+		return true
+	})
+	return list
+}
+
+// TestFramesAreDocumented: the table of docs/wire.md has each frame of package
+// wire with its number and its name, and no other.
+func TestFramesAreDocumented(t *testing.T) {
+	want := frameTypes(t, read(t, "wire/wire.go"))
+	if len(want) < 20 {
+		t.Fatalf("found %v: this test looks in the wrong place", want)
+	}
+	var got []string
+	for _, m := range regexp.MustCompile(`(?m)^\| (0x[0-9a-f]{2}) \| (\S+) \| \S.* \|$`).FindAllStringSubmatch(read(t, "docs/wire.md"), -1) {
+		got = append(got, m[1]+" "+m[2])
+	}
+	var names []string
+	for _, typ := range want {
+		name := fmt.Sprintf("0x%02x %v", uint8(typ), typ)
+		names = append(names, name)
+		if !slices.Contains(got, name) {
+			t.Errorf("docs/wire.md does not tell of %s", name)
+		}
+	}
+	for _, name := range got {
+		if !slices.Contains(names, name) {
+			t.Errorf("docs/wire.md tells of %s, which package wire does not have", name)
+		}
 	}
 }
