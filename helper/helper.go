@@ -179,6 +179,11 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	if !ok {
 		return bad(fmt.Errorf("feedback %q is not known", cfg.Feedback), "there are: "+strings.Join(FeedbackModes(), ", "))
 	}
+	for _, congestion := range []string{cfg.PipeCongestion, cfg.HSCongestion} {
+		if err := tcp.CheckCongestion(congestion); err != nil {
+			return nil, err
+		}
+	}
 	if len(name) > wire.MaxName {
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}

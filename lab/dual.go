@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/fault"
 	"mpbond/unit"
 )
 
@@ -73,7 +74,7 @@ func dualSchemes() (all []string) {
 func (p DualPlan) topology() (*Topology, error) {
 	t, err := House(p.Links + "/-")
 	if err != nil || len(t.Helpers()) != 1 {
-		return nil, errors.Join(fmt.Errorf("links %q: write two rates in Mbit/s, like 10/3", p.Links), err)
+		return nil, fault.New(fault.Usage, fmt.Errorf("links %q: write two rates in Mbit/s, like 10/3", p.Links), "")
 	}
 	return t, nil
 }
@@ -112,7 +113,7 @@ func (p DualPlan) run(ctx context.Context, w wishes, emit func(DualResult)) (err
 		return err
 	}
 	if p.Size <= 0 || p.Reps < 1 || p.Chunks < 0 {
-		return errors.New("the size and the repetitions must be over 0")
+		return fault.New(fault.Usage, errors.New("the size and the repetitions must be over 0"), "")
 	}
 	l, err := Up(t, Options{Name: uniqueName("dual"), Tied: true})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"mpbond/fault"
 	"mpbond/unit"
 )
 
@@ -76,6 +77,15 @@ type session struct {
 
 // prepare checks a plan, and that this machine can run it.
 func (p Plan) prepare() (*session, error) {
+	s, err := p.understand()
+	if err != nil {
+		return nil, fault.New(fault.Usage, err, "")
+	}
+	return s, requirements(p.Schemes)
+}
+
+// understand is prepare without a look at this machine.
+func (p Plan) understand() (*session, error) {
 	s := &session{plan: p, schemes: map[string]Scheme{}, limits: map[string]time.Duration{}, hung: map[string]int{}}
 	var err error
 	if s.topology, s.kills, err = p.split(); err != nil {
@@ -97,7 +107,7 @@ func (p Plan) prepare() (*session, error) {
 		}
 		s.limits[name] = transferGrace + transferPatience*expected
 	}
-	return s, requirements(p.Schemes)
+	return s, nil
 }
 
 // Check says why the plan cannot be run, on this machine or at all.

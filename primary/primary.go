@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -109,6 +110,14 @@ func (c Config) mark() int {
 var Default = Config{Proxy: "127.0.0.1:1080", Transparent: 7601, Pipe: ":7602", Subflows: 1, Scheduler: sched.Default, Latency: []string{"dscp:46"},
 	Reinject: 0.2, Resume: Duration(pipe.DefaultWindow), GiveUp: Duration(60 * time.Second)}
 
+// What a file may say.
+const (
+	// A server takes 32 subflows of a bond, unless told otherwise.
+	maxSubflows = 32
+	// A number without a unit counts nanoseconds: shorter times are such mistakes.
+	unitless = Duration(time.Millisecond)
+)
+
 // Tuning.
 const (
 	// A subflow that is silent for longer is given up, so that a new one can
@@ -183,20 +192,23 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		return nil, fault.New(fault.Config, err, "set `scheduler` to one of them")
 	}
 	switch {
-	case cfg.Subflows < 0:
-		return nil, fault.New(fault.Config, fmt.Errorf("%d subflows for each interface", cfg.Subflows), "set `subflows` to 1 or more")
-	case cfg.Reinject == 0: // which would be package bond's default
-		return nil, fault.New(fault.Config, errors.New("the reinjection threshold is 0"), "set `reinject` over 0, like 0.2, or below 0 to switch reinjection off")
-	case cfg.Resume < 0 || cfg.Resume > Duration(time.Minute):
+	case cfg.Subflows < 0 || cfg.Subflows > maxSubflows:
+		return nil, fault.New(fault.Config, fmt.Errorf("%d subflows for each interface", cfg.Subflows), fmt.Sprintf("set `subflows` to 1 to %d", maxSubflows))
+	case cfg.Reinject == 0, math.IsNaN(cfg.Reinject): // 0 would be package bond's default
+		return nil, fault.New(fault.Config, fmt.Errorf("the reinjection threshold is %v", cfg.Reinject), "set `reinject` over 0, like 0.2, or below 0 to switch reinjection off")
+	case cfg.Resume < 0 || cfg.Resume > Duration(time.Minute) || cfg.Resume > 0 && cfg.Resume < unitless:
 		return nil, fault.New(fault.Config, fmt.Errorf("subflows would wait %v for a pipe", time.Duration(cfg.Resume)), "set `resume` to a time from 0 to \"60s\"; \"10s\" is usual")
 	case slices.Contains(cfg.Interfaces, autoInterfaces) && len(cfg.Interfaces) > 1:
 		return nil, fault.New(fault.Config, fmt.Errorf("interfaces are %q", cfg.Interfaces), "write either names, or \"auto\" alone")
-	case cfg.GiveUp <= 0:
-		return nil, fault.New(fault.Config, fmt.Errorf("streams would give up after %v", time.Duration(cfg.GiveUp)), "set `give_up` to a time over 0, like \"60s\"")
+	case cfg.GiveUp < unitless:
+		return nil, fault.New(fault.Config, fmt.Errorf("streams would give up after %v", time.Duration(cfg.GiveUp)), "set `give_up` to a time, like \"60s\"")
 	}
 	modes, err := policy.ParseModes(cfg.Latency, cfg.Redundant)
 	if err != nil {
 		return nil, fault.New(fault.Config, err, "mend `latency` or `redundant`")
+	}
+	if err := tcp.CheckCongestion(cfg.Congestion); err != nil {
+		return nil, err
 	}
 	server, err := findServer(cfg.Server, trust)
 	if err != nil {

@@ -2,6 +2,7 @@ package primary
 
 import (
 	"log/slog"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -38,7 +39,12 @@ func TestBadConfig(t *testing.T) {
 		{"two", []identity.Peer{one, two}, nil, "2 servers are trusted", "--server"},
 		{"another", []identity.Peer{one}, func(c *Config) { c.Server = "hom" }, `no server called "hom"`, "mpbond trust add"},
 		{"scheduler", []identity.Peer{one}, func(c *Config) { c.Scheduler = "best" }, "best", "scheduler"},
-		{"subflows", []identity.Peer{one}, func(c *Config) { c.Subflows = -1 }, "-1 subflows", "1 or more"},
+		{"subflows", []identity.Peer{one}, func(c *Config) { c.Subflows = -1 }, "-1 subflows", "1 to 32"},
+		{"many subflows", []identity.Peer{one}, func(c *Config) { c.Subflows = 33 }, "33 subflows", "1 to 32"},
+		{"reinject nan", []identity.Peer{one}, func(c *Config) { c.Reinject = math.NaN() }, "threshold is NaN", "0.2"},
+		{"give up without a unit", []identity.Peer{one}, func(c *Config) { c.GiveUp = 60 }, "after 60ns", "60s"},
+		{"resume without a unit", []identity.Peer{one}, func(c *Config) { c.Resume = 10 }, "wait 10ns", "10s"},
+		{"no resume", []identity.Peer{one}, func(c *Config) { c.Resume = 0 }, "", ""},
 		{"reinject", []identity.Peer{one}, func(c *Config) { c.Reinject = 0 }, "threshold is 0", "0.2"},
 		{"no reinjection", []identity.Peer{one}, func(c *Config) { c.Reinject = -1 }, "", ""},
 		{"auto and a name", []identity.Peer{one}, func(c *Config) { c.Interfaces = []string{"wlan0", "auto"} }, "wlan0", "alone"},

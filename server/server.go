@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -131,8 +132,8 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if cfg.Rate != 0 && cfg.Rate < leastRate {
 		return nil, fault.New(fault.Config, fmt.Errorf("rate is %v", cfg.Rate), "set it to 64kbit/s or more, or leave it out")
 	}
-	if cfg.Reinject == 0 {
-		return nil, fault.New(fault.Config, errors.New("reinject is 0"), "a negative value switches reinjection off; 0.2 is usual")
+	if cfg.Reinject == 0 || math.IsNaN(cfg.Reinject) {
+		return nil, fault.New(fault.Config, fmt.Errorf("reinject is %v", cfg.Reinject), "a negative value switches reinjection off; 0.2 is usual")
 	}
 	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion, UserTimeout: userTimeout})
 	if err != nil {

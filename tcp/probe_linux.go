@@ -136,6 +136,21 @@ func setCongestion(fd int, name string) error {
 	return fault.New(fault.Config, fmt.Errorf("congestion control %q: %w", name, err), have)
 }
 
+// CheckCongestion tells whether this process may use a congestion control, so
+// that a wrong name is told before the first connection. The empty name is the
+// system's choice. Errors are faults.
+func CheckCongestion(name string) error {
+	if name == "" {
+		return nil
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("congestion control %q: %w", name, err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // never connected
+	return setCongestion(fd, name)
+}
+
 func bind(fd int, device string, mark int) error {
 	if device != "" {
 		if err := unix.BindToDevice(fd, device); err != nil {

@@ -28,6 +28,14 @@ func setCongestion(int, string) error {
 	return errors.New("the congestion control can be chosen on Linux only")
 }
 
+// CheckCongestion takes the system's choice only.
+func CheckCongestion(name string) error {
+	if name == "" {
+		return nil
+	}
+	return setCongestion(-1, name)
+}
+
 func bind(_ int, device string, mark int) error {
 	if device != "" || mark != 0 {
 		return errors.New("binding to an interface and marks work on Linux only")

@@ -402,5 +402,14 @@ func explain(err error) error {
 			return fault.New(h.kind, err, h.hint)
 		}
 	}
+	var wrong *net.AddrError
+	var unknown *net.DNSError
+	switch {
+	case !fault.Is(err, fault.Other):
+	case errors.As(err, &wrong):
+		return fault.New(fault.Config, err, "write an address as HOST:PORT; where mpbond listens HOST may be empty, as in :7600")
+	case errors.As(err, &unknown):
+		return fault.New(fault.Unreachable, err, "is the name right, and does this device have DNS?")
+	}
 	return err
 }

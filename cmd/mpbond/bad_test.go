@@ -115,6 +115,43 @@ func TestPortsInUse(t *testing.T) {
 	fails(t, exitUsage, "203.0.113.1", "ip address", "server", "--listen", "203.0.113.1:7600")
 }
 
+func TestBadAddresses(t *testing.T) {
+	devices(t)
+	for _, addr := range []string{"7600", "localhost", ":99999", "::1:7600"} {
+		fails(t, exitUsage, "listen on "+addr, "HOST:PORT", "server", "--listen", addr)
+		fails(t, exitUsage, "listen on "+addr, "HOST:PORT", append(quiet, "--pipe", addr)...)
+	}
+}
+
+func TestMisusedLab(t *testing.T) {
+	house := []string{"--house", "8/10/5"}
+	size := append(house, "--get", "1MB")
+	for _, c := range []struct {
+		command string
+		args    []string
+		says    string
+	}{
+		{"up", nil, "--house"},
+		{"up", []string{"--house", "8/10"}, "needs two rates"},
+		{"up", append(house, "example.toml"), "one of them"},
+		{"up", []string{"/none.toml"}, "no such file"},
+		{"run", house, "--get BYTES or --put BYTES"},
+		{"run", append(size, "--put", "1MB"), "--get BYTES or --put BYTES"},
+		{"run", append(house, "--get", "much"), `size "much"`},
+		{"run", append(size, "--reps", "0"), "over 0"},
+		{"run", append(size, "--scheme", "warp"), `unknown scheme "warp"`},
+		{"run", append(size, "--at", "soon"), `--at "soon"`},
+		{"run", append(size, "--at", "1s:hs9.rate=1Mbit/s"), `no link "hs9"`},
+		{"bound", append(house, "--bytes", "much"), `size "much"`},
+		{"calibrate", []string{"--rates", "fast"}, `rate "fast"`},
+		{"demo", []string{"--size", "much"}, `size "much"`},
+		{"dual", []string{"--links", "5"}, "two rates"},
+		{"dual", []string{"--reps", "0"}, "over 0"},
+	} {
+		fails(t, exitUsage, c.says, "", append([]string{"lab", c.command}, c.args...)...)
+	}
+}
+
 func TestSecondProcess(t *testing.T) {
 	devices(t)
 	serving(t, "server", "--listen", "127.0.0.1:0")
@@ -166,12 +203,19 @@ func TestMissingOrBrokenFiles(t *testing.T) {
 }
 
 func TestMissingKernelFeature(t *testing.T) {
-	devices(t)
+	dir := devices(t)
 	for _, args := range [][]string{
 		{"server", "--listen", "127.0.0.1:0", "--congestion", "warp"},
 		append(quiet[:len(quiet):len(quiet)], "--pipe", "127.0.0.1:0", "--congestion", "warp"),
+		append(quiet[:len(quiet):len(quiet)], "--congestion", "warp"),
 	} {
 		fails(t, exitUsage, `congestion control "warp"`, "this kernel has: ", args...)
+	}
+	for _, hop := range []string{"pipe", "hs"} {
+		if err := os.WriteFile(filepath.Join(dir, "helper.toml"), []byte(hop+"_congestion = 'warp'\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		fails(t, exitUsage, `congestion control "warp"`, "this kernel has: ", "helper")
 	}
 }
 

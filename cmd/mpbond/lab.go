@@ -46,15 +46,21 @@ delay, queue, loss, schedules, traces and outages. No kernel modules are needed.
 func (f *labFlags) topology(args []string) (*lab.Topology, error) {
 	switch {
 	case f.house != "" && len(args) == 0:
-		return lab.House(f.house)
+		t, err := lab.House(f.house)
+		return t, misused(err)
 	case f.house == "" && len(args) == 1:
-		return lab.Load(args[0])
+		t, err := lab.Load(args[0])
+		return t, misused(err)
 	}
-	return nil, fmt.Errorf("name a topology file, or --house PS/HS/pipe[+pipe…][,HS/pipe…] (one of them)")
+	return nil, usage("name a topology file, or --house PS/HS/pipe[+pipe…][,HS/pipe…] (one of them)")
+}
+
+func (f *labFlags) houseFlag(c *cobra.Command) {
+	c.Flags().StringVar(&f.house, "house", "", "built-in topology: rates in Mbit/s as PS/HS/pipe[+pipe…][,HS/pipe…]")
 }
 
 func (f *labFlags) topologyFlags(c *cobra.Command) {
-	c.Flags().StringVar(&f.house, "house", "", "built-in topology: rates in Mbit/s as PS/HS/pipe[+pipe…][,HS/pipe…]")
+	f.houseFlag(c)
 	c.Flags().StringVar(&f.pcap, "pcap", "", "capture the packets at each end of each link into `DIR`")
 }
 
@@ -124,7 +130,7 @@ black hole), dir (up: from the link's first end, down; absent: both).`,
 			if err != nil {
 				return err
 			}
-			return l.Set(args[0], dir, props...)
+			return misused(l.Set(args[0], dir, props...))
 		},
 	}
 }

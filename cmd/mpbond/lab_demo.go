@@ -41,11 +41,11 @@ leaves nothing behind.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			top, err := lab.House(house)
 			if err != nil {
-				return err
+				return misused(err)
 			}
 			d := &demo{topology: top, out: c.OutOrStdout(), screen: c.ErrOrStderr()}
 			if d.size, err = unit.ParseBytes(size); err != nil {
-				return err
+				return misused(err)
 			}
 			return d.run(c.Context())
 		},

@@ -27,7 +27,7 @@ is the mean of one.`,
   mpbond lab dual --links 5/5 --size 1MB --chunks 20     # the MPBond paper's dual mode`,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if p.Size, err = unit.ParseBytes(size); err != nil {
-				return err
+				return misused(err)
 			}
 			all := map[string][]lab.DualResult{}
 			var failed error

@@ -48,15 +48,14 @@ Times count from the start of the client.`,
 			if p.Topology, err = f.topology(args); err != nil {
 				return err
 			}
-			size := get
-			if p.Upload = put != ""; p.Upload {
-				size = put
+			if p.Upload = put != ""; p.Upload == (get != "") {
+				return usage("give --get BYTES or --put BYTES")
 			}
-			if p.Size, err = unit.ParseBytes(size); err != nil {
-				return err
+			if p.Size, err = unit.ParseBytes(get + put); err != nil {
+				return misused(err)
 			}
-			if get != "" && put != "" || p.Size <= 0 || p.Reps <= 0 {
-				return fmt.Errorf("give --get SIZE or --put SIZE, and --reps of at least 1")
+			if p.Size <= 0 || p.Reps <= 0 {
+				return usage("the size and --reps must be over 0")
 			}
 			p.Schemes, p.Pcap = strings.Split(schemes, ","), f.pcap
 			return runPlan(c, p, f.json)
@@ -87,7 +86,7 @@ func labBound(f *labFlags) *cobra.Command {
 			}
 			n, err := unit.ParseBytes(size)
 			if err != nil {
-				return err
+				return misused(err)
 			}
 			d, err := lab.Bound(t, n, put)
 			if err != nil {
@@ -97,7 +96,7 @@ func labBound(f *labFlags) *cobra.Command {
 			return nil
 		},
 	}
-	f.topologyFlags(c)
+	f.houseFlag(c)
 	c.Flags().StringVar(&size, "bytes", "10MB", "size of the transfer")
 	c.Flags().BoolVar(&put, "put", false, "an upload")
 	return c
@@ -129,7 +128,7 @@ func calibrate(c *cobra.Command, rates []string, length time.Duration, asJSON bo
 	for _, text := range rates {
 		rate, err := unit.ParseRate(text)
 		if err != nil {
-			return err
+			return misused(err)
 		}
 		r, err := lab.Calibrate(c.Context(), rate, length)
 		if err != nil {

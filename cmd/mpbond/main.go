@@ -97,7 +97,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	// What fails before a command starts is a fault of the command line.
-	if !*started || cmd.ValidateRequiredFlags() != nil {
+	unstarted := !*started || cmd.ValidateRequiredFlags() != nil
+	if unstarted || fault.Is(err, fault.Usage) && fault.HintOf(err) == "" {
 		err = fault.New(fault.Usage, err, fmt.Sprintf("see `%s --help`", cmd.CommandPath()))
 	}
 	return report(ctx, stderr, cmd, err)
@@ -218,6 +219,15 @@ func printJSON(w io.Writer, v any) error {
 // usage makes an error of the command line.
 func usage(format string, args ...any) error {
 	return fault.New(fault.Usage, fmt.Errorf(format, args...), "")
+}
+
+// misused makes err, about what was given in the command line or in a file that
+// it names, an error of the command line, if it is not a fault already.
+func misused(err error) error {
+	if err == nil || !fault.Is(err, fault.Other) {
+		return err
+	}
+	return fault.New(fault.Usage, err, "")
 }
 
 // oneLine keeps text of others from moving the cursor of a terminal.

@@ -85,11 +85,17 @@ cannot be run or is not found.`,
 		Example: `  mpbond run -- curl -O https://example.org/file
   mpbond run -- sudo -u alice firefox
   mpbond run --direct 192.168.0.0/16 -- rsync -a files backup.example.org:`,
-		Args: cobra.MinimumNArgs(1),
+		Args: func(c *cobra.Command, args []string) error {
+			if err := cobra.MinimumNArgs(1)(c, args); err != nil {
+				return &exitStatus{exitRunFailed, err}
+			}
+			return nil
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			return runApp(c.Context(), o, args, slog.Default())
 		},
 	}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitStatus{exitRunFailed, err} })
 	f := c.Flags()
 	f.SetInterspersed(false) // flags behind COMMAND are COMMAND's
 	f.Uint16Var(&o.port, "redirect-port", 0, "`PORT` where the primary takes redirected connections; 0: ask it")

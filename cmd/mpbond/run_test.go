@@ -386,6 +386,8 @@ func TestRunExitCodes(t *testing.T) {
 		{"no status socket", []string{"--socket", "/nowhere", "--", "true"}, exitRunFailed, "start `mpbond primary`"},
 		{"primary without redirection", []string{"--socket", none, "--", "true"}, exitRunFailed, "takes no redirected connections"},
 		{"bad prefix", []string{"--direct=10.0.0.0/99", "--", "true"}, exitRunFailed, "give an address or a prefix"},
+		{"unknown flag", []string{"--bogus", "--", "true"}, exitRunFailed, "mpbond run --help"},
+		{"no command", []string{portFlag(port)}, exitRunFailed, "mpbond run --help"},
 		{"bad user", []string{"--user=nobody-at-all", "--", "true"}, exitRunFailed, "no such user"},
 	} {
 		out, code := output(t, tc.args...)
