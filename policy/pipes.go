@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -150,6 +151,8 @@ func (p *Pipes) Decide(now time.Time, list []Pipe) PipePlan {
 			others = append(others, x)
 		}
 	}
+	// In the order in which they came to be used, the main subflow's first.
+	slices.SortStableFunc(used[1:], func(x, y Pipe) int { return cmp.Compare(p.place(x.Link), p.place(y.Link)) })
 	p.compare(now, list, used)
 	p.note(now, used)
 	plan, wait := PipePlan{}, false
@@ -170,6 +173,11 @@ func (p *Pipes) Decide(now time.Time, list []Pipe) PipePlan {
 		p.asked = plan
 	}
 	return plan
+}
+
+// place is where a link is among those in use, which a new one comes after.
+func (p *Pipes) place(link string) uint {
+	return uint(slices.Index(p.used, link)) // -1 is the largest
 }
 
 func (p *Pipes) step(do PipeStep, link, reason string) PipePlan {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,5 +162,50 @@ func TestPipes(t *testing.T) {
 				t.Errorf("%s\nwant %s; the last because %s", s, c.want, last.Reason)
 			}
 		})
+	}
+}
+
+// TestPipesInAnyOrder: three pipes that are told in another order each time are
+// judged as well as in one.
+func TestPipesInAnyOrder(t *testing.T) {
+	var p Pipes
+	rates := map[string]unit.Rate{"a": 5 * unit.Mbps, "b": 3 * unit.Mbps, "c": 100 * unit.Kbps}
+	moved := map[string]uint64{}
+	used := []string{"a"}
+	var got []string
+	const tick = 100 * time.Millisecond
+	for i := range 150 {
+		order := slices.Clone(used)
+		if i%2 == 0 {
+			slices.Reverse(order)
+		}
+		var list []Pipe
+		for _, l := range order {
+			x := Pipe{Link: l, Use: PipeHelps, Waiting: 200_000}
+			if l == "a" {
+				x.Use = PipeMain
+			}
+			moved[l] += uint64(rates[l].Bytes(tick))
+			x.Moved = moved[l]
+			list = append(list, x)
+		}
+		for _, l := range []string{"a", "b", "c"} {
+			list = append(list, Pipe{Link: l})
+		}
+		now := time.Duration(i) * tick
+		switch plan := p.Decide(time.Unix(1000, 0).Add(now), list); plan.Do {
+		case PipesStay:
+		case PipesTry:
+			used = append(used, plan.Link)
+			got = append(got, fmt.Sprintf("%d:try %s", int(now.Seconds()), plan.Link))
+		case PipesEnd:
+			used = slices.DeleteFunc(used, func(l string) bool { return l == plan.Link })
+			got = append(got, fmt.Sprintf("%d:end %s", int(now.Seconds()), plan.Link))
+		default:
+			t.Fatalf("%+v", plan)
+		}
+	}
+	if s, want := strings.Join(got, " "), "2:try b 6:try c 10:end c"; s != want {
+		t.Errorf("%s\nwant %s", s, want)
 	}
 }
