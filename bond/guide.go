@@ -177,12 +177,20 @@ func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 	return t
 }
 
-// elsewhere reports whether what a stream has in flight on p may go over another
-// path that could take it now.
-func (b *Bond) elsewhere(s *Stream, p *path) bool {
-	if b.guide == nil || s == nil {
+// elsewhere reports whether n bytes of what a stream has in flight on p may go
+// over another path that could take them now. The last answer of the guide was
+// about the stream's last segment, and p may have become slow since: then the
+// guide is asked again.
+func (b *Bond) elsewhere(s *Stream, p *path, n unit.Bytes, now time.Time) bool {
+	if b.guide == nil || s == nil || b.another(s, p) {
 		return true
 	}
+	b.ask(&s.allowed, Demand{Pending: b.pending + n}, now)
+	return b.another(s, p)
+}
+
+// another reports whether a stream may use a path besides p that is idle.
+func (b *Bond) another(s *Stream, p *path) bool {
 	for _, q := range b.paths {
 		if q != p && q.idle && !q.silent() && s.may(q.id) {
 			return true

@@ -112,3 +112,30 @@ func TestStreamList(t *testing.T) {
 		t.Errorf("the opener was told %+v", other)
 	}
 }
+
+// byDelay allows a second path only while the first one is slow.
+type byDelay struct{}
+
+func (byDelay) Guide(paths []GuidePath, _ Demand) string {
+	slow := paths[0].Delay > 400*time.Millisecond
+	for i := range paths {
+		paths[i].Allowed = i == 0 || slow
+	}
+	return "by delay"
+}
+
+// TestGuideIsAskedAboutTheEnd: what is in flight on a path that has become slow
+// goes by one that the guide would allow now, though nothing else is left to ask
+// about.
+func TestGuideIsAskedAboutTheEnd(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.house(8*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps)
+	n.ends[1].SetGuide(byDelay{})
+	h := n.paths[0].hops[1][0]
+	h.steps = append(h.steps, simStep{n.now.Add(370 * time.Millisecond), 100 * unit.Kbps})
+	tr := &transfer{size: int(400 * unit.KB)}
+	n.run(n.carry([]*transfer{tr}))
+	if took := tr.done.Sub(simStart); took > time.Second {
+		t.Errorf("took %v: %+v", took, n.ends[1].Stats())
+	}
+}

@@ -200,7 +200,7 @@ func (b *Bond) rebalance(now time.Time) {
 	all := slow.flight.all()
 	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
 		f := &all[i]
-		if f.recallable() && (f.s == nil || f.from < f.s.awaited()) && b.elsewhere(f.s, slow) {
+		if f.recallable() && (f.s == nil || f.from < f.s.awaited()) && b.elsewhere(f.s, slow, r.Bytes, now) {
 			slow.flight.recall(f)
 			if f.t == wire.TypeFin {
 				f.s.finRecalled = true
