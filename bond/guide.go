@@ -1,6 +1,8 @@
 package bond
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -223,11 +225,9 @@ func (b *Bond) receiveChoice(payload []byte) error {
 // StreamList describes the streams that were opened last, newest first, at most
 // limit.
 func (b *Bond) StreamList(limit int) (list []StreamInfo) {
-	for id := b.nextID; id > 0 && len(list) < min(limit, len(b.streams)); id-- {
+	ids := slices.SortedFunc(maps.Keys(b.streams), func(x, y wire.StreamID) int { return cmp.Compare(y, x) })
+	for _, id := range ids[:min(limit, len(ids))] {
 		s := b.streams[id]
-		if s == nil {
-			continue
-		}
 		i := StreamInfo{ID: s.id, Dest: s.dest, Mode: s.mode, Sent: unit.Bytes(s.outBase), Received: unit.Bytes(s.inBase)}
 		if b.cfg.Opens {
 			i.In = s.told

@@ -139,3 +139,18 @@ func TestGuideIsAskedAboutTheEnd(t *testing.T) {
 		t.Errorf("took %v: %+v", took, n.ends[1].Stats())
 	}
 }
+
+// TestStreamListIsQuick: one stream has lasted while very many came and went.
+func TestStreamListIsQuick(t *testing.T) {
+	b := New(Config{Opens: true})
+	if _, err := b.Open("example.com:80"); err != nil {
+		t.Fatal(err)
+	}
+	b.nextID = 1 << 40
+	if _, err := b.Open("example.com:81"); err != nil {
+		t.Fatal(err)
+	}
+	if list := b.StreamList(64); len(list) != 2 || list[0].ID != 1<<40+1 || list[1].ID != 1 {
+		t.Errorf("%+v", list)
+	}
+}
