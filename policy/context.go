@@ -17,8 +17,10 @@ type Lane struct {
 	// much in flight, and twice as much after each Round.
 	Window unit.Bytes
 	Round  time.Duration
-	Delay  time.Duration // of a byte given to it now, queues included (PAD)
-	Radio  wire.Radio
+	// Delay is that of a byte given to it now, queues included (PAD), but for what a
+	// radio takes to wake.
+	Delay time.Duration
+	Radio wire.Radio
 	// Idle is how long ago it last carried anything: within its tail the radio is
 	// awake.
 	Idle    time.Duration
@@ -57,6 +59,9 @@ const (
 	// stay is what the price of a lane counts that the stream uses already, so
 	// that a choice near the edge does not go back and forth.
 	stay = 0.5
+	// slower is how much later than by the best lane alone a stream may be done,
+	// for the sake of energy.
+	slower = 1.03
 )
 
 // Reasons of Choose.
@@ -70,48 +75,45 @@ const (
 )
 
 // Choose marks the lanes that a stream may use now, at least one if there is
-// any, and says why. Lanes that cost money are left out while one works that
-// does not. Of the others those without a radio are all allowed, or, if there is
-// none, the one by which the stream is done at the least price, time and energy
-// taken together; then further ones, the primary's own before helpers, as long
-// as each makes what the stream is expected to send complete sooner by more than
-// its energy is worth. So a stream is never slower than by the best lane alone,
-// except by what that one's energy is worth.
+// any, and says why.
+//
+//  1. Lanes that cost money are left out while one works that does not.
+//  2. Of the others, those without a radio are all allowed.
+//  3. If these would complete what the stream is expected to send over 3 % later
+//     than the best lane alone (whose radio may have to wake first), one more is
+//     allowed: of those with which they would not, the one with which time and
+//     energy together are least.
+//  4. Further ones are allowed, the primary's own before helpers, as long as each
+//     makes it complete sooner by more than its energy is worth.
+//
+// So energy decides only between sets of lanes that are within 3 % of the best
+// lane alone, or quicker than it, as far as the lanes tell what they carry. Of a
+// lane that nobody knows (Window) what a quick link would do is believed, until
+// it is known; see docs/adr/0008.
 //
 // It is pure and quick, and may be asked for each segment.
 func Choose(lanes []Lane, d Demand) string {
-	if len(lanes) == 1 {
-		lanes[0].Allowed = true
+	if len(lanes) <= 1 {
+		for i := range lanes {
+			lanes[i].Allowed = true
+		}
 		return ReasonOnly
 	}
-	free, some := false, false
+	free := false
 	for i := range lanes {
 		free = free || !lanes[i].Metered
 	}
 	usable := func(l *Lane) bool { return !free || !l.Metered }
-	costs := false
+	n := d.expected()
+	some, costs, best := false, false, maxFinish
 	for i := range lanes {
 		l := &lanes[i]
-		l.Allowed = usable(l) && energies[l.Radio] == energy{}
-		some = some || l.Allowed
-		costs = costs || usable(l) && !l.Allowed
-	}
-	n := d.expected()
-	if !some {
-		best, least := -1, time.Duration(0)
-		for i := range lanes {
-			if l := &lanes[i]; usable(l) {
-				l.Allowed = true
-				if s := score(lanes, n, d.Up); best < 0 || s < least {
-					best, least = i, s
-				}
-				l.Allowed = false
-			}
+		l.Allowed = usable(l) && !Costs(l.Radio)
+		if usable(l) {
+			some = some || l.Allowed
+			costs = costs || !l.Allowed
+			best = min(best, l.alone(n))
 		}
-		if best < 0 {
-			return ReasonOnly
-		}
-		lanes[best].Allowed = true
 	}
 	reason := ReasonOne
 	switch {
@@ -120,56 +122,83 @@ func Choose(lanes []Lane, d Demand) string {
 	case !costs:
 		reason = ReasonFree
 	}
+	bound := time.Duration(slower * float64(best))
+	if !some || finish(lanes, n) > bound {
+		if l := grow(lanes, d, usable, bound, math.MaxInt64); l != nil && some {
+			reason = together(l)
+		}
+	}
 	for _, own := range [...]bool{true, false} {
-		for grow(lanes, n, d.Up, func(l *Lane) bool { return l.Own == own && usable(l) }) {
-			if reason = ReasonHelpers; own {
-				reason = ReasonOwn
-			}
+		may := func(l *Lane) bool { return l.Own == own && usable(l) }
+		for l := grow(lanes, d, may, bound, score(lanes, d)); l != nil; l = grow(lanes, d, may, bound, score(lanes, d)) {
+			reason = together(l)
 		}
 	}
 	return reason
 }
 
-// grow allows the one lane more, of those that may be, that lowers the score
-// most, and reports whether there is one.
-func grow(lanes []Lane, n unit.Bytes, up bool, may func(*Lane) bool) bool {
-	best, least := -1, score(lanes, n, up)
+func together(l *Lane) string {
+	if l.Own {
+		return ReasonOwn
+	}
+	return ReasonHelpers
+}
+
+// grow allows the one lane more, of those that may be, with which the stream is
+// complete by the bound and the score is least, and less than that one. It
+// returns that lane, or nil if there is none.
+func grow(lanes []Lane, d Demand, may func(*Lane) bool, bound, least time.Duration) (best *Lane) {
 	for i := range lanes {
 		l := &lanes[i]
 		if l.Allowed || !may(l) {
 			continue
 		}
 		l.Allowed = true
-		if s := score(lanes, n, up); s < least {
-			best, least = i, s
+		if end := finish(lanes, d.expected()); end <= bound {
+			if s := end + price(lanes, d.Up, end); s < least {
+				best, least = l, s
+			}
 		}
 		l.Allowed = false
 	}
-	if best >= 0 {
-		lanes[best].Allowed = true
+	if best != nil {
+		best.Allowed = true
 	}
-	return best >= 0
+	return best
 }
 
-// score is when the allowed lanes have delivered n bytes, with the time that
-// their energy is worth.
-func score(lanes []Lane, n unit.Bytes, up bool) time.Duration {
-	end := finish(lanes, n)
-	total := end
+// score is when the allowed lanes have delivered what is expected, with the time
+// that their energy is worth.
+func score(lanes []Lane, d Demand) time.Duration {
+	end := finish(lanes, d.expected())
+	return end + price(lanes, d.Up, end)
+}
+
+// price is what the energy of the allowed lanes is worth, used until end.
+func price(lanes []Lane, up bool, end time.Duration) (total time.Duration) {
 	for i := range lanes {
 		l := &lanes[i]
 		if !l.Allowed {
 			continue
 		}
 		e := energies[l.Radio]
-		price := (e.wake(l.Idle) + e.active(l.Rate, up).over(end-l.Delay)).worth()
+		p := (e.wake(l.Idle) + e.active(l.Rate, up).over(end-l.delay())).worth()
 		if l.Used {
-			price = time.Duration(stay * float64(price))
+			p = time.Duration(stay * float64(p))
 		}
-		total += price
+		total += p
 	}
 	return total
 }
+
+// alone is when the lane has delivered n bytes by itself.
+func (l Lane) alone(n unit.Bytes) time.Duration {
+	l.Allowed = true
+	return finish([]Lane{l}, n)
+}
+
+// delay is that of a byte given to the lane now.
+func (l *Lane) delay() time.Duration { return l.Delay + energies[l.Radio].promotes(l.Idle) }
 
 // finish is when the allowed lanes, all used from now on, have delivered n
 // bytes: what each delivers after its delay adds up to n.
@@ -181,11 +210,12 @@ func finish(lanes []Lane, n unit.Bytes) time.Duration {
 		first := maxFinish
 		for i := range lanes {
 			if l := &lanes[i]; l.Allowed {
-				first = min(first, l.Delay)
-				if l.Delay < limit {
+				delay := l.delay()
+				first = min(first, delay)
+				if delay < limit {
 					r := l.pace(n)
 					rate += r
-					head += r * l.Delay.Seconds()
+					head += r * delay.Seconds()
 				}
 			}
 		}

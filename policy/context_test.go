@@ -48,14 +48,19 @@ func TestChoose(t *testing.T) {
 		{"20 KB, helper asleep", 20e3, []Lane{w8, phone}, []bool{true, false}, ReasonOne},
 		{"20 KB, helper just used", 20e3, []Lane{w8, idle(phone, 0)}, []bool{true, true}, ReasonHelpers},
 		{"20 KB, helper used two seconds ago", 20e3, []Lane{w8, idle(phone, 2*time.Second)}, []bool{true, false}, ReasonOne},
-		{"20 KB on a poor link", 20e3, []Lane{w1, phone}, []bool{true, false}, ReasonOne},
+		{"20 KB on a poor link: LTE takes longer to wake", 20e3, []Lane{w1, phone}, []bool{true, false}, ReasonOne},
+		{"20 KB on a poor link, helper used two seconds ago", 20e3, []Lane{w1, idle(phone, 2*time.Second)}, []bool{true, true}, ReasonOwn},
+		{"50 KB on a poor link: LTE is quicker alone, by less than its energy is worth", 50e3, []Lane{w1, phone}, []bool{true, true}, ReasonOwn},
+		{"40 KB on a poor link: LTE would be slower", 40e3, []Lane{w1, phone}, []bool{true, false}, ReasonOne},
 		{"64 KB on a poor link", 64 * unit.KB, []Lane{w1, phone}, []bool{true, true}, ReasonOwn},
+		{"50 KB on a poor cable", 50e3, []Lane{own(unit.Mbps, none), phone}, []bool{true, true}, ReasonHelpers},
 		{"64 KB", 64 * unit.KB, []Lane{w8, phone}, []bool{true, false}, ReasonOne},
 		{"2 MB", 2 * unit.MB, []Lane{w8, phone}, []bool{true, true}, ReasonHelpers},
 		{"10 MB", 10 * unit.MB, []Lane{w8, phone}, []bool{true, true}, ReasonHelpers},
 		{"a helper that adds 1 %", 2 * unit.MB, []Lane{w8, helper(80*unit.Kbps, lte)}, []bool{true, false}, ReasonOne},
 		{"own LTE asleep, a message", 200, []Lane{w8, own(10*unit.Mbps, lte)}, []bool{true, false}, ReasonOne},
-		{"own LTE first, and it is enough", 300e3, []Lane{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, true}, ReasonOwn},
+		{"own LTE takes too long to wake for 300 KB", 300e3, []Lane{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, false}, ReasonOne},
+		{"own LTE first, and it is enough", 1e6, []Lane{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, true}, ReasonOwn},
 		{"all for much", 20 * unit.MB, []Lane{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, true, true}, ReasonHelpers},
 		{"own LTE costs money", 20 * unit.MB, []Lane{w8, metered(own(20*unit.Mbps, lte))}, []bool{true, false}, ReasonOne},
 		{"it was used when the free one came", 20 * unit.MB, []Lane{w8, used(metered(phone))}, []bool{true, false}, ReasonOne},
@@ -64,7 +69,8 @@ func TestChoose(t *testing.T) {
 		{"nothing is known of rates", 20 * unit.MB, []Lane{own(0, wifi), helper(0, lte)}, []bool{true, false}, ReasonOne},
 		{"a helper by a cable is for all, and WiFi takes next to nothing", 200, []Lane{w8, helper(5*unit.Mbps, none)}, []bool{true, true}, ReasonOwn},
 		{"64 KB, nothing is known of rates", 64 * unit.KB, []Lane{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
-		{"10 MB, nothing is known of rates", 10 * unit.MB, []Lane{cold(w1), cold(phone)}, []bool{true, true}, ReasonHelpers},
+		{"10 MB, nothing is known of rates: what is awake shows soon", 10 * unit.MB, []Lane{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
+		{"10 MB, nothing is known of the phone", 10 * unit.MB, []Lane{w1, cold(phone)}, []bool{true, true}, ReasonOwn},
 		{"20 KB, nothing is known, helper used two seconds ago", 20e3, []Lane{cold(w1), idle(cold(phone), 2*time.Second)}, []bool{true, false}, ReasonOne},
 		{"no path", 200, nil, nil, ReasonOnly},
 	} {
@@ -133,9 +139,9 @@ func randomLanes(r *rand.Rand) []Lane {
 }
 
 // TestChooseProperties, on many random situations: something is always allowed;
-// money is not spent while a path works that costs none; the stream is
-// complete no later than by the best path alone, but for what that one's energy
-// is worth; what a path costs more never makes it allowed.
+// money is not spent while a path works that costs none; the stream is complete
+// at most 3 % later than by the best such path alone, whatever the energy; what
+// a path costs more never makes it allowed.
 func TestChooseProperties(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for range 50_000 {
@@ -158,8 +164,8 @@ func TestChooseProperties(t *testing.T) {
 			}
 			one := slices.Clone(before)
 			one[i].Allowed = true
-			if alone, price := finish(one, d.expected()), score(one, d.expected(), d.Up); took > price+time.Microsecond {
-				t.Fatalf("%v, alone over %d %v (%v with its energy): %+v", took, i, alone, price, lanes)
+			if alone := finish(one, d.expected()); float64(took) > 1.03*float64(alone)+1e3 {
+				t.Fatalf("%v, alone over %d %v: %+v", took, i, alone, lanes)
 			}
 			for _, dearer := range []func(*Lane){
 				func(l *Lane) { l.Idle += time.Duration(r.Int64N(20e9)) },
