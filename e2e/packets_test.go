@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,6 +146,41 @@ func TestDatagramsAreRefused(t *testing.T) {
 	case a := <-from:
 		t.Errorf("a datagram reached a private destination, from %v", a)
 	default:
+	}
+}
+
+// TestDatagramsToAClosedPort: the device is told what the network answers, and
+// the flow goes on to others.
+func TestDatagramsToAClosedPort(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	echo, _ := udpEcho(t, "127.0.0.1")
+	l, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := l.LocalAddr().String()
+	l.Close()
+	_, port, _ := net.SplitHostPort(closed)
+	c := w.packets()
+	b := make([]byte, 10)
+	for i := range byte(3) {
+		for _, dest := range []string{closed, "localhost:" + port} {
+			if err := c.Send([]byte("x"), dest); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := c.Receive(b)
+			var r *intercept.PacketRefusal
+			if !errors.As(err, &r) || r.Code != wire.CodeConnRefused || !strings.HasSuffix(r.Dest, ":"+port) {
+				t.Errorf("%s: %v", dest, err)
+			}
+		}
+		if err := c.Send([]byte{i}, echo); err != nil {
+			t.Fatal(err)
+		}
+		if n, _, err := c.Receive(b); err != nil || n != 1 || b[0] != i {
+			t.Errorf("after it: %v, %v", b[:n], err)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 )
 
 // Ports of services, which run beside the web server.
@@ -140,6 +141,29 @@ func probe(what, addr string) error {
 			}
 		}
 		return nil
+	case "refused": // what an app hears of datagrams that nobody wants
+		c, err := net.Dial("udp", addr)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if raw, err := c.(*net.UDPConn).SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { // as apps do that want to hear more than of closed ports
+				_ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_RECVERR, 1)
+			})
+		}
+		for range 5 { // datagrams, and the news of them, may be lost
+			if _, err = c.Write([]byte("x")); err == nil {
+				_ = c.SetReadDeadline(time.Now().Add(time.Second))
+				_, err = c.Read(make([]byte, 1))
+			}
+			var errno syscall.Errno
+			if errors.As(err, &errno) {
+				fmt.Print(errno)
+				return nil
+			}
+		}
+		return err
 	case "lookup":
 		c, err := net.Dial("udp", addr)
 		if err != nil {
@@ -303,6 +327,16 @@ func TestTUN(t *testing.T) {
 	t.Run("UDP", func(t *testing.T) {
 		ask(t, "echo", net.JoinHostPort(n.web4, echoPort))
 		ask(t, "echo", net.JoinHostPort(n.web6, echoPort))
+	})
+	t.Run("UDP to a closed port", func(t *testing.T) {
+		for _, ip := range []string{n.web4, n.web6} {
+			if got := ask(t, "refused", net.JoinHostPort(ip, noPort)); got != "connection refused" {
+				t.Errorf("%s: %q", ip, got)
+			}
+		}
+		if got := ask(t, "refused", "203.0.113.9:9"); got != "no route to host" {
+			t.Errorf("unreachable: %q", got)
+		}
 	})
 	t.Run("DNS through the bond", func(t *testing.T) {
 		if got := ask(t, "lookup", net.JoinHostPort(n.web4, dnsPort)); got != n.web4 {
