@@ -73,6 +73,16 @@ func newNetwork(t testing.TB) *network {
 // that is "", and flags for the server.
 func newNetworkOf(t testing.TB, house, pcap string, server []string) *network {
 	t.Helper()
+	topology, err := lab.House(house)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newNetworkIn(t, topology, pcap, server)
+}
+
+// newNetworkIn is newNetworkOf in a topology with the nodes of a house.
+func newNetworkIn(t testing.TB, topology *lab.Topology, pcap string, server []string) *network {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: `mpbond run` sets up redirection")
 	}
@@ -88,10 +98,6 @@ func newNetworkOf(t testing.TB, house, pcap string, server []string) *network {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	n := &network{TB: t, mpbond: build(t), dir: dir}
-	topology, err := lab.House(house)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if n.l, err = lab.Up(topology, lab.Options{Name: "e2e", Tied: true, Pcap: pcap}); err != nil {
 		t.Fatal(err)
 	}

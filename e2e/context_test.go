@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/lab"
+	"mpbond/unit"
+)
+
+// TestHelpersRadioSleeps: a helper whose link is a cellular radio, as the name of
+// the interface tells, carries nothing of small answers while the direct path is
+// quick, and its part of a large one; what they carried is remembered.
+func TestHelpersRadioSleeps(t *testing.T) {
+	topology, err := lab.House("20/20/20")
+	if err != nil {
+		t.Fatal(err)
+	}
+	topology.Link["wwan0"] = topology.Link["hs1"]
+	delete(topology.Link, "hs1")
+	topology.Node["helper1"].Routes = []string{"default via wwan0"}
+	n := newNetworkIn(t, topology, "", nil)
+	get := func(size int) {
+		t.Helper()
+		got := n.must("primary", "curl", "-sSf", "--max-time", "30", "--socks5-hostname", "127.0.0.1:1080", "-o", "/dev/null", "-w", "%{size_download}", fmt.Sprintf("http://web/%d", size))
+		if got != fmt.Sprint(size) {
+			t.Fatalf("got %s of %d bytes", got, size)
+		}
+	}
+	phone := func() api.Path {
+		t.Helper()
+		s, err := n.status("server", "server")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range s.Bonds[0].Paths {
+			if p.Device == "phone" {
+				return p
+			}
+		}
+		t.Fatalf("no path by the phone: %+v", s.Bonds[0].Paths)
+		return api.Path{}
+	}
+	get(20_000)                 // the direct path becomes warm
+	time.Sleep(6 * time.Second) // the helper's radio has nothing to do for that long
+	before := phone()
+	if before.Radio != "cellular" {
+		t.Errorf("its radio is %q", before.Radio)
+	}
+	for range 5 {
+		get(20_000)
+	}
+	if after := phone(); after.RxBytes != before.RxBytes || after.TxBytes != before.TxBytes {
+		t.Errorf("of answers of 20 KB the helper carried %v, and %v the other way", after.TxBytes-before.TxBytes, after.RxBytes-before.RxBytes)
+	}
+	why := make(chan string, 1)
+	go func() {
+		time.Sleep(time.Second)
+		out, err := n.run("primary", n.mpbond, "status", "--why")
+		why <- fmt.Sprint(out, err)
+	}()
+	get(10_000_000)
+	if after := phone(); after.TxBytes-before.TxBytes < 2*unit.MB {
+		t.Errorf("of 10 MB the helper carried %v", after.TxBytes-before.TxBytes)
+	}
+	if text := <-why; !strings.Contains(text, "down by laptop, phone (helpers save more time than their energy is worth)") {
+		t.Errorf("status --why during the download:\n%s", text)
+	}
+
+	for _, p := range n.all {
+		if p.node == "primary" {
+			_ = p.cmd.Process.Signal(syscall.SIGTERM)
+			<-p.done
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(n.dir, "primary", "places.json"))
+	if err != nil || !strings.Contains(string(data), `"phone"`) || !strings.Contains(string(data), `"laptop"`) {
+		t.Errorf("%s: %v", data, err)
+	}
+}
