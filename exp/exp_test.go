@@ -221,7 +221,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("%s: what is worse does not come first", r.ID)
 		}
 	}
-	for _, want := range []string{"<svg", "abc1234", "the &lt;lab&gt; died", "mpbond exp run m4 --seed 5 --quick --reps 3", "slower than kibbutz", "fluid bound"} {
+	for _, want := range []string{"<svg", "abc1234", "the &lt;lab&gt; died", "mpbond exp run m4 --seed 5 --quick --reps 3", "slower than kibbutz", "fluid bound", "(short form: not for figures)"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -235,6 +235,21 @@ func TestReport(t *testing.T) {
 	lines, err := csv.NewReader(&table).ReadAll()
 	if err != nil || len(lines) != 1+figures {
 		t.Errorf("%d lines of %d figures, %v", len(lines), figures, err)
+	}
+}
+
+// TestCaution: a verdict of too few transfers says so.
+func TestCaution(t *testing.T) {
+	r := m4(radio.Sets[0])
+	for _, c := range []struct {
+		n      int
+		quick  bool
+		marked string
+	}{{0, false, ""}, {1, false, "one transfer"}, {2, false, ""}, {1, true, "short form"}, {3, true, "short form"}} {
+		e := Evaluate(r, Record{Row: r.ID, Quick: c.quick, Results: measured(r, c.n, func(string, string) float64 { return 1 })})
+		if got := e.Caution(); (got == "") != (c.marked == "") || !strings.Contains(got, c.marked) {
+			t.Errorf("%d transfers, short %v: %q", c.n, c.quick, got)
+		}
 	}
 }
 

@@ -11,7 +11,7 @@ func m7(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{
 		ID: "m7", Title: "Small files beside COMBINE, rate of PS varied", Source: mobi + ", stable networks",
-		Setup:   setup + " HS 10, pipe 5 Mbit/s. The published ranges are those of all cells. " + energySetup(set),
+		Setup:   setup + " HS 10, pipe 5 Mbit/s. The published ranges are those of all cells; the sizes of files are our choice. " + energySetup(set),
 		Metrics: []Metric{Time, active, Energy(set, "", true)},
 	}
 	for _, ps := range []int{5, 8, 11, 14} {

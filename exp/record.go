@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"mpbond/lab"
 )
@@ -94,6 +95,19 @@ type Evaluation struct {
 	Quick   bool        `json:"quick"`
 	Rerun   string      `json:"rerun"`
 	Errors  []string    `json:"errors,omitempty"`
+}
+
+// Caution is what to write behind a verdict that too few transfers stand behind
+// to be a figure: those of the short form, or one alone, which has no interval.
+// It is empty for others.
+func (e Evaluation) Caution() string {
+	switch {
+	case e.Quick:
+		return " (short form: not for figures)"
+	case slices.ContainsFunc(e.Points, func(p PointLine) bool { return p.N == 1 }):
+		return " (of one transfer alone: not for figures)"
+	}
+	return ""
 }
 
 // PointLine is a published figure beside ours.

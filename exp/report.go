@@ -29,11 +29,7 @@ func WriteHTML(w io.Writer, all []Evaluation) error {
 	b.WriteString("<h2>All rows</h2>\n")
 	var rows [][]string
 	for _, e := range all {
-		verdict := string(e.Verdict)
-		if e.Quick {
-			verdict += " (short form: not for figures)"
-		}
-		rows = append(rows, []string{link(e.Row), text("%s", e.Title), text("%s", e.Source), text("%s", verdict)})
+		rows = append(rows, []string{link(e.Row), text("%s", e.Title), text("%s", e.Source), text("%s%s", e.Verdict, e.Caution())})
 	}
 	writeTable(&b, []string{"row", "what", "from", "verdict"}, rows)
 	for _, e := range all {
@@ -79,7 +75,7 @@ func writeWorse(b *strings.Builder, all []Evaluation) {
 
 // writeSection writes all that is said of one row.
 func writeSection(b *strings.Builder, e Evaluation) error {
-	fmt.Fprintf(b, "<h2 id=%q>%s</h2>\n<p><b>%s</b></p>\n<p>%s", html.EscapeString(e.Row), text("%s: %s", e.Row, e.Title), text("%s", e.Line), text("%s. %s", e.Source, e.Setup))
+	fmt.Fprintf(b, "<h2 id=%q>%s</h2>\n<p><b>%s</b></p>\n<p>%s", html.EscapeString(e.Row), text("%s: %s", e.Row, e.Title), text("%s%s", e.Line, e.Caution()), text("%s. %s", e.Source, e.Setup))
 	if e.Lacks != "" {
 		b.WriteString(text(" Not in it yet: %s.", e.Lacks))
 	}

@@ -187,7 +187,7 @@ func printEvaluation(out io.Writer, e exp.Evaluation) error {
 	for _, w := range e.Errors {
 		fmt.Fprintln(out, "INCOMPLETE", w)
 	}
-	fmt.Fprintln(out, "verdict:", e.Line)
+	fmt.Fprintf(out, "verdict: %s%s\n", e.Line, e.Caution())
 	points := table{head: []string{"figure", "published", "here", "n", "verdict"}}
 	for _, p := range e.Points {
 		points.rows = append(points.rows, []string{p.What, p.Published, p.Text(p.Unit), fmt.Sprint(p.N), string(p.Verdict)})
@@ -254,7 +254,7 @@ than a baseline, comes first.`,
 				}
 			}
 			for _, e := range all {
-				fmt.Fprintf(c.OutOrStdout(), "%-4s %s\n", e.Row, e.Verdict)
+				fmt.Fprintf(c.OutOrStdout(), "%-4s %s%s\n", e.Row, e.Verdict, e.Caution())
 			}
 			_, err = fmt.Fprintln(c.OutOrStdout(), filepath.Join(shared.dir, "report.html"))
 			return err

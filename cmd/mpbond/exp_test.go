@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,24 @@ func TestExp(t *testing.T) {
 	}
 	if code, text := run("report", "--dir", dir); code != 0 || !strings.Contains(text, "m4") || !strings.Contains(text, string(exp.NotMeasured)) {
 		t.Errorf("%d %s", code, text)
+	}
+	// Of one transfer each, and of the short form, screens say that these are no figures.
+	for _, scheme := range row.Cells[0].Schemes {
+		rec.Results[cell] = append(rec.Results[cell], lab.Result{Scheme: scheme, Seconds: 5})
+	}
+	rec.Results[cell] = rec.Results[cell][1:]
+	for _, quick := range []bool{false, true} {
+		rec.Quick = quick
+		var screen strings.Builder
+		if err := errors.Join(rec.Save(dir), printEvaluation(&screen, exp.Evaluate(row, rec))); err != nil {
+			t.Fatal(err)
+		}
+		_, text := run("report", "--dir", dir)
+		for _, s := range []string{text, screen.String()} {
+			if !strings.Contains(s, "not for figures") || strings.Contains(s, "short form") != quick {
+				t.Errorf("short %v: %s", quick, s)
+			}
+		}
 	}
 	for _, name := range []string{"report.html", "report.csv"} {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), "abc1234") {
