@@ -4,55 +4,122 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
+// wayOut is a default route, as far as it tells where a device is.
+type wayOut struct {
+	link    string
+	six     bool
+	gateway string // its hardware address, "" without a gateway or a word from it
+	subnets []netip.Prefix
+}
+
 // Place names where this device is, as far as its networks tell: by its default
 // routes, with the hardware address of each gateway, or, where there is no
-// gateway to ask, by the interface's subnets. It is a hash, which names nobody's
-// network, and "" without a default route.
+// gateway to ask, by the interface's subnets. Of an interface that has IPv4
+// routes only these count, since the others may come later. It is a hash, which
+// names nobody's network, and "" without a default route.
 func Place() (string, error) {
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	routes, err := mainRoutes()
 	if err != nil {
-		return "", fmt.Errorf("routes: %w", err)
+		return "", err
 	}
-	var marks []string
+	var ways []wayOut
 	for _, r := range routes {
 		if r.Type != unix.RTN_UNICAST || r.Dst != nil && !isDefault(r.Dst) {
 			continue
 		}
-		mark := ""
-		if r.Gw != nil {
-			list, err := netlink.NeighList(r.LinkIndex, netlink.FAMILY_V4)
-			if err != nil {
-				return "", fmt.Errorf("neighbours: %w", err)
-			}
-			for _, n := range list {
-				if n.IP.Equal(r.Gw) && len(n.HardwareAddr) > 0 {
-					mark = "gateway " + n.HardwareAddr.String()
-				}
-			}
+		hops := r.MultiPath
+		if len(hops) == 0 {
+			hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Via: r.Via}}
 		}
-		if mark == "" {
-			i, err := net.InterfaceByIndex(r.LinkIndex)
+		for _, h := range hops {
+			i, err := net.InterfaceByIndex(h.LinkIndex)
 			if err != nil {
 				continue // gone meanwhile
 			}
-			addrs, _ := i.Addrs()
-			for _, a := range addrs {
-				if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil {
-					mark += " " + i.Name + " " + n.IP.Mask(n.Mask).String()
+			w := wayOut{link: i.Name, six: r.Family == unix.AF_INET6, subnets: subnets(i)}
+			gw := h.Gw
+			if via, ok := h.Via.(*netlink.Via); ok { // an IPv4 route by an IPv6 gateway (RFC 8950)
+				gw = via.Addr
+			}
+			if w.gateway, err = hardwareAddress(h.LinkIndex, gw); err != nil {
+				return "", err
+			}
+			ways = append(ways, w)
+		}
+	}
+	return placeOf(ways), nil
+}
+
+// placeOf is the name of the place with such ways out.
+func placeOf(ways []wayOut) string {
+	four := map[string]bool{}
+	for _, w := range ways {
+		four[w.link] = four[w.link] || !w.six
+	}
+	var marks []string
+	for _, w := range ways {
+		if w.six && four[w.link] {
+			continue
+		}
+		mark := "gateway " + w.gateway
+		if w.gateway == "" {
+			mark = w.link
+			for _, n := range w.subnets {
+				if n.Addr().Is6() != w.six {
+					continue
 				}
+				// A cellular network gives out another /64 each time, from the /32
+				// or more that a provider has of its registry (RIPE-738 section 5.1).
+				short, _ := n.Addr().Prefix(min(n.Bits(), 32))
+				mark += " " + short.String()
 			}
 		}
 		marks = append(marks, mark)
 	}
 	if len(marks) == 0 {
-		return "", nil
+		return ""
 	}
 	slices.Sort(marks)
-	return fmt.Sprintf("%x", sha256.Sum256(fmt.Append([]byte("mpbond place"), slices.Compact(marks))))[:32], nil
+	return fmt.Sprintf("%x", sha256.Sum256(fmt.Append([]byte("mpbond place"), slices.Compact(marks))))[:32]
+}
+
+// subnets are those of an interface that are not link-local, in order.
+func subnets(i *net.Interface) (list []netip.Prefix) {
+	addrs, _ := i.Addrs()
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err == nil && !p.Addr().IsLinkLocalUnicast() {
+			list = append(list, p.Masked())
+		}
+	}
+	slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	return slices.Compact(list)
+}
+
+// hardwareAddress is what the kernel knows of a neighbour, "" if nothing.
+func hardwareAddress(link int, ip net.IP) (string, error) {
+	if ip == nil {
+		return "", nil
+	}
+	family := netlink.FAMILY_V6
+	if ip.To4() != nil {
+		family = netlink.FAMILY_V4
+	}
+	list, err := netlink.NeighList(link, family)
+	if err != nil {
+		return "", fmt.Errorf("neighbours: %w", err)
+	}
+	for _, n := range list {
+		if n.IP.Equal(ip) && len(n.HardwareAddr) > 0 {
+			return n.HardwareAddr.String(), nil
+		}
+	}
+	return "", nil
 }

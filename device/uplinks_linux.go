@@ -15,13 +15,9 @@ import (
 // are up and have a default route, IPv4 or IPv6, in the main table. The ones
 // that the system prefers (least metric) come first.
 func Uplinks() ([]string, error) {
-	var routes []netlink.Route
-	var err error = netlink.ErrDumpInterrupted
-	for i := 0; i < 5 && errors.Is(err, netlink.ErrDumpInterrupted); i++ { // routes have changed meanwhile
-		routes, err = netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
-	}
+	routes, err := mainRoutes()
 	if err != nil {
-		return nil, fmt.Errorf("routes: %w", err)
+		return nil, err
 	}
 	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return a.Priority - b.Priority })
 	var names []string
@@ -41,6 +37,18 @@ func Uplinks() ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// mainRoutes are the routes of the main table, IPv4 and IPv6.
+func mainRoutes() (routes []netlink.Route, err error) {
+	err = netlink.ErrDumpInterrupted
+	for i := 0; i < 5 && errors.Is(err, netlink.ErrDumpInterrupted); i++ { // routes have changed meanwhile
+		routes, err = netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("routes: %w", err)
+	}
+	return routes, nil
 }
 
 func isDefault(n *net.IPNet) bool {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -34,23 +35,39 @@ type places struct {
 	saved   time.Time
 }
 
+// maxPlacesFile bounds the file that is read: several times what policy.Places
+// may hold.
+const maxPlacesFile = 4 * unit.MB
+
 // KeepPlaces reads what was learnt of places from a file, which need not exist,
-// and writes it there while Run runs. A file that cannot be read is told as an
-// error, and replaced in time: it holds nothing that would not be learnt again.
+// and writes it there while Run runs. After an error it begins anew. A file that
+// holds something else is kept as FILE.bad, which the error tells.
 func (p *Primary) KeepPlaces(file string) error {
 	p.places.mu.Lock()
 	defer p.places.mu.Unlock()
 	p.places.file = file
-	data, err := os.ReadFile(file)
+	f, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	var m policy.Places
+	var data []byte
 	if err == nil {
-		err = json.Unmarshal(data, &m)
+		data, err = io.ReadAll(io.LimitReader(f, int64(maxPlacesFile)+1))
+		_ = f.Close()
 	}
 	if err != nil {
 		return fmt.Errorf("what was learnt of places: %w", err)
+	}
+	var m policy.Places
+	if err = json.Unmarshal(data, &m); len(data) > int(maxPlacesFile) {
+		err = errors.New("it is too large")
+	}
+	if err != nil {
+		aside := file + ".bad"
+		if moved := os.Rename(file, aside); moved != nil {
+			return fmt.Errorf("what was learnt of places: %s: %w; it is replaced: %w", file, err, moved)
+		}
+		return fmt.Errorf("what was learnt of places: %s: %w; it is kept as %s", file, err, aside)
 	}
 	m.Trim()
 	p.places.memory = m

@@ -1,10 +1,11 @@
 package primary
 
 import (
-	"encoding/json"
+	"bytes"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 )
 
 // TestPlacesFile: what was learnt comes back from the file, whoever killed the
-// process; a broken file is told of and replaced.
+// process; a broken file is told of and kept aside.
 func TestPlacesFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "places.json")
 	var p Primary
@@ -31,16 +32,31 @@ func TestPlacesFile(t *testing.T) {
 	if list, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".*")); len(list) > 0 {
 		t.Errorf("left behind: %q", list)
 	}
-	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+	whole, err := os.ReadFile(file)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := again.KeepPlaces(file); err == nil || !strings.Contains(err.Error(), "learnt") {
-		t.Errorf("a broken file: %v", err)
+	for name, bad := range map[string][]byte{"empty": {}, "truncated": whole[:len(whole)-5], "not JSON": []byte("\x7fELF"), "another kind of JSON": []byte(`["home"]`),
+		"huge": append(slices.Clone(whole), make([]byte, 100*unit.MB)...), "huge, and would be right": append(slices.Clone(whole), bytes.Repeat([]byte(" "), int(maxPlacesFile))...)} {
+		if err := os.WriteFile(file, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		again = Primary{}
+		if err := again.KeepPlaces(file); err == nil || !strings.Contains(err.Error(), "learnt") || !strings.Contains(err.Error(), file+".bad") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if kept, err := os.ReadFile(file + ".bad"); err != nil || !bytes.Equal(kept, bad) {
+			t.Errorf("%s: %d bytes are kept of %d: %v", name, len(kept), len(bad), err)
+		}
+		if again.places.memory.List != nil {
+			t.Errorf("%s: %+v", name, again.places.memory)
+		}
 	}
+	again.places.memory.Note(time.Now(), "home", "phone", policy.Seen{Down: 5 * unit.Mbps})
 	again.places.changed = true
 	again.places.save(slog.New(slog.DiscardHandler))
-	data, err := os.ReadFile(file)
-	if err != nil || !json.Valid(data) {
-		t.Errorf("%s, %v", data, err)
+	var last Primary
+	if err := last.KeepPlaces(file); err != nil || last.places.memory.Of("home", "phone").Down != 5*unit.Mbps {
+		t.Errorf("%+v, %v", last.places.memory, err)
 	}
 }
