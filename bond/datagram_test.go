@@ -36,6 +36,8 @@ type simSender struct {
 	at    []time.Time     // by number: when it was sent
 	got   map[uint64]bool
 	last  map[wire.PathID]uint64 // the newest that came, by path; not of redundant flows
+	// delays are those of the datagrams that came, in the order in which they did.
+	delays []time.Duration
 }
 
 var simAddr = wire.Addr{Name: "far", Port: 7}
@@ -134,6 +136,7 @@ func (g *simFlow) receive(to int) {
 			n.fatal("flow %d: datagram %d comes twice to %s", g.f[to].ID(), number, endNames[to])
 		}
 		by.got[number] = true
+		by.delays = append(by.delays, n.now.Sub(by.at[number]))
 		if g.plan.redundant {
 			continue
 		}

@@ -1,0 +1,42 @@
+package bond
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"mpbond/unit"
+)
+
+// TestDatagramsBesideBulkBothWays: a flow that sends both ways is delayed little
+// by bulk that fills its only path both ways at once, a direct one or a helper's.
+// Not so yet where an upload's pipe is much slower than the link beyond it: at 5
+// and 10 Mbit/s the upload's queue delays the flow by 140 ms.
+func TestDatagramsBesideBulkBothWays(t *testing.T) {
+	for _, helped := range []bool{false, true} {
+		n := newSim(t, "auto", 0.2)
+		oneWay := 25 * time.Millisecond
+		if helped {
+			oneWay += 2500 * time.Microsecond
+			n.addPath(1, n.both(4*unit.Mbps, 25*time.Millisecond), n.both(5*unit.Mbps, 2500*time.Microsecond))
+		} else {
+			n.addPath(1, n.both(10*unit.Mbps, oneWay), nil)
+		}
+		n.deep()
+		down, up := &transfer{size: int(8 * unit.MB)}, &transfer{size: int(8 * unit.MB), up: true}
+		done := n.carry([]*transfer{down, up})
+		n.openFlow(flowPlan{every: 20 * time.Millisecond, count: [2]int{250, 250}, size: 120})
+		n.run(done)
+		for d, by := range n.flows[1].by {
+			late := slices.Sorted(slices.Values(by.delays[75:])) // not the first 1.5 s, as in TestDatagramsBesideBulk
+			p95 := late[len(late)*95/100]
+			t.Logf("helped %v, from %s: p95 %v, %d of %d came", helped, endNames[d], p95, len(by.delays), by.sent)
+			if most := oneWay + standing + 30*time.Millisecond; p95 > most {
+				t.Errorf("helped %v, from %s: p95 of the delay is %v, want at most %v", helped, endNames[d], p95, most)
+			}
+			if lost := int(by.sent) - len(by.delays); lost > 5 {
+				t.Errorf("helped %v, from %s: %d of %d did not come", helped, endNames[d], lost, by.sent)
+			}
+		}
+	}
+}
