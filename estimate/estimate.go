@@ -162,7 +162,7 @@ func (p *Path) At(now time.Time) Numbers {
 	n.FarCwnd = max(initialWindow, p.far.Rate.Bytes(p.far.RTT))
 	n.B2 = max(0, n.FarFlight-th2.Bytes(owd2))
 	n.FarWait = th2.Time(n.B2)
-	n.Queued = th2.Time(max(0, ahead-n.Th.Bytes(owd1)-th2.Bytes(owd2)))
+	n.Queued = max(n.Th1.Time(n.B1), th2.Time(max(0, ahead-n.Th.Bytes(owd1)-th2.Bytes(owd2))))
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
 	return n
 }
