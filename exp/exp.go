@@ -40,6 +40,9 @@ type Cell struct {
 	Schemes []string
 	Reps    int
 	Quick   int // repetitions in the short form; 0: the cell is not in it
+	// Dual is set where two users lend each other their links instead. Its rates,
+	// size, repetitions and seed are the cell's, and House "PS/HS".
+	Dual *lab.DualPlan
 }
 
 // Metric is a figure of transfers, of those that tell it.
@@ -67,7 +70,7 @@ type Options struct {
 }
 
 // rows are all there are, in the order of the papers.
-var rows = []func(radio.Set) Row{m0d, m4, m5, m6, m7}
+var rows = []func(radio.Set) Row{m0d, m4, m5, m6, m7, m12}
 
 // Rows are all there are. Energies are by the constants of a set: another one
 // judges the same transfers anew.
@@ -102,6 +105,16 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 			reps = o.Reps
 		}
 		if reps == 0 {
+			continue
+		}
+		if c.Dual != nil {
+			d := *c.Dual
+			d.Links, d.Size, d.Reps, d.Seed = c.House, c.Size, reps, o.Seed
+			e, err := lab.NewDualExperiment(c.Name, d)
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
+			}
+			all = append(all, e)
 			continue
 		}
 		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At,

@@ -285,3 +285,24 @@ func TestEnergy(t *testing.T) {
 		t.Error("a transfer whose packets nobody saw has an energy")
 	}
 }
+
+// TestDual: each user is compared with itself.
+func TestDual(t *testing.T) {
+	r := m12(radio.Sets[0])
+	seconds := map[string]float64{"both:primary": 1.2, "alone:primary": 2, "both:helper1": 1.9, "alone:helper1": 1.8}
+	d := measured(r, 4, func(_, scheme string) float64 { return seconds[scheme] })
+	outcomes, v := r.Judge(d)
+	if len(outcomes) != 2 || outcomes[0].Verdict != Reproduced || outcomes[1].Verdict != Opposite || v != NotShown {
+		t.Errorf("%+v %s", outcomes, v)
+	}
+	if b := r.Behind(d); len(b) != 1 || b[0].Ours != "both:helper1" || b[0].Other != "alone:helper1" {
+		t.Errorf("%v", b)
+	}
+	all, err := r.Experiments(Options{Seed: 9})
+	if err != nil || len(all) != 1 || all[0].Dual == nil || all[0].Dual.Seed != 9 || all[0].Dual.Reps != 10 || len(all[0].Plan.Schemes) != 4 {
+		t.Fatalf("%+v %v", all, err)
+	}
+	if took := all[0].Expected.Minutes(); took < 5 || took > 15 {
+		t.Errorf("it would take %.0f min", took)
+	}
+}

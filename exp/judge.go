@@ -112,14 +112,28 @@ const Product = "mpbond"
 // of mpbond count.
 func (r Row) Behind(d Data) (all []Behind) {
 	for _, c := range r.Cells {
-		for _, other := range c.Schemes {
-			if other == Product {
-				continue
-			}
-			s := Summarize(d.Changes(c.Name, [2]string{Product, other}, r.Metrics[0]))
+		for _, pair := range c.pairs() {
+			s := Summarize(d.Changes(c.Name, pair, r.Metrics[0]))
 			if low, _ := s.interval(); s.N > 0 && low > 0 {
-				all = append(all, Behind{c.Name, Product, other, s})
+				all = append(all, Behind{c.Name, pair[0], pair[1], s})
 			}
+		}
+	}
+	return all
+}
+
+// pairs are the product and each other scheme of the cell; of two users, each
+// with mpbond and without.
+func (c Cell) pairs() (all [][2]string) {
+	if c.Dual != nil {
+		for _, user := range lab.DualUsers {
+			all = append(all, dualPair(user))
+		}
+		return all
+	}
+	for _, other := range c.Schemes {
+		if other != Product {
+			all = append(all, [2]string{Product, other})
 		}
 	}
 	return all

@@ -30,7 +30,9 @@ type DualPlan struct {
 	// 5 Mbit/s, chunks of 1 MB). Each user's time is then the mean of a chunk.
 	Chunks int
 	Seed   uint64
-	Trace  string // keep what programs say here
+	// Cases are those to measure; none: all.
+	Cases []string
+	Trace string // keep what programs say here
 }
 
 // DualUsers are the nodes of the two users.
@@ -61,8 +63,16 @@ var dualCases = []string{DualAlone, DualIdle, DualBoth}
 // DualScheme names one user's part of a case, where cases stand beside transfers.
 func DualScheme(name, user string) string { return name + ":" + user }
 
-func dualSchemes() (all []string) {
-	for _, c := range dualCases {
+// cases are those to measure.
+func (p DualPlan) cases() []string {
+	if len(p.Cases) == 0 {
+		return dualCases
+	}
+	return p.Cases
+}
+
+func (p DualPlan) schemes() (all []string) {
+	for _, c := range p.cases() {
 		for _, user := range DualUsers {
 			all = append(all, DualScheme(c, user))
 		}
@@ -86,11 +96,26 @@ func (p DualPlan) expected(scheme string) time.Duration {
 	if _, err := fmt.Sscanf(p.Links, "%g/%g", &a, &b); err != nil || a <= 0 || b <= 0 {
 		return unknownTransfer
 	}
-	if name, _, _ := strings.Cut(scheme, ":"); name == DualAlone {
-		return unit.Rate(2e6 * min(a, b)).Time(p.Size)
+	each := unit.Rate(1e6 * (a + b)).Time(p.Size)
+	name, _, _ := strings.Cut(scheme, ":")
+	if name == DualAlone {
+		each = unit.Rate(2e6 * min(a, b)).Time(p.Size)
 	}
-	return unit.Rate(1e6 * (a + b)).Time(p.Size)
+	if p.Chunks == 0 {
+		return each
+	}
+	pauses := dualPause + dualPauseSpan/2
+	if name != DualIdle { // both users' at once
+		pauses /= 2
+	}
+	return time.Duration(p.Chunks) * (each + pauses)
 }
+
+// Pauses between chunks are dualPause to dualPause+dualPauseSpan.
+const (
+	dualPause     = time.Second
+	dualPauseSpan = 4 * time.Second
+)
 
 // RunDual measures all cases, interleaved, and gives each result to emit.
 func RunDual(ctx context.Context, p DualPlan, emit func(DualResult)) error {
@@ -136,7 +161,7 @@ func (p DualPlan) run(ctx context.Context, w wishes, emit func(DualResult)) (err
 		return err
 	}
 	for rep := range p.Reps {
-		for _, c := range dualCases {
+		for _, c := range p.cases() {
 			if w.skip != nil && w.skip(DualScheme(c, DualUsers[0]), rep) && w.skip(DualScheme(c, DualUsers[1]), rep) {
 				continue
 			}
@@ -364,7 +389,7 @@ func (d *dualRun) user(ctx context.Context, i int, c string, rep int) (seconds f
 	pauses := rand.New(rand.NewPCG(d.DualPlan.Seed, uint64(2*rep+i))) // the same in each case
 	for range d.Chunks {
 		select {
-		case <-time.After(time.Second + time.Duration(pauses.Int64N(int64(4*time.Second)))):
+		case <-time.After(dualPause + time.Duration(pauses.Int64N(int64(dualPauseSpan)))):
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}

@@ -232,7 +232,7 @@ func duals(quick bool) (all []Experiment, err error) {
 			}
 		}
 		e := Experiment{Name: fmt.Sprintf("two users, links of %s Mbit/s, %v each", strings.ReplaceAll(links, "/", " and "), d.Size), Group: Dual, Dual: &d}
-		e.Plan = Plan{Schemes: dualSchemes(), Size: d.Size, Reps: d.Reps}
+		e.Plan = Plan{Schemes: d.schemes(), Size: d.Size, Reps: d.Reps}
 		if e.Plan.Topology, err = d.topology(); err != nil {
 			return nil, err
 		}
