@@ -70,7 +70,7 @@ type Options struct {
 }
 
 // rows are all there are, in the order of the papers.
-var rows = []func(radio.Set) Row{m0d, m4, m5, m6, m7, m12}
+var rows = []func(radio.Set) Row{m0d, m4, m5, m6, m7, m12, m14}
 
 // Rows are all there are. Energies are by the constants of a set: another one
 // judges the same transfers anew.
@@ -159,6 +159,22 @@ func (d Data) Values(cell, scheme string, m Metric) (v []float64) {
 // repetition in which both count: they took turns, so each pair met about the
 // same machine.
 func (d Data) Changes(cell string, pair [2]string, m Metric) (percent []float64) {
+	d.each(cell, pair, m, func(ours, base float64) {
+		if base > 0 {
+			percent = append(percent, 100*(ours/base-1))
+		}
+	})
+	return percent
+}
+
+// Differences are likewise by how much, in the metric's unit.
+func (d Data) Differences(cell string, pair [2]string, m Metric) (all []float64) {
+	d.each(cell, pair, m, func(ours, base float64) { all = append(all, ours-base) })
+	return all
+}
+
+// each gives f a metric of two schemes, of each repetition in which both count.
+func (d Data) each(cell string, pair [2]string, m Metric, f func(ours, base float64)) {
 	bases := d.counted(cell, pair[1])
 	for _, r := range d.counted(cell, pair[0]) {
 		i := slices.IndexFunc(bases, func(b lab.Result) bool { return b.Rep == r.Rep })
@@ -167,11 +183,10 @@ func (d Data) Changes(cell string, pair [2]string, m Metric) (percent []float64)
 		}
 		ours, ok1 := m.Of(r)
 		base, ok2 := m.Of(bases[i])
-		if ok1 && ok2 && base > 0 {
-			percent = append(percent, 100*(ours/base-1))
+		if ok1 && ok2 {
+			f(ours, base)
 		}
 	}
-	return percent
 }
 
 // BestChanges are Changes beside that one of several schemes whose mean in a

@@ -306,3 +306,21 @@ func TestDual(t *testing.T) {
 		t.Errorf("it would take %.0f min", took)
 	}
 }
+
+// TestCPU: what mpbond adds is what plain TCP does not take.
+func TestCPU(t *testing.T) {
+	r := m14(radio.Sets[0])
+	d := measured(r, 3, func(string, string) float64 { return 2 })
+	for i := range d[m14Cell] {
+		x := &d[m14Cell][i]
+		x.ClientCPU = 0.04 * x.Seconds // 4 %
+		if x.Scheme == Product {
+			x.CPU = map[string]float64{"primary": 0.03 * x.Seconds, "helper1": 0.05 * x.Seconds}
+		}
+	}
+	outcomes, v := r.Judge(d)
+	if len(outcomes) != 2 || math.Abs(outcomes[0].Mean-3) > 1e-9 || outcomes[0].Verdict != Reproduced ||
+		math.Abs(outcomes[1].Mean-5) > 1e-9 || outcomes[1].Verdict != NotShown || v != NotShown {
+		t.Errorf("%+v %s", outcomes, v)
+	}
+}

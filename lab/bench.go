@@ -163,6 +163,18 @@ func (b *Bench) peakRSS() map[string]unit.Bytes {
 	return peak
 }
 
+// cpuTimes are the processor times that running programs have used so far, by
+// node, but for the web node.
+func (b *Bench) cpuTimes() map[string]time.Duration {
+	used := map[string]time.Duration{}
+	for _, p := range b.running {
+		if p.node != "web" {
+			used[p.node] += cpuTime(p.cmd.Process.Pid)
+		}
+	}
+	return used
+}
+
 // endTimeout is how long a program may take to end by itself.
 const endTimeout = 3 * time.Second
 

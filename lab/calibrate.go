@@ -8,8 +8,9 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"mpbond/unit"
 )
@@ -138,14 +139,12 @@ func calibrateOnce(ctx context.Context, rate unit.Rate, length time.Duration) (c
 	return c, nil
 }
 
-// cpuTime is the processor time a process has used.
+// cpuTime is the processor time that a process has used; 0 when it has ended.
 func cpuTime(pid int) time.Duration {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	if len(f) < 13 {
+	const sched = 2 // of clock_getcpuclockid(3): the exact time, not that of ticks
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|sched), &t); err != nil {
 		return 0
 	}
-	user, _ := strconv.Atoi(f[11])
-	system, _ := strconv.Atoi(f[12])
-	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100
+	return time.Duration(t.Nano())
 }

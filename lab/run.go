@@ -44,7 +44,12 @@ type Result struct {
 	Duplicate unit.Bytes            `json:"duplicate_bytes,omitempty"`         // arrived more than once
 	Resent    map[string]unit.Bytes `json:"resent_bytes,omitempty"`            // by cause, both ends
 	PeakRSS   map[string]unit.Bytes `json:"peak_rss_bytes,omitempty"`          // by node
-	Notes     map[string]any        `json:"notes,omitempty"`
+	// CPU is the processor time that programs of a node took while the client ran,
+	// in seconds; what a node's kernel does for packets that no program asked for
+	// then is nobody's. The client, in the primary, is ClientCPU.
+	CPU       map[string]float64 `json:"cpu_seconds,omitempty"`
+	ClientCPU float64            `json:"client_cpu_seconds,omitempty"`
+	Notes     map[string]any     `json:"notes,omitempty"`
 	// Traffic is that of primary and helpers while the client ran, if the plan
 	// asks for it.
 	Traffic []Traffic `json:"traffic,omitempty"`
@@ -228,7 +233,7 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	if err := s.record(b, nil); err != nil {
 		return err
 	}
-	begin := time.Now()
+	begin, used := time.Now(), b.cpuTimes()
 	if err := b.Lab.Start(); err != nil {
 		return err
 	}
@@ -247,6 +252,10 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 		err = fmt.Errorf("client: %w: %s", e, strings.TrimSpace(stderr.String()))
 	}
 	took := time.Since(begin)
+	r.ClientCPU, r.CPU = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds(), map[string]float64{}
+	for node, t := range b.cpuTimes() {
+		r.CPU[node] = max(0, t-used[node]).Seconds() // a program that was killed tells nothing
+	}
 	after, e := b.Lab.Stats(false)
 	if e != nil {
 		return e
