@@ -34,26 +34,46 @@ func traces(r lab.Result) (all []radio.Trace) {
 // constants of a set. Radios are idle before the transfer. A row that has it
 // needs the packets of its transfers.
 func Energy(set radio.Set, device string, full bool) Metric {
-	m := Metric{Name: "E_active", Unit: "J", packets: true}
-	if full {
-		m.Name = "E_full"
-	}
+	name := ""
 	if device != "" {
-		m.Name += " of " + device
+		name = " of " + device
+	}
+	return energyOf(set, name, full, func(i radio.Item) bool { return device == "" || i.Device == device })
+}
+
+// radioID is one radio of a device.
+type radioID struct {
+	device string
+	kind   radio.Kind
+}
+
+// radioEnergy is likewise that of one radio, of transfers whose house has it.
+func radioEnergy(set radio.Set, id radioID, full bool) Metric {
+	return energyOf(set, fmt.Sprintf(" of %s, %s", id.device, id.kind), full, func(i radio.Item) bool { return i.Device == id.device && i.Radio == id.kind })
+}
+
+// energyOf is the energy of those items that are meant.
+func energyOf(set radio.Set, name string, full bool, meant func(radio.Item) bool) Metric {
+	m := Metric{Name: "E_active" + name, Unit: "J", packets: true}
+	if full {
+		m.Name = "E_full" + name
 	}
 	m.Of = func(r lab.Result) (float64, bool) {
-		if len(r.Traffic) == 0 {
-			return 0, false
-		}
 		items, err := set.Account(traces(r))
 		if err != nil {
 			return 0, false // every set has LTE and WiFi
 		}
-		sum := radio.Sum(items, device)
-		if full {
-			return float64(sum.Full()), true
+		var sum radio.Energy
+		told := false
+		for _, i := range items {
+			if meant(i) {
+				sum, told = sum.Add(i.Energy), true
+			}
 		}
-		return float64(sum.Active()), true
+		if full {
+			return float64(sum.Full()), told
+		}
+		return float64(sum.Active()), told
 	}
 	return m
 }

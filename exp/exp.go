@@ -70,7 +70,7 @@ type Options struct {
 }
 
 // rows are all there are, in the order of the papers.
-var rows = []func(radio.Set) Row{m0d, m4, m5, m6, m7, m12, m14}
+var rows = []func(radio.Set) Row{m0d, m4, m5, m5e, m6, m7, m12, m14}
 
 // Rows are all there are. Energies are by the constants of a set: another one
 // judges the same transfers anew.
@@ -187,6 +187,20 @@ func (d Data) each(cell string, pair [2]string, m Metric, f func(ours, base floa
 			f(ours, base)
 		}
 	}
+}
+
+// between are changes of a scheme likewise, in one cell beside another one. Cells
+// do not take turns: the same repetition is only about as far from the start.
+func (d Data) between(cells [2]string, scheme string, m Metric) []float64 {
+	both := Data{"": slices.Clone(d[cells[1]])}
+	const there = "there"
+	for i := range both[""] {
+		if both[""][i].Scheme == scheme {
+			both[""][i].Scheme = there
+		}
+	}
+	both[""] = append(both[""], d[cells[0]]...)
+	return both.Changes("", [2]string{scheme, there}, m)
 }
 
 // BestChanges are Changes beside that one of several schemes whose mean in a

@@ -324,3 +324,27 @@ func TestCPU(t *testing.T) {
 		t.Errorf("%+v %s", outcomes, v)
 	}
 }
+
+// TestDevices: m5e tells whether the primary takes surely less, and the parts of
+// each radio are its devices'.
+func TestDevices(t *testing.T) {
+	r := m5e(radio.Sets[0])
+	seconds := map[string]float64{m5eCell(1): 1.6, m5eCell(2): 0.8, m5eCell(3): 1.2} // one burst each
+	d := measured(r, 4, func(cell, _ string) float64 { return seconds[cell] })
+	outcomes, v := r.Judge(d)
+	if len(outcomes) != 2 || outcomes[0].Verdict != Reproduced || outcomes[1].Verdict != Opposite || v != NotShown || outcomes[0].Published() != "less" {
+		t.Errorf("%+v %s", outcomes, v)
+	}
+	if o := (Point{Aim: Falls, Of: func(Data) []float64 { return []float64{-9, 6, 2} }}).judge(nil); o.Verdict != NotShown {
+		t.Errorf("in the noise: %s", o.Verdict)
+	}
+	x := d[m5eCell(2)][0]
+	whole, _ := Energy(radio.Sets[0], "primary", true).Of(x)
+	lte, ok := radioEnergy(radio.Sets[0], radioID{"primary", radio.LTE}, true).Of(x)
+	if !ok || lte != whole {
+		t.Errorf("LTE %f J of %f", lte, whole)
+	}
+	if _, ok := radioEnergy(radio.Sets[0], radioID{"helper2", radio.LTE}, true).Of(x); ok {
+		t.Error("a radio that is not there has an energy")
+	}
+}

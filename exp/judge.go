@@ -11,6 +11,7 @@ import (
 type Point struct {
 	What, Unit string
 	Low, High  float64 // published; the same, or a range
+	Told       string  // what is published, where it is no figure
 	Aim        Aim
 	Of         func(Data) []float64 // ours, one value for each repetition
 }
@@ -22,6 +23,7 @@ type Aim int
 const (
 	Less   Aim = iota // at most the published one, or the range's upper end
 	Change            // a change in percent, likewise; 0 would be no effect
+	Falls             // a change in percent, of which the paper tells no figure: surely below 0
 	Near              // within nearShare of it: how bad something else is
 )
 
@@ -51,6 +53,9 @@ type Outcome struct {
 
 // Published is the paper's figure.
 func (p Point) Published() string {
+	if p.Told != "" {
+		return p.Told
+	}
 	if p.Low == p.High {
 		return fmt.Sprintf("%g %s", p.Low, p.Unit)
 	}
@@ -64,6 +69,13 @@ func (p Point) judge(d Data) Outcome {
 	switch {
 	case o.N == 0:
 		o.Verdict = NotMeasured
+	case p.Aim == Falls:
+		o.Verdict = NotShown
+		if high < 0 {
+			o.Verdict = Reproduced
+		} else if low > 0 {
+			o.Verdict = Opposite
+		}
 	case p.Aim == Near && o.Mean >= (1-nearShare)*p.Low && o.Mean <= (1+nearShare)*p.High, p.Aim != Near && o.Mean <= p.High:
 		o.Verdict = Reproduced
 	case p.Aim == Change && high < 0:
