@@ -87,6 +87,21 @@ func InterfaceOf(local net.Addr) string {
 	return ""
 }
 
+// Addresses are those that this device's interfaces have now, without zones.
+func Addresses() (map[netip.Addr]bool, error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	present := make(map[netip.Addr]bool, len(list))
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			present[p.Addr().Unmap().WithZone("")] = true
+		}
+	}
+	return present, nil
+}
+
 // Flow is a connection of mpbond's own, with what it has moved so far: bytes
 // that TCP has received in order, and that it has sent at least once.
 type Flow struct {

@@ -8,6 +8,7 @@
 //	relay.go   one subflow: two hops and the buffers between
 //	resume.go  another pipe for a subflow whose pipe broke
 //	report.go  what the senders are told about the hop they cannot see
+//	address.go the device's own addresses: what becomes of connections that lose theirs
 //	lend.go    the owner's traffic goes first: what may be lent, and who is told
 package helper
 
@@ -98,10 +99,12 @@ type Helper struct {
 
 	pipes, servers pipe.Carrier // fakes in tests
 	changed        chan struct{}
+	addresses      func() (map[netip.Addr]bool, error) // device.Addresses; fakes in tests
 
 	mu      sync.Mutex
 	targets []*target // each kept by a goroutine while Run runs
 	relays  map[*relay]*subflow
+	offers  map[*pipe.Offer]*offered
 	ending  bool   // Run has closed the relays: a new one has come too late
 	places  int    // relays and those about to be
 	moved   uint64 // bytes of relays that have ended
@@ -187,7 +190,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	if len(name) > wire.MaxName {
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
-	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, relays: map[*relay]*subflow{}, changed: make(chan struct{}, 1),
+	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, changed: make(chan struct{}, 1),
 		pipes: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout}),
 			pipe.RFCOMM{}},
 		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}),
@@ -229,6 +232,14 @@ func (h *Helper) resolve() (list []*target, err error) {
 	return list, err
 }
 
+// String is the address with its carrier.
+func (t *target) String() string {
+	if scheme, addr, ok := strings.Cut(t.addr, "://"); ok {
+		return scheme + " " + addr
+	}
+	return "tcp " + t.addr
+}
+
 // same tells whether two targets are one device at one address.
 func (t *target) same(u *target) bool { return t.addr == u.addr && t.primary.Key == u.primary.Key }
 
@@ -268,6 +279,7 @@ func (h *Helper) resolveEntry(entry string) (p identity.Peer, addrs []string, er
 func (h *Helper) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { h.manager.run(ctx, &all) })
+	all.Go(func() { h.watchAddresses(ctx) })
 	for _, t := range h.targets {
 		h.keep(ctx, t, &all)
 	}
@@ -405,8 +417,8 @@ func (h *Helper) offer(ctx context.Context, t *target, stalled *wire.Token) (o *
 		o.Close()
 		return nil, q, err
 	}
-	h.rec.Add(trace.Event{Kind: trace.PipeUp, Device: t.primary.Name, Text: "tcp " + t.addr})
-	if q, err = o.Wait(ctx); err != nil {
+	h.rec.Add(trace.Event{Kind: trace.PipeUp, Device: t.primary.Name, Text: t.String()})
+	if q, err = h.wait(ctx, o, conn); err != nil {
 		h.rec.Add(trace.Event{Kind: trace.PipeDown, Device: t.primary.Name, Reason: err.Error()})
 	}
 	return o, q, err

@@ -135,6 +135,19 @@ func (l *Link) Broken() bool {
 	return l.at.broken != nil && l.err == nil
 }
 
+// Break gives up the connection in use, if it is the one from that local
+// address: the caller knows what the carrier does not, that nothing comes or
+// goes there any more. The session then waits for another, as after any break.
+// It reports whether there was one to give up.
+func (l *Link) Break(local net.Addr, err error) bool {
+	c := l.carrier()
+	if c.hop.LocalAddr().String() != local.String() || l.Broken() || !l.lost(c, err) {
+		return false
+	}
+	c.hop.Close()
+	return true
+}
+
 // Ended reports whether the session is over.
 func (l *Link) Ended() bool { return l.fatal() != nil }
 

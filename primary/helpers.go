@@ -367,9 +367,18 @@ func (p *Primary) move(ctx context.Context, slot *helperSlot, l lane, w *pipe.Wa
 }
 
 // away reports whether a subflow is silent because its pipe is, or was until a
-// moment ago; that is given longer to come back. Link is nil for a direct one.
-func away(link *pipe.Link, now time.Time) bool {
-	return link != nil && !link.Ended() && (link.Broken() || link.Stalled(now) || now.Sub(link.Counts().Since) < silentLimit)
+// moment ago; hopeless is its silence beyond the time that pipes are given to
+// come back. Link is nil for a direct one.
+func away(link *pipe.Link, now time.Time, hopeless bool) bool {
+	return link != nil && !link.Ended() && awaited(link.Broken(), link.Stalled(now), hopeless, now.Sub(link.Counts().Since))
+}
+
+// awaited decides for how long a silent subflow is left to its pipe. A broken
+// pipe has its session's window, which ends by itself. What went on a moment
+// ago is given time to speak, also when that was in the window's last moments. A
+// pipe that only stalls is waited for until that is hopeless.
+func awaited(broken, stalled, hopeless bool, back time.Duration) bool {
+	return broken || back < silentLimit || stalled && !hopeless
 }
 
 // describePipes tells of helped paths what is under them.

@@ -355,8 +355,8 @@ func (p *Primary) watch(ctx context.Context) {
 			p.mu.Lock()
 			link := s.links[id]
 			p.mu.Unlock()
-			if away(link, time.Now()) && !slices.Contains(hopeless, id) {
-				continue // its pipe may come back
+			if away(link, time.Now(), slices.Contains(hopeless, id)) {
+				continue // its pipe may come back, or has
 			}
 			p.log.Info("silent subflow given up", "path", id)
 			s.e.Detach(id)

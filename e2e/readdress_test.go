@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// readdress gives a node another address on a link, with its interface down
+// for a time in between.
+func (n *network) readdress(node, link string, down time.Duration) {
+	n.Helper()
+	old, err := n.l.Topology.Addr(node, link)
+	if err != nil {
+		n.Fatal(err)
+	}
+	b := old.As4()
+	b[3] += 20
+	next := netip.AddrFrom4(b)
+	n.must(node, "ip", "addr", "del", old.String()+"/24", "dev", link)
+	if down > 0 {
+		n.must(node, "ip", "link", "set", link, "down")
+		time.Sleep(down) // of the world, not of a goroutine
+		n.must(node, "ip", "link", "set", link, "up")
+	}
+	n.must(node, "ip", "addr", "add", next.String()+"/24", "dev", link)
+}
+
+// TestHelperReaddressed: in the middle of a download that has no other way, the
+// helper's address on the pipe's network changes. The helped subflow is the
+// same afterwards.
+func TestHelperReaddressed(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		down time.Duration
+	}{{"at once", 0}, {"after 2 s", 2 * time.Second}} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNetworkOf(t, "20/20/20", "", nil)
+			const size = 20 * mb
+			want, _ := sum(noise(size))
+			before := n.helped()
+			x := n.transfer(fmt.Sprintf("http://web/%d", size))
+			<-x.begun
+			if err := n.l.Set("ps", "", "outage=on"); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, func() error {
+				if got := n.linkBytes("pipe1"); got < 2*mb {
+					return fmt.Errorf("the pipe has carried %d bytes", got)
+				}
+				return nil
+			})
+			began := time.Now()
+			n.readdress("helper1", "pipe1", c.down)
+			same := func() error { // there may be a second one for another pipe
+				for _, after := range n.byHelper() {
+					if after.ID == before.ID && after.Resumed+after.Migrated > before.Resumed+before.Migrated {
+						return nil
+					}
+				}
+				return fmt.Errorf("it did not go on over another connection: %+v", n.byHelper())
+			}
+			eventually(t, same)
+			took := time.Since(began) - c.down
+			if took > 4*time.Second {
+				t.Errorf("it went on after %v", took)
+			}
+			<-x.done
+			if x.err != nil || x.got != want {
+				t.Errorf("%s, want %s: %v %s", x.got, want, x.err, &x.errs)
+			}
+			if err := same(); err != nil {
+				t.Error(err)
+			}
+			t.Logf("back after %v: %+v", took, n.byHelper())
+		})
+	}
+}

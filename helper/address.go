@@ -1,0 +1,92 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"mpbond/pipe"
+)
+
+// addressEvery is how often this device's own addresses are looked at. TCP does
+// not notice that it has lost its address: it retransmits for as long as it
+// would to a peer that is away, and a pipe that waits notices nothing for 50 s.
+const addressEvery = time.Second
+
+var errAddress = errors.New("this device has lost the address that it was called from")
+
+// offered is a pipe that waits.
+type offered struct {
+	local net.Addr
+	drop  context.CancelCauseFunc
+}
+
+// wait is o.Wait, which ends too when conn, its connection, loses its address.
+func (h *Helper) wait(ctx context.Context, o *pipe.Offer, conn net.Conn) (pipe.Request, error) {
+	ctx, drop := context.WithCancelCause(ctx)
+	defer drop(nil)
+	h.mu.Lock()
+	h.offers[o] = &offered{conn.LocalAddr(), drop}
+	h.mu.Unlock()
+	q, err := o.Wait(ctx)
+	h.mu.Lock()
+	delete(h.offers, o)
+	h.mu.Unlock()
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return q, err
+}
+
+// watchAddresses ends, until ctx ends, what goes from an address that this
+// device has no more: a pipe that waits is made anew, a subflow whose pipe it was
+// looks for another, and one whose HS-path it was is given back to the primary.
+func (h *Helper) watchAddresses(ctx context.Context) {
+	tick := time.NewTicker(addressEvery)
+	defer tick.Stop()
+	known := map[netip.Addr]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		present, err := h.addresses()
+		if err != nil {
+			continue // what is there stays while one cannot look
+		}
+		for a := range present {
+			known[a] = true
+		}
+		h.dropLost(func(local net.Addr) bool {
+			a, err := netip.ParseAddrPort(local.String())
+			ip := a.Addr().Unmap().WithZone("")
+			// An address that no interface ever had is of another kind: of a
+			// route of type local, or of no IP at all.
+			return err == nil && known[ip] && !present[ip]
+		})
+	}
+}
+
+func (h *Helper) dropLost(lost func(net.Addr) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range h.offers {
+		if lost(o.local) {
+			o.drop(errAddress)
+		}
+	}
+	for r, f := range h.relays {
+		if local := r.pipe.LocalAddr(); lost(local) {
+			if r.pipe.Break(local, errAddress) {
+				h.log.Info("pipe given up", "primary", f.primary.Name, "from", local, "err", errAddress)
+			}
+		}
+		if local := r.hs.LocalAddr(); lost(local) {
+			h.log.Info("HS-path given up", "primary", f.primary.Name, "from", local, "err", errAddress)
+			go r.close(errAddress) // may wait for a write that is under way
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package helper
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"mpbond/pipe"
+	"mpbond/wire"
+)
+
+// addresses are those of a device, as a test wants them.
+type addresses struct {
+	mu  sync.Mutex
+	now map[netip.Addr]bool
+}
+
+func (a *addresses) get() (map[netip.Addr]bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.now), nil
+}
+
+func (a *addresses) set(list ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.now = map[netip.Addr]bool{}
+	for _, s := range list {
+		a.now[netip.MustParseAddr(s)] = true
+	}
+}
+
+// worldOf is a world whose helper believes it has these addresses, of which it
+// has taken note.
+func worldOf(t *testing.T, list ...string) (*world, *addresses) {
+	a, looked := &addresses{}, make(chan struct{}, 99)
+	a.set(list...)
+	w := &world{t: t, pipes: overTCP(), servers: overTCP()}
+	w.listenAt("127.0.0.1:0", "[::1]:0")
+	w.prepare = func(h *Helper) {
+		h.addresses = func() (map[netip.Addr]bool, error) {
+			defer func() {
+				select {
+				case looked <- struct{}{}:
+				default:
+				}
+			}()
+			return a.get()
+		}
+	}
+	w.start(Config{})
+	<-looked
+	<-looked // the first is acted on
+	return w, a
+}
+
+// TestPipeLosesAddress: a pipe that waits, and one that carries a subflow, are
+// made anew when the address that they go from is no longer the device's; the
+// subflow is the same.
+func TestPipeLosesAddress(t *testing.T) {
+	w, a := worldOf(t, "127.0.0.1", "192.0.2.1")
+	p, s, _ := w.subflow()
+	reserve := w.waiting()
+	want, _ := io.ReadAll(noise(1<<20, 1))
+	got, read := make([]byte, len(want)), make(chan error, 1)
+	go func() {
+		_, err := io.ReadFull(p, got)
+		read <- err
+	}()
+	a.set("192.0.2.1")
+	select {
+	case <-reserve.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the pipe that waits is still there")
+	}
+	a.set("127.0.0.1", "192.0.2.1")
+	eventually(t, "the subflow needs another pipe", p.Broken)
+	next := w.waiting()
+	if err := p.Resume(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = s.Write(want) }()
+	if err := <-read; err != nil || !bytes.Equal(got, want) {
+		t.Error("other bytes", err)
+	}
+	if p.Counts().Resumed+p.Counts().Migrated != 1 {
+		t.Errorf("%+v", p.Counts())
+	}
+}
+
+// TestForeignAddress: a connection from an address that no interface ever had
+// is left alone.
+func TestForeignAddress(t *testing.T) {
+	w, a := worldOf(t, "192.0.2.1")
+	p, s, _ := w.subflow()
+	a.set("192.0.2.2")
+	for end := time.Now().Add(2 * addressEvery); time.Now().Before(end); {
+		if _, err := s.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(p, make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if p.Broken() || p.Counts() != (pipe.Counts{}) {
+		t.Errorf("%+v", p.Counts())
+	}
+}
+
+// TestServerSideLosesAddress: a subflow whose HS-path has lost its address is
+// given back to the primary at once.
+func TestServerSideLosesAddress(t *testing.T) {
+	w, a := worldOf(t, "127.0.0.1", "::1")
+	p, _, _ := w.subflow()
+	a.set("127.0.0.1")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.Read(make([]byte, 1))
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		var r wire.Refuse
+		if !errors.As(err, &r) || r.Code != wire.CodeConnReset {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the primary was told nothing")
+	}
+}
