@@ -372,7 +372,9 @@ func (l *Link) confirm() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.s
-	if n := s.got - s.told; n > 0 && (s.due || n >= confirmWith && len(l.buf) > 0) {
+	// After HOP_END the peer does not read any more: it would close its
+	// connection with bytes unread, and the reset cut off what it has sent.
+	if n := s.got - s.told; n > 0 && !s.ended && (s.due || n >= confirmWith && len(l.buf) > 0) {
 		l.buf = wire.Append(l.buf, wire.Received{Count: s.got})
 		s.told = s.got
 	}
