@@ -128,8 +128,11 @@ func newWorld(t *testing.T, packets intercept.PacketDialer) *world {
 
 // DialStream implements intercept.Dialer.
 func (w *world) DialStream(ctx context.Context, dest string) (net.Conn, error) {
-	if app, ok := intercept.AppOf(ctx); ok && w.asked != nil {
-		w.asked <- app
+	w.mu.Lock()
+	asked := w.asked
+	w.mu.Unlock()
+	if app, ok := intercept.AppOf(ctx); ok && asked != nil {
+		asked <- app
 	}
 	w.mu.Lock()
 	addr, known := w.at[dest]
@@ -530,10 +533,11 @@ func TestDatagramsAround(t *testing.T) {
 func TestDSCP(t *testing.T) {
 	for _, site := range []netip.AddrPort{site4, site6} {
 		const dscp = 46
-		bond := &fakePackets{}
-		w := newWorld(t, bond)
 		apps := make(chan intercept.App, 2)
-		w.asked, bond.asked = apps, apps
+		w := newWorld(t, &fakePackets{asked: apps})
+		w.mu.Lock()
+		w.asked = apps
+		w.mu.Unlock()
 		var wq waiter.Queue
 		proto, opt := ipv4.ProtocolNumber, tcpip.IPv4TOSOption
 		if site.Addr().Is6() {
