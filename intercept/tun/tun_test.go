@@ -129,15 +129,13 @@ func newWorld(t *testing.T, packets intercept.PacketDialer) *world {
 // DialStream implements intercept.Dialer.
 func (w *world) DialStream(ctx context.Context, dest string) (net.Conn, error) {
 	w.mu.Lock()
+	addr, known := w.at[dest]
+	code, refused := w.refuse[dest]
 	asked := w.asked
 	w.mu.Unlock()
 	if app, ok := intercept.AppOf(ctx); ok && asked != nil {
 		asked <- app
 	}
-	w.mu.Lock()
-	addr, known := w.at[dest]
-	code, refused := w.refuse[dest]
-	w.mu.Unlock()
 	if !known {
 		if !refused {
 			code = wire.CodeUnreachable
