@@ -118,7 +118,7 @@ type flows struct {
 	changed  []*Flow
 	ready    []*leg // with something queued, in turn
 	out, in  unit.Bytes
-	notices  []wire.Frame // FLOW_END and FLOW_REFUSED to be sent, once
+	notices  []wire.Frame // FLOW_END, FLOW_REFUSED and CHOICE to be sent, once
 	check    time.Time    // when unused ones are looked for
 }
 

@@ -105,7 +105,7 @@ func (b *Bond) guided(s *Stream, now time.Time) {
 	}
 	a := &s.allowed
 	b.ask(a, Demand{b.pending, s.burst}, now)
-	if told := &s.told; !b.cfg.Opens && now.Sub(a.told) >= tellEvery && (told.Reason != a.reason || !slices.Equal(told.Paths, a.paths)) {
+	if told := &s.told; !b.cfg.Opens && len(b.flows.notices) < maxNotices && now.Sub(a.told) >= tellEvery && (told.Reason != a.reason || !slices.Equal(told.Paths, a.paths)) {
 		a.told = now
 		*told = wire.Choice{Stream: s.id, Paths: slices.Clone(a.paths), Reason: a.reason}
 		b.flows.notices = append(b.flows.notices, *told)

@@ -154,3 +154,57 @@ func TestStreamListIsQuick(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 }
+
+// elsewhereGuide sends what is small by path 1 and streams by path 2.
+type elsewhereGuide struct{}
+
+func (elsewhereGuide) Guide(paths []GuidePath, d Demand) string {
+	for i := range paths {
+		paths[i].Allowed = (paths[i].ID == 2) == (d.Pending > 0)
+	}
+	return "streams go by the other one"
+}
+
+// TestChoicesOfManyStreams: what is told of very many streams at once takes no
+// more memory, and no longer a turn, than other frames. The others are told of
+// when they are asked about again.
+func TestChoicesOfManyStreams(t *testing.T) {
+	const streams = 3000
+	now := time.Unix(1000, 0)
+	b := New(Config{MaxStreams: streams})
+	b.SetGuide(elsewhereGuide{})
+	b.AddPath(1, false, now)
+	b.AddPath(2, false, now)
+	b.Idle(1)
+	for id := range wire.StreamID(streams) {
+		f := wire.Open{Stream: id + 1, Dest: "example.com:80"}
+		if err := b.Receive(1, f.Type(), f.AppendPayload(nil), now); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.Accept().Write([]byte("hello")); n != 5 {
+			t.Fatal(n)
+		}
+	}
+	b.control = b.control[:0] // OPENED of each
+	told := 0
+	for range 20 {
+		_, seg := b.Next(now, nil)
+		if len(seg) > 2*maxSegment {
+			t.Fatalf("a segment of %d bytes", len(seg))
+		}
+		if len(b.flows.notices) > maxNotices {
+			t.Fatalf("%d notices wait", len(b.flows.notices))
+		}
+		_ = eachFrame(seg, func(f wire.Type, _ []byte) error {
+			if f == wire.TypeChoice {
+				told++
+			}
+			return nil
+		})
+		b.Idle(1)
+		now = now.Add(guideEvery)
+	}
+	if told < maxNotices {
+		t.Errorf("%d of %d streams are told of", told, streams)
+	}
+}

@@ -234,10 +234,11 @@ func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
 			buf = p.unreliable(buf, q.relay)
 		}
 	}
-	for _, f := range b.flows.notices {
-		buf = p.unreliable(buf, f)
+	told := 0
+	for ; told < len(b.flows.notices) && len(buf) <= maxSegment; told++ {
+		buf = p.unreliable(buf, b.flows.notices[told])
 	}
-	b.flows.notices = b.flows.notices[:0]
+	b.flows.notices = b.flows.notices[:copy(b.flows.notices, b.flows.notices[told:])]
 	return buf
 }
 
