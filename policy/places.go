@@ -101,23 +101,20 @@ func (p *Places) Trim() {
 				delete(at.Devices, d)
 			}
 		}
-		for len(at.Devices) > maxDevices {
-			drop := ""
-			for d, s := range at.Devices {
-				if drop == "" || s.Last.Before(at.Devices[drop].Last) {
-					drop = d
-				}
-			}
-			delete(at.Devices, drop)
-		}
+		keepLatest(at.Devices, maxDevices, func(s Seen) time.Time { return s.Last })
 	}
-	for len(p.List) > maxPlaces {
-		drop := ""
-		for name, at := range p.List {
-			if drop == "" || at.Last.Before(p.List[drop].Last) {
-				drop = name
+	keepLatest(p.List, maxPlaces, func(at *Place) time.Time { return at.Last })
+}
+
+// keepLatest lets go of the longest unseen entries beyond most.
+func keepLatest[V any](m map[string]V, most int, last func(V) time.Time) {
+	for len(m) > most {
+		drop, found := "", false
+		for k, v := range m {
+			if !found || last(v).Before(last(m[drop])) {
+				drop, found = k, true
 			}
 		}
-		delete(p.List, drop)
+		delete(m, drop)
 	}
 }
