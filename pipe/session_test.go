@@ -390,6 +390,31 @@ func TestRefusedResumeEnds(t *testing.T) {
 	})
 }
 
+// TestNothingIsConfirmedAfterTheEnd: who has sent HOP_END confirms nothing more,
+// since the other end does not read any more.
+func TestNothingIsConfirmedAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		if err := p.primary.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(p.helper, io.LimitReader(neverEnds{}, 300_000)) }()
+		if _, err := io.CopyN(io.Discard, p.primary, 300_000); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // every timer has fired
+		if got, told := p.primary.s.got, p.primary.s.told; got < 300_000 || told != 0 {
+			t.Errorf("%d bytes came, %d are confirmed", got, told)
+		}
+		p.primary.Close()
+		p.helper.Close()
+	})
+}
+
+type neverEnds struct{}
+
+func (neverEnds) Read(b []byte) (int, error) { return len(b), nil }
+
 // TestCloseIsNoBreak: the other end of a session that is closed learns it at
 // once.
 func TestCloseIsNoBreak(t *testing.T) {
