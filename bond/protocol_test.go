@@ -246,8 +246,8 @@ func TestSlowTellingWakesNobody(t *testing.T) {
 		if err := b.Receive(1, wire.TypeData, f.AppendPayload(nil), now); err != nil {
 			t.Fatal(err)
 		}
-		telling := (170 + at/ms%7*10) * ms // 170 to 230 ms
-		for len(unheard) > 0 && at < deaf && at-unheard[0].at >= telling {
+		// 170 to 230 ms after each was written
+		for len(unheard) > 0 && at < deaf && at-unheard[0].at >= (170+unheard[0].at/ms%7*10)*ms {
 			direct.Acked += uint64(unheard[0].size)
 			direct.Queue -= unit.Bytes(unheard[0].size)
 			unheard = unheard[1:]
