@@ -10,12 +10,12 @@ import (
 	"mpbond/unit"
 )
 
-// radioOf is which radio a link of the house stands for.
+// radioOf is which radio a link stands for, by its name.
 func radioOf(link string) radio.Kind {
-	if strings.HasPrefix(link, "pipe") {
+	if strings.HasPrefix(link, "pipe") || strings.HasPrefix(link, "wifi") {
 		return radio.WiFi
 	}
-	return radio.LTE // ps, hs1, …
+	return radio.LTE // ps, hs1, lte, …
 }
 
 // traces are a transfer's packets by device and radio: a device has one of each.

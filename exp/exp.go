@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"mpbond/lab"
 	"mpbond/lab/radio"
@@ -27,19 +28,25 @@ type Row struct {
 	Setup     string // what the paper does not tell and we assume
 	Lacks     string // what the paper shows and this row does not yet
 	Cells     []Cell
-	Metrics   []Metric // the first is what is compared with the baselines; less is better
+	Metrics   []Metric // the first is what is compared with the baselines
 	Points    []Point
 }
 
 // Cell is one network and transfer, with the schemes that take turns in it.
 type Cell struct {
-	Name    string
-	House   string // of lab.House
+	Name  string
+	House string // of lab.House
+	// Net makes the network where it is no house of steady links: the same one for
+	// the same seed, as long as the lengths of its changes allow.
+	Net     func(seed uint64) (*lab.Topology, error)
 	Size    unit.Bytes
-	At      []string // changes, as in lab.Plan
+	Upload  bool
+	Length  time.Duration // ends each transfer after it, as in lab.Plan
+	At      []string      // changes, as in lab.Plan
 	Schemes []string
 	Reps    int
-	Quick   int // repetitions in the short form; 0: the cell is not in it
+	Quick   int  // repetitions in the short form; 0: the cell is not in it
+	Alone   bool // nothing may run beside it: it measures the machine
 	// Dual is set where two users lend each other their links instead. Its rates,
 	// size, repetitions and seed are the cell's, and House "PS/HS".
 	Dual *lab.DualPlan
@@ -49,12 +56,20 @@ type Cell struct {
 type Metric struct {
 	Name, Unit string
 	Of         func(lab.Result) (v float64, told bool)
+	More       bool // more is better
 	packets    bool // it is made of the transfer's packets
 }
+
+// better tells whether a value is better than another one.
+func (m Metric) better(a, b float64) bool { return a != b && (a > b) == m.More }
 
 // Metrics of any transfer.
 var (
 	Time = Metric{Name: "time", Unit: "s", Of: func(r lab.Result) (float64, bool) { return r.Seconds, true }}
+	// Rate is the mean rate of the payload.
+	Rate = Metric{Name: "rate", Unit: "Mbit/s", More: true, Of: func(r lab.Result) (float64, bool) {
+		return float64(8*r.Bytes) / 1e6 / r.Seconds, r.Seconds > 0
+	}}
 	// Apart is the time between the ends of the first and of the last subflow;
 	// only mpbond tells it.
 	Apart = Metric{Name: "subflows end apart", Unit: "s", Of: func(r lab.Result) (float64, bool) {
@@ -70,7 +85,16 @@ type Options struct {
 }
 
 // rows are all there are, in the order of the papers.
-var rows = []func(radio.Set) Row{m0d, m4, m5, m5e, m6, m7, m12, m14}
+var rows = []func(radio.Set) Row{
+	m0d,
+	m4,
+	m5,
+	m5e,
+	m6,
+	m7,
+	m12,
+	m14,
+}
 
 // Rows are all there are. Energies are by the constants of a set: another one
 // judges the same transfers anew.
@@ -117,18 +141,28 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 			all = append(all, e)
 			continue
 		}
-		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At,
+		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At, Upload: c.Upload, Length: c.Length,
 			Traffic: slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.packets })}
-		if p.Topology, err = lab.House(c.House); err != nil {
+		if p.Topology, err = c.network(o.Seed); err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
 		}
 		e, err := lab.NewExperiment(c.Name, p)
 		if err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
 		}
+		if c.Alone {
+			e.Group = lab.Machine
+		}
 		all = append(all, e)
 	}
 	return all, nil
+}
+
+func (c Cell) network(seed uint64) (*lab.Topology, error) {
+	if c.Net != nil {
+		return c.Net(seed)
+	}
+	return lab.House(c.House)
 }
 
 // Data is what was measured: by cell, then in the order of its transfers.
@@ -164,6 +198,14 @@ func (d Data) Changes(cell string, pair [2]string, m Metric) (percent []float64)
 			percent = append(percent, 100*(ours/base-1))
 		}
 	})
+	return percent
+}
+
+// Pooled are Changes of several cells, one cell after the other.
+func (d Data) Pooled(cells []string, pair [2]string, m Metric) (percent []float64) {
+	for _, c := range cells {
+		percent = append(percent, d.Changes(c, pair, m)...)
+	}
 	return percent
 }
 
@@ -204,12 +246,12 @@ func (d Data) between(cells [2]string, scheme string, m Metric) []float64 {
 }
 
 // BestChanges are Changes beside that one of several schemes whose mean in a
-// metric is the least.
+// metric is the best.
 func (d Data) BestChanges(cell string, others []string, m, by Metric) []float64 {
 	best := ""
 	for _, o := range others {
 		s := Summarize(d.Values(cell, o, by))
-		if s.N > 0 && (best == "" || s.Mean < Summarize(d.Values(cell, best, by)).Mean) {
+		if s.N > 0 && (best == "" || by.better(s.Mean, Summarize(d.Values(cell, best, by)).Mean)) {
 			best = o
 		}
 	}

@@ -25,6 +25,8 @@ const (
 	Change            // a change in percent, likewise; 0 would be no effect
 	Falls             // a change in percent, of which the paper tells no figure: surely below 0
 	Near              // within nearShare of it: how bad something else is
+	More              // at least the published one, or the range's lower end
+	Gain              // a change in percent, likewise
 )
 
 // nearShare is ours: papers tell no tolerances.
@@ -76,16 +78,27 @@ func (p Point) judge(d Data) Outcome {
 		} else if low > 0 {
 			o.Verdict = Opposite
 		}
-	case p.Aim == Near && o.Mean >= (1-nearShare)*p.Low && o.Mean <= (1+nearShare)*p.High, p.Aim != Near && o.Mean <= p.High:
+	case p.meets(o.Mean):
 		o.Verdict = Reproduced
-	case p.Aim == Change && high < 0:
+	case p.Aim == Change && high < 0, p.Aim == Gain && low > 0:
 		o.Verdict = Direction
-	case p.Aim == Change && low > 0:
+	case p.Aim == Change && low > 0, p.Aim == Gain && high < 0:
 		o.Verdict = Opposite
 	default:
 		o.Verdict = NotShown
 	}
 	return o
+}
+
+// meets tells whether a mean is as published, or better.
+func (p Point) meets(mean float64) bool {
+	switch p.Aim {
+	case Near:
+		return mean >= (1-nearShare)*p.Low && mean <= (1+nearShare)*p.High
+	case More, Gain:
+		return mean >= p.Low
+	}
+	return mean <= p.High
 }
 
 // Judge all points of a row, and the row: it is as good as its worst point.
@@ -109,11 +122,15 @@ func (r Row) Judge(d Data) (all []Outcome, row Verdict) {
 // Behind is where the product is worse than another scheme, outside the noise.
 type Behind struct {
 	Cell, Ours, Other string
+	Metric            Metric
 	Stat              // percent
 }
 
 func (b Behind) String() string {
-	return fmt.Sprintf("%s: %s %s slower than %s", b.Cell, b.Ours, b.Text("%"), b.Other)
+	if b.Metric.Name == Time.Name {
+		return fmt.Sprintf("%s: %s %s slower than %s", b.Cell, b.Ours, b.Text("%"), b.Other)
+	}
+	return fmt.Sprintf("%s: %s of %s is worse than that of %s: %s", b.Cell, b.Metric.Name, b.Ours, b.Other, b.Text("%"))
 }
 
 // Product is the scheme that users get without asking.
@@ -125,9 +142,10 @@ const Product = "mpbond"
 func (r Row) Behind(d Data) (all []Behind) {
 	for _, c := range r.Cells {
 		for _, pair := range c.pairs() {
-			s := Summarize(d.Changes(c.Name, pair, r.Metrics[0]))
-			if low, _ := s.interval(); s.N > 0 && low > 0 {
-				all = append(all, Behind{c.Name, pair[0], pair[1], s})
+			m := r.Metrics[0]
+			s := Summarize(d.Changes(c.Name, pair, m))
+			if low, high := s.interval(); s.N > 0 && (!m.More && low > 0 || m.More && high < 0) {
+				all = append(all, Behind{c.Name, pair[0], pair[1], m, s})
 			}
 		}
 	}
