@@ -127,7 +127,7 @@ func (l *Link) change(c *carried, agree func() (from uint64, first wire.Frame, e
 	s.counts.Since = time.Now()
 	end := s.pos.Load()
 	s.counts.Again += unit.Bytes(end - from)
-	s.ackedBefore, s.acked, s.movedAt = s.ackedBefore+s.acked, 0, time.Time{}
+	s.ackedBefore, s.acked, s.stall = s.ackedBefore+s.acked, 0, stall{}
 	s.confirmed, s.pinned, s.timedAt = from, true, time.Time{}
 	s.srtt, s.minRTT = 0, 0 // another hop
 	select {

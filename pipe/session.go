@@ -85,10 +85,10 @@ type session struct {
 	timedAt      time.Time
 	srtt, minRTT time.Duration
 
-	// For Probe: what hops acknowledged before this one, and with it. For
-	// Stalled: the latter when it last moved, and when that was.
-	ackedBefore, acked, ackedSeen uint64
-	movedAt                       time.Time
+	// For Probe: what hops acknowledged before this one, and with it.
+	ackedBefore, acked uint64
+
+	stall stall
 }
 
 // Counts tell what happened to a session.
@@ -159,7 +159,8 @@ func (l *Link) Counts() Counts {
 }
 
 // Stalled reports whether bytes are on the way to the other end and none has
-// been acknowledged for long. It is to be called every now and then.
+// been acknowledged for long. It is to be called at least each stallLeast while
+// the hop is in use.
 func (l *Link) Stalled(now time.Time) bool {
 	h, err := l.Probe()
 	if err != nil {
@@ -167,11 +168,26 @@ func (l *Link) Stalled(now time.Time) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h.Queue == h.Unsent || h.Acked != l.s.ackedSeen || l.s.movedAt.IsZero() {
-		l.s.ackedSeen, l.s.movedAt = h.Acked, now
+	return l.s.stall.look(now, h)
+}
+
+// stall watches a hop for bytes that are not acknowledged.
+type stall struct {
+	acked  uint64    // when it last moved
+	moved  time.Time // when that was, or when nothing was on the way
+	looked time.Time
+}
+
+// look takes in what a hop tells. While nobody looked bytes may have been
+// acknowledged, and others sent just now: time counts from this look on then.
+func (s *stall) look(now time.Time, h estimate.Hop) bool {
+	late := now.Sub(s.looked) > stallLeast
+	s.looked = now
+	if late || h.Queue == h.Unsent || h.Acked != s.acked {
+		s.acked, s.moved = h.Acked, now
 		return false
 	}
-	return now.Sub(l.s.movedAt) >= max(stallRTTs*h.SRTT, stallLeast)
+	return now.Sub(s.moved) >= max(stallRTTs*h.SRTT, stallLeast)
 }
 
 // fatal is why the session has ended, or nil.

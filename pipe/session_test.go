@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mpbond/estimate"
 	"mpbond/fault"
 	"mpbond/wire"
 )
@@ -462,4 +463,29 @@ func TestBlindCarrier(t *testing.T) {
 		h.Close()
 		time.Sleep(time.Minute)
 	})
+}
+
+// TestStall: what was sent just now, after a time in which nobody looked, is not
+// stalled; what nobody acknowledges is, after three round trips and 250 ms.
+func TestStall(t *testing.T) {
+	const look = 25 * time.Millisecond
+	var s stall
+	start := time.Now()
+	for _, c := range []struct {
+		from, to time.Duration // looks at each step between
+		hop      estimate.Hop
+		stalled  time.Duration // from when on; 0: never
+	}{
+		{0, time.Second, estimate.Hop{Acked: 10}, 0},
+		{7 * time.Second, 7200 * time.Millisecond, estimate.Hop{Acked: 10, Queue: 500, SRTT: 5 * time.Millisecond}, 0},
+		{7225 * time.Millisecond, 8 * time.Second, estimate.Hop{Acked: 510, Queue: 500, SRTT: 5 * time.Millisecond}, 7475 * time.Millisecond},
+		{8025 * time.Millisecond, 9 * time.Second, estimate.Hop{Acked: 900, Queue: 500, SRTT: 200 * time.Millisecond}, 8625 * time.Millisecond},
+		{9025 * time.Millisecond, 10 * time.Second, estimate.Hop{Acked: 900, Queue: 500, Unsent: 500}, 0}, // in the sender's own buffer
+	} {
+		for at := c.from; at <= c.to; at += look {
+			if got, want := s.look(start.Add(at), c.hop), c.stalled > 0 && at >= c.stalled; got != want {
+				t.Fatalf("at %v: stalled %v, want %v", at, got, want)
+			}
+		}
+	}
 }
