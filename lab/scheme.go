@@ -60,8 +60,12 @@ func newScheme(name string) (Scheme, error) {
 		return &tethered{helper: variant}, nil
 	case "combine":
 		return parseCombine(variant)
+	case "kibbutz":
+		if strings.HasPrefix(variant, "ratio=") {
+			return parseSplit(variant)
+		}
 	}
-	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], kibbutz[:direct[:subflows=2]], combine[:CHUNK], mpbond[:OPTION…])", name)
+	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], kibbutz[:direct[:subflows=2]|:ratio=P[/P…]], combine[:CHUNK], mpbond[:OPTION…])", name)
 }
 
 // tethered is the real curl and the real nginx over one path alone: the direct
@@ -133,6 +137,38 @@ func (b *Bench) unroute(ctx context.Context, helper, table string) error {
 	})
 }
 
+// tetherAll makes all helpers NAT routers: what the primary sends from its address
+// on the pipe to a helper goes by that one.
+func (b *Bench) tetherAll(ctx context.Context) error {
+	t := b.Lab.Topology
+	for i, h := range t.Helpers() {
+		mine, err := t.Addr("primary", t.between("primary", h))
+		if err != nil {
+			return err
+		}
+		table := tetherTable(i)
+		if err := b.routeBy(ctx, h, table); err != nil {
+			return err
+		}
+		if _, err := b.Run(ctx, "primary", "ip", "rule", "add", "from", mine.String(), "lookup", table, "priority", table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// untetherAll takes back what tetherAll did.
+func (b *Bench) untetherAll(ctx context.Context) error {
+	var all []error
+	for i, h := range b.Lab.Topology.Helpers() {
+		all = append(all, b.unroute(ctx, h, tetherTable(i)))
+	}
+	return errors.Join(all...)
+}
+
+// tetherTable is the routing table by a helper, and the priority of its rule.
+func tetherTable(i int) string { return strconv.Itoa(100 + i) }
+
 // runAll runs commands, each after the name of its node, until one fails.
 func (b *Bench) runAll(ctx context.Context, commands [][]string) error {
 	for _, c := range commands {
@@ -196,19 +232,16 @@ func (k *kibbutz) endpoints(ctx context.Context, b *Bench) error {
 	if k.direct {
 		return nil
 	}
-	for i, h := range t.Helpers() {
-		pipe, table := t.between("primary", h), strconv.Itoa(100+i)
+	if err := b.tetherAll(ctx); err != nil {
+		return err
+	}
+	for _, h := range t.Helpers() {
+		pipe := t.between("primary", h)
 		mine, err := t.Addr("primary", pipe)
 		if err != nil {
 			return err
 		}
-		if err := b.routeBy(ctx, h, table); err != nil {
-			return err
-		}
-		if err := b.runAll(ctx, [][]string{
-			{"primary", "ip", "rule", "add", "from", mine.String(), "lookup", table, "priority", table},
-			{"primary", "ip", "mptcp", "endpoint", "add", mine.String(), "dev", pipe, "subflow"},
-		}); err != nil {
+		if _, err := b.Run(ctx, "primary", "ip", "mptcp", "endpoint", "add", mine.String(), "dev", pipe, "subflow"); err != nil {
 			return err
 		}
 	}
@@ -295,9 +328,7 @@ func (k *kibbutz) Stop(ctx context.Context, b *Bench) error {
 		all = append(all, err, b.runAll(ctx, [][]string{{"primary", "ip", "address", "del", own + "/24", "dev", link}}))
 	}
 	if !k.direct {
-		for i, h := range t.Helpers() {
-			all = append(all, b.unroute(ctx, h, strconv.Itoa(100+i)))
-		}
+		all = append(all, b.untetherAll(ctx))
 	}
 	_, err := b.Run(ctx, "primary", "ip", "mptcp", "endpoint", "flush")
 	return errors.Join(append(all, err)...)

@@ -17,7 +17,7 @@ import (
 
 // labMeasureCommands are the lab's subcommands that measure.
 func labMeasureCommands(f *labFlags) []*cobra.Command {
-	return []*cobra.Command{labRun(f), labReplay(), labBound(f), labCalibrate(f), labDemo(), labBench(), labDual(), labSink(), labRelay(), labStreams(), labCombine(), labProxy(), labProbe()}
+	return []*cobra.Command{labRun(f), labReplay(), labBound(f), labCalibrate(f), labDemo(), labBench(), labDual(), labSink(), labRelay(), labStreams(), labCombine(), labSplit(), labProxy(), labProbe()}
 }
 
 func labRun(f *labFlags) *cobra.Command {
@@ -29,6 +29,8 @@ func labRun(f *labFlags) *cobra.Command {
 real curl and nginx, schemes interleaved, and take it down again.
 
 Schemes: single (direct path), kibbutz (helpers as NAT routers, kernel MPTCP),
+kibbutz:ratio=P[/P…] (likewise, a TCP connection by each path, which carries a
+fixed share of the bytes: of the direct path, of helper1, …),
 combine[:CHUNK] (HTTP byte ranges from a common queue, helpers as HTTP proxies),
 relay (a TCP relay in Go on the server, direct path; relay:copy reads and writes
 what relay leaves in the kernel) and
@@ -200,6 +202,26 @@ func labCombine() *cobra.Command {
 	}
 	c.Flags().Int64Var(&l.Chunk, "chunk", 256<<10, "bytes of a range")
 	c.Flags().StringArrayVar(&l.Proxies, "proxy", nil, "HTTP proxy at `HOST:PORT` (repeatable)")
+	return c
+}
+
+func labSplit() *cobra.Command {
+	var parts []string
+	c := &cobra.Command{
+		Use: "split URL", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			l := lab.Split{URL: args[0]}
+			for _, text := range parts {
+				p, err := lab.ParseSplitPart(text)
+				if err != nil {
+					return misused(err)
+				}
+				l.Parts = append(l.Parts, p)
+			}
+			return l.Run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	c.Flags().StringArrayVar(&parts, "part", nil, "own address and bytes of a connection, as `ADDRESS=BYTES` (repeatable)")
 	return c
 }
 
