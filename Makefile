@@ -49,7 +49,7 @@ bench: deps build ## what mpbond claims, measured: 45 minutes (BENCH=--quick: 5;
 	@go test -run '^$$' -bench . -benchmem -benchtime 200ms ./... | grep -v '^ok\|no test files\|^PASS\|^goos\|^goarch'
 	@$(MPBOND) lab bench --resume bin/bench.jsonl $(BENCH)
 
-exp: deps build ## the published tables and figures, and ours: bin/exp/report.html (EXP=--quick: a few minutes)
+exp: deps build ## the published tables and figures, and ours: bin/exp/report.html (EXP=--quick: 12 minutes at most)
 	@$(MPBOND) exp --dir bin/exp run all $(EXP); status=$$?; $(MPBOND) exp --dir bin/exp report && exit $$status
 
 build: ## bin/mpbond, one static program

@@ -3,7 +3,10 @@ package exp
 import (
 	"bytes"
 	"encoding/csv"
+	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -167,23 +170,70 @@ func TestBehind(t *testing.T) {
 	}
 }
 
+// TestRecord: what is kept is read again; the end of a line that was cut off
+// takes nothing else with it; a run that goes on drops what had failed.
 func TestRecord(t *testing.T) {
-	dir := t.TempDir()
-	if kept, err := Load(dir, all()); err != nil || len(kept) != 0 {
-		t.Fatal(kept, err)
+	dir := filepath.Join(t.TempDir(), "new")
+	if rec, err := Load(dir, "m4", false); err != nil || len(rec.Results) != 0 {
+		t.Fatal(rec, err)
 	}
-	rec := Record{Row: "m4", Version: "v", Seed: 3, Results: measured(m4(radio.Sets[0]), 2, func(string, string) float64 { return 1 })}
-	rec.Results[m4Cell][0].Notes = map[string]any{"long": true}
-	if err := rec.Save(dir); err != nil {
+	stamp := Stamp{Version: "v", Seed: 3, Planned: 10}
+	results := measured(m4(radio.Sets[0]), 2, func(string, string) float64 { return 1 })[m4Cell]
+	begin := func(s Stamp, anew bool, results []lab.Result) {
+		t.Helper()
+		j, err := Append(dir, "m4", s, anew)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range results {
+			if err := j.Add(m4Cell, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(j.Incomplete(m4Cell, "its lab died"), j.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noted := slices.Clone(results[:2])
+	noted[0].Notes = map[string]any{"long": true}
+	noted[1].Error = "failed"
+	begin(stamp, false, noted)
+	if noted[0].Notes == nil {
+		t.Error("keeping a transfer changed it")
+	}
+	rec, err := Load(dir, "m4", false)
+	want := Record{"m4", stamp, Data{m4Cell: slices.Clone(noted)}, map[string]string{m4Cell: "its lab died"}}
+	want.Results[m4Cell][0].Notes = nil
+	if err != nil || !reflect.DeepEqual(rec, want) {
+		t.Errorf("%+v %v", rec, err)
+	}
+	f, err := os.OpenFile(file(dir, "m4"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if rec.Results[m4Cell][0].Notes == nil {
-		t.Error("saving changed the record")
+	if _, err := f.WriteString("\n{\"cell\":\"x\",\"result\":{\"scheme"); err != nil {
+		t.Fatal(err)
 	}
-	rec.Results[m4Cell][0].Notes = nil
-	kept, err := Load(dir, all())
-	if err != nil || len(kept) != 1 || !reflect.DeepEqual(kept[0], rec) {
-		t.Errorf("%+v %v", kept, err)
+	f.Close()
+	begin(stamp, false, results[2:])
+	for _, light := range []bool{false, true} {
+		rec, err = Load(dir, "m4", light)
+		if err != nil || len(rec.Results) != 1 || len(rec.Results[m4Cell]) != len(results)-1 || rec.Results[m4Cell][0].Rep != results[0].Rep {
+			t.Errorf("%+v %v", rec, err)
+		}
+		if x := rec.Results[m4Cell][3]; (x.Traffic == nil) != light {
+			t.Errorf("light %v: %+v", light, x)
+		}
+	}
+	if !rec.Fits(stamp) || rec.Fits(Stamp{Version: "v", Seed: 4}) || rec.Fits(Stamp{Version: "w", Seed: 3}) {
+		t.Error("what fits")
+	}
+	begin(stamp, true, nil)
+	if rec, err := Load(dir, "m4", false); err != nil || len(rec.Results) != 0 || rec.Planned != 10 {
+		t.Errorf("anew: %+v %v", rec, err)
+	}
+	if _, err := os.Stat(file(dir, "m4") + ".old"); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -199,7 +249,7 @@ func TestReport(t *testing.T) {
 	var evaluations []Evaluation
 	figures := 0
 	for _, r := range all() {
-		rec := Record{Row: r.ID, Version: "abc1234", Kernel: "6.1", Seed: 5, Quick: true, Reps: 3, Results: measured(r, 3, worse),
+		rec := Record{Row: r.ID, Stamp: Stamp{Version: "abc1234", Kernel: "6.1", Seed: 5, Quick: true, Reps: 3}, Results: measured(r, 3, worse),
 			Errors: map[string]string{r.Cells[0].Name: "the <lab> died"}}
 		e := Evaluate(r, rec)
 		evaluations = append(evaluations, e)
@@ -246,7 +296,7 @@ func TestCaution(t *testing.T) {
 		quick  bool
 		marked string
 	}{{0, false, ""}, {1, false, "one transfer"}, {2, false, ""}, {1, true, "short form"}, {3, true, "short form"}} {
-		e := Evaluate(r, Record{Row: r.ID, Quick: c.quick, Results: measured(r, c.n, func(string, string) float64 { return 1 })})
+		e := Evaluate(r, Record{Row: r.ID, Stamp: Stamp{Quick: c.quick}, Results: measured(r, c.n, func(string, string) float64 { return 1 })})
 		if got := e.Caution(); (got == "") != (c.marked == "") || !strings.Contains(got, c.marked) {
 			t.Errorf("%d transfers, short %v: %q", c.n, c.quick, got)
 		}

@@ -1,6 +1,7 @@
 package exp
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,183 +12,138 @@ import (
 	"mpbond/lab"
 )
 
-// Record is one run of a row, complete or not, as it is kept in a file.
-type Record struct {
-	Row        string            `json:"row"`
-	Version    string            `json:"commit"`
-	Kernel     string            `json:"kernel"`
-	Date       string            `json:"date"`
-	Processors int               `json:"processors"`
-	Seed       uint64            `json:"seed"`
-	Quick      bool              `json:"quick"`
-	Reps       int               `json:"reps,omitempty"` // asked for, of each cell
-	Seconds    float64           `json:"took_seconds"`
-	Results    Data              `json:"results"`
-	Errors     map[string]string `json:"errors,omitempty"` // of cells that could not be completed
+// Stamp says of which run, or runs, the transfers of a record are.
+type Stamp struct {
+	Version    string `json:"commit"`
+	Kernel     string `json:"kernel"`
+	Date       string `json:"date"`
+	Processors int    `json:"processors"`
+	Seed       uint64 `json:"seed"`
+	Quick      bool   `json:"quick"`
+	Reps       int    `json:"reps,omitempty"` // asked for, of each cell
+	Planned    int    `json:"planned"`        // transfers of the row
 }
 
-// file is where a row's record is kept. A new run replaces it.
-func file(dir, row string) string { return filepath.Join(dir, row+".json") }
+// Record is a row's transfers, complete or not: of one run, or of several of
+// which each went on where the one before stopped. Its stamp is the last run's.
+type Record struct {
+	Row string
+	Stamp
+	Results Data
+	Errors  map[string]string // of cells that could not be completed
+}
 
-// Save keeps the record in a directory, which is made if need be. What mpbond's
-// processes said of each transfer is left out.
-func (r Record) Save(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+// A record's file holds a line for each run that begins, each transfer as it
+// ends, and each cell that could not be completed: whatever ends the program,
+// nothing is lost but the transfers that were being made.
+type entry struct {
+	Run    *Stamp      `json:"run,omitempty"`
+	Cell   string      `json:"cell,omitempty"`
+	Result *lab.Result `json:"result,omitempty"`
+	Error  string      `json:"error,omitempty"`
+}
+
+// file is where a row's record is kept.
+func file(dir, row string) string { return filepath.Join(dir, row+".jsonl") }
+
+// Load reads a row's record from a directory; there is none, if it has no
+// results. Packets, which may be most of it, are left out if light.
+func Load(dir, row string, light bool) (r Record, err error) {
+	r = Record{Row: row, Results: Data{}, Errors: map[string]string{}}
+	f, err := os.Open(file(dir, row))
+	if errors.Is(err, os.ErrNotExist) {
+		return r, nil
 	}
-	slim := Data{}
-	for cell, results := range r.Results {
-		for _, x := range results {
-			x.Notes = nil
-			slim[cell] = append(slim[cell], x)
+	if err != nil {
+		return r, err
+	}
+	defer f.Close()
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, longestLine)
+	for in.Scan() {
+		var e entry
+		if json.Unmarshal(in.Bytes(), &e) != nil {
+			continue // empty, or cut off when a run was killed
+		}
+		if light && e.Result != nil {
+			e.Result.Traffic = nil
+		}
+		r.take(e)
+	}
+	if err := in.Err(); err != nil {
+		return r, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return r, nil
+}
+
+// longestLine is of a file: minutes at many Mbit/s, packet by packet.
+const longestLine = 1 << 30
+
+// take puts a line into the record.
+func (r *Record) take(e entry) {
+	switch {
+	case e.Run != nil:
+		// The run made again what had failed.
+		r.Stamp, r.Errors = *e.Run, map[string]string{}
+		for cell, results := range r.Results {
+			r.Results[cell] = slices.DeleteFunc(results, func(x lab.Result) bool { return x.Error != "" })
+		}
+	case e.Result != nil:
+		r.Results[e.Cell] = append(r.Results[e.Cell], *e.Result)
+	case e.Error != "":
+		r.Errors[e.Cell] = e.Error
+	}
+}
+
+// Fits tells whether a run that is stamped so can go on with the record: what it
+// would make is the same.
+func (r Record) Fits(s Stamp) bool { return r.Version == s.Version && r.Seed == s.Seed }
+
+// Journal adds to a record's file. Its methods are for one goroutine at a time.
+type Journal struct{ file *os.File }
+
+// Append begins a run of a row in a directory, which is made if need be: it goes
+// on with the record that is there, or begins anew, and then puts that one aside
+// (ROW.jsonl.old).
+func Append(dir, row string, s Stamp, anew bool) (*Journal, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	name := file(dir, row)
+	if anew {
+		if err := os.Rename(name, name+".old"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
 		}
 	}
-	r.Results = slim
-	text, err := json.Marshal(r)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	j := &Journal{f}
+	if err := j.add(entry{Run: &s}); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return j, nil
+}
+
+// Add keeps a transfer of a cell, but not what mpbond's processes said of it.
+func (j *Journal) Add(cell string, r lab.Result) error {
+	r.Notes = nil
+	return j.add(entry{Cell: cell, Result: &r})
+}
+
+// Incomplete keeps why a cell could not be completed.
+func (j *Journal) Incomplete(cell, why string) error { return j.add(entry{Cell: cell, Error: why}) }
+
+func (j *Journal) add(e entry) error {
+	line, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	// A record is there whole or not at all.
-	next := file(dir, r.Row) + ".new"
-	if err := os.WriteFile(next, append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(next, file(dir, r.Row))
+	// A line that was cut off before must not take this one with it.
+	_, err = fmt.Fprintf(j.file, "\n%s\n", line)
+	return err
 }
 
-// Load reads those records of rows that a directory has.
-func Load(dir string, rows []Row) (all []Record, err error) {
-	for _, row := range rows {
-		text, err := os.ReadFile(file(dir, row.ID))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		var r Record
-		if err := json.Unmarshal(text, &r); err != nil {
-			return nil, fmt.Errorf("%s: %w", file(dir, row.ID), err)
-		}
-		all = append(all, r)
-	}
-	return all, nil
-}
-
-// Evaluation is what a record says, for screens, JSON, CSV and HTML alike.
-type Evaluation struct {
-	Row     string  `json:"row"`
-	Title   string  `json:"title"`
-	Source  string  `json:"source"`
-	Setup   string  `json:"setup"`
-	Lacks   string  `json:"lacks,omitempty"`
-	Verdict Verdict `json:"verdict"`
-	Line    string  `json:"verdict_line"`
-	// Behind is where the product is slower than another scheme, outside the noise.
-	Behind  []string    `json:"behind"`
-	Points  []PointLine `json:"points"`
-	Lines   []Line      `json:"lines"`
-	Version string      `json:"commit"`
-	Kernel  string      `json:"kernel"`
-	Date    string      `json:"date"`
-	Cores   int         `json:"processors"`
-	Seed    uint64      `json:"seed"`
-	Quick   bool        `json:"quick"`
-	Rerun   string      `json:"rerun"`
-	Errors  []string    `json:"errors,omitempty"`
-}
-
-// Caution is what to write behind a verdict that too few transfers stand behind
-// to be a figure: those of the short form, or one alone, which has no interval.
-// It is empty for others.
-func (e Evaluation) Caution() string {
-	switch {
-	case e.Quick:
-		return " (short form: not for figures)"
-	case slices.ContainsFunc(e.Points, func(p PointLine) bool { return p.N == 1 }):
-		return " (of one transfer alone: not for figures)"
-	}
-	return ""
-}
-
-// PointLine is a published figure beside ours.
-type PointLine struct {
-	What      string `json:"what"`
-	Unit      string `json:"unit"`
-	Published string `json:"published"`
-	Stat
-	Verdict Verdict `json:"verdict"`
-}
-
-// Line is one scheme in one cell.
-type Line struct {
-	Cell   string `json:"cell"`
-	Scheme string `json:"scheme"`
-	Metric string `json:"metric"`
-	Unit   string `json:"unit"`
-	Stat
-	Bound     float64 `json:"bound,omitempty"` // fluid bound, s; of times only
-	Discarded int     `json:"discarded"`       // disturbed transfers
-	Failed    int     `json:"failed"`
-}
-
-// Evaluate judges a record.
-func Evaluate(row Row, rec Record) Evaluation {
-	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Lacks: row.Lacks, Line: row.Line(rec.Results),
-		Version: rec.Version, Kernel: rec.Kernel, Date: rec.Date, Cores: rec.Processors, Seed: rec.Seed, Quick: rec.Quick,
-		Rerun: fmt.Sprintf("mpbond exp run %s --seed %d", row.ID, rec.Seed), Behind: []string{}}
-	if rec.Quick {
-		e.Rerun += " --quick"
-	}
-	if rec.Reps > 0 {
-		e.Rerun += fmt.Sprintf(" --reps %d", rec.Reps)
-	}
-	outcomes, verdict := row.Judge(rec.Results)
-	e.Verdict = verdict
-	for _, o := range outcomes {
-		e.Points = append(e.Points, PointLine{o.What, o.Unit, o.Published(), o.Stat, o.Verdict})
-	}
-	for _, b := range row.Behind(rec.Results) {
-		e.Behind = append(e.Behind, b.String())
-	}
-	for _, c := range row.Cells {
-		if text := rec.Errors[c.Name]; text != "" {
-			e.Errors = append(e.Errors, c.Name+": "+text)
-		}
-		if _, measured := rec.Results[c.Name]; !measured {
-			continue
-		}
-		for _, m := range row.Metrics {
-			for _, scheme := range c.Schemes {
-				if l := line(rec.Results, c, scheme, m); l.N > 0 || m.Name == Time.Name {
-					e.Lines = append(e.Lines, l)
-				}
-			}
-		}
-	}
-	return e
-}
-
-func line(d Data, c Cell, scheme string, m Metric) Line {
-	l := Line{Cell: c.Name, Scheme: scheme, Metric: m.Name, Unit: m.Unit, Stat: Summarize(d.Values(c.Name, scheme, m))}
-	for _, r := range d[c.Name] {
-		switch {
-		case r.Scheme != scheme:
-		case r.Error != "":
-			l.Failed++
-		case r.Disturbed:
-			l.Discarded++
-		case m.Name == Time.Name:
-			l.Bound = r.Bound
-		}
-	}
-	return l
-}
-
-// Transfers is how many transfers an experiment makes.
-func Transfers(e lab.Experiment) (n int) {
-	for _, s := range e.Plan.Schemes {
-		n += e.Plan.RepsOf(s)
-	}
-	return n
-}
+// Close ends the journal.
+func (j *Journal) Close() error { return j.file.Close() }

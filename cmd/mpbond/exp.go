@@ -2,17 +2,14 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"mpbond/exp"
 	"mpbond/fault"
@@ -54,18 +51,24 @@ func expList() *cobra.Command {
 		Use: "list", Short: "List what can be reproduced, and how long it takes", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			t := table{head: []string{"row", "what", "from", "cells", "transfers", "time"}}
-			for _, row := range exp.Rows(radio.Sets[0]) {
-				all, err := row.Experiments(exp.Options{Quick: quick})
-				if err != nil {
-					return err
-				}
+			add := func(id, title, source string, all []lab.Experiment) {
 				n := 0
 				for _, e := range all {
 					n += exp.Transfers(e)
 				}
 				took := lab.NewJobs(0).Estimate(all, func(int) float64 { return 1 })
-				t.rows = append(t.rows, []string{row.ID, row.Title, row.Source, fmt.Sprint(len(all)), fmt.Sprint(n), took.Round(time.Second).String()})
+				t.rows = append(t.rows, []string{id, title, source, fmt.Sprint(len(all)), fmt.Sprint(n), took.Round(time.Second).String()})
 			}
+			var pool []lab.Experiment
+			for _, row := range exp.Rows(radio.Sets[0]) {
+				all, err := row.Experiments(exp.Options{Quick: quick})
+				if err != nil {
+					return err
+				}
+				add(row.ID, row.Title, row.Source, all)
+				pool = append(pool, all...)
+			}
+			add("all", "all of them together", "", pool)
 			return t.print(c.OutOrStdout())
 		},
 	}
@@ -78,50 +81,46 @@ type expOptions struct {
 	exp.Options
 	dir    string
 	jobs   int
+	limit  time.Duration
 	asJSON bool
 }
+
+// quickTime is what the short form of all rows may take.
+const quickTime = 12 * time.Minute
 
 func expRun(shared *expFlags) *cobra.Command {
 	o := expOptions{}
 	c := &cobra.Command{
 		Use: "run ID…", Short: "Run rows, all with \"all\"", Args: cobra.MinimumNArgs(1),
-		Long: `Run rows of "mpbond exp list", schemes in turn, and show each figure beside the
-published one. Transfers are kept as they end: a run that was interrupted goes on
-where it stopped, if it is of the same version. Nothing else should run meanwhile.
+		Long: `Run rows of "mpbond exp list", and show each figure beside the published one.
+Cells of all rows share the machine: several transfers run at once, as many as
+the processors can bear. Nothing else should run meanwhile.
 
---quick makes one transfer of each scheme in most cells: to see that all works,
-not for figures.`,
+Transfers are kept as they end, so that "exp report" can be asked meanwhile, and
+a run that was interrupted goes on where it stopped, if it is of the same version.
+When none is missing, the next run begins anew.
+
+--quick makes one transfer of each scheme in some cells, and ends within ` + quickTime.String() + `:
+to see that all works, not for figures. It fails only where a scheme cannot
+transfer at all; a run without it, where transfers are missing.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			rows, err := shared.rows()
 			if err != nil {
 				return err
 			}
 			if len(args) != 1 || args[0] != "all" {
-				all := rows
-				rows = nil
-				for _, id := range args {
-					row, err := exp.Find(all, id)
-					if err != nil {
-						return usage("%v", err)
-					}
-					rows = append(rows, row)
+				if rows, err = chosenRows(rows, args); err != nil {
+					return usage("%v", err)
 				}
 			}
-			if o.Reps < 0 || o.jobs < 0 {
-				return usage("--reps and --jobs are at least 0")
+			if o.Reps < 0 || o.jobs < 0 || o.limit < 0 {
+				return usage("--reps, --jobs and --for are at least 0")
+			}
+			if o.Quick && !c.Flags().Changed("for") {
+				o.limit = quickTime
 			}
 			o.dir = shared.dir
-			var failed error
-			for _, row := range rows {
-				err := o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), row)
-				if c.Context().Err() != nil {
-					return errors.Join(failed, err)
-				}
-				if err != nil {
-					failed = errors.Join(failed, fmt.Errorf("%s: %w", row.ID, err))
-				}
-			}
-			return failed
+			return (&expRunner{expOptions: o, rows: rows, out: c.OutOrStdout(), screen: c.ErrOrStderr()}).run(c.Context())
 		},
 	}
 	f := c.Flags()
@@ -129,53 +128,23 @@ not for figures.`,
 	f.IntVar(&o.Reps, "reps", 0, "repetitions of each cell (0: the row's own)")
 	f.Uint64Var(&o.Seed, "seed", 1, "of the files' content")
 	f.IntVar(&o.jobs, "jobs", 0, "cells at once (0: as many as this machine can)")
+	f.DurationVar(&o.limit, "for", 0, "begin no transfer that would end later (0: no limit; with --quick "+quickTime.String()+")")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object for each row")
 	return c
 }
 
-// run measures a row, keeps its record and shows what came out.
-func (o expOptions) run(ctx context.Context, out, screen io.Writer, row exp.Row) error {
-	all, err := row.Experiments(o.Options)
-	if err != nil || len(all) == 0 {
-		return err
-	}
-	fmt.Fprintf(screen, "%s: %s\n", row.ID, row.Title)
-	b := &bench{benchOptions: benchOptions{quick: o.Quick, seed: o.Seed, jobs: o.jobs, resume: filepath.Join(o.dir, row.ID+".jsonl")},
-		out: out, screen: screen, experiments: all}
-	if err := b.ready(); err != nil {
-		return err
-	}
-	missing, failed := b.measure(ctx, func(int) error { return nil })
-	failed = errors.Join(failed, b.journal.close(missing == nil))
-	if ctx.Err() != nil {
-		fmt.Fprintf(screen, "the same command goes on from here (%s)\n", b.resume)
-		return errors.Join(failed, ctx.Err())
-	}
-	rec := o.record(b, row.ID)
-	failed = errors.Join(failed, rec.Save(o.dir))
-	e := exp.Evaluate(row, rec)
-	if o.asJSON {
-		failed = errors.Join(failed, printJSON(out, e))
-	} else {
-		failed = errors.Join(failed, printEvaluation(out, e))
-	}
-	return errors.Join(failed, missing)
-}
-
-// record is what was measured, of one row.
-func (o expOptions) record(b *bench, row string) exp.Record {
-	var u unix.Utsname
-	_ = unix.Uname(&u)
-	rec := exp.Record{Row: row, Version: version, Kernel: unix.ByteSliceToString(u.Release[:]), Date: time.Now().UTC().Format(time.DateOnly),
-		Processors: runtime.NumCPU(), Seed: b.seed, Quick: b.quick, Reps: o.Reps, Seconds: time.Since(b.begin).Seconds(),
-		Results: exp.Data{}, Errors: map[string]string{}}
-	for _, r := range b.reports {
-		rec.Results[r.Name] = r.Results
-		if r.Error != "" {
-			rec.Errors[r.Name] = r.Error
+// chosenRows are rows by their IDs, each once.
+func chosenRows(all []exp.Row, ids []string) (rows []exp.Row, err error) {
+	for _, id := range ids {
+		row, err := exp.Find(all, id)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(rows, func(r exp.Row) bool { return r.ID == id }) {
+			rows = append(rows, row)
 		}
 	}
-	return rec
+	return rows, nil
 }
 
 // printEvaluation shows what came out of a row, the worse first.
@@ -226,20 +195,18 @@ than a baseline, comes first.`,
 			if err != nil {
 				return err
 			}
-			records, err := exp.Load(shared.dir, rows)
-			if err != nil {
-				return err
-			}
-			if len(records) == 0 {
-				return fault.New(fault.NotFound, fmt.Errorf("there are no results in %s", shared.dir), "mpbond exp run all --quick makes some")
-			}
 			var all []exp.Evaluation
-			for _, rec := range records {
-				row, err := exp.Find(rows, rec.Row)
+			for _, row := range rows {
+				rec, err := exp.Load(shared.dir, row.ID, false)
 				if err != nil {
 					return err
 				}
-				all = append(all, exp.Evaluate(row, rec))
+				if len(rec.Results) > 0 {
+					all = append(all, exp.Evaluate(row, rec))
+				}
+			}
+			if len(all) == 0 {
+				return fault.New(fault.NotFound, fmt.Errorf("there are no results in %s", shared.dir), "mpbond exp run all --quick makes some")
 			}
 			if asJSON {
 				return printJSON(c.OutOrStdout(), all)

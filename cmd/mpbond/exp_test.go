@@ -40,8 +40,18 @@ func TestExp(t *testing.T) {
 		t.Fatal(err)
 	}
 	cell := row.Cells[0].Name
-	rec := exp.Record{Row: "m4", Version: "abc1234", Results: exp.Data{cell: []lab.Result{{Scheme: exp.Product, Seconds: 4.7}}}}
-	if err := rec.Save(dir); err != nil {
+	rec := exp.Record{Row: "m4", Stamp: exp.Stamp{Version: "abc1234"}, Results: exp.Data{cell: []lab.Result{{Scheme: exp.Product, Seconds: 4.7}}}}
+	keep := func() (err error) {
+		j, err := exp.Append(dir, "m4", rec.Stamp, true)
+		if err != nil {
+			return err
+		}
+		for _, r := range rec.Results[cell] {
+			err = errors.Join(err, j.Add(cell, r))
+		}
+		return errors.Join(err, j.Close())
+	}
+	if err := keep(); err != nil {
 		t.Fatal(err)
 	}
 	if code, text := run("report", "--dir", dir); code != 0 || !strings.Contains(text, "m4") || !strings.Contains(text, string(exp.NotMeasured)) {
@@ -55,7 +65,7 @@ func TestExp(t *testing.T) {
 	for _, quick := range []bool{false, true} {
 		rec.Quick = quick
 		var screen strings.Builder
-		if err := errors.Join(rec.Save(dir), printEvaluation(&screen, exp.Evaluate(row, rec))); err != nil {
+		if err := errors.Join(keep(), printEvaluation(&screen, exp.Evaluate(row, rec))); err != nil {
 			t.Fatal(err)
 		}
 		_, text := run("report", "--dir", dir)

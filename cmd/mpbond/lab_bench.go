@@ -97,9 +97,9 @@ type bench struct {
 	begin    time.Time
 	atFirst  time.Duration // how long all would take, at the beginning
 	running  int
-	ended    int
 	written  time.Time // the documents
-	journal  *journal
+	spoke    time.Time // off a terminal
+	keep     func(i int, r lab.Result) error
 }
 
 // benchReport is an experiment with its outcome.
@@ -111,70 +111,76 @@ type benchReport struct {
 	Error   string        `json:"error,omitempty"` // it could not be completed
 	cell    lab.Cell
 	plan    lab.Plan
+	taken   []lab.Result // what earlier runs have measured; they are in Results too
 	ended   bool
 }
 
 // ready checks what can be checked before anything is measured, and takes over
-// what has been measured before.
-func (b *bench) ready() (err error) {
-	for _, e := range b.experiments {
+// what has been measured before of each experiment.
+func (b *bench) ready(taken func(i int) []lab.Result) error {
+	for i, e := range b.experiments {
 		if err := e.Check(); err != nil {
 			return fmt.Errorf("%s: %w", e.Name, err)
 		}
-		b.reports = append(b.reports, benchReport{Name: e.Name, Group: e.Group, cell: e.Cell, plan: e.Plan})
-	}
-	for _, file := range []string{b.markdown, b.summary} {
-		if _, err := between(file, ""); err != nil {
-			return err
-		}
-	}
-	if b.journal, err = openJournal(b.resume, b.seed, b.mixed); err != nil {
-		return err
-	}
-	for i := range b.reports {
-		r := &b.reports[i]
-		r.Results = b.journal.of(b.experiments[i])
+		r := benchReport{Name: e.Name, Group: e.Group, cell: e.Cell, plan: e.Plan, taken: taken(i)}
+		r.Results = slices.Clone(r.taken)
 		r.Summary = lab.Summarize(r.plan.Schemes, r.Results, r.plan.KeepDisturbed)
+		b.reports = append(b.reports, r)
 	}
 	return nil
 }
 
 func (b *bench) run(ctx context.Context) error {
-	if err := b.ready(); err != nil {
+	for _, file := range []string{b.markdown, b.summary} {
+		if _, err := between(file, ""); err != nil {
+			return err
+		}
+	}
+	journal, err := openJournal(b.resume, b.seed, b.mixed)
+	if err != nil {
 		return err
 	}
+	if err := b.ready(func(i int) []lab.Result { return journal.of(b.experiments[i]) }); err != nil {
+		return errors.Join(err, journal.close(false))
+	}
+	if n := b.taken(); n > 0 {
+		fmt.Fprintf(b.screen, "%d transfers are taken from %s\n", n, b.resume)
+	}
+	if n := journal.others(); n > 0 {
+		fmt.Fprintf(b.screen, "%d transfers in %s are of other versions and are not taken (--any-version takes them)\n", n, b.resume)
+	}
+	b.keep = func(i int, r lab.Result) error { return journal.add(b.experiments[i], r) }
 	missing, failed := b.measure(ctx, b.end)
-	return errors.Join(failed, b.finish(), b.journal.close(missing == nil), missing)
+	return errors.Join(failed, b.finish(), journal.close(missing == nil), missing)
 }
 
-// measure makes what the journal has not, after ready, and tells of each
+// measure makes what earlier runs have not, after ready, and tells of each
 // experiment when it has ended. missing says why not all transfers count;
 // failed, what could not be written.
 func (b *bench) measure(ctx context.Context, end func(i int) error) (missing, failed error) {
 	b.begin, b.schedule = time.Now(), lab.NewJobs(b.jobs)
+	b.spoke = b.begin
 	b.atFirst = b.schedule.Estimate(b.experiments, b.left)
-	if n := b.taken(); n > 0 {
-		fmt.Fprintf(b.screen, "%d transfers are taken from %s\n", n, b.resume)
-	}
-	if n := b.journal.others(); n > 0 {
-		fmt.Fprintf(b.screen, "%d transfers in %s are of other versions and are not taken (--any-version takes them)\n", n, b.resume)
-	}
-	fmt.Fprintf(b.screen, "%d experiments, about %v\n", len(b.experiments), b.atFirst.Round(time.Second))
+	_, planned := b.counted()
+	fmt.Fprintf(b.screen, "%d experiments, %d transfers, about %v\n", len(b.experiments), planned, b.atFirst.Round(time.Second))
 	lab.RunAll(ctx, b.experiments, b.schedule, b.made, lab.Events{
 		Began: func(int) { b.running++ },
 		Result: func(i int, res lab.Result) {
 			r := &b.reports[i]
+			failed = errors.Join(failed, b.keep(i, res))
+			res.Traffic = nil // may be large; who asked for it has kept it
 			r.Results = append(r.Results, res)
-			failed = errors.Join(failed, b.journal.add(b.experiments[i], res))
 			b.progress(fmt.Sprintf(": %s: %s: %.2f s", r.Name, res.Scheme, res.Seconds), false)
 		},
 		Ended: func(i int, err error, last bool) {
 			b.running--
 			failed = errors.Join(failed, b.pause(i, err))
-			if last {
-				b.ended++
-				b.reports[i].ended = true
-				failed = errors.Join(failed, end(i))
+			if !last {
+				return
+			}
+			b.reports[i].ended = true
+			failed = errors.Join(failed, end(i))
+			if ctx.Err() == nil {
 				b.progress(": "+b.reports[i].Name+" is done", true)
 			}
 		},
@@ -253,8 +259,8 @@ func (b *bench) write() error {
 // made tells whether a transfer has been made in an earlier run, or is not to be
 // made any more.
 func (b *bench) made(i int, scheme string, rep int) bool {
-	e := b.experiments[i]
-	return b.limit > 0 && time.Since(b.begin)+e.Takes(scheme) > b.limit || b.journal.has(e, scheme, rep)
+	return b.limit > 0 && time.Since(b.begin)+b.experiments[i].Takes(scheme) > b.limit ||
+		slices.ContainsFunc(b.reports[i].taken, func(r lab.Result) bool { return r.Scheme == scheme && r.Rep == rep && !r.Disturbed && r.Error == "" })
 }
 
 // left is the part of an experiment that is still to do.
@@ -282,6 +288,15 @@ func (r benchReport) counted() (have, want int) {
 	return have, want
 }
 
+// counted is the same of all experiments.
+func (b *bench) counted() (have, want int) {
+	for _, r := range b.reports {
+		n, all := r.counted()
+		have, want = have+n, want+all
+	}
+	return have, want
+}
+
 // countedText is the same for people.
 func (r benchReport) countedText() string {
 	have, want := r.counted()
@@ -291,12 +306,12 @@ func (r benchReport) countedText() string {
 // taken is how many transfers were made by earlier runs.
 func (b *bench) taken() (n int) {
 	for _, r := range b.reports {
-		n += len(r.Results)
+		n += len(r.taken)
 	}
 	return n
 }
 
-// mostMissing is how many schemes are named that lack transfers.
+// mostMissing is how many schemes are named that lack transfers, at most.
 const mostMissing = 10
 
 // missing is the error that not all transfers count.
@@ -312,6 +327,11 @@ func (b *bench) missing() error {
 			}
 		}
 	}
+	return fewer(all)
+}
+
+// fewer joins errors, but not too many.
+func fewer(all []error) error {
 	if n := len(all) - mostMissing; n > 0 {
 		all = append(all[:mostMissing], fmt.Errorf("and %d more", n))
 	}
@@ -325,22 +345,28 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
+// speakEvery is how often progress is told off a terminal, at least.
+const speakEvery = time.Minute
+
 // slowStart is how long a run must have gone on for its pace to be known.
 const slowStart = 2 * time.Minute
 
 // progress says where the bench is and how long the rest will take, judging by
-// how long all before took. Off a terminal it speaks only of what matters.
+// how long all before took. Off a terminal it speaks of what matters, and now and
+// then.
 func (b *bench) progress(last string, matters bool) {
 	left := b.schedule.Estimate(b.experiments, b.left)
 	if took := time.Since(b.begin); took > slowStart && b.atFirst > left {
 		left = time.Duration(float64(left) * max(1, float64(took)/float64(b.atFirst-left)))
 	}
-	text := fmt.Sprintf("%d/%d, %d running, about %v left%s", b.ended, len(b.experiments), b.running, left.Round(time.Second), last)
+	have, want := b.counted()
+	text := fmt.Sprintf("%d/%d, %d running, about %v left%s", have, want, b.running, left.Round(time.Second), last)
 	switch {
 	case isTerminal(b.screen):
 		line := []rune(text)
 		fmt.Fprint(b.screen, "\r\x1b[K", string(line[:min(len(line), 79)])) // a longer one would wrap
-	case matters:
+	case matters || time.Since(b.spoke) > speakEvery:
+		b.spoke = time.Now()
 		fmt.Fprintln(b.screen, text)
 	}
 }
@@ -360,11 +386,7 @@ func (b *bench) stamp() string {
 	if b.quick {
 		form = "quick"
 	}
-	have, want := 0, 0
-	for _, r := range b.reports {
-		n, all := r.counted()
-		have, want = have+n, want+all
-	}
+	have, want := b.counted()
 	form += fmt.Sprintf(" form, %d of %d planned transfers count", have, want)
 	return fmt.Sprintf("mpbond %s, %s, seed %d, %s, Linux %s, %d processors, took %v.", version, form, b.seed,
 		time.Now().UTC().Format(time.DateOnly), unix.ByteSliceToString(u.Release[:]), runtime.NumCPU(), time.Since(b.begin).Round(time.Second))

@@ -89,16 +89,6 @@ func (j *journal) others() int {
 	return j.rest
 }
 
-// has tells whether the file had a transfer.
-func (j *journal) has(e lab.Experiment, scheme string, rep int) bool {
-	for _, r := range j.of(e) {
-		if r.Scheme == scheme && r.Rep == rep && !r.Disturbed {
-			return true
-		}
-	}
-	return false
-}
-
 func (j *journal) add(e lab.Experiment, r lab.Result) error {
 	if j == nil {
 		return nil

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"mpbond/exp"
+	"mpbond/lab"
+)
+
+// TestExpGoesOn: a run that is killed, then one that is interrupted, lose no
+// transfer that had ended, leave nothing behind, and the third one makes the
+// rest; meanwhile a report can be made.
+func TestExpGoesOn(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for real-time priority")
+	}
+	for _, p := range []string{"ip", "curl", "nginx", "nsenter"} {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skipf("%s is not installed", p)
+		}
+	}
+	dir, program := t.TempDir(), filepath.Join(t.TempDir(), "mpbond")
+	if out, err := exec.Command("go", "build", "-ldflags", "-X main.version=v1", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	runtime, err := os.MkdirTemp("", "exp") // short: a socket's path has 108 bytes at most
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(runtime)
+	const row = "m6"
+	// run begins a run, or goes on, and gives it a signal after some more transfers.
+	run := func(more int, signal syscall.Signal) (code int, screen string) {
+		cmd := exec.Command(program, "exp", "run", row, "--quick", "--dir", dir)
+		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		before := len(ended(t, dir, row))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		for more > 0 && len(ended(t, dir, row)) < before+more {
+			select {
+			case err := <-done:
+				t.Skipf("no transfers: %v: %s", err, stderr.String()) // or all of them at once
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		if more > 0 {
+			_ = cmd.Process.Signal(signal)
+		}
+		<-done
+		if left := leftOf(runtime); left != "" {
+			t.Errorf("%v left: %s", signal, left)
+		}
+		return cmd.ProcessState.ExitCode(), stderr.String()
+	}
+	run(2, syscall.SIGKILL)
+	if code, out, errs := mpbond(t, "exp", "report", "--dir", dir); code != exitOK || !strings.Contains(out, row) {
+		t.Errorf("report: %d %s %s", code, out, errs)
+	}
+	code, screen := run(1, syscall.SIGINT)
+	if code != exitInterrupted || strings.Count(screen, "interrupted") != 1 || !strings.Contains(screen, "transfers are taken from "+dir) {
+		t.Errorf("interrupted: %d %s", code, screen)
+	}
+	code, screen = run(0, 0)
+	if code != exitOK || !strings.Contains(screen, "transfers are taken from "+dir) {
+		t.Errorf("the rest: %d %s", code, screen)
+	}
+	times := map[string]int{}
+	for _, transfer := range ended(t, dir, row) {
+		if times[transfer]++; times[transfer] > 1 {
+			t.Errorf("%s was made again", transfer)
+		}
+	}
+	if len(times) < 9 {
+		t.Logf("only %d of 9 transfers were not disturbed: %s", len(times), screen)
+	}
+}
+
+// ended are the transfers of a row that count.
+func ended(t *testing.T, dir, row string) (all []string) {
+	rec, err := exp.Load(dir, row, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cell, results := range rec.Results {
+		for _, r := range results {
+			if exp.Counts(r) {
+				all = append(all, fmt.Sprintf("%s, %s, %d", cell, r.Scheme, r.Rep))
+			}
+		}
+	}
+	return all
+}
+
+// TestBroken: what fails always is an error, not what is disturbed or was not
+// begun.
+func TestBroken(t *testing.T) {
+	failed := lab.Result{Scheme: "a", Error: "no"}
+	for _, c := range []struct {
+		results []lab.Result
+		broken  bool
+	}{
+		{nil, false},
+		{[]lab.Result{failed}, true},
+		{[]lab.Result{failed, {Scheme: "b"}}, true},
+		{[]lab.Result{failed, {Scheme: "a"}}, false},
+		{[]lab.Result{failed, {Scheme: "a", Disturbed: true}}, false},
+	} {
+		b := &bench{reports: []benchReport{{Name: "x", Results: c.results, Summary: lab.Summarize([]string{"a", "b"}, c.results, false)}}}
+		if err := b.broken(); (err != nil) != c.broken {
+			t.Errorf("%v: %v", c.results, err)
+		}
+	}
+	b := &bench{reports: []benchReport{{Name: "x", Error: "its lab failed"}}}
+	if b.broken() == nil {
+		t.Error("a cell without a lab")
+	}
+}

@@ -1,0 +1,126 @@
+package exp
+
+import (
+	"fmt"
+	"slices"
+
+	"mpbond/lab"
+)
+
+// Evaluation is what a record says, for screens, JSON, CSV and HTML alike.
+type Evaluation struct {
+	Row     string  `json:"row"`
+	Title   string  `json:"title"`
+	Source  string  `json:"source"`
+	Setup   string  `json:"setup"`
+	Lacks   string  `json:"lacks,omitempty"`
+	Verdict Verdict `json:"verdict"`
+	Line    string  `json:"verdict_line"`
+	// Behind is where the product is slower than another scheme, outside the noise.
+	Behind  []string    `json:"behind"`
+	Points  []PointLine `json:"points"`
+	Lines   []Line      `json:"lines"`
+	Version string      `json:"commit"`
+	Kernel  string      `json:"kernel"`
+	Date    string      `json:"date"`
+	Cores   int         `json:"processors"`
+	Seed    uint64      `json:"seed"`
+	Quick   bool        `json:"quick"`
+	Rerun   string      `json:"rerun"`
+	Errors  []string    `json:"errors,omitempty"`
+}
+
+// Caution is what to write behind a verdict that too few transfers stand behind
+// to be a figure: those of the short form, or one alone, which has no interval.
+// It is empty for others.
+func (e Evaluation) Caution() string {
+	switch {
+	case e.Quick:
+		return " (short form: not for figures)"
+	case slices.ContainsFunc(e.Points, func(p PointLine) bool { return p.N == 1 }):
+		return " (of one transfer alone: not for figures)"
+	}
+	return ""
+}
+
+// PointLine is a published figure beside ours.
+type PointLine struct {
+	What      string `json:"what"`
+	Unit      string `json:"unit"`
+	Published string `json:"published"`
+	Stat
+	Verdict Verdict `json:"verdict"`
+}
+
+// Line is one scheme in one cell.
+type Line struct {
+	Cell   string `json:"cell"`
+	Scheme string `json:"scheme"`
+	Metric string `json:"metric"`
+	Unit   string `json:"unit"`
+	Stat
+	Bound     float64 `json:"bound,omitempty"` // fluid bound, s; of times only
+	Discarded int     `json:"discarded"`       // disturbed transfers
+	Failed    int     `json:"failed"`
+}
+
+// Evaluate judges a record.
+func Evaluate(row Row, rec Record) Evaluation {
+	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Lacks: row.Lacks, Line: row.Line(rec.Results),
+		Version: rec.Version, Kernel: rec.Kernel, Date: rec.Date, Cores: rec.Processors, Seed: rec.Seed, Quick: rec.Quick,
+		Rerun: fmt.Sprintf("mpbond exp run %s --seed %d", row.ID, rec.Seed), Behind: []string{}}
+	if rec.Quick {
+		e.Rerun += " --quick"
+	}
+	if rec.Reps > 0 {
+		e.Rerun += fmt.Sprintf(" --reps %d", rec.Reps)
+	}
+	outcomes, verdict := row.Judge(rec.Results)
+	e.Verdict = verdict
+	for _, o := range outcomes {
+		e.Points = append(e.Points, PointLine{o.What, o.Unit, o.Published(), o.Stat, o.Verdict})
+	}
+	for _, b := range row.Behind(rec.Results) {
+		e.Behind = append(e.Behind, b.String())
+	}
+	for _, c := range row.Cells {
+		if text := rec.Errors[c.Name]; text != "" {
+			e.Errors = append(e.Errors, c.Name+": "+text)
+		}
+		if _, measured := rec.Results[c.Name]; !measured {
+			continue
+		}
+		for _, m := range row.Metrics {
+			for _, scheme := range c.Schemes {
+				if l := line(rec.Results, c, scheme, m); l.N > 0 || m.Name == Time.Name {
+					e.Lines = append(e.Lines, l)
+				}
+			}
+		}
+	}
+	return e
+}
+
+func line(d Data, c Cell, scheme string, m Metric) Line {
+	l := Line{Cell: c.Name, Scheme: scheme, Metric: m.Name, Unit: m.Unit, Stat: Summarize(d.Values(c.Name, scheme, m))}
+	for _, r := range d[c.Name] {
+		switch {
+		case r.Scheme != scheme:
+		case r.Error != "":
+			l.Failed++
+		case r.Disturbed:
+			l.Discarded++
+		case m.Name == Time.Name:
+			l.Bound = r.Bound
+		}
+	}
+	return l
+}
+
+// Transfers is how many transfers an experiment makes.
+func Transfers(e lab.Experiment) (n int) {
+	for _, s := range e.Plan.Schemes {
+		n += e.Plan.RepsOf(s)
+	}
+	return n
+}
