@@ -29,9 +29,18 @@ const maxBound = 4 * time.Hour
 // traces start with the transfer; random loss counts as lost capacity; delays
 // of helped paths, and anything between server and web, count nothing.
 func Bound(t *Topology, n unit.Bytes, upload bool) (time.Duration, error) {
+	return boundAt(t, n, upload, 0)
+}
+
+// boundAt is that of a transfer that begins so far into schedules, outages and
+// traces.
+func boundAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.Duration, error) {
 	paths, err := t.fluidPaths(upload)
 	if err != nil {
 		return 0, err
+	}
+	for _, p := range paths {
+		p.skip(into)
 	}
 	rtt, err := t.directRTT()
 	if err != nil {
@@ -42,7 +51,7 @@ func Bound(t *Topology, n unit.Bytes, upload bool) (time.Duration, error) {
 	for at := boundStep; at <= maxBound; at += boundStep {
 		sum := 0.0
 		for _, p := range paths {
-			sum += p.until(at)
+			sum += p.until(into + at)
 		}
 		if sum >= need {
 			part := 1.0
@@ -56,11 +65,37 @@ func Bound(t *Topology, n unit.Bytes, upload bool) (time.Duration, error) {
 	return 0, fmt.Errorf("the links cannot carry %v within %v", n, maxBound)
 }
 
+// Carried is the most payload that the links can carry in a time, from the start
+// of schedules, outages and traces, as in Bound.
+func Carried(t *Topology, upload bool, length time.Duration) (unit.Bytes, error) {
+	paths, err := t.fluidPaths(upload)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for at := boundStep; at <= length; at += boundStep {
+		sum = 0
+		for _, p := range paths {
+			sum += p.until(at)
+		}
+	}
+	return unit.Bytes(sum * packetPayload / packetIP), nil
+}
+
 // fluidPath is one or two hops in a row, each of all lines between two nodes.
 type fluidPath struct {
 	hops [][]*shaper.Capacity
 	sent []float64 // what each hop may have sent so far, in all
 	out  []float64 // what each hop has passed on
+}
+
+// skip lets a time pass in which nothing is sent.
+func (p *fluidPath) skip(until time.Duration) {
+	for i, h := range p.hops {
+		for _, line := range h {
+			p.sent[i] += line.Until(until)
+		}
+	}
 }
 
 func (p *fluidPath) until(at time.Duration) float64 {

@@ -50,6 +50,22 @@ func TestBound(t *testing.T) {
 			t.Errorf("bound of %v over %s %v (upload %v) is %v, %v; want %.3f s", c.size, c.house, c.changes, c.up, got, err, c.want)
 		}
 	}
+	// So far into it, less is left of the 2 s at 13 Mbit/s.
+	top, err := House("8/10/5")
+	if err == nil {
+		err = top.AddChange(2*time.Second, "pipe1.rate=1Mbit/s")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for into, want := range map[time.Duration]float64{0: 2 + (34.7598-26)/9 + .1, time.Second: 1 + (34.7598-13)/9 + .1, 2 * time.Second: 34.7598/9 + .1} {
+		if got, err := boundAt(top, 4*unit.MB, false, into); err != nil || math.Abs(got.Seconds()-want) > .0011 {
+			t.Errorf("%v into it: %v, %v; want %.3f s", into, got, err, want)
+		}
+	}
+	if n, err := Carried(top, false, 3*time.Second); err != nil || math.Abs(float64(n)-(26e6+9e6)/8*1448/1500) > 5000 {
+		t.Errorf("in 3 s: %v, %v", n, err)
+	}
 	dead, _ := Parse([]byte("[node.primary]\n[node.server]\n[link.ps]\nends=[\"primary\",\"server\"]\nrate=\"0\""), ".")
 	if _, err := Bound(dead, 1, false); err == nil {
 		t.Error("a dead link has a bound")

@@ -65,6 +65,9 @@ func (c *combine) Client(b *Bench, t Transfer) []string {
 		addr, _ := top.Addr(h, top.between("primary", h))
 		argv = append(argv, "--proxy", fmt.Sprintf("%s:%d", addr, proxyPort))
 	}
+	if t.Length > 0 {
+		argv = append(argv, "--length", t.Length.String())
+	}
 	return append(argv, fmt.Sprintf("http://%s:%d/%d", web, webPort, t.Size))
 }
 
@@ -103,7 +106,8 @@ func Proxy(ctx context.Context, addr string) error {
 type Combine struct {
 	URL     string
 	Chunk   int64
-	Proxies []string // addresses; one more path is the direct one
+	Proxies []string      // addresses; one more path is the direct one
+	Length  time.Duration // ends it after that time, if it is not 0 and the file not complete
 
 	mu   sync.Mutex
 	next int64           // guarded by mu: the chunk that the next idle path takes
@@ -122,6 +126,10 @@ type chunk struct {
 func (c *Combine) Run(ctx context.Context, out, report io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var ended <-chan time.Time
+	if c.Length > 0 {
+		ended = time.After(c.Length)
+	}
 	c.size, c.got, c.wake = -1, map[int64]chunk{}, make(chan struct{}, 1)
 	begin := time.Now()
 	for _, proxy := range append([]string{""}, c.Proxies...) {
@@ -159,6 +167,8 @@ func (c *Combine) Run(ctx context.Context, out, report io.Writer) error {
 		}
 		select {
 		case <-c.wake:
+		case <-ended:
+			return nil // whoever set a length counts bytes
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -99,3 +99,22 @@ func TestParseCombine(t *testing.T) {
 		}
 	}
 }
+
+// TestCombineLength: what came in a time comes out, and that is no failure.
+func TestCombineLength(t *testing.T) {
+	content := make([]byte, 1000)
+	var asked atomic.Int64
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) > 2 {
+			<-r.Context().Done()
+			return
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	}))
+	defer origin.Close()
+	c := Combine{URL: origin.URL, Chunk: 100, Length: time.Second}
+	var out, report bytes.Buffer
+	if err := c.Run(t.Context(), &out, &report); err != nil || out.Len() != 200 || report.Len() != 0 {
+		t.Errorf("%d bytes, %q, %v", out.Len(), report.String(), err)
+	}
+}

@@ -338,7 +338,7 @@ func (d *daemon) handle(r request) (a answer, err error) {
 			for _, l := range d.links {
 				for _, line := range l.lines {
 					if d.play {
-						line.Start(now)
+						line.StartAt(now, r.Into)
 					} else {
 						line.Rewind(now)
 					}

@@ -218,7 +218,14 @@ func (l *Lab) Set(link, dir string, props ...string) error {
 
 // Start makes now the time zero of all schedules, outages and traces, and
 // begins a new period of lateness.
-func (l *Lab) Start() error { _, err := l.ask(request{Op: "start"}); return err }
+func (l *Lab) Start() error { return l.StartAt(0) }
+
+// StartAt is Start so far into all schedules, outages and traces: links are as
+// they would be by then.
+func (l *Lab) StartAt(into time.Duration) error {
+	_, err := l.ask(request{Op: "start", Into: into})
+	return err
+}
 
 // Rewind takes every link back to its beginning and stops the schedules.
 func (l *Lab) Rewind() error { _, err := l.ask(request{Op: "rewind"}); return err }

@@ -32,9 +32,13 @@ type Plan struct {
 	// Length ends each transfer after that time, unless it is complete: for mean
 	// rates over links that vary. Size must then be more than the links can carry.
 	Length time.Duration
+	// Stride makes links that vary differ from one repetition to the next: each
+	// begins so much further into schedules, outages and traces than the one before.
+	Stride time.Duration
 	// Fewer says how many transfers slow schemes make, if not Reps.
 	Fewer map[string]int
-	// Traffic has each result tell all packets of primary and helpers.
+	// Traffic has each result tell all packets of primary and helpers; with a Length
+	// as in coarse.
 	Traffic bool
 	// Watch, if set, is called a few times a second during each transfer.
 	Watch func(Sample)
@@ -55,6 +59,9 @@ func (p Plan) RepsOf(scheme string) int {
 	}
 	return p.Reps
 }
+
+// into is how far into schedules a repetition begins.
+func (p Plan) into(rep int) time.Duration { return time.Duration(rep) * p.Stride }
 
 // A transfer that takes transferPatience times as long as it should, and
 // transferGrace besides, is ended: it has failed. The slowest that is known to

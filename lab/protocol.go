@@ -29,6 +29,7 @@ type request struct {
 	Dir   string
 	Props []string // PROPERTY=VALUE
 	Reset bool
+	Into  time.Duration // of start
 }
 
 type answer struct {

@@ -51,7 +51,7 @@ type Result struct {
 	ClientCPU float64            `json:"client_cpu_seconds,omitempty"`
 	Notes     map[string]any     `json:"notes,omitempty"`
 	// Traffic is that of primary and helpers while the client ran, if the plan
-	// asks for it.
+	// asks for it; see there.
 	Traffic []Traffic `json:"traffic,omitempty"`
 	Error   string    `json:"error,omitempty"`
 }
@@ -167,10 +167,10 @@ func (s *session) undisturbed(ctx context.Context, b *Bench, t Transfer, emit fu
 // boundOf is the least time, in seconds, in which the links could have carried
 // what was transferred.
 func (s *session) boundOf(r Result) float64 {
-	if s.plan.Length == 0 {
+	if s.plan.Length == 0 && s.plan.Stride == 0 {
 		return s.bound.Seconds()
 	}
-	d, err := Bound(s.topology, r.Bytes, s.plan.Upload)
+	d, err := boundAt(s.topology, r.Bytes, s.plan.Upload, s.plan.into(r.Rep))
 	if err != nil {
 		return 0
 	}
@@ -234,7 +234,7 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 		return err
 	}
 	begin, used := time.Now(), b.cpuTimes()
-	if err := b.Lab.Start(); err != nil {
+	if err := b.Lab.StartAt(s.plan.into(t.Rep)); err != nil {
 		return err
 	}
 	if err := cmd.Start(); err != nil {

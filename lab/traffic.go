@@ -27,6 +27,33 @@ func (t Traffic) Each(f func(at time.Duration, n unit.Bytes, sent bool)) {
 	}
 }
 
+// coarseStep is what coarse leaves of times: a tenth of the longest gap that counts
+// for energies, and of a sample of rates.
+const coarseStep = 10 * time.Millisecond
+
+// coarse returns the traffic with packets of one direction that were within
+// coarseStep of the first of them as one, at its time: a minute is then some
+// thousands, at any rate.
+func (t Traffic) coarse() Traffic {
+	c := Traffic{Node: t.Node, Link: t.Link}
+	l := trafficLog{}
+	var since [2]time.Duration
+	in := [2]int{-1, -1} // where the packets of each direction go now
+	t.Each(func(at time.Duration, n unit.Bytes, sent bool) {
+		dir, size := 0, int(-n)
+		if sent {
+			dir, size = 1, int(n)
+		}
+		if in[dir] < 0 || at-since[dir] >= coarseStep {
+			in[dir], since[dir] = len(l.sizes), at
+			l.add(at, 0)
+		}
+		l.sizes[in[dir]] += int32(size)
+	})
+	c.Gaps, c.Sizes = l.gaps, l.sizes
+	return c
+}
+
 // trafficLog is one end's, in the emulator's thread.
 type trafficLog struct {
 	last  time.Duration
@@ -75,9 +102,13 @@ func (s *session) record(b *Bench, r *Result) error {
 		return err
 	}
 	for _, t := range all {
-		if t.Node != "server" {
-			r.Traffic = append(r.Traffic, t)
+		if t.Node == "server" {
+			continue
 		}
+		if s.plan.Length > 0 {
+			t = t.coarse()
+		}
+		r.Traffic = append(r.Traffic, t)
 	}
 	return nil
 }

@@ -201,6 +201,7 @@ func labCombine() *cobra.Command {
 		},
 	}
 	c.Flags().Int64Var(&l.Chunk, "chunk", 256<<10, "bytes of a range")
+	c.Flags().DurationVar(&l.Length, "length", 0, "end it after that time")
 	c.Flags().StringArrayVar(&l.Proxies, "proxy", nil, "HTTP proxy at `HOST:PORT` (repeatable)")
 	return c
 }

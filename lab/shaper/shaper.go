@@ -75,9 +75,13 @@ func New(p Program, seed uint64) *Line {
 }
 
 // Start makes now the time zero of the program and plays it from there.
-func (l *Line) Start(now time.Duration) {
+func (l *Line) Start(now time.Duration) { l.StartAt(now, 0) }
+
+// StartAt is Start so far into the program: what it does before that happens at
+// once.
+func (l *Line) StartAt(now, into time.Duration) {
 	l.Rewind(now)
-	l.pl.playing, l.zero, l.gzero = true, now, now
+	l.pl.playing, l.zero, l.gzero = true, now-into, now-into
 	l.advance(now)
 }
 

@@ -173,6 +173,26 @@ func TestNothingBeforeStart(t *testing.T) {
 	}
 }
 
+// TestStartAt: a line that starts in the middle is as it would be by then, for each
+// of its tracks and turns.
+func TestStartAt(t *testing.T) {
+	rate := func(r unit.Rate) *unit.Rate { return &r }
+	p := Program{Base: Setting{Rate: 1e6, Queue: unit.MB}, Tracks: []Track{
+		{Changes: []Change{{At: 0, Rate: rate(2e6)}, {At: 100 * ms, Rate: rate(3e6)}}, Loop: 200 * ms}, Outage(250*ms, 100*ms)}}
+	for _, c := range []struct {
+		into, later time.Duration
+		rate        unit.Rate
+		outage      bool
+	}{{0, 0, 2e6, false}, {150 * ms, 0, 3e6, false}, {150 * ms, 50 * ms, 2e6, false}, {260 * ms, 0, 2e6, true}, {260 * ms, 90 * ms, 3e6, false}, {1100 * ms, 0, 3e6, false}} {
+		l := New(p, 1)
+		l.StartAt(7*ms, c.into)
+		l.Deliver(7*ms + c.later)
+		if s := l.Setting(); s.Rate != c.rate || s.Outage != c.outage {
+			t.Errorf("%v into it, %v later: %+v", c.into, c.later, s)
+		}
+	}
+}
+
 // TestRandomLines drives lines with random programs and traffic. Whatever
 // happens: nothing is delivered twice, out of order, before its delay, or
 // faster than the rate; every packet is accounted for; and waking at other

@@ -1,0 +1,79 @@
+package vary
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Mahimahi reads a trace of which each line tells, in ms, when 1500 bytes could
+// pass (mahimahi's mm-link): rates in samples of Step, of Longest at most.
+func Mahimahi(r io.Reader) (Profile, error) {
+	p := Profile{Step: Step}
+	const bits = 1500 * 8
+	return p, p.lines(r, func(line string) error {
+		ms, err := strconv.ParseInt(line, 10, 64)
+		if err != nil || ms < 0 {
+			return fmt.Errorf("%q: write milliseconds", line)
+		}
+		i := int(min(ms, Longest.Milliseconds()) / Step.Milliseconds())
+		if i < len(p.Rates)-1 {
+			return fmt.Errorf("%q: times must not descend", line)
+		}
+		if i >= steps(Longest, Step) {
+			return nil
+		}
+		for len(p.Rates) <= i {
+			p.Rates = append(p.Rates, 0)
+		}
+		p.Rates[i] += unit.Rate(bits / Step.Seconds())
+		return nil
+	})
+}
+
+// PerSecond reads a trace of lines "second,bytes in this second", from second 1
+// on. Seconds that are not there had nothing.
+func PerSecond(r io.Reader) (Profile, error) {
+	p := Profile{Step: time.Second}
+	return p, p.lines(r, func(line string) error {
+		at, n, _ := strings.Cut(line, ",")
+		second, err := strconv.Atoi(strings.TrimSpace(at))
+		bytes, err2 := strconv.ParseFloat(strings.TrimSpace(n), 64)
+		if err != nil || err2 != nil || !(bytes >= 0 && bytes < math.MaxInt64/16) || second <= len(p.Rates) {
+			return fmt.Errorf("%q: write second,bytes, in ascending order from 1", line)
+		}
+		if second > steps(Longest, p.Step) {
+			return nil
+		}
+		for len(p.Rates) < second {
+			p.Rates = append(p.Rates, 0)
+		}
+		p.Rates[second-1] = unit.Rate(8 * bytes)
+		return nil
+	})
+}
+
+// lines gives each line to take, and wants at least one sample.
+func (p *Profile) lines(r io.Reader, take func(string) error) error {
+	in := bufio.NewScanner(r)
+	for n := 1; in.Scan(); n++ {
+		if line := strings.TrimSpace(in.Text()); line != "" {
+			if err := take(line); err != nil {
+				return fmt.Errorf("line %d: %w", n, err)
+			}
+		}
+	}
+	if err := in.Err(); err != nil {
+		return err
+	}
+	if len(p.Rates) == 0 {
+		return fmt.Errorf("the trace is empty")
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+// Package vary makes links that vary as mobile ones do: rates of LTE over time, of
+// a WLAN between people who walk, handoffs; and it reads recorded ones. It stands
+// before the lab: a Profile becomes a schedule and outages of one of its links.
+//
+//	LTE, WLAN (+ Handoffs) ─┐
+//	Mahimahi, PerSecond ────┴─▶ Profile ─▶ schedule, outages of a lab.LinkDir
+//
+// All is pure: the same generator of random numbers, in the same state, gives the
+// same profile. Memory is bounded by Longest.
+package vary
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Longest is the most time that a profile spans: longer ones are cut.
+const Longest = time.Hour
+
+// Step is that of generated profiles.
+const Step = 100 * time.Millisecond
+
+// Profile is how a link varies from a time zero on.
+type Profile struct {
+	Step  time.Duration
+	Rates []unit.Rate // of IP bytes; each holds for Step, the last one for ever
+	Gaps  []Gap       // in order, none within another
+}
+
+// Gap is a time in which all that is sent is lost, as in a handoff.
+type Gap struct{ From, Length time.Duration }
+
+// Rand is the random numbers of a name under a seed: links that have names of
+// their own do not depend on each other, nor on the order in which they are made.
+func Rand(seed uint64, name string) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
+}
+
+// Mean is the mean rate of the first length, gaps counted as if all passed.
+func (p Profile) Mean(length time.Duration) unit.Rate {
+	n := min(len(p.Rates), steps(length, p.Step))
+	if n == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, r := range p.Rates[:n] {
+		sum += float64(r)
+	}
+	return unit.Rate(sum / float64(n))
+}
+
+// Clip returns the profile with rates above most taken as most.
+func (p Profile) Clip(most unit.Rate) Profile {
+	p.Rates = slices.Clone(p.Rates)
+	for i := range p.Rates {
+		p.Rates[i] = min(p.Rates[i], most)
+	}
+	return p
+}
+
+// After a handoff, until the routes inside the network have settled, each way
+// takes slowMore longer for slowFor: 40 ms of round trip for 1 s, an assumption as
+// those of Handoffs.
+const (
+	slowMore = 20 * time.Millisecond
+	slowFor  = time.Second
+)
+
+// Schedule is the profile as a lab.LinkDir's Schedule, of a link with a one-way
+// delay: its rates, and the delays after gaps.
+func (p Profile) Schedule(delay time.Duration) (changes []string) {
+	type change struct {
+		at   time.Duration
+		text string
+	}
+	var all []change
+	add := func(at time.Duration, format string, v any) {
+		all = append(all, change{at, fmt.Sprintf("at %v: "+format, at, v)})
+	}
+	for i, r := range p.Rates {
+		if i == 0 || r != p.Rates[i-1] {
+			add(time.Duration(i)*p.Step, "rate %d", int64(r))
+		}
+	}
+	for i, g := range p.Gaps {
+		end := g.From + g.Length
+		add(end, "delay %v", delay+slowMore)
+		if i+1 == len(p.Gaps) || p.Gaps[i+1].From+p.Gaps[i+1].Length > end+slowFor {
+			add(end+slowFor, "delay %v", delay)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+	for _, c := range all {
+		changes = append(changes, c.text)
+	}
+	return changes
+}
+
+// Outages are the gaps as a lab.LinkDir's Outages.
+func (p Profile) Outages() (all []string) {
+	for _, g := range p.Gaps {
+		all = append(all, fmt.Sprintf("%v+%v", g.From, g.Length))
+	}
+	return all
+}
+
+// steps is how many steps of a length there are in a time, a part counted whole.
+func steps(length, step time.Duration) int {
+	if step <= 0 || length <= 0 {
+		return 0
+	}
+	return int((min(length, Longest) + step - 1) / step)
+}
+
+// exponential is a random time of a mean.
+func exponential(rng *rand.Rand, mean time.Duration) time.Duration {
+	return time.Duration(rng.ExpFloat64() * float64(mean))
+}
+
+// Handoffs between base stations, at 280 to 310 km/h: from the end of one to the
+// next Exp(handoffEvery); of them handoffBad fail and take U(handoffFrom,
+// handoffTo), the others LogNormal with median handoffMedian and handoffSigma.
+// Assumptions, for what Li et al. measured ("A Measurement Study on Multi-path TCP
+// with Multiple Cellular Carriers on High Speed Rails", SIGCOMM 2018).
+const (
+	handoffEvery  = 11 * time.Second
+	handoffBad    = 0.12
+	handoffFrom   = 1500 * time.Millisecond
+	handoffTo     = 6 * time.Second
+	handoffMedian = 150 * time.Millisecond
+	handoffSigma  = 0.8
+)
+
+// Handoffs are the gaps of a time.
+func Handoffs(rng *rand.Rand, length time.Duration) (all []Gap) {
+	length = min(length, Longest)
+	for at := exponential(rng, handoffEvery); at < length; at += exponential(rng, handoffEvery) {
+		took := time.Duration(float64(handoffMedian) * math.Exp(handoffSigma*rng.NormFloat64()))
+		if rng.Float64() < handoffBad {
+			took = handoffFrom + time.Duration(rng.Float64()*float64(handoffTo-handoffFrom))
+		}
+		at, took = at.Truncate(time.Millisecond), max(took.Truncate(time.Millisecond), time.Millisecond)
+		all = append(all, Gap{at, took})
+		at += took
+	}
+	return all
+}

@@ -1,0 +1,116 @@
+package vary
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Walk is how two people with devices stand to each other: one walks about the
+// other, from one distance to another one, drawn between both, and rests there.
+type Walk struct{ Near, Far float64 } // metres, above 0
+
+// The walk: assumptions, and so are what a body, a door or a thin wall takes, and
+// how long it is in the way.
+const (
+	walkSpeed = 1.3             // m/s
+	walkRest  = 3 * time.Second // mean, exponential
+	losDwell  = 8 * time.Second // mean time in sight, exponential
+	nlosDwell = 3 * time.Second // mean time out of sight, exponential
+	nlosLoss  = 10.0            // dB
+)
+
+// Path loss: model D of IEEE 802.11-03/940r4 ("TGn Channel Models"): free space up
+// to the breakpoint, a slope of 3.5 behind it, shadowing of 3 dB before and 5 dB
+// behind. That shadows last about a second is an assumption.
+const (
+	lossAt1m    = 40.05 // dB, free space at 2.4 GHz
+	breakpoint  = 10.0  // m
+	slopeBefore = 2.0
+	slopeBehind = 3.5
+	shadowNear  = 3.0 // dB
+	shadowFar   = 5.0
+	shadowTime  = time.Second
+)
+
+// Radio. Phones send at about 15 dBm; rate control stays some 10 dB above the least
+// that a receiver needs, for fading: assumptions. Of the rate of the air TCP gets
+// about 60 %: an assumption, for aggregated frames on a channel that others use
+// little.
+const (
+	sentPower  = 15.0 // dBm
+	rateMargin = 10.0 // dB
+	efficiency = 0.6
+)
+
+// wlanRates are those of one spatial stream in 20 MHz with the long guard interval,
+// and the least power at which a receiver must take them: IEEE 802.11-2016, clause
+// 19 (HT), MCS 0 to 7 and receiver minimum input sensitivity.
+var wlanRates = []struct {
+	dBm  float64
+	rate unit.Rate
+}{
+	{-64, 65e6}, {-65, 585e5}, {-66, 52e6}, {-70, 39e6}, {-74, 26e6}, {-77, 195e5}, {-79, 13e6}, {-82, 65e5},
+}
+
+// WLANRate is what TCP gets at a distance (metres), with so much loss besides
+// (dB): 0 out of range.
+func WLANRate(distance, loss float64) unit.Rate {
+	distance = max(distance, 1)
+	path := lossAt1m + 10*slopeBefore*math.Log10(min(distance, breakpoint))
+	if distance > breakpoint {
+		path += 10 * slopeBehind * math.Log10(distance/breakpoint)
+	}
+	got := sentPower - path - loss - rateMargin
+	for _, r := range wlanRates {
+		if got >= r.dBm {
+			return unit.Rate(efficiency * float64(r.rate))
+		}
+	}
+	return 0
+}
+
+// WLAN is the rate between two devices of which one walks, in samples of Step.
+// Where they are out of range, nothing passes, and the queue waits.
+func WLAN(rng *rand.Rand, w Walk, length time.Duration) Profile {
+	p := Profile{Step: Step, Rates: make([]unit.Rate, steps(length, Step))}
+	place := func() float64 { return w.Near + rng.Float64()*(w.Far-w.Near) }
+	at, goal, rest := place(), place(), time.Duration(0)
+	seen := rng.Float64() < losDwell.Seconds()/(losDwell+nlosDwell).Seconds()
+	left := exponential(rng, sight(seen))
+	keep := math.Exp(-Step.Seconds() / shadowTime.Seconds())
+	shadow := rng.NormFloat64() // of 1 dB
+	for i := range p.Rates {
+		switch move := walkSpeed * Step.Seconds(); {
+		case rest > 0:
+			rest -= Step
+		case math.Abs(goal-at) <= move:
+			at, goal, rest = goal, place(), exponential(rng, walkRest)
+		default:
+			at += math.Copysign(move, goal-at)
+		}
+		for left -= Step; left < 0; left += exponential(rng, sight(seen)) {
+			seen = !seen
+		}
+		shadow = keep*shadow + math.Sqrt(1-keep*keep)*rng.NormFloat64()
+		loss := shadow * shadowNear
+		if at > breakpoint {
+			loss = shadow * shadowFar
+		}
+		if !seen {
+			loss += nlosLoss
+		}
+		p.Rates[i] = WLANRate(at, loss)
+	}
+	return p
+}
+
+// sight is how long they see each other in the mean, or do not.
+func sight(seen bool) time.Duration {
+	if seen {
+		return losDwell
+	}
+	return nlosDwell
+}
