@@ -45,8 +45,10 @@ type Cell struct {
 	At      []string      // changes, as in lab.Plan
 	Schemes []string
 	Reps    int
-	Quick   int  // repetitions in the short form; 0: the cell is not in it
-	Alone   bool // nothing may run beside it: it measures the machine
+	// Fewer says how many repetitions schemes make that need less than Reps.
+	Fewer map[string]int
+	Quick int  // repetitions in the short form; 0: the cell is not in it
+	Alone bool // nothing may run beside it: it measures the machine
 	// Dual is set where two users lend each other their links instead. Its rates,
 	// size, repetitions and seed are the cell's, and House "PS/HS".
 	Dual *lab.DualPlan
@@ -141,7 +143,7 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 			all = append(all, e)
 			continue
 		}
-		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At, Upload: c.Upload, Length: c.Length,
+		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At, Upload: c.Upload, Length: c.Length, Fewer: c.Fewer,
 			Traffic: slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.packets })}
 		if p.Topology, err = c.network(o.Seed); err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)

@@ -18,7 +18,7 @@ func m5(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{
 		ID: "m5", Title: "Small files over stable links, one to three devices", Source: mobi + ", stable networks",
-		Setup:   setup + " 8/10/5 Mbit/s, a third device like the second. The published ranges are those of all sizes. " + energySetup(set),
+		Setup:   setup + " 8/10/5 Mbit/s, a third device like the second. The published ranges are those of all sizes. " + oracleSetup + " " + energySetup(set),
 		Metrics: []Metric{Time, active, Energy(set, "", true), Energy(set, "primary", true)},
 	}
 	for i, house := range m5Houses {
@@ -28,14 +28,15 @@ func m5(set radio.Set) Row {
 			if i == 0 {
 				devices, schemes = "1 device", []string{Product, "single"}
 			}
-			c := Cell{Name: fmt.Sprintf("%s, %v", devices, size), House: house, Size: size, Schemes: schemes, Reps: 20, Quick: 1}
+			c := Cell{Name: fmt.Sprintf("%s, %v", devices, size), House: house, Size: size, Schemes: schemes, Reps: 20, Quick: 1}.withOracles(oracleReps)
 			r.Cells = append(r.Cells, c)
 			switch i {
 			case 1:
 				r.Points = append(r.Points, beside(c.Name, mptcp, Time, -11, -5), beside(c.Name, mptcp, active, -14, -10),
+					besideOracle(c, Time), besideOracle(c, active),
 					besideCombine(c.Name, Time, -21, -15), besideCombine(c.Name, active, -38, -28))
 			case 2:
-				r.Points = append(r.Points, beside(c.Name, mptcp, Time, -30, -25),
+				r.Points = append(r.Points, beside(c.Name, mptcp, Time, -30, -25), besideOracle(c, Time), besideOracle(c, active),
 					besideCombine(c.Name, Time, -26, -12), besideCombine(c.Name, active, -25, -22))
 			}
 		}

@@ -11,15 +11,15 @@ func m7(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{
 		ID: "m7", Title: "Small files beside COMBINE, rate of PS varied", Source: mobi + ", stable networks",
-		Setup:   setup + " HS 10, pipe 5 Mbit/s. The published ranges are those of all cells; the sizes of files are our choice. " + energySetup(set),
+		Setup:   setup + " HS 10, pipe 5 Mbit/s. The published ranges are those of all cells; the sizes of files are our choice. " + oracleSetup + " " + energySetup(set),
 		Metrics: []Metric{Time, active, Energy(set, "", true)},
 	}
 	for _, ps := range []int{5, 8, 11, 14} {
 		for _, size := range m5Sizes {
 			house := fmt.Sprintf("%d/10/5", ps)
-			c := Cell{Name: fmt.Sprintf("%s, %v", house, size), House: house, Size: size, Schemes: append([]string{Product, pams, mptcp}, combines...), Reps: 10, Quick: 1}
+			c := Cell{Name: fmt.Sprintf("%s, %v", house, size), House: house, Size: size, Schemes: append([]string{Product, pams, mptcp}, combines...), Reps: 10, Quick: 1}.withOracles(oracleReps)
 			r.Cells = append(r.Cells, c)
-			r.Points = append(r.Points, besideCombine(c.Name, Time, -46, -14), besideCombine(c.Name, active, -57, -24))
+			r.Points = append(r.Points, besideCombine(c.Name, Time, -46, -14), besideCombine(c.Name, active, -57, -24), besideOracle(c, Time))
 		}
 	}
 	return r

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -262,7 +263,9 @@ const (
 
 // estimate fills in what is known of the time that the experiment takes.
 func (e *Experiment) estimate() error {
-	e.Plan.Fewer, e.need, e.takes = map[string]int{}, map[string]float64{}, map[string]time.Duration{}
+	fewer := map[string]int{}
+	maps.Copy(fewer, e.Plan.Fewer)
+	e.Plan.Fewer, e.need, e.takes = fewer, map[string]float64{}, map[string]time.Duration{}
 	e.Expected, e.work = experimentExtra, experimentExtra.Seconds()/2
 	for _, s := range e.Plan.Schemes {
 		each, err := e.expected(s)
