@@ -18,17 +18,22 @@ const (
 	reportFast  = 20 * time.Millisecond
 	reportSlow  = 100 * time.Millisecond
 	reportBytes = 16 << 10
-	// A hop is in use for activeRTTs round trips after it carried data, and at
-	// least activeLeast: so long its radio is awake anyway.
+	// A hop is watched for activeRTTs round trips after it carried data, and at
+	// least activeLeast.
 	activeRTTs  = 3
 	activeLeast = 200 * time.Millisecond
+	// awakeTime is how long after the last data from the server a radio is awake
+	// anyway: LTE leaves continuous reception 100 ms after the last packet (Huang
+	// et al., MobiSys 2012, T_i). What the helper itself sends counts nothing, or
+	// reports and ACKs would keep awake what should sleep.
+	awakeTime = 100 * time.Millisecond
 )
 
 // feedback chooses over which hop the state of the pipe reaches the server:
 // the HS-path, the pipe and the primary, or neither. It is the one place where
 // the modes differ. They are those that the MPBond paper compares (MobiSys
 // 2020, section 4.3): "fixed" is always the HS-path.
-type feedback func(hsInUse, pipeInUse bool) route
+type feedback func(hsAwake, pipeInUse bool) route
 
 type route uint8
 
@@ -40,11 +45,11 @@ const (
 
 func (r route) String() string { return [...]string{"silent", "hs-path", "pipe"}[r] }
 
-// flexible sends on the HS-path while that is in use, else over the pipe while
-// that is, and never wakes a radio.
-func flexible(hsInUse, pipeInUse bool) route {
+// flexible sends on the HS-path while data comes by that, else over the pipe
+// while that is in use, and never wakes a radio.
+func flexible(hsAwake, pipeInUse bool) route {
 	switch {
-	case hsInUse:
+	case hsAwake:
 		return onHS
 	case pipeInUse:
 		return onPipe
@@ -56,10 +61,10 @@ func flexible(hsInUse, pipeInUse bool) route {
 // radio awake while the pipe drains.
 func fixedAlways(_, _ bool) route { return onHS }
 
-// fixedOnDemand sends on the HS-path only while that is in use: the server
+// fixedOnDemand sends on the HS-path only while data comes by that: the server
 // learns nothing of a pipe that drains after it.
-func fixedOnDemand(hsInUse, _ bool) route {
-	if hsInUse {
+func fixedOnDemand(hsAwake, _ bool) route {
+	if hsAwake {
 		return onHS
 	}
 	return silent
@@ -77,6 +82,8 @@ type hop struct {
 	now       estimate.Hop
 	moved     uint64    // ciphertext that came, was sent, and was acknowledged
 	used      time.Time // when moved last changed
+	came      time.Time // when data last arrived on it
+	arrived   uint64    // ciphertext that had come by then
 	forwarded uint64    // ciphertext that its far end has acknowledged
 	meter     estimate.Meter
 }
@@ -91,9 +98,18 @@ func (h *hop) observe(now time.Time) {
 		h.forwarded = max(h.forwarded, sent-min(sent, uint64(p.Queue)))
 		h.meter.Add(now, p)
 	}
-	if moved := sent + h.link.Received() + h.forwarded; moved != h.moved {
+	if n := h.link.Received(); n != h.arrived {
+		h.arrived, h.came = n, now
+	}
+	if moved := sent + h.arrived + h.forwarded; moved != h.moved {
 		h.moved, h.used = moved, now
 	}
+}
+
+// awake reports whether the hop's radio is awake anyway, since data has just
+// come by it.
+func (h *hop) awake(now time.Time) bool {
+	return !h.came.IsZero() && now.Sub(h.came) < awakeTime
 }
 
 func (h *hop) inUse(now time.Time) bool {
@@ -212,7 +228,7 @@ func (p *reporter) tick(now time.Time) {
 	}
 	p.r.up.setSegment(&p.hs)
 	p.r.down.setSegment(&p.pipe)
-	hs, pipe := p.hs.inUse(now), p.pipe.inUse(now)
+	hs, pipe := p.hs.awake(now), p.pipe.inUse(now)
 
 	if s, ok := p.up.due(&p.hs, now); ok && pipe {
 		p.send(&p.up, s, onPipe, now)

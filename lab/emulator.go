@@ -165,11 +165,12 @@ func (e *emulator) read(l *emuLink, end int) {
 		if e.tap != nil {
 			e.tap.packet(l.name, end, buf[:n])
 		}
-		if e.recording {
-			l.seen[end].add(e.now(), int(n))
-		}
-		if !l.lines[end].Enqueue(e.now(), shaper.Packet{Size: unit.Bytes(n), Data: buf[:n]}) {
+		now := e.now()
+		switch taken := l.lines[end].Enqueue(now, shaper.Packet{Size: unit.Bytes(n), Data: buf[:n]}); {
+		case !taken:
 			e.put(buf)
+		case e.recording:
+			l.seen[end].add(now, int(n))
 		}
 	}
 }

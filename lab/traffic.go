@@ -14,7 +14,8 @@ type Traffic struct {
 	// Gaps are the µs before each packet, of the first since recording began.
 	Gaps []int64 `json:"gaps_us"`
 	// Sizes are IP bytes, negative of packets that were received. Packets sent are
-	// seen before the link's queue, which may drop them.
+	// seen as they enter the link's queue, which is in the device: one for which it
+	// has no room is never sent by a radio, and is not among them.
 	Sizes []int32 `json:"sizes"`
 }
 

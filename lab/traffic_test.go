@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"reflect"
 	"testing"
 	"time"
@@ -90,5 +91,47 @@ func TestCoarse(t *testing.T) {
 	}
 	if got := (Traffic{}).coarse(); len(got.Sizes) != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestTrafficDropped: packets for which the queue has no room are not recorded.
+func TestTrafficDropped(t *testing.T) {
+	t.Parallel()
+	l := startLab(t, pair+"rate=\"2Mbit/s\"\ndelay=\"10ms\"\nqueue=\"6KB\"", Options{})
+	serve(t, l, "b", false, "test-serve")
+	if _, err := l.Traffic(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := l.Stats(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, out := start(t, l, "a", "test-fetch", "10.77.1.2", "500ms")
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), drainTimeout)
+	defer cancel()
+	if err := l.Drained(ctx); err != nil {
+		t.Fatal(err)
+	}
+	after, err := l.Stats(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := l.Traffic()
+	if err != nil || len(all) != 2 {
+		t.Fatal(all, err)
+	}
+	var sent unit.Bytes
+	all[1].Each(func(_ time.Duration, n unit.Bytes, up bool) {
+		if up {
+			sent += n
+		}
+	})
+	is, was := after.Link("l").Lines[Downlink].Count, before.Link("l").Lines[Downlink].Count
+	dropped := is.QueueDrops.Bytes - was.QueueDrops.Bytes
+	if want := is.Sent.Bytes - was.Sent.Bytes - dropped; dropped == 0 || sent != want {
+		t.Errorf("%v recorded, not %v; %v were dropped", sent, want, dropped)
 	}
 }
