@@ -42,6 +42,7 @@ type Cell struct {
 	Size    unit.Bytes
 	Upload  bool
 	Length  time.Duration // ends each transfer after it, as in lab.Plan
+	Video   *lab.Video    // is played for Length instead, in the short form for less
 	At      []string      // changes, as in lab.Plan
 	Schemes []string
 	Reps    int
@@ -94,6 +95,8 @@ var rows = []func(radio.Set) Row{
 	m5e,
 	m6,
 	m7,
+	m10,
+	m11,
 	m12,
 	m14,
 }
@@ -144,7 +147,10 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 			continue
 		}
 		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At, Upload: c.Upload, Length: c.Length, Fewer: c.Fewer,
-			Traffic: slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.packets })}
+			Video: c.Video, Traffic: slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.packets })}
+		if c.Video != nil && o.Quick {
+			p.Length = min(p.Length, quickPlay)
+		}
 		if p.Topology, err = c.network(o.Seed); err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
 		}
@@ -159,6 +165,9 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 	}
 	return all, nil
 }
+
+// quickPlay is how much of a video is played in the short form.
+const quickPlay = 20 * time.Second
 
 func (c Cell) network(seed uint64) (*lab.Topology, error) {
 	if c.Net != nil {
@@ -236,15 +245,23 @@ func (d Data) each(cell string, pair [2]string, m Metric, f func(ours, base floa
 // between are changes of a scheme likewise, in one cell beside another one. Cells
 // do not take turns: the same repetition is only about as far from the start.
 func (d Data) between(cells [2]string, scheme string, m Metric) []float64 {
-	both := Data{"": slices.Clone(d[cells[1]])}
-	const there = "there"
-	for i := range both[""] {
-		if both[""][i].Scheme == scheme {
-			both[""][i].Scheme = there
+	return d.across(cells, [2]string{scheme, scheme}, m)
+}
+
+// across are likewise changes of a scheme in one cell beside another scheme in
+// another cell.
+func (d Data) across(cells, pair [2]string, m Metric) []float64 {
+	const here, there = "here", "there"
+	both := Data{}
+	for i, name := range [2]string{here, there} {
+		for _, r := range d[cells[i]] {
+			if r.Scheme == pair[i] {
+				r.Scheme = name
+				both[""] = append(both[""], r)
+			}
 		}
 	}
-	both[""] = append(both[""], d[cells[0]]...)
-	return both.Changes("", [2]string{scheme, there}, m)
+	return both.Changes("", [2]string{here, there}, m)
 }
 
 // BestChanges are Changes beside that one of several schemes whose mean in a

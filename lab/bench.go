@@ -284,9 +284,12 @@ const curlFormat = "curl-report %{time_total} %{time_starttransfer} %{http_code}
 
 // Fetch is the plain command that makes a transfer and writes what it gets to
 // standard output: curl, or for several streams at once the lab's own client,
-// which knows those of curl's options that schemes add. The web node is named
+// which knows those of curl's options that schemes add, as the player does. The web node is named
 // by its address, so that schemes do not differ in how they look up names.
 func (b *Bench) Fetch(t Transfer) []string {
+	if t.Video != nil {
+		return b.player(t)
+	}
 	addr, _ := b.Lab.Topology.Addr("web", "")
 	file := strconv.FormatInt(int64(t.Size), 10)
 	url := fmt.Sprintf("http://%s:%d/%s", addr, webPort, file)

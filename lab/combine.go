@@ -60,15 +60,19 @@ func (c *combine) Client(b *Bench, t Transfer) []string {
 	self, _ := os.Executable()
 	top := b.Lab.Topology
 	web, _ := top.Addr("web", "")
-	argv := []string{self, "lab", "combine", "--chunk", strconv.FormatInt(int64(c.chunk), 10)}
+	argv := []string{self, "lab", "combine", fmt.Sprintf("http://%s:%d/%d", web, webPort, t.Size)}
+	if t.Video != nil {
+		argv = b.Fetch(t)
+	}
+	argv = append(argv, "--chunk", strconv.FormatInt(int64(c.chunk), 10))
 	for _, h := range top.Helpers() {
 		addr, _ := top.Addr(h, top.between("primary", h))
 		argv = append(argv, "--proxy", fmt.Sprintf("%s:%d", addr, proxyPort))
 	}
-	if t.Length > 0 {
+	if t.Length > 0 && t.Video == nil {
 		argv = append(argv, "--length", t.Length.String())
 	}
-	return append(argv, fmt.Sprintf("http://%s:%d/%d", web, webPort, t.Size))
+	return argv
 }
 
 func (c *combine) Verify(_ context.Context, b *Bench, r *Result) error {
@@ -108,6 +112,9 @@ type Combine struct {
 	Chunk   int64
 	Proxies []string      // addresses; one more path is the direct one
 	Length  time.Duration // ends it after that time, if it is not 0 and the file not complete
+	Size    int64         // of the file, if it is known
+
+	paths []*http.Client // of connections that are there already; nil: Run makes its own
 
 	mu   sync.Mutex
 	next int64           // guarded by mu: the chunk that the next idle path takes
@@ -131,13 +138,15 @@ func (c *Combine) Run(ctx context.Context, out, report io.Writer) error {
 		ended = time.After(c.Length)
 	}
 	c.size, c.got, c.wake = -1, map[int64]chunk{}, make(chan struct{}, 1)
+	if c.Size > 0 {
+		c.size = c.Size
+	}
+	if c.paths == nil {
+		c.paths = c.connect()
+	}
 	begin := time.Now()
-	for _, proxy := range append([]string{""}, c.Proxies...) {
-		t := &http.Transport{DisableCompression: true}
-		if proxy != "" {
-			t.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy})
-		}
-		go c.path(ctx, &http.Client{Transport: t})
+	for _, path := range c.paths {
+		go c.path(ctx, path)
 	}
 	var first time.Duration
 	var written int64
@@ -173,6 +182,18 @@ func (c *Combine) Run(ctx context.Context, out, report io.Writer) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// connect returns a client for each path, the direct one first.
+func (c *Combine) connect() (paths []*http.Client) {
+	for _, proxy := range append([]string{""}, c.Proxies...) {
+		t := &http.Transport{DisableCompression: true}
+		if proxy != "" {
+			t.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy})
+		}
+		paths = append(paths, &http.Client{Transport: t})
+	}
+	return paths
 }
 
 // path takes chunks from the queue until there is none left.

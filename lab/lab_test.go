@@ -56,6 +56,10 @@ func testProgram(args []string) error {
 	case "streams": // --streams N URL
 		n, _ := strconv.Atoi(args[2])
 		return Streams{URL: args[3], N: n}.Run(context.Background(), os.Stdout, os.Stderr)
+	case "proxy":
+		return Proxy(context.Background(), args[1])
+	case "player":
+		return testPlayer(args[1:])
 	case "probe":
 		return Probe(args[1:])
 	case "test-up": // brings a lab up, says so and waits

@@ -35,6 +35,8 @@ type Plan struct {
 	// Stride makes links that vary differ from one repetition to the next: each
 	// begins so much further into schedules, outages and traces than the one before.
 	Stride time.Duration
+	// Video is played for Length instead, from its beginning.
+	Video *Video
 	// Fewer says how many transfers slow schemes make, if not Reps.
 	Fewer map[string]int
 	// Traffic has each result tell all packets of primary and helpers; with a Length
@@ -101,12 +103,23 @@ func (p Plan) understand() (*session, error) {
 	if s.bound, err = p.bound(s.topology, s.kills); err != nil {
 		return nil, err
 	}
+	if p.Video != nil {
+		if err := p.Video.check(); err != nil {
+			return nil, err
+		}
+		if p.Upload || p.Streams > 1 || p.Size != 0 || p.Length <= 0 {
+			return nil, fmt.Errorf("a video is one download, of which some time is played")
+		}
+	}
 	if p.Streams > 1 && p.Upload {
 		return nil, fmt.Errorf("several streams at once are downloads only")
 	}
 	for _, name := range p.Schemes {
 		if s.schemes[name], err = newScheme(name); err != nil {
 			return nil, err
+		}
+		if p.Video != nil && !plays(s.schemes[name]) {
+			return nil, fmt.Errorf("%s plays no video", name)
 		}
 		expected, err := p.expected(name)
 		if err != nil {

@@ -50,6 +50,8 @@ type Result struct {
 	CPU       map[string]float64 `json:"cpu_seconds,omitempty"`
 	ClientCPU float64            `json:"client_cpu_seconds,omitempty"`
 	Notes     map[string]any     `json:"notes,omitempty"`
+	// Video is what a player tells, of whose playback Seconds is the whole time.
+	Video *Playback `json:"video,omitempty"`
 	// Traffic is that of primary and helpers while the client ran, if the plan
 	// asks for it; see there.
 	Traffic []Traffic `json:"traffic,omitempty"`
@@ -95,7 +97,7 @@ func (s *session) run(ctx context.Context, emit func(Result)) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, _, err := b.File(p.Size); err != nil {
+	if err := b.files(p); err != nil {
 		return err
 	}
 	for rep := range p.Reps {
@@ -103,10 +105,27 @@ func (s *session) run(ctx context.Context, emit func(Result)) (err error) {
 			if rep >= p.RepsOf(scheme) || s.hung[scheme] >= maxHung || p.Skip != nil && p.Skip(scheme, rep) {
 				continue
 			}
-			t := Transfer{scheme, rep, p.Size, max(1, p.Streams), p.Upload, p.Unchecked, p.Length}
+			t := Transfer{scheme, rep, p.Size, max(1, p.Streams), p.Upload, p.Unchecked, p.Length, p.Video}
 			if err := s.turn(ctx, b, t, emit); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// files makes those that the plan's transfers fetch.
+func (b *Bench) files(p Plan) error {
+	sizes := []unit.Bytes{p.Size}
+	if p.Video != nil {
+		sizes = nil
+		for level := range p.Video.Ladder {
+			sizes = append(sizes, p.Video.size(level))
+		}
+	}
+	for _, n := range sizes {
+		if _, _, err := b.File(n); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -173,6 +192,9 @@ func (s *session) boundOf(r Result) float64 {
 	d, err := boundAt(s.topology, r.Bytes, s.plan.Upload, s.plan.into(r.Rep))
 	if err != nil {
 		return 0
+	}
+	if s.plan.Video != nil {
+		d = max(d, s.plan.Length)
 	}
 	return d.Seconds()
 }
@@ -246,9 +268,15 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	}
 	meter := &meter{}
 	stop := s.watch(b, t, before, meter)
-	got, err := readClient(out, t, meter)
+	var got Received
+	var played []byte
+	if t.Video != nil {
+		played, err = io.ReadAll(out)
+	} else {
+		got, err = readClient(out, t, meter)
+	}
 	stop()
-	if e := cmd.Wait(); e != nil && !(t.Length > 0 && (t.Upload || cmd.ProcessState.ExitCode() == curlTimedOut)) {
+	if e := cmd.Wait(); e != nil && !(t.Video == nil && t.Length > 0 && (t.Upload || cmd.ProcessState.ExitCode() == curlTimedOut)) {
 		err = fmt.Errorf("client: %w: %s", e, strings.TrimSpace(stderr.String()))
 	}
 	took := time.Since(begin)
@@ -267,6 +295,9 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	r.Disturbed = after.Lateness.disturbed(took, len(s.plan.At) > 0)
 	if err != nil {
 		return err
+	}
+	if t.Video != nil {
+		return r.judgePlayback(played)
 	}
 	if t.Length > 0 {
 		return r.judgePart(ctx, b, t, got)

@@ -39,6 +39,7 @@ type Transfer struct {
 	Upload    bool
 	Unchecked bool // see Plan
 	Length    time.Duration
+	Video     *Video // is played for Length instead
 }
 
 // newScheme finds a scheme by its name.
@@ -262,6 +263,9 @@ func secondAddress(t *Topology) (addr, link string, err error) {
 }
 
 func (*kibbutz) Client(b *Bench, t Transfer) []string {
+	if t.Video != nil {
+		return append(b.Fetch(t), "--mptcp") // mptcpize does nothing to a static program
+	}
 	return append([]string{"mptcpize", "run"}, b.Fetch(t)...)
 }
 

@@ -297,7 +297,7 @@ func (e *Experiment) expected(scheme string) (time.Duration, error) {
 func (p Plan) expected(scheme string) (time.Duration, error) {
 	n := p.Size * unit.Bytes(max(1, p.Streams))
 	switch {
-	case p.Length > 0:
+	case p.Length > 0 && p.Video == nil:
 		return p.Length, nil
 	case !p.Topology.shaped():
 		return unshapedRate.Time(n), nil
@@ -310,6 +310,9 @@ func (p Plan) expected(scheme string) (time.Duration, error) {
 		if t, err = t.withoutHelpers(); err != nil {
 			return 0, err
 		}
+	}
+	if p.Video != nil {
+		return p.expectedPlayback(t)
 	}
 	d, err := p.bound(t, kills)
 	if err != nil {
@@ -363,7 +366,10 @@ func (p Plan) cores(scheme string, took time.Duration) float64 {
 	}
 	base += start / (took + transferExtra).Seconds()
 	n := p.Size * unit.Bytes(max(1, p.Streams))
-	if p.Length > 0 && strings.HasPrefix(scheme, "single") {
+	switch {
+	case p.Video != nil:
+		n = p.playbackBytes(took)
+	case p.Length > 0 && strings.HasPrefix(scheme, "single"):
 		n /= 2 // of both carriers
 	}
 	return base + coresPerBit*float64(8*n)/max(took.Seconds(), .1)

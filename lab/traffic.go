@@ -28,31 +28,54 @@ func (t Traffic) Each(f func(at time.Duration, n unit.Bytes, sent bool)) {
 	}
 }
 
-// coarseStep is what coarse leaves of times: a tenth of the longest gap that counts
-// for energies, and of a sample of rates.
+// coarseStep is how far packets that coarse makes one may be apart: a tenth of the
+// shortest gap that any radio's model sees, and of a sample of rates.
 const coarseStep = 10 * time.Millisecond
 
-// coarse returns the traffic with packets of one direction that were within
-// coarseStep of the first of them as one, at its time: a minute is then some
-// thousands, at any rate.
+// coarse returns the traffic with two packets at most for those within coarseStep
+// of the first of them, at the times of the first and of the last: a minute is then
+// some thousands, at any rate. Bytes of each direction, and every gap of more than
+// coarseStep, are what they were, also beside the packets of other links: so what a
+// radio takes is the same, if its model sees no shorter gaps.
 func (t Traffic) coarse() Traffic {
-	c := Traffic{Node: t.Node, Link: t.Link}
-	l := trafficLog{}
-	var since [2]time.Duration
-	in := [2]int{-1, -1} // where the packets of each direction go now
-	t.Each(func(at time.Duration, n unit.Bytes, sent bool) {
-		dir, size := 0, int(-n)
-		if sent {
-			dir, size = 1, int(n)
+	var log trafficLog
+	var first, last time.Duration
+	var sent, received, n int
+	flush := func() {
+		switch {
+		case n == 1:
+			log.add(first, sent-received)
+		case sent == 0: // times need a packet each
+			log.add(first, -1)
+			log.add(last, 1-received)
+		case received == 0:
+			log.add(first, 1)
+			log.add(last, sent-1)
+		default:
+			log.add(first, sent)
+			log.add(last, -received)
 		}
-		if in[dir] < 0 || at-since[dir] >= coarseStep {
-			in[dir], since[dir] = len(l.sizes), at
-			l.add(at, 0)
+		sent, received, n = 0, 0, 0
+	}
+	t.Each(func(at time.Duration, size unit.Bytes, up bool) {
+		if n > 0 && at-first > coarseStep {
+			flush()
 		}
-		l.sizes[in[dir]] += int32(size)
+		if n == 0 {
+			first = at
+		}
+		last = at
+		n++
+		if up {
+			sent += int(size)
+		} else {
+			received += int(size)
+		}
 	})
-	c.Gaps, c.Sizes = l.gaps, l.sizes
-	return c
+	if n > 0 {
+		flush()
+	}
+	return Traffic{Node: t.Node, Link: t.Link, Gaps: log.gaps, Sizes: log.sizes}
 }
 
 // trafficLog is one end's, in the emulator's thread.
@@ -93,7 +116,7 @@ func (l *Lab) Traffic() ([]Traffic, error) {
 }
 
 // record begins to record packets, if the plan asks for it, or puts those of
-// primary and helpers into a result.
+// primary and helpers into a result; thinned those of a video, which are many.
 func (s *session) record(b *Bench, r *Result) error {
 	if !s.plan.Traffic {
 		return nil

@@ -78,14 +78,14 @@ func TestTrafficRounding(t *testing.T) {
 	}
 }
 
-// TestCoarse: within 10 ms of the first, packets of a direction are one; bytes and
-// directions stay, and times ascend.
+// TestCoarse: within 10 ms of the first, packets are two; bytes and directions stay,
+// and times ascend.
 func TestCoarse(t *testing.T) {
 	all := Traffic{Node: "n", Link: "l",
 		Gaps:  []int64{1000, 4000, 1000, 6000, 3999, 0, 100_000},
 		Sizes: []int32{-1500, -1500, 40, -1500, -1000, 60, 40}}
 	// at 1, 5, 6, 12, 15.999, 15.999, 115.999 ms
-	want := Traffic{Node: "n", Link: "l", Gaps: []int64{1000, 5000, 6000, 103_999}, Sizes: []int32{-3000, 100, -2500, 40}}
+	want := Traffic{Node: "n", Link: "l", Gaps: []int64{1000, 5000, 6000, 3999, 100_000}, Sizes: []int32{40, -3000, 60, -2500, 40}}
 	if got := all.coarse(); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}

@@ -17,7 +17,7 @@ import (
 
 // labMeasureCommands are the lab's subcommands that measure.
 func labMeasureCommands(f *labFlags) []*cobra.Command {
-	return []*cobra.Command{labRun(f), labReplay(), labBound(f), labCalibrate(f), labDemo(), labBench(), labDual(), labSink(), labRelay(), labStreams(), labCombine(), labSplit(), labProxy(), labProbe()}
+	return []*cobra.Command{labRun(f), labReplay(), labBound(f), labCalibrate(f), labDemo(), labBench(), labDual(), labSink(), labRelay(), labStreams(), labCombine(), labSplit(), labPlayer(), labProxy(), labProbe()}
 }
 
 func labRun(f *labFlags) *cobra.Command {
@@ -223,6 +223,24 @@ func labSplit() *cobra.Command {
 		},
 	}
 	c.Flags().StringArrayVar(&parts, "part", nil, "own address and bytes of a connection, as `ADDRESS=BYTES` (repeatable)")
+	return c
+}
+
+func labPlayer() *cobra.Command {
+	var p lab.Player
+	c := &cobra.Command{
+		Use: "player VIDEO", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := json.Unmarshal([]byte(args[0]), &p); err != nil {
+				return misused(err)
+			}
+			return p.Run(c.Context(), c.OutOrStdout())
+		},
+	}
+	c.Flags().StringVar(&p.SOCKS, "socks5-hostname", "", "go through the proxy at `HOST:PORT`") // as curl has it
+	c.Flags().BoolVar(&p.MPTCP, "mptcp", false, "ask the kernel for MPTCP")
+	c.Flags().Int64Var(&p.Chunk, "chunk", 0, "fetch in ranges of so many bytes")
+	c.Flags().StringArrayVar(&p.Proxies, "proxy", nil, "HTTP proxy at `HOST:PORT`, for ranges (repeatable)")
 	return c
 }
 

@@ -1,0 +1,207 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Player is a client that plays a video: it fetches segment by segment, each with
+// one request over one connection that stays open, and lets time pass as a screen
+// would. Nothing is decoded.
+type Player struct {
+	Video  Video         `json:"video"`
+	Length time.Duration `json:"length_ns"` // of media to be played: the playback ends then
+	URL    string        `json:"url"`       // the directory with a file for each level, named by its size
+	SHA    []string      `json:"sha256"`    // of these files
+	// How to get there: at most one of these.
+	SOCKS   string   `json:"-"` // address of a proxy
+	MPTCP   bool     `json:"-"` // ask the kernel for MPTCP
+	Chunk   int64    `json:"-"` // in ranges of so many bytes, as Combine has it
+	Proxies []string `json:"-"` // of Combine
+}
+
+// Run plays, and prints a Playback to out.
+func (p *Player) Run(ctx context.Context, out io.Writer) error {
+	if err := p.Video.check(); err != nil {
+		return err
+	}
+	if len(p.SHA) != len(p.Video.Ladder) {
+		return fmt.Errorf("video: %d hashes of %d levels", len(p.SHA), len(p.Video.Ladder))
+	}
+	fetch := p.plain()
+	if p.Chunk > 0 {
+		fetch = p.ranges()
+	}
+	result, err := p.play(ctx, func(ctx context.Context, level int) error {
+		name := strconv.FormatInt(int64(p.Video.size(level)), 10)
+		check := &checked{hash: sha256.New()}
+		if err := fetch(ctx, p.URL+"/"+name, p.Video.size(level), check); err != nil {
+			return err
+		}
+		return check.verify(p.Video.size(level), p.SHA[level])
+	})
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(result)
+}
+
+// play lets fetch get one segment after the other, and time pass.
+func (p *Player) play(ctx context.Context, fetch func(ctx context.Context, level int) error) (Playback, error) {
+	begin := time.Now()
+	now := func() time.Duration { return time.Since(begin) }
+	core := &playback{video: p.Video, length: p.Length}
+	for {
+		level, wait := core.next(now())
+		after, sure := core.ends()
+		switch {
+		case core.over():
+			return core.result(), nil
+		case wait > 0:
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return Playback{}, context.Cause(ctx)
+			}
+			continue
+		}
+		asked := now()
+		part, cancel := context.WithCancel(ctx)
+		if sure { // a segment that would come after the end is given up
+			cancel()
+			part, cancel = context.WithTimeout(ctx, after)
+		}
+		err := fetch(part, level)
+		cancel()
+		switch {
+		case err == nil:
+			core.got(now(), level, now()-asked)
+		case ctx.Err() != nil:
+			return Playback{}, context.Cause(ctx)
+		case !sure || !errors.Is(err, context.DeadlineExceeded):
+			return Playback{}, err
+		}
+	}
+}
+
+// getting fetches a URL whose size is known and writes it to a writer.
+type getting func(ctx context.Context, target string, size unit.Bytes, to io.Writer) error
+
+// plain is getting by one request over one connection.
+func (p *Player) plain() getting {
+	dialer := &net.Dialer{}
+	dialer.SetMultipathTCP(p.MPTCP)
+	transport := &http.Transport{DisableCompression: true, DialContext: dialer.DialContext, MaxConnsPerHost: 1}
+	if p.SOCKS != "" {
+		transport.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: p.SOCKS})
+	}
+	client := &http.Client{Transport: transport}
+	return func(ctx context.Context, target string, _ unit.Bytes, to io.Writer) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+		if err != nil {
+			return err
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			return fmt.Errorf("the web server answered %s", res.Status)
+		}
+		_, err = io.Copy(to, res.Body)
+		return err
+	}
+}
+
+// ranges is getting as COMBINE does. Its connections stay open likewise.
+func (p *Player) ranges() getting {
+	paths := (&Combine{Proxies: p.Proxies}).connect()
+	return func(ctx context.Context, target string, size unit.Bytes, to io.Writer) error {
+		one := Combine{URL: target, Chunk: p.Chunk, Size: int64(size), paths: paths}
+		return one.Run(ctx, to, io.Discard)
+	}
+}
+
+// checked takes a segment, and nothing that is too long.
+type checked struct {
+	hash interface {
+		io.Writer
+		Sum([]byte) []byte
+	}
+	n unit.Bytes
+}
+
+func (c *checked) Write(p []byte) (int, error) {
+	c.n += unit.Bytes(len(p))
+	return c.hash.Write(p)
+}
+
+func (c *checked) verify(size unit.Bytes, sha string) error {
+	if c.n != size || hex.EncodeToString(c.hash.Sum(nil)) != sha {
+		return fmt.Errorf("a segment arrived with %d bytes of %d, or another content", c.n, size)
+	}
+	return nil
+}
+
+// player is the command that plays, to which schemes add how to get there.
+func (b *Bench) player(t Transfer) []string {
+	addr, _ := b.Lab.Topology.Addr("web", "")
+	p := Player{Video: *t.Video, Length: t.Length, URL: fmt.Sprintf("http://%s:%d", addr, webPort)}
+	for level := range t.Video.Ladder {
+		_, sha, _ := b.File(t.Video.size(level)) // made before
+		p.SHA = append(p.SHA, hex.EncodeToString(sha[:]))
+	}
+	self, _ := os.Executable()
+	spec, _ := json.Marshal(p) // plain values
+	return []string{self, "lab", "player", string(spec)}
+}
+
+// plays tells whether a scheme has a way for the player.
+func plays(scheme Scheme) bool {
+	switch scheme.(type) {
+	case *tethered, *bonded, *kibbutz, *combine:
+		return true
+	}
+	return false
+}
+
+// judgePlayback takes in what the player says, who has checked each segment.
+func (r *Result) judgePlayback(out []byte) error {
+	r.Video = &Playback{}
+	if err := json.Unmarshal(out, r.Video); err != nil {
+		return fmt.Errorf("what the player says: %w", err)
+	}
+	r.Seconds, r.FirstByte, r.Bytes, r.SHA = r.Video.Seconds, r.Video.StartUp, r.Video.Bytes, true
+	return nil
+}
+
+// expectedPlayback is how long it takes: at least as long as the links need for
+// the lowest bitrate.
+func (p Plan) expectedPlayback(t *Topology) (time.Duration, error) {
+	d, err := Bound(t, p.Video.Ladder[0].Bytes(p.Length), false)
+	return max(p.Length, d), err
+}
+
+// playbackBytes are those of a playback that takes so long, about: of the highest
+// bitrate that the links carry.
+func (p Plan) playbackBytes(took time.Duration) unit.Bytes {
+	n := p.Video.Ladder[len(p.Video.Ladder)-1].Bytes(p.Length)
+	if d, err := Bound(p.Topology, n, false); err == nil && d > took {
+		n = unit.Bytes(float64(n) * took.Seconds() / d.Seconds())
+	}
+	return n
+}

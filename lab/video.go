@@ -1,0 +1,183 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Video is media in segments of the same length, each at the bitrates of a
+// ladder. Segments of one bitrate have the same size. The media goes on behind
+// what is played of it.
+type Video struct {
+	Ladder  []unit.Rate   `json:"ladder_bps"` // ascending; with one only there is nothing to adapt
+	Segment time.Duration `json:"segment_ns"`
+}
+
+func (v Video) size(level int) unit.Bytes { return v.Ladder[level].Bytes(v.Segment) }
+
+func (v Video) check() error {
+	if len(v.Ladder) == 0 || v.Segment <= 0 || v.Segment > maxBuffer || !slices.IsSorted(v.Ladder) || v.size(0) <= 0 {
+		return fmt.Errorf("video: bitrates are ascending, and segments up to %v long", maxBuffer)
+	}
+	return nil
+}
+
+// What a player does that its paper does not tell is our choice.
+const (
+	// maxBuffer is the most media a player holds: that of common players (dash.js
+	// and hls.js hold 30 s).
+	maxBuffer = 30 * time.Second
+	// startBuffer is what it needs to begin, and to go on after a stall.
+	startBuffer = 2 * time.Second
+	// rateShare of the throughput may be a segment's bitrate.
+	rateShare = 0.75
+	// rateSegments are how many last segments the throughput is the harmonic mean of.
+	rateSegments = 3
+)
+
+// Playback is what a player tells.
+type Playback struct {
+	Bitrate    float64        `json:"bitrate_bps"` // mean of what was played, by time
+	Switches   int            `json:"switches"`    // of bitrate, in what was played
+	Stalls     int            `json:"stalls"`
+	Stalled    float64        `json:"stalled_seconds"`
+	StallRatio float64        `json:"stall_ratio"` // stalled / played
+	StartUp    float64        `json:"start_up_seconds"`
+	Played     float64        `json:"played_seconds"` // of media
+	Seconds    float64        `json:"seconds"`        // from the first request to the end
+	Bytes      unit.Bytes     `json:"bytes"`          // of whole segments, with those that were not played
+	Segments   []VideoSegment `json:"segments"`
+}
+
+// VideoSegment is one that was fetched whole.
+type VideoSegment struct {
+	Rate    unit.Rate `json:"rate_bps"`
+	At      float64   `json:"at_seconds"` // when it was there
+	Seconds float64   `json:"seconds"`    // from its request to its last byte
+	Buffer  float64   `json:"buffer_seconds"`
+}
+
+// playback is a player without its network: what it has, and what it wants next.
+// Times count from the first request, and never go back.
+type playback struct {
+	video  Video
+	length time.Duration // of media to be played
+
+	at       time.Duration // up to here all is accounted for
+	played   time.Duration // of media, like buffered
+	buffered time.Duration
+	playing  bool
+	begun    bool
+	start    time.Duration // when playing began
+	stalls   int
+	stalled  time.Duration
+	rates    []float64 // bit/s, of the last segments
+	bytes    unit.Bytes
+	segments []VideoSegment
+}
+
+// advance lets time pass.
+func (p *playback) advance(now time.Duration) {
+	d := now - p.at
+	p.at = now
+	if p.over() {
+		return
+	}
+	if p.playing {
+		m := min(d, p.buffered, p.length-p.played)
+		p.played += m
+		p.buffered -= m
+		if d -= m; d == 0 || p.over() {
+			return
+		}
+		p.playing = false
+		p.stalls++
+	}
+	if p.begun {
+		p.stalled += d
+	}
+}
+
+func (p *playback) over() bool { return p.played >= p.length }
+
+// ends tells in how much time the playback ends, if nothing more is needed for
+// it. advance must have been called.
+func (p *playback) ends() (after time.Duration, sure bool) {
+	left := p.length - p.played
+	return left, p.playing && p.buffered >= left
+}
+
+// next is the level of the segment to ask for now, or how long to wait before
+// asking again.
+func (p *playback) next(now time.Duration) (level int, wait time.Duration) {
+	p.advance(now)
+	if over := p.buffered + p.video.Segment - maxBuffer; over > 0 {
+		if after, sure := p.ends(); sure {
+			over = min(over, after)
+		}
+		return 0, over
+	}
+	return p.choose(), 0
+}
+
+// choose is the highest level that the throughput allows: the lowest one while
+// nothing is known of it.
+func (p *playback) choose() (level int) {
+	if len(p.rates) == 0 {
+		return 0
+	}
+	inverse := 0.0
+	for _, r := range p.rates {
+		inverse += 1 / r
+	}
+	most := rateShare * float64(len(p.rates)) / inverse
+	for i, r := range p.video.Ladder {
+		if float64(r) <= most {
+			level = i
+		}
+	}
+	return level
+}
+
+// got takes in a segment that has taken so long to fetch.
+func (p *playback) got(now time.Duration, level int, took time.Duration) {
+	p.advance(now)
+	p.buffered += p.video.Segment
+	size := p.video.size(level)
+	p.bytes += size
+	p.segments = append(p.segments, VideoSegment{p.video.Ladder[level], now.Seconds(), took.Seconds(), p.buffered.Seconds()})
+	p.rates = append(p.rates, float64(8*size)/max(took, time.Microsecond).Seconds())
+	p.rates = p.rates[max(0, len(p.rates)-rateSegments):]
+	if p.playing || p.buffered < min(startBuffer, p.length-p.played) {
+		return
+	}
+	p.playing = true
+	if !p.begun {
+		p.begun, p.start = true, now
+	}
+}
+
+// result sums up. advance must have been called.
+func (p *playback) result() Playback {
+	r := Playback{Stalls: p.stalls, Stalled: p.stalled.Seconds(), StartUp: p.start.Seconds(), Played: p.played.Seconds(), Seconds: p.at.Seconds(),
+		Bytes: p.bytes, Segments: p.segments}
+	if p.played == 0 {
+		return r
+	}
+	r.StallRatio = r.Stalled / r.Played
+	left := p.played
+	for i, s := range p.segments {
+		part := min(left, p.video.Segment)
+		if left -= part; part == 0 {
+			break
+		}
+		r.Bitrate += float64(s.Rate) * part.Seconds() / r.Played
+		if i > 0 && s.Rate != p.segments[i-1].Rate {
+			r.Switches++
+		}
+	}
+	return r
+}
