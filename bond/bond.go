@@ -246,12 +246,12 @@ func (b *Bond) Unknown(id wire.PathID, now time.Time) {
 }
 
 // Remote takes a helper's report about a subflow's far hop.
-func (b *Bond) Remote(id wire.PathID, s wire.HopState) {
+func (b *Bond) Remote(id wire.PathID, now time.Time, s wire.HopState) {
 	p := b.path(id)
 	if p == nil {
 		return
 	}
-	p.est.Remote(s)
+	p.est.Remote(now, s)
 	if b.cfg.Trace != nil {
 		e := trace.Event{Kind: trace.PipeState, Path: uint32(id), Rate: s.Rate, SRTT: s.RTT, Offset: s.Received, Backlog: unit.Bytes(s.Received - s.Forwarded)}
 		if s.AppLimited {

@@ -277,7 +277,7 @@ func (n *simNet) report(p *simPath, d int) {
 	} else {
 		n.at(p.hops[d][0].back.passes(n.now), d, func() {
 			if !p.dead && p.at[d] == joined {
-				n.ends[d].Remote(p.id, s)
+				n.ends[d].Remote(p.id, n.now, s)
 			}
 		})
 	}

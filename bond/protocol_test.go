@@ -232,7 +232,7 @@ func TestSlowTellingWakesNobody(t *testing.T) {
 	b.AddPath(2, false, start)
 	direct := estimate.Hop{SRTT: 180 * ms, MinRTT: 50 * ms, RTTVar: 20 * ms, Cwnd: 100_000, MSS: 1448}
 	b.Local(2, start, direct)
-	b.Remote(1, wire.HopState{RTT: 500 * ms, Rate: unit.Mbps})
+	b.Remote(1, start, wire.HopState{RTT: 500 * ms, Rate: unit.Mbps})
 	type written struct {
 		at   time.Duration
 		size int
@@ -280,7 +280,7 @@ func TestReportsAreNoQueue(t *testing.T) {
 	b := New(Config{Opens: true})
 	b.AddPath(1, true, start)
 	b.Local(1, start, estimate.Hop{SRTT: 10 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 10_000, MSS: 1448})
-	b.Remote(1, wire.HopState{Rate: 200 * unit.Kbps, RTT: 10 * time.Millisecond})
+	b.Remote(1, start, wire.HopState{Rate: 200 * unit.Kbps, RTT: 10 * time.Millisecond})
 	now := start
 	for range 2000 {
 		now = now.Add(20 * time.Millisecond)

@@ -25,7 +25,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 	case wire.TypePipeState:
 		f, err := wire.ParsePipeState(payload)
 		if err == nil {
-			b.Remote(f.Path, f.HopState)
+			b.Remote(f.Path, now, f.HopState)
 		}
 		return err
 	}

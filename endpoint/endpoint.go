@@ -326,7 +326,7 @@ func (e *Endpoint) tick() {
 func (e *Endpoint) Remote(id wire.PathID, s wire.HopState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.b.Remote(id, s)
+	e.b.Remote(id, time.Now(), s)
 }
 
 // Relay sends a helper's report about the pipe on to the other end, which

@@ -42,6 +42,9 @@ type Numbers struct {
 	Known        bool // Th was measured while the network was the limit, else it is a guess
 	B1, B2       unit.Bytes
 	FarWait      time.Duration // how long B2 lasts at the far hop
+	// PastPAD is PAD with the time that bytes were last measured to wait at the
+	// helper in place of that which its backlog will take; see held.
+	PastPAD time.Duration
 	// FarFlight is what has left hop 1 and is not received, and FarCwnd the
 	// window of the far hop, of which the helper tells rate and round trip only:
 	// their product, or TCP's initial window where that is more.
@@ -64,6 +67,7 @@ type Path struct {
 	hop      Hop
 	near     Meter
 	far      wire.HopState
+	held     held
 	farKnown bool // far.Rate was once measured at the hop's limit
 
 	sent    uint64
@@ -93,9 +97,9 @@ func (p *Path) Local(now time.Time, h Hop) {
 	p.near.Add(now, h)
 }
 
-// Remote takes a helper's report about hop 2. A rate that the helper had too
+// Remote takes a helper's report about hop 2, which came at the time now. A rate that the helper had too
 // little data to reach only ever raises the estimate.
-func (p *Path) Remote(s wire.HopState) {
+func (p *Path) Remote(now time.Time, s wire.HopState) {
 	if s.Rate == 0 || s.AppLimited && s.Rate < p.far.Rate {
 		s.Rate = p.far.Rate
 	}
@@ -104,6 +108,7 @@ func (p *Path) Remote(s wire.HopState) {
 		s.RTT = p.far.RTT
 	}
 	p.far = s
+	p.held.add(now, s)
 }
 
 // At is the estimate at the time now.
@@ -138,6 +143,7 @@ func (p *Path) At(now time.Time) Numbers {
 	if !p.Helped {
 		n.Queued = n.Th1.Time(n.B1)
 		n.PAD = owd1 + n.Queued
+		n.PastPAD = n.PAD
 		return n
 	}
 	owd2 := farRTT / 2
@@ -164,6 +170,7 @@ func (p *Path) At(now time.Time) Numbers {
 	n.FarWait = th2.Time(n.B2)
 	n.Queued = max(n.Th1.Time(n.B1), th2.Time(max(0, ahead-n.Th.Bytes(owd1)-th2.Bytes(owd2))))
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
+	n.PastPAD = n.OWD + n.Th1.Time(n.B1) + p.held.wait
 	return n
 }
 

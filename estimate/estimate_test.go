@@ -43,7 +43,7 @@ func TestJoinRTT(t *testing.T) {
 	if n := p.At(t0); !near(n.OWD, 37500*time.Microsecond) || !near(n.SRTT, 75*ms) {
 		t.Errorf("before a report: %+v", n)
 	}
-	p.Remote(wire.HopState{RTT: 45 * ms})
+	p.Remote(t0, wire.HopState{RTT: 45 * ms})
 	if n := p.At(t0); !near(n.OWD, 25*ms) {
 		t.Errorf("after one: %+v", n)
 	}
@@ -55,7 +55,7 @@ func TestHelpedPAD(t *testing.T) {
 	p := Path{Helped: true}
 	p.near.rate, p.near.known = 10*unit.Mbps, true
 	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
-	p.Remote(wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms})
+	p.Remote(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms})
 	if n := p.At(t0); !near(n.PAD, 37500*time.Microsecond) || n.Th != 5*unit.Mbps {
 		t.Errorf("empty: %+v", n)
 	}
@@ -75,7 +75,7 @@ func TestHelpedPAD(t *testing.T) {
 		t.Errorf("silent: %v after a second, %v after a minute", a.PAD, b.PAD)
 	}
 	// The HS-path is the slow one now and has a queue: that is what counts.
-	p.Remote(wire.HopState{Rate: 50 * unit.Mbps, RTT: 5 * ms})
+	p.Remote(t0, wire.HopState{Rate: 50 * unit.Mbps, RTT: 5 * ms})
 	p.Acked(500_000, t0)
 	p.Sent(1_000_000)
 	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms, Queue: 1_000_000})
@@ -86,16 +86,16 @@ func TestHelpedPAD(t *testing.T) {
 
 func TestThroughputOfTheFarHop(t *testing.T) {
 	p := Path{Helped: true}
-	p.Remote(wire.HopState{Rate: 5 * unit.Mbps})
-	p.Remote(wire.HopState{Rate: unit.Mbps, AppLimited: true})
+	p.Remote(t0, wire.HopState{Rate: 5 * unit.Mbps})
+	p.Remote(t0, wire.HopState{Rate: unit.Mbps, AppLimited: true})
 	if th := p.At(t0).Th2; th != 5*unit.Mbps {
 		t.Errorf("a helper with little to send lowers the pipe to %v", th)
 	}
-	p.Remote(wire.HopState{Rate: 9 * unit.Mbps, AppLimited: true})
+	p.Remote(t0, wire.HopState{Rate: 9 * unit.Mbps, AppLimited: true})
 	if th := p.At(t0).Th2; th != 9*unit.Mbps {
 		t.Errorf("a lower bound of 9 Mbit/s is taken as %v", th)
 	}
-	p.Remote(wire.HopState{Rate: unit.Mbps})
+	p.Remote(t0, wire.HopState{Rate: unit.Mbps})
 	if th := p.At(t0).Th2; th != unit.Mbps {
 		t.Errorf("a true drop is taken as %v", th)
 	}
@@ -113,13 +113,13 @@ func TestFarHopBegins(t *testing.T) {
 		for i := range 50 { // the pipe is at its limit
 			p.Local(t0.Add(time.Duration(i)*5*ms), Hop{SRTT: 5 * ms, MinRTT: 5 * ms, MSS: 1448, Cwnd: 50_000, Queue: 60_000, Unsent: 1, Acked: uint64((5 * unit.Mbps).Bytes(time.Duration(i) * 5 * ms))})
 		}
-		p.Remote(wire.HopState{Rate: 100 * unit.Kbps, RTT: 70 * ms, AppLimited: true})
+		p.Remote(t0, wire.HopState{Rate: 100 * unit.Kbps, RTT: 70 * ms, AppLimited: true})
 		p.Sent(1_000_000)
 		p.Acked(c.acked, t0)
 		if th := p.At(t0).Th; !within(th, c.want, 1) {
 			t.Errorf("with %d bytes carried: %v, want %v", c.acked, th, c.want)
 		}
-		p.Remote(wire.HopState{Rate: 2 * unit.Mbps, RTT: 70 * ms})
+		p.Remote(t0, wire.HopState{Rate: 2 * unit.Mbps, RTT: 70 * ms})
 		if th := p.At(t0).Th; th != 2*unit.Mbps {
 			t.Errorf("measured at its limit: %v", th)
 		}
@@ -205,13 +205,13 @@ func TestNothingKnown(t *testing.T) {
 func TestReportWithoutRate(t *testing.T) {
 	p := Path{Helped: true}
 	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
-	p.Remote(wire.HopState{RTT: 5 * ms})
+	p.Remote(t0, wire.HopState{RTT: 5 * ms})
 	p.Sent(10_000_000)
 	if n := p.At(t0); n.PAD < n.OWD || n.FarWait < 0 {
 		t.Errorf("%+v", n)
 	}
-	p.Remote(wire.HopState{RTT: 5 * ms, Rate: 5 * unit.Mbps})
-	p.Remote(wire.HopState{RTT: 5 * ms})
+	p.Remote(t0, wire.HopState{RTT: 5 * ms, Rate: 5 * unit.Mbps})
+	p.Remote(t0, wire.HopState{RTT: 5 * ms})
 	if n := p.At(t0); n.Th2 != 5*unit.Mbps {
 		t.Errorf("after a report without a rate: %+v", n)
 	}

@@ -90,6 +90,9 @@ type Options struct {
 // rows are all there are, in the order of the papers.
 var rows = []func(radio.Set) Row{
 	m0d,
+	m1,
+	m2,
+	m3,
 	m4,
 	m5,
 	m5e,
@@ -264,15 +267,20 @@ func (d Data) across(cells, pair [2]string, m Metric) []float64 {
 	return both.Changes("", [2]string{here, there}, m)
 }
 
-// BestChanges are Changes beside that one of several schemes whose mean in a
-// metric is the best.
+// BestChanges are Changes of the product beside that one of several schemes whose
+// mean in a metric is the best.
 func (d Data) BestChanges(cell string, others []string, m, by Metric) []float64 {
-	best := ""
-	for _, o := range others {
-		s := Summarize(d.Values(cell, o, by))
-		if s.N > 0 && (best == "" || by.better(s.Mean, Summarize(d.Values(cell, best, by)).Mean)) {
-			best = o
+	return d.Changes(cell, [2]string{Product, d.best(cell, others, by)}, m)
+}
+
+// best is that one of several schemes whose mean in a metric is the best; "" if
+// none was measured.
+func (d Data) best(cell string, schemes []string, by Metric) (best string) {
+	for _, s := range schemes {
+		v := Summarize(d.Values(cell, s, by))
+		if v.N > 0 && (best == "" || by.better(v.Mean, Summarize(d.Values(cell, best, by)).Mean)) {
+			best = s
 		}
 	}
-	return d.Changes(cell, [2]string{Product, best}, m)
+	return best
 }

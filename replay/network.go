@@ -228,7 +228,7 @@ func (n *network) report(l *lane) {
 		l.told = now
 		s := wire.HopState{Received: far.written, Forwarded: far.acked, RTT: far.RTT}
 		s.Rate, s.AppLimited = l.meter.Rate()
-		n.at(n.now.Add(l.first[0].RTT/2), func() { n.ends[0].Remote(l.id, s) })
+		n.at(n.now.Add(l.first[0].RTT/2), func() { n.ends[0].Remote(l.id, n.now, s) })
 	}
 	n.at(n.now.Add(reportEvery), func() { n.report(l) })
 }

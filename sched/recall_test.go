@@ -40,6 +40,16 @@ func TestRecall(t *testing.T) {
 	}
 }
 
+// TestMeasuredRecall: the paper's rule by what was measured, less what was
+// recalled before.
+func TestMeasuredRecall(t *testing.T) {
+	paths := []Path{{ID: 1, PAD: 500 * ms, PastPAD: 100 * ms, Tail: 500 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB},
+		{ID: 2, PAD: 100 * ms, PastPAD: 500 * ms, Tail: 40 * ms, Th: 5 * unit.Mbps, InFlight: unit.MB}}
+	if got, want := (&measured{}).Recall(paths, 0.2, Ledger{}), (Recall{2, 212_500, false}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // TestAllowance: what auto copies for small gaps, by what was given and copied.
 func TestAllowance(t *testing.T) {
 	for _, c := range []struct {

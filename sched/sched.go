@@ -24,6 +24,9 @@ type Path struct {
 	// makes it silent.
 	Doubtful bool
 	PAD      time.Duration // predicted delivery time of a byte given to it now
+	// PastPAD is PAD with what was last measured of the helper's buffer instead of
+	// what is predicted; of a direct subflow it is PAD.
+	PastPAD time.Duration
 	// Tail is that of the newest of its bytes in flight that no other subflow
 	// carries as well; set for Recall only.
 	Tail time.Duration
@@ -134,6 +137,7 @@ var makers = map[string]func() Scheduler{
 	"minrtt":         func() Scheduler { return minRTT{} },
 	"minrtt-windows": func() Scheduler { return &minRTTWindows{} },
 	"pams":           func() Scheduler { return pams{} },
+	"pams-measured":  func() Scheduler { return &measured{} },
 	"ratio":          func() Scheduler { return &ratio{name: "ratio", p: 0.5} },
 	"redundant":      func() Scheduler { return Redundant },
 	"roundrobin":     func() Scheduler { return &roundRobin{} },

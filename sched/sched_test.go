@@ -24,6 +24,12 @@ func queued(p []Path) []Path {
 	return p
 }
 
+// past sets what was measured.
+func past(p []Path, direct, helped time.Duration) []Path {
+	p[0].PastPAD, p[1].PastPAD = direct, helped
+	return p
+}
+
 // doubt makes the direct subflow doubtful and something wait at the helped one.
 func doubt(wait time.Duration, p []Path) []Path {
 	p[0].Doubtful, p[1].Wait = true, wait
@@ -54,6 +60,10 @@ func TestDecisions(t *testing.T) {
 
 		{"enough queued while the other is doubtful", "auto", doubt(budget*3/4, paths(false, true, 25*ms, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
 		{"little queued while the other is doubtful", "auto", doubt(budget/3, paths(false, true, 500*ms, time.Second)), unit.MB, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 500_000}},
+
+		{"what was measured counts", "pams-measured", past(paths(true, true, 90*ms, 40*ms), 90*ms, 91*ms), unit.MB, Decision{Path: 1, Reason: LeastPAD}},
+		{"measured, and little left", "pams-measured", past(paths(false, true, 0, 0), 500*ms, time.Second), 499_999, Decision{Wait: true, Reason: FasterIsSoon, Diff: 500_000}},
+		{"a full buffer that nothing has left", "pams-measured", past(paths(false, true, 500*ms, time.Second), 500*ms, 40*ms), 1, Decision{Path: 2, Reason: LeastPAD}},
 
 		{"never waits", "minpad", paths(false, true, 25*ms, time.Second), 1, Decision{Path: 2, Reason: LeastIdlePAD}},
 		{"least", "minpad", paths(true, true, 25*ms, time.Second), 1, Decision{Path: 1, Reason: LeastPAD}},
