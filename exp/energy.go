@@ -54,7 +54,7 @@ func radioEnergy(set radio.Set, id radioID, full bool) Metric {
 
 // energyOf is the energy of those items that are meant.
 func energyOf(set radio.Set, name string, full bool, meant func(radio.Item) bool) Metric {
-	m := Metric{Name: "E_active" + name, Unit: "J", packets: true}
+	m := Metric{Name: "E_active" + name, Unit: "J", packets: true, set: &set}
 	if full {
 		m.Name = "E_full" + name
 	}

@@ -26,8 +26,15 @@ type Evaluation struct {
 	Cores   int         `json:"processors"`
 	Seed    uint64      `json:"seed"`
 	Quick   bool        `json:"quick"`
+	Counted int         `json:"counted"` // transfers
+	Planned int         `json:"planned"`
 	Rerun   string      `json:"rerun"`
 	Errors  []string    `json:"errors,omitempty"`
+	// Of the cell that is looked at more closely.
+	Energies  []EnergyLine `json:"energies,omitempty"`
+	shown     string
+	timelines []timeline
+	spreads   []spread
 }
 
 // Caution is what to write behind a verdict that too few transfers stand behind
@@ -67,7 +74,7 @@ type Line struct {
 // Evaluate judges a record.
 func Evaluate(row Row, rec Record) Evaluation {
 	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Lacks: row.Lacks, Line: row.Line(rec.Results),
-		Version: rec.Version, Kernel: rec.Kernel, Date: rec.Date, Cores: rec.Processors, Seed: rec.Seed, Quick: rec.Quick,
+		Version: rec.Version, Kernel: rec.Kernel, Date: rec.Date, Cores: rec.Processors, Seed: rec.Seed, Quick: rec.Quick, Planned: rec.Planned,
 		Rerun: fmt.Sprintf("mpbond exp run %s --seed %d", row.ID, rec.Seed), Behind: []string{}}
 	if rec.Quick {
 		e.Rerun += " --quick"
@@ -75,6 +82,8 @@ func Evaluate(row Row, rec Record) Evaluation {
 	if rec.Reps > 0 {
 		e.Rerun += fmt.Sprintf(" --reps %d", rec.Reps)
 	}
+	e.shown = row.shown(rec.Results)
+	e.timelines, e.spreads, e.Energies = row.timelines(rec.Results, e.shown), row.spreads(rec.Results), row.energies(rec.Results, e.shown)
 	outcomes, verdict := row.Judge(rec.Results)
 	e.Verdict = verdict
 	for _, o := range outcomes {
@@ -82,6 +91,13 @@ func Evaluate(row Row, rec Record) Evaluation {
 	}
 	for _, b := range row.Behind(rec.Results) {
 		e.Behind = append(e.Behind, b.String())
+	}
+	for _, results := range rec.Results {
+		for _, r := range results {
+			if Counts(r) {
+				e.Counted++
+			}
+		}
 	}
 	for _, c := range row.Cells {
 		if text := rec.Errors[c.Name]; text != "" {

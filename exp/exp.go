@@ -30,6 +30,13 @@ type Row struct {
 	Cells     []Cell
 	Metrics   []Metric // the first is what is compared with the baselines
 	Points    []Point
+	// What the report looks at more closely. Shown is the cell of which it draws
+	// timelines, for which packets are kept, and tells energies by radio; none: the
+	// first one that was measured with a helper's packets. Spread are cells whose transfers it draws as one
+	// distribution; none: the shown one. Samples may be nil.
+	Shown   string
+	Spread  []string
+	Samples *Samples
 }
 
 // Cell is one network and transfer, with the schemes that take turns in it.
@@ -59,8 +66,9 @@ type Cell struct {
 type Metric struct {
 	Name, Unit string
 	Of         func(lab.Result) (v float64, told bool)
-	More       bool // more is better
-	packets    bool // it is made of the transfer's packets
+	More       bool       // more is better
+	packets    bool       // it is made of the transfer's packets
+	set        *radio.Set // of an energy
 }
 
 // better tells whether a value is better than another one.
@@ -150,7 +158,7 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 			continue
 		}
 		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At, Upload: c.Upload, Length: c.Length, Fewer: c.Fewer,
-			Video: c.Video, Traffic: slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.packets })}
+			Video: c.Video, Traffic: r.packets() || c.Name == r.Shown}
 		if c.Video != nil && o.Quick {
 			p.Length = min(p.Length, quickPlay)
 		}
@@ -171,6 +179,11 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 
 // quickPlay is how much of a video is played in the short form.
 const quickPlay = 20 * time.Second
+
+// packets tells whether the row needs those of all its transfers.
+func (r Row) packets() bool {
+	return r.Samples != nil || slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.packets })
+}
 
 func (c Cell) network(seed uint64) (*lab.Topology, error) {
 	if c.Net != nil {

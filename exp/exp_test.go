@@ -128,6 +128,15 @@ func TestJudge(t *testing.T) {
 		{Near, 4.5, 4.5, []float64{5.06}, Reproduced},
 		{Near, 4.5, 4.5, []float64{5.3}, NotShown},
 		{Near, 9.7, 9.7, []float64{7.9, 7.91}, NotShown},
+		{More, 10, 15, []float64{10.1, 9.95}, Reproduced},
+		{More, 10, 15, []float64{99}, Reproduced},
+		{More, 10, 15, []float64{9.9, 9.91}, NotShown},
+		{More, 10, 15, nil, NotMeasured},
+		{Gain, 13, 23, []float64{12, 15}, Reproduced},
+		{Gain, 13, 13, []float64{6, 7, 8}, Direction},
+		{Gain, 13, 13, []float64{-1, 7, 2}, NotShown},
+		{Gain, 13, 13, []float64{7}, NotShown},
+		{Gain, 13, 13, []float64{-6, -7, -8}, Opposite},
 	} {
 		p := Point{Low: c.low, High: c.high, Aim: c.aim, Of: func(Data) []float64 { return c.values }}
 		if got := p.judge(nil).Verdict; got != c.want {
@@ -167,6 +176,33 @@ func TestBehind(t *testing.T) {
 	}
 	if got := m4(radio.Sets[0]).Behind(d); len(got) != 0 {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestMore: of a metric of which more is better, less is what is worse, and the
+// best is the largest.
+func TestMore(t *testing.T) {
+	r := Row{Metrics: []Metric{Rate, Time}, Cells: []Cell{{Name: "c", Schemes: []string{Product, "a", "b", "single"}}}}
+	d := measured(r, 4, func(_, scheme string) float64 {
+		return map[string]float64{Product: 2, "a": 1, "b": 1.5, "single": 3}[scheme]
+	})
+	got := r.Behind(d)
+	if len(got) != 2 || got[0].Other != "a" || got[1].Other != "b" || math.Abs(got[0].Mean+50) > 0.1 {
+		t.Errorf("%v", got)
+	}
+	if text := got[0].String(); !strings.Contains(text, "rate of mpbond is worse than that of a: -50.0") {
+		t.Error(text)
+	}
+	for _, m := range []Metric{Rate, Time} {
+		if c := d.BestChanges("c", []string{"single", "a", "b"}, Rate, m); len(c) != 4 || math.Abs(c[0]+50) > 0.1 {
+			t.Errorf("beside the best by %s: %v", m.Name, c)
+		}
+	}
+	if Rate.better(1, 2) || !Rate.better(2, 1) || Time.better(2, 1) || !Time.better(1, 2) || Rate.better(1, 1) || Time.better(1, 1) {
+		t.Error("better")
+	}
+	if v := d.Pooled([]string{"c", "c"}, [2]string{Product, "single"}, Rate); len(v) != 8 || math.Abs(v[7]-50) > 0.1 {
+		t.Errorf("pooled: %v", v)
 	}
 }
 
@@ -225,7 +261,7 @@ func TestRecord(t *testing.T) {
 			t.Errorf("light %v: %+v", light, x)
 		}
 	}
-	if !rec.Fits(stamp) || rec.Fits(Stamp{Version: "v", Seed: 4}) || rec.Fits(Stamp{Version: "w", Seed: 3}) {
+	if !rec.Fits(stamp) || rec.Fits(Stamp{Version: "v", Seed: 4}) || rec.Fits(Stamp{Version: "w", Seed: 3}) || rec.Fits(Stamp{Version: "v", Seed: 3, Quick: true}) {
 		t.Error("what fits")
 	}
 	begin(stamp, true, nil)

@@ -22,6 +22,7 @@ func m0d(radio.Set) Row {
 		Setup:   setup + " 10 MB at 8/10/5 Mbit/s.",
 		Cells:   []Cell{{Name: "8/10/5, 10 MB", House: "8/10/5", Size: 10 * unit.MB, Schemes: []string{Product, pams, naive, mptcp}, Reps: 10, Quick: 1}},
 		Metrics: []Metric{Time, Apart},
+		Shown:   "8/10/5, 10 MB",
 		Points: []Point{
 			{What: "minRTT: the helped subflow ends after the direct one", Unit: "s", Low: 4.5, High: 4.5, Aim: Near,
 				Of: func(d Data) []float64 { return d.Values("8/10/5, 10 MB", naive, Apart) }},

@@ -15,6 +15,7 @@ func m4(radio.Set) Row {
 		Cells: []Cell{{Name: m4Cell, House: "5/10/5", Size: 4 * unit.MB, At: []string{"2s:pipe1.rate=1Mbit/s"},
 			Schemes: []string{Product, pams, pams + ":noreinject", mptcp, "single"}, Reps: 10, Quick: 1}},
 		Metrics: []Metric{Time},
+		Shown:   m4Cell,
 		Points: []Point{
 			{What: "time with reinjection, mpbond's own choice", Unit: "s", Low: 4.8, High: 4.8, Aim: Less, Of: func(d Data) []float64 { return d.Values(m4Cell, Product, Time) }},
 			{What: "time with reinjection, PAMS", Unit: "s", Low: 4.8, High: 4.8, Aim: Less, Of: func(d Data) []float64 { return d.Values(m4Cell, pams, Time) }},

@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"math"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -113,6 +114,75 @@ func addScheme(p *plot.Plot, lines []Line, at place, scheme string) error {
 		whisker.CapWidth = vg.Points(4)
 		p.Add(whisker)
 	}
+	return nil
+}
+
+// distributions draws for each scheme which share of its values is at most so
+// much.
+func distributions(s spread) ([]byte, error) {
+	p := newPlot("share")
+	p.Title.Text = s.title
+	p.X.Label.Text = s.unit
+	p.Y.Max = 1
+	for i, scheme := range s.schemes {
+		values := thinned(s.values[i])
+		steps := plotter.XYs{{X: values[0], Y: 0}}
+		for j, v := range values {
+			steps = append(steps, plotter.XY{X: v, Y: float64(j) / float64(len(values))}, plotter.XY{X: v, Y: float64(j+1) / float64(len(values))})
+		}
+		if err := addLine(p, scheme, steps, i); err != nil {
+			return nil, err
+		}
+	}
+	return svg(p, plotMargin+420)
+}
+
+// mostSteps is how many values of a distribution are drawn.
+const mostSteps = 200
+
+// thinned are quantiles of sorted values, if these are too many.
+func thinned(values []float64) []float64 {
+	if len(values) <= mostSteps {
+		return values
+	}
+	some := make([]float64, mostSteps)
+	for i := range some {
+		some[i] = values[i*(len(values)-1)/(mostSteps-1)]
+	}
+	return some
+}
+
+// draw draws a timeline: bytes that came by each link so far, and dashed what
+// helpers hold. Those of several schemes have the same axes.
+func (t timeline) draw(seconds, mb float64) ([]byte, error) {
+	p := newPlot("MB")
+	p.Title.Text = t.scheme
+	p.X.Label.Text = "s"
+	p.X.Min, p.X.Max, p.Y.Max = 0, seconds, mb
+	for i, l := range t.lines {
+		points := plotter.XYs{}
+		for j, at := range l.at {
+			points = append(points, plotter.XY{X: at, Y: l.mb[j]})
+		}
+		if err := addLine(p, l.name, points, i); err != nil {
+			return nil, err
+		}
+	}
+	return svg(p, plotMargin+300)
+}
+
+// addLine adds the i-th line of a plot, dashed if it is of what helpers hold.
+func addLine(p *plot.Plot, name string, points plotter.XYs, i int) error {
+	l, err := plotter.NewLine(points)
+	if err != nil {
+		return err
+	}
+	l.Color, l.Width = schemeColors[i%len(schemeColors)], vg.Points(1.5)
+	if strings.HasPrefix(name, heldBy) {
+		l.Dashes = []vg.Length{vg.Points(4), vg.Points(2)}
+	}
+	p.Add(l)
+	p.Legend.Add(name, l)
 	return nil
 }
 

@@ -96,8 +96,10 @@ func (r *Record) take(e entry) {
 }
 
 // Fits tells whether a run that is stamped so can go on with the record: what it
-// would make is the same.
-func (r Record) Fits(s Stamp) bool { return r.Version == s.Version && r.Seed == s.Seed }
+// would make is the same. In the short form some of it may be shorter.
+func (r Record) Fits(s Stamp) bool {
+	return r.Version == s.Version && r.Seed == s.Seed && r.Quick == s.Quick
+}
 
 // Journal adds to a record's file. Its methods are for one goroutine at a time.
 type Journal struct{ file *os.File }

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
+
+	"mpbond/unit"
 )
 
 // pageHead begins the page: its styles. html/template is not used, since it makes
@@ -46,28 +49,44 @@ func link(row string) string {
 	return fmt.Sprintf(`<a href="#%[1]s">%[1]s</a>`, html.EscapeString(row))
 }
 
-// writeWorse writes where we are worse than others, or than published.
-func writeWorse(b *strings.Builder, all []Evaluation) {
-	b.WriteString("<h2>Where we are worse</h2>\n<ul>\n")
-	any := false
-	item := func(class, row, what string) {
-		any = true
-		fmt.Fprintf(b, "<li%s>%s: %s</li>\n", class, link(row), what)
-	}
+// worse is one thing that we do worse than others, or than published.
+type worse struct {
+	row, what string
+	surely    bool // than a baseline; or it could not be measured
+}
+
+// worseOf is all of that: what users would get a better thing for first.
+func worseOf(all []Evaluation) (list []worse) {
 	for _, e := range all {
-		for _, worse := range e.Behind {
-			item(` class="worse"`, e.Row, text("%s", worse))
+		for _, what := range e.Behind {
+			list = append(list, worse{e.Row, what, true})
 		}
 		for _, failed := range e.Errors {
-			item(` class="worse"`, e.Row, text("incomplete: %s", failed))
+			list = append(list, worse{e.Row, "incomplete: " + failed, true})
 		}
+	}
+	for _, e := range all {
 		for _, p := range e.Points {
 			if p.Verdict != Reproduced {
-				item("", e.Row, text("%s: %s, published %s: %s", p.What, p.Text(p.Unit), p.Published, p.Verdict))
+				list = append(list, worse{e.Row, fmt.Sprintf("%s: %s, published %s: %s", p.What, p.Text(p.Unit), p.Published, p.Verdict), false})
 			}
 		}
 	}
-	if !any {
+	return list
+}
+
+// writeWorse writes where we are worse.
+func writeWorse(b *strings.Builder, all []Evaluation) {
+	b.WriteString("<h2>Where we are worse</h2>\n<ul>\n")
+	list := worseOf(all)
+	for _, w := range list {
+		class := ""
+		if w.surely {
+			class = ` class="worse"`
+		}
+		fmt.Fprintf(b, "<li%s>%s: %s</li>\n", class, link(w.row), text("%s", w.what))
+	}
+	if len(list) == 0 {
 		b.WriteString("<li>Nowhere in what was measured.</li>\n")
 	}
 	b.WriteString("</ul>\n")
@@ -103,8 +122,57 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 		}
 		fmt.Fprintf(b, "<figure>%s</figure>\n", plot) // names are escaped by the library
 	}
+	if err := writeCloser(b, e); err != nil {
+		return err
+	}
 	writeTable(b, []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound, s", "discarded", "failed"}, lines)
-	fmt.Fprintf(b, "<p class=\"small\">%s <code>%s</code></p>\n", text("mpbond %s, seed %d, Linux %s, %d processors, %s. Again:", e.Version, e.Seed, e.Kernel, e.Cores, e.Date), text("%s", e.Rerun))
+	fmt.Fprintf(b, "<p class=\"small\">%s <code>%s</code></p>\n", text("mpbond %s, seed %d, Linux %s, %d processors, %s; %s planned transfers count. Again:", e.Version, e.Seed, e.Kernel, e.Cores, e.Date, e.counted()), text("%s", e.Rerun))
+	return nil
+}
+
+// writeCloser writes what is looked at more closely: distributions, timelines of
+// a cell and its energies by radio.
+func writeCloser(b *strings.Builder, e Evaluation) error {
+	for _, s := range e.spreads {
+		plot, err := distributions(s)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
+	}
+	seconds, mb := 0.0, 0.0
+	for _, t := range e.timelines {
+		seconds = max(seconds, t.took)
+		for _, l := range t.lines {
+			mb = max(mb, slices.Max(l.mb))
+		}
+	}
+	if len(e.timelines) > 0 {
+		fmt.Fprintf(b, "<p>%s</p>\n<div class=\"row\">\n", text("%s: what came by each link of the primary so far, and what helpers held, in IP bytes; of each scheme the median transfer.", e.shown))
+	}
+	for _, t := range e.timelines {
+		plot, err := t.draw(seconds, mb)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
+	}
+	if len(e.timelines) > 0 {
+		b.WriteString("</div>\n")
+	}
+	if len(e.Energies) == 0 {
+		return nil
+	}
+	fmt.Fprintf(b, "<p>%s</p>\n", text("%s: energy by radio, J, means. E_active is promotion, base and data; E_full adds the tail and idle times.", e.shown))
+	var rows [][]string
+	for _, l := range e.Energies {
+		r := []string{text("%s", l.Scheme), text("%s", l.Device), text("%s", l.Radio), fmt.Sprint(l.N)}
+		for _, v := range []unit.Joules{l.Promotion, l.Base, l.Data, l.Tail, l.Idle, l.Active(), l.Full()} {
+			r = append(r, number(float64(v), "J"))
+		}
+		rows = append(rows, r)
+	}
+	writeTable(b, []string{"scheme", "device", "radio", "n", "promotion", "base", "data", "tail", "idle", "E_active", "E_full"}, rows)
 	return nil
 }
 

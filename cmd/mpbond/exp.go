@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -184,12 +185,12 @@ func printEvaluation(out io.Writer, e exp.Evaluation) error {
 }
 
 func expReport(shared *expFlags) *cobra.Command {
-	asJSON := false
+	asJSON, markdown := false, ""
 	c := &cobra.Command{
 		Use: "report", Short: "Write what was measured as one HTML page, and as CSV", Args: cobra.NoArgs,
 		Long: `Write report.html, a page that needs nothing else, and report.csv into the
-directory of results, of all rows that were run. What is worse than published, or
-than a baseline, comes first.`,
+directory of results, of all that was measured so far. What is worse than a
+baseline, or than published, comes first.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			rows, err := shared.rows()
 			if err != nil {
@@ -220,6 +221,10 @@ than a baseline, comes first.`,
 					return err
 				}
 			}
+			var text bytes.Buffer
+			if err := errors.Join(exp.WriteMarkdown(&text, all), writeBetween(markdown, text.String())); err != nil {
+				return err
+			}
 			for _, e := range all {
 				fmt.Fprintf(c.OutOrStdout(), "%-4s %s%s\n", e.Row, e.Verdict, e.Caution())
 			}
@@ -228,6 +233,7 @@ than a baseline, comes first.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON instead of writing files")
+	c.Flags().StringVar(&markdown, "markdown", "", "write tables to `FILE` too; if it is there, between its lines "+benchBegin+" and "+benchEnd)
 	return c
 }
 

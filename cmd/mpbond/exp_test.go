@@ -75,7 +75,10 @@ func TestExp(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"report.html", "report.csv"} {
+	if code, text := run("report", "--dir", dir, "--markdown", filepath.Join(dir, "report.md")); code != 0 {
+		t.Errorf("%d %s", code, text)
+	}
+	for _, name := range []string{"report.html", "report.csv", "report.md"} {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), "abc1234") {
 			t.Errorf("%s: %v", name, err)
 		}
