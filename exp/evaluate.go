@@ -59,6 +59,13 @@ type PointLine struct {
 	Verdict Verdict `json:"verdict"`
 }
 
+func (p PointLine) String() string {
+	if p.N == 0 {
+		return fmt.Sprintf("%s (published %s): %s", p.What, p.Published, p.Verdict)
+	}
+	return fmt.Sprintf("%s: %s (published %s): %s", p.What, p.Text(p.Unit), p.Published, p.Verdict)
+}
+
 // Line is one scheme in one cell.
 type Line struct {
 	Cell   string `json:"cell"`
@@ -87,7 +94,7 @@ func Evaluate(row Row, rec Record) Evaluation {
 	outcomes, verdict := row.Judge(rec.Results)
 	e.Verdict = verdict
 	for _, o := range outcomes {
-		e.Points = append(e.Points, PointLine{o.What, o.Unit, o.Published(), o.Stat, o.Verdict})
+		e.Points = append(e.Points, o.line())
 	}
 	for _, b := range row.Behind(rec.Results) {
 		e.Behind = append(e.Behind, b.String())

@@ -53,6 +53,10 @@ type Outcome struct {
 	Verdict Verdict
 }
 
+func (o Outcome) line() PointLine {
+	return PointLine{o.What, o.Unit, o.Published(), o.Stat, o.Verdict}
+}
+
 // Published is the paper's figure.
 func (p Point) Published() string {
 	if p.Told != "" {
@@ -175,7 +179,7 @@ func (r Row) Line(d Data) string {
 	var why []string
 	for _, o := range outcomes {
 		if o.Verdict != Reproduced {
-			why = append(why, fmt.Sprintf("%s: %s (published %s): %s", o.What, o.Text(o.Unit), o.Published(), o.Verdict))
+			why = append(why, o.line().String())
 		}
 	}
 	if len(why) == 0 {

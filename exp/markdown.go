@@ -67,7 +67,7 @@ func (e Evaluation) mdLines(b *strings.Builder) {
 	var rows [][]string
 	if len(lines) <= mostLines {
 		for _, l := range lines {
-			rows = append(rows, []string{l.Cell, l.Scheme, l.Text(l.Unit), number(l.Sigma, l.Unit), fmt.Sprint(l.N), bound(l)})
+			rows = append(rows, []string{l.Cell, l.Scheme, l.Text(l.Unit), l.spread(l.Unit), fmt.Sprint(l.N), bound(l)})
 		}
 		mdTable(b, []string{"cell", "scheme", metric + ", mean ± 95 %", "σ", "n", "of the fluid bound"}, rows)
 		return

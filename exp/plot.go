@@ -2,6 +2,7 @@ package exp
 
 import (
 	"bytes"
+	"cmp"
 	"image/color"
 	"math"
 	"slices"
@@ -18,7 +19,8 @@ import (
 // Sizes of plots, in points.
 const (
 	plotHeight   = 230
-	plotMargin   = 220 // axis and legend
+	plotMargin   = 240 // axis and legend
+	plotLegend   = 175
 	plotPerBar   = 20
 	mostWidth    = 1500
 	barsOfAGroup = 0.8 // part of a group's width that bars fill
@@ -31,10 +33,20 @@ var schemeColors = []color.Color{
 	color.RGBA{204, 121, 167, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{240, 228, 66, 255}, color.RGBA{120, 120, 120, 255},
 }
 
+// palette are the schemes of a row: each has the same color in all its plots.
+type palette []string
+
+// of is the place of a scheme.
+func (p palette) of(scheme string) int { return max(0, slices.Index(p, scheme)) }
+
+func (p palette) color(scheme string) color.Color { return lineColor(p.of(scheme)) }
+
+func lineColor(i int) color.Color { return schemeColors[i%len(schemeColors)] }
+
 // bars draws one metric: a group of bars for each cell, a bar for each scheme,
 // whiskers for the 95 % interval, a line across the group at the fluid bound. It
 // returns an SVG element, or nothing where there is nothing to draw.
-func bars(lines []Line, metric string) ([]byte, error) {
+func bars(lines []Line, metric string, all palette) ([]byte, error) {
 	lines = slices.DeleteFunc(slices.Clone(lines), func(l Line) bool { return l.Metric != metric || l.N == 0 })
 	if len(lines) == 0 {
 		return nil, nil
@@ -48,13 +60,14 @@ func bars(lines []Line, metric string) ([]byte, error) {
 			schemes = append(schemes, l.Scheme)
 		}
 	}
+	slices.SortStableFunc(schemes, func(a, b string) int { return cmp.Compare(all.of(a), all.of(b)) })
 	p := newPlot(metric + ", " + lines[0].Unit)
 	p.NominalX(cells...)
 	if len(cells) > 3 {
 		p.X.Tick.Label.Rotation, p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = math.Pi/8, draw.XRight, draw.YCenter
 	}
 	for j, scheme := range schemes {
-		if err := addScheme(p, lines, place{cells, j, len(schemes)}, scheme); err != nil {
+		if err := addScheme(p, lines, place{cells, j, len(schemes), all.color(scheme)}, scheme); err != nil {
 			return nil, err
 		}
 	}
@@ -80,10 +93,10 @@ func bars(lines []Line, metric string) ([]byte, error) {
 type place struct {
 	cells      []string
 	scheme, of int
+	color      color.Color
 }
 
 func addScheme(p *plot.Plot, lines []Line, at place, scheme string) error {
-	c := schemeColors[at.scheme%len(schemeColors)]
 	width := barsOfAGroup / float64(at.of)
 	shown := false
 	for _, l := range lines {
@@ -95,7 +108,7 @@ func addScheme(p *plot.Plot, lines []Line, at place, scheme string) error {
 		if err != nil {
 			return err
 		}
-		bar.Color, bar.LineStyle.Width = c, 0
+		bar.Color, bar.LineStyle.Width = at.color, 0
 		p.Add(bar)
 		if !shown {
 			p.Legend.Add(scheme, bar)
@@ -104,10 +117,14 @@ func addScheme(p *plot.Plot, lines []Line, at place, scheme string) error {
 		if l.N < 2 {
 			continue
 		}
+		low := l.Half
+		if l.Mean >= 0 {
+			low = min(low, l.Mean) // below 0 there is nothing to see
+		}
 		whisker, err := plotter.NewYErrorBars(struct {
 			plotter.XYs
 			plotter.YErrors
-		}{plotter.XYs{{X: x + 0.45*width, Y: l.Mean}}, plotter.YErrors{{Low: l.Half, High: l.Half}}})
+		}{plotter.XYs{{X: x + 0.45*width, Y: l.Mean}}, plotter.YErrors{{Low: low, High: l.Half}}})
 		if err != nil {
 			return err
 		}
@@ -119,7 +136,7 @@ func addScheme(p *plot.Plot, lines []Line, at place, scheme string) error {
 
 // distributions draws for each scheme which share of its values is at most so
 // much.
-func distributions(s spread) ([]byte, error) {
+func distributions(s spread, all palette) ([]byte, error) {
 	p := newPlot("share")
 	p.Title.Text = s.title
 	p.X.Label.Text = s.unit
@@ -130,7 +147,7 @@ func distributions(s spread) ([]byte, error) {
 		for j, v := range values {
 			steps = append(steps, plotter.XY{X: v, Y: float64(j) / float64(len(values))}, plotter.XY{X: v, Y: float64(j+1) / float64(len(values))})
 		}
-		if err := addLine(p, scheme, steps, i); err != nil {
+		if err := addLine(p, scheme, steps, all.color(scheme)); err != nil {
 			return nil, err
 		}
 	}
@@ -164,20 +181,20 @@ func (t timeline) draw(seconds, mb float64) ([]byte, error) {
 		for j, at := range l.at {
 			points = append(points, plotter.XY{X: at, Y: l.mb[j]})
 		}
-		if err := addLine(p, l.name, points, i); err != nil {
+		if err := addLine(p, l.name, points, lineColor(i)); err != nil {
 			return nil, err
 		}
 	}
 	return svg(p, plotMargin+300)
 }
 
-// addLine adds the i-th line of a plot, dashed if it is of what helpers hold.
-func addLine(p *plot.Plot, name string, points plotter.XYs, i int) error {
+// addLine adds a line, dashed if it is of what helpers hold.
+func addLine(p *plot.Plot, name string, points plotter.XYs, c color.Color) error {
 	l, err := plotter.NewLine(points)
 	if err != nil {
 		return err
 	}
-	l.Color, l.Width = schemeColors[i%len(schemeColors)], vg.Points(1.5)
+	l.Color, l.Width = c, vg.Points(1.5)
 	if strings.HasPrefix(name, heldBy) {
 		l.Dashes = []vg.Length{vg.Points(4), vg.Points(2)}
 	}
@@ -197,8 +214,7 @@ func newPlot(y string) *plot.Plot {
 	}
 	p.Y.Label.Text = y
 	p.Y.Min = 0
-	p.Legend.Top = true
-	p.Legend.XOffs = vg.Points(120)
+	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(3)
 	return p
 }
 
@@ -206,7 +222,11 @@ func newPlot(y string) *plot.Plot {
 func svg(p *plot.Plot, width int) ([]byte, error) {
 	c := vgsvg.New(vg.Points(float64(width)), vg.Points(plotHeight))
 	dc := draw.New(c)
-	p.Draw(draw.Crop(dc, 0, -vg.Points(130), 0, 0)) // the legend stands on the right
+	// The legend stands on the right.
+	legend := p.Legend
+	p.Legend = plot.NewLegend()
+	p.Draw(draw.Crop(dc, 0, -vg.Points(plotLegend), 0, 0))
+	legend.Draw(draw.Crop(dc, vg.Points(float64(width)-plotLegend+8), 0, 0, 0))
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func worseOf(all []Evaluation) (list []worse) {
 	for _, e := range all {
 		for _, p := range e.Points {
 			if p.Verdict != Reproduced {
-				list = append(list, worse{e.Row, fmt.Sprintf("%s: %s, published %s: %s", p.What, p.Text(p.Unit), p.Published, p.Verdict), false})
+				list = append(list, worse{e.Row, p.String(), false})
 			}
 		}
 	}
@@ -101,28 +101,36 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 	b.WriteString("</p>\n")
 	var points, lines [][]string
 	for _, p := range e.Points {
-		points = append(points, []string{text("%s", p.What), text("%s", p.Published), text("%s", p.Text(p.Unit)), fmt.Sprint(p.N), number(p.Sigma, p.Unit), text("%s", p.Verdict)})
+		points = append(points, []string{text("%s", p.What), text("%s", p.Published), text("%s", p.Text(p.Unit)), fmt.Sprint(p.N), p.spread(p.Unit), text("%s", p.Verdict)})
 	}
 	writeTable(b, []string{"figure", "published", "here, mean ± 95 %", "n", "σ", "verdict"}, points)
 	drawn := map[string]bool{}
+	var colors palette
+	for _, l := range e.Lines {
+		if !slices.Contains(colors, l.Scheme) {
+			colors = append(colors, l.Scheme)
+		}
+	}
+	b.WriteString("<div class=\"row\">\n")
 	for _, l := range e.Lines {
 		bound := ""
 		if l.Bound > 0 {
 			bound = number(l.Bound, "s")
 		}
 		lines = append(lines, []string{text("%s", l.Cell), text("%s", l.Scheme), text("%s", l.Metric), fmt.Sprint(l.N), text("%s", l.Text(l.Unit)),
-			number(l.Sigma, l.Unit), bound, fmt.Sprint(l.Discarded), fmt.Sprint(l.Failed)})
+			l.spread(l.Unit), bound, fmt.Sprint(l.Discarded), fmt.Sprint(l.Failed)})
 		if drawn[l.Metric] {
 			continue
 		}
 		drawn[l.Metric] = true
-		plot, err := bars(e.Lines, l.Metric)
+		plot, err := bars(e.Lines, l.Metric, colors)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(b, "<figure>%s</figure>\n", plot) // names are escaped by the library
 	}
-	if err := writeCloser(b, e); err != nil {
+	b.WriteString("</div>\n")
+	if err := writeCloser(b, e, colors); err != nil {
 		return err
 	}
 	writeTable(b, []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound, s", "discarded", "failed"}, lines)
@@ -132,9 +140,9 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 
 // writeCloser writes what is looked at more closely: distributions, timelines of
 // a cell and its energies by radio.
-func writeCloser(b *strings.Builder, e Evaluation) error {
+func writeCloser(b *strings.Builder, e Evaluation, colors palette) error {
 	for _, s := range e.spreads {
-		plot, err := distributions(s)
+		plot, err := distributions(s, colors)
 		if err != nil {
 			return err
 		}

@@ -53,6 +53,14 @@ func (s Stat) Text(unit string) string {
 	return number(s.Mean, unit) + " ± " + number(s.Half, unit) + " " + unit
 }
 
+// spread is σ, where there is one.
+func (s Stat) spread(unit string) string {
+	if s.N < 2 {
+		return ""
+	}
+	return number(s.Sigma, unit)
+}
+
 // number writes a figure with as many decimals as its unit deserves.
 func number(v float64, unit string) string {
 	if unit == "%" {
