@@ -110,6 +110,7 @@ var rows = []func(radio.Set) Row{
 	m11,
 	m12,
 	m14,
+	m15,
 }
 
 // Rows are all there are. Energies are by the constants of a set: another one

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"mpbond/lab"
 	"mpbond/lab/radio"
@@ -28,6 +29,7 @@ func measured(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 			for _, s := range c.Schemes {
 				t := seconds(c.Name, s) * (1 + 0.001*float64(rep))
 				d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Streams: 1, Seconds: t, EndSpread: t / 2, Bound: 1, SHA: true, Video: &lab.Playback{Bitrate: 1e6 / t, StallRatio: t},
+					Devices: map[string]unit.Bytes{"primary": unit.MB, "helper1": unit.MB},
 					Traffic: []lab.Traffic{{Node: "primary", Link: "ps", Gaps: []int64{0, int64(t * 5e4)}, Sizes: []int32{100, -1500}}}})
 			}
 		}
@@ -69,7 +71,7 @@ func TestRows(t *testing.T) {
 		}
 		outcomes, v := r.Judge(measured(r, 3, func(string, string) float64 { return 2 }))
 		for _, o := range outcomes {
-			if o.N != 3 {
+			if o.N == 0 || o.N%3 != 0 { // of one cell, or of several
 				t.Errorf("%s: %s: %d values of 3 repetitions", r.ID, o.What, o.N)
 			}
 			if o.Low > o.High {
@@ -432,5 +434,40 @@ func TestDevices(t *testing.T) {
 	}
 	if _, ok := radioEnergy(radio.Sets[0], radioID{"helper2", radio.LTE}, true).Of(x); ok {
 		t.Error("a radio that is not there has an energy")
+	}
+}
+
+// TestOthers: other users come one at a time, are never fewer than none nor more
+// than there are, and are about half of them on average, in each pattern others.
+func TestOthers(t *testing.T) {
+	seen := map[string]bool{}
+	mean := 0.0
+	const patterns = 50
+	for i := range uint64(patterns) {
+		top, err := m15Net(1, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := top.Cell["carrier"]
+		if text := strings.Join(c.Schedule, "\n"); seen[text] || len(c.Schedule) < 10 {
+			t.Errorf("pattern %d is there twice, or short:\n%s", i, text)
+		} else {
+			seen[text] = true
+		}
+		p, err := c.Program(lab.Downlink)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, n := time.Duration(0), p.Base.Others
+		for _, ch := range p.Tracks[0].Changes {
+			mean += float64(n) * (ch.At - at).Seconds() / m15Length.Seconds() / patterns
+			if by := *ch.Others - n; by != 1 && by != -1 || *ch.Others < 0 || *ch.Others > m15Others {
+				t.Fatalf("pattern %d: from %d to %d others", i, n, *ch.Others)
+			}
+			at, n = ch.At, *ch.Others
+		}
+	}
+	if mean < 0.45*m15Others || mean > 0.55*m15Others {
+		t.Errorf("%.2f of %d others are busy", mean, m15Others)
 	}
 }

@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"mpbond/lab/shaper"
@@ -15,6 +17,9 @@ const (
 	packetPayload = 1448
 )
 
+// Payload is the part of IP bytes that is an app's, where packets are full.
+const Payload = float64(packetPayload) / packetIP
+
 // boundStep is the grid on which the fluid flows; crossings are interpolated.
 const boundStep = time.Millisecond
 
@@ -27,7 +32,9 @@ const maxBound = 4 * time.Hour
 // path (connect, request). A helper passes on what it has got as fast as its
 // second link allows, and may buffer without limit. Schedules, outages and
 // traces start with the transfer; random loss counts as lost capacity; delays
-// of helped paths, and anything between server and web, count nothing.
+// of helped paths, and anything between server and web, count nothing. Links of
+// a cell get what they would get of it alone, and all of them together what so
+// many users get.
 func Bound(t *Topology, n unit.Bytes, upload bool) (time.Duration, error) {
 	return boundAt(t, n, upload, 0)
 }
@@ -35,12 +42,12 @@ func Bound(t *Topology, n unit.Bytes, upload bool) (time.Duration, error) {
 // boundAt is that of a transfer that begins so far into schedules, outages and
 // traces.
 func boundAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.Duration, error) {
-	paths, err := t.fluidPaths(upload)
+	groups, err := t.fluidGroups(upload)
 	if err != nil {
 		return 0, err
 	}
-	for _, p := range paths {
-		p.skip(into)
+	for _, g := range groups {
+		g.skip(into)
 	}
 	rtt, err := t.directRTT()
 	if err != nil {
@@ -50,8 +57,8 @@ func boundAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.D
 	before := 0.0
 	for at := boundStep; at <= maxBound; at += boundStep {
 		sum := 0.0
-		for _, p := range paths {
-			sum += p.until(into + at)
+		for _, g := range groups {
+			sum += g.until(into + at)
 		}
 		if sum >= need {
 			part := 1.0
@@ -68,32 +75,95 @@ func boundAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.D
 // Carried is the most payload that the links can carry in a time, from the start
 // of schedules, outages and traces, as in Bound.
 func Carried(t *Topology, upload bool, length time.Duration) (unit.Bytes, error) {
-	paths, err := t.fluidPaths(upload)
+	groups, err := t.fluidGroups(upload)
 	if err != nil {
 		return 0, err
 	}
 	sum := 0.0
 	for at := boundStep; at <= length; at += boundStep {
 		sum = 0
-		for _, p := range paths {
-			sum += p.until(at)
+		for _, g := range groups {
+			sum += g.until(at)
 		}
 	}
-	return unit.Bytes(sum * packetPayload / packetIP), nil
+	return unit.Bytes(sum * Payload), nil
+}
+
+// fluidGroup is the paths by one direction of a cell, or those by none.
+type fluidGroup struct {
+	paths []*fluidPath
+	share *shaper.Capacity // of all of them together, or nil
+	idle  float64          // of which so much passed before the transfer
+}
+
+// skip lets a time pass in which nothing is sent.
+func (g *fluidGroup) skip(until time.Duration) {
+	for _, p := range g.paths {
+		p.skip(until)
+	}
+	if g.share != nil {
+		g.idle = g.share.Until(until)
+	}
+}
+
+func (g *fluidGroup) until(at time.Duration) (sum float64) {
+	for _, p := range g.paths {
+		sum += p.until(at)
+	}
+	if g.share != nil {
+		sum = min(sum, g.share.Until(at)-g.idle)
+	}
+	return sum
+}
+
+// fluidGroups are all paths in the direction in which the data flow, by cell.
+func (t *Topology) fluidGroups(upload bool) (groups []*fluidGroup, err error) {
+	paths, err := t.fluidPaths(upload)
+	if err != nil {
+		return nil, err
+	}
+	by, lines := map[cellDir]*fluidGroup{}, map[cellDir]int{}
+	for _, p := range paths {
+		if by[p.cell] == nil {
+			by[p.cell] = &fluidGroup{}
+			groups = append(groups, by[p.cell])
+		}
+		by[p.cell].paths = append(by[p.cell].paths, p)
+		lines[p.cell] += p.lines
+	}
+	for cell, g := range by {
+		if cell.name == "" {
+			continue
+		}
+		prog, err := t.Cell[cell.name].Program(cell.dir)
+		if err != nil {
+			return nil, err
+		}
+		g.share = shaper.NewShare(&prog, lines[cell])
+	}
+	return groups, nil
+}
+
+// cellDir is one direction of a cell; the zero value is none.
+type cellDir struct {
+	name string
+	dir  Dir
 }
 
 // fluidPath is one or two hops in a row, each of all lines between two nodes.
 type fluidPath struct {
-	hops [][]*shaper.Capacity
-	sent []float64 // what each hop may have sent so far, in all
-	out  []float64 // what each hop has passed on
+	hops  [][]*fluidLine
+	cell  cellDir   // the one that all lines of a hop are in, and how many
+	lines int       // these are
+	sent  []float64 // what each hop may have sent so far, in all
+	out   []float64 // what each hop has passed on
 }
 
 // skip lets a time pass in which nothing is sent.
 func (p *fluidPath) skip(until time.Duration) {
 	for i, h := range p.hops {
 		for _, line := range h {
-			p.sent[i] += line.Until(until)
+			p.sent[i] += line.until(until)
 		}
 	}
 }
@@ -103,7 +173,7 @@ func (p *fluidPath) until(at time.Duration) float64 {
 	for i, h := range p.hops {
 		c := 0.0
 		for _, line := range h {
-			c += line.Until(at)
+			c += line.until(at)
 		}
 		p.out[i] += c - p.sent[i]
 		p.sent[i] = c
@@ -115,35 +185,95 @@ func (p *fluidPath) until(at time.Duration) float64 {
 	return arrived
 }
 
-// fluidPaths lists the direct path and one path by each helper, in the
-// direction in which the data flow.
-func (t *Topology) fluidPaths(upload bool) (paths []*fluidPath, err error) {
-	ways := [][]string{{"server", "primary"}}
-	for _, h := range t.Helpers() {
-		ways = append(ways, []string{"server", h, "primary"})
+// add puts a hop after those before it.
+func (p *fluidPath) add(hop []*fluidLine) {
+	p.hops, p.sent, p.out = append(p.hops, hop), append(p.sent, 0), append(p.out, 0)
+	other := func(l *fluidLine) bool { return l.cell != hop[0].cell }
+	if p.cell.name == "" && !slices.ContainsFunc(hop, other) {
+		p.cell, p.lines = hop[0].cell, len(hop)
 	}
-	for _, way := range ways {
-		p := &fluidPath{sent: make([]float64, 2), out: make([]float64, 2)}
-		for i := range len(way) - 1 {
-			from, to := way[i], way[i+1]
-			if upload {
-				from, to = way[len(way)-1-i], way[len(way)-2-i]
-			}
-			var hop []*shaper.Capacity
-			for _, link := range t.allBetween(from, to) {
-				prog, err := t.program(from, link)
-				if err != nil {
-					return nil, err
-				}
-				hop = append(hop, shaper.NewCapacity(&prog))
-			}
-			if hop != nil {
-				p.hops = append(p.hops, hop)
-			}
+}
+
+// fluidLine is a line, and what it would get of its cell if no other one took of it.
+type fluidLine struct {
+	own, alone *shaper.Capacity // alone: nil outside a cell
+	cell       cellDir
+	last       [2]float64 // own and alone so far
+	total      float64
+}
+
+func (l *fluidLine) until(at time.Duration) float64 {
+	if l.alone == nil {
+		return l.own.Until(at)
+	}
+	now := [2]float64{l.own.Until(at), l.alone.Until(at)}
+	l.total += min(now[0]-l.last[0], now[1]-l.last[1])
+	l.last = now
+	return l.total
+}
+
+// fluidLine makes the line of a link that begins at a node.
+func (t *Topology) fluidLine(from, link string) (*fluidLine, error) {
+	prog, err := t.program(from, link)
+	if err != nil {
+		return nil, err
+	}
+	l := &fluidLine{own: shaper.NewCapacity(&prog)}
+	if name := t.Link[link].Cell; name != "" {
+		end, err := t.end(from, link)
+		if err != nil {
+			return nil, err
 		}
-		if len(p.hops) == len(way)-1 {
-			paths = append(paths, p)
+		l.cell = cellDir{name, Dir(end)}
+		cell, err := t.Cell[name].Program(l.cell.dir)
+		if err != nil {
+			return nil, err
 		}
+		l.alone = shaper.NewShare(&cell, 1)
+	}
+	return l, nil
+}
+
+// fluidPaths lists a direct path for each link, and one path by each helper, in
+// the direction in which the data flow.
+func (t *Topology) fluidPaths(upload bool) (paths []*fluidPath, err error) {
+	hop := func(from, to string, links []string) (lines []*fluidLine, err error) {
+		if upload {
+			from = to
+		}
+		for _, link := range links {
+			l, err := t.fluidLine(from, link)
+			if err != nil {
+				return nil, err
+			}
+			lines = append(lines, l)
+		}
+		return lines, nil
+	}
+	add := func(hops ...[]*fluidLine) {
+		p := &fluidPath{}
+		for _, h := range hops {
+			p.add(h)
+		}
+		paths = append(paths, p)
+	}
+	for _, link := range t.allBetween("server", "primary") {
+		lines, err := hop("server", "primary", []string{link})
+		if err != nil {
+			return nil, err
+		}
+		add(lines)
+	}
+	for _, h := range t.Helpers() {
+		hs, err1 := hop("server", h, t.allBetween("server", h))
+		pipe, err2 := hop(h, "primary", t.allBetween(h, "primary"))
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, err
+		}
+		if upload {
+			hs, pipe = pipe, hs
+		}
+		add(hs, pipe)
 	}
 	if len(paths) == 0 {
 		return nil, fmt.Errorf("no way between a node \"primary\" and a node \"server\": the bound is not known")

@@ -71,3 +71,44 @@ func TestBound(t *testing.T) {
 		t.Error("a dead link has a bound")
 	}
 }
+
+// Two devices of one cell get two shares of it, and no more than what is left of
+// their own links.
+func TestBoundOfCell(t *testing.T) {
+	for _, c := range []struct {
+		cell RadioCell
+		pipe string
+		size unit.Bytes
+		up   bool
+		want float64
+	}{
+		// 10 MB are 86.9 Mbit of IP.
+		{RadioCell{CellDir: CellDir{Rate: "30Mbit/s", Others: 2}}, "-", 10 * unit.MB, false, 86.8994/15 + .1},
+		{RadioCell{CellDir: CellDir{Rate: "30Mbit/s", Others: 2}}, "-", 10 * unit.MB, true, 86.8994/15 + .1},
+		{RadioCell{CellDir: CellDir{Rate: "12Mbit/s"}}, "-", 10 * unit.MB, false, 86.8994/12 + .1},
+		// The pipe of 5 leaves the primary its 10 at most.
+		{RadioCell{CellDir: CellDir{Rate: "30Mbit/s", Others: 2}}, "5", 10 * unit.MB, false, 86.8994/15 + .1},
+		{RadioCell{CellDir: CellDir{Rate: "30Mbit/s", Others: 2}}, "2", 10 * unit.MB, false, 86.8994/12 + .1},
+		// 30 Mbit in 2 s, then two of four shares of 16.
+		{RadioCell{CellDir: CellDir{Rate: "30Mbit/s", Others: 2, Schedule: []string{"at 2s: rate 16Mbit/s"}}}, "-", 10 * unit.MB, false, 2 + 56.8994/8 + .1},
+		// The other direction counts nothing.
+		{RadioCell{CellDir: CellDir{Rate: "1Mbit/s"}, Down: &CellDir{Rate: "12Mbit/s"}}, "-", 10 * unit.MB, false, 86.8994/12 + .1},
+	} {
+		top, err := House("8/10/" + c.pipe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top.Cell = map[string]*RadioCell{"lte": &c.cell}
+		for _, name := range []string{"ps", "hs1"} {
+			l := top.Link[name]
+			l.Cell, l.Rate, l.Queue = "lte", "", "200KB"
+		}
+		if err := top.Check(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Bound(top, c.size, c.up)
+		if err != nil || math.Abs(got.Seconds()-c.want) > .0011 {
+			t.Errorf("bound in cell %+v, pipe %s (upload %v) is %v, %v; want %.3f s", c.cell, c.pipe, c.up, got, err, c.want)
+		}
+	}
+}

@@ -30,7 +30,8 @@ type daemon struct {
 	nodes map[string]*namespace
 	emu   *emulator
 	links []*emuLink
-	pcap  *capture // or nil
+	cells map[string]*[2]*shaper.Cell // by direction
+	pcap  *capture                    // or nil
 	ended chan struct{}
 	play  bool // guarded by the emulator's thread
 
@@ -118,6 +119,17 @@ func (d *daemon) build() error {
 	if err := allowCongestion(d.buildNodes); err != nil {
 		return err
 	}
+	d.cells = map[string]*[2]*shaper.Cell{}
+	for name, c := range t.Cell {
+		d.cells[name] = &[2]*shaper.Cell{}
+		for dir := range d.cells[name] {
+			p, err := c.Program(Dir(dir))
+			if err != nil {
+				return fmt.Errorf("cell %s: %w", name, err)
+			}
+			d.cells[name][dir] = shaper.NewCell(p)
+		}
+	}
 	for i, name := range t.Links() {
 		if err := d.buildLink(name, uint64(i)); err != nil {
 			return err
@@ -182,6 +194,9 @@ func (d *daemon) buildLink(name string, index uint64) error {
 				return fmt.Errorf("link %s: %w", name, err)
 			}
 			el.lines[end] = shaper.New(p, t.Seed*1000+2*index+uint64(end))
+			if l.Cell != "" {
+				d.cells[l.Cell][end].Add(el.lines[end])
+			}
 			if el.fds[end], err = d.nodes[node].openTUN(name); err != nil {
 				return err
 			}
@@ -335,6 +350,15 @@ func (d *daemon) handle(r request) (a answer, err error) {
 	case "start", "rewind":
 		d.emu.do(func(now time.Duration) {
 			d.play = r.Op == "start"
+			for _, c := range d.cells {
+				for _, shared := range c {
+					if d.play {
+						shared.StartAt(now, r.Into)
+					} else {
+						shared.Rewind(now)
+					}
+				}
+			}
 			for _, l := range d.links {
 				for _, line := range l.lines {
 					if d.play {
@@ -396,6 +420,9 @@ func parseProps(props []string) (c shaper.Change, err error) {
 		if err := c.Set(k, v); err != nil {
 			return c, err
 		}
+	}
+	if c.Others != nil {
+		return c, fmt.Errorf("others are of a cell, which only the topology sets")
 	}
 	return c, nil
 }

@@ -21,8 +21,9 @@ import (
 // Topology is a network to emulate, as a TOML file describes it. Maps are
 // keyed by name; whatever depends on order uses the order of names.
 type Topology struct {
-	Node map[string]*Node `toml:"node" json:"node"`
-	Link map[string]*Link `toml:"link" json:"link"`
+	Node map[string]*Node      `toml:"node" json:"node"`
+	Link map[string]*Link      `toml:"link" json:"link"`
+	Cell map[string]*RadioCell `toml:"cell" json:"cell,omitempty"`
 	// Sysctl holds in every node, on top of the lab's own (defaultSysctls).
 	Sysctl map[string]string `toml:"sysctl" json:"sysctl,omitempty"`
 	// Seed decides random losses and jitter.
@@ -43,6 +44,9 @@ type Node struct {
 type Link struct {
 	Ends      [2]string   `toml:"ends" json:"ends"`
 	Addresses [2][]string `toml:"addresses" json:"addresses"` // with prefix length; automatic if absent
+	// Cell names the capacity that the link shares with others, besides what it
+	// may carry itself.
+	Cell string `toml:"cell" json:"cell,omitempty"`
 	LinkDir
 	Up   *LinkDir `toml:"up" json:"up,omitempty"`
 	Down *LinkDir `toml:"down" json:"down,omitempty"`
@@ -168,6 +172,9 @@ func (t *Topology) Check() error {
 			}
 		}
 	}
+	if err := t.checkCells(); err != nil {
+		return err
+	}
 	for i, name := range t.Links() {
 		l := t.Link[name]
 		if !goodName.MatchString(name) || name == "lo" {
@@ -185,7 +192,11 @@ func (t *Topology) Check() error {
 			}
 		}
 		for _, d := range []Dir{Uplink, Downlink} {
-			if _, err := l.Program(d); err != nil {
+			p, err := l.Program(d)
+			if err == nil && l.Cell != "" {
+				err = t.checkMember(l, p)
+			}
+			if err != nil {
 				return fmt.Errorf("link %s: %w", name, err)
 			}
 		}
@@ -209,7 +220,7 @@ func (l *Link) Shaped() bool {
 			return true
 		}
 	}
-	return false
+	return l.Cell != ""
 }
 
 func (d LinkDir) empty() bool {

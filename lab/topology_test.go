@@ -90,6 +90,13 @@ func TestBadTopologies(t *testing.T) {
 		{"[node.a]\nroutes=[\"default by l\"]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\n", "default via LINK"},
 		{"[node.a]\nroutes=[\"default via m\"]\n", `no link "m"`},
 		{"[node.a]\nnat=[\"m\"]\n", `no link "m"`},
+		{two + "schedule=[\"at 2s: others 1\"]\n", "others are of a cell"},
+		{two + "rate=\"1Mbit/s\"\ncell=\"c\"\n", `no cell "c"`},
+		{two + "cell=\"c\"\n[cell.c]\nrate=\"1Mbit/s\"\n", "needs a queue"},
+		{two + "[cell.c]\nothers=2\n", "needs a rate"},
+		{two + "[cell.c]\nrate=\"1Mbit/s\"\nothers=-1\n", "others \"-1\""},
+		{two + "[cell.c]\nrate=\"1Mbit/s\"\n[cell.c.down]\nrate=\"1Mbit/s\"\nschedule=[\"at 2s: delay 1s\"]\n", "cell c, down: a cell has"},
+		{two + "[cell.c]\nrate=\"1Mbit/s\"\ndelay=\"1s\"\n", `unknown key "cell.c.delay"`},
 	} {
 		_, err := Parse([]byte(c.text), ".")
 		if err == nil || !strings.Contains(err.Error(), c.says) {
@@ -133,7 +140,7 @@ func TestExample(t *testing.T) {
 	if _, err := Load("nowhere.toml"); err == nil {
 		t.Error("a missing file was loaded")
 	}
-	if got := strings.Join(top.Links(), " "); got != "core lte wifi" {
+	if got := strings.Join(top.Links(), " "); got != "core lte tethered wifi" {
 		t.Error(got)
 	}
 }

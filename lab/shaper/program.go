@@ -15,6 +15,9 @@ import (
 // nothing pass and keeps the queue.)
 const Unlimited = unit.Rate(math.MaxInt64)
 
+// maxOthers is ours: more users than a cell schedules at once.
+const maxOthers = 1000
+
 // GrantBytes is what one line of a mahimahi trace lets pass.
 // Source: mahimahi's mm-link manual, "each line is one MTU-sized (1500 byte)
 // packet delivery opportunity".
@@ -31,6 +34,7 @@ type Setting struct {
 	Reorder float64
 	Queue   unit.Bytes // drop-tail limit, with the packet being sent
 	Outage  bool       // black hole: everything sent is lost, silently
+	Others  int        // of a cell alone: users besides its lines
 }
 
 // Change is a partial Setting that takes effect at a moment; nil keeps.
@@ -43,6 +47,7 @@ type Change struct {
 	Reorder *float64
 	Queue   *unit.Bytes
 	Outage  *bool
+	Others  *int
 }
 
 // Apply returns s with the change made.
@@ -54,6 +59,7 @@ func (c Change) Apply(s Setting) Setting {
 	set(&s.Reorder, c.Reorder)
 	set(&s.Queue, c.Queue)
 	set(&s.Outage, c.Outage)
+	set(&s.Others, c.Others)
 	return s
 }
 
@@ -64,7 +70,7 @@ func set[T any](dst *T, v *T) {
 }
 
 // Set parses one property into the change: key is rate, delay, jitter, loss,
-// reorder, queue or outage.
+// reorder, queue or outage, or a cell's others.
 func (c *Change) Set(key, value string) error {
 	value = strings.TrimSpace(value)
 	switch strings.TrimSpace(key) {
@@ -97,8 +103,14 @@ func (c *Change) Set(key, value string) error {
 			return fmt.Errorf("outage %q: write on or off", value)
 		}
 		c.Outage = &v
+	case "others":
+		v, err := strconv.Atoi(value)
+		if err != nil || v < 0 || v > maxOthers {
+			return fmt.Errorf("others %q: write a number up to %d", value, maxOthers)
+		}
+		c.Others = &v
 	default:
-		return fmt.Errorf("unknown link property %q (rate, delay, jitter, loss, reorder, queue, outage)", key)
+		return fmt.Errorf("unknown property %q (rate, delay, jitter, loss, reorder, queue, outage; others of a cell)", key)
 	}
 	return nil
 }
@@ -181,8 +193,17 @@ type Program struct {
 	GrantLoop time.Duration
 }
 
-// Check says what is wrong with the program, if anything.
+// Check says what is wrong with the program as a line's, if anything.
 func (p Program) Check() error {
+	for _, t := range p.Tracks {
+		if slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Others != nil }) {
+			return fmt.Errorf("others are of a cell")
+		}
+	}
+	return p.checkTimes()
+}
+
+func (p Program) checkTimes() error {
 	for _, t := range p.Tracks {
 		if !slices.IsSortedFunc(t.Changes, func(a, b Change) int { return int(a.At - b.At) }) {
 			return fmt.Errorf("changes must be in order of time")
@@ -263,6 +284,7 @@ type Capacity struct {
 	at    time.Duration
 	total float64
 	grant int // grants taken so far
+	lines int // of a cell, which share its rate with others; 0: it is a line's
 }
 
 // NewCapacity starts at the program's time zero.
@@ -298,7 +320,7 @@ func (c *Capacity) run(t time.Duration) {
 			c.total += share * float64(GrantBytes)
 		}
 	} else if t > c.at {
-		c.total += share * float64(s.Rate) / 8 * (t - c.at).Seconds()
+		c.total += share * c.rate(s.Rate) / 8 * (t - c.at).Seconds()
 	}
 	c.at = max(c.at, t)
 }

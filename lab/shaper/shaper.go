@@ -6,6 +6,8 @@
 //
 //	Enqueue ─ drop-tail queue ─ serve at the rate ─ loss ─ delay, jitter ─ Deliver
 //
+// Lines may share the capacity of a Cell besides.
+//
 // All departures are ideal times, computed from the arrivals and the rate.
 // How late the caller wakes up does not move them.
 package shaper
@@ -60,6 +62,8 @@ type Line struct {
 	grant  time.Duration // grants up to here have been used or missed
 	flight fifo[flying]
 	last   time.Duration // latest due time given out: no overtaking
+	cell   *Cell         // or nil
+	share  float64       // bit/s that the cell gives it now, while there is a queue; at most the line's own rate
 }
 
 type flying struct {
@@ -89,16 +93,23 @@ func (l *Line) StartAt(now, into time.Duration) {
 // way stay.
 func (l *Line) Rewind(now time.Duration) {
 	l.advance(now)
-	l.split(now)
-	p := l.pl.prog
-	l.pl = newPlayer(p)
+	l.alter(now, func() { l.pl = newPlayer(l.pl.prog) })
 }
 
 // Apply changes the setting from now on.
 func (l *Line) Apply(now time.Duration, c Change) {
 	l.advance(now)
+	l.alter(now, func() { l.pl.now = c.Apply(l.pl.now) })
+}
+
+// alter makes a change to a line that has come to now, and to what it sends with.
+func (l *Line) alter(now time.Duration, change func()) {
+	if l.cell != nil {
+		l.cell.divide(now, change)
+		return
+	}
 	l.split(now)
-	l.pl.now = c.Apply(l.pl.now)
+	change()
 }
 
 // Setting is the line's behaviour at the last time it was told.
@@ -121,14 +132,18 @@ func (l *Line) Enqueue(now time.Duration, p Packet) bool {
 		l.Counters.QueueDrops.add(p.Size)
 		return false
 	}
-	l.queue.push(p)
 	l.queued += p.Size
 	l.Counters.MaxQueued = max(l.Counters.MaxQueued, l.queued)
-	if l.queue.len() == 1 {
+	if l.queue.len() > 0 {
+		l.queue.push(p)
+		return true
+	}
+	l.alter(now, func() {
+		l.queue.push(p)
 		l.since, l.left = now, float64(p.Size)*8
 		l.grant = max(l.grant, now)
-		l.advance(now)
-	}
+	})
+	l.advance(now)
 	return true
 }
 
@@ -141,7 +156,11 @@ func (l *Line) Due() (at time.Duration, ok bool) {
 	if l.queue.len() == 0 {
 		return 0, false
 	}
-	at, _ = l.nextEvent()
+	if l.cell != nil {
+		at, _, _ = l.cell.next() // on another line, it may change this one's share
+	} else {
+		at, _ = l.nextEvent()
+	}
 	return at, at != never
 }
 
@@ -165,7 +184,19 @@ const (
 	grantEvent
 )
 
-func (l *Line) unshaped() bool { return l.pl.now.Rate == Unlimited && len(l.pl.prog.Grants) == 0 }
+func (l *Line) unshaped() bool { return l.rate() == math.Inf(1) && len(l.pl.prog.Grants) == 0 }
+
+// rate is what the line sends with, in bit/s: in a cell a share, which is no whole
+// number.
+func (l *Line) rate() float64 {
+	switch {
+	case l.cell != nil:
+		return l.share
+	case l.pl.now.Rate == Unlimited:
+		return math.Inf(1)
+	}
+	return float64(l.pl.now.Rate)
+}
 
 // nextEvent says when and what happens next. A packet that is through when a
 // change comes is through.
@@ -193,18 +224,11 @@ func (l *Line) change() time.Duration {
 
 // done is when the head will have left at the present rate.
 func (l *Line) done() time.Duration {
-	switch rate := l.pl.now.Rate; rate {
-	case Unlimited:
-		return l.since
-	case 0:
+	ns := math.Round(l.left / l.rate() * 1e9)
+	if !(ns <= math.MaxInt64/4) { // the rate is 0, or nearly
 		return never
-	default:
-		ns := math.Round(l.left / float64(rate) * 1e9)
-		if ns > math.MaxInt64/4 {
-			return never
-		}
-		return l.since + time.Duration(ns)
 	}
+	return l.since + time.Duration(ns)
 }
 
 // split accounts for what the present rate has sent of the head, before the
@@ -213,35 +237,44 @@ func (l *Line) split(now time.Duration) {
 	if l.queue.len() == 0 || now <= l.since {
 		return
 	}
-	if r := l.pl.now.Rate; r != Unlimited && len(l.pl.prog.Grants) == 0 {
-		l.left = max(0, l.left-float64(r)*(now-l.since).Seconds())
+	if len(l.pl.prog.Grants) == 0 {
+		l.left = max(0, l.left-l.rate()*(now-l.since).Seconds())
 	}
 	l.since = now
 }
 
 // advance makes everything happen that happens up to now, in order.
 func (l *Line) advance(now time.Duration) {
+	if l.cell != nil {
+		l.cell.advance(now)
+		return
+	}
 	for {
 		at, what := l.nextEvent()
 		if at > now {
 			return
 		}
-		switch what {
-		case changeEvent:
-			_, track := l.pl.peek()
-			l.split(at)
-			l.pl.step(track)
-		case doneEvent:
-			l.depart(at)
-		case grantEvent:
-			l.grant = at + 1
-			budget := float64(GrantBytes*8) * float64(l.pl.prog.grantsAt(at-l.gzero))
-			for budget > 0 && l.queue.len() > 0 {
-				used := min(budget, l.left)
-				budget -= used
-				if l.left -= used; l.left <= 0 {
-					l.depart(at)
-				}
+		l.happen(at, what)
+	}
+}
+
+// happen makes the next event happen, at its time.
+func (l *Line) happen(at time.Duration, what event) {
+	switch what {
+	case changeEvent:
+		_, track := l.pl.peek()
+		l.split(at)
+		l.pl.step(track)
+	case doneEvent:
+		l.depart(at)
+	case grantEvent:
+		l.grant = at + 1
+		budget := float64(GrantBytes*8) * float64(l.pl.prog.grantsAt(at-l.gzero))
+		for budget > 0 && l.queue.len() > 0 {
+			used := min(budget, l.left)
+			budget -= used
+			if l.left -= used; l.left <= 0 {
+				l.depart(at)
 			}
 		}
 	}

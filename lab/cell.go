@@ -1,0 +1,75 @@
+package lab
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"mpbond/lab/shaper"
+)
+
+// RadioCell is capacity that links of a topology share, each direction by itself:
+// shaper.Cell tells how. What is said of one direction, Up or Down, stands instead of
+// what is said of both.
+type RadioCell struct {
+	CellDir
+	Up   *CellDir `toml:"up" json:"up,omitempty"`
+	Down *CellDir `toml:"down" json:"down,omitempty"`
+}
+
+// CellDir is what may be said of one direction of a cell, or of both.
+type CellDir struct {
+	Rate string `toml:"rate" json:"rate,omitempty"` // of IP bytes, for all users
+	// Others are users besides the links, who always have something to send.
+	Others   int      `toml:"others" json:"others,omitempty"`
+	Schedule []string `toml:"schedule" json:"schedule,omitempty"` // "at 2s: rate 1Mbit/s, others 3"
+	Loop     string   `toml:"loop" json:"loop,omitempty"`         // the schedule repeats every …
+}
+
+// Program is what one direction of the cell will do.
+func (c *RadioCell) Program(dir Dir) (shaper.Program, error) {
+	d := c.CellDir
+	if over := [...]*CellDir{c.Up, c.Down}[dir]; over != nil {
+		d = *over
+	}
+	p := shaper.Program{Base: shaper.Setting{Rate: shaper.Unlimited}}
+	base := shaper.Change{}
+	if d.Rate != "" {
+		if err := base.Set("rate", d.Rate); err != nil {
+			return p, err
+		}
+	}
+	if err := base.Set("others", strconv.Itoa(d.Others)); err != nil {
+		return p, err
+	}
+	p.Base = base.Apply(p.Base)
+	if err := (LinkDir{Schedule: d.Schedule, Loop: d.Loop}).tracks(&p); err != nil {
+		return p, err
+	}
+	return p, p.CheckCell()
+}
+
+func (t *Topology) checkCells() error {
+	for _, name := range slices.Sorted(maps.Keys(t.Cell)) {
+		for _, d := range []Dir{Uplink, Downlink} {
+			if _, err := t.Cell[name].Program(d); err != nil {
+				return fmt.Errorf("cell %s, %v: %w", name, d, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkMember says what is wrong with the cell of a link, which has that program.
+func (t *Topology) checkMember(l *Link, p shaper.Program) error {
+	switch {
+	case t.Cell[l.Cell] == nil:
+		return fmt.Errorf("no cell %q (write [cell.%s])", l.Cell, l.Cell)
+	case len(p.Grants) > 0:
+		return fmt.Errorf("a trace of packets cannot share a cell: write one of rates")
+	case p.Base.Queue == DefaultQueue(shaper.Unlimited):
+		return fmt.Errorf("without a rate of its own it needs a queue, like queue = \"200KB\"")
+	}
+	return nil
+}
