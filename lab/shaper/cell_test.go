@@ -138,7 +138,10 @@ func TestCellTimes(t *testing.T) {
 	c.now = ms / 2
 	c.lines[1].Enqueue(c.now, Packet{Size: 1000})
 	// Half of the first is left, at half the rate: until 1.5 ms. The second has half
-	// left then, at the whole rate.
+	// left then, at the whole rate: whoever waits for it must look again by then.
+	if at, ok := c.lines[1].Due(); !ok || at > 2*ms {
+		t.Errorf("the second line would be looked at only at %v", at)
+	}
 	for i, want := range []time.Duration{ms + ms/2, 2 * ms} {
 		at, ok := c.lines[i].Due()
 		if !ok || at != want {
