@@ -12,10 +12,10 @@ import (
 
 // radioOf is which radio a link stands for, by its name.
 func radioOf(link string) radio.Kind {
-	if strings.HasPrefix(link, "pipe") || strings.HasPrefix(link, "wifi") {
+	if strings.HasPrefix(link, "pipe") || strings.HasPrefix(link, "wifi") || strings.HasPrefix(link, "wlan") {
 		return radio.WiFi
 	}
-	return radio.LTE // ps, hs1, lte, …
+	return radio.LTE // ps, hs1, lte, wwan0, …
 }
 
 // traces are a transfer's packets by device and radio: a device has one of each.

@@ -109,6 +109,7 @@ var rows = []func(radio.Set) Row{
 	m10,
 	m11,
 	m12,
+	m13,
 	m14,
 	m15,
 }

@@ -29,6 +29,7 @@ func measured(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 			for _, s := range c.Schemes {
 				t := seconds(c.Name, s) * (1 + 0.001*float64(rep))
 				d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Streams: 1, Seconds: t, EndSpread: t / 2, Bound: 1, SHA: true, Video: &lab.Playback{Bitrate: 1e6 / t, StallRatio: t},
+					Links:   map[string]unit.Bytes{"wwan0": unit.MB},
 					Devices: map[string]unit.Bytes{"primary": unit.MB, "helper1": unit.MB},
 					Traffic: []lab.Traffic{{Node: "primary", Link: "ps", Gaps: []int64{0, int64(t * 5e4)}, Sizes: []int32{100, -1500}}}})
 			}

@@ -35,6 +35,7 @@ type Result struct {
 	SHA        bool                  `json:"sha256_ok"`
 	Unchecked  bool                  `json:"unchecked,omitempty"` // only the size was checked, see Plan
 	Devices    map[string]unit.Bytes `json:"device_bytes"`        // IP bytes that arrived by primary or helper, in the direction of the data
+	Links      map[string]unit.Bytes `json:"link_bytes"`          // likewise over each emulated link
 	Drops      int64                 `json:"queue_drops"`         // packets, all links
 	Disturbed  bool                  `json:"disturbed"`           // the emulator was late: discarded, repeated
 	Discarded  int                   `json:"discarded"`           // disturbed tries before this one
@@ -425,8 +426,15 @@ func (s *session) watch(b *Bench, t Transfer, before Stats, m *meter) (stop func
 // count fills in what the links tell.
 func (r *Result) count(t *Topology, before, after Stats) {
 	r.Lateness, r.Disturbed = after.Lateness, after.Lateness.Disturbed
-	r.Devices = deviceBytes(t, r.Direction == "put", before, after)
+	r.Devices, r.Links = deviceBytes(t, r.Direction == "put", before, after), map[string]unit.Bytes{}
+	towards := Downlink
+	if r.Direction == "put" {
+		towards = Uplink
+	}
 	for _, l := range after.Links {
+		if l.Shaped {
+			r.Links[l.Name] = l.Lines[towards].Count.Delivered.Bytes - before.Link(l.Name).Lines[towards].Count.Delivered.Bytes
+		}
 		for i, s := range l.Lines {
 			r.Drops += s.Count.QueueDrops.Packets - before.Link(l.Name).Lines[i].Count.QueueDrops.Packets
 		}

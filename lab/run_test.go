@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -101,8 +102,8 @@ func TestRunUnshaped(t *testing.T) {
 }
 
 func TestParseBonded(t *testing.T) {
-	m, err := parseBonded("minrtt:noreinject:direct:subflows=2:feedback=fixed-always")
-	if err != nil || *m != (bonded{"minrtt", true, true, 2, "fixed-always"}) {
+	m, err := parseBonded("minrtt:noreinject:direct:subflows=2:feedback=fixed-always:if=a+b")
+	if err != nil || !reflect.DeepEqual(*m, bonded{"minrtt", true, true, 2, []string{"a", "b"}, "fixed-always"}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if m, err := parseBonded("ratio:0.6:noreinject"); err != nil || m.scheduler != "ratio:0.6" || !m.noReinject {

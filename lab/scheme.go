@@ -49,6 +49,8 @@ func newScheme(name string) (Scheme, error) {
 		return &relayed{name == "relay:copy"}, nil
 	case "kibbutz":
 		return &kibbutz{}, nil
+	case "kibbutz:own":
+		return &kibbutz{direct: true, own: true}, nil
 	case "kibbutz:direct":
 		return &kibbutz{direct: true}, nil
 	case "kibbutz:direct:subflows=2":
@@ -66,7 +68,7 @@ func newScheme(name string) (Scheme, error) {
 			return parseSplit(variant)
 		}
 	}
-	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], kibbutz[:direct[:subflows=2]|:ratio=P[/P…]], combine[:CHUNK], mpbond[:OPTION…])", name)
+	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], kibbutz[:own|:direct[:subflows=2]|:ratio=P[/P…]], combine[:CHUNK], mpbond[:OPTION…])", name)
 }
 
 // tethered is the real curl and the real nginx over one path alone: the direct
@@ -185,12 +187,15 @@ func (b *Bench) runAll(ctx context.Context, commands [][]string) error {
 type kibbutz struct {
 	direct bool             // no helpers
 	second bool             // a second direct subflow
+	own    bool             // one by each other direct link of the primary
 	before map[string]int64 // the primary's MPTCP counters
 }
 
 // subflows are those that join, besides the first.
 func (k *kibbutz) subflows(t *Topology) int64 {
 	switch {
+	case k.own:
+		return int64(len(t.allBetween("primary", "server")) - 1)
 	case k.second:
 		return 1
 	case k.direct:
@@ -229,6 +234,9 @@ func (k *kibbutz) endpoints(ctx context.Context, b *Bench) error {
 			{"primary", "ip", "address", "add", own + "/24", "dev", link},
 			{"primary", "ip", "mptcp", "endpoint", "add", own, "dev", link, "subflow"},
 		})
+	}
+	if k.own {
+		return b.ownEndpoints(ctx)
 	}
 	if k.direct {
 		return nil
@@ -330,6 +338,9 @@ func (k *kibbutz) Stop(ctx context.Context, b *Bench) error {
 	if k.second {
 		own, link, err := secondAddress(t)
 		all = append(all, err, b.runAll(ctx, [][]string{{"primary", "ip", "address", "del", own + "/24", "dev", link}}))
+	}
+	if k.own {
+		all = append(all, b.closeOwn(ctx))
 	}
 	if !k.direct {
 		all = append(all, b.untetherAll(ctx))

@@ -32,7 +32,10 @@ type bonded struct {
 	scheduler  string // of server and primary; empty: mpbond's own choice
 	noReinject bool   // no early reinjection
 	direct     bool   // no helpers
-	subflows   int    // direct ones; 0: mpbond's own choice
+	subflows   int    // direct ones of each interface; 0: mpbond's own choice
+	// interfaces are those of the primary's links to the server that carry direct
+	// subflows; none: what the system's routes say, which is the first one.
+	interfaces []string
 	feedback   string // of helpers; empty: mpbond's own choice
 }
 
@@ -45,6 +48,7 @@ func parseBonded(variant string) (*bonded, error) {
 	for o := range strings.SplitSeq(variant, ":") {
 		n, isSubflows := strings.CutPrefix(o, "subflows=")
 		f, isFeedback := strings.CutPrefix(o, "feedback=")
+		i, isInterfaces := strings.CutPrefix(o, "if=")
 		var err error
 		switch {
 		case o == "noreinject":
@@ -55,6 +59,8 @@ func parseBonded(variant string) (*bonded, error) {
 			m.subflows, err = strconv.Atoi(n)
 		case isFeedback:
 			m.feedback = f
+		case isInterfaces:
+			m.interfaces = strings.Split(i, "+")
 		case strings.HasPrefix(m.scheduler, "ratio") && !strings.Contains(m.scheduler, ":") && isNumber(o):
 			m.scheduler += ":" + o // ratio:0.6
 		case m.scheduler == "" && o != "":
@@ -62,8 +68,8 @@ func parseBonded(variant string) (*bonded, error) {
 		default:
 			err = fmt.Errorf("it is no option")
 		}
-		if err != nil || isSubflows && m.subflows < 1 {
-			return nil, fmt.Errorf("scheme mpbond:%s: %q: write mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:feedback=MODE]", variant, o)
+		if err != nil || isSubflows && m.subflows < 1 || slices.Contains(m.interfaces, "") {
+			return nil, fmt.Errorf("scheme mpbond:%s: %q: write mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:if=LINK[+LINK…]][:feedback=MODE]", variant, o)
 		}
 	}
 	return m, nil
@@ -173,7 +179,7 @@ func mpbondStatus(ctx context.Context, b *Bench, node string) (api.Status, error
 func (m *bonded) ready(ctx context.Context, b *Bench) error {
 	ctx, cancel := context.WithTimeout(ctx, bondTimeout)
 	defer cancel()
-	want := max(1, m.subflows) + len(m.helpers(b))
+	want := max(1, m.subflows)*max(1, len(m.interfaces)) + len(m.helpers(b))
 	for {
 		s, err := mpbondStatus(ctx, b, "primary")
 		up := 0
@@ -220,6 +226,9 @@ func (m *bonded) processes(b *Bench, self string) (p []mpbondProcess) {
 	}
 	if m.subflows > 0 {
 		primary = append(primary, "--subflows", strconv.Itoa(m.subflows))
+	}
+	for _, i := range m.interfaces {
+		primary = append(primary, "--interface", i)
 	}
 	p = append(p, mpbondProcess{"server", bondPort, server}, mpbondProcess{"primary", socksPort, primary})
 	for _, h := range m.helpers(b) {

@@ -326,7 +326,7 @@ func (p Plan) expected(scheme string) (time.Duration, error) {
 
 // direct tells whether a scheme uses the direct path alone.
 func direct(scheme string) bool {
-	return scheme == "single" || strings.HasPrefix(scheme, "relay") || strings.Contains(scheme, ":direct")
+	return scheme == "single" || strings.HasPrefix(scheme, "relay") || strings.Contains(scheme, ":direct") || scheme == "kibbutz:own"
 }
 
 // withoutHelpers is the topology without them and their links.

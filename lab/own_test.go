@@ -1,0 +1,64 @@
+package lab
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"mpbond/unit"
+)
+
+// A primary with two links of its own uses both of them with kernel MPTCP, and the
+// first one with all else.
+func TestOwnLinks(t *testing.T) {
+	t.Parallel()
+	needPrograms(t, "curl", "nginx", "ip", "mptcpize")
+	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
+		t.Skip("needs a kernel with MPTCP")
+	}
+	top, err := Parse([]byte(`
+[node.primary]
+routes = ["default via wlan0"]
+[node.server]
+forward = true
+[node.web]
+routes = ["default via core"]
+[link.core]
+ends = ["server", "web"]
+[link.wlan0]
+ends = ["primary", "server"]
+rate = "10Mbit/s"
+delay = "10ms"
+[link.wwan0]
+ends = ["primary", "server"]
+rate = "10Mbit/s"
+delay = "20ms"
+`), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Plan{Topology: top, Schemes: []string{"kibbutz:own", "single"}, Size: 1500 * unit.KB, Reps: 1, KeepDisturbed: true}
+	carries := map[string][]string{"kibbutz:own": {"wlan0", "wwan0"}, "single": {"wlan0"}}
+	made := 0
+	err = Run(t.Context(), p, func(r Result) {
+		made++
+		if r.Error != "" || !r.SHA {
+			t.Errorf("%s: %s", r.Scheme, r.Error)
+			return
+		}
+		for _, link := range []string{"wlan0", "wwan0"} {
+			got, want := r.Links[link] > r.Bytes/4, slices.Contains(carries[r.Scheme], link)
+			if got != want || !want && r.Links[link] > 20*unit.KB {
+				t.Errorf("%s: %v by %s of %v", r.Scheme, r.Links[link], link, r.Bytes)
+			}
+		}
+	})
+	if err != nil || made != len(p.Schemes) {
+		t.Errorf("%d of %d transfers: %v", made, len(p.Schemes), err)
+	}
+	for _, bad := range []string{"mpbond:if=", "mpbond:if=a+", "kibbutz:own:x"} {
+		if _, err := newScheme(bad); err == nil {
+			t.Errorf("scheme %q was taken", bad)
+		}
+	}
+}
