@@ -89,6 +89,9 @@ func Evaluate(row Row, rec Record) Evaluation {
 	if rec.Reps > 0 {
 		e.Rerun += fmt.Sprintf(" --reps %d", rec.Reps)
 	}
+	if rec.Traces != "" {
+		e.Rerun += " --traces " + rec.Traces
+	}
 	e.shown = row.shown(rec.Results)
 	e.timelines, e.spreads, e.Energies = row.timelines(rec.Results, e.shown), row.spreads(rec.Results), row.energies(rec.Results, e.shown)
 	outcomes, verdict := row.Judge(rec.Results)

@@ -28,8 +28,11 @@ type Row struct {
 	Setup     string // what the paper does not tell and we assume
 	Lacks     string // what the paper shows and this row does not yet
 	Cells     []Cell
-	Metrics   []Metric // the first is what is compared with the baselines
-	Points    []Point
+	// Together are cells of so few repetitions that only all of them show what the
+	// product is behind of. Others stand for themselves.
+	Together [][]string
+	Metrics  []Metric // the first is what is compared with the baselines
+	Points   []Point
 	// What the report looks at more closely. Shown is the cell of which it draws
 	// timelines, for which packets are kept, and tells energies by radio; none: the
 	// first one that was measured with a helper's packets. Spread are cells whose transfers it draws as one
@@ -45,11 +48,15 @@ type Cell struct {
 	House string // of lab.House
 	// Net makes the network where it is no house of steady links: the same one for
 	// the same seed, as long as the lengths of its changes allow.
-	Net     func(seed uint64) (*lab.Topology, error)
-	Size    unit.Bytes
+	Net func(seed uint64) (*lab.Topology, error)
+	// Traced makes it of recordings below a directory. Such cells are run if the user
+	// names one, instead of the row's other cells.
+	Traced  func(dir string) (*lab.Topology, error)
+	Size    unit.Bytes // 0, with a Length: what the links can carry in it, and more
 	Upload  bool
 	Length  time.Duration // ends each transfer after it, as in lab.Plan
 	Video   *lab.Video    // is played for Length instead, in the short form for less
+	Stride  time.Duration // how much further in its network's changes each repetition begins
 	At      []string      // changes, as in lab.Plan
 	Schemes []string
 	Reps    int
@@ -93,10 +100,14 @@ type Options struct {
 	Quick bool
 	Reps  int // of each cell; 0: the cell's own
 	Seed  uint64
+	// Traces is where recordings are: a directory for each source, as docs/exp.md has
+	// them. Empty: all networks are made here.
+	Traces string
 }
 
 // rows are all there are, in the order of the papers.
 var rows = []func(radio.Set) Row{
+	m0a,
 	m0d,
 	m1,
 	m2,
@@ -106,6 +117,8 @@ var rows = []func(radio.Set) Row{
 	m5e,
 	m6,
 	m7,
+	m8,
+	m9,
 	m10,
 	m11,
 	m12,
@@ -138,7 +151,11 @@ func Find(rows []Row, id string) (Row, error) {
 // Experiments are what the lab is to run for a row: one for each cell, of the
 // cell's name.
 func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
+	traced := o.Traces != "" && slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Traced != nil })
 	for _, c := range r.Cells {
+		if (c.Traced != nil) != traced {
+			continue
+		}
 		reps := c.Reps
 		if o.Quick {
 			reps = c.Quick
@@ -159,12 +176,16 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 			all = append(all, e)
 			continue
 		}
-		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At, Upload: c.Upload, Length: c.Length, Fewer: c.Fewer,
-			Video: c.Video, Traffic: r.packets() || c.Name == r.Shown}
+		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At, Upload: c.Upload,
+			Length: c.Length, Stride: c.Stride, Fewer: c.Fewer, Video: c.Video, Traffic: r.packets() || c.Name == r.Shown}
 		if c.Video != nil && o.Quick {
 			p.Length = min(p.Length, quickPlay)
 		}
-		if p.Topology, err = c.network(o.Seed); err != nil {
+		if p.Topology, err = c.network(o); err == nil && p.Size == 0 && p.Video == nil {
+			p.Size, err = lab.Carried(p.Topology, p.Upload, p.Length)
+			p.Size += p.Size/20 + unit.MB
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
 		}
 		e, err := lab.NewExperiment(c.Name, p)
@@ -187,9 +208,12 @@ func (r Row) packets() bool {
 	return r.Samples != nil || slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.packets })
 }
 
-func (c Cell) network(seed uint64) (*lab.Topology, error) {
-	if c.Net != nil {
-		return c.Net(seed)
+func (c Cell) network(o Options) (*lab.Topology, error) {
+	switch {
+	case c.Traced != nil:
+		return c.Traced(o.Traces)
+	case c.Net != nil:
+		return c.Net(o.Seed)
 	}
 	return lab.House(c.House)
 }

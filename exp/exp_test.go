@@ -31,11 +31,20 @@ func measured(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 				d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Streams: 1, Seconds: t, EndSpread: t / 2, Bound: 1, SHA: true, Video: &lab.Playback{Bitrate: 1e6 / t, StallRatio: t},
 					Links:   map[string]unit.Bytes{"wwan0": unit.MB},
 					Devices: map[string]unit.Bytes{"primary": unit.MB, "helper1": unit.MB},
-					Traffic: []lab.Traffic{{Node: "primary", Link: "ps", Gaps: []int64{0, int64(t * 5e4)}, Sizes: []int32{100, -1500}}}})
+					Traffic: []lab.Traffic{arrives(t)}})
 			}
 		}
 	}
 	return d
+}
+
+// arrives is a packet each 50 ms for so many seconds.
+func arrives(seconds float64) lab.Traffic {
+	t := lab.Traffic{Node: "primary", Link: "ps", Gaps: []int64{0}, Sizes: []int32{100}}
+	for range int(seconds / 0.05) {
+		t.Gaps, t.Sizes = append(t.Gaps, 50_000), append(t.Sizes, -1500)
+	}
+	return t
 }
 
 // TestRows: all rows can be run, tell where they are from, and look at cells and

@@ -2,6 +2,7 @@ package exp
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"mpbond/lab"
@@ -140,20 +141,56 @@ func (b Behind) String() string {
 // Product is the scheme that users get without asking.
 const Product = "mpbond"
 
-// Behind lists, for each cell, the schemes that the product is behind of in the
+// Behind lists, for each cell or group of cells, the schemes that the product is behind of in the
 // row's first metric, as far as the 95 % interval of the change tells. Variants
 // of mpbond count.
 func (r Row) Behind(d Data) (all []Behind) {
-	for _, c := range r.Cells {
-		for _, pair := range c.pairs() {
+	for _, group := range r.groups() {
+		for _, pair := range group[0].pairs() {
 			m := r.Metrics[0]
-			s := Summarize(d.Changes(c.Name, pair, m))
+			s := Summarize(d.Pooled(names(group), pair, m))
 			if low, high := s.interval(); s.N > 0 && (!m.More && low > 0 || m.More && high < 0) {
-				all = append(all, Behind{c.Name, pair[0], pair[1], m, s})
+				all = append(all, Behind{groupName(group), pair[0], pair[1], m, s})
 			}
 		}
 	}
 	return all
+}
+
+// groups are the row's cells, those of Together as one; all of a group have the
+// schemes of the first.
+func (r Row) groups() (all [][]Cell) {
+	at := map[string]int{} // by cell, where its group is
+	for _, c := range r.Cells {
+		i, known := at[c.Name]
+		if known {
+			all[i] = append(all[i], c)
+			continue
+		}
+		for _, together := range r.Together {
+			if slices.Contains(together, c.Name) {
+				for _, name := range together {
+					at[name] = len(all)
+				}
+			}
+		}
+		all = append(all, []Cell{c})
+	}
+	return all
+}
+
+func names(cells []Cell) (all []string) {
+	for _, c := range cells {
+		all = append(all, c.Name)
+	}
+	return all
+}
+
+func groupName(group []Cell) string {
+	if len(group) == 1 {
+		return group[0].Name
+	}
+	return fmt.Sprintf("%s to %s", group[0].Name, group[len(group)-1].Name)
 }
 
 // pairs are the product and each other scheme of the cell; of two users, each

@@ -20,8 +20,9 @@ type Stamp struct {
 	Processors int    `json:"processors"`
 	Seed       uint64 `json:"seed"`
 	Quick      bool   `json:"quick"`
-	Reps       int    `json:"reps,omitempty"` // asked for, of each cell
-	Planned    int    `json:"planned"`        // transfers of the row
+	Reps       int    `json:"reps,omitempty"`   // asked for, of each cell
+	Traces     string `json:"traces,omitempty"` // where recordings were
+	Planned    int    `json:"planned"`          // transfers of the row
 }
 
 // Record is a row's transfers, complete or not: of one run, or of several of
@@ -98,7 +99,7 @@ func (r *Record) take(e entry) {
 // Fits tells whether a run that is stamped so can go on with the record: what it
 // would make is the same. In the short form some of it may be shorter.
 func (r Record) Fits(s Stamp) bool {
-	return r.Version == s.Version && r.Seed == s.Seed && r.Quick == s.Quick
+	return r.Version == s.Version && r.Seed == s.Seed && r.Quick == s.Quick && r.Traces == s.Traces
 }
 
 // Journal adds to a record's file. Its methods are for one goroutine at a time.

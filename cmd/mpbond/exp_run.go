@@ -145,7 +145,7 @@ func (r *expRunner) stamp(planned int) exp.Stamp {
 	var u unix.Utsname
 	_ = unix.Uname(&u)
 	return exp.Stamp{Version: version, Kernel: unix.ByteSliceToString(u.Release[:]), Date: time.Now().UTC().Format(time.DateOnly),
-		Processors: runtime.NumCPU(), Seed: r.Seed, Quick: r.Quick, Reps: r.Reps, Planned: planned}
+		Processors: runtime.NumCPU(), Seed: r.Seed, Quick: r.Quick, Reps: r.Reps, Traces: r.Traces, Planned: planned}
 }
 
 // tally counts the transfers of a run.
