@@ -47,7 +47,7 @@ func TestHelpersRadioSleeps(t *testing.T) {
 		t.Fatalf("no path by the phone: %+v", s.Bonds[0].Paths)
 		return api.Path{}
 	}
-	get(20_000)                 // the direct path becomes warm
+	get(20_000)                  // the direct path becomes warm
 	time.Sleep(12 * time.Second) // the helper's radio falls asleep 11.6 s after its last packet
 	before := phone()
 	if before.Radio != "cellular" {
