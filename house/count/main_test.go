@@ -1,13 +1,14 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"testing"
 )
 
 func count(lines ...string) (ok bool, out string) {
 	var b strings.Builder
-	t := &tally{out: &b, output: map[test][]string{}, running: map[test]bool{}, bad: map[string]bool{}, builds: map[string][]string{}}
+	t := newTally(&b)
 	for _, l := range lines {
 		t.line(l + "\n")
 	}
@@ -46,6 +47,42 @@ func TestCount(t *testing.T) {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s: no %q in\n%s", name, want, out)
 			}
+		}
+	}
+}
+
+// TestAgain: of chosen packages a failed test is made once more, unless it has
+// found a race; whatever fails twice, or elsewhere, has failed.
+func TestAgain(t *testing.T) {
+	const (
+		fail  = `{"Action":"fail","Package":"p","Test":"A/part"}` + "\n" + `{"Action":"fail","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n"
+		race  = `{"Action":"output","Package":"p","Test":"A/part","Output":"WARNING: DATA RACE\n"}` + "\n"
+		pass  = `{"Action":"pass","Package":"p","Test":"A"}` + "\n"
+		other = `{"Action":"pass","Package":"q","Test":"B"}` + "\n"
+	)
+	for name, c := range map[string]struct {
+		pkg, first, second string
+		ok                 bool
+		want               string
+	}{
+		"passes then":  {"p", fail, pass, true, "unsteady: p A failed once"},
+		"fails again":  {"p", fail, fail, false, "1 passed, 2 failed"},
+		"says nothing": {"p", fail, "", false, "1 passed, 2 failed"},
+		"race":         {"p", race + fail, pass, false, "1 passed, 2 failed"},
+		"cut off":      {"p", `{"Action":"run","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n", pass, false, "1 passed, 1 failed"},
+		"elsewhere":    {"q", fail, pass, false, "1 passed, 2 failed"},
+	} {
+		var b strings.Builder
+		y := newTally(&b, c.pkg)
+		y.read(strings.NewReader(other + c.first))
+		y.repeat(func(f test) io.Reader {
+			if f != (test{"p", "A"}) {
+				t.Errorf("%s: %v is made again", name, f)
+			}
+			return strings.NewReader(c.second)
+		})
+		if ok := y.close(); ok != c.ok || !strings.Contains(b.String(), c.want) {
+			t.Errorf("%s: %v\n%s", name, ok, b.String())
 		}
 	}
 }
