@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -97,6 +98,32 @@ func TestRows(t *testing.T) {
 	}
 	if _, err := Find(all(), "m99"); err == nil {
 		t.Error("a row that does not exist was found")
+	}
+}
+
+// TestTime: all rows together take no more than they may on two processors, with
+// something left for what is disturbed.
+func TestTime(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("one processor")
+	}
+	for _, c := range []struct {
+		quick bool
+		most  time.Duration
+	}{{true, 8 * time.Minute}, {false, time.Hour}} {
+		var pool []lab.Experiment
+		for _, r := range all() {
+			experiments, err := r.Experiments(Options{Quick: c.quick})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pool = append(pool, experiments...)
+		}
+		took := lab.NewJobs(0).Estimate(pool, func(int) float64 { return 1 })
+		t.Logf("quick %v: %d transfers, about %v on this machine", c.quick, count(pool), took.Round(time.Second))
+		if took > c.most {
+			t.Errorf("quick %v: %v", c.quick, took)
+		}
 	}
 }
 

@@ -151,7 +151,7 @@ func distributions(s spread, all palette) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return svg(p, plotMargin+420)
+	return svg(p, plotMargin+300)
 }
 
 // mostSteps is how many values of a distribution are drawn.
@@ -185,7 +185,7 @@ func (t timeline) draw(seconds, mb float64) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return svg(p, plotMargin+300)
+	return svg(p, plotMargin+190)
 }
 
 // addLine adds a line, dashed if it is of what helpers hold.

@@ -133,7 +133,13 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 	if err := writeCloser(b, e, colors); err != nil {
 		return err
 	}
+	open := " open"
+	if len(lines) > mostLines {
+		open = ""
+	}
+	fmt.Fprintf(b, "<details%s><summary>%d figures</summary>\n", open, len(lines))
 	writeTable(b, []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound, s", "discarded", "failed"}, lines)
+	b.WriteString("</details>\n")
 	fmt.Fprintf(b, "<p class=\"small\">%s <code>%s</code></p>\n", text("mpbond %s, seed %d, Linux %s, %d processors, %s; %s planned transfers count. Again:", e.Version, e.Seed, e.Kernel, e.Cores, e.Date, e.counted()), text("%s", e.Rerun))
 	return nil
 }
