@@ -444,7 +444,7 @@ func TestCPU(t *testing.T) {
 		}
 	}
 	outcomes, v := r.Judge(d)
-	if len(outcomes) != 2 || math.Abs(outcomes[0].Mean-3) > 1e-9 || outcomes[0].Verdict != Reproduced ||
+	if len(outcomes) != 6 || math.Abs(outcomes[0].Mean-3) > 1e-9 || outcomes[0].Verdict != Reproduced ||
 		math.Abs(outcomes[1].Mean-5) > 1e-9 || outcomes[1].Verdict != NotShown || v != NotShown {
 		t.Errorf("%+v %s", outcomes, v)
 	}
