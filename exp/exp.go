@@ -168,7 +168,7 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 		}
 		if c.Dual != nil {
 			d := *c.Dual
-			d.Links, d.Size, d.Reps, d.Seed = c.House, c.Size, reps, o.Seed
+			d.Links, d.Size, d.Reps, d.Seed, d.Traffic = c.House, c.Size, reps, o.Seed, r.packets()
 			e, err := lab.NewDualExperiment(c.Name, d)
 			if err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,7 +34,13 @@ type DualPlan struct {
 	// Cases are those to measure; none: all.
 	Cases []string
 	Trace string // keep what programs say here
+	// Traffic has each result tell all packets of both devices, as in coarse. The pipe
+	// is then dualPipe, since of a link that is not emulated nothing is seen.
+	Traffic bool
 }
+
+// dualPipe, in Mbit/s, is more than both users' links ever need.
+const dualPipe = "100"
 
 // DualUsers are the nodes of the two users.
 var DualUsers = [2]string{"primary", "helper1"}
@@ -52,10 +59,21 @@ type DualResult struct {
 	Seconds   [2]float64 `json:"seconds"` // of each user
 	Disturbed bool       `json:"disturbed"`
 	Lateness  Lateness   `json:"lateness"`
+	// Chunks are those of each user, if there are several downloads.
+	Chunks [2][]DualChunk `json:"chunks,omitzero"`
 	// Own is, of what a user's own link carried until the user's download ended,
 	// the part that was the user's. Only in DualBoth.
-	Own   [2]float64 `json:"own_share"`
-	Error string     `json:"error,omitempty"`
+	Own [2]float64 `json:"own_share"`
+	// Traffic is that of both devices, whoever caused it, from the beginning of the
+	// case to the end of the later user, if the plan asks for it.
+	Traffic []Traffic `json:"traffic,omitempty"`
+	Error   string    `json:"error,omitempty"`
+}
+
+// DualChunk is one of a user's downloads, in seconds since the case began.
+type DualChunk struct {
+	At   float64 `json:"at"`
+	Took float64 `json:"took"`
 }
 
 var dualCases = []string{DualAlone, DualIdle, DualBoth}
@@ -82,7 +100,11 @@ func (p DualPlan) schemes() (all []string) {
 
 // topology is the house of both users.
 func (p DualPlan) topology() (*Topology, error) {
-	t, err := House(p.Links + "/-")
+	pipe := "-"
+	if p.Traffic {
+		pipe = dualPipe
+	}
+	t, err := House(p.Links + "/" + pipe)
 	if err != nil || len(t.Helpers()) != 1 {
 		return nil, fault.New(fault.Usage, fmt.Errorf("links %q: write two rates in Mbit/s, like 10/3", p.Links), "")
 	}
@@ -127,7 +149,8 @@ func (p DualPlan) transfers(ctx context.Context, w wishes, emit func(Result)) er
 	return p.run(ctx, w, func(d DualResult) {
 		for i, user := range DualUsers {
 			emit(Result{Scheme: DualScheme(d.Case, user), Rep: d.Rep, Direction: "get", Bytes: p.Size, Streams: 1, Seconds: d.Seconds[i],
-				SHA: d.Error == "", Disturbed: d.Disturbed, Lateness: d.Lateness, Error: d.Error})
+				SHA: d.Error == "", Disturbed: d.Disturbed, Lateness: d.Lateness, Error: d.Error,
+				Traffic: slices.DeleteFunc(slices.Clone(d.Traffic), func(t Traffic) bool { return t.Node != user })})
 		}
 	})
 }
@@ -314,6 +337,9 @@ func (d *dualRun) measure(ctx context.Context, c string, rep int) (DualResult, e
 	}
 	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: %v", errTooLong, limit))
 	defer cancel()
+	if _, err := d.traffic(); err != nil {
+		return r, err
+	}
 	begin := time.Now()
 	var errs [2]error
 	if c != DualIdle {
@@ -321,7 +347,7 @@ func (d *dualRun) measure(ctx context.Context, c string, rep int) (DualResult, e
 		for i := range DualUsers {
 			both.Go(func() {
 				before, e1 := d.link(within, i)
-				r.Seconds[i], errs[i] = d.user(within, i, c, rep)
+				errs[i] = d.user(within, i, &r, begin)
 				after, e2 := d.link(within, i)
 				if c == DualBoth {
 					r.Own[i] = float64(after.own-before.own) * packetIP / packetPayload / float64(max(1, after.all-before.all))
@@ -332,16 +358,33 @@ func (d *dualRun) measure(ctx context.Context, c string, rep int) (DualResult, e
 		both.Wait()
 	} else {
 		for i := range DualUsers {
-			r.Seconds[i], errs[i] = d.user(within, i, c, rep)
+			errs[i] = d.user(within, i, &r, begin)
 		}
 	}
 	took := time.Since(begin)
+	traffic, err1 := d.traffic()
+	r.Traffic = traffic
 	stats, err := d.Lab.Stats(false)
 	r.Lateness, r.Disturbed = stats.Lateness, stats.Lateness.disturbed(took, false)
 	if failed := errors.Join(errs[0], errs[1], context.Cause(within)); failed != nil && ctx.Err() == nil {
 		r.Error = failed.Error()
 	}
-	return r, errors.Join(ctx.Err(), err, d.Lab.Rewind(), d.Lab.Drained(ctx))
+	return r, errors.Join(ctx.Err(), err, err1, d.Lab.Rewind(), d.Lab.Drained(ctx))
+}
+
+// traffic takes out what both devices sent and received since the last call, if
+// the plan asks for it.
+func (d *dualRun) traffic() (some []Traffic, err error) {
+	if !d.DualPlan.Traffic {
+		return nil, nil
+	}
+	all, err := d.Lab.Traffic()
+	for _, t := range all {
+		if t.Node != "server" {
+			some = append(some, t.coarse())
+		}
+	}
+	return some, err
 }
 
 // carriedBytes is what a user's link has carried towards the user: payload of
@@ -376,30 +419,33 @@ func (d *dualRun) link(ctx context.Context, i int) (b carriedBytes, err error) {
 	return b, nil
 }
 
-// user is one user's part of a case: the time of a download, or the mean of
-// its chunks.
-func (d *dualRun) user(ctx context.Context, i int, c string, rep int) (seconds float64, err error) {
+// user is one user's part of a case that began then: the time of a download, or
+// the mean of its chunks.
+func (d *dualRun) user(ctx context.Context, i int, r *DualResult, begin time.Time) (err error) {
 	argv := d.Fetch(Transfer{Size: d.Size, Streams: 1})
-	if c != DualAlone {
+	if r.Case != DualAlone {
 		argv = append(argv, "--socks5-hostname", fmt.Sprintf("127.0.0.1:%d", socksPort))
 	}
 	if d.Chunks == 0 {
-		return d.fetch(ctx, DualUsers[i], argv)
+		r.Seconds[i], err = d.fetch(ctx, DualUsers[i], argv)
+		return err
 	}
-	pauses := rand.New(rand.NewPCG(d.DualPlan.Seed, uint64(2*rep+i))) // the same in each case
+	pauses := rand.New(rand.NewPCG(d.DualPlan.Seed, uint64(2*r.Rep+i))) // the same in each case
 	for range d.Chunks {
 		select {
 		case <-time.After(dualPause + time.Duration(pauses.Int64N(int64(dualPauseSpan)))):
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return ctx.Err()
 		}
+		at := time.Since(begin)
 		one, err := d.fetch(ctx, DualUsers[i], argv)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		seconds += one / float64(d.Chunks)
+		r.Seconds[i] += one / float64(d.Chunks)
+		r.Chunks[i] = append(r.Chunks[i], DualChunk{at.Seconds(), one})
 	}
-	return seconds, nil
+	return nil
 }
 
 // fetch makes one download and checks what came.
