@@ -60,9 +60,6 @@ type PointLine struct {
 }
 
 func (p PointLine) String() string {
-	if p.N == 0 {
-		return fmt.Sprintf("%s (published %s): %s", p.What, p.Published, p.Verdict)
-	}
 	return fmt.Sprintf("%s: %s (published %s): %s", p.What, p.Text(p.Unit), p.Published, p.Verdict)
 }
 

@@ -210,14 +210,24 @@ func (c Cell) pairs() (all [][2]string) {
 	return all
 }
 
+func missingText(n, of int) string { return fmt.Sprintf("%d of %d figures are not measured", n, of) }
+
 // Line is a row's verdict in words, with what is behind it.
 func (r Row) Line(d Data) string {
 	outcomes, v := r.Judge(d)
 	var why []string
+	missing := 0
 	for _, o := range outcomes {
-		if o.Verdict != Reproduced {
+		switch o.Verdict {
+		case Reproduced:
+		case NotMeasured:
+			missing++
+		default:
 			why = append(why, o.line().String())
 		}
+	}
+	if missing > 0 {
+		why = append(why, missingText(missing, len(outcomes)))
 	}
 	if len(why) == 0 {
 		return string(v)

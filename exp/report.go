@@ -66,10 +66,18 @@ func worseOf(all []Evaluation) (list []worse) {
 		}
 	}
 	for _, e := range all {
+		missing := 0
 		for _, p := range e.Points {
-			if p.Verdict != Reproduced {
+			switch p.Verdict {
+			case Reproduced:
+			case NotMeasured:
+				missing++
+			default:
 				list = append(list, worse{e.Row, p.String(), false})
 			}
+		}
+		if missing > 0 {
+			list = append(list, worse{e.Row, missingText(missing, len(e.Points)), false})
 		}
 	}
 	return list
