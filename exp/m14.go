@@ -21,11 +21,7 @@ var m14Ladder = lab.Video{Ladder: bunnyLadder[:12], Segment: 2 * time.Second}
 // the client ran, in percent; of the primary with the client.
 func CPU(node string) Metric {
 	return Metric{Name: "CPU of " + node, Unit: "%", Of: func(r lab.Result) (float64, bool) {
-		used := r.CPU[node]
-		if node == "primary" {
-			used += r.ClientCPU
-		}
-		return 100 * used / r.Seconds, r.Seconds > 0
+		return 100 * busy(r, node) / r.Seconds, r.Seconds > 0
 	}}
 }
 

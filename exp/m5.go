@@ -19,7 +19,7 @@ func m5(set radio.Set) Row {
 	r := Row{
 		ID: "m5", Title: "Small files over stable links, one to three devices", Source: mobi + ", stable networks",
 		Setup:   setup + " 8/10/5 Mbit/s, a third device like the second. The published ranges are those of all sizes. " + oracleSetup + " " + energySetup(set),
-		Metrics: []Metric{Time, active, Energy(set, "", true), Energy(set, "primary", true)},
+		Metrics: []Metric{Time, active, Energy(set, "", true), Energy(set, "primary", true), CPUEnergy(set, "")},
 	}
 	for i, house := range m5Houses {
 		for _, size := range m5Sizes {

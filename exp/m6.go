@@ -23,7 +23,7 @@ func m6(set radio.Set) Row {
 	r := Row{
 		ID: "m6", Title: "Small files, rates of PS and HS varied, pipe 5 Mbit/s", Source: mobi + ", stable networks",
 		Setup:   setup + " Only PS 1/HS 18 has published figures; the grid's other rates are ours. " + oracleSetup + " " + energySetup(set),
-		Metrics: []Metric{Time, active, Energy(set, "", true)},
+		Metrics: []Metric{Time, active, Energy(set, "", true), CPUEnergy(set, "")},
 	}
 	published := []float64{-31, -37, -47} // by size
 	for _, ps := range m6PS {

@@ -12,7 +12,7 @@ func m7(set radio.Set) Row {
 	r := Row{
 		ID: "m7", Title: "Small files beside COMBINE, rate of PS varied", Source: mobi + ", stable networks",
 		Setup:   setup + " HS 10, pipe 5 Mbit/s. The published ranges are those of all cells; the sizes of files are our choice. " + oracleSetup + " " + energySetup(set),
-		Metrics: []Metric{Time, active, Energy(set, "", true)},
+		Metrics: []Metric{Time, active, Energy(set, "", true), CPUEnergy(set, "")},
 	}
 	for _, ps := range []int{5, 8, 11, 14} {
 		for _, size := range m5Sizes {

@@ -14,7 +14,8 @@
 //
 // which is the model of Huang et al., "A Close Examination of Performance and
 // Power Characteristics of 4G LTE Networks", MobiSys 2012, with constants by
-// radio.
+// radio. Beside radios there is a processor: one power, for as long as programs
+// were busy.
 package radio
 
 import (
@@ -99,6 +100,17 @@ func (e Energy) Active() unit.Joules { return e.Promotion + e.Base + e.Data }
 
 // Full is E_full: with tails, and idle times between bursts.
 func (e Energy) Full() unit.Joules { return e.Active() + e.Tail + e.Idle }
+
+// Component is one part of an energy, by name.
+type Component struct {
+	Name   string
+	Energy unit.Joules
+}
+
+// Components are the parts of which Full is the sum, in a fixed order.
+func (e Energy) Components() []Component {
+	return []Component{{"promotion", e.Promotion}, {"base", e.Base}, {"data", e.Data}, {"tail", e.Tail}, {"idle", e.Idle}}
+}
 
 // Add is the sum by component.
 func (e Energy) Add(o Energy) Energy {

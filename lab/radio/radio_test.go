@@ -157,6 +157,11 @@ func TestProperties(t *testing.T) {
 		for _, m := range allModels() {
 			p := randomPackets(r)
 			e := m.Of(p)
+			var parts unit.Joules
+			for _, c := range e.Components() {
+				parts += c.Energy
+			}
+			near(t, "all components", parts, e.Full(), 1e-9)
 			for _, part := range []unit.Joules{e.Promotion, e.Base, e.Data, e.Tail, e.Idle, e.Active()} {
 				if !(part >= 0) || part > e.Full()*(1+1e-9) {
 					t.Fatalf("%s: a component of %v in %+v", m.Kind, part, e)
@@ -227,12 +232,17 @@ func TestSets(t *testing.T) {
 				t.Errorf("%s, %s: no source, base power or gap", s.Name, m.Kind)
 			}
 		}
+		if c := s.Core(); c.Source == "" || c.Lacks == "" || c.Power < 500 || c.Power > 3000 {
+			t.Errorf("%s: a core takes %v, from %q", s.Name, c.Power, c.Source)
+		}
 		for _, k := range []Kind{LTE, UMTS, NR, WiFi, Bluetooth} {
 			if m, err := s.Model(k); err != nil || m.Kind != k {
 				t.Errorf("%s has no %s: %v", s.Name, k, err)
 			}
 		}
 	}
+	near(t, "two seconds of a Nexus 5's core", Sets[0].Core().Of(2), 2*.3862*3.8, 1e-9)
+	near(t, "of a set without one", Set{}.Core().Of(2), 2*.3862*3.8, 1e-9)
 	if _, err := Find("nokia3310"); err == nil {
 		t.Error("an unknown set was found")
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"mpbond/unit"
 )
 
 // Set is the constants of one phone or study. Radios that it does not have are
@@ -11,7 +13,28 @@ import (
 type Set struct {
 	Name   string
 	Models []Model
+	CPU    Core // the zero value: that of the first of Sets
 }
+
+// Core is one core of a phone's processor.
+type Core struct {
+	Power unit.Milliwatts // one core busy at its highest clock, without what idling takes
+	// Source says where the power is from, Lacks what it does not tell.
+	Source, Lacks string
+}
+
+// Of is what a core takes that is busy for so many seconds.
+func (c Core) Of(seconds float64) unit.Joules { return c.Power.Over(seconds) }
+
+// notScaled holds for all of Core: how much slower a phone's core is depends on
+// what it does, and no measurement of ours tells.
+const notScaled = "a second of a processor of the machine that measures counts as a second of this core, which is slower: energies are too low, by the same factor for all schemes"
+
+// Processors of phones.
+var (
+	nexus5 = Core{386.2 * 3.8, "core at 2.27 GHz in AOSP's power_profile.xml for hammerhead (Nexus 5, Snapdragon 800), 386.2 mA at 3.8 V", notScaled}
+	pixel2 = Core{415.5 * 3.85, "large core at 2.46 GHz in power_profile.xml of oneplus_msm8998 (Snapdragon 835, that of the Pixel 2), 415.5 mA at 3.85 V", notScaled}
+)
 
 // Sources, each in full once. "Recalled" values were not read again in the
 // paper when they were written down.
@@ -41,7 +64,7 @@ const lteGap = 100 * time.Millisecond
 
 // Sets are all constants that --set chooses among; the first is the default.
 var Sets = []Set{
-	{Name: "huang12", Models: []Model{
+	{Name: "huang12", CPU: nexus5, Models: []Model{
 		{Kind: LTE, Promotion: Phase{Power: 1210.7, Time: 260100 * time.Microsecond}, Base: 1288.04, Up: 438.39, Down: 51.97, Inactivity: lteGap,
 			Tail: lteTail(), Idle: Phase{Cycle: Cycle{1280200 * time.Microsecond, 43200 * time.Microsecond, 594.3}},
 			Source: huang + "; α, promotion, tail power and DRX as in lte.conf of attdevsupport/VideoOptimizer"},
@@ -59,11 +82,11 @@ var Sets = []Set{
 			Source: s20u + ", mmWave; times from RRC-Power/README.md there; powers of switch and tail from table 2 of the paper (recalled)",
 			Lacks:  "idle power, the longest gap in a burst (that of LTE); " + wholePhone},
 	}},
-	{Name: "s20u", Models: []Model{
+	{Name: "s20u", CPU: pixel2, Models: []Model{
 		{Kind: LTE, Base: 2719, Up: 79.5, Down: 15, Inactivity: lteGap, Source: s20u + ", LTE", Lacks: "promotion, idle and tail power (10.2 s at Verizon, 5 s at T-Mobile); " + wholePhone},
 		{Kind: NR, Base: 2883, Up: 32.2, Down: 15.4, Inactivity: lteGap, Source: s20u + ", 5G low band", Lacks: "power of the switch from 4G (1.6 s), of the tail (10.6 s) and idle; " + wholePhone},
 	}},
-	{Name: "mpbond-s5", Models: []Model{
+	{Name: "mpbond-s5", CPU: nexus5, Models: []Model{ // a Galaxy S5 has cores of the same kind
 		{Kind: LTE, Base: 750, Down: 15, Inactivity: lteGap, Source: ourFit, Lacks: "promotion, tail, idle power, uplink"},
 		{Kind: WiFi, Base: 133, Up: 37.6, Inactivity: lteGap, Source: ourFit, Lacks: "promotion, tail, idle power, downlink"},
 	}},
@@ -87,6 +110,14 @@ func Find(name string) (Set, error) {
 		}
 	}
 	return Set{}, fmt.Errorf("no set of radio constants is called %q (there are %s)", name, strings.Join(SetNames(), ", "))
+}
+
+// Core is the set's processor.
+func (s Set) Core() Core {
+	if s.CPU == (Core{}) {
+		return Sets[0].CPU
+	}
+	return s.CPU
 }
 
 // Model is the constants of a radio.
