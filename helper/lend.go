@@ -258,14 +258,16 @@ func (m *manager) divide(now time.Time, relays map[*relay]*lent, all *sync.WaitG
 		n := unit.Rate(max(active[l.link], 1))
 		adjust(&l.down, link.down.grant, n)
 		adjust(&l.up, link.up.grant, n)
+		// Not behind what is told: a hop that takes nothing, being paced, would
+		// keep its pace for as long as what it has takes at that pace.
+		_ = r.hs.Pace(l.up) // whoever reads or writes there learns of its end
 		if !l.telling.CompareAndSwap(false, true) {
-			continue // a hop that takes nothing holds up nobody else
+			continue // it holds up nobody else
 		}
-		down, up := l.down, l.up
+		down := l.down
 		all.Go(func() {
 			defer l.telling.Store(false)
-			_ = r.hs.SendLimit(down) // whoever reads or writes there learns of its end
-			_ = r.hs.Pace(up)
+			_ = r.hs.SendLimit(down)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"mpbond/device"
 	"mpbond/pipe"
+	"mpbond/unit"
 )
 
 // TestOwnerGoesFirst: while the owner uses the interface that a relay's HS-path
@@ -76,6 +77,51 @@ func TestOwnerGoesFirst(t *testing.T) {
 			busy.Store(false)
 			eventually(t, "no end is limited", func() bool { down, up := limited(); return !down && !up })
 		})
+	}
+}
+
+// TestLimitEndsOnFullHop: what an HS-path that takes nothing keeps to follows
+// the owner too, both ways.
+func TestLimitEndsOnFullHop(t *testing.T) {
+	var busy atomic.Bool
+	var moved atomic.Uint64
+	w := &world{t: t, pipes: overTCP(), servers: overTCP(), prepare: func(h *Helper) {
+		h.manager.interfaceOf = func(net.Addr) string { return "wwan0" }
+		last := time.Now()
+		h.manager.counters = func() (map[string]device.Counters, error) {
+			now := time.Now()
+			if busy.Load() {
+				moved.Add(uint64(now.Sub(last)/time.Microsecond) * 100) // 800 Mbit/s, more than what fills the hop
+			}
+			last = now
+			return map[string]device.Counters{"wwan0": {Rx: 1 + moved.Load(), Tx: 1 + moved.Load()}}, nil
+		}
+	}}
+	w.listen("127.0.0.1:0")
+	w.start(Config{Buffer: 1 << 20})
+	primary, server, _ := w.subflow()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_, _ = primary.Write(make([]byte, 64<<20)) // nobody reads it
+	}()
+	defer func() { primary.Close(); server.Close(); <-written }()
+	hop := func() (full bool, limit unit.Rate) {
+		w.h.mu.Lock()
+		defer w.h.mu.Unlock()
+		for r := range w.h.relays {
+			h, _ := r.hs.Probe()
+			held, _ := r.up.ring.Held()
+			return h.Unsent > 0 && held == 1<<20, h.Limit
+		}
+		return false, 0
+	}
+	eventually(t, "the hop takes nothing", func() bool { full, _ := hop(); return full })
+	for range 2 {
+		busy.Store(true)
+		eventually(t, "it is limited", func() bool { _, limit := hop(); return limit > 0 })
+		busy.Store(false)
+		eventually(t, "it is not limited", func() bool { _, limit := hop(); return limit == 0 })
 	}
 }
 

@@ -151,3 +151,19 @@ func (d Drive) Plan(length time.Duration) (p Plan, err error) {
 	p = Plan{Topology: t, Size: most.Bytes(length)*11/10 + unit.MB, Upload: d.Upload, Length: length}
 	return p, t.Check()
 }
+
+// RidePlan is the plan of the bench for a drive that comes with the program.
+func RidePlan(name string) (Plan, error) {
+	all, err := Drives("")
+	if err != nil {
+		return Plan{}, err
+	}
+	var names []string
+	for _, d := range all {
+		if d.Name == name {
+			return d.Plan(rideLength)
+		}
+		names = append(names, d.Name)
+	}
+	return Plan{}, fmt.Errorf("no drive %q; there are %s", name, strings.Join(names, ", "))
+}

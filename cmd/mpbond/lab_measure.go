@@ -22,7 +22,7 @@ func labMeasureCommands(f *labFlags) []*cobra.Command {
 
 func labRun(f *labFlags) *cobra.Command {
 	var p lab.Plan
-	var schemes, get, put string
+	var schemes, get, put, drive string
 	c := &cobra.Command{
 		Use: "run [FILE]", Short: "Measure transfers between primary and web over an emulated network", Args: cobra.MaximumNArgs(1),
 		Long: `Bring a network up, measure transfers between the nodes primary and web with
@@ -47,6 +47,12 @@ Faults: --at 2s:hs1.rate=1Mbit/s    change a link (LINK[.up|.down].PROPERTY=VALU
 Times count from the start of the client.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			var err error
+			if drive != "" {
+				if len(args) > 0 || get+put != "" || c.Flags().Changed("house") {
+					return usage("--drive goes without FILE, --house, --get and --put")
+				}
+				return runDrive(c, p, f, drive, schemes)
+			}
 			if p.Topology, err = f.topology(args); err != nil {
 				return err
 			}
@@ -67,6 +73,7 @@ Times count from the start of the client.`,
 	c.Flags().StringVar(&schemes, "scheme", "single,kibbutz,mpbond", "schemes to compare")
 	c.Flags().StringVar(&get, "get", "", "download so many `BYTES` (512KB, 10MB)")
 	c.Flags().StringVar(&put, "put", "", "upload so many `BYTES`")
+	c.Flags().StringVar(&drive, "drive", "", "instead, transfer for 30 s over the recorded drive `NAME`, as the bench does")
 	c.Flags().IntVar(&p.Streams, "streams", 1, "downloads at once, each of that size")
 	c.Flags().IntVar(&p.Reps, "reps", 1, "transfers of each scheme")
 	c.Flags().Uint64Var(&p.Seed, "seed", 1, "of the file's content")
@@ -74,6 +81,20 @@ Times count from the start of the client.`,
 	c.Flags().StringVar(&p.Trace, "trace", "", "keep programs' output and events in `DIR`")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object per transfer")
 	return c
+}
+
+// runDrive runs the transfers of p over a drive that comes with the program.
+func runDrive(c *cobra.Command, p lab.Plan, f *labFlags, name, schemes string) error {
+	ride, err := lab.RidePlan(name)
+	if err != nil {
+		return misused(err)
+	}
+	if p.Reps <= 0 {
+		return usage("--reps must be over 0")
+	}
+	p.Topology, p.Size, p.Upload, p.Length = ride.Topology, ride.Size, ride.Upload, ride.Length
+	p.Schemes, p.Pcap = strings.Split(schemes, ","), f.pcap
+	return runPlan(c, p, f.json)
 }
 
 func labBound(f *labFlags) *cobra.Command {
@@ -299,7 +320,8 @@ func runPlan(c *cobra.Command, p lab.Plan, asJSON bool) error {
 }
 
 func printResult(out io.Writer, r lab.Result) {
-	fmt.Fprintf(out, "%-16s #%d  %7.3f s  %3.0f%% of bound %.3f s  gap %.3f s  %s", r.Scheme, r.Rep, r.Seconds, 100*r.Efficiency, r.Bound, r.LongestGap,
+	fmt.Fprintf(out, "%-16s #%d  %7.3f s  %v  %3.0f%% of bound %.3f s  gap %.3f s  %s", r.Scheme, r.Rep, r.Seconds,
+		unit.RateOf(r.Bytes*unit.Bytes(r.Streams), time.Duration(r.Seconds*float64(time.Second))), 100*r.Efficiency, r.Bound, r.LongestGap,
 		byDevice(r.Devices, unit.Bytes.String))
 	if r.Disturbed {
 		fmt.Fprintf(out, "  DISTURBED (late: p99.9 %v, max %v), discarded", r.Lateness.P999, r.Lateness.Max)
