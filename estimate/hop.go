@@ -28,6 +28,10 @@ type Hop struct {
 	Acked uint64
 	// Received counts what this end has of the other direction, in order.
 	Received uint64
+	// WireIn and WireOut count what came and left as IP packets, headers included,
+	// a packet each time that it left; 0 where the system does not tell. They may
+	// be some percent too much, and what came behind a gap is counted later.
+	WireIn, WireOut uint64
 	// Limit is the pace that the sending direction was told to keep to, 0 if
 	// none. What is measured under it says nothing about the network.
 	Limit unit.Rate

@@ -165,32 +165,40 @@ func (m *manager) count(r *relay, l *lent, now time.Time, seen map[any]device.Co
 		link = &lentLink{}
 		m.links[l.link] = link
 	}
-	lane := func(d *lentLane) *float64 { return &d.lent }
-	rx, tx := m.moved(r.hs, carried(r.hs), seen)
-	link.add(rx, tx, lane)
-	if rx+tx > 0 {
+	if rx, tx := m.lend(link, r.hs, seen); rx+tx > 0 {
 		l.moved = now
 	}
 	if m.name(r.pipe.LocalAddr()) == l.link { // a pipe may be replaced by one over another interface
-		rx, tx = m.moved(r.pipe, carried(r.pipe), seen)
-		link.add(rx, tx, lane)
+		m.lend(link, r.pipe, seen)
 	}
 }
 
-// carried is what a link has moved, as its carrier knows.
-func carried(l *pipe.Link) device.Counters {
-	p, err := l.Probe()
-	if err != nil || p.Received == 0 {
-		return device.Counters{Rx: l.Received(), Tx: l.Sent()}
+// lend adds what one hop of a relay has moved over an interface. What was lost
+// on the way and sent again counts each time, as it does in the interface's
+// counter: else it would look like the owner's.
+func (m *manager) lend(link *lentLink, hop *pipe.Link, seen map[any]device.Counters) (rx, tx float64) {
+	p, err := hop.Probe()
+	switch {
+	case err == nil && p.WireOut > 0:
+		rx, tx = m.moved(hop, device.Counters{Rx: p.WireIn, Tx: p.WireOut}, seen)
+		link.down.lent += rx
+		link.up.lent += tx
+		return rx, tx
+	case err == nil && p.Received > 0:
+		rx, tx = m.moved(hop, device.Counters{Rx: p.Received, Tx: p.Acked + uint64(max(p.Queue-p.Unsent, 0))}, seen)
+	default:
+		rx, tx = m.moved(hop, device.Counters{Rx: hop.Received(), Tx: hop.Sent()}, seen)
 	}
-	return device.Counters{Rx: p.Received, Tx: p.Acked + uint64(max(p.Queue-p.Unsent, 0))}
+	link.add(rx, tx, func(d *lentLane) *float64 { return &d.lent })
+	return rx, tx
 }
 
 // moved is how much more a flow has moved than at the last tick, 0 for one that
 // was not there then.
 func (m *manager) moved(key any, c device.Counters, seen map[any]device.Counters) (rx, tx float64) {
 	before, known := m.seen[key]
-	if !known {
+	const wrapped = 1 << 32 // the kernel counts packets in 32 bits: so much back is no small error
+	if !known || before.Rx > c.Rx+wrapped || before.Tx > c.Tx+wrapped {
 		before = c
 	}
 	seen[key] = device.Counters{Rx: max(c.Rx, before.Rx), Tx: max(c.Tx, before.Tx)} // Tx may fall a little

@@ -218,9 +218,15 @@ func TestDrives(t *testing.T) {
 		if bound, err := p.Bound(); err != nil || bound < rideLength {
 			t.Errorf("%s: %v are through after %v, %v", d.Name, p.Size, bound, err)
 		}
+		if q, err := RidePlan(d.Name); err != nil || q.Size != p.Size || q.Length != rideLength {
+			t.Errorf("%s: the plan by name is %v of %v, %v", d.Name, q.Length, q.Size, err)
+		}
 		if d.Upload != (d.Name == "UL_3_15") || d.Mean(0, rideLength) > driveClip {
 			t.Errorf("%s: %v", d.Name, d.Mean(0, rideLength))
 		}
+	}
+	if _, err := RidePlan("DL"); err == nil {
+		t.Error("a drive that is not there has a plan")
 	}
 	dir := t.TempDir()
 	for _, c := range []struct{ text, err string }{

@@ -460,6 +460,7 @@ func (l *Link) probeSession() (estimate.Hop, error) {
 		l.s.acked = h.Acked
 	}
 	h.Acked += l.s.ackedBefore
+	h.WireIn, h.WireOut = 0, 0 // of this connection alone
 	return h, nil
 }
 
