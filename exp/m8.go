@@ -2,6 +2,7 @@ package exp
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"mpbond/lab"
@@ -45,8 +46,8 @@ func m8(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{
 		ID: "m8", Title: "Small files while WWAN or WLAN vary", Source: mobi + ", varying networks",
-		Setup: setup + fmt.Sprintf(" 8/10/5 Mbit/s; \"WWAN\": PS and HS vary as lab/vary makes LTE, with these means, in queues of %v; \"WLAN\": the pipe is that between people who walk %g to %g m from each other. Each repetition begins %v further on. The published figures are of all sizes. %s",
-			cellularQueue, m8Walk.Near, m8Walk.Far, m8Stride, energySetup(set)),
+		Setup: setup + fmt.Sprintf(" 8/10/5 Mbit/s; \"WWAN\": PS and HS vary as lab/vary makes LTE, with these means, in queues of %v; \"WLAN\": the pipe is that between people who walk %g to %g m from each other. Each repetition begins %v further on. The published figures are of all sizes. The fixed ratio of %s is the best mean of a cell, in steps of 10 %% of the bytes. %s",
+			cellularQueue, m8Walk.Near, m8Walk.Far, m8Stride, mptcp, energySetup(set)),
 		Lacks:   "the paper's profiles, which are not known to us",
 		Metrics: []Metric{Time, active, Energy(set, "", true), Stall},
 	}
@@ -54,7 +55,7 @@ func m8(set radio.Set) Row {
 		var cells []string
 		for _, traced := range []bool{false, true} {
 			for _, size := range m5Sizes {
-				c := Cell{Name: fmt.Sprintf("%s, %v", kind.name, size), Size: size, Schemes: append([]string{Product, pams, mptcp}, combines...),
+				c := Cell{Name: fmt.Sprintf("%s, %v", kind.name, size), Size: size, Schemes: slices.Concat([]string{Product, pams, mptcp}, combines, oraclesWide()),
 					Reps: m8Reps, Quick: 1, Stride: m8Stride}
 				if traced {
 					c.Name += ", recorded"
@@ -74,7 +75,7 @@ func m8(set radio.Set) Row {
 		}
 		all := group{kind.name, cells}
 		r.Points = append(r.Points, all.beside(mptcp, Time, -23, -21), all.beside(mptcp, active, -25, -18),
-			all.besideCombine(Time, -35, -29), all.besideCombine(active, -23, -16))
+			all.besideCombine(Time, -35, -29), all.besideCombine(active, -23, -16), all.besideOracle(Time))
 	}
 	return r
 }
@@ -96,10 +97,19 @@ func (g group) beside(other string, m Metric, low, high float64) Point {
 // each cell.
 func (g group) besideCombine(m Metric, low, high float64) Point {
 	return Point{What: fmt.Sprintf("%s: %s beside COMBINE", g.name, m.Name), Unit: "%", Low: low, High: high, Aim: Change,
-		Of: func(d Data) (percent []float64) {
-			for _, c := range g.cells {
-				percent = append(percent, d.BestChanges(c, combines, m, Time)...)
-			}
-			return percent
-		}}
+		Of: func(d Data) []float64 { return g.besideBest(d, combines, m) }}
+}
+
+// besideOracle is likewise beside the best fixed ratio of each cell, see the other
+// besideOracle.
+func (g group) besideOracle(m Metric) Point {
+	return Point{What: fmt.Sprintf("%s: %s beside %s with the best fixed ratio", g.name, m.Name, mptcp), Unit: "%", Told: "less", Aim: Falls,
+		Of: func(d Data) []float64 { return g.besideBest(d, oraclesWide(), m) }}
+}
+
+func (g group) besideBest(d Data, others []string, m Metric) (percent []float64) {
+	for _, c := range g.cells {
+		percent = append(percent, d.BestChanges(c, others, m, Time)...)
+	}
+	return percent
 }
