@@ -118,7 +118,7 @@ func TestFeedback(t *testing.T) {
 					drained = p.at
 				}
 			}
-			quiet := filled.Add(200 * time.Millisecond) // a report on the way, and what acknowledges it
+			quiet := filled.Add(300 * time.Millisecond) // a report on the way, and what acknowledges it
 			if filled.Before(began) || drained.Sub(quiet) < time.Second {
 				t.Fatalf("no case: the HS-path was filled %v after the start, the pipe drained after %v", filled.Sub(began), drained.Sub(began))
 			}

@@ -106,10 +106,9 @@ func TestDatagramsInTheLab(t *testing.T) {
 		}
 	}
 	// Generous: other programs share this machine. Links that stood still
-	// themselves tell nothing, nor does a bond that was twice as slow as its link
-	// (50 ms) when it had nothing to do.
-	if s, err := n.l.Stats(false); err != nil || s.Lateness.Max > 100*time.Millisecond || alone.P95 > 100 {
-		t.Logf("no judgement of times: the links stood still for %v, p95 of the unused bond %v ms; %v", s.Lateness.Max, alone.P95, err)
+	// themselves tell nothing.
+	if s, err := n.l.Stats(false); err != nil || s.Lateness.Max > 100*time.Millisecond {
+		t.Logf("no judgement of times: the links stood still for %v; %v", s.Lateness.Max, err)
 	} else if beside.P95 > alone.P50+400 || cut.Gap > 2000 {
 		t.Errorf("p95 of %v ms beside a download, %v ms without answers when the link is cut", beside.P95, cut.Gap)
 	}

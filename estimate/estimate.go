@@ -98,8 +98,12 @@ func (p *Path) Local(now time.Time, h Hop) {
 }
 
 // Remote takes a helper's report about hop 2, which came at the time now. A rate that the helper had too
-// little data to reach only ever raises the estimate.
+// little data to reach only ever raises the estimate. Reports go different ways: one that a newer one
+// has overtaken is left out.
 func (p *Path) Remote(now time.Time, s wire.HopState) {
+	if s.Received < p.far.Received || s.Forwarded < p.far.Forwarded {
+		return
+	}
 	if s.Rate == 0 || s.AppLimited && s.Rate < p.far.Rate {
 		s.Rate = p.far.Rate
 	}

@@ -25,6 +25,9 @@ type mark struct {
 	received uint64
 }
 
+// reportWithin is how long after data came a helper tells of it, about.
+const reportWithin = 100 * time.Millisecond
+
 // mostMarks bounds the memory of a helper that goes on receiving and passes
 // nothing on; the oldest are forgotten.
 const mostMarks = 1024
@@ -48,6 +51,9 @@ func (h *held) add(now time.Time, s wire.HopState) {
 	came := h.marks[0].at
 	if first := h.marks[0].received; len(h.marks) > 1 && first < s.Forwarded {
 		next := h.marks[1]
+		if from := next.at.Add(-reportWithin); from.After(came) { // nothing came before it, or it would have been told
+			came = from
+		}
 		came = came.Add(time.Duration(float64(next.at.Sub(came)) * float64(s.Forwarded-first) / float64(next.received-first)))
 	}
 	h.wait = max(0, now.Sub(came)-s.RTT)

@@ -24,6 +24,8 @@ func TestHeld(t *testing.T) {
 		{400 * ms, 210_000, 110_000, 295 * ms},
 		{500 * ms, 210_000, 210_000, 295 * ms},
 		{510 * ms, 211_000, 211_000, 0}, // passed on at once
+		{10_510 * ms, 261_000, 211_000, 0},
+		{10_515 * ms, 261_000, 236_000, 50 * ms}, // came within 100 ms of that report, after 10 s of nothing
 	} {
 		h.add(t0.Add(c.at), wire.HopState{Received: c.received, Forwarded: c.forwarded, RTT: 5 * ms})
 		if !near(h.wait, c.want) {
@@ -31,7 +33,7 @@ func TestHeld(t *testing.T) {
 		}
 	}
 	for i := range uint64(5000) {
-		h.add(t0.Add(time.Second), wire.HopState{Received: 211_000 + i, Forwarded: 211_000})
+		h.add(t0.Add(11*time.Second), wire.HopState{Received: 261_000 + i, Forwarded: 236_000})
 		if len(h.marks) > mostMarks {
 			t.Fatalf("%d marks", len(h.marks))
 		}

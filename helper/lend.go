@@ -173,9 +173,10 @@ func (m *manager) count(r *relay, l *lent, now time.Time, seen map[any]device.Co
 	}
 }
 
-// lend adds what one hop of a relay has moved over an interface. What was lost
-// on the way and sent again counts each time, as it does in the interface's
-// counter: else it would look like the owner's.
+// lend adds what one hop of a relay has moved over an interface. What an
+// HS-path sent again because it was lost counts each time, as it does in the
+// interface's counter: else it would look like the owner's. What comes in counts
+// when it is in order.
 func (m *manager) lend(link *lentLink, hop *pipe.Link, seen map[any]device.Counters) (rx, tx float64) {
 	p, err := hop.Probe()
 	switch {

@@ -159,8 +159,7 @@ func (l *Link) Counts() Counts {
 }
 
 // Stalled reports whether bytes are on the way to the other end and none has
-// been acknowledged for long. It is to be called at least each stallLeast while
-// the hop is in use.
+// been acknowledged for long. It is to be called every now and then.
 func (l *Link) Stalled(now time.Time) bool {
 	h, err := l.Probe()
 	if err != nil {
@@ -173,17 +172,17 @@ func (l *Link) Stalled(now time.Time) bool {
 
 // stall watches a hop for bytes that are not acknowledged.
 type stall struct {
-	acked  uint64    // when it last moved
-	moved  time.Time // when that was, or when nothing was on the way
-	looked time.Time
+	waits bool      // at the last look something was on the way
+	acked uint64    // when it last moved
+	moved time.Time // when that was, or when nothing was on the way
 }
 
-// look takes in what a hop tells. While nobody looked bytes may have been
-// acknowledged, and others sent just now: time counts from this look on then.
+// look takes in what a hop tells. What was sent after a look that found nothing on
+// the way may have been sent just now: time counts from this look on then.
 func (s *stall) look(now time.Time, h estimate.Hop) bool {
-	late := now.Sub(s.looked) > stallLeast
-	s.looked = now
-	if late || h.Queue == h.Unsent || h.Acked != s.acked {
+	before := s.waits
+	s.waits = h.Queue > h.Unsent
+	if !before || !s.waits || h.Acked != s.acked {
 		s.acked, s.moved = h.Acked, now
 		return false
 	}

@@ -488,4 +488,11 @@ func TestStall(t *testing.T) {
 			}
 		}
 	}
+	// Looks may be seldom.
+	s = stall{}
+	for i, want := range []bool{false, true, true} {
+		if got := s.look(start.Add(time.Duration(i)*time.Second), estimate.Hop{Queue: 500, SRTT: time.Millisecond}); got != want {
+			t.Errorf("look %d: stalled %v", i, got)
+		}
+	}
 }

@@ -22,7 +22,7 @@ import (
 // SIOCOUTQ, SIOCOUTQNSD; together under 1 µs). Acked counts bytes of ours, no
 // SYN or FIN.
 func (c *Conn) Probe() (h estimate.Hop, err error) {
-	err = control(c.raw, func(fd int) error { h, err = probe(fd); return err })
+	err = control(c.raw, func(fd int) error { h, err = probe(fd, c.ipv6); return err })
 	h.Acked = min(h.Acked-min(h.Acked, c.ackedBefore), c.written.Load())
 	h.Limit = unit.Rate(c.pace.Load())
 	return h, err
@@ -31,14 +31,14 @@ func (c *Conn) Probe() (h estimate.Hop, err error) {
 // acked is the kernel's own count, in which a SYN is a byte.
 func acked(raw syscall.RawConn) (n uint64) {
 	_ = control(raw, func(fd int) error {
-		h, err := probe(fd)
+		h, err := probe(fd, false)
 		n = h.Acked
 		return err
 	})
 	return n
 }
 
-func probe(fd int) (h estimate.Hop, err error) {
+func probe(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return h, fmt.Errorf("TCP_INFO: %w", err)
@@ -68,8 +68,12 @@ func probe(fd int) (h estimate.Hop, err error) {
 		Received:   i.Bytes_received,
 	}
 	if i.Bytes_sent > 0 { // Linux 4.19 on
-		h.WireOut = i.Bytes_sent + uint64(i.Data_segs_out)*dataHeaders + uint64(i.Segs_out-i.Data_segs_out)*ackSize
-		h.WireIn = i.Bytes_received + uint64(i.Data_segs_in)*dataHeaders + uint64(i.Segs_in-i.Data_segs_in)*ackSize
+		headers, ack := uint64(dataHeaders), uint64(ackSize)
+		if ipv6 {
+			headers, ack = headers+longerIPv6, ack+longerIPv6
+		}
+		h.WireOut = i.Bytes_sent + uint64(i.Data_segs_out)*headers + uint64(i.Segs_out-i.Data_segs_out)*ack
+		h.WireIn = i.Bytes_received + uint64(i.Data_segs_in)*headers + uint64(i.Segs_in-i.Data_segs_in)*ack
 	}
 	if i.Min_rtt != math.MaxUint32 { // the kernel's "not measured"
 		h.MinRTT = time.Duration(i.Min_rtt) * time.Microsecond
@@ -82,6 +86,9 @@ func probe(fd int) (h estimate.Hop, err error) {
 // Ethernet too, and an acknowledgement has 28 more while packets are missing
 // (RFC 2018). What is too much here is 1 % of the data at most.
 const dataHeaders, ackSize = 66, 80
+
+// longerIPv6 is what IPv6's header has more than IPv4's.
+const longerIPv6 = 20
 
 // appLimited reads tcpi_delivery_rate_app_limited: the first bit of the eighth
 // byte of struct tcp_info (linux/tcp.h), which golang.org/x/sys leaves in the

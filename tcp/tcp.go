@@ -86,6 +86,7 @@ type Conn struct {
 	raw syscall.RawConn
 	r   *bufio.Reader
 
+	ipv6        bool          // packets are IPv6's
 	ackedBefore uint64        // what the kernel counts as acknowledged before our first byte (the SYN)
 	written     atomic.Uint64 // bytes that the kernel has taken
 	reset       atomic.Bool   // a write has learnt of a reset
@@ -108,6 +109,9 @@ func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
 	if err := t.apply(opt); err != nil {
 		c.Close()
 		return nil, err
+	}
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		t.ipv6 = a.IP.To4() == nil
 	}
 	t.ackedBefore = acked(raw)
 	return t, nil

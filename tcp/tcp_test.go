@@ -166,7 +166,9 @@ func TestProbe(t *testing.T) {
 			h.Rate < unit.Mbps || h.Cwnd < h.MSS || h.MSS < 500 || a.Written() != n {
 			t.Fatalf("probe makes no sense: %+v", h)
 		}
-		if h.WireOut < n || h.WireOut > n*11/10 || h.WireIn == 0 || h.WireIn > n/10 {
+		if h.WireOut == 0 {
+			t.Log("this kernel does not count packets (before Linux 4.19)")
+		} else if h.WireOut < n || h.WireOut > n*11/10 || h.WireIn == 0 || h.WireIn > n/10 {
 			t.Errorf("%d bytes went as packets of %d, and %d came", n, h.WireOut, h.WireIn)
 		}
 		break

@@ -93,7 +93,7 @@ func (t *tally) repeat(run func(test) io.Reader) {
 		fmt.Fprintf(t.out, "again: %s %s\n", f.pkg, f.name)
 		second := newTally(t.out)
 		second.read(run(f))
-		if second.failed == 0 && second.passed > 0 {
+		if second.failed+second.skipped+len(second.running) == 0 && second.passed > 0 {
 			t.failed -= n
 			t.passed += second.passed
 			t.unsteady = append(t.unsteady, f)
@@ -114,7 +114,9 @@ func (t *tally) failing(key test, output string) {
 	}
 	key = top(key)
 	t.failures[key]++
-	t.final[key] = t.final[key] || strings.Contains(output, "DATA RACE")
+	for _, words := range []string{"DATA RACE", "race detected during", "panic: "} {
+		t.final[key] = t.final[key] || strings.Contains(output, words)
+	}
 }
 
 func (t *tally) line(line string) {

@@ -70,6 +70,8 @@ func TestAgain(t *testing.T) {
 		"says nothing": {"p", fail, "", false, "1 passed, 2 failed"},
 		"race":         {"p", race + fail, pass, false, "1 passed, 2 failed"},
 		"cut off":      {"p", `{"Action":"run","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n", pass, false, "1 passed, 1 failed"},
+		"panic":        {"p", `{"Action":"output","Package":"p","Test":"A","Output":"panic: oh\n"}` + "\n" + fail, pass, false, "1 passed, 2 failed"},
+		"skips then":   {"p", fail, `{"Action":"skip","Package":"p","Test":"A/part"}` + "\n" + pass, false, "1 passed, 2 failed"},
 		"elsewhere":    {"q", fail, pass, false, "1 passed, 2 failed"},
 	} {
 		var b strings.Builder
