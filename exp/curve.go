@@ -94,11 +94,12 @@ func (s *spread) add(scheme string, values []float64) {
 	}
 }
 
-// schemes are those of some cells, in their order.
+// schemes are those of some cells, in their order, without the search for a fixed
+// ratio.
 func (r Row) schemes(cells []string) (all []string) {
 	for _, c := range r.Cells {
 		for _, s := range c.Schemes {
-			if slices.Contains(cells, c.Name) && !slices.Contains(all, s) {
+			if slices.Contains(cells, c.Name) && !isOracle(s) && !slices.Contains(all, s) {
 				all = append(all, s)
 			}
 		}

@@ -53,9 +53,12 @@ func radioEnergy(set radio.Set, id radioID, full bool) Metric {
 	return energyOf(set, fmt.Sprintf(" of %s, %s", id.device, id.kind), full, func(i radio.Item) bool { return i.Device == id.device && i.Radio == id.kind })
 }
 
+// activeName begins the names of energies without tails.
+const activeName = "E_active"
+
 // energyOf is the energy of those items that are meant.
 func energyOf(set radio.Set, name string, full bool, meant func(radio.Item) bool) Metric {
-	m := Metric{Name: "E_active" + name, Unit: "J", packets: true, set: &set}
+	m := Metric{Name: activeName + name, Unit: "J", packets: true, set: &set}
 	if full {
 		m.Name = "E_full" + name
 	}

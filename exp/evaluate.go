@@ -17,7 +17,9 @@ type Evaluation struct {
 	Verdict Verdict `json:"verdict"`
 	Line    string  `json:"verdict_line"`
 	// Behind is where the product is slower than another scheme, outside the noise.
-	Behind  []string    `json:"behind"`
+	Behind []string `json:"behind"`
+	// Unsure is where it is not surely faster than kernel MPTCP or COMBINE.
+	Unsure  []string    `json:"unsure"`
 	Points  []PointLine `json:"points"`
 	Lines   []Line      `json:"lines"`
 	Version string      `json:"commit"`
@@ -73,13 +75,29 @@ type Line struct {
 	Bound     float64 `json:"bound,omitempty"` // fluid bound, s; of times only
 	Discarded int     `json:"discarded"`       // disturbed transfers
 	Failed    int     `json:"failed"`
+	oracle    bool    // its scheme is the best of the cell's fixed ratios
+}
+
+// Tabled are the lines for tables and plots: of the fixed ratios, of which each
+// cell has others, the best one alone.
+func (e Evaluation) Tabled() (some []Line) {
+	for _, l := range e.Lines {
+		if isOracle(l.Scheme) {
+			if !l.oracle {
+				continue
+			}
+			l.Scheme = bestRatio
+		}
+		some = append(some, l)
+	}
+	return some
 }
 
 // Evaluate judges a record.
 func Evaluate(row Row, rec Record) Evaluation {
 	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Lacks: row.Lacks, Line: row.Line(rec.Results),
 		Version: rec.Version, Kernel: rec.Kernel, Date: rec.Date, Cores: rec.Processors, Seed: rec.Seed, Quick: rec.Quick, Planned: rec.Planned,
-		Rerun: fmt.Sprintf("mpbond exp run %s --seed %d", row.ID, rec.Seed), Behind: []string{}}
+		Rerun: fmt.Sprintf("mpbond exp run %s --seed %d", row.ID, rec.Seed), Behind: []string{}, Unsure: row.Unsure(rec.Results)}
 	if rec.Quick {
 		e.Rerun += " --quick"
 	}
@@ -113,9 +131,12 @@ func Evaluate(row Row, rec Record) Evaluation {
 		if _, measured := rec.Results[c.Name]; !measured {
 			continue
 		}
+		best := rec.Results.best(c.Name, c.ratios(), Time)
 		for _, m := range row.Metrics {
 			for _, scheme := range c.Schemes {
-				if l := line(rec.Results, c, scheme, m); l.N > 0 || m.Name == Time.Name {
+				l := line(rec.Results, c, scheme, m)
+				l.oracle = scheme == best
+				if l.N > 0 || m.Name == Time.Name {
 					e.Lines = append(e.Lines, l)
 				}
 			}
@@ -125,6 +146,7 @@ func Evaluate(row Row, rec Record) Evaluation {
 }
 
 func line(d Data, c Cell, scheme string, m Metric) Line {
+	bounds := 0.0
 	l := Line{Cell: c.Name, Scheme: scheme, Metric: m.Name, Unit: m.Unit, Stat: Summarize(d.Values(c.Name, scheme, m))}
 	for _, r := range d[c.Name] {
 		switch {
@@ -133,9 +155,12 @@ func line(d Data, c Cell, scheme string, m Metric) Line {
 			l.Failed++
 		case r.Disturbed:
 			l.Discarded++
-		case m.Name == Time.Name:
-			l.Bound = r.Bound
+		case m.Name == Time.Name && r.Video == nil: // each repetition may have its own
+			bounds += r.Bound
 		}
+	}
+	if l.N > 0 {
+		l.Bound = bounds / float64(l.N)
 	}
 	return l
 }

@@ -246,7 +246,7 @@ func (d Data) Values(cell, scheme string, m Metric) (v []float64) {
 // repetition in which both count: they took turns, so each pair met about the
 // same machine.
 func (d Data) Changes(cell string, pair [2]string, m Metric) (percent []float64) {
-	d.each(cell, pair, m, func(ours, base float64) {
+	d.each(cell, pair, m, func(_ int, ours, base float64) {
 		if base > 0 {
 			percent = append(percent, 100*(ours/base-1))
 		}
@@ -264,12 +264,12 @@ func (d Data) Pooled(cells []string, pair [2]string, m Metric) (percent []float6
 
 // Differences are likewise by how much, in the metric's unit.
 func (d Data) Differences(cell string, pair [2]string, m Metric) (all []float64) {
-	d.each(cell, pair, m, func(ours, base float64) { all = append(all, ours-base) })
+	d.each(cell, pair, m, func(_ int, ours, base float64) { all = append(all, ours-base) })
 	return all
 }
 
 // each gives f a metric of two schemes, of each repetition in which both count.
-func (d Data) each(cell string, pair [2]string, m Metric, f func(ours, base float64)) {
+func (d Data) each(cell string, pair [2]string, m Metric, f func(rep int, ours, base float64)) {
 	bases := d.counted(cell, pair[1])
 	for _, r := range d.counted(cell, pair[0]) {
 		i := slices.IndexFunc(bases, func(b lab.Result) bool { return b.Rep == r.Rep })
@@ -279,7 +279,7 @@ func (d Data) each(cell string, pair [2]string, m Metric, f func(ours, base floa
 		ours, ok1 := m.Of(r)
 		base, ok2 := m.Of(bases[i])
 		if ok1 && ok2 {
-			f(ours, base)
+			f(r.Rep, ours, base)
 		}
 	}
 }

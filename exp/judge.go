@@ -38,7 +38,7 @@ type Verdict string
 
 // Verdicts, the best first.
 const (
-	Reproduced  Verdict = "reproduced"         // as published, or better
+	Reproduced  Verdict = "reproduced"         // as published, or better, and a change surely one
 	Direction   Verdict = "direction only"     // less than published, but surely an effect
 	NotShown    Verdict = "not reproduced"     // no effect outside the noise, or another figure
 	Opposite    Verdict = "opposite, surely"   // of a change: surely the other way
@@ -83,7 +83,7 @@ func (p Point) judge(d Data) Outcome {
 		} else if low > 0 {
 			o.Verdict = Opposite
 		}
-	case p.meets(o.Mean):
+	case p.meets(o.Mean) && (o.N < 2 || p.surely(low, high)):
 		o.Verdict = Reproduced
 	case p.Aim == Change && high < 0, p.Aim == Gain && low > 0:
 		o.Verdict = Direction
@@ -104,6 +104,18 @@ func (p Point) meets(mean float64) bool {
 		return mean >= p.Low
 	}
 	return mean <= p.High
+}
+
+// surely tells whether a change has its direction outside the noise, if the
+// published one has one.
+func (p Point) surely(low, high float64) bool {
+	switch {
+	case p.Aim == Change && p.High < 0:
+		return high < 0
+	case p.Aim == Gain && p.Low > 0:
+		return low > 0
+	}
+	return true
 }
 
 // Judge all points of a row, and the row: it is as good as its worst point.
@@ -142,19 +154,66 @@ func (b Behind) String() string {
 const Product = "mpbond"
 
 // Behind lists, for each cell or group of cells, the schemes that the product is behind of in the
-// row's first metric, as far as the 95 % interval of the change tells. Variants
-// of mpbond count.
+// row's first metric and its first energy, as far as the 95 % interval of the
+// change tells. Variants of mpbond count; of fixed ratios the best one does.
 func (r Row) Behind(d Data) (all []Behind) {
-	for _, group := range r.groups() {
-		for _, pair := range group[0].pairs() {
-			m := r.Metrics[0]
-			s := Summarize(d.Pooled(names(group), pair, m))
-			if low, high := s.interval(); s.N > 0 && (!m.More && low > 0 || m.More && high < 0) {
-				all = append(all, Behind{groupName(group), pair[0], pair[1], m, s})
+	for _, m := range r.compared() {
+		for _, group := range r.groups() {
+			best := d.best(group[0].Name, group[0].ratios(), Time)
+			for _, pair := range group[0].pairs() {
+				if isOracle(pair[1]) && pair[1] != best {
+					continue
+				}
+				s := Summarize(d.beside(names(group), pair, m))
+				if low, high := s.interval(); s.N > 0 && (!m.More && low > 0 || m.More && high < 0) {
+					all = append(all, Behind{groupName(group), pair[0], pair[1], m, s})
+				}
 			}
 		}
 	}
 	return all
+}
+
+// compared are the row's first metric and its first energy.
+func (r Row) compared() []Metric {
+	i := slices.IndexFunc(r.Metrics, func(m Metric) bool { return m.set != nil })
+	if i <= 0 {
+		return r.Metrics[:1]
+	}
+	return []Metric{r.Metrics[0], r.Metrics[i]}
+}
+
+// beside are changes of several cells; of a metric that is a share itself, by how
+// many points.
+func (d Data) beside(cells []string, pair [2]string, m Metric) (all []float64) {
+	if m.Unit != "%" {
+		return d.Pooled(cells, pair, m)
+	}
+	for _, c := range cells {
+		all = append(all, d.Differences(c, pair, m)...)
+	}
+	return all
+}
+
+// Unsure lists where the product's time is not surely less than that of kernel
+// MPTCP, or of COMBINE with its best chunks. It is empty for rows of something else.
+func (r Row) Unsure(d Data) []string {
+	list := []string{}
+	if r.Metrics[0].Name != Time.Name {
+		return list
+	}
+	for _, c := range r.Cells {
+		if !slices.Contains(c.Schemes, Product) {
+			continue
+		}
+		for _, other := range []string{mptcp, d.best(c.Name, combines, Time)} {
+			s := Summarize(d.Changes(c.Name, [2]string{Product, other}, Time))
+			if _, high := s.interval(); s.N > 1 && high >= 0 {
+				list = append(list, fmt.Sprintf("%s: %s beside %s", c.Name, s.Text("%"), other))
+			}
+		}
+	}
+	return list
 }
 
 // groups are the row's cells, those of Together as one; all of a group have the

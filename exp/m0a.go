@@ -90,7 +90,7 @@ func m0aCell(place string, devices int) Cell {
 func m0a(radio.Set) Row {
 	r := Row{
 		ID: "m0a", Title: "Carriers that vary, together: one to three devices, 1 min at each place", Source: mobi + ", motivation",
-		Setup: setup + fmt.Sprintf(" Three carriers vary as lab/vary makes it, in queues of %v at their mean rates; devices are 1 to 3 m from each other. The means at %d places are drawn, so that how much there is to gain is ours: how much of it comes is the share of the fluid bound. More than twice the rate is published, which cannot be beside the best device: we take the primary's own. It may be of separate downloads in the paper; here it is one. Samples of %v.",
+		Setup: setup + fmt.Sprintf(" Three carriers vary as lab/vary makes it, in queues of %v at their mean rates; devices are 1 to 3 m from each other. The means at %d places are drawn, so that how much there is to gain is ours: how much of it comes is told by the time in which perfect links would have carried the same. More than twice the rate is published, which cannot be beside the best device: we take the primary's own. It may be of separate downloads in the paper; here it is one. Samples of %v.",
 			cellularQueue, m0aPlaces, m0aStep),
 		Lacks:   "the paper's places, which are not known to us",
 		Metrics: []Metric{Rate, Efficient, percentile{0.5, m0aStep}.metric("median of samples"), percentile{0.05, m0aStep}.metric("5 % point of samples"), Stall},
@@ -123,7 +123,7 @@ func m0a(radio.Set) Row {
 	r.Together, r.Spread = [][]string{together[2], together[3]}, append(slices.Clone(together[2]), together[3]...)
 	for i, published := range [][2]float64{{15.8, 474}, {63, 695}} {
 		devices := 2 + i
-		r.Points = append(r.Points, Point{What: fmt.Sprintf("rate of %d devices beside one, mean of places", devices), Unit: "%", Low: published[0], High: published[1], Aim: Gain,
+		r.Points = append(r.Points, Point{What: fmt.Sprintf("rate of %d devices beside one, mean of places", devices), Unit: "%", Low: published[0], High: published[1], Told: fmt.Sprintf("%g…%g %% (a span of cases)", published[0], published[1]), Aim: Gain,
 			Of: func(d Data) (percent []float64) {
 				for _, place := range places {
 					cells := [2]string{m0aCell(place, devices).Name, m0aCell(place, 2).Name}

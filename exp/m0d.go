@@ -11,7 +11,7 @@ const (
 	mptcp = "kibbutz"
 	mobi  = "MPBond, MobiSys 2020"
 	// setup holds for all rows of that paper.
-	setup = "Round trips 50 ms (PS), 70 ms (HS), 5 ms (pipe), queues of 100 ms, CUBIC. Each transfer is a cold one."
+	setup = "Round trips 50 ms (PS), 70 ms (HS), 5 ms (pipe), queues of 100 ms, CUBIC. Each transfer begins over idle links; mpbond's subflows are up before it, as they stay up between transfers, and connections of other schemes begin with it."
 )
 
 // m0d: a scheduler that sees round trips alone gives the helper's subflow more

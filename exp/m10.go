@@ -94,6 +94,9 @@ func m10(set radio.Set) Row {
 				return d.across([2]string{m10Cell(v.name, 3), m10Cell(v.name, 1)}, [2]string{Product, "single"}, Bitrate)
 			}})
 	}
+	for i := 2; i <= len(m5Houses); i++ {
+		r.Together = append(r.Together, []string{m10Cell("B2", i), m10Cell("T6", i)}) // of the same schemes
+	}
 	return r
 }
 

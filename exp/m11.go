@@ -23,7 +23,7 @@ var m11Published = []float64{145, 27, 3}
 // m11: more than the links carry.
 func m11(radio.Set) Row {
 	r := Row{
-		ID: "m11", Title: "360° video at 64 Mbit/s, one to three devices", Source: mobi + ", 360° video",
+		ID: "m11", Title: "360° video at 64 Mbit/s, one to three devices (rates inferred from the published ratios)", Source: mobi + ", 360° video",
 		Setup:   fmt.Sprintf("%s The rates of the links are not known to us: the published ratios say 26, 50 and 62 Mbit/s of payload, or 27, 52 and 64 of IP bytes; we take 28, 53 and 66 (HS-paths of 25 and 13), and pipes of 50. So what a ratio shows is how much of the links is used, no more. Segments of 1 s, all of 64 Mbit/s; 40 s are played. A stall ratio is the time of stalls by that of the media; the wait before the beginning is in it nowhere. %s", setup, playerSetup),
 		Lacks:   "decoding, as in the paper; its networks",
 		Metrics: []Metric{StallRatio, StartUp, {Name: "rate", Unit: "Mbit/s", More: true, Of: Rate.Of}},

@@ -75,7 +75,7 @@ func repeated(once []radio.Trace, from, to time.Duration) (all []radio.Trace) {
 func m14(set radio.Set) Row {
 	r := Row{
 		ID: "m14", Title: "Processor time of primary and helper; a watch's battery", Source: mobi + ", overhead",
-		Setup: fmt.Sprintf("%s 10 MB at 8/10/5 Mbit/s, and 35 s of Big Buck Bunny at 1 Mbit/s at most, which is our choice for a watch. %s Nothing runs beside it. Shares of one processor of this machine, of programs with what the kernel does for them; the primary's with the client. What mpbond adds is what is more than plain TCP takes in the same repetition. Kernel MPTCP's helper is a router, which runs no program. The battery is arithmetic: 15 minutes like the second half of the playback, all that the helper's radios and programs take, and what they take more of the primary; of %.0f J (570 mAh at 3.8 V, an LG Urbane 2, recalled), a processor that works taking %v (a Nexus 5's at its highest frequency). That the published 7 %% hold for each device is our reading. %s",
+		Setup: fmt.Sprintf("%s 10 MB at 8/10/5 Mbit/s, and 35 s of Big Buck Bunny at 1 Mbit/s at most, which is our choice for a watch. %s Nothing runs beside it. Shares of one processor of this machine, of programs with what the kernel does for them; the primary's with the client. What mpbond adds is what is more than plain TCP takes in the same repetition. Kernel MPTCP's helper is a router, which runs no program. The battery is arithmetic: 15 minutes of radios as in the second half of the playback, and of programs as in all of it; all that the helper's radios and programs take, and what they take more of the primary; of %.0f J (570 mAh at 3.8 V, an LG Urbane 2, recalled), a processor that works taking %v (a Nexus 5's at its highest frequency). That the published 7 %% hold for each device is our reading. %s",
 			setup, playerSetup, watchBattery, corePower, energySetup(set)),
 		Lacks: "a watch: its processor is slower than this machine's, so that its share is larger; 15 minutes in full",
 		Cells: []Cell{
@@ -86,7 +86,7 @@ func m14(set radio.Set) Row {
 	}
 	for _, cell := range []string{m14Cell, m14Video} {
 		for _, node := range []string{"primary", "helper1"} {
-			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: what mpbond adds at %s, of a processor", cell, node), Unit: "%", Low: 4, High: 4, Aim: Less,
+			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: what mpbond adds at %s, of a processor of this machine", cell, node), Unit: "%", Low: 4, High: 4, Aim: Less,
 				Of: func(d Data) []float64 { return d.Differences(cell, [2]string{Product, "single"}, CPU(node)) }})
 		}
 	}

@@ -20,7 +20,7 @@ func m4(radio.Set) Row {
 			{What: "time with reinjection, mpbond's own choice", Unit: "s", Low: 4.8, High: 4.8, Aim: Less, Of: func(d Data) []float64 { return d.Values(m4Cell, Product, Time) }},
 			{What: "time with reinjection, PAMS", Unit: "s", Low: 4.8, High: 4.8, Aim: Less, Of: func(d Data) []float64 { return d.Values(m4Cell, pams, Time) }},
 			{What: "time without, PAMS", Unit: "s", Low: 9.7, High: 9.7, Aim: Near, Of: func(d Data) []float64 { return d.Values(m4Cell, pams+":noreinject", Time) }},
-			{What: "what reinjection changes, PAMS", Unit: "%", Low: -50.5, High: -50.5, Aim: Change,
+			{What: "what reinjection changes, PAMS", Unit: "%", Low: -50.5, High: -50.5, Told: "-50.5 % (derived)", Aim: Change,
 				Of: func(d Data) []float64 { return d.Changes(m4Cell, [2]string{pams, pams + ":noreinject"}, Time) }},
 		},
 	}

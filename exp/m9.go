@@ -46,7 +46,7 @@ func m9(set radio.Set) Row {
 	active := perMB(Energy(set, "", false))
 	r := Row{
 		ID: "m9", Title: "Links that vary as in the wild, 1 min at each of 10 places", Source: mobi + ", in the wild",
-		Setup: setup + fmt.Sprintf(" PS and HS are carriers that vary as lab/vary makes LTE, of drawn means, in queues of %v; the pipe is the WLAN of one person (five places), or of two who walk up to 10, 25 or 35 m from each other; at two places both phones are on a train, with handoffs. Samples of %v, as packets come to the primary. Changes of their percentiles are of all places together, in each third of the minute; that of 5 %% is taken beside kernel MPTCP, which the paper's figure may not be. While all radios are on, the energy of a byte can fall no more than the rate rises. %s",
+		Setup: setup + fmt.Sprintf(" PS and HS are carriers that vary as lab/vary makes LTE, of drawn means, in queues of %v; the pipe is the WLAN of one person (five places), or of two who walk up to 10, 25 or 35 m from each other; at two places both phones are on a train, with handoffs. Samples of %v, as packets come to the primary. Changes of their percentiles are of all places together, in each third of the minute (thirds in which the other scheme's is 0 are left out); that of 5 %% is taken beside kernel MPTCP, which the paper's figure may not be. While all radios are on, the energy of a byte can fall no more than the rate rises. %s",
 			cellularQueue, m9Step, energySetup(set)),
 		Lacks:   "the paper's recordings, which are not known to us",
 		Metrics: []Metric{Rate, Efficient, median.metric("median of samples"), low.metric("5 % point of samples"), active, perMB(Energy(set, "", true)), Stall},
@@ -88,7 +88,7 @@ func m9(set radio.Set) Row {
 		}
 	}
 	r.Together, r.Spread = [][]string{cells}, cells
-	all := group{"all places", cells}
+	all := group{"all places", cells, false}
 	gain := func(p percentile, what, other string, published float64) Point {
 		return Point{What: fmt.Sprintf("%s beside %s", what, other), Unit: "%", Low: published, High: published, Aim: Gain,
 			Of: func(d Data) []float64 { return p.changes(d, cells, [2]string{Product, other}) }}

@@ -12,8 +12,8 @@ import (
 const mostLines = 16
 
 // WriteMarkdown writes the figures for a document: what is worse than a baseline
-// or than published first, then of each row its verdict, its points, and its
-// first metric. The HTML page and the CSV have the rest.
+// or than published first, then of each row its verdict, what is assumed, its
+// points and its metrics. The HTML page and the CSV have the rest.
 func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	var b strings.Builder
 	worse := worseOf(all)
@@ -24,6 +24,14 @@ func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	if len(worse) == 0 {
 		b.WriteString("Nowhere in what was measured.\n")
 	}
+	fmt.Fprintf(&b, "\n## %s\n\n", unsureHead)
+	list := unsure(all)
+	for _, x := range list {
+		fmt.Fprintf(&b, "* %s: %s\n", x.row, md(x.what))
+	}
+	if len(list) == 0 {
+		b.WriteString("Nowhere in what was measured.\n")
+	}
 	b.WriteString("\n## All rows\n\n")
 	var rows [][]string
 	for _, e := range all {
@@ -31,7 +39,7 @@ func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	}
 	mdTable(&b, []string{"row", "what", "verdict", "transfers that count"}, rows)
 	for _, e := range all {
-		fmt.Fprintf(&b, "\n## %s\n\n%s. %s. Verdict: **%s**%s.\n\n", e.Row, md(e.Title), md(e.Source), e.Verdict, e.Caution())
+		fmt.Fprintf(&b, "\n## %s\n\n%s. %s. Verdict: **%s**%s.\n\n%s\n\n", e.Row, md(e.Title), md(e.Source), e.Verdict, e.Caution(), md(e.Setup))
 		rows = nil
 		for _, p := range e.Points {
 			rows = append(rows, []string{p.What, p.Published, p.Text(p.Unit), fmt.Sprint(p.N), string(p.Verdict)})
@@ -50,59 +58,109 @@ func WriteMarkdown(w io.Writer, all []Evaluation) error {
 // counted is how many transfers count, of those that were planned.
 func (e Evaluation) counted() string { return fmt.Sprintf("%d of %d", e.Counted, e.Planned) }
 
-// mdLines writes the first metric of all cells.
+// mdLines writes the metrics of all cells: all in a table, or, where there are many
+// lines, a table each for the first metric and the first energy.
 func (e Evaluation) mdLines(b *strings.Builder) {
-	if len(e.Lines) == 0 {
-		return
-	}
-	metric, unit := e.Lines[0].Metric, e.Lines[0].Unit
-	lines := slices.DeleteFunc(slices.Clone(e.Lines), func(l Line) bool { return l.Metric != metric })
-	b.WriteString("\n")
-	bound := func(l Line) string {
-		if l.Bound <= 0 || l.N == 0 {
-			return ""
-		}
-		return fmt.Sprintf("%.0f %%", 100*l.Bound/l.Mean)
-	}
-	var rows [][]string
-	if len(lines) <= mostLines {
-		for _, l := range lines {
-			rows = append(rows, []string{l.Cell, l.Scheme, l.Text(l.Unit), l.spread(l.Unit), fmt.Sprint(l.N), bound(l)})
-		}
-		mdTable(b, []string{"cell", "scheme", metric + ", mean ± 95 %", "σ", "n", "of the fluid bound"}, rows)
-		return
-	}
-	var schemes []string
-	most := 0
+	lines := e.Tabled()
+	var metrics []string
+	first := 0 // lines of the first metric
 	for _, l := range lines {
+		if !slices.Contains(metrics, l.Metric) {
+			metrics = append(metrics, l.Metric)
+		}
+		if l.Metric == metrics[0] {
+			first++
+		}
+	}
+	if len(lines) == 0 {
+		return
+	}
+	if first <= mostLines {
+		mdWide(b, lines, metrics[:min(mostMetrics, len(metrics))])
+		return
+	}
+	mdGrid(b, lines, metrics[0])
+	if i := slices.IndexFunc(metrics, func(m string) bool { return strings.HasPrefix(m, activeName) }); i > 0 {
+		mdGrid(b, lines, metrics[i])
+	}
+}
+
+// mostMetrics is how many stand beside each other.
+const mostMetrics = 6
+
+// mdWide has a line for each scheme in each cell, and a column for each metric.
+func mdWide(b *strings.Builder, lines []Line, metrics []string) {
+	head := []string{"cell", "scheme", "n"}
+	var rows [][]string
+	for i, m := range metrics {
+		for _, l := range lines {
+			if l.Metric != m {
+				continue
+			}
+			if len(head) == 3+i {
+				head = append(head, m+", "+l.Unit)
+			}
+			at := slices.IndexFunc(rows, func(r []string) bool { return r[0] == l.Cell && r[1] == l.Scheme })
+			if at < 0 {
+				at = len(rows)
+				rows = append(rows, append([]string{l.Cell, l.Scheme, fmt.Sprint(l.N)}, make([]string, len(metrics))...))
+			}
+			rows[at][3+i] = l.cell()
+		}
+	}
+	b.WriteString("\n")
+	mdTable(b, head, rows)
+	b.WriteString("\nMean ± 95 %, part of the fluid bound's rate where there is one, σ.\n")
+}
+
+// mdGrid has a line for each cell, and a column for each scheme.
+func mdGrid(b *strings.Builder, lines []Line, metric string) {
+	var schemes []string
+	unit, most := "", 0
+	for _, l := range lines {
+		if l.Metric != metric {
+			continue
+		}
 		if !slices.Contains(schemes, l.Scheme) {
 			schemes = append(schemes, l.Scheme)
 		}
-		most = max(most, l.N)
+		unit, most = l.Unit, max(most, l.N)
 	}
+	var rows [][]string
 	for _, l := range lines {
+		if l.Metric != metric {
+			continue
+		}
 		if len(rows) == 0 || rows[len(rows)-1][0] != l.Cell {
 			rows = append(rows, append([]string{l.Cell}, make([]string, len(schemes))...))
 		}
-		text := fmt.Sprintf("%s ± %s", number(l.Mean, l.Unit), number(l.Half, l.Unit))
-		if l.N < 2 {
-			text = number(l.Mean, l.Unit)
-		}
-		if s := bound(l); s != "" {
-			text += ", " + s
-		}
-		if l.N > 1 {
-			text += ", σ " + number(l.Sigma, l.Unit)
-		}
-		if l.N != most {
+		text := l.cell()
+		if l.N > 0 && l.N != most {
 			text += fmt.Sprintf(", n %d", l.N)
 		}
-		if l.N > 0 {
-			rows[len(rows)-1][1+slices.Index(schemes, l.Scheme)] = text
-		}
+		rows[len(rows)-1][1+slices.Index(schemes, l.Scheme)] = text
 	}
+	b.WriteString("\n")
 	mdTable(b, append([]string{metric + ", " + unit}, schemes...), rows)
 	fmt.Fprintf(b, "\nMean ± 95 %%, part of the fluid bound's rate where there is one, σ; n is %d where nothing is said.\n", most)
+}
+
+// cell is a line in few letters.
+func (l Line) cell() string {
+	if l.N == 0 {
+		return ""
+	}
+	text := number(l.Mean, l.Unit)
+	if l.N > 1 {
+		text += " ± " + number(l.Half, l.Unit)
+	}
+	if l.Bound > 0 {
+		text += fmt.Sprintf(", %.0f %%", 100*l.Bound/l.Mean)
+	}
+	if l.N > 1 {
+		text += ", σ " + number(l.Sigma, l.Unit)
+	}
+	return text
 }
 
 // mdTable writes a table of texts.

@@ -29,6 +29,7 @@ func WriteHTML(w io.Writer, all []Evaluation) error {
 	var b strings.Builder
 	b.WriteString(pageHead)
 	writeWorse(&b, all)
+	writeUnsure(&b, all)
 	b.WriteString("<h2>All rows</h2>\n")
 	var rows [][]string
 	for _, e := range all {
@@ -100,6 +101,27 @@ func writeWorse(b *strings.Builder, all []Evaluation) {
 	b.WriteString("</ul>\n")
 }
 
+// unsure is where mpbond is not surely faster than kernel MPTCP or COMBINE.
+func unsure(all []Evaluation) (list []worse) {
+	for _, e := range all {
+		for _, what := range e.Unsure {
+			list = append(list, worse{e.Row, what, false})
+		}
+	}
+	return list
+}
+
+// unsureHead is over that list.
+const unsureHead = "Not surely faster than kernel MPTCP or COMBINE"
+
+func writeUnsure(b *strings.Builder, all []Evaluation) {
+	fmt.Fprintf(b, "<h2>%s</h2>\n<ul>\n", unsureHead)
+	for _, w := range unsure(all) {
+		fmt.Fprintf(b, "<li>%s: %s</li>\n", link(w.row), text("%s", w.what))
+	}
+	b.WriteString("</ul>\n")
+}
+
 // writeSection writes all that is said of one row.
 func writeSection(b *strings.Builder, e Evaluation) error {
 	fmt.Fprintf(b, "<h2 id=%q>%s</h2>\n<p><b>%s</b></p>\n<p>%s", html.EscapeString(e.Row), text("%s: %s", e.Row, e.Title), text("%s%s", e.Line, e.Caution()), text("%s. %s", e.Source, e.Setup))
@@ -114,13 +136,14 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 	writeTable(b, []string{"figure", "published", "here, mean ± 95 %", "n", "σ", "verdict"}, points)
 	drawn := map[string]bool{}
 	var colors palette
-	for _, l := range e.Lines {
+	tabled := e.Tabled()
+	for _, l := range tabled {
 		if !slices.Contains(colors, l.Scheme) {
 			colors = append(colors, l.Scheme)
 		}
 	}
 	b.WriteString("<div class=\"row\">\n")
-	for _, l := range e.Lines {
+	for _, l := range tabled {
 		bound := ""
 		if l.Bound > 0 {
 			bound = number(l.Bound, "s")
@@ -131,7 +154,7 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 			continue
 		}
 		drawn[l.Metric] = true
-		plot, err := bars(e.Lines, l.Metric, colors)
+		plot, err := bars(tabled, l.Metric, colors)
 		if err != nil {
 			return err
 		}

@@ -173,8 +173,9 @@ func (p percentile) changes(d Data, cells []string, pair [2]string) (percent []f
 	return percent
 }
 
-// Efficient is the share of what the links could have carried that a transfer did.
-var Efficient = Metric{Name: "of the fluid bound", Unit: "%", More: true, Of: func(r lab.Result) (float64, bool) {
+// Efficient is the time in which perfect links would have carried the same bytes,
+// as a share of the transfer's.
+var Efficient = Metric{Name: "perfect links' time", Unit: "%", More: true, Of: func(r lab.Result) (float64, bool) {
 	return 100 * r.Efficiency, r.Efficiency > 0
 }}
 
@@ -189,5 +190,8 @@ func perMB(energy Metric) Metric {
 	return energy
 }
 
-// Stall is the longest time without a byte for the client.
-var Stall = Metric{Name: "longest gap", Unit: "s", Of: func(r lab.Result) (float64, bool) { return r.LongestGap, true }}
+// Stall is the longest time without a byte for the client, from the request on if
+// its answer's first byte is told. Fixed ratios give all bytes at the end.
+var Stall = Metric{Name: "longest gap", Unit: "s", Of: func(r lab.Result) (float64, bool) {
+	return max(r.FirstByte, r.LongestGap), !isOracle(r.Scheme)
+}}

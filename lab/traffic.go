@@ -116,7 +116,7 @@ func (l *Lab) Traffic() ([]Traffic, error) {
 }
 
 // record begins to record packets, if the plan asks for it, or puts those of
-// primary and helpers into a result; thinned those of a video, which are many.
+// primary and helpers into a result; in coarse steps those of a fixed length, which are many.
 func (s *session) record(b *Bench, r *Result) error {
 	if !s.plan.Traffic {
 		return nil

@@ -158,13 +158,16 @@ func printEvaluation(out io.Writer, e exp.Evaluation) error {
 	for _, w := range e.Errors {
 		fmt.Fprintln(out, "INCOMPLETE", w)
 	}
-	fmt.Fprintf(out, "verdict: %s%s\n", e.Line, e.Caution())
+	for _, w := range e.Unsure {
+		fmt.Fprintln(out, "not surely faster:", w)
+	}
+	fmt.Fprintf(out, "verdict: %s%s\n%s\n", e.Line, e.Caution(), e.Setup)
 	points := table{head: []string{"figure", "published", "here", "n", "verdict"}}
 	for _, p := range e.Points {
 		points.rows = append(points.rows, []string{p.What, p.Published, p.Text(p.Unit), fmt.Sprint(p.N), string(p.Verdict)})
 	}
 	lines := table{head: []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound", "discarded", "failed"}}
-	for _, l := range e.Lines {
+	for _, l := range e.Tabled() {
 		bound := ""
 		if l.Bound > 0 && l.N > 0 {
 			bound = fmt.Sprintf("%.3f s (%.1f %%)", l.Bound, 100*l.Bound/l.Mean)

@@ -60,6 +60,9 @@ func (r *expRunner) run(ctx context.Context) error {
 			return errors.Join(failed, err)
 		}
 		e := exp.Evaluate(row, rec)
+		if r.Quick && e.Counted == 0 && e.Planned > 0 {
+			failed = errors.Join(failed, fmt.Errorf("%s: no transfer counts", row.ID))
+		}
 		if r.asJSON {
 			failed = errors.Join(failed, printJSON(r.out, e))
 		} else {
