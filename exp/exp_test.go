@@ -82,7 +82,7 @@ func TestRows(t *testing.T) {
 		}
 		outcomes, v := r.Judge(measured(r, 3, func(string, string) float64 { return 2 }))
 		for _, o := range outcomes {
-			if o.N == 0 || o.N%3 != 0 { // of one cell, or of several
+			if o.N == 0 || o.N%3 != 0 && r.ID != "m15" { // of one cell, or of several; there a pattern is one case
 				t.Errorf("%s: %s: %d values of 3 repetitions", r.ID, o.What, o.N)
 			}
 			if o.Low > o.High {
@@ -171,7 +171,9 @@ func TestJudge(t *testing.T) {
 		{More, 10, 15, []float64{99}, Reproduced},
 		{More, 10, 15, []float64{9.9, 9.91}, NotShown},
 		{More, 10, 15, nil, NotMeasured},
-		{Gain, 13, 23, []float64{12, 15}, Reproduced},
+		{Gain, 13, 23, []float64{12, 15}, NotShown}, // the interval is wider than the change
+		{Gain, 13, 23, []float64{13, 14, 15}, Reproduced},
+		{Change, -11, -5, []float64{-20, -1, 2}, NotShown},
 		{Gain, 13, 13, []float64{6, 7, 8}, Direction},
 		{Gain, 13, 13, []float64{-1, 7, 2}, NotShown},
 		{Gain, 13, 13, []float64{7}, NotShown},
@@ -420,7 +422,7 @@ func TestDual(t *testing.T) {
 	if len(outcomes) != 2 || outcomes[0].Verdict != Reproduced || outcomes[1].Verdict != Opposite || v != NotShown {
 		t.Errorf("%+v %s", outcomes, v)
 	}
-	if b := r.Behind(d); len(b) != 1 || b[0].Ours != "both:helper1" || b[0].Other != "alone:helper1" {
+	if b := r.Behind(d); len(b) != 2 || b[1].Metric.set == nil || b[0].Ours != "both:helper1" || b[0].Other != "alone:helper1" {
 		t.Errorf("%v", b)
 	}
 	all, err := r.Experiments(Options{Seed: 9})

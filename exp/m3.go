@@ -1,7 +1,6 @@
 package exp
 
 import (
-	"mpbond/lab"
 	"mpbond/lab/radio"
 	"mpbond/unit"
 )

@@ -69,7 +69,7 @@ func TestTogether(t *testing.T) {
 	r := m9(radio.Sets[0])
 	d := measured(r, 1, func(_, scheme string) float64 { return map[string]float64{Product: 2.2}[scheme] + 1 })
 	got := r.Behind(d)
-	if len(got) != 2 || got[0].Other != mptcp || !strings.Contains(got[0].Cell, " to ") || got[0].N != 2*len(m9Places) {
+	if len(got) != 4 || got[0].Other != mptcp || got[2].Metric.set == nil || !strings.Contains(got[0].Cell, " to ") || got[0].N != 2*len(m9Places) {
 		t.Errorf("%v", got)
 	}
 	r.Together = nil
