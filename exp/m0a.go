@@ -123,7 +123,7 @@ func m0a(radio.Set) Row {
 	r.Together, r.Spread = [][]string{together[2], together[3]}, append(slices.Clone(together[2]), together[3]...)
 	for i, published := range [][2]float64{{15.8, 474}, {63, 695}} {
 		devices := 2 + i
-		r.Points = append(r.Points, Point{What: fmt.Sprintf("rate of %d devices beside one, mean of places", devices), Unit: "%", Low: published[0], High: published[1], Told: fmt.Sprintf("%g…%g %% (a span of cases)", published[0], published[1]), Aim: Gain,
+		r.Points = append(r.Points, Point{What: fmt.Sprintf("rate of %d devices beside one, mean of places", devices), Unit: "%", Low: published[0], High: published[1], Told: fmt.Sprintf("%g…%g %% (a span of cases)", published[0], published[1]), Aim: More, // places are no samples of one figure
 			Of: func(d Data) (percent []float64) {
 				for _, place := range places {
 					cells := [2]string{m0aCell(place, devices).Name, m0aCell(place, 2).Name}
