@@ -306,12 +306,6 @@ func (d Data) across(cells, pair [2]string, m Metric) []float64 {
 	return both.Changes("", [2]string{here, there}, m)
 }
 
-// BestChanges are Changes of the product beside that one of several schemes whose
-// mean in a metric is the best.
-func (d Data) BestChanges(cell string, others []string, m, by Metric) []float64 {
-	return d.Changes(cell, [2]string{Product, d.best(cell, others, by)}, m)
-}
-
 // best is that one of several schemes whose mean in a metric is the best; "" if
 // none was measured.
 func (d Data) best(cell string, schemes []string, by Metric) (best string) {

@@ -235,7 +235,7 @@ func TestMore(t *testing.T) {
 		t.Error(text)
 	}
 	for _, m := range []Metric{Rate, Time} {
-		if c := d.BestChanges("c", []string{"single", "a", "b"}, Rate, m); len(c) != 4 || math.Abs(c[0]+50) > 0.1 {
+		if c := d.Changes("c", [2]string{Product, d.best("c", []string{"single", "a", "b"}, m)}, Rate); len(c) != 4 || math.Abs(c[0]+50) > 0.1 {
 			t.Errorf("beside the best by %s: %v", m.Name, c)
 		}
 	}

@@ -82,7 +82,7 @@ func m10(set radio.Set) Row {
 				r.Points = append(r.Points,
 					Point{What: c.Name + ": bitrate beside " + mptcp, Unit: "%", Low: -2, High: -2, Told: "the same", Aim: Gain,
 						Of: func(d Data) []float64 { return d.Changes(c.Name, [2]string{Product, mptcp}, Bitrate) }},
-					beside(c.Name, mptcp, active, -14, -13))
+					alone(c).beside(mptcp, active, -14, -13))
 			}
 			r.Cells = append(r.Cells, c)
 		}

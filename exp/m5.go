@@ -30,33 +30,20 @@ func m5(set radio.Set) Row {
 			}
 			c := Cell{Name: fmt.Sprintf("%s, %v", devices, size), House: house, Size: size, Schemes: schemes, Reps: 20, Quick: 1}.withOracles(oracleReps)
 			r.Cells = append(r.Cells, c)
+			at := alone(c)
 			switch i {
 			case 1:
-				r.Points = append(r.Points, beside(c.Name, mptcp, Time, -11, -5), beside(c.Name, mptcp, active, -14, -10),
-					besideOracle(c, Time), besideOracle(c, active),
-					besideCombine(c.Name, Time, -21, -15), besideCombine(c.Name, active, -38, -28))
+				r.Points = append(r.Points, at.beside(mptcp, Time, -11, -5), at.beside(mptcp, active, -14, -10),
+					at.besideOracle(c.ratios(), Time), at.besideOracle(c.ratios(), active),
+					at.besideCombine(Time, -21, -15), at.besideCombine(active, -38, -28))
 			case 2:
-				r.Points = append(r.Points, beside(c.Name, mptcp, Time, -30, -25), besideOracle(c, Time), besideOracle(c, active),
-					besideCombine(c.Name, Time, -26, -12), besideCombine(c.Name, active, -25, -22))
+				r.Points = append(r.Points, at.beside(mptcp, Time, -30, -25), at.besideOracle(c.ratios(), Time), at.besideOracle(c.ratios(), active),
+					at.besideCombine(Time, -26, -12), at.besideCombine(active, -25, -22))
 			}
 		}
 	}
 	return r
 }
 
-// beside is a point: by how many percent the product differs from another
-// scheme in a cell.
-func beside(cell, other string, m Metric, low, high float64) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside %s", cell, m.Name, other), Unit: "%", Low: low, High: high, Aim: Change,
-		Of: func(d Data) []float64 { return d.Changes(cell, [2]string{Product, other}, m) }}
-}
-
 // combines are COMBINE with the sizes of chunks of which the paper took the best.
 var combines = []string{"combine:256KB", "combine:128KB", "combine:64KB"}
-
-// besideCombine is a point likewise, beside COMBINE with the chunks that are the
-// quickest in the cell.
-func besideCombine(cell string, m Metric, low, high float64) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside COMBINE", cell, m.Name), Unit: "%", Low: low, High: high, Aim: Change,
-		Of: func(d Data) []float64 { return d.BestChanges(cell, combines, m, Time) }}
-}

@@ -31,10 +31,10 @@ func m6(set radio.Set) Row {
 			for i, size := range m5Sizes {
 				house := fmt.Sprintf("%d/%d/5", ps, hs)
 				c := Cell{Name: fmt.Sprintf("%s, %v", house, size), House: house, Size: size, Schemes: []string{Product, pams, mptcp}, Reps: 10}.withOracles(m6OracleReps)
-				r.Points = append(r.Points, besideOracle(c, Time))
+				r.Points = append(r.Points, alone(c).besideOracle(c.ratios(), Time))
 				if ps == 1 && hs == 18 {
 					c.Quick = 1
-					r.Points = append(r.Points, beside(c.Name, mptcp, active, published[i], published[i]))
+					r.Points = append(r.Points, alone(c).beside(mptcp, active, published[i], published[i]))
 				}
 				r.Cells = append(r.Cells, c)
 			}

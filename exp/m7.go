@@ -19,7 +19,7 @@ func m7(set radio.Set) Row {
 			house := fmt.Sprintf("%d/10/5", ps)
 			c := Cell{Name: fmt.Sprintf("%s, %v", house, size), House: house, Size: size, Schemes: append([]string{Product, pams, mptcp}, combines...), Reps: 10, Quick: 1}.withOracles(oracleReps)
 			r.Cells = append(r.Cells, c)
-			r.Points = append(r.Points, besideCombine(c.Name, Time, -46, -14), besideCombine(c.Name, active, -57, -24), besideOracle(c, Time))
+			r.Points = append(r.Points, alone(c).besideCombine(Time, -46, -14), alone(c).besideCombine(active, -57, -24), alone(c).besideOracle(c.ratios(), Time))
 		}
 	}
 	return r

@@ -75,65 +75,7 @@ func m8(set radio.Set) Row {
 		}
 		all := group{kind.name, cells, true}
 		r.Points = append(r.Points, all.beside(mptcp, Time, -23, -21), all.beside(mptcp, active, -25, -18),
-			all.besideCombine(Time, -35, -29), all.besideCombine(active, -23, -16), all.besideOracle(Time))
+			all.besideCombine(Time, -35, -29), all.besideCombine(active, -23, -16), all.besideOracle(oraclesWide(), Time))
 	}
 	return r
-}
-
-// group are cells that are judged as one.
-type group struct {
-	name  string
-	cells []string
-	// meet tells that the same repetition of all cells meets the same network, so
-	// that they are one case, of which the mean counts.
-	meet bool
-}
-
-// changes are those of the product beside a scheme of each cell.
-func (g group) changes(d Data, other func(cell string) string, m Metric) (percent []float64) {
-	var order []int
-	cases := map[int][]float64{}
-	for i, c := range g.cells {
-		d.each(c, [2]string{Product, other(c)}, m, func(rep int, ours, base float64) {
-			if base <= 0 {
-				return
-			}
-			if !g.meet {
-				rep = i<<16 + rep
-			}
-			if cases[rep] == nil {
-				order = append(order, rep)
-			}
-			cases[rep] = append(cases[rep], 100*(ours/base-1))
-		})
-	}
-	for _, rep := range order {
-		percent = append(percent, Summarize(cases[rep]).Mean)
-	}
-	return percent
-}
-
-// beside is a point: by how many percent the product differs from another scheme in
-// the cells, by repetition.
-func (g group) beside(other string, m Metric, low, high float64) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside %s", g.name, m.Name, other), Unit: "%", Low: low, High: high, Aim: Change,
-		Of: func(d Data) []float64 { return g.changes(d, func(string) string { return other }, m) }}
-}
-
-// besideCombine is likewise beside COMBINE with the chunks that are the quickest in
-// each cell.
-func (g group) besideCombine(m Metric, low, high float64) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside COMBINE", g.name, m.Name), Unit: "%", Low: low, High: high, Aim: Change,
-		Of: func(d Data) []float64 { return g.besideBest(d, combines, m) }}
-}
-
-// besideOracle is likewise beside the best fixed ratio of each cell, see the other
-// besideOracle.
-func (g group) besideOracle(m Metric) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside %s with the best fixed ratio", g.name, m.Name, mptcp), Unit: "%", Told: oursLess, Aim: Falls,
-		Of: func(d Data) []float64 { return g.besideBest(d, oraclesWide(), m) }}
-}
-
-func (g group) besideBest(d Data, others []string, m Metric) []float64 {
-	return g.changes(d, func(cell string) string { return d.best(cell, others, Time) }, m)
 }

@@ -123,12 +123,5 @@ func (c Cell) withOracles(reps int) Cell {
 // oursLess stands where a paper tells no figure.
 const oursLess = "no figure; less, we say"
 
-// besideOracle is a point: the product beside the best of a cell's fixed ratios,
-// by time. No paper tells a figure of it: shown is surely less, or not.
-func besideOracle(c Cell, m Metric) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside %s with the best fixed ratio", c.Name, m.Name, mptcp), Unit: "%", Told: oursLess, Aim: Falls,
-		Of: func(d Data) []float64 { return d.BestChanges(c.Name, c.ratios(), m, Time) }}
-}
-
 // oracleSetup says what the search is.
 var oracleSetup = fmt.Sprintf("The fixed ratio of %s is searched in steps of %g %% of the bytes about where all paths end together; the best mean of the cell stands, chosen after the fact, which favours it; where losses at the end of slow start decide, a step may be more than its part of the bytes. It is a TCP connection by each path, which no MPTCP with that ratio could beat.", mptcp, 100*oracleStep)

@@ -51,7 +51,7 @@ func TestBesideOracle(t *testing.T) {
 			}
 		}
 	}
-	if o := besideOracle(c, Time).judge(d); o.N != 2 || o.Mean > -9.99 || o.Mean < -10.01 || o.Verdict != Reproduced || o.Published() != oursLess {
+	if o := alone(c).besideOracle(c.ratios(), Time).judge(d); o.N != 2 || o.Mean > -9.99 || o.Mean < -10.01 || o.Verdict != Reproduced || o.Published() != oursLess {
 		t.Errorf("%+v", o)
 	}
 	r, err := m5(radio.Sets[0]).Experiments(Options{})
