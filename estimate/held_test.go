@@ -62,3 +62,14 @@ func TestPastPAD(t *testing.T) {
 		t.Errorf("direct: %v and %v", n.PastPAD, n.PAD)
 	}
 }
+
+// TestOvertakenReport: a report that a newer one has overtaken changes nothing.
+func TestOvertakenReport(t *testing.T) {
+	p := Path{Helped: true}
+	p.Remote(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 200_000, Forwarded: 100_000})
+	for _, old := range []wire.HopState{{Rate: unit.Mbps, Received: 150_000, Forwarded: 100_000}, {Rate: unit.Mbps, Received: 200_000, Forwarded: 50_000}} {
+		if p.Remote(t0.Add(ms), old); p.far.Rate != 5*unit.Mbps || p.far.Received != 200_000 {
+			t.Errorf("%+v", p.far)
+		}
+	}
+}

@@ -173,6 +173,12 @@ func TestProbe(t *testing.T) {
 		}
 		break
 	}
+	if plain, _ := a.Probe(); plain.WireOut > 0 {
+		a.ipv6 = true // its header is longer by 20 bytes in each packet
+		if long, _ := a.Probe(); long.WireOut <= plain.WireOut || (long.WireOut-plain.WireOut)%20 != 0 {
+			t.Errorf("%d bytes as packets of IPv4, %d as those of IPv6", plain.WireOut, long.WireOut)
+		}
+	}
 	// The other direction has sent nothing, and one byte is all network the
 	// application let it use.
 	if h, _ := b.Probe(); h.Acked != 0 || h.Queue != 0 {
