@@ -242,7 +242,7 @@ type single struct {
 
 type singleConn struct {
 	pipe.Conn
-	of *single
+	end func() // once
 }
 
 func (c *single) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
@@ -250,12 +250,17 @@ func (c *single) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
 	if c.open.Swap(true) {
 		return nil, fault.New(fault.Exists, errors.New("busy"), "")
 	}
+	end := sync.OnceFunc(func() { c.open.Store(false) })
 	conn, err := c.Carrier.Dial(ctx, addr)
-	return singleConn{conn, c}, err
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return singleConn{conn, end}, nil
 }
 
 func (c singleConn) Close() error {
-	c.of.open.Store(false)
+	c.end()
 	return c.Conn.Close()
 }
 
@@ -276,6 +281,7 @@ func TestOnePipe(t *testing.T) {
 			t.Errorf("%d tries in a minute", n)
 		}
 		p.Close()
+		synctest.Wait() // else the helper may take the end for a break, and call once more
 		s.Close()
 		began := time.Now()
 		w.waiting()

@@ -64,6 +64,9 @@ func (h *Helper) rescue(ctx context.Context, all *sync.WaitGroup, r *relay, t *t
 			return
 		case <-r.pipe.Trouble():
 		}
+		if r.pipe.Ended() {
+			continue // that was the trouble: r is about to end
+		}
 		search, cancel := context.WithCancel(ctx)
 		var calls sync.WaitGroup
 		h.mu.Lock()
