@@ -12,6 +12,7 @@ package exp
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -67,6 +68,20 @@ type Cell struct {
 	// Dual is set where two users lend each other their links instead. Its rates,
 	// size, repetitions and seed are the cell's, and House "PS/HS".
 	Dual *lab.DualPlan
+}
+
+// fewer has some schemes make no more than so many repetitions: those of which a
+// few tell as much as the paper's figure asks for.
+func (c Cell) fewer(reps int, schemes ...string) Cell {
+	all := maps.Clone(c.Fewer)
+	if all == nil {
+		all = map[string]int{}
+	}
+	for _, s := range schemes {
+		all[s] = reps
+	}
+	c.Fewer = all
+	return c
 }
 
 // Metric is a figure of transfers, of those that tell it.
@@ -270,16 +285,22 @@ func (d Data) Differences(cell string, pair [2]string, m Metric) (all []float64)
 
 // each gives f a metric of two schemes, of each repetition in which both count.
 func (d Data) each(cell string, pair [2]string, m Metric, f func(rep int, ours, base float64)) {
-	bases := d.counted(cell, pair[1])
-	for _, r := range d.counted(cell, pair[0]) {
-		i := slices.IndexFunc(bases, func(b lab.Result) bool { return b.Rep == r.Rep })
-		if i < 0 {
-			continue
-		}
+	d.paired(cell, pair, func(r, b lab.Result) {
 		ours, ok1 := m.Of(r)
-		base, ok2 := m.Of(bases[i])
+		base, ok2 := m.Of(b)
 		if ok1 && ok2 {
 			f(r.Rep, ours, base)
+		}
+	})
+}
+
+// paired gives f the transfers of two schemes, of each repetition in which both
+// count.
+func (d Data) paired(cell string, pair [2]string, f func(ours, base lab.Result)) {
+	bases := d.counted(cell, pair[1])
+	for _, r := range d.counted(cell, pair[0]) {
+		if i := slices.IndexFunc(bases, func(b lab.Result) bool { return b.Rep == r.Rep }); i >= 0 {
+			f(r, bases[i])
 		}
 	}
 }

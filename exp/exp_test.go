@@ -102,7 +102,8 @@ func TestRows(t *testing.T) {
 }
 
 // TestTime: all rows together take no more than they may on two processors, with
-// something left for what is disturbed.
+// something left for what is disturbed: a run took 1.24 times as long as was
+// estimated.
 func TestTime(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("one processor")
@@ -110,7 +111,7 @@ func TestTime(t *testing.T) {
 	for _, c := range []struct {
 		quick bool
 		most  time.Duration
-	}{{true, 8 * time.Minute}, {false, time.Hour}} {
+	}{{true, 7 * time.Minute}, {false, 40 * time.Minute}} {
 		var pool []lab.Experiment
 		for _, r := range all() {
 			experiments, err := r.Experiments(Options{Quick: c.quick})

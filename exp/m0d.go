@@ -20,7 +20,7 @@ func m0d(radio.Set) Row {
 	return Row{
 		ID: "m0d", Title: "Minimum-RTT scheduling over a helper: one subflow ends late", Source: mobi + ", motivation",
 		Setup:   setup + " 10 MB at 8/10/5 Mbit/s.",
-		Cells:   []Cell{{Name: "8/10/5, 10 MB", House: "8/10/5", Size: 10 * unit.MB, Schemes: []string{Product, pams, naive, mptcp}, Reps: 10, Quick: 1}},
+		Cells:   []Cell{{Name: "8/10/5, 10 MB", House: "8/10/5", Size: 10 * unit.MB, Schemes: []string{Product, pams, naive, mptcp}, Reps: 6, Quick: 1}},
 		Metrics: []Metric{Time, Apart},
 		Shown:   "8/10/5, 10 MB",
 		Points: []Point{

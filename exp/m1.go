@@ -29,7 +29,7 @@ func m1(set radio.Set) Row {
 		Metrics: []Metric{Time, active, full, Energy(set, "helper1", true)},
 	}
 	for _, name := range []string{m1Stable, m1Varying} {
-		c := Cell{Name: name, House: "5/10/5", Size: 4 * unit.MB, Schemes: []string{Product, pams, mptcp}, Reps: 10, Fewer: map[string]int{}, Quick: 1}
+		c := Cell{Name: name, House: "5/10/5", Size: 4 * unit.MB, Schemes: []string{Product, pams, mptcp}, Reps: 7, Fewer: map[string]int{}, Quick: 1}
 		if name == m1Varying {
 			c.At = []string{"2s:hs1.rate=1Mbit/s"}
 		}

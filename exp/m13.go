@@ -50,7 +50,7 @@ func m13(radio.Set) Row {
 		Metrics: []Metric{Time, cellular},
 	}
 	for _, p := range m13Places {
-		c := Cell{Name: p.name, Net: p.net, Size: 4 * unit.MB, Reps: 10, Quick: 1, Schemes: []string{Product, m13Cellular, m13All, m13MPTCP, "single"}}
+		c := Cell{Name: p.name, Net: p.net, Size: 4 * unit.MB, Reps: 6, Quick: 1, Schemes: []string{Product, m13Cellular, m13All, m13MPTCP, "single"}}
 		r.Cells = append(r.Cells, c)
 		values := func(scheme string, m Metric) func(Data) []float64 {
 			return func(d Data) []float64 { return d.Values(c.Name, scheme, m) }

@@ -13,7 +13,7 @@ func m2(set radio.Set) Row {
 	r := Row{
 		ID: "m2", Title: "Feedback about the pipe: flexible, always or on demand over the HS-path", Source: mobi + ", feedback",
 		Setup:   setup + " 4 MB at 5/10/5 Mbit/s; the pipe rises from 5 to 10 Mbit/s 2 s after the client starts. The paper tells directions, no figures: shown is surely less, or not. " + energySetup(set),
-		Cells:   []Cell{{Name: m2Cell, House: "5/10/5", Size: 4 * unit.MB, At: []string{"2s:pipe1.rate=10Mbit/s"}, Reps: 10, Quick: 1}},
+		Cells:   []Cell{{Name: m2Cell, House: "5/10/5", Size: 4 * unit.MB, At: []string{"2s:pipe1.rate=10Mbit/s"}, Reps: 7, Quick: 1}},
 		Metrics: []Metric{Time, active, Energy(set, "", true), Energy(set, "helper1", false), Energy(set, "helper1", true)},
 	}
 	c := &r.Cells[0]

@@ -38,7 +38,7 @@ func m5e(set radio.Set) Row {
 		if i == 0 {
 			schemes = []string{Product, "single"}
 		}
-		r.Cells = append(r.Cells, Cell{Name: m5eCell(i + 1), House: house, Size: 2 * unit.MB, Schemes: schemes, Reps: 10, Quick: 1})
+		r.Cells = append(r.Cells, Cell{Name: m5eCell(i + 1), House: house, Size: 2 * unit.MB, Schemes: schemes, Reps: 6, Quick: 1})
 	}
 	r.Cells = append(r.Cells, Cell{Name: m5eHelper, House: m5Houses[1], Size: 4 * unit.MB, Schemes: []string{Product, pams, mptcp}, Reps: 5, Quick: 1})
 	for n := 2; n <= len(m5Houses); n++ {

@@ -109,15 +109,11 @@ func (c Cell) ratios() (all []string) {
 // isOracle tells whether a scheme is part of the search.
 func isOracle(scheme string) bool { return strings.HasPrefix(scheme, oraclePrefix) }
 
-// withOracles adds the search to a cell of steady links, with so many repetitions
-// of each ratio.
-func (c Cell) withOracles(reps int) Cell {
-	c.Schemes, c.Fewer = slices.Clone(c.Schemes), map[string]int{}
-	for _, s := range oracles(c.House, c.Size) {
-		c.Schemes = append(c.Schemes, s)
-		c.Fewer[s] = reps
-	}
-	return c
+// withOracles adds the search to a cell of steady links.
+func (c Cell) withOracles() Cell {
+	ratios := oracles(c.House, c.Size)
+	c.Schemes = slices.Concat(c.Schemes, ratios)
+	return c.fewer(oracleReps, ratios...)
 }
 
 // oursLess stands where a paper tells no figure.

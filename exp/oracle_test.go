@@ -42,7 +42,8 @@ func TestOracles(t *testing.T) {
 
 // TestBesideOracle: the best ratio counts, and only where both were measured.
 func TestBesideOracle(t *testing.T) {
-	c := Cell{Name: "c", House: "8/10/5", Size: unit.MB, Schemes: []string{Product}, Reps: 4}.withOracles(2)
+	c := Cell{Name: "c", House: "8/10/5", Size: unit.MB, Schemes: []string{Product}, Reps: 4}.withOracles()
+	c = c.fewer(2, c.ratios()...)
 	d := Data{}
 	for rep := range c.Reps {
 		for i, s := range c.Schemes {

@@ -152,18 +152,13 @@ const parts = 3
 func (p percentile) changes(d Data, cells []string, pair [2]string) (percent []float64) {
 	var ours, base [parts][]float64
 	for _, c := range cells {
-		bases := d.counted(c, pair[1])
-		for _, r := range d.counted(c, pair[0]) {
-			i := slices.IndexFunc(bases, func(b lab.Result) bool { return b.Rep == r.Rep })
-			if i < 0 {
-				continue
-			}
-			a, b := payloadSamples(p.step).Of(r), payloadSamples(p.step).Of(bases[i])
+		d.paired(c, pair, func(x, y lab.Result) {
+			a, b := payloadSamples(p.step).Of(x), payloadSamples(p.step).Of(y)
 			for k := range parts {
 				ours[k] = append(ours[k], a[k*len(a)/parts:(k+1)*len(a)/parts]...)
 				base[k] = append(base[k], b[k*len(b)/parts:(k+1)*len(b)/parts]...)
 			}
-		}
+		})
 	}
 	for k := range parts {
 		if b := p.of(base[k]); b > 0 {
