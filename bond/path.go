@@ -96,18 +96,34 @@ type sentFrame struct {
 
 // flight is a first-in-first-out queue of frames.
 type flight struct {
-	q    []sentFrame
-	head int
-	// fresh are the frames that could be recalled, recalled the bytes of those
-	// that were.
-	fresh    int
-	recalled unit.Bytes
+	q     []sentFrame
+	head  int
+	fresh int // frames that could be recalled
 }
 
 // recallable reports whether the frame may be given to another subflow though
 // its own is alive: bytes, and the end of a stream, once.
 func (s *sentFrame) recallable() bool {
 	return !s.again && !s.copied && (s.t == wire.TypeData || s.t == wire.TypeFin)
+}
+
+// wanted reports whether the frame is recallable and the far end waits for it.
+func (s *sentFrame) wanted() bool {
+	return s.recallable() && (s.s == nil || s.from < s.s.awaited())
+}
+
+// newest is the subflow's byte count after the newest frame that is wanted, if
+// there is any.
+func (f *flight) newest() (end uint64, some bool) {
+	if f.fresh == 0 {
+		return 0, false
+	}
+	for i := len(f.q) - 1; i >= f.head; i-- {
+		if f.q[i].wanted() {
+			return f.q[i].end, true
+		}
+	}
+	return 0, false
 }
 
 func (f *flight) push(s sentFrame) {
@@ -123,17 +139,13 @@ func (f *flight) recall(s *sentFrame) {
 		f.fresh--
 	}
 	s.again = true
-	f.recalled += unit.Bytes(s.to - s.from)
 }
 
 func (f *flight) len() int         { return len(f.q) - f.head }
 func (f *flight) all() []sentFrame { return f.q[f.head:] }
 func (f *flight) pop() (s sentFrame) {
 	s = f.q[f.head]
-	switch {
-	case s.again:
-		f.recalled -= unit.Bytes(s.to - s.from)
-	case s.recallable():
+	if s.recallable() {
 		f.fresh--
 	}
 	f.q[f.head].s = nil

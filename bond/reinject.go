@@ -200,7 +200,7 @@ func (b *Bond) rebalance(now time.Time) {
 	all := slow.flight.all()
 	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
 		f := &all[i]
-		if f.recallable() && (f.s == nil || f.from < f.s.awaited()) && b.elsewhere(f.s, slow, r.Bytes, now) {
+		if f.wanted() && b.elsewhere(f.s, slow, r.Bytes, now) {
 			slow.flight.recall(f)
 			if f.t == wire.TypeFin {
 				f.s.finRecalled = true
@@ -221,13 +221,16 @@ func (b *Bond) rebalance(now time.Time) {
 }
 
 // tail is the path as the rules of reinjection see it: who waits for what was
-// recalled from it waits for another subflow.
+// recalled from it waits for another subflow. So its tail is when the newest of
+// the others arrives, which what lies behind that does not delay; what lies before
+// it does, recalled or not.
 func (p *path) tail(now time.Time) sched.Path {
 	v := p.view(p.est.At(now), now)
-	if p.flight.fresh == 0 {
+	newest, some := p.flight.newest()
+	if !some {
 		v.InFlight = 0
 	}
-	v.Tail = v.PAD - min(v.PAD, v.Th.Time(p.flight.recalled))
+	v.Tail = v.PAD - min(v.PAD, v.Th.Time(unit.Bytes(p.sent-newest)))
 	return v
 }
 

@@ -55,9 +55,7 @@ func (b *Bond) withdraw(p *path) (n unit.Bytes) {
 // cut removes the newest n frames, which were recalled.
 func (f *flight) cut(n int) {
 	for i := range n {
-		s := &f.q[len(f.q)-1-i]
-		f.recalled -= unit.Bytes(s.to - s.from)
-		s.s = nil
+		f.q[len(f.q)-1-i].s = nil
 	}
 	f.q = f.q[:len(f.q)-n]
 }
