@@ -310,9 +310,28 @@ func TestRecord(t *testing.T) {
 	if rec, err := Load(dir, "m4", false); err != nil || len(rec.Results) != 0 || rec.Planned != 10 {
 		t.Errorf("anew: %+v %v", rec, err)
 	}
-	if _, err := os.Stat(file(dir, "m4") + ".old"); err != nil {
-		t.Error(err)
+	kept, err := os.ReadFile(file(dir, "m4") + ".old")
+	if err != nil || !bytes.Contains(kept, []byte(`"rep":1`)) {
+		t.Errorf("put aside: %v %s", err, kept)
 	}
+	// What was put aside before stays, but for the short form's.
+	begin(stamp, true, nil)
+	begin(stamp, true, nil)
+	asides := func(want int) {
+		t.Helper()
+		if again, err := os.ReadFile(file(dir, "m4") + ".old"); err != nil || bytes.Equal(again, kept) != (want == 3) {
+			t.Errorf("what was put aside first: %v, %d bytes of %d", err, len(again), len(kept))
+		}
+		if all, err := filepath.Glob(file(dir, "m4") + ".old*"); err != nil || len(all) != want {
+			t.Errorf("%v %v", all, err)
+		}
+	}
+	asides(3)
+	dir = Short(dir)
+	for range 4 {
+		begin(Stamp{Version: "v", Quick: true}, true, nil)
+	}
+	asides(1)
 }
 
 // TestReport: one page that asks the network for nothing, the worse first; CSV

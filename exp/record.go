@@ -105,16 +105,25 @@ func (r Record) Fits(s Stamp) bool {
 // Journal adds to a record's file. Its methods are for one goroutine at a time.
 type Journal struct{ file *os.File }
 
+// Short is where records of the short form are below a directory of records: they
+// are no figures, and never in the place of any.
+func Short(dir string) string { return filepath.Join(dir, "quick") }
+
 // Append begins a run of a row in a directory, which is made if need be: it goes
 // on with the record that is there, or begins anew, and then puts that one aside
-// (ROW.jsonl.old).
+// as ROW.jsonl.old, or ROW.jsonl.old2 and so on: what was put aside before stays,
+// but for that of the short form.
 func Append(dir, row string, s Stamp, anew bool) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	name := file(dir, row)
 	if anew {
-		if err := os.Rename(name, name+".old"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		old := name + ".old"
+		for n := 2; !s.Quick && exists(old); n++ {
+			old = fmt.Sprintf("%s.old%d", name, n)
+		}
+		if err := os.Rename(name, old); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
 	}
@@ -127,6 +136,11 @@ func Append(dir, row string, s Stamp, anew bool) (*Journal, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return j, nil
+}
+
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return !errors.Is(err, os.ErrNotExist)
 }
 
 // Add keeps a transfer of a cell, but not what mpbond's processes said of it.

@@ -37,6 +37,14 @@ a row of "mpbond exp list".`,
 // expFlags are those of all its subcommands.
 type expFlags struct{ dir, set string }
 
+// kept is where results are: those of the short form are apart from others.
+func (f *expFlags) kept(quick bool) string {
+	if quick {
+		return exp.Short(f.dir)
+	}
+	return f.dir
+}
+
 // rows are all, by the chosen constants.
 func (f *expFlags) rows() ([]exp.Row, error) {
 	set, err := radio.Find(f.set)
@@ -102,8 +110,9 @@ a run that was interrupted goes on where it stopped, if it is of the same versio
 When none is missing, the next run begins anew.
 
 --quick makes one transfer of each scheme in some cells, and ends within ` + quickTime.String() + `:
-to see that all works, not for figures. It fails only where a scheme cannot
-transfer at all; a run without it, where transfers are missing.`,
+to see that all works, not for figures. Its results are in DIR/quick, apart from
+others. It fails only where a scheme cannot transfer at all; a run without it,
+where transfers are missing.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			rows, err := shared.rows()
 			if err != nil {
@@ -120,7 +129,7 @@ transfer at all; a run without it, where transfers are missing.`,
 			if o.Quick && !c.Flags().Changed("for") {
 				o.limit = quickTime
 			}
-			o.dir = shared.dir
+			o.dir = shared.kept(o.Quick)
 			return (&expRunner{expOptions: o, rows: rows, out: c.OutOrStdout(), screen: c.ErrOrStderr()}).run(c.Context())
 		},
 	}
@@ -189,7 +198,7 @@ func printEvaluation(out io.Writer, e exp.Evaluation) error {
 }
 
 func expReport(shared *expFlags) *cobra.Command {
-	asJSON, markdown := false, ""
+	asJSON, quick, markdown := false, false, ""
 	c := &cobra.Command{
 		Use: "report", Short: "Write what was measured as one HTML page, and as CSV", Args: cobra.NoArgs,
 		Long: `Write report.html, a page that needs nothing else, and report.csv into the
@@ -200,9 +209,13 @@ baseline, or than published, comes first.`,
 			if err != nil {
 				return err
 			}
+			dir, again := shared.kept(quick), "mpbond exp run all"
+			if quick {
+				again += " --quick"
+			}
 			var all []exp.Evaluation
 			for _, row := range rows {
-				rec, err := exp.Load(shared.dir, row.ID, false)
+				rec, err := exp.Load(dir, row.ID, false)
 				if err != nil {
 					return err
 				}
@@ -211,7 +224,7 @@ baseline, or than published, comes first.`,
 				}
 			}
 			if len(all) == 0 {
-				return fault.New(fault.NotFound, fmt.Errorf("there are no results in %s", shared.dir), "mpbond exp run all --quick makes some")
+				return fault.New(fault.NotFound, fmt.Errorf("there are no results in %s", dir), again+" makes some")
 			}
 			if asJSON {
 				return printJSON(c.OutOrStdout(), all)
@@ -221,7 +234,7 @@ baseline, or than published, comes first.`,
 				if err := write(&text, all); err != nil {
 					return err
 				}
-				if err := os.WriteFile(filepath.Join(shared.dir, name), text.Bytes(), 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join(dir, name), text.Bytes(), 0o644); err != nil {
 					return err
 				}
 			}
@@ -232,11 +245,12 @@ baseline, or than published, comes first.`,
 			for _, e := range all {
 				fmt.Fprintf(c.OutOrStdout(), "%-4s %s%s\n", e.Row, e.Verdict, e.Caution())
 			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), filepath.Join(shared.dir, "report.html"))
+			_, err = fmt.Fprintln(c.OutOrStdout(), filepath.Join(dir, "report.html"))
 			return err
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON instead of writing files")
+	c.Flags().BoolVar(&quick, "quick", false, "of the short form, whose results are apart: to see that all works, not for figures")
 	c.Flags().StringVar(&markdown, "markdown", "", "write tables to `FILE` too; if it is there, between its lines "+benchBegin+" and "+benchEnd)
 	return c
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,7 +28,8 @@ func TestExpGoesOn(t *testing.T) {
 			t.Skipf("%s is not installed", p)
 		}
 	}
-	dir, program := t.TempDir(), filepath.Join(t.TempDir(), "mpbond")
+	results, program := t.TempDir(), filepath.Join(t.TempDir(), "mpbond")
+	dir := exp.Short(results)
 	if out, err := exec.Command("go", "build", "-ldflags", "-X main.version=v1", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -37,9 +39,10 @@ func TestExpGoesOn(t *testing.T) {
 	}
 	defer os.RemoveAll(runtime)
 	const row = "m6"
+	full := keepFull(t, results, row)
 	// run begins a run, or goes on, and gives it a signal after some more transfers.
 	run := func(more int, signal syscall.Signal) (code int, screen string) {
-		cmd := exec.Command(program, "exp", "run", row, "--quick", "--dir", dir)
+		cmd := exec.Command(program, "exp", "run", row, "--quick", "--dir", results)
 		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
@@ -66,7 +69,7 @@ func TestExpGoesOn(t *testing.T) {
 		return cmd.ProcessState.ExitCode(), stderr.String()
 	}
 	run(2, syscall.SIGKILL)
-	if code, out, errs := mpbond(t, "exp", "report", "--dir", dir); code != exitOK || !strings.Contains(out, row) {
+	if code, out, errs := mpbond(t, "exp", "report", "--quick", "--dir", results); code != exitOK || !strings.Contains(out, row) {
 		t.Errorf("report: %d %s %s", code, out, errs)
 	}
 	code, screen := run(1, syscall.SIGINT)
@@ -77,6 +80,9 @@ func TestExpGoesOn(t *testing.T) {
 	if code != exitOK || !strings.Contains(screen, "transfers are taken from "+dir) {
 		t.Errorf("the rest: %d %s", code, screen)
 	}
+	if now, err := os.ReadFile(filepath.Join(results, row+".jsonl")); err != nil || !bytes.Equal(now, full) {
+		t.Errorf("what a run in full had measured is lost to the short form: %v", err)
+	}
 	times := map[string]int{}
 	for _, transfer := range ended(t, dir, row) {
 		if times[transfer]++; times[transfer] > 1 {
@@ -86,6 +92,22 @@ func TestExpGoesOn(t *testing.T) {
 	if len(times) < 9 {
 		t.Logf("only %d of 9 transfers were not disturbed: %s", len(times), screen)
 	}
+}
+
+// keepFull makes the record of a run in full, and returns what is in its file.
+func keepFull(t *testing.T, dir, row string) []byte {
+	j, err := exp.Append(dir, row, exp.Stamp{Version: "v0"}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(j.Add("cell", lab.Result{Scheme: exp.Product}), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, row+".jsonl"))
+	if err != nil || len(text) == 0 {
+		t.Fatal("no record", err)
+	}
+	return text
 }
 
 // ended are the transfers of a row that count.

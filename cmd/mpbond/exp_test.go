@@ -41,8 +41,8 @@ func TestExp(t *testing.T) {
 	}
 	cell := row.Cells[0].Name
 	rec := exp.Record{Row: "m4", Stamp: exp.Stamp{Version: "abc1234"}, Results: exp.Data{cell: []lab.Result{{Scheme: exp.Product, Seconds: 4.7}}}}
-	keep := func() (err error) {
-		j, err := exp.Append(dir, "m4", rec.Stamp, true)
+	keep := func(in string) (err error) {
+		j, err := exp.Append(in, "m4", rec.Stamp, true)
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func TestExp(t *testing.T) {
 		}
 		return errors.Join(err, j.Close())
 	}
-	if err := keep(); err != nil {
+	if err := keep(dir); err != nil {
 		t.Fatal(err)
 	}
 	if code, text := run("report", "--dir", dir); code != 0 || !strings.Contains(text, "m4") || !strings.Contains(text, string(exp.NotMeasured)) {
@@ -62,13 +62,20 @@ func TestExp(t *testing.T) {
 		rec.Results[cell] = append(rec.Results[cell], lab.Result{Scheme: scheme, Seconds: 5})
 	}
 	rec.Results[cell] = rec.Results[cell][1:]
+	if code, text := run("report", "--quick", "--dir", dir); code == 0 || !strings.Contains(text, "--quick makes some") {
+		t.Errorf("a report of no short form: %d %s", code, text)
+	}
 	for _, quick := range []bool{false, true} {
 		rec.Quick = quick
+		args, in := []string{"report", "--dir", dir}, dir
+		if quick {
+			args, in = append(args, "--quick"), exp.Short(dir)
+		}
 		var screen strings.Builder
-		if err := errors.Join(keep(), printEvaluation(&screen, exp.Evaluate(row, rec))); err != nil {
+		if err := errors.Join(keep(in), printEvaluation(&screen, exp.Evaluate(row, rec))); err != nil {
 			t.Fatal(err)
 		}
-		_, text := run("report", "--dir", dir)
+		_, text := run(args...)
 		for _, s := range []string{text, screen.String()} {
 			if !strings.Contains(s, "not for figures") || strings.Contains(s, "short form") != quick {
 				t.Errorf("short %v: %s", quick, s)
