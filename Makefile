@@ -24,7 +24,7 @@ demo: deps build ## one download over three emulated devices, beside one link an
 # without.
 test: ## all tests with the race detector, and their counts
 	@go build -o bin/count ./house/count
-	@{ go test -race -p 1 -timeout 10m -json ./...; go test -run '^TestTransfers$$' -json ./bond -transfers 10000; } | bin/count mpbond/e2e mpbond/lab
+	@{ go test -race -p 1 -timeout 10m -json ./...; go test -run '^TestTransfers$$' -json ./bond -transfers 10000; } | bin/count mpbond/e2e mpbond/lab mpbond/cmd/mpbond
 
 check: ## format, vet, staticcheck and the rules of the house
 	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null)); \

@@ -75,7 +75,7 @@ func TestPipeLosesAddress(t *testing.T) {
 	a.set("192.0.2.1")
 	select {
 	case <-reserve.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the pipe that waits is still there")
 	}
 	a.set("127.0.0.1", "192.0.2.1")
@@ -130,7 +130,7 @@ func TestServerSideLosesAddress(t *testing.T) {
 		if !errors.As(err, &r) || r.Code != wire.CodeConnReset {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the primary was told nothing")
 	}
 }

@@ -35,7 +35,7 @@ func shake(t *testing.T, client, server *tls.Config) (c, s outcome) {
 	}
 	defer l.Close()
 	end := func(raw net.Conn, wrap func(net.Conn, *tls.Config) *tls.Conn, cfg *tls.Config) (o outcome) {
-		_ = raw.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = raw.SetDeadline(time.Now().Add(time.Minute))
 		conn := wrap(raw, cfg)
 		defer conn.Close()
 		if o.handshake = conn.Handshake(); o.handshake != nil {

@@ -226,7 +226,7 @@ func dialTCP(t testing.TB, addr string) *net.TCPConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	t.Cleanup(func() { c.Close() })
 	return c.(*net.TCPConn)
 }

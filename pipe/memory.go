@@ -118,8 +118,7 @@ func (c *memoryConn) RemoteAddr() net.Addr        { return c.remote }
 
 func (c *memoryConn) Close() error {
 	c.in.set(&c.in.unread)
-	c.out.set(&c.out.finished)
-	c.out.set(&c.out.unwritten)
+	c.out.set(&c.out.unwritten, &c.out.finished)
 	return nil
 }
 
@@ -172,10 +171,13 @@ func newQueue() *queue {
 	return q
 }
 
-func (q *queue) set(flag *bool) {
+// set raises flags together, so that nobody who waits sees one without the other.
+func (q *queue) set(flags ...*bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	*flag = true
+	for _, f := range flags {
+		*f = true
+	}
 	q.cond.Broadcast()
 }
 

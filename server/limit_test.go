@@ -116,7 +116,7 @@ func TestStreamsKeepToTheRate(t *testing.T) {
 	}
 	all.Wait()
 	least := unit.Rate(rate).Time(2*each - 250_000) // beyond a burst
-	if took := time.Since(began); took < least || took > 3*least+2*time.Second {
+	if took := time.Since(began); took < least || took > 3*least+20*time.Second {
 		t.Errorf("took %v, the limit is %v", took, least)
 	}
 }

@@ -36,7 +36,7 @@ func tcpPair(t *testing.T) (a, b *net.TCPConn) {
 	}
 	t.Cleanup(func() { c.Close(); d.Close() })
 	for _, c := range []net.Conn{c, d} {
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 	}
 	return c.(*net.TCPConn), d.(*net.TCPConn)
 }

@@ -52,7 +52,7 @@ func check(t *testing.T, cmd *exec.Cmd, code int, says, hint string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	stop := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+	stop := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	err := cmd.Wait()
 	if !stop.Stop() {
 		t.Errorf("%q does not end", cmd.Args[1:])
@@ -307,7 +307,7 @@ func began(t *testing.T, cmd *exec.Cmd, role string, log fmt.Stringer) {
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		stop := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+		stop := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 		if err := cmd.Wait(); err != nil || !stop.Stop() {
 			t.Errorf("%q ended with %v:\n%s", cmd.Args[1:], err, log)
 		}
@@ -320,7 +320,7 @@ func awaitStatus(t *testing.T, role string, log fmt.Stringer, right func(api.Sta
 	t.Helper()
 	c := api.NewClient(api.SocketPath(role))
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -359,7 +359,7 @@ func (s *safeBuffer) await(t *testing.T, words string) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	end := time.After(10 * time.Second)
+	end := time.After(time.Minute)
 	for !strings.Contains(s.String(), words) {
 		select {
 		case <-end:
@@ -405,7 +405,7 @@ func TestGarbageAtTheAppsDoors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		_, _ = io.WriteString(conn, c.said) // the answer may come before all of it
 		_ = conn.(interface{ CloseWrite() error }).CloseWrite()
 		b, err := io.ReadAll(conn)

@@ -61,7 +61,7 @@ func TestDemo(t *testing.T) {
 // leftOf waits until nothing in runtime and no process that names it is left,
 // and says what is, in the end.
 func leftOf(runtime string) (left string) {
-	for range 500 {
+	for range 3000 {
 		left = ""
 		if files, _ := os.ReadDir(runtime); len(files) > 0 {
 			left = fmt.Sprint(files)

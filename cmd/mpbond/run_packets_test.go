@@ -85,7 +85,7 @@ func refusedByUDP(args []string) int {
 				_ = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_RECVERR, 1)
 			})
 		}
-		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 		if _, err = c.Write([]byte("hi")); err == nil {
 			_, err = c.Read(make([]byte, 100))
 		}
@@ -128,7 +128,7 @@ func askByUDP(args []string) int {
 	if err != nil {
 		return 1
 	}
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	for _, dest := range args {
 		dest, only := strings.CutPrefix(dest, "only:")
 		to := netip.MustParseAddrPort(dest)

@@ -1,6 +1,7 @@
 // Command count reads the events of `go test -json` and prints what a person
-// wants of them: a line for each package, all output of failed tests, what
-// tests tell as attributes, skipped tests with their reasons, and at the end
+// wants of them: a line for each package, all output of failed tests (of dumps of
+// all goroutines what matters), what tests tell as attributes, skipped tests with
+// their reasons, the names of failed ones, and at the end
 // "N passed, N failed, N skipped".
 // It stands behind `make test`, outside the data path. It exits with 1 if a
 // test failed or none ran.
@@ -44,7 +45,7 @@ type tally struct {
 	passed, failed, skipped int
 	output                  map[test][]string
 	running                 map[test]bool
-	skips                   []string
+	skips, fails            []string
 	bad                     map[string]bool // packages with a failed test
 	builds                  map[string][]string
 	again                   []string      // packages
@@ -96,6 +97,9 @@ func (t *tally) repeat(run func(test) io.Reader) {
 		if second.failed+second.skipped+len(second.running) == 0 && second.passed > 0 {
 			t.failed -= n
 			t.passed += second.passed
+			t.fails = slices.DeleteFunc(t.fails, func(name string) bool {
+				return name == f.pkg+" "+f.name || strings.HasPrefix(name, f.pkg+" "+f.name+"/")
+			})
 			t.unsteady = append(t.unsteady, f)
 		}
 	}
@@ -151,9 +155,10 @@ func (t *tally) endTest(action string, key test) {
 		t.passed++
 	case "fail":
 		t.failed++
+		t.fails = append(t.fails, key.pkg+" "+key.name)
 		t.bad[key.pkg] = true
 		t.failing(key, strings.Join(t.output[key], ""))
-		fmt.Fprintf(t.out, "FAIL  %s %s\n%s", key.pkg, key.name, strings.Join(t.output[key], ""))
+		fmt.Fprintf(t.out, "FAIL  %s %s\n%s", key.pkg, key.name, shorten(strings.Join(t.output[key], "")))
 	case "skip":
 		t.skipped++
 		t.skips = append(t.skips, fmt.Sprintf("%s %s: %s", key.pkg, key.name, reason(t.output[key])))
@@ -172,14 +177,18 @@ func (t *tally) endPackage(e event) {
 		}
 		if !t.bad[e.Package] { // it did not build, or TestMain failed it
 			t.failed++
+			t.fails = append(t.fails, e.Package)
 		}
-		fmt.Fprint(t.out, strings.Join(t.builds[e.FailedBuild], ""), strings.Join(t.output[test{e.Package, ""}], ""))
+		fmt.Fprint(t.out, strings.Join(t.builds[e.FailedBuild], ""), shorten(strings.Join(t.output[test{e.Package, ""}], "")))
 	}
 	if e.Action != "skip" { // a package without tests
 		fmt.Fprintf(t.out, "%-5s %s (%.1f s)\n", e.Action, e.Package, e.Elapsed)
 	}
 	delete(t.output, test{e.Package, ""})
 }
+
+// mostNamed is how many failed tests are named at the end, at most.
+const mostNamed = 50
 
 // close prints the end and tells whether all is well.
 func (t *tally) close() bool {
@@ -192,6 +201,9 @@ func (t *tally) close() bool {
 	}
 	for _, f := range t.unsteady {
 		fmt.Fprintf(t.out, "unsteady: %s %s failed once, and passed when it was made again\n", f.pkg, f.name)
+	}
+	for _, f := range t.fails[:min(mostNamed, len(t.fails))] { // the output is far above by now
+		fmt.Fprintln(t.out, "failed:", f)
 	}
 	fmt.Fprintf(t.out, "%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
 	return t.failed == 0 && t.passed > 0

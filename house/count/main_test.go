@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -30,10 +31,10 @@ func TestCount(t *testing.T) {
 			`{"Action":"output","Package":"p","Test":"B","Output":"    b_test.go:5: needs root\n"}`, `{"Action":"skip","Package":"p","Test":"B"}`},
 			true, []string{"skipped: p B: b_test.go:5: needs root\n1 passed, 0 failed, 1 skipped\n"}},
 		"fail": {[]string{pass, `{"Action":"output","Package":"p","Test":"B","Output":"boom\n"}`, `{"Action":"fail","Package":"p","Test":"B"}`, `{"Action":"fail","Package":"p"}`},
-			false, []string{"FAIL  p B\nboom\n", "1 passed, 1 failed, 0 skipped"}},
+			false, []string{"FAIL  p B\nboom\n", "failed: p B\n1 passed, 1 failed, 0 skipped"}},
 		"build": {[]string{pass, `{"ImportPath":"q [q.test]","Action":"build-output","Output":"q.go:1: oops\n"}`, `{"Action":"fail","Package":"q","FailedBuild":"q [q.test]"}`},
 			false, []string{"q.go:1: oops", "1 passed, 1 failed"}},
-		"leak": {[]string{pass, `{"Action":"output","Package":"p","Output":"found a goroutine\n"}`, `{"Action":"fail","Package":"p"}`}, false, []string{"found a goroutine", "1 passed, 1 failed"}},
+		"leak": {[]string{pass, `{"Action":"output","Package":"p","Output":"found a goroutine\n"}`, `{"Action":"fail","Package":"p"}`}, false, []string{"found a goroutine", "failed: p\n1 passed, 1 failed"}},
 		"panic": {[]string{`{"Action":"run","Package":"p","Test":"A"}`, `{"Action":"output","Package":"p","Test":"A","Output":"panic: x\n"}`, `{"Action":"fail","Package":"p"}`},
 			false, []string{"panic: x", "0 passed, 1 failed"}},
 		"killed":  {[]string{pass, `{"Action":"run","Package":"p","Test":"C"}`}, false, []string{"1 passed, 1 failed"}},
@@ -83,8 +84,56 @@ func TestAgain(t *testing.T) {
 			}
 			return strings.NewReader(c.second)
 		})
-		if ok := y.close(); ok != c.ok || !strings.Contains(b.String(), c.want) {
+		if ok := y.close(); ok != c.ok || !strings.Contains(b.String(), c.want) || ok == strings.Contains(b.String(), "failed: ") {
 			t.Errorf("%s: %v\n%s", name, ok, b.String())
 		}
+	}
+}
+
+// TestDump: of a dump what matters is shown, once, and within bounds; what is no
+// dump stays as it is.
+func TestDump(t *testing.T) {
+	const (
+		head   = "    x_test.go:5: before\npanic: test timed out after 10m0s\n\trunning tests:\n\t\tTestX (9m59s)\n\n"
+		alarm  = "goroutine 9 [running]:\ntesting.(*M).startAlarm.func1()\n\t/go/src/testing/testing.go:1 +0x1\n\n"
+		worker = "goroutine %d [select, 9 minutes, synctest bubble 5]:\nmpbond/helper.(*Helper).keep(0xc00%d)\n\t/x/helper/run.go:7 +0x%d\ncreated by mpbond/helper.New in goroutine %d\n\t/x/helper/helper.go:1 +0x5\n\n"
+		hung   = "goroutine 8 [chan receive (durable), 9 minutes]:\nmpbond/helper.TestX.func1(0xc001)\n\t/x/helper/helper_test.go:3 +0x9\n\n"
+		tail   = "goroutine 5 [chan receive]:\ntesting.(*T).Run(0xc1)\n\t/go/src/testing/testing.go:2 +0x2\nmain.main()\n\t_testmain.go:9 +0x3"
+	)
+	dump := head + alarm
+	for i := range 500 {
+		dump += fmt.Sprintf(worker, 100+i, i, i, i)
+	}
+	got := shorten(dump + hung + tail)
+	want := head + `
+1 × goroutine [chan receive (durable)]:
+mpbond/helper.TestX.func1
+	/x/helper/helper_test.go:3
+
+500 × goroutine [select]:
+mpbond/helper.(*Helper).keep
+	/x/helper/run.go:7
+created by mpbond/helper.New
+	/x/helper/helper.go:1
+
+2 more goroutines, most of them without our code, are not shown
+`
+	if got != want {
+		t.Errorf("got\n%s", got)
+	}
+	dump = head
+	for i := range 500 { // all different
+		dump += strings.ReplaceAll(fmt.Sprintf(worker, i, i, i, i), "run.go:7", fmt.Sprintf("run.go:%d", i))
+	}
+	if got := shorten(dump); strings.Count(got, "× goroutine") != mostStacks || !strings.Contains(got, fmt.Sprint(500-mostStacks, " more goroutines")) {
+		t.Errorf("got\n%s", got)
+	}
+	if got := shorten(head); got != head {
+		t.Errorf("got\n%s", got)
+	}
+	if ok, out := count(`{"Action":"run","Package":"p","Test":"A"}`, `{"Action":"output","Package":"p","Test":"A","Output":"panic: x\n\n"}`,
+		`{"Action":"output","Package":"p","Test":"A","Output":"goroutine 1 [running]:\n"}`, `{"Action":"output","Package":"p","Test":"A","Output":"mpbond/p.A()\n"}`,
+		`{"Action":"fail","Package":"p"}`); ok || !strings.Contains(out, "panic: x\n\n\n1 × goroutine [running]:\nmpbond/p.A()\n") {
+		t.Error(out)
 	}
 }

@@ -36,7 +36,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds every wait.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // world is a machine, whose kernel another stack plays, with all its traffic
 // taken; and the Internet, for which this machine's loopback stands in.
