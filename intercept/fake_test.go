@@ -87,6 +87,10 @@ func (s *fakeStream) WaitOpen(ctx context.Context) error {
 func (s *fakeStream) flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.flushLocked()
+}
+
+func (s *fakeStream) flushLocked() error {
 	if s.err != nil {
 		return s.err
 	}
@@ -112,16 +116,19 @@ func (s *fakeStream) Read(p []byte) (int, error) {
 }
 
 func (s *fakeStream) Write(p []byte) (int, error) {
+	// Under the lock, so that no answer comes between: nobody would flush p.
+	s.mu.Lock()
 	select {
 	case <-s.answered:
-		if err := s.flush(); err != nil {
+		err := s.flushLocked()
+		s.mu.Unlock()
+		if err != nil {
 			return 0, err
 		}
 		return s.c.Write(p)
 	default:
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		s.early = append(s.early, append([]byte(nil), p...))
+		s.mu.Unlock()
 		return len(p), nil
 	}
 }

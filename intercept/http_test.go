@@ -285,7 +285,7 @@ func TestCurl(t *testing.T) {
 		{"proxy refused", web, []string{"-f", "http://refused.test/"}, "", 22},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			args := append([]string{"-sS", "--max-time", "10", "--noproxy", ""}, append(tc.via, tc.args...)...)
+			args := append([]string{"-sS", "--max-time", "60", "--noproxy", ""}, append(tc.via, tc.args...)...)
 			out, err := exec.Command("curl", args...).Output()
 			code := 0
 			var ee *exec.ExitError
