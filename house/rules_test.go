@@ -19,7 +19,7 @@ var (
 	dataPath = []string{"intercept", "bond", "sched", "estimate", "subflow", "pipe", "wire", "tcp", "splice"}
 	roles    = []string{"primary", "helper", "server"}
 	sisters  = []string{"onload", "pbe"}
-	control  = []string{"device", "policy", "paths", "store", "api", "console"}
+	control  = []string{"device", "pairing", "policy", "paths", "store", "api", "console"}
 )
 
 var walls = []wall{
@@ -43,6 +43,7 @@ var walls = []wall{
 	{from: []string{"tcp"}, only: []string{"unit", "fault", "estimate"}, reason: "tcp is a transport and knows nothing of what it carries"},
 	{from: []string{"trace"}, only: []string{"unit", "fault", "wire"}, reason: "everybody may tell it things, so it knows nobody"},
 	{from: []string{"identity"}, only: []string{"fault", "config"}, reason: "who a device is does not depend on what it does"},
+	{from: []string{"pairing"}, only: []string{"fault", "identity", "wire"}, reason: "two devices meet before either has a role to play"},
 	{from: []string{"config"}, only: []string{"fault"}, reason: "it fills structs of others without knowing them"},
 	{from: []string{"api"}, only: []string{"unit", "fault"}, reason: "the types of the local API are a contract, not a view of our internals"},
 }
@@ -74,6 +75,9 @@ var libraries = map[string]struct {
 }{
 	"github.com/spf13/cobra":       {[]string{"cmd"}, "the command line is an edge"},
 	"github.com/vbauerster/mpb/v8": {[]string{"cmd"}, "the screen is an edge"},
+	"github.com/bytemare/opaque":   {[]string{"pairing"}, "one place decides how a code is proved"},
+	"github.com/mdp/qrterminal/v3": {[]string{"cmd"}, "the screen is an edge"},
+	"github.com/fsnotify/fsnotify": {[]string{"cmd"}, "files are an edge"},
 	"go.uber.org/goleak":           {nil, "for tests"},
 	"gvisor.dev/gvisor":            {[]string{"intercept/tun"}, "a TCP/IP stack has many types of its own; they end where packets become connections"},
 }

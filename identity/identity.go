@@ -4,10 +4,11 @@
 //
 // A device is its Ed25519 key. There are no certificate authorities, names or
 // expiry dates to check: a connection is right if the far end proves that it
-// holds the very key that was exchanged by hand (or, later, by pairing).
+// holds the very key that was exchanged by pairing, or by hand.
 //
 //	key.go    the private key and its file
 //	trust.go  the file of keys of other devices
+//	meet.go   devices that were paired, and their names
 //	tls.go    handshakes that check both
 package identity
 

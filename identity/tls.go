@@ -39,6 +39,15 @@ func (k *Key) Client(server PublicKey, alpn string) *tls.Config {
 	return c
 }
 
+// Stranger is the configuration for connecting to a device whose key is not
+// known yet: whatever key it proves to hold is taken, and PeerKey tells which.
+// Who uses it must find out by other means whose key that is.
+func (k *Key) Stranger(alpn string) *tls.Config {
+	c := k.config(alpn, func(PublicKey) error { return nil })
+	c.InsecureSkipVerify = true // as in Client
+	return c
+}
+
 // Server is the configuration for accepting devices whose key is allowed.
 // Alpn is as for Client. Allowed is called in each handshake, from many
 // goroutines; a device that it refuses is a fault of kind UnknownDevice here,

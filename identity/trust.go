@@ -274,7 +274,7 @@ func (t *Trust) Remove(name string) error {
 	return t.change(func(p *peers) ([]Peer, error) {
 		i, ok := p.byName[name]
 		if !ok {
-			return nil, fault.New(fault.NotFound, fmt.Errorf("no device called %q is trusted", name), "see `mpbond trust list`")
+			return nil, unknownName(name)
 		}
 		return slices.Delete(slices.Clone(p.list), i, i+1), nil
 	})

@@ -2,13 +2,15 @@
 // in code. docs/wire.md tells the same for people. One file holds one group of
 // frames with its layout; nothing here opens a socket or keeps state.
 //
-// Two protocols share one frame format:
+// Three protocols share one frame format:
 //
 //   - subflow frames (types 0x01–0x3f) travel inside the TLS 1.3 connection
 //     that runs end to end between primary and server;
-//   - hop frames (types 0x40–0x7f) travel on a pipe (inside the TLS connection
+//   - hop frames (types 0x40–0x5f) travel on a pipe (inside the TLS connection
 //     primary–helper) and on an HS-path (plain TCP helper–server), and carry
-//     subflow ciphertext that the helper cannot read.
+//     subflow ciphertext that the helper cannot read;
+//   - pairing frames (types 0x60–0x7f) travel inside a TLS connection of their
+//     own between two devices that are being paired; only PAIR goes before it.
 //
 // Every frame is
 //
@@ -39,10 +41,12 @@ import (
 const Version = 1
 
 // ALPN is the TLS application protocol (RFC 7301) of an end-to-end subflow,
-// and PipeALPN that of a pipe, so that neither can be taken for the other.
+// PipeALPN that of a pipe and PairALPN that of pairing, so that none can be
+// taken for another.
 const (
 	ALPN     = "mpbond"
 	PipeALPN = "mpbond-pipe"
+	PairALPN = "mpbond-pair"
 )
 
 // Limits. A frame that breaks one is refused before memory is taken for it.
@@ -95,6 +99,14 @@ const (
 	TypeHopLimit Type = 0x4a
 )
 
+// Pairing frames. TypeRefuse is used here too.
+const (
+	TypePair      Type = 0x60
+	TypePairStep  Type = 0x61
+	TypePairAbout Type = 0x62
+	TypePairDone  Type = 0x63
+)
+
 var typeNames = map[Type]string{
 	TypeJoin: "MP_JOIN", TypeOK: "MP_OK", TypeRefuse: "REFUSE", TypeOpen: "OPEN", TypeOpened: "OPENED",
 	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeChunk: "CHUNK", TypeAck: "ACK",
@@ -103,6 +115,7 @@ var typeNames = map[Type]string{
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 	TypeHopEnd: "HOP_END", TypeResume: "RESUME", TypeResumed: "RESUMED", TypeReceived: "RECEIVED", TypeStalled: "STALLED",
 	TypeHopLimit: "HOP_LIMIT",
+	TypePair:     "PAIR", TypePairStep: "PAIR_STEP", TypePairAbout: "PAIR_ABOUT", TypePairDone: "PAIR_DONE",
 }
 
 func (t Type) String() string {

@@ -48,6 +48,12 @@ var frames = []struct {
 	{HopState{Received: 9, Forwarded: 8, OfPipe: true, Stays: true}, wrap(ParseHopState)},
 	{HopLimit{Rate: LeastLimit}, wrap(ParseHopLimit)},
 	{HopLimit{}, wrap(ParseHopLimit)},
+	{Pair{Version: Version}, wrap(ParsePair)},
+	{PairStep{Number: 3, Bytes: []byte("mac")}, wrap(ParsePairStep)},
+	{PairAbout{Roles: PairHelper, Name: "phone"}, wrap(ParsePairAbout)},
+	{PairAbout{Roles: PairPrimary | PairHelper, Port: 7602, Name: "laptop", Servers: []PairServerInfo{
+		{[32]byte{1, 31: 2}, "home", []string{"vps.example.org:7600", "[2001:db8::1]:7600"}}, {[32]byte{3}, "work", nil}}}, wrap(ParsePairAbout)},
+	{PairDone{}, wrap(ParsePairDone)},
 }
 
 var state = HopState{Received: 1 << 33, Forwarded: 1 << 32, Rate: 5e6, RTT: 4 * time.Millisecond, AppLimited: true}
@@ -78,7 +84,7 @@ func TestRoundTrip(t *testing.T) {
 // openEnded are frames whose last field runs to the end of the payload, so
 // that a cut may be a valid shorter frame.
 var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 3, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 18,
-	TypeDatagram: 14, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6}
+	TypeDatagram: 14, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6, TypePairStep: 1}
 
 func TestTruncation(t *testing.T) {
 	for _, c := range frames {
@@ -109,6 +115,9 @@ func TestOtherVersionIsNotMalformed(t *testing.T) {
 	}
 	if f, err := ParseHello(append([]byte("mpbond"), 9, 1)); err != nil || f.Version != 9 {
 		t.Errorf("HELLO of version 9: %+v, %v", f, err)
+	}
+	if f, err := ParsePair(append([]byte("mpbond"), 9, 1)); err != nil || f.Version != 9 {
+		t.Errorf("PAIR of version 9: %+v, %v", f, err)
 	}
 	if _, err := ParseHello([]byte("GET / HTTP/1.1")); err == nil || !strings.Contains(err.Error(), "not mpbond") {
 		t.Errorf("garbage HELLO: %v", err)
@@ -173,6 +182,9 @@ func FuzzFrame(f *testing.F) {
 			return
 		}
 		if h, ok := v.(Hello); ok && h.Version != Version {
+			return
+		}
+		if h, ok := v.(Pair); ok && h.Version != Version {
 			return
 		}
 		again, err := parse(v.(Frame).AppendPayload(nil))

@@ -1,0 +1,94 @@
+package identity
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"mpbond/fault"
+)
+
+// Meet writes down a device that was paired, and returns how it is listed. A
+// key that is there already keeps its name and gets the roles and addresses in
+// addition, the new addresses first. Of a new one the name is the device's own
+// wish: what a name cannot have is replaced, and one that is taken gets a
+// number.
+func (t *Trust) Meet(p Peer) (Peer, error) {
+	err := t.change(func(now *peers) ([]Peer, error) {
+		list := slices.Clone(now.list)
+		if i, ok := now.byKey[p.Key]; ok {
+			p = merged(list[i], p)
+			list[i] = p
+			return list, nil
+		}
+		p.Name = freeName(p.Name, now)
+		return append(list, p), nil
+	})
+	return p, err
+}
+
+// merged is known with what is new in p. It shares no slice with known.
+func merged(known, p Peer) Peer {
+	add := func(list, more []string) []string {
+		for _, m := range more {
+			if !slices.Contains(list, m) {
+				list = append(list, m)
+			}
+		}
+		return list[:min(len(list), maxAddresses)]
+	}
+	known.Addresses = add(slices.Clone(p.Addresses), known.Addresses)
+	known.Roles = slices.Clone(known.Roles)
+	for _, r := range p.Roles {
+		if !known.Is(r) {
+			known.Roles = append(known.Roles, r)
+		}
+	}
+	return known
+}
+
+// freeName makes a name of a wish that no device has.
+func freeName(wish string, now *peers) string {
+	const room = 8 // for the number
+	name := strings.Map(func(r rune) rune {
+		if checkName(string(r)) != nil {
+			return '-'
+		}
+		return r
+	}, wish)
+	name = strings.Trim(name[:min(len(name), maxName-room)], "-.")
+	if name == "" {
+		name = "device"
+	}
+	free := name
+	for n := 2; ; n++ {
+		if _, taken := now.byName[free]; !taken {
+			return free
+		}
+		free = fmt.Sprintf("%s-%d", name, n)
+	}
+}
+
+// Rename gives a device another name. Kinds of its faults: NotFound, Exists,
+// Usage.
+func (t *Trust) Rename(from, to string) error {
+	if err := checkName(to); err != nil {
+		return fault.New(fault.Usage, err, "")
+	}
+	return t.change(func(p *peers) ([]Peer, error) {
+		i, ok := p.byName[from]
+		if !ok {
+			return nil, unknownName(from)
+		}
+		if j, taken := p.byName[to]; taken && j != i {
+			return nil, fault.New(fault.Exists, fmt.Errorf("a device called %q is already trusted", to), "choose another name")
+		}
+		list := slices.Clone(p.list)
+		list[i].Name = to
+		return list, nil
+	})
+}
+
+func unknownName(name string) error {
+	return fault.New(fault.NotFound, fmt.Errorf("no device called %q is trusted", name), "see `mpbond devices`")
+}

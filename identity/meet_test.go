@@ -1,0 +1,69 @@
+package identity
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/fault"
+)
+
+func TestMeet(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trust.toml")
+	tr, again := openTrust(t, path), openTrust(t, path)
+	k1, k2 := mustKey(t).Public(), mustKey(t).Public()
+	first, err := tr.Meet(Peer{"Anna's phone\n", []Role{RoleHelper}, k1, nil})
+	if err != nil || first.Name != "Anna-s-phone" {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	// The same device once more: its name stays, what is new is added.
+	both, err := tr.Meet(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.1:1"}})
+	if err != nil || fmt.Sprintf("%s %v %v", both.Name, both.Roles, both.Addresses) != "Anna-s-phone [helper primary] [10.0.0.1:1]" {
+		t.Fatalf("%+v, %v", both, err)
+	}
+	both, err = tr.Meet(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.2:1", "10.0.0.1:1"}})
+	if err != nil || fmt.Sprintf("%v %v", both.Roles, both.Addresses) != "[helper primary] [10.0.0.2:1 10.0.0.1:1]" {
+		t.Fatalf("%+v, %v", both, err)
+	}
+	// Another one of that name.
+	if p, err := tr.Meet(Peer{"Anna-s-phone", []Role{RoleHelper}, k2, nil}); err != nil || p.Name != "Anna-s-phone-2" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	for i, wish := range []string{"", "...", "--", strings.Repeat("x", 64), "日本", "a b"} {
+		p, err := tr.Meet(Peer{wish, []Role{RoleHelper}, mustKey(t).Public(), nil})
+		if err != nil || checkName(p.Name) != nil {
+			t.Errorf("wish %d %q: %+v, %v", i, wish, p, err)
+		}
+	}
+	if _, err := tr.Meet(Peer{"x", nil, mustKey(t).Public(), nil}); err == nil {
+		t.Error("a device without role was taken")
+	}
+	if err := again.Reload(); err != nil || len(again.Peers()) != 8 {
+		t.Errorf("the file has %d devices, %v", len(again.Peers()), err)
+	}
+}
+
+func TestRename(t *testing.T) {
+	tr := openTrust(t, filepath.Join(t.TempDir(), "trust.toml"))
+	for _, n := range []string{"a", "b"} {
+		if err := tr.Add(Peer{n, []Role{RoleHelper}, mustKey(t).Public(), nil}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		from, to string
+		kind     fault.Kind
+	}{{"c", "d", fault.NotFound}, {"a", "b", fault.Exists}, {"a", "", fault.Usage}, {"a", "x y", fault.Usage}} {
+		if err := tr.Rename(c.from, c.to); !fault.Is(err, c.kind) {
+			t.Errorf("%s to %s: %v", c.from, c.to, err)
+		}
+	}
+	before, _ := tr.LookupName("a")
+	if err := tr.Rename("a", "c"); err != nil {
+		t.Fatal(err)
+	}
+	if after, ok := tr.LookupName("c"); !ok || after.Key != before.Key || len(tr.Peers()) != 2 {
+		t.Errorf("%+v", tr.Peers())
+	}
+}

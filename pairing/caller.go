@@ -1,0 +1,122 @@
+package pairing
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/wire"
+)
+
+// Meeting is a device that has proved to know the code, and has been shown that
+// this one does. It waits, for up to a minute, to be told who calls.
+type Meeting struct {
+	self Self
+	c    *channel
+	met  met
+}
+
+// Call calls the device at the far end of conn, which was dialled at addr and
+// which Call owns from now on. Errors are faults.
+func Call(ctx context.Context, conn net.Conn, addr string, self Self, secret string) (*Meeting, error) {
+	m := &Meeting{self: self, met: met{dialed: addr, remote: conn.RemoteAddr()}}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	err := m.call(ctx, conn, secret)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, explain(ctx, err)
+	}
+	return m, nil
+}
+
+func (m *Meeting) call(ctx context.Context, conn net.Conn, secret string) error {
+	if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version})); err != nil {
+		return err
+	}
+	c, err := newChannel(ctx, tls.Client(conn, m.self.Key.Stranger(wire.PairALPN)))
+	if err != nil {
+		return err
+	}
+	if c.peer == m.self.Key.Public() {
+		return errItself
+	}
+	m.c, m.met.key = c, c.peer
+	proof, ke1, err := begin(parties{m.self.Key.Public(), c.peer, c.binding}, secret)
+	if err != nil {
+		return err
+	}
+	if err := c.send(wire.PairStep{Number: 1, Bytes: ke1}); err != nil {
+		return err
+	}
+	ke2, err := c.step(2)
+	if err != nil {
+		return err
+	}
+	ke3, err := proof.finish(ke2)
+	if err != nil {
+		return errWrongCode // the reasons are all this one, or an attack
+	}
+	if err := c.send(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
+		return err
+	}
+	m.met.about, err = c.about()
+	if err != nil {
+		return err
+	}
+	_, err = m.met.check(m.self.About().Roles)
+	return err
+}
+
+// ID is the key's short name of the device that was called.
+func (m *Meeting) ID() identity.ID { return m.met.key.ID() }
+
+// IsHelper tells whether it offers its link.
+func (m *Meeting) IsHelper() bool { return m.met.about.Roles&wire.PairHelper != 0 }
+
+// Finish tells it who calls, waits until it has written that down, and writes
+// down who it is. Servers that self trusts by now are told to a helper.
+func (m *Meeting) Finish(ctx context.Context) (identity.Peer, error) {
+	defer m.Close()
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = m.c.tls.NetConn().SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := m.c.send(m.self.introduce(m.met.about.Roles)); err != nil {
+		return identity.Peer{}, explain(ctx, err)
+	}
+	if _, err := m.c.expect(wire.TypePairDone); err != nil {
+		return identity.Peer{}, explain(ctx, err)
+	}
+	return m.self.keep(m.met)
+}
+
+// Close ends a meeting that shall not be finished.
+func (m *Meeting) Close() { m.c.tls.NetConn().Close() }
+
+var errItself = fault.New(fault.Usage, errors.New("this is the code of this device itself"), "run `mpbond pair` on the other device")
+
+// explain makes a fault of what a person can act on.
+func explain(ctx context.Context, err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) {
+			return cause
+		}
+		return fault.New(fault.Timeout, fmt.Errorf("the other device does not answer within %v", stepTimeout), "is mpbond running there, and is the link good?")
+	}
+	var done *fault.Error
+	if errors.As(err, &done) {
+		return err
+	}
+	return fault.New(fault.Unreachable, fmt.Errorf("the connection broke: %w", err), "its log says why")
+}

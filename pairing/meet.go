@@ -1,0 +1,111 @@
+package pairing
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/wire"
+)
+
+// Self is the device that pairs.
+type Self struct {
+	Key   *identity.Key
+	Trust *identity.Trust
+	// About tells who it is. It is called for each pairing, and Servers are
+	// filled in from Trust.
+	About func() wire.PairAbout
+}
+
+var roles = []struct {
+	bit  wire.PairRoles
+	role identity.Role
+}{
+	{wire.PairServer, identity.RoleServer},
+	{wire.PairHelper, identity.RoleHelper},
+	{wire.PairPrimary, identity.RolePrimary},
+}
+
+// wanted are the roles that others can have towards a device of roles own.
+func wanted(own wire.PairRoles) (w wire.PairRoles) {
+	if own&(wire.PairServer|wire.PairHelper) != 0 {
+		w |= wire.PairPrimary
+	}
+	if own&wire.PairPrimary != 0 {
+		w |= wire.PairServer | wire.PairHelper
+	}
+	return w
+}
+
+// introduce is what self tells a device of roles theirs: servers only to who
+// will carry subflows to them.
+func (s Self) introduce(theirs wire.PairRoles) wire.PairAbout {
+	about := s.About()
+	about.Servers = nil
+	if theirs&wire.PairHelper == 0 || about.Roles&wire.PairPrimary == 0 {
+		return about
+	}
+	for _, p := range s.Trust.ByRole(identity.RoleServer) {
+		if len(p.Addresses) > 0 && len(about.Servers) < wire.MaxPairServers {
+			about.Servers = append(about.Servers, wire.PairServerInfo{Key: p.Key, Name: p.Name, Addresses: p.Addresses})
+		}
+	}
+	return about
+}
+
+// met is a device that has proved to know the code.
+type met struct {
+	key    identity.PublicKey
+	about  wire.PairAbout
+	dialed string   // where it was called; "" if it called
+	remote net.Addr // its end of the connection
+}
+
+// check tells whether the two can be of use to each other.
+func (m met) check(own wire.PairRoles) (wire.PairRoles, error) {
+	take := m.about.Roles & wanted(own)
+	if take == 0 {
+		return 0, fault.New(fault.Usage, errors.New("these two devices have no roles in which they meet"),
+			"a primary is paired with a server or with a helper")
+	}
+	return take, nil
+}
+
+// keep writes down who was met: in the roles that are of use, with the address
+// where it was reached, and the servers that it uses if self shall carry
+// subflows to them.
+func (s Self) keep(m met) (identity.Peer, error) {
+	own := s.About().Roles
+	take, err := m.check(own)
+	if err != nil {
+		return identity.Peer{}, err
+	}
+	p := identity.Peer{Name: m.about.Name, Key: m.key}
+	for _, r := range roles {
+		if take&r.bit != 0 {
+			p.Roles = append(p.Roles, r.role)
+		}
+	}
+	helps := own&wire.PairHelper != 0 && take&wire.PairPrimary != 0
+	switch host := hostOf(m.remote); {
+	case take&wire.PairServer != 0 && m.dialed != "":
+		p.Addresses = []string{m.dialed}
+	case helps && m.about.Port != 0 && host != "":
+		p.Addresses = []string{net.JoinHostPort(host, strconv.Itoa(int(m.about.Port)))}
+	}
+	if helps {
+		for _, info := range m.about.Servers {
+			server := identity.Peer{Name: info.Name, Roles: []identity.Role{identity.RoleServer}, Key: info.Key, Addresses: info.Addresses}
+			if server.Key == s.Key.Public() {
+				continue
+			}
+			if _, err := s.Trust.Meet(server); err != nil {
+				return p, fmt.Errorf("server %s of %s: %w", server.Name, p.Name, err)
+			}
+		}
+	}
+	return s.Trust.Meet(p)
+}

@@ -1,0 +1,546 @@
+package pairing
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// device is one that pairs.
+type device struct {
+	Self
+	t testing.TB
+	a *Acceptor
+}
+
+func newDevice(t testing.TB, name string, roles wire.PairRoles) *device {
+	t.Helper()
+	key, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := wire.PairAbout{Roles: roles, Name: name}
+	if roles&wire.PairPrimary != 0 {
+		about.Port = 7602
+	}
+	d := &device{Self{key, trust, func() wire.PairAbout { return about }}, t, nil}
+	d.a = NewAcceptor(d.Self, slog.New(slog.DiscardHandler))
+	t.Cleanup(d.a.Close)
+	return d
+}
+
+// from is a connection whose far end has an address.
+type from struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (f from) RemoteAddr() net.Addr { return f.addr }
+
+// connect makes a connection to d from an address, which d answers.
+func (d *device) connect(ip string) net.Conn {
+	near, far := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.a.Answer(context.Background(), from{far, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), 40000))})
+	}()
+	d.t.Cleanup(func() { near.Close(); <-done })
+	return near
+}
+
+// pair has d call other.
+func (d *device) pair(other *device, ip, secret string) (identity.Peer, error) {
+	m, err := Call(d.t.Context(), other.connect(ip), "192.0.2.7:7600", d.Self, secret)
+	if err != nil {
+		return identity.Peer{}, err
+	}
+	return m.Finish(d.t.Context())
+}
+
+// knows is the trust file of d, for comparison.
+func (d *device) knows() string {
+	var list []string
+	for _, p := range d.Trust.Peers() {
+		list = append(list, fmt.Sprint(p.Name, " ", p.Roles, " ", p.Key.ID(), " ", p.Addresses))
+	}
+	return strings.Join(list, "; ")
+}
+
+func open(d *device) string {
+	inv, _ := d.a.Open()
+	return inv.Secret
+}
+
+func TestPairing(t *testing.T) {
+	server, helper := newDevice(t, "home", wire.PairServer), newDevice(t, "phone", wire.PairHelper)
+	laptop := newDevice(t, "laptop", wire.PairPrimary)
+	p, err := laptop.pair(server, "10.0.0.1", open(server))
+	if err != nil || p.Name != "home" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if inv := server.a.Invitation(); inv.State != Paired || inv.Met.Name != "laptop" {
+		t.Errorf("%+v", inv)
+	}
+	if _, err := laptop.pair(helper, "10.0.0.9", open(helper)); err != nil {
+		t.Fatal(err)
+	}
+	for d, want := range map[*device]string{
+		server: fmt.Sprintf("laptop [primary] %v []", laptop.Key.ID()),
+		laptop: fmt.Sprintf("home [server] %v [192.0.2.7:7600]; phone [helper] %v []", server.Key.ID(), helper.Key.ID()),
+		helper: fmt.Sprintf("home [server] %v [192.0.2.7:7600]; laptop [primary] %v [10.0.0.9:7602]", server.Key.ID(), laptop.Key.ID()),
+	} {
+		if got := d.knows(); got != want {
+			t.Errorf("%s knows\n%s, want\n%s", d.About().Name, got, want)
+		}
+	}
+	if _, err := laptop.pair(helper, "10.0.0.9", helper.a.Invitation().Secret); !fault.Is(err, fault.UnknownDevice) {
+		t.Errorf("a code was used twice: %v", err)
+	}
+	// Once more, after an address has changed: nothing is there twice.
+	if _, err := laptop.pair(helper, "10.0.0.10", open(helper)); err != nil {
+		t.Fatal(err)
+	}
+	if got := helper.Trust.ByRole(identity.RolePrimary); len(got) != 1 || fmt.Sprint(got[0].Addresses) != "[10.0.0.10:7602 10.0.0.9:7602]" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestDualDevicesPair(t *testing.T) {
+	const both = wire.PairPrimary | wire.PairHelper
+	anna, bob := newDevice(t, "anna", both), newDevice(t, "bob", both)
+	key, _ := identity.Generate()
+	if err := bob.Trust.Add(identity.Peer{Name: "vps", Roles: []identity.Role{identity.RoleServer}, Key: key.Public(), Addresses: []string{"192.0.2.1:7600"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := anna.pair(bob, "10.0.0.1", open(bob)); err != nil {
+		t.Fatal(err)
+	}
+	if p, _ := anna.Trust.LookupName("bob"); !p.Is(identity.RoleHelper) || !p.Is(identity.RolePrimary) {
+		t.Errorf("anna knows %s", anna.knows())
+	}
+	if _, ok := anna.Trust.Lookup(key.Public()); !ok {
+		t.Errorf("anna was not told bob's server: %s", anna.knows())
+	}
+	if p, _ := bob.Trust.LookupName("anna"); fmt.Sprint(p.Addresses) != "[10.0.0.1:7602]" {
+		t.Errorf("bob knows %s", bob.knows())
+	}
+}
+
+// TestRolesThatDoNotMeet: nothing is written down, and the code holds on.
+func TestRolesThatDoNotMeet(t *testing.T) {
+	a, b := newDevice(t, "a", wire.PairHelper), newDevice(t, "b", wire.PairHelper)
+	if _, err := a.pair(b, "10.0.0.1", open(b)); !fault.Is(err, fault.Usage) {
+		t.Errorf("%v", err)
+	}
+	if a.knows()+b.knows() != "" {
+		t.Error(a.knows(), b.knows())
+	}
+	if _, err := b.pair(b, "10.0.0.1", b.a.Invitation().Secret); !fault.Is(err, fault.Usage) {
+		t.Errorf("with itself: %v", err)
+	}
+}
+
+// TestTriesAreLimited by address and in all; a right try is given back.
+func TestTriesAreLimited(t *testing.T) {
+	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
+	inv, ended := server.a.Open()
+	secret := inv.Secret
+	wrong := strings.Repeat("0", secretLen)
+	try := func(ip, secret string, kind fault.Kind) {
+		t.Helper()
+		if _, err := laptop.pair(server, ip, secret); fault.KindOf(err) != kind {
+			t.Errorf("from %s: %v", ip, err)
+		}
+	}
+	for range maxTriesOfOne {
+		try("2001:db8::1", wrong, fault.UnknownDevice)
+	}
+	try("2001:db8::2", secret, fault.Limit) // the same network
+	try("10.0.0.2", wrong, fault.UnknownDevice)
+	if inv := server.a.Invitation(); inv.State != Open {
+		t.Fatalf("%+v", inv)
+	}
+	try("10.0.0.3", wrong, fault.UnknownDevice)
+	<-ended // once it sees that the last caller has gone
+	if inv := server.a.Invitation(); inv.State != UsedUp {
+		t.Fatalf("%+v", inv)
+	}
+	try("10.0.0.4", secret, fault.UnknownDevice)
+	if server.knows()+laptop.knows() != "" {
+		t.Error(server.knows(), laptop.knows())
+	}
+	for range 2 * maxTries {
+		secret = open(server)
+		try("10.0.0.1", secret, "")
+	}
+}
+
+// TestSilenceUsesATry: who stops when it has seen the answer has guessed once.
+func TestSilenceUsesATry(t *testing.T) {
+	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
+	secret := open(server)
+	for range maxTriesOfOne {
+		c, conn := laptop.shake(server, "10.0.0.1", laptop.Key)
+		_, ke1, err := begin(parties{laptop.Key.Public(), c.peer, c.binding}, secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.send(wire.PairStep{Number: 1, Bytes: ke1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.step(2); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+	if _, err := laptop.pair(server, "10.0.0.1", secret); !fault.Is(err, fault.Limit) {
+		t.Errorf("%v", err)
+	}
+}
+
+// shake calls other and goes as far as TLS, with a key.
+func (d *device) shake(other *device, ip string, key *identity.Key) (*channel, net.Conn) {
+	d.t.Helper()
+	conn := other.connect(ip)
+	if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version})); err != nil {
+		d.t.Fatal(err)
+	}
+	c, err := newChannel(d.t.Context(), tls.Client(conn, key.Stranger(wire.PairALPN)))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return c, conn
+}
+
+func TestCodesExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
+		inv, ended := server.a.Open()
+		time.Sleep(Lifetime - time.Second)
+		if got := server.a.Invitation(); got.State != Open || got.Until != inv.Until {
+			t.Fatalf("%+v", got)
+		}
+		time.Sleep(2 * time.Second)
+		<-ended
+		if _, err := laptop.pair(server, "10.0.0.1", inv.Secret); !fault.Is(err, fault.UnknownDevice) {
+			t.Errorf("%v", err)
+		}
+		if got := server.a.Invitation(); got.State != Expired {
+			t.Errorf("%+v", got)
+		}
+		// A new one ends the one before.
+		first := open(server)
+		second := open(server)
+		if _, err := laptop.pair(server, "10.0.0.1", first); err == nil {
+			t.Error("a code that was replaced holds")
+		}
+		if _, err := laptop.pair(server, "10.0.0.1", second); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSilentCallersAreCutOff: nothing is waited for longer than promised.
+func TestSilentCallersAreCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
+		secret := open(server)
+		began := time.Now()
+		conn := server.connect("10.0.0.1")
+		if _, err := conn.Read(make([]byte, 1)); err != io.EOF || time.Since(began) != stepTimeout {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		began = time.Now()
+		m, err := Call(t.Context(), server.connect("10.0.0.1"), "x:1", laptop.Self, secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if _, err := laptop.pair(server, "10.0.0.2", secret); !fault.Is(err, fault.UnknownDevice) && !fault.Is(err, fault.Limit) {
+			t.Errorf("two at once: %v", err)
+		}
+		if _, err := m.c.tls.Read(make([]byte, 1)); err == nil || time.Since(began) < meetTimeout {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		synctest.Wait()
+		if _, err := laptop.pair(server, "10.0.0.2", secret); err != nil {
+			t.Errorf("the code does not hold on: %v", err)
+		}
+	})
+}
+
+// TestManInTheMiddle: who has a connection with each of two devices, and passes
+// on what they say, is found out by both.
+func TestManInTheMiddle(t *testing.T) {
+	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
+	secret := open(server)
+	evil, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, _ := laptop.shake(server, "10.0.0.66", evil)
+	near, far := net.Pipe()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer far.Close()
+		if _, err := readPair(far); err != nil {
+			t.Error(err)
+			return
+		}
+		down, err := newChannel(t.Context(), tls.Server(far, evil.Server(wire.PairALPN, func(identity.PublicKey) bool { return true })))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		wg.Go(func() { _, _ = io.Copy(down.tls, up.tls) })
+		_, _ = io.Copy(up.tls, down.tls)
+		up.tls.NetConn().Close()
+	})
+	if _, err := Call(t.Context(), near, "x:1", laptop.Self, secret); err != errWrongCode {
+		t.Errorf("%v", err)
+	}
+	wg.Wait()
+	if server.knows()+laptop.knows() != "" {
+		t.Error(server.knows(), laptop.knows())
+	}
+}
+
+// TestReplay: the messages of a pairing are of no use in another one, not even
+// between the same devices with the same code.
+func TestReplay(t *testing.T) {
+	caller, acceptor := identity.PublicKey{1}, identity.PublicKey{2}
+	binding := func(b byte) parties { return parties{caller, acceptor, bytes.Repeat([]byte{b}, 32)} }
+	const secret = "K7QF3M2A"
+	c, ke1, err := begin(binding(1), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, ke2, err := answer(binding(1), secret, ke1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ke3, err := c.finish(ke2)
+	if err != nil || a.check(ke3) != nil {
+		t.Fatalf("a good one: %v, %v", err, a.check(ke3))
+	}
+	// The acceptor, called again.
+	for b := range byte(2) {
+		again, _, err := answer(binding(b), secret, ke1)
+		if err != nil || again.check(ke3) == nil {
+			t.Errorf("KE3 was taken again: %v", err)
+		}
+	}
+	// The caller, answered with what was said before.
+	c, _, err = begin(binding(1), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.finish(ke2); err == nil {
+		t.Error("KE2 was taken again")
+	}
+}
+
+// TestProofBinds: each of code, keys and connection must be the same at both.
+func TestProofBinds(t *testing.T) {
+	good := parties{identity.PublicKey{1}, identity.PublicKey{2}, bytes.Repeat([]byte{3}, 32)}
+	run := func(p parties, secret string) error {
+		c, ke1, err := begin(good, "K7QF3M2A")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, ke2, err := answer(p, secret, ke1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ke3, err := c.finish(ke2)
+		if err != nil {
+			return err
+		}
+		return a.check(ke3)
+	}
+	if err := run(good, "K7QF3M2A"); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*parties){
+		"caller": func(p *parties) { p.caller[31]++ }, "acceptor": func(p *parties) { p.acceptor[0]++ },
+		"connection": func(p *parties) { p.binding = bytes.Repeat([]byte{4}, 32) },
+	} {
+		p := good
+		change(&p)
+		if run(p, "K7QF3M2A") == nil {
+			t.Errorf("another %s goes unnoticed", name)
+		}
+	}
+	if run(good, "K7QF3M2B") == nil {
+		t.Error("another code goes unnoticed")
+	}
+}
+
+// TestDowngrade: another version, an older TLS and another protocol inside it
+// are refused, and use no try.
+func TestDowngrade(t *testing.T) {
+	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
+	secret := open(server)
+	for range 2 * maxTries {
+		conn := server.connect("10.0.0.1")
+		if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version - 1})); err != nil {
+			t.Fatal(err)
+		}
+		c, err := newChannel(t.Context(), tls.Client(conn, laptop.Key.Stranger(wire.PairALPN)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.expect(wire.TypePairStep); !fault.Is(err, fault.Protocol) || !strings.Contains(err.Error(), "version") {
+			t.Errorf("another version: %v", err)
+		}
+		conn.Close()
+	}
+	for name, change := range map[string]func(*tls.Config){
+		"TLS 1.2":       func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 },
+		"pipe protocol": func(c *tls.Config) { c.NextProtos, c.VerifyConnection = []string{wire.PipeALPN}, nil },
+		"no protocol":   func(c *tls.Config) { c.NextProtos, c.VerifyConnection = nil, nil },
+		"no key":        func(c *tls.Config) { c.Certificates = nil },
+	} {
+		conn := server.connect("10.0.0.1")
+		if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version})); err != nil {
+			t.Fatal(err)
+		}
+		cfg := laptop.Key.Stranger(wire.PairALPN)
+		change(cfg)
+		c := tls.Client(conn, cfg)
+		err := c.HandshakeContext(t.Context())
+		if err == nil { // the client's ends first
+			_, err = c.Read(make([]byte, 1))
+		}
+		if err == nil || err == io.EOF {
+			t.Errorf("%s: %v", name, err)
+		}
+		conn.Close()
+	}
+	if _, err := laptop.pair(server, "10.0.0.1", secret); err != nil {
+		t.Errorf("tries were used up: %v", err)
+	}
+}
+
+// TestTruncation cuts what the caller says at each byte: nothing is written
+// down unless all of it came.
+func TestTruncation(t *testing.T) {
+	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
+	about := wire.Append(nil, laptop.About())
+	for cut := 0; ; cut += 7 {
+		secret := open(server)
+		c, conn := laptop.shake(server, "10.0.0.1", laptop.Key)
+		left := cut
+		send := func(b []byte) bool {
+			n := min(left, len(b))
+			left -= n
+			_, err := c.tls.Write(b[:n])
+			if err != nil || n < len(b) {
+				conn.Close()
+				return false
+			}
+			return true
+		}
+		whole := func() bool {
+			proof, ke1, err := begin(parties{laptop.Key.Public(), c.peer, c.binding}, secret)
+			if err != nil || !send(wire.Append(nil, wire.PairStep{Number: 1, Bytes: ke1})) {
+				return false
+			}
+			ke2, err := c.step(2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ke3, err := proof.finish(ke2)
+			if err != nil || !send(wire.Append(nil, wire.PairStep{Number: 3, Bytes: ke3})) {
+				return false
+			}
+			if _, err := c.about(); err != nil {
+				t.Fatal(err)
+			}
+			if !send(about) {
+				return false
+			}
+			_, err = c.expect(wire.TypePairDone)
+			return err == nil
+		}()
+		if whole {
+			break
+		}
+		if cut > 1000 || server.knows() != "" {
+			t.Fatalf("cut at %d: %q", cut, server.knows())
+		}
+	}
+	if server.knows() == "" {
+		t.Error("not paired when nothing was cut")
+	}
+}
+
+func TestGarbage(t *testing.T) {
+	server := newDevice(t, "home", wire.PairServer)
+	open(server)
+	for _, in := range [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n"), {0x60, 0, 0, 200}, {0x60, 0xff, 0xff, 0xff}, {0x16, 3, 1, 0, 5},
+		append([]byte{0x60, 0, 0, 7}, "mpbind\x01"...), append([]byte{0x60, 0, 0, 8}, "mpbond\x01\x00"...)} {
+		conn := server.connect("10.0.0.1")
+		go func() { _, _ = conn.Write(in); conn.Close() }()
+		_, _ = io.Copy(io.Discard, conn)
+	}
+	if inv := server.a.Invitation(); inv.State != Open {
+		t.Errorf("%+v", inv)
+	}
+}
+
+// FuzzProof: no message makes a party panic, and none but the right one passes.
+func FuzzProof(f *testing.F) {
+	p := parties{identity.PublicKey{1}, identity.PublicKey{2}, make([]byte, 32)}
+	const secret = "K7QF3M2A"
+	c, ke1, err := begin(p, secret)
+	if err != nil {
+		f.Fatal(err)
+	}
+	_, ke2, err := answer(p, secret, ke1)
+	if err != nil {
+		f.Fatal(err)
+	}
+	ke3, err := c.finish(ke2)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(ke1, ke2, ke3)
+	f.Add([]byte{}, []byte{}, []byte{})
+	f.Fuzz(func(t *testing.T, in1, in2, in3 []byte) {
+		if a, _, err := answer(p, secret, in1); err == nil && a.check(in3) == nil {
+			t.Error("a caller that does not know the code passes")
+		}
+		c, _, err := begin(p, secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.finish(in2); err == nil {
+			t.Error("an acceptor that does not know the code passes")
+		}
+	})
+}

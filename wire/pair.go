@@ -1,0 +1,169 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// Limits of pairing frames.
+const (
+	MaxPairStep      = 1024 // a message of the key exchange
+	MaxPairAddresses = 16   // of one server
+	MaxPairServers   = 8
+)
+
+// Pair opens a connection for pairing, before TLS: its type byte tells the
+// device that is called that neither a subflow nor a helper comes.
+//
+//	"mpbond" (6 bytes) | version (1 byte)
+type Pair struct {
+	Version uint8
+}
+
+// Type implements Frame.
+func (Pair) Type() Type { return TypePair }
+
+// AppendPayload implements Frame.
+func (f Pair) AppendPayload(b []byte) []byte { return append(append(b, magic...), f.Version) }
+
+// ParsePair parses the payload of a PAIR. Another version is no error here, and
+// may have more behind it.
+func ParsePair(b []byte) (f Pair, err error) {
+	p := parser{b: b}
+	var m [len(magic)]byte
+	p.fixed(m[:])
+	f.Version = p.u8()
+	if p.bad || string(m[:]) != magic {
+		return f, fmt.Errorf("%v: %w: this is not mpbond", TypePair, ErrMalformed)
+	}
+	if f.Version != Version {
+		return f, nil
+	}
+	return f, p.end(TypePair)
+}
+
+// PairStep is one message of the password-authenticated key exchange (OPAQUE,
+// RFC 9807 section 6): KE1 from the device that was told the code, KE2 back,
+// KE3. Package pairing knows what is in it.
+//
+//	number (1 byte: 1, 2 or 3) | message, to the end
+type PairStep struct {
+	Number uint8
+	Bytes  []byte
+}
+
+// Type implements Frame.
+func (PairStep) Type() Type { return TypePairStep }
+
+// AppendPayload implements Frame.
+func (f PairStep) AppendPayload(b []byte) []byte { return append(append(b, f.Number), f.Bytes...) }
+
+// ParsePairStep parses the payload of a PAIR_STEP.
+func ParsePairStep(b []byte) (f PairStep, err error) {
+	p := parser{b: b}
+	f.Number = p.u8()
+	p.bad = p.bad || f.Number < 1 || f.Number > 3
+	if len(p.b) > MaxPairStep {
+		return f, fmt.Errorf("%v: %w", TypePairStep, ErrTooLarge)
+	}
+	f.Bytes, p.b = slices.Clone(p.b), nil
+	return f, p.end(TypePairStep)
+}
+
+// PairRoles is what a device may be to the other one: a set of bits.
+type PairRoles uint8
+
+// Bits of PairRoles.
+const (
+	PairServer PairRoles = 1 << iota
+	PairHelper
+	PairPrimary
+	pairRolesEnd
+)
+
+// PairAbout tells who a device is. Both send one, once each knows that the
+// other has the code.
+//
+//	roles (1 byte) | port of pipes | length of name, name | number of servers,
+//	that many: key (32 bytes), length of name, name, number of addresses,
+//	that many: length, "host:port"
+type PairAbout struct {
+	Roles PairRoles
+	// Port is where a primary takes the calls of helpers over TCP; 0: nowhere.
+	Port uint16
+	Name string
+	// Servers are those of a primary, which its helpers may connect to.
+	Servers []PairServerInfo
+}
+
+// PairServerInfo is a server that a primary uses.
+type PairServerInfo struct {
+	Key       [32]byte
+	Name      string
+	Addresses []string
+}
+
+// Type implements Frame.
+func (PairAbout) Type() Type { return TypePairAbout }
+
+// AppendPayload implements Frame.
+func (f PairAbout) AppendPayload(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, byte(f.Roles)), uint64(f.Port))
+	b = appendBytes(b, f.Name)
+	b = binary.AppendUvarint(b, uint64(len(f.Servers)))
+	for _, s := range f.Servers {
+		b = appendBytes(append(b, s.Key[:]...), s.Name)
+		b = binary.AppendUvarint(b, uint64(len(s.Addresses)))
+		for _, a := range s.Addresses {
+			b = appendBytes(b, a)
+		}
+	}
+	return b
+}
+
+// ParsePairAbout parses the payload of a PAIR_ABOUT.
+func ParsePairAbout(b []byte) (f PairAbout, err error) {
+	p := parser{b: b}
+	f.Roles = PairRoles(p.u8())
+	port := p.uvarint()
+	f.Port = uint16(port)
+	f.Name = string(p.bytes(MaxName))
+	p.bad = p.bad || f.Roles == 0 || f.Roles >= pairRolesEnd || port > 65535
+	for range p.count(MaxPairServers) {
+		var s PairServerInfo
+		p.fixed(s.Key[:])
+		s.Name = string(p.bytes(MaxName))
+		for range p.count(MaxPairAddresses) {
+			s.Addresses = append(s.Addresses, string(p.bytes(MaxDest)))
+		}
+		f.Servers = append(f.Servers, s)
+	}
+	return f, p.end(TypePairAbout)
+}
+
+// count takes a number of things, at most limit.
+func (p *parser) count(limit uint64) uint64 {
+	n := p.uvarint()
+	if n > limit {
+		p.bad, p.b = true, nil
+		return 0
+	}
+	return n
+}
+
+// PairDone tells the device that called that the other one has written down
+// whom it met.
+type PairDone struct{}
+
+// Type implements Frame.
+func (PairDone) Type() Type { return TypePairDone }
+
+// AppendPayload implements Frame.
+func (PairDone) AppendPayload(b []byte) []byte { return b }
+
+// ParsePairDone parses the payload of a PAIR_DONE.
+func ParsePairDone(b []byte) (f PairDone, err error) {
+	p := parser{b: b}
+	return f, p.end(TypePairDone)
+}
