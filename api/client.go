@@ -42,31 +42,49 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // Status asks for the status; with why, also for the last decisions. If nobody
 // answers, the fault is of kind NotRunning.
 func (c *Client) Status(ctx context.Context, why bool) (s Status, err error) {
-	url := "http://mpbond/v1/status"
+	path := "/v1/status"
 	if why {
-		url += "?why=1"
+		path += "?why=1"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	err = c.ask(ctx, http.MethodGet, path, &s)
+	return s, err
+}
+
+// Invite makes a new code for pairing.
+func (c *Client) Invite(ctx context.Context) (i Invitation, err error) {
+	err = c.ask(ctx, http.MethodPost, "/v1/invitation", &i)
+	return i, err
+}
+
+// Invitation is the last code and what has become of it.
+func (c *Client) Invitation(ctx context.Context) (i Invitation, err error) {
+	err = c.ask(ctx, http.MethodGet, "/v1/invitation", &i)
+	return i, err
+}
+
+// ask decodes an answer; one that is an error becomes a fault.
+func (c *Client) ask(ctx context.Context, method, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, "http://mpbond"+path, nil)
 	if err != nil {
-		return s, err
+		return err
 	}
 	answer, err := c.http.Do(req)
 	if err != nil {
-		return s, c.explain(err)
+		return c.explain(err)
 	}
 	defer answer.Body.Close()
 	body := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer))
 	if answer.StatusCode != http.StatusOK {
 		var p Problem
 		if err := body.Decode(&p); err != nil || p.Kind == "" {
-			return s, fault.New(fault.Protocol, fmt.Errorf("%s answered %s", c.path, answer.Status), "")
+			return fault.New(fault.Protocol, fmt.Errorf("%s answered %s", c.path, answer.Status), "")
 		}
-		return s, fault.New(fault.Kind(p.Kind), errors.New(p.Detail), p.Hint)
+		return fault.New(fault.Kind(p.Kind), errors.New(p.Detail), p.Hint)
 	}
-	if err := body.Decode(&s); err != nil {
-		return s, fault.New(fault.Protocol, fmt.Errorf("answer of %s: %w", c.path, err), "is the running mpbond of the same version?")
+	if err := body.Decode(into); err != nil {
+		return fault.New(fault.Protocol, fmt.Errorf("answer of %s: %w", c.path, err), "is the running mpbond of the same version?")
 	}
-	return s, nil
+	return nil
 }
 
 // explain makes a fault of an error of a request.

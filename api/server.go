@@ -25,6 +25,8 @@ type Role struct {
 	Describe Describe
 	// Chunk takes a chunk mark; its errors are faults. Nil where there are none.
 	Chunk func(Chunk) error
+	// Inviter makes codes for pairing. Nil where there are none.
+	Inviter *Inviter
 }
 
 // Describe tells what a role does now; with why, also why. It is called from
@@ -81,8 +83,21 @@ func Handler(role Role) http.Handler {
 	if role.Chunk != nil {
 		mux.HandleFunc("POST /v1/chunk", func(w http.ResponseWriter, r *http.Request) { takeChunk(w, r, role.Chunk) })
 	}
+	if i := role.Inviter; i != nil {
+		mux.HandleFunc("GET /v1/invitation", func(w http.ResponseWriter, _ *http.Request) {
+			send(w, http.StatusOK, "application/json", i.Current())
+		})
+		mux.HandleFunc("POST /v1/invitation", func(w http.ResponseWriter, _ *http.Request) {
+			inv, err := i.Invite()
+			if err != nil {
+				problem(w, http.StatusConflict, err)
+				return
+			}
+			send(w, http.StatusOK, "application/json", inv)
+		})
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		problem(w, http.StatusNotFound, fault.New(fault.NotFound, fmt.Errorf("there is no %.100q", r.URL.Path), "there are /v1/status and, at a primary, /v1/chunk"))
+		problem(w, http.StatusNotFound, fault.New(fault.NotFound, fmt.Errorf("there is no %.100q", r.URL.Path), "there are /v1/status; at a primary /v1/chunk; at server and helper /v1/invitation"))
 	})
 	return mux
 }

@@ -57,7 +57,8 @@ const (
 type Config struct {
 	// Primaries to offer ourselves to: "host:port" of a pipe listener, "NAME"
 	// of a trusted primary to use its addresses from the trust file, or
-	// "NAME@host:port". Empty means all trusted primaries that have addresses.
+	// "NAME@host:port". Empty means all trusted primaries that have addresses;
+	// there may be none yet.
 	Primaries []string `toml:"primaries"`
 	// Buffer bounds the bytes held per subflow and direction; 0 is 4 MB.
 	Buffer unit.Bytes `toml:"buffer"`
@@ -76,6 +77,9 @@ type Config struct {
 	// Network interfaces to bind each hop to; empty leaves it to the routes.
 	PipeInterface string `toml:"pipe_interface"`
 	HSInterface   string `toml:"hs_interface"`
+	// Pair is where a primary calls while a code for pairing holds, "host:port";
+	// empty is ":7603".
+	Pair string `toml:"pair"`
 	// Mark is the firewall mark of all sockets, 0 for none: with a TUN device in
 	// the same process they must go around it.
 	Mark int `toml:"-"`
@@ -199,9 +203,6 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	var err error
 	if h.targets, err = h.resolve(); err != nil {
 		return bad(err, "see `mpbond trust list`; write primaries as NAME@host:port")
-	}
-	if len(h.targets) == 0 {
-		return bad(errors.New("no primary to help"), "write primaries = [\"NAME@host:port\"] with the device's address on the local link, and `mpbond trust add NAME --role primary --key KEY`")
 	}
 	return h, nil
 }
@@ -482,7 +483,7 @@ func ending(err error) string {
 func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) (_ *relay, _ wire.Code, err error) {
 	if !h.allowed(q.Server) {
 		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", q.Server),
-			"on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
+			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
 	}
 	h.mu.Lock()
 	full := h.places >= h.cfg.MaxSubflows

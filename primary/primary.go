@@ -226,7 +226,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 }
 
 func findServer(name string, trust *identity.Trust) (identity.Peer, error) {
-	const hint = "add it with `mpbond trust add NAME --role server --key KEY --addr HOST:PORT`"
+	const hint = "pair this device with a server that shows a code, `mpbond pair CODE`, or add it with `mpbond trust add NAME --role server --key KEY --addr HOST:PORT`"
 	list := trust.ByRole(identity.RoleServer)
 	for _, s := range list {
 		if (name == "" && len(list) == 1) || s.Name == name {

@@ -39,6 +39,9 @@ import (
 type Config struct {
 	// Listen is where devices and helpers connect, "host:port".
 	Listen string `toml:"listen"`
+	// Public is where they reach it from elsewhere, "host:port" or "host", as
+	// codes for pairing tell it; empty: at the addresses of its interfaces.
+	Public string `toml:"public"`
 	// Scheduler chooses the subflow for bytes to the devices; see package sched.
 	Scheduler string `toml:"scheduler"`
 	// Congestion is the congestion control of every subflow; empty is the
@@ -90,6 +93,7 @@ type Server struct {
 	start time.Time
 
 	firstByte time.Duration // shorter in tests
+	pair      func(context.Context, net.Conn)
 
 	mu         sync.Mutex
 	handshakes int                  // under way
@@ -142,6 +146,10 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, start: time.Now(), firstByte: firstByte,
 		sources: map[netip.Prefix]int{}, speeds: map[identity.PublicKey]*speed{}, bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
 }
+
+// PairWith has answer attend to devices that call to be paired; it closes their
+// connections. To be called before Run; without it they are refused.
+func (s *Server) PairWith(answer func(context.Context, net.Conn)) { s.pair = answer }
 
 // Addr is where the server listens.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
@@ -241,6 +249,9 @@ func (s *Server) handshake(ctx context.Context, c *tcp.Conn) {
 		c.Close()
 		return
 	}
+	if sf == nil { // it called to be paired
+		return
+	}
 	b := s.attach(sf, j.Bond)
 	if b == nil {
 		sf.Close()
@@ -261,6 +272,7 @@ func (s *Server) attach(sf *subflow.Subflow, id wire.BondID) *session {
 	return b
 }
 
+// accept makes a subflow of a connection; nil if it was for pairing.
 func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wire.Join, error) {
 	_ = c.SetDeadline(time.Now().Add(s.firstByte))
 	first, err := c.Peek(1)
@@ -271,6 +283,10 @@ func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wir
 		return nil, wire.Join{}, err
 	}
 	_ = c.SetDeadline(time.Time{})
+	if wire.Type(first[0]) == wire.TypePair && s.pair != nil {
+		s.pair(ctx, c)
+		return nil, wire.Join{}, nil
+	}
 	var t subflow.Transport = c
 	var link *pipe.Link
 	if wire.Type(first[0]) == wire.TypeHello {

@@ -14,6 +14,7 @@ import (
 	"mpbond/helper"
 	"mpbond/primary"
 	"mpbond/tcp"
+	"mpbond/wire"
 )
 
 // dualConfig is dual.toml: the other two files, each as a table.
@@ -33,9 +34,9 @@ Both roles share this device's key, its trust file and one status. What this
 device's own apps do goes first: others get what they leave of its links.
 
 The file dual.toml has what primary.toml and helper.toml have, in the tables
-[primary] and [helper]. Two devices trust each other in both roles:
-  mpbond trust add anna --role primary --role helper --key KEY --addr 192.168.43.20:7602
-  mpbond trust add home --role server --key KEY --addr vps.example.org:7600`,
+[primary] and [helper]. Each device is paired with a server first; then one of
+the two shows a code, by mpbond accept, which the other is told: mpbond pair
+--dual CODE.`,
 		Example: `  mpbond dual
   mpbond dual --name anna`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -66,6 +67,7 @@ The file dual.toml has what primary.toml and helper.toml have, in the tables
 			}
 			defer e.close()
 			h.ShareWith(e.DirectFlows)
+			r.helperInviter(cmd, key, cfg.Helper, wire.PairAbout{Roles: wire.PairPrimary | wire.PairHelper, Name: deviceName(name), Port: portOf(cfg.Primary.Pipe)})
 			start := time.Now()
 			slog.Info("primary and helper are up", e.addresses("name", name, "id", key.ID())...)
 			return r.serve(cmd.Context(), dual{e, lending{h}}, api.Role{Chunk: e.Chunk, Describe: func(why bool) api.Status {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -38,15 +39,19 @@ func inHome(name string) (string, error) {
 	return filepath.Join(dir, name), err
 }
 
-// loadIdentity loads the device key and the trust file, for the roles.
+// loadIdentity loads the device key, which is made if there is none, and the
+// trust file.
 func loadIdentity() (*identity.Key, *identity.Trust, error) {
 	path, err := keyPath()
 	if err != nil {
 		return nil, nil, err
 	}
-	key, err := identity.LoadKey(path)
+	key, created, err := identity.LoadOrCreateKey(path)
 	if err != nil {
 		return nil, nil, err
+	}
+	if created {
+		slog.Info("this device has got a key", "id", key.ID(), "file", path)
 	}
 	trust, err := openTrust()
 	return key, trust, err

@@ -12,6 +12,7 @@ import (
 	"mpbond/helper"
 	"mpbond/policy"
 	"mpbond/unit"
+	"mpbond/wire"
 )
 
 func helperCommand() *cobra.Command {
@@ -22,10 +23,9 @@ func helperCommand() *cobra.Command {
 		Use: "helper", Short: "lend this device's link to a primary", Args: cobra.NoArgs,
 		Long: `Lend this device's link to a primary: it calls the primary over the local
 network, and carries its subflows to the server. All that it sees is encrypted
-from end to end. It must trust both, with their addresses:
-
-  mpbond trust add laptop --role primary --key KEY --addr 192.168.43.20:7602
-  mpbond trust add home   --role server  --key KEY --addr vps.example.org:7600`,
+from end to end. While it knows no primary it shows a code when it starts, for
+mpbond pair there; mpbond accept shows further ones. While a code holds, TCP port
+7603 is open.`,
 		Example: `  mpbond helper
   mpbond helper --name phone`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,6 +47,7 @@ from end to end. It must trust both, with their addresses:
 			if err != nil {
 				return err
 			}
+			r.helperInviter(cmd, key, cfg, wire.PairAbout{Roles: wire.PairHelper, Name: deviceName(name)})
 			start := time.Now()
 			slog.Info("helper is up", "name", name, "id", key.ID(), "key", key.Public())
 			return r.serve(cmd.Context(), lending{h}, api.Role{Describe: func(bool) api.Status {

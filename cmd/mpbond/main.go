@@ -28,6 +28,11 @@ func commands() []*cobra.Command {
 		primaryCommand(),
 		helperCommand(),
 		dualCommand(),
+		pairCommand(),
+		acceptCommand(),
+		devicesCommand(),
+		renameCommand(),
+		revokeCommand(),
 		keygenCommand(),
 		trustCommand(),
 		runCommand(),
@@ -56,8 +61,10 @@ Exit codes
   130  interrupted
 mpbond run ends with the exit code of its command.`
 
-const rootExample = `  mpbond keygen                       # on each device: make its key and print it
-  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7600
+const rootExample = `  mpbond server                       # on a VPS: shows a code
+  mpbond helper                       # on a spare device: shows a code
+  mpbond pair CODE CODE               # on the laptop, with both codes; then
+  mpbond primary
   mpbond get https://example.org/big.iso
   mpbond status --why                 # who carries what, at which rate, and why`
 

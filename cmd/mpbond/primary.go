@@ -31,11 +31,8 @@ func primaryCommand() *cobra.Command {
 	var straight bool
 	cmd := &cobra.Command{
 		Use: "primary", Short: "run the primary: carry this device's apps over all links", Args: cobra.NoArgs,
-		Long: `Run the primary on the device whose apps shall be carried. It needs one trusted
-server with an address, and helpers that are trusted and call at --pipe:
-
-  mpbond trust add home  --role server --key KEY --addr vps.example.org:7600
-  mpbond trust add phone --role helper --key KEY
+		Long: `Run the primary on the device whose apps shall be carried. It must be paired with
+a server first, and with helpers, which call at --pipe: see mpbond pair.
 
 Apps then use the SOCKS5 and HTTP proxy, or are started with mpbond run. With
 --tun, as root, all apps of this machine are carried, TCP and UDP, IPv4 and IPv6,

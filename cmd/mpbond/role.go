@@ -27,7 +27,8 @@ type role struct {
 	socket string
 	trace  string // path of the trace file
 
-	trust *identity.Trust // set by load
+	trust   *identity.Trust // set by load
+	invites *inviter        // nil: it shows no codes
 }
 
 func (r *role) flags(cmd *cobra.Command) {
@@ -65,7 +66,7 @@ func (r *role) recorder(name string) (*trace.Recorder, error) {
 // device is a role at work.
 type device interface {
 	Run(context.Context) error
-	// TrustChanged is called when the trust file was read again.
+	// TrustChanged is called when the trust file was read again, or written.
 	TrustChanged()
 }
 
@@ -83,18 +84,13 @@ func (r *role) serve(ctx context.Context, d device, what api.Role) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	if r.invites != nil {
+		what.Inviter = r.invites.api()
+		g.Go(func() error { return r.invites.run(ctx) })
+	}
 	g.Go(func() error { return api.Serve(ctx, l, what) })
 	g.Go(func() error { return d.Run(ctx) })
-	g.Go(func() error {
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-hangup:
-				r.reload(d)
-			}
-		}
-	})
+	g.Go(func() error { return r.keepTrust(ctx, d, hangup) })
 	return g.Wait()
 }
 

@@ -12,6 +12,7 @@ import (
 	"mpbond/sched"
 	"mpbond/server"
 	"mpbond/unit"
+	"mpbond/wire"
 )
 
 func serverCommand() *cobra.Command {
@@ -23,9 +24,9 @@ func serverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "server", Short: "run the bonding server", Args: cobra.NoArgs,
 		Long: `Run the bonding server: it accepts the subflows of enrolled devices, joins them,
-and connects their streams to the Internet. Enroll a device with
-
-  mpbond trust add NAME --role primary --key KEY
+and connects their streams to the Internet. While no device is enrolled it shows
+a code when it starts, for mpbond pair on a primary; mpbond accept shows further
+ones.
 
 Helpers need not be enrolled: they carry ciphertext that only the primary and
 this server can read. Destinations in private networks are refused unless
@@ -35,6 +36,7 @@ allowed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, trust, err := r.load(cmd, &cfg, func(changed func(string) bool) {
 				set(changed, "listen", &cfg.Listen, flags.Listen)
+				set(changed, "public", &cfg.Public, flags.Public)
 				set(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
 				set(changed, "congestion", &cfg.Congestion, flags.Congestion)
 				set(changed, "reinject", &cfg.Reinject, flags.Reinject)
@@ -63,6 +65,9 @@ allowed.`,
 			if err != nil {
 				return err
 			}
+			about := wire.PairAbout{Roles: wire.PairServer, Name: deviceName("")}
+			i := r.inviter(cmd, key, about, &inviter{addresses: func() []string { return calledAt(s.Addr().String(), cfg.Public) }})
+			s.PairWith(i.acceptor.Answer)
 			start := time.Now()
 			slog.Info("server is up", "listen", s.Addr(), "id", key.ID(), "key", key.Public())
 			return r.serve(cmd.Context(), s, api.Role{Describe: func(why bool) api.Status {
@@ -75,6 +80,7 @@ allowed.`,
 	}
 	r.flags(cmd)
 	cmd.Flags().StringVar(&flags.Listen, "listen", cfg.Listen, "where devices connect, `HOST:PORT`")
+	cmd.Flags().StringVar(&flags.Public, "public", "", "how devices reach this server from elsewhere, `HOST[:PORT]`, as codes tell it; empty: by the addresses of its interfaces")
 	cmd.Flags().StringSliceVar(&allow, "allow", nil, "private `PREFIX` that devices may reach; may be repeated")
 	cmd.Flags().StringVar(&rate, "rate", "", "the most that one device moves each way, like 50Mbit/s; empty: no limit")
 	schedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)

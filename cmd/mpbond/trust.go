@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -12,17 +11,16 @@ import (
 	"mpbond/identity"
 )
 
-// rereadHint follows each change of the trust file.
-const rereadHint = "an mpbond that runs here reads this on SIGHUP: kill -HUP PID"
-
 func trustCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "trust", Short: "say which other devices are yours",
-		Long: `Say which other devices are yours, and what they may be to this one.
+		Use: "trust", Short: "say by hand which other devices are yours",
+		Long: `Say which other devices are yours, and what they may be to this one, without a
+code: mpbond pair does the same at both ends.
 
 Both ends of a connection must know each other's key: the primary and the
-server, the primary and each helper. A running mpbond reads the file again when
-it gets a SIGHUP; what it has open with a device that was removed ends at once.`,
+server, the primary and each helper, and a helper the servers of its primary. A
+running mpbond notices; what it has open with a device that was removed ends at
+once.`,
 		Example: `  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7600
   mpbond trust add phone --role helper --key mpb1…
   mpbond trust list
@@ -65,7 +63,6 @@ func trustAddCommand() *cobra.Command {
 				return err
 			}
 			cmd.PrintErrf("%s is trusted as %s; its ID is %v\n", peer.Name, strings.Join(roles, " and "), peer.Key.ID())
-			cmd.PrintErrln(rereadHint)
 			return nil
 		},
 	}
@@ -111,18 +108,7 @@ func trustListCommand() *cobra.Command {
 func trustRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "remove NAME", Short: "trust a device no longer", Args: cobra.ExactArgs(1),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			trust, err := openTrust()
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveError
-			}
-			var names []string
-			for _, p := range trust.Peers() {
-				names = append(names, p.Name)
-			}
-			slices.Sort(names)
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
+		ValidArgsFunction: completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			trust, err := openTrust()
 			if err != nil {
@@ -132,7 +118,6 @@ func trustRemoveCommand() *cobra.Command {
 				return err
 			}
 			cmd.PrintErrf("%s is trusted no longer\n", args[0])
-			cmd.PrintErrln(rereadHint)
 			return nil
 		},
 	}

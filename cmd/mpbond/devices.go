@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/identity"
+)
+
+// knownDevice is a trusted device and what is known of it now. The JSON is a
+// contract.
+type knownDevice struct {
+	identity.Peer
+	ID identity.ID `json:"id"`
+	// State is "connected" or "away" by the mpbond that runs here; "" if none
+	// does that has to do with it.
+	State    string    `json:"state,omitempty"`
+	LastData time.Time `json:"last_data,omitzero"` // that came over it
+}
+
+// devicesReport is what `mpbond devices --json` prints.
+type devicesReport struct {
+	Self struct {
+		ID  identity.ID        `json:"id"`
+		Key identity.PublicKey `json:"key"`
+	} `json:"self"`
+	Devices []knownDevice `json:"devices"`
+}
+
+func devicesCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "devices", Short: "list the devices that this one knows, and whether they are there", Args: cobra.NoArgs,
+		Long: `List the devices that this one is paired with, in which roles, and whether the
+mpbond that runs here is connected with them. An ID is a short name of a device's
+key, for people to compare.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			key, trust, err := loadIdentity()
+			if err != nil {
+				return err
+			}
+			r := devicesReport{Devices: []knownDevice{}}
+			r.Self.ID, r.Self.Key = key.ID(), key.Public()
+			seen := presence(cmd.Context())
+			for _, p := range trust.Peers() {
+				d := knownDevice{Peer: p, ID: p.Key.ID()}
+				d.State, d.LastData = seen.of(p)
+				r.Devices = append(r.Devices, d)
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), r)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "this device has the ID %v\n", r.Self.ID)
+			if len(r.Devices) == 0 {
+				cmd.PrintErrln("no other device is known yet: see `mpbond pair --help` and `mpbond accept --help`")
+				return nil
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "NAME\tROLES\tID\tSTATE\tADDRESSES")
+			for _, d := range r.Devices {
+				state := d.State
+				if state == "" {
+					state = "-"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", d.Name, strings.Trim(fmt.Sprint(d.Roles), "[]"), d.ID, state, strings.Join(d.Addresses, " "))
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, with the keys")
+	return cmd
+}
+
+// seen is what the roles that run here tell of others.
+type seen struct {
+	judges map[identity.Role]bool // roles of others that somebody here can tell of
+	last   map[string]time.Time   // those connected, by name
+}
+
+// presence asks the roles that run here.
+func presence(ctx context.Context) seen {
+	s := seen{map[identity.Role]bool{}, map[string]time.Time{}}
+	for _, role := range []string{"server", "helper", "primary"} {
+		c := api.NewClient(api.SocketPath(role))
+		st, err := c.Status(ctx, false)
+		c.Close()
+		if err == nil {
+			s.add(st)
+		}
+	}
+	return s
+}
+
+func (s *seen) add(st api.Status) {
+	if st.Role == "server" {
+		s.judges[identity.RolePrimary] = true
+	}
+	if st.Role == "primary" || st.Role == "dual" {
+		s.judges[identity.RoleServer], s.judges[identity.RoleHelper] = true, true
+	}
+	if h := st.Helper; h != nil {
+		s.judges[identity.RolePrimary] = true
+		if h.Primary != "" {
+			s.note(h.Primary, time.Time{})
+		}
+	}
+	for _, b := range st.Bonds {
+		for _, p := range b.Paths {
+			if p.State != api.Up {
+				continue
+			}
+			s.note(b.Peer, p.LastData)
+			if p.Kind == api.Helped && st.Role != "server" { // there names are of the primary's choice
+				s.note(p.Device, p.LastData)
+			}
+		}
+	}
+}
+
+func (s *seen) note(name string, at time.Time) {
+	if before, ok := s.last[name]; !ok || at.After(before) {
+		s.last[name] = at
+	}
+}
+
+// of is the state of a device.
+func (s *seen) of(p identity.Peer) (state string, last time.Time) {
+	if at, ok := s.last[p.Name]; ok {
+		return "connected", at
+	}
+	if slices.ContainsFunc(p.Roles, func(r identity.Role) bool { return s.judges[r] }) {
+		return "away", time.Time{}
+	}
+	return "", time.Time{}
+}
+
+func renameCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rename NAME NEW", Short: "give a device another name", Args: cobra.ExactArgs(2), ValidArgsFunction: completeDevice,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			trust, err := openTrust()
+			if err != nil {
+				return err
+			}
+			if err := trust.Rename(args[0], args[1]); err != nil {
+				return err
+			}
+			cmd.PrintErrf("%s is called %s now\n", args[0], args[1])
+			return nil
+		},
+	}
+}
+
+func revokeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke NAME", Short: "trust a device no longer, and cut it off at once", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
+		Long: `Trust a device no longer. The mpbond that runs here notices, and ends at once what
+it has open with that device. Other devices are told nothing: revoke a lost helper
+at the primary, and a lost primary at the server and at the helpers.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			trust, err := openTrust()
+			if err != nil {
+				return err
+			}
+			if err := trust.Remove(args[0]); err != nil {
+				return err
+			}
+			cmd.PrintErrf("%s is trusted no longer\n", args[0])
+			return nil
+		},
+	}
+}
+
+// completeDevice completes the name of a device.
+func completeDevice(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	trust, err := openTrust()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, p := range trust.Peers() {
+		if len(args) == 0 {
+			names = append(names, p.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/identity"
+)
+
+func TestDevices(t *testing.T) {
+	dir := home(t)
+	other, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := openTrust()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: other.Public()}); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := mpbond(t, "devices")
+	if code != exitOK || !strings.Contains(out, "phone  helper  "+other.ID().String()+"  -") {
+		t.Errorf("code %d: %s%s", code, out, errs)
+	}
+	if st, err := os.Stat(filepath.Join(dir, "device.key")); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the key was not made: %v, %v", st, err)
+	}
+	if code, out, errs := mpbond(t, "rename", "phone", "pixel"); code != exitOK {
+		t.Errorf("code %d: %s%s", code, out, errs)
+	}
+	var r struct {
+		Self    struct{ ID string }
+		Devices []struct{ Name, ID string }
+	}
+	if _, out, _ := mpbond(t, "devices", "--json"); json.Unmarshal([]byte(out), &r) != nil || len(r.Devices) != 1 || r.Devices[0].Name != "pixel" ||
+		r.Devices[0].ID != other.ID().String() || len(r.Self.ID) != len(r.Devices[0].ID) {
+		t.Errorf("%s", out)
+	}
+	if code, out, errs := mpbond(t, "revoke", "pixel"); code != exitOK {
+		t.Errorf("code %d: %s%s", code, out, errs)
+	}
+	if _, out, errs := mpbond(t, "devices"); strings.Contains(out, "pixel") {
+		t.Errorf("%s%s", out, errs)
+	}
+}
+
+func TestPresence(t *testing.T) {
+	at := time.Unix(1e9, 0)
+	peer := func(name string, r identity.Role) identity.Peer {
+		return identity.Peer{Name: name, Roles: []identity.Role{r}}
+	}
+	s := seen{map[identity.Role]bool{}, map[string]time.Time{}}
+	if got, _ := s.of(peer("home", identity.RoleServer)); got != "" {
+		t.Errorf("nobody can tell, and it is %q", got)
+	}
+	s.add(api.Status{Role: "primary", Bonds: []api.Bond{{Peer: "home", Paths: []api.Path{
+		{Kind: api.Direct, Device: "laptop", State: api.Up},
+		{Kind: api.Helped, Device: "phone", State: api.Up, LastData: at},
+		{Kind: api.Helped, Device: "watch", State: api.Down}}}}})
+	for _, c := range []struct {
+		peer identity.Peer
+		want string
+	}{
+		{peer("home", identity.RoleServer), "connected"}, {peer("phone", identity.RoleHelper), "connected"},
+		{peer("watch", identity.RoleHelper), "away"}, {peer("tablet", identity.RoleHelper), "away"}, {peer("anna", identity.RolePrimary), ""},
+	} {
+		if got, _ := s.of(c.peer); got != c.want {
+			t.Errorf("%s is %q, want %q", c.peer.Name, got, c.want)
+		}
+	}
+	if _, last := s.of(peer("phone", identity.RoleHelper)); !last.Equal(at) {
+		t.Errorf("last data at %v", last)
+	}
+	s.add(api.Status{Role: "helper", Helper: &api.HelperStatus{Primary: "anna"}})
+	if got, _ := s.of(peer("anna", identity.RolePrimary)); got != "connected" {
+		t.Errorf("anna is %q", got)
+	}
+}

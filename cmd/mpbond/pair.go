@@ -1,0 +1,180 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/helper"
+	"mpbond/identity"
+	"mpbond/pairing"
+	"mpbond/primary"
+	"mpbond/wire"
+)
+
+func pairCommand() *cobra.Command {
+	var name string
+	var dual bool
+	cmd := &cobra.Command{
+		Use: "pair CODE...", Short: "pair this primary with a server or helper that shows a code", Args: cobra.MinimumNArgs(1),
+		Long: `Pair this primary with the devices that show these codes: servers, helpers, or
+devices that run mpbond dual. Afterwards both sides know each other's keys, and a
+helper the servers of this primary, so that servers come first or in the same
+command. A primary that runs here notices.
+
+A code is written like K7QF-3M2A@vps.example.org:7600. Upper and lower case are the
+same, and so are O and 0. If a device is reached at another address than it shows,
+put that behind the @.`,
+		Example: `  mpbond pair K7QF-3M2A@vps.example.org:7600
+  mpbond pair K7QF-3M2A@vps.example.org X4T0-99ZQ@192.168.43.1`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var codes []pairing.Code
+			for _, a := range args {
+				code, err := pairing.ParseCode(a)
+				if err != nil {
+					return err
+				}
+				codes = append(codes, code)
+			}
+			key, trust, err := loadIdentity()
+			if err != nil {
+				return err
+			}
+			about, err := aboutPrimary(cmd.Context(), name, dual)
+			if err != nil {
+				return err
+			}
+			self := pairing.Self{Key: key, Trust: trust, About: func() wire.PairAbout { return about }}
+			return pairAll(cmd, self, codes)
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "what the others shall call this device; empty: as primary.toml says, or its host name")
+	cmd.Flags().BoolVar(&dual, "dual", false, "this device helps others too: mpbond dual")
+	return cmd
+}
+
+// pairAll calls all devices first: the helpers among them are told the servers
+// among them.
+func pairAll(cmd *cobra.Command, self pairing.Self, codes []pairing.Code) error {
+	ctx := cmd.Context()
+	var failed []error
+	var servers, helpers []*pairing.Meeting
+	for i, code := range codes {
+		m, err := pairing.Reach(ctx, code, self)
+		switch {
+		case err != nil && len(codes) > 1:
+			failed = append(failed, fmt.Errorf("code %d: %w", i+1, err))
+		case err != nil:
+			failed = append(failed, err)
+		case m.IsHelper():
+			helpers = append(helpers, m)
+		default:
+			servers = append(servers, m)
+		}
+	}
+	for _, m := range append(servers, helpers...) {
+		p, err := m.Finish(ctx)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("device %v: %w", m.ID(), err))
+			continue
+		}
+		cmd.PrintErrf("paired with %s as %s; its ID is %v\n", p.Name, strings.Trim(fmt.Sprint(p.Roles), "[]"), p.Key.ID())
+	}
+	if len(helpers) > 0 && len(self.Trust.ByRole(identity.RoleServer)) == 0 {
+		cmd.PrintErrln("no server is known yet: pair this device with one, and then with the helpers again")
+	}
+	return errors.Join(failed...)
+}
+
+// aboutPrimary is what this device tells others of itself: of the primary that
+// runs here, else by the configuration files.
+func aboutPrimary(ctx context.Context, name string, dual bool) (about wire.PairAbout, err error) {
+	c := api.NewClient(api.SocketPath("primary"))
+	defer c.Close()
+	st, running := c.Status(ctx, false)
+	cfg := dualConfig{Primary: primary.Default}
+	if dual || st.Role == "dual" {
+		about.Roles = wire.PairHelper
+		err = loadConfig("", "dual", &cfg)
+	} else {
+		err = loadConfig("", "primary", &cfg.Primary)
+	}
+	if err != nil {
+		return about, err
+	}
+	about.Roles |= wire.PairPrimary
+	about.Port = portOf(cfg.Primary.Pipe)
+	if running == nil {
+		name, about.Port = cmp.Or(name, st.Name), portOf(st.Listen)
+	}
+	about.Name = deviceName(cmp.Or(name, cfg.Primary.Name))
+	return about, nil
+}
+
+// deviceName is how a device calls itself; empty: by its host name.
+func deviceName(name string) string {
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	return name[:min(len(name), wire.MaxName)]
+}
+
+// portOf is the port of the first TCP listener in a list, 0 if there is none.
+func portOf(list string) uint16 {
+	for a := range strings.SplitSeq(list, ",") {
+		_, port, err := net.SplitHostPort(strings.TrimPrefix(strings.TrimSpace(a), "tcp://"))
+		if n, e := strconv.ParseUint(port, 10, 16); err == nil && e == nil {
+			return uint16(n)
+		}
+	}
+	return 0
+}
+
+// helperInviter shows codes for a role that lends its link, alone or as part of
+// dual.
+func (r *role) helperInviter(cmd *cobra.Command, key *identity.Key, cfg helper.Config, about wire.PairAbout) *inviter {
+	at := cmp.Or(cfg.Pair, ":"+strconv.Itoa(pairing.HelperPort))
+	return r.inviter(cmd, key, about, &inviter{
+		listen:    func() (net.Listener, error) { return net.Listen("tcp", at) },
+		addresses: func() []string { return calledAt(at, "") },
+	})
+}
+
+// inviter fills in what all have.
+func (r *role) inviter(cmd *cobra.Command, key *identity.Key, about wire.PairAbout, i *inviter) *inviter {
+	self := pairing.Self{Key: key, Trust: r.trust, About: func() wire.PairAbout { return about }}
+	i.acceptor, i.trust, i.role, i.out = pairing.NewAcceptor(self, slog.Default()), r.trust, r.name, cmd.OutOrStdout()
+	r.invites = i
+	return i
+}
+
+// calledAt are the addresses at which a listener may be called: public if that
+// is known, with the listener's port if it has none.
+func calledAt(listen, public string) []string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return nil
+	}
+	n, err := strconv.Atoi(port)
+	switch {
+	case public != "":
+		if _, _, err := net.SplitHostPort(public); err != nil {
+			public = net.JoinHostPort(strings.Trim(public, "[]"), port)
+		}
+		return []string{public}
+	case host != "" && !net.ParseIP(host).IsUnspecified():
+		return []string{listen}
+	case err != nil:
+		return nil
+	}
+	return pairing.Addresses(n)
+}
