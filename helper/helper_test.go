@@ -370,7 +370,9 @@ func TestBadConfig(t *testing.T) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
-	check(Config{}, "no primary")
+	if _, err := New(Config{}, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil); err != nil {
+		t.Errorf("one that is to be paired: %v", err)
+	}
 	check(Config{Primaries: []string{"h:1"}}, "0 trusted primaries")
 	check(Config{Primaries: []string{"laptop"}}, "no primary of that name")
 	check(Config{Buffer: 1}, "buffer")
