@@ -13,6 +13,7 @@ type Evaluation struct {
 	Title   string  `json:"title"`
 	Source  string  `json:"source"`
 	Setup   string  `json:"setup"`
+	Search  string  `json:"search,omitempty"` // what the search for fixed ratios may have missed
 	Lacks   string  `json:"lacks,omitempty"`
 	Verdict Verdict `json:"verdict"`
 	Line    string  `json:"verdict_line"`
@@ -95,7 +96,7 @@ func (e Evaluation) Tabled() (some []Line) {
 
 // Evaluate judges a record.
 func Evaluate(row Row, rec Record) Evaluation {
-	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Lacks: row.Lacks, Line: row.Line(rec.Results),
+	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Search: row.searched(rec.Results), Lacks: row.Lacks, Line: row.Line(rec.Results),
 		Version: rec.Version, Kernel: rec.Kernel, Date: rec.Date, Cores: rec.Processors, Seed: rec.Seed, Quick: rec.Quick, Planned: rec.Planned,
 		Rerun: fmt.Sprintf("mpbond exp run %s --seed %d", row.ID, rec.Seed), Behind: []string{}, Unsure: row.Unsure(rec.Results)}
 	if rec.Quick {

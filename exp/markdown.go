@@ -46,6 +46,9 @@ func WriteMarkdown(w io.Writer, all []Evaluation) error {
 		}
 		mdTable(&b, []string{"figure", "published", "here, mean ± 95 %", "n", "verdict"}, rows)
 		e.mdLines(&b)
+		if e.Search != "" {
+			fmt.Fprintf(&b, "\n%s\n", md(e.Search))
+		}
 		if e.Lacks != "" {
 			fmt.Fprintf(&b, "\nNot in it: %s.\n", md(e.Lacks))
 		}

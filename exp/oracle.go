@@ -64,9 +64,9 @@ func oracles(house string, size unit.Bytes) []string {
 }
 
 // oraclesWide are likewise those of one or several alike helpers over links that
-// vary, where nothing tells what is best.
+// vary, where nothing tells what is best: up to the direct path alone.
 func oraclesWide() (all []string) {
-	for p := 0.2; p < 0.95; p += 0.1 {
+	for p := 0.2; p < 1.05; p += 0.1 {
 		all = append(all, oraclePrefix+share(p))
 	}
 	return all

@@ -1,7 +1,11 @@
 package exp
 
 import (
+	"bytes"
+	"errors"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"mpbond/lab"
@@ -35,8 +39,81 @@ func TestOracles(t *testing.T) {
 	if got := oracles("8/10/4,10/8", 1000*unit.MB); !slices.Contains(got, "kibbutz:ratio=0.4/0.2") {
 		t.Errorf("two that are not: %v", got)
 	}
-	if got := oraclesWide(); len(got) != 8 || got[0] != "kibbutz:ratio=0.2" || got[7] != "kibbutz:ratio=0.9" {
+	if got := oraclesWide(); len(got) != 9 || got[0] != "kibbutz:ratio=0.2" || got[8] != "kibbutz:ratio=1" {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestEveryRatio: from what two transfers' paths carried follows the time of every
+// ratio, and so what a search in large steps misses.
+func TestEveryRatio(t *testing.T) {
+	const size = 30_000
+	// each has a packet of 1000 bytes of payload by a link each so many ms.
+	each := func(link string, ms int64, bytes float64) lab.Traffic {
+		x := lab.Traffic{Node: "primary", Link: link}
+		for n := 0.0; n < bytes; n += 1000 {
+			x.Gaps, x.Sizes = append(x.Gaps, 0, ms*1000), append(x.Sizes, 52, -1052) // an ACK comes before each
+		}
+		return x
+	}
+	made := func(p, seconds float64) lab.Result {
+		return lab.Result{Scheme: oraclePrefix + share(p), Bytes: size, Seconds: seconds,
+			Traffic: []lab.Traffic{each("ps", 10, p*size), each("pipe1", 20, (1-p)*size), {Node: "helper1", Link: "pipe1", Gaps: []int64{0}, Sizes: []int32{-9000}}}}
+	}
+	r := Row{ID: "x", Metrics: []Metric{Time}, Cells: []Cell{{Name: "c", Schemes: []string{Product, "kibbutz:ratio=0.8", "kibbutz:ratio=0.4", "kibbutz:ratio=0.6"}}}}
+	// 24 packets by the direct path, 18 by the other one: 0.24 and 0.36 s. All are
+	// seen 20 ms late. Best is 0.67, 21 and 10 packets: 0.21 s.
+	d := Data{"c": {made(0.8, 0.22), made(0.4, 0.34), made(0.6, 0.22)}}
+	want := 100 * (0.19/0.22 - 1)
+	if got, told := d.everyRatio(r.Cells[0]); !told || math.Abs(got-want) > 1e-6 {
+		t.Errorf("%v %v, not %v", got, told, want)
+	}
+	e := Evaluate(r, Record{Results: d})
+	var md, html bytes.Buffer
+	if err := errors.Join(WriteMarkdown(&md, []Evaluation{e}), WriteHTML(&html, []Evaluation{e})); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{e.Search, md.String(), html.String()} {
+		if !strings.Contains(text, "-13.6 %") {
+			t.Errorf("it is not told: %s", text)
+		}
+	}
+	d["c"][0].Disturbed = true
+	if _, told := d.everyRatio(r.Cells[0]); told {
+		t.Error("of one that does not count")
+	}
+	if (Row{Cells: []Cell{{Name: "c", Schemes: []string{Product}}}}).searched(d) != "" {
+		t.Error("a search where there is none")
+	}
+}
+
+// TestEnough: small files have kernel MPTCP and COMBINE with all chunks beside them
+// in each cell with a helper, and five transfers of each scheme; figures of videos,
+// three.
+func TestEnough(t *testing.T) {
+	for _, r := range all() {
+		experiments, err := r.Experiments(Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range experiments {
+			small := slices.Contains([]string{"m5", "m6", "m7", "m8"}, r.ID)
+			for _, s := range e.Plan.Schemes {
+				if n := e.Plan.RepsOf(s); small && n < 5 {
+					t.Errorf("%s, %s: %d of %s", r.ID, e.Name, n, s)
+				}
+			}
+			if len(e.Plan.Topology.Helpers()) > 0 && small {
+				for _, s := range append([]string{mptcp}, combines...) {
+					if !slices.Contains(e.Plan.Schemes, s) {
+						t.Errorf("%s, %s: %s is not beside it", r.ID, e.Name, s)
+					}
+				}
+			}
+			if r.ID == "m10" && slices.Contains(e.Plan.Schemes, mptcp) && min(e.Plan.RepsOf(Product), e.Plan.RepsOf(mptcp)) < 3 {
+				t.Errorf("%s, %s: too few", r.ID, e.Name)
+			}
+		}
 	}
 }
 

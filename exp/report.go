@@ -125,6 +125,9 @@ func writeUnsure(b *strings.Builder, all []Evaluation) {
 // writeSection writes all that is said of one row.
 func writeSection(b *strings.Builder, e Evaluation) error {
 	fmt.Fprintf(b, "<h2 id=%q>%s</h2>\n<p><b>%s</b></p>\n<p>%s", html.EscapeString(e.Row), text("%s: %s", e.Row, e.Title), text("%s%s", e.Line, e.Caution()), text("%s. %s", e.Source, e.Setup))
+	if e.Search != "" {
+		b.WriteString(text(" %s", e.Search))
+	}
 	if e.Lacks != "" {
 		b.WriteString(text(" Not in it yet: %s.", e.Lacks))
 	}

@@ -190,6 +190,9 @@ func printEvaluation(out io.Writer, e exp.Evaluation) error {
 			}
 		}
 	}
+	if e.Search != "" {
+		fmt.Fprintln(out, "\n"+e.Search)
+	}
 	if e.Lacks != "" {
 		fmt.Fprintln(out, "\nnot in it yet:", e.Lacks)
 	}
