@@ -72,7 +72,7 @@ func inNamespace(t *testing.T) bool {
 			t.Skipf("%s is not installed", p)
 		}
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=60s")
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
 	cmd.Env = append(os.Environ(), "MPBOND_TEST_ROLE=namespace")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
@@ -289,7 +289,7 @@ func TestRunCarriesTheAppAndItsChildren(t *testing.T) {
 	if err := unix.Mount(conf, "/etc/resolv.conf", "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	curl := "curl -sS --max-time 10 -g "
+	curl := "curl -sS --max-time 60 -g "
 	for _, tc := range []struct {
 		name, script, want string
 	}{
@@ -338,7 +338,7 @@ func TestRunByUser(t *testing.T) {
 		return
 	}
 	w, port := startEdge(t)
-	out, code := output(t, portFlag(port), "--user=nobody", "--", "sh", "-c", "id -un; curl -sS --max-time 10 http://"+web4)
+	out, code := output(t, portFlag(port), "--user=nobody", "--", "sh", "-c", "id -un; curl -sS --max-time 60 http://"+web4)
 	if !strings.HasPrefix(out, "nobody\nworld:") || code != 0 {
 		t.Errorf("%q, exit code %d", out, code)
 	}
