@@ -118,9 +118,11 @@ type Bond struct {
 
 	ackPending bool
 	ackSize    unit.Bytes
-	ackDue     time.Time // valid while ackPending
-	newestByte time.Time // arrival of the newest byte that asks for an ack
-	lastAck    time.Time // arrival of the newest ACK
+	ackDue     time.Time     // valid while ackPending
+	newestByte time.Time     // arrival of the newest byte that asks for an ack
+	lastAck    time.Time     // arrival of the newest ACK
+	newestData time.Time     // arrival of the newest new stream byte or datagram
+	pause      time.Duration // before it, or before an earlier one, if it was one: see brought
 	nextTick   time.Time
 
 	// guide, if not nil, says which paths a stream may use; small is its answer
@@ -261,8 +263,9 @@ func (b *Bond) Remote(id wire.PathID, now time.Time, s wire.HopState) {
 	}
 }
 
-// Relay sends a helper's report, which reached this end over the pipe, on to
-// the other end.
+// Relay lets a helper's report, which reached this end over the pipe, go on to
+// the other end, with the next ACK or whatever is sent: while the pipe brings
+// bytes these are acknowledged, and afterwards no radio need work for it.
 func (b *Bond) Relay(s wire.PipeState) {
 	if p := b.path(s.Path); p != nil {
 		p.relay, p.relayDue = s, true

@@ -440,7 +440,7 @@ func (b *Bond) receiveDatagram(p *path, d wire.Datagram, now time.Time) error {
 		b.stats.Duplicate += unit.Bytes(len(d.Bytes))
 		return nil
 	}
-	p.lastData = now
+	b.brought(p, now)
 	f.touch(d.Addr, now)
 	f.hand(Received{Addr: d.Addr, Bytes: append([]byte{}, d.Bytes...)})
 	return nil

@@ -47,6 +47,7 @@ type path struct {
 	traced   time.Time // when its estimates were last traced
 	lastData time.Time // arrival of the last new stream byte or datagram
 	carried  time.Time // when anything was last sent or received
+	sentAt   time.Time // when anything was last sent
 	relay    wire.PipeState
 	relayDue bool
 

@@ -275,7 +275,8 @@ func TestSlowTellingWakesNobody(t *testing.T) {
 }
 
 // TestReportsAreNoQueue: frames that nobody acknowledges do not use up the
-// budget of a slow subflow for ever.
+// budget of a slow subflow for ever. A report that is passed on leaves with an
+// ACK, not by itself.
 func TestReportsAreNoQueue(t *testing.T) {
 	b := New(Config{Opens: true})
 	b.AddPath(1, true, start)
@@ -286,8 +287,15 @@ func TestReportsAreNoQueue(t *testing.T) {
 		now = now.Add(20 * time.Millisecond)
 		b.Idle(1)
 		b.Relay(wire.PipeState{Path: 1})
-		if id, _ := b.Next(now, nil); id != 1 {
-			t.Fatal("a report does not leave")
+		if id, _ := b.Next(now, nil); id != 0 {
+			t.Fatal("a report leaves by itself")
+		}
+		if err := b.Receive(1, wire.TypePing, nil, now); err != nil {
+			t.Fatal(err)
+		}
+		id, seg := b.Next(now.Add(ackDelay), nil)
+		if ack := len(wire.Append(nil, wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: b.path(1).received}}})); id != 1 || len(seg) <= ack {
+			t.Fatalf("%d bytes leave by path %d, an ACK has %d", len(seg), id, ack)
 		}
 	}
 	now = now.Add(time.Second)

@@ -170,10 +170,7 @@ func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
 		b.traceBytes(now, trace.Duplicate, p, sentFrame{s: s, from: f.Seq, to: f.Seq + wire.DataSeq(len(f.Bytes)-fresh)}, "")
 	}
 	if fresh > 0 {
-		p.lastData = now
-		if b.cfg.Opens {
-			b.wake(now.Add(quietAfter))
-		}
+		b.brought(p, now)
 	}
 	s.got.add(max(f.Seq, s.inNext), max(end, s.inNext))
 	if len(s.got) > 0 && s.got[0].from <= s.inNext && s.got[0].to > s.inNext {

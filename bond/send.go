@@ -86,7 +86,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	t := b.choose(now, view)
 	p := t.path
 	ack := b.ackPending && (b.ackSize >= ackBytes || !now.Before(b.ackDue))
-	if carrier != nil && (len(b.control) > 0 || ack || b.relayDue() || len(b.flows.notices) > 0) {
+	if carrier != nil && (len(b.control) > 0 || ack || len(b.flows.notices) > 0) {
 		p = carrier
 	}
 	if p == nil {
@@ -144,7 +144,7 @@ func (b *Bond) gave(p *path, n int, now time.Time) {
 		p.told, p.toldAt, p.telling = h.Acked+uint64(h.Queue)+uint64(n), now, false
 	}
 	p.settle(now)
-	p.idle, p.carried, p.unbegun, p.withdrawn = false, now, 0, false
+	p.idle, p.carried, p.sentAt, p.unbegun, p.withdrawn = false, now, now, 0, false
 	b.wake(now.Add(probeEvery))
 }
 
@@ -193,15 +193,6 @@ func (t turn) bounded() turn {
 		return turn{}
 	}
 	return t
-}
-
-func (b *Bond) relayDue() bool {
-	for _, p := range b.paths {
-		if p.relayDue {
-			return true
-		}
-	}
-	return false
 }
 
 // fillControl appends what must be told: control frames, acknowledgements and

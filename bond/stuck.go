@@ -10,40 +10,86 @@ import (
 // flight on them: in a download it is the sender who sees that nothing arrives,
 // and only the receiver, the primary, can make a new subflow.
 const (
-	// quietAfter is how long nothing must have come on any path.
-	quietAfter = time.Second
+	// quietAfter is how long nothing must have come on any path, at least. The
+	// pauses of what a stream brings are no reason to ask: quietMost bounds how
+	// long is waited for their sake.
+	quietAfter, quietMost = time.Second, 4 * time.Second
 	// recently is how long after its last byte a path may be asked: so long its
 	// radio is awake anyway (LTE's tail is about 10 s).
 	recently = 5 * time.Second
 )
 
+// brought tells that path p has brought new bytes.
+func (b *Bond) brought(p *path, now time.Time) {
+	if pause := now.Sub(b.newestData); pause >= recently {
+		b.pause = 0 // a new beginning
+	} else if pause > minSilence {
+		b.pause = pause
+	}
+	p.lastData, b.newestData = now, now
+	if b.cfg.Opens {
+		b.wake(now.Add(quietAfter))
+	}
+}
+
 // watchQuiet lets paths be asked for a sign of life: when all have been quiet
 // while streams are open, those that carried bytes a moment ago, once; when a
 // path is stuck, all others, once, to know which way is left.
+//
+// Each question wakes the radios of its path. So of paths that brought bytes to
+// the end one is asked: had another died with bytes in flight, the far end would
+// have sent them again by this one, which then brought bytes when the other did
+// not. And one that was well after its last byte is not asked in a pause that is
+// no longer than the one before, as between the segments of a video.
 func (b *Bond) watchQuiet(now time.Time) {
 	if !b.cfg.Opens || len(b.streams) == 0 {
 		return
 	}
-	var newest, trouble time.Time
+	var trouble time.Time
 	for _, p := range b.paths {
-		if p.lastData.After(newest) {
-			newest = p.lastData
-		}
 		if p.stuckAt.After(trouble) {
 			trouble = p.stuckAt
 		}
 	}
+	one := b.spokesman()
 	for _, p := range b.paths {
 		if p.flight.len() > 0 {
 			continue // what is in flight asks as well
 		}
-		hint := p.lastData.After(p.asked) && now.Sub(p.lastData) < recently
-		if at := newest.Add(quietAfter); hint && now.Before(at) {
+		after := quietAfter
+		if b.lasted(p) && one.well() {
+			after = max(after, min(b.pause*5/4, quietMost))
+		}
+		hint, stuck := p.lastData.After(p.asked) && now.Sub(p.lastData) < recently, trouble.After(p.asked)
+		if at := b.newestData.Add(after); hint && !stuck && now.Before(at) {
 			b.wake(at)
-		} else if hint || trouble.After(p.asked) {
-			p.asked, p.askDue = now, true
+		} else if hint || stuck {
+			p.asked, p.askDue = now, stuck || p == one || !b.lasted(p)
 		}
 	}
+}
+
+// lasted reports whether a path brought bytes to the end, as far as can be told:
+// since then the far end has not had the time to find it silent.
+func (b *Bond) lasted(p *path) bool { return b.newestData.Sub(p.lastData) < minSilence }
+
+// spokesman is the path that is asked for all that lasted: a direct one if there
+// is one, since no helper is woken then, and of those the one that brought the
+// newest bytes. It is nil if there is none.
+func (b *Bond) spokesman() (one *path) {
+	for _, p := range b.paths {
+		if b.lasted(p) && (one == nil || one.est.Helped && !p.est.Helped ||
+			one.est.Helped == p.est.Helped && p.lastData.After(one.lastData)) {
+			one = p
+		}
+	}
+	return one
+}
+
+// well reports whether all that was sent on a direct path, the last thing not
+// before its last bytes came, is known to have arrived: both its directions worked then.
+func (p *path) well() bool {
+	return !p.est.Helped && !p.sentAt.Before(p.lastData) && p.est.Hop().Queue == 0
 }
 
 // asking returns an idle path that is to be asked, or nil.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"mpbond/estimate"
+	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -81,6 +82,89 @@ func TestQuietPathIsAskedOnce(t *testing.T) {
 	}
 	if b.NextTick(); !b.nextTick.IsZero() {
 		t.Errorf("an idle bond wakes at %v", b.nextTick.Sub(start))
+	}
+}
+
+// bring has path id bring the next bytes of the download, s seconds after start.
+func bring(t *testing.T, b *Bond, id wire.PathID, s float64) {
+	t.Helper()
+	f := wire.Data{Stream: 1, Seq: b.streams[1].inNext, Bytes: make([]byte, 1000)}
+	if err := b.Receive(id, f.Type(), f.AppendPayload(nil), start.Add(time.Duration(s*float64(time.Second)))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOneIsAskedForAll: of two paths that brought bytes to the end the direct one
+// is asked; of two of which one fell silent before the other, both; and when the
+// one does not answer the other is asked as well.
+func TestOneIsAskedForAll(t *testing.T) {
+	for _, c := range []struct {
+		helped, direct float64 // when they brought their last bytes
+		answers        bool
+		want           []wire.PathID
+	}{
+		{0.15, 0, true, []wire.PathID{1}},
+		{0, 0.15, true, []wire.PathID{1}},
+		{0, 0.5, true, []wire.PathID{1, 2}},
+		{0.5, 0, true, []wire.PathID{1, 2}},
+		{0.15, 0, false, []wire.PathID{1, 2}},
+	} {
+		b := receiving(t)
+		first, second := c.helped, c.direct
+		if first < second {
+			bring(t, b, 2, first)
+			bring(t, b, 1, second)
+		} else {
+			bring(t, b, 1, second)
+			bring(t, b, 2, first)
+		}
+		last := max(first, second)
+		run(b, last, last+0.9)
+		acknowledge(t, b, start.Add(time.Duration((last+0.9)*float64(time.Second))))
+		asked := map[wire.PathID]bool{}
+		for s := last + 0.9; s < last+3; s += 0.1 {
+			for _, id := range run(b, s, s+0.1) {
+				asked[id] = true
+			}
+			if c.answers {
+				acknowledge(t, b, start.Add(time.Duration((s+0.1)*float64(time.Second))))
+			}
+		}
+		if len(asked) != len(c.want) || !asked[c.want[0]] || !asked[c.want[len(c.want)-1]] {
+			t.Errorf("%+v: asked %v", c, asked)
+		}
+	}
+}
+
+// TestPauseLikeTheOneBefore: a direct path that was well after its last byte is
+// not asked in a pause that is no longer than the one before; one whose last ACK
+// is not known to have arrived is, and any is when the pause gets longer.
+func TestPauseLikeTheOneBefore(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		queue unit.Bytes // of the path's TCP, in the second pause
+		after float64    // when it is asked in the second pause
+	}{{"well", 0, 2.5}, {"nothing heard", 100, 1}} {
+		b := receiving(t)
+		if pings := run(b, 0.98, 1.1); len(pings) != 1 {
+			t.Fatalf("in the first pause: %v", pings)
+		}
+		acknowledge(t, b, start.Add(1100*time.Millisecond))
+		bring(t, b, 1, 2)
+		if drain(b, start.Add(2020*time.Millisecond)); b.path(1).sentAt.Before(b.path(1).lastData) {
+			t.Fatal("no ACK was sent")
+		}
+		ticked := 2.02
+		for s := 2.02; s < 6; s += 0.02 {
+			b.Local(1, start.Add(time.Duration(s*float64(time.Second))), estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond,
+				Cwnd: 100_000, MSS: 1448, Queue: c.queue, Acked: uint64(s * 1000)})
+			if ticked = s; len(run(b, s, s+0.01)) > 0 {
+				break
+			}
+		}
+		if ticked < 2+c.after-0.001 || ticked > 2+c.after+0.05 {
+			t.Errorf("%s: asked after %.2f s, want %.2f", c.name, ticked-2, c.after)
+		}
 	}
 }
 
