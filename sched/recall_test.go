@@ -9,7 +9,7 @@ import (
 
 func TestRecall(t *testing.T) {
 	two := func(fast, slow time.Duration, inFlight unit.Bytes) []Path {
-		return []Path{{ID: 1, PAD: fast, Tail: fast, SRTT: 50 * ms, Th: 8 * unit.Mbps}, {ID: 2, PAD: slow, Tail: slow, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: inFlight}}
+		return []Path{{ID: 1, PAD: fast, Tail: fast, SRTT: 150 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps}, {ID: 2, PAD: slow, Tail: slow, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: inFlight}}
 	}
 	for _, c := range []struct {
 		name        string
@@ -68,7 +68,7 @@ func TestAllowance(t *testing.T) {
 		{"it is spent", 50 * ms, Ledger{Given: 2_000_000, Copied: 19_000}, Recall{}},
 		{"more than is asked", 50 * ms, Ledger{Given: 10_000_000}, Recall{2, 31_250, true}},
 	} {
-		paths := []Path{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, SRTT: 50 * ms, Th: 8 * unit.Mbps},
+		paths := []Path{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, SRTT: 150 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
 			{ID: 2, PAD: 10*ms + c.gap, Tail: 10*ms + c.gap, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: unit.MB}}
 		if got := (&auto{}).Recall(paths, 0.2, c.so); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)

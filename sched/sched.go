@@ -32,7 +32,10 @@ type Path struct {
 	Tail time.Duration
 	Wait time.Duration // the part of PAD that is spent in the far hop's queue
 	SRTT time.Duration // of the sender's own hop
-	Th   unit.Rate     // end to end
+	// MinRTT is the least round trip seen of that hop, without what waits in its
+	// queues; SRTT where it is not known.
+	MinRTT time.Duration
+	Th     unit.Rate // end to end
 
 	Helped   bool
 	RTTVar   time.Duration // mean deviation of SRTT
