@@ -1,12 +1,14 @@
-// Package api is the local interface of a running mpbond: HTTP over a unix
-// socket that only its owner can open. It stands beside the data path, which
-// knows nothing of it: a role hands over a function that describes itself, and
-// `mpbond status`, `mpbond get`, the console and scripts ask.
+// Package api is what a running mpbond tells and takes over its local HTTP
+// interface. It stands beside the data path, which knows nothing of it: a role
+// hands over functions that describe it, and `mpbond status`, `mpbond events`,
+// the console and scripts ask.
 //
-//	api.go     what is told: types, names and units of the JSON
+//	api.go     one mpbond at one moment: types, names and units of the JSON
+//	lists.go   devices, pipes, subflows and streams one by one, and events
+//	pairing.go codes by which devices are paired
 //	socket.go  where: the socket, one per role and user
-//	server.go  GET /v1/status, and errors as application/problem+json
-//	client.go  the same from the other side
+//	serve/     the HTTP server: OpenAPI, problems, events, metrics
+//	client/    the same from the other side
 //
 // The JSON is a contract: within /v1 fields are added, never renamed, removed
 // or given another unit. Sizes are in bytes, rates in bits per second, delays
@@ -34,6 +36,9 @@ type Status struct {
 	SOCKS       string `json:"socks,omitempty"`       // SOCKS5 proxy
 	HTTP        string `json:"http,omitempty"`        // HTTP proxy
 	Transparent string `json:"transparent,omitempty"` // for `mpbond run`
+
+	Devices []Device `json:"devices"` // this one first, then those that are trusted; never null
+	Pipes   []Pipe   `json:"pipes"`   // primary, helper and dual; never null
 
 	Bonds  []Bond        `json:"bonds"`            // primary and server; never null
 	Helper *HelperStatus `json:"helper,omitempty"` // helper and dual

@@ -50,6 +50,8 @@ type Config struct {
 	// Trace is told what happens, if it is set. Events lack the name of who
 	// writes. It is called with the bond's owner's lock held and must not block.
 	Trace func(trace.Event)
+	// ChangesOnly leaves out of Trace what happens for each segment.
+	ChangesOnly bool
 }
 
 // Tuning, ours unless a source is named.
@@ -254,7 +256,7 @@ func (b *Bond) Remote(id wire.PathID, now time.Time, s wire.HopState) {
 		return
 	}
 	p.est.Remote(now, s)
-	if b.cfg.Trace != nil {
+	if b.tracing() {
 		e := trace.Event{Kind: trace.PipeState, Path: uint32(id), Rate: s.Rate, SRTT: s.RTT, Offset: s.Received, Backlog: unit.Bytes(s.Received - s.Forwarded)}
 		if s.AppLimited {
 			e.Reason = "app-limited"

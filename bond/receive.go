@@ -222,7 +222,7 @@ func (b *Bond) receiveAck(on *path, payload []byte, now time.Time) error {
 		if a.Received > p.sent {
 			return fmt.Errorf("ACK of %d bytes of path %d, which has sent %d: %w", a.Received, a.Path, p.sent, wire.ErrMalformed)
 		}
-		if b.cfg.Trace != nil && p.flight.len() > 0 {
+		if b.tracing() && p.flight.len() > 0 {
 			b.trace(now, trace.Event{Kind: trace.Ack, Path: uint32(p.id), Offset: a.Received})
 		}
 		p.est.Acked(a.Received, at)

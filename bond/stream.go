@@ -232,6 +232,17 @@ func (s *Stream) Reset(code wire.Code, text string) {
 	s.bond.queue(s, wire.TypeReset)
 }
 
+// ResetStream is Reset of the stream of that number. It reports whether there is
+// one.
+func (b *Bond) ResetStream(id wire.StreamID, code wire.Code, text string) bool {
+	s := b.streams[id]
+	if s == nil {
+		return false
+	}
+	s.Reset(code, text)
+	return true
+}
+
 // fail ends the stream at this end.
 func (s *Stream) fail(r wire.Reset) {
 	if s.err != nil {

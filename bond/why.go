@@ -23,7 +23,7 @@ type Decision struct {
 // decided keeps a decision. Runs of the same choice for the same reason count
 // as one, so that the list shows more than the last moment.
 func (b *Bond) decided(now time.Time, d sched.Decision, paths []sched.Path) {
-	if b.cfg.Trace != nil {
+	if b.tracing() {
 		e := trace.Event{Kind: trace.Decision, Length: b.pending, Diff: d.Diff, Reason: d.Reason.String()}
 		if !d.Wait {
 			e.Path = uint32(d.Path)
@@ -42,7 +42,7 @@ func (b *Bond) decided(now time.Time, d sched.Decision, paths []sched.Path) {
 
 // traceStates tells the estimates of each path, if it is time.
 func (b *Bond) traceStates(now time.Time) {
-	if b.cfg.Trace == nil {
+	if !b.tracing() {
 		return
 	}
 	for _, p := range b.paths {
@@ -59,7 +59,10 @@ func (b *Bond) traceStates(now time.Time) {
 // traceEvery is how often a trace tells the estimates of a path.
 const traceEvery = 10 * time.Millisecond
 
-// trace hands an event on. Costly events are made only if b.cfg.Trace is set.
+// tracing reports whether events of each segment are wanted.
+func (b *Bond) tracing() bool { return b.cfg.Trace != nil && !b.cfg.ChangesOnly }
+
+// trace hands an event on. Who makes one for each segment asks tracing first.
 func (b *Bond) trace(now time.Time, e trace.Event) {
 	if b.cfg.Trace != nil {
 		e.T = now.UnixNano()
@@ -69,7 +72,7 @@ func (b *Bond) trace(now time.Time, e trace.Event) {
 
 // traceBytes traces what happens to the bytes of a DATA frame.
 func (b *Bond) traceBytes(now time.Time, k trace.Kind, p *path, f sentFrame, reason string) {
-	if b.cfg.Trace != nil {
+	if b.tracing() {
 		b.trace(now, trace.Event{Kind: k, Path: uint32(p.id), Stream: uint64(f.s.id), Offset: uint64(f.from),
 			Length: unit.Bytes(f.to - f.from), Count: f.end, Reason: reason})
 	}

@@ -95,7 +95,7 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 		return ErrClosed
 	}
 	if old := e.lanes[sf.Path]; old != nil {
-		e.drop(old)
+		e.drop(old, "replaced by another of its number")
 	}
 	now := time.Now()
 	l := &lane{sf: sf, cond: sync.NewCond(&e.mu)}
@@ -113,18 +113,31 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 	return nil
 }
 
-// Detach ends a subflow, if it is attached. What it carried goes over others.
-func (e *Endpoint) Detach(id wire.PathID) {
+// Detach ends a subflow. What it carried goes over others. It reports whether
+// there was one of that number.
+func (e *Endpoint) Detach(id wire.PathID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.lanes[id]
+	if l != nil {
+		e.drop(l, "ended here")
+		e.after(time.Now())
+	}
+	return l != nil
+}
+
+// DeviceOf names the device that carries a subflow, "" if there is none.
+func (e *Endpoint) DeviceOf(id wire.PathID) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l := e.lanes[id]; l != nil {
-		e.drop(l)
-		e.after(time.Now())
+		return l.sf.Device
 	}
+	return ""
 }
 
-// drop takes a lane out. Its goroutines end by themselves.
-func (e *Endpoint) drop(l *lane) {
+// drop takes a lane out, for a reason. Its goroutines end by themselves.
+func (e *Endpoint) drop(l *lane, why string) {
 	if l.closed {
 		return
 	}
@@ -145,16 +158,14 @@ func (e *Endpoint) drop(l *lane) {
 	if len(e.lanes) == 0 {
 		e.noLane = time.Now()
 	}
+	e.trace(trace.Event{Kind: trace.PathDown, Path: uint32(l.sf.Path), Device: l.sf.Device, Reason: why})
 }
 
 // down ends a lane for a reason, once.
 func (e *Endpoint) down(l *lane, err error) {
 	e.mu.Lock()
 	first := !l.closed
-	e.drop(l)
-	if first {
-		e.trace(trace.Event{Kind: trace.PathDown, Path: uint32(l.sf.Path), Device: l.sf.Device, Reason: fmt.Sprint(err)})
-	}
+	e.drop(l, fmt.Sprint(err))
 	e.after(time.Now())
 	e.mu.Unlock()
 	if first && e.cfg.Down != nil {
@@ -415,7 +426,7 @@ func (e *Endpoint) Close(ctx context.Context) {
 	// Streams that the other end opened during the farewell.
 	e.b.Fail(wire.CodeClosed, "mpbond is shutting down", time.Now())
 	for _, l := range e.lanes {
-		e.drop(l)
+		e.drop(l, "the bond is closed")
 	}
 	e.wakeUsers()
 	e.mu.Unlock()

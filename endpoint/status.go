@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"math"
 	"sort"
 	"time"
 
@@ -169,23 +170,46 @@ func (e *Endpoint) Status(why bool) api.Bond {
 		for _, d := range e.b.Decisions() {
 			out.Decisions = append(out.Decisions, decision(d))
 		}
-		for _, s := range e.b.StreamList(maxFlowList) {
-			down, up := choice(s.In), choice(s.Out)
-			if !e.cfg.Bond.Opens {
-				down, up = up, down
-			}
-			sent, received := s.Received, s.Sent
-			if e.cfg.Bond.Opens {
-				sent, received = received, sent
-			}
-			out.StreamList = append(out.StreamList, api.Stream{ID: uint64(s.ID), Dest: s.Dest, Mode: s.Mode.String(), DownBytes: received, UpBytes: sent, Down: down, Up: up})
-		}
+		out.StreamList = e.streams(maxFlowList)
 		for _, f := range e.b.Flows(maxFlowList) {
 			out.FlowList = append(out.FlowList, api.Flow{ID: uint64(f.ID), Path: uint32(f.Path), Second: uint32(f.Second), Sent: int64(f.Sent),
 				Received: int64(f.Received), Dropped: int64(f.Dropped), Duplicate: int64(f.Duplicate), Moves: int64(f.Moves), LastUsed: f.Used})
 		}
 	}
 	return out
+}
+
+// StreamList describes the streams that are open, newest first.
+func (e *Endpoint) StreamList() []api.Stream {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.streams(math.MaxInt)
+}
+
+// streams describes the streams that were opened last. Mu is held.
+func (e *Endpoint) streams(limit int) (list []api.Stream) {
+	for _, s := range e.b.StreamList(limit) {
+		down, up := choice(s.In), choice(s.Out)
+		if !e.cfg.Bond.Opens {
+			down, up = up, down
+		}
+		sent, received := s.Received, s.Sent
+		if e.cfg.Bond.Opens {
+			sent, received = received, sent
+		}
+		list = append(list, api.Stream{ID: uint64(s.ID), Dest: s.Dest, Mode: s.Mode.String(), DownBytes: received, UpBytes: sent, Down: down, Up: up})
+	}
+	return list
+}
+
+// ResetStream resets the stream of that number at both ends, for a reason that
+// the apps cannot see. It reports whether there was one.
+func (e *Endpoint) ResetStream(id wire.StreamID, why string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	found := e.b.ResetStream(id, wire.CodeConnReset, why)
+	e.after(time.Now())
+	return found
 }
 
 func choice(c wire.Choice) (a api.StreamChoice) {

@@ -158,6 +158,7 @@ func pause(d, away time.Duration) time.Duration {
 
 // subflow is what is known of one relay, besides its counters.
 type subflow struct {
+	number  uint64 // in the trace and the api
 	primary identity.Peer
 	server  string
 	since   time.Time
@@ -440,8 +441,7 @@ func (h *Helper) subflow(ctx context.Context, all *sync.WaitGroup, t *target, o 
 		return
 	}
 	h.mu.Lock()
-	h.relayed++
-	number := h.relayed
+	number := h.relays[r].number
 	h.mu.Unlock()
 	all.Go(func() { h.rescue(ctx, all, r, t) })
 	log.Debug("subflow relayed")
@@ -519,7 +519,8 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	r := newRelay(p, hs, int(h.cfg.Buffer))
 	r.several = func() bool { return h.waitingAt(t.primary) > 1 }
 	h.mu.Lock()
-	h.relays[r] = &subflow{primary: t.primary, server: q.Server, since: time.Now()}
+	h.relayed++
+	h.relays[r] = &subflow{number: h.relayed, primary: t.primary, server: q.Server, since: time.Now()}
 	missed := h.ending || ctx.Err() != nil // by who has closed the others
 	h.mu.Unlock()
 	if missed {

@@ -1,6 +1,8 @@
 package helper
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -35,6 +37,8 @@ type PipeStatus struct {
 
 // SubflowStatus is one relayed subflow. Up is primary to server.
 type SubflowStatus struct {
+	// Number counts the relays of this helper, from 1.
+	Number  uint64    `json:"number"`
 	Primary string    `json:"primary"`
 	Server  string    `json:"server"`
 	Since   time.Time `json:"since"`
@@ -78,8 +82,24 @@ func (h *Helper) Status() Status {
 	s.Relayed = h.moved
 	for r, f := range h.relays {
 		s.Relayed += r.up.read.Load() + r.down.read.Load()
-		s.Subflows = append(s.Subflows, SubflowStatus{f.primary.Name, f.server, f.since, r.up.status(), r.down.status()})
+		s.Subflows = append(s.Subflows, SubflowStatus{f.number, f.primary.Name, f.server, f.since, r.up.status(), r.down.status()})
 	}
 	slices.SortFunc(s.Subflows, func(a, b SubflowStatus) int { return a.Since.Compare(b.Since) })
 	return s
 }
+
+// CloseSubflow ends the relay of that number; bond must be empty, since a helper
+// knows of none. Its primary makes a new subflow.
+func (h *Helper) CloseSubflow(bond string, number uint32) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r, f := range h.relays {
+		if bond == "" && f.number == uint64(number) {
+			go r.close(errByHand) // it may wait for its TLS to say goodbye
+			return nil
+		}
+	}
+	return fault.New(fault.NotFound, fmt.Errorf("no subflow %d is relayed", number), "see GET /v1/subflows; at a helper the bond is written -")
+}
+
+var errByHand = errors.New("ended by hand at the helper")

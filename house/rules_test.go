@@ -73,13 +73,15 @@ var libraries = map[string]struct {
 	only   []string
 	reason string
 }{
-	"github.com/spf13/cobra":       {[]string{"cmd"}, "the command line is an edge"},
-	"github.com/vbauerster/mpb/v8": {[]string{"cmd"}, "the screen is an edge"},
-	"github.com/bytemare/opaque":   {[]string{"pairing"}, "one place decides how a code is proved"},
-	"github.com/mdp/qrterminal/v3": {[]string{"cmd"}, "the screen is an edge"},
-	"github.com/fsnotify/fsnotify": {[]string{"cmd"}, "files are an edge"},
-	"go.uber.org/goleak":           {nil, "for tests"},
-	"gvisor.dev/gvisor":            {[]string{"intercept/tun"}, "a TCP/IP stack has many types of its own; they end where packets become connections"},
+	"github.com/spf13/cobra":              {[]string{"cmd"}, "the command line is an edge"},
+	"github.com/vbauerster/mpb/v8":        {[]string{"cmd"}, "the screen is an edge"},
+	"go.uber.org/goleak":                  {nil, "for tests"},
+	"github.com/danielgtaylor/huma/v2":    {[]string{"api/serve"}, "the types of the API do not depend on what serves them"},
+	"github.com/prometheus/client_golang": {[]string{"api/serve"}, "figures are told by status; only the API makes metrics of them"},
+	"gvisor.dev/gvisor":                   {[]string{"intercept/tun"}, "a TCP/IP stack has many types of its own; they end where packets become connections"},
+	"github.com/bytemare/opaque":          {[]string{"pairing"}, "one place decides how a code is proved"},
+	"github.com/mdp/qrterminal/v3":        {[]string{"cmd"}, "the screen is an edge"},
+	"github.com/fsnotify/fsnotify":        {[]string{"cmd"}, "files are an edge"},
 }
 
 // Limits. Whoever needs more gives a reason in the list that follows.

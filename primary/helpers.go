@@ -149,6 +149,11 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 		slot = &helperSlot{name: peer.Name, revoked: make(chan struct{}), fresh: make(chan struct{}, 1)}
 		p.helpers[w.Peer()] = slot
 	}
+	if !slot.kept {
+		p.rec.Add(trace.Event{Kind: trace.DeviceUp, Device: slot.name})
+	}
+	p.rec.Add(trace.Event{Kind: trace.PipeUp, Device: slot.name, Text: w.RemoteAddr().String()})
+	p.wg.Go(func() { p.tellEnd(ctx, w, slot.name) })
 	if slot.kept {
 		slot.addReserve(w)
 		p.mu.Unlock()
@@ -164,6 +169,19 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 	slot.kept = true
 	p.mu.Unlock()
 	p.keepHelped(ctx, slot, w)
+}
+
+// tellEnd tells of the end of a pipe that waits. One that carries a subflow is
+// told of by tend and move.
+func (p *Primary) tellEnd(ctx context.Context, w *pipe.Waiting, helper string) {
+	select {
+	case <-w.Done():
+	case <-ctx.Done():
+		return
+	}
+	if err := w.Err(); err != nil {
+		p.rec.Add(trace.Event{Kind: trace.PipeDown, Device: helper, Text: w.RemoteAddr().String(), Reason: err.Error()})
+	}
 }
 
 // maxReserve bounds the pipes in reserve: one for each address at which a
@@ -250,6 +268,7 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 		}
 		if w = slot.takeReserve(); w == nil {
 			slot.kept = false // its next call makes a keeper again
+			p.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: name})
 		}
 		if slot.isRevoked() {
 			delete(p.errs, name)
@@ -327,7 +346,9 @@ func (p *Primary) tend(ctx context.Context, slot *helperSlot, l lane) error {
 		case <-ctx.Done():
 			return nil
 		case <-l.link.Trouble():
-			wanted = true
+			if wanted = true; l.link.Broken() {
+				p.rec.Add(trace.Event{Kind: trace.PipeDown, Bond: l.s.id.String(), Path: uint32(l.id), Device: slot.name, Reason: "it broke"})
+			}
 		case <-slot.fresh:
 		case now := <-tick.C:
 			wanted = wanted || l.link.Stalled(now)

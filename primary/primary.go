@@ -250,7 +250,7 @@ func (p *Primary) newSession() *session {
 	_, _ = rand.Read(s.id[:]) // never fails
 	scheduler, _ := sched.New(p.cfg.Scheduler)
 	s.e = endpoint.New(endpoint.Config{
-		Bond: bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject, Trace: p.rec.Func(s.id.String())},
+		Bond: bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject, Trace: p.rec.Func(s.id.String()), ChangesOnly: !p.rec.On()},
 		Down: func(sf *subflow.Subflow, err error) {
 			p.ended(s, sf.Path, err)
 			if s.e.ByeSeen() { // new streams shall wait for the server's next life

@@ -4,7 +4,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -15,12 +14,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"mpbond/api"
 	"mpbond/bond"
 	"mpbond/endpoint"
 	"mpbond/fault"
@@ -116,6 +113,7 @@ type session struct {
 	key      bondKey
 	name     string
 	instance uint64
+	ended    bool // guarded by Server.mu
 	e        *endpoint.Endpoint
 	streams  atomic.Int64 // being served
 	flows    atomic.Int64 // the same of datagrams
@@ -208,6 +206,10 @@ func (s *Server) end(b *session) {
 	if s.bonds[b.key] == b {
 		delete(s.bonds, b.key)
 	}
+	if !b.ended && s.bondsOf(b.key.device) == 0 {
+		s.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: b.name})
+	}
+	b.ended = true
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -339,12 +341,7 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	if j.Instance != 0 {
 		return nil, nil
 	}
-	n := 0
-	for k := range s.bonds {
-		if k.device == key.device {
-			n++
-		}
-	}
+	n := s.bondsOf(key.device)
 	if n >= s.cfg.MaxBonds {
 		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has %d bonds, which is the limit; one that lost its device ends after %v", n, keepBond)}
 	}
@@ -354,7 +351,7 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	}
 	scheduler, _ := sched.New(s.cfg.Scheduler) // New has checked it
 	b.e = endpoint.New(endpoint.Config{
-		Bond:          bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + overshoot, MaxFlows: s.cfg.MaxFlows, Eta: s.cfg.Reinject, Trace: s.rec.Func(key.id.String())},
+		Bond:          bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + overshoot, MaxFlows: s.cfg.MaxFlows, Eta: s.cfg.Reinject, Trace: s.rec.Func(key.id.String()), ChangesOnly: !s.rec.On()},
 		Accept:        func(c *endpoint.Conn) { s.serve(ctx, b, c) },
 		AcceptPackets: func(c *endpoint.PacketConn) { s.servePackets(ctx, b, c) },
 		Down: func(sf *subflow.Subflow, err error) {
@@ -366,7 +363,20 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 		Log: s.log,
 	})
 	s.bonds[key] = b
+	if n == 0 {
+		s.rec.Add(trace.Event{Kind: trace.DeviceUp, Device: b.name})
+	}
 	return b, nil
+}
+
+// bondsOf is how many bonds a device has. Mu is held.
+func (s *Server) bondsOf(device identity.PublicKey) (n int) {
+	for k := range s.bonds {
+		if k.device == device {
+			n++
+		}
+	}
+	return n
 }
 
 // serve connects a stream to its destination.
@@ -433,18 +443,4 @@ func randomInstance() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return binary.BigEndian.Uint64(b[:]) | 1
-}
-
-// Status describes all bonds. With why they hold their last decisions too.
-func (s *Server) Status(why bool) []api.Bond {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := []api.Bond{}
-	for k, b := range s.bonds {
-		a := b.e.Status(why)
-		a.ID, a.Peer = k.id.String(), b.name
-		out = append(out, a)
-	}
-	slices.SortFunc(out, func(a, b api.Bond) int { return cmp.Compare(a.Peer+a.ID, b.Peer+b.ID) })
-	return out
 }

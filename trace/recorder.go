@@ -22,9 +22,10 @@ const (
 	bufferLen  = 64 << 10
 )
 
-// Recorder writes events to a file, from a goroutine of its own. The methods
-// of a nil Recorder do nothing, so that nobody has to ask whether a trace is
-// wanted. All methods are safe for concurrent use.
+// Recorder writes events to a file, from a goroutine of its own, and tells
+// changes to one listener. The methods of a nil Recorder do nothing, so that
+// nobody has to ask whether a trace is wanted. All methods are safe for
+// concurrent use.
 //
 // When the disk is slower than the data path, events are dropped and counted
 // in an event of kind Dropped. When writing fails, recording ends with one log
@@ -32,7 +33,8 @@ const (
 type Recorder struct {
 	who     string
 	log     *slog.Logger
-	queue   chan Event
+	changed func(Event)   // nil, or told of changes
+	queue   chan Event    // nil without a file
 	quit    chan struct{} // closed by Close
 	done    chan struct{} // closed when the writer goroutine has ended
 	off     atomic.Bool   // after Close or a failure
@@ -62,12 +64,25 @@ func New(w io.WriteCloser, who string, log *slog.Logger) *Recorder {
 	return r
 }
 
-// On tells whether events are wanted. Ask before costly preparations.
-func (r *Recorder) On() bool { return r != nil && !r.off.Load() }
+// Tell has f told of each event whose kind is a Change, by who adds it; f must
+// not block. It is called before the first Add. The result is r or, if that is
+// nil, a Recorder of that name without a file.
+func (r *Recorder) Tell(who string, f func(Event)) *Recorder {
+	if r == nil {
+		return &Recorder{who: who, changed: f}
+	}
+	r.changed = f
+	return r
+}
+
+// On tells whether all events are wanted. Ask before costly preparations of
+// those that are no Change.
+func (r *Recorder) On() bool { return r != nil && r.queue != nil && !r.off.Load() }
 
 // Add records e, as of now unless e.T is set. It never blocks.
 func (r *Recorder) Add(e Event) {
-	if !r.On() {
+	tell := r != nil && r.changed != nil && e.Kind.Change()
+	if !tell && !r.On() {
 		return
 	}
 	if e.T == 0 {
@@ -75,6 +90,12 @@ func (r *Recorder) Add(e Event) {
 	}
 	if e.Who == "" {
 		e.Who = r.who
+	}
+	if tell {
+		r.changed(e)
+	}
+	if !r.On() {
+		return
 	}
 	select {
 	case r.queue <- e:
@@ -98,7 +119,7 @@ func (r *Recorder) Func(bond string) func(Event) {
 // Close writes what was added before and ends recording; what is added later
 // is ignored. It waits for the disk.
 func (r *Recorder) Close() {
-	if r == nil {
+	if r == nil || r.queue == nil {
 		return
 	}
 	r.once.Do(func() {

@@ -47,12 +47,27 @@ const (
 	FlowMove    Kind = "flow_move"    // flow, path it is pinned to from now on, reason: none for the first
 	FlowClose   Kind = "flow_close"   // flow, count: datagrams sent and received, reason
 	Mark        Kind = "mark"         // text: set by a tool, such as a change of a link in the lab
+	DeviceUp    Kind = "device_up"    // device: its first pipe at a primary, its first bond at a server
+	DeviceDown  Kind = "device_down"  // device: nothing of it is left
 )
+
+// Change reports whether events of this kind tell that something came, went or
+// moved, and not how bytes travel. They are few, and made even when no trace is
+// written.
+func (k Kind) Change() bool {
+	switch k {
+	case StreamOpen, StreamClose, PathUp, PathDown, PathSilent, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, Error,
+		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown:
+		return true
+	}
+	return false
+}
 
 // Kinds lists all kinds.
 func Kinds() []Kind {
 	return []Kind{StreamOpen, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
-		Reinject, Duplicate, PipeState, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, FlowOpen, FlowMove, FlowClose, Mark}
+		Reinject, Duplicate, PipeState, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, FlowOpen, FlowMove, FlowClose, Mark,
+		DeviceUp, DeviceDown}
 }
 
 // Event is one line of a trace. A field that a kind does not use is zero and

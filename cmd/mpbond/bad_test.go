@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/identity"
 	"mpbond/primary"
 )
@@ -313,7 +314,7 @@ func began(t *testing.T, cmd *exec.Cmd, role string, log fmt.Stringer) {
 // awaitStatus asks a role for its status until it is right.
 func awaitStatus(t *testing.T, role string, log fmt.Stringer, right func(api.Status) bool) {
 	t.Helper()
-	c := api.NewClient(api.SocketPath(role))
+	c := client.New(api.SocketPath(role))
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/identity"
 )
 
@@ -88,7 +89,7 @@ type seen struct {
 func presence(ctx context.Context) seen {
 	s := seen{map[identity.Role]bool{}, map[string]time.Time{}}
 	for _, role := range []string{"server", "helper", "primary"} {
-		c := api.NewClient(api.SocketPath(role))
+		c := client.New(api.SocketPath(role))
 		st, err := c.Status(ctx, false)
 		c.Close()
 		if err == nil {

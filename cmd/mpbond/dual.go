@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"mpbond/api"
+	"mpbond/api/serve"
 	"mpbond/helper"
 	"mpbond/primary"
 	"mpbond/tcp"
@@ -70,12 +71,23 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			r.helperInviter(cmd, key, cfg.Helper, wire.PairAbout{Roles: wire.PairPrimary | wire.PairHelper, Name: deviceName(name), Port: portOf(cfg.Primary.Pipe)})
 			start := time.Now()
 			slog.Info("primary and helper are up", e.addresses("name", name, "id", key.ID())...)
-			return r.serve(cmd.Context(), dual{e, lending{h}}, api.Role{Chunk: e.Chunk, Describe: func(why bool) api.Status {
-				st := r.describe(key, name, start)
-				e.describe(&st, why)
-				st.Helper = helperStatus(h.Status())
-				return st
-			}})
+			return r.serve(cmd.Context(), dual{e, lending{h}}, serve.Role{
+				Describe: func(why bool) api.Status {
+					st, now := r.describe(key, name, start), h.Status()
+					e.describe(&st, why)
+					st.Helper, st.Pipes = helperStatus(now), append(st.Pipes, helperPipes(now)...)
+					return st
+				},
+				Subflows: func() []api.Subflow { return relayed(h.Status(), name) },
+				Streams:  e.Streams,
+				CloseSubflow: func(bond string, path uint32) error {
+					if bond == "" {
+						return h.CloseSubflow(bond, path)
+					}
+					return e.CloseSubflow(bond, path)
+				},
+				ResetStream: e.ResetStream, Chunk: e.Chunk,
+			})
 		},
 	}
 	r.flags(cmd)

@@ -23,6 +23,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/fault"
 	"mpbond/unit"
 )
@@ -145,9 +146,9 @@ func (g *get) chooseFile() error {
 func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	client := api.NewClient(g.socket)
-	defer client.Close()
-	status, err := primaryStatus(ctx, client)
+	c := client.New(g.socket)
+	defer c.Close()
+	status, err := primaryStatus(ctx, c)
 	if err != nil {
 		return res, err
 	}
@@ -173,7 +174,7 @@ func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult,
 	if !g.quiet && !g.asJSON {
 		screen = stderr
 	}
-	progress := startProgress(ctx, progressConfig{client, status, unit.Bytes(answer.ContentLength), screen})
+	progress := startProgress(ctx, progressConfig{c, status, unit.Bytes(answer.ContentLength), screen})
 	digest := sha256.New()
 	n, err := io.Copy(io.MultiWriter(target, digest, progress), answer.Body)
 	took := time.Since(begin)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/api/serve"
 	"mpbond/unit"
 )
 
@@ -77,7 +78,7 @@ func newWorld(t *testing.T, socks bool) *world {
 	return w
 }
 
-func serveStatus(t *testing.T, describe api.Describe) {
+func serveStatus(t *testing.T, describe func(bool) api.Status) {
 	t.Helper()
 	l, err := api.Listen(api.SocketPath("primary"))
 	if err != nil {
@@ -85,7 +86,7 @@ func serveStatus(t *testing.T, describe api.Describe) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- api.Serve(ctx, l, api.Role{Describe: describe}) }()
+	go func() { done <- serve.Run(ctx, l, serve.Role{Describe: describe}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

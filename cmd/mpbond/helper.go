@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/api"
+	"mpbond/api/serve"
 	"mpbond/helper"
 	"mpbond/policy"
 	"mpbond/unit"
@@ -50,11 +51,15 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			r.helperInviter(cmd, key, cfg, wire.PairAbout{Roles: wire.PairHelper, Name: deviceName(name)})
 			start := time.Now()
 			slog.Info("helper is up", "name", name, "id", key.ID(), "key", key.Public())
-			return r.serve(cmd.Context(), lending{h}, api.Role{Describe: func(bool) api.Status {
-				st := r.describe(key, name, start)
-				st.Helper = helperStatus(h.Status())
-				return st
-			}})
+			return r.serve(cmd.Context(), lending{h}, serve.Role{
+				Describe: func(bool) api.Status {
+					st, now := r.describe(key, name, start), h.Status()
+					st.Helper, st.Pipes = helperStatus(now), helperPipes(now)
+					return st
+				},
+				Subflows:     func() []api.Subflow { return relayed(h.Status(), name) },
+				CloseSubflow: h.CloseSubflow,
+			})
 		},
 	}
 	r.flags(cmd)

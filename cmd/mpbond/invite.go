@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pairing"
@@ -178,7 +179,7 @@ it as a second one.`,
 }
 
 // inviteAt has the mpbond that runs here make a code.
-func inviteAt(ctx context.Context, socket string) (c *api.Client, role string, inv api.Invitation, err error) {
+func inviteAt(ctx context.Context, socket string) (c *client.Client, role string, inv api.Invitation, err error) {
 	paths := []string{socket}
 	if socket == "" {
 		paths = nil
@@ -187,7 +188,7 @@ func inviteAt(ctx context.Context, socket string) (c *api.Client, role string, i
 		}
 	}
 	for _, path := range paths {
-		c := api.NewClient(path)
+		c := client.New(path)
 		st, e := c.Status(ctx, false)
 		if e == nil {
 			if inv, e = c.Invite(ctx); e == nil {
@@ -204,7 +205,7 @@ func inviteAt(ctx context.Context, socket string) (c *api.Client, role string, i
 }
 
 // awaitPaired waits until a code was used, or holds no longer.
-func awaitPaired(ctx context.Context, c *api.Client, code string) (api.Invitation, error) {
+func awaitPaired(ctx context.Context, c *client.Client, code string) (api.Invitation, error) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/helper"
 	"mpbond/identity"
 	"mpbond/pairing"
@@ -98,7 +99,7 @@ func pairAll(cmd *cobra.Command, self pairing.Self, codes []pairing.Code) error 
 // aboutPrimary is what this device tells others of itself: of the primary that
 // runs here, else by the configuration files.
 func aboutPrimary(ctx context.Context, name string, dual bool) (about wire.PairAbout, err error) {
-	c := api.NewClient(api.SocketPath("primary"))
+	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
 	st, running := c.Status(ctx, false)
 	cfg := dualConfig{Primary: primary.Default}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"mpbond/api"
+	"mpbond/api/serve"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/intercept"
@@ -78,11 +79,14 @@ proxy that others can reach has this off unless --direct is given.`,
 			defer e.close()
 			start := time.Now()
 			slog.Info("primary is up", e.addresses("id", key.ID())...)
-			return r.serve(cmd.Context(), e, api.Role{Chunk: e.Chunk, Describe: func(why bool) api.Status {
-				st := r.describe(key, cfg.Name, start)
-				e.describe(&st, why)
-				return st
-			}})
+			return r.serve(cmd.Context(), e, serve.Role{
+				Describe: func(why bool) api.Status {
+					st := r.describe(key, cfg.Name, start)
+					e.describe(&st, why)
+					return st
+				},
+				Streams: e.Streams, CloseSubflow: e.CloseSubflow, ResetStream: e.ResetStream, Chunk: e.Chunk,
+			})
 		},
 	}
 	r.flags(cmd)
@@ -228,6 +232,7 @@ func (e edged) describe(st *api.Status, why bool) {
 		st.Listen = a.String()
 	}
 	st.Bonds = append(st.Bonds, e.Primary.Status(why))
+	st.Pipes = append(st.Pipes, e.Pipes()...)
 }
 
 // Run serves both until ctx ends or one of them fails.

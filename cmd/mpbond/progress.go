@@ -14,6 +14,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/unit"
 )
 
@@ -104,7 +105,7 @@ func (h *shares) list() []deviceShare {
 }
 
 type progressConfig struct {
-	client *api.Client
+	client *client.Client
 	start  api.Status
 	size   unit.Bytes // -1 if not known
 	output io.Writer  // bars appear if it is a terminal

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"mpbond/api"
+	"mpbond/api/serve"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/trace"
@@ -29,6 +31,7 @@ type role struct {
 
 	trust   *identity.Trust // set by load
 	invites *inviter        // nil: it shows no codes
+	feed    serve.Feed      // of changes, for the API
 }
 
 func (r *role) flags(cmd *cobra.Command) {
@@ -51,16 +54,11 @@ func (r *role) load(cmd *cobra.Command, cfg any, fromFlags func(changed func(str
 	return key, trust, err
 }
 
-// recorder opens the trace file, nil if none is wanted.
+// recorder hands changes to the API, and opens the trace file if one is wanted.
 func (r *role) recorder(name string) (*trace.Recorder, error) {
-	if r.trace == "" {
-		return nil, nil
-	}
-	if name == "" {
-		name = r.name
-	}
+	name = cmp.Or(name, r.name)
 	rec, err := trace.Open(r.trace, name, slog.Default())
-	return rec, fault.New(fault.Config, err, "choose another file with --trace")
+	return rec.Tell(name, func(e trace.Event) { r.feed.Add(change(e)) }), fault.New(fault.Config, err, "choose another file with --trace")
 }
 
 // device is a role at work.
@@ -71,7 +69,18 @@ type device interface {
 }
 
 // serve runs a role and its status socket until ctx ends or one of them fails.
-func (r *role) serve(ctx context.Context, d device, what api.Role) error {
+func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
+	describe := what.Describe
+	what.Describe = func(why bool) api.Status {
+		st := describe(why)
+		var relayed []api.Subflow
+		if what.Subflows != nil {
+			relayed = what.Subflows()
+		}
+		st.Devices = deviceList(st, r.trust.Peers(), relayed)
+		return st
+	}
+	what.Feed = &r.feed
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -88,7 +97,7 @@ func (r *role) serve(ctx context.Context, d device, what api.Role) error {
 		what.Inviter = r.invites.api()
 		g.Go(func() error { return r.invites.run(ctx) })
 	}
-	g.Go(func() error { return api.Serve(ctx, l, what) })
+	g.Go(func() error { return serve.Run(ctx, l, what) })
 	g.Go(func() error { return d.Run(ctx) })
 	g.Go(func() error { return r.keepTrust(ctx, d, hangup) })
 	return g.Wait()

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/fault"
 	"mpbond/intercept"
 )
@@ -267,7 +268,7 @@ func credentialOf(name string) (*syscall.Credential, error) {
 
 // transparentPort asks the primary where it takes redirected connections.
 func transparentPort(ctx context.Context, socket string) (uint16, error) {
-	c := api.NewClient(socket)
+	c := client.New(socket)
 	defer c.Close()
 	status, err := c.Status(ctx, false)
 	if err != nil {

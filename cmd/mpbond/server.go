@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/api"
+	"mpbond/api/serve"
 	"mpbond/fault"
 	"mpbond/sched"
 	"mpbond/server"
@@ -70,12 +71,15 @@ allowed.`,
 			s.PairWith(i.acceptor.Answer)
 			start := time.Now()
 			slog.Info("server is up", "listen", s.Addr(), "id", key.ID(), "key", key.Public())
-			return r.serve(cmd.Context(), s, api.Role{Describe: func(why bool) api.Status {
-				st := r.describe(key, "", start)
-				st.Listen = s.Addr().String()
-				st.Bonds = append(st.Bonds, s.Status(why)...)
-				return st
-			}})
+			return r.serve(cmd.Context(), s, serve.Role{
+				Describe: func(why bool) api.Status {
+					st := r.describe(key, "", start)
+					st.Listen = s.Addr().String()
+					st.Bonds = append(st.Bonds, s.Status(why)...)
+					return st
+				},
+				Streams: s.Streams, CloseSubflow: s.CloseSubflow, ResetStream: s.ResetStream,
+			})
 		},
 	}
 	r.flags(cmd)

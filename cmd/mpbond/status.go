@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/unit"
@@ -59,13 +60,7 @@ the bytes sent and not yet at the far end.`,
 }
 
 func status(ctx context.Context, w io.Writer, o statusOptions) error {
-	sockets := []string{o.socket}
-	if o.socket == "" {
-		sockets = nil
-		for _, r := range identity.Roles() {
-			sockets = append(sockets, api.SocketPath(string(r)))
-		}
-	}
+	sockets := socketsOf(o.socket)
 	for {
 		all, err := ask(ctx, sockets, o.why)
 		if err == nil {
@@ -85,11 +80,29 @@ func status(ctx context.Context, w io.Writer, o statusOptions) error {
 	}
 }
 
+// socketsOf is the socket that was given, or else that of each role.
+func socketsOf(given string) []string {
+	if given != "" {
+		return []string{given}
+	}
+	var all []string
+	for _, r := range identity.Roles() {
+		all = append(all, api.SocketPath(string(r)))
+	}
+	return all
+}
+
+// nobodyRuns is the error where no role answers.
+func nobodyRuns() error {
+	return fault.New(fault.NotRunning, fmt.Errorf("no mpbond of this user is running here (looked in %s)", api.RuntimeDir()),
+		"start one, for example with `mpbond primary`, or tell where it is with --socket")
+}
+
 // ask collects the status of every mpbond that runs behind one of sockets. It
 // is an error if none does, or if one does not answer as it should.
 func ask(ctx context.Context, sockets []string, why bool) (all []api.Status, err error) {
 	for _, path := range sockets {
-		c := api.NewClient(path)
+		c := client.New(path)
 		s, askErr := c.Status(ctx, why)
 		c.Close()
 		switch {
@@ -105,8 +118,7 @@ func ask(ctx context.Context, sockets []string, why bool) (all []api.Status, err
 		return all, nil
 	}
 	if len(sockets) > 1 {
-		err = fault.New(fault.NotRunning, fmt.Errorf("no mpbond of this user is running here (looked in %s)", api.RuntimeDir()),
-			"start one, for example with `mpbond primary`, or tell where it is with --socket")
+		err = nobodyRuns()
 	}
 	return nil, err
 }
@@ -267,7 +279,7 @@ func percent(part, whole unit.Bytes) string {
 }
 
 // primaryStatus asks the primary, at socket or its default place.
-func primaryStatus(ctx context.Context, c *api.Client) (api.Status, error) {
+func primaryStatus(ctx context.Context, c *client.Client) (api.Status, error) {
 	s, err := c.Status(ctx, false)
 	if fault.Is(err, fault.NotRunning) {
 		return s, fault.New(fault.NotRunning, err, "start it with `mpbond primary`, or tell where it is with --socket")

@@ -1,4 +1,4 @@
-package api
+package serve
 
 import (
 	"bytes"
@@ -9,27 +9,28 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/fault"
 	"mpbond/unit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func sample(why bool) Status {
-	s := Status{
+func exampleStatus(why bool) api.Status {
+	s := api.Status{
 		Role: "primary", Name: "laptop", ID: "AAAA-BBBB-CCCC-DDDD", Version: "1", UptimeSeconds: 1.5, MemoryBytes: unit.MB,
-		SOCKS: "127.0.0.1:1080", HTTP: "127.0.0.1:8080",
-		Bonds: []Bond{{ID: "b", Peer: "home", Scheduler: "pams", Streams: 1, StreamsTotal: 2, WastedBytes: map[string]unit.Bytes{"reinject": 5},
-			Paths: []Path{{ID: 1, Device: "phone", Kind: Helped, State: Up, RxBytes: 7, RxRate: 8 * unit.Mbps, SRTTms: 1.25}}}},
+		Devices: []api.Device{}, Pipes: []api.Pipe{}, SOCKS: "127.0.0.1:1080", HTTP: "127.0.0.1:8080",
+		Bonds: []api.Bond{{ID: "b", Peer: "home", Scheduler: "pams", Streams: 1, StreamsTotal: 2, WastedBytes: map[string]unit.Bytes{"reinject": 5},
+			Paths: []api.Path{{ID: 1, Device: "phone", Kind: api.Helped, State: api.Up, RxBytes: 7, RxRate: 8 * unit.Mbps, SRTTms: 1.25}}}},
 	}
 	if why {
-		s.Bonds[0].Decisions = []Decision{{T: time.Unix(1, 0).UTC(), Path: 1, PADms: 2, Reason: "least PAD"}}
+		s.Bonds[0].Decisions = []api.Decision{{T: time.Unix(1, 0).UTC(), Path: 1, PADms: 2, Reason: "least PAD"}}
 	}
 	return s
 }
@@ -46,13 +47,13 @@ func asJSON(t *testing.T, v any) string {
 // start serves sample on a socket until the test ends.
 func start(t *testing.T, path string) {
 	t.Helper()
-	l, err := Listen(path)
+	l, err := api.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- Serve(ctx, l, Role{Describe: sample}) }()
+	go func() { done <- Run(ctx, l, Role{Describe: exampleStatus}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -73,18 +74,18 @@ func TestStatus(t *testing.T) {
 	if st, err := os.Stat(filepath.Dir(path)); err != nil || st.Mode().Perm() != 0o700 {
 		t.Errorf("directory mode %v, %v", st.Mode(), err)
 	}
-	c := NewClient(path)
+	c := client.New(path)
 	defer c.Close()
 	for _, why := range []bool{false, true} {
 		got, err := c.Status(t.Context(), why)
-		if err != nil || asJSON(t, got) != asJSON(t, sample(why)) {
+		if err != nil || asJSON(t, got) != asJSON(t, exampleStatus(why)) {
 			t.Errorf("why=%v: %s, %v", why, asJSON(t, got), err)
 		}
 	}
 }
 
 func TestNamesHaveUnits(t *testing.T) {
-	got := asJSON(t, sample(true))
+	got := asJSON(t, exampleStatus(true))
 	for _, want := range []string{`"rx_rate_bps":8000000`, `"uptime_seconds":1.5`, `"srtt_ms":1.25`, `"memory_bytes":1048576`, `"wasted_bytes":{"reinject":5}`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %s in %s", want, got)
@@ -93,9 +94,9 @@ func TestNamesHaveUnits(t *testing.T) {
 }
 
 func TestListsAreNeverNull(t *testing.T) {
-	for _, s := range []Status{{}, {Bonds: []Bond{{}}}} {
+	for _, s := range []api.Status{{}, {Bonds: []api.Bond{{}}}} {
 		w := httptest.NewRecorder()
-		Handler(Role{Describe: func(bool) Status { return s }}).ServeHTTP(w, httptest.NewRequest("GET", "/v1/status", nil))
+		Handler(Role{Describe: func(bool) api.Status { return s }}).ServeHTTP(w, httptest.NewRequest("GET", "/v1/status", nil))
 		if strings.Contains(w.Body.String(), "null") {
 			t.Error(w.Body)
 		}
@@ -114,8 +115,8 @@ func TestProblems(t *testing.T) {
 		{"GET", "/", 404, fault.NotFound},
 	} {
 		w := httptest.NewRecorder()
-		Handler(Role{Describe: sample}).ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
-		var p Problem
+		Handler(Role{Describe: exampleStatus}).ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
+		var p api.Problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 			t.Errorf("%s %s: %v", c.method, c.path, err)
 		}
@@ -128,11 +129,11 @@ func TestProblems(t *testing.T) {
 
 func TestOneAtATime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.sock")
-	l, err := Listen(path)
+	l, err := api.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(path); !fault.Is(err, fault.AlreadyRunning) || fault.HintOf(err) == "" {
+	if _, err := api.Listen(path); !fault.Is(err, fault.AlreadyRunning) || fault.HintOf(err) == "" {
 		t.Errorf("second: %v", err)
 	}
 	l.Close()
@@ -143,7 +144,7 @@ func TestOneAtATime(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
-	c := NewClient(path)
+	c := client.New(path)
 	defer c.Close()
 	if _, err := c.Status(t.Context(), false); !fault.Is(err, fault.NotRunning) {
 		t.Errorf("dead socket: %v", err)
@@ -154,41 +155,8 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-func TestListenRefuses(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(file); !fault.Is(err, fault.Exists) {
-		t.Errorf("plain file: %v", err)
-	}
-	if data, _ := os.ReadFile(file); string(data) != "precious" {
-		t.Error("the file was touched")
-	}
-	if _, err := Listen(filepath.Join(dir, strings.Repeat("x", 120))); !fault.Is(err, fault.Limit) {
-		t.Errorf("long path: %v", err)
-	}
-	open := filepath.Join(dir, "open")
-	if err := os.Mkdir(open, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(open, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(filepath.Join(open, "x")); !fault.Is(err, fault.Permission) {
-		t.Errorf("open directory: %v", err)
-	}
-	if err := syscall.Chown(open, 12345, 12345); err == nil { // as root only
-		_ = os.Chmod(open, 0o700)
-		if _, err := Listen(filepath.Join(open, "x")); !fault.Is(err, fault.Permission) {
-			t.Errorf("directory of another user: %v", err)
-		}
-	}
-}
-
 func TestClientFaults(t *testing.T) {
-	c := NewClient(filepath.Join(t.TempDir(), "none"))
+	c := client.New(filepath.Join(t.TempDir(), "none"))
 	defer c.Close()
 	if _, err := c.Status(t.Context(), false); !fault.Is(err, fault.NotRunning) || fault.HintOf(err) == "" {
 		t.Errorf("no socket: %v", err)
@@ -219,28 +187,12 @@ func TestClientFaults(t *testing.T) {
 				conn.Close()
 			}
 		}()
-		c := NewClient(path)
+		c := client.New(path)
 		if _, err := c.Status(t.Context(), false); fault.KindOf(err) != kind {
 			t.Errorf("%q: kind %q, want %q: %v", body, fault.KindOf(err), kind, err)
 		}
 		c.Close()
 		l.Close()
-	}
-}
-
-func TestRuntimeDir(t *testing.T) {
-	t.Setenv("MPBOND_HOME", "/h")
-	if got := SocketPath("helper"); got != "/h/run/helper.sock" {
-		t.Error(got)
-	}
-	t.Setenv("MPBOND_HOME", "")
-	t.Setenv("XDG_RUNTIME_DIR", "/x")
-	want := "/x/mpbond"
-	if os.Geteuid() == 0 {
-		want = "/run/mpbond"
-	}
-	if got := RuntimeDir(); got != want {
-		t.Error(got)
 	}
 }
 
@@ -256,7 +208,7 @@ func TestGarbage(t *testing.T) {
 		_, _ = conn.Write(noise)
 		conn.Close()
 	}
-	c := NewClient(path)
+	c := client.New(path)
 	defer c.Close()
 	if _, err := c.Status(t.Context(), false); err != nil {
 		t.Error(err)

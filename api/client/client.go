@@ -1,0 +1,196 @@
+// Package client asks a running mpbond over its local API: what it does, what
+// has changed, and to change something. It stands between package api/serve at
+// the other end of the socket and a program: `mpbond status` and its like, the
+// lab, or one of yours.
+//
+//	c := client.New(api.SocketPath("primary"))
+//	defer c.Close()
+//	for e, err := range c.Events(ctx, client.Now) {
+//		…
+//	}
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"mpbond/api"
+	"mpbond/fault"
+)
+
+const (
+	timeout   = 5 * time.Second
+	maxAnswer = 16 << 20
+)
+
+// Client asks the mpbond behind one socket. It is safe for concurrent use.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// New makes a Client of the socket at path. It connects when asked.
+func New(path string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	return &Client{path, &http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true, IdleConnTimeout: time.Minute,
+		ResponseHeaderTimeout: timeout}}}
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status asks for the status; with why, also for the last decisions. If nobody
+// answers, the fault is of kind NotRunning.
+func (c *Client) Status(ctx context.Context, why bool) (s api.Status, err error) {
+	path := "/v1/status"
+	if why {
+		path += "?why=1"
+	}
+	err = c.get(ctx, path, &s)
+	return s, err
+}
+
+// Devices lists this device and those that it trusts.
+func (c *Client) Devices(ctx context.Context) (list []api.Device, err error) {
+	err = c.get(ctx, "/v1/devices", &list)
+	return list, err
+}
+
+// Pipes lists the pipes that carry a subflow, or wait.
+func (c *Client) Pipes(ctx context.Context) (list []api.Pipe, err error) {
+	err = c.get(ctx, "/v1/pipes", &list)
+	return list, err
+}
+
+// Subflows lists the subflows of all bonds.
+func (c *Client) Subflows(ctx context.Context) (list []api.Subflow, err error) {
+	err = c.get(ctx, "/v1/subflows", &list)
+	return list, err
+}
+
+// Streams lists the open streams of all bonds.
+func (c *Client) Streams(ctx context.Context) (list []api.StreamOf, err error) {
+	err = c.get(ctx, "/v1/streams", &list)
+	return list, err
+}
+
+// CloseSubflow ends a subflow: what it carried goes over others, and a new one
+// is made.
+func (c *Client) CloseSubflow(ctx context.Context, bond string, path uint32) error {
+	if bond == "" {
+		bond = "-"
+	}
+	return c.change(ctx, http.MethodDelete, "/v1/subflows/"+url.PathEscape(bond)+"/"+strconv.FormatUint(uint64(path), 10), nil)
+}
+
+// ResetStream resets a stream: the app's connection ends.
+func (c *Client) ResetStream(ctx context.Context, bond string, stream uint64) error {
+	return c.change(ctx, http.MethodDelete, "/v1/streams/"+url.PathEscape(bond)+"/"+strconv.FormatUint(stream, 10), nil)
+}
+
+// Chunk tells what an app waits for on one of its connections.
+func (c *Client) Chunk(ctx context.Context, chunk api.Chunk) error {
+	return c.change(ctx, http.MethodPost, "/v1/chunk", chunk)
+}
+
+// Invite makes a new code for pairing.
+func (c *Client) Invite(ctx context.Context) (i api.Invitation, err error) {
+	err = c.ask(ctx, http.MethodPost, "/v1/invitation", &i)
+	return i, err
+}
+
+// Invitation is the last code and what has become of it.
+func (c *Client) Invitation(ctx context.Context) (i api.Invitation, err error) {
+	err = c.get(ctx, "/v1/invitation", &i)
+	return i, err
+}
+
+// get asks for something, within the usual time.
+func (c *Client) get(ctx context.Context, path string, into any) error {
+	return c.ask(ctx, http.MethodGet, path, into)
+}
+
+// ask is get with another method.
+func (c *Client) ask(ctx context.Context, method, path string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answer, err := c.do(ctx, method, path, nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer)).Decode(into); err != nil {
+		return fault.New(fault.Protocol, fmt.Errorf("answer of %s: %w", c.path, err), "is the running mpbond of the same version?")
+	}
+	return nil
+}
+
+// change asks for a change, within the usual time.
+func (c *Client) change(ctx context.Context, method, path string, body any) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answer, err := c.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
+
+// do makes a request; an answer that is an error becomes a fault.
+func (c *Client) do(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var content io.Reader
+	if body != nil {
+		j, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(j)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://mpbond"+path, content)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	answer, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if answer.StatusCode < 300 {
+		return answer, nil
+	}
+	defer answer.Body.Close()
+	var p api.Problem
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer)).Decode(&p); err != nil || p.Kind == "" {
+		return nil, fault.New(fault.Protocol, fmt.Errorf("%s answered %s", c.path, answer.Status), "")
+	}
+	return nil, fault.New(fault.Kind(p.Kind), errors.New(p.Detail), p.Hint)
+}
+
+// explain makes a fault of an error of a request.
+func (c *Client) explain(err error) error {
+	var op *net.OpError
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, os.ErrPermission):
+		return fault.New(fault.Permission, fmt.Errorf("socket %s: not allowed", c.path), "run this as the user who started mpbond")
+	case errors.As(err, &op) && op.Op == "dial":
+		return fault.New(fault.NotRunning, fmt.Errorf("mpbond is not running: nobody answers at %s", c.path),
+			"start it, for example with `mpbond primary`, or tell where it is with --socket")
+	}
+	return fault.New(fault.Timeout, fmt.Errorf("mpbond at %s does not answer: %w", c.path, err), "")
+}

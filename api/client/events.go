@@ -1,0 +1,110 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strconv"
+
+	"mpbond/api"
+	"mpbond/fault"
+)
+
+// maxEvent bounds a line of events.
+const maxEvent = 64 << 10
+
+// Now begins events with the next one that happens.
+const Now = ^uint64(0)
+
+// News is one thing that Events tells: a change, or where its reader stands.
+// One of both is nil.
+type News struct {
+	Change   *api.Event
+	Position *api.Position // the first thing told; later when events were missed, and every now and then
+}
+
+// Events tells the changes that follow the event of number after, 0 for all that
+// are still kept, or Now, as they happen. It ends with an error when mpbond
+// ends, or when ctx does; otherwise only the loop's body ends it. Who reads too
+// slowly is told by a Position what was missed.
+func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[News, error] {
+	return func(yield func(News, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		path := "/v1/events"
+		if after != Now {
+			path += "?after=" + strconv.FormatUint(after, 10)
+		}
+		answer, err := c.do(ctx, http.MethodGet, path, nil)
+		if err != nil {
+			yield(News{}, err)
+			return
+		}
+		defer answer.Body.Close()
+		err = readEvents(answer.Body, func(n News) bool { return yield(n, nil) })
+		if err != nil {
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			}
+			yield(News{}, err)
+		}
+	}
+}
+
+// readEvents hands on the events of a text/event-stream until take returns
+// false, which is no error. Events of kinds that it does not know are left out.
+func readEvents(r io.Reader, take func(News) bool) error {
+	in := bufio.NewScanner(r)
+	in.Buffer(make([]byte, 4096), maxEvent)
+	var kind string
+	var data []byte
+	for in.Scan() {
+		name, value, _ := bytes.Cut(in.Bytes(), []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(name) {
+		case "event":
+			kind = string(value)
+		case "data":
+			data = append(data[:0], value...)
+		case "":
+			if len(in.Bytes()) > 0 {
+				continue // a comment
+			}
+			n, known, err := news(kind, data)
+			if err != nil {
+				return err
+			}
+			if known && !take(n) {
+				return nil
+			}
+			kind, data = "", data[:0]
+		}
+	}
+	if err := in.Err(); err != nil {
+		return fault.New(fault.Protocol, fmt.Errorf("events: %w", err), "")
+	}
+	return fault.New(fault.NotRunning, fmt.Errorf("events: mpbond has ended"), "ask again, after the last seq, when it runs")
+}
+
+// news reads one event.
+func news(kind string, data []byte) (n News, known bool, err error) {
+	switch kind {
+	case "change":
+		n.Change = new(api.Event)
+		err = json.Unmarshal(data, n.Change)
+	case "position":
+		n.Position = new(api.Position)
+		err = json.Unmarshal(data, n.Position)
+	default:
+		return n, false, nil
+	}
+	if err != nil {
+		err = fault.New(fault.Protocol, fmt.Errorf("events: %w", err), "is the running mpbond of the same version?")
+	}
+	return n, true, err
+}

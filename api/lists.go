@@ -1,0 +1,107 @@
+package api
+
+import (
+	"embed"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Source is the source of this package: the descriptions in the OpenAPI document
+// are its comments.
+//
+//go:embed api.go lists.go pairing.go
+var Source embed.FS
+
+// Device is this device, or one that it trusts.
+type Device struct {
+	Name      string   `json:"name"`
+	ID        string   `json:"id"`    // of its key
+	Self      bool     `json:"self"`  // it is this one
+	Roles     []string `json:"roles"` // that it may have towards this one, or this one's own
+	Addresses []string `json:"addresses,omitempty"`
+	// Online: a pipe of it is there, or a subflow that it carries or ends.
+	Online   bool       `json:"online"`
+	Pipes    int        `json:"pipes"`    // to it
+	Subflows int        `json:"subflows"` // that it carries or, for a server's device, ends
+	RxBytes  unit.Bytes `json:"rx_bytes"` // of these subflows, as in a subflow
+	TxBytes  unit.Bytes `json:"tx_bytes"` // the same
+	RxRate   unit.Rate  `json:"rx_rate_bps"`
+	TxRate   unit.Rate  `json:"tx_rate_bps"`
+}
+
+// Pipe states.
+const (
+	PipeCarries  = "carries"  // a subflow
+	PipeWaits    = "waits"    // ready for one
+	PipeRetrying = "retrying" // there is none, and the helper tries to make it
+	PipeStarting = "starting" // the first try
+	PipeBusy     = "busy"     // at a helper: carries the only subflow that it can
+)
+
+// Pipe is one local link between a primary and a helper, as one of them sees it.
+type Pipe struct {
+	Device  string  `json:"device"`           // at the other end
+	Address string  `json:"address"`          // of the other end: with Device it names the pipe
+	Via     string  `json:"via,omitempty"`    // the local link: an interface, or a kind of carrier
+	State   string  `json:"state"`            // carries, waits, retrying, starting or busy
+	Bond    string  `json:"bond,omitempty"`   // of the subflow that it carries
+	Path    uint32  `json:"path,omitempty"`   // that subflow
+	RTTms   float64 `json:"rtt_ms,omitempty"` // of its handshake
+	Error   string  `json:"error,omitempty"`  // why there is none
+	Hint    string  `json:"hint,omitempty"`   // what may help
+}
+
+// Subflow is one subflow with the bond that it belongs to. At a helper it is one
+// that is relayed, of which only the bytes are known.
+type Subflow struct {
+	Bond string `json:"bond"` // "" at a helper
+	Peer string `json:"peer"` // name of the device at the other end of the bond; at a helper, of the primary
+	Path
+}
+
+// StreamOf is one stream with the bond that it belongs to.
+type StreamOf struct {
+	Bond string `json:"bond"`
+	Peer string `json:"peer"` // name of the device at the other end of the bond
+	Stream
+}
+
+// StreamsOf is the list of a bond's streams; never nil.
+func StreamsOf(bond, peer string, list []Stream) []StreamOf {
+	all := make([]StreamOf, 0, len(list))
+	for _, s := range list {
+		all = append(all, StreamOf{bond, peer, s})
+	}
+	return all
+}
+
+// Event is one change, as GET /v1/events tells it. Fields that a kind does not
+// use are left out.
+type Event struct {
+	Seq  uint64    `json:"seq"` // counts the changes since this mpbond began, from 1
+	T    time.Time `json:"t"`
+	Kind string    `json:"kind"` // such as path_up; docs/api.md has the list
+	Bond string    `json:"bond,omitempty"`
+	// Device that came or left, or that carries the subflow.
+	Device string     `json:"device,omitempty"`
+	Path   uint32     `json:"path,omitempty"`      // a subflow
+	Stream uint64     `json:"stream,omitempty"`    // a stream
+	Flow   uint64     `json:"flow,omitempty"`      // a datagram flow
+	Relay  uint64     `json:"relay,omitempty"`     // a subflow that a helper relays
+	Bytes  unit.Bytes `json:"bytes,omitempty"`     // path_down, path_silent: not acknowledged; stream_close: received; relay_down: relayed
+	Count  uint64     `json:"datagrams,omitempty"` // flow_close: sent and received
+	GapMs  float64    `json:"gap_ms,omitempty"`    // pipe_moved: without a pipe before
+	Reason string     `json:"reason,omitempty"`    // in words that stay the same
+	Text   string     `json:"text,omitempty"`      // stream_open: the destination; pipe_up, pipe_down and pipe_moved: the address
+}
+
+// Position tells a reader of events where it stands: at the beginning, when it
+// was too slow, and every now and then while nothing happens.
+type Position struct {
+	Seq uint64 `json:"seq"` // what comes next follows this one
+	// MissedEvents were not kept until this reader could take them.
+	MissedEvents uint64 `json:"missed_events,omitempty"`
+	// Restarted: the position that was asked for is of another run of mpbond.
+	Restarted bool `json:"restarted,omitempty"`
+}

@@ -1,0 +1,149 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/sse"
+
+	"mpbond/api"
+)
+
+const (
+	// maxReaders of events at once.
+	maxReaders = 32
+	// eventBatch is how many events are copied for a reader at a time.
+	eventBatch = 64
+	// sayAfter is how long nothing is said: then a Position shows whether anybody
+	// is still there.
+	sayAfter = 30 * time.Second
+)
+
+type eventsInput struct {
+	After string `query:"after" maxLength:"20" pattern:"^[0-9]*$" doc:"begin after the event of this number; without it, with the next one"`
+	// LastEventID is what a browser sends when it comes back.
+	LastEventID string `header:"Last-Event-ID" maxLength:"20" doc:"the same, as browsers tell it when they come back"`
+}
+
+// Resolve implements huma.Resolver: it refuses what from cannot read.
+func (in *eventsInput) Resolve(huma.Context) []error {
+	if _, _, err := in.from(); err != nil {
+		return []error{err}
+	}
+	return nil
+}
+
+// from is the number to begin after, and whether one was given.
+func (in *eventsInput) from() (seq uint64, given bool, err error) {
+	text := in.After
+	if text == "" {
+		text = in.LastEventID
+	}
+	if text == "" {
+		return 0, false, nil
+	}
+	if seq, err = strconv.ParseUint(text, 10, 64); err != nil {
+		err = fmt.Errorf("after the event %q: it must be the seq of one", text)
+	}
+	return seq, true, err
+}
+
+func (r Role) registerEvents(a huma.API) {
+	var readers atomic.Int32
+	op := operation(http.MethodGet, "/v1/events", "changes as they happen, as server-sent events: event `change`, and `position`, which tells where the reader stands and what it missed")
+	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
+		defer readers.Add(-1)
+		if readers.Add(1) > maxReaders {
+			_ = huma.WriteErr(a, ctx, http.StatusTooManyRequests, "as many read the events as may")
+			return
+		}
+		next(streaming{ctx})
+	}}
+	sse.Register(a, op, map[string]any{"change": api.Event{}, "position": api.Position{}}, func(ctx context.Context, in *eventsInput, send sse.Sender) {
+		_ = r.tell(ctx, in, send) // an error means that nobody listens any more
+	})
+}
+
+// streaming is a context whose answer the library may write to when the reader
+// has gone: it would complain on standard error, and the end of the context
+// tells.
+type streaming struct{ anyContext }
+
+// anyContext is a huma.Context by another name, since that has a method Context.
+type anyContext huma.Context
+
+// BodyWriter implements huma.Context.
+func (s streaming) BodyWriter() io.Writer {
+	return lenient{s.anyContext.BodyWriter().(http.ResponseWriter)}
+}
+
+type lenient struct{ http.ResponseWriter }
+
+// Flush implements http.Flusher.
+func (l lenient) Flush() { _ = http.NewResponseController(l.ResponseWriter).Flush() }
+
+// SetWriteDeadline is what the library looks for.
+func (l lenient) SetWriteDeadline(t time.Time) error {
+	_ = http.NewResponseController(l.ResponseWriter).SetWriteDeadline(t)
+	return nil
+}
+
+// tell sends changes until ctx ends or sending fails.
+func (r Role) tell(ctx context.Context, in *eventsInput, send sse.Sender) error {
+	feed := r.Feed
+	if feed == nil {
+		feed = new(Feed)
+	}
+	at, given, _ := in.from()
+	newest := feed.newest()
+	begin := api.Position{Restarted: given && at > newest}
+	switch {
+	case begin.Restarted:
+		at = 0
+	case !given:
+		at = newest
+	}
+	_, begin.MissedEvents, _ = feed.after(at, nil)
+	at += begin.MissedEvents
+	begin.Seq = at
+	if err := send(sse.Message{ID: int(at), Data: begin}); err != nil {
+		return err
+	}
+	quiet := time.NewTimer(sayAfter)
+	defer quiet.Stop()
+	batch := make([]api.Event, 0, eventBatch)
+	for {
+		events, missed, more := feed.after(at, batch)
+		if missed > 0 {
+			at += missed
+			if err := send(sse.Message{ID: int(at), Data: api.Position{Seq: at, MissedEvents: missed}}); err != nil {
+				return err
+			}
+		}
+		for _, e := range events {
+			if err := send(sse.Message{ID: int(e.Seq), Data: e}); err != nil {
+				return err
+			}
+			at = e.Seq
+		}
+		quiet.Reset(sayAfter)
+		if more == nil {
+			continue
+		}
+		select {
+		case <-more:
+		case <-quiet.C:
+			if err := send(sse.Message{ID: int(at), Data: api.Position{Seq: at}}); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2/sse"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	"mpbond/fault"
+)
+
+func opened(n uint64) api.Event {
+	return api.Event{T: time.Unix(int64(n), 0).UTC(), Kind: "stream_open", Stream: n, Text: "example.org:443"}
+}
+
+// running serves a role on a socket until end is called, or the test ends.
+func running(t *testing.T, r Role) (c *client.Client, end func()) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.sock")
+	l, err := api.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := Run(ctx, l, r); err != nil {
+			t.Error(err)
+		}
+	}()
+	c = client.New(path)
+	end = func() { cancel(); <-done }
+	t.Cleanup(func() { end(); c.Close() })
+	return c, end
+}
+
+// TestEvents: a reader gets what happens after it began, in order and with
+// numbers; one that comes back gets what it has missed; and when mpbond ends it
+// is told so.
+func TestEvents(t *testing.T) {
+	feed := new(Feed)
+	feed.Add(opened(1))
+	c, end := running(t, Role{Describe: exampleStatus, Feed: feed})
+	var got []api.Event
+	var last error
+	for n, err := range c.Events(t.Context(), client.Now) {
+		if last = err; err != nil {
+			break
+		}
+		switch {
+		case n.Position != nil:
+			if *n.Position != (api.Position{Seq: 1}) {
+				t.Errorf("it begins at %+v", *n.Position)
+			}
+			feed.Add(opened(2))
+			feed.Add(opened(3))
+		case n.Change.Seq == 3:
+			got = append(got, *n.Change)
+			go end()
+		default:
+			got = append(got, *n.Change)
+		}
+	}
+	if !fault.Is(last, fault.NotRunning) {
+		t.Errorf("the end of mpbond: %v", last)
+	}
+	want := []api.Event{opened(2), opened(3)}
+	want[0].Seq, want[1].Seq = 2, 3
+	if asJSON(t, got) != asJSON(t, want) {
+		t.Errorf("got %s, want %s", asJSON(t, got), asJSON(t, want))
+	}
+}
+
+func TestEventsAfter(t *testing.T) {
+	feed := new(Feed)
+	for n := range uint64(keptEvents + 10) {
+		feed.Add(opened(n + 1))
+	}
+	c, _ := running(t, Role{Describe: exampleStatus, Feed: feed})
+	for _, x := range []struct {
+		after uint64
+		begin api.Position
+		next  uint64
+	}{
+		{0, api.Position{Seq: 10, MissedEvents: 10}, 11},
+		{keptEvents, api.Position{Seq: keptEvents}, keptEvents + 1},
+		{keptEvents + 500, api.Position{Seq: 10, MissedEvents: 10, Restarted: true}, 11},
+	} {
+		began := false
+		for n, err := range c.Events(t.Context(), x.after) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n.Change != nil {
+				if !began || n.Change.Seq != x.next {
+					t.Errorf("after %d: the first is %d, want %d", x.after, n.Change.Seq, x.next)
+				}
+				break
+			}
+			if began = true; *n.Position != x.begin {
+				t.Errorf("after %d: it begins at %+v, want %+v", x.after, *n.Position, x.begin)
+			}
+		}
+	}
+}
+
+// TestSlowReader: one that takes nothing for long holds nobody up, is told how
+// many it has missed, and goes on with what is kept.
+func TestSlowReader(t *testing.T) {
+	feed := new(Feed)
+	r := Role{Feed: feed}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var told []string
+	err := r.tell(ctx, &eventsInput{}, func(m sse.Message) error {
+		switch d := m.Data.(type) {
+		case api.Position:
+			told = append(told, fmt.Sprintf("at %d, %d missed", d.Seq, d.MissedEvents))
+			if d.MissedEvents == 0 {
+				feed.Add(opened(1)) // wakes it
+			}
+		case api.Event:
+			switch d.Seq {
+			case 1: // while it is busy with that one
+				for n := range uint64(keptEvents + 5) {
+					feed.Add(opened(n + 2))
+				}
+			case 7:
+				told = append(told, "then 7")
+			case keptEvents + 6:
+				cancel()
+			}
+		}
+		return nil
+	})
+	if err != context.Canceled || fmt.Sprint(told) != "[at 0, 0 missed at 6, 5 missed then 7]" {
+		t.Errorf("told %q, %v", told, err)
+	}
+}
+
+func TestTooManyReaders(t *testing.T) {
+	c, end := running(t, Role{Describe: exampleStatus, Feed: new(Feed)})
+	full := make(chan struct{}, maxReaders)
+	done := make(chan struct{}, maxReaders)
+	for range maxReaders {
+		go func() {
+			for n := range c.Events(t.Context(), client.Now) {
+				if n.Position != nil {
+					full <- struct{}{}
+				}
+			}
+			done <- struct{}{}
+		}()
+	}
+	for range maxReaders {
+		<-full
+	}
+	for _, err := range c.Events(t.Context(), client.Now) {
+		if !fault.Is(err, fault.Limit) {
+			t.Errorf("one reader more: %v", err)
+		}
+	}
+	if _, err := c.Status(t.Context(), false); err != nil {
+		t.Error(err)
+	}
+	end()
+	for range maxReaders {
+		<-done
+	}
+}
+
+func TestEventsBadInput(t *testing.T) {
+	for _, target := range []string{"/v1/events?after=-1", "/v1/events?after=x", "/v1/events?after=99999999999999999999", "/v1/events?before=1"} {
+		if w := ask(Role{Describe: exampleStatus, Feed: new(Feed)}, "GET", target, ""); w.Code != 400 {
+			t.Errorf("%s: %d %s", target, w.Code, w.Body)
+		}
+	}
+}

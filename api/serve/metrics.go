@@ -1,0 +1,184 @@
+package serve
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"mpbond/api"
+)
+
+// sample is one value of a metric, with those of its labels.
+type sample struct {
+	value  float64
+	labels []string
+}
+
+// metric is one metric: what it says, and its values at a moment.
+type metric struct {
+	name, help string
+	counter    bool // else a gauge
+	labels     []string
+	values     func(s api.Status) []sample
+}
+
+// metricList is GET /metrics, besides those of the Go runtime and the process.
+// A counter goes on for as long as what its labels name exists.
+var metricList = []metric{
+	{"mpbond_info", "Always 1; the labels tell the role, the name and the version of this mpbond.", false, []string{"role", "name", "version"},
+		func(s api.Status) []sample { return []sample{{1, []string{s.Role, s.Name, s.Version}}} }},
+	{"mpbond_uptime_seconds", "How long this mpbond has been running.", false, nil,
+		func(s api.Status) []sample { return []sample{{s.UptimeSeconds, nil}} }},
+	{"mpbond_memory_bytes", "Memory taken from the system and not given back.", false, nil,
+		func(s api.Status) []sample { return []sample{{float64(s.MemoryBytes), nil}} }},
+
+	{"mpbond_device_online", "1 while a pipe of the device is there, or a subflow that it carries or ends; else 0.", false, []string{"device"}, ofDevices(func(d api.Device) float64 { return number(d.Online) })},
+	{"mpbond_device_pipes", "Pipes to the device.", false, []string{"device"}, ofDevices(func(d api.Device) float64 { return float64(d.Pipes) })},
+	{"mpbond_device_subflows", "Subflows that the device carries or, for a server's device, ends.", false, []string{"device"}, ofDevices(func(d api.Device) float64 { return float64(d.Subflows) })},
+
+	{"mpbond_streams", "Streams of the bond that are open: one for each TCP connection of an app.", false, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.Streams) })},
+	{"mpbond_streams_total", "Streams of the bond so far.", true, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.StreamsTotal) })},
+	{"mpbond_flows", "Datagram flows of the bond that are open: one for each UDP socket of an app.", false, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.Flows) })},
+	{"mpbond_flows_total", "Datagram flows of the bond so far.", true, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.FlowsTotal) })},
+	{"mpbond_datagrams_dropped_total", "Datagrams that waited too long or found no room, at this end.", true, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.DatagramsDropped) })},
+	{"mpbond_meta_buffer_bytes", "Bytes accepted from apps and not yet given to a subflow.", false, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.MetaBytes) })},
+	{"mpbond_reorder_bytes", "Bytes received that wait for earlier ones.", false, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.ReorderBytes) })},
+	{"mpbond_wasted_bytes_total", "Bytes sent or received more than once, by cause.", true, append(ofBond[:2:2], "cause"), func(s api.Status) (list []sample) {
+		for _, b := range s.Bonds {
+			for cause, n := range b.WastedBytes {
+				list = append(list, sample{float64(n), []string{b.ID, b.Peer, cause}})
+			}
+		}
+		return list
+	}},
+
+	{"mpbond_subflow_received_bytes_total", "Bytes that the subflow has carried to this end, frame headers included.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.RxBytes) })},
+	{"mpbond_subflow_sent_bytes_total", "Bytes that the subflow was given at this end, frame headers included.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.TxBytes) })},
+	{"mpbond_subflow_received_bytes_per_second", "Rate to this end over the last second.", false, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.RxRate) / 8 })},
+	{"mpbond_subflow_sent_bytes_per_second", "Rate from this end over the last second.", false, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.TxRate) / 8 })},
+	{"mpbond_subflow_throughput_bytes_per_second", "Estimate of what the subflow can carry away from this end (Th).", false, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.ThroughputBps) / 8 })},
+	{"mpbond_subflow_backlog_bytes", "Bytes sent and not yet at the far end (B).", false, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.BacklogBytes) })},
+	{"mpbond_subflow_pad_seconds", "Predicted delivery time of a byte given to the subflow now (PAD).", false, ofPath, ofPaths(func(p api.Path) float64 { return p.PADms / 1000 })},
+	{"mpbond_subflow_rtt_seconds", "Smoothed round-trip time of the hop nearest this end.", false, ofPath, ofPaths(func(p api.Path) float64 { return p.SRTTms / 1000 })},
+	{"mpbond_subflow_silent", "1 while bytes are outstanding and there is no progress; else 0.", false, ofPath, ofPaths(func(p api.Path) float64 { return number(p.State == api.Silent) })},
+	{"mpbond_subflow_resumed_total", "How many times a helped subflow went on over another pipe after a break.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Resumed) })},
+	{"mpbond_subflow_migrated_total", "How many times a helped subflow went on over another pipe before a break.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Migrated) })},
+
+	{"mpbond_helper_relayed_bytes_total", "At a helper: bytes relayed, both directions.", true, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.RelayedBytes) })},
+	{"mpbond_helper_buffer_bytes", "At a helper: bytes held between HS-path and pipe.", false, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.BufferBytes) })},
+	{"mpbond_helper_subflows", "At a helper: subflows relayed now.", false, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.Subflows) })},
+	{"mpbond_lent_limit_bytes_per_second", "At a helper: what those who borrow the interface may use of it in a direction, while its owner's traffic limits them.", false, []string{"interface", "direction"}, func(s api.Status) (list []sample) {
+		if s.Helper == nil {
+			return nil
+		}
+		for _, l := range s.Helper.Lent {
+			if l.Limited {
+				list = append(list, sample{float64(l.LimitBps) / 8, []string{l.Interface, l.Direction}})
+			}
+		}
+		return list
+	}},
+}
+
+// Labels.
+var (
+	ofBond = []string{"bond", "peer"}
+	ofPath = []string{"bond", "peer", "subflow", "device", "kind"}
+)
+
+func ofDevices(f func(api.Device) float64) func(api.Status) []sample {
+	return func(s api.Status) (list []sample) {
+		for _, d := range s.Devices {
+			if !d.Self {
+				list = append(list, sample{f(d), []string{d.Name}})
+			}
+		}
+		return list
+	}
+}
+
+func ofBonds(f func(api.Bond) float64) func(api.Status) []sample {
+	return func(s api.Status) (list []sample) {
+		for _, b := range s.Bonds {
+			list = append(list, sample{f(b), []string{b.ID, b.Peer}})
+		}
+		return list
+	}
+}
+
+func ofPaths(f func(api.Path) float64) func(api.Status) []sample {
+	return func(s api.Status) (list []sample) {
+		for _, b := range s.Bonds {
+			for _, p := range b.Paths {
+				if p.ID != 0 {
+					list = append(list, sample{f(p), []string{b.ID, b.Peer, strconv.FormatUint(uint64(p.ID), 10), p.Device, p.Kind}})
+				}
+			}
+		}
+		return list
+	}
+}
+
+func ofHelper(f func(api.HelperStatus) float64) func(api.Status) []sample {
+	return func(s api.Status) []sample {
+		if s.Helper == nil {
+			return nil
+		}
+		return []sample{{f(*s.Helper), nil}}
+	}
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// collector makes metrics of one status each time that it is asked.
+type collector struct {
+	role  Role
+	descs []*prometheus.Desc // of metricList
+	event *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		to <- d
+	}
+	to <- c.event
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	s := c.role.status(false)
+	for i, m := range metricList {
+		kind := prometheus.GaugeValue
+		if m.counter {
+			kind = prometheus.CounterValue
+		}
+		for _, v := range m.values(s) {
+			to <- prometheus.MustNewConstMetric(c.descs[i], kind, v.value, v.labels...)
+		}
+	}
+	if c.role.Feed != nil {
+		for kind, n := range c.role.Feed.count() {
+			to <- prometheus.MustNewConstMetric(c.event, prometheus.CounterValue, float64(n), kind)
+		}
+	}
+}
+
+// metrics answers in the Prometheus text format.
+func metrics(role Role) http.Handler {
+	c := &collector{role: role, event: prometheus.NewDesc("mpbond_events_total", "Changes so far, by kind, as GET /v1/events tells them.", []string{"kind"}, nil)}
+	for _, m := range metricList {
+		c.descs = append(c.descs, prometheus.NewDesc(m.name, m.help, m.labels, nil))
+	}
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}

@@ -1,0 +1,89 @@
+package serve
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"mpbond/api"
+	"mpbond/fault"
+)
+
+// problem is an api.Problem as an error that the library answers with.
+type problem struct{ api.Problem }
+
+// Error implements error.
+func (p *problem) Error() string { return p.Detail }
+
+// GetStatus implements huma.StatusError.
+func (p *problem) GetStatus() int { return p.Status }
+
+// ContentType implements huma.ContentTypeFilter.
+func (p *problem) ContentType(string) string { return "application/problem+json" }
+
+// statuses of kinds of faults; others are 500.
+var statuses = map[fault.Kind]int{
+	fault.Usage: http.StatusBadRequest, fault.Config: http.StatusBadRequest, fault.NotFound: http.StatusNotFound,
+	fault.Exists: http.StatusConflict, fault.AlreadyRunning: http.StatusConflict, fault.NotRunning: http.StatusConflict, fault.Limit: http.StatusTooManyRequests, fault.Permission: http.StatusForbidden,
+	fault.Unsupported: http.StatusNotImplemented,
+}
+
+// problemOf is the answer to an error of a role.
+func problemOf(err error) *problem {
+	return newProblem(cmp.Or(statuses[fault.KindOf(err)], http.StatusInternalServerError), err)
+}
+
+func newProblem(status int, err error) *problem {
+	return &problem{api.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: err.Error(), Kind: string(fault.KindOf(err)), Hint: fault.HintOf(err)}}
+}
+
+// What the library finds wrong with a request is told in our words.
+func init() {
+	huma.DefaultArrayNullable = false
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
+		var details []string
+		for _, err := range errs {
+			var d *huma.ErrorDetail
+			switch {
+			case errors.As(err, &d) && d.Location != "":
+				details = append(details, d.Location+": "+d.Message) // its value stays out: it may be long
+			case err != nil:
+				details = append(details, err.Error())
+			}
+		}
+		if len(details) > 0 {
+			msg += ": " + strings.Join(details, "; ")
+		}
+		kind := fault.Usage
+		switch {
+		case status == http.StatusUnprocessableEntity:
+			status = http.StatusBadRequest
+		case status >= 500:
+			kind = fault.Other
+		case status == http.StatusRequestEntityTooLarge || status == http.StatusTooManyRequests:
+			kind = fault.Limit
+		case status == http.StatusRequestTimeout:
+			kind = fault.Timeout
+		}
+		return newProblem(status, fault.New(kind, errors.New(msg), "GET /openapi.json tells what is taken here"))
+	}
+}
+
+// send answers outside the library.
+func (p *problem) send(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", p.ContentType(""))
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p.Problem) // an error means that nobody listens any more
+}
+
+// unsupported is the answer where a role has nothing to change.
+func unsupported(what string) error {
+	return fault.New(fault.Unsupported, fmt.Errorf("%s: not here", what), "ask another role: primary, server or helper")
+}

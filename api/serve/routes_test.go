@@ -1,0 +1,308 @@
+package serve
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"mpbond/api"
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+// recorder takes answers of any length.
+type recorder struct{ *httptest.ResponseRecorder }
+
+func (recorder) SetWriteDeadline(time.Time) error { return nil }
+func (recorder) SetReadDeadline(time.Time) error  { return nil }
+
+func ask(r Role, method, target, body string) recorder {
+	w := recorder{httptest.NewRecorder()}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // events end after the first
+	req := httptest.NewRequest(method, target, strings.NewReader(body)).WithContext(ctx)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	Handler(r).ServeHTTP(w, req)
+	return w
+}
+
+// full is a role that has one of everything. Changed gets what was changed.
+func full(changed *[]string) Role {
+	note := func(what string) error {
+		if changed != nil {
+			*changed = append(*changed, what)
+		}
+		return nil
+	}
+	feed := new(Feed)
+	feed.Add(opened(1))
+	return Role{
+		Describe: func(why bool) api.Status {
+			s := exampleStatus(why)
+			s.Devices = []api.Device{{Name: "laptop", Self: true, Online: true}, {Name: "phone", ID: "X", Online: true, Pipes: 1, Subflows: 1}}
+			s.Pipes = []api.Pipe{{Device: "phone", Address: "192.168.1.9:40000", State: api.PipeCarries, Bond: "b", Path: 1}, {Device: "phone", Address: "rfcomm://AA:BB/1", State: api.PipeWaits}}
+			s.Helper = &api.HelperStatus{RelayedBytes: 9, Lent: []api.Lent{{Interface: "wlan0", Direction: "up", Limited: true, LimitBps: unit.Mbps}}}
+			return s
+		},
+		Subflows: func() []api.Subflow { return []api.Subflow{{Peer: "anna", Path: api.Path{ID: 7}}} },
+		Streams:  func() []api.StreamOf { return api.StreamsOf("b", "home", []api.Stream{{ID: 5, Dest: "x:1"}}) },
+		CloseSubflow: func(bond string, path uint32) error {
+			if path == 404 {
+				return fault.New(fault.NotFound, errors.New("no such subflow"), "look")
+			}
+			return note(fmt.Sprintf("subflow %q %d", bond, path))
+		},
+		ResetStream: func(bond string, id uint64) error { return note(fmt.Sprintf("stream %q %d", bond, id)) },
+		Chunk:       func(c api.Chunk) error { return note(fmt.Sprintf("chunk %s %d", c.App, c.Bytes)) },
+		Feed:        feed,
+	}
+}
+
+func TestResources(t *testing.T) {
+	var changed []string
+	r := full(&changed)
+	for _, c := range []struct {
+		method, target, body string
+		status               int
+		holds                string
+	}{
+		{"GET", "/v1/status", "", 200, `"devices":[{"name":"laptop"`},
+		{"GET", "/v1/devices", "", 200, `"name":"phone"`},
+		{"GET", "/v1/devices/phone", "", 200, `"id":"X"`},
+		{"GET", "/v1/devices/nobody", "", 404, `"kind":"not_found"`},
+		{"GET", "/v1/devices/" + strings.Repeat("x", 65), "", 400, `"kind":"usage"`},
+		{"GET", "/v1/pipes", "", 200, `"state":"carries"`},
+		{"GET", "/v1/pipes/phone/192.168.1.9:40000", "", 200, `"path":1`},
+		{"GET", "/v1/pipes/phone/rfcomm:%2F%2FAA:BB%2F1", "", 200, `"state":"waits"`},
+		{"GET", "/v1/pipes/phone/192.168.1.9:1", "", 404, `"kind":"not_found"`},
+		{"GET", "/v1/subflows", "", 200, `[{"bond":"b","peer":"home","id":1,`},
+		{"GET", "/v1/subflows", "", 200, `{"bond":"","peer":"anna","id":7,`},
+		{"GET", "/v1/subflows/b/1", "", 200, `"device":"phone"`},
+		{"GET", "/v1/subflows/-/7", "", 200, `"peer":"anna"`},
+		{"GET", "/v1/subflows/b/2", "", 404, `"kind":"not_found"`},
+		{"GET", "/v1/subflows/b/x", "", 400, `path.path`},
+		{"GET", "/v1/subflows/b/4294967297", "", 400, `path.path`},
+		{"DELETE", "/v1/subflows/b/1", "", 204, ""},
+		{"DELETE", "/v1/subflows/-/7", "", 204, ""},
+		{"DELETE", "/v1/subflows/b/404", "", 404, `"hint":"look"`},
+		{"GET", "/v1/streams", "", 200, `[{"bond":"b","peer":"home","id":5,"dest":"x:1"`},
+		{"GET", "/v1/streams/b/5", "", 200, `"id":5`},
+		{"GET", "/v1/streams/c/5", "", 404, `"kind":"not_found"`},
+		{"DELETE", "/v1/streams/b/5", "", 204, ""},
+		{"POST", "/v1/chunk", `{"app":"127.0.0.1:40000","bytes":1000000}`, 204, ""},
+		{"POST", "/v1/chunk", `{"app":"127.0.0.1:40000","bytes":1,"frob":1}`, 400, "frob"},
+		{"POST", "/v1/chunk", `{"app":"127.0.0.1:40000"}`, 400, "bytes"},
+		{"POST", "/v1/chunk", `{"app":5,"bytes":1}`, 400, `"kind":"usage"`},
+		{"POST", "/v1/chunk", `{"app":`, 400, `"kind":"usage"`},
+		{"POST", "/v1/chunk", `{"app":"` + strings.Repeat("x", maxBody) + `","bytes":1}`, 413, `"kind":"limit"`},
+		{"PUT", "/v1/chunk", "", 405, "use POST"},
+		{"DELETE", "/v1/streams", "", 405, "use GET"},
+	} {
+		w := ask(r, c.method, c.target, c.body)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.holds) {
+			t.Errorf("%s %.60s %.60s: %d %s, want %d and %s", c.method, c.target, c.body, w.Code, w.Body, c.status, c.holds)
+		}
+		if c.status >= 400 && w.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s %s: %v", c.method, c.target, w.Header())
+		}
+	}
+	if want := []string{`subflow "b" 1`, `subflow "" 7`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000"}; !slices.Equal(changed, want) {
+		t.Errorf("changed %q, want %q", changed, want)
+	}
+}
+
+// TestUnsupported: a role that cannot change something says so.
+func TestUnsupported(t *testing.T) {
+	r := Role{Describe: exampleStatus}
+	for _, c := range [][3]string{{"DELETE", "/v1/subflows/b/1"}, {"DELETE", "/v1/streams/b/1"}, {"POST", "/v1/chunk", `{"app":"127.0.0.1:1","bytes":1}`}} {
+		w := ask(r, c[0], c[1], c[2])
+		if w.Code != http.StatusNotImplemented || !strings.Contains(w.Body.String(), `"kind":"unsupported"`) {
+			t.Errorf("%v: %d %s", c, w.Code, w.Body)
+		}
+	}
+	if w := ask(r, "GET", "/v1/streams", ""); strings.TrimSpace(w.Body.String()) != "[]" {
+		t.Errorf("streams of none: %s", w.Body)
+	}
+}
+
+// TestOpenAPI: the document has every resource, describes every field with its
+// comment, and is true about real answers.
+func TestOpenAPI(t *testing.T) {
+	type schema struct {
+		Ref         string `json:"$ref"`
+		Description string
+		Properties  map[string]struct {
+			Ref         string `json:"$ref"`
+			Description string
+			Type        any
+		}
+		AdditionalProperties any
+	}
+	var doc struct {
+		OpenAPI string
+		Paths   map[string]map[string]struct {
+			Summary   string
+			Responses map[string]struct {
+				Content map[string]struct{ Schema schema }
+			}
+		}
+		Components struct{ Schemas map[string]schema }
+	}
+	r := full(nil)
+	if err := json.Unmarshal(ask(r, "GET", "/openapi.json", "").Body.Bytes(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(doc.OpenAPI, "3.1") {
+		t.Error(doc.OpenAPI)
+	}
+	for _, path := range []string{"/v1/status", "/v1/devices", "/v1/devices/{name}", "/v1/pipes", "/v1/pipes/{name}/{address}", "/v1/subflows", "/v1/subflows/{bond}/{path}",
+		"/v1/streams", "/v1/streams/{bond}/{stream}", "/v1/chunk", "/v1/invitation", "/v1/events"} {
+		if len(doc.Paths[path]) == 0 {
+			t.Errorf("%s is not told of", path)
+		}
+		for method, op := range doc.Paths[path] {
+			if p, ok := op.Responses["default"].Content["application/problem+json"]; op.Summary == "" || !ok || p.Schema.Ref != "#/components/schemas/Problem" {
+				t.Errorf("%s %s: %+v", method, path, op)
+			}
+		}
+	}
+	for name, s := range doc.Components.Schemas {
+		if s.Description == "" && !strings.HasPrefix(name, "Answer") {
+			t.Errorf("%s has no description", name)
+		}
+		if (s.AdditionalProperties == false) != (name == "Chunk") {
+			t.Errorf("%s: more fields: %v", name, s.AdditionalProperties)
+		}
+	}
+	for field, want := range map[string]string{"Path.pad_ms": "predicted delivery", "Subflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe"} {
+		name, field, _ := strings.Cut(field, ".")
+		if p, ok := doc.Components.Schemas[name].Properties[field]; !ok || !strings.Contains(p.Description, want) {
+			t.Errorf("%s.%s: %+v", name, field, p)
+		}
+	}
+	if p := doc.Components.Schemas["Path"].Properties["rx_rate_bps"]; p.Type != "integer" {
+		t.Errorf("a rate is %v", p.Type)
+	}
+	var status map[string]any
+	if err := json.Unmarshal(ask(r, "GET", "/v1/status?why=1", "").Body.Bytes(), &status); err != nil {
+		t.Fatal(err)
+	}
+	for field := range status {
+		if _, ok := doc.Components.Schemas["Status"].Properties[field]; !ok {
+			t.Errorf("status has %s, which the document does not", field)
+		}
+	}
+}
+
+// TestMetrics: what /metrics says is read by the format's own parser and found
+// good by its linter; every metric is there, with help, type and value.
+func TestMetrics(t *testing.T) {
+	w := ask(full(nil), "GET", "/metrics", "")
+	text := w.Body.String()
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil || w.Code != 200 {
+		t.Fatal(w.Code, err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range metricList {
+		f := families[m.name]
+		want := dto.MetricType_GAUGE
+		if m.counter {
+			want = dto.MetricType_COUNTER
+		}
+		if f == nil || f.GetHelp() != m.help || f.GetType() != want || len(f.Metric) == 0 {
+			t.Errorf("%s: %v", m.name, f)
+		}
+	}
+	value := func(name string, labels ...string) float64 {
+		for _, m := range families[name].GetMetric() {
+			var got []string
+			for _, l := range m.Label {
+				got = append(got, l.GetName()+"="+l.GetValue())
+			}
+			if slices.Equal(got, labels) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+		t.Errorf("%s has no %v: %v", name, labels, families[name])
+		return 0
+	}
+	for name, want := range map[string]float64{"mpbond_subflow_received_bytes_total": 7, "mpbond_subflow_received_bytes_per_second": 1e6, "mpbond_subflow_rtt_seconds": 0.00125} {
+		if got := value(name, "bond=b", "device=phone", "kind=helped", "peer=home", "subflow=1"); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	if got := value("mpbond_wasted_bytes_total", "bond=b", "cause=reinject", "peer=home"); got != 5 {
+		t.Errorf("wasted: %v", got)
+	}
+	if got := value("mpbond_events_total", "kind=stream_open"); got != 1 {
+		t.Errorf("events: %v", got)
+	}
+	if families["go_goroutines"] == nil || families["process_open_fds"] == nil {
+		t.Error("runtime and process are missing")
+	}
+}
+
+// FuzzAPI: whatever is asked, the answer is a good one or a problem, and never
+// of status 500.
+func FuzzAPI(f *testing.F) {
+	for _, s := range []string{
+		"GET /v1/status?why=1 HTTP/1.1\r\nHost: x\r\n\r\n", "GET /openapi.json HTTP/1.0\r\n\r\n", "GET /metrics HTTP/1.0\r\n\r\n",
+		"GET /v1/devices/phone HTTP/1.0\r\n\r\n", "GET /v1/pipes/phone/rfcomm:%2F%2FAA HTTP/1.0\r\n\r\n", "DELETE /v1/subflows/b/1 HTTP/1.0\r\n\r\n",
+		"GET /v1/events?after=0 HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 5\r\nAccept: text/event-stream\r\n\r\n", "DELETE /v1/streams/b/18446744073709551615 HTTP/1.0\r\n\r\n",
+		"POST /v1/chunk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 34\r\n\r\n{\"app\": \"127.0.0.1:1\", \"bytes\": 1}",
+		"POST /v1/chunk HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"app\r\n0\r\n\r\n",
+		"PUT //v1/../x HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		f.Add([]byte(s))
+	}
+	h := Handler(full(nil))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
+		if err != nil {
+			return // net/http itself answers that
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		w := recorder{httptest.NewRecorder()}
+		h.ServeHTTP(w, req.WithContext(ctx))
+		_, _ = io.Copy(io.Discard, req.Body)
+		switch ct := w.Header().Get("Content-Type"); {
+		case w.Code == 500 || w.Code < 200:
+			t.Errorf("%q: %d %s", raw, w.Code, w.Body)
+		case w.Code >= 400 && ct == "application/problem+json":
+			var p api.Problem
+			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Status != w.Code || p.Kind == "" || p.Detail == "" || len(p.Detail) > 16<<10 {
+				t.Errorf("%q: %d %s", raw, w.Code, w.Body)
+			}
+		case w.Code >= 400 && req.URL.Path != "/metrics":
+			t.Errorf("%q: %d as %s: %s", raw, w.Code, ct, w.Body)
+		case strings.HasSuffix(ct, "json") && w.Code == 200 && !json.Valid(w.Body.Bytes()):
+			t.Errorf("%q: %s", raw, w.Body)
+		}
+	})
+}

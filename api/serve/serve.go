@@ -1,0 +1,79 @@
+// Package serve answers the local API of a running mpbond: HTTP over a unix
+// socket that only its owner can open. It stands between a role, which hands
+// over functions that describe and change it, and the clients.
+//
+//	serve.go     the server, its limits, what a role hands over
+//	routes.go    the resources, and their OpenAPI description
+//	problem.go   errors as application/problem+json (RFC 9457)
+//	describe.go  comments of the Go types as descriptions
+//	feed.go      changes, kept for a while
+//	events.go    changes as server-sent events
+//	metrics.go   GET /metrics
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"mpbond/api"
+)
+
+// Limits of the API server.
+const (
+	readTimeout    = 5 * time.Second // for the header, and again for the body
+	writeTimeout   = 5 * time.Second // of an answer, and of each event
+	idleTimeout    = time.Minute
+	maxHeader      = 16 << 10
+	maxBody        = 4 << 10
+	shutdownBudget = time.Second
+)
+
+// Role is what the API serves. Errors of its functions are faults; a function
+// that is nil is answered as fault.Unsupported. All are called from many
+// goroutines.
+type Role struct {
+	// Describe tells what a role does now; with why, also why.
+	Describe func(why bool) api.Status
+	// Subflows lists what Describe's bonds do not tell, at a helper.
+	Subflows func() []api.Subflow
+	Streams  func() []api.StreamOf
+	// CloseSubflow and ResetStream end one, by its bond and number.
+	CloseSubflow func(bond string, path uint32) error
+	ResetStream  func(bond string, id uint64) error
+	// Chunk takes a chunk mark.
+	Chunk func(api.Chunk) error
+	// Inviter makes codes for pairing.
+	Inviter *api.Inviter
+	// Feed has the changes; nil: there are none to tell.
+	Feed *Feed
+}
+
+// Run answers on l until ctx ends, then returns nil. It closes l in any case.
+func Run(ctx context.Context, l net.Listener, r Role) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	srv := &http.Server{Handler: Handler(r), ReadHeaderTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader, BaseContext: func(net.Listener) context.Context { return ctx }}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		budget, cancel := context.WithTimeout(context.Background(), shutdownBudget)
+		defer cancel()
+		if srv.Shutdown(budget) != nil {
+			_ = srv.Close()
+		}
+	})
+	err := srv.Serve(l)
+	if !stop() { // ctx has ended
+		<-stopped
+	}
+	_ = srv.Close()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("status socket: %w", err)
+}

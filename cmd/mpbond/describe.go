@@ -1,0 +1,107 @@
+package main
+
+import (
+	"slices"
+
+	"mpbond/api"
+	"mpbond/helper"
+	"mpbond/identity"
+	"mpbond/trace"
+	"mpbond/unit"
+)
+
+// change is an event of the trace, of a kind that is a Change, for the API.
+func change(e trace.Event) api.Event {
+	c := api.Event{T: e.Time(), Kind: string(e.Kind), Bond: e.Bond, Device: e.Device, Path: e.Path, Stream: e.Stream, Flow: e.Flow,
+		Bytes: e.Length, GapMs: float64(e.Gap.Microseconds()) / 1000, Reason: e.Reason, Text: e.Text}
+	switch e.Kind {
+	case trace.StreamClose:
+		c.Bytes = unit.Bytes(e.Offset)
+	case trace.RelayUp, trace.RelayDown:
+		c.Relay = e.Count
+	case trace.FlowClose:
+		c.Count = e.Count
+	}
+	return c
+}
+
+// deviceList is this device, as st tells of it, and those that it trusts.
+func deviceList(st api.Status, peers []identity.Peer, relayed []api.Subflow) []api.Device {
+	self := api.Device{Name: st.Name, ID: st.ID, Self: true, Roles: []string{st.Role}, Online: true}
+	if st.Role == "dual" {
+		self.Roles = []string{string(identity.RolePrimary), string(identity.RoleHelper)}
+	}
+	list := []api.Device{self}
+	for _, p := range peers {
+		d := api.Device{Name: p.Name, ID: p.Key.ID().String(), Addresses: p.Addresses}
+		for _, r := range p.Roles {
+			d.Roles = append(d.Roles, string(r))
+		}
+		for _, pipe := range st.Pipes {
+			if pipe.Device == p.Name && (pipe.State == api.PipeCarries || pipe.State == api.PipeWaits || pipe.State == api.PipeBusy) {
+				d.Pipes++
+			}
+		}
+		list = append(list, d)
+	}
+	// add counts a subflow for a device, by its place in list.
+	add := func(i int, p api.Path) {
+		if i < 0 || p.ID == 0 {
+			return
+		}
+		d := &list[i]
+		d.Subflows++
+		d.RxBytes += p.RxBytes
+		d.TxBytes += p.TxBytes
+		d.RxRate += p.RxRate
+		d.TxRate += p.TxRate
+	}
+	find := func(name string) int {
+		return slices.IndexFunc(list, func(d api.Device) bool { return !d.Self && d.Name == name })
+	}
+	for _, b := range st.Bonds {
+		for _, p := range b.Paths {
+			add(find(b.Peer), p)
+			switch {
+			case st.Role == string(identity.RoleServer): // which device of the other end's carries it is that one's affair
+			case p.Kind == api.Helped:
+				add(find(p.Device), p)
+			default:
+				add(0, p)
+			}
+		}
+	}
+	for _, s := range relayed {
+		add(find(s.Peer), s.Path)
+		add(0, s.Path)
+	}
+	for i := range list {
+		d := &list[i]
+		d.Online = d.Online || d.Pipes > 0 || d.Subflows > 0
+	}
+	return list
+}
+
+// helperPipes lists a helper's pipes.
+func helperPipes(s helper.Status) []api.Pipe {
+	states := map[string]string{"waiting": api.PipeWaits, "busy": api.PipeBusy, "retrying": api.PipeRetrying}
+	list := []api.Pipe{}
+	for _, p := range s.Pipes {
+		state := states[p.State]
+		if state == "" {
+			state = api.PipeStarting
+		}
+		list = append(list, api.Pipe{Device: p.Primary, Address: p.Address, State: state, Error: p.Error, Hint: p.Hint})
+	}
+	return list
+}
+
+// relayed lists the subflows that a helper relays.
+func relayed(s helper.Status, self string) []api.Subflow {
+	list := []api.Subflow{}
+	for _, f := range s.Subflows {
+		list = append(list, api.Subflow{Peer: f.Primary, Path: api.Path{ID: uint32(f.Number), Device: self, Kind: api.Helped, State: api.Up,
+			RxBytes: unit.Bytes(f.Down.Bytes), TxBytes: unit.Bytes(f.Up.Bytes), BacklogBytes: unit.Bytes(f.Up.Buffered + f.Down.Buffered)}})
+	}
+	return list
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	"mpbond/fault"
+	"mpbond/trace"
+)
+
+type eventsOptions struct {
+	socket string
+	asJSON bool
+	all    bool
+}
+
+func eventsCommand() *cobra.Command {
+	var o eventsOptions
+	cmd := &cobra.Command{
+		Use: "events", Short: "show changes as they happen: devices, pipes, subflows, streams", Args: cobra.NoArgs,
+		Long: `Show changes as they happen: devices and pipes that come and go, subflows that
+join, fall silent, move to another pipe or end, streams and datagram flows that
+open and close. Every mpbond that this user runs on this machine is asked. It
+ends when it is interrupted, or when an mpbond that it listens to ends, with exit
+code 3 then.
+
+With --json each event is one object on one line. One with missed_events tells
+how many were lost since this program was too slow, or since they were too old.`,
+		Example: `  mpbond events
+  mpbond events --all --json | jq 'select(.kind == "path_down")'`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return events(cmd.Context(), cmd.OutOrStdout(), o)
+		},
+	}
+	cmd.Flags().StringVar(&o.socket, "socket", "", "listen to the mpbond at this `PATH` only")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, one line for each event")
+	cmd.Flags().BoolVar(&o.all, "all", false, "begin with what has happened so far, as far as it is kept")
+	return cmd
+}
+
+// events shows the events of all mpbonds until ctx ends, which is no error, or
+// one of them does.
+func events(ctx context.Context, w io.Writer, o eventsOptions) error {
+	sockets, roles := []string{}, []string{}
+	for _, path := range socketsOf(o.socket) {
+		c := client.New(path)
+		s, err := c.Status(ctx, false)
+		c.Close()
+		switch {
+		case err == nil:
+			sockets, roles = append(sockets, path), append(roles, s.Role)
+		case o.socket != "" || !fault.Is(err, fault.NotRunning):
+			return err
+		}
+	}
+	if len(sockets) == 0 {
+		return nobodyRuns()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	var mu sync.Mutex // of w
+	for i := range sockets {
+		all.Go(func() {
+			cancel(listen(ctx, sockets[i], o.all, func(n client.News) error {
+				mu.Lock()
+				defer mu.Unlock()
+				return showNews(w, roles[i], n, o.asJSON)
+			}))
+		})
+	}
+	all.Wait()
+	if err := context.Cause(ctx); err != context.Canceled {
+		return err
+	}
+	return nil // Ctrl-C is how one ends it
+}
+
+// listen hands on what is told at a socket until ctx ends or show fails.
+func listen(ctx context.Context, socket string, all bool, show func(client.News) error) error {
+	c := client.New(socket)
+	defer c.Close()
+	after := client.Now
+	if all {
+		after = 0
+	}
+	for n, err := range c.Events(ctx, after) {
+		if err == nil {
+			err = show(n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eventLine is an event with --json.
+type eventLine struct {
+	Role string `json:"role"`
+	*api.Event
+	MissedEvents uint64 `json:"missed_events,omitempty"`
+}
+
+func showNews(w io.Writer, role string, n client.News, asJSON bool) error {
+	if n.Change == nil && n.Position.MissedEvents == 0 {
+		return nil
+	}
+	switch {
+	case asJSON && n.Change != nil:
+		return printJSON(w, eventLine{Role: role, Event: n.Change})
+	case asJSON:
+		return printJSON(w, eventLine{Role: role, MissedEvents: n.Position.MissedEvents})
+	case n.Change == nil:
+		_, err := fmt.Fprintf(w, "%s: %d events are missing here\n", role, n.Position.MissedEvents)
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%s  %s: %s\n", n.Change.T.Local().Format("15:04:05.000"), role, oneLine(eventWords(*n.Change)))
+	return err
+}
+
+// eventWords tells people what happened.
+func eventWords(e api.Event) string {
+	because := ""
+	if e.Reason != "" {
+		because = " (" + e.Reason + ")"
+	}
+	switch trace.Kind(e.Kind) {
+	case trace.DeviceUp:
+		return e.Device + " has come"
+	case trace.DeviceDown:
+		return e.Device + " has left"
+	case trace.PathUp:
+		return fmt.Sprintf("subflow %d by %s joined%s", e.Path, e.Device, because)
+	case trace.PathDown:
+		return fmt.Sprintf("subflow %d by %s ended%s", e.Path, e.Device, because)
+	case trace.PathSilent:
+		return fmt.Sprintf("subflow %d is silent, %v go over others", e.Path, e.Bytes)
+	case trace.PipeUp:
+		return fmt.Sprintf("pipe with %s at %s is ready", e.Device, e.Text)
+	case trace.PipeDown:
+		if e.Path != 0 {
+			return fmt.Sprintf("pipe of subflow %d with %s broke", e.Path, e.Device)
+		}
+		return fmt.Sprintf("pipe with %s ended%s", e.Device, because)
+	case trace.PipeMoved:
+		text := fmt.Sprintf("subflow %d by %s goes on over the pipe at %s%s", e.Path, e.Device, e.Text, because)
+		if e.GapMs > 0 {
+			text += fmt.Sprintf(", after %v", time.Duration(e.GapMs*float64(time.Millisecond)).Round(time.Millisecond))
+		}
+		return text
+	case trace.RelayUp:
+		return fmt.Sprintf("subflow %d of %s to %s is relayed", e.Relay, e.Device, e.Text)
+	case trace.RelayDown:
+		return fmt.Sprintf("subflow %d of %s ended, %v relayed%s", e.Relay, e.Device, e.Bytes, because)
+	case trace.StreamOpen:
+		return fmt.Sprintf("stream %d to %s opened", e.Stream, e.Text)
+	case trace.StreamClose:
+		return fmt.Sprintf("stream %d closed, %v received%s", e.Stream, e.Bytes, because)
+	case trace.FlowOpen:
+		return fmt.Sprintf("datagram flow %d opened", e.Flow)
+	case trace.FlowMove:
+		return fmt.Sprintf("datagram flow %d goes over subflow %d%s", e.Flow, e.Path, because)
+	case trace.FlowClose:
+		return fmt.Sprintf("datagram flow %d closed, %d datagrams%s", e.Flow, e.Count, because)
+	}
+	return fmt.Sprintf("%s %s %s%s", e.Kind, e.Device, e.Text, because)
+}

@@ -1,0 +1,74 @@
+package primary
+
+import (
+	"errors"
+	"fmt"
+
+	"mpbond/api"
+	"mpbond/fault"
+	"mpbond/wire"
+)
+
+// Pipes lists the pipes that carry a subflow, and those that wait.
+func (p *Primary) Pipes() []api.Pipe {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := []api.Pipe{}
+	for id, l := range p.cur.links {
+		if l.Broken() || l.Ended() {
+			continue
+		}
+		c := api.Pipe{Address: l.RemoteAddr().String(), Via: l.Via(), State: api.PipeCarries, Bond: p.cur.id.String(), Path: uint32(id)}
+		c.Device = p.cur.e.DeviceOf(id)
+		list = append(list, c)
+	}
+	for _, slot := range p.helpers {
+		for _, w := range slot.reserve {
+			if w.Err() == nil {
+				list = append(list, api.Pipe{Device: slot.name, Address: w.RemoteAddr().String(), Via: w.Via(), State: api.PipeWaits, RTTms: float64(w.RTT().Microseconds()) / 1000})
+			}
+		}
+	}
+	return list
+}
+
+// CloseSubflow ends a subflow of the bond: what it carried goes over others, and
+// its keeper makes a new one.
+func (p *Primary) CloseSubflow(bond string, path uint32) error {
+	s, err := p.session(bond)
+	if err == nil && !s.e.Detach(wire.PathID(path)) {
+		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
+	}
+	if err != nil {
+		return err
+	}
+	p.ended(s, wire.PathID(path), errors.New("ended by hand"))
+	return nil
+}
+
+// ResetStream resets a stream of the bond, at both ends.
+func (p *Primary) ResetStream(bond string, id uint64) error {
+	s, err := p.session(bond)
+	if err == nil && !s.e.ResetStream(wire.StreamID(id), "reset by hand") {
+		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond status --why`")
+	}
+	return err
+}
+
+// Streams lists the bond's open streams, newest first.
+func (p *Primary) Streams() []api.StreamOf {
+	p.mu.Lock()
+	s, peer := p.cur, p.server.Name
+	p.mu.Unlock()
+	return api.StreamsOf(s.id.String(), peer, s.e.StreamList())
+}
+
+// session is the bond of that name.
+func (p *Primary) session(bond string) (*session, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cur.id.String() != bond {
+		return nil, fault.New(fault.NotFound, fmt.Errorf("there is no bond %.40q", bond), "see `mpbond status`")
+	}
+	return p.cur, nil
+}

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"mpbond/api"
+	"mpbond/fault"
+	"mpbond/wire"
+)
+
+// Status describes all bonds. With why they hold their last decisions too.
+func (s *Server) Status(why bool) []api.Bond {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := []api.Bond{}
+	for k, b := range s.bonds {
+		a := b.e.Status(why)
+		a.ID, a.Peer = k.id.String(), b.name
+		out = append(out, a)
+	}
+	slices.SortFunc(out, func(a, b api.Bond) int { return cmp.Compare(a.Peer+a.ID, b.Peer+b.ID) })
+	return out
+}
+
+// Streams lists the open streams of all bonds, of each the newest first.
+func (s *Server) Streams() []api.StreamOf {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []api.StreamOf{}
+	for k, b := range s.bonds {
+		list = append(list, api.StreamsOf(k.id.String(), b.name, b.e.StreamList())...)
+	}
+	return list
+}
+
+// CloseSubflow ends a subflow of a bond: what it carried goes over others, and
+// the device makes a new one.
+func (s *Server) CloseSubflow(bond string, path uint32) error {
+	b, err := s.session(bond)
+	if err == nil && !b.e.Detach(wire.PathID(path)) {
+		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
+	}
+	return err
+}
+
+// ResetStream resets a stream of a bond, at both ends.
+func (s *Server) ResetStream(bond string, id uint64) error {
+	b, err := s.session(bond)
+	if err == nil && !b.e.ResetStream(wire.StreamID(id), "reset at the server by hand") {
+		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond status --why`")
+	}
+	return err
+}
+
+// session is the bond of that name.
+func (s *Server) session(bond string) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, b := range s.bonds {
+		if k.id.String() == bond {
+			return b, nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, fmt.Errorf("there is no bond %.40q", bond), "see `mpbond status`")
+}
