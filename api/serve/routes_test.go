@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
@@ -230,11 +229,11 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, m := range metricList {
 		f := families[m.name]
-		want := dto.MetricType_GAUGE
+		want := "GAUGE"
 		if m.counter {
-			want = dto.MetricType_COUNTER
+			want = "COUNTER"
 		}
-		if f == nil || f.GetHelp() != m.help || f.GetType() != want || len(f.Metric) == 0 {
+		if f == nil || f.GetHelp() != m.help || f.GetType().String() != want || len(f.Metric) == 0 {
 			t.Errorf("%s: %v", m.name, f)
 		}
 	}
