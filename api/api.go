@@ -36,6 +36,7 @@ type Status struct {
 	SOCKS       string `json:"socks,omitempty"`       // SOCKS5 proxy
 	HTTP        string `json:"http,omitempty"`        // HTTP proxy
 	Transparent string `json:"transparent,omitempty"` // for `mpbond run`
+	API         string `json:"api,omitempty"`         // for this API over TCP
 
 	Devices []Device `json:"devices"` // this one first, then those that are trusted; never null
 	Pipes   []Pipe   `json:"pipes"`   // primary, helper and dual; never null

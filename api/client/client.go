@@ -33,10 +33,12 @@ const (
 	maxAnswer = 16 << 20
 )
 
-// Client asks the mpbond behind one socket. It is safe for concurrent use.
+// Client asks one mpbond. It is safe for concurrent use.
 type Client struct {
-	path string
-	http *http.Client
+	path  string // of the socket, or the address
+	host  string
+	token string // over TCP
+	http  *http.Client
 }
 
 // New makes a Client of the socket at path. It connects when asked.
@@ -44,8 +46,18 @@ func New(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
-	return &Client{path, &http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true, IdleConnTimeout: time.Minute,
-		ResponseHeaderTimeout: timeout}}}
+	return newClient(Client{path: path, host: "mpbond"}, dial)
+}
+
+// NewTCP makes a Client of an mpbond that answers the API at addr, "host:port",
+// to those who know the token.
+func NewTCP(addr, token string) *Client {
+	return newClient(Client{path: addr, host: addr, token: token}, (&net.Dialer{Timeout: timeout}).DialContext)
+}
+
+func newClient(c Client, dial func(context.Context, string, string) (net.Conn, error)) *Client {
+	c.http = &http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: timeout}}
+	return &c
 }
 
 // Close drops idle connections.
@@ -158,12 +170,15 @@ func (c *Client) do(ctx context.Context, method, path string, body any) (*http.R
 		}
 		content = bytes.NewReader(j)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://mpbond"+path, content)
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.host+path, content)
 	if err != nil {
 		return nil, err
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	answer, err := c.http.Do(req)
 	if err != nil {

@@ -9,6 +9,7 @@
 //	feed.go      changes, kept for a while
 //	events.go    changes as server-sent events
 //	metrics.go   GET /metrics
+//	tcp.go       the same over TCP, for those who know a token
 package serve
 
 import (
@@ -53,10 +54,12 @@ type Role struct {
 }
 
 // Run answers on l until ctx ends, then returns nil. It closes l in any case.
-func Run(ctx context.Context, l net.Listener, r Role) error {
+func Run(ctx context.Context, l net.Listener, r Role) error { return run(ctx, l, Handler(r)) }
+
+func run(ctx context.Context, l net.Listener, h http.Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	srv := &http.Server{Handler: Handler(r), ReadHeaderTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, BaseContext: func(net.Listener) context.Context { return ctx }}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -67,7 +70,7 @@ func Run(ctx context.Context, l net.Listener, r Role) error {
 			_ = srv.Close()
 		}
 	})
-	err := srv.Serve(l)
+	err := srv.Serve(limited(l))
 	if !stop() { // ctx has ended
 		<-stopped
 	}
@@ -75,5 +78,5 @@ func Run(ctx context.Context, l net.Listener, r Role) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
-	return fmt.Errorf("status socket: %w", err)
+	return fmt.Errorf("API: %w", err)
 }

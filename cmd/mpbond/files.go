@@ -34,6 +34,9 @@ func trustPath() (string, error) { return inHome("trust.toml") }
 // placesPath is what the primary has learnt of places.
 func placesPath() (string, error) { return inHome("places.json") }
 
+// tokenPath is the secret of those who use the API over TCP.
+func tokenPath() (string, error) { return inHome("api.token") }
+
 func inHome(name string) (string, error) {
 	dir, err := homeDir()
 	return filepath.Join(dir, name), err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"runtime/metrics"
@@ -28,6 +29,7 @@ type role struct {
 	config string // path of the configuration file
 	socket string
 	trace  string // path of the trace file
+	api    string // address of the API over TCP, "" for none
 
 	trust   *identity.Trust // set by load
 	invites *inviter        // nil: it shows no codes
@@ -37,6 +39,7 @@ type role struct {
 func (r *role) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.config, "config", "", "read this configuration `FILE` instead of "+r.name+".toml")
 	cmd.Flags().StringVar(&r.socket, "socket", "", "answer mpbond status at this `PATH`")
+	cmd.Flags().StringVar(&r.api, "api", "", "answer the API at this loopback `HOST:PORT` too, to those who send the token of the file api.token")
 	cmd.Flags().StringVar(&r.trace, "trace", "", "write what happens to this `FILE`, as JSON lines")
 }
 
@@ -92,15 +95,43 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 	if err != nil {
 		return err
 	}
+	port, token, err := r.listenTCP()
+	if err != nil {
+		l.Close()
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	if r.invites != nil {
 		what.Inviter = r.invites.api()
 		g.Go(func() error { return r.invites.run(ctx) })
 	}
 	g.Go(func() error { return serve.Run(ctx, l, what) })
+	if port != nil {
+		g.Go(func() error { return serve.RunTCP(ctx, port, what, token) })
+	}
 	g.Go(func() error { return d.Run(ctx) })
 	g.Go(func() error { return r.keepTrust(ctx, d, hangup) })
 	return g.Wait()
+}
+
+// listenTCP opens the API's port, if one is wanted, with the token for it.
+func (r *role) listenTCP() (l net.Listener, token string, err error) {
+	if r.api == "" {
+		return nil, "", nil
+	}
+	path, err := tokenPath()
+	if err != nil {
+		return nil, "", err
+	}
+	if token, err = serve.Token(path); err != nil {
+		return nil, "", err
+	}
+	if l, err = serve.ListenTCP(r.api); err != nil {
+		return nil, "", err
+	}
+	r.api = l.Addr().String() // with the port, if any was right
+	slog.Info("the API is served over TCP too", "at", r.api, "token", path)
+	return l, token, nil
 }
 
 // reload reads the trust file again. One that cannot be read changes nothing.
@@ -118,7 +149,7 @@ func (r *role) describe(key *identity.Key, name string, since time.Time) api.Sta
 	if name == "" {
 		name, _ = os.Hostname()
 	}
-	return api.Status{Role: r.name, Name: name, ID: key.ID().String(), Version: version,
+	return api.Status{API: r.api, Role: r.name, Name: name, ID: key.ID().String(), Version: version,
 		UptimeSeconds: time.Since(since).Seconds(), MemoryBytes: memoryInUse(), Bonds: []api.Bond{}}
 }
 

@@ -159,7 +159,7 @@ func printStatus(w io.Writer, s api.Status) {
 	fmt.Fprintf(w, "%s %s, ID %s, up %v, %v of memory\n", s.Role, oneLine(s.Name), s.ID, up, s.MemoryBytes)
 	var at []string
 	for _, a := range []struct{ what, address string }{
-		{"devices", s.Listen}, {"SOCKS5", s.SOCKS}, {"HTTP proxy", s.HTTP}, {"mpbond run", s.Transparent},
+		{"devices", s.Listen}, {"SOCKS5", s.SOCKS}, {"HTTP proxy", s.HTTP}, {"mpbond run", s.Transparent}, {"the API", s.API},
 	} {
 		if a.address != "" {
 			at = append(at, a.what+" at "+a.address)

@@ -1,0 +1,162 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/net/netutil"
+
+	"mpbond/fault"
+)
+
+const (
+	// maxConns of each listener at once; others wait. Readers of events count.
+	maxConns = 64
+	// tokenBytes of randomness: nobody guesses 256 bits, so tries need no limit.
+	tokenBytes = 32
+	tokenChars = 43 // of them in base64 (RFC 4648 section 5), without padding
+)
+
+// ListenTCP opens the API's port. Only loopback addresses are taken: what goes
+// over it, the token too, is not encrypted.
+func ListenTCP(addr string) (net.Listener, error) {
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil || !at.Addr().IsLoopback() {
+		return nil, fault.New(fault.Config, fmt.Errorf("the API at %q: it must be a loopback address with a port", addr),
+			"write it like 127.0.0.1:7680; from elsewhere use `ssh -L 7680:127.0.0.1:7680`")
+	}
+	l, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fault.New(fault.AlreadyRunning, err, "another program, or another mpbond, has that port: choose one with --api")
+	}
+	return l, fault.New(fault.Config, err, "choose another address with --api")
+}
+
+// Token is the secret in the file at path, which is made, for its owner only, if
+// there is none. A file that others can read is refused: they may have it.
+func Token(path string) (string, error) {
+	text, err := readToken(path)
+	if !errors.Is(err, os.ErrNotExist) {
+		return text, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", fault.New(fault.Permission, err, "set MPBOND_HOME to use another place")
+	}
+	// Written aside and then linked: the file is whole when it has its name, and
+	// of two processes that begin at once one makes it.
+	f, err := os.CreateTemp(filepath.Dir(path), ".token") // mode 0600
+	if err != nil {
+		return "", fault.New(fault.Permission, err, "set MPBOND_HOME to use another place")
+	}
+	defer os.Remove(f.Name())
+	secret := make([]byte, tokenBytes)
+	_, _ = rand.Read(secret) // never fails
+	_, err = f.WriteString(base64.RawURLEncoding.EncodeToString(secret) + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return "", err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	return readToken(path)
+}
+
+func readToken(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0 || ok && int(sys.Uid) != os.Geteuid() {
+		return "", fault.New(fault.Permission, fmt.Errorf("token file %s: others can read it, or it belongs to somebody else", path), "remove it: a new one is made")
+	}
+	b := make([]byte, tokenChars+2)
+	n, _ := f.Read(b)
+	text := strings.TrimSuffix(string(b[:n]), "\n")
+	if secret, err := base64.RawURLEncoding.DecodeString(text); err != nil || len(secret) != tokenBytes {
+		return "", fault.New(fault.Config, fmt.Errorf("token file %s holds no token", path), "remove it: a new one is made")
+	}
+	return text, nil
+}
+
+// RunTCP is Run on a listener of ListenTCP, for those who know the token.
+func RunTCP(ctx context.Context, l net.Listener, r Role, token string) error {
+	return run(ctx, l, guard(Handler(r), token))
+}
+
+// guard lets requests through that are meant for us and come from somebody who
+// knows the token. What a web page in a browser of this machine could do is
+// refused first: one whose name was made to point here (DNS rebinding) shows in
+// Host, one of another origin (CSRF) in Origin or Sec-Fetch-Site.
+func guard(h http.Handler, token string) http.Handler {
+	want := sha256.Sum256([]byte(token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status, err := http.StatusForbidden, fromHere(r)
+		if err == nil {
+			given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+			if got := sha256.Sum256([]byte(given)); !ok || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+				status, err = http.StatusUnauthorized, errors.New("the token is missing or wrong")
+				w.Header().Set("WWW-Authenticate", "Bearer")
+			}
+		}
+		if err != nil {
+			w.Header().Set("Connection", "close") // so that strangers hold none
+			newProblem(status, fault.New(fault.Permission, err, "send `Authorization: Bearer TOKEN` with that of the file api.token, to a loopback address, and from no other web page")).send(w)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// fromHere reports why a request looks like one that a foreign web page makes.
+func fromHere(r *http.Request) error {
+	if !isLoopback(r.Host) {
+		return fmt.Errorf("the host %.100q is not this one", r.Host)
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		if u, err := url.Parse(origin); err != nil || u.Scheme != "http" || !strings.EqualFold(u.Host, r.Host) {
+			return fmt.Errorf("a page of %.100q must not ask here", origin)
+		}
+	}
+	for _, site := range r.Header.Values("Sec-Fetch-Site") {
+		if site != "same-origin" && site != "none" {
+			return fmt.Errorf("a page of another origin must not ask here (%.20s)", site)
+		}
+	}
+	return nil
+}
+
+// isLoopback tells whether a Host header names this machine to itself. Any port
+// is right: it may be forwarded.
+func isLoopback(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Zone() == "" && addr.IsLoopback()
+}
+
+// limited lets so many connections be open at once.
+func limited(l net.Listener) net.Listener { return netutil.LimitListener(l, maxConns) }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	"mpbond/fault"
+)
+
+// TestAPIOverTCP: each role answers at a port too, to who has the token, and to
+// no web page.
+func TestAPIOverTCP(t *testing.T) {
+	for _, args := range [][]string{
+		{"server", "--listen", "127.0.0.1:0"}, {"helper"}, {"primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", ""},
+	} {
+		t.Run(args[0], func(t *testing.T) {
+			dir := devices(t)
+			_, log := serving(t, append(args, "--api", "127.0.0.1:0")...)
+			var addr string
+			awaitStatus(t, args[0], log, func(s api.Status) bool { addr = s.API; return true })
+			token, err := os.ReadFile(filepath.Join(dir, "api.token"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := client.NewTCP(addr, strings.TrimSpace(string(token)))
+			defer c.Close()
+			if s, err := c.Status(t.Context(), false); err != nil || s.Role != args[0] {
+				t.Error(s, err)
+			}
+			if list, err := c.Devices(t.Context()); err != nil || len(list) != 4 || !list[0].Self {
+				t.Error(list, err)
+			}
+			for n, err := range c.Events(t.Context(), 0) {
+				if err != nil || n.Position == nil {
+					t.Error(n, err)
+				}
+				break
+			}
+			req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+addr+"/v1/status", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Origin", "http://evil.example")
+			answer, err := http.DefaultClient.Do(req)
+			if err != nil || answer.StatusCode != http.StatusForbidden {
+				t.Fatal(answer, err)
+			}
+			answer.Body.Close()
+			if !strings.Contains(log.String(), addr) || strings.Contains(log.String(), strings.TrimSpace(string(token))) {
+				t.Errorf("the log:\n%s", log)
+			}
+		})
+	}
+	devices(t)
+	fails(t, exitUsage, "must be a loopback address", "ssh -L", "server", "--listen", "127.0.0.1:0", "--api", "0.0.0.0:0")
+	if err := os.WriteFile(filepath.Join(os.Getenv("MPBOND_HOME"), "api.token"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitRefused, "others can read it", "remove it", "server", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
+}
+
+// TestEventsOfNobody: without an mpbond there is nothing to listen to.
+func TestEventsOfNobody(t *testing.T) {
+	home(t)
+	code, _, errs := mpbond(t, "events", "--json")
+	if code != exitNoConn || !strings.Contains(errs, string(fault.NotRunning)) {
+		t.Errorf("code %d: %s", code, errs)
+	}
+}
