@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -58,7 +59,8 @@ func TestAPIOverTCP(t *testing.T) {
 	}
 	devices(t)
 	fails(t, exitUsage, "must be a loopback address", "ssh -L", "server", "--listen", "127.0.0.1:0", "--api", "0.0.0.0:0")
-	if err := os.WriteFile(filepath.Join(os.Getenv("MPBOND_HOME"), "api.token"), []byte("x"), 0o644); err != nil {
+	token := filepath.Join(os.Getenv("MPBOND_HOME"), "api.token")
+	if err := errors.Join(os.WriteFile(token, []byte("x"), 0o600), os.Chmod(token, 0o644)); err != nil { // whatever the umask
 		t.Fatal(err)
 	}
 	fails(t, exitRefused, "others can read it", "remove it", "server", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
