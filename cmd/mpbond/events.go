@@ -63,6 +63,7 @@ func events(ctx context.Context, w io.Writer, o eventsOptions) error {
 	if len(sockets) == 0 {
 		return nobodyRuns()
 	}
+	interrupted := ctx.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
@@ -77,10 +78,12 @@ func events(ctx context.Context, w io.Writer, o eventsOptions) error {
 		})
 	}
 	all.Wait()
-	if err := context.Cause(ctx); err != context.Canceled {
-		return err
+	select {
+	case <-interrupted:
+		return nil // Ctrl-C is how one ends it
+	default:
+		return context.Cause(ctx)
 	}
-	return nil // Ctrl-C is how one ends it
 }
 
 // listen hands on what is told at a socket until ctx ends or show fails.
