@@ -37,6 +37,10 @@ import (
 // patience bounds every wait. What takes so long has failed.
 const patience = 20 * time.Second
 
+// soon is how long what waits for no timer may take: tenths of a second, and a
+// second between two tries, where nothing else runs.
+const soon = 5 * time.Second
+
 // device is one device with its key, its trust file and its log.
 type device struct {
 	t     *testing.T

@@ -226,7 +226,7 @@ func serve(t *testing.T, l *Lab, node string, udp bool, argv ...string) {
 	if udp {
 		table, state = "udp", "07"
 	}
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", cmd.Process.Pid, table))
 		link, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid))
 		if strings.Contains(string(b), " "+state+" ") && !strings.Contains(link, "nsenter") {
@@ -418,7 +418,7 @@ func alive(pid int) bool {
 
 func gone(t *testing.T, pid int, what string) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); alive(pid); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); alive(pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s still runs", what)
 		}

@@ -77,7 +77,7 @@ func TestSplitFails(t *testing.T) {
 	missing := httptest.NewServer(http.NotFoundHandler())
 	missing.Close()
 	for _, url := range []string{whole.URL, plain.URL, missing.URL} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var out, report bytes.Buffer
 		if err := (Split{URL: url, Parts: []SplitPart{{Bytes: 4}, {Bytes: 5}}}).Run(ctx, &out, &report); err == nil || ctx.Err() != nil || out.Len() != 0 {
 			t.Errorf("%s: %v, %d bytes", url, err, out.Len())
