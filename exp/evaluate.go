@@ -19,7 +19,8 @@ type Evaluation struct {
 	Line    string  `json:"verdict_line"`
 	// Behind is where the product is slower than another scheme, outside the noise.
 	Behind []string `json:"behind"`
-	// Unsure is where it is not surely faster than kernel MPTCP or COMBINE.
+	// Unsure is where it is not surely faster than kernel MPTCP, its best fixed ratio or
+	// COMBINE.
 	Unsure  []string    `json:"unsure"`
 	Points  []PointLine `json:"points"`
 	Lines   []Line      `json:"lines"`

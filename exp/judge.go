@@ -196,7 +196,8 @@ func (d Data) beside(cells []string, pair [2]string, m Metric) (all []float64) {
 }
 
 // Unsure lists where the product's time is not surely less than that of kernel
-// MPTCP, or of COMBINE with its best chunks. It is empty for rows of something else.
+// MPTCP, of its best fixed ratio, or of COMBINE with its best chunks, as far as
+// two transfers of each count. It is empty for rows of something else.
 func (r Row) Unsure(d Data) []string {
 	list := []string{}
 	if r.Metrics[0].Name != Time.Name {
@@ -206,7 +207,7 @@ func (r Row) Unsure(d Data) []string {
 		if !slices.Contains(c.Schemes, Product) {
 			continue
 		}
-		for _, other := range []string{mptcp, d.best(c.Name, combines, Time)} {
+		for _, other := range []string{mptcp, d.best(c.Name, c.ratios(), Time), d.best(c.Name, combines, Time)} {
 			s := Summarize(d.Changes(c.Name, [2]string{Product, other}, Time))
 			if _, high := s.interval(); s.N > 1 && high >= 0 {
 				list = append(list, fmt.Sprintf("%s: %s beside %s", c.Name, s.Text("%"), other))

@@ -30,7 +30,7 @@ const (
 func m15(radio.Set) Row {
 	r := Row{
 		ID: "m15", Title: "Two devices at one carrier (its rate inferred from the published ones)", Source: mobi + ", both devices on one carrier",
-		Setup:   fmt.Sprintf("Mean rate of %v of a download. Both links share a cell of %d Mbit/s, which each moment is divided equally among the users who have something to send: the two devices, and %d others, each busy and idle in turn for %g s on average (exponential, seeded; the same for all schemes in a repetition). Rate and others are chosen so that one device gets about the published 10.1 Mbit/s and two about 15.1: what is shown is how much of two shares a scheme takes, not what a carrier gives. Delays %s each way, queues %s, pipe 50 Mbit/s.", m15Length, m15Rate, m15Others, m15Turn, m15Delay, m15Queue),
+		Setup:   fmt.Sprintf("Mean rate of %v of a download, once with each of %d patterns of other users (the paper 10 times). Both links share a cell of %d Mbit/s, which each moment is divided equally among the users who have something to send: the two devices, and %d others, each busy and idle in turn for %g s on average (exponential, seeded; the same for all schemes in a repetition). Rate and others are chosen so that one device gets about the published 10.1 Mbit/s and two about 15.1: what is shown is how much of two shares a scheme takes, not what a carrier gives. Delays %s each way, queues %s, pipe 50 Mbit/s.", m15Length, m15Cells, m15Rate, m15Others, m15Turn, m15Delay, m15Queue),
 		Metrics: []Metric{Rate, deviceRate("primary"), deviceRate("helper1")},
 	}
 	for i := range m15Cells {

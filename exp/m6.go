@@ -24,7 +24,7 @@ func m6(set radio.Set) Row {
 	active := Energy(set, "", false)
 	r := Row{
 		ID: "m6", Title: "Small files, rates of PS and HS varied, pipe 5 Mbit/s", Source: mobi + ", stable networks",
-		Setup:   setup + " Only PS 1/HS 18 has published figures; the grid's other rates are ours; 8/10/5 and 14/10/5 are in m7. COMBINE is beside it since the issue of small files is whether both are beaten everywhere: the paper tells no figure of it here. " + oracleSetup + " " + energySetup(set),
+		Setup:   setup + " Only PS 1/HS 18 has published figures; the grid's other rates are ours; 8/10/5 and 14/10/5 are in m7. COMBINE is beside it to see whether mpbond is quicker than both everywhere: the paper tells no figure of it here. " + oracleSetup + " " + energySetup(set),
 		Metrics: []Metric{Time, active, Energy(set, "", true), CPUEnergy(set, "")},
 	}
 	published := []float64{-31, -37, -47} // by size

@@ -125,6 +125,6 @@ func (r Row) searched(d Data) string {
 		return ""
 	}
 	slices.Sort(all)
-	return fmt.Sprintf("Of every fixed ratio in steps of 1 %%, reckoned from packets, the best takes %+.1f %% beside the best that was measured (median of %d cells; at best %+.1f %%), not counting what is lost at a part's end.",
-		all[len(all)/2], len(all), all[0])
+	return fmt.Sprintf("Of every fixed ratio in steps of 1 %%, reckoned from packets, the best takes %+.1f %% beside the best that was measured (median of %d cells; in one cell %+.1f %%), not counting what is lost at a part's end.",
+		all[(len(all)-1)/2], len(all), all[0])
 }

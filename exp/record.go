@@ -120,7 +120,12 @@ func Append(dir, row string, s Stamp, anew bool) (*Journal, error) {
 	name := file(dir, row)
 	if anew {
 		old := name + ".old"
-		for n := 2; !s.Quick && exists(old); n++ {
+		for n := 2; !s.Quick; n++ {
+			if _, err := os.Lstat(old); errors.Is(err, os.ErrNotExist) {
+				break
+			} else if err != nil {
+				return nil, err
+			}
 			old = fmt.Sprintf("%s.old%d", name, n)
 		}
 		if err := os.Rename(name, old); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -136,11 +141,6 @@ func Append(dir, row string, s Stamp, anew bool) (*Journal, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return j, nil
-}
-
-func exists(name string) bool {
-	_, err := os.Lstat(name)
-	return !errors.Is(err, os.ErrNotExist)
 }
 
 // Add keeps a transfer of a cell, but not what mpbond's processes said of it.

@@ -101,7 +101,7 @@ func writeWorse(b *strings.Builder, all []Evaluation) {
 	b.WriteString("</ul>\n")
 }
 
-// unsure is where mpbond is not surely faster than kernel MPTCP or COMBINE.
+// unsure is where mpbond is not surely faster than kernel MPTCP, its best fixed ratio or COMBINE.
 func unsure(all []Evaluation) (list []worse) {
 	for _, e := range all {
 		for _, what := range e.Unsure {
@@ -112,7 +112,7 @@ func unsure(all []Evaluation) (list []worse) {
 }
 
 // unsureHead is over that list.
-const unsureHead = "Not surely faster than kernel MPTCP or COMBINE"
+const unsureHead = "Not surely faster than kernel MPTCP, its best fixed ratio or COMBINE"
 
 func writeUnsure(b *strings.Builder, all []Evaluation) {
 	fmt.Fprintf(b, "<h2>%s</h2>\n<ul>\n", unsureHead)

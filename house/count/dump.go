@@ -59,7 +59,9 @@ func shorten(output string) string {
 	for _, key := range shown[:min(mostStacks, len(shown))] {
 		fmt.Fprintf(&b, "\n%d × goroutine %s", seen[key], key)
 	}
-	fmt.Fprintf(&b, "\n%d more goroutines, most of them without our code, are not shown\n", hidden)
+	if hidden > 0 {
+		fmt.Fprintf(&b, "\n%d more goroutines are not shown\n", hidden)
+	}
 	return b.String()
 }
 

@@ -4,7 +4,7 @@
 // their reasons, the names of failed ones, and at the end
 // "N passed, N failed, N skipped".
 // It stands behind `make test`, outside the data path. It exits with 1 if a
-// test failed or none ran.
+// test failed, none ran, or a package that it is called with was not tested.
 //
 // Packages that it is called with run real programs over emulated links in real
 // time. A test of theirs that failed, without a data race, is made once more,
@@ -47,6 +47,7 @@ type tally struct {
 	running                 map[test]bool
 	skips, fails            []string
 	bad                     map[string]bool // packages with a failed test
+	ended                   map[string]bool // packages that were tested
 	builds                  map[string][]string
 	again                   []string      // packages
 	failures                map[test]int  // of top-level tests of those, with their parts
@@ -55,7 +56,7 @@ type tally struct {
 }
 
 func newTally(out io.Writer, again ...string) *tally {
-	return &tally{out: out, again: again, output: map[test][]string{}, running: map[test]bool{}, bad: map[string]bool{}, builds: map[string][]string{},
+	return &tally{out: out, again: again, output: map[test][]string{}, running: map[test]bool{}, bad: map[string]bool{}, ended: map[string]bool{}, builds: map[string][]string{},
 		failures: map[test]int{}, final: map[test]bool{}}
 }
 
@@ -167,6 +168,7 @@ func (t *tally) endTest(action string, key test) {
 }
 
 func (t *tally) endPackage(e event) {
+	t.ended[e.Package] = true
 	if e.Action == "fail" {
 		// Tests that never ended were cut off by a panic or the time limit.
 		for key := range t.running {
@@ -195,6 +197,12 @@ func (t *tally) close() bool {
 	for key := range t.running { // the go command itself was ended
 		t.endTest("fail", key)
 	}
+	for _, p := range t.again {
+		if !t.ended[p] { // the go command failed before it came to them
+			t.failed++
+			t.fails = append(t.fails, p+" was not tested")
+		}
+	}
 	slices.Sort(t.skips)
 	for _, s := range t.skips {
 		fmt.Fprintln(t.out, "skipped:", s)
@@ -204,6 +212,9 @@ func (t *tally) close() bool {
 	}
 	for _, f := range t.fails[:min(mostNamed, len(t.fails))] { // the output is far above by now
 		fmt.Fprintln(t.out, "failed:", f)
+	}
+	if more := len(t.fails) - mostNamed; more > 0 {
+		fmt.Fprintf(t.out, "failed: %d more\n", more)
 	}
 	fmt.Fprintf(t.out, "%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
 	return t.failed == 0 && t.passed > 0

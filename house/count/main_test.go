@@ -59,7 +59,8 @@ func TestAgain(t *testing.T) {
 		fail  = `{"Action":"fail","Package":"p","Test":"A/part"}` + "\n" + `{"Action":"fail","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n"
 		race  = `{"Action":"output","Package":"p","Test":"A/part","Output":"WARNING: DATA RACE\n"}` + "\n"
 		pass  = `{"Action":"pass","Package":"p","Test":"A"}` + "\n"
-		other = `{"Action":"pass","Package":"q","Test":"B"}` + "\n"
+		other = `{"Action":"pass","Package":"q","Test":"B"}` + "\n" + `{"Action":"pass","Package":"q"}` + "\n"
+		end   = `{"Action":"fail","Package":"p"}` + "\n"
 	)
 	for name, c := range map[string]struct {
 		pkg, first, second string
@@ -74,10 +75,11 @@ func TestAgain(t *testing.T) {
 		"panic":        {"p", `{"Action":"output","Package":"p","Test":"A","Output":"panic: oh\n"}` + "\n" + fail, pass, false, "1 passed, 2 failed"},
 		"skips then":   {"p", fail, `{"Action":"skip","Package":"p","Test":"A/part"}` + "\n" + pass, false, "1 passed, 2 failed"},
 		"elsewhere":    {"q", fail, pass, false, "1 passed, 2 failed"},
+		"not tested":   {"r", fail, pass, false, "failed: r was not tested"},
 	} {
 		var b strings.Builder
 		y := newTally(&b, c.pkg)
-		y.read(strings.NewReader(other + c.first))
+		y.read(strings.NewReader(other + c.first + end))
 		y.repeat(func(f test) io.Reader {
 			if f != (test{"p", "A"}) {
 				t.Errorf("%s: %v is made again", name, f)
@@ -116,7 +118,7 @@ mpbond/helper.(*Helper).keep
 created by mpbond/helper.New
 	/x/helper/helper.go:1
 
-2 more goroutines, most of them without our code, are not shown
+2 more goroutines are not shown
 `
 	if got != want {
 		t.Errorf("got\n%s", got)
