@@ -124,7 +124,8 @@ type Bond struct {
 	newestByte time.Time     // arrival of the newest byte that asks for an ack
 	lastAck    time.Time     // arrival of the newest ACK
 	newestData time.Time     // arrival of the newest new stream byte or datagram
-	pause      time.Duration // before it, or before an earlier one, if it was one: see brought
+	pause      time.Duration // newest one over minSilence between new bytes, stalls apart; 0 after one of recently
+	seenStuck  time.Time     // when a path was last found stuck
 	nextTick   time.Time
 
 	// guide, if not nil, says which paths a stream may use; small is its answer

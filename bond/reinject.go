@@ -90,6 +90,7 @@ func (b *Bond) checkSilence(now time.Time) {
 		if p.stuckAt.IsZero() {
 			p.stuckAt = now
 		}
+		b.seenStuck = now
 		if !b.othersLive(p) {
 			continue
 		}

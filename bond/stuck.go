@@ -23,8 +23,8 @@ const (
 func (b *Bond) brought(p *path, now time.Time) {
 	if pause := now.Sub(b.newestData); pause >= recently {
 		b.pause = 0 // a new beginning
-	} else if pause > minSilence {
-		b.pause = pause
+	} else if pause > minSilence && !b.seenStuck.After(b.newestData) {
+		b.pause = pause // else it was a stall, of which nothing is to be expected
 	}
 	p.lastData, b.newestData = now, now
 	if b.cfg.Opens {
@@ -34,13 +34,15 @@ func (b *Bond) brought(p *path, now time.Time) {
 
 // watchQuiet lets paths be asked for a sign of life: when all have been quiet
 // while streams are open, those that carried bytes a moment ago, once; when a
-// path is stuck, all others, once, to know which way is left.
+// path is stuck, all others that bring no bytes, once, to know which way is left.
 //
 // Each question wakes the radios of its path. So of paths that brought bytes to
-// the end one is asked: had another died with bytes in flight, the far end would
-// have sent them again by this one, which then brought bytes when the other did
-// not. And one that was well after its last byte is not asked in a pause that is
-// no longer than the one before, as between the segments of a video.
+// the end one is asked: if another died with bytes in flight, the far end sends
+// them again by this one, within two seconds or so, and then the other is asked
+// too, since it brought none of those. If copies of all of them had come before,
+// nothing is sent again, and it is asked after the next bytes only, if those come
+// soon. And one that was well after its last byte is not asked in a pause up to a
+// quarter longer than the newest one, as between the segments of a video.
 func (b *Bond) watchQuiet(now time.Time) {
 	if !b.cfg.Opens || len(b.streams) == 0 {
 		return
@@ -56,17 +58,29 @@ func (b *Bond) watchQuiet(now time.Time) {
 		if p.flight.len() > 0 {
 			continue // what is in flight asks as well
 		}
-		after := quietAfter
-		if b.lasted(p) && one.well() {
-			after = max(after, min(b.pause*5/4, quietMost))
+		var at time.Time
+		switch {
+		case trouble.After(p.asked) && !p.lastData.After(trouble):
+			at = p.lastData.Add(minSilence) // until then it may be bringing bytes
+		case p.lastData.After(p.asked) && now.Sub(p.lastData) < recently && (p == one || !b.lasted(p)):
+			at = b.newestData.Add(b.quiet(p))
+		default:
+			continue
 		}
-		hint, stuck := p.lastData.After(p.asked) && now.Sub(p.lastData) < recently, trouble.After(p.asked)
-		if at := b.newestData.Add(after); hint && !stuck && now.Before(at) {
+		if now.Before(at) {
 			b.wake(at)
-		} else if hint || stuck {
-			p.asked, p.askDue = now, stuck || p == one || !b.lasted(p)
+		} else {
+			p.asked, p.askDue = now, true
 		}
 	}
+}
+
+// quiet is how long nothing must have come before path p is asked.
+func (b *Bond) quiet(p *path) time.Duration {
+	if b.lasted(p) && p.well() {
+		return max(quietAfter, min(b.pause*5/4, quietMost))
+	}
+	return quietAfter
 }
 
 // lasted reports whether a path brought bytes to the end, as far as can be told:

@@ -1,6 +1,7 @@
 package bond
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -94,39 +95,55 @@ func bring(t *testing.T, b *Bond, id wire.PathID, s float64) {
 	}
 }
 
-// TestOneIsAskedForAll: of two paths that brought bytes to the end the direct one
-// is asked; of two of which one fell silent before the other, both; and when the
-// one does not answer the other is asked as well.
+// TestOneIsAskedForAll: of paths that brought bytes to the end one is asked, a
+// direct one if there is one, and of those the newest; one that fell silent before
+// is asked as well. When the one does not answer, and when it brings what had been
+// in flight on another, it is that other's turn.
 func TestOneIsAskedForAll(t *testing.T) {
 	for _, c := range []struct {
-		helped, direct float64 // when they brought their last bytes
-		answers        bool
-		want           []wire.PathID
+		helped [2]bool
+		last   [2]float64 // when they brought their last bytes
+		mute   bool       // no question is answered
+		again  float64    // so long after its last bytes the first one brings more; 0: never
+		want   []wire.PathID
 	}{
-		{0.15, 0, true, []wire.PathID{1}},
-		{0, 0.15, true, []wire.PathID{1}},
-		{0, 0.5, true, []wire.PathID{1, 2}},
-		{0.5, 0, true, []wire.PathID{1, 2}},
-		{0.15, 0, false, []wire.PathID{1, 2}},
+		{[2]bool{false, true}, [2]float64{0, 0.15}, false, 0, []wire.PathID{1}},
+		{[2]bool{false, true}, [2]float64{0.15, 0.1}, false, 0, []wire.PathID{1}},
+		{[2]bool{true, false}, [2]float64{0.15, 0.1}, false, 0, []wire.PathID{2}},
+		{[2]bool{false, false}, [2]float64{0, 0.15}, false, 0, []wire.PathID{2}},
+		{[2]bool{false, false}, [2]float64{0.15, 0.1}, false, 0, []wire.PathID{1}},
+		{[2]bool{true, true}, [2]float64{0, 0.15}, false, 0, []wire.PathID{2}},
+		{[2]bool{true, true}, [2]float64{0.15, 0.1}, false, 0, []wire.PathID{1}},
+		{[2]bool{false, true}, [2]float64{0.5, 0}, false, 0, []wire.PathID{1}}, // the other never brought any
+		{[2]bool{false, true}, [2]float64{0.5, 0.2}, false, 0, []wire.PathID{1, 2}},
+		{[2]bool{false, true}, [2]float64{0, 0.5}, false, 0, []wire.PathID{1, 2}},
+		{[2]bool{false, true}, [2]float64{0, 0.15}, true, 0, []wire.PathID{1, 2}},
+		{[2]bool{false, true}, [2]float64{0, 0.15}, false, 1.3, []wire.PathID{1, 2}},
 	} {
 		b := receiving(t)
-		first, second := c.helped, c.direct
-		if first < second {
-			bring(t, b, 2, first)
-			bring(t, b, 1, second)
-		} else {
-			bring(t, b, 1, second)
-			bring(t, b, 2, first)
+		for i, helped := range c.helped {
+			b.path(wire.PathID(i + 1)).est.Helped = helped
 		}
-		last := max(first, second)
-		run(b, last, last+0.9)
-		acknowledge(t, b, start.Add(time.Duration((last+0.9)*float64(time.Second))))
+		first, second := wire.PathID(1), wire.PathID(2)
+		if c.last[1] < c.last[0] {
+			first, second = second, first
+		}
+		for _, id := range []wire.PathID{first, second} {
+			if c.last[id-1] > 0 {
+				bring(t, b, id, c.last[id-1])
+			}
+		}
+		again := c.last[0] + c.again
 		asked := map[wire.PathID]bool{}
-		for s := last + 0.9; s < last+3; s += 0.1 {
+		for s := c.last[second-1]; s < 4; s += 0.1 {
+			if c.again > 0 && s >= again {
+				bring(t, b, 1, s)
+				again = math.Inf(1)
+			}
 			for _, id := range run(b, s, s+0.1) {
 				asked[id] = true
 			}
-			if c.answers {
+			if !c.mute {
 				acknowledge(t, b, start.Add(time.Duration((s+0.1)*float64(time.Second))))
 			}
 		}
@@ -137,33 +154,107 @@ func TestOneIsAskedForAll(t *testing.T) {
 }
 
 // TestPauseLikeTheOneBefore: a direct path that was well after its last byte is
-// not asked in a pause that is no longer than the one before; one whose last ACK
-// is not known to have arrived is, and any is when the pause gets longer.
+// not asked in a pause that is no more than a quarter longer than the newest one;
+// any other is, and any is when the pause gets longer.
 func TestPauseLikeTheOneBefore(t *testing.T) {
+	const ms = time.Millisecond
 	for _, c := range []struct {
-		name  string
-		queue unit.Bytes // of the path's TCP, in the second pause
-		after float64    // when it is asked in the second pause
-	}{{"well", 0, 2.5}, {"nothing heard", 100, 1}} {
+		name   string
+		helped bool
+		queue  unit.Bytes    // of the path's TCP
+		answer time.Duration // how long each question waits for one
+		brings []time.Duration
+		after  time.Duration // when it is asked after the last bytes
+	}{
+		{"well", false, 0, 100 * ms, []time.Duration{2000 * ms}, 2500 * ms},
+		{"nothing heard", false, 100, 100 * ms, []time.Duration{2000 * ms}, 1000 * ms},
+		{"by a helper", true, 0, 100 * ms, []time.Duration{2000 * ms}, 1000 * ms},
+		{"while it may be asked", false, 0, 100 * ms, []time.Duration{4500 * ms}, 4000 * ms},
+		{"a gap is no pause", false, 0, 100 * ms, []time.Duration{2000 * ms, 2100 * ms}, 2500 * ms},
+		{"the newest", false, 0, 100 * ms, []time.Duration{2000 * ms, 3200 * ms}, 1500 * ms},
+		{"a new beginning", false, 0, 100 * ms, []time.Duration{2000 * ms, 7500 * ms}, 1000 * ms},
+		{"a stall", false, 0, 900 * ms, []time.Duration{2000 * ms}, 1000 * ms},
+	} {
 		b := receiving(t)
-		if pings := run(b, 0.98, 1.1); len(pings) != 1 {
-			t.Fatalf("in the first pause: %v", pings)
-		}
-		acknowledge(t, b, start.Add(1100*time.Millisecond))
-		bring(t, b, 1, 2)
-		if drain(b, start.Add(2020*time.Millisecond)); b.path(1).sentAt.Before(b.path(1).lastData) {
-			t.Fatal("no ACK was sent")
-		}
-		ticked := 2.02
-		for s := 2.02; s < 6; s += 0.02 {
-			b.Local(1, start.Add(time.Duration(s*float64(time.Second))), estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond,
-				Cwnd: 100_000, MSS: 1448, Queue: c.queue, Acked: uint64(s * 1000)})
-			if ticked = s; len(run(b, s, s+0.01)) > 0 {
-				break
+		p := b.path(1)
+		p.est.Helped = c.helped
+		var last, unanswered, asked time.Duration
+		for at := 20 * ms; at < 15*time.Second && asked == 0; at += 20 * ms {
+			now := start.Add(at)
+			b.Local(1, now, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: c.queue, Acked: uint64(at / ms)})
+			if unanswered > 0 && at >= unanswered+c.answer {
+				acknowledge(t, b, now)
+				unanswered = 0
+			}
+			if len(c.brings) > 0 && at >= c.brings[0] {
+				bring(t, b, 1, at.Seconds())
+				last, c.brings = at, c.brings[1:]
+			}
+			told := !p.sentAt.Before(p.lastData)
+			b.Tick(now)
+			if pings := drain(b, now); len(pings) > 0 && unanswered == 0 {
+				if !told {
+					t.Fatalf("%s: no ACK was sent before the question", c.name)
+				}
+				if unanswered = at; len(c.brings) == 0 {
+					asked = at
+				}
 			}
 		}
-		if ticked < 2+c.after-0.001 || ticked > 2+c.after+0.05 {
-			t.Errorf("%s: asked after %.2f s, want %.2f", c.name, ticked-2, c.after)
+		if got := asked - last; got < c.after || got > c.after+50*ms {
+			t.Errorf("%s: asked after %v, want %v", c.name, got, c.after)
+		}
+	}
+}
+
+// TestEarlierPathDoesNotWait: a pause like the newest one is no reason to wait for
+// a path that brought nothing to the end.
+func TestEarlierPathDoesNotWait(t *testing.T) {
+	b := receiving(t)
+	b.pause = 3 * time.Second
+	b.path(2).est.Helped = false
+	for _, s := range []float64{0.1, 0.2, 0.3} {
+		bring(t, b, 2, s)
+	}
+	if pings := run(b, 0.3, 1.28); len(pings) > 0 {
+		t.Fatalf("asked %v after less than a second", pings)
+	}
+	if pings := run(b, 1.3, 1.5); len(pings) != 1 || pings[0] != 1 {
+		t.Errorf("asked %v", pings)
+	}
+}
+
+// TestStuckPathAsksOthers: when a path is stuck another is asked, as soon as it has
+// brought nothing for 200 ms; one that brings bytes as before is not.
+func TestStuckPathAsksOthers(t *testing.T) {
+	for _, c := range []struct{ until, want float64 }{
+		{0.1, 0.42}, // quiet when the first one is found stuck
+		{0.36, 0.56},
+		{1.5, 2.5}, // all have been quiet for a second
+	} {
+		b := receiving(t)
+		b.path(1).askDue = true
+		if pings := drain(b, start); len(pings) != 1 || pings[0] != 1 {
+			t.Fatalf("%v sent a PING", pings)
+		}
+		asked, found := 0.0, 0.0
+		for i := 1; i < 200 && asked == 0; i++ {
+			s := float64(i) / 50
+			if s <= c.until {
+				bring(t, b, 2, s)
+			}
+			if len(run(b, s, s+0.01)) > 0 && b.path(2).flight.len() > 0 {
+				asked = s
+			}
+			if found == 0 && !b.path(1).stuckAt.IsZero() {
+				found = s
+			}
+		}
+		if found < 0.35 || found > 0.43 {
+			t.Fatalf("the first path is found stuck after %v s", found)
+		}
+		if asked < c.want-0.001 || asked > c.want+0.041 {
+			t.Errorf("bytes until %v s: asked after %v s, want %v", c.until, asked, c.want)
 		}
 	}
 }
