@@ -1,7 +1,6 @@
 package bond
 
 import (
-	"cmp"
 	"time"
 
 	"mpbond/estimate"
@@ -70,7 +69,7 @@ func (p *path) silent() bool { return !p.silentAt.IsZero() }
 func (p *path) view(n estimate.Numbers, now time.Time) sched.Path {
 	h := p.est.Hop()
 	doubtful := h.Queue > 0 && now.Sub(p.hopProgress) > hopSilence(h)/2
-	return sched.Path{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD, Wait: n.FarWait, SRTT: h.SRTT, MinRTT: cmp.Or(h.MinRTT, h.SRTT), Th: n.Th,
+	return sched.Path{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD, Wait: n.FarWait, SRTT: h.SRTT, MinRTT: 2 * n.OWD, Th: n.Th,
 		Helped: p.est.Helped, RTTVar: h.RTTVar, MSS: max(h.MSS, minSegment), Given: p.given, InFlight: p.est.Outstanding(),
 		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/estimate"
 	"mpbond/sched"
 	"mpbond/unit"
 	"mpbond/wire"
@@ -168,6 +169,47 @@ func (o onlyNewest) Recall(paths []sched.Path, _ float64, _ sched.Ledger) sched.
 		}
 	}
 	return sched.Recall{}
+}
+
+// TestSmallGapOfHelped: for auto a gap at the end is small if it is under the round
+// trip of the quickest subflow end to end, also where the hop next to the sender is
+// a quick pipe, as in an upload: then it is copied within the allowance only.
+func TestSmallGapOfHelped(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name   string
+		copied unit.Bytes // before
+		far    time.Duration
+		want   bool
+	}{
+		{"small, and it is spent", 20_000, 70 * ms, false},
+		{"small, within the allowance", 0, 70 * ms, true},
+		{"large", 20_000, 5 * ms, true},
+	} {
+		b := filled(t, 5)
+		p, s := b.path(1), b.streams[1]
+		s.todo = nil
+		s.outEnd = wire.DataSeq(p.given)
+		b.update(s)
+		b.cfg.Scheduler, _ = sched.New("auto")
+		b.ledger = sched.Ledger{Given: 2 * unit.MB, Copied: c.copied}
+		b.path(2).est.Helped = true
+		b.Local(2, start, estimate.Hop{SRTT: 5 * ms, MinRTT: 5 * ms, Cwnd: 100_000, MSS: 1448})
+		b.Remote(2, start, wire.HopState{RTT: c.far, Rate: 16 * unit.Mbps})
+		b.Local(1, start, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: 180_000})
+		gap := p.tail(start).Tail - b.path(2).tail(start).PAD
+		if gap < 20*ms || gap > 70*ms {
+			t.Fatalf("%s: a gap of %v", c.name, gap)
+		}
+		b.Idle(2)
+		b.rebalance(start)
+		if got := b.stats.Eta > 0; got != c.want {
+			t.Errorf("%s: %v of a gap of %v are sent again", c.name, b.stats.Eta, gap)
+		}
+		if small := c.far > gap; c.want && (b.ledger.Copied > c.copied) != small {
+			t.Errorf("%s: %v of the allowance are used", c.name, b.ledger.Copied-c.copied)
+		}
+	}
 }
 
 // TestRecalledBefore: what was recalled because its subflow was silent still lies

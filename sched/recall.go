@@ -62,8 +62,8 @@ func extremes(paths []Path) (fast, slow *Path) {
 // Recall is auto's rule: the paper's, but what is recalled for a small gap, as
 // stable links have at the end of each transfer, stays within an allowance: it
 // saves a little time each time and costs bytes each time. Small is what does
-// not last a round trip over empty queues: with those that a download builds it
-// would be a tenth of a short one's time.
+// not last a round trip of the quickest subflow over empty queues: with those that
+// a download builds it would be a tenth of a short one's time.
 func (*auto) Recall(paths []Path, eta float64, so Ledger) Recall {
 	r := PaperRecall(paths, eta, so)
 	if r.From == 0 {

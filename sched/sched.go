@@ -32,8 +32,8 @@ type Path struct {
 	Tail time.Duration
 	Wait time.Duration // the part of PAD that is spent in the far hop's queue
 	SRTT time.Duration // of the sender's own hop
-	// MinRTT is the least round trip seen of that hop, without what waits in its
-	// queues; SRTT where it is not known.
+	// MinRTT is the round trip end to end without what waits in queues, as far as
+	// it is known.
 	MinRTT time.Duration
 	Th     unit.Rate // end to end
 
