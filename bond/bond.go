@@ -87,6 +87,10 @@ const (
 	ackOwn     = 200 * time.Millisecond
 	ackOwnMost = 300 * time.Millisecond
 
+	// relayWithin is how old a helper's report may be when it is passed on: the
+	// other end takes it for the state at its arrival.
+	relayWithin = 200 * time.Millisecond
+
 	probeEvery = 20 * time.Millisecond  // how often paths with bytes in flight are looked at
 	minSilence = 200 * time.Millisecond // as TCP's least retransmission time-out in Linux
 	maxSilence = time.Second            // however long the queues
@@ -266,12 +270,13 @@ func (b *Bond) Remote(id wire.PathID, now time.Time, s wire.HopState) {
 	}
 }
 
-// Relay lets a helper's report, which reached this end over the pipe, go on to
-// the other end, with the next ACK or whatever is sent: while the pipe brings
-// bytes these are acknowledged, and afterwards no radio need work for it.
-func (b *Bond) Relay(s wire.PipeState) {
+// Relay lets a helper's report, which reached this end over the pipe now, go on
+// to the other end with the next control segment, if that leaves within
+// relayWithin: while the pipe brings bytes these are acknowledged, and afterwards
+// no radio need work for it. Nothing is sent on its account.
+func (b *Bond) Relay(s wire.PipeState, now time.Time) {
 	if p := b.path(s.Path); p != nil {
-		p.relay, p.relayDue = s, true
+		p.relay, p.relayAt = s, now
 	}
 }
 

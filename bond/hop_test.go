@@ -271,7 +271,7 @@ func (n *simNet) report(p *simPath, d int) {
 	if d == 1 && p.relay {
 		n.at(p.hops[1][1].passes(n.now), 0, func() {
 			if !p.dead && p.at[0] == joined {
-				n.ends[0].Relay(wire.PipeState{Path: p.id, HopState: s})
+				n.ends[0].Relay(wire.PipeState{Path: p.id, HopState: s}, n.now)
 			}
 		})
 	} else {

@@ -49,7 +49,7 @@ type path struct {
 	carried  time.Time // when anything was last sent or received
 	sentAt   time.Time // when anything was last sent
 	relay    wire.PipeState
-	relayDue bool
+	relayAt  time.Time // when relay came; zero if there is none to be passed on
 
 	copies []copyOf // what other subflows carry and this one has yet to
 }

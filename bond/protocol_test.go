@@ -286,7 +286,7 @@ func TestReportsAreNoQueue(t *testing.T) {
 	for range 2000 {
 		now = now.Add(20 * time.Millisecond)
 		b.Idle(1)
-		b.Relay(wire.PipeState{Path: 1})
+		b.Relay(wire.PipeState{Path: 1}, now)
 		if id, _ := b.Next(now, nil); id != 0 {
 			t.Fatal("a report leaves by itself")
 		}
@@ -307,6 +307,30 @@ func TestReportsAreNoQueue(t *testing.T) {
 	s.Write(make([]byte, 1000))
 	if id, seg := b.Next(now, nil); id != 1 || len(seg) < 1000 {
 		t.Errorf("path %d gets %d bytes: %+v", id, len(seg), b.last)
+	}
+}
+
+// TestLateReport: a report that nothing took along while it was new is not passed
+// on later; the next one is.
+func TestLateReport(t *testing.T) {
+	b := New(Config{Opens: true})
+	b.AddPath(1, true, start)
+	b.Local(1, start, estimate.Hop{SRTT: 10 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 10_000, MSS: 1448})
+	now := start
+	for _, c := range []struct {
+		late time.Duration
+		want bool
+	}{{0, true}, {relayWithin, true}, {relayWithin + time.Millisecond, false}, {10 * time.Second, false}, {0, true}} {
+		now = now.Add(20 * time.Second)
+		b.Idle(1)
+		b.Relay(wire.PipeState{Path: 1}, now)
+		if err := b.Receive(1, wire.TypePing, nil, now.Add(c.late-ackDelay)); err != nil {
+			t.Fatal(err)
+		}
+		ack := len(wire.Append(nil, wire.Ack{Delay: ackDelay, Paths: []wire.PathAck{{Path: 1, Received: b.path(1).received}}}))
+		if id, seg := b.Next(now.Add(c.late), nil); id != 1 || len(seg) < ack || len(seg) > ack != c.want {
+			t.Errorf("%v late: %d bytes leave by path %d, an ACK has %d", c.late, len(seg), id, ack)
+		}
 	}
 }
 

@@ -220,10 +220,10 @@ func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
 		buf = b.fillAck(p, now, buf)
 	}
 	for _, q := range b.paths {
-		if q.relayDue {
-			q.relayDue = false
+		if now.Sub(q.relayAt) <= relayWithin {
 			buf = p.unreliable(buf, q.relay)
 		}
+		q.relayAt = time.Time{}
 	}
 	told := 0
 	for ; told < len(b.flows.notices) && len(buf) <= maxSegment; told++ {

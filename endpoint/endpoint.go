@@ -340,13 +340,13 @@ func (e *Endpoint) Remote(id wire.PathID, s wire.HopState) {
 	e.b.Remote(id, time.Now(), s)
 }
 
-// Relay sends a helper's report about the pipe on to the other end, which
-// needs it to schedule towards us.
+// Relay lets a helper's report about the pipe go on to the other end, which
+// needs it to schedule towards us, with the next control segment, if that leaves
+// soon enough.
 func (e *Endpoint) Relay(s wire.PipeState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.b.Relay(s)
-	e.after(time.Now())
+	e.b.Relay(s, time.Now())
 }
 
 // Dial opens a stream to a destination, "host:port", whose bytes both ends treat
