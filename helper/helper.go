@@ -9,6 +9,7 @@
 //	resume.go  another pipe for a subflow whose pipe broke
 //	report.go  what the senders are told about the hop they cannot see
 //	address.go the device's own addresses: what becomes of connections that lose theirs
+//	find.go    primaries on the local networks
 //	lend.go    the owner's traffic goes first: what may be lent, and who is told
 package helper
 
@@ -26,6 +27,7 @@ import (
 	"time"
 
 	"mpbond/device"
+	"mpbond/discovery"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pipe"
@@ -105,8 +107,11 @@ type Helper struct {
 	changed        chan struct{}
 	addresses      func() (map[netip.Addr]bool, error) // device.Addresses; fakes in tests
 
+	find func(context.Context) ([]discovery.Found, error) // nil: nothing is looked for
+
 	mu      sync.Mutex
 	targets []*target // each kept by a goroutine while Run runs
+	found   found
 	relays  map[*relay]*subflow
 	offers  map[*pipe.Offer]*offered
 	ending  bool   // Run has closed the relays: a new one has come too late
@@ -195,7 +200,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	if len(name) > wire.MaxName {
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
-	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, changed: make(chan struct{}, 1),
+	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, changed: make(chan struct{}, 1),
 		pipes: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout}),
 			pipe.RFCOMM{}},
 		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}),
@@ -224,6 +229,11 @@ func (h *Helper) resolve() (list []*target, err error) {
 			add(p, p.Addresses)
 		}
 	}
+	defer func() {
+		for _, p := range h.mayFind() {
+			add(p, h.foundOf(p))
+		}
+	}()
 	for _, entry := range h.cfg.Primaries {
 		p, addrs, e := h.resolveEntry(entry)
 		if e != nil && err == nil {
@@ -282,6 +292,9 @@ func (h *Helper) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { h.manager.run(ctx, &all) })
 	all.Go(func() { h.watchAddresses(ctx) })
+	if h.find != nil {
+		all.Go(func() { h.keepFinding(ctx) })
+	}
 	for _, t := range h.targets {
 		h.keep(ctx, t, &all)
 	}

@@ -19,7 +19,7 @@ var (
 	dataPath = []string{"intercept", "bond", "sched", "estimate", "subflow", "pipe", "wire", "tcp", "splice"}
 	roles    = []string{"primary", "helper", "server"}
 	sisters  = []string{"onload", "pbe"}
-	control  = []string{"device", "pairing", "policy", "paths", "store", "api", "console"}
+	control  = []string{"device", "discovery", "pairing", "policy", "paths", "store", "api", "console"}
 )
 
 var walls = []wall{
@@ -44,6 +44,7 @@ var walls = []wall{
 	{from: []string{"trace"}, only: []string{"unit", "fault", "wire"}, reason: "everybody may tell it things, so it knows nobody"},
 	{from: []string{"identity"}, only: []string{"fault", "config"}, reason: "who a device is does not depend on what it does"},
 	{from: []string{"pairing"}, only: []string{"fault", "identity", "wire"}, reason: "two devices meet before either has a role to play"},
+	{from: []string{"discovery"}, only: []string{}, reason: "what a network says is nobody's word: it has addresses and no judgement"},
 	{from: []string{"config"}, only: []string{"fault"}, reason: "it fills structs of others without knowing them"},
 	{from: []string{"api"}, only: []string{"unit", "fault"}, reason: "the types of the local API are a contract, not a view of our internals"},
 }
@@ -79,6 +80,7 @@ var libraries = map[string]struct {
 	"github.com/danielgtaylor/huma/v2":    {[]string{"api/serve"}, "the types of the API do not depend on what serves them"},
 	"github.com/prometheus/client_golang": {[]string{"api/serve"}, "figures are told by status; only the API makes metrics of them"},
 	"gvisor.dev/gvisor":                   {[]string{"intercept/tun"}, "a TCP/IP stack has many types of its own; they end where packets become connections"},
+	"github.com/hashicorp/mdns":           {[]string{"discovery"}, "one place decides what is told to a network and taken from it"},
 	"github.com/bytemare/opaque":          {[]string{"pairing"}, "one place decides how a code is proved"},
 	"github.com/mdp/qrterminal/v3":        {[]string{"cmd"}, "the screen is an edge"},
 	"github.com/fsnotify/fsnotify":        {[]string{"cmd"}, "files are an edge"},

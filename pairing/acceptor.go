@@ -148,6 +148,9 @@ func (a *Acceptor) Answer(ctx context.Context, conn net.Conn) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	p, err := a.answer(ctx, conn)
+	if err == io.EOF { // a caller has found a quicker way
+		return
+	}
 	if err != nil {
 		a.log.Warn("not paired", "from", conn.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		return
@@ -181,7 +184,10 @@ func (a *Acceptor) answer(ctx context.Context, conn net.Conn) (p identity.Peer, 
 		return p, err
 	}
 	a.settle(t, &p)
-	return p, c.send(wire.PairDone{})
+	if err := c.send(wire.PairDone{}); err != nil {
+		a.log.Warn("the other device may not know that it is paired", "device", p.Name, "err", err, "hint", "if so pair the two again")
+	}
+	return p, nil
 }
 
 // readPair reads a PAIR and nothing of what follows it.

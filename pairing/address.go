@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"mpbond/fault"
+	"mpbond/identity"
 )
 
 // maxShown bounds the addresses that a code shows.
@@ -64,11 +65,12 @@ func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
 	results := make(chan result, len(code.Addrs))
 	for _, addr := range code.Addrs {
 		go func() {
-			var d net.Dialer
+			d := net.Dialer{Timeout: stepTimeout / 2}
 			conn, err := d.DialContext(dialing, "tcp", addr)
 			results <- result{addr, conn, err}
 		}()
 	}
+	caller := caller{self, code.Secret, map[identity.PublicKey]bool{}}
 	var found *Meeting
 	var worst error // of those that answered, else of any
 	answered := false
@@ -84,7 +86,7 @@ func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
 			r.conn.Close()
 			continue
 		}
-		m, err := Call(ctx, r.conn, r.addr, self, code.Secret)
+		m, err := caller.call(ctx, r.conn, r.addr)
 		if err == nil {
 			found = m
 			stop()

@@ -25,11 +25,24 @@ type Meeting struct {
 // Call calls the device at the far end of conn, which was dialled at addr and
 // which Call owns from now on. Errors are faults.
 func Call(ctx context.Context, conn net.Conn, addr string, self Self, secret string) (*Meeting, error) {
-	m := &Meeting{self: self, met: met{dialed: addr, remote: conn.RemoteAddr()}}
+	return caller{self, secret, map[identity.PublicKey]bool{}}.call(ctx, conn, addr)
+}
+
+// caller tries one code, at several addresses perhaps.
+type caller struct {
+	self   Self
+	secret string
+	// wrong are devices with another code. One that has several addresses is not
+	// tried again, which would use its code up.
+	wrong map[identity.PublicKey]bool
+}
+
+func (a caller) call(ctx context.Context, conn net.Conn, addr string) (*Meeting, error) {
+	m := &Meeting{self: a.self, met: met{dialed: addr, remote: conn.RemoteAddr()}}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	err := m.call(ctx, conn, secret)
+	err := a.prove(ctx, conn, m)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -40,19 +53,23 @@ func Call(ctx context.Context, conn net.Conn, addr string, self Self, secret str
 	return m, nil
 }
 
-func (m *Meeting) call(ctx context.Context, conn net.Conn, secret string) error {
+// prove goes as far as the other device's PAIR_ABOUT.
+func (a caller) prove(ctx context.Context, conn net.Conn, m *Meeting) error {
 	if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version})); err != nil {
 		return err
 	}
-	c, err := newChannel(ctx, tls.Client(conn, m.self.Key.Stranger(wire.PairALPN)))
+	c, err := newChannel(ctx, tls.Client(conn, a.self.Key.Stranger(wire.PairALPN)))
 	if err != nil {
 		return err
 	}
-	if c.peer == m.self.Key.Public() {
+	switch {
+	case c.peer == a.self.Key.Public():
 		return errItself
+	case a.wrong[c.peer]:
+		return errWrongCode
 	}
 	m.c, m.met.key = c, c.peer
-	proof, ke1, err := begin(parties{m.self.Key.Public(), c.peer, c.binding}, secret)
+	proof, ke1, err := begin(parties{a.self.Key.Public(), c.peer, c.binding}, a.secret)
 	if err != nil {
 		return err
 	}
@@ -65,6 +82,7 @@ func (m *Meeting) call(ctx context.Context, conn net.Conn, secret string) error 
 	}
 	ke3, err := proof.finish(ke2)
 	if err != nil {
+		a.wrong[c.peer] = true
 		return errWrongCode // the reasons are all this one, or an attack
 	}
 	if err := c.send(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
@@ -74,7 +92,7 @@ func (m *Meeting) call(ctx context.Context, conn net.Conn, secret string) error 
 	if err != nil {
 		return err
 	}
-	_, err = m.met.check(m.self.About().Roles)
+	_, err = m.met.check(a.self.About().Roles)
 	return err
 }
 

@@ -199,6 +199,49 @@ func TestTriesAreLimited(t *testing.T) {
 	}
 }
 
+// TestOneTryForAllAddresses: a device that has several is tried once with a wrong
+// code, and found at any with the right one.
+func TestOneTryForAllAddresses(t *testing.T) {
+	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
+	code := Code{Secret: open(server)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel()
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		code.Addrs = append(code.Addrs, l.Addr().String())
+		serving.Go(func() {
+			if err := server.a.Serve(ctx, l); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wrong := code
+	wrong.Secret = strings.Repeat("0", secretLen)
+	if _, err := Reach(ctx, wrong, laptop.Self); err != errWrongCode {
+		t.Errorf("%v", err)
+	}
+	server.a.mu.Lock()
+	if server.a.tries != maxTries-1 {
+		t.Errorf("%d tries are left", server.a.tries)
+	}
+	server.a.mu.Unlock()
+	m, err := Reach(ctx, code, laptop.Self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := m.Finish(ctx); err != nil || len(p.Addresses) != 1 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if _, err := Reach(ctx, Code{Secret: code.Secret, Addrs: []string{"127.0.0.1:1"}}, laptop.Self); !fault.Is(err, fault.Unreachable) {
+		t.Errorf("nobody is there: %v", err)
+	}
+}
+
 // TestSilenceUsesATry: who stops when it has seen the answer has guessed once.
 func TestSilenceUsesATry(t *testing.T) {
 	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
@@ -497,6 +540,37 @@ func TestTruncation(t *testing.T) {
 	if server.knows() == "" {
 		t.Error("not paired when nothing was cut")
 	}
+}
+
+// TestRefusalsArePlain: what a stranger says does not reach the terminal as it is.
+func TestRefusalsArePlain(t *testing.T) {
+	laptop := newDevice(t, "laptop", wire.PairPrimary)
+	evil, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := net.Pipe()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer far.Close()
+		if _, err := readPair(far); err != nil {
+			t.Error(err)
+			return
+		}
+		c, err := newChannel(t.Context(), tls.Server(far, evil.Server(wire.PairALPN, func(identity.PublicKey) bool { return true })))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := c.step(1); err != nil {
+			t.Error(err)
+		}
+		c.refuse(wire.CodeLimit, "\x1b[2Jall is well\r\n\u202e")
+	})
+	if _, err := Call(t.Context(), near, "x:1", laptop.Self, "K7QF3M2A"); err == nil || !strings.Contains(err.Error(), "?[2Jall is well???") {
+		t.Errorf("%q", err)
+	}
+	wg.Wait()
 }
 
 func TestGarbage(t *testing.T) {

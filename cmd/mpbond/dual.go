@@ -68,6 +68,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			}
 			defer e.close()
 			h.ShareWith(e.DirectFlows)
+			h.FindWith(findPipes)
 			r.helperInviter(cmd, key, cfg.Helper, wire.PairAbout{Roles: wire.PairPrimary | wire.PairHelper, Name: deviceName(name), Port: portOf(cfg.Primary.Pipe)})
 			start := time.Now()
 			slog.Info("primary and helper are up", e.addresses("name", name, "id", key.ID())...)

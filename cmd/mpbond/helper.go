@@ -10,6 +10,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
+	"mpbond/discovery"
 	"mpbond/helper"
 	"mpbond/policy"
 	"mpbond/unit"
@@ -48,6 +49,7 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			if err != nil {
 				return err
 			}
+			h.FindWith(findPipes)
 			r.helperInviter(cmd, key, cfg, wire.PairAbout{Roles: wire.PairHelper, Name: deviceName(name)})
 			start := time.Now()
 			slog.Info("helper is up", "name", name, "id", key.ID(), "key", key.Public())
@@ -66,6 +68,11 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 	cmd.Flags().StringVar(&name, "name", "", "what this device calls itself; empty: its host name")
 	cmd.Flags().StringVar(&feedback, "feedback", helper.FeedbackModes()[0], "how the server learns of the pipe: one of "+joined(helper.FeedbackModes()))
 	return cmd
+}
+
+// findPipes looks for primaries on the local networks.
+func findPipes(ctx context.Context) ([]discovery.Found, error) {
+	return discovery.Find(ctx, discovery.Pipes, time.Second)
 }
 
 // lending is a helper whose end in order is no error.

@@ -8,6 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/discovery"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pairing"
@@ -84,11 +88,24 @@ func (i *inviter) invite() (api.Invitation, error) {
 	}
 	inv, ended := i.acceptor.Open()
 	i.code = pairing.Code{Secret: inv.Secret, Addrs: i.addresses()}
+	found, hide := context.WithCancel(i.ctx)
 	i.wg.Go(func() {
 		<-ended
+		hide()
 		i.hangUp()
 	})
+	if port := int(portOf(strings.Join(i.code.Addrs, ","))); i.listen != nil && port != 0 && !allLoopback(i.code.Addrs) {
+		i.wg.Go(func() { discovery.Announce(found, discovery.Codes, "", port, slog.Default()) })
+	}
 	return i.describe(inv), nil
+}
+
+// allLoopback tells whether addresses are all of this machine alone.
+func allLoopback(addrs []string) bool {
+	return !slices.ContainsFunc(addrs, func(a string) bool {
+		ap, err := netip.ParseAddrPort(a)
+		return err != nil || !ap.Addr().IsLoopback()
+	})
 }
 
 // hangUp closes what is called, unless there is a new code.

@@ -56,7 +56,6 @@ func TestExitCodes(t *testing.T) {
 		{"trust remove x", exitFailure, "no device"},
 		{"pair", exitUsage, "at least 1 arg"},
 		{"pair K7QF", exitUsage, "4 characters"},
-		{"pair K7QF-3M2A", exitNoConn, "no address"},
 		{"pair K7QF-3M2A@127.0.0.1:1", exitNoConn, "CODE@ADDRESS"},
 		{"accept", exitNoConn, "mpbond server"},
 		{"devices", exitOK, "no other device"},

@@ -10,11 +10,14 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/discovery"
+	"mpbond/fault"
 	"mpbond/helper"
 	"mpbond/identity"
 	"mpbond/pairing"
@@ -34,7 +37,7 @@ command. A primary that runs here notices.
 
 A code is written like K7QF-3M2A@vps.example.org:7600. Upper and lower case are the
 same, and so are O and 0. If a device is reached at another address than it shows,
-put that behind the @.`,
+put that behind the @; a helper on the same local network is found without.`,
 		Example: `  mpbond pair K7QF-3M2A@vps.example.org:7600
   mpbond pair K7QF-3M2A@vps.example.org X4T0-99ZQ@192.168.43.1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -70,7 +73,7 @@ func pairAll(cmd *cobra.Command, self pairing.Self, codes []pairing.Code) error 
 	var failed []error
 	var servers, helpers []*pairing.Meeting
 	for i, code := range codes {
-		m, err := pairing.Reach(ctx, code, self)
+		m, err := call(ctx, code, self)
 		switch {
 		case err != nil && len(codes) > 1:
 			failed = append(failed, fmt.Errorf("code %d: %w", i+1, err))
@@ -94,6 +97,34 @@ func pairAll(cmd *cobra.Command, self pairing.Self, codes []pairing.Code) error 
 		cmd.PrintErrln("no server is known yet: pair this device with one, and then with the helpers again")
 	}
 	return errors.Join(failed...)
+}
+
+// findCodes is how long answers of devices that show a code are waited for, and
+// findTries how often they are asked while none comes.
+const (
+	findCodes = 2 * time.Second
+	findTries = 3
+)
+
+// call calls the device that shows a code; one without an address is that of a
+// helper on the local network.
+func call(ctx context.Context, code pairing.Code, self pairing.Self) (*pairing.Meeting, error) {
+	if len(code.Addrs) > 0 {
+		return pairing.Reach(ctx, code, self)
+	}
+	var err error
+	for try := 0; try < findTries && len(code.Addrs) == 0 && ctx.Err() == nil; try++ {
+		var list []discovery.Found
+		list, err = discovery.Find(ctx, discovery.Codes, findCodes)
+		for _, f := range list {
+			code.Addrs = append(code.Addrs, f.Addr.String())
+		}
+	}
+	if len(code.Addrs) == 0 {
+		return nil, fault.New(fault.NotFound, errors.Join(errors.New("no helper of the local network shows a code"), err),
+			"write the code with its address, like K7QF-3M2A@192.168.1.9:7603")
+	}
+	return pairing.Reach(ctx, code, self)
 }
 
 // aboutPrimary is what this device tells others of itself: of the primary that

@@ -16,6 +16,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
+	"mpbond/discovery"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/intercept"
@@ -183,6 +184,7 @@ type edged struct {
 	edge *intercept.Edge
 	apps apps
 	tun  *tun.TUN // nil without
+	id   string   // of this device
 }
 
 // newEdged opens everything that a primary listens on.
@@ -190,6 +192,7 @@ func newEdged(cfg primary.Config, key *identity.Key, trust *identity.Trust, rec 
 	if e.Primary, err = primary.New(cfg, key, trust, slog.Default(), rec); err != nil {
 		return e, err
 	}
+	e.id = key.ID().String()
 	path, err := placesPath()
 	if err == nil {
 		err = e.KeepPlaces(path)
@@ -239,6 +242,12 @@ func (e edged) describe(st *api.Status, why bool) {
 func (e edged) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return e.Primary.Run(ctx) })
+	if a, ok := e.PipeAddr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		g.Go(func() error {
+			discovery.Announce(ctx, discovery.Pipes, e.id, a.Port, slog.Default())
+			return nil
+		})
+	}
 	if e.apps.proxy != nil {
 		g.Go(func() error { return e.edge.ServeProxy(e.apps.proxy) })
 	}

@@ -7,9 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
+
+// settle is how long a file is left alone after a change: some programs empty it
+// before they write, and nobody shall be cut off for that.
+const settle = 100 * time.Millisecond
 
 // keepTrust reads the trust file again when it has changed, whoever did that,
 // and when asked by a signal, until ctx ends. It is how a device that was
@@ -22,6 +27,8 @@ func (r *role) keepTrust(ctx context.Context, d device, hangup <-chan os.Signal)
 	}
 	events, stop := watchDir(filepath.Dir(path))
 	defer stop()
+	settled := time.NewTimer(settle)
+	defer settled.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -31,9 +38,11 @@ func (r *role) keepTrust(ctx context.Context, d device, hangup <-chan os.Signal)
 			known = r.trust.Peers()
 			continue
 		case name := <-events:
-			if name != "" && filepath.Base(name) != filepath.Base(path) {
-				continue
+			if name == "" || filepath.Base(name) == filepath.Base(path) {
+				settled.Reset(settle)
 			}
+			continue
+		case <-settled.C:
 		}
 		if err := r.trust.Reload(); err != nil {
 			slog.Error("the trust file stays as it was read before", "err", err)
