@@ -1,0 +1,139 @@
+package pair
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/api"
+)
+
+// states tells the role and state of each device that a node knows, by name.
+func (n *network) states(node string) map[string]string {
+	n.Helper()
+	var r struct {
+		Devices []struct {
+			Name, State string
+			Roles       []string
+		}
+	}
+	n.json(&r, node, "devices", "--json")
+	m := map[string]string{}
+	for _, d := range r.Devices {
+		m[d.Name] = strings.TrimSpace(strings.Join(d.Roles, " ") + " " + d.State)
+	}
+	return m
+}
+
+// TestFromNothing: three devices without keys, and five commands in all until an
+// app's bytes go by both ways.
+func TestFromNothing(t *testing.T) {
+	n := newNetwork(t, "20/20/-")
+	server := n.start("server", n.mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16") // 1
+	helper := n.start("helper1", n.mpbond, "helper", "--name", "phone")                                // 2
+	n.must("primary", n.mpbond, "pair", "--name", "laptop", n.code(server), secret(n.code(helper)))    // 3
+	n.start("primary", n.mpbond, "primary", "--name", "laptop")                                        // 4
+	n.await(2)                                                                                         // who types takes longer
+	const size = 4 * mb                                                                                // over links that carry 2.5 MB a second each
+	n.download(size)                                                                                   // 5
+	if direct, helped := n.carried("ps"), n.carried("hs1"); direct < size/20 || helped < size/20 {
+		t.Errorf("%d bytes went directly and %d by the helper", direct, helped)
+	}
+	for _, node := range []string{"server", "helper1", "primary"} {
+		if st, err := os.Stat(filepath.Join(n.dir, node, "device.key")); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("key of %s: %v, %v", node, st, err)
+		}
+	}
+	home := "" // the server's host name
+	for name, state := range n.states("primary") {
+		if state == "server connected" {
+			home = name
+		}
+	}
+	for node, want := range map[string]map[string]string{
+		"server":  {"laptop": "primary connected"},
+		"helper1": {"laptop": "primary connected", home: "server"},
+		"primary": {"phone": "helper connected", home: "server connected"},
+	} {
+		if got := n.states(node); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s knows %v, want %v", node, got, want)
+		}
+	}
+	if _, err := n.run("primary", n.mpbond, "pair", n.code(helper)); err == nil {
+		t.Error("a code was used twice")
+	}
+}
+
+// TestRevoke: what was paired is renamed, cut off at once, and paired again,
+// while all goes on running; nobody tells the processes, but the files.
+func TestRevoke(t *testing.T) {
+	n := newNetwork(t, "20/20/20")
+	server := n.start("server", n.mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
+	helper := n.start("helper1", n.mpbond, "helper", "--name", "phone")
+	n.must("primary", n.mpbond, "pair", "--name", "laptop", n.code(server), n.code(helper))
+	n.start("primary", n.mpbond, "primary", "--name", "laptop")
+	n.await(2)
+	n.must("primary", n.mpbond, "rename", "phone", "old-phone")
+	n.must("primary", n.mpbond, "revoke", "old-phone")
+	n.await(1)
+	n.download(mb)
+	if got := n.states("primary"); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+	var inv api.Invitation
+	n.json(&inv, "helper1", "accept", "--json", "--wait=false")
+	_, at, _ := strings.Cut(inv.Code, "@")
+	if _, err := n.run("primary", n.mpbond, "pair", "0000-0000@"+at); err == nil || !strings.Contains(err.Error(), "the code is wrong") {
+		t.Errorf("a wrong code: %v", err)
+	}
+	accept := n.start("helper1", n.mpbond, "accept", "--json")
+	var second api.Invitation
+	n.eventually(func() error { // the first of its two answers
+		return json.NewDecoder(strings.NewReader(accept.log.String())).Decode(&second)
+	})
+	if _, err := n.run("primary", n.mpbond, "pair", inv.Code); err == nil {
+		t.Error("a code that was replaced holds")
+	}
+	n.must("primary", n.mpbond, "pair", second.Code)
+	<-accept.done
+	if !strings.Contains(accept.log.String(), `"device":"laptop"`) {
+		t.Errorf("accept says %s", &accept.log)
+	}
+	n.await(2)
+	n.must("server", n.mpbond, "revoke", "laptop") // at the other end
+	n.await(0)
+}
+
+// TestPrimaryIsFound: the primary starts again at other addresses than it was
+// paired from. The helper finds it by itself, at each of two local networks.
+func TestPrimaryIsFound(t *testing.T) {
+	n := newNetwork(t, "20/20/-+-")
+	server := n.start("server", n.mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
+	helper := n.start("helper1", n.mpbond, "helper", "--name", "phone")
+	n.must("primary", n.mpbond, "pair", n.code(server), n.code(helper))
+	p := n.start("primary", n.mpbond, "primary")
+	n.await(2)
+	p.stop()
+	var next []string
+	for _, link := range []string{"pipe1", "pipe1b"} {
+		next = append(next, n.readdress("primary", link))
+	}
+	n.start("primary", n.mpbond, "primary")
+	n.await(2)
+	n.eventually(func() error { // a pipe for its subflow, and then one more over each
+		up, err := n.paths()
+		for _, p := range up {
+			if p.Kind == api.Helped && p.Waiting == 2 {
+				return nil
+			}
+		}
+		return fmt.Errorf("no two pipes wait: %+v, %w", up, err)
+	})
+	if trust := n.must("helper1", "cat", filepath.Join(n.dir, "helper1", "trust.toml")); strings.Contains(trust, next[0]) || strings.Contains(trust, next[1]) {
+		t.Errorf("it was told, not found:\n%s", trust)
+	}
+	n.download(mb)
+}
