@@ -153,3 +153,26 @@ func TestFramesAreDocumented(t *testing.T) {
 		}
 	}
 }
+
+// TestNamedTestsExist: docs/security.md names a test for what it promises, and
+// that is there.
+func TestNamedTestsExist(t *testing.T) {
+	have := map[string]bool{}
+	for _, s := range sources(t) {
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			if f, ok := n.(*ast.FuncDecl); ok && s.test {
+				have[s.dir+"."+f.Name.Name] = true
+			}
+			return true
+		})
+	}
+	named := regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(read(t, "docs/security.md"), -1)
+	for _, m := range named {
+		if !have[m[1]] {
+			t.Errorf("docs/security.md names %s, which is not there", m[1])
+		}
+	}
+	if len(named) < 20 {
+		t.Errorf("%d tests are named: this test looks in the wrong place", len(named))
+	}
+}
