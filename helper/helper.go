@@ -4,12 +4,13 @@
 // the data path between the pipe Link of the primary and the one of the server,
 // and sees ciphertext only.
 //
-//	helper.go  pipes: dialled, kept ready, dialled again; who may be reached
+//	helper.go  pipes: dialled, kept ready, dialled again
 //	relay.go   one subflow: two hops and the buffers between
 //	resume.go  another pipe for a subflow whose pipe broke
 //	report.go  what the senders are told about the hop they cannot see
 //	address.go the device's own addresses: what becomes of connections that lose theirs
 //	find.go    primaries on the local networks
+//	allow.go   the servers that may be reached
 //	lend.go    the owner's traffic goes first: what may be lent, and who is told
 package helper
 
@@ -276,7 +277,7 @@ func (h *Helper) resolveEntry(entry string) (p identity.Peer, addrs []string, er
 		return p, []string{addr}, nil
 	}
 	known := h.trust.ByRole(identity.RolePrimary)
-	listed := slices.DeleteFunc(slices.Clone(known), func(p identity.Peer) bool { return !hasAddress(p, entry) })
+	listed := slices.DeleteFunc(slices.Clone(known), func(p identity.Peer) bool { return !has(p.Addresses, entry) })
 	if len(listed) > 0 {
 		known = listed
 	}
@@ -347,7 +348,7 @@ func (h *Helper) retarget(ctx context.Context, all *sync.WaitGroup) {
 	}
 	h.targets = list
 	for r, f := range h.relays {
-		if !h.trust.Allowed(identity.RolePrimary)(f.primary.Key) || !h.allowed(f.server) {
+		if !h.allowed(f.primary.Key, f.server) {
 			go r.close(errDistrusted)
 		}
 	}
@@ -494,7 +495,7 @@ func ending(err error) string {
 // connect makes the HS-path and answers INIT_MP_OK. On an error the code says
 // what to answer instead; nothing is left open but o.
 func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) (_ *relay, _ wire.Code, err error) {
-	if !h.allowed(q.Server) {
+	if !h.allowed(t.primary.Key, q.Server) {
 		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", q.Server),
 			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
 	}
@@ -520,6 +521,10 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	if err != nil {
 		return nil, wire.CodeUnreachable, err
 	}
+	if !h.ownServer(q.Server) && astray(q.Server, conn.LocalAddr(), conn.RemoteAddr()) {
+		conn.Close()
+		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q leads to the helper itself", q.Server), "give the server another address")
+	}
 	hs, err := pipe.DialHS(dial, conn, h.name)
 	if err != nil {
 		return nil, wire.CodeUnreachable, err
@@ -534,10 +539,16 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	h.mu.Lock()
 	h.relayed++
 	h.relays[r] = &subflow{number: h.relayed, primary: t.primary, server: q.Server, since: time.Now()}
-	missed := h.ending || ctx.Err() != nil // by who has closed the others
+	var missed error // why others were closed while this one was made
+	switch {
+	case h.ending || ctx.Err() != nil:
+		missed = context.Canceled
+	case !h.allowed(t.primary.Key, q.Server):
+		missed = errDistrusted
+	}
 	h.mu.Unlock()
-	if missed {
-		r.close(context.Canceled)
+	if missed != nil {
+		r.close(missed)
 	}
 	return r, 0, nil
 }
@@ -554,22 +565,4 @@ func (h *Helper) waitingAt(p identity.Peer) (n int) {
 		t.mu.Unlock()
 	}
 	return n
-}
-
-// allowed reports whether server is among the addresses of trusted servers:
-// the helper is no open proxy.
-func (h *Helper) allowed(server string) bool {
-	return slices.ContainsFunc(h.trust.ByRole(identity.RoleServer), func(p identity.Peer) bool { return hasAddress(p, server) })
-}
-
-// hasAddress compares addresses by meaning: case of names, spelling of IPv6.
-func hasAddress(p identity.Peer, addr string) bool {
-	return slices.ContainsFunc(p.Addresses, func(a string) bool { return canonical(a) == canonical(addr) })
-}
-
-func canonical(addr string) string {
-	if ap, err := netip.ParseAddrPort(addr); err == nil {
-		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String()
-	}
-	return strings.ToLower(addr)
 }

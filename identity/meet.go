@@ -10,7 +10,7 @@ import (
 
 // Meet writes down a device that was paired, and returns how it is listed. A
 // key that is there already keeps its name and gets the roles and addresses in
-// addition, the new addresses first. Of a new one the name is the device's own
+// addition, the new addresses first; servers replace those that it told before. Of a new one the name is the device's own
 // wish: what a name cannot have is replaced, and one that is taken gets a
 // number.
 func (t *Trust) Meet(p Peer) (Peer, error) {
@@ -43,6 +43,9 @@ func merged(known, p Peer) Peer {
 		if !known.Is(r) {
 			known.Roles = append(known.Roles, r)
 		}
+	}
+	if len(p.Servers) > 0 {
+		known.Servers = p.Servers
 	}
 	return known
 }

@@ -13,30 +13,33 @@ func TestMeet(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust.toml")
 	tr, again := openTrust(t, path), openTrust(t, path)
 	k1, k2 := mustKey(t).Public(), mustKey(t).Public()
-	first, err := tr.Meet(Peer{"Anna's phone\n", []Role{RoleHelper}, k1, nil})
+	first, err := tr.Meet(Peer{"Anna's phone\n", []Role{RoleHelper}, k1, nil, nil})
 	if err != nil || first.Name != "Anna-s-phone" {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	// The same device once more: its name stays, what is new is added.
-	both, err := tr.Meet(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.1:1"}})
+	both, err := tr.Meet(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.1:1"}, []string{"a:1"}})
 	if err != nil || fmt.Sprintf("%s %v %v", both.Name, both.Roles, both.Addresses) != "Anna-s-phone [helper primary] [10.0.0.1:1]" {
 		t.Fatalf("%+v, %v", both, err)
 	}
-	both, err = tr.Meet(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.2:1", "10.0.0.1:1"}})
+	both, err = tr.Meet(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.2:1", "10.0.0.1:1"}, []string{"b:1", "c:1"}})
 	if err != nil || fmt.Sprintf("%v %v", both.Roles, both.Addresses) != "[helper primary] [10.0.0.2:1 10.0.0.1:1]" {
 		t.Fatalf("%+v, %v", both, err)
 	}
+	if p, err := tr.Meet(Peer{"other", []Role{RoleHelper}, k1, nil, nil}); err != nil || fmt.Sprint(p.Servers) != "[b:1 c:1]" {
+		t.Fatalf("those it told last: %+v, %v", p, err)
+	}
 	// Another one of that name.
-	if p, err := tr.Meet(Peer{"Anna-s-phone", []Role{RoleHelper}, k2, nil}); err != nil || p.Name != "Anna-s-phone-2" {
+	if p, err := tr.Meet(Peer{"Anna-s-phone", []Role{RoleHelper}, k2, nil, nil}); err != nil || p.Name != "Anna-s-phone-2" {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	for i, wish := range []string{"", "...", "--", strings.Repeat("x", 64), "日本", "a b"} {
-		p, err := tr.Meet(Peer{wish, []Role{RoleHelper}, mustKey(t).Public(), nil})
+		p, err := tr.Meet(Peer{wish, []Role{RoleHelper}, mustKey(t).Public(), nil, nil})
 		if err != nil || checkName(p.Name) != nil {
 			t.Errorf("wish %d %q: %+v, %v", i, wish, p, err)
 		}
 	}
-	if _, err := tr.Meet(Peer{"x", nil, mustKey(t).Public(), nil}); err == nil {
+	if _, err := tr.Meet(Peer{"x", nil, mustKey(t).Public(), nil, nil}); err == nil {
 		t.Error("a device without role was taken")
 	}
 	if err := again.Reload(); err != nil || len(again.Peers()) != 8 {
@@ -47,7 +50,7 @@ func TestMeet(t *testing.T) {
 func TestRename(t *testing.T) {
 	tr := openTrust(t, filepath.Join(t.TempDir(), "trust.toml"))
 	for _, n := range []string{"a", "b"} {
-		if err := tr.Add(Peer{n, []Role{RoleHelper}, mustKey(t).Public(), nil}); err != nil {
+		if err := tr.Add(Peer{n, []Role{RoleHelper}, mustKey(t).Public(), nil, nil}); err != nil {
 			t.Fatal(err)
 		}
 	}

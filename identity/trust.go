@@ -38,6 +38,7 @@ const (
 	maxTrustFile = 4 << 20
 	maxName      = 64 // as in package wire
 	maxAddresses = 16
+	maxServers   = 64 // as in package wire
 )
 
 // Peer is a device that we trust. Its slices are shared: look, do not change.
@@ -51,6 +52,9 @@ type Peer struct {
 	// Addresses where it listens, as "host:port", best first. May be empty for
 	// devices that are found or that connect to us.
 	Addresses []string `toml:"addresses,omitempty" json:"addresses,omitempty"`
+	// Servers are those of a primary, as it told them when it was paired: where a
+	// helper carries its subflows to, and no others'. They make nobody trusted.
+	Servers []string `toml:"servers,omitempty" json:"servers,omitempty"`
 }
 
 // Is reports whether the peer may have that role.
@@ -77,7 +81,10 @@ func (p Peer) check() error {
 	if len(p.Addresses) > maxAddresses {
 		return fmt.Errorf("device %q has over %d addresses", p.Name, maxAddresses)
 	}
-	for _, a := range p.Addresses {
+	if len(p.Servers) > maxServers {
+		return fmt.Errorf("device %q has over %d servers", p.Name, maxServers)
+	}
+	for _, a := range slices.Concat(p.Addresses, p.Servers) {
 		if err := checkAddress(a); err != nil {
 			return fmt.Errorf("device %q: %w", p.Name, err)
 		}

@@ -2,9 +2,11 @@ package pairing
 
 import (
 	"errors"
-	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 
 	"mpbond/fault"
 	"mpbond/identity"
@@ -16,7 +18,7 @@ type Self struct {
 	Key   *identity.Key
 	Trust *identity.Trust
 	// About tells who it is. It is called for each pairing, and Servers are
-	// filled in from Trust.
+	// filled in from Trust: the addresses of its own.
 	About func() wire.PairAbout
 }
 
@@ -49,10 +51,9 @@ func (s Self) introduce(theirs wire.PairRoles) wire.PairAbout {
 		return about
 	}
 	for _, p := range s.Trust.ByRole(identity.RoleServer) {
-		if len(p.Addresses) > 0 && len(about.Servers) < wire.MaxPairServers {
-			about.Servers = append(about.Servers, wire.PairServerInfo{Key: p.Key, Name: p.Name, Addresses: p.Addresses})
-		}
+		about.Servers = append(about.Servers, p.Addresses...)
 	}
+	about.Servers = about.Servers[:min(len(about.Servers), wire.MaxPairServers)]
 	return about
 }
 
@@ -75,8 +76,8 @@ func (m met) check(own wire.PairRoles) (wire.PairRoles, error) {
 }
 
 // keep writes down who was met: in the roles that are of use, with the address
-// where it was reached, and the servers that it uses if self shall carry
-// subflows to them.
+// where it was reached, and with the servers that self shall carry its subflows
+// to.
 func (s Self) keep(m met) (identity.Peer, error) {
 	own := s.About().Roles
 	take, err := m.check(own)
@@ -97,15 +98,27 @@ func (s Self) keep(m met) (identity.Peer, error) {
 		p.Addresses = []string{net.JoinHostPort(host, strconv.Itoa(int(m.about.Port)))}
 	}
 	if helps {
-		for _, info := range m.about.Servers {
-			server := identity.Peer{Name: info.Name, Roles: []identity.Role{identity.RoleServer}, Key: info.Key, Addresses: info.Addresses}
-			if server.Key == s.Key.Public() {
-				continue
-			}
-			if _, err := s.Trust.Meet(server); err != nil {
-				return p, fmt.Errorf("server %s of %s: %w", server.Name, p.Name, err)
-			}
-		}
+		p.Servers = carried(m.about.Servers, ipOf(hostOf(m.remote)).IsLoopback())
 	}
 	return s.Trust.Meet(p)
+}
+
+// carried are those of a primary's servers to which its subflows may be carried:
+// not this device itself, nor what its link alone can reach, in as far as the
+// address shows it. Between two on one machine loopback is a network like any.
+func carried(servers []string, oneMachine bool) []string {
+	return slices.DeleteFunc(slices.Clone(servers), func(server string) bool {
+		host, _, err := net.SplitHostPort(server)
+		a := ipOf(host)
+		if a.IsLoopback() || strings.EqualFold(host, "localhost") {
+			return !oneMachine
+		}
+		return err != nil || a.IsUnspecified() || a.IsLinkLocalUnicast()
+	})
+}
+
+// ipOf is the address that a host is written as; the zero one if that is a name.
+func ipOf(host string) netip.Addr {
+	a, _ := netip.ParseAddr(host)
+	return a.Unmap()
 }

@@ -20,6 +20,7 @@ import (
 
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/primary"
 	"mpbond/wire"
 )
 
@@ -85,7 +86,7 @@ func (d *device) pair(other *device, ip, secret string) (identity.Peer, error) {
 func (d *device) knows() string {
 	var list []string
 	for _, p := range d.Trust.Peers() {
-		list = append(list, fmt.Sprint(p.Name, " ", p.Roles, " ", p.Key.ID(), " ", p.Addresses))
+		list = append(list, fmt.Sprint(p.Name, " ", p.Roles, " ", p.Key.ID(), " ", p.Addresses, " ", p.Servers))
 	}
 	return strings.Join(list, "; ")
 }
@@ -109,9 +110,9 @@ func TestPairing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for d, want := range map[*device]string{
-		server: fmt.Sprintf("laptop [primary] %v []", laptop.Key.ID()),
-		laptop: fmt.Sprintf("home [server] %v [192.0.2.7:7600]; phone [helper] %v []", server.Key.ID(), helper.Key.ID()),
-		helper: fmt.Sprintf("home [server] %v [192.0.2.7:7600]; laptop [primary] %v [10.0.0.9:7602]", server.Key.ID(), laptop.Key.ID()),
+		server: fmt.Sprintf("laptop [primary] %v [] []", laptop.Key.ID()),
+		laptop: fmt.Sprintf("home [server] %v [192.0.2.7:7600] []; phone [helper] %v [] []", server.Key.ID(), helper.Key.ID()),
+		helper: fmt.Sprintf("laptop [primary] %v [10.0.0.9:7602] [192.0.2.7:7600]", laptop.Key.ID()),
 	} {
 		if got := d.knows(); got != want {
 			t.Errorf("%s knows\n%s, want\n%s", d.About().Name, got, want)
@@ -129,24 +130,62 @@ func TestPairing(t *testing.T) {
 	}
 }
 
+// uses has a device trust a server of its own.
+func (d *device) uses(name string, addrs ...string) {
+	d.t.Helper()
+	key, err := identity.Generate()
+	if err == nil {
+		err = d.Trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleServer}, Key: key.Public(), Addresses: addrs})
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// TestDualDevicesPair: each keeps its own server, and has the other's subflows
+// carried to the other's.
 func TestDualDevicesPair(t *testing.T) {
 	const both = wire.PairPrimary | wire.PairHelper
 	anna, bob := newDevice(t, "anna", both), newDevice(t, "bob", both)
-	key, _ := identity.Generate()
-	if err := bob.Trust.Add(identity.Peer{Name: "vps", Roles: []identity.Role{identity.RoleServer}, Key: key.Public(), Addresses: []string{"192.0.2.1:7600"}}); err != nil {
-		t.Fatal(err)
-	}
+	anna.uses("annas", "192.0.2.1:7600")
+	bob.uses("bobs", "192.0.2.2:7600", "bob.example.org:7600")
 	if _, err := anna.pair(bob, "10.0.0.1", open(bob)); err != nil {
 		t.Fatal(err)
 	}
 	if p, _ := anna.Trust.LookupName("bob"); !p.Is(identity.RoleHelper) || !p.Is(identity.RolePrimary) {
 		t.Errorf("anna knows %s", anna.knows())
 	}
-	if _, ok := anna.Trust.Lookup(key.Public()); !ok {
+	if p, _ := anna.Trust.LookupName("bob"); fmt.Sprint(p.Servers) != "[192.0.2.2:7600 bob.example.org:7600]" {
 		t.Errorf("anna was not told bob's server: %s", anna.knows())
 	}
-	if p, _ := bob.Trust.LookupName("anna"); fmt.Sprint(p.Addresses) != "[10.0.0.1:7602]" {
+	if p, _ := bob.Trust.LookupName("anna"); fmt.Sprint(p.Addresses, p.Servers) != "[10.0.0.1:7602] [192.0.2.1:7600]" {
 		t.Errorf("bob knows %s", bob.knows())
+	}
+	for _, d := range []*device{anna, bob} { // without being told which server is its own
+		cfg := primary.Default
+		cfg.Pipe = ""
+		if _, err := primary.New(cfg, d.Key, d.Trust, slog.New(slog.DiscardHandler), nil); err != nil {
+			t.Errorf("%s: %v", d.About().Name, err)
+		}
+	}
+}
+
+// TestToldServers: who is paired does not make a helper call what only the helper
+// itself can reach; but on one machine loopback is a network like any.
+func TestToldServers(t *testing.T) {
+	helper, laptop := newDevice(t, "phone", wire.PairHelper), newDevice(t, "laptop", wire.PairPrimary)
+	laptop.uses("home", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.2]:22", "LocalHost:22", "0.0.0.0:22", "[::]:22", "169.254.169.254:80", "[fe80::1%eth0]:80",
+		"192.168.1.2:7600", "vps.example.org:7600")
+	for ip, want := range map[string]string{
+		"10.0.0.1":  "[192.168.1.2:7600 vps.example.org:7600]",
+		"127.0.0.1": "[127.0.0.1:22 [::1]:22 [::ffff:127.0.0.2]:22 LocalHost:22 192.168.1.2:7600 vps.example.org:7600]",
+	} {
+		if _, err := laptop.pair(helper, ip, open(helper)); err != nil {
+			t.Fatal(err)
+		}
+		if p, _ := helper.Trust.LookupName("laptop"); fmt.Sprint(p.Servers) != want {
+			t.Errorf("from %s: %v, want %s", ip, p.Servers, want)
+		}
 	}
 }
 

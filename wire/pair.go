@@ -8,9 +8,8 @@ import (
 
 // Limits of pairing frames.
 const (
-	MaxPairStep      = 1024 // a message of the key exchange
-	MaxPairAddresses = 16   // of one server
-	MaxPairServers   = 8
+	MaxPairStep    = 1024 // a message of the key exchange
+	MaxPairServers = 64   // addresses of a primary's servers
 )
 
 // Pair opens a connection for pairing, before TLS: its type byte tells the
@@ -86,22 +85,15 @@ const (
 // other has the code.
 //
 //	roles (1 byte) | port of pipes | length of name, name | number of servers,
-//	that many: key (32 bytes), length of name, name, number of addresses,
 //	that many: length, "host:port"
 type PairAbout struct {
 	Roles PairRoles
 	// Port is where a primary takes the calls of helpers over TCP; 0: nowhere.
 	Port uint16
 	Name string
-	// Servers are those of a primary, which its helpers may connect to.
-	Servers []PairServerInfo
-}
-
-// PairServerInfo is a server that a primary uses.
-type PairServerInfo struct {
-	Key       [32]byte
-	Name      string
-	Addresses []string
+	// Servers are the addresses of a primary's servers, to which its helpers shall
+	// carry its subflows. Whose keys they have is between those and the primary.
+	Servers []string
 }
 
 // Type implements Frame.
@@ -113,11 +105,7 @@ func (f PairAbout) AppendPayload(b []byte) []byte {
 	b = appendBytes(b, f.Name)
 	b = binary.AppendUvarint(b, uint64(len(f.Servers)))
 	for _, s := range f.Servers {
-		b = appendBytes(append(b, s.Key[:]...), s.Name)
-		b = binary.AppendUvarint(b, uint64(len(s.Addresses)))
-		for _, a := range s.Addresses {
-			b = appendBytes(b, a)
-		}
+		b = appendBytes(b, s)
 	}
 	return b
 }
@@ -131,13 +119,7 @@ func ParsePairAbout(b []byte) (f PairAbout, err error) {
 	f.Name = string(p.bytes(MaxName))
 	p.bad = p.bad || f.Roles == 0 || f.Roles >= pairRolesEnd || port > 65535
 	for range p.count(MaxPairServers) {
-		var s PairServerInfo
-		p.fixed(s.Key[:])
-		s.Name = string(p.bytes(MaxName))
-		for range p.count(MaxPairAddresses) {
-			s.Addresses = append(s.Addresses, string(p.bytes(MaxDest)))
-		}
-		f.Servers = append(f.Servers, s)
+		f.Servers = append(f.Servers, string(p.bytes(MaxDest)))
 	}
 	return f, p.end(TypePairAbout)
 }

@@ -51,8 +51,7 @@ var frames = []struct {
 	{Pair{Version: Version}, wrap(ParsePair)},
 	{PairStep{Number: 3, Bytes: []byte("mac")}, wrap(ParsePairStep)},
 	{PairAbout{Roles: PairHelper, Name: "phone"}, wrap(ParsePairAbout)},
-	{PairAbout{Roles: PairPrimary | PairHelper, Port: 7602, Name: "laptop", Servers: []PairServerInfo{
-		{[32]byte{1, 31: 2}, "home", []string{"vps.example.org:7600", "[2001:db8::1]:7600"}}, {[32]byte{3}, "work", nil}}}, wrap(ParsePairAbout)},
+	{PairAbout{Roles: PairPrimary | PairHelper, Port: 7602, Name: "laptop", Servers: []string{"vps.example.org:7600", "[2001:db8::1]:7600"}}, wrap(ParsePairAbout)},
 	{PairDone{}, wrap(ParsePairDone)},
 }
 

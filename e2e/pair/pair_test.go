@@ -55,7 +55,7 @@ func TestFromNothing(t *testing.T) {
 	}
 	for node, want := range map[string]map[string]string{
 		"server":  {"laptop": "primary connected"},
-		"helper1": {"laptop": "primary connected", home: "server"},
+		"helper1": {"laptop": "primary connected"},
 		"primary": {"phone": "helper connected", home: "server connected"},
 	} {
 		if got := n.states(node); fmt.Sprint(got) != fmt.Sprint(want) {
