@@ -12,23 +12,37 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settle is how long a file is left alone after a change: some programs empty it
-// before they write, and nobody shall be cut off for that.
-const settle = 100 * time.Millisecond
+// Nobody shall be cut off because a person saves the trust file.
+const (
+	// settle is how long the file is left alone after a change.
+	settle = 100 * time.Millisecond
+	// doubt is how long one that is empty or missing is waited for: some editors
+	// empty it before they write, others put it away first.
+	doubt = time.Second
+	// lookEvery is how often it is looked at where the system does not tell of
+	// changes.
+	lookEvery = time.Second
+)
 
 // keepTrust reads the trust file again when it has changed, whoever did that,
 // and when asked by a signal, until ctx ends. It is how a device that was
 // revoked is cut off at once.
 func (r *role) keepTrust(ctx context.Context, d device, hangup <-chan os.Signal) error {
-	known := r.trust.Peers() // what d began with
 	path, err := trustPath()
 	if err != nil {
 		return err
 	}
-	events, stop := watchDir(filepath.Dir(path))
+	changes, stop := watch(path)
 	defer stop()
+	return r.followTrust(ctx, d, path, hangup, changes)
+}
+
+// followTrust is keepTrust by what is told of changes.
+func (r *role) followTrust(ctx context.Context, d device, path string, hangup <-chan os.Signal, changes <-chan struct{}) error {
+	known := r.trust.Peers() // what d began with
 	settled := time.NewTimer(settle)
 	defer settled.Stop()
+	doubted := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -37,13 +51,18 @@ func (r *role) keepTrust(ctx context.Context, d device, hangup <-chan os.Signal)
 			r.reload(d)
 			known = r.trust.Peers()
 			continue
-		case name := <-events:
-			if name == "" || filepath.Base(name) == filepath.Base(path) {
-				settled.Reset(settle)
-			}
+		case <-changes:
+			doubted = false
+			settled.Reset(settle)
 			continue
 		case <-settled.C:
 		}
+		if len(known) > 0 && !doubted && blank(path) {
+			doubted = true
+			settled.Reset(doubt)
+			continue
+		}
+		doubted = false
 		if err := r.trust.Reload(); err != nil {
 			slog.Error("the trust file stays as it was read before", "err", err)
 			continue
@@ -56,40 +75,77 @@ func (r *role) keepTrust(ctx context.Context, d device, hangup <-chan os.Signal)
 	}
 }
 
-// watchDir tells the names of files in a directory that change, first "" when
-// it has begun to. If the system cannot, that is all it tells.
-func watchDir(dir string) (names <-chan string, stop func()) {
-	out := make(chan string, 1)
-	out <- ""
+// blank tells whether a file is missing or empty. A trust file of ours without
+// any device is neither.
+func blank(path string) bool {
+	st, err := os.Stat(path)
+	return err != nil || st.Size() == 0
+}
+
+// watch tells that a file may have changed, at first when it has begun to look.
+func watch(path string) (changes <-chan struct{}, stop func()) {
+	out := make(chan struct{}, 1)
+	out <- struct{}{}
 	w, err := fsnotify.NewWatcher()
 	if err == nil {
-		if err = w.Add(dir); err != nil {
+		if err = w.Add(filepath.Dir(path)); err != nil {
 			w.Close()
 		}
 	}
-	if err != nil {
-		slog.Warn("changes of the trust file are noticed on SIGHUP only", "err", fmt.Errorf("watch %s: %w", dir, err))
-		return out, func() {}
-	}
 	end, done := make(chan struct{}), make(chan struct{})
+	stop = func() { close(end); <-done }
+	if err != nil {
+		slog.Warn("changes of the trust file are noticed a second late", "err", fmt.Errorf("watch %s: %w", filepath.Dir(path), err))
+		go func() {
+			defer close(done)
+			look(path, out, end)
+		}()
+		return out, stop
+	}
 	go func() {
 		defer close(done)
 		defer w.Close()
 		for {
-			var name string
 			select {
 			case <-end:
 				return
 			case e := <-w.Events:
-				name = e.Name
+				if filepath.Base(e.Name) != filepath.Base(path) {
+					continue
+				}
 			case <-w.Errors: // events were lost: look
 			}
-			select {
-			case out <- name:
-			case <-end:
-				return
-			}
+			tell(out)
 		}
 	}()
-	return out, func() { close(end); <-done }
+	return out, stop
+}
+
+// look tells that a file has changed by looking at it until end is closed.
+func look(path string, out chan<- struct{}, end <-chan struct{}) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	before, _ := os.Stat(path)
+	for {
+		select {
+		case <-end:
+			return
+		case <-tick.C:
+		}
+		now, _ := os.Stat(path)
+		switch {
+		case before == nil && now == nil:
+		case before == nil || now == nil, !os.SameFile(before, now), !before.ModTime().Equal(now.ModTime()), before.Size() != now.Size():
+			tell(out)
+		}
+		before = now
+	}
+}
+
+// tell says that something has changed, unless that is said and not heard yet.
+func tell(out chan<- struct{}) {
+	select {
+	case out <- struct{}{}:
+	default:
+	}
 }

@@ -2,7 +2,12 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"mpbond/identity"
 )
@@ -48,4 +53,110 @@ func TestTrustIsWatched(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// counted is a role that counts how often its trust has changed.
+type counted struct{ atomic.Int32 }
+
+func (*counted) Run(context.Context) error { return nil }
+func (c *counted) TrustChanged()           { c.Add(1) }
+
+// TestSavingCutsNobody: editors empty a file before they write it, or put it
+// away first. One that stays empty is believed.
+func TestSavingCutsNobody(t *testing.T) {
+	path := filepath.Join(home(t), "trust.toml")
+	key, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		trust, err := openTrust()
+		if err == nil {
+			err = trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done, changes := make(chan error), make(chan struct{}, 1)
+		var d counted
+		go func() { done <- (&role{trust: trust}).followTrust(ctx, &d, path, nil, changes) }()
+		do := func(act func() error, wait time.Duration) {
+			t.Helper()
+			if err := act(); err != nil {
+				t.Fatal(err)
+			}
+			changes <- struct{}{}
+			time.Sleep(wait)
+			synctest.Wait()
+		}
+		empty := func() error { return os.Truncate(path, 0) }
+		write := func() error { return os.WriteFile(path, data, 0o600) }
+		do(empty, doubt/2)
+		do(write, 2*doubt)
+		do(func() error { return os.Rename(path, path+"~") }, doubt/2)
+		do(write, 2*doubt)
+		if n := d.Load(); n != 0 || len(trust.Peers()) != 1 {
+			t.Errorf("saving has changed trust %d times: %+v", n, trust.Peers())
+		}
+		do(empty, 2*doubt)
+		if n := d.Load(); n != 1 || len(trust.Peers()) != 0 {
+			t.Errorf("an empty file: changed %d times, %+v", n, trust.Peers())
+		}
+		do(write, 2*settle)
+		do(func() error { return trust.Remove("phone") }, 2*settle) // is not doubted
+		if n := d.Load(); n != 3 {
+			t.Errorf("the last device was revoked: changed %d times", n)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLook: changes are noticed where the system does not tell of them.
+func TestLook(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	synctest.Test(t, func(t *testing.T) {
+		changes, end, done := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			look(path, changes, end)
+		}()
+		write := func(path, s string) error { return os.WriteFile(path, []byte(s), 0o600) }
+		for i, act := range []func() error{
+			func() error { return write(path, "a") },
+			func() error { return write(path, "ab") },
+			func() error {
+				if err := write(path+"2", "cd"); err != nil {
+					return err
+				}
+				return os.Rename(path+"2", path)
+			},
+			func() error { return os.Remove(path) },
+		} {
+			synctest.Wait()
+			if err := act(); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			<-changes
+			if took := time.Since(began); took > lookEvery {
+				t.Errorf("change %d took %v", i, took)
+			}
+		}
+		time.Sleep(10 * lookEvery)
+		select {
+		case <-changes:
+			t.Error("nothing has changed")
+		default:
+		}
+		close(end)
+		<-done
+	})
 }
