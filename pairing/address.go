@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"mpbond/fault"
-	"mpbond/identity"
 )
 
 // maxShown bounds the addresses that a code shows.
@@ -51,58 +50,52 @@ func Addresses(port int) []string {
 	return out
 }
 
-// Reach calls the device of a code at whichever of its addresses it is. Of
-// several that answer the first that proves to know the code counts.
+// Reach calls the device of a code at all of its addresses at once. Of several
+// that answer the first that proves to know the code counts.
 func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
 	type result struct {
-		addr string
-		conn net.Conn
-		err  error
+		m        *Meeting
+		answered bool
+		err      error
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*stepTimeout)
-	defer cancel()
-	dialing, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	caller := newCaller(self, code.Secret)
 	results := make(chan result, len(code.Addrs))
 	for _, addr := range code.Addrs {
 		go func() {
 			d := net.Dialer{Timeout: stepTimeout / 2}
-			conn, err := d.DialContext(dialing, "tcp", addr)
-			results <- result{addr, conn, err}
+			conn, err := d.DialContext(ctx, "tcp", addr)
+			if err != nil {
+				results <- result{err: err}
+				return
+			}
+			m, err := caller.call(ctx, conn, addr)
+			results <- result{m, true, err}
 		}()
 	}
-	caller := caller{self, code.Secret, map[identity.PublicKey]bool{}}
 	var found *Meeting
-	var worst error // of those that answered, else of any
-	answered := false
-	for range code.Addrs {
+	worst := result{err: errors.New("the code has no address")}
+	for i := range code.Addrs {
 		r := <-results
 		switch {
 		case r.err != nil:
-			if worst == nil {
-				worst = r.err
+			if i == 0 || r.answered && !worst.answered || r.err == errWrongCode {
+				worst = r
 			}
-			continue
 		case found != nil:
-			r.conn.Close()
-			continue
-		}
-		m, err := caller.call(ctx, r.conn, r.addr)
-		if err == nil {
-			found = m
+			r.m.Close()
+		default:
+			found = r.m
 			stop()
-		} else if !answered {
-			worst, answered = err, true
 		}
 	}
-	stop()
 	switch {
 	case found != nil:
 		return found, nil
-	case answered:
-		return nil, worst
-	case worst == nil:
-		worst = errors.New("the code has no address")
+	case worst.answered:
+		return nil, worst.err
 	}
-	return nil, fault.New(fault.Unreachable, fmt.Errorf("the device that shows the code cannot be reached: %w", worst),
+	return nil, fault.New(fault.Unreachable, fmt.Errorf("the device that shows the code cannot be reached: %w", worst.err),
 		"check the address behind @, and that its port is open; if the device has another address, write that: CODE@ADDRESS")
 }

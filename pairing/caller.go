@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"mpbond/fault"
@@ -25,24 +26,44 @@ type Meeting struct {
 // Call calls the device at the far end of conn, which was dialled at addr and
 // which Call owns from now on. Errors are faults.
 func Call(ctx context.Context, conn net.Conn, addr string, self Self, secret string) (*Meeting, error) {
-	return caller{self, secret, map[identity.PublicKey]bool{}}.call(ctx, conn, addr)
+	return newCaller(self, secret).call(ctx, conn, addr)
 }
 
-// caller tries one code, at several addresses perhaps.
+// caller tries one code, at several addresses at once perhaps.
 type caller struct {
 	self   Self
 	secret string
-	// wrong are devices with another code. One that has several addresses is not
-	// tried again, which would use its code up.
-	wrong map[identity.PublicKey]bool
+	mu     sync.Mutex
+	turns  map[identity.PublicKey]chan error
 }
 
-func (a caller) call(ctx context.Context, conn net.Conn, addr string) (*Meeting, error) {
+func newCaller(self Self, secret string) *caller {
+	return &caller{self: self, secret: secret, turns: map[identity.PublicKey]chan error{}}
+}
+
+// turn is whose turn it is, of those that have reached one device at several of
+// its addresses: who takes the value out may try the code there if it is nil, and
+// puts back nil if that came to nothing, else what is known since. So a wrong code
+// is tried once, and not as often as the device has addresses.
+func (a *caller) turn(device identity.PublicKey) chan error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.turns[device] == nil {
+		a.turns[device] = make(chan error, 1)
+		a.turns[device] <- nil
+	}
+	return a.turns[device]
+}
+
+// errReached is what is known when the code was right.
+var errReached = errors.New("the device was reached at another address")
+
+func (a *caller) call(ctx context.Context, conn net.Conn, addr string) (*Meeting, error) {
 	m := &Meeting{self: a.self, met: met{dialed: addr, remote: conn.RemoteAddr()}}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	err := a.prove(ctx, conn, m)
+	err := a.meet(ctx, conn, m)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -53,8 +74,8 @@ func (a caller) call(ctx context.Context, conn net.Conn, addr string) (*Meeting,
 	return m, nil
 }
 
-// prove goes as far as the other device's PAIR_ABOUT.
-func (a caller) prove(ctx context.Context, conn net.Conn, m *Meeting) error {
+// meet goes as far as the other device's PAIR_ABOUT.
+func (a *caller) meet(ctx context.Context, conn net.Conn, m *Meeting) error {
 	if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version})); err != nil {
 		return err
 	}
@@ -62,38 +83,54 @@ func (a caller) prove(ctx context.Context, conn net.Conn, m *Meeting) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case c.peer == a.self.Key.Public():
+	if c.peer == a.self.Key.Public() {
 		return errItself
-	case a.wrong[c.peer]:
-		return errWrongCode
 	}
 	m.c, m.met.key = c, c.peer
+	turn := a.turn(c.peer)
+	select {
+	case known := <-turn:
+		if known == nil {
+			known, err = a.prove(m)
+		} else {
+			err = known
+		}
+		turn <- known
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// prove is the part in which the code is tried. Known is what it means for other
+// connections with this device; nil if they may try.
+func (a *caller) prove(m *Meeting) (known, err error) {
+	c := m.c
 	proof, ke1, err := begin(parties{a.self.Key.Public(), c.peer, c.binding}, a.secret)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.send(wire.PairStep{Number: 1, Bytes: ke1}); err != nil {
-		return err
+		return nil, err
 	}
 	ke2, err := c.step(2)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ke3, err := proof.finish(ke2)
 	if err != nil {
-		a.wrong[c.peer] = true
-		return errWrongCode // the reasons are all this one, or an attack
+		return errWrongCode, errWrongCode // the reasons are all this one, or an attack
 	}
 	if err := c.send(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
-		return err
+		return nil, err
 	}
-	m.met.about, err = c.about()
-	if err != nil {
-		return err
+	if m.met.about, err = c.about(); err != nil {
+		return nil, err
 	}
-	_, err = m.met.check(a.self.About().Roles)
-	return err
+	if _, err := m.met.check(a.self.About().Roles); err != nil {
+		return err, err
+	}
+	return errReached, nil
 }
 
 // ID is the key's short name of the device that was called.
