@@ -67,6 +67,9 @@ type met struct {
 
 // check tells whether the two can be of use to each other.
 func (m met) check(own wire.PairRoles) (wire.PairRoles, error) {
+	if m.about.Roles&wire.PairServer != 0 && m.about.Roles != wire.PairServer {
+		return 0, fault.New(fault.Protocol, errors.New("the other device says that it is a server and something else"), "no mpbond does: do not pair with it")
+	}
 	take := m.about.Roles & wanted(own)
 	if take == 0 {
 		return 0, fault.New(fault.Usage, errors.New("these two devices have no roles in which they meet"),

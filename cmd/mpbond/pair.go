@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +28,7 @@ import (
 )
 
 func pairCommand() *cobra.Command {
-	var name string
+	var name, as string
 	var dual bool
 	cmd := &cobra.Command{
 		Use: "pair CODE...", Short: "pair this primary with a server or helper that shows a code", Args: cobra.MinimumNArgs(1),
@@ -41,6 +43,9 @@ put that behind the @; a helper on the same local network is found without.`,
 		Example: `  mpbond pair K7QF-3M2A@vps.example.org:7600
   mpbond pair K7QF-3M2A@vps.example.org X4T0-99ZQ@192.168.43.1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if as != "" && as != string(identity.RoleServer) && as != string(identity.RoleHelper) {
+				return usage("--as is server or helper")
+			}
 			var codes []pairing.Code
 			for _, a := range args {
 				code, err := pairing.ParseCode(a)
@@ -58,22 +63,30 @@ put that behind the @; a helper on the same local network is found without.`,
 				return err
 			}
 			self := pairing.Self{Key: key, Trust: trust, About: func() wire.PairAbout { return about }}
-			return pairAll(cmd, self, codes)
+			return pairAll(cmd, self, codes, as)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "what the others shall call this device; empty: as primary.toml says, or its host name")
 	cmd.Flags().BoolVar(&dual, "dual", false, "this device helps others too: mpbond dual")
+	cmd.Flags().StringVar(&as, "as", "", "refuse devices that say they are something else than this `ROLE`, server or helper; a second server is taken with it only")
 	return cmd
 }
 
 // pairAll calls all devices first: the helpers among them are told the servers
-// among them.
-func pairAll(cmd *cobra.Command, self pairing.Self, codes []pairing.Code) error {
+// among them. Those that are not of the role as are refused.
+func pairAll(cmd *cobra.Command, self pairing.Self, codes []pairing.Code, as string) error {
 	ctx := cmd.Context()
 	var failed []error
 	var servers, helpers []*pairing.Meeting
-	for i, code := range codes {
-		m, err := call(ctx, code, self)
+	met, errs := make([]*pairing.Meeting, len(codes)), make([]error, len(codes))
+	var calls sync.WaitGroup
+	for i, code := range codes { // at once, as none waits long for the others
+		calls.Go(func() { met[i], errs[i] = call(ctx, code, self) })
+	}
+	calls.Wait()
+	refuse(met, errs, as, self.Trust.ByRole(identity.RoleServer))
+	for i, m := range met {
+		err := errs[i]
 		switch {
 		case err != nil && len(codes) > 1:
 			failed = append(failed, fmt.Errorf("code %d: %w", i+1, err))
@@ -97,6 +110,34 @@ func pairAll(cmd *cobra.Command, self pairing.Self, codes []pairing.Code) error 
 		cmd.PrintErrln("no server is known yet: pair this device with one, and then with the helpers again")
 	}
 	return errors.Join(failed...)
+}
+
+// refuse refuses whom a person does not expect: a helper could say that it is a
+// server, and be given the traffic itself.
+func refuse(met []*pairing.Meeting, errs []error, as string, known []identity.Peer) {
+	isNew := func(m *pairing.Meeting) bool {
+		return m != nil && !m.IsHelper() && !slices.ContainsFunc(known, func(p identity.Peer) bool { return p.Key.ID() == m.ID() })
+	}
+	servers := len(known)
+	for _, m := range met {
+		if isNew(m) {
+			servers++
+		}
+	}
+	for i, m := range met {
+		switch {
+		case m == nil:
+			continue
+		case as != "" && m.IsHelper() != (as == string(identity.RoleHelper)):
+			errs[i] = fault.New(fault.UnknownDevice, fmt.Errorf("device %v says that it is no %s", m.ID(), as), "see whose code that is")
+		case as == "" && isNew(m) && servers > 1:
+			errs[i] = fault.New(fault.UnknownDevice, fmt.Errorf("device %v says that it is a server, and would not be the only one", m.ID()),
+				"if it is one, run this again with --as server; no helper says so")
+		default:
+			continue
+		}
+		m.Close()
+	}
 }
 
 // findCodes is how long answers of devices that show a code are waited for, and
