@@ -103,7 +103,7 @@ func LoadKey(path string) (*Key, error) {
 	}
 	key, err := parseKeyFile(data)
 	return key, fault.New(fault.Config, wrap(err, "key file %s", path),
-		"restore the file from a copy, or move it away and make a new key with `mpbond keygen`: other devices must then be told the new one")
+		"restore the file from a copy, or move it away and make a new key with `mpbond keygen`: all devices must then be paired again")
 }
 
 func parseKeyFile(data []byte) (*Key, error) {

@@ -12,9 +12,10 @@ import (
 
 // Hints of the refusals.
 const (
-	hintTrustThem = "if that device is yours, run `mpbond trust add NAME --role ROLE --key KEY` here with the key that `mpbond keygen` prints there"
-	hintTrustUs   = "the other end does not know this device, or expects another one: run `mpbond trust add NAME --role ROLE --key KEY` there with the key that `mpbond keygen` prints here"
-	hintWrongKey  = "check the address; if that device has a new key, run `mpbond trust remove` and `mpbond trust add` for it. Otherwise somebody may be in between"
+	hintPair      = "pair the two: `mpbond accept` at the server or helper, `mpbond pair CODE` at the primary; or by hand, `mpbond trust add` "
+	hintTrustThem = "if that device is yours, " + hintPair + "here"
+	hintTrustUs   = "the other end does not know this device, or expects another one: " + hintPair + "there"
+	hintWrongKey  = "check the address; if that device has a new key, `mpbond revoke` it and pair the two again. Otherwise somebody may be in between"
 	hintPort      = "check address and port: something else than mpbond seems to answer there"
 )
 

@@ -216,7 +216,7 @@ func parseTrust(name string, data []byte) (*peers, error) {
 	}
 	p, err := newPeers(file.Peer)
 	return p, fault.New(fault.Config, wrap(err, "trust file %s", name),
-		"mend the file, or move it away and add the devices again with `mpbond trust add`")
+		"mend the file, or move it away and pair the devices again")
 }
 
 // Peers lists all devices in the order of the file. The caller owns the list.

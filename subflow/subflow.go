@@ -173,7 +173,7 @@ func explainRefusal(r wire.Refuse) error {
 	case wire.CodeVersion:
 		return fault.New(fault.Protocol, r, hintUpdate)
 	case wire.CodeUnknown:
-		return fault.New(fault.UnknownDevice, r, "enroll this device at the server with `mpbond trust add`")
+		return fault.New(fault.UnknownDevice, r, "pair this device with the server: `mpbond accept` there, `mpbond pair CODE` here")
 	case wire.CodeLimit:
 		return fault.New(fault.Limit, r, "the server's owner can raise max_subflows and max_bonds")
 	case wire.CodeMalformed:

@@ -221,6 +221,17 @@ func inviteAt(ctx context.Context, socket string) (c *client.Client, role string
 	return nil, "", inv, fault.New(cmp.Or(fault.KindOf(err), fault.NotRunning), err, hint)
 }
 
+// whyEnded is why a code holds no longer, if inv is the last one.
+func whyEnded(inv api.Invitation, code string) string {
+	switch {
+	case inv.Code != code, inv.State == string(pairing.Replaced):
+		return "another code has replaced this one"
+	case inv.State == string(pairing.UsedUp):
+		return "the code was tried in vain too often"
+	}
+	return "the code has expired"
+}
+
 // awaitPaired waits until a code was used, or holds no longer.
 func awaitPaired(ctx context.Context, c *client.Client, code string) (api.Invitation, error) {
 	tick := time.NewTicker(200 * time.Millisecond)
@@ -233,7 +244,7 @@ func awaitPaired(ctx context.Context, c *client.Client, code string) (api.Invita
 		case inv.State == string(pairing.Paired) && inv.Code == code:
 			return inv, nil
 		case inv.State != string(pairing.Open) || inv.Code != code:
-			return inv, fault.New(fault.Timeout, errors.New("nothing was paired, and the code holds no longer"), "run `mpbond accept` again")
+			return inv, fault.New(fault.Timeout, fmt.Errorf("nothing was paired: %s", whyEnded(inv, code)), "run `mpbond accept` again")
 		}
 		select {
 		case <-ctx.Done():

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"mpbond/api"
 	"mpbond/identity"
 	"mpbond/pairing"
 	"mpbond/wire"
@@ -84,4 +85,21 @@ func TestSecondServer(t *testing.T) {
 	knows("one phone")
 	pair("", "--as", "server", two())
 	knows("one phone two")
+}
+
+func TestWhyCodesEnd(t *testing.T) {
+	for _, c := range []struct {
+		inv  api.Invitation
+		says string
+	}{
+		{api.Invitation{Code: "a", State: string(pairing.Expired)}, "expired"},
+		{api.Invitation{Code: "a", State: string(pairing.UsedUp)}, "in vain too often"},
+		{api.Invitation{Code: "a", State: string(pairing.Replaced)}, "replaced"},
+		{api.Invitation{Code: "b", State: string(pairing.Open)}, "replaced"},
+		{api.Invitation{Code: "b", State: string(pairing.Paired)}, "replaced"},
+	} {
+		if got := whyEnded(c.inv, "a"); !strings.Contains(got, c.says) {
+			t.Errorf("%+v: %s", c.inv, got)
+		}
+	}
 }
