@@ -161,7 +161,7 @@ func newPeers(list []Peer) (*peers, error) {
 type Trust struct {
 	path string
 	now  atomic.Pointer[peers]
-	mu   sync.Mutex // serialises changes within this process
+	mu   sync.Mutex // of who changes now
 }
 
 // trustFile is the layout of the file.
@@ -179,6 +179,8 @@ func OpenTrust(path string) (*Trust, error) {
 
 // Reload reads the file again. On an error the devices known before stay.
 func (t *Trust) Reload() error {
+	t.mu.Lock() // what is read must not be older than a change of ours
+	defer t.mu.Unlock()
 	p, err := t.read()
 	if err != nil {
 		return err

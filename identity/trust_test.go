@@ -180,6 +180,42 @@ func TestTrustConcurrently(t *testing.T) {
 	}
 }
 
+// TestReloadKeepsChanges: what was read before a change of this process does not
+// replace it.
+func TestReloadKeepsChanges(t *testing.T) {
+	tr := openTrust(t, filepath.Join(t.TempDir(), "trust.toml"))
+	end := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				if err := tr.Reload(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 50 {
+		p := Peer{fmt.Sprintf("d%d", i), []Role{RoleHelper}, mustKey(t).Public(), nil, nil}
+		if err := tr.Add(p); err != nil {
+			t.Error(err)
+		}
+		for range 10 {
+			if _, ok := tr.Lookup(p.Key); !ok {
+				t.Errorf("device %d was added, and is not known", i)
+			}
+		}
+	}
+	close(end)
+	wg.Wait()
+}
+
 func FuzzTrustFile(f *testing.F) {
 	f.Add("[[peer]]\nname='a'\nroles=['helper']\nkey='mpb1aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyydenbwha5dypya6um'\naddresses=['h:1']")
 	f.Add("[[peer]]\nname=1")
