@@ -18,16 +18,17 @@ import (
 	"mpbond/wire"
 )
 
-// What a code endures. A stranger who tries all of it is right once in 2^37.
+// What a code endures. A stranger who tries all of it is right once in 2^33.
 const (
 	// Lifetime is how long a code holds.
 	Lifetime = 10 * time.Minute
 	// maxTries is how often a code may be tried in vain, maxTriesOfOne how often
-	// from one address (IPv4) or network (IPv6, /64), so that one that tries
-	// all it can leaves some to the owner.
-	maxTries, maxTriesOfOne = 5, 3
-	// maxCalls bounds the calls that Serve attends to at once.
-	maxCalls = 16
+	// from one address (IPv4) or network (IPv6, /64), so that who tries all it can
+	// leaves some to the owner.
+	maxTries, maxTriesOfOne = 100, 5
+	// maxCalls bounds the calls that Serve attends to at once, maxCallsOfOne those
+	// from one address or network.
+	maxCalls, maxCallsOfOne = 16, 4
 )
 
 // State is what has become of a code.
@@ -121,7 +122,8 @@ func (a *Acceptor) Serve(ctx context.Context, l net.Listener) error {
 	defer stop()
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	slots := make(chan struct{}, maxCalls)
+	defer l.Close()
+	busy := slots{by: map[netip.Prefix]int{}}
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -130,15 +132,42 @@ func (a *Acceptor) Serve(ctx context.Context, l net.Listener) error {
 			}
 			return err
 		}
-		select {
-		case slots <- struct{}{}:
-			calls.Go(func() {
-				a.Answer(ctx, c)
-				<-slots
-			})
-		default:
+		from := source(c.RemoteAddr())
+		if !busy.take(from) {
 			c.Close()
+			continue
 		}
+		calls.Go(func() {
+			defer busy.give(from)
+			a.Answer(ctx, c)
+		})
+	}
+}
+
+// slots are the calls that are attended to.
+type slots struct {
+	mu  sync.Mutex
+	all int
+	by  map[netip.Prefix]int // source
+}
+
+func (s *slots) take(from netip.Prefix) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == maxCalls || s.by[from] == maxCallsOfOne {
+		return false
+	}
+	s.all++
+	s.by[from]++
+	return true
+}
+
+func (s *slots) give(from netip.Prefix) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.by[from]--; s.by[from] == 0 {
+		delete(s.by, from)
 	}
 }
 
@@ -179,11 +208,18 @@ func (a *Acceptor) answer(ctx context.Context, conn net.Conn) (p identity.Peer, 
 	}
 	_ = conn.SetDeadline(time.Now().Add(meetTimeout))
 	m := met{key: c.peer, remote: conn.RemoteAddr()}
-	if p, err = a.meet(c, m); err != nil {
-		a.settle(t, nil)
+	if m.about, err = a.meet(c); err != nil {
+		_, _ = a.settle(t, nil)
 		return p, err
 	}
-	a.settle(t, &p)
+	if p, err = a.settle(t, &m); err != nil {
+		code := wire.CodeInternal
+		if err == errEnded {
+			code = wire.CodeClosed
+		}
+		c.refuse(code, err.Error())
+		return p, err
+	}
 	if err := c.send(wire.PairDone{}); err != nil {
 		a.log.Warn("the other device may not know that it is paired", "device", p.Name, "err", err, "hint", "if so pair the two again")
 	}
@@ -261,20 +297,27 @@ func (a *Acceptor) judge(t try, right bool) error {
 	return errWrongCode
 }
 
-// settle ends what a right try has begun; p is the device that was paired, nil
-// if that failed: then the code holds on.
-func (a *Acceptor) settle(t try, p *identity.Peer) {
+// settle ends what a right try has begun: who was met is written down, unless
+// the code has ended meanwhile. If that fails, or none was met (nil), the code
+// holds on.
+func (a *Acceptor) settle(t try, m *met) (p identity.Peer, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.inv.Secret != t.secret {
-		return
+	if a.inv.State != Open || a.inv.Secret != t.secret {
+		return p, errEnded
 	}
 	a.taken = false
-	if p != nil && a.inv.State == Open {
-		a.end(Paired)
-		a.inv.Met = *p
+	if m == nil {
+		return p, nil
 	}
+	if p, err = a.self.keep(*m); err == nil {
+		a.end(Paired)
+		a.inv.Met = p
+	}
+	return p, err
 }
+
+var errEnded = fault.New(fault.UnknownDevice, errors.New("the code has ended meanwhile"), "pair with the new one")
 
 // prove lets the caller prove that it knows the code. After it without an error
 // settle must be called.
@@ -322,23 +365,14 @@ func (a *Acceptor) exchange(c *channel, t try, ke1 []byte) (right bool, err erro
 	return proof.check(ke3) == nil, nil
 }
 
-// meet tells the caller who this is, learns who it is, and writes that down.
-func (a *Acceptor) meet(c *channel, m met) (identity.Peer, error) {
+// meet tells the caller who this is, and learns who it is.
+func (a *Acceptor) meet(c *channel) (wire.PairAbout, error) {
 	// Its roles are not known yet; servers are for helpers, and no device needs
 	// to be told them for nothing.
 	if err := c.send(a.self.introduce(wanted(a.self.About().Roles))); err != nil {
-		return identity.Peer{}, err
+		return wire.PairAbout{}, err
 	}
-	about, err := c.about()
-	if err != nil {
-		return identity.Peer{}, err
-	}
-	m.about = about
-	p, err := a.self.keep(m)
-	if err != nil {
-		c.refuse(wire.CodeInternal, err.Error())
-	}
-	return p, err
+	return c.about()
 }
 
 // source is what counts as one address.

@@ -203,111 +203,6 @@ func TestRolesThatDoNotMeet(t *testing.T) {
 	}
 }
 
-// TestTriesAreLimited by address and in all; a right try is given back.
-func TestTriesAreLimited(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-	inv, ended := server.a.Open()
-	secret := inv.Secret
-	wrong := strings.Repeat("0", secretLen)
-	try := func(ip, secret string, kind fault.Kind) {
-		t.Helper()
-		if _, err := laptop.pair(server, ip, secret); fault.KindOf(err) != kind {
-			t.Errorf("from %s: %v", ip, err)
-		}
-	}
-	for range maxTriesOfOne {
-		try("2001:db8::1", wrong, fault.UnknownDevice)
-	}
-	try("2001:db8::2", secret, fault.Limit) // the same network
-	try("10.0.0.2", wrong, fault.UnknownDevice)
-	if inv := server.a.Invitation(); inv.State != Open {
-		t.Fatalf("%+v", inv)
-	}
-	try("10.0.0.3", wrong, fault.UnknownDevice)
-	<-ended // once it sees that the last caller has gone
-	if inv := server.a.Invitation(); inv.State != UsedUp {
-		t.Fatalf("%+v", inv)
-	}
-	try("10.0.0.4", secret, fault.UnknownDevice)
-	if server.knows()+laptop.knows() != "" {
-		t.Error(server.knows(), laptop.knows())
-	}
-	for range 2 * maxTries {
-		secret = open(server)
-		try("10.0.0.1", secret, "")
-	}
-}
-
-// TestOneTryForAllAddresses: a device that has several is tried once with a wrong
-// code, and found at any with the right one, whoever else is silent.
-func TestOneTryForAllAddresses(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-	code := Code{Secret: open(server)}
-	ctx, cancel := context.WithCancel(t.Context())
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	defer cancel()
-	for i := range 10 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		code.Addrs = append(code.Addrs, l.Addr().String())
-		if i < 7 {
-			defer l.Close() // nobody answers there
-			continue
-		}
-		serving.Go(func() {
-			if err := server.a.Serve(ctx, l); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wrong := code
-	wrong.Secret, wrong.Addrs = strings.Repeat("0", secretLen), code.Addrs[7:] // the silent ones are waited for if none is right
-	if _, err := Reach(ctx, wrong, laptop.Self); err != errWrongCode {
-		t.Errorf("%v", err)
-	}
-	server.a.mu.Lock()
-	if server.a.tries != maxTries-1 {
-		t.Errorf("%d tries are left", server.a.tries)
-	}
-	server.a.mu.Unlock()
-	m, err := Reach(ctx, code, laptop.Self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p, err := m.Finish(ctx); err != nil || len(p.Addresses) != 1 {
-		t.Errorf("%+v, %v", p, err)
-	}
-	if _, err := Reach(ctx, Code{Secret: code.Secret, Addrs: []string{"127.0.0.1:1"}}, laptop.Self); !fault.Is(err, fault.Unreachable) {
-		t.Errorf("nobody is there: %v", err)
-	}
-}
-
-// TestSilenceUsesATry: who stops when it has seen the answer has guessed once.
-func TestSilenceUsesATry(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-	secret := open(server)
-	for range maxTriesOfOne {
-		c, conn := laptop.shake(server, "10.0.0.1", laptop.Key)
-		_, ke1, err := begin(parties{laptop.Key.Public(), c.peer, c.binding}, secret)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.send(wire.PairStep{Number: 1, Bytes: ke1}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.step(2); err != nil {
-			t.Fatal(err)
-		}
-		conn.Close()
-	}
-	if _, err := laptop.pair(server, "10.0.0.1", secret); !fault.Is(err, fault.Limit) {
-		t.Errorf("%v", err)
-	}
-}
-
 // shake calls other and goes as far as TLS, with a key.
 func (d *device) shake(other *device, ip string, key *identity.Key) (*channel, net.Conn) {
 	d.t.Helper()
@@ -491,7 +386,7 @@ func TestProofBinds(t *testing.T) {
 func TestDowngrade(t *testing.T) {
 	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
 	secret := open(server)
-	for range 2 * maxTries {
+	for range 2 * maxTriesOfOne {
 		conn := server.connect("10.0.0.1")
 		if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version - 1})); err != nil {
 			t.Fatal(err)

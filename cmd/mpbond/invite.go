@@ -82,8 +82,13 @@ func (i *inviter) invite() (api.Invitation, error) {
 		ctx := i.ctx
 		i.wg.Go(func() {
 			if err := i.acceptor.Serve(ctx, l); err != nil {
-				slog.Warn("calls for pairing are not answered", "err", err)
+				slog.Warn("calls for pairing are not answered", "err", err, "hint", "run mpbond accept again")
 			}
+			i.mu.Lock()
+			if i.calling == l { // the next code shall open another
+				i.calling = nil
+			}
+			i.mu.Unlock()
 		})
 	}
 	inv, ended := i.acceptor.Open()
