@@ -52,6 +52,8 @@ type Endpoint struct {
 	spare  []byte // a segment's buffer that no lane uses
 	timer  *time.Timer
 	closed bool
+	// leaving: Close has begun, and new streams would be in vain.
+	leaving bool
 	// noLane is since when there is no subflow.
 	noLane time.Time
 	wg     sync.WaitGroup
@@ -267,7 +269,7 @@ func (e *Endpoint) probe(l *lane, now time.Time, age time.Duration) {
 func (e *Endpoint) after(now time.Time) {
 	for s := e.b.Accept(); s != nil; s = e.b.Accept() {
 		c := e.newConn(s)
-		if e.cfg.Accept == nil || e.closed {
+		if e.cfg.Accept == nil || e.leaving {
 			s.Reset(wire.CodeClosed, "no streams are accepted here")
 			continue
 		}
@@ -275,7 +277,7 @@ func (e *Endpoint) after(now time.Time) {
 	}
 	for f := e.b.AcceptFlow(); f != nil; f = e.b.AcceptFlow() {
 		c := e.newPacketConn(f)
-		if e.cfg.AcceptPackets == nil || e.closed {
+		if e.cfg.AcceptPackets == nil || e.leaving {
 			f.End(wire.CodeClosed, "no datagrams are accepted here", now)
 			continue
 		}
@@ -415,6 +417,7 @@ func (e *Endpoint) ByeSeen() bool {
 // waits until no goroutine is left; ctx bounds how long the farewell may take.
 func (e *Endpoint) Close(ctx context.Context) {
 	e.mu.Lock()
+	e.leaving = true
 	e.b.Fail(wire.CodeClosed, "mpbond is shutting down", time.Now())
 	e.b.Bye()
 	e.after(time.Now())

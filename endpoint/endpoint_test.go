@@ -8,7 +8,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -453,6 +455,46 @@ func TestStreamOpenedDuringFarewell(t *testing.T) {
 		close(stop)
 		opener.Wait()
 	}
+}
+
+// deaf is a transport that passes nothing on while it is.
+type deaf struct {
+	*tcp.Conn
+	on   *atomic.Bool
+	hear chan struct{}
+}
+
+func (d deaf) Read(b []byte) (int, error) {
+	n, err := d.Conn.Read(b)
+	if d.on.Load() {
+		<-d.hear
+	}
+	return n, err
+}
+
+// TestNothingIsAcceptedDuringFarewell, however long that takes.
+func TestNothingIsAcceptedDuringFarewell(t *testing.T) {
+	p := newPair(t, 0, func(c *Conn) {
+		t.Errorf("a stream to %s was accepted", c.Dest())
+		c.Close()
+	})
+	var on atomic.Bool
+	hear := make(chan struct{})
+	p.joinOver(func(c *tcp.Conn) subflow.Transport { return deaf{c, &on, hear} }, false)
+	on.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { p.server.Close(ctx); close(done) }()
+	for leaving := false; !leaving; runtime.Gosched() {
+		p.server.mu.Lock()
+		leaving = p.server.leaving
+		p.server.mu.Unlock()
+	}
+	c := p.dial()
+	defer c.Close()
+	<-done
+	close(hear)
 }
 
 func TestWriteAfterCloseWrite(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mpbond/fault"
+	"mpbond/identity"
 	"mpbond/unit"
 )
 
@@ -61,6 +62,14 @@ func (d *direction) status() Direction {
 	return Direction{d.read.Load(), now, most, unit.Rate(d.rate.Load())}
 }
 
+// nameOf is what a device is called now; if it is trusted no longer, what it was.
+func (h *Helper) nameOf(p identity.Peer) string {
+	if now, ok := h.trust.Lookup(p.Key); ok {
+		return now.Name
+	}
+	return p.Name
+}
+
 // Status may be called at any time, by any goroutine.
 func (h *Helper) Status() Status {
 	s := Status{Name: h.name, Pipes: []PipeStatus{}, Subflows: []SubflowStatus{}, Buffer: h.cfg.Buffer}
@@ -69,7 +78,7 @@ func (h *Helper) Status() Status {
 	h.mu.Unlock()
 	for _, t := range targets {
 		t.mu.Lock()
-		p := PipeStatus{Primary: t.primary.Name, Address: t.addr, State: t.state, Hint: fault.HintOf(t.err)}
+		p := PipeStatus{Primary: h.nameOf(t.primary), Address: t.addr, State: t.state, Hint: fault.HintOf(t.err)}
 		if t.err != nil {
 			p.Error = t.err.Error()
 		}
@@ -82,7 +91,7 @@ func (h *Helper) Status() Status {
 	s.Relayed = h.moved
 	for r, f := range h.relays {
 		s.Relayed += r.up.read.Load() + r.down.read.Load()
-		s.Subflows = append(s.Subflows, SubflowStatus{f.number, f.primary.Name, f.server, f.since, r.up.status(), r.down.status()})
+		s.Subflows = append(s.Subflows, SubflowStatus{f.number, h.nameOf(f.primary), f.server, f.since, r.up.status(), r.down.status()})
 	}
 	slices.SortFunc(s.Subflows, func(a, b SubflowStatus) int { return a.Since.Compare(b.Since) })
 	return s

@@ -17,11 +17,20 @@ func (s *Server) Status(why bool) []api.Bond {
 	out := []api.Bond{}
 	for k, b := range s.bonds {
 		a := b.e.Status(why)
-		a.ID, a.Peer = k.id.String(), b.name
+		a.ID, a.Peer = k.id.String(), s.nameOf(b)
 		out = append(out, a)
 	}
 	slices.SortFunc(out, func(a, b api.Bond) int { return cmp.Compare(a.Peer+a.ID, b.Peer+b.ID) })
 	return out
+}
+
+// nameOf is what a bond's device is called now; if it is trusted no longer, what
+// it was.
+func (s *Server) nameOf(b *session) string {
+	if p, ok := s.trust.Lookup(b.key.device); ok {
+		return p.Name
+	}
+	return b.name
 }
 
 // Streams lists the open streams of all bonds, of each the newest first.
@@ -30,7 +39,7 @@ func (s *Server) Streams() []api.StreamOf {
 	defer s.mu.Unlock()
 	list := []api.StreamOf{}
 	for k, b := range s.bonds {
-		list = append(list, api.StreamsOf(k.id.String(), b.name, b.e.StreamList())...)
+		list = append(list, api.StreamsOf(k.id.String(), s.nameOf(b), b.e.StreamList())...)
 	}
 	return list
 }
