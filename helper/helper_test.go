@@ -392,6 +392,26 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
+// TestRename: what is there is told of by the name that the primary has now.
+func TestRename(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, inMemory, "x:1", Config{})
+		p, s, _ := w.subflow()
+		if err := w.h.trust.Rename("laptop", "notebook"); err != nil {
+			t.Fatal(err)
+		}
+		w.h.TrustChanged()
+		synctest.Wait()
+		st := w.h.Status()
+		if len(st.Pipes) != 1 || len(st.Subflows) != 1 || st.Pipes[0].Primary != "notebook" || st.Subflows[0].Primary != "notebook" {
+			t.Errorf("%+v", st)
+		}
+		p.Close()
+		s.Close()
+		w.stop()
+	})
+}
+
 func TestRunEndsWhileDialling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, inMemory, "x:1", Config{})

@@ -1,8 +1,12 @@
 package primary
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
+
+	"mpbond/api"
+	"mpbond/identity"
 )
 
 func TestAwaited(t *testing.T) {
@@ -23,6 +27,36 @@ func TestAwaited(t *testing.T) {
 	} {
 		if got := awaited(c.broken, c.stalled, c.hopeless, c.back); got != c.want {
 			t.Errorf("%s: %v", c.what, got)
+		}
+	}
+}
+
+// TestRename: a helper is told of by the name that it has now, though its
+// subflow was made when it had another.
+func TestRename(t *testing.T) {
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Primary{trust: trust, helpers: map[identity.PublicKey]*helperSlot{}}
+	for _, name := range []string{"phone", "tablet"} {
+		key, err := identity.Generate()
+		if err == nil {
+			err = trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.helpers[key.Public()] = &helperSlot{name: name}
+	}
+	if err := trust.Rename("phone", "pixel"); err != nil {
+		t.Fatal(err)
+	}
+	paths := []api.Path{{Device: "phone", Kind: api.Helped}, {Device: "tablet", Kind: api.Helped}, {Device: "phone", Kind: api.Direct}, {Device: "phone", State: api.Down}}
+	p.rename(paths)
+	for i, want := range []string{"pixel", "tablet", "phone", "pixel"} {
+		if paths[i].Device != want {
+			t.Errorf("path %d is of %s, want %s", i, paths[i].Device, want)
 		}
 	}
 }

@@ -587,5 +587,6 @@ func (p *Primary) Status(why bool) api.Bond {
 			b.Paths = append(b.Paths, api.Path{Device: device, State: api.Down, LastError: text})
 		}
 	}
+	p.rename(b.Paths)
 	return b
 }

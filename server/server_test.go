@@ -117,6 +117,24 @@ func TestEndsWithHalfOpenCallers(t *testing.T) {
 	}
 }
 
+// TestRename: a bond is told of by the name that its device has now.
+func TestRename(t *testing.T) {
+	s, primary, _ := start(t, time.Minute)
+	b := &session{key: bondKey{device: primary.Public()}, name: "laptop"}
+	if err := s.trust.Rename("laptop", "notebook"); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.nameOf(b); got != "notebook" {
+		t.Errorf("it is called %s", got)
+	}
+	if err := s.trust.Remove("notebook"); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.nameOf(b); got != "laptop" {
+		t.Errorf("trusted no longer, it is called %s", got)
+	}
+}
+
 // TestHandshakesAreBounded: more callers than that are turned away, and when
 // one of them has gone there is room again.
 func TestHandshakesAreBounded(t *testing.T) {
