@@ -74,6 +74,7 @@ var libraries = map[string]struct {
 	only   []string
 	reason string
 }{
+	"github.com/gdamore/tcell/v2":         {[]string{"cmd"}, "the screen is an edge"},
 	"github.com/spf13/cobra":              {[]string{"cmd"}, "the command line is an edge"},
 	"github.com/vbauerster/mpb/v8":        {[]string{"cmd"}, "the screen is an edge"},
 	"go.uber.org/goleak":                  {nil, "for tests"},

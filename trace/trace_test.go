@@ -304,3 +304,43 @@ func BenchmarkAdd(b *testing.B) {
 		r.Add(e)
 	}
 }
+
+// TestTell: a listener is told of changes, with a file and without, and of
+// nothing else; a file gets everything.
+func TestTell(t *testing.T) {
+	file := &memory{}
+	for _, c := range []struct {
+		r  *Recorder
+		on bool
+	}{{nil, false}, {New(file, "primary", quiet), true}} {
+		var told []Event
+		r := c.r.Tell("primary", func(e Event) { told = append(told, e) })
+		if r.On() != c.on {
+			t.Errorf("on: %v", r.On())
+		}
+		add := r.Func("b")
+		for _, k := range Kinds() {
+			add(Event{Kind: k, Path: 1})
+		}
+		r.Close()
+		for _, e := range told {
+			if !e.Kind.Change() || e.Bond != "b" || e.Who != "primary" || e.T == 0 {
+				t.Errorf("told %+v", e)
+			}
+		}
+		if len(told) != 16 {
+			t.Errorf("told of %d kinds", len(told))
+		}
+	}
+	if got := all(t, strings.NewReader(file.text())); len(got) != len(Kinds()) {
+		t.Errorf("the file has %d of %d", len(got), len(Kinds()))
+	}
+	for _, k := range []Kind{Segment, Ack, Deliver, Decision, PathState, Duplicate, PipeState, HopReport} {
+		if k.Change() {
+			t.Errorf("%s is for each segment, or nearly so", k)
+		}
+	}
+	var none *Recorder
+	none.Add(Event{Kind: PathUp})
+	none.Close()
+}

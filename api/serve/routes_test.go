@@ -42,6 +42,29 @@ func ask(r Role, method, target, body string) recorder {
 	return w
 }
 
+// deadlines notes whether a read deadline was set.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	set bool
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.set = !at.IsZero()
+	return nil
+}
+
+// TestBodyInTime: who begins a body and does not end it is given up, whether it
+// is read or not; who has none may be quiet.
+func TestBodyInTime(t *testing.T) {
+	for body, want := range map[string]bool{"": false, "x": true} {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		bodyInTime(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader(body)))
+		if w.set != want {
+			t.Errorf("body %q: deadline %v", body, w.set)
+		}
+	}
+}
+
 // full is a role that has one of everything. Changed gets what was changed.
 func full(changed *[]string) Role {
 	note := func(what string) error {

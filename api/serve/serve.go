@@ -59,7 +59,7 @@ func Run(ctx context.Context, l net.Listener, r Role) error { return run(ctx, l,
 func run(ctx context.Context, l net.Listener, h http.Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+	srv := &http.Server{Handler: bodyInTime(h), ReadHeaderTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, BaseContext: func(net.Listener) context.Context { return ctx }}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -79,4 +79,16 @@ func run(ctx context.Context, l net.Listener, h http.Handler) error {
 		return nil
 	}
 	return fmt.Errorf("API: %w", err)
+}
+
+// bodyInTime bounds how long a body may take, also one that nobody reads: what is
+// left of it is awaited before the connection is used again. Without a body the
+// connection may be quiet: events go on.
+func bodyInTime(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout))
+		}
+		h.ServeHTTP(w, r)
+	})
 }

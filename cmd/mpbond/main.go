@@ -39,6 +39,7 @@ func commands() []*cobra.Command {
 		getCommand(),
 		statusCommand(),
 		eventsCommand(),
+		topCommand(),
 		labCommand(),
 		expCommand(),
 		versionCommand(),

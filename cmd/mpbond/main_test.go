@@ -218,3 +218,20 @@ func TestOneLine(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestCompletion: shells complete commands and flags.
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if code, out, errs := mpbond(t, "completion", shell); code != exitOK || !strings.Contains(out, "mpbond") || !strings.Contains(out, "__complete") {
+			t.Errorf("%s: code %d, %d bytes, %s", shell, code, len(out), errs)
+		}
+	}
+	for _, c := range [][2]string{{"eve", "events"}, {"sta", "status"}} {
+		if _, out, _ := mpbond(t, "__complete", c[0]); !strings.HasPrefix(out, c[1]+"\t") {
+			t.Errorf("%s is completed to %q", c[0], out)
+		}
+	}
+	if _, out, _ := mpbond(t, "__complete", "top", "--so"); !strings.HasPrefix(out, "--socket") {
+		t.Errorf("--so is completed to %q", out)
+	}
+}

@@ -41,7 +41,8 @@ func statusCommand() *cobra.Command {
 Every mpbond that this user runs on this machine is asked: server, helper and
 primary. With --json each prints one object on one line.
 
-Columns: DOWN and UP are rates over the last second, SHARE the part of the
+Of each device: whether it is there, pipes to it, and what the subflows that it
+carries or ends do. Of each subflow: DOWN and UP are rates over the last second, SHARE the part of the
 bond's bytes so far, RTT that of the nearest hop, DELAY the predicted delivery
 time of a byte sent now (PAD), CAN the estimated rate away from here, WAITING
 the bytes sent and not yet at the far end.`,
@@ -171,11 +172,37 @@ func printStatus(w io.Writer, s api.Status) {
 	if h := s.Helper; h != nil {
 		printHelper(w, *h)
 	}
+	printDevices(w, s)
 	if len(s.Bonds) == 0 && s.Helper == nil {
 		fmt.Fprintln(w, "no bond yet")
 	}
 	for _, b := range s.Bonds {
 		printBond(w, b)
+	}
+}
+
+// printDevices shows what the devices that are trusted carry, and pipes that
+// cannot be had.
+func printDevices(w io.Writer, s api.Status) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for i, d := range s.Devices {
+		if i == 0 {
+			fmt.Fprintln(t, "DEVICE\tROLE\tTHERE\tPIPES\tSUBFLOWS\tDOWN\tUP\tBYTES")
+		}
+		name, there := oneLine(d.Name), "no"
+		if d.Self {
+			name += " (this one)"
+		}
+		if d.Online {
+			there = "yes"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%v\t%v\t%v\n", name, strings.Join(d.Roles, ", "), there, d.Pipes, d.Subflows, d.RxRate, d.TxRate, d.RxBytes+d.TxBytes)
+	}
+	_ = t.Flush()
+	for _, p := range s.Pipes {
+		if p.Error != "" {
+			fmt.Fprintf(w, "pipe with %s at %s: %s, %s\n", oneLine(p.Device), oneLine(p.Address), p.State, oneLine(p.Error))
+		}
 	}
 }
 

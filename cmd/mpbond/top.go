@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/gdamore/tcell/v2"
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	"mpbond/fault"
+)
+
+// topEvery is how often `mpbond top` asks. Rates are means over a second.
+const topEvery = 500 * time.Millisecond
+
+func topCommand() *cobra.Command {
+	var socket string
+	cmd := &cobra.Command{
+		Use: "top", Short: "watch devices and subflows live, with sparklines of their rates", Args: cobra.NoArgs,
+		Long: `Watch devices and subflows live: who carries what, at which rate, with a
+sparkline of the last minutes, and what has changed. Every mpbond that this user
+runs on this machine is asked. It ends with q, Esc or Ctrl-C.
+
+It needs a terminal. For programs there are mpbond status --watch --json, and
+mpbond events --json.`,
+		Example: `  mpbond top`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !isTerminal(cmd.OutOrStdout()) {
+				return fault.New(fault.Usage, fmt.Errorf("top needs a terminal"), "use `mpbond status --watch`, with --json for programs")
+			}
+			sockets := socketsOf(socket)
+			if _, err := ask(cmd.Context(), sockets, false); err != nil { // before the screen is taken
+				return err
+			}
+			screen, err := tcell.NewScreen()
+			if err == nil {
+				err = screen.Init()
+			}
+			if err != nil {
+				return fault.New(fault.Unsupported, fmt.Errorf("this terminal: %w", err), "use `mpbond status --watch`")
+			}
+			return top(cmd.Context(), screen, sockets)
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", "", "watch the mpbond at this `PATH` only")
+	return cmd
+}
+
+// top shows what the mpbonds behind sockets do, until ctx ends or a key says
+// so. It gives the screen back in any case.
+func top(ctx context.Context, screen tcell.Screen, sockets []string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	keys := make(chan tcell.Event)
+	looked := make(chan look)
+	told := make(chan string)
+	ended := make(chan struct{}) // gets a value from each goroutine
+	go func() { screen.ChannelEvents(keys, ctx.Done()); ended <- struct{}{} }()
+	go func() { keepLooking(ctx, sockets, looked); ended <- struct{}{} }()
+	for _, path := range sockets {
+		go func() { keepListening(ctx, path, told); ended <- struct{}{} }()
+	}
+	defer func() {
+		cancel()
+		screen.Fini()
+		for range 2 + len(sockets) {
+			<-ended
+		}
+	}()
+	var v topView
+	for {
+		paint(screen, v.draw(screen.Size()))
+		select {
+		case <-ctx.Done():
+			return nil // Ctrl-C is one way to end it
+		case l := <-looked:
+			v.look(l)
+		case line := <-told:
+			v.tell(line)
+		case e := <-keys:
+			switch e := e.(type) {
+			case nil: // there are no more
+				if ctx.Err() == nil {
+					return io.ErrUnexpectedEOF // the terminal has gone
+				}
+				return nil
+			case *tcell.EventResize:
+				screen.Sync()
+			case *tcell.EventKey:
+				if e.Key() == tcell.KeyEscape || e.Key() == tcell.KeyCtrlC || e.Rune() == 'q' {
+					return nil
+				}
+			}
+		}
+	}
+}
+
+// look is what all mpbonds do at a moment, or why nobody tells.
+type look struct {
+	at  time.Time
+	all []api.Status
+	err error
+}
+
+func keepLooking(ctx context.Context, sockets []string, to chan<- look) {
+	tick := time.NewTicker(topEvery)
+	defer tick.Stop()
+	for {
+		all, err := ask(ctx, sockets, false)
+		select {
+		case to <- look{time.Now(), all, err}:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// keepListening hands on what changes at one mpbond, now and when it is there
+// again.
+func keepListening(ctx context.Context, socket string, to chan<- string) {
+	c := client.New(socket)
+	defer c.Close()
+	for {
+		for n, err := range c.Events(ctx, client.Now) {
+			if err != nil {
+				break
+			}
+			if n.Change == nil || n.Change.Stream != 0 || n.Change.Flow != 0 { // which are many
+				continue
+			}
+			select {
+			case to <- n.Change.T.Local().Format("15:04:05 ") + oneLine(eventWords(*n.Change)):
+			case <-ctx.Done():
+			}
+		}
+		select {
+		case <-time.After(watchEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// paint puts rows on the screen, the first at its top.
+func paint(screen tcell.Screen, rows []row) {
+	screen.Clear()
+	for y, r := range rows {
+		style := tcell.StyleDefault
+		switch r.style {
+		case styleHead:
+			style = style.Bold(true)
+		case styleDim:
+			style = style.Dim(true)
+		case styleBad:
+			style = style.Foreground(tcell.ColorRed)
+		}
+		screen.PutStrStyled(0, y, r.text, style)
+	}
+	screen.Show()
+}

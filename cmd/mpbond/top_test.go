@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gdamore/tcell/v2"
+
+	"mpbond/api"
+	"mpbond/unit"
+)
+
+func topStatus(rate unit.Rate) api.Status {
+	return api.Status{Role: "primary", Name: "laptop", UptimeSeconds: 65, MemoryBytes: 20 * unit.MB,
+		Devices: []api.Device{{Name: "laptop", Self: true}, {Name: "phone", Online: true}, {Name: "tablet", Roles: []string{"helper"}}},
+		Pipes:   []api.Pipe{{Device: "anna", Address: "10.0.0.1:7602", State: api.PipeRetrying, Error: "nobody \x1b[2J answers"}},
+		Bonds: []api.Bond{{ID: "b1", Peer: "home", Streams: 3, MetaBytes: unit.MB, Paths: []api.Path{
+			{ID: 1, Device: "laptop", Kind: api.Direct, State: api.Up, RxRate: 8 * unit.Mbps, PADms: 25, BacklogBytes: 64 * unit.KB},
+			{ID: 2, Device: "phone", Kind: api.Helped, State: api.Silent, RxRate: rate, TxRate: rate},
+			{Device: "laptop/wwan0", State: api.Down, LastError: "no route"},
+		}}},
+		Helper: &api.HelperStatus{Primary: "anna", Subflows: 2, RelayedBytes: unit.Bytes(rate) / 16},
+	}
+}
+
+func text(rows []row) string {
+	var b strings.Builder
+	for _, r := range rows {
+		b.WriteString(strings.TrimRight(r.text, " ") + "\n")
+	}
+	return b.String()
+}
+
+func TestTopView(t *testing.T) {
+	var v topView
+	begin := time.Unix(1000, 0)
+	for i, rate := range []unit.Rate{0, 0, 8 * unit.Mbps, 16 * unit.Mbps} {
+		v.look(look{begin.Add(time.Duration(i) * topEvery), []api.Status{topStatus(rate)}, nil})
+	}
+	v.tell("10:00:00 phone has come")
+	got := text(v.draw(110, 20))
+	for _, want := range []string{
+		"primary laptop, up 1m5s, 20 MB of memory", "bond b1 with home: 3 streams, 0 datagram flows, 1 MB to schedule",
+		"laptop        direct up           8 Mbit/s       0 bit/s      25 ms     64 KB", "TO 32 Mbit/s",
+		"▃▃▃▃\n", // 8 of 32, four times
+		"phone         helped silent      16 Mbit/s     16 Mbit/s", "    ▅█\n",
+		"laptop/wwan0  down: no route", "tablet (helper) is not there", "pipe to anna at 10.0.0.1:7602: nobody ?[2J answers",
+		"anna          relayed, 2          8 Mbit/s", "10:00:00 phone has come", "q ends this",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	// Whatever the size, it fits, and the last line is the last.
+	for width := range 130 {
+		for _, height := range []int{0, 1, 2, 5, 9, 40} {
+			rows := v.draw(width, height)
+			if len(rows) != height {
+				t.Fatalf("%d rows on a screen of %d", len(rows), height)
+			}
+			for _, r := range rows {
+				if utf8.RuneCountInString(r.text) > width {
+					t.Fatalf("%q is wider than %d", r.text, width)
+				}
+			}
+		}
+	}
+	v.look(look{begin, nil, errors.New("nobody answers")})
+	if got := text(v.draw(80, 24)); !strings.Contains(got, "nobody answers") || strings.Contains(got, "laptop") || len(v.rates) != 0 {
+		t.Errorf("after the end:\n%s", got)
+	}
+}
+
+func TestTopKeepsLittle(t *testing.T) {
+	var v topView
+	for i := range 2 * keptRates {
+		v.look(look{time.Unix(int64(i), 0), []api.Status{topStatus(unit.Mbps)}, nil})
+		v.tell("x")
+	}
+	for key, list := range v.rates {
+		if len(list) != keptRates {
+			t.Errorf("%s: %d samples", key, len(list))
+		}
+	}
+	if len(v.news) != keptNews {
+		t.Errorf("%d changes", len(v.news))
+	}
+}
+
+func TestSpark(t *testing.T) {
+	for _, c := range []struct {
+		values []unit.Rate
+		width  int
+		top    unit.Rate
+		want   string
+	}{
+		{nil, 3, 0, "   "},
+		{[]unit.Rate{0, 1, 8}, 3, 8, " ▂█"},
+		{[]unit.Rate{1, 1000}, 4, 1000, "  ▁█"},
+		{[]unit.Rate{5, 1, 2, 3, 4}, 2, 4, "▇█"},
+		{[]unit.Rate{5}, 1, 0, " "},
+	} {
+		if got := spark(c.values, c.width, c.top); got != c.want {
+			t.Errorf("%v: %q, want %q", c.values, got, c.want)
+		}
+	}
+}
+
+// TestTop: the loop shows what an mpbond tells, on a screen in memory, and ends
+// by each of its keys.
+func TestTop(t *testing.T) {
+	home(t)
+	serveStatus(t, func(bool) api.Status { return topStatus(unit.Mbps) })
+	for _, key := range []struct {
+		key tcell.Key
+		r   rune
+	}{{tcell.KeyRune, 'q'}, {tcell.KeyEscape, 0}, {tcell.KeyCtrlC, 0}} {
+		screen := tcell.NewSimulationScreen("UTF-8")
+		if err := screen.Init(); err != nil {
+			t.Fatal(err)
+		}
+		screen.SetSize(100, 24)
+		ended := make(chan error)
+		go func() { ended <- top(t.Context(), screen, []string{api.SocketPath("primary")}) }()
+		awaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is not there")
+		screen.SetSize(60, 10)
+		awaitText(t, screen, "q ends this")
+		screen.InjectKey(tcell.KeyRune, 'x', 0) // says nothing
+		screen.InjectKey(key.key, key.r, 0)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	screen := tcell.NewSimulationScreen("UTF-8")
+	if err := screen.Init(); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := top(ctx, screen, []string{api.SocketPath("primary")}); err != nil {
+		t.Error(err)
+	}
+}
+
+// awaitText waits until a screen shows all of want.
+func awaitText(t *testing.T, screen tcell.SimulationScreen, want ...string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(time.Minute)
+	for {
+		width, height := screen.Size()
+		var b strings.Builder
+		for y := range height {
+			for x := 0; x < width; x++ {
+				cell, _, _ := screen.Get(x, y)
+				b.WriteString(cell)
+			}
+			b.WriteByte('\n')
+		}
+		missing := ""
+		for _, w := range want {
+			if !strings.Contains(b.String(), w) {
+				missing = w
+			}
+		}
+		if missing == "" {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("no %q on the screen:\n%s", missing, b.String())
+		}
+	}
+}
+
+func TestTopNeedsATerminal(t *testing.T) {
+	home(t)
+	code, _, errs := mpbond(t, "top")
+	if code != exitUsage || !strings.Contains(errs, "status --watch") {
+		t.Errorf("code %d: %s", code, errs)
+	}
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"mpbond/api"
+	"mpbond/unit"
+)
+
+const (
+	// keptRates is how many samples of a rate are kept: 5 minutes.
+	keptRates = 600
+	// keptNews is how many changes are kept.
+	keptNews = 100
+	// leastSpark is how many columns a sparkline needs to be worth anything.
+	leastSpark = 8
+)
+
+// row is a line of the screen.
+type row struct {
+	text  string
+	style int
+}
+
+// Styles of a row.
+const (
+	stylePlain = iota
+	styleHead
+	styleDim
+	styleBad
+)
+
+// topView is what `mpbond top` knows: what it draws depends on nothing else.
+type topView struct {
+	last   look
+	lanes  [][]topLane            // of last.all
+	rates  map[string][]unit.Rate // both ways together, by what it is of
+	before map[string]relayedAt   // of helpers, to reckon their rate
+	news   []string               // oldest first
+}
+
+// relayedAt is what a helper had relayed at a time.
+type relayedAt struct {
+	at    time.Time
+	bytes unit.Bytes
+}
+
+// topLane is one line with a rate.
+type topLane struct {
+	key, name, state string
+	down, up         unit.Rate
+	pad              string
+	waiting          unit.Bytes
+	bad              bool
+}
+
+// look takes what all do now.
+func (v *topView) look(l look) {
+	v.last, v.lanes = l, nil
+	rates, before := map[string][]unit.Rate{}, map[string]relayedAt{}
+	for _, s := range l.all {
+		lanes := v.lanesOf(s)
+		v.lanes = append(v.lanes, lanes)
+		for _, x := range lanes {
+			if x.key == "" {
+				continue
+			}
+			list := append(v.rates[x.key], x.down+x.up)
+			rates[x.key] = list[max(0, len(list)-keptRates):]
+		}
+		if s.Helper != nil {
+			before[s.Role] = relayedAt{l.at, s.Helper.RelayedBytes}
+		}
+	}
+	v.rates, v.before = rates, before
+}
+
+// tell takes a change.
+func (v *topView) tell(line string) {
+	v.news = append(v.news, line)
+	v.news = v.news[max(0, len(v.news)-keptNews):]
+}
+
+// lanesOf is what one mpbond carries bytes over. It asks for before, as the last
+// look left it.
+func (v *topView) lanesOf(s api.Status) (list []topLane) {
+	for _, b := range s.Bonds {
+		for _, p := range b.Paths {
+			x := topLane{name: p.Device, state: strings.TrimSpace(p.Kind + " " + p.State), down: p.RxRate, up: p.TxRate, bad: p.State == api.Down || p.State == api.Silent}
+			if p.ID == 0 {
+				x.state += ": " + p.LastError
+			} else {
+				x.key = fmt.Sprint(s.Role, b.ID, p.ID)
+				x.pad, x.waiting = ms(p.PADms), p.BacklogBytes
+			}
+			list = append(list, x)
+		}
+	}
+	if h := s.Helper; h != nil && h.Primary != "" {
+		x := topLane{key: s.Role + " relays", name: h.Primary, state: fmt.Sprintf("relayed, %d", h.Subflows), waiting: h.BufferBytes}
+		if was, ok := v.before[s.Role]; ok {
+			x.down = unit.RateOf(max(h.RelayedBytes-was.bytes, 0), v.last.at.Sub(was.at)) // both ways: it knows no more
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
+// draw lays everything out for a screen of that size.
+func (v *topView) draw(width, height int) (rows []row) {
+	add := func(style int, format string, args ...any) {
+		rows = append(rows, row{cut(oneLine(fmt.Sprintf(format, args...)), width), style})
+	}
+	if v.last.err != nil {
+		add(styleBad, "%v", v.last.err)
+	}
+	for i, s := range v.last.all {
+		up := time.Duration(s.UptimeSeconds * float64(time.Second)).Round(time.Second)
+		add(styleHead, "%s %s, up %v, %v of memory", s.Role, s.Name, up, s.MemoryBytes)
+		for _, b := range s.Bonds {
+			add(stylePlain, "bond %s with %s: %d streams, %d datagram flows, %v to schedule, %v out of order", b.ID, b.Peer, b.Streams, b.Flows, b.MetaBytes, b.ReorderBytes)
+		}
+		v.drawLanes(v.lanes[i], width, add)
+		for _, d := range s.Devices {
+			if !d.Self && !d.Online {
+				add(styleDim, "%s (%s) is not there", d.Name, strings.Join(d.Roles, ", "))
+			}
+		}
+		for _, p := range s.Pipes {
+			if p.Error != "" {
+				add(styleBad, "pipe to %s at %s: %s", p.Device, p.Address, p.Error)
+			}
+		}
+		add(stylePlain, "")
+	}
+	if room := height - len(rows) - 1; room > 0 { // the newest changes that there is room for
+		for _, line := range v.news[max(0, len(v.news)-room):] {
+			add(styleDim, "%s", line)
+		}
+	}
+	for len(rows) < height-1 {
+		add(stylePlain, "")
+	}
+	rows = rows[:max(min(len(rows), height-1), 0)]
+	if height > 0 {
+		add(styleDim, "q ends this; rates are means over a second; PAD is the predicted delivery time of a byte sent now")
+	}
+	return rows
+}
+
+// drawLanes draws the lanes of one mpbond, each with a sparkline where there is
+// room: all of one scale, so that they can be compared.
+func (v *topView) drawLanes(list []topLane, width int, add func(style int, format string, args ...any)) {
+	if len(list) == 0 {
+		return
+	}
+	name, state := len("BY"), len("STATE")
+	for _, x := range list {
+		name, state = max(name, utf8.RuneCountInString(x.name)), max(state, utf8.RuneCountInString(x.state))
+	}
+	name, state = min(name, 20), min(state, 16)
+	const columns = "  %-*s  %-*s  %12s  %12s  %9s  %8s  "
+	head := fmt.Sprintf(columns, name, "BY", state, "STATE", "DOWN", "UP", "PAD", "WAITING")
+	room := min(width-utf8.RuneCountInString(head), keptRates)
+	var most unit.Rate
+	if room >= leastSpark {
+		for _, x := range list {
+			if h := v.rates[x.key]; len(h) > 0 {
+				most = max(most, slices.Max(h[max(0, len(h)-room):]))
+			}
+		}
+		head += fmt.Sprintf("LAST %v, TO %v", (time.Duration(room) * topEvery).Round(time.Second), most)
+	}
+	add(styleHead, "%s", head)
+	for _, x := range list {
+		line := fmt.Sprintf(columns, name, cut(x.name, name), state, cut(x.state, state), x.down, x.up, cmp.Or(x.pad, "-"), x.waiting)
+		style := stylePlain
+		switch {
+		case x.bad && x.key == "":
+			style, line = styleBad, fmt.Sprintf("  %-*s  %s", name, cut(x.name, name), x.state)
+		case x.bad:
+			style = styleBad
+		}
+		if x.key != "" && room >= leastSpark {
+			line += spark(v.rates[x.key], room, most)
+		}
+		add(style, "%s", line)
+	}
+}
+
+// spark draws the last values, the newest at the right, with top as the full
+// height. What is 0 is blank; what is not never is.
+func spark(values []unit.Rate, width int, top unit.Rate) string {
+	values = values[max(0, len(values)-width):]
+	bars := []rune("▁▂▃▄▅▆▇█")
+	out := []rune(strings.Repeat(" ", width-len(values)))
+	for _, r := range values {
+		switch {
+		case r <= 0 || top <= 0:
+			out = append(out, ' ')
+		default:
+			out = append(out, bars[min(int(float64(r)/float64(top)*float64(len(bars))), len(bars)-1)])
+		}
+	}
+	return string(out)
+}
+
+// cut keeps the first n characters of s; a cut shows.
+func cut(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	if n < 1 {
+		return ""
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
