@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/identity"
 	"mpbond/lab"
 )
@@ -254,7 +255,7 @@ func (n *network) trust() {
 
 // status asks a role in its node.
 func (n *network) status(node, role string) (s api.Status, err error) {
-	c := api.NewClient(filepath.Join(n.dir, node, "run", role+".sock"))
+	c := client.New(filepath.Join(n.dir, node, "run", role+".sock"))
 	defer c.Close()
 	return c.Status(n.Context(), false)
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	asker "mpbond/api/client"
 	"mpbond/fault"
 	"mpbond/unit"
 )
@@ -289,7 +290,7 @@ func (d *dualRun) keys(ctx context.Context, self string) error {
 func (d *dualRun) ready(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, bondTimeout)
 	defer cancel()
-	c := api.NewClient(filepath.Join(mpbondHome(d.Bench, node), "run", "primary.sock"))
+	c := asker.New(filepath.Join(mpbondHome(d.Bench, node), "run", "primary.sock"))
 	defer c.Close()
 	for {
 		s, err := c.Status(ctx, false)
@@ -393,7 +394,7 @@ type carriedBytes struct{ own, all unit.Bytes }
 
 func (d *dualRun) link(ctx context.Context, i int) (b carriedBytes, err error) {
 	node, t := DualUsers[i], d.Lab.Topology
-	c := api.NewClient(filepath.Join(mpbondHome(d.Bench, node), "run", "primary.sock"))
+	c := asker.New(filepath.Join(mpbondHome(d.Bench, node), "run", "primary.sock"))
 	defer c.Close()
 	s, err := c.Status(ctx, false)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	asker "mpbond/api/client"
 	"mpbond/unit"
 )
 
@@ -170,7 +171,7 @@ func (*bonded) Stop(context.Context, *Bench) error { return nil }
 // mpbondStatus asks the server or primary. Its socket is a file, which is the
 // same for all nodes.
 func mpbondStatus(ctx context.Context, b *Bench, node string) (api.Status, error) {
-	c := api.NewClient(filepath.Join(mpbondHome(b, node), "run", node+".sock"))
+	c := asker.New(filepath.Join(mpbondHome(b, node), "run", node+".sock"))
 	defer c.Close()
 	return c.Status(ctx, false)
 }

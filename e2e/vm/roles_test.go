@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/identity"
 )
 
@@ -150,7 +151,7 @@ func newBond(t *testing.T, n network) *bond {
 // helped is the path over the helper, once it is up.
 func (b *bond) helped() (p api.Path) {
 	b.Helper()
-	c := api.NewClient(filepath.Join(b.home, "primary/run/primary.sock"))
+	c := client.New(filepath.Join(b.home, "primary/run/primary.sock"))
 	defer c.Close()
 	eventually(b.T, func() error {
 		s, err := c.Status(b.Context(), false)

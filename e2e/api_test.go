@@ -1,0 +1,204 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"mpbond/api"
+	"mpbond/api/client"
+)
+
+// asker asks a role in its node over its socket.
+func (n *network) asker(node, role string) *client.Client {
+	c := client.New(filepath.Join(n.dir, node, "run", role+".sock"))
+	n.Cleanup(c.Close)
+	return c
+}
+
+// told waits for an event, of those that have happened or will.
+func (n *network) told(c *client.Client, what string, is func(api.Event) bool) (e api.Event) {
+	n.Helper()
+	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	defer cancel()
+	for news, err := range c.Events(ctx, 0) {
+		if err != nil {
+			n.Fatalf("%s was not told: %v", what, err)
+		}
+		if news.Change != nil && is(*news.Change) {
+			return *news.Change
+		}
+	}
+	return e
+}
+
+// TestAPI: the API of the real program, on all three roles, tells what there is
+// and what changes, and changes it.
+func TestAPI(t *testing.T) {
+	n := newNetwork(t)
+	primary, server, helper := n.asker("primary", "primary"), n.asker("server", "server"), n.asker("helper1", "helper")
+	n.told(primary, "the helper's coming", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "phone" })
+	n.told(primary, "its pipe", func(e api.Event) bool { return e.Kind == "pipe_up" && e.Device == "phone" && e.Text != "" })
+	n.told(primary, "the direct subflow", func(e api.Event) bool {
+		return e.Kind == "path_up" && e.Device == "laptop" && e.Reason == "direct"
+	})
+	first := n.told(primary, "the helped subflow", func(e api.Event) bool { return e.Kind == "path_up" && e.Device == "phone" })
+	n.told(server, "the device", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "laptop" })
+	relay := n.told(helper, "the relay", func(e api.Event) bool { return e.Kind == "relay_up" && e.Device == "laptop" })
+
+	// Who is there, as each sees it.
+	for _, c := range []struct {
+		at   *client.Client
+		want string
+	}{
+		{primary, "home on=true subflows=2, laptop self on=true subflows=1, phone on=true subflows=1"},
+		{server, "laptop on=true subflows=2"},
+		{helper, "home on=false subflows=0, laptop on=true subflows=1, phone self on=true subflows=1"},
+	} {
+		eventually(t, func() error {
+			list, err := c.at.Devices(t.Context())
+			var words []string
+			for _, d := range list {
+				self := ""
+				if d.Self {
+					self = " self"
+				}
+				if c.at != server || !d.Self { // whose name is this machine's
+					words = append(words, fmt.Sprintf("%s%s on=%v subflows=%d", d.Name, self, d.Online, d.Subflows))
+				}
+			}
+			slices.Sort(words)
+			if got := strings.Join(words, ", "); err != nil || got != c.want {
+				return fmt.Errorf("devices %s, %v; want %s", got, err, c.want)
+			}
+			return nil
+		})
+	}
+	eventually(t, func() error {
+		pipes, err := primary.Pipes(t.Context())
+		if !slices.ContainsFunc(pipes, func(p api.Pipe) bool {
+			return p.Device == "phone" && p.State == api.PipeCarries && p.Bond == first.Bond && p.Path == first.Path && p.Via != ""
+		}) {
+			return fmt.Errorf("no pipe carries subflow %d: %+v, %v", first.Path, pipes, err)
+		}
+		return nil
+	})
+	if list, err := helper.Subflows(t.Context()); err != nil || len(list) != 1 || list[0].Peer != "laptop" || uint64(list[0].ID) != relay.Relay {
+		t.Errorf("relayed: %+v, %v", list, err)
+	}
+	if list, err := helper.Streams(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("a helper's streams: %+v, %v", list, err)
+	}
+
+	// A stream is told of, and reset.
+	seen := uint64(0)
+	for _, at := range []*client.Client{primary, server} {
+		x := n.transfer(fmt.Sprintf("http://web/%d", int64(1)<<33))
+		<-x.begun
+		list, err := at.Streams(t.Context())
+		// The newest is first: the server may not know yet that the one before has ended.
+		if err != nil || len(list) == 0 || list[0].ID <= seen || list[0].Dest != "web:80" || list[0].DownBytes+list[0].UpBytes == 0 {
+			t.Fatalf("streams: %+v, %v", list, err)
+		}
+		id := list[0].ID
+		seen = id
+		n.told(at, "its beginning", func(e api.Event) bool { return e.Kind == "stream_open" && e.Stream == id && e.Text == "web:80" })
+		if err := at.ResetStream(t.Context(), list[0].Bond, id); err != nil {
+			t.Error(err)
+		}
+		n.wasReset(x, patience)
+		n.told(at, "its end", func(e api.Event) bool {
+			return e.Kind == "stream_close" && e.Stream == id && strings.Contains(e.Reason, "by hand")
+		})
+	}
+
+	// A subflow is ended, at each of the three, and another one comes.
+	last := first.Path
+	for _, end := range []func(bond string, path uint32) error{
+		func(bond string, path uint32) error { return primary.CloseSubflow(t.Context(), bond, path) },
+		func(bond string, path uint32) error { return server.CloseSubflow(t.Context(), bond, path) },
+		func(string, uint32) error {
+			list, err := helper.Subflows(t.Context())
+			if err == nil {
+				err = helper.CloseSubflow(t.Context(), "", list[len(list)-1].ID)
+			}
+			return err
+		},
+	} {
+		if err := end(first.Bond, last); err != nil {
+			t.Fatal(err)
+		}
+		n.told(primary, fmt.Sprintf("the end of %d", last), func(e api.Event) bool { return e.Kind == "path_down" && e.Path == last })
+		last = n.told(primary, "another", func(e api.Event) bool { return e.Kind == "path_up" && e.Device == "phone" && e.Path > last }).Path
+	}
+	if _, err := n.run("primary", "curl", "-sSf", "--max-time", "20", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", mb)); err != nil {
+		t.Error(err)
+	}
+
+	// The command, which ends in order when interrupted.
+	cmd := n.command("primary", n.mpbond, "events", "--json", "--all")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var line struct {
+		Role, Kind string
+		Seq        uint64
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &line) != nil || line.Role != "primary" || line.Kind == "" || line.Seq != 1 {
+		t.Errorf("the first event: %s", lines.Bytes())
+	}
+	_ = cmd.Process.Signal(syscall.SIGINT)
+	_, _ = io.Copy(io.Discard, out)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("mpbond events ended with %v", err)
+	}
+
+	n.metrics("primary", "mpbond_subflow_received_bytes_total", "mpbond_streams_total", "mpbond_events_total", "mpbond_device_online")
+	n.metrics("server", "mpbond_subflow_sent_bytes_total", "mpbond_streams_total")
+	n.metrics("helper1", "mpbond_helper_relayed_bytes_total", "mpbond_events_total")
+}
+
+// metrics checks that a role's metrics can be read and that some are not 0.
+func (n *network) metrics(node string, names ...string) {
+	n.Helper()
+	role := strings.TrimSuffix(node, "1")
+	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(n.dir, node, "run", role+".sock"))
+	}}}
+	answer, err := web.Get("http://mpbond/metrics")
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer answer.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(answer.Body)
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, name := range names {
+		sum := 0.0
+		for _, m := range families[name].GetMetric() {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+		if sum == 0 {
+			n.Errorf("%s: %s is %v", node, name, families[name])
+		}
+	}
+}
