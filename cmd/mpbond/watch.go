@@ -98,7 +98,7 @@ func watch(path string) (changes <-chan struct{}, stop func()) {
 		slog.Warn("changes of the trust file are noticed a second late", "err", fmt.Errorf("watch %s: %w", filepath.Dir(path), err))
 		go func() {
 			defer close(done)
-			look(path, out, end)
+			poll(path, out, end)
 		}()
 		return out, stop
 	}
@@ -121,8 +121,8 @@ func watch(path string) (changes <-chan struct{}, stop func()) {
 	return out, stop
 }
 
-// look tells that a file has changed by looking at it until end is closed.
-func look(path string, out chan<- struct{}, end <-chan struct{}) {
+// poll tells that a file has changed by looking at it until end is closed.
+func poll(path string, out chan<- struct{}, end <-chan struct{}) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	before, _ := os.Stat(path)

@@ -119,14 +119,14 @@ func TestSavingCutsNobody(t *testing.T) {
 	})
 }
 
-// TestLook: changes are noticed where the system does not tell of them.
-func TestLook(t *testing.T) {
+// TestPoll: changes are noticed where the system does not tell of them.
+func TestPoll(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	synctest.Test(t, func(t *testing.T) {
 		changes, end, done := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)
-			look(path, changes, end)
+			poll(path, changes, end)
 		}()
 		write := func(path, s string) error { return os.WriteFile(path, []byte(s), 0o600) }
 		for i, act := range []func() error{
