@@ -165,18 +165,22 @@ func revokeCommand() *cobra.Command {
 		Long: `Trust a device no longer. The mpbond that runs here notices, and ends at once what
 it has open with that device. Other devices are told nothing: revoke a lost helper
 at the primary, and a lost primary at the server and at the helpers.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			trust, err := openTrust()
-			if err != nil {
-				return err
-			}
-			if err := trust.Remove(args[0]); err != nil {
-				return err
-			}
-			cmd.PrintErrf("%s is trusted no longer\n", args[0])
-			return nil
-		},
+		RunE: revoke,
 	}
+}
+
+// revoke takes the device of that name out of the trust file, which running roles
+// watch.
+func revoke(cmd *cobra.Command, args []string) error {
+	trust, err := openTrust()
+	if err != nil {
+		return err
+	}
+	if err := trust.Remove(args[0]); err != nil {
+		return err
+	}
+	cmd.PrintErrf("%s is trusted no longer\n", args[0])
+	return nil
 }
 
 // completeDevice completes the name of a device.

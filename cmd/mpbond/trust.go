@@ -109,16 +109,6 @@ func trustRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "remove NAME", Short: "trust a device no longer", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: completeDevice,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			trust, err := openTrust()
-			if err != nil {
-				return err
-			}
-			if err := trust.Remove(args[0]); err != nil {
-				return err
-			}
-			cmd.PrintErrf("%s is trusted no longer\n", args[0])
-			return nil
-		},
+		RunE:              revoke,
 	}
 }
