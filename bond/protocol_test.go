@@ -331,6 +331,13 @@ func TestLateReport(t *testing.T) {
 		if id, seg := b.Next(now.Add(c.late), nil); id != 1 || len(seg) < ack || len(seg) > ack != c.want {
 			t.Errorf("%v late: %d bytes leave by path %d, an ACK has %d", c.late, len(seg), id, ack)
 		}
+		b.Idle(1)
+		if err := b.Receive(1, wire.TypePing, nil, now.Add(c.late)); err != nil {
+			t.Fatal(err)
+		}
+		if _, seg := b.Next(now.Add(c.late+ackDelay), nil); len(seg) > ack+1 {
+			t.Errorf("%v late: %d bytes leave the second time", c.late, len(seg))
+		}
 	}
 }
 
