@@ -43,6 +43,20 @@ type Status struct {
 
 	Bonds  []Bond        `json:"bonds"`            // primary and server; never null
 	Helper *HelperStatus `json:"helper,omitempty"` // helper and dual
+	Policy *PolicyStatus `json:"policy,omitempty"` // primary and dual, if there is a policy file
+}
+
+// PolicyStatus is the policy that is in force.
+type PolicyStatus struct {
+	File   string    `json:"file"`   // that it was read from
+	Rules  int       `json:"rules"`  // in force
+	Loaded time.Time `json:"loaded"` // when they were read
+	// Error is why the file as it is now is not in force: then what was read
+	// before is.
+	Error string `json:"error,omitempty"`
+	// Blocked and Direct count connections, and destinations of datagrams.
+	Blocked int64 `json:"blocked"`
+	Direct  int64 `json:"direct"`
 }
 
 // Bond is one bond, as one of its ends sees it.

@@ -9,16 +9,21 @@ import (
 	"testing"
 )
 
-// TestConfigIsDocumented: each key of the roles' configuration is in the
-// document that lists them.
+// TestConfigIsDocumented: each key of the roles' configuration, and of the
+// policy file, is in the documents that list them.
 func TestConfigIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/config.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	rules, err := os.ReadFile("../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, rules...)
 	keys := 0
 	for _, s := range sources(t) {
-		if s.test || !in(s.dir, roles) {
+		if s.test || !in(s.dir, roles) && s.dir != "policy" {
 			continue
 		}
 		ast.Inspect(s.syntax, func(n ast.Node) bool {
@@ -36,7 +41,7 @@ func TestConfigIsDocumented(t *testing.T) {
 			}
 			keys++
 			if !strings.Contains(string(text), "`"+key+"`") {
-				t.Errorf("%s: docs/config.md does not tell of the key `%s`", s.name, key)
+				t.Errorf("%s: docs/config.md and docs/policy.md do not tell of the key `%s`", s.name, key)
 			}
 			return true
 		})

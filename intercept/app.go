@@ -16,6 +16,15 @@ type App struct {
 	// DSCP is that of its first packet (RFC 2474), 0 where the system does not
 	// tell: later changes are not seen.
 	DSCP uint8
+	// Network is "tcp" or "udp", and Peer the other end of Addr's socket as the app
+	// sees it: they tell whose it is. Peer is not valid where it is not known.
+	Network string
+	Peer    netip.AddrPort
+	// ByRun tells that the socket is that of `mpbond run`, which asks for its app.
+	ByRun bool
+	// Name is what the app calls the destination, where it gives an address and
+	// says it nevertheless.
+	Name string
 }
 
 type knownKey struct{}
@@ -28,14 +37,24 @@ func AppOf(ctx context.Context) (App, bool) {
 
 // context is ctx with what is known of the app.
 func (a *appConn) context(ctx context.Context) context.Context {
-	var app App
-	if t, ok := a.Conn.RemoteAddr().(*net.TCPAddr); ok {
-		app.Addr = netip.AddrPortFrom(t.AddrPort().Addr().Unmap(), t.AddrPort().Port())
-	}
+	return a.app().context(ctx)
+}
+
+// app is what is known of the app.
+func (a *appConn) app() App {
+	app := App{Network: "tcp", Addr: plainAddr(a.Conn.RemoteAddr()), Peer: plainAddr(a.Conn.LocalAddr())}
 	if t, ok := a.Conn.(*net.TCPConn); ok {
 		app.DSCP = dscpOf(t)
 	}
-	return app.context(ctx)
+	return app
+}
+
+func plainAddr(a net.Addr) netip.AddrPort {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(t.AddrPort().Addr().Unmap(), t.AddrPort().Port())
 }
 
 // context is ctx with what is known of the app.

@@ -47,7 +47,7 @@ func TestAppIsKnown(t *testing.T) {
 			if _, err := c.Write([]byte{5, 1, 0, 5, 1, 0, 1, 192, 0, 2, 1, 0, 80}); err != nil {
 				t.Fatal(err)
 			}
-			want := App{Addr: netip.MustParseAddrPort(c.LocalAddr().String()), DSCP: 46}
+			want := App{Addr: netip.MustParseAddrPort(c.LocalAddr().String()), DSCP: 46, Network: "tcp", Peer: netip.MustParseAddrPort(ln.Addr().String())}
 			if got := <-told; got != want && i > 0 {
 				t.Errorf("%s: %+v, want %+v", network.name, got, want)
 			}

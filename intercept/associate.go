@@ -50,6 +50,9 @@ func (e *Edge) serveAssociate(a *appConn, from wire.Addr, tells bool) {
 		s.app.Store(netip.AddrPortFrom(s.host, from.Port))
 	}
 	f := e.newFlow(s.deliver)
+	app := a.app()
+	app.DSCP, app.ByRun = 0, tells // they are not those of its datagrams
+	f.ctx = app.context(f.ctx)
 	defer f.close()
 	replied := make(chan struct{}) // before it no refusal may be told
 	if tells {

@@ -33,10 +33,11 @@ func (e *Edge) Attempt(attempt Attempt, app App, dest netip.AddrPort) {
 		return
 	}
 	defer e.wg.Done()
-	dial := e.cfg.Dialer.DialStream
+	dial := e.open
 	if Private(dest.Addr()) {
 		dial = e.dial
 	}
+	app.Network, app.Peer = "tcp", dest
 	c, err := dial(app.context(e.ctx), dest.String())
 	if err == nil {
 		if err = e.waitOpen(c); err != nil {
@@ -69,11 +70,13 @@ func (e *Edge) Attempt(attempt Attempt, app App, dest netip.AddrPort) {
 // networks are tried directly. Safe for concurrent use.
 type Flow struct{ f *appFlow }
 
-// Flow makes one for a socket of app that lives until Close. Deliver takes what comes, and refused
+// Flow makes one for a socket of app that lives until Close. App.Peer is where its first
+// datagram goes. Deliver takes what comes, and refused
 // what is refused, from several goroutines; neither may call Close, and deliver
 // must not keep b.
 func (e *Edge) Flow(app App, deliver func(b []byte, from netip.AddrPort), refused func(*PacketRefusal)) *Flow {
 	f := e.newFlow(deliver)
+	app.Network = "udp"
 	f.ctx = app.context(f.ctx)
 	f.refused, f.private = refused, true
 	return &Flow{f}

@@ -17,6 +17,28 @@ import (
 // `mpbond run`.
 const cgroupPrefix = "mpbond-run-"
 
+// CheckLabel reports what is wrong with a label: it becomes part of the name of a
+// control group, which all may read.
+func CheckLabel(s string) error {
+	if len(s) > maxLabel || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") != "" {
+		return fmt.Errorf("a label is up to %d letters, digits and the characters _ - . in ASCII, not %q", maxLabel, s)
+	}
+	return nil
+}
+
+const maxLabel = 64
+
+// LabelOf is the label in the path of a control group of `mpbond run`, or of one
+// below it, "" if there is none.
+func LabelOf(group string) (label string) {
+	for part := range strings.SplitSeq(group, "/") {
+		if rest, ok := strings.CutPrefix(part, cgroupPrefix); ok {
+			_, label, _ = strings.Cut(rest, "-")
+		}
+	}
+	return label
+}
+
 // cgroup is a control group (version 2) made for one app.
 type cgroup struct {
 	dir   *os.File // open directory; its inode number is the cgroup's id
@@ -32,7 +54,7 @@ type cgroup struct {
 // It needs no mounted hierarchy: where /sys/fs/cgroup holds version 1 or
 // nothing (a network namespace entered with a fresh /sys), it mounts one that
 // only this process sees and that has no place in the file tree.
-func newCgroup() (*cgroup, error) {
+func newCgroup(label string) (*cgroup, error) {
 	own, err := ownCgroup()
 	if err != nil {
 		return nil, err
@@ -55,6 +77,9 @@ func newCgroup() (*cgroup, error) {
 		return nil, fmt.Errorf("opening the own cgroup %s: %w", own, err)
 	}
 	g := &cgroup{up: up, name: cgroupPrefix + strconv.Itoa(os.Getpid())}
+	if label != "" {
+		g.name += "-" + label
+	}
 	removeStaleCgroups(up)
 	if err := unix.Mkdirat(int(up.Fd()), g.name, 0o755); err != nil && err != unix.EEXIST {
 		up.Close()
@@ -108,7 +133,8 @@ func removeStaleCgroups(up *os.File) {
 		return // they do no harm but to be seen
 	}
 	for _, name := range names {
-		pid, err := strconv.Atoi(strings.TrimPrefix(name, cgroupPrefix))
+		number, _, _ := strings.Cut(strings.TrimPrefix(name, cgroupPrefix), "-")
+		pid, err := strconv.Atoi(number)
 		if err != nil || !strings.HasPrefix(name, cgroupPrefix) || pid <= 0 {
 			continue
 		}

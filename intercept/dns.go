@@ -137,7 +137,7 @@ func (e *Edge) AskDNS(ctx context.Context, resolver netip.AddrPort, query []byte
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
 	ways := []dnsWay{func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
-		c, err := e.cfg.Dialer.DialStream(ctx, resolver.String())
+		c, err := e.open(ctx, resolver.String())
 		if err != nil {
 			return nil, err
 		}
@@ -155,6 +155,9 @@ func (e *Edge) AskDNS(ctx context.Context, resolver netip.AddrPort, query []byte
 	answer, err := askAll(ctx, &e.wg, ways, resolver, query)
 	if err != nil {
 		return nil, err
+	}
+	if e.cfg.Names.wanted() {
+		e.cfg.Names.learn(answer)
 	}
 	return fitDNS(query, answer), nil
 }

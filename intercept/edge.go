@@ -1,7 +1,8 @@
 // Package intercept is the app edge of the primary: it takes connections of
 // unmodified apps, learns where they want to go, and carries them over streams
 // of the bond. Before it in the data path stands the app; after it the bond,
-// seen here as a Dialer.
+// seen here as a Dialer. What policy says of a connection is the Dialer's part: it
+// is told of the app (AppOf), and may refuse, or answer ErrAround.
 //
 // Apps come in three ways:
 //
@@ -38,6 +39,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -81,6 +83,11 @@ type Config struct {
 	// not allow a destination; network is "tcp" or "udp". nil: such connections
 	// fail.
 	Direct func(ctx context.Context, network, dest string) (net.Conn, error)
+	// Around connects without the bond where the Dialer answers ErrAround. nil:
+	// such connections fail.
+	Around func(ctx context.Context, network, dest string) (net.Conn, error)
+	// Names, if not nil, learns which names apps ask for.
+	Names *Names
 	// Packets opens datagram flows of the bond. nil: datagrams are not taken.
 	Packets PacketDialer
 	// WaitOpen makes SOCKS5 and CONNECT answer only when the far end did.
@@ -239,6 +246,9 @@ type appConn struct {
 	net.Conn
 	edge  *Edge
 	first []byte // bytes read ahead; belongs to the reader
+
+	once      sync.Once // makes transport, for plain HTTP
+	transport *http.Transport
 }
 
 // peek reads one byte which the next Read returns again.
@@ -305,7 +315,7 @@ func (a *appConn) abortive() {
 // dial opens the stream for dest, with a way back to a direct connection if
 // that is allowed. Its context bounds only the call.
 func (e *Edge) dial(ctx context.Context, dest string) (net.Conn, error) {
-	c, err := e.cfg.Dialer.DialStream(ctx, dest)
+	c, err := e.open(ctx, dest)
 	if err != nil {
 		return nil, err
 	}

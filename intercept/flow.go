@@ -35,6 +35,7 @@ type appFlow struct {
 	direct map[string]net.Conn     // destinations that are not the bond's; nil: not connected yet, or never
 	early  [maxEarly]earlyDatagram // the newest, to be sent again directly
 	newest int
+	told   time.Time // when a datagram that may not be carried was last told of
 
 	heard atomic.Bool // something came over the bond
 }
@@ -52,6 +53,8 @@ const (
 	maxEarly     = 8
 	maxEarlySize = 2048
 	earlyFor     = 3 * time.Second
+	// tellEvery is how often an app is told that its datagrams are not carried.
+	tellEvery = 100 * time.Millisecond
 	// maxDirectDests bounds the destinations of a flow that are sent to directly.
 	maxDirectDests = 64
 )
@@ -74,7 +77,7 @@ func (f *appFlow) send(b []byte, dest string) {
 		writeDirect(to, b)
 		return
 	}
-	if f.e.cfg.Direct != nil && len(b) <= maxEarlySize {
+	if (f.e.cfg.Direct != nil || f.e.cfg.Around != nil) && len(b) <= maxEarlySize {
 		k := &f.early[f.newest%maxEarly]
 		k.b, k.dest, k.at = append(k.b[:0], b...), dest, time.Now()
 		f.newest++
@@ -82,9 +85,27 @@ func (f *appFlow) send(b []byte, dest string) {
 	if direct || f.conn == nil && !f.open() {
 		return
 	}
+	err := f.conn.Send(b, dest)
 	var ended wire.Reset
-	if errors.As(f.conn.Send(b, dest), &ended) && f.open() {
-		_ = f.conn.Send(b, dest)
+	if errors.As(err, &ended) && f.open() {
+		err = f.conn.Send(b, dest)
+	}
+	var blocked *PacketRefusal
+	switch {
+	case errors.Is(err, ErrAround):
+		f.goAround(dest)
+	case errors.As(err, &blocked) && f.refused != nil && time.Since(f.told) >= tellEvery:
+		f.told = time.Now()
+		f.wg.Go(func() { f.refused(blocked) })
+	}
+}
+
+// goAround sends what is for a destination without the bond from now on, what was
+// just to be sent included. The caller holds mu.
+func (f *appFlow) goAround(dest string) {
+	if len(f.direct) < maxDirectDests {
+		f.direct[dest] = nil
+		f.wg.Go(func() { f.carry(f.e.around, dest) })
 	}
 }
 
@@ -140,7 +161,7 @@ func (f *appFlow) goDirect(r *PacketRefusal) {
 	}
 	f.e.log.Info("datagrams go direct", "dest", r.Dest, "why", r)
 	f.direct[r.Dest] = nil
-	f.wg.Go(func() { f.carryDirect(r.Dest) })
+	f.wg.Go(func() { f.carry(f.e.cfg.Direct, r.Dest) })
 }
 
 func (f *appFlow) mayGoDirect(r *PacketRefusal) bool {
@@ -160,9 +181,9 @@ func (f *appFlow) tell(r *PacketRefusal) {
 	}
 }
 
-// carryDirect connects to a direct destination and delivers what comes from it.
-func (f *appFlow) carryDirect(dest string) {
-	c, err := f.e.cfg.Direct(f.ctx, "udp", dest)
+// carry connects to a direct destination and delivers what comes from it.
+func (f *appFlow) carry(dial func(ctx context.Context, network, dest string) (net.Conn, error), dest string) {
+	c, err := dial(f.ctx, "udp", dest)
 	if err != nil {
 		f.e.log.Info("datagrams lost", "dest", dest, "err", err)
 		f.tell(&PacketRefusal{Dest: dest, Code: refusal(err), Text: err.Error()})

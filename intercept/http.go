@@ -98,16 +98,8 @@ func appOf(r *http.Request) *appConn {
 }
 
 func (e *Edge) httpServer() *http.Server {
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return e.dial(ctx, addr) },
-		// The app says which encodings it takes.
-		DisableCompression:    true,
-		MaxIdleConnsPerHost:   32,
-		IdleConnTimeout:       90 * time.Second,
-		ExpectContinueTimeout: time.Second,
-	}
 	proxy := &httputil.ReverseProxy{
-		Transport:      transport,
+		Transport:      origins{e},
 		FlushInterval:  -1, // the app, not we, decides when it has read enough
 		Rewrite:        rewrite,
 		ModifyResponse: guardBody,
@@ -142,12 +134,38 @@ func (e *Edge) httpServer() *http.Server {
 		ErrorLog:          slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return e.ctx },
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, appKey{}, c) },
+		ConnState:         endOrigins,
 		// OPTIONS * is for the origin like any other request.
 		DisableGeneralOptionsHandler: true,
 	}
-	// The transport ends with the Edge and not with its listener.
-	context.AfterFunc(e.ctx, transport.CloseIdleConnections)
 	return srv
+}
+
+// origins passes requests of apps on. Each connection of an app has connections of
+// its own to origins: what is decided about one app, as to how and whether it is
+// carried, must not come to another.
+type origins struct{ e *Edge }
+
+// RoundTrip implements http.RoundTripper.
+func (o origins) RoundTrip(r *http.Request) (*http.Response, error) {
+	a := appOf(r)
+	a.once.Do(func() {
+		a.transport = &http.Transport{
+			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return o.e.dial(a.context(ctx), addr) },
+			// The app says which encodings it takes.
+			DisableCompression:    true,
+			IdleConnTimeout:       90 * time.Second,
+			ExpectContinueTimeout: time.Second,
+		}
+	})
+	return a.transport.RoundTrip(r)
+}
+
+// endOrigins ends what is idle of a connection that has ended.
+func endOrigins(c net.Conn, s http.ConnState) {
+	if a, ok := c.(*appConn); ok && s == http.StateClosed && a.transport != nil {
+		a.transport.CloseIdleConnections()
+	}
 }
 
 // rewrite gives back what ReverseProxy takes away from a request.

@@ -30,6 +30,8 @@ type RedirectConfig struct {
 	// User, if not nil, selects the app by the user it runs as, for machines
 	// where cgroups are unusable. No other program may run as that user.
 	User *uint32
+	// Label is for policy: it becomes part of the name of the app's cgroup.
+	Label string
 	// Direct lists destinations that are left alone, besides this machine
 	// itself and link-local addresses.
 	Direct []netip.Prefix
@@ -41,7 +43,7 @@ type RedirectConfig struct {
 // of one app, and of all processes it starts, to an Edge in the same network
 // namespace. It holds
 //
-//	a cgroup     mpbond-run-PID below the own one; the app is started in it
+//	a cgroup     mpbond-run-PID[-LABEL] below the own one; the app is started in it
 //	a table      inet mpbond_run_PID, owned by a netlink socket: the kernel
 //	             removes it with this process, however that ends (Linux 5.12)
 //	a forwarder  of DNS queries, see dnsForwarder
@@ -82,7 +84,7 @@ func NewRedirect(cfg RedirectConfig) (_ *Redirect, err error) {
 		}
 	}()
 	if cfg.User == nil {
-		if r.group, err = newCgroup(); err != nil {
+		if r.group, err = newCgroup(cfg.Label); err != nil {
 			return nil, cgroupHint(err)
 		}
 	}

@@ -37,7 +37,10 @@ func (e *Edge) ServeTransparent(ln net.Listener) error {
 			a.Reset()
 			return
 		}
-		c, err := e.dial(a.context(e.ctx), dest.String())
+		app := a.app()
+		app.Peer = dest // as its socket has it
+		app.Name = e.helloName(a, dest)
+		c, err := e.dial(app.context(e.ctx), dest.String())
 		if err != nil {
 			e.log.Info("redirected connection failed", "dest", dest, "err", err)
 			a.Reset()

@@ -13,6 +13,9 @@ import (
 type Flow struct {
 	Dest string // "host:port", the host as the app named it
 	DSCP uint8  // of the app's packets (RFC 2474), 0 where it is not known
+	Name string // that the address in Dest was looked up for, "" where it is not known
+	// Process is the program that asks, nil where it is not known.
+	Process *Process
 }
 
 // Modes decides how connections are carried: rules for wire.Redundant first,

@@ -20,16 +20,55 @@ func (p *Primary) DialPackets(ctx context.Context) (intercept.PacketConn, error)
 		return nil, err
 	}
 	app, _ := intercept.AppOf(ctx)
-	return &packetConn{PacketConn: c, modes: p.modes, dscp: app.DSCP}, nil
+	return &packetConn{PacketConn: c, p: p, app: app, verdicts: map[string]error{}}, nil
 }
 
-// packetConn is a flow as apps use it. Rules judge it by its first
-// datagram.
+// packetConn is a flow as apps use it. Whether and how datagrams are carried
+// depends on their destination; over how many paths, on the first one's.
 type packetConn struct {
 	*endpoint.PacketConn
-	modes  policy.Modes
-	dscp   uint8 // of its first datagram
-	judged sync.Once
+	p   *Primary
+	app intercept.App // of its first datagram
+
+	mu       sync.Mutex
+	rules    *policy.Rules   // that verdicts are by
+	process  *policy.Process // that has the socket, once it was looked for
+	looked   bool
+	verdicts map[string]error // by destination
+}
+
+// maxVerdicts bounds what a flow remembers of its destinations.
+const maxVerdicts = 1024
+
+// judge is whether a datagram to dest is carried: nil, or what Send returns.
+func (c *packetConn) judge(dest string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rules := c.p.plan.rules.Load()
+	if rules != c.rules || len(c.verdicts) >= maxVerdicts {
+		c.rules = rules
+		clear(c.verdicts)
+	}
+	err, known := c.verdicts[dest]
+	if known {
+		return err
+	}
+	if rules.AskProcess() && !c.looked {
+		c.looked, c.process = true, c.p.plan.processOf(c.app)
+	}
+	v := c.p.plan.of(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
+	switch v.Mode {
+	case policy.ModeBlock:
+		c.p.plan.blocked.Add(1)
+		err = &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: blockedText(dest, v)}
+	case policy.ModeDirect:
+		c.p.plan.around.Add(1)
+		err = intercept.ErrAround
+	default: // every flow has what mode Latency gives a stream
+		c.SetRedundant(v.Mode == policy.ModeRedundant) // nothing, after the first datagram
+	}
+	c.verdicts[dest] = err
+	return err
 }
 
 // Send implements intercept.PacketConn.
@@ -38,11 +77,9 @@ func (c *packetConn) Send(b []byte, dest string) error {
 	if err != nil {
 		return err
 	}
-	c.judged.Do(func() {
-		// Every flow has what mode Latency gives a stream.
-		mode, _ := c.modes.Of(policy.Flow{Dest: dest, DSCP: c.dscp})
-		c.SetRedundant(mode == wire.Redundant)
-	})
+	if err := c.judge(dest); err != nil {
+		return err
+	}
 	return c.PacketConn.Send(b, a)
 }
 

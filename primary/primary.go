@@ -24,7 +24,6 @@ import (
 	"mpbond/endpoint"
 	"mpbond/fault"
 	"mpbond/identity"
-	"mpbond/intercept"
 	"mpbond/pipe"
 	"mpbond/policy"
 	"mpbond/sched"
@@ -70,6 +69,9 @@ type Config struct {
 	// over every subflow: see policy.ParseModes.
 	Latency   []string `toml:"latency"`
 	Redundant []string `toml:"redundant"`
+	// Policy is the path of a file with rules for apps and destinations; see
+	// policy.File. To read it is the caller's part: UsePolicy.
+	Policy string `toml:"policy"`
 	// Congestion is the congestion control of direct subflows and pipes; empty
 	// is the system's default.
 	Congestion string `toml:"congestion"`
@@ -134,7 +136,6 @@ const (
 // Primary is a running primary. Safe for concurrent use.
 type Primary struct {
 	cfg   Config
-	modes policy.Modes
 	key   *identity.Key
 	trust *identity.Trust
 	log   *slog.Logger
@@ -143,6 +144,7 @@ type Primary struct {
 
 	findUplinks func() ([]string, error) // a fake in tests
 	places      places
+	plan        plan
 
 	mu      sync.Mutex
 	server  identity.Peer
@@ -214,10 +216,11 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if err != nil {
 		return nil, err
 	}
-	p := &Primary{cfg: cfg, modes: modes, apps: map[netip.AddrPort]*endpoint.Conn{}, key: key, trust: trust, server: server, log: log, rec: rec,
+	p := &Primary{cfg: cfg, apps: map[netip.AddrPort]*endpoint.Conn{}, key: key, trust: trust, server: server, log: log, rec: rec,
 		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{},
 		uplinks: map[string]*uplink{}, findUplinks: device.Uplinks, places: places{where: device.Place},
 		demand: newDemand(), closing: make(chan struct{})}
+	p.plan.start(modes)
 	if err := p.listen(); err != nil {
 		return nil, err
 	}
@@ -270,26 +273,6 @@ func (p *Primary) PipeAddr() net.Addr {
 	return p.pipes[0].Addr()
 }
 
-// DialStream opens a stream of the bond; see intercept.Dialer.
-func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock() // so that the bond is not replaced meanwhile
-	if err := p.awaitSubflow(ctx); err != nil {
-		return nil, err
-	}
-	p.demand.want() // a second subflow
-	app, known := intercept.AppOf(ctx)
-	mode, _ := p.modes.Of(policy.Flow{Dest: dest, DSCP: app.DSCP})
-	c, err := p.cur.e.Dial(dest, mode)
-	if err != nil {
-		return nil, err
-	}
-	if known {
-		p.remember(app.Addr, c)
-	}
-	return c, nil
-}
-
 // Run keeps the bond until ctx ends, and returns when nothing is left running.
 func (p *Primary) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -308,6 +291,7 @@ func (p *Primary) Run(ctx context.Context) error {
 		}
 	}
 	p.wg.Go(func() { p.watch(ctx) })
+	p.wg.Go(func() { p.followPolicy(ctx) })
 	var err error
 	if len(p.pipes) > 0 {
 		err = p.acceptPipes(ctx)

@@ -37,6 +37,9 @@ func placesPath() (string, error) { return inHome("places.json") }
 // tokenPath is the secret of those who use the API over TCP.
 func tokenPath() (string, error) { return inHome("api.token") }
 
+// policyPath is where the rules for apps and destinations are.
+func policyPath() (string, error) { return inHome("policy.toml") }
+
 func inHome(name string) (string, error) {
 	dir, err := homeDir()
 	return filepath.Join(dir, name), err

@@ -63,6 +63,7 @@ proxy that others can reach has this off unless --direct is given.`,
 				set(changed, "reinject", &cfg.Reinject, flags.Reinject)
 				set(changed, "latency", &cfg.Latency, flags.Latency)
 				set(changed, "redundant", &cfg.Redundant, flags.Redundant)
+				set(changed, "policy", &cfg.Policy, flags.Policy)
 				set(changed, "tun", &cfg.TUN, flags.TUN)
 			})
 			if err != nil {
@@ -102,6 +103,7 @@ proxy that others can reach has this off unless --direct is given.`,
 	f.StringSliceVar(&flags.Metered, "metered", nil, "interface or helper to use only while no other works, since its data costs money; may be repeated")
 	f.StringSliceVar(&flags.Latency, "latency", cfg.Latency, "`RULE` for connections that must not wait: port:22, port:5000-5100, dscp:46, host:*.example.org; may be repeated")
 	f.StringSliceVar(&flags.Redundant, "redundant", nil, "`RULE`, as for --latency, for connections whose bytes go over every subflow")
+	f.StringVar(&flags.Policy, "policy", "", "`FILE` with rules for apps and destinations, instead of policy.toml")
 	f.BoolVar(&flags.TUN, "tun", false, "carry all apps of this machine, through a TUN device; needs root")
 	f.IntVar(&flags.Subflows, "subflows", cfg.Subflows, "direct subflows for each interface")
 	schedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
@@ -115,6 +117,11 @@ func fallback(cfg primary.Config, a apps) func(ctx context.Context, network, des
 	if cfg.Direct != nil && !*cfg.Direct || cfg.Direct == nil && !a.private() {
 		return nil
 	}
+	return around(cfg, a)
+}
+
+// around connects without the bond.
+func around(cfg primary.Config, a apps) func(ctx context.Context, network, dest string) (net.Conn, error) {
 	var d net.Dialer
 	if away := !a.private(); away || cfg.TUN {
 		d.Control = func(network, address string, raw syscall.RawConn) error {
@@ -200,10 +207,14 @@ func newEdged(cfg primary.Config, key *identity.Key, trust *identity.Trust, rec 
 	if err != nil {
 		slog.Warn("it begins anew", "err", err)
 	}
+	if err := e.usePolicy(cfg); err != nil {
+		return e, err
+	}
 	if e.apps, err = openApps(cfg); err != nil {
 		return e, err
 	}
-	e.edge = intercept.New(intercept.Config{Dialer: e.Primary, Packets: e.Primary, Direct: fallback(cfg, e.apps), Log: slog.Default()})
+	e.edge = intercept.New(intercept.Config{Dialer: e.Primary, Packets: e.Primary, Direct: fallback(cfg, e.apps), Around: around(cfg, e.apps),
+		Names: e.Names(), Log: slog.Default()})
 	if !e.apps.private() {
 		slog.Warn("whoever reaches the proxy can use the bond", "proxy", e.apps.proxyAddr())
 	}
@@ -213,6 +224,18 @@ func newEdged(cfg primary.Config, key *identity.Key, trust *identity.Trust, rec 
 		}
 	}
 	return e, err
+}
+
+// usePolicy reads the policy file.
+func (e edged) usePolicy(cfg primary.Config) error {
+	if cfg.Policy != "" {
+		return e.UsePolicy(cfg.Policy, true)
+	}
+	path, err := policyPath()
+	if err != nil {
+		return err
+	}
+	return e.UsePolicy(path, false)
 }
 
 // close ends what newEdged has opened.
@@ -236,6 +259,7 @@ func (e edged) describe(st *api.Status, why bool) {
 	}
 	st.Bonds = append(st.Bonds, e.Primary.Status(why))
 	st.Pipes = append(st.Pipes, e.Pipes()...)
+	st.Policy = e.Policy()
 }
 
 // Run serves both until ctx ends or one of them fails.

@@ -134,8 +134,12 @@ func (r *role) listenTCP() (l net.Listener, token string, err error) {
 	return l, token, nil
 }
 
-// reload reads the trust file again. One that cannot be read changes nothing.
+// reload reads the trust file again, and the policy file. One that cannot be read
+// changes nothing.
 func (r *role) reload(d device) {
+	if p, ok := d.(interface{ ReloadPolicy() }); ok {
+		p.ReloadPolicy()
+	}
 	if err := r.trust.Reload(); err != nil {
 		slog.Error("the trust file stays as it was read before", "err", err, "hint", fault.HintOf(err))
 		return

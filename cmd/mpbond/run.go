@@ -59,6 +59,7 @@ type runOptions struct {
 	socket string
 	user   string
 	direct []string
+	label  string
 }
 
 func runCommand() *cobra.Command {
@@ -102,14 +103,21 @@ cannot be run or is not found.`,
 	f.Uint16Var(&o.port, "redirect-port", 0, "`PORT` where the primary takes redirected connections; 0: ask it")
 	f.StringVar(&o.socket, "socket", "", "ask the primary at this `PATH`")
 	f.StringVar(&o.user, "user", "", "run COMMAND as this user and recognise it by that, where cgroups are unusable; no other program may run as this `USER`")
+	f.StringVar(&o.label, "label", "", "what the policy file calls COMMAND: rules with label = [\"`LABEL`\"] are for it")
 	f.StringSliceVar(&o.direct, "direct", nil, "`PREFIX` of addresses that stay direct; may be repeated")
 	return c
 }
 
 // runApp starts args with its traffic redirected and waits for it.
 func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) error {
-	cfg := intercept.RedirectConfig{Port: o.port, Log: log}
-	var err error
+	cfg := intercept.RedirectConfig{Port: o.port, Label: o.label, Log: log}
+	err := intercept.CheckLabel(o.label)
+	if err == nil && o.label != "" && o.user != "" {
+		err = errors.New("a label is on a control group, which --user does without")
+	}
+	if err != nil {
+		return &exitStatus{exitRunFailed, usage("--label: %v", err)}
+	}
 	if cfg.Direct, err = parsePrefixes(o.direct); err != nil {
 		return &exitStatus{exitRunFailed, err}
 	}

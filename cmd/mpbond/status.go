@@ -169,6 +169,12 @@ func printStatus(w io.Writer, s api.Status) {
 	if len(at) > 0 {
 		fmt.Fprintln(w, "listens for", strings.Join(at, ", "))
 	}
+	if p := s.Policy; p != nil {
+		fmt.Fprintf(w, "policy of %s: %d rules, %d blocked, %d around the bond\n", oneLine(p.File), p.Rules, p.Blocked, p.Direct)
+		if p.Error != "" {
+			fmt.Fprintln(w, "the file as it is now is not in force:", oneLine(p.Error))
+		}
+	}
 	if h := s.Helper; h != nil {
 		printHelper(w, *h)
 	}

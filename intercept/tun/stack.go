@@ -258,7 +258,7 @@ func (n *netstack) datagram(id stack.TransportEndpointID, p *stack.PacketBuffer)
 		n.query(app, dest, payload)
 		return true
 	}
-	n.flows.send(intercept.App{Addr: app, DSCP: intercept.HeaderDSCP(p.NetworkHeader().Slice())}, dest, payload)
+	n.flows.send(intercept.App{Addr: app, Peer: dest, DSCP: intercept.HeaderDSCP(p.NetworkHeader().Slice())}, dest, payload)
 	return true
 }
 

@@ -1,0 +1,269 @@
+package device
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Owner is the program that has a socket.
+type Owner struct {
+	UID uint32
+	// Exe is the path of its executable and PID its number, "" and 0 where this
+	// process may not see that: other users' programs, without root.
+	Exe string
+	PID int
+	// Cgroup is the path of its control group (version 2) from the root of the
+	// hierarchy, "" where the system does not tell.
+	Cgroup string
+}
+
+// Owners finds the programs that sockets of this machine belong to. The zero
+// value is ready. Safe for concurrent use.
+type Owners struct {
+	mu     sync.Mutex
+	recent []int             // processes that were found lately, the last one first
+	groups map[uint64]string // control groups by number
+}
+
+// maxRecent processes are looked at before all others.
+const maxRecent = 16
+
+// Find is who has the socket of that local and remote address; network is "tcp"
+// or "udp". It costs microseconds for a program that was found lately, and
+// milliseconds for others.
+func (o *Owners) Find(network string, local, remote netip.AddrPort) (Owner, error) {
+	s, err := socketOf(network, local, remote)
+	if err != nil {
+		return Owner{}, fmt.Errorf("whose connection %v is: %w", local, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	owner := Owner{UID: s.uid, PID: o.processOf(s)}
+	if owner.PID > 0 {
+		proc := filepath.Join("/proc", strconv.Itoa(owner.PID))
+		exe, _ := os.Readlink(filepath.Join(proc, "exe"))
+		owner.Exe = strings.TrimSuffix(exe, " (deleted)") // replaced while it runs, by an update say
+		owner.Cgroup = groupIn(filepath.Join(proc, "cgroup"))
+	}
+	if owner.Cgroup == "" && s.cgroup != 0 {
+		owner.Cgroup = o.group(s.cgroup)
+	}
+	return owner, nil
+}
+
+// Child is the process that one has started, the oldest that still runs: what
+// `mpbond run` runs.
+func (o *Owners) Child(of Owner) (Owner, error) {
+	if of.PID == 0 {
+		return Owner{}, errors.New("the process cannot be seen")
+	}
+	proc := func(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
+	tasks, err := readNames(proc(of.PID, "task"))
+	if err != nil {
+		return Owner{}, err
+	}
+	for _, t := range tasks { // whichever thread has started it
+		list, _ := os.ReadFile(proc(of.PID, "task/"+t+"/children"))
+		for _, f := range strings.Fields(string(list)) {
+			pid, _ := strconv.Atoi(f)
+			var st syscall.Stat_t
+			if err := syscall.Stat(proc(pid, ""), &st); err != nil {
+				continue
+			}
+			exe, _ := os.Readlink(proc(pid, "exe"))
+			return Owner{UID: st.Uid, Exe: strings.TrimSuffix(exe, " (deleted)"), PID: pid, Cgroup: groupIn(proc(pid, "cgroup"))}, nil
+		}
+	}
+	return Owner{}, fmt.Errorf("process %d has started none", of.PID)
+}
+
+// socket is what the kernel tells of one.
+type socket struct {
+	uid, inode uint32
+	cgroup     uint64 // number of its control group, 0 where it is not told
+}
+
+// Of linux/inet_diag.h, which x/sys/unix lacks.
+const (
+	sockDiagByFamily = 20
+	inetDiagCgroupID = 21 // Linux 5.9
+	diagRequestLen   = 56
+	diagMessageLen   = 72
+)
+
+// socketOf asks the kernel (sock_diag(7)).
+func socketOf(network string, local, remote netip.AddrPort) (s socket, err error) {
+	protocol := byte(unix.IPPROTO_TCP)
+	if network == "udp" {
+		protocol = unix.IPPROTO_UDP
+	}
+	family := byte(unix.AF_INET)
+	from, to := local.Addr().Unmap().WithZone(""), remote.Addr().Unmap().WithZone("")
+	if from.Is6() {
+		family = unix.AF_INET6
+	}
+	if !from.IsValid() || !to.IsValid() || from.Is6() != to.Is6() {
+		return s, fmt.Errorf("%v and %v are no ends of a connection", local, remote)
+	}
+	// struct inet_diag_req_v2: family, protocol, extensions, pad, states, and
+	// inet_diag_sockid: ports and addresses in network order, interface, cookie.
+	b := make([]byte, diagRequestLen)
+	b[0], b[1] = family, protocol
+	binary.NativeEndian.PutUint32(b[4:], ^uint32(0))
+	binary.BigEndian.PutUint16(b[8:], local.Port())
+	binary.BigEndian.PutUint16(b[10:], remote.Port())
+	copy(b[12:28], from.AsSlice())
+	copy(b[28:44], to.AsSlice())
+	for i := 48; i < 56; i++ {
+		b[i] = 0xff // INET_DIAG_NOCOOKIE
+	}
+	c, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
+	if err != nil {
+		return s, err
+	}
+	defer c.Close()
+	list, err := c.Execute(netlink.Message{Header: netlink.Header{Type: sockDiagByFamily, Flags: netlink.Request}, Data: b})
+	if err != nil {
+		return s, err
+	}
+	if len(list) != 1 || len(list[0].Data) < diagMessageLen {
+		return s, errors.New("the system does not know it")
+	}
+	d := list[0].Data
+	s.uid, s.inode = binary.NativeEndian.Uint32(d[64:]), binary.NativeEndian.Uint32(d[68:])
+	attrs, err := netlink.NewAttributeDecoder(d[diagMessageLen:])
+	if err != nil {
+		return s, err
+	}
+	for attrs.Next() {
+		if attrs.Type() == inetDiagCgroupID {
+			s.cgroup = attrs.Uint64()
+		}
+	}
+	return s, attrs.Err()
+}
+
+// processOf is a process that has the socket open, 0 if none can be seen.
+func (o *Owners) processOf(s socket) int {
+	if s.inode == 0 {
+		return 0 // closed already
+	}
+	want := "socket:[" + strconv.FormatUint(uint64(s.inode), 10) + "]"
+	found := 0
+	for _, pid := range o.recent {
+		if holds(pid, want) {
+			found = pid
+			break
+		}
+	}
+	if found == 0 {
+		all, _ := os.ReadDir("/proc")
+		for _, e := range slices.Backward(all) { // young ones first
+			if pid, err := strconv.Atoi(e.Name()); err == nil && !slices.Contains(o.recent, pid) && holds(pid, want) {
+				found = pid
+				break
+			}
+		}
+	}
+	if found > 0 {
+		o.recent = slices.DeleteFunc(o.recent, func(pid int) bool { return pid == found })
+		o.recent = slices.Insert(o.recent, 0, found)
+		o.recent = o.recent[:min(len(o.recent), maxRecent)]
+	}
+	return found
+}
+
+// holds reports whether a process has a file open.
+func holds(pid int, want string) bool {
+	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
+	names, err := readNames(dir)
+	if err != nil {
+		return false
+	}
+	for _, n := range slices.Backward(names) { // new connections have high numbers
+		if to, err := os.Readlink(dir + "/" + n); err == nil && to == want {
+			return true
+		}
+	}
+	return false
+}
+
+func readNames(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+// groupIn is the path in a file such as /proc/PID/cgroup, from its line
+// "0::/path".
+func groupIn(file string) string {
+	b, _ := os.ReadFile(file)
+	for line := range strings.Lines(string(b)) {
+		if p, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
+			return p
+		}
+	}
+	return ""
+}
+
+// group is the path of a control group, by its number: that of its directory's
+// inode.
+func (o *Owners) group(id uint64) string {
+	if p, ok := o.groups[id]; ok {
+		return p
+	}
+	root := cgroupRoot()
+	if root == "" {
+		return ""
+	}
+	o.groups = map[uint64]string{}
+	_ = filepath.WalkDir(root, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() {
+			return nil //nolint:nilerr // what cannot be seen is left out
+		}
+		if i, err := e.Info(); err == nil {
+			if st, ok := i.Sys().(*syscall.Stat_t); ok {
+				o.groups[st.Ino] = path.Join("/", strings.TrimPrefix(name, root))
+			}
+		}
+		return nil
+	})
+	return o.groups[id]
+}
+
+// cgroupRoot is where the whole hierarchy of version 2 is mounted, "" for
+// nowhere. A line of mountinfo (proc(5)) is
+//
+//	36 35 98:0 /root /mount options … - type source options
+func cgroupRoot() string {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		before, after, _ := strings.Cut(s.Text(), " - ")
+		if fields := strings.Fields(before); strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 && fields[3] == "/" {
+			return fields[4]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,215 @@
+package policy
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"testing"
+
+	"mpbond/config"
+	"mpbond/fault"
+)
+
+const sampleRules = `
+default = "allow"
+
+[[rule]]
+name = "voice"
+domain = ["meet.example.org"]
+port = ["443", "3478-3481"]
+mode = "latency"
+
+[[rule]]
+name = "no telemetry"
+domain = ["telemetry.example.org", "*.ads.example.com"]
+mode = "block"
+
+[[rule]]
+name = "home"
+address = ["192.168.0.0/16", "fd00::/8", "203.0.113.7"]
+mode = "direct"
+
+[[rule]]
+name = "backups"
+app = ["/usr/bin/rsync", "restic*"]
+uid = [0, 1000]
+mode = "bond"
+
+[[rule]]
+name = "work"
+label = ["work"]
+mode = "redundant"
+
+[[rule]]
+name = "services"
+cgroup = ["/system.slice/*.service"]
+mode = "direct"
+
+[[rule]]
+port = [25]
+mode = "block"
+`
+
+func compile(t testing.TB, text string) *Rules {
+	t.Helper()
+	var f File
+	if err := config.Parse("policy.toml", []byte(text), &f); err != nil {
+		t.Fatalf("%v; %s", err, fault.HintOf(err))
+	}
+	r, err := f.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestRules(t *testing.T) {
+	r := compile(t, sampleRules)
+	if !r.AskProcess() || r.Len() != 7 {
+		t.Errorf("%d rules, process %v", r.Len(), r.AskProcess())
+	}
+	rsync := &Process{Exe: "/usr/bin/rsync", UID: 1000}
+	for _, c := range []struct {
+		flow Flow
+		mode Mode
+		rule string
+	}{
+		{Flow{Dest: "example.net:443"}, Usual, ""},
+		{Flow{Dest: "meet.example.org:443"}, ModeLatency, "voice"},
+		{Flow{Dest: "a.b.MEET.Example.org.:3480"}, ModeLatency, "voice"},
+		{Flow{Dest: "meet.example.org:80"}, Usual, ""},
+		{Flow{Dest: "notmeet.example.org:443"}, Usual, ""},
+		{Flow{Dest: "example.org:443"}, Usual, ""},
+		{Flow{Dest: "198.51.100.1:443", Name: "meet.example.org."}, ModeLatency, "voice"},
+		{Flow{Dest: "telemetry.example.org:443"}, ModeBlock, "no telemetry"},
+		{Flow{Dest: "ads.example.com:443"}, ModeBlock, "no telemetry"},
+		{Flow{Dest: "192.168.1.1:80"}, ModeDirect, "home"},
+		{Flow{Dest: "[::ffff:192.168.1.1]:80"}, ModeDirect, "home"},
+		{Flow{Dest: "203.0.113.7:80"}, ModeDirect, "home"},
+		{Flow{Dest: "203.0.113.8:80"}, Usual, ""},
+		{Flow{Dest: "[fd12::1]:80"}, ModeDirect, "home"},
+		{Flow{Dest: "a:22", Process: rsync}, ModeBond, "backups"},
+		{Flow{Dest: "a:22", Process: &Process{Exe: "/usr/bin/rsync", UID: 5}}, Usual, ""},
+		{Flow{Dest: "a:22", Process: &Process{Exe: "/opt/rsync"}}, Usual, ""},
+		{Flow{Dest: "a:22", Process: &Process{Exe: "/opt/restic-0.17"}}, ModeBond, "backups"},
+		{Flow{Dest: "a:22", Process: &Process{UID: 1000}}, Usual, ""},
+		{Flow{Dest: "a:22", Process: &Process{Label: "work"}}, ModeRedundant, "work"},
+		{Flow{Dest: "a:22", Process: &Process{Label: "play"}}, Usual, ""},
+		{Flow{Dest: "a:22", Process: &Process{Cgroup: "/system.slice/cron.service/x"}}, ModeDirect, "services"},
+		{Flow{Dest: "a:22", Process: &Process{Cgroup: "/user.slice/cron.service"}}, Usual, ""},
+		{Flow{Dest: "a:25"}, ModeBlock, "rule 7"},
+		{Flow{Dest: "nonsense"}, Usual, ""},
+		{Flow{}, Usual, ""},
+	} {
+		if v := r.Of(c.flow); v.Mode != c.mode || v.Rule != c.rule || v.Reason == "" {
+			t.Errorf("%+v: %+v, want %v by %q", c.flow, v, c.mode, c.rule)
+		}
+	}
+	if v := compile(t, "default = 'deny'\n[[rule]]\nport=['443']").Of(Flow{Dest: "a:80"}); v.Mode != ModeBlock {
+		t.Errorf("the default is to deny, and it is %+v", v)
+	}
+	if v := new(Rules).Of(Flow{Dest: "a:80"}); v.Mode != Usual {
+		t.Errorf("without rules it is %+v", v)
+	}
+}
+
+func TestRulesRefused(t *testing.T) {
+	for _, c := range []struct{ text, want, hint string }{
+		{"\n[[rule]]\nmod = 'block'", `policy.toml:3: unknown setting "rule.mod"`, `"mode"`},
+		{"[[rules]]\nmode = 'block'", `policy.toml:1: unknown setting`, `"rule"`},
+		{"[[rule]]\nmode = 'blok'", "policy.toml:2", ""},
+		{"default = 'maybe'", "policy.toml:1", ""},
+		{"[[rule]]\nname='x'\nport = ['0']", "policy.toml:3", ""},
+		{"[[rule]]\nport = ['90-80']", "policy.toml:2", ""},
+		{"[[rule]]\naddress = ['10.0.0.0/33']", "policy.toml:2", ""},
+		{"[[rule]]\naddress = ['fe80::1%eth0']", "policy.toml:2", ""},
+		{"[[rule]]\ndomain = ['a*.example.org']", "policy.toml:2", ""},
+		{"[[rule]]\ndomain = ['']", "policy.toml:2", ""},
+		{"[[rule]]\ndomain = ['a..b']", "policy.toml:2", ""},
+		{"[[rule]]\napp = ['[']", "policy.toml:2", ""},
+		{"[[rule]]\nuid = [-1]", "policy.toml", ""},
+		{"[[rule]]\nname='x'\n[[rule]]\nname='x'", "both called", ""},
+	} {
+		var f File
+		err := config.Parse("policy.toml", []byte(c.text), &f)
+		if err == nil {
+			_, err = f.Compile()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.HintOf(err), c.hint) {
+			t.Errorf("%q: %v (%s), want %q and %q", c.text, err, fault.HintOf(err), c.want, c.hint)
+		}
+	}
+}
+
+// TestPatterns: what is looked at first changes nothing.
+func TestPatterns(t *testing.T) {
+	for _, text := range []string{"a", "a*", "*a", "a*b", "a?b", "[ab]c", `a\*b`, `a\b`, "/x/*/a", "*", "[a]]", "a[^b]c*d"} {
+		var p Pattern
+		if err := p.UnmarshalText([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []string{"", "a", "ab", "aab", "axb", "a*b", "bc", "ac", "axcd", "abcd", "/x/y/a", "/x/a", "a]"} {
+			want, _ := path.Match(text, s)
+			if got := p.matches(s, s); got != want {
+				t.Errorf("%q matches %q: %v, want %v", text, s, got, want)
+			}
+		}
+	}
+}
+
+// FuzzRules: whatever a file says, it is refused or can be asked.
+func FuzzRules(f *testing.F) {
+	f.Add(sampleRules, "meet.example.org:443")
+	f.Add("default='deny'", "[::1]:80")
+	f.Add("[[rule]]\napp=['*[a-z]?']\ncgroup=['/a/*']\nlabel=['x']\nuid=[0]", "1.2.3.4:5")
+	f.Fuzz(func(t *testing.T, text, dest string) {
+		var file File
+		if config.Parse("f", []byte(text), &file) != nil {
+			return
+		}
+		r, err := file.Compile()
+		if err != nil {
+			return
+		}
+		process := &Process{Exe: dest, Cgroup: "/" + dest, Label: dest}
+		for _, flow := range []Flow{{Dest: dest}, {Dest: dest, Name: dest, Process: process}} {
+			v := r.Of(flow)
+			if v.Reason == "" || v.Mode >= modeCount {
+				t.Errorf("%+v: %+v", flow, v)
+			}
+		}
+	})
+}
+
+// BenchmarkRules: 1,000 rules of all kinds, of which the last one matches.
+func BenchmarkRules(b *testing.B) {
+	for _, kind := range []string{"mixed", "patterns"} {
+		var text strings.Builder
+		for i := range 1000 {
+			line := fmt.Sprintf("app = ['/opt/*/bin/app%d']", i)
+			if kind == "mixed" {
+				switch i % 5 {
+				case 0:
+					line = fmt.Sprintf("domain = ['www%d.example.org', 'x%d.example.com']", i, i)
+				case 1:
+					line = fmt.Sprintf("address = ['10.%d.%d.0/24']", i/250, i%250)
+				case 2:
+					line = fmt.Sprintf("app = ['/usr/bin/app%d']", i)
+				case 3:
+					line = fmt.Sprintf("port = ['%d']", 1000+i)
+				}
+			}
+			fmt.Fprintf(&text, "[[rule]]\n%s\nmode = 'block'\n", line)
+		}
+		r := compile(b, text.String()+"[[rule]]\nname = 'last'\nmode = 'direct'")
+		f := Flow{Dest: "203.0.113.9:443", Name: "www.example.net", Process: &Process{Exe: "/opt/suite/bin/program", UID: 1000}}
+		b.Run(kind, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if v := r.Of(f); v.Rule != "last" {
+					b.Fatal(v)
+				}
+			}
+		})
+	}
+}
