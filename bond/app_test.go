@@ -17,6 +17,7 @@ type transfer struct {
 	talk [2]talk
 
 	mode  wire.Mode
+	group wire.GroupID
 	await int // see streamPlan
 
 	id    wire.StreamID
@@ -71,6 +72,7 @@ func (n *simNet) open(tr *transfer) {
 		n.fatal("open: %v", err)
 	}
 	s.SetMode(tr.mode)
+	s.SetGroup(tr.group)
 	tr.id = s.ID()
 	if int(tr.id) != len(n.transfers) {
 		n.fatal("stream %d is called %d", len(n.transfers), tr.id)

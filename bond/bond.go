@@ -137,6 +137,12 @@ type Bond struct {
 	guide Guide
 	small allowed
 
+	// plan is how groups are treated, by number; planSerial is that of the frame
+	// that told of it, or is to tell of it. Limits tells that one is limited.
+	plan       [256]*group
+	planSerial uint64
+	limits     bool
+
 	byeSeen    bool
 	schedView  []sched.Path
 	withinView []sched.Path

@@ -17,6 +17,7 @@ type flowPlan struct {
 	count     [2]int // of each end
 	size      int
 	redundant bool
+	group     wire.GroupID
 	end       time.Duration // when the opener ends it; 0: after all
 }
 
@@ -45,6 +46,9 @@ var simAddr = wire.Addr{Name: "far", Port: 7}
 // openFlow lets the opener begin a flow.
 func (n *simNet) openFlow(plan flowPlan) {
 	f, err := n.ends[0].OpenFlow(plan.redundant, n.now)
+	if err == nil {
+		f.SetGroup(plan.group)
+	}
 	if err != nil {
 		n.fatal("open: %v", err)
 	}

@@ -53,6 +53,7 @@ type Flow struct {
 	id        wire.FlowID
 	bond      *Bond
 	redundant bool
+	group     wire.GroupID
 	legs      [2]leg // the second one is of redundant flows
 	next      uint64 // number of the next datagram
 	err       error
@@ -203,7 +204,7 @@ func (f *Flow) Send(addr wire.Addr, p []byte, now time.Time) error {
 	if len(p) > wire.MaxDatagram {
 		return wire.ErrTooLarge
 	}
-	frame := wire.Append(nil, wire.Datagram{Flow: f.id, Number: f.next, Redundant: f.redundant, Addr: addr, Bytes: p})
+	frame := wire.Append(nil, wire.Datagram{Flow: f.id, Number: f.next, Redundant: f.redundant, Group: f.group, Addr: addr, Bytes: p})
 	if len(frame) > wire.HeaderLen+wire.MaxPayload {
 		return wire.ErrTooLarge
 	}
@@ -211,6 +212,14 @@ func (f *Flow) Send(addr wire.Addr, p []byte, now time.Time) error {
 	f.touch(addr, now)
 	f.enqueue(frame, now)
 	return nil
+}
+
+// SetGroup puts the flow into a group of the plan, in both directions. It takes
+// effect before the first datagram is sent.
+func (f *Flow) SetGroup(g wire.GroupID) {
+	if f.next == 0 {
+		f.group = g
+	}
 }
 
 func (f *Flow) touch(addr wire.Addr, now time.Time) {
@@ -433,6 +442,7 @@ func (b *Bond) receiveDatagram(p *path, d wire.Datagram, now time.Time) error {
 			return nil
 		}
 		f = b.newFlow(d.Flow, d.Redundant, now)
+		f.group = d.Group
 		b.flows.accepted = append(b.flows.accepted, f)
 	}
 	if !f.got.fresh(d.Number) {

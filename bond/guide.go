@@ -74,15 +74,15 @@ func (b *Bond) unguide() {
 	}
 }
 
-// ask brings an answer up to date: it is old, or what the stream has to send has
-// grown by a quarter.
-func (b *Bond) ask(a *allowed, d Demand, now time.Time) {
+// ask brings an answer about the paths of a group up to date: it is old, or what
+// the stream has to send has grown by a quarter.
+func (b *Bond) ask(a *allowed, g *group, d Demand, now time.Time) {
 	if !a.at.IsZero() && now.Sub(a.at) < guideEvery && d.Pending+d.Burst <= (a.asked.Pending+a.asked.Burst)*5/4 {
 		return
 	}
 	list := b.guideView[:0]
 	for _, p := range b.paths {
-		if p.silent() {
+		if p.silent() || !g.permits(p.id) {
 			continue
 		}
 		n := p.est.At(now)
@@ -104,7 +104,7 @@ func (b *Bond) guided(s *Stream, now time.Time) {
 		return
 	}
 	a := &s.allowed
-	b.ask(a, Demand{b.pending, s.burst}, now)
+	b.ask(a, b.groupOf(s.group), Demand{b.pending, s.burst}, now)
 	if told := &s.told; !b.cfg.Opens && len(b.flows.notices) < maxNotices && now.Sub(a.told) >= tellEvery && (told.Reason != a.reason || !slices.Equal(told.Paths, a.paths)) {
 		a.told = now
 		*told = wire.Choice{Stream: s.id, Paths: slices.Clone(a.paths), Reason: a.reason}
@@ -121,7 +121,7 @@ func (b *Bond) guided(s *Stream, now time.Time) {
 // guideSmall marks the paths that something small may use.
 func (b *Bond) guideSmall(now time.Time) {
 	if b.guide != nil {
-		b.ask(&b.small, Demand{}, now)
+		b.ask(&b.small, nil, Demand{}, now)
 	}
 }
 
@@ -133,13 +133,16 @@ func (b *Bond) forSmall(p *path) bool {
 
 // may reports whether the stream may use a path.
 func (s *Stream) may(id wire.PathID) bool {
+	if !s.bond.groupOf(s.group).permits(id) {
+		return false
+	}
 	a := &s.allowed
 	return s.bond.guide == nil || s.mode != wire.Bond || a.released || slices.Contains(a.paths, id)
 }
 
 // within is the part of view that stream s may use.
 func (b *Bond) within(view []sched.Path, s *Stream, now time.Time) []sched.Path {
-	if b.guide == nil || s.mode != wire.Bond {
+	if g := b.groupOf(s.group); (b.guide == nil || s.mode != wire.Bond) && (g == nil || !g.limited) {
 		return view
 	}
 	b.guided(s, now)
@@ -157,11 +160,17 @@ func (b *Bond) within(view []sched.Path, s *Stream, now time.Time) []sched.Path 
 // has to wait for a path that it may use, about others that may use others.
 func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 	t.kind = bulk
+	differ := b.guide != nil || b.limits
+	var asked *Stream
 	for i, s := range b.ready {
-		if i > 0 && (b.guide == nil || !s.sendable() || slices.Equal(s.allowed.paths, b.ready[0].allowed.paths)) {
+		if i > 0 && (!differ || !s.sendable() || s.alike(b.ready[0]) || s.alike(asked)) {
 			continue
 		}
+		asked = s
 		seen := b.within(view, s, now)
+		if len(seen) == 0 && len(view) > 0 {
+			continue // all that it may use is gone or silent
+		}
 		t.decision = b.pick(s, now, seen)
 		b.decided(now, t.decision, seen)
 		if !t.decision.Wait {
@@ -172,11 +181,16 @@ func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 			}
 			break
 		}
-		if b.guide == nil {
+		if !differ {
 			break
 		}
 	}
 	return t
+}
+
+// alike reports whether two streams may use the same paths.
+func (s *Stream) alike(o *Stream) bool {
+	return s.group == o.group && slices.Equal(s.allowed.paths, o.allowed.paths)
 }
 
 // elsewhere reports whether n bytes of what a stream has in flight on p may go
@@ -184,10 +198,13 @@ func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 // about the stream's last segment, and p may have become slow since: then the
 // guide is asked again.
 func (b *Bond) elsewhere(s *Stream, p *path, n unit.Bytes, now time.Time) bool {
-	if b.guide == nil || s == nil || b.another(s, p) {
+	if s == nil || b.guide == nil && !b.limits || b.another(s, p) {
 		return true
 	}
-	b.ask(&s.allowed, Demand{Pending: b.pending + n}, now)
+	if b.guide == nil {
+		return false
+	}
+	b.ask(&s.allowed, b.groupOf(s.group), Demand{Pending: b.pending + n}, now)
 	return b.another(s, p)
 }
 
@@ -234,6 +251,8 @@ func (b *Bond) StreamList(limit int) (list []StreamInfo) {
 		}
 		if b.guide != nil && s.mode == wire.Bond && !s.allowed.released {
 			i.Out = wire.Choice{Paths: slices.Clone(s.allowed.paths), Reason: s.allowed.reason}
+		} else if g := b.groupOf(s.group); g != nil && g.limited {
+			i.Out = wire.Choice{Paths: slices.Clone(g.paths), Reason: "policy"}
 		}
 		list = append(list, i)
 	}

@@ -51,10 +51,17 @@ func (b *Bond) expressStream(now time.Time) (*path, *Stream) {
 	if len(b.express) == 0 {
 		return nil, nil
 	}
-	best := b.quickest(nil, now)
+	all := b.quickest(nil, nil, now)
 	for _, s := range b.express {
 		if !s.sendable() {
 			continue
+		}
+		best := all
+		if g := b.groupOf(s.group); g != nil && g.limited {
+			best = b.quickest(nil, g, now)
+			if s.pin.path != nil && !g.permits(s.pin.path.id) {
+				s.pin.path = nil
+			}
 		}
 		if move, _ := s.pin.due(best, now); move {
 			s.pin = pin{path: best}
@@ -117,7 +124,7 @@ func (b *Bond) scheduled() bool {
 	}
 	later := false
 	for _, s := range b.ready {
-		if !s.sendable() {
+		if !s.sendable() || b.barred(s) {
 			continue
 		}
 		if s.todo[0].from < s.awaited() {

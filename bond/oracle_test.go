@@ -34,6 +34,9 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 			}
 			if int(f.Flow) < len(n.flows) {
 				n.flows[f.Flow].gave(d, p.id, f.Number)
+				if !n.ends[d].groupOf(f.Group).permits(p.id) {
+					n.fatal("%s sends a datagram of group %d on path %d, which the plan forbids", endNames[d], f.Group, p.id)
+				}
 			}
 		case wire.TypeWindow:
 			f, err := wire.ParseWindow(payload)
@@ -82,7 +85,7 @@ func (n *simNet) checkEnd(d int) {
 	}
 	// A stream has at most one frame of each kind in the queue; one that was
 	// reset has its RESET.
-	if limit := 5*len(n.transfers) + 1; len(b.control) > limit {
+	if limit := 5*len(n.transfers) + 2; len(b.control) > limit {
 		n.fatal("%d control frames queue at %s", len(b.control), endNames[d])
 	}
 	if b.flows.out > maxFlowBytes || b.flows.in > maxFlowBytes {

@@ -40,7 +40,11 @@ func (n *pin) due(best *path, now time.Time) (move bool, why string) {
 
 // pin sees to it that a leg has the path it should have now.
 func (b *Bond) pin(l *leg, now time.Time) {
-	best := b.quickest(l.taken(), now)
+	g := b.groupOf(l.f.group)
+	if l.path != nil && !g.permits(l.path.id) {
+		l.path = nil
+	}
+	best := b.quickest(l.taken(), g, now)
 	if move, why := l.due(best, now); move {
 		b.move(l, best, now, why)
 	}
@@ -64,13 +68,14 @@ func (p *path) doubtful(now time.Time) bool {
 	return p.silent() || p.flight.len() > 0 && now.Sub(p.progress) > silenceLimit(p.est.At(now).SRTT)
 }
 
-// quickest is the path of least PAD besides one: one that is not doubtful if
-// there is any, and of these one that the guide lets carry small things.
-func (b *Bond) quickest(besides *path, now time.Time) (best *path) {
+// quickest is the path of least PAD that a group may use, besides one: one that is
+// not doubtful if there is any, and of these one that the guide lets carry small
+// things.
+func (b *Bond) quickest(besides *path, g *group, now time.Time) (best *path) {
 	var least time.Duration
 	worst := 0
 	for _, p := range b.paths {
-		if p == besides {
+		if p == besides || !g.permits(p.id) {
 			continue
 		}
 		bad, pad := 0, p.est.At(now).PAD

@@ -54,7 +54,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		}
 		s, err := b.stream(f.Stream)
 		if s != nil && !s.seen && !b.cfg.Opens {
-			s.seen, s.dest = true, f.Dest
+			s.seen, s.dest, s.group = true, f.Dest, f.Group
 			s.SetMode(f.Mode)
 			b.accepted = append(b.accepted, s)
 			b.opened(s)
@@ -111,6 +111,8 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 			s.ChunkEnd(f.End)
 		}
 		return err
+	case wire.TypePlan:
+		return b.receivePlan(payload)
 	case wire.TypeDatagram, wire.TypeFlowEnd, wire.TypeFlowRefused:
 		return b.receiveFlow(p, t, payload, now)
 	case wire.TypeBye:

@@ -153,7 +153,11 @@ func (b *Bond) recall(p *path, beyond uint64, now time.Time, why string) (n unit
 // could pass the same bytes to and fro.
 func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, alive bool, why string) (n unit.Bytes) {
 	s := f.s
-	if s == nil && f.t != wire.TypeBye || s != nil && s.err != nil && f.t != wire.TypeReset {
+	if s == nil && f.t != wire.TypeBye && f.t != wire.TypePlan || s != nil && s.err != nil && f.t != wire.TypeReset {
+		return 0
+	}
+	if f.t == wire.TypePlan {
+		b.queuePlan()
 		return 0
 	}
 	if f.t != wire.TypeData {

@@ -105,6 +105,7 @@ var sabotages = []sabotage{
 	{"FIN is forgotten", without(wire.TypeFin)},
 	{"RESET is forgotten", without(wire.TypeReset)},
 	{"OPEN is forgotten", without(wire.TypeOpen)},
+	{"PLAN is forgotten", without(wire.TypePlan)},
 	{"WINDOW is forgotten", without(wire.TypeWindow)},
 	{"BYE is forgotten", without(wire.TypeBye)},
 	{"the window is overrun", func(n *simNet, _ int, b *Bond) {

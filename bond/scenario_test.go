@@ -26,6 +26,7 @@ type scenario struct {
 	freezes   []freezePlan
 	flows     []flowPlan
 	guide     bool             // each stream may use some paths only, now these, now others
+	plans     []planPlan       // in order
 	lag       [2]time.Duration // how long the writers of each end take to begin
 }
 
@@ -63,7 +64,17 @@ type streamPlan struct {
 	at    time.Duration
 	talk  [2]talk
 	mode  wire.Mode
+	group wire.GroupID
 	await int // bytes that the opener tells to wait for, each time it has had them; 0: none
+}
+
+// planPlan is a change of the plan: which paths groups 1 and 2 may use, a bit for
+// each; 0 is no limit.
+type planPlan struct {
+	at     time.Duration
+	paths  [2]uint
+	class  wire.Class // of group 1
+	weight uint8
 }
 
 type freezePlan struct {
@@ -149,6 +160,9 @@ func newScenario(seed uint64) *scenario {
 		if !sc.guide && r.chance(0.1) {
 			sc.lag[d] = r.span(ms, 100*ms)
 		}
+	}
+	if sc.lag == [2]time.Duration{} && r.chance(0.4) {
+		sc.addPlans(r)
 	}
 	return sc
 }
@@ -369,8 +383,11 @@ func (sc *scenario) network() *simNet {
 			n.ends[d].SetGuide(&simGuide{dice{rand.New(rand.NewPCG(sc.seed, uint64(d)))}})
 		}
 	}
+	for _, p := range sc.plans {
+		n.at(simStart.Add(p.at), 0, func() { n.ends[0].SetPlan(p.plan(len(sc.paths))) })
+	}
 	for _, st := range sc.streams {
-		tr := &transfer{talk: st.talk, mode: st.mode, await: st.await, up: st.talk[0].Bytes > st.talk[1].Bytes}
+		tr := &transfer{talk: st.talk, mode: st.mode, group: st.group, await: st.await, up: st.talk[0].Bytes > st.talk[1].Bytes}
 		n.at(simStart.Add(st.at), 0, func() { n.open(tr) })
 	}
 	for _, f := range sc.flows {
@@ -447,6 +464,9 @@ func (sc *scenario) bound() time.Duration {
 	}
 	for _, f := range sc.freezes {
 		calm = max(calm, f.at+f.lasts)
+	}
+	for _, p := range sc.plans {
+		calm = max(calm, p.at)
 	}
 	for i := range sc.streams {
 		st := &sc.streams[i]
@@ -526,7 +546,10 @@ func (sc *scenario) String() string {
 		}
 	}
 	for i, st := range sc.streams {
-		fmt.Fprintf(&w, "stream %d: at %v, mode %v, awaits %d, opener %+v, acceptor %+v\n", i+1, st.at, st.mode, st.await, st.talk[0], st.talk[1])
+		fmt.Fprintf(&w, "stream %d: at %v, mode %v, group %d, awaits %d, opener %+v, acceptor %+v\n", i+1, st.at, st.mode, st.group, st.await, st.talk[0], st.talk[1])
+	}
+	for _, p := range sc.plans {
+		fmt.Fprintf(&w, "plan: %+v\n", p)
 	}
 	for i, f := range sc.flows {
 		fmt.Fprintf(&w, "flow %d: %+v\n", i+1, f)

@@ -207,7 +207,7 @@ func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
 		if c.s != nil {
 			c.s.queued &^= 1 << c.t
 		}
-		f := c.frame()
+		f := b.frame(c)
 		if f == nil {
 			continue
 		}
@@ -312,10 +312,13 @@ func (p *path) note(n int, f sentFrame) uint64 {
 }
 
 // frame makes the frame, or nil if it has become pointless.
-func (c control) frame() wire.Frame {
+func (b *Bond) frame(c control) wire.Frame {
 	s := c.s
-	if c.t == wire.TypeBye {
+	switch c.t {
+	case wire.TypeBye:
 		return wire.Bye{}
+	case wire.TypePlan:
+		return b.planFrame()
 	}
 	if c.t == wire.TypeReset {
 		r, _ := s.err.(wire.Reset)
@@ -326,7 +329,7 @@ func (c control) frame() wire.Frame {
 	}
 	switch c.t {
 	case wire.TypeOpen:
-		return wire.Open{Stream: s.id, Mode: s.mode, Dest: s.dest}
+		return wire.Open{Stream: s.id, Mode: s.mode, Group: s.group, Dest: s.dest}
 	case wire.TypeOpened:
 		return wire.Opened{Stream: s.id}
 	case wire.TypeFin:

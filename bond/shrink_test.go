@@ -18,6 +18,7 @@ func (sc *scenario) clone() *scenario {
 	c.streams = slices.Clone(sc.streams)
 	c.freezes = slices.Clone(sc.freezes)
 	c.flows = slices.Clone(sc.flows)
+	c.plans = slices.Clone(sc.plans)
 	return &c
 }
 
@@ -39,6 +40,9 @@ func (sc *scenario) smaller() (list []*scenario) {
 	}
 	if sc.guide {
 		with(func(c *scenario) { c.guide = false })
+	}
+	for i := range len(sc.plans) - 1 {
+		with(func(c *scenario) { c.plans = slices.Delete(c.plans, i, i+1) })
 	}
 	for i := range sc.freezes {
 		with(func(c *scenario) { c.freezes = slices.Delete(c.freezes, i, i+1) })

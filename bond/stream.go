@@ -41,6 +41,8 @@ type Stream struct {
 	burst   unit.Bytes  // given to subflows since there was last nothing to send
 
 	mode   wire.Mode
+	group  wire.GroupID
+	turns  uint8        // that it has had since the others had theirs
 	pin    pin          // of mode Latency
 	chunk  wire.DataSeq // the far end waits for the bytes before it; 0: for all
 	wanted wire.DataSeq // what this end waits for, as it is told in CHUNK
@@ -279,7 +281,7 @@ func (b *Bond) update(s *Stream) {
 		if s.mode == wire.Latency {
 			b.express = append(b.express, s)
 		} else {
-			b.ready = append(b.ready, s)
+			b.enqueue(s)
 		}
 	}
 }

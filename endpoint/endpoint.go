@@ -351,10 +351,27 @@ func (e *Endpoint) Relay(s wire.PipeState) {
 	e.b.Relay(s, time.Now())
 }
 
+// SetPlan has groups of streams and flows treated so from now on, at both ends; a
+// group that is left out stays as it was.
+func (e *Endpoint) SetPlan(groups []wire.Group) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.b.SetPlan(groups)
+	e.after(time.Now())
+}
+
+// FailGroup resets all streams of a group.
+func (e *Endpoint) FailGroup(id wire.GroupID, code wire.Code, text string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.b.FailGroup(id, code, text)
+	e.after(time.Now())
+}
+
 // Dial opens a stream to a destination, "host:port", whose bytes both ends treat
-// by its mode. It returns at once, also while there is no subflow: bytes wait in
+// by its mode and group. It returns at once, also while there is no subflow: bytes wait in
 // the meta buffer.
-func (e *Endpoint) Dial(dest string, mode wire.Mode) (*Conn, error) {
+func (e *Endpoint) Dial(dest string, mode wire.Mode, group wire.GroupID) (*Conn, error) {
 	if _, _, err := net.SplitHostPort(dest); err != nil {
 		return nil, fault.New(fault.Usage, fmt.Errorf("destination %q: %w", dest, err), "write it like example.org:443")
 	}
@@ -368,6 +385,7 @@ func (e *Endpoint) Dial(dest string, mode wire.Mode) (*Conn, error) {
 		return nil, err
 	}
 	s.SetMode(mode)
+	s.SetGroup(group)
 	c := e.newConn(s)
 	// OPEN leaves at once: the destination may be one that speaks first.
 	e.after(time.Now())

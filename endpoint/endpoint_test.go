@@ -112,7 +112,7 @@ func (p *pair) joinOver(over func(*tcp.Conn) subflow.Transport, helped bool) wir
 
 func (p *pair) dial() *Conn {
 	p.t.Helper()
-	c, err := p.client.Dial("test:1", wire.Bond)
+	c, err := p.client.Dial("test:1", wire.Bond, 0)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Error("a stream of a closed bond is readable")
 	}
-	if _, err := p.client.Dial("test:1", wire.Bond); !errors.Is(err, ErrClosed) {
+	if _, err := p.client.Dial("test:1", wire.Bond, 0); !errors.Is(err, ErrClosed) {
 		t.Errorf("Dial after Close: %v", err)
 	}
 	if !p.server.ByeSeen() { // Close has waited for the acknowledgement
@@ -444,7 +444,7 @@ func TestStreamOpenedDuringFarewell(t *testing.T) {
 					return
 				default:
 				}
-				if c, err := p.client.Dial("test:1", wire.Bond); err == nil {
+				if c, err := p.client.Dial("test:1", wire.Bond, 0); err == nil {
 					defer c.Close()
 				}
 			}

@@ -51,6 +51,13 @@ func (c *PacketConn) SetRedundant(on bool) {
 	c.f.SetRedundant(on)
 }
 
+// SetGroup puts the flow into a group of the plan, if no datagram was sent yet.
+func (c *PacketConn) SetGroup(g wire.GroupID) {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	c.f.SetGroup(g)
+}
+
 // Send sends a datagram to an address, or, at the end that accepted the flow,
 // as coming from it. It never blocks and does not keep p; a datagram that
 // cannot leave soon is dropped.

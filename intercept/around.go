@@ -14,6 +14,10 @@ import (
 // with a *PacketRefusal; nothing else is tried then.
 var ErrAround = errors.New("it is to go around the bond")
 
+// BondOnly is what a stream implements that must not be connected without the
+// bond, whatever the far end says.
+type BondOnly interface{ OnlyBond() }
+
 // open opens the stream for dest, or goes around the bond where the Dialer says
 // so. Its context bounds the call.
 func (e *Edge) open(ctx context.Context, dest string) (net.Conn, error) {

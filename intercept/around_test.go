@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -104,6 +105,44 @@ func TestAroundAndBlocked(t *testing.T) {
 		t.Errorf("the bond was asked for %q", j.dialed)
 	}
 }
+
+// TestBondOnly: a stream that must not be connected without the bond is not, even
+// where others are.
+func TestBondOnly(t *testing.T) {
+	echo := tcpServer(t, answerAtEnd)
+	for _, only := range []bool{false, true} {
+		dialed := make(chan string, 1)
+		_, addr := startProxy(t, Config{Dialer: keptToBond{&fakeBond{}, only}, Direct: func(_ context.Context, network, dest string) (net.Conn, error) {
+			dialed <- dest
+			return net.Dial(network, echo)
+		}})
+		c := dialTCP(t, addr)
+		_, _ = c.Write([]byte{5, 1, 0, 5, 1, 0, 1, 192, 0, 2, 1, 0, 80})
+		_, _ = io.WriteString(c, "hello")
+		_ = c.CloseWrite()
+		b, err := io.ReadAll(c)
+		if direct := strings.HasSuffix(string(b), "HELLO"); direct == only || len(dialed) > 0 == only {
+			t.Errorf("kept to the bond %v: %q, %v", only, b, err)
+		}
+	}
+}
+
+type keptToBond struct {
+	Dialer
+	only bool
+}
+
+func (k keptToBond) DialStream(ctx context.Context, dest string) (net.Conn, error) {
+	c, err := k.Dialer.DialStream(ctx, dest)
+	if err == nil && k.only {
+		return keptStream{c.(*fakeStream)}, nil
+	}
+	return c, err
+}
+
+type keptStream struct{ *fakeStream }
+
+func (keptStream) OnlyBond() {}
 
 // TestPlainHTTPIsOfItsApp: what was decided about one app's connection to an
 // origin is not another one's.

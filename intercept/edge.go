@@ -319,7 +319,8 @@ func (e *Edge) dial(ctx context.Context, dest string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w, ok := c.(openWaiter); ok && e.cfg.Direct != nil {
+	_, only := c.(BondOnly)
+	if w, ok := c.(openWaiter); ok && e.cfg.Direct != nil && !only {
 		return newFallbackConn(e, c, w, dest), nil
 	}
 	return c, nil

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
+
+	"mpbond/wire"
 )
 
 // File is a policy file as it is written. Package config fills it; Compile
@@ -33,6 +36,29 @@ type RuleSpec struct {
 	Port    []Ports   `toml:"port"`    // of the destination
 
 	Mode Mode `toml:"mode"`
+	// Device and Pipe limit what carries it: own interfaces and helpers, and local
+	// links of helpers; see Treatment.
+	Device []string `toml:"device"`
+	Pipe   []string `toml:"pipe"`
+	// Priority and Weight are against other streams; 0 is a weight of 1.
+	Priority Priority `toml:"priority"`
+	Weight   int      `toml:"weight"`
+
+	treat *Treatment // nil: nothing special
+}
+
+// Priority is the class of a stream.
+type Priority wire.Class
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *Priority) UnmarshalText(t []byte) error {
+	for _, c := range []wire.Class{wire.High, wire.Normal, wire.Low} {
+		if c.String() == string(t) {
+			*p = Priority(c)
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no priority; there are: high, normal, low", t)
 }
 
 // Answer is what happens to what no rule matches.
@@ -65,6 +91,7 @@ type Mode uint8
 const (
 	Usual         Mode = iota
 	ModeBond           // over all subflows that it may use
+	ModeSingle         // over one subflow that it may use, and another when that fails
 	ModeLatency        // over the one of least delay, before all others
 	ModeRedundant      // every byte over all subflows that it may use
 	ModeDirect         // around the bond, as if mpbond were not there
@@ -72,7 +99,7 @@ const (
 	modeCount
 )
 
-var modeNames = [modeCount]string{"usual", "bond", "latency", "redundant", "direct", "block"}
+var modeNames = [modeCount]string{"usual", "bond", "single", "latency", "redundant", "direct", "block"}
 
 func (m Mode) String() string { return modeNames[min(m, modeCount-1)] }
 
@@ -225,9 +252,29 @@ type Rules struct {
 // Verdict is what happens to a connection, and why.
 type Verdict struct {
 	Mode   Mode
-	Rule   string // the rule that matched, "" for none
+	Treat  *Treatment // nil: nothing special
+	Rule   string     // the rule that matched, "" for none
 	Reason string
 }
+
+// check reports what is wrong with what follows from a rule, and completes it.
+func (s *RuleSpec) check() error {
+	t := Treatment{Devices: s.Device, Pipes: s.Pipe, Single: s.Mode == ModeSingle, Class: wire.Class(s.Priority), Weight: uint8(max(s.Weight, 1))}
+	switch special := t.limits() || t.Class != wire.Normal || t.Weight != 1; {
+	case s.Weight < 0 || s.Weight > maxWeight:
+		return fmt.Errorf("%s: its weight is %d; weights are 1 to %d", s.Name, s.Weight, maxWeight)
+	case slices.Contains(s.Device, "") || slices.Contains(s.Pipe, ""):
+		return fmt.Errorf("%s: a device or pipe has no name", s.Name)
+	case special && (s.Mode == ModeDirect || s.Mode == ModeBlock):
+		return fmt.Errorf("%s: device, pipe, priority and weight are of the bond, which mode %v does without", s.Name, s.Mode)
+	case special:
+		s.treat = &t
+	}
+	return nil
+}
+
+// maxWeight bounds the turns in a row of a stream.
+const maxWeight = 100
 
 // maxRules bounds what a connection may cost.
 const maxRules = 10000
@@ -250,6 +297,9 @@ func (f File) Compile() (*Rules, error) {
 			return nil, fmt.Errorf("rules %d and %d are both called %q", at, i+1, s.Name)
 		}
 		names[s.Name] = i + 1
+		if err := s.check(); err != nil {
+			return nil, err
+		}
 		r.rules[i] = s
 		r.names = r.names || len(s.Domain) > 0
 		r.process = r.process || len(s.App) > 0 || len(s.Cgroup) > 0 || len(s.Label) > 0 || len(s.UID) > 0
@@ -273,7 +323,7 @@ func (r *Rules) Of(f Flow) Verdict {
 	q := f.query()
 	for i := range r.rules {
 		if s := &r.rules[i]; s.matches(&q) {
-			return Verdict{Mode: s.Mode, Rule: s.Name, Reason: fmt.Sprintf("%s says %v", s.Name, s.Mode)}
+			return Verdict{Mode: s.Mode, Treat: s.treat, Rule: s.Name, Reason: fmt.Sprintf("%s says %v", s.Name, s.Mode)}
 		}
 	}
 	return r.otherwise

@@ -128,6 +128,11 @@ func TestRulesRefused(t *testing.T) {
 		{"[[rule]]\ndomain = ['a..b']", "policy.toml:2", ""},
 		{"[[rule]]\napp = ['[']", "policy.toml:2", ""},
 		{"[[rule]]\nuid = [-1]", "policy.toml", ""},
+		{"[[rule]]\npriority = 'urgent'", "policy.toml:2", ""},
+		{"[[rule]]\nweight = 101", "rule 1: its weight is 101", ""},
+		{"[[rule]]\nname='w'\nweight = -1", "w: its weight is -1", ""},
+		{"[[rule]]\ndevice = ['']", "no name", ""},
+		{"[[rule]]\ndevice = ['phone']\nmode = 'direct'", "does without", ""},
 		{"[[rule]]\nname='x'\n[[rule]]\nname='x'", "both called", ""},
 	} {
 		var f File

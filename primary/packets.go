@@ -66,8 +66,21 @@ func (c *packetConn) judge(dest string) error {
 		err = intercept.ErrAround
 	default: // every flow has what mode Latency gives a stream
 		c.SetRedundant(v.Mode == policy.ModeRedundant) // nothing, after the first datagram
+		err = c.join(v.Treat)
 	}
 	c.verdicts[dest] = err
+	return err
+}
+
+// join puts the flow into the group that a rule wants, unless a datagram was sent
+// before: of a socket with several destinations the first one decides.
+func (c *packetConn) join(t *policy.Treatment) error {
+	c.p.mu.Lock()
+	g, err := c.p.groupOf(t)
+	c.p.mu.Unlock()
+	if err == nil {
+		c.SetGroup(g)
+	}
 	return err
 }
 

@@ -178,9 +178,10 @@ func (l *plan) processOf(app intercept.App) *policy.Process {
 func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error) {
 	app, known := intercept.AppOf(ctx)
 	mode, _ := p.plan.modes.Of(policy.Flow{Dest: dest})
+	var treat *policy.Treatment
 	if known { // else it is mpbond's own: a DNS query that it passes on
 		var err error
-		if mode, err = p.judge(app, dest); err != nil {
+		if mode, treat, err = p.judge(app, dest); err != nil {
 			return nil, err
 		}
 	}
@@ -190,18 +191,25 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 		return nil, err
 	}
 	p.demand.want() // a second subflow
-	c, err := p.cur.e.Dial(dest, mode)
+	group, err := p.groupOf(treat)
+	if err != nil {
+		return nil, err
+	}
+	c, err := p.cur.e.Dial(dest, mode, group)
 	if err != nil {
 		return nil, err
 	}
 	if known {
 		p.remember(app.Addr, c)
 	}
+	if treat != nil && len(treat.Devices)+len(treat.Pipes) > 0 {
+		return bondOnly{c}, nil
+	}
 	return c, nil
 }
 
 // judge is how a connection of an app is carried, or why not by the bond.
-func (p *Primary) judge(app intercept.App, dest string) (wire.Mode, error) {
+func (p *Primary) judge(app intercept.App, dest string) (wire.Mode, *policy.Treatment, error) {
 	rules := p.plan.rules.Load()
 	f := policy.Flow{Dest: dest, DSCP: app.DSCP, Name: app.Name}
 	if rules.AskProcess() {
@@ -211,16 +219,16 @@ func (p *Primary) judge(app intercept.App, dest string) (wire.Mode, error) {
 	switch v.Mode {
 	case policy.ModeBlock:
 		p.plan.blocked.Add(1)
-		return 0, wire.Reset{Code: wire.CodeForbidden, Text: blockedText(dest, v)}
+		return 0, nil, wire.Reset{Code: wire.CodeForbidden, Text: blockedText(dest, v)}
 	case policy.ModeDirect:
 		p.plan.around.Add(1)
-		return 0, intercept.ErrAround
+		return 0, nil, intercept.ErrAround
 	case policy.ModeLatency:
-		return wire.Latency, nil
+		return wire.Latency, v.Treat, nil
 	case policy.ModeRedundant:
-		return wire.Redundant, nil
+		return wire.Redundant, v.Treat, nil
 	}
-	return wire.Bond, nil
+	return wire.Bond, v.Treat, nil
 }
 
 func blockedText(dest string, v policy.Verdict) string {

@@ -31,7 +31,7 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	judged := func(dest string) string {
-		mode, err := p.judge(intercept.App{}, dest)
+		mode, _, err := p.judge(intercept.App{}, dest)
 		var r wire.Reset
 		switch {
 		case errors.Is(err, intercept.ErrAround):

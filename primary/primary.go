@@ -156,6 +156,7 @@ type Primary struct {
 	helpers map[identity.PublicKey]*helperSlot
 	uplinks map[string]*uplink // if interfaces are found
 	demand  demand
+	groups  []*planned    // of the plan; group n is groups[n-1]
 	ending  bool          // Run is about to return: wg is being waited for
 	closing chan struct{} // closed then
 	wg      sync.WaitGroup
@@ -169,6 +170,7 @@ type session struct {
 	lastPath wire.PathID
 	down     map[wire.PathID]chan error
 	links    map[wire.PathID]*pipe.Link // of helped subflows
+	names    map[wire.PathID]*linkName
 }
 
 // lane is a subflow that has joined.
@@ -249,7 +251,7 @@ func findServer(name string, trust *identity.Trust) (identity.Peer, error) {
 }
 
 func (p *Primary) newSession() *session {
-	s := &session{down: map[wire.PathID]chan error{}, links: map[wire.PathID]*pipe.Link{}}
+	s := &session{down: map[wire.PathID]chan error{}, links: map[wire.PathID]*pipe.Link{}, names: map[wire.PathID]*linkName{}}
 	_, _ = rand.Read(s.id[:]) // never fails
 	scheduler, _ := sched.New(p.cfg.Scheduler)
 	s.e = endpoint.New(endpoint.Config{
@@ -292,6 +294,7 @@ func (p *Primary) Run(ctx context.Context) error {
 	}
 	p.wg.Go(func() { p.watch(ctx) })
 	p.wg.Go(func() { p.followPolicy(ctx) })
+	p.wg.Go(func() { p.keepGroups(ctx) })
 	var err error
 	if len(p.pipes) > 0 {
 		err = p.acceptPipes(ctx)
@@ -393,6 +396,7 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	if link != nil {
 		s.links[j.Path] = link
 	}
+	p.nameLink(s, j.Path, t.LocalAddr(), device)
 	p.mu.Unlock()
 	if !fresh {
 		sf.Close()
@@ -404,6 +408,7 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	}
 	p.mu.Lock()
 	p.demand.up()
+	p.replan()
 	p.mu.Unlock()
 	far := "server"
 	if j.Helped {
@@ -425,6 +430,10 @@ func (p *Primary) restart(old *session, why string) {
 		return
 	}
 	p.cur = p.newSession()
+	for _, g := range p.groups {
+		g.told, g.now = false, wire.Group{}
+	}
+	p.replan()
 	p.log.Warn("open streams end", "reason", why)
 	p.wg.Go(func() {
 		now, cancel := context.WithCancel(context.Background())
@@ -447,6 +456,8 @@ func (p *Primary) ended(s *session, id wire.PathID, err error) {
 	c := s.down[id]
 	delete(s.down, id)
 	delete(s.links, id)
+	delete(s.names, id)
+	p.replan()
 	p.mu.Unlock()
 	if c != nil {
 		c <- err

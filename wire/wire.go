@@ -74,6 +74,7 @@ const (
 	TypeReset       Type = 0x14
 	TypeWindow      Type = 0x15
 	TypeChunk       Type = 0x16
+	TypePlan        Type = 0x17
 	TypeDatagram    Type = 0x18
 	TypeFlowEnd     Type = 0x19
 	TypeFlowRefused Type = 0x1a
@@ -109,7 +110,7 @@ const (
 
 var typeNames = map[Type]string{
 	TypeJoin: "MP_JOIN", TypeOK: "MP_OK", TypeRefuse: "REFUSE", TypeOpen: "OPEN", TypeOpened: "OPENED",
-	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeChunk: "CHUNK", TypeAck: "ACK",
+	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeChunk: "CHUNK", TypePlan: "PLAN", TypeAck: "ACK",
 	TypeDatagram: "DATAGRAM", TypeFlowEnd: "FLOW_END", TypeFlowRefused: "FLOW_REFUSED",
 	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",

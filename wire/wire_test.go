@@ -22,14 +22,15 @@ var frames = []struct {
 	{Choice{Stream: 300, Paths: []PathID{1, 300}, Reason: "why not"}, wrap(ParseChoice)},
 	{OK{Instance: 77}, wrap(ParseOK)},
 	{Refuse{Code: CodeUnknown, Version: 1, Text: "who?"}, wrap(ParseRefuse)},
-	{Open{Stream: 300, Mode: Redundant, Dest: "example.org:443"}, wrap(ParseOpen)},
+	{Open{Stream: 300, Mode: Redundant, Group: 9, Dest: "example.org:443"}, wrap(ParseOpen)},
+	{Plan{Serial: 300, Groups: []Group{{ID: 1, Weight: 1}, {ID: 3, Class: Low, Weight: 255, Limited: true}, {ID: 255, Class: High, Weight: 2, Limited: true, Paths: []PathID{1, 300}}}}, wrap(ParsePlan)},
 	{Chunk{Stream: 300, End: 1 << 40}, wrap(ParseChunk)},
 	{Opened{Stream: 300}, wrap(ParseOpened)},
 	{Data{Stream: 1, Seq: MaxSeq, Bytes: []byte("hello")}, wrap(ParseData)},
 	{Fin{Stream: 1, Seq: 1 << 40}, wrap(ParseFin)},
 	{Reset{Stream: 1, Code: CodeConnRefused, Text: "no"}, wrap(ParseReset)},
 	{Window{Stream: 9, Limit: 1 << 20}, wrap(ParseWindow)},
-	{Datagram{Flow: 7, Number: 1 << 40, Redundant: true, Addr: Addr{IP: netip.MustParseAddr("192.0.2.1"), Port: 53}, Bytes: []byte("?")}, wrap(ParseDatagram)},
+	{Datagram{Flow: 7, Number: 1 << 40, Redundant: true, Group: 200, Addr: Addr{IP: netip.MustParseAddr("192.0.2.1"), Port: 53}, Bytes: []byte("?")}, wrap(ParseDatagram)},
 	{Datagram{Flow: 7, Addr: Addr{IP: netip.MustParseAddr("2001:db8::1"), Port: 443}, Bytes: []byte{}}, wrap(ParseDatagram)},
 	{Datagram{Flow: 1, Addr: Addr{Name: "example.org", Port: 65535}, Bytes: []byte("hello")}, wrap(ParseDatagram)},
 	{FlowEnd{Flow: 3, Code: CodeClosed, Text: "unused"}, wrap(ParseFlowEnd)},
@@ -82,8 +83,8 @@ func TestRoundTrip(t *testing.T) {
 
 // openEnded are frames whose last field runs to the end of the payload, so
 // that a cut may be a valid shorter frame.
-var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 3, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 18,
-	TypeDatagram: 14, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6, TypePairStep: 1}
+var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 4, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 18,
+	TypeDatagram: 15, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6, TypePlan: 2, TypePairStep: 1}
 
 func TestTruncation(t *testing.T) {
 	for _, c := range frames {

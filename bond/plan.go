@@ -1,0 +1,164 @@
+package bond
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"mpbond/wire"
+)
+
+// group is how streams and flows of a group are treated.
+type group struct {
+	class   wire.Class
+	weight  uint8
+	limited bool
+	paths   []wire.PathID
+}
+
+// untold is a group that no plan has told of yet: what belongs to it waits.
+var untold = &group{weight: 1, limited: true}
+
+// groupOf is nil for group 0, which is treated as usual.
+func (b *Bond) groupOf(id wire.GroupID) *group {
+	if id == 0 {
+		return nil
+	}
+	if g := b.plan[id]; g != nil {
+		return g
+	}
+	return untold
+}
+
+// permits reports whether the group may use a path.
+func (g *group) permits(id wire.PathID) bool {
+	return g == nil || !g.limited || slices.Contains(g.paths, id)
+}
+
+// SetPlan has groups treated so from now on, at both ends. Only the end that
+// opens may call it. A group that is left out stays as it was.
+func (b *Bond) SetPlan(groups []wire.Group) {
+	b.planSerial++
+	b.take(groups)
+	b.queuePlan()
+}
+
+// queuePlan lets the plan be told, unless it is to be told anyway.
+func (b *Bond) queuePlan() {
+	for _, c := range b.control {
+		if c.t == wire.TypePlan {
+			return
+		}
+	}
+	b.queue(nil, wire.TypePlan)
+}
+
+// planFrame is the plan as it is.
+func (b *Bond) planFrame() wire.Frame {
+	f := wire.Plan{Serial: b.planSerial}
+	for id, g := range b.plan {
+		if g != nil {
+			f.Groups = append(f.Groups, wire.Group{ID: wire.GroupID(id), Class: g.class, Weight: g.weight, Limited: g.limited, Paths: g.paths})
+		}
+	}
+	return f
+}
+
+// receivePlan takes the primary's word.
+func (b *Bond) receivePlan(payload []byte) error {
+	f, err := wire.ParsePlan(payload)
+	switch {
+	case err != nil:
+		return err
+	case b.cfg.Opens:
+		return fmt.Errorf("a plan of the server: %w", wire.ErrMalformed)
+	case f.Serial > b.planSerial:
+		b.planSerial = f.Serial
+		b.take(f.Groups)
+	}
+	return nil
+}
+
+func (b *Bond) take(groups []wire.Group) {
+	for _, g := range groups {
+		b.plan[g.ID] = &group{g.Class, g.Weight, g.Limited, slices.Clone(g.Paths)}
+		b.limits = b.limits || g.Limited
+	}
+	b.unguide()
+	slices.SortStableFunc(b.ready, func(x, y *Stream) int {
+		switch c, d := b.classOf(x), b.classOf(y); {
+		case c.Above(d):
+			return -1
+		case d.Above(c):
+			return 1
+		}
+		return 0
+	})
+}
+
+func (b *Bond) classOf(s *Stream) wire.Class {
+	if g := b.groupOf(s.group); g != nil {
+		return g.class
+	}
+	return wire.Normal
+}
+
+// SetGroup puts the stream into a group of the plan. At the end that opened it
+// the other end is told too, if that is done before Next is called.
+func (s *Stream) SetGroup(g wire.GroupID) {
+	if s.err != nil || s.group == g {
+		return
+	}
+	s.group, s.turns = g, 0
+	s.allowed.at = time.Time{}
+	if i := slices.Index(s.bond.ready, s); i >= 0 {
+		s.bond.ready = slices.Delete(s.bond.ready, i, i+1)
+		s.bond.enqueue(s)
+	}
+}
+
+// enqueue puts a stream where its next turn is: behind all of its class, or, if
+// it has turns left that its weight gives it, before them. Streams of higher
+// classes are always before it.
+func (b *Bond) enqueue(s *Stream) {
+	g := b.groupOf(s.group)
+	class, weight := wire.Normal, uint8(1)
+	if g != nil {
+		class, weight = g.class, g.weight
+	}
+	at := len(b.ready)
+	if s.turns++; s.turns < weight {
+		for at > 0 && !b.classOf(b.ready[at-1]).Above(class) {
+			at--
+		}
+	} else {
+		s.turns = 0
+		for at > 0 && class.Above(b.classOf(b.ready[at-1])) {
+			at--
+		}
+	}
+	b.ready = slices.Insert(b.ready, at, s)
+}
+
+// barred reports that all paths that the stream may use are gone or silent.
+func (b *Bond) barred(s *Stream) bool {
+	g := b.groupOf(s.group)
+	if g == nil || !g.limited {
+		return false
+	}
+	for _, p := range b.paths {
+		if !p.silent() && g.permits(p.id) {
+			return false
+		}
+	}
+	return true
+}
+
+// FailGroup resets the streams of a group.
+func (b *Bond) FailGroup(id wire.GroupID, code wire.Code, text string) {
+	for _, s := range b.streams {
+		if s.group == id {
+			s.Reset(code, text)
+		}
+	}
+}

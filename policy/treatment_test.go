@@ -1,0 +1,76 @@
+package policy
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"mpbond/wire"
+)
+
+// TestTreatment: which subflows a rule's devices and pipes come to, and that a
+// single one stays as long as it works.
+func TestTreatment(t *testing.T) {
+	routes := []Route{
+		{ID: 1, Own: true, Names: []string{"laptop/wlan0", "laptop", "wlan0"}, Delay: 30 * time.Millisecond},
+		{ID: 2, Own: true, Names: []string{"laptop/wwan0", "laptop", "wwan0"}, Delay: 20 * time.Millisecond},
+		{ID: 3, Names: []string{"phone"}, Pipe: "wlan0", Delay: 40 * time.Millisecond},
+		{ID: 4, Names: []string{"tablet"}, Pipe: "usb0", Delay: 10 * time.Millisecond, Silent: true},
+	}
+	type ids = []wire.PathID
+	for _, c := range []struct {
+		t    Treatment
+		was  wire.PathID
+		want ids
+	}{
+		{Treatment{Devices: []string{"laptop"}}, 0, ids{1, 2}},
+		{Treatment{Devices: []string{"wlan0", "phone"}}, 0, ids{1, 3}},
+		{Treatment{Devices: []string{"laptop/wwan0"}}, 0, ids{2}},
+		{Treatment{Devices: []string{"watch"}}, 0, nil},
+		{Treatment{Pipes: []string{"usb0"}}, 0, ids{1, 2, 4}},
+		{Treatment{Devices: []string{"phone", "tablet"}, Pipes: []string{"usb0"}}, 0, ids{4}},
+		{Treatment{Single: true}, 0, ids{2}},
+		{Treatment{Single: true}, 3, ids{3}},
+		{Treatment{Single: true}, 4, ids{2}}, // silent
+		{Treatment{Single: true}, 9, ids{2}}, // gone
+		{Treatment{Single: true, Devices: []string{"tablet"}}, 0, ids{4}},
+		{Treatment{Single: true, Devices: []string{"phone", "wlan0"}}, 0, ids{1}},
+		{Treatment{Single: true, Devices: []string{"watch"}}, 1, nil},
+	} {
+		c.t.Class, c.t.Weight = wire.High, 3
+		want := wire.Group{ID: 7, Class: wire.High, Weight: 3, Limited: true, Paths: c.want}
+		if got := c.t.Group(7, routes, c.was); !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, was %d: %+v, want paths %v", c.t, c.was, got, c.want)
+		}
+	}
+	if g := (&Treatment{Weight: 2}).Group(1, routes, 0); g.Limited || g.Paths != nil {
+		t.Errorf("no limit: %+v", g)
+	}
+}
+
+func TestTreatmentOfRules(t *testing.T) {
+	r := compile(t, `
+[[rule]]
+port = [1]
+device = ["phone"]
+pipe = ["usb0"]
+mode = "single"
+[[rule]]
+port = [2]
+priority = "high"
+weight = 5
+[[rule]]
+port = [3]
+mode = "bond"
+`)
+	want := &Treatment{Devices: []string{"phone"}, Pipes: []string{"usb0"}, Single: true, Weight: 1}
+	if v := r.Of(Flow{Dest: "a:1"}); v.Mode != ModeSingle || !reflect.DeepEqual(v.Treat, want) {
+		t.Errorf("%+v", v.Treat)
+	}
+	if v := r.Of(Flow{Dest: "a:2"}); v.Mode != Usual || !reflect.DeepEqual(v.Treat, &Treatment{Class: wire.High, Weight: 5}) {
+		t.Errorf("%+v", v.Treat)
+	}
+	if v := r.Of(Flow{Dest: "a:3"}); v.Treat != nil {
+		t.Errorf("%+v", v.Treat)
+	}
+}

@@ -1,0 +1,159 @@
+package primary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"mpbond/api"
+	"mpbond/device"
+	"mpbond/endpoint"
+	"mpbond/pipe"
+	"mpbond/policy"
+	"mpbond/wire"
+)
+
+// groupsEvery is how often groups are brought up to date, besides when subflows
+// come and go: a pipe may have changed, or a subflow fallen silent.
+const groupsEvery = 100 * time.Millisecond
+
+// planned is a group of the bond's plan: what rules treat alike. Guarded by
+// Primary.mu.
+type planned struct {
+	treat *policy.Treatment
+	key   string     // of treat
+	now   wire.Group // as the bond was told
+	told  bool       // it was, this session
+	empty time.Time  // since when there is no subflow for it; zero: there is one
+}
+
+// linkName is what a subflow goes over, as rules name it. Guarded by Primary.mu.
+type linkName struct {
+	names []string
+	local string // address that pipe was found for
+	pipe  string
+}
+
+var errTooMany = errors.New("too many different kinds of rules were in force since the start")
+
+// groupOf is the number of the group for what a rule says; nil is group 0. Mu is
+// held.
+func (p *Primary) groupOf(t *policy.Treatment) (wire.GroupID, error) {
+	if t == nil {
+		return 0, nil
+	}
+	i := slices.IndexFunc(p.groups, func(g *planned) bool { return g.treat == t })
+	if i < 0 { // the file was read anew, or another rule says the same
+		key := t.Key()
+		i = slices.IndexFunc(p.groups, func(g *planned) bool { return g.key == key })
+	}
+	if i >= 0 {
+		p.groups[i].treat = t
+		return wire.GroupID(i + 1), nil
+	}
+	if len(p.groups) == wire.MaxGroups {
+		return 0, wire.Reset{Code: wire.CodeLimit, Text: errTooMany.Error()}
+	}
+	p.groups = append(p.groups, &planned{treat: t, key: t.Key()})
+	p.replan()
+	return wire.GroupID(len(p.groups)), nil
+}
+
+// replan tells the bond what has changed about groups. Mu is held.
+func (p *Primary) replan() {
+	if len(p.groups) == 0 {
+		return
+	}
+	routes := p.routes()
+	var changed []wire.Group
+	for i, g := range p.groups {
+		was := wire.PathID(0)
+		if len(g.now.Paths) > 0 {
+			was = g.now.Paths[0]
+		}
+		n := g.treat.Group(wire.GroupID(i+1), routes, was)
+		if g.told && slices.Equal(n.Paths, g.now.Paths) {
+			continue
+		}
+		g.now, g.told = n, true
+		changed = append(changed, n)
+		switch {
+		case !n.Limited || len(n.Paths) > 0:
+			g.empty = time.Time{}
+		case g.empty.IsZero():
+			g.empty = time.Now()
+		}
+	}
+	if len(changed) > 0 {
+		p.cur.e.SetPlan(changed)
+	}
+}
+
+// routes are the subflows as rules name them. Mu is held.
+func (p *Primary) routes() (list []policy.Route) {
+	for _, a := range p.cur.e.Status(false).Paths {
+		id := wire.PathID(a.ID)
+		n := p.cur.names[id]
+		if n == nil {
+			continue // it is just joining
+		}
+		r := policy.Route{ID: id, Own: a.Kind == api.Direct, Names: n.names, Silent: a.State != api.Up, Delay: time.Duration(a.PADms * float64(time.Millisecond))}
+		if l := p.cur.links[id]; l != nil && !l.Broken() {
+			r.Pipe = n.pipeOf(l)
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+func (n *linkName) pipeOf(l *pipe.Link) string {
+	if at := l.LocalAddr(); at.String() != n.local {
+		n.local = at.String()
+		if n.pipe = device.InterfaceOf(at); n.pipe == "" && l.Radio() == wire.RadioBluetooth || strings.HasPrefix(l.RemoteAddr().Network(), "rfcomm") {
+			n.pipe = "bluetooth"
+		}
+	}
+	return n.pipe
+}
+
+// nameLink notes what a subflow goes over. Mu is held.
+func (p *Primary) nameLink(s *session, id wire.PathID, local net.Addr, by string) {
+	n := &linkName{names: []string{by}}
+	if s.links[id] == nil {
+		n.names = append(n.names, p.deviceName(), device.InterfaceOf(local))
+	}
+	s.names[id] = n
+}
+
+// keepGroups keeps groups up to date until ctx ends, and ends streams whose group
+// has had no subflow for too long.
+func (p *Primary) keepGroups(ctx context.Context) {
+	t := time.NewTicker(groupsEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		p.mu.Lock()
+		p.replan()
+		for i, g := range p.groups {
+			if gone := time.Since(g.empty); !g.empty.IsZero() && gone > time.Duration(p.cfg.GiveUp) {
+				p.cur.e.FailGroup(wire.GroupID(i+1), wire.CodeTimeout, fmt.Sprintf("no device that policy allows for it has worked for %v", gone.Round(time.Second)))
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
+// bondOnly is a stream that rules keep to some devices, so that it must not be
+// connected without the bond where the server cannot reach its destination.
+type bondOnly struct{ *endpoint.Conn }
+
+// OnlyBond implements intercept.BondOnly.
+func (bondOnly) OnlyBond() {}

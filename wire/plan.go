@@ -1,0 +1,101 @@
+package wire
+
+import "encoding/binary"
+
+// GroupID names a kind of streams and flows that policy treats alike, within a
+// bond. Group 0 is for all that it says nothing special of, and has no entry in
+// a plan.
+type GroupID uint8
+
+// Class is how urgent what a group sends is: while a stream of a higher class
+// has something that can be sent, lower ones wait.
+type Class uint8
+
+// Classes. The zero Class is the usual one.
+const (
+	Normal Class = iota
+	High
+	Low
+	classCount
+)
+
+var classNames = [classCount]string{Normal: "normal", High: "high", Low: "low"}
+
+func (c Class) String() string { return classNames[min(c, classCount-1)] }
+
+// Above reports whether c goes before d.
+func (c Class) Above(d Class) bool {
+	rank := [classCount]int{Normal: 1, High: 2, Low: 0}
+	return rank[c] > rank[d]
+}
+
+// Group is how both ends treat the streams and flows of a group.
+type Group struct {
+	ID    GroupID // over 0
+	Class Class
+	// Weight is how many turns a stream gets where one of weight 1 gets one, in
+	// the same class; 1 to 255.
+	Weight uint8
+	// Limited tells that they may use Paths only, and wait while there is none of
+	// these; else all.
+	Limited bool
+	Paths   []PathID
+}
+
+// Plan tells the server how to treat groups. It holds them all, and replaces the
+// plan of the next lower serial number; one with a lower serial is out of date.
+// What belongs to a group that no plan has told of yet waits.
+//
+//	serial | then to the end, by rising group:
+//	group (1 byte) | class (1 byte) | weight (1 byte) | 0: not limited, or 1 + number of paths | paths
+type Plan struct {
+	Serial uint64
+	Groups []Group
+}
+
+// Bounds of a plan, which is one frame.
+const (
+	MaxGroups     = 128
+	MaxGroupPaths = 64
+)
+
+// Type implements Frame.
+func (Plan) Type() Type { return TypePlan }
+
+// AppendPayload implements Frame.
+func (f Plan) AppendPayload(b []byte) []byte {
+	b = binary.AppendUvarint(b, f.Serial)
+	for _, g := range f.Groups {
+		b = append(b, byte(g.ID), byte(g.Class), g.Weight)
+		n := 0
+		if g.Limited {
+			n = 1 + len(g.Paths)
+		}
+		b = binary.AppendUvarint(b, uint64(n))
+		for _, p := range g.Paths {
+			b = binary.AppendUvarint(b, uint64(p))
+		}
+	}
+	return b
+}
+
+// ParsePlan parses the payload of a PLAN.
+func ParsePlan(b []byte) (f Plan, err error) {
+	p := parser{b: b}
+	f.Serial = p.uvarint()
+	last := GroupID(0)
+	for len(p.b) > 0 && !p.bad {
+		g := Group{ID: GroupID(p.u8()), Class: Class(p.u8()), Weight: p.u8()}
+		n := p.uvarint()
+		if len(f.Groups) >= MaxGroups || g.ID <= last || g.Class >= classCount || g.Weight == 0 || n > 1+MaxGroupPaths {
+			p.bad = true
+			break
+		}
+		last, g.Limited = g.ID, n > 0
+		for ; n > 1 && !p.bad; n-- {
+			g.Paths = append(g.Paths, p.path())
+		}
+		f.Groups = append(f.Groups, g)
+	}
+	return f, p.end(TypePlan)
+}
