@@ -1,0 +1,217 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"mpbond/api"
+)
+
+// TestPolicy: rules in policy.toml hold for the real program, whichever way an
+// app comes in, by destination and by program; a file that cannot be used
+// changes nothing and is told of.
+func TestPolicy(t *testing.T) {
+	n := newNetwork(t)
+	n.start("web", os.Args[0], "lab", "services")
+	file := filepath.Join(n.dir, "primary", "policy.toml")
+	status := func(t *testing.T) api.PolicyStatus {
+		t.Helper()
+		s, err := n.status("primary", "primary")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Policy == nil {
+			return api.PolicyStatus{}
+		}
+		return *s.Policy
+	}
+	// use writes the file and waits until it was read, or refused.
+	use := func(t *testing.T, text string, sighup bool) {
+		t.Helper()
+		before := status(t)
+		writeFile(t, file+".new", text)
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+		if sighup {
+			for _, p := range n.all {
+				if p.node == "primary" {
+					if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		eventually(t, func() error {
+			if s := status(t); s.Loaded.Equal(before.Loaded) && s.Error == before.Error {
+				return fmt.Errorf("%+v", s)
+			}
+			return nil
+		})
+	}
+	page := "http://web/1000"
+	socks := []string{"curl", "-gsSf", "--max-time", "10", "--socks5-hostname", "127.0.0.1:1080"}
+	proxy := []string{"curl", "-gsS", "--max-time", "10", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", "-w", "%{http_code}"}
+	run := func(flags ...string) []string {
+		return append(append([]string{n.mpbond, "run"}, flags...), "--", "curl", "-gsSf", "--max-time", "10")
+	}
+	works := func(t *testing.T, what string, argv []string, url string) {
+		t.Helper()
+		if out, err := n.run("primary", append(argv, url)...); err != nil || len(out) != 1000 {
+			t.Errorf("%s: %d bytes, %v", what, len(out), err)
+		}
+	}
+	fails := func(t *testing.T, what string, argv []string, url, why string) {
+		t.Helper()
+		if out, err := n.run("primary", append(argv, url)...); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %d bytes, %v, want an error with %q", what, len(out), err, why)
+		}
+	}
+	works(t, "without a file", socks, page)
+
+	use(t, "[[rule]]\nname = 'no web'\nport = [80]\nmode = 'block'\n", false)
+	fails(t, "SOCKS5", socks, page, "(97)")
+	fails(t, "run", run(), page, "curl: (")
+	if out, err := n.run("primary", append(proxy, page)...); err != nil || out != "403" {
+		t.Errorf("HTTP proxy: %q, %v", out, err)
+	}
+	if s := status(t); s.Rules != 1 || s.Blocked < 3 {
+		t.Errorf("%+v", s)
+	}
+
+	use(t, "[[rule]]\nmode = 'blok'\n", true)
+	if s := status(t); !strings.Contains(s.Error, "policy.toml:2") || s.Rules != 1 {
+		t.Errorf("a bad file: %+v", s)
+	}
+	fails(t, "with a bad file", socks, page, "(97)")
+	if out := n.must("primary", n.mpbond, "status"); !strings.Contains(out, "blok") {
+		t.Errorf("the status does not tell of it:\n%s", out)
+	}
+
+	use(t, "[[rule]]\nlabel = ['work']\nmode = 'block'\n[[rule]]\napp = ['curl']\ndomain = ['example.org']\nmode = 'block'\n[[rule]]\napp = ['nginx']\nmode = 'block'\n", true)
+	fails(t, "label", run("--label", "work"), page, "curl: (")
+	works(t, "another label", run("--label", "play"), page)
+	works(t, "no label", run(), page)
+	fails(t, "app and domain", socks, "http://www.example.org/", "(97)")
+	works(t, "app alone", socks, page)
+
+	t.Run("datagrams", func(t *testing.T) {
+		echo := net.JoinHostPort(n.web4, echoPort)
+		probe := func(what string, flags ...string) (string, error) {
+			return n.run("primary", append(append([]string{n.mpbond, "run"}, flags...), "--", os.Args[0], "lab", "probe", what, echo)...)
+		}
+		if out, err := probe("echo", "--label", "play"); err != nil {
+			t.Error(out, err)
+		}
+		if out, err := probe("refused", "--label", "work"); err != nil || out == "" {
+			t.Errorf("a label that is blocked: %q, %v", out, err)
+		}
+	})
+
+	use(t, fmt.Sprintf("default = 'deny'\n[[rule]]\naddress = ['%s', '%s']\nmode = 'direct'\n", n.web4, n.web6), false)
+	before := status(t).Direct
+	streams := func() int64 {
+		s, err := n.status("primary", "primary")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Bonds[0].StreamsTotal
+	}
+	carried := streams()
+	works(t, "direct", socks, fmt.Sprintf("http://%s/1000", n.web4))
+	works(t, "direct, IPv6", socks, fmt.Sprintf("http://[%s]/1000", n.web6))
+	fails(t, "denied by default", socks, "http://other/", "(97)")
+	if s := status(t); s.Direct != before+2 || streams() != carried {
+		t.Errorf("%d went around the bond, %d through it", s.Direct-before, streams()-carried)
+	}
+}
+
+// TestPolicyDevices: a rule that names devices holds for both directions, while
+// these devices work and while they do not; one for a single subflow uses one.
+func TestPolicyDevices(t *testing.T) {
+	n := newNetwork(t)
+	file := filepath.Join(n.dir, "primary", "policy.toml")
+	use := func(t *testing.T, text string) {
+		t.Helper()
+		writeFile(t, file+".new", text)
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+		rules := strings.Count(text, "[[rule]]")
+		eventually(t, func() error {
+			s, err := n.status("primary", "primary")
+			if err == nil && (s.Policy == nil || s.Policy.Rules != rules || s.Policy.Error != "") {
+				err = fmt.Errorf("%+v", s.Policy)
+			}
+			return err
+		})
+	}
+	carried := func(t *testing.T) map[string]int64 {
+		t.Helper()
+		s, err := n.status("primary", "primary")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := map[string]int64{}
+		for _, p := range s.Bonds[0].Paths {
+			m[p.Device] += int64(p.RxBytes + p.TxBytes)
+		}
+		return m
+	}
+	upload := filepath.Join(n.dir, "upload")
+	writeNoise(t, upload, 2*mb)
+	// by moves 2 MB down and up, and tells what went over each device.
+	by := func(t *testing.T) (laptop, phone int64) {
+		t.Helper()
+		before := carried(t)
+		n.must("primary", n.mpbond, "run", "--", "curl", "-sSf", "--max-time", "30", "-o", "/dev/null", fmt.Sprintf("http://web/%d", 2*mb))
+		n.must("primary", n.mpbond, "run", "--", "curl", "-sSf", "--max-time", "30", "-T", upload, "http://web/")
+		after := carried(t)
+		return after["laptop"] - before["laptop"], after["phone"] - before["phone"]
+	}
+	const much, little = 4 * mb, mb / 4
+	use(t, "[[rule]]\ndevice = ['phone']\n")
+	if laptop, phone := by(t); laptop > little || phone < much {
+		t.Errorf("by the phone only: %d bytes by the laptop, %d by the phone", laptop, phone)
+	}
+	use(t, "[[rule]]\ndevice = ['laptop']\n[[rule]]\nmode='block'\n")
+	if laptop, phone := by(t); laptop < much || phone > little {
+		t.Errorf("by the laptop only: %d bytes by the laptop, %d by the phone", laptop, phone)
+	}
+	use(t, "[[rule]]\nmode = 'single'\n")
+	for try := 0; ; try++ { // it changes when the machine stops for a moment and its subflow seems to be silent
+		laptop, phone := by(t)
+		if min(laptop, phone) <= little && max(laptop, phone) >= much {
+			break
+		}
+		if try == 3 {
+			t.Errorf("by one at a time: %d bytes by the laptop, %d by the phone", laptop, phone)
+			break
+		}
+	}
+	use(t, "[[rule]]\ndevice = ['phone']\n[[rule]]\nmode='block'\n")
+	n.end(n.helper, syscall.SIGTERM)
+	n.await(1)
+	before := carried(t)["laptop"]
+	app := n.start("primary", n.mpbond, "run", "--", "curl", "-sSf", "--max-time", "60", "-o", "/dev/null", fmt.Sprintf("http://web/%d", mb))
+	select {
+	case <-app.done:
+		t.Errorf("without the phone it ended, %v", app.err)
+	case <-time.After(time.Second): // it shows if it goes by the laptop, which takes 0.2 s
+	}
+	n.helper = n.start("helper1", n.mpbond, "helper", "--name", "phone")
+	select {
+	case <-app.done:
+	case <-time.After(patience):
+		t.Error("it does not go on when the phone is back")
+	}
+	if laptop := carried(t)["laptop"] - before; app.err != nil || laptop > little {
+		t.Errorf("waiting for the phone: %v, %d bytes by the laptop", app.err, laptop)
+	}
+}
