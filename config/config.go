@@ -25,20 +25,26 @@ const tomlHint = `a setting is written like listen = ":7600" or max_streams = 10
 // defaults are set before. A key that the struct lacks is an error which names
 // the file, the line, the key and the nearest valid name. Errors are faults.
 func Load(path string, into any) error {
+	data, err := Read(path)
+	if err != nil {
+		return err
+	}
+	return Parse(path, data, into)
+}
+
+// Read is the text of a configuration file, of bounded size. Errors are faults.
+func Read(path string) ([]byte, error) {
 	st, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fault.New(fault.NotFound, err, "check the path of the configuration file")
+		return nil, fault.New(fault.NotFound, err, "check the path of the configuration file")
 	case err != nil:
-		return fault.New(fault.Config, err, "")
+		return nil, fault.New(fault.Config, err, "")
 	case st.Size() > maxFile:
-		return fault.New(fault.Limit, fmt.Errorf("%s: %d bytes are too many for a configuration file", path, st.Size()), "")
+		return nil, fault.New(fault.Limit, fmt.Errorf("%s: %d bytes are too many for a configuration file", path, st.Size()), "")
 	}
 	data, err := os.ReadFile(path)
-	if err != nil {
-		return fault.New(fault.Config, err, "")
-	}
-	return Parse(path, data, into)
+	return data, fault.New(fault.Config, err, "")
 }
 
 // Parse is Load for data at hand; name stands for the file in errors.

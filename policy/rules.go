@@ -19,7 +19,13 @@ type File struct {
 	Default Answer `toml:"default"`
 	// Rules are asked in their order; the first that matches decides.
 	Rules []RuleSpec `toml:"rule"`
+	// Devices are [device.NAME] tables, by the name of a helper or of an interface
+	// of this device.
+	Devices map[string]DeviceSpec `toml:"device"`
 }
+
+// DeviceSpec is what the file says of one device, whatever is carried.
+type DeviceSpec struct{}
 
 // RuleSpec is one rule: what it matches, and what follows. Of each list one
 // entry must match, and of all lists that are given. A rule without any matches
@@ -244,6 +250,7 @@ type Process struct {
 // It does not change, and may be asked by many at once.
 type Rules struct {
 	rules     []RuleSpec
+	devices   map[string]DeviceSpec
 	otherwise Verdict
 	process   bool
 	names     bool
@@ -284,7 +291,7 @@ func (f File) Compile() (*Rules, error) {
 	if len(f.Rules) > maxRules {
 		return nil, fmt.Errorf("there are %d rules; %d are the most", len(f.Rules), maxRules)
 	}
-	r := &Rules{rules: make([]RuleSpec, len(f.Rules)), otherwise: Verdict{Reason: "no rule matches, and the default is to allow"}}
+	r := &Rules{rules: make([]RuleSpec, len(f.Rules)), devices: f.Devices, otherwise: Verdict{Reason: "no rule matches, and the default is to allow"}}
 	if f.Default == Deny {
 		r.otherwise = Verdict{Mode: ModeBlock, Reason: "no rule matches, and the default is to deny"}
 	}
@@ -309,6 +316,9 @@ func (f File) Compile() (*Rules, error) {
 
 // Len is how many rules there are.
 func (r *Rules) Len() int { return len(r.rules) }
+
+// Device is what the file says of a device, the zero DeviceSpec for nothing.
+func (r *Rules) Device(name string) DeviceSpec { return r.devices[name] }
 
 // AskProcess reports whether a rule asks for the program: to find it costs more
 // than the rules do.

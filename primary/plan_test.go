@@ -68,22 +68,22 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	write("default='allow'\n[[rule]]\nmod='block'\n")
-	p.ReloadPolicy()
+	p.ReloadPolicy(true)
 	expect("with a bad file", "latency", "redundant", "direct", "block")
 	if s := p.Policy(); s == nil || !strings.Contains(s.Error, ":3: unknown setting") || !strings.Contains(s.Error, `did you mean "mode"?`) || s.Rules != 3 {
 		t.Errorf("%+v", s)
 	}
 	write("default='allow'\n")
-	p.ReloadPolicy()
+	p.ReloadPolicy(true)
 	expect("mended", "latency", "bond", "bond", "bond")
 	if s := p.Policy(); s == nil || s.Error != "" {
 		t.Errorf("%+v", s)
 	}
 	write(good)
-	p.ReloadPolicy()
+	p.ReloadPolicy(true)
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	p.ReloadPolicy()
+	p.ReloadPolicy(true)
 	expect("removed", "latency", "bond", "bond", "bond")
 }

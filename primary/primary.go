@@ -293,7 +293,6 @@ func (p *Primary) Run(ctx context.Context) error {
 		}
 	}
 	p.wg.Go(func() { p.watch(ctx) })
-	p.wg.Go(func() { p.followPolicy(ctx) })
 	p.wg.Go(func() { p.keepGroups(ctx) })
 	var err error
 	if len(p.pipes) > 0 {

@@ -67,6 +67,9 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 				return err
 			}
 			defer e.close()
+			if err := r.usePolicy(e.Primary, cfg.Primary.Policy); err != nil {
+				return err
+			}
 			h.ShareWith(e.DirectFlows)
 			h.FindWith(findPipes)
 			r.helperInviter(cmd, key, cfg.Helper, wire.PairAbout{Roles: wire.PairPrimary | wire.PairHelper, Name: deviceName(name), Port: portOf(cfg.Primary.Pipe)})

@@ -37,8 +37,14 @@ func placesPath() (string, error) { return inHome("places.json") }
 // tokenPath is the secret of those who use the API over TCP.
 func tokenPath() (string, error) { return inHome("api.token") }
 
-// policyPath is where the rules for apps and destinations are.
-func policyPath() (string, error) { return inHome("policy.toml") }
+// policyPath is where the rules for apps and destinations are: beside the
+// configuration file that was given, if one was.
+func policyPath(config string) (string, error) {
+	if config != "" {
+		return filepath.Join(filepath.Dir(config), "policy.toml"), nil
+	}
+	return inHome("policy.toml")
+}
 
 func inHome(name string) (string, error) {
 	dir, err := homeDir()

@@ -79,6 +79,9 @@ proxy that others can reach has this off unless --direct is given.`,
 				return err
 			}
 			defer e.close()
+			if err := r.usePolicy(e.Primary, cfg.Policy); err != nil {
+				return err
+			}
 			start := time.Now()
 			slog.Info("primary is up", e.addresses("id", key.ID())...)
 			return r.serve(cmd.Context(), e, serve.Role{
@@ -207,9 +210,6 @@ func newEdged(cfg primary.Config, key *identity.Key, trust *identity.Trust, rec 
 	if err != nil {
 		slog.Warn("it begins anew", "err", err)
 	}
-	if err := e.usePolicy(cfg); err != nil {
-		return e, err
-	}
 	if e.apps, err = openApps(cfg); err != nil {
 		return e, err
 	}
@@ -224,18 +224,6 @@ func newEdged(cfg primary.Config, key *identity.Key, trust *identity.Trust, rec 
 		}
 	}
 	return e, err
-}
-
-// usePolicy reads the policy file.
-func (e edged) usePolicy(cfg primary.Config) error {
-	if cfg.Policy != "" {
-		return e.UsePolicy(cfg.Policy, true)
-	}
-	path, err := policyPath()
-	if err != nil {
-		return err
-	}
-	return e.UsePolicy(path, false)
 }
 
 // close ends what newEdged has opened.

@@ -18,6 +18,7 @@ import (
 	"mpbond/api/serve"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/primary"
 	"mpbond/trace"
 	"mpbond/unit"
 )
@@ -31,9 +32,10 @@ type role struct {
 	trace  string // path of the trace file
 	api    string // address of the API over TCP, "" for none
 
-	trust   *identity.Trust // set by load
-	invites *inviter        // nil: it shows no codes
-	feed    serve.Feed      // of changes, for the API
+	trust   *identity.Trust  // set by load
+	policy  *primary.Primary // nil: it has no policy
+	invites *inviter         // nil: it shows no codes
+	feed    serve.Feed       // of changes, for the API
 }
 
 func (r *role) flags(cmd *cobra.Command) {
@@ -111,6 +113,9 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 	}
 	g.Go(func() error { return d.Run(ctx) })
 	g.Go(func() error { return r.keepTrust(ctx, d, hangup) })
+	if r.policy != nil {
+		g.Go(func() error { return r.keepPolicy(ctx) })
+	}
 	return g.Wait()
 }
 
@@ -137,8 +142,8 @@ func (r *role) listenTCP() (l net.Listener, token string, err error) {
 // reload reads the trust file again, and the policy file. One that cannot be read
 // changes nothing.
 func (r *role) reload(d device) {
-	if p, ok := d.(interface{ ReloadPolicy() }); ok {
-		p.ReloadPolicy()
+	if r.policy != nil {
+		r.policy.ReloadPolicy(true)
 	}
 	if err := r.trust.Reload(); err != nil {
 		slog.Error("the trust file stays as it was read before", "err", err, "hint", fault.HintOf(err))

@@ -12,7 +12,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Nobody shall be cut off because a person saves the trust file.
+// Nobody shall be cut off, and nothing let through, because a person saves a file.
 const (
 	// settle is how long the file is left alone after a change.
 	settle = 100 * time.Millisecond
@@ -40,16 +40,44 @@ func (r *role) keepTrust(ctx context.Context, d device, hangup <-chan os.Signal)
 // followTrust is keepTrust by what is told of changes.
 func (r *role) followTrust(ctx context.Context, d device, path string, hangup <-chan os.Signal, changes <-chan struct{}) error {
 	known := r.trust.Peers() // what d began with
+	followed{
+		path:   path,
+		full:   func() bool { return len(known) > 0 },
+		hangup: func() { r.reload(d); known = r.trust.Peers() },
+		changed: func() {
+			if err := r.trust.Reload(); err != nil {
+				slog.Error("the trust file stays as it was read before", "err", err)
+				return
+			}
+			if now := r.trust.Peers(); !reflect.DeepEqual(now, known) { // by whomever, this process included
+				known = now
+				slog.Info("trust file has changed", "devices", len(now))
+				d.TrustChanged()
+			}
+		},
+	}.follow(ctx, hangup, changes)
+	return nil
+}
+
+// followed is a file that is read again when it has changed.
+type followed struct {
+	path    string
+	full    func() bool // something would be lost if the file were empty
+	changed func()      // it may have, and is left alone since
+	hangup  func()      // a signal asks for it
+}
+
+// follow calls these functions, one at a time, until ctx ends.
+func (f followed) follow(ctx context.Context, hangup <-chan os.Signal, changes <-chan struct{}) {
 	settled := time.NewTimer(settle)
 	defer settled.Stop()
 	doubted := false
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-hangup:
-			r.reload(d)
-			known = r.trust.Peers()
+			f.hangup()
 			continue
 		case <-changes:
 			doubted = false
@@ -57,21 +85,13 @@ func (r *role) followTrust(ctx context.Context, d device, path string, hangup <-
 			continue
 		case <-settled.C:
 		}
-		if len(known) > 0 && !doubted && blank(path) {
+		if f.full() && !doubted && blank(f.path) {
 			doubted = true
 			settled.Reset(doubt)
 			continue
 		}
 		doubted = false
-		if err := r.trust.Reload(); err != nil {
-			slog.Error("the trust file stays as it was read before", "err", err)
-			continue
-		}
-		if now := r.trust.Peers(); !reflect.DeepEqual(now, known) { // by whomever, this process included
-			known = now
-			slog.Info("trust file has changed", "devices", len(now))
-			d.TrustChanged()
-		}
+		f.changed()
 	}
 }
 
@@ -95,7 +115,7 @@ func watch(path string) (changes <-chan struct{}, stop func()) {
 	end, done := make(chan struct{}), make(chan struct{})
 	stop = func() { close(end); <-done }
 	if err != nil {
-		slog.Warn("changes of the trust file are noticed a second late", "err", fmt.Errorf("watch %s: %w", filepath.Dir(path), err))
+		slog.Warn("changes of a file are noticed a second late", "file", path, "err", fmt.Errorf("watch %s: %w", filepath.Dir(path), err))
 		go func() {
 			defer close(done)
 			poll(path, out, end)
