@@ -3,6 +3,7 @@ package serve
 import (
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -162,7 +163,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 			kind = prometheus.CounterValue
 		}
 		for _, v := range m.values(s) {
-			to <- prometheus.MustNewConstMetric(c.descs[i], kind, v.value, v.labels...)
+			to <- prometheus.MustNewConstMetric(c.descs[i], kind, v.value, valid(v.labels)...)
 		}
 	}
 	if c.role.Feed != nil {
@@ -170,6 +171,15 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(c.event, prometheus.CounterValue, float64(n), kind)
 		}
 	}
+}
+
+// valid makes UTF-8 of labels, as they must be: some are what another device
+// calls itself.
+func valid(labels []string) []string {
+	for i, l := range labels {
+		labels[i] = strings.ToValidUTF8(l, "\uFFFD")
+	}
+	return labels
 }
 
 // metrics answers in the Prometheus text format.
@@ -180,5 +190,7 @@ func metrics(role Role) http.Handler {
 	}
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	// Two bonds of a device may have the same ID, since that is the beginning of
+	// what the device drew: what is said twice takes nothing else away.
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: 4, ErrorHandling: promhttp.ContinueOnError})
 }

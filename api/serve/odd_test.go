@@ -1,0 +1,52 @@
+package serve
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"mpbond/api"
+)
+
+// TestMetricsOfOddDevices: neither a device that calls itself what is no text,
+// nor one that gives two bonds the same beginning, takes metrics of others away.
+func TestMetricsOfOddDevices(t *testing.T) {
+	r := full(nil)
+	tell := r.Describe
+	r.Describe = func(why bool) api.Status {
+		s := tell(why)
+		odd := s.Bonds[0]
+		odd.ID, odd.Paths = "odd", slices.Clone(odd.Paths)
+		odd.Paths[0].Device = "pho\xffne\"\n"
+		s.Bonds = append(s.Bonds, odd, odd)
+		return s
+	}
+	w := ask(r, "GET", "/metrics", "")
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range metricList {
+		if len(families[m.name].GetMetric()) == 0 {
+			t.Errorf("%s is missing", m.name)
+		}
+	}
+	var devices []string
+	for _, m := range families["mpbond_subflow_received_bytes_total"].GetMetric() {
+		for _, l := range m.GetLabel() {
+			if l.GetName() == "device" {
+				devices = append(devices, l.GetValue())
+			}
+		}
+	}
+	if want := []string{"phone", "pho\uFFFDne\"\n"}; !slices.Equal(slices.Sorted(slices.Values(devices)), slices.Sorted(slices.Values(want))) {
+		t.Errorf("devices %q, want %q", devices, want)
+	}
+}
