@@ -62,13 +62,13 @@ func (p *Primary) listen() error {
 func (p *Primary) acceptPipes(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	slots := make(chan struct{}, maxHandshakes)
+	gate := tcp.NewGate(maxHandshakes, maxFromOne)
 	ends := make(chan error, len(p.pipes))
 	for _, l := range p.pipes {
 		stop := context.AfterFunc(ctx, func() { l.Close() })
 		defer stop()
 		go func() {
-			err := p.acceptFrom(ctx, l, slots)
+			err := p.acceptFrom(ctx, l, gate)
 			cancel() // all end together
 			ends <- err
 		}()
@@ -82,7 +82,7 @@ func (p *Primary) acceptPipes(ctx context.Context) error {
 	return first
 }
 
-func (p *Primary) acceptFrom(ctx context.Context, l pipe.Listener, slots chan struct{}) error {
+func (p *Primary) acceptFrom(ctx context.Context, l pipe.Listener, gate *tcp.Gate) error {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -91,22 +91,22 @@ func (p *Primary) acceptFrom(ctx context.Context, l pipe.Listener, slots chan st
 			}
 			return err
 		}
-		select {
-		case slots <- struct{}{}:
-			p.wg.Go(func() {
-				w := p.handshake(ctx, c)
-				<-slots
-				if w != nil {
-					p.useHelper(ctx, w)
-				}
-			})
-		default: // more half-open pipes than anybody has helpers
+		leave := gate.Admit(c.RemoteAddr())
+		if leave == nil { // more half-open pipes than anybody has helpers
 			if t, ok := c.(*tcp.Conn); ok {
 				_ = t.Abort()
 			} else {
 				c.Close()
 			}
+			continue
 		}
+		p.wg.Go(func() {
+			w := p.handshake(ctx, c)
+			leave()
+			if w != nil {
+				p.useHelper(ctx, w)
+			}
+		})
 	}
 }
 

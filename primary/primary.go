@@ -129,8 +129,10 @@ const (
 	userTimeout = 30 * time.Second
 	// dialTimeout leaves SYNs at 0, 1 and 3 s, so that a server's return shows
 	// within 2 s.
-	dialTimeout   = 3500 * time.Millisecond
-	maxHandshakes = 64
+	dialTimeout = 3500 * time.Millisecond
+	// maxHandshakes bounds pipes that have not proved whose they are, maxFromOne
+	// those of one source.
+	maxHandshakes, maxFromOne = 64, 16
 )
 
 // Primary is a running primary. Safe for concurrent use.

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net"
-	"net/netip"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -11,47 +10,6 @@ import (
 	"mpbond/identity"
 	"mpbond/unit"
 )
-
-// maxFromOne bounds the handshakes under way from one address (IPv4) or network
-// (IPv6, /64), so that one stranger does not take all of maxHandshakes.
-const maxFromOne = 64
-
-// source is what counts as one address.
-func source(a net.Addr) netip.Prefix {
-	t, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	ip := t.AddrPort().Addr().Unmap().WithZone("")
-	bits := 32
-	if ip.Is6() {
-		bits = 64
-	}
-	p, _ := ip.Prefix(bits)
-	return p
-}
-
-// admit takes a place for a handshake, unless there is none for its source.
-func (s *Server) admit(from netip.Prefix) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.handshakes >= maxHandshakes || s.sources[from] >= maxFromOne {
-		return false
-	}
-	s.handshakes++
-	s.sources[from]++
-	return true
-}
-
-// release gives the place back.
-func (s *Server) release(from netip.Prefix) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.handshakes--
-	if s.sources[from]--; s.sources[from] == 0 {
-		delete(s.sources, from)
-	}
-}
 
 // Tuning of the rate limit. Small pieces let streams take turns.
 const (

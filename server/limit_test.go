@@ -44,18 +44,6 @@ func TestOneSourceDoesNotFillTheServer(t *testing.T) {
 	}
 }
 
-func TestSource(t *testing.T) {
-	for in, want := range map[string]string{"192.0.2.7:1": "192.0.2.7/32", "[::ffff:192.0.2.7]:1": "192.0.2.7/32", "[2001:db8:1:2:3::4]:1": "2001:db8:1:2::/64"} {
-		a, err := net.ResolveTCPAddr("tcp", in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := source(a).String(); got != want {
-			t.Errorf("%s: %s", in, got)
-		}
-	}
-}
-
 // TestDatagramsBeyondTheRateAreDropped: after a burst, as many pass as the rate
 // allows. Both directions have their own, and all bonds of a device share one.
 func TestDatagramsBeyondTheRateAreDropped(t *testing.T) {

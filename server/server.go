@@ -69,8 +69,9 @@ const (
 	keepBond = 60 * time.Second
 	// userTimeout ends a subflow whose data nobody acknowledges.
 	userTimeout = time.Minute
-	// maxHandshakes bounds connections that have not proved who they are.
-	maxHandshakes = 512
+	// maxHandshakes bounds connections that have not proved who they are,
+	// maxFromOne those of one source.
+	maxHandshakes, maxFromOne = 512, 64
 	// firstByte is how long a connection may be silent at first.
 	firstByte = 10 * time.Second
 	// overshoot is how many streams beyond the limit are told so by a reset. The
@@ -91,15 +92,14 @@ type Server struct {
 
 	firstByte time.Duration // shorter in tests
 	pair      func(context.Context, net.Conn)
+	gate      *tcp.Gate
 
-	mu         sync.Mutex
-	handshakes int                  // under way
-	sources    map[netip.Prefix]int // of these, by source
-	speeds     map[identity.PublicKey]*speed
-	bonds      map[bondKey]*session
-	conns      map[net.Conn]bool // in a handshake
-	ending     bool              // Run is about to return: wg is being waited for
-	wg         sync.WaitGroup
+	mu     sync.Mutex
+	speeds map[identity.PublicKey]*speed
+	bonds  map[bondKey]*session
+	conns  map[net.Conn]bool // in a handshake
+	ending bool              // Run is about to return: wg is being waited for
+	wg     sync.WaitGroup
 }
 
 // bondKey makes a bond its device's own: nobody joins another device's bond.
@@ -142,7 +142,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		return nil, err
 	}
 	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, start: time.Now(), firstByte: firstByte,
-		sources: map[netip.Prefix]int{}, speeds: map[identity.PublicKey]*speed{}, bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
+		gate: tcp.NewGate(maxHandshakes, maxFromOne), speeds: map[identity.PublicKey]*speed{}, bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
 }
 
 // PairWith has answer attend to devices that call to be paired; it closes their
@@ -169,14 +169,14 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 			break
 		}
-		from := source(c.RemoteAddr())
-		if !s.admit(from) {
+		leave := s.gate.Admit(c.RemoteAddr())
+		if leave == nil {
 			s.log.Warn("too many handshakes at once: connection dropped", "from", c.RemoteAddr())
 			_ = c.Abort()
 			continue
 		}
 		s.wg.Go(func() {
-			defer s.release(from)
+			defer leave()
 			s.handshake(ctx, c)
 		})
 	}
