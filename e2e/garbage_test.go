@@ -21,15 +21,22 @@ import (
 // would.
 func (w *world) rogue(j wire.Join) (*subflow.Subflow, error) {
 	w.Helper()
+	sf, _, err := w.join(w.primary, j)
+	return sf, err
+}
+
+// join joins the server with a device's key.
+func (w *world) join(d *device, j wire.Join) (*subflow.Subflow, wire.OK, error) {
+	w.Helper()
 	c, err := tcp.Dial(w.Context(), w.scfg.Listen, tcp.Options{})
 	if err != nil {
 		w.Fatal(err)
 	}
-	sf, _, err := subflow.Join(w.Context(), c, w.primary.key.Client(w.server.key.Public(), wire.ALPN), j)
+	sf, ok, err := subflow.Join(w.Context(), c, d.key.Client(w.server.key.Public(), wire.ALPN), j)
 	if err == nil {
 		w.Cleanup(func() { sf.Close() })
 	}
-	return sf, err
+	return sf, ok, err
 }
 
 var goodJoin = wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Path: 1, Device: "rogue"}

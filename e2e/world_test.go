@@ -5,6 +5,7 @@
 //	roles_test.go    they work, stop and start again
 //	refuse_test.go   strangers, limits, private destinations, trust taken back
 //	garbage_test.go  ends that do not keep to the protocol
+//	hostile_test.go  who stands in between, beside or in the way
 //	lab_test.go      the real program in an emulated network
 package e2e
 

@@ -1,0 +1,270 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"mpbond/identity"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// between accepts connections until the test ends. Pass has each, and another
+// one to addr, and both are closed when it returns.
+func between(t *testing.T, addr string, pass func(near, far net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer near.Close()
+				far, err := net.Dial("tcp", addr)
+				if err != nil {
+					return
+				}
+				defer far.Close()
+				defer context.AfterFunc(t.Context(), func() { near.Close(); far.Close() })()
+				pass(near, far)
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); all.Wait() })
+	return l.Addr().String()
+}
+
+// meddler stands between helpers and the server, as a helper could, and changes
+// one piece of what it passes on.
+type meddler struct {
+	down   bool                // of what comes from the server, else of what goes there
+	change func([]byte) []byte // makes of a frame of ciphertext what is passed on instead
+
+	subflows atomic.Int32
+	done     atomic.Bool
+}
+
+// honest is how many bytes of a subflow are passed on first.
+const honest = 128 * unit.KB
+
+// pass passes frames on both ways, of helpers only.
+func (m *meddler) pass(near, far net.Conn) {
+	up := wire.NewReader(near)
+	typ, hello, err := up.Next()
+	if err != nil || typ != wire.TypeHello {
+		return
+	}
+	m.subflows.Add(1)
+	if _, err := far.Write(frame(typ, hello)); err != nil {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		defer near.Close()
+		m.copy(near, wire.NewReader(far), m.down)
+	})
+	m.copy(far, up, !m.down)
+	far.Close()
+	both.Wait()
+}
+
+func (m *meddler) copy(to io.Writer, from *wire.Reader, meddles bool) {
+	var passed unit.Bytes
+	for {
+		typ, payload, err := from.Next()
+		if err != nil {
+			return
+		}
+		f := frame(typ, payload)
+		if meddles && typ == wire.TypeHopData {
+			if passed += unit.Bytes(len(payload)); passed > honest && !m.done.Swap(true) {
+				f = m.change(f)
+			}
+		}
+		if _, err := to.Write(f); err != nil {
+			return
+		}
+	}
+}
+
+func frame(typ wire.Type, payload []byte) []byte {
+	return append(wire.AppendHeader(nil, typ, len(payload)), payload...)
+}
+
+// TestHelperMeddles: a helper that alters, repeats or leaves out what it carries
+// loses that subflow, and no byte of a stream is another one, though all go by
+// this helper.
+func TestHelperMeddles(t *testing.T) {
+	for name, change := range map[string]func([]byte) []byte{
+		"alters":     func(f []byte) []byte { f[len(f)-1] ^= 1; return f },
+		"repeats":    func(f []byte) []byte { return slices.Concat(f, f) },
+		"leaves out": func([]byte) []byte { return nil },
+	} {
+		for _, down := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, down %v", name, down), func(t *testing.T) {
+				w := newWorld(t)
+				w.startServer()
+				m := &meddler{down: down, change: change}
+				w.scfg.Listen = between(t, w.scfg.Listen, m.pass)
+				w.startPrimary()
+				w.startHelper(w.newHelper("phone"))
+				w.await("phone")
+				transfer := w.upload
+				if down {
+					transfer = w.download
+				}
+				if err := transfer(2 * mb); err != nil {
+					t.Error(err)
+				}
+				if !m.done.Load() || m.subflows.Load() < 2 {
+					t.Errorf("meddled: %v, and then there were %d subflows", m.done.Load(), m.subflows.Load())
+				}
+			})
+		}
+	}
+}
+
+// TestReplayedConnection: what a device once said to the server is of no use to
+// who has heard it.
+func TestReplayedConnection(t *testing.T) {
+	w := newWorld(t)
+	w.startServer()
+	var mu sync.Mutex
+	var heard []*journal
+	addr := between(t, w.scfg.Listen, func(near, far net.Conn) {
+		j := newJournal()
+		mu.Lock()
+		heard = append(heard, j)
+		mu.Unlock()
+		var both sync.WaitGroup
+		both.Go(func() {
+			_, _ = io.Copy(near, far)
+			_, _ = io.Copy(io.Discard, far) // unread it would become a reset
+		})
+		_, _ = io.Copy(io.MultiWriter(j, far), near)
+		_ = far.(*net.TCPConn).CloseWrite()
+		both.Wait()
+	})
+	w.primary.trusts(w.server, identity.RoleServer, addr)
+	w.startPrimary()
+	w.await("laptop")
+	if err := w.upload(1000); err != nil {
+		t.Error(err)
+	}
+	w.primary.stop()
+	eventually(t, func() error {
+		if b := w.s.Status(false); len(b) > 0 {
+			return fmt.Errorf("%+v", b)
+		}
+		return nil
+	})
+	mu.Lock()
+	said := heard[0].String()
+	mu.Unlock()
+	conn := call(t, w.scfg.Listen, []byte(said))
+	hungUp(t, conn)
+	w.server.says("connection refused", conn.LocalAddr().String(), "tls: ")
+	if b := w.s.Status(false); len(b) > 0 {
+		t.Errorf("it was believed: %+v", b)
+	}
+}
+
+// TestNeighbour: a device that knows how another one's bond is called gets
+// nothing of it.
+func TestNeighbour(t *testing.T) {
+	w := newWorld(t)
+	w.startServer()
+	neighbour := newDevice(t, "neighbour")
+	w.server.trusts(neighbour, identity.RolePrimary)
+	open := wire.Append(nil, wire.Open{Stream: 1, Dest: w.web.addr})
+	connected := func(want int) {
+		t.Helper()
+		eventually(t, func() error {
+			if n := w.web.connections(); n != want {
+				return fmt.Errorf("%d connections to the web, want %d", n, want)
+			}
+			return nil
+		})
+	}
+	own, ok, err := w.join(w.primary, goodJoin)
+	if err == nil {
+		err = own.Write(open)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected(1)
+
+	// As one more subflow of that bond.
+	more := goodJoin
+	more.Path, more.Instance = 2, ok.Instance
+	sf, answer, err := w.join(neighbour, more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.Instance == ok.Instance {
+		t.Error("the neighbour is in the bond")
+	}
+	if _, _, err := sf.Next(); err == nil {
+		t.Error("the neighbour has a subflow of no bond")
+	}
+
+	// As a bond of the same name.
+	more.Instance = 0
+	if sf, answer, err = w.join(neighbour, more); err != nil || answer.Instance == ok.Instance {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	if err := sf.Write(open); err != nil {
+		t.Fatal(err)
+	}
+	connected(2)
+	if err := sf.Write(wire.Append(nil, wire.Reset{Stream: 1, Code: wire.CodeConnReset})); err != nil {
+		t.Fatal(err)
+	}
+	connected(1)
+	eventually(t, func() error {
+		var paths []string
+		for _, b := range w.s.Status(false) {
+			for range b.Paths {
+				paths = append(paths, b.Peer)
+			}
+		}
+		if list := w.s.Streams(); len(list) != 1 || list[0].Peer != "laptop" || !slices.Equal(paths, []string{"laptop", "neighbour"}) {
+			return fmt.Errorf("subflows of %v, streams %+v", paths, list)
+		}
+		return nil
+	})
+}
+
+// TestCrowdAtThePipe: who keeps as many connections to the primary as may wait
+// there does not keep a helper away.
+func TestCrowdAtThePipe(t *testing.T) {
+	w := newWorld(t)
+	w.startServer()
+	w.startPrimary()
+	phone := w.newHelper("phone")
+	crowd := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	for range 64 {
+		if c, err := crowd.Dial("tcp", w.pcfg.Pipe); err == nil { // else the reset was quicker
+			defer c.Close()
+		}
+	}
+	conn := tls.Client(call(t, w.pcfg.Pipe, nil), phone.key.Client(w.primary.key.Public(), wire.PipeALPN))
+	if err := conn.HandshakeContext(t.Context()); err != nil {
+		t.Error(errors.Join(errors.New("the helper is turned away"), err))
+	}
+}
