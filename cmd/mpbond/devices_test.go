@@ -10,6 +10,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/identity"
+	"mpbond/wire"
 )
 
 func TestDevices(t *testing.T) {
@@ -81,5 +82,15 @@ func TestPresence(t *testing.T) {
 	s.add(api.Status{Role: "helper", Helper: &api.HelperStatus{Primary: "anna"}})
 	if got, _ := s.of(peer("anna", identity.RolePrimary)); got != "connected" {
 		t.Errorf("anna is %q", got)
+	}
+}
+
+// TestDeviceNameIsText: what is too long is cut between characters.
+func TestDeviceNameIsText(t *testing.T) {
+	long := strings.Repeat("x", wire.MaxName-1)
+	for name, want := range map[string]string{"phone": "phone", "über": "über", long + "y": long + "y", long + "yz": long + "y", long + "ü": long, "a\xffb": "ab"} {
+		if got := deviceName(name); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
 	}
 }

@@ -198,7 +198,7 @@ func deviceName(name string) string {
 	if name == "" {
 		name, _ = os.Hostname()
 	}
-	return name[:min(len(name), wire.MaxName)]
+	return strings.ToValidUTF8(name[:min(len(name), wire.MaxName)], "") // a character may have been cut
 }
 
 // portOf is the port of the first TCP listener in a list, 0 if there is none.
