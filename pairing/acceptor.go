@@ -15,6 +15,7 @@ import (
 
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/tcp"
 	"mpbond/wire"
 )
 
@@ -23,11 +24,10 @@ const (
 	// Lifetime is how long a code holds.
 	Lifetime = 10 * time.Minute
 	// maxTries is how often a code may be tried in vain, maxTriesOfOne how often
-	// from one address (IPv4) or network (IPv6, /64), so that who tries all it can
-	// leaves some to the owner.
+	// from one tcp.Source, so that who tries all it can leaves some to the owner.
 	maxTries, maxTriesOfOne = 100, 5
 	// maxCalls bounds the calls that Serve attends to at once, maxCallsOfOne those
-	// from one address or network.
+	// from one source.
 	maxCalls, maxCallsOfOne = 16, 4
 )
 
@@ -123,7 +123,7 @@ func (a *Acceptor) Serve(ctx context.Context, l net.Listener) error {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	defer l.Close()
-	busy := slots{by: map[netip.Prefix]int{}}
+	gate := tcp.NewGate(maxCalls, maxCallsOfOne)
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -132,42 +132,15 @@ func (a *Acceptor) Serve(ctx context.Context, l net.Listener) error {
 			}
 			return err
 		}
-		from := source(c.RemoteAddr())
-		if !busy.take(from) {
+		leave := gate.Admit(c.RemoteAddr())
+		if leave == nil {
 			c.Close()
 			continue
 		}
 		calls.Go(func() {
-			defer busy.give(from)
+			defer leave()
 			a.Answer(ctx, c)
 		})
-	}
-}
-
-// slots are the calls that are attended to.
-type slots struct {
-	mu  sync.Mutex
-	all int
-	by  map[netip.Prefix]int // source
-}
-
-func (s *slots) take(from netip.Prefix) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all == maxCalls || s.by[from] == maxCallsOfOne {
-		return false
-	}
-	s.all++
-	s.by[from]++
-	return true
-}
-
-func (s *slots) give(from netip.Prefix) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all--
-	if s.by[from]--; s.by[from] == 0 {
-		delete(s.by, from)
 	}
 }
 
@@ -202,7 +175,7 @@ func (a *Acceptor) answer(ctx context.Context, conn net.Conn) (p identity.Peer, 
 		c.refuse(wire.CodeVersion, fmt.Sprintf("%v: %s", err, hintVersion))
 		return p, fault.New(fault.Protocol, err, hintVersion)
 	}
-	t, err := a.prove(c, source(conn.RemoteAddr()))
+	t, err := a.prove(c, tcp.Source(conn.RemoteAddr()))
 	if err != nil {
 		return p, err
 	}
@@ -373,19 +346,4 @@ func (a *Acceptor) meet(c *channel) (wire.PairAbout, error) {
 		return wire.PairAbout{}, err
 	}
 	return c.about()
-}
-
-// source is what counts as one address.
-func source(a net.Addr) netip.Prefix {
-	t, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	ip := t.AddrPort().Addr().Unmap().WithZone("")
-	bits := 32
-	if ip.Is6() {
-		bits = 64
-	}
-	p, _ := ip.Prefix(bits)
-	return p
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"mpbond/fault"
@@ -85,68 +88,103 @@ func TestReplacedMeanwhile(t *testing.T) {
 	}
 }
 
-// broken is a listener that fails when something came from what it listens at.
-type broken struct{ net.Listener }
-
-func (b broken) Accept() (net.Conn, error) {
-	c, err := b.Listener.Accept()
-	if err == nil {
-		c.Close()
-		err = errors.New("out of files")
-	}
-	return nil, err
+// pipes is a listener of connections in memory. It fails once broken is closed.
+type pipes struct {
+	calls  chan net.Conn
+	broken chan struct{}
+	closed chan struct{}
+	once   sync.Once
 }
 
-// TestCallersAreBounded: one address does not keep others from calling; and what
-// cannot be listened at any more is closed.
+func newPipes() *pipes {
+	return &pipes{calls: make(chan net.Conn), broken: make(chan struct{}), closed: make(chan struct{})}
+}
+
+// Accept implements net.Listener.
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.calls:
+		return c, nil
+	case <-p.broken:
+		return nil, errors.New("out of files")
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (p *pipes) Close() error { p.once.Do(func() { close(p.closed) }); return nil }
+
+// Addr implements net.Listener.
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// call connects from an address.
+func (p *pipes) call(ip string) net.Conn {
+	near, far := net.Pipe()
+	p.calls <- from{far, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), 40000))}
+	return near
+}
+
+// TestCallersAreBounded: one address does not keep others from calling, all
+// together keep so many calls open and no more, and each of them makes room when
+// its time is over. What cannot be listened at any more is closed.
 func TestCallersAreBounded(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	listen := func() net.Listener {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	synctest.Test(t, func(t *testing.T) {
+		server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
+		l, failed := newPipes(), errors.New("not yet")
+		var all sync.WaitGroup
+		defer all.Wait()
+		all.Go(func() { failed = server.a.Serve(t.Context(), l) })
+		var waiting, shut atomic.Int32 // calls that wait, and that were turned away
+		silent := func(ip string) {
+			conn := l.call(ip)
+			waiting.Add(1)
+			began := time.Now()
+			all.Go(func() {
+				_, _ = conn.Read(make([]byte, 1))
+				conn.Close()
+				waiting.Add(-1)
+				if time.Since(began) < stepTimeout {
+					shut.Add(1)
+				}
+			})
+			synctest.Wait()
+		}
+		for range 2 * maxCallsOfOne {
+			silent("10.0.0.2")
+		}
+		if waiting.Load() != maxCallsOfOne || shut.Load() != maxCallsOfOne {
+			t.Errorf("one address has %d calls, %d were turned away", waiting.Load(), shut.Load())
+		}
+		m, err := Call(t.Context(), l.call("10.0.0.3"), "x:1", laptop.Self, open(server))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return l
-	}
-	l := listen()
-	serving.Go(func() {
-		if err := server.a.Serve(ctx, l); err != nil {
-			t.Error(err)
+		m.Close()
+		synctest.Wait()
+		for i := range 2 * maxCalls {
+			silent(fmt.Sprintf("10.0.1.%d", i))
+		}
+		if waiting.Load() != maxCalls || shut.Load() != maxCallsOfOne+maxCalls+maxCallsOfOne {
+			t.Errorf("all have %d calls, %d were turned away", waiting.Load(), shut.Load())
+		}
+		time.Sleep(stepTimeout)
+		synctest.Wait()
+		if m, err = Call(t.Context(), l.call("10.0.0.2"), "x:1", laptop.Self, open(server)); err != nil {
+			t.Fatalf("no room is made: %v", err)
+		}
+		m.Close()
+		close(l.broken)
+		synctest.Wait()
+		if failed == nil || failed.Error() != "out of files" {
+			t.Errorf("it goes on: %v", failed)
+		}
+		select {
+		case <-l.closed:
+		default:
+			t.Error("what failed is listened at")
 		}
 	})
-	dial := func(ip byte) net.Conn {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, ip)}}
-		c, err := d.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	for range maxCalls { // silent ones
-		dial(2)
-	}
-	m, err := Call(ctx, dial(3), "x:1", laptop.Self, open(server))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Close()
-	bad := listen()
-	serving.Go(func() {
-		if c, err := net.Dial("tcp", bad.Addr().String()); err == nil {
-			c.Close()
-		}
-	})
-	if err := server.a.Serve(ctx, broken{bad}); err == nil {
-		t.Error("it goes on")
-	}
-	if _, err := bad.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("%v", err)
-	}
 }
 
 // TestOneTryForAllAddresses: a device that has several is tried once with a wrong

@@ -7,7 +7,7 @@ import (
 )
 
 // Gate bounds the callers that have not proved who they are, in all and from
-// one source, so that one stranger does not take all the places. Safe for
+// one Source, so that one stranger does not take all the places. Safe for
 // concurrent use.
 type Gate struct {
 	most, ofOne int
@@ -26,7 +26,7 @@ func NewGate(most, ofOne int) *Gate {
 // Admit takes a place for a caller, which leave gives back; to be called once.
 // It is nil if there is none for that source.
 func (g *Gate) Admit(from net.Addr) (leave func()) {
-	s := source(from)
+	s := Source(from)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.inside >= g.most || g.sources[s] >= g.ofOne {
@@ -44,18 +44,18 @@ func (g *Gate) Admit(from net.Addr) (leave func()) {
 	}
 }
 
-// source is what counts as one: an address (IPv4) or network (IPv6, /64); all
-// that is not TCP together.
-func source(a net.Addr) netip.Prefix {
+// Source is what counts as one caller: an address (IPv4) or network (IPv6, /64);
+// all that is not TCP together.
+func Source(a net.Addr) netip.Prefix {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}
 	}
-	ip := t.AddrPort().Addr().Unmap().WithZone("")
+	ip := t.AddrPort().Addr().Unmap()
 	bits := 32
 	if ip.Is6() {
 		bits = 64
 	}
-	p, _ := ip.Prefix(bits)
+	p, _ := ip.Prefix(bits) // without a zone
 	return p
 }

@@ -6,12 +6,12 @@ import (
 )
 
 func TestSource(t *testing.T) {
-	for in, want := range map[string]string{"192.0.2.7:1": "192.0.2.7/32", "[::ffff:192.0.2.7]:1": "192.0.2.7/32", "[2001:db8:1:2:3::4]:1": "2001:db8:1:2::/64"} {
+	for in, want := range map[string]string{"192.0.2.7:1": "192.0.2.7/32", "[::ffff:192.0.2.7]:1": "192.0.2.7/32", "[2001:db8:1:2:3::4]:1": "2001:db8:1:2::/64", "[fe80::1%7]:1": "fe80::/64"} {
 		a, err := net.ResolveTCPAddr("tcp", in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := source(a).String(); got != want {
+		if got := Source(a).String(); got != want {
 			t.Errorf("%s: %s", in, got)
 		}
 	}
