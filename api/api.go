@@ -154,6 +154,24 @@ type Path struct {
 	// LastData is when the last stream byte came that had not come before.
 	LastData  time.Time `json:"last_data,omitzero"`
 	LastError string    `json:"last_error,omitempty"`
+	Hop       *Hop      `json:"hop,omitempty"` // while there is a connection
+}
+
+// Hop is the hop of a subflow that begins at this end, as its TCP sees it: the
+// whole way of a direct one, the pipe or HS-path of a helped one. Its rate is an
+// estimate of what it carries away from here.
+type Hop struct {
+	RTTms    float64    `json:"rtt_ms"`
+	MinRTTms float64    `json:"min_rtt_ms"`
+	MTU      unit.Bytes `json:"mtu_bytes"` // the longest packet that the way is known to take
+	Packets  uint64     `json:"packets"`   // with data, sent from here
+	Resent   uint64     `json:"resent"`    // of these, for another time
+	RateBps  unit.Rate  `json:"rate_bps"`
+	// Of a helped path: what the helper says of the hop behind it. FarRateBps is 0
+	// until that has once been the limit; FarWaitMs is how long it will take for
+	// what waits at the helper.
+	FarRateBps unit.Rate `json:"far_rate_bps,omitempty"`
+	FarWaitMs  float64   `json:"far_wait_ms,omitempty"`
 }
 
 // HelperStatus is what a helper does for one primary.

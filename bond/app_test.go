@@ -18,7 +18,8 @@ type transfer struct {
 
 	mode  wire.Mode
 	group wire.GroupID
-	await int // see streamPlan
+	only  wire.PathID // both ends bind it; 0: they do not
+	await int         // see streamPlan
 
 	id    wire.StreamID
 	s     [2]*Stream
@@ -104,6 +105,9 @@ func (n *simNet) accept(s *Stream) {
 func (n *simNet) newApp(tr *transfer, d int, s *Stream) {
 	a := &simApp{n: n, d: d, s: s, tr: tr, since: n.now}
 	tr.apps[d], tr.s[d], s.User = a, s, a
+	if tr.only != 0 && !s.Bind(tr.only) {
+		n.fatal("stream %d is not bound to path %d", s.ID(), tr.only)
+	}
 	if r := tr.talk[d].ResetAt; r > 0 {
 		n.at(n.now.Add(r), d, a.reset)
 	}
@@ -282,6 +286,10 @@ func (a *simApp) reset() {
 // failed takes the end of a stream that was reset.
 func (a *simApp) failed(err error) {
 	var r wire.Reset
+	if a.tr.only != 0 && errors.As(err, &r) && r.Code == wire.CodeUnreachable {
+		a.end() // with its subflow
+		return
+	}
 	if !errors.As(err, &r) || a.tr.reset[1-a.d] != r.Code || r.Text != endNames[1-a.d] {
 		a.n.fatal("stream %d ends at %s with %v; resets by the apps: %v", a.tr.id, endNames[a.d], err, a.tr.reset)
 	}

@@ -136,6 +136,7 @@ type Bond struct {
 	// for what is none, or must not wait.
 	guide Guide
 	small allowed
+	bound int // streams that may use one subflow only
 
 	// plan is how groups are treated, by number; planSerial is that of the frame
 	// that told of it, or is to tell of it. Limits tells that one is limited.
@@ -209,6 +210,7 @@ func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
 			b.paths = append(b.paths[:i], b.paths[i+1:]...)
 			b.unguide()
 			b.unpin(p)
+			b.unbind(p)
 			b.stats.LostPath += b.recall(p, 0, now, "lost")
 			// Others may wait for an ack that travelled on this one.
 			b.wantAck(now, 0)

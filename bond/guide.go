@@ -100,7 +100,7 @@ func (b *Bond) ask(a *allowed, g *group, d Demand, now time.Time) {
 
 // guided brings what stream s may use up to date, before each segment of it.
 func (b *Bond) guided(s *Stream, now time.Time) {
-	if b.guide == nil || s.mode != wire.Bond {
+	if b.guide == nil || s.mode != wire.Bond || s.only != 0 {
 		return
 	}
 	a := &s.allowed
@@ -133,6 +133,9 @@ func (b *Bond) forSmall(p *path) bool {
 
 // may reports whether the stream may use a path.
 func (s *Stream) may(id wire.PathID) bool {
+	if s.only != 0 {
+		return id == s.only
+	}
 	if !s.bond.groupOf(s.group).permits(id) {
 		return false
 	}
@@ -142,7 +145,7 @@ func (s *Stream) may(id wire.PathID) bool {
 
 // within is the part of view that stream s may use.
 func (b *Bond) within(view []sched.Path, s *Stream, now time.Time) []sched.Path {
-	if g := b.groupOf(s.group); (b.guide == nil || s.mode != wire.Bond) && (g == nil || !g.limited) {
+	if g := b.groupOf(s.group); s.only == 0 && (b.guide == nil || s.mode != wire.Bond) && (g == nil || !g.limited) {
 		return view
 	}
 	b.guided(s, now)
@@ -160,7 +163,7 @@ func (b *Bond) within(view []sched.Path, s *Stream, now time.Time) []sched.Path 
 // has to wait for a path that it may use, about others that may use others.
 func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 	t.kind = bulk
-	differ := b.guide != nil || b.limits
+	differ := b.guide != nil || b.limits || b.bound > 0
 	var asked *Stream
 	for i, s := range b.ready {
 		if i > 0 && (!differ || !s.sendable() || s.alike(b.ready[0]) || s.alike(asked)) {
@@ -190,7 +193,7 @@ func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 
 // alike reports whether two streams may use the same paths.
 func (s *Stream) alike(o *Stream) bool {
-	return s.group == o.group && slices.Equal(s.allowed.paths, o.allowed.paths)
+	return s.group == o.group && s.only == o.only && slices.Equal(s.allowed.paths, o.allowed.paths)
 }
 
 // elsewhere reports whether n bytes of what a stream has in flight on p may go

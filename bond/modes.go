@@ -164,7 +164,7 @@ func (b *Bond) fillStream(p *path, s *Stream, f fill, now time.Time, buf []byte)
 		buf = s.out.append(buf, part.from, part.to)
 		s.todo.remove(part.from, part.to)
 		sent := sentFrame{t: wire.TypeData, s: s, from: part.from, to: part.to}
-		sent.copied = s.shared.take(part.from, part.to)
+		sent.copied = s.shared.take(part.from, part.to) || s.only != 0 // it is of no use elsewhere
 		if f.copies {
 			sent.copied = b.copyToOthers(p, copyOf{s, part.from, part.to}) || sent.copied
 		}

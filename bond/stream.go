@@ -40,6 +40,7 @@ type Stream struct {
 	told    wire.Choice // the server's choice, as the primary was told
 	burst   unit.Bytes  // given to subflows since there was last nothing to send
 
+	only   wire.PathID // the one subflow that its bytes may use; 0: any
 	mode   wire.Mode
 	group  wire.GroupID
 	turns  uint8        // that it has had since the others had theirs
@@ -307,6 +308,10 @@ func (b *Bond) forget(s *Stream) {
 		return
 	}
 	delete(b.streams, s.id)
+	if s.only != 0 { // in its turn, which it may still have, it stands in nobody's way
+		s.only = 0
+		b.bound--
+	}
 	if b.cfg.Trace != nil {
 		e := trace.Event{Kind: trace.StreamClose, Stream: uint64(s.id), Offset: uint64(s.inBase)}
 		if s.err != nil {

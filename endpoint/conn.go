@@ -136,6 +136,14 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	}
 }
 
+// Bind lets one subflow alone carry what this end writes from now on: see
+// bond.Stream.Bind.
+func (c *Conn) Bind(id wire.PathID) bool {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	return c.s.Bind(id)
+}
+
 // Await tells the other end that the app waits for n more bytes than it has
 // read, and not yet for what may come after them: see bond.Stream.Await.
 func (c *Conn) Await(n unit.Bytes) {

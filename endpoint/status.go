@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"math"
+	"net"
 	"sort"
 	"time"
 
@@ -162,6 +163,7 @@ func (e *Endpoint) Status(why bool) api.Bond {
 		if p.Silent {
 			a.State = api.Silent
 		}
+		a.Hop = l.hop(p)
 		a.RxRate, a.TxRate = l.rates.last(now, p.Received, p.Sent)
 		out.Paths = append(out.Paths, a)
 	}
@@ -177,6 +179,30 @@ func (e *Endpoint) Status(why bool) api.Bond {
 		}
 	}
 	return out
+}
+
+// hop describes the hop of a subflow that begins here, nil while nothing carries
+// it.
+func (l *lane) hop(p bond.PathInfo) *api.Hop {
+	h, err := l.sf.Probe()
+	if err != nil {
+		return nil
+	}
+	return &api.Hop{RTTms: ms(h.SRTT), MinRTTms: ms(h.MinRTT), MTU: h.PathMTU, Packets: h.Packets, Resent: h.Resent, RateBps: p.Th1,
+		FarRateBps: p.Th2, FarWaitMs: ms(p.FarWait)}
+}
+
+// HopOf is the hop of a subflow that begins here, and the address at which it
+// ends; nil if there is none.
+func (e *Endpoint) HopOf(id wire.PathID) (*api.Hop, net.Addr) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.b.Paths(nil, time.Now()) {
+		if l := e.lanes[id]; p.ID == id && l != nil {
+			return l.hop(p), l.sf.RemoteAddr()
+		}
+	}
+	return nil, nil
 }
 
 // StreamList describes the streams that are open, newest first.

@@ -32,6 +32,11 @@ type Hop struct {
 	// a packet each time that it left; 0 where the system does not tell. They may
 	// be some percent too much, and what came behind a gap is counted later.
 	WireIn, WireOut uint64
+	// PathMTU is the longest packet that the way to the hop's other end is known
+	// to take. Packets counts those with data that left, Resent those of them that
+	// had left before.
+	PathMTU         unit.Bytes
+	Packets, Resent uint64
 	// Limit is the pace that the sending direction was told to keep to, 0 if
 	// none. What is measured under it says nothing about the network.
 	Limit unit.Rate

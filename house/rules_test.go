@@ -45,6 +45,7 @@ var walls = []wall{
 	{from: []string{"identity"}, only: []string{"fault", "config"}, reason: "who a device is does not depend on what it does"},
 	{from: []string{"pairing"}, only: []string{"fault", "identity", "tcp", "wire"}, reason: "two devices meet before either has a role to play"},
 	{from: []string{"discovery"}, only: []string{}, reason: "what a network says is nobody's word: it has addresses and no judgement"},
+	{from: []string{"measure"}, only: []string{"unit", "api"}, reason: "it speaks over any stream, and knows nothing of bonds"},
 	{from: []string{"config"}, only: []string{"fault"}, reason: "it fills structs of others without knowing them"},
 	{from: []string{"api"}, only: []string{"unit", "fault"}, reason: "the types of the local API are a contract, not a view of our internals"},
 }

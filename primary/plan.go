@@ -10,6 +10,7 @@ import (
 
 	"mpbond/device"
 	"mpbond/intercept"
+	"mpbond/measure"
 	"mpbond/policy"
 	"mpbond/wire"
 )
@@ -76,6 +77,9 @@ func (l *plan) processOf(app intercept.App) *policy.Process {
 
 // DialStream opens a stream of the bond; see intercept.Dialer.
 func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error) {
+	if path, ok := measure.Path(dest); ok {
+		return p.measuring(ctx, dest, wire.PathID(path))
+	}
 	app, known := intercept.AppOf(ctx)
 	mode, _ := p.plan.modes.Of(policy.Flow{Dest: dest})
 	var treat *policy.Treatment

@@ -22,6 +22,7 @@ import (
 	"mpbond/endpoint"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/measure"
 	"mpbond/pipe"
 	"mpbond/sched"
 	"mpbond/splice"
@@ -89,6 +90,8 @@ type Server struct {
 	rec   *trace.Recorder // nil: nothing is traced
 	ln    *tcp.Listener
 	start time.Time
+	// Version is the program's, for those who measure. To be set before Run.
+	Version string
 
 	firstByte time.Duration // shorter in tests
 	pair      func(context.Context, net.Conn)
@@ -118,6 +121,7 @@ type session struct {
 	streams  atomic.Int64 // being served
 	flows    atomic.Int64 // the same of datagrams
 	speed    *speed       // of its device
+	measures chan bool    // holds one while a subflow is measured
 }
 
 // New opens the server's port. Trust says which devices are enrolled; rec, if
@@ -345,7 +349,7 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	if n >= s.cfg.MaxBonds {
 		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has %d bonds, which is the limit; one that lost its device ends after %v", n, keepBond)}
 	}
-	b := &session{key: key, name: key.device.ID().String(), instance: randomInstance(), speed: s.speedOf(key.device)}
+	b := &session{key: key, name: key.device.ID().String(), instance: randomInstance(), speed: s.speedOf(key.device), measures: make(chan bool, 1)}
 	if p, ok := s.trust.Lookup(key.device); ok {
 		b.name = p.Name
 	}
@@ -384,6 +388,10 @@ func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
 	defer b.streams.Add(-1)
 	if b.streams.Add(1) > int64(s.cfg.MaxStreams) {
 		c.ResetWith(wire.CodeLimit, fmt.Sprintf("%d streams are open, which is the server's limit", s.cfg.MaxStreams))
+		return
+	}
+	if path, ok := measure.Path(c.Dest()); ok {
+		s.measure(ctx, b, c, wire.PathID(path))
 		return
 	}
 	d, err := s.dialFor(ctx, c)

@@ -66,6 +66,9 @@ func probe(fd int, ipv6 bool) (h estimate.Hop, err error) {
 		Unsent:     min(unit.Bytes(unsent), unit.Bytes(queue)),
 		Acked:      i.Bytes_acked + uint64(max(sacked, 0)),
 		Received:   i.Bytes_received,
+		PathMTU:    unit.Bytes(i.Pmtu),
+		Packets:    uint64(i.Data_segs_out),
+		Resent:     uint64(i.Total_retrans),
 	}
 	if i.Bytes_sent > 0 { // Linux 4.19 on
 		headers, ack := uint64(dataHeaders), uint64(ackSize)

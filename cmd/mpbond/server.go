@@ -66,6 +66,7 @@ allowed.`,
 			if err != nil {
 				return err
 			}
+			s.Version = version
 			about := wire.PairAbout{Roles: wire.PairServer, Name: deviceName("")}
 			i := r.inviter(cmd, key, about, &inviter{addresses: func() []string { return calledAt(s.Addr().String(), cfg.Public) }})
 			s.PairWith(i.acceptor.Answer)

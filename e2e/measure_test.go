@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/measure"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// pathOf is the number of the subflow by a device.
+func (w *world) pathOf(device string) uint32 {
+	for _, p := range w.p.Status(false).Paths {
+		if p.Device == device && p.State == api.Up {
+			return p.ID
+		}
+	}
+	return 0
+}
+
+// TestMeasure: each lane is measured by itself, both ways: no stream byte of it
+// goes by the other one.
+func TestMeasure(t *testing.T) {
+	w := newWorld(t)
+	w.start("phone")
+	for _, device := range []string{"laptop", "phone"} {
+		for _, direction := range []string{measure.Down, measure.Up, measure.None} {
+			path, other := w.pathOf(device), uint32(0)
+			for _, p := range w.p.Status(false).Paths {
+				if p.ID != path {
+					other = p.ID
+				}
+			}
+			before := w.moved(other)
+			c := w.dial(measure.Dest(path))
+			const size = 4 * unit.MB
+			a, err := measure.Do(t.Context(), c, measure.Ask{Direction: direction, Bytes: size, Ms: 5000}, time.Now)
+			if err != nil {
+				t.Fatal(device, direction, err)
+			}
+			c.Close()
+			if direction != measure.None && (a.Bytes < size || a.Rate <= 0) {
+				t.Errorf("%s %s: %v at %v", device, direction, a.Bytes, a.Rate)
+			}
+			if a.Seen == "" || a.Ahead > time.Minute || a.Ahead < -time.Minute {
+				t.Errorf("%s: %+v", device, a.About)
+			}
+			if h := a.Hop; h == nil || h.MTU == 0 || h.MinRTTms <= 0 {
+				t.Errorf("%s: %+v", device, h)
+			}
+			if n := w.moved(other) - before; n > size/10 {
+				t.Errorf("%s %s: %v by the other subflow", device, direction, n)
+			}
+		}
+	}
+	for _, p := range w.p.Status(false).Paths {
+		if h := p.Hop; h == nil || h.Packets == 0 || h.RateBps == 0 {
+			t.Errorf("status of %s: %+v", p.Device, h)
+		}
+	}
+}
+
+// moved is what a subflow has carried, both ways.
+func (w *world) moved(path uint32) unit.Bytes {
+	for _, p := range w.p.Status(false).Paths {
+		if p.ID == path {
+			return p.RxBytes + p.TxBytes
+		}
+	}
+	return 0
+}
+
+// TestMeasureRefused: not of a subflow that there is not, and one at a time.
+func TestMeasureRefused(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	var r wire.Reset
+	if _, err := w.p.DialStream(t.Context(), measure.Dest(99)); !errors.As(err, &r) || r.Code != wire.CodeUnreachable {
+		t.Errorf("%v", err)
+	}
+	path := w.pathOf("laptop")
+	first := w.dial(measure.Dest(path)) // says nothing yet
+	open := func(c interface{ WaitOpen(context.Context) error }) error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		return c.WaitOpen(ctx)
+	}
+	type opener interface{ WaitOpen(context.Context) error }
+	if err := open(first.(opener)); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(w.dial(measure.Dest(path)).(opener)); !errors.As(err, &r) || r.Code != wire.CodeLimit {
+		t.Errorf("a second one: %v", err)
+	}
+	first.Close()
+	eventually(t, func() error { // the server has noticed
+		c, err := w.p.DialStream(t.Context(), measure.Dest(path))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = measure.Do(t.Context(), c, measure.Ask{}, time.Now)
+		return err
+	})
+}

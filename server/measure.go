@@ -1,0 +1,63 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+
+	"mpbond/api"
+	"mpbond/endpoint"
+	"mpbond/measure"
+	"mpbond/splice"
+	"mpbond/wire"
+)
+
+// turn is how long a measurement waits for the one before it to end, and
+// farewell what its own end may take.
+const (
+	turn     = time.Second
+	farewell = 5 * time.Second
+)
+
+// measure answers a stream that measures a subflow: one at a time in each bond,
+// within the bounds of package measure and of the device's rate.
+func (s *Server) measure(ctx context.Context, b *session, c *endpoint.Conn, path wire.PathID) {
+	t := time.NewTimer(turn)
+	defer t.Stop()
+	select {
+	case b.measures <- true:
+		defer func() { <-b.measures }()
+	case <-t.C:
+		c.ResetWith(wire.CodeLimit, "another measurement of this device is under way")
+		return
+	}
+	_, from := b.e.HopOf(path)
+	if from == nil || !c.Bind(path) {
+		c.ResetWith(wire.CodeUnreachable, "there is no such subflow")
+		return
+	}
+	c.Opened()
+	err := measure.Serve(ctx, b.speed.serve(ctx, c), measure.Far{Version: s.Version, Seen: from.String(), Hop: func() *api.Hop {
+		h, _ := b.e.HopOf(path)
+		return h
+	}})
+	s.log.Debug("measured", "device", b.name, "path", path, "err", err)
+	if err != nil {
+		splice.Reset(c)
+		return
+	}
+	_ = c.CloseWrite()
+	_ = c.SetReadDeadline(time.Now().Add(farewell))
+	_, _ = io.Copy(io.Discard, struct{ io.Reader }{c}) // to close before the device does would be a reset
+	_ = c.Close()
+}
+
+// serve makes the bytes of a stream count that the server itself ends: what it
+// reads has come up, what it writes goes down.
+func (v *speed) serve(ctx context.Context, c net.Conn) net.Conn {
+	if v == nil {
+		return c
+	}
+	return &slowed{c, ctx, &speed{up: v.down, down: v.up}}
+}
