@@ -23,3 +23,65 @@ type Inviter struct {
 	Invite  func() (Invitation, error)
 	Current func() Invitation
 }
+
+// Rename is the body of PATCH /v1/devices/NAME, by which a device that is
+// trusted gets another name. The answer is 204.
+type Rename struct {
+	Name string `json:"name" maxLength:"64"` // from now on: letters, digits and "._-"
+}
+
+// PairRequest is the body of POST /v1/pair, by which a primary is paired with
+// the devices that show these codes. The answer is a Pairing, of which GET
+// tells what becomes.
+type PairRequest struct {
+	// Codes as the other devices show them, like K7QF-3M2A@vps.example.org:7600;
+	// that of a helper on the same local network does without the address.
+	Codes []string `json:"codes" minItems:"1" maxItems:"8"`
+	// As refuses devices that say they are something else than "server" or
+	// "helper"; a second server is taken with "server" only.
+	As string `json:"as,omitempty" enum:"server,helper"`
+}
+
+// States of a Pairing, and of the devices in it.
+const (
+	PairRunning = "running"
+	PairCalling = "calling" // of a device: is called
+	PairKnown   = "known"   // of a device: has proved the code, and is not written down yet
+	PairDone    = "paired"
+	PairFailed  = "failed" // of a Pairing: at least one device
+)
+
+// Pairing is what has become of the last POST /v1/pair.
+type Pairing struct {
+	// State is "" while there never was one, "running", "paired" (with all), or
+	// "failed" (with one of them, at least).
+	State   string         `json:"state"`
+	Began   time.Time      `json:"began,omitzero"`
+	Devices []PairedDevice `json:"devices"` // in the order of the codes; never null
+}
+
+// PairedDevice is one device of a Pairing.
+type PairedDevice struct {
+	State string   `json:"state"` // "calling", "known", "paired" or "failed"
+	ID    string   `json:"id,omitempty"`
+	Name  string   `json:"name,omitempty"`  // of one that is paired
+	Roles []string `json:"roles,omitempty"` // that it may have towards this one
+	Error string   `json:"error,omitempty"` // of one that failed
+	Kind  string   `json:"kind,omitempty"`  // of the error, as in a Problem
+	Hint  string   `json:"hint,omitempty"`  // what may help
+}
+
+// Keeper changes what is known of other devices. Its functions are called from
+// many goroutines; errors are faults.
+type Keeper struct {
+	Rename func(from, to string) error
+	// Revoke has a device trusted no longer; what is open with it ends at once.
+	Revoke func(name string) error
+}
+
+// Pairer pairs with devices that show codes. Its functions are called from many
+// goroutines; errors are faults.
+type Pairer struct {
+	Pair    func(PairRequest) (Pairing, error)
+	Current func() Pairing
+}

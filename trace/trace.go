@@ -20,35 +20,38 @@ type Kind string
 
 // Kinds, with the fields that each sets besides t, who, kind and bond.
 const (
-	StreamOpen  Kind = "stream_open"  // stream, text: the destination
-	StreamClose Kind = "stream_close" // stream, off: bytes of the direction delivered, reason
-	PathUp      Kind = "path_up"      // path, device, reason (direct or helped): a subflow joined the bond
-	PathDown    Kind = "path_down"    // path, device, reason, len: its unacknowledged bytes
-	PathSilent  Kind = "path_silent"  // path, device, len: data outstanding and no progress; not given up yet
-	Segment     Kind = "segment"      // path, stream, off, len: given to a subflow, count: bytes given to it so far, frame headers included; reason: copy, if another one carries it too
-	Ack         Kind = "ack"          // path the news is about, off: bytes of that subflow received, frame headers included
-	Deliver     Kind = "deliver"      // stream, off, len: handed in order to the app or the Internet server
-	Decision    Kind = "decision"     // path unless it waits, len: bytes still to schedule, pad, diff, reason
-	PathState   Kind = "path_state"   // path, device; the estimates rate, pad, srtt, backlog, backlog2; of the hop nearest the sender cwnd, len: bytes in its TCP, count: bytes acknowledged; each 10 to 20 ms while sending
-	Reinject    Kind = "reinject"     // path they are taken from, stream, off, len, reason
-	Duplicate   Kind = "duplicate"    // path, stream, off, len: received a second time and dropped
-	PipeState   Kind = "pipe_state"   // path, rate and srtt of the far hop, off: bytes of the subflow that the helper has received, backlog: those of them that it holds, reason: app-limited or none
-	PipeUp      Kind = "pipe_up"      // device, text: the carrier and address
-	PipeDown    Kind = "pipe_down"    // device, reason
-	PipeMoved   Kind = "pipe_moved"   // path, device, text: the address it goes on over, reason: "break" or "change", gap: without a pipe before
-	RelayUp     Kind = "relay_up"     // at a helper. count: the relay's number, device: the primary, text: the server's address
-	RelayDown   Kind = "relay_down"   // at a helper. count, device, len: bytes relayed, both ways, reason
-	HopReport   Kind = "hop_report"   // at a helper, one has left. count, rate, srtt, backlog; reason: over which hop; text: about which
-	Stall       Kind = "stall"        // stream, off: delivery stopped here
-	Resume      Kind = "resume"       // stream, off, gap: delivery goes on after that long
-	Error       Kind = "error"        // reason, text
-	Dropped     Kind = "dropped"      // count: events lost before this one, the disk being slower than the data path
-	FlowOpen    Kind = "flow_open"    // flow: of datagrams
-	FlowMove    Kind = "flow_move"    // flow, path it is pinned to from now on, reason: none for the first
-	FlowClose   Kind = "flow_close"   // flow, count: datagrams sent and received, reason
-	Mark        Kind = "mark"         // text: set by a tool, such as a change of a link in the lab
-	DeviceUp    Kind = "device_up"    // device: its first pipe at a primary, its first bond at a server
-	DeviceDown  Kind = "device_down"  // device: nothing of it is left
+	StreamOpen    Kind = "stream_open"    // stream, text: the destination
+	StreamClose   Kind = "stream_close"   // stream, off: bytes of the direction delivered, reason
+	PathUp        Kind = "path_up"        // path, device, reason (direct or helped): a subflow joined the bond
+	PathDown      Kind = "path_down"      // path, device, reason, len: its unacknowledged bytes
+	PathSilent    Kind = "path_silent"    // path, device, len: data outstanding and no progress; not given up yet
+	Segment       Kind = "segment"        // path, stream, off, len: given to a subflow, count: bytes given to it so far, frame headers included; reason: copy, if another one carries it too
+	Ack           Kind = "ack"            // path the news is about, off: bytes of that subflow received, frame headers included
+	Deliver       Kind = "deliver"        // stream, off, len: handed in order to the app or the Internet server
+	Decision      Kind = "decision"       // path unless it waits, len: bytes still to schedule, pad, diff, reason
+	PathState     Kind = "path_state"     // path, device; the estimates rate, pad, srtt, backlog, backlog2; of the hop nearest the sender cwnd, len: bytes in its TCP, count: bytes acknowledged; each 10 to 20 ms while sending
+	Reinject      Kind = "reinject"       // path they are taken from, stream, off, len, reason
+	Duplicate     Kind = "duplicate"      // path, stream, off, len: received a second time and dropped
+	PipeState     Kind = "pipe_state"     // path, rate and srtt of the far hop, off: bytes of the subflow that the helper has received, backlog: those of them that it holds, reason: app-limited or none
+	PipeUp        Kind = "pipe_up"        // device, text: the carrier and address
+	PipeDown      Kind = "pipe_down"      // device, reason
+	PipeMoved     Kind = "pipe_moved"     // path, device, text: the address it goes on over, reason: "break" or "change", gap: without a pipe before
+	RelayUp       Kind = "relay_up"       // at a helper. count: the relay's number, device: the primary, text: the server's address
+	RelayDown     Kind = "relay_down"     // at a helper. count, device, len: bytes relayed, both ways, reason
+	HopReport     Kind = "hop_report"     // at a helper, one has left. count, rate, srtt, backlog; reason: over which hop; text: about which
+	Stall         Kind = "stall"          // stream, off: delivery stopped here
+	Resume        Kind = "resume"         // stream, off, gap: delivery goes on after that long
+	Error         Kind = "error"          // reason, text
+	Dropped       Kind = "dropped"        // count: events lost before this one, the disk being slower than the data path
+	FlowOpen      Kind = "flow_open"      // flow: of datagrams
+	FlowMove      Kind = "flow_move"      // flow, path it is pinned to from now on, reason: none for the first
+	FlowClose     Kind = "flow_close"     // flow, count: datagrams sent and received, reason
+	Mark          Kind = "mark"           // text: set by a tool, such as a change of a link in the lab
+	DeviceUp      Kind = "device_up"      // device: its first pipe at a primary, its first bond at a server
+	DeviceDown    Kind = "device_down"    // device: nothing of it is left
+	DeviceAdded   Kind = "device_added"   // device, text: its roles; it is trusted now
+	DeviceRenamed Kind = "device_renamed" // device: its name from now on, text: the one before
+	DeviceRemoved Kind = "device_removed" // device: it is trusted no longer
 )
 
 // Change reports whether events of this kind tell that something came, went or
@@ -57,7 +60,7 @@ const (
 func (k Kind) Change() bool {
 	switch k {
 	case StreamOpen, StreamClose, PathUp, PathDown, PathSilent, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, Error,
-		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown:
+		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved:
 		return true
 	}
 	return false
@@ -67,7 +70,7 @@ func (k Kind) Change() bool {
 func Kinds() []Kind {
 	return []Kind{StreamOpen, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
 		Reinject, Duplicate, PipeState, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, FlowOpen, FlowMove, FlowClose, Mark,
-		DeviceUp, DeviceDown}
+		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved}
 }
 
 // Event is one line of a trace. A field that a kind does not use is zero and

@@ -328,7 +328,7 @@ func TestTell(t *testing.T) {
 				t.Errorf("told %+v", e)
 			}
 		}
-		if len(told) != 16 {
+		if len(told) != 19 {
 			t.Errorf("told of %d kinds", len(told))
 		}
 	}

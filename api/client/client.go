@@ -117,9 +117,32 @@ func (c *Client) Chunk(ctx context.Context, chunk api.Chunk) error {
 	return c.change(ctx, http.MethodPost, "/v1/chunk", chunk)
 }
 
+// RenameDevice gives a device that is trusted another name.
+func (c *Client) RenameDevice(ctx context.Context, name, to string) error {
+	return c.change(ctx, http.MethodPatch, "/v1/devices/"+url.PathEscape(name), api.Rename{Name: to})
+}
+
+// RevokeDevice has a device trusted no longer: what is open with it ends.
+func (c *Client) RevokeDevice(ctx context.Context, name string) error {
+	return c.change(ctx, http.MethodDelete, "/v1/devices/"+url.PathEscape(name), nil)
+}
+
+// Pair begins to pair a primary with devices that show codes. Pairing tells what
+// becomes of it.
+func (c *Client) Pair(ctx context.Context, r api.PairRequest) (p api.Pairing, err error) {
+	err = c.ask(ctx, http.MethodPost, "/v1/pair", r, &p)
+	return p, err
+}
+
+// Pairing is what has become of the last Pair.
+func (c *Client) Pairing(ctx context.Context) (p api.Pairing, err error) {
+	err = c.get(ctx, "/v1/pair", &p)
+	return p, err
+}
+
 // Invite makes a new code for pairing.
 func (c *Client) Invite(ctx context.Context) (i api.Invitation, err error) {
-	err = c.ask(ctx, http.MethodPost, "/v1/invitation", &i)
+	err = c.ask(ctx, http.MethodPost, "/v1/invitation", nil, &i)
 	return i, err
 }
 
@@ -131,14 +154,14 @@ func (c *Client) Invitation(ctx context.Context) (i api.Invitation, err error) {
 
 // get asks for something, within the usual time.
 func (c *Client) get(ctx context.Context, path string, into any) error {
-	return c.ask(ctx, http.MethodGet, path, into)
+	return c.ask(ctx, http.MethodGet, path, nil, into)
 }
 
-// ask is get with another method.
-func (c *Client) ask(ctx context.Context, method, path string, into any) error {
+// ask is get with another method, and a body if that is not nil.
+func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	answer, err := c.do(ctx, method, path, nil)
+	answer, err := c.do(ctx, method, path, body)
 	if err != nil {
 		return err
 	}

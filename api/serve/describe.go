@@ -5,12 +5,17 @@ import (
 	"go/parser"
 	"go/token"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"mpbond/api"
 )
+
+// taken are the schemas of bodies of requests: what is in none of their fields
+// is refused.
+var taken = []string{"Chunk", "Rename", "PairRequest"}
 
 // addComments makes the comments of package api the descriptions of the schemas,
 // and lets answers have more fields than a schema names: within /v1 they may be
@@ -46,7 +51,7 @@ func addComments(schemas map[string]*huma.Schema) {
 	}
 	for name, s := range schemas {
 		s.Description = comments[name]
-		if name != "Chunk" { // which is taken, not told
+		if !slices.Contains(taken, name) {
 			s.AdditionalProperties = true
 		}
 		for field, p := range s.Properties {

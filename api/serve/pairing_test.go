@@ -37,3 +37,40 @@ func TestInvitations(t *testing.T) {
 		t.Errorf("at a primary: %v", err)
 	}
 }
+
+// TestPair: codes are handed on, and refused before that if they are too many or
+// none; what becomes of them is told.
+func TestPair(t *testing.T) {
+	var asked []api.PairRequest
+	p := &api.Pairer{
+		Pair: func(r api.PairRequest) (api.Pairing, error) {
+			if asked = append(asked, r); len(asked) > 1 {
+				return api.Pairing{}, fault.New(fault.AlreadyRunning, errors.New("busy"), "wait")
+			}
+			return api.Pairing{State: api.PairRunning, Devices: []api.PairedDevice{{State: api.PairCalling}}}, nil
+		},
+		Current: func() api.Pairing {
+			return api.Pairing{State: api.PairDone, Devices: []api.PairedDevice{{State: api.PairDone, Name: "phone"}}}
+		},
+	}
+	r := Role{Describe: exampleStatus, Pairer: p}
+	c, _ := running(t, r)
+	got, err := c.Pair(t.Context(), api.PairRequest{Codes: []string{"K7QF-3M2A"}, As: "helper"})
+	if err != nil || got.State != api.PairRunning || len(got.Devices) != 1 || len(asked) != 1 || asked[0].Codes[0] != "K7QF-3M2A" || asked[0].As != "helper" {
+		t.Errorf("%+v, %v, %+v", got, err, asked)
+	}
+	if got, err := c.Pairing(t.Context()); err != nil || got.State != api.PairDone || got.Devices[0].Name != "phone" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := c.Pair(t.Context(), api.PairRequest{Codes: []string{"K7QF-3M2A"}}); !fault.Is(err, fault.AlreadyRunning) || fault.HintOf(err) != "wait" {
+		t.Errorf("%v", err)
+	}
+	for _, body := range []string{`{"codes":[]}`, `{}`, `{"codes":["1","2","3","4","5","6","7","8","9"]}`, `{"codes":["1"],"as":"king"}`, `{"codes":["1"],"name":"x"}`} {
+		if w := ask(r, "POST", "/v1/pair", body); w.Code != 400 {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+	if w := ask(r, "POST", "/v1/pair", `{"codes":["1"]}`); w.Code != 409 || len(asked) != 3 {
+		t.Errorf("%d %s, asked %d times", w.Code, w.Body, len(asked))
+	}
+}

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -29,7 +30,9 @@ func Handler(role Role) http.Handler {
 	}
 	a := humago.New(mux, cfg)
 	role.register(a)
+	role.registerDevices(a)
 	role.registerInvitation(a)
+	role.registerPair(a)
 	role.registerEvents(a)
 	mux.Handle("GET /metrics", metrics(role))
 	addComments(a.OpenAPI().Components.Schemas.Map())
@@ -54,7 +57,7 @@ func Handler(role Role) http.Handler {
 // nowhere answers what no route matches.
 func nowhere(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	var allow []string
-	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete} {
+	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 		other := &http.Request{Method: m, URL: r.URL, Host: r.Host}
 		if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" {
 			allow = append(allow, m)
@@ -128,13 +131,15 @@ type streamInput struct {
 
 type chunkInput struct{ Body api.Chunk }
 
+type renameInput struct {
+	Name string `path:"name" maxLength:"64" doc:"the device's name"`
+	Body api.Rename
+}
+
+type pairInput struct{ Body api.PairRequest }
+
 func (r Role) register(a huma.API) {
 	get(a, "/v1/status", "one running mpbond at this moment", func(in *whyInput) (api.Status, error) { return r.status(in.Why == "1"), nil })
-
-	get(a, "/v1/devices", "this device and those that it trusts", func(*nothing) ([]api.Device, error) { return r.status(false).Devices, nil })
-	get(a, "/v1/devices/{name}", "one device", func(in *nameInput) (api.Device, error) {
-		return find(r.status(false).Devices, "device "+in.Name, func(d api.Device) bool { return d.Name == in.Name })
-	})
 
 	get(a, "/v1/pipes", "pipes that carry a subflow, or wait", func(*nothing) ([]api.Pipe, error) { return r.status(false).Pipes, nil })
 	get(a, "/v1/pipes/{name}/{address}", "one pipe", func(in *pipeInput) (api.Pipe, error) {
@@ -167,6 +172,47 @@ func (r Role) register(a huma.API) {
 			return unsupported("a chunk mark")
 		}
 		return r.Chunk(in.Body)
+	})
+}
+
+func (r Role) registerDevices(a huma.API) {
+	get(a, "/v1/devices", "this device and those that it trusts", func(*nothing) ([]api.Device, error) { return r.status(false).Devices, nil })
+	get(a, "/v1/devices/{name}", "one device", func(in *nameInput) (api.Device, error) {
+		return find(r.status(false).Devices, "device "+in.Name, func(d api.Device) bool { return d.Name == in.Name })
+	})
+	do(a, http.MethodPatch, "/v1/devices/{name}", "give a device another name", func(in *renameInput) error {
+		if r.Keeper == nil {
+			return unsupported("renaming a device")
+		}
+		return r.Keeper.Rename(in.Name, in.Body.Name)
+	})
+	do(a, http.MethodDelete, "/v1/devices/{name}", "revoke a device: it is trusted no longer, and what is open with it ends", func(in *nameInput) error {
+		if r.Keeper == nil {
+			return unsupported("revoking a device")
+		}
+		return r.Keeper.Revoke(in.Name)
+	})
+}
+
+func (r Role) registerPair(a huma.API) {
+	elsewhere := fault.New(fault.Unsupported, errors.New("pairing by the code of another device: not here"), "codes are told to a primary; server and helper show them: POST /v1/invitation")
+	get(a, "/v1/pair", "what has become of the last pairing", func(*nothing) (p api.Pairing, err error) {
+		if r.Pairer == nil {
+			return p, elsewhere
+		}
+		return r.Pairer.Current(), nil
+	})
+	op := operation(http.MethodPost, "/v1/pair", "pair with the devices that show these codes; GET tells what becomes of it")
+	op.DefaultStatus = http.StatusAccepted
+	huma.Register(a, op, func(_ context.Context, in *pairInput) (*answer[api.Pairing], error) {
+		if r.Pairer == nil {
+			return nil, problemOf(elsewhere)
+		}
+		p, err := r.Pairer.Pair(in.Body)
+		if err != nil {
+			return nil, problemOf(err)
+		}
+		return &answer[api.Pairing]{"no-store", p}, nil
 	})
 }
 

@@ -93,7 +93,16 @@ func full(changed *[]string) Role {
 		},
 		ResetStream: func(bond string, id uint64) error { return note(fmt.Sprintf("stream %q %d", bond, id)) },
 		Chunk:       func(c api.Chunk) error { return note(fmt.Sprintf("chunk %s %d", c.App, c.Bytes)) },
-		Feed:        feed,
+		Keeper: &api.Keeper{
+			Rename: func(from, to string) error {
+				if to == "taken" {
+					return fault.New(fault.Exists, errors.New("there is one"), "choose")
+				}
+				return note("rename " + from + " " + to)
+			},
+			Revoke: func(name string) error { return note("revoke " + name) },
+		},
+		Feed: feed,
 	}
 }
 
@@ -134,6 +143,14 @@ func TestResources(t *testing.T) {
 		{"POST", "/v1/chunk", `{"app":5,"bytes":1}`, 400, `"kind":"usage"`},
 		{"POST", "/v1/chunk", `{"app":`, 400, `"kind":"usage"`},
 		{"POST", "/v1/chunk", `{"app":"` + strings.Repeat("x", maxBody) + `","bytes":1}`, 413, `"kind":"limit"`},
+		{"PATCH", "/v1/devices/phone", `{"name":"pixel"}`, 204, ""},
+		{"PATCH", "/v1/devices/phone", `{"name":"taken"}`, 409, `"hint":"choose"`},
+		{"PATCH", "/v1/devices/phone", `{"name":"x","roles":["server"]}`, 400, "roles"},
+		{"PATCH", "/v1/devices/phone", `{}`, 400, "name"},
+		{"PATCH", "/v1/devices/phone", `{"name":"` + strings.Repeat("x", 65) + `"}`, 400, `"kind":"usage"`},
+		{"DELETE", "/v1/devices/pixel", "", 204, ""},
+		{"PATCH", "/v1/devices", "", 405, "use GET"},
+		{"PUT", "/v1/devices/phone", "", 405, "use GET or HEAD or PATCH or DELETE"},
 		{"PUT", "/v1/chunk", "", 405, "use POST"},
 		{"DELETE", "/v1/streams", "", 405, "use GET"},
 	} {
@@ -145,7 +162,7 @@ func TestResources(t *testing.T) {
 			t.Errorf("%s %s: %v", c.method, c.target, w.Header())
 		}
 	}
-	if want := []string{`subflow "b" 1`, `subflow "" 7`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000"}; !slices.Equal(changed, want) {
+	if want := []string{`subflow "b" 1`, `subflow "" 7`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "revoke pixel"}; !slices.Equal(changed, want) {
 		t.Errorf("changed %q, want %q", changed, want)
 	}
 }
@@ -153,7 +170,8 @@ func TestResources(t *testing.T) {
 // TestUnsupported: a role that cannot change something says so.
 func TestUnsupported(t *testing.T) {
 	r := Role{Describe: exampleStatus}
-	for _, c := range [][3]string{{"DELETE", "/v1/subflows/b/1"}, {"DELETE", "/v1/streams/b/1"}, {"POST", "/v1/chunk", `{"app":"127.0.0.1:1","bytes":1}`}} {
+	for _, c := range [][3]string{{"DELETE", "/v1/subflows/b/1"}, {"DELETE", "/v1/streams/b/1"}, {"POST", "/v1/chunk", `{"app":"127.0.0.1:1","bytes":1}`},
+		{"PATCH", "/v1/devices/phone", `{"name":"x"}`}, {"DELETE", "/v1/devices/phone"}, {"POST", "/v1/pair", `{"codes":["K7QF-3M2A"]}`}, {"GET", "/v1/pair"}, {"POST", "/v1/invitation"}} {
 		w := ask(r, c[0], c[1], c[2])
 		if w.Code != http.StatusNotImplemented || !strings.Contains(w.Body.String(), `"kind":"unsupported"`) {
 			t.Errorf("%v: %d %s", c, w.Code, w.Body)
@@ -195,7 +213,7 @@ func TestOpenAPI(t *testing.T) {
 		t.Error(doc.OpenAPI)
 	}
 	for _, path := range []string{"/v1/status", "/v1/devices", "/v1/devices/{name}", "/v1/pipes", "/v1/pipes/{name}/{address}", "/v1/subflows", "/v1/subflows/{bond}/{path}",
-		"/v1/streams", "/v1/streams/{bond}/{stream}", "/v1/chunk", "/v1/invitation", "/v1/events"} {
+		"/v1/streams", "/v1/streams/{bond}/{stream}", "/v1/chunk", "/v1/invitation", "/v1/pair", "/v1/events"} {
 		if len(doc.Paths[path]) == 0 {
 			t.Errorf("%s is not told of", path)
 		}
@@ -209,7 +227,7 @@ func TestOpenAPI(t *testing.T) {
 		if s.Description == "" && !strings.HasPrefix(name, "Answer") {
 			t.Errorf("%s has no description", name)
 		}
-		if (s.AdditionalProperties == false) != (name == "Chunk") {
+		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Rename", "PairRequest"}, name) {
 			t.Errorf("%s: more fields: %v", name, s.AdditionalProperties)
 		}
 	}
@@ -298,6 +316,8 @@ func FuzzAPI(f *testing.F) {
 		"GET /v1/events?after=0 HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 5\r\nAccept: text/event-stream\r\n\r\n", "DELETE /v1/streams/b/18446744073709551615 HTTP/1.0\r\n\r\n",
 		"POST /v1/chunk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 34\r\n\r\n{\"app\": \"127.0.0.1:1\", \"bytes\": 1}",
 		"POST /v1/chunk HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"app\r\n0\r\n\r\n",
+		"PATCH /v1/devices/phone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{\"name\": \"x\"}",
+		"POST /v1/pair HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 24\r\n\r\n{\"codes\": [\"K7QF-3M2A\"]}",
 		"PUT //v1/../x HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
 	} {
 		f.Add([]byte(s))

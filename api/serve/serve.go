@@ -47,8 +47,11 @@ type Role struct {
 	ResetStream  func(bond string, id uint64) error
 	// Chunk takes a chunk mark.
 	Chunk func(api.Chunk) error
-	// Inviter makes codes for pairing.
+	// Inviter makes codes for pairing, and Pairer is told those of others.
 	Inviter *api.Inviter
+	Pairer  *api.Pairer
+	// Keeper changes which devices are trusted.
+	Keeper *api.Keeper
 	// Feed has the changes; nil: there are none to tell.
 	Feed *Feed
 }

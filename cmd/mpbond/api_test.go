@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"mpbond/api"
 	"mpbond/api/client"
@@ -72,5 +75,61 @@ func TestEventsOfNobody(t *testing.T) {
 	code, _, errs := mpbond(t, "events", "--json")
 	if code != exitNoConn || !strings.Contains(errs, string(fault.NotRunning)) {
 		t.Errorf("code %d: %s", code, errs)
+	}
+}
+
+// TestDevicesAreChanged: at each role devices are renamed and revoked over the
+// API, by what mpbond rename and revoke do, and told of as events.
+func TestDevicesAreChanged(t *testing.T) {
+	for _, args := range [][]string{
+		{"server", "--listen", "127.0.0.1:0"}, {"helper"}, {"primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", ""},
+	} {
+		t.Run(args[0], func(t *testing.T) {
+			devices(t)
+			_, log := serving(t, args...)
+			c := client.New(api.SocketPath(args[0]))
+			defer c.Close()
+			list, err := c.Devices(t.Context())
+			if err != nil || len(list) != 4 {
+				t.Fatal(list, err)
+			}
+			name, other := list[3].Name, list[2].Name
+			if err := c.RenameDevice(t.Context(), name, other); !fault.Is(err, fault.Exists) {
+				t.Errorf("a name that is taken: %v", err)
+			}
+			if err := c.RenameDevice(t.Context(), "nobody", "x"); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+				t.Errorf("nobody: %v", err)
+			}
+			if err := c.RenameDevice(t.Context(), name, "a b"); !fault.Is(err, fault.Usage) {
+				t.Errorf("a name that none can have: %v", err)
+			}
+			if err := errors.Join(c.RenameDevice(t.Context(), name, "new"), c.RevokeDevice(t.Context(), other)); err != nil {
+				t.Fatal(err)
+			}
+			if list, err = c.Devices(t.Context()); err != nil || len(list) != 3 || list[2].Name != "new" {
+				t.Error(list, err)
+			}
+			var got []string
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for n, err := range c.Events(ctx, 0) {
+				if err != nil {
+					t.Fatalf("after %q: %v", got, err)
+				}
+				if e := n.Change; e != nil && (e.Kind == "device_renamed" || e.Kind == "device_removed") {
+					got = append(got, e.Kind+" "+e.Device+" "+e.Text)
+				}
+				if len(got) == 2 {
+					break
+				}
+			}
+			if want := []string{"device_renamed new " + name, "device_removed " + other + " "}; !slices.Equal(got, want) {
+				t.Errorf("%q, want %q\n%s", got, want, log)
+			}
+			_, err = c.Pair(t.Context(), api.PairRequest{Codes: []string{"K7QF"}})
+			if want := map[bool]fault.Kind{true: fault.Usage, false: fault.Unsupported}[args[0] == "primary"]; !fault.Is(err, want) {
+				t.Errorf("a code: %v", err)
+			}
+		})
 	}
 }

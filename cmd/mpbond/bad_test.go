@@ -468,7 +468,7 @@ func TestReload(t *testing.T) {
 			}
 		}
 		hangup()
-		log.await(t, `msg="trust file read again" devices=3`)
+		log.await(t, `msg="the trust file was read again" devices=3`)
 		path := filepath.Join(dir, "trust.toml")
 		good, err := os.ReadFile(path)
 		if err == nil {

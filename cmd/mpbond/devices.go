@@ -13,6 +13,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/identity"
+	"mpbond/trace"
 )
 
 // knownDevice is a trusted device and what is known of it now. The JSON is a
@@ -70,7 +71,7 @@ key, for people to compare.`,
 				if state == "" {
 					state = "-"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", d.Name, strings.Trim(fmt.Sprint(d.Roles), "[]"), d.ID, state, strings.Join(d.Addresses, " "))
+				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", d.Name, roleWords(d.Roles), d.ID, state, strings.Join(d.Addresses, " "))
 			}
 			return w.Flush()
 		},
@@ -141,6 +142,47 @@ func (s *seen) of(p identity.Peer) (state string, last time.Time) {
 	}
 	return "", time.Time{}
 }
+
+// keeper is what the role's API may change of devices: the trust file, as the
+// commands do.
+func (r *role) keeper() *api.Keeper {
+	return &api.Keeper{Rename: r.trust.Rename, Revoke: r.trust.Remove}
+}
+
+// tellDevices tells of devices that were added to the trust file, renamed or
+// removed. One with other roles than before counts as added.
+func (r *role) tellDevices(before, now []identity.Peer) {
+	gone := map[identity.PublicKey]identity.Peer{}
+	for _, p := range before {
+		gone[p.Key] = p
+	}
+	for _, p := range now {
+		b, known := gone[p.Key]
+		delete(gone, p.Key)
+		if known && b.Name != p.Name {
+			r.rec.Add(trace.Event{Kind: trace.DeviceRenamed, Device: p.Name, Text: b.Name})
+		}
+		if !known || !slices.Equal(b.Roles, p.Roles) {
+			r.rec.Add(trace.Event{Kind: trace.DeviceAdded, Device: p.Name, Text: roleWords(p.Roles)})
+		}
+	}
+	for _, p := range before {
+		if _, ok := gone[p.Key]; ok {
+			r.rec.Add(trace.Event{Kind: trace.DeviceRemoved, Device: p.Name})
+		}
+	}
+}
+
+// roleNames are roles as the API has them.
+func roleNames(roles []identity.Role) (names []string) {
+	for _, r := range roles {
+		names = append(names, string(r))
+	}
+	return names
+}
+
+// roleWords names roles for people.
+func roleWords(roles []identity.Role) string { return strings.Join(roleNames(roles), " ") }
 
 func renameCommand() *cobra.Command {
 	return &cobra.Command{

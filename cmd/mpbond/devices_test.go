@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"mpbond/api"
 	"mpbond/identity"
+	"mpbond/trace"
 	"mpbond/wire"
 )
 
@@ -92,5 +94,26 @@ func TestDeviceNameIsText(t *testing.T) {
 		if got := deviceName(name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
+	}
+}
+
+// TestDeviceEvents: devices that come into the trust file, get another name or
+// other roles, or leave it, are told of.
+func TestDeviceEvents(t *testing.T) {
+	peer := func(n byte, name string, roles ...identity.Role) identity.Peer {
+		return identity.Peer{Name: name, Key: identity.PublicKey{n}, Roles: roles}
+	}
+	const helper, primary = identity.RoleHelper, identity.RolePrimary
+	var r role
+	if _, err := r.recorder(""); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	r.rec.Tell("", func(e trace.Event) { got = append(got, eventWords(change(e))) })
+	r.tellDevices([]identity.Peer{peer(1, "a", helper), peer(2, "b", helper), peer(3, "c", helper), peer(4, "d", helper), peer(5, "e", helper)},
+		[]identity.Peer{peer(5, "e", helper), peer(1, "b", helper), peer(6, "f", helper), peer(3, "c", helper, primary), peer(4, "g", primary)})
+	want := []string{"a is called b", "f is trusted as helper", "c is trusted as helper primary", "d is called g", "g is trusted as primary", "b is trusted no longer"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

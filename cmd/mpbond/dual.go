@@ -72,7 +72,9 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			}
 			h.ShareWith(e.DirectFlows)
 			h.FindWith(findPipes)
-			r.helperInviter(cmd, key, cfg.Helper, wire.PairAbout{Roles: wire.PairPrimary | wire.PairHelper, Name: deviceName(name), Port: portOf(cfg.Primary.Pipe)})
+			about := wire.PairAbout{Roles: wire.PairPrimary | wire.PairHelper, Name: deviceName(name), Port: e.pipePort()}
+			r.helperInviter(cmd, key, cfg.Helper, about)
+			r.pairsAs(key, about)
 			start := time.Now()
 			slog.Info("primary and helper are up", e.addresses("name", name, "id", key.ID())...)
 			return r.serve(cmd.Context(), dual{e, lending{h}}, serve.Role{

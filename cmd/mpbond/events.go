@@ -140,6 +140,12 @@ func eventWords(e api.Event) string {
 		return e.Device + " has come"
 	case trace.DeviceDown:
 		return e.Device + " has left"
+	case trace.DeviceAdded:
+		return e.Device + " is trusted as " + e.Text
+	case trace.DeviceRenamed:
+		return e.Text + " is called " + e.Device
+	case trace.DeviceRemoved:
+		return e.Device + " is trusted no longer"
 	case trace.PathUp:
 		return fmt.Sprintf("subflow %d by %s joined%s", e.Path, e.Device, because)
 	case trace.PathDown:

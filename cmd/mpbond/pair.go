@@ -29,7 +29,7 @@ import (
 
 func pairCommand() *cobra.Command {
 	var name, as string
-	var dual bool
+	var dual, asJSON bool
 	cmd := &cobra.Command{
 		Use: "pair CODE...", Short: "pair this primary with a server or helper that shows a code", Args: cobra.MinimumNArgs(1),
 		Long: `Pair this primary with the devices that show these codes: servers, helpers, or
@@ -39,20 +39,17 @@ command. A primary that runs here notices.
 
 A code is written like K7QF-3M2A@vps.example.org:7600. Upper and lower case are the
 same, and so are O and 0. If a device is reached at another address than it shows,
-put that behind the @; a helper on the same local network is found without.`,
+put that behind the @; a helper on the same local network is found without. With
+--json what has become of each code is printed in the end, in their order.`,
 		Example: `  mpbond pair K7QF-3M2A@vps.example.org:7600
   mpbond pair K7QF-3M2A@vps.example.org X4T0-99ZQ@192.168.43.1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if as != "" && as != string(identity.RoleServer) && as != string(identity.RoleHelper) {
 				return usage("--as is server or helper")
 			}
-			var codes []pairing.Code
-			for _, a := range args {
-				code, err := pairing.ParseCode(a)
-				if err != nil {
-					return err
-				}
-				codes = append(codes, code)
+			codes, err := parseCodes(args)
+			if err != nil {
+				return err
 			}
 			key, trust, err := loadIdentity()
 			if err != nil {
@@ -63,51 +60,87 @@ put that behind the @; a helper on the same local network is found without.`,
 				return err
 			}
 			self := pairing.Self{Key: key, Trust: trust, About: func() wire.PairAbout { return about }}
-			return pairAll(cmd, self, codes, as)
+			result := pairingOf(time.Now(), len(codes))
+			err = pairAll(cmd.Context(), self, codes, as, func(i int, d api.PairedDevice) {
+				result.Devices[i] = d
+				if d.State == api.PairDone && !asJSON {
+					cmd.PrintErrf("paired with %s as %s; its ID is %s\n", d.Name, strings.Join(d.Roles, " "), d.ID)
+				}
+			})
+			result.State = pairState(err)
+			if asJSON {
+				err = errors.Join(err, printJSON(cmd.OutOrStdout(), result))
+			}
+			helps := func(d api.PairedDevice) bool { return slices.Contains(d.Roles, string(identity.RoleHelper)) }
+			if slices.ContainsFunc(result.Devices, helps) && len(trust.ByRole(identity.RoleServer)) == 0 {
+				cmd.PrintErrln("no server is known yet: pair this device with one, and then with the helpers again")
+			}
+			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&name, "name", "", "what the others shall call this device; empty: as primary.toml says, or its host name")
 	cmd.Flags().BoolVar(&dual, "dual", false, "this device helps others too: mpbond dual")
 	cmd.Flags().StringVar(&as, "as", "", "refuse devices that say they are something else than this `ROLE`, server or helper; a second server is taken with it only")
 	return cmd
 }
 
+// parseCodes reads the codes of other devices.
+func parseCodes(list []string) (codes []pairing.Code, err error) {
+	for _, s := range list {
+		code, err := pairing.ParseCode(s)
+		if err != nil {
+			return nil, err
+		}
+		codes = append(codes, code)
+	}
+	return codes, nil
+}
+
 // pairAll calls all devices first: the helpers among them are told the servers
-// among them. Those that are not of the role as are refused.
-func pairAll(cmd *cobra.Command, self pairing.Self, codes []pairing.Code, as string) error {
-	ctx := cmd.Context()
+// among them. Those that are not of the role as are refused. Told is called, with
+// the place of the code, when there is something new about a device; about
+// different ones from several goroutines at once.
+func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as string, told func(int, api.PairedDevice)) error {
 	var failed []error
-	var servers, helpers []*pairing.Meeting
+	var servers, helpers []int
+	fails := func(i int, who string, err error) {
+		told(i, api.PairedDevice{State: api.PairFailed, Error: err.Error(), Kind: string(fault.KindOf(err)), Hint: fault.HintOf(err)})
+		if who != "" {
+			err = fmt.Errorf("%s: %w", who, err)
+		}
+		failed = append(failed, err)
+	}
 	met, errs := make([]*pairing.Meeting, len(codes)), make([]error, len(codes))
 	var calls sync.WaitGroup
 	for i, code := range codes { // at once, as none waits long for the others
-		calls.Go(func() { met[i], errs[i] = call(ctx, code, self) })
+		calls.Go(func() {
+			if met[i], errs[i] = call(ctx, code, self); errs[i] == nil {
+				told(i, api.PairedDevice{State: api.PairKnown, ID: met[i].ID().String()})
+			}
+		})
 	}
 	calls.Wait()
 	refuse(met, errs, as, self.Trust.ByRole(identity.RoleServer))
 	for i, m := range met {
-		err := errs[i]
-		switch {
+		switch err := errs[i]; {
 		case err != nil && len(codes) > 1:
-			failed = append(failed, fmt.Errorf("code %d: %w", i+1, err))
+			fails(i, fmt.Sprintf("code %d", i+1), err)
 		case err != nil:
-			failed = append(failed, err)
+			fails(i, "", err)
 		case m.IsHelper():
-			helpers = append(helpers, m)
+			helpers = append(helpers, i)
 		default:
-			servers = append(servers, m)
+			servers = append(servers, i)
 		}
 	}
-	for _, m := range append(servers, helpers...) {
-		p, err := m.Finish(ctx)
+	for _, i := range append(servers, helpers...) {
+		p, err := met[i].Finish(ctx)
 		if err != nil {
-			failed = append(failed, fmt.Errorf("device %v: %w", m.ID(), err))
+			fails(i, "device "+met[i].ID().String(), err)
 			continue
 		}
-		cmd.PrintErrf("paired with %s as %s; its ID is %v\n", p.Name, strings.Trim(fmt.Sprint(p.Roles), "[]"), p.Key.ID())
-	}
-	if len(helpers) > 0 && len(self.Trust.ByRole(identity.RoleServer)) == 0 {
-		cmd.PrintErrln("no server is known yet: pair this device with one, and then with the helpers again")
+		told(i, api.PairedDevice{State: api.PairDone, ID: p.Key.ID().String(), Name: p.Name, Roles: roleNames(p.Roles)})
 	}
 	return errors.Join(failed...)
 }
@@ -224,8 +257,7 @@ func (r *role) helperInviter(cmd *cobra.Command, key *identity.Key, cfg helper.C
 
 // inviter fills in what all have.
 func (r *role) inviter(cmd *cobra.Command, key *identity.Key, about wire.PairAbout, i *inviter) *inviter {
-	self := pairing.Self{Key: key, Trust: r.trust, About: func() wire.PairAbout { return about }}
-	i.acceptor, i.trust, i.role, i.out = pairing.NewAcceptor(self, slog.Default()), r.trust, r.name, cmd.OutOrStdout()
+	i.acceptor, i.trust, i.role, i.out = pairing.NewAcceptor(r.pairSelf(key, about), slog.Default()), r.trust, r.name, cmd.OutOrStdout()
 	r.invites = i
 	return i
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"mpbond/api"
+	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pairing"
 	"mpbond/wire"
@@ -101,5 +103,98 @@ func TestWhyCodesEnd(t *testing.T) {
 		if got := whyEnded(c.inv, "a"); !strings.Contains(got, c.says) {
 			t.Errorf("%+v: %s", c.inv, got)
 		}
+	}
+}
+
+// TestPairer: what the API is asked for is done as `mpbond pair` does it, one at
+// a time, and each device's outcome is told.
+func TestPairer(t *testing.T) {
+	home(t)
+	key, trust, err := loadIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &role{trust: trust}
+	r.pairsAs(key, wire.PairAbout{Roles: wire.PairPrimary, Name: "laptop"})
+	p := r.pairs
+	ask := func(as string, codes ...string) error {
+		got, err := p.pair(api.PairRequest{Codes: codes, As: as})
+		if err == nil && (got.State != api.PairRunning || len(got.Devices) != len(codes)) {
+			t.Errorf("%+v", got)
+		}
+		return err
+	}
+	one, phone := shows(t, wire.PairServer, "one"), shows(t, wire.PairHelper, "phone")
+	if err := ask("", one()); !fault.Is(err, fault.NotRunning) {
+		t.Errorf("before it runs: %v", err)
+	}
+	if now := p.current(); now.State != "" || now.Devices == nil {
+		t.Errorf("%+v", now)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	p.ctx = ctx // as run sets it
+	go func() { done <- p.run(ctx) }()
+	if err := ask("", "K7QF"); !fault.Is(err, fault.Usage) {
+		t.Errorf("half a code: %v", err)
+	}
+	held, err := net.Listen("tcp", "127.0.0.1:0") // a device that does not answer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := ask("", "K7QF-3M2A@"+held.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask("", phone()); !fault.Is(err, fault.AlreadyRunning) || fault.HintOf(err) == "" {
+		t.Errorf("a second one meanwhile: %v", err)
+	}
+	conn, err := held.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	p.wg.Wait()
+	if now := p.current(); now.State != api.PairFailed || now.Devices[0].State != api.PairFailed || now.Devices[0].Error == "" || now.Devices[0].Kind == "" || now.Devices[0].Hint == "" {
+		t.Errorf("%+v", now)
+	}
+	if err := ask("helper", one(), phone()); err != nil {
+		t.Fatal(err)
+	}
+	p.wg.Wait()
+	now := p.current()
+	if now.State != api.PairFailed || !strings.Contains(now.Devices[0].Error, "no helper") || now.Devices[1].State != api.PairDone || now.Devices[1].Name != "phone" || now.Devices[1].ID == "" {
+		t.Errorf("%+v", now)
+	}
+	if err := ask("", one()); err != nil {
+		t.Fatal(err)
+	}
+	p.wg.Wait()
+	if now := p.current(); now.State != api.PairDone || now.Devices[0].Roles[0] != "server" || len(trust.Peers()) != 2 {
+		t.Errorf("%+v", now)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := ask("", one()); !fault.Is(err, fault.NotRunning) {
+		t.Errorf("after it has run: %v", err)
+	}
+}
+
+// TestPairJSON: what became of each code is one object on standard output.
+func TestPairJSON(t *testing.T) {
+	home(t)
+	one := shows(t, wire.PairServer, "one")
+	code, out, errs := mpbond(t, "pair", "--json", one(), "K7QF-3M2A@127.0.0.1:1")
+	var got api.Pairing
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitNoConn {
+		t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
+	}
+	if got.State != api.PairFailed || got.Devices[0].State != api.PairDone || got.Devices[0].Name != "one" || got.Devices[1].State != api.PairFailed || got.Devices[1].Kind != string(fault.Unreachable) {
+		t.Errorf("%+v", got)
+	}
+	if errs = errs[strings.LastIndex(errs, "{"):]; !json.Valid([]byte(errs)) { // after the log
+		t.Errorf("standard error: %s", errs)
 	}
 }

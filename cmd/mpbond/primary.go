@@ -24,6 +24,7 @@ import (
 	"mpbond/primary"
 	"mpbond/tcp"
 	"mpbond/trace"
+	"mpbond/wire"
 )
 
 func primaryCommand() *cobra.Command {
@@ -82,6 +83,7 @@ proxy that others can reach has this off unless --direct is given.`,
 			if err := r.usePolicy(e.Primary, cfg.Policy); err != nil {
 				return err
 			}
+			r.pairsAs(key, wire.PairAbout{Roles: wire.PairPrimary, Name: deviceName(cfg.Name), Port: e.pipePort()})
 			start := time.Now()
 			slog.Info("primary is up", e.addresses("id", key.ID())...)
 			return r.serve(cmd.Context(), e, serve.Role{
@@ -224,6 +226,14 @@ func newEdged(cfg primary.Config, key *identity.Key, trust *identity.Trust, rec 
 		}
 	}
 	return e, err
+}
+
+// pipePort is the TCP port at which helpers call; 0 if there is none.
+func (e edged) pipePort() uint16 {
+	if a := e.PipeAddr(); a != nil {
+		return portOf(a.String())
+	}
+	return 0
 }
 
 // close ends what newEdged has opened.

@@ -33,8 +33,10 @@ type role struct {
 	api    string // address of the API over TCP, "" for none
 
 	trust   *identity.Trust  // set by load
+	rec     *trace.Recorder  // set by recorder
 	policy  *primary.Primary // nil: it has no policy
 	invites *inviter         // nil: it shows no codes
+	pairs   *pairer          // nil: it is told no codes
 	feed    serve.Feed       // of changes, for the API
 }
 
@@ -63,7 +65,8 @@ func (r *role) load(cmd *cobra.Command, cfg any, fromFlags func(changed func(str
 func (r *role) recorder(name string) (*trace.Recorder, error) {
 	name = cmp.Or(name, r.name)
 	rec, err := trace.Open(r.trace, name, slog.Default())
-	return rec.Tell(name, func(e trace.Event) { r.feed.Add(change(e)) }), fault.New(fault.Config, err, "choose another file with --trace")
+	r.rec = rec.Tell(name, func(e trace.Event) { r.feed.Add(change(e)) })
+	return r.rec, fault.New(fault.Config, err, "choose another file with --trace")
 }
 
 // device is a role at work.
@@ -85,7 +88,7 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 		st.Devices = deviceList(st, r.trust.Peers(), relayed)
 		return st
 	}
-	what.Feed = &r.feed
+	what.Feed, what.Keeper = &r.feed, r.keeper()
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -106,6 +109,10 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 	if r.invites != nil {
 		what.Inviter = r.invites.api()
 		g.Go(func() error { return r.invites.run(ctx) })
+	}
+	if r.pairs != nil {
+		what.Pairer = r.pairs.api()
+		g.Go(func() error { return r.pairs.run(ctx) })
 	}
 	g.Go(func() error { return serve.Run(ctx, l, what) })
 	if port != nil {
@@ -137,20 +144,6 @@ func (r *role) listenTCP() (l net.Listener, token string, err error) {
 	r.api = l.Addr().String() // with the port, if any was right
 	slog.Info("the API is served over TCP too", "at", r.api, "token", path)
 	return l, token, nil
-}
-
-// reload reads the trust file again, and the policy file. One that cannot be read
-// changes nothing.
-func (r *role) reload(d device) {
-	if r.policy != nil {
-		r.policy.ReloadPolicy(true)
-	}
-	if err := r.trust.Reload(); err != nil {
-		slog.Error("the trust file stays as it was read before", "err", err, "hint", fault.HintOf(err))
-		return
-	}
-	slog.Info("trust file read again", "devices", len(r.trust.Peers()))
-	d.TrustChanged()
 }
 
 // describe begins a status with what is common to all roles.

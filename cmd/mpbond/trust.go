@@ -95,8 +95,7 @@ func trustListCommand() *cobra.Command {
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "NAME\tROLES\tID\tADDRESSES")
 			for _, p := range peers {
-				roles := strings.Trim(fmt.Sprint(p.Roles), "[]")
-				fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name, roles, p.Key.ID(), strings.Join(p.Addresses, " "))
+				fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name, roleWords(p.Roles), p.Key.ID(), strings.Join(p.Addresses, " "))
 			}
 			return w.Flush()
 		},

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"mpbond/fault"
 )
 
 // Nobody shall be cut off, and nothing let through, because a person saves a file.
@@ -40,21 +42,30 @@ func (r *role) keepTrust(ctx context.Context, d device, hangup <-chan os.Signal)
 // followTrust is keepTrust by what is told of changes.
 func (r *role) followTrust(ctx context.Context, d device, path string, hangup <-chan os.Signal, changes <-chan struct{}) error {
 	known := r.trust.Peers() // what d began with
+	look := func(asked bool) {
+		if err := r.trust.Reload(); err != nil {
+			slog.Error("the trust file stays as it was read before", "err", err, "hint", fault.HintOf(err))
+			return
+		}
+		now := r.trust.Peers()
+		if !asked && reflect.DeepEqual(now, known) { // else it was changed, by whomever, this process included
+			return
+		}
+		slog.Info("the trust file was read again", "devices", len(now))
+		d.TrustChanged()
+		r.tellDevices(known, now)
+		known = now
+	}
 	followed{
-		path:   path,
-		full:   func() bool { return len(known) > 0 },
-		hangup: func() { r.reload(d); known = r.trust.Peers() },
-		changed: func() {
-			if err := r.trust.Reload(); err != nil {
-				slog.Error("the trust file stays as it was read before", "err", err)
-				return
+		path: path,
+		full: func() bool { return len(known) > 0 },
+		hangup: func() {
+			if r.policy != nil {
+				r.policy.ReloadPolicy(true)
 			}
-			if now := r.trust.Peers(); !reflect.DeepEqual(now, known) { // by whomever, this process included
-				known = now
-				slog.Info("trust file has changed", "devices", len(now))
-				d.TrustChanged()
-			}
+			look(true)
 		},
+		changed: func() { look(false) },
 	}.follow(ctx, hangup, changes)
 	return nil
 }
