@@ -68,3 +68,22 @@ func TestLinks(t *testing.T) {
 		}
 	}
 }
+
+// FuzzAnswers: whatever an answer says, nothing comes of it but an address where
+// a device may be called, of whom it says so in few characters.
+func FuzzAnswers(f *testing.F) {
+	f.Add([]byte{10, 0, 0, 1}, []byte(net.ParseIP("fe80::1")), 7602, "id=K7QF")
+	f.Add([]byte{}, []byte(net.ParseIP("2001:db8::1")), 1, "x")
+	f.Fuzz(func(t *testing.T, v4, v6 []byte, port int, txt string) {
+		e := mdns.ServiceEntry{AddrV4: v4, Port: port, InfoFields: []string{"v=1", txt}}
+		if len(v6) > 0 {
+			e.AddrV6IPAddr = &net.IPAddr{IP: v6, Zone: txt}
+		}
+		for _, got := range appendEntry(nil, &e) {
+			a := got.Addr.Addr()
+			if !a.IsGlobalUnicast() || a.Is4In6() || a.Zone() != "" || int(got.Addr.Port()) != port || port == 0 || len(got.ID) > 32 {
+				t.Errorf("%+v of %+v", got, e)
+			}
+		}
+	})
+}

@@ -3,8 +3,12 @@ package identity
 import (
 	"fmt"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pelletier/go-toml/v2"
 
 	"mpbond/fault"
 )
@@ -69,4 +73,34 @@ func TestRename(t *testing.T) {
 	if after, ok := tr.LookupName("c"); !ok || after.Key != before.Key || len(tr.Peers()) != 2 {
 		t.Errorf("%+v", tr.Peers())
 	}
+}
+
+// FuzzMeet: whatever a device says of itself when it is paired, it is refused, or
+// the trust file reads as it was written.
+func FuzzMeet(f *testing.F) {
+	f.Add("phone", "10.0.0.9:7602", "vps.example.org:7600")
+	f.Add("-.", "rfcomm://AA:BB:CC:DD:EE:FF/3", "[2001:db8::1%25]:1")
+	f.Add("home\x00'''\n[[peer]]", "a'b\":1", "\xff:2")
+	f.Fuzz(func(t *testing.T, wish, address, server string) {
+		known, err := newPeers([]Peer{{Name: "home", Roles: []Role{RoleServer}, Key: PublicKey{1}, Addresses: []string{"h:1"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := Peer{Name: freeName(wish, known), Roles: []Role{RolePrimary}, Key: PublicKey{2}, Addresses: []string{address}, Servers: []string{server}}
+		if err := checkName(p.Name); err != nil {
+			t.Fatal(err)
+		}
+		after, err := newPeers(append(slices.Clone(known.list), p))
+		if err != nil {
+			return // of the addresses
+		}
+		data, err := toml.Marshal(trustFile{after.list})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := parseTrust("f", data)
+		if err != nil || !reflect.DeepEqual(again.list, after.list) {
+			t.Errorf("%v: %+v is read as %+v from\n%s", err, after.list, again, data)
+		}
+	})
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -105,6 +107,9 @@ func checkName(s string) error {
 }
 
 func checkAddress(a string) error {
+	if strings.ContainsFunc(a, func(r rune) bool { return r == utf8.RuneError || r == ' ' || !unicode.IsPrint(r) }) {
+		return fmt.Errorf("address %q: there are characters in it that no address has", a)
+	}
 	if rest, ok := strings.CutPrefix(a, "rfcomm://"); ok { // package pipe knows more
 		if len(rest) > 20 || strings.Count(rest, ":") != 5 || strings.Count(rest, "/") != 1 {
 			return fmt.Errorf("address %q: write Bluetooth as rfcomm://AA:BB:CC:DD:EE:FF/CHANNEL", a)

@@ -159,3 +159,22 @@ func FuzzDNSFits(f *testing.F) {
 		}
 	})
 }
+
+// FuzzNames: no answer of a resolver takes memory without end.
+func FuzzNames(f *testing.F) {
+	f.Add(dnsMessage(f, 1232, -1, 0))
+	f.Add(dnsMessage(f, 0, 100, 0))
+	n := new(Names)
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		n.learn(answer)
+		if len(n.of) > maxNames || len(n.old) > maxNames {
+			t.Errorf("%d and %d names are kept", len(n.of), len(n.old))
+		}
+		for _, name := range n.of {
+			if len(name) > 255 {
+				t.Errorf("a name has %d bytes", len(name))
+			}
+			break
+		}
+	})
+}

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -298,4 +299,22 @@ func TestCurl(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzConnect: what a CONNECT names is refused, or is a host and a port, and
+// nothing that could be taken for something else further on.
+func FuzzConnect(f *testing.F) {
+	for _, s := range []string{"example.org:443", "[2001:db8::1]:80", "[fe80::1%eth0]:80", "1.2.3.4:", "a b:1", ":1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, target string) {
+		dest, err := connectTarget(target)
+		if err != nil {
+			return
+		}
+		host, port, err := net.SplitHostPort(dest)
+		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || host == "" || len(host) > 255 || strings.ContainsAny(host, " \t\r\n\x00/@?#%[]\\") {
+			t.Errorf("%q becomes %q", target, dest)
+		}
+	})
 }

@@ -106,7 +106,7 @@ func parseCode(s string) (c Code, err error) {
 		if err != nil {
 			host, port = strings.Trim(addr, "[]"), ""
 		}
-		if host == "" || len(host) > 253 || strings.ContainsAny(host, " @/") {
+		if host == "" || len(host) > 253 || strings.ContainsAny(host, " @/[]") {
 			return c, fmt.Errorf("%.60q is no address", addr)
 		}
 		ports := []string{port}

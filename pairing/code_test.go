@@ -46,6 +46,7 @@ func TestCodes(t *testing.T) {
 func FuzzParseCode(f *testing.F) {
 	f.Add("K7QF-3M2A@[2001:db8::1]:7600")
 	f.Add("mpbond:oilO 3m2a")
+	f.Add("00000000@0]0")
 	f.Fuzz(func(t *testing.T, s string) {
 		c, err := ParseCode(s)
 		if err != nil {

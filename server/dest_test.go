@@ -167,3 +167,25 @@ func full(t *testing.T) string {
 	t.Fatal("the listener never fills")
 	return ""
 }
+
+// FuzzAllowed: whatever an address is embedded in, none of the server's own
+// network is reached, nor one that only looks like another.
+func FuzzAllowed(f *testing.F) {
+	for _, s := range []string{"8.8.8.8", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:a00:1::", "2001:db8::1", "fe80::1", "64:ff9b::2002:1", "2002:2002::"} {
+		f.Add(netip.MustParseAddr(s).AsSlice())
+	}
+	allow := prefixes("10.77.0.0/16")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, ok := netip.AddrFromSlice(b)
+		if !ok {
+			return
+		}
+		in, u := allowed(a, allow), a.Unmap()
+		if in && (u.IsLoopback() || u.IsUnspecified() || u.IsMulticast() || u.IsLinkLocalUnicast() || u.IsPrivate() && !allow[0].Contains(u)) {
+			t.Errorf("%v is allowed", a)
+		}
+		if mapped := netip.AddrFrom16(a.As16()); allowed(mapped, allow) != in || allowed(mapped.WithZone("x"), allow) != in {
+			t.Errorf("%v is not judged as %v is", a, mapped)
+		}
+	})
+}

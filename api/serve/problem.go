@@ -43,6 +43,10 @@ func newProblem(status int, err error) *problem {
 		Detail: err.Error(), Kind: string(fault.KindOf(err)), Hint: fault.HintOf(err)}}
 }
 
+// bodyUnread is what the library, which takes it for a failure of ours, says when
+// a body ends before its end or is none.
+const bodyUnread = "cannot read request body"
+
 // What the library finds wrong with a request is told in our words.
 func init() {
 	huma.DefaultArrayNullable = false
@@ -62,7 +66,7 @@ func init() {
 		}
 		kind := fault.Usage
 		switch {
-		case status == http.StatusUnprocessableEntity:
+		case status == http.StatusUnprocessableEntity, status >= 500 && strings.HasPrefix(msg, bodyUnread):
 			status = http.StatusBadRequest
 		case status >= 500:
 			kind = fault.Other

@@ -318,6 +318,7 @@ func FuzzAPI(f *testing.F) {
 		"POST /v1/chunk HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"app\r\n0\r\n\r\n",
 		"PATCH /v1/devices/phone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{\"name\": \"x\"}",
 		"POST /v1/pair HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 24\r\n\r\n{\"codes\": [\"K7QF-3M2A\"]}",
+		"POST /v1/chunk HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", // cut
 		"PUT //v1/../x HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
 	} {
 		f.Add([]byte(s))

@@ -97,3 +97,22 @@ func TestUnreachable(t *testing.T) {
 		t.Error("an error about no packet was made")
 	}
 }
+
+// FuzzUnreachable: of whatever comes as a packet, an answer is a small IP packet
+// to where it came from, or none.
+func FuzzUnreachable(f *testing.F) {
+	f.Add(Datagram(netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("10.0.0.2:2"), []byte("x")), 1280)
+	f.Add(Datagram(netip.MustParseAddrPort("[2001:db8::1]:1"), netip.MustParseAddrPort("[2001:db8::2]:2"), make([]byte, 2000)), -1)
+	f.Fuzz(func(t *testing.T, packet []byte, mtu int) {
+		for _, why := range []Reason{HostUnreachable, PortUnreachable, Prohibited, TooBig} {
+			b := Unreachable(packet, why, mtu)
+			switch {
+			case b == nil:
+			case b[0]>>4 == 4 && len(b) <= most4 && header.IPv4(b).IsValid(len(b)) && string(b[16:20]) == string(packet[12:16]):
+			case b[0]>>4 == 6 && len(b) <= most6 && header.IPv6(b).IsValid(len(b)) && string(b[24:40]) == string(packet[8:24]):
+			default:
+				t.Errorf("%x is answered by %x", packet, b)
+			}
+		}
+	})
+}
