@@ -46,19 +46,6 @@ type Status struct {
 	Policy *PolicyStatus `json:"policy,omitempty"` // primary and dual, if there is a policy file
 }
 
-// PolicyStatus is the policy that is in force.
-type PolicyStatus struct {
-	File   string    `json:"file"`   // that it was read from
-	Rules  int       `json:"rules"`  // in force
-	Loaded time.Time `json:"loaded"` // when they were read
-	// Error is why the file as it is now is not in force: then what was read
-	// before is.
-	Error string `json:"error,omitempty"`
-	// Blocked and Direct count connections, and destinations of datagrams.
-	Blocked int64 `json:"blocked"`
-	Direct  int64 `json:"direct"`
-}
-
 // Bond is one bond, as one of its ends sees it.
 type Bond struct {
 	ID           string     `json:"id"`
@@ -234,4 +221,9 @@ type Problem struct {
 	Detail string `json:"detail,omitempty"`
 	Kind   string `json:"kind"` // one of package fault
 	Hint   string `json:"hint,omitempty"`
+	// Of a text that cannot be used: where, from 1, and the name that was probably
+	// meant.
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"` // in bytes
+	Nearest string `json:"nearest,omitempty"`
 }

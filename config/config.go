@@ -59,26 +59,48 @@ func Parse(name string, data []byte, into any) error {
 	case errors.As(err, &unknown) && len(unknown.Errors) > 0:
 		return unknownKey(name, &unknown.Errors[0], into)
 	case errors.As(err, &bad):
-		line, _ := bad.Position()
-		where := fmt.Sprintf("%s:%d", name, line)
+		text := strings.TrimPrefix(bad.Error(), "toml: ")
 		if k := bad.Key(); len(k) > 0 {
-			where += ": " + strings.Join(k, ".")
+			text = strings.Join(k, ".") + ": " + text
 		}
-		return fault.New(fault.Config, fmt.Errorf("%s: %s", where, strings.TrimPrefix(bad.Error(), "toml: ")), tomlHint)
+		line, column := bad.Position()
+		return fault.New(fault.Config, &Error{File: name, Line: line, Column: column, Err: errors.New(text)}, tomlHint)
 	}
 	return fault.New(fault.Config, fmt.Errorf("%s: %w", name, err), "")
 }
 
+// Error tells where a file is wrong.
+type Error struct {
+	File         string
+	Line, Column int    // from 1, the column in bytes; 0: not of one line
+	Near         string // the name that was probably meant, or ""
+	Err          error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
+}
+
+// Unwrap is what is wrong.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Place is where, and what was probably meant.
+func (e *Error) Place() (line, column int, near string) { return e.Line, e.Column, e.Near }
+
 func unknownKey(name string, e *toml.DecodeError, into any) error {
-	line, _ := e.Position()
+	line, column := e.Position()
 	key := e.Key()
-	err := fmt.Errorf("%s:%d: unknown setting %q", name, line, strings.Join(key, "."))
+	err := &Error{File: name, Line: line, Column: column, Err: fmt.Errorf("unknown setting %q", strings.Join(key, "."))}
 	names, at := siblings(reflect.TypeOf(into), key)
 	if at >= len(key) {
 		return fault.New(fault.Config, err, "")
 	}
-	if near := Nearest(key[at], names); near != "" {
-		return fault.New(fault.Config, err, fmt.Sprintf("did you mean %q?", near))
+	if err.Near = Nearest(key[at], names); err.Near != "" {
+		return fault.New(fault.Config, err, fmt.Sprintf("did you mean %q?", err.Near))
 	}
 	hint := ""
 	if len(names) > 0 {

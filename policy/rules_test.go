@@ -218,3 +218,39 @@ func BenchmarkRules(b *testing.B) {
 		})
 	}
 }
+
+// TestWhen: what a rule asks for can be told as it was written.
+func TestWhen(t *testing.T) {
+	r := compile(t, `
+[[rule]]
+app = ["/usr/bin/a*", "b"]
+cgroup = ["/x"]
+label = ["l"]
+uid = [7]
+domain = ["*.Example.org"]
+address = ["192.0.2.7", "2001:db8::1/32"]
+port = [80, "1-2"]
+[[rule]]
+`).List()
+	const want = "map[address:[192.0.2.7 2001:db8::/32] app:[/usr/bin/a* b] cgroup:[/x] domain:[example.org] label:[l] port:[80 1-2] uid:[7]]"
+	if got := fmt.Sprint(r[0].When()); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := r[1].When(); len(got) != 0 || r[1].Name != "rule 2" {
+		t.Errorf("%v, %q", got, r[1].Name)
+	}
+}
+
+// TestVerdictTellsWhich: a verdict names the rule and its place, also where there
+// is none, and an unknown user is nobody.
+func TestVerdictTellsWhich(t *testing.T) {
+	r := compile(t, "default='deny'\n[[rule]]\nuid=[4294967295, 0]\n[[rule]]\nport=[80]\nmode='block'\n")
+	for dest, want := range map[string]int{"x:80": 1, "x:81": -1} {
+		if v := r.Of(Flow{Dest: dest, Process: &Process{Exe: "/x", UID: NoUID}}); v.Index != want || v.Reason == "" {
+			t.Errorf("%s: %+v, want %d", dest, v, want)
+		}
+	}
+	if v := new(Rules).Of(Flow{Dest: "x:80"}); v.Index != -1 || v.Mode != Usual || v.Reason == "" {
+		t.Errorf("no rules: %+v", v)
+	}
+}

@@ -31,7 +31,7 @@ type packetConn struct {
 	app intercept.App // of its first datagram
 
 	mu       sync.Mutex
-	rules    *policy.Rules   // that verdicts are by
+	rules    *inForce        // that verdicts are by
 	process  *policy.Process // that has the socket, once it was looked for
 	looked   bool
 	verdicts map[string]error // by destination
@@ -44,7 +44,7 @@ const maxVerdicts = 1024
 func (c *packetConn) judge(dest string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rules := c.p.plan.rules.Load()
+	rules := c.p.plan.force.Load()
 	if rules != c.rules || len(c.verdicts) >= maxVerdicts {
 		c.rules = rules
 		clear(c.verdicts)
@@ -56,13 +56,11 @@ func (c *packetConn) judge(dest string) error {
 	if rules.AskProcess() && !c.looked {
 		c.looked, c.process = true, c.p.plan.processOf(c.app)
 	}
-	v := c.p.plan.of(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
+	v := c.p.plan.decide(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
 	switch v.Mode {
 	case policy.ModeBlock:
-		c.p.plan.blocked.Add(1)
 		err = &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: blockedText(dest, v)}
 	case policy.ModeDirect:
-		c.p.plan.around.Add(1)
 		err = intercept.ErrAround
 	default: // every flow has what mode Latency gives a stream
 		c.SetRedundant(v.Mode == policy.ModeRedundant) // nothing, after the first datagram

@@ -17,8 +17,8 @@ import (
 
 // plan is what policy says of connections, with the file it comes from.
 type plan struct {
-	modes  policy.Modes                 // for what rules say nothing of
-	rules  atomic.Pointer[policy.Rules] // never nil
+	modes  policy.Modes            // for what rules say nothing of
+	force  atomic.Pointer[inForce] // never nil
 	names  *intercept.Names
 	owners device.Owners
 
@@ -28,14 +28,40 @@ type plan struct {
 	file planFile
 }
 
+// inForce are rules in force. They do not change.
+type inForce struct {
+	*policy.Rules
+	matched []atomic.Int64 // by rule: connections, and destinations of datagrams
+	text    []byte         // that they were read from
+}
+
+func newInForce(rules *policy.Rules, text []byte) *inForce {
+	return &inForce{rules, make([]atomic.Int64, rules.Len()), text}
+}
+
 func (l *plan) start(modes policy.Modes) {
 	l.modes = modes
-	l.rules.Store(new(policy.Rules))
-	l.names = &intercept.Names{Wanted: func() bool { return l.rules.Load().AskNames() }}
+	l.force.Store(newInForce(new(policy.Rules), nil))
+	l.names = &intercept.Names{Wanted: func() bool { return l.force.Load().AskNames() }}
 }
 
 // Names are those that the rules want to know; see intercept.Config.
 func (p *Primary) Names() *intercept.Names { return p.plan.names }
+
+// decide is the verdict about a flow, which is counted.
+func (l *plan) decide(rules *inForce, f policy.Flow) policy.Verdict {
+	v := l.of(rules.Rules, f)
+	if v.Index >= 0 {
+		rules.matched[v.Index].Add(1)
+	}
+	switch v.Mode {
+	case policy.ModeBlock:
+		l.blocked.Add(1)
+	case policy.ModeDirect:
+		l.around.Add(1)
+	}
+	return v
+}
 
 // of is the verdict about a flow, where its rules leave it open by the primary's
 // own settings.
@@ -114,18 +140,16 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 
 // judge is how a connection of an app is carried, or why not by the bond.
 func (p *Primary) judge(app intercept.App, dest string) (wire.Mode, *policy.Treatment, error) {
-	rules := p.plan.rules.Load()
+	rules := p.plan.force.Load()
 	f := policy.Flow{Dest: dest, DSCP: app.DSCP, Name: app.Name}
 	if rules.AskProcess() {
 		f.Process = p.plan.processOf(app)
 	}
-	v := p.plan.of(rules, f)
+	v := p.plan.decide(rules, f)
 	switch v.Mode {
 	case policy.ModeBlock:
-		p.plan.blocked.Add(1)
 		return 0, nil, wire.Reset{Code: wire.CodeForbidden, Text: blockedText(dest, v)}
 	case policy.ModeDirect:
-		p.plan.around.Add(1)
 		return 0, nil, intercept.ErrAround
 	case policy.ModeLatency:
 		return wire.Latency, v.Treat, nil

@@ -5,12 +5,15 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"mpbond/api"
 	"mpbond/fault"
 	"mpbond/intercept"
 	"mpbond/policy"
+	"mpbond/trace"
 	"mpbond/wire"
 )
 
@@ -21,7 +24,8 @@ func TestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Primary{log: slog.New(slog.DiscardHandler)}
+	var events []string
+	p := &Primary{log: slog.New(slog.DiscardHandler), rec: (*trace.Recorder)(nil).Tell("p", func(e trace.Event) { events = append(events, string(e.Kind)) })}
 	p.plan.start(modes)
 	file := filepath.Join(t.TempDir(), "policy.toml")
 	write := func(text string) {
@@ -86,4 +90,103 @@ func TestPlan(t *testing.T) {
 	}
 	p.ReloadPolicy(true)
 	expect("removed", "latency", "bond", "bond", "bond")
+	p.ReloadPolicy(true)
+	write("default='allow'\n")
+	p.ReloadPolicy(false)
+	p.ReloadPolicy(false) // as it was
+	if want := []string{"policy_changed", "policy_refused", "policy_changed", "policy_changed", "policy_changed", "policy_changed"}; !slices.Equal(events, want) {
+		t.Errorf("events %q, want %q", events, want)
+	}
+}
+
+// TestSetPolicy: a text that can be used is written and holds at once; one that
+// cannot, or that was made from another one, changes nothing.
+func TestSetPolicy(t *testing.T) {
+	p := &Primary{log: slog.New(slog.DiscardHandler)}
+	p.plan.start(policy.Modes{})
+	file := filepath.Join(t.TempDir(), "policy.toml")
+	if err := p.UsePolicy(file, false); err != nil {
+		t.Fatal(err)
+	}
+	const first, second = "[[rule]]\nport=[80]\nmode='block'\n", "default='deny'\n"
+	none, of := "", func(text string) *string { v := versionOf([]byte(text)); return &v }
+	expect := func(when, text string, rules int) {
+		t.Helper()
+		if data, _ := os.ReadFile(file); string(data) != text || p.plan.force.Load().Len() != rules {
+			t.Errorf("%s: %q and %d rules, want %q and %d", when, data, p.plan.force.Load().Len(), text, rules)
+		}
+	}
+	for _, c := range []struct {
+		when, text string
+		version    *string
+		kind       fault.Kind
+		after      string
+		rules      int
+	}{
+		{"made from a file that is not there", first, of(second), fault.Exists, "", 0},
+		{"made from none", first, &none, "", first, 1},
+		{"made from none, again", second, &none, fault.Exists, first, 1},
+		{"unusable", "[[rule]]\nmode='blok'\n", nil, fault.Config, first, 1},
+		{"contradictory", "[[rule]]\n[[rule]]\nweight=3\nmode='direct'\n", nil, fault.Config, first, 1},
+		{"made from what is there", second, of(first), "", second, 0},
+		{"made from whatever", first, nil, "", first, 1},
+	} {
+		err := p.writePolicy(api.PolicyText{Text: c.text, Version: c.version})
+		if fault.KindOf(err) != c.kind {
+			t.Errorf("%s: %v, want %q", c.when, err, c.kind)
+		}
+		expect(c.when, c.after, c.rules)
+	}
+	p.ReloadPolicy(false)
+	expect("looked at again", first, 1)
+	if err := os.WriteFile(file, []byte("default='allow'"), 0o600); err != nil { // by somebody else, a moment ago
+		t.Fatal(err)
+	}
+	if err := p.writePolicy(api.PolicyText{Text: second, Version: of(first)}); !fault.Is(err, fault.Exists) {
+		t.Errorf("somebody else's change is overwritten: %v", err)
+	}
+	_, err := ParsePolicy("p", []byte("[[rule]]\n[[rule]]\n weight=3\nmode='direct'\n"))
+	if e := RefusedPolicy(err); e.Line != 4 || e.Column != 1 || e.Text == "" {
+		t.Errorf("%+v", e)
+	}
+	_, err = ParsePolicy("p", []byte("[[rule]]\nprot=[1]\n"))
+	if e := RefusedPolicy(err); e.Line != 2 || e.Column != 1 || e.Nearest != "port" || !strings.Contains(e.Hint, "port") {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestExplain: what a rule means now is what its group may use.
+func TestExplain(t *testing.T) {
+	now := routing{routes: []policy.Route{
+		{ID: 1, Own: true, Names: []string{"laptop", "wlan0"}, Delay: 2}, {ID: 2, Names: []string{"phone"}, Pipe: "wlan0", Delay: 1},
+	}}
+	treat := func(t policy.Treatment) *policy.Treatment { t.Weight = 1; return &t }
+	for _, c := range []struct {
+		mode  policy.Mode
+		treat *policy.Treatment
+		paths []uint32
+		says  string
+	}{
+		{policy.ModeBlock, nil, nil, "not carried"},
+		{policy.ModeDirect, nil, nil, "around"},
+		{policy.ModeBond, nil, []uint32{1, 2}, "1 by laptop, 2 by phone"},
+		{policy.ModeRedundant, nil, []uint32{1, 2}, "all carry it"},
+		{policy.ModeBond, treat(policy.Treatment{Devices: []string{"phone"}}), []uint32{2}, "2 by phone"},
+		{policy.ModeBond, treat(policy.Treatment{Devices: []string{"wlan0"}}), []uint32{1}, "1 by laptop"},
+		{policy.ModeBond, treat(policy.Treatment{Devices: []string{"tablet"}}), nil, "it waits"},
+		{policy.ModeSingle, treat(policy.Treatment{Single: true}), []uint32{2}, "now 2 by phone"},
+	} {
+		a := now.explain(c.mode, c.treat)
+		if !slices.Equal(a.Paths, c.paths) || !strings.Contains(a.Reason, c.says) || a.Mode != c.mode.String() {
+			t.Errorf("%v %+v: %+v, want %v, %q", c.mode, c.treat, a, c.paths, c.says)
+		}
+	}
+	single := treat(policy.Treatment{Single: true})
+	now.single = map[string]wire.PathID{single.Key(): 1}
+	if a := now.explain(policy.ModeSingle, single); !slices.Equal(a.Paths, []uint32{1}) {
+		t.Errorf("a single one stays with what it uses: %+v", a)
+	}
+	if a := (routing{}).explain(policy.ModeBond, nil); !strings.Contains(a.Reason, "there is no subflow") {
+		t.Errorf("%+v", a)
+	}
 }

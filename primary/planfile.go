@@ -2,14 +2,17 @@ package primary
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"mpbond/api"
 	"mpbond/config"
 	"mpbond/fault"
 	"mpbond/policy"
+	"mpbond/trace"
 )
 
 // planFile is the policy file. Guarded by plan.mu.
@@ -22,27 +25,33 @@ type planFile struct {
 }
 
 // ParsePolicy makes rules of the text of a policy file; name stands for the file
-// in errors, which are faults.
+// in errors, which are faults that wrap a *config.Error.
 func ParsePolicy(name string, text []byte) (*policy.Rules, error) {
 	var f policy.File
 	if err := config.Parse(name, text, &f); err != nil {
 		return nil, err
 	}
 	rules, err := f.Compile()
-	if err != nil {
-		return nil, fault.New(fault.Config, fmt.Errorf("%s: %w", name, err), "")
+	if err == nil {
+		return rules, nil
 	}
-	return rules, nil
+	at := &config.Error{File: name, Err: err}
+	var m *policy.Misfit
+	if errors.As(err, &m) {
+		at.Line, at.Column = config.NewLocate(text).Table(m.Table, m.N, m.Key)
+	}
+	return nil, fault.New(fault.Config, at, "")
 }
 
 // UsePolicy reads the policy file. Unless it must exist it need not, and may come
 // later. An error is about this first reading; afterwards, by ReloadPolicy, a file
-// that cannot be used changes nothing, and the log and the status say why.
+// that cannot be used changes nothing, and the log, an event and the status say
+// why.
 func (p *Primary) UsePolicy(path string, must bool) error {
 	p.plan.mu.Lock()
 	defer p.plan.mu.Unlock()
 	p.plan.file = planFile{path: path, must: must}
-	_, err := p.plan.read(p.log)
+	_, err := p.readPolicy()
 	return err
 }
 
@@ -58,29 +67,31 @@ func (p *Primary) PolicyFile() string {
 func (p *Primary) ReloadPolicy(asked bool) {
 	p.plan.mu.Lock()
 	defer p.plan.mu.Unlock()
-	changed, err := p.plan.read(p.log)
+	changed, err := p.readPolicy()
 	switch {
 	case err != nil && (changed || asked):
 		p.log.Error("the policy stays as it was", "err", err, "hint", fault.HintOf(err))
+		p.rec.Add(trace.Event{Kind: trace.PolicyRefused, Text: err.Error()})
 	case err == nil && !changed && asked:
 		p.log.Info("the policy has not changed", "file", p.plan.file.path)
 	}
 }
 
-// read puts the file in force, or keeps why not; changed tells that its text is
-// another one than the last time, or that it cannot be read for another reason. Mu
-// is held.
-func (l *plan) read(log *slog.Logger) (changed bool, err error) {
-	f := &l.file
+// readPolicy puts the file in force, or keeps why not; changed tells that its text
+// is another one than the last time, or that it cannot be read for another reason.
+// The plan's mu is held.
+func (p *Primary) readPolicy() (changed bool, err error) {
+	f := &p.plan.file
 	if f.path == "" {
 		return false, nil
 	}
 	text, err := config.Read(f.path)
 	if fault.Is(err, fault.NotFound) && !f.must {
 		if changed = f.text != nil || f.err != nil; changed {
-			log.Info("the policy file is gone: everything is allowed", "file", f.path)
+			p.log.Info("the policy file is gone: everything is allowed", "file", f.path)
+			p.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: f.path, Reason: "the file is gone"})
 		}
-		l.rules.Store(new(policy.Rules))
+		p.plan.force.Store(newInForce(new(policy.Rules), nil))
 		*f = planFile{path: f.path}
 		return changed, nil
 	}
@@ -92,26 +103,86 @@ func (l *plan) read(log *slog.Logger) (changed bool, err error) {
 	if f.text != nil && bytes.Equal(f.text, text) {
 		return false, f.err
 	}
-	f.text = append([]byte{}, text...) // not nil: it is there
 	rules, err := ParsePolicy(f.path, text)
-	if f.err = err; err != nil {
+	if err != nil {
+		f.text, f.err = nonNil(text), err
 		return true, err
 	}
-	l.rules.Store(rules)
-	f.loaded = time.Now()
-	log.Info("policy in force", "file", f.path, "rules", rules.Len())
+	p.putInForce(rules, text)
 	return true, nil
 }
 
-// describe tells a status what is in force.
-func (l *plan) describe() *api.PolicyStatus {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f := &l.file
+// putInForce has rules hold from now on. The plan's mu is held.
+func (p *Primary) putInForce(rules *policy.Rules, text []byte) {
+	f := &p.plan.file
+	f.text, f.err, f.loaded = nonNil(text), nil, time.Now()
+	p.plan.force.Store(newInForce(rules, f.text))
+	p.log.Info("policy in force", "file", f.path, "rules", rules.Len())
+	p.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: f.path})
+}
+
+// nonNil is text, of a file that is there.
+func nonNil(text []byte) []byte {
+	if text == nil {
+		return []byte{}
+	}
+	return text
+}
+
+// SetPolicy writes the policy file, and puts it in force. A text that cannot be
+// used changes nothing, nor does one that was made from another than the file
+// has now.
+func (p *Primary) SetPolicy(t api.PolicyText) (api.Policy, error) {
+	if err := p.writePolicy(t); err != nil {
+		return api.Policy{}, err
+	}
+	return p.FullPolicy(), nil
+}
+
+func (p *Primary) writePolicy(t api.PolicyText) error {
+	p.plan.mu.Lock()
+	defer p.plan.mu.Unlock()
+	f := &p.plan.file
+	if f.path == "" {
+		return fault.New(fault.Unsupported, errors.New("this primary has no policy file"), "")
+	}
+	now, err := config.Read(f.path)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	if t.Version != nil && *t.Version != versionOf(now) {
+		return fault.New(fault.Exists, fmt.Errorf("%s has changed meanwhile", f.path), "get it again, and change that")
+	}
+	rules, err := ParsePolicy(f.path, []byte(t.Text))
+	if err != nil {
+		return err
+	}
+	if err := config.Write(f.path, []byte(t.Text)); err != nil {
+		return err
+	}
+	p.putInForce(rules, []byte(t.Text))
+	return nil
+}
+
+// versionOf names a text, "" for none.
+func versionOf(text []byte) string {
+	if text == nil {
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:12])
+}
+
+// Policy tells in short what policy is in force, nil for none.
+func (p *Primary) Policy() *api.PolicyStatus {
+	p.plan.mu.Lock()
+	defer p.plan.mu.Unlock()
+	f := &p.plan.file
 	if f.loaded.IsZero() && f.err == nil {
 		return nil
 	}
-	s := &api.PolicyStatus{File: f.path, Rules: l.rules.Load().Len(), Loaded: f.loaded, Blocked: l.blocked.Load(), Direct: l.around.Load()}
+	s := &api.PolicyStatus{File: f.path, Rules: p.plan.force.Load().Len(), Loaded: f.loaded,
+		Blocked: p.plan.blocked.Load(), Direct: p.plan.around.Load()}
 	if f.err != nil {
 		s.Error = f.err.Error()
 		if h := fault.HintOf(f.err); h != "" {
@@ -120,6 +191,3 @@ func (l *plan) describe() *api.PolicyStatus {
 	}
 	return s
 }
-
-// Policy tells what policy is in force, nil for none.
-func (p *Primary) Policy() *api.PolicyStatus { return p.plan.describe() }

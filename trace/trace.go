@@ -52,6 +52,8 @@ const (
 	DeviceAdded   Kind = "device_added"   // device, text: its roles; it is trusted now
 	DeviceRenamed Kind = "device_renamed" // device: its name from now on, text: the one before
 	DeviceRemoved Kind = "device_removed" // device: it is trusted no longer
+	PolicyChanged Kind = "policy_changed" // text: the file; reason: it is gone
+	PolicyRefused Kind = "policy_refused" // text: why the file as it is now is not in force
 )
 
 // Change reports whether events of this kind tell that something came, went or
@@ -60,7 +62,7 @@ const (
 func (k Kind) Change() bool {
 	switch k {
 	case StreamOpen, StreamClose, PathUp, PathDown, PathSilent, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, Error,
-		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved:
+		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, PolicyChanged, PolicyRefused:
 		return true
 	}
 	return false
@@ -70,7 +72,7 @@ func (k Kind) Change() bool {
 func Kinds() []Kind {
 	return []Kind{StreamOpen, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
 		Reinject, Duplicate, PipeState, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, FlowOpen, FlowMove, FlowClose, Mark,
-		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved}
+		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, PolicyChanged, PolicyRefused}
 }
 
 // Event is one line of a trace. A field that a kind does not use is zero and

@@ -152,12 +152,32 @@ func (c *Client) Invitation(ctx context.Context) (i api.Invitation, err error) {
 	return i, err
 }
 
+// Policy is the policy of a primary.
+func (c *Client) Policy(ctx context.Context) (p api.Policy, err error) {
+	err = c.get(ctx, "/v1/policy", &p)
+	return p, err
+}
+
+// SetPolicy replaces the policy. One that cannot be used is a fault of kind
+// Config, one that was made from an older text than there is of kind Exists.
+func (c *Client) SetPolicy(ctx context.Context, t api.PolicyText) (p api.Policy, err error) {
+	err = c.ask(ctx, http.MethodPut, "/v1/policy", t, &p)
+	return p, err
+}
+
+// CheckPolicy asks whether a policy can be used, and what would happen to a
+// connection.
+func (c *Client) CheckPolicy(ctx context.Context, what api.PolicyCheck) (a api.PolicyAnswer, err error) {
+	err = c.ask(ctx, http.MethodPost, "/v1/policy/check", what, &a)
+	return a, err
+}
+
 // get asks for something, within the usual time.
 func (c *Client) get(ctx context.Context, path string, into any) error {
 	return c.ask(ctx, http.MethodGet, path, nil, into)
 }
 
-// ask is get with another method, and a body if that is not nil.
+// ask is get with another method, and a body unless that is nil.
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

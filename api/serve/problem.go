@@ -43,6 +43,21 @@ func newProblem(status int, err error) *problem {
 		Detail: err.Error(), Kind: string(fault.KindOf(err)), Hint: fault.HintOf(err)}}
 }
 
+// problemOfText is the answer to a text that cannot be used.
+func problemOfText(err error) *problem {
+	if fault.KindOf(err) != fault.Config {
+		return problemOf(err)
+	}
+	p := newProblem(http.StatusUnprocessableEntity, err)
+	var at interface {
+		Place() (line, column int, nearest string)
+	}
+	if errors.As(err, &at) {
+		p.Line, p.Column, p.Nearest = at.Place()
+	}
+	return p
+}
+
 // bodyUnread is what the library, which takes it for a failure of ours, says when
 // a body ends before its end or is none.
 const bodyUnread = "cannot read request body"

@@ -33,6 +33,7 @@ func Handler(role Role) http.Handler {
 	role.registerDevices(a)
 	role.registerInvitation(a)
 	role.registerPair(a)
+	role.registerPolicy(a)
 	role.registerEvents(a)
 	mux.Handle("GET /metrics", metrics(role))
 	addComments(a.OpenAPI().Components.Schemas.Map())
@@ -57,7 +58,7 @@ func Handler(role Role) http.Handler {
 // nowhere answers what no route matches.
 func nowhere(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	var allow []string
-	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 		other := &http.Request{Method: m, URL: r.URL, Host: r.Host}
 		if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" {
 			allow = append(allow, m)
@@ -232,6 +233,49 @@ func (r Role) registerInvitation(a huma.API) {
 			return nil, problemOf(err)
 		}
 		return &answer[api.Invitation]{"no-store", i}, nil
+	})
+}
+
+func (r Role) registerPolicy(a huma.API) {
+	keeper := func() (*api.PolicyKeeper, error) {
+		if r.Policy == nil {
+			return nil, unsupported("a policy")
+		}
+		return r.Policy, nil
+	}
+	get(a, "/v1/policy", "the policy file, and what is in force", func(*nothing) (p api.Policy, err error) {
+		k, err := keeper()
+		if err != nil {
+			return p, err
+		}
+		return k.Get(), nil
+	})
+	text(a, http.MethodPut, "/v1/policy", "write the policy file, and put it in force", func(in api.PolicyText) (p api.Policy, err error) {
+		k, err := keeper()
+		if err != nil {
+			return p, err
+		}
+		return k.Put(in)
+	})
+	text(a, http.MethodPost, "/v1/policy/check", "whether a policy can be used, and what would happen to a connection", func(in api.PolicyCheck) (p api.PolicyAnswer, err error) {
+		k, err := keeper()
+		if err != nil {
+			return p, err
+		}
+		return k.Check(in)
+	})
+}
+
+// text registers what takes a text of some length.
+func text[I, T any](a huma.API, method, path, summary string, f func(I) (T, error)) {
+	o := operation(method, path, summary)
+	o.MaxBodyBytes = maxText
+	huma.Register(a, o, func(_ context.Context, in *struct{ Body I }) (*answer[T], error) {
+		body, err := f(in.Body)
+		if err != nil {
+			return nil, problemOfText(err)
+		}
+		return &answer[T]{"no-store", body}, nil
 	})
 }
 

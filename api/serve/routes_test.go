@@ -213,7 +213,7 @@ func TestOpenAPI(t *testing.T) {
 		t.Error(doc.OpenAPI)
 	}
 	for _, path := range []string{"/v1/status", "/v1/devices", "/v1/devices/{name}", "/v1/pipes", "/v1/pipes/{name}/{address}", "/v1/subflows", "/v1/subflows/{bond}/{path}",
-		"/v1/streams", "/v1/streams/{bond}/{stream}", "/v1/chunk", "/v1/invitation", "/v1/pair", "/v1/events"} {
+		"/v1/streams", "/v1/streams/{bond}/{stream}", "/v1/chunk", "/v1/invitation", "/v1/pair", "/v1/policy", "/v1/policy/check", "/v1/events"} {
 		if len(doc.Paths[path]) == 0 {
 			t.Errorf("%s is not told of", path)
 		}
@@ -227,11 +227,11 @@ func TestOpenAPI(t *testing.T) {
 		if s.Description == "" && !strings.HasPrefix(name, "Answer") {
 			t.Errorf("%s has no description", name)
 		}
-		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Rename", "PairRequest"}, name) {
+		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Rename", "PairRequest", "PolicyText", "PolicyCheck", "PolicyFlow"}, name) {
 			t.Errorf("%s: more fields: %v", name, s.AdditionalProperties)
 		}
 	}
-	for field, want := range map[string]string{"Path.pad_ms": "predicted delivery", "Subflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe"} {
+	for field, want := range map[string]string{"Path.pad_ms": "predicted delivery", "Subflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe", "PolicyRule.paths": "may carry it now", "PolicyFlow.port": ""} {
 		name, field, _ := strings.Cut(field, ".")
 		if p, ok := doc.Components.Schemas[name].Properties[field]; !ok || !strings.Contains(p.Description, want) {
 			t.Errorf("%s.%s: %+v", name, field, p)

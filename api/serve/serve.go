@@ -30,6 +30,7 @@ const (
 	idleTimeout    = time.Minute
 	maxHeader      = 16 << 10
 	maxBody        = 4 << 10
+	maxText        = 2 << 20 // of a body with a text of 1 MB, as JSON
 	shutdownBudget = time.Second
 )
 
@@ -52,6 +53,8 @@ type Role struct {
 	Pairer  *api.Pairer
 	// Keeper changes which devices are trusted.
 	Keeper *api.Keeper
+	// Policy keeps the policy.
+	Policy *api.PolicyKeeper
 	// Feed has the changes; nil: there are none to tell.
 	Feed *Feed
 }

@@ -165,6 +165,10 @@ func eventWords(e api.Event) string {
 			text += fmt.Sprintf(", after %v", time.Duration(e.GapMs*float64(time.Millisecond)).Round(time.Millisecond))
 		}
 		return text
+	case trace.PolicyChanged:
+		return "the policy is now that of " + e.Text + because
+	case trace.PolicyRefused:
+		return "the policy stays as it was: " + e.Text
 	case trace.RelayUp:
 		return fmt.Sprintf("subflow %d of %s to %s is relayed", e.Relay, e.Device, e.Text)
 	case trace.RelayDown:

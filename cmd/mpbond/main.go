@@ -40,6 +40,7 @@ func commands() []*cobra.Command {
 		statusCommand(),
 		eventsCommand(),
 		topCommand(),
+		policyCommand(),
 		labCommand(),
 		expCommand(),
 		versionCommand(),

@@ -3,7 +3,19 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"text/tabwriter"
 
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	"mpbond/config"
+	"mpbond/fault"
 	"mpbond/primary"
 )
 
@@ -18,6 +30,11 @@ func (r *role) usePolicy(p *primary.Primary, named string) error {
 	return p.UsePolicy(cmp.Or(named, path), named != "")
 }
 
+// policyKeeper is the policy for the API.
+func (r *role) policyKeeper() *api.PolicyKeeper {
+	return &api.PolicyKeeper{Get: r.policy.FullPolicy, Put: r.policy.SetPolicy, Check: r.policy.CheckPolicy}
+}
+
 // keepPolicy reads the policy file again when it has changed, until ctx ends.
 func (r *role) keepPolicy(ctx context.Context) error {
 	path := r.policy.PolicyFile()
@@ -29,4 +46,226 @@ func (r *role) keepPolicy(ctx context.Context) error {
 		changed: func() { r.policy.ReloadPolicy(false) },
 	}.follow(ctx, nil, changes)
 	return nil
+}
+
+func policyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "policy", Short: "show, check and explain the rules for apps and destinations",
+		Long: `Show which rules for apps and destinations are in force at the primary that runs
+here, check a file with rules before it is used, and tell what would happen to a
+connection. The rules are in policy.toml, which a running primary reads again
+when it changes.`,
+		Example: `  mpbond policy show
+  mpbond policy check policy.toml.new
+  mpbond policy why example.org:443 --app /usr/bin/curl`,
+	}
+	cmd.AddCommand(policyShowCommand(), policyCheckCommand(), policyWhyCommand())
+	return cmd
+}
+
+func policyShowCommand() *cobra.Command {
+	var socket string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "show", Short: "show the rules in force, what they match, and what that means now", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := client.New(cmp.Or(socket, api.SocketPath("primary")))
+			defer c.Close()
+			p, err := c.Policy(cmd.Context())
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return printJSON(cmd.OutOrStdout(), p)
+			}
+			return showPolicy(cmd.OutOrStdout(), p)
+		},
+	}
+	policyFlags(cmd, &socket, &asJSON)
+	return cmd
+}
+
+func policyFlags(cmd *cobra.Command, socket *string, asJSON *bool) {
+	cmd.Flags().StringVar(socket, "socket", "", "ask the primary at this `PATH`")
+	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
+}
+
+// showPolicy prints what is in force.
+func showPolicy(w io.Writer, p api.Policy) error {
+	since := "there is no such file"
+	if p.Loaded != nil {
+		since = fmt.Sprintf("%d rules in force since %s", len(p.Rules), p.Loaded.Local().Format("2006-01-02 15:04:05"))
+	}
+	fmt.Fprintf(w, "%s: %s; default: %s\n", oneLine(p.File), since, p.Default)
+	if e := p.Refused; e != nil {
+		fmt.Fprintln(w, "the file as it is now is not in force:", oneLine(e.Text))
+		if e.Hint != "" {
+			fmt.Fprintln(w, "hint:", oneLine(e.Hint))
+		}
+	}
+	if len(p.Rules) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "RULE\tMATCHES\tMODE\tMATCHED\tNOW")
+	for _, r := range p.Rules {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", oneLine(r.Name), oneLine(whenWords(r.When)), oneLine(treatWords(r.PolicyTreatment)), r.Matched, oneLine(r.Reason))
+	}
+	return t.Flush()
+}
+
+// whenWords is what a rule asks for, in the order of the documents.
+func whenWords(when map[string][]string) string {
+	var parts []string
+	for _, k := range []string{"app", "cgroup", "label", "uid", "domain", "address", "port"} {
+		if v := when[k]; len(v) > 0 {
+			parts = append(parts, k+"="+strings.Join(v, ","))
+		}
+	}
+	if len(parts) == 0 {
+		return "everything"
+	}
+	return strings.Join(parts, " ")
+}
+
+// treatWords is what a rule says.
+func treatWords(t api.PolicyTreatment) string {
+	parts := []string{t.Mode}
+	if len(t.Device) > 0 {
+		parts = append(parts, "device="+strings.Join(t.Device, ","))
+	}
+	if len(t.Pipe) > 0 {
+		parts = append(parts, "pipe="+strings.Join(t.Pipe, ","))
+	}
+	if t.Priority != "" && t.Priority != "normal" {
+		parts = append(parts, t.Priority)
+	}
+	if t.Weight > 1 {
+		parts = append(parts, "weight="+strconv.Itoa(t.Weight))
+	}
+	return strings.Join(parts, " ")
+}
+
+// checked is what `mpbond policy check --json` prints.
+type checked struct {
+	File  string `json:"file"`
+	Valid bool   `json:"valid"`
+	Rules int    `json:"rules"`
+	// Refused is why it cannot be used.
+	Refused *api.PolicyError `json:"refused,omitempty"`
+}
+
+func policyCheckCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "check [FILE]", Short: "tell whether a file with rules can be used", Args: cobra.MaximumNArgs(1),
+		Long: `Tell whether FILE, without one policy.toml, can be used as a policy, and if not,
+where it is wrong; - is the standard input. Nothing is changed and no primary need run. The exit
+code is 0 if it can be used and 2 if not.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, text, err := policyText(cmd.InOrStdin(), args)
+			if err != nil {
+				return err
+			}
+			rules, err := primary.ParsePolicy(name, text)
+			out := cmd.OutOrStdout()
+			switch {
+			case err != nil && asJSON:
+				if err := printJSON(out, checked{File: name, Refused: primary.RefusedPolicy(err)}); err != nil {
+					return err
+				}
+				return &exitStatus{code: exitUsage}
+			case err != nil:
+				return err
+			case asJSON:
+				return printJSON(out, checked{File: name, Valid: true, Rules: rules.Len()})
+			}
+			_, err = fmt.Fprintf(out, "%s: %d rules, can be used\n", oneLine(name), rules.Len())
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// maxPolicyInput bounds what is read from the standard input.
+const maxPolicyInput = 4 << 20
+
+// policyText reads the file to check.
+func policyText(stdin io.Reader, args []string) (name string, text []byte, err error) {
+	switch {
+	case len(args) == 0:
+		if name, err = policyPath(""); err != nil {
+			return "", nil, err
+		}
+	case args[0] == "-":
+		text, err = io.ReadAll(io.LimitReader(stdin, maxPolicyInput+1))
+		if err == nil && len(text) > maxPolicyInput {
+			err = fault.New(fault.Limit, fmt.Errorf("more than %d bytes are too many for a policy", maxPolicyInput), "")
+		}
+		return "standard input", text, err
+	default:
+		name = args[0]
+	}
+	text, err = config.Read(name)
+	return name, text, err
+}
+
+func policyWhyCommand() *cobra.Command {
+	var socket, file string
+	var asJSON bool
+	var flow api.PolicyFlow
+	var uid uint32
+	cmd := &cobra.Command{
+		Use: "why HOST:PORT", Short: "tell what would happen to a connection, and by which rule", Args: cobra.ExactArgs(1),
+		Long: `Tell what would happen to a connection to HOST:PORT, by which rule, and which
+subflows would carry it now. The primary that runs here is asked. Of the program
+what is not told is unknown, and matches no rule that asks for it.`,
+		Example: `  mpbond policy why example.org:443
+  mpbond policy why 192.0.2.7:22 --app /usr/bin/ssh --uid 1000
+  mpbond policy why example.org:443 --file policy.toml.new`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			host, port, err := net.SplitHostPort(args[0])
+			if err != nil {
+				return usage("%v: write it like example.org:443", err)
+			}
+			n, err := strconv.ParseUint(port, 10, 16)
+			if err != nil || n == 0 || host == "" {
+				return usage("%q: write it like example.org:443", args[0])
+			}
+			flow.Host, flow.Port = host, uint16(n)
+			if cmd.Flags().Changed("uid") {
+				flow.UID = &uid
+			}
+			ask := api.PolicyCheck{Flow: &flow}
+			if file != "" {
+				_, text, err := policyText(cmd.InOrStdin(), []string{file})
+				if err != nil {
+					return err
+				}
+				ask.Text = new(string)
+				*ask.Text = string(text)
+			}
+			c := client.New(cmp.Or(socket, api.SocketPath("primary")))
+			defer c.Close()
+			a, err := c.CheckPolicy(cmd.Context(), ask)
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return printJSON(cmd.OutOrStdout(), a)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\n", oneLine(treatWords(*a.Verdict)), oneLine(a.Verdict.Reason))
+			return err
+		},
+	}
+	policyFlags(cmd, &socket, &asJSON)
+	f := cmd.Flags()
+	f.StringVar(&file, "file", "", "by the rules in this `FILE` instead of those in force; - is the standard input")
+	f.StringVar(&flow.App, "app", "", "`PATH` of the program's executable")
+	f.StringVar(&flow.Cgroup, "cgroup", "", "`PATH` of its control group")
+	f.StringVar(&flow.Label, "label", "", "`LABEL` that mpbond run was given")
+	f.Uint32Var(&uid, "uid", 0, "`NUMBER` of the user that it runs as")
+	f.StringVar(&flow.Name, "name", "", "`NAME` of the destination, where HOST is an address")
+	return cmd
 }

@@ -1,0 +1,68 @@
+package config
+
+import (
+	"strings"
+
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// Locate finds tables and keys in a TOML document that Parse has taken.
+type Locate struct{ tables []located }
+
+type located struct {
+	name         string // its keys, with dots
+	line, column int
+	keys         []located
+}
+
+// NewLocate looks through a document.
+func NewLocate(data []byte) *Locate {
+	l := &Locate{tables: []located{{}}}
+	var p unstable.Parser
+	p.Reset(data)
+	line, begin := 1, 0 // of the last key
+	for p.NextExpression() {
+		e := p.Expression()
+		at := located{}
+		for it := e.Key(); it.Next(); {
+			k := it.Node()
+			if at.line == 0 {
+				for i := begin; i < int(k.Raw.Offset); i++ {
+					if data[i] == '\n' {
+						line, begin = line+1, i+1
+					}
+				}
+				at.line, at.column = line, int(k.Raw.Offset)-begin+1
+			}
+			at.name += "." + string(k.Data)
+		}
+		at.name = strings.TrimPrefix(at.name, ".")
+		switch e.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			l.tables = append(l.tables, at)
+		case unstable.KeyValue:
+			t := &l.tables[len(l.tables)-1]
+			t.keys = append(t.keys, at)
+		}
+	}
+	return l
+}
+
+// Table is where the n-th table of that name begins, from 0, and if it has the
+// key, where that is; 0 if there is none.
+func (l *Locate) Table(name string, n int, key string) (line, column int) {
+	for _, t := range l.tables[1:] {
+		if t.name != name {
+			continue
+		}
+		if n--; n < 0 {
+			for _, k := range t.keys {
+				if k.name == key {
+					return k.line, k.column
+				}
+			}
+			return t.line, t.column
+		}
+	}
+	return 0, 0
+}

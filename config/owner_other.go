@@ -1,0 +1,8 @@
+//go:build !unix
+
+package config
+
+import "os"
+
+// keepOwner does nothing where files have no owner of that kind.
+func keepOwner(*os.File, os.FileInfo) error { return nil }

@@ -1,0 +1,55 @@
+package policy
+
+import (
+	"fmt"
+	"strconv"
+)
+
+func (a Answer) String() string {
+	if a == Deny {
+		return "deny"
+	}
+	return "allow"
+}
+
+func (p Pattern) String() string { return p.text }
+
+func (d Domain) String() string { return d.name }
+
+// String is an address for a prefix of one.
+func (n Network) String() string {
+	if n.IsSingleIP() {
+		return n.Addr().String()
+	}
+	return n.Prefix.String()
+}
+
+func (r Ports) String() string {
+	if r.from == r.to {
+		return strconv.Itoa(int(r.from))
+	}
+	return fmt.Sprintf("%d-%d", r.from, r.to)
+}
+
+// Treat is what the rule says of how the bond carries what it matches, nil for
+// nothing special. It is of a rule that was compiled.
+func (s *RuleSpec) Treat() *Treatment { return s.treat }
+
+// When is what the rule asks for, by key.
+func (s *RuleSpec) When() map[string][]string {
+	m := map[string][]string{}
+	tell(m, "app", s.App, Pattern.String)
+	tell(m, "cgroup", s.Cgroup, Pattern.String)
+	tell(m, "label", s.Label, func(l string) string { return l })
+	tell(m, "uid", s.UID, func(u uint32) string { return strconv.FormatUint(uint64(u), 10) })
+	tell(m, "domain", s.Domain, Domain.String)
+	tell(m, "address", s.Address, Network.String)
+	tell(m, "port", s.Port, Ports.String)
+	return m
+}
+
+func tell[T any](m map[string][]string, key string, list []T, text func(T) string) {
+	for _, v := range list {
+		m[key] = append(m[key], text(v))
+	}
+}
