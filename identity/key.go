@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"mpbond/fault"
@@ -177,7 +178,8 @@ func private(f *os.File, forbidden os.FileMode) error {
 
 // writeFile writes data to a temporary file beside path, with owner-only
 // rights, brings it to the disk, and moves it to path by place: os.Rename
-// replaces what is there, os.Link refuses to.
+// replaces what is there, os.Link refuses to. What root writes belongs to whom
+// the directory belongs: a service, say, which must read it.
 func writeFile(path string, data []byte, place func(from, to string) error) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -192,6 +194,9 @@ func writeFile(path string, data []byte, place func(from, to string) error) (err
 	if err == nil {
 		err = f.Chmod(keyFileMode)
 	}
+	if err == nil && os.Geteuid() == 0 {
+		err = giveTo(f, dir)
+	}
 	if err == nil {
 		err = f.Sync()
 	}
@@ -202,6 +207,18 @@ func writeFile(path string, data []byte, place func(from, to string) error) (err
 		return err
 	}
 	return syncDir(dir)
+}
+
+// giveTo makes the owner of dir that of the open file f.
+func giveTo(f *os.File, dir string) error {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return f.Chown(int(sys.Uid), int(sys.Gid))
+	}
+	return nil
 }
 
 func syncDir(dir string) error {

@@ -10,13 +10,26 @@ import (
 	"mpbond/identity"
 )
 
-// homeDir is where the key, the trust file and configurations are.
-func homeDir() (string, error) {
+// Where root's files are without MPBOND_HOME: the same as of the services
+// (packaging), so that root's commands need not be told where they are.
+const (
+	rootState  = "/var/lib/mpbond"
+	rootConfig = "/etc/mpbond"
+)
+
+// homeDir is where the key, the trust file and all else that mpbond writes are.
+func homeDir() (string, error) { return dirFor(rootState) }
+
+// configDir is where configurations are, which people write: the same directory
+// for all but root.
+func configDir() (string, error) { return dirFor(rootConfig) }
+
+func dirFor(root string) (string, error) {
 	if dir := os.Getenv("MPBOND_HOME"); dir != "" {
 		return dir, nil
 	}
 	if os.Geteuid() == 0 {
-		return "/etc/mpbond", nil
+		return root, nil
 	}
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -78,16 +91,17 @@ func openTrust() (*identity.Trust, error) {
 }
 
 // loadConfig reads the TOML file at path into the struct that into points to,
-// which holds the defaults. An empty path means the file role.toml of the home
-// directory, which need not exist; a path that is given must.
+// which holds the defaults. An empty path means the file role.toml of the
+// configurations' directory, which need not exist; a path that is given must.
 func loadConfig(path, role string, into any) error {
 	if path != "" {
 		return config.Load(path, into)
 	}
-	path, err := inHome(role + ".toml")
+	dir, err := configDir()
 	if err != nil {
 		return err
 	}
+	path = filepath.Join(dir, role+".toml")
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -51,8 +51,9 @@ const rootHelp = `mpbond lets the devices that you own reach the Internet togeth
 the primary; helpers lend it their links; a server at the far end splits and
 joins the traffic. Apps and Internet servers notice nothing.
 
-Files are in $MPBOND_HOME; without it in /etc/mpbond for root, and in
-$XDG_CONFIG_HOME/mpbond or ~/.config/mpbond for other users.
+Files are in $MPBOND_HOME; without it in $XDG_CONFIG_HOME/mpbond or
+~/.config/mpbond, and for root in /var/lib/mpbond, with the configuration in
+/etc/mpbond.
 
 Exit codes
   0  done
