@@ -8,8 +8,14 @@ FUZZTIME ?= 30s
 BENCH ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MPBOND := bin/mpbond
+LDFLAGS ?=
+DESTDIR ?=
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
-.PHONY: help demo test check fuzz vm bench exp build deps clean
+.PHONY: help demo test check fuzz vm bench exp build install deb cross deps clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,7 +65,22 @@ exp: deps build ## the published tables and figures, and ours: bin/exp/report.ht
 	@$(MPBOND) exp --dir bin/exp run all $(EXP); status=$$?; $(MPBOND) exp --dir bin/exp report $(filter --quick,$(EXP)) && exit $$status
 
 build: ## bin/mpbond, one static program
-	@CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o $(MPBOND) ./cmd/mpbond
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS) -X main.version=$(VERSION)' -o $(MPBOND) ./cmd/mpbond
+
+# Does not build what is there: root seldom has Go.
+install: $(if $(wildcard $(MPBOND)),,build) ## bin/mpbond, units, completion, configuration to PREFIX (/usr/local), below DESTDIR
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' SYSCONFDIR='$(SYSCONFDIR)' UNITDIR='$(UNITDIR)' ZSHDIR='$(ZSHDIR)' \
+		MPBOND='$(abspath $(MPBOND))' packaging/install
+
+deb: LDFLAGS := -s -w
+deb: build ## bin/mpbond_VERSION_ARCH.deb (GOARCH=arm64 make deb: for another machine)
+	@MPBOND='$(MPBOND)' VERSION='$(VERSION)' packaging/deb
+
+cross: ## bin/cross/mpbond-linux-ARCH for amd64, arm64, arm (v7), mips and mipsle (without FPU, for OpenWrt)
+	@for a in amd64 arm64 arm mips mipsle; do \
+		GOOS=linux GOARCH=$$a GOARM=7 GOMIPS=softfloat $(MAKE) build MPBOND=bin/cross/mpbond-linux-$$a LDFLAGS='-s -w'; \
+		echo bin/cross/mpbond-linux-$$a; \
+	done
 
 deps: ## install the Debian packages that demo and tests need, or say which
 	@.ci/deps

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"mpbond/api"
+)
+
+// TestDirectories: where files are; and services have them where root's commands
+// look for them.
+func TestDirectories(t *testing.T) {
+	check := func(state, config string) {
+		t.Helper()
+		if got, err := homeDir(); err != nil || got != state {
+			t.Errorf("state is in %q (%v), want %q", got, err, state)
+		}
+		if got, err := configDir(); err != nil || got != config {
+			t.Errorf("configuration is in %q (%v), want %q", got, err, config)
+		}
+	}
+	t.Setenv("MPBOND_HOME", "/h")
+	check("/h", "/h")
+	t.Setenv("MPBOND_HOME", "")
+	if os.Geteuid() != 0 {
+		t.Setenv("XDG_CONFIG_HOME", "/x")
+		check("/x/mpbond", "/x/mpbond")
+		return
+	}
+	check(rootState, rootConfig)
+	for _, role := range []string{"server", "helper", "primary"} {
+		unit, err := os.ReadFile("../../packaging/mpbond-" + role + ".service")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			"\nEnvironment=MPBOND_HOME=" + rootState + "\n",
+			"/mpbond " + role + " --config @sysconfdir@/mpbond/" + role + ".toml --socket " + api.SocketPath(role) + "\n",
+		} {
+			if !strings.Contains(string(unit), want) {
+				t.Errorf("the unit of %s lacks %q", role, want)
+			}
+		}
+	}
+}
