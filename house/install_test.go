@@ -124,6 +124,7 @@ func TestInstall(t *testing.T) {
 
 func testDeb(t *testing.T, mpbond string) {
 	needs(t, "dpkg-deb")
+	t.Setenv("DPKG_DEB_COMPRESSOR_TYPE", "none") // compressing takes seconds
 	command(t, "make", "deb", "MPBOND="+mpbond, "VERSION=v1.2.3-4-gabc")
 	debs, err := filepath.Glob(filepath.Dir(mpbond) + "/*.deb")
 	if err != nil || len(debs) != 1 {
@@ -137,7 +138,7 @@ func testDeb(t *testing.T, mpbond string) {
 			t.Errorf("%s: %s, want %s", field, got, want)
 		}
 	}
-	want := append(promised(t, "/usr"), "/usr/share/doc/mpbond/copyright")
+	want := append(promised(t, "/usr"), "/usr/share/doc/mpbond/changelog.gz", "/usr/share/doc/mpbond/copyright")
 	for i, name := range want {
 		want[i] = strings.Replace(name, "zsh/site-functions", "zsh/vendor-completions", 1)
 	}
@@ -165,48 +166,72 @@ func testDeb(t *testing.T, mpbond string) {
 			t.Errorf("no licence of %s (%v)", module, err)
 		}
 	}
-	testScripts(t, control)
+	t.Run("dpkg", func(t *testing.T) { testScripts(t, debs[0]) })
 }
 
-// testScripts runs the package's scripts with a systemctl that only writes down
-// what it is asked.
-func testScripts(t *testing.T, control string) {
-	dir := t.TempDir()
-	state := filepath.Join(dir, "var/lib/mpbond")
-	for _, d := range []string{filepath.Join(dir, "run/systemd/system"), state} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
+// testScripts has dpkg install, upgrade, remove and purge the package below a
+// directory, with a systemctl that only writes down what it is asked.
+func testScripts(t *testing.T, deb string) {
+	needs(t, "dpkg")
+	if os.Geteuid() != 0 {
+		t.Skip("dpkg needs root, below a directory too")
+	}
+	root, bin := t.TempDir(), t.TempDir()
+	log := filepath.Join(bin, "log")
+	for name, text := range map[string]string{
+		bin + "/systemctl":                "#!/bin/sh\necho \"$@\" >>" + log + "\n",
+		root + "/var/lib/dpkg/status":     "",
+		root + "/var/lib/dpkg/available":  "",
+		root + "/var/lib/dpkg/info/x":     "",
+		root + "/var/lib/dpkg/updates/.x": "",
+		root + "/run/systemd/system/x":    "",
+		root + "/etc/mpbond/device.key":   "old", // as former versions had it
+		root + "/etc/mpbond/trust.toml":   "old",
+	} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	log := filepath.Join(dir, "log")
-	fake := "#!/bin/sh\necho \"$@\" >>" + log + "\n"
-	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(fake), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	const units = " mpbond-server.service mpbond-helper.service mpbond-primary.service\n"
+	templates := []string{"/mpbond/helper.toml", "/mpbond/primary.toml", "/mpbond/server.toml"}
+	state := []string{"/mpbond/device.key", "/mpbond/trust.toml"}
 	for _, c := range []struct {
-		script string
-		args   []string
-		want   string
+		args, asked string
+		etc, state  []string
+		program     bool
 	}{
-		{"postinst", []string{"configure", ""}, "daemon-reload\n"},
-		{"postinst", []string{"configure", "1.0"}, "daemon-reload\ntry-restart" + units},
-		{"prerm", []string{"upgrade", "1.0"}, ""},
-		{"prerm", []string{"remove"}, "disable --now" + units},
-		{"postrm", []string{"remove"}, "daemon-reload\n"},
-		{"postrm", []string{"purge"}, "daemon-reload\n"},
+		{"--install " + deb, "daemon-reload\n", templates, state, true},
+		{"--install " + deb, "daemon-reload\ntry-restart" + units, templates, state, true},
+		{"--remove mpbond", "disable --now" + units + "daemon-reload\n", templates, state, false},
+		{"--purge mpbond", "daemon-reload\n", nil, nil, false},
 	} {
-		_, before := os.Stat(state)
-		cmd := exec.Command(filepath.Join(control, c.script), c.args...)
-		cmd.Env = append(os.Environ(), "DPKG_ROOT="+dir, "PATH="+dir+":"+os.Getenv("PATH"))
+		cmd := exec.Command("dpkg", append([]string{"--root=" + root, "--force-script-chrootless"}, strings.Fields(c.args)...)...)
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
-		got, _ := os.ReadFile(log)
-		if err != nil || string(got) != c.want {
-			t.Errorf("%s %q asked %q, want %q; %v\n%s", c.script, c.args, got, c.want, err, out)
+		if err != nil {
+			t.Fatalf("dpkg %s: %v\n%s", c.args, err, out)
+		}
+		if got, _ := os.ReadFile(log); string(got) != c.asked {
+			t.Errorf("dpkg %s asked systemctl for %q, want %q", c.args, got, c.asked)
 		}
 		_ = os.Remove(log)
-		if _, err := os.Stat(state); before == nil && (err == nil) == (c.args[0] == "purge") {
-			t.Errorf("%s %q: the state: %v", c.script, c.args, err)
+		for dir, want := range map[string][]string{"/etc": c.etc, "/var/lib/mpbond": c.state} {
+			var got []string
+			if _, err := os.Stat(root + dir); err == nil {
+				got = files(t, root+dir)
+			}
+			for i := range got {
+				got[i] = "/mpbond/" + filepath.Base(got[i])
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("after dpkg %s %s has %q, want %q", c.args, dir, got, want)
+			}
+		}
+		if _, err := os.Stat(root + "/usr/bin/mpbond"); (err == nil) != c.program {
+			t.Errorf("after dpkg %s the program: %v", c.args, err)
 		}
 	}
 }

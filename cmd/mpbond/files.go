@@ -17,8 +17,38 @@ const (
 	rootConfig = "/etc/mpbond"
 )
 
+const keyFile = "device.key"
+
 // homeDir is where the key, the trust file and all else that mpbond writes are.
-func homeDir() (string, error) { return dirFor(rootState) }
+func homeDir() (string, error) { return dirFor(rootStateIn(rootState, rootConfig)) }
+
+// rootStateIn is where root's key is: in state, but in former when only that has
+// one. Former versions had all of root's files there.
+func rootStateIn(state, former string) string {
+	if !exists(filepath.Join(state, keyFile)) && exists(filepath.Join(former, keyFile)) {
+		return former
+	}
+	return state
+}
+
+// oldState tells root what to do about a key that former versions put beside the
+// configuration; path is the key in use. It is "" where there is nothing to do.
+func oldState(path, state, former string) string {
+	switch {
+	case filepath.Dir(path) == former:
+		return "root's key and list of devices are still in " + former + ", where services do not look: stop mpbond, and move device.key, " +
+			"trust.toml, places.json and api.token, as far as they are there, to " + state
+	case filepath.Dir(path) == state && exists(filepath.Join(former, keyFile)):
+		return "the key in " + former + " is of a former version and is not used: if devices were paired with it, move it and its trust.toml to " +
+			state + "; else remove it"
+	}
+	return ""
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
 
 // configDir is where configurations are, which people write: the same directory
 // for all but root.
@@ -39,7 +69,7 @@ func dirFor(root string) (string, error) {
 }
 
 // keyPath is the device key's file.
-func keyPath() (string, error) { return inHome("device.key") }
+func keyPath() (string, error) { return inHome(keyFile) }
 
 // trustPath is the trust file.
 func trustPath() (string, error) { return inHome("trust.toml") }
@@ -77,6 +107,9 @@ func loadIdentity() (*identity.Key, *identity.Trust, error) {
 	}
 	if created {
 		slog.Info("this device has got a key", "id", key.ID(), "file", path)
+	}
+	if old := oldState(path, rootState, rootConfig); old != "" && os.Geteuid() == 0 {
+		slog.Warn(old, "key", path)
 	}
 	trust, err := openTrust()
 	return key, trust, err

@@ -2,10 +2,12 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"mpbond/api"
+	"mpbond/identity"
 )
 
 // TestDirectories: where files are; and services have them where root's commands
@@ -28,7 +30,7 @@ func TestDirectories(t *testing.T) {
 		check("/x/mpbond", "/x/mpbond")
 		return
 	}
-	check(rootState, rootConfig)
+	check(rootStateIn(rootState, rootConfig), rootConfig)
 	for _, role := range []string{"server", "helper", "primary"} {
 		unit, err := os.ReadFile("../../packaging/mpbond-" + role + ".service")
 		if err != nil {
@@ -43,4 +45,34 @@ func TestDirectories(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestFormerState: root's key of a former version, beside the configuration, is
+// found until there is one in the new place, and root is told.
+func TestFormerState(t *testing.T) {
+	dir := t.TempDir()
+	state, former := filepath.Join(dir, "state"), filepath.Join(dir, "etc")
+	put := func(dir string) {
+		t.Helper()
+		if _, err := identity.CreateKey(filepath.Join(dir, keyFile)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(want, says string) {
+		t.Helper()
+		got := rootStateIn(state, former)
+		told := oldState(filepath.Join(got, keyFile), state, former)
+		if got != want || (says == "") != (told == "") || !strings.Contains(told, says) {
+			t.Errorf("root's state is in %s, want %s; said is %q, want %q", got, want, told, says)
+		}
+	}
+	check(state, "")
+	put(former)
+	check(former, "are still in "+former)
+	put(state)
+	check(state, "is not used")
+	if err := os.Remove(filepath.Join(former, keyFile)); err != nil {
+		t.Fatal(err)
+	}
+	check(state, "")
 }
