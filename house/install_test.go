@@ -296,6 +296,11 @@ func TestContainerfile(t *testing.T) {
 	if language == nil || !strings.Contains(text, "FROM golang:"+language[1]+" AS build\n") {
 		t.Errorf("it is not built by Go %q", language)
 	}
+	for _, m := range regexp.MustCompile(`(?m)^replace \S+ => \./(\S+)$`).FindAllStringSubmatch(read(t, "go.mod"), -1) {
+		if copied := "COPY " + m[1] + "/go.mod " + m[1] + "/\n"; !strings.Contains(text, copied) {
+			t.Errorf("`go mod download` in it needs %q", copied)
+		}
+	}
 	_, last, _ := strings.Cut(text, "\nFROM scratch\n")
 	user := regexp.MustCompile(`(?m)^USER (\d+):\d+$`).FindStringSubmatch(last)
 	if user == nil || user[1] == "0" {

@@ -1,0 +1,3 @@
+module github.com/bytemare/ksf
+
+go 1.26.0
