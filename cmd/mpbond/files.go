@@ -81,12 +81,13 @@ func placesPath() (string, error) { return inHome("places.json") }
 func tokenPath() (string, error) { return inHome("api.token") }
 
 // policyPath is where the rules for apps and destinations are: beside the
-// configuration file that was given, if one was.
+// configuration file.
 func policyPath(config string) (string, error) {
 	if config != "" {
 		return filepath.Join(filepath.Dir(config), "policy.toml"), nil
 	}
-	return inHome("policy.toml")
+	dir, err := configDir()
+	return filepath.Join(dir, "policy.toml"), err
 }
 
 func inHome(name string) (string, error) {
