@@ -1,16 +1,19 @@
 package helper
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
+	"mpbond/fault"
 	"mpbond/identity"
 )
 
 // allowed reports whether subflows of a primary may be carried to server: it is
-// trusted, and has told that address when it was paired, or the owner trusts a
+// trusted, and has told that address, or the owner trusts a
 // server there. The helper is no open proxy.
 func (h *Helper) allowed(primary identity.PublicKey, server string) bool {
 	p, ok := h.trust.Lookup(primary)
@@ -24,7 +27,7 @@ func (h *Helper) ownServer(server string) bool {
 
 // astray reports whether a connection, between these ends, to what a primary
 // calls a server leads to this device itself, or stays on a link. Loopback that
-// is called so was judged by package pairing.
+// is called so was judged when it was told.
 func astray(server string, here, there net.Addr) bool {
 	if host, _, err := net.SplitHostPort(server); err == nil {
 		if a, err := netip.ParseAddr(host); err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost") {
@@ -51,4 +54,48 @@ func canonical(addr string) string {
 		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String()
 	}
 	return strings.ToLower(addr)
+}
+
+// A primary may say so many times within that time that it has other servers, so
+// that it has not the helper try out one address after another.
+const (
+	mostNews = 8
+	newsTime = time.Hour
+)
+
+// news counts what a primary said that was new.
+type news struct {
+	since time.Time // of the first
+	count int
+}
+
+// told takes what a primary says over a pipe, whose other end is at there, of its
+// servers: with them it may do what it could when the two were paired. Its errors
+// end the pipe.
+func (h *Helper) told(primary identity.Peer, there net.Addr, servers []string) error {
+	list := identity.Carried(servers, ipOf(there).IsLoopback())
+	if p, ok := h.trust.Lookup(primary.Key); ok && slices.Equal(p.Servers, list) {
+		return nil
+	}
+	if !h.mayTell(primary.Key, time.Now()) {
+		return fault.New(fault.Limit, fmt.Errorf("the primary says more than %d times within %v that it has other servers", mostNews, newsTime), "revoke it if nobody has done that there")
+	}
+	if err := h.trust.Told(primary.Key, list); err != nil {
+		return err
+	}
+	h.log.Info("a primary has other servers", "primary", primary.Name, "servers", strings.Join(list, " "))
+	return nil
+}
+
+// mayTell counts one more of a primary's news, unless they are too many.
+func (h *Helper) mayTell(primary identity.PublicKey, now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.news[primary]
+	if now.Sub(n.since) >= newsTime {
+		n = news{since: now}
+	}
+	n.count++
+	h.news[primary] = n
+	return n.count <= mostNews
 }

@@ -2,16 +2,21 @@ package helper
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pipe"
+	"mpbond/wire"
 )
 
 // TestServersOfEach: a primary is carried to the servers that it has told, and to
@@ -119,6 +124,58 @@ func TestRevokedWhileDialling(t *testing.T) {
 			if _, err := io.ReadAll(l); err == nil {
 				t.Error("it ended in order")
 			}
+		}
+		w.stop()
+	})
+}
+
+// TestServersAreTold: a primary that has other servers than when it was paired
+// tells them, and is carried there, and not where only this device can reach. It is
+// written down; and it is bounded how often that may change.
+func TestServersAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, inMemory, "x:1", Config{})
+		ask := func(p *pipe.Waiting, server string) wire.Code {
+			t.Helper()
+			_, err := p.Join(t.Context(), server, pipe.DefaultWindow)
+			var r wire.Refuse
+			if !errors.As(err, &r) {
+				t.Errorf("%s: %v", server, err)
+			}
+			return r.Code
+		}
+		tell := func(servers ...string) *pipe.Waiting {
+			p := w.waiting()
+			p.Tell(func() []string { return servers })
+			return p
+		}
+		const other = "192.0.2.77:7600" // where nobody listens
+		if got := ask(w.waiting(), other); got != wire.CodeForbidden {
+			t.Errorf("a server of which nobody told: %v", got)
+		}
+		if got := ask(tell(other, "127.0.0.1:22", "169.254.1.1:80"), "127.0.0.1:22"); got != wire.CodeForbidden {
+			t.Errorf("the helper itself: %v", got)
+		}
+		if got := ask(w.waiting(), other); got != wire.CodeUnreachable {
+			t.Errorf("a server that was told: %v", got)
+		}
+		if p, _ := w.h.trust.LookupName("laptop"); !slices.Equal(p.Servers, []string{other}) {
+			t.Errorf("written down: %v", p.Servers)
+		}
+		if got := ask(tell(), other); got != wire.CodeForbidden {
+			t.Errorf("a server that it has no more: %v", got)
+		}
+		for n := 2; n < mostNews; n++ {
+			if got := ask(tell(fmt.Sprintf("192.0.2.%d:1", n)), "192.0.2.9:1"); got != wire.CodeUnreachable { // the owner's own
+				t.Errorf("told %d times: %v", n+1, got)
+			}
+		}
+		if _, err := tell(other).Join(t.Context(), other, pipe.DefaultWindow); !fault.Is(err, fault.Protocol) {
+			t.Errorf("told %d times: %v", mostNews+1, err)
+		}
+		time.Sleep(newsTime)
+		if got := ask(tell(other), other); got != wire.CodeUnreachable {
+			t.Errorf("later: %v", got)
 		}
 		w.stop()
 	})

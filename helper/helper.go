@@ -113,6 +113,7 @@ type Helper struct {
 	mu      sync.Mutex
 	targets []*target // each kept by a goroutine while Run runs
 	found   found
+	news    map[identity.PublicKey]news // of primaries that are trusted, or were
 	relays  map[*relay]*subflow
 	offers  map[*pipe.Offer]*offered
 	ending  bool   // Run has closed the relays: a new one has come too late
@@ -201,7 +202,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	if len(name) > wire.MaxName {
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
-	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, changed: make(chan struct{}, 1),
+	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, news: map[identity.PublicKey]news{}, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, changed: make(chan struct{}, 1),
 		pipes: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout}),
 			pipe.RFCOMM{}},
 		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}),
@@ -427,6 +428,7 @@ func (h *Helper) offer(ctx context.Context, t *target, stalled *wire.Token) (o *
 	if err != nil {
 		return nil, q, err
 	}
+	o.OnServers = func(servers []string) error { return h.told(t.primary, conn.RemoteAddr(), servers) }
 	if stalled == nil {
 		t.set(waiting, nil)
 	} else if err := o.Stalled(*stalled); err != nil {

@@ -1,7 +1,10 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -25,6 +28,51 @@ func (t *Trust) Meet(p Peer) (Peer, error) {
 		return append(list, p), nil
 	})
 	return p, err
+}
+
+// ServerAddresses are those of the servers that are trusted, as a primary tells
+// its helpers.
+func (t *Trust) ServerAddresses() []string {
+	var list []string
+	for _, p := range t.ByRole(RoleServer) {
+		list = append(list, p.Addresses...)
+	}
+	return list[:min(len(list), maxServers)]
+}
+
+// Told writes down which servers a primary says are its own, in the place of
+// those before. A device that is no primary is a fault of kind UnknownDevice;
+// addresses that break the rules are one of kind Protocol.
+func (t *Trust) Told(primary PublicKey, servers []string) error {
+	for _, a := range servers {
+		if err := checkAddress(a); err != nil {
+			return fault.New(fault.Protocol, err, "")
+		}
+	}
+	return t.change(func(now *peers) ([]Peer, error) {
+		i, ok := now.byKey[primary]
+		if !ok || !now.list[i].Is(RolePrimary) {
+			return nil, fault.New(fault.UnknownDevice, errors.New("no such primary is trusted"), "")
+		}
+		list := slices.Clone(now.list)
+		list[i].Servers = slices.Clone(servers)
+		return list, nil
+	})
+}
+
+// Carried are those of a primary's servers to which its subflows may be carried:
+// not this device itself, nor what its link alone can reach, in as far as the
+// address shows it. Between two on one machine loopback is a network like any.
+func Carried(servers []string, oneMachine bool) []string {
+	return slices.DeleteFunc(slices.Clone(servers), func(server string) bool {
+		host, _, err := net.SplitHostPort(server)
+		a, _ := netip.ParseAddr(host)
+		a = a.Unmap()
+		if a.IsLoopback() || strings.EqualFold(host, "localhost") {
+			return !oneMachine
+		}
+		return err != nil || a.IsUnspecified() || a.IsLinkLocalUnicast()
+	})
 }
 
 // merged is known with what is new in p. It shares no slice with known.

@@ -104,3 +104,40 @@ func FuzzMeet(f *testing.F) {
 		}
 	})
 }
+
+// TestTold: what a primary says of its servers takes the place of what it said
+// before, and is believed of primaries only.
+func TestTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trust.toml")
+	tr := openTrust(t, path)
+	laptop, phone := mustKey(t).Public(), mustKey(t).Public()
+	for _, p := range []Peer{{"laptop", []Role{RolePrimary}, laptop, nil, []string{"a:1"}}, {"phone", []Role{RoleHelper}, phone, nil, nil},
+		{"home", []Role{RoleServer}, mustKey(t).Public(), []string{"h:1", "i:1"}, nil}} {
+		if err := tr.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := tr.ServerAddresses(); fmt.Sprint(got) != "[h:1 i:1]" {
+		t.Errorf("servers: %v", got)
+	}
+	for _, list := range [][]string{{"b:1", "[2001:db8::1]:2"}, nil, {"c:1"}} {
+		if err := tr.Told(laptop, list); err != nil {
+			t.Fatal(err)
+		}
+		if p, _ := openTrust(t, path).Lookup(laptop); !slices.Equal(p.Servers, list) {
+			t.Errorf("it has %v, want %v", p.Servers, list)
+		}
+	}
+	if err := tr.Told(phone, []string{"b:1"}); !fault.Is(err, fault.UnknownDevice) {
+		t.Errorf("a helper's: %v", err)
+	}
+	if err := tr.Told(mustKey(t).Public(), nil); !fault.Is(err, fault.UnknownDevice) {
+		t.Errorf("a stranger's: %v", err)
+	}
+	if err := tr.Told(laptop, []string{"d:1", "no port"}); !fault.Is(err, fault.Protocol) {
+		t.Errorf("nonsense: %v", err)
+	}
+	if p, _ := tr.Lookup(laptop); !slices.Equal(p.Servers, []string{"c:1"}) {
+		t.Errorf("after all: %v", p.Servers)
+	}
+}

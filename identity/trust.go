@@ -54,8 +54,8 @@ type Peer struct {
 	// Addresses where it listens, as "host:port", best first. May be empty for
 	// devices that are found or that connect to us.
 	Addresses []string `toml:"addresses,omitempty" json:"addresses,omitempty"`
-	// Servers are those of a primary, as it told them when it was paired: where a
-	// helper carries its subflows to, and no others'. They make nobody trusted.
+	// Servers are those of a primary, as it told them last: where a helper carries
+	// its subflows to, and no others'. They make nobody trusted.
 	Servers []string `toml:"servers,omitempty" json:"servers,omitempty"`
 }
 

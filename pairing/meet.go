@@ -4,9 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
-	"strings"
 
 	"mpbond/fault"
 	"mpbond/identity"
@@ -50,10 +48,7 @@ func (s Self) introduce(theirs wire.PairRoles) wire.PairAbout {
 	if theirs&wire.PairHelper == 0 || about.Roles&wire.PairPrimary == 0 {
 		return about
 	}
-	for _, p := range s.Trust.ByRole(identity.RoleServer) {
-		about.Servers = append(about.Servers, p.Addresses...)
-	}
-	about.Servers = about.Servers[:min(len(about.Servers), wire.MaxPairServers)]
+	about.Servers = s.Trust.ServerAddresses()
 	return about
 }
 
@@ -101,23 +96,9 @@ func (s Self) keep(m met) (identity.Peer, error) {
 		p.Addresses = []string{net.JoinHostPort(host, strconv.Itoa(int(m.about.Port)))}
 	}
 	if helps {
-		p.Servers = carried(m.about.Servers, ipOf(hostOf(m.remote)).IsLoopback())
+		p.Servers = identity.Carried(m.about.Servers, ipOf(hostOf(m.remote)).IsLoopback())
 	}
 	return s.Trust.Meet(p)
-}
-
-// carried are those of a primary's servers to which its subflows may be carried:
-// not this device itself, nor what its link alone can reach, in as far as the
-// address shows it. Between two on one machine loopback is a network like any.
-func carried(servers []string, oneMachine bool) []string {
-	return slices.DeleteFunc(slices.Clone(servers), func(server string) bool {
-		host, _, err := net.SplitHostPort(server)
-		a := ipOf(host)
-		if a.IsLoopback() || strings.EqualFold(host, "localhost") {
-			return !oneMachine
-		}
-		return err != nil || a.IsUnspecified() || a.IsLinkLocalUnicast()
-	})
 }
 
 // ipOf is the address that a host is written as; the zero one if that is a name.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,6 +128,9 @@ type Waiting struct {
 
 	answer chan answer
 	done   chan struct{}
+
+	wmu  sync.Mutex // of who writes while it waits; taken before mu
+	told []string   // the newest SERVERS, nil before the first; guarded by wmu
 
 	mu        sync.Mutex // guards below
 	ended     bool       // done is closed
@@ -293,9 +297,37 @@ func (w *Waiting) Join(ctx context.Context, server string, window time.Duration)
 	return l.start(token, window), nil
 }
 
+// Tell tells the helper which servers it may connect to from now on, by what list
+// returns, unless it was told just that over this pipe, or the pipe does not wait
+// any more: then the next one tells. It takes up to HandshakeTimeout. A pipe to
+// which nothing can be written is closed.
+func (w *Waiting) Tell(list func() []string) {
+	w.wmu.Lock()
+	defer w.wmu.Unlock()
+	w.mu.Lock()
+	ended := w.ended
+	w.mu.Unlock()
+	servers := list() // now, so that of several the newest is the last
+	if ended || w.told != nil && slices.Equal(w.told, servers) {
+		return
+	}
+	w.told = append([]string{}, servers...)
+	_ = w.hop.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
+	_, err := w.tls.Write(wire.Append(nil, wire.Servers{Addresses: servers}))
+	_ = w.hop.SetWriteDeadline(time.Time{})
+	if err != nil {
+		w.mu.Lock()
+		w.end(identity.Explain(err))
+		w.mu.Unlock()
+		w.tls.Close()
+	}
+}
+
 // ask ends the waiting: it sends f and returns the payload of the answer, which
 // must be of type t. When it fails the pipe is closed.
 func (w *Waiting) ask(ctx context.Context, limit time.Duration, f wire.Frame, t wire.Type) (payload []byte, err error) {
+	w.wmu.Lock() // what Tell writes comes before
+	defer w.wmu.Unlock()
 	w.mu.Lock()
 	if w.ended {
 		err := w.err
@@ -326,7 +358,14 @@ type Offer struct {
 	hop Conn
 	tls *tls.Conn
 	r   *wire.Reader
+
+	// OnServers, set before Wait, is told which servers the primary says are its
+	// own. What it returns ends the pipe.
+	OnServers func([]string) error
 }
+
+// maxServers is how often a primary may name its servers over one pipe.
+const maxServers = 16
 
 // NewOffer makes a pipe of a connection to a primary. Cfg is of
 // identity.Key.Client with wire.PipeALPN, name is for display. It owns conn
@@ -370,7 +409,7 @@ type Request struct {
 // closed. Errors are faults where a person can do something.
 func (o *Offer) Wait(ctx context.Context) (q Request, err error) {
 	stop := context.AfterFunc(ctx, func() { o.Close() })
-	t, payload, err := o.r.Next()
+	t, payload, err := o.next()
 	if !stop() {
 		return q, ctx.Err()
 	}
@@ -392,6 +431,24 @@ func (o *Offer) Wait(ctx context.Context) (q Request, err error) {
 		return q, identity.Explain(err)
 	}
 	return Request{Token: f.Token, Server: f.Server, Window: f.Window}, nil
+}
+
+// next reads up to the next frame that asks for something.
+func (o *Offer) next() (wire.Type, []byte, error) {
+	for range maxServers {
+		t, payload, err := o.r.Next()
+		if err != nil || t != wire.TypeServers {
+			return t, payload, err
+		}
+		f, err := wire.ParseServers(payload)
+		if err == nil && o.OnServers != nil {
+			err = o.OnServers(f.Addresses)
+		}
+		if err != nil {
+			return 0, nil, err
+		}
+	}
+	return 0, nil, fmt.Errorf("%w: %v more than %d times", wire.ErrMalformed, wire.TypeServers, maxServers-1)
 }
 
 // Stalled tells the primary that the session of that token needs a pipe. It

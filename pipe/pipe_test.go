@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -463,4 +464,66 @@ func FuzzHandshake(f *testing.F) {
 		}
 		l.Close()
 	})
+}
+
+// TestServersAreTold: what the primary tells comes before what it asks, once as
+// long as it is the same, and not after a subflow was asked for; too much of it,
+// and what the helper does not take, ends the pipe.
+func TestServersAreTold(t *testing.T) {
+	a, b := MemoryPipe()
+	o, w := ready(t, a, b)
+	var told [][]string
+	o.OnServers = func(list []string) error { told = append(told, list); return nil }
+	tell := func(list ...string) { w.Tell(func() []string { return list }) }
+	go func() {
+		tell()
+		tell("a:1", "b:2")
+		tell("a:1", "b:2")
+		tell("b:2")
+		l, err := w.Join(t.Context(), "b:2", DefaultWindow)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		tell("c:3")
+		if _, err := l.Write([]byte("x")); err == nil {
+			err = l.Flush()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	q, err := o.Wait(t.Context())
+	if err != nil || q.Server != "b:2" || fmt.Sprint(told) != "[[] [a:1 b:2] [b:2]]" {
+		t.Fatalf("%+v, %v: told %v", q, err, told)
+	}
+	l, err := o.Accept(q, q.Window, wire.RadioNone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if n, err := l.Read(make([]byte, 9)); n != 1 || err != nil {
+		t.Errorf("after the subflow began: %d, %v", n, err)
+	}
+
+	a, b = MemoryPipe()
+	o, w = ready(t, a, b)
+	go func() {
+		for n := range maxServers {
+			w.Tell(func() []string { return []string{fmt.Sprintf("a:%d", n+1)} })
+		}
+	}()
+	if _, err := o.Wait(t.Context()); !errors.Is(err, wire.ErrMalformed) {
+		t.Errorf("told %d times: %v", maxServers, err)
+	}
+
+	a, b = MemoryPipe()
+	o, w = ready(t, a, b)
+	refused := errors.New("no")
+	o.OnServers = func([]string) error { return refused }
+	go w.Tell(func() []string { return []string{"a:1"} })
+	if _, err := o.Wait(t.Context()); !errors.Is(err, refused) {
+		t.Errorf("what the helper does not take: %v", err)
+	}
+	<-w.Done()
 }

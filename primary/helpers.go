@@ -137,6 +137,7 @@ func (p *Primary) track(c net.Conn, on bool) {
 // keeper if there is none. Further pipes wait in reserve, so that a broken one is
 // replaced at once, and a better one used.
 func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
+	w.Tell(p.trust.ServerAddresses)
 	p.mu.Lock()
 	peer, ok := p.trust.Lookup(w.Peer())
 	if !ok || !peer.Is(identity.RoleHelper) || p.ending { // any more
@@ -296,6 +297,13 @@ func (p *Primary) TrustChanged() {
 		p.server, p.noPeer = findServer(p.cfg.Server, p.trust)
 	}
 	s, changed := p.cur, p.server.Key != before
+	for _, slot := range p.helpers { // of each a pipe waits, or will
+		for _, w := range slot.reserve {
+			if !p.ending {
+				p.wg.Go(func() { w.Tell(p.trust.ServerAddresses) })
+			}
+		}
+	}
 	p.mu.Unlock()
 	if changed {
 		p.restart(s, "the server is trusted no longer")
@@ -309,6 +317,7 @@ func (p *Primary) helped(ctx context.Context, slot *helperSlot, w *pipe.Waiting,
 	if err != nil {
 		return lane{}, err
 	}
+	w.Tell(p.trust.ServerAddresses) // if they have changed since it came
 	link, err := w.Join(ctx, addr, time.Duration(p.cfg.Resume))
 	if err != nil {
 		return lane{}, err

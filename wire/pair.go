@@ -103,11 +103,7 @@ func (PairAbout) Type() Type { return TypePairAbout }
 func (f PairAbout) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(append(b, byte(f.Roles)), uint64(f.Port))
 	b = appendBytes(b, f.Name)
-	b = binary.AppendUvarint(b, uint64(len(f.Servers)))
-	for _, s := range f.Servers {
-		b = appendBytes(b, s)
-	}
-	return b
+	return appendServers(b, f.Servers)
 }
 
 // ParsePairAbout parses the payload of a PAIR_ABOUT.
@@ -118,9 +114,7 @@ func ParsePairAbout(b []byte) (f PairAbout, err error) {
 	f.Port = uint16(port)
 	f.Name = string(p.bytes(MaxName))
 	p.bad = p.bad || f.Roles == 0 || f.Roles >= pairRolesEnd || port > 65535
-	for range p.count(MaxPairServers) {
-		f.Servers = append(f.Servers, string(p.bytes(MaxDest)))
-	}
+	f.Servers = p.servers()
 	return f, p.end(TypePairAbout)
 }
 

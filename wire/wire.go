@@ -98,6 +98,7 @@ const (
 	TypeReceived Type = 0x48
 	TypeStalled  Type = 0x49
 	TypeHopLimit Type = 0x4a
+	TypeServers  Type = 0x4b
 )
 
 // Pairing frames. TypeRefuse is used here too.
@@ -115,8 +116,8 @@ var typeNames = map[Type]string{
 	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 	TypeHopEnd: "HOP_END", TypeResume: "RESUME", TypeResumed: "RESUMED", TypeReceived: "RECEIVED", TypeStalled: "STALLED",
-	TypeHopLimit: "HOP_LIMIT",
-	TypePair:     "PAIR", TypePairStep: "PAIR_STEP", TypePairAbout: "PAIR_ABOUT", TypePairDone: "PAIR_DONE",
+	TypeHopLimit: "HOP_LIMIT", TypeServers: "SERVERS",
+	TypePair: "PAIR", TypePairStep: "PAIR_STEP", TypePairAbout: "PAIR_ABOUT", TypePairDone: "PAIR_DONE",
 }
 
 func (t Type) String() string {

@@ -54,6 +54,8 @@ var frames = []struct {
 	{PairAbout{Roles: PairHelper, Name: "phone"}, wrap(ParsePairAbout)},
 	{PairAbout{Roles: PairPrimary | PairHelper, Port: 7602, Name: "laptop", Servers: []string{"vps.example.org:7600", "[2001:db8::1]:7600"}}, wrap(ParsePairAbout)},
 	{PairDone{}, wrap(ParsePairDone)},
+	{Servers{}, wrap(ParseServers)},
+	{Servers{Addresses: []string{"vps.example.org:7600", "[2001:db8::1]:7600"}}, wrap(ParseServers)},
 }
 
 var state = HopState{Received: 1 << 33, Forwarded: 1 << 32, Rate: 5e6, RTT: 4 * time.Millisecond, AppLimited: true}

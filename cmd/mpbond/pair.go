@@ -34,8 +34,7 @@ func pairCommand() *cobra.Command {
 		Use: "pair CODE...", Short: "pair this primary with a server or helper that shows a code", Args: cobra.MinimumNArgs(1),
 		Long: `Pair this primary with the devices that show these codes: servers, helpers, or
 devices that run mpbond dual. Afterwards both sides know each other's keys, and a
-helper the servers of this primary, so that servers come first or in the same
-command. A primary that runs here notices.
+helper the servers of this primary. A primary that runs here notices.
 
 A code is written like K7QF-3M2A@vps.example.org:7600. Upper and lower case are the
 same, and so are O and 0. If a device is reached at another address than it shows,
@@ -73,7 +72,7 @@ put that behind the @; a helper on the same local network is found without. With
 			}
 			helps := func(d api.PairedDevice) bool { return slices.Contains(d.Roles, string(identity.RoleHelper)) }
 			if slices.ContainsFunc(result.Devices, helps) && len(trust.ByRole(identity.RoleServer)) == 0 {
-				cmd.PrintErrln("no server is known yet: pair this device with one, and then with the helpers again")
+				cmd.PrintErrln("no server is known yet: pair this device with one")
 			}
 			return err
 		},

@@ -137,3 +137,33 @@ func TestPrimaryIsFound(t *testing.T) {
 	}
 	n.download(mb)
 }
+
+// TestServerLater: servers that are paired after the helper, before the primary
+// runs and while it does, are used by way of the helper too.
+func TestServerLater(t *testing.T) {
+	n := newNetwork(t, "20/20/20")
+	helper := n.start("helper1", n.mpbond, "helper", "--name", "phone")
+	n.must("primary", n.mpbond, "pair", "--name", "laptop", n.code(helper))
+	allow := []string{"--allow", "10.77.0.0/16", "--allow", "fd77::/16"}
+	first := n.start("server", append([]string{n.mpbond, "server"}, allow...)...)
+	n.must("primary", n.mpbond, "pair", n.code(first))
+	n.start("primary", n.mpbond, "primary", "--name", "laptop")
+	n.await(2)
+	home := ""
+	for name, state := range n.states("primary") {
+		if state == "server connected" {
+			home = name
+		}
+	}
+	second := n.start("server", append([]string{"env", "MPBOND_HOME=" + filepath.Join(n.dir, "second"), n.mpbond, "server", "--listen", ":7700"}, allow...)...)
+	n.must("primary", n.mpbond, "pair", "--as", "server", n.code(second))
+	n.must("primary", n.mpbond, "revoke", home)
+	n.eventually(func() error {
+		up, err := n.paths()
+		if err == nil && (len(up) != 2 || n.states("primary")[home] != "" || strings.Contains(n.must("helper1", "cat", filepath.Join(n.dir, "helper1", "trust.toml")), ":7600")) {
+			err = fmt.Errorf("%+v, %v", up, n.states("primary"))
+		}
+		return err
+	})
+	n.download(mb)
+}

@@ -1,0 +1,42 @@
+package wire
+
+import "encoding/binary"
+
+// Servers, SERVERS, is sent by a primary on a pipe that waits, before
+// INIT_MP_JOIN or RESUME: these are its servers now, all of them, and it takes
+// the place of what the helper was told when the two were paired. It is sent
+// when a pipe begins to wait, and again when it has changed. There is no answer.
+//
+//	number of servers, that many: length, "host:port"
+type Servers struct {
+	Addresses []string
+}
+
+// Type implements Frame.
+func (Servers) Type() Type { return TypeServers }
+
+// AppendPayload implements Frame.
+func (f Servers) AppendPayload(b []byte) []byte { return appendServers(b, f.Addresses) }
+
+// ParseServers parses the payload of a SERVERS.
+func ParseServers(b []byte) (f Servers, err error) {
+	p := parser{b: b}
+	f.Addresses = p.servers()
+	return f, p.end(TypeServers)
+}
+
+func appendServers(b []byte, list []string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	for _, s := range list {
+		b = appendBytes(b, s)
+	}
+	return b
+}
+
+// servers takes a list of addresses.
+func (p *parser) servers() (list []string) {
+	for range p.count(MaxPairServers) {
+		list = append(list, string(p.bytes(MaxDest)))
+	}
+	return list
+}
