@@ -486,10 +486,8 @@ func TestServersAreTold(t *testing.T) {
 			return
 		}
 		tell("c:3")
-		if _, err := l.Write([]byte("x")); err == nil {
-			err = l.Flush()
-		}
-		if err != nil {
+		_, err = l.Write([]byte("x"))
+		if err = errors.Join(err, l.Flush()); err != nil {
 			t.Error(err)
 		}
 	}()
