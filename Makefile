@@ -15,7 +15,7 @@ SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
-.PHONY: help demo test check fuzz vm bench exp build install deb cross deps clean
+.PHONY: help demo test check fuzz kill vm bench exp build install deb cross deps clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ fuzz: ## every fuzz target for FUZZTIME each (30s)
 			echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
 		done; \
 	done
+
+kill: ## a hundred times kill -9 of server, helper and primary while they write: 8 minutes at most
+	@go test -count=1 -v -timeout 20m -run '^TestKill$$' ./e2e/pair -kills 100
 
 vm: build ## pipes over Bluetooth, emulated in virtual machines: a minute, fetches 300 MB once
 	@.ci/deps vm

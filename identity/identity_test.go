@@ -124,7 +124,7 @@ func TestKeyFile(t *testing.T) {
 	if again, err := LoadKey(path); err != nil || again.Public() != made.Public() {
 		t.Error("the second create changed the file")
 	}
-	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".mpbond-*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.new")); len(left) > 0 {
 		t.Errorf("left over: %v", left)
 	}
 }

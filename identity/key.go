@@ -136,11 +136,17 @@ func CreateKey(path string) (*Key, error) {
 		return nil, err
 	}
 	data := pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der})
-	err = writeFile(path, data, os.Link) // a link never replaces
-	if errors.Is(err, os.ErrExist) {
-		return nil, fault.New(fault.Exists, fmt.Errorf("key file %s is already there", path), "")
+	unlock, err := lockDir(filepath.Dir(path))
+	if err != nil {
+		return nil, wrap(err, "key file %s", path)
 	}
-	return key, wrap(err, "key file %s", path)
+	defer unlock()
+	if _, err := os.Lstat(path); err == nil {
+		return nil, fault.New(fault.Exists, fmt.Errorf("key file %s is already there", path), "")
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return nil, wrap(err, "key file %s", path)
+	}
+	return key, wrap(writeFile(path, data), "key file %s", path)
 }
 
 // LoadOrCreateKey loads the key at path, or creates it if there is none, also
@@ -176,20 +182,20 @@ func private(f *os.File, forbidden os.FileMode) error {
 	return nil
 }
 
-// writeFile writes data to a temporary file beside path, with owner-only
-// rights, brings it to the disk, and moves it to path by place: os.Rename
-// replaces what is there, os.Link refuses to. What root writes belongs to whom
-// the directory belongs: a service, say, which must read it.
-func writeFile(path string, data []byte, place func(from, to string) error) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// writeFile replaces the file at path, or makes it, with owner-only rights:
+// whenever the process is killed, it is the old one or the new one, and on the
+// disk once this returns. The directory's lock is held, so that what a process
+// that was killed left beside it is removed by the next one. What root writes
+// belongs to whom the directory belongs: a service, say, which must read it.
+func writeFile(path string, data []byte) error {
+	dir, aside := filepath.Dir(path), path+".new"
+	if err := os.Remove(aside); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".mpbond-*") // mode 0600
+	f, err := os.OpenFile(aside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, keyFileMode) // never what a link leads to
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // after a rename there is nothing to remove
 	_, err = f.Write(data)
 	if err == nil {
 		err = f.Chmod(keyFileMode)
@@ -200,11 +206,11 @@ func writeFile(path string, data []byte, place func(from, to string) error) (err
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	if err := place(f.Name(), path); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return syncDir(dir)
 }

@@ -300,9 +300,6 @@ func (t *Trust) change(edit func(*peers) ([]Peer, error)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	dir := filepath.Dir(t.path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
 	unlock, err := lockDir(dir)
 	if err != nil {
 		return err
@@ -324,16 +321,19 @@ func (t *Trust) change(edit func(*peers) ([]Peer, error)) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(t.path, data, os.Rename); err != nil {
+	if err := writeFile(t.path, data); err != nil {
 		return fmt.Errorf("trust file %s: %w", t.path, err)
 	}
 	t.now.Store(after)
 	return nil
 }
 
-// lockDir takes the lock of a directory, shared between processes. The file
-// itself cannot carry it, as each change replaces the file.
+// lockDir takes the lock of a directory, which is made if need be, shared between
+// processes. The file itself cannot carry it, as each change replaces the file.
 func lockDir(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,281 @@
+package pair
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/api/client"
+)
+
+var (
+	kills    = flag.Int("kills", 3, "how often TestKill kills each process")
+	killSeed = flag.Uint64("killseed", 1, "of the moments at which it does")
+)
+
+// mostFiles is how many there may be in a home: none is left over for each kill.
+const mostFiles = 12
+
+// The longest times until a process is killed, and a command that a person runs.
+const (
+	longestLife    = 400 * time.Millisecond
+	longestCommand = 80 * time.Millisecond // most have ended by then
+)
+
+// killing is a network whose processes are killed, as loss of power would, while
+// they and the commands of people write what must survive.
+type killing struct {
+	*network
+	roles map[string][]string // the arguments of mpbond that runs in each node
+	procs map[string]*process
+
+	mu  sync.Mutex
+	rng *rand.Rand
+	cut int               // commands that were killed
+	ids map[string]string // of each home, which never change
+}
+
+func (k *killing) within(d time.Duration) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return time.Duration(k.rng.Int64N(int64(d)))
+}
+
+// known is what the trust file of a home says: name by ID. It must be readable
+// whatever was killed, and the key be the one it always was.
+func (k *killing) known(node, home string) map[string]string {
+	k.Helper()
+	cmd := k.command(node, k.mpbond, "devices", "--json")
+	cmd.Env = append(cmd.Env, "MPBOND_HOME="+filepath.Join(k.dir, home))
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	var r struct {
+		Self    struct{ ID string }
+		Devices []struct{ ID, Name string }
+	}
+	if err == nil {
+		err = json.Unmarshal(out, &r)
+	}
+	if err != nil {
+		k.Errorf("what %s knows is lost: %v: %s", home, err, &errs)
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if was := k.ids[home]; was != "" && was != r.Self.ID {
+		k.Errorf("%s was %s and is %s", home, was, r.Self.ID)
+	}
+	k.ids[home] = r.Self.ID
+	m := map[string]string{}
+	for _, d := range r.Devices {
+		m[d.ID] = d.Name
+	}
+	return m
+}
+
+// try runs mpbond in a node, and kills it after a time; 0 is never.
+func (k *killing) try(after time.Duration, node, home string, argv ...string) (out string, err error) {
+	cmd := k.command(node, append([]string{k.mpbond}, argv...)...)
+	cmd.Env = append(cmd.Env, "MPBOND_HOME="+filepath.Join(k.dir, home))
+	if home != node {
+		cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+filepath.Join(k.dir, home))
+	}
+	var b, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &b, &errs
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	if after > 0 {
+		defer time.AfterFunc(after, func() {
+			if cmd.Process.Kill() == nil {
+				k.mu.Lock()
+				k.cut++
+				k.mu.Unlock()
+			}
+		}).Stop()
+	}
+	if err = cmd.Wait(); err != nil {
+		err = fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, &errs)
+	}
+	return b.String(), err
+}
+
+// renames gives a device of a node other names, by command and by the API of the
+// mpbond that runs there, until ctx ends. Each was given, or not.
+func (k *killing) renames(ctx context.Context, node, id string) {
+	c := client.New(api.SocketPath(k.roles[node][0]))
+	defer c.Close()
+	for i := 0; ctx.Err() == nil; i++ {
+		before := k.known(node, node)[id]
+		if before == "" {
+			k.Errorf("%s knows %s no longer", node, id)
+			return
+		}
+		want := fmt.Sprintf("%s-%d", strings.TrimRight(before, "-0123456789"), i)
+		var err error
+		if i%2 == 0 {
+			_, err = k.try(k.within(longestCommand), node, node, "rename", before, want)
+		} else {
+			err = c.RenameDevice(ctx, before, want)
+		}
+		if got := k.known(node, node)[id]; got != want && (err == nil || got != before) {
+			k.Errorf("%s renamed %q to %q, which ended with %v: now it is %q", node, before, want, err, got)
+		}
+	}
+}
+
+// pairs pairs a device with the server and revokes it there, over and over.
+func (k *killing) pairs(ctx context.Context, id string) {
+	for ctx.Err() == nil {
+		var inv api.Invitation
+		out, err := k.try(0, "server", "server", "accept", "--json", "--wait=false")
+		if err != nil || json.Unmarshal([]byte(out), &inv) != nil {
+			continue // it is not there now
+		}
+		_, err = k.try(k.within(4*longestCommand), "primary", "tablet", "pair", "--name", "tablet", "--as", "server", inv.Code)
+		name, known := k.known("server", "server")[id]
+		if err == nil && !known {
+			k.Errorf("the tablet was paired, and the server does not know it")
+		}
+		k.known("primary", "tablet")
+		if !known {
+			continue
+		}
+		if _, err := k.try(k.within(longestCommand), "server", "server", "revoke", name); err == nil {
+			if _, known = k.known("server", "server")[id]; known {
+				k.Errorf("the tablet was revoked, and the server knows it")
+			}
+		}
+	}
+}
+
+// transfers has an app get bytes, which come or not, but are never other ones.
+func (k *killing) transfers(ctx context.Context) {
+	const size = 200_000
+	want, _ := io.ReadAll(noise(size))
+	for ctx.Err() == nil {
+		out, err := k.try(0, "primary", "primary", "run", "--", "curl", "-sSf", "--max-time", "5", fmt.Sprintf("http://web/%d", size))
+		if err == nil && out != string(want) || !strings.HasPrefix(string(want), out) {
+			k.Errorf("%d bytes came, or other ones: %v", len(out), err)
+		}
+	}
+}
+
+// newKeys makes keys, and has what makes them killed.
+func (k *killing) newKeys(ctx context.Context) {
+	for i := 0; ctx.Err() == nil; i++ {
+		home := fmt.Sprintf("new%d", i)
+		var made struct{ ID string }
+		if out, err := k.try(k.within(longestCommand/2), "primary", home, "keygen", "--json"); err == nil && json.Unmarshal([]byte(out), &made) != nil {
+			k.Errorf("a key was made: %s", out)
+		}
+		k.mu.Lock()
+		k.ids[home] = made.ID // or of what makes one now, if there is none
+		k.mu.Unlock()
+		for range 2 {
+			k.known("primary", home)
+		}
+		k.mu.Lock()
+		delete(k.ids, home)
+		k.mu.Unlock()
+		if err := os.RemoveAll(filepath.Join(k.dir, home)); err != nil {
+			k.Error(err)
+		}
+	}
+}
+
+// begin starts the mpbond of a node.
+func (k *killing) begin(node string) {
+	k.Helper()
+	k.all = slices.DeleteFunc(k.all, func(p *process) bool { return p == k.procs[node] })
+	k.procs[node] = k.start(node, append([]string{k.mpbond}, k.roles[node]...)...)
+}
+
+// round kills each process once, while all goes on.
+func (k *killing) round() {
+	k.Helper()
+	ids := maps.Clone(k.ids)
+	ctx, cancel := context.WithCancel(k.Context())
+	var writers, killers sync.WaitGroup
+	writers.Go(func() { k.renames(ctx, "primary", ids["helper1"]) })
+	writers.Go(func() { k.renames(ctx, "helper1", ids["primary"]) })
+	writers.Go(func() { k.pairs(ctx, ids["tablet"]) })
+	writers.Go(func() { k.transfers(ctx) })
+	writers.Go(func() { k.newKeys(ctx) })
+	for _, node := range slices.Sorted(maps.Keys(k.roles)) {
+		life := k.within(longestLife)
+		killers.Go(func() {
+			time.Sleep(life)
+			p := k.procs[node]
+			_ = p.cmd.Process.Kill()
+			<-p.done
+		})
+	}
+	killers.Wait()
+	for node := range k.roles {
+		k.begin(node)
+	}
+	cancel()
+	writers.Wait()
+}
+
+// TestKill: whatever is killed, and whenever, every file of state can be read,
+// says what was written before or what was being written, and the devices find
+// each other again; and what an app gets is right.
+func TestKill(t *testing.T) {
+	k := &killing{network: newNetwork(t, "100/100/-"), procs: map[string]*process{}, ids: map[string]string{}, rng: rand.New(rand.NewPCG(*killSeed, 0)),
+		roles: map[string][]string{
+			"server":  {"server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16"},
+			"helper1": {"helper", "--name", "phone"},
+			"primary": {"primary", "--name", "laptop"},
+		}}
+	k.begin("server")
+	k.begin("helper1")
+	k.must("primary", k.mpbond, "pair", "--name", "laptop", k.code(k.procs["server"]), k.code(k.procs["helper1"]))
+	k.begin("primary")
+	k.known("primary", "tablet")
+	for node := range k.roles {
+		k.known(node, node)
+	}
+	for i := range *kills {
+		k.await(2)
+		k.download(mb)
+		k.round()
+		for node, others := range map[string][]string{"server": {"primary"}, "helper1": {"primary"}, "primary": {"server", "helper1"}} {
+			known := k.known(node, node)
+			for _, other := range others {
+				if known[k.ids[other]] == "" {
+					t.Errorf("%s knows %s no longer: %v", node, other, known)
+				}
+			}
+		}
+		if bad, err := filepath.Glob(filepath.Join(k.dir, "*", "*.bad")); err != nil || len(bad) > 0 {
+			t.Errorf("damaged, and put aside: %v, %v", bad, err)
+		}
+		if t.Failed() {
+			t.Fatalf("after %d rounds with seed %d", i+1, *killSeed)
+		}
+	}
+	k.await(2)
+	k.download(mb)
+	for node := range k.roles {
+		if files, err := os.ReadDir(filepath.Join(k.dir, node)); err != nil || len(files) > mostFiles {
+			t.Errorf("%s has left %v, %v", node, files, err)
+		}
+	}
+	t.Logf("%d of each process and %d commands were killed", *kills, k.cut)
+}
