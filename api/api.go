@@ -6,9 +6,12 @@
 //	api.go     one mpbond at one moment: types, names and units of the JSON
 //	lists.go   devices, pipes, subflows and streams one by one, and events
 //	pairing.go codes by which devices are paired
+//	plots.go   values over time, for pictures
 //	socket.go  where: the socket, one per role and user
 //	serve/     the HTTP server: OpenAPI, problems, events, metrics
 //	client/    the same from the other side
+//	chart/     draws values over time
+//	console/   the web console: a page over all of this
 //
 // The JSON is a contract: within /v1 fields are added, never renamed, removed
 // or given another unit. Sizes are in bytes, rates in bits per second, delays

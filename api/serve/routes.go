@@ -34,6 +34,8 @@ func Handler(role Role) http.Handler {
 	role.registerInvitation(a)
 	role.registerPair(a)
 	role.registerPolicy(a)
+	role.registerQR(a)
+	role.registerPlots(a)
 	role.registerEvents(a)
 	mux.Handle("GET /metrics", metrics(role))
 	addComments(a.OpenAPI().Components.Schemas.Map())

@@ -9,7 +9,10 @@
 //	feed.go      changes, kept for a while
 //	events.go    changes as server-sent events
 //	metrics.go   GET /metrics
-//	tcp.go       the same over TCP, for those who know a token
+//	history.go   rates of the last minute and hour
+//	plots.go     the same as pictures
+//	qr.go        the code for pairing as a picture
+//	tcp.go       all of it over TCP, for those who know a token, with the web console
 package serve
 
 import (
@@ -57,6 +60,8 @@ type Role struct {
 	Policy *api.PolicyKeeper
 	// Feed has the changes; nil: there are none to tell.
 	Feed *Feed
+	// History has values for plots; nil: none are kept.
+	History *History
 }
 
 // Run answers on l until ctx ends, then returns nil. It closes l in any case.

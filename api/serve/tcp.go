@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
+	"mpbond/api/console"
 	"mpbond/fault"
 )
 
@@ -103,13 +104,18 @@ func RunTCP(ctx context.Context, l net.Listener, r Role, token string) error {
 }
 
 // guard lets requests through that are meant for us and come from somebody who
-// knows the token. What a web page in a browser of this machine could do is
+// knows the token, or ask for the files of the web console. What a web page in a browser of this machine could do is
 // refused first: one whose name was made to point here (DNS rebinding) shows in
 // Host, one of another origin (CSRF) in Origin or Sec-Fetch-Site.
 func guard(h http.Handler, token string) http.Handler {
 	want := sha256.Sum256([]byte(token))
+	page := console.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status, err := http.StatusForbidden, fromHere(r)
+		if console.Serves(r) && (err == nil || isLoopback(r.Host) && opens(r)) {
+			page.ServeHTTP(w, r)
+			return
+		}
 		if err == nil {
 			given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 			if got := sha256.Sum256([]byte(given)); !ok || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
@@ -142,6 +148,12 @@ func fromHere(r *http.Request) error {
 		}
 	}
 	return nil
+}
+
+// opens tells whether a request is for a whole page in a tab, which a link in
+// another page may ask for: that page learns nothing of it.
+func opens(r *http.Request) bool {
+	return r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
 // isLoopback tells whether a Host header names this machine to itself. Any port

@@ -41,6 +41,7 @@ func commands() []*cobra.Command {
 		eventsCommand(),
 		topCommand(),
 		policyCommand(),
+		consoleCommand(),
 		labCommand(),
 		expCommand(),
 		versionCommand(),

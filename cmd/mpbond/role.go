@@ -106,6 +106,9 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	if port != nil {
+		what.History = new(serve.History)
+	}
 	if r.invites != nil {
 		what.Inviter = r.invites.api()
 		g.Go(func() error { return r.invites.run(ctx) })
@@ -116,6 +119,7 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 	}
 	g.Go(func() error { return serve.Run(ctx, l, what) })
 	if port != nil {
+		g.Go(func() error { what.History.Run(ctx, what); return nil })
 		g.Go(func() error { return serve.RunTCP(ctx, port, what, token) })
 	}
 	g.Go(func() error { return d.Run(ctx) })

@@ -1,0 +1,143 @@
+// Elements, made without parsing: what devices are called is text and stays text.
+
+const svgNS = "http://www.w3.org/2000/svg";
+
+function fill(el, attrs, children) {
+  for (const [k, v] of Object.entries(attrs ?? {})) {
+    if (v === undefined || v === null || v === false) continue;
+    if (k.startsWith("on")) el.addEventListener(k.slice(2), v);
+    else el.setAttribute(k, v === true ? "" : v);
+  }
+  el.append(...children.flat().filter((c) => c !== null && c !== undefined && c !== false));
+  return el;
+}
+
+// h makes an element of HTML, s one of SVG.
+export const h = (tag, attrs, ...children) => fill(document.createElement(tag), attrs, children);
+export const s = (tag, attrs, ...children) => fill(document.createElementNS(svgNS, tag), attrs, children);
+
+// put makes node's text what it shall be, if it is not.
+export function put(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+// set makes an attribute what it shall be; null is none.
+export function set(el, name, value) {
+  if (value === null || value === undefined || value === false) el.removeAttribute(name);
+  else if (el.getAttribute(name) !== String(value)) el.setAttribute(name, value);
+}
+
+// keyed makes parent's children those of items, in their order, and keeps those
+// that there are already: so the focus stays where it is. Make returns an element
+// with a function `update`, which is called with the item each time.
+export function keyed(parent, items, key, make) {
+  const old = new Map([...parent.children].map((el) => [el.dataset.key, el]));
+  let at = parent.firstElementChild;
+  for (const item of items) {
+    const k = String(key(item));
+    let el = old.get(k);
+    if (!el) {
+      el = make(item);
+      el.dataset.key = k;
+    }
+    old.delete(k);
+    el.update?.(item);
+    if (el === at) at = at.nextElementSibling;
+    else parent.insertBefore(el, at);
+  }
+  for (const el of old.values()) el.remove();
+}
+
+// table makes a table that show fills: columns have a title, a text or element for
+// an item, and whether they are numbers. The first one names the row.
+export function table(caption, columns, key, none) {
+  const body = h("tbody");
+  const empty = h("p", { class: "soft" }, none);
+  const whole = h("table", { class: "stack" }, h("caption", null, caption),
+    h("thead", null, h("tr", null, columns.map((c) => h("th", { scope: "col", class: c.number && "n" }, c.title)))), body);
+  const el = h("div", { class: "scroll" }, whole, empty);
+  el.show = (items) => {
+    whole.hidden = items.length === 0;
+    empty.hidden = items.length > 0;
+    keyed(body, items, key, () => {
+      const cells = columns.map((c, i) => h(i === 0 ? "th" : "td", { scope: i === 0 && "row", class: c.number ? "n" : c.class, "data-label": c.title }));
+      const row = h("tr", null, cells);
+      row.update = (item) => columns.forEach((c, i) => {
+        const v = c.of(item, cells[i]);
+        if (v === undefined) return; // it has seen to it itself
+        if (v instanceof Node) cells[i].replaceChildren(v);
+        else put(cells[i], v);
+        cells[i].classList.toggle("empty", v === "");
+      });
+      return row;
+    });
+  };
+  return el;
+}
+
+// badge is a word with a colour.
+export const badge = (word, kind) => h("span", { class: "badge " + kind }, word);
+
+// said tells something for a while, to screen readers too.
+let sayTimer;
+export function say(text) {
+  const el = document.getElementById("said");
+  put(el, text);
+  clearTimeout(sayTimer);
+  sayTimer = setTimeout(() => put(el, ""), 6000);
+}
+
+// notice is what went well or not, with a hint.
+export function notice(el, kind, text, hint) {
+  el.className = "notice " + kind;
+  el.hidden = !text;
+  el.replaceChildren(...(text ? [text, hint ? h("span", { class: "hint" }, hint) : ""] : []));
+}
+
+// confirm asks in a dialog, and gives the answer: what was typed, true, or null.
+export function confirm({ title, text, field, value, yes, danger }) {
+  const dialog = document.getElementById("dialog");
+  return new Promise((done) => {
+    const input = field && h("input", { id: "dialog-field", value: value ?? "", autocomplete: "off", maxlength: 64, required: true });
+    const back = document.activeElement;
+    let answer = null;
+    const form = h("form", { method: "dialog", onsubmit: (e) => { e.preventDefault(); answer = input ? input.value.trim() : true; dialog.close(); } },
+      h("h2", { id: "dialog-title" }, title), text && h("p", null, text),
+      input && h("label", { for: "dialog-field" }, field), input,
+      h("p", { class: "row" }, h("button", { class: danger ? "danger" : "main", type: "submit" }, yes), h("button", { type: "button", onclick: () => dialog.close() }, "Cancel")));
+    dialog.replaceChildren(form);
+    dialog.addEventListener("close", () => { back?.focus(); done(answer); }, { once: true });
+    dialog.showModal();
+    (input ?? form.querySelector("button[type=button]")).focus();
+    input?.select();
+  });
+}
+
+// Quantities as people read them; KB and MB are 2^10 and 2^20 bytes.
+const three = (v) => (v >= 100 ? v.toFixed(0) : v >= 10 ? v.toFixed(1) : v.toFixed(2));
+
+export function rate(bps) {
+  if (bps >= 1e9) return three(bps / 1e9) + " Gbit/s";
+  if (bps >= 1e6) return three(bps / 1e6) + " Mbit/s";
+  return (bps > 0 && bps < 1000 ? "<1" : Math.round(bps / 1e3)) + " kbit/s";
+}
+
+export function bytes(n) {
+  for (const [size, unit] of [[2 ** 40, "TB"], [2 ** 30, "GB"], [2 ** 20, "MB"], [2 ** 10, "KB"]]) {
+    if (n >= size) return three(n / size) + " " + unit;
+  }
+  return n + " B";
+}
+
+export const ms = (v) => (v ? three(v) + " ms" : "–");
+export const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false });
+
+// save has the browser store a file.
+export function save(blob, name) {
+  const url = URL.createObjectURL(blob);
+  const a = h("a", { href: url, download: name });
+  document.body.append(a);
+  a.click();
+  a.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}

@@ -1,0 +1,154 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"mpbond/api"
+	"mpbond/api/chart"
+	"mpbond/fault"
+)
+
+// hourSpan and minuteSpan are what the axes of plots have.
+const (
+	minuteSpan = 60 * time.Second
+	hourSpan   = time.Hour
+)
+
+// PlotInput is exported since the library looks into embedded types that are.
+type PlotInput struct {
+	Name      string `path:"name" enum:"devices,subflows,apps,pad" doc:"the plot"`
+	Direction string `query:"direction" enum:"down,up" default:"down" doc:"bytes to the primary, or from it; pad knows none"`
+	Span      string `query:"span" enum:"minute,hour" default:"minute" doc:"a minute second by second, or an hour of means of 10 s"`
+}
+
+func (in *PlotInput) view() view {
+	return view{in.Name, in.Direction == "up", in.Span == "hour"}
+}
+
+type pictureInput struct {
+	PlotInput
+	Format string `path:"format" enum:"svg,png,csv" doc:"a picture, or the values"`
+	Theme  string `query:"theme" enum:"light,dark" default:"light" doc:"the picture's ground"`
+	Width  int    `query:"width" minimum:"240" maximum:"2000" default:"760" doc:"the picture's, in CSS pixels"`
+}
+
+// picture is an answer that is no JSON.
+type picture struct {
+	ContentType  string `header:"Content-Type"`
+	Disposition  string `header:"Content-Disposition"`
+	CacheControl string `header:"Cache-Control"`
+	Policy       string `header:"Content-Security-Policy"`
+	Sniff        string `header:"X-Content-Type-Options"`
+	Body         []byte
+}
+
+var mediaTypes = map[string]string{"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv; charset=utf-8"}
+
+func (r Role) registerPlots(a huma.API) {
+	get(a, "/v1/plots/{name}", "rates or predicted delivery times of the last minute or hour", func(in *PlotInput) (p api.Plot, err error) {
+		if r.History == nil {
+			return p, noPlots()
+		}
+		return r.History.plot(in.view()), nil
+	})
+	op := operation(http.MethodGet, "/v1/plots/{name}/{format}", "the same as a picture or as CSV")
+	op.Responses = pictures("svg", "png", "csv")
+	huma.Register(a, op, func(_ context.Context, in *pictureInput) (*picture, error) {
+		if r.History == nil {
+			return nil, problemOf(noPlots())
+		}
+		body, err := draw(r.History.plot(in.view()), in)
+		if err != nil {
+			return nil, problemOf(err)
+		}
+		return newPicture(in.Name, in.Format, body), nil
+	})
+}
+
+// pictures describes answers of these formats.
+func pictures(formats ...string) map[string]*huma.Response {
+	content := map[string]*huma.MediaType{}
+	for _, f := range formats {
+		content[mediaTypes[f]] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
+	}
+	return map[string]*huma.Response{"200": {Description: "OK", Content: content}}
+}
+
+// newPicture is an answer that can do nothing where it is opened by itself.
+func newPicture(name, format string, body []byte) *picture {
+	return &picture{mediaTypes[format], `inline; filename="mpbond-` + name + "." + format + `"`, "no-store",
+		"default-src 'none'; style-src 'unsafe-inline'; sandbox", "nosniff", body}
+}
+
+func noPlots() error {
+	return fault.New(fault.Unsupported, errors.New("no values are kept for plots"), "they are while mpbond runs with --api")
+}
+
+// draw makes a picture of a plot.
+func draw(p api.Plot, in *pictureInput) ([]byte, error) {
+	if in.Format == "csv" {
+		return table(p)
+	}
+	span := minuteSpan
+	if in.Span == "hour" {
+		span = hourSpan
+	}
+	c := chart.Chart{Title: p.Title, Unit: p.Unit, Span: span.Seconds(), Width: in.Width, Dark: in.Theme == "dark"}
+	for _, t := range p.Times {
+		c.Ago = append(c.Ago, p.Times[len(p.Times)-1].Sub(t).Seconds())
+	}
+	for _, s := range p.Series {
+		l := chart.Line{Name: s.Name}
+		for i, v := range s.Values {
+			switch {
+			case v == nil || c.Ago[i] > c.Span:
+				l.Values = append(l.Values, math.NaN())
+			default:
+				l.Values = append(l.Values, *v)
+			}
+		}
+		c.Lines = append(c.Lines, l)
+	}
+	if in.Format == "png" {
+		return c.PNG()
+	}
+	return c.SVG()
+}
+
+// table is a plot as CSV: a row for each time, a column for each line. A name that
+// a spreadsheet would take for a formula is kept from that.
+func table(p api.Plot) ([]byte, error) {
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	head := []string{"time"}
+	for _, s := range p.Series {
+		name := s.Name + ", " + p.Unit
+		if name[0] == '=' || name[0] == '+' || name[0] == '-' || name[0] == '@' {
+			name = "'" + name
+		}
+		head = append(head, name)
+	}
+	_ = w.Write(head) // to memory
+	for i, t := range p.Times {
+		row := []string{t.UTC().Format("2006-01-02T15:04:05.000Z07:00")}
+		for _, s := range p.Series {
+			cell := ""
+			if v := s.Values[i]; v != nil {
+				cell = strconv.FormatFloat(*v, 'f', -1, 64)
+			}
+			row = append(row, cell)
+		}
+		_ = w.Write(row)
+	}
+	w.Flush()
+	return b.Bytes(), w.Error()
+}

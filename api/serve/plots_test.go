@@ -1,0 +1,204 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"image/png"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/unit"
+)
+
+var t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// history takes what counters say at each second.
+func history(seconds int, counters func(second int) map[string][]counter) *History {
+	h := new(History)
+	for i := range seconds {
+		h.add(t0.Add(time.Duration(i)*time.Second), counters(i))
+	}
+	return h
+}
+
+// last is the newest value of a line, and whether there is one.
+func last(t *testing.T, p api.Plot, name string) (float64, bool) {
+	t.Helper()
+	for _, s := range p.Series {
+		if len(s.Values) != len(p.Times) {
+			t.Fatalf("%d values at %d times", len(s.Values), len(p.Times))
+		}
+		if v := s.Values[len(s.Values)-1]; s.Name == name && v != nil {
+			return *v, true
+		}
+	}
+	return 0, false
+}
+
+// TestHistory: rates are of bytes between looks, those of what goes by the same
+// name together; what has ended is a gap, and PADs that are not known too.
+func TestHistory(t *testing.T) {
+	h := history(12, func(i int) map[string][]counter {
+		n := unit.Bytes(i)
+		list := []counter{{"b/1", "phone", 1000 * n, 0, 20}, {"b/2", "phone", 500 * n, 100 * n, 0}, {"b/3", "tablet", 77 * n, 0, 0}}
+		if i == 11 {
+			list = list[:2]
+		}
+		if i > 5 { // another one began at the sixth second
+			list = append(list, counter{"b/9", "watch", 300, 0, 0})
+		}
+		return map[string][]counter{api.PlotSubflows: list}
+	})
+	p := h.plot(view{name: api.PlotSubflows})
+	if len(p.Times) != 11 || p.Unit != "bit/s" || !p.Times[10].Equal(t0.Add(11*time.Second)) {
+		t.Errorf("%+v", p)
+	}
+	if v, ok := last(t, p, "phone"); !ok || v != 12000 {
+		t.Errorf("phone: %v %v", v, ok)
+	}
+	if v, ok := last(t, h.plot(view{name: api.PlotSubflows, up: true}), "phone"); !ok || v != 800 {
+		t.Errorf("phone up: %v %v", v, ok)
+	}
+	if v, ok := last(t, p, "tablet"); ok {
+		t.Errorf("tablet is not there, and has %v", v)
+	}
+	if v, ok := last(t, p, "watch"); !ok || v != 0 || p.Series[2].Values[5] == nil || *p.Series[2].Values[5] != 2400 || p.Series[2].Values[4] != nil {
+		t.Errorf("watch: %v %v, %v", v, ok, p.Series[2])
+	}
+	pad := h.plot(view{name: api.PlotPAD})
+	if v, ok := last(t, pad, "phone"); !ok || v != 20 || len(pad.Series) != 1 || pad.Unit != "ms" {
+		t.Errorf("%+v", pad)
+	}
+	if p := h.plot(view{name: api.PlotSubflows, hour: true}); len(p.Times) != 2 {
+		t.Errorf("%d means of 11 seconds", len(p.Times))
+	} else if v, _ := last(t, p, "phone"); v != 12000 {
+		t.Errorf("mean %v", v)
+	}
+}
+
+// TestHistoryGoesBack: counters that begin anew are no negative rate, and a clock
+// that stands still none at all.
+func TestHistoryGoesBack(t *testing.T) {
+	h := new(History)
+	for i, n := range []unit.Bytes{1000, 2000, 10, 20} {
+		at := t0.Add(time.Duration(i) * time.Second)
+		h.add(at, map[string][]counter{api.PlotDevices: {{"b/1", "phone", n, 0, 0}}})
+		h.add(at, map[string][]counter{api.PlotDevices: {{"b/1", "phone", n, 0, 0}}})
+	}
+	var got []float64
+	for _, v := range h.plot(view{name: api.PlotDevices}).Series[0].Values {
+		got = append(got, *v)
+	}
+	if fmt.Sprint(got) != "[8000 0 80]" {
+		t.Error(got)
+	}
+}
+
+// TestHistoryIsBounded: however long, and however many.
+func TestHistoryIsBounded(t *testing.T) {
+	const seconds = 2 * 3600
+	h := history(seconds, func(i int) map[string][]counter {
+		var list []counter
+		for k := range 2 * maxLanes {
+			name := fmt.Sprint("device ", k)
+			list = append(list, counter{name, name, unit.Bytes(i * (k + 1)), 0, 0})
+		}
+		return map[string][]counter{api.PlotDevices: list}
+	})
+	if len(h.seconds) != keptSeconds || len(h.means) != keptMeans || cap(h.seconds) > 4*keptSeconds || cap(h.means) > 4*keptMeans {
+		t.Errorf("%d seconds (%d), %d means (%d)", len(h.seconds), cap(h.seconds), len(h.means), cap(h.means))
+	}
+	for _, hour := range []bool{false, true} {
+		p := h.plot(view{name: api.PlotDevices, hour: hour})
+		span := p.Times[len(p.Times)-1].Sub(p.Times[0])
+		if want := map[bool]time.Duration{false: time.Minute, true: time.Hour}[hour]; span != want || len(p.Series) != maxLanes {
+			t.Errorf("%v and %d lines", span, len(p.Series))
+		}
+		if _, ok := last(t, p, fmt.Sprint("device ", 2*maxLanes-1)); !ok {
+			t.Error("the busiest is missing")
+		}
+	}
+}
+
+// TestCounters: down is towards the primary at each role; apps are counted by
+// where they are connected with.
+func TestCounters(t *testing.T) {
+	path := api.Path{ID: 2, Device: "phone", Kind: api.Helped, RxBytes: 10, TxBytes: 3, PADms: 5}
+	describe := func(role string) Role {
+		return Role{Describe: func(bool) api.Status {
+			return api.Status{Role: role, Bonds: []api.Bond{{ID: "b", Peer: "anna", Paths: []api.Path{path, {Device: "x"}}}}}
+		}, Streams: func() []api.StreamOf {
+			return api.StreamsOf("b", "anna", []api.Stream{{ID: 1, Dest: "[2001:db8::1]:443", DownBytes: 7, UpBytes: 2}, {ID: 2, Dest: "odd", DownBytes: 1}})
+		}}
+	}
+	for role, want := range map[string]string{
+		"primary": "map[apps:[{b/1 2001:db8::1 7 2 0} {b/2 odd 1 0 0}] devices:[{b/2 phone 10 3 5}] subflows:[{b/2 phone 2 10 3 5}]]",
+		"server":  "map[apps:[{b/1 2001:db8::1 7 2 0} {b/2 odd 1 0 0}] devices:[{b/2 anna/phone 3 10 5}] subflows:[{b/2 anna/phone 2 3 10 5}]]",
+	} {
+		if got := fmt.Sprint(describe(role).counters()); got != want {
+			t.Errorf("%s:\n%s\n%s", role, got, want)
+		}
+	}
+}
+
+// TestPlots: values as JSON, CSV and pictures.
+func TestPlots(t *testing.T) {
+	r := full(nil)
+	for _, path := range []string{"/v1/plots/devices", "/v1/plots/devices/svg"} {
+		if w := ask(r, "GET", path, ""); w.Code != 501 || !strings.Contains(w.Body.String(), "--api") {
+			t.Errorf("%s without a history: %d %s", path, w.Code, w.Body)
+		}
+	}
+	r.History = history(5, func(i int) map[string][]counter {
+		return map[string][]counter{api.PlotDevices: {{"1", "=cmd()", unit.Bytes(i) * 125000, 0, 0}, {"2", `a, "b"`, 0, 0, 0}}}
+	})
+	var p api.Plot
+	if w := ask(r, "GET", "/v1/plots/devices?direction=down&span=minute", ""); w.Code != 200 || json.Unmarshal(w.Body.Bytes(), &p) != nil || len(p.Times) != 4 || len(p.Series) != 2 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	w := ask(r, "GET", "/v1/plots/devices/csv", "")
+	rows, err := csv.NewReader(w.Body).ReadAll()
+	if err != nil || len(rows) != 5 || rows[0][1] != "'=cmd(), bit/s" || rows[0][2] != `a, "b", bit/s` || rows[4][0] != "2026-11-21T12:00:04.000Z" || rows[4][1] != "1000000" {
+		t.Errorf("%v %q", err, rows)
+	}
+	w = ask(r, "GET", "/v1/plots/devices/svg?theme=dark&width=400&span=hour&direction=up", "")
+	if w.Code != 200 || w.Header().Get("Content-Type") != "image/svg+xml" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "sandbox") ||
+		w.Header().Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(w.Body.String(), "Up by device") {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+	w = ask(r, "GET", "/v1/plots/pad/png", "")
+	if _, err := png.Decode(bytes.NewReader(w.Body.Bytes())); w.Code != 200 || err != nil {
+		t.Error(w.Code, err)
+	}
+	for _, path := range []string{"/v1/plots/x", "/v1/plots/devices/gif", "/v1/plots/devices/png?width=1000000", "/v1/plots/devices?span=year", "/v1/plots/devices?x=1"} {
+		if w := ask(r, "GET", path, ""); w.Code != 400 {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+}
+
+// TestQR: the code that holds, as a picture.
+func TestQR(t *testing.T) {
+	i := api.Invitation{State: "open", Code: "K7QF-3M2A@a:1", QR: "mpbond:K7QF-3M2A@a:1"}
+	r := full(nil)
+	r.Inviter = &api.Inviter{Current: func() api.Invitation { return i }}
+	w := ask(r, "GET", "/v1/invitation/png", "")
+	if _, err := png.Decode(bytes.NewReader(w.Body.Bytes())); w.Code != 200 || err != nil {
+		t.Error(w.Code, err)
+	}
+	if w := ask(r, "GET", "/v1/invitation/svg", ""); w.Code != 200 || !strings.HasPrefix(w.Body.String(), "<svg") || !strings.HasSuffix(w.Body.String(), "</svg>") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	i.State = "expired"
+	if w := ask(r, "GET", "/v1/invitation/svg", ""); w.Code != 404 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	r.Inviter = nil
+	if w := ask(r, "GET", "/v1/invitation/svg", ""); w.Code != 501 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

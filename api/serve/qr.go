@@ -1,0 +1,62 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"rsc.io/qr"
+
+	"mpbond/fault"
+)
+
+// quiet is the border that a QR code needs, in modules (ISO/IEC 18004).
+const quiet = 4
+
+type qrInput struct {
+	Format string `path:"format" enum:"svg,png" doc:"of the picture"`
+}
+
+// registerQR answers the code for pairing as a picture.
+func (r Role) registerQR(a huma.API) {
+	op := operation(http.MethodGet, "/v1/invitation/{format}", "the code for pairing that holds now, as a QR code")
+	op.Responses = pictures("svg", "png")
+	huma.Register(a, op, func(_ context.Context, in *qrInput) (*picture, error) {
+		if r.Inviter == nil {
+			return nil, problemOf(unsupported("codes for pairing"))
+		}
+		i := r.Inviter.Current()
+		if i.State != "open" {
+			return nil, problemOf(fault.New(fault.NotFound, errors.New("there is no code that holds"), "POST /v1/invitation makes one"))
+		}
+		code, err := qr.Encode(i.QR, qr.M)
+		if err != nil {
+			return nil, problemOf(err)
+		}
+		body := code.PNG()
+		if in.Format == "svg" {
+			body = qrSVG(code)
+		}
+		return newPicture("pairing", in.Format, body), nil
+	})
+}
+
+// qrSVG draws a code, dark on light whatever the page's colours: readers want
+// that.
+func qrSVG(c *qr.Code) []byte {
+	var b bytes.Buffer
+	side := c.Size + 2*quiet
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" shape-rendering="crispEdges"><title>QR code for pairing</title><rect width="%d" height="%d" fill="#fff"/><path d="`, side, side, side, side)
+	for y := range c.Size {
+		for x := range c.Size {
+			if c.Black(x, y) {
+				fmt.Fprintf(&b, "M%d %dh1v1h-1z", x+quiet, y+quiet)
+			}
+		}
+	}
+	b.WriteString(`"/></svg>`)
+	return b.Bytes()
+}

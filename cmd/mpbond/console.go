@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/api/serve"
+	"mpbond/fault"
+)
+
+// consoleAt is where one role's console is. The JSON is a contract.
+type consoleAt struct {
+	Role string `json:"role"`
+	URL  string `json:"url"` // with the token
+}
+
+func consoleCommand() *cobra.Command {
+	var socket string
+	var open, asJSON bool
+	cmd := &cobra.Command{
+		Use: "console", Short: "tell the address of the web console", Args: cobra.NoArgs,
+		Long: `Tell the address of the web console of each mpbond that this user runs here with
+--api. What is behind its # is the token that lets in, which the browser keeps for
+the tab and sends to nobody else: pass the address on to nobody.
+
+The console is at a loopback address. From another machine, a phone too, use an ssh
+tunnel to the same port: ssh -L 7680:127.0.0.1:7680 HOST.`,
+		Example: `  mpbond primary --api 127.0.0.1:7680
+  mpbond console --open`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := ask(cmd.Context(), socketsOf(socket), false)
+			if err != nil {
+				return err
+			}
+			list, err := consoles(all)
+			if err != nil {
+				return err
+			}
+			if open {
+				return openConsole(cmd.Context(), list[0].URL)
+			}
+			for _, c := range list {
+				if asJSON {
+					if err := printJSON(cmd.OutOrStdout(), c); err != nil {
+						return err
+					}
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", c.Role, c.URL)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&socket, "socket", "", "the mpbond at this `PATH` only")
+	f.BoolVar(&open, "open", false, "open the first one in the browser of this desktop")
+	f.BoolVar(&asJSON, "json", false, "print JSON, an object on a line for each")
+	return cmd
+}
+
+// consoles are those of the mpbonds that answer the API over TCP.
+func consoles(all []api.Status) (list []consoleAt, err error) {
+	path, err := tokenPath()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range all {
+		if s.API == "" {
+			continue
+		}
+		token, err := serve.Token(path)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, consoleAt{s.Role, "http://" + s.API + "/#token=" + token})
+	}
+	if len(list) == 0 {
+		return nil, fault.New(fault.NotRunning, errors.New("no mpbond that runs here serves the console"), "start it with --api 127.0.0.1:7680")
+	}
+	return list, nil
+}
+
+// openConsole has the desktop open a page that leads to url. The token is in that
+// file, for its owner only: what is on a command line everybody here can read.
+func openConsole(ctx context.Context, url string) error {
+	path := filepath.Join(api.RuntimeDir(), "console.html")
+	page := fmt.Sprintf("<!doctype html><meta charset=utf-8><meta name=referrer content=no-referrer><title>mpbond</title><meta http-equiv=refresh content=\"0;url=%s\">\n", html.EscapeString(url))
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(page)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if out, err := exec.CommandContext(ctx, "xdg-open", path).CombinedOutput(); err != nil {
+		return fault.New(fault.Unsupported, fmt.Errorf("xdg-open: %w: %s", err, out), "open the address that `mpbond console` prints")
+	}
+	return nil
+}
