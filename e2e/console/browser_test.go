@@ -1,0 +1,208 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// browsers are the programs that will do, the best one first.
+var browsers = []string{"chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome"}
+
+// browser is a tab of a real browser.
+type browser struct {
+	testing.TB
+	ctx context.Context
+
+	mu       sync.Mutex
+	problems []string // of scripts, and of the Content-Security-Policy
+}
+
+// newBrowser starts one that ends with the test.
+func newBrowser(t testing.TB, flags map[string]any) *browser {
+	t.Helper()
+	path := ""
+	for _, name := range browsers {
+		if p, err := exec.LookPath(name); err == nil && path == "" {
+			path = p
+		}
+	}
+	if path == "" {
+		t.Skip("no Chromium is installed: apt-get install chromium")
+	}
+	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(path), chromedp.Headless, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("no-proxy-server", true), chromedp.UserDataDir(t.TempDir())}
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox)
+	}
+	for name, value := range flags {
+		options = append(options, chromedp.Flag(name, value))
+	}
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // waits for the end, so that the directory can be removed
+		cancel()
+	})
+	b := &browser{TB: t, ctx: ctx}
+	b.do(chromedp.Navigate("about:blank"))
+	err := chromedp.Listen(ctx, func(e any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch e := e.(type) {
+		case *runtime.EventExceptionThrown:
+			b.problems = append(b.problems, e.ExceptionDetails.Text)
+			if x := e.ExceptionDetails.Exception; x != nil {
+				b.problems = append(b.problems, x.Description)
+			}
+		case *log.EventEntryAdded:
+			if text := e.Entry.Text; strings.Contains(text, "Content Security Policy") || strings.Contains(text, "Refused to") {
+				b.problems = append(b.problems, text)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// within runs something that must not hang.
+func within[T any](b *browser, a chromedp.Action[T]) T {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, a)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return v
+}
+
+func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.Helper()
+	within(b, chromedp.Steps(steps...))
+}
+
+// open goes to a URL. The console is one page: what is behind the # alone opens
+// no new one.
+func (b *browser) open(url string) {
+	b.Helper()
+	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(url))
+}
+
+// wellBehaved fails if scripts of the page have failed, or wanted what its policy
+// forbids.
+func (b *browser) wellBehaved() {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.problems {
+		b.Errorf("the page: %s", p)
+	}
+}
+
+// quoted is a string of JavaScript.
+func quoted(s string) string {
+	j, _ := json.Marshal(s)
+	return string(j)
+}
+
+// text is what an element says; "" if there is none.
+func (b *browser) text(selector string) string {
+	b.Helper()
+	return within(b, chromedp.Evaluate[string](`document.querySelector(`+quoted(selector)+`)?.textContent ?? ""`))
+}
+
+// until waits until an expression of JavaScript is true.
+func (b *browser) until(what, expression string) {
+	b.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(patience)
+	for {
+		if within(b, chromedp.Evaluate[bool]("Boolean("+expression+")")) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			b.wellBehaved()
+			b.Fatalf("not within %v: %s. The page:\n%s", patience, what, b.text("body"))
+		}
+	}
+}
+
+// says waits until an element has a text in it.
+func (b *browser) says(selector, want string) {
+	b.Helper()
+	b.until(selector+" says "+want, fmt.Sprintf("[...document.querySelectorAll(%s)].some((e) => e.textContent.includes(%s))", quoted(selector), quoted(want)))
+}
+
+// focused is the name of the element that has the focus, as a person hears it.
+func (b *browser) focused() string {
+	b.Helper()
+	return within(b, chromedp.Evaluate[string](`(() => { const e = document.activeElement;
+		return e.getAttribute("aria-label") ?? e.labels?.[0]?.firstChild?.textContent ?? e.textContent })()`))
+}
+
+// tabTo presses Tab until an element of that name has the focus.
+func (b *browser) tabTo(name string) {
+	b.Helper()
+	var seen []string
+	for range 100 {
+		b.do(chromedp.KeyEvent("\t"))
+		now := strings.TrimSpace(b.focused())
+		if now == name {
+			return
+		}
+		seen = append(seen, now)
+	}
+	b.Fatalf("Tab does not lead to %q, but to %q", name, seen)
+}
+
+// press goes to an element by Tab and presses Enter.
+func (b *browser) press(name string) {
+	b.Helper()
+	b.tabTo(name)
+	b.do(chromedp.KeyEvent("\r"))
+}
+
+// named is an element of the accessibility tree.
+type named struct{ role, name string }
+
+// accessible lists what a screen reader finds.
+func (b *browser) accessible() (list []named) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	tree, err := chromedp.Call(ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	word := func(v *accessibility.Value) (s string) {
+		if v != nil {
+			_ = json.Unmarshal(v.Value, &s) // of what is no string, ""
+		}
+		return s
+	}
+	for _, n := range tree.Nodes {
+		if !n.Ignored {
+			list = append(list, named{word(n.Role), word(n.Name)})
+		}
+	}
+	return list
+}

@@ -1,0 +1,248 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// TestConsole goes through the console as a person does, without a mouse: it is
+// let in, pairs a device, watches a transfer, cuts a link, and takes the device
+// away again.
+func TestConsole(t *testing.T) {
+	b := newBrowser(t, nil)
+	w := newWorld(t)
+	helper := w.house()
+	for _, step := range []struct {
+		name string
+		f    func(*testing.T)
+	}{
+		{"let in", func(t *testing.T) { letIn(t, w, b) }},
+		{"pair", func(t *testing.T) { pair(t, w, b) }},
+		{"transfer", func(t *testing.T) { transfer(t, w, b) }},
+		{"everybody", func(t *testing.T) { everybody(t, b) }},
+		{"cut", func(t *testing.T) { cut(t, b, helper) }},
+		{"rename and revoke", func(t *testing.T) { revoke(t, b) }},
+	} {
+		if !t.Run(step.name, step.f) {
+			break
+		}
+	}
+	b.wellBehaved()
+}
+
+// letIn: without the token nothing is told; with the address that mpbond console
+// prints all is, and the token is in it no longer.
+func letIn(t *testing.T, w *world, b *browser) {
+	b.TB = t
+	at := w.console("primary")
+	page, token, _ := strings.Cut(at, "#token=")
+	b.open(page)
+	b.says("main", "mpbond console")
+	b.press("Token") // sends nothing: it is empty
+	b.do(chromedp.KeyEvent("wrong\r"))
+	b.says("[role=alert]", "The token is not that of this mpbond.")
+	if said := b.text("body"); strings.Contains(said, "laptop") {
+		t.Errorf("a stranger is told %q", said)
+	}
+	b.do(chromedp.KeyEvent(token + "\r"))
+	b.says(".whoami", "laptop · primary")
+	b.open(at)
+	b.says(".whoami", "laptop · primary")
+	if now := within(b, chromedp.Location()); strings.Contains(now, token) || now != page+"#overview" {
+		t.Errorf("the address is %q", now)
+	}
+	b.says("#topology desc", "is idle")
+}
+
+// pair: the helper's own console shows a code, as text and as a picture, and the
+// primary's takes it.
+func pair(t *testing.T, w *world, b *browser) {
+	b.TB = t
+	b.open(w.console("helper"))
+	b.says(".whoami", "phone · helper")
+	b.press("Devices")
+	b.press("Show a code")
+	b.until("a QR code", `document.querySelector(".qr img")?.naturalWidth > 0`)
+	code := b.text("#invitation")
+	b.open(w.console("primary"))
+	b.press("Devices")
+	b.tabTo("Code that the other device shows")
+	b.do(chromedp.KeyEvent("0000-0000" + code[strings.Index(code, "@"):] + "\r"))
+	b.says("#pairing", "failed")
+	b.tabTo("Code that the other device shows")
+	b.do(chromedp.KeyEvent(code + "\r"))
+	b.says("#pairing", "phone as helper")
+	b.says("tbody th", "phone")
+	b.press("Overview")
+	b.says("#topology text", "phone")
+	b.until("a link to the phone", `document.querySelector('#topology [data-key="primary laptop>helper phone"][data-state=up]')`)
+}
+
+// transfer: what an app receives is seen at each link, as thick as it is quick, in
+// numbers and in the plots.
+func transfer(t *testing.T, w *world, b *browser) {
+	b.TB = t
+	b.until("thin links", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") < 3)`)
+	w.download()
+	for _, link := range []string{"primary laptop>helper phone", "primary laptop>server"} {
+		b.until(link+" is thick", fmt.Sprintf(`[...document.querySelectorAll("#topology g")].some((g) => g.dataset.key?.startsWith(%s) && g.querySelector(".link")?.getAttribute("stroke-width") > 5)`, quoted(link)))
+	}
+	b.says("#topology .rate", "↓")
+	b.until("a plot of the phone", `/phone: [\d.]+ Mbit\/s now/.test(document.querySelector(".plot img").alt)`)
+	b.until("it is drawn", `document.querySelector(".plot img").naturalWidth > 0`)
+	b.press("Traffic")
+	b.says("main td", "redundant")
+	b.press("Values as a table")
+	b.until("values", `document.querySelectorAll("details tbody tr").length > 0`)
+	for _, plot := range []string{"devices", "apps", "pad"} {
+		choose(b, "chart-2-plot", plot)
+	}
+	b.until("rates by destination", `document.querySelector(".plot img").alt.includes("ms now")`)
+	for _, format := range []string{"svg", "png", "csv"} {
+		size := within(b, chromedp.Evaluate[int](`(async () => (await (await fetch("/v1/plots/devices/`+format+`?span=hour", { headers: { Authorization: "Bearer " + sessionStorage.getItem("mpbond-token") } })).blob()).size)()`, chromedp.EvalAwaitPromise))
+		if size < 10 {
+			t.Errorf("%s: %d bytes", format, size)
+		}
+	}
+}
+
+// choose chooses an option.
+func choose(b *browser, id, value string) {
+	b.Helper()
+	b.until("choosing "+value, fmt.Sprintf(`(() => { const s = document.getElementById(%s); s.value = %s; s.dispatchEvent(new Event("change")); return s.value })()`, quoted(id), quoted(value)))
+}
+
+// everybody: each view has names for all that can be pressed, headings, and
+// pictures with words; on a phone nothing needs to be scrolled sideways.
+func everybody(t *testing.T, b *browser) {
+	b.TB = t
+	controls := []string{"button", "link", "textbox", "combobox", "checkbox", "image", "MenuListPopup", "DisclosureTriangle"}
+	views := within(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("nav a")].map((a) => a.textContent)`))
+	for _, view := range views {
+		b.do(chromedp.EmulateViewport(1280, 900))
+		b.press(view)
+		b.until(view+" is shown", `document.querySelector("main h2") === document.activeElement && document.title.startsWith(`+quoted(view)+`)`)
+		found := b.accessible()
+		headings := 0
+		for _, e := range found {
+			if e.role == "heading" {
+				headings++
+			}
+			if slices.Contains(controls, e.role) && e.name == "" && e.role != "MenuListPopup" {
+				t.Errorf("%s: a %s without a name", view, e.role)
+			}
+		}
+		if headings == 0 || !slices.Contains(found, named{"navigation", "Views"}) {
+			t.Errorf("%s: %d headings in %v", view, headings, found)
+		}
+		for _, width := range []int64{360, 320} {
+			b.do(chromedp.EmulateViewport(width, 700))
+			wide := within(b, chromedp.Evaluate[int](`document.documentElement.scrollWidth`))
+			if wide > int(width) {
+				t.Errorf("%s: %d pixels on a screen of %d", view, wide, width)
+			}
+		}
+	}
+	b.do(chromedp.EmulateViewport(1280, 900))
+}
+
+// cut: a subflow that is cut from the page is made anew; one whose helper is gone
+// is seen to be gone.
+func cut(t *testing.T, b *browser, helper *process) {
+	b.TB = t
+	b.press("Traffic")
+	const cutPhone = `[...document.querySelectorAll("button")].map((b) => b.getAttribute("aria-label") ?? "").find((l) => /^Cut subflow \d+ by phone$/.test(l)) ?? ""`
+	b.until("the phone's subflow", cutPhone)
+	label := within(b, chromedp.Evaluate[string](cutPhone))
+	b.press(label)
+	b.says("dialog", "Cut subflow")
+	if now := b.focused(); now != "Cancel" {
+		t.Errorf("%q has the focus: Enter would do it", now)
+	}
+	b.press("Cut it")
+	b.until("another subflow by the phone", `((l) => l && l !== `+quoted(label)+`)(`+cutPhone+`)`)
+	b.press("Events")
+	b.says(".log li", strings.ToLower(strings.TrimPrefix(label, "Cut "))+" has ended")
+	b.press("Overview")
+	helper.stop()
+	b.says("#topology text", "helper, away")
+	b.says("#topology desc", "helper phone is not there.")
+	b.until("no link to the phone", `![...document.querySelectorAll("#topology .link")].some((l) => l.parentNode.dataset.key.includes("phone") && l.parentNode.dataset.state === "up")`)
+	b.press("Events")
+	b.says(".log li", "phone has gone")
+}
+
+// revoke: a device gets another name, and is trusted no longer.
+func revoke(t *testing.T, b *browser) {
+	b.TB = t
+	b.press("Devices")
+	b.press("Rename phone")
+	b.says("dialog", "New name")
+	b.do(chromedp.KeyEvent("old-phone\r"))
+	b.says("tbody th", "old-phone")
+	b.press("Revoke old-phone")
+	b.says("dialog", "trusted no longer")
+	b.press("Revoke old-phone")
+	b.until("it is gone", `![...document.querySelectorAll("tbody th")].some((e) => e.textContent === "old-phone")`)
+}
+
+// TestHostilePage: a page of another origin in the same browser gets nothing from
+// the API, not with the token either, shows the console in no frame, and changes
+// nothing; nor does one whose name was made to point here.
+func TestHostilePage(t *testing.T) {
+	b := newBrowser(t, map[string]any{"host-resolver-rules": "MAP evil.example 127.0.0.1"})
+	w := newWorld(t)
+	w.start("server", "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")
+	at, err := url.Parse(w.console("server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := strings.TrimPrefix(at.Fragment, "token=")
+	evil := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(rw, "<title>evil</title><body>")
+	}))
+	defer evil.Close()
+	b.open(evil.URL)
+	// told is what a page learns of a request, or its error.
+	told := func(path, options string) string {
+		return within(b, chromedp.Evaluate[string](fmt.Sprintf(`fetch(%s, %s).then(async (a) => a.type + " " + a.status + " " + await a.text(), (e) => "error")`,
+			quoted("http://"+at.Host+path), options), chromedp.EvalAwaitPromise))
+	}
+	auth := `{ headers: { Authorization: ` + quoted("Bearer "+token) + ` } }`
+	for _, c := range [][3]string{
+		{"/v1/status", "{}", "error"},
+		{"/v1/status", auth, "error"},
+		{"/v1/status", `{ mode: "no-cors" }`, "opaque 0 "},
+		{"/console.js", "{}", "error"},
+		{"/console.js", `{ mode: "no-cors" }`, "error"}, // Cross-Origin-Resource-Policy, or refused
+		{"/v1/invitation", `{ method: "POST", mode: "no-cors", body: "{}" }`, "opaque 0 "},
+		{"/v1/invitation", `{ method: "POST", headers: { Authorization: ` + quoted("Bearer "+token) + `, "Content-Type": "application/json" }, body: "{}" }`, "error"},
+	} {
+		if got := told(c[0], c[1]); got != c[2] && !(c[2] == "error" && got == "opaque 0 ") {
+			t.Errorf("%s %s: %q", c[0], c[1], got)
+		}
+	}
+	framed := within(b, chromedp.Evaluate[string](`new Promise((done) => { const f = document.createElement("iframe"); f.src = `+quoted(at.Scheme+"://"+at.Host+"/")+`;
+		f.onload = () => { try { done(f.contentDocument ? "empty" : "foreign") } catch { done("foreign") } }; document.body.append(f) })`, chromedp.EvalAwaitPromise))
+	frames := within(b, chromedp.Evaluate[int](`window.frames.length`))
+	t.Logf("the frame of %d is %s", frames, framed)
+	b.open("http://evil.example:" + at.Port() + "/#token=" + token)
+	if page := b.text("body"); !strings.Contains(page, "is not this one") || strings.Contains(page, "mpbond console") {
+		t.Errorf("by another name: %q", page)
+	}
+	b.open("http://evil.example:" + at.Port() + "/v1/status")
+	if page := b.text("body"); !strings.Contains(page, "is not this one") {
+		t.Errorf("by another name: %q", page)
+	}
+	b.open(at.String()) // and it works as it should
+	b.says(".whoami", "server")
+	b.wellBehaved()
+}
