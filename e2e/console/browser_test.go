@@ -58,7 +58,9 @@ func newBrowser(t testing.TB, flags map[string]any) *browser {
 		cancel()
 	})
 	b := &browser{TB: t, ctx: ctx}
-	b.do(chromedp.Navigate("about:blank"))
+	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil { // the first one starts it: its context must not end
+		t.Fatal(err)
+	}
 	err := chromedp.Listen(ctx, func(e any) {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"mpbond/api/client"
 )
 
 // TestConsole goes through the console as a person does, without a mouse: it is
@@ -58,7 +61,7 @@ func letIn(t *testing.T, w *world, b *browser) {
 	if now := within(b, chromedp.Location()); strings.Contains(now, token) || now != page+"#overview" {
 		t.Errorf("the address is %q", now)
 	}
-	b.says("#topology desc", "is idle")
+	b.says("#topology desc", ": idle.")
 }
 
 // pair: the helper's own console shows a code, as text and as a picture, and the
@@ -68,7 +71,10 @@ func pair(t *testing.T, w *world, b *browser) {
 	b.open(w.console("helper"))
 	b.says(".whoami", "phone · helper")
 	b.press("Devices")
-	b.press("Show a code")
+	b.until("the code that it showed when it began", `document.querySelector("#invitation")`)
+	first := b.text("#invitation")
+	b.press("Show another code")
+	b.until("another code", `document.querySelector("#invitation").textContent !== `+quoted(first))
 	b.until("a QR code", `document.querySelector(".qr img")?.naturalWidth > 0`)
 	code := b.text("#invitation")
 	b.open(w.console("primary"))
@@ -76,6 +82,7 @@ func pair(t *testing.T, w *world, b *browser) {
 	b.tabTo("Code that the other device shows")
 	b.do(chromedp.KeyEvent("0000-0000" + code[strings.Index(code, "@"):] + "\r"))
 	b.says("#pairing", "failed")
+	b.until("it has ended", `document.querySelector("form button").textContent === "Pair"`)
 	b.tabTo("Code that the other device shows")
 	b.do(chromedp.KeyEvent(code + "\r"))
 	b.says("#pairing", "phone as helper")
@@ -194,8 +201,8 @@ func revoke(t *testing.T, b *browser) {
 }
 
 // TestHostilePage: a page of another origin in the same browser gets nothing from
-// the API, not with the token either, shows the console in no frame, and changes
-// nothing; nor does one whose name was made to point here.
+// the API, not with the token either, and changes nothing; nor does one whose name
+// was made to point here.
 func TestHostilePage(t *testing.T) {
 	b := newBrowser(t, map[string]any{"host-resolver-rules": "MAP evil.example 127.0.0.1"})
 	w := newWorld(t)
@@ -210,6 +217,7 @@ func TestHostilePage(t *testing.T) {
 		fmt.Fprint(rw, "<title>evil</title><body>")
 	}))
 	defer evil.Close()
+	before := invitation(w, at.Host, token)
 	b.open(evil.URL)
 	// told is what a page learns of a request, or its error.
 	told := func(path, options string) string {
@@ -230,10 +238,9 @@ func TestHostilePage(t *testing.T) {
 			t.Errorf("%s %s: %q", c[0], c[1], got)
 		}
 	}
-	framed := within(b, chromedp.Evaluate[string](`new Promise((done) => { const f = document.createElement("iframe"); f.src = `+quoted(at.Scheme+"://"+at.Host+"/")+`;
-		f.onload = () => { try { done(f.contentDocument ? "empty" : "foreign") } catch { done("foreign") } }; document.body.append(f) })`, chromedp.EvalAwaitPromise))
-	frames := within(b, chromedp.Evaluate[int](`window.frames.length`))
-	t.Logf("the frame of %d is %s", frames, framed)
+	if now := invitation(w, at.Host, token); now != before {
+		t.Errorf("a page made the code %q: before it was %q", now, before)
+	}
 	b.open("http://evil.example:" + at.Port() + "/#token=" + token)
 	if page := b.text("body"); !strings.Contains(page, "is not this one") || strings.Contains(page, "mpbond console") {
 		t.Errorf("by another name: %q", page)
@@ -245,4 +252,20 @@ func TestHostilePage(t *testing.T) {
 	b.open(at.String()) // and it works as it should
 	b.says(".whoami", "server")
 	b.wellBehaved()
+}
+
+// invitation is the code that a server shows.
+func invitation(w *world, addr, token string) (code string) {
+	w.Helper()
+	c := client.NewTCP(addr, token)
+	defer c.Close()
+	w.eventually(func() error { // it shows one soon after it has begun
+		i, err := c.Invitation(w.Context())
+		if err == nil && i.Code == "" {
+			err = errors.New("no code is shown")
+		}
+		code = i.Code
+		return err
+	})
+	return code
 }

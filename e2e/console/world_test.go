@@ -44,6 +44,29 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
+// build makes the program, once for all tests, in built.
+var build = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(built, "mpbond")
+	out, err := exec.Command("go", "build", "-o", path, "mpbond/cmd/mpbond").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, err
+})
+
+var built string
+
+func TestMain(m *testing.M) {
+	var err error
+	if built, err = os.MkdirTemp("", "mpbond"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(built)
+	os.Exit(code)
+}
+
 // world is the real program on loopback: each device has a directory of its own
 // for keys and sockets.
 type world struct {
@@ -69,9 +92,9 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := &world{TB: t, mpbond: filepath.Join(t.TempDir(), "mpbond"), dir: dir}
-	if out, err := exec.Command("go", "build", "-o", w.mpbond, "mpbond/cmd/mpbond").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	w := &world{TB: t, dir: dir}
+	if w.mpbond, err = build(); err != nil {
+		t.Fatal(err)
 	}
 	w.origin = httptest.NewServer(http.HandlerFunc(endless))
 	t.Cleanup(w.origin.Close)

@@ -102,6 +102,7 @@ function enter(change) {
       await post("/v1/pair", body);
       field.value = "";
       wait = true;
+      put(button, "Pairing…");
     }, "calling");
     form.update();
   } }, h("p", { class: "row" }, h("label", { for: "code" }, "Code that the other device shows"), field, h("label", { for: "pair-as" }, "It is a", as), button),
@@ -110,8 +111,8 @@ function enter(change) {
     if (!wait) return;
     const p = await get("/v1/pair").catch(() => null);
     if (!p) return;
-    button.disabled = p.state === "running";
     wait = p.state === "running";
+    put(button, wait ? "Pairing…" : "Pair");
     became.replaceChildren(...p.devices.map((d) => h("li", { class: d.state === "failed" && "bad" }, h("span", null, d.state),
       h("span", null, d.state === "failed" ? d.error + (d.hint ? ": " + d.hint : "") : d.name ? `${d.name} as ${d.roles.join(", ")}; its ID is ${d.id}` : d.id ?? "…"))));
   };
@@ -136,6 +137,7 @@ function invite() {
     const key = i.state + i.code;
     if (key === now) return;
     now = key;
+    put(button, i.state === "open" ? "Show another code" : "Show a code");
     shown.hidden = !i.state;
     if (i.state === "open") {
       const picture = await request("GET", "/v1/invitation/svg").then((a) => a.blob(), () => null);
