@@ -9,7 +9,8 @@
 //
 //	discovery.go  what is told: services and instances
 //	announce.go   being found
-//	find.go       finding
+//	find.go       finding, on all interfaces
+//	ask.go        one question on one interface, and its answers
 package discovery
 
 import (

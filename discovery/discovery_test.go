@@ -1,40 +1,77 @@
 package discovery
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 
-	"github.com/hashicorp/mdns"
 	"go.uber.org/goleak"
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestAnswers: what cannot be called, or is no ID of ours, is not taken.
+// answerOf is an answer to a question, as announcers give it.
+func answerOf(t testing.TB, s Service, port uint16, txt []string, ips ...string) []byte {
+	t.Helper()
+	name := dnsmessage.MustNewName
+	head := func(of string) dnsmessage.ResourceHeader {
+		return dnsmessage.ResourceHeader{Name: name(of), Class: dnsmessage.ClassINET | topBit, TTL: 120}
+	}
+	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{ID: 7, Response: true, Authoritative: true})
+	b.EnableCompression()
+	instance := "Phone." + full(s)
+	err := errors.Join(b.StartAnswers(),
+		b.PTRResource(head(full(s)), dnsmessage.PTRResource{PTR: name(instance)}),
+		b.SRVResource(head(instance), dnsmessage.SRVResource{Port: port, Target: name("Host.local.")}))
+	for _, ip := range ips {
+		if a := netip.MustParseAddr(ip); a.Is4() {
+			err = errors.Join(err, b.AResource(head("host.local."), dnsmessage.AResource{A: a.As4()}))
+		} else {
+			err = errors.Join(err, b.AAAAResource(head("host.local."), dnsmessage.AAAAResource{AAAA: a.As16()}))
+		}
+	}
+	err = errors.Join(err, b.TXTResource(head(instance), dnsmessage.TXTResource{TXT: txt}))
+	packet, e := b.Finish()
+	if err = errors.Join(err, e); err != nil {
+		t.Fatal(err)
+	}
+	return packet
+}
+
+// TestAnswers: what cannot be called, or is no ID of ours, is not taken, nor what
+// answers another question.
 func TestAnswers(t *testing.T) {
-	v6 := &net.IPAddr{IP: net.ParseIP("2001:db8::1")}
+	v1 := []string{"v=1"}
 	for name, c := range map[string]struct {
-		e    mdns.ServiceEntry
-		want Found
-		none bool
+		packet []byte
+		want   string
 	}{
-		"both kinds": {mdns.ServiceEntry{AddrV4: net.IPv4(10, 0, 0, 1), AddrV6IPAddr: v6, Port: 7602, InfoFields: []string{"x", "id=K7QF"}},
-			Found{"K7QF", netip.MustParseAddrPort("10.0.0.1:7602")}, false},
-		"IPv6":       {mdns.ServiceEntry{AddrV6IPAddr: v6, Port: 1}, Found{"", netip.MustParseAddrPort("[2001:db8::1]:1")}, false},
-		"link-local": {mdns.ServiceEntry{AddrV6IPAddr: &net.IPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}, Port: 1}, Found{}, true},
-		"loopback":   {mdns.ServiceEntry{AddrV4: net.IPv4(127, 0, 0, 1), Port: 1}, Found{}, true},
-		"multicast":  {mdns.ServiceEntry{AddrV4: net.IPv4(224, 0, 0, 251), Port: 1}, Found{}, true},
-		"anything":   {mdns.ServiceEntry{AddrV4: net.IPv4zero, Port: 1}, Found{}, true},
-		"no port":    {mdns.ServiceEntry{AddrV4: net.IPv4(10, 0, 0, 1)}, Found{}, true},
-		"bad port":   {mdns.ServiceEntry{AddrV4: net.IPv4(10, 0, 0, 1), Port: 65536}, Found{}, true},
-		"no address": {mdns.ServiceEntry{Port: 1}, Found{}, true},
-		"long ID": {mdns.ServiceEntry{AddrV4: net.IPv4(10, 0, 0, 1), Port: 1, InfoFields: []string{"id=" + string(make([]byte, 200))}},
-			Found{"", netip.MustParseAddrPort("10.0.0.1:1")}, false},
+		"both kinds":       {answerOf(t, Pipes, 7602, []string{"x", "id=K7QF"}, "2001:db8::1", "10.0.0.1"), "[{K7QF 10.0.0.1:7602}]"},
+		"IPv6":             {answerOf(t, Pipes, 1, v1, "2001:db8::1"), "[{ [2001:db8::1]:1}]"},
+		"link-local":       {answerOf(t, Pipes, 1, v1, "fe80::1"), "[]"},
+		"loopback":         {answerOf(t, Pipes, 1, v1, "127.0.0.1"), "[]"},
+		"multicast":        {answerOf(t, Pipes, 1, v1, "224.0.0.251"), "[]"},
+		"anything":         {answerOf(t, Pipes, 1, v1, "0.0.0.0"), "[]"},
+		"one that is good": {answerOf(t, Pipes, 1, v1, "127.0.0.1", "10.0.0.2"), "[{ 10.0.0.2:1}]"},
+		"long ID":          {answerOf(t, Pipes, 1, []string{"id=" + strings.Repeat("x", 200)}, "10.0.0.1"), "[{ 10.0.0.1:1}]"},
+		"another service":  {answerOf(t, Codes, 1, v1, "10.0.0.1"), "[]"},
+		"a question":       {question(Pipes, 7), "[]"},
 	} {
-		got := appendEntry(nil, &c.e)
-		if c.none != (len(got) == 0) || !c.none && got[0] != c.want || len(got) > 1 {
+		if got := fmt.Sprint(answers(c.packet, Pipes, 7)); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	good := answerOf(t, Pipes, 1, v1, "10.0.0.1")
+	if got := answers(good, Pipes, 8); got != nil {
+		t.Errorf("of another question: %v", got)
+	}
+	for n := range good {
+		if got := answers(good[:n], Pipes, 7); got != nil {
+			t.Errorf("%d of %d bytes: %v", n, len(good), got)
 		}
 	}
 }
@@ -72,17 +109,14 @@ func TestLinks(t *testing.T) {
 // FuzzAnswers: whatever an answer says, nothing comes of it but an address where
 // a device may be called, of whom it says so in few characters.
 func FuzzAnswers(f *testing.F) {
-	f.Add([]byte{10, 0, 0, 1}, []byte(net.ParseIP("fe80::1")), 7602, "id=K7QF")
-	f.Add([]byte{}, []byte(net.ParseIP("2001:db8::1")), 1, "x")
-	f.Fuzz(func(t *testing.T, v4, v6 []byte, port int, txt string) {
-		e := mdns.ServiceEntry{AddrV4: v4, Port: port, InfoFields: []string{"v=1", txt}}
-		if len(v6) > 0 {
-			e.AddrV6IPAddr = &net.IPAddr{IP: v6, Zone: txt}
-		}
-		for _, got := range appendEntry(nil, &e) {
+	f.Add(answerOf(f, Pipes, 7602, []string{"id=K7QF"}, "10.0.0.1", "fe80::1"))
+	f.Add(answerOf(f, Pipes, 1, []string{"x"}, "2001:db8::1"))
+	f.Add(question(Pipes, 7))
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		for _, got := range answers(packet, Pipes, 7) {
 			a := got.Addr.Addr()
-			if !a.IsGlobalUnicast() || a.Is4In6() || a.Zone() != "" || int(got.Addr.Port()) != port || port == 0 || len(got.ID) > 32 {
-				t.Errorf("%+v of %+v", got, e)
+			if !a.IsGlobalUnicast() || a.Is4In6() || a.Zone() != "" || got.Addr.Port() == 0 || len(got.ID) > 32 {
+				t.Errorf("%+v", got)
 			}
 		}
 	})

@@ -167,3 +167,21 @@ func TestServerLater(t *testing.T) {
 	})
 	n.download(mb)
 }
+
+// TestNoWayOut: two devices find each other over IPv4 in a network that leads
+// nowhere else, such as a phone's hotspot without a SIM card.
+func TestNoWayOut(t *testing.T) {
+	n := newNetwork(t, "20/20/-")
+	for _, node := range []string{"primary", "helper1"} {
+		n.must(node, "ip", "-6", "addr", "flush", "dev", "pipe1")
+		n.must(node, "ip", "-4", "route", "flush", "default")
+		if out := n.must(node, "ip", "-4", "route", "show", "default"); out != "" {
+			t.Fatalf("%s has a way out: %s", node, out)
+		}
+	}
+	helper := n.start("helper1", n.mpbond, "helper", "--name", "phone")
+	n.must("primary", n.mpbond, "pair", secret(n.code(helper)))
+	if got := n.states("primary"); got["phone"] == "" {
+		t.Errorf("it knows %v", got)
+	}
+}

@@ -1,0 +1,166 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+)
+
+const (
+	// maxPacket is the longest answer (RFC 6762 section 17).
+	maxPacket = 9000
+	// topBit of a class says in a question that the asker alone shall be answered
+	// (RFC 6762 section 5.4), in an answer that others are out of date.
+	topBit = 1 << 15
+)
+
+// groups are where multicast DNS is asked.
+var groups = map[string]*net.UDPAddr{"udp4": {IP: net.IPv4(224, 0, 0, 251), Port: 5353}, "udp6": {IP: net.ParseIP("ff02::fb"), Port: 5353}}
+
+// ask asks once on an interface, over IPv4 and IPv6 as far as it has them, and
+// takes what is answered within d. No route is needed but the interface's own: a
+// network that leads nowhere else is as good as any. Err is that of all kinds of
+// addresses, if none could be asked by.
+func ask(ctx context.Context, iface net.Interface, s Service, d time.Duration) (list []Found, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	var asking sync.WaitGroup
+	var found [2][]Found
+	var errs [2]error
+	networks := networksOf(iface)
+	for i, network := range networks {
+		asking.Go(func() { found[i], errs[i] = askBy(ctx, network, iface, s) })
+	}
+	asking.Wait()
+	if !slices.Contains(errs[:len(networks)], nil) {
+		err = errors.Join(errs[:]...)
+	}
+	return slices.Concat(found[:]...), err
+}
+
+// networksOf are those of "udp4" and "udp6" for which an interface has an address,
+// be it for its link alone: what cannot be sent there is not tried.
+func networksOf(iface net.Interface) (list []string) {
+	addrs, err := iface.Addrs()
+	for _, network := range []string{"udp4", "udp6"} {
+		if err != nil || slices.ContainsFunc(addrs, func(a net.Addr) bool {
+			n, ok := a.(*net.IPNet)
+			return ok && (n.IP.To4() != nil) == (network == "udp4")
+		}) {
+			list = append(list, network)
+		}
+	}
+	return list
+}
+
+// askBy asks over one kind of addresses, and takes answers until ctx ends.
+func askBy(ctx context.Context, network string, iface net.Interface, s Service) (list []Found, err error) {
+	conn, err := net.ListenUDP(network, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	to := *groups[network]
+	if network == "udp4" {
+		err = ipv4.NewPacketConn(conn).SetMulticastInterface(&iface)
+	} else {
+		to.Zone, err = iface.Name, ipv6.NewPacketConn(conn).SetMulticastInterface(&iface)
+	}
+	if err != nil {
+		return nil, err
+	}
+	id := uint16(rand.Uint32())
+	if _, err := conn.WriteToUDP(question(s, id), &to); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, maxPacket)
+	for len(list) < maxFound {
+		n, _, err := conn.ReadFromUDPAddrPort(buf)
+		if ctx.Err() != nil {
+			return list, nil
+		}
+		if err != nil {
+			return list, err
+		}
+		list = append(list, answers(buf[:n], s, id)...)
+	}
+	return list, nil
+}
+
+// question asks who offers a service.
+func question(s Service, id uint16) []byte {
+	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{ID: id})
+	_ = b.StartQuestions()
+	_ = b.Question(dnsmessage.Question{Name: dnsmessage.MustNewName(full(s)), Type: dnsmessage.TypePTR, Class: dnsmessage.ClassINET | topBit})
+	packet, err := b.Finish()
+	if err != nil {
+		panic(err) // of what is always the same
+	}
+	return packet
+}
+
+// full is the service's name in DNS.
+func full(s Service) string { return string(s) + ".local." }
+
+// answers are the devices of one answer to the question of that ID, which has
+// all that is to be known of each: an instance's port, address and text. What is
+// no such answer has none.
+func answers(packet []byte, s Service, id uint16) (list []Found) {
+	var p dnsmessage.Parser
+	h, err := p.Start(packet)
+	if err != nil || h.ID != id || !h.Response || p.SkipAllQuestions() != nil {
+		return nil
+	}
+	var instances []string
+	hosts, texts, addrs := map[string]dnsmessage.SRVResource{}, map[string][]string{}, map[string][]netip.Addr{}
+	records, _ := p.AllAnswers() // those before an error are none: such a packet is nobody's answer
+	for _, r := range records {
+		if r.Header.Class&^topBit != dnsmessage.ClassINET {
+			continue
+		}
+		name := lower(r.Header.Name)
+		switch body := r.Body.(type) {
+		case *dnsmessage.PTRResource:
+			if name == full(s) {
+				instances = append(instances, lower(body.PTR))
+			}
+		case *dnsmessage.SRVResource:
+			hosts[name] = *body
+		case *dnsmessage.TXTResource:
+			texts[name] = body.TXT
+		case *dnsmessage.AResource:
+			addrs[name] = append(addrs[name], netip.AddrFrom4(body.A))
+		case *dnsmessage.AAAAResource:
+			addrs[name] = append(addrs[name], netip.AddrFrom16(body.AAAA).Unmap())
+		}
+	}
+	for _, i := range instances {
+		host := hosts[i]
+		there := addrs[lower(host.Target)]
+		slices.SortStableFunc(there, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+		for _, a := range there { // a second one of the same interface is no further way
+			if at := netip.AddrPortFrom(a, host.Port); callable(at) {
+				list = append(list, Found{idOf(texts[i]), at})
+				break
+			}
+		}
+	}
+	return list
+}
+
+func lower(n dnsmessage.Name) string { return strings.ToLower(n.String()) }
+
+// callable tells whether anybody may be called at an address.
+func callable(a netip.AddrPort) bool { return a.Addr().IsGlobalUnicast() && a.Port() != 0 }
