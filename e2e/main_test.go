@@ -45,6 +45,8 @@ func program(args []string) error {
 		return lab.Streams{URL: args[3], N: n, SOCKS: args[2]}.Run(context.Background(), os.Stdout, os.Stderr)
 	case "web":
 		return http.ListenAndServe(args[1], http.HandlerFunc(serveHTTP))
+	case "portal":
+		return http.ListenAndServe(args[1], http.HandlerFunc(portalPage))
 	case "services":
 		return services()
 	case "ping":

@@ -79,7 +79,7 @@ func TestMeasureRefused(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	var r wire.Reset
-	if _, err := w.p.DialStream(t.Context(), measure.Dest(99)); !errors.As(err, &r) || r.Code != wire.CodeUnreachable {
+	if _, err := w.p.DialStream(t.Context(), measure.Dest(99)); !errors.As(err, &r) || r.Code != wire.CodeClosed {
 		t.Errorf("%v", err)
 	}
 	path := w.pathOf("laptop")

@@ -19,7 +19,7 @@ var (
 	dataPath = []string{"intercept", "bond", "sched", "estimate", "subflow", "pipe", "wire", "tcp", "splice"}
 	roles    = []string{"primary", "helper", "server"}
 	sisters  = []string{"onload", "pbe"}
-	control  = []string{"device", "discovery", "pairing", "policy", "paths", "store", "api", "console"}
+	control  = []string{"device", "doctor", "discovery", "pairing", "policy", "paths", "store", "api", "console"}
 )
 
 var walls = []wall{

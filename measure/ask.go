@@ -46,7 +46,7 @@ func Do(ctx context.Context, c net.Conn, a Ask, now func() time.Time) (ans Answe
 	switch a.Direction {
 	case Down:
 		var m meter
-		m, err = receive(c, r, a.Bytes)
+		m, err = receive(ctx, c, r, a.Bytes)
 		ans.Bytes, ans.Rate = m.bytes(), m.steady()
 	case Up:
 		ans.Bytes, err = send(c, r, a, func() {})

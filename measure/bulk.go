@@ -2,6 +2,7 @@ package measure
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,13 +18,15 @@ import (
 // take longer than the measurement. So it is what was confirmed within the last
 // second, and at first enough for TCP's slow start to grow by.
 const (
-	firstWindow = 64 * unit.KB
+	firstWindow = 32 * unit.KB
 	windowTime  = time.Second
 )
 
 const (
 	confirmed   = 1 // the octet for a block
 	sampleEvery = 50 * time.Millisecond
+	// stall is how long no block may come: at 64 kbit/s one takes 2 s.
+	stall = 4 * time.Second
 )
 
 // meter is a rate, of what comes or is confirmed.
@@ -182,10 +185,15 @@ func (f *feedback) write(c net.Conn, a Ask, each func()) error {
 	}
 }
 
-// receive takes blocks until the last one, confirms each, and measures.
-func receive(c net.Conn, r *bufio.Reader, limit unit.Bytes) (m meter, err error) {
+// receive takes blocks until the last one, confirms each, and measures. It gives
+// up when none comes for long.
+func receive(ctx context.Context, c net.Conn, r *bufio.Reader, limit unit.Bytes) (m meter, err error) {
 	var head [2]byte
 	for {
+		_ = c.SetReadDeadline(time.Now().Add(stall))
+		if ctx.Err() != nil {
+			return m, ctx.Err()
+		}
 		if _, err := io.ReadFull(r, head[:]); err != nil {
 			return m, err
 		}

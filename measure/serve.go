@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strings"
 	"time"
 
 	"mpbond/api"
@@ -64,7 +66,7 @@ func Serve(ctx context.Context, c net.Conn, f Far) error {
 		res.FarShare = float64(waits) / float64(max(samples, 1))
 	case Up:
 		var m meter
-		m, err = receive(c, r, a.Bytes)
+		m, err = receive(ctx, c, r, a.Bytes)
 		res.Bytes, res.RateBps = m.bytes(), m.steady()
 	}
 	if err != nil {
@@ -91,8 +93,24 @@ func HasIPv6() bool {
 // Resolver asks this system's resolvers for the root's name servers, which all of
 // them know, and which tells nobody anything. It is nil if one answers.
 func Resolver(ctx context.Context) error {
+	if b, err := os.ReadFile("/etc/resolv.conf"); err == nil && !hasServer(string(b)) {
+		return ErrNoResolver
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience/2)
 	defer cancel()
 	_, err := net.DefaultResolver.LookupNS(ctx, ".")
 	return err
+}
+
+// ErrNoResolver is Resolver's answer where none is configured.
+var ErrNoResolver = errors.New("no name server is configured")
+
+// hasServer looks for one in the text of resolv.conf(5).
+func hasServer(text string) bool {
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
+			return true
+		}
+	}
+	return false
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"mpbond/identity"
 	"mpbond/wire"
 )
 
@@ -22,7 +23,12 @@ func (p *Primary) measuring(ctx context.Context, dest string, path wire.PathID) 
 	}
 	if !c.Bind(path) {
 		c.Reset()
-		return nil, wire.Reset{Code: wire.CodeUnreachable, Text: fmt.Sprintf("there is no subflow %d", path)}
+		return nil, wire.Reset{Code: wire.CodeClosed, Text: fmt.Sprintf("there is no subflow %d", path)}
 	}
 	return c, nil
+}
+
+// ServerOf is the server that a primary with that configuration uses.
+func ServerOf(cfg Config, trust *identity.Trust) (identity.Peer, error) {
+	return findServer(cfg.Server, trust)
 }

@@ -34,7 +34,7 @@ func (s *Server) measure(ctx context.Context, b *session, c *endpoint.Conn, path
 	}
 	_, from := b.e.HopOf(path)
 	if from == nil || !c.Bind(path) {
-		c.ResetWith(wire.CodeUnreachable, "there is no such subflow")
+		c.ResetWith(wire.CodeClosed, "there is no such subflow") // not a code for which apps go directly
 		return
 	}
 	c.Opened()

@@ -171,6 +171,8 @@ func CheckCongestion(name string) error {
 	return setCongestion(fd, name)
 }
 
+func setMaxSegment(fd, n int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, n) }
+
 func bind(fd int, device string, mark int) error {
 	if device != "" {
 		if err := unix.BindToDevice(fd, device); err != nil {

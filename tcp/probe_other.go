@@ -22,6 +22,8 @@ func setNotSentLowat(int, int) error { return nil }
 
 func setPace(int, unit.Rate) error { return errors.New("a pace can be set on Linux only") }
 
+func setMaxSegment(int, int) error { return errors.New("segments can be bounded on Linux only") }
+
 func setUserTimeout(int, time.Duration) error { return nil }
 
 func setCongestion(int, string) error {

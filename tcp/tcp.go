@@ -65,6 +65,9 @@ type Options struct {
 	Local     string
 	// Mark is the socket's firewall mark; 0 is none. It needs CAP_NET_ADMIN.
 	Mark int
+	// MaxSegment bounds the data of a packet, both ways; 0 is what the interfaces
+	// allow. Dial only.
+	MaxSegment unit.Bytes
 	// NotSentLowat is the low-water mark of WaitWritable; 0 is
 	// DefaultNotSentLowat.
 	NotSentLowat unit.Bytes
@@ -311,7 +314,14 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 }
 
 func (o Options) beforeConnect(_, _ string, raw syscall.RawConn) error {
-	return control(raw, func(fd int) error { return bind(fd, o.Interface, o.Mark) })
+	return control(raw, func(fd int) error {
+		if o.MaxSegment > 0 {
+			if err := setMaxSegment(fd, int(o.MaxSegment)); err != nil {
+				return fmt.Errorf("segments of %v: %w", o.MaxSegment, err)
+			}
+		}
+		return bind(fd, o.Interface, o.Mark)
+	})
 }
 
 // SetMark marks a socket that others make; see Options.Mark.

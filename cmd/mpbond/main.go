@@ -42,6 +42,7 @@ func commands() []*cobra.Command {
 		topCommand(),
 		policyCommand(),
 		consoleCommand(),
+		doctorCommand(),
 		labCommand(),
 		expCommand(),
 		versionCommand(),

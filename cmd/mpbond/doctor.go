@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	"mpbond/doctor"
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/intercept/tun"
+	"mpbond/primary"
+	"mpbond/tcp"
+	"mpbond/unit"
+)
+
+type doctorOptions struct {
+	only                   []string // lanes
+	config, socket         string
+	asJSON, noRate, costly bool
+}
+
+func doctorCommand() *cobra.Command {
+	var o doctorOptions
+	cmd := &cobra.Command{
+		Use: "doctor [LANE…]", Short: "find out what works, and what limits the rate",
+		Long: `Look at each link and hop between this device, its helpers and its server: whether
+it answers, its rate both ways, round trip, loss and packet size, NAT, IPv6, DNS,
+clock, captive portals. Name the bottleneck, and what may help.
+
+A lane is named after the helper or, for a direct one, as mpbond status has it;
+without a name all are looked at.
+
+With a primary running here its helpers are looked at too; without one this
+device's own way to the server is.
+
+Rates are measured by sending for 2 seconds each way over each lane, 24 MB at
+most. --no-rate leaves that out. Over what is metered in the configuration no
+rates are measured without --metered.
+
+Nobody but this device's own resolver and its server is asked anything. The exit code is 0 if all
+works, be it slowly; 3 if something cannot be reached; else as for other
+commands.`,
+		Example: `  mpbond doctor
+  mpbond doctor --no-rate
+  mpbond doctor --json | jq .bottleneck`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.only = args
+			return examine(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVar(&o.config, "config", "", "read this configuration `FILE` instead of primary.toml")
+	cmd.Flags().StringVar(&o.socket, "socket", "", "ask the primary at this `PATH`")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, on one line")
+	cmd.Flags().BoolVar(&o.noRate, "no-rate", false, "measure no rates, which costs data")
+	cmd.Flags().BoolVar(&o.costly, "metered", false, "measure rates of what is metered, too")
+	return cmd
+}
+
+// examine measures, judges and shows.
+func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) error {
+	p, close, err := o.patient(ctx)
+	var r doctor.Report
+	if err != nil {
+		r = doctor.Judge(doctor.Facts{Setup: &doctor.Problem{Kind: fault.KindOf(err), Text: err.Error(), Hint: fault.HintOf(err)}})
+	} else {
+		defer close()
+		if p.Rates && !o.asJSON {
+			fmt.Fprintf(stderr, "measures rates with up to %v each way over each lane; --no-rate leaves that out\n", doctor.RateBytes)
+		}
+		p.Progress = func(string) {}
+		if screen := isTerminal(stderr); screen && !o.asJSON {
+			p.Progress = func(what string) { fmt.Fprintf(stderr, "\r\x1b[K%s …", oneLine(what)) }
+			defer fmt.Fprint(stderr, "\r\x1b[K")
+		}
+		f := doctor.Gather(ctx, p)
+		p.Progress("")
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r = doctor.Judge(f)
+	}
+	if o.asJSON {
+		err = printJSON(stdout, r)
+	} else {
+		err = printReport(stdout, r)
+	}
+	if err == nil && r.Kind != "" {
+		code, ok := exitCodes[r.Kind]
+		if !ok {
+			code = exitFailure
+		}
+		err = &exitStatus{code: code}
+	}
+	return err
+}
+
+// patient is this device, as its files and a running primary tell.
+func (o doctorOptions) patient(ctx context.Context) (p doctor.Patient, done func(), err error) {
+	cfg := primary.Default
+	if err := loadConfig(o.config, "primary", &cfg); err != nil {
+		return p, nil, err
+	}
+	path, err := keyPath()
+	if err != nil {
+		return p, nil, err
+	}
+	key, err := identity.LoadKey(path) // none is made: who asks wants to know
+	if err != nil {
+		return p, nil, err
+	}
+	trust, err := openTrust()
+	if err != nil {
+		return p, nil, err
+	}
+	server, err := primary.ServerOf(cfg, trust)
+	if err != nil {
+		return p, nil, err
+	}
+	if err := tcp.CheckCongestion(cfg.Congestion); err != nil {
+		return p, nil, err
+	}
+	p = doctor.Patient{Key: key, Server: server, Helpers: trust.ByRole(identity.RoleHelper), Name: cfg.Name, Interfaces: cfg.Interfaces,
+		Metered: cfg.Metered, Congestion: cfg.Congestion, Version: version, Rates: !o.noRate, PayRates: o.costly, Now: time.Now}
+	if p.Name == "" {
+		p.Name = "primary"
+	}
+	if cfg.TUN || tun.Present() {
+		p.Mark = tcp.OwnMark
+	}
+	p.Only = o.only
+	done, err = o.running(ctx, &p)
+	return p, done, err
+}
+
+// running adds what a running primary tells, if there is one: its flags need not
+// be those of the file.
+func (o doctorOptions) running(ctx context.Context, p *doctor.Patient) (done func(), err error) {
+	sockets := []string{api.SocketPath("primary"), api.SocketPath("dual")}
+	if o.socket != "" {
+		sockets = []string{o.socket}
+	}
+	for _, path := range sockets {
+		c := client.New(path)
+		st, err := c.Status(ctx, false)
+		if err != nil {
+			c.Close()
+			if fault.Is(err, fault.NotRunning) && o.socket == "" {
+				continue
+			}
+			return nil, err
+		}
+		p.Status = func(ctx context.Context) (api.Status, error) { return c.Status(ctx, false) }
+		if st.SOCKS != "" {
+			p.SOCKS = reachable(st.SOCKS)
+		}
+		lanesOf(st, p)
+		return c.Close, nil
+	}
+	return func() {}, nil
+}
+
+// lanesOf takes the names of the direct lanes from a running primary.
+func lanesOf(st api.Status, p *doctor.Patient) {
+	var found []string
+	for _, b := range st.Bonds {
+		for _, path := range b.Paths {
+			if path.Kind == api.Helped || slices.ContainsFunc(p.Helpers, func(h identity.Peer) bool { return h.Name == path.Device }) {
+				continue
+			}
+			name, iface, _ := strings.Cut(path.Device, "/")
+			p.Name = name
+			if !slices.Contains(found, iface) {
+				found = append(found, iface)
+			}
+		}
+	}
+	if len(found) > 0 {
+		p.Interfaces = found
+	}
+	if slices.Equal(p.Interfaces, []string{""}) {
+		p.Interfaces = nil
+	}
+}
+
+// printReport prints r for people: the bottleneck last, where one looks first.
+func printReport(w io.Writer, r doctor.Report) error {
+	var page strings.Builder
+	t := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
+	for _, f := range r.Findings {
+		what := f.Check
+		if f.Subject != "" {
+			what += " " + f.Subject
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Level, oneLine(what), oneLine(f.Text))
+		if f.Hint != "" && f.Level != doctor.OK {
+			fmt.Fprintf(t, "\t\t  %s\n", oneLine(f.Hint))
+		}
+	}
+	_ = t.Flush()
+	if len(r.Lanes) > 0 {
+		fmt.Fprintln(t, "\nLANE\tHOP\tDOWN\tUP\tRTT\tLOSS\tMTU")
+		for _, l := range r.Lanes {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\n", oneLine(l.Name), ifElse(l.Up, l.Kind, "not there"), rateOf(l.DownBps, false), rateOf(l.UpBps, false))
+			for _, h := range l.Hops {
+				fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", h.Name, rateOf(h.DownBps, h.DownAtLeast), rateOf(h.UpBps, h.UpAtLeast), ms(h.RTTms), 100*h.Loss, sizeOf(h.MTU))
+			}
+		}
+		_ = t.Flush()
+	}
+	fmt.Fprintf(&page, "\nbottleneck: %s\n", oneLine(r.Bottleneck.Text))
+	if r.Bottleneck.Advice != "" {
+		fmt.Fprintf(&page, "what may help: %s\n", oneLine(r.Bottleneck.Advice))
+	}
+	_, err := io.WriteString(w, page.String())
+	return err
+}
+
+func ifElse(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}
+
+// rateOf is a measured rate, "-" for none, and "≥" before one that is a lower bound.
+func rateOf(r unit.Rate, atLeast bool) string {
+	switch {
+	case r == 0:
+		return "-"
+	case atLeast:
+		return "≥ " + r.String()
+	}
+	return r.String()
+}
+
+func sizeOf(n unit.Bytes) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(int64(n))
+}

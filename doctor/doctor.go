@@ -1,0 +1,209 @@
+// Package doctor finds out what works and what limits the rate: it measures each
+// link and hop between this device, its helpers and its server, and names the
+// bottleneck. It stands beside the data path and uses it as a device of its own
+// would: with a bond of its own for the direct lanes, and, if a primary runs here,
+// through that one's proxy for the helped ones, since the helpers call there.
+//
+//	doctor.go   what is measured (Facts), and what is said of it (Report)
+//	judge.go    from Facts to findings, without I/O
+//	verdict.go  which finding is the bottleneck, and advice, without I/O
+//	gather.go   the measurements, one after another
+//	host.go     of this device: kernel, buffers, names
+//	lane.go     of a lane: who answers, rates
+//	portal.go   whether something else answers in the server's place
+package doctor
+
+import (
+	"time"
+
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+// Facts is all that was measured. Nothing in it is judged.
+type Facts struct {
+	// Setup is what is wrong with files, nil if nothing: then nothing else could be
+	// measured.
+	Setup   *Problem
+	Host    Host
+	Server  Server
+	Lanes   []Lane
+	Running bool   // a primary runs here
+	Version string // of this program
+	// PrimaryVersion is that of the running one.
+	PrimaryVersion string
+	Rated          bool // rates were to be measured
+}
+
+// Problem is an error as it is told.
+type Problem struct {
+	Kind fault.Kind `json:"kind"`
+	Text string     `json:"text"`
+	Hint string     `json:"hint,omitempty"`
+}
+
+// problem is nil for nil.
+func problem(err error) *Problem {
+	if err == nil {
+		return nil
+	}
+	return &Problem{fault.KindOf(err), err.Error(), fault.HintOf(err)}
+}
+
+// Host is this device.
+type Host struct {
+	Uplinks []string // interfaces with a default route
+	IPv6    bool     // there is a way out by it
+	// Names is why this device's resolver does not answer, nil if it does, or was
+	// not asked; NoResolver tells that there is none.
+	Names      *Problem
+	NoResolver bool
+	// Busy is how busy the processors were while rates were measured, Own what this
+	// program used of one of them for that, both 0 to 1.
+	Busy, Own float64
+	// ReadBuffer and WriteBuffer are the most that the kernel takes for one
+	// connection, 0 if it does not tell.
+	ReadBuffer, WriteBuffer unit.Bytes
+	Congestion              string
+	Features                []Feature
+}
+
+// Feature is something that only some kernels or users have.
+type Feature struct {
+	Name    string // "tun" or "run"
+	Missing string // why it cannot be used, "" if it can
+}
+
+// Server is the far end.
+type Server struct {
+	Name      string
+	Version   string // "" if it did not tell
+	Addresses []Address
+	IPv6      bool     // it has a way out by it
+	Names     *Problem // why names do not resolve there
+	Known     bool     // the fields above were told
+	// Ahead is how far its clock is ahead of ours, give or take Error; valid if
+	// Known.
+	Ahead, Error time.Duration
+}
+
+// Address is one of the server's.
+type Address struct {
+	At      string // "host:port" as it is written down
+	IP      string // what it stands for, "" if it does not resolve
+	RTT     time.Duration
+	Problem *Problem // it does not answer
+	// BlackHole: it answers when packets are short, and else does not.
+	BlackHole bool
+	// Portal is where something that answers in its place sends browsers to, or
+	// what it says; "" if nothing does.
+	Portal string
+}
+
+// Names of hops.
+const (
+	PSPath = "PS-path"
+	HSPath = "HS-path"
+	Pipe   = "pipe"
+)
+
+// Lane is a way to the server: by an interface of this device, or a helper.
+type Lane struct {
+	Name    string
+	Helper  bool
+	Metered bool
+	Up      bool
+	Silent  bool     // the running primary's subflow makes no progress
+	Problem *Problem // why it is not up
+	Local   string   // this end's address, of a direct one
+	Seen    string   // where it comes from as the server sees it
+	Hops    []Hop    // from here to the server; none of a lane that is not up
+	Down    Rate
+	ToUp    Rate // the other direction
+	// NotAsked tells why no rates were measured, "" if they were, or none were to be.
+	NotAsked string
+}
+
+// Hop is one TCP connection of a lane.
+type Hop struct {
+	Name            string
+	RTT             time.Duration // the least; 0: not known
+	Packets, Resent uint64        // both ends together, as far as they tell
+	MTU             unit.Bytes    // 0: not known
+}
+
+// Rate is what a lane carries one way.
+type Rate struct {
+	Bps   unit.Rate
+	Limit string // the hop that was the limit, "" if not known
+	Bytes unit.Bytes
+	// Problem is why there is no rate. Stalled tells that the lane answered before
+	// but no bulk came through.
+	Problem *Problem
+	Stalled bool
+}
+
+// Level says how good something is.
+type Level string
+
+// Levels, by rising concern.
+const (
+	OK   Level = "ok"
+	Note Level = "note" // worth knowing, nothing to mend
+	Warn Level = "warn" // works, but not as it could
+	Bad  Level = "bad"  // does not work
+)
+
+// Finding is what one check found.
+type Finding struct {
+	Check   string `json:"check"`             // a word that stays the same
+	Subject string `json:"subject,omitempty"` // a lane, hop, address or feature
+	Level   Level  `json:"level"`
+	Text    string `json:"text"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// HopReport is a hop in a report.
+type HopReport struct {
+	Name  string     `json:"name"`
+	RTTms float64    `json:"rtt_ms"`
+	Loss  float64    `json:"loss"` // packets sent again, of all
+	MTU   unit.Bytes `json:"mtu_bytes"`
+	// DownBps and UpBps are what it carries, or, with AtLeast, what it was seen to
+	// carry while another hop was the limit. 0: not measured.
+	DownBps     unit.Rate `json:"down_bps"`
+	DownAtLeast bool      `json:"down_at_least"`
+	UpBps       unit.Rate `json:"up_bps"`
+	UpAtLeast   bool      `json:"up_at_least"`
+}
+
+// LaneReport is a lane in a report.
+type LaneReport struct {
+	Name    string      `json:"name"`
+	Kind    string      `json:"kind"` // direct or helped
+	Up      bool        `json:"up"`
+	DownBps unit.Rate   `json:"down_bps"` // 0: not measured
+	UpBps   unit.Rate   `json:"up_bps"`
+	NAT     bool        `json:"nat"` // the server sees it under another address
+	Seen    string      `json:"seen,omitempty"`
+	Hops    []HopReport `json:"hops"` // never null
+}
+
+// Verdict names what limits most.
+type Verdict struct {
+	// What is a word that stays the same: see docs/doctor.md.
+	What    string `json:"what"`
+	Subject string `json:"subject,omitempty"`
+	Level   Level  `json:"level"`
+	Text    string `json:"text"`
+	Advice  string `json:"advice,omitempty"`
+}
+
+// Report is what is told.
+type Report struct {
+	Bottleneck Verdict      `json:"bottleneck"`
+	Findings   []Finding    `json:"findings"` // never null
+	Lanes      []LaneReport `json:"lanes"`    // never null
+	// Kind is what a failure is of, as in errors; "" if nothing is bad.
+	Kind fault.Kind `json:"kind,omitempty"`
+}

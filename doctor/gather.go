@@ -1,0 +1,174 @@
+package doctor
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"mpbond/api"
+	"mpbond/device"
+	"mpbond/identity"
+	"mpbond/measure"
+	"mpbond/unit"
+)
+
+// Bounds of one lane and direction.
+const (
+	RateTime  = 2 * time.Second
+	RateBytes = 24 * unit.MB
+)
+
+// Patient is what is looked at: this device as a primary. Functions are called by
+// the goroutine of Gather.
+type Patient struct {
+	Key     *identity.Key
+	Server  identity.Peer
+	Helpers []identity.Peer
+	Name    string // of this device in its lanes
+	// Interfaces, Metered, Congestion and Mark are as the primary's configuration
+	// has them; with no interface there is one lane by the system's routes.
+	Interfaces []string
+	Metered    []string
+	// Only names the lanes to look at; empty is all.
+	Only       []string
+	Congestion string
+	Mark       int
+	Version    string
+	// Status asks the running primary, nil if none runs, which has its proxy at
+	// SOCKS, "" for none.
+	Status func(context.Context) (api.Status, error)
+	SOCKS  string
+	// Rates has rates measured, PayRates those of lanes whose data costs money.
+	Rates, PayRates bool
+	// Now is this device's clock, Progress is told what is done next.
+	Now      func() time.Time
+	Progress func(string)
+}
+
+// Gather measures, one thing after another, until all is done or ctx ends: what
+// was not reached by then is reported as a problem of ctx.
+func Gather(ctx context.Context, p Patient) Facts {
+	f := Facts{Version: p.Version, Running: p.Status != nil, Rated: p.Rates}
+	p.Progress("this device")
+	f.Host = lookAtHost(ctx)
+	f.Server = Server{Name: p.Server.Name}
+	f.Server.Addresses = addresses(ctx, p)
+	var st api.Status
+	if p.Status != nil {
+		var err error
+		if st, err = p.Status(ctx); err != nil {
+			f.Running = false
+		}
+		f.PrimaryVersion = st.Version
+	}
+	busy, all := measure.StartBusy(), startUsed()
+	f.Host.Own = p.direct(ctx, &f, st)
+	if f.Running {
+		p.helped(ctx, &f, st)
+	}
+	if p.Rates && all.since() > time.Second {
+		f.Host.Busy = busy.Share()
+	}
+	return f
+}
+
+// interfaces are those that carry direct lanes, "" for the system's choice.
+func (p Patient) interfaces(h Host) []string {
+	switch {
+	case len(p.Interfaces) == 0:
+		return []string{""}
+	case p.Interfaces[0] != "auto":
+		return p.Interfaces
+	case len(h.Uplinks) > 0:
+		return h.Uplinks
+	}
+	return []string{""}
+}
+
+// direct measures the direct lanes, and tells what of a processor that took.
+func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float64) {
+	for _, iface := range p.interfaces(f.Host) {
+		l := Lane{Name: p.Name, Metered: slices.Contains(p.Metered, iface)}
+		if iface != "" {
+			l.Name += "/" + iface
+		}
+		if !p.wants(l.Name) {
+			continue
+		}
+		p.Progress("the way to the server by " + l.Name)
+		for _, path := range paths(st) {
+			if path.Device == l.Name {
+				l.Silent = path.State == api.Silent
+				if path.State == api.Down && path.LastError != "" {
+					l.Problem = &Problem{Text: path.LastError}
+				}
+			}
+		}
+		o, err := p.open(ctx, f.Server.Addresses, iface)
+		if err != nil {
+			l.Up, l.Problem = false, problem(err)
+			f.Lanes = append(f.Lanes, l)
+			continue
+		}
+		l.Up, l.Local = true, o.local
+		own = max(own, p.measureDirect(ctx, &l, o, &f.Server))
+		o.close()
+		f.Lanes = append(f.Lanes, l)
+	}
+	return own
+}
+
+func paths(st api.Status) (list []api.Path) {
+	for _, b := range st.Bonds {
+		list = append(list, b.Paths...)
+	}
+	return list
+}
+
+func (p Patient) wants(lane string) bool { return len(p.Only) == 0 || slices.Contains(p.Only, lane) }
+
+// helped measures the lanes by helpers, which the running primary has.
+func (p Patient) helped(ctx context.Context, f *Facts, st api.Status) {
+	for _, h := range p.Helpers {
+		l := Lane{Name: h.Name, Helper: true, Metered: slices.Contains(p.Metered, h.Name)}
+		if !p.wants(l.Name) {
+			continue
+		}
+		p.Progress("the way to the server by " + l.Name)
+		var id uint32
+		for _, path := range paths(st) {
+			if path.Device != h.Name {
+				continue
+			}
+			switch {
+			case path.ID != 0 && path.Pipe == "":
+				l.Problem = &Problem{Text: "its pipe broke, and has not come back"}
+			case path.State == api.Up, path.State == api.Silent:
+				if !l.Up || path.State == api.Up {
+					id, l.Up, l.Silent = path.ID, true, path.State == api.Silent
+				}
+			case path.LastError != "":
+				l.Problem = &Problem{Text: path.LastError}
+			}
+		}
+		if !l.Up {
+			for _, w := range st.Pipes {
+				if w.Device == h.Name && w.Error != "" && l.Problem == nil {
+					l.Problem = &Problem{Text: w.Error, Hint: w.Hint}
+				}
+			}
+		} else {
+			p.measureHelped(ctx, &l, id, &f.Server)
+		}
+		f.Lanes = append(f.Lanes, l)
+	}
+}
+
+// uplinks are this device's, none where they cannot be listed.
+func uplinks() []string {
+	list, err := device.Uplinks()
+	if err != nil {
+		return nil
+	}
+	return list
+}

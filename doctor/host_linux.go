@@ -1,0 +1,47 @@
+package doctor
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/nftables"
+)
+
+func missingTUN() string {
+	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		return err.Error()
+	}
+	f.Close()
+	if os.Geteuid() != 0 {
+		return "it needs root"
+	}
+	return ""
+}
+
+// missingRun tells what redirection lacks: rights, nftables, control groups.
+func missingRun() string {
+	if os.Geteuid() != 0 {
+		return "it needs root"
+	}
+	c, err := nftables.New()
+	if err == nil {
+		_, err = c.ListTables()
+	}
+	if err != nil {
+		return "nftables: " + err.Error()
+	}
+	b, _ := os.ReadFile("/proc/filesystems")
+	if !strings.Contains(string(b), "\tcgroup2\n") {
+		return "the kernel has no cgroup2"
+	}
+	return ""
+}
+
+func startUsed() used {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return used{time.Now(), time.Duration(r.Utime.Nano() + r.Stime.Nano())}
+}

@@ -1,0 +1,12 @@
+//go:build !linux
+
+package doctor
+
+import "time"
+
+const linuxOnly = "it works on Linux only"
+
+func missingTUN() string { return linuxOnly }
+func missingRun() string { return linuxOnly }
+
+func startUsed() used { return used{at: time.Now()} }
