@@ -7,6 +7,7 @@
 //	lists.go   devices, pipes, subflows and streams one by one, and events
 //	pairing.go codes by which devices are paired
 //	plots.go   values over time, for pictures
+//	usage.go   what links carried, by day and month
 //	socket.go  where: the socket, one per role and user
 //	serve/     the HTTP server: OpenAPI, problems, events, metrics
 //	client/    the same from the other side

@@ -10,7 +10,7 @@ import (
 // Source is the source of this package: the descriptions in the OpenAPI document
 // are its comments.
 //
-//go:embed api.go lists.go pairing.go plots.go policy.go
+//go:embed api.go lists.go pairing.go plots.go policy.go usage.go
 var Source embed.FS
 
 // Device is this device, or one that it trusts.

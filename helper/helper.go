@@ -32,6 +32,7 @@ import (
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pipe"
+	"mpbond/policy"
 	"mpbond/tcp"
 	"mpbond/trace"
 	"mpbond/unit"
@@ -86,6 +87,8 @@ type Config struct {
 	// Mark is the firewall mark of all sockets, 0 for none: with a TUN device in
 	// the same process they must go around it.
 	Mark int `toml:"-"`
+	// Usage counts what pipes and HS-paths carry; nil: nothing is counted.
+	Usage *device.Usage `toml:"-"`
 }
 
 // Identity is who the device is, and whom it trusts.
@@ -203,9 +206,10 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
 	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, news: map[identity.PublicKey]news{}, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, changed: make(chan struct{}, 1),
-		pipes: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout}),
+		pipes: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout, Ledger: cfg.Usage.Ledger(policy.ForPipe)}),
 			pipe.RFCOMM{}},
-		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}),
+		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive,
+			Ledger: cfg.Usage.Ledger(policy.ForPath)}),
 	}
 	h.manager = newManager(h)
 	var err error
@@ -424,6 +428,7 @@ func (h *Helper) offer(ctx context.Context, t *target, stalled *wire.Token) (o *
 	if err != nil {
 		return nil, q, err
 	}
+	countFor(conn, t.primary)
 	o, err = pipe.NewOffer(ctx, conn, h.key.Client(t.primary.Key, wire.PipeALPN), h.name)
 	if err != nil {
 		return nil, q, err
@@ -523,6 +528,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	if err != nil {
 		return nil, wire.CodeUnreachable, err
 	}
+	countFor(conn, t.primary)
 	if !h.ownServer(q.Server) && astray(q.Server, conn.LocalAddr(), conn.RemoteAddr()) {
 		conn.Close()
 		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q leads to the helper itself", q.Server), "give the server another address")
@@ -553,6 +559,13 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 		r.close(missed)
 	}
 	return r, 0, nil
+}
+
+// countFor has what a connection carries counted as a primary's.
+func countFor(c pipe.Conn, p identity.Peer) {
+	if c, ok := c.(*tcp.Conn); ok {
+		c.For(p.Key.ID().String())
+	}
 }
 
 // waitingAt is at how many addresses a pipe waits for a primary's call.

@@ -13,6 +13,7 @@ import (
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pipe"
+	"mpbond/policy"
 	"mpbond/tcp"
 	"mpbond/trace"
 	"mpbond/wire"
@@ -41,7 +42,8 @@ func (s *helperSlot) isRevoked() bool {
 
 // listen opens what Config.Pipe names, or nothing.
 func (p *Primary) listen() error {
-	carriers := pipe.Any{pipe.TCP(tcp.Options{Congestion: p.cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: p.cfg.mark()}), pipe.RFCOMM{}}
+	carriers := pipe.Any{pipe.TCP(tcp.Options{Congestion: p.cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: p.cfg.mark(),
+		Ledger: p.cfg.Usage.Ledger(policy.ForPipe)}), pipe.RFCOMM{}}
 	for addr := range strings.SplitSeq(p.cfg.Pipe, ",") {
 		if addr = strings.TrimSpace(addr); addr == "" {
 			continue
@@ -119,6 +121,9 @@ func (p *Primary) handshake(ctx context.Context, c pipe.Conn) *pipe.Waiting {
 		p.log.Info("pipe refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		c.Close()
 		return nil
+	}
+	if c, ok := c.(*tcp.Conn); ok {
+		c.For(w.Peer().ID().String())
 	}
 	return w
 }

@@ -88,6 +88,8 @@ type Config struct {
 	// here it marks all sockets with tcp.OwnMark, so that they go around the
 	// device.
 	TUN bool `toml:"tun"`
+	// Usage counts what direct subflows and pipes carry; nil: nothing is counted.
+	Usage *device.Usage `toml:"-"`
 }
 
 // Duration is a time.Duration that configuration writes like "60s".
@@ -518,10 +520,14 @@ func (p *Primary) direct(ctx context.Context, iface, device string, attempt int)
 	}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	c, err := tcp.Dial(dctx, addr, tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout, Mark: p.cfg.mark()})
+	c, err := tcp.Dial(dctx, addr, tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout, Mark: p.cfg.mark(),
+		Ledger: p.cfg.Usage.Ledger(policy.ForDirect)})
 	if err != nil {
 		return lane{}, err
 	}
+	p.mu.Lock()
+	c.For(p.server.Key.ID().String())
+	p.mu.Unlock()
 	return p.join(ctx, c, nil, device)
 }
 

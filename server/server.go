@@ -19,11 +19,13 @@ import (
 	"time"
 
 	"mpbond/bond"
+	"mpbond/device"
 	"mpbond/endpoint"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/measure"
 	"mpbond/pipe"
+	"mpbond/policy"
 	"mpbond/sched"
 	"mpbond/splice"
 	"mpbond/subflow"
@@ -59,6 +61,8 @@ type Config struct {
 	Rate unit.Rate `toml:"rate"`
 	// Reinject is the threshold η of reinjection; negative switches it off.
 	Reinject float64 `toml:"reinject"`
+	// Usage counts what subflows carry; nil: nothing is counted.
+	Usage *device.Usage `toml:"-"`
 }
 
 // Default is the configuration that a file changes.
@@ -141,7 +145,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if cfg.Reinject == 0 || math.IsNaN(cfg.Reinject) {
 		return nil, fault.New(fault.Config, fmt.Errorf("reinject is %v", cfg.Reinject), "a negative value switches reinjection off; 0.2 is usual")
 	}
-	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion, UserTimeout: userTimeout})
+	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion, UserTimeout: userTimeout, Ledger: cfg.Usage.Ledger(policy.ForSubflow)})
 	if err != nil {
 		return nil, err
 	}
@@ -316,6 +320,7 @@ func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wir
 		if b == nil {
 			return wire.OK{Instance: randomInstance()}, nil
 		}
+		c.For(peer.ID().String())
 		if link != nil {
 			link.OnState(func(st wire.HopState) { b.e.Remote(j.Path, st) })
 		}

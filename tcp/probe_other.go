@@ -14,6 +14,11 @@ import (
 // Probe tells nothing outside Linux.
 func (c *Conn) Probe() (estimate.Hop, error) { return estimate.Hop{}, nil }
 
+// Carried tells nothing outside Linux.
+func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
+	return 0, 0, 0, errors.ErrUnsupported
+}
+
 func acked(syscall.RawConn) uint64 { return 0 }
 
 func writable(int) bool { return true }

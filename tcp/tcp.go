@@ -79,6 +79,18 @@ type Options struct {
 	// that keeps its window shut as well: do not use it where push-back may
 	// last.
 	UserTimeout time.Duration
+	// Ledger, if not nil, is told of each connection.
+	Ledger Ledger
+}
+
+// Ledger counts what connections carry. Its methods are called by many
+// goroutines, and must not close the connection.
+type Ledger interface {
+	// Opened is told of a connection that is ready.
+	Opened(*Conn)
+	// Closing is told of it once more, when nothing can be added to what it
+	// carries but what the kernel still holds. It can be asked for the last time.
+	Closing(*Conn)
 }
 
 // Conn is a TCP connection. Reads go through a large buffer, so that a reader
@@ -89,7 +101,12 @@ type Conn struct {
 	raw syscall.RawConn
 	r   *bufio.Reader
 
-	ipv6        bool          // packets are IPv6's
+	ipv6    bool   // packets are IPv6's
+	ledger  Ledger // or nil
+	settled sync.Once
+	device  string                 // that we dial by, if Options say so
+	peer    atomic.Pointer[string] // see For
+
 	ackedBefore uint64        // what the kernel counts as acknowledged before our first byte (the SYN)
 	written     atomic.Uint64 // bytes that the kernel has taken
 	reset       atomic.Bool   // a write has learnt of a reset
@@ -117,7 +134,32 @@ func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
 		t.ipv6 = a.IP.To4() == nil
 	}
 	t.ackedBefore = acked(raw)
+	if t.ledger, t.device = opt.Ledger, opt.Interface; t.ledger != nil {
+		t.ledger.Opened(t)
+	}
 	return t, nil
+}
+
+// For names whom the connection is for, once that is known; Peer tells a Ledger.
+func (c *Conn) For(peer string) { c.peer.Store(&peer) }
+
+// Peer is what For was told last, or "".
+func (c *Conn) Peer() string {
+	if p := c.peer.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// Interface is the network device that the connection is bound to, "" if that
+// is left to the routes.
+func (c *Conn) Interface() string { return c.device }
+
+// settle tells the ledger that the connection is about to close.
+func (c *Conn) settle() {
+	if c.ledger != nil {
+		c.settled.Do(func() { c.ledger.Closing(c) })
+	}
 }
 
 func (c *Conn) apply(opt Options) error {
@@ -268,10 +310,14 @@ func (c *Conn) CloseWrite() error { return c.c.CloseWrite() }
 
 // Close implements net.Conn. It does not wait: the kernel goes on sending what
 // it holds. Blocked calls return net.ErrClosed.
-func (c *Conn) Close() error { return c.c.Close() }
+func (c *Conn) Close() error {
+	c.settle()
+	return c.c.Close()
+}
 
 // Abort closes the connection with a reset; the kernel drops what it holds.
 func (c *Conn) Abort() error {
+	c.settle()
 	_ = c.c.SetLinger(0)
 	return c.c.Close()
 }

@@ -98,6 +98,12 @@ func (c *Client) Streams(ctx context.Context) (list []api.StreamOf, err error) {
 	return list, err
 }
 
+// Usage tells what the device's links carried.
+func (c *Client) Usage(ctx context.Context) (u api.Usage, err error) {
+	err = c.get(ctx, "/v1/usage", &u)
+	return u, err
+}
+
 // CloseSubflow ends a subflow: what it carried goes over others, and a new one
 // is made.
 func (c *Client) CloseSubflow(ctx context.Context, bond string, path uint32) error {

@@ -36,6 +36,7 @@ func Handler(role Role) http.Handler {
 	role.registerPolicy(a)
 	role.registerQR(a)
 	role.registerPlots(a)
+	role.registerUsage(a)
 	role.registerEvents(a)
 	mux.Handle("GET /metrics", metrics(role))
 	addComments(a.OpenAPI().Components.Schemas.Map())
@@ -82,7 +83,11 @@ type answer[T any] struct {
 
 // get registers a GET of something.
 func get[I, T any](a huma.API, path, summary string, f func(*I) (T, error)) {
-	huma.Register(a, operation(http.MethodGet, path, summary), func(_ context.Context, in *I) (*answer[T], error) {
+	register(a, operation(http.MethodGet, path, summary), f)
+}
+
+func register[I, T any](a huma.API, op huma.Operation, f func(*I) (T, error)) {
+	huma.Register(a, op, func(_ context.Context, in *I) (*answer[T], error) {
 		body, err := f(in)
 		if err != nil {
 			return nil, problemOf(err)

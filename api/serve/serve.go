@@ -7,6 +7,7 @@
 //	problem.go   errors as application/problem+json (RFC 9457)
 //	describe.go  comments of the Go types as descriptions
 //	feed.go      changes, kept for a while
+//	usage.go     what links carried, as JSON and as a table
 //	events.go    changes as server-sent events
 //	metrics.go   GET /metrics
 //	history.go   rates of the last minute and hour
@@ -58,6 +59,8 @@ type Role struct {
 	Keeper *api.Keeper
 	// Policy keeps the policy.
 	Policy *api.PolicyKeeper
+	// Usage tells what links carried.
+	Usage func() api.Usage
 	// Feed has the changes; nil: there are none to tell.
 	Feed *Feed
 	// History has values for plots; nil: none are kept.

@@ -50,6 +50,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 				name, _ = os.Hostname()
 			}
 			cfg.Primary.Name = name
+			cfg.Primary.Usage, cfg.Helper.Usage = r.usage, r.usage
 			rec, err := r.recorder(name)
 			if err != nil {
 				return err

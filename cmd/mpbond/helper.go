@@ -37,6 +37,7 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			if err != nil {
 				return err
 			}
+			cfg.Usage = r.usage
 			rec, err := r.recorder(name)
 			if err != nil {
 				return err

@@ -38,6 +38,7 @@ func commands() []*cobra.Command {
 		runCommand(),
 		getCommand(),
 		statusCommand(),
+		usageCommand(),
 		eventsCommand(),
 		topCommand(),
 		policyCommand(),

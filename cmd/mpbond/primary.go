@@ -70,6 +70,7 @@ proxy that others can reach has this off unless --direct is given.`,
 			if err != nil {
 				return err
 			}
+			cfg.Usage = r.usage
 			rec, err := r.recorder(cfg.Name)
 			if err != nil {
 				return err

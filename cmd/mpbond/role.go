@@ -16,6 +16,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
+	mydevice "mpbond/device"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/primary"
@@ -33,6 +34,7 @@ type role struct {
 	api    string // address of the API over TCP, "" for none
 
 	trust   *identity.Trust  // set by load
+	usage   *mydevice.Usage  // of its connections; set by load
 	rec     *trace.Recorder  // set by recorder
 	policy  *primary.Primary // nil: it has no policy
 	invites *inviter         // nil: it shows no codes
@@ -57,6 +59,9 @@ func (r *role) load(cmd *cobra.Command, cfg any, fromFlags func(changed func(str
 		fromFlags(cmd.Flags().Changed)
 	}
 	key, trust, err := loadIdentity()
+	if err == nil {
+		r.usage = openUsage(r.name)
+	}
 	r.trust = trust
 	return key, trust, err
 }
@@ -78,6 +83,7 @@ type device interface {
 
 // serve runs a role and its status socket until ctx ends or one of them fails.
 func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
+	defer r.usage.Close()
 	describe := what.Describe
 	what.Describe = func(why bool) api.Status {
 		st := describe(why)
@@ -89,6 +95,7 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 		return st
 	}
 	what.Feed, what.Keeper = &r.feed, r.keeper()
+	what.Usage = func() api.Usage { return r.used(what.Describe(false).Name) }
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -123,6 +130,7 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 		g.Go(func() error { return serve.RunTCP(ctx, port, what, token) })
 	}
 	g.Go(func() error { return d.Run(ctx) })
+	g.Go(func() error { r.usage.Run(ctx); return nil })
 	g.Go(func() error { return r.keepTrust(ctx, d, hangup) })
 	if r.policy != nil {
 		g.Go(func() error { return r.keepPolicy(ctx) })

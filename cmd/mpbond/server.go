@@ -57,6 +57,7 @@ allowed.`,
 					return fault.New(fault.Usage, err, "write a rate like 50Mbit/s")
 				}
 			}
+			cfg.Usage = r.usage
 			rec, err := r.recorder("")
 			if err != nil {
 				return err

@@ -1,0 +1,55 @@
+package api
+
+import (
+	"encoding/csv"
+	"io"
+	"strconv"
+
+	"mpbond/unit"
+)
+
+// Usage is the answer to GET /v1/usage: what mpbond had this device's links
+// carry, as the network counts it: IP packets with their headers, and each time
+// that something was sent again.
+type Usage struct {
+	Role string `json:"role"`
+	Name string `json:"name"` // of this device
+	// Days and Months are what was used in each, oldest first; never null. A
+	// month begins on the link's reset day.
+	Days   []Used `json:"days"`
+	Months []Used `json:"months"`
+	// NotKept is why a restart would forget it, "" if it would not.
+	NotKept string `json:"not_kept,omitempty"`
+}
+
+// Used is what one link carried in one period, for one purpose and device.
+type Used struct {
+	From  string `json:"from"`  // first day, YYYY-MM-DD, local time
+	Until string `json:"until"` // first day after it
+	Link  string `json:"link"`  // network interface
+	// Purpose is "direct" (a direct subflow at its primary), "hs-path" (at a
+	// helper, by the Internet), "pipe" (between primary and helper, locally) or
+	// "subflow" (at a server).
+	Purpose   string     `json:"purpose"`
+	Device    string     `json:"device,omitempty"`    // at the other end, or whose it was; "" if that is not known
+	DeviceID  string     `json:"device_id,omitempty"` // the same
+	DownBytes unit.Bytes `json:"down_bytes"`          // to this device
+	UpBytes   unit.Bytes `json:"up_bytes"`            // from it
+}
+
+// CSV writes days and months as a table with a line of headings.
+func (u Usage) CSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	_ = c.Write([]string{"role", "period", "from", "until", "link", "purpose", "device", "device_id", "down_bytes", "up_bytes"})
+	for _, period := range []struct {
+		name string
+		list []Used
+	}{{"day", u.Days}, {"month", u.Months}} {
+		for _, r := range period.list {
+			_ = c.Write([]string{u.Role, period.name, r.From, r.Until, r.Link, r.Purpose, r.Device, r.DeviceID,
+				strconv.FormatInt(int64(r.DownBytes), 10), strconv.FormatInt(int64(r.UpBytes), 10)})
+		}
+	}
+	c.Flush()
+	return c.Error()
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	mydevice "mpbond/device"
+	"mpbond/fault"
+	"mpbond/policy"
+	"mpbond/unit"
+)
+
+func usageCommand() *cobra.Command {
+	var socket string
+	var asJSON, asCSV, days bool
+	cmd := &cobra.Command{
+		Use: "usage", Short: "show what this device's links carried, today and this month", Args: cobra.NoArgs,
+		Long: `Show what mpbond had this device's links carry, today and this month: bytes of IP
+packets, with their headers, and each time that something was sent again, as a
+provider counts them, whose MB and GB are 10^6 and 10^9 bytes. Restarts do not
+lose it.
+
+FOR is "direct" (this device's own subflows), "hs-path" (lent to the device that
+is named, by the Internet), "pipe" (between primary and helper, on the local
+network) or "subflow" (at a server).`,
+		Example: `  mpbond usage
+  mpbond usage --days
+  mpbond usage --csv > usage.csv`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := askUsage(cmd.Context(), socketsOf(socket))
+			if err != nil {
+				return err
+			}
+			var page bytes.Buffer
+			for i, u := range all {
+				switch {
+				case asJSON:
+					err = printJSON(&page, u)
+				case asCSV:
+					var table bytes.Buffer
+					err = u.CSV(&table)
+					if i > 0 { // one line of headings
+						_, _ = table.ReadString('\n')
+					}
+					_, _ = table.WriteTo(&page)
+				default:
+					printUsage(&page, u, days, time.Now())
+				}
+				if err != nil {
+					return err
+				}
+			}
+			_, err = page.WriteTo(cmd.OutOrStdout())
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", "", "ask the mpbond that answers at this `PATH`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each mpbond, on one line")
+	cmd.Flags().BoolVar(&asCSV, "csv", false, "print a table of all days and months, for a spreadsheet")
+	cmd.Flags().BoolVar(&days, "days", false, "show each day of the last month")
+	cmd.MarkFlagsMutuallyExclusive("json", "csv", "days")
+	return cmd
+}
+
+// askUsage asks every mpbond behind one of sockets; it is an error if there is
+// none.
+func askUsage(ctx context.Context, sockets []string) (all []api.Usage, err error) {
+	for _, path := range sockets {
+		c := client.New(path)
+		u, askErr := c.Usage(ctx)
+		c.Close()
+		switch {
+		case askErr == nil:
+			all = append(all, u)
+		case !fault.Is(askErr, fault.NotRunning):
+			return nil, askErr
+		default:
+			err = askErr
+		}
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	if len(sockets) > 1 {
+		err = nobodyRuns()
+	}
+	return nil, err
+}
+
+// printUsage prints u for people.
+func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
+	fmt.Fprintf(w, "%s %s\n", u.Role, oneLine(u.Name))
+	if u.NotKept != "" {
+		fmt.Fprintln(w, "a restart would forget this:", oneLine(u.NotKept))
+	}
+	today, monthAgo := now.Format(time.DateOnly), now.AddDate(0, -1, 0).Format(time.DateOnly)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	defer t.Flush() //nolint:errcheck // to a buffer
+	if days {
+		fmt.Fprintln(t, "DAY\tLINK\tFOR\tDEVICE\tDOWN\tUP")
+		for _, r := range u.Days {
+			if r.From >= monthAgo {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%v\n", r.From, oneLine(r.Link), r.Purpose, oneLine(r.Device), volume(r.DownBytes), volume(r.UpBytes))
+			}
+		}
+		return
+	}
+	if len(u.Months) == 0 {
+		fmt.Fprintln(t, "nothing was carried yet")
+		return
+	}
+	fmt.Fprintln(t, "LINK\tFOR\tDEVICE\tTODAY DOWN\tUP\tTHIS MONTH DOWN\tUP\tSINCE")
+	for _, m := range u.Months {
+		if m.Until <= today {
+			continue
+		}
+		var d api.Used
+		for _, r := range u.Days {
+			if r.From == today && r.Link == m.Link && r.Purpose == m.Purpose && r.DeviceID == m.DeviceID {
+				d = r
+			}
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s\n", oneLine(m.Link), m.Purpose, oneLine(m.Device), volume(d.DownBytes), volume(d.UpBytes), volume(m.DownBytes), volume(m.UpBytes), m.From)
+	}
+}
+
+// volume writes a size as a provider does.
+func volume(b unit.Bytes) string {
+	for _, u := range []struct {
+		size float64
+		name string
+	}{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
+		if v := float64(b); v >= u.size {
+			return fmt.Sprintf("%.*f %s", max(2-int(math.Log10(v/u.size)), 0), v/u.size, u.name)
+		}
+	}
+	return fmt.Sprintf("%d B", b)
+}
+
+// openUsage makes what counts for a role, and has it kept in its file.
+func openUsage(role string) *mydevice.Usage {
+	u := mydevice.NewUsage(slog.Default())
+	path, err := inHome("usage-" + role + ".jsonl")
+	if err == nil {
+		err = u.Keep(path)
+	}
+	if err != nil {
+		slog.Error("what is used is not kept", "err", err, "hint", fault.HintOf(err))
+	}
+	return u
+}
+
+// usage is what the API tells of what was counted.
+func (r *role) used(name string) api.Usage {
+	list, problem := r.usage.List()
+	u := api.Usage{Role: r.name, Name: name, Days: []api.Used{}, Months: []api.Used{}}
+	if problem != nil {
+		u.NotKept = problem.Error()
+	}
+	names := map[string]string{}
+	for _, p := range r.trust.Peers() {
+		names[p.Key.ID().String()] = p.Name
+	}
+	months := map[api.Used]*api.Used{} // by what it is of, without bytes
+	for _, row := range list {
+		day, err := time.ParseInLocation(time.DateOnly, row.Day, time.Local)
+		if err != nil {
+			continue // the file has been checked
+		}
+		of := api.Used{Link: row.Link, Purpose: string(row.Purpose), Device: names[row.Peer], DeviceID: row.Peer}
+		d := of
+		d.From, d.Until = span(policy.Today(day))
+		d.DownBytes, d.UpBytes = row.Down, row.Up
+		u.Days = append(u.Days, d)
+		of.From, of.Until = span(policy.Month(day, 1))
+		m := months[of]
+		if m == nil {
+			m = &api.Used{}
+			*m, months[of] = of, m
+		}
+		m.DownBytes += row.Down
+		m.UpBytes += row.Up
+	}
+	for _, m := range months {
+		u.Months = append(u.Months, *m)
+	}
+	slices.SortFunc(u.Months, func(a, b api.Used) int {
+		return cmp.Or(strings.Compare(a.From, b.From), strings.Compare(a.Link, b.Link), strings.Compare(a.Purpose, b.Purpose), strings.Compare(a.DeviceID, b.DeviceID))
+	})
+	return u
+}
+
+func span(from, until time.Time) (string, string) {
+	return from.Format(time.DateOnly), until.Format(time.DateOnly)
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	mydevice "mpbond/device"
+	"mpbond/identity"
+	"mpbond/unit"
+)
+
+// TestUsed: rows of the file become days and months, with the names that
+// devices have now.
+func TestUsed(t *testing.T) {
+	dir := t.TempDir()
+	key, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := identity.OpenTrust(filepath.Join(dir, "trust.toml"))
+	if err == nil {
+		err = trust.Add(identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: key.Public()})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := key.Public().ID().String()
+	file := strings.ReplaceAll(`{"day":"2026-10-31","link":"wwan0","purpose":"hs-path","peer":"ID","down":1,"up":2}
+{"day":"2026-11-01","link":"wwan0","purpose":"hs-path","peer":"ID","down":10,"up":20}
+{"day":"2026-11-30","link":"wwan0","purpose":"hs-path","peer":"ID","down":100,"up":200}
+{"day":"2026-11-30","link":"wlan0","purpose":"pipe","peer":"gone","down":7,"up":8}
+`, "ID", id)
+	path := filepath.Join(dir, "usage.jsonl")
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &role{name: "helper", trust: trust, usage: mydevice.NewUsage(slog.Default())}
+	if err := r.usage.Keep(path); err != nil {
+		t.Fatal(err)
+	}
+	defer r.usage.Close()
+	u := r.used("phone")
+	if len(u.Days) != 4 || u.Days[0] != (api.Used{From: "2026-10-31", Until: "2026-11-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 1, UpBytes: 2}) {
+		t.Errorf("%+v", u.Days)
+	}
+	want := []api.Used{
+		{From: "2026-10-01", Until: "2026-11-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 1, UpBytes: 2},
+		{From: "2026-11-01", Until: "2026-12-01", Link: "wlan0", Purpose: "pipe", DeviceID: "gone", DownBytes: 7, UpBytes: 8},
+		{From: "2026-11-01", Until: "2026-12-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 110, UpBytes: 220},
+	}
+	got, _ := json.Marshal(u.Months)
+	if w, _ := json.Marshal(want); !bytes.Equal(got, w) {
+		t.Errorf("%s\nwant %s", got, w)
+	}
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.Local)
+	for _, c := range []struct {
+		days bool
+		at   time.Time
+		want string
+	}{
+		{false, now, `helper phone
+LINK   FOR      DEVICE  TODAY DOWN  UP   THIS MONTH DOWN  UP   SINCE
+wlan0  pipe             7 B          8 B   7 B               8 B   2026-11-01
+wwan0  hs-path  laptop  100 B        200 B 110 B             220 B 2026-11-01
+`},
+		{true, now, `helper phone
+DAY         LINK   FOR      DEVICE  DOWN  UP
+2026-10-31  wwan0  hs-path  laptop  1 B    2 B
+2026-11-01  wwan0  hs-path  laptop  10 B   20 B
+2026-11-30  wlan0  pipe             7 B    8 B
+2026-11-30  wwan0  hs-path  laptop  100 B  200 B
+`},
+	} {
+		var page bytes.Buffer
+		printUsage(&page, u, c.days, c.at)
+		if squeeze(page.String()) != squeeze(c.want) {
+			t.Errorf("days %v:\n%s\nwant\n%s", c.days, &page, c.want)
+		}
+	}
+	var page bytes.Buffer
+	if printUsage(&page, api.Usage{NotKept: "no room"}, false, now); !strings.Contains(page.String(), "no room") || !strings.Contains(page.String(), "nothing") {
+		t.Errorf("%s", &page)
+	}
+}
+
+func TestVolume(t *testing.T) {
+	for b, want := range map[unit.Bytes]string{0: "0 B", 999: "999 B", 1000: "1.00 kB", 15_340_000: "15.3 MB", 999_400_000: "999 MB", 2_140_000_000: "2.14 GB", 123e12: "123 TB"} {
+		if got := volume(b); got != want {
+			t.Errorf("%d: %s, want %s", b, got, want)
+		}
+	}
+}
+
+// squeeze makes all runs of spaces one.
+func squeeze(s string) string {
+	var lines []string
+	for line := range strings.Lines(s) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,343 @@
+package device
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/policy"
+	"mpbond/store"
+	"mpbond/tcp"
+	"mpbond/unit"
+)
+
+// Tuning of the counting.
+const (
+	// countEvery is how often connections are asked what they have carried, and
+	// the file told, while they carry something; countIdle while they do not. What
+	// a killed process loses is what was carried since: a second's bytes at most.
+	countEvery = 250 * time.Millisecond
+	countIdle  = time.Second
+	// keepDays is how long days are kept.
+	keepDays = 400
+	// knownFor is how long an address is known to be of an interface.
+	knownFor = 10 * time.Second
+)
+
+// Usage counts what this process's connections have the device's links carry,
+// by day, link, purpose and peer, and keeps it in a file. Safe for concurrent
+// use; a nil one counts nothing.
+//
+// It asks the kernel about each connection now and then, and when that closes,
+// never for each segment.
+type Usage struct {
+	log         *slog.Logger
+	now         func() time.Time // a fake in tests
+	interfaceOf func(net.Addr) string
+
+	mu      sync.Mutex // guards below
+	open    map[Counted]*counted
+	names   map[netip.Addr]string
+	named   time.Time                    // when names was begun
+	used    map[policy.Used]*policy.Used // by what it is of, without bytes
+	changed map[*policy.Used]bool
+	last    string // the latest day there was anything
+
+	file    sync.Mutex // guards below; taken before mu
+	journal journal    // nil: nothing is kept
+	problem error      // why it is not kept now
+}
+
+// journal is a store.Journal; a fake in tests.
+type journal interface {
+	Append(lines ...any) error
+	Rewrite(lines ...any) error
+	Long() bool
+	Close() error
+}
+
+// Counted is a connection whose bytes are counted: a *tcp.Conn.
+type Counted interface {
+	// Carried tells what it had the network carry since it was made, and what
+	// it still will of what it was given.
+	Carried() (in, out, pending unit.Bytes, err error)
+	LocalAddr() net.Addr
+	Interface() string
+	Peer() string
+}
+
+// counted is what is known of a connection.
+type counted struct {
+	purpose policy.Purpose
+	link    string
+	in, out unit.Bytes
+}
+
+// NewUsage makes one that keeps nothing.
+func NewUsage(log *slog.Logger) *Usage {
+	return &Usage{log: log, now: time.Now, interfaceOf: NetworkOf, open: map[Counted]*counted{}, names: map[netip.Addr]string{},
+		used: map[policy.Used]*policy.Used{}, changed: map[*policy.Used]bool{}}
+}
+
+// NetworkOf is the interface that has a local address, but for loopback, which
+// is no network.
+func NetworkOf(local net.Addr) string {
+	if a, err := netip.ParseAddrPort(local.String()); err != nil || a.Addr().IsLoopback() {
+		return ""
+	}
+	return InterfaceOf(local)
+}
+
+// Keep has it begin with what a file has, and keep what is counted there, from
+// now until Close. What is damaged in the file is logged and kept aside. After
+// an error, a fault, nothing is kept.
+func (u *Usage) Keep(path string) error {
+	u.file.Lock()
+	defer u.file.Unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	j, damage, err := store.Open(path, func(line []byte) error {
+		var row policy.Used
+		if err := json.Unmarshal(line, &row); err != nil {
+			return err
+		}
+		if err := row.Check(); err != nil {
+			return err
+		}
+		*u.row(row) = row
+		return nil
+	})
+	if err != nil {
+		u.problem = err
+		return err
+	}
+	u.journal = j
+	if damage != nil {
+		u.log.Error("what was used may be more than is known", "err", damage, "hint", "`mpbond usage` shows what could be read")
+	}
+	u.forget()
+	if err := j.Rewrite(u.lines()...); err != nil {
+		u.note(err)
+	}
+	return nil
+}
+
+// row is the row of what row is of; mu is held.
+func (u *Usage) row(of policy.Used) *policy.Used {
+	of.Down, of.Up = 0, 0
+	r := u.used[of]
+	if r == nil {
+		r = &policy.Used{Day: of.Day, Link: of.Link, Purpose: of.Purpose, Peer: of.Peer}
+		u.used[of] = r
+		u.last = max(u.last, of.Day)
+	}
+	return r
+}
+
+// forget drops days that are long past; mu is held.
+func (u *Usage) forget() {
+	oldest := u.now().AddDate(0, 0, -keepDays).Format(time.DateOnly)
+	for of := range u.used {
+		if of.Day < oldest {
+			delete(u.used, of)
+		}
+	}
+}
+
+// lines are all rows, as the journal has them; mu is held.
+func (u *Usage) lines() []any {
+	var list []any
+	for _, r := range u.sorted() {
+		list = append(list, r)
+	}
+	return list
+}
+
+func (u *Usage) sorted() []policy.Used {
+	list := make([]policy.Used, 0, len(u.used))
+	for _, r := range u.used {
+		list = append(list, *r)
+	}
+	slices.SortFunc(list, func(a, b policy.Used) int {
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Link, b.Link), cmp.Compare(a.Purpose, b.Purpose), cmp.Compare(a.Peer, b.Peer))
+	})
+	return list
+}
+
+// Ledger is for connections of a purpose: it goes into tcp.Options.
+func (u *Usage) Ledger(p policy.Purpose) tcp.Ledger {
+	if u == nil {
+		return nil
+	}
+	return ledger{u, p}
+}
+
+type ledger struct {
+	u *Usage
+	p policy.Purpose
+}
+
+// Opened implements tcp.Ledger.
+func (l ledger) Opened(c *tcp.Conn) { l.u.opened(c, l.p) }
+
+// Closing implements tcp.Ledger.
+func (l ledger) Closing(c *tcp.Conn) { l.u.closing(c) }
+
+func (u *Usage) opened(c Counted, p policy.Purpose) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	link := c.Interface()
+	if link == "" {
+		link = u.name(c.LocalAddr())
+	}
+	if link != "" {
+		u.open[c] = &counted{purpose: p, link: link}
+	}
+}
+
+// name is interfaceOf, remembered for a while; mu is held.
+func (u *Usage) name(local net.Addr) string {
+	a, err := netip.ParseAddrPort(local.String())
+	if err != nil {
+		return ""
+	}
+	if now := u.now(); now.Sub(u.named).Abs() > knownFor {
+		clear(u.names)
+		u.named = now
+	}
+	name, ok := u.names[a.Addr()]
+	if !ok {
+		name = u.interfaceOf(local)
+		u.names[a.Addr()] = name
+	}
+	return name
+}
+
+func (u *Usage) closing(c Counted) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if n := u.open[c]; n != nil {
+		u.count(c, n, true)
+		delete(u.open, c)
+	}
+}
+
+// count adds what a connection has carried since it was last asked; with last,
+// also what it will; mu is held.
+func (u *Usage) count(c Counted, n *counted, last bool) {
+	in, out, pending, err := c.Carried()
+	if err != nil {
+		return // it is asked again, or has nothing to tell
+	}
+	if last {
+		out += pending
+	}
+	down, up := max(in-n.in, 0), max(out-n.out, 0)
+	n.in, n.out = max(in, n.in), max(out, n.out)
+	if down+up == 0 {
+		return
+	}
+	r := u.row(policy.Used{Day: policy.DayOf(u.now(), u.last), Link: n.link, Purpose: n.purpose, Peer: c.Peer()})
+	r.Down += down
+	r.Up += up
+	u.changed[r] = true
+}
+
+// Count asks all connections now, and tells the file. It reports whether there
+// was anything to tell.
+func (u *Usage) Count() bool {
+	u.file.Lock()
+	defer u.file.Unlock()
+	u.mu.Lock()
+	for c, n := range u.open {
+		u.count(c, n, false)
+	}
+	var rows []any
+	for r := range u.changed {
+		rows = append(rows, *r)
+	}
+	u.mu.Unlock()
+	if u.journal == nil || len(rows) == 0 {
+		return len(rows) > 0
+	}
+	err := u.journal.Append(rows...)
+	if err == nil {
+		u.mu.Lock()
+		for _, r := range rows {
+			row := r.(policy.Used)
+			if now := u.row(row); *now == row { // else it has changed meanwhile
+				delete(u.changed, now)
+			}
+		}
+		u.mu.Unlock()
+		if u.journal.Long() {
+			u.mu.Lock()
+			u.forget()
+			all := u.lines()
+			u.mu.Unlock()
+			err = u.journal.Rewrite(all...)
+		}
+	}
+	u.note(err)
+	return true
+}
+
+// note logs a change of why nothing is kept; file is held.
+func (u *Usage) note(err error) {
+	switch was := u.problem; {
+	case err != nil && (was == nil || was.Error() != err.Error()):
+		u.log.Error("what is used is not kept", "err", err, "hint", fault.HintOf(err))
+	case err == nil && was != nil:
+		u.log.Info("what is used is kept again")
+	}
+	u.problem = err
+}
+
+// Run counts until ctx ends.
+func (u *Usage) Run(ctx context.Context) {
+	t := time.NewTimer(countIdle)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			next := countIdle
+			if u.Count() {
+				next = countEvery
+			}
+			t.Reset(next)
+		}
+	}
+}
+
+// Close counts once more and closes the file.
+func (u *Usage) Close() {
+	u.Count()
+	u.file.Lock()
+	defer u.file.Unlock()
+	if u.journal == nil {
+		return
+	}
+	if err := u.journal.Close(); err != nil {
+		u.note(err)
+	}
+	u.journal = nil
+}
+
+// List is what was used, oldest first, and why it is not kept, nil if it is.
+func (u *Usage) List() ([]policy.Used, error) {
+	u.Count()
+	u.file.Lock()
+	defer u.file.Unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.sorted(), u.problem
+}

@@ -1,0 +1,163 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"mpbond/api"
+	"mpbond/api/client"
+)
+
+// counters are what an interface of a node has received and sent, by its own
+// counters. An emulated link has no headers but those of IP, as a modem.
+func (n *network) counters(node, link string) (rx, tx int64) {
+	n.Helper()
+	for line := range strings.Lines(n.must(node, "cat", "/proc/net/dev")) {
+		name, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if f := strings.Fields(rest); name == link && len(f) > 8 {
+			rx, _ = strconv.ParseInt(f[0], 10, 64)
+			tx, _ = strconv.ParseInt(f[8], 10, 64)
+		}
+	}
+	return rx, tx
+}
+
+// used is what a role says that a link of its node has carried, in all.
+func (n *network) used(c *client.Client, link string) (down, up int64) {
+	n.Helper()
+	var u api.Usage
+	eventually(n.TB, func() (err error) { // it may be about to start
+		u, err = c.Usage(n.Context())
+		return err
+	})
+	if u.NotKept != "" {
+		n.Fatal(u.NotKept)
+	}
+	for _, d := range u.Days {
+		if d.Link == link {
+			down += int64(d.DownBytes)
+			up += int64(d.UpBytes)
+		}
+	}
+	return down, up
+}
+
+// TestUsage: what is counted is within 1 % of what the interfaces count
+// themselves, for downloads and uploads, with losses and without; and nothing is
+// counted at two links.
+func TestUsage(t *testing.T) {
+	n := newNetworkOf(t, "30/30/30", "", nil)
+	const size = 4 * mb
+	file := filepath.Join(n.dir, "upload")
+	writeNoise(t, file, size)
+	at := []struct {
+		node, link, purpose string
+		asked               *client.Client
+	}{
+		{"primary", "ps", "direct", n.asker("primary", "primary")}, {"primary", "pipe1", "pipe", n.asker("primary", "primary")},
+		{"helper1", "pipe1", "pipe", n.asker("helper1", "helper")}, {"helper1", "hs1", "hs-path", n.asker("helper1", "helper")},
+	}
+	type sums struct{ rx, tx, down, up int64 }
+	look := func() (list [4]sums) {
+		for i, l := range at {
+			list[i].rx, list[i].tx = n.counters(l.node, l.link)
+			list[i].down, list[i].up = n.used(l.asked, l.link)
+		}
+		return list
+	}
+	download, upload := []string{fmt.Sprintf("http://web/%d", size)}, []string{"-H", "Expect:", "-T", file, "http://web/"}
+	for _, c := range []struct {
+		loss  string
+		curls [][]string
+	}{{"0", [][]string{download, upload}}, {"1%", [][]string{download}}} {
+		for _, link := range []string{"ps", "hs1", "pipe1"} {
+			if err := n.l.Set(link, "", "loss="+c.loss); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, curl := range c.curls {
+			before := look()
+			n.must("primary", append([]string{"curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o", "/dev/null"}, curl...)...)
+			after := look()
+			for i, l := range at {
+				rx, tx, down, up := after[i].rx-before[i].rx, after[i].tx-before[i].tx, after[i].down-before[i].down, after[i].up-before[i].up
+				off := func(counted, is int64) float64 { return 100 * float64(counted-is) / float64(is) }
+				text := fmt.Sprintf("loss %s, %s: %s at %s: received %d, counted %+.2f %%; sent %d, counted %+.2f %%; both %+.2f %%", c.loss, curl[len(curl)-1], l.link, l.node,
+					rx, off(down, rx), tx, off(up, tx), off(down+up, rx+tx))
+				t.Log(text)
+				data := off(down, rx) // the other direction has acknowledgements only, whose options are reckoned
+				if len(curl) > 1 != (l.node == "helper1" && l.link == "pipe1") {
+					data = off(up, tx)
+				}
+				if both := off(down+up, rx+tx); rx+tx < size/8 || both < -1 || both > 1 || data < -1 || data > 1 {
+					t.Error(text)
+				}
+			}
+		}
+	}
+	for _, l := range at {
+		u, err := l.asked.Usage(t.Context())
+		for _, d := range u.Days {
+			if d.Link == l.link && (d.Purpose != l.purpose || d.Device != map[string]string{"ps": "home", "pipe1": map[string]string{"primary": "phone", "helper1": "laptop"}[l.node], "hs1": "laptop"}[l.link]) {
+				t.Errorf("%s at %s: %+v", l.link, l.node, d)
+			}
+		}
+		if err != nil || len(u.Days) != 2 {
+			t.Errorf("%s: %+v, %v", l.node, u.Days, err)
+		}
+	}
+	if text := n.must("helper1", n.mpbond, "usage"); !strings.Contains(text, "hs1") || !strings.Contains(text, "laptop") {
+		t.Errorf("%s", text)
+	}
+	if table := n.must("helper1", n.mpbond, "usage", "--csv"); strings.Count(table, "\n") != 1+2+2 || !strings.Contains(table, ",hs1,hs-path,laptop,") {
+		t.Errorf("%s", table)
+	}
+	t.Run("killed", func(t *testing.T) { usageAfterKill(t, n) })
+}
+
+// usageAfterKill: a helper that is killed in the middle of a transfer has lost a
+// second's bytes at most.
+func usageAfterKill(t *testing.T, n *network) {
+	const rate = 10 // Mbit/s
+	for link, rate := range map[string]int{"ps": 2, "hs1": rate, "pipe1": 30} {
+		if err := n.l.Set(link, "", fmt.Sprintf("rate=%dMbit/s", rate), "loss=0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := n.asker("helper1", "helper")
+	cmd := n.command("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", fmt.Sprintf("http://web/%d", 12*mb))
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	rx, tx := n.counters("helper1", "hs1")
+	before := rx + tx
+	if _, err := io.CopyN(io.Discard, out, 4*mb); err != nil {
+		t.Error(err, &errs)
+	}
+	if err := n.helper.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-n.helper.done
+	rx, tx = n.counters("helper1", "hs1")
+	_ = cmd.Process.Kill()
+	_, _ = io.Copy(io.Discard, out)
+	_ = cmd.Wait()
+	n.helper = n.start("helper1", n.mpbond, "helper", "--name", "phone")
+	down, up := n.used(asked, "hs1")
+	lost := rx + tx - down - up
+	t.Logf("carried %d, lost %d", rx+tx-before, lost)
+	if second := int64(rate) * 1e6 / 8; rx+tx-before < 3*second/2 || lost > second || lost < -second/20 {
+		t.Errorf("lost %d of %d", lost, rx+tx-before)
+	}
+}
