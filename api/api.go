@@ -5,6 +5,7 @@
 //
 //	api.go     one mpbond at one moment: types, names and units of the JSON
 //	lists.go   devices, pipes, subflows and streams one by one, and events
+//	facts.go   battery, heat and link of a device
 //	pairing.go codes by which devices are paired
 //	plots.go   values over time, for pictures
 //	usage.go   what links carried, by day and month

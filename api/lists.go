@@ -10,7 +10,7 @@ import (
 // Source is the source of this package: the descriptions in the OpenAPI document
 // are its comments.
 //
-//go:embed api.go lists.go pairing.go plots.go policy.go usage.go
+//go:embed api.go lists.go facts.go pairing.go plots.go policy.go usage.go
 var Source embed.FS
 
 // Device is this device, or one that it trusts.
@@ -28,6 +28,8 @@ type Device struct {
 	TxBytes  unit.Bytes `json:"tx_bytes"` // the same
 	RxRate   unit.Rate  `json:"rx_rate_bps"`
 	TxRate   unit.Rate  `json:"tx_rate_bps"`
+	// Facts that it has told of itself, and what this one knows of itself.
+	Facts *KnownFacts `json:"facts,omitempty"`
 }
 
 // Pipe states.

@@ -30,6 +30,7 @@ func (h *Helper) wait(ctx context.Context, o *pipe.Offer, conn net.Conn) (pipe.R
 	h.mu.Lock()
 	h.offers[o] = &offered{conn.LocalAddr(), drop}
 	h.mu.Unlock()
+	h.tellFacts(o)
 	q, err := o.Wait(ctx)
 	h.mu.Lock()
 	delete(h.offers, o)

@@ -12,6 +12,7 @@
 //	find.go    primaries on the local networks
 //	allow.go   the servers that may be reached
 //	lend.go    the owner's traffic goes first: what may be lent, and who is told
+//	facts.go   battery, heat and link, as the primary is told
 package helper
 
 import (
@@ -125,6 +126,9 @@ type Helper struct {
 	relayed uint64 // relays there were, for their numbers in the trace
 
 	manager *manager
+
+	factsMu sync.Mutex // held while they are told, so that the newest is told last; taken before mu
+	facts   wire.Facts
 }
 
 // target is one address of one primary.
@@ -558,6 +562,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	if missed != nil {
 		r.close(missed)
 	}
+	h.tellFacts(p) // if they changed while the pipe was neither waiting nor in use
 	return r, 0, nil
 }
 

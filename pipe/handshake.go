@@ -138,6 +138,8 @@ type Waiting struct {
 	asked     wire.Type // the answer that somebody waits for, 0 for none
 	onStalled func(wire.Token)
 	stalled   *wire.Token // that came before onStalled
+	onFacts   func(wire.Facts)
+	facts     *wire.Facts // that came before onFacts
 }
 
 // answer is the frame that was asked for, or why it does not come.
@@ -172,7 +174,7 @@ func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
 	return w, nil
 }
 
-// watch reads what a waiting pipe may get: STALLED, and the answer to what is
+// watch reads what a waiting pipe may get: STALLED, FACTS, and the answer to what is
 // asked of it; and it notices a break while nobody asks.
 func (w *Waiting) watch() {
 	payload, err := w.next()
@@ -205,6 +207,23 @@ func (w *Waiting) next() ([]byte, error) {
 			}
 			continue
 		}
+		if err == nil && t == wire.TypeFacts {
+			f, err := wire.ParseFacts(payload)
+			if err != nil {
+				return nil, notMpbond(err)
+			}
+			w.mu.Lock()
+			tell := w.onFacts
+			w.facts = &f
+			w.mu.Unlock()
+			if tell != nil {
+				tell(f)
+			}
+			continue
+		}
+		if err == nil && t.Skippable() {
+			continue
+		}
 		w.mu.Lock()
 		asked := w.asked
 		w.mu.Unlock()
@@ -221,6 +240,18 @@ func (w *Waiting) OnStalled(f func(wire.Token)) {
 	w.mu.Lock()
 	w.onStalled = f
 	before := w.stalled
+	w.mu.Unlock()
+	if before != nil {
+		f(*before)
+	}
+}
+
+// OnFacts has f called with each FACTS, the newest of those that came before
+// included, by a goroutine that f must not hold up.
+func (w *Waiting) OnFacts(f func(wire.Facts)) {
+	w.mu.Lock()
+	w.onFacts = f
+	before := w.facts
 	w.mu.Unlock()
 	if before != nil {
 		f(*before)
@@ -457,6 +488,13 @@ func (o *Offer) Stalled(t wire.Token) error {
 	_ = o.hop.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
 	_, err := o.tls.Write(wire.Append(nil, wire.Stalled{Token: t}))
 	_ = o.hop.SetWriteDeadline(time.Time{})
+	return err
+}
+
+// SendFacts tells the primary what is known of this device. It may be called by
+// any goroutine while the pipe waits; a call that is late does no harm.
+func (o *Offer) SendFacts(f wire.Facts) error {
+	_, err := o.tls.Write(wire.Append(nil, f))
 	return err
 }
 

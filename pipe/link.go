@@ -37,9 +37,11 @@ type Link struct {
 	// The newest reports that have not left: about the hop beyond, and about the
 	// pipe itself.
 	reports [2]atomic.Pointer[wire.HopState]
-	limit   atomic.Int64 // the pace that the far end shall keep to, bit/s
-	obeys   bool         // the far end may limit our pace
-	radio   wire.Radio   // of the helper's link to the server, at the primary
+	onFacts atomic.Pointer[func(wire.Facts)]
+	facts   atomic.Pointer[wire.Facts] // the newest that have not left
+	limit   atomic.Int64               // the pace that the far end shall keep to, bit/s
+	obeys   bool                       // the far end may limit our pace
+	radio   wire.Radio                 // of the helper's link to the server, at the primary
 
 	received, sent atomic.Uint64
 
@@ -106,6 +108,9 @@ func (l *Link) Radio() wire.Radio { return l.radio }
 // reads, which f must not hold up. Reports that came before are lost.
 func (l *Link) OnState(f func(wire.HopState)) { l.onState.Store(&f) }
 
+// OnFacts has f called with what the helper tells of itself, as OnState does.
+func (l *Link) OnFacts(f func(wire.Facts)) { l.onFacts.Store(&f) }
+
 // Received and Sent count bytes of ciphertext: those that Read has returned,
 // and those that the carrier has taken.
 func (l *Link) Received() uint64 { return l.received.Load() }
@@ -143,6 +148,12 @@ func (l *Link) take(t wire.Type, payload []byte) ([]byte, error) {
 	case t == wire.TypeHopState:
 		s, err := wire.ParseHopState(payload)
 		if f := l.onState.Load(); err == nil && f != nil {
+			(*f)(s)
+		}
+		return nil, err
+	case t == wire.TypeFacts:
+		s, err := wire.ParseFacts(payload)
+		if f := l.onFacts.Load(); err == nil && f != nil {
 			(*f)(s)
 		}
 		return nil, err
@@ -235,6 +246,9 @@ func (l *Link) flush() error {
 			l.buf = wire.Append(l.buf, s)
 		}
 	}
+	if f := l.facts.Swap(nil); f != nil {
+		l.buf = wire.Append(l.buf, f)
+	}
 	if r := l.limit.Load(); r != l.told {
 		l.buf = wire.Append(l.buf, wire.HopLimit{Rate: unit.Rate(r)})
 		l.told = r
@@ -290,6 +304,13 @@ func (l *Link) SendState(s wire.HopState) error {
 		i = 1
 	}
 	l.reports[i].Store(&s)
+	return l.tryFlush()
+}
+
+// SendFacts tells the primary what is known of this device. As SendState it does
+// not wait.
+func (l *Link) SendFacts(f wire.Facts) error {
+	l.facts.Store(&f)
 	return l.tryFlush()
 }
 

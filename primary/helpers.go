@@ -29,6 +29,7 @@ type helperSlot struct {
 	fresh   chan struct{}   // gets a value when reserve has grown
 	link    *pipe.Link      // that carries its subflow, or nil
 	attempt int             // which of the server's addresses that subflow goes to
+	facts   wire.Facts      // that it has told
 }
 
 func (s *helperSlot) isRevoked() bool {
@@ -160,9 +161,11 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 	}
 	p.rec.Add(trace.Event{Kind: trace.PipeUp, Device: slot.name, Text: w.RemoteAddr().String()})
 	p.wg.Go(func() { p.tellEnd(ctx, w, slot.name) })
+	key := w.Peer()
 	if slot.kept {
 		slot.addReserve(w)
 		p.mu.Unlock()
+		w.OnFacts(func(f wire.Facts) { p.factsCame(key, f) })
 		w.OnStalled(func(t wire.Token) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -174,6 +177,7 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 	}
 	slot.kept = true
 	p.mu.Unlock()
+	w.OnFacts(func(f wire.Facts) { p.factsCame(key, f) })
 	p.keepHelped(ctx, slot, w)
 }
 
@@ -327,6 +331,8 @@ func (p *Primary) helped(ctx context.Context, slot *helperSlot, w *pipe.Waiting,
 	if err != nil {
 		return lane{}, err
 	}
+	key := w.Peer()
+	link.OnFacts(func(f wire.Facts) { p.factsCame(key, f) })
 	p.mu.Lock()
 	*at = link
 	p.mu.Unlock()

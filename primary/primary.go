@@ -21,6 +21,7 @@ import (
 	"mpbond/api"
 	"mpbond/bond"
 	"mpbond/device"
+	"mpbond/device/facts"
 	"mpbond/endpoint"
 	"mpbond/fault"
 	"mpbond/identity"
@@ -161,6 +162,7 @@ type Primary struct {
 	uplinks map[string]*uplink // if interfaces are found
 	demand  demand
 	groups  []*planned    // of the plan; group n is groups[n-1]
+	facts   facts.Facts   // of this device
 	ending  bool          // Run is about to return: wg is being waited for
 	closing chan struct{} // closed then
 	wg      sync.WaitGroup

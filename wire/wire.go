@@ -99,6 +99,7 @@ const (
 	TypeStalled  Type = 0x49
 	TypeHopLimit Type = 0x4a
 	TypeServers  Type = 0x4b
+	TypeFacts    Type = 0x82 // skipped where it is not known
 )
 
 // Pairing frames. TypeRefuse is used here too.
@@ -116,7 +117,7 @@ var typeNames = map[Type]string{
 	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 	TypeHopEnd: "HOP_END", TypeResume: "RESUME", TypeResumed: "RESUMED", TypeReceived: "RECEIVED", TypeStalled: "STALLED",
-	TypeHopLimit: "HOP_LIMIT", TypeServers: "SERVERS",
+	TypeHopLimit: "HOP_LIMIT", TypeServers: "SERVERS", TypeFacts: "FACTS",
 	TypePair: "PAIR", TypePairStep: "PAIR_STEP", TypePairAbout: "PAIR_ABOUT", TypePairDone: "PAIR_DONE",
 }
 

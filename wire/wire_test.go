@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"mpbond/unit"
 )
 
 // frames holds one example of every frame and its parser.
@@ -49,6 +51,9 @@ var frames = []struct {
 	{HopState{Received: 9, Forwarded: 8, OfPipe: true, Stays: true}, wrap(ParseHopState)},
 	{HopLimit{Rate: LeastLimit}, wrap(ParseHopLimit)},
 	{HopLimit{}, wrap(ParseHopLimit)},
+	{Facts{Battery: unit.Percent(80), Power: PowerBattery, Temperature: unit.Celsius(31.5), Link: "wwan0", Radio: RadioCellular, Metered: MeteredYes,
+		Signal: unit.Percent(0), Refuses: "its battery is low"}, wrap(ParseFacts)},
+	{Facts{}, wrap(ParseFacts)},
 	{Pair{Version: Version}, wrap(ParsePair)},
 	{PairStep{Number: 3, Bytes: []byte("mac")}, wrap(ParsePairStep)},
 	{PairAbout{Roles: PairHelper, Name: "phone"}, wrap(ParsePairAbout)},
@@ -86,7 +91,7 @@ func TestRoundTrip(t *testing.T) {
 // openEnded are frames whose last field runs to the end of the payload, so
 // that a cut may be a valid shorter frame.
 var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 4, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 18,
-	TypeDatagram: 15, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6, TypePlan: 2, TypePairStep: 1}
+	TypeDatagram: 15, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6, TypePlan: 2, TypePairStep: 1, TypeFacts: 13}
 
 func TestTruncation(t *testing.T) {
 	for _, c := range frames {

@@ -146,6 +146,12 @@ func (c *Client) Pairing(ctx context.Context) (p api.Pairing, err error) {
 	return p, err
 }
 
+// TellFacts tells what is known of the device that is asked: it holds for ten
+// minutes.
+func (c *Client) TellFacts(ctx context.Context, f api.Facts) error {
+	return c.change(ctx, http.MethodPut, "/v1/facts", f)
+}
+
 // Invite makes a new code for pairing.
 func (c *Client) Invite(ctx context.Context) (i api.Invitation, err error) {
 	err = c.ask(ctx, http.MethodPost, "/v1/invitation", nil, &i)

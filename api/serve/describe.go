@@ -15,7 +15,7 @@ import (
 
 // taken are the schemas of bodies of requests: what is in none of their fields
 // is refused.
-var taken = []string{"Chunk", "Rename", "PairRequest", "PolicyText", "PolicyCheck", "PolicyFlow"}
+var taken = []string{"Chunk", "Facts", "Rename", "PairRequest", "PolicyText", "PolicyCheck", "PolicyFlow"}
 
 // addComments makes the comments of package api the descriptions of the schemas,
 // and lets answers have more fields than a schema names: within /v1 they may be
@@ -60,8 +60,8 @@ func addComments(schemas map[string]*huma.Schema) {
 			}
 		}
 	}
-	for _, outer := range []string{"Subflow", "StreamOf", "PolicyRule"} { // fields of the type within it
-		inner := schemas[map[string]string{"Subflow": "Path", "StreamOf": "Stream", "PolicyRule": "PolicyTreatment"}[outer]]
+	for outer, within := range map[string]string{"Subflow": "Path", "StreamOf": "Stream", "PolicyRule": "PolicyTreatment", "KnownFacts": "Facts"} { // fields of the type within it
+		inner := schemas[within]
 		if s := schemas[outer]; s != nil && inner != nil {
 			for field, p := range s.Properties {
 				if q := inner.Properties[field]; q != nil && p.Description == "" {

@@ -37,6 +37,10 @@ var metricList = []metric{
 		func(s api.Status) []sample { return []sample{{float64(s.MemoryBytes), nil}} }},
 
 	{"mpbond_device_online", "1 while a pipe of the device is there, or a subflow that it carries or ends; else 0.", false, []string{"device"}, ofDevices(func(d api.Device) float64 { return number(d.Online) })},
+	{"mpbond_device_battery_ratio", "How full the battery of a device is, 0 to 1, of those that tell; this one included.", false, []string{"device"}, ofFacts(func(f api.Facts) *float64 { return scaled(f.BatteryPercent, 0.01) })},
+	{"mpbond_device_charging", "1 while the device charges or is plugged in, else 0; of those that tell.", false, []string{"device"}, ofFacts(func(f api.Facts) *float64 { return truth(f.Charging) })},
+	{"mpbond_device_temperature_celsius", "Temperature of the device, of those that tell.", false, []string{"device"}, ofFacts(func(f api.Facts) *float64 { return f.TemperatureC })},
+	{"mpbond_device_signal_ratio", "Strength of the signal of the device's link to the Internet, 0 to 1, of those that tell.", false, []string{"device"}, ofFacts(func(f api.Facts) *float64 { return scaled(f.SignalPercent, 0.01) })},
 	{"mpbond_device_pipes", "Pipes to the device.", false, []string{"device"}, ofDevices(func(d api.Device) float64 { return float64(d.Pipes) })},
 	{"mpbond_device_subflows", "Subflows that the device carries or, for a server's device, ends.", false, []string{"device"}, ofDevices(func(d api.Device) float64 { return float64(d.Subflows) })},
 
@@ -99,6 +103,37 @@ func ofDevices(f func(api.Device) float64) func(api.Status) []sample {
 		}
 		return list
 	}
+}
+
+// ofFacts leaves out what is not known.
+func ofFacts(f func(api.Facts) *float64) func(api.Status) []sample {
+	return func(s api.Status) (list []sample) {
+		for _, d := range s.Devices {
+			if d.Facts == nil {
+				continue
+			}
+			if v := f(d.Facts.Facts); v != nil {
+				list = append(list, sample{*v, []string{d.Name}})
+			}
+		}
+		return list
+	}
+}
+
+func scaled(v *float64, by float64) *float64 {
+	if v == nil {
+		return nil
+	}
+	n := *v * by
+	return &n
+}
+
+func truth(v *bool) *float64 {
+	if v == nil {
+		return nil
+	}
+	n := number(*v)
+	return &n
 }
 
 func ofBonds(f func(api.Bond) float64) func(api.Status) []sample {

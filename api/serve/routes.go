@@ -146,6 +146,8 @@ type renameInput struct {
 
 type pairInput struct{ Body api.PairRequest }
 
+type factsInput struct{ Body api.Facts }
+
 func (r Role) register(a huma.API) {
 	get(a, "/v1/status", "one running mpbond at this moment", func(in *whyInput) (api.Status, error) { return r.status(in.Why == "1"), nil })
 
@@ -180,6 +182,12 @@ func (r Role) register(a huma.API) {
 			return unsupported("a chunk mark")
 		}
 		return r.Chunk(in.Body)
+	})
+	do(a, http.MethodPut, "/v1/facts", "tell what is known of this device's battery, heat and link", func(in *factsInput) error {
+		if r.Facts == nil {
+			return unsupported("facts of the device")
+		}
+		return r.Facts(in.Body)
 	})
 }
 

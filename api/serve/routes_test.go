@@ -78,7 +78,9 @@ func full(changed *[]string) Role {
 	return Role{
 		Describe: func(why bool) api.Status {
 			s := exampleStatus(why)
-			s.Devices = []api.Device{{Name: "laptop", Self: true, Online: true}, {Name: "phone", ID: "X", Online: true, Pipes: 1, Subflows: 1}}
+			yes, n := true, 40.0
+			facts := &api.KnownFacts{Facts: api.Facts{BatteryPercent: &n, Charging: &yes, TemperatureC: &n, SignalPercent: &n}}
+			s.Devices = []api.Device{{Name: "laptop", Self: true, Online: true}, {Name: "phone", ID: "X", Online: true, Pipes: 1, Subflows: 1, Facts: facts}}
 			s.Pipes = []api.Pipe{{Device: "phone", Address: "192.168.1.9:40000", State: api.PipeCarries, Bond: "b", Path: 1}, {Device: "phone", Address: "rfcomm://AA:BB/1", State: api.PipeWaits}}
 			s.Helper = &api.HelperStatus{RelayedBytes: 9, Lent: []api.Lent{{Interface: "wlan0", Direction: "up", Limited: true, LimitBps: unit.Mbps}}}
 			return s
@@ -93,6 +95,7 @@ func full(changed *[]string) Role {
 		},
 		ResetStream: func(bond string, id uint64) error { return note(fmt.Sprintf("stream %q %d", bond, id)) },
 		Chunk:       func(c api.Chunk) error { return note(fmt.Sprintf("chunk %s %d", c.App, c.Bytes)) },
+		Facts:       func(f api.Facts) error { return note(fmt.Sprintf("facts %v %s", *f.BatteryPercent, f.Link)) },
 		Keeper: &api.Keeper{
 			Rename: func(from, to string) error {
 				if to == "taken" {
@@ -152,6 +155,9 @@ func TestResources(t *testing.T) {
 		{"PATCH", "/v1/devices", "", 405, "use GET"},
 		{"PUT", "/v1/devices/phone", "", 405, "use GET or HEAD or PATCH or DELETE"},
 		{"PUT", "/v1/chunk", "", 405, "use POST"},
+		{"PUT", "/v1/facts", `{"battery_percent":40,"link":"wifi"}`, 204, ""},
+		{"PUT", "/v1/facts", `{"battery_percent":40,"refuses":"no"}`, 400, "refuses"},
+		{"POST", "/v1/facts", "", 405, "use PUT"},
 		{"DELETE", "/v1/streams", "", 405, "use GET"},
 	} {
 		w := ask(r, c.method, c.target, c.body)
@@ -162,7 +168,7 @@ func TestResources(t *testing.T) {
 			t.Errorf("%s %s: %v", c.method, c.target, w.Header())
 		}
 	}
-	if want := []string{`subflow "b" 1`, `subflow "" 7`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "revoke pixel"}; !slices.Equal(changed, want) {
+	if want := []string{`subflow "b" 1`, `subflow "" 7`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "revoke pixel", "facts 40 wifi"}; !slices.Equal(changed, want) {
 		t.Errorf("changed %q, want %q", changed, want)
 	}
 }
@@ -171,7 +177,7 @@ func TestResources(t *testing.T) {
 func TestUnsupported(t *testing.T) {
 	r := Role{Describe: exampleStatus}
 	for _, c := range [][3]string{{"DELETE", "/v1/subflows/b/1"}, {"DELETE", "/v1/streams/b/1"}, {"POST", "/v1/chunk", `{"app":"127.0.0.1:1","bytes":1}`},
-		{"PATCH", "/v1/devices/phone", `{"name":"x"}`}, {"DELETE", "/v1/devices/phone"}, {"POST", "/v1/pair", `{"codes":["K7QF-3M2A"]}`}, {"GET", "/v1/pair"}, {"POST", "/v1/invitation"}} {
+		{"PATCH", "/v1/devices/phone", `{"name":"x"}`}, {"DELETE", "/v1/devices/phone"}, {"POST", "/v1/pair", `{"codes":["K7QF-3M2A"]}`}, {"GET", "/v1/pair"}, {"PUT", "/v1/facts", `{}`}, {"POST", "/v1/invitation"}} {
 		w := ask(r, c[0], c[1], c[2])
 		if w.Code != http.StatusNotImplemented || !strings.Contains(w.Body.String(), `"kind":"unsupported"`) {
 			t.Errorf("%v: %d %s", c, w.Code, w.Body)
@@ -213,7 +219,7 @@ func TestOpenAPI(t *testing.T) {
 		t.Error(doc.OpenAPI)
 	}
 	for _, path := range []string{"/v1/status", "/v1/devices", "/v1/devices/{name}", "/v1/pipes", "/v1/pipes/{name}/{address}", "/v1/subflows", "/v1/subflows/{bond}/{path}",
-		"/v1/streams", "/v1/streams/{bond}/{stream}", "/v1/chunk", "/v1/invitation", "/v1/pair", "/v1/policy", "/v1/policy/check", "/v1/events"} {
+		"/v1/streams", "/v1/streams/{bond}/{stream}", "/v1/chunk", "/v1/facts", "/v1/invitation", "/v1/pair", "/v1/policy", "/v1/policy/check", "/v1/events"} {
 		if len(doc.Paths[path]) == 0 {
 			t.Errorf("%s is not told of", path)
 		}
@@ -227,11 +233,11 @@ func TestOpenAPI(t *testing.T) {
 		if s.Description == "" && !strings.HasPrefix(name, "Answer") {
 			t.Errorf("%s has no description", name)
 		}
-		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Rename", "PairRequest", "PolicyText", "PolicyCheck", "PolicyFlow"}, name) {
+		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Facts", "Rename", "PairRequest", "PolicyText", "PolicyCheck", "PolicyFlow"}, name) {
 			t.Errorf("%s: more fields: %v", name, s.AdditionalProperties)
 		}
 	}
-	for field, want := range map[string]string{"Path.pad_ms": "predicted delivery", "Subflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe", "PolicyRule.paths": "may carry it now", "PolicyFlow.port": ""} {
+	for field, want := range map[string]string{"Path.pad_ms": "predicted delivery", "Subflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe", "KnownFacts.battery_percent": "how full", "PolicyRule.paths": "may carry it now", "PolicyFlow.port": ""} {
 		name, field, _ := strings.Cut(field, ".")
 		if p, ok := doc.Components.Schemas[name].Properties[field]; !ok || !strings.Contains(p.Description, want) {
 			t.Errorf("%s.%s: %+v", name, field, p)

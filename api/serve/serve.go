@@ -52,6 +52,8 @@ type Role struct {
 	ResetStream  func(bond string, id uint64) error
 	// Chunk takes a chunk mark.
 	Chunk func(api.Chunk) error
+	// Facts takes what an app or script knows of this device.
+	Facts func(api.Facts) error
 	// Inviter makes codes for pairing, and Pairer is told those of others.
 	Inviter *api.Inviter
 	Pairer  *api.Pairer

@@ -73,6 +73,9 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			}
 			h.ShareWith(e.DirectFlows)
 			h.FindWith(findPipes)
+			if err := r.keepFacts(e.FactsChanged, h.FactsChanged); err != nil {
+				return err
+			}
 			about := wire.PairAbout{Roles: wire.PairPrimary | wire.PairHelper, Name: deviceName(name), Port: e.pipePort()}
 			r.helperInviter(cmd, key, cfg.Helper, about)
 			r.pairsAs(key, about)
@@ -115,6 +118,9 @@ func (d dual) Run(ctx context.Context) error {
 	g.Go(func() error { return d.lending.Run(ctx) })
 	return g.Wait()
 }
+
+// Facts are what this device tells of itself.
+func (d dual) Facts() wire.Facts { return d.lending.Facts() }
 
 // TrustChanged tells both.
 func (d dual) TrustChanged() {

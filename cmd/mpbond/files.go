@@ -77,6 +77,9 @@ func trustPath() (string, error) { return inHome("trust.toml") }
 // placesPath is what the primary has learnt of places.
 func placesPath() (string, error) { return inHome("places.json") }
 
+// factsPath is what somebody else may write of this device.
+func factsPath() (string, error) { return inHome("facts.toml") }
+
 // tokenPath is the secret of those who use the API over TCP.
 func tokenPath() (string, error) { return inHome("api.token") }
 

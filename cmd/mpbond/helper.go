@@ -51,6 +51,9 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 				return err
 			}
 			h.FindWith(findPipes)
+			if err := r.keepFacts(h.FactsChanged); err != nil {
+				return err
+			}
 			r.helperInviter(cmd, key, cfg, wire.PairAbout{Roles: wire.PairHelper, Name: deviceName(name)})
 			start := time.Now()
 			slog.Info("helper is up", "name", name, "id", key.ID(), "key", key.Public())

@@ -84,6 +84,9 @@ proxy that others can reach has this off unless --direct is given.`,
 			if err := r.usePolicy(e.Primary, cfg.Policy); err != nil {
 				return err
 			}
+			if err := r.keepFacts(e.FactsChanged); err != nil {
+				return err
+			}
 			r.pairsAs(key, wire.PairAbout{Roles: wire.PairPrimary, Name: deviceName(cfg.Name), Port: e.pipePort()})
 			start := time.Now()
 			slog.Info("primary is up", e.addresses("id", key.ID())...)

@@ -17,6 +17,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/serve"
 	mydevice "mpbond/device"
+	"mpbond/device/facts"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/primary"
@@ -40,6 +41,7 @@ type role struct {
 	invites *inviter         // nil: it shows no codes
 	pairs   *pairer          // nil: it is told no codes
 	feed    serve.Feed       // of changes, for the API
+	facts   *facts.Keeper    // of this device; nil: nobody asks for them
 }
 
 func (r *role) flags(cmd *cobra.Command) {
@@ -91,11 +93,16 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 		if what.Subflows != nil {
 			relayed = what.Subflows()
 		}
-		st.Devices = deviceList(st, r.trust.Peers(), relayed)
+		peers := r.trust.Peers()
+		st.Devices = deviceList(st, peers, relayed)
+		r.describeFacts(st.Devices, peers, d)
 		return st
 	}
 	what.Feed, what.Keeper = &r.feed, r.keeper()
 	what.Usage = func() api.Usage { return r.used(what.Describe(false).Name) }
+	if r.facts != nil {
+		what.Facts = r.tellFacts
+	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -128,6 +135,9 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 	if port != nil {
 		g.Go(func() error { what.History.Run(ctx, what); return nil })
 		g.Go(func() error { return serve.RunTCP(ctx, port, what, token) })
+	}
+	if r.facts != nil {
+		g.Go(func() error { r.facts.Run(ctx); return nil })
 	}
 	g.Go(func() error { return d.Run(ctx) })
 	g.Go(func() error { r.usage.Run(ctx); return nil })

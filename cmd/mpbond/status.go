@@ -193,7 +193,7 @@ func printDevices(w io.Writer, s api.Status) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i, d := range s.Devices {
 		if i == 0 {
-			fmt.Fprintln(t, "DEVICE\tROLE\tTHERE\tPIPES\tSUBFLOWS\tDOWN\tUP\tBYTES")
+			fmt.Fprintln(t, "DEVICE\tROLE\tTHERE\tBATTERY\tPIPES\tSUBFLOWS\tDOWN\tUP\tBYTES")
 		}
 		name, there := oneLine(d.Name), "no"
 		if d.Self {
@@ -202,14 +202,61 @@ func printDevices(w io.Writer, s api.Status) {
 		if d.Online {
 			there = "yes"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%v\t%v\t%v\n", name, strings.Join(d.Roles, ", "), there, d.Pipes, d.Subflows, d.RxRate, d.TxRate, d.RxBytes+d.TxBytes)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%v\t%v\t%v\n", name, strings.Join(d.Roles, ", "), there, battery(d.Facts), d.Pipes, d.Subflows, d.RxRate, d.TxRate, d.RxBytes+d.TxBytes)
 	}
 	_ = t.Flush()
+	for _, d := range s.Devices {
+		if told := linkFacts(d.Facts); told != "" {
+			fmt.Fprintf(w, "%s: %s\n", oneLine(d.Name), told)
+		}
+	}
 	for _, p := range s.Pipes {
 		if p.Error != "" {
 			fmt.Fprintf(w, "pipe with %s at %s: %s, %s\n", oneLine(p.Device), oneLine(p.Address), p.State, oneLine(p.Error))
 		}
 	}
+}
+
+// battery tells people of a device's battery.
+func battery(f *api.KnownFacts) string {
+	switch {
+	case f == nil || f.BatteryPercent == nil && f.Charging == nil:
+		return "-"
+	case f.BatteryPercent == nil && *f.Charging:
+		return "plugged in"
+	case f.BatteryPercent == nil:
+		return "in use"
+	}
+	text := fmt.Sprintf("%.0f %%", *f.BatteryPercent)
+	if f.Charging != nil && *f.Charging {
+		text += ", charging"
+	}
+	return text
+}
+
+// linkFacts tells people what else a device has told of itself.
+func linkFacts(f *api.KnownFacts) string {
+	if f == nil {
+		return ""
+	}
+	var told []string
+	if f.Refuses != "" {
+		told = append(told, "it carries nothing now: "+oneLine(f.Refuses))
+	}
+	if f.TemperatureC != nil {
+		told = append(told, fmt.Sprintf("%.3g °C", *f.TemperatureC))
+	}
+	link := f.Link
+	if f.Metered != nil && *f.Metered {
+		link = strings.TrimSpace(link + " (metered)")
+	}
+	if f.SignalPercent != nil {
+		link = strings.TrimSpace(fmt.Sprintf("%s signal %.0f %%", link, *f.SignalPercent))
+	}
+	if link != "" {
+		told = append(told, link)
+	}
+	return strings.Join(told, ", ")
 }
 
 func printHelper(w io.Writer, h api.HelperStatus) {

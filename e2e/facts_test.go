@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	"mpbond/fault"
+)
+
+// device is what an mpbond tells of a device.
+func (n *network) device(c *client.Client, name string) (d api.Device, err error) {
+	list, err := c.Devices(n.Context())
+	for _, d := range list {
+		if d.Name == name {
+			return d, nil
+		}
+	}
+	return d, fmt.Errorf("no device %s in %+v, %w", name, list, err)
+}
+
+// TestFacts: what a helper knows of its battery and link, from a file and by its
+// API, is known at the primary.
+func TestFacts(t *testing.T) {
+	n := newNetwork(t)
+	primary, server, helper := n.asker("primary", "primary"), n.asker("server", "server"), n.asker("helper1", "helper")
+	file := filepath.Join(n.dir, "helper1", "facts.toml")
+	if err := os.WriteFile(file, []byte("temperature_c = 31.5\nlink = \"cellular\"\nbattery_percent = 11\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	battery, metered := 55.0, true
+	if err := helper.TellFacts(t.Context(), api.Facts{BatteryPercent: &battery, Metered: &metered}); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []*client.Client{primary, helper} {
+		eventually(t, func() error {
+			d, err := n.device(at, "phone")
+			f := d.Facts
+			if err != nil || f == nil || f.BatteryPercent == nil || *f.BatteryPercent != 55 || f.TemperatureC == nil || *f.TemperatureC != 31.5 ||
+				f.Link != "cellular" || f.Metered == nil || !*f.Metered || f.Interface == "" {
+				return fmt.Errorf("facts of the phone are %+v, %v", f, err)
+			}
+			return nil
+		})
+	}
+	out, err := n.run("primary", n.mpbond, "status")
+	if err != nil || !strings.Contains(out, "55 %") || !strings.Contains(out, "phone: 31.5 °C, cellular (metered)") {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+	n.metrics("primary", "mpbond_device_battery_ratio", "mpbond_device_temperature_celsius")
+
+	bad := 101.0
+	if err := helper.TellFacts(t.Context(), api.Facts{BatteryPercent: &bad}); !fault.Is(err, fault.Usage) {
+		t.Errorf("a battery of 101 %%: %v", err)
+	}
+	if err := server.TellFacts(t.Context(), api.Facts{BatteryPercent: &battery}); !fault.Is(err, fault.Unsupported) {
+		t.Errorf("a server's battery: %v", err)
+	}
+}
