@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,6 +126,71 @@ func TestRevokedWhileDialling(t *testing.T) {
 			}
 		}
 		w.stop()
+	})
+}
+
+// hooked is a carrier by which something happens, once, when it is armed and
+// writes the next time.
+type hooked struct {
+	pipe.Carrier
+	armed     *atomic.Bool
+	meanwhile func()
+}
+
+func (h hooked) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+	c, err := h.Carrier.Dial(ctx, addr)
+	return hookedConn{c, h}, err
+}
+
+type hookedConn struct {
+	pipe.Conn
+	hooked
+}
+
+func (c hookedConn) Write(b []byte) (int, error) {
+	if c.armed.CompareAndSwap(true, false) {
+		c.meanwhile()
+	}
+	return c.Conn.Write(b)
+}
+
+// TestSubflowWhileEnding: a subflow that is answered when the helper has closed
+// all that there are is closed too, and the helper ends.
+func TestSubflowWhileEnding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
+		armed, ended := new(atomic.Bool), make(chan struct{})
+		w.prepare = func(h *Helper) {
+			h.servers = slowly{w.servers, func() { armed.Store(true) }} // the answer comes next
+			h.pipes = hooked{w.pipes, armed, func() {
+				go func() { w.stop(); close(ended) }()
+				synctest.Wait()
+			}}
+		}
+		w.listen("x:1")
+		w.start(Config{})
+		p := w.waiting()
+		joined := make(chan error, 1)
+		go func() {
+			_, err := p.Join(t.Context(), w.server, pipe.DefaultWindow)
+			joined <- err
+		}()
+		conn, err := w.sl.Accept()
+		if err == nil {
+			_, _, err = pipe.AcceptHS(t.Context(), conn)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-ended:
+		case <-time.After(3 * partingTime):
+			t.Error("the helper does not end")
+			<-ended
+		}
+		if err := <-joined; err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -120,7 +120,6 @@ type Helper struct {
 	news    map[identity.PublicKey]news // of primaries that are trusted, or were
 	relays  map[*relay]*subflow
 	offers  map[*pipe.Offer]*offered
-	ending  bool   // Run has closed the relays: a new one has come too late
 	places  int    // relays and those about to be
 	moved   uint64 // bytes of relays that have ended
 	relayed uint64 // relays there were, for their numbers in the trace
@@ -316,7 +315,6 @@ func (h *Helper) Run(ctx context.Context) error {
 		}
 	}
 	h.mu.Lock()
-	h.ending = true
 	for r := range h.relays {
 		go r.close(ctx.Err()) // each may wait for its TLS to say goodbye
 	}
@@ -553,7 +551,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	h.relays[r] = &subflow{number: h.relayed, primary: t.primary, server: q.Server, since: time.Now()}
 	var missed error // why others were closed while this one was made
 	switch {
-	case h.ending || ctx.Err() != nil:
+	case ctx.Err() != nil:
 		missed = context.Canceled
 	case !h.allowed(t.primary.Key, q.Server):
 		missed = errDistrusted
