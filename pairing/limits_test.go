@@ -127,14 +127,14 @@ func (p *pipes) call(ip string) net.Conn {
 
 // TestCallersAreBounded: one address does not keep others from calling, all
 // together keep so many calls open and no more, and each of them makes room when
-// its time is over. What cannot be listened at any more is closed.
+// its time is over, and is waited for. What cannot be listened at any more is closed.
 func TestCallersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-		l, failed := newPipes(), errors.New("not yet")
+		l, ended := newPipes(), make(chan error, 1)
 		var all sync.WaitGroup
 		defer all.Wait()
-		all.Go(func() { failed = server.a.Serve(t.Context(), l) })
+		all.Go(func() { ended <- server.a.Serve(t.Context(), l) })
 		var waiting, shut atomic.Int32 // calls that wait, and that were turned away
 		silent := func(ip string) {
 			conn := l.call(ip)
@@ -174,10 +174,16 @@ func TestCallersAreBounded(t *testing.T) {
 			t.Fatalf("no room is made: %v", err)
 		}
 		m.Close()
+		l.call("10.0.0.2")
 		close(l.broken)
 		synctest.Wait()
-		if failed == nil || failed.Error() != "out of files" {
-			t.Errorf("it goes on: %v", failed)
+		select {
+		case err := <-ended:
+			t.Fatalf("it ends with %v before a call has", err)
+		default:
+		}
+		if err := <-ended; err == nil || err.Error() != "out of files" {
+			t.Errorf("it goes on: %v", err)
 		}
 		select {
 		case <-l.closed:

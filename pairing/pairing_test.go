@@ -242,6 +242,18 @@ func TestCodesExpire(t *testing.T) {
 		if _, err := laptop.pair(server, "10.0.0.1", second); err != nil {
 			t.Error(err)
 		}
+		for what, f := range map[string]func(){"another": func() { server.a.Open() }, "the program": server.a.Close} {
+			inv, ended := server.a.Open()
+			f()
+			select {
+			case <-ended:
+			default:
+				t.Errorf("%s ends, and nobody is told", what)
+			}
+			if now := server.a.Invitation(); what == "the program" && (now.Secret != inv.Secret || now.State != Replaced) {
+				t.Errorf("%s ends: %+v", what, now)
+			}
+		}
 	})
 }
 
