@@ -79,10 +79,16 @@ deb: LDFLAGS := -s -w
 deb: build ## bin/mpbond_VERSION_ARCH.deb (GOARCH=arm64 make deb: for another machine)
 	@MPBOND='$(MPBOND)' VERSION='$(VERSION)' packaging/deb
 
-cross: ## bin/cross/mpbond-linux-ARCH for amd64, arm64, arm (v7), mips and mipsle (without FPU, for OpenWrt)
-	@for a in amd64 arm64 arm mips mipsle; do \
-		GOOS=linux GOARCH=$$a GOARM=7 GOMIPS=softfloat $(MAKE) build MPBOND=bin/cross/mpbond-linux-$$a LDFLAGS='-s -w'; \
-		echo bin/cross/mpbond-linux-$$a; \
+# What cannot be run here is vetted at least.
+CROSS := linux/amd64 linux/arm64 linux/arm linux/mips linux/mipsle darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7, mips without FPU, as OpenWrt's), macOS, Windows: minutes
+	@for t in $(CROSS); do \
+		export GOOS=$${t%/*} GOARCH=$${t#*/} GOARM=7 GOMIPS=softfloat CGO_ENABLED=0; \
+		out=bin/cross/mpbond-$$GOOS-$$GOARCH; \
+		[ $$GOOS != windows ] || out=$$out.exe; \
+		$(MAKE) build MPBOND=$$out LDFLAGS='-s -w'; \
+		[ $$GOOS = linux ] || packaging/vet; \
+		echo $$out; \
 	done
 
 deps: ## install the Debian packages that demo and tests need, or say which

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"mpbond/fault"
+	"mpbond/userfile"
 )
 
 // maxSocketPath is what the kernel takes (unix(7): 108 bytes with the final 0).
@@ -52,7 +53,7 @@ func Listen(path string) (net.Listener, error) {
 	}
 	// Who holds the lock owns the socket, so that two processes that start at
 	// once cannot both take an old socket for dead. The file stays.
-	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|userfile.NoFollow, 0o600)
 	if err != nil {
 		return nil, fault.New(fault.Permission, err, dirHint)
 	}
@@ -65,8 +66,8 @@ func Listen(path string) (net.Listener, error) {
 }
 
 func listenLocked(path string, lock *os.File) (net.Listener, error) {
-	err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
+	err := userfile.TryLock(lock)
+	if errors.Is(err, userfile.ErrLocked) {
 		return nil, fault.New(fault.AlreadyRunning, fmt.Errorf("mpbond is already running: it holds %s", path),
 			"see `mpbond status`; stop that one first, or give this one another --socket")
 	}
@@ -87,7 +88,7 @@ func listenLocked(path string, lock *os.File) (net.Listener, error) {
 	// On Linux the socket file takes the rights of the descriptor, so that it
 	// is never open to others, not even for a moment. Elsewhere Chmod follows.
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
+		return c.Control(func(fd uintptr) { _ = userfile.CloseToOthers(fd) })
 	}}
 	l, err := config.Listen(context.Background(), "unix", path)
 	if err != nil {
@@ -108,8 +109,7 @@ func ownDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if st.Mode().Perm()&0o022 != 0 || ok && int(sys.Uid) != os.Geteuid() {
+	if userfile.Has(st, 0o022) || !userfile.Mine(st) {
 		return fault.New(fault.Permission, fmt.Errorf("directory %s belongs to another user, or others can write to it", dir), dirHint)
 	}
 	return nil

@@ -245,6 +245,7 @@ func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
 	if p == nil {
 		return
 	}
+	h = p.est.Reckoned(h)
 	if h.Acked != p.est.Hop().Acked || h.Queue == 0 {
 		p.hopProgress = now
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"mpbond/unit"
+	"mpbond/wire"
 )
 
 // effect is what a scheduler did to one download of 8/10/5.
@@ -176,5 +177,43 @@ func TestRoundRobinTakesTurns(t *testing.T) {
 	}
 	if e := measure(t, "roundrobin", 10*unit.MB, 8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps); e.apart() < 3*time.Second || e.atMost < unit.MB {
 		t.Errorf("roundrobin: subflows end %v apart with %v at the helper", e.apart(), e.atMost)
+	}
+}
+
+// TestBlind: where the system tells nothing of a subflow's first hop, as outside
+// Linux, what the far end acknowledges does: two links of one's own, or a helper's,
+// give most of their sum.
+func TestBlind(t *testing.T) {
+	const m, size = unit.Mbps, 10 * unit.MB
+	for _, c := range []struct {
+		name string
+		join func(n *simNet)
+		sum  unit.Rate
+		rtts []time.Duration // of handshakes
+	}{
+		{"direct", func(n *simNet) {
+			n.addPath(1, n.both(8*m, 25*time.Millisecond), nil)
+			n.addPath(2, n.both(4*m, 60*time.Millisecond), nil)
+		}, 12 * m, []time.Duration{50 * time.Millisecond, 120 * time.Millisecond}},
+		{"helped", func(n *simNet) { n.house(8*m, 10*m, 5*m) }, 13 * m, []time.Duration{50 * time.Millisecond, 75 * time.Millisecond}},
+	} {
+		for _, scheduler := range []string{"auto", "pams"} {
+			n := newSim(t, scheduler, .2)
+			n.blind = true
+			c.join(n)
+			for i, rtt := range c.rtts {
+				for d := range 2 {
+					n.ends[d].JoinRTT(wire.PathID(i+1), rtt)
+				}
+			}
+			begin := n.now
+			tr := &transfer{size: int(size)}
+			n.run(n.carry([]*transfer{tr}))
+			took, bound := tr.done.Sub(begin), c.sum.Time(size)
+			t.Logf("%s, %s: %v, bound %v", c.name, scheduler, took, bound)
+			if took > bound*11/10 {
+				t.Errorf("%s, %s: %v, the links could do it in %v", c.name, scheduler, took, bound)
+			}
+		}
 	}
 }

@@ -112,6 +112,7 @@ type simNet struct {
 	spare    [][]byte
 
 	lag       [2]time.Duration // how long an end's writers take to begin with a segment
+	blind     bool             // systems tell nothing of their hops
 	withdrawn int              // segments taken back meanwhile
 	disobeys  bool             // writers write what was taken back
 	text      []byte           // of fillPattern
@@ -362,6 +363,10 @@ func (n *simNet) probe(d int, age time.Duration) {
 }
 
 func (n *simNet) sample(p *simPath, d int) {
+	if n.blind {
+		n.ends[d].Local(p.id, n.now, estimate.Hop{Blind: true})
+		return
+	}
 	h := p.hops[d][0]
 	q := unit.Bytes(h.written - h.acked)
 	limit := unit.Rate(0)

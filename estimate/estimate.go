@@ -25,7 +25,8 @@ const (
 	// acknowledgement, so that a path that fell silent does not look empty.
 	maxReckoning = 200 * time.Millisecond
 	// Before anything is known a hop counts as one of 10 segments per 100 ms.
-	guessRate = 10 * 1448 * 8 * 10 * unit.Rate(1)
+	guessRate = 10 * guessMSS * 8 * 10 * unit.Rate(1)
+	guessMSS  = 1448
 	guessRTT  = 100 * time.Millisecond
 	// initialWindow of a TCP (RFC 6928).
 	initialWindow = 10 * 1448
@@ -89,6 +90,16 @@ func (p *Path) Acked(total uint64, at time.Time) {
 	if total >= p.acked {
 		p.acked, p.ackedAt = min(total, p.sent), at
 	}
+}
+
+// Reckoned is a sample of hop 1 that is blind, made of what the far end
+// acknowledges instead: for a helped subflow hop 1 then stands for both. Others
+// stay as they are.
+func (p *Path) Reckoned(h Hop) Hop {
+	if !h.Blind {
+		return h
+	}
+	return Hop{Blind: true, SRTT: p.JoinRTT, MinRTT: p.JoinRTT, MSS: guessMSS, Queue: p.Outstanding(), Acked: p.acked}
 }
 
 // Local takes a sample of hop 1.

@@ -9,6 +9,9 @@ import (
 // Hop is what the kernel at its sending end tells about one TCP hop at an
 // instant (TCP_INFO and SIOCOUTQ on Linux). A field that is not known is zero.
 type Hop struct {
+	// Blind tells that the system, or the carrier, knows nothing of the hop but
+	// Queue and Unsent, if these: others reckon from what the far end acknowledges.
+	Blind        bool
 	SRTT, MinRTT time.Duration
 	RTTVar       time.Duration // mean deviation of SRTT (RFC 6298)
 	// Rate is the newest delivery-rate sample. AppLimited tells that it was

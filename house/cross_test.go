@@ -28,6 +28,7 @@ import (
 func TestOtherMachines(t *testing.T) {
 	for _, m := range []struct{ system, processor string }{
 		{"linux", "arm"}, // 32 bits, as mips
+		{"darwin", "arm64"}, {"windows", "amd64"},
 	} {
 		t.Run(m.system+"/"+m.processor, func(t *testing.T) {
 			t.Parallel()

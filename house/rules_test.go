@@ -42,12 +42,13 @@ var walls = []wall{
 		reason: "the bond runs in virtual time, without anything that does I/O (of trace it uses the event and the ring)"},
 	{from: []string{"tcp"}, only: []string{"unit", "fault", "estimate"}, reason: "tcp is a transport and knows nothing of what it carries"},
 	{from: []string{"trace"}, only: []string{"unit", "fault", "wire"}, reason: "everybody may tell it things, so it knows nobody"},
-	{from: []string{"identity"}, only: []string{"fault", "config"}, reason: "who a device is does not depend on what it does"},
+	{from: []string{"identity"}, only: []string{"fault", "config", "userfile"}, reason: "who a device is does not depend on what it does"},
 	{from: []string{"pairing"}, only: []string{"fault", "identity", "tcp", "wire"}, reason: "two devices meet before either has a role to play"},
 	{from: []string{"discovery"}, only: []string{}, reason: "what a network says is nobody's word: it has addresses and no judgement"},
 	{from: []string{"measure"}, only: []string{"unit", "api"}, reason: "it speaks over any stream, and knows nothing of bonds"},
+	{from: []string{"userfile"}, only: []string{}, reason: "a file's owner and rights are the system's, not ours"},
 	{from: []string{"config"}, only: []string{"fault"}, reason: "it fills structs of others without knowing them"},
-	{from: []string{"api"}, only: []string{"unit", "fault"}, reason: "the types of the local API are a contract, not a view of our internals"},
+	{from: []string{"api"}, only: []string{"unit", "fault", "userfile"}, reason: "the types of the local API are a contract, not a view of our internals"},
 }
 
 // pureImports are what pure rooms must not import.

@@ -14,10 +14,10 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"mpbond/fault"
+	"mpbond/userfile"
 )
 
 const (
@@ -136,7 +136,7 @@ func CreateKey(path string) (*Key, error) {
 		return nil, err
 	}
 	data := pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der})
-	unlock, err := lockDir(filepath.Dir(path))
+	unlock, err := userfile.LockDir(filepath.Dir(path))
 	if err != nil {
 		return nil, wrap(err, "key file %s", path)
 	}
@@ -174,7 +174,7 @@ func private(f *os.File, forbidden os.FileMode) error {
 	if !st.Mode().IsRegular() {
 		return fault.New(fault.Config, fmt.Errorf("%s is not a plain file", f.Name()), "")
 	}
-	if st.Mode().Perm()&forbidden != 0 {
+	if userfile.Has(st, forbidden) {
 		return fault.New(fault.Permission,
 			fmt.Errorf("%s is open to other users (mode %04o)", f.Name(), st.Mode().Perm()),
 			fmt.Sprintf("run `chmod 600 %s`; if others may have read or changed it, make a new one", f.Name()))
@@ -200,8 +200,8 @@ func writeFile(path string, data []byte) error {
 	if err == nil {
 		err = f.Chmod(keyFileMode)
 	}
-	if err == nil && os.Geteuid() == 0 {
-		err = giveTo(f, dir)
+	if err == nil {
+		err = userfile.GiveTo(f, dir)
 	}
 	if err == nil {
 		err = f.Sync()
@@ -212,27 +212,7 @@ func writeFile(path string, data []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return syncDir(dir)
-}
-
-// giveTo makes the owner of dir that of the open file f.
-func giveTo(f *os.File, dir string) error {
-	st, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		return f.Chown(int(sys.Uid), int(sys.Gid))
-	}
-	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return userfile.SyncDir(dir)
 }
 
 // wrap is fmt.Errorf with err at the end, and nil for nil.

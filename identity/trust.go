@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"unicode"
 	"unicode/utf8"
 
@@ -20,6 +19,7 @@ import (
 
 	"mpbond/config"
 	"mpbond/fault"
+	"mpbond/userfile"
 )
 
 // Role is what a device may be to us. The names are part of the file format.
@@ -300,7 +300,7 @@ func (t *Trust) change(edit func(*peers) ([]Peer, error)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	dir := filepath.Dir(t.path)
-	unlock, err := lockDir(dir)
+	unlock, err := userfile.LockDir(dir) // each change replaces the file, which so cannot carry it
 	if err != nil {
 		return err
 	}
@@ -326,23 +326,6 @@ func (t *Trust) change(edit func(*peers) ([]Peer, error)) error {
 	}
 	t.now.Store(after)
 	return nil
-}
-
-// lockDir takes the lock of a directory, which is made if need be, shared between
-// processes. The file itself cannot carry it, as each change replaces the file.
-func lockDir(dir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
-		d.Close()
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
-	}
-	return func() { d.Close() }, nil
 }
 
 // load is the current state; a Trust whose first Reload failed trusts nobody.

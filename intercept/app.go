@@ -4,8 +4,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-
-	"golang.org/x/sys/unix"
 )
 
 // App is what is known of the app that asks for a connection.
@@ -68,36 +66,6 @@ func Listen(network, addr string) (net.Listener, error) {
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
 	return lc.Listen(context.Background(), network, addr)
-}
-
-// saveSYN lets the connections that ln accepts tell their first packet.
-func saveSYN(ln net.Listener) {
-	t, ok := ln.(*net.TCPListener)
-	if !ok {
-		return
-	}
-	raw, err := t.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) { // without it every DSCP is 0
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_SAVE_SYN, 1)
-	})
-}
-
-// dscpOf reads the DSCP of the SYN that opened a connection.
-func dscpOf(c *net.TCPConn) (dscp uint8) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	_ = raw.Control(func(fd uintptr) {
-		syn, err := unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_SAVED_SYN)
-		if err == nil {
-			dscp = HeaderDSCP([]byte(syn))
-		}
-	})
-	return dscp
 }
 
 // HeaderDSCP is the DSCP in an IP header: bits 8 to 13 of IPv4 (RFC 791), 4 to

@@ -1,7 +1,6 @@
 package intercept
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -76,23 +75,6 @@ func (e *Edge) serveAssociate(a *appConn, from wire.Addr, tells bool) {
 	close(replied)
 	if err == nil {
 		io.Copy(io.Discard, a) //nolint:errcheck // any end will do
-	}
-}
-
-// serveAssociationOnly serves a connection that may ask for an association and
-// nothing else.
-func (e *Edge) serveAssociationOnly(a *appConn) {
-	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
-	if b, err := a.peek(); err != nil {
-		a.Close()
-	} else if b != socksVersion {
-		e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", errNotRedirected)
-		a.Reset()
-	} else if _, from, err := socksHandshake(a); err != nil || from == nil {
-		e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", cmp.Or(err, errNotRedirected))
-		a.Reset()
-	} else {
-		e.serveAssociate(a, *from, true)
 	}
 }
 

@@ -1,10 +1,14 @@
+//go:build linux
+
 package intercept
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,6 +52,23 @@ func (e *Edge) ServeTransparent(ln net.Listener) error {
 		}
 		e.relay("redirect", a, c, dest.String())
 	})
+}
+
+// serveAssociationOnly serves a connection that may ask for an association and
+// nothing else.
+func (e *Edge) serveAssociationOnly(a *appConn) {
+	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
+	if b, err := a.peek(); err != nil {
+		a.Close()
+	} else if b != socksVersion {
+		e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", errNotRedirected)
+		a.Reset()
+	} else if _, from, err := socksHandshake(a); err != nil || from == nil {
+		e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", cmp.Or(err, errNotRedirected))
+		a.Reset()
+	} else {
+		e.serveAssociate(a, *from, true)
+	}
 }
 
 var errNotRedirected = errors.New("it was not redirected, but made to this port, which only `mpbond run` uses; use the proxy port")

@@ -292,7 +292,7 @@ func (c *rfcommConn) WaitWritable() error {
 
 // Probe implements Conn. Queue is what the kernel holds, in its memory, which
 // is more than the bytes that are in it; Acked is what it holds no longer. There
-// is no round trip: see blind.
+// is no round trip: it knows nothing of the other end.
 func (c *rfcommConn) Probe() (h estimate.Hop, err error) {
 	err = c.control(func(fd int) error {
 		size, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
@@ -305,13 +305,11 @@ func (c *rfcommConn) Probe() (h estimate.Hop, err error) {
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	h.Blind = true
 	h.Queue = min(h.Queue, unit.Bytes(c.written))
 	h.Unsent, h.Acked = h.Queue, c.written-uint64(h.Queue)
 	return h, err
 }
-
-// blind marks a carrier that knows nothing of the other end.
-func (c *rfcommConn) blind() {}
 
 // CloseWrite implements Conn: it cannot be done.
 func (c *rfcommConn) CloseWrite() error {

@@ -448,7 +448,7 @@ func (l *Link) probeSession() (estimate.Hop, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, blind := c.hop.(interface{ blind() }); blind {
+	if h.Blind {
 		// What is confirmed has arrived, and what was sent and is not may lie
 		// anywhere, in the kernel or on the air.
 		sent := max(l.sent.Load(), l.s.confirmed)

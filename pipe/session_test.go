@@ -438,7 +438,11 @@ func TestCloseIsNoBreak(t *testing.T) {
 // blindConn is a connection whose carrier knows nothing of the other end.
 type blindConn struct{ Conn }
 
-func (blindConn) blind() {}
+func (c blindConn) Probe() (estimate.Hop, error) {
+	h, err := c.Conn.Probe()
+	h.Blind = true
+	return h, err
+}
 
 // TestBlindCarrier: the session itself knows what has arrived, and how long
 // that takes.

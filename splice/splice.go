@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"syscall"
 )
@@ -73,11 +72,11 @@ func copyDirection(dst, src net.Conn) (n int64, err error) {
 }
 
 // Copy copies until src ends. From a *net.TCPConn it holds no buffer while it
-// waits.
+// waits, except on Windows.
 func Copy(out io.Writer, src net.Conn) (total int64, err error) {
 	var raw syscall.RawConn
 	if t, ok := src.(*net.TCPConn); ok {
-		if raw, err = t.SyscallConn(); err != nil {
+		if raw, err = lateReader(t); err != nil {
 			return 0, err
 		}
 	}
@@ -105,35 +104,6 @@ func Copy(out io.Writer, src net.Conn) (total int64, err error) {
 		err = nil
 	}
 	return total, err
-}
-
-// readLate reads into a buffer of the pool, which it takes only when there is
-// something to read: idle streams are many, and their buffers would be most of
-// the memory in use.
-func readLate(raw syscall.RawConn) (b *[copyBuffer]byte, n int, err error) {
-	waited := raw.Read(func(fd uintptr) bool {
-		b = buffers.Get().(*[copyBuffer]byte)
-		for {
-			if n, err = syscall.Read(int(fd), b[:]); err != syscall.EINTR {
-				break
-			}
-		}
-		if err == syscall.EAGAIN {
-			buffers.Put(b)
-			b = nil
-			return false
-		}
-		return true
-	})
-	switch {
-	case waited != nil:
-		return b, 0, waited
-	case err != nil:
-		return b, 0, os.NewSyscallError("read", err)
-	case n == 0:
-		return b, 0, io.EOF
-	}
-	return b, n, nil
 }
 
 // kernel tells a plain TCP connection, whose WriteTo does nothing for us but

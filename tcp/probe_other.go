@@ -12,7 +12,7 @@ import (
 )
 
 // Probe tells nothing outside Linux.
-func (c *Conn) Probe() (estimate.Hop, error) { return estimate.Hop{}, nil }
+func (c *Conn) Probe() (estimate.Hop, error) { return estimate.Hop{Blind: true}, nil }
 
 // Carried tells nothing outside Linux.
 func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {

@@ -21,6 +21,7 @@ import (
 
 	"mpbond/api/console"
 	"mpbond/fault"
+	"mpbond/userfile"
 )
 
 const (
@@ -76,7 +77,7 @@ func Token(path string) (string, error) {
 }
 
 func readToken(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|userfile.NoFollow|userfile.NoWait, 0)
 	if err != nil {
 		return "", err
 	}
@@ -85,8 +86,7 @@ func readToken(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0 || ok && int(sys.Uid) != os.Geteuid() {
+	if !st.Mode().IsRegular() || userfile.Has(st, 0o077) || !userfile.Mine(st) {
 		return "", fault.New(fault.Permission, fmt.Errorf("token file %s: others can read it, or it belongs to somebody else", path), "remove it: a new one is made")
 	}
 	b := make([]byte, tokenChars+2)

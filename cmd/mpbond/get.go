@@ -290,9 +290,7 @@ func (t *target) finish() error {
 	if t.temporary == nil {
 		return t.close()
 	}
-	mask := syscall.Umask(0) // how one reads it; nothing else makes files here
-	syscall.Umask(mask)
-	if err := errors.Join(t.temporary.Chmod(0o666&^os.FileMode(mask)), t.close()); err != nil {
+	if err := errors.Join(t.temporary.Chmod(newFileMode()), t.close()); err != nil {
 		return err
 	}
 	if t.keep {

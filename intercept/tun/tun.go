@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package tun takes the whole traffic of a machine, or of a network namespace,
 // from a TUN device. In the data path apps and the kernel's own TCP/IP stand
 // before it; after it stands package intercept, with whose Edge it carries TCP

@@ -1,0 +1,37 @@
+package intercept
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// saveSYN lets the connections that ln accepts tell their first packet.
+func saveSYN(ln net.Listener) {
+	t, ok := ln.(*net.TCPListener)
+	if !ok {
+		return
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { // without it every DSCP is 0
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_SAVE_SYN, 1)
+	})
+}
+
+// dscpOf reads the DSCP of the SYN that opened a connection.
+func dscpOf(c *net.TCPConn) (dscp uint8) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		syn, err := unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_SAVED_SYN)
+		if err == nil {
+			dscp = HeaderDSCP([]byte(syn))
+		}
+	})
+	return dscp
+}

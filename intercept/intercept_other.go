@@ -1,0 +1,20 @@
+//go:build !linux
+
+package intercept
+
+import "net"
+
+// ListenTransparent opens no listeners outside Linux, where nothing is
+// redirected.
+func ListenTransparent(uint16) ([]net.Listener, error) { return nil, nil }
+
+// ServeTransparent does nothing outside Linux.
+func (*Edge) ServeTransparent(net.Listener) error { return nil }
+
+func saveSYN(net.Listener) {}
+
+// dscpOf knows none outside Linux.
+func dscpOf(*net.TCPConn) uint8 { return 0 }
+
+// LabelOf knows none outside Linux, which has no control groups.
+func LabelOf(string) string { return "" }
