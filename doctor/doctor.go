@@ -6,6 +6,7 @@
 //
 //	doctor.go   what is measured (Facts), and what is said of it (Report)
 //	judge.go    from Facts to findings, without I/O
+//	roles.go    the same of what only one role has
 //	verdict.go  which finding is the bottleneck, and advice, without I/O
 //	gather.go   the measurements, one after another
 //	host.go     of this device: kernel, buffers, names
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"mpbond/fault"
+	"mpbond/identity"
 	"mpbond/unit"
 )
 
@@ -24,15 +26,41 @@ import (
 type Facts struct {
 	// Setup is what is wrong with files, nil if nothing: then nothing else could be
 	// measured.
-	Setup   *Problem
-	Host    Host
-	Server  Server
-	Lanes   []Lane
-	Running bool   // a primary runs here
+	Setup  *Problem
+	Role   identity.Role // as which this device was looked at
+	Host   Host
+	Server Server // of a primary; of a helper the addresses of all its primaries' servers
+	Lanes  []Lane // of a primary
+	Links  []Link // pipes, of a primary or helper
+	Ports  []Port // of a primary that does not run
+	// Devices are those that a server knows as primaries.
+	Devices []Device
+	Running bool   // that role runs here
 	Version string // of this program
-	// PrimaryVersion is that of the running one.
-	PrimaryVersion string
+	// RunningVersion is that of the running one.
+	RunningVersion string
 	Rated          bool // rates were to be measured
+}
+
+// Link is a pipe, as one of its ends sees it.
+type Link struct {
+	Device, Address, Via string
+	Ready                bool // it carries a subflow, or waits for one
+	Carries              bool
+	RTT                  time.Duration // 0: not known
+	Problem              *Problem      // why there is none
+}
+
+// Port is one that a primary opens.
+type Port struct {
+	What, At string
+	Problem  *Problem // it cannot be opened
+}
+
+// Device is a primary, as its server sees it.
+type Device struct {
+	Name             string
+	Subflows, Silent int
 }
 
 // Problem is an error as it is told.
@@ -53,7 +81,9 @@ func problem(err error) *Problem {
 // Host is this device.
 type Host struct {
 	Uplinks []string // interfaces with a default route
+	Unused  []string // of them, those that the primary does not use
 	IPv6    bool     // there is a way out by it
+	Public  bool     // an interface has an address that others on the Internet can call
 	// Names is why this device's resolver does not answer, nil if it does, or was
 	// not asked; NoResolver tells that there is none.
 	Names      *Problem

@@ -9,6 +9,7 @@ import (
 	"mpbond/device"
 	"mpbond/identity"
 	"mpbond/measure"
+	"mpbond/tcp"
 	"mpbond/unit"
 )
 
@@ -18,11 +19,12 @@ const (
 	RateBytes = 24 * unit.MB
 )
 
-// Patient is what is looked at: this device as a primary. Functions are called by
+// Patient is what is looked at: this device in a role. Functions are called by
 // the goroutine of Gather.
 type Patient struct {
+	Role    identity.Role
 	Key     *identity.Key
-	Server  identity.Peer
+	Server  identity.Peer // of a helper, with the addresses of all servers
 	Helpers []identity.Peer
 	Name    string // of this device in its lanes
 	// Interfaces, Metered, Congestion and Mark are as the primary's configuration
@@ -34,8 +36,10 @@ type Patient struct {
 	Congestion string
 	Mark       int
 	Version    string
-	// Status asks the running primary, nil if none runs, which has its proxy at
-	// SOCKS, "" for none.
+	// Ports are those that a primary opens, with what they are for.
+	Ports []Port
+	// Status asks the running role, nil if it does not run; a primary has its proxy
+	// at SOCKS, "" for none.
 	Status func(context.Context) (api.Status, error)
 	SOCKS  string
 	// Rates has rates measured, PayRates those of lanes whose data costs money.
@@ -48,18 +52,35 @@ type Patient struct {
 // Gather measures, one thing after another, until all is done or ctx ends: what
 // was not reached by then is reported as a problem of ctx.
 func Gather(ctx context.Context, p Patient) Facts {
-	f := Facts{Version: p.Version, Running: p.Status != nil, Rated: p.Rates}
+	f := Facts{Role: p.Role, Version: p.Version, Rated: p.Rates}
 	p.Progress("this device")
 	f.Host = lookAtHost(ctx)
-	f.Server = Server{Name: p.Server.Name}
-	f.Server.Addresses = addresses(ctx, p)
+	f.Server = Server{Name: p.Server.Name, Addresses: addresses(ctx, p)}
 	var st api.Status
 	if p.Status != nil {
 		var err error
-		if st, err = p.Status(ctx); err != nil {
-			f.Running = false
+		st, err = p.Status(ctx)
+		f.Running, f.RunningVersion = err == nil, st.Version
+	}
+	f.Links = links(st)
+	switch p.Role {
+	case identity.RoleHelper:
+		return f
+	case identity.RoleServer:
+		f.Devices = devices(st)
+		return f
+	}
+	if !f.Running {
+		f.Ports = ports(ctx, p)
+	}
+	if used := p.interfaces(f.Host); !slices.Equal(used, []string{""}) {
+		for _, name := range f.Host.Uplinks {
+			if !slices.Contains(used, name) {
+				f.Host.Unused = append(f.Host.Unused, name)
+			}
 		}
-		f.PrimaryVersion = st.Version
+	} else if len(f.Host.Uplinks) > 1 { // the system chooses one
+		f.Host.Unused = f.Host.Uplinks[1:]
 	}
 	busy, all := measure.StartBusy(), startUsed()
 	f.Host.Own = p.direct(ctx, &f, st)
@@ -162,6 +183,49 @@ func (p Patient) helped(ctx context.Context, f *Facts, st api.Status) {
 		}
 		f.Lanes = append(f.Lanes, l)
 	}
+}
+
+func links(st api.Status) (list []Link) {
+	for _, p := range st.Pipes {
+		l := Link{Device: p.Device, Address: p.Address, Via: p.Via, Carries: p.State == api.PipeCarries, RTT: duration(p.RTTms)}
+		l.Ready = p.State != api.PipeRetrying && p.State != api.PipeStarting
+		if p.Error != "" {
+			l.Problem = &Problem{Text: p.Error, Hint: p.Hint}
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// devices are the primaries that a server knows.
+func devices(st api.Status) (list []Device) {
+	for _, d := range st.Devices {
+		if d.Self || !slices.Contains(d.Roles, string(identity.RolePrimary)) {
+			continue
+		}
+		n := Device{Name: d.Name, Subflows: d.Subflows}
+		for _, b := range st.Bonds {
+			for _, path := range b.Paths {
+				if b.Peer == d.Name && path.State == api.Silent {
+					n.Silent++
+				}
+			}
+		}
+		list = append(list, n)
+	}
+	return list
+}
+
+// ports tries to open those of a primary.
+func ports(ctx context.Context, p Patient) (list []Port) {
+	for _, n := range p.Ports {
+		l, err := tcp.Listen(ctx, n.At, tcp.Options{})
+		if n.Problem = problem(err); err == nil {
+			l.Close()
+		}
+		list = append(list, n)
+	}
+	return list
 }
 
 // uplinks are this device's, none where they cannot be listed.

@@ -3,6 +3,8 @@ package doctor
 import (
 	"context"
 	"errors"
+	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -14,7 +16,7 @@ import (
 )
 
 func lookAtHost(ctx context.Context) Host {
-	h := Host{Uplinks: uplinks(), IPv6: measure.HasIPv6()}
+	h := Host{Uplinks: uplinks(), IPv6: measure.HasIPv6(), Public: isPublic()}
 	err := measure.Resolver(ctx)
 	h.NoResolver = errors.Is(err, measure.ErrNoResolver)
 	if !h.NoResolver {
@@ -56,4 +58,16 @@ func (u used) share() float64 {
 		return float64(now.cpu-u.cpu) / float64(took)
 	}
 	return 0
+}
+
+// isPublic reports whether an interface has an address that is not for a network
+// of its own (RFC 1918, RFC 4193, RFC 6598).
+func isPublic() bool {
+	list, _ := net.InterfaceAddrs()
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() && !p.Addr().IsPrivate() && !carrierNAT.Contains(p.Addr()) {
+			return true
+		}
+	}
+	return false
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mpbond/fault"
+	"mpbond/identity"
 	"mpbond/unit"
 )
 
@@ -39,9 +40,19 @@ func Judge(f Facts) Report {
 	j.setup()
 	if f.Setup == nil {
 		j.host()
-		j.server()
-		j.lanes()
-		j.primary()
+		switch f.Role {
+		case identity.RoleHelper:
+			j.addresses()
+			j.links()
+		case identity.RoleServer:
+			j.devices()
+		default:
+			j.server()
+			j.lanes()
+			j.links()
+			j.primary()
+		}
+		j.running()
 	}
 	r := Report{Findings: j.found, Lanes: laneReports(f.Lanes)}
 	if r.Findings == nil {
@@ -76,7 +87,10 @@ func (j *judge) setup() {
 
 func (j *judge) host() {
 	h := j.f.Host
-	if len(h.Uplinks) == 0 {
+	reached := j.f.Role == identity.RoleServer || slices.ContainsFunc(j.f.Server.Addresses, func(a Address) bool { return a.Problem == nil })
+	if len(h.Uplinks) == 0 && reached {
+		j.say(about{"uplink", ""}, Note, "", "no interface has a default route")
+	} else if len(h.Uplinks) == 0 {
 		j.say(about{"uplink", ""}, Bad, "connect this device to a network", "no interface has a default route")
 	} else {
 		j.say(about{"uplink", ""}, OK, "", "%s", strings.Join(h.Uplinks, ", "))
@@ -150,7 +164,8 @@ func (j *judge) buffers() {
 	}
 }
 
-func (j *judge) server() {
+// addresses tells which of the servers' addresses answer.
+func (j *judge) addresses() {
 	s := j.f.Server
 	answers := slices.ContainsFunc(s.Addresses, func(a Address) bool { return a.Problem == nil })
 	for _, a := range s.Addresses {
@@ -171,6 +186,12 @@ func (j *judge) server() {
 			j.say(about{"server", what}, Bad, a.Problem.Hint, "%s", a.Problem.Text)
 		}
 	}
+}
+
+// server tells of the server what it told itself.
+func (j *judge) server() {
+	j.addresses()
+	s := j.f.Server
 	if !s.Known {
 		return
 	}
@@ -211,18 +232,7 @@ func (j *judge) server() {
 	}
 }
 
-func (j *judge) primary() {
-	if !j.f.Running {
-		j.say(about{"primary", ""}, Note, "start it with `mpbond primary` and ask again", "no primary runs here: helpers could not be looked at")
-		return
-	}
-	if v := j.f.PrimaryVersion; v != j.f.Version {
-		j.say(about{"version", "primary"}, Warn, "start it again", "the running primary is %s, this program %s", v, j.f.Version)
-		return
-	}
-	j.say(about{"primary", ""}, OK, "", "a primary runs here")
-}
-
+// lanes tells of the ways to the server.
 func (j *judge) lanes() {
 	for _, l := range j.f.Lanes {
 		switch {

@@ -17,7 +17,7 @@ func healthy() Facts {
 		return Hop{Name: name, RTT: rtt, Packets: 5000, Resent: 10, MTU: 1500}
 	}
 	rate := func(r unit.Rate, limit string) Rate { return Rate{Bps: r, Limit: limit, Bytes: 2 * unit.MB} }
-	return Facts{Version: "1", PrimaryVersion: "1", Running: true, Rated: true,
+	return Facts{Version: "1", RunningVersion: "1", Running: true, Rated: true,
 		Host: Host{Uplinks: []string{"wlan0"}, IPv6: true, Busy: 0.2, Own: 0.1, ReadBuffer: 16 * unit.MB, WriteBuffer: 16 * unit.MB,
 			Congestion: "cubic", Features: []Feature{{"run", ""}, {"tun", ""}}},
 		Server: Server{Name: "home", Version: "1", Known: true, IPv6: true, Ahead: -100 * time.Millisecond, Error: 25 * time.Millisecond,
@@ -59,7 +59,11 @@ func TestVerdict(t *testing.T) {
 		"pipe, a little": {func(f *Facts) { f.Lanes[1].Down = Rate{Bps: 7 * unit.Mbps, Limit: Pipe} }, "pipe", "pipe to phone", Note, "", "the least of all"},
 		"HS-path":        {func(f *Facts) { f.Lanes[1].Down = Rate{Bps: unit.Mbps, Limit: HSPath} }, "hs_path", "HS-path of phone", Warn, "", "1 Mbit/s"},
 		"PS-path":        {func(f *Facts) { f.Lanes[0].Down = Rate{Bps: unit.Mbps, Limit: PSPath} }, "ps_path", "PS-path by laptop", Warn, "", "9 Mbit/s"},
-		"only way":       {func(f *Facts) { f.Lanes = f.Lanes[:1] }, "ps_path", "PS-path by laptop", Note, "", "is the only way"},
+		"no rate of one": {func(f *Facts) {
+			f.Lanes[0].Down, f.Lanes[0].ToUp = Rate{Limit: PSPath, Problem: dead}, Rate{Limit: PSPath, Problem: dead}
+		},
+			"hs_path", "HS-path of phone", Note, "", "carries 9 Mbit/s"},
+		"only way": {func(f *Facts) { f.Lanes = f.Lanes[:1] }, "ps_path", "PS-path by laptop", Note, "", "is the only way"},
 		"slow, and the processor busy": {func(f *Facts) { f.Host.Busy = 0.99; f.Lanes[1].Down = Rate{Bps: unit.Mbps, Limit: Pipe} },
 			"pipe", "pipe to phone", Warn, "", "rates may be too low"},
 		"setup": {func(f *Facts) {

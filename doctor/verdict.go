@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -10,7 +9,7 @@ import (
 )
 
 // causes are the checks that can fail, those that make others fail first.
-var causes = []string{"configuration", "uplink", "portal", "mtu", "server", "lane", "helper", "names", "clock"}
+var causes = []string{"configuration", "uplink", "portal", "mtu", "server", "lane", "primary", "pipe", "helper", "port", "names", "clock"}
 
 // words of a verdict on a hop, and advice. What can be done about a link's rate
 // is mostly to have a better link: so it is told what the other lanes can carry.
@@ -113,8 +112,11 @@ func slowest(lanes []Lane) (hop string, lane Lane, rate, best unit.Rate) {
 func kindOf(f Facts, check string) fault.Kind {
 	switch check {
 	case "configuration":
-		return cmp.Or(f.Setup.Kind, fault.Config)
-	case "uplink", "portal", "helper":
+		if f.Setup.Kind == fault.Permission {
+			return fault.Permission
+		}
+		return fault.Config
+	case "uplink", "portal", "helper", "pipe":
 		return fault.Unreachable
 	case "server", "lane":
 		for _, a := range f.Server.Addresses {

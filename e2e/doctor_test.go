@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,14 +19,27 @@ import (
 )
 
 // doctor runs `mpbond doctor` at the primary, and checks how it ends.
-func (n *network) doctor(code int, args ...string) (r doctor.Report) {
+func (n *network) doctor(code int, args ...string) doctor.Report {
 	n.Helper()
-	out, err := n.command("primary", append([]string{n.mpbond, "doctor", "--json"}, args...)...).Output()
+	return n.doctorAt("primary", code, args...)
+}
+
+func (n *network) doctorAt(node string, code int, args ...string) (r doctor.Report) {
+	n.Helper()
+	out, err := n.command(node, append([]string{n.mpbond, "doctor", "--json"}, args...)...).Output()
 	n.ended(code, err)
 	if err := json.Unmarshal(out, &r); err != nil {
 		n.Fatalf("%v: %s", err, out)
 	}
 	return r
+}
+
+// found tells whether a report has such a finding; subject and text are the
+// beginning and a part of it.
+func found(r doctor.Report, check, subject string, level doctor.Level, text string) bool {
+	return slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool {
+		return f.Check == check && strings.HasPrefix(f.Subject, subject) && f.Level == level && strings.Contains(f.Text, text)
+	})
 }
 
 func (n *network) ended(code int, err error) {
@@ -91,6 +105,22 @@ func TestDoctor(t *testing.T) {
 		}
 	}
 
+	// At the other devices.
+	for _, c := range []struct{ node, check, subject, text string }{
+		{"helper1", "pipe", "laptop at 10.77.3.1:7602", "is ready"}, {"helper1", "server", "10.77.1.1:7600", "answers"},
+		{"server", "device", "laptop", "is there, with 2 subflows"},
+	} {
+		if r := n.doctorAt(c.node, 0); !found(r, c.check, c.subject, doctor.OK, c.text) || r.Bottleneck.What != "none" {
+			t.Errorf("no %s of %s: %+v", c.check, c.subject, r)
+		}
+	}
+	if !found(r, "pipe", "phone at 10.77.3.2", doctor.OK, "carries a subflow") {
+		t.Errorf("no pipe in %+v", r.Findings)
+	}
+	if _, err := n.run("primary", n.mpbond, "doctor", "--no-rate", "fone"); err == nil || !strings.Contains(err.Error(), `no lane "fone"`) {
+		t.Errorf("a lane that is not there: %v", err)
+	}
+
 	// Rates: the helper's lane has another limit in each direction.
 	for _, s := range [][2]string{{"pipe1", "down"}, {"hs1", "up"}} {
 		if err := n.l.Set(s[0], s[1], "rate=1Mbit/s"); err != nil {
@@ -151,8 +181,8 @@ func TestDoctor(t *testing.T) {
 	n.stop(primary)
 	r = n.doctor(0, "--no-rate")
 	n.names(r, "none", "")
-	if len(r.Lanes) != 1 || !r.Lanes[0].Up {
-		t.Errorf("without a primary: %+v", r.Lanes)
+	if len(r.Lanes) != 1 || !r.Lanes[0].Up || !found(r, "port", ":7602", doctor.OK, "free for helpers") {
+		t.Errorf("without a primary: %+v", r)
 	}
 	n.stop(n.of("server"))
 	n.names(n.doctor(3, "--no-rate"), "server", "10.77.1.1:7600")

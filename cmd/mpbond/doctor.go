@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -40,7 +41,8 @@ A lane is named after the helper or, for a direct one, as mpbond status has it;
 without a name all are looked at.
 
 With a primary running here its helpers are looked at too; without one this
-device's own way to the server is.
+device's own way to the server is. On a helper its pipes and the way to the
+servers are looked at, on a server its devices.
 
 Rates are measured by sending for 2 seconds each way over each lane, 24 MB at
 most. --no-rate leaves that out. Over what is metered in the configuration no
@@ -86,6 +88,11 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		for _, name := range o.only {
+			if !slices.ContainsFunc(f.Lanes, func(l doctor.Lane) bool { return l.Name == name }) {
+				return fault.New(fault.Usage, fmt.Errorf("there is no lane %q", name), "without a name all are looked at; `mpbond status` lists them as devices")
+			}
+		}
 		r = doctor.Judge(f)
 	}
 	if o.asJSON {
@@ -103,12 +110,8 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 	return err
 }
 
-// patient is this device, as its files and a running primary tell.
+// patient is this device, as its files and a running role tell.
 func (o doctorOptions) patient(ctx context.Context) (p doctor.Patient, done func(), err error) {
-	cfg := primary.Default
-	if err := loadConfig(o.config, "primary", &cfg); err != nil {
-		return p, nil, err
-	}
 	path, err := keyPath()
 	if err != nil {
 		return p, nil, err
@@ -121,51 +124,109 @@ func (o doctorOptions) patient(ctx context.Context) (p doctor.Patient, done func
 	if err != nil {
 		return p, nil, err
 	}
-	server, err := primary.ServerOf(cfg, trust)
+	p = doctor.Patient{Key: key, Only: o.only, Version: version, Now: time.Now}
+	st, done, err := o.running(ctx, &p)
 	if err != nil {
 		return p, nil, err
 	}
-	if err := tcp.CheckCongestion(cfg.Congestion); err != nil {
-		return p, nil, err
+	switch p.Role = roleOf(st.Role, trust); p.Role {
+	case identity.RoleServer:
+	case identity.RoleHelper:
+		p.Server.Addresses = carriedTo(trust)
+	default:
+		err = o.primary(&p, trust, st)
 	}
-	p = doctor.Patient{Key: key, Server: server, Helpers: trust.ByRole(identity.RoleHelper), Name: cfg.Name, Interfaces: cfg.Interfaces,
-		Metered: cfg.Metered, Congestion: cfg.Congestion, Version: version, Rates: !o.noRate, PayRates: o.costly, Now: time.Now}
-	if p.Name == "" {
-		p.Name = "primary"
+	if err != nil {
+		done()
+	}
+	return p, done, err
+}
+
+// roleOf is the role to look at: the one that runs, else what the trusted devices
+// make of this one.
+func roleOf(running string, trust *identity.Trust) identity.Role {
+	switch {
+	case running == string(identity.RoleHelper), running == string(identity.RoleServer):
+		return identity.Role(running)
+	case running != "" || len(trust.ByRole(identity.RoleServer)) > 0:
+		return identity.RolePrimary
+	}
+	role := identity.RolePrimary
+	for _, p := range trust.ByRole(identity.RolePrimary) {
+		if role = identity.RoleServer; len(p.Servers) > 0 {
+			return identity.RoleHelper
+		}
+	}
+	return role
+}
+
+// carriedTo are the servers that a helper carries to.
+func carriedTo(trust *identity.Trust) (list []string) {
+	for _, p := range trust.Peers() {
+		at := p.Servers
+		if p.Is(identity.RoleServer) {
+			at = p.Addresses
+		}
+		for _, a := range at {
+			if !slices.Contains(list, a) {
+				list = append(list, a)
+			}
+		}
+	}
+	return list
+}
+
+// primary fills in what a primary is configured to be. What a running one tells
+// goes first: its flags need not be those of the file.
+func (o doctorOptions) primary(p *doctor.Patient, trust *identity.Trust, st api.Status) (err error) {
+	cfg := primary.Default
+	if err := loadConfig(o.config, "primary", &cfg); err != nil {
+		return err
+	}
+	if p.Server, err = primary.ServerOf(cfg, trust); err != nil {
+		return err
+	}
+	if err := tcp.CheckCongestion(cfg.Congestion); err != nil {
+		return err
+	}
+	p.Helpers, p.Name, p.Interfaces = trust.ByRole(identity.RoleHelper), cmp.Or(cfg.Name, "primary"), cfg.Interfaces
+	p.Metered, p.Congestion, p.Rates, p.PayRates = cfg.Metered, cfg.Congestion, !o.noRate, o.costly
+	if cfg.Proxy != "" {
+		p.Ports = append(p.Ports, doctor.Port{What: "apps", At: cfg.Proxy})
+	}
+	for at := range strings.SplitSeq(cfg.Pipe, ",") {
+		if at = strings.TrimSpace(at); at != "" && !strings.Contains(at, "://") {
+			p.Ports = append(p.Ports, doctor.Port{What: "helpers", At: at})
+		}
 	}
 	if cfg.TUN || tun.Present() {
 		p.Mark = tcp.OwnMark
 	}
-	p.Only = o.only
-	done, err = o.running(ctx, &p)
-	return p, done, err
+	if st.SOCKS != "" {
+		p.SOCKS = reachable(st.SOCKS)
+	}
+	lanesOf(st, p)
+	return nil
 }
 
-// running adds what a running primary tells, if there is one: its flags need not
-// be those of the file.
-func (o doctorOptions) running(ctx context.Context, p *doctor.Patient) (done func(), err error) {
-	sockets := []string{api.SocketPath("primary"), api.SocketPath("dual")}
-	if o.socket != "" {
-		sockets = []string{o.socket}
+// running asks the role that runs here, if one does.
+func (o doctorOptions) running(ctx context.Context, p *doctor.Patient) (st api.Status, done func(), err error) {
+	sockets := []string{o.socket}
+	if o.socket == "" {
+		sockets = []string{api.SocketPath("primary"), api.SocketPath("dual"), api.SocketPath("helper"), api.SocketPath("server")}
 	}
 	for _, path := range sockets {
 		c := client.New(path)
-		st, err := c.Status(ctx, false)
-		if err != nil {
-			c.Close()
-			if fault.Is(err, fault.NotRunning) && o.socket == "" {
-				continue
-			}
-			return nil, err
+		if st, err = c.Status(ctx, false); err == nil {
+			p.Status = func(ctx context.Context) (api.Status, error) { return c.Status(ctx, false) }
+			return st, c.Close, nil
 		}
-		p.Status = func(ctx context.Context) (api.Status, error) { return c.Status(ctx, false) }
-		if st.SOCKS != "" {
-			p.SOCKS = reachable(st.SOCKS)
+		c.Close()
+		if !fault.Is(err, fault.NotRunning) || o.socket != "" {
+			return st, nil, err
 		}
-		lanesOf(st, p)
-		return c.Close, nil
 	}
-	return func() {}, nil
+	return st, func() {}, nil
 }
 
 // lanesOf takes the names of the direct lanes from a running primary.

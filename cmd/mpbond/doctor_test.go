@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/doctor"
+	"mpbond/identity"
+	"mpbond/unit"
+)
+
+// TestDoctorOfFiles: what is wrong with files is named, as JSON too, and nothing
+// is made or changed.
+func TestDoctorOfFiles(t *testing.T) {
+	dir := home(t)
+	bottleneck := func(code int, args ...string) doctor.Verdict {
+		t.Helper()
+		got, out, errs := mpbond(t, append([]string{"doctor", "--json"}, args...)...)
+		var r doctor.Report
+		if err := json.Unmarshal([]byte(out), &r); err != nil || got != code {
+			t.Fatalf("code %d, want %d: %v: %s%s", got, code, err, out, errs)
+		}
+		return r.Bottleneck
+	}
+	if v := bottleneck(exitUsage); v.What != "configuration" || !strings.Contains(v.Text, "has no key") || !strings.Contains(v.Advice, "keygen") {
+		t.Errorf("%+v", v)
+	}
+	if list, _ := os.ReadDir(dir); len(list) > 0 {
+		t.Errorf("%v was made", list)
+	}
+	if _, err := identity.CreateKey(filepath.Join(dir, "device.key")); err != nil {
+		t.Fatal(err)
+	}
+	if v := bottleneck(exitUsage); v.What != "configuration" || !strings.Contains(v.Text, "no server is trusted") || !strings.Contains(v.Advice, "mpbond pair") {
+		t.Errorf("%+v", v)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "primary.toml"), []byte("servr = 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if v := bottleneck(exitUsage); !strings.Contains(v.Text, "servr") || !strings.Contains(v.Advice, "server") {
+		t.Errorf("%+v", v)
+	}
+	code, out, errs := mpbond(t, "doctor")
+	if code != exitUsage || errs != "" || !strings.Contains(out, "bad  configuration  ") || !strings.Contains(out, "\nbottleneck: ") || !strings.Contains(out, "\nwhat may help: ") {
+		t.Errorf("code %d: %s%s", code, out, errs)
+	}
+	if err := os.Chmod(filepath.Join(dir, "device.key"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if v := bottleneck(exitRefused); !strings.Contains(v.Advice, "chmod 600") {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestDoctorUnreachable: nobody answers at the server's address.
+func TestDoctorUnreachable(t *testing.T) {
+	devices(t)
+	code, out, errs := mpbond(t, "doctor")
+	if code != exitNoConn || !strings.Contains(out, "bad   server 127.0.0.1:9") || !strings.Contains(out, "connection refused") || !strings.Contains(errs, "24 MB each way") {
+		t.Errorf("code %d: %s%s", code, out, errs)
+	}
+	if code, out, errs := mpbond(t, "doctor", "--no-rate"); code != exitNoConn || errs != "" {
+		t.Errorf("code %d: %s%s", code, out, errs)
+	}
+	if code, _, errs := mpbond(t, "doctor", "--socket", "/nowhere"); code != exitNoConn && code != exitUsage {
+		t.Errorf("code %d: %s", code, errs)
+	}
+}
+
+// TestPrintReport shows each part once, without what others could send to a
+// terminal.
+func TestPrintReport(t *testing.T) {
+	r := doctor.Report{Bottleneck: doctor.Verdict{What: "pipe", Text: "the pipe\x1b[2J is slow", Advice: "come nearer"},
+		Findings: []doctor.Finding{{Check: "clock", Level: doctor.OK, Text: "agrees", Hint: "not shown"}, {Check: "mtu", Subject: "ps", Level: doctor.Warn, Text: "small", Hint: "raise it"}},
+		Lanes: []doctor.LaneReport{
+			{Name: "phone", Kind: "helped", Up: true, DownBps: 4 * unit.Mbps, UpBps: 2 * unit.Mbps, Hops: []doctor.HopReport{
+				{Name: doctor.Pipe, RTTms: 5.25, Loss: 0.012, MTU: 1500, DownBps: 4 * unit.Mbps, UpBps: 2 * unit.Mbps, UpAtLeast: true},
+				{Name: doctor.HSPath, RTTms: 70, DownBps: 4 * unit.Mbps, DownAtLeast: true, UpBps: 2 * unit.Mbps}}},
+			{Name: "tab", Kind: "helped"}}}
+	var b bytes.Buffer
+	if err := printReport(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	const want = `ok    clock   agrees
+warn  mtu ps  small
+                raise it
+
+LANE   HOP        DOWN        UP          RTT      LOSS   MTU
+phone  helped     4 Mbit/s    2 Mbit/s                    
+       pipe       4 Mbit/s    ≥ 2 Mbit/s  5.25 ms  1.2 %  1500
+       HS-path    ≥ 4 Mbit/s  2 Mbit/s    70 ms    0.0 %  -
+tab    not there  -           -                           
+
+bottleneck: the pipe?[2J is slow
+what may help: come nearer
+`
+	if got := b.String(); got != want {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestRoleOf(t *testing.T) {
+	home(t)
+	trust, err := openTrust()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for running, want := range map[string]identity.Role{"": identity.RolePrimary, "dual": identity.RolePrimary, "primary": identity.RolePrimary, "helper": identity.RoleHelper, "server": identity.RoleServer} {
+		if got := roleOf(running, trust); got != want {
+			t.Errorf("%q runs: %v", running, got)
+		}
+	}
+	add := func(name string, r identity.Role, servers ...string) {
+		t.Helper()
+		k, err := identity.Generate()
+		if err == nil {
+			err = trust.Add(identity.Peer{Name: name, Roles: []identity.Role{r}, Key: k.Public(), Servers: servers, Addresses: []string{"192.0.2.1:7600"}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		add  func()
+		want identity.Role
+	}{
+		{func() { add("laptop", identity.RolePrimary) }, identity.RoleServer},
+		{func() { add("desk", identity.RolePrimary, "192.0.2.9:7600") }, identity.RoleHelper},
+		{func() { add("home", identity.RoleServer) }, identity.RolePrimary},
+	} {
+		if c.add(); roleOf("", trust) != c.want {
+			t.Errorf("%v, want %v", roleOf("", trust), c.want)
+		}
+	}
+	if got := carriedTo(trust); len(got) != 2 || !slices.Contains(got, "192.0.2.9:7600") || !slices.Contains(got, "192.0.2.1:7600") {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestLanesOf: what runs tells which lanes there are, not the file.
+func TestLanesOf(t *testing.T) {
+	p := doctor.Patient{Name: "primary", Interfaces: []string{"eth7"}, Helpers: []identity.Peer{{Name: "phone"}}, Now: time.Now}
+	lanesOf(api.Status{}, &p)
+	if p.Name != "primary" || !slices.Equal(p.Interfaces, []string{"eth7"}) {
+		t.Errorf("nothing is told: %+v", p)
+	}
+	lanesOf(api.Status{Bonds: []api.Bond{{Paths: []api.Path{{Device: "laptop/wlan0", Kind: api.Direct}, {Device: "laptop/wwan0", State: api.Down}, {Device: "phone", State: api.Down},
+		{Device: "tab", Kind: api.Helped}, {Device: "laptop/wlan0", Kind: api.Direct}}}}}, &p)
+	if p.Name != "laptop" || !slices.Equal(p.Interfaces, []string{"wlan0", "wwan0"}) {
+		t.Errorf("%+v", p)
+	}
+	lanesOf(api.Status{Bonds: []api.Bond{{Paths: []api.Path{{Device: "laptop", Kind: api.Direct}}}}}, &p)
+	if p.Name != "laptop" || len(p.Interfaces) != 0 {
+		t.Errorf("%+v", p)
+	}
+}

@@ -1,0 +1,118 @@
+package doctor
+
+import (
+	"context"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/unit"
+)
+
+// TestRoles: what only one role has is named too.
+func TestRoles(t *testing.T) {
+	lost := &Problem{Text: "connection refused", Hint: "is it on?"}
+	for name, c := range map[string]struct {
+		f             Facts
+		what, subject string
+		level         Level
+		kind          fault.Kind
+	}{
+		"helper": {Facts{Role: identity.RoleHelper, Running: true, Links: []Link{{Device: "laptop", Address: "a", Ready: true}}}, "none", "", OK, ""},
+		"helper without pipe": {Facts{Role: identity.RoleHelper, Running: true, Links: []Link{{Device: "laptop", Address: "a", Problem: lost}}},
+			"pipe", "laptop at a", Bad, fault.Unreachable},
+		"helper with another pipe": {Facts{Role: identity.RoleHelper, Running: true, Links: []Link{{Device: "laptop", Address: "a", Problem: lost}, {Device: "laptop", Address: "b", Ready: true}}},
+			"none", "", OK, ""},
+		"helper of nobody": {Facts{Role: identity.RoleHelper, Running: true}, "pipe", "", Bad, fault.Unreachable},
+		"helper that is cut off": {Facts{Role: identity.RoleHelper, Running: true, Links: []Link{{Device: "laptop", Address: "a", Ready: true}},
+			Server: Server{Addresses: []Address{{At: "x:1", IP: "192.0.2.1", Problem: &Problem{Kind: fault.Timeout, Text: "no answer"}}}}}, "server", "x:1 (192.0.2.1)", Bad, fault.Timeout},
+		"helper that does not run": {Facts{Role: identity.RoleHelper}, "helper", "", Bad, fault.Unreachable},
+		"server":                   {Facts{Role: identity.RoleServer, Running: true, Devices: []Device{{Name: "laptop", Subflows: 2}, {Name: "old"}}}, "none", "", OK, ""},
+		"server with a silent subflow": {Facts{Role: identity.RoleServer, Running: true, Devices: []Device{{Name: "laptop", Subflows: 2, Silent: 1}}},
+			"lane", "laptop", Warn, ""},
+		"server that does not run":  {Facts{Role: identity.RoleServer}, "server", "", Bad, fault.Unreachable},
+		"another release":           {Facts{Role: identity.RoleServer, Running: true, RunningVersion: "0.9"}, "version", "server", Warn, ""},
+		"primary that cannot start": {Facts{Ports: []Port{{"apps", "127.0.0.1:1080", lost}}}, "port", "127.0.0.1:1080", Bad, fault.Other},
+	} {
+		if c.f.Role != identity.RoleServer {
+			c.f.Host.Uplinks = []string{"eth0"}
+		}
+		r := Judge(c.f)
+		if v := r.Bottleneck; v.What != c.what || v.Subject != c.subject || v.Level != c.level || r.Kind != c.kind {
+			t.Errorf("%s: %+v, kind %q", name, v, r.Kind)
+		}
+		for _, n := range r.Findings {
+			if n.Level == Bad && !slices.Contains(causes, n.Check) {
+				t.Errorf("%s: %q has no place among the causes", name, n.Check)
+			}
+		}
+	}
+}
+
+// TestFromStatus: what a running role tells becomes facts.
+func TestFromStatus(t *testing.T) {
+	st := api.Status{
+		Pipes: []api.Pipe{{Device: "phone", Address: "a", Via: "wlan0", State: api.PipeCarries}, {Device: "phone", Address: "b", State: api.PipeWaits, RTTms: 5},
+			{Device: "tab", Address: "c", State: api.PipeRetrying, Error: "refused", Hint: "x"}, {Device: "tab", Address: "d", State: api.PipeStarting}},
+		Devices: []api.Device{{Name: "me", Self: true, Roles: []string{"primary"}}, {Name: "laptop", Roles: []string{"primary"}, Subflows: 2}, {Name: "phone", Roles: []string{"helper"}}},
+		Bonds:   []api.Bond{{Peer: "laptop", Paths: []api.Path{{State: api.Silent}, {State: api.Up}}}},
+	}
+	l := links(st)
+	if len(l) != 4 || !l[0].Carries || !l[0].Ready || l[1].RTT != 5*time.Millisecond || !l[1].Ready || l[1].Carries || l[2].Ready || l[2].Problem.Hint != "x" || l[3].Ready {
+		t.Errorf("%+v", l)
+	}
+	if d := devices(st); len(d) != 1 || d[0] != (Device{"laptop", 2, 1}) {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestPorts: one that is taken is told, one that is free stays free.
+func TestPorts(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	p := Patient{Ports: []Port{{What: "apps", At: taken.Addr().String()}, {What: "helpers", At: "127.0.0.1:0"}}}
+	list := ports(context.Background(), p)
+	if len(list) != 2 || list[0].Problem == nil || list[0].Problem.Kind != fault.AlreadyRunning || list[1].Problem != nil {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestInterfaces: lanes are those of the configuration, or of the system.
+func TestInterfaces(t *testing.T) {
+	h := Host{Uplinks: []string{"wlan0", "wwan0"}}
+	for _, c := range []struct{ configured, want []string }{
+		{nil, []string{""}}, {[]string{"auto"}, h.Uplinks}, {[]string{"eth7"}, []string{"eth7"}},
+	} {
+		if got := (Patient{Interfaces: c.configured}).interfaces(h); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v", c.configured, got)
+		}
+	}
+	if got := (Patient{Interfaces: []string{"auto"}}).interfaces(Host{}); !slices.Equal(got, []string{""}) {
+		t.Errorf("no uplink: %v", got)
+	}
+}
+
+// TestAddHop: both ends' words about a hop come together.
+func TestAddHop(t *testing.T) {
+	l := Lane{Hops: []Hop{{Name: PSPath, RTT: 60 * time.Millisecond, MTU: 1500, Packets: 10, Resent: 1}}}
+	l.addHop(&api.Hop{MinRTTms: 50, MTU: 1400, Packets: 20, Resent: 2})
+	if h := l.Hops[0]; h.RTT != 50*time.Millisecond || h.MTU != 1400 || h.Packets != 30 || h.Resent != 3 {
+		t.Errorf("%+v", h)
+	}
+	l = Lane{Helper: true, Hops: []Hop{{Name: Pipe, MTU: 1500}, {Name: HSPath}}}
+	l.addHop(&api.Hop{MinRTTms: 70, MTU: 1400})
+	if l.Hops[0] != (Hop{Name: Pipe, MTU: 1500}) || l.Hops[1].MTU != 1400 || l.Hops[1].RTT != 70*time.Millisecond {
+		t.Errorf("%+v", l.Hops)
+	}
+	l.addHop(nil)
+	if least(unit.Bytes(0), 5) != 5 || least(unit.Bytes(4), 0) != 4 || least(unit.Bytes(4), 3) != 3 {
+		t.Error("least")
+	}
+}
