@@ -53,6 +53,8 @@ type Status struct {
 
 // Bond is one bond, as one of its ends sees it.
 type Bond struct {
+	// ID tells it from others of this mpbond: the beginning of the bond's, at a
+	// server with a number if two devices have chosen the same.
 	ID           string     `json:"id"`
 	Peer         string     `json:"peer"` // name of the device at the other end
 	Scheduler    string     `json:"scheduler"`

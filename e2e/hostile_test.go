@@ -247,6 +247,21 @@ func TestNeighbour(t *testing.T) {
 		}
 		return nil
 	})
+
+	// For the server's owner the two have names of their own.
+	bonds := map[string]string{}
+	for _, b := range w.s.Status(false) {
+		bonds[b.Peer] = b.ID
+	}
+	if err := w.s.CloseSubflow(bonds["neighbour"], uint32(more.Path)); err != nil || bonds["laptop"] == bonds["neighbour"] || w.s.Streams()[0].Bond != bonds["laptop"] {
+		t.Errorf("bonds %v: %v", bonds, err)
+	}
+	for err = nil; err == nil; { // what was under way, and the end
+		_, _, err = sf.Next()
+	}
+	if list := w.s.Streams(); len(list) != 1 || list[0].Peer != "laptop" {
+		t.Errorf("the laptop's streams: %+v", list)
+	}
 }
 
 // TestCrowdAtThePipe: who keeps as many connections to the primary as may wait

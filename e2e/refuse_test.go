@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/api"
 	"mpbond/identity"
 	"mpbond/primary"
 	"mpbond/unit"
@@ -305,6 +306,34 @@ func TestHelperTrustsThePrimaryNoLonger(t *testing.T) {
 	phone.trusts(w.primary, identity.RolePrimary, w.pcfg.Pipe)
 	w.reload(phone, h.TrustChanged)
 	w.await("laptop", "phone")
+}
+
+// TestHelperIsRenamed: a helper whose subflow is up is told of by its new name, and
+// so is the next subflow by it.
+func TestHelperIsRenamed(t *testing.T) {
+	w := newWorld(t)
+	w.start("phone")
+	if err := w.primary.trust.Rename("phone", "pixel"); err != nil {
+		t.Fatal(err)
+	}
+	w.reload(w.primary, w.p.TrustChanged)
+	w.await("laptop", "pixel")
+	for _, path := range w.p.Status(false).Paths {
+		if path.Device == "pixel" {
+			if err := w.p.CloseSubflow(w.p.Status(false).ID, path.ID); err != nil {
+				t.Error(err)
+			}
+			eventually(t, func() error {
+				for _, now := range w.p.Status(false).Paths {
+					if now.Device == "pixel" && now.ID > path.ID && now.State == api.Up {
+						return nil
+					}
+				}
+				return fmt.Errorf("no further subflow by pixel: %+v", w.p.Status(false).Paths)
+			})
+		}
+	}
+	w.await("laptop", "pixel")
 }
 
 // TestRatePerDevice: all streams of a device together move what the server

@@ -62,6 +62,7 @@ type Endpoint struct {
 // lane is a subflow with its goroutines' state, guarded by Endpoint.mu.
 type lane struct {
 	sf     *subflow.Subflow
+	device string // that carries it, as it is called now
 	out    []byte // the segment to be written
 	full   bool
 	cond   *sync.Cond
@@ -100,7 +101,7 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 		e.drop(old, "replaced by another of its number")
 	}
 	now := time.Now()
-	l := &lane{sf: sf, cond: sync.NewCond(&e.mu)}
+	l := &lane{sf: sf, device: sf.Device, cond: sync.NewCond(&e.mu)}
 	e.lanes[sf.Path] = l
 	e.b.AddPath(sf.Path, sf.Helped, now)
 	e.b.JoinRTT(sf.Path, sf.RTT)
@@ -133,9 +134,20 @@ func (e *Endpoint) DeviceOf(id wire.PathID) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l := e.lanes[id]; l != nil {
-		return l.sf.Device
+		return l.device
 	}
 	return ""
+}
+
+// RenameHelper makes known that a helper is called otherwise from now on.
+func (e *Endpoint) RenameHelper(from, to string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, l := range e.lanes {
+		if l.sf.Helped && l.device == from {
+			l.device = to
+		}
+	}
 }
 
 // drop takes a lane out, for a reason. Its goroutines end by themselves.
@@ -160,7 +172,7 @@ func (e *Endpoint) drop(l *lane, why string) {
 	if len(e.lanes) == 0 {
 		e.noLane = time.Now()
 	}
-	e.trace(trace.Event{Kind: trace.PathDown, Path: uint32(l.sf.Path), Device: l.sf.Device, Reason: why})
+	e.trace(trace.Event{Kind: trace.PathDown, Path: uint32(l.sf.Path), Device: l.device, Reason: why})
 }
 
 // down ends a lane for a reason, once.

@@ -87,7 +87,7 @@ func (e *Endpoint) Steady() (list []Steady) {
 	now := time.Now()
 	for _, l := range e.lanes {
 		r := &l.rates
-		s := Steady{Device: l.sf.Device,
+		s := Steady{Device: l.device,
 			Rx: r.steady(now, func(i int) uint64 { return r.list[i%len(r.list)].rx }),
 			Tx: r.steady(now, func(i int) uint64 { return r.list[i%len(r.list)].tx })}
 		if s.Rx == 0 && s.Tx == 0 {
@@ -151,7 +151,7 @@ func (e *Endpoint) Status(why bool) api.Bond {
 		if l == nil {
 			continue
 		}
-		a := api.Path{ID: uint32(p.ID), Device: l.sf.Device, Kind: api.Direct, State: api.Up, RxBytes: unit.Bytes(p.Received),
+		a := api.Path{ID: uint32(p.ID), Device: l.device, Kind: api.Direct, State: api.Up, RxBytes: unit.Bytes(p.Received),
 			TxBytes: unit.Bytes(p.Sent), SRTTms: ms(p.SRTT), PADms: ms(p.PAD), ThroughputBps: p.Th, BacklogBytes: p.InFlight, LastData: p.LastData}
 		if p.Helped {
 			a.Kind = api.Helped

@@ -19,44 +19,17 @@ func (p *Primary) Pipes() []api.Pipe {
 			continue
 		}
 		c := api.Pipe{Address: l.RemoteAddr().String(), Via: l.Via(), State: api.PipeCarries, Bond: p.cur.id.String(), Path: uint32(id)}
-		c.Device = p.calledNow(p.cur.e.DeviceOf(id))
+		c.Device = p.cur.e.DeviceOf(id)
 		list = append(list, c)
 	}
 	for _, slot := range p.helpers {
 		for _, w := range slot.reserve {
 			if w.Err() == nil {
-				list = append(list, api.Pipe{Device: p.calledNow(slot.name), Address: w.RemoteAddr().String(), Via: w.Via(), State: api.PipeWaits, RTTms: float64(w.RTT().Microseconds()) / 1000})
+				list = append(list, api.Pipe{Device: slot.name, Address: w.RemoteAddr().String(), Via: w.Via(), State: api.PipeWaits, RTTms: float64(w.RTT().Microseconds()) / 1000})
 			}
 		}
 	}
 	return list
-}
-
-// calledNow is what a helper is called that had a name when it called. Mu is held.
-func (p *Primary) calledNow(name string) string {
-	now := name
-	for key, slot := range p.helpers {
-		peer, ok := p.trust.Lookup(key)
-		switch {
-		case slot.name != name || !ok:
-		case peer.Name == name:
-			return name
-		default:
-			now = peer.Name
-		}
-	}
-	return now
-}
-
-// rename tells of paths by helpers what these are called now.
-func (p *Primary) rename(paths []api.Path) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range paths {
-		if paths[i].Kind != api.Direct {
-			paths[i].Device = p.calledNow(paths[i].Device)
-		}
-	}
 }
 
 // CloseSubflow ends a subflow of the bond: what it carried goes over others, and

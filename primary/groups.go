@@ -31,10 +31,11 @@ type planned struct {
 	empty time.Time  // since when there is no subflow for it; zero: there is one
 }
 
-// linkName is what a subflow goes over, as rules name it. Guarded by Primary.mu.
+// linkName is what a subflow goes over, as rules name it, besides its device.
+// Guarded by Primary.mu.
 type linkName struct {
-	names []string
-	local string // address that pipe was found for
+	names []string // of an own link
+	local string   // address that pipe was found for
 	pipe  string
 }
 
@@ -101,7 +102,7 @@ func (p *Primary) routes() (list []policy.Route) {
 		if n == nil {
 			continue // it is just joining
 		}
-		r := policy.Route{ID: id, Own: a.Kind == api.Direct, Names: n.names, Silent: a.State != api.Up, Delay: time.Duration(a.PADms * float64(time.Millisecond))}
+		r := policy.Route{ID: id, Own: a.Kind == api.Direct, Names: append([]string{a.Device}, n.names...), Silent: a.State != api.Up, Delay: time.Duration(a.PADms * float64(time.Millisecond))}
 		if l := p.cur.links[id]; l != nil && !l.Broken() {
 			r.Pipe = n.pipeOf(l)
 		}
@@ -121,10 +122,10 @@ func (n *linkName) pipeOf(l *pipe.Link) string {
 }
 
 // nameLink notes what a subflow goes over. Mu is held.
-func (p *Primary) nameLink(s *session, id wire.PathID, local net.Addr, by string) {
-	n := &linkName{names: []string{by}}
+func (p *Primary) nameLink(s *session, id wire.PathID, local net.Addr) {
+	n := &linkName{}
 	if s.links[id] == nil {
-		n.names = append(n.names, p.deviceName(), device.InterfaceOf(local))
+		n.names = []string{p.deviceName(), device.InterfaceOf(local)}
 	}
 	s.names[id] = n
 }

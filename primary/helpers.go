@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ import (
 // helperSlot is a helper that calls: its subflow, and pipes in reserve. Its
 // variables are guarded by Primary.mu.
 type helperSlot struct {
-	name    string
+	name    string          // as it is called now
 	revoked chan struct{}   // closed when the helper is trusted no longer
 	kept    bool            // a goroutine keeps its subflow
 	reserve []*pipe.Waiting // oldest first
@@ -160,7 +161,7 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 		p.rec.Add(trace.Event{Kind: trace.DeviceUp, Device: slot.name})
 	}
 	p.rec.Add(trace.Event{Kind: trace.PipeUp, Device: slot.name, Text: w.RemoteAddr().String()})
-	p.wg.Go(func() { p.tellEnd(ctx, w, slot.name) })
+	p.wg.Go(func() { p.tellEnd(ctx, w, slot) })
 	key := w.Peer()
 	if slot.kept {
 		slot.addReserve(w)
@@ -183,14 +184,14 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 
 // tellEnd tells of the end of a pipe that waits. One that carries a subflow is
 // told of by tend and move.
-func (p *Primary) tellEnd(ctx context.Context, w *pipe.Waiting, helper string) {
+func (p *Primary) tellEnd(ctx context.Context, w *pipe.Waiting, slot *helperSlot) {
 	select {
 	case <-w.Done():
 	case <-ctx.Done():
 		return
 	}
 	if err := w.Err(); err != nil {
-		p.rec.Add(trace.Event{Kind: trace.PipeDown, Device: helper, Text: w.RemoteAddr().String(), Reason: err.Error()})
+		p.rec.Add(trace.Event{Kind: trace.PipeDown, Device: p.nameOf(slot), Text: w.RemoteAddr().String(), Reason: err.Error()})
 	}
 }
 
@@ -250,7 +251,6 @@ func (s *helperSlot) closeReserve() {
 
 // keepHelped keeps a subflow over a helper as long as pipes to it come.
 func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Waiting) {
-	name := slot.name
 	var b backoff
 	for attempt := 0; w != nil; attempt++ {
 		l, err := p.helped(ctx, slot, w, attempt, &slot.link)
@@ -259,7 +259,7 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 			slot.attempt = attempt
 			p.mu.Unlock()
 			attempt = -1
-			p.setError(name, nil)
+			p.setError(p.nameOf(slot), nil)
 			b.reset()
 			err = p.tend(ctx, slot, l)
 		} else if !errors.Is(err, errRestarted) {
@@ -270,7 +270,7 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 		slot.link = nil
 		p.mu.Unlock()
 		if ctx.Err() == nil {
-			p.setError(name, err)
+			p.setError(p.nameOf(slot), err)
 		}
 		p.mu.Lock()
 		if ctx.Err() != nil || slot.isRevoked() {
@@ -278,18 +278,49 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 		}
 		if w = slot.takeReserve(); w == nil {
 			slot.kept = false // its next call makes a keeper again
-			p.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: name})
+			p.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: slot.name})
 		}
 		if slot.isRevoked() {
-			delete(p.errs, name)
+			delete(p.errs, slot.name)
 		}
 		p.mu.Unlock()
 	}
 }
 
+// renaming is a helper that has another name from now on.
+type renaming struct {
+	slot *helperSlot
+	to   string
+}
+
+// rename gives helpers other names wherever they are told of: all at once, since
+// one may have got what another was called. Mu is held.
+func (p *Primary) rename(list []renaming) {
+	steps := make([]renaming, 0, 2*len(list))
+	for i, r := range list {
+		steps = append(steps, renaming{r.slot, fmt.Sprintf(" %d", i)}) // which is no name
+	}
+	for _, r := range append(steps, list...) {
+		p.cur.e.RenameHelper(r.slot.name, r.to)
+		if text, ok := p.errs[r.slot.name]; ok {
+			delete(p.errs, r.slot.name)
+			p.errs[r.to] = text
+		}
+		r.slot.name = r.to
+	}
+}
+
+// nameOf is what a helper is called now.
+func (p *Primary) nameOf(s *helperSlot) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return s.name
+}
+
 // TrustChanged acts on the trust file after it was read again. Helpers that
 // are not in it any more lose their pipes, and a server its subflows.
 func (p *Primary) TrustChanged() {
+	var renamed []renaming
 	p.mu.Lock()
 	for key, slot := range p.helpers {
 		if !p.trust.Allowed(identity.RoleHelper)(key) {
@@ -297,8 +328,13 @@ func (p *Primary) TrustChanged() {
 			close(slot.revoked)
 			p.log.Info("helper is trusted no longer", "helper", slot.name)
 			slot.closeReserve()
+			continue
+		}
+		if peer, ok := p.trust.Lookup(key); ok && peer.Name != slot.name {
+			renamed = append(renamed, renaming{slot, peer.Name})
 		}
 	}
+	p.rename(renamed)
 	before := p.server.Key
 	if now, ok := p.trust.Lookup(before); ok && now.Is(identity.RoleServer) && len(now.Addresses) > 0 {
 		p.server, p.noPeer = now, nil
@@ -336,7 +372,7 @@ func (p *Primary) helped(ctx context.Context, slot *helperSlot, w *pipe.Waiting,
 	p.mu.Lock()
 	*at = link
 	p.mu.Unlock()
-	l, err := p.join(ctx, link, link, slot.name)
+	l, err := p.join(ctx, link, link, p.nameOf(slot))
 	if err != nil {
 		link.Close()
 	}
@@ -367,7 +403,7 @@ func (p *Primary) tend(ctx context.Context, slot *helperSlot, l lane) error {
 			return nil
 		case <-l.link.Trouble():
 			if wanted = true; l.link.Broken() {
-				p.rec.Add(trace.Event{Kind: trace.PipeDown, Bond: l.s.id.String(), Path: uint32(l.id), Device: slot.name, Reason: "it broke"})
+				p.rec.Add(trace.Event{Kind: trace.PipeDown, Bond: l.s.id.String(), Path: uint32(l.id), Device: p.nameOf(slot), Reason: "it broke"})
 			}
 		case <-slot.fresh:
 		case now := <-tick.C:
@@ -394,15 +430,16 @@ func (p *Primary) tend(ctx context.Context, slot *helperSlot, l lane) error {
 func (p *Primary) move(ctx context.Context, slot *helperSlot, l lane, w *pipe.Waiting, reason string) error {
 	before, by := l.link.Counts(), w.RemoteAddr()
 	if err := l.link.Resume(ctx, w); err != nil {
-		p.log.Info("pipe not resumed", "by", slot.name, "path", l.id, "over", by, "err", err)
+		p.log.Info("pipe not resumed", "by", p.nameOf(slot), "path", l.id, "over", by, "err", err)
 		return err
 	}
-	moved, after := trace.Event{Kind: trace.PipeMoved, Bond: l.s.id.String(), Path: uint32(l.id), Device: slot.name,
+	name := p.nameOf(slot)
+	moved, after := trace.Event{Kind: trace.PipeMoved, Bond: l.s.id.String(), Path: uint32(l.id), Device: name,
 		Text: by.String(), Reason: cmp.Or(reason, "change")}, l.link.Counts()
 	if after.Resumed > before.Resumed {
 		moved.Reason, moved.Gap = "break", after.Away-before.Away
 	}
-	p.log.Info("pipe goes on", "by", slot.name, "path", l.id, "over", by, "reason", moved.Reason)
+	p.log.Info("pipe goes on", "by", name, "path", l.id, "over", by, "reason", moved.Reason)
 	p.rec.Add(moved)
 	return nil
 }

@@ -1,11 +1,12 @@
 package primary
 
 import (
+	"maps"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"mpbond/api"
+	"mpbond/endpoint"
 	"mpbond/identity"
 )
 
@@ -31,15 +32,17 @@ func TestAwaited(t *testing.T) {
 	}
 }
 
-// TestRename: a helper is told of by the name that it has now, though its
-// subflow was made when it had another.
+// TestRename: helpers are told of by the names that they have now, though they
+// called, and failed, when they had others: also two that change their names.
 func TestRename(t *testing.T) {
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Primary{trust: trust, helpers: map[identity.PublicKey]*helperSlot{}}
-	for _, name := range []string{"phone", "tablet"} {
+	p := &Primary{trust: trust, helpers: map[identity.PublicKey]*helperSlot{}, errs: map[string]string{"phone": "of the phone", "tablet": "of the tablet", "wlan0": "own"},
+		cur: &session{e: endpoint.New(endpoint.Config{})}}
+	slots := map[string]*helperSlot{}
+	for _, name := range []string{"phone", "tablet", "watch"} {
 		key, err := identity.Generate()
 		if err == nil {
 			err = trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()})
@@ -47,16 +50,21 @@ func TestRename(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.helpers[key.Public()] = &helperSlot{name: name}
+		slots[name] = &helperSlot{name: name}
+		p.helpers[key.Public()] = slots[name]
 	}
-	if err := trust.Rename("phone", "pixel"); err != nil {
-		t.Fatal(err)
-	}
-	paths := []api.Path{{Device: "phone", Kind: api.Helped}, {Device: "tablet", Kind: api.Helped}, {Device: "phone", Kind: api.Direct}, {Device: "phone", State: api.Down}}
-	p.rename(paths)
-	for i, want := range []string{"pixel", "tablet", "phone", "pixel"} {
-		if paths[i].Device != want {
-			t.Errorf("path %d is of %s, want %s", i, paths[i].Device, want)
+	for _, r := range [][2]string{{"phone", "x"}, {"tablet", "phone"}, {"x", "tablet"}} {
+		if err := trust.Rename(r[0], r[1]); err != nil {
+			t.Fatal(err)
 		}
+	}
+	p.TrustChanged()
+	for was, want := range map[string]string{"phone": "tablet", "tablet": "phone", "watch": "watch"} {
+		if got := p.nameOf(slots[was]); got != want {
+			t.Errorf("%s is %s now, want %s", was, got, want)
+		}
+	}
+	if want := map[string]string{"tablet": "of the phone", "phone": "of the tablet", "wlan0": "own"}; !maps.Equal(p.errs, want) {
+		t.Errorf("what went wrong last: %v, want %v", p.errs, want)
 	}
 }

@@ -62,7 +62,7 @@ func (c *chooser) choose(ctx context.Context, now time.Time) {
 		c.endSecond(plan.Link)
 	}
 	if plan.Do == policy.PipesEnd {
-		c.p.log.Info("pipe not used any more", "by", c.slot.name, "link", plan.Link, "reason", plan.Reason)
+		c.p.log.Info("pipe not used any more", "by", c.p.nameOf(c.slot), "link", plan.Link, "reason", plan.Reason)
 		return
 	}
 	c.p.mu.Lock()
@@ -73,7 +73,7 @@ func (c *chooser) choose(ctx context.Context, now time.Time) {
 	case plan.Do == policy.PipesMove:
 		_ = c.p.move(ctx, c.slot, c.main.lane, w, plan.Reason) // policy sees what came of it
 	case plan.Do == policy.PipesTry:
-		c.p.log.Info("another pipe is tried", "by", c.slot.name, "link", plan.Link, "reason", plan.Reason)
+		c.p.log.Info("another pipe is tried", "by", c.p.nameOf(c.slot), "link", plan.Link, "reason", plan.Reason)
 		c.try(ctx, plan.Link, w)
 	}
 }
@@ -143,7 +143,7 @@ func (c *chooser) try(ctx context.Context, link string, w *pipe.Waiting) {
 			}
 		}
 		if tried.Err() == nil {
-			c.p.log.Info("no second subflow", "by", c.slot.name, "link", link, "err", err)
+			c.p.log.Info("no second subflow", "by", c.p.nameOf(c.slot), "link", link, "err", err)
 		}
 	})
 }

@@ -401,7 +401,7 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	if link != nil {
 		s.links[j.Path] = link
 	}
-	p.nameLink(s, j.Path, t.LocalAddr(), device)
+	p.nameLink(s, j.Path, t.LocalAddr())
 	p.mu.Unlock()
 	if !fresh {
 		sf.Close()
@@ -591,6 +591,5 @@ func (p *Primary) Status(why bool) api.Bond {
 			b.Paths = append(b.Paths, api.Path{Device: device, State: api.Down, LastError: text})
 		}
 	}
-	p.rename(b.Paths)
 	return b
 }

@@ -15,9 +15,9 @@ func (s *Server) Status(why bool) []api.Bond {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := []api.Bond{}
-	for k, b := range s.bonds {
+	for _, b := range s.bonds {
 		a := b.e.Status(why)
-		a.ID, a.Peer = k.id.String(), s.nameOf(b)
+		a.ID, a.Peer = b.id, s.nameOf(b)
 		out = append(out, a)
 	}
 	slices.SortFunc(out, func(a, b api.Bond) int { return cmp.Compare(a.Peer+a.ID, b.Peer+b.ID) })
@@ -38,8 +38,8 @@ func (s *Server) Streams() []api.StreamOf {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := []api.StreamOf{}
-	for k, b := range s.bonds {
-		list = append(list, api.StreamsOf(k.id.String(), s.nameOf(b), b.e.StreamList())...)
+	for _, b := range s.bonds {
+		list = append(list, api.StreamsOf(b.id, s.nameOf(b), b.e.StreamList())...)
 	}
 	return list
 }
@@ -67,8 +67,8 @@ func (s *Server) ResetStream(bond string, id uint64) error {
 func (s *Server) session(bond string) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k, b := range s.bonds {
-		if k.id.String() == bond {
+	for _, b := range s.bonds {
+		if b.id == bond {
 			return b, nil
 		}
 	}

@@ -42,7 +42,7 @@ func (s *Server) measure(ctx context.Context, b *session, c *endpoint.Conn, path
 		h, _ := b.e.HopOf(path)
 		return h
 	}})
-	s.log.Debug("measured", "device", b.name, "path", path, "err", err)
+	s.log.Debug("measured", "device", s.nameOf(b), "path", path, "err", err)
 	if err != nil {
 		splice.Reset(c)
 		return

@@ -66,12 +66,12 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 		if tcp.Exhausted(err) {
 			code = wire.CodeLimit
 		}
-		s.log.Warn("no socket for a datagram flow", "device", b.name, "err", err)
+		s.log.Warn("no socket for a datagram flow", "device", s.nameOf(b), "err", err)
 		c.CloseWith(code, "the server has no socket for it")
 		return
 	}
 	if err := udp.Failing(sock); err != nil {
-		s.log.Warn("ICMP errors are not passed on", "device", b.name, "err", err)
+		s.log.Warn("ICMP errors are not passed on", "device", s.nameOf(b), "err", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r := &packetRelay{s: s, c: c, v: b.speed, sock: sock, ctx: ctx, verdicts: map[netip.Addr]bool{}, names: map[string]resolved{}}
@@ -80,7 +80,7 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 	for {
 		d, err := c.Receive()
 		if err != nil {
-			s.log.Debug("datagram flow ended", "device", b.name, "from_device", up, "err", err)
+			s.log.Debug("datagram flow ended", "device", s.nameOf(b), "from_device", up, "err", err)
 			break
 		}
 		up++

@@ -118,7 +118,8 @@ type bondKey struct {
 // session is a bond with a device.
 type session struct {
 	key      bondKey
-	name     string
+	id       string // that no other bond here has: of its key, if need be with a number
+	name     string // of its device when it began
 	instance uint64
 	ended    bool // guarded by Server.mu
 	e        *endpoint.Endpoint
@@ -215,7 +216,7 @@ func (s *Server) end(b *session) {
 		delete(s.bonds, b.key)
 	}
 	if !b.ended && s.bondsOf(b.key.device) == 0 {
-		s.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: b.name})
+		s.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: s.nameOf(b)})
 	}
 	b.ended = true
 	s.mu.Unlock()
@@ -267,7 +268,7 @@ func (s *Server) handshake(ctx context.Context, c *tcp.Conn) {
 		sf.Close()
 		return
 	}
-	s.log.Info("subflow joined", "device", b.name, "path", sf.Path, "by", sf.Device, "helped", sf.Helped, "from", c.RemoteAddr())
+	s.log.Info("subflow joined", "device", s.nameOf(b), "path", sf.Path, "by", sf.Device, "helped", sf.Helped, "from", c.RemoteAddr())
 }
 
 // attach puts a subflow to use in its bond; nil if there is none any more, or
@@ -354,17 +355,17 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	if n >= s.cfg.MaxBonds {
 		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has %d bonds, which is the limit; one that lost its device ends after %v", n, keepBond)}
 	}
-	b := &session{key: key, name: key.device.ID().String(), instance: randomInstance(), speed: s.speedOf(key.device), measures: make(chan bool, 1)}
+	b := &session{key: key, id: s.freeID(key.id), name: key.device.ID().String(), instance: randomInstance(), speed: s.speedOf(key.device), measures: make(chan bool, 1)}
 	if p, ok := s.trust.Lookup(key.device); ok {
 		b.name = p.Name
 	}
 	scheduler, _ := sched.New(s.cfg.Scheduler) // New has checked it
 	b.e = endpoint.New(endpoint.Config{
-		Bond:          bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + overshoot, MaxFlows: s.cfg.MaxFlows, Eta: s.cfg.Reinject, Trace: s.rec.Func(key.id.String()), ChangesOnly: !s.rec.On()},
+		Bond:          bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + overshoot, MaxFlows: s.cfg.MaxFlows, Eta: s.cfg.Reinject, Trace: s.rec.Func(b.id), ChangesOnly: !s.rec.On()},
 		Accept:        func(c *endpoint.Conn) { s.serve(ctx, b, c) },
 		AcceptPackets: func(c *endpoint.PacketConn) { s.servePackets(ctx, b, c) },
 		Down: func(sf *subflow.Subflow, err error) {
-			s.log.Info("subflow ended", "device", b.name, "path", sf.Path, "by", sf.Device, "err", err)
+			s.log.Info("subflow ended", "device", s.nameOf(b), "path", sf.Path, "by", sf.Device, "err", err)
 			if b.e.ByeSeen() {
 				s.wg.Go(func() { s.end(b) })
 			}
@@ -376,6 +377,20 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 		s.rec.Add(trace.Event{Kind: trace.DeviceUp, Device: b.name})
 	}
 	return b, nil
+}
+
+// freeID is a bond's short ID or, if a bond of another device or a longer ID has
+// it already, that with a number. Mu is held.
+func (s *Server) freeID(id wire.BondID) string {
+	taken := map[string]bool{}
+	for _, b := range s.bonds {
+		taken[b.id] = true
+	}
+	free := id.String()
+	for n := 2; taken[free]; n++ {
+		free = fmt.Sprintf("%v-%d", id, n)
+	}
+	return free
 }
 
 // bondsOf is how many bonds a device has. Mu is held.
@@ -404,12 +419,12 @@ func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
 		r := wire.Reset{Code: wire.CodeInternal, Text: err.Error()}
 		errors.As(err, &r)
 		c.ResetWith(r.Code, r.Text)
-		s.log.Info("destination failed", "device", b.name, "dest", c.Dest(), "err", err)
+		s.log.Info("destination failed", "device", s.nameOf(b), "dest", c.Dest(), "err", err)
 		return
 	}
 	c.Opened()
 	up, down, err := splice.Both(b.speed.carry(ctx, d), c)
-	s.log.Debug("stream ended", "device", b.name, "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
+	s.log.Debug("stream ended", "device", s.nameOf(b), "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
 }
 
 // dialFor dials the destination of c, as long as its device wants it.
@@ -445,7 +460,7 @@ func (s *Server) reap(ctx context.Context) {
 		}
 		s.mu.Unlock()
 		for _, b := range gone {
-			s.log.Info("bond ended: no subflow for long", "device", b.name)
+			s.log.Info("bond ended: no subflow for long", "device", s.nameOf(b))
 			s.end(b)
 		}
 	}
