@@ -143,6 +143,11 @@ type Bond struct {
 	plan       [256]*group
 	planSerial uint64
 	limits     bool
+	// Ranked tells that groups differ in class or weight; turns and pendingOf are
+	// by class.
+	ranked    bool
+	turns     turns
+	pendingOf [wire.ClassCount]unit.Bytes
 
 	byeSeen    bool
 	schedView  []sched.Path

@@ -99,8 +99,9 @@ type leg struct {
 	q       []queued
 	bytes   unit.Bytes
 	inReady bool
-	pinned  bool // it has had a path
-	bulk    bool // more waits than what a network would keep: it takes turns with streams
+	pinned  bool   // it has had a path
+	had     uint64 // see turns
+	bulk    bool   // more waits than what a network would keep: it takes turns with streams
 }
 
 // queued is a frame that waits, encoded.
@@ -118,6 +119,7 @@ type flows struct {
 	accepted []*Flow
 	changed  []*Flow
 	ready    []*leg // with something queued, in turn
+	turns    turns
 	out, in  unit.Bytes
 	notices  []wire.Frame // FLOW_END, FLOW_REFUSED and CHOICE to be sent, once
 	check    time.Time    // when unused ones are looked for
@@ -255,7 +257,7 @@ func (f *Flow) enqueue(frame []byte, now time.Time) {
 		}
 		if !l.inReady {
 			l.inReady = true
-			b.flows.ready = append(b.flows.ready, l)
+			b.enqueueLeg(l)
 		}
 	}
 }

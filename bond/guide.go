@@ -104,7 +104,7 @@ func (b *Bond) guided(s *Stream, now time.Time) {
 		return
 	}
 	a := &s.allowed
-	b.ask(a, b.groupOf(s.group), Demand{b.pending, s.burst}, now)
+	b.ask(a, b.groupOf(s.group), Demand{b.contended(s), s.burst}, now)
 	if told := &s.told; !b.cfg.Opens && len(b.flows.notices) < maxNotices && now.Sub(a.told) >= tellEvery && (told.Reason != a.reason || !slices.Equal(told.Paths, a.paths)) {
 		a.told = now
 		*told = wire.Choice{Stream: s.id, Paths: slices.Clone(a.paths), Reason: a.reason}
@@ -163,7 +163,7 @@ func (b *Bond) within(view []sched.Path, s *Stream, now time.Time) []sched.Path 
 // has to wait for a path that it may use, about others that may use others.
 func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 	t.kind = bulk
-	differ := b.guide != nil || b.limits || b.bound > 0
+	differ := b.guide != nil || b.limits || b.bound > 0 || b.ranked
 	var asked *Stream
 	for i, s := range b.ready {
 		if i > 0 && (!differ || !s.sendable() || s.alike(b.ready[0]) || s.alike(asked)) {
@@ -177,11 +177,7 @@ func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 		t.decision = b.pick(s, now, seen)
 		b.decided(now, t.decision, seen)
 		if !t.decision.Wait {
-			t.path = b.path(t.decision.Path)
-			if i > 0 {
-				copy(b.ready[1:i+1], b.ready[:i])
-				b.ready[0] = s
-			}
+			t.path, t.stream = b.path(t.decision.Path), s
 			break
 		}
 		if !differ {
@@ -191,9 +187,9 @@ func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 	return t
 }
 
-// alike reports whether two streams may use the same paths.
+// alike reports whether two streams are of one class and may use the same paths.
 func (s *Stream) alike(o *Stream) bool {
-	return s.group == o.group && s.only == o.only && slices.Equal(s.allowed.paths, o.allowed.paths)
+	return (s.group == o.group || s.bond.groupOf(s.group).alike(s.bond.groupOf(o.group))) && s.only == o.only && slices.Equal(s.allowed.paths, o.allowed.paths)
 }
 
 // elsewhere reports whether n bytes of what a stream has in flight on p may go
@@ -207,7 +203,7 @@ func (b *Bond) elsewhere(s *Stream, p *path, n unit.Bytes, now time.Time) bool {
 	if b.guide == nil {
 		return false
 	}
-	b.ask(&s.allowed, b.groupOf(s.group), Demand{Pending: b.pending + n}, now)
+	b.ask(&s.allowed, b.groupOf(s.group), Demand{Pending: b.contended(s) + n}, now)
 	return b.another(s, p)
 }
 

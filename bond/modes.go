@@ -157,6 +157,8 @@ type fill struct {
 // fillStream appends bytes of a stream that has been taken from its turn, and
 // lets it have another one while it has more. It returns the room left.
 func (b *Bond) fillStream(p *path, s *Stream, f fill, now time.Time, buf []byte) ([]byte, int) {
+	r := b.streamRank(s)
+	b.turns.begins(r)
 	for f.room > wire.MaxDataHeader && s.sendable() {
 		at := len(buf)
 		part := s.next(f.ahead, wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
@@ -170,6 +172,7 @@ func (b *Bond) fillStream(p *path, s *Stream, f fill, now time.Time, buf []byte)
 		}
 		sent.end = p.note(len(buf)-at, sent)
 		s.burst += unit.Bytes(part.to - part.from)
+		r.has(unit.Bytes(part.to - part.from))
 		b.ledger.Given += unit.Bytes(part.to - part.from)
 		b.traceBytes(now, trace.Segment, p, sent, "")
 		f.room -= len(buf) - at

@@ -149,6 +149,9 @@ func (n *simNet) checkStreams(d int) {
 	if pending != b.pending+b.urgent || held != b.held || grown != b.grown {
 		n.fatal("%s counts %v pending, %v held, %v grown; its streams have %v, %v and %v", endNames[d], b.pending, b.held, b.grown, pending, held, grown)
 	}
+	if ranks := b.pendingOf[0] + b.pendingOf[1] + b.pendingOf[2]; ranks != b.pending {
+		n.fatal("%s counts %v pending, and %v by class", endNames[d], b.pending, b.pendingOf)
+	}
 	// Streams that have ended may have bytes that the app has not read.
 	if len(b.streams) == len(n.transfers)-1 && pages != b.pool.inUse {
 		n.fatal("%s counts %d pages in use; its streams have %d", endNames[d], b.pool.inUse, pages)

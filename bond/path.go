@@ -82,7 +82,7 @@ func (b *Bond) pick(s *Stream, now time.Time, view []sched.Path) sched.Decision 
 	if w, ok := b.cfg.Scheduler.(sched.WindowAware); ok {
 		w.SendWindow(sched.Window{Size: unit.Bytes(s.outLimit - s.outBase), Blocked: b.blocked, AtHand: s.atHand() && !b.urgentBeside(now)}, now)
 	}
-	return b.cfg.Scheduler.Pick(view, b.pending)
+	return b.cfg.Scheduler.Pick(view, b.contended(s))
 }
 
 // sentFrame is one reliable frame in flight.

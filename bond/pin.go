@@ -133,15 +133,15 @@ func (b *Bond) unpin(p *path) {
 	}
 }
 
-// datagramPath is an idle path that datagrams wait for, or nil. Old ones are
-// dropped on the way.
-func (b *Bond) datagramPath(now time.Time) *path {
+// datagramTurn is who waits with datagrams for a path that is idle, or nil. Old
+// ones are dropped on the way.
+func (b *Bond) datagramTurn(now time.Time) *leg {
 	b.dropOld(now)
 	for _, l := range b.flows.ready {
 		b.pin(l, now)
 		p := l.path
 		if p != nil && p.idle && len(l.q) > 0 && !(l.bulk && b.holds(p, p.est.At(now), now)) {
-			return p
+			return l
 		}
 	}
 	return nil
@@ -166,7 +166,7 @@ func (b *Bond) fillDatagrams(p *path, now time.Time, buf []byte) []byte {
 	p.yield = false
 	for i := 0; i < len(b.flows.ready); {
 		l := b.flows.ready[i]
-		if l.path != p || len(l.q) == 0 || !first && len(l.q[0].frame) > room {
+		if l.path != p || len(l.q) == 0 || !first && (len(l.q[0].frame) > room || b.outranked(l)) {
 			if l.path == p && l.bytes > backlog {
 				l.bulk, p.yield = true, true
 			}
@@ -176,6 +176,9 @@ func (b *Bond) fillDatagrams(p *path, now time.Time, buf []byte) []byte {
 		q := l.take()
 		buf = append(buf, q.frame...)
 		n := len(q.frame)
+		r := b.legRank(l)
+		b.flows.turns.begins(r)
+		r.has(unit.Bytes(n))
 		first, room = false, room-n
 		p.note(n, sentFrame{t: wire.TypeDatagram})
 		l.f.stats.Sent++
@@ -185,7 +188,7 @@ func (b *Bond) fillDatagrams(p *path, now time.Time, buf []byte) []byte {
 		*q.went = p.id
 		b.flows.ready = append(b.flows.ready[:i], b.flows.ready[i+1:]...)
 		if l.inReady = len(l.q) > 0; l.inReady {
-			b.flows.ready = append(b.flows.ready, l)
+			b.enqueueLeg(l)
 		}
 	}
 	return buf

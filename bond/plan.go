@@ -19,6 +19,9 @@ type group struct {
 // untold is a group that no plan has told of yet: what belongs to it waits.
 var untold = &group{weight: 1, limited: true}
 
+// usual is group 0.
+var usual = &group{weight: 1}
+
 // groupOf is nil for group 0, which is treated as usual.
 func (b *Bond) groupOf(id wire.GroupID) *group {
 	if id == 0 {
@@ -33,6 +36,17 @@ func (b *Bond) groupOf(id wire.GroupID) *group {
 // permits reports whether the group may use a path.
 func (g *group) permits(id wire.PathID) bool {
 	return g == nil || !g.limited || slices.Contains(g.paths, id)
+}
+
+// alike reports whether both groups are of one class and may use the same paths.
+func (g *group) alike(o *group) bool {
+	if g == nil {
+		g = usual
+	}
+	if o == nil {
+		o = usual
+	}
+	return g.class == o.class && g.limited == o.limited && slices.Equal(g.paths, o.paths)
 }
 
 // SetPlan has groups treated so from now on, at both ends. Only the end that
@@ -83,24 +97,10 @@ func (b *Bond) take(groups []wire.Group) {
 	for _, g := range groups {
 		b.plan[g.ID] = &group{g.Class, g.Weight, g.Limited, slices.Clone(g.Paths)}
 		b.limits = b.limits || g.Limited
+		b.ranked = b.ranked || g.Class != wire.Normal || g.Weight != 1
 	}
 	b.unguide()
-	slices.SortStableFunc(b.ready, func(x, y *Stream) int {
-		switch c, d := b.classOf(x), b.classOf(y); {
-		case c.Above(d):
-			return -1
-		case d.Above(c):
-			return 1
-		}
-		return 0
-	})
-}
-
-func (b *Bond) classOf(s *Stream) wire.Class {
-	if g := b.groupOf(s.group); g != nil {
-		return g.class
-	}
-	return wire.Normal
+	b.rank()
 }
 
 // SetGroup puts the stream into a group of the plan. At the end that opened it
@@ -109,35 +109,13 @@ func (s *Stream) SetGroup(g wire.GroupID) {
 	if s.err != nil || s.group == g {
 		return
 	}
-	s.group, s.turns = g, 0
+	s.group = g
 	s.allowed.at = time.Time{}
 	if i := slices.Index(s.bond.ready, s); i >= 0 {
 		s.bond.ready = slices.Delete(s.bond.ready, i, i+1)
 		s.bond.enqueue(s)
 	}
-}
-
-// enqueue puts a stream where its next turn is: behind all of its class, or, if
-// it has turns left that its weight gives it, before them. Streams of higher
-// classes are always before it.
-func (b *Bond) enqueue(s *Stream) {
-	g := b.groupOf(s.group)
-	class, weight := wire.Normal, uint8(1)
-	if g != nil {
-		class, weight = g.class, g.weight
-	}
-	at := len(b.ready)
-	if s.turns++; s.turns < weight {
-		for at > 0 && !b.classOf(b.ready[at-1]).Above(class) {
-			at--
-		}
-	} else {
-		s.turns = 0
-		for at > 0 && class.Above(b.classOf(b.ready[at-1])) {
-			at--
-		}
-	}
-	b.ready = slices.Insert(b.ready, at, s)
+	s.bond.update(s)
 }
 
 // barred reports that all paths that the stream may use are gone or silent.

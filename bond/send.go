@@ -2,6 +2,7 @@ package bond
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"mpbond/sched"
@@ -110,7 +111,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		case copies:
 			buf = b.fillCopies(p, now, buf)
 		case bulk:
-			buf = b.fillData(p, t.decision, now, buf)
+			buf = b.fillData(p, t, now, buf)
 		}
 	}
 	only = only && !p.askDue
@@ -152,7 +153,7 @@ func (b *Bond) gave(p *path, n int, now time.Time) {
 type turn struct {
 	path     *path
 	kind     turnKind
-	stream   *Stream        // express
+	stream   *Stream        // express, bulk
 	decision sched.Decision // bulk
 }
 
@@ -168,9 +169,11 @@ const (
 // choose decides whose turn is next, the most urgent first. Datagrams that came
 // faster than a network would take them take turns with streams.
 func (b *Bond) choose(now time.Time, view []sched.Path) turn {
-	flow := b.datagramPath(now)
-	if flow != nil && !flow.yield {
-		return turn{path: flow, kind: datagrams}.bounded()
+	var flow *path
+	if l := b.datagramTurn(now); l != nil {
+		if flow = l.path; !b.yields(l) {
+			return turn{path: flow, kind: datagrams}.bounded()
+		}
 	}
 	var t turn
 	if p, s := b.expressStream(now); p != nil {
@@ -363,9 +366,13 @@ func (b *Bond) Told() bool {
 // given bytes from that far ahead in the meta buffer, not the next ones:
 // then they arrive about when they are needed, little waits for reassembly, and
 // what a slow subflow loses is not what the app waits for.
-func (b *Bond) fillData(p *path, d sched.Decision, now time.Time, buf []byte) []byte {
-	f := fill{room: b.segmentSize(p, now), copies: d.Copy, fromEnd: b.avoid != 0,
-		ahead: d.Diff / unit.Bytes(max(len(b.ready), 1))} // streams share the quicker subflows
+func (b *Bond) fillData(p *path, t turn, now time.Time, buf []byte) []byte {
+	if i := slices.Index(b.ready, t.stream); i > 0 {
+		copy(b.ready[1:i+1], b.ready[:i])
+		b.ready[0] = t.stream
+	}
+	f := fill{room: b.segmentSize(p, now), copies: t.decision.Copy, fromEnd: b.avoid != 0,
+		ahead: b.share(t.decision.Diff, t.stream)} // streams share the quicker subflows
 	p.yield = false
 	redundant := len(b.ready) > 0 && b.ready[0].mode == wire.Redundant
 	for i, n := 0, len(b.ready); n > 0 && f.room > wire.MaxDataHeader; n-- {

@@ -35,6 +35,7 @@ type Stream struct {
 	finRecalled      bool       // a second FIN was sent, its subflow being slow
 	queued           uint64     // a bit for each type of control frame that is queued
 	counted          unit.Bytes // this stream's part of Bond.pending
+	countedIn        wire.Class // and which of Bond.pendingOf that is
 
 	allowed allowed     // where this end may send it, if there is a guide
 	told    wire.Choice // the server's choice, as the primary was told
@@ -43,7 +44,7 @@ type Stream struct {
 	only   wire.PathID // the one subflow that its bytes may use; 0: any
 	mode   wire.Mode
 	group  wire.GroupID
-	turns  uint8        // that it has had since the others had theirs
+	had    uint64       // see turns
 	pin    pin          // of mode Latency
 	chunk  wire.DataSeq // the far end waits for the bytes before it; 0: for all
 	wanted wire.DataSeq // what this end waits for, as it is told in CHUNK
@@ -275,6 +276,9 @@ func (b *Bond) update(s *Stream) {
 		b.urgent += n - s.counted
 	} else {
 		b.pending += n - s.counted
+		b.pendingOf[s.countedIn] -= s.counted
+		s.countedIn = b.classOf(s)
+		b.pendingOf[s.countedIn] += n
 	}
 	s.counted = n
 	if s.sendable() && !s.inReady {

@@ -215,3 +215,92 @@ func TestPolicyDevices(t *testing.T) {
 		t.Errorf("waiting for the phone: %v, %d bytes by the laptop", app.err, laptop)
 	}
 }
+
+// TestPolicyPriorities: two downloads by the real program share the links as their
+// rules say: one of a high class leaves a low one hardly anything, and weights are
+// kept to. What counts is bytes against bytes at one moment, whatever the machine
+// does meanwhile.
+func TestPolicyPriorities(t *testing.T) {
+	n := newNetworkOf(t, "16/20/10", "", nil)
+	file := filepath.Join(n.dir, "primary", "policy.toml")
+	c := n.asker("primary", "primary")
+	use := func(one, other string) {
+		t.Helper()
+		text := fmt.Sprintf("[[rule]]\nname='first'\naddress=['%s']\n%s\n[[rule]]\nname='second'\naddress=['%s']\n%s\n", n.web6, one, n.web4, other)
+		writeFile(t, file+".new", text)
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			p, err := c.Policy(t.Context())
+			if err == nil && (p.Text != text || p.Refused != nil) {
+				err = fmt.Errorf("%+v", p)
+			}
+			return err
+		})
+	}
+	get := func(host string) *process {
+		return n.start("primary", n.mpbond, "run", "--", "sh", "-c", fmt.Sprintf("curl -gsS -o /dev/null http://%s/%d || true", host, 60*mb))
+	}
+	// now looks how much of both downloads has come.
+	var one, other int64
+	now := func() []api.StreamOf {
+		list, err := c.Streams(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			switch s.Dest {
+			case net.JoinHostPort(n.web6, "80"):
+				one = int64(s.DownBytes)
+			case net.JoinHostPort(n.web4, "80"):
+				other = int64(s.DownBytes)
+			}
+		}
+		return list
+	}
+	await := func(what string, is func() bool) (int64, int64) {
+		t.Helper()
+		for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+			if now(); is() {
+				return one, other
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d and %d bytes", what, one, other)
+			}
+		}
+	}
+	// beside is how much of the second came for each byte of the first one, which
+	// begins while the second loads.
+	beside := func() float64 {
+		t.Helper()
+		one, other = 0, 0
+		second := get(n.web4)
+		await("the second begins", func() bool { return other > mb/2 })
+		first := get("[" + n.web6 + "]")
+		from, otherFrom := await("the first begins", func() bool { return one > 3*mb/2 })
+		to, otherTo := await("the first goes on", func() bool { return one > 11*mb/2 })
+		t.Logf("while %d bytes of the first came, %d of the second did", to-from, otherTo-otherFrom)
+		for _, s := range now() {
+			if err := c.ResetStream(t.Context(), s.Bond, s.ID); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, p := range []*process{first, second} {
+			select {
+			case <-p.done:
+			case <-time.After(patience):
+				t.Fatal("a download does not end")
+			}
+		}
+		return float64(otherTo-otherFrom) / float64(to-from)
+	}
+	use("priority = \"high\"", "priority = \"low\"")
+	if share := beside(); share > 0.2 {
+		t.Errorf("a low class gets %.2f of what a high one does", share)
+	}
+	use("weight = 3", "weight = 1")
+	if share := beside(); share < 0.28 || share > 0.4 {
+		t.Errorf("weight 1 gets %.3f of what weight 3 does", share)
+	}
+}

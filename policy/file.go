@@ -256,7 +256,7 @@ func (s *RuleSpec) check() *Misfit {
 	return nil
 }
 
-// maxWeight bounds the turns in a row of a stream.
+// maxWeight bounds how unequal streams of a class are.
 const maxWeight = 100
 
 // TableRule is the name of the rules' tables.

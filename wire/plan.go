@@ -16,16 +16,16 @@ const (
 	Normal Class = iota
 	High
 	Low
-	classCount
+	ClassCount // how many there are
 )
 
-var classNames = [classCount]string{Normal: "normal", High: "high", Low: "low"}
+var classNames = [ClassCount]string{Normal: "normal", High: "high", Low: "low"}
 
-func (c Class) String() string { return classNames[min(c, classCount-1)] }
+func (c Class) String() string { return classNames[min(c, ClassCount-1)] }
 
 // Above reports whether c goes before d.
 func (c Class) Above(d Class) bool {
-	rank := [classCount]int{Normal: 1, High: 2, Low: 0}
+	rank := [ClassCount]int{Normal: 1, High: 2, Low: 0}
 	return rank[c] > rank[d]
 }
 
@@ -33,8 +33,8 @@ func (c Class) Above(d Class) bool {
 type Group struct {
 	ID    GroupID // over 0
 	Class Class
-	// Weight is how many turns a stream gets where one of weight 1 gets one, in
-	// the same class; 1 to 255.
+	// Weight is how many bytes a stream may send where one of weight 1 in the same
+	// class sends one; 1 to 255.
 	Weight uint8
 	// Limited tells that they may use Paths only, and wait while there is none of
 	// these; else all.
@@ -87,7 +87,7 @@ func ParsePlan(b []byte) (f Plan, err error) {
 	for len(p.b) > 0 && !p.bad {
 		g := Group{ID: GroupID(p.u8()), Class: Class(p.u8()), Weight: p.u8()}
 		n := p.uvarint()
-		if len(f.Groups) >= MaxGroups || g.ID <= last || g.Class >= classCount || g.Weight == 0 || n > 1+MaxGroupPaths {
+		if len(f.Groups) >= MaxGroups || g.ID <= last || g.Class >= ClassCount || g.Weight == 0 || n > 1+MaxGroupPaths {
 			p.bad = true
 			break
 		}
