@@ -22,12 +22,15 @@ import (
 )
 
 var (
-	kills    = flag.Int("kills", 3, "how often TestKill kills each process")
+	kills    = flag.Int("kills", 2, "how often TestKill kills each process")
 	killSeed = flag.Uint64("killseed", 1, "of the moments at which it does")
 )
 
 // mostFiles is how many there may be in a home: none is left over for each kill.
 const mostFiles = 12
+
+// usageLife is how long a process lives that shall count more than may be lost.
+const usageLife = 1200 * time.Millisecond
 
 // The longest times until a process is killed, and a command that a person runs.
 const (
@@ -39,19 +42,54 @@ const (
 // they and the commands of people write what must survive.
 type killing struct {
 	*network
-	roles map[string][]string // the arguments of mpbond that runs in each node
-	procs map[string]*process
+	roles  map[string][]string // the arguments of mpbond that runs in each node
+	procs  map[string]*process
+	meters map[string]*meter
+	long   bool // long lives, for what they count
 
-	mu  sync.Mutex
-	rng *rand.Rand
-	cut int               // commands that were killed
-	ids map[string]string // of each home, which never change
+	mu           sync.Mutex
+	rng          *rand.Rand
+	made, missed int               // changes
+	cut          int               // commands that were killed
+	ids          map[string]string // of each home, which never change
 }
 
 func (k *killing) within(d time.Duration) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return time.Duration(k.rng.Int64N(int64(d)))
+}
+
+// cutAfter is when a command is killed: not always, or nothing were ever done on
+// a busy machine.
+func (k *killing) cutAfter(d time.Duration) time.Duration {
+	if k.within(2) == 0 {
+		return 0
+	}
+	return k.within(d)
+}
+
+// count counts changes that were made and that were not, as far as who asked for
+// them knows.
+func (k *killing) count(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil {
+		k.made++
+	} else {
+		k.missed++
+	}
+}
+
+func (k *killing) changes() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.made
+}
+
+// asker asks the mpbond that runs in a node.
+func (k *killing) asker(node string) *client.Client {
+	return client.New(filepath.Join(k.dir, node, "run", k.roles[node][0]+".sock"))
 }
 
 // known is what the trust file of a home says: name by ID. It must be readable
@@ -91,9 +129,6 @@ func (k *killing) known(node, home string) map[string]string {
 func (k *killing) try(after time.Duration, node, home string, argv ...string) (out string, err error) {
 	cmd := k.command(node, append([]string{k.mpbond}, argv...)...)
 	cmd.Env = append(cmd.Env, "MPBOND_HOME="+filepath.Join(k.dir, home))
-	if home != node {
-		cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+filepath.Join(k.dir, home))
-	}
 	var b, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &errs
 	if err := cmd.Start(); err != nil {
@@ -117,7 +152,7 @@ func (k *killing) try(after time.Duration, node, home string, argv ...string) (o
 // renames gives a device of a node other names, by command and by the API of the
 // mpbond that runs there, until ctx ends. Each was given, or not.
 func (k *killing) renames(ctx context.Context, node, id string) {
-	c := client.New(api.SocketPath(k.roles[node][0]))
+	c := k.asker(node)
 	defer c.Close()
 	for i := 0; ctx.Err() == nil; i++ {
 		before := k.known(node, node)[id]
@@ -128,10 +163,11 @@ func (k *killing) renames(ctx context.Context, node, id string) {
 		want := fmt.Sprintf("%s-%d", strings.TrimRight(before, "-0123456789"), i)
 		var err error
 		if i%2 == 0 {
-			_, err = k.try(k.within(longestCommand), node, node, "rename", before, want)
+			_, err = k.try(k.cutAfter(longestCommand), node, node, "rename", before, want)
 		} else {
 			err = c.RenameDevice(ctx, before, want)
 		}
+		k.count(err)
 		if got := k.known(node, node)[id]; got != want && (err == nil || got != before) {
 			k.Errorf("%s renamed %q to %q, which ended with %v: now it is %q", node, before, want, err, got)
 		}
@@ -146,7 +182,8 @@ func (k *killing) pairs(ctx context.Context, id string) {
 		if err != nil || json.Unmarshal([]byte(out), &inv) != nil {
 			continue // it is not there now
 		}
-		_, err = k.try(k.within(4*longestCommand), "primary", "tablet", "pair", "--name", "tablet", "--as", "server", inv.Code)
+		_, err = k.try(k.cutAfter(4*longestCommand), "primary", "tablet", "pair", "--name", "tablet", "--as", "server", inv.Code)
+		k.count(err)
 		name, known := k.known("server", "server")[id]
 		if err == nil && !known {
 			k.Errorf("the tablet was paired, and the server does not know it")
@@ -155,7 +192,7 @@ func (k *killing) pairs(ctx context.Context, id string) {
 		if !known {
 			continue
 		}
-		if _, err := k.try(k.within(longestCommand), "server", "server", "revoke", name); err == nil {
+		if _, err := k.try(k.cutAfter(longestCommand), "server", "server", "revoke", name); err == nil {
 			if _, known = k.known("server", "server")[id]; known {
 				k.Errorf("the tablet was revoked, and the server knows it")
 			}
@@ -165,7 +202,7 @@ func (k *killing) pairs(ctx context.Context, id string) {
 
 // transfers has an app get bytes, which come or not, but are never other ones.
 func (k *killing) transfers(ctx context.Context) {
-	const size = 200_000
+	const size = 4 * mb
 	want, _ := io.ReadAll(noise(size))
 	for ctx.Err() == nil {
 		out, err := k.try(0, "primary", "primary", "run", "--", "curl", "-sSf", "--max-time", "5", fmt.Sprintf("http://web/%d", size))
@@ -180,7 +217,7 @@ func (k *killing) newKeys(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		home := fmt.Sprintf("new%d", i)
 		var made struct{ ID string }
-		if out, err := k.try(k.within(longestCommand/2), "primary", home, "keygen", "--json"); err == nil && json.Unmarshal([]byte(out), &made) != nil {
+		if out, err := k.try(k.cutAfter(longestCommand/2), "primary", home, "keygen", "--json"); err == nil && json.Unmarshal([]byte(out), &made) != nil {
 			k.Errorf("a key was made: %s", out)
 		}
 		k.mu.Lock()
@@ -218,17 +255,43 @@ func (k *killing) round() {
 	writers.Go(func() { k.newKeys(ctx) })
 	for _, node := range slices.Sorted(maps.Keys(k.roles)) {
 		life := k.within(longestLife)
+		if k.long {
+			life = usageLife + 2*life
+		}
 		killers.Go(func() {
-			time.Sleep(life)
+			m, end := k.meters[node], time.After(life)
+			tick := time.NewTicker(sampleEvery)
+			defer tick.Stop()
+			m.life = nil
+			for alive := true; alive; {
+				if k.long {
+					m.life = append(m.life, sample{time.Now(), k.passed(node)})
+				}
+				select {
+				case <-tick.C:
+				case <-end:
+					alive = false
+				}
+			}
 			p := k.procs[node]
+			now := time.Now()
 			_ = p.cmd.Process.Kill()
 			<-p.done
+			m.life = append(m.life, sample{now, k.passed(node)})
 		})
 	}
 	killers.Wait()
+	made := k.changes()
 	for node := range k.roles {
+		k.meters[node].dead = k.passed(node)
 		k.begin(node)
 	}
+	k.eventually(func() error { // then they are at work again
+		if n := k.changes() - made; n < 3 {
+			return fmt.Errorf("%d changes are made", n)
+		}
+		return nil
+	})
 	cancel()
 	writers.Wait()
 }
@@ -237,7 +300,7 @@ func (k *killing) round() {
 // says what was written before or what was being written, and the devices find
 // each other again; and what an app gets is right.
 func TestKill(t *testing.T) {
-	k := &killing{network: newNetwork(t, "100/100/-"), procs: map[string]*process{}, ids: map[string]string{}, rng: rand.New(rand.NewPCG(*killSeed, 0)),
+	k := &killing{network: newNetwork(t, "40/40/-"), procs: map[string]*process{}, meters: map[string]*meter{}, long: *kills > 10, ids: map[string]string{}, rng: rand.New(rand.NewPCG(*killSeed, 0)),
 		roles: map[string][]string{
 			"server":  {"server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16"},
 			"helper1": {"helper", "--name", "phone"},
@@ -250,11 +313,13 @@ func TestKill(t *testing.T) {
 	k.known("primary", "tablet")
 	for node := range k.roles {
 		k.known(node, node)
+		k.meters[node] = new(meter)
 	}
+	k.await(2)
 	for i := range *kills {
+		k.round()
 		k.await(2)
 		k.download(mb)
-		k.round()
 		for node, others := range map[string][]string{"server": {"primary"}, "helper1": {"primary"}, "primary": {"server", "helper1"}} {
 			known := k.known(node, node)
 			for _, other := range others {
@@ -263,6 +328,9 @@ func TestKill(t *testing.T) {
 				}
 			}
 		}
+		for node, m := range k.meters {
+			k.weigh(node, m)
+		}
 		if bad, err := filepath.Glob(filepath.Join(k.dir, "*", "*.bad")); err != nil || len(bad) > 0 {
 			t.Errorf("damaged, and put aside: %v, %v", bad, err)
 		}
@@ -270,12 +338,16 @@ func TestKill(t *testing.T) {
 			t.Fatalf("after %d rounds with seed %d", i+1, *killSeed)
 		}
 	}
-	k.await(2)
-	k.download(mb)
 	for node := range k.roles {
 		if files, err := os.ReadDir(filepath.Join(k.dir, node)); err != nil || len(files) > mostFiles {
 			t.Errorf("%s has left %v, %v", node, files, err)
 		}
 	}
-	t.Logf("%d of each process and %d commands were killed", *kills, k.cut)
+	for node, m := range k.meters {
+		if m.lost > time.Second {
+			t.Errorf("%s has lost what was carried within %v", node, m.lost)
+		}
+		t.Logf("%s: its links carried %d bytes, it says %d; lost was what was carried within %v", node, m.passed, m.used, m.lost)
+	}
+	t.Logf("%d of each process and %d commands were killed; %d changes were made, %d not", *kills, k.cut, k.made, k.missed)
 }
