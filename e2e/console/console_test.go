@@ -3,6 +3,7 @@ package console
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -29,6 +30,7 @@ func TestConsole(t *testing.T) {
 		{"let in", func(t *testing.T) { letIn(t, w, b) }},
 		{"pair", func(t *testing.T) { pair(t, w, b) }},
 		{"transfer", func(t *testing.T) { transfer(t, w, b) }},
+		{"policy", func(t *testing.T) { policy(t, w, b) }},
 		{"everybody", func(t *testing.T) { everybody(t, b) }},
 		{"cut", func(t *testing.T) { cut(t, b, helper) }},
 		{"rename and revoke", func(t *testing.T) { revoke(t, b) }},
@@ -126,6 +128,43 @@ func choose(b *browser, id, value string) {
 	b.until("choosing "+value, fmt.Sprintf(`(() => { const s = document.getElementById(%s); s.value = %s; s.dispatchEvent(new Event("change")); return s.value })()`, quoted(id), quoted(value)))
 }
 
+// policy: a text with a mistake is told of where it is, and not taken; the mended
+// one is in force at once.
+func policy(t *testing.T, w *world, b *browser) {
+	b.TB = t
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer other.Close()
+	if code := w.fetch(other.URL); code != http.StatusOK {
+		t.Fatalf("before: %d", code)
+	}
+	_, port, _ := net.SplitHostPort(other.Listener.Addr().String())
+	b.press("Policy")
+	b.until("what is in force", `document.querySelector("#policy-text")?.readOnly === false`)
+	b.tabTo("Rules for apps and destinations, as TOML")
+	b.do(chromedp.KeyEvent("[[rule]]\rname = \"other\"\rport = [" + port + "]\rmod = \"block\"\r"))
+	b.says("#policy-verdict", "did you mean mode?")
+	b.press("Put in force")
+	b.until("it is refused", `document.querySelector("#policy-text").getAttribute("aria-invalid") === "true"`)
+	if code := w.fetch(other.URL); code != http.StatusOK {
+		t.Errorf("with a text that cannot be used: %d", code)
+	}
+	b.press("Go to line 4") // which marks it
+	b.do(chromedp.KeyEvent("mode = \"block\""))
+	b.says("#policy-verdict", "It can be used: 1 rule.")
+	b.press("Host")
+	b.do(chromedp.KeyEvent("example.org\t"))
+	b.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.select()`), chromedp.KeyEvent(port+"\r"))
+	b.says("#flow-answer", "Rule “other”: block.")
+	b.says("#flow-answer", "not in force")
+	b.press("Put in force")
+	b.says("#policy-verdict", "In force: 1 rule.")
+	b.says("main tbody th", "other")
+	if code := w.fetch(other.URL); code != http.StatusForbidden {
+		t.Errorf("a rule says block: %d", code)
+	}
+	b.until("it was counted", `[...document.querySelectorAll("main tbody td.n")].some((e) => Number(e.textContent) > 0)`)
+}
+
 // everybody: each view has names for all that can be pressed, headings, and
 // pictures with words; on a phone nothing needs to be scrolled sideways.
 func everybody(t *testing.T, b *browser) {
@@ -135,7 +174,7 @@ func everybody(t *testing.T, b *browser) {
 	for _, view := range views {
 		b.do(chromedp.EmulateViewport(1280, 900))
 		b.press(view)
-		b.until(view+" is shown", `document.querySelector("main h2") === document.activeElement && document.title.startsWith(`+quoted(view)+`)`)
+		b.until(view+" is shown", `document.activeElement.matches("main h2") && document.title.startsWith(`+quoted(view)+`)`)
 		found := b.accessible()
 		headings := 0
 		for _, e := range found {

@@ -238,20 +238,35 @@ func (w *world) house() (helper *process) {
 	return helper
 }
 
-// download has an app receive from the origin until the test ends.
-func (w *world) download() {
+// app is one that uses the primary's proxy, each connection once.
+func (w *world) app() *http.Client {
 	w.Helper()
 	proxy, err := url.Parse("http://" + w.proxy)
 	if err != nil {
 		w.Fatal(err)
 	}
-	transport := &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return proxy, nil }}
-	client := &http.Client{Transport: transport}
-	answer, err := client.Get(w.origin.URL)
+	return &http.Client{Transport: &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return proxy, nil }, DisableKeepAlives: true}}
+}
+
+// fetch is the status of an app's request.
+func (w *world) fetch(from string) int {
+	w.Helper()
+	answer, err := w.app().Get(from)
+	if err != nil {
+		w.Fatal(err)
+	}
+	answer.Body.Close()
+	return answer.StatusCode
+}
+
+// download has an app receive from the origin until the test ends.
+func (w *world) download() {
+	w.Helper()
+	answer, err := w.app().Get(w.origin.URL)
 	if err != nil {
 		w.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() { _, _ = io.Copy(io.Discard, answer.Body); close(ended) }()
-	w.Cleanup(func() { answer.Body.Close(); <-ended; transport.CloseIdleConnections() })
+	w.Cleanup(func() { answer.Body.Close(); <-ended })
 }

@@ -23,6 +23,9 @@ export class Problem extends Error {
     this.status = status;
     this.kind = p.kind;
     this.hint = p.hint;
+    this.line = p.line; // of a text that cannot be used
+    this.column = p.column;
+    this.nearest = p.nearest;
   }
 }
 

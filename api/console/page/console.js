@@ -6,10 +6,11 @@ import { takeToken, keepToken, dropToken, get, events, Problem } from "./api.js"
 import { overview } from "./overview.js";
 import { devices } from "./devices.js";
 import { traffic } from "./traffic.js";
+import { policy } from "./policy.js";
 import { changes } from "./changes.js";
 
 const every = 1000; // ms between looks
-const makers = { overview, devices, traffic, events: changes };
+const makers = { overview, devices, traffic, policy, events: changes };
 const views = {}; // those that were looked at
 const main = document.getElementById("main"), nav = document.getElementById("nav");
 const state = document.getElementById("state"), whoami = document.getElementById("whoami");
@@ -31,8 +32,9 @@ function show(byPerson) {
   main.replaceChildren(views[name]);
   document.title = nav.querySelector("[aria-current]").textContent + " – mpbond";
   if (byPerson) {
-    main.querySelector("h2").setAttribute("tabindex", "-1");
-    main.querySelector("h2").focus({ preventScroll: true });
+    const head = [...main.querySelectorAll("h2")].find((e) => e.offsetParent); // the first one that is seen
+    head.setAttribute("tabindex", "-1");
+    head.focus({ preventScroll: true });
     scrollTo(0, 0);
   }
   look();

@@ -69,7 +69,7 @@ export function devices({ ask }) {
 
 // pairing shows codes, or takes them, as the role is.
 function pairing(change) {
-  const body = h("div");
+  const body = h("div", { class: "stackof" });
   const el = h("section", { class: "card", "aria-labelledby": "h-pair" }, h("h2", { id: "h-pair" }, "Pair a device"), body);
   let kind;
   const parts = [];
@@ -130,7 +130,7 @@ function invite() {
       el.update();
     } catch (e) { notice(problem, "bad", e.message, e.hint); }
   } }, "Show a code");
-  const el = h("div", null, h("p", { class: "row" }, button, h("span", { class: "soft" }, "for mpbond pair on a primary, or its console")), problem, shown);
+  const el = h("div", { class: "stackof" }, h("p", { class: "row" }, button, h("span", { class: "soft" }, "for mpbond pair on a primary, or its console")), problem, shown);
   let now = "";
   el.update = async () => {
     const i = await get("/v1/invitation").catch(() => ({ state: "" }));

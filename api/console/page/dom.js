@@ -89,8 +89,10 @@ export function say(text) {
 
 // notice is what went well or not, with a hint.
 export function notice(el, kind, text, hint) {
-  el.className = "notice " + kind;
+  set(el, "class", "notice " + kind);
   el.hidden = !text;
+  if (el.dataset.said === text + "\n" + (hint ?? "")) return; // nobody wants to hear it again
+  el.dataset.said = text + "\n" + (hint ?? "");
   el.replaceChildren(...(text ? [text, hint ? h("span", { class: "hint" }, hint) : ""] : []));
 }
 

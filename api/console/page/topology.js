@@ -110,7 +110,7 @@ export function topology() {
   const title = s("title", { id: "topology-title" }, "Devices and links"), desc = s("desc", { id: "topology-desc" });
   const links = s("g"), nodes = s("g"), labels = s("g");
   const svg = s("svg", { class: "topology", id: "topology", role: "img", "aria-labelledby": "topology-title topology-desc", xmlns: "http://www.w3.org/2000/svg" }, title, desc, links, nodes, labels);
-  let now = { nodes: [], links: [] };
+  let now = { nodes: [], links: [] }, width;
   const el = h("figure", null, svg,
     h("figcaption", { class: "key" }, h("span", null, h("i"), "direct"), h("span", { class: "helped" }, h("i"), "by a helper"), h("span", { class: "idle" }, h("i"), "idle"), h("span", { class: "cut" }, h("i"), "✕ cut"), h("span", null, "the thicker, the quicker")),
     h("p", { class: "tools small", "aria-label": "This picture as a file", role: "group" },
@@ -119,7 +119,7 @@ export function topology() {
       h("button", { type: "button", onclick: () => save(new Blob([asCSV(now)], { type: "text/csv" }), "mpbond-topology.csv") }, "CSV")));
   el.update = (st) => {
     now = model(st);
-    const width = el.clientWidth && el.clientWidth < 500 ? 360 : 720;
+    width = el.clientWidth && el.clientWidth < 500 ? 360 : 720;
     const height = place(now.nodes, width);
     set(svg, "viewBox", `0 0 ${width} ${height}`);
     const at = new Map(now.nodes.map((n) => [n.id, n]));
@@ -155,7 +155,7 @@ export function topology() {
         set(g, "class", [n.self && "self", !n.online && "away"].filter(Boolean).join(" "));
         set(g, "transform", `translate(${n.x} ${n.y})`);
         put(name, n.name.length > 18 ? n.name.slice(0, 17) + "…" : n.name);
-        put(role, n.role + (n.self ? ", this device" : n.online ? "" : ", away"));
+        put(role, n.self && width < 500 ? "this device" : n.role + (n.self ? ", this device" : n.online ? "" : ", away"));
       };
       return g;
     });
