@@ -1,4 +1,4 @@
-// Package chart draws values over time as SVG and PNG. It stands behind the
+// Package chart draws values over time, and bars, as SVG and PNG. It stands behind the
 // history of package api/serve, which has the values, and before the web
 // console, which shows the pictures. It has no clock and does no I/O.
 //
@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"image/color"
 	"math"
@@ -66,10 +67,20 @@ type Chart struct {
 }
 
 // SVG is the chart as a document with its own text alternative.
-func (c Chart) SVG() ([]byte, error) {
-	w, h := c.size()
-	canvas := vgsvg.New(vg.Length(w), vg.Length(h))
-	if err := c.draw(draw.New(canvas)); err != nil {
+func (c Chart) SVG() ([]byte, error) { return svgOf(c.frame(), c.draw) }
+
+// PNG is the chart as pixels, two a point.
+func (c Chart) PNG() ([]byte, error) { return pngOf(c.frame(), c.draw) }
+
+// frame is what stands around a drawing: words about it, and its size in points.
+type frame struct {
+	title, words  string
+	width, height float64
+}
+
+func svgOf(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
+	canvas := vgsvg.New(vg.Length(f.width), vg.Length(f.height))
+	if err := drawing(draw.New(canvas)); err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
@@ -81,26 +92,26 @@ func (c Chart) SVG() ([]byte, error) {
 	at := bytes.Index(doc, []byte("<svg"))
 	end := at + bytes.IndexByte(doc[max(at, 0):], '>')
 	if at < 0 || end < at {
-		return nil, fmt.Errorf("no <svg> in the picture")
+		return nil, errors.New("no <svg> in the picture")
 	}
 	var out bytes.Buffer
 	out.Write(doc[:end])
-	fmt.Fprintf(&out, ` role="img" aria-labelledby="t d"><title id="t">%s</title><desc id="d">%s</desc>`, escaped(c.Title), escaped(c.Words()))
+	fmt.Fprintf(&out, ` role="img" aria-labelledby="t d"><title id="t">%s</title><desc id="d">%s</desc>`, escaped(f.title), escaped(f.words))
 	out.Write(doc[end+1:])
 	return out.Bytes(), nil
 }
 
-// PNG is the chart as pixels, two a point.
-func (c Chart) PNG() ([]byte, error) {
-	w, h := c.size()
-	canvas := vgimg.NewWith(vgimg.UseWH(vg.Length(w), vg.Length(h)), vgimg.UseDPI(dpi))
-	if err := c.draw(draw.New(canvas)); err != nil {
+func pngOf(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
+	canvas := vgimg.NewWith(vgimg.UseWH(vg.Length(f.width), vg.Length(f.height)), vgimg.UseDPI(dpi))
+	if err := drawing(draw.New(canvas)); err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
 	_, err := vgimg.PngCanvas{Canvas: canvas}.WriteTo(&b)
 	return b.Bytes(), err
 }
+
+func clampWidth(w int) float64 { return float64(min(max(w, LeastWidth), MostWidth)) }
 
 // Words tells each line's last and highest value, in a sentence each.
 func (c Chart) Words() string {
@@ -175,12 +186,12 @@ func (c Chart) drawn() []Line {
 	return list
 }
 
-func (c Chart) size() (w, h float64) {
-	w, h = float64(min(max(c.Width, LeastWidth), MostWidth)), height
-	if w < narrow {
-		h += nameHeight * float64(c.nameRows(w))
+func (c Chart) frame() frame {
+	f := frame{c.Title, c.Words(), clampWidth(c.Width), height}
+	if f.width < narrow {
+		f.height += nameHeight * float64(c.nameRows(f.width))
 	}
-	return w, h
+	return f
 }
 
 // nameRows is how many rows of names stand under a narrow chart.
@@ -215,10 +226,7 @@ func (c Chart) draw(dc draw.Canvas) error {
 	p.Y.Tick.Marker = plot.ConstantTicks(valueTicks(p.Y.Max, step))
 	p.X.Min, p.X.Max = -c.Span, 0
 	p.X.Tick.Marker = plot.ConstantTicks(agoTicks(c.Span))
-	grid := plotter.NewGrid()
-	grid.Vertical.Color = nil
-	grid.Horizontal = draw.LineStyle{Color: look.grid, Width: 0.75}
-	p.Add(grid)
+	p.Add(look.rules())
 	for i, l := range lines {
 		for _, part := range c.parts(l, factor) {
 			line, err := plotter.NewLine(part)
@@ -234,7 +242,7 @@ func (c Chart) draw(dc draw.Canvas) error {
 		rest = fmt.Sprintf("and %d more with less", n)
 	}
 	area := draw.Crop(dc, 14, -14, 4, -6)
-	if w, _ := c.size(); w < narrow {
+	if w := clampWidth(c.Width); w < narrow {
 		rows := c.nameRows(w)
 		p.Draw(draw.Crop(area, 0, 0, vg.Length(float64(rows)*nameHeight), 0))
 		c.namesBelow(dc, lines, rest, look)
@@ -310,7 +318,7 @@ func (c Chart) namesBeside(dc draw.Canvas, n names, look look) {
 
 // namesBelow writes the names in columns under a narrow chart.
 func (c Chart) namesBelow(dc draw.Canvas, lines []Line, rest string, look look) {
-	w, _ := c.size()
+	w := clampWidth(c.Width)
 	columns := max(int(w/nameWidth), 1)
 	rows := c.nameRows(w)
 	at := func(i int) vg.Point {
@@ -401,6 +409,14 @@ func (l look) name(dc draw.Canvas, at vg.Point, name string, i int) {
 		name = string([]rune(name)[:most-1]) + "…"
 	}
 	dc.FillText(l.words(11), vg.Point{X: at.X + sample + 5, Y: at.Y}, plain(name))
+}
+
+// rules are horizontal lines behind what is drawn.
+func (l look) rules() *plotter.Grid {
+	grid := plotter.NewGrid()
+	grid.Vertical.Color = nil
+	grid.Horizontal = draw.LineStyle{Color: l.grid, Width: 0.75}
+	return grid
 }
 
 // plot is an empty one.

@@ -127,6 +127,32 @@ func TestManyLines(t *testing.T) {
 	}
 }
 
+func TestBars(t *testing.T) {
+	b := Bars{Title: "Used by day <over wlan0>", Width: 400}
+	if doc, err := b.SVG(); err != nil || !strings.Contains(words(t, doc), "Nothing to show yet.") {
+		t.Error(err)
+	}
+	for day := 1; day <= 31; day++ {
+		b.Names, b.Values = append(b.Names, fmt.Sprintf("2026-10-%02d", day)), append(b.Values, float64(day%30)*1.5e8)
+	}
+	doc, err := b.SVG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := words(t, doc)
+	for _, want := range []string{"Used by day <over wlan0>, GB", "2026-10-31: 150 MB. Most in 2026-10-29: 4.35 GB.", "\n4\n5", "\n2026-10-31"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if n := strings.Count(text, "\n2026-10-"); n < 3 || n > 5 { // besides the words
+		t.Errorf("%d of 31 days are named at the axis:\n%s", n, text)
+	}
+	if _, err := b.PNG(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPNG(t *testing.T) {
 	doc, err := example(2, 500).PNG()
 	if err != nil {

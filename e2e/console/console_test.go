@@ -31,6 +31,7 @@ func TestConsole(t *testing.T) {
 		{"pair", func(t *testing.T) { pair(t, w, b) }},
 		{"transfer", func(t *testing.T) { transfer(t, w, b) }},
 		{"policy", func(t *testing.T) { policy(t, w, b) }},
+		{"usage", func(t *testing.T) { used(t, b) }},
 		{"everybody", func(t *testing.T) { everybody(t, b) }},
 		{"cut", func(t *testing.T) { cut(t, b, helper) }},
 		{"rename and revoke", func(t *testing.T) { revoke(t, b) }},
@@ -163,6 +164,18 @@ func policy(t *testing.T, w *world, b *browser) {
 		t.Errorf("a rule says block: %d", code)
 	}
 	b.until("it was counted", `[...document.querySelectorAll("main tbody td.n")].some((e) => Number(e.textContent) > 0)`)
+}
+
+// used: what was counted is told, as numbers and as a picture.
+func used(t *testing.T, b *browser) {
+	b.TB = t
+	b.press("Usage")
+	b.says("main tbody td", "123 MB")
+	b.says("main tbody td", "wlan0")
+	b.until("bars", `document.querySelector("main figure img").naturalWidth > 0 && /: 123 MB/.test(document.querySelector("main figure img").alt)`)
+	choose(b, "usage-link", "wlan0")
+	choose(b, "usage-period", "month")
+	b.until("bars of a month", `/-01: 123 MB/.test(document.querySelector("main figure img").alt)`)
 }
 
 // everybody: each view has names for all that can be pressed, headings, and

@@ -30,9 +30,10 @@ export class Problem extends Error {
 }
 
 // request asks, and gives the answer if it is no error.
-export async function request(method, path, body, signal) {
+export async function request(method, path, body, signal, accept) {
   const headers = { Authorization: "Bearer " + sessionStorage.getItem(place) };
   if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (accept) headers.Accept = accept;
   let answer;
   try {
     answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal, credentials: "omit", cache: "no-store" });

@@ -7,10 +7,11 @@ import { overview } from "./overview.js";
 import { devices } from "./devices.js";
 import { traffic } from "./traffic.js";
 import { policy } from "./policy.js";
+import { usage } from "./usage.js";
 import { changes } from "./changes.js";
 
 const every = 1000; // ms between looks
-const makers = { overview, devices, traffic, policy, events: changes };
+const makers = { overview, devices, traffic, policy, usage, events: changes };
 const views = {}; // those that were looked at
 const main = document.getElementById("main"), nav = document.getElementById("nav");
 const state = document.getElementById("state"), whoami = document.getElementById("whoami");

@@ -25,8 +25,9 @@ export function devices({ ask }) {
   };
   const list = table("This device and those that it trusts. An ID is short for a device's key, to compare.", [
     { title: "Name", of: (d) => d.name },
-    { title: "Roles", of: (d) => d.roles.join(", ") },
+    { title: "Roles", of: (d) => d.roles.join(", ") + (d.tier && d.tier !== "primary" ? ", " + d.tier : "") },
     { title: "State", of: (d) => (d.self ? badge("this device", "off") : d.online ? badge("there", "good") : badge("away", "warn")) },
+    { title: "Rests", class: "why", of: (d) => d.rests ?? "" },
     { title: "ID", class: "mono", of: (d) => d.id },
     { title: "Pipes", number: true, of: (d) => String(d.pipes) },
     { title: "Subflows", number: true, of: (d) => String(d.subflows) },

@@ -42,7 +42,7 @@ export function traffic({ ask }) {
   };
   const paths = table("Subflows: each is a lane between primary and server, direct or by a helper. PAD is when a byte sent now would arrive.", [
     { title: "Carried by", of: (p) => `${p.device || p.peer}${p.id ? " " + p.id : ""}` },
-    { title: "Kind", of: (p) => p.kind + (p.radio ? ", " + p.radio : "") + (p.metered ? ", metered" : "") },
+    { title: "Kind", of: (p) => p.kind + (p.radio ? ", " + p.radio : "") + (p.metered ? ", metered" : "") + (p.tier ? ", " + p.tier : "") },
     { title: "State", of: (p) => badge(p.state, states[p.state] ?? "off") },
     { title: "Down", number: true, of: (p) => (p.relay ? "–" : rate(p.down)) },
     { title: "Up", number: true, of: (p) => (p.relay ? "–" : rate(p.up)) },

@@ -1,0 +1,109 @@
+package chart
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+const barPart = 0.7 // of the room for it that a bar fills
+
+// Bars is a bar for each of some periods: bytes that were used in it.
+type Bars struct {
+	Title  string
+	Names  []string  // of the periods, in their order
+	Values []float64 // bytes; as many
+	Width  int       // points
+	Dark   bool
+}
+
+// SVG is the bars as a document with its own text alternative.
+func (b Bars) SVG() ([]byte, error) { return svgOf(b.frame(), b.draw) }
+
+// PNG is the bars as pixels, two a point.
+func (b Bars) PNG() ([]byte, error) { return pngOf(b.frame(), b.draw) }
+
+func (b Bars) frame() frame {
+	return frame{b.Title, b.Words(), clampWidth(b.Width), height}
+}
+
+// Words tells the last and the highest bar.
+func (b Bars) Words() string {
+	last := len(b.Values) - 1
+	if last < 0 {
+		return "Nothing to show yet."
+	}
+	top := 0
+	for i, v := range b.Values {
+		if v > b.Values[top] {
+			top = i
+		}
+	}
+	tell := func(i int) string {
+		factor, unit := scaleBytes(b.Values[i])
+		return fmt.Sprintf("%s: %.3g %s", b.Names[i], b.Values[i]/factor, unit)
+	}
+	return fmt.Sprintf("%s. Most in %s.", tell(last), tell(top))
+}
+
+// scaleBytes is the multiple in which bytes are read best, as providers count.
+func scaleBytes(top float64) (factor float64, unit string) {
+	for _, s := range []struct {
+		factor float64
+		unit   string
+	}{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}} {
+		if top >= s.factor {
+			return s.factor, s.unit
+		}
+	}
+	return 1e3, "kB"
+}
+
+func (b Bars) draw(dc draw.Canvas) error {
+	look := lookOf(b.Dark)
+	dc.SetColor(look.ground)
+	dc.Fill(dc.Rectangle.Path())
+	top := 0.0
+	for _, v := range b.Values {
+		top = max(top, v)
+	}
+	factor, unit := scaleBytes(top)
+	p := look.plot()
+	p.Title.Text = plain(b.Title) + ", " + unit
+	step := niceStep(top / factor)
+	p.Y.Min, p.Y.Max = 0, max(math.Ceil(top/factor/step-1e-9), 1)*step
+	p.Y.Tick.Marker = plot.ConstantTicks(valueTicks(p.Y.Max, step))
+	n := len(b.Values)
+	p.X.Min, p.X.Max = -0.5, max(float64(n), 1)-0.5
+	p.Add(look.rules())
+	if n > 0 {
+		area := float64(dc.Max.X-dc.Min.X) - 70
+		scaled := make(plotter.Values, n)
+		for i, v := range b.Values {
+			scaled[i] = v / factor
+		}
+		bars, err := plotter.NewBarChart(scaled, vg.Length(max(area/float64(n)*barPart, 1)))
+		if err != nil {
+			return err
+		}
+		bars.Color, bars.LineStyle.Width = look.lines[0], 0
+		p.Add(bars)
+	}
+	p.X.Tick.Marker = plot.ConstantTicks(b.ticks(int(dc.Max.X-dc.Min.X) / 95))
+	p.Draw(draw.Crop(dc, 14, -22, 4, -6))
+	return nil
+}
+
+// ticks names some of the periods, the last one among them.
+func (b Bars) ticks(room int) (ticks []plot.Tick) {
+	n := len(b.Names)
+	every := max((n+room-1)/max(room, 1), 1)
+	for i := n - 1; i >= 0; i -= every {
+		ticks = append(ticks, plot.Tick{Value: float64(i), Label: plain(b.Names[i])})
+	}
+	return ticks
+}
