@@ -40,6 +40,7 @@ func devicesCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "devices", Short: "list the devices that this one knows, and whether they are there", Args: cobra.NoArgs,
+		Example: "  mpbond devices\n  mpbond devices --json | jq -r '.devices[].name'",
 		Long: `List the devices that this one is paired with, in which roles, and whether the
 mpbond that runs here is connected with them. An ID is a short name of a device's
 key, for people to compare.`,
@@ -184,9 +185,25 @@ func roleNames(roles []identity.Role) (names []string) {
 // roleWords names roles for people.
 func roleWords(roles []identity.Role) string { return strings.Join(roleNames(roles), " ") }
 
+// printDevice tells what became of a device: in words or, with --json, the device.
+func printDevice(cmd *cobra.Command, p identity.Peer, format string, words ...any) error {
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), knownDevice{Peer: p, ID: p.Key.ID()})
+	}
+	cmd.PrintErrf(format+"\n", words...)
+	return nil
+}
+
+// jsonOf is --json of a command that ends with printDevice.
+func jsonOf(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().Bool("json", false, "print JSON: the device")
+	return cmd
+}
+
 func renameCommand() *cobra.Command {
-	return &cobra.Command{
+	return jsonOf(&cobra.Command{
 		Use: "rename NAME NEW", Short: "give a device another name", Args: cobra.ExactArgs(2), ValidArgsFunction: completeDevice,
+		Example: "  mpbond rename phone old-phone",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			trust, err := openTrust()
 			if err != nil {
@@ -195,20 +212,21 @@ func renameCommand() *cobra.Command {
 			if err := trust.Rename(args[0], args[1]); err != nil {
 				return err
 			}
-			cmd.PrintErrf("%s is called %s now\n", args[0], args[1])
-			return nil
+			p, _ := trust.LookupName(args[1])
+			return printDevice(cmd, p, "%s is called %s now", args[0], args[1])
 		},
-	}
+	})
 }
 
 func revokeCommand() *cobra.Command {
-	return &cobra.Command{
+	return jsonOf(&cobra.Command{
 		Use: "revoke NAME", Short: "trust a device no longer, and cut it off at once", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
+		Example: "  mpbond revoke old-phone",
 		Long: `Trust a device no longer. The mpbond that runs here notices, and ends at once what
 it has open with that device. Other devices are told nothing: revoke a lost helper
 at the primary, and a lost primary at the server and at the helpers.`,
 		RunE: revoke,
-	}
+	})
 }
 
 // revoke takes the device of that name out of the trust file, which running roles
@@ -218,25 +236,9 @@ func revoke(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	p, _ := trust.LookupName(args[0])
 	if err := trust.Remove(args[0]); err != nil {
 		return err
 	}
-	cmd.PrintErrf("%s is trusted no longer\n", args[0])
-	return nil
-}
-
-// completeDevice completes the name of a device.
-func completeDevice(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	trust, err := openTrust()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for _, p := range trust.Peers() {
-		if len(args) == 0 {
-			names = append(names, p.Name)
-		}
-	}
-	slices.Sort(names)
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return printDevice(cmd, p, "%s is trusted no longer", args[0])
 }

@@ -32,7 +32,7 @@ type doctorOptions struct {
 func doctorCommand() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
-		Use: "doctor [LANE…]", Short: "find out what works, and what limits the rate",
+		Use: "doctor [LANE…]", Short: "find out what works, and what limits the rate", ValidArgsFunction: completeLane,
 		Long: `Look at each link and hop between this device, its helpers and its server: whether
 it answers, its rate both ways, round trip, loss and packet size, NAT, IPv6, DNS,
 clock, captive portals. Name the bottleneck, and what may help.

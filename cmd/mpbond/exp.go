@@ -60,14 +60,25 @@ func expList() *cobra.Command {
 	quick := false
 	c := &cobra.Command{
 		Use: "list", Short: "List what can be reproduced, and how long it takes", Args: cobra.NoArgs,
+		Example: "  mpbond exp list --quick",
 		RunE: func(c *cobra.Command, _ []string) error {
 			t := table{head: []string{"row", "what", "from", "cells", "transfers", "time"}}
+			type listed struct {
+				Row       string  `json:"row"`
+				What      string  `json:"what"`
+				From      string  `json:"from,omitempty"`
+				Cells     int     `json:"cells"`
+				Transfers int     `json:"transfers"`
+				Seconds   float64 `json:"seconds"` // that it takes
+			}
+			var list []listed
 			add := func(id, title, source string, all []lab.Experiment) {
 				n := 0
 				for _, e := range all {
 					n += exp.Transfers(e)
 				}
 				took := lab.NewJobs(0).Estimate(all, func(int) float64 { return 1 })
+				list = append(list, listed{id, title, source, len(all), n, took.Seconds()})
 				t.rows = append(t.rows, []string{id, title, source, fmt.Sprint(len(all)), fmt.Sprint(n), took.Round(time.Second).String()})
 			}
 			var pool []lab.Experiment
@@ -80,10 +91,14 @@ func expList() *cobra.Command {
 				pool = append(pool, all...)
 			}
 			add("all", "all of them together", "", pool)
+			if wantsJSON(c) {
+				return printJSON(c.OutOrStdout(), list)
+			}
 			return t.print(c.OutOrStdout())
 		},
 	}
 	c.Flags().BoolVar(&quick, "quick", false, "the short form")
+	c.Flags().Bool("json", false, "print JSON: a list of objects")
 	return c
 }
 
@@ -102,7 +117,8 @@ const quickTime = 12 * time.Minute
 func expRun(shared *expFlags) *cobra.Command {
 	o := expOptions{}
 	c := &cobra.Command{
-		Use: "run ID…", Short: "Run rows, all with \"all\"", Args: cobra.MinimumNArgs(1),
+		Use: "run ID…", Short: "Run rows, all with \"all\"", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeRow,
+		Example: "  mpbond exp run m3\n  mpbond exp run all --quick",
 		Long: `Run rows of "mpbond exp list", and show each figure beside the published one.
 Cells of all rows share the machine: several transfers run at once, as many as
 the processors can bear. Nothing else should run meanwhile.
@@ -206,6 +222,7 @@ func expReport(shared *expFlags) *cobra.Command {
 	asJSON, quick, markdown := false, false, ""
 	c := &cobra.Command{
 		Use: "report", Short: "Write what was measured as one HTML page, and as CSV", Args: cobra.NoArgs,
+		Example: "  mpbond exp report --markdown results.md",
 		Long: `Write report.html, a page that needs nothing else, and report.csv into the
 directory of results, of all that was measured so far. What is worse than a
 baseline, or than published, comes first.`,

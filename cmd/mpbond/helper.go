@@ -71,6 +71,7 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 	r.flags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "what this device calls itself; empty: its host name")
 	cmd.Flags().StringVar(&feedback, "feedback", helper.FeedbackModes()[0], "how the server learns of the pipe: one of "+joined(helper.FeedbackModes()))
+	completeWith(cmd, "feedback", helper.FeedbackModes()...)
 	return cmd
 }
 

@@ -163,6 +163,7 @@ func acceptCommand() *cobra.Command {
 	var asJSON, wait bool
 	cmd := &cobra.Command{
 		Use: "accept", Short: "show a code by which a primary can be paired with this device", Args: cobra.NoArgs,
+		Example: "  mpbond accept\n  mpbond accept --json --wait=false | jq -r .code",
 		Long: `Show a code by which one primary can be paired with this device, whose mpbond
 server, helper or dual is running, and wait until that was done.
 

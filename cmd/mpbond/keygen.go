@@ -12,6 +12,7 @@ func keygenCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "keygen", Short: "make this device's key, and print its public half", Args: cobra.NoArgs,
+		Example: "  mpbond keygen\n  mpbond keygen --json | jq -r .key",
 		Long: `Make this device's key, and print its public half and ID.
 
 A key that is there already is printed and never replaced. The private half

@@ -69,6 +69,7 @@ func (f *labFlags) topologyFlags(c *cobra.Command) {
 func labUp(f *labFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use: "up [FILE]", Short: "Bring a network up in the background", Args: cobra.MaximumNArgs(1),
+		Example: "  mpbond lab up --house 8/10/5\n  mpbond lab up net.toml",
 		RunE: func(_ *cobra.Command, args []string) error {
 			t, err := f.topology(args)
 			if err != nil {
@@ -91,6 +92,7 @@ func labUp(f *labFlags) *cobra.Command {
 func labExec(f *labFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "exec NODE -- COMMAND [ARG…]", Short: "Run a program in a node", Args: cobra.MinimumNArgs(2),
+		Example: "  mpbond lab exec primary -- ping -c 3 web",
 		Long: `Run any program in a node of the lab. Its exit code is passed on. The program
 sees the network and host names of the lab (NODE, NODE.LINK), everything else
 is this machine's.`,
@@ -114,6 +116,7 @@ is this machine's.`,
 func labSet(f *labFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "set LINK PROPERTY=VALUE…", Short: "Change a link now", Args: cobra.MinimumNArgs(2),
+		Example: "  mpbond lab set pipe1 rate=1Mbit/s",
 		Long: `Change a link now. Properties: rate (8Mbit/s, unlimited, 0 holds the queue),
 delay, jitter, loss (0.01 or 1%), reorder (a share of
 packets that overtake three others), queue (bytes), outage (on, off: a silent
@@ -140,6 +143,7 @@ black hole), dir (up: from the link's first end, down; absent: both).`,
 func labStart(f *labFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "start", Short: "Make now the time zero of schedules, outages and traces", Args: cobra.NoArgs,
+		Example: "  mpbond lab start",
 		RunE: func(*cobra.Command, []string) error {
 			l, err := lab.Open(f.name)
 			if err != nil {
@@ -153,6 +157,7 @@ func labStart(f *labFlags) *cobra.Command {
 func labRewind(f *labFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "rewind", Short: "Return all links to their beginning and stop their schedules", Args: cobra.NoArgs,
+		Example: "  mpbond lab rewind",
 		RunE: func(*cobra.Command, []string) error {
 			l, err := lab.Open(f.name)
 			if err != nil {
@@ -166,6 +171,7 @@ func labRewind(f *labFlags) *cobra.Command {
 func labDown(f *labFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Short: "End all programs in the lab and take it away", Args: cobra.NoArgs,
+		Example: "  mpbond lab down",
 		RunE: func(*cobra.Command, []string) error {
 			l, err := lab.Open(f.name)
 			if err != nil {
@@ -179,6 +185,7 @@ func labDown(f *labFlags) *cobra.Command {
 func labLs(f *labFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use: "ls", Short: "List the labs that are up, and this lab's nodes and links", Args: cobra.NoArgs,
+		Example: "  mpbond lab ls",
 		RunE: func(c *cobra.Command, _ []string) error {
 			names, err := lab.Names()
 			if err != nil {
@@ -217,6 +224,7 @@ func labStats(f *labFlags) *cobra.Command {
 	reset := false
 	c := &cobra.Command{
 		Use: "stats", Short: "Print what the links carried and dropped and how late the emulator was", Args: cobra.NoArgs,
+		Example: "  mpbond lab stats --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			l, err := lab.Open(f.name)
 			if err != nil {

@@ -37,6 +37,7 @@ func labBench() *cobra.Command {
 	var o benchOptions
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure what mpbond claims, beside its baselines", Args: cobra.NoArgs,
+		Example: "  mpbond lab bench --quick --only '20 MB'",
 		Long: `Measure what mpbond claims, over emulated networks on this machine, each figure
 beside its baselines in the same run, schemes interleaved. Nothing else should
 run meanwhile. It takes no more than --for, ` + fullTime.String() + ` unless said otherwise, and

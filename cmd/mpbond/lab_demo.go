@@ -35,6 +35,7 @@ func labDemo() *cobra.Command {
 	house, size := demoHouse, demoSize.String()
 	c := &cobra.Command{
 		Use: "demo", Short: "Show one download over one link, kernel MPTCP and mpbond", Args: cobra.NoArgs,
+		Example: "  mpbond lab demo --house 8/10/5 --size 4MB",
 		Long: `Emulate a primary and two helpers, each with a link to the same server, and
 download the same file three times, with real curl from real nginx: over the
 primary's own link, by tethering with the kernel's MPTCP, and with mpbond. Shows

@@ -27,6 +27,7 @@ func labRun(f *labFlags) *cobra.Command {
 	var schemes, get, put, drive string
 	c := &cobra.Command{
 		Use: "run [FILE]", Short: "Measure transfers between primary and web over an emulated network", Args: cobra.MaximumNArgs(1),
+		Example: "  mpbond lab run --house 8/10/5 --get 2MB --reps 5",
 		Long: `Bring a network up, measure transfers between the nodes primary and web with
 real curl and nginx, schemes interleaved, and take it down again.
 
@@ -104,6 +105,7 @@ func labBound(f *labFlags) *cobra.Command {
 	var put bool
 	c := &cobra.Command{
 		Use: "bound [FILE]", Short: "Print the fluid bound of a transfer", Args: cobra.MaximumNArgs(1),
+		Example: "  mpbond lab bound --house 8/10/5 --bytes 2MB",
 		RunE: func(c *cobra.Command, args []string) error {
 			t, err := f.topology(args)
 			if err != nil {
@@ -117,6 +119,11 @@ func labBound(f *labFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if wantsJSON(c) {
+				return printJSON(c.OutOrStdout(), struct {
+					Seconds float64 `json:"seconds"`
+				}{d.Seconds()})
+			}
 			fmt.Fprintf(c.OutOrStdout(), "%.3f\n", d.Seconds())
 			return nil
 		},
@@ -124,6 +131,7 @@ func labBound(f *labFlags) *cobra.Command {
 	f.houseFlag(c)
 	c.Flags().StringVar(&size, "bytes", "10MB", "size of the transfer")
 	c.Flags().BoolVar(&put, "put", false, "an upload")
+	c.Flags().Bool("json", false, "print JSON")
 	return c
 }
 
@@ -132,6 +140,7 @@ func labCalibrate(f *labFlags) *cobra.Command {
 	length := 5 * time.Second
 	c := &cobra.Command{
 		Use: "calibrate", Short: "Measure how true the emulator is on this machine", Args: cobra.NoArgs,
+		Example: "  mpbond lab calibrate --length 5s",
 		Long: `Load six emulated links at once with TCP, at several rates each, and measure
 the rate of the links and the one-way delay that the emulator adds to datagrams
 on a seventh. Fit means: rate within 0.5 % (1 % from 100 Mbit/s on), added delay

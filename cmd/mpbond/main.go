@@ -163,6 +163,8 @@ func rootCommand(stderr io.Writer) (root *cobra.Command, started *bool) {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVar(&level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
 	root.PersistentFlags().StringVar(&format, "log-format", "text", "how to log: text or json")
+	completeWith(root, "log-level", "debug", "info", "warn", "error")
+	completeWith(root, "log-format", "text", "json")
 	root.AddCommand(commands()...)
 	for _, c := range root.Commands() {
 		refuseUnknown(c)

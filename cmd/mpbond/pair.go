@@ -81,6 +81,7 @@ put that behind the @; a helper on the same local network is found without. With
 	cmd.Flags().StringVar(&name, "name", "", "what the others shall call this device; empty: as primary.toml says, or its host name")
 	cmd.Flags().BoolVar(&dual, "dual", false, "this device helps others too: mpbond dual")
 	cmd.Flags().StringVar(&as, "as", "", "refuse devices that say they are something else than this `ROLE`, server or helper; a second server is taken with it only")
+	completeWith(cmd, "as", string(identity.RoleServer), string(identity.RoleHelper))
 	return cmd
 }
 

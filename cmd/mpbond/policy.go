@@ -68,6 +68,7 @@ func policyShowCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "show", Short: "show the rules in force, what they match, and what that means now", Args: cobra.NoArgs,
+		Example: "  mpbond policy show\n  mpbond policy show --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := client.New(cmp.Or(socket, api.SocketPath("primary")))
 			defer c.Close()
@@ -159,6 +160,7 @@ func policyCheckCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "check [FILE]", Short: "tell whether a file with rules can be used", Args: cobra.MaximumNArgs(1),
+		Example: "  mpbond policy check policy.toml.new",
 		Long: `Tell whether FILE, without one policy.toml, can be used as a policy, and if not,
 where it is wrong; - is the standard input. Nothing is changed and no primary need run. The exit
 code is 0 if it can be used and 2 if not.`,

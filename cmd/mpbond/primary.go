@@ -115,6 +115,9 @@ proxy that others can reach has this off unless --direct is given.`,
 	f.StringVar(&flags.Policy, "policy", "", "`FILE` with rules for apps and destinations, instead of policy.toml")
 	f.BoolVar(&flags.TUN, "tun", false, "carry all apps of this machine, through a TUN device; needs root")
 	f.IntVar(&flags.Subflows, "subflows", cfg.Subflows, "direct subflows for each interface")
+	completeFlag(cmd, "server", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return devicesOf(identity.RoleServer)
+	})
 	schedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
 	return cmd
 }

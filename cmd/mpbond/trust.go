@@ -35,6 +35,7 @@ func trustAddCommand() *cobra.Command {
 	var key string
 	cmd := &cobra.Command{
 		Use: "add NAME --role ROLE --key KEY [--addr HOST:PORT]", Short: "trust a device", Args: cobra.ExactArgs(1),
+		Example: "  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7600",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if key == "" || len(roles) == 0 {
 				return usage("--key and --role are needed")
@@ -62,20 +63,21 @@ func trustAddCommand() *cobra.Command {
 			if err := trust.Add(peer); err != nil {
 				return err
 			}
-			cmd.PrintErrf("%s is trusted as %s; its ID is %v\n", peer.Name, strings.Join(roles, " and "), peer.Key.ID())
-			return nil
+			return printDevice(cmd, peer, "%s is trusted as %s; its ID is %v", peer.Name, strings.Join(roles, " and "), peer.Key.ID())
 		},
 	}
 	cmd.Flags().StringSliceVar(&roles, "role", nil, "what it may be to this device: server, helper or primary; may be repeated")
 	cmd.Flags().StringVar(&key, "key", "", "its public key, as mpbond keygen prints it there")
 	cmd.Flags().StringSliceVar(&addresses, "addr", nil, "where it listens, as host:port, a primary also as rfcomm://ADDRESS/CHANNEL; may be repeated: a server's are tried in turn, a primary's are all used")
-	return cmd
+	completeWith(cmd, "role", roleNames(identity.Roles())...)
+	return jsonOf(cmd)
 }
 
 func trustListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "list the trusted devices", Args: cobra.NoArgs,
+		Example: "  mpbond trust list\n  mpbond trust list --json | jq -r '.[].key'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			trust, err := openTrust()
 			if err != nil {
@@ -105,9 +107,10 @@ func trustListCommand() *cobra.Command {
 }
 
 func trustRemoveCommand() *cobra.Command {
-	return &cobra.Command{
+	return jsonOf(&cobra.Command{
 		Use: "remove NAME", Short: "trust a device no longer", Args: cobra.ExactArgs(1),
+		Example:           "  mpbond trust remove phone",
 		ValidArgsFunction: completeDevice,
 		RunE:              revoke,
-	}
+	})
 }

@@ -55,6 +55,7 @@ func versionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "print which mpbond this is", Args: cobra.NoArgs,
+		Example: "  mpbond version --json | jq -r .version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), thisBuild())

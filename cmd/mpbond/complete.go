@@ -1,0 +1,75 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	"mpbond/exp"
+	"mpbond/identity"
+	"mpbond/lab/radio"
+)
+
+// completion completes an argument, or the value of a flag, in a shell.
+type completion = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
+
+// completeDevice completes the name of a device, as the first argument.
+func completeDevice(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return devicesOf(identity.Roles()...)
+}
+
+// devicesOf are the names of devices of any of these roles.
+func devicesOf(roles ...identity.Role) ([]string, cobra.ShellCompDirective) {
+	trust, err := openTrust()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, p := range trust.Peers() {
+		if slices.ContainsFunc(roles, p.Is) {
+			names = append(names, p.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeLane completes names of lanes of the primary that runs here.
+func completeLane(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c := client.New(api.SocketPath("primary"))
+	defer c.Close()
+	list, _ := c.Subflows(cmd.Context()) // nobody there: nothing to complete
+	var names []string
+	for _, f := range list {
+		if f.Bond != "" && !slices.Contains(names, f.Device) && !slices.Contains(args, f.Device) {
+			names = append(names, f.Device)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeRow completes IDs of rows of published figures.
+func completeRow(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	ids := []string{"all"}
+	for _, row := range exp.Rows(radio.Sets[0]) {
+		ids = append(ids, row.ID)
+	}
+	return slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(args, id) }), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFlag completes the value of a flag.
+func completeFlag(cmd *cobra.Command, flag string, f completion) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, f); err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
+// completeWith completes the value of a flag with words.
+func completeWith(cmd *cobra.Command, flag string, words ...string) {
+	completeFlag(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
