@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,19 +20,38 @@ import (
 	"mpbond/unit"
 )
 
-// doctor runs `mpbond doctor` at the primary, and checks how it ends.
-func (n *network) doctor(code int, args ...string) doctor.Report {
-	n.Helper()
-	return n.doctorAt("primary", code, args...)
+// diagnosis is a run of `mpbond doctor --json`, and what it should come to.
+type diagnosis struct {
+	node          string // "" is the primary
+	args          string
+	code          int
+	what, subject string
+	right         func(doctor.Report) bool // nil: the bottleneck is all
 }
 
-func (n *network) doctorAt(node string, code int, args ...string) (r doctor.Report) {
+// diagnose runs the program until it names what it should: on a busy machine a
+// healthy subflow may be silent for a moment, and a link slower than it is.
+func (n *network) diagnose(d diagnosis) (r doctor.Report) {
 	n.Helper()
-	out, err := n.command(node, append([]string{n.mpbond, "doctor", "--json"}, args...)...).Output()
-	n.ended(code, err)
-	if err := json.Unmarshal(out, &r); err != nil {
-		n.Fatalf("%v: %s", err, out)
+	argv := append([]string{n.mpbond, "doctor", "--json"}, strings.Fields(d.args)...)
+	var wrong string
+	for range 4 {
+		out, err := n.command(cmp.Or(d.node, "primary"), argv...).Output()
+		code := 0
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			code = exit.ExitCode()
+		}
+		r = doctor.Report{}
+		if err := json.Unmarshal(out, &r); err != nil {
+			n.Fatalf("code %d, %v: %s", code, err, out)
+		}
+		if v := r.Bottleneck; code == d.code && v.What == d.what && v.Subject == d.subject && (d.right == nil || d.right(r)) {
+			return r
+		}
+		wrong = fmt.Sprintf("code %d, %+v", code, r)
 	}
+	n.Fatalf("%q at %s: not %q of %q with code %d: %s", d.args, cmp.Or(d.node, "primary"), d.what, d.subject, d.code, wrong)
 	return r
 }
 
@@ -40,28 +61,6 @@ func found(r doctor.Report, check, subject string, level doctor.Level, text stri
 	return slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool {
 		return f.Check == check && strings.HasPrefix(f.Subject, subject) && f.Level == level && strings.Contains(f.Text, text)
 	})
-}
-
-func (n *network) ended(code int, err error) {
-	n.Helper()
-	got := 0
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		got = exit.ExitCode()
-	} else if err != nil {
-		n.Fatal(err)
-	}
-	if got != code {
-		n.Errorf("exit code %d, want %d", got, code)
-	}
-}
-
-// names checks what a report calls the bottleneck.
-func (n *network) names(r doctor.Report, what, subject string) {
-	n.Helper()
-	if r.Bottleneck.What != what || r.Bottleneck.Subject != subject {
-		n.Errorf("the bottleneck is %+v, want %q of %q, from %+v", r.Bottleneck, what, subject, r.Findings)
-	}
 }
 
 // stop ends a process in order.
@@ -81,79 +80,59 @@ func TestDoctor(t *testing.T) {
 	n := newNetworkOf(t, "8/8/8", "", nil)
 	primary := n.of("primary")
 
-	r := n.doctor(0, "--no-rate")
-	n.names(r, "none", "")
-	if len(r.Lanes) != 2 || !r.Lanes[0].Up || !r.Lanes[1].Up || len(r.Lanes[0].Hops) != 1 || len(r.Lanes[1].Hops) != 2 {
-		t.Fatalf("%+v", r.Lanes)
-	}
-	for name, ms := range map[string]float64{doctor.PSPath: 50, doctor.Pipe: 5, doctor.HSPath: 70} { // the links' own
+	// Nothing is wrong.
+	rtt := map[string]float64{doctor.PSPath: 50, doctor.Pipe: 5, doctor.HSPath: 70} // the links' own
+	n.diagnose(diagnosis{args: "--no-rate", what: "none", right: func(r doctor.Report) bool {
+		hops := 0
 		for _, l := range r.Lanes {
 			for _, h := range l.Hops {
-				if h.Name == name && (h.RTTms < ms || h.MTU != 1500) {
-					t.Errorf("%+v", h)
+				if h.RTTms >= rtt[h.Name] && h.MTU == 1500 {
+					hops++
 				}
 			}
 		}
-	}
+		return len(r.Lanes) == 2 && hops == 3 && found(r, "pipe", "phone at 10.77.3.2", doctor.OK, "carries a subflow")
+	}})
+	n.diagnose(diagnosis{node: "helper1", what: "none", right: func(r doctor.Report) bool {
+		return found(r, "pipe", "laptop at 10.77.3.1:7602", doctor.OK, "is ready") && found(r, "server", "10.77.1.1:7600", doctor.OK, "answers")
+	}})
+	n.diagnose(diagnosis{node: "server", what: "none", right: func(r doctor.Report) bool {
+		return found(r, "device", "laptop", doctor.OK, "is there, with 2 subflows")
+	}})
 	text, err := n.run("primary", n.mpbond, "doctor", "--no-rate")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"ok    lane phone", "reaches the server", "ok    clock", "no NAT: the server sees 10.77.", "phone   helped", "PS-path  -", "bottleneck: nothing is wrong; rates were not measured\n"} {
+	for _, line := range []string{"lane phone", "ok    clock", "no NAT: the server sees 10.77.", "phone   helped", "PS-path  -", "\nbottleneck: "} {
 		if !strings.Contains(text, line) {
 			t.Errorf("no %q in\n%s", line, text)
 		}
-	}
-
-	// At the other devices.
-	for _, c := range []struct{ node, check, subject, text string }{
-		{"helper1", "pipe", "laptop at 10.77.3.1:7602", "is ready"}, {"helper1", "server", "10.77.1.1:7600", "answers"},
-		{"server", "device", "laptop", "is there, with 2 subflows"},
-	} {
-		if r := n.doctorAt(c.node, 0); !found(r, c.check, c.subject, doctor.OK, c.text) || r.Bottleneck.What != "none" {
-			t.Errorf("no %s of %s: %+v", c.check, c.subject, r)
-		}
-	}
-	if !found(r, "pipe", "phone at 10.77.3.2", doctor.OK, "carries a subflow") {
-		t.Errorf("no pipe in %+v", r.Findings)
 	}
 	if _, err := n.run("primary", n.mpbond, "doctor", "--no-rate", "fone"); err == nil || !strings.Contains(err.Error(), `no lane "fone"`) {
 		t.Errorf("a lane that is not there: %v", err)
 	}
 
-	// Rates: the helper's lane has another limit in each direction.
-	for _, s := range [][2]string{{"pipe1", "down"}, {"hs1", "up"}} {
-		if err := n.l.Set(s[0], s[1], "rate=1Mbit/s"); err != nil {
-			t.Fatal(err)
+	// Rates: the helper's lane has another limit in each direction. The slower one
+	// is named.
+	n.set("pipe1", "down", "rate=700kbit/s")
+	n.set("hs1", "up", "rate=1400kbit/s")
+	n.diagnose(diagnosis{args: "phone", what: "pipe", subject: "pipe to phone", right: func(r doctor.Report) bool {
+		if len(r.Lanes) != 1 || len(r.Lanes[0].Hops) != 2 {
+			return false
 		}
-	}
-	r = n.doctor(0, "phone")
-	if len(r.Lanes) != 1 {
-		t.Fatalf("%+v", r.Lanes)
-	}
-	if v := r.Bottleneck; v.What != "pipe" && v.What != "hs_path" || !strings.HasSuffix(v.Subject, " phone") {
-		t.Errorf("%+v", v)
-	}
-	pipe, hs := r.Lanes[0].Hops[0], r.Lanes[0].Hops[1]
-	if pipe.DownAtLeast || !hs.DownAtLeast || !pipe.UpAtLeast || hs.UpAtLeast {
-		t.Errorf("limits: %+v", r.Lanes)
-	}
-	if l := r.Lanes[0]; l.DownBps == 0 || l.UpBps == 0 || l.DownBps > 1050*unit.Kbps || l.UpBps > 1050*unit.Kbps {
-		t.Errorf("rates beyond those of the links: %+v", r.Lanes)
-	}
-	for _, s := range []string{"pipe1", "hs1"} {
-		if err := n.l.Set(s, "", "rate=8Mbit/s"); err != nil {
-			t.Fatal(err)
-		}
-	}
+		l, pipe, hs := r.Lanes[0], r.Lanes[0].Hops[0], r.Lanes[0].Hops[1]
+		return !pipe.DownAtLeast && hs.DownAtLeast && pipe.UpAtLeast && !hs.UpAtLeast &&
+			l.DownBps > 0 && l.DownBps < 750*unit.Kbps && l.UpBps > 0 && l.UpBps < 1500*unit.Kbps
+	}})
+	n.set("pipe1", "", "rate=8Mbit/s")
+	n.set("hs1", "", "rate=8Mbit/s")
 
 	n.must("primary", "ip", "link", "set", "dev", "ps", "mtu", "1200")
-	n.names(n.doctor(0, "--no-rate"), "mtu", "PS-path by laptop")
+	n.diagnose(diagnosis{args: "--no-rate", what: "mtu", subject: "PS-path by laptop"})
 	n.must("primary", "ip", "link", "set", "dev", "ps", "mtu", "1500")
 
 	n.must("primary", "sh", "-c", "echo nameserver 10.77.1.1 >/etc/resolv.conf") // nobody listens there
-	r = n.doctor(1, "--no-rate")
-	n.names(r, "names", "")
+	n.diagnose(diagnosis{args: "--no-rate", code: 1, what: "names"})
 	n.must("primary", "sh", "-c", "echo '# none' >/etc/resolv.conf")
 
 	n.start("primary", os.Args[0], "lab", "portal", "127.0.0.1:8088")
@@ -162,36 +141,33 @@ func TestDoctor(t *testing.T) {
 		_, err := n.run("primary", "curl", "-s", "http://10.77.1.1/")
 		return err
 	})
-	r = n.doctor(3, "--no-rate")
-	n.names(r, "portal", "10.77.1.1:7600")
-	if !strings.Contains(r.Bottleneck.Text, "login.example") {
-		t.Errorf("%+v", r.Bottleneck)
-	}
+	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "portal", subject: "10.77.1.1:7600", right: func(r doctor.Report) bool {
+		return strings.Contains(r.Bottleneck.Text, "login.example")
+	}})
 	n.must("primary", "nft", "delete", "table", "ip", "p")
 
 	_ = n.helper.cmd.Process.Kill()
 	<-n.helper.done
-	n.await(1)
-	n.names(n.doctor(3, "--no-rate"), "helper", "phone")
+	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone"})
 
 	n.must("server", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type filter hook output priority 0; }' && nft add rule ip p out oifname ps meta length '>' 1490 drop")
-	n.names(n.doctor(1, "--no-rate"), "mtu", "10.77.1.1:7600")
+	n.diagnose(diagnosis{args: "--no-rate", code: 1, what: "mtu", subject: "10.77.1.1:7600"})
 	n.must("server", "nft", "delete", "table", "ip", "p")
 
 	n.stop(primary)
-	r = n.doctor(0, "--no-rate")
-	n.names(r, "none", "")
-	if len(r.Lanes) != 1 || !r.Lanes[0].Up || !found(r, "port", ":7602", doctor.OK, "free for helpers") {
-		t.Errorf("without a primary: %+v", r)
-	}
+	n.diagnose(diagnosis{args: "--no-rate", what: "none", right: func(r doctor.Report) bool {
+		return len(r.Lanes) == 1 && r.Lanes[0].Up && found(r, "port", ":7602", doctor.OK, "free for helpers")
+	}})
 	n.stop(n.of("server"))
-	n.names(n.doctor(3, "--no-rate"), "server", "10.77.1.1:7600")
+	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "server", subject: "10.77.1.1:7600"})
+}
 
-	if err := os.Chmod(n.dir+"/primary/device.key", 0o644); err != nil {
-		t.Fatal(err)
+// set changes a link.
+func (n *network) set(link, direction string, props ...string) {
+	n.Helper()
+	if err := n.l.Set(link, direction, props...); err != nil {
+		n.Fatal(err)
 	}
-	r = n.doctor(4)
-	n.names(r, "configuration", "")
 }
 
 // TestDoctorClock: a clock that is wrong is named, by how much and in which
