@@ -393,7 +393,7 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 			all.Go(func() { h.serve(ctx, all, t, o, q) })
 			continue
 		}
-		if t.readySince(began) {
+		if t.readySince(began) && !fault.Is(err, fault.UnknownDevice) { // who is not known there hears it last
 			wait, told, good = backoffMin, "", time.Now()
 		}
 		if fault.Is(err, fault.Exists) { // no trouble: the one that the subflow uses

@@ -358,6 +358,34 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
+// TestBackoffOfTheRevoked: nor is one that does not know this helper any more,
+// which it says when the helper believes that its pipe waits.
+func TestBackoffOfTheRevoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, inMemory, "x:1", Config{})
+		var calls int
+		go func() {
+			for {
+				c, err := w.pl.Accept()
+				if err != nil {
+					return
+				}
+				calls++
+				if _, err := pipe.Accept(t.Context(), c, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return false })); !fault.Is(err, fault.UnknownDevice) {
+					t.Error(err)
+				}
+			}
+		}()
+		time.Sleep(time.Minute)
+		w.stop()
+		w.pl.Close()
+		synctest.Wait()
+		if calls < 10 || calls > 60 {
+			t.Errorf("%d calls in a minute", calls)
+		}
+	})
+}
+
 func TestBadConfig(t *testing.T) {
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err != nil {
