@@ -19,6 +19,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/fault"
 )
 
 // asker asks a role in its node over its socket.
@@ -146,6 +147,23 @@ func TestAPI(t *testing.T) {
 	if _, err := n.run("primary", "curl", "-sSf", "--max-time", "20", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", mb)); err != nil {
 		t.Error(err)
 	}
+
+	// An app tells what it waits for on its connection.
+	app := n.command("primary", "curl", "-sS", "--local-port", "40123", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", int64(1)<<33))
+	if err := app.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { return primary.Chunk(t.Context(), api.Chunk{App: "127.0.0.1:40123", Bytes: mb}) })
+	for want, chunk := range map[fault.Kind]api.Chunk{fault.NotFound: {App: "127.0.0.1:1", Bytes: 1}, fault.Usage: {App: "127.0.0.1:40123"}} {
+		if err := primary.Chunk(t.Context(), chunk); !fault.Is(err, want) || fault.HintOf(err) == "" {
+			t.Errorf("%+v: %v", chunk, err)
+		}
+	}
+	if err := server.Chunk(t.Context(), api.Chunk{App: "127.0.0.1:40123", Bytes: mb}); !fault.Is(err, fault.Unsupported) {
+		t.Errorf("at the server: %v", err)
+	}
+	_ = app.Process.Kill()
+	_ = app.Wait()
 
 	// The command, which ends in order when interrupted.
 	cmd := n.command("primary", n.mpbond, "events", "--json", "--all")
