@@ -7,9 +7,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/exp"
 	"mpbond/identity"
-	"mpbond/lab/radio"
 )
 
 // completion completes an argument, or the value of a flag, in a shell.
@@ -51,15 +49,6 @@ func completeLane(cmd *cobra.Command, args []string, _ string) ([]string, cobra.
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeRow completes IDs of rows of published figures.
-func completeRow(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	ids := []string{"all"}
-	for _, row := range exp.Rows(radio.Sets[0]) {
-		ids = append(ids, row.ID)
-	}
-	return slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(args, id) }), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeFlag completes the value of a flag.

@@ -284,3 +284,12 @@ func some(n int) string {
 	}
 	return fmt.Sprint(n)
 }
+
+// completeRow completes IDs of rows of published figures.
+func completeRow(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	ids := []string{"all"}
+	for _, row := range exp.Rows(radio.Sets[0]) {
+		ids = append(ids, row.ID)
+	}
+	return slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(args, id) }), cobra.ShellCompDirectiveNoFileComp
+}
