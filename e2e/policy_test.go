@@ -180,6 +180,7 @@ func TestPolicyDevices(t *testing.T) {
 	if laptop, phone := by(t); laptop > little || phone < much {
 		t.Errorf("by the phone only: %d bytes by the laptop, %d by the phone", laptop, phone)
 	}
+	datagramsByPhone(t, n)
 	use(t, "[[rule]]\ndevice = ['laptop']\n[[rule]]\nmode='block'\n")
 	if laptop, phone := by(t); laptop < much || phone > little {
 		t.Errorf("by the laptop only: %d bytes by the laptop, %d by the phone", laptop, phone)
@@ -213,6 +214,37 @@ func TestPolicyDevices(t *testing.T) {
 	}
 	if laptop := carried(t)["laptop"] - before; app.err != nil || laptop > little {
 		t.Errorf("waiting for the phone: %v, %d bytes by the laptop", app.err, laptop)
+	}
+}
+
+// datagramsByPhone checks that a flow is given to the phone's subflow only, at
+// both ends.
+func datagramsByPhone(t *testing.T, n *network) {
+	t.Helper()
+	n.start("web", os.Args[0], "lab", "services")
+	if out, err := n.run("primary", n.mpbond, "run", "--", os.Args[0], "lab", "probe", "echo", net.JoinHostPort(n.web4, echoPort)); err != nil {
+		t.Fatal(out, err)
+	}
+	s, err := n.status("primary", "primary")
+	if err != nil {
+		t.Fatal(err)
+	}
+	phone := map[uint32]bool{}
+	for _, p := range s.Bonds[0].Paths {
+		phone[p.ID] = p.Device == "phone"
+	}
+	for _, end := range []string{"primary", "server"} {
+		for news, err := range n.asker(end, end).Events(t.Context(), 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c := news.Change; c != nil && c.Kind == "flow_move" {
+				if !phone[c.Path] {
+					t.Errorf("at the %s datagrams go over subflow %d; by the phone: %v", end, c.Path, phone)
+				}
+				break
+			}
+		}
 	}
 }
 

@@ -272,6 +272,9 @@ func TestHelloName(t *testing.T) {
 		if got := e.helloName(a, c.dest); got != c.want {
 			t.Errorf("%s: name %q, want %q", c.name, got, c.want)
 		}
+		if got := c.names.Of(c.dest.Addr()); got != c.want {
+			t.Errorf("%s: datagrams there are known as %q, want %q", c.name, got, c.want)
+		}
 		b := make([]byte, len(c.begins))
 		if _, err := io.ReadFull(a, b); err != nil || string(b) != c.begins {
 			t.Errorf("%s: then %q is read, want %q; %v", c.name, b, c.begins, err)

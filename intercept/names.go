@@ -14,9 +14,9 @@ import (
 )
 
 // Names remembers which names apps have asked the addresses of, as far as their
-// queries come here, so that a connection to an address can be known by its name.
-// An address that several names have is called by the last one that was asked
-// for. Safe for concurrent use.
+// queries come here, or have asked for by TLS, so that a connection to an address,
+// or datagrams, can be known by its name. An address that several names have is
+// called by the last one that was asked for. Safe for concurrent use.
 type Names struct {
 	// Wanted tells whether anybody asks for names now; nil is always. While
 	// nobody does, what apps say is not looked at.
@@ -30,6 +30,8 @@ type Names struct {
 const (
 	// maxNames bounds what is remembered, twice.
 	maxNames = 4096
+	// maxName is the longest domain name (RFC 1035 section 2.3.4).
+	maxName = 255
 	// helloTime is how long a TLS client may take to name the server it wants.
 	helloTime = 2 * time.Second
 	// maxHello bounds what is read ahead for that.
@@ -117,6 +119,14 @@ func (e *Edge) helloName(a *appConn, dest netip.AddrPort) (name string) {
 		},
 	}).Handshake()
 	a.first = append(read.Bytes(), a.first...)
+	if len(name) > maxName {
+		return ""
+	}
+	if name != "" { // what goes there over QUIC later, which hides it, is for the same
+		e.cfg.Names.mu.Lock()
+		e.cfg.Names.note(dest.Addr().Unmap(), name)
+		e.cfg.Names.mu.Unlock()
+	}
 	return name
 }
 

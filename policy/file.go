@@ -302,6 +302,7 @@ func (f File) Compile() (*Rules, error) {
 			return nil, m
 		}
 		r.rules[i] = s
+		r.gates = append(r.gates, newGate(&s))
 		r.names = r.names || len(s.Domain) > 0
 		r.process = r.process || len(s.App) > 0 || len(s.Cgroup) > 0 || len(s.Label) > 0 || len(s.UID) > 0
 	}

@@ -23,6 +23,7 @@ const NoUID = ^uint32(0)
 // It does not change, and may be asked by many at once.
 type Rules struct {
 	rules     []RuleSpec
+	gates     []gate // of each
 	devices   map[string]DeviceSpec
 	otherwise Verdict
 	process   bool
@@ -67,7 +68,7 @@ func (r *Rules) AskNames() bool { return r.names }
 func (r *Rules) Of(f Flow) Verdict {
 	q := f.query()
 	for i := range r.rules {
-		if s := &r.rules[i]; s.matches(&q) {
+		if s := &r.rules[i]; r.gates[i].open(&q) && s.matches(&q) {
 			return Verdict{Mode: s.Mode, Treat: s.treat, Rule: s.Name, Index: i, Reason: fmt.Sprintf("%s says %v", s.Name, s.Mode)}
 		}
 	}
@@ -83,6 +84,8 @@ type query struct {
 	exe     string // last part of the executable's path
 	name    string
 	addr    netip.Addr
+	v4      uint32 // addr, if is4
+	is4     bool
 	port    uint16
 }
 
@@ -95,6 +98,9 @@ func (f Flow) query() (q query) {
 	q.port, q.name = uint16(n), plainName(f.Name)
 	if a, err := netip.ParseAddr(host); err == nil {
 		q.addr = a.Unmap().WithZone("")
+		if q.is4 = q.addr.Is4(); q.is4 {
+			q.v4 = number(q.addr)
+		}
 	} else {
 		q.name = plainName(host)
 	}

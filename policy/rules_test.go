@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"path"
 	"strings"
 	"testing"
@@ -162,6 +163,59 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
+// agrees checks that the first rule that matches decides.
+func agrees(t *testing.T, r *Rules, f Flow) {
+	t.Helper()
+	want, q := -1, f.query()
+	for i := len(r.rules) - 1; i >= 0; i-- {
+		if r.rules[i].matches(&q) {
+			want = i
+		}
+	}
+	if v := r.Of(f); v.Index != want {
+		t.Errorf("%+v is decided by rule %d, %d matches first", f, v.Index, want)
+	}
+}
+
+// TestFirstRuleDecides asks random rules about random flows.
+func TestFirstRuleDecides(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	some := func(key string, of ...string) string {
+		if r.IntN(3) > 0 {
+			return ""
+		}
+		var list []string
+		for range 1 + r.IntN(3) {
+			list = append(list, "'"+pick(of...)+"'")
+		}
+		return key + " = [" + strings.Join(list, ",") + "]\n"
+	}
+	matched := 0
+	for range 500 {
+		text := ""
+		for range 1 + r.IntN(6) {
+			text += "[[rule]]\n" + some("app", "curl", "/usr/bin/curl", "cur*", "/usr/*/wget", "wg?t", "[w]get", "*") +
+				some("domain", "example.org", "www.example.org", "org", "example.com") + some("port", "80", "443", "1-100", "400-65535") +
+				some("address", "192.0.2.0/24", "192.0.2.7", "0.0.0.0/0", "2001:db8::/32", "::/0", "10.0.0.0/8") + some("label", "a", "b") + some("cgroup", "/a", "/a/*")
+		}
+		rules := compile(t, text)
+		for range 50 {
+			f := Flow{Dest: pick("192.0.2.7", "192.0.3.1", "[2001:db8::1]", "[::1]", "www.example.org", "org", "x.example.com", "[::ffff:10.1.2.3]") + ":" + pick("80", "443", "22"),
+				Name: pick("", "www.example.org", "Example.com.")}
+			if r.IntN(4) > 0 {
+				f.Process = &Process{Exe: pick("", "/usr/bin/curl", "/usr/bin/wget", "/opt/curl"), Cgroup: pick("", "/a", "/a/b/c"), Label: pick("", "a"), UID: NoUID}
+			}
+			if agrees(t, rules, f); rules.Of(f).Index >= 0 {
+				matched++
+			}
+		}
+	}
+	if matched < 5000 {
+		t.Errorf("only %d flows matched a rule", matched)
+	}
+}
+
 // FuzzRules: whatever a file says, it is refused or can be asked.
 func FuzzRules(f *testing.F) {
 	f.Add(sampleRules, "meet.example.org:443")
@@ -179,6 +233,7 @@ func FuzzRules(f *testing.F) {
 		process := &Process{Exe: dest, Cgroup: "/" + dest, Label: dest}
 		for _, flow := range []Flow{{Dest: dest}, {Dest: dest, Name: dest, Process: process}} {
 			v := r.Of(flow)
+			agrees(t, r, flow)
 			if v.Reason == "" || v.Mode >= modeCount {
 				t.Errorf("%+v: %+v", flow, v)
 			}

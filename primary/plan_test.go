@@ -2,7 +2,9 @@ package primary
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -188,5 +190,41 @@ func TestExplain(t *testing.T) {
 	}
 	if a := (routing{}).explain(policy.ModeBond, nil); !strings.Contains(a.Reason, "there is no subflow") {
 		t.Errorf("%+v", a)
+	}
+}
+
+// BenchmarkJudge: what 1,000 rules cost a new connection, without and with finding
+// the program that has it, this one, among this machine's processes.
+func BenchmarkJudge(b *testing.B) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	app := intercept.App{Network: "tcp", Addr: c.LocalAddr().(*net.TCPAddr).AddrPort(), Peer: c.RemoteAddr().(*net.TCPAddr).AddrPort()}
+	for _, kind := range []string{"domain = ['www%d.example.org']", "app = ['/usr/bin/app%d']"} {
+		text := ""
+		for i := range 1000 {
+			text += "[[rule]]\n" + fmt.Sprintf(kind, i) + "\nmode = 'block'\n"
+		}
+		p := &Primary{log: slog.New(slog.DiscardHandler)}
+		p.plan.start(policy.Modes{})
+		rules, err := ParsePolicy("p", []byte(text))
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.putInForce(rules, nil)
+		b.Run(strings.Fields(kind)[0], func(b *testing.B) {
+			for b.Loop() {
+				if mode, _, err := p.judge(app, "www.example.net:443"); err != nil || mode != wire.Bond {
+					b.Fatal(mode, err)
+				}
+			}
+		})
 	}
 }
