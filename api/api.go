@@ -48,6 +48,10 @@ type Status struct {
 
 	Bonds  []Bond        `json:"bonds"`            // primary and server; never null
 	Helper *HelperStatus `json:"helper,omitempty"` // helper and dual
+
+	// Caps are those of this device's links that are set; at primary, helper and
+	// dual.
+	Caps []Cap `json:"caps,omitempty"`
 	Policy *PolicyStatus `json:"policy,omitempty"` // primary and dual, if there is a policy file
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"io"
 	"strconv"
+	"time"
 
 	"mpbond/unit"
 )
@@ -20,6 +21,20 @@ type Usage struct {
 	Months []Used `json:"months"`
 	// NotKept is why a restart would forget it, "" if it would not.
 	NotKept string `json:"not_kept,omitempty"`
+	Caps    []Cap  `json:"caps"` // those that are set; never null
+}
+
+// Cap is how far a link is from its cap: the nearest, where it has several, or,
+// of those that are used up, the one that lasts longest.
+type Cap struct {
+	Name      string     `json:"name"`   // of the link; of this device, if the cap is of all its links together
+	Period    string     `json:"period"` // "daily" or "monthly"
+	CapBytes  unit.Bytes `json:"cap_bytes"`
+	UsedBytes unit.Bytes `json:"used_bytes"` // of it
+	RoomBytes unit.Bytes `json:"room_bytes"` // until the link is stopped, by any of its caps
+	State     string     `json:"state"`      // "fine", "warned" or "reached": then it carries nothing
+	Until     time.Time  `json:"until"`      // the period ends
+	Text      string     `json:"text"`       // the same for people
 }
 
 // Used is what one link carried in one period, for one purpose and device.

@@ -68,9 +68,11 @@ type Counted interface {
 	// Carried tells what it had the network carry since it was made, and what
 	// it still will of what it was given.
 	Carried() (in, out, pending unit.Bytes, err error)
-	LocalAddr() net.Addr
-	Interface() string
+	// Peer is the ID of the device at the other end, "" if that is not known.
 	Peer() string
+	// LimitWindow bounds what is on its way to here, and Abort ends it at once.
+	LimitWindow(n unit.Bytes) error
+	Abort() error
 }
 
 // counted is what is known of a connection.
@@ -185,17 +187,18 @@ type ledger struct {
 }
 
 // Opened implements tcp.Ledger.
-func (l ledger) Opened(c *tcp.Conn) { l.u.opened(c, l.p) }
+func (l ledger) Opened(c *tcp.Conn) { l.u.opened(c, l.p, c.Interface(), c.LocalAddr()) }
 
 // Closing implements tcp.Ledger.
 func (l ledger) Closing(c *tcp.Conn) { l.u.closing(c) }
 
-func (u *Usage) opened(c Counted, p policy.Purpose) {
+// opened counts a connection from now on, over the link that it is bound to, or
+// else that has its local address.
+func (u *Usage) opened(c Counted, p policy.Purpose, link string, local net.Addr) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	link := c.Interface()
 	if link == "" {
-		link = u.name(c.LocalAddr())
+		link = u.name(local)
 	}
 	if link != "" {
 		u.open[c] = &counted{purpose: p, link: link}

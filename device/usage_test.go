@@ -27,19 +27,30 @@ type fakeConn struct {
 	local            string
 	device, peer     string
 	err              error
+	window           unit.Bytes
+	aborted          bool
 }
 
 func (c *fakeConn) Carried() (in, out, pending unit.Bytes, err error) {
 	return c.in, c.out, c.pending, c.err
 }
 
-func (c *fakeConn) LocalAddr() net.Addr {
-	a, _ := net.ResolveTCPAddr("tcp", c.local)
-	return a
+func (c *fakeConn) Peer() string { return c.peer }
+
+func (c *fakeConn) LimitWindow(n unit.Bytes) error {
+	c.window = n
+	return nil
 }
 
-func (c *fakeConn) Interface() string { return c.device }
-func (c *fakeConn) Peer() string      { return c.peer }
+func (c *fakeConn) Abort() error {
+	c.aborted = true
+	return nil
+}
+
+func (c *fakeConn) open(u *Usage, p policy.Purpose) {
+	local, _ := net.ResolveTCPAddr("tcp", c.local)
+	u.opened(c, p, c.device, local)
+}
 
 // newUsage makes one whose interfaces are those of 10.0.0.x, and a clock.
 func newUsage(t *testing.T) (u *Usage, clock *time.Time, log *bytes.Buffer) {
@@ -76,10 +87,10 @@ func TestUsageCounts(t *testing.T) {
 	pipe := &fakeConn{local: "10.0.0.2:1", in: 5, out: 50, peer: "p"}
 	bound := &fakeConn{local: "10.0.0.2:2", device: "wwan0", in: 7, peer: "p"}
 	lo := &fakeConn{local: "127.0.0.1:1", in: 1 << 40}
-	u.opened(hs, policy.ForPath)
-	u.opened(pipe, policy.ForPipe)
-	u.opened(bound, policy.ForPath)
-	u.opened(lo, policy.ForPath)
+	hs.open(u, policy.ForPath)
+	pipe.open(u, policy.ForPipe)
+	bound.open(u, policy.ForPath)
+	lo.open(u, policy.ForPath)
 	u.Count()
 	hs.peer = "p"
 	hs.in, hs.out, pipe.out = 200, 20, 70
@@ -114,7 +125,7 @@ func TestUsageKept(t *testing.T) {
 	if err := u.Keep(path); err != nil {
 		t.Fatal(err)
 	}
-	u.opened(c, policy.ForPath)
+	c.open(u, policy.ForPath)
 	u.Count()
 	c.in = 300
 	u.Count()
@@ -144,7 +155,7 @@ func TestUsageKept(t *testing.T) {
 	u = again(nil)
 	wants(t, u, "11-21 wwan0 hs-path p 400/10")
 	other := &fakeConn{local: "10.0.0.1:2", in: 1, peer: "p"} // the counts of another connection
-	u.opened(other, policy.ForPath)
+	other.open(u, policy.ForPath)
 	wants(t, u, "11-21 wwan0 hs-path p 401/10")
 	u.Close()
 
@@ -183,7 +194,7 @@ func TestUsageWithoutRoom(t *testing.T) {
 		t.Error("it does not say that nothing is kept")
 	}
 	c := &fakeConn{local: "10.0.0.1:1", in: 100}
-	u.opened(c, policy.ForPath)
+	c.open(u, policy.ForPath)
 	journal := u.journal
 	u.journal = &failing{}
 	if u.Count(); !strings.Contains(log.String(), "no room") {
@@ -224,7 +235,7 @@ func TestUsageInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &fakeConn{local: "10.0.0.1:1"}
-		u.opened(c, policy.ForPath)
+		c.open(u, policy.ForPath)
 		ctx, end := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() { u.Run(ctx) })

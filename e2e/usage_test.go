@@ -163,3 +163,57 @@ func usageAfterKill(t *testing.T, n *network) {
 		t.Errorf("lost %d of %d", lost, rx+tx-before)
 	}
 }
+
+// TestCap: a helper stops within 1 % of its cap, by its interface's own counters,
+// while the download goes on by the other path; all are told, also when the cap is
+// raised.
+func TestCap(t *testing.T) {
+	n := newNetwork(t)
+	const limit, size = 20_000_000, 48 * mb
+	plan := filepath.Join(n.dir, "helper1", "policy.toml")
+	writeFile(t, plan, "[device.hs1]\ndaily_cap = \"20MB\"\n")
+	helper := n.asker("helper1", "helper")
+	state := func(want string) {
+		t.Helper()
+		eventually(t, func() error {
+			s, err := helper.Status(t.Context(), false)
+			if err != nil || len(s.Caps) != 1 || s.Caps[0].Name != "hs1" || s.Caps[0].State != want {
+				return fmt.Errorf("caps %+v, %v; want %s", s.Caps, err, want)
+			}
+			return nil
+		})
+	}
+	state("fine")
+	want, _ := sum(noise(size))
+	got, err := n.run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+	if have, _ := sum(strings.NewReader(got)); err != nil || have != want {
+		t.Errorf("%s, %v; want %s", have, err, want)
+	}
+	state("reached")
+	rx, tx := n.counters("helper1", "hs1")
+	down, up := n.used(helper, "hs1")
+	off := 100 * (float64(rx+tx)/limit - 1)
+	t.Logf("carried %d + %d, %+.2f %% of the cap; counted %d", rx, tx, off, down+up)
+	if math.Abs(off) > 1 {
+		t.Errorf("carried %d, %+.2f %% of the cap", rx+tx, off)
+	}
+	for _, kind := range []string{"cap_warning", "cap_reached"} {
+		n.told(helper, kind, func(e api.Event) bool { return e.Kind == kind && e.Device == "hs1" && e.Reason == "daily" })
+	}
+	eventually(t, func() error {
+		if text := n.must("primary", n.mpbond, "status"); !strings.Contains(text, "the daily cap of 20 MB is used up") {
+			return fmt.Errorf("the primary says %s", text)
+		}
+		return nil
+	})
+	for _, command := range []string{"status", "usage"} {
+		if text := n.must("helper1", n.mpbond, command); !strings.Contains(text, "the daily cap of 20 MB is used up") {
+			t.Errorf("%s of the helper: %s", command, text)
+		}
+	}
+	if rx2, tx2 := n.counters("helper1", "hs1"); rx2 != rx || tx2 != tx {
+		t.Errorf("asking for it again has cost %d", rx2+tx2-rx-tx)
+	}
+	writeFile(t, plan, "[device.hs1]\ndaily_cap = \"1GB\"\n")
+	n.told(helper, "cap_over", func(e api.Event) bool { return e.Kind == "cap_over" })
+}

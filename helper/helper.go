@@ -11,11 +11,13 @@
 //	address.go the device's own addresses: what becomes of connections that lose theirs
 //	find.go    primaries on the local networks
 //	allow.go   the servers that may be reached
+//	caps.go    the owner's caps
 //	lend.go    the owner's traffic goes first: what may be lent, and who is told
 //	facts.go   battery, heat and link, as the primary is told
 package helper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +92,9 @@ type Config struct {
 	Mark int `toml:"-"`
 	// Usage counts what pipes and HS-paths carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`
+	// Allowed is what a link may still carry for others, by the owner's caps; nil:
+	// there are none.
+	Allowed func(link string) policy.Allowance `toml:"-"`
 }
 
 // Identity is who the device is, and whom it trusts.
@@ -175,6 +180,7 @@ type subflow struct {
 	primary identity.Peer
 	server  string
 	since   time.Time
+	link    string // interface of the HS-path, "" if it is not known
 	lent    lent
 }
 
@@ -526,6 +532,9 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	}()
 	dial, cancel := context.WithTimeout(ctx, pipe.HandshakeTimeout)
 	defer cancel()
+	if err := h.spent(dial, q.Server); err != nil {
+		return nil, wire.CodeLimit, err
+	}
 	conn, err := h.servers.Dial(dial, q.Server)
 	if err != nil {
 		return nil, wire.CodeUnreachable, err
@@ -539,7 +548,8 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	if err != nil {
 		return nil, wire.CodeUnreachable, err
 	}
-	p, err := o.Accept(q, min(q.Window, mostWindow), device.RadioOf(device.InterfaceOf(conn.LocalAddr())))
+	link := cmp.Or(h.cfg.HSInterface, device.InterfaceOf(conn.LocalAddr()))
+	p, err := o.Accept(q, min(q.Window, mostWindow), device.RadioOf(link))
 	if err != nil {
 		hs.Close()
 		return nil, wire.CodeInternal, err
@@ -548,7 +558,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	r.several = func() bool { return h.waitingAt(t.primary) > 1 }
 	h.mu.Lock()
 	h.relayed++
-	h.relays[r] = &subflow{number: h.relayed, primary: t.primary, server: q.Server, since: time.Now()}
+	h.relays[r] = &subflow{number: h.relayed, primary: t.primary, server: q.Server, since: time.Now(), link: link}
 	var missed error // why others were closed while this one was made
 	switch {
 	case ctx.Err() != nil:

@@ -181,15 +181,28 @@ func (r *relay) close(err error) {
 		close(r.done)
 		r.up.ring.Kill()
 		r.down.ring.Kill()
+		if errors.As(err, new(capError)) {
+			_ = r.hs.Abort() // before another byte comes by it
+			go func() {      // ends by the deadline
+				r.part(r.pipe)
+				r.pipe.Close()
+			}()
+			return
+		}
 		for _, l := range []*pipe.Link{r.hs, r.pipe} {
 			if err != nil {
-				f := refusal(err)
-				_ = l.SetWriteDeadline(time.Now().Add(partingTime))
-				_ = l.Refuse(f.Code, f.Text)
+				r.part(l)
 			}
 			l.Close()
 		}
 	})
+}
+
+// part tells an end why the relay has ended.
+func (r *relay) part(l *pipe.Link) {
+	f := refusal(r.err)
+	_ = l.SetWriteDeadline(time.Now().Add(partingTime))
+	_ = l.Refuse(f.Code, f.Text)
 }
 
 // refusal is what the ends are told about err: what the server said, if it is
@@ -197,6 +210,8 @@ func (r *relay) close(err error) {
 func refusal(err error) wire.Refuse {
 	var f wire.Refuse
 	switch {
+	case errors.As(err, new(capError)):
+		return wire.Refuse{Code: wire.CodeLimit, Text: err.Error()}
 	case errors.As(err, &f):
 		return f
 	case errors.Is(err, context.Canceled):

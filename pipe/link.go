@@ -399,6 +399,15 @@ func (l *Link) Close() error {
 	return l.at.rw.Close()
 }
 
+// Abort closes an HS-path with a reset, so that nothing more of it is carried; a
+// session it ends as Close does.
+func (l *Link) Abort() error {
+	if c, ok := l.carrier().hop.(interface{ Abort() error }); ok && l.s == nil {
+		return c.Abort()
+	}
+	return l.Close()
+}
+
 // LocalAddr implements net.Conn.
 func (l *Link) LocalAddr() net.Addr { return l.carrier().hop.LocalAddr() }
 

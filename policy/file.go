@@ -25,7 +25,11 @@ type File struct {
 }
 
 // DeviceSpec is what the file says of one device, whatever is carried.
-type DeviceSpec struct{}
+type DeviceSpec struct {
+	// Caps are of an interface of this device, or of all of them together if the
+	// table has the name of this device.
+	Caps
+}
 
 // RuleSpec is one rule: what it matches, and what follows. Of each list one
 // entry must match, and of all lists that are given. A rule without any matches
@@ -287,6 +291,11 @@ func (f File) Compile() (*Rules, error) {
 	r := &Rules{rules: make([]RuleSpec, len(f.Rules)), devices: f.Devices, otherwise: Verdict{Index: -1, Reason: "no rule matches, and the default is to allow"}}
 	if f.Default == Deny {
 		r.otherwise = Verdict{Index: -1, Mode: ModeBlock, Reason: "no rule matches, and the default is to deny"}
+	}
+	for name, d := range f.Devices {
+		if key, err := d.Caps.check(); err != nil {
+			return nil, &Misfit{Table: "device." + name, Key: key, Err: fmt.Errorf("device %q: %w", name, err)}
+		}
 	}
 	names := map[string]int{}
 	for i, s := range f.Rules {

@@ -56,6 +56,17 @@ func (r *Rules) Default() Answer {
 // Device is what the file says of a device, the zero DeviceSpec for nothing.
 func (r *Rules) Device(name string) DeviceSpec { return r.devices[name] }
 
+// Caps are those of devices that have any, by name.
+func (r *Rules) Caps() map[string]Caps {
+	list := map[string]Caps{}
+	for name, d := range r.devices {
+		if d.Caps.Any() {
+			list[name] = d.Caps
+		}
+	}
+	return list
+}
+
 // AskProcess reports whether a rule asks for the program: to find it costs more
 // than the rules do.
 func (r *Rules) AskProcess() bool { return r.process }

@@ -103,16 +103,12 @@ func Today(now time.Time) (from, until time.Time) {
 	return begin(y, m, d, now.Location()), begin(y, m, d+1, now.Location())
 }
 
-// Since sums up what counts against caps from the day of a time on. What was
-// counted for later days than today, by a clock that was wrong, is in it: it was
-// carried, and before now.
-func Since(list []Used, from time.Time) (down, up unit.Bytes) {
-	day := from.Format(time.DateOnly)
-	for _, u := range list {
-		if u.Day >= day && u.Purpose.Internet() {
-			down += u.Down
-			up += u.Up
-		}
+// Since is what of it counts against a cap from a day on, both ways.
+// What was counted for later days than today, by a clock that was wrong, counts:
+// it was carried, and before now.
+func (u Used) Since(day string) unit.Bytes {
+	if u.Purpose.Internet() && u.Day >= day {
+		return u.Down + u.Up
 	}
-	return down, up
+	return 0
 }

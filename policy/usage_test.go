@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"mpbond/unit"
 )
 
 func at(t *testing.T, text, zone string) time.Time {
@@ -102,8 +104,12 @@ func TestSince(t *testing.T) {
 		{"2031-01-01", "wwan0", ForPath, "a", 16, 160},    // by a clock that was wrong
 	}
 	from, _ := Month(at(t, "2026-11-21 10:00:00", "UTC"), 15)
-	if down, up := Since(list, from); down != 30 || up != 300 {
-		t.Errorf("since %v: %d, %d", from, down, up)
+	var sum unit.Bytes
+	for _, u := range list {
+		sum += u.Since(from.Format(time.DateOnly))
+	}
+	if sum != 330 {
+		t.Errorf("since %v: %d", from, sum)
 	}
 	for _, bad := range []Used{{"21.11.2026", "a", ForPath, "", 1, 1}, {"2026-11-21", "", ForPath, "", 1, 1}, {"2026-11-21", "a", "x", "", 1, 1}, {"2026-11-21", "a", ForPath, "", -1, 1}} {
 		if bad.Check() == nil {

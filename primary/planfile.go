@@ -55,6 +55,9 @@ func (p *Primary) UsePolicy(path string, must bool) error {
 	return err
 }
 
+// Rules are those in force.
+func (p *Primary) Rules() *policy.Rules { return p.plan.force.Load().Rules }
+
 // PolicyFile is the path that UsePolicy was given.
 func (p *Primary) PolicyFile() string {
 	p.plan.mu.Lock()

@@ -91,6 +91,8 @@ type Config struct {
 	TUN bool `toml:"tun"`
 	// Usage counts what direct subflows and pipes carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`
+	// Allowed is what an own link may still carry; nil: there are no caps.
+	Allowed func(link string) policy.Allowance `toml:"-"`
 }
 
 // Duration is a time.Duration that configuration writes like "60s".
@@ -522,6 +524,9 @@ func (p *Primary) direct(ctx context.Context, iface, device string, attempt int)
 	}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	if err := p.spent(dctx, iface, addr); err != nil {
+		return lane{}, err
+	}
 	c, err := tcp.Dial(dctx, addr, tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout, Mark: p.cfg.mark(),
 		Ledger: p.cfg.Usage.Ledger(policy.ForDirect)})
 	if err != nil {

@@ -21,6 +21,9 @@ const (
 	// leastPatience is how long a new stream waits for a way to the server, if
 	// there has been none for longer than streams wait: time for two attempts.
 	leastPatience = 10 * time.Second
+	// limitRest is the wait after somebody has said that it may carry no more: a
+	// helper whose cap is used up may say so for weeks, to each try.
+	limitRest = 10 * time.Second
 )
 
 // backoff counts failed attempts in a row.
@@ -36,6 +39,16 @@ func (b *backoff) next() time.Duration {
 }
 
 func (b *backoff) reset() { b.d = 0 }
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
 
 // demand is what apps and the keepers of subflows tell each other. Its
 // variables are guarded by Primary.mu.

@@ -101,6 +101,9 @@ func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 		in, out, pending = carried(i, c.ipv6)
 		return nil
 	})
+	if c.dropped.Load() {
+		pending = 0
+	}
 	return in, out, pending, err
 }
 
@@ -168,6 +171,13 @@ func setNotSentLowat(fd, n int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, n)
 }
 
+// setWindowClamp sets TCP_WINDOW_CLAMP. TCP never takes back what it has said may
+// be sent (RFC 9293 section 3.8.6), and raises the clamp again when it gives the
+// connection more memory.
+func setWindowClamp(fd, n int) error {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, n)
+}
+
 // setPace sets SO_MAX_PACING_RATE, which TCP keeps to by itself where there is
 // no fq qdisc (Linux 4.13 on).
 func setPace(fd int, r unit.Rate) error {
@@ -215,7 +225,9 @@ func CheckCongestion(name string) error {
 	return setCongestion(fd, name)
 }
 
-func setMaxSegment(fd, n int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, n) }
+func setMaxSegment(fd, n int) error {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, n)
+}
 
 func bind(fd int, device string, mark int) error {
 	if device != "" {

@@ -29,6 +29,8 @@ func setPace(int, unit.Rate) error { return errors.New("a pace can be set on Lin
 
 func setMaxSegment(int, int) error { return errors.New("segments can be bounded on Linux only") }
 
+func setWindowClamp(int, int) error { return nil }
+
 func setUserTimeout(int, time.Duration) error { return nil }
 
 func setCongestion(int, string) error {

@@ -106,6 +106,7 @@ type Conn struct {
 	settled sync.Once
 	device  string                 // that we dial by, if Options say so
 	peer    atomic.Pointer[string] // see For
+	dropped atomic.Bool            // what the kernel holds is not sent any more
 
 	ackedBefore uint64        // what the kernel counts as acknowledged before our first byte (the SYN)
 	written     atomic.Uint64 // bytes that the kernel has taken
@@ -149,6 +150,13 @@ func (c *Conn) Peer() string {
 		return *p
 	}
 	return ""
+}
+
+// LimitWindow bounds what the other end may have on its way to here, from when
+// it has used up what it was told it may; 2 KB is the least. A large limit takes
+// it back. Outside Linux it does nothing.
+func (c *Conn) LimitWindow(n unit.Bytes) error {
+	return control(c.raw, func(fd int) error { return setWindowClamp(fd, int(min(n, 1<<30))) })
 }
 
 // Interface is the network device that the connection is bound to, "" if that
@@ -317,6 +325,7 @@ func (c *Conn) Close() error {
 
 // Abort closes the connection with a reset; the kernel drops what it holds.
 func (c *Conn) Abort() error {
+	c.dropped.Store(true)
 	c.settle()
 	_ = c.c.SetLinger(0)
 	return c.c.Close()

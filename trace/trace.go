@@ -54,6 +54,9 @@ const (
 	DeviceRemoved Kind = "device_removed" // device: it is trusted no longer
 	PolicyChanged Kind = "policy_changed" // text: the file; reason: it is gone
 	PolicyRefused Kind = "policy_refused" // text: why the file as it is now is not in force
+	CapWarning    Kind = "cap_warning"    // device: the link, reason: daily or monthly, text: how much is used
+	CapReached    Kind = "cap_reached"    // the same: the link carries nothing more
+	CapOver       Kind = "cap_over"       // the same: it may again
 )
 
 // Change reports whether events of this kind tell that something came, went or
@@ -62,7 +65,7 @@ const (
 func (k Kind) Change() bool {
 	switch k {
 	case StreamOpen, StreamClose, PathUp, PathDown, PathSilent, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, Error,
-		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, PolicyChanged, PolicyRefused:
+		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver:
 		return true
 	}
 	return false
@@ -72,7 +75,7 @@ func (k Kind) Change() bool {
 func Kinds() []Kind {
 	return []Kind{StreamOpen, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
 		Reinject, Duplicate, PipeState, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, FlowOpen, FlowMove, FlowClose, Mark,
-		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, PolicyChanged, PolicyRefused}
+		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver}
 }
 
 // Event is one line of a trace. A field that a kind does not use is zero and

@@ -106,6 +106,6 @@ func usageBars(u api.Usage, in *usagePictureInput) chart.Bars {
 
 func (r Role) usage() api.Usage {
 	u := r.Usage()
-	u.Days, u.Months = list(u.Days), list(u.Months)
+	u.Days, u.Months, u.Caps = list(u.Days), list(u.Months), list(u.Caps)
 	return u
 }

@@ -15,7 +15,8 @@ func TestUsage(t *testing.T) {
 	r := Role{Describe: exampleStatus, Usage: func() api.Usage {
 		return api.Usage{Role: "helper", Name: "phone",
 			Days:   []api.Used{{From: "2026-11-21", Until: "2026-11-22", Link: "wwan0", Purpose: "hs-path", Device: "lap,top", DeviceID: "AAAA", DownBytes: 1 << 40, UpBytes: 7}},
-			Months: []api.Used{{From: "2026-11-15", Until: "2026-12-15", Link: "wwan0", Purpose: "hs-path", DownBytes: 9}}}
+			Months: []api.Used{{From: "2026-11-15", Until: "2026-12-15", Link: "wwan0", Purpose: "hs-path", DownBytes: 9}},
+			Caps:   []api.Cap{{Name: "wwan0", Period: "daily", CapBytes: 10, UsedBytes: 5, RoomBytes: 4, State: "fine", Text: "5 of 10"}}}
 	}}
 	asked := func(r Role, accept string) *httptest.ResponseRecorder {
 		q := httptest.NewRequest("GET", "http://mpbond/v1/usage", nil)
@@ -46,7 +47,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("of nobody, accept %q: %d %s", accept, w.Code, w.Body)
 		}
 	}
-	if w := asked(Role{Describe: exampleStatus, Usage: func() api.Usage { return api.Usage{} }}, ""); !strings.Contains(w.Body.String(), `"days":[],"months":[]`) {
+	if w := asked(Role{Describe: exampleStatus, Usage: func() api.Usage { return api.Usage{} }}, ""); !strings.Contains(w.Body.String(), `"days":[],"months":[],"caps":[]`) {
 		t.Errorf("of nothing: %s", w.Body)
 	}
 }

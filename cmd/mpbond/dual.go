@@ -51,6 +51,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			}
 			cfg.Primary.Name = name
 			cfg.Primary.Usage, cfg.Helper.Usage = r.usage, r.usage
+			cfg.Primary.Allowed, cfg.Helper.Allowed = r.allowed, r.allowed
 			rec, err := r.recorder(name)
 			if err != nil {
 				return err
@@ -71,6 +72,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			if err := r.usePolicy(e.Primary, cfg.Primary.Policy); err != nil {
 				return err
 			}
+			r.useCaps(name, e.Rules, h.Spent)
 			h.ShareWith(e.DirectFlows)
 			h.FindWith(findPipes)
 			if err := r.keepFacts(e.FactsChanged, h.FactsChanged); err != nil {

@@ -167,6 +167,12 @@ func eventWords(e api.Event) string {
 		return text
 	case trace.PolicyChanged:
 		return "the policy is now that of " + e.Text + because
+	case trace.CapWarning:
+		return e.Device + " is nearly at its cap: " + e.Text
+	case trace.CapReached:
+		return e.Device + " carries nothing more: " + e.Text
+	case trace.CapOver:
+		return e.Device + " may be used again: " + e.Text
 	case trace.PolicyRefused:
 		return "the policy stays as it was: " + e.Text
 	case trace.RelayUp:

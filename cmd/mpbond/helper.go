@@ -37,7 +37,11 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			if err != nil {
 				return err
 			}
-			cfg.Usage = r.usage
+			cfg.Usage, cfg.Allowed = r.usage, r.allowed
+			plan, err := openPolicy(r.config)
+			if err != nil {
+				return err
+			}
 			rec, err := r.recorder(name)
 			if err != nil {
 				return err
@@ -54,6 +58,8 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			if err := r.keepFacts(h.FactsChanged); err != nil {
 				return err
 			}
+			r.useCaps(name, plan.Rules, h.Spent)
+			r.own = plan
 			r.helperInviter(cmd, key, cfg, wire.PairAbout{Roles: wire.PairHelper, Name: deviceName(name)})
 			start := time.Now()
 			slog.Info("helper is up", "name", name, "id", key.ID(), "key", key.Public())

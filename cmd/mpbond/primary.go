@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +71,7 @@ proxy that others can reach has this off unless --direct is given.`,
 			if err != nil {
 				return err
 			}
-			cfg.Usage = r.usage
+			cfg.Usage, cfg.Allowed = r.usage, r.allowed
 			rec, err := r.recorder(cfg.Name)
 			if err != nil {
 				return err
@@ -87,6 +88,7 @@ proxy that others can reach has this off unless --direct is given.`,
 			if err := r.keepFacts(e.FactsChanged); err != nil {
 				return err
 			}
+			r.useCaps(cmp.Or(cfg.Name, "primary"), e.Rules, nil)
 			r.pairsAs(key, wire.PairAbout{Roles: wire.PairPrimary, Name: deviceName(cfg.Name), Port: e.pipePort()})
 			start := time.Now()
 			slog.Info("primary is up", e.addresses("id", key.ID())...)

@@ -20,6 +20,7 @@ import (
 	"mpbond/device/facts"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/policy"
 	"mpbond/primary"
 	"mpbond/trace"
 	"mpbond/unit"
@@ -34,10 +35,13 @@ type role struct {
 	trace  string // path of the trace file
 	api    string // address of the API over TCP, "" for none
 
-	trust   *identity.Trust  // set by load
-	usage   *mydevice.Usage  // of its connections; set by load
+	trust   *identity.Trust // set by load
+	usage   *mydevice.Usage // of its connections; set by load
+	caps    *mydevice.Caps  // nil: it keeps to none
+	capsOf  func() *policy.Rules
 	rec     *trace.Recorder  // set by recorder
-	policy  *primary.Primary // nil: it has no policy
+	policy  *primary.Primary // nil: it has no rules for apps
+	own     *ownPolicy       // the policy of a role without rules for apps; nil: none
 	invites *inviter         // nil: it shows no codes
 	pairs   *pairer          // nil: it is told no codes
 	feed    serve.Feed       // of changes, for the API
@@ -96,6 +100,7 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 		peers := r.trust.Peers()
 		st.Devices = deviceList(st, peers, relayed)
 		r.describeFacts(st.Devices, peers, d)
+		st.Caps = r.capList()
 		return st
 	}
 	what.Feed, what.Keeper = &r.feed, r.keeper()
@@ -141,7 +146,13 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 	}
 	g.Go(func() error { return d.Run(ctx) })
 	g.Go(func() error { r.usage.Run(ctx); return nil })
+	if r.caps != nil {
+		g.Go(func() error { r.caps.Run(ctx); return nil })
+	}
 	g.Go(func() error { return r.keepTrust(ctx, d, hangup) })
+	if r.own != nil {
+		g.Go(func() error { return r.own.keep(ctx) })
+	}
 	if r.policy != nil {
 		g.Go(func() error { return r.keepPolicy(ctx) })
 	}

@@ -21,6 +21,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/policy"
 	"mpbond/unit"
 )
 
@@ -173,6 +174,11 @@ func printStatus(w io.Writer, s api.Status) {
 	}
 	if h := s.Helper; h != nil {
 		printHelper(w, *h)
+	}
+	for _, c := range s.Caps {
+		if c.State != policy.CapFine.String() {
+			fmt.Fprintf(w, "%s: %s\n", oneLine(c.Name), oneLine(c.Text))
+		}
 	}
 	printDevices(w, s)
 	if len(s.Bonds) == 0 && s.Helper == nil {

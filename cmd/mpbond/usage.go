@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -20,7 +19,6 @@ import (
 	mydevice "mpbond/device"
 	"mpbond/fault"
 	"mpbond/policy"
-	"mpbond/unit"
 )
 
 func usageCommand() *cobra.Command {
@@ -113,10 +111,13 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 		fmt.Fprintln(t, "DAY\tLINK\tFOR\tDEVICE\tDOWN\tUP")
 		for _, r := range u.Days {
 			if r.From >= monthAgo {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%v\n", r.From, oneLine(r.Link), r.Purpose, oneLine(r.Device), volume(r.DownBytes), volume(r.UpBytes))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%v\n", r.From, oneLine(r.Link), r.Purpose, oneLine(r.Device), policy.Volume(r.DownBytes), policy.Volume(r.UpBytes))
 			}
 		}
 		return
+	}
+	for _, c := range u.Caps {
+		fmt.Fprintf(w, "%s: %s\n", oneLine(c.Name), oneLine(c.Text))
 	}
 	if len(u.Months) == 0 {
 		fmt.Fprintln(t, "nothing was carried yet")
@@ -133,21 +134,8 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 				d = r
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s\n", oneLine(m.Link), m.Purpose, oneLine(m.Device), volume(d.DownBytes), volume(d.UpBytes), volume(m.DownBytes), volume(m.UpBytes), m.From)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s\n", oneLine(m.Link), m.Purpose, oneLine(m.Device), policy.Volume(d.DownBytes), policy.Volume(d.UpBytes), policy.Volume(m.DownBytes), policy.Volume(m.UpBytes), m.From)
 	}
-}
-
-// volume writes a size as a provider does.
-func volume(b unit.Bytes) string {
-	for _, u := range []struct {
-		size float64
-		name string
-	}{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
-		if v := float64(b); v >= u.size {
-			return fmt.Sprintf("%.*f %s", max(2-int(math.Log10(v/u.size)), 0), v/u.size, u.name)
-		}
-	}
-	return fmt.Sprintf("%d B", b)
 }
 
 // openUsage makes what counts for a role, and has it kept in its file.
@@ -174,6 +162,11 @@ func (r *role) used(name string) api.Usage {
 	for _, p := range r.trust.Peers() {
 		names[p.Key.ID().String()] = p.Name
 	}
+	u.Caps = r.capList()
+	caps := map[string]policy.Caps{}
+	if r.caps != nil {
+		caps = r.capsOf().Caps()
+	}
 	months := map[api.Used]*api.Used{} // by what it is of, without bytes
 	for _, row := range list {
 		day, err := time.ParseInLocation(time.DateOnly, row.Day, time.Local)
@@ -185,7 +178,7 @@ func (r *role) used(name string) api.Usage {
 		d.From, d.Until = span(policy.Today(day))
 		d.DownBytes, d.UpBytes = row.Down, row.Up
 		u.Days = append(u.Days, d)
-		of.From, of.Until = span(policy.Month(day, 1))
+		of.From, of.Until = span(caps[row.Link].Month(day))
 		m := months[of]
 		if m == nil {
 			m = &api.Used{}

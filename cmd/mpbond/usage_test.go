@@ -13,7 +13,6 @@ import (
 	"mpbond/api"
 	mydevice "mpbond/device"
 	"mpbond/identity"
-	"mpbond/unit"
 )
 
 // TestUsed: rows of the file become days and months, with the names that
@@ -87,14 +86,6 @@ DAY         LINK   FOR      DEVICE  DOWN  UP
 	var page bytes.Buffer
 	if printUsage(&page, api.Usage{NotKept: "no room"}, false, now); !strings.Contains(page.String(), "no room") || !strings.Contains(page.String(), "nothing") {
 		t.Errorf("%s", &page)
-	}
-}
-
-func TestVolume(t *testing.T) {
-	for b, want := range map[unit.Bytes]string{0: "0 B", 999: "999 B", 1000: "1.00 kB", 15_340_000: "15.3 MB", 999_400_000: "999 MB", 2_140_000_000: "2.14 GB", 123e12: "123 TB"} {
-		if got := volume(b); got != want {
-			t.Errorf("%d: %s, want %s", b, got, want)
-		}
 	}
 }
 

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"mpbond/api"
+	"mpbond/config"
+	mydevice "mpbond/device"
+	"mpbond/fault"
+	"mpbond/policy"
+	"mpbond/primary"
+	"mpbond/trace"
+	"mpbond/unit"
+)
+
+// useCaps has the role keep its links to the caps of its policy. Self is what
+// this device is called; spent, if not nil, is told of a link that may carry
+// nothing more, "" for all. It is to be called before serve.
+func (r *role) useCaps(self string, rules func() *policy.Rules, spent func(link string, a policy.Allowance)) {
+	r.caps = mydevice.NewCaps(r.usage, self, func() map[string]policy.Caps { return rules().Caps() },
+		func(link string, before, now policy.Allowance) {
+			r.tellCap(link, before, now)
+			if now.Level == policy.CapReached && spent != nil {
+				spent(link, now)
+			}
+		})
+	r.capsOf = rules
+}
+
+// allowed is what a link may still carry. It is for a role to ask while it runs.
+func (r *role) allowed(link string) policy.Allowance { return r.caps.Of(link) }
+
+// tellCap tells people and readers of events that the level of a link's cap has
+// changed.
+func (r *role) tellCap(link string, before, now policy.Allowance) {
+	link = cmp.Or(link, allLinks)
+	e := trace.Event{Device: link, Reason: now.Period, Text: now.String()}
+	switch {
+	case now.Level == policy.CapReached:
+		e.Kind = trace.CapReached
+		slog.Warn("a cap is used up", "link", link, "cap", now)
+	case before.Level == policy.CapReached:
+		e.Kind = trace.CapOver
+		slog.Info("a link may be used again", "link", link, "cap", now)
+	case now.Level == policy.CapWarned:
+		e.Kind = trace.CapWarning
+		slog.Warn("a cap is nearly used up", "link", link, "cap", now)
+	default:
+		return
+	}
+	r.rec.Add(e)
+}
+
+// allLinks stands for the links of a device together.
+const allLinks = "all links"
+
+// capList is what the API tells of caps.
+func (r *role) capList() []api.Cap {
+	if r.caps == nil {
+		return nil
+	}
+	var list []api.Cap
+	for name, a := range r.caps.List() {
+		list = append(list, api.Cap{Name: name, Period: a.Period, CapBytes: unit.Bytes(a.Cap), UsedBytes: a.Used, RoomBytes: a.Room,
+			State: a.Level.String(), Until: a.Until, Text: a.String()})
+	}
+	slices.SortFunc(list, func(a, b api.Cap) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// ownPolicy is the policy file of a role that has no rules for apps: of it only
+// the tables of devices count.
+type ownPolicy struct {
+	path string
+
+	mu    sync.Mutex // guards below
+	text  []byte
+	rules *policy.Rules
+}
+
+// openPolicy reads the policy file beside the configuration, which need not
+// exist.
+func openPolicy(config string) (*ownPolicy, error) {
+	path, err := policyPath(config)
+	if err != nil {
+		return nil, err
+	}
+	o := &ownPolicy{path: path, rules: new(policy.Rules)}
+	return o, o.read()
+}
+
+// Rules are those in force.
+func (o *ownPolicy) Rules() *policy.Rules {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.rules
+}
+
+// read puts the file in force; after an error what was stays.
+func (o *ownPolicy) read() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	text, err := config.Read(o.path)
+	if fault.Is(err, fault.NotFound) {
+		o.text, o.rules = nil, new(policy.Rules)
+		return nil
+	}
+	if err != nil || bytes.Equal(text, o.text) {
+		return err
+	}
+	rules, err := primary.ParsePolicy(o.path, text)
+	if err == nil && rules.Len() > 0 {
+		err = fault.New(fault.Config, fmt.Errorf("%s: %w", o.path, errors.New("there are rules for apps, which only a primary has")), "move them to the policy.toml of the primary")
+	}
+	if err != nil {
+		return err
+	}
+	o.text, o.rules = text, rules
+	slog.Info("policy in force", "file", o.path, "caps", len(rules.Caps()))
+	return nil
+}
+
+// keep reads the file again when it has changed, until ctx ends.
+func (o *ownPolicy) keep(ctx context.Context) error {
+	changes, stop := watch(o.path)
+	defer stop()
+	followed{
+		path:    o.path,
+		full:    func() bool { o.mu.Lock(); defer o.mu.Unlock(); return o.text != nil },
+		changed: o.reload,
+	}.follow(ctx, nil, changes)
+	return nil
+}
+
+// reload reads the file again.
+func (o *ownPolicy) reload() {
+	if err := o.read(); err != nil {
+		slog.Error("the policy stays as it was", "err", err, "hint", fault.HintOf(err))
+	}
+}

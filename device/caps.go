@@ -1,0 +1,200 @@
+package device
+
+import (
+	"context"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"mpbond/policy"
+	"mpbond/tcp"
+	"mpbond/unit"
+)
+
+// Caps keeps links to their caps: it looks at what they have carried, the more
+// often the less is left, lets less be on its way then, and ends the connections
+// over a link whose cap is used up. That the roles make no new ones is up to
+// them: see Of. Safe for concurrent use.
+type Caps struct {
+	usage *Usage
+	self  string // name of this device, whose caps are of all links together
+	caps  func() map[string]policy.Caps
+	tell  func(link string, before, now policy.Allowance)
+
+	mu    sync.Mutex
+	known map[string]*capped // by the name in caps
+}
+
+// capped is what was last seen of a name with caps.
+type capped struct {
+	allowance policy.Allowance
+	at        time.Time
+	used      unit.Bytes // of the month
+	limited   bool       // windows are
+}
+
+// NewCaps makes one. Caps tells those that hold now, by the name of a link, or
+// self for all links together; names of neither do no harm. Tell is called, by
+// one goroutine at a time, when the level of one has changed, with link "" for all
+// of them, before connections are ended for it; it must not wait for long.
+func NewCaps(u *Usage, self string, caps func() map[string]policy.Caps, tell func(link string, before, now policy.Allowance)) *Caps {
+	return &Caps{usage: u, self: self, caps: caps, tell: tell, known: map[string]*capped{}}
+}
+
+// Of is what a link may still carry.
+func (c *Caps) Of(link string) policy.Allowance {
+	if c == nil {
+		return policy.Allowance{}
+	}
+	all := c.caps()
+	var a policy.Allowance
+	if caps, ok := all[link]; ok && link != "" {
+		a, _, _ = c.judge(link, caps)
+	}
+	if caps, ok := all[c.self]; ok {
+		whole, _, _ := c.judge("", caps)
+		a = policy.Worse(a, whole)
+	}
+	return a
+}
+
+// List is what each name with caps may still carry.
+func (c *Caps) List() map[string]policy.Allowance {
+	list := map[string]policy.Allowance{}
+	for name, caps := range c.caps() {
+		list[name], _, _ = c.judge(c.link(name), caps)
+	}
+	return list
+}
+
+// link is the link of a name, "" for all.
+func (c *Caps) link(name string) string {
+	if name == c.self {
+		return ""
+	}
+	return name
+}
+
+func (c *Caps) judge(link string, caps policy.Caps) (a policy.Allowance, month unit.Bytes, open []Counted) {
+	now := c.usage.now()
+	day, _ := policy.Today(now)
+	first, _ := caps.Month(now)
+	today, month, open := c.usage.measure(link, day.Format(time.DateOnly), first.Format(time.DateOnly))
+	return caps.Judge(now, today, month), month, open
+}
+
+// Run keeps to the caps until ctx ends.
+func (c *Caps) Run(ctx context.Context) {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			t.Reset(c.look())
+		}
+	}
+}
+
+// look looks at all links once, and returns when to do so again.
+func (c *Caps) look() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.caps()
+	var again time.Duration
+	again, _ = policy.Allowance{}.Watch(0)
+	for name := range c.known {
+		if _, ok := all[name]; !ok {
+			all[name] = policy.Caps{} // no more
+		}
+	}
+	for name, caps := range all {
+		k := c.known[name]
+		if k == nil {
+			k = &capped{}
+			c.known[name] = k
+		}
+		again = min(again, c.keep(c.link(name), caps, k))
+		if !caps.Any() {
+			delete(c.known, name)
+		}
+	}
+	return again
+}
+
+// keep keeps one to its caps.
+func (c *Caps) keep(link string, caps policy.Caps, k *capped) time.Duration {
+	now := time.Now() // of this process: the other clock may be set
+	a, month, open := c.judge(link, caps)
+	var rate unit.Rate
+	if carried := month - k.used; !k.at.IsZero() && carried > 0 {
+		rate = unit.RateOf(carried, max(now.Sub(k.at), time.Millisecond))
+	}
+	k.at, k.used = now, month
+	before := k.allowance
+	if k.allowance = a; a.Level != before.Level {
+		c.tell(link, before, a)
+	}
+	if a.Level == policy.CapReached {
+		for _, o := range open {
+			_ = o.Abort()
+		}
+		k.limited = false
+	}
+	again, window := a.Watch(rate)
+	if len(open) == 0 {
+		again, _ = policy.Allowance{}.Watch(0)
+		k.limited = false
+		return again
+	}
+	if window > 0 || k.limited {
+		each := unit.GB
+		if k.limited = window > 0; k.limited {
+			each = max(window/unit.Bytes(len(open)), 1)
+		}
+		for _, o := range open {
+			_ = o.LimitWindow(each) // one that fails is about to end
+		}
+	}
+	return again
+}
+
+// measure asks the connections over a link, "" for all, what they have carried,
+// and sums up what it has carried by the Internet since each of two days. Open are
+// these connections.
+func (u *Usage) measure(link string, day, month string) (today, sum unit.Bytes, open []Counted) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for c, n := range u.open {
+		if n.purpose.Internet() && (link == "" || n.link == link) {
+			u.count(c, n, false)
+			open = append(open, c)
+		}
+	}
+	for _, r := range u.used {
+		if link != "" && r.Link != link {
+			continue
+		}
+		today += r.Since(day)
+		sum += r.Since(month)
+	}
+	return today, sum, open
+}
+
+// LinkTo is the interface by which the routes lead to an address, "host:port",
+// with a firewall mark, 0 for none; "" if that cannot be known, or is this device
+// itself. Nothing is sent, but to resolve a name.
+func LinkTo(ctx context.Context, addr string, mark int) string {
+	d := net.Dialer{}
+	if mark != 0 {
+		d.Control = func(_, _ string, raw syscall.RawConn) error { return tcp.SetMark(raw, mark) }
+	}
+	c, err := d.DialContext(ctx, "udp", addr)
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	return NetworkOf(c.LocalAddr())
+}

@@ -1,0 +1,142 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/policy"
+	"mpbond/unit"
+)
+
+// capsOf keeps caps for a test, and writes down what it is told.
+func capsOf(u *Usage, self string, caps map[string]policy.Caps) (*Caps, *strings.Builder) {
+	var told strings.Builder
+	return NewCaps(u, self, func() map[string]policy.Caps {
+		all := map[string]policy.Caps{}
+		for name, c := range caps {
+			all[name] = c
+		}
+		return all
+	}, func(link string, before, now policy.Allowance) {
+		fmt.Fprintf(&told, "%s %v-%v; ", link, before.Level, now.Level)
+	}), &told
+}
+
+func TestCaps(t *testing.T) {
+	u, clock, _ := newUsage(t)
+	limits := map[string]policy.Caps{"wwan0": {Daily: 10e6}, "phone": {Monthly: 1e9}, "somebody": {Daily: 1e6}}
+	c, told := capsOf(u, "phone", limits)
+	lte, other, pipe, wifi := &fakeConn{local: "10.0.0.1:1"}, &fakeConn{local: "10.0.0.1:2"}, &fakeConn{local: "10.0.0.1:3"}, &fakeConn{local: "10.0.0.2:1"}
+	lte.open(u, policy.ForPath)
+	other.open(u, policy.ForDirect)
+	pipe.open(u, policy.ForPipe)
+	wifi.open(u, policy.ForPath)
+	step := func(wantTold string, wantWindow unit.Bytes) {
+		t.Helper()
+		told.Reset()
+		c.look()
+		if told.String() != wantTold {
+			t.Errorf("told %q, want %q", told, wantTold)
+		}
+		if lte.window != wantWindow || other.window != wantWindow {
+			t.Errorf("windows of %d and %d, want %d", lte.window, other.window, wantWindow)
+		}
+		if pipe.window+wifi.window > 0 || pipe.aborted || wifi.aborted {
+			t.Errorf("others are limited: %+v, %+v", pipe, wifi)
+		}
+	}
+	in := []string{" none-fine", "wwan0 none-fine", "somebody none-fine"}
+	c.look()
+	for _, want := range in {
+		if !strings.Contains(told.String(), want+";") {
+			t.Errorf("told %q, not %q", told, want)
+		}
+	}
+	lte.in, other.out, pipe.in = 3e6, 2e6, 1e9
+	step("", (9_950_000-5_000_000)/4/2)
+	wifi.in = 500e6
+	other.in = 3e6
+	step("wwan0 fine-warned; ", (9_950_000-8_000_000)/4/2)
+	if a := c.Of("wwan0"); a.Level != policy.CapWarned || a.Used != 8e6 {
+		t.Errorf("%v", a)
+	}
+	lte.in = 5e6
+	step("wwan0 warned-reached; ", (9_950_000-8_000_000)/4/2)
+	if !lte.aborted || !other.aborted {
+		t.Error("connections go on though the cap is used up")
+	}
+	if a, b, none := c.Of("wwan0"), c.Of("wlan0"), c.Of(""); a.Level != policy.CapReached || b.Level != policy.CapFine || b.Cap != 1e9 || none != b {
+		t.Errorf("%v, %v, %v", a, b, none)
+	}
+	u.closing(lte)
+	u.closing(other)
+	step("", lte.window)
+	limits["wwan0"] = policy.Caps{Daily: 20e6} // raised
+	step("wwan0 reached-fine; ", lte.window)
+	limits["wwan0"] = policy.Caps{Daily: 10e6}
+	step("wwan0 fine-reached; ", lte.window)
+	*clock = clock.Add(time.Hour) // the next day
+	step("wwan0 reached-fine; ", lte.window)
+
+	again := &fakeConn{local: "10.0.0.1:9", in: 9e6}
+	again.open(u, policy.ForPath)
+	step("wwan0 fine-warned; ", lte.window)
+	if again.window != 950_000/4 {
+		t.Errorf("a window of %d", again.window)
+	}
+	delete(limits, "wwan0") // and none any more
+	step("wwan0 warned-none; ", lte.window)
+	if again.window < 1<<29 {
+		t.Errorf("it stays limited to %d", again.window)
+	}
+	wifi.in += 600e6
+	told.Reset()
+	c.look()
+	if told.String() != " fine-reached; " || !wifi.aborted || !again.aborted || pipe.aborted {
+		t.Errorf("all links: told %q, %+v, %+v, %+v", told, wifi, again, pipe)
+	}
+	if list := c.List(); len(list) != 2 || list["phone"].Level != policy.CapReached || list["somebody"].Level != policy.CapFine {
+		t.Errorf("%v", list)
+	}
+	if a := (*Caps)(nil).Of("wwan0"); a.Level != policy.CapFree {
+		t.Errorf("of nobody: %v", a)
+	}
+}
+
+// TestCapsInTime: a connection that begins suddenly is ended near the cap.
+func TestCapsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u, _, _ := newUsage(t)
+		c, _ := capsOf(u, "", map[string]policy.Caps{"wwan0": {Daily: 20e6}})
+		ctx, end := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { c.Run(ctx) })
+		f := &fakeConn{local: "10.0.0.1:1"}
+		f.open(u, policy.ForPath)
+		time.Sleep(10 * time.Second)
+		const step = time.Millisecond
+		rate := 100 * unit.Mbps
+		for aborted := false; !aborted; {
+			u.mu.Lock()
+			if aborted = f.aborted; !aborted {
+				f.in += rate.Bytes(step)
+			}
+			u.mu.Unlock()
+			time.Sleep(step)
+			synctest.Wait()
+			if f.in > 30e6 {
+				t.Fatal("it is not ended")
+			}
+		}
+		if f.in < 19_800_000 || f.in > 20_000_000 {
+			t.Errorf("ended at %d", f.in)
+		}
+		end()
+		all.Wait()
+	})
+}

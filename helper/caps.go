@@ -1,0 +1,45 @@
+package helper
+
+import (
+	"context"
+	"fmt"
+
+	"mpbond/device"
+	"mpbond/policy"
+)
+
+// capError is that a link may carry nothing more.
+type capError struct {
+	link string
+	a    policy.Allowance
+}
+
+func (e capError) Error() string { return fmt.Sprintf("%s of the helper: %v", e.link, e.a) }
+
+// spent is the error that the link to a server may carry nothing more, if so.
+// Nothing is sent to find out.
+func (h *Helper) spent(ctx context.Context, server string) error {
+	if h.cfg.Allowed == nil {
+		return nil
+	}
+	link := h.cfg.HSInterface
+	if link == "" {
+		link = device.LinkTo(ctx, server, h.cfg.Mark)
+	}
+	if a := h.cfg.Allowed(link); a.Level == policy.CapReached {
+		return capError{link, a}
+	}
+	return nil
+}
+
+// Spent ends all subflows over a link, "" for all links, since it may carry
+// nothing more. Their primaries are told.
+func (h *Helper) Spent(link string, a policy.Allowance) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r, f := range h.relays {
+		if link == "" || f.link == link {
+			r.close(capError{f.link, a})
+		}
+	}
+}

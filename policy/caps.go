@@ -1,0 +1,211 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Caps bound what a link may carry by the Internet, both directions together. 0
+// is no cap.
+type Caps struct {
+	Daily   Volume `toml:"daily_cap"`
+	Monthly Volume `toml:"monthly_cap"`
+	// ResetDay is when a month begins, 1 to 31; 0 is 1.
+	ResetDay int `toml:"reset_day"`
+	// WarnAt is the share of a cap at which it is warned of; 0 is 80 %.
+	WarnAt Share `toml:"warn_at"`
+}
+
+// Any reports whether there is a cap.
+func (c Caps) Any() bool { return c.Daily > 0 || c.Monthly > 0 }
+
+// check reports what cannot be, and under which key.
+func (c Caps) check() (key string, err error) {
+	switch {
+	case c.ResetDay < 0 || c.ResetDay > 31:
+		return "reset_day", fmt.Errorf("its reset_day is %d; days are 1 to 31", c.ResetDay)
+	case c.ResetDay != 0 && c.Monthly == 0:
+		return "reset_day", errors.New("its reset_day is of a monthly cap, and there is none: set monthly_cap")
+	case c.WarnAt != 0 && !c.Any():
+		return "warn_at", errors.New("its warn_at is of a cap, and there is none: set daily_cap or monthly_cap")
+	}
+	return "", nil
+}
+
+// Month is the period of accounting that a time is in.
+func (c Caps) Month(now time.Time) (from, until time.Time) { return Month(now, max(c.ResetDay, 1)) }
+
+// Volume is a size as providers write it: MB and GB are 10^6 and 10^9 bytes.
+type Volume unit.Bytes
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (v *Volume) UnmarshalText(t []byte) error {
+	text := strings.TrimSpace(string(t))
+	digits := strings.TrimRight(text, "kKMGTBi ")
+	scale := map[string]float64{"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}[strings.TrimSpace(text[len(digits):])]
+	n, err := strconv.ParseFloat(digits, 64)
+	if bytes := n * scale; err != nil || scale == 0 || !(bytes >= leastCap && bytes <= math.MaxInt64/4) {
+		return fmt.Errorf("%q is no size such as \"500MB\" or \"10GB\" (10^9 bytes), of at least 1 MB", t)
+	}
+	*v = Volume(n * scale)
+	return nil
+}
+
+// leastCap is the least that can be kept to within 1 %.
+const leastCap = 1e6
+
+func (v Volume) String() string {
+	for _, u := range []struct {
+		size float64
+		name string
+	}{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
+		if f := float64(v); f >= u.size {
+			digits := math.Pow(10, 2-math.Floor(math.Log10(f/u.size)))
+			return strconv.FormatFloat(math.Round(f/u.size*digits)/digits, 'f', -1, 64) + " " + u.name
+		}
+	}
+	return fmt.Sprintf("%d B", int64(v))
+}
+
+// Share is a part of a whole, written like "80%".
+type Share float64
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Share) UnmarshalText(t []byte) error {
+	n, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(string(t), "%")), 64)
+	if err != nil || !strings.HasSuffix(string(t), "%") || !(n >= 1 && n <= 100) {
+		return fmt.Errorf("%q is no share from \"1%%\" to \"100%%\"", t)
+	}
+	*s = Share(n / 100)
+	return nil
+}
+
+// CapLevel is how far a link is from its caps.
+type CapLevel uint8
+
+// Levels.
+const (
+	CapFree    CapLevel = iota // there is none
+	CapFine                    // less than WarnAt is used
+	CapWarned                  // more is
+	CapReached                 // it may carry nothing more
+)
+
+func (l CapLevel) String() string {
+	return [...]string{"none", "fine", "warned", "reached"}[min(l, CapReached)]
+}
+
+// Tuning.
+const (
+	// usualWarning is WarnAt where nothing is said.
+	usualWarning = 0.8
+	// capMargin is the share of a cap that is left when the link is stopped: what
+	// is on its way then still comes.
+	capMargin = 0.005
+)
+
+// Allowance is what a link may still carry, by the cap that is nearest or, of
+// those that are reached, lasts longest.
+type Allowance struct {
+	Level  CapLevel
+	Period string     // "daily" or "monthly": which cap
+	Cap    Volume     // that
+	Used   unit.Bytes // of it
+	Room   unit.Bytes // until the link is stopped, by whichever cap comes first; 0 once it is
+	Until  time.Time  // the period ends
+}
+
+// Judge says what a link may still carry that has carried so much today and in
+// this month.
+func (c Caps) Judge(now time.Time, today, month unit.Bytes) Allowance {
+	_, endOfDay := Today(now)
+	_, endOfMonth := c.Month(now)
+	a := Allowance{}
+	for _, k := range []Allowance{{Period: "daily", Cap: c.Daily, Used: today, Until: endOfDay}, {Period: "monthly", Cap: c.Monthly, Used: month, Until: endOfMonth}} {
+		if k.Cap <= 0 {
+			continue
+		}
+		k.Room = max(unit.Bytes(float64(k.Cap)*(1-capMargin))-k.Used, 0)
+		warn := float64(c.WarnAt)
+		if warn == 0 {
+			warn = usualWarning
+		}
+		switch {
+		case k.Room == 0:
+			k.Level = CapReached
+		case float64(k.Used) >= warn*float64(k.Cap):
+			k.Level = CapWarned
+		default:
+			k.Level = CapFine
+		}
+		room := k.Room
+		if a.Level != CapFree {
+			room = min(room, a.Room)
+		}
+		if k.Level > a.Level || k.Level == a.Level && (k.Level == CapReached && k.Until.After(a.Until) || k.Level < CapReached && k.Room < a.Room) {
+			a = k
+		}
+		a.Room = room
+	}
+	return a
+}
+
+// Worse is the one of two that says less.
+func Worse(a, b Allowance) Allowance {
+	if b.Level > a.Level || b.Level == a.Level && b.Level != CapFree && b.Room < a.Room {
+		return b
+	}
+	return a
+}
+
+func (a Allowance) String() string {
+	if a.Level == CapFree {
+		return "it has no cap"
+	}
+	words := "%v of the %s cap of %v are used, until %s"
+	if a.Level == CapReached {
+		words = "the %[2]s cap of %[3]v is used up, until %[4]s"
+	}
+	return fmt.Sprintf(words, Volume(a.Used), a.Period, a.Cap, a.Until.Format("2006-01-02 15:04"))
+}
+
+// How a cap is kept to. A link is looked at so often that little of what is left
+// is carried between two looks, whatever begins meanwhile; and so much at most is
+// let be on its way as is a part of what is left.
+const (
+	lookRest  = time.Second           // where nothing is carried, or much is left
+	lookLeast = 5 * time.Millisecond  // while something is carried
+	lookIdle  = 20 * time.Millisecond // the least while nothing is
+	// lookShare of what is left is carried at most between two looks.
+	lookShare = 8
+	// suddenly is how quickly a link may begin to carry something: 200 Mbit/s.
+	suddenly = 200 * unit.Mbps
+	// windowFrom is what is left when less is let be on its way; before it TCP's
+	// own windows are smaller than that.
+	windowFrom  = 64 * unit.MB
+	windowShare = 4
+	windowLeast = 4 * unit.KB
+)
+
+// Watch says how to keep to the cap of a link that carries so much now: how soon
+// to look again, and how much its connections may have on its way to here, all
+// together; 0 is as much as they like.
+func (a Allowance) Watch(rate unit.Rate) (again time.Duration, window unit.Bytes) {
+	if a.Level == CapFree || a.Level == CapReached {
+		return lookRest, 0
+	}
+	again = max(suddenly.Time(a.Room/lookShare), lookIdle)
+	if rate > 0 {
+		again = min(again, max(rate.Time(a.Room/lookShare), lookLeast))
+	}
+	if a.Room < windowFrom {
+		window = max(a.Room/windowShare, windowLeast)
+	}
+	return min(again, lookRest), window
+}

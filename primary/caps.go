@@ -1,0 +1,26 @@
+package primary
+
+import (
+	"context"
+	"fmt"
+
+	"mpbond/device"
+	"mpbond/fault"
+	"mpbond/policy"
+)
+
+// spent is the error that an own link may carry nothing more, if so: that
+// interface, or the one by which the routes lead to the server. Nothing is sent
+// to find out.
+func (p *Primary) spent(ctx context.Context, link, server string) error {
+	if p.cfg.Allowed == nil {
+		return nil
+	}
+	if link == "" {
+		link = device.LinkTo(ctx, server, p.cfg.mark())
+	}
+	if a := p.cfg.Allowed(link); a.Level == policy.CapReached {
+		return fault.New(fault.Limit, fmt.Errorf("%s: %v", link, a), "raise the cap in policy.toml, or wait; see `mpbond usage`")
+	}
+	return nil
+}
