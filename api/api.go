@@ -51,7 +51,7 @@ type Status struct {
 
 	// Caps are those of this device's links that are set; at primary, helper and
 	// dual.
-	Caps []Cap `json:"caps,omitempty"`
+	Caps   []Cap         `json:"caps,omitempty"`
 	Policy *PolicyStatus `json:"policy,omitempty"` // primary and dual, if there is a policy file
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -71,6 +72,10 @@ var metricList = []metric{
 	{"mpbond_subflow_silent", "1 while bytes are outstanding and there is no progress; else 0.", false, ofPath, ofPaths(func(p api.Path) float64 { return number(p.State == api.Silent) })},
 	{"mpbond_subflow_resumed_total", "How many times a helped subflow went on over another pipe after a break.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Resumed) })},
 	{"mpbond_subflow_migrated_total", "How many times a helped subflow went on over another pipe before a break.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Migrated) })},
+
+	{"mpbond_cap_bytes", "Cap of a link, or of all links together: the nearest, or of those that are used up the one that lasts longest.", false, ofCap, ofCaps(func(c api.Cap) float64 { return float64(c.CapBytes) })},
+	{"mpbond_cap_used_bytes", "Bytes that count against that cap so far.", false, ofCap, ofCaps(func(c api.Cap) float64 { return float64(c.UsedBytes) })},
+	{"mpbond_cap_reached", "1 while a cap is used up, so that the link carries nothing; else 0.", false, ofCap, ofCaps(func(c api.Cap) float64 { return number(c.State == "reached") })},
 
 	{"mpbond_helper_relayed_bytes_total", "At a helper: bytes relayed, both directions.", true, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.RelayedBytes) })},
 	{"mpbond_helper_buffer_bytes", "At a helper: bytes held between HS-path and pipe.", false, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.BufferBytes) })},
@@ -179,6 +184,7 @@ type collector struct {
 	role  Role
 	descs []*prometheus.Desc // of metricList
 	event *prometheus.Desc
+	used  *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
@@ -187,6 +193,7 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 		to <- d
 	}
 	to <- c.event
+	to <- c.used
 }
 
 // Collect implements prometheus.Collector.
@@ -200,6 +207,11 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		for _, v := range m.values(s) {
 			to <- prometheus.MustNewConstMetric(c.descs[i], kind, v.value, valid(v.labels)...)
 		}
+	}
+	if c.role.Usage != nil {
+		usageMetrics(c.role.usage(), time.Now().Format(time.DateOnly), func(value float64, labels ...string) {
+			to <- prometheus.MustNewConstMetric(c.used, prometheus.GaugeValue, value, labels...)
+		})
 	}
 	if c.role.Feed != nil {
 		for kind, n := range c.role.Feed.count() {
@@ -219,7 +231,7 @@ func valid(labels []string) []string {
 
 // metrics answers in the Prometheus text format.
 func metrics(role Role) http.Handler {
-	c := &collector{role: role, event: prometheus.NewDesc("mpbond_events_total", "Changes so far, by kind, as GET /v1/events tells them.", []string{"kind"}, nil)}
+	c := &collector{role: role, event: prometheus.NewDesc("mpbond_events_total", "Changes so far, by kind, as GET /v1/events tells them.", []string{"kind"}, nil), used: usageDesc}
 	for _, m := range metricList {
 		c.descs = append(c.descs, prometheus.NewDesc(m.name, m.help, m.labels, nil))
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"mpbond/api"
 	"mpbond/api/chart"
@@ -108,4 +109,32 @@ func (r Role) usage() api.Usage {
 	u := r.Usage()
 	u.Days, u.Months, u.Caps = list(u.Days), list(u.Months), list(u.Caps)
 	return u
+}
+
+// ofCap are the labels of a cap's metrics.
+var ofCap = []string{"name", "period"}
+
+func ofCaps(f func(api.Cap) float64) func(api.Status) []sample {
+	return func(s api.Status) (list []sample) {
+		for _, c := range s.Caps {
+			list = append(list, sample{f(c), []string{c.Name, c.Period}})
+		}
+		return list
+	}
+}
+
+// usageDesc is the metric of what links carried.
+var usageDesc = prometheus.NewDesc("mpbond_link_bytes", "Bytes of IP packets that a link carried for mpbond in the current day or month, which begins on the reset day of its cap. It falls when a new one begins.",
+	[]string{"link", "purpose", "device", "device_id", "direction", "period"}, nil)
+
+// usageMetrics tells of the periods that a day is in.
+func usageMetrics(u api.Usage, today string, tell func(value float64, labels ...string)) {
+	for period, list := range map[string][]api.Used{"day": u.Days, "month": u.Months} {
+		for _, r := range list {
+			if r.From <= today && today < r.Until {
+				tell(float64(r.DownBytes), r.Link, r.Purpose, r.Device, r.DeviceID, "down", period)
+				tell(float64(r.UpBytes), r.Link, r.Purpose, r.Device, r.DeviceID, "up", period)
+			}
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,5 +88,29 @@ func TestUsagePicture(t *testing.T) {
 	}
 	if w := ask(r, "GET", "/v1/usage/gif", ""); w.Code != 400 {
 		t.Errorf("%d", w.Code)
+	}
+}
+
+func TestUsageMetrics(t *testing.T) {
+	u := api.Usage{
+		Days:   []api.Used{{From: "2026-11-20", Until: "2026-11-21", Link: "a", DownBytes: 1}, {From: "2026-11-21", Until: "2026-11-22", Link: "a", Purpose: "pipe", Device: "d", DeviceID: "i", DownBytes: 2, UpBytes: 3}},
+		Months: []api.Used{{From: "2026-10-22", Until: "2026-11-22", Link: "a", DownBytes: 4}, {From: "2026-09-22", Until: "2026-10-22", Link: "a", DownBytes: 5}},
+	}
+	var got []string
+	usageMetrics(u, "2026-11-21", func(v float64, labels ...string) { got = append(got, fmt.Sprint(v, labels)) })
+	slices.Sort(got)
+	if want := []string{"0 [a    up month]", "2 [a pipe d i down day]", "3 [a pipe d i up day]", "4 [a    down month]"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	r := full(nil)
+	r.Usage = func() api.Usage {
+		return api.Usage{Months: []api.Used{{From: "2000-01-01", Until: "9999-01-01", Link: "a", DownBytes: 4}}}
+	}
+	w := ask(r, "GET", "/metrics", "")
+	for _, want := range []string{`mpbond_cap_bytes{name="wwan0",period="daily"} 20`, `mpbond_cap_used_bytes{name="wwan0",period="daily"} 21`,
+		`mpbond_cap_reached{name="wwan0",period="daily"} 1`, `mpbond_link_bytes{device="",device_id="",direction="down",link="a",period="month",purpose=""} 4`} {
+		if !strings.Contains(w.Body.String(), want+"\n") {
+			t.Errorf("there is no %s", want)
+		}
 	}
 }
