@@ -15,10 +15,10 @@ SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
-.PHONY: help demo test check fuzz kill vm bench exp build install deb cross deps clean
+.PHONY: help demo test check fuzz kill vm bench exp build install deb cross reference deps clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: deps build ## one download over three emulated devices, beside one link and kernel MPTCP
 	@$(MPBOND) lab demo
@@ -90,6 +90,9 @@ cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7, mips without FPU,
 		[ $$GOOS = linux ] || packaging/vet; \
 		echo $$out; \
 	done
+
+reference: ## docs/reference.md, from the types and commands
+	@go test -count=1 -run '^TestReference$$' ./cmd/mpbond -update
 
 deps: ## install the Debian packages that demo and tests need, or say which
 	@.ci/deps

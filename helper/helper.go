@@ -62,7 +62,7 @@ const (
 
 // Config is what the helper's part of the configuration file says.
 type Config struct {
-	// Primaries to offer ourselves to: "host:port" of a pipe listener, "NAME"
+	// Primaries to call: "host:port" of a pipe listener, "NAME"
 	// of a trusted primary to use its addresses from the trust file, or
 	// "NAME@host:port". Empty means all trusted primaries that have addresses;
 	// there may be none yet.
@@ -71,8 +71,7 @@ type Config struct {
 	Buffer unit.Bytes `toml:"buffer"`
 	// MaxSubflows bounds the subflows relayed at once; 0 is 64.
 	MaxSubflows int `toml:"max_subflows"`
-	// Feedback is how the state of a pipe reaches the server, one of
-	// FeedbackModes: "flexible", over the HS-path while that carries data, else
+	// Feedback is how the state of a pipe reaches the server: "flexible", over the HS-path while that carries data, else
 	// over the pipe and the primary, so that no radio is woken; "fixed-always",
 	// over the HS-path; "fixed-on-demand", over the HS-path while that carries
 	// data, else not at all. Empty is flexible.

@@ -35,6 +35,7 @@ type DeviceSpec struct {
 // entry must match, and of all lists that are given. A rule without any matches
 // everything.
 type RuleSpec struct {
+	// Name is for log and status; empty is "rule" with its number.
 	Name string `toml:"name"`
 
 	App     []Pattern `toml:"app"`     // executables: paths, or their last parts
@@ -45,12 +46,15 @@ type RuleSpec struct {
 	Address []Network `toml:"address"` // addresses and prefixes
 	Port    []Ports   `toml:"port"`    // of the destination
 
+	// Mode is "bond", "single", "latency", "redundant", "direct" or "block"; empty
+	// is as primary.toml says, else "bond".
 	Mode Mode `toml:"mode"`
 	// Device and Pipe limit what carries it: own interfaces and helpers, and local
-	// links of helpers; see Treatment.
+	// links of helpers; see docs/policy.md.
 	Device []string `toml:"device"`
 	Pipe   []string `toml:"pipe"`
-	// Priority and Weight are against other streams; 0 is a weight of 1.
+	// Priority is "high", "normal" or "low", Weight 1 to 100, against other
+	// streams; left out they are "normal" and 1.
 	Priority Priority `toml:"priority"`
 	Weight   int      `toml:"weight"`
 

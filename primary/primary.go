@@ -37,7 +37,7 @@ import (
 
 // Config is the primary's configuration; the toml tags are the file's keys.
 type Config struct {
-	// Name is what this device is called in status output.
+	// Name is what this device is called in status output; empty is the host's.
 	Name string `toml:"name"`
 	// Server names the server in the trust file; it may be left out when there
 	// is just one.
@@ -62,32 +62,34 @@ type Config struct {
 	// Metered are interfaces and helpers whose data costs money: they carry
 	// nothing while another one works.
 	Metered []string `toml:"metered"`
-	// Subflows is how many direct subflows each of them carries.
+	// Subflows is how many direct subflows each interface carries, 32 at most.
 	Subflows int `toml:"subflows"`
-	// Scheduler chooses the subflow for bytes to the server; see package sched.
+	// Scheduler chooses the subflow for bytes to the server; see docs/schedulers.md.
 	Scheduler string `toml:"scheduler"`
 	// Latency and Redundant are rules for connections that must not wait, or go
-	// over every subflow: see policy.ParseModes.
+	// over every subflow: "port:N", "port:N-M", "host:PATTERN", or "dscp:N" of the
+	// first packet (of datagrams only with TUN). See docs/datapath.md.
 	Latency   []string `toml:"latency"`
 	Redundant []string `toml:"redundant"`
-	// Policy is the path of a file with rules for apps and destinations; see
-	// policy.File. To read it is the caller's part: UsePolicy.
+	// Policy is the path of a file with rules for apps and destinations
+	// (docs/policy.md); empty is policy.toml beside this file, if there is one. To
+	// read it is the part of who starts a primary: UsePolicy.
 	Policy string `toml:"policy"`
 	// Congestion is the congestion control of direct subflows and pipes; empty
 	// is the system's default.
 	Congestion string `toml:"congestion"`
-	// Reinject is the threshold η of reinjection; negative switches it off. It
-	// must not be 0.
+	// Reinject is the threshold η of reinjection (docs/datapath.md); negative
+	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
 	// Resume is how long a helped subflow waits for another pipe when its own
-	// broke.
+	// broke, at most 60s.
 	Resume Duration `toml:"resume"`
 	// GiveUp is how long streams wait while there is no subflow at all. It must
 	// be over 0.
 	GiveUp Duration `toml:"give_up"`
-	// TUN takes the traffic of the whole machine. That is the caller's part;
-	// here it marks all sockets with tcp.OwnMark, so that they go around the
-	// device.
+	// TUN carries the traffic of the whole machine. To make the device is the part
+	// of who starts a primary, which marks all its sockets with tcp.OwnMark, so
+	// that they go around it.
 	TUN bool `toml:"tun"`
 	// Usage counts what direct subflows and pipes carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`

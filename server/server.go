@@ -37,12 +37,12 @@ import (
 
 // Config is the server's configuration; the toml tags are the file's keys.
 type Config struct {
-	// Listen is where devices and helpers connect, "host:port".
+	// Listen is where devices connect, "host:port".
 	Listen string `toml:"listen"`
 	// Public is where they reach it from elsewhere, "host:port" or "host", as
 	// codes for pairing tell it; empty: at the addresses of its interfaces.
 	Public string `toml:"public"`
-	// Scheduler chooses the subflow for bytes to the devices; see package sched.
+	// Scheduler chooses the subflow for bytes to the devices; see docs/schedulers.md.
 	Scheduler string `toml:"scheduler"`
 	// Congestion is the congestion control of every subflow; empty is the
 	// system's default.
@@ -59,7 +59,8 @@ type Config struct {
 	// Rate bounds what one device moves in each direction, over all its bonds;
 	// 0 is no bound. At least 64 kbit/s.
 	Rate unit.Rate `toml:"rate"`
-	// Reinject is the threshold η of reinjection; negative switches it off.
+	// Reinject is the threshold η of reinjection (docs/datapath.md); negative
+	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
 	// Usage counts what subflows carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`

@@ -19,7 +19,7 @@ import (
 )
 
 // Probe reads the state of the sending direction from the kernel (TCP_INFO,
-// SIOCOUTQ, SIOCOUTQNSD; together under 1 µs). Acked counts bytes of ours, no
+// SIOCOUTQ; together under 1 µs). Acked counts bytes of ours, no
 // SYN or FIN.
 func (c *Conn) Probe() (h estimate.Hop, err error) {
 	err = control(c.raw, func(fd int) error { h, err = probe(fd, c.ipv6); return err })
@@ -47,10 +47,7 @@ func probe(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	if err != nil {
 		return h, fmt.Errorf("SIOCOUTQ: %w", err)
 	}
-	unsent, err := unix.IoctlGetInt(fd, unix.SIOCOUTQNSD)
-	if err != nil {
-		return h, fmt.Errorf("SIOCOUTQNSD: %w", err)
-	}
+	unsent := min(int(i.Notsent_bytes), queue) // Linux 4.6 on
 	// What the other end holds beyond a gap has arrived, though TCP does not
 	// count it as acknowledged: without it a single loss looks like a stall.
 	sacked := min(unit.Bytes(i.Sacked)*unit.Bytes(i.Snd_mss), unit.Bytes(queue-unsent))
@@ -63,7 +60,7 @@ func probe(fd int, ipv6 bool) (h estimate.Hop, err error) {
 		SlowStart:  i.Snd_cwnd < i.Snd_ssthresh,
 		MSS:        unit.Bytes(i.Snd_mss),
 		Queue:      unit.Bytes(queue),
-		Unsent:     min(unit.Bytes(unsent), unit.Bytes(queue)),
+		Unsent:     unit.Bytes(unsent),
 		Acked:      i.Bytes_acked + uint64(max(sacked, 0)),
 		Received:   i.Bytes_received,
 		PathMTU:    unit.Bytes(i.Pmtu),

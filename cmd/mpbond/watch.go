@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
+	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -120,7 +123,14 @@ func blank(path string) bool {
 func watch(path string) (changes <-chan struct{}, stop func()) {
 	out := make(chan struct{}, 1)
 	out <- struct{}{}
-	w, err := fsnotify.NewWatcher()
+	w, err := (*fsnotify.Watcher)(nil), error(nil)
+	if strings.HasPrefix(runtime.GOARCH, "mips") {
+		// fsnotify (v1.10.1) reads events at odd addresses, which these processors
+		// cannot, and some kernels do not do for them.
+		err = errors.New("not on mips processors")
+	} else {
+		w, err = fsnotify.NewWatcher()
+	}
 	if err == nil {
 		if err = w.Add(filepath.Dir(path)); err != nil {
 			w.Close()

@@ -1,0 +1,340 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"mpbond/helper"
+	"mpbond/identity"
+	"mpbond/policy"
+	"mpbond/primary"
+	"mpbond/server"
+)
+
+var update = flag.Bool("update", false, "write docs/reference.md")
+
+const referenceFile = "../../docs/reference.md"
+
+// TestReference: docs/reference.md is what the types and commands say.
+func TestReference(t *testing.T) {
+	t.Setenv("MPBOND_HOME", "/nowhere") // whatever is there must not show
+	got := reference(t)
+	if *update {
+		if err := os.WriteFile(referenceFile, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(referenceFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("docs/reference.md is not what types and commands say now: run `make reference`")
+	}
+}
+
+// eachCommand calls f with each command that people see, in the order of the
+// help text.
+func eachCommand(c *cobra.Command, f func(*cobra.Command)) {
+	for _, c := range c.Commands() {
+		switch c.Name() {
+		case "help", "completion", "lab", "exp": // the last two are for developers: docs/lab.md, docs/exp.md
+			continue
+		}
+		if c.Hidden {
+			continue
+		}
+		f(c)
+		eachCommand(c, f)
+	}
+}
+
+// settingsFile is a struct that a file of configuration fills.
+type settingsFile struct {
+	heading, text string
+	of            any // with its defaults
+	source        string
+	command       string // whose flags go before it
+}
+
+func reference(t *testing.T) []byte {
+	var b bytes.Buffer
+	b.WriteString(`# Reference
+
+Made by ` + "`make reference`" + ` from types and commands: change these. How files are found: [config.md](config.md).
+A setting without a default is empty, none or off.
+
+`)
+	cobra.EnableCommandSorting = false
+	root, _ := rootCommand(io.Discard)
+	for _, s := range []settingsFile{
+		{"server.toml", "", server.Default, "../../server", "server"},
+		{"primary.toml", "", primary.Default, "../../primary", "primary"},
+		{"helper.toml", "", helper.Config{}, "../../helper", "helper"},
+		{"policy.toml", "What it means: [policy.md](policy.md).", policy.File{}, "../../policy", ""},
+		{"policy.toml: [[rule]]", "", policy.RuleSpec{}, "../../policy", ""},
+		{"policy.toml: [device.NAME]", "", policy.DeviceSpec{}, "../../policy", ""},
+		{"trust.toml: [[peer]]", "Commands write it: `pair`, `rename`, `revoke`, `trust`.", identity.Peer{}, "../../identity", ""},
+	} {
+		fmt.Fprintf(&b, "## %s\n\n", s.heading)
+		if s.text != "" {
+			fmt.Fprintf(&b, "%s\n\n", s.text)
+		}
+		settings(t, &b, s, root)
+	}
+	b.WriteString("`dual.toml` has `primary.toml` and `helper.toml` as tables `[primary]` and `[helper]`.\n\n")
+	fmt.Fprintf(&b, "## Commands\n\nOf every command: %s.\n\n", flagNames(root.PersistentFlags()))
+	eachCommand(root, func(c *cobra.Command) { describeCommand(&b, c) })
+	return append(bytes.TrimRight(b.Bytes(), "\n"), '\n')
+}
+
+// settings writes a row for each group of settings that share a comment.
+func settings(t *testing.T, b *bytes.Buffer, s settingsFile, root *cobra.Command) {
+	v := reflect.ValueOf(s.of)
+	if v.NumField() == 0 {
+		b.WriteString("Nothing yet.\n\n")
+		return
+	}
+	doc := comments(t, s.source, v.Type().Name())
+	var flags *pflag.FlagSet
+	if s.command != "" {
+		c, _, err := root.Find([]string{s.command})
+		if err != nil {
+			t.Fatal(err)
+		}
+		flags = c.Flags()
+	}
+	names := map[string]string{} // keys by names in Go
+	for f := range fieldsOf(v.Type()) {
+		names[f.Name] = keyOf(f)
+	}
+	b.WriteString("| key | type | default | flag | meaning |\n|---|---|---|---|---|\n")
+	for f := range fieldsOf(v.Type()) {
+		if keyOf(f) == "-" {
+			continue
+		}
+		meaning := strings.TrimPrefix(strings.TrimPrefix(doc[f.Name], f.Name+" is "), f.Name+" are ")
+		if meaning == "" {
+			t.Errorf("%s.%s of %s has no comment", v.Type(), f.Name, s.heading)
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", keyOf(f), typeName(f.Type), valueOf(v.FieldByIndex(f.Index)), flagOf(flags, keyOf(f)), cell(sayKeys(meaning, names)))
+	}
+	b.WriteString("\n")
+}
+
+// fieldsOf yields the settings of a struct.
+func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range t.NumField() {
+			if f := t.Field(i); f.Tag.Get("toml") != "" && !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+func keyOf(f reflect.StructField) string {
+	key, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
+	return key
+}
+
+// comments are those of a struct's fields, by name. A field without one shares
+// that of the field on the line before it.
+func comments(t *testing.T, dir, name string) map[string]string {
+	list := map[string]string{}
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		syntax, err := parser.ParseFile(fset, file, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(syntax, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || spec.Name.Name != name {
+				return true
+			}
+			s, ok := spec.Type.(*ast.StructType)
+			if !ok {
+				return false
+			}
+			before, line := "", 0
+			for _, f := range s.Fields.List {
+				text := cmp.Or(f.Doc.Text(), f.Comment.Text())
+				if text == "" && fset.Position(f.Pos()).Line == line+1 {
+					text = before
+				}
+				before, line = text, fset.Position(f.End()).Line
+				for _, n := range f.Names {
+					list[n.Name] = strings.Join(strings.Fields(text), " ")
+				}
+			}
+			return false
+		})
+	}
+	return list
+}
+
+// sayKeys has a comment speak of keys instead of Go's names, and of documents by
+// links.
+func sayKeys(s string, names map[string]string) string {
+	s = regexp.MustCompile(`\b[A-Z]\w+\b`).ReplaceAllStringFunc(s, func(w string) string {
+		if key := names[w]; key != "" {
+			return "`" + key + "`"
+		}
+		return w
+	})
+	return regexp.MustCompile(`\bdocs/(\w+\.md)`).ReplaceAllString(s, "[$1]($1)")
+}
+
+func typeName(t reflect.Type) string {
+	switch t.Name() {
+	case "Rate", "Bytes", "Duration":
+		return map[string]string{"Rate": `rate, ` + "`\"50Mbit/s\"`", "Bytes": "size, `\"4MB\"`", "Duration": "time, `\"10s\"`"}[t.Name()]
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return typeName(t.Elem())
+	case reflect.Slice:
+		if t.Elem() == reflect.TypeFor[policy.RuleSpec]() {
+			return "tables"
+		}
+		return "list of " + map[bool]string{true: "texts", false: typeName(t.Elem()) + "s"}[textual(t.Elem())]
+	case reflect.Map:
+		return "tables"
+	}
+	if textual(t) {
+		return "text"
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "number"
+	}
+	return "whole number"
+}
+
+// textual tells whether a setting is written as text.
+func textual(t reflect.Type) bool {
+	return t.Kind() == reflect.String || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+// valueOf is a default as it would be written, "" for none.
+func valueOf(v reflect.Value) string {
+	if v.IsZero() {
+		return ""
+	}
+	if v.Kind() == reflect.Slice {
+		var list []string
+		for i := range v.Len() {
+			list = append(list, strings.Trim(valueOf(v.Index(i)), "`"))
+		}
+		return "`[" + strings.Join(list, ", ") + "]`"
+	}
+	text := fmt.Sprint(v.Interface())
+	if d, ok := v.Interface().(primary.Duration); ok {
+		text = time.Duration(d).String()
+	}
+	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
+		b, _ := m.MarshalText()
+		text = string(b)
+	}
+	if textual(v.Type()) {
+		text = strconv.Quote(text)
+	}
+	return "`" + text + "`"
+}
+
+// flagOf is the flag that goes before a setting: of its name, or one of its list.
+func flagOf(flags *pflag.FlagSet, key string) string {
+	if flags == nil {
+		return ""
+	}
+	name := strings.ReplaceAll(key, "_", "-")
+	for _, n := range []string{name, strings.TrimSuffix(name, "s")} {
+		if flags.Lookup(n) != nil {
+			return "`--" + n + "`"
+		}
+	}
+	return ""
+}
+
+func describeCommand(b *bytes.Buffer, c *cobra.Command) {
+	fmt.Fprintf(b, "### %s\n\n%s.\n\n", c.CommandPath(), strings.ToUpper(c.Short[:1])+c.Short[1:])
+	if c.Runnable() && !c.HasSubCommands() {
+		fmt.Fprintf(b, "    %s\n\n", c.UseLine())
+	}
+	if c.Long != "" {
+		fmt.Fprintf(b, "%s\n\n", strings.TrimSpace(c.Long))
+	}
+	if c.Example != "" {
+		for line := range strings.Lines(strings.Trim(c.Example, "\n")) {
+			fmt.Fprintf(b, "  %s", line)
+		}
+		b.WriteString("\n\n")
+	}
+	flags := map[string]*pflag.Flag{}
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && f.Name != "help" {
+			flags[f.Name] = f
+		}
+	})
+	if len(flags) == 0 {
+		return
+	}
+	b.WriteString("| flag | default | meaning |\n|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
+		f := flags[name]
+		value, usage := pflag.UnquoteUsage(f)
+		if value != "" {
+			name += " " + value
+		}
+		def := f.DefValue
+		if def == "[]" || def == "false" && f.NoOptDefVal != "" {
+			def = ""
+		}
+		if def != "" {
+			def = "`" + def + "`"
+		}
+		fmt.Fprintf(b, "| `--%s` | %s | %s |\n", name, def, cell(usage))
+	}
+	b.WriteString("\n")
+}
+
+func flagNames(flags *pflag.FlagSet) string {
+	var list []string
+	flags.VisitAll(func(f *pflag.Flag) {
+		list = append(list, fmt.Sprintf("`--%s`, %s (`%s`)", f.Name, f.Usage, f.DefValue))
+	})
+	return strings.Join(list, "; ")
+}
+
+// cell keeps text from ending a table's cell.
+func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
