@@ -145,9 +145,12 @@ type Lane struct {
 	Up      bool
 	Silent  bool     // the running primary's subflow makes no progress
 	Problem *Problem // why it is not up
-	Local   string   // this end's address, of a direct one
-	Seen    string   // where it comes from as the server sees it
-	Hops    []Hop    // from here to the server; none of a lane that is not up
+	// Refuses is why a helper carries nothing by its owner's word, such as a low
+	// battery; "" if it does not say so.
+	Refuses string
+	Local   string // this end's address, of a direct one
+	Seen    string // where it comes from as the server sees it
+	Hops    []Hop  // from here to the server; none of a lane that is not up
 	Down    Rate
 	ToUp    Rate // the other direction
 	// NotAsked tells why no rates were measured, "" if they were, or none were to be.

@@ -113,12 +113,16 @@ func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float
 		if iface != "" {
 			l.Name += "/" + iface
 		}
+		if self := factsOf(st, func(d api.Device) bool { return d.Self }); iface == "" || self.Interface == iface {
+			l.Metered = l.Metered || self.Metered != nil && *self.Metered
+		}
 		if !p.wants(l.Name) {
 			continue
 		}
 		p.Progress("the way to the server by " + l.Name)
 		for _, path := range paths(st) {
 			if path.Device == l.Name {
+				l.Metered = l.Metered || path.Metered
 				l.Silent = path.State == api.Silent
 				if path.State == api.Down && path.LastError != "" {
 					l.Problem = &Problem{Text: path.LastError}
@@ -139,6 +143,14 @@ func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float
 	return own
 }
 
+// factsOf is what is known of a device.
+func factsOf(st api.Status, is func(api.Device) bool) (k api.KnownFacts) {
+	if i := slices.IndexFunc(st.Devices, is); i >= 0 && st.Devices[i].Facts != nil {
+		k = *st.Devices[i].Facts
+	}
+	return k
+}
+
 func paths(st api.Status) (list []api.Path) {
 	for _, b := range st.Bonds {
 		list = append(list, b.Paths...)
@@ -156,11 +168,14 @@ func (p Patient) helped(ctx context.Context, f *Facts, st api.Status) {
 			continue
 		}
 		p.Progress("the way to the server by " + l.Name)
+		told := factsOf(st, func(d api.Device) bool { return d.Name == h.Name })
+		l.Metered, l.Refuses = l.Metered || told.Metered != nil && *told.Metered, told.Refuses
 		var id uint32
 		for _, path := range paths(st) {
 			if path.Device != h.Name {
 				continue
 			}
+			l.Metered = l.Metered || path.Metered
 			switch {
 			case path.ID != 0 && path.Pipe == "":
 				l.Problem = &Problem{Text: "its pipe broke, and has not come back"}

@@ -116,3 +116,55 @@ func TestAddHop(t *testing.T) {
 		t.Error("least")
 	}
 }
+
+// TestCostly: nothing that costs money is measured without being asked for,
+// whoever said that it does.
+func TestCostly(t *testing.T) {
+	yes := true
+	told := &api.KnownFacts{Facts: api.Facts{Metered: &yes}, Interface: "wwan0"}
+	phone := []identity.Peer{{Name: "phone"}}
+	for name, c := range map[string]struct {
+		p    Patient
+		st   api.Status
+		want []bool // of the lanes
+	}{
+		"nobody says so":      {Patient{Helpers: phone}, api.Status{}, []bool{false, false}},
+		"the configuration":   {Patient{Helpers: phone, Interfaces: []string{"wlan0", "wwan0"}, Metered: []string{"wwan0", "phone"}}, api.Status{}, []bool{false, true, true}},
+		"the device itself":   {Patient{Interfaces: []string{"wlan0", "wwan0"}}, api.Status{Devices: []api.Device{{Self: true, Facts: told}}}, []bool{false, true}},
+		"by the only way out": {Patient{}, api.Status{Devices: []api.Device{{Self: true, Facts: told}}}, []bool{true}},
+		"the helper":          {Patient{Helpers: phone}, api.Status{Devices: []api.Device{{Self: true}, {Name: "phone", Facts: told}}}, []bool{false, true}},
+		"the running primary": {Patient{Helpers: phone}, api.Status{Bonds: []api.Bond{{Paths: []api.Path{{Device: "laptop", Metered: true}, {Device: "phone", Metered: true}}}}}, []bool{true, true}},
+	} {
+		var f Facts
+		c.p.Name, c.p.Progress = "laptop", func(string) {}
+		c.p.direct(t.Context(), &f, c.st) // there is no server: nothing is called
+		c.p.helped(t.Context(), &f, c.st)
+		var got []bool
+		for _, l := range f.Lanes {
+			got = append(got, l.Metered)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %+v", name, f.Lanes)
+		}
+	}
+	l := Lane{Name: "phone", Metered: true}
+	if (Patient{Rates: true}).rated(&l) || l.NotAsked == "" || !(Patient{Rates: true, PayRates: true}).rated(&l) {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestRefusing: a helper whose owner lends nothing now is no failure.
+func TestRefusing(t *testing.T) {
+	f := healthy()
+	f.Lanes[1] = Lane{Name: "phone", Helper: true, Refuses: "the battery is at 12 %"}
+	r := Judge(f)
+	if r.Kind != "" || !slices.ContainsFunc(r.Findings, func(n Finding) bool { return n.Check == "helper" && n.Level == Note }) {
+		t.Errorf("%+v", r)
+	}
+	var g Facts
+	p := Patient{Helpers: []identity.Peer{{Name: "phone"}}, Progress: func(string) {}}
+	p.helped(t.Context(), &g, api.Status{Devices: []api.Device{{Name: "phone", Facts: &api.KnownFacts{Refuses: "low"}}}})
+	if len(g.Lanes) != 1 || g.Lanes[0].Refuses != "low" {
+		t.Errorf("%+v", g.Lanes)
+	}
+}

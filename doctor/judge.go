@@ -236,6 +236,9 @@ func (j *judge) server() {
 func (j *judge) lanes() {
 	for _, l := range j.f.Lanes {
 		switch {
+		case !l.Up && l.Refuses != "":
+			j.say(about{"helper", l.Name}, Note, "", "it carries nothing at present, as its owner wants: %s", l.Refuses)
+			continue
 		case !l.Up && l.Helper:
 			j.say(about{"helper", l.Name}, Bad, helperHint(l), "%s", cmp.Or(text(l.Problem), "it does not call"))
 			continue
