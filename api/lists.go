@@ -62,6 +62,13 @@ type Subflow struct {
 	Path
 }
 
+// Move is the body of PATCH /v1/subflows/BOND/NUMBER at a primary, by which a
+// helped subflow goes on over another pipe. The answer is 204. When another one is
+// better, or this one breaks, it moves by itself.
+type Move struct {
+	Pipe string `json:"pipe" maxLength:"128"` // the address of a pipe of that helper that waits
+}
+
 // StreamOf is one stream with the bond that it belongs to.
 type StreamOf struct {
 	Bond string `json:"bond"`

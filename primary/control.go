@@ -3,6 +3,7 @@ package primary
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"mpbond/api"
 	"mpbond/fault"
@@ -44,6 +45,49 @@ func (p *Primary) CloseSubflow(bond string, path uint32) error {
 	}
 	p.ended(s, wire.PathID(path), errors.New("ended by hand"))
 	return nil
+}
+
+// moveWait bounds how long who asks for a move waits for it.
+const moveWait = 4 * time.Second
+
+// MoveSubflow has a helped subflow go on over the pipe that waits at an address,
+// until another one is better. It takes up to moveWait.
+func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
+	s, err := p.session(bond)
+	if err != nil {
+		return err
+	}
+	id := wire.PathID(path)
+	p.mu.Lock()
+	var slot *helperSlot
+	link := s.links[id]
+	for _, x := range p.helpers {
+		if link != nil && x.link == link {
+			slot = x
+		}
+	}
+	p.mu.Unlock()
+	switch {
+	case s.e.DeviceOf(id) == "":
+		return fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
+	case slot == nil:
+		return fault.New(fault.Unsupported, fmt.Errorf("the pipe of subflow %d cannot be chosen", path), "a direct one has none, and a second one by a helper is ended when it is of no use")
+	case !link.Broken() && link.RemoteAddr().String() == to:
+		return nil
+	}
+	limit := time.NewTimer(moveWait)
+	defer limit.Stop()
+	w := wish{id, to, make(chan error, 1)}
+	select {
+	case slot.wishes <- w:
+		select {
+		case err := <-w.done:
+			return err
+		case <-limit.C:
+		}
+	case <-limit.C:
+	}
+	return fault.New(fault.Timeout, fmt.Errorf("subflow %d has not moved within %v", path, moveWait), "see `mpbond status`")
 }
 
 // ResetStream resets a stream of the bond, at both ends.

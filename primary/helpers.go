@@ -28,6 +28,7 @@ type helperSlot struct {
 	kept    bool            // a goroutine keeps its subflow
 	reserve []*pipe.Waiting // oldest first
 	fresh   chan struct{}   // gets a value when reserve has grown
+	wishes  chan wish       // where its subflow shall go on; tend takes them
 	link    *pipe.Link      // that carries its subflow, or nil
 	attempt int             // which of the server's addresses that subflow goes to
 	facts   wire.Facts      // that it has told
@@ -154,7 +155,7 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 	}
 	slot := p.helpers[w.Peer()]
 	if slot == nil {
-		slot = &helperSlot{name: peer.Name, revoked: make(chan struct{}), fresh: make(chan struct{}, 1)}
+		slot = &helperSlot{name: peer.Name, revoked: make(chan struct{}), fresh: make(chan struct{}, 1), wishes: make(chan wish)}
 		p.helpers[w.Peer()] = slot
 	}
 	if !slot.kept {
@@ -236,6 +237,17 @@ func (s *helperSlot) takeReserve() *pipe.Waiting {
 func (s *helperSlot) takeVia(link string) *pipe.Waiting {
 	for i, w := range slices.Backward(s.reserve) {
 		if w.Via() == link && w.Err() == nil {
+			s.reserve = slices.Delete(s.reserve, i, i+1)
+			return w
+		}
+	}
+	return nil
+}
+
+// takeAt returns the pipe in reserve to an address, or nil.
+func (s *helperSlot) takeAt(addr string) *pipe.Waiting {
+	for i, w := range s.reserve {
+		if w.RemoteAddr().String() == addr && w.Err() == nil {
 			s.reserve = slices.Delete(s.reserve, i, i+1)
 			return w
 		}
@@ -408,6 +420,8 @@ func (p *Primary) tend(ctx context.Context, slot *helperSlot, l lane) error {
 				p.rec.Add(trace.Event{Kind: trace.PipeDown, Bond: l.s.id.String(), Path: uint32(l.id), Device: p.nameOf(slot), Reason: "it broke"})
 			}
 		case <-slot.fresh:
+		case w := <-slot.wishes:
+			w.done <- c.follow(ctx, w)
 		case now := <-tick.C:
 			wanted = wanted || l.link.Stalled(now)
 			if !wanted && !l.link.Broken() {

@@ -3,11 +3,14 @@ package primary
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"mpbond/fault"
 	"mpbond/pipe"
 	"mpbond/policy"
+	"mpbond/wire"
 )
 
 // reportAge is how long a helper's report about a pipe holds: on one that has
@@ -76,6 +79,28 @@ func (c *chooser) choose(ctx context.Context, now time.Time) {
 		c.p.log.Info("another pipe is tried", "by", c.p.nameOf(c.slot), "link", plan.Link, "reason", plan.Reason)
 		c.try(ctx, plan.Link, w)
 	}
+}
+
+// wish is that a subflow goes on over the pipe to an address.
+type wish struct {
+	path wire.PathID
+	to   string
+	done chan error // has room for what has become of it
+}
+
+// follow does what somebody wishes.
+func (c *chooser) follow(ctx context.Context, w wish) error {
+	if w.path != c.main.id {
+		return fault.New(fault.NotFound, fmt.Errorf("subflow %d has ended", w.path), "see `mpbond status`")
+	}
+	c.p.mu.Lock()
+	to := c.slot.takeAt(w.to)
+	c.p.mu.Unlock()
+	if to == nil {
+		return fault.New(fault.NotFound, fmt.Errorf("no pipe of %s waits at %.100q", c.p.nameOf(c.slot), w.to), "GET /v1/pipes lists those that wait")
+	}
+	c.endSecond(to.Via())
+	return fault.New(fault.Unreachable, c.p.move(ctx, c.slot, c.main.lane, to, "asked for"), "the subflow stays where it was, as far as that works")
 }
 
 // snapshot is all pipes of the helper.

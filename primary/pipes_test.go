@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -13,8 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mpbond/api"
 	"mpbond/bond"
 	"mpbond/endpoint"
+	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pipe"
 	"mpbond/subflow"
@@ -252,6 +255,74 @@ func TestPipesAreChosen(t *testing.T) {
 			time.Sleep(time.Minute)
 			if _, n := w.main(); n.Migrated+n.Resumed != 1 || w.e.Subflows() != 1 {
 				t.Errorf("it went on: %+v, %d subflows", n, w.e.Subflows())
+			}
+		})
+	})
+}
+
+// numbered gives each that calls an address of its own.
+type numbered struct {
+	pipe.Listener
+	calls *atomic.Int64
+}
+
+func (l numbered) Accept() (pipe.Conn, error) {
+	c, err := l.Listener.Accept()
+	return numberedConn{c, l.calls.Add(1)}, err
+}
+
+type numberedConn struct {
+	pipe.Conn
+	number int64
+}
+
+func (c numberedConn) RemoteAddr() net.Addr {
+	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: int(c.number)}
+}
+
+// TestMoveByHand: a subflow goes on over the pipe that is asked for, and says why
+// it does not.
+func TestMoveByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newManyPipes(t, map[string]unit.Rate{"a": 5 * unit.Mbps, "b": 5 * unit.Mbps})
+		var calls atomic.Int64
+		for i, l := range w.p.pipes {
+			w.p.pipes[i] = numbered{l, &calls}
+		}
+		w.run(func(context.Context) {
+			var used, waits api.Pipe
+			look := func() {
+				for _, p := range w.p.Pipes() {
+					if p.State == api.PipeCarries {
+						used = p
+					} else if p.Address != used.Address {
+						waits = p
+					}
+				}
+			}
+			look()
+			look() // by now it is known which is used
+			from, _ := w.main()
+			move := func(bond string, path uint32, to string) error { return w.p.MoveSubflow(bond, path, to) }
+			if err := move(used.Bond, used.Path, "nowhere:1"); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+				t.Errorf("to no pipe: %v", err)
+			}
+			if err := move("another", used.Path, waits.Address); !fault.Is(err, fault.NotFound) {
+				t.Errorf("of no bond: %v", err)
+			}
+			if err := move(used.Bond, used.Path+7, waits.Address); !fault.Is(err, fault.NotFound) {
+				t.Errorf("no subflow: %v", err)
+			}
+			if err := move(used.Bond, used.Path, waits.Address); err != nil {
+				t.Error(err)
+			}
+			to, n := w.main()
+			if to == from || n.Migrated+n.Resumed != 1 {
+				t.Errorf("from %s to %s, %+v", from, to, n)
+			}
+			look()
+			if err := move(used.Bond, used.Path, used.Address); err != nil {
+				t.Errorf("where it is: %v", err)
 			}
 		})
 	})

@@ -113,6 +113,12 @@ func (c *Client) CloseSubflow(ctx context.Context, bond string, path uint32) err
 	return c.change(ctx, http.MethodDelete, "/v1/subflows/"+url.PathEscape(bond)+"/"+strconv.FormatUint(uint64(path), 10), nil)
 }
 
+// MoveSubflow has a helped subflow go on over the pipe to an address, at a
+// primary.
+func (c *Client) MoveSubflow(ctx context.Context, bond string, path uint32, pipe string) error {
+	return c.change(ctx, http.MethodPatch, "/v1/subflows/"+url.PathEscape(bond)+"/"+strconv.FormatUint(uint64(path), 10), api.Move{Pipe: pipe})
+}
+
 // ResetStream resets a stream: the app's connection ends.
 func (c *Client) ResetStream(ctx context.Context, bond string, stream uint64) error {
 	return c.change(ctx, http.MethodDelete, "/v1/streams/"+url.PathEscape(bond)+"/"+strconv.FormatUint(stream, 10), nil)

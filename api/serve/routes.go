@@ -133,6 +133,12 @@ type subflowInput struct {
 	Path uint64 `path:"path" maximum:"4294967295" doc:"the subflow's number"`
 }
 
+type moveInput struct {
+	Bond string `path:"bond" maxLength:"40" doc:"the bond's ID"`
+	Path uint64 `path:"path" maximum:"4294967295" doc:"the subflow's number"`
+	Body api.Move
+}
+
 type streamInput struct {
 	Bond   string `path:"bond" maxLength:"40" doc:"the bond's ID"`
 	Stream uint64 `path:"stream" doc:"the stream's number"`
@@ -160,6 +166,12 @@ func (r Role) register(a huma.API) {
 	get(a, "/v1/subflows", "subflows of all bonds, or those that a helper relays", func(*nothing) ([]api.Subflow, error) { return r.subflows(), nil })
 	get(a, "/v1/subflows/{bond}/{path}", "one subflow", func(in *subflowInput) (api.Subflow, error) {
 		return find(r.subflows(), fmt.Sprintf("subflow %d of bond %s", in.Path, in.Bond), func(s api.Subflow) bool { return s.Bond == bondID(in.Bond) && uint64(s.ID) == in.Path })
+	})
+	do(a, http.MethodPatch, "/v1/subflows/{bond}/{path}", "move a helped subflow to another pipe", func(in *moveInput) error {
+		if r.MoveSubflow == nil {
+			return unsupported("moving a subflow")
+		}
+		return r.MoveSubflow(bondID(in.Bond), uint32(in.Path), in.Body.Pipe)
 	})
 	do(a, http.MethodDelete, "/v1/subflows/{bond}/{path}", "end a subflow: what it carried goes over others, and a new one is made", func(in *subflowInput) error {
 		if r.CloseSubflow == nil {

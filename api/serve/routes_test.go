@@ -94,6 +94,9 @@ func full(changed *[]string) Role {
 			}
 			return note(fmt.Sprintf("subflow %q %d", bond, path))
 		},
+		MoveSubflow: func(bond string, path uint32, pipe string) error {
+			return note(fmt.Sprintf("subflow %q %d to %s", bond, path, pipe))
+		},
 		ResetStream: func(bond string, id uint64) error { return note(fmt.Sprintf("stream %q %d", bond, id)) },
 		Chunk:       func(c api.Chunk) error { return note(fmt.Sprintf("chunk %s %d", c.App, c.Bytes)) },
 		Facts:       func(f api.Facts) error { return note(fmt.Sprintf("facts %v %s", *f.BatteryPercent, f.Link)) },
@@ -134,6 +137,8 @@ func TestResources(t *testing.T) {
 		{"GET", "/v1/subflows/b/2", "", 404, `"kind":"not_found"`},
 		{"GET", "/v1/subflows/b/x", "", 400, `path.path`},
 		{"GET", "/v1/subflows/b/4294967297", "", 400, `path.path`},
+		{"PATCH", "/v1/subflows/b/1", `{"pipe":"10.0.0.9:7"}`, 204, ""},
+		{"PATCH", "/v1/subflows/b/1", `{}`, 400, "pipe"},
 		{"DELETE", "/v1/subflows/b/1", "", 204, ""},
 		{"DELETE", "/v1/subflows/-/7", "", 204, ""},
 		{"DELETE", "/v1/subflows/b/404", "", 404, `"hint":"look"`},
@@ -169,7 +174,7 @@ func TestResources(t *testing.T) {
 			t.Errorf("%s %s: %v", c.method, c.target, w.Header())
 		}
 	}
-	if want := []string{`subflow "b" 1`, `subflow "" 7`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "revoke pixel", "facts 40 wifi"}; !slices.Equal(changed, want) {
+	if want := []string{`subflow "b" 1 to 10.0.0.9:7`, `subflow "b" 1`, `subflow "" 7`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "revoke pixel", "facts 40 wifi"}; !slices.Equal(changed, want) {
 		t.Errorf("changed %q, want %q", changed, want)
 	}
 }
@@ -177,7 +182,7 @@ func TestResources(t *testing.T) {
 // TestUnsupported: a role that cannot change something says so.
 func TestUnsupported(t *testing.T) {
 	r := Role{Describe: exampleStatus}
-	for _, c := range [][3]string{{"DELETE", "/v1/subflows/b/1"}, {"DELETE", "/v1/streams/b/1"}, {"POST", "/v1/chunk", `{"app":"127.0.0.1:1","bytes":1}`},
+	for _, c := range [][3]string{{"DELETE", "/v1/subflows/b/1"}, {"DELETE", "/v1/streams/b/1"}, {"PATCH", "/v1/subflows/b/1", `{"pipe":"x"}`}, {"POST", "/v1/chunk", `{"app":"127.0.0.1:1","bytes":1}`},
 		{"PATCH", "/v1/devices/phone", `{"name":"x"}`}, {"DELETE", "/v1/devices/phone"}, {"POST", "/v1/pair", `{"codes":["K7QF-3M2A"]}`}, {"GET", "/v1/pair"}, {"PUT", "/v1/facts", `{}`}, {"POST", "/v1/invitation"}} {
 		w := ask(r, c[0], c[1], c[2])
 		if w.Code != http.StatusNotImplemented || !strings.Contains(w.Body.String(), `"kind":"unsupported"`) {
@@ -234,7 +239,7 @@ func TestOpenAPI(t *testing.T) {
 		if s.Description == "" && !strings.HasPrefix(name, "Answer") {
 			t.Errorf("%s has no description", name)
 		}
-		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Facts", "Rename", "PairRequest", "PolicyText", "PolicyCheck", "PolicyFlow"}, name) {
+		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Facts", "Rename", "PairRequest", "Move", "PolicyText", "PolicyCheck", "PolicyFlow"}, name) {
 			t.Errorf("%s: more fields: %v", name, s.AdditionalProperties)
 		}
 	}

@@ -98,7 +98,7 @@ proxy that others can reach has this off unless --direct is given.`,
 					e.describe(&st, why)
 					return st
 				},
-				Streams: e.Streams, CloseSubflow: e.CloseSubflow, ResetStream: e.ResetStream, Chunk: e.Chunk, Policy: r.policyKeeper(),
+				Streams: e.Streams, CloseSubflow: e.CloseSubflow, ResetStream: e.ResetStream, MoveSubflow: e.MoveSubflow, Chunk: e.Chunk, Policy: r.policyKeeper(),
 			})
 		},
 	}
