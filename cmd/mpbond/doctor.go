@@ -45,12 +45,12 @@ device's own way to the server is. On a helper its pipes and the way to the
 servers are looked at, on a server its devices.
 
 Rates are measured by sending for 2 seconds each way over each lane, 24 MB at
-most. --no-rate leaves that out. Over what is metered in the configuration no
-rates are measured without --metered.
+most. --no-rate leaves that out. What is metered, by configuration or as far as a
+running primary knows, is left out without --metered.
 
-Nobody but this device's own resolver and its server is asked anything. The exit code is 0 if all
-works, be it slowly; 3 if something cannot be reached; else as for other
-commands.`,
+Nobody but this device's own resolver and its server is asked anything. The exit
+code is 0 if all works, be it slowly; 3 if something cannot be reached; else as
+for other commands.`,
 		Example: `  mpbond doctor
   mpbond doctor --no-rate
   mpbond doctor --json | jq .bottleneck`,
