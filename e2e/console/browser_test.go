@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/accessibility"
+	cdpbrowser "github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
@@ -207,4 +208,36 @@ func (b *browser) accessible() (list []named) {
 		}
 	}
 	return list
+}
+
+// downloads has files that the page saves be in a directory, which it returns.
+func (b *browser) downloads() string {
+	b.Helper()
+	dir := b.TempDir()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if _, err := chromedp.CallBrowser(ctx, cdpbrowser.SetDownloadBehavior, cdpbrowser.SetDownloadBehaviorParams{Behavior: cdpbrowser.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir}); err != nil {
+		b.Fatal(err)
+	}
+	return dir
+}
+
+// saved waits for a file that the page saves; it has its name when it is whole.
+func (b *browser) saved(path string) (body []byte) {
+	b.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(patience)
+	for {
+		body, err := os.ReadFile(path)
+		if err == nil && len(body) > 0 {
+			return body
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			b.wellBehaved()
+			b.Fatalf("not saved within %v: %v", patience, err)
+		}
+	}
 }

@@ -1,12 +1,17 @@
 package console
 
 import (
+	"bytes"
+	"encoding/csv"
+	"encoding/xml"
 	"errors"
 	"fmt"
+	"image/png"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +35,7 @@ func TestConsole(t *testing.T) {
 		{"let in", func(t *testing.T) { letIn(t, w, b) }},
 		{"pair", func(t *testing.T) { pair(t, w, b) }},
 		{"transfer", func(t *testing.T) { transfer(t, w, b) }},
+		{"pictures", func(t *testing.T) { pictures(t, b) }},
 		{"policy", func(t *testing.T) { policy(t, w, b) }},
 		{"usage", func(t *testing.T) { used(t, b) }},
 		{"everybody", func(t *testing.T) { everybody(t, b) }},
@@ -123,6 +129,36 @@ func transfer(t *testing.T, w *world, b *browser) {
 	}
 }
 
+// pictures: that of the devices, and plots, are saved as files that others can
+// read.
+func pictures(t *testing.T, b *browser) {
+	b.TB = t
+	dir := b.downloads()
+	b.press("Overview")
+	for _, picture := range []string{"topology", "devices"} {
+		group := map[string]string{"topology": "This picture as a file", "devices": "This plot as a file"}[picture]
+		for _, format := range []string{"SVG", "PNG", "CSV"} {
+			b.until("the button", fmt.Sprintf(`(() => { const e = [...document.querySelectorAll('[role=group][aria-label=%s] button')].find((e) => e.textContent === %s); e?.click(); return e })()`, quoted(group), quoted(format)))
+			body := b.saved(filepath.Join(dir, "mpbond-"+picture+"."+strings.ToLower(format)))
+			switch format {
+			case "PNG":
+				if img, err := png.Decode(bytes.NewReader(body)); err != nil || img.Bounds().Dx() < 700 {
+					t.Errorf("%s: %v", picture, err)
+				}
+			case "SVG":
+				if err := xml.Unmarshal(body, new(struct{})); err != nil || !bytes.Contains(body, []byte(">phone<")) || picture == "topology" && !bytes.Contains(body, []byte(`fill="rgb(`)) {
+					t.Errorf("%s: %v: %s", picture, err, body)
+				}
+			case "CSV":
+				rows, err := csv.NewReader(bytes.NewReader(body)).ReadAll()
+				if err != nil || len(rows) < 3 || !strings.Contains(string(body), "phone") {
+					t.Errorf("%s: %v: %s", picture, err, body)
+				}
+			}
+		}
+	}
+}
+
 // choose chooses an option.
 func choose(b *browser, id, value string) {
 	b.Helper()
@@ -170,7 +206,7 @@ func policy(t *testing.T, w *world, b *browser) {
 func used(t *testing.T, b *browser) {
 	b.TB = t
 	b.press("Usage")
-	b.says("main tbody td", "123 MB")
+	b.until("months and days", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "123 MB").length === 2`)
 	b.says("main tbody td", "wlan0")
 	b.until("bars", `document.querySelector("main figure img").naturalWidth > 0 && /: 123 MB/.test(document.querySelector("main figure img").alt)`)
 	choose(b, "usage-link", "wlan0")
