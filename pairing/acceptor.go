@@ -1,6 +1,7 @@
 package pairing
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -314,10 +315,7 @@ func (a *Acceptor) prove(c *channel, from netip.Prefix) (try, error) {
 	right, err := a.exchange(c, t, ke1)
 	if judged := a.judge(t, right); judged != nil {
 		c.refuse(wire.CodeForbidden, "the code is wrong, or holds no longer")
-		if err == nil {
-			err = judged
-		}
-		return t, err
+		return t, cmp.Or(err, judged)
 	}
 	return t, nil
 }

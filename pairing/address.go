@@ -29,10 +29,20 @@ func Addresses(port int) []string {
 			continue
 		}
 		ip, ok := netip.AddrFromSlice(n.IP)
-		if ip = ip.Unmap(); ok && ip.IsGlobalUnicast() {
-			list = append(list, ip)
+		if ok {
+			list = append(list, ip.Unmap())
 		}
 	}
+	var out []string
+	for _, a := range best(list) {
+		out = append(out, net.JoinHostPort(a.String(), strconv.Itoa(port)))
+	}
+	return out
+}
+
+// best are the addresses of a device that a code shows. It sorts list.
+func best(list []netip.Addr) []netip.Addr {
+	list = slices.DeleteFunc(list, func(a netip.Addr) bool { return !a.IsGlobalUnicast() })
 	rank := func(a netip.Addr) (r int) {
 		if a.IsPrivate() {
 			r += 2
@@ -43,11 +53,7 @@ func Addresses(port int) []string {
 		return r
 	}
 	slices.SortStableFunc(list, func(a, b netip.Addr) int { return rank(a) - rank(b) })
-	var out []string
-	for _, a := range list[:min(len(list), maxShown)] {
-		out = append(out, net.JoinHostPort(a.String(), strconv.Itoa(port)))
-	}
-	return out
+	return list[:min(len(list), maxShown)]
 }
 
 // Reach calls the device of a code at all of its addresses at once. Of several

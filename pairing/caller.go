@@ -163,13 +163,13 @@ var errItself = fault.New(fault.Usage, errors.New("this is the code of this devi
 
 // explain makes a fault of what a person can act on.
 func explain(ctx context.Context, err error) error {
+	var done *fault.Error
+	if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) && !errors.As(err, &done) {
+		return cause
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
-		if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) {
-			return cause
-		}
 		return fault.New(fault.Timeout, fmt.Errorf("the other device does not answer within %v", stepTimeout), "is mpbond running there, and is the link good?")
 	}
-	var done *fault.Error
 	if errors.As(err, &done) {
 		return err
 	}

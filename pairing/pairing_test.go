@@ -191,13 +191,30 @@ func TestToldServers(t *testing.T) {
 
 // TestRolesThatDoNotMeet: nothing is written down, and the code holds on.
 func TestRolesThatDoNotMeet(t *testing.T) {
-	a, b := newDevice(t, "a", wire.PairHelper), newDevice(t, "b", wire.PairHelper)
-	if _, err := a.pair(b, "10.0.0.1", open(b)); !fault.Is(err, fault.Usage) {
-		t.Errorf("%v", err)
+	const server, helper, primary = wire.PairServer, wire.PairHelper, wire.PairPrimary
+	for _, pair := range [][2]wire.PairRoles{{helper, helper}, {primary, primary}, {server, server}, {server, helper}} {
+		a, b := newDevice(t, "a", pair[0]), newDevice(t, "b", pair[1])
+		if _, err := a.pair(b, "10.0.0.1", open(b)); !fault.Is(err, fault.Usage) {
+			t.Errorf("%v: %v", pair, err)
+		}
+		if a.knows()+b.knows() != "" {
+			t.Error(pair, a.knows(), b.knows())
+		}
 	}
-	if a.knows()+b.knows() != "" {
-		t.Error(a.knows(), b.knows())
+	for own, want := range map[wire.PairRoles]wire.PairRoles{server: primary, helper: primary, primary: server | helper, primary | helper: server | helper | primary} {
+		if got := wanted(own); got != want {
+			t.Errorf("%v wants %v, not %v", own, got, want)
+		}
 	}
+	laptop := newDevice(t, "laptop", primary)
+	laptop.uses("home", "192.0.2.1:7600")
+	for theirs, want := range map[wire.PairRoles]int{server: 0, primary: 0, helper: 1, primary | helper: 1} {
+		if got := laptop.introduce(theirs).Servers; len(got) != want {
+			t.Errorf("%v are told %v", theirs, got)
+		}
+	}
+	b := newDevice(t, "b", helper)
+	open(b)
 	if _, err := b.pair(b, "10.0.0.1", b.a.Invitation().Secret); !fault.Is(err, fault.Usage) {
 		t.Errorf("with itself: %v", err)
 	}
