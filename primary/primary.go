@@ -547,24 +547,6 @@ func (p *Primary) deviceName() string {
 	return "primary"
 }
 
-// setError keeps and logs the last error of a device, once for each change.
-func (p *Primary) setError(device string, err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-		if h := fault.HintOf(err); h != "" {
-			text += " (" + h + ")"
-		}
-	}
-	p.mu.Lock()
-	changed := p.errs[device] != text
-	p.errs[device] = text
-	p.mu.Unlock()
-	if changed && err != nil {
-		p.log.Warn("no subflow", "by", device, "err", err, "hint", fault.HintOf(err))
-	}
-}
-
 // DirectFlows tells what the direct subflows have moved so far, each by a key
 // that is never used again.
 func (p *Primary) DirectFlows() map[string]device.Flow {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"mpbond/fault"
 	"mpbond/wire"
 )
 
@@ -141,4 +142,22 @@ func (p *Primary) awaitSubflow(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// setError keeps and logs the last error of a device, once for each change.
+func (p *Primary) setError(device string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+		if h := fault.HintOf(err); h != "" {
+			text += " (" + h + ")"
+		}
+	}
+	p.mu.Lock()
+	changed := p.errs[device] != text
+	p.errs[device] = text
+	p.mu.Unlock()
+	if changed && err != nil {
+		p.log.Warn("no subflow", "by", device, "err", err, "hint", fault.HintOf(err))
+	}
 }
