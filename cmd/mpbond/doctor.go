@@ -183,6 +183,9 @@ func (o doctorOptions) primary(p *doctor.Patient, trust *identity.Trust, st api.
 	if err := loadConfig(o.config, "primary", &cfg); err != nil {
 		return err
 	}
+	if len(st.Bonds) > 0 && st.Bonds[0].Peer != "" {
+		cfg.Server = st.Bonds[0].Peer
+	}
 	if p.Server, err = primary.ServerOf(cfg, trust); err != nil {
 		return err
 	}

@@ -161,3 +161,29 @@ func TestLanesOf(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// TestServerOfRunning: of several servers it is the one that the running primary
+// uses, which a flag may have named.
+func TestServerOfRunning(t *testing.T) {
+	home(t)
+	trust, err := openTrust()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"home", "work"} {
+		k, err := identity.Generate()
+		if err == nil {
+			err = trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleServer}, Key: k.Public(), Addresses: []string{"192.0.2.1:7600"}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var p doctor.Patient
+	if err := (doctorOptions{}).primary(&p, trust, api.Status{}); err == nil {
+		t.Error("one of two servers was chosen by itself")
+	}
+	if err := (doctorOptions{}).primary(&p, trust, api.Status{Bonds: []api.Bond{{Peer: "work"}}}); err != nil || p.Server.Name != "work" {
+		t.Errorf("%q, %v", p.Server.Name, err)
+	}
+}
