@@ -176,3 +176,24 @@ func TestNamedTestsExist(t *testing.T) {
 		t.Errorf("%d tests are named: this test looks in the wrong place", len(named))
 	}
 }
+
+// TestTroubleshooting: each kind of error is in the document, and each command that
+// it names exists.
+func TestTroubleshooting(t *testing.T) {
+	text := read(t, "docs/troubleshooting.md")
+	kinds := regexp.MustCompile(`Kind += "([a-z_]+)"`).FindAllStringSubmatch(read(t, "fault/fault.go"), -1)
+	if len(kinds) < 10 {
+		t.Fatalf("found kinds %q: this test looks in the wrong place", kinds)
+	}
+	for _, m := range kinds {
+		if !strings.Contains(text, "`"+m[1]+"`") {
+			t.Errorf("docs/troubleshooting.md does not tell of errors of the kind %s", m[1])
+		}
+	}
+	reference := read(t, "docs/reference.md")
+	for _, m := range regexp.MustCompile("`(?:sudo )?mpbond ([a-z]+)").FindAllStringSubmatch(text, -1) {
+		if !strings.Contains(reference, "### mpbond "+m[1]+"\n") {
+			t.Errorf("docs/troubleshooting.md names `mpbond %s`, which docs/reference.md does not have", m[1])
+		}
+	}
+}
