@@ -90,6 +90,10 @@ cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7, mips without FPU,
 		[ $$GOOS = linux ] || packaging/vet; \
 		echo $$out; \
 	done
+	@for t in aarch64/arm64 arm/arm mipsel/mipsle mips/mips; do \
+		if q=$$(command -v qemu-$${t%/*}); then packaging/try $$q bin/cross/mpbond-linux-$${t#*/}; \
+		else echo "not run for $${t#*/}: there is no qemu-$${t%/*} (Debian: qemu-user)"; fi; \
+	done
 
 reference: ## docs/reference.md, from the types and commands
 	@go test -count=1 -run '^TestReference$$' ./cmd/mpbond -update

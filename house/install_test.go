@@ -73,7 +73,8 @@ func promised(t *testing.T, prefix string) (list []string) {
 }
 
 // TestInstall: make install puts what docs/install.md lists, and make deb packs
-// that; both from one build.
+// that, and the program pairs three devices, as docs/quickstart.md says, and carries
+// a file; all from one build.
 func TestInstall(t *testing.T) {
 	needs(t, "make")
 	dir := t.TempDir()
@@ -119,6 +120,13 @@ func TestInstall(t *testing.T) {
 		}
 	})
 	t.Run("deb", func(t *testing.T) { testDeb(t, mpbond) })
+	t.Run("try", func(t *testing.T) {
+		needs(t, "bash", "curl", "python3", "ip", "unshare")
+		if out, err := exec.Command("unshare", "--map-root-user", "--net", "true").CombinedOutput(); err != nil {
+			t.Skipf("needs namespaces: %v: %s", err, out)
+		}
+		command(t, "packaging/try", mpbond)
+	})
 	t.Run("units", func(t *testing.T) { testUnits(t, mpbond) })
 }
 

@@ -71,9 +71,8 @@ type Config struct {
 	// first packet (of datagrams only with TUN). See docs/datapath.md.
 	Latency   []string `toml:"latency"`
 	Redundant []string `toml:"redundant"`
-	// Policy is the path of a file with rules for apps and destinations
-	// (docs/policy.md); empty is policy.toml beside this file, if there is one. To
-	// read it is the part of who starts a primary: UsePolicy.
+	// Policy is a file with rules for apps and destinations (docs/policy.md); empty
+	// is policy.toml beside this one. To read it is the caller's part: UsePolicy.
 	Policy string `toml:"policy"`
 	// Congestion is the congestion control of direct subflows and pipes; empty
 	// is the system's default.
@@ -87,9 +86,8 @@ type Config struct {
 	// GiveUp is how long streams wait while there is no subflow at all. It must
 	// be over 0.
 	GiveUp Duration `toml:"give_up"`
-	// TUN carries the traffic of the whole machine. To make the device is the part
-	// of who starts a primary, which marks all its sockets with tcp.OwnMark, so
-	// that they go around it.
+	// TUN carries the whole machine. Who starts a primary makes the device, and
+	// each socket of its own has tcp.OwnMark, to go around it.
 	TUN bool `toml:"tun"`
 	// Usage counts what direct subflows and pipes carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`
