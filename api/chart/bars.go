@@ -10,7 +10,10 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-const barPart = 0.7 // of the room for it that a bar fills
+const (
+	barPart = 0.7  // of the room for it that a bar fills
+	barMost = 64.0 // points
+)
 
 // Bars is a bar for each of some periods: bytes that were used in it.
 type Bars struct {
@@ -86,7 +89,7 @@ func (b Bars) draw(dc draw.Canvas) error {
 		for i, v := range b.Values {
 			scaled[i] = v / factor
 		}
-		bars, err := plotter.NewBarChart(scaled, vg.Length(max(area/float64(n)*barPart, 1)))
+		bars, err := plotter.NewBarChart(scaled, vg.Length(max(min(area/float64(n)*barPart, barMost), 1)))
 		if err != nil {
 			return err
 		}
