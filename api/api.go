@@ -143,6 +143,7 @@ type Path struct {
 	BacklogBytes  unit.Bytes `json:"backlog_bytes"`   // sent and not yet at the far end
 	Radio         string     `json:"radio,omitempty"` // of its link to the server; "" for a cable, or where it is not known
 	Metered       bool       `json:"metered,omitempty"`
+	Tier          string     `json:"tier,omitempty"` // "secondary" or "backup"; "" is primary
 	// Of a helped path: where its pipe ends now, how many times it went on over
 	// another one, after a break and before, and how many pipes wait.
 	Pipe     string `json:"pipe,omitempty"`

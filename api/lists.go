@@ -30,6 +30,10 @@ type Device struct {
 	TxRate   unit.Rate  `json:"tx_rate_bps"`
 	// Facts that it has told of itself, and what this one knows of itself.
 	Facts *KnownFacts `json:"facts,omitempty"`
+	// Tier of a helper, at its primary: primary, secondary or backup.
+	Tier string `json:"tier,omitempty"`
+	// Rests says why policy lets a helper carry nothing.
+	Rests string `json:"rests,omitempty"`
 }
 
 // Pipe states.

@@ -38,6 +38,8 @@ type GuidePath struct {
 type Demand struct {
 	Pending unit.Bytes // of all streams
 	Burst   unit.Bytes // what it was given to carry since it last had nothing to send
+	// Full is for how long it has had bytes that could be sent, without a pause.
+	Full time.Duration
 }
 
 // allowed is the answer of a Guide for a stream, or for messages.
@@ -104,7 +106,10 @@ func (b *Bond) guided(s *Stream, now time.Time) {
 		return
 	}
 	a := &s.allowed
-	b.ask(a, b.groupOf(s.group), Demand{b.contended(s), s.burst}, now)
+	if s.fullSince.IsZero() {
+		s.fullSince = now
+	}
+	b.ask(a, b.groupOf(s.group), Demand{b.contended(s), s.burst, now.Sub(s.fullSince)}, now)
 	if told := &s.told; !b.cfg.Opens && len(b.flows.notices) < maxNotices && now.Sub(a.told) >= tellEvery && (told.Reason != a.reason || !slices.Equal(told.Paths, a.paths)) {
 		a.told = now
 		*told = wire.Choice{Stream: s.id, Paths: slices.Clone(a.paths), Reason: a.reason}
@@ -203,7 +208,11 @@ func (b *Bond) elsewhere(s *Stream, p *path, n unit.Bytes, now time.Time) bool {
 	if b.guide == nil {
 		return false
 	}
-	b.ask(&s.allowed, b.groupOf(s.group), Demand{Pending: b.contended(s) + n}, now)
+	d := Demand{Pending: b.contended(s) + n}
+	if !s.fullSince.IsZero() {
+		d.Full = now.Sub(s.fullSince)
+	}
+	b.ask(&s.allowed, b.groupOf(s.group), d, now)
 	return b.another(s, p)
 }
 

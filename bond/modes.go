@@ -180,6 +180,9 @@ func (b *Bond) fillStream(p *path, s *Stream, f fill, now time.Time, buf []byte)
 	if len(s.todo) == 0 {
 		s.burst = 0
 	}
+	if !s.sendable() {
+		s.fullSince = time.Time{}
+	}
 	s.inReady = false
 	b.update(s)
 	if s.roomy() {

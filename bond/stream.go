@@ -2,6 +2,7 @@ package bond
 
 import (
 	"io"
+	"time"
 
 	"mpbond/trace"
 	"mpbond/unit"
@@ -40,6 +41,9 @@ type Stream struct {
 	allowed allowed     // where this end may send it, if there is a guide
 	told    wire.Choice // the server's choice, as the primary was told
 	burst   unit.Bytes  // given to subflows since there was last nothing to send
+	// fullSince is when it was first asked for, of bytes that could be sent since
+	// without a pause.
+	fullSince time.Time
 
 	only   wire.PathID // the one subflow that its bytes may use; 0: any
 	mode   wire.Mode

@@ -53,6 +53,20 @@ func TestFacts(t *testing.T) {
 	}
 	n.metrics("primary", "mpbond_device_battery_ratio", "mpbond_device_temperature_celsius")
 
+	// Below the floor it rests at once.
+	writeFile(t, filepath.Join(n.dir, "primary", "policy.toml"), "[device.phone]\nbattery_floor = 60\n")
+	n.told(primary, "that the phone rests", func(e api.Event) bool { return e.Kind == "device_rests" && e.Device == "phone" })
+	eventually(t, func() error {
+		d, err := n.device(primary, "phone")
+		if err != nil || d.Subflows != 0 || d.Pipes == 0 || !strings.Contains(d.Rests, "its battery is at 55 %") {
+			return fmt.Errorf("the phone that rests is %+v, %v", d, err)
+		}
+		return nil
+	})
+	if out, err := n.run("primary", n.mpbond, "status"); err != nil || !strings.Contains(out, "phone: it rests: its battery is at 55 %, and below 60 % it shall rest") {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+
 	bad := 101.0
 	if err := helper.TellFacts(t.Context(), api.Facts{BatteryPercent: &bad}); !fault.Is(err, fault.Usage) {
 		t.Errorf("a battery of 101 %%: %v", err)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -81,6 +82,16 @@ func serveHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rw.Header().Set("Content-Length", path)
+	if r.URL.Query().Has("paced") { // 10 KB each 40 ms: 2 Mbit/s
+		for tick := time.NewTicker(40 * time.Millisecond); n > 0; n -= 10_000 {
+			<-tick.C
+			if _, err := rw.Write(make([]byte, min(n, 10_000))); err != nil {
+				return
+			}
+			_ = http.NewResponseController(rw).Flush()
+		}
+		return
+	}
 	if !cheap {
 		_, _ = io.Copy(rw, noise(n))
 		return

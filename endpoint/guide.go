@@ -21,7 +21,7 @@ func (g *guide) Guide(paths []bond.GuidePath, d bond.Demand) string {
 		l := policy.Lane{Rate: p.Rate, Delay: p.Delay, Idle: p.Idle, Used: p.Used}
 		if e := g.lanes[p.ID]; e != nil {
 			t := e.sf.Terms
-			l.Own, l.Radio, l.Metered = !e.sf.Helped, t.Radio, t.Metered
+			l.Own, l.Radio, l.Tier = !e.sf.Helped, t.Radio, t.Tier
 			switch {
 			case p.Known:
 			case t.Rate > 0: // as it was here before
@@ -32,7 +32,7 @@ func (g *guide) Guide(paths []bond.GuidePath, d bond.Demand) string {
 		}
 		g.list = append(g.list, l)
 	}
-	why := policy.Choose(g.list, policy.Demand{Pending: d.Pending, Burst: d.Burst, Up: g.up})
+	why := policy.Choose(g.list, policy.Demand{Pending: d.Pending, Burst: d.Burst, Full: d.Full, Up: g.up})
 	for i := range paths {
 		paths[i].Allowed = g.list[i].Allowed
 	}
@@ -43,7 +43,7 @@ func (g *guide) Guide(paths []bond.GuidePath, d bond.Demand) string {
 // subflow costs anything, the scheduler alone decides.
 func (e *Endpoint) reguide() {
 	for _, l := range e.lanes {
-		if t := l.sf.Terms; t.Metered || policy.Costs(t.Radio) {
+		if t := l.sf.Terms; t.Tier != wire.TierPrimary || policy.Costs(t.Radio) {
 			e.b.SetGuide(&guide{up: e.cfg.Bond.Opens, lanes: e.lanes})
 			return
 		}

@@ -21,7 +21,7 @@ func TestGuide(t *testing.T) {
 			{ID: 1, Rate: 20 * unit.Mbps, Known: known, Delay: 25 * time.Millisecond, Idle: time.Minute},
 			{ID: 2, Rate: 5 * unit.Mbps, Known: true, Delay: 35 * time.Millisecond, Idle: time.Minute},
 		}
-		if why := g.Guide(paths, bond.Demand{Pending: pending}); paths[0].Allowed == wifi.sf.Terms.Metered || why == "" {
+		if why := g.Guide(paths, bond.Demand{Pending: pending}); paths[0].Allowed == (wifi.sf.Terms.Tier == wire.TierBackup) || why == "" {
 			t.Errorf("%+v: %s", paths, why)
 		}
 		return paths[1].Allowed
@@ -32,7 +32,7 @@ func TestGuide(t *testing.T) {
 	if wifi.sf.Terms.Rate = 0; ask(false, 64*unit.KB) || !ask(false, 10*unit.MB) {
 		t.Error("without memory 64 KB want the helper, or 10 MB do not")
 	}
-	wifi.sf.Terms.Metered = true
+	wifi.sf.Terms.Tier = wire.TierBackup
 	if !ask(true, 100) {
 		t.Error("data that costs money is used although a helper works")
 	}

@@ -160,6 +160,9 @@ func (e *Endpoint) Status(why bool) api.Bond {
 			a.Radio = t.Radio.String()
 		}
 		a.Metered = l.sf.Terms.Metered
+		if t := l.sf.Terms.Tier; t != wire.TierPrimary {
+			a.Tier = t.String()
+		}
 		if p.Silent {
 			a.State = api.Silent
 		}

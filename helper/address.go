@@ -52,7 +52,8 @@ func (h *Helper) watchAddresses(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case now := <-tick.C:
+			h.reviewFacts(now)
 		}
 		present, err := h.addresses()
 		if err != nil {

@@ -1,13 +1,20 @@
 package helper
 
 import (
+	"errors"
 	"net"
+	"time"
 
 	"mpbond/device"
 	"mpbond/device/facts"
 	"mpbond/pipe"
+	"mpbond/policy"
+	"mpbond/trace"
 	"mpbond/wire"
 )
+
+// errRests is why subflows end and none is made: the device shall rest.
+var errRests = errors.New("the helper rests")
 
 // FactsChanged takes what is known of this device now, and tells the primaries,
 // on pipes that wait and on those that carry subflows.
@@ -18,6 +25,34 @@ func (h *Helper) FactsChanged(f facts.Facts) {
 	}
 	h.factsMu.Lock()
 	defer h.factsMu.Unlock()
+	h.known = now
+	h.review(time.Now())
+}
+
+// reviewFacts is for time that has passed: a rest may end by that.
+func (h *Helper) reviewFacts(now time.Time) {
+	h.factsMu.Lock()
+	defer h.factsMu.Unlock()
+	if h.rest.Reason != "" {
+		h.review(now)
+	}
+}
+
+// review lets this device rest, or carry again, by its owner's word, and tells
+// primaries what has changed. FactsMu is held.
+func (h *Helper) review(at time.Time) {
+	before := h.rest.Reason
+	h.rest = h.rest.Next(at, h.limits(), h.known)
+	now := h.known
+	now.Refuses = h.rest.Reason
+	switch {
+	case before == "" && now.Refuses != "":
+		h.log.Info("this device rests", "reason", now.Refuses)
+		h.rec.Add(trace.Event{Kind: trace.DeviceRests, Device: h.name, Reason: now.Refuses})
+	case before != "" && now.Refuses == "":
+		h.log.Info("this device may carry again")
+		h.rec.Add(trace.Event{Kind: trace.DeviceAllowed, Device: h.name, Reason: "it rested: " + before})
+	}
 	if now == h.facts {
 		return
 	}
@@ -30,6 +65,9 @@ func (h *Helper) FactsChanged(f facts.Facts) {
 	}
 	for r := range h.relays {
 		links = append(links, r.pipe)
+		if now.Refuses != "" {
+			go r.close(errRests) // it may wait for its TLS to say goodbye
+		}
 	}
 	h.mu.Unlock()
 	for _, o := range offers {
@@ -38,6 +76,11 @@ func (h *Helper) FactsChanged(f facts.Facts) {
 	for _, l := range links {
 		_ = l.SendFacts(now)
 	}
+}
+
+// limits are what this device's owner wants of it.
+func (h *Helper) limits() policy.Limits {
+	return policy.Limits{BatteryFloor: h.cfg.BatteryFloor, MaxTemperature: h.cfg.MaxTemperature}
 }
 
 // tellFacts tells a primary what is known of this device, on a pipe that is in

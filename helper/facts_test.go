@@ -2,6 +2,8 @@ package helper
 
 import (
 	"io"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,5 +86,47 @@ func TestFactsAreTold(t *testing.T) {
 	}
 	if got := w.h.Facts(); got != want(20) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestRests: below its owner's floor a helper ends what it relays, refuses more
+// and says so, until its battery is better and some time has passed.
+func TestRests(t *testing.T) {
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo", BatteryFloor: 20})
+	knows := func(n float64) {
+		w.h.FactsChanged(facts.Facts{Battery: unit.Percent(n), Power: wire.PowerBattery})
+	}
+	knows(20)
+	p, s, _ := w.subflow()
+	if _, err := s.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(p, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	knows(19)
+	for _, l := range []*pipe.Link{p, s} {
+		if _, err := io.Copy(io.Discard, l); err == nil || !strings.Contains(err.Error(), "rests") {
+			t.Errorf("the subflow ended with %v", err)
+		}
+	}
+	const why = "its battery is at 19 %, and below 20 % it shall rest"
+	if got := w.h.Facts().Refuses; got != why {
+		t.Errorf("it refuses: %q", got)
+	}
+	if _, err := w.waiting().Join(t.Context(), w.server, pipe.DefaultWindow); err == nil || !strings.Contains(err.Error(), why) {
+		t.Errorf("joined: %v", err)
+	}
+	knows(50)
+	if w.h.Facts().Refuses == "" {
+		t.Error("it has rested for a moment only")
+	}
+	w.h.reviewFacts(time.Now().Add(time.Minute))
+	if got := w.h.Facts(); got.Refuses != "" || got.Battery.Percent() != 50 {
+		t.Errorf("afterwards: %+v", got)
+	}
+	w.subflow()
+	if _, err := New(Config{BatteryFloor: 200}, "x", Identity{keys().helper, w.h.trust}, slog.New(slog.DiscardHandler), nil); err == nil {
+		t.Error("a floor of 200 % is taken")
 	}
 }

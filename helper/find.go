@@ -147,3 +147,17 @@ func (h *Helper) foundOf(p identity.Peer) []string {
 	defer h.mu.Unlock()
 	return slices.Sorted(maps.Keys(h.found[p.Key]))
 }
+
+// waitingAt is at how many addresses a pipe waits for a primary's call.
+func (h *Helper) waitingAt(p identity.Peer) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.targets {
+		t.mu.Lock()
+		if t.state == waiting && t.primary.Key == p.Key {
+			n++
+		}
+		t.mu.Unlock()
+	}
+	return n
+}

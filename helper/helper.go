@@ -83,6 +83,12 @@ type Config struct {
 	// Network interfaces to bind each hop to; empty leaves it to the routes.
 	PipeInterface string `toml:"pipe_interface"`
 	HSInterface   string `toml:"hs_interface"`
+	// BatteryFloor is the battery, in percent, below which this device carries
+	// nothing for others unless it is plugged in; 0 is none.
+	BatteryFloor int `toml:"battery_floor"`
+	// MaxTemperature is the temperature, in °C, from which on it carries nothing; 0
+	// is none.
+	MaxTemperature float64 `toml:"max_temperature"`
 	// Pair is where a primary calls while a code for pairing holds, "host:port";
 	// empty is ":7603".
 	Pair string `toml:"pair"`
@@ -130,8 +136,10 @@ type Helper struct {
 
 	manager *manager
 
-	factsMu sync.Mutex // held while they are told, so that the newest is told last; taken before mu
-	facts   wire.Facts
+	factsMu sync.Mutex     // held while they are told, so that the newest is told last; taken before mu
+	facts   wire.Facts     // as they are told
+	known   wire.Facts     // without what follows from them
+	rest    policy.Resting // by this device's own limits
 }
 
 // target is one address of one primary.
@@ -218,6 +226,9 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 			pipe.RFCOMM{}},
 		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive,
 			Ledger: cfg.Usage.Ledger(policy.ForPath)}),
+	}
+	if _, err := h.limits().Check(); err != nil {
+		return bad(err, "see battery_floor and max_temperature in helper.toml")
 	}
 	h.manager = newManager(h)
 	var err error
@@ -513,6 +524,9 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", q.Server),
 			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
 	}
+	if why := h.Facts().Refuses; why != "" {
+		return nil, wire.CodeLimit, fault.New(fault.Limit, fmt.Errorf("it rests: %s", why), "see battery_floor and max_temperature in helper.toml there")
+	}
 	h.mu.Lock()
 	full := h.places >= h.cfg.MaxSubflows
 	if !full {
@@ -566,6 +580,9 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 		missed = errDistrusted
 	}
 	h.mu.Unlock()
+	if missed == nil && h.Facts().Refuses != "" {
+		missed = errRests
+	}
 	if missed != nil {
 		r.close(missed)
 	}
@@ -578,18 +595,4 @@ func countFor(c pipe.Conn, p identity.Peer) {
 	if c, ok := c.(*tcp.Conn); ok {
 		c.For(p.Key.ID().String())
 	}
-}
-
-// waitingAt is at how many addresses a pipe waits for a primary's call.
-func (h *Helper) waitingAt(p identity.Peer) (n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, t := range h.targets {
-		t.mu.Lock()
-		if t.state == waiting && t.primary.Key == p.Key {
-			n++
-		}
-		t.mu.Unlock()
-	}
-	return n
 }

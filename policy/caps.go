@@ -14,6 +14,7 @@ import (
 // Caps bound what a link may carry by the Internet, both directions together. 0
 // is no cap.
 type Caps struct {
+	// Daily and Monthly are what it may carry in a day and in a month, like "2GB".
 	Daily   Volume `toml:"daily_cap"`
 	Monthly Volume `toml:"monthly_cap"`
 	// ResetDay is when a month begins, 1 to 31; 0 is 1.

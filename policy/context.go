@@ -23,8 +23,8 @@ type Lane struct {
 	Radio wire.Radio
 	// Idle is how long ago it last carried anything: within its tail the radio is
 	// awake.
-	Idle    time.Duration
-	Metered bool
+	Idle time.Duration
+	Tier wire.Tier
 	// Used tells that the stream was allowed to use it by the last choice.
 	Used bool
 	// Allowed is the answer.
@@ -38,6 +38,9 @@ type Demand struct {
 	// Burst is what the stream has been given to carry since it last had nothing
 	// left to send.
 	Burst unit.Bytes
+	// Full is for how long the stream has had something that could be sent, without
+	// a pause: its paths take no more.
+	Full time.Duration
 	// Up tells that the primary sends.
 	Up bool
 }
@@ -59,6 +62,13 @@ const (
 	// stay is what the price of a lane counts that the stream uses already, so
 	// that a choice near the edge does not go back and forth.
 	stay = 0.5
+	// fullTime is how long a stream must have had bytes for paths of tier primary
+	// without a pause until these count as full: what they carry within a second
+	// keeps nobody waiting (Miller 1968), and spends nothing of a link that the
+	// owner wants to spare. While one of tier secondary was in use a moment ago,
+	// fullAgain is enough: bulk that two tiers together carry easily has pauses.
+	fullTime  = time.Second
+	fullAgain = fullTime / 4
 	// slower is how much later than by the best lane alone a stream may be done,
 	// for the sake of energy.
 	slower = 1.03
@@ -71,13 +81,16 @@ const (
 	ReasonOne     = "one path carries it in time: another would cost more energy than it saves time"
 	ReasonOwn     = "together its own interfaces save more time than their energy is worth"
 	ReasonHelpers = "helpers save more time than their energy is worth"
-	ReasonPaid    = "only paths that cost money work"
+	ReasonPaid    = "only paths of tier backup work"
+	ReasonTier    = "paths of tier primary carry it"
 )
 
 // Choose marks the lanes that a stream may use now, at least one if there is
 // any, and says why.
 //
-//  1. Lanes that cost money are left out while one works that does not.
+//  1. Lanes of tier backup are left out while one of another tier works, and those
+//     of tier secondary while one of tier primary works that is not full: the
+//     stream has pauses, in which it could take more.
 //  2. Of the others, those without a radio are all allowed.
 //  3. If these would complete what the stream is expected to send over 3 % later
 //     than the best lane alone (whose radio may have to wake first), one more is
@@ -99,16 +112,14 @@ func Choose(lanes []Lane, d Demand) string {
 		}
 		return ReasonOnly
 	}
-	free := false
-	for i := range lanes {
-		free = free || !lanes[i].Metered
-	}
-	usable := func(l *Lane) bool { return !free || !l.Metered }
+	most, full := tiers(lanes, d)
+	usable := func(l *Lane) bool { return l.Tier <= most }
 	n := d.expected()
-	some, costs, best := false, false, maxFinish
+	some, costs, left, best := false, false, false, maxFinish
 	for i := range lanes {
 		l := &lanes[i]
 		l.Allowed = usable(l) && !Costs(l.Radio)
+		left = left || !usable(l)
 		if usable(l) {
 			some = some || l.Allowed
 			costs = costs || !l.Allowed
@@ -117,8 +128,10 @@ func Choose(lanes []Lane, d Demand) string {
 	}
 	reason := ReasonOne
 	switch {
-	case !free:
+	case most == wire.TierBackup:
 		reason = ReasonPaid
+	case left && most == wire.TierPrimary && !full:
+		reason = ReasonTier
 	case !costs:
 		reason = ReasonFree
 	}
@@ -135,6 +148,28 @@ func Choose(lanes []Lane, d Demand) string {
 		}
 	}
 	return reason
+}
+
+// tiers is the last tier of which lanes may be used, and whether the one before
+// is full.
+func tiers(lanes []Lane, d Demand) (most wire.Tier, full bool) {
+	most = wire.TierBackup
+	wait := time.Duration(math.MaxInt64)
+	for i := range lanes {
+		l := &lanes[i]
+		most = min(most, l.Tier)
+		switch {
+		case l.Tier != wire.TierSecondary:
+		case l.Idle < fullTime:
+			wait = fullAgain
+		default:
+			wait = min(wait, fullTime)
+		}
+	}
+	if most == wire.TierPrimary && d.Full >= wait {
+		return wire.TierSecondary, true
+	}
+	return most, false
 }
 
 func together(l *Lane) string {

@@ -24,7 +24,8 @@ func helper(r unit.Rate, radio wire.Radio) Lane {
 func idle(l Lane, d time.Duration) Lane { l.Idle = d; return l }
 func cold(l Lane) Lane                  { l.Window, l.Round = 14_480, 2*l.Delay; return l }
 func used(l Lane) Lane                  { l.Used, l.Idle = true, 0; return l }
-func metered(l Lane) Lane               { l.Metered = true; return l }
+func metered(l Lane) Lane               { l.Tier = wire.TierBackup; return l }
+func second(l Lane) Lane                { l.Tier = wire.TierSecondary; return l }
 
 func TestChoose(t *testing.T) {
 	const (
@@ -62,10 +63,10 @@ func TestChoose(t *testing.T) {
 		{"own LTE takes too long to wake for 300 KB", 300e3, []Lane{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, false}, ReasonOne},
 		{"own LTE first, and it is enough", 1e6, []Lane{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, true}, ReasonOwn},
 		{"all for much", 20 * unit.MB, []Lane{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, true, true}, ReasonHelpers},
-		{"own LTE costs money", 20 * unit.MB, []Lane{w8, metered(own(20*unit.Mbps, lte))}, []bool{true, false}, ReasonOne},
-		{"it was used when the free one came", 20 * unit.MB, []Lane{w8, used(metered(phone))}, []bool{true, false}, ReasonOne},
+		{"it was used when the free one came", 20 * unit.MB, []Lane{w8, used(metered(phone))}, []bool{true, false}, ReasonTier},
 		{"nothing is free", 20 * unit.MB, []Lane{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{true, true}, ReasonHelpers},
 		{"nothing is free, a message", 100, []Lane{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{false, true}, ReasonPaid},
+		{"own LTE costs money", 20 * unit.MB, []Lane{w8, metered(own(20*unit.Mbps, lte))}, []bool{true, false}, ReasonTier},
 		{"nothing is known of rates", 20 * unit.MB, []Lane{own(0, wifi), helper(0, lte)}, []bool{true, false}, ReasonOne},
 		{"a helper by a cable is for all, and WiFi takes next to nothing", 200, []Lane{w8, helper(5*unit.Mbps, none)}, []bool{true, true}, ReasonOwn},
 		{"64 KB, nothing is known of rates", 64 * unit.KB, []Lane{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
@@ -79,6 +80,41 @@ func TestChoose(t *testing.T) {
 		for i := range lanes {
 			if lanes[i].Allowed != c.want[i] {
 				t.Errorf("%s: path %d allowed %v: %s", c.name, i, lanes[i].Allowed, why)
+			}
+		}
+		if why != c.why {
+			t.Errorf("%s: %q, want %q", c.name, why, c.why)
+		}
+	}
+}
+
+// TestTiers: a lane of tier secondary gets something when those of tier primary
+// have had no pause for a second, or none works; one of tier backup when no other
+// works.
+func TestTiers(t *testing.T) {
+	cable, spare, last := own(10*unit.Mbps, wire.RadioNone), second(helper(10*unit.Mbps, wire.RadioNone)), metered(helper(10*unit.Mbps, wire.RadioNone))
+	for _, c := range []struct {
+		name  string
+		lanes []Lane
+		full  time.Duration
+		want  []bool
+		why   string
+	}{
+		{"at first", []Lane{cable, spare, last}, 0, []bool{true, false, false}, ReasonTier},
+		{"for less than a second", []Lane{cable, spare, last}, 999 * time.Millisecond, []bool{true, false, false}, ReasonTier},
+		{"for a second", []Lane{cable, spare, last}, time.Second, []bool{true, true, false}, ReasonFree},
+		{"when it has just been in use", []Lane{cable, used(spare), last}, 250 * time.Millisecond, []bool{true, true, false}, ReasonFree},
+		{"and there was a pause", []Lane{cable, used(spare), last}, 100 * time.Millisecond, []bool{true, false, false}, ReasonTier},
+		{"a backup is not for that", []Lane{cable, last}, time.Hour, []bool{true, false}, ReasonTier},
+		{"no first", []Lane{spare, last}, 0, []bool{true, false}, ReasonFree},
+		{"no first, and the second is full", []Lane{spare, last}, time.Hour, []bool{true, false}, ReasonFree},
+		{"the last", []Lane{last, last}, 0, []bool{true, true}, ReasonPaid},
+	} {
+		lanes := slices.Clone(c.lanes)
+		why := Choose(lanes, Demand{Pending: 10 * unit.MB, Full: c.full})
+		for i, l := range lanes {
+			if l.Allowed != c.want[i] {
+				t.Errorf("%s: path %d allowed %v", c.name, i, l.Allowed)
 			}
 		}
 		if why != c.why {
@@ -130,7 +166,7 @@ func randomLanes(r *rand.Rand) []Lane {
 	lanes := make([]Lane, 1+r.IntN(6))
 	for i := range lanes {
 		lanes[i] = Lane{Own: r.IntN(2) == 0, Rate: unit.Rate(r.IntN(1e8)) >> r.IntN(20), Delay: time.Duration(r.IntN(1e9)) >> r.IntN(10),
-			Radio: wire.Radio(r.IntN(len(energies))), Idle: time.Duration(r.Int64N(20e9)), Metered: r.IntN(4) == 0, Used: r.IntN(3) == 0}
+			Radio: wire.Radio(r.IntN(len(energies))), Idle: time.Duration(r.Int64N(20e9)), Tier: wire.Tier(max(r.IntN(6)-3, 0)), Used: r.IntN(3) == 0}
 		if r.IntN(3) == 0 {
 			lanes[i] = cold(lanes[i])
 		}
@@ -139,27 +175,30 @@ func randomLanes(r *rand.Rand) []Lane {
 }
 
 // TestChooseProperties, on many random situations: something is always allowed;
-// money is not spent while a path works that costs none; the stream is complete
-// at most 3 % later than by the best such path alone, whatever the energy; what
+// a tier waits as long as it has to; the stream is complete at most 3 % later than
+// by the best path alone of the tiers that may be used, whatever the energy; what
 // a path costs more never makes it allowed.
 func TestChooseProperties(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for range 50_000 {
 		lanes := randomLanes(r)
-		d := Demand{Pending: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), Burst: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), Up: r.IntN(2) == 0}
+		d := Demand{Pending: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), Burst: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), Full: time.Duration(r.IntN(2)) * fullTime, Up: r.IntN(2) == 0}
 		before := slices.Clone(lanes)
 		Choose(lanes, d)
-		some, free := false, false
+		some, most := false, wire.TierBackup
 		for _, l := range lanes {
 			some = some || l.Allowed
-			free = free || !l.Metered
+			most = min(most, l.Tier)
+		}
+		if most == wire.TierPrimary && d.Full > 0 {
+			most = wire.TierSecondary
 		}
 		took := finish(lanes, d.expected())
 		for i, l := range lanes {
-			if l.Allowed && l.Metered && free || !some {
+			if l.Allowed && l.Tier > most || !some {
 				t.Fatalf("%+v", lanes)
 			}
-			if l.Metered && free {
+			if l.Tier > most {
 				continue
 			}
 			one := slices.Clone(before)
@@ -169,7 +208,7 @@ func TestChooseProperties(t *testing.T) {
 			}
 			for _, dearer := range []func(*Lane){
 				func(l *Lane) { l.Idle += time.Duration(r.Int64N(20e9)) },
-				func(l *Lane) { l.Metered = true },
+				func(l *Lane) { l.Tier = min(l.Tier+1, wire.TierBackup) },
 				func(l *Lane) { l.Used = false },
 			} {
 				again := slices.Clone(before)

@@ -29,6 +29,9 @@ type DeviceSpec struct {
 	// Caps are of an interface of this device, or of all of them together if the
 	// table has the name of this device.
 	Caps
+	// Limits are of a helper, an interface of this device, or, by its own name, all
+	// of them that have no table of their own.
+	Limits
 }
 
 // RuleSpec is one rule: what it matches, and what follows. Of each list one
@@ -297,7 +300,11 @@ func (f File) Compile() (*Rules, error) {
 		r.otherwise = Verdict{Index: -1, Mode: ModeBlock, Reason: "no rule matches, and the default is to deny"}
 	}
 	for name, d := range f.Devices {
-		if key, err := d.Caps.check(); err != nil {
+		key, err := d.Caps.check()
+		if err == nil {
+			key, err = d.Limits.Check()
+		}
+		if err != nil {
 			return nil, &Misfit{Table: "device." + name, Key: key, Err: fmt.Errorf("device %q: %w", name, err)}
 		}
 	}

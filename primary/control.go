@@ -3,6 +3,7 @@ package primary
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"mpbond/api"
@@ -24,7 +25,11 @@ func (p *Primary) Pipes() []api.Pipe {
 		list = append(list, c)
 	}
 	for _, slot := range p.helpers {
-		for _, w := range slot.reserve {
+		waiting := slot.reserve
+		if slot.held != nil {
+			waiting = append(slices.Clone(waiting), slot.held)
+		}
+		for _, w := range waiting {
 			if w.Err() == nil {
 				list = append(list, api.Pipe{Device: slot.name, Address: w.RemoteAddr().String(), Via: w.Via(), State: api.PipeWaits, RTTms: float64(w.RTT().Microseconds()) / 1000})
 			}

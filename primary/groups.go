@@ -34,9 +34,12 @@ type planned struct {
 // linkName is what a subflow goes over, as rules name it, besides its device.
 // Guarded by Primary.mu.
 type linkName struct {
-	names []string // of an own link
-	local string   // address that pipe was found for
-	pipe  string
+	names  []string // of an own link
+	local  string   // address that pipe was found for
+	pipe   string
+	link   string      // the own interface
+	helper *helperSlot // nil: it is direct
+	tier   wire.Tier   // that it joined with
 }
 
 var errTooMany = errors.New("too many different kinds of rules were in force since the start")
@@ -125,7 +128,8 @@ func (n *linkName) pipeOf(l *pipe.Link) string {
 func (p *Primary) nameLink(s *session, id wire.PathID, local net.Addr) {
 	n := &linkName{}
 	if s.links[id] == nil {
-		n.names = []string{p.deviceName(), device.InterfaceOf(local)}
+		n.link = device.InterfaceOf(local)
+		n.names = []string{p.deviceName(), n.link}
 	}
 	s.names[id] = n
 }

@@ -32,6 +32,8 @@ type helperSlot struct {
 	link    *pipe.Link      // that carries its subflow, or nil
 	attempt int             // which of the server's addresses that subflow goes to
 	facts   wire.Facts      // that it has told
+	gate
+	held *pipe.Waiting // while it rests; else nil
 }
 
 func (s *helperSlot) isRevoked() bool {
@@ -265,6 +267,10 @@ func (s *helperSlot) closeReserve() {
 func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Waiting) {
 	var b backoff
 	for attempt := 0; w != nil; attempt++ {
+		p.awaitHelper(ctx, slot, w)
+		if slot.isRevoked() {
+			w.Close()
+		}
 		l, err := p.helped(ctx, slot, w, attempt, &slot.link)
 		if err == nil {
 			p.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -83,7 +82,7 @@ func (p *Primary) terms(t subflow.Transport, link *pipe.Link, name string) (term
 		by = device.InterfaceOf(t.LocalAddr())
 		terms.Radio = device.RadioOf(by)
 	}
-	terms.Metered = slices.Contains(p.cfg.Metered, by)
+	p.stand(&terms, by, link != nil)
 	if place, err := p.places.where(); err == nil && place != "" {
 		p.places.mu.Lock()
 		defer p.places.mu.Unlock()

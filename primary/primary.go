@@ -163,10 +163,11 @@ type Primary struct {
 	helpers map[identity.PublicKey]*helperSlot
 	uplinks map[string]*uplink // if interfaces are found
 	demand  demand
-	groups  []*planned    // of the plan; group n is groups[n-1]
-	facts   facts.Facts   // of this device
-	ending  bool          // Run is about to return: wg is being waited for
-	closing chan struct{} // closed then
+	groups  []*planned       // of the plan; group n is groups[n-1]
+	facts   facts.Facts      // of this device
+	links   map[string]*gate // of own interfaces that are named
+	ending  bool             // Run is about to return: wg is being waited for
+	closing chan struct{}    // closed then
 	wg      sync.WaitGroup
 }
 
@@ -317,6 +318,7 @@ func (p *Primary) watch(ctx context.Context) {
 		case <-t.C:
 		}
 		p.places.note(p)
+		p.review(time.Now())
 		frozen := time.Since(last) > 2*every
 		if last = time.Now(); frozen {
 			continue // this process, and not its subflows: what they have to say is still to be read
@@ -384,6 +386,9 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 		s.links[j.Path] = link
 	}
 	p.nameLink(s, j.Path, t.LocalAddr())
+	if s.names[j.Path].tier = terms.Tier; link != nil {
+		s.names[j.Path].helper = p.slotOf(device)
+	}
 	p.mu.Unlock()
 	if !fresh {
 		sf.Close()
@@ -459,6 +464,9 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 	}
 	var b backoff
 	for attempt := 0; ctx.Err() == nil; attempt++ {
+		if iface != "" {
+			p.awaitAwake(ctx, p.link(iface), device, nil, nil)
+		}
 		l, err := p.direct(ctx, iface, device, attempt)
 		if err == nil {
 			attempt = -1
@@ -479,7 +487,7 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 			p.setError(device, nil)
 			return
 		}
-		if errors.Is(err, errRestarted) {
+		if errors.Is(err, errRestarted) || err == errStanding {
 			continue
 		}
 		p.setError(device, err)
@@ -523,19 +531,6 @@ func (p *Primary) deviceName() string {
 		return p.cfg.Name
 	}
 	return "primary"
-}
-
-// DirectFlows tells what the direct subflows have moved so far, each by a key
-// that is never used again.
-func (p *Primary) DirectFlows() map[string]device.Flow {
-	p.mu.Lock()
-	s := p.cur
-	p.mu.Unlock()
-	flows := map[string]device.Flow{}
-	for id, f := range s.e.DirectFlows() {
-		flows[fmt.Sprintf("%v/%d", s.id, id)] = f
-	}
-	return flows
 }
 
 // Status describes the bond. With why it holds the last decisions too.

@@ -3,6 +3,7 @@ package primary
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -83,7 +84,7 @@ func (p *Primary) chooseUplinks(ctx context.Context, now time.Time, found []stri
 			u = &uplink{since: now}
 			p.uplinks[name] = u
 		}
-		list[i] = policy.Uplink{Name: name, Metered: slices.Contains(p.cfg.Metered, name), Open: u.end != nil, Up: u.up > 0, Since: u.since}
+		list[i] = policy.Uplink{Name: name, Metered: slices.Contains(p.cfg.Metered, name) && p.specOf(name, nil).Tier == nil, Open: u.end != nil, Up: u.up > 0, Since: u.since}
 	}
 	for i, c := range policy.Uplinks(now, list) {
 		name := found[i]
@@ -128,4 +129,17 @@ func (p *Primary) uplinkChanged(name string, by int) {
 			u.since = time.Now()
 		}
 	}
+}
+
+// DirectFlows tells what the direct subflows have moved so far, each by a key
+// that is never used again.
+func (p *Primary) DirectFlows() map[string]device.Flow {
+	p.mu.Lock()
+	s := p.cur
+	p.mu.Unlock()
+	flows := map[string]device.Flow{}
+	for id, f := range s.e.DirectFlows() {
+		flows[fmt.Sprintf("%v/%d", s.id, id)] = f
+	}
+	return flows
 }

@@ -52,6 +52,8 @@ const (
 	DeviceAdded   Kind = "device_added"   // device, text: its roles; it is trusted now
 	DeviceRenamed Kind = "device_renamed" // device: its name from now on, text: the one before
 	DeviceRemoved Kind = "device_removed" // device: it is trusted no longer
+	DeviceRests   Kind = "device_rests"   // device: a helper or an own interface, reason: policy lets it carry nothing
+	DeviceAllowed Kind = "device_allowed" // device: it may carry again, reason: why it rested
 	PolicyChanged Kind = "policy_changed" // text: the file; reason: it is gone
 	PolicyRefused Kind = "policy_refused" // text: why the file as it is now is not in force
 	CapWarning    Kind = "cap_warning"    // device: the link, reason: daily or monthly, text: how much is used
@@ -65,7 +67,7 @@ const (
 func (k Kind) Change() bool {
 	switch k {
 	case StreamOpen, StreamClose, PathUp, PathDown, PathSilent, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, Error,
-		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver:
+		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DeviceRests, DeviceAllowed, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver:
 		return true
 	}
 	return false
@@ -75,7 +77,7 @@ func (k Kind) Change() bool {
 func Kinds() []Kind {
 	return []Kind{StreamOpen, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
 		Reinject, Duplicate, PipeState, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, FlowOpen, FlowMove, FlowClose, Mark,
-		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver}
+		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DeviceRests, DeviceAllowed, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver}
 }
 
 // Event is one line of a trace. A field that a kind does not use is zero and

@@ -39,23 +39,24 @@ type Join struct {
 // where the primary is now. Both ends weigh them when they choose a stream's
 // subflows.
 //
-//	radio (1 byte) | metered (1 byte) | rate, bit/s | rtt, µs
+//	radio (1 byte) | metered (1 byte) | tier (1 byte) | rate, bit/s | rtt, µs
 type Terms struct {
 	Radio   Radio // of the HS-path's or PS-path's link at the device
-	Metered bool  // its data costs money
+	Metered bool  // its data costs money; for display
+	Tier    Tier
 	// Rate towards the primary and RTT were seen here before; 0: not known.
 	Rate unit.Rate
 	RTT  time.Duration
 }
 
 func (t Terms) appendTo(b []byte) []byte {
-	b = append(b, byte(t.Radio), boolByte(t.Metered))
+	b = append(b, byte(t.Radio), boolByte(t.Metered), byte(t.Tier))
 	b = binary.AppendUvarint(b, uint64(max(t.Rate, 0)))
 	return binary.AppendUvarint(b, uint64(max(t.RTT, 0)/time.Microsecond))
 }
 
 func (p *parser) terms() (t Terms) {
-	t.Radio, t.Metered = p.radio(), p.bool()
+	t.Radio, t.Metered, t.Tier = p.radio(), p.bool(), p.tier()
 	rate, us := p.uvarint(), p.uvarint()
 	p.bad = p.bad || rate > uint64(1000*unit.Gbps) || us > uint64(time.Hour/time.Microsecond)
 	t.Rate, t.RTT = unit.Rate(rate), time.Duration(us)*time.Microsecond

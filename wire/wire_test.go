@@ -19,7 +19,7 @@ var frames = []struct {
 	f     Frame
 	parse func([]byte) (any, error)
 }{
-	{Join{Version: Version, Bond: BondID{1, 2, 15: 9}, Path: 1 << 31, Instance: 1 << 63, Helped: true, Terms: Terms{RadioCellular, true, 5e6, 70 * time.Millisecond}, Device: "phone"}, wrap(ParseJoin)},
+	{Join{Version: Version, Bond: BondID{1, 2, 15: 9}, Path: 1 << 31, Instance: 1 << 63, Helped: true, Terms: Terms{RadioCellular, true, TierBackup, 5e6, 70 * time.Millisecond}, Device: "phone"}, wrap(ParseJoin)},
 	{InitOK{Radio: RadioBluetooth}, wrap(ParseInitOK)},
 	{Choice{Stream: 300, Paths: []PathID{1, 300}, Reason: "why not"}, wrap(ParseChoice)},
 	{OK{Instance: 77}, wrap(ParseOK)},

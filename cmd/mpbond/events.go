@@ -146,6 +146,10 @@ func eventWords(e api.Event) string {
 		return e.Text + " is called " + e.Device
 	case trace.DeviceRemoved:
 		return e.Device + " is trusted no longer"
+	case trace.DeviceRests:
+		return e.Device + " rests: " + e.Reason
+	case trace.DeviceAllowed:
+		return e.Device + " may carry again"
 	case trace.PathUp:
 		return fmt.Sprintf("subflow %d by %s joined%s", e.Path, e.Device, because)
 	case trace.PathDown:

@@ -49,11 +49,18 @@ func (r *role) describeFacts(list []api.Device, peers []identity.Peer, d device)
 	list[0].Facts = facts.ToAPI(self)
 	of, ok := d.(interface {
 		FactsOf(identity.PublicKey) wire.Facts
+		StandingOf(identity.PublicKey) (wire.Tier, string)
 	})
 	if !ok {
 		return
 	}
 	for i, p := range peers {
-		list[i+1].Facts = facts.ToAPI(of.FactsOf(p.Key))
+		d := &list[i+1]
+		d.Facts = facts.ToAPI(of.FactsOf(p.Key))
+		if p.Is(identity.RoleHelper) {
+			var tier wire.Tier
+			tier, d.Rests = of.StandingOf(p.Key)
+			d.Tier = tier.String()
+		}
 	}
 }

@@ -93,7 +93,8 @@ A setting without a default is empty, none or off.
 		{"helper.toml", "", helper.Config{}, "../../helper", "helper"},
 		{"policy.toml", "What it means: [policy.md](policy.md).", policy.File{}, "../../policy", ""},
 		{"policy.toml: [[rule]]", "", policy.RuleSpec{}, "../../policy", ""},
-		{"policy.toml: [device.NAME]", "", policy.DeviceSpec{}, "../../policy", ""},
+		{"policy.toml: [device.NAME]", "", policy.Limits{}, "../../policy", ""},
+		{"policy.toml: [device.NAME], caps", "", policy.Caps{}, "../../policy", ""},
 		{"trust.toml: [[peer]]", "Commands write it: `pair`, `rename`, `revoke`, `trust`.", identity.Peer{}, "../../identity", ""},
 	} {
 		fmt.Fprintf(&b, "## %s\n\n", s.heading)

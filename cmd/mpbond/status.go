@@ -195,7 +195,7 @@ func printDevices(w io.Writer, s api.Status) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i, d := range s.Devices {
 		if i == 0 {
-			fmt.Fprintln(t, "DEVICE\tROLE\tTHERE\tBATTERY\tPIPES\tSUBFLOWS\tDOWN\tUP\tBYTES")
+			fmt.Fprintln(t, "DEVICE\tROLE\tTHERE\tTIER\tBATTERY\tPIPES\tSUBFLOWS\tDOWN\tUP\tBYTES")
 		}
 		name, there := oneLine(d.Name), "no"
 		if d.Self {
@@ -204,11 +204,15 @@ func printDevices(w io.Writer, s api.Status) {
 		if d.Online {
 			there = "yes"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%v\t%v\t%v\n", name, strings.Join(d.Roles, ", "), there, battery(d.Facts), d.Pipes, d.Subflows, d.RxRate, d.TxRate, d.RxBytes+d.TxBytes)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%v\t%v\t%v\n", name, strings.Join(d.Roles, ", "), there, cmp.Or(d.Tier, "-"), battery(d.Facts), d.Pipes, d.Subflows, d.RxRate, d.TxRate, d.RxBytes+d.TxBytes)
 	}
 	_ = t.Flush()
 	for _, d := range s.Devices {
-		if told := linkFacts(d.Facts); told != "" {
+		told := linkFacts(d.Facts)
+		if d.Rests != "" {
+			told = strings.TrimSuffix("it rests: "+oneLine(d.Rests)+", "+told, ", ")
+		}
+		if told != "" {
 			fmt.Fprintf(w, "%s: %s\n", oneLine(d.Name), told)
 		}
 	}

@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/unit"
+)
+
+// tier puts the phone into a tier, and waits until both ends know.
+func (n *network) tier(name string) {
+	n.Helper()
+	writeFile(n, filepath.Join(n.dir, "primary", "policy.toml"), fmt.Sprintf("[device.phone]\ntier = %q\n", name))
+	eventually(n, func() error {
+		for _, role := range []string{"primary", "server"} {
+			p, err := n.phone(role)
+			if err != nil || p.Tier != name || p.State != api.Up {
+				return fmt.Errorf("at the %s the phone's subflow is %+v, %v", role, p, err)
+			}
+		}
+		return nil
+	})
+}
+
+// phone is the subflow by the helper, as a role sees it.
+func (n *network) phone(role string) (one api.Path, err error) {
+	s, err := n.status(role, role)
+	if err != nil || len(s.Bonds) == 0 {
+		return one, fmt.Errorf("no bond: %w", err)
+	}
+	for _, p := range s.Bonds[0].Paths {
+		if p.Device == "phone" && p.ID != 0 {
+			return p, nil
+		}
+	}
+	return one, fmt.Errorf("no subflow by the phone: %+v", s.Bonds[0].Paths)
+}
+
+// byPhone is what the helper's subflow carries while f runs, towards the primary
+// and away from it. A subflow that is made anew counts from nothing.
+func (n *network) byPhone(f func()) (down, up unit.Bytes) {
+	n.Helper()
+	before, err := n.phone("primary")
+	if err != nil {
+		n.Fatal(err)
+	}
+	f()
+	after, err := n.phone("primary")
+	if err != nil {
+		n.Fatal(err)
+	}
+	if after.ID != before.ID {
+		return after.RxBytes, after.TxBytes
+	}
+	return after.RxBytes - before.RxBytes, after.TxBytes - before.TxBytes
+}
+
+// gapOf is the longest time without a byte within a transfer, which must be
+// whole.
+func (n *network) gapOf(size int64) (longest time.Duration) {
+	n.Helper()
+	cmd := n.command("primary", "curl", "-sSfN", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		n.Fatal(err)
+	}
+	var last time.Time
+	got := int64(0)
+	for b := make([]byte, 64<<10); err == nil; {
+		var k int
+		k, err = out.Read(b)
+		if now := time.Now(); k > 0 {
+			if got > 0 {
+				longest = max(longest, now.Sub(last))
+			}
+			last = now
+			got += int64(k)
+		}
+	}
+	if end := cmd.Wait(); err != io.EOF || end != nil || got != size {
+		n.Errorf("%d of %d bytes came: %v, %v", got, size, err, end)
+	}
+	return longest
+}
+
+// TestTiers: a helper of tier secondary carries nothing of what the direct path
+// can carry, down or up, and its part of bulk; one of tier backup carries nothing
+// until the direct path falls silent, then all, and rests again afterwards.
+func TestTiers(t *testing.T) {
+	n := newNetworkOf(t, "10/20/20", "", nil)
+	get := func(url string) {
+		t.Helper()
+		if _, err := n.run("primary", "curl", "-sSf", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080", "-o", "/dev/null", "http://web/"+url); err != nil {
+			t.Error(err)
+		}
+	}
+	// Acknowledgements of frames that a subflow carries go over it, and hardly anything else.
+	const little = 2 * unit.KB
+	quiet := func(what string, f func()) {
+		t.Helper()
+		if down, up := n.byPhone(f); down > little || up > little {
+			t.Errorf("%s: the phone carried %v down and %v up", what, down, up)
+		}
+	}
+	n.tier("secondary")
+	quiet("2 Mbit/s down", func() { get("750000?paced") })
+	quiet("2 Mbit/s up", func() {
+		const paced = `i=0; while [ $i -lt 60 ]; do head -c 10000 /dev/zero; sleep 0.04; i=$((i+1)); done | curl -sSf -o /dev/null --socks5-hostname 127.0.0.1:1080 -T - http://web/up`
+		if _, err := n.run("primary", "sh", "-c", paced); err != nil {
+			t.Error(err)
+		}
+	})
+	if down, _ := n.byPhone(func() { get(fmt.Sprint(6 * mb)) }); down < 2*unit.MB {
+		t.Errorf("of 6 MB the phone, of tier secondary, carried %v", down)
+	}
+
+	n.tier("backup")
+	quiet("2 MB beside a backup", func() { get(fmt.Sprint(2 * mb)) })
+	var gap time.Duration
+	down, _ := n.byPhone(func() {
+		done := make(chan struct{})
+		go func() { defer close(done); gap = n.gapOf(5 * mb) }()
+		time.Sleep(time.Second)
+		n.silent(2*time.Second, "ps")
+		<-done
+	})
+	t.Logf("the longest gap is %v; the backup carried %v of 5 MB", gap, down)
+	if down < unit.MB {
+		t.Errorf("while the direct path was silent the backup carried %v", down)
+	}
+	if gap > patience/4 {
+		t.Errorf("nothing came for %v", gap)
+	}
+	eventually(t, func() error {
+		s, err := n.status("primary", "primary")
+		if err != nil {
+			return err
+		}
+		for _, p := range s.Bonds[0].Paths {
+			if p.Kind == api.Direct && p.State == api.Up {
+				return nil
+			}
+		}
+		return fmt.Errorf("the direct path is not back: %+v", s.Bonds[0].Paths)
+	})
+	get("100000") // what went over it last is acknowledged
+	quiet("2 MB after the direct path is back", func() { get(fmt.Sprint(2 * mb)) })
+}

@@ -1,0 +1,42 @@
+package wire
+
+import "fmt"
+
+// Tier is how willingly a path is used. It crosses the network as one byte: the
+// list is append-only.
+type Tier uint8
+
+// Tiers.
+const (
+	TierPrimary   Tier = iota // whenever it helps
+	TierSecondary             // while the primary ones are full, or none of them works
+	TierBackup                // while no other works
+	tierCount
+)
+
+var tierNames = [tierCount]string{TierPrimary: "primary", TierSecondary: "secondary", TierBackup: "backup"}
+
+func (t Tier) String() string {
+	if t < tierCount {
+		return tierNames[t]
+	}
+	return fmt.Sprintf("tier %d", uint8(t))
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *Tier) UnmarshalText(text []byte) error {
+	for i, name := range tierNames {
+		if name == string(text) {
+			*t = Tier(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no tier: there are primary, secondary and backup", text)
+}
+
+// tier takes a Tier off a payload.
+func (p *parser) tier() Tier {
+	t := Tier(p.u8())
+	p.bad = p.bad || t >= tierCount
+	return t
+}
