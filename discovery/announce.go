@@ -20,12 +20,7 @@ const lookEvery = 5 * time.Second
 // each interface that there is at the time, by the addresses it has then. Id is
 // told to everybody on the network; "" tells nothing.
 func Announce(ctx context.Context, s Service, id string, port int, log *slog.Logger) {
-	a := announcer{service: s, port: port, log: log, instance: strings.ToLower(rand.Text()[:12]), open: map[string]answered{}}
-	if id != "" {
-		a.txt = []string{idKey + id}
-	} else {
-		a.txt = []string{"v=1"} // a record there must be
-	}
+	a := announcer{service: s, port: port, txt: text(id), log: log, instance: strings.ToLower(rand.Text()[:12]), open: map[string]answered{}}
 	defer a.follow(nil)
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
@@ -37,6 +32,14 @@ func Announce(ctx context.Context, s Service, id string, port int, log *slog.Log
 		case <-t.C:
 		}
 	}
+}
+
+// text is what is told besides where the device is called.
+func text(id string) []string {
+	if id == "" {
+		return []string{"v=1"} // a record there must be
+	}
+	return []string{idKey + id}
 }
 
 // announcer answers on the interfaces that are open.

@@ -45,6 +45,12 @@ type link struct {
 	addrs []netip.Addr
 }
 
+// local tells of an interface whether it may be of a local network.
+func local(f net.Flags) bool {
+	const needed, excluded = net.FlagUp | net.FlagMulticast, net.FlagLoopback | net.FlagPointToPoint
+	return f&needed == needed && f&excluded == 0
+}
+
 // links lists the interfaces that can be asked on: those of local networks. One
 // with a public IPv4 address is left out: a responder there would answer the
 // Internet (RFC 6762 section 11).
@@ -54,7 +60,7 @@ func links() (list []link) {
 		return nil
 	}
 	for _, i := range all {
-		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagMulticast == 0 || i.Flags&(net.FlagLoopback|net.FlagPointToPoint) != 0 {
+		if !local(i.Flags) {
 			continue
 		}
 		addrs, err := i.Addrs()

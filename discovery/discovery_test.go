@@ -121,3 +121,34 @@ func FuzzAnswers(f *testing.F) {
 		}
 	})
 }
+
+// TestFoundAreBounded: however many answer, so many are kept, each once.
+func TestFoundAreBounded(t *testing.T) {
+	var list []Found
+	for i := range 3 * maxFound {
+		f := Found{"K7QF", netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), uint16(i+1))}
+		list = add(add(list, []Found{f}), []Found{f, f})
+		if len(list) != min(i+1, maxFound) {
+			t.Fatalf("after %d: %d are kept", i+1, len(list))
+		}
+	}
+}
+
+// TestTold: who shows a code does not tell who that is.
+func TestTold(t *testing.T) {
+	if got := idOf(text("K7QF")); got != "K7QF" {
+		t.Errorf("%q", got)
+	}
+	if got := text(""); len(got) != 1 || idOf(got) != "" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestLocal(t *testing.T) {
+	const usual = net.FlagUp | net.FlagMulticast | net.FlagBroadcast | net.FlagRunning
+	for f, want := range map[net.Flags]bool{usual: true, usual &^ net.FlagUp: false, usual &^ net.FlagMulticast: false, usual | net.FlagLoopback: false, usual | net.FlagPointToPoint: false} {
+		if got := local(f); got != want {
+			t.Errorf("%v: %v", f, got)
+		}
+	}
+}

@@ -36,11 +36,7 @@ func Find(ctx context.Context, s Service, d time.Duration) (list []Found, err er
 			} else if err == nil {
 				err = e
 			}
-			for _, f := range found {
-				if len(list) < maxFound && !slices.Contains(list, f) {
-					list = append(list, f)
-				}
-			}
+			list = add(list, found)
 		})
 	}
 	asking.Wait()
@@ -48,4 +44,14 @@ func Find(ctx context.Context, s Service, d time.Duration) (list []Found, err er
 		err = nil
 	}
 	return list, err
+}
+
+// add appends what is not in list yet, as far as there is room.
+func add(list, found []Found) []Found {
+	for _, f := range found {
+		if len(list) < maxFound && !slices.Contains(list, f) {
+			list = append(list, f)
+		}
+	}
+	return list
 }
