@@ -109,14 +109,14 @@ func TestUsage(t *testing.T) {
 				t.Errorf("%s at %s: %+v", l.link, l.node, d)
 			}
 		}
-		if err != nil || len(u.Days) != 2 {
+		if err != nil || len(u.Days) < 2 { // more at midnight
 			t.Errorf("%s: %+v, %v", l.node, u.Days, err)
 		}
 	}
 	if text := n.must("helper1", n.mpbond, "usage"); !strings.Contains(text, "hs1") || !strings.Contains(text, "laptop") {
 		t.Errorf("%s", text)
 	}
-	if table := n.must("helper1", n.mpbond, "usage", "--csv"); strings.Count(table, "\n") != 1+2+2 || !strings.Contains(table, ",hs1,hs-path,laptop,") {
+	if table := n.must("helper1", n.mpbond, "usage", "--csv"); strings.Count(table, "\n") < 1+2+2 || !strings.Contains(table, ",hs1,hs-path,laptop,") {
 		t.Errorf("%s", table)
 	}
 	t.Run("killed", func(t *testing.T) { usageAfterKill(t, n) })
@@ -171,7 +171,7 @@ func TestCap(t *testing.T) {
 	n := newNetwork(t)
 	const limit = 20_000_000
 	plan := filepath.Join(n.dir, "helper1", "policy.toml")
-	writeFile(t, plan, "[device.hs1]\ndaily_cap = \"20MB\"\n")
+	writeFile(t, plan, "[device.hs1]\nmonthly_cap = \"20MB\"\n")
 	helper := n.asker("helper1", "helper")
 	state := func(want string) {
 		t.Helper()
@@ -196,16 +196,16 @@ func TestCap(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"cap_warning", "cap_reached"} {
-		n.told(helper, kind, func(e api.Event) bool { return e.Kind == kind && e.Device == "hs1" && e.Reason == "daily" })
+		n.told(helper, kind, func(e api.Event) bool { return e.Kind == kind && e.Device == "hs1" && e.Reason == "monthly" })
 	}
 	eventually(t, func() error { // it has asked again
-		if text := n.must("primary", n.mpbond, "status"); !strings.Contains(text, "the daily cap of 20 MB is used up") {
+		if text := n.must("primary", n.mpbond, "status"); !strings.Contains(text, "the monthly cap of 20 MB is used up") {
 			return fmt.Errorf("the primary says %s", text)
 		}
 		return nil
 	})
 	for _, command := range []string{"status", "usage"} {
-		if text := n.must("helper1", n.mpbond, command); !strings.Contains(text, "the daily cap of 20 MB is used up") {
+		if text := n.must("helper1", n.mpbond, command); !strings.Contains(text, "the monthly cap of 20 MB is used up") {
 			t.Errorf("%s of the helper: %s", command, text)
 		}
 	}
@@ -216,6 +216,6 @@ func TestCap(t *testing.T) {
 	if math.Abs(off) > 1 {
 		t.Errorf("carried %d, %+.2f %% of the cap", rx+tx, off)
 	}
-	writeFile(t, plan, "[device.hs1]\ndaily_cap = \"1GB\"\n")
+	writeFile(t, plan, "[device.hs1]\nmonthly_cap = \"1GB\"\n")
 	n.told(helper, "cap_over", func(e api.Event) bool { return e.Kind == "cap_over" })
 }

@@ -31,10 +31,10 @@ func TestUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := key.Public().ID().String()
-	file := strings.ReplaceAll(`{"day":"2026-10-31","link":"wwan0","purpose":"hs-path","peer":"ID","down":1,"up":2}
-{"day":"2026-11-01","link":"wwan0","purpose":"hs-path","peer":"ID","down":10,"up":20}
-{"day":"2026-11-30","link":"wwan0","purpose":"hs-path","peer":"ID","down":100,"up":200}
-{"day":"2026-11-30","link":"wlan0","purpose":"pipe","peer":"gone","down":7,"up":8}
+	file := strings.ReplaceAll(`{"day":"2096-10-31","link":"wwan0","purpose":"hs-path","peer":"ID","down":1,"up":2}
+{"day":"2096-11-01","link":"wwan0","purpose":"hs-path","peer":"ID","down":10,"up":20}
+{"day":"2096-11-30","link":"wwan0","purpose":"hs-path","peer":"ID","down":100,"up":200}
+{"day":"2096-11-30","link":"wlan0","purpose":"pipe","peer":"gone","down":7,"up":8}
 `, "ID", id)
 	path := filepath.Join(dir, "usage.jsonl")
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
@@ -46,19 +46,19 @@ func TestUsed(t *testing.T) {
 	}
 	defer r.usage.Close()
 	u := r.used("phone")
-	if len(u.Days) != 4 || u.Days[0] != (api.Used{From: "2026-10-31", Until: "2026-11-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 1, UpBytes: 2}) {
+	if len(u.Days) != 4 || u.Days[0] != (api.Used{From: "2096-10-31", Until: "2096-11-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 1, UpBytes: 2}) {
 		t.Errorf("%+v", u.Days)
 	}
 	want := []api.Used{
-		{From: "2026-10-01", Until: "2026-11-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 1, UpBytes: 2},
-		{From: "2026-11-01", Until: "2026-12-01", Link: "wlan0", Purpose: "pipe", DeviceID: "gone", DownBytes: 7, UpBytes: 8},
-		{From: "2026-11-01", Until: "2026-12-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 110, UpBytes: 220},
+		{From: "2096-10-01", Until: "2096-11-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 1, UpBytes: 2},
+		{From: "2096-11-01", Until: "2096-12-01", Link: "wlan0", Purpose: "pipe", DeviceID: "gone", DownBytes: 7, UpBytes: 8},
+		{From: "2096-11-01", Until: "2096-12-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 110, UpBytes: 220},
 	}
 	got, _ := json.Marshal(u.Months)
 	if w, _ := json.Marshal(want); !bytes.Equal(got, w) {
 		t.Errorf("%s\nwant %s", got, w)
 	}
-	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.Local)
+	now := time.Date(2096, 11, 30, 12, 0, 0, 0, time.Local)
 	for _, c := range []struct {
 		days bool
 		at   time.Time
@@ -66,15 +66,15 @@ func TestUsed(t *testing.T) {
 	}{
 		{false, now, `helper phone
 LINK   FOR      DEVICE  TODAY DOWN  UP   THIS MONTH DOWN  UP   SINCE
-wlan0  pipe             7 B          8 B   7 B               8 B   2026-11-01
-wwan0  hs-path  laptop  100 B        200 B 110 B             220 B 2026-11-01
+wlan0  pipe             7 B          8 B   7 B               8 B   2096-11-01
+wwan0  hs-path  laptop  100 B        200 B 110 B             220 B 2096-11-01
 `},
 		{true, now, `helper phone
 DAY         LINK   FOR      DEVICE  DOWN  UP
-2026-10-31  wwan0  hs-path  laptop  1 B    2 B
-2026-11-01  wwan0  hs-path  laptop  10 B   20 B
-2026-11-30  wlan0  pipe             7 B    8 B
-2026-11-30  wwan0  hs-path  laptop  100 B  200 B
+2096-10-31  wwan0  hs-path  laptop  1 B    2 B
+2096-11-01  wwan0  hs-path  laptop  10 B   20 B
+2096-11-30  wlan0  pipe             7 B    8 B
+2096-11-30  wwan0  hs-path  laptop  100 B  200 B
 `},
 	} {
 		var page bytes.Buffer
