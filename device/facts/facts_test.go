@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,12 +104,12 @@ type fake struct {
 	facts   chan Facts // what the next reads return; the last one stays
 	last    Facts
 	changed chan struct{}
-	reads   int
+	reads   atomic.Int32
 	closed  bool
 }
 
 func (f *fake) Read() Facts {
-	f.reads++
+	f.reads.Add(1)
 	select {
 	case f.last = <-f.facts:
 	default:
@@ -124,13 +126,20 @@ func TestKeeper(t *testing.T) {
 		a, b := &fake{facts: make(chan Facts, 1), changed: make(chan struct{})}, &fake{facts: make(chan Facts, 1)}
 		k := New(a, b)
 		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
 		var seen []Facts
-		k.OnChange(func(f Facts) { seen = append(seen, f) })
+		k.OnChange(func(f Facts) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, f)
+		})
 		done := make(chan struct{})
 		go func() { k.Run(ctx); close(done) }()
 		want := func(f Facts) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if got := k.Facts(); !got.equal(f) || !seen[len(seen)-1].equal(f) {
 				t.Fatalf("%+v is known, %+v was told, not %+v", got, seen[len(seen)-1], f)
 			}
@@ -160,8 +169,8 @@ func TestKeeper(t *testing.T) {
 		if len(seen) != 4 {
 			t.Errorf("%d changes were told", len(seen))
 		}
-		if a.reads < 20 || a.reads > 30 {
-			t.Errorf("read %d times in %v", a.reads, Lasts)
+		if n := a.reads.Load(); n < 20 || n > 30 {
+			t.Errorf("read %d times in %v", n, Lasts)
 		}
 		cancel()
 		<-done
