@@ -18,6 +18,9 @@ import (
 var (
 	seedFlag      = flag.Int64("seed", -1, "the one seed that TestTransfers runs")
 	transfersFlag = flag.Uint64("transfers", 1000, "how many seeds TestTransfers runs")
+
+	// foundSeeds once failed, and are run besides, however few others are.
+	foundSeeds = []uint64{3403} // an ended stream of a group whose paths were silent kept its turn
 )
 
 // outcome is what became of a scenario.
@@ -117,8 +120,11 @@ func TestTransfers(t *testing.T) {
 			var l lab
 			for {
 				seed := uint64(next.Add(1) - 1)
-				if seed >= *transfersFlag {
-					return
+				if i := seed - *transfersFlag; seed >= *transfersFlag {
+					if i >= uint64(len(foundSeeds)) {
+						return
+					}
+					seed = foundSeeds[i]
 				}
 				sc := newScenario(seed)
 				out := l.run(sc, nil, nil)

@@ -316,6 +316,10 @@ func (b *Bond) forget(s *Stream) {
 		return
 	}
 	delete(b.streams, s.id)
+	if s.inReady { // its turn may never come: of a group whose paths are all silent, say
+		s.inReady = false
+		b.ready, b.express = leaveOut(b.ready, s), leaveOut(b.express, s)
+	}
 	if s.only != 0 { // in its turn, which it may still have, it stands in nobody's way
 		s.only = 0
 		b.bound--
