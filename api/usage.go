@@ -16,7 +16,7 @@ type Usage struct {
 	Role string `json:"role"`
 	Name string `json:"name"` // of this device
 	// Days and Months are what was used in each, oldest first; never null. A
-	// month begins on the link's reset day.
+	// month begins on the reset day of the link's cap, or else of that of all links.
 	Days   []Used `json:"days"`
 	Months []Used `json:"months"`
 	// NotKept is why a restart would forget it, "" if it would not.

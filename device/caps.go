@@ -12,10 +12,10 @@ import (
 	"mpbond/unit"
 )
 
-// Caps keeps links to their caps: it looks at what they have carried, the more
-// often the less is left, lets less be on its way then, and ends the connections
-// over a link whose cap is used up. That the roles make no new ones is up to
-// them: see Of. Safe for concurrent use.
+// Caps keeps links to their caps: it looks at what they have carried, when a
+// connection opens and the more often the less is left, lets less be on its way
+// then, and ends the connections over a link whose cap is used up. That the roles
+// make no new ones is up to them: see Of. Safe for concurrent use.
 type Caps struct {
 	usage *Usage
 	self  string // name of this device, whose caps are of all links together
@@ -76,8 +76,22 @@ func (c *Caps) link(name string) string {
 	return name
 }
 
+// Month is the period of accounting of a link that a time is in: by its own
+// monthly cap, or else by that of all links; without these the month. A nil Caps
+// has none.
+func (c *Caps) Month(link string, at time.Time) (from, until time.Time) {
+	var caps policy.Caps
+	if c != nil {
+		all := c.caps()
+		if caps = all[link]; caps.Monthly == 0 {
+			caps = all[c.self]
+		}
+	}
+	return caps.Month(at)
+}
+
 func (c *Caps) judge(link string, caps policy.Caps) (a policy.Allowance, month unit.Bytes, open []Counted) {
-	now := c.usage.now()
+	now := c.usage.judged()
 	day, _ := policy.Today(now)
 	first, _ := caps.Month(now)
 	today, month, open := c.usage.measure(link, day.Format(time.DateOnly), first.Format(time.DateOnly))
@@ -92,9 +106,10 @@ func (c *Caps) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-c.usage.fresh:
 		case <-t.C:
-			t.Reset(c.look())
 		}
+		t.Reset(c.look())
 	}
 }
 
@@ -159,6 +174,13 @@ func (c *Caps) keep(link string, caps policy.Caps, k *capped) time.Duration {
 		}
 	}
 	return again
+}
+
+// judged is the time to judge caps at.
+func (u *Usage) judged() time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return policy.TimeOf(u.now(), u.last)
 }
 
 // measure asks the connections over a link, "" for all, what they have carried,

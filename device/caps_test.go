@@ -108,35 +108,117 @@ func TestCaps(t *testing.T) {
 	}
 }
 
-// TestCapsInTime: a connection that begins suddenly is ended near the cap.
+// TestCapsInTime: a connection that begins suddenly is ended near the cap, also
+// one that was not there when the link was looked at, and one over a link that
+// may carry nothing at once.
 func TestCapsInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u, _, _ := newUsage(t)
-		c, _ := capsOf(u, "", map[string]policy.Caps{"wwan0": {Daily: 20e6}})
-		ctx, end := context.WithCancel(t.Context())
-		var all sync.WaitGroup
-		all.Go(func() { c.Run(ctx) })
-		f := &fakeConn{local: "10.0.0.1:1"}
-		f.open(u, policy.ForPath)
-		time.Sleep(10 * time.Second)
-		const step = time.Millisecond
-		rate := 100 * unit.Mbps
-		for aborted := false; !aborted; {
-			u.mu.Lock()
-			if aborted = f.aborted; !aborted {
-				f.in += rate.Bytes(step)
+	const limit = 20e6
+	for _, k := range []struct {
+		before      unit.Bytes // carried by another one
+		late        bool       // it opens between two looks
+		least, most unit.Bytes
+	}{{0, false, 19_800_000, limit}, {19e6, true, 19_800_000, limit}, {limit, true, limit, limit}} {
+		synctest.Test(t, func(t *testing.T) {
+			u, _, _ := newUsage(t)
+			past := &fakeConn{local: "10.0.0.1:1", in: k.before}
+			past.open(u, policy.ForPath)
+			u.closing(past)
+			c, _ := capsOf(u, "", map[string]policy.Caps{"wwan0": {Daily: limit}})
+			ctx, end := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			all.Go(func() { c.Run(ctx) })
+			f := &fakeConn{local: "10.0.0.1:2"}
+			if !k.late {
+				f.open(u, policy.ForPath)
 			}
-			u.mu.Unlock()
-			time.Sleep(step)
-			synctest.Wait()
-			if f.in > 30e6 {
-				t.Fatal("it is not ended")
+			time.Sleep(10*time.Second + lookAt)
+			if k.late {
+				f.open(u, policy.ForPath)
+				synctest.Wait()
 			}
+			const step = time.Millisecond
+			rate := 100 * unit.Mbps
+			for aborted := false; !aborted; {
+				u.mu.Lock()
+				if aborted = f.aborted; !aborted {
+					f.in += rate.Bytes(step)
+				}
+				u.mu.Unlock()
+				time.Sleep(step)
+				synctest.Wait()
+				if f.in > 30e6 {
+					t.Fatal("it is not ended")
+				}
+			}
+			if sum := k.before + f.in; sum < k.least || sum > k.most {
+				t.Errorf("%d before it: ended at %d", k.before, sum)
+			}
+			end()
+			all.Wait()
+		})
+	}
+}
+
+// lookAt is between two looks at a link that carries nothing.
+const lookAt = 500 * time.Millisecond
+
+// TestCapsOfPipes: a pipe wakes nobody; it counts against no cap.
+func TestCapsOfPipes(t *testing.T) {
+	u, _, _ := newUsage(t)
+	pipe, path := &fakeConn{local: "10.0.0.1:1"}, &fakeConn{local: "10.0.0.1:2"}
+	pipe.open(u, policy.ForPipe)
+	if len(u.fresh) > 0 {
+		t.Error("it does")
+	}
+	path.open(u, policy.ForPath)
+	path.open(u, policy.ForPath) // nobody looks: it must not wait
+	if len(u.fresh) != 1 {
+		t.Error("a subflow does not")
+	}
+}
+
+// TestCapsWithoutClock: while the clock has not been set the day that bytes are
+// counted for is judged, not all days as one.
+func TestCapsWithoutClock(t *testing.T) {
+	u, clock, _ := newUsage(t)
+	c, _ := capsOf(u, "", map[string]policy.Caps{"wwan0": {Daily: 10e6, Monthly: 1e9, ResetDay: 21}})
+	f := &fakeConn{local: "10.0.0.1:1"}
+	f.open(u, policy.ForPath)
+	is := func(day, want string) {
+		t.Helper()
+		when, err := time.Parse(time.DateOnly, day)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if f.in < 19_800_000 || f.in > 20_000_000 {
-			t.Errorf("ended at %d", f.in)
+		*clock = when.Add(10 * time.Minute)
+		if got := c.Of("wwan0"); got.String() != want {
+			t.Errorf("on %s: %v, want %s", day, got, want)
 		}
-		end()
-		all.Wait()
-	})
+	}
+	f.in = 1e6
+	is("1970-01-01", "1 MB of the daily cap of 10 MB are used, until 1970-01-02 00:00")
+	is("1970-01-02", "1 MB of the daily cap of 10 MB are used, until 1970-01-02 00:00")
+	f.in += 990e6
+	is("2026-11-20", "the daily cap of 10 MB is used up, until 2026-11-21 00:00")
+	f.in += 3e6
+	is("2026-11-21", "3 MB of the daily cap of 10 MB are used, until 2026-11-22 00:00")
+	f.in += 4e6
+	is("1970-01-01", "7 MB of the daily cap of 10 MB are used, until 2026-11-22 00:00")
+	f.in += 5e6
+	is("1970-01-03", "the daily cap of 10 MB is used up, until 2026-11-22 00:00")
+}
+
+// TestCapsMonth: a link without a monthly cap has the months of all links.
+func TestCapsMonth(t *testing.T) {
+	u, clock, _ := newUsage(t)
+	c, _ := capsOf(u, "phone", map[string]policy.Caps{"phone": {Monthly: 1e9, ResetDay: 15}, "wwan0": {Monthly: 1e9, ResetDay: 21}, "eth0": {Monthly: 1e9}, "wlan0": {Daily: 1e9}})
+	other, _ := capsOf(u, "laptop", map[string]policy.Caps{"wlan0": {Daily: 1e9}})
+	for _, k := range []struct {
+		caps       *Caps
+		link, want string
+	}{{c, "wwan0", "2026-11-21"}, {c, "eth0", "2026-11-01"}, {c, "wlan0", "2026-11-15"}, {c, "usb0", "2026-11-15"}, {other, "wlan0", "2026-11-01"}, {nil, "wlan0", "2026-11-01"}} {
+		if from, _ := k.caps.Month(k.link, *clock); from.Format(time.DateOnly) != k.want {
+			t.Errorf("%s: from %v, want %s", k.link, from, k.want)
+		}
+	}
 }

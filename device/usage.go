@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -25,7 +26,7 @@ const (
 	// a killed process loses is what was carried since: a second's bytes at most.
 	countEvery = 250 * time.Millisecond
 	countIdle  = time.Second
-	// keepDays is how long days are kept.
+	// keepDays is how many days are kept: the newest that there are.
 	keepDays = 400
 	// knownFor is how long an address is known to be of an interface.
 	knownFor = 10 * time.Second
@@ -41,6 +42,7 @@ type Usage struct {
 	log         *slog.Logger
 	now         func() time.Time // a fake in tests
 	interfaceOf func(net.Addr) string
+	fresh       chan struct{} // has one when a connection over the Internet has opened; for Caps
 
 	mu      sync.Mutex // guards below
 	open    map[Counted]*counted
@@ -85,7 +87,7 @@ type counted struct {
 // NewUsage makes one that keeps nothing.
 func NewUsage(log *slog.Logger) *Usage {
 	return &Usage{log: log, now: time.Now, interfaceOf: NetworkOf, open: map[Counted]*counted{}, names: map[netip.Addr]string{},
-		used: map[policy.Used]*policy.Used{}, changed: map[*policy.Used]bool{}}
+		used: map[policy.Used]*policy.Used{}, changed: map[*policy.Used]bool{}, fresh: make(chan struct{}, 1)}
 }
 
 // NetworkOf is the interface that has a local address, but for loopback, which
@@ -143,11 +145,19 @@ func (u *Usage) row(of policy.Used) *policy.Used {
 	return r
 }
 
-// forget drops days that are long past; mu is held.
+// forget drops all but the newest days, by their order and not by the clock,
+// which may be wrong for a while; mu is held.
 func (u *Usage) forget() {
-	oldest := u.now().AddDate(0, 0, -keepDays).Format(time.DateOnly)
+	seen := map[string]bool{}
 	for of := range u.used {
-		if of.Day < oldest {
+		seen[of.Day] = true
+	}
+	if len(seen) <= keepDays {
+		return
+	}
+	oldest := slices.Sorted(maps.Keys(seen))[len(seen)-keepDays]
+	for of, r := range u.used {
+		if of.Day < oldest && !u.changed[r] { // that is written first
 			delete(u.used, of)
 		}
 	}
@@ -202,6 +212,12 @@ func (u *Usage) opened(c Counted, p policy.Purpose, link string, local net.Addr)
 	}
 	if link != "" {
 		u.open[c] = &counted{purpose: p, link: link}
+		if p.Internet() {
+			select {
+			case u.fresh <- struct{}{}:
+			default: // there is one already
+			}
+		}
 	}
 }
 

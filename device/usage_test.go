@@ -162,19 +162,71 @@ func TestUsageKept(t *testing.T) {
 	u = again(killed)
 	wants(t, u, "11-21 wwan0 hs-path p 300/10")
 	u.Close()
-	*clock = clock.AddDate(0, 0, keepDays)
+	*clock = clock.AddDate(2, 0, 0) // forgets nothing
 	u = again(nil)
 	wants(t, u, "11-21 wwan0 hs-path p 300/10")
 	u.Close()
-	*clock = clock.AddDate(0, 0, 1)
-	u = again(nil)
-	wants(t, u, "")
-	u.Close()
 
 	u = again(append([]byte("garbage\n"), killed...))
-	wants(t, u, "")
+	wants(t, u, "11-21 wwan0 hs-path p 300/10")
 	if bad, err := os.ReadFile(path + ".bad"); err != nil || !bytes.HasPrefix(bad, []byte("garbage\n{")) || !strings.Contains(log.String(), path+".bad") {
 		t.Errorf("kept aside %q, %v; said %s", bad, err, log)
+	}
+}
+
+// TestUsageForgets: the newest days are kept, whatever the clock says now; what
+// is not written yet is not forgotten.
+func TestUsageForgets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "usage.jsonl")
+	u, clock, _ := newUsage(t)
+	if err := u.Keep(path); err != nil {
+		t.Fatal(err)
+	}
+	c := &fakeConn{local: "10.0.0.1:1"}
+	c.open(u, policy.ForPath)
+	const more = 3
+	first := *clock
+	for n := range keepDays + more {
+		*clock = first.AddDate(0, 0, 7*n) // not on each day
+		c.in++
+		u.Count()
+	}
+	u.Close()
+	for _, now := range []time.Time{time.Unix(0, 0), *clock, clock.AddDate(10, 0, 0)} {
+		next, at, _ := newUsage(t)
+		*at = now
+		if err := next.Keep(path); err != nil {
+			t.Fatal(err)
+		}
+		list, _ := next.List()
+		if want := first.AddDate(0, 0, 7*more).Format(time.DateOnly); len(list) != keepDays || list[0].Day != want {
+			t.Errorf("at %v: %d days from %s on, want %d from %s on", now, len(list), list[0].Day, keepDays, want)
+		}
+		next.Close()
+	}
+
+	u, clock, _ = newUsage(t)
+	if err := u.Keep(path); err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	*clock = first.AddDate(0, 0, -1) // a clock that is behind
+	behind := &fakeConn{local: "10.0.0.1:1", in: 5}
+	behind.open(u, policy.ForPath)
+	u.mu.Lock()
+	for c, n := range u.open {
+		u.count(c, n, false)
+	}
+	u.forget()
+	u.mu.Unlock()
+	if list, _ := u.List(); len(list) != keepDays+1 || list[0].Down != 5 || u.Count() {
+		t.Errorf("%d days, the first with %d, or they are written again and again", len(list), list[0].Down)
+	}
+	u.mu.Lock()
+	u.forget()
+	u.mu.Unlock()
+	if list, _ := u.List(); len(list) != keepDays {
+		t.Errorf("%d days", len(list))
 	}
 }
 

@@ -5,7 +5,10 @@ import (
 	"fmt"
 
 	"mpbond/device"
+	"mpbond/identity"
+	"mpbond/pipe"
 	"mpbond/policy"
+	"mpbond/tcp"
 )
 
 // capError is that a link may carry nothing more.
@@ -26,6 +29,14 @@ func (h *Helper) spent(ctx context.Context, server string) error {
 	if link == "" {
 		link = device.LinkTo(ctx, server, h.cfg.Mark)
 	}
+	return h.spentOn(link)
+}
+
+// spentOn is the error that a link may carry nothing more, if so.
+func (h *Helper) spentOn(link string) error {
+	if h.cfg.Allowed == nil {
+		return nil
+	}
 	if a := h.cfg.Allowed(link); a.Level == policy.CapReached {
 		return capError{link, a}
 	}
@@ -41,5 +52,12 @@ func (h *Helper) Spent(link string, a policy.Allowance) {
 		if link == "" || f.link == link {
 			r.close(capError{f.link, a})
 		}
+	}
+}
+
+// countFor has what a connection carries counted as a primary's.
+func countFor(c pipe.Conn, p identity.Peer) {
+	if c, ok := c.(*tcp.Conn); ok {
+		c.For(p.Key.ID().String())
 	}
 }

@@ -15,6 +15,36 @@ import (
 	"mpbond/wire"
 )
 
+// TestSpentLink: what is asked about in the end is the link that the connection
+// has, whatever the routes told before.
+func TestSpentLink(t *testing.T) {
+	spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{Allowed: func(link string) policy.Allowance {
+		if link == "" { // of a server on this device no link is told before
+			return policy.Allowance{}
+		}
+		return spent
+	}})
+	came := make(chan error, 1)
+	go func() {
+		c, err := w.sl.Accept()
+		if err == nil {
+			_, err = c.Read(make([]byte, 1))
+			c.Close()
+		}
+		came <- err
+	}()
+	_, err := w.waiting().Join(t.Context(), w.server, pipe.DefaultWindow)
+	if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "the daily cap of 20 MB is used up") {
+		t.Errorf("a subflow: %v", err)
+	}
+	w.sl.Close()
+	if err := <-came; err == nil {
+		t.Error("something was sent over it")
+	}
+	w.stop()
+}
+
 // TestSpent: subflows over a link whose cap is used up end at once, primaries are
 // told why, and new ones are refused before anything is sent, until it may be used
 // again.

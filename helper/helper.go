@@ -553,6 +553,11 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 		return nil, wire.CodeUnreachable, err
 	}
 	countFor(conn, t.primary)
+	link := cmp.Or(h.cfg.HSInterface, device.InterfaceOf(conn.LocalAddr()))
+	if err = h.spentOn(link); err != nil { // it need not be the one that the routes told
+		conn.Close()
+		return nil, wire.CodeLimit, err
+	}
 	if !h.ownServer(q.Server) && astray(q.Server, conn.LocalAddr(), conn.RemoteAddr()) {
 		conn.Close()
 		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q leads to the helper itself", q.Server), "give the server another address")
@@ -561,7 +566,6 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	if err != nil {
 		return nil, wire.CodeUnreachable, err
 	}
-	link := cmp.Or(h.cfg.HSInterface, device.InterfaceOf(conn.LocalAddr()))
 	p, err := o.Accept(q, min(q.Window, mostWindow), device.RadioOf(link))
 	if err != nil {
 		hs.Close()
@@ -588,11 +592,4 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	}
 	h.tellFacts(p) // if they changed while the pipe was neither waiting nor in use
 	return r, 0, nil
-}
-
-// countFor has what a connection carries counted as a primary's.
-func countFor(c pipe.Conn, p identity.Peer) {
-	if c, ok := c.(*tcp.Conn); ok {
-		c.For(p.Key.ID().String())
-	}
 }

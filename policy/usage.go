@@ -70,6 +70,17 @@ func DayOf(now time.Time, last string) string {
 	return last
 }
 
+// TimeOf is the time to judge caps at: now, or noon of the day that bytes are
+// counted for while that is another one.
+func TimeOf(now time.Time, last string) time.Time {
+	day := DayOf(now, last)
+	noon, err := time.ParseInLocation(time.DateOnly+" 15", day+" 12", now.Location())
+	if err != nil || day == now.Format(time.DateOnly) {
+		return now
+	}
+	return noon
+}
+
 // Month is the period of accounting that a time is in, in its location: from a
 // reset day, 1 to 31, to the next one. Where a month is shorter the period begins
 // on its last day. Until is the first moment of the next period.

@@ -91,6 +91,13 @@ func TestDayOf(t *testing.T) {
 		if got := DayOf(at(t, c.now, "UTC"), c.last); got != c.want {
 			t.Errorf("at %s after %q: %s, want %s", c.now, c.last, got, c.want)
 		}
+		want := c.now // while the day is that of the clock
+		if c.now[:len(c.want)] != c.want {
+			want = c.want + " 12:00:00"
+		}
+		if got := TimeOf(at(t, c.now, "UTC"), c.last); !got.Equal(at(t, want, "UTC")) {
+			t.Errorf("caps are judged for %v at %s after %q, want %s", got, c.now, c.last, want)
+		}
 	}
 }
 

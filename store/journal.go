@@ -29,7 +29,9 @@ import (
 const (
 	// maxFile bounds what is read: many times what is ever written.
 	maxFile = 64 * unit.MB
-	// rewriteAt is the size at which the file is replaced by the lines that hold.
+	// rewriteAt is the size from which on the file is replaced by the lines that
+	// hold, when it is twice as long as these were: so each byte that is appended
+	// costs two that are rewritten at most.
 	rewriteAt = unit.MB
 	// syncEvery bounds what a power cut can take: the disk is asked to keep what
 	// was written.
@@ -41,7 +43,8 @@ type Journal struct {
 	path string
 	f    *os.File
 	size int64
-	torn bool // the last line has no end
+	held int64 // size after the last Rewrite
+	torn bool  // the last line has no end
 
 	synced  time.Time
 	syncing atomic.Bool
@@ -140,7 +143,10 @@ func (j *Journal) cut(size int64) {
 }
 
 // Long reports whether the file should be replaced, with Rewrite.
-func (j *Journal) Long() bool { return j.size > int64(rewriteAt) }
+func (j *Journal) Long() bool {
+	limit := max(int64(rewriteAt), 2*j.held)
+	return j.size > min(limit, int64(maxFile-rewriteAt)) // it must be read again
+}
 
 // Rewrite makes lines all that the file has. Whenever the process ends, or the
 // power, the file is the old one or the new one.
@@ -174,7 +180,7 @@ func (j *Journal) Rewrite(lines ...any) error {
 	}
 	j.syncs.Wait()
 	j.f.Close()
-	j.f, j.size, j.torn = f, int64(b.Len()), false
+	j.f, j.size, j.held, j.torn = f, int64(b.Len()), int64(b.Len()), false
 	return nil
 }
 

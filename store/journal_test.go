@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mpbond/fault"
+	"mpbond/unit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -142,6 +143,35 @@ func TestDamage(t *testing.T) {
 	if kept, err := os.ReadFile(path + ".bad"); err != nil || string(kept) != text {
 		t.Errorf("kept %q, %v", kept, err)
 	}
+}
+
+// TestLong: it is rewritten again when it has grown by as much as it was, not
+// because what holds is much.
+func TestLong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.jsonl")
+	j, _, _ := open(t, path)
+	some := func(n unit.Bytes) (lines []any) {
+		for each := unit.Bytes(1000); n > 0; n -= each {
+			lines = append(lines, row{strings.Repeat("x", int(each)), 1})
+		}
+		return lines
+	}
+	step := func(what string, err error, want bool) {
+		t.Helper()
+		if err != nil || j.Long() != want {
+			t.Errorf("%s: long is %v at %d, %v; want %v", what, j.Long(), j.size, err, want)
+		}
+	}
+	step("a little", j.Append(some(rewriteAt/2)...), false)
+	step("more", j.Append(some(rewriteAt/2)...), true)
+	step("rewritten to much", j.Rewrite(some(2*rewriteAt)...), false)
+	step("a line", j.Append(row{"a", 1}), false)
+	step("nearly as much again", j.Append(some(2*rewriteAt-20*unit.KB)...), false)
+	step("as much again", j.Append(some(200*unit.KB)...), true)
+	step("rewritten to little", j.Rewrite(some(unit.KB)...), false)
+	step("more than that", j.Append(some(10*unit.KB)...), false)
+	j.held, j.size = int64(maxFile)/2+1, int64(maxFile-rewriteAt)+1 // else it would grow to what is not read
+	step("more than can be read soon", nil, true)
 }
 
 // TestFullDisk: what cannot be written can be later, and a line that was written

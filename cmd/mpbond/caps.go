@@ -32,7 +32,6 @@ func (r *role) useCaps(self string, rules func() *policy.Rules, spent func(link 
 				spent(link, now)
 			}
 		})
-	r.capsOf = rules
 }
 
 // allowed is what a link may still carry. It is for a role to ask while it runs.

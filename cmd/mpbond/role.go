@@ -35,10 +35,9 @@ type role struct {
 	trace  string // path of the trace file
 	api    string // address of the API over TCP, "" for none
 
-	trust   *identity.Trust // set by load
-	usage   *mydevice.Usage // of its connections; set by load
-	caps    *mydevice.Caps  // nil: it keeps to none
-	capsOf  func() *policy.Rules
+	trust   *identity.Trust  // set by load
+	usage   *mydevice.Usage  // of its connections; set by load
+	caps    *mydevice.Caps   // nil: it keeps to none
 	rec     *trace.Recorder  // set by recorder
 	policy  *primary.Primary // nil: it has no rules for apps
 	own     *ownPolicy       // the policy of a role without rules for apps; nil: none

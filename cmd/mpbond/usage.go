@@ -163,10 +163,6 @@ func (r *role) used(name string) api.Usage {
 		names[p.Key.ID().String()] = p.Name
 	}
 	u.Caps = r.capList()
-	caps := map[string]policy.Caps{}
-	if r.caps != nil {
-		caps = r.capsOf().Caps()
-	}
 	months := map[api.Used]*api.Used{} // by what it is of, without bytes
 	for _, row := range list {
 		day, err := time.ParseInLocation(time.DateOnly, row.Day, time.Local)
@@ -178,7 +174,7 @@ func (r *role) used(name string) api.Usage {
 		d.From, d.Until = span(policy.Today(day))
 		d.DownBytes, d.UpBytes = row.Down, row.Up
 		u.Days = append(u.Days, d)
-		of.From, of.Until = span(caps[row.Link].Month(day))
+		of.From, of.Until = span(r.caps.Month(row.Link, day))
 		m := months[of]
 		if m == nil {
 			m = &api.Used{}

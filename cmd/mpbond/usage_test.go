@@ -13,6 +13,7 @@ import (
 	"mpbond/api"
 	mydevice "mpbond/device"
 	"mpbond/identity"
+	"mpbond/policy"
 )
 
 // TestUsed: rows of the file become days and months, with the names that
@@ -82,6 +83,16 @@ DAY         LINK   FOR      DEVICE  DOWN  UP
 		if squeeze(page.String()) != squeeze(c.want) {
 			t.Errorf("days %v:\n%s\nwant\n%s", c.days, &page, c.want)
 		}
+	}
+	r.caps = mydevice.NewCaps(r.usage, "phone", func() map[string]policy.Caps {
+		return map[string]policy.Caps{"phone": {Monthly: 1e9, ResetDay: 15}, "wlan0": {Monthly: 1e9}}
+	}, nil)
+	var from []string
+	for _, m := range r.used("phone").Months {
+		from = append(from, m.Link+" "+m.From)
+	}
+	if got, want := strings.Join(from, ", "), "wwan0 2096-10-15, wlan0 2096-11-01, wwan0 2096-11-15"; got != want {
+		t.Errorf("by a cap of all links: months %s, want %s", got, want)
 	}
 	var page bytes.Buffer
 	if printUsage(&page, api.Usage{NotKept: "no room"}, false, now); !strings.Contains(page.String(), "no room") || !strings.Contains(page.String(), "nothing") {
