@@ -20,7 +20,6 @@ import (
 	"mpbond/device/facts"
 	"mpbond/fault"
 	"mpbond/identity"
-	"mpbond/policy"
 	"mpbond/primary"
 	"mpbond/trace"
 	"mpbond/unit"
