@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -75,7 +76,7 @@ func oversize(typ wire.Type) []byte { return []byte{byte(typ), 0xff, 0xff, 0xff}
 func TestGarbageAtThePorts(t *testing.T) {
 	w := newWorld(t)
 	w.start("phone")
-	other := wire.Append(nil, wire.Hello{Version: wire.Version + 1, Name: "old phone"})
+	other := wire.Append(nil, wire.Hello{Version: wire.Version - 1, Name: "old phone"})
 	hello := wire.Append(nil, wire.Hello{Version: wire.Version, Name: "rogue"})
 	for _, c := range []struct {
 		name, port string
@@ -87,7 +88,7 @@ func TestGarbageAtThePorts(t *testing.T) {
 		{"zeros at the server", w.scfg.Listen, make([]byte, 1000), w.server, "does not speak TLS"},
 		{"web browser at the pipe", w.pcfg.Pipe, []byte("GET / HTTP/1.1\r\n\r\n"), w.primary, "does not speak TLS"},
 		{"oversize HELLO", w.scfg.Listen, oversize(wire.TypeHello), w.server, "longer than the protocol allows"},
-		{"HELLO of another version", w.scfg.Listen, other, w.server, "the helper speaks protocol version 2"},
+		{"HELLO of another version", w.scfg.Listen, other, w.server, fmt.Sprintf("the helper speaks protocol version %d", wire.Version-1)},
 		{"oversize frame after HELLO", w.scfg.Listen, append(hello[:len(hello):len(hello)], oversize(wire.TypeHopData)...), w.server, "longer than the protocol allows"},
 		{"no TLS after HELLO", w.scfg.Listen, wire.Append(hello[:len(hello):len(hello)], hopData("SSH-2.0-x")), w.server, "does not speak TLS"},
 	} {
@@ -154,14 +155,15 @@ func TestJoinRefusals(t *testing.T) {
 	w := newWorld(t)
 	w.startServer()
 	w.primary.trusts(w.server, identity.RoleServer, w.scfg.Listen)
-	version, helped := goodJoin, goodJoin
-	version.Version, helped.Helped = 9, true
+	version, former, helped := goodJoin, goodJoin, goodJoin
+	version.Version, former.Version, helped.Helped = 9, wire.Version-1, true
 	for _, c := range []struct {
 		join wire.Join
 		code wire.Code
 		text string
 	}{
-		{version, wire.CodeVersion, "this server speaks protocol version 1, the device version 9"},
+		{version, wire.CodeVersion, fmt.Sprintf("this server speaks protocol version %d, the device version 9", wire.Version)},
+		{former, wire.CodeVersion, fmt.Sprintf("this server speaks protocol version %d, the device version %d", wire.Version, wire.Version-1)},
 		{helped, wire.CodeMalformed, "a helped subflow must come over a helper"},
 	} {
 		_, err := w.rogue(c.join)

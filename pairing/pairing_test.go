@@ -544,7 +544,7 @@ func TestGarbage(t *testing.T) {
 	server := newDevice(t, "home", wire.PairServer)
 	open(server)
 	for _, in := range [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n"), {0x60, 0, 0, 200}, {0x60, 0xff, 0xff, 0xff}, {0x16, 3, 1, 0, 5},
-		append([]byte{0x60, 0, 0, 7}, "mpbind\x01"...), append([]byte{0x60, 0, 0, 8}, "mpbond\x01\x00"...)} {
+		append([]byte{0x60, 0, 0, 7, 'm', 'p', 'b', 'i', 'n', 'd'}, wire.Version), append([]byte{0x60, 0, 0, 8, 'm', 'p', 'b', 'o', 'n', 'd'}, wire.Version, 0)} {
 		conn := server.connect("10.0.0.1")
 		go func() { _, _ = conn.Write(in); conn.Close() }()
 		_, _ = io.Copy(io.Discard, conn)

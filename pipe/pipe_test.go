@@ -317,13 +317,14 @@ func TestSilentEnds(t *testing.T) {
 }
 
 func TestBadCallers(t *testing.T) {
-	hello := wire.Append(nil, wire.Hello{Version: wire.Version + 1, Name: "phone"})
+	version := func(v uint8) []byte { return wire.Append(nil, wire.Hello{Version: v, Name: "phone"}) }
 	for name, c := range map[string]struct {
 		first []byte // what comes instead of HELLO, inside TLS on a pipe
 		kind  fault.Kind
 		says  string
 	}{
-		"version":  {hello, fault.Protocol, "version 2"},
+		"version":  {version(wire.Version + 1), fault.Protocol, fmt.Sprintf("the helper speaks protocol version %d", wire.Version+1)},
+		"former":   {version(wire.Version - 1), fault.Protocol, fmt.Sprintf("the helper speaks protocol version %d", wire.Version-1)},
 		"garbage":  {[]byte("GET / HTTP/1.1\r\n\r\n"), fault.Protocol, ""},
 		"frame":    {wire.Append(nil, wire.InitOK{}), fault.Protocol, "INIT_MP_OK"},
 		"magic":    {append([]byte{byte(wire.TypeHello), 0, 0, 7}, "notbond"...), fault.Protocol, "not mpbond"},
@@ -341,7 +342,7 @@ func TestBadCallers(t *testing.T) {
 			go func() { _, _ = tc.Write(c.first) }()
 			_, err := Accept(t.Context(), b, primaryConfig())
 			check(err)
-			if name == "version" { // the helper is told
+			if name == "version" || name == "former" { // the helper is told
 				_, err := expect(wire.NewReader(tc), wire.TypeInitJoin)
 				var r wire.Refuse
 				if !errors.As(err, &r) || r.Code != wire.CodeVersion || r.Version != wire.Version {

@@ -35,10 +35,12 @@ import (
 	"io"
 )
 
-// Version is the protocol version this code speaks. MP_JOIN and HELLO carry
-// it; ends of different versions refuse each other by Refuse with
-// CodeVersion. There has been one version.
-const Version = 1
+// Version is the protocol version this code speaks. MP_JOIN, HELLO and PAIR carry
+// it; ends of different versions refuse each other by Refuse with CodeVersion. It
+// is raised with each change of a layout, and with each new frame that an end which
+// does not know it would not skip. Version 1 had no groups in OPEN and DATAGRAM, no
+// tier in MP_JOIN, and neither PLAN nor SERVERS.
+const Version = 2
 
 // ALPN is the TLS application protocol (RFC 7301) of an end-to-end subflow,
 // PipeALPN that of a pipe and PairALPN that of pairing, so that none can be
