@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
 
 	"mpbond/wire"
 )
@@ -193,7 +196,7 @@ type Domain struct{ name string }
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Domain) UnmarshalText(t []byte) error {
 	name := plainName(strings.TrimPrefix(string(t), "*."))
-	if name == "" || len(name) > maxDomain || strings.ContainsAny(name, "*/:@ \t") || strings.Contains("."+name+".", "..") {
+	if name == "" || len(name) > maxDomain || strings.ContainsAny(name, "*/:@ \t") || strings.Contains("."+name+".", "..") || !ascii(name) {
 		return fmt.Errorf("%q is no domain such as \"example.org\", which stands for all names below it too", t)
 	}
 	d.name = name
@@ -203,8 +206,26 @@ func (d *Domain) UnmarshalText(t []byte) error {
 // maxDomain is the longest domain name (RFC 1035 section 2.3.4).
 const maxDomain = 255
 
-// plainName is a name as names are compared.
-func plainName(s string) string { return strings.ToLower(strings.TrimSuffix(s, ".")) }
+// plainName is a name as names are compared: as DNS has it (RFC 5891), if it can be
+// written so.
+func plainName(s string) string {
+	s = strings.ToLower(strings.TrimSuffix(s, "."))
+	if !ascii(s) {
+		if a, err := idna.Lookup.ToASCII(s); err == nil {
+			return a
+		}
+	}
+	return s
+}
+
+func ascii(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
 
 func (d Domain) matches(name string) bool {
 	rest, ok := strings.CutSuffix(name, d.name)
@@ -224,8 +245,10 @@ func (n *Network) UnmarshalText(t []byte) error {
 		if aerr != nil || a.Zone() != "" {
 			return fmt.Errorf("%q is no address or prefix such as \"192.0.2.7\" or \"2001:db8::/32\"", t)
 		}
-		a = a.Unmap()
 		p = netip.PrefixFrom(a, a.BitLen())
+	}
+	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 { // RFC 4291 section 2.5.5.2; destinations are unmapped too
+		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
 	}
 	n.Prefix = p.Masked()
 	return nil

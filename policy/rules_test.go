@@ -114,6 +114,50 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestWritings: addresses and names that can be written in several ways match in
+// each.
+func TestWritings(t *testing.T) {
+	r := compile(t, `
+[[rule]]
+name = "mapped"
+address = ["::ffff:192.0.2.0/120", "::ffff:198.51.100.7"]
+[[rule]]
+name = "mapped, all"
+port = [7]
+address = ["::ffff:0:0/96"]
+[[rule]]
+name = "wide"
+address = ["64:ff9b::/90"]
+[[rule]]
+name = "books"
+domain = ["*.Bücher.example", "xn--strae-oqa.example"]
+`)
+	for dest, want := range map[string]string{
+		"192.0.2.9:80":                "mapped",
+		"[::ffff:192.0.2.9]:80":       "mapped",
+		"192.0.3.9:80":                "",
+		"198.51.100.7:80":             "mapped",
+		"198.51.100.8:80":             "",
+		"203.0.113.1:7":               "mapped, all",
+		"[2001:db8::1]:7":             "",
+		"[64:ff9b::1]:80":             "wide",
+		"xn--bcher-kva.example:80":    "books",
+		"a.XN--BCHER-KVA.example.:80": "books",
+		"bücher.example:80":           "books",
+		"BÜCHER.example:80":           "books",
+		"bucher.example:80":           "",
+		"straße.example:80":           "books",
+		"\xff.example:80":             "",
+	} {
+		if v := r.Of(Flow{Dest: dest}); v.Rule != want {
+			t.Errorf("%s: %q, want %q", dest, v.Rule, want)
+		}
+	}
+	if v := r.Of(Flow{Dest: "203.0.113.1:443", Name: "www.bücher.example"}); v.Rule != "books" {
+		t.Errorf("by name: %+v", v)
+	}
+}
+
 func TestRulesRefused(t *testing.T) {
 	for _, c := range []struct{ text, want, hint string }{
 		{"\n[[rule]]\nmod = 'block'", `policy.toml:3: unknown setting "rule.mod"`, `"mode"`},
@@ -127,6 +171,8 @@ func TestRulesRefused(t *testing.T) {
 		{"[[rule]]\ndomain = ['a*.example.org']", "policy.toml:2", ""},
 		{"[[rule]]\ndomain = ['']", "policy.toml:2", ""},
 		{"[[rule]]\ndomain = ['a..b']", "policy.toml:2", ""},
+		{"[[rule]]\ndomain = ['ü b.example']", "policy.toml:2", ""},
+		{"[[rule]]\ndomain = ['-ü-.example']", "policy.toml:2", ""},
 		{"[[rule]]\napp = ['[']", "policy.toml:2", ""},
 		{"[[rule]]\nuid = [-1]", "policy.toml", ""},
 		{"[[rule]]\npriority = 'urgent'", "policy.toml:2", ""},

@@ -36,12 +36,30 @@ type Route struct {
 	Own    bool
 	Names  []string // of the device that carries it, and of its interface
 	Pipe   string   // of a helped one: by which interface it comes, "" while its pipe is broken
+	Tier   wire.Tier
 	Silent bool
 	Delay  time.Duration
 }
 
+// better reports whether a single one is to use r rather than o: one that works,
+// of those one of the first tier, of those was, which it uses, and else the
+// quickest. While none works it stays.
+func (r *Route) better(o *Route, was wire.PathID) bool {
+	stay := r.ID == was || o.ID == was
+	switch {
+	case r.Silent != o.Silent:
+		return o.Silent
+	case stay && (r.Silent || r.Tier == o.Tier):
+		return r.ID == was
+	case r.Tier != o.Tier:
+		return r.Tier < o.Tier
+	}
+	return r.Delay < o.Delay
+}
+
 // Group is the treatment in terms of the subflows that there are. Was is what a
-// single one uses, which it stays with while that one works, or 0.
+// single one uses, or 0: it stays with that while that works and none of an
+// earlier tier does.
 func (t *Treatment) Group(id wire.GroupID, routes []Route, was wire.PathID) wire.Group {
 	g := wire.Group{ID: id, Class: t.Class, Weight: t.Weight, Limited: t.limits()}
 	if !g.Limited {
@@ -54,11 +72,7 @@ func (t *Treatment) Group(id wire.GroupID, routes []Route, was wire.PathID) wire
 			continue
 		}
 		g.Paths = append(g.Paths, r.ID)
-		switch {
-		case best == nil, best.Silent && !r.Silent:
-			best = r
-		case r.Silent != best.Silent || best.ID == was:
-		case r.ID == was || r.Delay < best.Delay:
+		if best == nil || r.better(best, was) {
 			best = r
 		}
 	}

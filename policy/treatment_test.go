@@ -2,6 +2,7 @@ package policy
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // TestTreatment: which subflows a rule's devices and pipes come to, and that a
-// single one stays as long as it works.
+// single one stays as long as it works, and none of an earlier tier does.
 func TestTreatment(t *testing.T) {
 	routes := []Route{
 		{ID: 1, Own: true, Names: []string{"laptop/wlan0", "laptop", "wlan0"}, Delay: 30 * time.Millisecond},
@@ -41,6 +42,44 @@ func TestTreatment(t *testing.T) {
 		want := wire.Group{ID: 7, Class: wire.High, Weight: 3, Limited: true, Paths: c.want}
 		if got := c.t.Group(7, routes, c.was); !reflect.DeepEqual(got, want) {
 			t.Errorf("%+v, was %d: %+v, want paths %v", c.t, c.was, got, c.want)
+		}
+	}
+	paid := []Route{
+		{ID: 1, Own: true, Names: []string{"laptop", "wlan0"}, Delay: 60 * time.Millisecond},
+		{ID: 2, Own: true, Names: []string{"laptop", "wwan0"}, Tier: wire.TierBackup, Delay: 10 * time.Millisecond},
+		{ID: 3, Names: []string{"phone"}, Tier: wire.TierSecondary, Delay: 20 * time.Millisecond},
+		{ID: 4, Names: []string{"tablet"}, Delay: 70 * time.Millisecond},
+	}
+	for _, c := range []struct {
+		t      Treatment
+		silent ids
+		was    wire.PathID
+		want   wire.PathID
+	}{
+		{Treatment{}, nil, 0, 1},
+		{Treatment{}, nil, 4, 4}, // slower, but of the same tier
+		{Treatment{}, nil, 3, 1}, // back to what is free
+		{Treatment{}, nil, 2, 1},
+		{Treatment{}, ids{1}, 1, 4},
+		{Treatment{}, ids{1, 4}, 1, 3},
+		{Treatment{}, ids{1, 4}, 2, 3},
+		{Treatment{}, ids{1, 3, 4}, 3, 2},
+		{Treatment{}, ids{1, 2, 3, 4}, 3, 3}, // nothing is better
+		{Treatment{}, ids{1, 2, 3, 4}, 9, 1},
+		{Treatment{}, ids{1, 2, 3, 4}, 4, 4},
+		{Treatment{Devices: []string{"wwan0", "phone"}}, nil, 2, 3},
+		{Treatment{Devices: []string{"wwan0"}}, nil, 0, 2}, // the rule has no other
+	} {
+		now := slices.Clone(paid)
+		for i := range now {
+			now[i].Silent = slices.Contains(c.silent, now[i].ID)
+		}
+		for range len(now) { // whatever their order
+			now = append(now[1:], now[0])
+			c.t.Single = true
+			if g := c.t.Group(1, now, c.was); !slices.Equal(g.Paths, ids{c.want}) {
+				t.Errorf("%v, silent %v, was %d: %v, want %d", c.t.Devices, c.silent, c.was, g.Paths, c.want)
+			}
 		}
 	}
 	if g := (&Treatment{Weight: 2}).Group(1, routes, 0); g.Limited || g.Paths != nil {
