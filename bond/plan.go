@@ -132,11 +132,12 @@ func (b *Bond) barred(s *Stream) bool {
 	return true
 }
 
-// FailGroup resets the streams of a group.
-func (b *Bond) FailGroup(id wire.GroupID, code wire.Code, text string) {
+// FailGroup resets those streams of a group of which old reports that they have
+// waited long enough.
+func (b *Bond) FailGroup(id wire.GroupID, why wire.Reset, old func(*Stream) bool) {
 	for _, s := range b.streams {
-		if s.group == id {
-			s.Reset(code, text)
+		if s.group == id && old(s) {
+			s.Reset(why.Code, why.Text)
 		}
 	}
 }

@@ -21,6 +21,8 @@ type Conn struct {
 	s    *bond.Stream
 	cond *sync.Cond // on Endpoint.mu: something about the stream changed
 
+	since time.Time // when it was opened
+
 	closed               bool // by Close
 	readLimit, writeTime deadline
 }
@@ -34,7 +36,7 @@ type deadline struct {
 func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
 func (e *Endpoint) newConn(s *bond.Stream) *Conn {
-	c := &Conn{e: e, s: s, cond: sync.NewCond(&e.mu)}
+	c := &Conn{e: e, s: s, cond: sync.NewCond(&e.mu), since: time.Now()}
 	s.User = c
 	return c
 }

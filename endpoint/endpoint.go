@@ -372,12 +372,16 @@ func (e *Endpoint) SetPlan(groups []wire.Group) {
 	e.after(time.Now())
 }
 
-// FailGroup resets all streams of a group.
-func (e *Endpoint) FailGroup(id wire.GroupID, code wire.Code, text string) {
+// FailGroup resets the streams of a group that are of that age at least.
+func (e *Endpoint) FailGroup(id wire.GroupID, age time.Duration, why wire.Reset) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.b.FailGroup(id, code, text)
-	e.after(time.Now())
+	now := time.Now()
+	e.b.FailGroup(id, why, func(s *bond.Stream) bool {
+		c, ok := s.User.(*Conn)
+		return !ok || now.Sub(c.since) >= age
+	})
+	e.after(now)
 }
 
 // Dial opens a stream to a destination, "host:port", whose bytes both ends treat

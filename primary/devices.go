@@ -189,7 +189,7 @@ func (p *Primary) awaitHelper(ctx context.Context, slot *helperSlot, w *pipe.Wai
 	}
 	hold(w)
 	defer hold(nil)
-	p.awaitAwake(ctx, &slot.gate, slot.name, w.Done(), slot.revoked)
+	p.awaitAwake(ctx, &slot.gate, p.nameOf(slot), w.Done(), slot.revoked)
 }
 
 // awaitAwake waits until a device may carry something, ctx ends, or one of two

@@ -12,6 +12,7 @@ import (
 
 	"mpbond/device/facts"
 	"mpbond/identity"
+	"mpbond/pipe"
 	"mpbond/policy"
 	"mpbond/trace"
 	"mpbond/unit"
@@ -89,4 +90,23 @@ func TestGate(t *testing.T) {
 			t.Errorf("the tablet is %v, %q", tier, rests)
 		}
 	})
+}
+
+// TestRenameWhileItRests: a helper may be renamed while its keeper waits.
+func TestRenameWhileItRests(t *testing.T) {
+	p := offline(t, time.Minute)
+	slot := &helperSlot{name: "phone", revoked: make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 1000 {
+			p.awaitHelper(t.Context(), slot, &pipe.Waiting{})
+		}
+	}()
+	for range 1000 {
+		p.mu.Lock()
+		slot.name += "x"
+		p.mu.Unlock()
+	}
+	<-done
 }

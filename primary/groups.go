@@ -105,7 +105,7 @@ func (p *Primary) routes() (list []policy.Route) {
 		if n == nil {
 			continue // it is just joining
 		}
-		r := policy.Route{ID: id, Own: a.Kind == api.Direct, Names: append([]string{a.Device}, n.names...), Silent: a.State != api.Up, Delay: time.Duration(a.PADms * float64(time.Millisecond))}
+		r := policy.Route{ID: id, Own: a.Kind == api.Direct, Names: append([]string{a.Device}, n.names...), Tier: n.tier, Silent: a.State != api.Up, Delay: time.Duration(a.PADms * float64(time.Millisecond))}
 		if l := p.cur.links[id]; l != nil && !l.Broken() {
 			r.Pipe = n.pipeOf(l)
 		}
@@ -135,10 +135,12 @@ func (p *Primary) nameLink(s *session, id wire.PathID, local net.Addr) {
 }
 
 // keepGroups keeps groups up to date until ctx ends, and ends streams whose group
-// has had no subflow for too long.
+// has had no subflow for too long, but for new ones, which wait a while as others
+// do; see awaitSubflow.
 func (p *Primary) keepGroups(ctx context.Context) {
 	t := time.NewTicker(groupsEvery)
 	defer t.Stop()
+	giveUp := time.Duration(p.cfg.GiveUp)
 	for {
 		select {
 		case <-ctx.Done():
@@ -148,8 +150,9 @@ func (p *Primary) keepGroups(ctx context.Context) {
 		p.mu.Lock()
 		p.replan()
 		for i, g := range p.groups {
-			if gone := time.Since(g.empty); !g.empty.IsZero() && gone > time.Duration(p.cfg.GiveUp) {
-				p.cur.e.FailGroup(wire.GroupID(i+1), wire.CodeTimeout, fmt.Sprintf("no device that policy allows for it has worked for %v", gone.Round(time.Second)))
+			if gone := time.Since(g.empty); !g.empty.IsZero() && gone > giveUp {
+				p.cur.e.FailGroup(wire.GroupID(i+1), min(giveUp, leastPatience), wire.Reset{Code: wire.CodeTimeout,
+					Text: fmt.Sprintf("no device that policy allows for it has worked for %v", gone.Round(time.Second))})
 			}
 		}
 		p.mu.Unlock()

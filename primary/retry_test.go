@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"mpbond/identity"
+	"mpbond/policy"
 	"mpbond/wire"
 )
 
@@ -100,5 +101,40 @@ func TestPatience(t *testing.T) {
 		if d := dial(); d != 0 {
 			t.Errorf("at the end %v", d)
 		}
+	})
+}
+
+// TestGroupPatience: a stream whose rule allows no device that works waits as long,
+// too.
+func TestGroupPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := offline(t, time.Minute)
+		p.mu.Lock()
+		id, err := p.groupOf(&policy.Treatment{Devices: []string{"phone"}, Weight: 1})
+		p.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go p.keepGroups(ctx)
+		lasts := func(want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			c, err := p.cur.e.Dial("web:80", wire.Bond, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r wire.Reset
+			if _, err := c.Read(make([]byte, 1)); !errors.As(err, &r) || r.Code != wire.CodeTimeout {
+				t.Errorf("it ended with %v", err)
+			}
+			if d := time.Since(began); d < want || d > want+2*groupsEvery {
+				t.Errorf("it waited %v, want %v", d, want)
+			}
+		}
+		lasts(time.Minute)
+		time.Sleep(time.Hour)
+		lasts(leastPatience)
 	})
 }
