@@ -178,7 +178,7 @@ func TestCap(t *testing.T) {
 	n := newNetwork(t)
 	const limit = 20_000_000
 	plan := filepath.Join(n.dir, "helper1", "policy.toml")
-	writeFile(t, plan, "[device.hs1]\nmonthly_cap = \"20MB\"\n")
+	writeFile(t, plan, "default = \"deny\"\n[device.hs1]\nmonthly_cap = \"20MB\"\n") // the default is for a primary beside it
 	helper := n.asker("helper1", "helper")
 	state := func(want string) {
 		t.Helper()

@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"time"
@@ -29,13 +30,12 @@ func (h *Helper) FactsChanged(f facts.Facts) {
 	h.review(time.Now())
 }
 
-// reviewFacts is for time that has passed: a rest may end by that.
+// reviewFacts is for time that has passed: a rest may end by that, and the limits
+// may be others now.
 func (h *Helper) reviewFacts(now time.Time) {
 	h.factsMu.Lock()
 	defer h.factsMu.Unlock()
-	if h.rest.Reason != "" {
-		h.review(now)
-	}
+	h.review(now)
 }
 
 // review lets this device rest, or carry again, by its owner's word, and tells
@@ -78,9 +78,14 @@ func (h *Helper) review(at time.Time) {
 	}
 }
 
-// limits are what this device's owner wants of it.
+// limits are what this device's owner wants of it: as the configuration says, else
+// as the policy file does.
 func (h *Helper) limits() policy.Limits {
-	return policy.Limits{BatteryFloor: h.cfg.BatteryFloor, MaxTemperature: h.cfg.MaxTemperature}
+	var l policy.Limits
+	if h.cfg.Limits != nil {
+		l = h.cfg.Limits()
+	}
+	return policy.Limits{BatteryFloor: cmp.Or(h.cfg.BatteryFloor, l.BatteryFloor), MaxTemperature: cmp.Or(h.cfg.MaxTemperature, l.MaxTemperature)}
 }
 
 // tellFacts tells a primary what is known of this device, on a pipe that is in

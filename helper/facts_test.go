@@ -1,14 +1,17 @@
 package helper
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"mpbond/device/facts"
 	"mpbond/pipe"
+	"mpbond/policy"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -106,7 +109,8 @@ func TestRests(t *testing.T) {
 	}
 	knows(19)
 	for _, l := range []*pipe.Link{p, s} {
-		if _, err := io.Copy(io.Discard, l); err == nil || !strings.Contains(err.Error(), "rests") {
+		var r wire.Refuse
+		if _, err := io.Copy(io.Discard, l); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(err.Error(), "rests") {
 			t.Errorf("the subflow ended with %v", err)
 		}
 	}
@@ -128,5 +132,30 @@ func TestRests(t *testing.T) {
 	w.subflow()
 	if _, err := New(Config{BatteryFloor: 200}, "x", Identity{keys().helper, w.h.trust}, slog.New(slog.DiscardHandler), nil); err == nil {
 		t.Error("a floor of 200 % is taken")
+	}
+}
+
+// TestLimitsOfPolicy: what the configuration leaves out the policy says, from one
+// look to the next.
+func TestLimitsOfPolicy(t *testing.T) {
+	var says atomic.Pointer[policy.Limits]
+	says.Store(new(policy.Limits))
+	w := newWorld(t, inMemory, "a:1", Config{HSInterface: "lo", MaxTemperature: 50, Limits: func() policy.Limits { return *says.Load() }})
+	w.h.FactsChanged(facts.Facts{Battery: unit.Percent(30), Power: wire.PowerBattery, Temperature: unit.Celsius(45)})
+	later := time.Now().Add(time.Minute)
+	for _, c := range []struct {
+		limits policy.Limits
+		rests  string
+	}{
+		{policy.Limits{}, ""},
+		{policy.Limits{BatteryFloor: 40}, "below 40 % it shall rest"},
+		{policy.Limits{BatteryFloor: 20, MaxTemperature: 44}, ""}, // the configuration says 50
+	} {
+		says.Store(&c.limits)
+		w.h.reviewFacts(later)
+		if got := w.h.Facts().Refuses; (got == "") != (c.rests == "") || !strings.Contains(got, c.rests) {
+			t.Errorf("%+v: %q, want %q", c.limits, got, c.rests)
+		}
+		later = later.Add(time.Minute)
 	}
 }

@@ -100,6 +100,9 @@ type Config struct {
 	// Allowed is what a link may still carry for others, by the owner's caps; nil:
 	// there are none.
 	Allowed func(link string) policy.Allowance `toml:"-"`
+	// Limits are what the policy file says of this device, for what is left out
+	// here; nil: there is none.
+	Limits func() policy.Limits `toml:"-"`
 }
 
 // Identity is who the device is, and whom it trusts.
@@ -227,7 +230,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive,
 			Ledger: cfg.Usage.Ledger(policy.ForPath)}),
 	}
-	if _, err := h.limits().Check(); err != nil {
+	if _, err := (policy.Limits{BatteryFloor: cfg.BatteryFloor, MaxTemperature: cfg.MaxTemperature}).Check(); err != nil {
 		return bad(err, "see battery_floor and max_temperature in helper.toml")
 	}
 	h.manager = newManager(h)
@@ -509,14 +512,6 @@ func (h *Helper) tracing(number uint64) func(trace.Event) {
 	}
 }
 
-// ending is why a relay has ended.
-func ending(err error) string {
-	if err == nil {
-		return "both directions have ended"
-	}
-	return err.Error()
-}
-
 // connect makes the HS-path and answers INIT_MP_OK. On an error the code says
 // what to answer instead; nothing is left open but o.
 func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) (_ *relay, _ wire.Code, err error) {
@@ -525,7 +520,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
 	}
 	if why := h.Facts().Refuses; why != "" {
-		return nil, wire.CodeLimit, fault.New(fault.Limit, fmt.Errorf("it rests: %s", why), "see battery_floor and max_temperature in helper.toml there")
+		return nil, wire.CodeLimit, fault.New(fault.Limit, fmt.Errorf("it rests: %s", why), "see battery_floor and max_temperature in helper.toml and policy.toml there")
 	}
 	h.mu.Lock()
 	full := h.places >= h.cfg.MaxSubflows

@@ -212,10 +212,20 @@ func refusal(err error) wire.Refuse {
 	switch {
 	case errors.As(err, new(capError)):
 		return wire.Refuse{Code: wire.CodeLimit, Text: err.Error()}
+	case errors.Is(err, errRests):
+		return wire.Refuse{Code: wire.CodeLimit, Text: err.Error()}
 	case errors.As(err, &f):
 		return f
 	case errors.Is(err, context.Canceled):
 		return wire.Refuse{Code: wire.CodeClosed, Text: "the helper is going away"}
 	}
 	return wire.Refuse{Code: wire.CodeConnReset, Text: "the helper lost the subflow: " + err.Error()}
+}
+
+// ending is why a relay has ended.
+func ending(err error) string {
+	if err == nil {
+		return "both directions have ended"
+	}
+	return err.Error()
 }

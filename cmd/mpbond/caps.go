@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -76,9 +74,10 @@ func (r *role) capList() []api.Cap {
 }
 
 // ownPolicy is the policy file of a role that has no rules for apps: of it only
-// the tables of devices count.
+// the tables of devices count. Rules in it are for a primary beside it.
 type ownPolicy struct {
 	path string
+	rec  *trace.Recorder // is told of changes, set before keep
 
 	mu    sync.Mutex // guards below
 	text  []byte
@@ -109,6 +108,10 @@ func (o *ownPolicy) read() error {
 	defer o.mu.Unlock()
 	text, err := config.Read(o.path)
 	if fault.Is(err, fault.NotFound) {
+		if o.text != nil {
+			slog.Info("the policy file is gone: there are no caps", "file", o.path)
+			o.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: o.path, Reason: "the file is gone"})
+		}
 		o.text, o.rules = nil, new(policy.Rules)
 		return nil
 	}
@@ -116,14 +119,15 @@ func (o *ownPolicy) read() error {
 		return err
 	}
 	rules, err := primary.ParsePolicy(o.path, text)
-	if err == nil && rules.Len() > 0 {
-		err = fault.New(fault.Config, fmt.Errorf("%s: %w", o.path, errors.New("there are rules for apps, which only a primary has")), "move them to the policy.toml of the primary")
-	}
 	if err != nil {
 		return err
 	}
 	o.text, o.rules = text, rules
 	slog.Info("policy in force", "file", o.path, "caps", len(rules.Caps()))
+	if rules.Len() > 0 || rules.Default() == policy.Deny {
+		slog.Info("rules and default are for a primary: only the [device] tables count here", "file", o.path, "rules", rules.Len())
+	}
+	o.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: o.path})
 	return nil
 }
 
@@ -143,5 +147,6 @@ func (o *ownPolicy) keep(ctx context.Context) error {
 func (o *ownPolicy) reload() {
 	if err := o.read(); err != nil {
 		slog.Error("the policy stays as it was", "err", err, "hint", fault.HintOf(err))
+		o.rec.Add(trace.Event{Kind: trace.PolicyRefused, Text: err.Error()})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/serve"
 	"mpbond/helper"
+	"mpbond/policy"
 	"mpbond/primary"
 	"mpbond/tcp"
 	"mpbond/wire"
@@ -60,16 +61,17 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			if cfg.Primary.TUN {
 				cfg.Helper.Mark = tcp.OwnMark
 			}
-			h, err := helper.New(cfg.Helper, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
-			if err != nil {
-				return err
-			}
 			e, err := newEdged(cfg.Primary, key, trust, rec)
 			if err != nil {
 				return err
 			}
 			defer e.close()
 			if err := r.usePolicy(e.Primary, cfg.Primary.Policy); err != nil {
+				return err
+			}
+			cfg.Helper.Limits = func() policy.Limits { return e.Rules().Device(name).Limits }
+			h, err := helper.New(cfg.Helper, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
+			if err != nil {
 				return err
 			}
 			r.useCaps(name, e.Rules, h.Spent)

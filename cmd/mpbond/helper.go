@@ -37,7 +37,6 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			if err != nil {
 				return err
 			}
-			cfg.Usage, cfg.Allowed = r.usage, r.allowed
 			plan, err := openPolicy(r.config)
 			if err != nil {
 				return err
@@ -50,6 +49,8 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			if name == "" {
 				name, _ = os.Hostname()
 			}
+			cfg.Usage, cfg.Allowed = r.usage, r.allowed
+			cfg.Limits = func() policy.Limits { return plan.Rules().Device(name).Limits }
 			h, err := helper.New(cfg, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {
 				return err
@@ -59,7 +60,7 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 				return err
 			}
 			r.useCaps(name, plan.Rules, h.Spent)
-			r.own = plan
+			r.own, plan.rec = plan, rec
 			r.helperInviter(cmd, key, cfg, wire.PairAbout{Roles: wire.PairHelper, Name: deviceName(name)})
 			start := time.Now()
 			slog.Info("helper is up", "name", name, "id", key.ID(), "key", key.Public())
