@@ -103,10 +103,14 @@ func TestRenameWhileItRests(t *testing.T) {
 			p.awaitHelper(t.Context(), slot, &pipe.Waiting{})
 		}
 	}()
-	for range 1000 {
+	for names := []string{"phone", "mobile"}; ; slices.Reverse(names) {
 		p.mu.Lock()
-		slot.name += "x"
+		slot.name = names[0]
 		p.mu.Unlock()
+		select {
+		case <-done:
+			return
+		default:
+		}
 	}
-	<-done
 }
