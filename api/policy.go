@@ -22,6 +22,9 @@ type Policy struct {
 	Text string `json:"text"`
 	// Version changes with Text, and is "" if there is no file.
 	Version string `json:"version"`
+	// ReadOnly tells that this mpbond may not write the file, as a service may not:
+	// it is to be changed by hand.
+	ReadOnly bool `json:"read_only,omitempty"`
 	// Refused is why Text is not in force. Then what was in force before still is.
 	Refused *PolicyError `json:"refused,omitempty"`
 

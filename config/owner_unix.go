@@ -5,6 +5,8 @@ package config
 import (
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // keepOwner makes the owner of f that of a file that it shall replace.
@@ -15,3 +17,6 @@ func keepOwner(f *os.File, old os.FileInfo) error {
 	}
 	return f.Chown(int(st.Uid), int(st.Gid))
 }
+
+// dirWritable tells whether this user may make files in a directory.
+func dirWritable(dir string) bool { return unix.Access(dir, unix.W_OK|unix.X_OK) == nil }

@@ -25,6 +25,15 @@ func Write(path string, data []byte) error {
 	return fault.New(fault.Config, fmt.Errorf("%s cannot be written: %w", path, err), "")
 }
 
+// Writable tells whether Write could replace the file at path, or make it, as far as
+// the rights of its directory tell. Nothing is tried.
+func Writable(path string) bool {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		path = to
+	}
+	return dirWritable(filepath.Dir(path))
+}
+
 func replace(path string, data []byte) (err error) {
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to

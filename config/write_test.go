@@ -122,3 +122,34 @@ func FuzzLocate(f *testing.F) {
 		}
 	})
 }
+
+// TestWritable: it is said beforehand where nothing can be written, and nothing is
+// tried.
+func TestWritable(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link.toml")
+	there := filepath.Join(dir, "p.toml")
+	if err := os.WriteFile(there, nil, 0o400); err != nil { // it is replaced, so that its own rights do not matter
+		t.Fatal(err)
+	}
+	if err := os.Symlink(there, link); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{there: true, link: true, filepath.Join(dir, "new.toml"): true, filepath.Join(dir, "none", "p.toml"): false} {
+		if Writable(path) != want {
+			t.Errorf("%s: %v", path, !want)
+		}
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+	if os.Geteuid() == 0 {
+		return // root may write everywhere
+	}
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if Writable(there) || Writable(link) {
+		t.Error("a directory that this user may not change")
+	}
+}

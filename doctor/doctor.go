@@ -142,6 +142,8 @@ type Lane struct {
 	Name    string
 	Helper  bool
 	Metered bool
+	Backup  bool // it is used while no other works
+	Capped  bool // of a direct one: its link has a cap
 	Up      bool
 	Silent  bool     // the running primary's subflow makes no progress
 	Problem *Problem // why it is not up

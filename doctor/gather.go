@@ -9,8 +9,10 @@ import (
 	"mpbond/device"
 	"mpbond/identity"
 	"mpbond/measure"
+	"mpbond/policy"
 	"mpbond/tcp"
 	"mpbond/unit"
+	"mpbond/wire"
 )
 
 // Bounds of one lane and direction.
@@ -27,10 +29,14 @@ type Patient struct {
 	Server  identity.Peer // of a helper, with the addresses of all servers
 	Helpers []identity.Peer
 	Name    string // of this device in its lanes
+	Host    string // another name by which the policy may mean it
 	// Interfaces, Metered, Congestion and Mark are as the primary's configuration
 	// has them; with no interface there is one lane by the system's routes.
 	Interfaces []string
 	Metered    []string
+	// Policy is what the policy file says of this device, or of an interface of it;
+	// nil without one.
+	Policy func(name string) policy.DeviceSpec
 	// Only names the lanes to look at; empty is all.
 	Only       []string
 	Congestion string
@@ -42,7 +48,7 @@ type Patient struct {
 	// at SOCKS, "" for none.
 	Status func(context.Context) (api.Status, error)
 	SOCKS  string
-	// Rates has rates measured, PayRates those of lanes whose data costs money.
+	// Rates has rates measured, PayRates those of lanes that are spared, too.
 	Rates, PayRates bool
 	// Now is this device's clock, Progress is told what is done next.
 	Now      func() time.Time
@@ -120,9 +126,10 @@ func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float
 			continue
 		}
 		p.Progress("the way to the server by " + l.Name)
+		p.limit(&l, iface, st)
 		for _, path := range paths(st) {
 			if path.Device == l.Name {
-				l.Metered = l.Metered || path.Metered
+				l.Metered, l.Backup = l.Metered || path.Metered, l.Backup || path.Tier == wire.TierBackup.String()
 				l.Silent = path.State == api.Silent
 				if path.State == api.Down && path.LastError != "" {
 					l.Problem = &Problem{Text: path.LastError}
@@ -136,11 +143,32 @@ func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float
 			continue
 		}
 		l.Up, l.Local = true, o.local
+		p.limit(&l, o.link, st)
 		own = max(own, p.measureDirect(ctx, &l, o, &f.Server))
 		o.close()
 		f.Lanes = append(f.Lanes, l)
 	}
 	return own
+}
+
+// limit takes what the policy says of the link of a direct lane, "" for one that is
+// not known yet.
+func (p Patient) limit(l *Lane, link string, st api.Status) {
+	names := []string{link, p.Name, p.Host, st.Name} // those of the link itself go first
+	l.Capped = l.Capped || slices.ContainsFunc(st.Caps, func(c api.Cap) bool { return slices.Contains(names, c.Name) })
+	if p.Policy == nil {
+		return
+	}
+	var limits policy.Limits
+	for _, name := range names {
+		said := p.Policy(name)
+		l.Capped = l.Capped || said.Caps.Any()
+		if limits == (policy.Limits{}) {
+			limits = said.Limits
+		}
+	}
+	tier, metered, _ := policy.TierOf(limits, wire.Facts{}, false)
+	l.Metered, l.Backup = l.Metered || metered, l.Backup || tier == wire.TierBackup
 }
 
 // factsOf is what is known of a device.
@@ -175,7 +203,7 @@ func (p Patient) helped(ctx context.Context, f *Facts, st api.Status) {
 			if path.Device != h.Name {
 				continue
 			}
-			l.Metered = l.Metered || path.Metered
+			l.Metered, l.Backup = l.Metered || path.Metered, l.Backup || path.Tier == wire.TierBackup.String()
 			switch {
 			case path.ID != 0 && path.Pipe == "":
 				l.Problem = &Problem{Text: "its pipe broke, and has not come back"}

@@ -10,7 +10,9 @@ import (
 	"mpbond/api"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/policy"
 	"mpbond/unit"
+	"mpbond/wire"
 )
 
 // TestRoles: what only one role has is named too.
@@ -117,10 +119,14 @@ func TestAddHop(t *testing.T) {
 	}
 }
 
-// TestCostly: nothing that costs money is measured without being asked for,
-// whoever said that it does.
+// TestCostly: nothing that costs money, is a backup, or has a cap is measured
+// without being asked for, whoever said so.
 func TestCostly(t *testing.T) {
-	yes := true
+	yes, backup := true, wire.TierBackup
+	file := func(devices map[string]policy.DeviceSpec) func(string) policy.DeviceSpec {
+		return func(name string) policy.DeviceSpec { return devices[name] }
+	}
+	both := []string{"wlan0", "wwan0"}
 	told := &api.KnownFacts{Facts: api.Facts{Metered: &yes}, Interface: "wwan0"}
 	phone := []identity.Peer{{Name: "phone"}}
 	for name, c := range map[string]struct {
@@ -134,6 +140,16 @@ func TestCostly(t *testing.T) {
 		"by the only way out": {Patient{}, api.Status{Devices: []api.Device{{Self: true, Facts: told}}}, []bool{true}},
 		"the helper":          {Patient{Helpers: phone}, api.Status{Devices: []api.Device{{Self: true}, {Name: "phone", Facts: told}}}, []bool{false, true}},
 		"the running primary": {Patient{Helpers: phone}, api.Status{Bonds: []api.Bond{{Paths: []api.Path{{Device: "laptop", Metered: true}, {Device: "phone", Metered: true}}}}}, []bool{true, true}},
+		"backups":             {Patient{Helpers: phone}, api.Status{Bonds: []api.Bond{{Paths: []api.Path{{Device: "laptop", Tier: "backup"}, {Device: "phone", Tier: "backup"}}}}}, []bool{true, true}},
+		"secondary ones":      {Patient{Helpers: phone}, api.Status{Bonds: []api.Bond{{Paths: []api.Path{{Device: "laptop", Tier: "secondary"}, {Device: "phone", Tier: "secondary"}}}}}, []bool{false, false}},
+		"a cap of a link":     {Patient{Interfaces: both}, api.Status{Caps: []api.Cap{{Name: "wwan0"}, {Name: "phone"}}}, []bool{false, true}},
+		"a cap of all":        {Patient{Interfaces: both}, api.Status{Name: "me", Caps: []api.Cap{{Name: "me"}}}, []bool{true, true}},
+		"a file's cap":        {Patient{Interfaces: both, Policy: file(map[string]policy.DeviceSpec{"wwan0": {Caps: policy.Caps{Daily: 1}}})}, api.Status{}, []bool{false, true}},
+		"a file's cap of all": {Patient{Policy: file(map[string]policy.DeviceSpec{"laptop": {Caps: policy.Caps{Daily: 1}}})}, api.Status{}, []bool{true}},
+		"a cap of the host":   {Patient{Host: "host", Policy: file(map[string]policy.DeviceSpec{"host": {Caps: policy.Caps{Daily: 1}}})}, api.Status{}, []bool{true}},
+		"a file's backup":     {Patient{Interfaces: both, Policy: file(map[string]policy.DeviceSpec{"wwan0": {Limits: policy.Limits{Tier: &backup}}})}, api.Status{}, []bool{false, true}},
+		"a file's money": {Patient{Interfaces: both, Policy: file(map[string]policy.DeviceSpec{"laptop": {Limits: policy.Limits{Metered: &yes}},
+			"wlan0": {Limits: policy.Limits{MaxTemperature: 50}}})}, api.Status{}, []bool{false, true}}, // a table of its own goes before
 	} {
 		var f Facts
 		c.p.Name, c.p.Progress = "laptop", func(string) {}
@@ -141,15 +157,16 @@ func TestCostly(t *testing.T) {
 		c.p.helped(t.Context(), &f, c.st)
 		var got []bool
 		for _, l := range f.Lanes {
-			got = append(got, l.Metered)
+			got = append(got, l.spared() != "")
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %+v", name, f.Lanes)
 		}
 	}
-	l := Lane{Name: "phone", Metered: true}
-	if (Patient{Rates: true}).rated(&l) || l.NotAsked == "" || !(Patient{Rates: true, PayRates: true}).rated(&l) {
-		t.Errorf("%+v", l)
+	for _, l := range []Lane{{Metered: true}, {Backup: true}, {Capped: true}} {
+		if (Patient{Rates: true}).rated(&l) || l.NotAsked == "" || !(Patient{Rates: true, PayRates: true}).rated(&l) {
+			t.Errorf("%+v", l)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/bond"
+	"mpbond/device"
 	"mpbond/endpoint"
 	"mpbond/fault"
 	"mpbond/measure"
@@ -79,6 +80,7 @@ func resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 type own struct {
 	e     *endpoint.Endpoint
 	local string
+	link  string // interface that has that address, "" if none is known
 }
 
 const ownPath = 1
@@ -134,7 +136,7 @@ func (p Patient) join(ctx context.Context, at string, opt tcp.Options) (*own, er
 	if err != nil {
 		return nil, err
 	}
-	o := &own{e: endpoint.New(endpoint.Config{Bond: bond.Config{Opens: true}}), local: sf.LocalAddr().String()}
+	o := &own{e: endpoint.New(endpoint.Config{Bond: bond.Config{Opens: true}}), local: sf.LocalAddr().String(), link: device.NetworkOf(sf.LocalAddr())}
 	if err := o.e.Attach(sf); err != nil {
 		return nil, err
 	}
@@ -252,11 +254,24 @@ func least[T ~int64](a, b T) T {
 }
 
 func (p Patient) rated(l *Lane) bool {
-	if p.Rates && l.Metered && !p.PayRates {
-		l.NotAsked = "its data costs money (--metered measures it)"
+	if why := l.spared(); p.Rates && why != "" && !p.PayRates {
+		l.NotAsked = why + " (--metered measures it)"
 		return false
 	}
 	return p.Rates && l.Problem == nil
+}
+
+// spared is why a lane's rates are not measured unasked, "" for nothing.
+func (l *Lane) spared() string {
+	switch {
+	case l.Metered:
+		return "its data costs money"
+	case l.Backup:
+		return "it is a backup"
+	case l.Capped:
+		return "it has a cap, and what the doctor sends is not counted"
+	}
+	return ""
 }
 
 // rate measures one direction of a lane.

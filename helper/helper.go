@@ -92,6 +92,8 @@ type Config struct {
 	// Pair is where a primary calls while a code for pairing holds, "host:port";
 	// empty is ":7603".
 	Pair string `toml:"pair"`
+	// API is where requests over TCP and the web console (docs/console.md) are answered, a loopback "host:port"; empty is none.
+	API string `toml:"api"`
 	// Mark is the firewall mark of all sockets, 0 for none: with a TUN device in
 	// the same process they must go around it.
 	Mark int `toml:"-"`

@@ -21,7 +21,7 @@ func (p *Primary) FullPolicy() api.Policy {
 	p.plan.mu.Lock()
 	f, force := p.plan.file, p.plan.force.Load()
 	p.plan.mu.Unlock()
-	a := api.Policy{File: f.path, Text: string(f.text), Version: versionOf(f.text), Default: force.Default().String(), Rules: []api.PolicyRule{},
+	a := api.Policy{File: f.path, Text: string(f.text), Version: versionOf(f.text), ReadOnly: !config.Writable(f.path), Default: force.Default().String(), Rules: []api.PolicyRule{},
 		Blocked: p.plan.blocked.Load(), Direct: p.plan.around.Load()}
 	if !f.loaded.IsZero() {
 		a.Loaded = &f.loaded

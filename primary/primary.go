@@ -89,6 +89,8 @@ type Config struct {
 	// TUN carries the whole machine. Who starts a primary makes the device, and
 	// each socket of its own has tcp.OwnMark, to go around it.
 	TUN bool `toml:"tun"`
+	// API is where requests over TCP and the web console (docs/console.md) are answered, a loopback "host:port"; empty is none.
+	API string `toml:"api"`
 	// Usage counts what direct subflows and pipes carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`
 	// Allowed is what an own link may still carry; nil: there are no caps.

@@ -62,6 +62,8 @@ type Config struct {
 	// Reinject is the threshold η of reinjection (docs/datapath.md); negative
 	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
+	// API is where requests over TCP and the web console (docs/console.md) are answered, a loopback "host:port"; empty is none.
+	API string `toml:"api"`
 	// Usage counts what subflows carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`
 }

@@ -33,6 +33,22 @@ func TestRights(t *testing.T) {
 	if st, err = os.Stat(path); err != nil || Mine(st) {
 		t.Errorf("another user's file is this user's (%v)", err)
 	}
+	// Root reads what a service keeps, and nobody else's there.
+	if MineIn(st, filepath.Dir(path)) || MineIn(st, "/nowhere") {
+		t.Error("another user's file in a directory of this user is this user's")
+	}
+	if err := os.Chown(filepath.Dir(path), 12345, 0); err != nil {
+		t.Fatal(err)
+	}
+	if !MineIn(st, filepath.Dir(path)) {
+		t.Error("a service's file is not root's to read")
+	}
+	if err := os.Chown(path, 12346, 12345); err != nil {
+		t.Fatal(err)
+	}
+	if st, err = os.Stat(path); err != nil || MineIn(st, filepath.Dir(path)) {
+		t.Errorf("another user's file in a service's directory is root's to read (%v)", err)
+	}
 }
 
 func TestLocks(t *testing.T) {

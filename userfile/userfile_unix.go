@@ -23,6 +23,21 @@ func Mine(st fs.FileInfo) bool {
 	return !ok || int(sys.Uid) == os.Geteuid()
 }
 
+// MineIn is Mine of a file in dir; root's process takes those of the user to whom
+// dir belongs, a service, say, for its own, too.
+func MineIn(st fs.FileInfo, dir string) bool {
+	if Mine(st) || os.Geteuid() != 0 {
+		return Mine(st)
+	}
+	d, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	file, ok := st.Sys().(*syscall.Stat_t)
+	in, same := d.Sys().(*syscall.Stat_t)
+	return ok && same && file.Uid == in.Uid
+}
+
 // Has tells whether a file gives others one of the rights.
 func Has(st fs.FileInfo, rights fs.FileMode) bool { return st.Mode().Perm()&rights != 0 }
 

@@ -20,6 +20,9 @@ const (
 // nobody else may reach, but administrators.
 func Mine(fs.FileInfo) bool { return true }
 
+// MineIn is Mine.
+func MineIn(fs.FileInfo, string) bool { return true }
+
 // Has is false: on Windows a file's mode does not tell who may use it, and what is
 // in a user's own directories is closed to others.
 func Has(fs.FileInfo, fs.FileMode) bool { return false }

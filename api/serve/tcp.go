@@ -48,7 +48,9 @@ func ListenTCP(addr string) (net.Listener, error) {
 }
 
 // Token is the secret in the file at path, which is made, for its owner only, if
-// there is none. A file that others can read is refused: they may have it.
+// there is none; one that root makes belongs to whom the directory belongs, a
+// service, say, which must read it. A file that others can read is refused: they
+// may have it.
 func Token(path string) (string, error) {
 	text, err := readToken(path)
 	if !errors.Is(err, os.ErrNotExist) {
@@ -67,7 +69,7 @@ func Token(path string) (string, error) {
 	secret := make([]byte, tokenBytes)
 	_, _ = rand.Read(secret) // never fails
 	_, err = f.WriteString(base64.RawURLEncoding.EncodeToString(secret) + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, userfile.GiveTo(f, filepath.Dir(path)), f.Sync(), f.Close()); err != nil {
 		return "", err
 	}
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
@@ -76,8 +78,24 @@ func Token(path string) (string, error) {
 	return readToken(path)
 }
 
+// ReadToken is Token of a file that an mpbond has made, which must be there.
+func ReadToken(path string) (string, error) {
+	text, err := readToken(path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = fault.New(fault.NotFound, err, anotherToken)
+	}
+	return text, err
+}
+
+// anotherToken is how to get a token file that is missing, or was removed: made by
+// the mpbond that shall read it.
+const anotherToken = "start the mpbond that has --api again: it makes a new one"
+
 func readToken(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|userfile.NoFollow|userfile.NoWait, 0)
+	if errors.Is(err, os.ErrPermission) {
+		return "", fault.New(fault.Permission, err, "it is another user's: if it should not be, remove it, and "+anotherToken)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -86,14 +104,14 @@ func readToken(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !st.Mode().IsRegular() || userfile.Has(st, 0o077) || !userfile.Mine(st) {
-		return "", fault.New(fault.Permission, fmt.Errorf("token file %s: others can read it, or it belongs to somebody else", path), "remove it: a new one is made")
+	if !st.Mode().IsRegular() || userfile.Has(st, 0o077) || !userfile.MineIn(st, filepath.Dir(path)) {
+		return "", fault.New(fault.Permission, fmt.Errorf("token file %s: others can read it, or it belongs to somebody else", path), "remove it, and "+anotherToken)
 	}
 	b := make([]byte, tokenChars+2)
 	n, _ := f.Read(b)
 	text := strings.TrimSuffix(string(b[:n]), "\n")
 	if secret, err := base64.RawURLEncoding.DecodeString(text); err != nil || len(secret) != tokenBytes {
-		return "", fault.New(fault.Config, fmt.Errorf("token file %s holds no token", path), "remove it: a new one is made")
+		return "", fault.New(fault.Config, fmt.Errorf("token file %s holds no token", path), "remove it, and "+anotherToken)
 	}
 	return text, nil
 }

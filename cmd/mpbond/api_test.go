@@ -24,7 +24,12 @@ func TestAPIOverTCP(t *testing.T) {
 	} {
 		t.Run(args[0], func(t *testing.T) {
 			dir := devices(t)
-			_, log := serving(t, append(args, "--api", "127.0.0.1:0")...)
+			file := filepath.Join(dir, args[0]+".toml")
+			if err := os.WriteFile(file, []byte("api = \"0.0.0.0:0\"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			fails(t, exitUsage, "must be a loopback address", "ssh -L", args...)
+			_, log := serving(t, append(args, "--api", "127.0.0.1:0")...) // which goes first
 			var addr string
 			awaitStatus(t, args[0], log, func(s api.Status) bool { addr = s.API; return true })
 			token, err := os.ReadFile(filepath.Join(dir, "api.token"))
@@ -62,6 +67,14 @@ func TestAPIOverTCP(t *testing.T) {
 	}
 	devices(t)
 	fails(t, exitUsage, "must be a loopback address", "ssh -L", "server", "--listen", "127.0.0.1:0", "--api", "0.0.0.0:0")
+	for _, table := range []string{"", "[helper]\n"} {
+		file := filepath.Join(os.Getenv("MPBOND_HOME"), "dual.toml")
+		text := "[primary]\nproxy = \"\"\ntransparent = 0\npipe = \"\"\n" + table + "api = \"0.0.0.0:0\"\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		fails(t, exitUsage, "must be a loopback address", "ssh -L", "dual")
+	}
 	token := filepath.Join(os.Getenv("MPBOND_HOME"), "api.token")
 	if err := errors.Join(os.WriteFile(token, []byte("x"), 0o600), os.Chmod(token, 0o644)); err != nil { // whatever the umask
 		t.Fatal(err)

@@ -28,8 +28,9 @@ func consoleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "console", Short: "tell the address of the web console", Args: cobra.NoArgs,
 		Long: `Tell the address of the web console of each mpbond that this user runs here with
---api. What is behind its # is the token that lets in, which the browser keeps for
-the tab and sends to nobody else: pass the address on to nobody.
+--api, or api in its configuration; root is told of the services'. What is behind
+its # is the token that lets in, which the browser keeps for the tab and sends to
+nobody else: pass the address on to nobody.
 
 The console is at a loopback address. From another machine, a phone too, use an ssh
 tunnel to the same port: ssh -L 7680:127.0.0.1:7680 HOST.`,
@@ -76,14 +77,14 @@ func consoles(all []api.Status) (list []consoleAt, err error) {
 		if s.API == "" {
 			continue
 		}
-		token, err := serve.Token(path)
+		token, err := serve.ReadToken(path)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, consoleAt{s.Role, "http://" + s.API + "/#token=" + token})
 	}
 	if len(list) == 0 {
-		return nil, fault.New(fault.NotRunning, errors.New("no mpbond that runs here serves the console"), "start it with --api 127.0.0.1:7680")
+		return nil, fault.New(fault.NotRunning, errors.New("no mpbond that runs here serves the console"), "start it with --api 127.0.0.1:7680, or with api = \"127.0.0.1:7680\" in its configuration")
 	}
 	return list, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"mpbond/api"
+	"mpbond/api/serve"
 	"mpbond/fault"
 )
 
@@ -17,7 +18,19 @@ func TestConsoles(t *testing.T) {
 	if _, err := consoles([]api.Status{{Role: "helper"}}); !fault.Is(err, fault.NotRunning) || !strings.Contains(fault.HintOf(err), "--api") {
 		t.Error(err)
 	}
-	list, err := consoles([]api.Status{{Role: "helper"}, {Role: "primary", API: "127.0.0.1:7680"}, {Role: "server", API: "[::1]:7681"}})
+	running := []api.Status{{Role: "helper"}, {Role: "primary", API: "127.0.0.1:7680"}, {Role: "server", API: "[::1]:7681"}}
+	path, err := tokenPath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Whose token it is the mpbond that runs decides: none is made here.
+	if _, err := consoles(running); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "start the mpbond") || exists(path) {
+		t.Error(err, fault.HintOf(err))
+	}
+	if _, err := serve.Token(path); err != nil {
+		t.Fatal(err)
+	}
+	list, err := consoles(running)
 	if err != nil || len(list) != 2 || list[0].Role != "primary" {
 		t.Fatal(list, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,10 +15,12 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/config"
 	"mpbond/doctor"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/intercept/tun"
+	"mpbond/policy"
 	"mpbond/primary"
 	"mpbond/tcp"
 	"mpbond/unit"
@@ -45,8 +48,9 @@ device's own way to the server is. On a helper its pipes and the way to the
 servers are looked at, on a server its devices.
 
 Rates are measured by sending for 2 seconds each way over each lane, 24 MB at
-most. --no-rate leaves that out. What is metered, by configuration or as far as a
-running primary knows, is left out without --metered.
+most. --no-rate leaves that out. What is metered, by configuration, policy or as
+far as a running primary knows, a backup, or an own link that has a cap is left out
+without --metered: mpbond usage does not count what is measured over own links.
 
 Nobody but this device's own resolver and its server is asked anything. The exit
 code is 0 if all works, be it slowly; 3 if something cannot be reached; else as
@@ -63,7 +67,7 @@ for other commands.`,
 	cmd.Flags().StringVar(&o.socket, "socket", "", "ask the primary at this `PATH`")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, on one line")
 	cmd.Flags().BoolVar(&o.noRate, "no-rate", false, "measure no rates, which costs data")
-	cmd.Flags().BoolVar(&o.costly, "metered", false, "measure rates of what is metered, too")
+	cmd.Flags().BoolVar(&o.costly, "metered", false, "measure rates of what is metered, a backup or capped, too")
 	return cmd
 }
 
@@ -79,12 +83,13 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 			fmt.Fprintf(stderr, "measures rates with up to %v each way over each lane; --no-rate leaves that out\n", doctor.RateBytes)
 		}
 		p.Progress = func(string) {}
+		wipe := func() {}
 		if screen := isTerminal(stderr); screen && !o.asJSON {
 			p.Progress = func(what string) { fmt.Fprintf(stderr, "\r\x1b[K%s …", oneLine(what)) }
-			defer fmt.Fprint(stderr, "\r\x1b[K")
+			wipe = func() { fmt.Fprint(stderr, "\r\x1b[K") }
 		}
 		f := doctor.Gather(ctx, p)
-		p.Progress("")
+		wipe()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -209,7 +214,37 @@ func (o doctorOptions) primary(p *doctor.Patient, trust *identity.Trust, st api.
 		p.SOCKS = reachable(st.SOCKS)
 	}
 	lanesOf(st, p)
-	return nil
+	p.Host, _ = os.Hostname()
+	named := cfg.Policy
+	if st.Policy != nil {
+		named = st.Policy.File
+	}
+	if p.Policy, err = o.policy(named); p.Status != nil {
+		return nil // it runs, and says itself what is wrong with the file
+	}
+	return err
+}
+
+// policy is what the policy file, named or beside the configuration, says of
+// devices; nil without one.
+func (o doctorOptions) policy(named string) (func(string) policy.DeviceSpec, error) {
+	path, err := policyPath(o.config)
+	if err != nil {
+		return nil, err
+	}
+	path = cmp.Or(named, path)
+	text, err := config.Read(path)
+	if fault.Is(err, fault.NotFound) && named == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	rules, err := primary.ParsePolicy(path, text)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Device, nil
 }
 
 // running asks the role that runs here, if one does.

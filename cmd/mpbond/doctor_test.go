@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -185,5 +186,36 @@ func TestServerOfRunning(t *testing.T) {
 	}
 	if err := (doctorOptions{}).primary(&p, trust, api.Status{Bonds: []api.Bond{{Peer: "work"}}}); err != nil || p.Server.Name != "work" {
 		t.Errorf("%q, %v", p.Server.Name, err)
+	}
+}
+
+// TestDoctorReadsPolicy: what the policy file says of links counts for the doctor,
+// too; one that cannot be used is what is wrong, unless a primary runs on.
+func TestDoctorReadsPolicy(t *testing.T) {
+	dir := devices(t)
+	trust, err := openTrust()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p doctor.Patient
+	if err := (doctorOptions{}).primary(&p, trust, api.Status{}); err != nil || p.Policy != nil {
+		t.Errorf("no file: %v", err)
+	}
+	other := filepath.Join(dir, "other.toml")
+	for path, text := range map[string]string{filepath.Join(dir, "policy.toml"): "[device.wwan0]\ndaily_cap = \"1GB\"\n", other: "[device.wwan0]\ntier = \"bakup\"\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (doctorOptions{}).primary(&p, trust, api.Status{}); err != nil || p.Policy == nil || !p.Policy("wwan0").Caps.Any() || p.Policy("wlan0").Caps.Any() {
+		t.Errorf("%v", err)
+	}
+	bad := api.Status{Policy: &api.PolicyStatus{File: other}}
+	if err := (doctorOptions{}).primary(&p, trust, bad); err == nil || !strings.Contains(err.Error(), "bakup") {
+		t.Errorf("a file that cannot be used: %v", err)
+	}
+	p.Status = func(context.Context) (api.Status, error) { return bad, nil }
+	if err := (doctorOptions{}).primary(&p, trust, bad); err != nil {
+		t.Errorf("a primary that runs on with what it read before: %v", err)
 	}
 }

@@ -47,6 +47,9 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			if err != nil {
 				return err
 			}
+			if !cmd.Flags().Changed("api") {
+				r.api = cmp.Or(cfg.Primary.API, cfg.Helper.API)
+			}
 			if name = cmp.Or(name, cfg.Primary.Name); name == "" {
 				name, _ = os.Hostname()
 			}

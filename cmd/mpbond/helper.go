@@ -33,10 +33,12 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, trust, err := r.load(cmd, &cfg, func(changed func(string) bool) {
 				set(changed, "feedback", &cfg.Feedback, feedback)
+				set(changed, "api", &cfg.API, r.api)
 			})
 			if err != nil {
 				return err
 			}
+			r.api = cfg.API
 			plan, err := openPolicy(r.config)
 			if err != nil {
 				return err

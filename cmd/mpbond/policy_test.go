@@ -73,7 +73,7 @@ func TestPolicyCommand(t *testing.T) {
 	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
 	p, err := c.Policy(t.Context())
-	if err != nil || p.File != file || p.Refused != nil || p.Loaded == nil || len(p.Rules) != 1 || p.Rules[0].Line != 1 || p.Rules[0].Mode != "block" || p.Default != "allow" {
+	if err != nil || p.File != file || p.Refused != nil || p.ReadOnly || p.Loaded == nil || len(p.Rules) != 1 || p.Rules[0].Line != 1 || p.Rules[0].Mode != "block" || p.Default != "allow" {
 		t.Fatalf("%+v, %v\n%s", p, err, log)
 	}
 	if code, out, errs := mpbond(t, "policy", "show"); code != 0 || !strings.Contains(out, "no mail  port=25  block") || !strings.Contains(out, "default: allow") {
@@ -151,6 +151,12 @@ func TestPolicyCommand(t *testing.T) {
 	told("policy_changed", file)
 	if p, err = c.Policy(t.Context()); err != nil || p.Default != "allow" || p.Refused != nil {
 		t.Errorf("%+v, %v", p, err)
+	}
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if p, err = c.Policy(t.Context()); err != nil || !p.ReadOnly {
+		t.Errorf("where nothing can be written: %+v, %v", p, err)
 	}
 	cancel()
 	<-done

@@ -67,10 +67,12 @@ proxy that others can reach has this off unless --direct is given.`,
 				set(changed, "redundant", &cfg.Redundant, flags.Redundant)
 				set(changed, "policy", &cfg.Policy, flags.Policy)
 				set(changed, "tun", &cfg.TUN, flags.TUN)
+				set(changed, "api", &cfg.API, r.api)
 			})
 			if err != nil {
 				return err
 			}
+			r.api = cfg.API
 			cfg.Usage, cfg.Allowed = r.usage, r.allowed
 			rec, err := r.recorder(cfg.Name)
 			if err != nil {

@@ -41,10 +41,12 @@ allowed.`,
 				set(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
 				set(changed, "congestion", &cfg.Congestion, flags.Congestion)
 				set(changed, "reinject", &cfg.Reinject, flags.Reinject)
+				set(changed, "api", &cfg.API, r.api)
 			})
 			if err != nil {
 				return err
 			}
+			r.api = cfg.API
 			for _, a := range allow {
 				p, err := netip.ParsePrefix(a)
 				if err != nil {

@@ -38,6 +38,7 @@ func TestConsole(t *testing.T) {
 		{"pictures", func(t *testing.T) { pictures(t, b) }},
 		{"policy", func(t *testing.T) { policy(t, w, b) }},
 		{"usage", func(t *testing.T) { used(t, b) }},
+		{"several bonds", func(t *testing.T) { severalBonds(t, b) }},
 		{"everybody", func(t *testing.T) { everybody(t, b) }},
 		{"cut", func(t *testing.T) { cut(t, b, helper) }},
 		{"rename and revoke", func(t *testing.T) { revoke(t, b) }},
@@ -200,6 +201,33 @@ func policy(t *testing.T, w *world, b *browser) {
 		t.Errorf("a rule says block: %d", code)
 	}
 	b.until("it was counted", `[...document.querySelectorAll("main tbody td.n")].some((e) => Number(e.textContent) > 0)`)
+	// Where mpbond may not write the file, as in a service, it is said beforehand.
+	const button = `[...document.querySelectorAll("main button")].find((e) => e.textContent === "Put in force")`
+	b.do(chromedp.Evaluate[chromedp.Void](`window.realFetch = window.fetch;
+		window.fetch = async (...a) => { const r = await realFetch(...a); return a[0] === "/v1/policy" ? new Response(JSON.stringify({ ...await r.json(), read_only: true })) : r; }; undefined`))
+	b.says("main p", "change it by hand")
+	b.until("it cannot be pressed", button+`.disabled`)
+	b.do(chromedp.Evaluate[chromedp.Void](`window.fetch = realFetch; undefined`))
+	b.until("it can be pressed", button+`.disabled === false`)
+}
+
+// severalBonds: a device that has two bonds at once, as while its doctor measures,
+// is one device with one link, and leaves nothing behind.
+func severalBonds(t *testing.T, b *browser) {
+	b.TB = t
+	const path = `{ id: 1, kind: "direct", state: "up", rx_rate_bps: 4e6, tx_rate_bps: 1e6 }, { id: 2, kind: "helped", device: "phone", state: "up", rx_rate_bps: 1e6, tx_rate_bps: 1e6 }`
+	got := within(b, chromedp.Evaluate[string](`(async () => {
+		const { model } = await import("/topology.js"), { keyed } = await import("/dom.js");
+		const bond = { peer: "laptop", paths: [`+path+`] };
+		const m = model({ role: "server", name: "home", devices: [], bonds: [bond, { peer: "laptop", paths: [{ ...bond.paths[0], state: "joining" }] }, bond] });
+		const parent = document.createElement("div"), make = () => document.createElement("p");
+		const count = (...items) => { keyed(parent, items, (i) => i, make); return [...parent.children].map((e) => e.dataset.key).join(""); };
+		return JSON.stringify([m.links.map((l) => [l.id, l.state, l.up, l.down, l.paths.length]), bond.paths.length, m.nodes.length, count("a", "a", "b"), count("a", "a", "b"), count("b", "a")]);
+	})()`, chromedp.EvalAwaitPromise))
+	const want = `[[["primary laptop>server home","up",12000000,3000000,3],["primary laptop>helper phone","up",2000000,2000000,2],["helper phone>server home","up",2000000,2000000,2]],2,3,"aab","aab","ba"]`
+	if got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
 }
 
 // used: what was counted is told, as numbers and as a picture.

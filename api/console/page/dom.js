@@ -32,6 +32,7 @@ export function set(el, name, value) {
 // with a function `update`, which is called with the item each time.
 export function keyed(parent, items, key, make) {
   const old = new Map([...parent.children].map((el) => [el.dataset.key, el]));
+  const used = new Set();
   let at = parent.firstElementChild;
   for (const item of items) {
     const k = String(key(item));
@@ -41,11 +42,12 @@ export function keyed(parent, items, key, make) {
       el.dataset.key = k;
     }
     old.delete(k);
+    used.add(el);
     el.update?.(item);
     if (el === at) at = at.nextElementSibling;
     else parent.insertBefore(el, at);
   }
-  for (const el of old.values()) el.remove();
+  for (const el of [...parent.children]) if (!used.has(el)) el.remove(); // also one of two with the same key
 }
 
 // table makes a table that show fills: columns have a title, a text or element for

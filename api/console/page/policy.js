@@ -103,7 +103,8 @@ export function policy({ ask }) {
   function show(p) {
     rules.show(p.rules);
     put(otherwise, `What no rule matches is ${p.default === "deny" ? "blocked" : "allowed"}. Blocked so far: ${p.blocked}; around the bond: ${p.direct}.`);
-    put(about, p.version ? p.file : `${p.file}, which is not there yet`);
+    put(about, (p.version ? p.file : `${p.file}, which is not there yet`) + (p.read_only ? ". This mpbond may not write it: change it by hand, which counts at once. Here a text can be tried." : ""));
+    save.disabled = p.read_only === true;
     notice(refused, "bad", p.refused ? "The file as it is now is not in force: " + told(p.refused) : "", p.refused ? meant(p.refused) : "");
   }
 

@@ -8,19 +8,20 @@ const thin = 2, thick = 16; // of a link, by its share of the quickest one
 
 // model is what a status says about devices and links. It is for tests, too.
 export function model(st) {
-  const nodes = new Map(), links = [];
+  const nodes = new Map(), links = new Map();
   const known = new Map(st.devices.map((d) => [d.name, d]));
   const node = (role, name, more) => {
     const id = role + " " + name;
     if (!nodes.has(id)) nodes.set(id, { id, role, name, online: true, self: false, ...more });
     return id;
   };
-  const link = (from, to, kind, paths) => {
+  const link = (from, to, kind, more) => { // a device may have several bonds over it
+    const id = from + ">" + to, paths = [...(links.get(id)?.paths ?? []), ...more];
     const up = paths.filter((p) => p.state === "up");
     const sum = (f) => paths.reduce((n, p) => n + (p[f] || 0), 0);
     const [down, upward] = st.role === "server" ? ["tx_rate_bps", "rx_rate_bps"] : ["rx_rate_bps", "tx_rate_bps"];
     const state = up.length > 0 ? "up" : paths.some((p) => p.state === "joining") ? "joining" : "cut";
-    links.push({ id: from + ">" + to, from, to, kind, state, down: sum(down), up: sum(upward), paths });
+    links.set(id, { id, from, to, kind, state, down: sum(down), up: sum(upward), paths });
   };
   const bond = (b, primary, server, self) => {
     const by = new Map();
@@ -64,7 +65,7 @@ export function model(st) {
       node(role, d.name, { online: d.online });
     }
   }
-  return { nodes: [...nodes.values()], links };
+  return { nodes: [...nodes.values()], links: [...links.values()] };
 }
 
 // place gives each node its place in a picture of that width, and tells the height.
