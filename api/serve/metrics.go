@@ -210,7 +210,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	if c.role.Usage != nil {
 		usageMetrics(c.role.usage(), time.Now().Format(time.DateOnly), func(value float64, labels ...string) {
-			to <- prometheus.MustNewConstMetric(c.used, prometheus.GaugeValue, value, labels...)
+			to <- prometheus.MustNewConstMetric(c.used, prometheus.GaugeValue, value, valid(labels)...)
 		})
 	}
 	if c.role.Feed != nil {
@@ -221,7 +221,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 }
 
 // valid makes UTF-8 of labels, as they must be: some are what another device
-// calls itself.
+// calls itself, and names of interfaces are any bytes.
 func valid(labels []string) []string {
 	for i, l := range labels {
 		labels[i] = strings.ToValidUTF8(l, "\uFFFD")
