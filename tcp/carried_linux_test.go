@@ -22,6 +22,8 @@ func TestCarriedSizes(t *testing.T) {
 		{"IPv6", func(*unix.TCPInfo) {}, true, 5000 + 7*72 + 8, 1000 + 3*72 + 8, 1449 + 2*72},
 		{"without time stamps", func(i *unix.TCPInfo) { i.Options = 0 }, false, 5000 + 7*40 + 8, 1000 + 3*40 + 8, 1449 + 2*40},
 		{"packets were missing", func(i *unix.TCPInfo) { i.Rcv_ooopack = 2 }, false, 5000 + 7*52 + 8, 1000 + 3*52 + 8 + 2*12, 1449 + 2*52},
+		{"Linux 4.14", func(i *unix.TCPInfo) { i.Bytes_sent, i.Bytes_acked, i.Total_retrans, i.Unacked = 0, 1001, 2, 3 }, false, 5000 + 7*52 + 8, 1001 + 5*1448 + 3*52 + 8, 1449 + 2*52},
+		{"only SYN and FIN were sent", func(i *unix.TCPInfo) { i.Bytes_sent, i.Bytes_acked, i.Total_retrans = 0, 2, 1 }, false, 5000 + 7*52 + 8, 3*52 + 8, 1449 + 2*52},
 		{"nothing waits", func(i *unix.TCPInfo) { i.Notsent_bytes = 0 }, false, 5000 + 7*52 + 8, 1000 + 3*52 + 8, 0},
 	} {
 		j := i

@@ -81,6 +81,9 @@ func probe(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	return h, nil
 }
 
+// TellsCarried is whether Carried tells anything.
+const TellsCarried = true
+
 // Carried tells what the connection has had the network carry, each way, since
 // it was made: bytes of IP packets, with the headers of IP and TCP, and each
 // time that data were sent again. Pending is the same of what the kernel holds
@@ -120,12 +123,22 @@ func carried(i *unix.TCPInfo, ipv6 bool) (in, out, pending unit.Bytes) {
 	if i.Options&1 != 0 { // TCPI_OPT_TIMESTAMPS
 		header += timestamps
 	}
-	out = unit.Bytes(i.Bytes_sent) + unit.Bytes(i.Segs_out)*header + unit.Bytes(i.Rcv_ooopack)*oneSACK + synOptions
+	out = sent(i) + unit.Bytes(i.Segs_out)*header + unit.Bytes(i.Rcv_ooopack)*oneSACK + synOptions
 	in = unit.Bytes(i.Bytes_received) + unit.Bytes(i.Segs_in)*header + synOptions
 	if mss := unit.Bytes(i.Snd_mss); mss > 0 {
 		pending = unit.Bytes(i.Notsent_bytes) + (unit.Bytes(i.Notsent_bytes)+mss-1)/mss*header
 	}
 	return in, out, pending
+}
+
+// sent is how many bytes of data were sent, each time. Before Linux 4.19 that is
+// reckoned, with packets as if they were full. What a kernel counts as acknowledged
+// has a SYN and a FIN in it, a byte each.
+func sent(i *unix.TCPInfo) unit.Bytes {
+	if i.Bytes_sent > 0 || i.Bytes_acked <= 2 {
+		return unit.Bytes(i.Bytes_sent)
+	}
+	return unit.Bytes(i.Bytes_acked) + unit.Bytes(i.Total_retrans+i.Unacked)*unit.Bytes(i.Snd_mss)
 }
 
 // What a packet of TCP takes besides its data, and one without data: IPv4 and

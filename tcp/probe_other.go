@@ -14,6 +14,9 @@ import (
 // Probe tells nothing outside Linux.
 func (c *Conn) Probe() (estimate.Hop, error) { return estimate.Hop{Blind: true}, nil }
 
+// TellsCarried is whether Carried tells anything.
+const TellsCarried = false
+
 // Carried tells nothing outside Linux.
 func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 	return 0, 0, 0, errors.ErrUnsupported
