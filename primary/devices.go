@@ -79,15 +79,38 @@ func (p *Primary) slotOf(name string) *helperSlot {
 }
 
 // specOf is what policy says of a helper by its name, or of an own interface: by
-// that, else by this device's name. Mu is held.
+// that, else by a name of this device. Mu is held.
 func (p *Primary) specOf(name string, slot *helperSlot) policy.Limits {
 	rules := p.plan.force.Load()
 	s := rules.Device(name).Limits
-	if slot == nil && s == (policy.Limits{}) {
-		s = rules.Device(p.deviceName()).Limits
+	if slot != nil {
+		return s
+	}
+	for _, own := range p.ownNames() {
+		if s == (policy.Limits{}) {
+			s = rules.Device(own).Limits
+		}
 	}
 	return s
 }
+
+// ownNames are those by which policy means this device, the first before others:
+// what it is called, what its host is called and, if only that has a name,
+// "primary". What is a helper's name too means the helper, unless this device was
+// called so.
+func (p *Primary) ownNames() (names []string) {
+	for _, name := range []string{p.cfg.Name, p.host, p.deviceName()} {
+		peer, ok := p.trust.LookupName(name)
+		if name != "" && (name == p.cfg.Name || !ok || !peer.Is(identity.RoleHelper)) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Owns reports whether policy means this device, all its interfaces together, by
+// a name.
+func (p *Primary) Owns(name string) bool { return slices.Contains(p.ownNames(), name) }
 
 // factsFor are those of a helper, or of this device with an own interface. Mu is
 // held.

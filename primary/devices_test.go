@@ -19,6 +19,58 @@ import (
 	"mpbond/wire"
 )
 
+// TestOwnNames: policy means this device by what it is called, by its host's name
+// and, where nobody has called it anything, by "primary"; but a helper's name means
+// the helper.
+func TestOwnNames(t *testing.T) {
+	for _, c := range []struct {
+		name, helper, want string
+	}{
+		{"", "phone", "laptop primary"},
+		{"", "laptop", "primary"},
+		{"", "primary", "laptop"},
+		{"desk", "phone", "desk laptop"},
+		{"desk", "laptop", "desk"},
+		{"desk", "desk", "desk laptop"},
+		{"laptop", "phone", "laptop"},
+	} {
+		trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := identity.Generate()
+		if err == nil {
+			err = trust.Add(identity.Peer{Name: c.helper, Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &Primary{cfg: Config{Name: c.name}, host: "laptop", trust: trust, log: slog.New(slog.DiscardHandler)}
+		p.plan.start(policy.Modes{})
+		own := strings.Fields(c.want)
+		if got := p.routeNames("x", &linkName{own: true, link: "wlan0"}); !slices.Equal(got, slices.Concat([]string{"x"}, own, []string{"wlan0"})) {
+			t.Errorf("%+v: rules may say %q", c, got)
+		}
+		if got := p.routeNames("x", &linkName{}); !slices.Equal(got, []string{"x"}) {
+			t.Errorf("%+v: of a helper rules may say %q", c, got)
+		}
+		for _, name := range []string{"", "laptop", "desk", "primary", "phone"} {
+			means := slices.Contains(own, name)
+			rules, err := ParsePolicy("policy.toml", []byte("[device.'"+name+"']\nbattery_floor = 30\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.plan.force.Store(newInForce(rules, nil))
+			if limited := p.specOf("wlan0", nil).BatteryFloor == 30; p.Owns(name) != means || limited != means {
+				t.Errorf("%+v: %q means this device: %v, its limits hold: %v", c, name, p.Owns(name), limited)
+			}
+			if p.specOf(name, &helperSlot{}).BatteryFloor != 30 || p.specOf("other", &helperSlot{}).BatteryFloor != 0 {
+				t.Errorf("%+v: %q at a helper", c, name)
+			}
+		}
+	}
+}
+
 // TestGate: what shall rest waits, the status says why, and it goes on when it
 // may; tiers follow from policy and facts.
 func TestGate(t *testing.T) {

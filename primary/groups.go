@@ -34,8 +34,8 @@ type planned struct {
 // linkName is what a subflow goes over, as rules name it, besides its device.
 // Guarded by Primary.mu.
 type linkName struct {
-	names  []string // of an own link
-	local  string   // address that pipe was found for
+	own    bool   // it is an own link
+	local  string // address that pipe was found for
 	pipe   string
 	link   string      // the own interface
 	helper *helperSlot // nil: it is direct
@@ -105,13 +105,22 @@ func (p *Primary) routes() (list []policy.Route) {
 		if n == nil {
 			continue // it is just joining
 		}
-		r := policy.Route{ID: id, Own: a.Kind == api.Direct, Names: append([]string{a.Device}, n.names...), Tier: n.tier, Silent: a.State != api.Up, Delay: time.Duration(a.PADms * float64(time.Millisecond))}
+		r := policy.Route{ID: id, Own: a.Kind == api.Direct, Names: p.routeNames(a.Device, n), Tier: n.tier, Silent: a.State != api.Up, Delay: time.Duration(a.PADms * float64(time.Millisecond))}
 		if l := p.cur.links[id]; l != nil && !l.Broken() {
 			r.Pipe = n.pipeOf(l)
 		}
 		list = append(list, r)
 	}
 	return list
+}
+
+// routeNames are those by which rules may mean the device of a subflow. Mu is held.
+func (p *Primary) routeNames(device string, n *linkName) []string {
+	names := []string{device}
+	if n.own {
+		names = append(append(names, p.ownNames()...), n.link)
+	}
+	return names
 }
 
 func (n *linkName) pipeOf(l *pipe.Link) string {
@@ -128,8 +137,7 @@ func (n *linkName) pipeOf(l *pipe.Link) string {
 func (p *Primary) nameLink(s *session, id wire.PathID, local net.Addr) {
 	n := &linkName{}
 	if s.links[id] == nil {
-		n.link = device.InterfaceOf(local)
-		n.names = []string{p.deviceName(), n.link}
+		n.own, n.link = true, device.InterfaceOf(local)
 	}
 	s.names[id] = n
 }

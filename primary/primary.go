@@ -13,6 +13,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -147,6 +148,7 @@ type Primary struct {
 	cfg   Config
 	key   *identity.Key
 	trust *identity.Trust
+	host  string // this device's host name, "" if it has none
 	log   *slog.Logger
 	rec   *trace.Recorder // nil: nothing is traced
 	pipes []pipe.Listener
@@ -233,6 +235,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{},
 		uplinks: map[string]*uplink{}, findUplinks: device.Uplinks, places: places{where: device.Place},
 		demand: newDemand(), closing: make(chan struct{})}
+	p.host, _ = os.Hostname()
 	p.plan.start(modes)
 	if err := p.listen(); err != nil {
 		return nil, err
@@ -528,6 +531,7 @@ func (p *Primary) direct(ctx context.Context, iface, device string, attempt int)
 	return p.join(ctx, c, nil, device)
 }
 
+// deviceName is what subflows, status and events call this device.
 func (p *Primary) deviceName() string {
 	if p.cfg.Name != "" {
 		return p.cfg.Name
