@@ -32,10 +32,15 @@ type Cap struct {
 	CapBytes  unit.Bytes `json:"cap_bytes"`
 	UsedBytes unit.Bytes `json:"used_bytes"` // of it
 	RoomBytes unit.Bytes `json:"room_bytes"` // until the link is stopped, by any of its caps
-	State     string     `json:"state"`      // "fine", "warned" or "reached": then it carries nothing
+	State     string     `json:"state"`      // "fine", "warned", "reached": then it carries nothing; or CapNotKept
 	Until     time.Time  `json:"until"`      // the period ends
 	Text      string     `json:"text"`       // the same for people
 }
+
+// CapNotKept is the state of a cap that nothing is counted for: no link of the
+// device is called so, or the system does not tell what links carry. Its text says
+// which.
+const CapNotKept = "not_kept"
 
 // Used is what one link carried in one period, for one purpose and device.
 type Used struct {

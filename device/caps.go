@@ -2,7 +2,10 @@ package device
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -18,7 +21,7 @@ import (
 // make no new ones is up to them: see Of. Safe for concurrent use.
 type Caps struct {
 	usage *Usage
-	self  string // name of this device, whose caps are of all links together
+	self  func(name string) bool // a name of this device, whose caps are of all links together
 	caps  func() map[string]policy.Caps
 	tell  func(link string, before, now policy.Allowance)
 
@@ -34,11 +37,12 @@ type capped struct {
 	limited   bool       // windows are
 }
 
-// NewCaps makes one. Caps tells those that hold now, by the name of a link, or
-// self for all links together; names of neither do no harm. Tell is called, by
-// one goroutine at a time, when the level of one has changed, with link "" for all
-// of them, before connections are ended for it; it must not wait for long.
-func NewCaps(u *Usage, self string, caps func() map[string]policy.Caps, tell func(link string, before, now policy.Allowance)) *Caps {
+// NewCaps makes one. Caps tells those that hold now, by the name of a link, or by
+// a name that self takes for this device, for all links together; names of neither
+// do no harm: see Kept. Tell is called, by one goroutine at a time, when the level
+// of one has changed, with link "" for all of them, before connections are ended
+// for it; it must not wait for long.
+func NewCaps(u *Usage, self func(name string) bool, caps func() map[string]policy.Caps, tell func(link string, before, now policy.Allowance)) *Caps {
 	return &Caps{usage: u, self: self, caps: caps, tell: tell, known: map[string]*capped{}}
 }
 
@@ -47,16 +51,35 @@ func (c *Caps) Of(link string) policy.Allowance {
 	if c == nil {
 		return policy.Allowance{}
 	}
-	all := c.caps()
 	var a policy.Allowance
-	if caps, ok := all[link]; ok && link != "" {
-		a, _, _ = c.judge(link, caps)
-	}
-	if caps, ok := all[c.self]; ok {
-		whole, _, _ := c.judge("", caps)
-		a = policy.Worse(a, whole)
+	for name, caps := range c.caps() {
+		if of := c.link(name); of == "" || of == link {
+			one, _, _ := c.judge(of, caps)
+			a = policy.Worse(a, one)
+		}
 	}
 	return a
+}
+
+// ErrNoLink tells that nothing here has the name that a cap is for.
+var ErrNoLink = errors.New("no link that is here now, or has carried something, is called so, nor is this device")
+
+// errNotCounted tells that caps are beyond this system.
+var errNotCounted = errors.New("this system does not tell what links carry")
+
+// Kept is why the caps of a name are not kept now, nil if they are.
+func (c *Caps) Kept(name string) error {
+	link := c.link(name)
+	links, err := c.usage.interfaces()
+	used := c.usage.knows(link)
+	here := link == "" || used || slices.ContainsFunc(links, func(i net.Interface) bool { return i.Name == link })
+	switch {
+	case err == nil && !here:
+		return ErrNoLink
+	case !c.usage.counts, err != nil && !used: // which link a connection uses is not known either
+		return errNotCounted
+	}
+	return nil
 }
 
 // List is what each name with caps may still carry.
@@ -70,7 +93,7 @@ func (c *Caps) List() map[string]policy.Allowance {
 
 // link is the link of a name, "" for all.
 func (c *Caps) link(name string) string {
-	if name == c.self {
+	if c.self(name) {
 		return ""
 	}
 	return name
@@ -84,7 +107,11 @@ func (c *Caps) Month(link string, at time.Time) (from, until time.Time) {
 	if c != nil {
 		all := c.caps()
 		if caps = all[link]; caps.Monthly == 0 {
-			caps = all[c.self]
+			for _, name := range slices.Sorted(maps.Keys(all)) {
+				if caps.Monthly == 0 && c.self(name) {
+					caps = all[name]
+				}
+			}
 		}
 	}
 	return caps.Month(at)
@@ -203,6 +230,18 @@ func (u *Usage) measure(link string, day, month string) (today, sum unit.Bytes, 
 		sum += r.Since(month)
 	}
 	return today, sum, open
+}
+
+// knows reports whether a link, "" for any, has carried something.
+func (u *Usage) knows(link string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, r := range u.used {
+		if link == "" || r.Link == link {
+			return true
+		}
+	}
+	return false
 }
 
 // LinkTo is the interface by which the routes lead to an address, "host:port",

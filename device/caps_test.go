@@ -2,7 +2,9 @@ package device
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +18,7 @@ import (
 // capsOf keeps caps for a test, and writes down what it is told.
 func capsOf(u *Usage, self string, caps map[string]policy.Caps) (*Caps, *strings.Builder) {
 	var told strings.Builder
-	return NewCaps(u, self, func() map[string]policy.Caps {
+	return NewCaps(u, func(name string) bool { return name == self }, func() map[string]policy.Caps {
 		all := map[string]policy.Caps{}
 		for name, c := range caps {
 			all[name] = c
@@ -105,6 +107,63 @@ func TestCaps(t *testing.T) {
 	}
 	if a := (*Caps)(nil).Of("wwan0"); a.Level != policy.CapFree {
 		t.Errorf("of nobody: %v", a)
+	}
+}
+
+// TestKept: a cap of what is not there, or where nothing is counted, is told from
+// one that is kept.
+func TestKept(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		counts, listed bool
+		want           map[string]error
+	}{
+		{"Linux", true, true, map[string]error{"laptop": nil, "wlan0": nil, "usb0": nil, "wwna0": ErrNoLink}},
+		{"another system", false, true, map[string]error{"laptop": errNotCounted, "wlan0": errNotCounted, "usb0": errNotCounted, "wwna0": ErrNoLink}},
+		{"interfaces are kept from it", true, false, map[string]error{"laptop": nil, "wlan0": errNotCounted, "usb0": nil, "wwna0": errNotCounted}},
+	} {
+		u, _, _ := newUsage(t)
+		u.counts = c.counts
+		u.interfaces = func() ([]net.Interface, error) {
+			if !c.listed {
+				return nil, errors.New("permission denied")
+			}
+			return []net.Interface{{Name: "lo"}, {Name: "wlan0"}}, nil
+		}
+		gone := &fakeConn{in: 1, device: "usb0"}
+		gone.open(u, policy.ForPath)
+		u.closing(gone)
+		caps, _ := capsOf(u, "laptop", nil)
+		for name, want := range c.want {
+			if err := caps.Kept(name); err != want {
+				t.Errorf("%s: %s: %v, want %v", c.name, name, err, want)
+			}
+		}
+	}
+	u, _, _ := newUsage(t)
+	u.interfaces = func() ([]net.Interface, error) { return nil, errors.New("permission denied") }
+	caps, _ := capsOf(u, "laptop", nil)
+	if err := caps.Kept("laptop"); err != errNotCounted {
+		t.Errorf("before anything was counted: %v", err)
+	}
+}
+
+// TestCapsOfAllNames: each name of this device has caps of all its links, and what
+// says less holds.
+func TestCapsOfAllNames(t *testing.T) {
+	u, _, _ := newUsage(t)
+	limits := map[string]policy.Caps{"laptop": {Daily: 10e6}, "desk": {Daily: 5e6}, "wlan0": {Daily: 7e6}}
+	c := NewCaps(u, func(name string) bool { return name == "laptop" || name == "desk" }, func() map[string]policy.Caps { return limits }, nil)
+	for link, want := range map[string]policy.Volume{"": 5e6, "wlan0": 5e6, "wwan0": 5e6} {
+		if a := c.Of(link); a.Cap != want {
+			t.Errorf("%q: %v, want a cap of %v", link, a, want)
+		}
+	}
+	delete(limits, "desk")
+	for link, want := range map[string]policy.Volume{"": 10e6, "wlan0": 7e6, "wwan0": 10e6} {
+		if a := c.Of(link); a.Cap != want {
+			t.Errorf("%q: %v, want a cap of %v", link, a, want)
+		}
 	}
 }
 

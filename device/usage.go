@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"mpbond/fault"
@@ -42,6 +43,8 @@ type Usage struct {
 	log         *slog.Logger
 	now         func() time.Time // a fake in tests
 	interfaceOf func(net.Addr) string
+	interfaces  func() ([]net.Interface, error)
+	counts      bool          // this system tells what connections carry
 	fresh       chan struct{} // has one when a connection over the Internet has opened; for Caps
 
 	mu      sync.Mutex // guards below
@@ -54,7 +57,8 @@ type Usage struct {
 
 	file    sync.Mutex // guards below; taken before mu
 	journal journal    // nil: nothing is kept
-	problem error      // why it is not kept now
+
+	problem atomic.Pointer[error] // why it is not kept now; changed while file is held
 }
 
 // journal is a store.Journal; a fake in tests.
@@ -86,7 +90,7 @@ type counted struct {
 
 // NewUsage makes one that keeps nothing.
 func NewUsage(log *slog.Logger) *Usage {
-	return &Usage{log: log, now: time.Now, interfaceOf: NetworkOf, open: map[Counted]*counted{}, names: map[netip.Addr]string{},
+	return &Usage{log: log, now: time.Now, interfaceOf: NetworkOf, interfaces: net.Interfaces, counts: tcp.TellsCarried, open: map[Counted]*counted{}, names: map[netip.Addr]string{},
 		used: map[policy.Used]*policy.Used{}, changed: map[*policy.Used]bool{}, fresh: make(chan struct{}, 1)}
 }
 
@@ -119,7 +123,7 @@ func (u *Usage) Keep(path string) error {
 		return nil
 	})
 	if err != nil {
-		u.problem = err
+		u.problem.Store(&err)
 		return err
 	}
 	u.journal = j
@@ -310,13 +314,22 @@ func (u *Usage) Count() bool {
 
 // note logs a change of why nothing is kept; file is held.
 func (u *Usage) note(err error) {
-	switch was := u.problem; {
+	switch was := u.Problem(); {
 	case err != nil && (was == nil || was.Error() != err.Error()):
 		u.log.Error("what is used is not kept", "err", err, "hint", fault.HintOf(err))
 	case err == nil && was != nil:
 		u.log.Info("what is used is kept again")
 	}
-	u.problem = err
+	u.problem.Store(&err)
+}
+
+// Problem is why what is counted is not kept, so that a restart would forget it;
+// nil if it is.
+func (u *Usage) Problem() error {
+	if p := u.problem.Load(); p != nil {
+		return *p
+	}
+	return nil
 }
 
 // Run counts until ctx ends.
@@ -358,5 +371,5 @@ func (u *Usage) List() ([]policy.Used, error) {
 	defer u.file.Unlock()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.sorted(), u.problem
+	return u.sorted(), u.Problem()
 }

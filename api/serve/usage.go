@@ -111,13 +111,15 @@ func (r Role) usage() api.Usage {
 	return u
 }
 
-// ofCap are the labels of a cap's metrics.
+// ofCap are the labels of a cap's metrics. One that is not kept has none.
 var ofCap = []string{"name", "period"}
 
 func ofCaps(f func(api.Cap) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, c := range s.Caps {
-			list = append(list, sample{f(c), []string{c.Name, c.Period}})
+			if c.State != api.CapNotKept {
+				list = append(list, sample{f(c), []string{c.Name, c.Period}})
+			}
 		}
 		return list
 	}

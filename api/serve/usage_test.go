@@ -104,10 +104,19 @@ func TestUsageMetrics(t *testing.T) {
 	}
 	r := full(nil)
 	r.Usage = func() api.Usage {
-		return api.Usage{Months: []api.Used{{From: "2000-01-01", Until: "9999-01-01", Link: "a", DownBytes: 4}}}
+		return api.Usage{Months: []api.Used{{From: "2000-01-01", Until: "9999-01-01", Link: "a", DownBytes: 4}, {From: "2000-01-01", Until: "9999-01-01", Link: "b\xff0", UpBytes: 6}}}
+	}
+	describe := r.Describe
+	r.Describe = func(why bool) api.Status {
+		s := describe(why)
+		s.Caps = append(slices.Clone(s.Caps), api.Cap{Name: "wwna0", Period: "daily", CapBytes: 10, State: api.CapNotKept})
+		return s
 	}
 	w := ask(r, "GET", "/metrics", "")
-	for _, want := range []string{`mpbond_cap_bytes{name="wwan0",period="daily"} 20`, `mpbond_cap_used_bytes{name="wwan0",period="daily"} 21`,
+	if strings.Contains(w.Body.String(), "wwna0") {
+		t.Error("a cap that is not kept has metrics")
+	}
+	for _, want := range []string{"mpbond_link_bytes{device=\"\",device_id=\"\",direction=\"up\",link=\"b\uFFFD0\",period=\"month\",purpose=\"\"} 6", `mpbond_cap_bytes{name="wwan0",period="daily"} 20`, `mpbond_cap_used_bytes{name="wwan0",period="daily"} 21`,
 		`mpbond_cap_reached{name="wwan0",period="daily"} 1`, `mpbond_link_bytes{device="",device_id="",direction="down",link="a",period="month",purpose=""} 4`} {
 		if !strings.Contains(w.Body.String(), want+"\n") {
 			t.Errorf("there is no %s", want)

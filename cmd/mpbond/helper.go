@@ -61,7 +61,7 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			if err := r.keepFacts(h.FactsChanged); err != nil {
 				return err
 			}
-			r.useCaps(name, plan.Rules, h.Spent)
+			r.useCaps(func(n string) bool { return n == name }, plan.Rules, h.Spent)
 			r.own, plan.rec = plan, rec
 			r.helperInviter(cmd, key, cfg, wire.PairAbout{Roles: wire.PairHelper, Name: deviceName(name)})
 			start := time.Now()

@@ -20,6 +20,7 @@ import (
 	"mpbond/device/facts"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/policy"
 	"mpbond/primary"
 	"mpbond/trace"
 	"mpbond/unit"
@@ -34,16 +35,17 @@ type role struct {
 	trace  string // path of the trace file
 	api    string // address of the API over TCP, "" for none
 
-	trust   *identity.Trust  // set by load
-	usage   *mydevice.Usage  // of its connections; set by load
-	caps    *mydevice.Caps   // nil: it keeps to none
-	rec     *trace.Recorder  // set by recorder
-	policy  *primary.Primary // nil: it has no rules for apps
-	own     *ownPolicy       // the policy of a role without rules for apps; nil: none
-	invites *inviter         // nil: it shows no codes
-	pairs   *pairer          // nil: it is told no codes
-	feed    serve.Feed       // of changes, for the API
-	facts   *facts.Keeper    // of this device; nil: nobody asks for them
+	trust   *identity.Trust      // set by load
+	usage   *mydevice.Usage      // of its connections; set by load
+	caps    *mydevice.Caps       // nil: it keeps to none
+	capsOf  func() *policy.Rules // that caps are of
+	rec     *trace.Recorder      // set by recorder
+	policy  *primary.Primary     // nil: it has no rules for apps
+	own     *ownPolicy           // the policy of a role without rules for apps; nil: none
+	invites *inviter             // nil: it shows no codes
+	pairs   *pairer              // nil: it is told no codes
+	feed    serve.Feed           // of changes, for the API
+	facts   *facts.Keeper        // of this device; nil: nobody asks for them
 }
 
 func (r *role) flags(cmd *cobra.Command) {
@@ -146,6 +148,7 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 	g.Go(func() error { r.usage.Run(ctx); return nil })
 	if r.caps != nil {
 		g.Go(func() error { r.caps.Run(ctx); return nil })
+		g.Go(func() error { r.warnCaps(ctx); return nil })
 	}
 	g.Go(func() error { return r.keepTrust(ctx, d, hangup) })
 	if r.own != nil {

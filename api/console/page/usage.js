@@ -45,7 +45,7 @@ export function usage() {
     { title: "Cap", of: (c) => c.period + ", " + size(c.cap_bytes) },
     { title: "Used", of: (c) => h("span", null, size(c.used_bytes) + " ", h("meter", { min: 0, max: c.cap_bytes, value: c.used_bytes, high: c.cap_bytes * 0.8, low: c.cap_bytes * 0.8, optimum: 0, "aria-label": `of the cap of ${c.name}` })) },
     { title: "Room", number: true, of: (c) => size(c.room_bytes) },
-    { title: "State", of: (c) => badge(c.state, c.state === "fine" ? "good" : c.state === "warned" ? "warn" : "bad") },
+    { title: "State", of: (c) => badge(c.state.replace("_", " "), c.state === "fine" ? "good" : c.state === "warned" ? "warn" : "bad") },
     { title: "Until", of: (c) => new Date(c.until).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }) },
     { title: "Which means", class: "why", of: (c) => c.text },
   ], (c) => c.name + "/" + c.period, "");

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	mydevice "mpbond/device"
+	"mpbond/identity"
+	"mpbond/policy"
+	"mpbond/primary"
+)
+
+// TestCapsNotKept: a cap for a name of nothing here, or of a helper, is told as
+// such, and warned of once for each policy that comes into force; one that a
+// restart would give again is told as that.
+func TestCapsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := devices(t)
+		trust, err := identity.OpenTrust(filepath.Join(dir, "trust.toml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var force atomic.Pointer[policy.Rules]
+		use := func(names ...string) {
+			t.Helper()
+			var text string
+			for _, name := range names {
+				text += fmt.Sprintf("[device.%s]\nmonthly_cap = \"1GB\"\n", name)
+			}
+			rules, err := primary.ParsePolicy("policy.toml", []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			force.Store(rules)
+		}
+		use("lo", "laptop", "nolink0", "my-helper", "my-server")
+		r := &role{name: "primary", trust: trust, usage: mydevice.NewUsage(slog.New(slog.DiscardHandler))}
+		r.useCaps(func(name string) bool { return name == "laptop" }, force.Load, nil)
+		says := func(name string) string {
+			for _, c := range r.capList() {
+				if c.Name == name {
+					return c.State + ": " + c.Text
+				}
+			}
+			return ""
+		}
+		for name, want := range map[string]string{
+			"lo": "fine: 0 B of the monthly cap of 1 GB are used", "laptop": "fine: 0 B",
+			"nolink0":   "not_kept: the monthly cap of 1 GB is not kept: no link",
+			"my-helper": "not_kept: the monthly cap of 1 GB is not kept: caps of a helper are set in policy.toml there",
+			"my-server": "not_kept: the monthly cap of 1 GB is not kept: no link",
+		} {
+			if got := says(name); !strings.HasPrefix(got, want) || strings.Contains(got, "restart") {
+				t.Errorf("%s: %s, want %s", name, got, want)
+			}
+		}
+		var page bytes.Buffer
+		if printStatus(&page, api.Status{Caps: r.capList()}); !strings.Contains(page.String(), "nolink0: the monthly cap") || strings.Contains(page.String(), "laptop:") {
+			t.Errorf("status: %s", &page)
+		}
+
+		log := &safeBuffer{}
+		was := slog.Default()
+		slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
+		defer slog.SetDefault(was)
+		ctx, end := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { r.warnCaps(ctx) })
+		warned := func(name string, times int) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			if got := strings.Count(log.String(), "name="+name+" "); got != times {
+				t.Errorf("%s: %d warnings, want %d:\n%s", name, got, times, log)
+			}
+		}
+		warned("nolink0", 1)
+		warned("my-helper", 1)
+		warned("laptop", 0)
+		use("laptop", "my-helper")
+		warned("my-helper", 2)
+		warned("nolink0", 1)
+		end()
+		all.Wait()
+
+		if err := r.usage.Keep(dir); err == nil {
+			t.Fatal("usage is kept in a directory")
+		}
+		if got := says("laptop"); !strings.HasPrefix(got, "fine: 0 B") || !strings.Contains(got, "; a restart would forget it: ") {
+			t.Errorf("it is kept nowhere: %s", got)
+		}
+	})
+}
+
+// TestCapByHostName: a primary that nobody has given a name keeps caps that are set
+// for its host's name, as its status calls it, and for "primary".
+func TestCapByHostName(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Skip("this machine has no name: ", err)
+	}
+	dir := devices(t)
+	text := fmt.Sprintf("[device.%q]\nmonthly_cap = '1GB'\n[device.primary]\ndaily_cap = '1GB'\n[device.my-helper]\ndaily_cap = '1GB'\n", host)
+	if err := os.WriteFile(filepath.Join(dir, "policy.toml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, log := serving(t, quiet...)
+	c := client.New(api.SocketPath("primary"))
+	defer c.Close()
+	u, err := c.Usage(t.Context())
+	if err != nil || len(u.Caps) != 3 || u.Name != host {
+		t.Fatalf("%+v, %v\n%s", u, err, log)
+	}
+	for _, c := range u.Caps {
+		if want := map[string]string{host: "fine", "primary": "fine", "my-helper": api.CapNotKept}[c.Name]; c.State != want {
+			t.Errorf("%+v, want %s", c, want)
+		}
+	}
+	log.await(t, "a cap is not kept")
+}
