@@ -72,6 +72,14 @@ func TestUsage(t *testing.T) {
 		}
 		return list
 	}
+	enough := func(before, after [4]sums) bool {
+		for i := range at {
+			if after[i].rx-before[i].rx+after[i].tx-before[i].tx < size/8 {
+				return false
+			}
+		}
+		return true
+	}
 	download, upload := []string{fmt.Sprintf("http://web/%d", size)}, []string{"-H", "Expect:", "-T", file, "http://web/"}
 	for _, c := range []struct {
 		loss  string
@@ -84,8 +92,14 @@ func TestUsage(t *testing.T) {
 			}
 		}
 		for _, curl := range c.curls {
-			before := look()
-			n.must("primary", append([]string{"curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o", "/dev/null"}, curl...)...)
+			var before [4]sums
+			for range 5 { // how the paths share it, on a busy machine too, is not the matter here
+				before = look()
+				n.must("primary", append([]string{"curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o", "/dev/null"}, curl...)...)
+				if enough(before, look()) {
+					break
+				}
+			}
 			var report []string
 			eventually(t, func() error { // what came beyond a gap counts when that is filled, which may be after the end
 				after := look()
