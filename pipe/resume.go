@@ -42,6 +42,10 @@ func (l *Link) Resume(ctx context.Context, w *Waiting) error {
 					wire.ErrMalformed, wire.TypeResumed, r.Received, s.pos.Load(), s.confirmed, r.From, s.got)
 			}
 			c.skip, s.told = s.got-r.From, f.Received
+			if s.got > s.told && !s.telling { // it came over the old pipe since, and nothing more may come
+				s.telling = true
+				s.tell.Reset(confirmAfter)
+			}
 			return r.Received, nil, nil
 		})
 	}
