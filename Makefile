@@ -25,7 +25,7 @@ demo: deps build ## one download over three emulated devices, beside one link an
 
 # One package after the other (-p 1): some measure time, and some look for what
 # others may leave in this machine's cgroups. Those after bin/count run programs
-# in real time: what fails there is made once more.
+# in real time: what fails there is made once more. That takes minutes, whatever the
 # machine; elsewhere what takes ten hangs. Whether all is well bin/count decides: go
 # test says 1 too where a test passed when it was made again.
 # A thousand of the random transfers run with the race detector, ten thousand
