@@ -1,0 +1,138 @@
+package cell
+
+// MaxLate is for how many subframes after the newest one that any cell has told
+// a Fusion waits for the others: a decoder takes up to 3 ms for a subframe and
+// runs beside others of its kind.
+const MaxLate = 20
+
+// maxJump is the step ahead from which on a Fusion starts afresh: a decoder
+// found its cell again, or the device has other cells.
+const maxJump = 1000
+
+// Row is one subframe of all cells. What a cell has not told in time is absent.
+type Row struct {
+	Number int64
+	// Told[c] says that cell c is in Cells[c].
+	Told  [MaxCells]bool
+	Cells [MaxCells]Subframe
+}
+
+// FusionCounts tell what became of messages.
+type FusionCounts struct {
+	Rows      int // handed on
+	Missing   int // cells of those rows that were not told in time
+	Late      int // subframes told after their row was handed on
+	Duplicate int // told before
+	Invalid   int // with values that no cell sends, or of a cell that is not listened to
+	Jumps     int // steps ahead of more than a second, or behind
+}
+
+// Fusion lines up the subframes of several cells by their numbers: they come
+// late, twice or not at all. It holds at most MaxLate+1 rows.
+type Fusion struct {
+	listens [MaxCells]bool
+	cells   int
+	rows    [MaxLate + 1]Row // by Number % len; those from next to newest are open
+	told    [MaxLate + 1]int
+	next    int64 // the next row to hand on
+	newest  int64
+	begun   bool
+	behind  int // messages in turn that are far behind: the count has begun again
+	counts  FusionCounts
+}
+
+// NewFusion waits for the cells given. More than MaxCells, and one twice, are
+// left out.
+func NewFusion(cells ...ID) *Fusion {
+	f := &Fusion{}
+	for _, c := range cells {
+		if c < MaxCells && !f.listens[c] {
+			f.listens[c] = true
+			f.cells++
+		}
+	}
+	return f
+}
+
+// Counts are those since the beginning.
+func (f *Fusion) Counts() FusionCounts { return f.counts }
+
+// Add takes one subframe of one cell and hands the rows that are whole now, or
+// waited for in vain, to each in the order of their numbers. Grants are copied;
+// the row that each is given holds until it returns.
+func (f *Fusion) Add(s Subframe, each func(*Row)) {
+	if !s.valid() || !f.listens[s.Cell] {
+		f.counts.Invalid++
+		return
+	}
+	switch {
+	case !f.begun:
+		f.start(s.Number)
+	case s.Number > f.newest+maxJump:
+		f.counts.Jumps++
+		f.Flush(each)
+		f.start(s.Number)
+	case s.Number < f.next:
+		// One that is late by more than a second is of a count that has begun
+		// again, if more such follow.
+		if s.Number < f.next-maxJump {
+			if f.behind++; f.behind > MaxLate {
+				f.counts.Jumps++
+				f.Flush(each)
+				f.start(s.Number)
+				break
+			}
+		}
+		f.counts.Late++
+		return
+	}
+	f.behind = 0
+	for f.newest < s.Number {
+		f.newest++
+		if f.newest-f.next > MaxLate {
+			f.hand(each)
+		}
+		f.open(f.newest)
+	}
+	i := s.Number % int64(len(f.rows))
+	r := &f.rows[i]
+	if r.Told[s.Cell] {
+		f.counts.Duplicate++
+		return
+	}
+	r.Told[s.Cell] = true
+	grants := append(r.Cells[s.Cell].Grants[:0], s.Grants...)
+	r.Cells[s.Cell] = s
+	r.Cells[s.Cell].Grants = grants
+	f.told[i]++
+	for f.next <= f.newest && f.told[f.next%int64(len(f.rows))] == f.cells {
+		f.hand(each)
+	}
+}
+
+// Flush hands on all that is held, as at the end of a recording.
+func (f *Fusion) Flush(each func(*Row)) {
+	for f.begun && f.next <= f.newest {
+		f.hand(each)
+	}
+}
+
+func (f *Fusion) start(n int64) {
+	f.begun, f.next, f.newest, f.behind = true, n, n, 0
+	f.open(n)
+}
+
+func (f *Fusion) open(n int64) {
+	i := n % int64(len(f.rows))
+	f.rows[i].Number = n
+	f.rows[i].Told = [MaxCells]bool{}
+	f.told[i] = 0
+}
+
+func (f *Fusion) hand(each func(*Row)) {
+	i := f.next % int64(len(f.rows))
+	f.counts.Rows++
+	f.counts.Missing += f.cells - f.told[i]
+	f.next++
+	each(&f.rows[i])
+}

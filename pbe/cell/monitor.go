@@ -1,0 +1,179 @@
+package cell
+
+import (
+	"math"
+	"time"
+
+	"mpbond/unit"
+)
+
+// ActiveFor is how many subframes a secondary cell counts as activated after the
+// last grant there: networks deactivate one after about a second without
+// (section 3 of the paper).
+const ActiveFor = 1000
+
+// fitBlocks is the number of own blocks from which on p is fitted to what was
+// retransmitted, fitBy how much p must differ for a new table.
+const (
+	fitBlocks = 200
+	fitBy     = 0.2
+)
+
+// Estimate is the capacity that one device has now.
+type Estimate struct {
+	// Number is the subframe it is of.
+	Number int64
+	// Fair is C_f, the fair share of the device, Physical is C_p, what it could
+	// have with all that is idle now. Transport is C_t, Physical without
+	// retransmissions and overhead, and FairTransport the same of Fair. All in
+	// bits per second, over all cells that are active.
+	Fair, Physical, Transport, FairTransport unit.Rate
+	// Cells counts the active cells, Activated how often one was added.
+	Cells, Activated int
+	// Facts are those of each active cell, Active says which are.
+	Facts  [MaxCells]Facts
+	Active [MaxCells]bool
+}
+
+// own is one cell as one device sees it.
+type own struct {
+	window  *Window
+	primary bool
+	active  bool
+	granted int64 // number of the last subframe with a grant
+	ever    bool
+	rate    float64 // R_w, the last that was known
+	table   *Table
+	// Decaying counts for the fit of p: own blocks, those that came again,
+	// subframes whose blocks all told their size, and the bits of those.
+	blocks, again, sized, bits float64
+}
+
+// Monitor estimates the capacity of one device from the rows of a Fusion. The
+// first cell that is added is the primary one, which is always active.
+type Monitor struct {
+	// Fit lets p follow the retransmissions seen; else it is what was given.
+	Fit bool
+
+	cells     [MaxCells]*own
+	window    int
+	activated int
+	last      int64
+}
+
+// NewMonitor has no cells yet, and fits p.
+func NewMonitor() *Monitor { return &Monitor{Fit: true, window: 40} }
+
+// Listen adds a cell where the device is self, with p to begin with. It is false
+// if there is no such cell or it is there already.
+func (m *Monitor) Listen(c ID, self RNTI, p float64) bool {
+	if c >= MaxCells || m.cells[c] != nil {
+		return false
+	}
+	primary := true
+	for _, o := range m.cells {
+		primary = primary && o == nil
+	}
+	m.cells[c] = &own{window: NewWindow(self), primary: primary, active: primary, table: NewTable(p)}
+	return true
+}
+
+// Unfiltered switches the user filter of all cells off (an ablation).
+func (m *Monitor) Unfiltered() {
+	for _, o := range m.cells {
+		if o != nil {
+			o.window.Unfiltered = true
+		}
+	}
+}
+
+// SetWindow says over how many subframes is averaged from now on: RTprop
+// (section 4.2.1).
+func (m *Monitor) SetWindow(rtprop time.Duration) {
+	m.window = min(max(int(rtprop.Round(time.Millisecond)/time.Millisecond), 1), MaxWindow)
+}
+
+// Add takes one row. With one that is not after the last the count has begun
+// again (see Fusion): windows are empty then, and secondary cells inactive until
+// a grant is heard there.
+func (m *Monitor) Add(r *Row) {
+	again := r.Number <= m.last
+	m.last = r.Number
+	for c, o := range m.cells {
+		if o == nil {
+			continue
+		}
+		if again {
+			o.ever = false
+		}
+		if r.Told[c] {
+			s := r.Cells[c]
+			o.window.Add(s, m.window)
+			o.hear(s, m.Fit)
+		}
+		active := o.primary || o.ever && r.Number-o.granted <= ActiveFor
+		if active && !o.active {
+			m.activated++
+		}
+		o.active = active
+	}
+}
+
+// hear notes what the subframe says about the device itself.
+func (o *own) hear(s Subframe, fit bool) {
+	t := o.window.newest()
+	for _, h := range t {
+		if h.user != o.window.self {
+			continue
+		}
+		o.granted, o.ever = s.Number, true
+		// Halved every 2·fitBlocks blocks, so that p follows the signal.
+		decay := 1 - float64(h.blocks)/(2.885*fitBlocks)
+		o.blocks = o.blocks*decay + float64(h.blocks)
+		o.again = o.again*decay + float64(h.again)
+		if h.sized > 0 {
+			o.sized = o.sized*decay + 1
+			o.bits = o.bits*decay + float64(h.bits)
+		}
+	}
+	if fit && o.blocks >= fitBlocks && o.sized > 0 {
+		// Of blocks sent, new and again, a part was wrong: those that came again.
+		// The table takes the bits of a subframe for one block; so does the fit.
+		p := errorRateOf(o.again/o.blocks, o.bits/o.sized)
+		if math.Abs(p-o.table.p) > fitBy*max(o.table.p, 1e-8) {
+			o.table = NewTable(p)
+		}
+	}
+	if f := o.window.newestRate(); f > 0 {
+		o.rate = f
+	}
+}
+
+// Estimate is the capacity as of the last row.
+func (m *Monitor) Estimate() Estimate {
+	e := Estimate{Number: m.last, Activated: m.activated}
+	var fair, physical, transport, fairTransport float64
+	for c, o := range m.cells {
+		if o == nil || !o.active {
+			continue
+		}
+		f := o.window.Facts()
+		if f.Rate == 0 {
+			f.Rate = o.rate // nobody was given anything in the window
+		}
+		e.Active[c], e.Facts[c] = true, f
+		e.Cells++
+		n := float64(f.Users)
+		cf := f.Rate * f.PRB / n
+		cp := f.Rate * (f.Own + f.Idle/n)
+		fair += cf
+		physical += cp
+		transport += o.table.Transport(cp)
+		fairTransport += o.table.Transport(cf)
+	}
+	e.Fair, e.Physical, e.Transport, e.FairTransport = rate(fair), rate(physical), rate(transport), rate(fairTransport)
+	return e
+}
+
+// rate turns bits per subframe into bits per second.
+func rate(bits float64) unit.Rate { return unit.Rate(math.Round(bits * 1000)) }

@@ -1,0 +1,330 @@
+package cell
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"mpbond/unit"
+)
+
+const self RNTI = 500
+
+// give is a grant of prb blocks at bits per PRB.
+func give(who RNTI, prb uint8, perPRB int) Grant {
+	return Grant{RNTI: who, Format: Format1, PRB: prb, N: 1, Blocks: [2]Block{{MCS: 10, Size: Bits(int(prb) * perPRB)}}}
+}
+
+// play feeds n subframes of cell 0 (50 PRB), toggling NDI, from number from.
+func play(m *Monitor, from, n int64, grants func(i int64) []Grant) Estimate {
+	for i := range n {
+		s := Subframe{Number: from + i, PRB: 50, Grants: grants(i)}
+		for j := range s.Grants {
+			s.Grants[j].HARQ = uint8((from + i) % 8)
+			for b := range s.Grants[j].Blocks {
+				s.Grants[j].Blocks[b].NDI = (from+i)/8%2 == 0
+			}
+		}
+		m.Add(&Row{Number: s.Number, Told: [MaxCells]bool{true}, Cells: [MaxCells]Subframe{s}})
+	}
+	return m.Estimate()
+}
+
+func near(t *testing.T, what string, got, want, part float64) {
+	t.Helper()
+	if math.Abs(got-want) > part*math.Abs(want)+1e-9 {
+		t.Errorf("%s is %.6g, want %.6g", what, got, want)
+	}
+}
+
+// TestCapacity has the cases of section 4.2 in numbers.
+func TestCapacity(t *testing.T) {
+	for name, c := range map[string]struct {
+		grants         func(i int64) []Grant
+		fair, physical float64 // Mbit/s
+		users          int
+	}{
+		"alone, all of it": {func(int64) []Grant { return []Grant{give(self, 50, 600)} }, 30, 30, 1},
+		"alone, a fifth":   {func(int64) []Grant { return []Grant{give(self, 10, 600)} }, 30, 30, 1},
+		"two, full":        {func(int64) []Grant { return []Grant{give(self, 25, 600), give(700, 25, 300)} }, 15, 15, 2},
+		"two, half idle":   {func(int64) []Grant { return []Grant{give(self, 10, 600), give(700, 15, 300)} }, 15, 600 * (10 + 12.5) / 1000, 2},
+		"two by turns": {func(i int64) []Grant {
+			if i%2 == 0 {
+				return []Grant{give(self, 50, 600)}
+			}
+			return []Grant{give(700, 50, 300)}
+		}, 15, 15, 2},
+		"control users": {func(i int64) []Grant {
+			return []Grant{give(self, 30, 600), give(RNTI(1000+i), 20, 100)}
+		}, 30, 18, 1},
+		"four PRB at most is control": {func(int64) []Grant { return []Grant{give(self, 30, 600), give(900, 4, 100)} }, 30, 600 * 46 / 1000.0, 1},
+		"five PRB is data":            {func(int64) []Grant { return []Grant{give(self, 30, 600), give(900, 5, 100)} }, 15, 600 * 37.5 / 1000, 2},
+		"paging is nobody":            {func(int64) []Grant { return []Grant{give(self, 30, 600), give(0xFFFE, 10, 100)} }, 30, 600 * 40 / 1000.0, 1},
+		"never scheduled: the cell's": {func(int64) []Grant { return []Grant{give(700, 25, 400)} }, 10, 400 * 12.5 / 1000, 2},
+		"uplink takes nothing of it":  {func(int64) []Grant { g := give(700, 50, 1); g.Format = Format0; return []Grant{give(self, 50, 600), g} }, 30, 30, 1},
+		"two blocks":                  {func(int64) []Grant { g := give(self, 50, 300); g.N, g.Blocks[1] = 2, g.Blocks[0]; return []Grant{g} }, 30, 30, 1},
+		"second block off":            {func(int64) []Grant { g := give(self, 50, 600); g.N, g.Blocks[1] = 2, Block{RV: 1}; return []Grant{g} }, 30, 30, 1},
+		"own again without a size": {func(i int64) []Grant {
+			g := give(self, 50, 600)
+			if i%10 == 9 {
+				g.Blocks[0].MCS, g.Blocks[0].Size = 29, 0
+			}
+			return []Grant{g}
+		}, 30, 30, 1},
+	} {
+		m := NewMonitor()
+		m.Fit = false
+		m.Listen(0, self, 0)
+		m.SetWindow(40 * time.Millisecond)
+		e := play(m, 0, 200, c.grants)
+		near(t, name+": C_f", float64(e.Fair)/1e6, c.fair, 1e-9)
+		near(t, name+": C_p", float64(e.Physical)/1e6, c.physical, 1e-9)
+		near(t, name+": C_t", float64(e.Transport), float64(e.Physical)*(1-Overhead), 1e-6)
+		if e.Facts[0].Users != c.users {
+			t.Errorf("%s: %d users, want %d", name, e.Facts[0].Users, c.users)
+		}
+	}
+}
+
+// TestWindowSlides: after a change the estimate is right as soon as the window
+// holds the new state only, and what was not heard is no silence of the cell.
+func TestWindowSlides(t *testing.T) {
+	m := NewMonitor()
+	m.Listen(0, self, 0)
+	m.SetWindow(50 * time.Millisecond)
+	play(m, 0, 300, func(int64) []Grant { return []Grant{give(self, 50, 600)} })
+	e := play(m, 300, 25, func(int64) []Grant { return []Grant{give(self, 25, 600), give(700, 25, 600)} })
+	near(t, "half changed: P_a", e.Facts[0].Own, 37.5, 1e-9)
+	e = play(m, 325, 25, func(int64) []Grant { return []Grant{give(self, 25, 600), give(700, 25, 600)} })
+	near(t, "changed: C_p", float64(e.Physical), 15e6, 1e-9)
+	e = play(m, 380, 20, func(int64) []Grant { return []Grant{give(self, 25, 600), give(700, 25, 600)} })
+	near(t, "30 subframes not heard: C_p", float64(e.Physical), 15e6, 1e-9)
+	if e.Facts[0].Heard != 20 {
+		t.Errorf("%d heard, want 20", e.Facts[0].Heard)
+	}
+	e = play(m, 400, 50, func(int64) []Grant { return nil })
+	near(t, "silence: C_p by the last R_w", float64(e.Physical), 30e6, 1e-9)
+}
+
+// TestWindowAgainstSums compares the window with sums over a list, at random.
+func TestWindowAgainstSums(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	w := NewWindow(self)
+	var list []Subframe
+	n := int64(0)
+	for range 5000 {
+		n += 1 + int64(r.IntN(2)*r.IntN(5))
+		s := Subframe{Number: n, PRB: 100}
+		left := 100
+		for range r.IntN(6) {
+			prb := r.IntN(min(30, left) + 1)
+			left -= prb
+			s.Grants = append(s.Grants, give(self+RNTI(r.IntN(8)), uint8(prb), 1+r.IntN(700)))
+		}
+		list = append(list, s)
+		length := 1 + r.IntN(MaxWindow)
+		if r.IntN(3) > 0 {
+			length = 40
+		}
+		w.Add(s, length)
+		var own, idle, bits, heard, users float64
+		prb, subframes := map[RNTI]int{}, map[RNTI]map[int64]bool{}
+		for i := len(list) - 1; i >= 0 && heard < float64(w.n); i-- {
+			heard++
+			free := 100
+			for _, g := range list[i].Grants {
+				free -= int(g.PRB)
+				prb[g.RNTI] += int(g.PRB)
+				if subframes[g.RNTI] == nil {
+					subframes[g.RNTI] = map[int64]bool{}
+				}
+				subframes[g.RNTI][list[i].Number] = true
+				if g.RNTI == self {
+					own += float64(g.PRB)
+					bits += float64(g.Blocks[0].Size)
+				}
+			}
+			idle += float64(free)
+		}
+		users = 1
+		for u, p := range prb {
+			if u != self && len(subframes[u]) > 1 && p > 4*len(subframes[u]) {
+				users++
+			}
+		}
+		f := w.Facts()
+		near(t, "own", f.Own, own/heard, 1e-9)
+		near(t, "idle", f.Idle, idle/heard, 1e-9)
+		if own > 0 {
+			near(t, "rate", f.Rate, bits/own, 1e-9)
+		}
+		if f.Users != int(users) || w.slots[w.head].number <= n-MaxWindow {
+			t.Fatalf("subframe %d: %d users, want %.0f; oldest %d", n, f.Users, users, w.slots[w.head].number)
+		}
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+}
+
+// TestErrorRateIsFitted: blocks that come again tell p, whether a subframe holds
+// one or two of them.
+func TestErrorRateIsFitted(t *testing.T) {
+	const bits = 30000 // of a subframe
+	for _, blocks := range []uint8{1, 2} {
+		for _, wrong := range []float64{0.03, 0.1, 0.15} {
+			r := rand.New(rand.NewPCG(7, uint64(wrong*100)))
+			m := NewMonitor()
+			m.Listen(0, self, DefaultErrorRate)
+			var ndi [8][2]bool
+			var again [8][2]int
+			for n := range int64(20000) {
+				h := n % 8
+				g := Grant{RNTI: self, Format: Format2A, PRB: 50, HARQ: uint8(h), N: blocks}
+				for b := range g.Blocks[:blocks] {
+					x := &g.Blocks[b]
+					*x = Block{MCS: 10, Size: bits / Bits(blocks)}
+					switch again[h][b] {
+					case 0:
+						ndi[h][b] = !ndi[h][b]
+					case 2:
+						x.MCS, x.Size = 30, 0
+					}
+					x.NDI = ndi[h][b]
+					if r.Float64() < wrong && again[h][b] < 3 {
+						again[h][b]++
+					} else {
+						again[h][b] = 0
+					}
+				}
+				m.Add(&Row{Number: n, Told: [MaxCells]bool{true}, Cells: [MaxCells]Subframe{{Number: n, PRB: 50, Grants: []Grant{g}}}})
+			}
+			near(t, "fitted p", m.cells[0].table.p, errorRateOf(wrong, bits), 0.5)
+			e := m.Estimate()
+			near(t, "C_t", float64(e.Transport), 30e6*(1-Overhead)/(1+wrong), 0.05)
+		}
+	}
+}
+
+// TestCountBeginsAgain: a decoder that lost its cell and begins at a lower number
+// is believed as before, and what it said of activations is not.
+func TestCountBeginsAgain(t *testing.T) {
+	m := NewMonitor()
+	m.Listen(0, self, 0)
+	m.Listen(1, self, 0)
+	f := NewFusion(0, 1)
+	add := func(n int64, prb uint8) {
+		f.Add(Subframe{Number: n, PRB: 50, Grants: []Grant{give(self, prb, 600)}}, m.Add)
+		s := Subframe{Cell: 1, Number: n, PRB: 50}
+		if prb == 50 {
+			s.Grants = []Grant{give(self, 50, 600)}
+		}
+		f.Add(s, m.Add)
+	}
+	for n := range int64(100) {
+		add(1_000_000+n, 50)
+	}
+	if e := m.Estimate(); e.Cells != 2 || e.Physical != 60*unit.Mbps {
+		t.Fatalf("before: %+v", e)
+	}
+	for n := range int64(2 * MaxLate) {
+		add(1000+n, 25)
+	}
+	e := m.Estimate()
+	if e.Number != 1000+2*MaxLate-1 || e.Cells != 1 || e.Facts[0].Own != 25 {
+		t.Errorf("after: %+v", e)
+	}
+}
+
+// TestCarriers: a second cell counts while it gives, is dropped a second after,
+// and each activation is told.
+func TestCarriers(t *testing.T) {
+	m := NewMonitor()
+	m.Listen(0, self, 0)
+	m.Listen(1, self+1, 0)
+	if m.Listen(1, 5, 0) || m.Listen(MaxCells, 5, 0) {
+		t.Error("a cell was taken twice, or one that cannot be")
+	}
+	at := int64(0)
+	run := func(n int64, second bool) Estimate {
+		for range n {
+			r := &Row{Number: at, Told: [MaxCells]bool{true, true}}
+			r.Cells[0] = Subframe{Number: at, PRB: 50, Grants: []Grant{give(self, 50, 600)}}
+			r.Cells[1] = Subframe{Cell: 1, Number: at, PRB: 25}
+			if second {
+				r.Cells[1].Grants = []Grant{give(self+1, 10, 400)}
+			}
+			m.Add(r)
+			at++
+		}
+		return m.Estimate()
+	}
+	if e := run(100, false); e.Cells != 1 || e.Activated != 0 || e.Fair != 30*unit.Mbps {
+		t.Errorf("one cell: %+v", e)
+	}
+	if e := run(100, true); e.Cells != 2 || e.Activated != 1 || e.Fair != 40*unit.Mbps || e.Physical != 40*unit.Mbps {
+		t.Errorf("two cells: %+v", e)
+	}
+	if e := run(ActiveFor, false); e.Cells != 2 {
+		t.Errorf("dropped after %d subframes", ActiveFor)
+	}
+	if e := run(1, false); e.Cells != 1 {
+		t.Errorf("kept after %d subframes", ActiveFor+1)
+	}
+	if e := run(1, true); e.Cells != 2 || e.Activated != 2 {
+		t.Errorf("again: %+v", e)
+	}
+}
+
+// TestTable checks the equation itself, and that the table is even.
+func TestTable(t *testing.T) {
+	for _, p := range []float64{0, 1e-6, 2e-6, 5e-6, 1e-4, 2} {
+		table := NewTable(p)
+		p = table.ErrorRate()
+		last := -1.0
+		for cp := 0.0; cp < 500e3; cp += 333 {
+			ct := table.Transport(cp)
+			if ct < last || ct > cp {
+				t.Fatalf("p %g: C_t(%g) = %g after %g", p, cp, ct, last)
+			}
+			last = ct
+			if cp > tableMax*tableStep {
+				continue
+			}
+			back := ct + ct*(1-math.Pow(1-p, ct)) + Overhead*cp
+			within := 0.003
+			if p > 5e-6 {
+				within = 0.06 // bends more between two rows than any cell's p makes it
+			}
+			near(t, "the right side", back, cp, within)
+		}
+	}
+	for _, bad := range []float64{0, -1, math.NaN(), math.Inf(-1)} {
+		if got := NewTable(0).Transport(bad); got != 0 {
+			t.Errorf("C_t(%g) = %g", bad, got)
+		}
+	}
+	near(t, "p of 3 % at 20,000 bits", errorRateOf(0.03, 20000), 1.523e-6, 0.001)
+}
+
+func BenchmarkAdd(b *testing.B) {
+	m := NewMonitor()
+	m.Listen(0, self, DefaultErrorRate)
+	m.SetWindow(100 * time.Millisecond)
+	grants := make([]Grant, 8)
+	for i := range grants {
+		grants[i] = give(self+RNTI(i), 6, 500)
+	}
+	r := &Row{Told: [MaxCells]bool{true}}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		r.Number = int64(i)
+		r.Cells[0] = Subframe{Number: int64(i), PRB: 50, Grants: grants}
+		for j := range grants {
+			grants[j].HARQ, grants[j].Blocks[0].NDI = uint8(i%8), i/8%2 == 0
+		}
+		m.Add(r)
+		m.Estimate()
+	}
+}
