@@ -31,6 +31,7 @@ type Cap struct {
 	Period    string     `json:"period"` // "daily" or "monthly"
 	CapBytes  unit.Bytes `json:"cap_bytes"`
 	UsedBytes unit.Bytes `json:"used_bytes"` // of it
+	StopBytes unit.Bytes `json:"stop_bytes"` // the link is stopped when so much of it is used
 	RoomBytes unit.Bytes `json:"room_bytes"` // until the link is stopped, by any of its caps
 	State     string     `json:"state"`      // "fine", "warned", "reached": then it carries nothing; or CapNotKept
 	Until     time.Time  `json:"until"`      // the period ends

@@ -21,6 +21,8 @@ type Caps struct {
 	ResetDay int `toml:"reset_day"`
 	// WarnAt is the share of a cap at which it is warned of; 0 is 80 %.
 	WarnAt Share `toml:"warn_at"`
+	// StopAt is the share at which the link is stopped, above WarnAt; 0 is 99.5 %.
+	StopAt Share `toml:"stop_at"`
 }
 
 // Any reports whether there is a cap.
@@ -35,8 +37,29 @@ func (c Caps) check() (key string, err error) {
 		return "reset_day", errors.New("its reset_day is of a monthly cap, and there is none: set monthly_cap")
 	case c.WarnAt != 0 && !c.Any():
 		return "warn_at", errors.New("its warn_at is of a cap, and there is none: set daily_cap or monthly_cap")
+	case c.StopAt != 0 && !c.Any():
+		return "stop_at", errors.New("its stop_at is of a cap, and there is none: set daily_cap or monthly_cap")
+	}
+	if warn, stop := c.levels(); warn >= stop {
+		key = "stop_at"
+		if c.StopAt == 0 {
+			key = "warn_at"
+		}
+		return key, fmt.Errorf("it would be warned of at %v of a cap, and is stopped at %v: set warn_at below stop_at", warn, stop)
 	}
 	return "", nil
+}
+
+// levels are WarnAt and StopAt, or what holds where they are left out.
+func (c Caps) levels() (warn, stop Share) {
+	warn, stop = usualWarning, usualStop
+	if c.WarnAt != 0 {
+		warn = c.WarnAt
+	}
+	if c.StopAt != 0 {
+		stop = c.StopAt
+	}
+	return warn, stop
 }
 
 // Month is the period of accounting that a time is in.
@@ -87,6 +110,10 @@ func (s *Share) UnmarshalText(t []byte) error {
 	return nil
 }
 
+func (s Share) String() string {
+	return strconv.FormatFloat(math.Round(float64(s)*1e6)/1e4, 'f', -1, 64) + " %"
+}
+
 // CapLevel is how far a link is from its caps.
 type CapLevel uint8
 
@@ -106,9 +133,9 @@ func (l CapLevel) String() string {
 const (
 	// usualWarning is WarnAt where nothing is said.
 	usualWarning = 0.8
-	// capMargin is the share of a cap that is left when the link is stopped: what
-	// is on its way then still comes.
-	capMargin = 0.005
+	// usualStop is StopAt where nothing is said: what is on its way then still
+	// comes.
+	usualStop = 0.995
 )
 
 // Allowance is what a link may still carry, by the cap that is nearest or, of
@@ -120,6 +147,7 @@ type Allowance struct {
 	Used   unit.Bytes // of it
 	Room   unit.Bytes // until the link is stopped, by whichever cap comes first; 0 once it is
 	Until  time.Time  // the period ends
+	Stop   unit.Bytes // the link is stopped when so much of Cap is used
 }
 
 // Judge says what a link may still carry that has carried so much today and in
@@ -127,20 +155,18 @@ type Allowance struct {
 func (c Caps) Judge(now time.Time, today, month unit.Bytes) Allowance {
 	_, endOfDay := Today(now)
 	_, endOfMonth := c.Month(now)
+	warn, stop := c.levels()
 	a := Allowance{}
 	for _, k := range []Allowance{{Period: "daily", Cap: c.Daily, Used: today, Until: endOfDay}, {Period: "monthly", Cap: c.Monthly, Used: month, Until: endOfMonth}} {
 		if k.Cap <= 0 {
 			continue
 		}
-		k.Room = max(unit.Bytes(float64(k.Cap)*(1-capMargin))-k.Used, 0)
-		warn := float64(c.WarnAt)
-		if warn == 0 {
-			warn = usualWarning
-		}
+		k.Stop = unit.Bytes(math.Round(float64(k.Cap) * float64(stop)))
+		k.Room = max(k.Stop-k.Used, 0)
 		switch {
 		case k.Room == 0:
 			k.Level = CapReached
-		case float64(k.Used) >= warn*float64(k.Cap):
+		case float64(k.Used) >= float64(warn)*float64(k.Cap):
 			k.Level = CapWarned
 		default:
 			k.Level = CapFine
@@ -169,11 +195,14 @@ func (a Allowance) String() string {
 	if a.Level == CapFree {
 		return "it has no cap"
 	}
-	words := "%v of the %s cap of %v are used, until %s"
-	if a.Level == CapReached {
-		words = "the %[2]s cap of %[3]v is used up, until %[4]s"
+	until := a.Until.Format("2006-01-02 15:04")
+	switch {
+	case a.Level != CapReached:
+		return fmt.Sprintf("%v of the %s cap of %v are used, until %s", Volume(a.Used), a.Period, a.Cap, until)
+	case float64(a.Stop) < usualStop*float64(a.Cap)-1:
+		return fmt.Sprintf("%v of the %s cap of %v are used, and it stops at %v, until %s", Volume(a.Used), a.Period, a.Cap, Volume(a.Stop), until)
 	}
-	return fmt.Sprintf(words, Volume(a.Used), a.Period, a.Cap, a.Until.Format("2006-01-02 15:04"))
+	return fmt.Sprintf("the %s cap of %v is used up, until %s", a.Period, a.Cap, until)
 }
 
 // How a cap is kept to. A link is looked at so often that little of what is left

@@ -45,8 +45,10 @@ func TestCapsOfFile(t *testing.T) {
 		spec Caps
 		good bool
 	}{
-		{Caps{}, true}, {Caps{Daily: 1e9}, true}, {Caps{Monthly: 1e9, ResetDay: 31, WarnAt: 1}, true},
+		{Caps{}, true}, {Caps{Daily: 1e9}, true}, {Caps{Monthly: 1e9, ResetDay: 31, WarnAt: 0.99}, true},
 		{Caps{ResetDay: 5}, false}, {Caps{WarnAt: 0.5}, false}, {Caps{Monthly: 1e9, ResetDay: 32}, false}, {Caps{Monthly: 1e9, ResetDay: -1}, false},
+		{Caps{Daily: 1e9, StopAt: 1}, true}, {Caps{Daily: 1e9, WarnAt: 0.3, StopAt: 0.5}, true}, {Caps{Daily: 1e9, StopAt: 0.81}, true},
+		{Caps{StopAt: 0.9}, false}, {Caps{Daily: 1e9, WarnAt: 0.9, StopAt: 0.9}, false}, {Caps{Daily: 1e9, StopAt: 0.8}, false}, {Caps{Daily: 1e9, WarnAt: 1}, false},
 	} {
 		r, err := File{Devices: map[string]DeviceSpec{"wwan0": {Caps: c.spec}}}.Compile()
 		if (err == nil) != c.good {
@@ -73,6 +75,10 @@ func TestJudge(t *testing.T) {
 		{Caps{Daily: 100e6}, 99_500_000, 0, "the daily cap of 100 MB is used up, until 2026-11-22 00:00", 0},
 		{Caps{Monthly: 1e9, ResetDay: 15}, 0, 5e8, "500 MB of the monthly cap of 1 GB are used, until 2026-12-15 00:00", 495e6},
 		{Caps{Monthly: 1e9}, 0, 2e9, "the monthly cap of 1 GB is used up, until 2026-12-01 00:00", 0},
+		{Caps{Daily: 100e6, StopAt: 1}, 99_999_999, 0, "100 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00", 1},
+		{Caps{Daily: 100e6, StopAt: 1}, 100e6, 0, "the daily cap of 100 MB is used up, until 2026-11-22 00:00", 0},
+		{Caps{Daily: 100e6, WarnAt: 0.4, StopAt: 0.57}, 56_999_999, 0, "57 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00", 1},
+		{Caps{Daily: 100e6, WarnAt: 0.4, StopAt: 0.57}, 57e6, 0, "57 MB of the daily cap of 100 MB are used, and it stops at 57 MB, until 2026-11-22 00:00", 0},
 		// The nearer one is told of, and of those that are used up the longer one.
 		{Caps{Daily: 100e6, Monthly: 1e9}, 10e6, 970e6, "970 MB of the monthly cap of 1 GB are used, until 2026-12-01 00:00", 25e6},
 		{Caps{Daily: 100e6, Monthly: 1e9}, 90e6, 500e6, "90 MB of the daily cap of 100 MB are used, until 2026-11-22 00:00", 9_500_000},
@@ -90,10 +96,12 @@ func TestJudge(t *testing.T) {
 	for _, c := range []struct {
 		used unit.Bytes
 		warn Share
+		stop Share
 		want CapLevel
-	}{{79e6, 0, CapFine}, {80e6, 0, CapWarned}, {49e6, 0.5, CapFine}, {50e6, 0.5, CapWarned}, {99e6, 1, CapFine}, {100e6, 1, CapReached}, {1e12, 0, CapReached}} {
-		if a := (Caps{Daily: 100e6, WarnAt: c.warn}).Judge(now, c.used, 0); a.Level != c.want {
-			t.Errorf("%d, warning at %v: %v", c.used, c.warn, a.Level)
+	}{{79e6, 0, 0, CapFine}, {80e6, 0, 0, CapWarned}, {49e6, 0.5, 0, CapFine}, {50e6, 0.5, 0, CapWarned}, {98e6, 0.99, 0, CapFine}, {100e6, 0.99, 0, CapReached}, {1e12, 0, 0, CapReached},
+		{89e6, 0, 0.9, CapWarned}, {90e6, 0, 0.9, CapReached}, {99.6e6, 0, 1, CapWarned}} {
+		if a := (Caps{Daily: 100e6, WarnAt: c.warn, StopAt: c.stop}).Judge(now, c.used, 0); a.Level != c.want {
+			t.Errorf("%d, warning at %v, stopping at %v: %v", c.used, c.warn, c.stop, a.Level)
 		}
 	}
 	fine, warned := Caps{Daily: 100e6}.Judge(now, 1e6, 0), Caps{Daily: 100e6}.Judge(now, 90e6, 0)

@@ -109,7 +109,7 @@ func (r *role) capList() []api.Cap {
 		if err := r.kept(name); err != nil {
 			state, text = api.CapNotKept, fmt.Sprintf("the %s cap of %v is not kept: %v", a.Period, a.Cap, err)
 		}
-		list = append(list, api.Cap{Name: name, Period: a.Period, CapBytes: unit.Bytes(a.Cap), UsedBytes: a.Used, RoomBytes: a.Room,
+		list = append(list, api.Cap{Name: name, Period: a.Period, CapBytes: unit.Bytes(a.Cap), UsedBytes: a.Used, StopBytes: a.Stop, RoomBytes: a.Room,
 			State: state, Until: a.Until, Text: text})
 	}
 	slices.SortFunc(list, func(a, b api.Cap) int { return strings.Compare(a.Name, b.Name) })
