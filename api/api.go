@@ -52,7 +52,7 @@ type Status struct {
 	// Caps are those of this device's links that are set; at primary, helper and
 	// dual.
 	Caps   []Cap         `json:"caps,omitempty"`
-	Policy *PolicyStatus `json:"policy,omitempty"` // primary and dual, if there is a policy file
+	Policy *PolicyStatus `json:"policy,omitempty"` // of a primary or helper, if there is a policy file
 }
 
 // Bond is one bond, as one of its ends sees it.

@@ -1,11 +1,16 @@
 package api
 
-import "time"
+import (
+	"time"
+
+	"mpbond/unit"
+)
 
 // PolicyStatus is the policy that is in force.
 type PolicyStatus struct {
 	File   string    `json:"file"`   // that it was read from
-	Rules  int       `json:"rules"`  // in force
+	Rules  int       `json:"rules"`  // in force; at a helper none are
+	Tables int       `json:"tables"` // of devices, in force
 	Loaded time.Time `json:"loaded"` // when they were read
 	// Error is why the file as it is now is not in force: then what was read
 	// before is.
@@ -15,7 +20,8 @@ type PolicyStatus struct {
 	Direct  int64 `json:"direct"`
 }
 
-// Policy is the policy file of a primary and what is in force.
+// Policy is the policy file of a primary or helper and what is in force. At a helper
+// only the tables of devices are.
 type Policy struct {
 	File string `json:"file"` // its path; it need not exist
 	// Text is the file's as it is now, in force or not; "" if there is none.
@@ -30,7 +36,9 @@ type Policy struct {
 
 	Loaded  *time.Time   `json:"loaded,omitempty"` // when what is in force was read; none: there was no file
 	Default string       `json:"default"`          // what happens to what no rule matches: allow or deny
-	Rules   []PolicyRule `json:"rules"`            // in force, in their order; the first that matches decides
+	Rules   []PolicyRule `json:"rules"`            // in force, in their order; the first that matches decides; at a helper none are
+	// Devices are the tables of devices in force, by name; never null.
+	Devices []PolicyDevice `json:"devices"`
 	// Blocked and Direct count connections, and destinations of datagrams.
 	Blocked int64 `json:"blocked"`
 	Direct  int64 `json:"direct"`
@@ -71,6 +79,22 @@ type PolicyTreatment struct {
 	Reason string   `json:"reason"` // in words
 }
 
+// PolicyDevice is what a [device.NAME] table in force says. What is left out is not
+// said.
+type PolicyDevice struct {
+	Name                string     `json:"name"`
+	Line                int        `json:"line,omitempty"` // in the text in force
+	Tier                string     `json:"tier,omitempty"` // primary, secondary or backup
+	Metered             *bool      `json:"metered,omitempty"`
+	BatteryFloorPercent int        `json:"battery_floor_percent,omitempty"`
+	MaxTemperatureC     float64    `json:"max_temperature_c,omitempty"`
+	DailyCapBytes       unit.Bytes `json:"daily_cap_bytes,omitempty"`
+	MonthlyCapBytes     unit.Bytes `json:"monthly_cap_bytes,omitempty"`
+	ResetDay            int        `json:"reset_day,omitempty"`
+	WarnAtPercent       float64    `json:"warn_at_percent,omitempty"` // of its caps
+	StopAtPercent       float64    `json:"stop_at_percent,omitempty"` // the same
+}
+
 // PolicyText is a new text for the policy file.
 type PolicyText struct {
 	Text string `json:"text" maxLength:"1048576"`
@@ -108,7 +132,7 @@ type PolicyAnswer struct {
 	Verdict *PolicyTreatment `json:"verdict,omitempty"`
 }
 
-// PolicyKeeper keeps the policy of a primary. Its functions are called from many
+// PolicyKeeper keeps the policy of a primary or helper. Its functions are called from many
 // goroutines. Errors are faults; one about a text is of kind Config, and tells
 // where by a method Place.
 type PolicyKeeper struct {

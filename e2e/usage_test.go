@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/fault"
 )
 
 // counters are what an interface of a node has received and sent, by its own
@@ -237,6 +239,31 @@ func TestCap(t *testing.T) {
 	if math.Abs(off) > 1 {
 		t.Errorf("carried %d, %+.2f %% of the cap", rx+tx, off)
 	}
-	writeFile(t, plan, "[device.hs1]\nmonthly_cap = \"1GB\"\n")
-	n.told(helper, "cap_over", func(e api.Event) bool { return e.Kind == "cap_over" })
+	// Its owner raises it by the API, and later lowers the level at which it stops.
+	set := func(text string) {
+		t.Helper()
+		before, err := helper.Policy(t.Context())
+		if err == nil {
+			_, err = helper.SetPolicy(t.Context(), api.PolicyText{Text: text, Version: &before.Version})
+		}
+		if data, _ := os.ReadFile(plan); err != nil || string(data) != text {
+			t.Fatalf("%v; the file has %q", err, data)
+		}
+	}
+	set("[device.hs1]\nmonthly_cap = \"1GB\"\n")
+	over := n.told(helper, "cap_over", func(e api.Event) bool { return e.Kind == "cap_over" }).Seq
+	if _, err := helper.SetPolicy(t.Context(), api.PolicyText{Text: "[device.hs1]\nstop_at = \"2%\"\n"}); !fault.Is(err, fault.Config) {
+		t.Errorf("a level of no cap: %v", err)
+	}
+	set("[device.hs1]\nmonthly_cap = \"1GB\"\nwarn_at = \"1%\"\nstop_at = \"1.9%\"\n")
+	n.told(helper, "cap_reached", func(e api.Event) bool { return e.Kind == "cap_reached" && e.Seq > over })
+	n.told(helper, "policy_changed", func(e api.Event) bool { return e.Kind == "policy_changed" && e.Text == plan && e.Seq > over })
+	if text := n.must("helper1", n.mpbond, "usage"); !strings.Contains(text, "and it stops at 19 MB, until") {
+		t.Errorf("usage of the helper: %s", text)
+	}
+	if text := n.must("helper1", n.mpbond, "policy", "show"); !strings.Contains(text, "at most 1 GB a month, warned of at 1 %, stopped at 1.9 %") {
+		t.Errorf("policy of the helper: %s", text)
+	}
+	writeFile(t, plan, "[device.hs1]\nmonthly_cup = \"1GB\"\n")
+	n.told(helper, "policy_refused", func(e api.Event) bool { return e.Kind == "policy_refused" && strings.Contains(e.Text, "monthly_cup") })
 }

@@ -40,7 +40,7 @@ func (c Caps) check() (key string, err error) {
 	case c.StopAt != 0 && !c.Any():
 		return "stop_at", errors.New("its stop_at is of a cap, and there is none: set daily_cap or monthly_cap")
 	}
-	if warn, stop := c.levels(); warn >= stop {
+	if warn, stop := c.Levels(); warn >= stop {
 		key = "stop_at"
 		if c.StopAt == 0 {
 			key = "warn_at"
@@ -50,8 +50,8 @@ func (c Caps) check() (key string, err error) {
 	return "", nil
 }
 
-// levels are WarnAt and StopAt, or what holds where they are left out.
-func (c Caps) levels() (warn, stop Share) {
+// Levels are WarnAt and StopAt, or what holds where they are left out.
+func (c Caps) Levels() (warn, stop Share) {
 	warn, stop = usualWarning, usualStop
 	if c.WarnAt != 0 {
 		warn = c.WarnAt
@@ -110,9 +110,10 @@ func (s *Share) UnmarshalText(t []byte) error {
 	return nil
 }
 
-func (s Share) String() string {
-	return strconv.FormatFloat(math.Round(float64(s)*1e6)/1e4, 'f', -1, 64) + " %"
-}
+// Percent is a share of 100.
+func (s Share) Percent() float64 { return math.Round(float64(s)*1e6) / 1e4 }
+
+func (s Share) String() string { return strconv.FormatFloat(s.Percent(), 'f', -1, 64) + " %" }
 
 // CapLevel is how far a link is from its caps.
 type CapLevel uint8
@@ -155,7 +156,7 @@ type Allowance struct {
 func (c Caps) Judge(now time.Time, today, month unit.Bytes) Allowance {
 	_, endOfDay := Today(now)
 	_, endOfMonth := c.Month(now)
-	warn, stop := c.levels()
+	warn, stop := c.Levels()
 	a := Allowance{}
 	for _, k := range []Allowance{{Period: "daily", Cap: c.Daily, Used: today, Until: endOfDay}, {Period: "monthly", Cap: c.Monthly, Used: month, Until: endOfMonth}} {
 		if k.Cap <= 0 {

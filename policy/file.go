@@ -296,6 +296,9 @@ const maxWeight = 100
 // TableRule is the name of the rules' tables.
 const TableRule = "rule"
 
+// TableDevice begins the names of devices' tables.
+const TableDevice = "device."
+
 // maxRules bounds what a connection may cost.
 const maxRules = 10000
 
@@ -328,7 +331,7 @@ func (f File) Compile() (*Rules, error) {
 			key, err = d.Limits.Check()
 		}
 		if err != nil {
-			return nil, &Misfit{Table: "device." + name, Key: key, Err: fmt.Errorf("device %q: %w", name, err)}
+			return nil, &Misfit{Table: TableDevice + name, Key: key, Err: fmt.Errorf("device %q: %w", name, err)}
 		}
 	}
 	names := map[string]int{}

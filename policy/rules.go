@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -52,6 +53,9 @@ func (r *Rules) Default() Answer {
 	}
 	return Allow
 }
+
+// Devices are the tables of devices, by name.
+func (r *Rules) Devices() map[string]DeviceSpec { return maps.Clone(r.devices) }
 
 // Device is what the file says of a device, the zero DeviceSpec for nothing.
 func (r *Rules) Device(name string) DeviceSpec { return r.devices[name] }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 
 	"mpbond/device"
@@ -17,15 +16,12 @@ import (
 
 // plan is what policy says of connections, with the file it comes from.
 type plan struct {
-	modes  policy.Modes            // for what rules say nothing of
-	force  atomic.Pointer[inForce] // never nil
+	PolicyFile
+	modes  policy.Modes // for what rules say nothing of
 	names  *intercept.Names
 	owners device.Owners
 
 	blocked, around atomic.Int64 // connections, and destinations of datagrams
-
-	mu   sync.Mutex
-	file planFile
 }
 
 // inForce are rules in force. They do not change.

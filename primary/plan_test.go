@@ -74,28 +74,28 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	write("default='allow'\n[[rule]]\nmod='block'\n")
-	p.ReloadPolicy(true)
+	p.plan.ReloadFile(true)
 	expect("with a bad file", "latency", "redundant", "direct", "block")
 	if s := p.Policy(); s == nil || !strings.Contains(s.Error, ":3: unknown setting") || !strings.Contains(s.Error, `did you mean "mode"?`) || s.Rules != 3 {
 		t.Errorf("%+v", s)
 	}
 	write("default='allow'\n")
-	p.ReloadPolicy(true)
+	p.plan.ReloadFile(true)
 	expect("mended", "latency", "bond", "bond", "bond")
 	if s := p.Policy(); s == nil || s.Error != "" {
 		t.Errorf("%+v", s)
 	}
 	write(good)
-	p.ReloadPolicy(true)
+	p.plan.ReloadFile(true)
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	p.ReloadPolicy(true)
+	p.plan.ReloadFile(true)
 	expect("removed", "latency", "bond", "bond", "bond")
-	p.ReloadPolicy(true)
+	p.plan.ReloadFile(true)
 	write("default='allow'\n")
-	p.ReloadPolicy(false)
-	p.ReloadPolicy(false) // as it was
+	p.plan.ReloadFile(false)
+	p.plan.ReloadFile(false) // as it was
 	if want := []string{"policy_changed", "policy_refused", "policy_changed", "policy_changed", "policy_changed", "policy_changed"}; !slices.Equal(events, want) {
 		t.Errorf("events %q, want %q", events, want)
 	}
@@ -133,18 +133,18 @@ func TestSetPolicy(t *testing.T) {
 		{"made from what is there", second, of(first), "", second, 0},
 		{"made from whatever", first, nil, "", first, 1},
 	} {
-		err := p.writePolicy(api.PolicyText{Text: c.text, Version: c.version})
+		err := p.plan.write(api.PolicyText{Text: c.text, Version: c.version})
 		if fault.KindOf(err) != c.kind {
 			t.Errorf("%s: %v, want %q", c.when, err, c.kind)
 		}
 		expect(c.when, c.after, c.rules)
 	}
-	p.ReloadPolicy(false)
+	p.plan.ReloadFile(false)
 	expect("looked at again", first, 1)
 	if err := os.WriteFile(file, []byte("default='allow'"), 0o600); err != nil { // by somebody else, a moment ago
 		t.Fatal(err)
 	}
-	if err := p.writePolicy(api.PolicyText{Text: second, Version: of(first)}); !fault.Is(err, fault.Exists) {
+	if err := p.plan.write(api.PolicyText{Text: second, Version: of(first)}); !fault.Is(err, fault.Exists) {
 		t.Errorf("somebody else's change is overwritten: %v", err)
 	}
 	_, err := ParsePolicy("p", []byte("[[rule]]\n[[rule]]\n weight=3\nmode='direct'\n"))
@@ -218,7 +218,7 @@ func BenchmarkJudge(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		p.putInForce(rules, nil)
+		p.plan.putInForce(rules, nil)
 		b.Run(strings.Fields(kind)[0], func(b *testing.B) {
 			for b.Loop() {
 				if mode, _, err := p.judge(app, "www.example.net:443"); err != nil || mode != wire.Bond {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -13,23 +14,14 @@ import (
 	"mpbond/config"
 	"mpbond/fault"
 	"mpbond/policy"
+	"mpbond/unit"
 	"mpbond/wire"
 )
 
 // FullPolicy is the policy file, and what is in force with what it means now.
 func (p *Primary) FullPolicy() api.Policy {
-	p.plan.mu.Lock()
-	f, force := p.plan.file, p.plan.force.Load()
-	p.plan.mu.Unlock()
-	a := api.Policy{File: f.path, Text: string(f.text), Version: versionOf(f.text), ReadOnly: !config.Writable(f.path), Default: force.Default().String(), Rules: []api.PolicyRule{},
-		Blocked: p.plan.blocked.Load(), Direct: p.plan.around.Load()}
-	if !f.loaded.IsZero() {
-		a.Loaded = &f.loaded
-	}
-	if f.err != nil {
-		a.Refused = RefusedPolicy(f.err)
-	}
-	places := config.NewLocate(force.text)
+	a, force, places := p.plan.tell()
+	a.Default, a.Blocked, a.Direct = force.Default().String(), p.plan.blocked.Load(), p.plan.around.Load()
 	now := p.routesNow()
 	for i, r := range force.List() {
 		rule := api.PolicyRule{Name: r.Name, When: r.When(), PolicyTreatment: now.explain(r.Mode, r.Treat()), Matched: force.matched[i].Load()}
@@ -37,6 +29,47 @@ func (p *Primary) FullPolicy() api.Policy {
 		a.Rules = append(a.Rules, rule)
 	}
 	return a
+}
+
+// Tables is the policy file of a role that has no rules for apps, and what of it is
+// in force.
+func (f *PolicyFile) Tables() api.Policy {
+	a, _, _ := f.tell()
+	a.Default = policy.Allow.String()
+	return a
+}
+
+// tell is the file with the tables of devices in force, these with the rules, and
+// where they are in their text.
+func (f *PolicyFile) tell() (api.Policy, *inForce, *config.Locate) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	force := f.force.Load()
+	places := config.NewLocate(force.text)
+	a := api.Policy{File: f.path, Text: string(f.text), Version: versionOf(f.text), ReadOnly: !config.Writable(f.path), Rules: []api.PolicyRule{}, Devices: []api.PolicyDevice{}}
+	if !f.loaded.IsZero() {
+		loaded := f.loaded
+		a.Loaded = &loaded
+	}
+	if f.err != nil {
+		a.Refused = RefusedPolicy(f.err)
+	}
+	devices := force.Devices()
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		d := devices[name]
+		t := api.PolicyDevice{Name: name, Metered: d.Metered, BatteryFloorPercent: d.BatteryFloor, MaxTemperatureC: d.MaxTemperature,
+			DailyCapBytes: unit.Bytes(d.Daily), MonthlyCapBytes: unit.Bytes(d.Monthly), ResetDay: d.ResetDay}
+		t.Line, _ = places.Table(policy.TableDevice+name, 0, "")
+		if d.Tier != nil {
+			t.Tier = d.Tier.String()
+		}
+		if d.Any() {
+			warn, stop := d.Levels()
+			t.WarnAtPercent, t.StopAtPercent = warn.Percent(), stop.Percent()
+		}
+		a.Devices = append(a.Devices, t)
+	}
+	return a, force, places
 }
 
 // RefusedPolicy tells programs why a text cannot be used.
@@ -47,6 +80,20 @@ func RefusedPolicy(err error) *api.PolicyError {
 		e.Line, e.Column, e.Nearest = at.Place()
 	}
 	return e
+}
+
+// CheckTables is Primary.CheckPolicy for a role that has no rules for apps: it
+// knows nothing of connections.
+func (f *PolicyFile) CheckTables(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
+	if c.Text != nil {
+		if _, err = ParsePolicy("policy.toml", []byte(*c.Text)); err != nil {
+			return a, err
+		}
+	}
+	if c.Flow != nil {
+		err = fault.New(fault.Unsupported, errors.New("connections of apps are not judged here"), "ask the primary: rules count there")
+	}
+	return a, err
 }
 
 // CheckPolicy tells whether a text could be used, and what would happen to a

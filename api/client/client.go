@@ -170,7 +170,7 @@ func (c *Client) Invitation(ctx context.Context) (i api.Invitation, err error) {
 	return i, err
 }
 
-// Policy is the policy of a primary.
+// Policy is the policy of a primary or helper.
 func (c *Client) Policy(ctx context.Context) (p api.Policy, err error) {
 	err = c.get(ctx, "/v1/policy", &p)
 	return p, err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,16 +8,12 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"mpbond/api"
-	"mpbond/config"
 	mydevice "mpbond/device"
-	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/policy"
-	"mpbond/primary"
 	"mpbond/trace"
 	"mpbond/unit"
 )
@@ -114,82 +109,4 @@ func (r *role) capList() []api.Cap {
 	}
 	slices.SortFunc(list, func(a, b api.Cap) int { return strings.Compare(a.Name, b.Name) })
 	return list
-}
-
-// ownPolicy is the policy file of a role that has no rules for apps: of it only
-// the tables of devices count. Rules in it are for a primary beside it.
-type ownPolicy struct {
-	path string
-	rec  *trace.Recorder // is told of changes, set before keep
-
-	mu    sync.Mutex // guards below
-	text  []byte
-	rules *policy.Rules
-}
-
-// openPolicy reads the policy file beside the configuration, which need not
-// exist.
-func openPolicy(config string) (*ownPolicy, error) {
-	path, err := policyPath(config)
-	if err != nil {
-		return nil, err
-	}
-	o := &ownPolicy{path: path, rules: new(policy.Rules)}
-	return o, o.read()
-}
-
-// Rules are those in force.
-func (o *ownPolicy) Rules() *policy.Rules {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.rules
-}
-
-// read puts the file in force; after an error what was stays.
-func (o *ownPolicy) read() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	text, err := config.Read(o.path)
-	if fault.Is(err, fault.NotFound) {
-		if o.text != nil {
-			slog.Info("the policy file is gone: there are no caps", "file", o.path)
-			o.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: o.path, Reason: "the file is gone"})
-		}
-		o.text, o.rules = nil, new(policy.Rules)
-		return nil
-	}
-	if err != nil || bytes.Equal(text, o.text) {
-		return err
-	}
-	rules, err := primary.ParsePolicy(o.path, text)
-	if err != nil {
-		return err
-	}
-	o.text, o.rules = text, rules
-	slog.Info("policy in force", "file", o.path, "caps", len(rules.Caps()))
-	if rules.Len() > 0 || rules.Default() == policy.Deny {
-		slog.Info("rules and default are for a primary: only the [device] tables count here", "file", o.path, "rules", rules.Len())
-	}
-	o.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: o.path})
-	return nil
-}
-
-// keep reads the file again when it has changed, until ctx ends.
-func (o *ownPolicy) keep(ctx context.Context) error {
-	changes, stop := watch(o.path)
-	defer stop()
-	followed{
-		path:    o.path,
-		full:    func() bool { o.mu.Lock(); defer o.mu.Unlock(); return o.text != nil },
-		changed: o.reload,
-	}.follow(ctx, nil, changes)
-	return nil
-}
-
-// reload reads the file again.
-func (o *ownPolicy) reload() {
-	if err := o.read(); err != nil {
-		slog.Error("the policy stays as it was", "err", err, "hint", fault.HintOf(err))
-		o.rec.Add(trace.Event{Kind: trace.PolicyRefused, Text: err.Error()})
-	}
 }

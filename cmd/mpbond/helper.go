@@ -39,20 +39,20 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 				return err
 			}
 			r.api = cfg.API
-			plan, err := openPolicy(r.config)
-			if err != nil {
-				return err
-			}
 			rec, err := r.recorder(name)
 			if err != nil {
 				return err
 			}
 			defer rec.Close()
+			plan, err := r.useTables(rec)
+			if err != nil {
+				return err
+			}
 			if name == "" {
 				name, _ = os.Hostname()
 			}
 			cfg.Usage, cfg.Allowed = r.usage, r.allowed
-			cfg.Limits = func() policy.Limits { return plan.Rules().Device(name).Limits }
+			cfg.Limits = func() policy.Limits { return r.policy.Rules().Device(name).Limits }
 			h, err := helper.New(cfg, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {
 				return err
@@ -61,8 +61,7 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			if err := r.keepFacts(h.FactsChanged); err != nil {
 				return err
 			}
-			r.useCaps(func(n string) bool { return n == name }, plan.Rules, h.Spent)
-			r.own, plan.rec = plan, rec
+			r.useCaps(func(n string) bool { return n == name }, r.policy.Rules, h.Spent)
 			r.helperInviter(cmd, key, cfg, wire.PairAbout{Roles: wire.PairHelper, Name: deviceName(name)})
 			start := time.Now()
 			slog.Info("helper is up", "name", name, "id", key.ID(), "key", key.Public())
@@ -70,10 +69,12 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 				Describe: func(bool) api.Status {
 					st, now := r.describe(key, name, start), h.Status()
 					st.Helper, st.Pipes = helperStatus(now), helperPipes(now)
+					st.Policy = r.policy.Status()
 					return st
 				},
 				Subflows:     func() []api.Subflow { return relayed(h.Status(), name) },
 				CloseSubflow: h.CloseSubflow,
+				Policy:       plan,
 			})
 		},
 	}

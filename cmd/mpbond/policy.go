@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -16,7 +17,9 @@ import (
 	"mpbond/api/client"
 	"mpbond/config"
 	"mpbond/fault"
+	"mpbond/policy"
 	"mpbond/primary"
+	"mpbond/trace"
 )
 
 // usePolicy reads the policy file for p, the one that was named or else
@@ -26,24 +29,36 @@ func (r *role) usePolicy(p *primary.Primary, named string) error {
 	if err != nil {
 		return err
 	}
-	r.policy = p
+	r.policy = p.PolicyFile()
 	return p.UsePolicy(cmp.Or(named, path), named != "")
 }
 
-// policyKeeper is the policy for the API.
-func (r *role) policyKeeper() *api.PolicyKeeper {
-	return &api.PolicyKeeper{Get: r.policy.FullPolicy, Put: r.policy.SetPolicy, Check: r.policy.CheckPolicy}
+// policyOf is a primary's policy for the API.
+func policyOf(p *primary.Primary) *api.PolicyKeeper {
+	return &api.PolicyKeeper{Get: p.FullPolicy, Put: p.SetPolicy, Check: p.CheckPolicy}
+}
+
+// useTables reads the policy file of a role that has no rules for apps, beside its
+// configuration. It need not exist. Rec is told of changes.
+func (r *role) useTables(rec *trace.Recorder) (*api.PolicyKeeper, error) {
+	path, err := policyPath(r.config)
+	if err != nil {
+		return nil, err
+	}
+	f, err := primary.OpenTables(path, slog.Default(), rec)
+	r.policy = f
+	return &api.PolicyKeeper{Get: f.Tables, Put: f.SetTables, Check: f.CheckTables}, err
 }
 
 // keepPolicy reads the policy file again when it has changed, until ctx ends.
 func (r *role) keepPolicy(ctx context.Context) error {
-	path := r.policy.PolicyFile()
+	path := r.policy.Path()
 	changes, stop := watch(path)
 	defer stop()
 	followed{
 		path:    path,
-		full:    func() bool { return r.policy.Policy() != nil },
-		changed: func() { r.policy.ReloadPolicy(false) },
+		full:    func() bool { return r.policy.Status() != nil },
+		changed: func() { r.policy.ReloadFile(false) },
 	}.follow(ctx, nil, changes)
 	return nil
 }
@@ -68,11 +83,17 @@ func policyShowCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "show", Short: "show the rules in force, what they match, and what that means now", Args: cobra.NoArgs,
+		Long: `Show the rules in force at the primary that runs here, what they match, and what
+that means now, and what is said of devices and their caps; where there is only a
+helper, its.`,
 		Example: "  mpbond policy show\n  mpbond policy show --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := client.New(cmp.Or(socket, api.SocketPath("primary")))
-			defer c.Close()
-			p, err := c.Policy(cmd.Context())
+			p, err := askPolicy(cmd.Context(), cmp.Or(socket, api.SocketPath("primary")))
+			if fault.Is(err, fault.NotRunning) && socket == "" {
+				if helps, notThere := askPolicy(cmd.Context(), api.SocketPath("helper")); !fault.Is(notThere, fault.NotRunning) {
+					p, err = helps, notThere
+				}
+			}
 			switch {
 			case err != nil:
 				return err
@@ -91,6 +112,12 @@ func policyFlags(cmd *cobra.Command, socket *string, asJSON *bool) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 
+func askPolicy(ctx context.Context, socket string) (api.Policy, error) {
+	c := client.New(socket)
+	defer c.Close()
+	return c.Policy(ctx)
+}
+
 // showPolicy prints what is in force.
 func showPolicy(w io.Writer, p api.Policy) error {
 	since := "there is no such file"
@@ -102,6 +129,16 @@ func showPolicy(w io.Writer, p api.Policy) error {
 		fmt.Fprintln(w, "the file as it is now is not in force:", oneLine(e.Text))
 		if e.Hint != "" {
 			fmt.Fprintln(w, "hint:", oneLine(e.Hint))
+		}
+	}
+	if len(p.Devices) > 0 {
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "DEVICE\tSAYS")
+		for _, d := range p.Devices {
+			fmt.Fprintf(t, "%s\t%s\n", oneLine(d.Name), deviceWords(d))
+		}
+		if err := t.Flush(); err != nil {
+			return err
 		}
 	}
 	if len(p.Rules) == 0 {
@@ -145,6 +182,31 @@ func treatWords(t api.PolicyTreatment) string {
 		parts = append(parts, "weight="+strconv.Itoa(t.Weight))
 	}
 	return strings.Join(parts, " ")
+}
+
+// deviceWords is what a table of a device says.
+func deviceWords(d api.PolicyDevice) string {
+	var parts []string
+	say := func(set bool, format string, args ...any) {
+		if set {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	say(d.Tier != "", "tier %s", d.Tier)
+	if d.Metered != nil {
+		say(*d.Metered, "metered")
+		say(!*d.Metered, "not metered")
+	}
+	say(d.BatteryFloorPercent > 0, "rests below a battery of %d %%", d.BatteryFloorPercent)
+	say(d.MaxTemperatureC > 0, "rests from %v °C on", d.MaxTemperatureC)
+	say(d.DailyCapBytes > 0, "at most %v a day", policy.Volume(d.DailyCapBytes))
+	say(d.MonthlyCapBytes > 0, "at most %v a month", policy.Volume(d.MonthlyCapBytes))
+	say(d.ResetDay > 0, "which begins on day %d", d.ResetDay)
+	say(d.StopAtPercent > 0, "warned of at %v %%, stopped at %v %%", d.WarnAtPercent, d.StopAtPercent)
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
 }
 
 // checked is what `mpbond policy check --json` prints.

@@ -40,8 +40,7 @@ type role struct {
 	caps    *mydevice.Caps       // nil: it keeps to none
 	capsOf  func() *policy.Rules // that caps are of
 	rec     *trace.Recorder      // set by recorder
-	policy  *primary.Primary     // nil: it has no rules for apps
-	own     *ownPolicy           // the policy of a role without rules for apps; nil: none
+	policy  *primary.PolicyFile  // nil: it has none
 	invites *inviter             // nil: it shows no codes
 	pairs   *pairer              // nil: it is told no codes
 	feed    serve.Feed           // of changes, for the API
@@ -151,9 +150,6 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 		g.Go(func() error { r.warnCaps(ctx); return nil })
 	}
 	g.Go(func() error { return r.keepTrust(ctx, d, hangup) })
-	if r.own != nil {
-		g.Go(func() error { return r.own.keep(ctx) })
-	}
 	if r.policy != nil {
 		g.Go(func() error { return r.keepPolicy(ctx) })
 	}

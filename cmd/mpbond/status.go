@@ -167,7 +167,11 @@ func printStatus(w io.Writer, s api.Status) {
 		fmt.Fprintln(w, "listens for", strings.Join(at, ", "))
 	}
 	if p := s.Policy; p != nil {
-		fmt.Fprintf(w, "policy of %s: %d rules, %d blocked, %d around the bond\n", oneLine(p.File), p.Rules, p.Blocked, p.Direct)
+		what := fmt.Sprintf("%d rules, %d blocked, %d around the bond", p.Rules, p.Blocked, p.Direct)
+		if s.Role == string(identity.RoleHelper) {
+			what = fmt.Sprintf("%d tables of devices", p.Tables)
+		}
+		fmt.Fprintf(w, "policy of %s: %s\n", oneLine(p.File), what)
 		if p.Error != "" {
 			fmt.Fprintln(w, "the file as it is now is not in force:", oneLine(p.Error))
 		}

@@ -63,11 +63,8 @@ func (r *role) followTrust(ctx context.Context, d device, path string, hangup <-
 		path: path,
 		full: func() bool { return len(known) > 0 },
 		hangup: func() {
-			if r.own != nil {
-				r.own.reload()
-			}
 			if r.policy != nil {
-				r.policy.ReloadPolicy(true)
+				r.policy.ReloadFile(true)
 			}
 			look(true)
 		},

@@ -25,6 +25,7 @@ const meant = (e) => (e.nearest ? `did you mean ${e.nearest}?` : e.hint ?? "");
 export function policy({ ask }) {
   const about = h("p", { class: "soft" });
   const refused = h("p", { hidden: true });
+  const label = h("label", { for: "policy-text" });
   const verdict = h("p", { id: "policy-verdict", role: "status", hidden: true });
   const text = h("textarea", { id: "policy-text", spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", readonly: true, "aria-describedby": "policy-verdict", oninput: () => typed() });
   const go = h("button", { type: "button", hidden: true, onclick: () => mark(bad.line) }, "Go to line");
@@ -126,17 +127,19 @@ export function policy({ ask }) {
      h("button", { type: "submit" }, "Ask")));
 
   const editor = h("section", { class: "card", "aria-labelledby": "h-policy" }, h("h2", { id: "h-policy" }, "Policy"), about, refused,
-    h("label", { for: "policy-text" }, "Rules for apps and destinations, as TOML"), text, verdict,
+    label, text, verdict,
     h("p", { class: "row" }, go, save, discard, sample));
   const rest = [
     h("section", { class: "card", "aria-labelledby": "h-why" }, h("h2", { id: "h-why" }, "What happens to a connection?"), why, answer),
     h("section", { class: "card", "aria-labelledby": "h-rules" }, h("h2", { id: "h-rules" }, "In force"), rules, otherwise)];
-  const none = h("section", { class: "card", hidden: true, "aria-labelledby": "h-nopolicy" }, h("h2", { id: "h-nopolicy" }, "Policy"), h("p", null, "The policy is kept at the primary: open its console."));
+  const none = h("section", { class: "card", hidden: true, "aria-labelledby": "h-nopolicy" }, h("h2", { id: "h-nopolicy" }, "Policy"), h("p", null, "A server has no policy: it is kept at primary and helper. Open the console there."));
   const el = h("div", { class: "stackof" }, none, editor, rest);
   el.update = async (st) => {
-    const here = st.role === "primary" || st.role === "dual";
+    const here = st.role !== "server", apps = here && st.role !== "helper";
     none.hidden = here;
-    for (const part of [editor, ...rest]) part.hidden = !here;
+    editor.hidden = !here;
+    for (const part of rest) part.hidden = !apps;
+    put(label, apps ? "Rules for apps and destinations, and tables of devices, as TOML" : "Tables of devices, as TOML; rules for apps count at a primary");
     if (!here) return;
     let p;
     try {
