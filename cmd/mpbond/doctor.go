@@ -82,14 +82,10 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 		if p.Rates && !o.asJSON {
 			fmt.Fprintf(stderr, "measures rates with up to %v each way over each lane; --no-rate leaves that out\n", doctor.RateBytes)
 		}
-		p.Progress = func(string) {}
-		wipe := func() {}
-		if screen := isTerminal(stderr); screen && !o.asJSON {
-			p.Progress = func(what string) { fmt.Fprintf(stderr, "\r\x1b[K%s …", oneLine(what)) }
-			wipe = func() { fmt.Fprint(stderr, "\r\x1b[K") }
-		}
+		line := newSteps(ifElse(o.asJSON, io.Discard, stderr))
+		p.Progress = func(what string) { line.now(what + " …") }
 		f := doctor.Gather(ctx, p)
-		wipe()
+		line.clear()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -323,7 +319,7 @@ func printReport(w io.Writer, r doctor.Report) error {
 	return err
 }
 
-func ifElse(is bool, yes, no string) string {
+func ifElse[T any](is bool, yes, no T) T {
 	if is {
 		return yes
 	}

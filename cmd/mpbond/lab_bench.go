@@ -366,8 +366,7 @@ func (b *bench) progress(last string, matters bool) {
 	text := fmt.Sprintf("%d/%d, %d running, about %v left%s", have, want, b.running, left.Round(time.Second), last)
 	switch {
 	case isTerminal(b.screen):
-		line := []rune(text)
-		fmt.Fprint(b.screen, "\r\x1b[K", string(line[:min(len(line), 79)])) // a longer one would wrap
+		newSteps(b.screen).now(text)
 	case matters || time.Since(b.spoke) > speakEvery:
 		b.spoke = time.Now()
 		fmt.Fprintln(b.screen, text)
@@ -375,11 +374,7 @@ func (b *bench) progress(last string, matters bool) {
 }
 
 // clear makes room for other text.
-func (b *bench) clear() {
-	if isTerminal(b.screen) {
-		fmt.Fprint(b.screen, "\r\x1b[K")
-	}
-}
+func (b *bench) clear() { newSteps(b.screen).clear() }
 
 // stamp says what was measured where, and when.
 func (b *bench) stamp() string {

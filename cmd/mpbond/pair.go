@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -60,12 +61,20 @@ put that behind the @; a helper on the same local network is found without. With
 			}
 			self := pairing.Self{Key: key, Trust: trust, About: func() wire.PairAbout { return about }}
 			result := pairingOf(time.Now(), len(codes))
+			var told sync.Mutex // guards result
+			line := newSteps(ifElse(asJSON, io.Discard, cmd.ErrOrStderr()))
+			line.now(pairSteps(codes, result.Devices))
 			err = pairAll(cmd.Context(), self, codes, as, func(i int, d api.PairedDevice) {
+				told.Lock()
+				defer told.Unlock()
 				result.Devices[i] = d
 				if d.State == api.PairDone && !asJSON {
+					line.clear()
 					cmd.PrintErrf("paired with %s as %s; its ID is %s\n", d.Name, strings.Join(d.Roles, " "), d.ID)
 				}
+				line.now(pairSteps(codes, result.Devices))
 			})
+			line.clear()
 			result.State = pairState(err)
 			if asJSON {
 				err = errors.Join(err, printJSON(cmd.OutOrStdout(), result))
@@ -83,6 +92,30 @@ put that behind the @; a helper on the same local network is found without. With
 	cmd.Flags().StringVar(&as, "as", "", "refuse devices that say they are something else than this `ROLE`, server or helper; a second server is taken with it only")
 	completeWith(cmd, "as", string(identity.RoleServer), string(identity.RoleHelper))
 	return cmd
+}
+
+// pairSteps says what is waited for of devices that show codes: nothing of those
+// that are done.
+func pairSteps(codes []pairing.Code, devices []api.PairedDevice) string {
+	var list []string
+	for i, d := range devices {
+		step := ""
+		switch {
+		case d.State == api.PairKnown:
+			step = "device " + d.ID + " answers"
+		case d.State != api.PairCalling:
+			continue
+		case len(codes[i].Addrs) == 0:
+			step = "looks for it on the local network"
+		default:
+			step = "calls " + strings.Join(codes[i].Addrs, " ")
+		}
+		if len(codes) > 1 {
+			step = fmt.Sprintf("code %d: %s", i+1, step)
+		}
+		list = append(list, step+" …")
+	}
+	return strings.Join(list, ", ")
 }
 
 // parseCodes reads the codes of other devices.

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"mpbond/api"
+	"mpbond/pairing"
+)
+
+// TestSteps: a step replaces the one before, in one line whatever it says; what is
+// no terminal gets nothing.
+func TestSteps(t *testing.T) {
+	var b bytes.Buffer
+	s := newSteps(&b)
+	s.now("x")
+	s.clear()
+	if b.Len() > 0 {
+		t.Errorf("%q off a terminal", &b)
+	}
+	s.on = true
+	s.now("one\n\x1b[2J")
+	s.now(strings.Repeat("é", 100))
+	s.clear()
+	if want := "\r\x1b[Kone??[2J\r\x1b[K" + strings.Repeat("é", maxStep) + "\r\x1b[K"; b.String() != want {
+		t.Errorf("%q, want %q", &b, want)
+	}
+}
+
+// TestPairSteps: what each code is at while a person waits.
+func TestPairSteps(t *testing.T) {
+	codes := []pairing.Code{{Addrs: []string{"vps.example.org:7600"}}, {}}
+	calling, known := api.PairedDevice{State: api.PairCalling}, api.PairedDevice{State: api.PairKnown, ID: "ABCD"}
+	done, failed := api.PairedDevice{State: api.PairDone}, api.PairedDevice{State: api.PairFailed}
+	for _, c := range []struct {
+		devices []api.PairedDevice
+		want    string
+	}{
+		{[]api.PairedDevice{calling}, "calls vps.example.org:7600 …"},
+		{[]api.PairedDevice{calling, calling}, "code 1: calls vps.example.org:7600 …, code 2: looks for it on the local network …"},
+		{[]api.PairedDevice{known, calling}, "code 1: device ABCD answers …, code 2: looks for it on the local network …"},
+		{[]api.PairedDevice{done, known}, "code 2: device ABCD answers …"},
+		{[]api.PairedDevice{done, failed}, ""},
+	} {
+		if got := pairSteps(codes[:len(c.devices)], c.devices); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
