@@ -2,6 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"mpbond/unit"
@@ -32,6 +35,40 @@ func (s Limits) Check() (key string, err error) {
 		return "max_temperature", fmt.Errorf("max_temperature is %v: it is in °C, from 20 to 120", s.MaxTemperature)
 	}
 	return "", nil
+}
+
+// UnkeptByHelper is what a helper that is called self does not keep to, in words
+// that follow "does not keep to", in the order of the file's parts and of names.
+func (r *Rules) UnkeptByHelper(self string) (list []string) {
+	if n := len(r.rules); n > 0 {
+		list = append(list, fmt.Sprintf("the rules (%d): they are for a primary", n))
+	}
+	if r.Default() == Deny {
+		list = append(list, `default = "deny": it is for a primary`)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.devices)) {
+		l := r.devices[name].Limits
+		var where, own []string
+		if l.Tier != nil {
+			where = append(where, "tier")
+		}
+		if l.Metered != nil {
+			where = append(where, "metered")
+		}
+		if name != self && l.BatteryFloor != 0 {
+			own = append(own, "battery_floor")
+		}
+		if name != self && l.MaxTemperature != 0 {
+			own = append(own, "max_temperature")
+		}
+		if len(where) > 0 {
+			list = append(list, fmt.Sprintf("%s of %s: the policy of the primary says that", strings.Join(where, " and "), name))
+		}
+		if len(own) > 0 {
+			list = append(list, fmt.Sprintf("%s of %s: here they count for %s alone", strings.Join(own, " and "), name, self))
+		}
+	}
+	return list
 }
 
 // Tuning of Resting.

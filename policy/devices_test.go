@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,30 @@ import (
 	"mpbond/unit"
 	"mpbond/wire"
 )
+
+// TestUnkeptByHelper: of a file for a primary a helper keeps caps, and the limits
+// of its own name.
+func TestUnkeptByHelper(t *testing.T) {
+	backup, metered := wire.TierBackup, true
+	cap := Caps{Daily: 1e9}
+	f := File{Default: Deny, Rules: []RuleSpec{{}, {}}, Devices: map[string]DeviceSpec{
+		"wwan0": {Caps: cap},
+		"phone": {Caps: cap, Limits: Limits{BatteryFloor: 20, MaxTemperature: 45, Metered: &metered}},
+		"tab":   {Limits: Limits{BatteryFloor: 20, MaxTemperature: 45, Metered: &metered, Tier: &backup}},
+	}}
+	want := []string{"the rules (2): they are for a primary", `default = "deny": it is for a primary`, "metered of phone: the policy of the primary says that",
+		"tier and metered of tab: the policy of the primary says that", "battery_floor and max_temperature of tab: here they count for phone alone"}
+	r, err := f.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.UnkeptByHelper("phone"); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := new(Rules).UnkeptByHelper("phone"); got != nil {
+		t.Errorf("%q of nothing", got)
+	}
+}
 
 func TestResting(t *testing.T) {
 	spec := Limits{BatteryFloor: 20, MaxTemperature: 45}

@@ -15,7 +15,6 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/config"
 	"mpbond/fault"
 	"mpbond/policy"
 	"mpbond/primary"
@@ -209,72 +208,6 @@ func deviceWords(d api.PolicyDevice) string {
 	return strings.Join(parts, ", ")
 }
 
-// checked is what `mpbond policy check --json` prints.
-type checked struct {
-	File  string `json:"file"`
-	Valid bool   `json:"valid"`
-	Rules int    `json:"rules"`
-	// Refused is why it cannot be used.
-	Refused *api.PolicyError `json:"refused,omitempty"`
-}
-
-func policyCheckCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use: "check [FILE]", Short: "tell whether a file with rules can be used", Args: cobra.MaximumNArgs(1),
-		Example: "  mpbond policy check policy.toml.new",
-		Long: `Tell whether FILE, without one policy.toml, can be used as a policy, and if not,
-where it is wrong; - is the standard input. Nothing is changed and no primary need run. The exit
-code is 0 if it can be used and 2 if not.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, text, err := policyText(cmd.InOrStdin(), args)
-			if err != nil {
-				return err
-			}
-			rules, err := primary.ParsePolicy(name, text)
-			out := cmd.OutOrStdout()
-			switch {
-			case err != nil && asJSON:
-				if err := printJSON(out, checked{File: name, Refused: primary.RefusedPolicy(err)}); err != nil {
-					return err
-				}
-				return &exitStatus{code: exitUsage}
-			case err != nil:
-				return err
-			case asJSON:
-				return printJSON(out, checked{File: name, Valid: true, Rules: rules.Len()})
-			}
-			_, err = fmt.Fprintf(out, "%s: %d rules, can be used\n", oneLine(name), rules.Len())
-			return err
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-// maxPolicyInput bounds what is read from the standard input.
-const maxPolicyInput = 4 << 20
-
-// policyText reads the file to check.
-func policyText(stdin io.Reader, args []string) (name string, text []byte, err error) {
-	switch {
-	case len(args) == 0:
-		if name, err = policyPath(""); err != nil {
-			return "", nil, err
-		}
-	case args[0] == "-":
-		text, err = io.ReadAll(io.LimitReader(stdin, maxPolicyInput+1))
-		if err == nil && len(text) > maxPolicyInput {
-			err = fault.New(fault.Limit, fmt.Errorf("more than %d bytes are too many for a policy", maxPolicyInput), "")
-		}
-		return "standard input", text, err
-	default:
-		name = args[0]
-	}
-	text, err = config.Read(name)
-	return name, text, err
-}
-
 func policyWhyCommand() *cobra.Command {
 	var socket, file string
 	var asJSON bool
@@ -303,7 +236,7 @@ what is not told is unknown, and matches no rule that asks for it.`,
 			}
 			ask := api.PolicyCheck{Flow: &flow}
 			if file != "" {
-				_, text, err := policyText(cmd.InOrStdin(), []string{file})
+				text, err := policyText(cmd.InOrStdin(), file)
 				if err != nil {
 					return err
 				}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/fault"
+	"mpbond/identity"
 )
 
 // TestPolicyCheck: a file is judged without a primary, by exit code, words and
@@ -20,7 +22,9 @@ import (
 func TestPolicyCheck(t *testing.T) {
 	dir := home(t)
 	good, bad := filepath.Join(dir, "policy.toml"), filepath.Join(dir, "bad.toml")
-	for path, text := range map[string]string{good: "[[rule]]\nport=[80]\n", bad: "[[rule]]\nprot=[80]\n"} {
+	conf, dual, typo := filepath.Join(dir, "p.toml"), filepath.Join(dir, "d.toml"), filepath.Join(dir, "typo.toml")
+	for path, text := range map[string]string{good: "[[rule]]\nport=[80]\n", bad: "[[rule]]\nprot=[80]\n",
+		conf: "policy='" + bad + "'\n", dual: "[primary]\npolicy='" + bad + "'\n", typo: "polcy='" + bad + "'\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -32,6 +36,10 @@ func TestPolicyCheck(t *testing.T) {
 	}{
 		{[]string{good}, 0, "1 rules, can be used"},
 		{nil, 0, good},
+		{[]string{"--config", conf}, 2, `did you mean "port"?`}, // it names bad
+		{[]string{"--config", dual, "--json"}, 2, `{"file":"` + bad},
+		{[]string{"--config", filepath.Join(dir, "sub", "none.toml"), good}, 0, "1 rules, can be used"},
+		{[]string{"--config", typo}, 2, `did you mean "policy"?`},
 		{[]string{bad}, 2, `did you mean "port"?`},
 		{[]string{bad, "--json"}, 2, `"valid":false,"rules":0,"refused":{"text":"` + bad + `:2: unknown setting \"rule.prot\"","line":2,"column":1,"nearest":"port"`},
 		{[]string{good, "--json"}, 0, `"valid":true,"rules":1`},
@@ -48,6 +56,41 @@ func TestPolicyCheck(t *testing.T) {
 	}
 	if code, _, errs := mpbond(t, "policy", "why", "example.org"); code != 2 || !strings.Contains(errs, "example.org:443") {
 		t.Errorf("why without a port: %d, %s", code, errs)
+	}
+}
+
+// TestPolicyCheckAtHelper: a helper's file is judged as a helper's, by whom it
+// trusts, and when it runs by its name there.
+func TestPolicyCheckAtHelper(t *testing.T) {
+	dir := home(t)
+	trust, err := openTrust()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := identity.Generate()
+	if err == nil {
+		err = trust.Add(identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: key.Public(), Servers: []string{"192.0.2.1:7600"}})
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "policy.toml"), []byte("[[rule]]\nport=[80]\n[device.tin]\nbattery_floor=20\n"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(want ...string) {
+		t.Helper()
+		var got checked
+		code, out, errs := mpbond(t, "policy", "check", "--json")
+		if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitOK || !got.Valid || !slices.Equal(got.Unkept, want) {
+			t.Errorf("code %d, %v: %s%s, want %q", code, err, out, errs, want)
+		}
+	}
+	host := deviceName("")
+	check("the rules (1): they are for a primary", "battery_floor of tin: here they count for "+host+" alone")
+	serving(t, "helper", "--name", "tin")
+	check("the rules (1): they are for a primary")
+	if code, out, _ := mpbond(t, "policy", "check"); code != exitOK || !strings.HasSuffix(out, "1 rules, can be used\nthe helper tin does not keep to the rules (1): they are for a primary\n") {
+		t.Errorf("code %d: %s", code, out)
 	}
 }
 
@@ -77,6 +120,9 @@ func TestPolicyCommand(t *testing.T) {
 		t.Fatalf("%+v, %v\n%s", p, err, log)
 	}
 	if code, out, errs := mpbond(t, "policy", "show"); code != 0 || !strings.Contains(out, "no mail  port=25  block") || !strings.Contains(out, "default: allow") {
+		t.Errorf("%d, %s%s", code, out, errs)
+	}
+	if code, out, errs := mpbond(t, "policy", "check"); code != 0 || !strings.HasPrefix(out, file+": 1 rules") { // not that of MPBOND_HOME
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	if code, out, errs := mpbond(t, "policy", "why", "example.org:25"); code != 0 || !strings.HasPrefix(out, "block\nno mail says block; ") {

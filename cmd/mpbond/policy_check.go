@@ -1,0 +1,148 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	"mpbond/config"
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/primary"
+)
+
+// checked is what `mpbond policy check --json` prints.
+type checked struct {
+	File  string `json:"file"`
+	Valid bool   `json:"valid"`
+	Rules int    `json:"rules"`
+	// Unkept is what a helper does not keep to, in words, if this device is one.
+	Unkept []string `json:"unkept,omitempty"`
+	// Refused is why it cannot be used.
+	Refused *api.PolicyError `json:"refused,omitempty"`
+}
+
+func policyCheckCommand() *cobra.Command {
+	var config string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "check [FILE]", Short: "tell whether a file with rules can be used", Args: cobra.MaximumNArgs(1),
+		Example: "  mpbond policy check\n  mpbond policy check policy.toml.new",
+		Long: `Tell whether FILE can be used as a policy, and if not, where it is wrong; - is the
+standard input. Without FILE it is the file that is in force: that of the primary
+that runs here, else what primary.toml names, else policy.toml. On a device that
+is a helper it is told as well what of the file helpers do not keep to. Nothing is
+changed, and nothing need run. The exit code is 0 if it can be used and 2 if not.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d := policyDeviceOf(cmd.Context(), config)
+			name := cmp.Or(append(args, d.file)...)
+			if d.err != nil && len(args) == 0 {
+				return d.err
+			}
+			text, err := policyText(cmd.InOrStdin(), name)
+			if err != nil {
+				return err
+			}
+			if name == "-" {
+				name = "standard input"
+			}
+			rules, err := primary.ParsePolicy(name, text)
+			out := cmd.OutOrStdout()
+			switch {
+			case err != nil && asJSON:
+				if err := printJSON(out, checked{File: name, Refused: primary.RefusedPolicy(err)}); err != nil {
+					return err
+				}
+				return &exitStatus{code: exitUsage}
+			case err != nil:
+				return err
+			}
+			var unkept []string
+			if d.role == identity.RoleHelper {
+				unkept = rules.UnkeptByHelper(d.name)
+			}
+			if asJSON {
+				return printJSON(out, checked{File: name, Valid: true, Rules: rules.Len(), Unkept: unkept})
+			}
+			_, err = fmt.Fprintf(out, "%s: %d rules, can be used\n", oneLine(name), rules.Len())
+			for _, what := range unkept {
+				fmt.Fprintf(out, "the helper %s does not keep to %s\n", oneLine(d.name), oneLine(what))
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&config, "config", "", "without FILE: what this configuration `FILE` names, or what is beside it")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// policyDevice is the device that a policy is for.
+type policyDevice struct {
+	role identity.Role
+	name string // of this device
+	file string // that is in force, or would be; valid if err is nil
+	err  error
+}
+
+// policyDeviceOf is this device with a configuration file, "" for the usual one: as
+// what runs here tells, else as files do.
+func policyDeviceOf(ctx context.Context, config string) (d policyDevice) {
+	d.role, d.name = identity.RolePrimary, deviceName("")
+	if trust, err := openTrust(); err == nil { // a file can be judged without
+		d.role = roleOf("", trust)
+	}
+	for _, role := range []identity.Role{identity.RolePrimary, identity.RoleHelper} {
+		c := client.New(api.SocketPath(string(role)))
+		st, err := c.Status(ctx, false)
+		if err == nil && config == "" {
+			var p api.Policy
+			p, err = c.Policy(ctx)
+			d.file = p.File
+		}
+		c.Close()
+		if err == nil {
+			d.role, d.name = role, st.Name
+			break
+		}
+	}
+	if d.file != "" {
+		return d
+	}
+	beside, err := policyPath(config)
+	if d.file, d.err = beside, err; err == nil && d.role != identity.RoleHelper {
+		d.file, d.err = namedPolicy(config)
+		d.file = cmp.Or(d.file, beside)
+	}
+	return d
+}
+
+// namedPolicy is the policy file that the configuration of a primary or dual names,
+// "" for none.
+func namedPolicy(config string) (string, error) {
+	cfg := dualConfig{Primary: primary.Default}
+	err := loadConfig(config, "primary", &cfg.Primary)
+	if err != nil && config != "" && loadConfig(config, "dual", &cfg) == nil {
+		err = nil
+	}
+	return cfg.Primary.Policy, err
+}
+
+// maxPolicyInput bounds what is read from the standard input.
+const maxPolicyInput = 4 << 20
+
+// policyText reads a file with rules; - is the standard input.
+func policyText(stdin io.Reader, name string) ([]byte, error) {
+	if name != "-" {
+		return config.Read(name)
+	}
+	text, err := io.ReadAll(io.LimitReader(stdin, maxPolicyInput+1))
+	if err == nil && len(text) > maxPolicyInput {
+		err = fault.New(fault.Limit, fmt.Errorf("more than %d bytes are too many for a policy", maxPolicyInput), "")
+	}
+	return text, err
+}
