@@ -1,0 +1,172 @@
+package virtual
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"mpbond/pbe/cc"
+	"mpbond/unit"
+)
+
+const ms = time.Millisecond
+
+func TestQueue(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	var q queue
+	var want []event
+	less := func(a, b event) int {
+		if a.before(b) {
+			return -1
+		}
+		return 1
+	}
+	for i := range int64(20000) {
+		if len(q) > 0 && r.IntN(5) < 2 {
+			slices.SortFunc(want, less)
+			if got := q.pop(); got != want[0] {
+				t.Fatalf("step %d: %+v, want %+v", i, got, want[0])
+			}
+			want = want[1:]
+			continue
+		}
+		if len(want) > 60 {
+			continue
+		}
+		e := event{at: time.Duration(r.IntN(50)), order: i}
+		q.push(e)
+		want = append(want, e)
+	}
+}
+
+// TestWire: packets leave in order, each a transmission time after the one
+// before; the rate is that of the moment, and what does not fit is dropped.
+func TestWire(t *testing.T) {
+	w := NewWire(func(now time.Duration) unit.Rate {
+		if now >= 5*ms {
+			return 6 * unit.Mbps
+		}
+		return 12 * unit.Mbps // 1 ms for a packet
+	}, 7*cc.MSS)
+	kept := 0
+	for i := range 10 {
+		if w.Offer(0, &Packet{Size: cc.MSS, seq: int64(i)}) {
+			kept++
+		}
+	}
+	var at []time.Duration
+	for seq := int64(0); w.Next() != Never; {
+		now := w.Next()
+		for _, p := range w.Leave(now, nil) {
+			if p.seq != seq {
+				t.Errorf("packet %d, want %d", p.seq, seq)
+			}
+			seq++
+			at = append(at, now)
+		}
+	}
+	if want := []time.Duration{ms, 2 * ms, 3 * ms, 4 * ms, 5 * ms, 7 * ms, 9 * ms}; kept != 7 || !slices.Equal(at, want) {
+		t.Errorf("%d kept; left at %v, want %v", kept, at, want)
+	}
+}
+
+// window keeps a window, and nothing else.
+type window struct {
+	packets unit.Bytes
+	losses  []cc.Loss
+	acks    []cc.Ack
+	until   time.Duration
+}
+
+func (w *window) OnSent(time.Duration, unit.Bytes, unit.Bytes) {}
+func (w *window) OnAck(a cc.Ack)                               { w.acks = append(w.acks, a) }
+func (w *window) OnLoss(l cc.Loss)                             { w.losses = append(w.losses, l) }
+func (w *window) Limits(now time.Duration) cc.Limits {
+	if now < w.until {
+		return cc.Limits{Until: w.until}
+	}
+	return cc.Limits{Window: w.packets * cc.MSS}
+}
+
+// TestRunByHand has cases that can be counted: rate, delay, rounds and
+// delivery-rate samples of a window under and over the bandwidth-delay product.
+func TestRunByHand(t *testing.T) {
+	// 12 Mbit/s, 50 ms there and back, 1 ms a packet: 51 ms for a window of 1.
+	flow := Flow{Before: 20 * ms, After: 5 * ms, Back: 25 * ms}
+	for packets, want := range map[unit.Bytes]struct {
+		rate   unit.Rate
+		oneWay time.Duration
+	}{
+		1:  {unit.RateOf(cc.MSS, 51*ms), 26 * ms},
+		10: {unit.RateOf(10*cc.MSS, 51*ms), 26 * ms}, // bursts at first, then one for each acknowledgement
+		51: {12 * unit.Mbps, 26 * ms},
+		61: {12 * unit.Mbps, 36 * ms},
+	} {
+		w := &window{packets: packets}
+		flow.Controller = w
+		r := Run(NewWire(Steady(12*unit.Mbps), 100*cc.MSS), 10*time.Second, 1, flow)[0]
+		got := float64(r.Rate(time.Second, 10*time.Second))
+		if d := got / float64(want.rate); d < 0.99 || d > 1.01 {
+			t.Errorf("window %d: %.3g, want %v", packets, got, want.rate)
+		}
+		// Of a burst of ten the last waits for nine.
+		if d := r.Delay(time.Second, 10*time.Second, 0); d > want.oneWay || r.Delay(time.Second, 10*time.Second, 1) < want.oneWay || r.Lost > 0 {
+			t.Errorf("window %d: one-way delay %v, want %v; %v lost", packets, d, want.oneWay, r.Lost)
+		}
+		rounds := 0
+		for _, a := range w.acks {
+			if a.Round {
+				rounds++
+			}
+		}
+		last := w.acks[len(w.acks)-1]
+		if d := float64(last.Rate) / float64(want.rate); d < 0.9 || d > 1.1 {
+			t.Errorf("window %d: sample %v, want %v", packets, last.Rate, want.rate)
+		}
+		rtt := max(51*ms, time.Duration(packets)*ms)
+		if want := int(10 * time.Second / rtt); rounds < want-2 || rounds > want+2 {
+			t.Errorf("window %d: %d rounds, want %d", packets, rounds, want)
+		}
+	}
+}
+
+// TestRunLoses: lost packets are told once each, by what came after or by time,
+// and what is sent is delivered, lost or under way.
+func TestRunLoses(t *testing.T) {
+	w := &window{packets: 20}
+	r := Run(NewWire(Steady(12*unit.Mbps), 100*cc.MSS), 10*time.Second, 3, Flow{Controller: w, Before: 25 * ms, Back: 25 * ms, Loss: 0.1})[0]
+	var told unit.Bytes
+	for _, l := range w.losses {
+		told += l.Bytes
+	}
+	part := float64(r.Lost) / float64(r.Sent)
+	if told != r.Lost || part < 0.08 || part > 0.12 || r.Sent-r.Lost-r.Delivered > 25*cc.MSS {
+		t.Errorf("told %v; %+v", told, r.Lost)
+	}
+	// All are lost: a timeout after a second, then after the least time.
+	w = &window{packets: 2}
+	r = Run(NewWire(Steady(12*unit.Mbps), 0), 5*time.Second, 3, Flow{Controller: w})[0]
+	if len(w.losses) != 5 && len(w.losses) != 4 || !w.losses[0].Timeout || w.losses[0].Now != time.Second || r.Delivered != 0 {
+		t.Errorf("%d losses: %+v", len(w.losses), w.losses)
+	}
+}
+
+// TestRunAsksAgain: a controller whose window grows by time is asked again then.
+func TestRunAsksAgain(t *testing.T) {
+	w := &window{packets: 1, until: 3 * time.Second}
+	r := Run(NewWire(Steady(12*unit.Mbps), 100*cc.MSS), 4*time.Second, 3, Flow{Controller: w})[0]
+	if len(r.Arrivals) == 0 || r.Arrivals[0].At != 3*time.Second+ms {
+		t.Errorf("%d arrivals", len(r.Arrivals))
+	}
+}
+
+// TestRunIsRepeatable: the same seed gives the same run, another one another.
+func TestRunIsRepeatable(t *testing.T) {
+	run := func(seed uint64) []Arrival {
+		return Run(NewWire(Steady(5*unit.Mbps), 30*cc.MSS), 3*time.Second, seed, Flow{Controller: cc.NewBBR(1), Before: 20 * ms, Back: 20 * ms, Loss: 0.02})[0].Arrivals
+	}
+	if a := run(1); !slices.Equal(a, run(1)) || slices.Equal(a, run(2)) {
+		t.Error("runs differ with one seed, or are the same with two")
+	}
+}

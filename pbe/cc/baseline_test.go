@@ -1,0 +1,94 @@
+package cc_test
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/lab/virtual"
+	"mpbond/pbe/cc"
+	"mpbond/unit"
+)
+
+// spy notes the smallest window asked for in each second.
+type spy struct {
+	cc.Controller
+	least [40]unit.Bytes
+}
+
+func (s *spy) Limits(now time.Duration) cc.Limits {
+	l := s.Controller.Limits(now)
+	if w := &s.least[min(int(now/sec), 39)]; *w == 0 || l.Window < *w {
+		*w = l.Window
+	}
+	return l
+}
+
+// TestBBRProbesRTT: every 10 s, if nothing lower was seen meanwhile, the window is
+// four packets for 200 ms and a round, and then what it was.
+func TestBBRProbesRTT(t *testing.T) {
+	const r = 16 * unit.Mbps
+	s := &spy{Controller: cc.NewBBR(1)}
+	virtual.Run(link(virtual.Steady(r), r), 30*sec, 1, way(s))
+	probes := 0
+	for i := 5; i < 30; i++ {
+		switch w := s.least[i]; {
+		case w <= 4*cc.MSS:
+			probes++
+			if s.least[i-1] <= 4*cc.MSS && s.least[i+1] <= 4*cc.MSS {
+				t.Errorf("at %d s: for over a second", i)
+			}
+		case w < r.Bytes(rtt):
+			t.Errorf("at %d s: window %v", i, w)
+		}
+	}
+	if probes < 2 || probes > 4 {
+		t.Errorf("%d seconds with a probe", probes)
+	}
+}
+
+// TestCopaCompetes: beside CUBIC, which fills the queue, Copa finds so and gets
+// more than the nothing that its default mode would get.
+func TestCopaCompetes(t *testing.T) {
+	const r = 16 * unit.Mbps
+	res := virtual.Run(link(virtual.Steady(r), r), 60*sec, 1, way(cc.NewCopa(0)), way(cc.NewCUBIC()))
+	part := float64(res[0].Rate(20*sec, 60*sec)) / float64(r)
+	t.Logf("%.3f", part)
+	if part < 0.2 || part > 0.8 {
+		t.Errorf("%.3f of the rate", part)
+	}
+}
+
+// TestCUBICGrows checks the curve of RFC 9438: after a loss at W packets the
+// window is 0.7·W, and W again after K = ∛(W·0.3/0.4) seconds.
+func TestCUBICGrows(t *testing.T) {
+	c := cc.NewCUBIC()
+	now := time.Duration(0)
+	ack := func() {
+		now += ms
+		w := c.Limits(now).Window
+		c.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: 100 * ms, Sent: now - 100*ms, InFlight: w - cc.MSS})
+	}
+	for c.Limits(now).Window < 400*cc.MSS {
+		ack()
+	}
+	c.OnLoss(cc.Loss{Now: now, Bytes: cc.MSS, Sent: now - 100*ms})
+	at := now
+	if w := c.Limits(now).Window; w != 280*cc.MSS {
+		t.Fatalf("after the loss: %v", w/cc.MSS)
+	}
+	c.OnLoss(cc.Loss{Now: now, Bytes: cc.MSS, Sent: now - 50*ms})
+	if w := c.Limits(now).Window; w != 280*cc.MSS {
+		t.Errorf("a second loss of the same round: %v", w/cc.MSS)
+	}
+	for c.Limits(now).Window < 397*cc.MSS {
+		ack()
+	}
+	// ∛(400·0.3/0.4) = 6.69 s; the curve is flat there, and a round late.
+	if took := now - at; took < 4*sec || took > 7*sec {
+		t.Errorf("397 again after %v", took)
+	}
+	c.OnLoss(cc.Loss{Now: now, Bytes: cc.MSS, Sent: now, Timeout: true})
+	if w := c.Limits(now).Window; w != cc.MSS {
+		t.Errorf("after a timeout: %v", w)
+	}
+}

@@ -1,0 +1,127 @@
+package cc_test
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/lab/virtual"
+	"mpbond/pbe/cc"
+	"mpbond/unit"
+)
+
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
+
+// way is 50 ms there and back.
+func way(c cc.Controller) virtual.Flow {
+	return virtual.Flow{Controller: c, Before: 20 * ms, After: 5 * ms, Back: 25 * ms}
+}
+
+const (
+	rtt    = 50 * ms
+	oneWay = 25 * ms
+)
+
+// promise is what the design of a controller says of simple links.
+type promise struct {
+	name string
+	make func(seed uint64) cc.Controller
+	// fill is the part of a steady link that is used, at least.
+	fill float64
+	// queue is the p95 of the queueing delay there, at most, where the buffer is
+	// of twice the bandwidth-delay product and a packet takes some time.
+	queue func(packet time.Duration) time.Duration
+	// after is the same at half the rate, after settling, in the same buffer.
+	after func(packet time.Duration) time.Duration
+	// lost is the part of packets that may be lost there.
+	lost float64
+	// settle is how long it takes to come to a rate halved or doubled.
+	settle time.Duration
+	// jain is the fairness of two flows.
+	jain float64
+}
+
+var promises = []promise{
+	// Two cycles out of fifty are ProbeRTT; the probing phase queues a quarter of
+	// a bandwidth-delay product, and the next phase drains it; the filter forgets
+	// a rate after ten rounds, and 1.25 in every eight doubles in 25 of them.
+	{"bbr", func(s uint64) cc.Controller { return cc.NewBBR(s) }, 0.95, func(p time.Duration) time.Duration { return rtt/4 + 5*p },
+		// The window of two products fills one, until ProbeRTT.
+		func(p time.Duration) time.Duration { return rtt + 5*p }, 0.01, 2 * sec, 0.93},
+	// The buffer is never empty where it holds more than (1−β)/β of the product.
+	{"cubic", func(uint64) cc.Controller { return cc.NewCUBIC() }, 0.99, func(p time.Duration) time.Duration { return 2*rtt + 2*p },
+		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.01, 2 * sec, 0.99},
+	// The window goes up and down by 2.5/δ packets around the target (section 3).
+	{"copa", func(uint64) cc.Controller { return cc.NewCopa(0) }, 0.97, func(p time.Duration) time.Duration { return 8 * p },
+		func(p time.Duration) time.Duration { return 8 * p }, 0.001, 2 * sec, 0.95},
+}
+
+// link has a buffer of twice the bandwidth-delay product.
+func link(rate func(time.Duration) unit.Rate, r unit.Rate) *virtual.Wire {
+	return virtual.NewWire(rate, r.Bytes(2*rtt)+2*cc.MSS)
+}
+
+// TestConverge: alone on a steady link each controller does what its design says.
+func TestConverge(t *testing.T) {
+	for _, p := range promises {
+		for _, r := range []unit.Rate{4 * unit.Mbps, 30 * unit.Mbps} {
+			res := virtual.Run(link(virtual.Steady(r), r), 20*sec, 1, way(p.make(1)))[0]
+			fill := float64(res.Rate(3*sec, 20*sec)) / float64(r)
+			queue := res.Delay(3*sec, 20*sec, 0.95) - oneWay
+			lost := float64(res.Lost) / float64(res.Sent)
+			t.Logf("%s at %v: %.3f, queue %v, lost %.4f", p.name, r, fill, queue, lost)
+			if fill < p.fill {
+				t.Errorf("%s at %v: %.3f of the rate, want %.2f", p.name, r, fill, p.fill)
+			}
+			if most := p.queue(r.Time(cc.MSS)); queue > most {
+				t.Errorf("%s at %v: p95 of the queue %v, at most %v", p.name, r, queue, most)
+			}
+			if lost > p.lost {
+				t.Errorf("%s at %v: lost %.4f, at most %.4f", p.name, r, lost, p.lost)
+			}
+		}
+	}
+}
+
+// TestFollow: the rate is halved after 10 s and doubled after 20.
+func TestFollow(t *testing.T) {
+	const r = 16 * unit.Mbps
+	rate := func(now time.Duration) unit.Rate {
+		if now >= 10*sec && now < 20*sec {
+			return r / 2
+		}
+		return r
+	}
+	for _, p := range promises {
+		res := virtual.Run(link(rate, r), 30*sec, 1, way(p.make(1)))[0]
+		half := float64(res.Rate(10*sec+p.settle, 20*sec)) / float64(r/2)
+		again := float64(res.Rate(20*sec+p.settle, 30*sec)) / float64(r)
+		queue := res.Delay(10*sec+p.settle, 20*sec, 0.95) - oneWay
+		t.Logf("%s: %.3f of half, %.3f of all, queue at half %v", p.name, half, again, queue)
+		if half < p.fill-0.03 || again < p.fill-0.05 {
+			t.Errorf("%s: %.3f of the halved rate, %.3f of the doubled one", p.name, half, again)
+		}
+		if most := p.after((r / 2).Time(cc.MSS)); queue > most {
+			t.Errorf("%s: p95 of the queue at half the rate %v, at most %v", p.name, queue, most)
+		}
+	}
+}
+
+// TestFair: a second flow that comes 3 s later gets its half. The buffer is
+// shorter than elsewhere, so that a loss-based flow has many losses in the time.
+func TestFair(t *testing.T) {
+	for _, p := range promises {
+		const r = 12 * unit.Mbps
+		a, b := way(p.make(1)), way(p.make(2))
+		b.Start = 3 * sec
+		res := virtual.Run(virtual.NewWire(virtual.Steady(r), r.Bytes(rtt*2/3)), 60*sec, 1, a, b)
+		x, y := float64(res[0].Rate(20*sec, 60*sec)), float64(res[1].Rate(20*sec, 60*sec))
+		jain := (x + y) * (x + y) / (2 * (x*x + y*y))
+		t.Logf("%s: %.2f and %.2f Mbit/s, Jain %.4f", p.name, x/1e6, y/1e6, jain)
+		if jain < p.jain || (x+y)/float64(r) < p.fill-0.02 {
+			t.Errorf("%s: %.2f and %.2f Mbit/s, Jain %.4f, want %.2f", p.name, x/1e6, y/1e6, jain, p.jain)
+		}
+	}
+}

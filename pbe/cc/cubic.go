@@ -1,0 +1,146 @@
+package cc
+
+import (
+	"math"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Specification of CUBIC: RFC 9438, sections 4.1 to 4.9; HyStart's delay
+// increase as in Ha, Rhee: Hybrid Slow Start (2011) with Linux' constants
+// (net/ipv4/tcp_cubic.c), since RFC 9406 has HyStart++ with other ones.
+const (
+	cubicC        = 0.4
+	cubicBeta     = 0.7
+	cubicMin      = 2 * MSS
+	cubicStart    = 10 * MSS // RFC 6928
+	hystartLow    = 16       // packets: below, slow start goes on
+	hystartMin    = 4 * time.Millisecond
+	hystartMax    = 16 * time.Millisecond
+	hystartSample = 8
+)
+
+// CUBIC is the loss-based controller that Linux uses by default.
+type CUBIC struct {
+	window    float64 // packets
+	threshold float64
+	max       float64 // W_max
+	prior     float64 // window before the last loss
+	k         float64 // seconds
+	epoch     time.Duration
+	inEpoch   bool
+	est       float64 // W_est of the Reno-friendly region
+	rtt       smooth
+	minRTT    time.Duration
+	reacted   time.Duration // what was sent up to then is answered for
+	hasLoss   bool
+
+	roundMin time.Duration // of the first samples of this round
+	samples  int
+}
+
+// NewCUBIC starts with ten packets in slow start.
+func NewCUBIC() *CUBIC {
+	return &CUBIC{window: float64(cubicStart / MSS), threshold: math.Inf(1)}
+}
+
+// OnSent implements Controller.
+func (c *CUBIC) OnSent(now time.Duration, size, inFlight unit.Bytes) {}
+
+// OnAck implements Controller.
+func (c *CUBIC) OnAck(a Ack) {
+	if a.RTT > 0 {
+		c.rtt.add(a.RTT, 0.125)
+		if c.minRTT == 0 || a.RTT < c.minRTT {
+			c.minRTT = a.RTT
+		}
+	}
+	if a.Round {
+		c.roundMin, c.samples = 0, 0
+	}
+	acked := float64(a.Bytes) / float64(MSS)
+	// A window that was not used is not grown (RFC 9438 section 5.8).
+	if float64(a.InFlight+a.Bytes) < c.window*float64(MSS)/2 {
+		c.inEpoch = false
+		return
+	}
+	if c.window < c.threshold {
+		c.hystart(a)
+		c.window += acked
+		return
+	}
+	c.avoid(a.Now, acked)
+}
+
+// hystart leaves slow start when the first delays of a round have grown.
+func (c *CUBIC) hystart(a Ack) {
+	if a.RTT == 0 || c.window < hystartLow || c.samples >= hystartSample {
+		return
+	}
+	if c.samples == 0 || a.RTT < c.roundMin {
+		c.roundMin = a.RTT
+	}
+	if c.samples++; c.samples == hystartSample {
+		if c.roundMin > c.minRTT+min(max(c.minRTT/8, hystartMin), hystartMax) {
+			c.threshold = c.window
+		}
+	}
+}
+
+func (c *CUBIC) avoid(now time.Duration, acked float64) {
+	if !c.inEpoch {
+		c.inEpoch, c.epoch, c.est = true, now, c.window
+		if c.window < c.max {
+			c.k = math.Cbrt((c.max - c.window) / cubicC)
+		} else {
+			c.k, c.max = 0, c.window
+		}
+	}
+	cubic := func(t time.Duration) float64 { return cubicC*math.Pow(t.Seconds()-c.k, 3) + c.max }
+	target := min(max(cubic(now-c.epoch+c.rtt.v), c.window), 1.5*c.window) // section 4.2
+	// Section 4.3: as fast as Reno at least.
+	alpha := 3 * (1 - cubicBeta) / (1 + cubicBeta)
+	if c.est >= c.prior {
+		alpha = 1
+	}
+	c.est += alpha * acked / c.window
+	if cubic(now-c.epoch) < c.est {
+		c.window = max(c.window, c.est)
+		return
+	}
+	c.window += (target - c.window) / c.window * acked
+}
+
+// OnLoss implements Controller.
+func (c *CUBIC) OnLoss(l Loss) {
+	if c.hasLoss && l.Sent <= c.reacted && !l.Timeout {
+		return // of the same round
+	}
+	c.hasLoss, c.reacted, c.inEpoch, c.prior = true, l.Now, false, c.window
+	if c.window < c.max {
+		c.max = c.window * (1 + cubicBeta) / 2 // fast convergence, section 4.7
+	} else {
+		c.max = c.window
+	}
+	c.window = max(c.window*cubicBeta, float64(cubicMin/MSS))
+	c.threshold = c.window
+	if l.Timeout {
+		c.window = 1
+	}
+}
+
+// Limits implements Controller. Packets are paced as Linux does, at twice the
+// rate of the window in slow start and 1.2 times after it, so that a burst is
+// no property of the transport.
+func (c *CUBIC) Limits(time.Duration) Limits {
+	l := Limits{Window: unit.Bytes(c.window * float64(MSS))}
+	if c.rtt.set {
+		gain := 1.2
+		if c.window < c.threshold/2 {
+			gain = 2
+		}
+		l.Rate = scale(unit.RateOf(l.Window, c.rtt.v), gain)
+	}
+	return l
+}
