@@ -19,20 +19,14 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/e2e/rig"
 	"mpbond/fault"
 )
-
-// asker asks a role in its node over its socket.
-func (n *network) asker(node, role string) *client.Client {
-	c := client.New(filepath.Join(n.dir, node, "run", role+".sock"))
-	n.Cleanup(c.Close)
-	return c
-}
 
 // told waits for an event, of those that have happened or will.
 func (n *network) told(c *client.Client, what string, is func(api.Event) bool) (e api.Event) {
 	n.Helper()
-	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.Context(), rig.Patience)
 	defer cancel()
 	for news, err := range c.Events(ctx, 0) {
 		if err != nil {
@@ -49,7 +43,7 @@ func (n *network) told(c *client.Client, what string, is func(api.Event) bool) (
 // and what changes, and changes it.
 func TestAPI(t *testing.T) {
 	n := newNetwork(t)
-	primary, server, helper := n.asker("primary", "primary"), n.asker("server", "server"), n.asker("helper1", "helper")
+	primary, server, helper := n.Asker("primary", "primary"), n.Asker("server", "server"), n.Asker("helper1", "helper")
 	n.told(primary, "the helper's coming", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "phone" })
 	n.told(primary, "its pipe", func(e api.Event) bool { return e.Kind == "pipe_up" && e.Device == "phone" && e.Text != "" })
 	n.told(primary, "the direct subflow", func(e api.Event) bool {
@@ -68,7 +62,7 @@ func TestAPI(t *testing.T) {
 		{server, "laptop on=true subflows=2"},
 		{helper, "home on=false subflows=0, laptop on=true subflows=1, phone self on=true subflows=1"},
 	} {
-		eventually(t, func() error {
+		rig.Eventually(t, func() error {
 			list, err := c.at.Devices(t.Context())
 			var words []string
 			for _, d := range list {
@@ -87,7 +81,7 @@ func TestAPI(t *testing.T) {
 			return nil
 		})
 	}
-	eventually(t, func() error {
+	rig.Eventually(t, func() error {
 		pipes, err := primary.Pipes(t.Context())
 		if !slices.ContainsFunc(pipes, func(p api.Pipe) bool {
 			return p.Device == "phone" && p.State == api.PipeCarries && p.Bond == first.Bond && p.Path == first.Path && p.Via != ""
@@ -119,7 +113,7 @@ func TestAPI(t *testing.T) {
 		if err := at.ResetStream(t.Context(), list[0].Bond, id); err != nil {
 			t.Error(err)
 		}
-		n.wasReset(x, patience)
+		n.wasReset(x, rig.Patience)
 		n.told(at, "its end", func(e api.Event) bool {
 			return e.Kind == "stream_close" && e.Stream == id && strings.Contains(e.Reason, "by hand")
 		})
@@ -144,16 +138,16 @@ func TestAPI(t *testing.T) {
 		n.told(primary, fmt.Sprintf("the end of %d", last), func(e api.Event) bool { return e.Kind == "path_down" && e.Path == last })
 		last = n.told(primary, "another", func(e api.Event) bool { return e.Kind == "path_up" && e.Device == "phone" && e.Path > last }).Path
 	}
-	if _, err := n.run("primary", "curl", "-sSf", "--max-time", "20", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", mb)); err != nil {
+	if _, err := n.Run("primary", "curl", "-sSf", "--max-time", "20", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", mb)); err != nil {
 		t.Error(err)
 	}
 
 	// An app tells what it waits for on its connection.
-	app := n.command("primary", "curl", "-sS", "--local-port", "40123", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", int64(1)<<33))
+	app := n.Command("primary", "curl", "-sS", "--local-port", "40123", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", int64(1)<<33))
 	if err := app.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error { return primary.Chunk(t.Context(), api.Chunk{App: "127.0.0.1:40123", Bytes: mb}) })
+	rig.Eventually(t, func() error { return primary.Chunk(t.Context(), api.Chunk{App: "127.0.0.1:40123", Bytes: mb}) })
 	for want, chunk := range map[fault.Kind]api.Chunk{fault.NotFound: {App: "127.0.0.1:1", Bytes: 1}, fault.Usage: {App: "127.0.0.1:40123"}} {
 		if err := primary.Chunk(t.Context(), chunk); !fault.Is(err, want) || fault.HintOf(err) == "" {
 			t.Errorf("%+v: %v", chunk, err)
@@ -166,7 +160,7 @@ func TestAPI(t *testing.T) {
 	_ = app.Wait()
 
 	// The command, which ends in order when interrupted.
-	cmd := n.command("primary", n.mpbond, "events", "--json", "--all")
+	cmd := n.Command("primary", n.Mpbond, "events", "--json", "--all")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -198,7 +192,7 @@ func (n *network) metrics(node string, names ...string) {
 	n.Helper()
 	role := strings.TrimSuffix(node, "1")
 	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(n.dir, node, "run", role+".sock"))
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(n.Dir, node, "run", role+".sock"))
 	}}}
 	answer, err := web.Get("http://mpbond/metrics")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"mpbond/api"
-	"mpbond/lab"
+	"mpbond/e2e/rig"
 	"mpbond/unit"
 )
 
@@ -18,24 +18,21 @@ import (
 // the interface tells, carries nothing of small answers while the direct path is
 // quick, and its part of a large one; what they carried is remembered.
 func TestHelpersRadioSleeps(t *testing.T) {
-	topology, err := lab.House("20/20/20")
-	if err != nil {
-		t.Fatal(err)
-	}
+	topology := rig.House(t, "20/20/20")
 	topology.Link["wwan0"] = topology.Link["hs1"]
 	delete(topology.Link, "hs1")
 	topology.Node["helper1"].Routes = []string{"default via wwan0"}
 	n := newNetworkIn(t, topology, "", nil)
 	get := func(size int) {
 		t.Helper()
-		got := n.must("primary", "curl", "-sSf", "--max-time", "30", "--socks5-hostname", "127.0.0.1:1080", "-o", "/dev/null", "-w", "%{size_download}", fmt.Sprintf("http://web/%d", size))
+		got := n.Must("primary", "curl", "-sSf", "--max-time", "30", "--socks5-hostname", "127.0.0.1:1080", "-o", "/dev/null", "-w", "%{size_download}", fmt.Sprintf("http://web/%d", size))
 		if got != fmt.Sprint(size) {
 			t.Fatalf("got %s of %d bytes", got, size)
 		}
 	}
 	phone := func() api.Path {
 		t.Helper()
-		s, err := n.status("server", "server")
+		s, err := n.Status("server", "server")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +59,7 @@ func TestHelpersRadioSleeps(t *testing.T) {
 	why := make(chan string, 1)
 	go func() {
 		time.Sleep(time.Second)
-		out, err := n.run("primary", n.mpbond, "status", "--why")
+		out, err := n.Run("primary", n.Mpbond, "status", "--why")
 		why <- fmt.Sprint(out, err)
 	}()
 	get(10_000_000)
@@ -74,13 +71,8 @@ func TestHelpersRadioSleeps(t *testing.T) {
 		t.Errorf("status --why during the download:\n%s", text)
 	}
 
-	for _, p := range n.all {
-		if p.node == "primary" {
-			_ = p.cmd.Process.Signal(syscall.SIGTERM)
-			<-p.done
-		}
-	}
-	data, err := os.ReadFile(filepath.Join(n.dir, "primary", "places.json"))
+	n.of("primary").End(syscall.SIGTERM)
+	data, err := os.ReadFile(filepath.Join(n.Dir, "primary", "places.json"))
 	if err != nil || !strings.Contains(string(data), `"phone"`) || !strings.Contains(string(data), `"laptop"`) {
 		t.Errorf("%s: %v", data, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"mpbond/doctor"
+	"mpbond/e2e/rig"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/unit"
@@ -33,10 +34,10 @@ type diagnosis struct {
 // healthy subflow may be silent for a moment, and a link slower than it is.
 func (n *network) diagnose(d diagnosis) (r doctor.Report) {
 	n.Helper()
-	argv := append([]string{n.mpbond, "doctor", "--json"}, strings.Fields(d.args)...)
+	argv := append([]string{n.Mpbond, "doctor", "--json"}, strings.Fields(d.args)...)
 	var wrong string
 	for range 4 {
-		out, err := n.command(cmp.Or(d.node, "primary"), argv...).Output()
+		out, err := n.Command(cmp.Or(d.node, "primary"), argv...).Output()
 		code := 0
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
@@ -61,12 +62,6 @@ func found(r doctor.Report, check, subject string, level doctor.Level, text stri
 	return slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool {
 		return f.Check == check && strings.HasPrefix(f.Subject, subject) && f.Level == level && strings.Contains(f.Text, text)
 	})
-}
-
-// stop ends a process in order.
-func (n *network) stop(p *process) {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	<-p.done
 }
 
 // portalPage is what a captive portal says at every address.
@@ -99,7 +94,7 @@ func TestDoctor(t *testing.T) {
 	n.diagnose(diagnosis{node: "server", what: "none", right: func(r doctor.Report) bool {
 		return found(r, "device", "laptop", doctor.OK, "is there, with 2 subflows")
 	}})
-	text, err := n.run("primary", n.mpbond, "doctor", "--no-rate")
+	text, err := n.Run("primary", n.Mpbond, "doctor", "--no-rate")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +103,7 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("no %q in\n%s", line, text)
 		}
 	}
-	if _, err := n.run("primary", n.mpbond, "doctor", "--no-rate", "fone"); err == nil || !strings.Contains(err.Error(), `no lane "fone"`) {
+	if _, err := n.Run("primary", n.Mpbond, "doctor", "--no-rate", "fone"); err == nil || !strings.Contains(err.Error(), `no lane "fone"`) {
 		t.Errorf("a lane that is not there: %v", err)
 	}
 
@@ -127,45 +122,45 @@ func TestDoctor(t *testing.T) {
 	n.set("pipe1", "", "rate=8Mbit/s")
 	n.set("hs1", "", "rate=8Mbit/s")
 
-	n.must("primary", "ip", "link", "set", "dev", "ps", "mtu", "1200")
+	n.Must("primary", "ip", "link", "set", "dev", "ps", "mtu", "1200")
 	n.diagnose(diagnosis{args: "--no-rate", what: "mtu", subject: "PS-path by laptop"})
-	n.must("primary", "ip", "link", "set", "dev", "ps", "mtu", "1500")
+	n.Must("primary", "ip", "link", "set", "dev", "ps", "mtu", "1500")
 
-	n.must("primary", "sh", "-c", "echo nameserver 10.77.1.1 >/etc/resolv.conf") // nobody listens there
+	n.Must("primary", "sh", "-c", "echo nameserver 10.77.1.1 >/etc/resolv.conf") // nobody listens there
 	n.diagnose(diagnosis{args: "--no-rate", code: 1, what: "names"})
-	n.must("primary", "sh", "-c", "echo '# none' >/etc/resolv.conf")
+	n.Must("primary", "sh", "-c", "echo '# none' >/etc/resolv.conf")
 
-	n.start("primary", os.Args[0], "lab", "portal", "127.0.0.1:8088")
-	n.must("primary", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type nat hook output priority -100; }' && nft add rule ip p out oifname ps tcp dport '{ 80, 7600 }' redirect to :8088")
-	eventually(t, func() error {
-		_, err := n.run("primary", "curl", "-s", "http://10.77.1.1/")
+	n.Start("primary", os.Args[0], "lab", "portal", "127.0.0.1:8088")
+	n.Must("primary", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type nat hook output priority -100; }' && nft add rule ip p out oifname ps tcp dport '{ 80, 7600 }' redirect to :8088")
+	rig.Eventually(t, func() error {
+		_, err := n.Run("primary", "curl", "-s", "http://10.77.1.1/")
 		return err
 	})
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "portal", subject: "10.77.1.1:7600", right: func(r doctor.Report) bool {
 		return strings.Contains(r.Bottleneck.Text, "login.example")
 	}})
-	n.must("primary", "nft", "delete", "table", "ip", "p")
+	n.Must("primary", "nft", "delete", "table", "ip", "p")
 
-	_ = n.helper.cmd.Process.Kill()
-	<-n.helper.done
+	_ = n.helper.Cmd.Process.Kill()
+	<-n.helper.Done
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone"})
 
-	n.must("server", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type filter hook output priority 0; }' && nft add rule ip p out oifname ps meta length '>' 1490 drop")
+	n.Must("server", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type filter hook output priority 0; }' && nft add rule ip p out oifname ps meta length '>' 1490 drop")
 	n.diagnose(diagnosis{args: "--no-rate", code: 1, what: "mtu", subject: "10.77.1.1:7600"})
-	n.must("server", "nft", "delete", "table", "ip", "p")
+	n.Must("server", "nft", "delete", "table", "ip", "p")
 
-	n.stop(primary)
+	primary.End(syscall.SIGTERM)
 	n.diagnose(diagnosis{args: "--no-rate", what: "none", right: func(r doctor.Report) bool {
 		return len(r.Lanes) == 1 && r.Lanes[0].Up && found(r, "port", ":7602", doctor.OK, "free for helpers")
 	}})
-	n.stop(n.of("server"))
+	n.of("server").End(syscall.SIGTERM)
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "server", subject: "10.77.1.1:7600"})
 }
 
 // set changes a link.
 func (n *network) set(link, direction string, props ...string) {
 	n.Helper()
-	if err := n.l.Set(link, direction, props...); err != nil {
+	if err := n.Lab.Set(link, direction, props...); err != nil {
 		n.Fatal(err)
 	}
 }

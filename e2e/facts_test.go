@@ -9,6 +9,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/e2e/rig"
 	"mpbond/fault"
 )
 
@@ -27,8 +28,8 @@ func (n *network) device(c *client.Client, name string) (d api.Device, err error
 // API, is known at the primary.
 func TestFacts(t *testing.T) {
 	n := newNetwork(t)
-	primary, server, helper := n.asker("primary", "primary"), n.asker("server", "server"), n.asker("helper1", "helper")
-	file := filepath.Join(n.dir, "helper1", "facts.toml")
+	primary, server, helper := n.Asker("primary", "primary"), n.Asker("server", "server"), n.Asker("helper1", "helper")
+	file := filepath.Join(n.Dir, "helper1", "facts.toml")
 	if err := os.WriteFile(file, []byte("temperature_c = 31.5\nlink = \"cellular\"\nbattery_percent = 11\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func TestFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, at := range []*client.Client{primary, helper} {
-		eventually(t, func() error {
+		rig.Eventually(t, func() error {
 			d, err := n.device(at, "phone")
 			f := d.Facts
 			if err != nil || f == nil || f.BatteryPercent == nil || *f.BatteryPercent != 55 || f.TemperatureC == nil || *f.TemperatureC != 31.5 ||
@@ -47,23 +48,23 @@ func TestFacts(t *testing.T) {
 			return nil
 		})
 	}
-	out, err := n.run("primary", n.mpbond, "status")
+	out, err := n.Run("primary", n.Mpbond, "status")
 	if err != nil || !strings.Contains(out, "55 %") || !strings.Contains(out, "phone: 31.5 °C, cellular (metered)") {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 	n.metrics("primary", "mpbond_device_battery_ratio", "mpbond_device_temperature_celsius")
 
 	// Below the floor it rests at once.
-	writeFile(t, filepath.Join(n.dir, "primary", "policy.toml"), "[device.phone]\nbattery_floor = 60\n")
+	writeFile(t, filepath.Join(n.Dir, "primary", "policy.toml"), "[device.phone]\nbattery_floor = 60\n")
 	n.told(primary, "that the phone rests", func(e api.Event) bool { return e.Kind == "device_rests" && e.Device == "phone" })
-	eventually(t, func() error {
+	rig.Eventually(t, func() error {
 		d, err := n.device(primary, "phone")
 		if err != nil || d.Subflows != 0 || d.Pipes == 0 || !strings.Contains(d.Rests, "its battery is at 55 %") {
 			return fmt.Errorf("the phone that rests is %+v, %v", d, err)
 		}
 		return nil
 	})
-	if out, err := n.run("primary", n.mpbond, "status"); err != nil || !strings.Contains(out, "phone: it rests: its battery is at 55 %, and below 60 % it shall rest") {
+	if out, err := n.Run("primary", n.Mpbond, "status"); err != nil || !strings.Contains(out, "phone: it rests: its battery is at 55 %, and below 60 % it shall rest") {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 

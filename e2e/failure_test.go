@@ -14,15 +14,16 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/e2e/rig"
 	"mpbond/wire"
 )
 
 // of is the process that was started last in a node.
-func (n *network) of(node string) *process {
+func (n *network) of(node string) *rig.Process {
 	n.Helper()
-	for i := len(n.all) - 1; i >= 0; i-- {
-		if n.all[i].node == node {
-			return n.all[i]
+	for i := len(n.All) - 1; i >= 0; i-- {
+		if n.All[i].Node == node {
+			return n.All[i]
 		}
 	}
 	n.Fatalf("nothing runs in %s", node)
@@ -32,11 +33,11 @@ func (n *network) of(node string) *process {
 func (n *network) signal(node string, s syscall.Signal) {
 	n.Helper()
 	p := n.of(node)
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := p.Cmd.Process.Signal(s); err != nil {
 		n.Fatal(node, err)
 	}
 	if s == syscall.SIGKILL {
-		<-p.done
+		<-p.Done
 	}
 }
 
@@ -53,7 +54,7 @@ func (n *network) silent(d time.Duration, links ...string) {
 	n.Helper()
 	for _, to := range []string{"outage=on", "outage=off"} {
 		for _, l := range links {
-			if err := n.l.Set(l, "", to); err != nil {
+			if err := n.Lab.Set(l, "", to); err != nil {
 				n.Error(err)
 			}
 		}
@@ -66,9 +67,9 @@ func (n *network) silent(d time.Duration, links ...string) {
 // startServer starts it and waits until it is there for others.
 func (n *network) startServer() {
 	n.Helper()
-	p := n.start("server", n.mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
-	eventually(n, func() error {
-		if !strings.Contains(p.log.String(), "server is up") {
+	p := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
+	rig.Eventually(n, func() error {
+		if !strings.Contains(p.Log.String(), "server is up") {
 			return errors.New("the server is not up")
 		}
 		return nil
@@ -89,7 +90,7 @@ type transfer struct {
 func (n *network) transfer(args ...string) *transfer {
 	n.Helper()
 	x := &transfer{begun: make(chan struct{}), done: make(chan struct{})}
-	x.cmd = n.command("primary", append([]string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname", "127.0.0.1:1080"}, args...)...)
+	x.cmd = n.Command("primary", append([]string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname", "127.0.0.1:1080"}, args...)...)
 	x.cmd.Stderr = &x.errs
 	out, err := x.cmd.StdoutPipe()
 	if err != nil {
@@ -139,8 +140,8 @@ var allLinks = []string{"ps", "hs1", "pipe1"}
 func TestFailures(t *testing.T) {
 	n := newNetworkOf(t, "10/10/10", "", nil)
 	const size = 6 * mb
-	want, _ := sum(noise(size))
-	file := filepath.Join(n.dir, "upload")
+	want, _ := rig.Sum(rig.Noise(size))
+	file := filepath.Join(n.Dir, "upload")
 	writeNoise(t, file, size)
 	for _, f := range []struct {
 		name string
@@ -163,7 +164,7 @@ func TestFailures(t *testing.T) {
 		{"helper killed and PS-path silent for 3 s", func() {
 			n.signal("helper1", syscall.SIGKILL)
 			n.silent(3*time.Second, "ps")
-			n.start("helper1", n.mpbond, "helper", "--name", "phone")
+			n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 		}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
@@ -182,11 +183,11 @@ func TestFailures(t *testing.T) {
 			if down.got != want {
 				t.Errorf("got %s, want %s", down.got, want)
 			}
-			if got, _ := sum(strings.NewReader(want)); up.got != got { // the answer was the sum of what came
+			if got, _ := rig.Sum(strings.NewReader(want)); up.got != got { // the answer was the sum of what came
 				t.Error("other bytes were received than sent")
 			}
 			t.Logf("failing for %v; all was there %v later", back.Sub(began).Round(time.Millisecond), time.Since(back).Round(time.Millisecond))
-			n.await(2)
+			n.Await(2)
 		})
 	}
 }
@@ -207,7 +208,7 @@ func TestServerKilled(t *testing.T) {
 			began := time.Now()
 			early := n.transfer(fmt.Sprintf("http://web/%d", 100_000)) // before the primary knows
 			<-early.done
-			if want, _ := sum(noise(100_000)); early.err != nil || early.got != want {
+			if want, _ := rig.Sum(rig.Noise(100_000)); early.err != nil || early.got != want {
 				t.Errorf("a new stream: %v %s", early.err, &early.errs)
 			}
 			took := time.Since(began)
@@ -215,9 +216,9 @@ func TestServerKilled(t *testing.T) {
 			if took > soon {
 				t.Errorf("a new stream took %v", took)
 			}
-			n.wasReset(busy, patience)
-			n.wasReset(idle, patience)
-			n.await(2)
+			n.wasReset(busy, rig.Patience)
+			n.wasReset(idle, rig.Patience)
+			n.Await(2)
 		})
 	}
 	t.Run("without streams", func(t *testing.T) {
@@ -231,7 +232,7 @@ func TestServerKilled(t *testing.T) {
 				t.Errorf("a new stream: after %v %v %s", took, x.err, &x.errs)
 			}
 		}
-		n.await(2)
+		n.Await(2)
 	})
 }
 
@@ -242,19 +243,19 @@ func TestGiveUp(t *testing.T) {
 	n := newNetwork(t)
 	n.signal("primary", syscall.SIGKILL)
 	time.Sleep(8 * time.Second) // for most of which the pipe may resume
-	eventually(t, func() error {
-		s, err := n.status("helper1", "helper")
+	rig.Eventually(t, func() error {
+		s, err := n.Status("helper1", "helper")
 		if err == nil && s.Helper.Subflows != 0 {
 			err = errors.New("the helper still relays")
 		}
 		return err
 	})
-	config := filepath.Join(n.dir, "primary.toml")
+	config := filepath.Join(n.Dir, "primary.toml")
 	writeFile(t, config, "give_up = \"3s\"\nresume = \"4s\"\n")
-	n.start("primary", n.mpbond, "primary", "--name", "laptop", "--config", config)
-	n.await(2)
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--config", config)
+	n.Await(2)
 	const size = 20 * mb
-	want, _ := sum(noise(size))
+	want, _ := rig.Sum(rig.Noise(size))
 	x := n.transfer("--limit-rate", "4M", fmt.Sprintf("http://web/%d", size))
 	<-x.begun
 	n.silent(2*time.Second, allLinks...)
@@ -265,18 +266,18 @@ func TestGiveUp(t *testing.T) {
 	<-x.begun
 	began := time.Now()
 	for _, l := range allLinks {
-		if err := n.l.Set(l, "", "outage=on"); err != nil {
+		if err := n.Lab.Set(l, "", "outage=on"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// Silence is noticed within some seconds, and a silent subflow given up after
 	// 3; the helped one, if its pipe is seen to be away, only when that can resume
 	// no more.
-	n.wasReset(x, 3*time.Second+4*time.Second+3*time.Second+patience)
+	n.wasReset(x, 3*time.Second+4*time.Second+3*time.Second+rig.Patience)
 	if d := time.Since(began); d < 3*time.Second {
 		t.Errorf("the stream was given up after %v", d)
 	}
-	if !strings.Contains(n.of("primary").log.String(), "no way to the server") {
+	if !strings.Contains(n.of("primary").Log.String(), "no way to the server") {
 		t.Errorf("the primary does not say why: %v", wire.CodeTimeout)
 	}
 }

@@ -80,7 +80,7 @@ func TestFeedback(t *testing.T) {
 	pcap := t.TempDir()
 	traced := filepath.Join(t.TempDir(), "server.jsonl")
 	n := newNetworkOf(t, "4/40/4", pcap, []string{"--scheduler", "minrtt", "--reinject", "-1", "--trace", traced})
-	server, err := n.l.Topology.Addr("server", "core")
+	server, err := n.Lab.Topology.Addr("server", "core")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,13 +90,13 @@ func TestFeedback(t *testing.T) {
 		reports, woken bool // the server learns of the draining pipe; the HS-path has packets meanwhile
 	}{{"flexible", true, false}, {"fixed-on-demand", false, false}, {"fixed-always", true, true}} {
 		t.Run(c.mode, func(t *testing.T) {
-			_ = n.helper.cmd.Process.Signal(syscall.SIGTERM)
-			<-n.helper.done
-			n.await(1)
+			_ = n.helper.Cmd.Process.Signal(syscall.SIGTERM)
+			<-n.helper.Done
+			n.Await(1)
 			own := filepath.Join(t.TempDir(), "helper.jsonl")
-			n.helper = n.start("helper1", n.mpbond, "helper", "--name", "phone", "--feedback", c.mode, "--trace", own)
-			n.await(2)
-			if _, err := n.l.Stats(true); err != nil { // from now on
+			n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--feedback", c.mode, "--trace", own)
+			n.Await(2)
+			if _, err := n.Lab.Stats(true); err != nil { // from now on
 				t.Fatal(err)
 			}
 			began := time.Now()
@@ -104,7 +104,7 @@ func TestFeedback(t *testing.T) {
 			for range files {
 				curl = append(curl, "-o", "/dev/null", fmt.Sprintf("http://web/%d", size))
 			}
-			n.must("primary", curl...)
+			n.Must("primary", curl...)
 			ended := time.Now()
 
 			var filled, drained time.Time // the last data over the HS-path and over the pipe
@@ -148,7 +148,7 @@ func TestFeedback(t *testing.T) {
 			// An ACK is due by the helped subflow itself when the PS-path's TCP does not
 			// tell in 300 ms that one arrived, 150 ms of which are its round trip: then
 			// the PS-path may be a black hole. One that the emulator held up looks so.
-			if s, err := n.l.Stats(false); err != nil || woken > 0 && s.Lateness.Max > 100*time.Millisecond {
+			if s, err := n.Lab.Stats(false); err != nil || woken > 0 && s.Lateness.Max > 100*time.Millisecond {
 				t.Skipf("the machine was too busy: the links stood still for %v; %v", s.Lateness.Max, err)
 			}
 			if (woken > 0) != c.woken {

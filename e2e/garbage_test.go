@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/e2e/rig"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/subflow"
@@ -50,7 +51,7 @@ func call(t *testing.T, addr string, said []byte) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(rig.Patience))
 	if _, err := c.Write(said); err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +239,7 @@ func TestBreachesAtTheServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			sf.Close()
-			eventually(t, func() error {
+			rig.Eventually(t, func() error {
 				if n := len(w.s.Status(false)); n != 1 {
 					return errors.New("the bond stays")
 				}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"mpbond/e2e/rig"
 	"mpbond/identity"
 	"mpbond/unit"
 	"mpbond/wire"
@@ -143,9 +144,9 @@ func TestReplayedConnection(t *testing.T) {
 	w := newWorld(t)
 	w.startServer()
 	var mu sync.Mutex
-	var heard []*journal
+	var heard []*rig.Journal
 	addr := between(t, w.scfg.Listen, func(near, far net.Conn) {
-		j := newJournal()
+		j := new(rig.Journal)
 		mu.Lock()
 		heard = append(heard, j)
 		mu.Unlock()
@@ -165,7 +166,7 @@ func TestReplayedConnection(t *testing.T) {
 		t.Error(err)
 	}
 	w.primary.stop()
-	eventually(t, func() error {
+	rig.Eventually(t, func() error {
 		if b := w.s.Status(false); len(b) > 0 {
 			return fmt.Errorf("%+v", b)
 		}
@@ -192,7 +193,7 @@ func TestNeighbour(t *testing.T) {
 	open := wire.Append(nil, wire.Open{Stream: 1, Dest: w.web.addr})
 	connected := func(want int) {
 		t.Helper()
-		eventually(t, func() error {
+		rig.Eventually(t, func() error {
 			if n := w.web.connections(); n != want {
 				return fmt.Errorf("%d connections to the web, want %d", n, want)
 			}
@@ -235,7 +236,7 @@ func TestNeighbour(t *testing.T) {
 		t.Fatal(err)
 	}
 	connected(1)
-	eventually(t, func() error {
+	rig.Eventually(t, func() error {
 		var paths []string
 		for _, b := range w.s.Status(false) {
 			for range b.Paths {
@@ -292,5 +293,5 @@ func TestCrowdAtThePipe(t *testing.T) {
 	for _, c := range conns {
 		c.Close()
 	}
-	eventually(t, func() error { return shake(crowd) })
+	rig.Eventually(t, func() error { return shake(crowd) })
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/e2e/rig"
 	"mpbond/measure"
 	"mpbond/unit"
 	"mpbond/wire"
@@ -85,7 +86,7 @@ func TestMeasureRefused(t *testing.T) {
 	path := w.pathOf("laptop")
 	first := w.dial(measure.Dest(path)) // says nothing yet
 	open := func(c interface{ WaitOpen(context.Context) error }) error {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 		defer cancel()
 		return c.WaitOpen(ctx)
 	}
@@ -97,7 +98,7 @@ func TestMeasureRefused(t *testing.T) {
 		t.Errorf("a second one: %v", err)
 	}
 	first.Close()
-	eventually(t, func() error { // the server has noticed
+	rig.Eventually(t, func() error { // the server has noticed
 		c, err := w.p.DialStream(t.Context(), measure.Dest(path))
 		if err != nil {
 			return err

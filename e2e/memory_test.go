@@ -12,14 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/e2e/rig"
 	"mpbond/unit"
 )
 
 // peakMemory is the most that a process has held since it was last asked, by
 // the kernel's count.
-func (p *process) peakMemory(t *testing.T) unit.Bytes {
+func peakMemory(t *testing.T, p *rig.Process) unit.Bytes {
 	t.Helper()
-	dir := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
+	dir := fmt.Sprintf("/proc/%d/", p.Cmd.Process.Pid)
 	b, err := os.ReadFile(dir + "status")
 	if err != nil {
 		t.Fatal(err)
@@ -75,9 +76,9 @@ func (n *network) bounds(t *testing.T, what string, held unit.Bytes) {
 		if node == "helper1" {
 			bound = 48*unit.MB + 2*8*unit.MB
 		}
-		got := n.of(node).peakMemory(t)
+		got := peakMemory(t, n.of(node))
 		t.Logf("%s: %s held %v, the bound is %v", what, node, got, bound)
-		if got > bound && !raceDetector {
+		if got > bound && !rig.Race {
 			t.Errorf("%s: %s held %v, the bound is %v", what, node, got, bound)
 		}
 	}
@@ -86,7 +87,7 @@ func (n *network) bounds(t *testing.T, what string, held unit.Bytes) {
 // hold opens streams that read 1000 bytes each and then rest until end.
 func (n *network) hold(t *testing.T, target string) (end func()) {
 	t.Helper()
-	cmd := n.command("primary", os.Args[0], "lab", "hold", fmt.Sprint(manyStreams), "127.0.0.1:1080", target)
+	cmd := n.Command("primary", os.Args[0], "lab", "hold", fmt.Sprint(manyStreams), "127.0.0.1:1080", target)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -117,7 +118,7 @@ func TestMemoryOfStoppedReaders(t *testing.T) {
 	end := n.hold(t, fmt.Sprintf("http://web/zeros/%d", 20*mb))
 	defer end()
 	var carried int64
-	eventually(t, func() error { // until all buffers are full
+	rig.Eventually(t, func() error { // until all buffers are full
 		before := carried
 		if carried = n.carriedHere(); carried > before {
 			time.Sleep(500 * time.Millisecond)
@@ -127,7 +128,7 @@ func TestMemoryOfStoppedReaders(t *testing.T) {
 	})
 	t.Logf("%d MB were carried, most of them into the kernel's buffers of the apps' connections", carried/mb)
 	began := time.Now()
-	n.must("primary", "curl", "-sSf", "-o", "/dev/null", "--max-time", "20", "--socks5-hostname", "127.0.0.1:1080", fmt.Sprintf("http://web/%d", 20*mb))
+	n.Must("primary", "curl", "-sSf", "-o", "/dev/null", "--max-time", "20", "--socks5-hostname", "127.0.0.1:1080", fmt.Sprintf("http://web/%d", 20*mb))
 	t.Logf("20 MB beside them took %v", time.Since(began).Round(time.Millisecond))
 	n.bounds(t, "1,000 stopped readers", 64*unit.MB+manyStreams*64*unit.KB)
 }
@@ -144,7 +145,7 @@ func TestMemory(t *testing.T) {
 
 	const size = 100 * unit.KB
 	began := time.Now()
-	n.must("primary", os.Args[0], "lab", "streams", fmt.Sprint(streams), "127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+	n.Must("primary", os.Args[0], "lab", "streams", fmt.Sprint(streams), "127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
 	t.Logf("took %v", time.Since(began))
 	bounds("1,000 x 100 KB at once", min(streams*size, 64*unit.MB+streams*64*unit.KB))
 }

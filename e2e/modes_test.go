@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"mpbond/api"
+	"mpbond/e2e/rig"
 	"mpbond/fault"
 	"mpbond/intercept"
 )
@@ -86,7 +87,7 @@ func TestModesAndChunks(t *testing.T) {
 		}
 	}
 	client.CloseIdleConnections()
-	eventually(t, func() error {
+	rig.Eventually(t, func() error {
 		if err := w.p.Chunk(api.Chunk{App: app, Bytes: 1}); !fault.Is(err, fault.NotFound) {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/e2e/rig"
 	"mpbond/intercept"
 	"mpbond/unit"
 	"mpbond/wire"
@@ -54,7 +55,7 @@ func (w *world) packets() intercept.PacketConn {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { c.Close() })
-	_ = c.SetReadDeadline(time.Now().Add(patience))
+	_ = c.SetReadDeadline(time.Now().Add(rig.Patience))
 	return c
 }
 
@@ -69,7 +70,7 @@ func TestDatagrams(t *testing.T) {
 	_, port, _ := net.SplitHostPort(one)
 	for _, to := range []string{one, other, "localhost:" + port} {
 		for _, n := range []int{0, 1, 1400, 65507} {
-			b, _ := io.ReadAll(noise(int64(n)))
+			b, _ := io.ReadAll(rig.Noise(int64(n)))
 			if err := c.Send(b, to); err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +112,7 @@ func TestRedundantDatagrams(t *testing.T) {
 			t.Fatalf("datagram %d came back as %v, %v", i, buf[:n], err)
 		}
 	}
-	eventually(t, func() error {
+	rig.Eventually(t, func() error {
 		for who, wasted := range map[string]unit.Bytes{"server": w.s.Status(false)[0].WastedBytes["resent_redundant"], "primary": w.p.Status(false).WastedBytes["resent_redundant"]} {
 			if wasted == 0 {
 				return fmt.Errorf("the %s has sent nothing twice", who)
@@ -238,7 +239,7 @@ func TestSOCKSDatagrams(t *testing.T) {
 	w := newWorld(t)
 	w.scfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	w.start("phone")
-	edge := intercept.New(intercept.Config{Dialer: w.p, Packets: w.p, Log: w.primary.log.logger(),
+	edge := intercept.New(intercept.Config{Dialer: w.p, Packets: w.p, Log: w.primary.log.Logger(),
 		Direct: new(net.Dialer).DialContext})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -268,13 +269,13 @@ func TestSOCKSDatagrams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer app.Close()
-	_ = app.SetReadDeadline(time.Now().Add(patience))
+	_ = app.SetReadDeadline(time.Now().Add(rig.Patience))
 	allowed, from := udpEcho(t, "127.0.0.1")
 	private, privateFrom := udpEcho(t, "127.0.0.2")
 	buf := make([]byte, 65536)
 	for _, dest := range []string{allowed, private} {
 		for _, n := range []int{1, 1400} {
-			b, _ := io.ReadAll(noise(int64(n)))
+			b, _ := io.ReadAll(rig.Noise(int64(n)))
 			a, _ := wire.AddrOf(dest)
 			if _, err := app.Write(append(a.Append([]byte{0, 0, 0}), b...)); err != nil {
 				t.Fatal(err)

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/e2e/rig"
 )
 
 // helped is the path that goes over the helper.
 func (n *network) helped() (p api.Path) {
 	n.Helper()
-	s, err := n.status("primary", "primary")
+	s, err := n.Status("primary", "primary")
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -32,29 +33,29 @@ func (n *network) helped() (p api.Path) {
 func TestPipeBreaks(t *testing.T) {
 	n := newNetworkOf(t, "20/20/20", "", nil)
 	const size = 20 * mb
-	want, _ := sum(noise(size))
+	want, _ := rig.Sum(rig.Noise(size))
 	for _, c := range []struct {
 		name string
 		hurt func(t *testing.T)
 	}{
 		{"link away", func(t *testing.T) {
-			if err := n.l.Set("pipe1", "", "outage=on"); err != nil {
+			if err := n.Lab.Set("pipe1", "", "outage=on"); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(3 * time.Second) // of the world, not of a goroutine
-			if err := n.l.Set("pipe1", "", "outage=off"); err != nil {
+			if err := n.Lab.Set("pipe1", "", "outage=off"); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"reset", func(t *testing.T) {
-			if _, err := n.run("helper1", "ss", "-K", "dport", "=", ":7602"); err != nil {
+			if _, err := n.Run("helper1", "ss", "-K", "dport", "=", ":7602"); err != nil {
 				t.Skip("this kernel cannot kill sockets (CONFIG_INET_DIAG_DESTROY):", err)
 			}
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := n.helped()
-			cmd := n.command("primary", n.mpbond, "run", "--", "curl", "-sSf", "--max-time", "40", fmt.Sprintf("http://web/%d", size))
+			cmd := n.Command("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "40", fmt.Sprintf("http://web/%d", size))
 			var errs bytes.Buffer
 			cmd.Stderr = &errs
 			out, err := cmd.StdoutPipe()
@@ -81,7 +82,7 @@ func TestPipeBreaks(t *testing.T) {
 			if err := cmd.Wait(); err != nil {
 				t.Errorf("%v: %s", err, &errs)
 			}
-			eventually(t, func() error {
+			rig.Eventually(t, func() error {
 				after := n.helped()
 				if after.State != api.Up || after.ID != before.ID {
 					return fmt.Errorf("%+v, before %+v", after, before)

@@ -7,25 +7,13 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/e2e/rig"
 )
-
-// linkBytes is what a link has delivered, both ways.
-func (n *network) linkBytes(link string) (sum int64) {
-	n.Helper()
-	s, err := n.l.Stats(false)
-	if err != nil {
-		n.Fatal(err)
-	}
-	for _, line := range s.Link(link).Lines {
-		sum += int64(line.Count.Delivered.Bytes)
-	}
-	return sum
-}
 
 // byHelper are the helped paths that are up.
 func (n *network) byHelper() (list []api.Path) {
 	n.Helper()
-	s, err := n.status("primary", "primary")
+	s, err := n.Status("primary", "primary")
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -42,7 +30,7 @@ func (n *network) byHelper() (list []api.Path) {
 func TestTwoPipesTogether(t *testing.T) {
 	n := newNetworkOf(t, "1/10/5+3", "", nil)
 	const size = 10 * mb
-	want, _ := sum(noise(size))
+	want, _ := rig.Sum(rig.Noise(size))
 	began := time.Now()
 	x := n.transfer(fmt.Sprintf("http://web/%d", size))
 	<-x.done
@@ -50,7 +38,7 @@ func TestTwoPipesTogether(t *testing.T) {
 	if x.err != nil || x.got != want {
 		t.Errorf("%s, want %s: %v %s", x.got, want, x.err, &x.errs)
 	}
-	a, b := n.linkBytes("pipe1"), n.linkBytes("pipe1b")
+	a, b := n.LinkBytes("pipe1"), n.LinkBytes("pipe1b")
 	t.Logf("%v; pipes have carried %d and %d bytes; %+v", took.Round(time.Millisecond), a, b, n.byHelper())
 	if min(a, b) < 2*mb {
 		t.Errorf("pipes have carried %d and %d bytes", a, b)
@@ -66,25 +54,25 @@ func TestTwoPipesTogether(t *testing.T) {
 func TestPipeFalls(t *testing.T) {
 	n := newNetworkOf(t, "1/4/5+5", "", nil)
 	const size = 8 * mb
-	want, _ := sum(noise(size))
+	want, _ := rig.Sum(rig.Noise(size))
 	before := n.byHelper()
 	if len(before) != 1 {
 		t.Fatalf("%+v", before)
 	}
 	inUse, other := "pipe1", "pipe1b"
-	if a, err := n.l.Topology.Addr("helper1", other); err != nil {
+	if a, err := n.Lab.Topology.Addr("helper1", other); err != nil {
 		t.Fatal(err)
 	} else if strings.HasPrefix(before[0].Pipe, a.String()+":") {
 		inUse, other = other, inUse
 	}
 	x := n.transfer(fmt.Sprintf("http://web/%d", size))
-	eventually(t, func() error { // so that it is known what this pipe carries
-		if got := n.linkBytes(inUse); got < 1_500_000 {
+	rig.Eventually(t, func() error { // so that it is known what this pipe carries
+		if got := n.LinkBytes(inUse); got < 1_500_000 {
 			return fmt.Errorf("%s has carried %d bytes", inUse, got)
 		}
 		return nil
 	})
-	if err := n.l.Set(inUse, "", "rate=0.3Mbit/s"); err != nil {
+	if err := n.Lab.Set(inUse, "", "rate=0.3Mbit/s"); err != nil {
 		t.Fatal(err)
 	}
 	<-x.done
@@ -92,7 +80,7 @@ func TestPipeFalls(t *testing.T) {
 		t.Errorf("%s, want %s: %v %s", x.got, want, x.err, &x.errs)
 	}
 	after := n.helped()
-	a, b := n.linkBytes(inUse), n.linkBytes(other)
+	a, b := n.LinkBytes(inUse), n.LinkBytes(other)
 	t.Logf("%s and %s have carried %d and %d bytes; %+v", inUse, other, a, b, after)
 	if after.ID != before[0].ID || after.Migrated == 0 || b < 2*mb {
 		t.Errorf("%s has carried %d bytes; %+v, before %+v", other, b, after, before)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/e2e/rig"
 )
 
 // TestPolicy: rules in policy.toml hold for the real program, whichever way an
@@ -18,11 +19,11 @@ import (
 // changes nothing and is told of.
 func TestPolicy(t *testing.T) {
 	n := newNetwork(t)
-	n.start("web", os.Args[0], "lab", "services")
-	file := filepath.Join(n.dir, "primary", "policy.toml")
+	n.Start("web", os.Args[0], "lab", "services")
+	file := filepath.Join(n.Dir, "primary", "policy.toml")
 	status := func(t *testing.T) api.PolicyStatus {
 		t.Helper()
-		s, err := n.status("primary", "primary")
+		s, err := n.Status("primary", "primary")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,15 +41,9 @@ func TestPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sighup {
-			for _, p := range n.all {
-				if p.node == "primary" {
-					if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
+			n.signal("primary", syscall.SIGHUP)
 		}
-		eventually(t, func() error {
+		rig.Eventually(t, func() error {
 			if s := status(t); s.Loaded.Equal(before.Loaded) && s.Error == before.Error {
 				return fmt.Errorf("%+v", s)
 			}
@@ -59,17 +54,17 @@ func TestPolicy(t *testing.T) {
 	socks := []string{"curl", "-gsSf", "--max-time", "10", "--socks5-hostname", "127.0.0.1:1080"}
 	proxy := []string{"curl", "-gsS", "--max-time", "10", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", "-w", "%{http_code}"}
 	run := func(flags ...string) []string {
-		return append(append([]string{n.mpbond, "run"}, flags...), "--", "curl", "-gsSf", "--max-time", "10")
+		return append(append([]string{n.Mpbond, "run"}, flags...), "--", "curl", "-gsSf", "--max-time", "10")
 	}
 	works := func(t *testing.T, what string, argv []string, url string) {
 		t.Helper()
-		if out, err := n.run("primary", append(argv, url)...); err != nil || len(out) != 1000 {
+		if out, err := n.Run("primary", append(argv, url)...); err != nil || len(out) != 1000 {
 			t.Errorf("%s: %d bytes, %v", what, len(out), err)
 		}
 	}
 	fails := func(t *testing.T, what string, argv []string, url, why string) {
 		t.Helper()
-		if out, err := n.run("primary", append(argv, url)...); err == nil || !strings.Contains(err.Error(), why) {
+		if out, err := n.Run("primary", append(argv, url)...); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %d bytes, %v, want an error with %q", what, len(out), err, why)
 		}
 	}
@@ -78,7 +73,7 @@ func TestPolicy(t *testing.T) {
 	use(t, "[[rule]]\nname = 'no web'\nport = [80]\nmode = 'block'\n", false)
 	fails(t, "SOCKS5", socks, page, "(97)")
 	fails(t, "run", run(), page, "curl: (")
-	if out, err := n.run("primary", append(proxy, page)...); err != nil || out != "403" {
+	if out, err := n.Run("primary", append(proxy, page)...); err != nil || out != "403" {
 		t.Errorf("HTTP proxy: %q, %v", out, err)
 	}
 	if s := status(t); s.Rules != 1 || s.Blocked < 3 {
@@ -90,7 +85,7 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("a bad file: %+v", s)
 	}
 	fails(t, "with a bad file", socks, page, "(97)")
-	if out := n.must("primary", n.mpbond, "status"); !strings.Contains(out, "blok") {
+	if out := n.Must("primary", n.Mpbond, "status"); !strings.Contains(out, "blok") {
 		t.Errorf("the status does not tell of it:\n%s", out)
 	}
 
@@ -104,7 +99,7 @@ func TestPolicy(t *testing.T) {
 	t.Run("datagrams", func(t *testing.T) {
 		echo := net.JoinHostPort(n.web4, echoPort)
 		probe := func(what string, flags ...string) (string, error) {
-			return n.run("primary", append(append([]string{n.mpbond, "run"}, flags...), "--", os.Args[0], "lab", "probe", what, echo)...)
+			return n.Run("primary", append(append([]string{n.Mpbond, "run"}, flags...), "--", os.Args[0], "lab", "probe", what, echo)...)
 		}
 		if out, err := probe("echo", "--label", "play"); err != nil {
 			t.Error(out, err)
@@ -117,7 +112,7 @@ func TestPolicy(t *testing.T) {
 	use(t, fmt.Sprintf("default = 'deny'\n[[rule]]\naddress = ['%s', '%s']\nmode = 'direct'\n", n.web4, n.web6), false)
 	before := status(t).Direct
 	streams := func() int64 {
-		s, err := n.status("primary", "primary")
+		s, err := n.Status("primary", "primary")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +131,7 @@ func TestPolicy(t *testing.T) {
 // these devices work and while they do not; one for a single subflow uses one.
 func TestPolicyDevices(t *testing.T) {
 	n := newNetwork(t)
-	file := filepath.Join(n.dir, "primary", "policy.toml")
+	file := filepath.Join(n.Dir, "primary", "policy.toml")
 	use := func(t *testing.T, text string) {
 		t.Helper()
 		writeFile(t, file+".new", text)
@@ -144,8 +139,8 @@ func TestPolicyDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		rules := strings.Count(text, "[[rule]]")
-		eventually(t, func() error {
-			s, err := n.status("primary", "primary")
+		rig.Eventually(t, func() error {
+			s, err := n.Status("primary", "primary")
 			if err == nil && (s.Policy == nil || s.Policy.Rules != rules || s.Policy.Error != "") {
 				err = fmt.Errorf("%+v", s.Policy)
 			}
@@ -154,7 +149,7 @@ func TestPolicyDevices(t *testing.T) {
 	}
 	carried := func(t *testing.T) map[string]int64 {
 		t.Helper()
-		s, err := n.status("primary", "primary")
+		s, err := n.Status("primary", "primary")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,14 +159,14 @@ func TestPolicyDevices(t *testing.T) {
 		}
 		return m
 	}
-	upload := filepath.Join(n.dir, "upload")
+	upload := filepath.Join(n.Dir, "upload")
 	writeNoise(t, upload, 2*mb)
 	// by moves 2 MB down and up, and tells what went over each device.
 	by := func(t *testing.T) (laptop, phone int64) {
 		t.Helper()
 		before := carried(t)
-		n.must("primary", n.mpbond, "run", "--", "curl", "-sSf", "--max-time", "30", "-o", "/dev/null", fmt.Sprintf("http://web/%d", 2*mb))
-		n.must("primary", n.mpbond, "run", "--", "curl", "-sSf", "--max-time", "30", "-T", upload, "http://web/")
+		n.Must("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "30", "-o", "/dev/null", fmt.Sprintf("http://web/%d", 2*mb))
+		n.Must("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "30", "-T", upload, "http://web/")
 		after := carried(t)
 		return after["laptop"] - before["laptop"], after["phone"] - before["phone"]
 	}
@@ -197,23 +192,23 @@ func TestPolicyDevices(t *testing.T) {
 		}
 	}
 	use(t, "[[rule]]\ndevice = ['phone']\n[[rule]]\nmode='block'\n")
-	n.end(n.helper, syscall.SIGTERM)
-	n.await(1)
+	n.helper.End(syscall.SIGTERM)
+	n.Await(1)
 	before := carried(t)["laptop"]
-	app := n.start("primary", n.mpbond, "run", "--", "curl", "-sSf", "--max-time", "60", "-o", "/dev/null", fmt.Sprintf("http://web/%d", mb))
+	app := n.Start("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "60", "-o", "/dev/null", fmt.Sprintf("http://web/%d", mb))
 	select {
-	case <-app.done:
-		t.Errorf("without the phone it ended, %v", app.err)
+	case <-app.Done:
+		t.Errorf("without the phone it ended, %v", app.Err)
 	case <-time.After(time.Second): // it shows if it goes by the laptop, which takes 0.2 s
 	}
-	n.helper = n.start("helper1", n.mpbond, "helper", "--name", "phone")
+	n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	select {
-	case <-app.done:
-	case <-time.After(patience):
+	case <-app.Done:
+	case <-time.After(rig.Patience):
 		t.Error("it does not go on when the phone is back")
 	}
-	if laptop := carried(t)["laptop"] - before; app.err != nil || laptop > little {
-		t.Errorf("waiting for the phone: %v, %d bytes by the laptop", app.err, laptop)
+	if laptop := carried(t)["laptop"] - before; app.Err != nil || laptop > little {
+		t.Errorf("waiting for the phone: %v, %d bytes by the laptop", app.Err, laptop)
 	}
 }
 
@@ -221,11 +216,11 @@ func TestPolicyDevices(t *testing.T) {
 // both ends.
 func datagramsByPhone(t *testing.T, n *network) {
 	t.Helper()
-	n.start("web", os.Args[0], "lab", "services")
-	if out, err := n.run("primary", n.mpbond, "run", "--", os.Args[0], "lab", "probe", "echo", net.JoinHostPort(n.web4, echoPort)); err != nil {
+	n.Start("web", os.Args[0], "lab", "services")
+	if out, err := n.Run("primary", n.Mpbond, "run", "--", os.Args[0], "lab", "probe", "echo", net.JoinHostPort(n.web4, echoPort)); err != nil {
 		t.Fatal(out, err)
 	}
-	s, err := n.status("primary", "primary")
+	s, err := n.Status("primary", "primary")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +229,7 @@ func datagramsByPhone(t *testing.T, n *network) {
 		phone[p.ID] = p.Device == "phone"
 	}
 	for _, end := range []string{"primary", "server"} {
-		for news, err := range n.asker(end, end).Events(t.Context(), 0) {
+		for news, err := range n.Asker(end, end).Events(t.Context(), 0) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -254,8 +249,8 @@ func datagramsByPhone(t *testing.T, n *network) {
 // does meanwhile.
 func TestPolicyPriorities(t *testing.T) {
 	n := newNetworkOf(t, "16/20/10", "", nil)
-	file := filepath.Join(n.dir, "primary", "policy.toml")
-	c := n.asker("primary", "primary")
+	file := filepath.Join(n.Dir, "primary", "policy.toml")
+	c := n.Asker("primary", "primary")
 	use := func(one, other string) {
 		t.Helper()
 		text := fmt.Sprintf("[[rule]]\nname='first'\naddress=['%s']\n%s\n[[rule]]\nname='second'\naddress=['%s']\n%s\n", n.web6, one, n.web4, other)
@@ -263,7 +258,7 @@ func TestPolicyPriorities(t *testing.T) {
 		if err := os.Rename(file+".new", file); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() error {
+		rig.Eventually(t, func() error {
 			p, err := c.Policy(t.Context())
 			if err == nil && (p.Text != text || p.Refused != nil) {
 				err = fmt.Errorf("%+v", p)
@@ -271,8 +266,8 @@ func TestPolicyPriorities(t *testing.T) {
 			return err
 		})
 	}
-	get := func(host string) *process {
-		return n.start("primary", n.mpbond, "run", "--", "sh", "-c", fmt.Sprintf("curl -gsS -o /dev/null http://%s/%d || true", host, 60*mb))
+	get := func(host string) *rig.Process {
+		return n.Start("primary", n.Mpbond, "run", "--", "sh", "-c", fmt.Sprintf("curl -gsS -o /dev/null http://%s/%d || true", host, 60*mb))
 	}
 	// now looks how much of both downloads has come.
 	var one, other int64
@@ -293,7 +288,7 @@ func TestPolicyPriorities(t *testing.T) {
 	}
 	await := func(what string, is func() bool) (int64, int64) {
 		t.Helper()
-		for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(rig.Patience); ; time.Sleep(5 * time.Millisecond) {
 			if now(); is() {
 				return one, other
 			}
@@ -318,10 +313,10 @@ func TestPolicyPriorities(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		for _, p := range []*process{first, second} {
+		for _, p := range []*rig.Process{first, second} {
 			select {
-			case <-p.done:
-			case <-time.After(patience):
+			case <-p.Done:
+			case <-time.After(rig.Patience):
 				t.Fatal("a download does not end")
 			}
 		}

@@ -5,26 +5,28 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"mpbond/e2e/rig"
 )
 
 // readdress gives a node another address on a link, with its interface down
 // for a time in between.
 func (n *network) readdress(node, link string, down time.Duration) {
 	n.Helper()
-	old, err := n.l.Topology.Addr(node, link)
+	old, err := n.Lab.Topology.Addr(node, link)
 	if err != nil {
 		n.Fatal(err)
 	}
 	b := old.As4()
 	b[3] += 20
 	next := netip.AddrFrom4(b)
-	n.must(node, "ip", "addr", "del", old.String()+"/24", "dev", link)
+	n.Must(node, "ip", "addr", "del", old.String()+"/24", "dev", link)
 	if down > 0 {
-		n.must(node, "ip", "link", "set", link, "down")
+		n.Must(node, "ip", "link", "set", link, "down")
 		time.Sleep(down) // of the world, not of a goroutine
-		n.must(node, "ip", "link", "set", link, "up")
+		n.Must(node, "ip", "link", "set", link, "up")
 	}
-	n.must(node, "ip", "addr", "add", next.String()+"/24", "dev", link)
+	n.Must(node, "ip", "addr", "add", next.String()+"/24", "dev", link)
 }
 
 // TestHelperReaddressed: in the middle of a download that has no other way, the
@@ -38,15 +40,15 @@ func TestHelperReaddressed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNetworkOf(t, "20/20/20", "", nil)
 			const size = 20 * mb
-			want, _ := sum(noise(size))
+			want, _ := rig.Sum(rig.Noise(size))
 			before := n.helped()
 			x := n.transfer(fmt.Sprintf("http://web/%d", size))
 			<-x.begun
-			if err := n.l.Set("ps", "", "outage=on"); err != nil {
+			if err := n.Lab.Set("ps", "", "outage=on"); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() error {
-				if got := n.linkBytes("pipe1"); got < 2*mb {
+			rig.Eventually(t, func() error {
+				if got := n.LinkBytes("pipe1"); got < 2*mb {
 					return fmt.Errorf("the pipe has carried %d bytes", got)
 				}
 				return nil
@@ -61,7 +63,7 @@ func TestHelperReaddressed(t *testing.T) {
 				}
 				return fmt.Errorf("it did not go on over another connection: %+v", n.byHelper())
 			}
-			eventually(t, same)
+			rig.Eventually(t, same)
 			took := time.Since(began) - c.down
 			if took > 4*time.Second {
 				t.Errorf("it went on after %v", took)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/e2e/rig"
 	"mpbond/identity"
 	"mpbond/primary"
 	"mpbond/unit"
@@ -21,7 +22,7 @@ import (
 // device carries nothing.
 func (w *world) refused(device, reason, hint string) {
 	w.Helper()
-	eventually(w.T, func() error {
+	rig.Eventually(w.T, func() error {
 		e := w.lastError(device)
 		if !strings.Contains(e, reason) || !strings.Contains(e, hint) {
 			return fmt.Errorf("%s: %q, want %q and %q", device, e, reason, hint)
@@ -101,7 +102,7 @@ func TestServerUnknownToHelper(t *testing.T) {
 	}
 	w.primary.trusts(newDevice(t, "other"), identity.RoleServer, "127.0.0.1:1")
 	w.reload(w.primary, w.p.TrustChanged)
-	eventually(t, func() error {
+	rig.Eventually(t, func() error {
 		if p, _ := phone.trust.LookupName("laptop"); len(p.Servers) != 2 || p.Servers[1] != "127.0.0.1:1" {
 			return fmt.Errorf("the helper knows %+v", p)
 		}
@@ -163,7 +164,7 @@ func TestStreamLimit(t *testing.T) {
 		}
 		open = append(open, c)
 	}
-	eventually(t, func() error {
+	rig.Eventually(t, func() error {
 		if n := w.web.connections(); n != 3 {
 			return fmt.Errorf("%d connections", n)
 		}
@@ -176,7 +177,7 @@ func TestStreamLimit(t *testing.T) {
 	for _, c := range open {
 		c.Close()
 	}
-	eventually(t, func() error { return w.download(1000) })
+	rig.Eventually(t, func() error { return w.download(1000) })
 }
 
 func TestSubflowLimit(t *testing.T) {
@@ -198,7 +199,7 @@ func TestBondLimit(t *testing.T) {
 	w.start()
 	cfg := w.pcfg // a second process with the same key
 	cfg.Pipe = ""
-	p, err := primary.New(cfg, w.primary.key, w.primary.trust, w.primary.log.logger(), nil)
+	p, err := primary.New(cfg, w.primary.key, w.primary.trust, w.primary.log.Logger(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +237,7 @@ func TestServerTrustsTheDeviceNoLonger(t *testing.T) {
 		t.Errorf("it took %v", d)
 	}
 	w.refused("laptop", "refused the key of this device", "mpbond trust add")
-	eventually(t, func() error {
+	rig.Eventually(t, func() error {
 		if b, n := w.s.Status(false), w.web.connections(); len(b)+n > 0 {
 			return fmt.Errorf("%d connections to the web are left, bonds %+v", n, b)
 		}
@@ -323,7 +324,7 @@ func TestHelperIsRenamed(t *testing.T) {
 			if err := w.p.CloseSubflow(w.p.Status(false).ID, path.ID); err != nil {
 				t.Error(err)
 			}
-			eventually(t, func() error {
+			rig.Eventually(t, func() error {
 				for _, now := range w.p.Status(false).Paths {
 					if now.Device == "pixel" && now.ID > path.ID && now.State == api.Up {
 						return nil
@@ -354,7 +355,7 @@ func TestRatePerDevice(t *testing.T) {
 	}
 	all.Wait()
 	const burst = 250_000 // 50 ms of it
-	if took, least := time.Since(began), w.scfg.Rate.Time(2*each-burst); took < least || took > 4*least+patience {
+	if took, least := time.Since(began), w.scfg.Rate.Time(2*each-burst); took < least || took > 4*least+rig.Patience {
 		t.Errorf("took %v, the limit is %v", took, least)
 	}
 }

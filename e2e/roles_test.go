@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/e2e/rig"
 	"mpbond/primary"
 	"mpbond/wire"
 )
@@ -75,7 +76,7 @@ func TestOpenedAfterTheFirstBytes(t *testing.T) {
 		if _, err := fmt.Fprintf(c, "put %d\n", mb); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 		err := c.(interface{ WaitOpen(context.Context) error }).WaitOpen(ctx)
 		cancel()
 		if err != nil {
@@ -113,7 +114,7 @@ func (w *world) reset(ended <-chan error, code wire.Code) {
 		if !errors.As(err, &r) || r.Code != code || r.Text == "" {
 			w.Errorf("the stream ended with %v, want %v", err, code)
 		}
-	case <-time.After(patience):
+	case <-time.After(rig.Patience):
 		w.Error("the stream goes on")
 	}
 }
@@ -139,7 +140,7 @@ func TestServerRestart(t *testing.T) {
 		}
 		w.await("laptop", "phone")
 	}
-	eventually(t, func() error { // no bond that nobody uses stays behind
+	rig.Eventually(t, func() error { // no bond that nobody uses stays behind
 		if b := w.s.Status(false); len(b) != 1 || len(b[0].Paths) != 2 {
 			return fmt.Errorf("%d bonds: %+v", len(b), b)
 		}
@@ -174,7 +175,7 @@ func TestPrimaryRestart(t *testing.T) {
 		ended := w.reading()
 		w.primary.stop()
 		w.reset(ended, wire.CodeClosed)
-		eventually(t, func() error {
+		rig.Eventually(t, func() error {
 			if b := w.s.Status(false); len(b) > 0 || w.web.connections() > 0 {
 				return fmt.Errorf("%d connections to the web are left, bonds %+v", w.web.connections(), b)
 			}
@@ -196,7 +197,7 @@ func TestTwoBonds(t *testing.T) {
 	second.trusts(w.server, "server", w.scfg.Listen)
 	cfg := w.pcfg
 	cfg.Pipe, cfg.Name = "", "desktop"
-	p, err := primary.New(cfg, second.key, second.trust, second.log.logger(), nil)
+	p, err := primary.New(cfg, second.key, second.trust, second.log.Logger(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func TestTwoBonds(t *testing.T) {
 	}
 	ended := w.reading()
 	second.stop() // ends one bond and not the other
-	eventually(t, func() error {
+	rig.Eventually(t, func() error {
 		if b := w.s.Status(false); len(b) != 1 || b[0].Peer != "laptop" || b[0].Streams != 1 {
 			return fmt.Errorf("%+v", b)
 		}
@@ -260,7 +261,7 @@ func TestStreamsLeaveNothing(t *testing.T) {
 			})
 		}
 		all.Wait()
-		eventually(t, func() error {
+		rig.Eventually(t, func() error {
 			if n, m, k := w.p.Status(false).Streams, w.s.Status(false)[0].Streams, w.web.connections(); n+m+k > 0 {
 				return fmt.Errorf("%d streams at the primary, %d at the server, %d connections to the web", n, m, k)
 			}
@@ -272,7 +273,7 @@ func TestStreamsLeaveNothing(t *testing.T) {
 	for range 20 {
 		round()
 	}
-	eventually(t, func() error {
+	rig.Eventually(t, func() error {
 		if g, f := runtime.NumGoroutine(), descriptors(t); g > goroutines+2 || f > files+2 {
 			return fmt.Errorf("%d goroutines of %d, %d descriptors of %d", g, goroutines, f, files)
 		}
@@ -312,7 +313,7 @@ func TestIdleStreams(t *testing.T) {
 		}
 		conns = append(conns, c)
 	}
-	eventually(t, func() error {
+	rig.Eventually(t, func() error {
 		if k := w.web.connections(); k != n {
 			return fmt.Errorf("%d connections to the web", k)
 		}

@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/e2e/rig"
 	"mpbond/unit"
 )
 
 // tier puts the phone into a tier, and waits until both ends know.
 func (n *network) tier(name string) {
 	n.Helper()
-	writeFile(n, filepath.Join(n.dir, "primary", "policy.toml"), fmt.Sprintf("[device.phone]\ntier = %q\n", name))
-	eventually(n, func() error {
+	writeFile(n, filepath.Join(n.Dir, "primary", "policy.toml"), fmt.Sprintf("[device.phone]\ntier = %q\n", name))
+	rig.Eventually(n, func() error {
 		for _, role := range []string{"primary", "server"} {
 			p, err := n.phone(role)
 			if err != nil || p.Tier != name || p.State != api.Up {
@@ -28,7 +29,7 @@ func (n *network) tier(name string) {
 
 // phone is the subflow by the helper, as a role sees it.
 func (n *network) phone(role string) (one api.Path, err error) {
-	s, err := n.status(role, role)
+	s, err := n.Status(role, role)
 	if err != nil || len(s.Bonds) == 0 {
 		return one, fmt.Errorf("no bond: %w", err)
 	}
@@ -63,7 +64,7 @@ func (n *network) byPhone(f func()) (down, up unit.Bytes) {
 // whole.
 func (n *network) gapOf(size int64) (longest time.Duration) {
 	n.Helper()
-	cmd := n.command("primary", "curl", "-sSfN", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+	cmd := n.Command("primary", "curl", "-sSfN", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -97,7 +98,7 @@ func TestTiers(t *testing.T) {
 	n := newNetworkOf(t, "10/20/20", "", nil)
 	get := func(url string) {
 		t.Helper()
-		if _, err := n.run("primary", "curl", "-sSf", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080", "-o", "/dev/null", "http://web/"+url); err != nil {
+		if _, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "--socks5-hostname", "127.0.0.1:1080", "-o", "/dev/null", "http://web/"+url); err != nil {
 			t.Error(err)
 		}
 	}
@@ -115,7 +116,7 @@ func TestTiers(t *testing.T) {
 	quiet("2 Mbit/s down", func() { get("500000?paced") })
 	quiet("2 Mbit/s up", func() {
 		const paced = `i=0; while [ $i -lt 50 ]; do head -c 10000 /dev/zero; sleep 0.04; i=$((i+1)); done | curl -sSf -o /dev/null --socks5-hostname 127.0.0.1:1080 -T - http://web/up`
-		if _, err := n.run("primary", "sh", "-c", paced); err != nil {
+		if _, err := n.Run("primary", "sh", "-c", paced); err != nil {
 			t.Error(err)
 		}
 	})
@@ -138,11 +139,11 @@ func TestTiers(t *testing.T) {
 	if down < unit.MB {
 		t.Errorf("while the direct path was silent the backup carried %v", down)
 	}
-	if gap > patience/4 {
+	if gap > rig.Patience/4 {
 		t.Errorf("nothing came for %v", gap)
 	}
-	eventually(t, func() error {
-		s, err := n.status("primary", "primary")
+	rig.Eventually(t, func() error {
+		s, err := n.Status("primary", "primary")
 		if err != nil {
 			return err
 		}

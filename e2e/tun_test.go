@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
+
+	"mpbond/e2e/rig"
 )
 
 // Ports of services, which run beside the web server.
@@ -99,7 +101,7 @@ func probe(what, addr string) error {
 	start := time.Now()
 	switch what {
 	case "connect": // and say why not
-		c, err := net.DialTimeout("tcp", addr, patience)
+		c, err := net.DialTimeout("tcp", addr, rig.Patience)
 		took := time.Since(start)
 		var errno syscall.Errno
 		if errors.As(err, &errno) {
@@ -111,7 +113,7 @@ func probe(what, addr string) error {
 		}
 		return fmt.Errorf("connected, %v", err)
 	case "put": // an upload that ends with a half-close
-		c, err := net.DialTimeout("tcp", addr, patience)
+		c, err := net.DialTimeout("tcp", addr, rig.Patience)
 		if err != nil {
 			return err
 		}
@@ -124,7 +126,7 @@ func probe(what, addr string) error {
 		}
 		defer c.Close()
 		for _, n := range []int64{1, 1200, 5000} {
-			want, _ := io.ReadAll(noise(n))
+			want, _ := io.ReadAll(rig.Noise(n))
 			got := make([]byte, 64<<10)
 			for try := 0; ; try++ { // datagrams may be lost
 				if _, err := c.Write(want); err != nil {
@@ -179,7 +181,7 @@ func probe(what, addr string) error {
 		if _, err := c.Write(b); err != nil {
 			return err
 		}
-		_ = c.SetReadDeadline(time.Now().Add(patience))
+		_ = c.SetReadDeadline(time.Now().Add(rig.Patience))
 		b = make([]byte, 512)
 		n, err := c.Read(b)
 		if err != nil {
@@ -201,7 +203,7 @@ func probe(what, addr string) error {
 // routing is all that decides where the primary's packets go.
 func (n *network) routing() string {
 	n.Helper()
-	out := n.must("primary", "sh", "-c", `for f in -4 -6; do echo "rules $f"; ip $f rule; echo "routes $f"; ip $f route show table all; done; ip -o link | sed 's/:.*//; s/^/link /'; ip -o addr`)
+	out := n.Must("primary", "sh", "-c", `for f in -4 -6; do echo "rules $f"; ip $f rule; echo "routes $f"; ip $f route show table all; done; ip -o link | sed 's/:.*//; s/^/link /'; ip -o addr`)
 	lines := strings.Split(out, "\n")
 	slices.Sort(lines) // a route that came back is listed elsewhere
 	return strings.Join(lines, "\n")
@@ -211,7 +213,7 @@ func (n *network) routing() string {
 // server may know an older one too.
 func (n *network) carriedHere() (sum int64) {
 	n.Helper()
-	s, err := n.status("primary", "primary")
+	s, err := n.Status("primary", "primary")
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -226,39 +228,22 @@ func (n *network) carriedHere() (sum int64) {
 // its own is left alone.
 func (n *network) prepareTUN() {
 	n.Helper()
-	for _, p := range n.all {
-		if p.node == "primary" {
-			n.end(p, syscall.SIGTERM)
-		}
-	}
-	n.must("primary", "sh", "-c", fmt.Sprintf("ip -4 route del %s/32 && ip -6 route del %s/128", n.web4, n.web6))
+	n.of("primary").End(syscall.SIGTERM)
+	n.Must("primary", "sh", "-c", fmt.Sprintf("ip -4 route del %s/32 && ip -6 route del %s/128", n.web4, n.web6))
 }
 
 // startTUN starts a primary that takes all traffic.
-func (n *network) startTUN(args ...string) *process {
+func (n *network) startTUN(args ...string) *rig.Process {
 	n.Helper()
-	p := n.start("primary", append([]string{n.mpbond, "primary", "--name", "laptop", "--tun"}, args...)...)
-	n.await(2)
+	p := n.Start("primary", append([]string{n.Mpbond, "primary", "--name", "laptop", "--tun"}, args...)...)
+	n.Await(2)
 	return p
-}
-
-// end ends a process by a signal and waits.
-func (n *network) end(p *process, sig os.Signal) {
-	n.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		n.Fatal(err)
-	}
-	select {
-	case <-p.done:
-	case <-time.After(patience):
-		n.Fatalf("%s does not end", p.cmd)
-	}
 }
 
 func TestTUN(t *testing.T) {
 	n := newNetwork(t)
 	n.prepareTUN()
-	n.start("web", os.Args[0], "lab", "services")
+	n.Start("web", os.Args[0], "lab", "services")
 	before := n.routing()
 	restored := func(t *testing.T) {
 		t.Helper()
@@ -267,15 +252,15 @@ func TestTUN(t *testing.T) {
 		}
 	}
 	const size = 16 * mb
-	want, _ := sum(noise(size))
-	file := filepath.Join(n.dir, "upload")
-	b, _ := io.ReadAll(noise(size))
+	want, _ := rig.Sum(rig.Noise(size))
+	file := filepath.Join(n.Dir, "upload")
+	b, _ := io.ReadAll(rig.Noise(size))
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(t *testing.T, what, addr string) string {
 		t.Helper()
-		out, err := n.run("primary", os.Args[0], "lab", "probe", what, addr)
+		out, err := n.Run("primary", os.Args[0], "lab", "probe", what, addr)
 		if err != nil {
 			t.Error(err)
 		}
@@ -284,7 +269,7 @@ func TestTUN(t *testing.T) {
 	curl := func(t *testing.T, size int64, args ...string) string {
 		t.Helper()
 		before := n.carriedHere()
-		out, err := n.run("primary", append([]string{"curl", "-gsSf", "--max-time", "20", "-H", "Expect:"}, args...)...)
+		out, err := n.Run("primary", append([]string{"curl", "-gsSf", "--max-time", "20", "-H", "Expect:"}, args...)...)
 		if err != nil {
 			t.Error(err)
 		}
@@ -306,7 +291,7 @@ func TestTUN(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got := curl(t, size, strings.Fields(c.args)...)
 			if !c.upload {
-				got, _ = sum(strings.NewReader(got))
+				got, _ = rig.Sum(strings.NewReader(got))
 			}
 			if got != want {
 				t.Errorf("%s, want %s", got, want)
@@ -358,7 +343,7 @@ func TestTUN(t *testing.T) {
 		})
 	}
 	t.Run("ping", func(t *testing.T) {
-		out, _ := n.run("primary", "ping", "-c", "1", "-W", "2", n.web4)
+		out, _ := n.Run("primary", "ping", "-c", "1", "-W", "2", n.web4)
 		if !strings.Contains(out, "Packet filtered") {
 			t.Errorf("ping says %s", out)
 		}
@@ -366,27 +351,27 @@ func TestTUN(t *testing.T) {
 	t.Run("what goes around", func(t *testing.T) {
 		for dest, dev := range map[string]string{
 			n.web4: "mpbond0", n.web6: "mpbond0", n.web4 + " mark 0x6d706264": "ps", n.web6 + " mark 0x6d706264": "ps",
-			"224.0.0.251": "ps", strings.Fields(n.must("primary", "sh", "-c", "ip -4 route show default | sed 's/.*via //'"))[0]: "ps",
+			"224.0.0.251": "ps", strings.Fields(n.Must("primary", "sh", "-c", "ip -4 route show default | sed 's/.*via //'"))[0]: "ps",
 		} {
-			if out := n.must("primary", append([]string{"ip", "route", "get"}, strings.Fields(dest)...)...); !strings.Contains(out, "dev "+dev+" ") {
+			if out := n.Must("primary", append([]string{"ip", "route", "get"}, strings.Fields(dest)...)...); !strings.Contains(out, "dev "+dev+" ") {
 				t.Errorf("%s goes %s, not by %s", dest, out, dev)
 			}
 		}
 	})
 	t.Run("a second one", func(t *testing.T) {
-		_, err := n.run("primary", n.mpbond, "primary", "--tun", "--proxy", "", "--transparent", "0", "--pipe", "", "--socket", filepath.Join(n.dir, "second.sock"))
+		_, err := n.Run("primary", n.Mpbond, "primary", "--tun", "--proxy", "", "--transparent", "0", "--pipe", "", "--socket", filepath.Join(n.Dir, "second.sock"))
 		if err == nil || !strings.Contains(err.Error(), "another mpbond") {
 			t.Errorf("%v", err)
 		}
 	})
-	n.end(p, syscall.SIGTERM)
+	p.End(syscall.SIGTERM)
 	t.Run("restored", restored)
 
 	p = n.startTUN()
-	n.end(p, syscall.SIGKILL)
+	p.End(syscall.SIGKILL)
 	t.Run("after SIGKILL the network works without", func(t *testing.T) {
-		got, err := n.run("primary", "curl", "-sSf", "--max-time", "10", fmt.Sprintf("http://%s/%d", n.web4, size))
-		if got, _ = sum(strings.NewReader(got)); err != nil || got != want {
+		got, err := n.Run("primary", "curl", "-sSf", "--max-time", "10", fmt.Sprintf("http://%s/%d", n.web4, size))
+		if got, _ = rig.Sum(strings.NewReader(got)); err != nil || got != want {
 			t.Errorf("%s, %v", got, err)
 		}
 	})
@@ -395,11 +380,11 @@ func TestTUN(t *testing.T) {
 	}
 	p = n.startTUN()
 	t.Run("after a second start", func(t *testing.T) {
-		if got, _ := sum(strings.NewReader(curl(t, size, fmt.Sprintf("http://%s/%d", n.web4, size)))); got != want {
+		if got, _ := rig.Sum(strings.NewReader(curl(t, size, fmt.Sprintf("http://%s/%d", n.web4, size)))); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	})
-	n.end(p, syscall.SIGTERM)
+	p.End(syscall.SIGTERM)
 	t.Run("restored after repair", restored)
 }
 
@@ -416,7 +401,7 @@ func BenchmarkTUN(b *testing.B) {
 	for b.Loop() {
 		for way, args := range ways {
 			start := time.Now()
-			n.must("primary", append([]string{"curl", "-gsSf", "-o", "/dev/null", fmt.Sprintf("http://%s/zeros/%d", n.web4, size)}, args...)...)
+			n.Must("primary", append([]string{"curl", "-gsSf", "-o", "/dev/null", fmt.Sprintf("http://%s/zeros/%d", n.web4, size)}, args...)...)
 			took[way] += time.Since(start)
 		}
 	}

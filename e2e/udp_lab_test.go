@@ -68,7 +68,7 @@ func ping(addr, n string) error {
 
 func (n *network) ping(count int) (p pinged) {
 	n.Helper()
-	out := n.must("primary", n.mpbond, "run", "--", os.Args[0], "lab", "ping", n.web4+":"+echoPort, strconv.Itoa(count))
+	out := n.Must("primary", n.Mpbond, "run", "--", os.Args[0], "lab", "ping", n.web4+":"+echoPort, strconv.Itoa(count))
 	if err := json.Unmarshal([]byte(out), &p); err != nil {
 		n.Fatalf("%s: %v", out, err)
 	}
@@ -79,10 +79,10 @@ func (n *network) ping(count int) (p pinged) {
 // download, and while its link becomes a black hole.
 func TestDatagramsInTheLab(t *testing.T) {
 	n := newNetworkOf(t, "8/10/5", "", nil)
-	n.start("web", os.Args[0], "lab", "services")
+	n.Start("web", os.Args[0], "lab", "services")
 	alone := n.ping(100)
 	t.Logf("unused bond: %+v", alone)
-	bulk := n.command("primary", "curl", "-sS", "-x", "socks5h://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://%s/%d", n.web4, 10*mb))
+	bulk := n.Command("primary", "curl", "-sS", "-x", "socks5h://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://%s/%d", n.web4, 10*mb))
 	if err := bulk.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -93,11 +93,11 @@ func TestDatagramsInTheLab(t *testing.T) {
 	}
 	go func() {
 		time.Sleep(2 * time.Second) // of the ping's 6: when does not matter
-		_ = n.l.Set("ps", "", "outage=on")
+		_ = n.Lab.Set("ps", "", "outage=on")
 	}()
 	cut := n.ping(300)
 	t.Logf("PS-path cut: %+v", cut)
-	if err := n.l.Set("ps", "", "outage=off"); err != nil {
+	if err := n.Lab.Set("ps", "", "outage=off"); err != nil {
 		t.Error(err)
 	}
 	for name, p := range map[string]pinged{"unused": alone, "beside": beside, "cut": cut} {
@@ -107,7 +107,7 @@ func TestDatagramsInTheLab(t *testing.T) {
 	}
 	// Generous: other programs share this machine. Links that stood still
 	// themselves tell nothing.
-	if s, err := n.l.Stats(false); err != nil || s.Lateness.Max > 100*time.Millisecond {
+	if s, err := n.Lab.Stats(false); err != nil || s.Lateness.Max > 100*time.Millisecond {
 		t.Logf("no judgement of times: the links stood still for %v; %v", s.Lateness.Max, err)
 	} else if beside.P95 > alone.P50+400 || cut.Gap > 2000 {
 		t.Errorf("p95 of %v ms beside a download, %v ms without answers when the link is cut", beside.P95, cut.Gap)

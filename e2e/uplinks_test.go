@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"mpbond/api"
+	"mpbond/e2e/rig"
 	"mpbond/identity"
 	"mpbond/lab"
 )
@@ -19,9 +20,6 @@ import (
 //
 //	primary ═══ wifi, lte ═══ server ─ core ─ web
 func TestOwnInterfaces(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it changes routes")
-	}
 	topology := &lab.Topology{
 		Node: map[string]*lab.Node{"primary": {Routes: []string{"default via wifi"}}, "server": {Forward: true}, "web": {Routes: []string{"default via core"}}},
 		Link: map[string]*lab.Link{"core": {Ends: [2]string{"server", "web"}}},
@@ -29,31 +27,21 @@ func TestOwnInterfaces(t *testing.T) {
 	for name, rate := range map[string]string{"wifi": "20Mbit/s", "lte": "5Mbit/s"} {
 		topology.Link[name] = &lab.Link{Ends: [2]string{"primary", "server"}, LinkDir: lab.LinkDir{Rate: rate, Delay: "5ms"}}
 	}
-	dir, err := os.MkdirTemp("", "e2e") // short: a socket's path has 108 bytes at most
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	t.Setenv("XDG_RUNTIME_DIR", dir)
-	n := &network{TB: t, mpbond: build(t), dir: dir}
-	if n.l, err = lab.Up(topology, lab.Options{Name: "uplinks", Tied: true}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.down)
+	n := rig.New(t, rig.Options{Lab: topology, Race: true})
 	server, err := topology.Addr("server", "core")
 	if err != nil {
 		t.Fatal(err)
 	}
 	keys := map[string]identity.PublicKey{}
 	for _, node := range []string{"server", "primary"} {
-		k, err := identity.CreateKey(filepath.Join(dir, node, "device.key"))
+		k, err := identity.CreateKey(filepath.Join(n.Dir, node, "device.key"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		keys[node] = k.Public()
 	}
 	trust := func(at string, p identity.Peer) {
-		list, err := identity.OpenTrust(filepath.Join(dir, at, "trust.toml"))
+		list, err := identity.OpenTrust(filepath.Join(n.Dir, at, "trust.toml"))
 		if err == nil {
 			err = list.Add(p)
 		}
@@ -63,12 +51,12 @@ func TestOwnInterfaces(t *testing.T) {
 	}
 	trust("server", identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys["primary"]})
 	trust("primary", identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys["server"], Addresses: []string{fmt.Sprintf("%v:7600", server)}})
-	n.start("server", n.mpbond, "server", "--allow", "10.77.0.0/16")
+	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16")
 
 	uses := func(want ...string) {
 		t.Helper()
-		eventually(t, func() error {
-			s, err := n.status("primary", "primary")
+		rig.Eventually(t, func() error {
+			s, err := n.Status("primary", "primary")
 			if err != nil {
 				return err
 			}
@@ -87,9 +75,9 @@ func TestOwnInterfaces(t *testing.T) {
 	const wifi, lte = "laptop/wifi", "laptop/lte"
 	route := func(verb, link, metric string) {
 		t.Helper()
-		n.must("primary", "ip", "route", verb, "default", "dev", link, "metric", metric)
+		n.Must("primary", "ip", "route", verb, "default", "dev", link, "metric", metric)
 	}
-	p := n.start("primary", n.mpbond, "primary", "--name", "laptop", "--interface", "auto")
+	p := n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "auto")
 	uses(wifi)
 	route("add", "lte", "900")
 	uses(lte, wifi)
@@ -98,13 +86,10 @@ func TestOwnInterfaces(t *testing.T) {
 	route("add", "lte", "900")
 	uses(lte, wifi)
 
-	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	<-p.done
-	n.start("primary", n.mpbond, "primary", "--name", "laptop", "--interface", "auto", "--metered", "lte")
+	p.End(os.Interrupt)
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "auto", "--metered", "lte")
 	uses(wifi)
-	n.must("primary", "sh", "-c", "ip route del default dev wifi; ip -6 route del default dev wifi")
+	n.Must("primary", "sh", "-c", "ip route del default dev wifi; ip -6 route del default dev wifi")
 	uses(lte)
 	route("add", "wifi", "1")
 	uses(lte, wifi) // for ten seconds more

@@ -14,6 +14,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/e2e/rig"
 	"mpbond/fault"
 )
 
@@ -21,7 +22,7 @@ import (
 // counters. An emulated link has no headers but those of IP, as a modem.
 func (n *network) counters(node, link string) (rx, tx int64) {
 	n.Helper()
-	for line := range strings.Lines(n.must(node, "cat", "/proc/net/dev")) {
+	for line := range strings.Lines(n.Must(node, "cat", "/proc/net/dev")) {
 		name, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		if f := strings.Fields(rest); name == link && len(f) > 8 {
 			rx, _ = strconv.ParseInt(f[0], 10, 64)
@@ -35,7 +36,7 @@ func (n *network) counters(node, link string) (rx, tx int64) {
 func (n *network) used(c *client.Client, link string) (down, up int64) {
 	n.Helper()
 	var u api.Usage
-	eventually(n.TB, func() (err error) { // it may be about to start
+	rig.Eventually(n.TB, func() (err error) { // it may be about to start
 		u, err = c.Usage(n.Context())
 		return err
 	})
@@ -57,14 +58,14 @@ func (n *network) used(c *client.Client, link string) (down, up int64) {
 func TestUsage(t *testing.T) {
 	n := newNetworkOf(t, "30/30/30", "", nil)
 	const size = 4 * mb
-	file := filepath.Join(n.dir, "upload")
+	file := filepath.Join(n.Dir, "upload")
 	writeNoise(t, file, size)
 	at := []struct {
 		node, link, purpose string
 		asked               *client.Client
 	}{
-		{"primary", "ps", "direct", n.asker("primary", "primary")}, {"primary", "pipe1", "pipe", n.asker("primary", "primary")},
-		{"helper1", "pipe1", "pipe", n.asker("helper1", "helper")}, {"helper1", "hs1", "hs-path", n.asker("helper1", "helper")},
+		{"primary", "ps", "direct", n.Asker("primary", "primary")}, {"primary", "pipe1", "pipe", n.Asker("primary", "primary")},
+		{"helper1", "pipe1", "pipe", n.Asker("helper1", "helper")}, {"helper1", "hs1", "hs-path", n.Asker("helper1", "helper")},
 	}
 	type sums struct{ rx, tx, down, up int64 }
 	look := func() (list [4]sums) {
@@ -89,7 +90,7 @@ func TestUsage(t *testing.T) {
 		curls [][]string
 	}{{"0", 0.3, [][]string{download, upload}}, {"1%", 1, [][]string{download}}} {
 		for _, link := range []string{"ps", "hs1", "pipe1"} {
-			if err := n.l.Set(link, "", "loss="+c.loss); err != nil {
+			if err := n.Lab.Set(link, "", "loss="+c.loss); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -97,13 +98,13 @@ func TestUsage(t *testing.T) {
 			var before [4]sums
 			for range 5 { // how the paths share it, on a busy machine too, is not the matter here
 				before = look()
-				n.must("primary", append([]string{"curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o", "/dev/null"}, curl...)...)
+				n.Must("primary", append([]string{"curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o", "/dev/null"}, curl...)...)
 				if enough(before, look()) {
 					break
 				}
 			}
 			var report []string
-			eventually(t, func() error { // what came beyond a gap counts when that is filled, which may be after the end
+			rig.Eventually(t, func() error { // what came beyond a gap counts when that is filled, which may be after the end
 				after := look()
 				report = nil
 				for i, l := range at {
@@ -136,10 +137,10 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s: %+v, %v", l.node, u.Days, err)
 		}
 	}
-	if text := n.must("helper1", n.mpbond, "usage"); !strings.Contains(text, "hs1") || !strings.Contains(text, "laptop") {
+	if text := n.Must("helper1", n.Mpbond, "usage"); !strings.Contains(text, "hs1") || !strings.Contains(text, "laptop") {
 		t.Errorf("%s", text)
 	}
-	if table := n.must("helper1", n.mpbond, "usage", "--csv"); strings.Count(table, "\n") < 1+2+2 || !strings.Contains(table, ",hs1,hs-path,laptop,") {
+	if table := n.Must("helper1", n.Mpbond, "usage", "--csv"); strings.Count(table, "\n") < 1+2+2 || !strings.Contains(table, ",hs1,hs-path,laptop,") {
 		t.Errorf("%s", table)
 	}
 	t.Run("killed", func(t *testing.T) { usageAfterKill(t, n) })
@@ -150,12 +151,12 @@ func TestUsage(t *testing.T) {
 func usageAfterKill(t *testing.T, n *network) {
 	const rate = 10 // Mbit/s
 	for link, rate := range map[string]int{"ps": 2, "hs1": rate, "pipe1": 30} {
-		if err := n.l.Set(link, "", fmt.Sprintf("rate=%dMbit/s", rate), "loss=0"); err != nil {
+		if err := n.Lab.Set(link, "", fmt.Sprintf("rate=%dMbit/s", rate), "loss=0"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	asked := n.asker("helper1", "helper")
-	cmd := n.command("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", fmt.Sprintf("http://web/%d", 12*mb))
+	asked := n.Asker("helper1", "helper")
+	cmd := n.Command("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", fmt.Sprintf("http://web/%d", 12*mb))
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()
@@ -170,15 +171,15 @@ func usageAfterKill(t *testing.T, n *network) {
 	if _, err := io.CopyN(io.Discard, out, 4*mb); err != nil {
 		t.Error(err, &errs)
 	}
-	if err := n.helper.cmd.Process.Kill(); err != nil {
+	if err := n.helper.Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-n.helper.done
+	<-n.helper.Done
 	rx, tx = n.counters("helper1", "hs1")
 	_ = cmd.Process.Kill()
 	_, _ = io.Copy(io.Discard, out)
 	_ = cmd.Wait()
-	n.helper = n.start("helper1", n.mpbond, "helper", "--name", "phone")
+	n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	down, up := n.used(asked, "hs1")
 	lost := rx + tx - down - up
 	t.Logf("carried %d, lost %d", rx+tx-before, lost)
@@ -193,12 +194,12 @@ func usageAfterKill(t *testing.T, n *network) {
 func TestCap(t *testing.T) {
 	n := newNetwork(t)
 	const limit = 20_000_000
-	plan := filepath.Join(n.dir, "helper1", "policy.toml")
+	plan := filepath.Join(n.Dir, "helper1", "policy.toml")
 	writeFile(t, plan, "default = \"deny\"\n[device.hs1]\nmonthly_cap = \"20MB\"\n") // the default is for a primary beside it
-	helper := n.asker("helper1", "helper")
+	helper := n.Asker("helper1", "helper")
 	state := func(want string) {
 		t.Helper()
-		eventually(t, func() error {
+		rig.Eventually(t, func() error {
 			s, err := helper.Status(t.Context(), false)
 			if err != nil || len(s.Caps) != 1 || s.Caps[0].Name != "hs1" || s.Caps[0].State != want {
 				return fmt.Errorf("caps %+v, %v; want %s", s.Caps, err, want)
@@ -212,23 +213,23 @@ func TestCap(t *testing.T) {
 		return err == nil && len(s.Caps) == 1 && s.Caps[0].State == "reached"
 	}
 	for size, tries := int64(32*mb), 0; !reached(); size, tries = 8*mb, tries+1 { // the other path may have carried more than half
-		want, _ := sum(noise(size))
-		got, err := n.run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
-		if have, _ := sum(strings.NewReader(got)); err != nil || have != want || tries == 20 {
+		want, _ := rig.Sum(rig.Noise(size))
+		got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+		if have, _ := rig.Sum(strings.NewReader(got)); err != nil || have != want || tries == 20 {
 			t.Fatalf("after %d: %s, %v; want %s", tries, have, err, want)
 		}
 	}
 	for _, kind := range []string{"cap_warning", "cap_reached"} {
 		n.told(helper, kind, func(e api.Event) bool { return e.Kind == kind && e.Device == "hs1" && e.Reason == "monthly" })
 	}
-	eventually(t, func() error { // it has asked again
-		if text := n.must("primary", n.mpbond, "status"); !strings.Contains(text, "the monthly cap of 20 MB is used up") {
+	rig.Eventually(t, func() error { // it has asked again
+		if text := n.Must("primary", n.Mpbond, "status"); !strings.Contains(text, "the monthly cap of 20 MB is used up") {
 			return fmt.Errorf("the primary says %s", text)
 		}
 		return nil
 	})
 	for _, command := range []string{"status", "usage"} {
-		if text := n.must("helper1", n.mpbond, command); !strings.Contains(text, "the monthly cap of 20 MB is used up") {
+		if text := n.Must("helper1", n.Mpbond, command); !strings.Contains(text, "the monthly cap of 20 MB is used up") {
 			t.Errorf("%s of the helper: %s", command, text)
 		}
 	}
@@ -258,10 +259,10 @@ func TestCap(t *testing.T) {
 	set("[device.hs1]\nmonthly_cap = \"1GB\"\nwarn_at = \"1%\"\nstop_at = \"1.9%\"\n")
 	n.told(helper, "cap_reached", func(e api.Event) bool { return e.Kind == "cap_reached" && e.Seq > over })
 	n.told(helper, "policy_changed", func(e api.Event) bool { return e.Kind == "policy_changed" && e.Text == plan && e.Seq > over })
-	if text := n.must("helper1", n.mpbond, "usage"); !strings.Contains(text, "and it stops at 19 MB, until") {
+	if text := n.Must("helper1", n.Mpbond, "usage"); !strings.Contains(text, "and it stops at 19 MB, until") {
 		t.Errorf("usage of the helper: %s", text)
 	}
-	if text := n.must("helper1", n.mpbond, "policy", "show"); !strings.Contains(text, "at most 1 GB a month, warned of at 1 %, stopped at 1.9 %") {
+	if text := n.Must("helper1", n.Mpbond, "policy", "show"); !strings.Contains(text, "at most 1 GB a month, warned of at 1 %, stopped at 1.9 %") {
 		t.Errorf("policy of the helper: %s", text)
 	}
 	writeFile(t, plan, "[device.hs1]\nmonthly_cup = \"1GB\"\n")

@@ -10,15 +10,11 @@
 package e2e
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -29,14 +25,12 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/e2e/rig"
 	"mpbond/helper"
 	"mpbond/identity"
 	"mpbond/primary"
 	"mpbond/server"
 )
-
-// patience bounds every wait. What takes so long has failed.
-const patience = 20 * time.Second
 
 // soon is how long what waits for no timer may take: tenths of a second, and a
 // second between two tries, where nothing else runs.
@@ -48,7 +42,7 @@ type device struct {
 	name  string
 	key   *identity.Key
 	trust *identity.Trust
-	log   *journal
+	log   *rig.Journal
 	stop  func() // ends Run and waits; nil while nothing runs
 }
 
@@ -62,7 +56,7 @@ func newDevice(t *testing.T, name string) *device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &device{t: t, name: name, key: key, trust: trust, log: newJournal()}
+	return &device{t: t, name: name, key: key, trust: trust, log: new(rig.Journal)}
 }
 
 func (d *device) trusts(other *device, r identity.Role, addr ...string) {
@@ -84,7 +78,7 @@ func (d *device) run(run func(context.Context) error) {
 			if err != nil && !errors.Is(err, context.Canceled) {
 				d.t.Errorf("%s ended with %v", d.name, err)
 			}
-		case <-time.After(patience):
+		case <-time.After(rig.Patience):
 			stacks := make([]byte, 1<<20)
 			d.t.Errorf("%s does not end:\n%s", d.name, stacks[:runtime.Stack(stacks, true)])
 		}
@@ -117,7 +111,7 @@ func newWorld(t *testing.T) *world {
 // startServer starts it, again on the port it had.
 func (w *world) startServer() {
 	w.Helper()
-	s, err := server.New(w.scfg, w.server.key, w.server.trust, w.server.log.logger(), nil)
+	s, err := server.New(w.scfg, w.server.key, w.server.trust, w.server.log.Logger(), nil)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -131,7 +125,7 @@ func (w *world) startPrimary() {
 	if len(w.primary.trust.ByRole(identity.RoleServer)) == 0 {
 		w.primary.trusts(w.server, identity.RoleServer, w.scfg.Listen)
 	}
-	p, err := primary.New(w.pcfg, w.primary.key, w.primary.trust, w.primary.log.logger(), nil)
+	p, err := primary.New(w.pcfg, w.primary.key, w.primary.trust, w.primary.log.Logger(), nil)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -151,7 +145,7 @@ func (w *world) newHelper(name string) *device {
 
 func (w *world) startHelper(d *device) *helper.Helper {
 	w.Helper()
-	h, err := helper.New(helper.Config{}, d.name, helper.Identity{Key: d.key, Trust: d.trust}, d.log.logger(), nil)
+	h, err := helper.New(helper.Config{}, d.name, helper.Identity{Key: d.key, Trust: d.trust}, d.log.Logger(), nil)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -176,7 +170,7 @@ func (w *world) start(helpers ...string) (list []*device) {
 // await waits until there are subflows by just these devices.
 func (w *world) await(devices ...string) {
 	w.Helper()
-	eventually(w.T, func() error {
+	rig.Eventually(w.T, func() error {
 		up := map[string]bool{}
 		for _, path := range w.p.Status(false).Paths {
 			if path.State == api.Up {
@@ -205,25 +199,6 @@ func (w *world) lastError(device string) string {
 	return ""
 }
 
-// eventually asks again and again until f is content.
-func eventually(t testing.TB, f func() error) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(patience)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("not within %v: %v", patience, err)
-		}
-	}
-}
-
 // dial opens a stream that ends with the test.
 func (w *world) dial(dest string) net.Conn {
 	w.Helper()
@@ -232,7 +207,7 @@ func (w *world) dial(dest string) net.Conn {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(2 * patience))
+	_ = c.SetDeadline(time.Now().Add(2 * rig.Patience))
 	return c
 }
 
@@ -262,15 +237,6 @@ type web struct {
 	addr string
 	mu   sync.Mutex
 	all  map[net.Conn]bool
-}
-
-// noise is n bytes that are always the same.
-func noise(n int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{7}), n) }
-
-func sum(r io.Reader) (string, error) {
-	h := sha256.New()
-	n, err := io.Copy(h, r)
-	return fmt.Sprintf("%d:%x", n, h.Sum(nil)), err
 }
 
 func newWeb(t *testing.T) *web {
@@ -332,9 +298,9 @@ func serveWeb(c net.Conn) {
 	}
 	switch verb {
 	case "get":
-		_, _ = io.Copy(c, noise(n))
+		_, _ = io.Copy(c, rig.Noise(n))
 	case "put":
-		if got, err := sum(io.LimitReader(c, n)); err == nil {
+		if got, err := rig.Sum(io.LimitReader(c, n)); err == nil {
 			_, _ = io.WriteString(c, got)
 		}
 	case "wait": // until the other end goes
@@ -346,8 +312,8 @@ func (s *web) get(c net.Conn, n int64) error {
 	if _, err := fmt.Fprintf(c, "get %d\n", n); err != nil {
 		return err
 	}
-	want, _ := sum(noise(n))
-	got, err := sum(c)
+	want, _ := rig.Sum(rig.Noise(n))
+	got, err := rig.Sum(c)
 	if err == nil && got != want {
 		err = fmt.Errorf("got %s, want %s", got, want)
 	}
@@ -358,13 +324,13 @@ func (s *web) put(c net.Conn, n int64) error {
 	if _, err := fmt.Fprintf(c, "put %d\n", n); err != nil {
 		return err
 	}
-	if _, err := io.Copy(struct{ io.Writer }{c}, noise(n)); err != nil {
+	if _, err := io.Copy(struct{ io.Writer }{c}, rig.Noise(n)); err != nil {
 		return err
 	}
 	if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
 		return err
 	}
-	want, _ := sum(noise(n))
+	want, _ := rig.Sum(rig.Noise(n))
 	got, err := io.ReadAll(c)
 	if err == nil && string(got) != want {
 		err = fmt.Errorf("got %s, want %s", got, want)
@@ -372,34 +338,10 @@ func (s *web) put(c net.Conn, n int64) error {
 	return err
 }
 
-// journal keeps what a device logs.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func newJournal() *journal { return &journal{} }
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
-func (j *journal) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
 // says waits until one line of the log has all the words.
 func (d *device) says(words ...string) {
 	d.t.Helper()
-	eventually(d.t, func() error {
+	rig.Eventually(d.t, func() error {
 		for line := range strings.Lines(d.log.String()) {
 			found := 0
 			for _, word := range words {

@@ -25,7 +25,7 @@ var (
 
 var walls = []wall{
 	{to: []string{"cmd"}, reason: "cmd only wires: what others need belongs into a room of its own"},
-	{except: []string{"cmd", "lab", "exp"}, to: []string{"lab", "exp"}, reason: "the product never depends on its own measuring instruments"},
+	{except: []string{"cmd", "lab", "exp", "e2e"}, to: []string{"lab", "exp"}, reason: "the product never depends on its own measuring instruments"},
 	{except: []string{"cmd", "exp"}, to: []string{"replay"}, reason: "a replay judges the core from outside"},
 	{from: []string{"replay"}, only: []string{"unit", "wire", "estimate", "sched", "bond", "fault", "trace"},
 		reason: "a replay is the core in virtual time, without anything that does I/O"},
@@ -81,7 +81,7 @@ var libraries = map[string]struct {
 	"github.com/gdamore/tcell/v2":         {[]string{"cmd"}, "the screen is an edge"},
 	"github.com/spf13/cobra":              {[]string{"cmd"}, "the command line is an edge"},
 	"github.com/vbauerster/mpb/v8":        {[]string{"cmd"}, "the screen is an edge"},
-	"go.uber.org/goleak":                  {nil, "for tests"},
+	"go.uber.org/goleak":                  {[]string{"e2e"}, "for tests"},
 	"github.com/danielgtaylor/huma/v2":    {[]string{"api/serve"}, "the types of the API do not depend on what serves them"},
 	"github.com/prometheus/client_golang": {[]string{"api/serve"}, "figures are told by status; only the API makes metrics of them"},
 	"gvisor.dev/gvisor":                   {[]string{"intercept/tun"}, "a TCP/IP stack has many types of its own; they end where packets become connections"},

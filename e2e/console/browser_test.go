@@ -16,6 +16,8 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"mpbond/e2e/rig"
 )
 
 // browsers are the programs that will do, the best one first.
@@ -86,7 +88,7 @@ func newBrowser(t testing.TB, flags map[string]any) *browser {
 // within runs something that must not hang.
 func within[T any](b *browser, a chromedp.Action[T]) T {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, rig.Patience)
 	defer cancel()
 	v, err := chromedp.Run(ctx, a)
 	if err != nil {
@@ -135,7 +137,7 @@ func (b *browser) until(what, expression string) {
 	b.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	end := time.After(patience)
+	end := time.After(rig.Patience)
 	for {
 		if within(b, chromedp.Evaluate[bool]("Boolean("+expression+")")) {
 			return
@@ -144,7 +146,7 @@ func (b *browser) until(what, expression string) {
 		case <-tick.C:
 		case <-end:
 			b.wellBehaved()
-			b.Fatalf("not within %v: %s. The page:\n%s", patience, what, b.text("body"))
+			b.Fatalf("not within %v: %s. The page:\n%s", rig.Patience, what, b.text("body"))
 		}
 	}
 }
@@ -190,7 +192,7 @@ type named struct{ role, name string }
 // accessible lists what a screen reader finds.
 func (b *browser) accessible() (list []named) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, rig.Patience)
 	defer cancel()
 	tree, err := chromedp.Call(ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	if err != nil {
@@ -214,7 +216,7 @@ func (b *browser) accessible() (list []named) {
 func (b *browser) downloads() string {
 	b.Helper()
 	dir := b.TempDir()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, rig.Patience)
 	defer cancel()
 	if _, err := chromedp.CallBrowser(ctx, cdpbrowser.SetDownloadBehavior, cdpbrowser.SetDownloadBehaviorParams{Behavior: cdpbrowser.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir}); err != nil {
 		b.Fatal(err)
@@ -225,19 +227,11 @@ func (b *browser) downloads() string {
 // saved waits for a file that the page saves; it has its name when it is whole.
 func (b *browser) saved(path string) (body []byte) {
 	b.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(patience)
-	for {
-		body, err := os.ReadFile(path)
-		if err == nil && len(body) > 0 {
-			return body
+	rig.Eventually(b, func() (err error) {
+		if body, err = os.ReadFile(path); err == nil && len(body) == 0 {
+			err = fmt.Errorf("%s is empty", path)
 		}
-		select {
-		case <-tick.C:
-		case <-end:
-			b.wellBehaved()
-			b.Fatalf("not saved within %v: %v", patience, err)
-		}
-	}
+		return err
+	})
+	return body
 }

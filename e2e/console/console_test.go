@@ -14,11 +14,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 
 	"mpbond/api/client"
+	"mpbond/e2e/rig"
 )
 
 // TestConsole goes through the console as a person does, without a mouse: it is
@@ -278,7 +280,7 @@ func everybody(t *testing.T, b *browser) {
 
 // cut: a subflow that is cut from the page is made anew; one whose helper is gone
 // is seen to be gone.
-func cut(t *testing.T, b *browser, helper *process) {
+func cut(t *testing.T, b *browser, helper *rig.Process) {
 	b.TB = t
 	b.press("Traffic")
 	const cutPhone = `[...document.querySelectorAll("button")].map((b) => b.getAttribute("aria-label") ?? "").find((l) => /^Cut subflow \d+ by phone$/.test(l)) ?? ""`
@@ -294,7 +296,7 @@ func cut(t *testing.T, b *browser, helper *process) {
 	b.press("Events")
 	b.says(".log li", strings.ToLower(strings.TrimPrefix(label, "Cut "))+" has ended")
 	b.press("Overview")
-	helper.stop()
+	helper.End(syscall.SIGTERM)
 	b.says("#topology text", "helper, away")
 	b.says("#topology desc", "helper phone is not there.")
 	b.until("no link to the phone", `![...document.querySelectorAll("#topology .link")].some((l) => l.parentNode.dataset.key.includes("phone") && l.parentNode.dataset.state === "up")`)
@@ -322,7 +324,7 @@ func revoke(t *testing.T, b *browser) {
 func TestHostilePage(t *testing.T) {
 	b := newBrowser(t, map[string]any{"host-resolver-rules": "MAP evil.example 127.0.0.1"})
 	w := newWorld(t)
-	w.start("server", "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")
+	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--api", "127.0.0.1:0")
 	at, err := url.Parse(w.console("server"))
 	if err != nil {
 		t.Fatal(err)
@@ -375,7 +377,7 @@ func invitation(w *world, addr, token string) (code string) {
 	w.Helper()
 	c := client.NewTCP(addr, token)
 	defer c.Close()
-	w.eventually(func() error { // it shows one soon after it has begun
+	rig.Eventually(w, func() error { // it shows one soon after it has begun
 		i, err := c.Invitation(w.Context())
 		if err == nil && i.Code == "" {
 			err = errors.New("no code is shown")

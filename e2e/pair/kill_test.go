@@ -19,6 +19,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/e2e/rig"
 )
 
 var (
@@ -43,7 +44,7 @@ const (
 type killing struct {
 	*network
 	roles  map[string][]string // the arguments of mpbond that runs in each node
-	procs  map[string]*process
+	procs  map[string]*rig.Process
 	meters map[string]*meter
 	long   bool // long lives, for what they count
 
@@ -88,16 +89,14 @@ func (k *killing) changes() int {
 }
 
 // asker asks the mpbond that runs in a node.
-func (k *killing) asker(node string) *client.Client {
-	return client.New(filepath.Join(k.dir, node, "run", k.roles[node][0]+".sock"))
-}
+func (k *killing) asker(node string) *client.Client { return k.Asker(node, k.roles[node][0]) }
 
 // known is what the trust file of a home says: name by ID. It must be readable
 // whatever was killed, and the key be the one it always was.
 func (k *killing) known(node, home string) map[string]string {
 	k.Helper()
-	cmd := k.command(node, k.mpbond, "devices", "--json")
-	cmd.Env = append(cmd.Env, "MPBOND_HOME="+filepath.Join(k.dir, home))
+	cmd := k.Command(node, k.Mpbond, "devices", "--json")
+	cmd.Env = append(cmd.Env, "MPBOND_HOME="+filepath.Join(k.Dir, home))
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -127,8 +126,8 @@ func (k *killing) known(node, home string) map[string]string {
 
 // try runs mpbond in a node, and kills it after a time; 0 is never.
 func (k *killing) try(after time.Duration, node, home string, argv ...string) (out string, err error) {
-	cmd := k.command(node, append([]string{k.mpbond}, argv...)...)
-	cmd.Env = append(cmd.Env, "MPBOND_HOME="+filepath.Join(k.dir, home))
+	cmd := k.Command(node, append([]string{k.Mpbond}, argv...)...)
+	cmd.Env = append(cmd.Env, "MPBOND_HOME="+filepath.Join(k.Dir, home))
 	var b, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &errs
 	if err := cmd.Start(); err != nil {
@@ -153,7 +152,6 @@ func (k *killing) try(after time.Duration, node, home string, argv ...string) (o
 // mpbond that runs there, until ctx ends. Each was given, or not.
 func (k *killing) renames(ctx context.Context, node, id string) {
 	c := k.asker(node)
-	defer c.Close()
 	for i := 0; ctx.Err() == nil; i++ {
 		before := k.known(node, node)[id]
 		if before == "" {
@@ -203,7 +201,7 @@ func (k *killing) pairs(ctx context.Context, id string) {
 // transfers has an app get bytes, which come or not, but are never other ones.
 func (k *killing) transfers(ctx context.Context) {
 	const size = 4 * mb
-	want, _ := io.ReadAll(noise(size))
+	want, _ := io.ReadAll(rig.Noise(size))
 	for ctx.Err() == nil {
 		out, err := k.try(0, "primary", "primary", "run", "--", "curl", "-sSf", "--max-time", "5", fmt.Sprintf("http://web/%d", size))
 		if err == nil && out != string(want) || !strings.HasPrefix(string(want), out) {
@@ -229,7 +227,7 @@ func (k *killing) newKeys(ctx context.Context) {
 		k.mu.Lock()
 		delete(k.ids, home)
 		k.mu.Unlock()
-		if err := os.RemoveAll(filepath.Join(k.dir, home)); err != nil {
+		if err := os.RemoveAll(filepath.Join(k.Dir, home)); err != nil {
 			k.Error(err)
 		}
 	}
@@ -238,8 +236,8 @@ func (k *killing) newKeys(ctx context.Context) {
 // begin starts the mpbond of a node.
 func (k *killing) begin(node string) {
 	k.Helper()
-	k.all = slices.DeleteFunc(k.all, func(p *process) bool { return p == k.procs[node] })
-	k.procs[node] = k.start(node, append([]string{k.mpbond}, k.roles[node]...)...)
+	k.All = slices.DeleteFunc(k.All, func(p *rig.Process) bool { return p == k.procs[node] })
+	k.procs[node] = k.Start(node, append([]string{k.Mpbond}, k.roles[node]...)...)
 }
 
 // round kills each process once, while all goes on.
@@ -275,8 +273,8 @@ func (k *killing) round() {
 			}
 			p := k.procs[node]
 			now := time.Now()
-			_ = p.cmd.Process.Kill()
-			<-p.done
+			_ = p.Cmd.Process.Kill()
+			<-p.Done
 			m.life = append(m.life, sample{now, k.passed(node)})
 		})
 	}
@@ -286,7 +284,7 @@ func (k *killing) round() {
 		k.meters[node].dead = k.passed(node)
 		k.begin(node)
 	}
-	k.eventually(func() error { // then they are at work again
+	rig.Eventually(k, func() error { // then they are at work again
 		if n := k.changes() - made; n < 3 {
 			return fmt.Errorf("%d changes are made", n)
 		}
@@ -300,7 +298,7 @@ func (k *killing) round() {
 // says what was written before or what was being written, and the devices find
 // each other again; and what an app gets is right.
 func TestKill(t *testing.T) {
-	k := &killing{network: newNetwork(t, "40/40/-"), procs: map[string]*process{}, meters: map[string]*meter{}, long: *kills > 10, ids: map[string]string{}, rng: rand.New(rand.NewPCG(*killSeed, 0)),
+	k := &killing{network: newNetwork(t, "40/40/-"), procs: map[string]*rig.Process{}, meters: map[string]*meter{}, long: *kills > 10, ids: map[string]string{}, rng: rand.New(rand.NewPCG(*killSeed, 0)),
 		roles: map[string][]string{
 			"server":  {"server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16"},
 			"helper1": {"helper", "--name", "phone"},
@@ -308,17 +306,17 @@ func TestKill(t *testing.T) {
 		}}
 	k.begin("server")
 	k.begin("helper1")
-	k.must("primary", k.mpbond, "pair", "--name", "laptop", k.code(k.procs["server"]), k.code(k.procs["helper1"]))
+	k.Must("primary", k.Mpbond, "pair", "--name", "laptop", k.code(k.procs["server"]), k.code(k.procs["helper1"]))
 	k.begin("primary")
 	k.known("primary", "tablet")
 	for node := range k.roles {
 		k.known(node, node)
 		k.meters[node] = new(meter)
 	}
-	k.await(2)
+	k.Await(2)
 	for i := range *kills {
 		k.round()
-		k.await(2)
+		k.Await(2)
 		k.download(mb)
 		for node, others := range map[string][]string{"server": {"primary"}, "helper1": {"primary"}, "primary": {"server", "helper1"}} {
 			known := k.known(node, node)
@@ -331,7 +329,7 @@ func TestKill(t *testing.T) {
 		for node, m := range k.meters {
 			k.weigh(node, m)
 		}
-		if bad, err := filepath.Glob(filepath.Join(k.dir, "*", "*.bad")); err != nil || len(bad) > 0 {
+		if bad, err := filepath.Glob(filepath.Join(k.Dir, "*", "*.bad")); err != nil || len(bad) > 0 {
 			t.Errorf("damaged, and put aside: %v, %v", bad, err)
 		}
 		if t.Failed() {
@@ -339,7 +337,7 @@ func TestKill(t *testing.T) {
 		}
 	}
 	for node := range k.roles {
-		if files, err := os.ReadDir(filepath.Join(k.dir, node)); err != nil || len(files) > mostFiles {
+		if files, err := os.ReadDir(filepath.Join(k.Dir, node)); err != nil || len(files) > mostFiles {
 			t.Errorf("%s has left %v, %v", node, files, err)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"mpbond/e2e/rig"
 )
 
 // What each node's mpbond counts of its links: all that they carry here, but for
@@ -37,7 +39,7 @@ type meter struct {
 // passed is what a node's interfaces have passed on, both ways, by their own
 // counters.
 func (k *killing) passed(node string) (sum int64) {
-	out, err := k.run(node, "cat", "/proc/net/dev")
+	out, err := k.Run(node, "cat", "/proc/net/dev")
 	if err != nil {
 		k.Error(err)
 	}
@@ -58,8 +60,7 @@ func (k *killing) passed(node string) (sum int64) {
 func (k *killing) used(node string) (sum int64) {
 	k.Helper()
 	c := k.asker(node)
-	defer c.Close()
-	k.eventually(func() error {
+	rig.Eventually(k, func() error {
 		u, err := c.Usage(k.Context())
 		sum = 0
 		for _, d := range u.Days {

@@ -6,9 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"mpbond/api"
+	"mpbond/e2e/rig"
 )
 
 // states tells the role and state of each device that a node knows, by name.
@@ -32,18 +34,18 @@ func (n *network) states(node string) map[string]string {
 // app's bytes go by both ways.
 func TestFromNothing(t *testing.T) {
 	n := newNetwork(t, "20/20/-")
-	server := n.start("server", n.mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16") // 1
-	helper := n.start("helper1", n.mpbond, "helper", "--name", "phone")                                // 2
-	n.must("primary", n.mpbond, "pair", "--name", "laptop", n.code(server), secret(n.code(helper)))    // 3
-	n.start("primary", n.mpbond, "primary", "--name", "laptop")                                        // 4
-	n.await(2)                                                                                         // who types takes longer
+	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16") // 1
+	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")                                // 2
+	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.code(server), secret(n.code(helper)))    // 3
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")                                        // 4
+	n.Await(2)                                                                                         // who types takes longer
 	const size = 4 * mb                                                                                // over links that carry 2.5 MB a second each
 	n.download(size)                                                                                   // 5
-	if direct, helped := n.carried("ps"), n.carried("hs1"); direct < size/20 || helped < size/20 {
+	if direct, helped := n.LinkBytes("ps"), n.LinkBytes("hs1"); direct < size/20 || helped < size/20 {
 		t.Errorf("%d bytes went directly and %d by the helper", direct, helped)
 	}
 	for _, node := range []string{"server", "helper1", "primary"} {
-		if st, err := os.Stat(filepath.Join(n.dir, node, "device.key")); err != nil || st.Mode().Perm() != 0o600 {
+		if st, err := os.Stat(filepath.Join(n.Dir, node, "device.key")); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("key of %s: %v, %v", node, st, err)
 		}
 	}
@@ -62,7 +64,7 @@ func TestFromNothing(t *testing.T) {
 			t.Errorf("%s knows %v, want %v", node, got, want)
 		}
 	}
-	if _, err := n.run("primary", n.mpbond, "pair", n.code(helper)); err == nil {
+	if _, err := n.Run("primary", n.Mpbond, "pair", n.code(helper)); err == nil {
 		t.Error("a code was used twice")
 	}
 }
@@ -71,14 +73,14 @@ func TestFromNothing(t *testing.T) {
 // while all goes on running; nobody tells the processes, but the files.
 func TestRevoke(t *testing.T) {
 	n := newNetwork(t, "20/20/20")
-	server := n.start("server", n.mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
-	helper := n.start("helper1", n.mpbond, "helper", "--name", "phone")
-	n.must("primary", n.mpbond, "pair", "--name", "laptop", n.code(server), n.code(helper))
-	n.start("primary", n.mpbond, "primary", "--name", "laptop")
-	n.await(2)
-	n.must("primary", n.mpbond, "rename", "phone", "old-phone")
-	n.must("primary", n.mpbond, "revoke", "old-phone")
-	n.await(1)
+	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
+	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
+	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.code(server), n.code(helper))
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
+	n.Await(2)
+	n.Must("primary", n.Mpbond, "rename", "phone", "old-phone")
+	n.Must("primary", n.Mpbond, "revoke", "old-phone")
+	n.Await(1)
 	n.download(mb)
 	if got := n.states("primary"); len(got) != 1 {
 		t.Errorf("%v", got)
@@ -86,45 +88,45 @@ func TestRevoke(t *testing.T) {
 	var inv api.Invitation
 	n.json(&inv, "helper1", "accept", "--json", "--wait=false")
 	_, at, _ := strings.Cut(inv.Code, "@")
-	if _, err := n.run("primary", n.mpbond, "pair", "0000-0000@"+at); err == nil || !strings.Contains(err.Error(), "the code is wrong") {
+	if _, err := n.Run("primary", n.Mpbond, "pair", "0000-0000@"+at); err == nil || !strings.Contains(err.Error(), "the code is wrong") {
 		t.Errorf("a wrong code: %v", err)
 	}
-	accept := n.start("helper1", n.mpbond, "accept", "--json")
+	accept := n.Start("helper1", n.Mpbond, "accept", "--json")
 	var second api.Invitation
-	n.eventually(func() error { // the first of its two answers
-		return json.NewDecoder(strings.NewReader(accept.log.String())).Decode(&second)
+	rig.Eventually(n, func() error { // the first of its two answers
+		return json.NewDecoder(strings.NewReader(accept.Log.String())).Decode(&second)
 	})
-	if _, err := n.run("primary", n.mpbond, "pair", inv.Code); err == nil {
+	if _, err := n.Run("primary", n.Mpbond, "pair", inv.Code); err == nil {
 		t.Error("a code that was replaced holds")
 	}
-	n.must("primary", n.mpbond, "pair", second.Code)
-	<-accept.done
-	if !strings.Contains(accept.log.String(), `"device":"laptop"`) {
-		t.Errorf("accept says %s", &accept.log)
+	n.Must("primary", n.Mpbond, "pair", second.Code)
+	<-accept.Done
+	if !strings.Contains(accept.Log.String(), `"device":"laptop"`) {
+		t.Errorf("accept says %s", &accept.Log)
 	}
-	n.await(2)
-	n.must("server", n.mpbond, "revoke", "laptop") // at the other end
-	n.await(0)
+	n.Await(2)
+	n.Must("server", n.Mpbond, "revoke", "laptop") // at the other end
+	n.Await(0)
 }
 
 // TestPrimaryIsFound: the primary starts again at other addresses than it was
 // paired from. The helper finds it by itself, at each of two local networks.
 func TestPrimaryIsFound(t *testing.T) {
 	n := newNetwork(t, "20/20/-+-")
-	server := n.start("server", n.mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
-	helper := n.start("helper1", n.mpbond, "helper", "--name", "phone")
-	n.must("primary", n.mpbond, "pair", n.code(server), n.code(helper))
-	p := n.start("primary", n.mpbond, "primary")
-	n.await(2)
-	p.stop()
+	server := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
+	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
+	n.Must("primary", n.Mpbond, "pair", n.code(server), n.code(helper))
+	p := n.Start("primary", n.Mpbond, "primary")
+	n.Await(2)
+	p.End(syscall.SIGTERM)
 	var next []string
 	for _, link := range []string{"pipe1", "pipe1b"} {
 		next = append(next, n.readdress("primary", link))
 	}
-	n.start("primary", n.mpbond, "primary")
-	n.await(2)
-	n.eventually(func() error { // a pipe for its subflow, and then one more over each
-		up, err := n.paths()
+	n.Start("primary", n.Mpbond, "primary")
+	n.Await(2)
+	rig.Eventually(n, func() error { // a pipe for its subflow, and then one more over each
+		up, err := n.Up()
 		for _, p := range up {
 			if p.Kind == api.Helped && p.Waiting == 2 {
 				return nil
@@ -132,7 +134,7 @@ func TestPrimaryIsFound(t *testing.T) {
 		}
 		return fmt.Errorf("no two pipes wait: %+v, %w", up, err)
 	})
-	if trust := n.must("helper1", "cat", filepath.Join(n.dir, "helper1", "trust.toml")); strings.Contains(trust, next[0]) || strings.Contains(trust, next[1]) {
+	if trust := n.Must("helper1", "cat", filepath.Join(n.Dir, "helper1", "trust.toml")); strings.Contains(trust, next[0]) || strings.Contains(trust, next[1]) {
 		t.Errorf("it was told, not found:\n%s", trust)
 	}
 	n.download(mb)
@@ -142,25 +144,25 @@ func TestPrimaryIsFound(t *testing.T) {
 // runs and while it does, are used by way of the helper too.
 func TestServerLater(t *testing.T) {
 	n := newNetwork(t, "20/20/20")
-	helper := n.start("helper1", n.mpbond, "helper", "--name", "phone")
-	n.must("primary", n.mpbond, "pair", "--name", "laptop", n.code(helper))
+	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
+	n.Must("primary", n.Mpbond, "pair", "--name", "laptop", n.code(helper))
 	allow := []string{"--allow", "10.77.0.0/16", "--allow", "fd77::/16"}
-	first := n.start("server", append([]string{n.mpbond, "server"}, allow...)...)
-	n.must("primary", n.mpbond, "pair", n.code(first))
-	n.start("primary", n.mpbond, "primary", "--name", "laptop")
-	n.await(2)
+	first := n.Start("server", append([]string{n.Mpbond, "server"}, allow...)...)
+	n.Must("primary", n.Mpbond, "pair", n.code(first))
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
+	n.Await(2)
 	home := ""
 	for name, state := range n.states("primary") {
 		if state == "server connected" {
 			home = name
 		}
 	}
-	second := n.start("server", append([]string{"env", "MPBOND_HOME=" + filepath.Join(n.dir, "second"), n.mpbond, "server", "--listen", ":7700"}, allow...)...)
-	n.must("primary", n.mpbond, "pair", "--as", "server", n.code(second))
-	n.must("primary", n.mpbond, "revoke", home)
-	n.eventually(func() error {
-		up, err := n.paths()
-		if err == nil && (len(up) != 2 || n.states("primary")[home] != "" || strings.Contains(n.must("helper1", "cat", filepath.Join(n.dir, "helper1", "trust.toml")), ":7600")) {
+	second := n.Start("server", append([]string{"env", "MPBOND_HOME=" + filepath.Join(n.Dir, "second"), n.Mpbond, "server", "--listen", ":7700"}, allow...)...)
+	n.Must("primary", n.Mpbond, "pair", "--as", "server", n.code(second))
+	n.Must("primary", n.Mpbond, "revoke", home)
+	rig.Eventually(n, func() error {
+		up, err := n.Up()
+		if err == nil && (len(up) != 2 || n.states("primary")[home] != "" || strings.Contains(n.Must("helper1", "cat", filepath.Join(n.Dir, "helper1", "trust.toml")), ":7600")) {
 			err = fmt.Errorf("%+v, %v", up, n.states("primary"))
 		}
 		return err
@@ -173,16 +175,16 @@ func TestServerLater(t *testing.T) {
 func TestNoWayOut(t *testing.T) {
 	n := newNetwork(t, "20/20/-")
 	for _, node := range []string{"primary", "helper1"} {
-		n.must(node, "ip", "-6", "addr", "flush", "dev", "pipe1")
-		n.must(node, "ip", "-4", "route", "flush", "default")
-		if out := n.must(node, "ip", "-4", "route", "show", "default"); out != "" {
+		n.Must(node, "ip", "-6", "addr", "flush", "dev", "pipe1")
+		n.Must(node, "ip", "-4", "route", "flush", "default")
+		if out := n.Must(node, "ip", "-4", "route", "show", "default"); out != "" {
 			t.Fatalf("%s has a way out: %s", node, out)
 		}
 	}
-	helper := n.start("helper1", n.mpbond, "helper", "--name", "phone")
+	helper := n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	code := secret(n.code(helper))
-	n.eventually(func() error { // a machine that is busy may take longer to answer than is waited for
-		_, err := n.run("primary", n.mpbond, "pair", code)
+	rig.Eventually(n, func() error { // a machine that is busy may take longer to answer than is waited for
+		_, err := n.Run("primary", n.Mpbond, "pair", code)
 		return err
 	})
 	if got := n.states("primary"); got["phone"] == "" {

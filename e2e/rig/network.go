@@ -1,0 +1,268 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	"mpbond/lab"
+)
+
+// Network is some nodes, each of which has a directory of its own below Dir for keys
+// and sockets of mpbond, and what runs in them. One goroutine at a time may use it, but for Command,
+// Run, JSON and Status.
+type Network struct {
+	testing.TB
+	Lab    *lab.Lab // nil: all nodes are this machine
+	Mpbond string   // the program
+	Dir    string
+	All    []*Process
+}
+
+// Options of New.
+type Options struct {
+	Lab  *lab.Topology // nil: all nodes are this machine
+	Pcap string        // directory for packets that are captured, or none
+	Race bool          // mpbond has the race detector if the tests have it
+}
+
+var made atomic.Int32
+
+// New makes a network, in which there is a web server if it has a node web. When the
+// test ends so does all that was started, and nothing must be left.
+func New(t testing.TB, o Options) *Network {
+	t.Helper()
+	build := plain
+	if o.Race && Race {
+		build = raced
+	}
+	mpbond, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("n%d", made.Add(1))
+	n := &Network{TB: t, Mpbond: mpbond, Dir: filepath.Join(dir, name)}
+	t.Cleanup(func() { os.RemoveAll(n.Dir) })
+	t.Cleanup(n.down)
+	if o.Lab == nil {
+		return n
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: `mpbond run` sets up redirection")
+	}
+	for _, p := range []string{"ip", "nft", "curl", "nsenter"} {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skipf("%s is not installed", p)
+		}
+	}
+	if n.Lab, err = lab.Up(o.Lab, lab.Options{Name: name, Tied: true, Pcap: o.Pcap}); err != nil {
+		t.Fatal(err)
+	}
+	if o.Lab.Node["web"] != nil {
+		n.Start("web", os.Args[0], "lab", "web", ":80")
+	}
+	return n
+}
+
+// down ends everything and checks that nothing is left.
+func (n *Network) down() {
+	n.Helper()
+	for _, p := range n.All {
+		_ = p.Cmd.Process.Signal(syscall.SIGTERM)
+	}
+	for _, p := range n.All {
+		p.wait()
+		var exit *exec.ExitError
+		if errors.As(p.Err, &exit) && exit.ExitCode() > 0 {
+			n.Errorf("%s: %v", p.Cmd, p.Err)
+		}
+		if n.Failed() || strings.Contains(p.Log.String(), "DATA RACE") {
+			n.Errorf("-- %s:\n%s", p.Node, &p.Log)
+		}
+	}
+	if n.Lab != nil {
+		rules, err := n.Run("primary", "sh", "-c", "nft list ruleset; ip rule; ip -6 rule")
+		if err != nil || strings.Contains(rules, "mpbond") || strings.Contains(rules, "fwmark") {
+			n.Errorf("rules are left: %s, %v", rules, err)
+		}
+		if err := n.Lab.Down(); err != nil {
+			n.Error(err)
+		}
+		if names, err := lab.Names(); err != nil || slices.Contains(names, n.Lab.Name) {
+			n.Errorf("labs are left: %v, %v", names, err)
+		}
+	}
+	left, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, file := range left {
+		if env, _ := os.ReadFile(file); bytes.Contains(env, []byte("MPBOND_HOME="+n.Dir+"/")) {
+			n.Errorf("a process is left: %s", filepath.Dir(file))
+		}
+	}
+}
+
+// House is lab.House of a text that is right.
+func House(t testing.TB, spec string) *lab.Topology {
+	t.Helper()
+	h, err := lab.House(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// Command prepares a program in a node.
+func (n *Network) Command(node string, argv ...string) *exec.Cmd {
+	n.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	if n.Lab != nil {
+		var err error
+		if cmd, err = n.Lab.Command(context.Background(), node, argv...); err != nil {
+			n.Fatal(err)
+		}
+	}
+	cmd.Env = append(os.Environ(), "MPBOND_HOME="+filepath.Join(n.Dir, node), "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+// Run runs a program in a node to its end, and returns what it prints.
+func (n *Network) Run(node string, argv ...string) (string, error) {
+	n.Helper()
+	cmd := n.Command(node, argv...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, &errs)
+	}
+	return string(out), err
+}
+
+// Must is Run of what must not fail.
+func (n *Network) Must(node string, argv ...string) string {
+	n.Helper()
+	out, err := n.Run(node, argv...)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return out
+}
+
+// JSON runs mpbond in a node and decodes what it prints.
+func (n *Network) JSON(into any, node string, args ...string) error {
+	n.Helper()
+	out, err := n.Run(node, append([]string{n.Mpbond}, args...)...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(out), into)
+}
+
+// Process is one that runs in a node until it is ended, or the test is.
+type Process struct {
+	Node string
+	Cmd  *exec.Cmd
+	Log  Journal       // all that it prints
+	Done chan struct{} // closed when it has ended
+	Err  error         // then: how
+
+	t testing.TB
+}
+
+// Start starts a program that runs on.
+func (n *Network) Start(node string, argv ...string) *Process {
+	n.Helper()
+	p := &Process{Node: node, Cmd: n.Command(node, argv...), Done: make(chan struct{}), t: n.TB}
+	p.Cmd.Stdout, p.Cmd.Stderr = &p.Log, &p.Log
+	if err := p.Cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	go func() {
+		p.Err = p.Cmd.Wait()
+		close(p.Done)
+	}()
+	n.All = append(n.All, p)
+	return p
+}
+
+// End ends a process by a signal and waits for it. It may have ended.
+func (p *Process) End(s os.Signal) {
+	p.t.Helper()
+	_ = p.Cmd.Process.Signal(s)
+	p.wait()
+}
+
+func (p *Process) wait() {
+	p.t.Helper()
+	select {
+	case <-p.Done:
+	case <-time.After(Patience):
+		p.t.Errorf("%s does not end", p.Cmd)
+		_ = p.Cmd.Process.Kill()
+		<-p.Done
+	}
+}
+
+// Asker asks the role that runs in a node by its API, until the test ends.
+func (n *Network) Asker(node, role string) *client.Client {
+	c := client.New(filepath.Join(n.Dir, node, "run", role+".sock"))
+	n.Cleanup(c.Close)
+	return c
+}
+
+// Status asks a role in its node.
+func (n *Network) Status(node, role string) (s api.Status, err error) {
+	c := client.New(filepath.Join(n.Dir, node, "run", role+".sock"))
+	defer c.Close()
+	return c.Status(n.Context(), false)
+}
+
+// Up lists the primary's subflows that are up.
+func (n *Network) Up() (up []api.Path, err error) {
+	s, err := n.Status("primary", "primary")
+	for _, b := range s.Bonds {
+		for _, p := range b.Paths {
+			if p.State == api.Up {
+				up = append(up, p)
+			}
+		}
+	}
+	return up, err
+}
+
+// Await waits until just so many subflows are up.
+func (n *Network) Await(want int) {
+	n.Helper()
+	Eventually(n, func() error {
+		up, err := n.Up()
+		if err == nil && len(up) != want {
+			err = fmt.Errorf("%d subflows are up: %+v", len(up), up)
+		}
+		return err
+	})
+}
+
+// LinkBytes is what a link of the lab has delivered, both ways.
+func (n *Network) LinkBytes(link string) (sum int64) {
+	n.Helper()
+	s, err := n.Lab.Stats(false)
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, line := range s.Link(link).Lines {
+		sum += int64(line.Count.Delivered.Bytes)
+	}
+	return sum
+}

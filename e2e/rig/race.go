@@ -1,0 +1,5 @@
+//go:build race
+
+package rig
+
+func init() { Race = true }
