@@ -180,7 +180,7 @@ func policy(t *testing.T, w *world, b *browser) {
 	_, port, _ := net.SplitHostPort(other.Listener.Addr().String())
 	b.press("Policy")
 	b.until("what is in force", `document.querySelector("#policy-text")?.readOnly === false`)
-	b.tabTo("Rules for apps and destinations, as TOML")
+	b.tabTo("Rules for apps and destinations, and tables of devices, as TOML")
 	b.do(chromedp.KeyEvent("[[rule]]\rname = \"other\"\rport = [" + port + "]\rmod = \"block\"\r"))
 	b.says("#policy-verdict", "did you mean mode?")
 	b.press("Put in force")
