@@ -89,8 +89,14 @@ type transfer struct {
 // transfer begins one.
 func (n *network) transfer(args ...string) *transfer {
 	n.Helper()
+	return n.begin(1000, append([]string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname", "127.0.0.1:1080"}, args...)...)
+}
+
+// begin begins one by an app, which has begun when some bytes have come.
+func (n *network) begin(some int64, app ...string) *transfer {
+	n.Helper()
 	x := &transfer{begun: make(chan struct{}), done: make(chan struct{})}
-	x.cmd = n.Command("primary", append([]string{"curl", "-sSfN", "--max-time", "60", "-H", "Expect:", "--socks5-hostname", "127.0.0.1:1080"}, args...)...)
+	x.cmd = n.Command("primary", app...)
 	x.cmd.Stderr = &x.errs
 	out, err := x.cmd.StdoutPipe()
 	if err != nil {
@@ -104,7 +110,7 @@ func (n *network) transfer(args ...string) *transfer {
 		h := sha256.New()
 		begun := sync.OnceFunc(func() { close(x.begun) })
 		defer begun()
-		first, _ := io.CopyN(h, out, 1000)
+		first, _ := io.CopyN(h, out, some)
 		begun()
 		rest, _ := io.Copy(h, out)
 		x.err = x.cmd.Wait()

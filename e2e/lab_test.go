@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -233,25 +231,13 @@ func TestFaults(t *testing.T) {
 		{"HS-path a black hole", func() error { return n.Lab.Set("hs1", "", "outage=on") }, func() error { return n.Lab.Set("hs1", "", "outage=off") }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
-			cmd := n.Command("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "15", fmt.Sprintf("http://web/%d", size))
-			var errs bytes.Buffer
-			cmd.Stderr = &errs
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
+			x := n.begin(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "15", fmt.Sprintf("http://web/%d", size))
+			<-x.begun
+			if err := f.hurt(); err != nil {
+				t.Error(err)
 			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			h := sha256.New()
-			first, err := io.CopyN(h, out, 3*mb)
-			if e := f.hurt(); e != nil {
-				t.Error(e)
-			}
-			rest, e := io.Copy(h, out)
-			got, err := fmt.Sprintf("%d:%x", first+rest, h.Sum(nil)), errors.Join(err, e)
-			if e := cmd.Wait(); err != nil || e != nil || got != want {
-				t.Errorf("%s, want %s; %v %v %s", got, want, err, e, &errs)
+			if <-x.done; x.err != nil || x.got != want {
+				t.Errorf("%s, want %s; %v %s", x.got, want, x.err, &x.errs)
 			}
 			if err := f.heal(); err != nil {
 				t.Fatal(err)

@@ -1,10 +1,7 @@
 package e2e
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"fmt"
-	"io"
 	"testing"
 	"time"
 
@@ -38,15 +35,7 @@ func TestPipeBreaks(t *testing.T) {
 		name string
 		hurt func(t *testing.T)
 	}{
-		{"link away", func(t *testing.T) {
-			if err := n.Lab.Set("pipe1", "", "outage=on"); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(3 * time.Second) // of the world, not of a goroutine
-			if err := n.Lab.Set("pipe1", "", "outage=off"); err != nil {
-				t.Fatal(err)
-			}
-		}},
+		{"link away", func(*testing.T) { n.silent(3*time.Second, "pipe1") }},
 		{"reset", func(t *testing.T) {
 			if _, err := n.Run("helper1", "ss", "-K", "dport", "=", ":7602"); err != nil {
 				t.Skip("this kernel cannot kill sockets (CONFIG_INET_DIAG_DESTROY):", err)
@@ -55,32 +44,11 @@ func TestPipeBreaks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := n.helped()
-			cmd := n.Command("primary", n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "40", fmt.Sprintf("http://web/%d", size))
-			var errs bytes.Buffer
-			cmd.Stderr = &errs
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			h := sha256.New()
-			first, err := io.CopyN(h, out, 3*mb)
-			if err != nil {
-				t.Error(err)
-			}
-			got := make(chan string)
-			go func() {
-				rest, err := io.Copy(h, out)
-				got <- fmt.Sprintf("%d:%x %v", first+rest, h.Sum(nil), err)
-			}()
+			x := n.begin(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "40", fmt.Sprintf("http://web/%d", size))
+			<-x.begun
 			c.hurt(t)
-			if got := <-got; got != want+" <nil>" {
-				t.Errorf("%s, want %s", got, want)
-			}
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("%v: %s", err, &errs)
+			if <-x.done; x.err != nil || x.got != want {
+				t.Errorf("%s, want %s; %v %s", x.got, want, x.err, &x.errs)
 			}
 			rig.Eventually(t, func() error {
 				after := n.helped()

@@ -333,57 +333,42 @@ func TestRejoin(t *testing.T) {
 	})
 }
 
-// TestBackoff: a primary that refuses is not hammered.
+// TestBackoff: a primary that refuses is not hammered; nor is one that does not
+// know this helper any more, which it says when the helper believes that its pipe
+// waits.
 func TestBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, inMemory, "x:1", Config{})
-		var calls int
-		go func() {
-			for {
-				c, err := w.pl.Accept()
-				if err != nil {
-					return
-				}
-				calls++
-				c.Close()
+	for name, refuse := range map[string]func(*testing.T, pipe.Conn){
+		"at once": func(_ *testing.T, c pipe.Conn) { c.Close() },
+		"revoked": func(t *testing.T, c pipe.Conn) {
+			if _, err := pipe.Accept(t.Context(), c, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return false })); !fault.Is(err, fault.UnknownDevice) {
+				t.Error(err)
 			}
-		}()
-		time.Sleep(time.Minute)
-		w.stop()
-		w.pl.Close()
-		synctest.Wait()
-		if calls < 10 || calls > 60 {
-			t.Errorf("%d calls in a minute", calls)
-		}
-	})
-}
-
-// TestBackoffOfTheRevoked: nor is one that does not know this helper any more,
-// which it says when the helper believes that its pipe waits.
-func TestBackoffOfTheRevoked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, inMemory, "x:1", Config{})
-		var calls int
-		go func() {
-			for {
-				c, err := w.pl.Accept()
-				if err != nil {
-					return
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, inMemory, "x:1", Config{})
+				var calls int
+				go func() {
+					for {
+						c, err := w.pl.Accept()
+						if err != nil {
+							return
+						}
+						calls++
+						refuse(t, c)
+					}
+				}()
+				time.Sleep(time.Minute)
+				w.stop()
+				w.pl.Close()
+				synctest.Wait()
+				if calls < 10 || calls > 60 {
+					t.Errorf("%d calls in a minute", calls)
 				}
-				calls++
-				if _, err := pipe.Accept(t.Context(), c, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return false })); !fault.Is(err, fault.UnknownDevice) {
-					t.Error(err)
-				}
-			}
-		}()
-		time.Sleep(time.Minute)
-		w.stop()
-		w.pl.Close()
-		synctest.Wait()
-		if calls < 10 || calls > 60 {
-			t.Errorf("%d calls in a minute", calls)
-		}
-	})
+			})
+		})
+	}
 }
 
 func TestBadConfig(t *testing.T) {

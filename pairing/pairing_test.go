@@ -82,6 +82,30 @@ func (d *device) pair(other *device, ip, secret string) (identity.Peer, error) {
 	return m.Finish(d.t.Context())
 }
 
+// callStranger has d call somebody of any key, who then does something with the
+// connection.
+func (d *device) callStranger(key *identity.Key, secret string, do func(*channel)) error {
+	near, far := net.Pipe()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		defer far.Close()
+		_, err := readPair(far)
+		if err != nil {
+			d.t.Error(err)
+			return
+		}
+		c, err := newChannel(d.t.Context(), tls.Server(far, key.Server(wire.PairALPN, func(identity.PublicKey) bool { return true })))
+		if err != nil {
+			d.t.Error(err)
+			return
+		}
+		do(c)
+	})
+	_, err := Call(d.t.Context(), near, "x:1", d.Self, secret)
+	return err
+}
+
 // knows is the trust file of d, for comparison.
 func (d *device) knows() string {
 	var list []string
@@ -313,27 +337,14 @@ func TestManInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	up, _ := laptop.shake(server, "10.0.0.66", evil)
-	near, far := net.Pipe()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		defer far.Close()
-		if _, err := readPair(far); err != nil {
-			t.Error(err)
-			return
-		}
-		down, err := newChannel(t.Context(), tls.Server(far, evil.Server(wire.PairALPN, func(identity.PublicKey) bool { return true })))
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		wg.Go(func() { _, _ = io.Copy(down.tls, up.tls) })
+	err = laptop.callStranger(evil, secret, func(down *channel) {
+		go func() { _, _ = io.Copy(down.tls, up.tls) }()
 		_, _ = io.Copy(up.tls, down.tls)
 		up.tls.NetConn().Close()
 	})
-	if _, err := Call(t.Context(), near, "x:1", laptop.Self, secret); err != errWrongCode {
+	if err != errWrongCode {
 		t.Errorf("%v", err)
 	}
-	wg.Wait()
 	if server.knows()+laptop.knows() != "" {
 		t.Error(server.knows(), laptop.knows())
 	}
@@ -516,28 +527,15 @@ func TestRefusalsArePlain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near, far := net.Pipe()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		defer far.Close()
-		if _, err := readPair(far); err != nil {
-			t.Error(err)
-			return
-		}
-		c, err := newChannel(t.Context(), tls.Server(far, evil.Server(wire.PairALPN, func(identity.PublicKey) bool { return true })))
-		if err != nil {
-			t.Error(err)
-			return
-		}
+	err = laptop.callStranger(evil, "K7QF3M2A", func(c *channel) {
 		if _, err := c.step(1); err != nil {
 			t.Error(err)
 		}
 		c.refuse(wire.CodeLimit, "\x1b[2Jall is well\r\n\u202e")
 	})
-	if _, err := Call(t.Context(), near, "x:1", laptop.Self, "K7QF3M2A"); err == nil || !strings.Contains(err.Error(), "?[2Jall is well???") {
+	if err == nil || !strings.Contains(err.Error(), "?[2Jall is well???") {
 		t.Errorf("%q", err)
 	}
-	wg.Wait()
 }
 
 func TestGarbage(t *testing.T) {

@@ -147,35 +147,42 @@ func TestCarrierMovesBytesAndEnds(t *testing.T) {
 func TestCarrierDeadlinesAndClose(t *testing.T) {
 	onEach(t, func(t *testing.T, c Carrier, addr string) {
 		a, b := connect(t, c, addr)
-		_ = a.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-		if _, err := a.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("read deadline: %v", err)
-		}
-		_ = a.SetDeadline(time.Time{})
-		errs := make(chan error, 2)
-		go func() { _, err := a.Read(make([]byte, 1)); errs <- err }()
-		go func() {
-			var err error
-			for err == nil {
-				if err = a.WaitWritable(); err == nil {
-					_, err = a.Write(make([]byte, 16<<10))
-				}
-			}
-			errs <- err
-		}()
-		if _, err := io.ReadFull(b, make([]byte, 100<<10)); err != nil {
-			t.Fatal(err)
-		}
-		a.Close()
-		for range 2 {
-			if err := <-errs; !errors.Is(err, net.ErrClosed) {
-				t.Errorf("blocked at Close: %v", err)
-			}
-		}
-		if err := a.WaitWritable(); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("wait after Close: %v", err)
-		}
+		deadlinesAndClose(t, a, b)
 	})
+}
+
+// deadlinesAndClose checks that a, whose other end is b, keeps to a deadline, and
+// that Close wakes who waits for it. A is closed then.
+func deadlinesAndClose(t *testing.T, a, b Conn) {
+	t.Helper()
+	_ = a.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read deadline: %v", err)
+	}
+	_ = a.SetDeadline(time.Time{})
+	errs := make(chan error, 2)
+	go func() { _, err := a.Read(make([]byte, 1)); errs <- err }()
+	go func() {
+		var err error
+		for err == nil {
+			if err = a.WaitWritable(); err == nil {
+				_, err = a.Write(make([]byte, 16<<10))
+			}
+		}
+		errs <- err
+	}()
+	if _, err := io.ReadFull(b, make([]byte, 100<<10)); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	for range 2 {
+		if err := <-errs; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("blocked at Close: %v", err)
+		}
+	}
+	if err := a.WaitWritable(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("wait after Close: %v", err)
+	}
 }
 
 func TestCarrierListener(t *testing.T) {

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net"
-	"os"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,11 +43,6 @@ func TestRFCOMMConn(t *testing.T) {
 	}
 	defer a.Close()
 	defer b.Close()
-	_ = a.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("read deadline: %v", err)
-	}
-	_ = a.SetDeadline(time.Time{})
 	sent := bytes.Repeat([]byte("0123456789"), 50_000)
 	go func() {
 		for p := sent; len(p) > 0; {
@@ -74,24 +66,5 @@ func TestRFCOMMConn(t *testing.T) {
 	if err := a.CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("half-close: %v", err)
 	}
-	errs := make(chan error, 2)
-	go func() { _, err := a.Read(make([]byte, 1)); errs <- err }()
-	go func() {
-		var err error
-		for err == nil {
-			if err = a.WaitWritable(); err == nil {
-				_, err = a.Write(make([]byte, 16<<10))
-			}
-		}
-		errs <- err
-	}()
-	if _, err := io.ReadFull(b, make([]byte, 100<<10)); err != nil {
-		t.Fatal(err)
-	}
-	a.Close()
-	for range 2 {
-		if err := <-errs; !errors.Is(err, net.ErrClosed) {
-			t.Errorf("blocked at Close: %v", err)
-		}
-	}
+	deadlinesAndClose(t, a, b)
 }

@@ -100,16 +100,22 @@ func nobodyRuns() error {
 		"start one, for example with `mpbond primary`, or tell where it is with --socket")
 }
 
-// ask collects the status of every mpbond that runs behind one of sockets. It
+// ask collects the status of every mpbond that runs behind one of sockets, as
+// askAll does.
+func ask(ctx context.Context, sockets []string, why bool) ([]api.Status, error) {
+	return askAll(sockets, func(c *client.Client) (api.Status, error) { return c.Status(ctx, why) })
+}
+
+// askAll collects the answers of every mpbond that runs behind one of sockets. It
 // is an error if none does, or if one does not answer as it should.
-func ask(ctx context.Context, sockets []string, why bool) (all []api.Status, err error) {
+func askAll[T any](sockets []string, one func(*client.Client) (T, error)) (all []T, err error) {
 	for _, path := range sockets {
 		c := client.New(path)
-		s, askErr := c.Status(ctx, why)
+		answer, askErr := one(c)
 		c.Close()
 		switch {
 		case askErr == nil:
-			all = append(all, s)
+			all = append(all, answer)
 		case !fault.Is(askErr, fault.NotRunning):
 			return nil, askErr
 		default:

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -38,7 +37,7 @@ network) or "subflow" (at a server).`,
   mpbond usage --days
   mpbond usage --csv > usage.csv`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := askUsage(cmd.Context(), socketsOf(socket))
+			all, err := askAll(socketsOf(socket), func(c *client.Client) (api.Usage, error) { return c.Usage(cmd.Context()) })
 			if err != nil {
 				return err
 			}
@@ -71,31 +70,6 @@ network) or "subflow" (at a server).`,
 	cmd.Flags().BoolVar(&days, "days", false, "show each day of the last month")
 	cmd.MarkFlagsMutuallyExclusive("json", "csv", "days")
 	return cmd
-}
-
-// askUsage asks every mpbond behind one of sockets; it is an error if there is
-// none.
-func askUsage(ctx context.Context, sockets []string) (all []api.Usage, err error) {
-	for _, path := range sockets {
-		c := client.New(path)
-		u, askErr := c.Usage(ctx)
-		c.Close()
-		switch {
-		case askErr == nil:
-			all = append(all, u)
-		case !fault.Is(askErr, fault.NotRunning):
-			return nil, askErr
-		default:
-			err = askErr
-		}
-	}
-	if len(all) > 0 {
-		return all, nil
-	}
-	if len(sockets) > 1 {
-		err = nobodyRuns()
-	}
-	return nil, err
 }
 
 // printUsage prints u for people.
