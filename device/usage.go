@@ -34,8 +34,8 @@ const (
 )
 
 // Usage counts what this process's connections have the device's links carry,
-// by day, link, purpose and peer, and keeps it in a file. Safe for concurrent
-// use; a nil one counts nothing.
+// by day, link, purpose and peer, and what their radios take for it, and keeps it
+// in a file. Safe for concurrent use; a nil one counts nothing.
 //
 // It asks the kernel about each connection now and then, and when that closes,
 // never for each segment.
@@ -54,6 +54,7 @@ type Usage struct {
 	used    map[policy.Used]*policy.Used // by what it is of, without bytes
 	changed map[*policy.Used]bool
 	last    string // the latest day there was anything
+	energy  energy
 
 	file    sync.Mutex // guards below; taken before mu
 	journal journal    // nil: nothing is kept
@@ -139,7 +140,7 @@ func (u *Usage) Keep(path string) error {
 
 // row is the row of what row is of; mu is held.
 func (u *Usage) row(of policy.Used) *policy.Used {
-	of.Down, of.Up = 0, 0
+	of.Down, of.Up, of.Joules = 0, 0, 0
 	r := u.used[of]
 	if r == nil {
 		r = &policy.Used{Day: of.Day, Link: of.Link, Purpose: of.Purpose, Peer: of.Peer}
@@ -216,6 +217,7 @@ func (u *Usage) opened(c Counted, p policy.Purpose, link string, local net.Addr)
 	}
 	if link != "" {
 		u.open[c] = &counted{purpose: p, link: link}
+		u.energy.link(link) // it may be asleep until its first byte
 		if p.Internet() {
 			select {
 			case u.fresh <- struct{}{}:
@@ -267,10 +269,12 @@ func (u *Usage) count(c Counted, n *counted, last bool) {
 	if down+up == 0 {
 		return
 	}
-	r := u.row(policy.Used{Day: policy.DayOf(u.now(), u.last), Link: n.link, Purpose: n.purpose, Peer: c.Peer()})
+	of := policy.Used{Day: policy.DayOf(u.now(), u.last), Link: n.link, Purpose: n.purpose, Peer: c.Peer()}
+	r := u.row(of)
 	r.Down += down
 	r.Up += up
 	u.changed[r] = true
+	u.energy.carried(of, down, up)
 }
 
 // Count asks all connections now, and tells the file. It reports whether there
@@ -282,6 +286,7 @@ func (u *Usage) Count() bool {
 	for c, n := range u.open {
 		u.count(c, n, false)
 	}
+	u.meter(u.now())
 	var rows []any
 	for r := range u.changed {
 		rows = append(rows, *r)
@@ -352,6 +357,10 @@ func (u *Usage) Run(ctx context.Context) {
 
 // Close counts once more and closes the file.
 func (u *Usage) Close() {
+	u.mu.Lock()
+	u.meter(u.now())
+	u.tellEnergy()
+	u.mu.Unlock()
 	u.Count()
 	u.file.Lock()
 	defer u.file.Unlock()

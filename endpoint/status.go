@@ -119,6 +119,27 @@ func (e *Endpoint) DirectFlows() map[wire.PathID]device.Flow {
 	return flows
 }
 
+// HelpedFlow is what a helped subflow has carried so far, to this end and from it,
+// and the radio of its helper.
+type HelpedFlow struct {
+	Radio  wire.Radio
+	Rx, Tx unit.Bytes
+}
+
+// HelpedFlows tells what the helped subflows have carried, by number.
+func (e *Endpoint) HelpedFlows() map[wire.PathID]HelpedFlow {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	flows := map[wire.PathID]HelpedFlow{}
+	for id, l := range e.lanes {
+		if l.sf.Helped {
+			rx, tx := e.b.Carried(id)
+			flows[id] = HelpedFlow{l.sf.Terms.Radio, unit.Bytes(rx), unit.Bytes(tx)}
+		}
+	}
+	return flows
+}
+
 // SilentPaths lists subflows that have been silent for longer than d, the last
 // one that is left included.
 func (e *Endpoint) SilentPaths(d time.Duration) (ids []wire.PathID) {

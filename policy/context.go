@@ -217,7 +217,7 @@ func price(lanes []Lane, up bool, end time.Duration) (total time.Duration) {
 			continue
 		}
 		e := energies[l.Radio]
-		p := (e.wake(l.Idle) + e.active(l.Rate, up).over(end-l.delay())).worth()
+		p := worth(e.wake(l.Idle) + e.active(l.Rate, up).over(end-l.delay()))
 		if l.Used {
 			p = time.Duration(stay * float64(p))
 		}

@@ -7,19 +7,19 @@ import (
 	"mpbond/wire"
 )
 
-type joules float64
-
 // worth is how much time so much energy is worth.
-func (j joules) worth() time.Duration { return time.Duration(float64(j) * float64(perJoule)) }
+func worth(j unit.Joules) time.Duration { return time.Duration(float64(j) * float64(perJoule)) }
 
 type watts float64
 
-func (p watts) over(d time.Duration) joules { return joules(float64(p) * max(d.Seconds(), 0)) }
+func (p watts) over(d time.Duration) unit.Joules {
+	return unit.Joules(float64(p) * max(d.Seconds(), 0))
+}
 
 // energy is what a radio takes beside what it takes asleep. The zero energy is
 // that of a cable.
 type energy struct {
-	promotion joules        // to wake it,
+	promotion unit.Joules   // to wake it,
 	delay     time.Duration // which takes so long, beside what delays a pipe as well
 	tail      watts         // while it stays awake after its last packet,
 	tailTime  time.Duration // for so long
@@ -29,7 +29,8 @@ type energy struct {
 }
 
 // energies holds what radios take. Of a transfer's energy this is what a choice
-// of paths depends on; the lab's models tell it in full. That WiFi takes 79 ms to
+// of paths depends on, and most of what it comes to (Meter); the lab's models tell
+// it in full. That WiFi takes 79 ms to
 // wake is left out: pipes are WiFi as a rule, so that it delays a helper's subflow
 // as much as a direct one.
 var energies = [...]energy{
@@ -45,7 +46,7 @@ var energies = [...]energy{
 // wake is what it takes to use a radio that has been idle for so long: to wake
 // it and let it fall asleep again, or, within its tail, to keep it awake for
 // that much longer.
-func (e energy) wake(idle time.Duration) joules {
+func (e energy) wake(idle time.Duration) unit.Joules {
 	if idle < e.tailTime {
 		return e.tail.over(idle)
 	}
@@ -67,6 +68,12 @@ func (e energy) active(r unit.Rate, up bool) watts {
 		per = e.up
 	}
 	return e.base + per*watts(float64(r)/float64(unit.Mbps))
+}
+
+// data is what those bytes take beside the time that they take.
+func (e energy) data(down, up unit.Bytes) unit.Joules {
+	const megabit = float64(unit.Mbps) / 8
+	return unit.Joules(float64(e.down)*float64(down)/megabit + float64(e.up)*float64(up)/megabit)
 }
 
 // Costs reports whether a radio takes energy that a choice depends on.

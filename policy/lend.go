@@ -6,6 +6,7 @@
 //	lend.go     how much of a link its owner leaves to those who borrow it
 //	context.go  which subflows a stream may use
 //	energy.go   what radios take
+//	meter.go    what a radio has taken for what it carried
 //	modes.go    which connections must not wait, or go twice
 //	pipes.go    which of the pipes to a helper carry subflows
 //	rest.go     what moves over a link besides what is known

@@ -38,6 +38,10 @@ type Used struct {
 	Peer    string     `json:"peer,omitempty"` // ID of the device at the other end; "" if it did not tell
 	Down    unit.Bytes `json:"down"`           // that came
 	Up      unit.Bytes `json:"up"`             // that left
+	// Joules are the link's radio's, as a Meter reckons: its own, and of what it
+	// took while it carried for others too the share by bytes. 0 where no radio is
+	// known.
+	Joules unit.Joules `json:"joules,omitempty"`
 }
 
 // Check tells what cannot be in a line of the file.
@@ -50,7 +54,7 @@ func (u Used) Check() error {
 	default:
 		return fmt.Errorf("no purpose %q is known", u.Purpose)
 	}
-	if u.Down < 0 || u.Up < 0 || u.Link == "" {
+	if u.Down < 0 || u.Up < 0 || !(u.Joules >= 0) || u.Link == "" {
 		return errors.New("it says what cannot be")
 	}
 	return nil

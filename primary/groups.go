@@ -14,6 +14,7 @@ import (
 	"mpbond/endpoint"
 	"mpbond/pipe"
 	"mpbond/policy"
+	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -40,6 +41,7 @@ type linkName struct {
 	link   string      // the own interface
 	helper *helperSlot // nil: it is direct
 	tier   wire.Tier   // that it joined with
+	rx, tx unit.Bytes  // that a helper's radio was metered for
 }
 
 var errTooMany = errors.New("too many different kinds of rules were in force since the start")

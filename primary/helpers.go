@@ -32,6 +32,7 @@ type helperSlot struct {
 	link    *pipe.Link      // that carries its subflow, or nil
 	attempt int             // which of the server's addresses that subflow goes to
 	facts   wire.Facts      // that it has told
+	energy  lentEnergy
 	gate
 	held *pipe.Waiting // while it rests; else nil
 }

@@ -324,6 +324,7 @@ func (p *Primary) watch(ctx context.Context) {
 		}
 		p.places.note(p)
 		p.review(time.Now())
+		p.meter(time.Now())
 		frozen := time.Since(last) > 2*every
 		if last = time.Now(); frozen {
 			continue // this process, and not its subflows: what they have to say is still to be read
