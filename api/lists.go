@@ -30,10 +30,23 @@ type Device struct {
 	TxRate   unit.Rate  `json:"tx_rate_bps"`
 	// Facts that it has told of itself, and what this one knows of itself.
 	Facts *KnownFacts `json:"facts,omitempty"`
+	// Radios of its links that carry something, and what they took: of this device
+	// all whose kind is known; of a helper, at its primary, that of its link to the
+	// Internet, for what it carried for this primary.
+	Radios []Radio `json:"radios,omitempty"`
 	// Tier of a helper, at its primary: primary, secondary or backup.
 	Tier string `json:"tier,omitempty"`
 	// Rests says why policy lets a helper carry nothing.
 	Rests string `json:"rests,omitempty"`
+}
+
+// Radio is what a radio took since this mpbond began, as estimated from bytes and
+// what has been published of such radios: waking, carrying, and staying awake
+// afterwards. Nothing else of the device is in it.
+type Radio struct {
+	Link   string      `json:"link,omitempty"` // network interface
+	Kind   string      `json:"kind"`           // as in a subflow: WiFi, cellular or Bluetooth
+	Joules unit.Joules `json:"joules"`
 }
 
 // Pipe states.

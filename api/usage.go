@@ -56,21 +56,34 @@ type Used struct {
 	DeviceID  string     `json:"device_id,omitempty"` // the same
 	DownBytes unit.Bytes `json:"down_bytes"`          // to this device
 	UpBytes   unit.Bytes `json:"up_bytes"`            // from it
+	// RadioJoules are what the link's radio took for it, as estimated from bytes and
+	// what has been published of such radios; nothing else of the device is in it.
+	// While it carries several things at once, each has a share by its bytes. Left out
+	// where no radio is known.
+	RadioJoules unit.Joules `json:"radio_joules,omitempty"`
 }
 
 // CSV writes days and months as a table with a line of headings.
 func (u Usage) CSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	_ = c.Write([]string{"role", "period", "from", "until", "link", "purpose", "device", "device_id", "down_bytes", "up_bytes"})
+	_ = c.Write([]string{"role", "period", "from", "until", "link", "purpose", "device", "device_id", "down_bytes", "up_bytes", "radio_joules"})
 	for _, period := range []struct {
 		name string
 		list []Used
 	}{{"day", u.Days}, {"month", u.Months}} {
 		for _, r := range period.list {
 			_ = c.Write([]string{u.Role, period.name, r.From, r.Until, r.Link, r.Purpose, r.Device, r.DeviceID,
-				strconv.FormatInt(int64(r.DownBytes), 10), strconv.FormatInt(int64(r.UpBytes), 10)})
+				strconv.FormatInt(int64(r.DownBytes), 10), strconv.FormatInt(int64(r.UpBytes), 10), joules(r.RadioJoules)})
 		}
 	}
 	c.Flush()
 	return c.Error()
+}
+
+// joules is an energy in a table, empty where there is no estimate.
+func joules(j unit.Joules) string {
+	if j == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(float64(j), 'f', 3, 64)
 }

@@ -14,10 +14,13 @@ type Milliwatts float64
 // Over is what the power comes to in so many seconds.
 func (p Milliwatts) Over(seconds float64) Joules { return Joules(float64(p) * seconds / 1e3) }
 
-// String writes an energy as people read it: "1.9 J", "12.3 mJ".
+// String writes an energy as people read it: "1.9 J", "12.3 mJ", "5.4 kJ".
 func (j Joules) String() string {
-	if math.Abs(float64(j)) < 1 && j != 0 {
+	switch a := math.Abs(float64(j)); {
+	case a < 1 && j != 0:
 		return short(float64(j)*1e3) + " mJ"
+	case a >= 1e3:
+		return short(float64(j)/1e3) + " kJ"
 	}
 	return short(float64(j)) + " J"
 }

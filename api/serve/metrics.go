@@ -42,6 +42,14 @@ var metricList = []metric{
 	{"mpbond_device_charging", "1 while the device charges or is plugged in, else 0; of those that tell.", false, []string{"device"}, ofFacts(func(f api.Facts) *float64 { return truth(f.Charging) })},
 	{"mpbond_device_temperature_celsius", "Temperature of the device, of those that tell.", false, []string{"device"}, ofFacts(func(f api.Facts) *float64 { return f.TemperatureC })},
 	{"mpbond_device_signal_ratio", "Strength of the signal of the device's link to the Internet, 0 to 1, of those that tell.", false, []string{"device"}, ofFacts(func(f api.Facts) *float64 { return scaled(f.SignalPercent, 0.01) })},
+	{"mpbond_device_radio_joules_total", "Energy that a radio of a device took since this mpbond began, as estimated from bytes and what has been published of such radios, of those whose kind is known: of this device's links, and of each helper's link to the Internet at its primary.", true, []string{"device", "link", "kind"}, func(s api.Status) (list []sample) {
+		for _, d := range s.Devices {
+			for _, r := range d.Radios {
+				list = append(list, sample{float64(r.Joules), []string{d.Name, r.Link, r.Kind}})
+			}
+		}
+		return list
+	}},
 	{"mpbond_device_pipes", "Pipes to the device.", false, []string{"device"}, ofDevices(func(d api.Device) float64 { return float64(d.Pipes) })},
 	{"mpbond_device_subflows", "Subflows that the device carries or, for a server's device, ends.", false, []string{"device"}, ofDevices(func(d api.Device) float64 { return float64(d.Subflows) })},
 

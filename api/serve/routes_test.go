@@ -80,7 +80,7 @@ func full(changed *[]string) Role {
 			s := exampleStatus(why)
 			yes, n := true, 40.0
 			facts := &api.KnownFacts{Facts: api.Facts{BatteryPercent: &n, Charging: &yes, TemperatureC: &n, SignalPercent: &n}}
-			s.Devices = []api.Device{{Name: "laptop", Self: true, Online: true}, {Name: "phone", ID: "X", Online: true, Pipes: 1, Subflows: 1, Facts: facts}}
+			s.Devices = []api.Device{{Name: "laptop", Self: true, Online: true}, {Name: "phone", ID: "X", Online: true, Pipes: 1, Subflows: 1, Facts: facts, Radios: []api.Radio{{Link: "wwan0", Kind: "cellular", Joules: 12.6}}}}
 			s.Pipes = []api.Pipe{{Device: "phone", Address: "192.168.1.9:40000", State: api.PipeCarries, Bond: "b", Path: 1}, {Device: "phone", Address: "rfcomm://AA:BB/1", State: api.PipeWaits}}
 			s.Helper = &api.HelperStatus{RelayedBytes: 9, Lent: []api.Lent{{Interface: "wlan0", Direction: "up", Limited: true, LimitBps: unit.Mbps}}}
 			s.Caps = []api.Cap{{Name: "wwan0", Period: "daily", CapBytes: 20, UsedBytes: 21, State: "reached"}}

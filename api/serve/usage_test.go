@@ -15,7 +15,7 @@ import (
 func TestUsage(t *testing.T) {
 	r := Role{Describe: exampleStatus, Usage: func() api.Usage {
 		return api.Usage{Role: "helper", Name: "phone",
-			Days:   []api.Used{{From: "2026-11-21", Until: "2026-11-22", Link: "wwan0", Purpose: "hs-path", Device: "lap,top", DeviceID: "AAAA", DownBytes: 1 << 40, UpBytes: 7}},
+			Days:   []api.Used{{From: "2026-11-21", Until: "2026-11-22", Link: "wwan0", Purpose: "hs-path", Device: "lap,top", DeviceID: "AAAA", DownBytes: 1 << 40, UpBytes: 7, RadioJoules: 12.6}},
 			Months: []api.Used{{From: "2026-11-15", Until: "2026-12-15", Link: "wwan0", Purpose: "hs-path", DownBytes: 9}},
 			Caps:   []api.Cap{{Name: "wwan0", Period: "daily", CapBytes: 10, UsedBytes: 5, RoomBytes: 4, State: "fine", Text: "5 of 10"}}}
 	}}
@@ -33,9 +33,9 @@ func TestUsage(t *testing.T) {
 	}
 	w := asked(r, "text/csv, */*;q=0.1")
 	table, err := csv.NewReader(w.Body).ReadAll()
-	const want = "role period from until link purpose device device_id down_bytes up_bytes|" +
-		"helper day 2026-11-21 2026-11-22 wwan0 hs-path lap,top AAAA 1099511627776 7|" +
-		"helper month 2026-11-15 2026-12-15 wwan0 hs-path   9 0"
+	const want = "role period from until link purpose device device_id down_bytes up_bytes radio_joules|" +
+		"helper day 2026-11-21 2026-11-22 wwan0 hs-path lap,top AAAA 1099511627776 7 12.600|" +
+		"helper month 2026-11-15 2026-12-15 wwan0 hs-path   9 0 "
 	var got []string
 	for _, line := range table {
 		got = append(got, strings.Join(line, " "))

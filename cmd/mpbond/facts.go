@@ -2,10 +2,14 @@ package main
 
 import (
 	"log/slog"
+	"sync/atomic"
 
 	"mpbond/api"
+	mydevice "mpbond/device"
 	"mpbond/device/facts"
 	"mpbond/identity"
+	"mpbond/policy"
+	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -21,10 +25,26 @@ func (r *role) keepFacts(tell ...func(facts.Facts)) error {
 		sources = append(sources, bus)
 	}
 	r.facts = facts.New(append(sources, facts.Sysfs{})...)
+	// Who asks for radios holds locks that the keeper's callers may wait for.
+	var known atomic.Pointer[facts.Facts]
+	r.facts.OnChange(func(f facts.Facts) { known.Store(&f) })
+	r.usage.Meter(func(link string, internet bool) wire.Radio { return radioOf(*known.Load(), link, internet) })
 	for _, f := range tell {
 		r.facts.OnChange(f)
 	}
 	return nil
+}
+
+// radioOf is the kind of radio of a link of this device. What was told of the link
+// by which it reaches the Internet holds for links that do.
+func radioOf(f facts.Facts, link string, internet bool) wire.Radio {
+	if kind := mydevice.RadioOf(link); kind != wire.RadioNone {
+		return kind
+	}
+	if internet {
+		return f.Of(link).Radio
+	}
+	return f.Links[link].Radio
 }
 
 // tellFacts takes what the API is told.
@@ -37,7 +57,7 @@ func (r *role) tellFacts(told api.Facts) error {
 }
 
 // describeFacts adds to devices, this one and the peers in their order, what is
-// known of them.
+// known of them, and what their radios took.
 func (r *role) describeFacts(list []api.Device, peers []identity.Peer, d device) {
 	if r.facts == nil {
 		return
@@ -47,20 +67,28 @@ func (r *role) describeFacts(list []api.Device, peers []identity.Peer, d device)
 		self = h.Facts()
 	}
 	list[0].Facts = facts.ToAPI(self)
+	for _, u := range r.usage.Radios() {
+		list[0].Radios = append(list[0].Radios, api.Radio{Link: u.Link, Kind: u.Radio.String(), Joules: milli(u.Joules)})
+	}
 	of, ok := d.(interface {
 		FactsOf(identity.PublicKey) wire.Facts
 		StandingOf(identity.PublicKey) (wire.Tier, string)
+		EnergyOf(identity.PublicKey) (wire.Radio, unit.Joules)
 	})
 	if !ok {
 		return
 	}
 	for i, p := range peers {
 		d := &list[i+1]
-		d.Facts = facts.ToAPI(of.FactsOf(p.Key))
+		told := of.FactsOf(p.Key)
+		d.Facts = facts.ToAPI(told)
 		if p.Is(identity.RoleHelper) {
 			var tier wire.Tier
 			tier, d.Rests = of.StandingOf(p.Key)
 			d.Tier = tier.String()
+			if kind, took := of.EnergyOf(p.Key); policy.Costs(kind) {
+				d.Radios = []api.Radio{{Link: told.Link, Kind: kind.String(), Joules: milli(took)}}
+			}
 		}
 	}
 }

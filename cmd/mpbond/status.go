@@ -218,12 +218,12 @@ func printDevices(w io.Writer, s api.Status) {
 	}
 	_ = t.Flush()
 	for _, d := range s.Devices {
-		told := linkFacts(d.Facts)
+		told := append(linkFacts(d.Facts), radios(d.Radios)...)
 		if d.Rests != "" {
-			told = strings.TrimSuffix("it rests: "+oneLine(d.Rests)+", "+told, ", ")
+			told = append([]string{"it rests: " + oneLine(d.Rests)}, told...)
 		}
-		if told != "" {
-			fmt.Fprintf(w, "%s: %s\n", oneLine(d.Name), told)
+		if len(told) > 0 {
+			fmt.Fprintf(w, "%s: %s\n", oneLine(d.Name), strings.Join(told, ", "))
 		}
 	}
 	for _, p := range s.Pipes {
@@ -251,11 +251,10 @@ func battery(f *api.KnownFacts) string {
 }
 
 // linkFacts tells people what else a device has told of itself.
-func linkFacts(f *api.KnownFacts) string {
+func linkFacts(f *api.KnownFacts) (told []string) {
 	if f == nil {
-		return ""
+		return nil
 	}
-	var told []string
 	if f.Refuses != "" {
 		told = append(told, "it carries nothing now: "+oneLine(f.Refuses))
 	}
@@ -272,7 +271,17 @@ func linkFacts(f *api.KnownFacts) string {
 	if link != "" {
 		told = append(told, link)
 	}
-	return strings.Join(told, ", ")
+	return told
+}
+
+// radios tells people what a device's radios took.
+func radios(list []api.Radio) (told []string) {
+	for _, r := range list {
+		if r.Joules > 0 {
+			told = append(told, strings.TrimSpace(fmt.Sprintf("about %v by %s %s", r.Joules, r.Kind, oneLine(r.Link))))
+		}
+	}
+	return told
 }
 
 func printHelper(w io.Writer, h api.HelperStatus) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -18,6 +19,7 @@ import (
 	mydevice "mpbond/device"
 	"mpbond/fault"
 	"mpbond/policy"
+	"mpbond/unit"
 )
 
 func usageCommand() *cobra.Command {
@@ -29,6 +31,10 @@ func usageCommand() *cobra.Command {
 packets, with their headers, and each time that something was sent again, as a
 provider counts them, whose MB and GB are 10^6 and 10^9 bytes. Restarts do not
 lose it.
+
+ENERGY is what the link's radio took for it, as estimated from bytes and what has
+been published of such radios; screen and processor are not in it. It is shown
+where a link is known to be one of WiFi or of a mobile network.
 
 FOR is "direct" (this device's own subflows), "hs-path" (lent to the device that
 is named, by the Internet), "pipe" (between primary and helper, on the local
@@ -81,13 +87,31 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 	today, monthAgo := now.Format(time.DateOnly), now.AddDate(0, -1, 0).Format(time.DateOnly)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	defer t.Flush() //nolint:errcheck // to a buffer
+	list, head := u.Months, "LINK\tFOR\tDEVICE\tTODAY DOWN\tUP\tTHIS MONTH DOWN\tUP\tSINCE"
 	if days {
-		fmt.Fprintln(t, "DAY\tLINK\tFOR\tDEVICE\tDOWN\tUP")
-		for _, r := range u.Days {
-			if r.From >= monthAgo {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%v\n", r.From, oneLine(r.Link), r.Purpose, oneLine(r.Device), policy.Volume(r.DownBytes), policy.Volume(r.UpBytes))
+		list, head = u.Days, "DAY\tLINK\tFOR\tDEVICE\tDOWN\tUP"
+	}
+	// Energy has a column if there is an estimate, which is said.
+	estimated := slices.ContainsFunc(list, func(r api.Used) bool { return r.RadioJoules > 0 })
+	energy := func(of ...api.Used) (cells string) {
+		if estimated {
+			for _, r := range of {
+				cells += "\t" + joules(r.RadioJoules)
 			}
 		}
+		return cells
+	}
+	if days {
+		if estimated {
+			head += "\tENERGY"
+		}
+		fmt.Fprintln(t, head)
+		for _, r := range u.Days {
+			if r.From >= monthAgo {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%v%s\n", r.From, oneLine(r.Link), r.Purpose, oneLine(r.Device), policy.Volume(r.DownBytes), policy.Volume(r.UpBytes), energy(r))
+			}
+		}
+		sayEstimate(t, estimated)
 		return
 	}
 	for _, c := range u.Caps {
@@ -97,7 +121,10 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 		fmt.Fprintln(t, "nothing was carried yet")
 		return
 	}
-	fmt.Fprintln(t, "LINK\tFOR\tDEVICE\tTODAY DOWN\tUP\tTHIS MONTH DOWN\tUP\tSINCE")
+	if estimated {
+		head += "\tENERGY TODAY\tTHIS MONTH"
+	}
+	fmt.Fprintln(t, head)
 	for _, m := range u.Months {
 		if m.Until <= today {
 			continue
@@ -108,7 +135,25 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 				d = r
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s\n", oneLine(m.Link), m.Purpose, oneLine(m.Device), policy.Volume(d.DownBytes), policy.Volume(d.UpBytes), policy.Volume(m.DownBytes), policy.Volume(m.UpBytes), m.From)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s%s\n", oneLine(m.Link), m.Purpose, oneLine(m.Device), policy.Volume(d.DownBytes), policy.Volume(d.UpBytes), policy.Volume(m.DownBytes), policy.Volume(m.UpBytes), m.From, energy(d, m))
+	}
+	sayEstimate(t, estimated)
+}
+
+// joules is an energy for people, "-" where there is no estimate or nothing to
+// estimate.
+func joules(j unit.Joules) string {
+	if j == 0 {
+		return "-"
+	}
+	return j.String()
+}
+
+// sayEstimate says what energies are, below a table that has them.
+func sayEstimate(t *tabwriter.Writer, estimated bool) {
+	if estimated {
+		_ = t.Flush()
+		fmt.Fprintln(t, "energy is that of radios, estimated from bytes and what has been published of such radios; - where no radio is known")
 	}
 }
 
@@ -146,7 +191,7 @@ func (r *role) used(name string) api.Usage {
 		of := api.Used{Link: row.Link, Purpose: string(row.Purpose), Device: names[row.Peer], DeviceID: row.Peer}
 		d := of
 		d.From, d.Until = span(policy.Today(day))
-		d.DownBytes, d.UpBytes = row.Down, row.Up
+		d.DownBytes, d.UpBytes, d.RadioJoules = row.Down, row.Up, milli(row.Joules)
 		u.Days = append(u.Days, d)
 		of.From, of.Until = span(r.caps.Month(row.Link, day))
 		m := months[of]
@@ -156,8 +201,10 @@ func (r *role) used(name string) api.Usage {
 		}
 		m.DownBytes += row.Down
 		m.UpBytes += row.Up
+		m.RadioJoules += row.Joules
 	}
 	for _, m := range months {
+		m.RadioJoules = milli(m.RadioJoules)
 		u.Months = append(u.Months, *m)
 	}
 	slices.SortFunc(u.Months, func(a, b api.Used) int {
@@ -165,6 +212,9 @@ func (r *role) used(name string) api.Usage {
 	})
 	return u
 }
+
+// milli rounds an estimate to a thousandth of a joule.
+func milli(j unit.Joules) unit.Joules { return unit.Joules(math.Round(float64(j)*1e3) / 1e3) }
 
 func span(from, until time.Time) (string, string) {
 	return from.Format(time.DateOnly), until.Format(time.DateOnly)

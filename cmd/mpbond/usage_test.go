@@ -94,9 +94,48 @@ DAY         LINK   FOR      DEVICE  DOWN  UP
 	if got, want := strings.Join(from, ", "), "wwan0 2096-10-15, wlan0 2096-11-01, wwan0 2096-11-15"; got != want {
 		t.Errorf("by a cap of all links: months %s, want %s", got, want)
 	}
+	energyShown(t, now)
 	var page bytes.Buffer
 	if printUsage(&page, api.Usage{NotKept: "no room"}, false, now); !strings.Contains(page.String(), "no room") || !strings.Contains(page.String(), "nothing") {
 		t.Errorf("%s", &page)
+	}
+}
+
+// energyShown: what radios took is shown where there is an estimate, which is said,
+// of each day and month.
+func energyShown(t *testing.T, now time.Time) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "usage.jsonl")
+	if err := os.WriteFile(path, []byte(`{"day":"2096-11-29","link":"wwan0","purpose":"hs-path","down":1,"up":2,"joules":1500.00049}
+{"day":"2096-11-30","link":"eth0","purpose":"pipe","down":7,"up":8}
+{"day":"2096-11-30","link":"wwan0","purpose":"hs-path","down":1,"up":2,"joules":12.6}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &role{name: "helper", trust: trust, usage: mydevice.NewUsage(slog.Default())}
+	if err := r.usage.Keep(path); err != nil {
+		t.Fatal(err)
+	}
+	defer r.usage.Close()
+	u := r.used("phone")
+	if len(u.Months) != 2 || u.Months[0].RadioJoules != 0 || u.Months[1].RadioJoules != 1512.6 {
+		t.Errorf("months %+v", u.Months)
+	}
+	const note = "energy is that of radios, estimated from bytes and what has been published of such radios; - where no radio is known\n"
+	for days, want := range map[bool]string{
+		false: "helper phone\nLINK FOR DEVICE TODAY DOWN UP THIS MONTH DOWN UP SINCE ENERGY TODAY THIS MONTH\n" +
+			"eth0 pipe 7 B 8 B 7 B 8 B 2096-11-01 - -\nwwan0 hs-path 1 B 2 B 2 B 4 B 2096-11-01 12.6 J 1.51 kJ\n" + note,
+		true: "helper phone\nDAY LINK FOR DEVICE DOWN UP ENERGY\n2096-11-29 wwan0 hs-path 1 B 2 B 1.5 kJ\n2096-11-30 eth0 pipe 7 B 8 B -\n" +
+			"2096-11-30 wwan0 hs-path 1 B 2 B 12.6 J\n" + note,
+	} {
+		var page bytes.Buffer
+		if printUsage(&page, u, days, now); squeeze(page.String()) != squeeze(want) {
+			t.Errorf("days %v:\n%s\nwant\n%s", days, &page, want)
+		}
 	}
 }
 
