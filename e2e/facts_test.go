@@ -11,6 +11,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/e2e/rig"
 	"mpbond/fault"
+	"mpbond/unit"
 )
 
 // device is what an mpbond tells of a device.
@@ -33,6 +34,7 @@ func TestFacts(t *testing.T) {
 	if err := os.WriteFile(file, []byte("temperature_c = 31.5\nlink = \"cellular\"\nbattery_percent = 11\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	reckoned(t, n, primary, helper)
 	battery, metered := 55.0, true
 	if err := helper.TellFacts(t.Context(), api.Facts{BatteryPercent: &battery, Metered: &metered}); err != nil {
 		t.Fatal(err)
@@ -75,4 +77,37 @@ func TestFacts(t *testing.T) {
 	if err := server.TellFacts(t.Context(), api.Facts{BatteryPercent: &battery}); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("a server's battery: %v", err)
 	}
+}
+
+// reckoned: what the phone's radio takes is reckoned at the phone, as what its link
+// took, and at its primary; of a pipe, which is a cable here, nothing is.
+func reckoned(t *testing.T, n *network, primary, helper *client.Client) {
+	t.Helper()
+	rig.Eventually(t, func() error { // what the other path carries is not the matter here
+		n.Must("primary", "curl", "-sSf", "--max-time", "30", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", 2*mb))
+		var took [2]api.Device
+		for i, at := range []*client.Client{primary, helper} {
+			d, err := n.device(at, "phone")
+			if err != nil || len(d.Radios) != 1 || d.Radios[0].Kind != "cellular" || d.Radios[0].Link != "hs1" || d.Radios[0].Joules <= 0 {
+				return fmt.Errorf("radios of the phone are %+v, %v", d.Radios, err)
+			}
+			took[i] = d
+		}
+		u, err := helper.Usage(t.Context())
+		by := map[string]unit.Joules{}
+		for _, r := range u.Months {
+			by[r.Link] += r.RadioJoules
+		}
+		if len(by) != 2 || by["hs1"] < took[1].Radios[0].Joules || by["pipe1"] != 0 {
+			return fmt.Errorf("links took %v, at the primary %+v, %v", by, took[0].Radios, err)
+		}
+		return nil
+	})
+	if out, err := n.Run("helper1", n.Mpbond, "usage"); err != nil || !strings.Contains(out, "ENERGY TODAY") || !strings.Contains(out, "estimated from bytes") {
+		t.Errorf("usage: %v\n%s", err, out)
+	}
+	if out, err := n.Run("primary", n.Mpbond, "status"); err != nil || !strings.Contains(out, "J by cellular hs1") {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+	n.metrics("primary", "mpbond_device_radio_joules_total")
 }

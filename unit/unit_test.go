@@ -56,6 +56,7 @@ func TestString(t *testing.T) {
 	for got, want := range map[string]string{
 		(8 * Mbps).String(): "8 Mbit/s", Rate(12500).String(): "12.5 kbit/s", Rate(2500 * 1e6).String(): "2.5 Gbit/s",
 		Bytes(0).String(): "0 B", (512 * KB).String(): "512 KB", (3 * MB / 2).String(): "1.5 MB", Bytes(700).String(): "700 B",
+		Joules(0.0123).String(): "12.3 mJ", Joules(1.9).String(): "1.9 J", Joules(5400).String(): "5.4 kJ", Joules(0).String(): "0 J",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
