@@ -6,6 +6,7 @@ MAKEFLAGS += --no-print-directory
 
 FUZZTIME ?= 30s
 BENCH ?=
+LONG ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MPBOND := bin/mpbond
 LDFLAGS ?=
@@ -15,7 +16,7 @@ SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
-.PHONY: help demo test check fuzz kill vm bench exp build install deb cross reference deps clean
+.PHONY: help demo test check fuzz kill vm bench exp build install deb cross long reference deps clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,10 +46,8 @@ check: ## format, vet, staticcheck and the rules of the house
 	go test ./house/...
 
 fuzz: ## every fuzz target for FUZZTIME each (30s)
-	@for p in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); do \
-		for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
-			echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
-		done; \
+	@.ci/fuzzers | while read -r p f; do \
+		echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p </dev/null; \
 	done
 
 kill: ## a hundred times kill -9 of server, helper and primary while they write: 8 minutes at most
@@ -94,6 +93,9 @@ cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7, mips without FPU,
 		if q=$$(command -v qemu-$${t%/*}); then packaging/try $$q bin/cross/mpbond-linux-$${t#*/}; \
 		else echo "not run for $${t#*/}: there is no qemu-$${t%/*} (Debian: qemu-user)"; fi; \
 	done
+
+long: ## cross, kill, fuzz with 1,000,000 inputs each, exp, vm: hours; goes on where it was interrupted (LONG="kill vm": these)
+	@.ci/long $(LONG)
 
 reference: ## docs/reference.md, from the types and commands
 	@go test -count=1 -run '^TestReference$$' ./cmd/mpbond -update
