@@ -22,7 +22,8 @@ func topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "watch devices and subflows live, with sparklines of their rates", Args: cobra.NoArgs,
 		Long: `Watch devices and subflows live: who carries what, at which rate, with a
-sparkline of the last minutes, and what has changed. Every mpbond that this user
+sparkline of the last minutes, what keeps devices from carrying (tiers, batteries,
+heat, caps), and what has changed. Every mpbond that this user
 runs on this machine is asked. It ends with q, Esc or Ctrl-C.
 
 It needs a terminal. For programs there are mpbond status --watch --json, and

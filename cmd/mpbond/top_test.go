@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,42 @@ func TestTopView(t *testing.T) {
 	v.look(look{begin, nil, errors.New("nobody answers")})
 	if got := text(v.draw(80, 24)); !strings.Contains(got, "nobody answers") || strings.Contains(got, "laptop") || len(v.rates) != 0 {
 		t.Errorf("after the end:\n%s", got)
+	}
+}
+
+// TestTopTells: tiers, caps, batteries, and what keeps devices from carrying, in the
+// colour of what is wrong where something is.
+func TestTopTells(t *testing.T) {
+	battery, charging, metered := 15.0, false, true
+	s := topStatus(unit.Mbps)
+	s.Bonds[0].Paths[0].Metered, s.Bonds[0].Paths[1].Tier = true, "secondary"
+	s.Bonds[0].Paths[1].Metered = true
+	s.Devices = []api.Device{
+		{Name: "laptop", Self: true, Facts: &api.KnownFacts{Facts: api.Facts{BatteryPercent: &battery, Charging: &charging}}},
+		{Name: "phone", Online: true, Tier: "secondary", Rests: "its battery \x1b is at 15 %", Facts: &api.KnownFacts{Facts: api.Facts{Link: "cellular", Metered: &metered}}},
+		{Name: "anna", Online: true, Tier: "primary", Facts: &api.KnownFacts{Refuses: "it is hot"}},
+		{Name: "home", Online: true},
+	}
+	s.Caps = []api.Cap{{Name: "wlan0", State: "fine", Text: "a little is used"}, {Name: "wwan0", State: "reached", Text: "all is used"}}
+	var v topView
+	v.look(look{time.Unix(1000, 0), []api.Status{s}, nil})
+	rows := v.draw(120, 30)
+	for want, style := range map[string]int{
+		"laptop: battery 15 %": styleDim, "phone: it rests: its battery ? is at 15 %, tier secondary, cellular (metered)": styleBad,
+		"anna: it carries nothing now: it is hot": styleBad, "wlan0: a little is used": styleDim, "wwan0: all is used": styleBad,
+	} {
+		if !slices.Contains(rows, row{want, style}) {
+			t.Errorf("no %q of style %d in\n%s", want, style, text(rows))
+		}
+	}
+	got := text(rows)
+	for _, want := range []string{"BY STATE TIER DOWN", "laptop direct up metered 8 Mbit/s", "phone helped silent secondary, metered 1 Mbit/s", "anna relayed, 2 - 0 bit/s"} {
+		if !strings.Contains(strings.Join(strings.Fields(got), " "), want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "\nhome:") {
+		t.Errorf("nothing is to be told of home:\n%s", got)
 	}
 }
 

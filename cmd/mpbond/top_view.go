@@ -9,7 +9,9 @@ import (
 	"unicode/utf8"
 
 	"mpbond/api"
+	"mpbond/policy"
 	"mpbond/unit"
+	"mpbond/wire"
 )
 
 const (
@@ -53,6 +55,7 @@ type relayedAt struct {
 // topLane is one line with a rate.
 type topLane struct {
 	key, name, state string
+	tier             string // and whether it is metered; "" for tier primary
 	down, up         unit.Rate
 	pad              string
 	waiting          unit.Bytes
@@ -91,7 +94,7 @@ func (v *topView) tell(line string) {
 func (v *topView) lanesOf(s api.Status) (list []topLane) {
 	for _, b := range s.Bonds {
 		for _, p := range b.Paths {
-			x := topLane{name: p.Device, state: strings.TrimSpace(p.Kind + " " + p.State), down: p.RxRate, up: p.TxRate, bad: p.State == api.Down || p.State == api.Silent}
+			x := topLane{name: p.Device, state: strings.TrimSpace(p.Kind + " " + p.State), down: p.RxRate, up: p.TxRate, bad: p.State == api.Down || p.State == api.Silent, tier: tierWords(p.Tier, p.Metered)}
 			if p.ID == 0 {
 				x.state += ": " + p.LastError
 			} else {
@@ -130,6 +133,12 @@ func (v *topView) draw(width, height int) (rows []row) {
 			if !d.Self && !d.Online {
 				add(styleDim, "%s (%s) is not there", d.Name, strings.Join(d.Roles, ", "))
 			}
+			if text, rests := aboutDevice(d); text != "" {
+				add(ifElse(rests, styleBad, styleDim), "%s: %s", d.Name, text)
+			}
+		}
+		for _, c := range s.Caps {
+			add(ifElse(c.State == policy.CapFine.String(), styleDim, styleBad), "%s: %s", c.Name, c.Text)
 		}
 		for _, p := range s.Pipes {
 			if p.Error != "" {
@@ -153,19 +162,49 @@ func (v *topView) draw(width, height int) (rows []row) {
 	return rows
 }
 
+// tierWords are of a tier, "" for primary, and of what costs money.
+func tierWords(tier string, metered bool) string {
+	if tier == wire.TierPrimary.String() {
+		tier = ""
+	}
+	return strings.Trim(tier+", "+ifElse(metered, "metered", ""), ", ")
+}
+
+// aboutDevice is what else is to be known of a device, "" for nothing, and whether
+// it is kept from carrying.
+func aboutDevice(d api.Device) (text string, rests bool) {
+	var told []string
+	say := func(format string, what string) {
+		if what != "" {
+			told = append(told, fmt.Sprintf(format, what))
+		}
+	}
+	say("it rests: %s", d.Rests)
+	say("tier %s", tierWords(d.Tier, false))
+	if power := battery(d.Facts); power != "-" {
+		say("battery %s", power)
+	}
+	say("%s", linkFacts(d.Facts))
+	return strings.Join(told, ", "), d.Rests != "" || d.Facts != nil && d.Facts.Refuses != ""
+}
+
 // drawLanes draws the lanes of one mpbond, each with a sparkline where there is
 // room: all of one scale, so that they can be compared.
 func (v *topView) drawLanes(list []topLane, width int, add func(style int, format string, args ...any)) {
 	if len(list) == 0 {
 		return
 	}
-	name, state := len("BY"), len("STATE")
+	name, state, tier := len("BY"), len("STATE"), 0
 	for _, x := range list {
-		name, state = max(name, utf8.RuneCountInString(x.name)), max(state, utf8.RuneCountInString(x.state))
+		name, state, tier = max(name, utf8.RuneCountInString(x.name)), max(state, utf8.RuneCountInString(x.state)), max(tier, len(x.tier))
 	}
 	name, state = min(name, 20), min(state, 16)
-	const columns = "  %-*s  %-*s  %12s  %12s  %9s  %8s  "
-	head := fmt.Sprintf(columns, name, "BY", state, "STATE", "DOWN", "UP", "PAD", "WAITING")
+	tierOf := func(string) string { return "" }
+	if tier > 0 {
+		tierOf = func(s string) string { return fmt.Sprintf("%-*s  ", tier, s) }
+	}
+	const columns = "  %-*s  %-*s  %s%12s  %12s  %9s  %8s  "
+	head := fmt.Sprintf(columns, name, "BY", state, "STATE", tierOf("TIER"), "DOWN", "UP", "PAD", "WAITING")
 	room := min(width-utf8.RuneCountInString(head), keptRates)
 	var most unit.Rate
 	if room >= leastSpark {
@@ -178,7 +217,7 @@ func (v *topView) drawLanes(list []topLane, width int, add func(style int, forma
 	}
 	add(styleHead, "%s", head)
 	for _, x := range list {
-		line := fmt.Sprintf(columns, name, cut(x.name, name), state, cut(x.state, state), x.down, x.up, cmp.Or(x.pad, "-"), x.waiting)
+		line := fmt.Sprintf(columns, name, cut(x.name, name), state, cut(x.state, state), tierOf(cmp.Or(x.tier, "-")), x.down, x.up, cmp.Or(x.pad, "-"), x.waiting)
 		style := stylePlain
 		switch {
 		case x.bad && x.key == "":
