@@ -115,6 +115,7 @@ func (p Patient) interfaces(h Host) []string {
 // direct measures the direct lanes, and tells what of a processor that took.
 func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float64) {
 	for _, iface := range p.interfaces(f.Host) {
+		var id uint32 // of the running primary's subflow
 		l := Lane{Name: p.Name, Metered: slices.Contains(p.Metered, iface)}
 		if iface != "" {
 			l.Name += "/" + iface
@@ -134,6 +135,9 @@ func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float
 				if path.State == api.Down && path.LastError != "" {
 					l.Problem = &Problem{Text: path.LastError}
 				}
+				if path.State == api.Up && path.Kind == api.Direct {
+					id = path.ID
+				}
 			}
 		}
 		o, err := p.open(ctx, f.Server.Addresses, iface)
@@ -144,7 +148,7 @@ func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float
 		}
 		l.Up, l.Local = true, o.local
 		p.limit(&l, o.link, st)
-		own = max(own, p.measureDirect(ctx, &l, o, &f.Server))
+		own = max(own, p.measureDirect(ctx, &l, o, id, &f.Server))
 		o.close()
 		f.Lanes = append(f.Lanes, l)
 	}

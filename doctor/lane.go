@@ -224,15 +224,20 @@ func hopOf(name string, h *api.Hop) Hop {
 }
 
 // measureDirect fills in a direct lane, and tells what of a processor the rates
-// took.
-func (p Patient) measureDirect(ctx context.Context, l *Lane, o *own, s *Server) (share float64) {
-	hop := func() *api.Hop { h, _ := o.e.HopOf(ownPath); return h }
+// took. If the running primary has subflow id there, 0 for none, and a proxy, the
+// rates are that subflow's, so that they are counted with all else that it carries,
+// and no cap is passed by.
+func (p Patient) measureDirect(ctx context.Context, l *Lane, o *own, id uint32, s *Server) (share float64) {
+	hop, dial := func() *api.Hop { h, _ := o.e.HopOf(ownPath); return h }, o.dial
 	l.Hops = []Hop{{Name: PSPath}}
-	p.look(ctx, l, o.dial, s)
+	p.look(ctx, l, dial, s)
 	if p.rated(l) {
+		if id != 0 && p.SOCKS != "" {
+			dial, hop = p.through(id), func() *api.Hop { return p.hopOf(ctx, id) }
+		}
 		u := startUsed()
-		if l.Down = p.rate(ctx, l, o.dial, measure.Down); !l.Down.Stalled {
-			l.ToUp = p.rate(ctx, l, o.dial, measure.Up)
+		if l.Down = p.rate(ctx, l, dial, measure.Down); !l.Down.Stalled {
+			l.ToUp = p.rate(ctx, l, dial, measure.Up)
 		}
 		share = u.share()
 		l.Down.Limit, l.ToUp.Limit = PSPath, PSPath
@@ -269,7 +274,7 @@ func (l *Lane) spared() string {
 	case l.Backup:
 		return "it is a backup"
 	case l.Capped:
-		return "it has a cap, and what the doctor sends is not counted"
+		return "it has a cap"
 	}
 	return ""
 }
@@ -303,13 +308,7 @@ func (p Patient) measureHelped(ctx context.Context, l *Lane, id uint32, s *Serve
 		l.NotAsked = "the running primary has no proxy to measure it through"
 		return
 	}
-	dial := func(ctx context.Context) (net.Conn, error) {
-		d, err := proxy.SOCKS5("tcp", p.SOCKS, nil, &net.Dialer{Timeout: callTimeout})
-		if err != nil {
-			return nil, err
-		}
-		return d.(proxy.ContextDialer).DialContext(ctx, "tcp", measure.Dest(id))
-	}
+	dial := p.through(id)
 	p.look(ctx, l, dial, s)
 	if p.rated(l) {
 		if l.Down = p.rate(ctx, l, dial, measure.Down); !l.Down.Stalled {
@@ -320,15 +319,36 @@ func (p Patient) measureHelped(ctx context.Context, l *Lane, id uint32, s *Serve
 			}
 		}
 	}
+	if h := p.hopOf(ctx, id); h != nil {
+		l.Hops[0] = hopOf(Pipe, h)
+	}
+}
+
+// through makes streams that measure a subflow of the running primary, by its
+// proxy.
+func (p Patient) through(id uint32) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		d, err := proxy.SOCKS5("tcp", p.SOCKS, nil, &net.Dialer{Timeout: callTimeout})
+		if err != nil {
+			return nil, err
+		}
+		return d.(proxy.ContextDialer).DialContext(ctx, "tcp", measure.Dest(id))
+	}
+}
+
+// hopOf is the hop of a subflow of the running primary that begins here, nil if it
+// does not tell.
+func (p Patient) hopOf(ctx context.Context, id uint32) *api.Hop {
 	st, err := p.Status(ctx)
 	if err != nil {
-		return
+		return nil
 	}
 	for _, path := range paths(st) {
 		if path.ID == id {
-			l.Hops[0] = hopOf(Pipe, path.Hop)
+			return path.Hop
 		}
 	}
+	return nil
 }
 
 // watch looks at a subflow of the running primary until the function that it

@@ -122,6 +122,16 @@ func TestDoctor(t *testing.T) {
 	n.set("pipe1", "", "rate=8Mbit/s")
 	n.set("hs1", "", "rate=8Mbit/s")
 
+	// Those of an own link go over the primary's subflow, and are counted there.
+	c := n.Asker("primary", "primary")
+	downBefore, upBefore := n.used(c, "ps")
+	r := n.diagnose(diagnosis{args: "laptop", what: "ps_path", subject: "PS-path by laptop"})
+	down, up := n.used(c, "ps")
+	down, up = down-downBefore, up-upBefore
+	if l := r.Lanes[0]; float64(down) < float64(l.DownBps)/8 || float64(up) < float64(l.UpBps)/8 { // a second of two
+		t.Errorf("%v down and %v up were measured for 2 s each, and %d and %d bytes counted", l.DownBps, l.UpBps, down, up)
+	}
+
 	n.Must("primary", "ip", "link", "set", "dev", "ps", "mtu", "1200")
 	n.diagnose(diagnosis{args: "--no-rate", what: "mtu", subject: "PS-path by laptop"})
 	n.Must("primary", "ip", "link", "set", "dev", "ps", "mtu", "1500")
