@@ -81,10 +81,27 @@ type Bond struct {
 	FlowList []Flow `json:"flow_list,omitempty"`
 }
 
+// Owner is whose a stream or flow is, as the primary finds out soon after it has
+// begun: what it does not know is left out, and a server knows nothing of it.
+type Owner struct {
+	// App is what it is counted for: the label, else the program's name, else
+	// "user NAME" of a program that may not be seen, "from ADDRESS" of another
+	// device, "mpbond" of its own, or "unknown". While it is looked for it is left
+	// out.
+	App     string `json:"app,omitempty"`
+	Program string `json:"program,omitempty"` // path of its executable
+	Label   string `json:"label,omitempty"`   // of `mpbond run --label`
+	User    string `json:"user,omitempty"`    // that it runs as: a name, or a number that has none
+}
+
+// AppUnknown is the App of what nothing could be found out about.
+const AppUnknown = "unknown"
+
 // Stream is one connection of an app. Down is towards the primary.
 type Stream struct {
-	ID        uint64       `json:"id"`
-	Dest      string       `json:"dest"`
+	ID   uint64 `json:"id"`
+	Dest string `json:"dest"`
+	Owner
 	Mode      string       `json:"mode"` // bond, latency or redundant
 	DownBytes unit.Bytes   `json:"down_bytes"`
 	UpBytes   unit.Bytes   `json:"up_bytes"`
@@ -100,17 +117,23 @@ type StreamChoice struct {
 	Reason string   `json:"reason,omitempty"`
 }
 
-// Flow is one datagram flow: a UDP socket of an app. Counts are of datagrams.
+// Flow is one datagram flow: a UDP socket of an app. Counts are of datagrams, at
+// this end.
 type Flow struct {
-	ID        uint64    `json:"id"`
-	Path      uint32    `json:"path"`             // it is pinned to for sending; 0: none yet
-	Second    uint32    `json:"second,omitempty"` // of a flow that sends everything twice
-	Sent      int64     `json:"sent"`
-	Received  int64     `json:"received"`
-	Dropped   int64     `json:"dropped"`   // at this end
-	Duplicate int64     `json:"duplicate"` // came a second time
-	Moves     int64     `json:"moves"`     // to another path
-	LastUsed  time.Time `json:"last_used"`
+	ID uint64 `json:"id"`
+	Owner
+	Path      uint32 `json:"path"`             // it is pinned to for sending; 0: none yet
+	Second    uint32 `json:"second,omitempty"` // of a flow that sends everything twice
+	Sent      int64  `json:"sent"`
+	Received  int64  `json:"received"`
+	Dropped   int64  `json:"dropped"`   // at this end
+	Duplicate int64  `json:"duplicate"` // came a second time
+	Moves     int64  `json:"moves"`     // to another path
+	// Bytes in datagrams that were received and sent, each datagram once. Down is
+	// towards the primary.
+	DownBytes unit.Bytes `json:"down_bytes"`
+	UpBytes   unit.Bytes `json:"up_bytes"`
+	LastUsed  time.Time  `json:"last_used"`
 }
 
 // Path kinds.

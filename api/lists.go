@@ -102,6 +102,22 @@ func StreamsOf(bond, peer string, list []Stream) []StreamOf {
 	return all
 }
 
+// FlowOf is one datagram flow with the bond that it belongs to.
+type FlowOf struct {
+	Bond string `json:"bond"`
+	Peer string `json:"peer"` // name of the device at the other end of the bond
+	Flow
+}
+
+// FlowsOf is the list of a bond's flows; never nil.
+func FlowsOf(bond, peer string, list []Flow) []FlowOf {
+	all := make([]FlowOf, 0, len(list))
+	for _, f := range list {
+		all = append(all, FlowOf{bond, peer, f})
+	}
+	return all
+}
+
 // Event is one change, as GET /v1/events tells it. Fields that a kind does not
 // use are left out.
 type Event struct {

@@ -70,6 +70,8 @@ type Flow struct {
 // FlowStats counts the datagrams of a flow at one end.
 type FlowStats struct {
 	Sent, Received int // given to a path; handed over to be received
+	// SentBytes and ReceivedBytes are what was in these, a copy not counted.
+	SentBytes, ReceivedBytes unit.Bytes
 	// Dropped waited too long or found no room, at this end.
 	Dropped int
 	// Duplicate came a second time, as those of redundant flows do.
@@ -107,6 +109,7 @@ type leg struct {
 // queued is a frame that waits, encoded.
 type queued struct {
 	frame []byte
+	data  unit.Bytes // of it, those of an app
 	at    time.Time
 	went  *wire.PathID // the path that carries a copy of it, or 0; all copies share it
 }
@@ -212,7 +215,7 @@ func (f *Flow) Send(addr wire.Addr, p []byte, now time.Time) error {
 	}
 	f.next++
 	f.touch(addr, now)
-	f.enqueue(frame, now)
+	f.enqueue(queued{frame: frame, data: unit.Bytes(len(p)), at: now})
 	return nil
 }
 
@@ -229,8 +232,10 @@ func (f *Flow) touch(addr wire.Addr, now time.Time) {
 	f.onlyDNS = f.onlyDNS && addr.Port == 53
 }
 
-func (f *Flow) enqueue(frame []byte, now time.Time) {
-	b, went := f.bond, new(wire.PathID)
+// enqueue gives each leg that shall have it a frame.
+func (f *Flow) enqueue(q queued) {
+	b, now := f.bond, q.at
+	q.went = new(wire.PathID)
 	for i := range f.legs {
 		l := &f.legs[i]
 		if i > 0 && !f.redundant {
@@ -240,7 +245,7 @@ func (f *Flow) enqueue(frame []byte, now time.Time) {
 		if l.path == nil && (i > 0 || l.taken() != nil) {
 			continue // no second path
 		}
-		cost := unit.Bytes(len(frame)) + datagramCost
+		cost := unit.Bytes(len(q.frame)) + datagramCost
 		for l.bytes+cost > maxLegQueue {
 			l.drop()
 		}
@@ -249,7 +254,7 @@ func (f *Flow) enqueue(frame []byte, now time.Time) {
 			b.stats.DatagramsDropped++
 			continue
 		}
-		l.q = append(l.q, queued{frame, now, went})
+		l.q = append(l.q, q)
 		l.bytes += cost
 		b.flows.out += cost
 		if l.path != nil && !l.bulk {
@@ -336,7 +341,7 @@ func (f *Flow) End(code wire.Code, text string, now time.Time) {
 		return
 	}
 	// On the leg, so that it does not overtake datagrams.
-	f.enqueue(wire.Append(nil, wire.FlowEnd{Flow: f.id, Code: code, Text: text}), now)
+	f.enqueue(queued{frame: wire.Append(nil, wire.FlowEnd{Flow: f.id, Code: code, Text: text}), at: now})
 	f.fail(wire.Reset{Code: code, Text: text}, now)
 }
 
@@ -467,6 +472,7 @@ func (f *Flow) hand(r Received) {
 		return
 	}
 	f.stats.Received++
+	f.stats.ReceivedBytes += unit.Bytes(len(r.Bytes))
 	f.in = append(f.in, r)
 	f.account(cost)
 	f.bond.notifyFlow(f)
@@ -479,6 +485,7 @@ type FlowInfo struct {
 	Second    wire.PathID // of a redundant flow
 	Redundant bool
 	Used      time.Time
+	User      any
 	FlowStats
 }
 
@@ -486,7 +493,7 @@ type FlowInfo struct {
 func (b *Bond) Flows(limit int) []FlowInfo {
 	list := make([]FlowInfo, 0, len(b.flows.all))
 	for _, f := range b.flows.all {
-		i := FlowInfo{ID: f.id, Redundant: f.redundant, Used: f.used, FlowStats: f.stats}
+		i := FlowInfo{ID: f.id, Redundant: f.redundant, Used: f.used, User: f.User, FlowStats: f.stats}
 		for l := range f.legs {
 			if p := f.legs[l].path; p != nil {
 				i.Path, i.Second = cmp.Or(i.Path, p.id), p.id

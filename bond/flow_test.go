@@ -430,6 +430,9 @@ func TestRedundantFlowAndOnePath(t *testing.T) {
 			if lost := int(by.sent) - len(by.got); lost > 0 || copies[1] == 0 {
 				t.Errorf("path %d ends: %d of %d from %s are lost, %v were given to paths", dead+1, lost, by.sent, endNames[d], copies)
 			}
+			if want := unit.Bytes(300 * 208); g.f[d].stats.SentBytes != want || g.f[d].stats.ReceivedBytes != want {
+				t.Errorf("path %d ends: %+v at %s, want %d bytes each way, no copy counted", dead+1, g.f[d].stats, endNames[d], want)
+			}
 		}
 		if dropped := g.f[0].stats.Dropped + g.f[1].stats.Dropped; dropped > 0 {
 			t.Errorf("%d count as dropped", dropped)

@@ -236,6 +236,7 @@ type StreamInfo struct {
 	// Out are the paths that this end may send it by, none if all, and why. In is
 	// what the server says of the other direction, at the primary.
 	Out, In wire.Choice
+	User    any
 }
 
 // receiveChoice takes the server's word about a stream.
@@ -253,7 +254,7 @@ func (b *Bond) StreamList(limit int) (list []StreamInfo) {
 	ids := slices.SortedFunc(maps.Keys(b.streams), func(x, y wire.StreamID) int { return cmp.Compare(y, x) })
 	for _, id := range ids[:min(limit, len(ids))] {
 		s := b.streams[id]
-		i := StreamInfo{ID: s.id, Dest: s.dest, Mode: s.mode, Sent: unit.Bytes(s.outBase), Received: unit.Bytes(s.inBase)}
+		i := StreamInfo{ID: s.id, Dest: s.dest, Mode: s.mode, Sent: unit.Bytes(s.outBase), Received: unit.Bytes(s.inBase), User: s.User}
 		if b.cfg.Opens {
 			i.In = s.told
 		}

@@ -184,6 +184,8 @@ func (b *Bond) fillDatagrams(p *path, now time.Time, buf []byte) []byte {
 		l.f.stats.Sent++
 		if *q.went != 0 {
 			b.stats.Redundant += unit.Bytes(n)
+		} else {
+			l.f.stats.SentBytes += q.data
 		}
 		*q.went = p.id
 		b.flows.ready = append(b.flows.ready[:i], b.flows.ready[i+1:]...)

@@ -22,6 +22,7 @@ type Conn struct {
 	cond *sync.Cond // on Endpoint.mu: something about the stream changed
 
 	since time.Time // when it was opened
+	owner owner
 
 	closed               bool // by Close
 	readLimit, writeTime deadline

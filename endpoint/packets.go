@@ -17,6 +17,8 @@ type PacketConn struct {
 	f    *bond.Flow
 	cond *sync.Cond // on Endpoint.mu: something about the flow changed
 
+	owner owner
+
 	closed    bool // by Close
 	readLimit deadline
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/api"
 	"mpbond/wire"
 )
 
@@ -91,10 +92,20 @@ func TestPacketsEndWithTheBond(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-came
+	c.SetOwner(api.Owner{App: "curl"})
+	if list := p.client.FlowList(); len(list) != 1 || list[0].App != "curl" || list[0].UpBytes != 1 || list[0].DownBytes != 0 {
+		t.Errorf("flows: %+v", list)
+	}
+	if list := p.server.FlowList(); len(list) != 1 || list[0].App != "" || list[0].UpBytes != 1 || list[0].DownBytes != 0 || c.Done() {
+		t.Errorf("flows at the server: %+v", list)
+	}
 	if st := p.server.Status(true); st.Flows != 1 || len(st.FlowList) != 1 || st.FlowList[0].Received != 1 {
 		t.Errorf("status: %+v", st)
 	}
 	p.client.Fail(wire.CodeClosed, "over")
+	if !c.Done() {
+		t.Error("the flow is not over")
+	}
 	var r wire.Reset
 	if _, err := c.Receive(); !errors.As(err, &r) || r.Text != "over" {
 		t.Errorf("near end: %v", err)

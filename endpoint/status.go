@@ -197,10 +197,7 @@ func (e *Endpoint) Status(why bool) api.Bond {
 			out.Decisions = append(out.Decisions, decision(d))
 		}
 		out.StreamList = e.streams(maxFlowList)
-		for _, f := range e.b.Flows(maxFlowList) {
-			out.FlowList = append(out.FlowList, api.Flow{ID: uint64(f.ID), Path: uint32(f.Path), Second: uint32(f.Second), Sent: int64(f.Sent),
-				Received: int64(f.Received), Dropped: int64(f.Dropped), Duplicate: int64(f.Duplicate), Moves: int64(f.Moves), LastUsed: f.Used})
-		}
+		out.FlowList = e.flows(maxFlowList)
 	}
 	return out
 }
@@ -247,7 +244,34 @@ func (e *Endpoint) streams(limit int) (list []api.Stream) {
 		if e.cfg.Bond.Opens {
 			sent, received = received, sent
 		}
-		list = append(list, api.Stream{ID: uint64(s.ID), Dest: s.Dest, Mode: s.Mode.String(), DownBytes: received, UpBytes: sent, Down: down, Up: up})
+		a := api.Stream{ID: uint64(s.ID), Dest: s.Dest, Mode: s.Mode.String(), DownBytes: received, UpBytes: sent, Down: down, Up: up}
+		if c, ok := s.User.(*Conn); ok {
+			a.Owner = c.owner.get()
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// FlowList describes the flows, the one used last first.
+func (e *Endpoint) FlowList() []api.Flow {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.flows(math.MaxInt)
+}
+
+// flows describes the flows that were used last. Mu is held.
+func (e *Endpoint) flows(limit int) (list []api.Flow) {
+	for _, f := range e.b.Flows(limit) {
+		a := api.Flow{ID: uint64(f.ID), Path: uint32(f.Path), Second: uint32(f.Second), Sent: int64(f.Sent), Received: int64(f.Received), Dropped: int64(f.Dropped),
+			Duplicate: int64(f.Duplicate), Moves: int64(f.Moves), LastUsed: f.Used, DownBytes: f.SentBytes, UpBytes: f.ReceivedBytes}
+		if e.cfg.Bond.Opens {
+			a.DownBytes, a.UpBytes = a.UpBytes, a.DownBytes
+		}
+		if c, ok := f.User.(*PacketConn); ok {
+			a.Owner = c.owner.get()
+		}
+		list = append(list, a)
 	}
 	return list
 }

@@ -112,6 +112,14 @@ func (p *Primary) Streams() []api.StreamOf {
 	return api.StreamsOf(s.id.String(), peer, s.e.StreamList())
 }
 
+// Flows lists the bond's datagram flows, the one used last first.
+func (p *Primary) Flows() []api.FlowOf {
+	p.mu.Lock()
+	s, peer := p.cur, p.server.Name
+	p.mu.Unlock()
+	return api.FlowsOf(s.id.String(), peer, s.e.FlowList())
+}
+
 // session is the bond of that name.
 func (p *Primary) session(bond string) (*session, error) {
 	p.mu.Lock()

@@ -21,6 +21,7 @@ func (p *Primary) measuring(ctx context.Context, dest string, path wire.PathID) 
 	if err != nil {
 		return nil, err
 	}
+	c.SetOwner(ownOwner)
 	if !c.Bind(path) {
 		c.Reset()
 		return nil, wire.Reset{Code: wire.CodeClosed, Text: fmt.Sprintf("there is no subflow %d", path)}

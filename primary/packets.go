@@ -34,6 +34,7 @@ type packetConn struct {
 	rules    *inForce        // that verdicts are by
 	process  *policy.Process // that has the socket, once it was looked for
 	looked   bool
+	asked    bool             // whose it is
 	verdicts map[string]error // by destination
 }
 
@@ -55,6 +56,10 @@ func (c *packetConn) judge(dest string) error {
 	}
 	if rules.AskProcess() && !c.looked {
 		c.looked, c.process = true, c.p.plan.processOf(c.app)
+	}
+	if !c.asked {
+		c.asked = true
+		c.p.owners.ask(question{c.PacketConn, c.app, c.process, c.looked})
 	}
 	v := c.p.plan.decide(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
 	switch v.Mode {

@@ -103,13 +103,14 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 		return p.measuring(ctx, dest, wire.PathID(path))
 	}
 	app, known := intercept.AppOf(ctx)
-	mode, _ := p.plan.modes.Of(policy.Flow{Dest: dest})
-	var treat *policy.Treatment
-	if known { // else it is mpbond's own: a DNS query that it passes on
+	var how treatment
+	if known {
 		var err error
-		if mode, treat, err = p.judge(app, dest); err != nil {
+		if how, err = p.judge(app, dest); err != nil {
 			return nil, err
 		}
+	} else { // it is mpbond's own: a DNS query that it passes on
+		how.mode, _ = p.plan.modes.Of(policy.Flow{Dest: dest})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock() // so that the bond is not replaced meanwhile
@@ -117,42 +118,54 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 		return nil, err
 	}
 	p.demand.want() // a second subflow
-	group, err := p.groupOf(treat)
+	group, err := p.groupOf(how.treat)
 	if err != nil {
 		return nil, err
 	}
-	c, err := p.cur.e.Dial(dest, mode, group)
+	c, err := p.cur.e.Dial(dest, how.mode, group)
 	if err != nil {
 		return nil, err
 	}
 	if known {
 		p.remember(app.Addr, c)
+		p.owners.ask(question{c, app, how.process, how.looked})
+	} else {
+		c.SetOwner(ownOwner)
 	}
-	if treat != nil && len(treat.Devices)+len(treat.Pipes) > 0 {
+	if t := how.treat; t != nil && len(t.Devices)+len(t.Pipes) > 0 {
 		return bondOnly{c}, nil
 	}
 	return c, nil
 }
 
+// treatment is how a connection of an app is carried.
+type treatment struct {
+	mode    wire.Mode
+	treat   *policy.Treatment
+	process *policy.Process // that has it, if rules had it looked for
+	looked  bool
+}
+
 // judge is how a connection of an app is carried, or why not by the bond.
-func (p *Primary) judge(app intercept.App, dest string) (wire.Mode, *policy.Treatment, error) {
+func (p *Primary) judge(app intercept.App, dest string) (how treatment, err error) {
 	rules := p.plan.force.Load()
 	f := policy.Flow{Dest: dest, DSCP: app.DSCP, Name: app.Name}
-	if rules.AskProcess() {
+	if how.looked = rules.AskProcess(); how.looked {
 		f.Process = p.plan.processOf(app)
 	}
 	v := p.plan.decide(rules, f)
+	how.mode, how.treat, how.process = wire.Bond, v.Treat, f.Process
 	switch v.Mode {
 	case policy.ModeBlock:
-		return 0, nil, wire.Reset{Code: wire.CodeForbidden, Text: blockedText(dest, v)}
+		return how, wire.Reset{Code: wire.CodeForbidden, Text: blockedText(dest, v)}
 	case policy.ModeDirect:
-		return 0, nil, intercept.ErrAround
+		return how, intercept.ErrAround
 	case policy.ModeLatency:
-		return wire.Latency, v.Treat, nil
+		how.mode = wire.Latency
 	case policy.ModeRedundant:
-		return wire.Redundant, v.Treat, nil
+		how.mode = wire.Redundant
 	}
-	return wire.Bond, v.Treat, nil
+	return how, nil
 }
 
 func blockedText(dest string, v policy.Verdict) string {

@@ -37,7 +37,7 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	judged := func(dest string) string {
-		mode, _, err := p.judge(intercept.App{}, dest)
+		how, err := p.judge(intercept.App{}, dest)
 		var r wire.Reset
 		switch {
 		case errors.Is(err, intercept.ErrAround):
@@ -47,7 +47,7 @@ func TestPlan(t *testing.T) {
 		case err != nil:
 			return err.Error()
 		}
-		return mode.String()
+		return how.mode.String()
 	}
 	expect := func(when string, want ...string) {
 		t.Helper()
@@ -221,8 +221,8 @@ func BenchmarkJudge(b *testing.B) {
 		p.plan.putInForce(rules, nil)
 		b.Run(strings.Fields(kind)[0], func(b *testing.B) {
 			for b.Loop() {
-				if mode, _, err := p.judge(app, "www.example.net:443"); err != nil || mode != wire.Bond {
-					b.Fatal(mode, err)
+				if how, err := p.judge(app, "www.example.net:443"); err != nil || how.mode != wire.Bond {
+					b.Fatal(how, err)
 				}
 			}
 		})

@@ -156,6 +156,7 @@ type Primary struct {
 	findUplinks func() ([]string, error) // a fake in tests
 	places      places
 	plan        plan
+	owners      *owners
 
 	mu      sync.Mutex
 	server  identity.Peer
@@ -237,6 +238,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		demand: newDemand(), closing: make(chan struct{})}
 	p.host, _ = os.Hostname()
 	p.plan.start(modes)
+	p.owners = newOwners(p.plan.processOf)
 	if err := p.listen(); err != nil {
 		return nil, err
 	}
@@ -288,6 +290,7 @@ func (p *Primary) Run(ctx context.Context) error {
 	}
 	p.wg.Go(func() { p.watch(ctx) })
 	p.wg.Go(func() { p.keepGroups(ctx) })
+	p.wg.Go(func() { p.owners.run(ctx) })
 	var err error
 	if len(p.pipes) > 0 {
 		err = p.acceptPipes(ctx)

@@ -44,6 +44,17 @@ func (s *Server) Streams() []api.StreamOf {
 	return list
 }
 
+// Flows lists the datagram flows of all bonds, of each the one used last first.
+func (s *Server) Flows() []api.FlowOf {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []api.FlowOf{}
+	for _, b := range s.bonds {
+		list = append(list, api.FlowsOf(b.id, s.nameOf(b), b.e.FlowList())...)
+	}
+	return list
+}
+
 // CloseSubflow ends a subflow of a bond: what it carried goes over others, and
 // the device makes a new one.
 func (s *Server) CloseSubflow(bond string, path uint32) error {

@@ -98,6 +98,12 @@ func (c *Client) Streams(ctx context.Context) (list []api.StreamOf, err error) {
 	return list, err
 }
 
+// Flows lists the open datagram flows of all bonds, of each the one used last first.
+func (c *Client) Flows(ctx context.Context) (list []api.FlowOf, err error) {
+	err = c.get(ctx, "/v1/flows", &list)
+	return list, err
+}
+
 // Usage tells what the device's links carried.
 func (c *Client) Usage(ctx context.Context) (u api.Usage, err error) {
 	err = c.get(ctx, "/v1/usage", &u)

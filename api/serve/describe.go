@@ -60,12 +60,16 @@ func addComments(schemas map[string]*huma.Schema) {
 			}
 		}
 	}
-	for outer, within := range map[string]string{"Subflow": "Path", "StreamOf": "Stream", "PolicyRule": "PolicyTreatment", "KnownFacts": "Facts"} { // fields of the type within it
-		inner := schemas[within]
-		if s := schemas[outer]; s != nil && inner != nil {
-			for field, p := range s.Properties {
-				if q := inner.Properties[field]; q != nil && p.Description == "" {
-					p.Description = q.Description
+	for outer, within := range map[string][]string{"Subflow": {"Path"}, "Stream": {"Owner"}, "Flow": {"Owner"}, "StreamOf": {"Stream", "Owner"}, "FlowOf": {"Flow", "Owner"},
+		"PolicyRule": {"PolicyTreatment"}, "KnownFacts": {"Facts"}} { // fields of types within it
+		s := schemas[outer]
+		if s == nil {
+			continue
+		}
+		for field, p := range s.Properties {
+			for _, inner := range within {
+				if p.Description == "" && p.Ref == "" {
+					p.Description = comments[inner+"."+field]
 				}
 			}
 		}

@@ -21,7 +21,7 @@ const (
 	keptMeans   = 361
 	meanOf      = 10 // looks
 	// maxLanes are kept of each moment and plot, those with the most bytes: so a
-	// moment takes some KB, and all of them 2 MB at most.
+	// moment takes some KB, and all of them 3 MB at most.
 	maxLanes = 32
 )
 
@@ -85,11 +85,30 @@ func (r Role) counters() map[string][]counter {
 		c.name += " " + strconv.FormatUint(uint64(f.ID), 10)
 		all[api.PlotSubflows] = append(all[api.PlotSubflows], c)
 	}
+	knows := s.Role != "server" // whose streams and flows are, or soon will
+	add := func(key, dest string, o api.Owner, down, up unit.Bytes) {
+		c := counter{key, dest, down, up, 0}
+		all[api.PlotDestinations] = append(all[api.PlotDestinations], c)
+		switch {
+		case knows && o.App == "":
+			return // so that it is not counted for one name first, and then for another
+		case knows && o.App != api.AppUnknown:
+			c.name = o.App
+		}
+		all[api.PlotApps] = append(all[api.PlotApps], c)
+	}
 	for _, f := range r.streams() {
-		all[api.PlotApps] = append(all[api.PlotApps], counter{key: f.Bond + "/" + strconv.FormatUint(f.ID, 10), name: laneApp(f), down: f.DownBytes, up: f.UpBytes})
+		add(f.Bond+"/"+strconv.FormatUint(f.ID, 10), laneDest(f), f.Owner, f.DownBytes, f.UpBytes)
+	}
+	for _, f := range r.flows() {
+		add(f.Bond+"/udp "+strconv.FormatUint(f.ID, 10), laneFlows, f.Owner, f.DownBytes, f.UpBytes)
 	}
 	return all
 }
+
+// laneFlows is what datagram flows are counted for, each of which may go to many
+// destinations.
+const laneFlows = "datagrams"
 
 // laneDevice is the device that a subflow is counted for.
 func laneDevice(role string, f api.Subflow) string {
@@ -99,9 +118,8 @@ func laneDevice(role string, f api.Subflow) string {
 	return cmp.Or(f.Device, f.Peer)
 }
 
-// laneApp is what a stream is counted for: nobody has told which app it is of,
-// but where it goes.
-func laneApp(f api.StreamOf) string {
+// laneDest is where a stream goes.
+func laneDest(f api.StreamOf) string {
 	if host, _, err := net.SplitHostPort(f.Dest); err == nil {
 		return host
 	}
@@ -211,7 +229,7 @@ type view struct {
 	hour bool   // of means, else a minute of seconds
 }
 
-var plotTitles = map[string]string{api.PlotDevices: "by device", api.PlotSubflows: "by subflow", api.PlotApps: "by destination of apps"}
+var plotTitles = map[string]string{api.PlotDevices: "by device", api.PlotSubflows: "by subflow", api.PlotApps: "by app", api.PlotDestinations: "by destination of apps"}
 
 // plot is what a plot shows. Lines are in the order of their names, so that each
 // keeps its colour.

@@ -25,7 +25,7 @@ const (
 
 // PlotInput is exported since the library looks into embedded types that are.
 type PlotInput struct {
-	Name      string `path:"name" enum:"devices,subflows,apps,pad" doc:"the plot"`
+	Name      string `path:"name" enum:"devices,subflows,apps,destinations,pad" doc:"the plot"`
 	Direction string `query:"direction" enum:"down,up" default:"down" doc:"bytes to the primary, or from it; pad knows none"`
 	Span      string `query:"span" enum:"minute,hour" default:"minute" doc:"a minute second by second, or an hour of means of 10 s"`
 }

@@ -124,20 +124,31 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestCounters: down is towards the primary at each role; apps are counted by
-// where they are connected with.
+// TestCounters: down is towards the primary at each role. What is not known of
+// whose a stream is is made up for by where it goes; while it is looked for it
+// waits to be counted.
 func TestCounters(t *testing.T) {
 	path := api.Path{ID: 2, Device: "phone", Kind: api.Helped, RxBytes: 10, TxBytes: 3, PADms: 5}
+	owner := func(role, app string) (o api.Owner) {
+		if role != "server" { // which knows of none
+			o.App = app
+		}
+		return o
+	}
 	describe := func(role string) Role {
 		return Role{Describe: func(bool) api.Status {
 			return api.Status{Role: role, Bonds: []api.Bond{{ID: "b", Peer: "anna", Paths: []api.Path{path, {Device: "x"}}}}}
 		}, Streams: func() []api.StreamOf {
-			return api.StreamsOf("b", "anna", []api.Stream{{ID: 1, Dest: "[2001:db8::1]:443", DownBytes: 7, UpBytes: 2}, {ID: 2, Dest: "odd", DownBytes: 1}})
+			return api.StreamsOf("b", "anna", []api.Stream{{ID: 1, Dest: "[2001:db8::1]:443", DownBytes: 7, UpBytes: 2, Owner: owner(role, "curl")},
+				{ID: 2, Dest: "odd", DownBytes: 1, Owner: owner(role, api.AppUnknown)}, {ID: 3, Dest: "new:1", DownBytes: 1}})
+		}, Flows: func() []api.FlowOf {
+			return api.FlowsOf("b", "anna", []api.Flow{{ID: 1, DownBytes: 4, UpBytes: 5, Owner: owner(role, "curl")}, {ID: 2, Owner: owner(role, api.AppUnknown)}, {ID: 3}})
 		}}
 	}
+	const byDest = "destinations:[{b/1 2001:db8::1 7 2 0} {b/2 odd 1 0 0} {b/3 new 1 0 0} {b/udp 1 datagrams 4 5 0} {b/udp 2 datagrams 0 0 0} {b/udp 3 datagrams 0 0 0}]"
 	for role, want := range map[string]string{
-		"primary": "map[apps:[{b/1 2001:db8::1 7 2 0} {b/2 odd 1 0 0}] devices:[{b/2 phone 10 3 5}] subflows:[{b/2 phone 2 10 3 5}]]",
-		"server":  "map[apps:[{b/1 2001:db8::1 7 2 0} {b/2 odd 1 0 0}] devices:[{b/2 anna/phone 3 10 5}] subflows:[{b/2 anna/phone 2 3 10 5}]]",
+		"primary": "map[apps:[{b/1 curl 7 2 0} {b/2 odd 1 0 0} {b/udp 1 curl 4 5 0} {b/udp 2 datagrams 0 0 0}] " + byDest + " devices:[{b/2 phone 10 3 5}] subflows:[{b/2 phone 2 10 3 5}]]",
+		"server":  "map[apps:" + byDest[len("destinations:"):] + " " + byDest + " devices:[{b/2 anna/phone 3 10 5}] subflows:[{b/2 anna/phone 2 3 10 5}]]",
 	} {
 		if got := fmt.Sprint(describe(role).counters()); got != want {
 			t.Errorf("%s:\n%s\n%s", role, got, want)
@@ -200,5 +211,48 @@ func TestQR(t *testing.T) {
 	r.Inviter = nil
 	if w := ask(r, "GET", "/v1/invitation/svg", ""); w.Code != 501 {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// TestApps: a plot has the sum of each app's streams, while they carry something
+// and for a minute after; one that is looked for is counted whole once it is
+// known.
+func TestApps(t *testing.T) {
+	h := new(History)
+	var streams []api.Stream
+	r := Role{Describe: func(bool) api.Status { return api.Status{Role: "primary"} }, Streams: func() []api.StreamOf { return api.StreamsOf("b", "home", streams) }}
+	at := t0
+	look := func(list ...api.Stream) {
+		streams = list
+		h.add(at, r.counters())
+		at = at.Add(time.Second)
+	}
+	of := func(id uint64, app string, down unit.Bytes) api.Stream {
+		return api.Stream{ID: id, Dest: "x:1", DownBytes: down, Owner: api.Owner{App: app}}
+	}
+	look()
+	look(of(1, "curl", 100), of(2, "", 1000))
+	look(of(1, "curl", 200), of(2, "wget", 3000), of(3, "curl", 50))
+	p := h.plot(view{name: api.PlotApps})
+	for name, want := range map[string]float64{"curl": 1200, "wget": 24000} {
+		if v, ok := last(t, p, name); !ok || v != want {
+			t.Errorf("%s: %v %v, want %v", name, v, ok, want)
+		}
+	}
+	if len(p.Series) != 2 || p.Title != "Down by app" {
+		t.Errorf("%+v", p)
+	}
+	if v, ok := last(t, h.plot(view{name: api.PlotDestinations}), "x"); !ok || v != 17200 {
+		t.Errorf("by destination: %v %v", v, ok)
+	}
+	look(of(2, "wget", 3000))
+	if p := h.plot(view{name: api.PlotApps}); len(p.Series) != 2 {
+		t.Errorf("an app is forgotten as soon as it ends: %+v", p.Series)
+	}
+	for range keptSeconds {
+		look(of(2, "wget", 3000))
+	}
+	if p := h.plot(view{name: api.PlotApps}); len(p.Series) != 1 || p.Series[0].Name != "wget" {
+		t.Errorf("an app that has ended a minute ago: %+v", p.Series)
 	}
 }

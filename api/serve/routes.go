@@ -144,6 +144,11 @@ type streamInput struct {
 	Stream uint64 `path:"stream" doc:"the stream's number"`
 }
 
+type flowInput struct {
+	Bond string `path:"bond" maxLength:"40" doc:"the bond's ID"`
+	Flow uint64 `path:"flow" doc:"the flow's number"`
+}
+
 type chunkInput struct{ Body api.Chunk }
 
 type renameInput struct {
@@ -183,6 +188,10 @@ func (r Role) register(a huma.API) {
 	get(a, "/v1/streams", "open streams of all bonds, of each the newest first", func(*nothing) ([]api.StreamOf, error) { return r.streams(), nil })
 	get(a, "/v1/streams/{bond}/{stream}", "one stream", func(in *streamInput) (api.StreamOf, error) {
 		return find(r.streams(), fmt.Sprintf("stream %d of bond %s", in.Stream, in.Bond), func(s api.StreamOf) bool { return s.Bond == in.Bond && s.ID == in.Stream })
+	})
+	get(a, "/v1/flows", "open datagram flows of all bonds, of each the one used last first", func(*nothing) ([]api.FlowOf, error) { return r.flows(), nil })
+	get(a, "/v1/flows/{bond}/{flow}", "one datagram flow", func(in *flowInput) (api.FlowOf, error) {
+		return find(r.flows(), fmt.Sprintf("flow %d of bond %s", in.Flow, in.Bond), func(f api.FlowOf) bool { return f.Bond == in.Bond && f.ID == in.Flow })
 	})
 	do(a, http.MethodDelete, "/v1/streams/{bond}/{stream}", "reset a stream: the app's connection ends", func(in *streamInput) error {
 		if r.ResetStream == nil {
@@ -353,6 +362,13 @@ func (r Role) streams() []api.StreamOf {
 		return []api.StreamOf{}
 	}
 	return list(r.Streams())
+}
+
+func (r Role) flows() []api.FlowOf {
+	if r.Flows == nil {
+		return []api.FlowOf{}
+	}
+	return list(r.Flows())
 }
 
 // list is l, but never nil.

@@ -88,6 +88,9 @@ func full(changed *[]string) Role {
 		},
 		Subflows: func() []api.Subflow { return []api.Subflow{{Peer: "anna", Path: api.Path{ID: 7}}} },
 		Streams:  func() []api.StreamOf { return api.StreamsOf("b", "home", []api.Stream{{ID: 5, Dest: "x:1"}}) },
+		Flows: func() []api.FlowOf {
+			return api.FlowsOf("b", "home", []api.Flow{{ID: 6, Owner: api.Owner{App: "curl"}}})
+		},
 		CloseSubflow: func(bond string, path uint32) error {
 			if path == 404 {
 				return fault.New(fault.NotFound, errors.New("no such subflow"), "look")
@@ -146,6 +149,9 @@ func TestResources(t *testing.T) {
 		{"GET", "/v1/streams/b/5", "", 200, `"id":5`},
 		{"GET", "/v1/streams/c/5", "", 404, `"kind":"not_found"`},
 		{"DELETE", "/v1/streams/b/5", "", 204, ""},
+		{"GET", "/v1/flows", "", 200, `[{"bond":"b","peer":"home","id":6,"app":"curl"`},
+		{"GET", "/v1/flows/b/6", "", 200, `"id":6`},
+		{"GET", "/v1/flows/b/7", "", 404, `"kind":"not_found"`},
 		{"POST", "/v1/chunk", `{"app":"127.0.0.1:40000","bytes":1000000}`, 204, ""},
 		{"POST", "/v1/chunk", `{"app":"127.0.0.1:40000","bytes":1,"frob":1}`, 400, "frob"},
 		{"POST", "/v1/chunk", `{"app":"127.0.0.1:40000"}`, 400, "bytes"},
@@ -189,6 +195,9 @@ func TestUnsupported(t *testing.T) {
 			t.Errorf("%v: %d %s", c, w.Code, w.Body)
 		}
 	}
+	if w := ask(r, "GET", "/v1/flows", ""); strings.TrimSpace(w.Body.String()) != "[]" {
+		t.Errorf("flows: %s", w.Body)
+	}
 	if w := ask(r, "GET", "/v1/streams", ""); strings.TrimSpace(w.Body.String()) != "[]" {
 		t.Errorf("streams of none: %s", w.Body)
 	}
@@ -225,7 +234,7 @@ func TestOpenAPI(t *testing.T) {
 		t.Error(doc.OpenAPI)
 	}
 	for _, path := range []string{"/v1/status", "/v1/devices", "/v1/devices/{name}", "/v1/pipes", "/v1/pipes/{name}/{address}", "/v1/subflows", "/v1/subflows/{bond}/{path}",
-		"/v1/streams", "/v1/streams/{bond}/{stream}", "/v1/chunk", "/v1/facts", "/v1/invitation", "/v1/pair", "/v1/policy", "/v1/policy/check", "/v1/events"} {
+		"/v1/streams", "/v1/streams/{bond}/{stream}", "/v1/flows", "/v1/flows/{bond}/{flow}", "/v1/chunk", "/v1/facts", "/v1/invitation", "/v1/pair", "/v1/policy", "/v1/policy/check", "/v1/events"} {
 		if len(doc.Paths[path]) == 0 {
 			t.Errorf("%s is not told of", path)
 		}
@@ -243,7 +252,7 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("%s: more fields: %v", name, s.AdditionalProperties)
 		}
 	}
-	for field, want := range map[string]string{"Path.pad_ms": "predicted delivery", "Subflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe", "KnownFacts.battery_percent": "how full", "PolicyRule.paths": "may carry it now", "PolicyFlow.port": ""} {
+	for field, want := range map[string]string{"Path.pad_ms": "predicted delivery", "Subflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe", "KnownFacts.battery_percent": "how full", "PolicyRule.paths": "may carry it now", "PolicyFlow.port": "", "Stream.app": "what it is counted for", "StreamOf.app": "what it is counted for", "StreamOf.mode": "redundant", "FlowOf.user": "runs as", "FlowOf.path": "pinned"} {
 		name, field, _ := strings.Cut(field, ".")
 		if p, ok := doc.Components.Schemas[name].Properties[field]; !ok || !strings.Contains(p.Description, want) {
 			t.Errorf("%s.%s: %+v", name, field, p)

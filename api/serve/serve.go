@@ -47,6 +47,7 @@ type Role struct {
 	// Subflows lists what Describe's bonds do not tell, at a helper.
 	Subflows func() []api.Subflow
 	Streams  func() []api.StreamOf
+	Flows    func() []api.FlowOf // of datagrams
 	// MoveSubflow has one go on over the pipe at an address.
 	MoveSubflow func(bond string, path uint32, pipe string) error
 	// CloseSubflow and ResetStream end one, by its bond and number.

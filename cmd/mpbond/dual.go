@@ -97,6 +97,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 				},
 				Subflows: func() []api.Subflow { return relayed(h.Status(), name) },
 				Streams:  e.Streams,
+				Flows:    e.Flows,
 				CloseSubflow: func(bond string, path uint32) error {
 					if bond == "" {
 						return h.CloseSubflow(bond, path)

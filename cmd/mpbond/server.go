@@ -82,7 +82,7 @@ allowed.`,
 					st.Bonds = append(st.Bonds, s.Status(why)...)
 					return st
 				},
-				Streams: s.Streams, CloseSubflow: s.CloseSubflow, ResetStream: s.ResetStream,
+				Streams: s.Streams, Flows: s.Flows, CloseSubflow: s.CloseSubflow, ResetStream: s.ResetStream,
 			})
 		},
 	}

@@ -342,7 +342,7 @@ func printBond(w io.Writer, b api.Bond) {
 		}
 	}
 	for _, s := range b.StreamList {
-		fmt.Fprintf(w, "  stream %d to %s, mode %s: %v down%s, %v up%s\n", s.ID, oneLine(s.Dest), s.Mode,
+		fmt.Fprintf(w, "  stream %d%s to %s, mode %s: %v down%s, %v up%s\n", s.ID, ownerWords(s.Owner), oneLine(s.Dest), s.Mode,
 			s.DownBytes, chosen(s.Down, devices), s.UpBytes, chosen(s.Up, devices))
 	}
 	for _, f := range b.FlowList {
@@ -350,8 +350,8 @@ func printBond(w io.Writer, b api.Bond) {
 		if f.Second != 0 {
 			who += " and " + oneLine(cmp.Or(devices[f.Second], fmt.Sprintf("path %d", f.Second)))
 		}
-		fmt.Fprintf(w, "  datagram flow %d by %s: %d sent, %d received, %d dropped, %d came twice, moved %d times, last used %s\n", f.ID, who,
-			f.Sent, f.Received, f.Dropped, f.Duplicate, f.Moves, f.LastUsed.Local().Format("15:04:05"))
+		fmt.Fprintf(w, "  datagram flow %d%s by %s: %v down, %v up, %d sent, %d received, %d dropped, %d came twice, moved %d times, last used %s\n", f.ID, ownerWords(f.Owner), who,
+			f.DownBytes, f.UpBytes, f.Sent, f.Received, f.Dropped, f.Duplicate, f.Moves, f.LastUsed.Local().Format("15:04:05"))
 	}
 	for _, d := range b.Decisions {
 		who := "wait"
@@ -360,6 +360,24 @@ func printBond(w io.Writer, b api.Bond) {
 		}
 		fmt.Fprintf(w, "  %s  %s: %s (delay %s, %v to schedule)\n", d.T.Local().Format("15:04:05.000"), who, oneLine(d.Reason), ms(d.PADms), d.RemainingBytes)
 	}
+}
+
+// ownerWords are " of APP (PROGRAM, as USER)", as far as it is known.
+func ownerWords(o api.Owner) (s string) {
+	if o.App == "" {
+		return ""
+	}
+	var more []string
+	if o.Program != "" {
+		more = append(more, o.Program)
+	}
+	if o.User != "" {
+		more = append(more, "as "+o.User)
+	}
+	if s = " of " + o.App; len(more) > 0 {
+		s += " (" + strings.Join(more, ", ") + ")"
+	}
+	return oneLine(s)
 }
 
 // chosen tells people which devices may carry a direction of a stream, and why.

@@ -4,7 +4,7 @@
 import { h, put, set, table, rate, ms, clock, save, say } from "./dom.js";
 import { get, request } from "./api.js";
 
-const names = { devices: "by device", subflows: "by subflow", apps: "by destination of apps", pad: "predicted delivery time" };
+const names = { devices: "by device", subflows: "by subflow", apps: "by app", destinations: "by destination", pad: "predicted delivery time" };
 let count = 0;
 
 // chart makes a figure with a choice of plots.
@@ -66,6 +66,10 @@ export function chart(title, plots) {
     values.replaceChildren(t);
   }
   el.update = show;
+  // offer has a plot to choose, or not.
+  el.offer = (name, on) => {
+    for (const o of plot.options) if (o.value === name) o.hidden = !on;
+  };
   return el;
 }
 

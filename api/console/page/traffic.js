@@ -26,8 +26,13 @@ async function end(path, done) {
   }
 }
 
+// app is whose a stream or flow is.
+function app(s) {
+  return s.label && s.program ? `${s.app} (${s.program.split("/").pop()})` : s.app ?? "–";
+}
+
 export function traffic({ ask }) {
-  const plot = chart("Rates", ["subflows", "devices", "apps", "pad"]);
+  const plot = chart("Rates", ["subflows", "devices", "apps", "destinations", "pad"]);
   const cut = async (p) => {
     if (await confirm({ title: `Cut subflow ${p.id} by ${p.device}?`, text: "What it carries goes over the others, and a new one is made.", yes: "Cut it", danger: true })) {
       await end(`/v1/subflows/${encodeURIComponent(p.bond || "-")}/${p.id}`, `subflow ${p.id} by ${p.device} is cut`);
@@ -55,6 +60,7 @@ export function traffic({ ask }) {
   ], (p) => p.bond + "/" + p.id + "/" + p.device, "There is no subflow.");
   const streams = table("Streams: each is a connection of an app.", [
     { title: "With", of: (s) => s.dest },
+    { title: "App", of: app },
     { title: "Mode", of: (s) => s.mode },
     { title: "Down", number: true, of: (s) => bytes(s.down_bytes) },
     { title: "Up", number: true, of: (s) => bytes(s.up_bytes) },
@@ -64,6 +70,9 @@ export function traffic({ ask }) {
   ], (s) => s.bond + "/" + s.id, "No app is connected.");
   const flows = table("Datagram flows: each is a UDP socket of an app.", [
     { title: "Flow", of: (f) => String(f.id) },
+    { title: "App", of: app },
+    { title: "Down", number: true, of: (f) => bytes(f.down_bytes) },
+    { title: "Up", number: true, of: (f) => bytes(f.up_bytes) },
     { title: "Carried by", of: (f) => f.by },
     { title: "Sent", number: true, of: (f) => String(f.sent) },
     { title: "Received", number: true, of: (f) => String(f.received) },
@@ -76,6 +85,7 @@ export function traffic({ ask }) {
     h("section", { class: "card", "aria-labelledby": "h-streams" }, h("h2", { id: "h-streams" }, "Streams"), streams, flows));
   el.className = "stackof";
   el.update = (st) => {
+    plot.offer("apps", st.role !== "server" && st.role !== "helper");
     plot.update();
     const lanes = [], conns = [], packets = [];
     for (const b of st.bonds) {
