@@ -30,7 +30,10 @@ func TestOwners(t *testing.T) {
 	}
 	proxy := "http://" + at.String() + ":1080"
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--proxy", proxy[len("http://"):])
-	n.Await(2)
+	rig.Eventually(t, func() error { // a connection waits for a subflow
+		_, err := n.Status("primary", "primary")
+		return err
+	})
 	begin := func(node string, argv ...string) {
 		cmd := n.Command(node, argv...)
 		if err := cmd.Start(); err != nil {
