@@ -184,7 +184,7 @@ func aboutDevice(d api.Device) (text string, rests bool) {
 	if power := battery(d.Facts); power != "-" {
 		say("battery %s", power)
 	}
-	say("%s", linkFacts(d.Facts))
+	told = append(append(told, linkFacts(d.Facts)...), radios(d.Radios)...)
 	return strings.Join(told, ", "), d.Rests != "" || d.Facts != nil && d.Facts.Refuses != ""
 }
 
