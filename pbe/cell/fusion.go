@@ -1,9 +1,13 @@
 package cell
 
 // MaxLate is for how many subframes after the newest one that any cell has told
-// a Fusion waits for the others: a decoder takes up to 3 ms for a subframe and
-// runs beside others of its kind.
+// a Fusion waits for the others.
 const MaxLate = 20
+
+// inTurn is by how many subframes a cell's own come out of turn, at most: a
+// decoder takes up to 3 ms for one, and runs beside others of its kind. What is
+// further behind the cell's newest was missed.
+const inTurn = 4
 
 // maxJump is the step ahead from which on a Fusion starts afresh: a decoder
 // found its cell again, or the device has other cells.
@@ -34,7 +38,8 @@ type Fusion struct {
 	cells   int
 	rows    [MaxLate + 1]Row // by Number % len; those from next to newest are open
 	told    [MaxLate + 1]int
-	next    int64 // the next row to hand on
+	heard   [MaxCells]int64 // the newest of each cell
+	next    int64           // the next row to hand on
 	newest  int64
 	begun   bool
 	behind  int // messages in turn that are far behind: the count has begun again
@@ -105,9 +110,24 @@ func (f *Fusion) Add(s Subframe, each func(*Row)) {
 	r.Cells[s.Cell] = s
 	r.Cells[s.Cell].Grants = grants
 	f.told[i]++
-	for f.next <= f.newest && f.told[f.next%int64(len(f.rows))] == f.cells {
+	f.heard[s.Cell] = max(f.heard[s.Cell], s.Number)
+	for f.next <= f.newest && f.whole(f.next) {
 		f.hand(each)
 	}
+}
+
+// whole tells whether nothing more is to be expected of row n.
+func (f *Fusion) whole(n int64) bool {
+	i := n % int64(len(f.rows))
+	if f.told[i] == f.cells {
+		return true
+	}
+	for c, listens := range f.listens {
+		if listens && !f.rows[i].Told[c] && f.heard[c] < n+inTurn {
+			return false
+		}
+	}
+	return true
 }
 
 // Flush hands on all that is held, as at the end of a recording.
@@ -119,6 +139,7 @@ func (f *Fusion) Flush(each func(*Row)) {
 
 func (f *Fusion) start(n int64) {
 	f.begun, f.next, f.newest, f.behind = true, n, n, 0
+	f.heard = [MaxCells]int64{}
 	f.open(n)
 }
 

@@ -40,9 +40,9 @@ func TestFusionOrder(t *testing.T) {
 				}
 				want[n][c] = true
 				s := Subframe{Cell: ID(c), Number: int64(n), PRB: 50, Grants: []Grant{{RNTI: RNTI(1000 + n), PRB: uint8(c), Format: Format1}}}
-				list = append(list, told{s, n + r.IntN(MaxLate/2)})
+				list = append(list, told{s, n + r.IntN(inTurn)})
 				if r.IntN(20) == 0 {
-					list = append(list, told{s, n + r.IntN(MaxLate/2)})
+					list = append(list, told{s, n + r.IntN(inTurn)})
 				}
 			}
 		}
@@ -104,6 +104,24 @@ func TestFusionWaits(t *testing.T) {
 	f.Add(Subframe{Cell: 1, Number: 12, PRB: 25}, each)
 	if c := f.Counts(); c.Late != 1 {
 		t.Errorf("a message of a row that is gone: %+v", c)
+	}
+}
+
+// TestFusionGaps: what one cell missed holds up nothing for longer than its own
+// subframes may come out of turn.
+func TestFusionGaps(t *testing.T) {
+	f := NewFusion(0)
+	rows := int64(0)
+	for n := range int64(100) {
+		if n%7 != 3 {
+			f.Add(Subframe{Cell: 0, Number: n, PRB: 25}, func(r *Row) { rows++ })
+		}
+		if rows < n-inTurn {
+			t.Fatalf("after subframe %d: %d rows", n, rows)
+		}
+	}
+	if c := f.Counts(); c.Missing != 13 && c.Missing != 14 {
+		t.Errorf("%+v", c)
 	}
 }
 

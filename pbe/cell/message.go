@@ -2,7 +2,7 @@
 // one device has there: the middle of PBE-CC (Xie, Yi, Jamieson: PBE-CC,
 // SIGCOMM 2020, section 4). Before it stands whoever hears the messages (the
 // decoder of IQ samples, the emulated cell, or a recording), behind it the
-// receiver of pbe/udp, which tells the sender.
+// receiver of pbe/cc, which tells the sender.
 //
 //	Subframe ─ Fusion ─ Window per cell (users, R_w, P_a, P_idle, N) ─ Monitor: C_f, C_p ─ Table: C_t
 //

@@ -169,10 +169,14 @@ func TestWindowAgainstSums(t *testing.T) {
 }
 
 // TestErrorRateIsFitted: blocks that come again tell p, whether a subframe holds
-// one or two of them.
+// one or two of them, and whether all subframes are heard.
 func TestErrorRateIsFitted(t *testing.T) {
 	const bits = 30000 // of a subframe
-	for _, blocks := range []uint8{1, 2} {
+	for _, c := range []struct {
+		blocks uint8
+		misses int64
+	}{{1, 0}, {2, 0}, {1, 7}} {
+		blocks := c.blocks
 		for _, wrong := range []float64{0.03, 0.1, 0.15} {
 			r := rand.New(rand.NewPCG(7, uint64(wrong*100)))
 			m := NewMonitor()
@@ -198,7 +202,7 @@ func TestErrorRateIsFitted(t *testing.T) {
 						again[h][b] = 0
 					}
 				}
-				m.Add(&Row{Number: n, Told: [MaxCells]bool{true}, Cells: [MaxCells]Subframe{{Number: n, PRB: 50, Grants: []Grant{g}}}})
+				m.Add(&Row{Number: n, Told: [MaxCells]bool{c.misses == 0 || n%c.misses > 0}, Cells: [MaxCells]Subframe{{Number: n, PRB: 50, Grants: []Grant{g}}}})
 			}
 			near(t, "fitted p", m.cells[0].table.p, errorRateOf(wrong, bits), 0.5)
 			e := m.Estimate()

@@ -83,10 +83,10 @@ type heard struct {
 	at        int64
 }
 
-// forgetNDI is how many subframes a HARQ process is remembered: its blocks come
-// again 8 subframes later, three times at most; after that an equal NDI says
-// nothing.
-const forgetNDI = 100
+// forgetNDI is how many subframes an NDI is remembered: a block comes again 8
+// subframes later, or a little after. An equal one that is older may be of the
+// next block but one, if one was missed.
+const forgetNDI = 12
 
 // NewWindow is for the cell where this device is self.
 func NewWindow(self RNTI) *Window {
