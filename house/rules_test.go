@@ -15,7 +15,7 @@ type wall struct {
 
 // Groups of rooms.
 var (
-	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault", "replay", "lab/radio", "pbe/cell", "pbe/cc", "lab/virtual"}
+	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault", "replay", "lab/radio", "pbe/cell", "pbe/cc", "lab/virtual", "lab/lte"}
 	dataPath = []string{"intercept", "bond", "sched", "estimate", "subflow", "pipe", "wire", "tcp", "splice"}
 	roles    = []string{"primary", "helper", "server"}
 	sisters  = []string{"onload", "pbe"}

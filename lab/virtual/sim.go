@@ -1,7 +1,7 @@
 // Package virtual runs congestion controllers over model links in virtual time:
 // thousands of seconds in seconds, each run repeatable. Before it stand the
 // controllers of pbe/cc and a Link; behind it whoever judges them by what Run
-// returns. What it simplifies beside pbe/udp over real links: every packet is
+// returns. What it simplifies beside real transports: every packet is
 // full, every packet is acknowledged at once, and acknowledgements are never
 // lost.
 package virtual

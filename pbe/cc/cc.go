@@ -1,11 +1,11 @@
 // Package cc decides how fast a sender may send: PBE-CC's sender and those that
-// it is compared with. Before it stands the acknowledgement side of pbe/udp,
+// it is compared with. Before it stands the acknowledgement side of a transport,
 // which tells what was sent, acknowledged and lost; behind it that transport's
 // pacer, which asks for rate and window. Everything is pure: times are durations
 // since any fixed moment, the same for all calls, and never go back.
 //
-// Controllers run beside each other in virtual time in lab/virtual, and over real
-// sockets in pbe/udp; they cannot tell which.
+// Controllers run beside each other in virtual time in lab/virtual; they cannot
+// tell that from real sockets.
 package cc
 
 import (

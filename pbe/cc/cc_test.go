@@ -28,6 +28,8 @@ const (
 type promise struct {
 	name string
 	make func(seed uint64) cc.Controller
+	// told says that it gets feedback: its part of the rate of the moment.
+	told bool
 	// fill is the part of a steady link that is used, at least.
 	fill float64
 	// queue is the p95 of the queueing delay there, at most, where the buffer is
@@ -47,15 +49,36 @@ var promises = []promise{
 	// Two cycles out of fifty are ProbeRTT; the probing phase queues a quarter of
 	// a bandwidth-delay product, and the next phase drains it; the filter forgets
 	// a rate after ten rounds, and 1.25 in every eight doubles in 25 of them.
-	{"bbr", func(s uint64) cc.Controller { return cc.NewBBR(s) }, 0.95, func(p time.Duration) time.Duration { return rtt/4 + 5*p },
+	{"bbr", func(s uint64) cc.Controller { return cc.NewBBR(s) }, false, 0.95, func(p time.Duration) time.Duration { return rtt/4 + 5*p },
 		// The window of two products fills one, until ProbeRTT.
 		func(p time.Duration) time.Duration { return rtt + 5*p }, 0.01, 2 * sec, 0.93},
 	// The buffer is never empty where it holds more than (1−β)/β of the product.
-	{"cubic", func(uint64) cc.Controller { return cc.NewCUBIC() }, 0.99, func(p time.Duration) time.Duration { return 2*rtt + 2*p },
+	{"cubic", func(uint64) cc.Controller { return cc.NewCUBIC() }, false, 0.99, func(p time.Duration) time.Duration { return 2*rtt + 2*p },
 		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.01, 2 * sec, 0.99},
 	// The window goes up and down by 2.5/δ packets around the target (section 3).
-	{"copa", func(uint64) cc.Controller { return cc.NewCopa(0) }, 0.97, func(p time.Duration) time.Duration { return 8 * p },
+	{"copa", func(uint64) cc.Controller { return cc.NewCopa(0) }, false, 0.97, func(p time.Duration) time.Duration { return 8 * p },
 		func(p time.Duration) time.Duration { return 8 * p }, 0.001, 2 * sec, 0.95},
+	// It knows the rate, a way back and forth late, and has 16 ms more in flight than
+	// RTprop holds.
+	{"pbe", func(s uint64) cc.Controller { return cc.NewPBE(s) }, true, 0.99, func(p time.Duration) time.Duration { return 16*ms + 3*p },
+		func(p time.Duration) time.Duration { return 16*ms + 3*p }, 0.001, 3 * rtt, 0.99},
+}
+
+// flow is one of n on a link.
+func (p promise) flow(seed uint64, rate func(time.Duration) unit.Rate, n unit.Rate) virtual.Flow {
+	f := way(p.make(seed))
+	if p.told {
+		f.Radio = feedback(func(now time.Duration) cc.Capacity {
+			return cc.Capacity{Transport: rate(now) / n, Fair: rate(now) / n}
+		})
+	}
+	return f
+}
+
+// feedback is that of a receiver who knows the capacity.
+func feedback(c func(now time.Duration) cc.Capacity) func(time.Duration, *virtual.Packet) cc.Radio {
+	var r cc.Receiver
+	return func(now time.Duration, p *virtual.Packet) cc.Radio { return r.OnPacket(now, now-p.Sent, c(now)) }
 }
 
 // link has a buffer of twice the bandwidth-delay product.
@@ -67,7 +90,7 @@ func link(rate func(time.Duration) unit.Rate, r unit.Rate) *virtual.Wire {
 func TestConverge(t *testing.T) {
 	for _, p := range promises {
 		for _, r := range []unit.Rate{4 * unit.Mbps, 30 * unit.Mbps} {
-			res := virtual.Run(link(virtual.Steady(r), r), 20*sec, 1, way(p.make(1)))[0]
+			res := virtual.Run(link(virtual.Steady(r), r), 20*sec, 1, p.flow(1, virtual.Steady(r), 1))[0]
 			fill := float64(res.Rate(3*sec, 20*sec)) / float64(r)
 			queue := res.Delay(3*sec, 20*sec, 0.95) - oneWay
 			lost := float64(res.Lost) / float64(res.Sent)
@@ -95,7 +118,7 @@ func TestFollow(t *testing.T) {
 		return r
 	}
 	for _, p := range promises {
-		res := virtual.Run(link(rate, r), 30*sec, 1, way(p.make(1)))[0]
+		res := virtual.Run(link(rate, r), 30*sec, 1, p.flow(1, rate, 1))[0]
 		half := float64(res.Rate(10*sec+p.settle, 20*sec)) / float64(r/2)
 		again := float64(res.Rate(20*sec+p.settle, 30*sec)) / float64(r)
 		queue := res.Delay(10*sec+p.settle, 20*sec, 0.95) - oneWay
@@ -114,7 +137,7 @@ func TestFollow(t *testing.T) {
 func TestFair(t *testing.T) {
 	for _, p := range promises {
 		const r = 12 * unit.Mbps
-		a, b := way(p.make(1)), way(p.make(2))
+		a, b := p.flow(1, virtual.Steady(r), 2), p.flow(2, virtual.Steady(r), 2)
 		b.Start = 3 * sec
 		res := virtual.Run(virtual.NewWire(virtual.Steady(r), r.Bytes(rtt*2/3)), 60*sec, 1, a, b)
 		x, y := float64(res[0].Rate(20*sec, 60*sec)), float64(res[1].Rate(20*sec, 60*sec))

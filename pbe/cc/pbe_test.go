@@ -1,0 +1,170 @@
+package cc_test
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/lab/virtual"
+	"mpbond/pbe/cc"
+	"mpbond/unit"
+)
+
+// acks feeds a PBE with acknowledgements by hand, one each millisecond.
+type acks struct {
+	*cc.PBE
+	now   time.Duration
+	radio cc.Radio
+	rate  unit.Rate
+	rtt   time.Duration
+	round time.Duration
+}
+
+func (a *acks) run(length time.Duration) cc.Limits {
+	for end := a.now + length; a.now < end; {
+		a.now += ms
+		x := cc.Ack{Now: a.now, Bytes: cc.MSS, Packets: 1, RTT: a.rtt, Sent: a.now - a.rtt, Rate: a.rate, InFlight: a.rate.Bytes(a.rtt), Radio: a.radio}
+		if a.now >= a.round {
+			x.Round, a.round = true, a.now+a.rtt
+		}
+		a.OnAck(x)
+	}
+	return a.Limits(a.now)
+}
+
+func (a *acks) is(t *testing.T, want cc.PBEState) {
+	t.Helper()
+	if s, _ := a.State(); s != want {
+		t.Errorf("at %v: %v, want %v", a.now, s, want)
+	}
+}
+
+func within(t *testing.T, what string, got, low, high unit.Rate) {
+	t.Helper()
+	if got < low || got > high {
+		t.Errorf("%s: %v, want %v to %v", what, got, low, high)
+	}
+}
+
+const mbps = unit.Mbps
+
+// TestPBEStates walks through all states by hand.
+func TestPBEStates(t *testing.T) {
+	a := &acks{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: mbps, radio: cc.Radio{Capacity: 30 * mbps, Fair: 20 * mbps}}
+	// To the fair share linearly in three round trips, then to all that is free.
+	within(t, "after half of the approach", a.run(150*ms).Rate, 9*mbps, 12*mbps)
+	a.is(t, cc.Approach)
+	within(t, "at the end of the approach", a.run(140*ms).Rate, 18*mbps, 20*mbps)
+	l := a.run(20 * ms)
+	a.is(t, cc.Wireless)
+	within(t, "wireless", l.Rate, 30*mbps, 30*mbps)
+	if w := unit.RateOf(l.Window, 116*ms); w < 29*mbps || w > 31*mbps {
+		t.Errorf("window %v", l.Window)
+	}
+	a.rate, a.radio.Capacity = 30*mbps, 15*mbps
+	within(t, "at once, what is told", a.run(ms).Rate, 15*mbps, 15*mbps)
+	// Another carrier: to its fair share in three round trips again.
+	a.radio = cc.Radio{Capacity: 45 * mbps, Fair: 40 * mbps, Activated: 1}
+	a.run(ms)
+	a.is(t, cc.Approach)
+	within(t, "half way to the new share", a.run(150*ms).Rate, 36*mbps, 44*mbps)
+	a.run(200 * ms)
+	a.is(t, cc.Wireless)
+	// The bottleneck is elsewhere, at 12 Mbit/s: half of what BBR has measured for
+	// a round trip, then its cycle, which asks for no more than the fair share.
+	a.radio.Internet, a.radio.Fair, a.rate = true, 14*mbps, 12*mbps
+	a.run(3 * sec) // of BBR's filter, in Drain and Internet
+	a.is(t, cc.Internet)
+	most := unit.Rate(0)
+	for range 2000 {
+		most = max(most, a.run(ms).Rate)
+	}
+	within(t, "probing", most, 14*mbps, 14*mbps)
+	// No queue any more, but less than the fair share: not yet.
+	a.radio.Internet = false
+	a.run(sec)
+	a.is(t, cc.Internet)
+	a.rate = 14 * mbps
+	a.run(sec)
+	a.is(t, cc.Wireless)
+	a.radio.Internet = true
+	l = a.run(ms)
+	a.is(t, cc.Drain)
+	within(t, "drain", l.Rate, 7*mbps, 7*mbps)
+	a.run(101 * ms)
+	a.is(t, cc.Internet)
+}
+
+// TestPBEWithoutFeedback: it is BBR before feedback comes, when it has not come
+// for half a second, and after a timeout; then it begins again from what it has.
+func TestPBEWithoutFeedback(t *testing.T) {
+	const r = 16 * mbps
+	a := virtual.Run(link(virtual.Steady(r), r), 5*sec, 1, way(cc.NewBBR(1)))[0]
+	b := virtual.Run(link(virtual.Steady(r), r), 5*sec, 1, way(cc.NewPBE(1)))[0]
+	if a.Delivered != b.Delivered || a.Delay(0, 5*sec, 0.9) != b.Delay(0, 5*sec, 0.9) {
+		t.Errorf("%v and %v", a.Delivered, b.Delivered)
+	}
+	x := &acks{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: 10 * mbps, radio: cc.Radio{Capacity: 90 * mbps, Fair: 90 * mbps}}
+	within(t, "told", x.run(sec).Rate, 90*mbps, 90*mbps)
+	told := x.radio
+	x.radio = cc.Radio{}
+	within(t, "told lately", x.run(400*ms).Rate, 90*mbps, 90*mbps)
+	within(t, "not told", x.run(200*ms).Rate, 5*mbps, 30*mbps)
+	x.radio = told
+	within(t, "told again", x.run(ms).Rate, 10*mbps, 11*mbps)
+	x.run(sec)
+	x.OnLoss(cc.Loss{Now: x.now, Bytes: cc.MSS, Timeout: true})
+	if w := x.Limits(x.now).Window; w != cc.MSS {
+		t.Errorf("after a timeout: window %v", w)
+	}
+}
+
+// TestPBEDoubts: who reports three times what gets through, and never that there
+// is a queue elsewhere, gets what BBR would get him, and the queue stays BBR's.
+func TestPBEDoubts(t *testing.T) {
+	const r = 16 * mbps
+	for _, lie := range []unit.Rate{1, 3, 10} {
+		p := cc.NewPBE(1)
+		f := way(p)
+		f.Radio = func(time.Duration, *virtual.Packet) cc.Radio {
+			return cc.Radio{Capacity: lie * r, Fair: lie * r}
+		}
+		res := virtual.Run(virtual.NewWire(virtual.Steady(r), r.Bytes(6*rtt)), 30*sec, 1, f)[0]
+		queue := res.Delay(5*sec, 30*sec, 0.5) - oneWay
+		t.Logf("%d×: %v, queue %v, doubted %v", lie, res.Rate(5*sec, 30*sec), queue, p.Doubted())
+		if p.Doubted() != (lie > 1) || queue > rtt || res.Rate(5*sec, 30*sec) < r*9/10 {
+			t.Errorf("%d×: %v, queue %v, doubted %v", lie, res.Rate(5*sec, 30*sec), queue, p.Doubted())
+		}
+	}
+}
+
+// TestReceiver: over the threshold of 27 ms for as many packets as six subframes
+// hold, and back for as many under it; one on the other side begins anew.
+func TestReceiver(t *testing.T) {
+	c := cc.Capacity{Transport: 24 * mbps, Fair: 20 * mbps, Activated: 3} // two packets a subframe
+	var r cc.Receiver
+	now := time.Duration(0)
+	tell := func(delay time.Duration, n int) (last cc.Radio) {
+		for range n {
+			now += ms
+			last = r.OnPacket(now, -sec+delay, c)
+		}
+		return last
+	}
+	if got, want := tell(40*ms, 1), (cc.Radio{Capacity: 24 * mbps, Fair: 20 * mbps, Activated: 3}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for _, x := range []struct {
+		delay time.Duration
+		n     int
+		want  bool
+	}{{67 * ms, 50, false}, {68 * ms, 11, false}, {67 * ms, 1, false}, {68 * ms, 11, false}, {68 * ms, 1, true}, {41 * ms, 11, true}, {80 * ms, 1, true}, {41 * ms, 12, false}} {
+		if got := tell(x.delay, x.n); got.Internet != x.want {
+			t.Errorf("%d packets at %v: %v", x.n, x.delay, got.Internet)
+		}
+	}
+	// The least delay is forgotten after 10 s.
+	tell(90*ms, 10_100)
+	if tell(110*ms, 50).Internet {
+		t.Error("an old least delay still counts")
+	}
+}
