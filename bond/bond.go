@@ -138,12 +138,14 @@ type Bond struct {
 	small allowed
 	bound int // streams that may use one subflow only
 
-	// plan is how groups are treated, by number; planSerial is that of the frame
-	// that told of it, or is to tell of it. Limits tells that one is limited.
-	plan       [256]*group
+	// plan is how groups are treated; planSerial is that of the frame that told of
+	// it, or is to tell of it; newest is the highest group that there was. Limits
+	// tells that one was limited.
+	plan       map[wire.GroupID]*group
 	planSerial uint64
+	newest     wire.GroupID
 	limits     bool
-	// Ranked tells that groups differ in class or weight; turns and pendingOf are
+	// Ranked tells that groups have differed in class or weight; turns and pendingOf are
 	// by class.
 	ranked    bool
 	turns     turns

@@ -444,6 +444,9 @@ func (b *Bond) receiveDatagram(p *path, d wire.Datagram, now time.Time) error {
 			b.notice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeClosed, Text: "it has ended"})
 			return nil
 		}
+		if b.gone(d.Group) {
+			return nil // it comes late
+		}
 		if len(b.flows.all) >= b.cfg.MaxFlows && !b.evict(now) {
 			b.notice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeLimit, Text: fmt.Sprintf("%d datagram flows are in use, which is the limit", len(b.flows.all))})
 			return nil

@@ -2,6 +2,7 @@ package bond
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -50,7 +51,8 @@ func (g *group) alike(o *group) bool {
 }
 
 // SetPlan has groups treated so from now on, at both ends. Only the end that
-// opens may call it. A group that is left out stays as it was.
+// opens may call it. Groups that are left out must be none of Groups, and are gone:
+// their numbers must not be used again, nor lower ones that never were.
 func (b *Bond) SetPlan(groups []wire.Group) {
 	b.planSerial++
 	b.take(groups)
@@ -70,16 +72,15 @@ func (b *Bond) queuePlan() {
 // planFrame is the plan as it is.
 func (b *Bond) planFrame() wire.Frame {
 	f := wire.Plan{Serial: b.planSerial}
-	for id, g := range b.plan {
-		if g != nil {
-			f.Groups = append(f.Groups, wire.Group{ID: wire.GroupID(id), Class: g.class, Weight: g.weight, Limited: g.limited, Paths: g.paths})
-		}
+	for _, id := range slices.Sorted(maps.Keys(b.plan)) {
+		g := b.plan[id]
+		f.Groups = append(f.Groups, wire.Group{ID: id, Class: g.class, Weight: g.weight, Limited: g.limited, Paths: g.paths})
 	}
 	return f
 }
 
 // receivePlan takes the primary's word.
-func (b *Bond) receivePlan(payload []byte) error {
+func (b *Bond) receivePlan(payload []byte, now time.Time) error {
 	f, err := wire.ParsePlan(payload)
 	switch {
 	case err != nil:
@@ -89,17 +90,60 @@ func (b *Bond) receivePlan(payload []byte) error {
 	case f.Serial > b.planSerial:
 		b.planSerial = f.Serial
 		b.take(f.Groups)
+		b.dropGone(now)
 	}
 	return nil
 }
 
+// Groups are those that streams and flows are of, or what is left of them to be sent.
+func (b *Bond) Groups() map[wire.GroupID]bool {
+	used := map[wire.GroupID]bool{}
+	for _, s := range b.streams {
+		used[s.group] = true
+	}
+	for _, f := range b.flows.all {
+		used[f.group] = true
+	}
+	for _, l := range b.flows.ready { // of ended flows too
+		used[l.f.group] = true
+	}
+	return used
+}
+
+// gone reports that the end that opens has nothing of a group any more.
+func (b *Bond) gone(id wire.GroupID) bool { return id > 0 && id <= b.newest && b.plan[id] == nil }
+
+// dropGone ends at this end what the other one has ended already. Of a stream
+// whose app has not ended it here, a RESET is on its way; of the others all
+// has arrived.
+func (b *Bond) dropGone(now time.Time) {
+	for _, id := range slices.Sorted(maps.Keys(b.streams)) {
+		if s := b.streams[id]; b.gone(s.group) && s.finSet {
+			b.landed(sentFrame{s: s, t: wire.TypeFin})
+			b.landed(sentFrame{s: s, t: wire.TypeData, from: s.outBase, to: s.outEnd})
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(b.flows.all)) {
+		if f := b.flows.all[id]; b.gone(f.group) {
+			f.fail(wire.Reset{Code: wire.CodeClosed, Text: "the other end has ended it"}, now)
+		}
+	}
+}
+
 func (b *Bond) take(groups []wire.Group) {
+	b.plan = make(map[wire.GroupID]*group, len(groups))
 	for _, g := range groups {
+		b.newest = max(b.newest, g.ID)
 		b.plan[g.ID] = &group{g.Class, g.Weight, g.Limited, slices.Clone(g.Paths)}
 		b.limits = b.limits || g.Limited
 		b.ranked = b.ranked || g.Class != wire.Normal || g.Weight != 1
 	}
 	b.unguide()
+	for _, l := range b.flows.ready { // others are looked at when something is to be sent
+		if l.path != nil && !b.groupOf(l.f.group).permits(l.path.id) {
+			l.path = nil
+		}
+	}
 	b.rank()
 }
 

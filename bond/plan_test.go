@@ -1,7 +1,10 @@
 package bond
 
 import (
+	"cmp"
+	"io"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,6 +48,123 @@ func (p planPlan) plan(paths int) []wire.Group {
 		}
 	}
 	return list
+}
+
+// simGroups gives the groups of a scenario their numbers: one that nothing is of
+// any more is left out of the plan, and has another number when it is needed again.
+type simGroups struct {
+	n      *simNet
+	plan   []wire.Group // by their numbers in the scenario; nil before the first
+	number map[wire.GroupID]wire.GroupID
+	newest wire.GroupID
+	had    int // streams and flows
+}
+
+func newSimGroups(n *simNet) *simGroups {
+	s := &simGroups{n: n, number: map[wire.GroupID]wire.GroupID{}}
+	before := n.onEnd[0]
+	n.onEnd[0] = func(b *Bond) {
+		if before != nil {
+			before(b)
+		}
+		now := len(b.streams) + len(b.flows.all)
+		if now < s.had {
+			s.use(s.plan)
+		}
+		s.had = now
+	}
+	return s
+}
+
+// of is the number for something new of a group of the scenario.
+func (s *simGroups) of(g wire.GroupID) wire.GroupID {
+	if g > 0 && s.number[g] == 0 {
+		s.newest++
+		s.number[g] = s.newest
+		s.use(s.plan)
+		s.number[g] = s.newest // nothing was of it yet
+	}
+	return s.number[g]
+}
+
+// use tells of a plan, without what is not needed.
+func (s *simGroups) use(plan []wire.Group) {
+	if s.plan = plan; plan == nil {
+		return
+	}
+	b := s.n.ends[0]
+	used := b.Groups()
+	var told []wire.Group
+	for _, g := range plan {
+		n := s.number[g.ID]
+		if n == 0 || !used[n] && n < s.newest {
+			delete(s.number, g.ID)
+			continue
+		}
+		g.ID = n
+		told = append(told, g)
+	}
+	slices.SortFunc(told, func(x, y wire.Group) int { return cmp.Compare(x.ID, y.ID) })
+	b.SetPlan(told)
+}
+
+// TestPlanLeavesOut: what is of a group that was left out is over at the other end
+// too, without a word, but for what was reset, and what comes of it later is
+// nothing new.
+func TestPlanLeavesOut(t *testing.T) {
+	b := New(Config{})
+	b.AddPath(1, false, start)
+	receive := func(f wire.Frame) {
+		t.Helper()
+		if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	group := func(id wire.GroupID) wire.Group { return wire.Group{ID: id, Weight: 1} }
+	datagram := func(flow wire.FlowID, of wire.GroupID) wire.Datagram {
+		return wire.Datagram{Flow: flow, Group: of, Addr: simAddr, Bytes: []byte("?")}
+	}
+	receive(wire.Plan{Serial: 1, Groups: []wire.Group{group(1), group(2)}})
+	for i := range 3 {
+		receive(wire.Open{Stream: wire.StreamID(i + 1), Group: 1, Dest: "a:1"})
+	}
+	receive(wire.Open{Stream: 4, Group: 2, Dest: "a:1"})
+	receive(wire.Fin{Stream: 1})
+	receive(datagram(1, 1))
+	receive(datagram(2, 2))
+	var list []*Stream
+	for s := b.Accept(); s != nil; s = b.Accept() {
+		list = append(list, s)
+	}
+	for _, s := range list[:2] {
+		s.Write(make([]byte, 1000))
+		s.CloseWrite()
+	}
+	list[2].Write(make([]byte, 1000))
+	if _, err := list[0].Read(make([]byte, 1)); err != io.EOF {
+		t.Fatal(err)
+	}
+	receive(wire.Plan{Serial: 2, Groups: []wire.Group{group(2), group(3)}})
+	if b.streams[1] != nil || b.streams[2] == nil || b.streams[3] == nil || b.streams[4] == nil || b.flows.all[1] != nil || b.flows.all[2] == nil {
+		t.Errorf("%d streams and %d flows are left", len(b.streams), len(b.flows.all))
+	}
+	if len(list[1].todo) > 0 || len(list[2].todo) == 0 || list[1].err != nil {
+		t.Errorf("to be sent: %v, %v", list[1].todo, list[2].todo)
+	}
+	receive(wire.Fin{Stream: 2})
+	if _, err := list[1].Read(make([]byte, 1)); err != io.EOF || b.streams[2] != nil {
+		t.Error("a stream is not over when its app has read everything", err)
+	}
+	receive(datagram(3, 1))
+	receive(wire.Plan{Serial: 1, Groups: []wire.Group{group(1)}}) // out of date
+	receive(datagram(4, 1))
+	if len(b.flows.all) != 1 {
+		t.Errorf("%d flows", len(b.flows.all))
+	}
+	receive(datagram(5, 4)) // which a plan is yet to tell of
+	if len(b.flows.all) != 2 {
+		t.Errorf("%d flows", len(b.flows.all))
+	}
 }
 
 // planned runs downloads of that size at once, the i-th in group i+1 of a plan,

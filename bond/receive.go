@@ -112,7 +112,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		}
 		return err
 	case wire.TypePlan:
-		return b.receivePlan(payload)
+		return b.receivePlan(payload, now)
 	case wire.TypeDatagram, wire.TypeFlowEnd, wire.TypeFlowRefused:
 		return b.receiveFlow(p, t, payload, now)
 	case wire.TypeBye:

@@ -383,15 +383,22 @@ func (sc *scenario) network() *simNet {
 			n.ends[d].SetGuide(&simGuide{dice{rand.New(rand.NewPCG(sc.seed, uint64(d)))}})
 		}
 	}
+	groups := newSimGroups(n)
 	for _, p := range sc.plans {
-		n.at(simStart.Add(p.at), 0, func() { n.ends[0].SetPlan(p.plan(len(sc.paths))) })
+		n.at(simStart.Add(p.at), 0, func() { groups.use(p.plan(len(sc.paths))) })
 	}
 	for _, st := range sc.streams {
-		tr := &transfer{talk: st.talk, mode: st.mode, group: st.group, await: st.await, up: st.talk[0].Bytes > st.talk[1].Bytes}
-		n.at(simStart.Add(st.at), 0, func() { n.open(tr) })
+		tr := &transfer{talk: st.talk, mode: st.mode, await: st.await, up: st.talk[0].Bytes > st.talk[1].Bytes}
+		n.at(simStart.Add(st.at), 0, func() {
+			tr.group = groups.of(st.group)
+			n.open(tr)
+		})
 	}
 	for _, f := range sc.flows {
-		n.at(simStart.Add(f.at), 0, func() { n.openFlow(f) })
+		n.at(simStart.Add(f.at), 0, func() {
+			f.group = groups.of(f.group)
+			n.openFlow(f)
+		})
 	}
 	for _, f := range sc.freezes {
 		n.at(simStart.Add(f.at), nobody, func() { n.freeze(f.end, f.lasts) })

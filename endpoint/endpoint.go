@@ -363,8 +363,15 @@ func (e *Endpoint) Relay(s wire.PipeState) {
 	e.b.Relay(s, time.Now())
 }
 
-// SetPlan has groups of streams and flows treated so from now on, at both ends; a
-// group that is left out stays as it was.
+// Groups are those that streams and flows are of.
+func (e *Endpoint) Groups() map[wire.GroupID]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.b.Groups()
+}
+
+// SetPlan has groups of streams and flows treated so from now on, at both ends.
+// Those that are left out must be none of Groups, and are gone for ever.
 func (e *Endpoint) SetPlan(groups []wire.Group) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

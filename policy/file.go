@@ -334,7 +334,7 @@ func (f File) Compile() (*Rules, error) {
 			return nil, &Misfit{Table: TableDevice + name, Key: key, Err: fmt.Errorf("device %q: %w", name, err)}
 		}
 	}
-	names := map[string]int{}
+	names, kinds := map[string]int{}, map[string]bool{}
 	for i, s := range f.Rules {
 		if s.Name == "" {
 			s.Name = "rule " + strconv.Itoa(i+1)
@@ -346,6 +346,12 @@ func (f File) Compile() (*Rules, error) {
 		if m := s.check(); m != nil {
 			m.Table, m.N = TableRule, i
 			return nil, m
+		}
+		if s.treat != nil {
+			kinds[s.treat.Key()] = true
+		}
+		if len(kinds) > wire.MaxGroups {
+			return nil, &Misfit{TableRule, i, "", fmt.Errorf("%s: rules may treat connections in %d different ways; this is one more: give some the same device, pipe, priority and weight, and single or not", s.Name, wire.MaxGroups)}
 		}
 		r.rules[i] = s
 		r.gates = append(r.gates, newGate(&s))

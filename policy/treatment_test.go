@@ -1,8 +1,11 @@
 package policy
 
 import (
+	"errors"
+	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,5 +114,23 @@ mode = "bond"
 	}
 	if v := r.Of(Flow{Dest: "a:3"}); v.Treat != nil {
 		t.Errorf("%+v", v.Treat)
+	}
+}
+
+// TestKindsAreBounded: a file says in how many ways it may treat connections, and
+// not only when they come.
+func TestKindsAreBounded(t *testing.T) {
+	var f File
+	for i := range wire.MaxGroups {
+		f.Rules = append(f.Rules, RuleSpec{Device: []string{fmt.Sprint("phone", i)}}, RuleSpec{Mode: ModeBlock}, RuleSpec{Device: []string{"phone0"}})
+	}
+	if _, err := f.Compile(); err != nil {
+		t.Error(err)
+	}
+	f.Rules = append(f.Rules, RuleSpec{Name: "last", Mode: ModeSingle})
+	_, err := f.Compile()
+	var m *Misfit
+	if !errors.As(err, &m) || m.N != len(f.Rules)-1 || !strings.Contains(err.Error(), "128") || !strings.Contains(err.Error(), "last") {
+		t.Error(err)
 	}
 }

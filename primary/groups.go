@@ -25,6 +25,7 @@ const groupsEvery = 100 * time.Millisecond
 // planned is a group of the bond's plan: what rules treat alike. Guarded by
 // Primary.mu.
 type planned struct {
+	id    wire.GroupID
 	treat *policy.Treatment
 	key   string     // of treat
 	now   wire.Group // as the bond was told
@@ -44,7 +45,7 @@ type linkName struct {
 	rx, tx unit.Bytes  // that a helper's radio was metered for
 }
 
-var errTooMany = errors.New("too many different kinds of rules were in force since the start")
+var errTooMany = errors.New("the connections that are open are of too many different kinds of rules, also of rules that are in force no more")
 
 // groupOf is the number of the group for what a rule says; nil is group 0. Mu is
 // held.
@@ -59,14 +60,19 @@ func (p *Primary) groupOf(t *policy.Treatment) (wire.GroupID, error) {
 	}
 	if i >= 0 {
 		p.groups[i].treat = t
-		return wire.GroupID(i + 1), nil
+		return p.groups[i].id, nil
+	}
+	if len(p.groups) == wire.MaxGroups {
+		used := p.cur.e.Groups()
+		p.groups = slices.DeleteFunc(p.groups, func(g *planned) bool { return !used[g.id] })
 	}
 	if len(p.groups) == wire.MaxGroups {
 		return 0, wire.Reset{Code: wire.CodeLimit, Text: errTooMany.Error()}
 	}
-	p.groups = append(p.groups, &planned{treat: t, key: t.Key()})
+	p.newest++
+	p.groups = append(p.groups, &planned{id: p.newest, treat: t, key: t.Key()})
 	p.replan()
-	return wire.GroupID(len(p.groups)), nil
+	return p.newest, nil
 }
 
 // replan tells the bond what has changed about groups. Mu is held.
@@ -75,18 +81,19 @@ func (p *Primary) replan() {
 		return
 	}
 	routes := p.routes()
-	var changed []wire.Group
-	for i, g := range p.groups {
+	changed := false
+	plan := make([]wire.Group, 0, len(p.groups))
+	for _, g := range p.groups {
 		was := wire.PathID(0)
 		if len(g.now.Paths) > 0 {
 			was = g.now.Paths[0]
 		}
-		n := g.treat.Group(wire.GroupID(i+1), routes, was)
+		n := g.treat.Group(g.id, routes, was)
+		plan = append(plan, n)
 		if g.told && slices.Equal(n.Paths, g.now.Paths) {
 			continue
 		}
-		g.now, g.told = n, true
-		changed = append(changed, n)
+		g.now, g.told, changed = n, true, true
 		switch {
 		case !n.Limited || len(n.Paths) > 0:
 			g.empty = time.Time{}
@@ -94,8 +101,8 @@ func (p *Primary) replan() {
 			g.empty = time.Now()
 		}
 	}
-	if len(changed) > 0 {
-		p.cur.e.SetPlan(changed)
+	if changed {
+		p.cur.e.SetPlan(plan)
 	}
 }
 
@@ -159,9 +166,9 @@ func (p *Primary) keepGroups(ctx context.Context) {
 		}
 		p.mu.Lock()
 		p.replan()
-		for i, g := range p.groups {
+		for _, g := range p.groups {
 			if gone := time.Since(g.empty); !g.empty.IsZero() && gone > giveUp {
-				p.cur.e.FailGroup(wire.GroupID(i+1), min(giveUp, leastPatience), wire.Reset{Code: wire.CodeTimeout,
+				p.cur.e.FailGroup(g.id, min(giveUp, leastPatience), wire.Reset{Code: wire.CodeTimeout,
 					Text: fmt.Sprintf("no device that policy allows for it has worked for %v", gone.Round(time.Second))})
 			}
 		}

@@ -79,8 +79,8 @@ func (c *packetConn) judge(dest string) error {
 // before: of a socket with several destinations the first one decides.
 func (c *packetConn) join(t *policy.Treatment) error {
 	c.p.mu.Lock()
+	defer c.p.mu.Unlock() // so that the group is not gone meanwhile
 	g, err := c.p.groupOf(t)
-	c.p.mu.Unlock()
 	if err == nil {
 		c.SetGroup(g)
 	}

@@ -168,7 +168,8 @@ type Primary struct {
 	helpers map[identity.PublicKey]*helperSlot
 	uplinks map[string]*uplink // if interfaces are found
 	demand  demand
-	groups  []*planned       // of the plan; group n is groups[n-1]
+	groups  []*planned       // of the plan, by rising number
+	newest  wire.GroupID     // number of the last one that was made
 	facts   facts.Facts      // of this device
 	links   map[string]*gate // of own interfaces that are named
 	ending  bool             // Run is about to return: wg is being waited for

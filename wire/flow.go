@@ -136,7 +136,7 @@ func (p *parser) addr() (a Addr) {
 // it. The first one of a flow opens it. It is acknowledged with its subflow
 // like every frame, but never sent again.
 //
-//	flow | 2·number + redundant | group (1 byte) | address | bytes, to the end
+//	flow | 2·number + redundant | group | address | bytes, to the end
 //
 // The datagrams of one direction of a flow are numbered from 0. Where each is
 // sent on two subflows (redundant), the number tells which came already, and
@@ -160,7 +160,7 @@ func (f Datagram) AppendPayload(b []byte) []byte {
 	if f.Redundant {
 		n |= 1
 	}
-	b = append(binary.AppendUvarint(b, n), byte(f.Group))
+	b = binary.AppendUvarint(binary.AppendUvarint(b, n), uint64(f.Group))
 	return append(f.Addr.Append(b), f.Bytes...)
 }
 
@@ -171,7 +171,7 @@ func ParseDatagram(b []byte) (f Datagram, err error) {
 	f.Flow = p.flow()
 	n := p.uvarint()
 	p.bad = p.bad || n > MaxSeq
-	f.Number, f.Redundant, f.Group = n>>1, n&1 != 0, GroupID(p.u8())
+	f.Number, f.Redundant, f.Group = n>>1, n&1 != 0, p.group()
 	f.Addr = p.addr()
 	f.Bytes, p.b = p.b, nil
 	if len(f.Bytes) > MaxDatagram {

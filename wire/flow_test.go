@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"math"
 	"net/netip"
 	"strings"
 	"testing"
@@ -65,7 +66,7 @@ func TestAddrFromLeavesTheZoneOut(t *testing.T) {
 
 // TestLargestDatagramFits: what UDP can carry fits a frame, whatever its header.
 func TestLargestDatagramFits(t *testing.T) {
-	head := Datagram{Flow: MaxSeq, Number: MaxSeq >> 1, Redundant: true}
+	head := Datagram{Flow: MaxSeq, Number: MaxSeq >> 1, Redundant: true, Group: math.MaxUint32}
 	for _, dest := range []string{"192.0.2.1:1", "[2001:db8::1]:1"} {
 		f := head
 		f.Addr, _ = AddrOf(dest)

@@ -1,11 +1,15 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // GroupID names a kind of streams and flows that policy treats alike, within a
-// bond. Group 0 is for all that it says nothing special of, and has no entry in
-// a plan.
-type GroupID uint8
+// bond, for its life: one that is gone is never used again, so that what is late
+// is not taken for something else. Group 0 is for all that policy says nothing
+// special of, and has no entry in a plan.
+type GroupID uint32
 
 // Class is how urgent what a group sends is: while a stream of a higher class
 // has something that can be sent, lower ones wait.
@@ -44,10 +48,12 @@ type Group struct {
 
 // Plan tells the server how to treat groups. It holds them all, and replaces the
 // plan of the next lower serial number; one with a lower serial is out of date.
-// What belongs to a group that no plan has told of yet waits.
+// What belongs to a group that no plan has told of yet waits. Of a group that was
+// left out although it is lower than one that was told, the primary has no stream
+// or flow any more.
 //
 //	serial | then to the end, by rising group:
-//	group (1 byte) | class (1 byte) | weight (1 byte) | 0: not limited, or 1 + number of paths | paths
+//	group | class (1 byte) | weight (1 byte) | 0: not limited, or 1 + number of paths | paths
 type Plan struct {
 	Serial uint64
 	Groups []Group
@@ -66,7 +72,7 @@ func (Plan) Type() Type { return TypePlan }
 func (f Plan) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, f.Serial)
 	for _, g := range f.Groups {
-		b = append(b, byte(g.ID), byte(g.Class), g.Weight)
+		b = append(binary.AppendUvarint(b, uint64(g.ID)), byte(g.Class), g.Weight)
 		n := 0
 		if g.Limited {
 			n = 1 + len(g.Paths)
@@ -85,7 +91,7 @@ func ParsePlan(b []byte) (f Plan, err error) {
 	f.Serial = p.uvarint()
 	last := GroupID(0)
 	for len(p.b) > 0 && !p.bad {
-		g := Group{ID: GroupID(p.u8()), Class: Class(p.u8()), Weight: p.u8()}
+		g := Group{ID: p.group(), Class: Class(p.u8()), Weight: p.u8()}
 		n := p.uvarint()
 		if len(f.Groups) >= MaxGroups || g.ID <= last || g.Class >= ClassCount || g.Weight == 0 || n > 1+MaxGroupPaths {
 			p.bad = true
@@ -98,4 +104,10 @@ func ParsePlan(b []byte) (f Plan, err error) {
 		f.Groups = append(f.Groups, g)
 	}
 	return f, p.end(TypePlan)
+}
+
+func (p *parser) group() GroupID {
+	v := p.uvarint()
+	p.bad = p.bad || v > math.MaxUint32
+	return GroupID(v)
 }

@@ -52,7 +52,7 @@ func (m Mode) String() string {
 // Open asks the server to connect a new stream to a destination. Data may
 // follow at once.
 //
-//	stream | mode (1 byte) | group (1 byte) | destination "host:port", to the end
+//	stream | mode (1 byte) | group | destination "host:port", to the end
 type Open struct {
 	Stream StreamID
 	Mode   Mode
@@ -65,13 +65,14 @@ func (Open) Type() Type { return TypeOpen }
 
 // AppendPayload implements Frame.
 func (f Open) AppendPayload(b []byte) []byte {
-	return append(append(binary.AppendUvarint(b, uint64(f.Stream)), byte(f.Mode), byte(f.Group)), f.Dest...)
+	b = append(binary.AppendUvarint(b, uint64(f.Stream)), byte(f.Mode))
+	return append(binary.AppendUvarint(b, uint64(f.Group)), f.Dest...)
 }
 
 // ParseOpen parses the payload of an OPEN.
 func ParseOpen(b []byte) (f Open, err error) {
 	p := parser{b: b}
-	f.Stream, f.Mode, f.Group = p.stream(), Mode(p.u8()), GroupID(p.u8())
+	f.Stream, f.Mode, f.Group = p.stream(), Mode(p.u8()), p.group()
 	p.bad = p.bad || f.Mode >= modeCount
 	if len(p.b) > MaxDest {
 		return f, fmt.Errorf("%v: %w", TypeOpen, ErrTooLarge)

@@ -39,8 +39,9 @@ import (
 // it; ends of different versions refuse each other by Refuse with CodeVersion. It
 // is raised with each change of a layout, and with each new frame that an end which
 // does not know it would not skip. Version 1 had no groups in OPEN and DATAGRAM, no
-// tier in MP_JOIN, and neither PLAN nor SERVERS.
-const Version = 2
+// tier in MP_JOIN, and neither PLAN nor SERVERS; version 2 had group numbers of one
+// byte.
+const Version = 3
 
 // ALPN is the TLS application protocol (RFC 7301) of an end-to-end subflow,
 // PipeALPN that of a pipe and PairALPN that of pairing, so that none can be
