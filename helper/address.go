@@ -15,7 +15,14 @@ import (
 // would to a peer that is away, and a pipe that waits notices nothing for 50 s.
 const addressEvery = time.Second
 
-var errAddress = errors.New("this device has lost the address that it was called from")
+// leastSleep is how much later than it should be the next look at addresses tells
+// that this device has slept.
+const leastSleep = 4 * time.Second
+
+var (
+	errAddress = errors.New("this device has lost the address that it was called from")
+	errSlept   = errors.New("this device has slept")
+)
 
 // offered is a pipe that waits.
 type offered struct {
@@ -48,12 +55,17 @@ func (h *Helper) watchAddresses(ctx context.Context) {
 	tick := time.NewTicker(addressEvery)
 	defer tick.Stop()
 	known := map[netip.Addr]bool{}
-	for {
+	for last := h.wall(); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
 			h.reviewFacts(now)
+		}
+		slept := h.wall().Sub(last) - addressEvery
+		if last = h.wall(); slept > leastSleep {
+			h.log.Info("primaries are called anew", "err", errSlept, "for", slept.Round(time.Second))
+			h.wake()
 		}
 		present, err := h.addresses()
 		if err != nil {
@@ -70,6 +82,32 @@ func (h *Helper) watchAddresses(ctx context.Context) {
 			return err == nil && known[ip] && !present[ip]
 		})
 	}
+}
+
+// wallClock is the time without the monotonic clock, which stands still while the
+// device sleeps.
+func wallClock() time.Time { return time.Now().Round(0) }
+
+// wake is for after a sleep, of which timers tell nothing: CLOCK_MONOTONIC and the
+// kernel's own, which keep-alives go by, stand still meanwhile (clock_gettime(2)).
+// What has waited for a primary may be dead at its end, and who is being called
+// again is called at once. Subflows are left to the primary: it has given them up,
+// or will go on with them.
+func (h *Helper) wake() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range h.offers {
+		o.drop(errSlept)
+	}
+	close(h.woken)
+	h.woken = make(chan struct{})
+}
+
+// waking is closed when this device has slept.
+func (h *Helper) waking() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.woken
 }
 
 func (h *Helper) dropLost(lost func(net.Addr) bool) {

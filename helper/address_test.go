@@ -7,7 +7,9 @@ import (
 	"maps"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"mpbond/pipe"
@@ -133,4 +135,50 @@ func TestServerSideLosesAddress(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the primary was told nothing")
 	}
+}
+
+// TestAwake: after a sleep a pipe that waits is made anew, though nothing tells that
+// it is dead, and a primary that has been away for long is called at once.
+func TestAwake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept atomic.Int64
+		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
+		w.listen("x:1")
+		w.prepare = func(h *Helper) { h.wall = func() time.Time { return wallClock().Add(time.Duration(slept.Load())) } }
+		w.start(Config{})
+		a := w.waiting()
+		time.Sleep(time.Hour)
+		if a.Err() != nil {
+			t.Fatal("without a sleep:", a.Err())
+		}
+		slept.Add(int64(time.Minute))
+		began := time.Now()
+		b := w.waiting()
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("a new pipe came after %v", took)
+		}
+		<-a.Done()
+		slept.Add(int64(-time.Hour)) // the clock was set
+		time.Sleep(time.Minute)
+		if b.Err() != nil {
+			t.Error("a clock that was set back:", b.Err())
+		}
+		w.pl.Close()
+		w.sl.Close()
+		b.Close()
+		for range 5 { // each time somewhere between two calls, which are 15 s apart
+			time.Sleep(10 * time.Minute)
+			w.listen("x:1")
+			slept.Add(int64(time.Minute))
+			began = time.Now()
+			b = w.waiting()
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("after a long absence it was called after %v", took)
+			}
+			w.pl.Close()
+			w.sl.Close()
+			b.Close()
+		}
+		w.stop()
+	})
 }

@@ -126,6 +126,7 @@ type Helper struct {
 	pipes, servers pipe.Carrier // fakes in tests
 	changed        chan struct{}
 	addresses      func() (map[netip.Addr]bool, error) // device.Addresses; fakes in tests
+	wall           func() time.Time                    // wallClock; fakes in tests
 
 	find func(context.Context) ([]discovery.Found, error) // nil: nothing is looked for
 
@@ -135,9 +136,10 @@ type Helper struct {
 	news    map[identity.PublicKey]news // of primaries that are trusted, or were
 	relays  map[*relay]*subflow
 	offers  map[*pipe.Offer]*offered
-	places  int    // relays and those about to be
-	moved   uint64 // bytes of relays that have ended
-	relayed uint64 // relays there were, for their numbers in the trace
+	woken   chan struct{} // closed and replaced when this device has slept
+	places  int           // relays and those about to be
+	moved   uint64        // bytes of relays that have ended
+	relayed uint64        // relays there were, for their numbers in the trace
 
 	manager *manager
 
@@ -226,7 +228,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	if len(name) > wire.MaxName {
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
-	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, news: map[identity.PublicKey]news{}, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, changed: make(chan struct{}, 1),
+	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, news: map[identity.PublicKey]news{}, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, wall: wallClock, woken: make(chan struct{}), changed: make(chan struct{}, 1),
 		pipes: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout, Ledger: cfg.Usage.Ledger(policy.ForPipe)}),
 			pipe.RFCOMM{}},
 		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive,
@@ -401,7 +403,7 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 	told := ""
 	good := time.Now()
 	for {
-		began := time.Now()
+		began, waking := time.Now(), h.waking()
 		o, q, err := h.offer(ctx, t, nil)
 		if ctx.Err() != nil {
 			if err == nil {
@@ -430,11 +432,14 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 		timer := time.NewTimer(wait/2 + rand.N(wait/2))
 		select {
 		case <-timer.C:
+			wait = pause(wait, time.Since(good))
+		case <-waking:
+			wait, good = backoffMin, time.Now()
 		case <-ctx.Done():
 			timer.Stop()
 			return
 		}
-		wait = pause(wait, time.Since(good))
+		timer.Stop()
 	}
 }
 
