@@ -171,9 +171,25 @@ func TestStreamLimit(t *testing.T) {
 		return nil
 	})
 	for range 20 {
-		w.ended(w.dial(w.web.addr), wire.CodeLimit, "3 streams are open, which is the server's limit")
+		w.ended(w.dial(w.web.addr), wire.CodeLimit, "3 streams of the device are open, which is the server's limit")
 	}
 	w.await("laptop", "phone") // no subflow has suffered
+	// Another bond of the device has no streams of its own.
+	cfg := w.pcfg
+	cfg.Pipe = ""
+	p, err := primary.New(cfg, w.primary.key, w.primary.trust, w.primary.log.logger(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin := &device{t: t, name: "twin"}
+	twin.run(p.Run)
+	other := *w
+	other.p = p
+	other.await("laptop")
+	for range 5 {
+		w.ended(other.dial(w.web.addr), wire.CodeLimit, "3 streams of the device are open, which is the server's limit")
+	}
+	twin.stop()
 	for _, c := range open {
 		c.Close()
 	}

@@ -28,8 +28,9 @@ const (
 	// from one tcp.Source, so that who tries all it can leaves some to the owner.
 	maxTries, maxTriesOfOne = 100, 5
 	// maxCalls bounds the calls that Serve attends to at once, maxCallsOfOne those
-	// from one source.
-	maxCalls, maxCallsOfOne = 16, 4
+	// from one source, and maxCallsPerMinute those that one source may begin in a
+	// minute.
+	maxCalls, maxCallsOfOne, maxCallsPerMinute = 16, 4, 60
 )
 
 // State is what has become of a code.
@@ -124,7 +125,7 @@ func (a *Acceptor) Serve(ctx context.Context, l net.Listener) error {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	defer l.Close()
-	gate := tcp.NewGate(maxCalls, maxCallsOfOne)
+	gate := tcp.NewGate(maxCalls, maxCallsOfOne, maxCallsPerMinute)
 	for {
 		c, err := l.Accept()
 		if err != nil {

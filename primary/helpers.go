@@ -70,7 +70,7 @@ func (p *Primary) listen() error {
 func (p *Primary) acceptPipes(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	gate := tcp.NewGate(maxHandshakes, maxFromOne)
+	gate := tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute)
 	ends := make(chan error, len(p.pipes))
 	for _, l := range p.pipes {
 		stop := context.AfterFunc(ctx, func() { l.Close() })

@@ -139,8 +139,9 @@ const (
 	// within 2 s.
 	dialTimeout = 3500 * time.Millisecond
 	// maxHandshakes bounds pipes that have not proved whose they are, maxFromOne
-	// those of one source.
-	maxHandshakes, maxFromOne = 64, 16
+	// those of one source, and maxPerMinute how many one source may begin in a
+	// minute. A helper calls each 250 ms, at each address, while a pipe is broken.
+	maxHandshakes, maxFromOne, maxPerMinute = 64, 16, 1200
 )
 
 // Primary is a running primary. Safe for concurrent use.

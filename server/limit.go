@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -21,19 +22,25 @@ const (
 // nil speed is no bound.
 type speed struct{ up, down *rate.Limiter }
 
-// speedOf is the one of a device. It is called with mu held.
-func (s *Server) speedOf(device identity.PublicKey) *speed {
-	if s.cfg.Rate == 0 {
-		return nil
+// account is what a device takes, over all its bonds.
+type account struct {
+	streams, flows atomic.Int64 // being served
+	speed          *speed
+}
+
+// accountOf is the one of a device. It is called with mu held.
+func (s *Server) accountOf(device identity.PublicKey) *account {
+	a := s.accounts[device]
+	if a == nil {
+		a = &account{}
+		if s.cfg.Rate > 0 {
+			bytes := float64(s.cfg.Rate) / 8
+			burst := max(leastBurst, int(bytes/20)) // 50 ms
+			a.speed = &speed{rate.NewLimiter(rate.Limit(bytes), burst), rate.NewLimiter(rate.Limit(bytes), burst)}
+		}
+		s.accounts[device] = a
 	}
-	v := s.speeds[device]
-	if v == nil {
-		bytes := float64(s.cfg.Rate) / 8
-		burst := max(leastBurst, int(bytes/20)) // 50 ms
-		v = &speed{rate.NewLimiter(rate.Limit(bytes), burst), rate.NewLimiter(rate.Limit(bytes), burst)}
-		s.speeds[device] = v
-	}
-	return v
+	return a
 }
 
 // carry makes the bytes of a destination count. Streams wait for their turn,

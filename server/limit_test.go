@@ -1,14 +1,18 @@
 package server
 
 import (
+	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"mpbond/identity"
+	"mpbond/tcp"
 	"mpbond/unit"
+	"mpbond/wire"
 )
 
 // TestOneSourceDoesNotFillTheServer: silent connections from one address leave
@@ -47,9 +51,9 @@ func TestOneSourceDoesNotFillTheServer(t *testing.T) {
 // TestDatagramsBeyondTheRateAreDropped: after a burst, as many pass as the rate
 // allows. Both directions have their own, and all bonds of a device share one.
 func TestDatagramsBeyondTheRateAreDropped(t *testing.T) {
-	s := &Server{cfg: Config{Rate: 8 * unit.Mbps}, speeds: map[identity.PublicKey]*speed{}}
-	v := s.speedOf(identity.PublicKey{1})
-	if s.speedOf(identity.PublicKey{1}) != v || s.speedOf(identity.PublicKey{2}) == v {
+	s := &Server{cfg: Config{Rate: 8 * unit.Mbps}, accounts: map[identity.PublicKey]*account{}}
+	v := s.accountOf(identity.PublicKey{1}).speed
+	if s.accountOf(identity.PublicKey{1}).speed != v || s.accountOf(identity.PublicKey{2}).speed == v {
 		t.Error("a device has not just one")
 	}
 	passed := 0
@@ -69,7 +73,7 @@ func TestDatagramsBeyondTheRateAreDropped(t *testing.T) {
 // TestStreamsKeepToTheRate: two streams of a device, each way.
 func TestStreamsKeepToTheRate(t *testing.T) {
 	const rate, each = 40 * unit.Mbps, 500_000
-	s := &Server{cfg: Config{Rate: rate}, speeds: map[identity.PublicKey]*speed{}}
+	s := &Server{cfg: Config{Rate: rate}, accounts: map[identity.PublicKey]*account{}}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +90,7 @@ func TestStreamsKeepToTheRate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := s.speedOf(identity.PublicKey{1}).carry(t.Context(), d)
+		c := s.accountOf(identity.PublicKey{1}).speed.carry(t.Context(), d)
 		all.Go(func() { _, _ = web.Write(make([]byte, each)) })
 		all.Go(func() { _, _ = io.CopyN(io.Discard, web, each) })
 		all.Go(func() {
@@ -106,5 +110,37 @@ func TestStreamsKeepToTheRate(t *testing.T) {
 	least := unit.Rate(rate).Time(2*each - 250_000) // beyond a burst
 	if took := time.Since(began); took < least || took > 3*least+20*time.Second {
 		t.Errorf("took %v, the limit is %v", took, least)
+	}
+}
+
+// TestJoinsOfOneDevice: a device that is trusted may not begin subflows without
+// end either, from wherever; another one is not kept out by that.
+func TestJoinsOfOneDevice(t *testing.T) {
+	s, primary, _ := start(t, time.Minute)
+	other, err := identity.Generate()
+	if err == nil {
+		err = s.trust.Add(identity.Peer{Name: "desktop", Roles: []identity.Role{identity.RolePrimary}, Key: other.Public()})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	join := func(k *identity.Key) error {
+		_, err := s.join(t.Context(), bondKey{k.Public(), wire.BondID{1}}, wire.Join{})
+		return err
+	}
+	now := time.Now()
+	for range maxPerMinute {
+		s.joins.Take(primary.Public(), now.Add(time.Hour)) // a slow machine does not come to the end of that minute
+	}
+	var r wire.Refuse
+	if err := join(primary); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(r.Text, "within a minute") {
+		t.Error(err)
+	}
+	if err := join(other); err != nil {
+		t.Error(err)
+	}
+	s.joins = tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute} // a minute has passed
+	if err := join(primary); err != nil {
+		t.Error("a minute later:", err)
 	}
 }

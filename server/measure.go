@@ -38,7 +38,7 @@ func (s *Server) measure(ctx context.Context, b *session, c *endpoint.Conn, path
 		return
 	}
 	c.Opened()
-	err := measure.Serve(ctx, b.speed.serve(ctx, c), measure.Far{Version: s.Version, Seen: from.String(), Hop: func() *api.Hop {
+	err := measure.Serve(ctx, b.of.speed.serve(ctx, c), measure.Far{Version: s.Version, Seen: from.String(), Hop: func() *api.Hop {
 		h, _ := b.e.HopOf(path)
 		return h
 	}})

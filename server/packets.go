@@ -55,9 +55,9 @@ type resolved struct {
 
 // servePackets carries a datagram flow until it ends.
 func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.PacketConn) {
-	defer b.flows.Add(-1)
-	if b.flows.Add(1) > int64(s.cfg.MaxFlows) {
-		c.CloseWith(wire.CodeLimit, fmt.Sprintf("%d datagram flows are open, which is the server's limit", s.cfg.MaxFlows))
+	defer b.of.flows.Add(-1)
+	if b.of.flows.Add(1) > int64(s.cfg.MaxFlows) {
+		c.CloseWith(wire.CodeLimit, fmt.Sprintf("%d datagram flows of the device are open, which is the server's limit", s.cfg.MaxFlows))
 		return
 	}
 	sock, err := net.ListenUDP("udp", nil)
@@ -74,7 +74,7 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 		s.log.Warn("ICMP errors are not passed on", "device", s.nameOf(b), "err", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &packetRelay{s: s, c: c, v: b.speed, sock: sock, ctx: ctx, verdicts: map[netip.Addr]bool{}, names: map[string]resolved{}}
+	r := &packetRelay{s: s, c: c, v: b.of.speed, sock: sock, ctx: ctx, verdicts: map[netip.Addr]bool{}, names: map[string]resolved{}}
 	r.wg.Go(r.down)
 	up := 0
 	for {

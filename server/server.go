@@ -15,7 +15,6 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"mpbond/bond"
@@ -50,8 +49,8 @@ type Config struct {
 	// Allow lists address prefixes that devices may be connected to although
 	// they are private.
 	Allow []netip.Prefix `toml:"allow"`
-	// MaxStreams, MaxFlows (of datagrams) and MaxSubflows bound one bond,
-	// MaxBonds one device.
+	// MaxStreams, MaxFlows (of datagrams) and MaxBonds bound one device, the first
+	// two over all its bonds, MaxSubflows one bond.
 	MaxStreams  int `toml:"max_streams"`
 	MaxFlows    int `toml:"max_flows"`
 	MaxSubflows int `toml:"max_subflows"`
@@ -78,8 +77,9 @@ const (
 	// userTimeout ends a subflow whose data nobody acknowledges.
 	userTimeout = time.Minute
 	// maxHandshakes bounds connections that have not proved who they are,
-	// maxFromOne those of one source.
-	maxHandshakes, maxFromOne = 512, 64
+	// maxFromOne those of one source, maxPerMinute those that one source, and those
+	// that prove to be one device, may begin in a minute: some 1 % of a core.
+	maxHandshakes, maxFromOne, maxPerMinute = 512, 64, 600
 	// firstByte is how long a connection may be silent at first.
 	firstByte = 10 * time.Second
 	// overshoot is how many streams beyond the limit are told so by a reset. The
@@ -104,12 +104,13 @@ type Server struct {
 	pair      func(context.Context, net.Conn)
 	gate      *tcp.Gate
 
-	mu     sync.Mutex
-	speeds map[identity.PublicKey]*speed
-	bonds  map[bondKey]*session
-	conns  map[net.Conn]bool // in a handshake
-	ending bool              // Run is about to return: wg is being waited for
-	wg     sync.WaitGroup
+	mu       sync.Mutex
+	accounts map[identity.PublicKey]*account
+	joins    tcp.Tries[identity.PublicKey] // of subflows
+	bonds    map[bondKey]*session
+	conns    map[net.Conn]bool // in a handshake
+	ending   bool              // Run is about to return: wg is being waited for
+	wg       sync.WaitGroup
 }
 
 // bondKey makes a bond its device's own: nobody joins another device's bond.
@@ -126,10 +127,8 @@ type session struct {
 	instance uint64
 	ended    bool // guarded by Server.mu
 	e        *endpoint.Endpoint
-	streams  atomic.Int64 // being served
-	flows    atomic.Int64 // the same of datagrams
-	speed    *speed       // of its device
-	measures chan bool    // holds one while a subflow is measured
+	of       *account  // of its device
+	measures chan bool // holds one while a subflow is measured
 }
 
 // New opens the server's port. Trust says which devices are enrolled; rec, if
@@ -154,7 +153,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		return nil, err
 	}
 	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, start: time.Now(), firstByte: firstByte,
-		gate: tcp.NewGate(maxHandshakes, maxFromOne), speeds: map[identity.PublicKey]*speed{}, bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
+		gate: tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}, accounts: map[identity.PublicKey]*account{}, bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
 }
 
 // PairWith has answer attend to devices that call to be paired; it closes their
@@ -183,7 +182,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		leave := s.gate.Admit(c.RemoteAddr())
 		if leave == nil {
-			s.log.Warn("too many handshakes at once: connection dropped", "from", c.RemoteAddr())
+			s.log.Warn("too many handshakes: connection dropped", "from", c.RemoteAddr())
 			_ = c.Abort()
 			continue
 		}
@@ -345,6 +344,9 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	if !s.trust.Allowed(identity.RolePrimary)(key.device) { // any more
 		return nil, wire.Refuse{Code: wire.CodeUnknown, Text: "the server trusts this device no longer"}
 	}
+	if !s.joins.Take(key.device, time.Now()) {
+		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has begun %d subflows within a minute, which is the limit", maxPerMinute)}
+	}
 	if b := s.bonds[key]; b != nil {
 		if b.e.Subflows() >= s.cfg.MaxSubflows {
 			return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the bond has %d subflows, which is the limit", s.cfg.MaxSubflows)}
@@ -358,7 +360,7 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	if n >= s.cfg.MaxBonds {
 		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has %d bonds, which is the limit; one that lost its device ends after %v", n, keepBond)}
 	}
-	b := &session{key: key, id: s.freeID(key.id), name: key.device.ID().String(), instance: randomInstance(), speed: s.speedOf(key.device), measures: make(chan bool, 1)}
+	b := &session{key: key, id: s.freeID(key.id), name: key.device.ID().String(), instance: randomInstance(), of: s.accountOf(key.device), measures: make(chan bool, 1)}
 	if p, ok := s.trust.Lookup(key.device); ok {
 		b.name = p.Name
 	}
@@ -408,9 +410,9 @@ func (s *Server) bondsOf(device identity.PublicKey) (n int) {
 
 // serve connects a stream to its destination.
 func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
-	defer b.streams.Add(-1)
-	if b.streams.Add(1) > int64(s.cfg.MaxStreams) {
-		c.ResetWith(wire.CodeLimit, fmt.Sprintf("%d streams are open, which is the server's limit", s.cfg.MaxStreams))
+	defer b.of.streams.Add(-1)
+	if b.of.streams.Add(1) > int64(s.cfg.MaxStreams) {
+		c.ResetWith(wire.CodeLimit, fmt.Sprintf("%d streams of the device are open, which is the server's limit", s.cfg.MaxStreams))
 		return
 	}
 	if path, ok := measure.Path(c.Dest()); ok {
@@ -426,7 +428,7 @@ func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
 		return
 	}
 	c.Opened()
-	up, down, err := splice.Both(b.speed.carry(ctx, d), c)
+	up, down, err := splice.Both(b.of.speed.carry(ctx, d), c)
 	s.log.Debug("stream ended", "device", s.nameOf(b), "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
 }
 
