@@ -534,6 +534,10 @@ func (p *Primary) direct(ctx context.Context, iface, device string, attempt int)
 	p.mu.Lock()
 	c.For(p.server.Key.ID().String())
 	p.mu.Unlock()
+	if err := p.spentOn(linkOf(c)); err != nil { // it need not be the one that the routes told
+		c.Close()
+		return lane{}, err
+	}
 	return p.join(ctx, c, nil, device)
 }
 
