@@ -177,7 +177,7 @@ func TestStreamLimit(t *testing.T) {
 	// Another bond of the device has no streams of its own.
 	cfg := w.pcfg
 	cfg.Pipe = ""
-	p, err := primary.New(cfg, w.primary.key, w.primary.trust, w.primary.log.logger(), nil)
+	p, err := primary.New(cfg, w.primary.key, w.primary.trust, w.primary.log.Logger(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

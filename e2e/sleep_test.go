@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"path/filepath"
@@ -8,28 +9,18 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"mpbond/e2e/rig"
 )
 
-var asleep = flag.Duration("asleep", 4*time.Second, "how long devices sleep in TestSleep; longer than the 3 s after which a silent subflow is given up")
+var asleep = flag.Duration("asleep", 3500*time.Millisecond, "how long devices sleep in TestSleep; longer than the 3 s after which a silent subflow is given up")
 
 // sleep stops what runs in a node, whose links take nothing, for a while.
 func (n *network) sleep(node string, links ...string) {
 	n.Helper()
 	n.signal(node, syscall.SIGSTOP)
-	n.outage("on", links...)
-	time.Sleep(*asleep) // of the world, not of a goroutine
-	n.outage("off", links...)
+	n.silent(*asleep, links...)
 	n.signal(node, syscall.SIGCONT)
-}
-
-// outage takes links away, or gives them back.
-func (n *network) outage(state string, links ...string) {
-	n.Helper()
-	for _, l := range links {
-		if err := n.l.Set(l, "", "outage="+state); err != nil {
-			n.Fatal(err)
-		}
-	}
 }
 
 // TestSleep: helper and primary sleep for longer than the others wait for them,
@@ -39,15 +30,15 @@ func (n *network) outage(state string, links ...string) {
 func TestSleep(t *testing.T) {
 	n := newNetworkOf(t, "10/20/20", "", nil)
 	n.signal("primary", syscall.SIGKILL)
-	config := filepath.Join(n.dir, "primary.toml")
+	config := filepath.Join(n.Dir, "primary.toml")
 	writeFile(t, config, "resume = \"2s\"\n") // pipes are given up sooner
-	n.start("primary", n.mpbond, "primary", "--name", "laptop", "--config", config)
-	n.await(2)
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--config", config)
+	n.Await(2)
 	const down, up = 7 * mb, mb
-	want, _ := sum(noise(down))
-	file := filepath.Join(n.dir, "upload")
+	want, _ := rig.Sum(rig.Noise(down))
+	file := filepath.Join(n.Dir, "upload")
 	writeNoise(t, file, up)
-	sent, _ := sum(noise(up))
+	sent, _ := rig.Sum(rig.Noise(up))
 	for _, c := range []struct {
 		name string
 		away func()
@@ -57,7 +48,7 @@ func TestSleep(t *testing.T) {
 		{"the helper starts again at another address", func() {
 			n.signal("helper1", syscall.SIGKILL)
 			n.readdress("helper1", "pipe1", time.Second)
-			n.start("helper1", n.mpbond, "helper", "--name", "phone")
+			n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -66,9 +57,14 @@ func TestSleep(t *testing.T) {
 			u := n.transfer("--max-time", limit, "-T", file, "http://web/")
 			<-d.begun
 			c.away()
-			back, before := time.Now(), n.linkBytes("pipe1")
-			n.await(2)
-			t.Logf("two subflows after %v", time.Since(back).Round(time.Millisecond))
+			back, before := time.Now(), n.LinkBytes("pipe1")
+			rig.Eventually(t, func() error {
+				if len(n.byHelper()) == 0 {
+					return errors.New("no subflow by the helper")
+				}
+				return nil
+			})
+			t.Logf("a subflow by the helper after %v", time.Since(back).Round(time.Millisecond))
 			for _, x := range []*transfer{d, u} {
 				if <-x.done; x.err != nil {
 					t.Errorf("%v %s", x.err, &x.errs)
@@ -77,10 +73,10 @@ func TestSleep(t *testing.T) {
 			if d.got != want {
 				t.Errorf("got %s, want %s", d.got, want)
 			}
-			if got, _ := sum(strings.NewReader(sent)); u.got != got {
+			if got, _ := rig.Sum(strings.NewReader(sent)); u.got != got {
 				t.Error("other bytes were received than sent")
 			}
-			t.Logf("all was there after %v; the pipe has carried %d bytes since", time.Since(back).Round(time.Millisecond), n.linkBytes("pipe1")-before)
+			t.Logf("all was there after %v; the pipe has carried %d bytes since", time.Since(back).Round(time.Millisecond), n.LinkBytes("pipe1")-before)
 		})
 	}
 }
