@@ -148,7 +148,7 @@ func testDeb(t *testing.T, mpbond string) {
 	}
 	want := append(promised(t, "/usr"), "/usr/share/doc/mpbond/changelog.gz", "/usr/share/doc/mpbond/copyright")
 	for i, name := range want {
-		want[i] = strings.Replace(name, "zsh/site-functions", "zsh/vendor-completions", 1)
+		want[i] = strings.NewReplacer("zsh/site-functions", "zsh/vendor-completions", "man1/mpbond.1", "man1/mpbond.1.gz").Replace(name)
 	}
 	slices.Sort(want)
 	got := files(t, root)

@@ -47,6 +47,7 @@ func commands() []*cobra.Command {
 		labCommand(),
 		expCommand(),
 		versionCommand(),
+		manCommand(),
 	}
 }
 

@@ -53,22 +53,6 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// eachCommand calls f with each command that people see, in the order of the
-// help text.
-func eachCommand(c *cobra.Command, f func(*cobra.Command)) {
-	for _, c := range c.Commands() {
-		switch c.Name() {
-		case "help", "completion", "lab", "exp": // the last two are for developers: docs/lab.md, docs/exp.md
-			continue
-		}
-		if c.Hidden {
-			continue
-		}
-		f(c)
-		eachCommand(c, f)
-	}
-}
-
 // settingsFile is a struct that a file of configuration fills.
 type settingsFile struct {
 	heading, text string
