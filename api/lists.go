@@ -15,9 +15,11 @@ var Source embed.FS
 
 // Device is this device, or one that it trusts.
 type Device struct {
-	Name      string   `json:"name"`
-	ID        string   `json:"id"`    // of its key
-	Self      bool     `json:"self"`  // it is this one
+	Name string `json:"name"`
+	ID   string `json:"id"`   // of its key
+	Self bool   `json:"self"` // it is this one
+	// Paused: it is trusted, but not used until it is resumed.
+	Paused    bool     `json:"paused,omitempty"`
 	Roles     []string `json:"roles"` // that it may have towards this one, or this one's own
 	Addresses []string `json:"addresses,omitempty"`
 	// Online: a pipe of it is there, or a subflow that it carries or ends.

@@ -24,10 +24,14 @@ type Inviter struct {
 	Current func() Invitation
 }
 
-// Rename is the body of PATCH /v1/devices/NAME, by which a device that is
-// trusted gets another name. The answer is 204.
-type Rename struct {
-	Name string `json:"name" maxLength:"64"` // from now on: letters, digits and "._-"
+// DeviceChange is the body of PATCH /v1/devices/NAME, by which a device that is
+// trusted gets another name, or is paused or resumed: one of these. The answer is
+// 204.
+type DeviceChange struct {
+	Name *string `json:"name,omitempty" maxLength:"64"` // from now on: letters, digits and "._-"
+	// Paused: it is not used, as helper or primary, until it is resumed. Servers
+	// cannot be paused.
+	Paused *bool `json:"paused,omitempty"`
 }
 
 // PairRequest is the body of POST /v1/pair, by which a primary is paired with
@@ -75,6 +79,8 @@ type PairedDevice struct {
 // many goroutines; errors are faults.
 type Keeper struct {
 	Rename func(from, to string) error
+	// Pause has a device not used, or used again.
+	Pause func(name string, paused bool) error
 	// Revoke has a device trusted no longer; what is open with it ends at once.
 	Revoke func(name string) error
 }

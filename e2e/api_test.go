@@ -187,6 +187,74 @@ func TestAPI(t *testing.T) {
 	n.metrics("helper1", "mpbond_helper_relayed_bytes_total", "mpbond_events_total")
 }
 
+// TestPause: what is paused carries nothing, at a primary and at a helper, also after
+// a restart, and carries again when it is resumed.
+func TestPause(t *testing.T) {
+	const pausedThere = "paused by its owner"
+	n := newNetwork(t)
+	primary, helper := n.Asker("primary", "primary"), n.Asker("helper1", "helper")
+	seen := uint64(0) // of the primary's events, by now
+	// phone waits for events about it, each a kind with a part of its reason, in any
+	// order.
+	phone := func(what ...[2]string) {
+		t.Helper()
+		after := seen
+		for _, w := range what {
+			e := n.told(primary, fmt.Sprint(w), func(e api.Event) bool {
+				return e.Seq > after && e.Kind == w[0] && e.Device == "phone" && strings.Contains(e.Reason, w[1])
+			})
+			seen = max(seen, e.Seq)
+		}
+	}
+	load := func() { // which the other path carries
+		t.Helper()
+		n.Must("primary", "curl", "-sSf", "--max-time", "20", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", mb))
+	}
+	unused := func() {
+		t.Helper()
+		load()
+		if list := n.byHelper(); len(list) > 0 {
+			t.Errorf("a paused phone has subflows: %+v", list)
+		}
+	}
+	phone([2]string{"path_up", "helped"})
+
+	// The phone, at the primary, by the command.
+	n.Must("primary", n.Mpbond, "pause", "phone")
+	phone([2]string{"device_paused"}, [2]string{"device_rests", pausedThere}, [2]string{"path_down"})
+	rig.Eventually(t, func() error {
+		if text := n.Must("primary", n.Mpbond, "status"); !strings.Contains(text, pausedThere) {
+			return fmt.Errorf("status: %s", text)
+		}
+		return nil
+	})
+	unused()
+	if list, err := primary.Devices(t.Context()); err != nil || !slices.ContainsFunc(list, func(d api.Device) bool { return d.Name == "phone" && d.Paused && d.Rests == pausedThere }) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	n.of("primary").End(syscall.SIGTERM)
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
+	n.Await(1)
+	seen = 0
+	phone([2]string{"device_rests", pausedThere})
+	unused()
+	if err := primary.PauseDevice(t.Context(), "phone", false); err != nil {
+		t.Fatal(err)
+	}
+	phone([2]string{"device_resumed"}, [2]string{"device_allowed"}, [2]string{"path_up", "helped"})
+
+	// The laptop, at the phone.
+	if err := helper.PauseDevice(t.Context(), "laptop", true); err != nil {
+		t.Fatal(err)
+	}
+	phone([2]string{"path_down"}, [2]string{"device_rests", "it refuses: this device is paused there"})
+	n.told(helper, "the end of what it relayed", func(e api.Event) bool { return e.Kind == "relay_down" && strings.Contains(e.Reason, "paused") })
+	unused()
+	n.Must("helper1", n.Mpbond, "resume", "laptop")
+	phone([2]string{"path_up", "helped"})
+	load()
+}
+
 // metrics checks that a role's metrics can be read and that some are not 0.
 func (n *network) metrics(node string, names ...string) {
 	n.Helper()

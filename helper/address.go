@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"mpbond/identity"
 	"mpbond/pipe"
 )
 
@@ -26,18 +27,19 @@ var (
 
 // offered is a pipe that waits.
 type offered struct {
-	local net.Addr
-	drop  context.CancelCauseFunc
+	local   net.Addr
+	drop    context.CancelCauseFunc
+	primary identity.PublicKey
 }
 
 // wait is o.Wait, which ends too when conn, its connection, loses its address.
-func (h *Helper) wait(ctx context.Context, o *pipe.Offer, conn net.Conn) (pipe.Request, error) {
+func (h *Helper) wait(ctx context.Context, o *pipe.Offer, conn net.Conn, primary identity.PublicKey) (pipe.Request, error) {
 	ctx, drop := context.WithCancelCause(ctx)
 	defer drop(nil)
 	h.mu.Lock()
-	h.offers[o] = &offered{conn.LocalAddr(), drop}
+	h.offers[o] = &offered{conn.LocalAddr(), drop, primary}
 	h.mu.Unlock()
-	h.tellFacts(o)
+	h.tellFacts(o, primary)
 	q, err := o.Wait(ctx)
 	h.mu.Lock()
 	delete(h.offers, o)

@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -19,6 +20,19 @@ func (h *Helper) allowed(primary identity.PublicKey, server string) bool {
 	p, ok := h.trust.Lookup(primary)
 	return ok && p.Is(identity.RolePrimary) && (has(p.Servers, server) || h.ownServer(server))
 }
+
+// unwanted is why nothing is carried to a server for a primary, nil if it may be.
+func (h *Helper) unwanted(primary identity.PublicKey, server string) error {
+	switch {
+	case !h.allowed(primary, server):
+		return errDistrusted
+	case h.trust.Paused(primary):
+		return errPaused
+	}
+	return nil
+}
+
+var errDistrusted = errors.New("a device of it is trusted no longer")
 
 // ownServer reports whether server is an address of one that the owner trusts.
 func (h *Helper) ownServer(server string) bool {

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"net"
+	"slices"
 	"time"
 
 	"mpbond/device"
 	"mpbond/device/facts"
-	"mpbond/pipe"
+	"mpbond/identity"
 	"mpbond/policy"
 	"mpbond/trace"
 	"mpbond/wire"
@@ -16,6 +17,9 @@ import (
 
 // errRests is why subflows end and none is made: the device shall rest.
 var errRests = errors.New("the helper rests")
+
+// errPaused is why a primary gets no subflow: its owner here wants it so.
+var errPaused = errors.New("this device is paused there")
 
 // FactsChanged takes what is known of this device now, and tells the primaries,
 // on pipes that wait and on those that carry subflows.
@@ -57,24 +61,61 @@ func (h *Helper) review(at time.Time) {
 		return
 	}
 	h.facts = now
-	var offers []*pipe.Offer
-	var links []*pipe.Link
 	h.mu.Lock()
-	for o := range h.offers {
-		offers = append(offers, o)
-	}
 	for r := range h.relays {
-		links = append(links, r.pipe)
 		if now.Refuses != "" {
 			go r.close(errRests) // it may wait for its TLS to say goodbye
 		}
 	}
 	h.mu.Unlock()
-	for _, o := range offers {
-		_ = o.SendFacts(now) // a pipe that broke is noticed by who waits on it
+	h.tellAll()
+}
+
+// told is where a primary is told facts: a pipe that waits, or carries a subflow.
+type told struct {
+	on      interface{ SendFacts(wire.Facts) error }
+	primary identity.PublicKey
+}
+
+// tellAll tells the facts on all pipes. FactsMu is held.
+func (h *Helper) tellAll() {
+	var all []told
+	h.mu.Lock()
+	for o, f := range h.offers {
+		all = append(all, told{o, f.primary})
 	}
-	for _, l := range links {
-		_ = l.SendFacts(now)
+	for r, f := range h.relays {
+		all = append(all, told{r.pipe, f.primary.Key})
+	}
+	h.mu.Unlock()
+	for _, t := range all {
+		_ = t.on.SendFacts(h.factsFor(t.primary)) // a pipe that broke is noticed by who waits on it
+	}
+}
+
+// factsFor are what a primary is told: one that is paused, that this device refuses.
+// FactsMu is held.
+func (h *Helper) factsFor(primary identity.PublicKey) wire.Facts {
+	f := h.facts
+	if h.trust.Paused(primary) {
+		f.Refuses = errPaused.Error()
+	}
+	return f
+}
+
+// tellPauses tells primaries if one was paused or resumed.
+func (h *Helper) tellPauses() {
+	h.factsMu.Lock()
+	defer h.factsMu.Unlock()
+	var paused []identity.PublicKey
+	for _, p := range h.trust.ByRole(identity.RolePrimary) {
+		if p.Paused {
+			paused = append(paused, p.Key)
+		}
+	}
+	if !slices.Equal(paused, h.paused) {
+		h.paused = paused
+		h.tellAll()
 	}
 }
 
@@ -90,11 +131,11 @@ func (h *Helper) limits() policy.Limits {
 
 // tellFacts tells a primary what is known of this device, on a pipe that is in
 // h.offers or h.relays from now on.
-func (h *Helper) tellFacts(on interface{ SendFacts(wire.Facts) error }) {
+func (h *Helper) tellFacts(on interface{ SendFacts(wire.Facts) error }, primary identity.PublicKey) {
 	h.factsMu.Lock()
 	defer h.factsMu.Unlock()
-	if h.facts != (wire.Facts{}) {
-		_ = on.SendFacts(h.facts)
+	if f := h.factsFor(primary); f != (wire.Facts{}) {
+		_ = on.SendFacts(f)
 	}
 }
 

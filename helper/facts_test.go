@@ -159,3 +159,52 @@ func TestLimitsOfPolicy(t *testing.T) {
 		later = later.Add(time.Minute)
 	}
 }
+
+// TestPaused: a primary that is paused here loses its subflows, gets no more and is
+// told so, on pipes that wait too, until it is resumed.
+func TestPaused(t *testing.T) {
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo"})
+	set := func(paused bool) {
+		t.Helper()
+		if err := w.h.trust.Pause("laptop", paused); err != nil {
+			t.Fatal(err)
+		}
+		w.h.TrustChanged()
+	}
+	p, s, _ := w.subflow()
+	if _, err := s.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(p, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	next := w.waiting()
+	told := make(chan string, 9)
+	next.OnFacts(func(f wire.Facts) { told <- f.Refuses })
+	set(true)
+	for _, l := range []*pipe.Link{p, s} {
+		var r wire.Refuse
+		if _, err := io.Copy(io.Discard, l); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(err.Error(), "paused there") {
+			t.Errorf("the subflow ended with %v", err)
+		}
+	}
+	expect := func(want string) {
+		t.Helper()
+		for why := range told {
+			if why == want {
+				return
+			}
+		}
+	}
+	expect("this device is paused there")
+	set(false)
+	expect("")
+	set(true)
+	expect("this device is paused there")
+	var r wire.Refuse
+	if _, err := next.Join(t.Context(), w.server, pipe.DefaultWindow); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(err.Error(), "mpbond resume") {
+		t.Errorf("joined: %v", err)
+	}
+	set(false)
+	w.subflow()
+}

@@ -19,7 +19,6 @@ package helper
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -143,10 +142,11 @@ type Helper struct {
 
 	manager *manager
 
-	factsMu sync.Mutex     // held while they are told, so that the newest is told last; taken before mu
-	facts   wire.Facts     // as they are told
-	known   wire.Facts     // without what follows from them
-	rest    policy.Resting // by this device's own limits
+	factsMu sync.Mutex           // held while they are told, so that the newest is told last; taken before mu
+	facts   wire.Facts           // as they are told
+	known   wire.Facts           // without what follows from them
+	paused  []identity.PublicKey // primaries, as they were told
+	rest    policy.Resting       // by this device's own limits
 }
 
 // target is one address of one primary.
@@ -362,6 +362,7 @@ func (h *Helper) retarget(ctx context.Context, all *sync.WaitGroup) {
 	if err != nil {
 		h.log.Warn("a primary cannot be helped", "err", err, "hint", "see `mpbond trust list`")
 	}
+	h.tellPauses() // first: who knows why does not ask at once for another subflow
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range h.targets {
@@ -378,13 +379,11 @@ func (h *Helper) retarget(ctx context.Context, all *sync.WaitGroup) {
 	}
 	h.targets = list
 	for r, f := range h.relays {
-		if !h.allowed(f.primary.Key, f.server) {
-			go r.close(errDistrusted)
+		if err := h.unwanted(f.primary.Key, f.server); err != nil {
+			go r.close(err)
 		}
 	}
 }
-
-var errDistrusted = errors.New("a device of it is trusted no longer")
 
 // keep keeps a target until ctx ends or its stop is called.
 func (h *Helper) keep(ctx context.Context, t *target, all *sync.WaitGroup) {
@@ -469,7 +468,7 @@ func (h *Helper) offer(ctx context.Context, t *target, stalled *wire.Token) (o *
 		return nil, q, err
 	}
 	h.rec.Add(trace.Event{Kind: trace.PipeUp, Device: t.primary.Name, Text: t.String()})
-	if q, err = h.wait(ctx, o, conn); err != nil {
+	if q, err = h.wait(ctx, o, conn, t.primary.Key); err != nil {
 		h.rec.Add(trace.Event{Kind: trace.PipeDown, Device: t.primary.Name, Reason: err.Error()})
 	}
 	return o, q, err
@@ -526,6 +525,9 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", q.Server),
 			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
 	}
+	if h.trust.Paused(t.primary.Key) {
+		return nil, wire.CodeLimit, fault.New(fault.Limit, errPaused, "on the helper run `mpbond resume NAME`")
+	}
 	if why := h.Facts().Refuses; why != "" {
 		return nil, wire.CodeLimit, fault.New(fault.Limit, fmt.Errorf("it rests: %s", why), "see battery_floor and max_temperature in helper.toml and policy.toml there")
 	}
@@ -579,11 +581,8 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	h.relayed++
 	h.relays[r] = &subflow{number: h.relayed, primary: t.primary, server: q.Server, since: time.Now(), link: link}
 	var missed error // why others were closed while this one was made
-	switch {
-	case ctx.Err() != nil:
+	if missed = h.unwanted(t.primary.Key, q.Server); ctx.Err() != nil {
 		missed = context.Canceled
-	case !h.allowed(t.primary.Key, q.Server):
-		missed = errDistrusted
 	}
 	h.mu.Unlock()
 	if missed == nil && h.Facts().Refuses != "" {
@@ -592,6 +591,6 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	if missed != nil {
 		r.close(missed)
 	}
-	h.tellFacts(p) // if they changed while the pipe was neither waiting nor in use
+	h.tellFacts(p, t.primary.Key) // if they changed while the pipe was neither waiting nor in use
 	return r, 0, nil
 }

@@ -140,6 +140,30 @@ func (t *Trust) Rename(from, to string) error {
 	})
 }
 
+// Pause has a device not used, as helper or as primary, until it is resumed; it
+// stays trusted, also across restarts. Kinds of its faults: NotFound; Usage for one
+// that is a server only.
+func (t *Trust) Pause(name string, paused bool) error {
+	return t.change(func(p *peers) ([]Peer, error) {
+		i, ok := p.byName[name]
+		if !ok {
+			return nil, unknownName(name)
+		}
+		list := slices.Clone(p.list)
+		if !list[i].Is(RoleHelper) && !list[i].Is(RolePrimary) {
+			return nil, fault.New(fault.Usage, fmt.Errorf("%s is a server: helpers and primaries can be paused", name), "`mpbond primary --server NAME` uses another server")
+		}
+		list[i].Paused = paused
+		return list, nil
+	})
+}
+
+// Paused reports whether a device is trusted, but paused.
+func (t *Trust) Paused(key PublicKey) bool {
+	p, ok := t.Lookup(key)
+	return ok && p.Paused
+}
+
 func unknownName(name string) error {
 	return fault.New(fault.NotFound, fmt.Errorf("no device called %q is trusted", name), "see `mpbond devices`")
 }

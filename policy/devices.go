@@ -86,8 +86,9 @@ const (
 // zero value lets it. What is not known forbids nothing.
 type Resting struct {
 	// Reason is why it rests, in words; "" while it may carry.
-	Reason string
-	since  time.Time
+	Reason  string
+	since   time.Time
+	refused bool // it said so itself, and minds by itself for how long
 }
 
 // Next is what follows from r when these facts are known at that time.
@@ -95,10 +96,10 @@ func (r Resting) Next(now time.Time, s Limits, f wire.Facts) Resting {
 	why := r.why(s, f)
 	switch {
 	case why != "" && r.Reason == "":
-		return Resting{why, now}
+		return Resting{why, now, f.Refuses != ""}
 	case why != "":
-		return Resting{why, r.since}
-	case r.Reason != "" && now.Sub(r.since) < leastRest:
+		return Resting{why, r.since, f.Refuses != ""}
+	case r.Reason != "" && !r.refused && now.Sub(r.since) < leastRest:
 		return r
 	}
 	return Resting{}

@@ -61,6 +61,11 @@ func TestResting(t *testing.T) {
 		{time.Second, at(10, 40, draws), "battery"},
 		{time.Second, at(10, 40, plugged), ""},
 		{time.Second, wire.Facts{Refuses: "no"}, "it refuses: no"},
+		{time.Second, wire.Facts{}, ""}, // it knows itself for how long
+		{time.Second, at(19, 30, draws), "battery"},
+		{time.Second, wire.Facts{Refuses: "no"}, "it refuses: no"},
+		{time.Second, at(19, 30, draws), "battery"},
+		{time.Second, at(90, 30, draws), "battery"},
 		{time.Minute, wire.Facts{}, ""},
 	} {
 		now = now.Add(c.after)

@@ -17,9 +17,14 @@ import (
 // gate keeps a helper, or an own interface that is named, from carrying anything
 // while it shall rest. Guarded by Primary.mu.
 type gate struct {
-	rest  policy.Resting
-	awake chan struct{} // closed and replaced when it may carry again
+	rest   policy.Resting
+	paused bool          // by the owner of this device
+	why    string        // it carries nothing, by either; "": it may
+	awake  chan struct{} // closed and replaced when it may carry again
 }
+
+// pausedHere is why a device rests that was paused at this one.
+const pausedHere = "paused by its owner"
 
 // errStanding asks for another attempt at once, with other terms.
 var errStanding = errors.New("its tier has changed")
@@ -65,7 +70,7 @@ func (p *Primary) StandingOf(helper identity.PublicKey) (tier wire.Tier, rests s
 		return wire.TierPrimary, ""
 	}
 	tier, _ = p.tierOf(slot.name, slot)
-	return tier, slot.rest.Reason
+	return tier, slot.why
 }
 
 // slotOf is the helper of that name, nil for none. Mu is held.
@@ -171,8 +176,8 @@ func (p *Primary) review(now time.Time) {
 		}
 		tier, _ := p.tierOf(by, n.helper)
 		switch {
-		case g != nil && g.rest.Reason != "":
-			ends = append(ends, end{id, resting(g.rest.Reason)})
+		case g != nil && g.why != "":
+			ends = append(ends, end{id, resting(g.why)})
 		case tier != n.tier:
 			ends = append(ends, end{id, errStanding})
 		}
@@ -187,9 +192,12 @@ func (p *Primary) review(now time.Time) {
 
 // look brings a gate up to date. Mu is held.
 func (p *Primary) look(now time.Time, g *gate, name string, slot *helperSlot) {
-	before := g.rest.Reason
+	before := g.why
 	g.rest = g.rest.Next(now, p.specOf(name, slot), p.factsFor(name, slot))
-	switch after := g.rest.Reason; {
+	if g.why = g.rest.Reason; g.paused {
+		g.why = pausedHere
+	}
+	switch after := g.why; {
 	case before == "" && after != "":
 		p.log.Info("device rests", "device", name, "reason", after)
 		p.rec.Add(trace.Event{Kind: trace.DeviceRests, Device: name, Reason: after})
@@ -220,7 +228,7 @@ func (p *Primary) awaitHelper(ctx context.Context, slot *helperSlot, w *pipe.Wai
 func (p *Primary) awaitAwake(ctx context.Context, g *gate, device string, broken, gone <-chan struct{}) {
 	for {
 		p.mu.Lock()
-		why := g.rest.Reason
+		why := g.why
 		if why != "" && g.awake == nil {
 			g.awake = make(chan struct{})
 		}

@@ -119,6 +119,20 @@ func TestGate(t *testing.T) {
 			t.Errorf("events %q", events)
 		}
 
+		// One that is paused rests from now on, however short, and whatever else it does.
+		phone := p.helpers[identity.PublicKey{1}]
+		for _, c := range []struct {
+			paused  bool
+			refuses string
+			why     string
+		}{{true, "", "paused by its owner"}, {true, "no", "paused by its owner"}, {false, "no", "it refuses: no"}, {true, "", "paused by its owner"}, {false, "", ""}} {
+			phone.paused = c.paused
+			p.factsCame(identity.PublicKey{1}, wire.Facts{Refuses: c.refuses})
+			if _, rests := p.StandingOf(identity.PublicKey{1}); rests != c.why {
+				t.Errorf("%+v: it rests: %q", c, rests)
+			}
+		}
+
 		for _, key := range []identity.PublicKey{{1}, {2}} {
 			p.factsCame(key, wire.Facts{Metered: wire.MeteredYes, Radio: wire.RadioCellular})
 		}

@@ -166,6 +166,8 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 	}
 	p.rec.Add(trace.Event{Kind: trace.PipeUp, Device: slot.name, Text: w.RemoteAddr().String()})
 	p.wg.Go(func() { p.tellEnd(ctx, w, slot) })
+	slot.paused = peer.Paused
+	p.look(time.Now(), &slot.gate, slot.name, slot)
 	key := w.Peer()
 	if slot.kept {
 		slot.addReserve(w)
@@ -342,6 +344,8 @@ func (p *Primary) nameOf(s *helperSlot) string {
 // are not in it any more lose their pipes, and a server its subflows.
 func (p *Primary) TrustChanged() {
 	var renamed []renaming
+	now := time.Now()
+	defer func() { p.review(now) }()
 	p.mu.Lock()
 	for key, slot := range p.helpers {
 		if !p.trust.Allowed(identity.RoleHelper)(key) {
@@ -351,9 +355,11 @@ func (p *Primary) TrustChanged() {
 			slot.closeReserve()
 			continue
 		}
-		if peer, ok := p.trust.Lookup(key); ok && peer.Name != slot.name {
+		peer, ok := p.trust.Lookup(key)
+		if ok && peer.Name != slot.name {
 			renamed = append(renamed, renaming{slot, peer.Name})
 		}
+		slot.paused = ok && peer.Paused // which review acts on
 	}
 	p.rename(renamed)
 	before := p.server.Key

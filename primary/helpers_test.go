@@ -8,6 +8,7 @@ import (
 
 	"mpbond/endpoint"
 	"mpbond/identity"
+	"mpbond/policy"
 )
 
 func TestAwaited(t *testing.T) {
@@ -41,6 +42,7 @@ func TestRename(t *testing.T) {
 	}
 	p := &Primary{trust: trust, helpers: map[identity.PublicKey]*helperSlot{}, errs: map[string]string{"phone": "of the phone", "tablet": "of the tablet", "wlan0": "own"},
 		cur: &session{e: endpoint.New(endpoint.Config{})}}
+	p.plan.start(policy.Modes{})
 	slots := map[string]*helperSlot{}
 	for _, name := range []string{"phone", "tablet", "watch"} {
 		key, err := identity.Generate()

@@ -227,20 +227,30 @@ func (s *Server) end(b *session) {
 	b.e.Close(ctx)
 }
 
-// TrustChanged ends the bonds of devices that may not be here any more, after
-// the trust file was read again.
+// What devices are told that may not be here.
+const (
+	distrusted = "the server trusts this device no longer"
+	pausedHere = "this device is paused at the server"
+)
+
+// TrustChanged ends the bonds of devices that may not be here any more, or are
+// paused, after the trust file was read again.
 func (s *Server) TrustChanged() {
 	allowed := s.trust.Allowed(identity.RolePrimary)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, b := range s.bonds {
-		if allowed(k.device) || s.ending {
+		why := wire.Refuse{Code: wire.CodeUnknown, Text: distrusted}
+		switch paused := s.trust.Paused(k.device); {
+		case s.ending, allowed(k.device) && !paused:
 			continue
+		case paused:
+			why = wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
 		}
 		delete(s.bonds, k) // so that Run need not end it too
-		s.log.Info("bond ended: the device is trusted no longer", "device", b.name)
+		s.log.Info("bond ended", "device", b.name, "why", why.Text)
 		s.wg.Go(func() {
-			b.e.Fail(wire.CodeUnknown, "the server trusts this device no longer")
+			b.e.Fail(why.Code, why.Text)
 			s.end(b)
 		})
 	}
@@ -342,7 +352,10 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 		return nil, wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutting down"}
 	}
 	if !s.trust.Allowed(identity.RolePrimary)(key.device) { // any more
-		return nil, wire.Refuse{Code: wire.CodeUnknown, Text: "the server trusts this device no longer"}
+		return nil, wire.Refuse{Code: wire.CodeUnknown, Text: distrusted}
+	}
+	if s.trust.Paused(key.device) {
+		return nil, wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
 	}
 	if !s.joins.Take(key.device, time.Now()) {
 		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has begun %d subflows within a minute, which is the limit", maxPerMinute)}

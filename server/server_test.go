@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -171,5 +172,35 @@ func TestHandshakesAreBounded(t *testing.T) {
 	}
 	if log := stop(); !strings.Contains(log, "too many handshakes") {
 		t.Errorf("log: %.1000s", log)
+	}
+}
+
+// TestPaused: a device that is paused gets no subflow, and its bonds end, until it is
+// resumed.
+func TestPaused(t *testing.T) {
+	s, primary, _ := start(t, time.Minute)
+	key, join := bondKey{device: primary.Public(), id: wire.BondID{1}}, wire.Join{Bond: wire.BondID{1}}
+	pause := func(paused bool) {
+		t.Helper()
+		if err := s.trust.Pause("laptop", paused); err != nil {
+			t.Fatal(err)
+		}
+		s.TrustChanged()
+	}
+	before, err := s.join(t.Context(), key, join)
+	if err != nil || before == nil {
+		t.Fatal(before, err)
+	}
+	pause(true)
+	var r wire.Refuse
+	if _, err := s.join(t.Context(), key, join); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(r.Text, "paused") {
+		t.Errorf("joined: %v", err)
+	}
+	if list := s.Status(false); len(list) > 0 {
+		t.Errorf("%+v", list)
+	}
+	pause(false)
+	if b, err := s.join(t.Context(), key, join); err != nil || b == nil || b == before {
+		t.Errorf("resumed: %v, %v", b, err)
 	}
 }

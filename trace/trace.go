@@ -52,6 +52,8 @@ const (
 	DeviceAdded   Kind = "device_added"   // device, text: its roles; it is trusted now
 	DeviceRenamed Kind = "device_renamed" // device: its name from now on, text: the one before
 	DeviceRemoved Kind = "device_removed" // device: it is trusted no longer
+	DevicePaused  Kind = "device_paused"  // device: its owner here wants it not to be used
+	DeviceResumed Kind = "device_resumed" // device: it may be again
 	DeviceRests   Kind = "device_rests"   // device: a helper or an own interface, reason: policy lets it carry nothing
 	DeviceAllowed Kind = "device_allowed" // device: it may carry again, reason: why it rested
 	PolicyChanged Kind = "policy_changed" // text: the file; reason: it is gone
@@ -67,7 +69,7 @@ const (
 func (k Kind) Change() bool {
 	switch k {
 	case StreamOpen, StreamClose, PathUp, PathDown, PathSilent, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, Error,
-		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DeviceRests, DeviceAllowed, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver:
+		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DevicePaused, DeviceResumed, DeviceRests, DeviceAllowed, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver:
 		return true
 	}
 	return false
@@ -77,7 +79,7 @@ func (k Kind) Change() bool {
 func Kinds() []Kind {
 	return []Kind{StreamOpen, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
 		Reinject, Duplicate, PipeState, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, FlowOpen, FlowMove, FlowClose, Mark,
-		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DeviceRests, DeviceAllowed, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver}
+		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DevicePaused, DeviceResumed, DeviceRests, DeviceAllowed, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver}
 }
 
 // Event is one line of a trace. A field that a kind does not use is zero and

@@ -137,7 +137,12 @@ func (c *Client) Chunk(ctx context.Context, chunk api.Chunk) error {
 
 // RenameDevice gives a device that is trusted another name.
 func (c *Client) RenameDevice(ctx context.Context, name, to string) error {
-	return c.change(ctx, http.MethodPatch, "/v1/devices/"+url.PathEscape(name), api.Rename{Name: to})
+	return c.change(ctx, http.MethodPatch, "/v1/devices/"+url.PathEscape(name), api.DeviceChange{Name: &to})
+}
+
+// PauseDevice has a device that is trusted not used, or used again.
+func (c *Client) PauseDevice(ctx context.Context, name string, paused bool) error {
+	return c.change(ctx, http.MethodPatch, "/v1/devices/"+url.PathEscape(name), api.DeviceChange{Paused: &paused})
 }
 
 // RevokeDevice has a device trusted no longer: what is open with it ends.

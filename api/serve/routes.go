@@ -151,9 +151,9 @@ type flowInput struct {
 
 type chunkInput struct{ Body api.Chunk }
 
-type renameInput struct {
+type deviceInput struct {
 	Name string `path:"name" maxLength:"64" doc:"the device's name"`
-	Body api.Rename
+	Body api.DeviceChange
 }
 
 type pairInput struct{ Body api.PairRequest }
@@ -218,11 +218,17 @@ func (r Role) registerDevices(a huma.API) {
 	get(a, "/v1/devices/{name}", "one device", func(in *nameInput) (api.Device, error) {
 		return find(r.status(false).Devices, "device "+in.Name, func(d api.Device) bool { return d.Name == in.Name })
 	})
-	do(a, http.MethodPatch, "/v1/devices/{name}", "give a device another name", func(in *renameInput) error {
-		if r.Keeper == nil {
-			return unsupported("renaming a device")
+	do(a, http.MethodPatch, "/v1/devices/{name}", "give a device another name, pause or resume it", func(in *deviceInput) error {
+		name, paused := in.Body.Name, in.Body.Paused
+		switch {
+		case r.Keeper == nil:
+			return unsupported("changing a device")
+		case (name == nil) == (paused == nil):
+			return fault.New(fault.Usage, errors.New("one change at a time, and one at least"), "send either name or paused")
+		case name != nil:
+			return r.Keeper.Rename(in.Name, *name)
 		}
-		return r.Keeper.Rename(in.Name, in.Body.Name)
+		return r.Keeper.Pause(in.Name, *paused)
 	})
 	do(a, http.MethodDelete, "/v1/devices/{name}", "revoke a device: it is trusted no longer, and what is open with it ends", func(in *nameInput) error {
 		if r.Keeper == nil {

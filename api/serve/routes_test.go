@@ -110,6 +110,7 @@ func full(changed *[]string) Role {
 				}
 				return note("rename " + from + " " + to)
 			},
+			Pause:  func(name string, paused bool) error { return note(fmt.Sprintf("pause %s %v", name, paused)) },
 			Revoke: func(name string) error { return note("revoke " + name) },
 		},
 		Feed: feed,
@@ -161,7 +162,11 @@ func TestResources(t *testing.T) {
 		{"PATCH", "/v1/devices/phone", `{"name":"pixel"}`, 204, ""},
 		{"PATCH", "/v1/devices/phone", `{"name":"taken"}`, 409, `"hint":"choose"`},
 		{"PATCH", "/v1/devices/phone", `{"name":"x","roles":["server"]}`, 400, "roles"},
-		{"PATCH", "/v1/devices/phone", `{}`, 400, "name"},
+		{"PATCH", "/v1/devices/phone", `{}`, 400, "one change"},
+		{"PATCH", "/v1/devices/phone", `{"name":"x","paused":true}`, 400, "one change"},
+		{"PATCH", "/v1/devices/phone", `{"paused":1}`, 400, "paused"},
+		{"PATCH", "/v1/devices/phone", `{"paused":true}`, 204, ""},
+		{"PATCH", "/v1/devices/phone", `{"paused":false}`, 204, ""},
 		{"PATCH", "/v1/devices/phone", `{"name":"` + strings.Repeat("x", 65) + `"}`, 400, `"kind":"usage"`},
 		{"DELETE", "/v1/devices/pixel", "", 204, ""},
 		{"PATCH", "/v1/devices", "", 405, "use GET"},
@@ -180,7 +185,7 @@ func TestResources(t *testing.T) {
 			t.Errorf("%s %s: %v", c.method, c.target, w.Header())
 		}
 	}
-	if want := []string{`subflow "b" 1 to 10.0.0.9:7`, `subflow "b" 1`, `subflow "" 7`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "revoke pixel", "facts 40 wifi"}; !slices.Equal(changed, want) {
+	if want := []string{`subflow "b" 1 to 10.0.0.9:7`, `subflow "b" 1`, `subflow "" 7`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "pause phone true", "pause phone false", "revoke pixel", "facts 40 wifi"}; !slices.Equal(changed, want) {
 		t.Errorf("changed %q, want %q", changed, want)
 	}
 }
@@ -248,7 +253,7 @@ func TestOpenAPI(t *testing.T) {
 		if s.Description == "" && !strings.HasPrefix(name, "Answer") {
 			t.Errorf("%s has no description", name)
 		}
-		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Facts", "Rename", "PairRequest", "Move", "PolicyText", "PolicyCheck", "PolicyFlow"}, name) {
+		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Facts", "DeviceChange", "PairRequest", "Move", "PolicyText", "PolicyCheck", "PolicyFlow"}, name) {
 			t.Errorf("%s: more fields: %v", name, s.AdditionalProperties)
 		}
 	}

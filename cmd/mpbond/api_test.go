@@ -116,6 +116,37 @@ func TestDevicesAreChanged(t *testing.T) {
 			if err := c.RenameDevice(t.Context(), name, "a b"); !fault.Is(err, fault.Usage) {
 				t.Errorf("a name that none can have: %v", err)
 			}
+			if err := c.PauseDevice(t.Context(), "nobody", true); !fault.Is(err, fault.NotFound) {
+				t.Errorf("nobody is paused: %v", err)
+			}
+			for _, d := range list {
+				want := fault.Kind("")
+				switch {
+				case d.Self:
+					continue
+				case slices.Equal(d.Roles, []string{"server"}):
+					want = fault.Usage
+				}
+				if err := c.PauseDevice(t.Context(), d.Name, true); fault.KindOf(err) != want {
+					t.Errorf("%+v is paused: %v", d, err)
+				}
+				one, err := c.Devices(t.Context())
+				if at := slices.IndexFunc(one, func(o api.Device) bool { return o.Name == d.Name && o.Paused }); err != nil || (at >= 0) != (want == "") {
+					t.Errorf("%s: %+v, %v", d.Name, one, err)
+				}
+			}
+			for _, command := range []string{"resume", "pause"} { // what the API does the commands do
+				if code, _, errs := mpbond(t, command, "my-helper"); code != 0 {
+					t.Errorf("%s: %d, %s", command, code, errs)
+				}
+			}
+			if code, out, errs := mpbond(t, "devices"); code != 0 || !strings.Contains(out, "paused") {
+				t.Errorf("%d, %s%s", code, out, errs)
+			}
+			fails(t, exitUsage, "my-server is a server", "uses another server", "pause", "my-server")
+			if err := c.PauseDevice(t.Context(), "my-helper", false); err != nil {
+				t.Error(err)
+			}
 			if err := errors.Join(c.RenameDevice(t.Context(), name, "new"), c.RevokeDevice(t.Context(), other)); err != nil {
 				t.Fatal(err)
 			}

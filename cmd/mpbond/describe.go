@@ -33,7 +33,7 @@ func deviceList(st api.Status, peers []identity.Peer, relayed []api.Subflow) []a
 	}
 	list := []api.Device{self}
 	for _, p := range peers {
-		d := api.Device{Name: p.Name, ID: p.Key.ID().String(), Addresses: p.Addresses, Roles: roleNames(p.Roles)}
+		d := api.Device{Name: p.Name, ID: p.Key.ID().String(), Paused: p.Paused, Addresses: p.Addresses, Roles: roleNames(p.Roles)}
 		for _, pipe := range st.Pipes {
 			if pipe.Device == p.Name && (pipe.State == api.PipeCarries || pipe.State == api.PipeWaits || pipe.State == api.PipeBusy) {
 				d.Pipes++

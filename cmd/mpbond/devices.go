@@ -69,7 +69,10 @@ key, for people to compare.`,
 			fmt.Fprintln(w, "NAME\tROLES\tID\tSTATE\tADDRESSES")
 			for _, d := range r.Devices {
 				state := d.State
-				if state == "" {
+				switch {
+				case d.Paused:
+					state = "paused"
+				case state == "":
 					state = "-"
 				}
 				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", d.Name, roleWords(d.Roles), d.ID, state, strings.Join(d.Addresses, " "))
@@ -147,11 +150,11 @@ func (s *seen) of(p identity.Peer) (state string, last time.Time) {
 // keeper is what the role's API may change of devices: the trust file, as the
 // commands do.
 func (r *role) keeper() *api.Keeper {
-	return &api.Keeper{Rename: r.trust.Rename, Revoke: r.trust.Remove}
+	return &api.Keeper{Rename: r.trust.Rename, Pause: r.trust.Pause, Revoke: r.trust.Remove}
 }
 
-// tellDevices tells of devices that were added to the trust file, renamed or
-// removed. One with other roles than before counts as added.
+// tellDevices tells of devices that were added to the trust file, renamed, paused,
+// resumed or removed. One with other roles than before counts as added.
 func (r *role) tellDevices(before, now []identity.Peer) {
 	gone := map[identity.PublicKey]identity.Peer{}
 	for _, p := range before {
@@ -165,6 +168,12 @@ func (r *role) tellDevices(before, now []identity.Peer) {
 		}
 		if !known || !slices.Equal(b.Roles, p.Roles) {
 			r.rec.Add(trace.Event{Kind: trace.DeviceAdded, Device: p.Name, Text: roleWords(p.Roles)})
+		}
+		switch {
+		case p.Paused && !b.Paused:
+			r.rec.Add(trace.Event{Kind: trace.DevicePaused, Device: p.Name})
+		case b.Paused && !p.Paused:
+			r.rec.Add(trace.Event{Kind: trace.DeviceResumed, Device: p.Name})
 		}
 	}
 	for _, p := range before {
@@ -216,6 +225,42 @@ func renameCommand() *cobra.Command {
 			return printDevice(cmd, p, "%s is called %s now", args[0], args[1])
 		},
 	})
+}
+
+func pauseCommand() *cobra.Command {
+	return jsonOf(&cobra.Command{
+		Use: "pause NAME", Short: "use a device no more until it is resumed", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
+		Example: "  mpbond pause phone",
+		Long: `Use a device no more, though it stays trusted, until mpbond resume, also after a
+restart. A helper that is paused at its primary carries nothing: what it carried
+goes over others. A primary that is paused at a helper, or at the server, gets no
+subflow there. The mpbond that runs here notices at once.`,
+		RunE: func(cmd *cobra.Command, args []string) error { return pause(cmd, args[0], true, "%s is paused") },
+	})
+}
+
+func resumeCommand() *cobra.Command {
+	return jsonOf(&cobra.Command{
+		Use: "resume NAME", Short: "use a device again that was paused", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
+		Example: "  mpbond resume phone",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return pause(cmd, args[0], false, "%s may be used again")
+		},
+	})
+}
+
+// pause writes into the trust file, which running roles watch, whether a device is
+// paused.
+func pause(cmd *cobra.Command, name string, paused bool, words string) error {
+	trust, err := openTrust()
+	if err != nil {
+		return err
+	}
+	if err := trust.Pause(name, paused); err != nil {
+		return err
+	}
+	p, _ := trust.LookupName(name)
+	return printDevice(cmd, p, words, name)
 }
 
 func revokeCommand() *cobra.Command {

@@ -146,6 +146,10 @@ func eventWords(e api.Event) string {
 		return e.Text + " is called " + e.Device
 	case trace.DeviceRemoved:
 		return e.Device + " is trusted no longer"
+	case trace.DevicePaused:
+		return e.Device + " is paused"
+	case trace.DeviceResumed:
+		return e.Device + " may be used again"
 	case trace.DeviceRests:
 		return e.Device + " rests: " + e.Reason
 	case trace.DeviceAllowed:

@@ -32,6 +32,8 @@ func commands() []*cobra.Command {
 		acceptCommand(),
 		devicesCommand(),
 		renameCommand(),
+		pauseCommand(),
+		resumeCommand(),
 		revokeCommand(),
 		keygenCommand(),
 		trustCommand(),

@@ -79,7 +79,7 @@ A setting without a default is empty, none or off.
 		{"policy.toml: [[rule]]", "", policy.RuleSpec{}, "../../policy", ""},
 		{"policy.toml: [device.NAME]", "", policy.Limits{}, "../../policy", ""},
 		{"policy.toml: [device.NAME], caps", "", policy.Caps{}, "../../policy", ""},
-		{"trust.toml: [[peer]]", "Commands write it: `pair`, `rename`, `revoke`, `trust`.", identity.Peer{}, "../../identity", ""},
+		{"trust.toml: [[peer]]", "Commands write it: `pair`, `rename`, `pause`, `revoke`, `trust`.", identity.Peer{}, "../../identity", ""},
 	} {
 		fmt.Fprintf(&b, "## %s\n\n", s.heading)
 		if s.text != "" {

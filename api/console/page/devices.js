@@ -19,6 +19,7 @@ export function devices({ ask }) {
     const name = await confirm({ title: `Rename ${d.name}`, field: "New name", value: d.name, yes: "Rename" });
     if (name && name !== d.name) await change(() => request("PATCH", "/v1/devices/" + encodeURIComponent(d.name), { name }), `${d.name} is called ${name} now`);
   };
+  const pause = (d) => change(() => request("PATCH", "/v1/devices/" + encodeURIComponent(d.name), { paused: !d.paused }), d.paused ? `${d.name} may be used again` : `${d.name} is paused`);
   const revoke = async (d) => {
     const sure = await confirm({ title: `Revoke ${d.name}?`, text: "It is trusted no longer and cut off at once. To have it back, pair it again.", yes: "Revoke " + d.name, danger: true });
     if (sure) await change(() => request("DELETE", "/v1/devices/" + encodeURIComponent(d.name)), `${d.name} is trusted no longer`);
@@ -26,7 +27,7 @@ export function devices({ ask }) {
   const list = table("This device and those that it trusts. An ID is short for a device's key, to compare.", [
     { title: "Name", of: (d) => d.name },
     { title: "Roles", of: (d) => d.roles.join(", ") + (d.tier && d.tier !== "primary" ? ", " + d.tier : "") },
-    { title: "State", of: (d) => (d.self ? badge("this device", "off") : d.online ? badge("there", "good") : badge("away", "warn")) },
+    { title: "State", of: (d) => (d.self ? badge("this device", "off") : d.paused ? badge("paused", "warn") : d.online ? badge("there", "good") : badge("away", "warn")) },
     { title: "Rests", class: "why", of: (d) => d.rests ?? "" },
     { title: "ID", class: "mono", of: (d) => d.id },
     { title: "Pipes", number: true, of: (d) => String(d.pipes) },
@@ -37,13 +38,16 @@ export function devices({ ask }) {
       if (d.self) return "";
       if (!cell.firstElementChild) {
         const box = h("span", { class: "row small" });
-        box.append(h("button", { type: "button", onclick: () => rename(box.item) }, "Rename"), h("button", { type: "button", class: "danger", onclick: () => revoke(box.item) }, "Revoke"));
+        box.append(h("button", { type: "button", onclick: () => rename(box.item) }, "Rename"), h("button", { type: "button", onclick: () => pause(box.item) }, "Pause"), h("button", { type: "button", class: "danger", onclick: () => revoke(box.item) }, "Revoke"));
         cell.append(box);
       }
       const box = cell.firstElementChild;
       box.item = d;
       box.children[0].setAttribute("aria-label", "Rename " + d.name);
-      box.children[1].setAttribute("aria-label", "Revoke " + d.name);
+      put(box.children[1], d.paused ? "Resume" : "Pause");
+      box.children[1].setAttribute("aria-label", (d.paused ? "Resume " : "Pause ") + d.name);
+      box.children[1].hidden = !d.roles.some((r) => r !== "server");
+      box.children[2].setAttribute("aria-label", "Revoke " + d.name);
     } },
   ], (d) => d.id, "There is none.");
   const pipes = table("Pipes: local links between primary and helper.", [
