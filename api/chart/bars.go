@@ -15,11 +15,12 @@ const (
 	barMost = 64.0 // points
 )
 
-// Bars is a bar for each of some periods: bytes that were used in it.
+// Bars is a bar for each of some periods: bytes that were used in it, or energy.
 type Bars struct {
 	Title  string
 	Names  []string  // of the periods, in their order
-	Values []float64 // bytes; as many
+	Values []float64 // bytes, or joules; as many
+	Joules bool      // they are joules
 	Width  int       // points
 	Dark   bool
 }
@@ -47,10 +48,21 @@ func (b Bars) Words() string {
 		}
 	}
 	tell := func(i int) string {
-		factor, unit := scaleBytes(b.Values[i])
+		factor, unit := b.scale(b.Values[i])
 		return fmt.Sprintf("%s: %.3g %s", b.Names[i], b.Values[i]/factor, unit)
 	}
 	return fmt.Sprintf("%s. Most in %s.", tell(last), tell(top))
+}
+
+// scale is the multiple in which values are read best.
+func (b Bars) scale(top float64) (factor float64, unit string) {
+	switch {
+	case !b.Joules:
+		return scaleBytes(top)
+	case top >= 1e3:
+		return 1e3, "kJ"
+	}
+	return 1, "J"
 }
 
 // scaleBytes is the multiple in which bytes are read best, as providers count.
@@ -74,7 +86,7 @@ func (b Bars) draw(dc draw.Canvas) error {
 	for _, v := range b.Values {
 		top = max(top, v)
 	}
-	factor, unit := scaleBytes(top)
+	factor, unit := b.scale(top)
 	p := look.plot()
 	p.Title.Text = plain(b.Title) + ", " + unit
 	step := niceStep(top / factor)

@@ -145,6 +145,10 @@ func TestBars(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
+	b.Joules, b.Title = true, "Energy"
+	if doc, err = b.SVG(); err != nil || !strings.Contains(words(t, doc), "2026-10-31: 1.5e+05 kJ. ") || !strings.Contains(words(t, doc), "Energy, kJ") {
+		t.Errorf("%v: %s", err, words(t, doc))
+	}
 	if n := strings.Count(text, "\n2026-10-"); n < 3 || n > 5 { // besides the words
 		t.Errorf("%d of 31 days are named at the axis:\n%s", n, text)
 	}

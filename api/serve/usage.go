@@ -38,6 +38,7 @@ func (r Role) registerUsage(a huma.API) {
 type usagePictureInput struct {
 	Format string `path:"format" enum:"svg,png" doc:"a picture"`
 	Period string `query:"period" enum:"day,month" default:"day" doc:"the last 31 days, or 13 months"`
+	Of     string `query:"of" enum:"bytes,joules" default:"bytes" doc:"bytes, without pipes, which are local; or what radios took, pipes included, as estimated"`
 	Link   string `query:"link" maxLength:"64" doc:"of this network interface alone; without it of all"`
 	Theme  string `query:"theme" enum:"light,dark" default:"light" doc:"the picture's ground"`
 	Width  int    `query:"width" minimum:"240" maximum:"2000" default:"760" doc:"the picture's, in CSS pixels"`
@@ -50,7 +51,7 @@ const (
 )
 
 func (r Role) registerUsagePicture(a huma.API) {
-	op := operation(http.MethodGet, "/v1/usage/{format}", "what this device's links carried, without pipes, as a picture")
+	op := operation(http.MethodGet, "/v1/usage/{format}", "what this device's links carried, or their radios took, as a picture")
 	op.Responses = pictures("svg", "png")
 	huma.Register(a, op, func(_ context.Context, in *usagePictureInput) (*picture, error) {
 		if r.Usage == nil {
@@ -71,20 +72,27 @@ func (r Role) registerUsagePicture(a huma.API) {
 
 // usageBars sums up what was used in each period up to the last one that
 // anything is known of: a day without anything has an empty bar, and months begin
-// where those of the links do. Pipes are local, and do not count.
+// where those of the links do. Bytes of pipes are local, and do not count.
 func usageBars(u api.Usage, in *usagePictureInput) chart.Bars {
 	list := u.Days
 	if in.Period == "month" {
 		list = u.Months
 	}
 	b := chart.Bars{Title: "Used by " + in.Period, Width: in.Width, Dark: in.Theme == "dark"}
+	if in.Of == "joules" {
+		b.Title, b.Joules = "Energy of radios by "+in.Period+", estimated", true
+	}
 	if in.Link != "" {
 		b.Title += " over " + in.Link
 	}
 	sums, newest := map[string]float64{}, ""
 	for _, used := range list {
 		newest = max(newest, used.From)
-		if used.Purpose != "pipe" && (in.Link == "" || used.Link == in.Link) {
+		switch {
+		case in.Link != "" && used.Link != in.Link:
+		case b.Joules:
+			sums[used.From] += float64(used.RadioJoules)
+		case used.Purpose != "pipe":
 			sums[used.From] += float64(used.DownBytes + used.UpBytes)
 		}
 	}

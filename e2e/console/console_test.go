@@ -39,6 +39,7 @@ func TestConsole(t *testing.T) {
 		{"let in", func(t *testing.T) { letIn(t, w, b) }},
 		{"pair", func(t *testing.T) { pair(t, w, b) }},
 		{"transfer", func(t *testing.T) { transfer(t, w, b) }},
+		{"facts", func(t *testing.T) { told(t, b) }},
 		{"pictures", func(t *testing.T) { pictures(t, b) }},
 		{"policy", func(t *testing.T) { policy(t, w, b) }},
 		{"usage", func(t *testing.T) { used(t, b) }},
@@ -115,6 +116,7 @@ func transfer(t *testing.T, w *world, b *browser) {
 	for _, link := range []string{"primary laptop>helper phone", "primary laptop>server"} {
 		b.until(link+" is thick", fmt.Sprintf(`[...document.querySelectorAll("#topology g")].some((g) => g.dataset.key?.startsWith(%s) && g.querySelector(".link")?.getAttribute("stroke-width") > 5)`, quoted(link)))
 	}
+	b.until("no link is thicker than the thickest", `[...document.querySelectorAll("#topology .link")].every((l) => l.getAttribute("stroke-width") <= 16)`)
 	b.says("#topology .rate", "↓")
 	b.until("a plot of the phone", `/phone: [\d.]+ Mbit\/s now/.test(document.querySelector(".plot img").alt)`)
 	b.until("it is drawn", `document.querySelector(".plot img").naturalWidth > 0`)
@@ -138,6 +140,20 @@ func transfer(t *testing.T, w *world, b *browser) {
 			t.Errorf("%s: %d bytes", format, size)
 		}
 	}
+}
+
+// told: what the helper tells of its battery, heat and link is seen, and what its
+// radio took for the transfer.
+func told(t *testing.T, b *browser) {
+	b.TB = t
+	b.press("Devices")
+	b.until("the phone's facts", `(() => { const row = [...document.querySelectorAll("[aria-labelledby=h-facts] tbody tr")].find((r) => r.firstChild.textContent === "phone");
+		const cells = [...(row?.children ?? [])].map((c) => c.textContent).join("|");
+		return cells.startsWith("phone|55 % |31.5 °C|cellular, ") && cells.includes("|yes, it costs money|70 %|") && / J \(cellular [^)]+\)$/.test(cells) })()`)
+	b.until("a battery as long as it is full", `document.querySelector("[aria-labelledby=h-facts] meter").value === 55`)
+	b.press("Overview")
+	b.says("#topology text", "55 %")
+	b.says("#topology desc", "Battery of helper phone: 55 %.")
 }
 
 // pictures: that of the devices, and plots, are saved as files that others can
@@ -247,6 +263,10 @@ func used(t *testing.T, b *browser) {
 	b.until("months and days", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "123 MB").length === 2`)
 	b.says("main tbody td", "wlan0")
 	b.until("bars", `document.querySelector("main figure img").naturalWidth > 0 && /: 123 MB/.test(document.querySelector("main figure img").alt)`)
+	b.until("energies", `[...document.querySelectorAll("main tbody td")].filter((e) => e.textContent === "98.7 J").length === 2`)
+	choose(b, "usage-of", "joules")
+	b.until("bars of energy", `/: 98.7 J/.test(document.querySelector("main figure img").alt)`)
+	choose(b, "usage-of", "bytes")
 	choose(b, "usage-link", "wlan0")
 	choose(b, "usage-period", "month")
 	b.until("bars of a month", `/-01: 123 MB/.test(document.querySelector("main figure img").alt)`)

@@ -90,11 +90,15 @@ func (w *world) house() (helper *rig.Process) {
 	w.Helper()
 	w.Start("server", w.Mpbond, "server", "--listen", w.freePort(), "--allow", "127.0.0.0/8", "--api", "127.0.0.1:0")
 	w.config("helper", "helper", "pair = "+strconv.Quote(w.freePort())+"\n")
+	told := "battery_percent = 55\ncharging = false\ntemperature_c = 31.5\nlink = \"cellular\"\nmetered = true\nsignal_percent = 70\n"
+	if err := os.WriteFile(filepath.Join(w.Dir, "helper", "facts.toml"), []byte(told), 0o600); err != nil {
+		w.Fatal(err)
+	}
 	helper = w.Start("helper", w.Mpbond, "helper", "--name", "phone", "--api", "127.0.0.1:0")
 	w.proxy = w.freePort()
 	w.config("primary", "primary", "transparent = 0\nproxy = "+strconv.Quote(w.proxy)+"\npipe = "+strconv.Quote(w.freePort())+"\n")
 	// Loopback costs nobody anything and is not counted: this is of before.
-	used := fmt.Sprintf("{\"day\":%q,\"link\":\"wlan0\",\"purpose\":\"direct\",\"down\":123456789,\"up\":44}\n", time.Now().Format(time.DateOnly))
+	used := fmt.Sprintf("{\"day\":%q,\"link\":\"wlan0\",\"purpose\":\"direct\",\"down\":123456789,\"up\":44,\"joules\":98.7}\n", time.Now().Format(time.DateOnly))
 	if err := os.WriteFile(filepath.Join(w.Dir, "primary", "usage-primary.jsonl"), []byte(used), 0o600); err != nil {
 		w.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 // Devices that this one trusts, and pairing with further ones.
 
 import { h, table, badge, rate, bytes, put, say, confirm, notice, clock } from "./dom.js";
+import { facts } from "./facts.js";
 import { get, post, request } from "./api.js";
 
 export function devices({ ask }) {
@@ -58,13 +59,15 @@ export function devices({ ask }) {
     { title: "Round trip", number: true, of: (p) => (p.rtt_ms ? p.rtt_ms.toFixed(1) + " ms" : "–") },
     { title: "What is wrong", class: "why", of: (p) => [p.error, p.hint].filter(Boolean).join(": ") },
   ], (p) => p.device + " " + p.address + " " + (p.path ?? ""), "There is no pipe.");
+  const told = facts();
   const pair = pairing(change, problem);
   const pipeCard = h("section", { class: "card", "aria-labelledby": "h-pipes" }, h("h2", { id: "h-pipes" }, "Pipes"), pipes);
   const el = h("div", { class: "stackof" },
     h("section", { class: "card", "aria-labelledby": "h-devices" }, h("h2", { id: "h-devices" }, "Devices"), problem, list),
-    pair, pipeCard);
+    told, pair, pipeCard);
   el.update = (st) => {
     list.show(st.devices);
+    told.update(st);
     pipes.show(st.pipes);
     pipeCard.hidden = st.role === "server";
     pair.update(st);

@@ -133,6 +133,11 @@ export function bytes(n) {
   return n + " B";
 }
 
+export function joules(j) {
+  if (j >= 1000) return three(j / 1000) + " kJ";
+  return j >= 1 ? three(j) + " J" : Math.round(j * 1000) + " mJ";
+}
+
 export const ms = (v) => (v ? three(v) + " ms" : "–");
 export const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false });
 

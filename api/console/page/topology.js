@@ -1,6 +1,7 @@
 // The picture of the devices: the server above, primaries in the middle, helpers
 // beside them, links as thick as their rate.
 
+import { battery } from "./facts.js";
 import { h, s, put, set, keyed, rate, save } from "./dom.js";
 
 const rowServer = 84, rowPrimary = 262, nextHelpers = 118;
@@ -65,6 +66,7 @@ export function model(st) {
       node(role, d.name, { online: d.online });
     }
   }
+  for (const n of nodes.values()) n.battery = battery(known.get(n.name)?.facts);
   return { nodes: [...nodes.values()], links: [...links.values()] };
 }
 
@@ -102,6 +104,7 @@ const isIdle = (l) => l.down + l.up < 1000;
 function sentence({ nodes, links }) {
   const name = new Map(nodes.map((n) => [n.id, n.role + " " + n.name]));
   const parts = links.map((l) => `${name.get(l.from)} to ${name.get(l.to)}: ${l.state !== "up" ? words[l.state] : isIdle(l) ? "idle" : "down " + rate(l.down) + ", up " + rate(l.up)}.`);
+  for (const n of nodes) if (n.online && n.battery) parts.push(`Battery of ${name.get(n.id)}: ${n.battery}.`);
   for (const n of nodes) if (!n.online) parts.push(`${name.get(n.id)} is not there.`);
   return parts.join(" ") || "No other device is there.";
 }
@@ -112,6 +115,7 @@ export function topology() {
   const links = s("g"), nodes = s("g"), labels = s("g");
   const svg = s("svg", { class: "topology", id: "topology", role: "img", "aria-labelledby": "topology-title topology-desc", xmlns: "http://www.w3.org/2000/svg" }, title, desc, links, nodes, labels);
   let now = { nodes: [], links: [] }, width;
+  let at, most; // as of now, also for what was made before: the nodes, and the quickest link
   const el = h("figure", null, svg,
     h("figcaption", { class: "key" }, h("span", null, h("i"), "direct"), h("span", { class: "helped" }, h("i"), "by a helper"), h("span", { class: "idle" }, h("i"), "idle"), h("span", { class: "cut" }, h("i"), "✕ cut"), h("span", null, "the thicker, the quicker")),
     h("p", { class: "tools small", "aria-label": "This picture as a file", role: "group" },
@@ -123,8 +127,8 @@ export function topology() {
     width = el.clientWidth && el.clientWidth < 500 ? 360 : 720;
     const height = place(now.nodes, width);
     set(svg, "viewBox", `0 0 ${width} ${height}`);
-    const at = new Map(now.nodes.map((n) => [n.id, n]));
-    const most = Math.max(1e6, ...now.links.map((l) => l.down + l.up));
+    at = new Map(now.nodes.map((n) => [n.id, n]));
+    most = Math.max(1e6, ...now.links.map((l) => l.down + l.up));
     keyed(links, now.links, (l) => l.id, () => {
       const g = s("g");
       const line = g.appendChild(s("line", { class: "link" }));
@@ -150,13 +154,14 @@ export function topology() {
     });
     keyed(nodes, now.nodes, (n) => n.id, (n) => {
       const above = n.role === "server"; // links leave it downwards
-      const name = s("text", { class: "name", y: above ? -51 : 46 }), role = s("text", { class: "role", y: above ? -36 : 61 });
-      const g = s("g", null, s("circle", { class: "node", r: 27 }), s("path", { class: "glyph", d: glyphs[n.role] }), name, role);
+      const name = s("text", { class: "name", y: above ? -51 : 46 }), role = s("text", { class: "role", y: above ? -36 : 61 }), charge = s("text", { class: "role", y: above ? 46 : 76 });
+      const g = s("g", null, s("circle", { class: "node", r: 27 }), s("path", { class: "glyph", d: glyphs[n.role] }), name, role, charge);
       g.update = (n) => {
         set(g, "class", [n.self && "self", !n.online && "away"].filter(Boolean).join(" "));
         set(g, "transform", `translate(${n.x} ${n.y})`);
         put(name, n.name.length > 18 ? n.name.slice(0, 17) + "…" : n.name);
         put(role, n.self && width < 500 ? "this device" : n.role + (n.self ? ", this device" : n.online ? "" : ", away"));
+        put(charge, n.online ? n.battery : "");
       };
       return g;
     });

@@ -1,6 +1,6 @@
 // What this device's links carried, by day and month.
 
-import { h, set, table, badge, notice, save, say } from "./dom.js";
+import { h, set, table, badge, notice, save, say, joules } from "./dom.js";
 import { get, request } from "./api.js";
 
 const every = 5000; // ms between looks: it grows slowly
@@ -19,9 +19,10 @@ export function usage() {
   const img = h("img", { alt: "Usage: nothing yet" });
   const box = h("div", { class: "plot" }, img);
   const period = h("select", { id: "usage-period", onchange: () => refresh() }, h("option", { value: "day" }, "by day"), h("option", { value: "month" }, "by month"));
+  const what = h("select", { id: "usage-of", onchange: () => refresh() }, h("option", { value: "bytes" }, "bytes"), h("option", { value: "joules" }, "energy of radios"));
   const link = h("select", { id: "usage-link", onchange: () => refresh() }, h("option", { value: "" }, "all links"));
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const query = () => `?period=${period.value}&theme=${dark.matches ? "dark" : "light"}` + (link.value ? "&link=" + encodeURIComponent(link.value) : "");
+  const query = () => `?period=${period.value}&of=${what.value}&theme=${dark.matches ? "dark" : "light"}` + (link.value ? "&link=" + encodeURIComponent(link.value) : "");
   const file = (format) => async () => {
     try {
       const answer = format === "csv" ? await request("GET", "/v1/usage", undefined, undefined, "text/csv") : await request("GET", `/v1/usage/${format}${query()}`);
@@ -36,9 +37,10 @@ export function usage() {
     { title: "Device", of: (u) => u.device ?? "" },
     { title: "Down", number: true, of: (u) => size(u.down_bytes) },
     { title: "Up", number: true, of: (u) => size(u.up_bytes) },
+    { title: "Radio took about", number: true, of: (u) => (u.radio_joules ? joules(u.radio_joules) : "") },
   ];
   const key = (u) => [u.from, u.link, u.purpose, u.device_id, u.device].join("/");
-  const months = table("By month: IP packets with their headers, and each time that something was sent again, as a provider counts.", columns, key, "Nothing was used yet.");
+  const months = table("By month: IP packets with their headers, and each time that something was sent again, as a provider counts; and what the link's radio took for it, estimated from bytes and from what has been published of such radios, where one is known.", columns, key, "Nothing was used yet.");
   const days = table("By day, the newest first.", columns, key, "Nothing was used yet.");
   const caps = table("How far each link is from its cap.", [
     { title: "Link", of: (c) => c.name },
@@ -52,13 +54,15 @@ export function usage() {
   const capCard = h("section", { class: "card", hidden: true, "aria-labelledby": "h-caps" }, h("h2", { id: "h-caps" }, "Caps"), caps);
   const el = h("div", { class: "stackof" }, capCard,
     h("section", { class: "card", "aria-labelledby": "h-usage" }, h("h2", { id: "h-usage" }, "Usage"), problem,
-      h("figure", null, h("div", { class: "tools" }, h("label", { for: "usage-period" }, "Bars", period), h("label", { for: "usage-link" }, "Link", link)), box,
-        h("figcaption", { class: "soft" }, "Pipes are local and left out here."),
+      h("figure", null, h("div", { class: "tools" }, h("label", { for: "usage-period" }, "Bars", period), h("label", { for: "usage-of" }, "of", what), h("label", { for: "usage-link" }, "Link", link)), box,
+        h("figcaption", { class: "soft" }, "Pipes are local: their bytes are left out here, what radios took for them is not."),
         h("div", { class: "tools small", role: "group", "aria-label": "Usage as a file" }, ["svg", "png", "csv"].map((f) => h("button", { type: "button", onclick: file(f) }, f.toUpperCase())))), months),
     h("section", { class: "card", "aria-labelledby": "h-days" }, h("h2", { id: "h-days" }, "Days"), days));
-  let last = -Infinity, shown = null, busy = false;
+  let last = -Infinity, shown = null, busy = false, again = false;
   async function refresh() {
-    if (busy || !el.isConnected) return;
+    if (!el.isConnected) return;
+    again = busy; // something else was chosen meanwhile
+    if (busy) return;
     busy = true;
     last = performance.now();
     try {
@@ -86,6 +90,7 @@ export function usage() {
       notice(problem, "bad", e.message, e.hint);
     }
     busy = false;
+    if (again) refresh();
   }
   el.update = () => {
     if (performance.now() - last >= every) refresh();

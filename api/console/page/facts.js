@@ -1,0 +1,39 @@
+// Battery, heat and link of devices, as they tell, and what their radios took.
+
+import { h, put, set, table, joules } from "./dom.js";
+
+// battery is what a device tells of its battery, in words.
+export function battery(f) {
+  if (f?.battery_percent === undefined) return f?.charging === undefined ? "" : f.charging ? "plugged in" : "in use";
+  return `${f.battery_percent.toFixed(0)} %` + (f.charging ? ", charging" : "");
+}
+
+const radios = (d) => (d.radios ?? []).filter((r) => r.joules > 0);
+
+// facts makes a card of those devices that tell something.
+export function facts() {
+  const list = table("What devices tell of themselves, and what their radios took since this mpbond began: an estimate from bytes and from what has been published of such radios, without screen and processor; of a helper what its link to the Internet took for this device. Nothing stands where nothing is known, or no radio.", [
+    { title: "Device", of: (d) => d.name + (d.self ? " (this one)" : "") },
+    { title: "Battery", of: (d, cell) => {
+      const text = battery(d.facts), full = d.facts?.battery_percent;
+      if (full === undefined) return text;
+      if (!cell.querySelector("meter")) cell.replaceChildren(h("span", null, h("span"), " ", h("meter", { min: 0, max: 100, low: 20, high: 50, optimum: 100 })));
+      const [span, bar] = cell.firstElementChild.children;
+      put(span, text);
+      set(bar, "value", full);
+      set(bar, "aria-label", "Battery of " + d.name);
+    } },
+    { title: "Temperature", number: true, of: (d) => (d.facts?.temperature_c === undefined ? "" : d.facts.temperature_c.toFixed(1) + " °C") },
+    { title: "Link", of: (d) => [d.facts?.link, d.facts?.interface].filter(Boolean).join(", ") },
+    { title: "Metered", of: (d) => ({ true: "yes, it costs money", false: "no" })[d.facts?.metered] ?? "" },
+    { title: "Signal", number: true, of: (d) => (d.facts?.signal_percent === undefined ? "" : d.facts.signal_percent.toFixed(0) + " %") },
+    { title: "Radios took about", of: (d) => radios(d).map((r) => `${joules(r.joules)} (${[r.kind, r.link].filter(Boolean).join(" ")})`).join(", ") },
+  ], (d) => d.id, "");
+  const el = h("section", { class: "card", hidden: true, "aria-labelledby": "h-facts" }, h("h2", { id: "h-facts" }, "Battery, heat and energy"), list);
+  el.update = (st) => {
+    const told = st.devices.filter((d) => d.facts || radios(d).length > 0);
+    el.hidden = told.length === 0;
+    list.show(told);
+  };
+  return el;
+}
