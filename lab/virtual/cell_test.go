@@ -245,9 +245,11 @@ func TestOrder(t *testing.T) {
 		}
 		rate, delay := run(func(c *Cell) Flow { f, _ := pbeFlow(c, 0); return f })
 		for other, make := range map[string]func() cc.Controller{
-			"BBR":   func() cc.Controller { return cc.NewBBR(1) },
-			"CUBIC": func() cc.Controller { return cc.NewCUBIC() },
-			"Copa":  func() cc.Controller { return cc.NewCopa(0) },
+			"BBR":     func() cc.Controller { return cc.NewBBR(1) },
+			"CUBIC":   func() cc.Controller { return cc.NewCUBIC() },
+			"Copa":    func() cc.Controller { return cc.NewCopa(0) },
+			"Allegro": func() cc.Controller { return cc.NewAllegro(1) },
+			"Vivace":  func() cc.Controller { return cc.NewVivace(1) },
 		} {
 			r, d := run(func(*Cell) Flow { return flowOf(make()) })
 			t.Logf("%s: PBE-CC %.1f Mbit/s, p95 %v; %s %.1f Mbit/s, p95 %v: %.2f times the rate, %.2f of the delay", name, rate/1e6, delay, other, r/1e6, d, rate/r, float64(delay)/float64(d))

@@ -63,8 +63,9 @@ type Result struct {
 	Sent, Lost, Delivered unit.Bytes
 	// Arrivals are the packets that arrived, in order.
 	Arrivals []Arrival
-	// Each is what was delivered in each slot of SlotLength since the beginning.
-	Each []unit.Bytes
+	// Each is what was delivered in each slot of SlotLength since the beginning,
+	// LostEach what was taken for lost.
+	Each, LostEach []unit.Bytes
 }
 
 // Arrival is one packet that came to its receiver.
@@ -78,11 +79,20 @@ const SlotLength = 100 * time.Millisecond
 
 // Rate is the mean rate between two times.
 func (r Result) Rate(from, to time.Duration) unit.Rate {
-	var n unit.Bytes
-	for i := int(from / SlotLength); i < int(to/SlotLength) && i < len(r.Each); i++ {
-		n += r.Each[i]
+	return unit.RateOf(slots(r.Each, from, to), to-from)
+}
+
+// Loss is the part that was lost between two times.
+func (r Result) Loss(from, to time.Duration) float64 {
+	lost, came := slots(r.LostEach, from, to), slots(r.Each, from, to)
+	return float64(lost) / float64(max(lost+came, 1))
+}
+
+func slots(each []unit.Bytes, from, to time.Duration) (n unit.Bytes) {
+	for i := int(from / SlotLength); i < int(to/SlotLength) && i < len(each); i++ {
+		n += each[i]
 	}
-	return unit.RateOf(n, to-from)
+	return n
 }
 
 // Delay is the quantile q (0 to 1) of the one-way delays of the packets that
@@ -205,6 +215,7 @@ func Run(link Link, length time.Duration, seed uint64, flows ...Flow) []Result {
 	for i, f := range flows {
 		g := &flow{Flow: f, woken: Never}
 		g.result.Each = make([]unit.Bytes, int(length/SlotLength)+1)
+		g.result.LostEach = make([]unit.Bytes, len(g.result.Each))
 		if g.End == 0 {
 			g.End = length
 		}
@@ -365,10 +376,15 @@ func (w *world) timeout(now time.Duration, i int, f *flow) {
 		}
 	}
 	f.flying, f.inFlight = f.flying[:0], 0
-	f.result.Lost += l.Bytes
+	f.lost(now, l.Bytes)
 	f.Controller.OnLoss(l)
 	f.may = now
 	w.send(now, i, f)
+}
+
+func (f *flow) lost(now time.Duration, n unit.Bytes) {
+	f.result.Lost += n
+	f.result.LostEach[min(int(now/SlotLength), len(f.result.LostEach)-1)] += n
 }
 
 // answer handles the acknowledgement of one packet.
@@ -390,13 +406,14 @@ func (f *flow) answer(e event) {
 	f.sampler.Delivered(e.at, p.Size)
 	a := cc.Ack{Now: e.at, Bytes: p.Size, Packets: 1, RTT: rtt, OneWay: e.at - f.Back - p.Sent, Radio: p.radio}
 	f.sampler.Fill(&a, p.mark, f.minRTT)
-	lost := cc.Loss{Now: e.at}
 	for j := int64(0); j+threshold <= i; j++ {
 		if q := f.flying[j]; q != nil {
 			f.flying[j] = nil
-			lost.Bytes += q.Size
-			lost.Sent = q.Sent
 			f.inFlight -= q.Size
+			f.lost(e.at, q.Size)
+			if f.Controller != nil {
+				f.Controller.OnLoss(cc.Loss{Now: e.at, Bytes: q.Size, Sent: q.Sent, InFlight: f.inFlight})
+			}
 		}
 	}
 	drop := 0
@@ -405,16 +422,10 @@ func (f *flow) answer(e event) {
 	}
 	f.flying = f.flying[drop:]
 	f.first += int64(drop)
-	a.InFlight, lost.InFlight = f.inFlight, f.inFlight
-	if f.Controller == nil {
-		f.result.Lost += lost.Bytes
-		return
+	a.InFlight = f.inFlight
+	if f.Controller != nil {
+		f.Controller.OnAck(a)
 	}
-	if lost.Bytes > 0 {
-		f.result.Lost += lost.Bytes
-		f.Controller.OnLoss(lost)
-	}
-	f.Controller.OnAck(a)
 }
 
 // Wire is a link of a rate that may change, with a queue of bounded bytes.

@@ -59,15 +59,16 @@ type Radio struct {
 	Activated uint8
 }
 
-// Loss tells of packets that are taken for lost.
+// Loss tells of one packet that is taken for lost, or of all in flight.
 type Loss struct {
 	Now   time.Duration
 	Bytes unit.Bytes
-	// Sent is when the newest of them left: a loss of before the last reaction
-	// asks for no other one.
+	// Sent is when it left, or the newest of them: a loss of before the last
+	// reaction asks for no other one.
 	Sent     time.Duration
 	InFlight unit.Bytes
-	// Timeout says that nothing came back for a whole retransmission timeout.
+	// Timeout says that nothing came back for a whole retransmission timeout, and
+	// that all in flight are meant.
 	Timeout bool
 }
 

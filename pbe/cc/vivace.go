@@ -1,0 +1,93 @@
+package cc
+
+import "math"
+
+// Specification of PCC Vivace: Dong and others: PCC Vivace: Online-Learning
+// Congestion Control, NSDI 2018, sections 4 and 5.
+const (
+	vivacePower = 0.9
+	vivaceRTT   = 900.0 // b
+	vivaceLoss  = 11.35 // c
+	vivaceEps   = 0.05
+	vivaceStep  = 1.0  // θ0: Mbit/s for a gradient of 1
+	vivaceBound = 0.05 // ω0: of the rate
+	vivaceMore  = 0.1  // δ of the boundary
+	vivaceSlope = 0.01 // below it a slope is noise
+	vivaceFlat  = 0.2  // the same before the first probe, as in the authors' code of 2018
+	vivacePairs = 3    // of the authors' later code: the paper has one
+)
+
+// Vivace climbs the gradient of its utility.
+type Vivace struct {
+	pcc
+	dir      float64
+	same     int // steps in turn in one direction: the confidence amplifier
+	boundary int // k
+}
+
+// NewVivace starts with ten packets in 100 ms; seed orders its trials.
+func NewVivace(seed uint64) *Vivace {
+	c := &Vivace{pcc: newPCC(seed)}
+	c.pairs, c.eps = vivacePairs, vivaceEps
+	c.rtts = func() float64 { return 1 + 0.1*c.rnd.Float64() }
+	c.utility = func(m *interval) float64 {
+		x, s, flat := m.throughput(), m.slope(), vivaceSlope
+		if c.state == pccStart {
+			flat = vivaceFlat
+		}
+		if math.Abs(s) < flat {
+			s = 0
+		}
+		return math.Pow(x, vivacePower) - vivaceRTT*x*s - vivaceLoss*x*m.loss()
+	}
+	c.learn = c.climb
+	return c
+}
+
+// climb makes one step of section 5.
+func (c *Vivace) climb(list []outcome) {
+	votes, gradient := 0, [2]float64{}
+	for i := 0; i < len(list); i += 2 {
+		up, down := list[i], list[i+1]
+		if !up.up {
+			up, down = down, up
+		}
+		if up.rate <= down.rate {
+			return // what was sent was not what the rates were: nothing is learnt
+		}
+		g := (up.utility - down.utility) / (up.rate - down.rate) / vivacePairs
+		if g > 0 {
+			votes++
+			gradient[1] += g
+		} else {
+			gradient[0] -= g
+		}
+	}
+	dir, step := 1.0, gradient[1]
+	switch {
+	case votes == 0:
+		dir, step = -1, gradient[0]
+	case 2*votes <= vivacePairs:
+		c.same = 0
+		return // the pairs disagree
+	}
+	if dir != c.dir {
+		c.dir, c.same, c.boundary = dir, 0, 0
+	}
+	c.same++
+	amplifier := float64(c.same)
+	if c.same > 3 {
+		amplifier = float64(2*c.same - 3)
+	}
+	step *= amplifier * vivaceStep
+	bound := func() float64 { return (vivaceBound + vivaceMore*float64(c.boundary)) * float64(c.rate) / 1e6 }
+	if step > bound() {
+		step = bound()
+		c.boundary++
+	} else {
+		for c.boundary > 0 && step < bound() {
+			c.boundary--
+		}
+	}
+	c.rate += scale(1e6, dir*step)
+}
