@@ -42,6 +42,7 @@ func (n *network) told(c *client.Client, what string, is func(api.Event) bool) (
 // TestAPI: the API of the real program, on all three roles, tells what there is
 // and what changes, and changes it.
 func TestAPI(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
 	n := newNetwork(t)
 	primary, server, helper := n.Asker("primary", "primary"), n.Asker("server", "server"), n.Asker("helper1", "helper")
 	n.told(primary, "the helper's coming", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "phone" })

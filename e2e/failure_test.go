@@ -144,6 +144,7 @@ var allLinks = []string{"ps", "hs1", "pipe1"}
 // TestFailures has several things fail at once, in the middle of a download and
 // an upload, which must come through whole.
 func TestFailures(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
 	n := newNetworkOf(t, "10/10/10", "", nil)
 	const size = 6 * mb
 	want, _ := rig.Sum(rig.Noise(size))
@@ -246,6 +247,7 @@ func TestServerKilled(t *testing.T) {
 // give_up, and are reset after a longer one. A killed primary leaves its
 // helper's place free, once the pipe can resume no more.
 func TestGiveUp(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
 	n := newNetwork(t)
 	n.signal("primary", syscall.SIGKILL)
 	time.Sleep(8 * time.Second) // for most of which the pipe may resume
@@ -260,7 +262,7 @@ func TestGiveUp(t *testing.T) {
 	writeFile(t, config, "give_up = \"3s\"\nresume = \"4s\"\n")
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--config", config)
 	n.Await(2)
-	const size = 20 * mb
+	const size = 10 * mb
 	want, _ := rig.Sum(rig.Noise(size))
 	x := n.transfer("--limit-rate", "4M", fmt.Sprintf("http://web/%d", size))
 	<-x.begun

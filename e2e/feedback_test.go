@@ -84,7 +84,7 @@ func TestFeedback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const files, size = 8, 500_000 // each within a stream's first window
+	const files, size = 6, 500_000 // each within a stream's first window
 	for _, c := range []struct {
 		mode           string
 		reports, woken bool // the server learns of the draining pipe; the HS-path has packets meanwhile

@@ -135,6 +135,7 @@ func writeNoise(t *testing.T, path string, n int64) []byte {
 }
 
 func TestApps(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
 	n := newNetwork(t)
 	want, _ := rig.Sum(rig.Noise(mb))
 	file := filepath.Join(n.Dir, "upload")
@@ -215,6 +216,7 @@ func TestApps(t *testing.T) {
 
 // TestFaults breaks what a transfer goes over, in its middle.
 func TestFaults(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
 	n := newNetwork(t)
 	const size = 12 * mb
 	want, _ := rig.Sum(rig.Noise(size))

@@ -52,7 +52,7 @@ func TestTwoPipesTogether(t *testing.T) {
 // TestPipeFalls: the HS-path needs no more than one of two pipes, and the one in
 // use falls to 0.3 Mbit/s: the subflow, the same one, goes on over the other.
 func TestPipeFalls(t *testing.T) {
-	n := newNetworkOf(t, "1/4/5+5", "", nil)
+	n := newNetworkOf(t, "2/8/10+10", "", nil)
 	const size = 8 * mb
 	want, _ := rig.Sum(rig.Noise(size))
 	before := n.byHelper()

@@ -18,6 +18,7 @@ import (
 // app comes in, by destination and by program; a file that cannot be used
 // changes nothing and is told of.
 func TestPolicy(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
 	n := newNetwork(t)
 	n.Start("web", os.Args[0], "lab", "services")
 	file := filepath.Join(n.Dir, "primary", "policy.toml")

@@ -39,7 +39,7 @@ func TestHelperReaddressed(t *testing.T) {
 	}{{"at once", 0}, {"after 2 s", 2 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNetworkOf(t, "20/20/20", "", nil)
-			const size = 20 * mb
+			const size = 12 * mb
 			want, _ := rig.Sum(rig.Noise(size))
 			before := n.helped()
 			x := n.transfer(fmt.Sprintf("http://web/%d", size))

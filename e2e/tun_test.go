@@ -241,6 +241,7 @@ func (n *network) startTUN(args ...string) *rig.Process {
 }
 
 func TestTUN(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
 	n := newNetwork(t)
 	n.prepareTUN()
 	n.Start("web", os.Args[0], "lab", "services")
