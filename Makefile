@@ -53,8 +53,8 @@ fuzz: ## every fuzz target for FUZZTIME each (30s)
 kill: ## a hundred times kill -9 of server, helper and primary while they write: 8 minutes at most
 	@go test -count=1 -v -timeout 20m -run '^TestKill$$' ./e2e/pair -kills 100
 
-sleep: ## helper and primary asleep for 90 s each, in the middle of transfers: 5 minutes
-	@go test -count=1 -v -timeout 10m -run '^TestSleep$$' ./e2e -asleep 90s
+sleep: ## helper and primary asleep for 75 s each, in the middle of transfers: 3 minutes
+	@go test -count=1 -v -timeout 10m -run '^TestSleep$$' ./e2e -asleep 75s
 
 vm: build ## pipes over Bluetooth, emulated in virtual machines: a minute, fetches 300 MB once
 	@.ci/deps vm

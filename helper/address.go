@@ -3,6 +3,7 @@ package helper
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"time"
@@ -15,6 +16,10 @@ import (
 // not notice that it has lost its address: it retransmits for as long as it
 // would to a peer that is away, and a pipe that waits notices nothing for 50 s.
 const addressEvery = time.Second
+
+// lookLonger is for how many looks after a change of addresses the link is asked for
+// that is lent: routes may follow later.
+const lookLonger = 5
 
 // leastSleep is how much later than it should be the next look at addresses tells
 // that this device has slept.
@@ -57,6 +62,7 @@ func (h *Helper) watchAddresses(ctx context.Context) {
 	tick := time.NewTicker(addressEvery)
 	defer tick.Stop()
 	known := map[netip.Addr]bool{}
+	before, news := map[netip.Addr]bool(nil), 0
 	for last := h.wall(); ; {
 		select {
 		case <-ctx.Done():
@@ -75,6 +81,13 @@ func (h *Helper) watchAddresses(ctx context.Context) {
 		}
 		for a := range present {
 			known[a] = true
+		}
+		if !maps.Equal(present, before) {
+			before, news = present, lookLonger
+		}
+		if news > 0 {
+			news--
+			h.roamed()
 		}
 		h.dropLost(func(local net.Addr) bool {
 			a, err := netip.ParseAddrPort(local.String())

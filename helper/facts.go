@@ -24,14 +24,31 @@ var errPaused = errors.New("this device is paused there")
 // FactsChanged takes what is known of this device now, and tells the primaries,
 // on pipes that wait and on those that carry subflows.
 func (h *Helper) FactsChanged(f facts.Facts) {
-	now := f.Of(h.link())
+	h.factsMu.Lock()
+	defer h.factsMu.Unlock()
+	h.all = &f
+	h.relate()
+}
+
+// relate takes what is known of this device as it is of the link that it lends now.
+// FactsMu is held.
+func (h *Helper) relate() {
+	if h.all == nil {
+		return // nothing is known
+	}
+	now := h.all.Of(h.link())
 	if now.Radio == wire.RadioNone {
 		now.Radio = device.RadioOf(now.Link)
 	}
-	h.factsMu.Lock()
-	defer h.factsMu.Unlock()
 	h.known = now
 	h.review(time.Now())
+}
+
+// roamed is for when this device's addresses have changed: it may lend another link.
+func (h *Helper) roamed() {
+	h.factsMu.Lock()
+	defer h.factsMu.Unlock()
+	h.relate()
 }
 
 // reviewFacts is for time that has passed: a rest may end by that, and the limits

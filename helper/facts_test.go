@@ -208,3 +208,16 @@ func TestPaused(t *testing.T) {
 	set(false)
 	w.subflow()
 }
+
+// TestRoaming: what is told is of the link that is lent, also when only that has
+// changed.
+func TestRoaming(t *testing.T) {
+	w, a := worldOf(t, "127.0.0.1", "192.0.2.1")
+	w.h.FactsChanged(facts.Facts{Links: map[string]facts.Link{"lo": {Metered: wire.MeteredYes}}})
+	_, _, _ = w.subflow() // which makes it the link
+	if f := w.h.Facts(); f.Link == "lo" {
+		t.Fatal("it was known before")
+	}
+	a.set("127.0.0.1", "192.0.2.2")
+	eventually(t, "the other link is told", func() bool { return w.h.Facts().Link == "lo" && w.h.Facts().Metered == wire.MeteredYes })
+}

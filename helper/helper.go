@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"mpbond/device"
+	"mpbond/device/facts"
 	"mpbond/discovery"
 	"mpbond/fault"
 	"mpbond/identity"
@@ -144,6 +145,7 @@ type Helper struct {
 
 	factsMu sync.Mutex           // held while they are told, so that the newest is told last; taken before mu
 	facts   wire.Facts           // as they are told
+	all     *facts.Facts         // as they were found, of all links; nil before the first
 	known   wire.Facts           // without what follows from them
 	paused  []identity.PublicKey // primaries, as they were told
 	rest    policy.Resting       // by this device's own limits

@@ -139,7 +139,9 @@ type Waiting struct {
 	onStalled func(wire.Token)
 	stalled   *wire.Token // that came before onStalled
 	onFacts   func(wire.Facts)
-	facts     *wire.Facts // that came before onFacts
+	facts     *wire.Facts // that came last
+
+	tellMu sync.Mutex // held while facts are handed over, so that the newest are last; taken before mu
 }
 
 // answer is the frame that was asked for, or why it does not come.
@@ -213,12 +215,9 @@ func (w *Waiting) next() ([]byte, error) {
 				return nil, notMpbond(err)
 			}
 			w.mu.Lock()
-			tell := w.onFacts
 			w.facts = &f
 			w.mu.Unlock()
-			if tell != nil {
-				tell(f)
-			}
+			w.tellFacts()
 			continue
 		}
 		if err == nil && t.Skippable() {
@@ -251,10 +250,19 @@ func (w *Waiting) OnStalled(f func(wire.Token)) {
 func (w *Waiting) OnFacts(f func(wire.Facts)) {
 	w.mu.Lock()
 	w.onFacts = f
-	before := w.facts
 	w.mu.Unlock()
-	if before != nil {
-		f(*before)
+	w.tellFacts()
+}
+
+// tellFacts hands over what came last.
+func (w *Waiting) tellFacts() {
+	w.tellMu.Lock()
+	defer w.tellMu.Unlock()
+	w.mu.Lock()
+	f, tell := w.facts, w.onFacts
+	w.mu.Unlock()
+	if f != nil && tell != nil {
+		tell(*f)
 	}
 }
 

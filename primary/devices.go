@@ -73,16 +73,6 @@ func (p *Primary) StandingOf(helper identity.PublicKey) (tier wire.Tier, rests s
 	return tier, slot.why
 }
 
-// slotOf is the helper of that name, nil for none. Mu is held.
-func (p *Primary) slotOf(name string) *helperSlot {
-	for _, slot := range p.helpers {
-		if slot.name == name {
-			return slot
-		}
-	}
-	return nil
-}
-
 // specOf is what policy says of a helper by its name, or of an own interface: by
 // that, else by a name of this device. Mu is held.
 func (p *Primary) specOf(name string, slot *helperSlot) policy.Limits {
@@ -133,16 +123,13 @@ func (p *Primary) tierOf(name string, slot *helperSlot) (wire.Tier, bool) {
 	return tier, metered
 }
 
-// stand completes the terms of a subflow by a helper, by its name, or by an own
+// stand completes the terms of a subflow by a helper, or, if slot is nil, by an own
 // interface.
-func (p *Primary) stand(t *wire.Terms, by string, helped bool) {
+func (p *Primary) stand(t *wire.Terms, by string, slot *helperSlot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var slot *helperSlot
-	if helped {
-		if slot = p.slotOf(by); slot == nil {
-			return
-		}
+	if slot != nil {
+		by = slot.name
 	}
 	t.Tier, t.Metered = p.tierOf(by, slot)
 	if t.Radio == wire.RadioNone {
@@ -168,11 +155,8 @@ func (p *Primary) review(now time.Time) {
 	}
 	for id, n := range s.names {
 		by, g := n.link, p.links[n.link]
-		switch {
-		case n.helper != nil:
+		if n.helper != nil {
 			by, g = n.helper.name, &n.helper.gate
-		case s.links[id] != nil:
-			continue // its helper was renamed as it joined
 		}
 		tier, _ := p.tierOf(by, n.helper)
 		switch {

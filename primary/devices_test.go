@@ -137,18 +137,18 @@ func TestGate(t *testing.T) {
 			p.factsCame(key, wire.Facts{Metered: wire.MeteredYes, Radio: wire.RadioCellular})
 		}
 		for _, c := range []struct {
-			by     string
-			helped bool
-			want   wire.Terms
+			by   string
+			slot *helperSlot
+			want wire.Terms
 		}{
-			{"eth0", false, wire.Terms{Tier: wire.TierBackup}},
-			{"wwan0", false, wire.Terms{}},
-			{"phone", true, wire.Terms{Radio: wire.RadioCellular}},
-			{"tablet", true, wire.Terms{Radio: wire.RadioCellular, Tier: wire.TierSecondary, Metered: true}},
-			{"nobody", true, wire.Terms{}},
+			{"eth0", nil, wire.Terms{Tier: wire.TierBackup}},
+			{"wwan0", nil, wire.Terms{}},
+			{"phone", p.helpers[identity.PublicKey{1}], wire.Terms{Radio: wire.RadioCellular}},
+			{"tablet", p.helpers[identity.PublicKey{2}], wire.Terms{Radio: wire.RadioCellular, Tier: wire.TierSecondary, Metered: true}},
+			{"as it was called", p.helpers[identity.PublicKey{2}], wire.Terms{Radio: wire.RadioCellular, Tier: wire.TierSecondary, Metered: true}},
 		} {
 			var got wire.Terms
-			if p.stand(&got, c.by, c.helped); got != c.want {
+			if p.stand(&got, c.by, c.slot); got != c.want {
 				t.Errorf("%s: %+v, want %+v", c.by, got, c.want)
 			}
 		}

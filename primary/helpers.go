@@ -399,7 +399,7 @@ func (p *Primary) helped(ctx context.Context, slot *helperSlot, w *pipe.Waiting,
 	p.mu.Lock()
 	*at = link
 	p.mu.Unlock()
-	l, err := p.join(ctx, link, link, p.nameOf(slot))
+	l, err := p.join(ctx, link, link, slot, p.nameOf(slot))
 	if err != nil {
 		link.Close()
 	}

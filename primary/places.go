@@ -73,8 +73,9 @@ func (p *Primary) KeepPlaces(file string) error {
 }
 
 // terms are those of a subflow that is about to join over t, by the device of
-// that name, and the rate that it was seen to carry to the server.
-func (p *Primary) terms(t subflow.Transport, link *pipe.Link, name string) (terms wire.Terms, up unit.Rate) {
+// that name, a helper if slot is not nil, and the rate that it was seen to carry to
+// the server.
+func (p *Primary) terms(t subflow.Transport, link *pipe.Link, slot *helperSlot, name string) (terms wire.Terms, up unit.Rate) {
 	by := name
 	if link != nil {
 		terms.Radio = link.Radio()
@@ -82,7 +83,7 @@ func (p *Primary) terms(t subflow.Transport, link *pipe.Link, name string) (term
 		by = device.InterfaceOf(t.LocalAddr())
 		terms.Radio = device.RadioOf(by)
 	}
-	p.stand(&terms, by, link != nil)
+	p.stand(&terms, by, slot)
 	if place, err := p.places.where(); err == nil && place != "" {
 		p.places.mu.Lock()
 		defer p.places.mu.Unlock()

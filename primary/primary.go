@@ -356,15 +356,16 @@ func (p *Primary) watch(ctx context.Context) {
 	}
 }
 
-// join makes a subflow over t.
-func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link, device string) (lane, error) {
+// join makes a subflow over t, by a device of that name; of a helper if slot is
+// not nil.
+func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link, slot *helperSlot, device string) (lane, error) {
 	p.mu.Lock()
 	s, server := p.cur, p.server.Key
 	s.lastPath++
 	j := wire.Join{Version: wire.Version, Bond: s.id, Path: s.lastPath, Instance: s.instance, Helped: link != nil, Device: device}
 	p.mu.Unlock()
 	seen := &atomic.Pointer[pipeReport]{}
-	terms, up := p.terms(t, link, device)
+	terms, up := p.terms(t, link, slot, device)
 	j.Terms = terms
 	if link != nil {
 		link.OnState(func(st wire.HopState) {
@@ -397,9 +398,7 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 		s.links[j.Path] = link
 	}
 	p.nameLink(s, j.Path, t.LocalAddr())
-	if s.names[j.Path].tier = terms.Tier; link != nil {
-		s.names[j.Path].helper = p.slotOf(device)
-	}
+	s.names[j.Path].tier, s.names[j.Path].helper = terms.Tier, slot
 	p.mu.Unlock()
 	if !fresh {
 		sf.Close()
@@ -538,7 +537,7 @@ func (p *Primary) direct(ctx context.Context, iface, device string, attempt int)
 		c.Close()
 		return lane{}, err
 	}
-	return p.join(ctx, c, nil, device)
+	return p.join(ctx, c, nil, nil, device)
 }
 
 // deviceName is what subflows, status and events call this device.

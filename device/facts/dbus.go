@@ -2,6 +2,7 @@ package facts
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -25,7 +26,9 @@ const askTimeout = time.Second
 // Bus asks UPower about the battery, and NetworkManager and ModemManager about
 // links, on the system's D-Bus, as far as they run: nothing is started for it.
 // It hears when one of them says that something has changed, at most once in
-// settleTime.
+// settleTime. While NetworkManager, having answered, does not, as when it is
+// updated, its links hold on for Lasts: paid ones are not free meanwhile. Read is for
+// one goroutine.
 //
 // See https://upower.freedesktop.org/docs/, https://networkmanager.dev/docs/api/latest/spec.html
 // and https://www.freedesktop.org/software/ModemManager/api/latest/.
@@ -34,6 +37,9 @@ type Bus struct {
 	settle  time.Duration
 	changed chan struct{}
 	done    chan struct{}
+
+	links map[string]Link // as NetworkManager told them last, and when; of Read
+	at    time.Time
 }
 
 // settleTime is how long news are gathered: a signal's strength sways all the
@@ -115,7 +121,13 @@ func (b *Bus) Read() (f Facts) {
 	defer cancel()
 	b.power(ctx, &f)
 	f.Links = map[string]Link{}
-	b.networks(ctx, f.Links)
+	now := time.Now()
+	switch {
+	case b.networks(ctx, f.Links):
+		b.links, b.at = maps.Clone(f.Links), now
+	case now.Sub(b.at) < Lasts:
+		maps.Copy(f.Links, b.links)
+	}
 	b.modems(ctx, f.Links)
 	return f
 }
@@ -143,11 +155,12 @@ var (
 	nmTypes   = map[uint32]wire.Radio{2: wire.RadioWiFi, 5: wire.RadioBluetooth, 8: wire.RadioCellular}
 )
 
-// networks asks NetworkManager about each of its devices that is activated.
-func (b *Bus) networks(ctx context.Context, links map[string]Link) {
+// networks asks NetworkManager about each of its devices that is activated. It
+// reports whether it answers.
+func (b *Bus) networks(ctx context.Context, links map[string]Link) bool {
 	manager := b.properties(ctx, nm, "/org/freedesktop/NetworkManager", nm)
 	if manager == nil {
-		return
+		return false
 	}
 	if m := nmMetered[get[uint32](manager, "Metered")]; m != wire.MeteredUnknown {
 		links[""] = Link{Metered: m}
@@ -178,6 +191,7 @@ func (b *Bus) networks(ctx context.Context, links map[string]Link) {
 		}
 		links[name] = l
 	}
+	return true
 }
 
 // quality is ModemManager's SignalQuality: percent, and whether it is recent.

@@ -140,4 +140,19 @@ func TestBus(t *testing.T) {
 	if f := b.Read(); f.Power != wire.PowerExternal {
 		t.Errorf("when it charges: %+v", f)
 	}
+
+	if _, err := s.ReleaseName(nm); err != nil {
+		t.Fatal(err)
+	}
+	want.Power = wire.PowerExternal
+	if f := b.Read(); !f.equal(want) {
+		t.Errorf("while NetworkManager is away: %+v, want %+v", f, want)
+	}
+	b.at = b.at.Add(-Lasts)
+	delete(want.Links, "wlan0")
+	delete(want.Links, "")
+	want.Links["wwan0"] = Link{Radio: wire.RadioCellular, Signal: unit.Percent(64)}
+	if f := b.Read(); !f.equal(want) {
+		t.Errorf("after that: %+v, want %+v", f, want)
+	}
 }

@@ -75,6 +75,29 @@ func TestSysfs(t *testing.T) {
 			class/power_supply/hid-mouse/scope: Device
 			class/power_supply/hid-mouse/capacity: 99
 			class/power_supply/hid-mouse/status: Full`, Facts{Battery: unit.Percent(60), Power: wire.PowerBattery}},
+		"two batteries, of which one rests": {`
+			class/power_supply/AC/type: Mains
+			class/power_supply/AC/online: 0
+			class/power_supply/BAT0/type: Battery
+			class/power_supply/BAT0/capacity: 80
+			class/power_supply/BAT0/status: Not charging
+			class/power_supply/BAT1/type: Battery
+			class/power_supply/BAT1/capacity: 60
+			class/power_supply/BAT1/status: Discharging`, Facts{Battery: unit.Percent(80), Power: wire.PowerBattery}},
+		"full, and just unplugged": {`
+			class/power_supply/AC/type: Mains
+			class/power_supply/AC/online: 0
+			class/power_supply/BAT0/type: Battery
+			class/power_supply/BAT0/capacity: 100
+			class/power_supply/BAT0/status: Full`, Facts{Battery: unit.Percent(100), Power: wire.PowerBattery}},
+		"full, at one of two sockets": {`
+			class/power_supply/AC/type: Mains
+			class/power_supply/AC/online: 0
+			class/power_supply/ucsi/type: USB
+			class/power_supply/ucsi/online: 1
+			class/power_supply/BAT0/type: Battery
+			class/power_supply/BAT0/capacity: 100
+			class/power_supply/BAT0/status: Full`, Facts{Battery: unit.Percent(100), Power: wire.PowerExternal}},
 		"one that tells no status, plugged in, warm skin": {`
 			class/power_supply/USB/type: USB
 			class/power_supply/USB/online: 1

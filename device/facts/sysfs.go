@@ -14,7 +14,9 @@ import (
 // "/sys" if that is empty.
 //
 // Of several batteries the fullest counts, as the device works as long as one
-// does; of their temperatures the highest. Batteries of mice and the like (scope
+// does, and it is on battery while one of them discharges; of their temperatures
+// the highest. One that is full, or held below full, says that the device is
+// plugged in only where no supply says that it is not. Batteries of mice and the like (scope
 // Device) do not count. Where no battery tells its temperature, that of the
 // hottest thermal zone counts which the kernel's drivers name after a battery or
 // the device's skin: those of processor cores leap by 20 degrees and say nothing
@@ -37,7 +39,9 @@ func (s Sysfs) Read() (f Facts) {
 		root = "/sys"
 	}
 	supplies, _ := filepath.Glob(filepath.Join(root, "class/power_supply/*"))
-	online, batteries := false, 0
+	online, offline, batteries := false, false, 0
+	on := map[wire.Power]bool{} // what batteries say
+	charging := false
 	for _, dir := range supplies {
 		if word(dir, "scope") == "Device" {
 			continue
@@ -54,14 +58,19 @@ func (s Sysfs) Read() (f Facts) {
 			if n, ok := number(dir, "temp"); ok { // tenths of a degree
 				f.Temperature = max(f.Temperature, unit.Celsius(n/10))
 			}
-			f.Power = max(f.Power, powerOf(word(dir, "status")))
+			status := word(dir, "status")
+			on[powerOf(status)] = true
+			charging = charging || status == "Charging"
 		case "Mains", "USB", "Wireless":
-			if n, ok := number(dir, "online"); ok && n > 0 {
-				online = true
+			if n, ok := number(dir, "online"); ok {
+				online, offline = online || n > 0, offline || n == 0
 			}
 		}
 	}
-	if online && batteries > 0 && f.Power == wire.PowerUnknown {
+	switch {
+	case on[wire.PowerBattery], on[wire.PowerExternal] && offline && !online && !charging:
+		f.Power = wire.PowerBattery
+	case on[wire.PowerExternal], online && batteries > 0:
 		f.Power = wire.PowerExternal
 	}
 	if f.Temperature == 0 {
