@@ -63,6 +63,14 @@ func (k *Key) Server(alpn string, allowed func(PublicKey) bool) *tls.Config {
 	// RequireAnyClientCert: crypto/tls demands a certificate and the proof of
 	// its key; whether the key is a right one is for VerifyConnection.
 	c.ClientAuth = tls.RequireAnyClientCert
+	// Who names no protocol is refused before our certificate is shown; who names
+	// another one is by crypto/tls.
+	c.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+		if len(h.SupportedProtos) == 0 {
+			return nil, fault.New(fault.Protocol, fmt.Errorf("the other end does not speak %q", alpn), hintPort)
+		}
+		return nil, nil
+	}
 	return c
 }
 

@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"mpbond/e2e/rig"
+	"mpbond/identity"
+)
+
+// TestWhatIsHeard: who listens to all that goes to a server and comes from it hears
+// that it is mpbond, and what a helper calls itself; no device's key, the name of no
+// primary, and nothing of streams.
+func TestWhatIsHeard(t *testing.T) {
+	w := newWorld(t)
+	w.startServer()
+	heard := new(rig.Journal)
+	w.scfg.Listen = between(t, w.scfg.Listen, func(near, far net.Conn) {
+		var both sync.WaitGroup
+		both.Go(func() {
+			defer near.Close()
+			_, _ = io.Copy(io.MultiWriter(near, heard), far)
+		})
+		_, _ = io.Copy(io.MultiWriter(far, heard), near)
+		far.Close()
+		both.Wait()
+	})
+	w.startPrimary()
+	phone := w.newHelper("pocketphone")
+	w.startHelper(phone)
+	w.await("laptop", "pocketphone")
+	for range 2 {
+		if err := w.download(mb); err != nil {
+			t.Error(err)
+		}
+		if err := w.upload(mb); err != nil {
+			t.Error(err)
+		}
+	}
+	said := []byte(heard.String())
+	if len(said) < 4*mb {
+		t.Fatalf("only %d bytes were heard", len(said))
+	}
+	noise, _ := io.ReadAll(rig.Noise(64))
+	for what, b := range map[string][]byte{"the primary's name": []byte("laptop"), "a destination": []byte(w.web.addr), "bytes of a stream": noise} {
+		if bytes.Contains(said, b) {
+			t.Errorf("%s was heard", what)
+		}
+	}
+	for _, d := range []*device{w.server, w.primary, phone} {
+		key := d.key.Public()
+		if bytes.Contains(said, key[:]) {
+			t.Errorf("the key of %s was heard", d.name)
+		}
+	}
+	for _, b := range []string{"mpbond", "pocketphone"} { // as docs/security.md says
+		if !bytes.Contains(said, []byte(b)) {
+			t.Errorf("%q was not heard", b)
+		}
+	}
+}
+
+// TestProbes: a server says nothing to who does not speak mpbond, tells its
+// certificate to no other protocol, and answers strangers, those whom it trusted
+// once and those who have another role with the same words.
+func TestProbes(t *testing.T) {
+	w := newWorld(t)
+	w.startServer()
+	for _, said := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "SSH-2.0-OpenSSH_9.9\r\n", "EHLO x\r\n", "\x05\x02\x00\x02\x05\x01\x00\x01"} {
+		if got := hungUp(t, call(t, w.scfg.Listen, []byte(said))); len(got) > 0 {
+			t.Errorf("%q is answered with %q", said, got)
+		}
+	}
+	for _, protocols := range [][]string{nil, {"h2", "http/1.1"}} {
+		c := tls.Client(call(t, w.scfg.Listen, nil), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
+		if err := c.HandshakeContext(t.Context()); err == nil || len(c.ConnectionState().PeerCertificates) > 0 {
+			t.Errorf("protocols %q: %v, %d certificates", protocols, err, len(c.ConnectionState().PeerCertificates))
+		}
+	}
+	revoked, helper := newDevice(t, "oldphone"), newDevice(t, "phone")
+	w.server.trusts(revoked, identity.RolePrimary)
+	w.server.trusts(helper, identity.RoleHelper)
+	if err := w.server.trust.Remove("oldphone"); err != nil {
+		t.Fatal(err)
+	}
+	answers := map[string]string{}
+	for _, d := range []*device{newDevice(t, "stranger"), revoked, helper} {
+		_, _, err := w.join(d, goodJoin)
+		if err == nil {
+			t.Fatalf("%s may join", d.name)
+		}
+		answers[fmt.Sprint(err)] += d.name + " "
+	}
+	if len(answers) != 1 {
+		t.Errorf("%q", answers)
+	}
+}
