@@ -1,15 +1,22 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"mpbond/api"
 	"mpbond/e2e/rig"
+	"mpbond/intercept"
+	"mpbond/wire"
 )
 
 // TestOwners: the primary tells whose each connection is, whichever way it came
@@ -89,6 +96,72 @@ func TestOwners(t *testing.T) {
 	for _, s := range list {
 		if s.Owner != (api.Owner{}) {
 			t.Errorf("the server knows whose a stream is: %+v", s)
+		}
+	}
+}
+
+// nobodys dials for nobody in particular: whose its streams are is not looked for.
+type nobodys struct{ intercept.Dialer }
+
+func (d nobodys) DialStream(_ context.Context, dest string) (net.Conn, error) {
+	return d.Dialer.DialStream(context.Background(), dest)
+}
+
+// BenchmarkSetup: how long a new connection takes by SOCKS5 to its first byte, 500
+// in turn with 500 whose app is not looked for. Each stays until 100 more have
+// begun, so that looks are at the same time.
+func BenchmarkSetup(b *testing.B) {
+	w := newWorld(b)
+	w.start()
+	ways := []string{"asked", "unasked"}
+	var proxies []string
+	for _, d := range []intercept.Dialer{w.p, nobodys{w.p}} {
+		ln, err := intercept.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		edge, done := intercept.New(intercept.Config{Dialer: d}), make(chan error, 1)
+		go func() { done <- edge.ServeProxy(ln) }()
+		b.Cleanup(func() {
+			edge.Close()
+			if err := <-done; err != nil {
+				b.Error(err)
+			}
+		})
+		proxies = append(proxies, ln.Addr().String())
+	}
+	ask := wire.AddrFrom(netip.MustParseAddrPort(w.web.addr)).Append([]byte("\x05\x01\x00\x05\x01\x00"))
+	ask = append(ask, "get 1\n"...)
+	var took [2][]time.Duration
+	var open []net.Conn
+	defer func() {
+		for _, c := range open {
+			c.Close()
+		}
+	}()
+	for i := 0; b.Loop(); i++ {
+		way := i / 500 % 2
+		start := time.Now()
+		c, err := net.Dial("tcp", proxies[way])
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err = c.Write(ask); err == nil {
+			_, err = io.ReadFull(c, make([]byte, 2+10+1))
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		took[way] = append(took[way], time.Since(start))
+		if open = append(open, c); len(open) > 100 {
+			open[0].Close()
+			open = open[1:]
+		}
+	}
+	for way, list := range took {
+		if slices.Sort(list); len(list) > 0 {
+			b.ReportMetric(float64(list[len(list)/2].Microseconds()), ways[way]+"-µs")
+			b.ReportMetric(float64(list[len(list)*99/100].Microseconds()), ways[way]+"-p99-µs")
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 // device carries nothing.
 func (w *world) refused(device, reason, hint string) {
 	w.Helper()
-	rig.Eventually(w.T, func() error {
+	rig.Eventually(w.TB, func() error {
 		e := w.lastError(device)
 		if !strings.Contains(e, reason) || !strings.Contains(e, hint) {
 			return fmt.Errorf("%s: %q, want %q and %q", device, e, reason, hint)

@@ -38,7 +38,7 @@ const soon = 5 * time.Second
 
 // device is one device with its key, its trust file and its log.
 type device struct {
-	t     *testing.T
+	t     testing.TB
 	name  string
 	key   *identity.Key
 	trust *identity.Trust
@@ -46,7 +46,7 @@ type device struct {
 	stop  func() // ends Run and waits; nil while nothing runs
 }
 
-func newDevice(t *testing.T, name string) *device {
+func newDevice(t testing.TB, name string) *device {
 	t.Helper()
 	key, err := identity.Generate()
 	if err != nil {
@@ -88,7 +88,7 @@ func (d *device) run(run func(context.Context) error) {
 
 // world is one server with a web server behind it, and a primary.
 type world struct {
-	*testing.T
+	testing.TB
 	server, primary *device
 	s               *server.Server
 	p               *primary.Primary
@@ -98,9 +98,9 @@ type world struct {
 }
 
 // newWorld makes the devices. Nothing runs yet.
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{T: t, server: newDevice(t, "home"), primary: newDevice(t, "laptop"), web: newWeb(t)}
+	w := &world{TB: t, server: newDevice(t, "home"), primary: newDevice(t, "laptop"), web: newWeb(t)}
 	w.scfg, w.pcfg = server.Default, primary.Default
 	w.scfg.Listen, w.scfg.Allow = "127.0.0.1:0", []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	w.pcfg.Pipe, w.pcfg.Name = "127.0.0.1:0", "laptop"
@@ -136,7 +136,7 @@ func (w *world) startPrimary() {
 // newHelper makes a helper that knows server and primary, and is known.
 func (w *world) newHelper(name string) *device {
 	w.Helper()
-	d := newDevice(w.T, name)
+	d := newDevice(w.TB, name)
 	w.primary.trusts(d, identity.RoleHelper)
 	d.trusts(w.primary, identity.RolePrimary, w.pcfg.Pipe)
 	d.trusts(w.server, identity.RoleServer, w.scfg.Listen)
@@ -170,7 +170,7 @@ func (w *world) start(helpers ...string) (list []*device) {
 // await waits until there are subflows by just these devices.
 func (w *world) await(devices ...string) {
 	w.Helper()
-	rig.Eventually(w.T, func() error {
+	rig.Eventually(w.TB, func() error {
 		up := map[string]bool{}
 		for _, path := range w.p.Status(false).Paths {
 			if path.State == api.Up {
@@ -239,7 +239,7 @@ type web struct {
 	all  map[net.Conn]bool
 }
 
-func newWeb(t *testing.T) *web {
+func newWeb(t testing.TB) *web {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -20,6 +20,9 @@ import (
 // most, however many begin; what finds no room to wait stays unknown.
 const (
 	maxQuestions = 256
+	// settled is how long one is left alone first: what it has to do at its
+	// beginning is done, and many are over.
+	settled      = 20 * time.Millisecond
 	restPerLook  = 9  // times as long as the look took
 	maxUserNames = 64 // remembered
 )
@@ -36,6 +39,7 @@ var ownOwner = api.Owner{App: "mpbond"}
 // question is whose one is.
 type question struct {
 	of      owned
+	at      time.Time // when it was asked
 	app     intercept.App
 	process *policy.Process // that a rule's look has found
 	looked  bool            // a rule has had it looked for
@@ -55,6 +59,7 @@ func newOwners(find func(intercept.App) *policy.Process) *owners {
 
 // ask has a question answered at some time. It does not block.
 func (o *owners) ask(q question) {
+	q.at = time.Now()
 	select {
 	case o.questions <- q:
 	default:
@@ -64,24 +69,27 @@ func (o *owners) ask(q question) {
 
 // run answers until ctx ends.
 func (o *owners) run(ctx context.Context) {
-	rest := time.NewTimer(0)
-	defer rest.Stop()
+	var rested time.Time
+	wait := time.NewTimer(0)
+	defer wait.Stop()
 	for {
+		var q question // an old one would keep a stream's memory
 		select {
 		case <-ctx.Done():
 			return
-		case <-rest.C:
+		case q = <-o.questions:
 		}
+		wait.Reset(max(time.Until(rested), time.Until(q.at.Add(settled))))
 		select {
 		case <-ctx.Done():
 			return
-		case q := <-o.questions:
-			began := time.Now()
-			if !q.of.Done() {
-				q.of.SetOwner(o.answer(q))
-			}
-			rest.Reset(restPerLook * time.Since(began))
+		case <-wait.C:
 		}
+		began := time.Now()
+		if !q.of.Done() {
+			q.of.SetOwner(o.answer(q))
+		}
+		rested = time.Now().Add(restPerLook * time.Since(began))
 	}
 }
 

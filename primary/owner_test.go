@@ -116,7 +116,7 @@ func TestOwnersRest(t *testing.T) {
 			app   string
 			after time.Duration
 		}{
-			{first, "x1", took}, {second, "x2", 11 * took}, {ruled, "ruled", 20 * took}, {third, "x3", 21 * took},
+			{first, "x1", settled + took}, {second, "x2", settled + 11*took}, {ruled, "ruled", settled + 20*took}, {third, "x3", settled + 21*took},
 		} {
 			if is, at := c.f.got(); is.App != c.app || at.Sub(began) != c.after {
 				t.Errorf("%d: %+v after %v, want %s after %v", i, is, at.Sub(began), c.app, c.after)

@@ -59,7 +59,7 @@ func (c *packetConn) judge(dest string) error {
 	}
 	if !c.asked {
 		c.asked = true
-		c.p.owners.ask(question{c.PacketConn, c.app, c.process, c.looked})
+		c.p.owners.ask(question{of: c.PacketConn, app: c.app, process: c.process, looked: c.looked})
 	}
 	v := c.p.plan.decide(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
 	switch v.Mode {

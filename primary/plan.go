@@ -128,7 +128,7 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 	}
 	if known {
 		p.remember(app.Addr, c)
-		p.owners.ask(question{c, app, how.process, how.looked})
+		p.owners.ask(question{of: c, app: app, process: how.process, looked: how.looked})
 	} else {
 		c.SetOwner(ownOwner)
 	}
