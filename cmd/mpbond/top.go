@@ -20,8 +20,8 @@ const topEvery = 500 * time.Millisecond
 func topCommand() *cobra.Command {
 	var socket string
 	cmd := &cobra.Command{
-		Use: "top", Short: "watch devices and subflows live, with sparklines of their rates", Args: cobra.NoArgs,
-		Long: `Watch devices and subflows live: who carries what, at which rate, with a
+		Use: "top", Short: "watch devices, subflows and apps live, with sparklines of their rates", Args: cobra.NoArgs,
+		Long: `Watch devices, subflows and apps live: who carries what, at which rate, with a
 sparkline of the last minutes, what keeps devices from carrying (tiers, batteries,
 heat, caps), and what has changed. Every mpbond that this user
 runs on this machine is asked. It ends with q, Esc or Ctrl-C.
@@ -104,6 +104,8 @@ type look struct {
 	at  time.Time
 	all []api.Status
 	err error
+
+	apps map[string]carriedApp // by stream or flow
 }
 
 func keepLooking(ctx context.Context, sockets []string, to chan<- look) {
@@ -111,8 +113,9 @@ func keepLooking(ctx context.Context, sockets []string, to chan<- look) {
 	defer tick.Stop()
 	for {
 		all, err := ask(ctx, sockets, false)
+		apps := askApps(ctx, sockets)
 		select {
-		case to <- look{time.Now(), all, err}:
+		case to <- look{time.Now(), all, err, apps}:
 		case <-ctx.Done():
 			return
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func TestTopView(t *testing.T) {
 	var v topView
 	begin := time.Unix(1000, 0)
 	for i, rate := range []unit.Rate{0, 0, 8 * unit.Mbps, 16 * unit.Mbps} {
-		v.look(look{begin.Add(time.Duration(i) * topEvery), []api.Status{topStatus(rate)}, nil})
+		v.look(look{begin.Add(time.Duration(i) * topEvery), []api.Status{topStatus(rate)}, nil, nil})
 	}
 	v.tell("10:00:00 phone has come")
 	got := text(v.draw(110, 20))
@@ -70,7 +71,7 @@ func TestTopView(t *testing.T) {
 			}
 		}
 	}
-	v.look(look{begin, nil, errors.New("nobody answers")})
+	v.look(look{begin, nil, errors.New("nobody answers"), nil})
 	if got := text(v.draw(80, 24)); !strings.Contains(got, "nobody answers") || strings.Contains(got, "laptop") || len(v.rates) != 0 {
 		t.Errorf("after the end:\n%s", got)
 	}
@@ -91,7 +92,7 @@ func TestTopTells(t *testing.T) {
 	}
 	s.Caps = []api.Cap{{Name: "wlan0", State: "fine", Text: "a little is used"}, {Name: "wwan0", State: "reached", Text: "all is used"}}
 	var v topView
-	v.look(look{time.Unix(1000, 0), []api.Status{s}, nil})
+	v.look(look{time.Unix(1000, 0), []api.Status{s}, nil, nil})
 	rows := v.draw(120, 30)
 	for want, style := range map[string]int{
 		"laptop: battery 15 %": styleDim, "phone: it rests: its battery ? is at 15 %, tier secondary, cellular (metered)": styleBad,
@@ -115,7 +116,7 @@ func TestTopTells(t *testing.T) {
 func TestTopKeepsLittle(t *testing.T) {
 	var v topView
 	for i := range 2 * keptRates {
-		v.look(look{time.Unix(int64(i), 0), []api.Status{topStatus(unit.Mbps)}, nil})
+		v.look(look{time.Unix(int64(i), 0), []api.Status{topStatus(unit.Mbps)}, nil, nil})
 		v.tell("x")
 	}
 	for key, list := range v.rates {
@@ -163,7 +164,7 @@ func TestTop(t *testing.T) {
 		screen.SetSize(100, 24)
 		ended := make(chan error)
 		go func() { ended <- top(t.Context(), screen, []string{api.SocketPath("primary")}) }()
-		awaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is not there")
+		awaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is not there", "  curl            2 ")
 		screen.SetSize(60, 10)
 		awaitText(t, screen, "q ends this")
 		screen.InjectKey(tcell.KeyRune, 'x', 0) // says nothing
@@ -221,5 +222,58 @@ func TestTopNeedsATerminal(t *testing.T) {
 	code, _, errs := mpbond(t, "top")
 	if code != exitUsage || !strings.Contains(errs, "status --watch") {
 		t.Errorf("code %d: %s", code, errs)
+	}
+}
+
+// TestTopApps: rates of apps are over the last second, of all that each has; the
+// busiest come first, and more than a few are counted together.
+func TestTopApps(t *testing.T) {
+	var v topView
+	begin := time.Unix(1000, 0)
+	for i := range 5 {
+		n := unit.Bytes(i) * 62_500 // 1 Mbit/s
+		apps := map[string]carriedApp{"b/1": {"curl", 4 * n, 0}, "b/2": {"curl", 3 * n, n}, "b/udp 1": {"firefox", 0, n}}
+		if i == 4 { // one begins, and another one has ended
+			apps["b/3"] = carriedApp{"from 192.168.1.9", 125_000, 0}
+			delete(apps, "b/udp 1")
+			for k := range shownApps {
+				apps[fmt.Sprint("idle ", k)] = carriedApp{fmt.Sprint("idle", k), 5, 5}
+			}
+		}
+		v.look(look{begin.Add(time.Duration(i) * topEvery), nil, nil, apps})
+		if i == 3 {
+			if got := text(v.draw(90, 30)); !strings.Contains(got, "  firefox            1       0 bit/s      1 Mbit/s") {
+				t.Errorf("no firefox in\n%s", got)
+			}
+		}
+	}
+	got := text(v.draw(110, 30))
+	for _, want := range []string{
+		"  APP               CONNECTIONS          DOWN            UP  LAST", "  curl                        2      7 Mbit/s      1 Mbit/s  ", "███\n",
+		"  from 192.168.1.9            1      1 Mbit/s       0 bit/s  ", "  and 2 more with less\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "firefox") || strings.Index(got, "curl") > strings.Index(got, "from 192") {
+		t.Errorf("what has ended is there, or the busiest is not first:\n%s", got)
+	}
+	for width := range 130 {
+		for _, height := range []int{0, 1, 2, 5, 9, 40} {
+			rows := v.draw(width, height)
+			if len(rows) != height {
+				t.Fatalf("%d rows of %d", len(rows), height)
+			}
+			for _, r := range rows {
+				if utf8.RuneCountInString(r.text) > width {
+					t.Fatalf("%q is wider than %d", r.text, width)
+				}
+			}
+		}
+	}
+	v.look(look{begin.Add(5 * topEvery), nil, nil, nil})
+	if got := text(v.draw(110, 30)); strings.Contains(got, "APP") {
+		t.Errorf("no apps, and:\n%s", got)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -44,6 +43,9 @@ type topView struct {
 	rates  map[string][]unit.Rate // both ways together, by what it is of
 	before map[string]relayedAt   // of helpers, to reckon their rate
 	news   []string               // oldest first
+
+	appList []topLane // apps that are connected
+	apps    []appsAt  // of the last second
 }
 
 // relayedAt is what a helper had relayed at a time.
@@ -79,6 +81,11 @@ func (v *topView) look(l look) {
 		if s.Helper != nil {
 			before[s.Role] = relayedAt{l.at, s.Helper.RelayedBytes}
 		}
+	}
+	v.appList = v.appLanes(l)
+	for _, x := range v.appList {
+		list := append(v.rates[x.key], x.down+x.up)
+		rates[x.key] = list[max(0, len(list)-keptRates):]
 	}
 	v.rates, v.before = rates, before
 }
@@ -147,6 +154,7 @@ func (v *topView) draw(width, height int) (rows []row) {
 		}
 		add(stylePlain, "")
 	}
+	v.drawApps(width, add)
 	if room := height - len(rows) - 1; room > 0 { // the newest changes that there is room for
 		for _, line := range v.news[max(0, len(v.news)-room):] {
 			add(styleDim, "%s", line)
@@ -205,17 +213,8 @@ func (v *topView) drawLanes(list []topLane, width int, add func(style int, forma
 	}
 	const columns = "  %-*s  %-*s  %s%12s  %12s  %9s  %8s  "
 	head := fmt.Sprintf(columns, name, "BY", state, "STATE", tierOf("TIER"), "DOWN", "UP", "PAD", "WAITING")
-	room := min(width-utf8.RuneCountInString(head), keptRates)
-	var most unit.Rate
-	if room >= leastSpark {
-		for _, x := range list {
-			if h := v.rates[x.key]; len(h) > 0 {
-				most = max(most, slices.Max(h[max(0, len(h)-room):]))
-			}
-		}
-		head += fmt.Sprintf("LAST %v, TO %v", (time.Duration(room) * topEvery).Round(time.Second), most)
-	}
-	add(styleHead, "%s", head)
+	note, sparks := v.sparks(list, width-utf8.RuneCountInString(head))
+	add(styleHead, "%s", head+note)
 	for _, x := range list {
 		line := fmt.Sprintf(columns, name, cut(x.name, name), state, cut(x.state, state), tierOf(cmp.Or(x.tier, "-")), x.down, x.up, cmp.Or(x.pad, "-"), x.waiting)
 		style := stylePlain
@@ -225,10 +224,7 @@ func (v *topView) drawLanes(list []topLane, width int, add func(style int, forma
 		case x.bad:
 			style = styleBad
 		}
-		if x.key != "" && room >= leastSpark {
-			line += spark(v.rates[x.key], room, most)
-		}
-		add(style, "%s", line)
+		add(style, "%s", line+sparks(x.key))
 	}
 }
 
