@@ -277,6 +277,19 @@ func (u *Usage) count(c Counted, n *counted, last bool) {
 	u.energy.carried(of, down, up)
 }
 
+// Add counts what another one has counted as well, and tells the file.
+func (u *Usage) Add(list []policy.Used) {
+	u.mu.Lock()
+	for _, row := range list {
+		r := u.row(row)
+		r.Down += row.Down
+		r.Up += row.Up
+		u.changed[r] = true
+	}
+	u.mu.Unlock()
+	u.Count()
+}
+
 // Count asks all connections now, and tells the file. It reports whether there
 // was anything to tell.
 func (u *Usage) Count() bool {

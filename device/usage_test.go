@@ -73,6 +73,32 @@ func lines(list []policy.Used) string {
 	return strings.Join(all, "; ")
 }
 
+// TestUsageAdd: what another one has counted is counted beside one's own, and
+// kept.
+func TestUsageAdd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "usage.jsonl")
+	of := policy.Used{Day: "2026-11-21", Link: "wwan0", Purpose: policy.ForDirect, Peer: "S"}
+	for n := range unit.Bytes(3) {
+		u, _, log := newUsage(t)
+		if err := u.Keep(path); err != nil {
+			t.Fatal(err)
+		}
+		row := of
+		row.Down, row.Up = 10, 1
+		u.Add([]policy.Used{row})
+		u.Close()
+		u, _, _ = newUsage(t)
+		if err := u.Keep(path); err != nil {
+			t.Fatal(err)
+		}
+		list, problem := u.List()
+		if len(list) != 1 || list[0].Down != 10*(n+1) || list[0].Up != n+1 || problem != nil {
+			t.Errorf("%+v, %v\n%s", list, problem, log)
+		}
+		u.Close()
+	}
+}
+
 func wants(t *testing.T, u *Usage, want string) {
 	t.Helper()
 	list, err := u.List()

@@ -48,6 +48,8 @@ type Patient struct {
 	// at SOCKS, "" for none.
 	Status func(context.Context) (api.Status, error)
 	SOCKS  string
+	// Ledger counts what the doctor's own bond has own links carry; nil: nobody does.
+	Ledger tcp.Ledger
 	// Rates has rates measured, PayRates those of lanes that are spared, too.
 	Rates, PayRates bool
 	// Now is this device's clock, Progress is told what is done next.

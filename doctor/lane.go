@@ -96,7 +96,7 @@ func (p Patient) open(ctx context.Context, list []Address, iface string) (*own, 
 		}
 		_, port, _ := net.SplitHostPort(a.At)
 		var o *own
-		at, opt := net.JoinHostPort(a.IP, port), tcp.Options{Congestion: p.Congestion, Interface: iface, Mark: p.Mark, UserTimeout: 2 * lookTimeout}
+		at, opt := net.JoinHostPort(a.IP, port), tcp.Options{Congestion: p.Congestion, Interface: iface, Mark: p.Mark, UserTimeout: 2 * lookTimeout, Ledger: p.Ledger}
 		if o, err = p.join(ctx, at, opt); err == nil {
 			return o, nil
 		}
@@ -125,6 +125,7 @@ func (p Patient) join(ctx context.Context, at string, opt tcp.Options) (*own, er
 	if err != nil {
 		return nil, err
 	}
+	c.For(p.Server.Key.ID().String())
 	ctx, cancel = context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	j := wire.Join{Version: wire.Version, Path: ownPath, Device: "doctor"}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	"mpbond/e2e/rig"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/policy"
 	"mpbond/unit"
 )
 
@@ -163,8 +165,40 @@ func TestDoctor(t *testing.T) {
 	n.diagnose(diagnosis{args: "--no-rate", what: "none", right: func(r doctor.Report) bool {
 		return len(r.Lanes) == 1 && r.Lanes[0].Up && found(r, "port", ":7602", doctor.OK, "free for helpers")
 	}})
+	// What is spent while no primary runs is in the file of the one that will.
+	file := filepath.Join(n.Dir, "primary", "usage-primary.jsonl")
+	before := downIn(t, file, "ps")
+	r = n.diagnose(diagnosis{what: "ps_path", subject: "PS-path by primary"})
+	if down := downIn(t, file, "ps") - before; float64(down) < float64(r.Lanes[0].DownBps)/8 {
+		t.Errorf("%v were measured for 2 s, and %d bytes counted", r.Lanes[0].DownBps, down)
+	}
 	n.of("server").End(syscall.SIGTERM)
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "server", subject: "10.77.1.1:7600"})
+}
+
+// downIn is what a usage file says that came over a link.
+func downIn(t *testing.T, file, link string) (down unit.Bytes) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := map[policy.Used]unit.Bytes{} // later lines replace earlier ones
+	for line := range strings.Lines(string(text)) {
+		var row policy.Used
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		n := row.Down
+		row.Down, row.Up = 0, 0
+		last[row] = n
+	}
+	for of, n := range last {
+		if of.Link == link {
+			down += n
+		}
+	}
+	return down
 }
 
 // set changes a link.

@@ -23,6 +23,7 @@ import (
 
 	"mpbond/fault"
 	"mpbond/unit"
+	"mpbond/userfile"
 )
 
 // Tuning.
@@ -36,6 +37,9 @@ const (
 	// syncEvery bounds what a power cut can take: the disk is asked to keep what
 	// was written.
 	syncEvery = 30 * time.Second
+	// lockWait is how long another process that has the file is waited for: one that
+	// only adds to it has it for some milliseconds.
+	lockWait = time.Second
 )
 
 // Journal is such a file. Its methods are called by one goroutine at a time.
@@ -52,7 +56,7 @@ type Journal struct {
 }
 
 // Open opens the journal at path, or makes one, which no other process may have
-// open. Each line that it has is given to take, oldest first; a line that is no
+// open for longer than a second. Each line that it has is given to take, oldest first; a line that is no
 // JSON, or that take refuses, is damage: the file is copied to path + ".bad", and
 // what take took is what is left of it. The damage is told, and is no error.
 // Errors are faults.
@@ -60,15 +64,11 @@ func Open(path string, take func(line []byte) error) (j *Journal, damage error, 
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, nil, fault.New(fault.Permission, err, "is this a directory that mpbond may write to?")
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := openLocked(path)
 	if err != nil {
-		return nil, nil, fault.New(fault.Permission, err, "is this a directory that mpbond may write to?")
+		return nil, nil, err
 	}
 	j = &Journal{path: path, f: f}
-	if err := lock(f); err != nil {
-		f.Close()
-		return nil, nil, fault.New(fault.AlreadyRunning, fmt.Errorf("%s: %w", path, err), "another mpbond keeps this file: give this one another MPBOND_HOME")
-	}
 	data, err := io.ReadAll(io.LimitReader(f, int64(maxFile)+1))
 	if err != nil {
 		f.Close()
@@ -102,6 +102,32 @@ func Open(path string, take func(line []byte) error) (j *Journal, damage error, 
 		}
 	}
 	return j, damage, nil
+}
+
+// openLocked opens the file at path when no other process has it. It belongs to
+// whom the directory belongs: root may have been asked to add to a service's.
+func openLocked(path string) (*os.File, error) {
+	for begin := time.Now(); ; time.Sleep(lockWait / 50) {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+		if err == nil {
+			err = userfile.GiveTo(f, filepath.Dir(path))
+		}
+		if err != nil {
+			f.Close()
+			return nil, fault.New(fault.Permission, err, "is this a directory that mpbond may write to?")
+		}
+		if err = lock(f); err == nil {
+			own, _ := f.Stat()
+			if there, e := os.Stat(path); e == nil && os.SameFile(own, there) {
+				return f, nil
+			}
+			err = errors.New("it was replaced") // before it was locked
+		}
+		f.Close()
+		if time.Since(begin) > lockWait {
+			return nil, fault.New(fault.AlreadyRunning, fmt.Errorf("%s: %w", path, err), "another mpbond keeps this file: give this one another MPBOND_HOME")
+		}
+	}
 }
 
 // Append writes lines at the end. After an error what was told may not be in
@@ -162,6 +188,9 @@ func (j *Journal) Rewrite(lines ...any) error {
 	_, err = f.Write(b.Bytes())
 	if err == nil {
 		err = f.Sync()
+	}
+	if err == nil {
+		err = userfile.GiveTo(f, filepath.Dir(j.path))
 	}
 	if err == nil {
 		err = lock(f)

@@ -13,6 +13,7 @@ import (
 
 	"mpbond/fault"
 	"mpbond/unit"
+	"mpbond/userfile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -87,6 +88,67 @@ func TestJournal(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); len(left) != 1 {
 		t.Errorf("files: %v", left)
 	}
+}
+
+// TestLockIsAwaited: who has the file for a moment only, and may replace it
+// meanwhile, is waited for; what it wrote is read.
+func TestLockIsAwaited(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.jsonl")
+	for n := range 5 {
+		j, s, _ := open(t, path)
+		if n > 0 {
+			has(t, s, state{"a": n - 1})
+		}
+		opened := make(chan *Journal)
+		s = state{}
+		go func() {
+			next, _, err := Open(path, s.take)
+			if err != nil {
+				t.Error(err)
+			}
+			opened <- next
+		}()
+		if err := j.Rewrite(row{"a", n}); err != nil {
+			t.Fatal(err)
+		}
+		j.Close()
+		next := <-opened
+		if next == nil {
+			t.FailNow()
+		}
+		has(t, s, state{"a": n})
+		next.Close()
+	}
+}
+
+// TestRootsFilesAreTheDirectorys: what root makes and replaces belongs to whom the
+// directory belongs, as a service's does.
+func TestRootsFilesAreTheDirectorys(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("this needs root")
+	}
+	dir := t.TempDir()
+	const owner = 4321
+	if err := os.Chown(dir, owner, owner); err != nil {
+		t.Skipf("this needs rights that root has not got here: %v", err)
+	}
+	path := filepath.Join(dir, "x.jsonl")
+	j, _, _ := open(t, path)
+	belongs := func() {
+		t.Helper()
+		st, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if userfile.Mine(st) || !userfile.MineIn(st, dir) {
+			t.Error("it is root's")
+		}
+	}
+	belongs()
+	if err := j.Rewrite(row{"a", 1}); err != nil {
+		t.Fatal(err)
+	}
+	belongs()
 }
 
 // TestCutAnywhere: of a file that was cut off at any byte, as by a process that

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/config"
+	mydevice "mpbond/device"
 	"mpbond/doctor"
 	"mpbond/fault"
 	"mpbond/identity"
@@ -50,8 +52,7 @@ servers are looked at, on a server its devices.
 Rates are measured by sending for 2 seconds each way over each lane, 24 MB at
 most. --no-rate leaves that out. What is metered, by configuration, policy or as
 far as a running primary knows, a backup, or an own link that has a cap is left out
-without --metered. mpbond usage counts what a running primary's subflows carry for
-that, and not what goes over own links where none runs.
+without --metered. mpbond usage counts it.
 
 Nobody but this device's own resolver and its server is asked anything. The exit
 code is 0 if all works, be it slowly; 3 if something cannot be reached; else as
@@ -85,8 +86,13 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 		}
 		line := newSteps(ifElse(o.asJSON, io.Discard, stderr))
 		p.Progress = func(what string) { line.now(what + " …") }
+		spent := mydevice.NewUsage(slog.Default())
+		if p.Status == nil { // else the file is that of who runs
+			p.Ledger = spent.Ledger(policy.ForDirect)
+		}
 		f := doctor.Gather(ctx, p)
 		line.clear()
+		addSpent(spent)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -110,6 +116,18 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 		err = &exitStatus{code: code}
 	}
 	return err
+}
+
+// addSpent adds what was spent while no primary ran to what is kept of the one that
+// will: a moment's work, so that one that starts meanwhile is not in its way.
+func addSpent(spent *mydevice.Usage) {
+	list, _ := spent.List()
+	if len(list) == 0 {
+		return
+	}
+	u := openUsage("primary")
+	u.Add(list)
+	u.Close()
 }
 
 // patient is this device, as its files and a running role tell.
