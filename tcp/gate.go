@@ -80,9 +80,9 @@ func (t *Tries[K]) Take(who K, now time.Time) bool {
 }
 
 // Source is what counts as one caller: an address (IPv4) or network (IPv6, /64);
-// all that is not TCP together.
+// all that is neither TCP nor UDP together.
 func Source(a net.Addr) netip.Prefix {
-	t, ok := a.(*net.TCPAddr)
+	t, ok := a.(interface{ AddrPort() netip.AddrPort })
 	if !ok {
 		return netip.Prefix{}
 	}
