@@ -43,6 +43,7 @@ var walls = []wall{
 	{from: []string{"bond"}, only: []string{"unit", "wire", "estimate", "sched", "fault", "trace"},
 		reason: "the bond runs in virtual time, without anything that does I/O (of trace it uses the event and the ring)"},
 	{from: []string{"tcp"}, only: []string{"unit", "fault", "estimate"}, reason: "tcp is a transport and knows nothing of what it carries"},
+	{from: []string{"pbe/udp"}, only: []string{"unit", "fault", "estimate", "tcp", "pbe/cc"}, reason: "a transport as tcp is one (of which it has the bound on strangers), and knows nothing of what it carries"},
 	{from: []string{"trace"}, only: []string{"unit", "fault", "wire"}, reason: "everybody may tell it things, so it knows nobody"},
 	{from: []string{"identity"}, only: []string{"fault", "config", "userfile"}, reason: "who a device is does not depend on what it does"},
 	{from: []string{"pairing"}, only: []string{"fault", "identity", "tcp", "wire"}, reason: "two devices meet before either has a role to play"},

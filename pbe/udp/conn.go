@@ -1,0 +1,391 @@
+package udp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"mpbond/estimate"
+	"mpbond/fault"
+	"mpbond/pbe/cc"
+	"mpbond/unit"
+)
+
+// defaultLowat is the low-water mark of WaitWritable until SetNotSentLowat.
+const defaultLowat = 32 * unit.KB
+
+// linger is how long a closed connection goes on sending what was written.
+const linger = 10 * time.Second
+
+// Conn is one connection. It is a net.Conn, and a Transport of package subflow:
+// Write, WaitWritable, Cork and Flush are for one goroutine, Read for another,
+// all others for any.
+type Conn struct {
+	local connID // by which the peer's packets are told
+	// follows says that this end was dialled: it goes where the other one is.
+	follows bool
+	keys    *keys
+	epoch   time.Time
+	wake    chan struct{} // run: there may be something to send
+	gone    chan struct{} // closed when run has ended
+
+	confirmed bool // a dialled connection was given to Accept; for the goroutine that reads the endpoint
+	running   bool // guarded by the endpoint's mu
+
+	corked bool // for the writing goroutine
+	held   []byte
+
+	mu      sync.Mutex // guards the rest
+	e       *engine
+	peer    connID
+	ep      *Endpoint   // that sends
+	eps     []*Endpoint // all that packets may arrive at
+	remote  netip.AddrPort
+	try     attempt
+	high    uint64 // highest number opened
+	any     bool   // one was opened
+	lowat   unit.Bytes
+	rdl     deadline
+	wdl     deadline
+	closed  bool
+	closeBy time.Duration
+	readers wakeup
+	writers wakeup
+}
+
+// wakeup wakes all who wait; guarded by Conn.mu.
+type wakeup struct{ ch chan struct{} }
+
+func (w *wakeup) wait() <-chan struct{} {
+	if w.ch == nil {
+		w.ch = make(chan struct{})
+	}
+	return w.ch
+}
+
+func (w *wakeup) all() {
+	if w.ch != nil {
+		close(w.ch)
+		w.ch = nil
+	}
+}
+
+// deadline is that of a direction; guarded by Conn.mu.
+type deadline struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+func (d *deadline) over() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
+
+func newConn(ep *Endpoint, local connID, remote netip.AddrPort) *Conn {
+	c := &Conn{ep: ep, eps: []*Endpoint{ep}, local: local, remote: remote, epoch: time.Now(), lowat: defaultLowat,
+		e: newEngine(ep.opt.Controller(), header(remote)), wake: make(chan struct{}, 1), gone: make(chan struct{})}
+	c.e.mtu.fixed = !ep.sock.whole
+	c.e.heard, c.e.spoke = c.now(), c.now()
+	if ep.opt.Feedback != nil {
+		c.e.feedback = ep.opt.Feedback()
+	}
+	return c
+}
+
+// now is the engine's time: over 0, as it wants it.
+func (c *Conn) now() time.Duration { return time.Since(c.epoch) + time.Second }
+
+func (c *Conn) nudge() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Conn) endpoint() *Endpoint {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ep
+}
+
+// opened tells whether a packet was found to be the peer's.
+func (c *Conn) opened() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.any
+}
+
+// receive takes DATA packets of one size, until one that is not for this
+// connection, and returns how many bytes they had; the first is. b is the caller's
+// again afterwards.
+func (c *Conn) receive(b []byte, size int, from netip.AddrPort) (taken int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for taken < len(b) {
+		p := b[taken:min(taken+size, len(b))]
+		if len(p) < overhead || p[0] != typeData || connID(p[1:1+idLen]) != c.local {
+			break
+		}
+		taken += len(p)
+		c.packet(p, from)
+	}
+	if c.e.readable() > 0 || c.e.ended || c.e.err != nil {
+		c.readers.all()
+	}
+	if c.writable() {
+		c.writers.all()
+	}
+	c.nudge()
+	return taken
+}
+
+// packet takes one of them.
+func (c *Conn) packet(p []byte, from netip.AddrPort) {
+	frames, number, err := c.keys.open(p, c.high)
+	if err != nil || c.e.err != nil {
+		return // spoofed or damaged, or too late
+	}
+	newest := !c.any || number > c.high
+	if newest {
+		c.high, c.any = number, true
+	}
+	now := c.now()
+	if err := c.e.handle(now, number, frames); err != nil {
+		c.e.finish(fault.New(fault.Protocol, err, "install the same release of mpbond on all devices"))
+	}
+	if newest && c.follows && from != c.remote {
+		c.try.begin(from, now)
+	}
+	if len(c.e.proved) > 0 {
+		if c.try.proved(from, c.e.proved) {
+			same := from.Addr() == c.remote.Addr() // a NAT has forgotten the port
+			c.remote = from
+			c.e.header = header(from)
+			if !same {
+				c.e.reroute(c.ep.opt.Controller())
+			}
+		}
+		c.e.proved = c.e.proved[:0]
+	}
+}
+
+// writable tells whether a writer that waits has something to do.
+func (c *Conn) writable() bool {
+	return c.e.unsent() < c.lowat || c.e.err != nil || c.closed || c.e.wrote-c.e.out.base < maxSendBuffer
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for {
+		c.mu.Lock()
+		n, err := c.e.take(c.now(), p)
+		room := c.e.ackNow
+		switch {
+		case n > 0 || err != nil:
+		case c.closed:
+			err = net.ErrClosed
+		case c.rdl.over():
+			err = os.ErrDeadlineExceeded
+		}
+		if n > 0 || err != nil {
+			c.mu.Unlock()
+			if room {
+				c.nudge()
+			}
+			return n, explain(err)
+		}
+		wait := c.readers.wait()
+		c.mu.Unlock()
+		<-wait
+	}
+}
+
+// Write implements net.Conn. It blocks while 16 MB wait to be acknowledged.
+func (c *Conn) Write(p []byte) (n int, err error) {
+	if c.corked {
+		c.held = append(c.held, p...)
+		return len(p), nil
+	}
+	return c.write(p)
+}
+
+func (c *Conn) write(p []byte) (n int, err error) {
+	for {
+		c.mu.Lock()
+		switch {
+		case c.closed || c.e.fin:
+			err = net.ErrClosed
+		case c.e.err != nil:
+			err = c.e.err
+		case c.wdl.over():
+			err = os.ErrDeadlineExceeded
+		default:
+			n += c.e.write(p[n:])
+		}
+		wait := c.writers.wait()
+		c.mu.Unlock()
+		c.nudge()
+		if n == len(p) || err != nil {
+			return n, explain(err)
+		}
+		<-wait
+	}
+}
+
+// Cork gathers writes until Flush.
+func (c *Conn) Cork() { c.corked = true }
+
+// Flush writes what was gathered.
+func (c *Conn) Flush() error {
+	c.corked = false
+	_, err := c.write(c.held)
+	c.held = c.held[:0]
+	return err
+}
+
+// WaitWritable blocks until what is written would leave soon: until less than the
+// low-water mark of what was written has not left.
+func (c *Conn) WaitWritable() error {
+	for {
+		c.mu.Lock()
+		err := c.e.err
+		if c.closed {
+			err = net.ErrClosed
+		}
+		if err != nil || c.e.unsent() < c.lowat {
+			c.mu.Unlock()
+			return explain(err)
+		}
+		wait := c.writers.wait()
+		c.mu.Unlock()
+		<-wait
+	}
+}
+
+// SetNotSentLowat sets the low-water mark of WaitWritable.
+func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lowat = max(n, 2*minPayload)
+	return nil
+}
+
+// Probe tells the state of the sending direction. After the end it returns why.
+func (c *Conn) Probe() (estimate.Hop, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.e
+	h := estimate.Hop{SRTT: e.srtt, MinRTT: e.minRTT, RTTVar: e.rttvar, Rate: e.rate, AppLimited: e.limited, Cwnd: e.ctl.Limits(c.now()).Window,
+		MSS: unit.Bytes(e.mtu.size - overhead), Queue: unit.Bytes(e.wrote - e.out.base), Unsent: e.unsent(), Acked: e.out.base, Received: e.read + uint64(e.readable()),
+		WireIn: e.counts.wireIn, WireOut: e.counts.wireOut, PathMTU: e.packetSize(), Packets: e.counts.packets, Resent: e.counts.resent}
+	for _, s := range e.have {
+		h.Acked += s.hi - s.lo + 1
+	}
+	return h, explain(e.err)
+}
+
+// Radio is the newest feedback of the peer.
+func (c *Conn) Radio() cc.Radio {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.e.radioIn
+}
+
+// CloseWrite ends this side of the stream: the peer reads what was written, then
+// io.EOF.
+func (c *Conn) CloseWrite() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.e.fin = true
+	c.writers.all()
+	c.nudge()
+	return nil
+}
+
+// Close ends the connection. What was written is still sent, for 10 s at most.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.closed, c.e.fin = true, true
+		c.closeBy = c.now() + linger
+		c.readers.all()
+		c.writers.all()
+		c.nudge()
+	}
+	return nil
+}
+
+// Abort ends the connection at once; what was written may be lost. The peer is
+// told, if that packet arrives.
+func (c *Conn) Abort() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.e.finish(net.ErrClosed)
+	c.readers.all()
+	c.writers.all()
+	c.nudge()
+	return nil
+}
+
+// LocalAddr implements net.Conn.
+func (c *Conn) LocalAddr() net.Addr { return c.endpoint().Addr() }
+
+// RemoteAddr implements net.Conn.
+func (c *Conn) RemoteAddr() net.Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return net.UDPAddrFromAddrPort(c.remote)
+}
+
+// SetDeadline implements net.Conn.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.set(&c.rdl, &c.readers, t) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.set(&c.wdl, &c.writers, t) }
+
+func (c *Conn) set(d *deadline, w *wakeup, t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	d.at = t
+	w.all()
+	if !t.IsZero() {
+		d.timer = time.AfterFunc(time.Until(t), func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			w.all()
+		})
+	}
+	return nil
+}
+
+// errDead is for a peer that is not heard of any more, errPeer for one that closed.
+var (
+	errDead    = errors.New("the other end does not answer any more")
+	errFollows = errors.New("only the end that dialled can migrate")
+	errPeer    = fmt.Errorf("the other end closed the connection: %w", syscall.ECONNRESET)
+)
+
+func explain(err error) error {
+	if errors.Is(err, errDead) {
+		return fault.New(fault.Timeout, err, "is its link up?")
+	}
+	return err
+}

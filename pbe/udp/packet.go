@@ -1,0 +1,196 @@
+package udp
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/ecdh"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Packets. Numbers are big-endian; an id is chosen by who is reached by it.
+//
+//	HELLO    0x01 version(1) id(8) share(32) token(40), zeros to 1200 bytes
+//	RETRY    0x02 version(1) id(8, of the HELLO) token(40)
+//	WELCOME  0x03 version(1) id(8, of the HELLO) id(8) share(32) proof(16)
+//	DATA     0x04 id(8) number(4, the low bits) frames tag(16)
+//
+// HELLO asks for a connection. It is as long as what a path must carry anyway, so
+// that every answer is shorter. RETRY asks for the same with a token that only who
+// receives at that address can know; a server answers so while many connections, or
+// many of that source, wait to be confirmed. WELCOME's proof is an HMAC of its other bytes, so that the
+// client knows that the server saw its HELLO as it was. The keys are HKDF-SHA256 of
+// the X25519 secret, with the hash of HELLO (to its token) and WELCOME (to its share)
+// as salt. The first DATA packet confirms the connection.
+const (
+	typeHello   = 1
+	typeRetry   = 2
+	typeWelcome = 3
+	typeData    = 4
+
+	version    = 1
+	idLen      = 8
+	shareLen   = 32
+	tokenLen   = 8 + sha256.Size // time, HMAC
+	proofLen   = 16
+	helloLen   = 2 + idLen + shareLen + tokenLen
+	retryLen   = 2 + idLen + tokenLen
+	bareLen    = 2 + idLen + idLen + shareLen // a WELCOME without its proof
+	welcomeLen = bareLen + proofLen
+	dataHeader = 1 + idLen + 4
+	tagLen     = 16
+	overhead   = dataHeader + tagLen
+
+	minPayload  = 1200 // UDP payload that every path must carry (RFC 9000 section 14)
+	maxPayload  = 8952 // of an Ethernet frame of 9000 bytes, IPv6
+	tokenWindow = 10 * time.Second
+)
+
+type connID [idLen]byte
+
+// errMalformed is for what no peer of ours sends.
+var errMalformed = errors.New("malformed packet")
+
+// keys are those of one end. They are safe for concurrent use.
+type keys struct {
+	own, peer     cipher.AEAD
+	ownIV, peerIV [12]byte
+}
+
+// exchange derives the keys of an end, and the key of WELCOME's proof, from its own
+// secret and the other's share; hello and bare are what both have seen.
+func exchange(secret *ecdh.PrivateKey, share, hello, bare []byte, client bool) (k *keys, proofKey []byte, err error) {
+	pub, err := ecdh.X25519().NewPublicKey(share)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	common, err := secret.ECDH(pub)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	salt := sha256.New()
+	salt.Write(hello)
+	salt.Write(bare)
+	const each = 16 + 12
+	all, err := hkdf.Key(sha256.New, common, salt.Sum(nil), "mpbond udp 1", 2*each+32)
+	if err != nil {
+		return nil, nil, err
+	}
+	k = &keys{}
+	own, peer := all[:each], all[each:2*each]
+	if !client {
+		own, peer = peer, own
+	}
+	if k.own, err = gcm(own[:16]); err == nil {
+		k.peer, err = gcm(peer[:16])
+	}
+	copy(k.ownIV[:], own[16:])
+	copy(k.peerIV[:], peer[16:])
+	return k, all[2*each:], err
+}
+
+func gcm(key []byte) (cipher.AEAD, error) {
+	c, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(c)
+}
+
+// nonce is that of a packet's number, which no other packet of this key has
+// (RFC 9001 section 5.3).
+func nonce(iv *[12]byte, number uint64) (n [12]byte) {
+	n = *iv
+	binary.BigEndian.PutUint64(n[4:], binary.BigEndian.Uint64(n[4:])^number)
+	return n
+}
+
+// head begins a DATA packet at the end of b; finish ends it.
+func head(b []byte, id connID) []byte {
+	b = append(b, typeData)
+	b = append(b, id[:]...)
+	return append(b, 0, 0, 0, 0)
+}
+
+// finish gives the DATA packet that begins at start, and ends b, its number and
+// its tag.
+func (k *keys) finish(b []byte, start int, number uint64) []byte {
+	binary.BigEndian.PutUint32(b[start+1+idLen:], uint32(number))
+	n := nonce(&k.ownIV, number)
+	return k.own.Seal(b, n[:], nil, b[start:])
+}
+
+// open returns the frames of a DATA packet, in its own memory, and its number; high
+// is the highest number opened so far. An error says that the packet is not the
+// peer's.
+func (k *keys) open(p []byte, high uint64) (frames []byte, number uint64, err error) {
+	if len(p) < overhead || p[0] != typeData {
+		return nil, 0, errMalformed
+	}
+	number = widen(binary.BigEndian.Uint32(p[1+idLen:]), high)
+	n := nonce(&k.peerIV, number)
+	end := len(p) - tagLen
+	if _, err := k.peer.Open(nil, n[:], p[end:], p[:end]); err != nil {
+		return nil, 0, err
+	}
+	return p[dataHeader:end], number, nil
+}
+
+// widen is the number with these low bits that is nearest to what follows high
+// (RFC 9000 appendix A.3).
+func widen(low uint32, high uint64) uint64 {
+	want := high + 1
+	n := want&^0xFFFFFFFF | uint64(low)
+	switch {
+	case n+1<<31 <= want:
+		return n + 1<<32
+	case n > want+1<<31 && n >= 1<<32:
+		return n - 1<<32
+	}
+	return n
+}
+
+// appendHello makes a client's first packet.
+func appendHello(b []byte, id connID, share, token []byte) []byte {
+	start := len(b)
+	b = append(b, typeHello, version)
+	b = append(b, id[:]...)
+	b = append(b, share...)
+	b = append(b, token...)
+	return append(b, make([]byte, minPayload-(len(b)-start))...)
+}
+
+// proof is WELCOME's.
+func proof(key, bare []byte) []byte {
+	m := hmac.New(sha256.New, key)
+	m.Write(bare)
+	return m.Sum(nil)[:proofLen]
+}
+
+// stamp makes the token of an address: whoever returns it within tokenWindow
+// receives there.
+func stamp(secret []byte, now time.Time, addr string) []byte {
+	b := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli()))
+	m := hmac.New(sha256.New, secret)
+	m.Write(b)
+	io.WriteString(m, addr)
+	return m.Sum(b)
+}
+
+// stamped tells whether token is one of stamp's for that address, and not too old.
+func stamped(secret []byte, now time.Time, addr string, token []byte) bool {
+	at := time.UnixMilli(int64(binary.BigEndian.Uint64(token)))
+	return now.Sub(at).Abs() <= tokenWindow && hmac.Equal(token, stamp(secret, at, addr))
+}
+
+func newID() (id connID) {
+	rand.Read(id[:])
+	return id
+}

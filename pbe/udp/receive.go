@@ -1,0 +1,142 @@
+package udp
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// errFull says that a packet is to count as not received.
+var errFull = errors.New("no room for more gaps")
+
+// handle takes the frames of one packet of the peer. It does nothing if its number
+// was there before. An error says what no peer of ours sends.
+func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
+	if number < e.floor || e.numbers.has(number) {
+		e.counts.duplicate++
+		return nil
+	}
+	e.now, e.heard = now, now
+	e.counts.wireIn += uint64(len(frames)+overhead) + uint64(e.header)
+	highest := uint64(0) // + 1
+	if n := len(e.numbers); n > 0 {
+		highest = e.numbers[n-1].hi + 1
+	}
+	asks := false
+	for r := (reader{b: frames}); len(r.b) > 0; {
+		err := r.next(&e.frame)
+		if err == nil {
+			err = e.onFrame(number >= highest)
+		}
+		if err == errFull {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		asks = asks || e.frame.asks()
+	}
+	if number >= highest {
+		e.newestAt = now
+	}
+	e.numbers = e.numbers.add(number, number)
+	if n := len(e.numbers); n > maxRanges {
+		e.floor = e.numbers[n-maxRanges].lo
+		e.numbers = append(e.numbers[:0], e.numbers[n-maxRanges:]...)
+	}
+	if asks {
+		e.asking++
+		e.pending++
+		if e.pending >= ackEvery || number != highest {
+			e.ackNow = true
+		} else if e.ackAt == 0 {
+			e.ackAt = now + ackDelay
+		}
+	}
+	return nil
+}
+
+// onFrame takes e.frame, of the newest packet or not.
+func (e *engine) onFrame(newest bool) error {
+	switch f := &e.frame; f.kind {
+	case frameAck:
+		e.onAck(&f.ack)
+	case frameRadio:
+		e.radioIn = f.radio
+	case frameStream:
+		return e.onStream(f.value, f.data)
+	case frameStamp:
+		e.onStamp(newest)
+	case frameFin:
+		if n := len(e.got); n > 0 && e.got[n-1].hi >= f.value || e.ended && e.end != f.value || f.value < e.read {
+			return fmt.Errorf("%w: the stream ends before what it has", errMalformed)
+		}
+		e.ended, e.end = true, f.value
+	case frameClose:
+		if e.err == nil {
+			e.err = errPeer
+		}
+	case frameChallenge:
+		e.answer = append(e.answer[:0], f.data...)
+	case frameResponse:
+		e.proved = append(e.proved[:0], f.data...)
+	}
+	return nil
+}
+
+// onStream takes data of the stream.
+func (e *engine) onStream(offset uint64, data []byte) error {
+	end := offset + uint64(len(data))
+	if end > e.told || e.ended && end > e.end {
+		return fmt.Errorf("%w: data up to %d where %d is the end", errMalformed, end, e.told)
+	}
+	if offset < e.read {
+		if end <= e.read {
+			return nil
+		}
+		data, offset = data[e.read-offset:], e.read
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	if len(e.got) >= maxGaps && offset > e.read+uint64(e.readable()) {
+		return errFull
+	}
+	e.in.grow(end)
+	e.in.put(offset, data)
+	e.got = e.got.add(offset, end-1)
+	return nil
+}
+
+// onStamp takes the time at which the packet was sent.
+func (e *engine) onStamp(newest bool) {
+	e.rtprop = time.Duration(min(e.frame.value, 1e7)) * time.Microsecond
+	way := uint32(e.now.Microseconds()) - e.frame.sent
+	if !e.rcvKnown {
+		e.rcvKnown, e.rcvBase = true, way
+	}
+	if newest {
+		e.way = way
+	}
+	if e.feedback != nil {
+		e.radioOut = e.feedback(e.now, time.Duration(int32(way-e.rcvBase))*time.Microsecond, e.rtprop)
+		e.radioSet = true
+	}
+}
+
+// appendAck says what has arrived, and what there is room for.
+func (e *engine) appendAck(b []byte) []byte {
+	var a ackFrame
+	for i := len(e.numbers) - 1; i >= 0 && a.n < maxRanges; i-- {
+		a.spans[a.n] = e.numbers[i]
+		a.n++
+	}
+	a.delay, a.oneWay = e.now-e.newestAt, e.way
+	e.told = max(e.told, e.read+e.window)
+	a.window = e.told
+	if e.radioSet {
+		b = appendRadio(b, e.radioOut)
+	}
+	e.pending, e.ackNow, e.ackAt = 0, false, 0
+	return a.append(b)
+}

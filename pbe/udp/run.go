@@ -1,0 +1,156 @@
+package udp
+
+import (
+	"net"
+	"net/netip"
+	"time"
+)
+
+// Bounds of what is made before it is sent together: packets and bytes.
+const atOnce, bytesAtOnce = 64, 128 << 10
+
+// outbox is a batch of packets, one after the other, for one address.
+type outbox struct {
+	buf  []byte
+	ends []int // of the packets in buf
+	messages
+}
+
+// run sends until the connection is over.
+func (c *Conn) run() {
+	defer close(c.gone)
+	defer func() {
+		for _, ep := range c.known() {
+			ep.forget(c)
+		}
+	}()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var o, side outbox
+	for {
+		over, wait := c.fill(&o, &side)
+		if over && len(o.ends) == 0 {
+			return
+		}
+		if len(o.ends) > 0 || len(side.ends) > 0 || wait <= 0 {
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-c.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// fill makes and sends a batch, in o, and the packet of an attempt, in side. It
+// returns whether the connection is over, else how long there is nothing to do.
+func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
+	o.buf, o.ends, side.buf, side.ends = o.buf[:0], o.ends[:0], side.buf[:0], side.ends[:0]
+	c.mu.Lock()
+	now := c.now()
+	if c.closed && (c.e.flushed() || now >= c.closeBy) {
+		c.e.finish(net.ErrClosed)
+	}
+	c.e.tick(now)
+	for len(o.ends) < atOnce && len(o.buf) < bytesAtOnce {
+		start := len(o.buf)
+		b, number, ok := c.e.poll(now, head(o.buf, c.peer))
+		if !ok {
+			o.buf = b[:start]
+			break
+		}
+		o.buf = c.keys.finish(b, start, number)
+		o.ends = append(o.ends, len(o.buf))
+	}
+	if c.try.due(now) && c.e.err == nil {
+		b, number := c.e.challenge(now, head(side.buf, c.peer), c.try.data[:])
+		side.buf = c.keys.finish(b, 0, number)
+		side.ends = append(side.ends, len(side.buf))
+		c.try.asked(now)
+	}
+	over = c.e.err != nil
+	if over {
+		c.readers.all()
+	}
+	if c.writable() {
+		c.writers.all()
+	}
+	at := c.e.wait(now)
+	if c.try.left > 0 {
+		at = min(at, c.try.at)
+	}
+	ep, to, aside := c.ep, c.remote, c.try.to
+	c.mu.Unlock()
+	if len(o.ends) > 0 {
+		ep.sock.send(o, to)
+	}
+	if len(side.ends) > 0 {
+		ep.sock.send(side, aside)
+	}
+	return over, at - c.now()
+}
+
+// known are the endpoints that know of the connection.
+func (c *Conn) known() []*Endpoint {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.eps
+}
+
+// An attempt asks so often, so far apart.
+const challenges, challengeEvery = 5, 200 * time.Millisecond
+
+// attempt is the question whether the peer is at another address, from where its
+// newest packet came: it is believed when it answers from there (RFC 9000 section
+// 9.3). Until then nothing else is sent there.
+type attempt struct {
+	to   netip.AddrPort
+	data connID
+	left int
+	at   time.Duration // of the next question
+}
+
+// begin starts one, unless one goes on: who can repeat the peer's packets from
+// elsewhere must not end the true one.
+func (a *attempt) begin(to netip.AddrPort, now time.Duration) {
+	if a.left == 0 && now >= a.at {
+		*a = attempt{to: to, data: newID(), left: challenges, at: now}
+	}
+}
+
+// due tells that it is time to ask; asked that it was done.
+func (a *attempt) due(now time.Duration) bool { return a.left > 0 && now >= a.at }
+
+func (a *attempt) asked(now time.Duration) { a.left, a.at = a.left-1, now+challengeEvery }
+
+// proved takes an answer, and tells whether it is the one waited for.
+func (a *attempt) proved(from netip.AddrPort, data []byte) bool {
+	if from != a.to || string(data) != string(a.data[:]) {
+		return false
+	}
+	a.left, a.data = 0, newID() // holds once
+	return true
+}
+
+// Migrate goes on over another endpoint, such as one of another interface, which
+// the caller closes some time after the connection. The peer follows when this end
+// has answered it from there; what it sends until then still arrives at the old
+// endpoint. Only the end that dialled can do so.
+func (c *Conn) Migrate(to *Endpoint) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.follows {
+		return errFollows
+	}
+	if c.e.err != nil || c.closed || !to.adopt(c) {
+		return net.ErrClosed
+	}
+	c.eps = append(c.eps, to)
+	c.ep = to
+	c.e.now = c.now()
+	c.e.mtu.fixed = !to.sock.whole
+	c.e.reroute(to.opt.Controller())
+	c.nudge()
+	return nil
+}

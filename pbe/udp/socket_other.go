@@ -1,0 +1,54 @@
+//go:build !linux
+
+package udp
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+)
+
+// socket sends and receives packets one by one. It does not forbid the network to
+// cut them up, so that their length cannot be tried. send is for any goroutine,
+// receive for one.
+type socket struct {
+	*net.UDPConn
+	whole bool // never
+	v6    bool
+	in    []byte
+}
+
+// messages is what a batch needs to be sent: nothing.
+type messages struct{}
+
+func newSocket(c *net.UDPConn) (*socket, error) {
+	_ = c.SetReadBuffer(socketBuffer)
+	_ = c.SetWriteBuffer(socketBuffer)
+	local, _ := c.LocalAddr().(*net.UDPAddr)
+	return &socket{UDPConn: c, v6: local != nil && local.IP.To4() == nil, in: make([]byte, 1<<16)}, nil
+}
+
+// send sends the packets of o. What the system does not take is lost, as in the
+// network.
+func (s *socket) send(o *outbox, to netip.AddrPort) {
+	if a := to.Addr(); s.v6 && a.Is4() {
+		to = netip.AddrPortFrom(netip.AddrFrom16(a.As16()), to.Port())
+	}
+	start := 0
+	for _, end := range o.ends {
+		if _, err := s.WriteToUDPAddrPort(o.buf[start:end], to); errors.Is(err, net.ErrClosed) {
+			return
+		}
+		start = end
+	}
+}
+
+// receive waits for a packet and hands it on. The memory is its own again
+// afterwards.
+func (s *socket) receive(take func(train []byte, size int, from netip.AddrPort)) error {
+	n, a, err := s.ReadFromUDPAddrPort(s.in)
+	if err == nil && n > 0 {
+		take(s.in[:n], n, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
+	}
+	return err
+}
