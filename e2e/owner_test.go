@@ -19,24 +19,21 @@ import (
 	"mpbond/wire"
 )
 
-// TestOwners: the primary tells whose each connection is, whichever way it came
-// in and while no rule asks for it: the program or label of this machine's, the
-// address of another device's. The server knows of none.
+// TestOwners: the primary tells whose each connection is, by proxy, run or TUN, and
+// while no rule asks for it: the program or label of this machine's, the address of
+// another device's. The server knows of none.
 func TestOwners(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
 	n := newNetwork(t)
 	n.Start("web", os.Args[0], "lab", "services")
 	primary, server := n.Asker("primary", "primary"), n.Asker("server", "server")
-	for _, p := range n.All {
-		if p.Node == "primary" {
-			p.End(syscall.SIGTERM)
-		}
-	}
+	n.prepareTUN()
 	at, err := n.Lab.Topology.Addr("primary", "pipe1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	proxy := "http://" + at.String() + ":1080"
-	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--proxy", proxy[len("http://"):])
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--tun", "--proxy", proxy[len("http://"):])
 	rig.Eventually(t, func() error { // a connection waits for a subflow
 		_, err := n.Status("primary", "primary")
 		return err
@@ -56,6 +53,7 @@ func TestOwners(t *testing.T) {
 		return append(append(append([]string{n.Mpbond, "run"}, flags...), "--"), argv...)
 	}
 	begin("primary", append(download, "-x", proxy)...)
+	begin("primary", download...)
 	begin("helper1", append(download, "-x", proxy)...)
 	begin("primary", run(download)...)
 	begin("primary", run(download, "--label", "x")...)
@@ -71,7 +69,7 @@ func TestOwners(t *testing.T) {
 			program := s.Program[strings.LastIndexByte(s.Program, '/')+1:]
 			count[fmt.Sprintf("%s, program %q of %q, label %q", s.App, program, s.User, s.Label)]++
 		}
-		if err != nil || count[`curl, program "curl" of "root", label ""`] != 2 || count[`x, program "curl" of "root", label "x"`] != 1 ||
+		if err != nil || count[`curl, program "curl" of "root", label ""`] != 3 || count[`x, program "curl" of "root", label "x"`] != 1 ||
 			count["from "+far.String()+`, program "" of "", label ""`] != 1 {
 			return fmt.Errorf("%v, %v, of %+v", count, err, list)
 		}
@@ -90,7 +88,7 @@ func TestOwners(t *testing.T) {
 		t.Errorf("the status does not tell whose streams are:\n%s", out)
 	}
 	list, err := server.Streams(t.Context())
-	if err != nil || len(list) != 4 {
+	if err != nil || len(list) != 5 {
 		t.Errorf("at the server: %+v, %v", list, err)
 	}
 	for _, s := range list {

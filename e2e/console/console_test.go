@@ -135,7 +135,7 @@ func transfer(t *testing.T, w *world, b *browser) {
 		b.until("a plot of "+c[0], fmt.Sprintf(`new RegExp(%s).test(document.querySelector(".plot img").alt)`, quoted(c[1])))
 	}
 	for _, format := range []string{"svg", "png", "csv"} {
-		size := within(b, chromedp.Evaluate[int](`(async () => (await (await fetch("/v1/plots/devices/`+format+`?span=hour", { headers: { Authorization: "Bearer " + sessionStorage.getItem("mpbond-token") } })).blob()).size)()`, chromedp.EvalAwaitPromise))
+		size := within(b, chromedp.Evaluate[int](`(async () => (await (await fetch("/v1/plots/apps/`+format+`?span=hour", { headers: { Authorization: "Bearer " + sessionStorage.getItem("mpbond-token") } })).blob()).size)()`, chromedp.EvalAwaitPromise))
 		if size < 10 {
 			t.Errorf("%s: %d bytes", format, size)
 		}
