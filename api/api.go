@@ -102,7 +102,9 @@ type Stream struct {
 	ID   uint64 `json:"id"`
 	Dest string `json:"dest"`
 	Owner
-	Mode      string       `json:"mode"` // bond, latency or redundant
+	Mode      string       `json:"mode"`     // bond, latency or redundant; single is bond over one path
+	Priority  string       `json:"priority"` // high, normal or low
+	Weight    int          `json:"weight"`   // among streams of one priority
 	DownBytes unit.Bytes   `json:"down_bytes"`
 	UpBytes   unit.Bytes   `json:"up_bytes"`
 	Down      StreamChoice `json:"down"`

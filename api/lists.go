@@ -120,6 +120,16 @@ func FlowsOf(bond, peer string, list []Flow) []FlowOf {
 	return all
 }
 
+// StreamChange is the body of PATCH /v1/streams/BOND/NUMBER at a primary, by which
+// both ends treat a stream otherwise from now on; what is left out stays, and so do the
+// devices and pipes that a rule allows. What is on its way is not called back. The
+// answer is 204.
+type StreamChange struct {
+	Mode     *string `json:"mode,omitempty" enum:"bond,single,latency,redundant"`
+	Priority *string `json:"priority,omitempty" enum:"high,normal,low"`
+	Weight   *int    `json:"weight,omitempty" minimum:"1" maximum:"100"`
+}
+
 // Event is one change, as GET /v1/events tells it. Fields that a kind does not
 // use are left out.
 type Event struct {

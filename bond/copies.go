@@ -1,6 +1,7 @@
 package bond
 
 import (
+	"slices"
 	"time"
 
 	"mpbond/sched"
@@ -51,6 +52,14 @@ func (c copyOf) needed() (any bool) {
 	}
 	c.s.acked.missing(max(c.from, c.s.outBase), max(c.to, c.s.outBase), func(wire.DataSeq, wire.DataSeq) { any = true })
 	return any
+}
+
+// dropCopies forgets copies of a stream that are not sent yet: the subflow that carries
+// its bytes is enough from now on, and if that is lost they go over another one.
+func (b *Bond) dropCopies(s *Stream) {
+	for _, p := range b.paths {
+		p.copies = slices.DeleteFunc(p.copies, func(c copyOf) bool { return c.s == s })
+	}
 }
 
 // copyTarget is an idle subflow that has copies to send, or nil.

@@ -231,6 +231,8 @@ type StreamInfo struct {
 	ID       wire.StreamID
 	Dest     string
 	Mode     wire.Mode
+	Class    wire.Class
+	Weight   uint8
 	Sent     unit.Bytes // that the far end has
 	Received unit.Bytes // that the app has read
 	// Out are the paths that this end may send it by, none if all, and why. In is
@@ -255,6 +257,8 @@ func (b *Bond) StreamList(limit int) (list []StreamInfo) {
 	for _, id := range ids[:min(limit, len(ids))] {
 		s := b.streams[id]
 		i := StreamInfo{ID: s.id, Dest: s.dest, Mode: s.mode, Sent: unit.Bytes(s.outBase), Received: unit.Bytes(s.inBase), User: s.User}
+		r := b.streamRank(s)
+		i.Class, i.Weight = r.class, r.weight
 		if b.cfg.Opens {
 			i.In = s.told
 		}

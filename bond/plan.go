@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"mpbond/trace"
 	"mpbond/wire"
 )
 
@@ -100,6 +101,9 @@ func (b *Bond) Groups() map[wire.GroupID]bool {
 	used := map[wire.GroupID]bool{}
 	for _, s := range b.streams {
 		used[s.group] = true
+		for _, g := range s.before {
+			used[g] = true
+		}
 	}
 	for _, f := range b.flows.all {
 		used[f.group] = true
@@ -160,6 +164,60 @@ func (s *Stream) SetGroup(g wire.GroupID) {
 		s.bond.enqueue(s)
 	}
 	s.bond.update(s)
+}
+
+// Treat changes mode and group of a stream, for the bytes that both ends send from now
+// on. Only the end that opens may call it. It reports whether there is such a stream.
+func (b *Bond) Treat(id wire.StreamID, mode wire.Mode, group wire.GroupID) bool {
+	s := b.streams[id]
+	if s == nil || s.err != nil {
+		return false
+	}
+	s.treat(s.treats+1, mode, group)
+	b.queue(s, wire.TypeTreat)
+	return true
+}
+
+// TreatmentOf is how the bytes of a stream are treated; ok is false if there is none.
+func (b *Bond) TreatmentOf(id wire.StreamID) (mode wire.Mode, group wire.GroupID, ok bool) {
+	s := b.streams[id]
+	if s == nil || s.err != nil {
+		return 0, 0, false
+	}
+	return s.mode, s.group, true
+}
+
+// receiveTreat takes the primary's word.
+func (b *Bond) receiveTreat(payload []byte) error {
+	f, err := wire.ParseTreat(payload)
+	if err != nil {
+		return err
+	}
+	if b.cfg.Opens {
+		return fmt.Errorf("%v of the server: %w", wire.TypeTreat, wire.ErrMalformed)
+	}
+	s, err := b.stream(f.Stream)
+	if s != nil && f.Serial > s.treats {
+		s.treat(f.Serial, f.Mode, f.Group)
+	}
+	return err
+}
+
+// treat is the change of that number.
+func (s *Stream) treat(serial uint64, mode wire.Mode, group wire.GroupID) {
+	s.treats = serial
+	if mode != s.mode {
+		s.bond.dropCopies(s)
+	}
+	s.SetMode(mode)
+	if group != s.group && !slices.Contains(s.before, s.group) {
+		s.before = append(s.before, s.group)
+	}
+	s.SetGroup(group)
+	s.allowed.at = time.Time{}
+	if s.bond.cfg.Trace != nil {
+		s.bond.cfg.Trace(trace.Event{Kind: trace.StreamTreated, Stream: uint64(s.id), Text: mode.String()})
+	}
 }
 
 // barred reports that all paths that the stream may use are gone or silent.

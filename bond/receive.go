@@ -54,8 +54,11 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		}
 		s, err := b.stream(f.Stream)
 		if s != nil && !s.seen && !b.cfg.Opens {
-			s.seen, s.dest, s.group = true, f.Dest, f.Group
-			s.SetMode(f.Mode)
+			s.seen, s.dest = true, f.Dest
+			if s.treats == 0 { // else TREAT came first, and is newer
+				s.group = f.Group
+				s.SetMode(f.Mode)
+			}
 			b.accepted = append(b.accepted, s)
 			b.opened(s)
 		}
@@ -111,6 +114,8 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 			s.ChunkEnd(f.End)
 		}
 		return err
+	case wire.TypeTreat:
+		return b.receiveTreat(payload)
 	case wire.TypePlan:
 		return b.receivePlan(payload, now)
 	case wire.TypeDatagram, wire.TypeFlowEnd, wire.TypeFlowRefused:

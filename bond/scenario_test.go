@@ -25,8 +25,9 @@ type scenario struct {
 	streams   []streamPlan
 	freezes   []freezePlan
 	flows     []flowPlan
-	guide     bool             // each stream may use some paths only, now these, now others
-	plans     []planPlan       // in order
+	guide     bool       // each stream may use some paths only, now these, now others
+	plans     []planPlan // in order
+	treats    []treatPlan
 	lag       [2]time.Duration // how long the writers of each end take to begin
 }
 
@@ -75,6 +76,14 @@ type planPlan struct {
 	paths  [2]uint
 	class  wire.Class // of group 1
 	weight uint8
+}
+
+// treatPlan is a change of how a stream is treated.
+type treatPlan struct {
+	at     time.Duration
+	stream wire.StreamID
+	mode   wire.Mode
+	group  wire.GroupID
 }
 
 type freezePlan struct {
@@ -163,6 +172,13 @@ func newScenario(seed uint64) *scenario {
 	}
 	if sc.lag == [2]time.Duration{} && r.chance(0.4) {
 		sc.addPlans(r)
+	}
+	for sc.lag == [2]time.Duration{} && r.chance(0.4) {
+		t := treatPlan{at: r.upTo(horizon), stream: wire.StreamID(1 + r.IntN(len(sc.streams))), mode: wire.Mode(r.IntN(3))}
+		if len(sc.plans) > 0 {
+			t.group = wire.GroupID(r.IntN(3))
+		}
+		sc.treats = append(sc.treats, t)
 	}
 	return sc
 }
@@ -387,6 +403,9 @@ func (sc *scenario) network() *simNet {
 	for _, p := range sc.plans {
 		n.at(simStart.Add(p.at), 0, func() { groups.use(p.plan(len(sc.paths))) })
 	}
+	for _, t := range sc.treats {
+		n.at(simStart.Add(t.at), 0, func() { n.ends[0].Treat(t.stream, t.mode, groups.of(t.group)) })
+	}
 	for _, st := range sc.streams {
 		tr := &transfer{talk: st.talk, mode: st.mode, await: st.await, up: st.talk[0].Bytes > st.talk[1].Bytes}
 		n.at(simStart.Add(st.at), 0, func() {
@@ -475,6 +494,9 @@ func (sc *scenario) bound() time.Duration {
 	for _, p := range sc.plans {
 		calm = max(calm, p.at)
 	}
+	for _, t := range sc.treats {
+		calm = max(calm, t.at)
+	}
 	for i := range sc.streams {
 		st := &sc.streams[i]
 		calm = max(calm, st.at)
@@ -557,6 +579,9 @@ func (sc *scenario) String() string {
 	}
 	for _, p := range sc.plans {
 		fmt.Fprintf(&w, "plan: %+v\n", p)
+	}
+	for _, t := range sc.treats {
+		fmt.Fprintf(&w, "treated: %+v\n", t)
 	}
 	for i, f := range sc.flows {
 		fmt.Fprintf(&w, "flow %d: %+v\n", i+1, f)

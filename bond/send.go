@@ -341,6 +341,8 @@ func (b *Bond) frame(c control) wire.Frame {
 		return wire.Chunk{Stream: s.id, End: s.wanted}
 	case wire.TypeWindow:
 		return wire.Window{Stream: s.id, Limit: s.inLimit}
+	case wire.TypeTreat:
+		return wire.Treat{Stream: s.id, Serial: s.treats, Mode: s.mode, Group: s.group}
 	}
 	return nil
 }

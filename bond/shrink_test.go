@@ -19,6 +19,7 @@ func (sc *scenario) clone() *scenario {
 	c.freezes = slices.Clone(sc.freezes)
 	c.flows = slices.Clone(sc.flows)
 	c.plans = slices.Clone(sc.plans)
+	c.treats = slices.Clone(sc.treats)
 	return &c
 }
 
@@ -43,6 +44,9 @@ func (sc *scenario) smaller() (list []*scenario) {
 	}
 	for i := range len(sc.plans) - 1 {
 		with(func(c *scenario) { c.plans = slices.Delete(c.plans, i, i+1) })
+	}
+	for i := range sc.treats {
+		with(func(c *scenario) { c.treats = slices.Delete(c.treats, i, i+1) })
 	}
 	for i := range sc.freezes {
 		with(func(c *scenario) { c.freezes = slices.Delete(c.freezes, i, i+1) })

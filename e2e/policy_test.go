@@ -5,13 +5,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/e2e/rig"
+	"mpbond/fault"
 )
 
 // TestPolicy: rules in policy.toml hold for the real program, whichever way an
@@ -330,5 +333,98 @@ func TestPolicyPriorities(t *testing.T) {
 	use("weight = 3", "weight = 1")
 	if share := beside(); share < 0.28 || share > 0.4 {
 		t.Errorf("weight 1 gets %.3f of what weight 3 does", share)
+	}
+}
+
+// TestStreamIsTreated: how a connection is carried is changed while it is open, at both
+// ends, by the API and the command.
+func TestStreamIsTreated(t *testing.T) {
+	n := newNetwork(t)
+	primary, server := n.Asker("primary", "primary"), n.Asker("server", "server")
+	app := n.transfer(fmt.Sprintf("http://web/zeros/%d", int64(1)<<33))
+	<-app.begun
+	list, err := primary.Streams(t.Context())
+	if err != nil || len(list) != 1 || list[0].Mode != "bond" || list[0].Priority != "normal" || list[0].Weight != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	s := list[0]
+	carried := func() map[string]int64 {
+		st, err := n.Status("primary", "primary")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := map[string]int64{}
+		for _, p := range st.Bonds[0].Paths {
+			m[p.Device] += int64(p.RxBytes)
+		}
+		return m
+	}
+	word := func(w string) *string { return &w }
+	one, three := 1, 3
+	for _, c := range []struct {
+		what     string
+		to       api.StreamChange
+		mode     string
+		priority string
+		weight   int
+		single   bool
+	}{
+		{"single", api.StreamChange{Mode: word("single")}, "bond", "normal", 1, true},
+		{"another class", api.StreamChange{Priority: word("low"), Weight: &three}, "bond", "low", 3, true},
+		{"redundant", api.StreamChange{Mode: word("redundant")}, "redundant", "low", 3, false},
+		{"latency", api.StreamChange{Mode: word("latency")}, "latency", "low", 3, false},
+		{"as at first", api.StreamChange{Mode: word("bond"), Priority: word("normal"), Weight: &one}, "bond", "normal", 1, false},
+	} {
+		if err := primary.ChangeStream(t.Context(), s.Bond, s.ID, c.to); err != nil {
+			t.Fatal(c.what, err)
+		}
+		for _, at := range []*client.Client{primary, server} {
+			rig.Eventually(t, func() error {
+				list, err := at.Streams(t.Context())
+				if err != nil || len(list) != 1 || list[0].Mode != c.mode || list[0].Priority != c.priority || list[0].Weight != c.weight {
+					return fmt.Errorf("%s: %+v, %v", c.what, list, err)
+				}
+				if by := list[0].Down.Paths; at == server && (len(by) == 1) != c.single {
+					return fmt.Errorf("%s: the server sends over %v", c.what, by)
+				}
+				return nil
+			})
+		}
+		if c.what == "single" { // one device brings nearly all from then on, if not at once
+			rig.Eventually(t, func() error {
+				before := carried()
+				for carried()["laptop"]+carried()["phone"] < before["laptop"]+before["phone"]+4*mb {
+					time.Sleep(5 * time.Millisecond)
+				}
+				after := carried()
+				laptop, phone := after["laptop"]-before["laptop"], after["phone"]-before["phone"]
+				if min(laptop, phone) > mb/4 {
+					return fmt.Errorf("%d bytes by the laptop, %d by the phone", laptop, phone)
+				}
+				return nil
+			})
+		}
+	}
+	for _, at := range []*client.Client{primary, server} {
+		n.told(at, "the change", func(e api.Event) bool {
+			return e.Kind == "stream_treated" && e.Stream == s.ID && e.Text == "latency"
+		})
+	}
+	number := strconv.FormatUint(s.ID, 10)
+	if text := n.Must("primary", n.Mpbond, "streams", number, "--mode", "redundant", "--priority", "high"); !strings.Contains(text, "redundant  high") {
+		t.Errorf("streams: %s", text)
+	}
+	for want, c := range map[fault.Kind]error{
+		fault.NotFound:    primary.ChangeStream(t.Context(), s.Bond, 9999, api.StreamChange{Mode: word("bond")}),
+		fault.Unsupported: server.ChangeStream(t.Context(), s.Bond, s.ID, api.StreamChange{Mode: word("bond")}),
+	} {
+		if !fault.Is(c, want) {
+			t.Errorf("%v, want %s", c, want)
+		}
+	}
+	n.Must("primary", n.Mpbond, "streams", number, "--reset")
+	<-app.done
+	if text := n.Must("primary", n.Mpbond, "streams", "--json"); strings.TrimSpace(text) != "[]" {
+		t.Errorf("streams: %s", text)
 	}
 }

@@ -244,7 +244,7 @@ func (e *Endpoint) streams(limit int) (list []api.Stream) {
 		if e.cfg.Bond.Opens {
 			sent, received = received, sent
 		}
-		a := api.Stream{ID: uint64(s.ID), Dest: s.Dest, Mode: s.Mode.String(), DownBytes: received, UpBytes: sent, Down: down, Up: up}
+		a := api.Stream{ID: uint64(s.ID), Dest: s.Dest, Mode: s.Mode.String(), Priority: s.Class.String(), Weight: int(s.Weight), DownBytes: received, UpBytes: sent, Down: down, Up: up}
 		if c, ok := s.User.(*Conn); ok {
 			a.Owner = c.owner.get()
 		}
@@ -284,6 +284,23 @@ func (e *Endpoint) ResetStream(id wire.StreamID, why string) bool {
 	found := e.b.ResetStream(id, wire.CodeConnReset, why)
 	e.after(time.Now())
 	return found
+}
+
+// TreatStream has both ends treat the bytes of a stream so from now on. It is for the
+// end that opens, and reports whether there is such a stream.
+func (e *Endpoint) TreatStream(id wire.StreamID, mode wire.Mode, group wire.GroupID) (found bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	found = e.b.Treat(id, mode, group)
+	e.after(time.Now())
+	return found
+}
+
+// TreatmentOf is how the bytes of a stream are treated; ok is false if there is none.
+func (e *Endpoint) TreatmentOf(id wire.StreamID) (mode wire.Mode, group wire.GroupID, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.b.TreatmentOf(id)
 }
 
 func choice(c wire.Choice) (a api.StreamChoice) {

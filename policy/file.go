@@ -275,7 +275,7 @@ func (r *Ports) UnmarshalText(t []byte) error {
 // check reports what is wrong with what follows from a rule, and completes it.
 func (s *RuleSpec) check() *Misfit {
 	t := Treatment{Devices: s.Device, Pipes: s.Pipe, Single: s.Mode == ModeSingle, Class: wire.Class(s.Priority), Weight: uint8(max(s.Weight, 1))}
-	switch special := t.limits() || t.Class != wire.Normal || t.Weight != 1; {
+	switch special := t.Special(); {
 	case s.Weight < 0 || s.Weight > maxWeight:
 		return &Misfit{Key: "weight", Err: fmt.Errorf("%s: its weight is %d; weights are 1 to %d", s.Name, s.Weight, maxWeight)}
 	case slices.Contains(s.Device, ""):

@@ -25,6 +25,9 @@ type Treatment struct {
 // limits reports whether not all subflows may be used.
 func (t *Treatment) limits() bool { return t.Single || len(t.Devices)+len(t.Pipes) > 0 }
 
+// Special reports whether it is another one than that of what no rule is about.
+func (t *Treatment) Special() bool { return t.limits() || t.Class != wire.Normal || t.Weight != 1 }
+
 // Key tells treatments apart.
 func (t *Treatment) Key() string {
 	return fmt.Sprintf("%q %q %v %v %d", t.Devices, t.Pipes, t.Single, t.Class, t.Weight)

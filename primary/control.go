@@ -3,11 +3,13 @@ package primary
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"mpbond/api"
 	"mpbond/fault"
+	"mpbond/policy"
 	"mpbond/wire"
 )
 
@@ -102,6 +104,75 @@ func (p *Primary) ResetStream(bond string, id uint64) error {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond status --why`")
 	}
 	return err
+}
+
+// ChangeStream has both ends treat a stream of the bond otherwise from now on.
+func (p *Primary) ChangeStream(bond string, id uint64, to api.StreamChange) error {
+	s, err := p.session(bond)
+	if err != nil {
+		return err
+	}
+	none := fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond streams`")
+	p.mu.Lock() // so that the bond, and its groups, are not replaced meanwhile
+	defer p.mu.Unlock()
+	mode, group, ok := s.e.TreatmentOf(wire.StreamID(id))
+	if !ok || p.cur != s {
+		return none
+	}
+	t := policy.Treatment{Weight: 1}
+	if group > 0 {
+		i := slices.IndexFunc(p.groups, func(g *planned) bool { return g.id == group })
+		if i < 0 {
+			return none
+		}
+		t = *p.groups[i].treat
+	}
+	if mode, err = retreat(&t, mode, to); err != nil {
+		return err
+	}
+	treat := &t
+	if !t.Special() {
+		treat = nil
+	}
+	if group, err = p.groupOf(treat); err != nil {
+		return fault.New(fault.Limit, err, "close some connections, or reset them")
+	}
+	if !s.e.TreatStream(wire.StreamID(id), mode, group) {
+		return none
+	}
+	return nil
+}
+
+// retreat changes a treatment, and the mode, as somebody asks for.
+func retreat(t *policy.Treatment, mode wire.Mode, to api.StreamChange) (wire.Mode, error) {
+	if to.Mode != nil {
+		var m policy.Mode
+		if err := m.UnmarshalText([]byte(*to.Mode)); err != nil {
+			return mode, fault.New(fault.Usage, err, "")
+		}
+		t.Single = m == policy.ModeSingle
+		switch m {
+		case policy.ModeBond, policy.ModeSingle:
+			mode = wire.Bond
+		case policy.ModeLatency:
+			mode = wire.Latency
+		case policy.ModeRedundant:
+			mode = wire.Redundant
+		default:
+			return mode, fault.New(fault.Usage, fmt.Errorf("a stream that is open cannot be carried in mode %v", m), "DELETE resets it")
+		}
+	}
+	if to.Priority != nil {
+		var c policy.Priority
+		if err := c.UnmarshalText([]byte(*to.Priority)); err != nil {
+			return mode, fault.New(fault.Usage, err, "")
+		}
+		t.Class = wire.Class(c)
+	}
+	if to.Weight != nil {
+		t.Weight = uint8(max(1, min(*to.Weight, math.MaxUint8)))
+	}
+	return mode, nil
 }
 
 // Streams lists the bond's open streams, newest first.

@@ -21,6 +21,7 @@ type Kind string
 // Kinds, with the fields that each sets besides t, who, kind and bond.
 const (
 	StreamOpen    Kind = "stream_open"    // stream, text: the destination
+	StreamTreated Kind = "stream_treated" // stream, text: its mode from now on
 	StreamClose   Kind = "stream_close"   // stream, off: bytes of the direction delivered, reason
 	PathUp        Kind = "path_up"        // path, device, reason (direct or helped): a subflow joined the bond
 	PathDown      Kind = "path_down"      // path, device, reason, len: its unacknowledged bytes
@@ -68,7 +69,7 @@ const (
 // written.
 func (k Kind) Change() bool {
 	switch k {
-	case StreamOpen, StreamClose, PathUp, PathDown, PathSilent, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, Error,
+	case StreamOpen, StreamTreated, StreamClose, PathUp, PathDown, PathSilent, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, Error,
 		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DevicePaused, DeviceResumed, DeviceRests, DeviceAllowed, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver:
 		return true
 	}
@@ -77,7 +78,7 @@ func (k Kind) Change() bool {
 
 // Kinds lists all kinds.
 func Kinds() []Kind {
-	return []Kind{StreamOpen, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
+	return []Kind{StreamOpen, StreamTreated, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
 		Reinject, Duplicate, PipeState, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, FlowOpen, FlowMove, FlowClose, Mark,
 		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DevicePaused, DeviceResumed, DeviceRests, DeviceAllowed, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver}
 }

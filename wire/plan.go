@@ -59,6 +59,35 @@ type Plan struct {
 	Groups []Group
 }
 
+// Treat has both ends treat the bytes of a stream in another way than OPEN has said.
+// One with a lower serial number than the last one of that stream is out of date; the
+// first has 1.
+//
+//	stream | serial | mode (1 byte) | group
+type Treat struct {
+	Stream StreamID
+	Serial uint64
+	Mode   Mode
+	Group  GroupID
+}
+
+// Type implements Frame.
+func (Treat) Type() Type { return TypeTreat }
+
+// AppendPayload implements Frame.
+func (f Treat) AppendPayload(b []byte) []byte {
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(f.Stream)), f.Serial)
+	return binary.AppendUvarint(append(b, byte(f.Mode)), uint64(f.Group))
+}
+
+// ParseTreat parses the payload of a TREAT.
+func ParseTreat(b []byte) (f Treat, err error) {
+	p := parser{b: b}
+	f.Stream, f.Serial, f.Mode, f.Group = p.stream(), p.uvarint(), Mode(p.u8()), p.group()
+	p.bad = p.bad || f.Serial == 0 || f.Mode >= modeCount
+	return f, p.end(TypeTreat)
+}
+
 // Bounds of a plan, which is one frame.
 const (
 	MaxGroups     = 128

@@ -40,8 +40,8 @@ import (
 // is raised with each change of a layout, and with each new frame that an end which
 // does not know it would not skip. Version 1 had no groups in OPEN and DATAGRAM, no
 // tier in MP_JOIN, and neither PLAN nor SERVERS; version 2 had group numbers of one
-// byte.
-const Version = 3
+// byte; version 3 had no TREAT.
+const Version = 4
 
 // ALPN is the TLS application protocol (RFC 7301) of an end-to-end subflow,
 // PipeALPN that of a pipe and PairALPN that of pairing, so that none can be
@@ -81,6 +81,7 @@ const (
 	TypeDatagram    Type = 0x18
 	TypeFlowEnd     Type = 0x19
 	TypeFlowRefused Type = 0x1a
+	TypeTreat       Type = 0x1b
 	TypeAck         Type = 0x20
 	TypePipeState   Type = 0x21
 	TypeBye         Type = 0x22
@@ -115,7 +116,7 @@ const (
 
 var typeNames = map[Type]string{
 	TypeJoin: "MP_JOIN", TypeOK: "MP_OK", TypeRefuse: "REFUSE", TypeOpen: "OPEN", TypeOpened: "OPENED",
-	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeChunk: "CHUNK", TypePlan: "PLAN", TypeAck: "ACK",
+	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeChunk: "CHUNK", TypePlan: "PLAN", TypeTreat: "TREAT", TypeAck: "ACK",
 	TypeDatagram: "DATAGRAM", TypeFlowEnd: "FLOW_END", TypeFlowRefused: "FLOW_REFUSED",
 	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",

@@ -26,6 +26,7 @@ var frames = []struct {
 	{Refuse{Code: CodeUnknown, Version: 1, Text: "who?"}, wrap(ParseRefuse)},
 	{Open{Stream: 300, Mode: Redundant, Group: 900, Dest: "example.org:443"}, wrap(ParseOpen)},
 	{Plan{Serial: 300, Groups: []Group{{ID: 1, Weight: 1}, {ID: 3, Class: Low, Weight: 255, Limited: true}, {ID: 70000, Class: High, Weight: 2, Limited: true, Paths: []PathID{1, 300}}}}, wrap(ParsePlan)},
+	{Treat{Stream: 300, Serial: 1 << 40, Mode: Latency, Group: 1 << 31}, wrap(ParseTreat)},
 	{Chunk{Stream: 300, End: 1 << 40}, wrap(ParseChunk)},
 	{Opened{Stream: 300}, wrap(ParseOpened)},
 	{Data{Stream: 1, Seq: MaxSeq, Bytes: []byte("hello")}, wrap(ParseData)},
@@ -128,6 +129,17 @@ func TestOtherVersionIsNotMalformed(t *testing.T) {
 	}
 	if _, err := ParseHello([]byte("GET / HTTP/1.1")); err == nil || !strings.Contains(err.Error(), "not mpbond") {
 		t.Errorf("garbage HELLO: %v", err)
+	}
+}
+
+func TestTreatOutOfRange(t *testing.T) {
+	for _, b := range [][]byte{{0, 1, 0, 0}, {1, 0, 0, 0}, {1, 1, byte(modeCount), 0}} {
+		if f, err := ParseTreat(b); !errors.Is(err, ErrMalformed) {
+			t.Errorf("% x: %+v, %v", b, f, err)
+		}
+	}
+	if f, err := ParseTreat([]byte{1, 1, byte(modeCount) - 1, 127}); err != nil {
+		t.Errorf("%+v, %v", f, err)
 	}
 }
 

@@ -130,6 +130,11 @@ func (c *Client) ResetStream(ctx context.Context, bond string, stream uint64) er
 	return c.change(ctx, http.MethodDelete, "/v1/streams/"+url.PathEscape(bond)+"/"+strconv.FormatUint(stream, 10), nil)
 }
 
+// ChangeStream has both ends treat a stream otherwise, at a primary.
+func (c *Client) ChangeStream(ctx context.Context, bond string, stream uint64, to api.StreamChange) error {
+	return c.change(ctx, http.MethodPatch, "/v1/streams/"+url.PathEscape(bond)+"/"+strconv.FormatUint(stream, 10), to)
+}
+
 // Chunk tells what an app waits for on one of its connections.
 func (c *Client) Chunk(ctx context.Context, chunk api.Chunk) error {
 	return c.change(ctx, http.MethodPost, "/v1/chunk", chunk)

@@ -15,7 +15,7 @@ import (
 
 // taken are the schemas of bodies of requests: what is in none of their fields
 // is refused.
-var taken = []string{"Chunk", "Facts", "DeviceChange", "PairRequest", "Move", "PolicyText", "PolicyCheck", "PolicyFlow"}
+var taken = []string{"Chunk", "Facts", "DeviceChange", "StreamChange", "PairRequest", "Move", "PolicyText", "PolicyCheck", "PolicyFlow"}
 
 // addComments makes the comments of package api the descriptions of the schemas,
 // and lets answers have more fields than a schema names: within /v1 they may be

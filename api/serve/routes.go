@@ -149,6 +149,12 @@ type flowInput struct {
 	Flow uint64 `path:"flow" doc:"the flow's number"`
 }
 
+type changeInput struct {
+	Bond   string `path:"bond" maxLength:"40" doc:"the bond's ID"`
+	Stream uint64 `path:"stream" doc:"the stream's number"`
+	Body   api.StreamChange
+}
+
 type chunkInput struct{ Body api.Chunk }
 
 type deviceInput struct {
@@ -192,6 +198,15 @@ func (r Role) register(a huma.API) {
 	get(a, "/v1/flows", "open datagram flows of all bonds, of each the one used last first", func(*nothing) ([]api.FlowOf, error) { return r.flows(), nil })
 	get(a, "/v1/flows/{bond}/{flow}", "one datagram flow", func(in *flowInput) (api.FlowOf, error) {
 		return find(r.flows(), fmt.Sprintf("flow %d of bond %s", in.Flow, in.Bond), func(f api.FlowOf) bool { return f.Bond == in.Bond && f.ID == in.Flow })
+	})
+	do(a, http.MethodPatch, "/v1/streams/{bond}/{stream}", "treat a stream otherwise: its mode, priority and weight", func(in *changeInput) error {
+		switch {
+		case r.ChangeStream == nil:
+			return unsupported("changing a stream")
+		case in.Body == (api.StreamChange{}):
+			return fault.New(fault.Usage, errors.New("nothing is to be changed"), "send mode, priority or weight")
+		}
+		return r.ChangeStream(in.Bond, in.Stream, in.Body)
 	})
 	do(a, http.MethodDelete, "/v1/streams/{bond}/{stream}", "reset a stream: the app's connection ends", func(in *streamInput) error {
 		if r.ResetStream == nil {

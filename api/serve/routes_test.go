@@ -100,6 +100,9 @@ func full(changed *[]string) Role {
 		MoveSubflow: func(bond string, path uint32, pipe string) error {
 			return note(fmt.Sprintf("subflow %q %d to %s", bond, path, pipe))
 		},
+		ChangeStream: func(bond string, id uint64, c api.StreamChange) error {
+			return note(fmt.Sprintf("stream %q %d is %s %d", bond, id, *c.Mode, *c.Weight))
+		},
 		ResetStream: func(bond string, id uint64) error { return note(fmt.Sprintf("stream %q %d", bond, id)) },
 		Chunk:       func(c api.Chunk) error { return note(fmt.Sprintf("chunk %s %d", c.App, c.Bytes)) },
 		Facts:       func(f api.Facts) error { return note(fmt.Sprintf("facts %v %s", *f.BatteryPercent, f.Link)) },
@@ -149,6 +152,11 @@ func TestResources(t *testing.T) {
 		{"GET", "/v1/streams", "", 200, `[{"bond":"b","peer":"home","id":5,"dest":"x:1"`},
 		{"GET", "/v1/streams/b/5", "", 200, `"id":5`},
 		{"GET", "/v1/streams/c/5", "", 404, `"kind":"not_found"`},
+		{"PATCH", "/v1/streams/b/5", `{"mode":"latency","weight":3}`, 204, ""},
+		{"PATCH", "/v1/streams/b/5", `{}`, 400, "nothing is to be changed"},
+		{"PATCH", "/v1/streams/b/5", `{"mode":"direct"}`, 400, "mode"},
+		{"PATCH", "/v1/streams/b/5", `{"weight":0}`, 400, "weight"},
+		{"PATCH", "/v1/streams/b/5", `{"priority":"highest"}`, 400, "priority"},
 		{"DELETE", "/v1/streams/b/5", "", 204, ""},
 		{"GET", "/v1/flows", "", 200, `[{"bond":"b","peer":"home","id":6,"app":"curl"`},
 		{"GET", "/v1/flows/b/6", "", 200, `"id":6`},
@@ -185,7 +193,7 @@ func TestResources(t *testing.T) {
 			t.Errorf("%s %s: %v", c.method, c.target, w.Header())
 		}
 	}
-	if want := []string{`subflow "b" 1 to 10.0.0.9:7`, `subflow "b" 1`, `subflow "" 7`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "pause phone true", "pause phone false", "revoke pixel", "facts 40 wifi"}; !slices.Equal(changed, want) {
+	if want := []string{`subflow "b" 1 to 10.0.0.9:7`, `subflow "b" 1`, `subflow "" 7`, `stream "b" 5 is latency 3`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "pause phone true", "pause phone false", "revoke pixel", "facts 40 wifi"}; !slices.Equal(changed, want) {
 		t.Errorf("changed %q, want %q", changed, want)
 	}
 }
@@ -253,7 +261,7 @@ func TestOpenAPI(t *testing.T) {
 		if s.Description == "" && !strings.HasPrefix(name, "Answer") {
 			t.Errorf("%s has no description", name)
 		}
-		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Facts", "DeviceChange", "PairRequest", "Move", "PolicyText", "PolicyCheck", "PolicyFlow"}, name) {
+		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Facts", "DeviceChange", "StreamChange", "PairRequest", "Move", "PolicyText", "PolicyCheck", "PolicyFlow"}, name) {
 			t.Errorf("%s: more fields: %v", name, s.AdditionalProperties)
 		}
 	}

@@ -53,6 +53,8 @@ type Role struct {
 	// CloseSubflow and ResetStream end one, by its bond and number.
 	CloseSubflow func(bond string, path uint32) error
 	ResetStream  func(bond string, id uint64) error
+	// ChangeStream has one treated otherwise.
+	ChangeStream func(bond string, id uint64, c api.StreamChange) error
 	// Chunk takes a chunk mark.
 	Chunk func(api.Chunk) error
 	// Facts takes what an app or script knows of this device.

@@ -36,6 +36,7 @@ var withoutJSON = map[string]string{
 // known here, so that there is nothing to complete, or files, which shells do.
 var withoutNames = map[string]string{
 	"mpbond pair":         "codes",
+	"mpbond streams":      "a number",
 	"mpbond get":          "an address",
 	"mpbond run":          "a command",
 	"mpbond trust add":    "a new name",

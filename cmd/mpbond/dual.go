@@ -104,7 +104,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 					}
 					return e.CloseSubflow(bond, path)
 				},
-				ResetStream: e.ResetStream, MoveSubflow: e.MoveSubflow, Chunk: e.Chunk, Policy: policyOf(e.Primary),
+				ResetStream: e.ResetStream, ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow, Chunk: e.Chunk, Policy: policyOf(e.Primary),
 			})
 		},
 	}

@@ -189,6 +189,8 @@ func eventWords(e api.Event) string {
 		return fmt.Sprintf("subflow %d of %s ended, %v relayed%s", e.Relay, e.Device, e.Bytes, because)
 	case trace.StreamOpen:
 		return fmt.Sprintf("stream %d to %s opened", e.Stream, e.Text)
+	case trace.StreamTreated:
+		return fmt.Sprintf("stream %d goes on in mode %s", e.Stream, e.Text)
 	case trace.StreamClose:
 		return fmt.Sprintf("stream %d closed, %v received%s", e.Stream, e.Bytes, because)
 	case trace.FlowOpen:

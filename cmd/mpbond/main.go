@@ -40,6 +40,7 @@ func commands() []*cobra.Command {
 		runCommand(),
 		getCommand(),
 		statusCommand(),
+		streamsCommand(),
 		usageCommand(),
 		eventsCommand(),
 		topCommand(),

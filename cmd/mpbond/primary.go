@@ -99,7 +99,7 @@ proxy that others can reach has this off unless --direct is given.`,
 					e.describe(&st, why)
 					return st
 				},
-				Streams: e.Streams, Flows: e.Flows, CloseSubflow: e.CloseSubflow, ResetStream: e.ResetStream, MoveSubflow: e.MoveSubflow, Chunk: e.Chunk, Policy: policyOf(e.Primary),
+				Streams: e.Streams, Flows: e.Flows, CloseSubflow: e.CloseSubflow, ResetStream: e.ResetStream, ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow, Chunk: e.Chunk, Policy: policyOf(e.Primary),
 			})
 		},
 	}

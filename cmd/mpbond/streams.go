@@ -1,0 +1,129 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	"mpbond/api/client"
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+func streamsCommand() *cobra.Command {
+	var socket, mode, priority string
+	var weight int
+	var asJSON, reset bool
+	cmd := &cobra.Command{
+		Use: "streams [NUMBER]", Short: "list connections of apps, or change how one is carried", Args: cobra.MaximumNArgs(1),
+		Long: `List the connections of apps that the primary here carries, or show the one of
+that number. It can be carried in another way from now on, up and down: --mode
+is bond, single, latency or redundant, --priority high, normal or low, and
+--weight 1 to 100, as in policy.toml. The rule that it was opened by goes on to
+say which devices may carry it.`,
+		Example: `  mpbond streams
+  mpbond streams 17 --mode latency
+  mpbond streams 17 --priority low
+  mpbond streams 17 --reset`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			to := api.StreamChange{}
+			for name, f := range map[string]func(){"mode": func() { to.Mode = &mode }, "priority": func() { to.Priority = &priority }, "weight": func() { to.Weight = &weight }} {
+				if cmd.Flags().Changed(name) {
+					f()
+				}
+			}
+			changes := to != api.StreamChange{}
+			if len(args) == 0 && (changes || reset) {
+				return usage("which stream? `mpbond streams` lists them")
+			}
+			if changes && reset {
+				return usage("--reset ends it: there is nothing more to change")
+			}
+			n := uint64(0)
+			if len(args) > 0 {
+				var err error
+				if n, err = strconv.ParseUint(args[0], 10, 64); err != nil {
+					return usage("%q is no number of a stream", args[0])
+				}
+			}
+			c := client.New(cmp.Or(socket, api.SocketPath("primary")))
+			defer c.Close()
+			list, err := c.Streams(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return showStreams(cmd.OutOrStdout(), list, asJSON)
+			}
+			is := func(s api.StreamOf) bool { return s.ID == n }
+			i := slices.IndexFunc(list, is)
+			if i < 0 {
+				return fault.New(fault.NotFound, fmt.Errorf("there is no stream %d", n), "`mpbond streams` lists those that there are")
+			}
+			s := list[i]
+			switch {
+			case reset:
+				if err := c.ResetStream(cmd.Context(), s.Bond, s.ID); err != nil {
+					return err
+				}
+				cmd.PrintErrf("stream %d to %s is reset\n", s.ID, oneLine(s.Dest))
+				return nil
+			case changes:
+				if err := c.ChangeStream(cmd.Context(), s.Bond, s.ID, to); err != nil {
+					return err
+				}
+				if list, err = c.Streams(cmd.Context()); err != nil {
+					return err
+				}
+				if i = slices.IndexFunc(list, is); i < 0 { // it has ended meanwhile
+					return nil
+				}
+			}
+			return showStreams(cmd.OutOrStdout(), list[i:i+1], asJSON)
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", "", "ask the primary at this `PATH`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, a list")
+	cmd.Flags().StringVar(&mode, "mode", "", "carry it in this `MODE` from now on")
+	cmd.Flags().StringVar(&priority, "priority", "", "give it this `PRIORITY` over others")
+	cmd.Flags().IntVar(&weight, "weight", 1, "its share among those of its priority")
+	cmd.Flags().BoolVar(&reset, "reset", false, "end it: the app's connection is reset")
+	completeWith(cmd, "mode", "bond", "single", "latency", "redundant")
+	completeWith(cmd, "priority", "high", "normal", "low")
+	return cmd
+}
+
+// showStreams prints streams, and over which subflows each may go if not over all.
+func showStreams(w io.Writer, list []api.StreamOf, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, list)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "STREAM\tTO\tMODE\tPRIORITY\tWEIGHT\tDOWN\tUP\tSUBFLOWS")
+	for _, s := range list {
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%v\t%v\t%s\n", s.ID, oneLine(s.Dest), s.Mode, s.Priority, s.Weight, unit.Bytes(s.DownBytes), unit.Bytes(s.UpBytes), oneLine(subflowWords(s.Stream)))
+	}
+	return t.Flush()
+}
+
+// subflowWords names the subflows that a stream may use.
+func subflowWords(s api.Stream) string {
+	words := func(c api.StreamChoice) string {
+		if len(c.Paths) == 0 && c.Reason == "" {
+			return "any"
+		}
+		return strings.Trim(fmt.Sprint(c.Paths), "[]") + " (" + c.Reason + ")"
+	}
+	down, up := words(s.Down), words(s.Up)
+	if down == up {
+		return down
+	}
+	return "down " + down + ", up " + up
+}
