@@ -211,7 +211,10 @@ func printDevices(w io.Writer, s api.Status) {
 		if d.Self {
 			name += " (this one)"
 		}
-		if d.Online {
+		switch {
+		case d.Paused:
+			there = "paused"
+		case d.Online:
 			there = "yes"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%v\t%v\t%v\n", name, strings.Join(d.Roles, ", "), there, cmp.Or(d.Tier, "-"), battery(d.Facts), d.Pipes, d.Subflows, d.RxRate, d.TxRate, d.RxBytes+d.TxBytes)

@@ -89,6 +89,7 @@ func TestTopTells(t *testing.T) {
 		{Name: "phone", Online: true, Tier: "secondary", Rests: "its battery \x1b is at 15 %", Facts: &api.KnownFacts{Facts: api.Facts{Link: "cellular", Metered: &metered}}},
 		{Name: "anna", Online: true, Tier: "primary", Facts: &api.KnownFacts{Refuses: "it is hot"}},
 		{Name: "home", Online: true},
+		{Name: "tin", Paused: true},
 	}
 	s.Caps = []api.Cap{{Name: "wlan0", State: "fine", Text: "a little is used"}, {Name: "wwan0", State: "reached", Text: "all is used"}}
 	var v topView
@@ -96,7 +97,7 @@ func TestTopTells(t *testing.T) {
 	rows := v.draw(120, 30)
 	for want, style := range map[string]int{
 		"laptop: battery 15 %": styleDim, "phone: it rests: its battery ? is at 15 %, tier secondary, cellular (metered)": styleBad,
-		"anna: it carries nothing now: it is hot": styleBad, "wlan0: a little is used": styleDim, "wwan0: all is used": styleBad,
+		"anna: it carries nothing now: it is hot": styleBad, "tin: it is paused": styleBad, "wlan0: a little is used": styleDim, "wwan0: all is used": styleBad,
 	} {
 		if !slices.Contains(rows, row{want, style}) {
 			t.Errorf("no %q of style %d in\n%s", want, style, text(rows))

@@ -187,13 +187,14 @@ func aboutDevice(d api.Device) (text string, rests bool) {
 			told = append(told, fmt.Sprintf(format, what))
 		}
 	}
+	say("it is %s", ifElse(d.Paused, "paused", ""))
 	say("it rests: %s", d.Rests)
 	say("tier %s", tierWords(d.Tier, false))
 	if power := battery(d.Facts); power != "-" {
 		say("battery %s", power)
 	}
 	told = append(append(told, linkFacts(d.Facts)...), radios(d.Radios)...)
-	return strings.Join(told, ", "), d.Rests != "" || d.Facts != nil && d.Facts.Refuses != ""
+	return strings.Join(told, ", "), d.Paused || d.Rests != "" || d.Facts != nil && d.Facts.Refuses != ""
 }
 
 // drawLanes draws the lanes of one mpbond, each with a sparkline where there is
