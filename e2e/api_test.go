@@ -191,6 +191,7 @@ func TestAPI(t *testing.T) {
 // TestPause: what is paused carries nothing, at a primary and at a helper, also after
 // a restart, and carries again when it is resumed.
 func TestPause(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
 	const pausedThere = "paused by its owner"
 	n := newNetwork(t)
 	primary, helper := n.Asker("primary", "primary"), n.Asker("helper1", "helper")

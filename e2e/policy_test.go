@@ -339,6 +339,7 @@ func TestPolicyPriorities(t *testing.T) {
 // TestStreamIsTreated: how a connection is carried is changed while it is open, at both
 // ends, by the API and the command.
 func TestStreamIsTreated(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
 	n := newNetwork(t)
 	primary, server := n.Asker("primary", "primary"), n.Asker("server", "server")
 	app := n.transfer(fmt.Sprintf("http://web/zeros/%d", int64(1)<<33))

@@ -332,10 +332,14 @@ func cut(t *testing.T, b *browser, helper *rig.Process) {
 	b.says(".log li", "phone has gone")
 }
 
-// revoke: a device gets another name, and is trusted no longer.
+// revoke: a device is paused and resumed, gets another name, and is trusted no longer.
 func revoke(t *testing.T, b *browser) {
 	b.TB = t
 	b.press("Devices")
+	b.press("Pause phone")
+	b.says("tbody td", "paused")
+	b.press("Resume phone")
+	b.until("it can be paused again", `document.querySelector("[aria-label='Pause phone']") !== null`)
 	b.press("Rename phone")
 	b.says("dialog", "New name")
 	b.do(chromedp.KeyEvent("old-phone\r"))
