@@ -433,14 +433,18 @@ func TestLyingAck(t *testing.T) {
 	}
 }
 
-// still is a controller whose window is less than a packet.
-type still struct{ cc.Controller }
+// fixed is a controller whose window stays, whatever is lost.
+type fixed struct {
+	cc.Controller
+	window unit.Bytes
+}
 
-func (still) Limits(time.Duration) cc.Limits { return cc.Limits{Window: cc.MSS} }
+func (f fixed) Limits(time.Duration) cc.Limits { return cc.Limits{Window: f.window} }
 
-// TestSmallWindow: one packet may always be in flight.
+// TestSmallWindow: one packet may always be in flight, though it is longer than the
+// window.
 func TestSmallWindow(t *testing.T) {
-	e := newEngine(still{cc.NewCUBIC()}, 28)
+	e := newEngine(fixed{cc.NewCUBIC(), cc.MSS}, 28)
 	e.mtu = mtuSearch{size: maxPayload, fixed: true}
 	e.write(make([]byte, 20_000))
 	e.heard, e.spoke = time.Second, time.Second
