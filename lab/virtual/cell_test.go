@@ -251,6 +251,7 @@ func TestOrder(t *testing.T) {
 			"Allegro": func() cc.Controller { return cc.NewAllegro(1) },
 			"Vivace":  func() cc.Controller { return cc.NewVivace(1) },
 			"Sprout":  func() cc.Controller { return cc.NewSprout() },
+			"Verus":   func() cc.Controller { return cc.NewVerus() },
 		} {
 			r, d := run(func(*Cell) Flow { return flowOf(make()) })
 			t.Logf("%s: PBE-CC %.1f Mbit/s, p95 %v; %s %.1f Mbit/s, p95 %v: %.2f times the rate, %.2f of the delay", name, rate/1e6, delay, other, r/1e6, d, rate/r, float64(delay)/float64(d))

@@ -32,6 +32,9 @@ type promise struct {
 	told bool
 	// most is the fastest link that it knows, 0 for any.
 	most unit.Rate
+	// deep is the queueing delay that the buffer must have room for by its design,
+	// 0 for any.
+	deep time.Duration
 	// fill is the part of a steady link that is used, at least.
 	fill float64
 	// queue is the p95 of the queueing delay there, at most, where the buffer is
@@ -52,33 +55,38 @@ var promises = []promise{
 	// Two cycles out of fifty are ProbeRTT; the probing phase queues a quarter of
 	// a bandwidth-delay product, and the next phase drains it; the filter forgets
 	// a rate after ten rounds, and 1.25 in every eight doubles in 25 of them.
-	{"bbr", func(s uint64) cc.Controller { return cc.NewBBR(s) }, false, 0, 0.95, func(p time.Duration) time.Duration { return rtt/4 + 5*p },
+	{"bbr", func(s uint64) cc.Controller { return cc.NewBBR(s) }, false, 0, 0, 0.95, func(p time.Duration) time.Duration { return rtt/4 + 5*p },
 		// The window of two products fills one, until ProbeRTT.
 		func(p time.Duration) time.Duration { return rtt + 5*p }, 0.01, 2 * sec, 0.93, 20 * sec},
 	// The buffer is never empty where it holds more than (1−β)/β of the product.
-	{"cubic", func(uint64) cc.Controller { return cc.NewCUBIC() }, false, 0, 0.99, func(p time.Duration) time.Duration { return 2*rtt + 2*p },
-		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.01, 2 * sec, 0.99, 20 * sec},
+	{"cubic", func(uint64) cc.Controller { return cc.NewCUBIC() }, false, 0, 0, 0.99, func(p time.Duration) time.Duration { return 2*rtt + 2*p },
+		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.01, 2 * sec, 0.9, 20 * sec},
 	// The window goes up and down by 2.5/δ packets around the target (section 3).
-	{"copa", func(uint64) cc.Controller { return cc.NewCopa(0) }, false, 0, 0.97, func(p time.Duration) time.Duration { return 8 * p },
+	{"copa", func(uint64) cc.Controller { return cc.NewCopa(0) }, false, 0, 0, 0.97, func(p time.Duration) time.Duration { return 8 * p },
 		func(p time.Duration) time.Duration { return 8 * p }, 0.001, 2 * sec, 0.95, 20 * sec},
 	// It knows the rate, a way back and forth late, and has 16 ms more in flight than
 	// RTprop holds.
-	{"pbe", func(s uint64) cc.Controller { return cc.NewPBE(s) }, true, 0, 0.99, func(p time.Duration) time.Duration { return 16*ms + 3*p },
+	{"pbe", func(s uint64) cc.Controller { return cc.NewPBE(s) }, true, 0, 0, 0.99, func(p time.Duration) time.Duration { return 16*ms + 3*p },
 		func(p time.Duration) time.Duration { return 16*ms + 3*p }, 0.001, 3 * rtt, 0.99, 20 * sec},
 	// Its utility has losses of a part of the rate for a part more of it, so it fills
 	// the buffer and goes a little beyond, in steps of 1 %. Flows become equal by
 	// what these differ in loss, which takes minutes.
-	{"allegro", func(s uint64) cc.Controller { return cc.NewAllegro(s) }, false, 0, 0.99, func(p time.Duration) time.Duration { return 2*rtt + 3*p },
+	{"allegro", func(s uint64) cc.Controller { return cc.NewAllegro(s) }, false, 0, 0, 0.99, func(p time.Duration) time.Duration { return 2*rtt + 3*p },
 		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.03, 5 * sec, 0.85, 60 * sec},
 	// The higher rate of a pair, 5 % above, must not make a queue that grows: the
 	// rate stays under 0.96 of the link's. A slope of less than a hundredth is none.
 	// What the start queues goes slowly, since few packets tell slopes badly.
-	{"vivace", func(s uint64) cc.Controller { return cc.NewVivace(s) }, false, 0, 0.9, func(p time.Duration) time.Duration { return 2*rtt + 3*p },
+	{"vivace", func(s uint64) cc.Controller { return cc.NewVivace(s) }, false, 0, 0, 0.9, func(p time.Duration) time.Duration { return 2*rtt + 3*p },
 		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.01, 4 * sec, 0.97, 20 * sec},
 	// In flight is what leaves surely within 100 ms: at most half of it waits, at 50
 	// ms there and back. It takes for granted that nobody else is in the queue.
-	{"sprout", func(uint64) cc.Controller { return cc.NewSprout() }, false, 10 * unit.Mbps, 0.99, func(p time.Duration) time.Duration { return 100*ms - rtt },
+	{"sprout", func(uint64) cc.Controller { return cc.NewSprout() }, false, 10 * unit.Mbps, 0, 0.99, func(p time.Duration) time.Duration { return 100*ms - rtt },
 		func(p time.Duration) time.Duration { return 100*ms - rtt }, 0.001, sec, 0, 0},
+	// Delays go up to R = 6 times the least, where the buffer has room for it; else
+	// packets are lost. What a target that was too high has sent is a round trip late,
+	// and at half the rate the curve is the faster link's, until a window is used again.
+	{"verus", func(uint64) cc.Controller { return cc.NewVerus() }, false, 0, 12 * rtt, 0.98, func(p time.Duration) time.Duration { return 5*rtt + rtt/2 + 2*p },
+		func(p time.Duration) time.Duration { return 8*rtt + 2*p }, 0, 6 * sec, 0.9, 20 * sec},
 }
 
 // upTo is a rate that is no faster than p knows.
@@ -111,11 +119,16 @@ func link(rate func(time.Duration) unit.Rate, r unit.Rate) *virtual.Wire {
 	return virtual.NewWire(rate, r.Bytes(2*rtt)+2*cc.MSS)
 }
 
+// link has the buffer that p needs, else of a delay.
+func (p promise) link(rate func(time.Duration) unit.Rate, r unit.Rate, delay time.Duration) *virtual.Wire {
+	return virtual.NewWire(rate, r.Bytes(max(delay, p.deep))+2*cc.MSS)
+}
+
 // TestConverge: alone on a steady link each controller does what its design says.
 func TestConverge(t *testing.T) {
 	for _, p := range promises {
 		for _, r := range []unit.Rate{4 * unit.Mbps, p.upTo(30 * unit.Mbps)} {
-			res := virtual.Run(link(virtual.Steady(r), r), 20*sec, 1, p.flow(1, virtual.Steady(r), 1))[0]
+			res := virtual.Run(p.link(virtual.Steady(r), r, 2*rtt), 20*sec, 1, p.flow(1, virtual.Steady(r), 1))[0]
 			fill := float64(res.Rate(3*sec, 20*sec)) / float64(r)
 			queue := res.Delay(3*sec, 20*sec, 0.95) - oneWay
 			lost := res.Loss(10*sec, 20*sec)
@@ -143,7 +156,7 @@ func TestFollow(t *testing.T) {
 			}
 			return r
 		}
-		res := virtual.Run(link(rate, r), 30*sec, 1, p.flow(1, rate, 1))[0]
+		res := virtual.Run(p.link(rate, r, 2*rtt), 30*sec, 1, p.flow(1, rate, 1))[0]
 		half := float64(res.Rate(10*sec+p.settle, 20*sec)) / float64(r/2)
 		again := float64(res.Rate(20*sec+p.settle, 30*sec)) / float64(r)
 		queue := res.Delay(10*sec+p.settle, 20*sec, 0.95) - oneWay
@@ -167,7 +180,7 @@ func TestFair(t *testing.T) {
 		const r = 12 * unit.Mbps
 		a, b := p.flow(1, virtual.Steady(r), 2), p.flow(2, virtual.Steady(r), 2)
 		b.Start = 3 * sec
-		res := virtual.Run(virtual.NewWire(virtual.Steady(r), r.Bytes(rtt*2/3)), p.from+40*sec, 1, a, b)
+		res := virtual.Run(p.link(virtual.Steady(r), r, rtt*2/3), p.from+40*sec, 1, a, b)
 		x, y := float64(res[0].Rate(p.from, p.from+40*sec)), float64(res[1].Rate(p.from, p.from+40*sec))
 		jain := (x + y) * (x + y) / (2 * (x*x + y*y))
 		t.Logf("%s: %.2f and %.2f Mbit/s, Jain %.4f", p.name, x/1e6, y/1e6, jain)
