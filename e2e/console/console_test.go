@@ -401,6 +401,8 @@ func TestHostilePage(t *testing.T) {
 	}
 	b.open(at.String()) // and it works as it should
 	b.says(".whoami", "server")
+	b.press("Traffic")
+	b.until("no plot by app, of which a server knows none", `[...document.querySelectorAll("main option")].filter((o) => o.hidden).map((o) => o.value).join() === "apps"`)
 	b.wellBehaved()
 }
 
