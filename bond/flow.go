@@ -122,7 +122,6 @@ type flows struct {
 	accepted []*Flow
 	changed  []*Flow
 	ready    []*leg // with something queued, in turn
-	turns    turns
 	out, in  unit.Bytes
 	notices  []wire.Frame // FLOW_END, FLOW_REFUSED and CHOICE to be sent, once
 	check    time.Time    // when unused ones are looked for

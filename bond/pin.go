@@ -177,7 +177,9 @@ func (b *Bond) fillDatagrams(p *path, now time.Time, buf []byte) []byte {
 		buf = append(buf, q.frame...)
 		n := len(q.frame)
 		r := b.legRank(l)
-		b.flows.turns.begins(r)
+		if first { // what goes along has no turn of its own, or others would lose theirs
+			b.turns.begins(r)
+		}
 		r.has(unit.Bytes(n))
 		first, room = false, room-n
 		p.note(n, sentFrame{t: wire.TypeDatagram})

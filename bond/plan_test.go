@@ -408,6 +408,28 @@ func TestDatagramsAndClasses(t *testing.T) {
 	}
 }
 
+// TestWeightsOfDatagrams: a flow that offers more than a link carries and a stream
+// that always has bytes share it as their weights say.
+func TestWeightsOfDatagrams(t *testing.T) {
+	for _, w := range [][2]uint8{{1, 3}, {3, 1}, {1, 1}, {9, 1}} {
+		n := newSim(t, "auto", 0.2)
+		n.house(10 * unit.Mbps)
+		n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: w[0]}, {ID: 2, Weight: w[1], Class: wire.Low}, {ID: 3, Weight: w[1]}})
+		n.openFlow(flowPlan{every: 500 * time.Microsecond, count: [2]int{1, 16000}, size: 1250, group: 3})
+		tr := &transfer{size: int(20 * unit.MB), group: 1}
+		n.carry([]*transfer{tr})
+		var read, got int
+		n.after(2*time.Second, func() { read, got = tr.read, len(n.flows[1].by[1].got) }) // by when both know what the link carries
+		n.run(func() bool { return n.now.Sub(simStart) > 8*time.Second })
+		stream, flow := float64(tr.read-read), float64(len(n.flows[1].by[1].got)-got)*1250
+		want := float64(w[0]) / float64(w[1])
+		t.Logf("weights %v: stream %.0f, flow %.0f bytes: %.3f, want %.3f", w, stream, flow, stream/flow, want)
+		if math.Abs(stream/flow/want-1) > 0.1 || (stream+flow)*8 < 0.9*6*1e7 {
+			t.Errorf("weights %v: %.3f, want %.3f; both have %.0f bytes", w, stream/flow, want, stream+flow)
+		}
+	}
+}
+
 // TestWaitingEarnsNothing: a stream that begins late, or had nothing to send,
 // takes turns from then on, and does not make up for the time before.
 func TestWaitingEarnsNothing(t *testing.T) {

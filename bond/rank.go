@@ -7,7 +7,7 @@ import (
 	"mpbond/wire"
 )
 
-// turns are those of streams, or of flows, by class. In a class who has had least,
+// turns are those of streams and flows, by class. In a class who has had least,
 // over its weight, is next; one that has waited for nothing gets no more for that
 // (start-time fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996).
 type turns [wire.ClassCount]uint64 // what the last one that had a turn had had before, in bytes over weight
@@ -68,7 +68,7 @@ func (b *Bond) enqueueLeg(l *leg) {
 	at := len(b.flows.ready)
 	if b.ranked {
 		r := b.legRank(l)
-		b.flows.turns.joins(r)
+		b.turns.joins(r)
 		for at > 0 && !b.legRank(b.flows.ready[at-1]).before(r) {
 			at--
 		}
@@ -126,15 +126,23 @@ func (b *Bond) share(n unit.Bytes, s *Stream) unit.Bytes {
 
 // yields reports whether streams have the turn before datagrams of a leg that
 // could go over its path. Those that a network would keep no longer wait for
-// nobody; more of them yield to a higher class, and take turns with their own.
+// nobody; more of them yield to a higher class, and take turns with their own, as
+// weights say if there are any.
 func (b *Bond) yields(l *leg) bool {
-	if b.ranked && l.bulk && len(b.ready) > 0 {
-		own, other := b.legRank(l).class, b.classOf(b.ready[0])
-		if own != other {
-			return other.Above(own)
-		}
+	if !b.ranked || !l.bulk {
+		return l.path.yield
 	}
-	return l.path.yield
+	for _, s := range b.ready {
+		if !s.sendable() || !s.may(l.path.id) {
+			continue
+		}
+		own, other := b.legRank(l), b.streamRank(s)
+		if own.class != other.class {
+			return other.class.Above(own.class)
+		}
+		return *other.had < *own.had
+	}
+	return false
 }
 
 // outranked reports that a leg with much to send is not to go along with others,
