@@ -80,7 +80,7 @@ func (a *Acceptor) Open() (inv Invitation, ended <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.end(Replaced)
-	a.inv = Invitation{Secret: NewSecret(), Until: time.Now().Add(Lifetime), State: Open}
+	a.inv = Invitation{Secret: NewSecret(), Until: time.Now().Add(Lifetime).Round(0), State: Open}
 	a.tries, a.used, a.trying, a.taken, a.ended = maxTries, map[netip.Prefix]int{}, 0, false, make(chan struct{})
 	secret := a.inv.Secret
 	a.timer = time.AfterFunc(Lifetime, func() {
@@ -235,6 +235,9 @@ var (
 func (a *Acceptor) begin(from netip.Prefix, peer identity.PublicKey) (try, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if time.Now().Round(0).After(a.inv.Until) { // the timer stands still while this device sleeps
+		a.end(Expired)
+	}
 	switch {
 	case a.inv.State != Open:
 		return try{}, errNoCode

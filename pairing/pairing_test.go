@@ -274,6 +274,12 @@ func TestCodesExpire(t *testing.T) {
 		if got := server.a.Invitation(); got.State != Expired {
 			t.Errorf("%+v", got)
 		}
+		// A device that slept has a timer that is late.
+		late := open(server)
+		server.a.inv.Until = time.Now().Round(0).Add(-time.Minute)
+		if _, err := laptop.pair(server, "10.0.0.1", late); err == nil || server.a.Invitation().State != Expired {
+			t.Errorf("after a sleep: %v, %v", err, server.a.Invitation().State)
+		}
 		// A new one ends the one before.
 		first := open(server)
 		second := open(server)
