@@ -7,11 +7,9 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"mpbond/policy"
-	"mpbond/tcp"
 	"mpbond/unit"
 )
 
@@ -242,20 +240,4 @@ func (u *Usage) knows(link string) bool {
 		}
 	}
 	return false
-}
-
-// LinkTo is the interface by which the routes lead to an address, "host:port",
-// with a firewall mark, 0 for none; "" if that cannot be known, or is this device
-// itself. Nothing is sent, but to resolve a name.
-func LinkTo(ctx context.Context, addr string, mark int) string {
-	d := net.Dialer{}
-	if mark != 0 {
-		d.Control = func(_, _ string, raw syscall.RawConn) error { return tcp.SetMark(raw, mark) }
-	}
-	c, err := d.DialContext(ctx, "udp", addr)
-	if err != nil {
-		return ""
-	}
-	defer c.Close()
-	return NetworkOf(c.LocalAddr())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"mpbond/device"
 	"mpbond/identity"
 	"mpbond/pipe"
 	"mpbond/policy"
@@ -27,7 +26,7 @@ func (h *Helper) spent(ctx context.Context, server string) error {
 	}
 	link := h.cfg.HSInterface
 	if link == "" {
-		link = device.LinkTo(ctx, server, h.cfg.Mark)
+		link = h.routes.To(ctx, server, h.cfg.Mark)
 	}
 	return h.spentOn(link)
 }

@@ -142,6 +142,7 @@ type Helper struct {
 	relayed uint64        // relays there were, for their numbers in the trace
 
 	manager *manager
+	routes  device.Routes
 
 	factsMu sync.Mutex           // held while they are told, so that the newest is told last; taken before mu
 	facts   wire.Facts           // as they are told

@@ -19,7 +19,7 @@ func (p *Primary) spent(ctx context.Context, link, server string) error {
 		return nil
 	}
 	if link == "" {
-		link = device.LinkTo(ctx, server, p.cfg.mark())
+		link = p.ways.To(ctx, server, p.cfg.mark())
 	}
 	return p.spentOn(link)
 }

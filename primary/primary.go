@@ -156,6 +156,7 @@ type Primary struct {
 
 	findUplinks func() ([]string, error) // a fake in tests
 	places      places
+	ways        device.Routes
 	plan        plan
 	owners      *owners
 
