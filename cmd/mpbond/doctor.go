@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -138,7 +139,7 @@ func (o doctorOptions) patient(ctx context.Context) (p doctor.Patient, done func
 	}
 	key, err := identity.LoadKey(path) // none is made: who asks wants to know
 	if err != nil {
-		return p, nil, err
+		return p, nil, aboutServices(err, path, rootState)
 	}
 	trust, err := openTrust()
 	if err != nil {
@@ -160,6 +161,15 @@ func (o doctorOptions) patient(ctx context.Context) (p doctor.Patient, done func
 		done()
 	}
 	return p, done, err
+}
+
+// aboutServices adds to why there is no key at path what is likely where state is
+// there: mpbond is a service, whose files are root's to read.
+func aboutServices(err error, path, state string) error {
+	if !fault.Is(err, fault.NotFound) || filepath.Dir(path) == state || !exists(state) {
+		return err
+	}
+	return fault.New(fault.NotFound, err, "if mpbond is a service here: `sudo mpbond doctor`; else "+fault.HintOf(err))
 }
 
 // roleOf is the role to look at: the one that runs, else what the trusted devices

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/doctor"
+	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/unit"
 )
@@ -57,6 +59,27 @@ func TestDoctorOfFiles(t *testing.T) {
 	}
 	if v := bottleneck(exitRefused); !strings.Contains(v.Advice, "chmod 600") {
 		t.Errorf("%+v", v)
+	}
+}
+
+// TestDoctorOfServices: who has no key, where services have theirs, is told that
+// these are root's.
+func TestDoctorOfServices(t *testing.T) {
+	state, own := t.TempDir(), filepath.Join(t.TempDir(), keyFile)
+	none := fault.New(fault.NotFound, errors.New("no key"), "make one")
+	for _, c := range []struct {
+		err         error
+		path, state string
+		want        string
+	}{
+		{none, own, state, "if mpbond is a service here: `sudo mpbond doctor`; else make one"},
+		{none, own, filepath.Join(state, "none"), "make one"},
+		{none, filepath.Join(state, keyFile), state, "make one"}, // root's own
+		{fault.New(fault.Permission, errors.New("open"), "chmod"), own, state, "chmod"},
+	} {
+		if err := aboutServices(c.err, c.path, c.state); fault.HintOf(err) != c.want || fault.KindOf(err) != fault.KindOf(c.err) {
+			t.Errorf("%v: hint %q, want %q", err, fault.HintOf(err), c.want)
+		}
 	}
 }
 

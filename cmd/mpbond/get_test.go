@@ -90,7 +90,9 @@ func serveStatus(t *testing.T, describe func(bool) api.Status) {
 		Streams: func() []api.StreamOf {
 			return api.StreamsOf("b1", "home", []api.Stream{{ID: 7, Dest: "web:80", Owner: api.Owner{App: "curl"}}})
 		},
-		Flows: func() []api.FlowOf { return api.FlowsOf("b1", "home", []api.Flow{{ID: 7, Owner: api.Owner{App: "curl"}}, {ID: 8}}) },
+		Flows: func() []api.FlowOf {
+			return api.FlowsOf("b1", "home", []api.Flow{{ID: 7, Owner: api.Owner{App: "curl"}}, {ID: 8}})
+		},
 	}
 	go func() { done <- serve.Run(ctx, l, role) }()
 	t.Cleanup(func() {
