@@ -1,0 +1,91 @@
+//go:build linux
+
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestAnnounceAndFind: what is announced is found on each network, by the address
+// that it has there, and only by who asks for it; when that ends it is not.
+func TestAnnounceAndFind(t *testing.T) {
+	const inside = "MPBOND_TEST_INSIDE" // a network namespace
+	if os.Getenv(inside) == "" {
+		if _, err := exec.LookPath("ip"); err != nil || os.Geteuid() != 0 {
+			t.Skip("needs root and ip, for networks of its own")
+		}
+		cmd := exec.Command(os.Args[0], "-test.run=^TestAnnounceAndFind$")
+		cmd.Env = append(os.Environ(), inside+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	const setUp = `echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6 # which says things of its own accord
+		ip link set lo up && for i in 1 2; do
+		ip link add n$i type veth peer name other$i && ip addr add 10.0.$i.1/24 dev n$i && ip link set n$i up && ip link set other$i up || exit; done`
+	if out, err := exec.Command("sh", "-c", setUp).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var announcing sync.WaitGroup
+	defer announcing.Wait()
+	defer cancel()
+	announcing.Go(func() { Announce(ctx, Pipes, "K7QF", 7602, slog.New(slog.DiscardHandler)) })
+	find := func(s Service) []Found {
+		t.Helper()
+		list, err := Find(t.Context(), s, 200*time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(list, func(a, b Found) int { return a.Addr.Compare(b.Addr) })
+		return list
+	}
+	want := []Found{{"K7QF", netip.MustParseAddrPort("10.0.1.1:7602")}, {"K7QF", netip.MustParseAddrPort("10.0.2.1:7602")}}
+	for end := time.Now().Add(time.Minute); ; {
+		got := find(Pipes)
+		if slices.Equal(got, want) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("found %v, want %v", got, want)
+		}
+	}
+	before := heard(t)
+	if got := find(Codes); len(got) > 0 {
+		t.Errorf("of another service: %v", got)
+	}
+	if after := heard(t); after[0] == before[0] || after[1] == before[1] {
+		t.Errorf("not asked on both networks: %v bytes came, then %v", before, after)
+	}
+	cancel()
+	announcing.Wait()
+	if got := find(Pipes); len(got) > 0 {
+		t.Errorf("found when it has ended: %v", got)
+	}
+}
+
+// heard is how many bytes have come to the other ends of both networks.
+func heard(t *testing.T) (n [2]string) {
+	b, err := os.ReadFile("/proc/net/dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		_, of, _ := strings.Cut(string(b), fmt.Sprintf("other%d:", i+1))
+		n[i] = strings.Fields(of)[0]
+	}
+	return n
+}
