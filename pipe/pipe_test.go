@@ -507,20 +507,23 @@ func TestServersAreTold(t *testing.T) {
 
 	a, b = MemoryPipe()
 	o, w = ready(t, a, b)
+	times := 0
+	o.OnServers = func([]string) error { times++; return nil }
 	go func() {
 		for n := range maxServers {
 			w.Tell(func() []string { return []string{fmt.Sprintf("a:%d", n+1)} })
 		}
+		w.Close() // or one that knows no limit would wait
 	}()
-	if _, err := o.Wait(t.Context()); !errors.Is(err, wire.ErrMalformed) {
-		t.Errorf("told %d times: %v", maxServers, err)
+	if _, err := o.Wait(t.Context()); !errors.Is(err, wire.ErrMalformed) || times != maxServers {
+		t.Errorf("told %d times of %d: %v", times, maxServers, err)
 	}
 
 	a, b = MemoryPipe()
 	o, w = ready(t, a, b)
 	refused := errors.New("no")
 	o.OnServers = func([]string) error { return refused }
-	go w.Tell(func() []string { return []string{"a:1"} })
+	go func() { w.Tell(func() []string { return []string{"a:1"} }); w.Close() }()
 	if _, err := o.Wait(t.Context()); !errors.Is(err, refused) {
 		t.Errorf("what the helper does not take: %v", err)
 	}
