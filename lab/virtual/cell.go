@@ -21,6 +21,7 @@ type Cell struct {
 	Stepped func(now time.Duration)
 
 	monitors []*cell.Monitor // by user; nil for who does not listen
+	devices  []cc.Device     // by user
 	fusions  []*cell.Fusion
 	next     time.Duration
 	outs     []lte.Out
@@ -28,7 +29,7 @@ type Cell struct {
 
 // NewCell makes the link; listens[u] says that user u monitors its cells.
 func NewCell(cfg lte.Config, user func(flow int) int, listens ...bool) *Cell {
-	c := &Cell{Network: lte.New(cfg), User: user, next: time.Millisecond}
+	c := &Cell{Network: lte.New(cfg), User: user, next: time.Millisecond, devices: make([]cc.Device, len(cfg.Users))}
 	for i, u := range cfg.Users {
 		if i >= len(listens) || !listens[i] {
 			c.monitors, c.fusions = append(c.monitors, nil), append(c.fusions, nil)
@@ -86,7 +87,7 @@ func (c *Cell) hear(s cell.Subframe) {
 // Radio makes the feedback of a flow to user u that is sent by PBE-CC: rtprop is
 // what the sender tells its receiver.
 func (c *Cell) Radio(u int, rtprop time.Duration) func(time.Duration, *Packet) cc.Radio {
-	var r cc.Receiver
+	r := c.devices[u].Receiver()
 	c.monitors[u].SetWindow(rtprop)
 	return func(now time.Duration, p *Packet) cc.Radio {
 		e := c.monitors[u].Estimate()

@@ -188,6 +188,77 @@ func TestUsersShare(t *testing.T) {
 	}
 }
 
+// TestTwoFlowsOfOneDevice: they split what the device has, without a queue; a flow
+// that ends leaves its part to the other. The paper has 26 and 28 Mbit/s, and of
+// BBR 10 and 35.
+func TestTwoFlowsOfOneDevice(t *testing.T) {
+	cfg := place(1)
+	c := NewCell(cfg, func(int) int { return 0 }, true)
+	a, _ := pbeFlow(c, 0)
+	b, _ := pbeFlow(c, 0)
+	b.Start, b.End = 2*sec, 10*sec
+	r := Run(c, 15*sec, 1, a, b)
+	all := float64(available(cfg, 0, 15*sec))
+	x, y := float64(r[0].Rate(4*sec, 10*sec))/all, float64(r[1].Rate(4*sec, 10*sec))/all
+	after, d := float64(r[0].Rate(11*sec, 15*sec))/all, r[0].Delay(4*sec, 10*sec, 0.95)
+	t.Logf("%.3f and %.3f of the cell, p95 %v; alone again %.3f", x, y, d, after)
+	if jain(x, y) < 0.98 || x+y < 0.93 || d > prop+40*ms || after < 0.94 {
+		t.Errorf("%.3f and %.3f of the cell, p95 %v; alone again %.3f", x, y, d, after)
+	}
+}
+
+// TestHonesty takes away, one by one, what the model gives to PBE-CC: beside a
+// device that always has data, the right p, all messages, feedback at once, the
+// equal share. None of it may make queues; the bounds on rates are what was
+// measured, with what is lost told in docs/pbe.md.
+func TestHonesty(t *testing.T) {
+	for name, x := range map[string]struct {
+		least  float64 // of a fair share
+		change func(*lte.Config, *Cell, *Flow)
+	}{
+		"as it is": {0.9, nil},
+		"p is taken for a fifth": {0.9, func(_ *lte.Config, c *Cell, _ *Flow) {
+			c.Monitor(0).Fit = false
+			c.Monitor(0).SetErrorRate(4e-7)
+		}},
+		"p is taken for five times": {0.3, func(_ *lte.Config, c *Cell, _ *Flow) {
+			c.Monitor(0).Fit = false
+			c.Monitor(0).SetErrorRate(1e-5)
+		}},
+		"three of ten messages are missed": {0.8, func(_ *lte.Config, c *Cell, _ *Flow) {
+			c.Hear = func(s *cell.Subframe) bool { return s.Number*7%10 > 2 }
+		}},
+		"feedback is 100 ms late": {0.4, func(_ *lte.Config, c *Cell, f *Flow) {
+			now, late := f.Radio, []cc.Radio{}
+			at := []time.Duration{}
+			f.Radio = func(t time.Duration, p *Packet) (r cc.Radio) {
+				late, at = append(late, now(t, p)), append(at, t)
+				for len(at) > 1 && at[1] < t-100*ms {
+					late, at = late[1:], at[1:]
+				}
+				return late[0]
+			}
+		}},
+		"proportional fair": {0.8, func(c *lte.Config, _ *Cell, _ *Flow) { c.Scheduler = lte.ProportionalFair }},
+	} {
+		cfg := place(2)
+		if name == "proportional fair" {
+			x.change(&cfg, nil, nil)
+		}
+		c := NewCell(cfg, toUser, true)
+		f, _ := pbeFlow(c, 0)
+		if x.change != nil {
+			x.change(&cfg, c, &f)
+		}
+		r := Run(c, 10*sec, 1, f, Flow{Rate: Steady(60 * unit.Mbps), Before: 5 * ms})
+		part, d := 2*float64(r[0].Rate(sec, 10*sec))/float64(available(cfg, 0, 10*sec)), r[0].Delay(sec, 10*sec, 0.95)
+		t.Logf("%s: %.3f of a fair share, p95 %v", name, part, d)
+		if part < x.least || d > prop+80*ms {
+			t.Errorf("%s: %.3f of a fair share, p95 %v", name, part, d)
+		}
+	}
+}
+
 // TestBottleneckElsewhere: at first the wired part is slower than the cell, then
 // not any more. PBE-CC finds both, and keeps the queue short.
 func TestBottleneckElsewhere(t *testing.T) {

@@ -59,12 +59,12 @@ type Radio struct {
 	Activated uint8
 }
 
-// Loss tells of one packet that is taken for lost, or of all in flight.
+// Loss tells of packets that are taken for lost, one or several at once.
 type Loss struct {
 	Now   time.Duration
 	Bytes unit.Bytes
-	// Sent is when it left, or the newest of them: a loss of before the last
-	// reaction asks for no other one.
+	// Sent is when the newest of them left: a loss of before the last reaction asks
+	// for no other one.
 	Sent     time.Duration
 	InFlight unit.Bytes
 	// Timeout says that nothing came back for a whole retransmission timeout, and

@@ -107,12 +107,8 @@ func (v *intervals) acked(a Ack) {
 	if a.RTT > 0 {
 		v.rtt.add(a.RTT, 0.125)
 	}
-	m := v.of(a.Sent)
-	if m == nil {
-		return
-	}
-	m.acked += a.Packets
-	if a.RTT > 0 {
+	v.answered(a.Sent, a.Packets, func(m *interval, n int) { m.acked += n })
+	if m := v.of(a.Sent); m != nil && a.RTT > 0 {
 		x, y := (a.Sent - m.begin).Seconds(), a.RTT.Seconds()
 		m.n, m.x, m.y, m.xx, m.xy = m.n+1, m.x+x, m.y+y, m.xx+x*x, m.xy+x*y
 	}
@@ -125,8 +121,24 @@ func (v *intervals) lost(l Loss) {
 		}
 		return
 	}
-	if m := v.of(l.Sent); m != nil {
-		m.lost++
+	v.answered(l.Sent, max(1, int((l.Bytes+MSS/2)/MSS)), func(m *interval, n int) { m.lost += n })
+}
+
+// answered tells to which intervals n packets belong that are answered for at
+// once, the newest of them sent at a time: one to its own; several to the oldest
+// intervals that miss some, since they are in order.
+func (v *intervals) answered(sent time.Duration, n int, add func(m *interval, n int)) {
+	if n == 1 {
+		if m := v.of(sent); m != nil && !m.done() {
+			add(m, 1)
+		}
+		return
+	}
+	for _, m := range v.list {
+		if k := min(n, m.sent-m.acked-m.lost); k > 0 && m.begin <= sent {
+			add(m, k)
+			n -= k
+		}
 	}
 }
 

@@ -53,6 +53,28 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
+// TestIntervalsOfSeveral: packets that are answered for at once belong to the
+// interval under way and to those before it.
+func TestIntervalsOfSeveral(t *testing.T) {
+	v := &intervals{}
+	v.rtt.add(10*time.Millisecond, 1)
+	var list []*interval
+	for now := time.Duration(0); now < 36*time.Millisecond; now += time.Millisecond {
+		if m := v.newest(); m == nil || now >= m.end {
+			list = append(list, v.begin(now, 12*unit.Mbps, 1.2))
+		}
+		v.sent(now)
+	}
+	v.acked(Ack{Now: 50 * time.Millisecond, Packets: 10, RTT: 40 * time.Millisecond, Sent: 9 * time.Millisecond})
+	v.lost(Loss{Now: 50 * time.Millisecond, Bytes: 5 * MSS, Sent: 14 * time.Millisecond})
+	v.acked(Ack{Now: 50 * time.Millisecond, Packets: 21, RTT: 15 * time.Millisecond, Sent: 35 * time.Millisecond})
+	for i, want := range [][2]int{{10, 2}, {9, 3}, {12, 0}} {
+		if m := list[i]; m.acked != want[0] || m.lost != want[1] {
+			t.Errorf("interval %d: %d acknowledged, %d lost, want %v", i, m.acked, m.lost, want)
+		}
+	}
+}
+
 // TestUtilities has utilities by hand.
 func TestUtilities(t *testing.T) {
 	a, v := NewAllegro(1), NewVivace(1)

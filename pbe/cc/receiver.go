@@ -1,6 +1,7 @@
 package cc
 
 import (
+	"slices"
 	"time"
 
 	"mpbond/unit"
@@ -16,11 +17,47 @@ const (
 	switchSubframes = 6
 )
 
+// Device is what the receivers of one device have in common: its capacity is
+// split equally among the flows that had a packet of late. (Each of two flows that
+// were told all of it would send that.) It and its receivers are not safe for
+// concurrent use. The zero value is ready.
+type Device struct {
+	receivers []*Receiver
+}
+
+// deviceIdle is how long a flow counts after its last packet.
+const deviceIdle = 500 * time.Millisecond
+
+// Receiver adds one to the device.
+func (d *Device) Receiver() *Receiver {
+	r := &Receiver{device: d}
+	d.receivers = append(d.receivers, r)
+	return r
+}
+
+// Remove takes one out whose flow has ended.
+func (d *Device) Remove(r *Receiver) {
+	d.receivers = slices.DeleteFunc(d.receivers, func(x *Receiver) bool { return x == r })
+}
+
+// active counts flows that had a packet of late.
+func (d *Device) active(now time.Duration) (n unit.Rate) {
+	for _, r := range d.receivers {
+		if r.begun && now-r.heard <= deviceIdle {
+			n++
+		}
+	}
+	return n
+}
+
 // Receiver is PBE-CC's receiver: it tells by one-way delays whether the cell or
-// the network before it is the bottleneck. The zero value is ready.
+// the network before it is the bottleneck. The zero value is ready, and the only
+// one of its device.
 type Receiver struct {
+	device   *Device
 	least    extreme
 	begun    bool
+	heard    time.Duration
 	over     int
 	under    int
 	internet bool
@@ -37,6 +74,11 @@ type Capacity struct {
 func (r *Receiver) OnPacket(now, oneWay time.Duration, c Capacity) Radio {
 	if !r.begun {
 		r.least.less, r.begun = true, true
+	}
+	r.heard = now
+	if r.device != nil {
+		n := r.device.active(now)
+		c.Transport, c.Fair = c.Transport/n, c.Fair/n
 	}
 	r.least.add(int64(now), int64(oneWay), int64(pbeMinDelay))
 	if oneWay > time.Duration(r.least.get())+Threshold {

@@ -78,6 +78,15 @@ func (m *Monitor) Listen(c ID, self RNTI, p float64) bool {
 	return true
 }
 
+// SetErrorRate sets p of all cells, as when it is known from the signal.
+func (m *Monitor) SetErrorRate(p float64) {
+	for _, o := range m.cells {
+		if o != nil {
+			o.table = NewTable(p)
+		}
+	}
+}
+
 // Unfiltered switches the user filter of all cells off (an ablation).
 func (m *Monitor) Unfiltered() {
 	for _, o := range m.cells {
