@@ -161,29 +161,52 @@ func jain(rates ...float64) float64 {
 }
 
 // TestUsersShare: two and three devices of a cell share it alike, at round trips
-// of 52, 64 and 297 ms too, each within 30 ms of its own propagation.
+// of 52, 64 and 297 ms too, each within 30 ms of its own propagation; and where
+// the last of them has BBR or CUBIC.
 func TestUsersShare(t *testing.T) {
-	for _, rtts := range [][]time.Duration{{50 * ms, 50 * ms}, {50 * ms, 50 * ms, 50 * ms}, {52 * ms, 64 * ms, 297 * ms}} {
-		cfg := place(len(rtts))
-		c := NewCell(cfg, toUser, true, true, true)
+	bbr := func() cc.Controller { return cc.NewBBR(1) }
+	cubic := func() cc.Controller { return cc.NewCUBIC() }
+	for _, x := range []struct {
+		name string
+		rtts []time.Duration
+		last func() cc.Controller
+	}{
+		{"two", []time.Duration{50 * ms, 50 * ms}, nil},
+		{"three", []time.Duration{50 * ms, 50 * ms, 50 * ms}, nil},
+		{"three round trips", []time.Duration{52 * ms, 64 * ms, 297 * ms}, nil},
+		{"one and BBR", []time.Duration{50 * ms, 50 * ms}, bbr},
+		{"two and BBR", []time.Duration{50 * ms, 50 * ms, 50 * ms}, bbr},
+		{"one and CUBIC", []time.Duration{50 * ms, 50 * ms}, cubic},
+		{"two and CUBIC", []time.Duration{50 * ms, 50 * ms, 50 * ms}, cubic},
+	} {
+		c := NewCell(place(len(x.rtts)), toUser, true, true, true)
 		var flows []Flow
-		for i, rtt := range rtts {
-			f := flowOf(cc.NewPBE(uint64(i)))
-			f.Before, f.After, f.Back, f.Start = rtt/2, 0, rtt/2, time.Duration(i)*sec
-			f.Radio = c.Radio(i, rtt)
+		for i, rtt := range x.rtts {
+			f := Flow{Before: rtt / 2, Back: rtt / 2, Start: time.Duration(i) * sec}
+			if i == len(x.rtts)-1 && x.last != nil {
+				f.Controller = x.last()
+			} else {
+				f.Controller, f.Radio = cc.NewPBE(uint64(i)), c.Radio(i, rtt)
+			}
 			flows = append(flows, f)
 		}
-		const from, to = 8 * sec, 24 * sec
+		from, to := 5*sec, 12*sec
+		if x.name == "three round trips" {
+			from, to = 8*sec, 24*sec // the longest needs more to settle
+		}
 		var rates []float64
+		line := x.name + ":"
 		for i, r := range Run(c, to, 1, flows...) {
 			rates = append(rates, float64(r.Rate(from, to))/1e6)
-			d := r.Delay(from, to, 0.95) - flows[i].Before
-			t.Logf("%v: %.1f Mbit/s, p95 of the queue %v", rtts[i], rates[i], d)
+			queue := r.Delay(from, to, 0.95) - flows[i].Before
+			line += fmt.Sprintf(" %.1f Mbit/s, p95 of the queue %v;", rates[i], queue.Round(ms))
+			if flows[i].Radio != nil && queue > 30*ms {
+				t.Errorf("%s: p95 of the queue %v", x.name, queue)
+			}
 		}
-		if j := jain(rates...); j < 0.98 {
-			t.Errorf("%v: Jain %.4f", rtts, j)
-		} else {
-			t.Logf("%v: Jain %.4f", rtts, j)
+		t.Logf("%s Jain %.4f", line, jain(rates...))
+		if jain(rates...) < 0.98 {
+			t.Errorf("%s Jain %.4f", line, jain(rates...))
 		}
 	}
 }
