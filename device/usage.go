@@ -70,7 +70,7 @@ type journal interface {
 	Close() error
 }
 
-// Counted is a connection whose bytes are counted: a *tcp.Conn.
+// Counted is a connection whose bytes are counted: a *tcp.Conn, or what Watch is told.
 type Counted interface {
 	// Carried tells what it had the network carry since it was made, and what
 	// it still will of what it was given.
@@ -206,6 +206,16 @@ func (l ledger) Opened(c *tcp.Conn) { l.u.opened(c, l.p, c.Interface(), c.LocalA
 
 // Closing implements tcp.Ledger.
 func (l ledger) Closing(c *tcp.Conn) { l.u.closing(c) }
+
+// Watch counts a connection that has no tcp.Ledger, over a link or, if that is "",
+// the one that has its local address, until end is called. Nil counts nothing.
+func (u *Usage) Watch(c Counted, p policy.Purpose, link string, local net.Addr) (end func()) {
+	if u == nil {
+		return func() {}
+	}
+	u.opened(c, p, link, local)
+	return sync.OnceFunc(func() { u.closing(c) })
+}
 
 // opened counts a connection from now on, over the link that it is bound to, or
 // else that has its local address.

@@ -14,12 +14,14 @@ import (
 	"mpbond/lab"
 )
 
-// TestOwnInterfaces: the primary finds its interfaces by their default routes,
-// and follows them as they go and come; one whose data costs money carries a
-// subflow only while the other does not work.
+// newUplinks is the emulated network
 //
 //	primary ═══ wifi, lte ═══ server ─ core ─ web
-func TestOwnInterfaces(t *testing.T) {
+//
+// whose devices trust each other; nothing runs there. The primary's routes know wifi
+// alone.
+func newUplinks(t *testing.T) *network {
+	t.Helper()
 	topology := &lab.Topology{
 		Node: map[string]*lab.Node{"primary": {Routes: []string{"default via wifi"}}, "server": {Forward: true}, "web": {Routes: []string{"default via core"}}},
 		Link: map[string]*lab.Link{"core": {Ends: [2]string{"server", "web"}}},
@@ -51,27 +53,38 @@ func TestOwnInterfaces(t *testing.T) {
 	}
 	trust("server", identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys["primary"]})
 	trust("primary", identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys["server"], Addresses: []string{fmt.Sprintf("%v:7600", server)}})
+	return &network{Network: n}
+}
+
+// uses waits until these devices, and no others, carry subflows.
+func (n *network) uses(want ...string) {
+	n.Helper()
+	rig.Eventually(n.TB, func() error {
+		s, err := n.Status("primary", "primary")
+		if err != nil {
+			return err
+		}
+		up := map[string]bool{}
+		for _, p := range s.Bonds[0].Paths {
+			if p.State == api.Up {
+				up[p.Device] = true
+			}
+		}
+		if got := slices.Sorted(maps.Keys(up)); !slices.Equal(got, want) {
+			return fmt.Errorf("subflows by %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+// TestOwnInterfaces: the primary finds its interfaces by their default routes,
+// and follows them as they go and come; one whose data costs money carries a
+// subflow only while the other does not work.
+func TestOwnInterfaces(t *testing.T) {
+	n := newUplinks(t)
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16")
 
-	uses := func(want ...string) {
-		t.Helper()
-		rig.Eventually(t, func() error {
-			s, err := n.Status("primary", "primary")
-			if err != nil {
-				return err
-			}
-			up := map[string]bool{}
-			for _, p := range s.Bonds[0].Paths {
-				if p.State == api.Up {
-					up[p.Device] = true
-				}
-			}
-			if got := slices.Sorted(maps.Keys(up)); !slices.Equal(got, want) {
-				return fmt.Errorf("subflows by %q, want %q", got, want)
-			}
-			return nil
-		})
-	}
+	uses := n.uses
 	const wifi, lte = "laptop/wifi", "laptop/lte"
 	route := func(verb, link, metric string) {
 		t.Helper()

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 
 	"mpbond/device"
 	"mpbond/fault"
 	"mpbond/policy"
-	"mpbond/tcp"
 )
 
 // spent is the error that an own link may carry nothing more, if so: that
@@ -24,8 +24,9 @@ func (p *Primary) spent(ctx context.Context, link, server string) error {
 	return p.spentOn(link)
 }
 
-// linkOf is the own interface that a connection goes by, "" if that is not known.
-func linkOf(c *tcp.Conn) string { return cmp.Or(c.Interface(), device.InterfaceOf(c.LocalAddr())) }
+// linkOf is the own interface that a connection goes by: the one that it is bound
+// to, or else that has its local address; "" if that is not known.
+func linkOf(bound string, local net.Addr) string { return cmp.Or(bound, device.InterfaceOf(local)) }
 
 // spentOn is the error that an own link may carry nothing more, if so.
 func (p *Primary) spentOn(link string) error {

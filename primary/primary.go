@@ -60,6 +60,9 @@ type Config struct {
 	// system's routes; ["auto"] is each interface that has a default route, as
 	// they come and go.
 	Interfaces []string `toml:"interfaces"`
+	// UDP are interfaces whose direct subflows go over UDP instead of TCP
+	// (docs/pbe.md). The server must serve that, and Interfaces name them or be "auto".
+	UDP []string `toml:"udp"`
 	// Metered are interfaces and helpers whose data costs money: they carry
 	// nothing while another one works.
 	Metered []string `toml:"metered"`
@@ -94,6 +97,8 @@ type Config struct {
 	API string `toml:"api"`
 	// Usage counts what direct subflows and pipes carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`
+	// DialUDP connects over UDP as Options say; nil: it cannot.
+	DialUDP func(ctx context.Context, addr string, opt tcp.Options) (Counted, error) `toml:"-"`
 	// Allowed is what an own link may still carry; nil: there are no caps.
 	Allowed func(link string) policy.Allowance `toml:"-"`
 }
@@ -223,6 +228,14 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		return nil, fault.New(fault.Config, fmt.Errorf("interfaces are %q", cfg.Interfaces), "write either names, or \"auto\" alone")
 	case cfg.GiveUp < unitless:
 		return nil, fault.New(fault.Config, fmt.Errorf("streams would give up after %v", time.Duration(cfg.GiveUp)), "set `give_up` to a time, like \"60s\"")
+	}
+	for _, name := range cfg.UDP {
+		switch {
+		case !slices.Contains(cfg.Interfaces, name) && !slices.Contains(cfg.Interfaces, autoInterfaces):
+			return nil, fault.New(fault.Config, fmt.Errorf("udp names %q, and interfaces do not", name), "name it in `interfaces` too")
+		case cfg.DialUDP == nil:
+			return nil, fault.New(fault.Unsupported, errors.New("subflows cannot go over UDP here"), "leave `udp` out")
+		}
 	}
 	modes, err := policy.ParseModes(cfg.Latency, cfg.Redundant)
 	if err != nil {
@@ -526,15 +539,14 @@ func (p *Primary) direct(ctx context.Context, iface, device string, attempt int)
 	if err := p.spent(dctx, iface, addr); err != nil {
 		return lane{}, err
 	}
-	c, err := tcp.Dial(dctx, addr, tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout, Mark: p.cfg.mark(),
-		Ledger: p.cfg.Usage.Ledger(policy.ForDirect)})
+	c, err := p.dial(dctx, iface, addr)
 	if err != nil {
 		return lane{}, err
 	}
 	p.mu.Lock()
 	c.For(p.server.Key.ID().String())
 	p.mu.Unlock()
-	if err := p.spentOn(linkOf(c)); err != nil { // it need not be the one that the routes told
+	if err := p.spentOn(linkOf(iface, c.LocalAddr())); err != nil { // it need not be the one that the routes told
 		c.Close()
 		return lane{}, err
 	}

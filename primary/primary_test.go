@@ -47,6 +47,7 @@ func TestBadConfig(t *testing.T) {
 		{"no resume", []identity.Peer{one}, func(c *Config) { c.Resume = 0 }, "", ""},
 		{"reinject", []identity.Peer{one}, func(c *Config) { c.Reinject = 0 }, "threshold is 0", "0.2"},
 		{"no reinjection", []identity.Peer{one}, func(c *Config) { c.Reinject = -1 }, "", ""},
+		{"UDP over another interface", []identity.Peer{one}, func(c *Config) { c.UDP, c.Interfaces = []string{"wwan0"}, []string{"wlan0"} }, "wwan0", "interfaces"},
 		{"auto and a name", []identity.Peer{one}, func(c *Config) { c.Interfaces = []string{"wlan0", "auto"} }, "wlan0", "alone"},
 		{"give up", []identity.Peer{one}, func(c *Config) { c.GiveUp = 0 }, "after 0s", "60s"},
 		{"pipe", []identity.Peer{one}, func(c *Config) { c.Pipe = "203.0.113.1:7602" }, "203.0.113.1", "ip address"},

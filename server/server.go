@@ -63,8 +63,28 @@ type Config struct {
 	Reinject float64 `toml:"reinject"`
 	// API is where requests over TCP and the web console (docs/console.md) are answered, a loopback "host:port"; empty is none.
 	API string `toml:"api"`
+	// UDP serves subflows over UDP too (docs/pbe.md), at the same address.
+	UDP bool `toml:"udp"`
+	// ListenUDP opens that; nil: it cannot.
+	ListenUDP func(addr string) (Listener, error) `toml:"-"`
 	// Usage counts what subflows carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`
+}
+
+// Counted is a transport whose bytes are counted.
+type Counted interface {
+	subflow.Transport
+	device.Counted
+	For(peer string) // see tcp.Conn
+	SetNotSentLowat(unit.Bytes) error
+}
+
+// Listener accepts transports that are no TCP: of subflows, neither helped nor for
+// pairing.
+type Listener interface {
+	// Accept returns net.ErrClosed after Close.
+	Accept() (Counted, error)
+	Close() error
 }
 
 // Default is the configuration that a file changes.
@@ -96,6 +116,7 @@ type Server struct {
 	log   *slog.Logger
 	rec   *trace.Recorder // nil: nothing is traced
 	ln    *tcp.Listener
+	udp   Listener // or nil
 	start time.Time
 	// Version is the program's, for those who measure. To be set before Run.
 	Version string
@@ -152,7 +173,19 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, start: time.Now(), firstByte: firstByte,
+	var udp Listener
+	if cfg.UDP {
+		if cfg.ListenUDP == nil {
+			err = fault.New(fault.Unsupported, errors.New("subflows cannot come over UDP here"), "leave `udp` out")
+		} else {
+			udp, err = cfg.ListenUDP(ln.Addr().String())
+		}
+		if err != nil {
+			ln.Close()
+			return nil, err
+		}
+	}
+	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, udp: udp, start: time.Now(), firstByte: firstByte,
 		gate: tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}, accounts: map[identity.PublicKey]*account{}, bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
 }
 
@@ -171,6 +204,9 @@ func (s *Server) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.ln.Close() })
 	defer stop()
 	s.wg.Go(func() { s.reap(ctx) })
+	if s.udp != nil {
+		s.wg.Go(func() { s.acceptUDP(ctx) })
+	}
 	var err error
 	for {
 		var c *tcp.Conn
@@ -188,7 +224,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		s.wg.Go(func() {
 			defer leave()
-			s.handshake(ctx, c)
+			s.handshake(ctx, c, func(ctx context.Context) (*subflow.Subflow, wire.Join, error) { return s.accept(ctx, c) })
 		})
 	}
 	cancel()
@@ -207,6 +243,9 @@ func (s *Server) Run(ctx context.Context) error {
 		farewell.Go(func() { s.end(b) })
 	}
 	farewell.Wait()
+	if s.udp != nil {
+		s.udp.Close()
+	}
 	s.wg.Wait()
 	return err
 }
@@ -256,12 +295,46 @@ func (s *Server) TrustChanged() {
 	}
 }
 
+// acceptUDP makes subflows of what comes over UDP, until that is closed.
+func (s *Server) acceptUDP(ctx context.Context) {
+	for {
+		c, err := s.udp.Accept()
+		if err != nil {
+			return
+		}
+		leave := s.gate.Admit(c.RemoteAddr())
+		if leave == nil {
+			s.log.Warn("too many handshakes: connection dropped", "from", c.RemoteAddr(), "over", "UDP")
+			_ = c.Abort()
+			continue
+		}
+		s.wg.Go(func() {
+			defer leave()
+			w := &watched{c, s.cfg.Usage.Watch(c, policy.ForSubflow, "", c.LocalAddr())}
+			s.handshake(ctx, w, func(ctx context.Context) (*subflow.Subflow, wire.Join, error) {
+				return s.subflow(ctx, w, w, nil)
+			})
+		})
+	}
+}
+
+// watched tells who counts a transport when it ends.
+type watched struct {
+	Counted
+	end func()
+}
+
+func (w *watched) Close() error {
+	w.end()
+	return w.Counted.Close()
+}
+
 // handshake turns a connection into a subflow of a bond, or drops it.
-func (s *Server) handshake(ctx context.Context, c *tcp.Conn) {
+func (s *Server) handshake(ctx context.Context, c Counted, accept func(context.Context) (*subflow.Subflow, wire.Join, error)) {
 	s.mu.Lock()
 	s.conns[c] = true
 	s.mu.Unlock()
-	sf, j, err := s.accept(ctx, c)
+	sf, j, err := accept(ctx)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
@@ -321,6 +394,11 @@ func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wir
 		}
 		t = link
 	}
+	return s.subflow(ctx, c, t, link)
+}
+
+// subflow makes one over t, which ends at c or, if it is helped, at a helper.
+func (s *Server) subflow(ctx context.Context, c Counted, t subflow.Transport, link *pipe.Link) (*subflow.Subflow, wire.Join, error) {
 	cfg := s.key.Server(wire.ALPN, s.trust.Allowed(identity.RolePrimary))
 	sf, j, err := subflow.Accept(ctx, t, cfg, func(peer identity.PublicKey, j wire.Join) (wire.OK, error) {
 		if j.Helped != (link != nil) {

@@ -379,6 +379,12 @@ func (o Options) beforeConnect(_, _ string, raw syscall.RawConn) error {
 	})
 }
 
+// Bind has a socket that is no TCP go out as Options say: by their interface, with
+// their mark. It is a Control of package net.
+func (o Options) Bind(_, _ string, raw syscall.RawConn) error {
+	return control(raw, func(fd int) error { return bind(fd, o.Interface, o.Mark) })
+}
+
 // SetMark marks a socket that others make; see Options.Mark.
 func SetMark(raw syscall.RawConn, mark int) error {
 	return control(raw, func(fd int) error { return bind(fd, "", mark) })

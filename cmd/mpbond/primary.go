@@ -57,6 +57,7 @@ proxy that others can reach has this off unless --direct is given.`,
 				set(changed, "transparent", &cfg.Transparent, flags.Transparent)
 				set(changed, "pipe", &cfg.Pipe, flags.Pipe)
 				set(changed, "interface", &cfg.Interfaces, flags.Interfaces)
+				set(changed, "udp", &cfg.UDP, flags.UDP)
 				set(changed, "metered", &cfg.Metered, flags.Metered)
 				set(changed, "subflows", &cfg.Subflows, flags.Subflows)
 				set(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
@@ -112,6 +113,7 @@ proxy that others can reach has this off unless --direct is given.`,
 	f.Uint16Var(&flags.Transparent, "transparent", cfg.Transparent, "loopback `PORT` for mpbond run; 0: none")
 	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe, "where helpers connect, `HOST:PORT`, also rfcomm://CHANNEL, several with commas; empty: nowhere")
 	f.StringSliceVar(&flags.Interfaces, "interface", nil, "network interface that carries a direct subflow; may be repeated; auto: each with a default route, as they come and go")
+	f.StringSliceVar(&flags.UDP, "udp", nil, "one of these interfaces, whose subflows go over UDP, which the server must serve; may be repeated")
 	f.StringSliceVar(&flags.Metered, "metered", nil, "interface or helper to use only while no other works, since its data costs money; may be repeated")
 	f.StringSliceVar(&flags.Latency, "latency", cfg.Latency, "`RULE` for connections that must not wait: port:22, port:5000-5100, dscp:46, host:*.example.org; may be repeated")
 	f.StringSliceVar(&flags.Redundant, "redundant", nil, "`RULE`, as for --latency, for connections whose bytes go over every subflow")
@@ -211,6 +213,7 @@ type edged struct {
 
 // newEdged opens everything that a primary listens on.
 func newEdged(cfg primary.Config, key *identity.Key, trust *identity.Trust, rec *trace.Recorder) (e edged, err error) {
+	cfg.DialUDP = dialUDP
 	if e.Primary, err = primary.New(cfg, key, trust, slog.Default(), rec); err != nil {
 		return e, err
 	}

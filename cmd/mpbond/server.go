@@ -41,6 +41,7 @@ allowed.`,
 				set(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
 				set(changed, "congestion", &cfg.Congestion, flags.Congestion)
 				set(changed, "reinject", &cfg.Reinject, flags.Reinject)
+				set(changed, "udp", &cfg.UDP, flags.UDP)
 				set(changed, "api", &cfg.API, r.api)
 			})
 			if err != nil {
@@ -59,7 +60,7 @@ allowed.`,
 					return fault.New(fault.Usage, err, "write a rate like 50Mbit/s")
 				}
 			}
-			cfg.Usage = r.usage
+			cfg.Usage, cfg.ListenUDP = r.usage, listenUDP(cfg.Congestion)
 			rec, err := r.recorder("")
 			if err != nil {
 				return err
@@ -91,6 +92,7 @@ allowed.`,
 	cmd.Flags().StringVar(&flags.Public, "public", "", "how devices reach this server from elsewhere, `HOST[:PORT]`, as codes tell it; empty: by the addresses of its interfaces")
 	cmd.Flags().StringSliceVar(&allow, "allow", nil, "private `PREFIX` that devices may reach; may be repeated")
 	cmd.Flags().StringVar(&rate, "rate", "", "the most that one device moves each way, like 50Mbit/s; empty: no limit")
+	cmd.Flags().BoolVar(&flags.UDP, "udp", false, "serve subflows over UDP too, at the same address")
 	schedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,7 +38,8 @@ type Conn struct {
 	confirmed bool // a dialled connection was given to Accept; for the goroutine that reads the endpoint
 	running   bool // guarded by the endpoint's mu
 
-	corked bool // for the writing goroutine
+	whose  atomic.Pointer[string] // see For
+	corked bool                   // for the writing goroutine
 	held   []byte
 
 	mu      sync.Mutex // guards the rest
@@ -108,6 +110,12 @@ func (c *Conn) endpoint() *Endpoint {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ep
+}
+
+func (c *Conn) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
 }
 
 // opened tells whether a packet was found to be the peer's.
@@ -334,8 +342,18 @@ func (c *Conn) Abort() error {
 	return nil
 }
 
-// LocalAddr implements net.Conn.
-func (c *Conn) LocalAddr() net.Addr { return c.endpoint().Addr() }
+// LocalAddr implements net.Conn. Where the endpoint is at all addresses it is the
+// one on the way to the peer now.
+func (c *Conn) LocalAddr() net.Addr {
+	ep := c.endpoint()
+	at, ok := ep.Addr().(*net.UDPAddr)
+	if ok && at.IP.IsUnspecified() {
+		if way, err := leads(c.RemoteAddr(), ep.opt); err == nil {
+			return &net.UDPAddr{IP: way.(*net.UDPAddr).IP, Port: at.Port}
+		}
+	}
+	return ep.Addr()
+}
 
 // RemoteAddr implements net.Conn.
 func (c *Conn) RemoteAddr() net.Addr {

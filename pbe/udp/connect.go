@@ -34,12 +34,21 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 	}
 	for i, ip := range ips {
 		ip = ip.Unmap()
+		to := netip.AddrPortFrom(ip, uint16(port))
+		// At one own address, so that it is known by which interface it goes.
+		var local net.Addr
+		if local, err = leads(net.UDPAddrFromAddrPort(to), opt); err != nil {
+			err = fault.New(fault.Unreachable, err, "this device has no route there: is the network up?")
+			continue
+		}
+		at := local.(*net.UDPAddr)
+		at.Port = 0
 		network := "udp6"
 		if ip.Is4() {
 			network = "udp4"
 		}
 		var ep *Endpoint
-		if ep, err = open(network, "", opt); err != nil {
+		if ep, err = open(network, at.String(), opt); err != nil {
 			continue
 		}
 		ep.own = true
@@ -48,7 +57,7 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 			one, cancel = share(ctx, left)
 		}
 		var c *Conn
-		c, err = ep.Dial(one, netip.AddrPortFrom(ip, uint16(port)))
+		c, err = ep.Dial(one, to)
 		cancel()
 		if err == nil {
 			return c, nil

@@ -46,6 +46,9 @@ const (
 	maxErrors    = 1000    // of the socket in turn, until it is given up
 )
 
+// farewell is how long Close waits for connections that were closed before.
+const farewell = time.Second
+
 // Endpoint is one UDP socket and its connections. Its methods are for any
 // goroutine.
 type Endpoint struct {
@@ -130,7 +133,8 @@ func (ep *Endpoint) Accept() (*Conn, error) {
 	}
 }
 
-// Close ends the endpoint at once, with all connections that use it.
+// Close ends the endpoint with all connections that use it: those that were closed
+// before within a second, others at once.
 func (ep *Endpoint) Close() error {
 	ep.mu.Lock()
 	if ep.over {
@@ -145,11 +149,21 @@ func (ep *Endpoint) Close() error {
 		}
 	}
 	ep.mu.Unlock()
+	patience := time.NewTimer(farewell)
+	defer patience.Stop()
 	for _, c := range list {
-		if c.endpoint() == ep {
-			c.Abort()
-			<-c.gone
+		if c.endpoint() != ep {
+			continue
 		}
+		if c.isClosed() {
+			select { // what was written before may still arrive
+			case <-c.gone:
+			case <-patience.C:
+				patience.Reset(0)
+			}
+		}
+		c.Abort()
+		<-c.gone
 	}
 	close(ep.closed)
 	return ep.sock.Close()

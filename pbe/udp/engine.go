@@ -90,6 +90,7 @@ type engine struct {
 	got      spans
 	read     uint64
 	window   uint64
+	most     uint64 // that window may be
 	told     uint64 // window end last told
 	end      uint64
 	ended    bool
@@ -135,7 +136,7 @@ type engine struct {
 type counts struct{ packets, resent, lost, spurious, wireOut, wireIn, duplicate uint64 }
 
 func newEngine(ctl cc.Controller, header unit.Bytes) *engine {
-	return &engine{ctl: ctl, header: header, room: firstWindow, window: firstWindow, told: firstWindow, reorder: packetThreshold, mtu: mtuSearch{size: minPayload}}
+	return &engine{ctl: ctl, header: header, room: firstWindow, window: firstWindow, most: maxWindow, told: firstWindow, reorder: packetThreshold, mtu: mtuSearch{size: minPayload}}
 }
 
 // write takes as much of p as there is room for.
@@ -188,7 +189,7 @@ func (e *engine) tune(now time.Duration) {
 	rtt := max(e.rtprop, e.srtt, 10*time.Millisecond)
 	if e.read-e.tuneRead > e.window/2 {
 		if now-e.tuneAt < 2*rtt {
-			e.window = min(2*e.window, maxWindow)
+			e.window = min(2*e.window, e.most)
 		}
 		e.tuneAt, e.tuneRead = now, e.read
 	}
@@ -375,6 +376,13 @@ func (e *engine) sent(p packet, frames int) (number uint64) {
 	e.counts.packets++
 	e.counts.wireOut += uint64(frames+overhead) + uint64(e.header)
 	return number
+}
+
+// refused is told of packets that this device itself did not take, such as those
+// longer than its own link carries: they went nowhere, and are lost.
+func (e *engine) refused(packets, bytes int) {
+	e.counts.wireOut -= uint64(bytes) + uint64(packets)*uint64(e.header)
+	e.mtu.refused(bytes)
 }
 
 // appendData puts what was lost, else what is new, and the end of the stream into

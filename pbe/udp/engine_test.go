@@ -310,6 +310,31 @@ func TestMTU(t *testing.T) {
 	}
 }
 
+// TestRefused: what this device does not take is not counted, and a probe not tried
+// again soon.
+func TestRefused(t *testing.T) {
+	w := newWorld(t, path{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 3)
+	tried := 0
+	w.drop = func(from int, f flight) bool {
+		if from == 0 && f.size == maxPayload+28 {
+			tried++
+			before := w.e[0].counts.wireOut
+			w.e[0].refused(1, maxPayload)
+			if got := before - w.e[0].counts.wireOut; got != maxPayload+28 {
+				t.Errorf("%d bytes are not counted", got)
+			}
+			return true
+		}
+		return false
+	}
+	w.p.mtu = maxPayload
+	w.forever(0)
+	w.until(4*time.Second, func() bool { return false })
+	if e := w.e[0]; tried != 1 || e.mtu.size != 1472 {
+		t.Errorf("it was tried %d times; packets are of %d", tried, e.mtu.size)
+	}
+}
+
 // forever lets engine i write, and the other read, without end.
 func (w *world) forever(i int) {
 	buf := make([]byte, 64<<10)

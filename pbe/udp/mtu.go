@@ -71,6 +71,14 @@ func (m *mtuSearch) lost(now time.Duration, number uint64, size int, probe bool)
 	}
 }
 
+// refused is told that the device did not take packets of so many bytes. If that was
+// a probe, another try is of no use.
+func (m *mtuSearch) refused(bytes int) {
+	if m.out && m.next < len(payloads) && bytes == payloads[m.next] {
+		m.tries = probeTries - 1
+	}
+}
+
 // rest ends the search for a while.
 func (m *mtuSearch) rest(now time.Duration) {
 	m.tries, m.longLost, m.next = 0, 0, 0

@@ -12,12 +12,12 @@ var errFull = errors.New("no room for more gaps")
 // handle takes the frames of one packet of the peer. It does nothing if its number
 // was there before. An error says what no peer of ours sends.
 func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
+	e.counts.wireIn += uint64(len(frames)+overhead) + uint64(e.header)
 	if number < e.floor || e.numbers.has(number) {
 		e.counts.duplicate++
 		return nil
 	}
 	e.now, e.heard = now, now
-	e.counts.wireIn += uint64(len(frames)+overhead) + uint64(e.header)
 	highest := uint64(0) // + 1
 	if n := len(e.numbers); n > 0 {
 		highest = e.numbers[n-1].hi + 1

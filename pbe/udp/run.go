@@ -83,7 +83,11 @@ func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
 	ep, to, aside := c.ep, c.remote, c.try.to
 	c.mu.Unlock()
 	if len(o.ends) > 0 {
-		ep.sock.send(o, to)
+		if packets, bytes := ep.sock.send(o, to); packets > 0 {
+			c.mu.Lock()
+			c.e.refused(packets, bytes)
+			c.mu.Unlock()
+		}
 	}
 	if len(side.ends) > 0 {
 		ep.sock.send(side, aside)

@@ -64,8 +64,8 @@ func newSocket(c *net.UDPConn) (*socket, error) {
 }
 
 // send sends the packets of o. What the kernel does not take is lost, as in the
-// network.
-func (s *socket) send(o *outbox, to netip.AddrPort) {
+// network; it returns how many packets that were, and their bytes.
+func (s *socket) send(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	m := &o.messages
 	m.to = net.UDPAddr{IP: append(m.to.IP[:0], to.Addr().AsSlice()...), Port: int(to.Port()), Zone: to.Addr().Zone()}
 	for done := 0; done < len(o.ends); {
@@ -78,13 +78,16 @@ func (s *socket) send(o *outbox, to netip.AddrPort) {
 		switch {
 		case err == nil:
 		case errors.Is(err, net.ErrClosed):
-			return
+			return packets, bytes
 		case m.counts[n] > 1 && (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EINVAL)):
 			s.segments.Store(false) // the device cannot
 		default:
 			done += m.counts[n]
+			packets += m.counts[n]
+			bytes += len(m.list[n].Buffers[0])
 		}
 	}
+	return packets, bytes
 }
 
 // trains makes the messages of the packets from the one of that index on: packets

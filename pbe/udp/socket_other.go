@@ -29,18 +29,21 @@ func newSocket(c *net.UDPConn) (*socket, error) {
 }
 
 // send sends the packets of o. What the system does not take is lost, as in the
-// network.
-func (s *socket) send(o *outbox, to netip.AddrPort) {
+// network; it returns how many packets that were, and their bytes.
+func (s *socket) send(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	if a := to.Addr(); s.v6 && a.Is4() {
 		to = netip.AddrPortFrom(netip.AddrFrom16(a.As16()), to.Port())
 	}
 	start := 0
 	for _, end := range o.ends {
 		if _, err := s.WriteToUDPAddrPort(o.buf[start:end], to); errors.Is(err, net.ErrClosed) {
-			return
+			return packets, bytes
+		} else if err != nil {
+			packets, bytes = packets+1, bytes+end-start
 		}
 		start = end
 	}
+	return packets, bytes
 }
 
 // receive waits for a packet and hands it on. The memory is its own again

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+
+	"mpbond/pbe/cc"
+	"mpbond/pbe/udp"
+	"mpbond/primary"
+	"mpbond/server"
+	"mpbond/tcp"
+)
+
+// controller makes the one of a configured name: of those that are known here too,
+// else CUBIC.
+func controller(name string) func() cc.Controller {
+	switch name {
+	case "bbr":
+		return func() cc.Controller { return cc.NewBBR(1) }
+	case "copa":
+		return func() cc.Controller { return cc.NewCopa(0.5) }
+	}
+	return func() cc.Controller { return cc.NewCUBIC() }
+}
+
+// dialUDP is primary.Config's.
+func dialUDP(ctx context.Context, addr string, opt tcp.Options) (primary.Counted, error) {
+	c, err := udp.Dial(ctx, addr, udp.Options{Controller: controller(opt.Congestion), Control: opt.Bind})
+	if err != nil {
+		return nil, err // not a nil *udp.Conn in an interface
+	}
+	return c, nil
+}
+
+// udpListener is server.Config's.
+type udpListener struct{ *udp.Endpoint }
+
+func (l udpListener) Accept() (server.Counted, error) {
+	c, err := l.Endpoint.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// listenUDP makes one, with a controller of that name.
+func listenUDP(congestion string) func(addr string) (server.Listener, error) {
+	return func(addr string) (server.Listener, error) {
+		ep, err := udp.Listen(addr, udp.Options{Controller: controller(congestion)})
+		if err != nil {
+			return nil, err
+		}
+		return udpListener{ep}, nil
+	}
+}
