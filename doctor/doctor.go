@@ -148,8 +148,10 @@ type Lane struct {
 	Silent  bool     // the running primary's subflow makes no progress
 	Problem *Problem // why it is not up
 	// Refuses is why a helper carries nothing by its owner's word, such as a low
-	// battery; "" if it does not say so.
+	// battery; "" if it does not say so. Rests is why this device lets it carry
+	// nothing, by its own policy or since it is paused.
 	Refuses string
+	Rests   string
 	Local   string // this end's address, of a direct one
 	Seen    string // where it comes from as the server sees it
 	Hops    []Hop  // from here to the server; none of a lane that is not up

@@ -204,6 +204,9 @@ func (p Patient) helped(ctx context.Context, f *Facts, st api.Status) {
 		p.Progress("the way to the server by " + l.Name)
 		told := factsOf(st, func(d api.Device) bool { return d.Name == h.Name })
 		l.Metered, l.Refuses = l.Metered || told.Metered != nil && *told.Metered, told.Refuses
+		if i := slices.IndexFunc(st.Devices, func(d api.Device) bool { return d.Name == h.Name }); i >= 0 {
+			l.Rests = st.Devices[i].Rests
+		}
 		var id uint32
 		for _, path := range paths(st) {
 			if path.Device != h.Name {

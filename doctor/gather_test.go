@@ -170,18 +170,22 @@ func TestCostly(t *testing.T) {
 	}
 }
 
-// TestRefusing: a helper whose owner lends nothing now is no failure.
+// TestRefusing: a helper whose owner lends nothing now, or that rests here, is no
+// failure.
 func TestRefusing(t *testing.T) {
-	f := healthy()
-	f.Lanes[1] = Lane{Name: "phone", Helper: true, Refuses: "the battery is at 12 %"}
-	r := Judge(f)
-	if r.Kind != "" || !slices.ContainsFunc(r.Findings, func(n Finding) bool { return n.Check == "helper" && n.Level == Note }) {
-		t.Errorf("%+v", r)
+	for _, l := range []Lane{{Refuses: "the battery is at 12 %"}, {Rests: "paused by its owner"}} {
+		l.Name, l.Helper = "phone", true
+		f := healthy()
+		f.Lanes[1] = l
+		r := Judge(f)
+		if r.Kind != "" || !slices.ContainsFunc(r.Findings, func(n Finding) bool { return n.Check == "helper" && n.Level == Note }) {
+			t.Errorf("%+v", r)
+		}
 	}
 	var g Facts
 	p := Patient{Helpers: []identity.Peer{{Name: "phone"}}, Progress: func(string) {}}
-	p.helped(t.Context(), &g, api.Status{Devices: []api.Device{{Name: "phone", Facts: &api.KnownFacts{Refuses: "low"}}}})
-	if len(g.Lanes) != 1 || g.Lanes[0].Refuses != "low" {
+	p.helped(t.Context(), &g, api.Status{Devices: []api.Device{{Name: "phone", Rests: "paused", Facts: &api.KnownFacts{Refuses: "low"}}}})
+	if len(g.Lanes) != 1 || g.Lanes[0].Refuses != "low" || g.Lanes[0].Rests != "paused" {
 		t.Errorf("%+v", g.Lanes)
 	}
 }

@@ -239,6 +239,9 @@ func (j *judge) lanes() {
 		case !l.Up && l.Refuses != "":
 			j.say(about{"helper", l.Name}, Note, "", "it carries nothing at present, as its owner wants: %s", l.Refuses)
 			continue
+		case !l.Up && l.Rests != "":
+			j.say(about{"helper", l.Name}, Note, "", "it carries nothing at present, as this device wants: %s", l.Rests)
+			continue
 		case !l.Up && l.Helper:
 			j.say(about{"helper", l.Name}, Bad, helperHint(l), "%s", cmp.Or(text(l.Problem), "it does not call"))
 			continue

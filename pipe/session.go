@@ -98,6 +98,7 @@ type Counts struct {
 	Again    unit.Bytes // sent a second time for that
 	Away     time.Duration
 	Since    time.Time // when it last went on; zero if it never did
+	Stalled  time.Time // when Stalled last found it so; zero if it never did
 }
 
 // start makes l a session. It keeps what it sends itself.
@@ -167,7 +168,11 @@ func (l *Link) Stalled(now time.Time) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.s.stall.look(now, h)
+	if !l.s.stall.look(now, h) {
+		return false
+	}
+	l.s.counts.Stalled = now
+	return true
 }
 
 // stall watches a hop for bytes that are not acknowledged.

@@ -477,15 +477,23 @@ func (p *Primary) move(ctx context.Context, slot *helperSlot, l lane, w *pipe.Wa
 // moment ago; hopeless is its silence beyond the time that pipes are given to
 // come back. Link is nil for a direct one.
 func away(link *pipe.Link, now time.Time, hopeless bool) bool {
-	return link != nil && !link.Ended() && awaited(link.Broken(), link.Stalled(now), hopeless, now.Sub(link.Counts().Since))
+	if link == nil || link.Ended() {
+		return false
+	}
+	link.Stalled(now)
+	c := link.Counts()
+	return awaited(link.Broken(), hopeless, now.Sub(c.Stalled), now.Sub(c.Since))
 }
 
-// awaited decides for how long a silent subflow is left to its pipe. A broken
-// pipe has its session's window, which ends by itself. What went on a moment
-// ago is given time to speak, also when that was in the window's last moments. A
-// pipe that only stalls is waited for until that is hopeless.
-func awaited(broken, stalled, hopeless bool, back time.Duration) bool {
-	return broken || back < silentLimit || stalled && !hopeless
+// awaited decides for how long a silent subflow is left to its pipe, which was last
+// found stalled, and last went on over another connection, so long ago. A broken
+// pipe has its session's window, which ends by itself. What went on a moment ago is
+// given time to speak, also when that was in the window's last moments. A pipe that
+// only stalls is waited for until that is hopeless; one that no longer does carries
+// again this way, but what comes the other way may wait for a retransmission that
+// has been put off for as long as the silence was.
+func awaited(broken, hopeless bool, stalled, back time.Duration) bool {
+	return broken || back < silentLimit || stalled < silentLimit && !hopeless
 }
 
 // describePipes tells of helped paths what is under them.
