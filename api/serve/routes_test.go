@@ -65,6 +65,14 @@ func TestBodyInTime(t *testing.T) {
 	}
 }
 
+// orZero is what p points to, if anything.
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
 // full is a role that has one of everything. Changed gets what was changed.
 func full(changed *[]string) Role {
 	note := func(what string) error {
@@ -101,11 +109,11 @@ func full(changed *[]string) Role {
 			return note(fmt.Sprintf("subflow %q %d to %s", bond, path, pipe))
 		},
 		ChangeStream: func(bond string, id uint64, c api.StreamChange) error {
-			return note(fmt.Sprintf("stream %q %d is %s %d", bond, id, *c.Mode, *c.Weight))
+			return note(fmt.Sprintf("stream %q %d is %s %d", bond, id, orZero(c.Mode), orZero(c.Weight)))
 		},
 		ResetStream: func(bond string, id uint64) error { return note(fmt.Sprintf("stream %q %d", bond, id)) },
 		Chunk:       func(c api.Chunk) error { return note(fmt.Sprintf("chunk %s %d", c.App, c.Bytes)) },
-		Facts:       func(f api.Facts) error { return note(fmt.Sprintf("facts %v %s", *f.BatteryPercent, f.Link)) },
+		Facts:       func(f api.Facts) error { return note(fmt.Sprintf("facts %v %s", orZero(f.BatteryPercent), f.Link)) },
 		Keeper: &api.Keeper{
 			Rename: func(from, to string) error {
 				if to == "taken" {
@@ -341,6 +349,30 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// fuzzed is full with a policy, values for plots, and something used.
+func fuzzed() Role {
+	r := full(nil)
+	r.Policy = &api.PolicyKeeper{
+		Get: func() api.Policy { return api.Policy{File: "p"} },
+		Put: func(in api.PolicyText) (api.Policy, error) { return api.Policy{Text: in.Text}, nil },
+		Check: func(in api.PolicyCheck) (a api.PolicyAnswer, err error) {
+			if strings.Contains(orZero(in.Text), "mod=") {
+				err = fault.New(fault.Config, misplaced{errors.New("unknown setting")}, "did you mean it?")
+			}
+			if in.Flow != nil {
+				a.Verdict = &api.PolicyTreatment{Mode: "block", Reason: in.Flow.Host}
+			}
+			return a, err
+		},
+	}
+	r.History = history(5, func(i int) map[string][]counter {
+		return map[string][]counter{api.PlotSubflows: {{"b/1", "phone", unit.Bytes(1000 * i), 0, 20}}}
+	})
+	used := []api.Used{{From: "2026-11-21", Until: "2026-11-22", Link: "wwan0", Purpose: "hs-path", Device: "lap,top", DownBytes: 9, UpBytes: 7, RadioJoules: 12.6}}
+	r.Usage = func() api.Usage { return api.Usage{Role: "helper", Name: "phone", Days: used, Months: used} }
+	return r
+}
+
 // FuzzAPI: whatever is asked, the answer is a good one or a problem, and never
 // of status 500.
 func FuzzAPI(f *testing.F) {
@@ -357,7 +389,17 @@ func FuzzAPI(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	h := Handler(full(nil))
+	for _, s := range [][3]string{
+		{"PATCH", "/v1/streams/b/5", `{"mode":"latency","priority":"high","weight":3}`}, {"PATCH", "/v1/subflows/b/1", `{"pipe":"10.0.0.9:7"}`},
+		{"PATCH", "/v1/devices/phone", `{"paused":true}`}, {"GET", "/v1/policy", ""}, {"PUT", "/v1/policy", `{"text":"default = \"deny\"\n","version":"v"}`},
+		{"POST", "/v1/policy/check", `{"text":"mod=1","flow":{"host":"example.org","port":443,"app":"/usr/bin/curl","uid":7}}`},
+		{"PUT", "/v1/facts", `{"battery_percent":55,"charging":false,"temperature_c":31.5,"link":"cellular","metered":true,"signal_percent":70}`},
+		{"GET", "/v1/plots/subflows?direction=up&span=hour", ""}, {"GET", "/v1/plots/subflows/svg?theme=dark&width=240", ""}, {"GET", "/v1/plots/subflows/csv", ""},
+		{"GET", "/v1/usage", ""}, {"GET", "/v1/usage/svg?period=month&of=joules&link=wwan0&width=240", ""},
+	} {
+		f.Add(fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", s[0], s[1], len(s[2]), s[2]))
+	}
+	h := Handler(fuzzed())
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 		if err != nil {
