@@ -76,11 +76,12 @@ type Config struct {
 	// over the HS-path; "fixed-on-demand", over the HS-path while that carries
 	// data, else not at all. Empty is flexible.
 	Feedback string `toml:"feedback"`
-	// Congestion control of our sending side, by name, for each hop; empty is
-	// the system's default.
+	// PipeCongestion and HSCongestion name the congestion control of what this device
+	// sends over pipes, and to servers; empty is the system's default.
 	PipeCongestion string `toml:"pipe_congestion"`
 	HSCongestion   string `toml:"hs_congestion"`
-	// Network interfaces to bind each hop to; empty leaves it to the routes.
+	// PipeInterface and HSInterface name the interfaces by which pipes go, and what is
+	// carried to and from servers; empty leaves it to the routes.
 	PipeInterface string `toml:"pipe_interface"`
 	HSInterface   string `toml:"hs_interface"`
 	// BatteryFloor is the battery, in percent, below which this device carries

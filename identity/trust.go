@@ -57,9 +57,9 @@ type Peer struct {
 	// Servers are those of a primary, as it told them last: where a helper carries
 	// its subflows to, and no others'. They make nobody trusted.
 	Servers []string `toml:"servers,omitempty" json:"servers,omitempty"`
-	// Paused tells that a helper or primary is trusted, but not used at present: see
-	// Trust.Pause.
-	Paused bool `toml:"paused,omitempty" json:"paused,omitempty"`
+	// Paused tells that a helper or primary is trusted, but not used until it is
+	// resumed.
+	Paused bool `toml:"paused,omitempty" json:"paused,omitempty"` // see Trust.Pause
 }
 
 // Is reports whether the peer may have that role.

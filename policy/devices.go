@@ -17,7 +17,8 @@ type Limits struct {
 	// Tier is when it is used, "primary", "secondary" or "backup"; left out, it follows from whether its data costs
 	// money.
 	Tier *wire.Tier `toml:"tier"`
-	// Metered tells whether its data costs money; left out, the facts do.
+	// Metered tells whether its data costs money; left out, what is known of it does
+	// (docs/facts.md).
 	Metered *bool `toml:"metered"`
 	// BatteryFloor is the battery, in percent, below which it rests unless it is
 	// plugged in; 0 is none.

@@ -18,12 +18,13 @@ import (
 // File is a policy file as it is written. Package config fills it; Compile
 // makes rules of it.
 type File struct {
-	// Default is for connections that no rule matches.
+	// Default is for connections that no rule matches, "allow" or "deny"; left out it
+	// is "allow".
 	Default Answer `toml:"default"`
 	// Rules are asked in their order; the first that matches decides.
 	Rules []RuleSpec `toml:"rule"`
-	// Devices are [device.NAME] tables, by the name of a helper or of an interface
-	// of this device.
+	// Devices are [device.NAME] tables, by the name of another device, of an interface
+	// of this device, or of this device itself.
 	Devices map[string]DeviceSpec `toml:"device"`
 }
 

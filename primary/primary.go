@@ -76,8 +76,8 @@ type Config struct {
 	Latency   []string `toml:"latency"`
 	Redundant []string `toml:"redundant"`
 	// Policy is a file with rules for apps and destinations (docs/policy.md); empty
-	// is policy.toml beside this one. To read it is the caller's part: UsePolicy.
-	Policy string `toml:"policy"`
+	// is policy.toml beside this one.
+	Policy string `toml:"policy"` // for the caller to read: UsePolicy
 	// Congestion is the congestion control of direct subflows and pipes; empty
 	// is the system's default.
 	Congestion string `toml:"congestion"`
@@ -90,9 +90,9 @@ type Config struct {
 	// GiveUp is how long streams wait while there is no subflow at all. It must
 	// be over 0.
 	GiveUp Duration `toml:"give_up"`
-	// TUN carries the whole machine. Who starts a primary makes the device, and
-	// each socket of its own has tcp.OwnMark, to go around it.
-	TUN bool `toml:"tun"`
+	// TUN carries the whole machine, apps of all users: it needs rights of root
+	// (docs/install.md).
+	TUN bool `toml:"tun"` // who starts a primary makes the device; its own sockets have tcp.OwnMark, to go around it
 	// API is where requests over TCP and the web console (docs/console.md) are answered, a loopback "host:port"; empty is none.
 	API string `toml:"api"`
 	// Usage counts what direct subflows and pipes carry; nil: nothing is counted.

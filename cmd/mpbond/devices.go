@@ -117,6 +117,11 @@ func (s *seen) add(st api.Status) {
 			s.note(h.Primary, time.Time{})
 		}
 	}
+	for _, d := range st.Devices { // a helper may be there, with pipes, and carry no subflow
+		if d.Online && !d.Self {
+			s.note(d.Name, time.Time{})
+		}
+	}
 	for _, b := range st.Bonds {
 		for _, p := range b.Paths {
 			if p.State != api.Up {

@@ -63,15 +63,16 @@ func TestPresence(t *testing.T) {
 	if got, _ := s.of(peer("home", identity.RoleServer)); got != "" {
 		t.Errorf("nobody can tell, and it is %q", got)
 	}
-	s.add(api.Status{Role: "primary", Bonds: []api.Bond{{Peer: "home", Paths: []api.Path{
-		{Kind: api.Direct, Device: "laptop", State: api.Up},
-		{Kind: api.Helped, Device: "phone", State: api.Up, LastData: at},
-		{Kind: api.Helped, Device: "watch", State: api.Down}}}}})
+	s.add(api.Status{Role: "primary", Devices: []api.Device{{Name: "laptop", Self: true, Online: true}, {Name: "spare", Online: true, Pipes: 1}, {Name: "watch"}},
+		Bonds: []api.Bond{{Peer: "home", Paths: []api.Path{
+			{Kind: api.Direct, Device: "laptop", State: api.Up},
+			{Kind: api.Helped, Device: "phone", State: api.Up, LastData: at},
+			{Kind: api.Helped, Device: "watch", State: api.Down}}}}})
 	for _, c := range []struct {
 		peer identity.Peer
 		want string
 	}{
-		{peer("home", identity.RoleServer), "connected"}, {peer("phone", identity.RoleHelper), "connected"},
+		{peer("home", identity.RoleServer), "connected"}, {peer("phone", identity.RoleHelper), "connected"}, {peer("spare", identity.RoleHelper), "connected"},
 		{peer("watch", identity.RoleHelper), "away"}, {peer("tablet", identity.RoleHelper), "away"}, {peer("anna", identity.RolePrimary), ""},
 	} {
 		if got, _ := s.of(c.peer); got != c.want {

@@ -53,7 +53,8 @@ servers are looked at, on a server its devices.
 Rates are measured by sending for 2 seconds each way over each lane, 24 MB at
 most. --no-rate leaves that out. What is metered, by configuration, policy or as
 far as a running primary knows, a backup, or an own link that has a cap is left out
-without --metered. mpbond usage counts it.
+without --metered. What is sent mpbond usage counts, but for what the doctor's own
+connections carry beside a running primary.
 
 Nobody but this device's own resolver and its server is asked anything. The exit
 code is 0 if all works, be it slowly; 3 if something cannot be reached; else as

@@ -67,8 +67,8 @@ func policyCommand() *cobra.Command {
 		Use: "policy", Short: "show, check and explain the rules for apps and destinations",
 		Long: `Show which rules for apps and destinations are in force at the primary that runs
 here, check a file with rules before it is used, and tell what would happen to a
-connection. The rules are in policy.toml, which a running primary reads again
-when it changes.`,
+connection. The rules are in policy.toml, which a running primary or helper reads
+again when it changes; of it a helper keeps to what is said of devices and caps.`,
 		Example: `  mpbond policy show
   mpbond policy check policy.toml.new
   mpbond policy why example.org:443 --app /usr/bin/curl`,
@@ -107,7 +107,7 @@ helper, its.`,
 }
 
 func policyFlags(cmd *cobra.Command, socket *string, asJSON *bool) {
-	cmd.Flags().StringVar(socket, "socket", "", "ask the primary at this `PATH`")
+	cmd.Flags().StringVar(socket, "socket", "", "ask the mpbond at this `PATH`")
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 

@@ -302,7 +302,7 @@ func describeCommand(b *bytes.Buffer, c *cobra.Command) {
 			name += " " + value
 		}
 		def := f.DefValue
-		if def == "[]" || def == "false" && f.NoOptDefVal != "" {
+		if def == "[]" || def == "false" && f.NoOptDefVal != "" || def == "0" && !strings.Contains(usage, "0:") {
 			def = ""
 		}
 		if def != "" {

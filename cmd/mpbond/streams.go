@@ -93,7 +93,7 @@ say which devices may carry it.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, a list")
 	cmd.Flags().StringVar(&mode, "mode", "", "carry it in this `MODE` from now on")
 	cmd.Flags().StringVar(&priority, "priority", "", "give it this `PRIORITY` over others")
-	cmd.Flags().IntVar(&weight, "weight", 1, "its share among those of its priority")
+	cmd.Flags().IntVar(&weight, "weight", 0, "give it this share among those of its priority, 1 to 100")
 	cmd.Flags().BoolVar(&reset, "reset", false, "end it: the app's connection is reset")
 	completeWith(cmd, "mode", "bond", "single", "latency", "redundant")
 	completeWith(cmd, "priority", "high", "normal", "low")
