@@ -49,8 +49,8 @@ type Status struct {
 	Bonds  []Bond        `json:"bonds"`            // primary and server; never null
 	Helper *HelperStatus `json:"helper,omitempty"` // helper and dual
 
-	// Caps are those of this device's links that are set; at primary, helper and
-	// dual.
+	// Caps are those that are set, of this device's links and of other devices; at
+	// primary, helper and dual.
 	Caps   []Cap         `json:"caps,omitempty"`
 	Policy *PolicyStatus `json:"policy,omitempty"` // of a primary or helper, if there is a policy file
 }

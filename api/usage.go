@@ -24,22 +24,22 @@ type Usage struct {
 	Caps    []Cap  `json:"caps"` // those that are set; never null
 }
 
-// Cap is how far a link is from its cap: the nearest, where it has several, or,
-// of those that are used up, the one that lasts longest.
+// Cap is how far a link, or another device, is from its cap: the nearest, where it
+// has several, or, of those that are used up, the one that lasts longest.
 type Cap struct {
-	Name      string     `json:"name"`   // of the link; of this device, if the cap is of all its links together
+	Name      string     `json:"name"`   // of the link; of this device, if the cap is of all its links together; of another device, if it is of what one carries for the other
 	Period    string     `json:"period"` // "daily" or "monthly"
 	CapBytes  unit.Bytes `json:"cap_bytes"`
 	UsedBytes unit.Bytes `json:"used_bytes"` // of it
-	StopBytes unit.Bytes `json:"stop_bytes"` // the link is stopped when so much of it is used
-	RoomBytes unit.Bytes `json:"room_bytes"` // until the link is stopped, by any of its caps
-	State     string     `json:"state"`      // "fine", "warned", "reached": then it carries nothing; or CapNotKept
+	StopBytes unit.Bytes `json:"stop_bytes"` // it is stopped when so much of it is used
+	RoomBytes unit.Bytes `json:"room_bytes"` // until it is stopped, by any of its caps
+	State     string     `json:"state"`      // "fine", "warned", "reached": then nothing is carried; or CapNotKept
 	Until     time.Time  `json:"until"`      // the period ends
 	Text      string     `json:"text"`       // the same for people
 }
 
-// CapNotKept is the state of a cap that nothing is counted for: no link of the
-// device is called so, or the system does not tell what links carry. Its text says
+// CapNotKept is the state of a cap that nothing is counted for: nothing here is
+// called so, or the system does not tell what links carry. Its text says
 // which.
 const CapNotKept = "not_kept"
 

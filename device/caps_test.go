@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -18,16 +19,28 @@ import (
 // capsOf keeps caps for a test, and writes down what it is told.
 func capsOf(u *Usage, self string, caps map[string]policy.Caps) (*Caps, *strings.Builder) {
 	var told strings.Builder
-	return NewCaps(u, func(name string) bool { return name == self }, func() map[string]policy.Caps {
+	return NewCaps(u, meaning(map[string]Bounded{self: {}}), func() map[string]policy.Caps {
 		all := map[string]policy.Caps{}
 		for name, c := range caps {
 			all[name] = c
 		}
 		return all
-	}, func(link string, before, now policy.Allowance) {
-		fmt.Fprintf(&told, "%s %v-%v; ", link, before.Level, now.Level)
+	}, func(name string, of Bounded, before, now policy.Allowance) {
+		fmt.Fprintf(&told, "%s %v-%v; ", of.Link, before.Level, now.Level)
 	}), &told
 }
+
+// meaning has some names mean what it says, and others links.
+func meaning(names map[string]Bounded) func(string) Bounded {
+	return func(name string) Bounded {
+		if b, ok := names[name]; ok {
+			return b
+		}
+		return Bounded{Link: name}
+	}
+}
+
+func link(name string) Bounded { return Bounded{Link: name} }
 
 func TestCaps(t *testing.T) {
 	u, clock, _ := newUsage(t)
@@ -64,7 +77,7 @@ func TestCaps(t *testing.T) {
 	wifi.in = 500e6
 	other.in = 3e6
 	step("wwan0 fine-warned; ", (9_950_000-8_000_000)/4/2)
-	if a := c.Of("wwan0"); a.Level != policy.CapWarned || a.Used != 8e6 {
+	if a := c.Of(link("wwan0")); a.Level != policy.CapWarned || a.Used != 8e6 {
 		t.Errorf("%v", a)
 	}
 	lte.in = 5e6
@@ -72,7 +85,7 @@ func TestCaps(t *testing.T) {
 	if !lte.aborted || !other.aborted {
 		t.Error("connections go on though the cap is used up")
 	}
-	if a, b, none := c.Of("wwan0"), c.Of("wlan0"), c.Of(""); a.Level != policy.CapReached || b.Level != policy.CapFine || b.Cap != 1e9 || none != b {
+	if a, b, none := c.Of(link("wwan0")), c.Of(link("wlan0")), c.Of(Bounded{}); a.Level != policy.CapReached || b.Level != policy.CapFine || b.Cap != 1e9 || none != b {
 		t.Errorf("%v, %v, %v", a, b, none)
 	}
 	u.closing(lte)
@@ -105,7 +118,7 @@ func TestCaps(t *testing.T) {
 	if list := c.List(); len(list) != 2 || list["phone"].Level != policy.CapReached || list["somebody"].Level != policy.CapFine {
 		t.Errorf("%v", list)
 	}
-	if a := (*Caps)(nil).Of("wwan0"); a.Level != policy.CapFree {
+	if a := (*Caps)(nil).Of(link("wwan0")); a.Level != policy.CapFree {
 		t.Errorf("of nobody: %v", a)
 	}
 }
@@ -153,15 +166,15 @@ func TestKept(t *testing.T) {
 func TestCapsOfAllNames(t *testing.T) {
 	u, _, _ := newUsage(t)
 	limits := map[string]policy.Caps{"laptop": {Daily: 10e6}, "desk": {Daily: 5e6}, "wlan0": {Daily: 7e6}}
-	c := NewCaps(u, func(name string) bool { return name == "laptop" || name == "desk" }, func() map[string]policy.Caps { return limits }, nil)
+	c := NewCaps(u, meaning(map[string]Bounded{"laptop": {}, "desk": {}}), func() map[string]policy.Caps { return limits }, nil)
 	for link, want := range map[string]policy.Volume{"": 5e6, "wlan0": 5e6, "wwan0": 5e6} {
-		if a := c.Of(link); a.Cap != want {
+		if a := c.Of(Bounded{Link: link}); a.Cap != want {
 			t.Errorf("%q: %v, want a cap of %v", link, a, want)
 		}
 	}
 	delete(limits, "desk")
 	for link, want := range map[string]policy.Volume{"": 10e6, "wlan0": 7e6, "wwan0": 10e6} {
-		if a := c.Of(link); a.Cap != want {
+		if a := c.Of(Bounded{Link: link}); a.Cap != want {
 			t.Errorf("%q: %v, want a cap of %v", link, a, want)
 		}
 	}
@@ -221,18 +234,118 @@ func TestCapsInTime(t *testing.T) {
 // lookAt is between two looks at a link that carries nothing.
 const lookAt = 500 * time.Millisecond
 
-// TestCapsOfPipes: a pipe wakes nobody; it counts against no cap.
-func TestCapsOfPipes(t *testing.T) {
+// TestFresh: what opens does not wait for who looks.
+func TestFresh(t *testing.T) {
 	u, _, _ := newUsage(t)
-	pipe, path := &fakeConn{local: "10.0.0.1:1"}, &fakeConn{local: "10.0.0.1:2"}
-	pipe.open(u, policy.ForPipe)
-	if len(u.fresh) > 0 {
-		t.Error("it does")
+	for _, p := range []policy.Purpose{policy.ForPipe, policy.ForPath, policy.ForPath} {
+		(&fakeConn{local: "10.0.0.1:1"}).open(u, p)
+		if len(u.fresh) != 1 {
+			t.Errorf("%s: nobody is told", p)
+		}
 	}
-	path.open(u, policy.ForPath)
-	path.open(u, policy.ForPath) // nobody looks: it must not wait
-	if len(u.fresh) != 1 {
-		t.Error("a subflow does not")
+}
+
+// TestCapsOfDevices: a cap of another device is of what goes between the two over all
+// links: at a helper by the Internet, at a primary by pipes, which are not ended. What
+// it is called does not matter to what it has used.
+func TestCapsOfDevices(t *testing.T) {
+	u, _, _ := newUsage(t)
+	u.interfaces = func() ([]net.Interface, error) { return []net.Interface{{Name: "wwan0"}}, nil }
+	laptop, phone := Bounded{Peer: "L", By: policy.ForPath}, Bounded{Peer: "P", By: policy.ForPipe}
+	names := map[string]Bounded{"laptop": laptop, "phone": phone, "wwan0": {Peer: "X", By: policy.ForPath}}
+	limits := map[string]policy.Caps{"laptop": {Daily: 10e6}, "phone": {Monthly: 20e6}}
+	var told strings.Builder
+	c := NewCaps(u, meaning(names), func() map[string]policy.Caps { return maps.Clone(limits) }, func(name string, of Bounded, before, now policy.Allowance) {
+		if now.Level == policy.CapReached || before.Level == policy.CapReached {
+			fmt.Fprintf(&told, "%s %s %v-%v; ", name, of.Peer, before.Level, now.Level)
+		}
+	})
+	for name, want := range map[string]Bounded{"laptop": laptop, "phone": phone, "wwan0": {Link: "wwan0"}, "usb0": {Link: "usb0"}} {
+		if got := c.of(name); got != want {
+			t.Errorf("%s is %+v, want %+v", name, got, want)
+		}
+	}
+	step := func(want string) {
+		t.Helper()
+		told.Reset()
+		if c.look(); told.String() != want {
+			t.Errorf("told %q, want %q", told.String(), want)
+		}
+	}
+	open := func(p policy.Purpose, local, peer string) *fakeConn {
+		f := &fakeConn{local: local, peer: peer}
+		f.open(u, p)
+		return f
+	}
+	lte, wifi := open(policy.ForPath, "10.0.0.1:1", "L"), open(policy.ForPath, "10.0.0.2:1", "L")
+	other, ownPipe := open(policy.ForPath, "10.0.0.1:2", "M"), open(policy.ForPipe, "10.0.0.2:2", "L")
+	pipe := open(policy.ForPipe, "10.0.0.2:3", "P")
+	other.in, ownPipe.in, lte.in, wifi.out, pipe.in = 1e9, 1e9, 4e6, 1e6, 10e6
+	step("")
+	if w := unit.Bytes(9_950_000-5_000_000) / 4 / 2; lte.window != w || wifi.window != w || pipe.window != (19_900_000-10_000_000)/4 || other.window+ownPipe.window > 0 {
+		t.Errorf("windows of %d and %d, by the pipe %d; of others %d and %d", lte.window, wifi.window, pipe.window, other.window, ownPipe.window)
+	}
+	for b, want := range map[Bounded]string{laptop: "fine", phone: "fine", {Peer: "M", By: policy.ForPath}: "none", link("wlan0"): "none", {}: "none"} {
+		if a := c.Of(b); a.Level.String() != want {
+			t.Errorf("%+v: %v", b, a)
+		}
+	}
+	for name, want := range map[string]error{"laptop": nil, "phone": nil, "tablet": ErrNoLink} {
+		if err := c.Kept(name); err != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	wifi.out, pipe.in = 6e6, 20e6
+	told.Reset()
+	c.look()
+	for _, want := range []string{"laptop L fine-reached; ", "phone P fine-reached; "} {
+		if !strings.Contains(told.String(), want) {
+			t.Errorf("told %q, not %q", told.String(), want)
+		}
+	}
+	if !lte.aborted || !wifi.aborted || other.aborted || ownPipe.aborted || pipe.aborted {
+		t.Errorf("ended: %v and %v, others %v, %v and %v", lte.aborted, wifi.aborted, other.aborted, ownPipe.aborted, pipe.aborted)
+	}
+	if pipe.window != 1 {
+		t.Errorf("the pipe has a window of %d", pipe.window)
+	}
+	limits["phone"] = policy.Caps{Monthly: 1e9} // raised
+	if step("phone P reached-fine; "); pipe.window < 1<<29 {
+		t.Errorf("the pipe stays limited to %d", pipe.window)
+	}
+	u.closing(lte)
+	u.closing(wifi)
+
+	// It is called otherwise, which gives it nothing.
+	delete(names, "laptop")
+	names["notebook"] = laptop
+	step("laptop L reached-none; ")
+	limits["notebook"] = policy.Caps{Daily: 10e6}
+	step("notebook L none-reached; ")
+	if a := c.Of(laptop); a.Level != policy.CapReached || a.Used != 10e6 {
+		t.Errorf("%v", a)
+	}
+	if err := c.Kept("laptop"); err != ErrNoLink {
+		t.Errorf("what nobody is called any more: %v", err)
+	}
+}
+
+// TestCapsOfUnknown: a connection of which is not known yet whose it is may soon count:
+// that is looked for.
+func TestCapsOfUnknown(t *testing.T) {
+	u, _, _ := newUsage(t)
+	c := NewCaps(u, meaning(map[string]Bounded{"laptop": {Peer: "L", By: policy.ForPath}}),
+		func() map[string]policy.Caps { return map[string]policy.Caps{"laptop": {Daily: 1e6}} }, func(string, Bounded, policy.Allowance, policy.Allowance) {})
+	f := &fakeConn{local: "10.0.0.1:1"}
+	for peer, soon := range map[string]bool{"": true, "M": false, "L": true} {
+		for _, p := range []policy.Purpose{policy.ForPath, policy.ForPipe} {
+			f.peer = peer
+			f.open(u, p)
+			if again := c.look(); again < 100*time.Millisecond != (soon && p == policy.ForPath) {
+				t.Errorf("%s of %q: looked at again after %v", p, peer, again)
+			}
+			u.closing(f)
+		}
 	}
 }
 
@@ -250,7 +363,7 @@ func TestCapsWithoutClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		*clock = when.Add(10 * time.Minute)
-		if got := c.Of("wwan0"); got.String() != want {
+		if got := c.Of(link("wwan0")); got.String() != want {
 			t.Errorf("on %s: %v, want %s", day, got, want)
 		}
 	}

@@ -45,7 +45,7 @@ type Usage struct {
 	interfaceOf func(net.Addr) string
 	interfaces  func() ([]net.Interface, error)
 	counts      bool          // this system tells what connections carry
-	fresh       chan struct{} // has one when a connection over the Internet has opened; for Caps
+	fresh       chan struct{} // has one when a connection has opened; for Caps
 
 	mu      sync.Mutex // guards below
 	open    map[Counted]*counted
@@ -228,11 +228,9 @@ func (u *Usage) opened(c Counted, p policy.Purpose, link string, local net.Addr)
 	if link != "" {
 		u.open[c] = &counted{purpose: p, link: link}
 		u.energy.link(link) // it may be asleep until its first byte
-		if p.Internet() {
-			select {
-			case u.fresh <- struct{}{}:
-			default: // there is one already
-			}
+		select {
+		case u.fresh <- struct{}{}:
+		default: // there is one already
 		}
 	}
 }

@@ -268,3 +268,65 @@ func TestCap(t *testing.T) {
 	writeFile(t, plan, "[device.hs1]\nmonthly_cup = \"1GB\"\n")
 	n.told(helper, "policy_refused", func(e api.Event) bool { return e.Kind == "policy_refused" && strings.Contains(e.Text, "monthly_cup") })
 }
+
+// TestCapsOfDevices: a primary bounds what a helper carries for it, and a helper what it
+// carries for a primary, within 1 % by what each has counted, while the download goes on
+// by the other path.
+func TestCapsOfDevices(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
+	n := newNetwork(t)
+	for _, c := range []struct {
+		node, role, name, purpose string
+		megabytes                 int // the helper has then carried what the primary's cap was before
+		told                      string
+	}{
+		{"primary", "primary", "phone", "pipe", 10, "it rests: the monthly cap of 10 MB is used up"},
+		{"helper1", "helper", "laptop", "hs-path", 20, "for this device the monthly cap of 20 MB is used up"},
+	} {
+		asked, plan := n.Asker(c.node, c.role), filepath.Join(n.Dir, c.node, "policy.toml")
+		writeFile(t, plan, fmt.Sprintf("[device.%s]\nmonthly_cap = \"%dMB\"\n", c.name, c.megabytes))
+		state := func() string {
+			s, err := asked.Status(t.Context(), false)
+			if err != nil || len(s.Caps) != 1 || s.Caps[0].Name != c.name {
+				return fmt.Sprint(s.Caps, err)
+			}
+			return s.Caps[0].State
+		}
+		rig.Eventually(t, func() error {
+			if now := state(); now != "fine" {
+				return errors.New(now)
+			}
+			return nil
+		})
+		const size = 8 * mb
+		want, _ := rig.Sum(rig.Noise(size))
+		for tries := 0; state() != "reached"; tries++ {
+			got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+			if have, _ := rig.Sum(strings.NewReader(got)); err != nil || have != want || tries == 20 {
+				t.Fatalf("%s: after %d: %s, %v; want %s", c.role, tries, have, err, want)
+			}
+		}
+		n.told(asked, "cap_reached", func(e api.Event) bool { return e.Kind == "cap_reached" && e.Device == c.name && e.Reason == "monthly" })
+		rig.Eventually(t, func() error {
+			if text := n.Must("primary", n.Mpbond, "status"); !strings.Contains(text, c.told) {
+				return fmt.Errorf("the primary says %s", text)
+			}
+			return nil
+		})
+		u, err := asked.Usage(t.Context())
+		var sum float64
+		for _, d := range u.Days {
+			if d.Purpose == c.purpose && d.Device == c.name {
+				sum += float64(d.DownBytes + d.UpBytes)
+			}
+		}
+		off := 100 * (sum/float64(c.megabytes)/1e6 - 1)
+		if t.Logf("%s: carried %.0f, %+.2f %% of the cap", c.role, sum, off); err != nil || math.Abs(off) > 1 {
+			t.Errorf("%s: carried %.0f, %+.2f %% of the cap, %v", c.role, sum, off, err)
+		}
+		if c.role == "primary" {
+			writeFile(t, plan, "") // none any more
+			n.Await(2)
+		}
+	}
+}

@@ -4,52 +4,71 @@ import (
 	"context"
 	"fmt"
 
+	"mpbond/device"
 	"mpbond/identity"
 	"mpbond/pipe"
 	"mpbond/policy"
 	"mpbond/tcp"
 )
 
-// capError is that a link may carry nothing more.
+// capError is that a link may carry nothing more, or any of them for a primary.
 type capError struct {
-	link string
-	a    policy.Allowance
+	of device.Bounded
+	a  policy.Allowance
 }
 
-func (e capError) Error() string { return fmt.Sprintf("%s of the helper: %v", e.link, e.a) }
+// Error is for the primary.
+func (e capError) Error() string {
+	if e.of.Peer != "" {
+		return fmt.Sprintf("for this device %v", e.a)
+	}
+	return fmt.Sprintf("%s of the helper: %v", e.of.Link, e.a)
+}
 
-// spent is the error that the link to a server may carry nothing more, if so.
-// Nothing is sent to find out.
-func (h *Helper) spent(ctx context.Context, server string) error {
+// forPrimary is what caps by a primary's name bound.
+func forPrimary(p identity.Peer) device.Bounded {
+	return device.Bounded{Peer: p.Key.ID().String(), By: policy.ForPath}
+}
+
+// spent is the error that nothing more may be carried for a primary, or over the link
+// to a server, if so. Nothing is sent to find out.
+func (h *Helper) spent(ctx context.Context, primary identity.Peer, server string) error {
 	if h.cfg.Allowed == nil {
 		return nil
+	}
+	if err := h.usedUp(forPrimary(primary)); err != nil {
+		return err
 	}
 	link := h.cfg.HSInterface
 	if link == "" {
 		link = h.routes.To(ctx, server, h.cfg.Mark)
 	}
-	return h.spentOn(link)
+	return h.usedUp(device.Bounded{Link: link})
 }
 
-// spentOn is the error that a link may carry nothing more, if so.
-func (h *Helper) spentOn(link string) error {
+// usedUp is the error that a link, or this device for a primary, may carry nothing
+// more, if so.
+func (h *Helper) usedUp(of device.Bounded) error {
 	if h.cfg.Allowed == nil {
 		return nil
 	}
-	if a := h.cfg.Allowed(link); a.Level == policy.CapReached {
-		return capError{link, a}
+	if a := h.cfg.Allowed(of); a.Level == policy.CapReached {
+		return capError{of, a}
 	}
 	return nil
 }
 
-// Spent ends all subflows over a link, "" for all links, since it may carry
-// nothing more. Their primaries are told.
-func (h *Helper) Spent(link string, a policy.Allowance) {
+// Spent ends all subflows of which a cap is used up. Their primaries are told.
+func (h *Helper) Spent(of device.Bounded, a policy.Allowance) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for r, f := range h.relays {
-		if link == "" || f.link == link {
-			r.close(capError{f.link, a})
+		if primary := forPrimary(f.primary); of.Counts(policy.ForPath, f.link, primary.Peer) {
+			if of.Peer == "" {
+				r.close(capError{device.Bounded{Link: f.link}, a})
+			} else {
+				r.close(capError{of, a})
+			}
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mpbond/device"
 	"mpbond/fault"
 	"mpbond/pipe"
 	"mpbond/policy"
@@ -19,8 +20,8 @@ import (
 // has, whatever the routes told before.
 func TestSpentLink(t *testing.T) {
 	spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
-	w := newWorld(t, overTCP, "127.0.0.1:0", Config{Allowed: func(link string) policy.Allowance {
-		if link == "" { // of a server on this device no link is told before
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{Allowed: func(of device.Bounded) policy.Allowance {
+		if of.Link == "" { // of a server on this device no link is told before
 			return policy.Allowance{}
 		}
 		return spent
@@ -45,17 +46,33 @@ func TestSpentLink(t *testing.T) {
 	w.stop()
 }
 
-// TestSpent: subflows over a link whose cap is used up end at once, primaries are
-// told why, and new ones are refused before anything is sent, until it may be used
-// again.
+// TestSpent: subflows over a link, or for a primary, whose cap is used up end at once,
+// primaries are told why, and new ones are refused before anything is sent, until it
+// may be used again. Caps of others change nothing.
 func TestSpent(t *testing.T) {
+	laptop := device.Bounded{Peer: keys().primary.Public().ID().String(), By: policy.ForPath}
+	somebody := device.Bounded{Peer: keys().server.Public().ID().String(), By: policy.ForPath}
+	itsPipe := device.Bounded{Peer: laptop.Peer, By: policy.ForPipe}
+	for _, c := range []struct {
+		of     device.Bounded
+		others []device.Bounded
+		told   string
+	}{
+		{device.Bounded{Link: "wwan0"}, []device.Bounded{{Link: "wlan0"}, somebody}, "wwan0 of the helper: "},
+		{laptop, []device.Bounded{somebody, itsPipe}, "for this device "},
+	} {
+		spent(t, c.of, c.others, c.told+"the daily cap of 20 MB is used up, until 2026-11-22 00:00")
+	}
+}
+
+func spent(t *testing.T, of device.Bounded, others []device.Bounded, told string) {
 	synctest.Test(t, func(t *testing.T) {
 		spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
 		var now atomic.Pointer[policy.Allowance]
 		now.Store(&policy.Allowance{})
-		w := newWorld(t, inMemory, "x:1", Config{HSInterface: "wwan0", Allowed: func(link string) policy.Allowance {
-			if link != "wwan0" {
-				t.Errorf("asked about %q", link)
+		w := newWorld(t, inMemory, "x:1", Config{HSInterface: "wwan0", Allowed: func(asked device.Bounded) policy.Allowance {
+			if asked != of {
+				return policy.Allowance{}
 			}
 			return *now.Load()
 		}})
@@ -67,16 +84,18 @@ func TestSpent(t *testing.T) {
 				ended <- err
 			}()
 		}
-		w.h.Spent("wlan0", spent)
-		time.Sleep(time.Minute)
-		if n := len(w.h.Status().Subflows); n != 1 || len(ended) > 0 {
-			t.Fatalf("another link's cap: %d subflows", n)
+		for _, other := range others {
+			w.h.Spent(other, spent)
+			time.Sleep(time.Minute)
+			if n := len(w.h.Status().Subflows); n != 1 || len(ended) > 0 {
+				t.Fatalf("the cap of %+v: %d subflows", other, n)
+			}
 		}
 		now.Store(&spent)
-		w.h.Spent("wwan0", spent)
+		w.h.Spent(of, spent)
 		var f wire.Refuse
 		for range 2 {
-			if err := <-ended; errors.As(err, &f) && (f.Code != wire.CodeLimit || f.Text != "wwan0 of the helper: the daily cap of 20 MB is used up, until 2026-11-22 00:00") {
+			if err := <-ended; errors.As(err, &f) && (f.Code != wire.CodeLimit || f.Text != told) {
 				t.Errorf("told %v", f)
 			}
 		}
@@ -89,7 +108,7 @@ func TestSpent(t *testing.T) {
 		}
 		w.h.servers = nil // nothing may be dialled
 		_, err := w.waiting().Join(t.Context(), w.server, pipe.DefaultWindow)
-		if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "the daily cap of 20 MB is used up") {
+		if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), told) {
 			t.Errorf("a new one: %v", err)
 		}
 		w.h.servers = w.servers

@@ -100,9 +100,9 @@ type Config struct {
 	Mark int `toml:"-"`
 	// Usage counts what pipes and HS-paths carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`
-	// Allowed is what a link may still carry for others, by the owner's caps; nil:
-	// there are none.
-	Allowed func(link string) policy.Allowance `toml:"-"`
+	// Allowed is what a link, or all of them for a primary, may still carry, by the
+	// owner's caps; nil: there are none.
+	Allowed func(of device.Bounded) policy.Allowance `toml:"-"`
 	// Limits are what the policy file says of this device, for what is left out
 	// here; nil: there is none.
 	Limits func() policy.Limits `toml:"-"`
@@ -553,7 +553,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	}()
 	dial, cancel := context.WithTimeout(ctx, pipe.HandshakeTimeout)
 	defer cancel()
-	if err := h.spent(dial, q.Server); err != nil {
+	if err := h.spent(dial, t.primary, q.Server); err != nil {
 		return nil, wire.CodeLimit, err
 	}
 	conn, err := h.servers.Dial(dial, q.Server)
@@ -562,7 +562,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	}
 	countFor(conn, t.primary)
 	link := cmp.Or(h.cfg.HSInterface, device.InterfaceOf(conn.LocalAddr()))
-	if err = h.spentOn(link); err != nil { // it need not be the one that the routes told
+	if err = h.usedUp(device.Bounded{Link: link}); err != nil { // it need not be the one that the routes told
 		conn.Close()
 		return nil, wire.CodeLimit, err
 	}

@@ -11,8 +11,8 @@ import (
 	"mpbond/unit"
 )
 
-// Caps bound what a link may carry by the Internet, both directions together. 0
-// is no cap.
+// Caps bound what a link may carry by the Internet, or one device for another, both
+// directions together. 0 is no cap.
 type Caps struct {
 	// Daily and Monthly are what it may carry in a day and in a month, like "2GB".
 	Daily   Volume `toml:"daily_cap"`

@@ -30,8 +30,9 @@ type File struct {
 
 // DeviceSpec is what the file says of one device, whatever is carried.
 type DeviceSpec struct {
-	// Caps are of an interface of this device, or of all of them together if the
-	// table has the name of this device.
+	// Caps are of an interface of this device, of all of them together if the table has
+	// the name of this device, or of what one carries for the other if it has that of a
+	// helper or primary.
 	Caps
 	// Limits are of a helper, an interface of this device, or, by its own name, all
 	// of them that have no table of their own.

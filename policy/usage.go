@@ -25,7 +25,7 @@ const (
 )
 
 // Internet reports whether bytes of that purpose go by the Internet, so that
-// they count against caps.
+// they count against caps of links.
 func (p Purpose) Internet() bool { return p != ForPipe }
 
 // Used is what one link carried on one day, for one purpose and one device, as
@@ -118,11 +118,11 @@ func Today(now time.Time) (from, until time.Time) {
 	return begin(y, m, d, now.Location()), begin(y, m, d+1, now.Location())
 }
 
-// Since is what of it counts against a cap from a day on, both ways.
+// Since is what of it was carried from a day on, both ways.
 // What was counted for later days than today, by a clock that was wrong, counts:
 // it was carried, and before now.
 func (u Used) Since(day string) unit.Bytes {
-	if u.Purpose.Internet() && u.Day >= day {
+	if u.Day >= day {
 		return u.Down + u.Up
 	}
 	return 0

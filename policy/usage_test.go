@@ -107,15 +107,15 @@ func TestSince(t *testing.T) {
 		{"2026-11-15", "wwan0", ForPath, "a", 2, 20, 0},
 		{"2026-11-15", "wwan0", ForPath, "b", 4, 40, 0},
 		{"2026-11-21", "wwan0", ForDirect, "", 8, 80, 0},
-		{"2026-11-21", "wwan0", ForPipe, "a", 1000, 1000, 0}, // costs nothing
-		{"2031-01-01", "wwan0", ForPath, "a", 16, 160, 0},    // by a clock that was wrong
+		{"2026-11-21", "wwan0", ForPipe, "a", 1000, 1000, 0},
+		{"2031-01-01", "wwan0", ForPath, "a", 16, 160, 0}, // by a clock that was wrong
 	}
 	from, _ := Month(at(t, "2026-11-21 10:00:00", "UTC"), 15)
 	var sum unit.Bytes
 	for _, u := range list {
 		sum += u.Since(from.Format(time.DateOnly))
 	}
-	if sum != 330 {
+	if sum != 2330 {
 		t.Errorf("since %v: %d", from, sum)
 	}
 	for _, bad := range []Used{{"21.11.2026", "a", ForPath, "", 1, 1, 0}, {"2026-11-21", "", ForPath, "", 1, 1, 0}, {"2026-11-21", "a", "x", "", 1, 1, 0}, {"2026-11-21", "a", ForPath, "", -1, 1, 0}} {

@@ -19,7 +19,7 @@ import (
 type gate struct {
 	rest   policy.Resting
 	paused bool          // by the owner of this device
-	why    string        // it carries nothing, by either; "": it may
+	why    string        // it carries nothing, by either or since its cap is used up; "": it may
 	awake  chan struct{} // closed and replaced when it may carry again
 }
 
@@ -178,8 +178,11 @@ func (p *Primary) review(now time.Time) {
 func (p *Primary) look(now time.Time, g *gate, name string, slot *helperSlot) {
 	before := g.why
 	g.rest = g.rest.Next(now, p.specOf(name, slot), p.factsFor(name, slot))
-	if g.why = g.rest.Reason; g.paused {
+	switch g.why = g.rest.Reason; {
+	case g.paused:
 		g.why = pausedHere
+	case g.why == "" && slot != nil:
+		g.why = p.usedUp(slot)
 	}
 	switch after := g.why; {
 	case before == "" && after != "":

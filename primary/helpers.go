@@ -24,6 +24,7 @@ import (
 // variables are guarded by Primary.mu.
 type helperSlot struct {
 	name    string          // as it is called now
+	id      string          // of its key
 	revoked chan struct{}   // closed when the helper is trusted no longer
 	kept    bool            // a goroutine keeps its subflow
 	reserve []*pipe.Waiting // oldest first
@@ -158,7 +159,7 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 	}
 	slot := p.helpers[w.Peer()]
 	if slot == nil {
-		slot = &helperSlot{name: peer.Name, revoked: make(chan struct{}), fresh: make(chan struct{}, 1), wishes: make(chan wish)}
+		slot = &helperSlot{name: peer.Name, id: w.Peer().ID().String(), revoked: make(chan struct{}), fresh: make(chan struct{}, 1), wishes: make(chan wish)}
 		p.helpers[w.Peer()] = slot
 	}
 	if !slot.kept {

@@ -99,8 +99,8 @@ type Config struct {
 	Usage *device.Usage `toml:"-"`
 	// DialUDP connects over UDP as Options say; nil: it cannot.
 	DialUDP func(ctx context.Context, addr string, opt tcp.Options) (Counted, error) `toml:"-"`
-	// Allowed is what an own link may still carry; nil: there are no caps.
-	Allowed func(link string) policy.Allowance `toml:"-"`
+	// Allowed is what an own link, or a helper, may still carry; nil: there are no caps.
+	Allowed func(of device.Bounded) policy.Allowance `toml:"-"`
 }
 
 // Duration is a time.Duration that configuration writes like "60s".

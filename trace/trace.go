@@ -59,9 +59,9 @@ const (
 	DeviceAllowed Kind = "device_allowed" // device: it may carry again, reason: why it rested
 	PolicyChanged Kind = "policy_changed" // text: the file; reason: it is gone
 	PolicyRefused Kind = "policy_refused" // text: why the file as it is now is not in force
-	CapWarning    Kind = "cap_warning"    // device: the link, reason: daily or monthly, text: how much is used
-	CapReached    Kind = "cap_reached"    // the same: the link carries nothing more
-	CapOver       Kind = "cap_over"       // the same: it may again
+	CapWarning    Kind = "cap_warning"    // device: the link or device that has the cap, reason: daily or monthly, text: how much is used
+	CapReached    Kind = "cap_reached"    // the same: nothing more is carried
+	CapOver       Kind = "cap_over"       // the same: it may be again
 )
 
 // Change reports whether events of this kind tell that something came, went or

@@ -81,9 +81,9 @@ var metricList = []metric{
 	{"mpbond_subflow_resumed_total", "How many times a helped subflow went on over another pipe after a break.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Resumed) })},
 	{"mpbond_subflow_migrated_total", "How many times a helped subflow went on over another pipe before a break.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Migrated) })},
 
-	{"mpbond_cap_bytes", "Cap of a link, or of all links together: the nearest, or of those that are used up the one that lasts longest.", false, ofCap, ofCaps(func(c api.Cap) float64 { return float64(c.CapBytes) })},
+	{"mpbond_cap_bytes", "Cap of a link, of all links together, or of another device: the nearest, or of those that are used up the one that lasts longest.", false, ofCap, ofCaps(func(c api.Cap) float64 { return float64(c.CapBytes) })},
 	{"mpbond_cap_used_bytes", "Bytes that count against that cap so far.", false, ofCap, ofCaps(func(c api.Cap) float64 { return float64(c.UsedBytes) })},
-	{"mpbond_cap_reached", "1 while a cap is used up, so that the link carries nothing; else 0.", false, ofCap, ofCaps(func(c api.Cap) float64 { return number(c.State == "reached") })},
+	{"mpbond_cap_reached", "1 while a cap is used up, so that nothing is carried; else 0.", false, ofCap, ofCaps(func(c api.Cap) float64 { return number(c.State == "reached") })},
 
 	{"mpbond_helper_relayed_bytes_total", "At a helper: bytes relayed, both directions.", true, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.RelayedBytes) })},
 	{"mpbond_helper_buffer_bytes", "At a helper: bytes held between HS-path and pipe.", false, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.BufferBytes) })},

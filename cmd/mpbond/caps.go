@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -18,38 +16,58 @@ import (
 	"mpbond/unit"
 )
 
-// useCaps has the role keep its links to the caps of its policy. Self reports
-// whether a name there means this device; spent, if not nil, is told of a link that
-// may carry nothing more, "" for all. It is to be called before serve.
-func (r *role) useCaps(self func(name string) bool, rules func() *policy.Rules, spent func(link string, a policy.Allowance)) {
-	r.caps = mydevice.NewCaps(r.usage, self, func() map[string]policy.Caps { return rules().Caps() },
-		func(link string, before, now policy.Allowance) {
-			r.tellCap(link, before, now)
-			if now.Level == policy.CapReached && spent != nil {
-				spent(link, now)
+// useCaps has the role keep its links, and other devices, to the caps of its policy.
+// Self reports whether a name there means this device; each of spent is told of what
+// may carry nothing more. It is to be called before serve.
+func (r *role) useCaps(self func(name string) bool, rules func() *policy.Rules, spent ...func(of mydevice.Bounded, a policy.Allowance)) {
+	r.caps = mydevice.NewCaps(r.usage, func(name string) mydevice.Bounded { return r.bounded(self, name) },
+		func() map[string]policy.Caps { return rules().Caps() },
+		func(name string, of mydevice.Bounded, before, now policy.Allowance) {
+			if of == (mydevice.Bounded{}) {
+				name = allLinks
+			}
+			r.tellCap(name, before, now)
+			if now.Level == policy.CapReached {
+				for _, tell := range spent {
+					tell(of, now)
+				}
 			}
 		})
 	r.capsOf = rules
 }
 
-// allowed is what a link may still carry. It is for a role to ask while it runs.
-func (r *role) allowed(link string) policy.Allowance { return r.caps.Of(link) }
+// bounded is what caps by a name bound. Of a device that is both helped and helps,
+// that is what this one carries for it, which costs its owner.
+func (r *role) bounded(self func(name string) bool, name string) mydevice.Bounded {
+	peer, known := r.trust.LookupName(name)
+	switch {
+	case self(name):
+		return mydevice.Bounded{}
+	case known && r.name != "primary" && peer.Is(identity.RolePrimary):
+		return mydevice.Bounded{Peer: peer.Key.ID().String(), By: policy.ForPath}
+	case known && r.name != "helper" && peer.Is(identity.RoleHelper):
+		return mydevice.Bounded{Peer: peer.Key.ID().String(), By: policy.ForPipe}
+	}
+	return mydevice.Bounded{Link: name}
+}
 
-// tellCap tells people and readers of events that the level of a link's cap has
-// changed.
-func (r *role) tellCap(link string, before, now policy.Allowance) {
-	link = cmp.Or(link, allLinks)
-	e := trace.Event{Device: link, Reason: now.Period, Text: now.String()}
+// allowed is what a link, or another device, may still carry. It is for a role to ask
+// while it runs.
+func (r *role) allowed(of mydevice.Bounded) policy.Allowance { return r.caps.Of(of) }
+
+// tellCap tells people and readers of events that the level of a cap has changed.
+func (r *role) tellCap(name string, before, now policy.Allowance) {
+	e := trace.Event{Device: name, Reason: now.Period, Text: now.String()}
 	switch {
 	case now.Level == policy.CapReached:
 		e.Kind = trace.CapReached
-		slog.Warn("a cap is used up", "link", link, "cap", now)
+		slog.Warn("a cap is used up", "of", name, "cap", now)
 	case before.Level == policy.CapReached:
 		e.Kind = trace.CapOver
-		slog.Info("a link may be used again", "link", link, "cap", now)
+		slog.Info("a cap is over", "of", name, "cap", now)
 	case now.Level == policy.CapWarned:
 		e.Kind = trace.CapWarning
-		slog.Warn("a cap is nearly used up", "link", link, "cap", now)
+		slog.Warn("a cap is nearly used up", "of", name, "cap", now)
 	default:
 		return
 	}
@@ -58,15 +76,6 @@ func (r *role) tellCap(link string, before, now policy.Allowance) {
 
 // allLinks stands for the links of a device together.
 const allLinks = "all links"
-
-// kept is why the caps of a name are not kept now, nil if they are.
-func (r *role) kept(name string) error {
-	err := r.caps.Kept(name)
-	if peer, ok := r.trust.LookupName(name); errors.Is(err, mydevice.ErrNoLink) && ok && peer.Is(identity.RoleHelper) {
-		err = errors.New("caps of a helper are set in policy.toml there")
-	}
-	return err
-}
 
 // warnCaps warns of caps that are not kept, once for each policy that comes into
 // force, until ctx ends.
@@ -77,7 +86,7 @@ func (r *role) warnCaps(ctx context.Context) {
 		if now := r.capsOf(); now != warned {
 			warned = now
 			for name := range now.Caps() {
-				if err := r.kept(name); err != nil {
+				if err := r.caps.Kept(name); err != nil {
 					slog.Warn("a cap is not kept", "name", name, "why", err)
 				}
 			}
@@ -101,7 +110,7 @@ func (r *role) capList() []api.Cap {
 		if err := r.usage.Problem(); err != nil {
 			text += "; a restart would forget it: " + err.Error()
 		}
-		if err := r.kept(name); err != nil {
+		if err := r.caps.Kept(name); err != nil {
 			state, text = api.CapNotKept, fmt.Sprintf("the %s cap of %v is not kept: %v", a.Period, a.Cap, err)
 		}
 		list = append(list, api.Cap{Name: name, Period: a.Period, CapBytes: unit.Bytes(a.Cap), UsedBytes: a.Used, StopBytes: a.Stop, RoomBytes: a.Room,

@@ -22,7 +22,7 @@ import (
 	"mpbond/primary"
 )
 
-// TestCapsNotKept: a cap for a name of nothing here, or of a helper, is told as
+// TestCapsNotKept: a cap for a name of nothing here, or of a server, is told as
 // such, and warned of once for each policy that comes into force; one that a
 // restart would give again is told as that.
 func TestCapsNotKept(t *testing.T) {
@@ -47,7 +47,7 @@ func TestCapsNotKept(t *testing.T) {
 		}
 		use("lo", "laptop", "nolink0", "my-helper", "my-server")
 		r := &role{name: "primary", trust: trust, usage: mydevice.NewUsage(slog.New(slog.DiscardHandler))}
-		r.useCaps(func(name string) bool { return name == "laptop" }, force.Load, nil)
+		r.useCaps(func(name string) bool { return name == "laptop" }, force.Load)
 		says := func(name string) string {
 			for _, c := range r.capList() {
 				if c.Name == name {
@@ -59,7 +59,7 @@ func TestCapsNotKept(t *testing.T) {
 		for name, want := range map[string]string{
 			"lo": "fine: 0 B of the monthly cap of 1 GB are used", "laptop": "fine: 0 B",
 			"nolink0":   "not_kept: the monthly cap of 1 GB is not kept: no link",
-			"my-helper": "not_kept: the monthly cap of 1 GB is not kept: caps of a helper are set in policy.toml there",
+			"my-helper": "fine: 0 B of the monthly cap of 1 GB are used",
 			"my-server": "not_kept: the monthly cap of 1 GB is not kept: no link",
 		} {
 			if got := says(name); !strings.HasPrefix(got, want) || strings.Contains(got, "restart") {
@@ -86,10 +86,11 @@ func TestCapsNotKept(t *testing.T) {
 			}
 		}
 		warned("nolink0", 1)
-		warned("my-helper", 1)
+		warned("my-server", 1)
+		warned("my-helper", 0)
 		warned("laptop", 0)
-		use("laptop", "my-helper")
-		warned("my-helper", 2)
+		use("laptop", "my-helper", "my-server")
+		warned("my-server", 2)
 		warned("nolink0", 1)
 		end()
 		all.Wait()
@@ -111,7 +112,7 @@ func TestCapByHostName(t *testing.T) {
 		t.Skip("this machine has no name: ", err)
 	}
 	dir := devices(t)
-	text := fmt.Sprintf("[device.%q]\nmonthly_cap = '1GB'\n[device.primary]\ndaily_cap = '1GB'\n[device.my-helper]\ndaily_cap = '1GB'\n", host)
+	text := fmt.Sprintf("[device.%q]\nmonthly_cap = '1GB'\n[device.primary]\ndaily_cap = '1GB'\n[device.my-helper]\ndaily_cap = '1GB'\n[device.nolink0]\ndaily_cap = '1GB'\n", host)
 	if err := os.WriteFile(filepath.Join(dir, "policy.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -119,13 +120,51 @@ func TestCapByHostName(t *testing.T) {
 	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
 	u, err := c.Usage(t.Context())
-	if err != nil || len(u.Caps) != 3 || u.Name != host {
+	if err != nil || len(u.Caps) != 4 || u.Name != host {
 		t.Fatalf("%+v, %v\n%s", u, err, log)
 	}
 	for _, c := range u.Caps {
-		if want := map[string]string{host: "fine", "primary": "fine", "my-helper": api.CapNotKept}[c.Name]; c.State != want {
+		if want := map[string]string{host: "fine", "primary": "fine", "my-helper": "fine", "nolink0": api.CapNotKept}[c.Name]; c.State != want {
 			t.Errorf("%+v, want %s", c, want)
 		}
 	}
 	log.await(t, "a cap is not kept")
+}
+
+// TestBounded: what a name is of depends on what this device is to the other one.
+func TestBounded(t *testing.T) {
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]string{}
+	for name, roles := range map[string][]identity.Role{"phone": {identity.RoleHelper}, "laptop": {identity.RolePrimary}, "home": {identity.RoleServer},
+		"both": {identity.RoleHelper, identity.RolePrimary}, "me": {identity.RoleHelper, identity.RolePrimary}} {
+		key, err := identity.Generate()
+		if err == nil {
+			err = trust.Add(identity.Peer{Name: name, Roles: roles, Key: key.Public()})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[name] = key.Public().ID().String()
+	}
+	for at, want := range map[string]map[string]policy.Purpose{
+		"primary": {"phone": policy.ForPipe, "both": policy.ForPipe},
+		"helper":  {"laptop": policy.ForPath, "both": policy.ForPath},
+		"dual":    {"phone": policy.ForPipe, "laptop": policy.ForPath, "both": policy.ForPath},
+	} {
+		r := &role{name: at, trust: trust}
+		for _, name := range []string{"phone", "laptop", "home", "both", "me", "wwan0"} {
+			is := mydevice.Bounded{Link: name}
+			if by := want[name]; by != "" {
+				is = mydevice.Bounded{Peer: ids[name], By: by}
+			} else if name == "me" {
+				is = mydevice.Bounded{}
+			}
+			if got := r.bounded(func(name string) bool { return name == "me" }, name); got != is {
+				t.Errorf("%s at a %s is %+v, want %+v", name, at, got, is)
+			}
+		}
+	}
 }

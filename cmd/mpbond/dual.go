@@ -77,7 +77,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			if err != nil {
 				return err
 			}
-			r.useCaps(e.Owns, e.Rules, h.Spent)
+			r.useCaps(e.Owns, e.Rules, h.Spent, e.Spent)
 			h.ShareWith(e.DirectFlows)
 			h.FindWith(findPipes)
 			if err := r.keepFacts(e.FactsChanged, h.FactsChanged); err != nil {

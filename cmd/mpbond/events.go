@@ -178,9 +178,9 @@ func eventWords(e api.Event) string {
 	case trace.CapWarning:
 		return e.Device + " is nearly at its cap: " + e.Text
 	case trace.CapReached:
-		return e.Device + " carries nothing more: " + e.Text
+		return e.Device + ": " + e.Text
 	case trace.CapOver:
-		return e.Device + " may be used again: " + e.Text
+		return e.Device + " has room again: " + e.Text
 	case trace.PolicyRefused:
 		return "the policy stays as it was: " + e.Text
 	case trace.RelayUp:

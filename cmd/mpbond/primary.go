@@ -90,7 +90,7 @@ proxy that others can reach has this off unless --direct is given.`,
 			if err := r.keepFacts(e.FactsChanged); err != nil {
 				return err
 			}
-			r.useCaps(e.Owns, e.Rules, nil)
+			r.useCaps(e.Owns, e.Rules, e.Spent)
 			r.pairsAs(key, wire.PairAbout{Roles: wire.PairPrimary, Name: deviceName(cfg.Name), Port: e.pipePort()})
 			start := time.Now()
 			slog.Info("primary is up", e.addresses("id", key.ID())...)

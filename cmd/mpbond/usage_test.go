@@ -84,7 +84,12 @@ DAY         LINK   FOR      DEVICE  DOWN  UP
 			t.Errorf("days %v:\n%s\nwant\n%s", c.days, &page, c.want)
 		}
 	}
-	r.caps = mydevice.NewCaps(r.usage, func(name string) bool { return name == "phone" }, func() map[string]policy.Caps {
+	r.caps = mydevice.NewCaps(r.usage, func(name string) mydevice.Bounded {
+		if name == "phone" {
+			return mydevice.Bounded{}
+		}
+		return mydevice.Bounded{Link: name}
+	}, func() map[string]policy.Caps {
 		return map[string]policy.Caps{"phone": {Monthly: 1e9, ResetDay: 15}, "wlan0": {Monthly: 1e9}}
 	}, nil)
 	var from []string

@@ -42,7 +42,7 @@ export function usage() {
   const key = (u) => [u.from, u.link, u.purpose, u.device_id, u.device].join("/");
   const months = table("By month: IP packets with their headers, and each time that something was sent again, as a provider counts; and what the link's radio took for it, estimated from bytes and from what has been published of such radios, where one is known.", columns, key, "Nothing was used yet.");
   const days = table("By day, the newest first.", columns, key, "Nothing was used yet.");
-  const caps = table("How far each link is from its cap.", [
+  const caps = table("How far each link or device is from its cap.", [
     { title: "Link", of: (c) => c.name },
     { title: "Cap", of: (c) => c.period + ", " + size(c.cap_bytes) },
     { title: "Used", of: (c) => h("span", null, size(c.used_bytes) + " ", h("meter", { min: 0, max: c.cap_bytes, value: c.used_bytes, high: c.cap_bytes * 0.8, low: c.cap_bytes * 0.8, optimum: 0, "aria-label": `of the cap of ${c.name}` })) },
