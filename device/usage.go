@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"net"
@@ -29,6 +30,8 @@ const (
 	countIdle  = time.Second
 	// keepDays is how many days are kept: the newest that there are.
 	keepDays = 400
+	// fileWait is how long another process that has the file is waited for.
+	fileWait = time.Second
 	// knownFor is how long an address is known to be of an interface.
 	knownFor = 10 * time.Second
 )
@@ -57,7 +60,8 @@ type Usage struct {
 	energy  energy
 
 	file    sync.Mutex // guards below; taken before mu
-	journal journal    // nil: nothing is kept
+	path    string     // of the file, "" for none
+	journal journal    // nil: nothing is kept, or not yet
 
 	problem atomic.Pointer[error] // why it is not kept now; changed while file is held
 }
@@ -106,13 +110,47 @@ func NetworkOf(local net.Addr) string {
 
 // Keep has it begin with what a file has, and keep what is counted there, from
 // now until Close. What is damaged in the file is logged and kept aside. After
-// an error, a fault, nothing is kept.
+// an error, a fault, what is counted stays in memory, and each Count tries again:
+// another process may have had the file for longer than is waited for here.
 func (u *Usage) Keep(path string) error {
 	u.file.Lock()
 	defer u.file.Unlock()
+	u.path = path
+	err := u.begin(fileWait)
+	if err != nil {
+		u.problem.Store(&err)
+	}
+	return err
+}
+
+// begin opens the file, and adds what it has to what was counted so far; file is
+// held.
+func (u *Usage) begin(wait time.Duration) error {
+	j, rows, damage, err := readUsed(u.path, wait)
+	if err != nil {
+		return err
+	}
+	if damage != nil {
+		u.log.Error("what was used may be more than is known", "err", damage, "hint", "`mpbond usage` shows what could be read")
+	}
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	j, damage, err := store.Open(path, func(line []byte) error {
+	for _, row := range rows {
+		r := u.row(row)
+		*r = plus(*r, row)
+	}
+	u.forget()
+	all := u.lines()
+	u.mu.Unlock()
+	u.journal = j
+	u.note(j.Rewrite(all...))
+	return nil
+}
+
+// readUsed opens the file at path, and reads what it has, by what that is of. The
+// damage is store.Open's.
+func readUsed(path string, wait time.Duration) (j *store.Journal, rows map[policy.Used]policy.Used, damage, err error) {
+	rows = map[policy.Used]policy.Used{}
+	j, damage, err = store.Open(path, wait, func(line []byte) error {
 		var row policy.Used
 		if err := json.Unmarshal(line, &row); err != nil {
 			return err
@@ -120,30 +158,48 @@ func (u *Usage) Keep(path string) error {
 		if err := row.Check(); err != nil {
 			return err
 		}
-		*u.row(row) = row
+		rows[none(row)] = row
 		return nil
 	})
+	return j, rows, damage, err
+}
+
+// AddUsed adds what this process has counted, a list as List tells, to what the
+// file at path has, which another process keeps at other times. That one is in
+// nobody's way if it begins meanwhile: the file is read and appended to, without
+// waiting for the disk. While it runs that is an error, fault.AlreadyRunning.
+func AddUsed(path string, list []policy.Used) error {
+	j, rows, _, err := readUsed(path, fileWait) // damage is told by whose the file is
 	if err != nil {
-		u.problem.Store(&err)
 		return err
 	}
-	u.journal = j
-	if damage != nil {
-		u.log.Error("what was used may be more than is known", "err", damage, "hint", "`mpbond usage` shows what could be read")
+	var lines []any
+	for _, row := range list {
+		lines = append(lines, plus(row, rows[none(row)]))
 	}
-	u.forget()
-	if err := j.Rewrite(u.lines()...); err != nil {
-		u.note(err)
-	}
-	return nil
+	return errors.Join(j.Append(lines...), j.Close())
+}
+
+// none is a row of the same as row without anything used.
+func none(row policy.Used) policy.Used {
+	row.Down, row.Up, row.Joules = 0, 0, 0
+	return row
+}
+
+// plus is row with what more has, which is of the same.
+func plus(row, more policy.Used) policy.Used {
+	row.Down += more.Down
+	row.Up += more.Up
+	row.Joules += more.Joules
+	return row
 }
 
 // row is the row of what row is of; mu is held.
 func (u *Usage) row(of policy.Used) *policy.Used {
-	of.Down, of.Up, of.Joules = 0, 0, 0
+	of = none(of)
 	r := u.used[of]
 	if r == nil {
-		r = &policy.Used{Day: of.Day, Link: of.Link, Purpose: of.Purpose, Peer: of.Peer}
+		r = &of
 		u.used[of] = r
 		u.last = max(u.last, of.Day)
 	}
@@ -285,24 +341,16 @@ func (u *Usage) count(c Counted, n *counted, last bool) {
 	u.energy.carried(of, down, up)
 }
 
-// Add counts what another one has counted as well, and tells the file.
-func (u *Usage) Add(list []policy.Used) {
-	u.mu.Lock()
-	for _, row := range list {
-		r := u.row(row)
-		r.Down += row.Down
-		r.Up += row.Up
-		u.changed[r] = true
-	}
-	u.mu.Unlock()
-	u.Count()
-}
-
 // Count asks all connections now, and tells the file. It reports whether there
 // was anything to tell.
 func (u *Usage) Count() bool {
 	u.file.Lock()
 	defer u.file.Unlock()
+	if u.journal == nil && u.path != "" {
+		if err := u.begin(0); err != nil {
+			u.note(err)
+		}
+	}
 	u.mu.Lock()
 	for c, n := range u.open {
 		u.count(c, n, false)
@@ -385,6 +433,7 @@ func (u *Usage) Close() {
 	u.Count()
 	u.file.Lock()
 	defer u.file.Unlock()
+	u.path = ""
 	if u.journal == nil {
 		return
 	}

@@ -73,30 +73,91 @@ func lines(list []policy.Used) string {
 	return strings.Join(all, "; ")
 }
 
-// TestUsageAdd: what another one has counted is counted beside one's own, and
-// kept.
-func TestUsageAdd(t *testing.T) {
+// TestAddUsed: what another one has counted is added to what a file has, and stays
+// there; the file is not made anew.
+func TestAddUsed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
-	of := policy.Used{Day: "2026-11-21", Link: "wwan0", Purpose: policy.ForDirect, Peer: "S"}
+	row := policy.Used{Day: "2026-11-21", Link: "wwan0", Purpose: policy.ForDirect, Peer: "S", Down: 10, Up: 1}
+	other := row
+	other.Link = "wlan0"
+	var file os.FileInfo
 	for n := range unit.Bytes(3) {
-		u, _, log := newUsage(t)
-		if err := u.Keep(path); err != nil {
+		if err := AddUsed(path, []policy.Used{row, other}); err != nil {
 			t.Fatal(err)
 		}
-		row := of
-		row.Down, row.Up = 10, 1
-		u.Add([]policy.Used{row})
-		u.Close()
-		u, _, _ = newUsage(t)
-		if err := u.Keep(path); err != nil {
+		switch st, err := os.Stat(path); {
+		case err != nil:
+			t.Fatal(err)
+		case file != nil && !os.SameFile(file, st):
+			t.Error("the file was made anew")
+		default:
+			file = st
+		}
+		j, rows, damage, err := readUsed(path, 0)
+		if err != nil {
 			t.Fatal(err)
 		}
-		list, problem := u.List()
-		if len(list) != 1 || list[0].Down != 10*(n+1) || list[0].Up != n+1 || problem != nil {
-			t.Errorf("%+v, %v\n%s", list, problem, log)
+		j.Close()
+		if got := rows[none(row)]; len(rows) != 2 || got.Down != 10*(n+1) || got.Up != n+1 || damage != nil {
+			t.Errorf("%+v, %v", rows, damage)
 		}
-		u.Close()
 	}
+	u, _, _ := newUsage(t)
+	if err := u.Keep(path); err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	if err := AddUsed(path, []policy.Used{row}); !fault.Is(err, fault.AlreadyRunning) {
+		t.Errorf("while it is kept: %v", err)
+	}
+	if list, problem := u.List(); len(list) != 2 || list[1].Down != 30 || problem != nil {
+		t.Errorf("%+v, %v", list, problem)
+	}
+}
+
+// TestUsageKeptLater: while another process has the file counting goes on in memory,
+// which is said; once it is free what it has and what was counted is in it.
+func TestUsageKeptLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "usage.jsonl")
+	row := policy.Used{Day: "2026-11-21", Link: "wwan0", Purpose: policy.ForPath, Peer: "p", Down: 1000, Up: 2000}
+	older := row
+	older.Day = "2026-11-20"
+	if err := AddUsed(path, []policy.Used{older, row}); err != nil {
+		t.Fatal(err)
+	}
+	has, _, _, err := readUsed(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, _, log := newUsage(t)
+	if err := u.Keep(path); !fault.Is(err, fault.AlreadyRunning) {
+		t.Fatal(err)
+	}
+	c := &fakeConn{local: "10.0.0.1:1", in: 100, out: 10, peer: "p"}
+	c.open(u, policy.ForPath)
+	for range 3 {
+		u.Count()
+	}
+	if list, problem := u.List(); lines(list) != "11-21 wwan0 hs-path p 100/10" || problem == nil {
+		t.Errorf("%s, %v", lines(list), problem)
+	}
+	if err := has.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const want = "11-20 wwan0 hs-path p 1000/2000; 11-21 wwan0 hs-path p 1100/2010"
+	wants(t, u, want)
+	if !strings.Contains(log.String(), "kept again") {
+		t.Errorf("said %s", log)
+	}
+	c.in++
+	wants(t, u, strings.Replace(want, "1100", "1101", 1))
+	u.Close()
+	u, _, _ = newUsage(t)
+	if err := u.Keep(path); err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	wants(t, u, strings.Replace(want, "1100", "1101", 1))
 }
 
 func wants(t *testing.T, u *Usage, want string) {

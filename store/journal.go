@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -37,9 +39,8 @@ const (
 	// syncEvery bounds what a power cut can take: the disk is asked to keep what
 	// was written.
 	syncEvery = 30 * time.Second
-	// lockWait is how long another process that has the file is waited for: one that
-	// only adds to it has it for some milliseconds.
-	lockWait = time.Second
+	// lockEvery is how often one that waits for another process to end looks.
+	lockEvery = 20 * time.Millisecond
 )
 
 // Journal is such a file. Its methods are called by one goroutine at a time.
@@ -56,15 +57,19 @@ type Journal struct {
 }
 
 // Open opens the journal at path, or makes one, which no other process may have
-// open for longer than a second. Each line that it has is given to take, oldest first; a line that is no
+// open for longer than wait. Each line that it has is given to take, oldest first; a line that is no
 // JSON, or that take refuses, is damage: the file is copied to path + ".bad", and
 // what take took is what is left of it. The damage is told, and is no error.
-// Errors are faults.
-func Open(path string, take func(line []byte) error) (j *Journal, damage error, err error) {
+// Errors are faults; after one nothing was taken.
+//
+// Root may have been asked to add to a service's journal: what is made belongs to
+// whom the directory belongs, and nothing that the service may have put in its
+// place is read or changed: no link, nor another's file.
+func Open(path string, wait time.Duration, take func(line []byte) error) (j *Journal, damage error, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, nil, fault.New(fault.Permission, err, "is this a directory that mpbond may write to?")
 	}
-	f, err := openLocked(path)
+	f, err := openLocked(path, wait)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -97,37 +102,78 @@ func Open(path string, take func(line []byte) error) (j *Journal, damage error, 
 	if bad > 0 {
 		aside := path + ".bad"
 		damage = fmt.Errorf("%s: %d lines are damaged; the file is kept as %s", path, bad, aside)
-		if err := copyTo(path, aside); err != nil {
+		if err := copyTo(f, aside); err != nil {
 			damage = fmt.Errorf("%s: %d lines are damaged, and the file cannot be kept aside: %w", path, bad, err)
 		}
 	}
 	return j, damage, nil
 }
 
-// openLocked opens the file at path when no other process has it. It belongs to
-// whom the directory belongs: root may have been asked to add to a service's.
-func openLocked(path string) (*os.File, error) {
-	for begin := time.Now(); ; time.Sleep(lockWait / 50) {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+// openLocked opens the file at path when no other process has it.
+func openLocked(path string, wait time.Duration) (*os.File, error) {
+	for begin := time.Now(); ; time.Sleep(lockEvery) {
+		f, err := openOrCreate(path)
+		if err != nil && !errors.Is(err, fs.ErrExist) { // else it was made just now
+			return nil, err
+		}
 		if err == nil {
-			err = userfile.GiveTo(f, filepath.Dir(path))
+			err = lock(f)
 		}
-		if err != nil {
-			f.Close()
-			return nil, fault.New(fault.Permission, err, "is this a directory that mpbond may write to?")
-		}
-		if err = lock(f); err == nil {
+		if err == nil {
 			own, _ := f.Stat()
-			if there, e := os.Stat(path); e == nil && os.SameFile(own, there) {
+			if there, e := os.Lstat(path); e == nil && os.SameFile(own, there) {
 				return f, nil
 			}
 			err = errors.New("it was replaced") // before it was locked
 		}
 		f.Close()
-		if time.Since(begin) > lockWait {
+		if time.Since(begin) >= wait {
 			return nil, fault.New(fault.AlreadyRunning, fmt.Errorf("%s: %w", path, err), "another mpbond keeps this file: give this one another MPBOND_HOME")
 		}
 	}
+}
+
+// openOrCreate opens the file at path, which nobody may have planted there.
+func openOrCreate(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|userfile.NoFollow|userfile.NoWait, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if f, err = create(path); err == nil {
+			return f, nil
+		}
+	}
+	if err != nil {
+		return nil, fault.New(fault.Permission, err, "is this a plain file, in a directory that mpbond may write to?")
+	}
+	st, err := f.Stat()
+	if err == nil && (!st.Mode().IsRegular() || userfile.Planted(st, filepath.Dir(path))) {
+		err = fmt.Errorf("%s: it is no plain file with one name that belongs to whom its directory belongs", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fault.New(fault.Permission, err, "move it away, or give it to the directory's owner: else nothing is kept")
+	}
+	return f, nil
+}
+
+// create makes a file where none is, which belongs to whom the directory belongs;
+// what lies there it neither changes nor follows.
+func create(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := userfile.GiveTo(f, filepath.Dir(path)); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(path))
+	}
+	return f, nil
+}
+
+// replace makes a file in the place of what lies there.
+func replace(path string) (*os.File, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return create(path)
 }
 
 // Append writes lines at the end. After an error what was told may not be in
@@ -181,16 +227,13 @@ func (j *Journal) Rewrite(lines ...any) error {
 	if err := encode(&b, lines); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(j.path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	f, err := replace(j.path + ".new")
 	if err != nil {
 		return explain(err)
 	}
 	_, err = f.Write(b.Bytes())
 	if err == nil {
 		err = f.Sync()
-	}
-	if err == nil {
-		err = userfile.GiveTo(f, filepath.Dir(j.path))
 	}
 	if err == nil {
 		err = lock(f)
@@ -213,8 +256,10 @@ func (j *Journal) Rewrite(lines ...any) error {
 	return nil
 }
 
-// Close ends it; what was appended is in the file.
+// Close ends it; what was appended is in the file. Another process can have that
+// before the disk has all.
 func (j *Journal) Close() error {
+	unlock(j.f)
 	j.syncs.Wait()
 	return errors.Join(j.f.Sync(), j.f.Close())
 }
@@ -231,17 +276,12 @@ func encode(b *bytes.Buffer, lines []any) error {
 	return nil
 }
 
-func copyTo(from, to string) error {
-	in, err := os.Open(from)
+func copyTo(f *os.File, path string) error {
+	out, err := replace(path)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
+	_, err = io.Copy(out, io.NewSectionReader(f, 0, math.MaxInt64)) // not by name: it may be another's by now
 	return errors.Join(err, out.Sync(), out.Close())
 }
 

@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"mpbond/fault"
 	"mpbond/unit"
-	"mpbond/userfile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +38,7 @@ func (s state) take(line []byte) error {
 func open(t *testing.T, path string) (*Journal, state, error) {
 	t.Helper()
 	s := state{}
-	j, damage, err := Open(path, s.take)
+	j, damage, err := Open(path, 0, s.take)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestJournal(t *testing.T) {
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 || damage != nil {
 		t.Errorf("%v, %v, %v", st, err, damage)
 	}
-	if _, _, err := Open(path, s.take); !fault.Is(err, fault.AlreadyRunning) {
+	if _, _, err := Open(path, 0, s.take); !fault.Is(err, fault.AlreadyRunning) {
 		t.Errorf("a second one: %v", err)
 	}
 	if err := j.Close(); err != nil {
@@ -76,7 +76,7 @@ func TestJournal(t *testing.T) {
 	if err := j.Rewrite(row{"a", 7}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Open(path, s.take); !fault.Is(err, fault.AlreadyRunning) {
+	if _, _, err := Open(path, 0, s.take); !fault.Is(err, fault.AlreadyRunning) {
 		t.Errorf("a second one, after it was replaced: %v", err)
 	}
 	if err := j.Append(row{"c", 1}); err != nil {
@@ -102,7 +102,7 @@ func TestLockIsAwaited(t *testing.T) {
 		opened := make(chan *Journal)
 		s = state{}
 		go func() {
-			next, _, err := Open(path, s.take)
+			next, _, err := Open(path, time.Hour, s.take)
 			if err != nil {
 				t.Error(err)
 			}
@@ -119,36 +119,6 @@ func TestLockIsAwaited(t *testing.T) {
 		has(t, s, state{"a": n})
 		next.Close()
 	}
-}
-
-// TestRootsFilesAreTheDirectorys: what root makes and replaces belongs to whom the
-// directory belongs, as a service's does.
-func TestRootsFilesAreTheDirectorys(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("this needs root")
-	}
-	dir := t.TempDir()
-	const owner = 4321
-	if err := os.Chown(dir, owner, owner); err != nil {
-		t.Skipf("this needs rights that root has not got here: %v", err)
-	}
-	path := filepath.Join(dir, "x.jsonl")
-	j, _, _ := open(t, path)
-	belongs := func() {
-		t.Helper()
-		st, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if userfile.Mine(st) || !userfile.MineIn(st, dir) {
-			t.Error("it is root's")
-		}
-	}
-	belongs()
-	if err := j.Rewrite(row{"a", 1}); err != nil {
-		t.Fatal(err)
-	}
-	belongs()
 }
 
 // TestCutAnywhere: of a file that was cut off at any byte, as by a process that
@@ -183,7 +153,7 @@ func TestCutAnywhere(t *testing.T) {
 		}
 		j.Close()
 		after := state{}
-		j, damage, err = Open(path, after.take)
+		j, damage, err = Open(path, 0, after.take)
 		if err != nil || damage != nil || after["b"] != 1 || after["a"] != want {
 			t.Fatalf("cut at %d: what was written then is lost: %v, %v, %v", n, after, damage, err)
 		}
@@ -279,7 +249,7 @@ func FuzzOpen(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		j, _, err := Open(path, state{}.take)
+		j, _, err := Open(path, 0, state{}.take)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,7 +258,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		s := state{}
 		j.Close()
-		j, _, err = Open(path, s.take)
+		j, _, err = Open(path, 0, s.take)
 		if err != nil || s["z"] != 9 {
 			t.Fatalf("%v, %v", s, err)
 		}

@@ -17,3 +17,6 @@ func lock(f *os.File) error {
 	}
 	return nil // where locks do not work, there are none
 }
+
+// unlock lets other processes have the file, which is still open.
+func unlock(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }

@@ -38,6 +38,23 @@ func MineIn(st fs.FileInfo, dir string) bool {
 	return ok && same && file.Uid == in.Uid
 }
 
+// Planted tells whether the user to whom dir belongs may have put a file there that
+// is not theirs, so that root's process reads, changes or gives away what it leads
+// to: it belongs to somebody else, or has another name too. For other processes
+// nothing is planted, since they may do what their user may, nor in root's directories.
+func Planted(st fs.FileInfo, dir string) bool {
+	if os.Geteuid() != 0 {
+		return false
+	}
+	d, err := os.Stat(dir)
+	if err != nil {
+		return true
+	}
+	file, ok := st.Sys().(*syscall.Stat_t)
+	in, same := d.Sys().(*syscall.Stat_t)
+	return !ok || !same || in.Uid != 0 && (file.Uid != in.Uid || file.Nlink > 1)
+}
+
 // Has tells whether a file gives others one of the rights.
 func Has(st fs.FileInfo, rights fs.FileMode) bool { return st.Mode().Perm()&rights != 0 }
 

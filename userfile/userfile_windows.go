@@ -23,6 +23,9 @@ func Mine(fs.FileInfo) bool { return true }
 // MineIn is Mine.
 func MineIn(fs.FileInfo, string) bool { return true }
 
+// Planted is false: an administrator's process is not asked to work for a service.
+func Planted(fs.FileInfo, string) bool { return false }
+
 // Has is false: on Windows a file's mode does not tell who may use it, and what is
 // in a user's own directories is closed to others.
 func Has(fs.FileInfo, fs.FileMode) bool { return false }

@@ -94,7 +94,9 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 		}
 		f := doctor.Gather(ctx, p)
 		line.clear()
-		addSpent(spent)
+		if err := addSpent(spent); err != nil {
+			slog.Error("what was measured is not counted", "err", err, "hint", fault.HintOf(err))
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -121,15 +123,21 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 }
 
 // addSpent adds what was spent while no primary ran to what is kept of the one that
-// will: a moment's work, so that one that starts meanwhile is not in its way.
-func addSpent(spent *mydevice.Usage) {
+// will, if none has begun meanwhile.
+func addSpent(spent *mydevice.Usage) error {
 	list, _ := spent.List()
 	if len(list) == 0 {
-		return
+		return nil
 	}
-	u := openUsage("primary")
-	u.Add(list)
-	u.Close()
+	path, err := primaryUsagePath()
+	if err != nil {
+		return err
+	}
+	err = mydevice.AddUsed(path, list)
+	if fault.Is(err, fault.AlreadyRunning) {
+		err = fault.New(fault.AlreadyRunning, err, "mpbond has begun meanwhile, and has the file")
+	}
+	return err
 }
 
 // patient is this device, as its files and a running role tell.

@@ -242,3 +242,35 @@ func TestDoctorReadsPolicy(t *testing.T) {
 		t.Errorf("a primary that runs on with what it read before: %v", err)
 	}
 }
+
+// TestDoctorCounts: what the doctor spends is in the file of the primary that runs
+// here at other times, which may be a dual's.
+func TestDoctorCounts(t *testing.T) {
+	dir := home(t)
+	file := func(role string) string { return filepath.Join(dir, "usage-"+role+".jsonl") }
+	touch := func(role string, at time.Time) {
+		t.Helper()
+		if err := os.WriteFile(file(role), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(file(role), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(want string) {
+		t.Helper()
+		if path, err := primaryUsagePath(); path != file(want) || err != nil {
+			t.Errorf("%s, %v; want that of %s", path, err, want)
+		}
+	}
+	of("primary")
+	now := time.Now()
+	touch("helper", now)
+	of("primary")
+	touch("dual", now.Add(-time.Hour))
+	of("dual")
+	touch("primary", now.Add(-2*time.Hour))
+	of("dual")
+	touch("primary", now)
+	of("primary")
+}

@@ -93,6 +93,25 @@ func policyPath(config string) (string, error) {
 	return filepath.Join(dir, "policy.toml"), err
 }
 
+// usagePath is what the links carried for a role.
+func usagePath(role string) (string, error) { return inHome("usage-" + role + ".jsonl") }
+
+// primaryUsagePath is that of the primary that runs here when one does: by itself or
+// as a part of dual, whichever was told last.
+func primaryUsagePath() (string, error) {
+	primary, err := usagePath("primary")
+	if err != nil {
+		return "", err
+	}
+	dual, err := usagePath("dual")
+	if d, e := os.Lstat(dual); e == nil {
+		if p, e := os.Lstat(primary); e != nil || d.ModTime().After(p.ModTime()) {
+			return dual, err
+		}
+	}
+	return primary, err
+}
+
 func inHome(name string) (string, error) {
 	dir, err := homeDir()
 	return filepath.Join(dir, name), err

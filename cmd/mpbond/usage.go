@@ -160,7 +160,7 @@ func sayEstimate(t *tabwriter.Writer, estimated bool) {
 // openUsage makes what counts for a role, and has it kept in its file.
 func openUsage(role string) *mydevice.Usage {
 	u := mydevice.NewUsage(slog.Default())
-	path, err := inHome("usage-" + role + ".jsonl")
+	path, err := usagePath(role)
 	if err == nil {
 		err = u.Keep(path)
 	}
