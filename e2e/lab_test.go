@@ -162,7 +162,7 @@ func TestApps(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := n.carried()
-			curl := append(append(c.before[:len(c.before):len(c.before)], "curl", "-gsSf", "--max-time", "10", "-H", "Expect:"), c.args...)
+			curl := append(append(c.before[:len(c.before):len(c.before)], "curl", "-gsSf", "--max-time", "60", "-H", "Expect:"), c.args...)
 			out, err := n.Run("primary", curl...)
 			if err != nil {
 				t.Fatal(err)
@@ -233,7 +233,7 @@ func TestFaults(t *testing.T) {
 		{"HS-path a black hole", func() error { return n.Lab.Set("hs1", "", "outage=on") }, func() error { return n.Lab.Set("hs1", "", "outage=off") }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
-			x := n.begin(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "15", fmt.Sprintf("http://web/%d", size))
+			x := n.begin(3*mb, n.Mpbond, "run", "--", "curl", "-sSf", "--max-time", "60", fmt.Sprintf("http://web/%d", size))
 			<-x.begun
 			if err := f.hurt(); err != nil {
 				t.Error(err)

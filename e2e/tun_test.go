@@ -270,7 +270,7 @@ func TestTUN(t *testing.T) {
 	curl := func(t *testing.T, size int64, args ...string) string {
 		t.Helper()
 		before := n.carriedHere()
-		out, err := n.Run("primary", append([]string{"curl", "-gsSf", "--max-time", "20", "-H", "Expect:"}, args...)...)
+		out, err := n.Run("primary", append([]string{"curl", "-gsSf", "--max-time", "60", "-H", "Expect:"}, args...)...)
 		if err != nil {
 			t.Error(err)
 		}
@@ -371,7 +371,7 @@ func TestTUN(t *testing.T) {
 	p = n.startTUN()
 	p.End(syscall.SIGKILL)
 	t.Run("after SIGKILL the network works without", func(t *testing.T) {
-		got, err := n.Run("primary", "curl", "-sSf", "--max-time", "10", fmt.Sprintf("http://%s/%d", n.web4, size))
+		got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", fmt.Sprintf("http://%s/%d", n.web4, size))
 		if got, _ = rig.Sum(strings.NewReader(got)); err != nil || got != want {
 			t.Errorf("%s, %v", got, err)
 		}
