@@ -26,8 +26,8 @@ func streamsCommand() *cobra.Command {
 		Long: `List the connections of apps that the primary here carries, or show the one of
 that number. It can be carried in another way from now on, up and down: --mode
 is bond, single, latency or redundant, --priority high, normal or low, and
---weight 1 to 100, as in policy.toml. The rule that it was opened by goes on to
-say which devices may carry it.`,
+--weight 1 to 100, as in policy.toml; what is single is listed as bond, over one
+subflow. The rule that it was opened by goes on to say which devices may carry it.`,
 		Example: `  mpbond streams
   mpbond streams 17 --mode latency
   mpbond streams 17 --priority low
