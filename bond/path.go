@@ -92,7 +92,7 @@ type sentFrame struct {
 	again    bool // was given back to be sent on another subflow
 	copied   bool // other subflows carry the same bytes, or are to
 	s        *Stream
-	from, to wire.DataSeq // TypeData
+	from, to wire.DataSeq // TypeData; of TypeTreat both are the serial
 }
 
 // flight is a first-in-first-out queue of frames.

@@ -101,7 +101,7 @@ func (b *Bond) Groups() map[wire.GroupID]bool {
 	used := map[wire.GroupID]bool{}
 	for _, s := range b.streams {
 		used[s.group] = true
-		for _, g := range s.before {
+		for g := range s.before {
 			used[g] = true
 		}
 	}
@@ -197,7 +197,7 @@ func (b *Bond) receiveTreat(payload []byte) error {
 		return fmt.Errorf("%v of the server: %w", wire.TypeTreat, wire.ErrMalformed)
 	}
 	s, err := b.stream(f.Stream)
-	if s != nil && f.Serial > s.treats {
+	if s != nil && f.Serial > s.treats && !b.gone(f.Group) { // else it comes late
 		s.treat(f.Serial, f.Mode, f.Group)
 	}
 	return err
@@ -205,19 +205,28 @@ func (b *Bond) receiveTreat(payload []byte) error {
 
 // treat is the change of that number.
 func (s *Stream) treat(serial uint64, mode wire.Mode, group wire.GroupID) {
+	if s.bond.cfg.Opens && group != s.group {
+		if s.before == nil {
+			s.before = map[wire.GroupID]uint64{}
+		}
+		s.before[s.group] = serial
+	}
 	s.treats = serial
 	if mode != s.mode {
 		s.bond.dropCopies(s)
 	}
 	s.SetMode(mode)
-	if group != s.group && !slices.Contains(s.before, s.group) {
-		s.before = append(s.before, s.group)
-	}
 	s.SetGroup(group)
 	s.allowed.at = time.Time{}
 	if s.bond.cfg.Trace != nil {
 		s.bond.cfg.Trace(trace.Event{Kind: trace.StreamTreated, Stream: uint64(s.id), Text: mode.String()})
 	}
+}
+
+// treated tells that the other end knows of that change, and so that the stream is
+// of no group any more that it left with it or before.
+func (s *Stream) treated(serial uint64) {
+	maps.DeleteFunc(s.before, func(_ wire.GroupID, left uint64) bool { return left <= serial })
 }
 
 // barred reports that all paths that the stream may use are gone or silent.

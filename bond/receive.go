@@ -56,6 +56,10 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		if s != nil && !s.seen && !b.cfg.Opens {
 			s.seen, s.dest = true, f.Dest
 			if s.treats == 0 { // else TREAT came first, and is newer
+				if b.gone(f.Group) { // it was reset before this came
+					s.Reset(wire.CodeClosed, "the other end has ended it")
+					return nil
+				}
 				s.group = f.Group
 				s.SetMode(f.Mode)
 			}
@@ -273,6 +277,9 @@ func (b *Bond) landed(f sentFrame) {
 		}
 	case wire.TypeFin:
 		s.finAcked = true
+	case wire.TypeTreat:
+		s.treated(uint64(f.from))
+		return
 	default:
 		return
 	}

@@ -216,7 +216,11 @@ func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
 		}
 		at := len(buf)
 		buf = wire.Append(buf, f)
-		p.note(len(buf)-at, sentFrame{t: c.t, s: c.s, copied: c.t == wire.TypeFin && c.s.finRecalled})
+		note := sentFrame{t: c.t, s: c.s, copied: c.t == wire.TypeFin && c.s.finRecalled}
+		if t, ok := f.(wire.Treat); ok {
+			note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
+		}
+		p.note(len(buf)-at, note)
 	}
 	b.control = b.control[:copy(b.control, b.control[sent:])]
 	if b.ackPending {

@@ -48,12 +48,14 @@ type Stream struct {
 	only   wire.PathID // the one subflow that its bytes may use; 0: any
 	mode   wire.Mode
 	group  wire.GroupID
-	treats uint64         // how often mode and group have changed since OPEN
-	before []wire.GroupID // groups that it was of: the other end may not know better yet
-	had    uint64         // see turns
-	pin    pin            // of mode Latency
-	chunk  wire.DataSeq   // the far end waits for the bytes before it; 0: for all
-	wanted wire.DataSeq   // what this end waits for, as it is told in CHUNK
+	treats uint64 // how often mode and group have changed since OPEN
+	// before are groups that it was of, by the change with which it left each, as long
+	// as the other end may not know of that. Of the end that opens.
+	before map[wire.GroupID]uint64
+	had    uint64       // see turns
+	pin    pin          // of mode Latency
+	chunk  wire.DataSeq // the far end waits for the bytes before it; 0: for all
+	wanted wire.DataSeq // what this end waits for, as it is told in CHUNK
 
 	// Receiving: [inBase … inNext) is readable, got is all that has arrived.
 	in              pages

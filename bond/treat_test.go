@@ -2,9 +2,12 @@ package bond
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
+	"mpbond/estimate"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -126,5 +129,121 @@ func TestTreatKeepsGroups(t *testing.T) {
 	s.Reset(wire.CodeClosed, "")
 	if used := b.Groups(); len(used) != 0 {
 		t.Errorf("after its end: %v", used)
+	}
+}
+
+// TestTreatFreesGroups: once the other end knows of a change, the plan need not tell of
+// the groups that the stream has left by then, however often it is changed.
+func TestTreatFreesGroups(t *testing.T) {
+	b := New(Config{Opens: true})
+	s, err := b.Open("a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetGroup(1)
+	add := func(id wire.PathID) {
+		b.AddPath(id, false, start)
+		b.Local(id, start, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448})
+	}
+	send := func(id wire.PathID) uint64 {
+		t.Helper()
+		b.Idle(id)
+		if on, _ := b.Next(start, nil); on != id {
+			t.Fatalf("a segment for path %d", on)
+		}
+		b.Begun(id)
+		return b.path(id).sent
+	}
+	knows := func(id wire.PathID, sent uint64) {
+		t.Helper()
+		f := wire.Ack{Paths: []wire.PathAck{{Path: id, Received: sent}}}
+		if err := b.Receive(id, wire.TypeAck, f.AppendPayload(nil), start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(want ...wire.GroupID) {
+		t.Helper()
+		if got := slices.Sorted(maps.Keys(b.Groups())); !slices.Equal(got, want) {
+			t.Fatalf("groups %v, want %v", got, want)
+		}
+	}
+	add(1)
+	sent := send(1) // OPEN
+	for g := wire.GroupID(2); g <= 1000; g++ {
+		b.Treat(s.ID(), wire.Bond, g)
+		newer := send(1)
+		if g > 2 {
+			is(g-2, g-1, g)
+		}
+		knows(1, sent) // of the change before
+		is(g-1, g)
+		sent = newer
+	}
+	b.Treat(s.ID(), wire.Latency, 1000) // it stays where it is
+	is(999, 1000)
+	b.Treat(s.ID(), wire.Bond, 999) // and comes back
+	sent = send(1)
+	b.Treat(s.ID(), wire.Bond, 1001)
+	send(1)
+	knows(1, sent)
+	is(999, 1001)
+	b.RemovePath(1, start) // with the last change in flight
+	is(999, 1001)
+	add(2)
+	knows(2, send(2))
+	is(1001)
+}
+
+// TestTreatsAreNotKept: a server has no use for the groups that its streams have left,
+// and a primary that makes ever new ones takes no memory there.
+func TestTreatsAreNotKept(t *testing.T) {
+	const streams, times = 100, 1000
+	b := New(Config{})
+	b.AddPath(1, false, start)
+	for serial := uint64(1); serial <= times; serial++ {
+		for id := wire.StreamID(1); id <= streams; id++ {
+			f := wire.Treat{Stream: id, Serial: serial, Group: wire.GroupID(serial*streams + uint64(id))}
+			if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := len(b.Groups()); n != streams {
+		t.Errorf("%d streams are of %d groups", streams, n)
+	}
+}
+
+// TestGoneComesLate: what names a group that is gone was overtaken by all that came of
+// it, and changes nothing: no stream waits for a plan that will not come.
+func TestGoneComesLate(t *testing.T) {
+	b := New(Config{})
+	b.AddPath(1, false, start)
+	receive := func(f wire.Frame) {
+		t.Helper()
+		if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	receive(wire.Plan{Serial: 1, Groups: []wire.Group{{ID: 1, Weight: 1}, {ID: 2, Weight: 1}}})
+	receive(wire.Open{Stream: 1, Group: 2, Dest: "a:1"})
+	receive(wire.Open{Stream: 3, Group: 2, Dest: "a:1"})
+	receive(wire.Plan{Serial: 2, Groups: []wire.Group{{ID: 2, Weight: 1}}})
+	receive(wire.Treat{Stream: 1, Serial: 1, Mode: wire.Latency, Group: 1})
+	if m, g, ok := b.TreatmentOf(1); m != wire.Bond || g != 2 || !ok {
+		t.Errorf("TREAT: mode %v, group %d, %v", m, g, ok)
+	}
+	receive(wire.Treat{Stream: 1, Serial: 2, Mode: wire.Latency, Group: 3}) // of which a plan is yet to tell
+	if m, g, ok := b.TreatmentOf(1); m != wire.Latency || g != 3 || !ok {
+		t.Errorf("the next TREAT: mode %v, group %d, %v", m, g, ok)
+	}
+	open := wire.Open{Stream: 2, Group: 1, Dest: "a:1"}
+	receive(open)
+	receive(open)
+	var ids []wire.StreamID
+	for s := b.Accept(); s != nil; s = b.Accept() {
+		ids = append(ids, s.ID())
+	}
+	if !slices.Equal(ids, []wire.StreamID{1, 3}) || b.streams[2] != nil {
+		t.Errorf("OPEN: accepted are %v", ids)
 	}
 }
