@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"mpbond/api"
@@ -12,16 +13,22 @@ import (
 
 // Status describes all bonds. With why they hold their last decisions too.
 func (s *Server) Status(why bool) []api.Bond {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	out := []api.Bond{}
-	for _, b := range s.bonds {
+	for _, b := range s.sessions() {
 		a := b.e.Status(why)
 		a.ID, a.Peer = b.id, s.nameOf(b)
 		out = append(out, a)
 	}
 	slices.SortFunc(out, func(a, b api.Bond) int { return cmp.Compare(a.Peer+a.ID, b.Peer+b.ID) })
 	return out
+}
+
+// sessions are the bonds that there are now: to describe them takes the lock of
+// each, for which nobody else is to wait.
+func (s *Server) sessions() []*session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.bonds))
 }
 
 // nameOf is what a bond's device is called now; if it is trusted no longer, what
@@ -35,10 +42,8 @@ func (s *Server) nameOf(b *session) string {
 
 // Streams lists the open streams of all bonds, of each the newest first.
 func (s *Server) Streams() []api.StreamOf {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	list := []api.StreamOf{}
-	for _, b := range s.bonds {
+	for _, b := range s.sessions() {
 		list = append(list, api.StreamsOf(b.id, s.nameOf(b), b.e.StreamList())...)
 	}
 	return list
@@ -46,10 +51,8 @@ func (s *Server) Streams() []api.StreamOf {
 
 // Flows lists the datagram flows of all bonds, of each the one used last first.
 func (s *Server) Flows() []api.FlowOf {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	list := []api.FlowOf{}
-	for _, b := range s.bonds {
+	for _, b := range s.sessions() {
 		list = append(list, api.FlowsOf(b.id, s.nameOf(b), b.e.FlowList())...)
 	}
 	return list

@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 	"net"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -24,8 +24,105 @@ type speed struct{ up, down *rate.Limiter }
 
 // account is what a device takes, over all its bonds.
 type account struct {
-	streams, flows atomic.Int64 // being served
-	speed          *speed
+	speed *speed
+
+	mu    sync.Mutex // guards sessions' taken and over too
+	taken load       // of the bonds that have not ended for want of room
+}
+
+// load is how much is being served, by kind.
+type load [kinds]int
+
+// kind is of what there is a limit.
+type kind int
+
+const (
+	streams kind = iota
+	flows
+	kinds
+)
+
+// take counts one more of a kind, which give gives back, unless the device has as
+// many as that already.
+func (b *session) take(k kind, limit int) bool {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	if b.over || b.of.taken[k] >= limit {
+		return false
+	}
+	b.of.taken[k]++
+	b.taken[k]++
+	return true
+}
+
+func (b *session) give(k kind) {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	b.taken[k]--
+	if !b.over {
+		b.of.taken[k]--
+	}
+}
+
+// giveAll has what the bond still serves count no more: it is being ended.
+func (b *session) giveAll() {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	if b.over {
+		return
+	}
+	b.over = true
+	for k, n := range b.taken {
+		b.of.taken[k] -= n
+	}
+}
+
+// taking is how many of a kind the bond, and its device in all, have.
+func (b *session) taking(k kind) (own, all int) {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	return b.taken[k], b.of.taken[k]
+}
+
+// admit is take, for which bonds of the device that have lost their last subflow
+// make room, the one first that has been without for longest: a device that was
+// switched off and has come back with another bond would wait for keepBond else.
+func (s *Server) admit(b *session, k kind, limit int) bool {
+	if b.take(k, limit) {
+		return true
+	}
+	s.mu.Lock()
+	for !s.ending {
+		_, all := b.taking(k)
+		lost := s.lost(b, k)
+		if all < limit || lost == nil {
+			break
+		}
+		delete(s.bonds, lost.key)
+		lost.giveAll()
+		s.log.Info("bond ended: another one of the device needs its place", "device", s.nameOf(lost))
+		s.wg.Go(func() { s.end(lost) })
+	}
+	s.mu.Unlock()
+	return b.take(k, limit)
+}
+
+// lost is the bond of b's device, but b, that has been without a subflow for
+// longest, of those that have some of a kind; nil if there is none. Mu is held.
+func (s *Server) lost(b *session, k kind) (lost *session) {
+	var longest time.Duration
+	for key, o := range s.bonds {
+		if key.device != b.key.device || o == b {
+			continue
+		}
+		if own, _ := o.taking(k); own == 0 {
+			continue
+		}
+		if away := o.e.WithoutSubflow(); away > longest {
+			lost, longest = o, away
+		}
+	}
+	return lost
 }
 
 // accountOf is the one of a device. It is called with mu held.

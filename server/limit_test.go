@@ -1,15 +1,21 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"mpbond/bond"
+	"mpbond/endpoint"
 	"mpbond/identity"
+	"mpbond/subflow"
 	"mpbond/tcp"
 	"mpbond/unit"
 	"mpbond/wire"
@@ -143,4 +149,150 @@ func TestJoinsOfOneDevice(t *testing.T) {
 	if err := join(primary); err != nil {
 		t.Error("a minute later:", err)
 	}
+}
+
+// bondWith is a device's end of a bond with the server, and its one subflow.
+func bondWith(t *testing.T, s *Server, device *identity.Key, id byte) (*endpoint.Endpoint, *subflow.Subflow) {
+	t.Helper()
+	c, err := tcp.Dial(t.Context(), s.Addr().String(), tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := wire.Join{Version: wire.Version, Bond: wire.BondID{id}, Path: 1, Device: "test"}
+	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.key.Public(), wire.ALPN), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := endpoint.New(endpoint.Config{Bond: bond.Config{Opens: true}})
+	if err := e.Attach(sf); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		e.Close(now)
+	})
+	return e, sf
+}
+
+// TestLostBondsMakeRoom: a device that was switched off and comes back with a new bond
+// need not wait until the old one, with all its streams, is given up; a bond that is
+// connected ends for nobody.
+func TestLostBondsMakeRoom(t *testing.T) {
+	const most = 3
+	cfg := Default
+	cfg.MaxStreams, cfg.Allow = most, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	s, primary, _ := startWith(t, time.Minute, cfg)
+	web, err := net.Listen("tcp", "127.0.0.1:0") // whose queue takes all
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer web.Close()
+	open := func(e *endpoint.Endpoint) error {
+		t.Helper()
+		c, err := e.Dial(web.Addr().String(), wire.Bond, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.WaitOpen(t.Context())
+	}
+	refused := func(err error) bool {
+		var r wire.Reset
+		return errors.As(err, &r) && r.Code == wire.CodeLimit
+	}
+	old, cut := bondWith(t, s, primary, 1)
+	for range most {
+		if err := open(old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, _ := bondWith(t, s, primary, 2)
+	if err := open(again); !refused(err) {
+		t.Errorf("beside a bond that is connected: %v", err)
+	}
+	cut.Close()
+	for err = open(again); refused(err); err = open(again) { // until the server knows
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 1; n < most && err == nil; n++ {
+		err = open(again)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := s.Status(false); len(list) != 1 || list[0].ID != (wire.BondID{2}).String() {
+		t.Errorf("bonds: %+v", list)
+	}
+	if err := open(again); !refused(err) {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
+// TestPlacesOfLostBonds: what makes room is the bond that has been lost for longest, of
+// those that have what is wanted, and only as many as it takes; what ends later of one
+// that made room counts once.
+func TestPlacesOfLostBonds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, primary, _ := newServer(t, Default)
+		defer s.ln.Close()
+		defer s.wg.Wait()
+		const most = 10
+		var bonds []*session
+		for id := range byte(4) {
+			b, err := s.join(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			bonds = append(bonds, b)
+			time.Sleep(time.Second)
+		}
+		fill := func(b *session, k kind, n int) {
+			t.Helper()
+			for range n {
+				if !b.take(k, most) {
+					t.Fatal("no place")
+				}
+			}
+		}
+		there := func(want ...*session) {
+			t.Helper()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for i, b := range want {
+				if s.bonds[b.key] != b {
+					t.Errorf("bond %d has ended", i)
+				}
+			}
+			if len(s.bonds) != len(want) {
+				t.Errorf("%d bonds are there, want %d", len(s.bonds), len(want))
+			}
+		}
+		fill(bonds[0], streams, most)
+		fill(bonds[1], flows, 6)
+		fill(bonds[2], flows, 4)
+		now := bonds[3]
+		if !s.admit(now, flows, most) {
+			t.Error("no place for a flow")
+		}
+		there(bonds[0], bonds[2], now)
+		if own, all := now.taking(flows); own != 1 || all != 5 {
+			t.Errorf("%d of %d", own, all)
+		}
+		for range 6 {
+			bonds[1].give(flows)
+		}
+		if _, all := now.taking(flows); all != 5 {
+			t.Errorf("after the end of what made room %d are taken", all)
+		}
+		if bonds[1].take(flows, most) {
+			t.Error("a bond that made room has got a place")
+		}
+		fill(now, flows, 5)
+		if !s.admit(now, flows, most) || s.admit(now, flows, 7) {
+			t.Error("the second bond, and its own place, made no room, or more than there is")
+		}
+		there(bonds[0], now)
+	})
 }

@@ -55,11 +55,11 @@ type resolved struct {
 
 // servePackets carries a datagram flow until it ends.
 func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.PacketConn) {
-	defer b.of.flows.Add(-1)
-	if b.of.flows.Add(1) > int64(s.cfg.MaxFlows) {
+	if !s.admit(b, flows, s.cfg.MaxFlows) {
 		c.CloseWith(wire.CodeLimit, fmt.Sprintf("%d datagram flows of the device are open, which is the server's limit", s.cfg.MaxFlows))
 		return
 	}
+	defer b.give(flows)
 	sock, err := net.ListenUDP("udp", nil)
 	if err != nil {
 		code := wire.CodeInternal

@@ -149,6 +149,8 @@ type session struct {
 	ended    bool // guarded by Server.mu
 	e        *endpoint.Endpoint
 	of       *account  // of its device
+	taken    load      // of it, by this bond
+	over     bool      // it was ended for want of room: taken counts no more
 	measures chan bool // holds one while a subflow is measured
 }
 
@@ -207,6 +209,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.udp != nil {
 		s.wg.Go(func() { s.acceptUDP(ctx) })
 	}
+	turnedAway := tcp.Tries[netip.Prefix]{PerMinute: 1} // in the log
 	var err error
 	for {
 		var c *tcp.Conn
@@ -218,7 +221,9 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		leave := s.gate.Admit(c.RemoteAddr())
 		if leave == nil {
-			s.log.Warn("too many handshakes: connection dropped", "from", c.RemoteAddr())
+			if turnedAway.Take(tcp.Source(c.RemoteAddr()), time.Now()) {
+				s.log.Warn("too many handshakes: connections dropped", "from", c.RemoteAddr())
+			}
 			_ = c.Abort()
 			continue
 		}
@@ -501,11 +506,11 @@ func (s *Server) bondsOf(device identity.PublicKey) (n int) {
 
 // serve connects a stream to its destination.
 func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
-	defer b.of.streams.Add(-1)
-	if b.of.streams.Add(1) > int64(s.cfg.MaxStreams) {
+	if !s.admit(b, streams, s.cfg.MaxStreams) {
 		c.ResetWith(wire.CodeLimit, fmt.Sprintf("%d streams of the device are open, which is the server's limit", s.cfg.MaxStreams))
 		return
 	}
+	defer b.give(streams)
 	if path, ok := measure.Path(c.Dest()); ok {
 		s.measure(ctx, b, c, wire.PathID(path))
 		return
