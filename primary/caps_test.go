@@ -1,6 +1,7 @@
 package primary
 
 import (
+	"context"
 	"io"
 	"net"
 	"slices"
@@ -105,6 +106,34 @@ func TestSpentHelper(t *testing.T) {
 		<-goesOn
 		if want := []string{"device_rests phone", "device_allowed phone"}; !slices.Equal(events, want) {
 			t.Errorf("events %q, want %q", events, want)
+		}
+	})
+}
+
+// TestSpentLinkRests: a link that may carry nothing is tried each limitRest, though
+// apps want streams: a try that finds out by dialling carries something itself.
+func TestSpentLinkRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := offline(t, time.Hour)
+		tries := 0
+		spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
+		p.cfg.Allowed = func(device.Bounded) policy.Allowance {
+			tries++
+			return spent
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 6*limitRest-time.Second)
+		defer cancel()
+		wanted := make(chan error)
+		go func() {
+			_, err := p.DialStream(ctx, "web:80")
+			wanted <- err
+		}()
+		p.keepDirect(ctx, "wwan0")
+		if err := <-wanted; err == nil {
+			t.Error("a stream was opened")
+		}
+		if tries != 6 {
+			t.Errorf("%d tries", tries)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package primary
 
 import (
+	"cmp"
 	"time"
 
 	"mpbond/endpoint"
@@ -33,6 +34,7 @@ func (p *Primary) metered(now time.Time, s *session, flows map[wire.PathID]endpo
 	defer p.mu.Unlock()
 	type bytes struct{ down, up unit.Bytes }
 	fresh := map[*helperSlot]bytes{}
+	newest := map[*helperSlot]wire.PathID{}
 	for id, f := range flows {
 		n := s.names[id]
 		if n == nil || n.helper == nil {
@@ -41,11 +43,10 @@ func (p *Primary) metered(now time.Time, s *session, flows map[wire.PathID]endpo
 		b := fresh[n.helper]
 		fresh[n.helper] = bytes{b.down + f.Rx - n.rx, b.up + f.Tx - n.tx}
 		n.rx, n.tx = f.Rx, f.Tx
-		kind := f.Radio
-		if kind == wire.RadioNone {
-			kind = n.helper.facts.Radio
-		}
-		n.helper.energy.meter.Become(kind)
+		newest[n.helper] = max(newest[n.helper], id)
+	}
+	for slot, id := range newest { // one that roams has joined over another radio since
+		slot.energy.meter.Become(cmp.Or(flows[id].Radio, slot.facts.Radio))
 	}
 	for _, slot := range p.helpers {
 		b := fresh[slot]

@@ -60,3 +60,23 @@ func TestHelpersEnergy(t *testing.T) {
 	active += 0.31491 + 0.64402 + 0.05197 + 1.06*11.576
 	check("a new bond", map[byte]float64{1: active, 2: wifi, 3: 0})
 }
+
+// TestHelperThatRoams: of a helper whose subflows joined over different radios, that of
+// the newest one counts, with the time that it stays awake.
+func TestHelperThatRoams(t *testing.T) {
+	phone := &helperSlot{}
+	p := &Primary{helpers: map[identity.PublicKey]*helperSlot{{1}: phone}}
+	s := &session{names: map[wire.PathID]*linkName{2: {helper: phone}, 3: {helper: phone}}}
+	now := time.Unix(1e9, 0)
+	for second := range 40 {
+		rx := unit.Bytes(0)
+		if second > 0 {
+			rx = 62_500
+		}
+		p.metered(now.Add(time.Duration(second)*time.Second), s, map[wire.PathID]endpoint.HelpedFlow{2: {Radio: wire.RadioWiFi, Rx: rx}, 3: {Radio: wire.RadioCellular, Rx: rx}})
+	}
+	want := 0.31491 + 0.64402 + 0.05197 + 1.06*11.576
+	if kind, took := p.EnergyOf(identity.PublicKey{1}); kind != wire.RadioCellular || math.Abs(float64(took)-want) > 1e-3 {
+		t.Errorf("%v took %v, want %v J", kind, float64(took), want)
+	}
+}

@@ -284,10 +284,8 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 			p.setError(p.nameOf(slot), nil)
 			b.reset()
 			err = p.tend(ctx, slot, l)
-		} else if fault.Is(err, fault.Limit) {
-			pause(ctx, limitRest)
 		} else if !errors.Is(err, errRestarted) {
-			p.rest(ctx, &b)
+			p.restAfter(ctx, err, &b)
 		}
 		w.Close()
 		p.mu.Lock()

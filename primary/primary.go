@@ -515,7 +515,7 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 			continue
 		}
 		p.setError(device, err)
-		p.rest(ctx, &b)
+		p.restAfter(ctx, err, &b)
 	}
 }
 

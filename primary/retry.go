@@ -23,7 +23,8 @@ const (
 	// there has been none for longer than streams wait: time for two attempts.
 	leastPatience = 10 * time.Second
 	// limitRest is the wait after somebody has said that it may carry no more: a
-	// helper whose cap is used up may say so for weeks, to each try.
+	// helper whose cap is used up may say so for weeks, to each try, and of an own
+	// link each try that finds out by dialling costs something.
 	limitRest = 10 * time.Second
 )
 
@@ -75,6 +76,16 @@ func (d *demand) up() {
 	if d.waiting > 0 {
 		close(d.joined)
 		d.joined = make(chan struct{})
+	}
+}
+
+// restAfter waits before a further attempt to make a subflow than one that has
+// failed so, or until ctx ends.
+func (p *Primary) restAfter(ctx context.Context, err error, b *backoff) {
+	if fault.Is(err, fault.Limit) {
+		pause(ctx, limitRest)
+	} else {
+		p.rest(ctx, b)
 	}
 }
 
