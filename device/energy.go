@@ -88,6 +88,9 @@ func (u *Usage) meter(now time.Time) {
 		}
 		took := l.meter.Carried(now, l.fresh.down, l.fresh.up)
 		if n > 0 {
+			if l.untold { // of those who were last: others are from now on
+				u.tell(l)
+			}
 			l.last, l.fresh = l.fresh, carried{}
 		}
 		if took > 0 {

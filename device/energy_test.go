@@ -178,3 +178,36 @@ func TestEnergyChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestTailsAreKept: what a tail took until another row has the radio carry something is
+// in the file too.
+func TestTailsAreKept(t *testing.T) {
+	u, clock, _ := newUsage(t)
+	u.Meter(radios)
+	file := filepath.Join(t.TempDir(), "usage.jsonl")
+	if err := u.Keep(file); err != nil {
+		t.Fatal(err)
+	}
+	p, q := &fakeConn{local: "10.0.0.1:1", peer: "p"}, &fakeConn{local: "10.0.0.1:2", peer: "q"}
+	for _, c := range []*fakeConn{p, q} {
+		c.open(u, policy.ForPath)
+	}
+	for second, in := range []unit.Bytes{0, 125_000, 0, 0, 0} {
+		*clock = clock.Add(time.Second)
+		if p.in += in; second == 4 {
+			q.in += 125_000
+		}
+		u.Count()
+	}
+	u.Close()
+	v, _, _ := newUsage(t)
+	if err := v.Keep(file); err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	before, _ := u.List()
+	after, _ := v.List()
+	if !slices.Equal(before, after) || len(after) != 2 {
+		t.Errorf("after a restart %+v, was %+v", after, before)
+	}
+}
