@@ -1,12 +1,14 @@
 package helper
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"mpbond/fault"
@@ -33,6 +35,60 @@ func (h *Helper) unwanted(primary identity.PublicKey, server string) error {
 }
 
 var errDistrusted = errors.New("a device of it is trusted no longer")
+
+// TrustChanged acts on the trust file after it was read again: new primaries
+// are offered pipes; what is there for devices that are not in it any more ends
+// at once.
+func (h *Helper) TrustChanged() {
+	select {
+	case h.changed <- struct{}{}:
+	default: // Run is about to look
+	}
+}
+
+// retarget makes the targets what the trust file says now.
+func (h *Helper) retarget(ctx context.Context, all *sync.WaitGroup) {
+	list, err := h.resolve()
+	if err != nil {
+		h.log.Warn("a primary cannot be helped", "err", err, "hint", "see `mpbond trust list`")
+	}
+	h.setTargets(ctx, all, list)
+	h.endRelays(func(err error) bool { return err == errDistrusted })
+	// Before what is paused ends: who knows why does not ask at once for another
+	// subflow. It may wait for a primary that does not read.
+	h.tellPauses()
+	h.endRelays(func(error) bool { return true })
+}
+
+// setTargets makes the targets those of list.
+func (h *Helper) setTargets(ctx context.Context, all *sync.WaitGroup, list []*target) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.targets {
+		if !slices.ContainsFunc(list, t.same) {
+			t.stop()
+		}
+	}
+	for i, t := range list {
+		if at := slices.IndexFunc(h.targets, t.same); at >= 0 {
+			list[i] = h.targets[at]
+		} else {
+			h.keep(ctx, t, all)
+		}
+	}
+	h.targets = list
+}
+
+// endRelays ends what is carried but not wanted any more, for reasons of that kind.
+func (h *Helper) endRelays(kind func(error) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r, f := range h.relays {
+		if err := h.unwanted(f.primary.Key, f.server); err != nil && kind(err) {
+			go r.close(err)
+		}
+	}
+}
 
 // ownServer reports whether server is an address of one that the owner trusts.
 func (h *Helper) ownServer(server string) bool {

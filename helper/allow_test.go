@@ -246,3 +246,29 @@ func TestServersAreTold(t *testing.T) {
 		w.stop()
 	})
 }
+
+// TestRevokedFirst: what is carried for a primary that is trusted no longer ends though
+// another one, which is to be told something, does not read.
+func TestRevokedFirst(t *testing.T) {
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{})
+	p, _, _ := w.subflow()
+	w.h.factsMu.Lock() // as who tells has it
+	defer w.h.factsMu.Unlock()
+	if err := w.h.trust.Remove("laptop"); err != nil {
+		t.Fatal(err)
+	}
+	w.h.TrustChanged()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, p)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it ended in order")
+		}
+	case <-time.After(time.Minute):
+		t.Error("it goes on")
+	}
+}

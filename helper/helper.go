@@ -350,45 +350,6 @@ func (h *Helper) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TrustChanged acts on the trust file after it was read again: new primaries
-// are offered pipes; what is there for devices that are not in it any more ends
-// at once.
-func (h *Helper) TrustChanged() {
-	select {
-	case h.changed <- struct{}{}:
-	default: // Run is about to look
-	}
-}
-
-// retarget makes the targets what the trust file says now.
-func (h *Helper) retarget(ctx context.Context, all *sync.WaitGroup) {
-	list, err := h.resolve()
-	if err != nil {
-		h.log.Warn("a primary cannot be helped", "err", err, "hint", "see `mpbond trust list`")
-	}
-	h.tellPauses() // first: who knows why does not ask at once for another subflow
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, t := range h.targets {
-		if !slices.ContainsFunc(list, t.same) {
-			t.stop()
-		}
-	}
-	for i, t := range list {
-		if at := slices.IndexFunc(h.targets, t.same); at >= 0 {
-			list[i] = h.targets[at]
-		} else {
-			h.keep(ctx, t, all)
-		}
-	}
-	h.targets = list
-	for r, f := range h.relays {
-		if err := h.unwanted(f.primary.Key, f.server); err != nil {
-			go r.close(err)
-		}
-	}
-}
-
 // keep keeps a target until ctx ends or its stop is called.
 func (h *Helper) keep(ctx context.Context, t *target, all *sync.WaitGroup) {
 	ctx, t.stop = context.WithCancel(ctx)
