@@ -31,7 +31,8 @@ const (
 	firstWindow   = 256 << 10
 	maxWindow     = 16 << 20
 	maxGaps       = 4096    // spans out of order that a receiver keeps
-	maxFlying     = 1 << 16 // packets that are remembered after they were lost
+	maxFlying     = 1 << 16 // packets sent that are remembered
+	maxQuiet      = 1 << 12 // of them, those that ask for no ACK
 )
 
 // packet is one that was sent.
@@ -43,6 +44,7 @@ type packet struct {
 	fin    bool
 	probe  bool   // of the path's MTU
 	lost   bool   // and nothing was heard of it since
+	quiet  bool   // it asks for no ACK, so that none may ever come
 	tells  uint64 // its ACK is of so many packets that ask for one
 }
 
@@ -69,7 +71,8 @@ type engine struct {
 	// Sending packets.
 	number   uint64   // of the next packet
 	first    uint64   // number of flying[0]
-	flying   []packet // all from first on
+	flying   []packet // all from first on, maxFlying at most
+	quiet    int      // of them, maxQuiet at most
 	inFlight unit.Bytes
 	largest  uint64        // highest acknowledged + 1
 	reorder  uint64        // threshold
@@ -367,8 +370,12 @@ func (e *engine) challenge(now time.Duration, b, data []byte) (out []byte, numbe
 // sent notes a packet with so many bytes of frames, and gives it a number.
 func (e *engine) sent(p packet, frames int) (number uint64) {
 	number = e.number
+	e.makeRoom()
 	if len(e.flying) == 0 {
 		e.first = number
+	}
+	if p.quiet = p.size == 0; p.quiet {
+		e.quiet++
 	}
 	e.flying = append(e.flying, p)
 	e.number++

@@ -186,13 +186,51 @@ func (e *engine) trim() {
 	i := 0
 	for i < len(e.flying) {
 		p := &e.flying[i]
-		if p.size > 0 || p.lost && p.sent+2*e.srtt > e.now && len(e.flying) < maxFlying {
+		if p.size > 0 || p.lost && p.sent+2*e.srtt > e.now {
 			break
 		}
 		i++
 	}
-	e.first += uint64(i)
-	e.flying = e.flying[i:] // append moves it to new memory now and then
+	e.forget(i)
+}
+
+// makeRoom forgets what is answered for, so that there is room for another packet.
+// It keeps those taken for lost, whatever their age: after an outage the ACK of all
+// of them may come. Where there are too many, as behind a packet that a peer never
+// acknowledges while it has all of its own acknowledged, the oldest is taken for
+// lost, which says nothing about a queue, and forgotten.
+func (e *engine) makeRoom() {
+	for {
+		i := 0
+		for i < len(e.flying) && e.flying[i].size == 0 && !e.flying[i].lost {
+			i++
+		}
+		e.forget(i)
+		if len(e.flying) < maxFlying && e.quiet < maxQuiet {
+			return
+		}
+		if p := &e.flying[0]; p.size > 0 {
+			losses := e.losses
+			e.lose(e.first, p)
+			e.losses = losses
+		}
+		e.forget(1)
+	}
+}
+
+// forget drops the oldest n packets, none of which is in flight.
+func (e *engine) forget(n int) {
+	for _, p := range e.flying[:n] {
+		if p.quiet {
+			e.quiet--
+		}
+	}
+	e.first += uint64(n)
+	if n == len(e.flying) {
+		e.flying = e.flying[:0]
+		return
+	}
+	e.flying = e.flying[n:] // append moves it to new memory now and then
 }
 
 // timeout is how long to wait for an acknowledgement (RFC 9002 section 6.2).
