@@ -11,9 +11,23 @@ const atOnce, bytesAtOnce = 64, 128 << 10
 
 // outbox is a batch of packets, one after the other, for one address.
 type outbox struct {
-	buf  []byte
-	ends []int // of the packets in buf
+	buf   []byte
+	ends  []int // of the packets in buf
+	alone int   // index + 1 of the one that is no part of a train; 0: none
 	messages
+}
+
+func (o *outbox) empty() { o.buf, o.ends, o.alone = o.buf[:0], o.ends[:0], 0 }
+
+// add takes buf, which another packet was appended to. One that is longer than size
+// is an MTU probe, which the link of this device may not take: it goes alone, so that
+// no other is lost with it.
+func (o *outbox) add(buf []byte, size int) {
+	if len(buf)-len(o.buf) > size {
+		o.alone = len(o.ends) + 1
+	}
+	o.buf = buf
+	o.ends = append(o.ends, len(buf))
 }
 
 // run sends until the connection is over.
@@ -46,7 +60,8 @@ func (c *Conn) run() {
 // fill makes and sends a batch, in o, and the packet of an attempt, in side. It
 // returns whether the connection is over, else how long there is nothing to do.
 func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
-	o.buf, o.ends, side.buf, side.ends = o.buf[:0], o.ends[:0], side.buf[:0], side.ends[:0]
+	o.empty()
+	side.empty()
 	c.mu.Lock()
 	now := c.now()
 	if c.closed && (c.e.flushed() || now >= c.closeBy) {
@@ -60,13 +75,11 @@ func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
 			o.buf = b[:start]
 			break
 		}
-		o.buf = c.keys.finish(b, start, number)
-		o.ends = append(o.ends, len(o.buf))
+		o.add(c.keys.finish(b, start, number), c.e.mtu.size)
 	}
 	if c.try.due(now) && c.e.err == nil {
 		b, number := c.e.challenge(now, head(side.buf, c.peer), c.try.data[:])
-		side.buf = c.keys.finish(b, 0, number)
-		side.ends = append(side.ends, len(side.buf))
+		side.add(c.keys.finish(b, 0, number), c.e.mtu.size)
 		c.try.asked(now)
 	}
 	over = c.e.err != nil

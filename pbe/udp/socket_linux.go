@@ -68,8 +68,9 @@ func newSocket(c *net.UDPConn) (*socket, error) {
 func (s *socket) send(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	m := &o.messages
 	m.to = net.UDPAddr{IP: append(m.to.IP[:0], to.Addr().AsSlice()...), Port: int(to.Port()), Zone: to.Addr().Zone()}
+	together := s.segments.Load()
 	for done := 0; done < len(o.ends); {
-		s.trains(o, done)
+		o.trains(done, together)
 		n, err := s.pc.WriteBatch(m.list, 0)
 		n = max(n, 0)
 		for _, c := range m.counts[:n] {
@@ -80,7 +81,12 @@ func (s *socket) send(o *outbox, to netip.AddrPort) (packets, bytes int) {
 		case errors.Is(err, net.ErrClosed):
 			return packets, bytes
 		case m.counts[n] > 1 && (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EINVAL)):
-			s.segments.Store(false) // the device cannot
+			together = false
+			// The device cannot; or it carries shorter packets now than it did, which
+			// Linux before 6.14 says in the same way.
+			if errors.Is(err, syscall.EIO) || o.length(done) <= minPayload {
+				s.segments.Store(false)
+			}
 		default:
 			done += m.counts[n]
 			packets += m.counts[n]
@@ -90,21 +96,29 @@ func (s *socket) send(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	return packets, bytes
 }
 
-// trains makes the messages of the packets from the one of that index on: packets
-// of one length go together, the last of which may be shorter.
-func (s *socket) trains(o *outbox, first int) {
+// length is that of packet i.
+func (o *outbox) length(i int) int {
+	if i == 0 {
+		return o.ends[0]
+	}
+	return o.ends[i] - o.ends[i-1]
+}
+
+// trains makes the messages of the packets from the one of that index on. If
+// together, packets of one length go as one message, the last of which may be
+// shorter.
+func (o *outbox) trains(first int, together bool) {
 	m := &o.messages
 	m.list, m.counts = m.list[:0], m.counts[:0]
-	together := s.segments.Load()
 	start := 0
 	if first > 0 {
 		start = o.ends[first-1]
 	}
 	for i := first; i < len(o.ends); {
 		size, j := o.ends[i]-start, i+1
-		for together && j < len(o.ends) && j-i < maxSegments && o.ends[j]-o.ends[j-1] <= size && o.ends[j]-start <= maxTrain {
+		for together && i+1 != o.alone && j+1 != o.alone && j < len(o.ends) && j-i < maxSegments && o.length(j) <= size && o.ends[j]-start <= maxTrain {
 			j++
-			if o.ends[j-1]-o.ends[j-2] < size {
+			if o.length(j-1) < size {
 				break
 			}
 		}
