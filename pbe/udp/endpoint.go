@@ -27,7 +27,9 @@ type Options struct {
 	// packet that arrives (now and oneWay by clocks of the connection, of which only
 	// differences mean something) with the least round trip that the sender knows, and
 	// says what goes back with the acknowledgements. It is called by one goroutine at
-	// a time, and must not call the connection. Nil: nothing goes back.
+	// a time, and must not call the connection. What it said last goes back until it
+	// is called again, and the sender does not know its age: who has heard nothing new
+	// of the cells for 0.5 s says a Capacity of 0. Nil: nothing goes back.
 	Feedback func() func(now, oneWay, rtprop time.Duration) cc.Radio
 	// Control, if set, is called for the socket before it is bound.
 	Control func(network, address string, c syscall.RawConn) error

@@ -243,7 +243,7 @@ func (e *engine) timeout() time.Duration {
 }
 
 // onTimeout asks the peer what it has, and takes all for lost when that was of no
-// use several times.
+// use several times, which RFC 9002 never does.
 func (e *engine) onTimeout() {
 	e.timeouts++
 	e.ping, e.asked = true, e.now

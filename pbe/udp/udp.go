@@ -37,4 +37,13 @@
 //
 // There is no sign from a peer that has lost its state (TCP's RST): it is given up
 // after 45 s of silence.
+//
+// # Limits
+//
+// Loss detection is not that of RFC 9002 in all: after three probe timeouts in turn
+// all in flight is taken for lost, the controller is told of a timeout, and nothing
+// gives it its window back when acknowledgements come late after all. A peer that
+// acknowledges what was sent and has not arrived is believed, so that it can make
+// the sender as fast as it likes. The last feedback goes with each acknowledgement,
+// whatever its age, and is kept on another path. See docs/pbe.md.
 package udp
