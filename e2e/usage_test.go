@@ -88,7 +88,7 @@ func TestUsage(t *testing.T) {
 		loss  string
 		most  float64 // by which it may be off, in percent
 		curls [][]string
-	}{{"0", 0.3, [][]string{download, upload}}, {"1%", 1, [][]string{download}}} {
+	}{{"0", 0.5, [][]string{download, upload}}, {"1%", 1, [][]string{download}}} {
 		for _, link := range []string{"ps", "hs1", "pipe1"} {
 			if err := n.Lab.Set(link, "", "loss="+c.loss); err != nil {
 				t.Fatal(err)
