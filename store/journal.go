@@ -88,6 +88,7 @@ func Open(path string, wait time.Duration, take func(line []byte) error) (j *Jou
 	for _, line := range lines {
 		text, whole := bytes.CutSuffix(line, []byte("\n"))
 		if len(bytes.TrimSpace(text)) == 0 {
+			j.torn = !whole && len(text) > 0
 			continue
 		}
 		switch err := take(text); {

@@ -241,7 +241,7 @@ func TestFullDisk(t *testing.T) {
 }
 
 func FuzzOpen(f *testing.F) {
-	for _, seed := range []string{"", "\n", `{"key":"a","n":1}` + "\n", `{"key":"a`, "\x00\x00\n{}\n", "null\n[]\n"} {
+	for _, seed := range []string{"", "\n", `{"key":"a","n":1}` + "\n", `{"key":"a`, "\x00\x00\n{}\n", "null\n[]\n", "\v"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
