@@ -108,18 +108,23 @@ func (s *simGroups) use(plan []wire.Group) {
 	b.SetPlan(told)
 }
 
-// TestPlanLeavesOut: what is of a group that was left out is over at the other end
-// too, without a word, but for what was reset, and what comes of it later is
-// nothing new.
-func TestPlanLeavesOut(t *testing.T) {
+// newAlone is a bond with one path and no other end, and what hands it a frame.
+func newAlone(t *testing.T) (*Bond, func(wire.Frame)) {
 	b := New(Config{})
 	b.AddPath(1, false, start)
-	receive := func(f wire.Frame) {
+	return b, func(f wire.Frame) {
 		t.Helper()
 		if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestPlanLeavesOut: what is of a group that was left out is over at the other end
+// too, without a word, but for what was reset, and what comes of it later is
+// nothing new.
+func TestPlanLeavesOut(t *testing.T) {
+	b, receive := newAlone(t)
 	group := func(id wire.GroupID) wire.Group { return wire.Group{ID: id, Weight: 1} }
 	datagram := func(flow wire.FlowID, of wire.GroupID) wire.Datagram {
 		return wire.Datagram{Flow: flow, Group: of, Addr: simAddr, Bytes: []byte("?")}

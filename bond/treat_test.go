@@ -216,14 +216,7 @@ func TestTreatsAreNotKept(t *testing.T) {
 // TestGoneComesLate: what names a group that is gone was overtaken by all that came of
 // it, and changes nothing: no stream waits for a plan that will not come.
 func TestGoneComesLate(t *testing.T) {
-	b := New(Config{})
-	b.AddPath(1, false, start)
-	receive := func(f wire.Frame) {
-		t.Helper()
-		if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b, receive := newAlone(t)
 	receive(wire.Plan{Serial: 1, Groups: []wire.Group{{ID: 1, Weight: 1}, {ID: 2, Weight: 1}}})
 	receive(wire.Open{Stream: 1, Group: 2, Dest: "a:1"})
 	receive(wire.Open{Stream: 3, Group: 2, Dest: "a:1"})
