@@ -15,7 +15,7 @@ type wall struct {
 
 // Groups of rooms.
 var (
-	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault", "replay", "lab/radio", "pbe/cell", "pbe/cc", "lab/virtual", "lab/lte"}
+	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault", "replay", "lab/radio", "pbe/cell", "pbe/cc", "pbe/lte", "lab/virtual", "lab/lte"}
 	dataPath = []string{"intercept", "bond", "sched", "estimate", "subflow", "pipe", "wire", "tcp", "splice"}
 	roles    = []string{"primary", "helper", "server"}
 	sisters  = []string{"onload", "pbe"}
@@ -31,7 +31,7 @@ var walls = []wall{
 		reason: "a replay is the core in virtual time, without anything that does I/O"},
 	{from: []string{"lab"}, except: cellular, only: []string{"unit", "fault", "config", "trace", "api"},
 		reason: "the lab measures the real program, as processes, like any other; it must not reach into it"},
-	{from: cellular, only: []string{"unit", "fault", "pbe/cell", "pbe/cc"}, reason: "emulated cells speak in control messages, and controllers run in virtual time; they know nothing else of the program"},
+	{from: cellular, only: []string{"unit", "fault", "pbe/cell", "pbe/cc", "pbe/lte/tbs"}, reason: "emulated cells speak in control messages, and controllers run in virtual time; they know nothing else of the program"},
 	{except: append([]string{"cmd", "exp", "onload", "pbe"}, cellular...), to: sisters, reason: "sister systems can be deleted without touching the bond"},
 	{except: []string{"cmd"}, to: roles, reason: "roles are thin and meet on the network only; what two of them share is a room below"},
 	{from: dataPath, to: control, reason: "control touches data by opening and closing subflows; data knows nothing of batteries, policies or consoles"},
@@ -44,6 +44,8 @@ var walls = []wall{
 		reason: "the bond runs in virtual time, without anything that does I/O (of trace it uses the event and the ring)"},
 	{from: []string{"tcp"}, only: []string{"unit", "fault", "estimate"}, reason: "tcp is a transport and knows nothing of what it carries"},
 	{from: []string{"pbe/udp"}, only: []string{"unit", "fault", "estimate", "tcp", "pbe/cc"}, reason: "a transport as tcp is one (of which it has the bound on strangers), and knows nothing of what it carries"},
+	{from: []string{"pbe/lte"}, only: []string{"fault", "pbe/cell"}, reason: "a decoder makes control messages of samples, whoever brings these"},
+	{from: []string{"pbe/lte/tbs"}, only: []string{}, reason: "tables of a standard, for the decoder and for the model"},
 	{from: []string{"trace"}, only: []string{"unit", "fault", "wire"}, reason: "everybody may tell it things, so it knows nobody"},
 	{from: []string{"identity"}, only: []string{"fault", "config", "userfile"}, reason: "who a device is does not depend on what it does"},
 	{from: []string{"pairing"}, only: []string{"fault", "identity", "tcp", "wire"}, reason: "two devices meet before either has a role to play"},
