@@ -81,7 +81,8 @@ type UserConfig struct {
 	Buffer unit.Bytes
 }
 
-// Item is a packet that waits for, or is on, the air.
+// Item is a packet that waits for, or is on, the air: the network's from Offer
+// until it has come over, then the caller's again, who may offer it anew.
 type Item struct {
 	Size unit.Bytes
 	// Tag is the caller's.
@@ -133,6 +134,7 @@ type Network struct {
 	cells  []*carrier
 	number int64
 	truth  []Truth
+	spare  []*block // for further use
 }
 
 type carrier struct {
@@ -187,7 +189,7 @@ func (n *Network) Offer(u int, it *Item) bool {
 	if x.Buffer > 0 && x.waiting+it.Size > x.Buffer {
 		return false
 	}
-	it.left = float64(it.Size) * 8
+	it.left, it.blocks, it.sent = float64(it.Size)*8, 0, false
 	x.queue = append(x.queue, it)
 	x.waiting += it.Size
 	return true
@@ -232,15 +234,16 @@ func (n *Network) Step(out []Out, hear func(cell.Subframe)) []Out {
 	}
 	for i, u := range n.users {
 		n.carriers(u)
-		for len(u.queue) > 0 && u.queue[0].sent && u.queue[0].blocks == 0 {
-			it := u.queue[0]
-			u.queue[0] = nil
-			u.queue = u.queue[1:]
-			u.head--
+		gone := 0
+		for gone < len(u.queue) && u.queue[gone].sent && u.queue[gone].blocks == 0 {
+			it := u.queue[gone]
+			gone++
 			u.waiting -= it.Size
 			out = append(out, Out{i, it, u.lost[it]})
 			delete(u.lost, it)
 		}
+		u.queue = slices.Delete(u.queue, 0, gone) // in place: a queue is some hundred packets
+		u.head -= gone
 	}
 	n.number++
 	return out
@@ -375,7 +378,8 @@ func (n *Network) send(c *carrier, w want) {
 	bits := w.bits * float64(w.prb)
 	room := bits * (1 - headers)
 	harq := n.freeProcess(c, w.user)
-	b := &block{user: w.user, prb: w.prb, bits: bits, harq: uint8(harq), mcs: mcsOf(w.cqi)}
+	b := n.block()
+	*b = block{user: w.user, prb: w.prb, bits: bits, harq: uint8(harq), mcs: mcsOf(w.cqi), items: b.items[:0]}
 	u.ndi[c.id][harq] = !u.ndi[c.id][harq]
 	b.ndi = u.ndi[c.id][harq]
 	for room > 0 && u.head < len(u.queue) {
@@ -391,6 +395,16 @@ func (n *Network) send(c *carrier, w want) {
 		}
 	}
 	n.transmit(c, b)
+}
+
+// block is one that nobody uses.
+func (n *Network) block() *block {
+	if len(n.spare) == 0 {
+		return &block{}
+	}
+	b := n.spare[len(n.spare)-1]
+	n.spare = n.spare[:len(n.spare)-1]
+	return b
 }
 
 // transmit puts a block on the air and decides whether it is right there: then
@@ -417,6 +431,7 @@ func (n *Network) transmit(c *carrier, b *block) {
 			u.lost[it] = true
 		}
 	}
+	n.spare = append(n.spare, b)
 }
 
 // retransmit serves first what was wrong 8 subframes ago, and returns the blocks
@@ -424,7 +439,8 @@ func (n *Network) transmit(c *carrier, b *block) {
 func (n *Network) retransmit(c *carrier, free int) int {
 	due := n.number % harqDelay
 	list := c.air[due]
-	c.air[due] = nil
+	// transmit adds to the same list what comes once more, never before it was read.
+	c.air[due] = list[:0]
 	clear(c.again)
 	used := 0
 	for _, b := range list {

@@ -238,3 +238,36 @@ func TestSignals(t *testing.T) {
 		t.Errorf("CQI %d at −85 dBm, %d at −105", CQI(SINROfSignal(-85)), CQI(SINROfSignal(-105)))
 	}
 }
+
+// TestStepTakesNoMemory: the lab steps networks in a thread that may not wait for
+// the collector.
+func TestStepTakesNoMemory(t *testing.T) {
+	users := []UserConfig{}
+	for i := range 3 {
+		users = append(users, UserConfig{RNTI: cell.RNTI(0x4000 + i), Cells: []int{0, 1}, SINR: steady(18), ErrorRate: 5e-6, Buffer: 300_000})
+	}
+	n := New(Config{Cells: []CellConfig{{PRB: 50, Layers: 2, Control: 0.4}, {PRB: 100, Layers: 2, Control: 0.4}}, Users: users, Seed: 1})
+	free := make([]*Item, 0, 4096)
+	for range cap(free) {
+		free = append(free, &Item{Size: packet})
+	}
+	var out []Out
+	step := func() {
+		for u := range users {
+			for n.Waiting(u)+packet <= 300_000 {
+				n.Offer(u, free[len(free)-1])
+				free = free[:len(free)-1]
+			}
+		}
+		out = n.Step(out[:0], func(cell.Subframe) {})
+		for _, o := range out {
+			free = append(free, o.Item)
+		}
+	}
+	for range 3000 {
+		step()
+	}
+	if got := testing.AllocsPerRun(3000, step); got > 0.05 {
+		t.Errorf("%v allocations for each subframe", got)
+	}
+}
