@@ -10,8 +10,6 @@ import (
 	"mpbond/unit"
 )
 
-const ms = time.Millisecond
-
 func TestQueue(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	var q queue

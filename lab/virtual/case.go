@@ -1,0 +1,103 @@
+package virtual
+
+import (
+	"slices"
+	"time"
+
+	"mpbond/lab/lte"
+	"mpbond/pbe/cc"
+	"mpbond/unit"
+)
+
+// Case is a network of cells and the flows that meet in it, but for their
+// controllers: who compares these runs the same case with each. It is not safe for
+// concurrent use: the signal of some devices is drawn as it is asked for.
+type Case struct {
+	Network lte.Config
+	Flows   []Flow
+	User    []int // to whom each flow goes; nil: flow i to user i
+	Length  time.Duration
+	Seed    uint64 // of network, controllers and losses
+	// Wire, if set, makes a link that all flows pass before the cells.
+	Wire func() Link
+	// Change, if set, changes cells and flows when all else is ready.
+	Change func(c *Cell, flows []Flow)
+}
+
+// Outcome is what came of a Case.
+type Outcome struct {
+	Flows []Result
+	PBE   []*cc.PBE // the controllers of flows that have PBE-CC, else nil
+	Cell  *Cell
+}
+
+// Run gives the flows that have no Rate controllers by name (cc.New), in turn; the
+// last name is for all that follow.
+func (c Case) Run(names ...string) Outcome {
+	to := c.User
+	if to == nil {
+		for i := range c.Flows {
+			to = append(to, i)
+		}
+	}
+	flows, chosen := slices.Clone(c.Flows), make([]string, len(c.Flows))
+	listens := make([]bool, len(c.Network.Users))
+	for i := range flows {
+		if flows[i].Rate != nil {
+			continue
+		}
+		chosen[i] = names[0]
+		names = names[min(1, len(names)-1):]
+		listens[to[i]] = listens[to[i]] || chosen[i] == "pbe"
+	}
+	c.Network.Seed = c.Seed
+	o := Outcome{PBE: make([]*cc.PBE, len(flows)), Cell: NewCell(c.Network, func(i int) int { return to[i] }, listens...)}
+	for i := range flows {
+		f := &flows[i]
+		if f.Rate != nil {
+			continue
+		}
+		f.Controller = cc.New(chosen[i], c.Seed+uint64(i))
+		if p, ok := f.Controller.(*cc.PBE); ok {
+			o.PBE[i] = p
+			f.Radio = o.Cell.Radio(to[i], f.Before+f.After+f.Back)
+		}
+	}
+	if c.Change != nil {
+		c.Change(o.Cell, flows)
+	}
+	link := Link(o.Cell)
+	if c.Wire != nil {
+		link = Chain(c.Wire(), link)
+	}
+	o.Flows = Run(link, c.Length, c.Seed, flows...)
+	return o
+}
+
+// Available is what the cells carry for user u if it alone has something to send,
+// always: the same network with the same seed, and a queue that is never empty.
+// (As what waits decides what is drawn, it is the same cell, not the same
+// subframes.)
+func (c Case) Available(u int) unit.Rate {
+	c.Network.Seed = c.Seed
+	n := lte.New(c.Network)
+	var got unit.Bytes
+	for range c.Length / time.Millisecond {
+		for n.Waiting(u) < 500_000 {
+			n.Offer(u, &lte.Item{Size: cc.MSS})
+		}
+		for range n.Step(nil, nil) {
+			got += cc.MSS
+		}
+	}
+	return unit.RateOf(got, c.Length)
+}
+
+// Jain is Jain's fairness index of rates, 1 where all are equal.
+func Jain(rates ...float64) float64 {
+	sum, squares := 0.0, 0.0
+	for _, r := range rates {
+		sum, squares = sum+r, squares+r*r
+	}
+	return sum * sum / (float64(len(rates)) * squares)
+}

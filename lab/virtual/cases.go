@@ -1,0 +1,237 @@
+package virtual
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"mpbond/lab/lte"
+	"mpbond/pbe/cc"
+	"mpbond/pbe/cell"
+	"mpbond/unit"
+)
+
+const ms = time.Millisecond
+
+// Prop is the one-way delay of the wired part, where a case says no other.
+const Prop = 25 * ms
+
+// Default is the default cell: 10 MHz with two layers and control traffic,
+// devices at 18 dB, each with a queue of 750 KB, and a flow to each, 50 ms there
+// and back.
+func Default(seed uint64, users int) Case {
+	c := Case{Seed: seed, Length: 10 * time.Second, Network: lte.Config{Cells: []lte.CellConfig{{PRB: 50, Layers: 2, Control: 0.4}}}}
+	for u := range users {
+		c.Network.Users = append(c.Network.Users, lte.UserConfig{RNTI: cell.RNTI(0x4000 + u), Cells: []int{0}, SINR: Level(18), ErrorRate: 2e-6, Buffer: 750_000})
+		c.Flows = append(c.Flows, Flow{Before: Prop - 2*ms, After: 2 * ms, Back: Prop})
+	}
+	return c
+}
+
+// Level is a signal that does not change.
+func Level(dB float64) func(int64) float64 { return func(int64) float64 { return dB } }
+
+// OnOff is a rate that begins with a pause and comes and goes.
+func OnOff(r unit.Rate, off, on time.Duration) func(time.Duration) unit.Rate {
+	return func(now time.Duration) unit.Rate {
+		if now%(off+on) < off {
+			return 0
+		}
+		return r
+	}
+}
+
+// Beside is the default cell with a second device that is sent a given rate.
+func Beside(seed uint64, rate func(time.Duration) unit.Rate) Case {
+	c := Default(seed, 2)
+	c.Flows[1] = Flow{Rate: rate, Before: 5 * ms}
+	return c
+}
+
+// Walk is a device that goes from −85 to −105 dBm in half of the length and soon
+// comes back; alone in the cell.
+func Walk(seed uint64, length time.Duration) Case {
+	c := Default(seed, 1)
+	c.Length = length
+	whole := float64(length / ms)
+	c.Network.Users[0].SINR = func(n int64) float64 {
+		part, v := float64(n)/whole*14, -85.0 // of 14: 2.5 there, 7.5 out, 1.5 back
+		switch {
+		case part > 2.5 && part <= 10:
+			v -= 20 * (part - 2.5) / 7.5
+		case part > 10 && part < 11.5:
+			v -= 20 * (11.5 - part) / 1.5
+		}
+		return lte.SINROfSignal(v)
+	}
+	return c
+}
+
+// Competitor is a device beside another one that is sent 60 Mbit/s, and is not, in
+// turns of the given length; both have a good signal.
+func Competitor(seed uint64, length, turn time.Duration) Case {
+	c := Beside(seed, OnOff(60*unit.Mbps, turn, turn))
+	c.Length = length
+	for u := range c.Network.Users {
+		c.Network.Users[u].SINR = Level(22)
+	}
+	return c
+}
+
+// Users are devices of the default cell with the given round trips, of which each
+// begins a second after the one before.
+func Users(seed uint64, rtts ...time.Duration) Case {
+	c := Default(seed, len(rtts))
+	for i, rtt := range rtts {
+		c.Flows[i] = Flow{Before: rtt / 2, Back: rtt / 2, Start: time.Duration(i) * time.Second}
+	}
+	return c
+}
+
+// OneDevice has two flows to one device: the second from 2 to 10 s.
+func OneDevice(seed uint64, length time.Duration) Case {
+	c := Default(seed, 1)
+	c.Length = length
+	c.Flows = append(c.Flows, c.Flows[0])
+	c.Flows[1].Start, c.Flows[1].End = 2*time.Second, 10*time.Second
+	c.User = []int{0, 0}
+	return c
+}
+
+// Ablation takes away from PBE-CC something that the model gives to it: the right
+// p, all messages, feedback at once, the equal share.
+type Ablation struct {
+	Name string
+	take func(*Case)
+}
+
+// Case is the default cell, beside a device that always has data.
+func (a Ablation) Case(seed uint64) Case {
+	c := Beside(seed, Steady(60*unit.Mbps))
+	if a.take != nil {
+		a.take(&c)
+	}
+	return c
+}
+
+// Ablations begin with none.
+var Ablations = []Ablation{
+	{"as it is", nil},
+	{"p is taken for a fifth", func(c *Case) { c.Change = takenFor(4e-7) }},
+	{"p is taken for five times", func(c *Case) { c.Change = takenFor(1e-5) }},
+	{"three of ten messages are missed", func(c *Case) {
+		c.Change = func(c *Cell, _ []Flow) { c.Hear = func(s *cell.Subframe) bool { return s.Number*7%10 > 2 } }
+	}},
+	{"feedback is 100 ms late", func(c *Case) {
+		c.Change = func(_ *Cell, flows []Flow) { flows[0].Radio = late(flows[0].Radio, 100*ms) }
+	}},
+	{"proportional fair", func(c *Case) { c.Network.Scheduler = lte.ProportionalFair }},
+}
+
+// takenFor has the first user believe that bits are wrong with p.
+func takenFor(p float64) func(*Cell, []Flow) {
+	return func(c *Cell, _ []Flow) {
+		c.Monitor(0).Fit = false
+		c.Monitor(0).SetErrorRate(p)
+	}
+}
+
+// late is feedback that comes so much later.
+func late(now func(time.Duration, *Packet) cc.Radio, by time.Duration) func(time.Duration, *Packet) cc.Radio {
+	var told []cc.Radio
+	var at []time.Duration
+	return func(t time.Duration, p *Packet) cc.Radio {
+		told, at = append(told, now(t, p)), append(at, t)
+		for len(at) > 1 && at[1] < t-by {
+			told, at = told[1:], at[1:]
+		}
+		return told[0]
+	}
+}
+
+// Errors are how wrong a device's estimates are, in parts of what the cell knows.
+type Errors struct {
+	Physical, Fair []float64 // C_p and C_f
+}
+
+// errorWindow is over how many subframes truth is averaged, as estimates are; each
+// errorEvery of them is compared.
+const (
+	errorWindow = 50
+	errorEvery  = 20
+)
+
+// Errors has the case compare what user u, who listens, estimates with the truth,
+// from a time on; what is found is there after Run.
+func (c *Case) Errors(u int, from time.Duration) *Errors {
+	e, before := &Errors{}, c.Change
+	c.Change = func(cell *Cell, flows []Flow) {
+		if before != nil {
+			before(cell, flows)
+		}
+		var truth []lte.Truth
+		cell.Stepped = func(now time.Duration) {
+			truth = append(truth, cell.Truth(u))
+			if now < from || len(truth) < errorWindow || len(truth)%errorEvery > 0 {
+				return
+			}
+			var mean lte.Truth
+			for _, x := range truth[len(truth)-errorWindow:] {
+				mean.Physical += x.Physical / errorWindow * 1000
+				mean.Fair += x.Fair / errorWindow * 1000
+			}
+			got := cell.Monitor(u).Estimate()
+			e.Physical = append(e.Physical, math.Abs(float64(got.Physical)/mean.Physical-1))
+			e.Fair = append(e.Fair, math.Abs(float64(got.Fair)/mean.Fair-1))
+		}
+	}
+	return e
+}
+
+// Place is somewhere, by its number: 5 to 20 MHz, with a second cell in two of
+// three, a signal that wanders, none to three other devices that come and go, and
+// the way to the server. Runs of the same place differ in how its signal wanders
+// and in all that cells draw.
+func Place(number, run uint64) Case {
+	r := rand.New(rand.NewPCG(number, 9))
+	widths := []int{25, 50, 75, 100}
+	cells := []int{0}
+	c := Case{Seed: number + run<<16, Length: 20 * time.Second}
+	n := &c.Network
+	n.Cells = []lte.CellConfig{{PRB: widths[r.IntN(4)], Layers: 1 + r.IntN(2), Control: 0.4 * r.Float64()}}
+	if r.IntN(3) > 0 {
+		n.Cells = append(n.Cells, lte.CellConfig{PRB: widths[r.IntN(4)], Layers: 1 + r.IntN(2), Control: 0.4 * r.Float64()})
+		cells = []int{0, 1}
+	}
+	n.Users = []lte.UserConfig{{RNTI: 0x4000, Cells: cells, SINR: wander(c.Seed, 6+16*r.Float64()), ErrorRate: 1e-6 + 3e-6*r.Float64(), Buffer: 2_000_000}}
+	way := 10*ms + time.Duration(r.Int64N(int64(30*ms)))
+	c.Flows = []Flow{{Before: way - 2*ms, After: 2 * ms, Back: way}}
+	const second = int64(time.Second)
+	for u := range r.IntN(4) {
+		n.Users = append(n.Users, lte.UserConfig{RNTI: cell.RNTI(0x5000 + u), Cells: cells[:1], SINR: Level(8 + 14*r.Float64()), ErrorRate: 2e-6, Buffer: 300_000})
+		rate, on, off := unit.Rate(2+r.IntN(30))*unit.Mbps, 200*ms+time.Duration(r.Int64N(3*second)), 200*ms+time.Duration(r.Int64N(5*second))
+		at := time.Duration(r.Int64N(int64(on + off)))
+		c.Flows = append(c.Flows, Flow{Before: 10 * ms, Rate: func(now time.Duration) unit.Rate {
+			if (now+at)%(on+off) < on {
+				return rate
+			}
+			return 0
+		}})
+	}
+	return c
+}
+
+// wander is a signal that goes half a decibel up or down every 50 ms, and back
+// towards its mean.
+func wander(seed uint64, mean float64) func(int64) float64 {
+	r := rand.New(rand.NewPCG(seed, 10))
+	var list []float64
+	v := mean
+	return func(n int64) float64 {
+		for int64(len(list)) <= n/50 {
+			v += 0.05*(mean-v) + r.Float64() - 0.5
+			list = append(list, v)
+		}
+		return list[n/50]
+	}
+}
