@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math/rand/v2"
 
 	"mpbond/pbe/cc"
 	"mpbond/pbe/udp"
@@ -15,7 +16,7 @@ import (
 func controller(name string) func() cc.Controller {
 	switch name {
 	case "bbr":
-		return func() cc.Controller { return cc.NewBBR(1) }
+		return func() cc.Controller { return cc.NewBBR(rand.Uint64()) } // flows that probe together find queues
 	case "copa":
 		return func() cc.Controller { return cc.NewCopa(0.5) }
 	}

@@ -53,11 +53,11 @@ type promise struct {
 
 var promises = []promise{
 	// Two cycles out of fifty are ProbeRTT; the probing phase queues a quarter of
-	// a bandwidth-delay product, and the next phase drains it; the filter forgets
+	// a bandwidth-delay product and three quanta of two packets, and the next phase drains it; the filter forgets
 	// a rate after ten rounds, and 1.25 in every eight doubles in 25 of them.
-	{"bbr", func(s uint64) cc.Controller { return cc.NewBBR(s) }, false, 0, 0, 0.95, func(p time.Duration) time.Duration { return rtt/4 + 5*p },
+	{"bbr", func(s uint64) cc.Controller { return cc.NewBBR(s) }, false, 0, 0, 0.95, func(p time.Duration) time.Duration { return rtt/4 + 8*p },
 		// The window of two products fills one, until ProbeRTT.
-		func(p time.Duration) time.Duration { return rtt + 5*p }, 0.01, 2 * sec, 0.93, 20 * sec},
+		func(p time.Duration) time.Duration { return rtt + 8*p }, 0.01, 2 * sec, 0.93, 20 * sec},
 	// The buffer is never empty where it holds more than (1−β)/β of the product.
 	{"cubic", func(uint64) cc.Controller { return cc.NewCUBIC() }, false, 0, 0, 0.99, func(p time.Duration) time.Duration { return 2*rtt + 2*p },
 		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.01, 2 * sec, 0.9, 20 * sec},

@@ -126,13 +126,15 @@ func (c *CUBIC) OnLoss(l Loss) {
 	c.window = max(c.window*cubicBeta, float64(cubicMin/MSS))
 	c.threshold = c.window
 	if l.Timeout {
-		c.window = 1
+		// The next epoch begins where slow start ends, with K = 0 (section 4.8).
+		c.window, c.max = 1, 0
 	}
 }
 
-// Limits implements Controller. Packets are paced as Linux does, at twice the
-// rate of the window in slow start and 1.2 times after it, so that a burst is
-// no property of the transport.
+// Limits implements Controller. Packets are paced as Linux does where it paces
+// CUBIC at all (under the queueing discipline fq), at twice the rate of the window
+// in slow start and 1.2 times after it, so that a burst is no property of the
+// transport.
 func (c *CUBIC) Limits(time.Duration) Limits {
 	l := Limits{Window: unit.Bytes(c.window * float64(MSS))}
 	if c.rtt.set {

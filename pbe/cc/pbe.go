@@ -109,6 +109,7 @@ func (p *PBE) deaf() { p.heard, p.bbr.cap = false, 0 }
 
 // OnAck implements Controller.
 func (p *PBE) OnAck(a Ack) {
+	p.bbr.led = p.heard && p.state != Internet
 	p.bbr.OnAck(a)
 	if a.RTT > 0 {
 		p.rtt.add(int64(a.Now), int64(a.RTT), int64(pbeMinDelay))
@@ -168,7 +169,7 @@ func (p *PBE) doubt(a Ack) {
 	if !a.Round {
 		return
 	}
-	late := a.RTT > p.rtprop+2*Threshold
+	late := a.RTT > p.rtprop+pbeHeld+Threshold
 	switch short := p.best < scale(p.radio.Capacity, pbeDoubt); {
 	case short && late && p.state != Approach && !a.AppLimited:
 		if p.doubts = min(p.doubts+1, 4*pbeRounds); p.doubts == pbeRounds {

@@ -122,17 +122,19 @@ func TestPBEWithoutFeedback(t *testing.T) {
 // is a queue elsewhere, gets what BBR would get him, and the queue stays BBR's.
 func TestPBEDoubts(t *testing.T) {
 	const r = 16 * mbps
-	for _, lie := range []unit.Rate{1, 3, 10} {
-		p := cc.NewPBE(1)
-		f := way(p)
-		f.Radio = func(time.Duration, *virtual.Packet) cc.Radio {
-			return cc.Radio{Capacity: lie * r, Fair: lie * r}
-		}
-		res := virtual.Run(virtual.NewWire(virtual.Steady(r), r.Bytes(6*rtt)), 30*sec, 1, f)[0]
-		queue := res.Delay(5*sec, 30*sec, 0.5) - oneWay
-		t.Logf("%d×: %v, queue %v, doubted %v", lie, res.Rate(5*sec, 30*sec), queue, p.Doubted())
-		if p.Doubted() != (lie > 1) || queue > rtt || res.Rate(5*sec, 30*sec) < r*9/10 {
-			t.Errorf("%d×: %v, queue %v, doubted %v", lie, res.Rate(5*sec, 30*sec), queue, p.Doubted())
+	for _, trip := range []time.Duration{20 * ms, 50 * ms} {
+		for _, lie := range []unit.Rate{1, 2, 3, 10} {
+			p := cc.NewPBE(1)
+			f := virtual.Flow{Controller: p, Before: trip / 4, After: trip / 4, Back: trip / 2}
+			f.Radio = func(time.Duration, *virtual.Packet) cc.Radio {
+				return cc.Radio{Capacity: lie * r, Fair: lie * r}
+			}
+			res := virtual.Run(virtual.NewWire(virtual.Steady(r), r.Bytes(6*rtt)), 30*sec, 1, f)[0]
+			queue := res.Delay(5*sec, 30*sec, 0.5) - trip/2
+			t.Logf("%v, %d×: %v, queue %v, doubted %v", trip, lie, res.Rate(5*sec, 30*sec), queue, p.Doubted())
+			if p.Doubted() != (lie > 1) || queue > trip || res.Rate(5*sec, 30*sec) < r*9/10 {
+				t.Errorf("%v, %d×: %v, queue %v, doubted %v", trip, lie, res.Rate(5*sec, 30*sec), queue, p.Doubted())
+			}
 		}
 	}
 }

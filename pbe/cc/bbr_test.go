@@ -1,0 +1,129 @@
+package cc_test
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/pbe/cc"
+	"mpbond/unit"
+)
+
+// told feeds a BBR with acknowledgements by hand, a packet each millisecond: 12
+// Mbit/s, of which 40 packets are in flight.
+type told struct {
+	*cc.BBR
+	now, round time.Duration
+	delivered  unit.Bytes
+	rate       unit.Rate
+	limited    bool
+	queue      time.Duration // of all but the first packets
+}
+
+func (b *told) run(acks int) cc.Limits {
+	const trip = 40 * ms
+	for range acks {
+		b.now += ms
+		b.delivered += cc.MSS
+		b.OnSent(b.now, cc.MSS, 41*cc.MSS)
+		a := cc.Ack{Now: b.now, Bytes: cc.MSS, Packets: 1, RTT: trip + ms + b.queue, Sent: b.now - trip - ms - b.queue, Rate: b.rate, AppLimited: b.limited, InFlight: 40 * cc.MSS, Delivered: b.delivered}
+		if b.now >= trip+ms && b.now < trip+2*ms {
+			a.RTT = trip // the least
+		}
+		if b.now >= b.round {
+			a.Round, b.round = true, b.now+trip
+		}
+		b.OnAck(a)
+	}
+	return b.Limits(b.now)
+}
+
+// TestBBRStartupPace: before the pipe is filled the pace never falls: first the
+// first window in a guessed millisecond, then in the round trip that was seen,
+// then what samples say if that is more.
+func TestBBRStartupPace(t *testing.T) {
+	b := &told{BBR: cc.NewBBR(1), rate: mbps}
+	within(t, "nothing known", b.Limits(0).Rate, 346*mbps, 347*mbps)
+	within(t, "a low first sample", b.run(1).Rate, 8440*unit.Kbps, 8460*unit.Kbps) // 2.885 · 10 packets in 41 ms
+	b.rate = 2 * mbps
+	within(t, "still lower than at first", b.run(41).Rate, 8440*unit.Kbps, 8460*unit.Kbps)
+	b.rate = 4 * mbps
+	within(t, "higher", b.run(1).Rate, 11540*unit.Kbps, 11550*unit.Kbps)
+}
+
+// TestBBRAppLimited: samples of an app that has little to send neither lower the
+// bandwidth nor age it.
+func TestBBRAppLimited(t *testing.T) {
+	b := &told{BBR: cc.NewBBR(1), rate: 12 * mbps}
+	b.run(1000)
+	b.rate, b.limited = mbps, true
+	b.run(1000) // 25 rounds
+	slowest := b.run(1).Rate
+	for range 400 { // all phases
+		slowest = min(slowest, b.run(1).Rate)
+	}
+	within(t, "app-limited", slowest, 9*mbps, 15*mbps)
+	b.limited = false
+	b.run(1000)
+	within(t, "not app-limited", b.run(1).Rate, 750*unit.Kbps, 1250*unit.Kbps)
+}
+
+// TestBBRIdle: after a pause of over ten seconds there is no ProbeRTT, and the
+// first packets go at the rate that was known. Without the pause, where the round
+// trip was longer for as long, there is one.
+func TestBBRIdle(t *testing.T) {
+	for _, pause := range []bool{true, false} {
+		b := &told{BBR: cc.NewBBR(1), rate: 12 * mbps}
+		b.run(1000)
+		b.OnSent(b.now, cc.MSS, 2*cc.MSS)
+		b.now += 10 * sec
+		if pause {
+			b.OnSent(b.now, cc.MSS, cc.MSS)
+			within(t, "after the pause", b.Limits(b.now).Rate, 12*mbps, 12*mbps)
+		} else {
+			b.OnSent(b.now, cc.MSS, 2*cc.MSS)
+		}
+		if w := b.run(1).Window; (w > 4*cc.MSS) != pause {
+			t.Errorf("pause %v: window %v", pause, w)
+		}
+		// The next one comes when it is due.
+		b.queue = ms
+		probes := 0
+		for range 12_000 {
+			if b.run(1).Window <= 4*cc.MSS {
+				probes++
+			}
+		}
+		if probes == 0 {
+			t.Errorf("pause %v: no ProbeRTT in 12 s", pause)
+		}
+	}
+}
+
+// TestBBRRecovers: a loss holds the window to what is delivered, until what was
+// sent after it is acknowledged; a timeout brings it to one packet, from which it
+// grows, until as much has arrived as was lost.
+func TestBBRRecovers(t *testing.T) {
+	b := &told{BBR: cc.NewBBR(1), rate: 12 * mbps}
+	before := b.run(1000).Window
+	b.OnLoss(cc.Loss{Now: b.now, Bytes: cc.MSS, Sent: b.now - 40*ms, InFlight: 39 * cc.MSS})
+	if w := b.Limits(b.now).Window; w != 40*cc.MSS {
+		t.Errorf("at the loss: %v", w)
+	}
+	if w := b.run(40).Window; w > 41*cc.MSS {
+		t.Errorf("a round: %v", w)
+	}
+	if w := b.run(3).Window; w < before {
+		t.Errorf("after the round: %v, before %v", w, before)
+	}
+	b.OnLoss(cc.Loss{Now: b.now, Bytes: 60 * cc.MSS, Timeout: true})
+	if w := b.Limits(b.now).Window; w != cc.MSS {
+		t.Errorf("after a timeout: %v", w)
+	}
+	b.now += 50 * ms
+	if w := b.run(10).Window; w < 10*cc.MSS || w > 20*cc.MSS {
+		t.Errorf("ten packets after a timeout: %v", w)
+	}
+	if w := b.run(51).Window; w < before {
+		t.Errorf("all again: %v", w)
+	}
+}
