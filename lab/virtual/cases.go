@@ -125,6 +125,7 @@ var Ablations = []Ablation{
 	{"feedback is 100 ms late", func(c *Case) {
 		c.Change = func(_ *Cell, flows []Flow) { flows[0].Radio = late(flows[0].Radio, 100*ms) }
 	}},
+	{"C_p is the paper's", func(c *Case) { c.Change = func(c *Cell, _ []Flow) { c.Monitor(0).Strict = true } }},
 	{"proportional fair", func(c *Case) { c.Network.Scheduler = lte.ProportionalFair }},
 }
 

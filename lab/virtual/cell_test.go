@@ -81,7 +81,7 @@ func TestEstimate(t *testing.T) {
 			slices.Sort(wrong)
 			median, p95 := wrong[len(wrong)/2], wrong[len(wrong)*95/100]
 			line += fmt.Sprintf(" %s wrong by %.3f, p95 %.3f;", what, median, p95)
-			if i == 0 && median > 0.04 || i == 1 && median > 0.15 {
+			if i == 0 && median > 0.04 || i == 1 && median > 0.18 {
 				t.Errorf("%s: median error of %s %.3f", name, what, median)
 			}
 		}

@@ -54,6 +54,11 @@ type own struct {
 type Monitor struct {
 	// Fit lets p follow the retransmissions seen; else it is what was given.
 	Fit bool
+	// Strict has C_p as the paper has it, from what the device has now and its part
+	// of what is idle. Ours lets who has less than an even part count on that: who
+	// asks for a little too little would else lose his part to who asks for more
+	// (docs/pbe.md).
+	Strict bool
 
 	cells     [MaxCells]*own
 	window    int
@@ -174,7 +179,11 @@ func (m *Monitor) Estimate() Estimate {
 		e.Cells++
 		n := float64(f.Users)
 		cf := f.Rate * f.PRB / n
-		cp := f.Rate * (f.Own + f.Idle/n)
+		own := f.Own
+		if !m.Strict {
+			own = max(own, f.Even)
+		}
+		cp := f.Rate * (own + f.Idle/n)
 		fair += cf
 		physical += cp
 		transport += o.table.Transport(cp)

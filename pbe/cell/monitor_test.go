@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -48,7 +49,7 @@ func TestCapacity(t *testing.T) {
 		"alone, all of it": {func(int64) []Grant { return []Grant{give(self, 50, 600)} }, 30, 30, 1},
 		"alone, a fifth":   {func(int64) []Grant { return []Grant{give(self, 10, 600)} }, 30, 30, 1},
 		"two, full":        {func(int64) []Grant { return []Grant{give(self, 25, 600), give(700, 25, 300)} }, 15, 15, 2},
-		"two, half idle":   {func(int64) []Grant { return []Grant{give(self, 10, 600), give(700, 15, 300)} }, 15, 600 * (10 + 12.5) / 1000, 2},
+		"two, half idle":   {func(int64) []Grant { return []Grant{give(self, 10, 600), give(700, 15, 300)} }, 15, 600 * (12.5 + 12.5) / 1000, 2},
 		"two by turns": {func(i int64) []Grant {
 			if i%2 == 0 {
 				return []Grant{give(self, 50, 600)}
@@ -61,7 +62,7 @@ func TestCapacity(t *testing.T) {
 		"four PRB at most is control": {func(int64) []Grant { return []Grant{give(self, 30, 600), give(900, 4, 100)} }, 30, 600 * 46 / 1000.0, 1},
 		"five PRB is data":            {func(int64) []Grant { return []Grant{give(self, 30, 600), give(900, 5, 100)} }, 15, 600 * 37.5 / 1000, 2},
 		"paging is nobody":            {func(int64) []Grant { return []Grant{give(self, 30, 600), give(0xFFFE, 10, 100)} }, 30, 600 * 40 / 1000.0, 1},
-		"never scheduled: the cell's": {func(int64) []Grant { return []Grant{give(700, 25, 400)} }, 10, 400 * 12.5 / 1000, 2},
+		"never scheduled: the cell's": {func(int64) []Grant { return []Grant{give(700, 25, 400)} }, 10, 400 * (12.5 + 12.5) / 1000, 2},
 		"uplink takes nothing of it":  {func(int64) []Grant { g := give(700, 50, 1); g.Format = Format0; return []Grant{give(self, 50, 600), g} }, 30, 30, 1},
 		"two blocks":                  {func(int64) []Grant { g := give(self, 50, 300); g.N, g.Blocks[1] = 2, g.Blocks[0]; return []Grant{g} }, 30, 30, 1},
 		"second block off":            {func(int64) []Grant { g := give(self, 50, 600); g.N, g.Blocks[1] = 2, Block{RV: 1}; return []Grant{g} }, 30, 30, 1},
@@ -83,6 +84,46 @@ func TestCapacity(t *testing.T) {
 		near(t, name+": C_t", float64(e.Transport), float64(e.Physical)*(1-Overhead), 1e-6)
 		if e.Facts[0].Users != c.users {
 			t.Errorf("%s: %d users, want %d", name, e.Facts[0].Users, c.users)
+		}
+	}
+}
+
+// TestEvenPart: who has less than an even part may count on that; who needs less
+// keeps what he has, and control traffic keeps its own. As the paper has it,
+// neither counts.
+func TestEvenPart(t *testing.T) {
+	for _, x := range []struct {
+		own          uint8
+		others       []uint8
+		even, strict float64 // C_p in PRB
+	}{
+		{10, []uint8{40}, 25, 10},
+		{30, []uint8{20}, 30, 30},
+		{10, []uint8{6, 34}, 22, 10},
+		{10, []uint8{6, 8, 26}, 18, 10},
+		{10, []uint8{4, 30}, 20 + 6/2.0, 10 + 6/2.0},
+		{0, []uint8{20, 20}, 40/3.0 + 10/3.0, 10 / 3.0},
+		{50, nil, 50, 50},
+	} {
+		for _, strict := range []bool{false, true} {
+			m := NewMonitor()
+			m.Fit, m.Strict = false, strict
+			m.Listen(0, self, 0)
+			e := play(m, 0, 100, func(int64) []Grant {
+				list := []Grant{}
+				if x.own > 0 {
+					list = append(list, give(self, x.own, 1000))
+				}
+				for i, o := range x.others {
+					list = append(list, give(RNTI(700+i), o, 1000))
+				}
+				return list
+			})
+			want := x.even
+			if strict {
+				want = x.strict
+			}
+			near(t, fmt.Sprint(x.own, " beside ", x.others, ", strict ", strict), float64(e.Physical)/1e6, want, 1e-6)
 		}
 	}
 }

@@ -1,5 +1,7 @@
 package cell
 
+import "slices"
+
 // Specification: thresholds of section 4.2.1 of the paper, below which a user
 // only exchanges control traffic: it is heard in one subframe, or is given four
 // resource blocks at most.
@@ -72,6 +74,8 @@ type Window struct {
 	users map[RNTI]*sum
 	all   sum
 	idle  int
+	// others is for Facts.
+	others []int
 	// process has the NDI of this device's blocks, by HARQ process and block: an
 	// equal one is a retransmission.
 	process [maxHARQ][2]heard
@@ -206,6 +210,9 @@ type Facts struct {
 	// PRB is the width of the cell, Own what this device was given (P_a), Idle
 	// what nobody was given (P_idle).
 	PRB, Own, Idle float64
+	// Even is what the device would have of what those who share the cell have, if
+	// it were shared alike (max-min: who has less than that keeps what he has).
+	Even float64
 	// Users counts those who share the cell, this device among them (N, at least 1).
 	Users int
 	// All counts everybody who was given anything downlink.
@@ -221,6 +228,7 @@ func (w *Window) Facts() Facts {
 		return f
 	}
 	f.Idle = float64(w.idle) / float64(w.n)
+	others := w.others[:0]
 	for r, u := range w.users {
 		if !r.User() {
 			continue
@@ -228,16 +236,37 @@ func (w *Window) Facts() Facts {
 		f.All++
 		if r != w.self && (w.Unfiltered || u.data()) {
 			f.Users++
+			others = append(others, u.prb)
 		}
 	}
+	w.others = others
+	left := 0
 	if own := w.users[w.self]; own != nil {
 		f.Own = float64(own.prb) / float64(w.n)
 		f.Rate = own.rate()
+		left = own.prb
 	}
+	f.Even = even(left, others) / float64(w.n)
 	if f.Rate == 0 {
 		f.Rate = w.all.rate()
 	}
 	return f
+}
+
+// even is the level to which own rises if all is shared alike. It sorts others.
+func even(own int, others []int) float64 {
+	slices.Sort(others)
+	all := own
+	for _, x := range others {
+		all += x
+	}
+	for i, x := range others {
+		if n := len(others) - i + 1; x*n > all {
+			return float64(all) / float64(n)
+		}
+		all -= x
+	}
+	return float64(all)
 }
 
 // newest is what was given in the last subframe.
