@@ -43,4 +43,17 @@ type Hop struct {
 	// Limit is the pace that the sending direction was told to keep to, 0 if
 	// none. What is measured under it says nothing about the network.
 	Limit unit.Rate
+	// Cells is what the hop's other end tells of its cells (PBE-CC), if it ever did.
+	Cells Cells
+}
+
+// Cells is what a receiver tells of its cells, and what the sender makes of it.
+type Cells struct {
+	// State is a word for where the sender stands, "" if nothing was told yet.
+	State string
+	// Capacity is what the receiver could have now, Fair its fair share, both as told last.
+	Capacity, Fair unit.Rate
+	// Fresh says that this is followed; else the sender goes by its own measurements,
+	// as it does in part if it doubts what is told, as that does not get through.
+	Fresh, Doubted bool
 }

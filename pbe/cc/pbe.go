@@ -92,6 +92,23 @@ func (p *PBE) State() (now PBEState, spent [4]time.Duration) { return p.state, p
 // through.
 func (p *PBE) Doubted() bool { return p.doubted }
 
+// PBEStatus is what PBE-CC's sender goes by.
+type PBEStatus struct {
+	// Told is the newest feedback, zero before the first.
+	Told Radio
+	// Fresh says that it is followed; else the sender is BBR.
+	Fresh bool
+	// Doubted says that what is reported does not get through, so that it is
+	// followed no further than BBR's own measurements.
+	Doubted bool
+	State   PBEState
+}
+
+// Status tells what the sender goes by now.
+func (p *PBE) Status() PBEStatus {
+	return PBEStatus{Told: p.radio, Fresh: p.heard, Doubted: p.heard && p.doubts >= pbeRounds, State: p.state}
+}
+
 // OnSent implements Controller.
 func (p *PBE) OnSent(now time.Duration, size, inFlight unit.Bytes) { p.bbr.OnSent(now, size, inFlight) }
 

@@ -12,6 +12,10 @@ import (
 // (section 3 of the paper).
 const ActiveFor = 1000
 
+// Silent is after how many subframes at least a cell that nothing was heard of counts
+// for nothing: what it gave then says little about now.
+const Silent = 100
+
 // fitBlocks is the number of own blocks from which on p is fitted to what was
 // retransmitted, fitBy how much p must differ for a new table.
 const (
@@ -30,16 +34,26 @@ type Estimate struct {
 	Fair, Physical, Transport, FairTransport unit.Rate
 	// Cells counts the active cells, Activated how often one was added.
 	Cells, Activated int
-	// Facts are those of each active cell, Active says which are.
+	// Facts are those of each active cell, Active says which are: of those only
+	// that were heard in the last max(Silent, window) subframes.
 	Facts  [MaxCells]Facts
 	Active [MaxCells]bool
+	// Age counts the subframes since the last that was heard of each cell, MaxAge if none
+	// was, 0 if it is not listened to. While no cell is heard none pass: whoever adds rows
+	// must know how long ago the last one was.
+	Age [MaxCells]int64
 }
+
+// MaxAge is the Age of a cell that was never heard.
+const MaxAge = math.MaxInt64
 
 // own is one cell as one device sees it.
 type own struct {
 	window  *Window
 	primary bool
 	active  bool
+	heard   bool
+	at      int64 // the last subframe heard
 	granted int64 // number of the last subframe with a grant
 	ever    bool
 	rate    float64 // R_w, the last that was known
@@ -83,6 +97,17 @@ func (m *Monitor) Listen(c ID, self RNTI, p float64) bool {
 	return true
 }
 
+// SetSelf says what the device is called in all cells from now on, as it is told
+// with each connection (one name for all cells of a device, 36.300 section 8.1). What
+// was heard of others stays.
+func (m *Monitor) SetSelf(self RNTI) {
+	for _, o := range m.cells {
+		if o != nil {
+			o.window.setSelf(self)
+		}
+	}
+}
+
 // SetErrorRate sets p of all cells, as when it is known from the signal.
 func (m *Monitor) SetErrorRate(p float64) {
 	for _, o := range m.cells {
@@ -118,10 +143,11 @@ func (m *Monitor) Add(r *Row) {
 			continue
 		}
 		if again {
-			o.ever = false
+			o.ever, o.heard = false, false
 		}
 		if r.Told[c] {
 			s := r.Cells[c]
+			o.heard, o.at = true, s.Number
 			o.window.Add(s, m.window)
 			o.hear(s, m.Fit)
 		}
@@ -168,7 +194,14 @@ func (m *Monitor) Estimate() Estimate {
 	e := Estimate{Number: m.last, Activated: m.activated}
 	var fair, physical, transport, fairTransport float64
 	for c, o := range m.cells {
-		if o == nil || !o.active {
+		if o == nil {
+			continue
+		}
+		e.Age[c] = MaxAge
+		if o.heard {
+			e.Age[c] = m.last - o.at
+		}
+		if !o.active || e.Age[c] > int64(max(Silent, m.window)) {
 			continue
 		}
 		f := o.window.Facts()

@@ -373,3 +373,62 @@ func BenchmarkAdd(b *testing.B) {
 		m.Estimate()
 	}
 }
+
+// TestSilentCell: what a cell said counts until nothing was heard of it for 100
+// subframes, and again from when it is heard; the other goes on meanwhile.
+func TestSilentCell(t *testing.T) {
+	m := NewMonitor()
+	m.Fit = false
+	m.Listen(0, self, 0)
+	m.Listen(1, self, 0)
+	m.SetWindow(40 * time.Millisecond)
+	if e := m.Estimate(); e.Age[0] != MaxAge || e.Transport != 0 || e.Cells != 0 {
+		t.Errorf("before anything was heard: %+v", e)
+	}
+	number := int64(0)
+	hear := func(n int, told ...int) Estimate {
+		for range n {
+			number++
+			r := &Row{Number: number}
+			for _, c := range told {
+				r.Told[c], r.Cells[c] = true, Subframe{Cell: ID(c), Number: number, PRB: 50, Grants: []Grant{give(self, 50, 600)}}
+			}
+			m.Add(r)
+		}
+		return m.Estimate()
+	}
+	both := hear(200, 0, 1)
+	if both.Cells != 2 || both.Physical != 60*unit.Mbps || both.Age[0] != 0 {
+		t.Fatalf("both: %+v", both)
+	}
+	for _, c := range []struct {
+		n, told  int
+		cells    int
+		physical unit.Rate
+		age      int64
+	}{
+		{100, 1, 2, 60 * unit.Mbps, 100},
+		{1, 1, 1, 30 * unit.Mbps, 101}, // the primary too
+		{1, 0, 2, 60 * unit.Mbps, 0},
+	} {
+		if e := hear(c.n, c.told); e.Cells != c.cells || e.Physical != c.physical || e.Age[0] != c.age || e.Active[0] != (c.cells == 2) {
+			t.Errorf("%d subframes later: %+v, want %+v", c.n, e, c)
+		}
+	}
+	m.SetWindow(300 * time.Millisecond)
+	if e := hear(200, 1); e.Cells != 2 {
+		t.Errorf("a cell is out before the window is over: %+v", e)
+	}
+}
+
+// TestSetSelf: the device has another name from a moment on.
+func TestSetSelf(t *testing.T) {
+	m := NewMonitor()
+	m.Fit = false
+	m.Listen(0, self, 0)
+	m.SetWindow(40 * time.Millisecond)
+	grants := func(int64) []Grant { return []Grant{give(self, 10, 600), give(700, 40, 300)} }
+	near(t, "as one", float64(play(m, 0, 200, grants).Physical), 6e6, 0)
+	m.SetSelf(700)
+	near(t, "as the other", float64(play(m, 200, 1, grants).Physical), 12e6, 0)
+}

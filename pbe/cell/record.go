@@ -14,8 +14,9 @@ import (
 // they were decoded. Numbers are unsigned varints (LEB128) where no size is
 // given; bit fields are written most significant first.
 //
-//	recording:  "mpbcell" version(1 byte, 1) count(1 byte) cell…
+//	recording:  "mpbcell" version(1 byte, 2) count(1 byte) cell… (subframe or self)…
 //	cell:       id(1) prb(1)
+//	self:       0xF0 rnti(2, big-endian)
 //	subframe:   cell(4 bits) grants(low 4 bits; 15: more follow) [grants−15] step grant…
 //	grant:      rnti(2, big-endian) format(3 bits) harq(4) N≥1(1)
 //	            prb(7 bits) N=2(1) block… (N of them)
@@ -24,9 +25,16 @@ import (
 // step is the zig-zag difference between this number and the last one of the same
 // cell (the first: from 0). A subframe without grants is 2 bytes, one of a busy
 // cell with 4 users about 30: 30 KB a second, and half of that compressed.
+//
+// self says what the device that listens is called in all cells from the next
+// subframe on, as its modem tells with each connection to the network; rnti 0: it is
+// not connected. Version 1 is the same without.
 
 // recordMagic begins every recording; the last byte is the version.
-const recordMagic = "mpbcell\x01"
+const recordMagic = "mpbcell\x02"
+
+// recordSelf begins what is no subframe: no cell has the number 15.
+const recordSelf = 0xF0
 
 // Writer writes a recording. It is not safe for concurrent use.
 type Writer struct {
@@ -85,6 +93,13 @@ func (o *Writer) Write(s Subframe) error {
 	return err
 }
 
+// Self says what the device that listens is called from the next subframe on, 0 for
+// not connected.
+func (o *Writer) Self(r RNTI) error {
+	_, err := o.w.Write([]byte{recordSelf, byte(r >> 8), byte(r)})
+	return err
+}
+
 // Flush writes what is held.
 func (o *Writer) Flush() error { return o.w.Flush() }
 
@@ -99,6 +114,10 @@ func bit(v bool) byte {
 type Reader struct {
 	// PRB is the width of each cell, 0 where there is none.
 	PRB [MaxCells]uint8
+	// Self is what the device that listens was called when the subframe that was
+	// read last was heard. Told says that the recording has told it so far; else it is 0.
+	Self RNTI
+	Told bool
 
 	r      *bufio.Reader
 	last   [MaxCells]int64
@@ -115,8 +134,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 		}
 		return nil, fault.New(fault.Integrity, errors.New("this is no recording of control messages"), "is it the right file? docs/pbe.md has the format")
 	}
-	if v := head[len(recordMagic)-1]; v != recordMagic[len(recordMagic)-1] {
-		return nil, fault.New(fault.Unsupported, fmt.Errorf("the recording has version %d, this mpbond reads %d", v, recordMagic[len(recordMagic)-1]), "use a newer mpbond")
+	if v, most := head[len(recordMagic)-1], recordMagic[len(recordMagic)-1]; v == 0 || v > most {
+		return nil, fault.New(fault.Unsupported, fmt.Errorf("the recording has version %d, this mpbond reads 1 to %d", v, most), "use a newer mpbond")
 	}
 	count := head[len(recordMagic)]
 	if count > MaxCells {
@@ -139,6 +158,14 @@ func NewReader(r io.Reader) (*Reader, error) {
 // in a fault where the file was cut off. Grants hold until the next Read.
 func (i *Reader) Read() (Subframe, error) {
 	first, err := i.r.ReadByte()
+	for err == nil && first == recordSelf {
+		var r [2]byte
+		if _, err := io.ReadFull(i.r, r[:]); err != nil {
+			return Subframe{}, cut(err)
+		}
+		i.Self, i.Told = RNTI(binary.BigEndian.Uint16(r[:])), true
+		first, err = i.r.ReadByte()
+	}
 	if err != nil {
 		return Subframe{}, err
 	}

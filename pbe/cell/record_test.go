@@ -145,6 +145,7 @@ func (e errReader) Read([]byte) (int, error) { return 0, e.err }
 func FuzzRecording(f *testing.F) {
 	data, _ := record(f, 12)
 	f.Add(data)
+	f.Add(append(bytes.Clone(data), recordSelf, 2, 188))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, err := readAll(data)
 		m, fu := NewMonitor(), NewFusion(0, 1, 2)
@@ -179,4 +180,53 @@ func FuzzRecording(f *testing.F) {
 			t.Fatalf("written again: %d of %d, %v", len(again), len(list), err)
 		}
 	})
+}
+
+// TestRecordingOfSelf: a recording may say what the device is called, at any time.
+func TestRecordingOfSelf(t *testing.T) {
+	var buf bytes.Buffer
+	w, err := NewWriter(&buf, [MaxCells]uint8{50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(n int64) {
+		if err := w.Write(Subframe{Number: n, PRB: 50}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(1)
+	w.Self(7)
+	w.Self(700)
+	write(2)
+	write(3)
+	w.Self(0)
+	write(4)
+	w.Flush()
+	data := buf.Bytes()
+	names := func(data []byte) (list []RNTI, told []bool, err error) {
+		r, err := NewReader(bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if _, err := r.Read(); err == io.EOF {
+				return list, told, nil
+			} else if err != nil {
+				return list, told, err
+			}
+			list, told = append(list, r.Self), append(told, r.Told)
+		}
+	}
+	list, told, err := names(data)
+	if err != nil || !reflect.DeepEqual(list, []RNTI{0, 700, 700, 0}) || !reflect.DeepEqual(told, []bool{false, true, true, true}) {
+		t.Errorf("%v, told: %v, %v", list, told, err)
+	}
+	if _, _, err := names(data[:len(data)-3]); fault.KindOf(err) != fault.Integrity {
+		t.Errorf("cut off within a name: %v", err)
+	}
+	old := bytes.Clone(data[:len(data)-5]) // version 1 has subframes only
+	old[len(recordMagic)-1] = 1
+	if _, _, err := names(old); err != nil {
+		t.Errorf("version 1: %v", err)
+	}
 }

@@ -97,6 +97,13 @@ func NewWindow(self RNTI) *Window {
 	return &Window{self: self, slots: make([]slot, MaxWindow), users: map[RNTI]*sum{}}
 }
 
+// setSelf changes who this device is.
+func (w *Window) setSelf(self RNTI) {
+	if self != w.self {
+		w.self, w.process = self, [maxHARQ][2]heard{}
+	}
+}
+
 // Add takes the next subframe and lets the window be the last length of them,
 // 1 to MaxWindow. With one that is not after the last the count has begun again,
 // and so does the window.

@@ -42,22 +42,32 @@ type Conn struct {
 	corked bool                   // for the writing goroutine
 	held   []byte
 
-	mu      sync.Mutex // guards the rest
-	e       *engine
-	peer    connID
-	ep      *Endpoint   // that sends
-	eps     []*Endpoint // all that packets may arrive at
-	remote  netip.AddrPort
-	try     attempt
-	high    uint64 // highest number opened
-	any     bool   // one was opened
-	lowat   unit.Bytes
-	rdl     deadline
-	wdl     deadline
-	closed  bool
-	closeBy time.Duration
-	readers wakeup
-	writers wakeup
+	mu       sync.Mutex // guards the rest
+	e        *engine
+	peer     connID
+	ep       *Endpoint   // that sends
+	eps      []*Endpoint // all that packets may arrive at
+	remote   netip.AddrPort
+	try      attempt
+	high     uint64   // highest number opened
+	any      bool     // one was opened
+	via      way      // of the newest packet
+	runs     bool     // run has begun, and not ended
+	feedback Feedback // nil: none
+	lowat    unit.Bytes
+	rdl      deadline
+	wdl      deadline
+	closed   bool
+	closeBy  time.Duration
+	readers  wakeup
+	writers  wakeup
+}
+
+// way is by which endpoint, and from which address, a packet comes. (A NAT may have
+// forgotten the port.)
+type way struct {
+	ep   *Endpoint
+	from netip.Addr
 }
 
 // wakeup wakes all who wait; guarded by Conn.mu.
@@ -90,9 +100,6 @@ func newConn(ep *Endpoint, local connID, remote netip.AddrPort) *Conn {
 		e: newEngine(ep.opt.Controller(), header(remote)), wake: make(chan struct{}, 1), gone: make(chan struct{})}
 	c.e.mtu.fixed = !ep.sock.whole
 	c.e.heard, c.e.spoke = c.now(), c.now()
-	if ep.opt.Feedback != nil {
-		c.e.feedback = ep.opt.Feedback()
-	}
 	return c
 }
 
@@ -128,7 +135,7 @@ func (c *Conn) opened() bool {
 // receive takes DATA packets of one size, until one that is not for this
 // connection, and returns how many bytes they had; the first is. b is the caller's
 // again afterwards.
-func (c *Conn) receive(b []byte, size int, from netip.AddrPort) (taken int) {
+func (c *Conn) receive(ep *Endpoint, b []byte, size int, from netip.AddrPort) (taken int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for taken < len(b) {
@@ -137,7 +144,7 @@ func (c *Conn) receive(b []byte, size int, from netip.AddrPort) (taken int) {
 			break
 		}
 		taken += len(p)
-		c.packet(p, from)
+		c.packet(p, ep, from)
 	}
 	if c.e.readable() > 0 || c.e.ended || c.e.err != nil {
 		c.readers.all()
@@ -150,7 +157,7 @@ func (c *Conn) receive(b []byte, size int, from netip.AddrPort) (taken int) {
 }
 
 // packet takes one of them.
-func (c *Conn) packet(p []byte, from netip.AddrPort) {
+func (c *Conn) packet(p []byte, ep *Endpoint, from netip.AddrPort) {
 	frames, number, err := c.keys.open(p, c.high)
 	if err != nil || c.e.err != nil {
 		return // spoofed or damaged, or too late
@@ -158,6 +165,10 @@ func (c *Conn) packet(p []byte, from netip.AddrPort) {
 	newest := !c.any || number > c.high
 	if newest {
 		c.high, c.any = number, true
+		if w := (way{ep, from.Addr()}); w != c.via {
+			c.via = w
+			c.refeed()
+		}
 	}
 	now := c.now()
 	if err := c.e.handle(now, number, frames); err != nil {
@@ -176,6 +187,20 @@ func (c *Conn) packet(p []byte, from netip.AddrPort) {
 			}
 		}
 		c.e.proved = c.e.proved[:0]
+	}
+}
+
+// refeed has who listens to the cells of the way by which packets come now tell the
+// peer of them. Mu is held. It is for run to end it: there is none before.
+func (c *Conn) refeed() {
+	if c.feedback != nil {
+		c.feedback.Close()
+		c.feedback = nil
+	}
+	c.e.rerouted(nil)
+	if c.runs && c.via.ep != nil && c.via.ep.opt.Feedback != nil {
+		c.feedback = c.via.ep.opt.Feedback()
+		c.e.rerouted(c.feedback.OnPacket)
 	}
 }
 
@@ -293,6 +318,11 @@ func (c *Conn) Probe() (estimate.Hop, error) {
 		WireIn: e.counts.wireIn, WireOut: e.counts.wireOut, PathMTU: e.packetSize(), Packets: e.counts.packets, Resent: e.counts.resent}
 	for _, s := range e.have {
 		h.Acked += s.hi - s.lo + 1
+	}
+	if p, ok := e.ctl.(interface{ Status() cc.PBEStatus }); ok {
+		if st := p.Status(); st.Told.Capacity > 0 {
+			h.Cells = estimate.Cells{State: st.State.String(), Capacity: st.Told.Capacity, Fair: st.Told.Fair, Fresh: st.Fresh, Doubted: st.Doubted}
+		}
 	}
 	return h, explain(e.err)
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -509,12 +510,51 @@ func TestCork(t *testing.T) {
 // TestRadio: the receiver's feedback is with the sender.
 func TestRadio(t *testing.T) {
 	want := cc.Radio{Capacity: 50 * unit.Mbps, Fair: 10 * unit.Mbps, Internet: true, Activated: 2}
-	ep := listen(t, Options{Feedback: func() func(now, oneWay, rtprop time.Duration) cc.Radio {
-		return func(now, oneWay, rtprop time.Duration) cc.Radio { return want }
-	}})
+	ep := listen(t, Options{Feedback: func() Feedback { return &says{radio: want} }})
 	c := dial(t, ep.Addr(), Options{})
-	c.Write([]byte("x"))
-	eventually(t, "the feedback arrives", func() bool { return c.Radio() == want })
+	eventually(t, "the feedback arrives", func() bool {
+		c.Write([]byte("x"))
+		return c.Radio() == want
+	})
+}
+
+// says is a Feedback that always says the same.
+type says struct {
+	radio  cc.Radio
+	closed atomic.Bool
+}
+
+func (s *says) OnPacket(now, oneWay, rtprop time.Duration) cc.Radio { return s.radio }
+func (s *says) Close()                                              { s.closed.Store(true) }
+
+// TestFeedbackMoves: who goes on over another endpoint tells of the cells there, and
+// of none any more when it has ended.
+func TestFeedbackMoves(t *testing.T) {
+	here, there := &says{radio: cc.Radio{Capacity: 10 * unit.Mbps}}, &says{radio: cc.Radio{Capacity: 20 * unit.Mbps}}
+	ep := listen(t, Options{})
+	c := dial(t, ep.Addr(), Options{Feedback: func() Feedback { return here }})
+	s, err := ep.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tells := func(want cc.Radio) func() bool {
+		return func() bool { s.Write([]byte("x")); return s.Radio() == want }
+	}
+	eventually(t, "the cells here are told", tells(here.radio))
+	other, err := Listen("127.0.0.1:0", Options{Feedback: func() Feedback { return there }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := c.Migrate(other); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cells there are told", tells(there.radio))
+	if !here.closed.Load() || there.closed.Load() {
+		t.Errorf("closed: here %v, there %v", here.closed.Load(), there.closed.Load())
+	}
+	c.Abort()
+	eventually(t, "nobody tells", there.closed.Load)
 }
 
 // TestSubflow: a subflow runs over it as over any transport.

@@ -23,16 +23,25 @@ type Options struct {
 	// Controller makes the congestion controller of each connection, and a new one
 	// when it goes on over another path; CUBIC if nil.
 	Controller func() cc.Controller
-	// Feedback makes, for each connection, who is told the one-way delay of each
-	// packet that arrives (now and oneWay by clocks of the connection, of which only
-	// differences mean something) with the least round trip that the sender knows, and
-	// says what goes back with the acknowledgements. It is called by one goroutine at
-	// a time, and must not call the connection. What it said last goes back until it
-	// is called again, and the sender does not know its age: who has heard nothing new
-	// of the cells for 0.5 s says a Capacity of 0. Nil: nothing goes back.
-	Feedback func() func(now, oneWay, rtprop time.Duration) cc.Radio
+	// Feedback makes, for each connection, who says what goes back with the
+	// acknowledgements, and another one when the peer's packets come another way.
+	// Nil: nothing goes back.
+	Feedback func() Feedback
 	// Control, if set, is called for the socket before it is bound.
 	Control func(network, address string, c syscall.RawConn) error
+}
+
+// Feedback is what one connection tells its sender of the cells here. Its methods
+// are called by one goroutine at a time, and must not call the connection.
+type Feedback interface {
+	// OnPacket is told the one-way delay of each packet that arrives (now and oneWay by
+	// clocks of the connection, of which only differences mean something) with the
+	// least round trip that the sender knows, 0 if it knows none yet. What it says goes back
+	// for feedbackFor at most, so that it is for OnPacket alone to know how old its
+	// news are: of cells that it has heard nothing of for long it says a Capacity of 0.
+	OnPacket(now, oneWay, rtprop time.Duration) cc.Radio
+	// Close is called last.
+	Close()
 }
 
 // Limits of an endpoint that listens.
@@ -189,7 +198,7 @@ func (ep *Endpoint) train(b []byte, size int, from netip.AddrPort) {
 	for len(b) > 0 {
 		n := min(size, len(b))
 		if c := ep.find(b[:n]); c != nil {
-			n = c.receive(b, size, from)
+			n = c.receive(ep, b, size, from)
 			ep.confirm(c)
 		} else {
 			ep.stranger(b[:n], from)

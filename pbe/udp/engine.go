@@ -12,10 +12,11 @@ import (
 
 // Specification.
 const (
-	packetThreshold = 3                    // RFC 9002 section 6.1.1; grows where packets overtake each other
-	granularity     = time.Millisecond     // RFC 9002 section 6.1.2
-	ackDelay        = 2 * time.Millisecond // a lone packet is acknowledged then
-	ackEvery        = 2                    // packets, else (RFC 9000 section 13.2.2)
+	packetThreshold = 3                      // RFC 9002 section 6.1.1; grows where packets overtake each other
+	granularity     = time.Millisecond       // RFC 9002 section 6.1.2
+	ackDelay        = 2 * time.Millisecond   // a lone packet is acknowledged then
+	ackEvery        = 2                      // packets, else (RFC 9000 section 13.2.2)
+	feedbackFor     = 100 * time.Millisecond // what was said of the cells goes with acknowledgements that are told again
 )
 
 // Tuning.
@@ -119,8 +120,9 @@ type engine struct {
 	// the least round trip that the sender knows, and says what goes back.
 	feedback func(now, oneWay, rtprop time.Duration) cc.Radio
 	radioOut cc.Radio
-	radioSet bool
-	radioIn  cc.Radio
+	radioAt  time.Duration // when it was said; 0: never
+	radioIn  cc.Radio      // of the newest packet that had one
+	radioNow cc.Radio      // of the packet that is being handled, if it is the newest
 
 	heard   time.Duration
 	spoke   time.Duration
@@ -217,8 +219,15 @@ func (e *engine) reroute(ctl cc.Controller) {
 	e.losses = cc.Loss{}
 	e.ctl, e.mtu = ctl, mtuSearch{size: minPayload, fixed: e.mtu.fixed}
 	e.srtt, e.rttvar, e.minRTT = 0, 0, 0
+	e.radioIn, e.radioNow, e.wayKnown = cc.Radio{}, cc.Radio{}, false
 	e.lossAt, e.timeouts, e.reorder = 0, 0, packetThreshold
 	e.may, e.ping = e.now, true
+}
+
+// rerouted has the peer's packets come another way from now on, of whose delay and
+// cells another feedback tells, if not nil.
+func (e *engine) rerouted(feedback func(now, oneWay, rtprop time.Duration) cc.Radio) {
+	e.feedback, e.radioAt, e.rcvKnown = feedback, 0, false
 }
 
 // wait is when tick and poll have something to do though nothing arrives; never is

@@ -526,3 +526,46 @@ func TestFeedback(t *testing.T) {
 		t.Errorf("one-way delays from %v to %v, round trip %v", least, most, rtprop)
 	}
 }
+
+// TestFeedbackAge: news of cells are those of the newest packet, however late others
+// come; they are not repeated when they are old, and are not those of another path.
+func TestFeedbackAge(t *testing.T) {
+	e := newEngine(cc.NewCUBIC(), 28)
+	first, second := cc.Radio{Capacity: unit.Mbps}, cc.Radio{Capacity: 2 * unit.Mbps}
+	for _, p := range []struct {
+		number uint64
+		radio  cc.Radio
+	}{{5, second}, {4, first}} {
+		if err := e.handle(time.Second, p.number, appendRadio(nil, p.radio)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e.radioIn != second || e.radioNow.Capacity != 0 {
+		t.Errorf("after a packet that was overtaken: %+v, and of itself %+v", e.radioIn, e.radioNow)
+	}
+	if e.reroute(cc.NewCUBIC()); e.radioIn.Capacity != 0 {
+		t.Errorf("on another path still %+v", e.radioIn)
+	}
+	e.feedback = func(now, oneWay, rtprop time.Duration) cc.Radio { return first }
+	if err := e.handle(2*time.Second, 6, append(appendStamp(nil, time.Second, 0), framePing)); err != nil {
+		t.Fatal(err)
+	}
+	says := func(at time.Duration) bool {
+		e.now = at
+		for r := (reader{b: e.appendAck(nil)}); len(r.b) > 0; {
+			if err := r.next(&e.frame); err != nil {
+				t.Fatal(err)
+			}
+			if e.frame.kind == frameRadio {
+				return true
+			}
+		}
+		return false
+	}
+	if !says(2*time.Second+feedbackFor) || says(2*time.Second+feedbackFor+1) {
+		t.Error("news of cells are repeated when they are old, or not when they are not")
+	}
+	if e.rerouted(e.feedback); says(2 * time.Second) {
+		t.Error("those of another way are told")
+	}
+}

@@ -14,7 +14,7 @@ func (e *engine) onAck(a *ackFrame) {
 		return
 	}
 	e.room = max(e.room, min(a.window, e.out.base+1<<32))
-	e.newAck = cc.Ack{Now: e.now, Radio: e.radioIn}
+	e.newAck = cc.Ack{Now: e.now, Radio: e.radioNow}
 	var newest *packet
 	// From the lowest to the highest, so that samples see the order of sending.
 	for i := a.n - 1; i >= 0; i-- {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"mpbond/pbe/cc"
 )
 
 // errFull says that a packet is to count as not received.
@@ -18,6 +20,7 @@ func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
 		return nil
 	}
 	e.now, e.heard = now, now
+	e.radioNow = cc.Radio{}
 	highest := uint64(0) // + 1
 	if n := len(e.numbers); n > 0 {
 		highest = e.numbers[n-1].hi + 1
@@ -62,7 +65,9 @@ func (e *engine) onFrame(newest bool) error {
 	case frameAck:
 		e.onAck(&f.ack)
 	case frameRadio:
-		e.radioIn = f.radio
+		if newest { // else there was newer news before
+			e.radioIn, e.radioNow = f.radio, f.radio
+		}
 	case frameStream:
 		return e.onStream(f.value, f.data)
 	case frameStamp:
@@ -120,7 +125,7 @@ func (e *engine) onStamp(newest bool) {
 	}
 	if e.feedback != nil {
 		e.radioOut = e.feedback(e.now, time.Duration(int32(way-e.rcvBase))*time.Microsecond, e.rtprop)
-		e.radioSet = true
+		e.radioAt = e.now
 	}
 }
 
@@ -134,7 +139,7 @@ func (e *engine) appendAck(b []byte) []byte {
 	a.delay, a.oneWay = e.now-e.newestAt, e.way
 	e.told = max(e.told, e.read+e.window)
 	a.window = e.told
-	if e.radioSet {
+	if e.radioAt > 0 && e.now <= e.radioAt+feedbackFor {
 		b = appendRadio(b, e.radioOut)
 	}
 	e.pending, e.ackNow, e.ackAt = 0, false, 0

@@ -33,6 +33,8 @@ func (o *outbox) add(buf []byte, size int) {
 // run sends until the connection is over.
 func (c *Conn) run() {
 	defer close(c.gone)
+	c.setRuns(true)
+	defer c.setRuns(false)
 	defer func() {
 		for _, ep := range c.known() {
 			ep.forget(c)
@@ -55,6 +57,14 @@ func (c *Conn) run() {
 		case <-timer.C:
 		}
 	}
+}
+
+// setRuns has feedback begin with run, and end with it.
+func (c *Conn) setRuns(runs bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.runs = runs
+	c.refeed()
 }
 
 // fill makes and sends a batch, in o, and the packet of an attempt, in side. It

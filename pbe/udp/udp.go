@@ -44,6 +44,5 @@
 // all in flight is taken for lost, the controller is told of a timeout, and nothing
 // gives it its window back when acknowledgements come late after all. A peer that
 // acknowledges what was sent and has not arrived is believed, so that it can make
-// the sender as fast as it likes. The last feedback goes with each acknowledgement,
-// whatever its age, and is kept on another path. See docs/pbe.md.
+// the sender as fast as it likes. See docs/pbe.md.
 package udp

@@ -1,0 +1,44 @@
+package cc_test
+
+import (
+	"testing"
+
+	"mpbond/lab/virtual"
+	"mpbond/pbe/cc"
+	"mpbond/unit"
+)
+
+// TestHeed: without feedback it is the other controller, packet by packet; from the
+// first feedback on it is PBE-CC, and BBR when that fails.
+func TestHeed(t *testing.T) {
+	const r = 16 * mbps
+	a := virtual.Run(link(virtual.Steady(r), r), 5*sec, 1, way(cc.NewCUBIC()))[0]
+	b := virtual.Run(link(virtual.Steady(r), r), 5*sec, 1, way(cc.NewHeed(cc.NewCUBIC(), 1)))[0]
+	if a.Delivered != b.Delivered || a.Delay(0, 5*sec, 0.9) != b.Delay(0, 5*sec, 0.9) {
+		t.Errorf("%v and %v", a.Delivered, b.Delivered)
+	}
+	h := cc.NewHeed(cc.NewCUBIC(), 1)
+	x := &acks{PBE: h.PBE, rtt: 100 * ms, rate: 10 * mbps}
+	run := func(n int) unit.Rate {
+		for range n {
+			x.now += ms
+			h.OnSent(x.now, cc.MSS, x.rate.Bytes(x.rtt))
+			h.OnAck(cc.Ack{Now: x.now, Bytes: cc.MSS, Packets: 1, RTT: x.rtt, Sent: x.now - x.rtt, Rate: x.rate, InFlight: x.rate.Bytes(x.rtt), Radio: x.radio, Round: x.now%x.rtt == 0})
+		}
+		return h.Limits(x.now).Rate
+	}
+	run(500)
+	if st := h.Status(); st.Fresh || st.Told.Capacity > 0 {
+		t.Errorf("before feedback: %+v", st)
+	}
+	x.radio = cc.Radio{Capacity: 30 * mbps, Fair: 30 * mbps}
+	within(t, "told", run(400), 30*mbps, 30*mbps)
+	if st := h.Status(); !st.Fresh || st.Told != x.radio || st.State != cc.Wireless {
+		t.Errorf("told: %+v", st)
+	}
+	x.radio = cc.Radio{}
+	within(t, "BBR", run(600), 5*mbps, 29*mbps)
+	if h.Status().Fresh {
+		t.Error("feedback of long ago is followed")
+	}
+}
