@@ -165,7 +165,8 @@ func (c *Conn) packet(p []byte, ep *Endpoint, from netip.AddrPort) {
 	newest := !c.any || number > c.high
 	if newest {
 		c.high, c.any = number, true
-		if w := (way{ep, from.Addr()}); w != c.via {
+		asks := len(frames) > 0 && frames[0] == frameChallenge // whether this way is one; all else goes another still
+		if w := (way{ep, from.Addr()}); w != c.via && !asks {
 			c.via = w
 			c.refeed()
 		}

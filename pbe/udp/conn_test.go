@@ -314,11 +314,11 @@ func TestMigrate(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	var at netip.AddrPort
-	sh.do(func() { at = sh.client })
-	if at != addrOf(other.Addr()) || c.LocalAddr().String() != other.Addr().String() {
-		t.Errorf("the client is at %v, not %v", at, other.Addr())
-	}
+	eventually(t, "the client is at the new address", func() bool {
+		var at netip.AddrPort
+		sh.do(func() { at = sh.client })
+		return at == addrOf(other.Addr()) && c.LocalAddr().String() == other.Addr().String()
+	})
 	if s.RemoteAddr().String() != before {
 		t.Error("the shim hides the client's address")
 	}
