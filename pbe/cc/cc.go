@@ -67,8 +67,9 @@ type Loss struct {
 	// for no other one.
 	Sent     time.Duration
 	InFlight unit.Bytes
-	// Timeout says that nothing came back for a whole retransmission timeout, and
-	// that all in flight are meant.
+	// Timeout says that nothing came through for several probe timeouts, as is
+	// known now that something does (RFC 9002 section 7.6, persistent congestion), and
+	// that what was in flight meanwhile is lost.
 	Timeout bool
 }
 

@@ -59,8 +59,9 @@ type Conn struct {
 	wdl      deadline
 	closed   bool
 	closeBy  time.Duration
-	readers  wakeup
-	writers  wakeup
+	readers  sync.Cond // of mu, as the others
+	writers  sync.Cond // there is room in the buffer
+	movers   sync.Cond // less than lowat has not left
 }
 
 // way is by which endpoint, and from which address, a packet comes. (A NAT may have
@@ -68,23 +69,6 @@ type Conn struct {
 type way struct {
 	ep   *Endpoint
 	from netip.Addr
-}
-
-// wakeup wakes all who wait; guarded by Conn.mu.
-type wakeup struct{ ch chan struct{} }
-
-func (w *wakeup) wait() <-chan struct{} {
-	if w.ch == nil {
-		w.ch = make(chan struct{})
-	}
-	return w.ch
-}
-
-func (w *wakeup) all() {
-	if w.ch != nil {
-		close(w.ch)
-		w.ch = nil
-	}
 }
 
 // deadline is that of a direction; guarded by Conn.mu.
@@ -98,6 +82,7 @@ func (d *deadline) over() bool { return !d.at.IsZero() && !time.Now().Before(d.a
 func newConn(ep *Endpoint, local connID, remote netip.AddrPort) *Conn {
 	c := &Conn{ep: ep, eps: []*Endpoint{ep}, local: local, remote: remote, epoch: time.Now(), lowat: defaultLowat,
 		e: newEngine(ep.opt.Controller(), header(remote)), wake: make(chan struct{}, 1), gone: make(chan struct{})}
+	c.readers.L, c.writers.L, c.movers.L = &c.mu, &c.mu, &c.mu
 	c.e.mtu.fixed = !ep.sock.whole
 	c.e.heard, c.e.spoke = c.now(), c.now()
 	return c
@@ -146,12 +131,10 @@ func (c *Conn) receive(ep *Endpoint, b []byte, size int, from netip.AddrPort) (t
 		taken += len(p)
 		c.packet(p, ep, from)
 	}
-	if c.e.readable() > 0 || c.e.ended || c.e.err != nil {
-		c.readers.all()
+	if c.e.readable() > 0 || c.e.ended {
+		c.readers.Broadcast()
 	}
-	if c.writable() {
-		c.writers.all()
-	}
+	c.wakeWriters()
 	c.nudge()
 	return taken
 }
@@ -205,9 +188,26 @@ func (c *Conn) refeed() {
 	}
 }
 
-// writable tells whether a writer that waits has something to do.
-func (c *Conn) writable() bool {
-	return c.e.unsent() < c.lowat || c.e.err != nil || c.closed || c.e.wrote-c.e.out.base < maxSendBuffer
+// wakeWriters wakes those that have something to do, and readers at the end.
+func (c *Conn) wakeWriters() {
+	over := c.e.err != nil
+	if over {
+		c.readers.Broadcast()
+	}
+	// Not for each packet that leaves a full buffer.
+	if over || c.e.wrote-c.e.out.base <= maxSendBuffer-uint64(defaultLowat) {
+		c.writers.Broadcast()
+	}
+	if over || c.e.unsent() < c.lowat {
+		c.movers.Broadcast()
+	}
+}
+
+// wakeAll wakes all who wait.
+func (c *Conn) wakeAll() {
+	c.readers.Broadcast()
+	c.writers.Broadcast()
+	c.movers.Broadcast()
 }
 
 // Read implements net.Conn.
@@ -215,10 +215,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for {
-		c.mu.Lock()
 		n, err := c.e.take(c.now(), p)
-		room := c.e.ackNow
 		switch {
 		case n > 0 || err != nil:
 		case c.closed:
@@ -227,15 +227,12 @@ func (c *Conn) Read(p []byte) (int, error) {
 			err = os.ErrDeadlineExceeded
 		}
 		if n > 0 || err != nil {
-			c.mu.Unlock()
-			if room {
-				c.nudge()
+			if c.e.ackNow {
+				c.nudge() // there is room again
 			}
 			return n, explain(err)
 		}
-		wait := c.readers.wait()
-		c.mu.Unlock()
-		<-wait
+		c.readers.Wait()
 	}
 }
 
@@ -249,8 +246,9 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 }
 
 func (c *Conn) write(p []byte) (n int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for {
-		c.mu.Lock()
 		switch {
 		case c.closed || c.e.fin:
 			err = net.ErrClosed
@@ -261,13 +259,11 @@ func (c *Conn) write(p []byte) (n int, err error) {
 		default:
 			n += c.e.write(p[n:])
 		}
-		wait := c.writers.wait()
-		c.mu.Unlock()
 		c.nudge()
 		if n == len(p) || err != nil {
 			return n, explain(err)
 		}
-		<-wait
+		c.writers.Wait()
 	}
 }
 
@@ -285,19 +281,17 @@ func (c *Conn) Flush() error {
 // WaitWritable blocks until what is written would leave soon: until less than the
 // low-water mark of what was written has not left.
 func (c *Conn) WaitWritable() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for {
-		c.mu.Lock()
 		err := c.e.err
 		if c.closed {
 			err = net.ErrClosed
 		}
 		if err != nil || c.e.unsent() < c.lowat {
-			c.mu.Unlock()
 			return explain(err)
 		}
-		wait := c.writers.wait()
-		c.mu.Unlock()
-		<-wait
+		c.movers.Wait()
 	}
 }
 
@@ -306,6 +300,7 @@ func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lowat = max(n, 2*minPayload)
+	c.wakeWriters()
 	return nil
 }
 
@@ -341,7 +336,7 @@ func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.e.fin = true
-	c.writers.all()
+	c.wakeAll()
 	c.nudge()
 	return nil
 }
@@ -353,8 +348,7 @@ func (c *Conn) Close() error {
 	if !c.closed {
 		c.closed, c.e.fin = true, true
 		c.closeBy = c.now() + linger
-		c.readers.all()
-		c.writers.all()
+		c.wakeAll()
 		c.nudge()
 	}
 	return nil
@@ -367,8 +361,7 @@ func (c *Conn) Abort() error {
 	defer c.mu.Unlock()
 	c.closed = true
 	c.e.finish(net.ErrClosed)
-	c.readers.all()
-	c.writers.all()
+	c.wakeAll()
 	c.nudge()
 	return nil
 }
@@ -404,7 +397,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.set(&c.rdl, &c.read
 // SetWriteDeadline implements net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.set(&c.wdl, &c.writers, t) }
 
-func (c *Conn) set(d *deadline, w *wakeup, t time.Time) error {
+func (c *Conn) set(d *deadline, w *sync.Cond, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -414,12 +407,12 @@ func (c *Conn) set(d *deadline, w *wakeup, t time.Time) error {
 		d.timer.Stop()
 	}
 	d.at = t
-	w.all()
+	w.Broadcast()
 	if !t.IsZero() {
 		d.timer = time.AfterFunc(time.Until(t), func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			w.all()
+			w.Broadcast()
 		})
 	}
 	return nil

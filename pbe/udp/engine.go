@@ -17,14 +17,14 @@ const (
 	ackDelay        = 2 * time.Millisecond   // a lone packet is acknowledged then
 	ackEvery        = 2                      // packets, else (RFC 9000 section 13.2.2)
 	feedbackFor     = 100 * time.Millisecond // what was said of the cells goes with acknowledgements that are told again
+	persistent      = 3                      // probe timeouts of nothing but losses (RFC 9002 section 7.6.1)
 )
 
 // Tuning.
 const (
 	maxThreshold  = 300                    // as Linux' tcp_max_reordering
 	firstTimeout  = 500 * time.Millisecond // until a round trip is known
-	maxTimeout    = 3 * time.Second        // if the round trip is not longer
-	maxTimeouts   = 3                      // in turn until all is taken for lost
+	maxTimeout    = time.Second            // if the round trip is not longer
 	burst         = 2 * time.Millisecond   // what the pacer lets go at once, to make up for late wakings
 	keepAlive     = 15 * time.Second       // under the 30 s after which many NATs forget (RFC 4787 asks for 2 minutes)
 	deadAfter     = 45 * time.Second       // three of them
@@ -70,17 +70,21 @@ type engine struct {
 	finAcked bool
 
 	// Sending packets.
-	number   uint64   // of the next packet
-	first    uint64   // number of flying[0]
-	flying   []packet // all from first on, maxFlying at most
-	quiet    int      // of them, maxQuiet at most
+	number   uint64 // of the next packet
+	flying   flying // maxFlying at most
+	quiet    int    // of them, maxQuiet at most
 	inFlight unit.Bytes
+	acks     spans         // numbers that were acknowledged, of those in flying
+	fresh    []span        // of them, those that the newest ACK told first, from the highest downwards
+	missing  []uint64      // in flight though a later one was acknowledged, ascending; and some that came late
 	largest  uint64        // highest acknowledged + 1
 	reorder  uint64        // threshold
 	may      time.Duration // the pacer lets the next one go
 	srtt     time.Duration
 	rttvar   time.Duration
 	minRTT   time.Duration
+	latest   time.Duration // round trip
+	firstRTT time.Duration // when a round trip was first known; 0: none is
 	asked    time.Duration // when the last packet that asks for an ACK left
 	lossAt   time.Duration // then packets may be late; 0: none
 	timeouts int           // in turn
@@ -210,15 +214,15 @@ func (e *engine) finish(err error) {
 // reroute forgets what was learned of a path: packets take another one from now
 // on, and those in flight on the old one are not waited for.
 func (e *engine) reroute(ctl cc.Controller) {
-	for i := range e.flying {
-		if p := &e.flying[i]; p.size > 0 {
-			e.lose(e.first+uint64(i), p)
+	for i := range uint64(e.flying.n) {
+		if p := e.flying.at(e.flying.first + i); p.size > 0 {
+			e.lose(e.flying.first+i, p)
 			p.lost = false // what is heard of it late says nothing of the new path
 		}
 	}
-	e.losses = cc.Loss{}
+	e.missing, e.losses = e.missing[:0], cc.Loss{}
 	e.ctl, e.mtu = ctl, mtuSearch{size: minPayload, fixed: e.mtu.fixed}
-	e.srtt, e.rttvar, e.minRTT = 0, 0, 0
+	e.srtt, e.rttvar, e.minRTT, e.latest, e.firstRTT = 0, 0, 0, 0, 0
 	e.radioIn, e.radioNow, e.wayKnown = cc.Radio{}, cc.Radio{}, false
 	e.lossAt, e.timeouts, e.reorder = 0, 0, packetThreshold
 	e.may, e.ping = e.now, true
@@ -380,13 +384,10 @@ func (e *engine) challenge(now time.Duration, b, data []byte) (out []byte, numbe
 func (e *engine) sent(p packet, frames int) (number uint64) {
 	number = e.number
 	e.makeRoom()
-	if len(e.flying) == 0 {
-		e.first = number
-	}
 	if p.quiet = p.size == 0; p.quiet {
 		e.quiet++
 	}
-	e.flying = append(e.flying, p)
+	e.flying.add(number, p)
 	e.number++
 	e.spoke = p.sent
 	e.counts.packets++

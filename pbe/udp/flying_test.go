@@ -12,16 +12,17 @@ import (
 func checkFlying(t *testing.T, e *engine) int {
 	t.Helper()
 	quiet, size := 0, unit.Bytes(0)
-	for _, p := range e.flying {
+	for i := range uint64(e.flying.n) {
+		p := e.flying.at(e.flying.first + i)
 		if p.quiet {
 			quiet++
 		}
 		size += p.size
 	}
-	if quiet != e.quiet || size != e.inFlight || len(e.flying) > 0 && e.first+uint64(len(e.flying)) != e.number {
-		t.Fatalf("%d of %d quiet, %d bytes of %d in flight, %d from %d to %d", quiet, e.quiet, size, e.inFlight, len(e.flying), e.first, e.number)
+	if quiet != e.quiet || size != e.inFlight || e.flying.n > 0 && e.flying.first+uint64(e.flying.n) != e.number {
+		t.Fatalf("%d of %d quiet, %d bytes of %d in flight, %d from %d to %d", quiet, e.quiet, size, e.inFlight, e.flying.n, e.flying.first, e.number)
 	}
-	return len(e.flying)
+	return e.flying.n
 }
 
 // TestOnlyReceives: who sends nothing but acknowledgements, which nobody
@@ -32,7 +33,7 @@ func TestOnlyReceives(t *testing.T) {
 		w.e[1].write(make([]byte, first))
 		w.forever(0)
 		most := 0
-		w.until(time.Minute, func() bool { most = max(most, len(w.e[1].flying)); return w.e[1].read > 100<<20 })
+		w.until(time.Minute, func() bool { most = max(most, w.e[1].flying.n); return w.e[1].read > 100<<20 })
 		if got := w.e[1]; most > bound || got.read < 100<<20 || got.counts.packets < 10*maxQuiet/2 {
 			t.Errorf("%d packets remembered of %d, after %d bytes", most, got.counts.packets, got.read)
 		}
@@ -55,7 +56,7 @@ func TestAsksOnly(t *testing.T) {
 		for ok := true; ok; {
 			_, _, ok = e.poll(now, nil)
 		}
-		most = max(most, len(e.flying))
+		most = max(most, e.flying.n)
 		now += 50 * time.Microsecond
 	}
 	if checkFlying(t, e); most > maxQuiet+100 || e.counts.packets < 90_000 || e.err != nil {
@@ -70,9 +71,9 @@ func TestForgotten(t *testing.T) {
 	w.drop = func(from int, f flight) bool { return from == 0 && w.now < 8*time.Second && f.size > 300 } // only ACKs get through
 	most := 0
 	w.forever(1)
-	w.until(7*time.Second, func() bool { most = max(most, len(w.e[0].flying)); return false })
-	if checkFlying(t, w.e[0]); w.e[0].first == 0 || w.e[1].readable() > 0 || most > maxQuiet+100 || w.e[0].counts.packets < 2*maxQuiet {
-		t.Fatalf("all from packet %d on is remembered, %d at most; %d bytes arrived", w.e[0].first, most, w.e[1].readable())
+	w.until(7*time.Second, func() bool { most = max(most, w.e[0].flying.n); return false })
+	if checkFlying(t, w.e[0]); w.e[0].flying.first == 0 || w.e[1].readable() > 0 || most > maxQuiet+100 || w.e[0].counts.packets < 2*maxQuiet {
+		t.Fatalf("all from packet %d on is remembered, %d at most; %d bytes arrived", w.e[0].flying.first, most, w.e[1].readable())
 	}
 	w.until(20*time.Second, func() bool { return w.e[1].readable() == 5000 })
 	if got := w.e[1].readable(); got != 5000 {

@@ -118,7 +118,7 @@ func FuzzPacket(f *testing.F) {
 				return
 			}
 		}
-		if len(e.in.b) > maxWindow || len(e.got) > maxGaps || len(e.numbers) > maxRanges || len(e.flying) > maxFlying || e.inFlight < 0 {
+		if len(e.in.b) > maxWindow || len(e.got) > maxGaps || len(e.numbers) > maxRanges || e.flying.n > maxFlying || e.inFlight < 0 {
 			t.Fatalf("%d bytes, %d gaps, %d numbers, %d in flight", len(e.in.b), len(e.got), len(e.numbers), e.inFlight)
 		}
 		e.take(now, make([]byte, 1<<20))
@@ -178,6 +178,9 @@ func TestSpans(t *testing.T) {
 			}
 		}
 		for n := range uint64(220) {
+			if s.overlap(n, n+2) != (model[n] || model[n+1] || model[n+2]) {
+				t.Fatalf("%d to %d in %v", n, n+2, s)
+			}
 			if s.has(n) != model[n] {
 				t.Fatalf("%d: %v in %v", n, s.has(n), s)
 			}

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"mpbond/pbe/cc"
-	"mpbond/unit"
 )
 
 // onAck takes an acknowledgement. What it says of packets never sent is no reason
@@ -16,10 +15,12 @@ func (e *engine) onAck(a *ackFrame) {
 	e.room = max(e.room, min(a.window, e.out.base+1<<32))
 	e.newAck = cc.Ack{Now: e.now, Radio: e.radioNow}
 	var newest *packet
+	e.newlyAcked(a)
 	// From the lowest to the highest, so that samples see the order of sending.
-	for i := a.n - 1; i >= 0; i-- {
-		for n := max(a.spans[i].lo, e.first); n <= a.spans[i].hi && n-e.first < uint64(len(e.flying)); n++ {
-			p := &e.flying[n-e.first]
+	for i := len(e.fresh) - 1; i >= 0; i-- {
+		s := e.fresh[i]
+		for n := s.lo; n <= s.hi; n++ {
+			p := e.flying.at(n)
 			if p.lost {
 				e.spurious(n, p)
 			}
@@ -28,6 +29,7 @@ func (e *engine) onAck(a *ackFrame) {
 				newest = p
 			}
 		}
+		e.acks = e.acks.add(s.lo, s.hi)
 	}
 	if newest == nil {
 		return
@@ -35,8 +37,13 @@ func (e *engine) onAck(a *ackFrame) {
 	// A round trip is that of the largest, which may be one that asked for nothing,
 	// if it is known only now (RFC 9002 section 5.1).
 	if largest := a.spans[0].hi; largest >= e.largest {
+		for n := max(e.largest, e.flying.first); n < largest; n++ {
+			if p := e.flying.at(n); p != nil && p.size > 0 {
+				e.missing = append(e.missing, n)
+			}
+		}
 		e.largest = largest + 1
-		if p := e.flyingAt(largest); p != nil {
+		if p := e.flying.at(largest); p != nil {
 			// An ACK that is told again is older than any that was only held back.
 			const held = ackDelay + granularity
 			e.newAck.RTT = max(e.now-p.sent-max(a.delay-held, 0), e.minRTT, time.Microsecond)
@@ -59,11 +66,36 @@ func (e *engine) onAck(a *ackFrame) {
 	e.trim()
 }
 
-func (e *engine) flyingAt(number uint64) *packet {
-	if number < e.first || number-e.first >= uint64(len(e.flying)) {
-		return nil
+// newlyAcked puts into e.fresh, from the highest to the lowest, the numbers that are
+// remembered and that no acknowledgement before this one named: most of it was told
+// before, so that what it costs is not a matter of how much is in flight.
+func (e *engine) newlyAcked(a *ackFrame) {
+	e.fresh = e.fresh[:0]
+	end := e.flying.first + uint64(e.flying.n) // of what is remembered
+	j := len(e.acks) - 1
+	for _, s := range a.spans[:a.n] {
+		lo, hi := max(s.lo, e.flying.first), s.hi
+		if hi < lo || end == 0 {
+			return
+		}
+		hi = min(hi, end-1)
+		for lo <= hi {
+			for j >= 0 && e.acks[j].lo > hi {
+				j--
+			}
+			if j < 0 || e.acks[j].hi < lo {
+				e.fresh = append(e.fresh, span{lo, hi})
+				break
+			}
+			if e.acks[j].hi < hi {
+				e.fresh = append(e.fresh, span{e.acks[j].hi + 1, hi})
+			}
+			if e.acks[j].lo <= lo {
+				break
+			}
+			hi = e.acks[j].lo - 1
+		}
 	}
-	return &e.flying[number-e.first]
 }
 
 // acked is told of each packet in flight that has arrived.
@@ -107,6 +139,7 @@ func (e *engine) delivered(p *packet) {
 // sampleRTT takes a round trip, with and without the time that the peer held its
 // acknowledgement back (RFC 9002 section 5).
 func (e *engine) sampleRTT(adjusted, full time.Duration) {
+	e.latest = full
 	if e.minRTT == 0 || full < e.minRTT {
 		e.minRTT = full
 	}
@@ -114,7 +147,7 @@ func (e *engine) sampleRTT(adjusted, full time.Duration) {
 		adjusted = full
 	}
 	if e.srtt == 0 {
-		e.srtt, e.rttvar = adjusted, adjusted/2
+		e.srtt, e.rttvar, e.firstRTT = adjusted, adjusted/2, e.now
 		return
 	}
 	e.rttvar += ((e.srtt - adjusted).Abs() - e.rttvar) / 4
@@ -122,26 +155,48 @@ func (e *engine) sampleRTT(adjusted, full time.Duration) {
 }
 
 // detect takes packets for lost that later ones have overtaken by far, or long ago
-// (RFC 9002 section 6.1). Where packets overtake each other time counts twice.
+// (RFC 9002 section 6.1). Where packets overtake each other time counts twice. Where
+// those lost in a row left over more than three probe timeouts, which is as long as
+// no probe came through, the controller is told of a timeout (section 7.6:
+// persistent congestion).
 func (e *engine) detect() {
 	e.lossAt = 0
-	late := max(e.srtt+e.srtt/8, granularity)
+	late := max(e.srtt, e.latest)
+	late = max(late+late/8, granularity)
 	if e.reorder > packetThreshold {
 		late *= 2
 	}
-	for n := e.first; n < e.largest && n-e.first < uint64(len(e.flying)); n++ {
-		p := &e.flying[n-e.first]
-		if p.size == 0 {
-			continue
+	var row struct {
+		begun time.Duration
+		last  uint64
+		any   bool
+	}
+	kept := e.missing[:0]
+	for _, n := range e.missing {
+		p := e.flying.at(n)
+		if p == nil || p.size == 0 {
+			continue // it came late
 		}
 		if e.largest-1-n < e.reorder && p.sent+late > e.now {
 			if e.lossAt == 0 || p.sent+late < e.lossAt {
 				e.lossAt = p.sent + late
 			}
+			kept = append(kept, n)
 			continue
 		}
 		e.lose(n, p)
+		if p.probe || e.firstRTT == 0 || p.sent <= e.firstRTT {
+			continue
+		}
+		if !row.any || e.acks.overlap(row.last, n) {
+			row.begun, row.any = p.sent, true
+		}
+		row.last = n
+		if p.sent-row.begun >= persistent*e.probeTimeout() {
+			e.losses.Timeout = true
+		}
 	}
+	e.missing = kept
 }
 
 // lose takes a packet in flight for lost.
@@ -152,10 +207,8 @@ func (e *engine) lose(number uint64, p *packet) {
 	e.counts.lost++
 	if lo := max(p.lo, e.out.base); p.hi > lo {
 		e.resend = e.resend.add(lo, p.hi-1)
-		for _, h := range e.have {
-			if h.lo < p.hi && h.hi >= lo {
-				e.resend = e.resend.remove(h.lo, h.hi)
-			}
+		for i := e.have.find(lo); i < len(e.have) && e.have[i].lo < p.hi; i++ {
+			e.resend = e.resend.remove(e.have[i].lo, e.have[i].hi)
 		}
 	}
 	if p.fin {
@@ -178,85 +231,75 @@ func (e *engine) tellLoss() {
 	l.Now, l.InFlight = e.now, e.inFlight
 	e.losses = cc.Loss{}
 	e.ctl.OnLoss(l)
+	if l.Timeout {
+		e.may = e.now
+	}
 }
 
 // trim forgets packets that are answered for; lost ones are remembered for as
 // long as their acknowledgements may still come.
 func (e *engine) trim() {
-	i := 0
-	for i < len(e.flying) {
-		p := &e.flying[i]
-		if p.size > 0 || p.lost && p.sent+2*e.srtt > e.now {
-			break
-		}
-		i++
+	e.forget(func(p *packet) bool { return p.size == 0 && !(p.lost && p.sent+2*e.srtt > e.now) })
+	if f := e.flying.first; f > 0 {
+		e.acks = e.acks.remove(0, f-1)
 	}
-	e.forget(i)
 }
 
 // makeRoom forgets what is answered for, so that there is room for another packet.
-// It keeps those taken for lost, whatever their age: after an outage the ACK of all
-// of them may come. Where there are too many, as behind a packet that a peer never
+// It keeps those taken for lost, whatever their age: the ACK of all of them may come.
+// Where there are too many, as behind a packet that a peer never
 // acknowledges while it has all of its own acknowledged, the oldest is taken for
 // lost, which says nothing about a queue, and forgotten.
 func (e *engine) makeRoom() {
 	for {
-		i := 0
-		for i < len(e.flying) && e.flying[i].size == 0 && !e.flying[i].lost {
-			i++
-		}
-		e.forget(i)
-		if len(e.flying) < maxFlying && e.quiet < maxQuiet {
+		e.forget(func(p *packet) bool { return p.size == 0 && !p.lost })
+		if e.flying.n < maxFlying && e.quiet < maxQuiet {
 			return
 		}
-		if p := &e.flying[0]; p.size > 0 {
+		if p := e.flying.at(e.flying.first); p.size > 0 {
 			losses := e.losses
-			e.lose(e.first, p)
+			e.lose(e.flying.first, p)
 			e.losses = losses
 		}
-		e.forget(1)
+		e.drop()
 	}
 }
 
-// forget drops the oldest n packets, none of which is in flight.
-func (e *engine) forget(n int) {
-	for _, p := range e.flying[:n] {
-		if p.quiet {
-			e.quiet--
-		}
+// forget drops the oldest packets, until one that is not answered for.
+func (e *engine) forget(answered func(p *packet) bool) {
+	for e.flying.n > 0 && answered(e.flying.at(e.flying.first)) {
+		e.drop()
 	}
-	e.first += uint64(n)
-	if n == len(e.flying) {
-		e.flying = e.flying[:0]
-		return
-	}
-	e.flying = e.flying[n:] // append moves it to new memory now and then
 }
 
-// timeout is how long to wait for an acknowledgement (RFC 9002 section 6.2).
+// drop forgets the oldest packet, which is not in flight.
+func (e *engine) drop() {
+	if e.flying.at(e.flying.first).quiet {
+		e.quiet--
+	}
+	e.flying.drop()
+}
+
+// probeTimeout is how long to wait for an acknowledgement the first time (RFC 9002
+// section 6.2.1).
+func (e *engine) probeTimeout() time.Duration {
+	if e.srtt == 0 {
+		return firstTimeout
+	}
+	return e.srtt + max(4*e.rttvar, granularity) + ackDelay
+}
+
+// timeout is how long to wait for an acknowledgement now: each time twice as long, but
+// not over maxTimeout, so that the end of an outage is soon found.
 func (e *engine) timeout() time.Duration {
-	t := firstTimeout
-	if e.srtt > 0 {
-		t = e.srtt + max(4*e.rttvar, granularity) + ackDelay
-	}
+	t := e.probeTimeout()
 	return max(t, min(t<<min(e.timeouts, 6), maxTimeout))
 }
 
-// onTimeout asks the peer what it has, and takes all for lost when that was of no
-// use several times, which RFC 9002 never does.
+// onTimeout asks the peer what it has. That nothing was heard says nothing of what is
+// in flight, which may only have been held back (RFC 9002 section 6.2): the answer will
+// tell.
 func (e *engine) onTimeout() {
 	e.timeouts++
 	e.ping, e.asked = true, e.now
-	if e.timeouts != maxTimeouts || e.inFlight == 0 {
-		return
-	}
-	for i := range e.flying {
-		if p := &e.flying[i]; p.size > 0 {
-			e.lose(e.first+uint64(i), p)
-		}
-	}
-	e.losses.Timeout = true
-	e.losses.Bytes = max(e.losses.Bytes, unit.Bytes(1)) // a lone probe counts here
-	e.tellLoss()
-	e.may = e.now
 }

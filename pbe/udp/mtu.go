@@ -5,7 +5,7 @@ import "time"
 // Tuning of the search.
 const (
 	probeTries   = 3 // of one length, one after the other
-	blackHole    = 6 // long packets lost in turn, of which no later one arrived
+	blackHole    = 6 // long packets lost in turn, after a short one arrived
 	firstPause   = 5 * time.Second
 	longestPause = 10 * time.Minute // RFC 8899 section 5.1.1: PMTU_RAISE_TIMER
 )
@@ -26,7 +26,8 @@ type mtuSearch struct {
 	pause time.Duration // after the next failure
 
 	longAcked uint64 // highest number of a long packet that arrived, + 1
-	longLost  int    // later ones that were lost
+	short     uint64 // number of one later that was short and arrived, + 1; 0: none is known
+	longLost  int    // long ones after that that were lost
 }
 
 // probe is the length of packet to try now, 0 for none.
@@ -48,8 +49,14 @@ func (m *mtuSearch) arrived(number uint64, size int, probe bool) {
 		m.out, m.tries, m.pause = false, 0, 0
 		m.size = max(m.size, size)
 	}
-	if size > minPayload {
+	switch {
+	case size > minPayload:
 		m.longAcked, m.longLost = max(m.longAcked, number+1), 0
+		if m.short <= m.longAcked {
+			m.short = 0
+		}
+	case m.short == 0 && number >= m.longAcked:
+		m.short = number + 1
 	}
 }
 
@@ -63,7 +70,8 @@ func (m *mtuSearch) lost(now time.Duration, number uint64, size int, probe bool)
 		if m.tries++; m.tries >= probeTries {
 			m.rest(now)
 		}
-	case size > minPayload && number >= m.longAcked:
+	case size > minPayload && m.short > 0 && number >= m.short:
+		// Where short ones arrive and long ones do not; an outage takes both.
 		if m.longLost++; m.longLost >= blackHole && m.size > minPayload {
 			m.size = minPayload
 			m.rest(now)

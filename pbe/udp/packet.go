@@ -58,10 +58,11 @@ type connID [idLen]byte
 // errMalformed is for what no peer of ours sends.
 var errMalformed = errors.New("malformed packet")
 
-// keys are those of one end. They are safe for concurrent use.
+// keys are those of one end, for one goroutine at a time.
 type keys struct {
 	own, peer     cipher.AEAD
 	ownIV, peerIV [12]byte
+	nonce         [12]byte // here, so that it takes no memory each time
 }
 
 // exchange derives the keys of an end, and the key of WELCOME's proof, from its own
@@ -104,12 +105,12 @@ func gcm(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(c)
 }
 
-// nonce is that of a packet's number, which no other packet of this key has
-// (RFC 9001 section 5.3).
-func nonce(iv *[12]byte, number uint64) (n [12]byte) {
-	n = *iv
-	binary.BigEndian.PutUint64(n[4:], binary.BigEndian.Uint64(n[4:])^number)
-	return n
+// nonceOf is the nonce of a packet's number, which no other packet of this key has
+// (RFC 9001 section 5.3), until it is asked again.
+func (k *keys) nonceOf(iv *[12]byte, number uint64) []byte {
+	k.nonce = *iv
+	binary.BigEndian.PutUint64(k.nonce[4:], binary.BigEndian.Uint64(iv[4:])^number)
+	return k.nonce[:]
 }
 
 // head begins a DATA packet at the end of b; finish ends it.
@@ -123,8 +124,7 @@ func head(b []byte, id connID) []byte {
 // its tag.
 func (k *keys) finish(b []byte, start int, number uint64) []byte {
 	binary.BigEndian.PutUint32(b[start+1+idLen:], uint32(number))
-	n := nonce(&k.ownIV, number)
-	return k.own.Seal(b, n[:], nil, b[start:])
+	return k.own.Seal(b, k.nonceOf(&k.ownIV, number), nil, b[start:])
 }
 
 // open returns the frames of a DATA packet, in its own memory, and its number; high
@@ -135,9 +135,8 @@ func (k *keys) open(p []byte, high uint64) (frames []byte, number uint64, err er
 		return nil, 0, errMalformed
 	}
 	number = widen(binary.BigEndian.Uint32(p[1+idLen:]), high)
-	n := nonce(&k.peerIV, number)
 	end := len(p) - tagLen
-	if _, err := k.peer.Open(nil, n[:], p[end:], p[:end]); err != nil {
+	if _, err := k.peer.Open(nil, k.nonceOf(&k.peerIV, number), p[end:], p[:end]); err != nil {
 		return nil, 0, err
 	}
 	return p[dataHeader:end], number, nil

@@ -93,12 +93,7 @@ func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
 		c.try.asked(now)
 	}
 	over = c.e.err != nil
-	if over {
-		c.readers.all()
-	}
-	if c.writable() {
-		c.writers.all()
-	}
+	c.wakeWriters()
 	at := c.e.wait(now)
 	if c.try.left > 0 {
 		at = min(at, c.try.at)

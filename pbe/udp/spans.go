@@ -17,10 +17,7 @@ func (s spans) add(lo, hi uint64) spans {
 		}
 		return append(s, span{lo, hi})
 	}
-	i := 0
-	for i < len(s) && s[i].hi+1 < lo {
-		i++
-	}
+	i := s.find(max(lo, 1) - 1)
 	j := i
 	for j < len(s) && s[j].lo <= hi+1 {
 		lo, hi = min(lo, s[j].lo), max(hi, s[j].hi)
@@ -36,15 +33,27 @@ func (s spans) add(lo, hi uint64) spans {
 	return s
 }
 
-// has tells whether n is in the set.
-func (s spans) has(n uint64) bool {
-	for i := len(s) - 1; i >= 0 && s[i].hi >= n; i-- {
-		if s[i].lo <= n {
-			return true
+// find is the index of the first span that does not end before n.
+func (s spans) find(n uint64) int {
+	i, j := 0, len(s)
+	for i < j {
+		if h := (i + j) / 2; s[h].hi < n {
+			i = h + 1
+		} else {
+			j = h
 		}
 	}
-	return false
+	return i
 }
+
+// overlap tells whether any of lo to hi is in the set.
+func (s spans) overlap(lo, hi uint64) bool {
+	i := s.find(lo)
+	return i < len(s) && s[i].lo <= hi
+}
+
+// has tells whether n is in the set.
+func (s spans) has(n uint64) bool { return s.overlap(n, n) }
 
 // cut takes up to n numbers from the lowest span off the set, which is not empty.
 func (s spans) cut(n uint64) (span, spans) {
@@ -59,18 +68,23 @@ func (s spans) cut(n uint64) (span, spans) {
 
 // remove takes lo to hi out of the set.
 func (s spans) remove(lo, hi uint64) spans {
-	var out spans
-	for _, x := range s {
-		if x.hi < lo || x.lo > hi {
-			out = append(out, x)
-			continue
-		}
-		if x.lo < lo {
-			out = append(out, span{x.lo, lo - 1})
-		}
-		if x.hi > hi {
-			out = append(out, span{hi + 1, x.hi})
-		}
+	i := s.find(lo)
+	if i == len(s) || s[i].lo > hi {
+		return s
 	}
-	return out
+	if x := s[i]; x.lo < lo {
+		if x.hi > hi {
+			s = append(s, span{})
+			copy(s[i+1:], s[i:])
+			s[i].hi, s[i+1].lo = lo-1, hi+1
+			return s
+		}
+		s[i].hi = lo - 1
+		i++
+	}
+	j := s.find(hi + 1)
+	if j < len(s) && s[j].lo <= hi {
+		s[j].lo = hi + 1
+	}
+	return append(s[:i], s[j:]...)
 }

@@ -40,9 +40,6 @@
 //
 // # Limits
 //
-// Loss detection is not that of RFC 9002 in all: after three probe timeouts in turn
-// all in flight is taken for lost, the controller is told of a timeout, and nothing
-// gives it its window back when acknowledgements come late after all. A peer that
-// acknowledges what was sent and has not arrived is believed, so that it can make
+// A peer that acknowledges what was sent and has not arrived is believed, so that it can make
 // the sender as fast as it likes. See docs/pbe.md.
 package udp
