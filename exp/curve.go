@@ -57,6 +57,9 @@ const leastSpread = 3
 // spreads are a row's distributions: of its first metric over transfers, and of
 // its samples.
 func (r Row) spreads(d Data) (all []spread) {
+	if r.Ours != "" {
+		return r.modelled(d)
+	}
 	cells := r.Spread
 	if len(cells) == 0 {
 		cells = []string{r.shown(d)}
@@ -84,7 +87,7 @@ func (r Row) spreads(d Data) (all []spread) {
 		over.add(scheme, values)
 		in.add(scheme, samples)
 	}
-	return slices.DeleteFunc([]spread{over, in}, func(s spread) bool { return len(s.schemes) == 0 })
+	return drawable([]spread{over, in})
 }
 
 func (s *spread) add(scheme string, values []float64) {

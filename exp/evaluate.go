@@ -39,6 +39,7 @@ type Evaluation struct {
 	shown     string
 	timelines []timeline
 	spreads   []spread
+	charts    []chart
 }
 
 // Caution is what to write behind a verdict that too few transfers stand behind
@@ -78,12 +79,16 @@ type Line struct {
 	Discarded int     `json:"discarded"`       // disturbed transfers
 	Failed    int     `json:"failed"`
 	oracle    bool    // its scheme is the best of the cell's fixed ratios
+	one       bool    // its cell is one of many places
 }
 
 // Tabled are the lines for tables and plots: of the fixed ratios, of which each
-// cell has others, the best one alone.
+// cell has others, the best one alone; of many places the median one alone.
 func (e Evaluation) Tabled() (some []Line) {
 	for _, l := range e.Lines {
+		if l.one {
+			continue
+		}
 		if isOracle(l.Scheme) {
 			if !l.oracle {
 				continue
@@ -137,13 +142,15 @@ func Evaluate(row Row, rec Record) Evaluation {
 		for _, m := range row.Metrics {
 			for _, scheme := range c.Schemes {
 				l := line(rec.Results, c, scheme, m)
-				l.oracle = scheme == best
+				l.oracle, l.one = scheme == best, row.Places
 				if l.N > 0 || m.Name == Time.Name {
 					e.Lines = append(e.Lines, l)
 				}
 			}
 		}
 	}
+	e.Lines = append(e.Lines, row.medians(rec.Results)...)
+	e.charts = row.charts(rec.Results)
 	return e
 }
 

@@ -41,6 +41,13 @@ type Row struct {
 	Shown   string
 	Spread  []string
 	Samples *Samples
+	// Of rows in virtual time. Ours is the scheme that is judged (none: the product).
+	// Places says that cells are many places: shown is the median one of each
+	// repetition. Of the cells in CDFs rates and delays are drawn as distributions, of
+	// those in Series in time.
+	Ours         string
+	Places       bool
+	CDFs, Series []string
 }
 
 // Cell is one network and transfer, with the schemes that take turns in it.
@@ -68,6 +75,8 @@ type Cell struct {
 	// Dual is set where two users lend each other their links instead. Its rates,
 	// size, repetitions and seed are the cell's, and House "PS/HS".
 	Dual *lab.DualPlan
+	// Model is set where transfers are computed in virtual time instead.
+	Model *model
 }
 
 // fewer has some schemes make no more than so many repetitions: those of which a
@@ -91,6 +100,7 @@ type Metric struct {
 	More       bool       // more is better
 	packets    bool       // it is made of the transfer's packets
 	set        *radio.Set // of an energy
+	beside     bool       // is compared with the baselines too, though it is not the first
 }
 
 // better tells whether a value is better than another one.
@@ -140,6 +150,18 @@ var rows = []func(radio.Set) Row{
 	m13,
 	m14,
 	m15,
+	p0,
+	p1,
+	p1b,
+	p2,
+	p3,
+	p4,
+	p5,
+	p6,
+	p7,
+	p8,
+	p9,
+	p10,
 }
 
 // Rows are all there are. Energies are by the constants of a set: another one
@@ -179,6 +201,10 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 			reps = o.Reps
 		}
 		if reps == 0 {
+			continue
+		}
+		if c.Model != nil {
+			all = append(all, c.computed(reps, o.Seed))
 			continue
 		}
 		if c.Dual != nil {

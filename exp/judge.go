@@ -28,7 +28,21 @@ const (
 	Near              // within nearShare of it: how bad something else is
 	More              // at least the published one, or the range's lower end
 	Gain              // a change in percent, likewise
+	Times             // how many times as much, likewise; 1 would be no effect
+	Share             // which part of it, at most the published one; 1 would be no effect
 )
+
+// sinks tells whether less than none is the effect, rises whether more is.
+func (a Aim) sinks() bool { return a == Change || a == Share }
+func (a Aim) rises() bool { return a == Gain || a == Times }
+
+// none is the figure of no effect.
+func (a Aim) none() float64 {
+	if a == Times || a == Share {
+		return 1
+	}
+	return 0
+}
 
 // nearShare is ours: papers tell no tolerances.
 const nearShare = 0.15
@@ -85,9 +99,9 @@ func (p Point) judge(d Data) Outcome {
 		}
 	case p.meets(o.Mean) && (o.N < 2 || p.surely(low, high)):
 		o.Verdict = Reproduced
-	case p.Aim == Change && high < 0, p.Aim == Gain && low > 0:
+	case p.Aim.sinks() && high < p.Aim.none(), p.Aim.rises() && low > p.Aim.none():
 		o.Verdict = Direction
-	case p.Aim == Change && low > 0, p.Aim == Gain && high < 0:
+	case p.Aim.sinks() && low > p.Aim.none(), p.Aim.rises() && high < p.Aim.none():
 		o.Verdict = Opposite
 	default:
 		o.Verdict = NotShown
@@ -100,7 +114,7 @@ func (p Point) meets(mean float64) bool {
 	switch p.Aim {
 	case Near:
 		return mean >= (1-nearShare)*p.Low && mean <= (1+nearShare)*p.High
-	case More, Gain:
+	case More, Gain, Times:
 		return mean >= p.Low
 	}
 	return mean <= p.High
@@ -109,11 +123,11 @@ func (p Point) meets(mean float64) bool {
 // surely tells whether a change has its direction outside the noise, if the
 // published one has one.
 func (p Point) surely(low, high float64) bool {
-	switch {
-	case p.Aim == Change && p.High < 0:
-		return high < 0
-	case p.Aim == Gain && p.Low > 0:
-		return low > 0
+	switch none := p.Aim.none(); {
+	case p.Aim.sinks() && p.High < none:
+		return high < none
+	case p.Aim.rises() && p.Low > none:
+		return low > none
 	}
 	return true
 }
@@ -160,11 +174,15 @@ func (r Row) Behind(d Data) (all []Behind) {
 	for _, m := range r.compared() {
 		for _, group := range r.groups() {
 			best := d.best(group[0].Name, group[0].ratios(), Time)
-			for _, pair := range group[0].pairs() {
+			for _, pair := range group[0].pairs(r.ours()) {
 				if isOracle(pair[1]) && pair[1] != best {
 					continue
 				}
-				s := Summarize(d.beside(names(group), pair, m))
+				changes := d.beside(names(group), pair, m)
+				if r.Places {
+					changes = percent(d.medianRatio(names(group), pair, m))
+				}
+				s := Summarize(changes)
 				if low, high := s.interval(); s.N > 0 && (!m.More && low > 0 || m.More && high < 0) {
 					all = append(all, Behind{groupName(group), pair[0], pair[1], m, s})
 				}
@@ -174,9 +192,17 @@ func (r Row) Behind(d Data) (all []Behind) {
 	return all
 }
 
-// compared are the row's first metric and its first energy.
+// ours is the scheme that is judged.
+func (r Row) ours() string {
+	if r.Ours != "" {
+		return r.Ours
+	}
+	return Product
+}
+
+// compared are the row's first metric and its first energy, or another one.
 func (r Row) compared() []Metric {
-	i := slices.IndexFunc(r.Metrics, func(m Metric) bool { return m.set != nil })
+	i := slices.IndexFunc(r.Metrics, func(m Metric) bool { return m.set != nil || m.beside })
 	if i <= 0 {
 		return r.Metrics[:1]
 	}
@@ -253,9 +279,9 @@ func groupName(group []Cell) string {
 	return fmt.Sprintf("%s to %s", group[0].Name, group[len(group)-1].Name)
 }
 
-// pairs are the product and each other scheme of the cell; of two users, each
-// with mpbond and without.
-func (c Cell) pairs() (all [][2]string) {
+// pairs are ours, mostly the product, and each other scheme of the cell; of two
+// users, each with mpbond and without.
+func (c Cell) pairs(ours string) (all [][2]string) {
 	if c.Dual != nil {
 		for _, user := range lab.DualUsers {
 			all = append(all, dualPair(user))
@@ -263,8 +289,8 @@ func (c Cell) pairs() (all [][2]string) {
 		return all
 	}
 	for _, other := range c.Schemes {
-		if other != Product {
-			all = append(all, [2]string{Product, other})
+		if other != ours {
+			all = append(all, [2]string{ours, other})
 		}
 	}
 	return all

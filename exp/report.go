@@ -188,6 +188,13 @@ func writeCloser(b *strings.Builder, e Evaluation, colors palette) error {
 		}
 		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
 	}
+	for _, c := range e.charts {
+		plot, err := c.draw(colors)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
+	}
 	seconds, mb := 0.0, 0.0
 	for _, t := range e.timelines {
 		seconds = max(seconds, t.took)

@@ -1,5 +1,12 @@
 package lab
 
+import (
+	"context"
+	"time"
+
+	"mpbond/unit"
+)
+
 // NewExperiment is an experiment of its own, outside the suite, whose transfers
 // are those of a plan.
 func NewExperiment(name string, p Plan) (Experiment, error) {
@@ -15,4 +22,72 @@ func NewDualExperiment(name string, d DualPlan) (Experiment, error) {
 		return e, err
 	}
 	return e, e.estimate()
+}
+
+// NewComputed is likewise one whose transfers are computed in virtual time, by
+// schemes, repetitions and seed of the plan. compute keeps one processor busy, for
+// about took, and depends on nothing but what it is told; several run at once.
+func NewComputed(name string, p Plan, took time.Duration, compute func(scheme string, rep int) Result) Experiment {
+	e := Experiment{Name: name, Group: Computed, Plan: p, compute: compute, need: map[string]float64{}, takes: map[string]time.Duration{}}
+	for _, s := range p.Schemes {
+		e.takes[s], e.need[s] = took, 1
+		e.Expected += time.Duration(p.RepsOf(s)) * took
+	}
+	e.work = e.Expected.Seconds()
+	return e
+}
+
+// computed makes what is asked for of an experiment in virtual time.
+func (e Experiment) computed(ctx context.Context, w wishes, emit func(Result)) error {
+	for rep := range e.Plan.most() {
+		for _, s := range e.Plan.Schemes {
+			if rep >= e.Plan.RepsOf(s) || w.skip(s, rep) {
+				continue
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			r := e.compute(s, rep)
+			r.Scheme, r.Rep, r.Streams, r.Direction = s, rep, 1, "get"
+			emit(r)
+		}
+	}
+	return nil
+}
+
+// most is the largest number of repetitions of any scheme.
+func (p Plan) most() (n int) {
+	for _, s := range p.Schemes {
+		n = max(n, p.RepsOf(s))
+	}
+	return n
+}
+
+// Virtual is what a transfer in virtual time tells.
+type Virtual struct {
+	Flows []Flow `json:"flows"` // those that are judged, the one of the scheme first
+	// Figures are others, by what they are called in the cell's row.
+	Figures map[string]float64 `json:"figures,omitempty"`
+}
+
+// Flow is one flow of a transfer in virtual time. Delays are one way, in ms.
+type Flow struct {
+	Controller string     `json:"controller"`
+	Rate       float64    `json:"mbit_s"`
+	Bytes      unit.Bytes `json:"bytes"`
+	Mean       float64    `json:"mean_ms"`
+	P50        float64    `json:"p50_ms"`
+	P95        float64    `json:"p95_ms"`
+	Prop       float64    `json:"propagation_ms"` // what it is without a queue or a cell
+	Lost       float64    `json:"lost_percent"`
+	// Carriers is how many were active at once, at most.
+	Carriers int `json:"carriers,omitempty"`
+	// States are seconds in each state of its controller.
+	States map[string]float64 `json:"states,omitempty"`
+	// Where asked for: delays at 0 to 100 % of the packets, in steps of 1 %; and
+	// the rate and the mean delay in each slot of Step seconds.
+	Quantiles []float64 `json:"quantiles_ms,omitempty"`
+	Step      float64   `json:"step_seconds,omitempty"`
+	Rates     []float64 `json:"rates_mbit_s,omitempty"`
+	Delays    []float64 `json:"delays_ms,omitempty"`
 }

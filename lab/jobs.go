@@ -89,8 +89,12 @@ func (j Jobs) Estimate(all []Experiment, left func(i int) float64) time.Duration
 	var alone, longest, work float64 // seconds; work in seconds of one job, or of one processor
 	for i, e := range all {
 		took := e.Expected.Seconds() * left(i)
-		if e.lonely() {
+		switch e.phase() {
+		case lonely:
 			alone += took
+			continue
+		case computed:
+			alone += took / float64(j.atOnce(computed))
 			continue
 		}
 		longest = max(longest, took)
@@ -105,6 +109,17 @@ func (j Jobs) Estimate(all []Experiment, left func(i int) float64) time.Duration
 		at = budgetStart * float64(j.cpus)
 	}
 	return time.Duration((alone + max(longest, work/at)) * float64(time.Second))
+}
+
+// atOnce is how many experiments of a phase run at once.
+func (j Jobs) atOnce(p phase) int {
+	switch p {
+	case lonely:
+		return 1
+	case computed:
+		return min(j.N, runtime.GOMAXPROCS(0))
+	}
+	return j.N
 }
 
 // Events are what RunAll tells, one at a time.
@@ -146,10 +161,10 @@ type transferID struct {
 // parts are all rounds of all experiments, in the order in which to start them:
 // by round, then the longest first, so that the last ones end at about the same
 // time.
-func parts(all []Experiment, lonely bool) (order []part) {
+func parts(all []Experiment, of phase) (order []part) {
 	for round := range rounds {
 		for i, e := range all {
-			if e.lonely() == lonely {
+			if e.phase() == of {
 				order = append(order, part{i, round})
 			}
 		}
@@ -198,7 +213,8 @@ func (t *turns) done(p part) {
 }
 
 // RunAll runs experiments, several at once, and returns when all have ended, or
-// ctx has. Those beside which nothing may run come first. An experiment whose lab
+// ctx has. Those beside which nothing may run come first,
+// then those in virtual time. An experiment whose lab
 // fails is tried again, for what is missing of it. done tells which transfers are
 // not to be made.
 func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, scheme string, rep int) bool, ev Events) {
@@ -209,13 +225,10 @@ func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, sche
 	for i := range courses {
 		courses[i] = course{map[transferID]bool{}, map[string]int{}, len(rounds)}
 	}
-	for _, phase := range []struct {
-		lonely bool
-		n      int
-	}{{true, 1}, {false, j.N}} {
-		t := newTurns(parts(all, phase.lonely))
+	for _, phase := range []phase{lonely, computed, shared} {
+		t := newTurns(parts(all, phase))
 		var wg sync.WaitGroup
-		for range phase.n {
+		for range j.atOnce(phase) {
 			wg.Go(func() {
 				for p, ok := t.next(); ok; p, ok = t.next() {
 					c := &courses[p.i]
@@ -226,7 +239,7 @@ func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, sche
 					}
 					err := runOne(ctx, all[p.i], c, w, func(r Result) {
 						tell(&mu, func() {
-							if ev.Result(p.i, r); !all[p.i].lonely() && j.cpus > 0 {
+							if ev.Result(p.i, r); phase == shared && j.cpus > 0 {
 								b.add(r)
 								g.change(func() { g.total = b.cores() })
 							}
@@ -282,7 +295,10 @@ type wishes struct {
 
 // run makes the transfers of an experiment in a lab of their own.
 func (e Experiment) run(ctx context.Context, w wishes, emit func(Result)) error {
-	if e.Dual != nil {
+	switch {
+	case e.compute != nil:
+		return e.computed(ctx, w, emit)
+	case e.Dual != nil:
 		return e.Dual.transfers(ctx, w, emit)
 	}
 	p := e.Plan

@@ -56,7 +56,10 @@ type Result struct {
 	// Traffic is that of primary and helpers while the client ran, if the plan
 	// asks for it; see there.
 	Traffic []Traffic `json:"traffic,omitempty"`
-	Error   string    `json:"error,omitempty"`
+	// Virtual is what a transfer in virtual time tells; then all but scheme,
+	// repetition, bytes and seconds is missing.
+	Virtual *Virtual `json:"virtual,omitempty"`
+	Error   string   `json:"error,omitempty"`
 }
 
 // errTooLong is of transfers that were ended. A scheme of which so many as

@@ -23,6 +23,8 @@ type Experiment struct {
 	// Expected is how long it takes if nothing is disturbed, by itself.
 	Expected time.Duration
 
+	compute func(scheme string, rep int) Result // of the group Computed
+
 	work float64 // seconds of a processor that it takes
 	// What a transfer of a scheme takes: processors, and time with all around it.
 	need  map[string]float64
@@ -44,6 +46,9 @@ const (
 	Ride    Group = "ride"    // recorded drives
 	Dual    Group = "dual"    // two users who lend each other their links
 	Machine Group = "machine" // what the machine can do: nothing runs beside it
+	// Computed are those in virtual time: they run beside each other only, one for
+	// each processor.
+	Computed Group = "computed"
 )
 
 // Cell is a place in the grid.
@@ -244,7 +249,10 @@ func duals(quick bool) (all []Experiment, err error) {
 
 // Check says why the experiment cannot be made, on this machine or at all.
 func (e Experiment) Check() error {
-	if e.Dual != nil {
+	switch {
+	case e.compute != nil:
+		return nil
+	case e.Dual != nil:
 		return requirements(nil)
 	}
 	return e.Plan.Check()
@@ -385,5 +393,21 @@ func (t *Topology) shaped() bool {
 	return false
 }
 
-// lonely tells whether nothing may run beside the experiment.
-func (e Experiment) lonely() bool { return e.Group == Machine || e.Group == Alone }
+// phase is which experiments may run beside one another.
+type phase int
+
+const (
+	lonely   phase = iota // nothing
+	computed              // as many as there are processors, of the same phase
+	shared                // as many as the processors can bear
+)
+
+func (e Experiment) phase() phase {
+	switch e.Group {
+	case Machine, Alone:
+		return lonely
+	case Computed:
+		return computed
+	}
+	return shared
+}

@@ -77,13 +77,13 @@ func TestGridIsWhole(t *testing.T) {
 func TestParts(t *testing.T) {
 	all := []Experiment{{Expected: 1}, {Expected: 3}, {Group: Machine, Expected: 9}}
 	want := []part{{1, 0}, {0, 0}, {1, 1}, {0, 1}}
-	if got := parts(all, false); len(got) != 2*len(rounds) || !slices.Equal(got[:4], want) {
+	if got := parts(all, shared); len(got) != 2*len(rounds) || !slices.Equal(got[:4], want) {
 		t.Error(got)
 	}
-	if got := parts(all, true); len(got) != len(rounds) || got[0] != (part{2, 0}) {
+	if got := parts(all, lonely); len(got) != len(rounds) || got[0] != (part{2, 0}) {
 		t.Error(got)
 	}
-	turns := newTurns(parts(all, false))
+	turns := newTurns(parts(all, shared))
 	a, _ := turns.next()
 	b, _ := turns.next()
 	next := make(chan part)

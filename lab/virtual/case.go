@@ -27,6 +27,7 @@ type Case struct {
 // Outcome is what came of a Case.
 type Outcome struct {
 	Flows []Result
+	Names []string  // of the flows' controllers
 	PBE   []*cc.PBE // the controllers of flows that have PBE-CC, else nil
 	Cell  *Cell
 }
@@ -34,12 +35,6 @@ type Outcome struct {
 // Run gives the flows that have no Rate controllers by name (cc.New), in turn; the
 // last name is for all that follow.
 func (c Case) Run(names ...string) Outcome {
-	to := c.User
-	if to == nil {
-		for i := range c.Flows {
-			to = append(to, i)
-		}
-	}
 	flows, chosen := slices.Clone(c.Flows), make([]string, len(c.Flows))
 	listens := make([]bool, len(c.Network.Users))
 	for i := range flows {
@@ -48,10 +43,10 @@ func (c Case) Run(names ...string) Outcome {
 		}
 		chosen[i] = names[0]
 		names = names[min(1, len(names)-1):]
-		listens[to[i]] = listens[to[i]] || chosen[i] == "pbe"
+		listens[c.To(i)] = listens[c.To(i)] || chosen[i] == "pbe"
 	}
 	c.Network.Seed = c.Seed
-	o := Outcome{PBE: make([]*cc.PBE, len(flows)), Cell: NewCell(c.Network, func(i int) int { return to[i] }, listens...)}
+	o := Outcome{Names: chosen, PBE: make([]*cc.PBE, len(flows)), Cell: NewCell(c.Network, c.To, listens...)}
 	for i := range flows {
 		f := &flows[i]
 		if f.Rate != nil {
@@ -60,7 +55,7 @@ func (c Case) Run(names ...string) Outcome {
 		f.Controller = cc.New(chosen[i], c.Seed+uint64(i))
 		if p, ok := f.Controller.(*cc.PBE); ok {
 			o.PBE[i] = p
-			f.Radio = o.Cell.Radio(to[i], f.Before+f.After+f.Back)
+			f.Radio = o.Cell.Radio(c.To(i), f.Before+f.After+f.Back)
 		}
 	}
 	if c.Change != nil {
@@ -72,6 +67,31 @@ func (c Case) Run(names ...string) Outcome {
 	}
 	o.Flows = Run(link, c.Length, c.Seed, flows...)
 	return o
+}
+
+// To is the user whom a flow goes to.
+func (c Case) To(flow int) int {
+	if c.User == nil {
+		return flow
+	}
+	return c.User[flow]
+}
+
+// Watch has each called after each subframe.
+func (c *Case) Watch(each func(*Cell)) {
+	change := c.Change
+	c.Change = func(cell *Cell, flows []Flow) {
+		if change != nil {
+			change(cell, flows)
+		}
+		stepped := cell.Stepped
+		cell.Stepped = func(now time.Duration) {
+			if stepped != nil {
+				stepped(now)
+			}
+			each(cell)
+		}
+	}
 }
 
 // Available is what the cells carry for user u if it alone has something to send,

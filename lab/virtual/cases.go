@@ -28,6 +28,54 @@ func Default(seed uint64, users int) Case {
 	return c
 }
 
+// Named is one of several cases that are alike but for something.
+type Named struct {
+	Name   string
+	change func(*Case)
+	of     func(seed uint64) Case
+}
+
+// Case makes it.
+func (n Named) Case(seed uint64) Case {
+	c := n.of(seed)
+	if n.change != nil {
+		n.change(&c)
+	}
+	return c
+}
+
+// alone is the default cell with one device.
+func alone(seed uint64) Case { return Default(seed, 1) }
+
+// Variants are the default cell with one device, and others beside it.
+var Variants = []Named{
+	{"default", nil, alone},
+	{"5 dB", func(c *Case) { c.Network.Users[0].SINR = Level(5) }, alone},
+	{"25 PRB", func(c *Case) { c.Network.Cells[0].PRB = 25 }, alone},
+	{"p = 5e-6", func(c *Case) { c.Network.Users[0].ErrorRate = 5e-6 }, alone},
+	{"proportional fair", func(c *Case) { c.Network.Scheduler = lte.ProportionalFair }, alone},
+	{"no user filter", monitoring((*cell.Monitor).Unfiltered), alone},
+	{"two carriers", func(c *Case) {
+		c.Network.Cells = append(c.Network.Cells, lte.CellConfig{PRB: 25, Layers: 2, Control: 0.2})
+		c.Network.Users[0].Cells = []int{0, 1}
+	}, alone},
+}
+
+// Neighbours are what else a cell may have to do while a device estimates it.
+var Neighbours = []Named{
+	{"none", nil, beside(Steady(0))},
+	{"60 Mbit/s", nil, beside(Steady(60 * unit.Mbps))},
+	{"10 Mbit/s", nil, beside(Steady(10 * unit.Mbps))},
+	{"60 Mbit/s, on and off each 2 s", nil, beside(OnOff(60*unit.Mbps, 2*time.Second, 2*time.Second))},
+	{"10 Mbit/s, one subframe in seven is missed", func(c *Case) {
+		c.Change = func(c *Cell, _ []Flow) { c.Hear = func(s *cell.Subframe) bool { return s.Number%7 > 0 } }
+	}, beside(Steady(10 * unit.Mbps))},
+}
+
+func beside(rate func(time.Duration) unit.Rate) func(uint64) Case {
+	return func(seed uint64) Case { return Beside(seed, rate) }
+}
+
 // Level is a signal that does not change.
 func Level(dB float64) func(int64) float64 { return func(int64) float64 { return dB } }
 
@@ -88,52 +136,67 @@ func Users(seed uint64, rtts ...time.Duration) Case {
 	return c
 }
 
-// OneDevice has two flows to one device: the second from 2 to 10 s.
-func OneDevice(seed uint64, length time.Duration) Case {
-	c := Default(seed, 1)
-	c.Length = length
-	c.Flows = append(c.Flows, c.Flows[0])
-	c.Flows[1].Start, c.Flows[1].End = 2*time.Second, 10*time.Second
-	c.User = []int{0, 0}
-	return c
-}
-
-// Ablation takes away from PBE-CC something that the model gives to it: the right
-// p, all messages, feedback at once, the equal share.
-type Ablation struct {
-	Name string
-	take func(*Case)
-}
-
-// Case is the default cell, beside a device that always has data.
-func (a Ablation) Case(seed uint64) Case {
-	c := Beside(seed, Steady(60*unit.Mbps))
-	if a.take != nil {
-		a.take(&c)
+// Staggered are devices as Users has them, of which each begins a turn after the
+// one before and ends a turn before it: with three there are one, two, three, two,
+// one at once, and three for two turns.
+func Staggered(seed uint64, turn time.Duration, rtts ...time.Duration) Case {
+	c := Users(seed, rtts...)
+	c.Length = time.Duration(2*len(rtts)) * turn
+	for i := range c.Flows {
+		c.Flows[i].Start, c.Flows[i].End = time.Duration(i)*turn, c.Length-time.Duration(i)*turn
 	}
 	return c
 }
 
-// Ablations begin with none.
-var Ablations = []Ablation{
-	{"as it is", nil},
-	{"p is taken for a fifth", func(c *Case) { c.Change = takenFor(4e-7) }},
-	{"p is taken for five times", func(c *Case) { c.Change = takenFor(1e-5) }},
+// OneDevice has two flows to one device: the second from 2 s to its end.
+func OneDevice(seed uint64, length, end time.Duration) Case {
+	c := Default(seed, 1)
+	c.Length = length
+	c.Flows = append(c.Flows, c.Flows[0])
+	c.Flows[1].Start, c.Flows[1].End = 2*time.Second, end
+	c.User = []int{0, 0}
+	return c
+}
+
+// busy is the default cell, beside a device that always has data.
+var busy = beside(Steady(60 * unit.Mbps))
+
+// Ablations take away from PBE-CC what the model gives to it: the right p, all
+// messages, feedback at once, the equal share. They begin with none.
+var Ablations = []Named{
+	{"as it is", nil, busy},
+	{"p is taken for a fifth", takenFor(4e-7), busy},
+	{"p is taken for five times", takenFor(1e-5), busy},
 	{"three of ten messages are missed", func(c *Case) {
 		c.Change = func(c *Cell, _ []Flow) { c.Hear = func(s *cell.Subframe) bool { return s.Number*7%10 > 2 } }
-	}},
+	}, busy},
 	{"feedback is 100 ms late", func(c *Case) {
-		c.Change = func(_ *Cell, flows []Flow) { flows[0].Radio = late(flows[0].Radio, 100*ms) }
-	}},
-	{"C_p is the paper's", func(c *Case) { c.Change = func(c *Cell, _ []Flow) { c.Monitor(0).Strict = true } }},
-	{"proportional fair", func(c *Case) { c.Network.Scheduler = lte.ProportionalFair }},
+		c.Change = func(_ *Cell, flows []Flow) {
+			if flows[0].Radio != nil {
+				flows[0].Radio = late(flows[0].Radio, 100*ms)
+			}
+		}
+	}, busy},
+	{"C_p is the paper's", monitoring(func(m *cell.Monitor) { m.Strict = true }), busy},
+	{"proportional fair", func(c *Case) { c.Network.Scheduler = lte.ProportionalFair }, busy},
 }
 
 // takenFor has the first user believe that bits are wrong with p.
-func takenFor(p float64) func(*Cell, []Flow) {
-	return func(c *Cell, _ []Flow) {
-		c.Monitor(0).Fit = false
-		c.Monitor(0).SetErrorRate(p)
+func takenFor(p float64) func(*Case) {
+	return monitoring(func(m *cell.Monitor) {
+		m.Fit = false
+		m.SetErrorRate(p)
+	})
+}
+
+// monitoring changes the first user's monitor, if it listens.
+func monitoring(change func(*cell.Monitor)) func(*Case) {
+	return func(c *Case) {
+		c.Change = func(c *Cell, _ []Flow) {
+			if m := c.Monitor(0); m != nil {
+				change(m)
+			}
+		}
 	}
 }
 
@@ -165,27 +228,22 @@ const (
 // Errors has the case compare what user u, who listens, estimates with the truth,
 // from a time on; what is found is there after Run.
 func (c *Case) Errors(u int, from time.Duration) *Errors {
-	e, before := &Errors{}, c.Change
-	c.Change = func(cell *Cell, flows []Flow) {
-		if before != nil {
-			before(cell, flows)
+	e := &Errors{}
+	var truth []lte.Truth
+	c.Watch(func(cell *Cell) {
+		truth = append(truth, cell.Truth(u))
+		if len(truth) < max(errorWindow, int(from/ms)) || len(truth)%errorEvery > 0 {
+			return
 		}
-		var truth []lte.Truth
-		cell.Stepped = func(now time.Duration) {
-			truth = append(truth, cell.Truth(u))
-			if now < from || len(truth) < errorWindow || len(truth)%errorEvery > 0 {
-				return
-			}
-			var mean lte.Truth
-			for _, x := range truth[len(truth)-errorWindow:] {
-				mean.Physical += x.Physical / errorWindow * 1000
-				mean.Fair += x.Fair / errorWindow * 1000
-			}
-			got := cell.Monitor(u).Estimate()
-			e.Physical = append(e.Physical, math.Abs(float64(got.Physical)/mean.Physical-1))
-			e.Fair = append(e.Fair, math.Abs(float64(got.Fair)/mean.Fair-1))
+		var mean lte.Truth
+		for _, x := range truth[len(truth)-errorWindow:] {
+			mean.Physical += x.Physical / errorWindow * 1000
+			mean.Fair += x.Fair / errorWindow * 1000
 		}
-	}
+		got := cell.Monitor(u).Estimate()
+		e.Physical = append(e.Physical, math.Abs(float64(got.Physical)/mean.Physical-1))
+		e.Fair = append(e.Fair, math.Abs(float64(got.Fair)/mean.Fair-1))
+	})
 	return e
 }
 

@@ -6,9 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/lab/lte"
 	"mpbond/pbe/cc"
-	"mpbond/pbe/cell"
 	"mpbond/unit"
 )
 
@@ -20,33 +18,19 @@ const sec = time.Second
 // blocks are wrong, one in a hundred comes three times again, and the delay of
 // that is taken for a queue elsewhere.
 func TestPBEUsesTheCell(t *testing.T) {
-	for name, x := range map[string]struct {
-		least  float64
-		change func(*lte.Config)
-	}{
-		"default":           {0.95, func(*lte.Config) {}},
-		"5 dB":              {0.95, func(c *lte.Config) { c.Users[0].SINR = Level(5) }},
-		"25 PRB":            {0.95, func(c *lte.Config) { c.Cells[0].PRB = 25 }},
-		"p = 5e-6":          {0.88, func(c *lte.Config) { c.Users[0].ErrorRate = 5e-6 }},
-		"proportional fair": {0.95, func(c *lte.Config) { c.Scheduler = lte.ProportionalFair }},
-		"no user filter":    {0.5, func(*lte.Config) {}},
-		"two carriers": {0.93, func(c *lte.Config) {
-			c.Cells = append(c.Cells, lte.CellConfig{PRB: 25, Layers: 2, Control: 0.2})
-			c.Users[0].Cells = []int{0, 1}
-		}},
-	} {
-		c := Default(5, 1)
-		x.change(&c.Network)
-		if name == "no user filter" {
-			c.Change = func(c *Cell, _ []Flow) { c.Monitor(0).Unfiltered() }
+	for _, v := range Variants {
+		least := map[string]float64{"p = 5e-6": 0.88, "no user filter": 0.5, "two carriers": 0.93}[v.Name]
+		if least == 0 {
+			least = 0.95
 		}
+		name, c := v.Name, v.Case(5)
 		o := c.Run("pbe")
 		r, p := o.Flows[0], o.PBE[0]
 		used := float64(r.Rate(0, c.Length)) / float64(c.Available(0))
 		delay := r.Delay(0, c.Length, 0.95)
 		_, spent := p.State()
 		t.Logf("%s: %.3f of the cell, p95 %v, lost %v; %v", name, used, delay, r.Lost, spent)
-		if used < x.least || delay > Prop+30*ms {
+		if used < least || delay > Prop+30*ms {
 			t.Errorf("%s: %.3f of what the cell has, p95 of one-way delay %v", name, used, delay)
 		}
 		if p.Doubted() {
@@ -58,22 +42,10 @@ func TestPBEUsesTheCell(t *testing.T) {
 // TestEstimate compares what a device hears with what the cell knows: alone with
 // little to do, with a busy neighbour, and with one that comes and goes.
 func TestEstimate(t *testing.T) {
-	for name, others := range map[string]func(now time.Duration) unit.Rate{
-		"alone":            Steady(0),
-		"busy neighbour":   Steady(60 * unit.Mbps),
-		"idle half":        Steady(10 * unit.Mbps),
-		"comes and goes":   OnOff(60*unit.Mbps, 2*sec, 2*sec),
-		"missed subframes": Steady(10 * unit.Mbps),
-	} {
-		c := Beside(5, others)
+	for _, v := range Neighbours {
+		name, c := v.Name, v.Case(5)
 		c.Length = 9 * sec
 		errors := c.Errors(0, sec)
-		if hear := c.Change; name == "missed subframes" {
-			c.Change = func(c *Cell, f []Flow) {
-				hear(c, f)
-				c.Hear = func(s *cell.Subframe) bool { return s.Number%7 > 0 }
-			}
-		}
 		c.Run("pbe")
 		line := name + ":"
 		for i, wrong := range [][]float64{errors.Physical, errors.Fair} {
@@ -133,7 +105,7 @@ func TestUsersShare(t *testing.T) {
 // TestTwoFlowsOfOneDevice: they split what the device has, without a queue; a flow
 // that ends leaves its part to the other.
 func TestTwoFlowsOfOneDevice(t *testing.T) {
-	c := OneDevice(5, 15*sec)
+	c := OneDevice(5, 15*sec, 10*sec)
 	r := c.Run("pbe").Flows
 	all := float64(c.Available(0))
 	x, y := float64(r[0].Rate(4*sec, 10*sec))/all, float64(r[1].Rate(4*sec, 10*sec))/all
