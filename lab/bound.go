@@ -287,7 +287,13 @@ func (t *Topology) program(from, link string) (p shaper.Program, err error) {
 	if err != nil {
 		return p, err
 	}
-	return t.Link[link].Program(Dir(end))
+	p, err = t.Link[link].Program(Dir(end))
+	if err == nil && t.Link[link].LTE != nil && Dir(end) == Downlink {
+		var peak unit.Rate
+		peak, err = t.peak(link)
+		p.Base.Rate = min(p.Base.Rate, peak)
+	}
+	return p, err
 }
 
 func (t *Topology) directRTT() (rtt time.Duration, err error) {

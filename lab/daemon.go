@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,9 +33,11 @@ type daemon struct {
 	emu   *emulator
 	links []*emuLink
 	cells map[string]*[2]*shaper.Cell // by direction
-	pcap  *capture                    // or nil
-	ended chan struct{}
-	play  bool // guarded by the emulator's thread
+
+	stations []*station // by name
+	pcap     *capture   // or nil
+	ended    chan struct{}
+	play     bool // guarded by the emulator's thread
 
 	warnings []string
 	alive    *os.File // open as long as this process lives: the guard waits for its end
@@ -58,6 +62,11 @@ func Daemon(in io.Reader, out io.WriteCloser) error {
 	var listener net.Listener
 	if err == nil {
 		listener, err = net.Listen("unix", filepath.Join(d.spec.Dir, socketName))
+	}
+	for _, s := range d.stations {
+		if err == nil {
+			err = s.open(d.spec.Dir)
+		}
 	}
 	if err == nil {
 		err = d.startGuard()
@@ -156,7 +165,14 @@ func (d *daemon) build() error {
 		t0 = d.pcap
 	}
 	var err error
-	d.emu, err = newEmulator(d.links, t0)
+	for _, name := range slices.Sorted(maps.Keys(t.LTE)) {
+		s, err := newStation(name, t.LTE[name], t, d.links)
+		if err != nil {
+			return fmt.Errorf("lte %s: %w", name, err)
+		}
+		d.stations = append(d.stations, s)
+	}
+	d.emu, err = newEmulator(d.links, d.stations, t0)
 	return err
 }
 
@@ -359,6 +375,13 @@ func (d *daemon) handle(r request) (a answer, err error) {
 					}
 				}
 			}
+			for _, s := range d.stations {
+				if d.play {
+					s.startAt(r.Into)
+				} else {
+					s.rewind()
+				}
+			}
 			for _, l := range d.links {
 				for _, line := range l.lines {
 					if d.play {
@@ -368,7 +391,7 @@ func (d *daemon) handle(r request) (a answer, err error) {
 					}
 				}
 			}
-			d.emu.hist = lateHist{}
+			d.emu.forget()
 		})
 	case "stats":
 		a.Stats, err = d.stats(r.Reset)
@@ -431,22 +454,37 @@ func (d *daemon) stats(reset bool) (*Stats, error) {
 	s := &Stats{}
 	shaped := map[string][2]LineStats{}
 	var hist lateHist
+	delays := make([][2]delayHist, len(d.links))
 	d.emu.do(func(now time.Duration) {
-		for _, l := range d.links {
+		for k, l := range d.links {
 			var lines [2]LineStats
 			for i := range lines {
 				lines[i] = lineStats(l.lines[i])
 				lines[i].Refused = l.refused[1-i]
 			}
+			delays[k] = l.delays
+			if s := l.station; s != nil {
+				s.members[l.user].amend(&lines[Downlink], s.net.Waiting(l.user))
+			}
 			shaped[l.name] = lines
 		}
 		hist = d.emu.hist
+		for _, st := range d.stations {
+			s.LTE = append(s.LTE, st.stats())
+		}
 		if reset {
-			d.emu.hist = lateHist{}
+			d.emu.forget()
 		}
 		s.Realtime, s.Playing = d.emu.realtime, d.play
 	})
 	s.Lateness = hist.summary()
+	for k, l := range d.links {
+		lines := shaped[l.name]
+		for dir := range lines {
+			lines[dir].Delays = delays[k][dir].summary()
+		}
+		shaped[l.name] = lines
+	}
 	if d.pcap != nil {
 		s.PcapLost = d.pcap.lost.Load()
 	}

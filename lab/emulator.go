@@ -34,6 +34,11 @@ type emuLink struct {
 	lines   [2]*shaper.Line
 	refused [2]int64 // packets that the kernel of that end did not take
 	seen    [2]trafficLog
+	delays  [2]delayHist // by line
+	// station is the network through which Downlink goes on after its line, where
+	// the link is this user; or nil.
+	station *station
+	user    int
 }
 
 // tap sees packets as a capture at one end of a link would. It must not keep
@@ -46,6 +51,7 @@ type tap interface {
 // it belongs to the one thread that runs loop; others reach it by do.
 type emulator struct {
 	links    []*emuLink
+	stations []*station
 	tap      tap // or nil
 	base     time.Time
 	hist     lateHist
@@ -61,8 +67,8 @@ type emulator struct {
 
 // newEmulator readies the emulator; run starts it. The descriptors of links
 // stay the caller's.
-func newEmulator(links []*emuLink, t tap) (*emulator, error) {
-	e := &emulator{links: links, tap: t, base: time.Now(), calls: make(chan func(time.Duration), 16)}
+func newEmulator(links []*emuLink, stations []*station, t tap) (*emulator, error) {
+	e := &emulator{links: links, stations: stations, tap: t, base: time.Now(), calls: make(chan func(time.Duration), 16)}
 	var err error
 	if e.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
@@ -178,8 +184,17 @@ func (e *emulator) read(l *emuLink, end int) {
 // deliver hands over everything that has arrived and returns when the next
 // thing will, if anything is under way.
 func (e *emulator) deliver() (next time.Duration, wait bool) {
+	for _, s := range e.stations {
+		s.advance(e, e.now())
+		if at := s.due(); !wait || at < next {
+			next, wait = at, true
+		}
+	}
 	for _, l := range e.links {
 		for end, line := range l.lines {
+			if l.station != nil && Dir(end) == Downlink {
+				continue // its station asks for what it brings
+			}
 			for {
 				now := e.now()
 				at, ok := line.Due()
@@ -196,12 +211,28 @@ func (e *emulator) deliver() (next time.Duration, wait bool) {
 				if !ok {
 					continue // the line looked again; its Due has moved
 				}
-				e.write(l, 1-end, p.Data)
-				e.hist.add(now - due)
+				e.handOver(l, Dir(end), p, due)
 			}
 		}
 	}
 	return next, wait
+}
+
+// handOver gives a packet to the end to which it was sent, where it should have
+// come at due.
+func (e *emulator) handOver(l *emuLink, dir Dir, p shaper.Packet, due time.Duration) {
+	now := e.now()
+	e.write(l, 1-int(dir), p.Data)
+	e.hist.add(now - due)
+	l.delays[dir].add(now - p.At)
+}
+
+// forget begins a new period of lateness and delays.
+func (e *emulator) forget() {
+	e.hist = lateHist{}
+	for _, l := range e.links {
+		l.delays = [2]delayHist{}
+	}
 }
 
 func (e *emulator) write(l *emuLink, end int, data []byte) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mpbond/lab/shaper"
+	"mpbond/pbe/cell"
 	"mpbond/unit"
 )
 
@@ -50,12 +51,14 @@ type hello struct {
 }
 
 // Stats is what a lab counts. Link counters begin when the lab comes up, the
-// lateness begins at the last request that asked for a reset.
+// lateness and delays begin at the last request that asked for a reset.
 type Stats struct {
 	Links    []LinkStats `json:"links"`
 	Lateness Lateness    `json:"lateness"`
 	Realtime bool        `json:"realtime"` // the emulator got real-time priority
 	Playing  bool        `json:"playing"`  // schedules have been started
+	// LTE are the mobile networks, by name.
+	LTE []LTEStats `json:"lte,omitempty"`
 	// PcapLost counts packets that were too many for the capture's writer.
 	PcapLost int64 `json:"pcap_lost,omitempty"`
 }
@@ -92,6 +95,51 @@ type LineStats struct {
 	InFlight int             `json:"in_flight"`
 	Refused  int64           `json:"refused,omitempty"`
 	Count    shaper.Counters `json:"count"`
+	Delays   Delays          `json:"delays"`
+}
+
+// LTEStats are one network's, as of its last subframe.
+type LTEStats struct {
+	Name string `json:"network"`
+	// Messages and Truth are Unix stream sockets. Who connects to the first is sent
+	// the control messages from then on, as a recording of package cell, to the
+	// second TruthLines, as JSON.
+	Messages string         `json:"messages"`
+	Truth    string         `json:"truth"`
+	Number   int64          `json:"number"`            // of the next subframe
+	Hearers  int            `json:"hearers,omitempty"` // connected to both
+	Dropped  int64          `json:"dropped,omitempty"` // hearers that did not read
+	Missed   int64          `json:"missed,omitempty"`  // subframes of which hearers were not told, since the machine was too busy
+	Users    []LTEUserStats `json:"users"`
+}
+
+// LTEUserStats are those of a link or User.
+type LTEUserStats struct {
+	Name string    `json:"user"`
+	Link bool      `json:"link"`
+	RNTI cell.RNTI `json:"rnti"`
+	SINR float64   `json:"sinr_db"`
+	// The rest is as in TruthLine.
+	Physical unit.Rate  `json:"physical_bps"`
+	Fair     unit.Rate  `json:"fair_bps"`
+	Waiting  unit.Bytes `json:"waiting"`
+	// Delivered is without headers of the network, as the others are not.
+	Delivered unit.Bytes `json:"delivered"`
+	Carriers  int        `json:"carriers"`
+}
+
+// TruthLine is what a network knows of one user in one subframe (lte.Truth), to
+// compare estimates with.
+type TruthLine struct {
+	Number   int64      `json:"number"`
+	User     string     `json:"user"`
+	RNTI     cell.RNTI  `json:"rnti"`
+	Physical unit.Rate  `json:"physical_bps"`
+	Fair     unit.Rate  `json:"fair_bps"`
+	Waiting  unit.Bytes `json:"waiting"` // in its queue and on the air
+	// Delivered is what has come over since the lab came up.
+	Delivered unit.Bytes `json:"delivered"`
+	Carriers  int        `json:"carriers"`
 }
 
 func lineStats(l *shaper.Line) (s LineStats) {

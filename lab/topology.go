@@ -24,6 +24,7 @@ type Topology struct {
 	Node map[string]*Node      `toml:"node" json:"node"`
 	Link map[string]*Link      `toml:"link" json:"link"`
 	Cell map[string]*RadioCell `toml:"cell" json:"cell,omitempty"`
+	LTE  map[string]*LTE       `toml:"lte" json:"lte,omitempty"`
 	// Sysctl holds in every node, on top of the lab's own (defaultSysctls).
 	Sysctl map[string]string `toml:"sysctl" json:"sysctl,omitempty"`
 	// Seed decides random losses and jitter.
@@ -47,6 +48,8 @@ type Link struct {
 	// Cell names the capacity that the link shares with others, besides what it
 	// may carry itself.
 	Cell string `toml:"cell" json:"cell,omitempty"`
+	// LTE makes it a device of a mobile network.
+	LTE *LTELink `toml:"lte" json:"lte,omitempty"`
 	LinkDir
 	Up   *LinkDir `toml:"up" json:"up,omitempty"`
 	Down *LinkDir `toml:"down" json:"down,omitempty"`
@@ -135,13 +138,16 @@ func Parse(b []byte, dir string) (*Topology, error) {
 	}
 	for _, l := range t.Link {
 		for _, d := range []*LinkDir{&l.LinkDir, l.Up, l.Down} {
-			if d != nil && d.Trace != "" && !filepath.IsAbs(d.Trace) {
-				abs, err := filepath.Abs(filepath.Join(dir, d.Trace))
-				if err != nil {
+			if d != nil {
+				if err := absolute(&d.Trace, dir); err != nil {
 					return nil, err
 				}
-				d.Trace = abs
 			}
+		}
+	}
+	for _, d := range t.devices() {
+		if err := absolute(&d.Trace, dir); err != nil {
+			return nil, err
 		}
 	}
 	return t, t.Check()
@@ -204,7 +210,7 @@ func (t *Topology) Check() error {
 			return fmt.Errorf("link %s: %w", name, err)
 		}
 	}
-	return nil
+	return t.checkLTE()
 }
 
 // Nodes returns the names of all nodes, in order.
@@ -220,7 +226,7 @@ func (l *Link) Shaped() bool {
 			return true
 		}
 	}
-	return l.Cell != ""
+	return l.Cell != "" || l.LTE != nil
 }
 
 func (d LinkDir) empty() bool {

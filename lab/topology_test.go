@@ -1,13 +1,17 @@
 package lab
 
 import (
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"mpbond/lab/lte"
 	"mpbond/lab/shaper"
+	"mpbond/pbe/cell"
 	"mpbond/unit"
 )
 
@@ -96,6 +100,27 @@ func TestBadTopologies(t *testing.T) {
 		{two + "[cell.c]\nothers=2\n", "needs a rate"},
 		{two + "[cell.c]\nrate=\"1Mbit/s\"\nothers=-1\n", "others \"-1\""},
 		{two + "[cell.c]\nrate=\"1Mbit/s\"\n[cell.c.down]\nrate=\"1Mbit/s\"\nschedule=[\"at 2s: delay 1s\"]\n", "cell c, down: a cell has"},
+		{lteOf("", `carriers=[{prb=51}]`), "prb 51"},
+		{lteOf("", `carriers=[{prb=50, layers=3}]`), "layers 3"},
+		{lteOf("", `carriers=[{prb=50, control=-1}]`), "control -1"},
+		{lteOf("", `carriers=[{prb=50, width=1}]`), "unknown key \"lte.t.width\""},
+		{lteOf("", ``), "write 1 to 8"},
+		{lteOf("", "carriers=[{prb=50}]\nscheduler=\"best\""), "scheduler \"best\""},
+		{lteOf("cell=\"c\"\nqueue=\"1MB\"\nlte={network=\"t\", rnti=0x4601, signal=\"18dB\"}", "carriers=[{prb=50}]\n[cell.c]\nrate=\"1Mbit/s\""), "a cell cannot share it"},
+		{lteOf("[link.l.lte]\nnetwork=\"u\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "no network \"u\""},
+		{lteOf("[link.l.lte]\nnetwork=\"t\"\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "rnti 0x0"},
+		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=70000\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "line 7"},
+		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601", "carriers=[{prb=50}]"), "write one of signal"},
+		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18\"", "carriers=[{prb=50}]"), "signal \"18\""},
+		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nwalk=[]", "carriers=[{prb=50}]"), "write one of signal"},
+		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\ntrace=\"nowhere\"", "carriers=[{prb=50}]"), "no such file"},
+		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nerror_rate=0.5", "carriers=[{prb=50}]"), "error_rate 0.5"},
+		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nqueue=\"1KB\"", "carriers=[{prb=50}]"), "a packet must fit"},
+		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\ncarriers=[1]", "carriers=[{prb=50}]"), "carriers [1]"},
+		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0xE000\nsignal=\"18dB\"", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\""), "same rnti 0xe000"},
+		{lteOf("", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\"\non=\"1s\""), "both on and off"},
+		{lteOf("", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\"\nrate=\"0\""), "rate \"0\""},
+		{lteOf("", "carriers=[{prb=50}]\n[lte.t.user.l]\nsignal=\"1dB\""), "a link has that name"},
 		{two + "[cell.c]\nrate=\"1Mbit/s\"\ndelay=\"1s\"\n", `unknown key "cell.c.delay"`},
 	} {
 		_, err := Parse([]byte(c.text), ".")
@@ -107,6 +132,76 @@ func TestBadTopologies(t *testing.T) {
 		if _, err := House(bad); err == nil {
 			t.Errorf("house %q was taken", bad)
 		}
+	}
+}
+
+// lteOf is a topology of one link, of which is said so much, and a network t.
+func lteOf(link, network string) string {
+	return "[node.a]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\n" + link + "\n[lte.t]\n" + network
+}
+
+// TestLTE: what a topology says becomes what package lte takes.
+func TestLTE(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "walk.csv"), []byte("0,-85\n2,-105\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	top, err := Parse([]byte(lteOf(`delay="25ms"
+[link.l.lte]
+network="t"
+rnti=0x4601
+trace="walk.csv"
+loop="4s"
+error_rate=2e-6
+queue="500KB"
+[link.m]
+ends=["a","b"]
+lte={network="t", rnti=0x4602, signal="-100dBm", carriers=[1]}`, `carriers=[{prb=50, control=0.4}, {prb=100, layers=1}]
+scheduler="proportional"
+[lte.t.user.full]
+walk=["1s: 5dB", "2s: 15dB"]
+[lte.t.user.burst]
+signal="10dB"
+rate="60Mbit/s"
+on="4s"
+off="2s"`)), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, users, err := top.LTE["t"].config(top, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []lte.CellConfig{{PRB: 50, Layers: 2, Control: 0.4}, {PRB: 100, Layers: 1}}; !slices.Equal(cfg.Cells, want) || cfg.Scheduler != lte.ProportionalFair {
+		t.Errorf("carriers %+v, %v", cfg.Cells, cfg.Scheduler)
+	}
+	for i, want := range []struct {
+		name  string
+		rnti  cell.RNTI
+		sinr  float64 // at 1.5 s
+		cells []int
+		queue unit.Bytes
+		rate  unit.Rate
+	}{
+		{"l", 0x4601, 10, []int{0, 1}, 500 * unit.KB, -1},
+		{"m", 0x4602, 10, []int{1}, 750 * unit.KB, -1},
+		{"burst", 0xE000, 10, []int{0, 1}, 7_500_000, 60 * unit.Mbps},
+		{"full", 0xE001, 10, []int{0, 1}, 0, 0},
+	} {
+		u, rate := users[i], unit.Rate(-1)
+		if u.source != nil {
+			rate = u.source.Rate
+		}
+		if u.name != want.name || u.RNTI != want.rnti || u.signal.At(1500*time.Millisecond) != want.sinr || !slices.Equal(u.Cells, want.cells) || u.Buffer != want.queue || rate != want.rate {
+			t.Errorf("user %d is %+v, want %+v", i, u, want)
+		}
+	}
+	if !top.Link["m"].Shaped() {
+		t.Error("m is no veth")
+	}
+	// −85 dBm: the greatest rate there is.
+	if p, err := top.peak("l"); err != nil || math.Abs(float64(p)/((50*2+100)*5.5547*132*1000*(1-cell.Overhead))-1) > 1e-6 {
+		t.Errorf("at most %v, %v", p, err)
 	}
 }
 

@@ -223,7 +223,7 @@ func labLs(f *labFlags) *cobra.Command {
 func labStats(f *labFlags) *cobra.Command {
 	reset := false
 	c := &cobra.Command{
-		Use: "stats", Short: "Print what the links carried and dropped and how late the emulator was", Args: cobra.NoArgs,
+		Use: "stats", Short: "Print what the links carried and dropped, its delay, and how late the emulator was", Args: cobra.NoArgs,
 		Example: "  mpbond lab stats --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			l, err := lab.Open(f.name)
@@ -242,13 +242,13 @@ func labStats(f *labFlags) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&f.json, "json", false, "print JSON")
-	c.Flags().BoolVar(&reset, "reset", false, "begin a new period of lateness")
+	c.Flags().BoolVar(&reset, "reset", false, "begin a new period of lateness and delays")
 	return c
 }
 
 func printLinks(out io.Writer, s lab.Stats) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "LINK\tFROM\tTO\tRATE\tDELAY\tQUEUE\tDELIVERED\tPACKETS\tDROPS queue/loss/outage")
+	fmt.Fprintln(w, "LINK\tFROM\tTO\tRATE\tDELAY\tQUEUE\tDELIVERED\tPACKETS\tDROPS queue/loss/outage\tONE WAY p50/p95/p99/max, ms")
 	for _, l := range s.Links {
 		for dir, st := range l.Lines {
 			rate, queue := st.Rate.String(), st.Queue.String()
@@ -258,11 +258,14 @@ func printLinks(out io.Writer, s lab.Stats) {
 			if !l.Shaped {
 				rate, queue = "veth", "-"
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d/%d/%d\n", l.Name, l.Ends[dir], l.Ends[1-dir], rate, st.Delay, queue,
-				st.Count.Delivered.Bytes, st.Count.Delivered.Packets, st.Count.QueueDrops.Packets, st.Count.LossDrops.Packets, st.Count.OutageDrops.Packets)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d/%d/%d\t%s\n", l.Name, l.Ends[dir], l.Ends[1-dir], rate, st.Delay, queue,
+				st.Count.Delivered.Bytes, st.Count.Delivered.Packets, st.Count.QueueDrops.Packets, st.Count.LossDrops.Packets, st.Count.OutageDrops.Packets, oneWay(st.Delays))
 		}
 	}
 	w.Flush()
+	for _, n := range s.LTE {
+		printLTE(out, n)
+	}
 	lt := s.Lateness
 	fmt.Fprintf(out, "lateness of %d packets: p50 %v, p99 %v, p99.9 %v, max %v", lt.Packets, lt.P50, lt.P99, lt.P999, lt.Max.Round(time.Microsecond))
 	if lt.Disturbed {
@@ -272,6 +275,33 @@ func printLinks(out io.Writer, s lab.Stats) {
 		fmt.Fprint(out, " (no real-time priority)")
 	}
 	fmt.Fprintln(out)
+}
+
+// oneWay are delays in ms, or nothing.
+func oneWay(d lab.Delays) string {
+	if d.Packets == 0 {
+		return "-"
+	}
+	ms := func(v time.Duration) string { return fmt.Sprintf("%.1f", v.Seconds()*1000) }
+	return ms(d.P50) + "/" + ms(d.P95) + "/" + ms(d.P99) + "/" + ms(d.Max)
+}
+
+func printLTE(out io.Writer, n lab.LTEStats) {
+	fmt.Fprintf(out, "lte %s, subframe %d: control messages at %s, truth at %s", n.Name, n.Number, n.Messages, n.Truth)
+	if n.Missed > 0 || n.Dropped > 0 {
+		fmt.Fprintf(out, " (%d subframes missed, %d hearers dropped)", n.Missed, n.Dropped)
+	}
+	fmt.Fprintln(out)
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "USER\tRNTI\tSIGNAL\tCARRIERS\tWAITING\tC_p\tC_f")
+	for _, u := range n.Users {
+		name := u.Name
+		if !u.Link {
+			name += " (model)"
+		}
+		fmt.Fprintf(w, "%s\t%#x\t%.1f dB\t%d\t%s\t%s\t%s\n", name, uint16(u.RNTI), u.SINR, u.Carriers, u.Waiting, u.Physical, u.Fair)
+	}
+	w.Flush()
 }
 
 func labDaemon() *cobra.Command {

@@ -94,6 +94,8 @@ type Truth struct {
 	Physical, Fair float64
 	// Waiting are bytes in its queue.
 	Waiting unit.Bytes
+	// Delivered is what has come over since the beginning.
+	Delivered unit.Bytes
 	// Carriers are active.
 	Carriers int
 }
@@ -115,6 +117,7 @@ type user struct {
 	head    int64 // the first of it that is not wholly in blocks
 	unsent  int   // bits that are not in blocks
 	waiting unit.Bytes
+	came    unit.Bytes // has come over, not lost
 	active  []bool  // by index of Cells
 	full    int     // subframes in turn in which the active carriers left something waiting
 	spare   int     // subframes in turn in which the last carrier was not needed
@@ -168,7 +171,7 @@ func (n *Network) Busy() bool {
 // Truth is of user u as of the last subframe.
 func (n *Network) Truth(u int) Truth {
 	t := n.truth[u]
-	t.Waiting = n.users[u].waiting
+	t.Waiting, t.Delivered = n.users[u].waiting, n.users[u].came
 	for _, a := range n.users[u].active {
 		if a {
 			t.Carriers++
@@ -206,6 +209,9 @@ func (n *Network) Step(out []Out, hear func(cell.Subframe)) []Out {
 			}
 			u.queue.pop()
 			u.waiting -= it.Size
+			if !it.lost {
+				u.came += it.Size
+			}
 			out = append(out, Out{i, it, it.lost})
 		}
 	}

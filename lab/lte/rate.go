@@ -39,6 +39,12 @@ func size(cqi, prb int) int {
 	return tbs.Size(tbs.Downlink(int(codings[cqi])).Index, prb)
 }
 
+// Bits is what all of the width of a cell carries in one subframe at a SINR, with
+// headers.
+func (c CellConfig) Bits(sinr float64) float64 {
+	return float64(c.Layers * size(CQI(sinr), c.PRB))
+}
+
 // again is the MCS of a block that comes again without its size: 29 to 31 tell
 // only its modulation (36.213 table 7.1.7.1-1).
 func again(mcs uint8) uint8 { return uint8(tbs.Sized + tbs.Downlink(int(mcs)).Order/2 - 1) }

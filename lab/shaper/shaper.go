@@ -24,6 +24,8 @@ import (
 type Packet struct {
 	Size unit.Bytes
 	Data []byte
+	// At is when it was offered to a line, which sets it.
+	At time.Duration
 }
 
 // Counters add up what happened to packets since the line began.
@@ -42,7 +44,8 @@ type Count struct {
 	Bytes   unit.Bytes `json:"bytes"`
 }
 
-func (c *Count) add(n unit.Bytes) { c.Packets++; c.Bytes += n }
+// Add counts one packet.
+func (c *Count) Add(n unit.Bytes) { c.Packets++; c.Bytes += n }
 
 // Line is one direction of a link. It is not safe for concurrent use.
 type Line struct {
@@ -122,14 +125,15 @@ func (l *Line) Pending() (queued unit.Bytes, inFlight int) { return l.queued, l.
 // buffer is then the caller's again.
 func (l *Line) Enqueue(now time.Duration, p Packet) bool {
 	l.advance(now) // what has left by now makes room
-	l.Counters.Sent.add(p.Size)
+	l.Counters.Sent.Add(p.Size)
+	p.At = now
 	s := &l.pl.now
 	switch {
 	case s.Outage:
-		l.Counters.OutageDrops.add(p.Size)
+		l.Counters.OutageDrops.Add(p.Size)
 		return false
 	case l.queued > 0 && l.queued+p.Size > s.Queue && !l.unshaped():
-		l.Counters.QueueDrops.add(p.Size)
+		l.Counters.QueueDrops.Add(p.Size)
 		return false
 	}
 	l.queued += p.Size
@@ -165,14 +169,15 @@ func (l *Line) Due() (at time.Duration, ok bool) {
 }
 
 // Deliver takes out the next packet that has arrived by now, with the time at
-// which it should have arrived. Call it until ok is false.
+// which it should have arrived. Call it until ok is false. Its now may be before
+// what other methods were told.
 func (l *Line) Deliver(now time.Duration) (p Packet, due time.Duration, ok bool) {
 	l.advance(now)
 	if l.flight.len() == 0 || l.flight.head().due > now {
 		return Packet{}, 0, false
 	}
 	f := l.flight.pop()
-	l.Counters.Delivered.add(f.Size)
+	l.Counters.Delivered.Add(f.Size)
 	return f.Packet, f.due, true
 }
 
@@ -290,9 +295,9 @@ func (l *Line) depart(at time.Duration) {
 	}
 	switch {
 	case s.Outage:
-		l.Counters.OutageDrops.add(p.Size)
+		l.Counters.OutageDrops.Add(p.Size)
 	case s.Loss > 0 && l.rng.Float64() < s.Loss:
-		l.Counters.LossDrops.add(p.Size)
+		l.Counters.LossDrops.Add(p.Size)
 	default:
 		due := at + s.Delay
 		if s.Jitter > 0 {

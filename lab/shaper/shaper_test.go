@@ -45,7 +45,7 @@ func play(t *testing.T, l *Line, packets []sent, start time.Duration, extra []ti
 			started = true
 		}
 		for ; i < len(packets) && packets[i].at <= now; i++ {
-			l.Enqueue(now, Packet{packets[i].size, []byte{byte(i >> 8), byte(i)}})
+			l.Enqueue(now, Packet{Size: packets[i].size, Data: []byte{byte(i >> 8), byte(i)}})
 		}
 		next := never
 		if i < len(packets) {

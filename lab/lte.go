@@ -1,0 +1,313 @@
+package lab
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"mpbond/lab/lte"
+	"mpbond/pbe/cell"
+	"mpbond/unit"
+)
+
+// LTE is a mobile network, package lte: links of a topology are devices in it, and
+// it has users besides, of whom only the traffic is modelled.
+type LTE struct {
+	Carriers []Carrier `toml:"carriers" json:"carriers"`
+	// Scheduler is "equal" (shares; the default) or "proportional" (fair).
+	Scheduler string           `toml:"scheduler" json:"scheduler,omitempty"`
+	Seed      uint64           `toml:"seed" json:"seed,omitempty"`
+	User      map[string]*User `toml:"user" json:"user,omitempty"`
+}
+
+// Carrier is one of a network; the first has number 0, which is its cell.ID in
+// control messages.
+type Carrier struct {
+	PRB     int     `toml:"prb" json:"prb"`
+	Layers  int     `toml:"layers" json:"layers,omitempty"`   // 1, or 2, the default
+	Control float64 `toml:"control" json:"control,omitempty"` // users of control traffic in each subframe, the mean
+}
+
+// Device is what a link and a User have as members of a network.
+type Device struct {
+	// One of these three tells the signal, all in dB over noise and neighbours or
+	// in dBm (lte.Signal): "18dB"; points in time with straight lines between them,
+	// "5s: -105dBm"; or a file of such points, "seconds,level" in each line.
+	Signal string   `toml:"signal" json:"signal,omitempty"`
+	Walk   []string `toml:"walk" json:"walk,omitempty"`
+	Trace  string   `toml:"trace" json:"trace,omitempty"` // relative to the topology's
+	Loop   string   `toml:"loop" json:"loop,omitempty"`   // walk or trace repeat every …
+	// ErrorRate is p: a block of L bits is wrong with 1−(1−p)^L.
+	ErrorRate float64 `toml:"error_rate" json:"error_rate,omitempty"`
+	// Carriers are those that it can be given, the first always; absent: all.
+	Carriers []int `toml:"carriers" json:"carriers,omitempty"`
+}
+
+// LTELink makes a link a device of a network: what it carries to its first end
+// comes through a queue there, after the rest of that direction, which is the wired
+// part. What it carries from there goes as on other links.
+type LTELink struct {
+	Network string    `toml:"network" json:"network"`
+	RNTI    cell.RNTI `toml:"rnti" json:"rnti"`
+	Queue   string    `toml:"queue" json:"queue,omitempty"` // defaultAirQueue
+	Device
+}
+
+// defaultAirQueue is what a base station keeps for a device: as long as the one of
+// docs/pbe.md's default cell, 125 ms of it.
+const defaultAirQueue = 750 * unit.KB
+
+// User is a device of which only the traffic is modelled.
+type User struct {
+	Rate string `toml:"rate" json:"rate,omitempty"` // absent: it has always something to send
+	// On and Off take turns from time zero; without them it sends always.
+	On  string `toml:"on" json:"on,omitempty"`
+	Off string `toml:"off" json:"off,omitempty"`
+	Device
+}
+
+// firstUser is the RNTI of a network's first User by name; the others follow.
+const firstUser cell.RNTI = 0xE000
+
+// maxControl bounds the users of control traffic in a subframe: what is left of
+// its messages must do for the others.
+const maxControl = 8
+
+// airUser is a user of a network, ready to run.
+type airUser struct {
+	name   string // of the link or User
+	link   bool
+	signal *lte.Signal
+	source *lte.Source // nil for a link
+	lte.UserConfig
+}
+
+// config makes what package lte takes of it, but for the signals at a subframe,
+// which follow from users[i].signal: first links, then Users, each by name.
+func (n *LTE) config(t *Topology, name string) (cfg lte.Config, users []airUser, err error) {
+	cfg.Seed = t.Seed*1000 + n.Seed
+	switch n.Scheduler {
+	case "", "equal":
+	case "proportional":
+		cfg.Scheduler = lte.ProportionalFair
+	default:
+		return cfg, nil, fmt.Errorf("scheduler %q: write equal or proportional", n.Scheduler)
+	}
+	if len(n.Carriers) == 0 || len(n.Carriers) > cell.MaxCells {
+		return cfg, nil, fmt.Errorf("it has %d carriers: write 1 to %d, like carriers = [{prb = 50}]", len(n.Carriers), cell.MaxCells)
+	}
+	for i, c := range n.Carriers {
+		if c.Layers == 0 {
+			c.Layers = 2
+		}
+		switch {
+		case !slices.Contains([]int{6, 15, 25, 50, 75, 100}, c.PRB):
+			return cfg, nil, fmt.Errorf("carrier %d: prb %d: LTE has 6, 15, 25, 50, 75 and 100", i, c.PRB)
+		case c.Layers < 1 || c.Layers > 2:
+			return cfg, nil, fmt.Errorf("carrier %d: layers %d: write 1 or 2", i, c.Layers)
+		case !(c.Control >= 0 && c.Control <= maxControl):
+			return cfg, nil, fmt.Errorf("carrier %d: control %v: write a mean from 0 to %d", i, c.Control, maxControl)
+		}
+		cfg.Cells = append(cfg.Cells, lte.CellConfig{PRB: c.PRB, Layers: c.Layers, Control: c.Control})
+	}
+	for _, link := range t.Links() {
+		l := t.Link[link].LTE
+		if l == nil || l.Network != name {
+			continue
+		}
+		u, err := l.user(len(n.Carriers))
+		if err != nil {
+			return cfg, nil, fmt.Errorf("link %s: %w", link, err)
+		}
+		u.name = link
+		users = append(users, u)
+	}
+	for i, user := range slices.Sorted(maps.Keys(n.User)) {
+		u, err := n.User[user].user(len(n.Carriers))
+		switch {
+		case err != nil:
+		case !goodName.MatchString(user):
+			err = fmt.Errorf("a name is a letter, then up to 14 letters, digits, - or _")
+		case t.Link[user] != nil:
+			err = fmt.Errorf("a link has that name")
+		}
+		if err != nil {
+			return cfg, nil, fmt.Errorf("user %s: %w", user, err)
+		}
+		u.name, u.RNTI = user, firstUser+cell.RNTI(i)
+		users = append(users, u)
+	}
+	seen := map[cell.RNTI]string{}
+	for _, u := range users {
+		if other := seen[u.RNTI]; other != "" {
+			return cfg, nil, fmt.Errorf("%s and %s have the same rnti %#x", other, u.name, uint16(u.RNTI))
+		}
+		seen[u.RNTI] = u.name
+		cfg.Users = append(cfg.Users, u.UserConfig)
+	}
+	return cfg, users, nil
+}
+
+func (l *LTELink) user(carriers int) (u airUser, err error) {
+	if u, err = l.Device.user(carriers); err != nil {
+		return u, err
+	}
+	u.link, u.RNTI, u.Buffer = true, l.RNTI, defaultAirQueue
+	if !l.RNTI.User() {
+		return u, fmt.Errorf("rnti %#x: write one of a device, like 0x4601", uint16(l.RNTI))
+	}
+	if l.Queue != "" {
+		u.Buffer, err = unit.ParseBytes(l.Queue)
+		if err == nil && u.Buffer < bufferSize {
+			err = fmt.Errorf("queue %q: a packet must fit", l.Queue)
+		}
+	}
+	return u, err
+}
+
+func (m *User) user(carriers int) (u airUser, err error) {
+	if u, err = m.Device.user(carriers); err != nil {
+		return u, err
+	}
+	u.source = &lte.Source{}
+	if m.Rate != "" {
+		if u.source.Rate, err = unit.ParseRate(m.Rate); err != nil || u.source.Rate <= 0 || u.source.Rate > unit.Gbps {
+			return u, fmt.Errorf("rate %q: write one up to 1Gbit/s, like 60Mbit/s, or nothing for a user who has always something to send", m.Rate)
+		}
+		u.Buffer = u.source.Rate.Bytes(time.Second) // else a user who asks for too much would keep ever more
+	}
+	if (m.On == "") != (m.Off == "") {
+		return u, fmt.Errorf("write both on and off, or neither")
+	}
+	if m.On != "" {
+		var err1, err2 error
+		u.source.On, err1 = time.ParseDuration(m.On)
+		u.source.Off, err2 = time.ParseDuration(m.Off)
+		if err1 != nil || err2 != nil || u.source.On <= 0 || u.source.Off <= 0 {
+			return u, fmt.Errorf("on %q, off %q: write them like 4s", m.On, m.Off)
+		}
+	}
+	return u, nil
+}
+
+// user checks what devices have in common. It reads trace files.
+func (d Device) user(carriers int) (u airUser, err error) {
+	if u.signal, err = d.signal(); err != nil {
+		return u, err
+	}
+	if !(d.ErrorRate >= 0 && d.ErrorRate <= 1e-3) {
+		return u, fmt.Errorf("error_rate %v: write a share of bits from 0 to 1e-3, like 2e-6", d.ErrorRate)
+	}
+	u.ErrorRate, u.Cells = d.ErrorRate, d.Carriers
+	if len(d.Carriers) == 0 {
+		for i := range carriers {
+			u.Cells = append(u.Cells, i)
+		}
+	}
+	for i, c := range d.Carriers {
+		if c < 0 || c >= carriers || slices.Contains(d.Carriers[:i], c) {
+			return u, fmt.Errorf("carriers %v: name each once, of 0 to %d", d.Carriers, carriers-1)
+		}
+	}
+	return u, nil
+}
+
+func (d Device) signal() (*lte.Signal, error) {
+	given := 0
+	for _, is := range []bool{d.Signal != "", d.Walk != nil, d.Trace != ""} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return nil, fmt.Errorf("write one of signal = \"18dB\", walk = [\"0s: -85dBm\", \"5s: -105dBm\"] and trace = \"FILE\"")
+	}
+	var loop time.Duration
+	if d.Loop != "" {
+		var err error
+		if loop, err = time.ParseDuration(d.Loop); err != nil || loop <= 0 {
+			return nil, fmt.Errorf("loop %q: write it like 10s", d.Loop)
+		}
+	}
+	switch {
+	case d.Signal != "":
+		v, err := lte.ParseLevel(d.Signal)
+		return lte.Steady(v), err
+	case d.Walk != nil:
+		return lte.ParseWalk(d.Walk, loop)
+	}
+	f, err := os.Open(d.Trace)
+	if err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	defer f.Close()
+	s, err := lte.ReadSignal(f, loop)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.Trace, err)
+	}
+	return s, nil
+}
+
+// devices are all of the topology, links' and Users'.
+func (t *Topology) devices() (all []*Device) {
+	for _, l := range t.Link {
+		if l.LTE != nil {
+			all = append(all, &l.LTE.Device)
+		}
+	}
+	for _, n := range t.LTE {
+		for _, u := range n.User {
+			all = append(all, &u.Device)
+		}
+	}
+	return all
+}
+
+func (t *Topology) checkLTE() error {
+	for _, name := range slices.Sorted(maps.Keys(t.LTE)) {
+		if !goodName.MatchString(name) {
+			return fmt.Errorf("lte %q: a name is a letter, then up to 14 letters, digits, - or _", name)
+		}
+		if _, _, err := t.LTE[name].config(t, name); err != nil {
+			return fmt.Errorf("lte %s: %w", name, err)
+		}
+	}
+	for _, name := range t.Links() {
+		switch l := t.Link[name]; {
+		case l.LTE == nil:
+		case t.LTE[l.LTE.Network] == nil:
+			return fmt.Errorf("link %s: no network %q (write [lte.%s])", name, l.LTE.Network, l.LTE.Network)
+		case l.Cell != "":
+			return fmt.Errorf("link %s: it is a device of lte %s; a cell cannot share it out besides", name, l.LTE.Network)
+		}
+	}
+	return nil
+}
+
+// peak is what the network would give the link at most, if nobody else were there
+// and its signal always the best.
+func (t *Topology) peak(link string) (unit.Rate, error) {
+	l := t.Link[link].LTE
+	n := t.LTE[l.Network]
+	cfg, users, err := n.config(t, l.Network)
+	if err != nil {
+		return 0, err
+	}
+	u := users[slices.IndexFunc(users, func(u airUser) bool { return u.name == link })]
+	sum := 0.0
+	for _, c := range u.Cells {
+		sum += cfg.Cells[c].Bits(u.signal.Best()) * (1 - cell.Overhead) * 1000
+	}
+	return unit.Rate(sum), nil
+}
+
+// absolute makes the name of a file absolute that is relative to dir.
+func absolute(file *string, dir string) (err error) {
+	if *file != "" && !filepath.IsAbs(*file) {
+		*file, err = filepath.Abs(filepath.Join(dir, *file))
+	}
+	return err
+}

@@ -1,0 +1,242 @@
+package lab
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"mpbond/lab/lte"
+	"mpbond/pbe/cell"
+	"mpbond/unit"
+)
+
+// Two devices in one network, one in another with a second carrier. Wired parts
+// are 10 ms.
+const mobile = `
+[node.phone]
+[node.server]
+[link.a]
+ends = ["phone", "server"]
+delay = "10ms"
+lte = {network = "one", rnti = 0x4601, signal = "18dB", error_rate = 2e-6, queue = "400KB"}
+[link.b]
+ends = ["phone", "server"]
+delay = "10ms"
+lte = {network = "one", rnti = 0x4602, signal = "18dB", error_rate = 2e-6, queue = "400KB"}
+[link.c]
+ends = ["phone", "server"]
+delay = "10ms"
+lte = {network = "two", rnti = 0x4603, signal = "18dB", error_rate = 2e-6, queue = "400KB"}
+[lte.one]
+carriers = [{prb = 25, control = 0.4}]
+[lte.two]
+carriers = [{prb = 15, control = 0.4}, {prb = 6, control = 0.4}]
+`
+
+// saturated is what the model gives the first of so many users of a network in
+// virtual time, while these have always something to send, in bytes a subframe.
+func saturated(t *testing.T, top *Topology, network string, users int) float64 {
+	t.Helper()
+	cfg, all, err := top.LTE[network].config(top, network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Users = cfg.Users[:users]
+	sources := make([]lte.Source, users)
+	for i := range cfg.Users {
+		cfg.Users[i].SINR = func(int64) float64 { return all[i].signal.At(0) }
+		cfg.Users[i].Buffer = 0
+	}
+	n := lte.New(cfg)
+	const warm, length = 1000, 20_000
+	var before unit.Bytes
+	for i := range warm + length {
+		if i == warm {
+			before = n.Truth(0).Delivered
+		}
+		for u := range sources {
+			sources[u].Offer(n, u, 0)
+		}
+		for _, o := range n.Step(nil, nil) {
+			sources[o.User].Back(o.Item)
+		}
+	}
+	return float64(n.Truth(0).Delivered-before) / length
+}
+
+// lteHeard is what was heard of a network.
+type lteHeard struct {
+	truth map[string]map[int64]TruthLine // by user and number
+	est   map[int64]cell.Estimate
+}
+
+// listen hears a network until the connections are closed.
+func listen(t *testing.T, st LTEStats, rnti cell.RNTI, carriers int) (end func() lteHeard) {
+	t.Helper()
+	h := lteHeard{map[string]map[int64]TruthLine{}, map[int64]cell.Estimate{}}
+	var conns []net.Conn
+	var done []chan struct{}
+	for path, read := range map[string]func(net.Conn){
+		st.Truth: func(c net.Conn) {
+			lines := json.NewDecoder(c)
+			for l := (TruthLine{}); lines.Decode(&l) == nil; {
+				if h.truth[l.User] == nil {
+					h.truth[l.User] = map[int64]TruthLine{}
+				}
+				h.truth[l.User][l.Number] = l
+			}
+		},
+		st.Messages: func(c net.Conn) {
+			r, err := cell.NewReader(c)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			m, ids := cell.NewMonitor(), []cell.ID{}
+			for i := range carriers {
+				m.Listen(cell.ID(i), rnti, cell.DefaultErrorRate)
+				ids = append(ids, cell.ID(i))
+			}
+			f := cell.NewFusion(ids...)
+			for {
+				s, err := r.Read()
+				if err != nil {
+					return
+				}
+				f.Add(s, func(row *cell.Row) {
+					m.Add(row)
+					h.est[row.Number] = m.Estimate()
+				})
+			}
+		},
+	} {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { defer close(ended); read(c) }()
+		conns, done = append(conns, c), append(done, ended)
+	}
+	return func() lteHeard {
+		for i, c := range conns {
+			c.Close()
+			<-done[i]
+		}
+		return h
+	}
+}
+
+// longest is the longest run of subframes in a row in which is holds for all users
+// of the truth, without its first 300: the model's full users have been so for long.
+func (h lteHeard) longest(is func(at func(user string) TruthLine) bool) (from, to int64) {
+	var numbers []int64
+	for _, lines := range h.truth {
+		numbers = slices.Sorted(maps.Keys(lines))
+	}
+	begin, last := int64(-1), int64(-1)
+	for _, n := range numbers {
+		switch {
+		case !is(func(user string) TruthLine { return h.truth[user][n] }):
+			begin = -1
+			continue
+		case begin < 0 || last != n-1:
+			begin = n
+		}
+		if last = n; last-begin-300 > to-from {
+			from, to = begin+300, last
+		}
+	}
+	return from, to
+}
+
+// TestLTELink runs TCP over devices of two networks, and compares with the model in
+// virtual time, by subframes, which a busy machine does not change: the rate while
+// the queues are never empty, of one alone and of two who share; a second carrier;
+// and what control messages give as capacity, with the truth.
+func TestLTELink(t *testing.T) {
+	t.Parallel()
+	l := startLab(t, mobile, Options{})
+	serve(t, l, "server", false, "test-serve")
+	if err := l.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := l.Stats(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := []func() lteHeard{listen(t, s.LTE[0], 0x4601, 1), listen(t, s.LTE[1], 0x4603, 2)}
+	var clients []func()
+	for link, length := range map[string]string{"a": "6s", "b": "3s", "c": "4s"} {
+		addr, err := l.Topology.Addr("server", link)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd, out := start(t, l, "phone", "test-fetch", addr.String(), length)
+		clients = append(clients, func() {
+			if err := cmd.Wait(); err != nil {
+				t.Fatal(err, out)
+			}
+		})
+	}
+	for _, wait := range clients {
+		wait()
+	}
+	heard := map[string]lteHeard{"one": ends[0](), "two": ends[1]()}
+	if s, err = l.Stats(false); err != nil {
+		t.Fatal(err)
+	}
+	const full = 30_000 // more than one subframe's
+	for _, c := range []struct {
+		name, network, user string
+		users               int
+		is                  func(at func(string) TruthLine) bool
+	}{
+		{"alone", "one", "a", 1, func(at func(string) TruthLine) bool { return at("a").Waiting > full && at("b").Waiting == 0 }},
+		{"two share", "one", "a", 2, func(at func(string) TruthLine) bool { return at("a").Waiting > full && at("b").Waiting > full }},
+		{"the other", "one", "b", 2, func(at func(string) TruthLine) bool { return at("a").Waiting > full && at("b").Waiting > full }},
+		{"two carriers", "two", "c", 1, func(at func(string) TruthLine) bool { return at("c").Waiting > full && at("c").Carriers == 2 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := heard[c.network]
+			from, to := h.longest(c.is)
+			if to-from < 500 {
+				t.Skipf("the machine was too busy: the queue was never full for more than %d ms", to-from)
+			}
+			lines := h.truth[c.user]
+			got, want := float64(lines[to].Delivered-lines[from].Delivered)/float64(to-from), saturated(t, l.Topology, c.network, c.users)
+			if math.Abs(got/want-1) > 0.04 {
+				t.Errorf("%.0f bytes a subframe in %d, the model gives %.0f", got, to-from, want)
+			}
+			if c.user == "b" { // whose messages nobody estimates by
+				return
+			}
+			var off []float64
+			for n := from; n < to; n += 10 {
+				truth := 0.0 // of what the monitor averages over
+				for k := n - 39; k <= n; k++ {
+					truth += float64(lines[k].Physical) / 40
+				}
+				off = append(off, math.Abs(float64(h.est[n].Physical)/truth-1))
+			}
+			slices.Sort(off)
+			t.Logf("%.0f bytes a subframe in %d, the model gives %.0f; capacity off by %.3f (median), %.3f (p95)", got, to-from, want, off[len(off)/2], off[len(off)*95/100])
+			if off[len(off)/2] > 0.05 {
+				t.Errorf("the capacity by control messages is %.3f off in the median", off[len(off)/2])
+			}
+		})
+	}
+	for _, link := range []string{"a", "b", "c"} {
+		down := s.Link(link).Lines[Downlink]
+		if truth := heard[map[string]string{"a": "one", "b": "one", "c": "two"}[link]].truth[link]; len(truth) == 0 || down.Count.Delivered.Bytes < 1_000_000 || down.Delays.Packets != down.Count.Delivered.Packets {
+			t.Errorf("%s: %+v of %d subframes", link, down, len(truth))
+		}
+		if d := down.Delays; d.P50 < 10*time.Millisecond+subframe/2 || d.P50 > d.P95 || d.P95 > d.P99 || d.P99 > d.Max {
+			t.Errorf("%s: delays %+v", link, d)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package lab
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"mpbond/lab/lte"
+	"mpbond/pbe/cell"
+	"mpbond/unit"
+)
+
+// hearing is a broadcast to which so many numbered subframes can be told by hand.
+func hearing(t *testing.T) (b *broadcast, tell func(from, to int64), messages, truth string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ls") // short, for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	users := []airUser{{name: "l", UserConfig: lte.UserConfig{RNTI: 0x4601}}, {name: "x", UserConfig: lte.UserConfig{RNTI: 0xE000}}}
+	s := &station{name: "t", air: newBroadcast(lte.Config{Cells: []lte.CellConfig{{PRB: 50}, {PRB: 25}}}, users)}
+	if err := s.open(dir); err != nil {
+		t.Fatal(err)
+	}
+	tell = func(from, to int64) {
+		for n := from; n < to; n++ {
+			if o := s.air.begin(n); o != nil {
+				for c, prb := range []uint8{50, 25} {
+					g := []cell.Grant{{RNTI: 0x4601, Format: cell.Format1, PRB: prb, N: 1, Blocks: [2]cell.Block{{MCS: 9, Size: cell.Bits(n % 1000)}}}}
+					o.add(cell.Subframe{Cell: cell.ID(c), Number: n, PRB: prb, Grants: g})
+				}
+				o.truth = append(o.truth, lte.Truth{Physical: float64(n), Fair: 2, Waiting: 3, Delivered: 4, Carriers: 1}, lte.Truth{})
+				s.air.commit()
+			}
+		}
+	}
+	return s.air, tell, s.messages, s.truth
+}
+
+// hear connects and waits until the broadcast knows.
+func hear(t *testing.T, b *broadcast, path string) net.Conn {
+	t.Helper()
+	before := b.hearers.Load()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	await(t, "a hearer", func() bool { return b.hearers.Load() == before+1 })
+	return c
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no %s", what)
+		}
+	}
+}
+
+// TestBroadcast: each who connects has all from then on, in order, as a recording
+// or as the truth; nothing is kept while nobody hears.
+func TestBroadcast(t *testing.T) {
+	b, tell, messages, truth := hearing(t)
+	tell(0, 100)
+	if b.written.Load() != 0 {
+		t.Fatal("subframes were kept for nobody")
+	}
+	first := hear(t, b, messages)
+	tell(100, 600)
+	await(t, "room", func() bool { return b.taken.Load() == b.written.Load() })
+	second, third := hear(t, b, messages), hear(t, b, truth)
+	tell(600, 1100)
+	for _, c := range []struct {
+		conn net.Conn
+		from int64
+	}{{first, 100}, {second, 600}} {
+		r, err := cell.NewReader(c.conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.PRB != [cell.MaxCells]uint8{50, 25} {
+			t.Errorf("cells of %v blocks", r.PRB)
+		}
+		for n := c.from; n < 1100; n++ {
+			for id := range cell.ID(2) {
+				s, err := r.Read()
+				if err != nil || s.Number != n || s.Cell != id || len(s.Grants) != 1 || s.Grants[0].Blocks[0].Size != cell.Bits(n%1000) {
+					t.Fatalf("subframe %d of cell %d: %+v, %v", n, id, s, err)
+				}
+			}
+		}
+	}
+	lines := json.NewDecoder(third)
+	for n := int64(600); n < 1100; n++ {
+		var l, x TruthLine
+		if err := errors.Join(lines.Decode(&l), lines.Decode(&x)); err != nil {
+			t.Fatal(err)
+		}
+		if want := (TruthLine{Number: n, User: "l", RNTI: 0x4601, Physical: unit.Rate(1000 * n), Fair: 2000, Waiting: 3, Delivered: 4, Carriers: 1}); l != want || x.User != "x" {
+			t.Fatalf("%+v, %+v, want %+v", l, x, want)
+		}
+	}
+	if b.missed.Load() != 0 || b.dropped.Load() != 0 {
+		t.Error("some were missed or dropped")
+	}
+	for _, c := range []net.Conn{first, second, third} {
+		c.Close()
+	}
+	await(t, "end", func() bool { return b.hearers.Load() == 0 })
+}
+
+// TestBroadcastDropsWhoDoesNotRead: one who does not read is dropped, and holds
+// nobody up.
+func TestBroadcastDropsWhoDoesNotRead(t *testing.T) {
+	b, tell, messages, truth := hearing(t)
+	slow, good := hear(t, b, truth), hear(t, b, messages)
+	r, err := cell.NewReader(bufio.NewReader(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := int64(0)
+	for ; b.dropped.Load() == 0; n++ {
+		if n == 1_000_000 {
+			t.Fatal("nobody is dropped")
+		}
+		tell(n, n+1)
+		for range 2 {
+			if s, err := r.Read(); err != nil || s.Number != n {
+				t.Fatalf("subframe %d: %+v, %v", n, s, err)
+			}
+		}
+	}
+	if _, err := io.Copy(io.Discard, slow); err != nil {
+		t.Error(err)
+	}
+	await(t, "end", func() bool { return b.hearers.Load() == 1 })
+}
+
+// TestBroadcastMisses: subframes for which there is no room are missed and counted,
+// the emulator's thread goes on.
+func TestBroadcastMisses(t *testing.T) {
+	b := newBroadcast(lte.Config{Cells: []lte.CellConfig{{PRB: 50}}}, nil)
+	b.hearers.Store(1)
+	for n := range int64(slots + 10) {
+		if s := b.begin(n); (s == nil) != (n >= slots) {
+			t.Fatalf("subframe %d: %v", n, s)
+		} else if s != nil {
+			b.commit()
+		}
+	}
+	if b.missed.Load() != 10 {
+		t.Errorf("%d missed", b.missed.Load())
+	}
+}
