@@ -126,7 +126,7 @@ func TestWallStands(t *testing.T) {
 	for _, bad := range [][2]string{
 		{"bond", "subflow"}, {"bond", "api"}, {"sched", "bond"}, {"wire", "bond"}, {"tcp", "primary"}, {"subflow", "server"},
 		{"primary", "helper"}, {"primary", "lab"}, {"lab/shaper", "bond"}, {"pipe", "api"}, {"subflow", "pbe/udp"}, {"lab", "cmd/mpbond"},
-		{"unit", "wire"}, {"exp", "cmd/mpbond"}, {"api", "bond"}, {"lab/virtual", "bond"}, {"lab/shaper", "pbe/cc"}, {"bond", "pbe/cc"}, {"pbe/udp", "subflow"},
+		{"unit", "wire"}, {"exp", "cmd/mpbond"}, {"api", "bond"}, {"lab/virtual", "bond"}, {"lab/shaper", "pbe/cc"}, {"lab", "pbe/udp"}, {"bond", "pbe/cc"}, {"pbe/udp", "subflow"},
 	} {
 		if breach(bad[0], bad[1]) == "" {
 			t.Errorf("%s may import %s", bad[0], bad[1])
@@ -134,7 +134,7 @@ func TestWallStands(t *testing.T) {
 	}
 	for _, good := range [][2]string{
 		{"cmd/mpbond", "lab"}, {"cmd/mpbond", "primary"}, {"bond", "sched"}, {"lab", "lab/shaper"}, {"exp", "lab"}, {"primary", "api"},
-		{"subflow", "identity"}, {"pbe/udp", "pbe/cc"}, {"cmd/mpbond", "onload"}, {"lab/virtual", "pbe/cc"},
+		{"subflow", "identity"}, {"pbe/udp", "pbe/cc"}, {"cmd/mpbond", "onload"}, {"lab/virtual", "pbe/cc"}, {"lab", "pbe/cell"},
 	} {
 		if why := breach(good[0], good[1]); why != "" {
 			t.Errorf("%s must not import %s: %s", good[0], good[1], why)

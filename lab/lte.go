@@ -76,6 +76,9 @@ const firstUser cell.RNTI = 0xE000
 // its messages must do for the others.
 const maxControl = 8
 
+// maxUsers is lte.Config's.
+const maxUsers = 40
+
 // airUser is a user of a network, ready to run.
 type airUser struct {
 	name   string // of the link or User
@@ -139,6 +142,9 @@ func (n *LTE) config(t *Topology, name string) (cfg lte.Config, users []airUser,
 		}
 		u.name, u.RNTI = user, firstUser+cell.RNTI(i)
 		users = append(users, u)
+	}
+	if len(users) > maxUsers {
+		return cfg, nil, fmt.Errorf("%d links and users: %d at most", len(users), maxUsers)
 	}
 	seen := map[cell.RNTI]string{}
 	for _, u := range users {

@@ -200,7 +200,7 @@ off="2s"`)), dir)
 		t.Error("m is no veth")
 	}
 	// −85 dBm: the greatest rate there is.
-	if p, err := top.peak("l"); err != nil || math.Abs(float64(p)/((50*2+100)*5.5547*132*1000*(1-cell.Overhead))-1) > 1e-6 {
+	if p, err := top.peak("l"); err != nil || math.Abs(float64(p)/((36_696*2+75_376)*1000*(1-cell.Overhead))-1) > 1e-6 {
 		t.Errorf("at most %v, %v", p, err)
 	}
 }
@@ -235,7 +235,7 @@ func TestExample(t *testing.T) {
 	if _, err := Load("nowhere.toml"); err == nil {
 		t.Error("a missing file was loaded")
 	}
-	if got := strings.Join(top.Links(), " "); got != "core lte tethered wifi" {
+	if got := strings.Join(top.Links(), " "); got != "core lte mobile tethered wifi" {
 		t.Error(got)
 	}
 }

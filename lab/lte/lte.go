@@ -118,11 +118,11 @@ type user struct {
 	unsent  int   // bits that are not in blocks
 	waiting unit.Bytes
 	came    unit.Bytes // has come over, not lost
-	active  []bool  // by index of Cells
-	full    int     // subframes in turn in which the active carriers left something waiting
-	spare   int     // subframes in turn in which the last carrier was not needed
-	cqi     int     // in this subframe
-	right   float64 // log of the probability that a bit is right
+	active  []bool     // by index of Cells
+	full    int        // subframes in turn in which the active carriers left something waiting
+	spare   int        // subframes in turn in which the last carrier was not needed
+	cqi     int        // in this subframe
+	right   float64    // log of the probability that a bit is right
 }
 
 // New begins at subframe 0 with empty queues.

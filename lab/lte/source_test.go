@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/pbe/cell"
 	"mpbond/unit"
 )
 
 // TestSource: what a user of the model gets through, beside its times and a cell
 // that gives 50 Mbit/s and more.
 func TestSource(t *testing.T) {
-	bits := 50 * 3.9023 * 132 * 2 * (1 - headers) // of a subframe
-	full := unit.Rate(bits * 1000)
+	full := unit.Rate(cellOf(50).Bits(18) * (1 - cell.Overhead) * 1000)
 	// (What waits when a full user goes off still comes: 33 ms more.)
 	for _, c := range []struct {
 		source Source
