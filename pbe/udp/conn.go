@@ -41,6 +41,7 @@ type Conn struct {
 	whose  atomic.Pointer[string] // see For
 	corked bool                   // for the writing goroutine
 	held   []byte
+	ahead  []byte // of Peek; for the reading goroutine
 
 	mu       sync.Mutex // guards the rest
 	e        *engine
@@ -212,6 +213,30 @@ func (c *Conn) wakeAll() {
 
 // Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
+	if len(c.ahead) > 0 {
+		n := copy(p, c.ahead)
+		c.ahead = c.ahead[n:]
+		return n, nil
+	}
+	return c.next(p)
+}
+
+// Peek returns the next n bytes without taking them, few: they are copied. They are
+// valid until the next Read. It is for the goroutine that reads.
+func (c *Conn) Peek(n int) ([]byte, error) {
+	for len(c.ahead) < n {
+		b := make([]byte, n-len(c.ahead))
+		k, err := c.next(b)
+		if err != nil {
+			return nil, err
+		}
+		c.ahead = append(c.ahead, b[:k]...)
+	}
+	return c.ahead[:n], nil
+}
+
+// next reads what no Peek has seen.
+func (c *Conn) next(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -304,12 +329,33 @@ func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 	return nil
 }
 
+// SetKeepAlive changes after how much silence a PING is sent, 15 s at first; three
+// times that without a word of the peer is the end. Both ends should have the same.
+// A NAT that forgets sooner drops what the peer sends, until this end sends
+// something.
+func (c *Conn) SetKeepAlive(idle time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.e.idle = max(idle, time.Second)
+	c.nudge()
+	return nil
+}
+
+// Pace lets this end send no faster than r from now on; 0 ends that.
+func (c *Conn) Pace(r unit.Rate) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.e.pace = r
+	c.nudge()
+	return nil
+}
+
 // Probe tells the state of the sending direction. After the end it returns why.
 func (c *Conn) Probe() (estimate.Hop, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.e
-	h := estimate.Hop{SRTT: e.srtt, MinRTT: e.minRTT, RTTVar: e.rttvar, Rate: e.rate, AppLimited: e.limited, Cwnd: e.ctl.Limits(c.now()).Window,
+	h := estimate.Hop{SRTT: e.srtt, MinRTT: e.minRTT, RTTVar: e.rttvar, Rate: e.rate, AppLimited: e.limited, Limit: e.pace, Cwnd: e.ctl.Limits(c.now()).Window,
 		MSS: unit.Bytes(e.mtu.size - overhead), Queue: unit.Bytes(e.wrote - e.out.base), Unsent: e.unsent(), Acked: e.out.base, Received: e.read + uint64(e.readable()),
 		WireIn: e.counts.wireIn, WireOut: e.counts.wireOut, PathMTU: e.packetSize(), Packets: e.counts.packets, Resent: e.counts.resent}
 	for _, s := range e.have {

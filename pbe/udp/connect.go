@@ -35,23 +35,10 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 	for i, ip := range ips {
 		ip = ip.Unmap()
 		to := netip.AddrPortFrom(ip, uint16(port))
-		// At one own address, so that it is known by which interface it goes.
-		var local net.Addr
-		if local, err = leads(net.UDPAddrFromAddrPort(to), opt); err != nil {
-			err = fault.New(fault.Unreachable, err, "this device has no route there: is the network up?")
-			continue
-		}
-		at := local.(*net.UDPAddr)
-		at.Port = 0
-		network := "udp6"
-		if ip.Is4() {
-			network = "udp4"
-		}
 		var ep *Endpoint
-		if ep, err = open(network, at.String(), opt); err != nil {
+		if ep, err = openTowards(to, opt); err != nil {
 			continue
 		}
-		ep.own = true
 		one, cancel := ctx, context.CancelFunc(func() {})
 		if left := len(ips) - i; left > 1 {
 			one, cancel = share(ctx, left)
@@ -65,6 +52,11 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 		ep.Close()
 	}
 	return nil, err
+}
+
+// noRoute explains why no address of this device leads somewhere.
+func noRoute(err error) error {
+	return fault.New(fault.Unreachable, err, "this device has no route there: is the network up?")
 }
 
 // share is ctx with the part of its time that one of so many tries has.

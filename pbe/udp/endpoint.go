@@ -77,6 +77,7 @@ type Endpoint struct {
 	dialing map[connID]chan []byte
 	half    map[halfKey]*halfOpen
 	over    bool
+	why     error // it was closed for; nil: Close was called
 }
 
 // halfKey names a HELLO: one that was damaged on the way is another one.
@@ -134,12 +135,17 @@ func open(network, addr string, opt Options) (*Endpoint, error) {
 func (ep *Endpoint) Addr() net.Addr { return ep.sock.LocalAddr() }
 
 // Accept returns the next connection whose client has shown that it has the keys.
-// After Close it returns net.ErrClosed.
+// After Close it returns net.ErrClosed, and when the socket has failed for good why.
 func (ep *Endpoint) Accept() (*Conn, error) {
 	select {
 	case c := <-ep.accepted:
 		return c, nil
 	case <-ep.closed:
+		ep.mu.Lock()
+		defer ep.mu.Unlock()
+		if ep.why != nil {
+			return nil, ep.why
+		}
 		return nil, net.ErrClosed
 	}
 }
@@ -180,10 +186,12 @@ func (ep *Endpoint) Close() error {
 	return ep.sock.Close()
 }
 
-// receive reads the socket until it is closed.
+// receive reads the socket until it is closed, or has failed so often in turn that it
+// is closed here.
 func (ep *Endpoint) receive() {
+	var err error
 	for failed := 0; failed < maxErrors; {
-		if err := ep.sock.receive(ep.train); err == nil {
+		if err = ep.sock.receive(ep.train); err == nil {
 			failed = 0
 		} else if errors.Is(err, net.ErrClosed) {
 			return
@@ -191,6 +199,10 @@ func (ep *Endpoint) receive() {
 			failed++ // some systems tell here of ICMP, which anybody can send
 		}
 	}
+	ep.mu.Lock()
+	ep.why = fmt.Errorf("a UDP socket that failed %d times in turn: %w", maxErrors, err)
+	ep.mu.Unlock()
+	ep.Close()
 }
 
 // train takes packets of one size that came together.

@@ -27,7 +27,7 @@ const (
 	maxTimeout    = time.Second            // if the round trip is not longer
 	burst         = 2 * time.Millisecond   // what the pacer lets go at once, to make up for late wakings
 	keepAlive     = 15 * time.Second       // under the 30 s after which many NATs forget (RFC 4787 asks for 2 minutes)
-	deadAfter     = 45 * time.Second       // three of them
+	deadAfter     = 3 * keepAlive
 	maxSendBuffer = 16 << 20
 	firstWindow   = 256 << 10
 	maxWindow     = 16 << 20
@@ -80,6 +80,7 @@ type engine struct {
 	largest  uint64        // highest acknowledged + 1
 	reorder  uint64        // threshold
 	may      time.Duration // the pacer lets the next one go
+	pace     unit.Rate     // that the pacer lets go at most; 0: what the controller says
 	srtt     time.Duration
 	rttvar   time.Duration
 	minRTT   time.Duration
@@ -130,10 +131,11 @@ type engine struct {
 
 	heard   time.Duration
 	spoke   time.Duration
-	answer  []byte // data of a CHALLENGE, to be returned
-	proved  []byte // data of the newest RESPONSE
-	closing bool   // a CLOSE is to be sent
-	err     error  // the connection is over
+	idle    time.Duration // silence until a PING, and a third of that until the end
+	answer  []byte        // data of a CHALLENGE, to be returned
+	proved  []byte        // data of the newest RESPONSE
+	closing bool          // a CLOSE is to be sent
+	err     error         // the connection is over
 	losses  cc.Loss
 	newAck  cc.Ack
 	rate    unit.Rate // newest sample
@@ -145,7 +147,7 @@ type engine struct {
 type counts struct{ packets, resent, lost, spurious, wireOut, wireIn, duplicate uint64 }
 
 func newEngine(ctl cc.Controller, header unit.Bytes) *engine {
-	return &engine{ctl: ctl, header: header, room: firstWindow, window: firstWindow, most: maxWindow, told: firstWindow, reorder: packetThreshold, mtu: mtuSearch{size: minPayload}}
+	return &engine{ctl: ctl, header: header, room: firstWindow, window: firstWindow, most: maxWindow, told: firstWindow, reorder: packetThreshold, idle: keepAlive, mtu: mtuSearch{size: minPayload}}
 }
 
 // write takes as much of p as there is room for.
@@ -243,7 +245,7 @@ func (e *engine) wait(now time.Duration) time.Duration {
 	case e.ackNow || e.closing || e.ping || len(e.answer) > 0:
 		return now
 	}
-	at := min(e.heard+deadAfter, e.spoke+keepAlive)
+	at := min(e.heard+3*e.idle, e.spoke+e.idle)
 	if e.ackAt > 0 {
 		at = min(at, e.ackAt)
 	}
@@ -288,7 +290,7 @@ func (e *engine) tick(now time.Duration) {
 	if e.err != nil {
 		return
 	}
-	if now >= e.heard+deadAfter {
+	if now >= e.heard+3*e.idle {
 		e.err = errDead
 		return
 	}
@@ -303,7 +305,7 @@ func (e *engine) tick(now time.Duration) {
 	if (e.inFlight > 0 || e.blocked()) && now >= e.asked+e.timeout() {
 		e.onTimeout()
 	}
-	if now >= e.spoke+keepAlive {
+	if now >= e.spoke+e.idle {
 		e.ping = true
 	}
 }
@@ -365,8 +367,12 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 		e.inFlight += p.size
 		e.asked = now
 		e.ctl.OnSent(now, p.size, e.inFlight)
-		if lim.Rate > 0 {
-			e.may = max(e.may, now-burst) + lim.Rate.Time(p.size)
+		rate := lim.Rate
+		if e.pace > 0 && (rate == 0 || e.pace < rate) {
+			rate = e.pace
+		}
+		if rate > 0 {
+			e.may = max(e.may, now-burst) + rate.Time(p.size)
 		}
 	}
 	return b, e.sent(p, len(b)-start), true
