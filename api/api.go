@@ -169,8 +169,14 @@ type Path struct {
 	Radio         string     `json:"radio,omitempty"` // of its link to the server; "" for a cable, or where it is not known
 	Metered       bool       `json:"metered,omitempty"`
 	Tier          string     `json:"tier,omitempty"` // "secondary" or "backup"; "" is primary
+	// Transport carries the hop that begins at this end, a helped path's at its helper
+	// the one to the server: "tcp", "udp" or "rfcomm". Fallback is why it is TCP
+	// although UDP is asked for.
+	Transport string `json:"transport,omitempty"`
+	Fallback  string `json:"fallback,omitempty"`
 	// Of a helped path: where its pipe ends now, how many times it went on over
-	// another one, after a break and before, and how many pipes wait.
+	// another one, after a break and before (a direct path over UDP: from another
+	// address), and how many pipes wait.
 	Pipe     string `json:"pipe,omitempty"`
 	Resumed  int    `json:"resumed,omitempty"`
 	Migrated int    `json:"migrated,omitempty"`
@@ -203,7 +209,9 @@ type HelperStatus struct {
 	Primary      string     `json:"primary"` // name of the device, "" while there is none
 	Server       string     `json:"server"`  // address that the HS-path goes to
 	Subflows     int        `json:"subflows"`
-	BufferBytes  unit.Bytes `json:"buffer_bytes"` // held between HS-path and pipe
+	OverUDP      int        `json:"subflows_over_udp,omitempty"` // of these, to the server
+	Fallback     string     `json:"fallback,omitempty"`          // why others are not, although it is asked for
+	BufferBytes  unit.Bytes `json:"buffer_bytes"`                // held between HS-path and pipe
 	BufferLimit  unit.Bytes `json:"buffer_limit_bytes"`
 	RelayedBytes unit.Bytes `json:"relayed_bytes"` // both directions
 	PipeRateBps  unit.Rate  `json:"pipe_rate_bps"` // estimate

@@ -1,48 +1,97 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
+	"mpbond/api"
 	"mpbond/e2e/rig"
 )
 
+// download loads a file of that size, whose bytes must be right.
+func (n *network) download(size int64) {
+	n.Helper()
+	if err := n.tryDownload(size); err != nil {
+		n.Error(err)
+	}
+}
+
+func (n *network) tryDownload(size int64) error {
+	n.Helper()
+	want, err := rig.Sum(rig.Noise(size))
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(n.Dir, "got")
+	if _, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", "-o", file, fmt.Sprintf("http://web/%d", size)); err != nil {
+		return err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if got, err := rig.Sum(f); err != nil || got != want {
+		return fmt.Errorf("what came is not what was asked for, %w", err)
+	}
+	return nil
+}
+
+// by is the path that a device carries, as a role tells of it.
+func (n *network) by(role, device string) (p api.Path, err error) {
+	node := role
+	s, err := n.Status(node, role)
+	if err != nil {
+		return p, err
+	}
+	for _, b := range s.Bonds {
+		for _, p := range b.Paths {
+			if p.Device == device && p.State == api.Up {
+				return p, nil
+			}
+		}
+	}
+	return p, fmt.Errorf("%s: nothing by %s in %+v", role, device, s.Bonds)
+}
+
+// over waits until a device's subflow goes over a transport.
+func (n *network) over(role, device, transport string) (p api.Path) {
+	n.Helper()
+	rig.Eventually(n.TB, func() (err error) {
+		if p, err = n.by(role, device); err == nil && p.Transport != transport {
+			err = fmt.Errorf("%s goes over %s: %q", device, p.Transport, p.Fallback)
+		}
+		return err
+	})
+	return p
+}
+
 // TestOverUDP: one subflow over UDP beside one over TCP carry a download, and the
-// one over UDP alone; what it carried is counted at its link.
+// one over UDP alone; what it carried is counted at its link. When the server comes
+// back from a sudden end, so does it.
 func TestOverUDP(t *testing.T) {
 	n := newUplinks(t)
 	n.Must("primary", "ip", "route", "add", "default", "dev", "lte", "metric", "900")
-	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp")
+	start := func() *rig.Process {
+		return n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp")
+	}
+	start()
 	p := n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "wifi", "--interface", "lte", "--udp", "lte")
 	n.uses("laptop/lte", "laptop/wifi")
-	if n.Must("primary", "cat", "/proc/net/udp") == n.Must("web", "cat", "/proc/net/udp") {
-		t.Error("the primary has no UDP socket")
-	}
+	n.over("primary", "laptop/lte", "udp")
+	n.over("primary", "laptop/wifi", "tcp")
+	n.over("server", "laptop/lte", "udp")
 	const size = 2 * mb
-	want, err := rig.Sum(rig.Noise(size))
-	if err != nil {
-		t.Fatal(err)
-	}
 	asker := n.Asker("primary", "primary")
-	download := func() {
-		t.Helper()
-		file := filepath.Join(n.Dir, "got")
-		n.Must("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", "-o", file, fmt.Sprintf("http://web/%d", size))
-		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		if got, err := rig.Sum(f); err != nil || got != want {
-			t.Errorf("what came is not what was asked for, %v", err)
-		}
-	}
 	rx0, tx0 := n.counters("primary", "lte")
 	down0, up0 := n.used(asker, "lte")
-	download()
+	n.download(size)
 	rx1, _ := n.counters("primary", "lte")
 	if rx1-rx0 < size/20 {
 		t.Errorf("%d bytes of %d came by the link with UDP", rx1-rx0, size)
@@ -50,7 +99,7 @@ func TestOverUDP(t *testing.T) {
 	p.End(os.Interrupt)
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte")
 	n.uses("laptop/lte")
-	download()
+	n.download(size)
 	rig.Eventually(t, func() error { // the last packets may be on their way
 		rx, tx := n.counters("primary", "lte")
 		down, up := n.used(asker, "lte")
@@ -60,4 +109,115 @@ func TestOverUDP(t *testing.T) {
 		}
 		return nil
 	})
+	n.signal("server", syscall.SIGKILL)
+	start()
+	rig.Eventually(t, func() error { return n.tryDownload(1000) })
+}
+
+// TestUDPBlocked: where UDP does not get through the subflow goes over TCP, and says
+// why.
+func TestUDPBlocked(t *testing.T) {
+	n := newUplinks(t)
+	n.Must("server", "nft", "add table inet blocked; add chain inet blocked in { type filter hook input priority 0; }; add rule inet blocked in udp dport 7600 drop")
+	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp")
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "wifi", "--udp", "any")
+	p := n.over("primary", "laptop/wifi", "tcp")
+	if !strings.Contains(p.Fallback, "no answer over UDP within 300ms") {
+		t.Errorf("it says %q", p.Fallback)
+	}
+	n.download(mb)
+	if text := n.Must("primary", n.Mpbond, "status"); !strings.Contains(text, "over TCP: no answer over UDP") {
+		t.Error(text)
+	}
+}
+
+// readdressed is readdress with the default route as it was, as DHCP does it.
+func (n *network) readdressed(node, link string) {
+	n.Helper()
+	routes := n.Must(node, "ip", "route", "show", "default")
+	n.readdress(node, link, 0)
+	for r := range strings.Lines(routes) {
+		n.Must(node, append([]string{"ip", "route", "replace"}, strings.Fields(strings.TrimSuffix(strings.TrimSpace(r), "linkdown"))...)...)
+	}
+}
+
+// goesOn begins a download, calls change in the middle of it, and waits for its end,
+// which must be as if nothing had happened.
+func (n *network) goesOn(size int64, change func()) {
+	n.Helper()
+	want, err := rig.Sum(rig.Noise(size))
+	if err != nil {
+		n.Fatal(err)
+	}
+	x := n.transfer(fmt.Sprintf("http://web/%d", size))
+	<-x.begun
+	change()
+	<-x.done
+	if x.err != nil || x.got != want {
+		n.Errorf("%s, want %s: %v %s", x.got, want, x.err, &x.errs)
+	}
+}
+
+// TestUDPReaddressed: in the middle of a download its only link gets another address;
+// the subflow over UDP is the same afterwards.
+func TestUDPReaddressed(t *testing.T) {
+	n := newUplinks(t)
+	n.Must("primary", "ip", "route", "add", "default", "dev", "lte", "metric", "900")
+	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp")
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte")
+	before := n.over("primary", "laptop/lte", "udp")
+	n.goesOn(3*mb, func() { n.readdressed("primary", "lte") })
+	after, err := n.by("primary", "laptop/lte")
+	if err != nil || after.ID != before.ID || after.Migrated != 1 {
+		t.Errorf("%v: it was %+v, and is %+v", err, before, after)
+	}
+}
+
+// TestHelpedOverUDP: a helped subflow whose way from helper to server is over UDP
+// carries downloads and uploads alone; the server learns of the pipe, what the helper's
+// link carried is counted, and the subflow goes on when that link gets another address.
+func TestHelpedOverUDP(t *testing.T) {
+	n := newNetworkOf(t, "20/20/8", "", []string{"--udp"})
+	n.helper.End(os.Interrupt)
+	n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--udp", "any")
+	n.over("server", "phone", "udp")
+	asker := n.Asker("helper1", "helper")
+	rx0, tx0 := n.counters("helper1", "hs1")
+	down0, up0 := n.used(asker, "hs1")
+	if err := n.Lab.Set("ps", "", "outage=on"); err != nil {
+		t.Fatal(err)
+	}
+	const size = 2 * mb
+	n.download(size)
+	p := n.over("server", "phone", "udp")
+	if p.Hop == nil || float64(p.Hop.FarRateBps) < 4e6 || float64(p.Hop.FarRateBps) > 12e6 {
+		t.Errorf("the server does not know of the pipe of 8 Mbit/s: %+v", p.Hop)
+	}
+	file := filepath.Join(n.Dir, "sent")
+	writeNoise(t, file, size)
+	n.Must("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", "-T", file, "http://web/upload")
+	rig.Eventually(t, func() error {
+		rx, tx := n.counters("helper1", "hs1")
+		down, up := n.used(asker, "hs1")
+		is, counted := float64(rx-rx0+tx-tx0), float64(down-down0+up-up0)
+		if off := 100 * (counted - is) / is; math.Abs(off) > 1 || is < 2*size {
+			return fmt.Errorf("%.0f bytes went by the helper's link, %+.2f %% of that were counted too much", is, off)
+		}
+		return nil
+	})
+	s, err := n.Status("helper1", "helper")
+	if err == nil && (s.Helper == nil || s.Helper.OverUDP != 1 || s.Helper.Fallback != "") {
+		err = errors.New("it does not go over UDP")
+	}
+	if err != nil {
+		t.Errorf("%v: %+v", err, s.Helper)
+	}
+	before := n.helped()
+	n.goesOn(4*mb, func() { n.readdressed("helper1", "hs1") })
+	if after := n.helped(); after.ID != before.ID {
+		t.Errorf("it was %+v, and is %+v", before, after)
+	}
+	if err := n.Lab.Set("ps", "", "outage=off"); err != nil {
+		t.Fatal(err)
+	}
 }

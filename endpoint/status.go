@@ -180,6 +180,7 @@ func (e *Endpoint) Status(why bool) api.Bond {
 		if t := l.sf.Terms; t.Radio != wire.RadioNone {
 			a.Radio = t.Radio.String()
 		}
+		a.Transport = l.sf.LocalAddr().Network()
 		a.Metered = l.sf.Terms.Metered
 		if t := l.sf.Terms.Tier; t != wire.TierPrimary {
 			a.Tier = t.String()

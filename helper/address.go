@@ -57,7 +57,8 @@ func (h *Helper) wait(ctx context.Context, o *pipe.Offer, conn net.Conn, primary
 
 // watchAddresses ends, until ctx ends, what goes from an address that this
 // device has no more: a pipe that waits is made anew, a subflow whose pipe it was
-// looks for another, and one whose HS-path it was is given back to the primary.
+// looks for another, and one whose HS-path it was goes on from another address, over
+// UDP, or is given back to the primary.
 func (h *Helper) watchAddresses(ctx context.Context) {
 	tick := time.NewTicker(addressEvery)
 	defer tick.Stop()
@@ -140,6 +141,13 @@ func (h *Helper) dropLost(lost func(net.Addr) bool) {
 			}
 		}
 		if local := r.hs.LocalAddr(); lost(local) {
+			before := f.moves.count
+			if f.moves.follow(r.hs.Conn()) {
+				if f.moves.count > before {
+					h.log.Info("HS-path goes on from another address", "primary", f.primary.Name, "before", local, "now", r.hs.LocalAddr())
+				}
+				continue
+			}
 			h.log.Info("HS-path given up", "primary", f.primary.Name, "from", local, "err", errAddress)
 			go r.close(errAddress) // may wait for a write that is under way
 		}

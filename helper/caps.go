@@ -8,7 +8,6 @@ import (
 	"mpbond/identity"
 	"mpbond/pipe"
 	"mpbond/policy"
-	"mpbond/tcp"
 )
 
 // capError is that a link may carry nothing more, or any of them for a primary.
@@ -75,7 +74,7 @@ func (h *Helper) Spent(of device.Bounded, a policy.Allowance) {
 
 // countFor has what a connection carries counted as a primary's.
 func countFor(c pipe.Conn, p identity.Peer) {
-	if c, ok := c.(*tcp.Conn); ok {
+	if c, ok := c.(interface{ For(peer string) }); ok {
 		c.For(p.Key.ID().String())
 	}
 }

@@ -8,6 +8,7 @@
 //	relay.go   one subflow: two hops and the buffers between
 //	resume.go  another pipe for a subflow whose pipe broke
 //	report.go  what the senders are told about the hop they cannot see
+//	hspath.go  the HS-path, over TCP or UDP
 //	address.go the device's own addresses: what becomes of connections that lose theirs
 //	find.go    primaries on the local networks
 //	allow.go   the servers that may be reached
@@ -19,6 +20,7 @@ package helper
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -34,6 +36,7 @@ import (
 	"mpbond/discovery"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/paths"
 	"mpbond/pipe"
 	"mpbond/policy"
 	"mpbond/tcp"
@@ -84,6 +87,10 @@ type Config struct {
 	// carried to and from servers; empty leaves it to the routes.
 	PipeInterface string `toml:"pipe_interface"`
 	HSInterface   string `toml:"hs_interface"`
+	// UDP are interfaces by which what is carried to and from servers goes over UDP
+	// instead of TCP, where it gets through and the server serves it (docs/pbe.md); "any"
+	// is each.
+	UDP []string `toml:"udp"`
 	// BatteryFloor is the battery, in percent, below which this device carries
 	// nothing for others unless it is plugged in; 0 is none.
 	BatteryFloor int `toml:"battery_floor"`
@@ -100,6 +107,8 @@ type Config struct {
 	Mark int `toml:"-"`
 	// Usage counts what pipes and HS-paths carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`
+	// DialUDP connects over UDP; nil: it cannot.
+	DialUDP paths.DialUDP `toml:"-"`
 	// Allowed is what a link, or all of them for a primary, may still carry, by the
 	// owner's caps; nil: there are none.
 	Allowed func(of device.Bounded) policy.Allowance `toml:"-"`
@@ -124,10 +133,12 @@ type Helper struct {
 	rec   *trace.Recorder // nil: nothing is traced
 	mode  feedback
 
-	pipes, servers pipe.Carrier // fakes in tests
-	changed        chan struct{}
-	addresses      func() (map[netip.Addr]bool, error) // device.Addresses; fakes in tests
-	wall           func() time.Time                    // wallClock; fakes in tests
+	pipes     pipe.Carrier // a fake in tests
+	servers   dialer       // a fake in tests
+	paths     *paths.Dialer
+	changed   chan struct{}
+	addresses func() (map[netip.Addr]bool, error) // device.Addresses; fakes in tests
+	wall      func() time.Time                    // wallClock; fakes in tests
 
 	find func(context.Context) ([]discovery.Found, error) // nil: nothing is looked for
 
@@ -199,6 +210,7 @@ type subflow struct {
 	server  string
 	since   time.Time
 	link    string // interface of the HS-path, "" if it is not known
+	moves   moves
 	lent    lent
 }
 
@@ -229,15 +241,18 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 			return nil, err
 		}
 	}
+	if len(cfg.UDP) > 0 && cfg.DialUDP == nil {
+		return nil, fault.New(fault.Unsupported, errors.New("servers cannot be reached over UDP here"), "leave `udp` out")
+	}
 	if len(name) > wire.MaxName {
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
 	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, news: map[identity.PublicKey]news{}, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, wall: wallClock, woken: make(chan struct{}), changed: make(chan struct{}, 1),
 		pipes: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout, Ledger: cfg.Usage.Ledger(policy.ForPipe)}),
 			pipe.RFCOMM{}},
-		servers: pipe.TCP(tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive,
-			Ledger: cfg.Usage.Ledger(policy.ForPath)}),
+		paths: &paths.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath},
 	}
+	h.servers = hsPath{h.paths, tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}}
 	if _, err := (policy.Limits{BatteryFloor: cfg.BatteryFloor, MaxTemperature: cfg.MaxTemperature}).Check(); err != nil {
 		return bad(err, "see battery_floor and max_temperature in helper.toml")
 	}
@@ -456,10 +471,12 @@ func (h *Helper) subflow(ctx context.Context, all *sync.WaitGroup, t *target, o 
 	h.mu.Lock()
 	number := h.relays[r].number
 	h.mu.Unlock()
+	began := time.Now()
 	all.Go(func() { h.rescue(ctx, all, r, t) })
 	log.Debug("subflow relayed")
 	h.rec.Add(trace.Event{Kind: trace.RelayUp, Count: number, Device: t.primary.Name, Text: q.Server})
 	err = r.run(h.mode, h.tracing(number))
+	h.judge(r, began)
 	h.rec.Add(trace.Event{Kind: trace.RelayDown, Count: number, Device: t.primary.Name,
 		Length: unit.Bytes(r.up.read.Load() + r.down.read.Load()), Reason: ending(err)})
 	h.mu.Lock()

@@ -43,8 +43,13 @@ type SubflowStatus struct {
 	Primary string    `json:"primary"`
 	Server  string    `json:"server"`
 	Since   time.Time `json:"since"`
-	Up      Direction `json:"up"`
-	Down    Direction `json:"down"`
+	// Transport is the HS-path's, "tcp" or "udp"; Fallback why it is TCP although UDP
+	// is asked for. Migrated is how many times it went on from another address.
+	Transport string    `json:"transport"`
+	Fallback  string    `json:"fallback,omitempty"`
+	Migrated  int       `json:"migrated,omitempty"`
+	Up        Direction `json:"up"`
+	Down      Direction `json:"down"`
 }
 
 // Direction is one direction of a relay: bytes of ciphertext that came, those
@@ -91,7 +96,11 @@ func (h *Helper) Status() Status {
 	s.Relayed = h.moved
 	for r, f := range h.relays {
 		s.Relayed += r.up.read.Load() + r.down.read.Load()
-		s.Subflows = append(s.Subflows, SubflowStatus{f.number, h.nameOf(f.primary), f.server, f.since, r.up.status(), r.down.status()})
+		one := SubflowStatus{Number: f.number, Primary: h.nameOf(f.primary), Server: f.server, Since: f.since, Transport: r.hs.LocalAddr().Network(), Migrated: f.moves.count, Up: r.up.status(), Down: r.down.status()}
+		if one.Transport != "udp" {
+			one.Fallback = h.paths.Why(f.link)
+		}
+		s.Subflows = append(s.Subflows, one)
 	}
 	slices.SortFunc(s.Subflows, func(a, b SubflowStatus) int { return a.Since.Compare(b.Since) })
 	return s

@@ -408,6 +408,9 @@ func (l *Link) Abort() error {
 	return l.Close()
 }
 
+// Conn is the carrier's connection in use.
+func (l *Link) Conn() Conn { return l.carrier().hop }
+
 // LocalAddr implements net.Conn.
 func (l *Link) LocalAddr() net.Addr { return l.carrier().hop.LocalAddr() }
 

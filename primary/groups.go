@@ -40,6 +40,8 @@ type linkName struct {
 	local  string // address that pipe was found for
 	pipe   string
 	link   string      // the own interface
+	conn   net.Conn    // of a direct subflow
+	moved  int         // how many times that went on from another address
 	helper *helperSlot // nil: it is direct
 	tier   wire.Tier   // that it joined with
 	rx, tx unit.Bytes  // that a helper's radio was metered for
@@ -143,10 +145,10 @@ func (n *linkName) pipeOf(l *pipe.Link) string {
 }
 
 // nameLink notes what a subflow goes over. Mu is held.
-func (p *Primary) nameLink(s *session, id wire.PathID, local net.Addr) {
+func (p *Primary) nameLink(s *session, id wire.PathID, c net.Conn) {
 	n := &linkName{}
 	if s.links[id] == nil {
-		n.own, n.link = true, device.InterfaceOf(local)
+		n.own, n.link, n.conn = true, device.InterfaceOf(c.LocalAddr()), c
 	}
 	s.names[id] = n
 }

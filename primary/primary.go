@@ -26,6 +26,7 @@ import (
 	"mpbond/endpoint"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/paths"
 	"mpbond/pipe"
 	"mpbond/policy"
 	"mpbond/sched"
@@ -60,8 +61,8 @@ type Config struct {
 	// system's routes; ["auto"] is each interface that has a default route, as
 	// they come and go.
 	Interfaces []string `toml:"interfaces"`
-	// UDP are interfaces whose direct subflows go over UDP instead of TCP
-	// (docs/pbe.md). The server must serve that, and Interfaces name them or be "auto".
+	// UDP are interfaces whose direct subflows go over UDP instead of TCP, where it gets
+	// through and the server serves it (docs/pbe.md); "any" is each.
 	UDP []string `toml:"udp"`
 	// Metered are interfaces and helpers whose data costs money: they carry
 	// nothing while another one works.
@@ -97,8 +98,8 @@ type Config struct {
 	API string `toml:"api"`
 	// Usage counts what direct subflows and pipes carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`
-	// DialUDP connects over UDP as Options say; nil: it cannot.
-	DialUDP func(ctx context.Context, addr string, opt tcp.Options) (Counted, error) `toml:"-"`
+	// DialUDP connects over UDP; nil: it cannot.
+	DialUDP paths.DialUDP `toml:"-"`
 	// Allowed is what an own link, or a helper, may still carry; nil: there are no caps.
 	Allowed func(of device.Bounded) policy.Allowance `toml:"-"`
 }
@@ -161,6 +162,7 @@ type Primary struct {
 
 	findUplinks func() ([]string, error) // a fake in tests
 	places      places
+	paths       paths.Dialer
 	ways        device.Routes
 	plan        plan
 	owners      *owners
@@ -200,6 +202,7 @@ type lane struct {
 	s    *session
 	id   wire.PathID
 	down <-chan error // tells its end
+	conn net.Conn     // that it goes by
 	link *pipe.Link   // nil if it is direct
 	// seen is the newest report about the pipe of a helped one.
 	seen *atomic.Pointer[pipeReport]
@@ -231,8 +234,8 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	}
 	for _, name := range cfg.UDP {
 		switch {
-		case !slices.Contains(cfg.Interfaces, name) && !slices.Contains(cfg.Interfaces, autoInterfaces):
-			return nil, fault.New(fault.Config, fmt.Errorf("udp names %q, and interfaces do not", name), "name it in `interfaces` too")
+		case name != paths.Any && !slices.Contains(cfg.Interfaces, name) && !slices.Contains(cfg.Interfaces, autoInterfaces):
+			return nil, fault.New(fault.Config, fmt.Errorf("udp names %q, and interfaces do not", name), "name it in `interfaces` too, or write \"any\"")
 		case cfg.DialUDP == nil:
 			return nil, fault.New(fault.Unsupported, errors.New("subflows cannot go over UDP here"), "leave `udp` out")
 		}
@@ -251,6 +254,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	p := &Primary{cfg: cfg, apps: map[netip.AddrPort]*endpoint.Conn{}, key: key, trust: trust, server: server, log: log, rec: rec,
 		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{},
 		uplinks: map[string]*uplink{}, findUplinks: device.Uplinks, places: places{where: device.Place},
+		paths:  paths.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
 		demand: newDemand(), closing: make(chan struct{})}
 	p.host, _ = os.Hostname()
 	p.plan.start(modes)
@@ -335,6 +339,7 @@ func (p *Primary) watch(ctx context.Context) {
 	const every = time.Second
 	t := time.NewTicker(every)
 	defer t.Stop()
+	own := newAddresses()
 	for last := time.Now(); ; {
 		select {
 		case <-ctx.Done():
@@ -342,6 +347,7 @@ func (p *Primary) watch(ctx context.Context) {
 		case <-t.C:
 		}
 		p.places.note(p)
+		p.follow(own.lost())
 		p.review(time.Now())
 		p.meter(time.Now())
 		frozen := time.Since(last) > 2*every
@@ -361,7 +367,7 @@ func (p *Primary) watch(ctx context.Context) {
 			}
 			p.log.Info("silent subflow given up", "path", id)
 			s.e.Detach(id)
-			p.ended(s, id, fmt.Errorf("silent for more than %v", silentLimit))
+			p.ended(s, id, fmt.Errorf("%w for more than %v", errSilent, silentLimit))
 		}
 		if gone := s.e.WithoutSubflow(); gone > time.Duration(p.cfg.GiveUp) {
 			// Not CodeUnreachable, which lets apps go directly.
@@ -411,7 +417,7 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	if link != nil {
 		s.links[j.Path] = link
 	}
-	p.nameLink(s, j.Path, t.LocalAddr())
+	p.nameLink(s, j.Path, t)
 	s.names[j.Path].tier, s.names[j.Path].helper = terms.Tier, slot
 	p.mu.Unlock()
 	if !fresh {
@@ -430,8 +436,8 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	if j.Helped {
 		far = "via" // the transport ends at the helper
 	}
-	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, far, t.RemoteAddr())
-	return lane{s, j.Path, down, link, seen}, nil
+	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, far, t.RemoteAddr(), "over", t.LocalAddr().Network())
+	return lane{s, j.Path, down, t, link, seen}, nil
 }
 
 // errRestarted asks for another attempt at once.
@@ -487,10 +493,12 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 		device += "/" + iface
 	}
 	var b backoff
+	var silent silences
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		if iface != "" {
 			p.awaitAwake(ctx, p.link(iface), device, nil, nil)
 		}
+		began := time.Now()
 		l, err := p.direct(ctx, iface, device, attempt)
 		if err == nil {
 			attempt = -1
@@ -499,6 +507,7 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 			p.uplinkChanged(iface, 1)
 			select {
 			case err = <-l.down:
+				silent.ended(p, l.conn, began, err)
 			case <-ctx.Done():
 				if context.Cause(ctx) == errNotWanted { // else all is about to end, which says goodbye first
 					l.s.e.Detach(l.id)
@@ -550,7 +559,11 @@ func (p *Primary) direct(ctx context.Context, iface, device string, attempt int)
 		c.Close()
 		return lane{}, err
 	}
-	return p.join(ctx, c, nil, nil, device)
+	l, err := p.join(ctx, c, nil, nil, device)
+	if fault.Is(err, fault.Timeout) { // the answer to the first packet came, and then nothing
+		p.paths.Lost(c, err)
+	}
+	return l, err
 }
 
 // deviceName is what subflows, status and events call this device.
@@ -573,6 +586,7 @@ func (p *Primary) Status(why bool) api.Bond {
 	b := s.e.Status(why)
 	b.ID, b.Peer = s.id.String(), peer
 	p.describePipes(s, b.Paths)
+	p.describeWays(s, b.Paths)
 	for _, path := range b.Paths {
 		delete(errs, path.Device)
 	}

@@ -23,6 +23,7 @@ import (
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/measure"
+	"mpbond/paths"
 	"mpbond/pipe"
 	"mpbond/policy"
 	"mpbond/sched"
@@ -71,19 +72,11 @@ type Config struct {
 	Usage *device.Usage `toml:"-"`
 }
 
-// Counted is a transport whose bytes are counted.
-type Counted interface {
-	subflow.Transport
-	device.Counted
-	For(peer string) // see tcp.Conn
-	SetNotSentLowat(unit.Bytes) error
-}
-
-// Listener accepts transports that are no TCP: of subflows, neither helped nor for
-// pairing.
+// Listener accepts connections that are no TCP: of subflows, direct and helped, and
+// not for pairing.
 type Listener interface {
-	// Accept returns net.ErrClosed after Close.
-	Accept() (Counted, error)
+	// Accept returns net.ErrClosed after Close; another error is the last.
+	Accept() (paths.Conn, error)
 	Close() error
 }
 
@@ -209,7 +202,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.udp != nil {
 		s.wg.Go(func() { s.acceptUDP(ctx) })
 	}
-	turnedAway := tcp.Tries[netip.Prefix]{PerMinute: 1} // in the log
+	turnedAway := tcp.Tries[netip.Prefix]{PerMinute: 1}
 	var err error
 	for {
 		var c *tcp.Conn
@@ -219,18 +212,7 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 			break
 		}
-		leave := s.gate.Admit(c.RemoteAddr())
-		if leave == nil {
-			if turnedAway.Take(tcp.Source(c.RemoteAddr()), time.Now()) {
-				s.log.Warn("too many handshakes: connections dropped", "from", c.RemoteAddr())
-			}
-			_ = c.Abort()
-			continue
-		}
-		s.wg.Go(func() {
-			defer leave()
-			s.handshake(ctx, c, func(ctx context.Context) (*subflow.Subflow, wire.Join, error) { return s.accept(ctx, c) })
-		})
+		s.greet(ctx, c, &turnedAway, s.pair)
 	}
 	cancel()
 	s.mu.Lock()
@@ -302,44 +284,43 @@ func (s *Server) TrustChanged() {
 
 // acceptUDP makes subflows of what comes over UDP, until that is closed.
 func (s *Server) acceptUDP(ctx context.Context) {
+	turnedAway := tcp.Tries[netip.Prefix]{PerMinute: 1}
 	for {
 		c, err := s.udp.Accept()
 		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				s.log.Error("subflows are served over UDP no longer", "err", err, "hint", "they go over TCP now; start the server anew")
+			}
 			return
 		}
-		leave := s.gate.Admit(c.RemoteAddr())
-		if leave == nil {
-			s.log.Warn("too many handshakes: connection dropped", "from", c.RemoteAddr(), "over", "UDP")
-			_ = c.Abort()
-			continue
-		}
-		s.wg.Go(func() {
-			defer leave()
-			w := &watched{c, s.cfg.Usage.Watch(c, policy.ForSubflow, "", c.LocalAddr())}
-			s.handshake(ctx, w, func(ctx context.Context) (*subflow.Subflow, wire.Join, error) {
-				return s.subflow(ctx, w, w, nil)
-			})
-		})
+		s.greet(ctx, paths.Count(c, s.cfg.Usage, policy.ForSubflow), &turnedAway, nil)
 	}
 }
 
-// watched tells who counts a transport when it ends.
-type watched struct {
-	Counted
-	end func()
-}
-
-func (w *watched) Close() error {
-	w.end()
-	return w.Counted.Close()
+// greet begins the handshake of a connection, if there is room for another one; for
+// who is turned away there is room in the log. Pair, if not nil, attends to those that
+// call to be paired.
+func (s *Server) greet(ctx context.Context, c paths.Conn, turnedAway *tcp.Tries[netip.Prefix], pair func(context.Context, net.Conn)) {
+	leave := s.gate.Admit(c.RemoteAddr())
+	if leave == nil {
+		if turnedAway.Take(tcp.Source(c.RemoteAddr()), time.Now()) {
+			s.log.Warn("too many handshakes: connections dropped", "from", c.RemoteAddr(), "over", c.LocalAddr().Network())
+		}
+		_ = c.Abort()
+		return
+	}
+	s.wg.Go(func() {
+		defer leave()
+		s.handshake(ctx, c, pair)
+	})
 }
 
 // handshake turns a connection into a subflow of a bond, or drops it.
-func (s *Server) handshake(ctx context.Context, c Counted, accept func(context.Context) (*subflow.Subflow, wire.Join, error)) {
+func (s *Server) handshake(ctx context.Context, c paths.Conn, pair func(context.Context, net.Conn)) {
 	s.mu.Lock()
 	s.conns[c] = true
 	s.mu.Unlock()
-	sf, j, err := accept(ctx)
+	sf, j, err := s.accept(ctx, c, pair)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
@@ -358,7 +339,7 @@ func (s *Server) handshake(ctx context.Context, c Counted, accept func(context.C
 		sf.Close()
 		return
 	}
-	s.log.Info("subflow joined", "device", s.nameOf(b), "path", sf.Path, "by", sf.Device, "helped", sf.Helped, "from", c.RemoteAddr())
+	s.log.Info("subflow joined", "device", s.nameOf(b), "path", sf.Path, "by", sf.Device, "helped", sf.Helped, "from", c.RemoteAddr(), "over", c.LocalAddr().Network())
 }
 
 // attach puts a subflow to use in its bond; nil if there is none any more, or
@@ -374,7 +355,7 @@ func (s *Server) attach(sf *subflow.Subflow, id wire.BondID) *session {
 }
 
 // accept makes a subflow of a connection; nil if it was for pairing.
-func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wire.Join, error) {
+func (s *Server) accept(ctx context.Context, c paths.Conn, pair func(context.Context, net.Conn)) (*subflow.Subflow, wire.Join, error) {
 	_ = c.SetDeadline(time.Now().Add(s.firstByte))
 	first, err := c.Peek(1)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -384,8 +365,8 @@ func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wir
 		return nil, wire.Join{}, err
 	}
 	_ = c.SetDeadline(time.Time{})
-	if wire.Type(first[0]) == wire.TypePair && s.pair != nil {
-		s.pair(ctx, c)
+	if wire.Type(first[0]) == wire.TypePair && pair != nil {
+		pair(ctx, c)
 		return nil, wire.Join{}, nil
 	}
 	var t subflow.Transport = c
@@ -394,7 +375,7 @@ func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wir
 		if link, _, err = pipe.AcceptHS(ctx, c); err != nil {
 			return nil, wire.Join{}, err
 		}
-		if err := c.SetKeepAlive(tcp.RadioKeepAlive); err != nil {
+		if err := c.SetKeepAlive(paths.RadioKeepAlive(c)); err != nil {
 			return nil, wire.Join{}, err
 		}
 		t = link
@@ -403,7 +384,7 @@ func (s *Server) accept(ctx context.Context, c *tcp.Conn) (*subflow.Subflow, wir
 }
 
 // subflow makes one over t, which ends at c or, if it is helped, at a helper.
-func (s *Server) subflow(ctx context.Context, c Counted, t subflow.Transport, link *pipe.Link) (*subflow.Subflow, wire.Join, error) {
+func (s *Server) subflow(ctx context.Context, c paths.Conn, t subflow.Transport, link *pipe.Link) (*subflow.Subflow, wire.Join, error) {
 	cfg := s.key.Server(wire.ALPN, s.trust.Allowed(identity.RolePrimary))
 	sf, j, err := subflow.Accept(ctx, t, cfg, func(peer identity.PublicKey, j wire.Join) (wire.OK, error) {
 		if j.Helped != (link != nil) {

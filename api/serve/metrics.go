@@ -78,8 +78,9 @@ var metricList = []metric{
 	{"mpbond_subflow_pad_seconds", "Predicted delivery time of a byte given to the subflow now (PAD).", false, ofPath, ofPaths(func(p api.Path) float64 { return p.PADms / 1000 })},
 	{"mpbond_subflow_rtt_seconds", "Smoothed round-trip time of the hop nearest this end.", false, ofPath, ofPaths(func(p api.Path) float64 { return p.SRTTms / 1000 })},
 	{"mpbond_subflow_silent", "1 while bytes are outstanding and there is no progress; else 0.", false, ofPath, ofPaths(func(p api.Path) float64 { return number(p.State == api.Silent) })},
+	{"mpbond_subflow_udp", "1 while the hop nearest this end goes over UDP; else 0.", false, ofPath, ofPaths(func(p api.Path) float64 { return number(p.Transport == "udp") })},
 	{"mpbond_subflow_resumed_total", "How many times a helped subflow went on over another pipe after a break.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Resumed) })},
-	{"mpbond_subflow_migrated_total", "How many times a helped subflow went on over another pipe before a break.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Migrated) })},
+	{"mpbond_subflow_migrated_total", "How many times a subflow went on before a break: a helped one over another pipe, one over UDP from another address.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Migrated) })},
 
 	{"mpbond_cap_bytes", "Cap of a link, of all links together, or of another device: the nearest, or of those that are used up the one that lasts longest.", false, ofCap, ofCaps(func(c api.Cap) float64 { return float64(c.CapBytes) })},
 	{"mpbond_cap_used_bytes", "Bytes that count against that cap so far.", false, ofCap, ofCaps(func(c api.Cap) float64 { return float64(c.UsedBytes) })},

@@ -72,6 +72,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			if err := r.usePolicy(e.Primary, cfg.Primary.Policy); err != nil {
 				return err
 			}
+			cfg.Helper.DialUDP = dialUDP
 			cfg.Helper.Limits = func() policy.Limits { return e.Rules().Device(name).Limits }
 			h, err := helper.New(cfg.Helper, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -21,6 +22,7 @@ func helperCommand() *cobra.Command {
 	r := &role{name: "helper"}
 	var cfg helper.Config
 	var name, feedback string
+	var overUDP []string
 	cmd := &cobra.Command{
 		Use: "helper", Short: "lend this device's link to a primary", Args: cobra.NoArgs,
 		Long: `Lend this device's link to a primary: it calls the primary over the local
@@ -33,6 +35,7 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, trust, err := r.load(cmd, &cfg, func(changed func(string) bool) {
 				set(changed, "feedback", &cfg.Feedback, feedback)
+				set(changed, "udp", &cfg.UDP, overUDP)
 				set(changed, "api", &cfg.API, r.api)
 			})
 			if err != nil {
@@ -51,7 +54,7 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			if name == "" {
 				name, _ = os.Hostname()
 			}
-			cfg.Usage, cfg.Allowed = r.usage, r.allowed
+			cfg.Usage, cfg.Allowed, cfg.DialUDP = r.usage, r.allowed, dialUDP
 			cfg.Limits = func() policy.Limits { return r.policy.Rules().Device(name).Limits }
 			h, err := helper.New(cfg, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {
@@ -81,6 +84,7 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 	r.flags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "what this device calls itself; empty: its host name")
 	cmd.Flags().StringVar(&feedback, "feedback", helper.FeedbackModes()[0], "how the server learns of the pipe: one of "+joined(helper.FeedbackModes()))
+	cmd.Flags().StringSliceVar(&overUDP, "udp", nil, "network interface by which servers are reached over UDP, where that gets through; may be repeated; any: each")
 	completeWith(cmd, "feedback", helper.FeedbackModes()...)
 	return cmd
 }
@@ -104,6 +108,12 @@ func (l lending) Run(ctx context.Context) error {
 // helperStatus sums a helper's pipes and subflows up.
 func helperStatus(s helper.Status) *api.HelperStatus {
 	st := &api.HelperStatus{Subflows: len(s.Subflows), BufferLimit: s.Buffer, RelayedBytes: unit.Bytes(s.Relayed)}
+	for _, f := range s.Subflows {
+		if f.Transport == "udp" {
+			st.OverUDP++
+		}
+		st.Fallback = cmp.Or(st.Fallback, f.Fallback)
+	}
 	for _, p := range s.Pipes {
 		if p.Error != "" {
 			st.LastError = p.Error

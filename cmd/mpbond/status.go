@@ -294,6 +294,12 @@ func printHelper(w io.Writer, h api.HelperStatus) {
 		fmt.Fprintf(w, "helps %s to reach %s with %d subflows: pipe %v, Internet %v, %v of %v buffered, %v relayed\n",
 			oneLine(h.Primary), oneLine(h.Server), h.Subflows, h.PipeRateBps, h.PathRateBps, h.BufferBytes, h.BufferLimit, h.RelayedBytes)
 	}
+	if h.OverUDP > 0 {
+		fmt.Fprintf(w, "%d of the subflows go to the server over UDP\n", h.OverUDP)
+	}
+	if h.Fallback != "" {
+		fmt.Fprintln(w, "not over UDP:", oneLine(h.Fallback))
+	}
 	for _, l := range h.Lent {
 		if l.Limited {
 			fmt.Fprintf(w, "lends %v %s of %s: %s (it uses %v)\n", l.LimitBps, l.Direction, oneLine(l.Interface), l.Reason, l.OwnBps)
@@ -311,6 +317,20 @@ var wasteWords = map[string]string{
 	"resent_silent":      "sent again after silence",
 	"resent_eta":         "sent again to finish together",
 	"resent_redundant":   "sent twice on purpose",
+}
+
+// transportWords says of a path what its hop here goes over, "" if that is what one
+// expects.
+func transportWords(p api.Path) string {
+	switch {
+	case p.Fallback != "":
+		return fmt.Sprintf("over %s: %s", strings.ToUpper(oneLine(p.Transport)), oneLine(p.Fallback))
+	case p.Transport == "udp" && p.Migrated > 0:
+		return fmt.Sprintf("over UDP, went on from another address %d times", p.Migrated)
+	case p.Transport == "udp":
+		return "over UDP"
+	}
+	return ""
 }
 
 func printBond(w io.Writer, b api.Bond) {
@@ -339,6 +359,9 @@ func printBond(w io.Writer, b api.Bond) {
 	}
 	_ = t.Flush()
 	for _, p := range b.Paths {
+		if words := transportWords(p); words != "" {
+			fmt.Fprintf(w, "  path %d by %s: %s\n", p.ID, oneLine(p.Device), words)
+		}
 		if p.Pipe != "" {
 			fmt.Fprintf(w, "  pipe of path %d to %s: %s, %d more wait; resumed %d times after a break, changed %d times before one\n",
 				p.ID, oneLine(p.Device), p.Pipe, p.Waiting, p.Resumed, p.Migrated)

@@ -4,9 +4,9 @@ import (
 	"context"
 	"math/rand/v2"
 
+	"mpbond/paths"
 	"mpbond/pbe/cc"
 	"mpbond/pbe/udp"
-	"mpbond/primary"
 	"mpbond/server"
 	"mpbond/tcp"
 )
@@ -23,8 +23,8 @@ func controller(name string) func() cc.Controller {
 	return func() cc.Controller { return cc.NewCUBIC() }
 }
 
-// dialUDP is primary.Config's.
-func dialUDP(ctx context.Context, addr string, opt tcp.Options) (primary.Counted, error) {
+// dialUDP is that of primary.Config and helper.Config.
+func dialUDP(ctx context.Context, addr string, opt tcp.Options) (paths.OverUDP, error) {
 	c, err := udp.Dial(ctx, addr, udp.Options{Controller: controller(opt.Congestion), Control: opt.Bind})
 	if err != nil {
 		return nil, err // not a nil *udp.Conn in an interface
@@ -35,7 +35,7 @@ func dialUDP(ctx context.Context, addr string, opt tcp.Options) (primary.Counted
 // udpListener is server.Config's.
 type udpListener struct{ *udp.Endpoint }
 
-func (l udpListener) Accept() (server.Counted, error) {
+func (l udpListener) Accept() (paths.Conn, error) {
 	c, err := l.Endpoint.Accept()
 	if err != nil {
 		return nil, err

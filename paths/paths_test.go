@@ -1,0 +1,264 @@
+package paths
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/tcp"
+)
+
+// fake is a connection that only tells what became of it.
+type fake struct {
+	OverUDP
+	over           string
+	aborted, moved bool
+}
+
+func (f *fake) Abort() error         { f.aborted = true; return nil }
+func (f *fake) Move() error          { f.moved = true; return nil }
+func (f *fake) LocalAddr() net.Addr  { return &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1)} }
+func (f *fake) RemoteAddr() net.Addr { return &net.UDPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 7600} }
+
+// side is one transport of a world.
+type side struct {
+	takes time.Duration // to connect; below 0: for ever
+	err   error
+	tries int
+	made  []*fake
+}
+
+func (s *side) dial(ctx context.Context, over string) (*fake, error) {
+	s.tries++
+	if s.takes < 0 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(s.takes):
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	f := &fake{over: over}
+	s.made = append(s.made, f)
+	return f, nil
+}
+
+type world struct {
+	t        *testing.T
+	udp, tcp side
+	at       way
+	d        *Dialer
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, at: way{"lte", "home:7600", netip.MustParseAddr("10.0.0.1")}}
+	w.d = &Dialer{Over: []string{"lte"},
+		UDP: func(ctx context.Context, _ string, _ tcp.Options) (OverUDP, error) {
+			f, err := w.udp.dial(ctx, "udp")
+			if err != nil {
+				return nil, err
+			}
+			return f, nil
+		},
+		tcp: func(ctx context.Context, _ string, _ tcp.Options) (Conn, error) {
+			f, err := w.tcp.dial(ctx, "tcp")
+			if err != nil {
+				return nil, err
+			}
+			return f, nil
+		},
+		way: func(context.Context, string, tcp.Options) (way, error) { return w.at, nil },
+	}
+	return w
+}
+
+// dial connects, and says over what and after how long.
+func (w *world) dial() (over string, took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	began := time.Now()
+	c, err := w.d.Dial(ctx, "home:7600", tcp.Options{})
+	took = time.Since(began)
+	if err != nil {
+		return "", took, err
+	}
+	if m, ok := c.(*moving); ok {
+		c = m.Conn
+	}
+	return c.(*fake).over, took, nil
+}
+
+const ms = time.Millisecond
+
+// TestRace: which transport is chosen, and how late that can be; what loses is ended.
+func TestRace(t *testing.T) {
+	refused := errors.New("refused")
+	for name, c := range map[string]struct {
+		udp, tcp side
+		over     string
+		took     time.Duration
+		tries    int // of TCP
+		rests    bool
+	}{
+		"udp answers":                   {side{takes: 50 * ms}, side{takes: 50 * ms}, "udp", 50 * ms, 0, false},
+		"a long round trip":             {side{takes: 700 * ms}, side{takes: 700 * ms}, "udp", 700 * ms, 1, false},
+		"a packet was lost":             {side{takes: 250 * ms}, side{takes: 50 * ms}, "udp", 250 * ms, 0, false},
+		"udp is blocked":                {side{takes: -1}, side{takes: 50 * ms}, "tcp", headStart + 50*ms, 1, true},
+		"udp fails at once":             {side{err: refused}, side{takes: 50 * ms}, "tcp", 50 * ms, 1, true},
+		"udp fails late":                {side{takes: 400 * ms, err: refused}, side{takes: 200 * ms}, "tcp", 500 * ms, 1, true},
+		"nobody is there":               {side{takes: -1}, side{takes: 50 * ms, err: refused}, "", headStart + 50*ms, 1, false},
+		"nobody is there, tcp says not": {side{takes: -1}, side{takes: -1}, "", 10 * time.Second, 1, false},
+		"tcp is blocked":                {side{takes: 600 * ms}, side{takes: -1}, "udp", 600 * ms, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.udp, w.tcp = c.udp, c.tcp
+				over, took, err := w.dial()
+				if over != c.over || took != c.took || (err == nil) != (c.over != "") {
+					t.Errorf("over %q after %v, %v; want %q after %v", over, took, err, c.over, c.took)
+				}
+				if w.udp.tries != 1 || w.tcp.tries != c.tries {
+					t.Errorf("%d tries of UDP, %d of TCP", w.udp.tries, w.tcp.tries)
+				}
+				if rests := w.d.Why("lte") != ""; rests != c.rests {
+					t.Errorf("%q", w.d.Why("lte"))
+				}
+			})
+		})
+	}
+}
+
+// TestLoserEnds: an attempt that succeeds too late is ended.
+func TestLoserEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.d.UDP = func(context.Context, string, tcp.Options) (OverUDP, error) { // it does not look at ctx
+			time.Sleep(time.Second)
+			f := &fake{over: "udp"}
+			w.udp.made = append(w.udp.made, f)
+			return f, nil
+		}
+		if over, _, err := w.dial(); over != "tcp" || err != nil {
+			t.Errorf("%q, %v", over, err)
+		}
+		if len(w.udp.made) != 1 || !w.udp.made[0].aborted || w.tcp.made[0].aborted {
+			t.Error("not ended")
+		}
+	})
+}
+
+// TestRests: UDP that did not get through is left alone for a while, on that way only,
+// each time for longer; and is used again when it does.
+func TestRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.udp.takes, w.tcp.takes = -1, 10*ms
+		expect := func(over string, took time.Duration) {
+			t.Helper()
+			if o, d, err := w.dial(); o != over || d != took || err != nil {
+				t.Errorf("over %q after %v, %v; want %q after %v", o, d, err, over, took)
+			}
+		}
+		for long := firstRest; long < 2*longestRest; long *= 2 {
+			long := min(long, longestRest)
+			expect("tcp", headStart+10*ms)
+			if why := w.d.Why("lte"); !strings.Contains(why, "300ms") || !strings.Contains(why, long.String()) || w.d.Why("wifi") != "" {
+				t.Errorf("%q", why)
+			}
+			expect("tcp", 10*ms)
+			time.Sleep(long - 20*ms)
+			expect("tcp", 10*ms)
+			time.Sleep(10 * ms)
+		}
+		w.udp.takes = 20 * ms
+		expect("udp", 20*ms)
+		if w.d.Why("") != "" {
+			t.Error(w.d.Why(""))
+		}
+		w.udp.takes = -1
+		expect("tcp", headStart+10*ms) // and for a short time again
+		if !strings.Contains(w.d.Why(""), firstRest.String()) {
+			t.Error(w.d.Why(""))
+		}
+		w.at.local = netip.MustParseAddr("10.7.0.1") // another network
+		w.udp.takes = 20 * ms
+		expect("udp", 20*ms)
+		for i := range 2 * maxWays {
+			w.at.local = netip.AddrFrom4([4]byte{10, 8, 0, byte(i)})
+			w.udp.takes = -1
+			expect("tcp", headStart+10*ms)
+		}
+		if len(w.d.rests) > maxWays {
+			t.Errorf("%d ways are remembered", len(w.d.rests))
+		}
+	})
+}
+
+// TestAsked: UDP is tried by the interfaces that are named alone.
+func TestAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for over, want := range map[string]string{"lte": "udp", "wifi": "tcp", Any: "udp", "": "tcp"} {
+			w := newWorld(t)
+			if w.d.Over = nil; over != "" {
+				w.d.Over = []string{over}
+			}
+			if got, _, err := w.dial(); got != want || err != nil {
+				t.Errorf("%q: over %q, %v", over, got, err)
+			}
+			if c, err := w.d.Dial(t.Context(), "home:7600", tcp.Options{Interface: "eth0"}); err != nil || over != Any && w.udp.tries > 1 {
+				t.Errorf("%q: %v, %v", over, c, err)
+			}
+		}
+		w := newWorld(t)
+		if w.d.UDP = nil; true {
+			if got, _, err := w.dial(); got != "tcp" || err != nil {
+				t.Errorf("over %q, %v", got, err)
+			}
+		}
+	})
+}
+
+// TestMove: a connection goes on from another address of its interface, and of no
+// other; one that carried nothing has UDP rest where it is then.
+func TestMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c, err := w.d.Dial(t.Context(), "home:7600", tcp.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		home := w.at
+		w.at.link = "wifi"
+		if err := Move(c); err != ErrElsewhere || w.udp.made[0].moved {
+			t.Errorf("by another interface: %v", err)
+		}
+		w.at = home
+		w.at.local = netip.MustParseAddr("10.0.0.21")
+		if err := Move(c); err != nil || !w.udp.made[0].moved {
+			t.Errorf("by its own: %v", err)
+		}
+		w.d.Lost(c, errors.New("nothing came"))
+		if over, _, _ := w.dial(); over != "tcp" {
+			t.Errorf("over %s where nothing came over UDP", over)
+		}
+		w.at = home
+		if over, _, _ := w.dial(); over != "udp" {
+			t.Errorf("over %s from where it was before", over)
+		}
+		var direct net.Conn = &net.TCPConn{}
+		if err := Move(direct); err != errors.ErrUnsupported {
+			t.Errorf("over TCP: %v", err)
+		}
+		w.d.Lost(direct, nil)
+	})
+}
