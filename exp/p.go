@@ -399,13 +399,13 @@ func p9(radio.Set) Row {
 
 // p10: what the model gives to PBE-CC is taken away.
 func p10(radio.Set) Row {
-	r := pbeRow("p10", "What the model gives to PBE-CC, taken away one by one", "none: ours", "Beside a device that is always sent 60 Mbit/s, 10 s. A fair share is half of what the same cell carries for one who is alone. The paper has no figures of it: what has to hold is that queues stay shorter than BBR's.")
+	r := pbeRow("p10", "What the model gives to PBE-CC, taken away one by one", "none: ours", "Beside a device that is always sent 60 Mbit/s, 10 s. A fair share is what the same cell carries for each of two who always have data. The paper has no figures of it: what has to hold is that queues stay shorter than BBR's.")
 	share := figure("of a fair share", "%", true)
 	r.Metrics = []Metric{share, LateP95, Rate, LateMean}
 	for _, a := range virtual.Ablations {
 		c := pbeCell(a.Name, &model{of: a.Case, tell: func(c *virtual.Case) func(virtual.Outcome) map[string]float64 {
 			return func(o virtual.Outcome) map[string]float64 {
-				return map[string]float64{share.Name: 200 * float64(o.Flows[0].Rate(0, c.Length)) / float64(c.Available(0))}
+				return map[string]float64{share.Name: 100 * float64(o.Flows[0].Rate(0, c.Length)) / float64(c.Share(0))}
 			}
 		}})
 		c.Schemes = []string{pbe, "bbr"}

@@ -6,6 +6,7 @@ import (
 
 	"mpbond/lab/lte"
 	"mpbond/pbe/cc"
+	"mpbond/pbe/cell"
 	"mpbond/unit"
 )
 
@@ -18,6 +19,8 @@ type Case struct {
 	User    []int // to whom each flow goes; nil: flow i to user i
 	Length  time.Duration
 	Seed    uint64 // of network, controllers and losses
+	// Strict has devices estimate C_p as the paper has it (cell.Monitor.Strict).
+	Strict bool
 	// Wire, if set, makes a link that all flows pass before the cells.
 	Wire func() Link
 	// Change, if set, changes cells and flows when all else is ready.
@@ -47,6 +50,11 @@ func (c Case) Run(names ...string) Outcome {
 	}
 	c.Network.Seed = c.Seed
 	o := Outcome{Names: chosen, PBE: make([]*cc.PBE, len(flows)), Cell: NewCell(c.Network, c.To, listens...)}
+	for u, l := range listens {
+		if l {
+			o.Cell.Monitor(u).Strict = c.Strict
+		}
+	}
 	for i := range flows {
 		f := &flows[i]
 		if f.Rate != nil {
@@ -55,7 +63,7 @@ func (c Case) Run(names ...string) Outcome {
 		f.Controller = cc.New(chosen[i], c.Seed+uint64(i))
 		if p, ok := f.Controller.(*cc.PBE); ok {
 			o.PBE[i] = p
-			f.Radio = o.Cell.Radio(c.To(i), f.Before+f.After+f.Back)
+			f.Radio = o.Cell.Radio(c.To(i))
 		}
 	}
 	if c.Change != nil {
@@ -77,13 +85,28 @@ func (c Case) To(flow int) int {
 	return c.User[flow]
 }
 
+// also adds to what changes cells and flows.
+func (c *Case) also(change func(*Cell, []Flow)) {
+	before := c.Change
+	c.Change = func(cell *Cell, flows []Flow) {
+		if before != nil {
+			before(cell, flows)
+		}
+		change(cell, flows)
+	}
+}
+
+// hear changes, last, what is heard of each subframe.
+func (c *Case) hear(change func(*cell.Subframe) bool) {
+	c.also(func(x *Cell, _ []Flow) {
+		before := x.Hear
+		x.Hear = func(s *cell.Subframe) bool { return (before == nil || before(s)) && change(s) }
+	})
+}
+
 // Watch has each called after each subframe.
 func (c *Case) Watch(each func(*Cell)) {
-	change := c.Change
-	c.Change = func(cell *Cell, flows []Flow) {
-		if change != nil {
-			change(cell, flows)
-		}
+	c.also(func(cell *Cell, _ []Flow) {
 		stepped := cell.Stepped
 		cell.Stepped = func(now time.Duration) {
 			if stepped != nil {
@@ -91,23 +114,41 @@ func (c *Case) Watch(each func(*Cell)) {
 			}
 			each(cell)
 		}
-	}
+	})
 }
 
 // Available is what the cells carry for user u if it alone has something to send,
 // always: the same network with the same seed, and a queue that is never empty.
 // (As what waits decides what is drawn, it is the same cell, not the same
 // subframes.)
-func (c Case) Available(u int) unit.Rate {
+func (c Case) Available(u int) unit.Rate { return c.carried(u, u) }
+
+// Share is what the cells carry for user u if all always have something to send.
+func (c Case) Share(u int) unit.Rate {
+	all := make([]int, len(c.Network.Users))
+	for i := range all {
+		all[i] = i
+	}
+	return c.carried(u, all...)
+}
+
+// carried is what user u gets if these have queues that are never empty.
+func (c Case) carried(u int, busy ...int) unit.Rate {
 	c.Network.Seed = c.Seed
 	n := lte.New(c.Network)
 	var got unit.Bytes
+	var out []lte.Out
 	for range c.Length / time.Millisecond {
-		for n.Waiting(u) < 500_000 {
-			n.Offer(u, &lte.Item{Size: cc.MSS})
+		for _, b := range busy {
+			for n.Waiting(b) < 500_000 {
+				n.Offer(b, &lte.Item{Size: cc.MSS})
+			}
 		}
-		for range n.Step(nil, nil) {
-			got += cc.MSS
+		out = n.Step(out[:0], nil)
+		for _, o := range out {
+			if o.User == u {
+				got += cc.MSS
+			}
 		}
 	}
 	return unit.RateOf(got, c.Length)

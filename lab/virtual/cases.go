@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"mpbond/lab/lte"
-	"mpbond/pbe/cc"
 	"mpbond/pbe/cell"
 	"mpbond/unit"
 )
@@ -54,7 +53,7 @@ var Variants = []Named{
 	{"25 PRB", func(c *Case) { c.Network.Cells[0].PRB = 25 }, alone},
 	{"p = 5e-6", func(c *Case) { c.Network.Users[0].ErrorRate = 5e-6 }, alone},
 	{"proportional fair", func(c *Case) { c.Network.Scheduler = lte.ProportionalFair }, alone},
-	{"no user filter", monitoring((*cell.Monitor).Unfiltered), alone},
+	{"no user filter", unfiltered, alone},
 	{"two carriers", func(c *Case) {
 		c.Network.Cells = append(c.Network.Cells, lte.CellConfig{PRB: 25, Layers: 2, Control: 0.2})
 		c.Network.Users[0].Cells = []int{0, 1}
@@ -68,7 +67,7 @@ var Neighbours = []Named{
 	{"10 Mbit/s", nil, beside(Steady(10 * unit.Mbps))},
 	{"60 Mbit/s, on and off each 2 s", nil, beside(OnOff(60*unit.Mbps, 2*time.Second, 2*time.Second))},
 	{"10 Mbit/s, one subframe in seven is missed", func(c *Case) {
-		c.Change = func(c *Cell, _ []Flow) { c.Hear = func(s *cell.Subframe) bool { return s.Number%7 > 0 } }
+		c.hear(func(s *cell.Subframe) bool { return s.Number%7 > 0 })
 	}, beside(Steady(10 * unit.Mbps))},
 }
 
@@ -156,61 +155,6 @@ func OneDevice(seed uint64, length, end time.Duration) Case {
 	c.Flows[1].Start, c.Flows[1].End = 2*time.Second, end
 	c.User = []int{0, 0}
 	return c
-}
-
-// busy is the default cell, beside a device that always has data.
-var busy = beside(Steady(60 * unit.Mbps))
-
-// Ablations take away from PBE-CC what the model gives to it: the right p, all
-// messages, feedback at once, the equal share. They begin with none.
-var Ablations = []Named{
-	{"as it is", nil, busy},
-	{"p is taken for a fifth", takenFor(4e-7), busy},
-	{"p is taken for five times", takenFor(1e-5), busy},
-	{"three of ten messages are missed", func(c *Case) {
-		c.Change = func(c *Cell, _ []Flow) { c.Hear = func(s *cell.Subframe) bool { return s.Number*7%10 > 2 } }
-	}, busy},
-	{"feedback is 100 ms late", func(c *Case) {
-		c.Change = func(_ *Cell, flows []Flow) {
-			if flows[0].Radio != nil {
-				flows[0].Radio = late(flows[0].Radio, 100*ms)
-			}
-		}
-	}, busy},
-	{"C_p is the paper's", monitoring(func(m *cell.Monitor) { m.Strict = true }), busy},
-	{"proportional fair", func(c *Case) { c.Network.Scheduler = lte.ProportionalFair }, busy},
-}
-
-// takenFor has the first user believe that bits are wrong with p.
-func takenFor(p float64) func(*Case) {
-	return monitoring(func(m *cell.Monitor) {
-		m.Fit = false
-		m.SetErrorRate(p)
-	})
-}
-
-// monitoring changes the first user's monitor, if it listens.
-func monitoring(change func(*cell.Monitor)) func(*Case) {
-	return func(c *Case) {
-		c.Change = func(c *Cell, _ []Flow) {
-			if m := c.Monitor(0); m != nil {
-				change(m)
-			}
-		}
-	}
-}
-
-// late is feedback that comes so much later.
-func late(now func(time.Duration, *Packet) cc.Radio, by time.Duration) func(time.Duration, *Packet) cc.Radio {
-	var told []cc.Radio
-	var at []time.Duration
-	return func(t time.Duration, p *Packet) cc.Radio {
-		told, at = append(told, now(t, p)), append(at, t)
-		for len(at) > 1 && at[1] < t-by {
-			told, at = told[1:], at[1:]
-		}
-		return told[0]
-	}
 }
 
 // Errors are how wrong a device's estimates are, in parts of what the cell knows.

@@ -23,13 +23,20 @@ type Cell struct {
 	monitors []*cell.Monitor // by user; nil for who does not listen
 	devices  []cc.Device     // by user
 	fusions  []*cell.Fusion
+	known    []known // by user
 	next     time.Duration
 	outs     []lte.Out
 }
 
+// known is a capacity before the subframe at a time.
+type known struct {
+	at       time.Duration
+	capacity cc.Capacity
+}
+
 // NewCell makes the link; listens[u] says that user u monitors its cells.
 func NewCell(cfg lte.Config, user func(flow int) int, listens ...bool) *Cell {
-	c := &Cell{Network: lte.New(cfg), User: user, next: time.Millisecond, devices: make([]cc.Device, len(cfg.Users))}
+	c := &Cell{Network: lte.New(cfg), User: user, next: time.Millisecond, devices: make([]cc.Device, len(cfg.Users)), known: make([]known, len(cfg.Users))}
 	for i, u := range cfg.Users {
 		if i >= len(listens) || !listens[i] {
 			c.monitors, c.fusions = append(c.monitors, nil), append(c.fusions, nil)
@@ -84,13 +91,23 @@ func (c *Cell) hear(s cell.Subframe) {
 	}
 }
 
-// Radio makes the feedback of a flow to user u that is sent by PBE-CC: rtprop is
-// what the sender tells its receiver.
-func (c *Cell) Radio(u int, rtprop time.Duration) func(time.Duration, *Packet) cc.Radio {
+// Radio makes the feedback of a flow to user u that is sent by PBE-CC. The window
+// of its monitor is the round trip that the flow's packets tell.
+func (c *Cell) Radio(u int) func(time.Duration, *Packet) cc.Radio {
 	r := c.devices[u].Receiver()
-	c.monitors[u].SetWindow(rtprop)
 	return func(now time.Duration, p *Packet) cc.Radio {
-		e := c.monitors[u].Estimate()
-		return r.OnPacket(now, now-p.Sent, cc.Capacity{Transport: e.Transport, Fair: e.FairTransport, Activated: e.Activated})
+		if p.RTprop > 0 {
+			c.monitors[u].SetWindow(p.RTprop)
+		}
+		return r.OnPacket(now, now-p.Sent, c.capacity(u))
 	}
+}
+
+// capacity is what user u hears, made once for each subframe.
+func (c *Cell) capacity(u int) cc.Capacity {
+	if k := &c.known[u]; k.at != c.next {
+		e := c.monitors[u].Estimate()
+		*k = known{c.next, cc.Capacity{Transport: e.Transport, Fair: e.FairTransport, Activated: e.Activated, Full: e.Full}}
+	}
+	return c.known[u].capacity
 }

@@ -1,8 +1,12 @@
+//go:build !race
+
 package virtual
 
 import (
+	"flag"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,54 +14,113 @@ import (
 	"mpbond/unit"
 )
 
+// What is here judges figures, of one goroutine: the race detector would only make
+// it five times slower.
+
 const sec = time.Second
+
+var seeds = flag.Int("seeds", 1, "runs of each case; with three their median is judged too, else the worst only")
+
+// runs makes figures of a case with one seed after the other.
+func runs(figures func(seed uint64) []float64) [][]float64 {
+	var all [][]float64
+	for seed := range uint64(*seeds) {
+		for i, v := range figures(seed + 1) {
+			if i == len(all) {
+				all = append(all, nil)
+			}
+			all[i] = append(all[i], v)
+		}
+	}
+	for _, v := range all {
+		slices.Sort(v)
+	}
+	return all
+}
+
+func median(v []float64) float64 { return v[len(v)/2] }
+
+// spread is the median and the range of sorted values.
+func spread(v []float64) string {
+	if len(v) == 1 {
+		return fmt.Sprintf("%.3f", v[0])
+	}
+	return fmt.Sprintf("%.3f (%.3f to %.3f)", median(v), v[0], v[len(v)-1])
+}
+
+// least judges sorted values that should be high: the worst, and of three or more
+// their median.
+func least(t *testing.T, what string, v []float64, mid, worst float64) {
+	t.Helper()
+	if v[0] < worst || len(v) >= 3 && median(v) < mid {
+		t.Errorf("%s: %s, want at least %.3f in the median, %.3f always", what, spread(v), mid, worst)
+	}
+}
+
+// most judges those that should be low.
+func most(t *testing.T, what string, v []float64, mid, worst float64) {
+	t.Helper()
+	if v[len(v)-1] > worst || len(v) >= 3 && median(v) > mid {
+		t.Errorf("%s: %s, want at most %.3f in the median, %.3f always", what, spread(v), mid, worst)
+	}
+}
+
+// millis is a time in ms.
+func millis(d time.Duration) float64 { return d.Seconds() * 1000 }
+
+// limit is Prop and 30 ms, what the p95 of a one-way delay may be.
+const limit = 55.0
 
 // TestPBEUsesTheCell: at least 95 % of what the default cell has, from the first
 // packet on, with a p95 of the one-way delay of at most 30 ms over the
-// propagation; other signals, widths and schedulers too. Where a quarter of the
-// blocks are wrong, one in a hundred comes three times again, and the delay of
-// that is taken for a queue elsewhere.
+// propagation; other signals, widths and schedulers too. Without the user filter
+// each who exchanges control traffic counts as one who shares.
 func TestPBEUsesTheCell(t *testing.T) {
-	for _, v := range Variants {
-		least := map[string]float64{"p = 5e-6": 0.88, "no user filter": 0.5, "two carriers": 0.93}[v.Name]
-		if least == 0 {
-			least = 0.95
+	bounds := map[string][2]float64{"default": {0.975, 0.97}, "two carriers": {0.96, 0.95}, "no user filter": {0.84, 0.8}}
+	for _, x := range Variants {
+		v := runs(func(seed uint64) []float64 {
+			c := x.Case(seed)
+			o := c.Run("pbe")
+			if o.PBE[0].Doubted() {
+				t.Errorf("%s: an honest receiver was doubted", x.Name)
+			}
+			r := o.Flows[0]
+			return []float64{float64(r.Rate(0, c.Length)) / float64(c.Available(0)), millis(r.Delay(0, c.Length, 0.95))}
+		})
+		t.Logf("%s: %s of the cell, p95 %s ms", x.Name, spread(v[0]), spread(v[1]))
+		b, given := bounds[x.Name]
+		if !given {
+			b = [2]float64{0.955, 0.95}
 		}
-		name, c := v.Name, v.Case(5)
-		o := c.Run("pbe")
-		r, p := o.Flows[0], o.PBE[0]
-		used := float64(r.Rate(0, c.Length)) / float64(c.Available(0))
-		delay := r.Delay(0, c.Length, 0.95)
-		_, spent := p.State()
-		t.Logf("%s: %.3f of the cell, p95 %v, lost %v; %v", name, used, delay, r.Lost, spent)
-		if used < least || delay > Prop+30*ms {
-			t.Errorf("%s: %.3f of what the cell has, p95 of one-way delay %v", name, used, delay)
-		}
-		if p.Doubted() {
-			t.Errorf("%s: an honest receiver was doubted", name)
-		}
+		least(t, x.Name+", used", v[0], b[0], b[1])
+		most(t, x.Name+", p95 of the delay", v[1], limit-8, limit)
 	}
 }
 
 // TestEstimate compares what a device hears with what the cell knows: alone with
-// little to do, with a busy neighbour, and with one that comes and goes.
+// little to do, with a busy neighbour, and with one that comes and goes. C_f is wrong
+// by half for a window when control traffic passes the user filter.
 func TestEstimate(t *testing.T) {
-	for _, v := range Neighbours {
-		name, c := v.Name, v.Case(5)
-		c.Length = 9 * sec
-		errors := c.Errors(0, sec)
-		c.Run("pbe")
-		line := name + ":"
-		for i, wrong := range [][]float64{errors.Physical, errors.Fair} {
-			what := [2]string{"C_p", "C_f"}[i]
-			slices.Sort(wrong)
-			median, p95 := wrong[len(wrong)/2], wrong[len(wrong)*95/100]
-			line += fmt.Sprintf(" %s wrong by %.3f, p95 %.3f;", what, median, p95)
-			if i == 0 && median > 0.04 || i == 1 && median > 0.18 {
-				t.Errorf("%s: median error of %s %.3f", name, what, median)
-			}
+	for _, x := range Neighbours {
+		v := runs(func(seed uint64) []float64 {
+			c := x.Case(seed)
+			c.Length = 9 * sec
+			e := c.Errors(0, sec)
+			c.Run("pbe")
+			slices.Sort(e.Physical)
+			slices.Sort(e.Fair)
+			n := len(e.Physical)
+			return []float64{e.Physical[n/2], e.Physical[n*95/100], e.Fair[n/2], e.Fair[n*95/100]}
+		})
+		t.Logf("%s: C_p %s, p95 %s; C_f %s, p95 %s", x.Name, spread(v[0]), spread(v[1]), spread(v[2]), spread(v[3]))
+		most(t, x.Name+", C_p", v[0], 0.02, 0.03)
+		most(t, x.Name+", p95 of C_p", v[1], 0.06, 0.1)
+		fair := 0.03
+		if strings.HasPrefix(x.Name, "10 Mbit/s") {
+			fair = 0.18 // who needs a part of his share counts as one who needs all
 		}
-		t.Log(line)
+		most(t, x.Name+", C_f", v[2], fair, 1.2*fair)
+		most(t, x.Name+", p95 of C_f", v[3], 0.55, 0.7)
 	}
 }
 
@@ -80,84 +143,121 @@ func TestUsersShare(t *testing.T) {
 	} {
 		from, to := 5*sec, 12*sec
 		if x.name == "three round trips" {
-			from, to = 8*sec, 24*sec // the longest needs more to settle
+			from = 8 * sec // the longest needs more to settle
 		}
-		c := Users(5, x.rtts...)
-		c.Length = to
-		o := c.Run(x.names...)
-		var rates []float64
-		line := x.name + ":"
-		for i, r := range o.Flows {
-			rates = append(rates, float64(r.Rate(from, to))/1e6)
-			queue := r.Delay(from, to, 0.95) - c.Flows[i].Before
-			line += fmt.Sprintf(" %.1f Mbit/s, p95 of the queue %v;", rates[i], queue.Round(ms))
-			if o.PBE[i] != nil && queue > 30*ms {
-				t.Errorf("%s: p95 of the queue %v", x.name, queue)
+		v := runs(func(seed uint64) []float64 {
+			c := Users(seed, x.rtts...)
+			c.Length = to
+			o := c.Run(x.names...)
+			var rates []float64
+			ours, others := 0.0, 0.0
+			for i, r := range o.Flows {
+				rates = append(rates, float64(r.Rate(from, to)))
+				if queue := millis(r.Delay(from, to, 0.95) - c.Flows[i].Before); o.PBE[i] != nil {
+					ours = max(ours, queue)
+				} else {
+					others = queue
+				}
 			}
-		}
-		t.Logf("%s Jain %.4f", line, Jain(rates...))
-		if Jain(rates...) < 0.98 {
-			t.Errorf("%s Jain %.4f", line, Jain(rates...))
-		}
+			return []float64{Jain(rates...), ours, others}
+		})
+		t.Logf("%s: Jain %s, p95 of the queue %s ms, of the other %s", x.name, spread(v[0]), spread(v[1]), spread(v[2]))
+		least(t, x.name+", Jain", v[0], 0.999, 0.995)
+		most(t, x.name+", p95 of the queue", v[1], 20, 30)
 	}
 }
 
 // TestTwoFlowsOfOneDevice: they split what the device has, without a queue; a flow
 // that ends leaves its part to the other.
 func TestTwoFlowsOfOneDevice(t *testing.T) {
-	c := OneDevice(5, 15*sec, 10*sec)
-	r := c.Run("pbe").Flows
-	all := float64(c.Available(0))
-	x, y := float64(r[0].Rate(4*sec, 10*sec))/all, float64(r[1].Rate(4*sec, 10*sec))/all
-	after, d := float64(r[0].Rate(11*sec, 15*sec))/all, r[0].Delay(4*sec, 10*sec, 0.95)
-	t.Logf("%.3f and %.3f of the cell, p95 %v; alone again %.3f", x, y, d, after)
-	if Jain(x, y) < 0.98 || x+y < 0.93 || d > Prop+40*ms || after < 0.94 {
-		t.Errorf("%.3f and %.3f of the cell, p95 %v; alone again %.3f", x, y, d, after)
-	}
+	v := runs(func(seed uint64) []float64 {
+		c := OneDevice(seed, 15*sec, 10*sec)
+		r := c.Run("pbe").Flows
+		all := float64(c.Available(0))
+		x, y := float64(r[0].Rate(4*sec, 10*sec))/all, float64(r[1].Rate(4*sec, 10*sec))/all
+		return []float64{x + y, Jain(x, y), float64(r[0].Rate(11*sec, 15*sec)) / all, millis(r[0].Delay(4*sec, 10*sec, 0.95))}
+	})
+	t.Logf("%s of the cell, Jain %s, alone again %s, p95 %s ms", spread(v[0]), spread(v[1]), spread(v[2]), spread(v[3]))
+	least(t, "both", v[0], 0.98, 0.95)
+	least(t, "Jain", v[1], 0.999, 0.99)
+	least(t, "alone again", v[2], 0.98, 0.95)
+	most(t, "p95 of the delay", v[3], limit-10, limit)
 }
 
-// TestHonesty takes away, one by one, what the model gives to PBE-CC. None of it
-// may make queues; the bounds on rates are what was measured, with what is lost
-// told in docs/pbe.md.
+// TestHonesty takes away what the model gives to PBE-CC, one by one and many at
+// once. None of it takes more than a sixth of an equal share, and none but signals
+// that fade makes queues. As the paper has estimates, a rate that is a
+// little too low loses most of the share.
 func TestHonesty(t *testing.T) {
 	for _, x := range Ablations {
-		least := map[string]float64{"as it is": 0.9, "p is taken for a fifth": 0.9, "p is taken for five times": 0.3,
-			"three of ten messages are missed": 0.8, "feedback is 100 ms late": 0.4, "proportional fair": 0.8}[x.Name]
-		c := x.Case(5)
-		r := c.Run("pbe").Flows
-		part, d := 2*float64(r[0].Rate(sec, c.Length))/float64(c.Available(0)), r[0].Delay(sec, c.Length, 0.95)
-		t.Logf("%s: %.3f of a fair share, p95 %v", x.Name, part, d)
-		if part < least || d > Prop+80*ms {
-			t.Errorf("%s: %.3f of a fair share, p95 %v", x.Name, part, d)
+		figures := func(strict bool) func(uint64) []float64 {
+			return func(seed uint64) []float64 {
+				c := x.Case(seed)
+				c.Strict = strict
+				r := c.Run("pbe").Flows[0]
+				return []float64{float64(r.Rate(sec, c.Length)) / float64(c.Share(0)), millis(r.Delay(sec, c.Length, 0.95))}
+			}
 		}
+		v := runs(figures(false))
+		t.Logf("%s: %s of an equal share, p95 %s ms", x.Name, spread(v[0]), spread(v[1]))
+		if testing.Verbose() {
+			s := runs(figures(true))
+			t.Logf("%s: as the paper has it %s, p95 %s ms", x.Name, spread(s[0]), spread(s[1]))
+		}
+		share, delay := 0.97, limit-8
+		switch {
+		case strings.Contains(x.Name, "five times"), strings.Contains(x.Name, "fade"):
+			share = 0.83
+		case strings.Contains(x.Name, "small"):
+			share = 0.94
+		}
+		if strings.Contains(x.Name, "fad") {
+			share, delay = 0.83, 85
+		}
+		least(t, x.Name, v[0], share, share-0.03)
+		most(t, x.Name+", p95 of the delay", v[1], delay, delay+8)
 	}
 }
 
 // TestBottleneckElsewhere: at first the wired part is slower than the cell, then
-// not any more. PBE-CC finds both, and keeps the queue short.
+// not any more. PBE-CC finds both, and keeps the queue short; also where it is only a
+// little slower, which delays alone do not tell.
 func TestBottleneckElsewhere(t *testing.T) {
 	const slow = 15 * unit.Mbps
-	c := Default(5, 1)
-	c.Length = 20 * sec
-	c.Wire = func() Link {
-		return NewWire(func(now time.Duration) unit.Rate {
-			if now < 10*sec {
-				return slow
-			}
-			return 100 * unit.Mbps
-		}, slow.Bytes(200*ms))
-	}
-	o := c.Run("pbe")
-	r := o.Flows[0]
-	_, spent := o.PBE[0].State()
-	first, second := float64(r.Rate(2*sec, 10*sec))/float64(slow), float64(r.Rate(13*sec, 20*sec))/float64(c.Available(0))
-	d1, d2 := r.Delay(2*sec, 10*sec, 0.95), r.Delay(13*sec, 20*sec, 0.95)
-	t.Logf("%.3f of the wire, p95 %v; then %.3f of the cell, p95 %v; %v", first, d1, second, d2, spent)
-	if first < 0.9 || d1 > Prop+80*ms || spent[cc.Internet] < 6*sec {
-		t.Errorf("%.3f of the wire, p95 %v; %v", first, d1, spent)
-	}
-	if second < 0.94 || d2 > Prop+30*ms {
-		t.Errorf("then %.3f of the cell, p95 %v", second, d2)
+	v := runs(func(seed uint64) []float64 {
+		c := Default(seed, 1)
+		c.Length = 20 * sec
+		c.Wire = func() Link {
+			return NewWire(func(now time.Duration) unit.Rate {
+				if now < 10*sec {
+					return slow
+				}
+				return 100 * unit.Mbps
+			}, slow.Bytes(200*ms))
+		}
+		o := c.Run("pbe")
+		r := o.Flows[0]
+		_, spent := o.PBE[0].State()
+		return []float64{float64(r.Rate(2*sec, 10*sec)) / float64(slow), millis(r.Delay(2*sec, 10*sec, 0.95)), spent[cc.Internet].Seconds(),
+			float64(r.Rate(13*sec, 20*sec)) / float64(c.Available(0)), millis(r.Delay(13*sec, 20*sec, 0.95))}
+	})
+	t.Logf("%s of the wire, p95 %s ms, %s s in internet; then %s of the cell, p95 %s ms", spread(v[0]), spread(v[1]), spread(v[2]), spread(v[3]), spread(v[4]))
+	least(t, "of the wire", v[0], 0.97, 0.9)
+	most(t, "p95 of its delay", v[1], 95, 110)
+	least(t, "s in internet", v[2], 6, 5)
+	least(t, "of the cell", v[3], 0.97, 0.94)
+	most(t, "p95 of its delay", v[4], limit-8, limit)
+	for _, part := range []float64{0.7, 0.85, 0.95} {
+		v := runs(func(seed uint64) []float64 {
+			c := Default(seed, 1)
+			wire := unit.Rate(part * float64(c.Available(0)))
+			c.Wire = func() Link { return NewWire(Steady(wire), wire.Bytes(200*ms)) }
+			r := c.Run("pbe").Flows[0]
+			return []float64{float64(r.Rate(2*sec, c.Length)) / float64(wire), millis(r.Delay(2*sec, c.Length, 0.95))}
+		})
+		t.Logf("a wire of %.2f of the cell: %s, p95 %s ms", part, spread(v[0]), spread(v[1]))
+		least(t, "of the wire", v[0], 0.95, 0.9)
+		most(t, "p95 of its delay", v[1], 100, 110)
 	}
 }
 
@@ -165,21 +265,24 @@ func TestBottleneckElsewhere(t *testing.T) {
 // comes and goes, PBE-CC has about the rate of the fastest of the others, and
 // shorter queues than those who come near it.
 func TestOrder(t *testing.T) {
-	for name, make := range map[string]func() Case{
-		"walk":       func() Case { return Walk(5, 14*sec) },
-		"competitor": func() Case { return Competitor(5, 14*sec, 2*sec) },
+	for name, make := range map[string]func(uint64) Case{
+		"walk":       func(seed uint64) Case { return Walk(seed, 14*sec) },
+		"competitor": func(seed uint64) Case { return Competitor(seed, 14*sec, 2*sec) },
 	} {
-		run := func(controller string) (float64, time.Duration) {
-			c := make()
-			r := c.Run(controller).Flows[0]
-			return float64(r.Rate(0, c.Length)), r.Delay(0, c.Length, 0.95)
+		of := map[string][][]float64{}
+		for _, controller := range cc.Names {
+			of[controller] = runs(func(seed uint64) []float64 {
+				c := make(seed)
+				r := c.Run(controller).Flows[0]
+				return []float64{float64(r.Rate(0, c.Length)) / 1e6, millis(r.Delay(0, c.Length, 0.95))}
+			})
+			t.Logf("%s: %s %s Mbit/s, p95 %s ms", name, controller, spread(of[controller][0]), spread(of[controller][1]))
 		}
-		rate, delay := run("pbe")
+		rate, delay := median(of["pbe"][0]), median(of["pbe"][1])
 		for _, other := range cc.Names[1:] {
-			r, d := run(other)
-			t.Logf("%s: pbe %.1f Mbit/s, p95 %v; %s %.1f Mbit/s, p95 %v: %.2f times the rate, %.2f of the delay", name, rate/1e6, delay, other, r/1e6, d, rate/r, float64(delay)/float64(d))
-			if rate < 0.9*r || r > 0.9*rate && delay > d {
-				t.Errorf("%s: %s is better", name, other)
+			r, d := median(of[other][0]), median(of[other][1])
+			if rate < 0.96*r || r > 0.9*rate && delay > 0.5*d {
+				t.Errorf("%s: %s has %.2f of the rate, %.2f of the delay", name, other, r/rate, d/delay)
 			}
 		}
 	}

@@ -1,3 +1,5 @@
+//go:build !race
+
 package virtual
 
 import (
@@ -12,61 +14,83 @@ import (
 
 var (
 	places      = flag.Int("places", 3, "places of TestPlaces; the paper has 40")
-	placeLength = flag.Duration("place", 3*time.Second, "time of each flow of TestPlaces; the paper has 20s")
+	placeLength = flag.Duration("place", 12*time.Second, "time of each flow of TestPlaces; the paper has 20s")
 )
 
-// TestPlaces goes through places with each controller and compares PBE-CC's rate
-// and p95 of the one-way delay with theirs, place by place. Row p1 of mpbond exp
-// has all forty.
+// forty are the figures of forty places of 20 s: in the median of all runs, times
+// the rate and of the delay that PBE-CC has of another, place by place.
+var forty = map[string]struct{ rate, delay float64 }{
+	"bbr": {1, 1}, "cubic": {1, 1}, "copa": {1, 1}, "allegro": {1, 1}, "vivace": {1, 1}, "sprout": {1, 1}, "verus": {1, 1},
+}
+
+// TestPlaces goes through places with each controller, as often as -seeds says, and
+// compares PBE-CC's rate and p95 of the one-way delay with theirs, place by place.
+// It is long enough for the 10 s after which BBR and others probe the round trip.
+// All forty places have to come to what docs/pbe.md says of them, within a tenth
+// (minutes; row p1 of mpbond exp has them too):
 //
-//	go test -run TestPlaces -v ./lab/virtual -places 40 -place 20s
+//	go test -run TestPlaces -v -timeout 30m ./lab/virtual -places 40 -place 20s -seeds 5
 func TestPlaces(t *testing.T) {
-	// In the median place: times the rate at least, and the p95 of the delay at most,
-	// of PBE-CC against it.
-	bounds := map[string]struct{ rate, delay float64 }{
-		"pbe": {1, 1}, "bbr": {0.9, 0.8}, "cubic": {0.85, 0.9}, "copa": {1.05, 1.6}, "allegro": {0.85, 0.7},
-		"vivace": {0.85, 1.6}, "sprout": {0.9, 1.7}, "verus": {0.85, 0.8},
-	}
 	rates, delays := map[string][]float64{}, map[string][]float64{}
 	activated, second := 0, 0
-	var internet time.Duration
-	for place := range uint64(*places) {
-		for _, name := range cc.Names {
-			c := Place(place, 0)
-			c.Length = *placeLength
-			o := c.Run(name)
-			r := o.Flows[0]
-			rates[name] = append(rates[name], float64(r.Rate(0, c.Length)))
-			delays[name] = append(delays[name], r.Delay(0, c.Length, 0.95).Seconds())
-			p := o.PBE[0]
-			if p != nil && len(c.Network.Cells) > 1 {
-				second++
-				if o.Cell.Monitor(0).Estimate().Activated > 0 {
-					activated++
+	var internet, all time.Duration
+	for run := range uint64(*seeds) {
+		for place := range uint64(*places) {
+			for _, name := range cc.Names {
+				c := Place(place, run)
+				c.Length = *placeLength
+				o := c.Run(name)
+				r := o.Flows[0]
+				rates[name] = append(rates[name], float64(r.Rate(0, c.Length))/1e6)
+				delays[name] = append(delays[name], millis(r.Delay(0, c.Length, 0.95)))
+				p := o.PBE[0]
+				if p == nil {
+					continue
 				}
-			}
-			if p != nil {
+				if len(c.Network.Cells) > 1 {
+					second++
+					if o.Cell.Monitor(0).Estimate().Activated > 0 {
+						activated++
+					}
+				}
 				_, spent := p.State()
 				internet += spent[cc.Drain] + spent[cc.Internet]
+				all += c.Length
 			}
 		}
 	}
-	median := func(v []float64) float64 {
-		v = slices.Sorted(slices.Values(v))
-		return v[len(v)/2]
-	}
+	middle := func(v []float64) float64 { return median(slices.Sorted(slices.Values(v))) }
 	for _, name := range cc.Names {
 		var rate, delay []float64
 		for j := range rates[name] {
 			rate = append(rate, rates["pbe"][j]/rates[name][j])
 			delay = append(delay, delays["pbe"][j]/delays[name][j])
 		}
-		line := fmt.Sprintf("%-8s median %.1f Mbit/s, p95 %.0f ms; PBE-CC has %.2f times the rate, %.2f of the delay", name, median(rates[name])/1e6, 1000*median(delays[name]), median(rate), median(delay))
-		if x := bounds[name]; median(rate) < x.rate || median(delay) > x.delay {
-			t.Errorf("%s (at least %.2f, at most %.2f)", line, x.rate, x.delay)
+		// The range of the runs' own medians.
+		var runs [2][]float64
+		for i := 0; i < len(rate); i += *places {
+			runs[0] = append(runs[0], middle(rate[i:i+*places]))
+			runs[1] = append(runs[1], middle(delay[i:i+*places]))
+		}
+		line := fmt.Sprintf("%-8s median %.1f Mbit/s, p95 %.0f ms; PBE-CC has %.2f (%.2f to %.2f) times the rate, %.2f (%.2f to %.2f) of the delay", name, middle(rates[name]), middle(delays[name]),
+			middle(rate), slices.Min(runs[0]), slices.Max(runs[0]), middle(delay), slices.Min(runs[1]), slices.Max(runs[1]))
+		low, high := 0.9, 0.9 // of a few places
+		switch x, ok := forty[name]; {
+		case *places >= 40 && ok:
+			low, high = 0.9*x.rate, 1.1*x.delay
+		case name == "pbe":
+			high = 1
+		case name == "copa", name == "sprout":
+			high = 1.4 // who leaves much of the cell has no queue there
+		}
+		if middle(rate) < low || middle(delay) > high {
+			t.Errorf("%s (at least %.2f, at most %.2f)", line, low, high)
 		} else {
 			t.Log(line)
 		}
 	}
-	t.Logf("a second carrier was activated at %d of %d places that have one; %.1f %% of the time in drain and internet", activated, second, 100*internet.Seconds()/(placeLength.Seconds()*float64(*places)))
+	t.Logf("a second carrier was activated at %d of %d places that have one; %.1f %% of the time in drain and internet", activated, second, 100*internet.Seconds()/all.Seconds())
+	if activated != second {
+		t.Errorf("a second carrier was activated at %d of %d places", activated, second)
+	}
 }

@@ -25,6 +25,8 @@ type Packet struct {
 	Size unit.Bytes
 	// Sent is when it left its sender, Arrived when it came to the link.
 	Sent, Arrived time.Duration
+	// RTprop is the least round trip that its sender knew when it left, 0 at first.
+	RTprop time.Duration
 
 	seq   int64
 	mark  cc.Mark
@@ -332,7 +334,7 @@ func (w *world) sendAt(now time.Duration, i int, f *flow) {
 }
 
 func (w *world) emit(now time.Duration, i int, f *flow) {
-	p := &Packet{Flow: i, Size: cc.MSS, Sent: now, seq: f.next, mark: f.sampler.Sent(now, f.inFlight)}
+	p := &Packet{Flow: i, Size: cc.MSS, Sent: now, RTprop: f.minRTT, seq: f.next, mark: f.sampler.Sent(now, f.inFlight)}
 	if len(f.flying) == 0 {
 		f.first = f.next
 		f.heard = now

@@ -168,3 +168,41 @@ func TestRunIsRepeatable(t *testing.T) {
 		t.Error("runs differ with one seed, or are the same with two")
 	}
 }
+
+// TestCaseIsRepeatable: so it is with cells and what is heard of them.
+func TestCaseIsRepeatable(t *testing.T) {
+	run := func(seed uint64) []Arrival {
+		c := Place(3, seed)
+		c.Length = time.Second
+		return c.Run("pbe").Flows[0].Arrivals
+	}
+	if a := run(1); len(a) < 100 || !slices.Equal(a, run(1)) || slices.Equal(a, run(2)) {
+		t.Error("runs differ with one seed, or are the same with two")
+	}
+}
+
+// TestJitter: delays are as long as asked in as many cases, and none overtakes.
+func TestJitter(t *testing.T) {
+	j := NewJitter(3*ms, 0.94, 1)
+	var within, all, seq int
+	for now := time.Duration(0); now < 20*time.Second; now += 10 * ms {
+		for range 2 {
+			j.Offer(now, &Packet{Sent: now, seq: int64(all)})
+			all++
+		}
+		for j.Next() < now+10*ms {
+			at := j.Next()
+			for _, p := range j.Leave(at, nil) {
+				if p.seq != int64(seq) {
+					t.Fatalf("packet %d, want %d", p.seq, seq)
+				}
+				if seq++; p.seq%2 == 0 && at-p.Sent <= 3*ms { // the second may wait for the first
+					within++
+				}
+			}
+		}
+	}
+	if part := 2 * float64(within) / float64(seq); part < 0.92 || part > 0.96 || seq < all-10 {
+		t.Errorf("%.3f within 3 ms, want 0.94; %d of %d came", part, seq, all)
+	}
+}

@@ -164,6 +164,15 @@ func TestReceiver(t *testing.T) {
 			t.Errorf("%d packets at %v: %v", x.n, x.delay, got.Internet)
 		}
 	}
+	// Where the cells give all they have, the queue is theirs.
+	c.Full = true
+	if tell(90*ms, 50).Internet {
+		t.Error("a full cell is no bottleneck elsewhere")
+	}
+	c.Full = false
+	if !tell(90*ms, 12).Internet || tell(41*ms, 12).Internet {
+		t.Error("not full: by delays")
+	}
 	// The least delay is forgotten after 10 s.
 	tell(90*ms, 10_100)
 	if tell(110*ms, 50).Internet {

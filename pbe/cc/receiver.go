@@ -67,6 +67,10 @@ type Receiver struct {
 type Capacity struct {
 	Transport, Fair unit.Rate
 	Activated       int
+	// Full says that the cells gave the device nearly all that it could have, so
+	// that a queue is theirs. It is ours: the paper goes by delays alone, and takes a
+	// neighbour who comes, or blocks that come again, for a bottleneck elsewhere.
+	Full bool
 }
 
 // OnPacket takes a packet that arrives with a one-way delay, by clocks that need
@@ -81,7 +85,7 @@ func (r *Receiver) OnPacket(now, oneWay time.Duration, c Capacity) Radio {
 		c.Transport, c.Fair = c.Transport/n, c.Fair/n
 	}
 	r.least.add(int64(now), int64(oneWay), int64(pbeMinDelay))
-	if oneWay > time.Duration(r.least.get())+Threshold {
+	if oneWay > time.Duration(r.least.get())+Threshold && !c.Full {
 		r.over, r.under = r.over+1, 0
 	} else {
 		r.over, r.under = 0, r.under+1

@@ -23,6 +23,10 @@ const (
 	fitBy     = 0.2
 )
 
+// fullPart is the part of what a device could have from which on it has all. Blocks
+// that come again leave some of their subframe idle, a few percent of all.
+const fullPart = 0.9
+
 // Estimate is the capacity that one device has now.
 type Estimate struct {
 	// Number is the subframe it is of.
@@ -32,6 +36,9 @@ type Estimate struct {
 	// retransmissions and overhead, and FairTransport the same of Fair. All in
 	// bits per second, over all cells that are active.
 	Fair, Physical, Transport, FairTransport unit.Rate
+	// Full says that the device was given nearly all that it could have: what waits
+	// does so in the cell.
+	Full bool
 	// Cells counts the active cells, Activated how often one was added.
 	Cells, Activated int
 	// Facts are those of each active cell, Active says which are: of those only
@@ -68,10 +75,10 @@ type own struct {
 type Monitor struct {
 	// Fit lets p follow the retransmissions seen; else it is what was given.
 	Fit bool
-	// Strict has C_p as the paper has it, from what the device has now and its part
-	// of what is idle. Ours lets who has less than an even part count on that: who
-	// asks for a little too little would else lose his part to who asks for more
-	// (docs/pbe.md).
+	// Strict has estimates as the paper has them: C_p from what the device has now
+	// and its part of what is idle, and no Full. Ours lets who has less than an even
+	// part count on that: who asks for a little too little would else lose his part
+	// to who asks for more (docs/pbe.md).
 	Strict bool
 
 	cells     [MaxCells]*own
@@ -192,7 +199,7 @@ func (o *own) hear(s Subframe, fit bool) {
 // Estimate is the capacity as of the last row.
 func (m *Monitor) Estimate() Estimate {
 	e := Estimate{Number: m.last, Activated: m.activated}
-	var fair, physical, transport, fairTransport float64
+	var fair, physical, transport, fairTransport, had, could float64
 	for c, o := range m.cells {
 		if o == nil {
 			continue
@@ -212,16 +219,19 @@ func (m *Monitor) Estimate() Estimate {
 		e.Cells++
 		n := float64(f.Users)
 		cf := f.Rate * f.PRB / n
-		own := f.Own
-		if !m.Strict {
-			own = max(own, f.Even)
+		even := max(f.Own, f.Even)
+		cp := f.Rate * (even + f.Idle/n)
+		had += f.Rate * f.Own
+		could += cp
+		if m.Strict {
+			cp = f.Rate * (f.Own + f.Idle/n)
 		}
-		cp := f.Rate * (own + f.Idle/n)
 		fair += cf
 		physical += cp
 		transport += o.table.Transport(cp)
 		fairTransport += o.table.Transport(cf)
 	}
+	e.Full = had > fullPart*could && !m.Strict
 	e.Fair, e.Physical, e.Transport, e.FairTransport = rate(fair), rate(physical), rate(transport), rate(fairTransport)
 	return e
 }
