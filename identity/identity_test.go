@@ -210,3 +210,21 @@ func TestKeyIsNeverPrinted(t *testing.T) {
 		t.Errorf("no ID in %s", out)
 	}
 }
+
+// TestDerive: what is derived is of one key and purpose.
+func TestDerive(t *testing.T) {
+	seen := map[string]bool{}
+	a, b := mustKey(t), mustKey(t)
+	for _, k := range []*Key{a, b, a} {
+		for _, purpose := range []string{"one", "two"} {
+			s, err := k.Derive(purpose)
+			if err != nil || len(s) != 32 {
+				t.Fatal(len(s), err)
+			}
+			seen[string(s)] = true
+		}
+	}
+	if len(seen) != 4 {
+		t.Errorf("%d secrets of 4", len(seen))
+	}
+}

@@ -2,7 +2,9 @@ package identity
 
 import (
 	"crypto/ed25519"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -64,6 +66,13 @@ func (k *Key) Public() PublicKey { return PublicKey(k.private.Public().(ed25519.
 
 // ID is the short name of the public half.
 func (k *Key) ID() ID { return k.Public().ID() }
+
+// Derive returns 32 bytes that are always the same for this key and purpose, that
+// nobody else knows, and that tell nothing of the key nor of those of another purpose
+// (HKDF-SHA256, RFC 5869).
+func (k *Key) Derive(purpose string) ([]byte, error) {
+	return hkdf.Key(sha256.New, k.private.Seed(), nil, purpose, 32)
+}
 
 // Format implements fmt.Formatter for every verb, so that no %v or %+v of a
 // struct that holds the key prints the secret.

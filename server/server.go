@@ -87,8 +87,8 @@ var Default = Config{Listen: ":7600", Scheduler: sched.Default, MaxStreams: 4096
 const (
 	// keepBond is how long a bond without any subflow is kept.
 	keepBond = 60 * time.Second
-	// userTimeout ends a subflow whose data nobody acknowledges.
-	userTimeout = time.Minute
+	// UserTimeout ends a subflow whose data nobody acknowledges.
+	UserTimeout = time.Minute
 	// maxHandshakes bounds connections that have not proved who they are,
 	// maxFromOne those of one source, maxPerMinute those that one source, and those
 	// that prove to be one device, may begin in a minute: some 1 % of a core.
@@ -164,7 +164,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if cfg.Reinject == 0 || math.IsNaN(cfg.Reinject) {
 		return nil, fault.New(fault.Config, fmt.Errorf("reinject is %v", cfg.Reinject), "a negative value switches reinjection off; 0.2 is usual")
 	}
-	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion, UserTimeout: userTimeout, Ledger: cfg.Usage.Ledger(policy.ForSubflow)})
+	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion, UserTimeout: UserTimeout, Ledger: cfg.Usage.Ledger(policy.ForSubflow)})
 	if err != nil {
 		return nil, err
 	}

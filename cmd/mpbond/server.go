@@ -60,7 +60,7 @@ allowed.`,
 					return fault.New(fault.Usage, err, "write a rate like 50Mbit/s")
 				}
 			}
-			cfg.Usage, cfg.ListenUDP = r.usage, listenUDP(cfg.Congestion)
+			cfg.Usage, cfg.ListenUDP = r.usage, listenUDP(cfg.Congestion, key)
 			rec, err := r.recorder("")
 			if err != nil {
 				return err

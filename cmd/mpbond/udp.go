@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 
+	"mpbond/identity"
 	"mpbond/paths"
 	"mpbond/pbe/cc"
 	"mpbond/pbe/udp"
@@ -25,7 +26,7 @@ func controller(name string) func() cc.Controller {
 
 // dialUDP is that of primary.Config and helper.Config.
 func dialUDP(ctx context.Context, addr string, opt tcp.Options) (paths.OverUDP, error) {
-	c, err := udp.Dial(ctx, addr, udp.Options{Controller: controller(opt.Congestion), Control: opt.Bind})
+	c, err := udp.Dial(ctx, addr, udp.Options{Controller: controller(opt.Congestion), Control: opt.Bind, UserTimeout: opt.UserTimeout})
 	if err != nil {
 		return nil, err // not a nil *udp.Conn in an interface
 	}
@@ -43,10 +44,15 @@ func (l udpListener) Accept() (paths.Conn, error) {
 	return c, nil
 }
 
-// listenUDP makes one, with a controller of that name.
-func listenUDP(congestion string) func(addr string) (server.Listener, error) {
+// listenUDP makes one, with a controller of that name. The key's device can tell
+// primaries after a restart that their connections are over.
+func listenUDP(congestion string, key *identity.Key) func(addr string) (server.Listener, error) {
 	return func(addr string) (server.Listener, error) {
-		ep, err := udp.Listen(addr, udp.Options{Controller: controller(congestion)})
+		secret, err := key.Derive("mpbond udp reset")
+		if err != nil {
+			return nil, err
+		}
+		ep, err := udp.Listen(addr, udp.Options{Controller: controller(congestion), UserTimeout: server.UserTimeout, Secret: secret})
 		if err != nil {
 			return nil, err
 		}

@@ -31,6 +31,8 @@ type Conn struct {
 	// follows says that this end was dialled: it goes where the other one is.
 	follows bool
 	keys    *keys
+	peer    connID
+	reset   [tokenSize]byte // of who dialled: the other end's word that it has forgotten the connection
 	epoch   time.Time
 	wake    chan struct{} // run: there may be something to send
 	gone    chan struct{} // closed when run has ended
@@ -45,11 +47,11 @@ type Conn struct {
 
 	mu       sync.Mutex // guards the rest
 	e        *engine
-	peer     connID
 	ep       *Endpoint   // that sends
 	eps      []*Endpoint // all that packets may arrive at
 	remote   netip.AddrPort
 	try      attempt
+	own      ownAddr  // see LocalAddr
 	high     uint64   // highest number opened
 	any      bool     // one was opened
 	via      way      // of the newest packet
@@ -86,6 +88,7 @@ func newConn(ep *Endpoint, local connID, remote netip.AddrPort) *Conn {
 	c.readers.L, c.writers.L, c.movers.L = &c.mu, &c.mu, &c.mu
 	c.e.mtu.fixed = !ep.sock.whole
 	c.e.heard, c.e.spoke = c.now(), c.now()
+	c.e.patience = ep.opt.UserTimeout
 	return c
 }
 
@@ -143,8 +146,8 @@ func (c *Conn) receive(ep *Endpoint, b []byte, size int, from netip.AddrPort) (t
 // packet takes one of them.
 func (c *Conn) packet(p []byte, ep *Endpoint, from netip.AddrPort) {
 	frames, number, err := c.keys.open(p, c.high)
-	if err != nil || c.e.err != nil {
-		return // spoofed or damaged, or too late
+	if err != nil {
+		return // spoofed or damaged
 	}
 	newest := !c.any || number > c.high
 	if newest {
@@ -412,24 +415,63 @@ func (c *Conn) Abort() error {
 	return nil
 }
 
-// LocalAddr implements net.Conn. Where the endpoint is at all addresses it is the
-// one on the way to the peer now.
-func (c *Conn) LocalAddr() net.Addr {
-	ep := c.endpoint()
-	at, ok := ep.Addr().(*net.UDPAddr)
-	if ok && at.IP.IsUnspecified() {
-		if way, err := leads(c.RemoteAddr(), ep.opt); err == nil {
-			return &net.UDPAddr{IP: way.(*net.UDPAddr).IP, Port: at.Port}
-		}
+// hurry has the connection wait for nobody when it has told its end.
+func (c *Conn) hurry() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.e.hurry = true
+	c.nudge()
+}
+
+// forgotten ends the connection as one of which the peer knows nothing.
+func (c *Conn) forgotten() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.e.err == nil {
+		c.e.err = errForgotten
 	}
-	return ep.Addr()
+	c.wakeAll()
+	c.nudge()
+}
+
+// LocalAddr implements net.Conn. Where the endpoint is at all addresses it is the
+// one on the way to the peer, as it was when that was last found at its address.
+func (c *Conn) LocalAddr() net.Addr {
+	ep, to := c.endpoint(), c.peerAddr()
+	at, ok := ep.Addr().(*net.UDPAddr)
+	if !ok || !at.IP.IsUnspecified() {
+		return ep.Addr()
+	}
+	c.mu.Lock()
+	known := c.own
+	c.mu.Unlock()
+	if known.ep != ep || known.to != to {
+		way, err := leads(net.UDPAddrFromAddrPort(to), ep.opt)
+		if err != nil {
+			return ep.Addr()
+		}
+		known = ownAddr{ep, to, &net.UDPAddr{IP: way.(*net.UDPAddr).IP, Port: at.Port}}
+		c.mu.Lock()
+		c.own = known
+		c.mu.Unlock()
+	}
+	return known.addr
+}
+
+// ownAddr is the address of an endpoint on the way to another one.
+type ownAddr struct {
+	ep   *Endpoint
+	to   netip.AddrPort
+	addr net.Addr
 }
 
 // RemoteAddr implements net.Conn.
-func (c *Conn) RemoteAddr() net.Addr {
+func (c *Conn) RemoteAddr() net.Addr { return net.UDPAddrFromAddrPort(c.peerAddr()) }
+
+func (c *Conn) peerAddr() netip.AddrPort {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return net.UDPAddrFromAddrPort(c.remote)
+	return c.remote
 }
 
 // SetDeadline implements net.Conn.
@@ -464,15 +506,19 @@ func (c *Conn) set(d *deadline, w *sync.Cond, t time.Time) error {
 	return nil
 }
 
-// errDead is for a peer that is not heard of any more, errPeer for one that closed.
+// errDead is for a peer that is not heard of any more, errUnanswered for one that
+// acknowledges nothing, errPeer for one that closed, errForgotten for one that has, say,
+// started again.
 var (
-	errDead    = errors.New("the other end does not answer any more")
-	errFollows = errors.New("only the end that dialled can migrate")
-	errPeer    = fmt.Errorf("the other end closed the connection: %w", syscall.ECONNRESET)
+	errDead       = errors.New("the other end does not answer any more")
+	errFollows    = errors.New("only the end that dialled can migrate")
+	errUnanswered = errors.New("the other end acknowledges nothing any more")
+	errForgotten  = fmt.Errorf("the other end knows nothing of this connection: %w", syscall.ECONNRESET)
+	errPeer       = fmt.Errorf("the other end closed the connection: %w", syscall.ECONNRESET)
 )
 
 func explain(err error) error {
-	if errors.Is(err, errDead) {
+	if errors.Is(err, errDead) || errors.Is(err, errUnanswered) {
 		return fault.New(fault.Timeout, err, "is its link up?")
 	}
 	return err

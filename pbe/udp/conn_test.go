@@ -69,11 +69,13 @@ func two(t testing.TB, opt Options) (client, server *Conn) {
 	return through(t, opt, func(a net.Addr) net.Addr { return a })
 }
 
-// shimmed are both ends with a shim between them. What is lost there does not slow
-// them down, so that how long it takes is not a matter of how busy the machine is.
+// steady is a controller that nothing slows down, so that how long it takes is not a matter
+// of how busy the machine is.
+var steady = Options{Controller: func() cc.Controller { return fixed{cc.NewCUBIC(), 100 * unit.KB} }}
+
+// shimmed are both ends with a shim between them.
 func shimmed(t testing.TB, mangle func(dir int, p []byte) [][]byte) (client, server *Conn, s *shim) {
-	opt := Options{Controller: func() cc.Controller { return fixed{cc.NewCUBIC(), 100 * unit.KB} }}
-	client, server = through(t, opt, func(a net.Addr) net.Addr {
+	client, server = through(t, steady, func(a net.Addr) net.Addr {
 		s = newShim(t, a, mangle)
 		return s.front.LocalAddr()
 	})
@@ -341,7 +343,7 @@ func TestServerFollows(t *testing.T) {
 // TestClose: what was written before arrives, and then the end; afterwards neither
 // side can go on.
 func TestClose(t *testing.T) {
-	c, s := two(t, Options{})
+	c, s := two(t, steady)
 	data := bytes.Repeat([]byte("0123456789"), 200_000)
 	c.Write(data)
 	c.Close()

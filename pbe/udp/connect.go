@@ -3,7 +3,6 @@ package udp
 import (
 	"context"
 	"crypto/ecdh"
-	"crypto/hmac"
 	"crypto/rand"
 	"fmt"
 	"net"
@@ -88,12 +87,15 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 	if over {
 		return nil, net.ErrClosed
 	}
-	token := make([]byte, tokenLen)
+	token, asked, prompt, busy := make([]byte, tokenLen), false, false, false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for try := firstTry; ; {
 		select {
 		case <-ctx.Done():
+			if busy {
+				return nil, fault.New(fault.Unreachable, fmt.Errorf("%s has no room for another connection: %w", to, ctx.Err()), "try again later")
+			}
 			return nil, fault.New(fault.Unreachable, fmt.Errorf("%s does not answer over UDP: %w", to, ctx.Err()), "is its UDP port open, and not blocked by a firewall on the way?")
 		case <-ep.closed:
 			return nil, net.ErrClosed
@@ -101,21 +103,35 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 			ep.reply(appendHello(nil, id, secret.PublicKey().Bytes(), token), to)
 			timer.Reset(try)
 			try = min(2*try, longestTry)
+			asked, prompt = prompt, false
 		case p := <-answers:
-			if p[0] == typeRetry {
+			switch p[0] {
+			case typeBusy:
+				busy = true
+				continue
+			case typeRetry:
+				// One at once, as who sees the HELLO can make them; others wait their time.
 				if string(token) != string(p[2+idLen:retryLen]) {
 					copy(token, p[2+idLen:])
-					timer.Reset(0)
+					if !asked {
+						timer.Reset(0)
+						prompt = true
+					}
+					asked = true
 				}
 				continue
 			}
 			hello := appendHello(nil, id, secret.PublicKey().Bytes(), token)
 			k, key, err := exchange(secret, p[2+2*idLen:bareLen], hello[:helloLen-tokenLen], p[:bareLen], true)
-			if err != nil || !hmac.Equal(proof(key, p[:bareLen]), p[bareLen:welcomeLen]) {
-				continue // not of who received the HELLO
+			if err != nil {
+				continue
+			}
+			reset, ok := key.open(p)
+			if !ok {
+				continue
 			}
 			c := newConn(ep, id, to)
-			c.keys = k
+			c.keys, c.reset = k, reset
 			copy(c.peer[:], p[2+idLen:])
 			c.e.ping = true // confirms the connection
 			return c, c.start()
@@ -130,7 +146,8 @@ func (c *Conn) start() error {
 	if c.ep.over {
 		return net.ErrClosed
 	}
-	c.ep.conns[c.local], c.running, c.confirmed = c, true, true
+	c.running, c.confirmed = true, true
+	c.ep.take(c)
 	go c.run()
 	return nil
 }
@@ -147,23 +164,33 @@ func (ep *Endpoint) hello(p []byte, from netip.AddrPort) {
 		ep.reply(h.welcome, from)
 		return
 	}
-	for k, h := range ep.half {
-		if now.Sub(h.since) > halfOpenFor {
-			h.leave()
-			delete(ep.half, k)
-			delete(ep.conns, h.c.local)
-		}
-	}
-	if ep.over || len(ep.conns) >= maxConns {
+	if ep.over {
 		return
 	}
-	gate, proved := ep.unproved, stamped(ep.secret, now, from.String(), p[helloLen-tokenLen:helloLen])
+	if now.Sub(ep.swept) > halfOpenFor/20 { // not for each of a flood
+		ep.swept = now
+		for k, h := range ep.half {
+			if now.Sub(h.since) > halfOpenFor {
+				h.leave()
+				delete(ep.half, k)
+				delete(ep.conns, h.c.local)
+			}
+		}
+	}
+	if len(ep.conns) >= maxConns {
+		ep.busy(k, now)
+		return
+	}
+	token := p[helloLen-tokenLen : helloLen]
+	gate, proved := ep.unproved, !allZero(token) && stamped(ep.secret, now, from.String(), token)
 	if proved {
 		gate = ep.proved
 	}
 	leave := gate.Admit(net.UDPAddrFromAddrPort(from))
 	if leave == nil {
-		if !proved {
+		if proved {
+			ep.busy(k, now)
+		} else if ep.answers.take(now, maxAnswers) {
 			b := append([]byte{typeRetry, version}, k.id[:]...)
 			ep.reply(append(b, stamp(ep.secret, now, from.String())...), from)
 		}
@@ -177,6 +204,22 @@ func (ep *Endpoint) hello(p []byte, from netip.AddrPort) {
 	ep.half[k] = &halfOpen{c, welcome, now, leave}
 	ep.conns[c.local] = c
 	ep.reply(welcome, from)
+}
+
+// busy answers a HELLO for which there is no room.
+func (ep *Endpoint) busy(k halfKey, now time.Time) {
+	if ep.answers.take(now, maxAnswers) {
+		ep.reply(append([]byte{typeBusy, version}, k.id[:]...), k.from)
+	}
+}
+
+func allZero(b []byte) bool {
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // welcome makes the connection that a HELLO asks for, and its answer.
@@ -195,7 +238,8 @@ func (ep *Endpoint) welcome(hello []byte, k halfKey) (*Conn, []byte, error) {
 		return nil, nil, err
 	}
 	c.keys = keys
-	return c, append(w, proof(key, w)...), nil
+	token := ep.resetOf(c.local)
+	return c, key.end(w, token[:]), nil
 }
 
 // confirm hands a half-open connection to Accept once its client has shown that it

@@ -2,6 +2,7 @@ package udp
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -27,6 +28,13 @@ type Options struct {
 	// acknowledgements, and another one when the peer's packets come another way.
 	// Nil: nothing goes back.
 	Feedback func() Feedback
+	// UserTimeout ends a connection when nothing of what it sends is acknowledged for so
+	// long, though it hears of the other end; 0: only silence does, after 45 s.
+	UserTimeout time.Duration
+	// Secret, if set, is one that nobody else knows, and the same when the program runs
+	// again: then a new endpoint of the same address tells the other ends of connections that its
+	// predecessor had that they are over, and else only those of its own.
+	Secret []byte
 	// Control, if set, is called for the socket before it is bound.
 	Control func(network, address string, c syscall.RawConn) error
 }
@@ -55,6 +63,8 @@ const (
 	backlog      = 64
 	socketBuffer = 4 << 20 // asked of the system, which may give less
 	maxErrors    = 1000    // of the socket in turn, until it is given up
+	maxAnswers   = 10000   // in a second that ask for a token, or say that there is no room
+	maxResets    = 2000    // in a second
 )
 
 // farewell is how long Close waits for connections that were closed before.
@@ -66,7 +76,7 @@ type Endpoint struct {
 	opt      Options
 	sock     *socket
 	own      bool      // closed with its last connection
-	secret   []byte    // of tokens
+	secret   []byte    // of tokens of addresses
 	unproved *tcp.Gate // of addresses that may be false: what is refused there may ask again with a token
 	proved   *tcp.Gate // of addresses that returned one, so that false ones take nobody's place
 	accepted chan *Conn
@@ -76,8 +86,27 @@ type Endpoint struct {
 	conns   map[connID]*Conn
 	dialing map[connID]chan []byte
 	half    map[halfKey]*halfOpen
+	// dialled are those of conns that were dialled, by the other end's id.
+	dialled map[connID]*Conn
+	answers budget
+	resets  budget
+	swept   time.Time // when half was last looked through
 	over    bool
 	why     error // it was closed for; nil: Close was called
+}
+
+// budget is how much may still be done in this second.
+type budget struct {
+	since time.Time
+	used  int
+}
+
+func (b *budget) take(now time.Time, most int) bool {
+	if now.Sub(b.since).Abs() >= time.Second {
+		b.since, b.used = now, 0
+	}
+	b.used++
+	return b.used <= most
 }
 
 // halfKey names a HELLO: one that was damaged on the way is another one.
@@ -125,8 +154,12 @@ func open(network, addr string, opt Options) (*Endpoint, error) {
 	}
 	ep := &Endpoint{opt: opt, sock: sock, secret: make([]byte, 32), unproved: tcp.NewGate(maxHalfOpen, maxOfOne, maxPerMinute), proved: tcp.NewGate(maxProved, maxOfOne, maxPerMinute),
 		accepted: make(chan *Conn, backlog), closed: make(chan struct{}),
-		conns: map[connID]*Conn{}, dialing: map[connID]chan []byte{}, half: map[halfKey]*halfOpen{}}
+		conns: map[connID]*Conn{}, dialled: map[connID]*Conn{}, dialing: map[connID]chan []byte{}, half: map[halfKey]*halfOpen{}}
 	rand.Read(ep.secret)
+	if len(opt.Secret) == 0 {
+		ep.opt.Secret = make([]byte, 32)
+		rand.Read(ep.opt.Secret)
+	}
 	go ep.receive()
 	return ep, nil
 }
@@ -172,6 +205,7 @@ func (ep *Endpoint) Close() error {
 		if c.endpoint() != ep {
 			continue
 		}
+		c.hurry()
 		if c.isClosed() {
 			select { // what was written before may still arrive
 			case <-c.gone:
@@ -234,10 +268,14 @@ func (ep *Endpoint) find(p []byte) *Conn {
 // stranger takes a packet of no connection.
 func (ep *Endpoint) stranger(p []byte, from netip.AddrPort) {
 	switch {
+	case p[0] == typeData && len(p) >= overhead:
+		ep.unknown(connID(p[1:1+idLen]), from)
+	case p[0] == typeReset && len(p) == resetLen:
+		ep.reset(p)
 	case len(p) < 2 || p[1] != version:
 	case p[0] == typeHello && len(p) >= minPayload:
 		ep.hello(p[:helloLen], from)
-	case p[0] == typeRetry && len(p) >= retryLen, p[0] == typeWelcome && len(p) >= welcomeLen:
+	case p[0] == typeRetry && len(p) >= retryLen, p[0] == typeWelcome && len(p) >= welcomeLen, p[0] == typeBusy && len(p) >= busyLen:
 		var id connID
 		copy(id[:], p[2:])
 		ep.mu.Lock()
@@ -249,6 +287,40 @@ func (ep *Endpoint) stranger(p []byte, from netip.AddrPort) {
 			default: // the client asks again
 			}
 		}
+	}
+}
+
+// resetOf is the token that says that the connection of an id here is over.
+func (ep *Endpoint) resetOf(id connID) [tokenSize]byte {
+	return resetToken(ep.opt.Secret, ep.Addr().String(), id)
+}
+
+// unknown tells whoever still sends to an id that there is no connection of it.
+func (ep *Endpoint) unknown(id connID, from netip.AddrPort) {
+	ep.mu.Lock()
+	may := !ep.over && ep.resets.take(time.Now(), maxResets)
+	ep.mu.Unlock()
+	if may {
+		t := ep.resetOf(id)
+		ep.reply(append(append([]byte{typeReset}, id[:]...), t[:]...), from)
+	}
+}
+
+// reset takes a RESET.
+func (ep *Endpoint) reset(p []byte) {
+	ep.mu.Lock()
+	c := ep.dialled[connID(p[1:1+idLen])]
+	ep.mu.Unlock()
+	if c != nil && hmac.Equal(c.reset[:], p[1+idLen:]) {
+		c.forgotten()
+	}
+}
+
+// take has packets of c, of whose endpoint mu is held, arrive.
+func (ep *Endpoint) take(c *Conn) {
+	ep.conns[c.local] = c
+	if !c.follows {
+		ep.dialled[c.peer] = c
 	}
 }
 
@@ -264,7 +336,7 @@ func (ep *Endpoint) adopt(c *Conn) bool {
 	if ep.over {
 		return false
 	}
-	ep.conns[c.local] = c
+	ep.take(c)
 	return true
 }
 
@@ -272,6 +344,9 @@ func (ep *Endpoint) adopt(c *Conn) bool {
 func (ep *Endpoint) forget(c *Conn) {
 	ep.mu.Lock()
 	delete(ep.conns, c.local)
+	if ep.dialled[c.peer] == c {
+		delete(ep.dialled, c.peer)
+	}
 	last := ep.own && len(ep.conns) == 0
 	ep.mu.Unlock()
 	if last {

@@ -17,6 +17,7 @@ const (
 	ackDelay        = 2 * time.Millisecond   // a lone packet is acknowledged then
 	ackEvery        = 2                      // packets, else (RFC 9000 section 13.2.2)
 	feedbackFor     = 100 * time.Millisecond // what was said of the cells goes with acknowledgements that are told again
+	closingFor      = 3                      // probe timeouts in which a CLOSE goes again (RFC 9000 section 10.2)
 	persistent      = 3                      // probe timeouts of nothing but losses (RFC 9002 section 7.6.1)
 )
 
@@ -129,18 +130,23 @@ type engine struct {
 	radioIn  cc.Radio      // of the newest packet that had one
 	radioNow cc.Radio      // of the packet that is being handled, if it is the newest
 
-	heard   time.Duration
-	spoke   time.Duration
-	idle    time.Duration // silence until a PING, and a third of that until the end
-	answer  []byte        // data of a CHALLENGE, to be returned
-	proved  []byte        // data of the newest RESPONSE
-	closing bool          // a CLOSE is to be sent
-	err     error         // the connection is over
-	losses  cc.Loss
-	newAck  cc.Ack
-	rate    unit.Rate // newest sample
-	limited bool      // it was taken while the app set the pace
-	counts  counts
+	heard    time.Duration
+	spoke    time.Duration
+	idle     time.Duration // silence until a PING, and a third of that until the end
+	answer   []byte        // data of a CHALLENGE, to be returned
+	proved   []byte        // data of the newest RESPONSE
+	closing  bool          // a CLOSE is to be sent
+	leave    time.Duration // who still asks is told again until then
+	tardy    int           // how often somebody asked
+	hurry    bool          // nobody is waited for
+	patience time.Duration // that something is acknowledged; 0: any
+	since    time.Duration // when something was, or the first was sent that was not
+	err      error         // the connection is over
+	losses   cc.Loss
+	newAck   cc.Ack
+	rate     unit.Rate // newest sample
+	limited  bool      // it was taken while the app set the pace
+	counts   counts
 }
 
 // counts are of packets, and of bytes on the wire.
@@ -206,7 +212,29 @@ func (e *engine) tune(now time.Duration) {
 	}
 }
 
-// finish ends the connection at this end, and tells the peer once.
+// over tells whether the connection has ended and nobody has to be told any more.
+func (e *engine) over(now time.Duration) bool {
+	return e.err != nil && !e.closing && (e.hurry || now >= e.leave)
+}
+
+// late takes the frames of a packet that came after the end. The CLOSE may have been
+// lost: it goes again, for the first, second, fourth, eighth packet and so on (RFC 9000
+// section 10.2.1).
+func (e *engine) late(now time.Duration, frames []byte) {
+	for r := (reader{b: frames}); len(r.b) > 0; {
+		if r.next(&e.frame) != nil || e.frame.kind == frameClose {
+			e.leave = now // it has ended there too
+			return
+		}
+	}
+	if now < e.leave {
+		e.tardy++
+		e.closing = e.closing || e.tardy&(e.tardy-1) == 0
+	}
+}
+
+// finish ends the connection at this end, and tells the peer, for three probe timeouts
+// again if it still sends.
 func (e *engine) finish(err error) {
 	if e.err == nil {
 		e.err, e.closing = err, true
@@ -240,12 +268,17 @@ func (e *engine) rerouted(feedback func(now, oneWay, rtprop time.Duration) cc.Ra
 // negative.
 func (e *engine) wait(now time.Duration) time.Duration {
 	switch {
-	case e.err != nil && !e.closing:
+	case e.over(now):
 		return -1
+	case e.err != nil && !e.closing:
+		return e.leave
 	case e.ackNow || e.closing || e.ping || len(e.answer) > 0:
 		return now
 	}
 	at := min(e.heard+3*e.idle, e.spoke+e.idle)
+	if e.patience > 0 && e.inFlight > 0 {
+		at = min(at, e.since+e.patience)
+	}
 	if e.ackAt > 0 {
 		at = min(at, e.ackAt)
 	}
@@ -291,7 +324,11 @@ func (e *engine) tick(now time.Duration) {
 		return
 	}
 	if now >= e.heard+3*e.idle {
-		e.err = errDead
+		e.finish(errDead)
+		return
+	}
+	if e.patience > 0 && e.inFlight > 0 && now >= e.since+e.patience {
+		e.finish(errUnanswered)
 		return
 	}
 	if e.ackAt > 0 && now >= e.ackAt {
@@ -321,6 +358,9 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 			return b, 0, false
 		}
 		e.closing = false
+		if e.leave == 0 {
+			e.leave = now + closingFor*e.probeTimeout()
+		}
 		b = append(b, frameClose, 0)
 		return b, e.sent(p, len(b)-start), true
 	}
@@ -364,6 +404,9 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 		e.ping = e.ping && probe > 0
 		p.size = unit.Bytes(len(b)-start+overhead) + e.header
 		p.mark = e.sampler.Sent(now, e.inFlight)
+		if e.inFlight == 0 {
+			e.since = now
+		}
 		e.inFlight += p.size
 		e.asked = now
 		e.ctl.OnSent(now, p.size, e.inFlight)

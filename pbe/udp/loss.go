@@ -50,7 +50,7 @@ func (e *engine) onAck(a *ackFrame) {
 			e.sampleRTT(e.newAck.RTT-min(a.delay, held), e.newAck.RTT)
 		}
 	}
-	e.timeouts = 0
+	e.timeouts, e.since = 0, e.now
 	if !e.wayKnown {
 		e.wayKnown, e.wayBase = true, a.oneWay
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,8 +20,10 @@ import (
 //
 //	HELLO    0x01 version(1) id(8) share(32) token(40), zeros to 1200 bytes
 //	RETRY    0x02 version(1) id(8, of the HELLO) token(40)
-//	WELCOME  0x03 version(1) id(8, of the HELLO) id(8) share(32) proof(16)
+//	WELCOME  0x03 version(1) id(8, of the HELLO) id(8) share(32) reset(16) proof(16)
 //	DATA     0x04 id(8) number(4, the low bits) frames tag(16)
+//	RESET    0x05 id(8, of the DATA) token(16)
+//	BUSY     0x06 version(1) id(8, of the HELLO)
 //
 // HELLO asks for a connection. It is as long as what a path must carry anyway, so
 // that every answer is shorter. RETRY asks for the same with a token that only who
@@ -29,21 +32,32 @@ import (
 // client knows that the server saw its HELLO as it was. The keys are HKDF-SHA256 of
 // the X25519 secret, with the hash of HELLO (to its token) and WELCOME (to its share)
 // as salt. The first DATA packet confirms the connection.
+//
+// RESET says that whoever is reached by this id has forgotten the connection (RFC 9000
+// section 10.3): its token is what WELCOME had as reset, which is masked with bytes of
+// the same HKDF, so that nobody who looks on knows it. BUSY says that there is no room for another connection. It can be
+// forged, and is no reason to give up; but it is in the error of who does.
 const (
 	typeHello   = 1
 	typeRetry   = 2
 	typeWelcome = 3
 	typeData    = 4
+	typeReset   = 5
+	typeBusy    = 6
 
-	version    = 1
+	version    = 2
 	idLen      = 8
 	shareLen   = 32
 	tokenLen   = 8 + sha256.Size // time, HMAC
 	proofLen   = 16
 	helloLen   = 2 + idLen + shareLen + tokenLen
 	retryLen   = 2 + idLen + tokenLen
-	bareLen    = 2 + idLen + idLen + shareLen // a WELCOME without its proof
-	welcomeLen = bareLen + proofLen
+	bareLen    = 2 + idLen + idLen + shareLen // a WELCOME without its last two fields
+	tokenSize  = 16                           // of RESET
+	resetLen   = 1 + idLen + tokenSize
+	busyLen    = 2 + idLen
+	proofAt    = bareLen + tokenSize
+	welcomeLen = proofAt + proofLen
 	dataHeader = 1 + idLen + 4
 	tagLen     = 16
 	overhead   = dataHeader + tagLen
@@ -65,24 +79,27 @@ type keys struct {
 	nonce         [12]byte // here, so that it takes no memory each time
 }
 
-// exchange derives the keys of an end, and the key of WELCOME's proof, from its own
+// welcomeKey is of one WELCOME.
+type welcomeKey struct{ proof, mask []byte }
+
+// exchange derives the keys of an end, and those of WELCOME, from its own
 // secret and the other's share; hello and bare are what both have seen.
-func exchange(secret *ecdh.PrivateKey, share, hello, bare []byte, client bool) (k *keys, proofKey []byte, err error) {
+func exchange(secret *ecdh.PrivateKey, share, hello, bare []byte, client bool) (k *keys, w welcomeKey, err error) {
 	pub, err := ecdh.X25519().NewPublicKey(share)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", errMalformed, err)
+		return nil, w, fmt.Errorf("%w: %w", errMalformed, err)
 	}
 	common, err := secret.ECDH(pub)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", errMalformed, err)
+		return nil, w, fmt.Errorf("%w: %w", errMalformed, err)
 	}
 	salt := sha256.New()
 	salt.Write(hello)
 	salt.Write(bare)
 	const each = 16 + 12
-	all, err := hkdf.Key(sha256.New, common, salt.Sum(nil), "mpbond udp 1", 2*each+32)
+	all, err := hkdf.Key(sha256.New, common, salt.Sum(nil), "mpbond udp 2", 2*each+32+tokenSize)
 	if err != nil {
-		return nil, nil, err
+		return nil, w, err
 	}
 	k = &keys{}
 	own, peer := all[:each], all[each:2*each]
@@ -94,7 +111,7 @@ func exchange(secret *ecdh.PrivateKey, share, hello, bare []byte, client bool) (
 	}
 	copy(k.ownIV[:], own[16:])
 	copy(k.peerIV[:], peer[16:])
-	return k, all[2*each:], err
+	return k, welcomeKey{all[2*each : 2*each+32], all[2*each+32:]}, err
 }
 
 func gcm(key []byte) (cipher.AEAD, error) {
@@ -166,11 +183,34 @@ func appendHello(b []byte, id connID, share, token []byte) []byte {
 	return append(b, make([]byte, minPayload-(len(b)-start))...)
 }
 
-// proof is WELCOME's.
-func proof(key, bare []byte) []byte {
-	m := hmac.New(sha256.New, key)
-	m.Write(bare)
+// end appends the last two fields to a WELCOME.
+func (k welcomeKey) end(bare, token []byte) []byte {
+	w := append(bare, token...)
+	subtle.XORBytes(w[bareLen:], w[bareLen:], k.mask)
+	return append(w, k.proofOf(w)...)
+}
+
+// open returns the token of a WELCOME; false: it is not of who has received the HELLO.
+func (k welcomeKey) open(w []byte) (token [tokenSize]byte, ok bool) {
+	subtle.XORBytes(token[:], w[bareLen:proofAt], k.mask)
+	return token, hmac.Equal(k.proofOf(w[:proofAt]), w[proofAt:welcomeLen])
+}
+
+func (k welcomeKey) proofOf(w []byte) []byte {
+	m := hmac.New(sha256.New, k.proof)
+	m.Write(w)
 	return m.Sum(nil)[:proofLen]
+}
+
+// resetToken is that of the connection of an id at the endpoint of that address. The
+// secret is no other endpoint's of that address, so that nobody can ask another one for the token of a connection
+// that is alive.
+func resetToken(secret []byte, addr string, id connID) (t [tokenSize]byte) {
+	m := hmac.New(sha256.New, secret)
+	m.Write(id[:])
+	io.WriteString(m, addr)
+	copy(t[:], m.Sum(nil))
+	return t
 }
 
 // stamp makes the token of an address: whoever returns it within tokenWindow

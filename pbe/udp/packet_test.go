@@ -27,15 +27,20 @@ func exchanged(t testing.TB, meddle func(bare []byte)) (client, server *keys, sa
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := proof(serverKey, bare)
-	if meddle != nil {
-		meddle(bare)
+	token := [tokenSize]byte{1, 2, 3}
+	w := serverKey.end(bare, token[:])
+	if bytes.Contains(w, token[:3]) {
+		t.Error("the token of RESET can be read on the way")
 	}
-	client, clientKey, err := exchange(a, bare[len(bare)-shareLen:], hello, bare, true)
+	if meddle != nil {
+		meddle(w)
+	}
+	client, clientKey, err := exchange(a, w[bareLen-shareLen:bareLen], hello, w[:bareLen], true)
 	if err != nil {
 		return nil, server, false
 	}
-	return client, server, bytes.Equal(said, proof(clientKey, bare))
+	got, ok := clientKey.open(w)
+	return client, server, ok && got == token
 }
 
 // TestExchange: both ends have the same keys, and none if anything of the first
@@ -44,7 +49,7 @@ func TestExchange(t *testing.T) {
 	if _, _, same := exchanged(t, nil); !same {
 		t.Fatal("the ends do not agree")
 	}
-	for i := range bareLen {
+	for i := range welcomeLen {
 		if i == bareLen-1 {
 			continue // X25519 looks at all but the top bit of its last byte
 		}
@@ -52,7 +57,7 @@ func TestExchange(t *testing.T) {
 			t.Errorf("byte %d of WELCOME may be changed", i)
 		}
 	}
-	if _, _, same := exchanged(t, func(b []byte) { clear(b[len(b)-shareLen:]) }); same {
+	if _, _, same := exchanged(t, func(b []byte) { clear(b[bareLen-shareLen : bareLen]) }); same {
 		t.Error("a share of no order makes keys that everybody knows")
 	}
 }

@@ -15,6 +15,10 @@ var errFull = errors.New("no room for more gaps")
 // was there before. An error says what no peer of ours sends.
 func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
 	e.counts.wireIn += uint64(len(frames)+overhead) + uint64(e.header)
+	if e.err != nil {
+		e.late(now, frames)
+		return nil
+	}
 	if number < e.floor || e.numbers.has(number) {
 		e.counts.duplicate++
 		return nil

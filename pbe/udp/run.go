@@ -3,6 +3,7 @@ package udp
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -92,7 +93,7 @@ func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
 		side.add(c.keys.finish(b, 0, number), c.e.mtu.size)
 		c.try.asked(now)
 	}
-	over = c.e.err != nil
+	over = c.e.over(now)
 	c.wakeWriters()
 	at := c.e.wait(now)
 	if c.try.left > 0 {
@@ -160,19 +161,34 @@ func (a *attempt) proved(from netip.AddrPort, data []byte) bool {
 // has answered it from there; what it sends until then still arrives at the old
 // endpoint. Only the end that dialled can do so.
 func (c *Conn) Migrate(to *Endpoint) error {
+	old, err := c.migrate(to)
+	for _, ep := range old {
+		ep.forget(c)
+	}
+	return err
+}
+
+// maxWays is at how many endpoints packets may arrive: that of now, and those before.
+const maxWays = 4
+
+// migrate returns the endpoints where packets are no longer waited for.
+func (c *Conn) migrate(to *Endpoint) (old []*Endpoint, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.follows {
-		return errFollows
+		return nil, errFollows
 	}
 	if c.e.err != nil || c.closed || !to.adopt(c) {
-		return net.ErrClosed
+		return nil, net.ErrClosed
 	}
-	c.eps = append(c.eps, to)
+	c.eps = append(slices.DeleteFunc(slices.Clone(c.eps), func(ep *Endpoint) bool { return ep == to }), to)
+	if n := len(c.eps) - maxWays; n > 0 {
+		old, c.eps = c.eps[:n], c.eps[n:]
+	}
 	c.ep = to
 	c.e.now = c.now()
 	c.e.mtu.fixed = !to.sock.whole
 	c.e.reroute(to.opt.Controller())
 	c.nudge()
-	return nil
+	return old, nil
 }

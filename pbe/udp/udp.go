@@ -21,8 +21,8 @@
 //     else is looked at.
 //   - Replayed packets have numbers that were there already, or that are too old to
 //     tell, which count as the same.
-//   - No packet without a tag ends a connection: there is no reset, and ICMP is not
-//     listened to.
+//   - No packet of a stranger ends a connection: ICMP is not listened to, and a RESET of
+//     who has forgotten it counts only with a token that was masked when it was told.
 //   - Nobody who does not receive at an address makes us send much to it: each answer
 //     to a stranger is shorter than what it answers, a connection follows its peer to
 //     another address only when that has answered from there, and connections that
@@ -35,8 +35,9 @@
 // connection can always do, delay, drop, end; TLS finds out that he is not the peer,
 // or else carries through him what he can neither read nor alter.
 //
-// There is no sign from a peer that has lost its state (TCP's RST): it is given up
-// after 45 s of silence.
+// An end is told by CLOSE, again for three probe timeouts. Who sends to a server that has lost
+// its state is told by RESET; a client that vanishes is given up after 45 s of silence,
+// or Options.UserTimeout of no acknowledgement.
 //
 // # Limits
 //
