@@ -1,10 +1,15 @@
 package lab
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"maps"
 	"math"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -238,5 +243,59 @@ func TestLTELink(t *testing.T) {
 		if d := down.Delays; d.P50 < 10*time.Millisecond+subframe/2 || d.P50 > d.P95 || d.P95 > d.P99 || d.P99 > d.Max {
 			t.Errorf("%s: delays %+v", link, d)
 		}
+	}
+}
+
+// TestRecord: what is recorded ends with a whole subframe and a whole line.
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	l := startLab(t, mobile, Options{})
+	if err := l.Record(t.Context(), "three", nil, nil); err == nil {
+		t.Error("there is no such network")
+	}
+	dir := t.TempDir()
+	messages, err1 := os.Create(filepath.Join(dir, "messages"))
+	truth, err2 := os.Create(filepath.Join(dir, "truth"))
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { // ends it when there is something
+		for {
+			m, err1 := messages.Stat()
+			n, err2 := truth.Stat()
+			if err1 != nil || err2 != nil || m.Size() > 0 && n.Size() > 0 {
+				cancel()
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if err := l.Record(ctx, "two", messages, truth); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := messages.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	r, err := cell.NewReader(messages)
+	if err != nil || r.PRB != [cell.MaxCells]uint8{15, 6} {
+		t.Fatalf("%v, %v", r, err)
+	}
+	last, count := int64(-1), 0
+	for ; err == nil; count++ {
+		var s cell.Subframe
+		if s, err = r.Read(); err == nil && s.Cell == 0 {
+			if last >= 0 && s.Number != last+1 {
+				t.Fatalf("%d after %d", s.Number, last)
+			}
+			last = s.Number
+		}
+	}
+	if err != io.EOF || count < 2 {
+		t.Errorf("%d subframes, then %v", count, err)
+	}
+	b, err := os.ReadFile(truth.Name())
+	if err != nil || len(b) == 0 || b[len(b)-1] != '\n' {
+		t.Errorf("%d bytes of truth, %v", len(b), err)
 	}
 }

@@ -25,6 +25,7 @@ var withoutJSON = map[string]string{
 	"mpbond lab start":  "as lab up",
 	"mpbond lab rewind": "as lab up",
 	"mpbond lab down":   "as lab up",
+	"mpbond lab record": "it writes files",
 	"mpbond lab demo":   "a picture for people: lab run --json has what is in it",
 	"mpbond policy":     "it has subcommands",
 	"mpbond lab":        "it has subcommands",
@@ -47,6 +48,7 @@ var withoutNames = map[string]string{
 	"mpbond lab bound":    "a file",
 	"mpbond lab replay":   "a file",
 	"mpbond lab exec":     "a node of a lab, and a command",
+	"mpbond lab record":   "a network of a lab",
 	"mpbond lab set":      "a link of a lab, and its properties",
 }
 

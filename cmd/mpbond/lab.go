@@ -39,7 +39,7 @@ delay, queue, loss, schedules, traces and outages. No kernel modules are needed.
   mpbond lab down`,
 	}
 	c.PersistentFlags().StringVar(&f.name, "name", lab.DefaultName, "name of the lab")
-	c.AddCommand(labUp(f), labExec(f), labSet(f), labStart(f), labRewind(f), labLs(f), labStats(f), labDown(f), labDaemon(), labGuard())
+	c.AddCommand(labUp(f), labExec(f), labSet(f), labStart(f), labRewind(f), labLs(f), labStats(f), labRecord(f), labDown(f), labDaemon(), labGuard())
 	c.AddCommand(labMeasureCommands(f)...)
 	return c
 }

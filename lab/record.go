@@ -1,0 +1,107 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+
+	"mpbond/pbe/cell"
+)
+
+// Record copies what a network tells from now on until ctx ends: control messages
+// to messages, as a recording of package cell, and TruthLines to truth. Either may
+// be nil. What it has written ends with a whole subframe or line; one who was too
+// slow to write is an error.
+func (l *Lab) Record(ctx context.Context, network string, messages, truth io.Writer) error {
+	s, err := l.Stats(false)
+	if err != nil {
+		return err
+	}
+	for _, n := range s.LTE {
+		if n.Name != network {
+			continue
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		errs := make(chan error, 2)
+		running := 0
+		for _, c := range []struct {
+			at   string
+			to   io.Writer
+			copy func(io.Writer, io.Reader) error
+		}{{n.Messages, messages, copyMessages}, {n.Truth, truth, copyLines}} {
+			if c.to != nil {
+				running++
+				go func() { errs <- hearAt(ctx, c.at, c.to, c.copy) }()
+			}
+		}
+		for ; running > 0; running-- {
+			if e := <-errs; e != nil && err == nil {
+				err = e
+				cancel()
+			}
+		}
+		return err
+	}
+	return fmt.Errorf("no network %q (write [lte.%s] in the topology)", network, network)
+}
+
+// hearAt copies what is told at a socket until ctx ends.
+func hearAt(ctx context.Context, path string, to io.Writer, copy func(io.Writer, io.Reader) error) error {
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	err = copy(to, conn)
+	switch {
+	case ctx.Err() != nil:
+		return nil // whatever it was that could not be read any more
+	case err == nil:
+		err = fmt.Errorf("the lab tells no more: it is down, or it had to wait for this program")
+	}
+	return err
+}
+
+func copyMessages(to io.Writer, from io.Reader) error {
+	r, err := cell.NewReader(from)
+	if err != nil {
+		return err
+	}
+	w, err := cell.NewWriter(to, r.PRB)
+	if err != nil {
+		return err
+	}
+	for {
+		s, err := r.Read()
+		if err == nil {
+			err = w.Write(s)
+		}
+		if err != nil {
+			if e := w.Flush(); e != nil || err == io.EOF {
+				return e
+			}
+			return err
+		}
+	}
+}
+
+func copyLines(to io.Writer, from io.Reader) error {
+	w := bufio.NewWriter(to)
+	in := bufio.NewReader(from)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err == nil {
+			_, err = w.Write(line)
+		}
+		if err != nil {
+			if e := w.Flush(); e != nil || err == io.EOF {
+				return e
+			}
+			return err
+		}
+	}
+}
