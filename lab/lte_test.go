@@ -214,7 +214,7 @@ func TestLTELink(t *testing.T) {
 			}
 			lines := h.truth[c.user]
 			got, want := float64(lines[to].Delivered-lines[from].Delivered)/float64(to-from), saturated(t, l.Topology, c.network, c.users)
-			if math.Abs(got/want-1) > 0.04 {
+			if math.Abs(got/want-1) > 0.03 {
 				t.Errorf("%.0f bytes a subframe in %d, the model gives %.0f", got, to-from, want)
 			}
 			if c.user == "b" { // whose messages nobody estimates by

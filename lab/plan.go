@@ -42,6 +42,9 @@ type Plan struct {
 	// Traffic has each result tell all packets of primary and helpers; with a Length
 	// as in coarse.
 	Traffic bool
+	// Ping, if not 0, sends a small packet in each such interval over each emulated
+	// link between primary and server, there and back, beside the transfer.
+	Ping time.Duration
 	// Watch, if set, is called a few times a second during each transfer.
 	Watch func(Sample)
 	// Tries is how often a transfer is made that is disturbed or fails; 0: disturbed

@@ -29,11 +29,20 @@ const probeSize = 1472
 const probeWarmup = 2 * time.Second
 
 // Probe is the program that calibration runs in its nodes: "source" answers,
-// "measure" loads the links and prints a probeResult.
+// "measure" loads the links and prints a probeResult; and that transfers have beside
+// them: "echo" answers pings, "ping" sends them.
 func Probe(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "source":
 		return probeSource()
+	case len(args) == 1 && args[0] == "echo":
+		return pingEcho()
+	case len(args) == 2 && args[0] == "ping":
+		var job pingJob
+		if err := json.Unmarshal([]byte(args[1]), &job); err != nil {
+			return err
+		}
+		return job.ping(os.Stdin, os.Stdout)
 	case len(args) == 2 && args[0] == "measure":
 		var job probeJob
 		if err := json.Unmarshal([]byte(args[1]), &job); err != nil {
@@ -45,7 +54,7 @@ func Probe(args []string) error {
 		}
 		return json.NewEncoder(os.Stdout).Encode(res)
 	}
-	return fmt.Errorf("probe: want source, or measure JOB")
+	return fmt.Errorf("probe: want source, measure JOB, echo or ping JOB")
 }
 
 // probeJob says what to measure.

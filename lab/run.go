@@ -36,10 +36,13 @@ type Result struct {
 	Unchecked  bool                  `json:"unchecked,omitempty"` // only the size was checked, see Plan
 	Devices    map[string]unit.Bytes `json:"device_bytes"`        // IP bytes that arrived by primary or helper, in the direction of the data
 	Links      map[string]unit.Bytes `json:"link_bytes"`          // likewise over each emulated link
-	Drops      int64                 `json:"queue_drops"`         // packets, all links
-	Disturbed  bool                  `json:"disturbed"`           // the emulator was late: discarded, repeated
-	Discarded  int                   `json:"discarded"`           // disturbed tries before this one
-	Lateness   Lateness              `json:"lateness"`
+	// Delays are those of packets over each emulated link, likewise.
+	Delays    map[string]Delays `json:"link_delays,omitempty"`
+	Pings     map[string]Ping   `json:"pings,omitempty"` // by link, if the plan asks for them
+	Drops     int64             `json:"queue_drops"`     // packets, all links
+	Disturbed bool              `json:"disturbed"`       // the emulator was late: discarded, repeated
+	Discarded int               `json:"discarded"`       // disturbed tries before this one
+	Lateness  Lateness          `json:"lateness"`
 	// What mpbond's processes tell, see bonded.Verify.
 	EndSpread float64               `json:"path_end_spread_seconds,omitempty"` // between the last new bytes of the subflows
 	Duplicate unit.Bytes            `json:"duplicate_bytes,omitempty"`         // arrived more than once
@@ -252,6 +255,12 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	if err != nil {
 		return err
 	}
+	pinged := func() (map[string]Ping, error) { return nil, nil }
+	if s.plan.Ping > 0 {
+		if pinged, err = b.pings(ctx, s.plan.Ping); err != nil {
+			return err
+		}
+	}
 	before, err := b.Lab.Stats(false)
 	if err != nil {
 		return err
@@ -293,6 +302,9 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 		return e
 	}
 	r.count(b.Lab.Topology, before, after)
+	if r.Pings, e = pinged(); e != nil {
+		return fmt.Errorf("pings: %w", e)
+	}
 	if e := s.record(b, r); e != nil {
 		return e
 	}
@@ -430,12 +442,14 @@ func (s *session) watch(b *Bench, t Transfer, before Stats, m *meter) (stop func
 func (r *Result) count(t *Topology, before, after Stats) {
 	r.Lateness, r.Disturbed = after.Lateness, after.Lateness.Disturbed
 	r.Devices, r.Links = deviceBytes(t, r.Direction == "put", before, after), map[string]unit.Bytes{}
+	r.Delays = map[string]Delays{}
 	towards := Downlink
 	if r.Direction == "put" {
 		towards = Uplink
 	}
 	for _, l := range after.Links {
 		if l.Shaped {
+			r.Delays[l.Name] = l.Lines[towards].Delays
 			r.Links[l.Name] = l.Lines[towards].Count.Delivered.Bytes - before.Link(l.Name).Lines[towards].Count.Delivered.Bytes
 		}
 		for i, s := range l.Lines {

@@ -102,14 +102,14 @@ func TestRunUnshaped(t *testing.T) {
 }
 
 func TestParseBonded(t *testing.T) {
-	m, err := parseBonded("minrtt:noreinject:direct:subflows=2:feedback=fixed-always:if=a+b")
-	if err != nil || !reflect.DeepEqual(*m, bonded{"minrtt", true, true, 2, []string{"a", "b"}, "fixed-always"}) {
+	m, err := parseBonded("minrtt:noreinject:direct:subflows=2:feedback=fixed-always:if=a+b:udp:cc=bbr")
+	if err != nil || !reflect.DeepEqual(*m, bonded{"minrtt", true, true, 2, []string{"a", "b"}, "fixed-always", true, "bbr"}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if m, err := parseBonded("ratio:0.6:noreinject"); err != nil || m.scheduler != "ratio:0.6" || !m.noReinject {
 		t.Errorf("ratio:0.6: %+v, %v", m, err)
 	}
-	for _, bad := range []string{"pams:0.5", "ratio:0.5:0.6", "pams:minrtt", "subflows=0", "subflows=two", ":", "pams:"} {
+	for _, bad := range []string{"pams:0.5", "ratio:0.5:0.6", "pams:minrtt", "subflows=0", "subflows=two", ":", "pams:", "udp", "udp:cc=bbr"} {
 		if _, err := parseBonded(bad); err == nil || !strings.Contains(err.Error(), "mpbond:"+bad) {
 			t.Errorf("%q: %v", bad, err)
 		}

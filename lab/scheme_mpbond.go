@@ -38,7 +38,15 @@ type bonded struct {
 	// subflows; none: what the system's routes say, which is the first one.
 	interfaces []string
 	feedback   string // of helpers; empty: mpbond's own choice
+	// udp has subflows of these interfaces go over UDP; congestion is what controls
+	// them there, and over TCP. With PBE-CC the primary hears the cells of those that
+	// are devices of mobile networks.
+	udp        bool
+	congestion string // empty: mpbond's own choice
 }
+
+// pbe is PBE-CC's name among congestion controls.
+const pbe = "pbe"
 
 // parseBonded reads what follows "mpbond:", options with colons between them.
 func parseBonded(variant string) (*bonded, error) {
@@ -50,6 +58,7 @@ func parseBonded(variant string) (*bonded, error) {
 		n, isSubflows := strings.CutPrefix(o, "subflows=")
 		f, isFeedback := strings.CutPrefix(o, "feedback=")
 		i, isInterfaces := strings.CutPrefix(o, "if=")
+		cc, isCongestion := strings.CutPrefix(o, "cc=")
 		var err error
 		switch {
 		case o == "noreinject":
@@ -58,6 +67,10 @@ func parseBonded(variant string) (*bonded, error) {
 			m.direct = true
 		case isSubflows:
 			m.subflows, err = strconv.Atoi(n)
+		case o == "udp":
+			m.udp = true
+		case isCongestion:
+			m.congestion = cc
 		case isFeedback:
 			m.feedback = f
 		case isInterfaces:
@@ -70,8 +83,11 @@ func parseBonded(variant string) (*bonded, error) {
 			err = fmt.Errorf("it is no option")
 		}
 		if err != nil || isSubflows && m.subflows < 1 || slices.Contains(m.interfaces, "") {
-			return nil, fmt.Errorf("scheme mpbond:%s: %q: write mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:if=LINK[+LINK…]][:feedback=MODE]", variant, o)
+			return nil, fmt.Errorf("scheme mpbond:%s: %q: write mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:if=LINK[+LINK…][:udp]][:cc=NAME][:feedback=MODE]", variant, o)
 		}
+	}
+	if m.udp && len(m.interfaces) == 0 {
+		return nil, fmt.Errorf("scheme mpbond:%s: which interfaces have subflows over udp must be said by if=LINK[+LINK…]", variant)
 	}
 	return m, nil
 }
@@ -221,6 +237,9 @@ func (m *bonded) processes(b *Bench, self string) (p []mpbondProcess) {
 		if m.scheduler != "" {
 			*argv = append(*argv, "--scheduler", m.scheduler)
 		}
+		if m.congestion != "" {
+			*argv = append(*argv, "--congestion", m.congestion)
+		}
 		if m.noReinject {
 			*argv = append(*argv, "--reinject", "-1")
 		}
@@ -230,6 +249,15 @@ func (m *bonded) processes(b *Bench, self string) (p []mpbondProcess) {
 	}
 	for _, i := range m.interfaces {
 		primary = append(primary, "--interface", i)
+		if m.udp {
+			primary = append(primary, "--udp", i)
+		}
+		if l := b.Lab.Topology.Link[i]; m.udp && m.congestion == pbe && l != nil && l.LTE != nil {
+			primary = append(primary, "--cell", fmt.Sprintf("%s=unix:%s,rnti=%d", i, messagesAt(b.Lab.dir, l.LTE.Network), l.LTE.RNTI))
+		}
+	}
+	if m.udp {
+		server = append(server, "--udp")
 	}
 	p = append(p, mpbondProcess{"server", bondPort, server}, mpbondProcess{"primary", socksPort, primary})
 	for _, h := range m.helpers(b) {

@@ -193,9 +193,12 @@ func (m *member) amend(l *LineStats, waiting unit.Bytes) {
 	l.Queued += waiting
 }
 
+// messagesAt is the socket in a lab's directory at which a network is heard.
+func messagesAt(dir, network string) string { return filepath.Join(dir, network+".cells") }
+
 // open begins to serve what the network tells, at two sockets in dir.
 func (s *station) open(dir string) error {
-	s.messages, s.truth = filepath.Join(dir, s.name+".cells"), filepath.Join(dir, s.name+".truth")
+	s.messages, s.truth = messagesAt(dir, s.name), filepath.Join(dir, s.name+".truth")
 	messages, err := net.Listen("unix", s.messages)
 	if err != nil {
 		return fmt.Errorf("lte %s: %w", s.name, err)

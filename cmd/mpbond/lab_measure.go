@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -38,7 +40,9 @@ combine[:CHUNK] (HTTP byte ranges from a common queue, helpers as HTTP proxies),
 relay (a TCP relay in Go on the server, direct path; relay:copy reads and writes
 what relay leaves in the kernel) and
 mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:feedback=MODE] (direct:
-without helpers).
+without helpers), also [:if=LINK+LINK][:udp][:cc=NAME] (subflows by these own
+links, over UDP; bbr, cubic, pbe for one that hears the cells of links in
+mobile networks).
 Schedulers: ` + joined(sched.Names()) + ` (ratio:0.6 sets
 the direct subflow's share).
 A transfer in which the emulator was late is marked disturbed, discarded and
@@ -81,6 +85,7 @@ Times count from the start of the client.`,
 	c.Flags().IntVar(&p.Reps, "reps", 1, "transfers of each scheme")
 	c.Flags().Uint64Var(&p.Seed, "seed", 1, "of the file's content")
 	c.Flags().StringArrayVar(&p.At, "at", nil, "fault or change at a `TIME:WHAT` (repeatable)")
+	c.Flags().DurationVar(&p.Ping, "ping", 0, "send a small packet in each such interval over each link between primary and server beside the transfer, and tell its delays")
 	c.Flags().StringVar(&p.Trace, "trace", "", "keep programs' output and events in `DIR`")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object per transfer")
 	return c
@@ -334,6 +339,10 @@ func printResult(out io.Writer, r lab.Result) {
 	fmt.Fprintf(out, "%-16s #%d  %7.3f s  %v  %3.0f%% of bound %.3f s  gap %.3f s  %s", r.Scheme, r.Rep, r.Seconds,
 		unit.RateOf(r.Bytes*unit.Bytes(r.Streams), time.Duration(r.Seconds*float64(time.Second))), 100*r.Efficiency, r.Bound, r.LongestGap,
 		byDevice(r.Devices, unit.Bytes.String))
+	for _, link := range slices.Sorted(maps.Keys(r.Pings)) {
+		p := r.Pings[link]
+		fmt.Fprintf(out, "  ping %s %s ms, %d of %d lost", link, oneWay(p.Down), p.Lost, p.Sent)
+	}
 	if r.Disturbed {
 		fmt.Fprintf(out, "  DISTURBED (late: p99.9 %v, max %v), discarded", r.Lateness.P999, r.Lateness.Max)
 	}

@@ -1,0 +1,194 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// pingPort is where the server answers pings, pingSize their UDP payload, pingWait
+// how long the last ones may take.
+const (
+	pingPort = 94
+	pingSize = 32
+	pingWait = 2 * time.Second
+)
+
+// Ping is what small packets, one in each interval, saw of one link beside a
+// transfer.
+type Ping struct {
+	Sent int `json:"sent"`
+	Lost int `json:"lost"`
+	// Down are the times from the server to the primary, Back the round trips.
+	Down Delays `json:"down"`
+	Back Delays `json:"back"`
+}
+
+// pingJob says which to send.
+type pingJob struct {
+	Every time.Duration
+	To    map[string]string // by link: the server's address there
+}
+
+// pingEcho answers each ping with its own time.
+func pingEcho() error {
+	c, err := net.ListenPacket("udp4", fmt.Sprintf(":%d", pingPort))
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 2048)
+	for {
+		n, from, err := c.ReadFrom(buf)
+		if err != nil {
+			return err
+		}
+		if n == pingSize {
+			binary.BigEndian.PutUint64(buf[8:], uint64(time.Now().UnixNano()))
+			_, _ = c.WriteTo(buf[:n], from)
+		}
+	}
+}
+
+// pinging is one link's.
+type pinging struct {
+	conn       net.Conn
+	heard      chan struct{} // closed with the first answer
+	mu         sync.Mutex
+	sent       int
+	down, back delayHist
+}
+
+// ping sends until in ends, and prints a line when all links have answered, at the
+// end Pings by link.
+func (j pingJob) ping(in io.Reader, out io.Writer) error {
+	all := map[string]*pinging{}
+	var readers, senders sync.WaitGroup
+	end := make(chan struct{})
+	for link, addr := range j.To {
+		c, err := net.Dial("udp4", net.JoinHostPort(addr, strconv.Itoa(pingPort)))
+		if err != nil {
+			return err
+		}
+		p := &pinging{conn: c, heard: make(chan struct{})}
+		all[link] = p
+		readers.Go(p.receive)
+		senders.Go(func() { p.send(j.Every, end) })
+	}
+	for _, p := range all {
+		<-p.heard
+	}
+	fmt.Fprintln(out, "ready")
+	_, _ = io.Copy(io.Discard, in)
+	close(end)
+	senders.Wait()
+	for _, p := range all {
+		_ = p.conn.SetReadDeadline(time.Now().Add(pingWait))
+	}
+	readers.Wait()
+	results := map[string]Ping{}
+	for link, p := range all {
+		results[link] = Ping{p.sent, p.sent - int(p.back.n), p.down.summary(), p.back.summary()}
+	}
+	return json.NewEncoder(out).Encode(results)
+}
+
+func (p *pinging) send(every time.Duration, end <-chan struct{}) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	msg := make([]byte, pingSize)
+	for {
+		binary.BigEndian.PutUint64(msg, uint64(time.Now().UnixNano()))
+		_, err := p.conn.Write(msg)
+		p.mu.Lock()
+		if err == nil {
+			p.sent++
+		}
+		p.mu.Unlock()
+		select {
+		case <-end:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// receive counts answers until the last one has come, or the deadline.
+func (p *pinging) receive() {
+	buf := make([]byte, 2048)
+	for {
+		n, err := p.conn.Read(buf)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return
+		case err != nil || n != pingSize: // no port there yet: another ping comes
+			continue
+		}
+		now := time.Now().UnixNano()
+		p.mu.Lock()
+		p.back.add(time.Duration(now - int64(binary.BigEndian.Uint64(buf))))
+		p.down.add(time.Duration(now - int64(binary.BigEndian.Uint64(buf[8:]))))
+		first := p.back.n == 1
+		p.mu.Unlock()
+		if first {
+			close(p.heard)
+		}
+	}
+}
+
+// pings sends one each interval over each emulated link between primary and server,
+// until stop is called, which tells what they saw.
+func (b *Bench) pings(ctx context.Context, every time.Duration) (stop func() (map[string]Ping, error), err error) {
+	t := b.Lab.Topology
+	job := pingJob{every, map[string]string{}}
+	for _, link := range t.allBetween("primary", "server") {
+		if !t.Link[link].Shaped() {
+			continue
+		}
+		addr, err := t.Addr("server", link)
+		if err != nil {
+			return nil, err
+		}
+		job.To[link] = addr.String()
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if err := b.Spawn(ctx, "server", 0, nil, self, "lab", "probe", "echo"); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	cmd, err := b.Lab.Command(ctx, "primary", self, "lab", "probe", "ping", string(text))
+	if err != nil {
+		return nil, err
+	}
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	var said strings.Builder
+	cmd.Stderr, cmd.WaitDelay = &said, endTimeout
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewReader(out)
+	if _, err := lines.ReadString('\n'); err != nil {
+		return nil, fmt.Errorf("pings: %w: %w: %s", err, cmd.Wait(), &said)
+	}
+	return func() (results map[string]Ping, err error) {
+		in.Close()
+		err = json.NewDecoder(lines).Decode(&results)
+		return results, errors.Join(err, cmd.Wait())
+	}, nil
+}
