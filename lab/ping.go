@@ -65,6 +65,7 @@ type pinging struct {
 	heard      chan struct{} // closed with the first answer
 	mu         sync.Mutex
 	sent       int
+	ended      bool // no more are sent
 	down, back delayHist
 }
 
@@ -92,7 +93,14 @@ func (j pingJob) ping(in io.Reader, out io.Writer) error {
 	close(end)
 	senders.Wait()
 	for _, p := range all {
-		_ = p.conn.SetReadDeadline(time.Now().Add(pingWait))
+		p.mu.Lock()
+		p.ended = true
+		wait := pingWait
+		if int(p.back.n) == p.sent {
+			wait = 0
+		}
+		p.mu.Unlock()
+		_ = p.conn.SetReadDeadline(time.Now().Add(wait))
 	}
 	readers.Wait()
 	results := map[string]Ping{}
@@ -137,10 +145,13 @@ func (p *pinging) receive() {
 		p.mu.Lock()
 		p.back.add(time.Duration(now - int64(binary.BigEndian.Uint64(buf))))
 		p.down.add(time.Duration(now - int64(binary.BigEndian.Uint64(buf[8:]))))
-		first := p.back.n == 1
+		first, last := p.back.n == 1, p.ended && int(p.back.n) == p.sent
 		p.mu.Unlock()
 		if first {
 			close(p.heard)
+		}
+		if last {
+			return
 		}
 	}
 }

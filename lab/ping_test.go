@@ -1,0 +1,59 @@
+package lab
+
+import (
+	"testing"
+	"time"
+)
+
+// TestPings wants what small packets see of a link whose delays are known, and
+// nothing of one that loses all.
+func TestPings(t *testing.T) {
+	t.Parallel()
+	l := startLab(t, `
+[node.primary]
+[node.server]
+[node.web]
+[link.near]
+ends = ["primary", "server"]
+delay = "5ms"
+[link.near.up]
+delay = "15ms"
+[link.veth]
+ends = ["primary", "server"]
+[link.core]
+ends = ["server", "web"]
+`, Options{})
+	b, err := NewBench(l, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.EndAll()
+	stop, err := b.pings(t.Context(), 5*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Ten more than the one of each that has been answered.
+	before := l.sentDown(t, "near")
+	await(t, "ten pings", func() bool { return l.sentDown(t, "near") >= before+10 })
+	all, err := stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := all["near"]
+	if len(all) != 1 || p.Sent < 10 || int(p.Back.Packets)+p.Lost != p.Sent || p.Back.Packets == 0 || p.Down.Packets != p.Back.Packets {
+		t.Errorf("%+v", all)
+	}
+	if p.Down.P50 < 5*time.Millisecond || p.Back.P50 < 20*time.Millisecond || p.Back.P50 < p.Down.P50 {
+		t.Errorf("5 ms and 20 ms are the least: %+v", p)
+	}
+}
+
+// sentDown is how many packets have entered a link at its second end.
+func (l *Lab) sentDown(t *testing.T, link string) int64 {
+	t.Helper()
+	s, err := l.Stats(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Link(link).Lines[Downlink].Count.Sent.Packets
+}
