@@ -20,6 +20,7 @@ import (
 
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"mpbond/pbe/flow"
 	"mpbond/unit"
 )
 
@@ -62,6 +63,10 @@ func testProgram(args []string) error {
 		return testPlayer(args[1:])
 	case "probe":
 		return Probe(args[1:])
+	case "flow-sink":
+		return flow.Sink(context.Background())
+	case "flow-source": // --length L --seed N CONTROLLER@ADDRESS…
+		return testFlows(args[2], args[5:])
 	case "test-up": // brings a lab up, says so and waits
 		t, err := House("8")
 		if err != nil {

@@ -46,6 +46,7 @@ var withoutNames = map[string]string{
 	"mpbond lab up":       "a file",
 	"mpbond lab run":      "a file",
 	"mpbond lab bound":    "a file",
+	"mpbond lab flow":     "a file",
 	"mpbond lab replay":   "a file",
 	"mpbond lab exec":     "a node of a lab, and a command",
 	"mpbond lab record":   "a network of a lab",

@@ -21,7 +21,7 @@ import (
 
 // labMeasureCommands are the lab's subcommands that measure.
 func labMeasureCommands(f *labFlags) []*cobra.Command {
-	return []*cobra.Command{labRun(f), labReplay(), labBound(f), labCalibrate(f), labDemo(), labBench(), labDual(), labSink(), labRelay(), labStreams(), labCombine(), labSplit(), labPlayer(), labProxy(), labProbe()}
+	return []*cobra.Command{labRun(f), labReplay(), labBound(f), labCalibrate(f), labDemo(), labBench(), labDual(), labSink(), labRelay(), labStreams(), labCombine(), labSplit(), labPlayer(), labProxy(), labProbe(), labFlow(f), labFlowSink(), labFlowSource()}
 }
 
 func labRun(f *labFlags) *cobra.Command {

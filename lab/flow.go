@@ -1,0 +1,440 @@
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+// FlowPlan is a measurement of bulk flows over one link, from its second end to its
+// first: congestion controllers alone there, or several at once.
+type FlowPlan struct {
+	Topology *Topology
+	Link     string
+	// Sets are controllers by name as package pbe/flow has them, joined with + where
+	// they meet on the link: "bbr", "kernel:bbr", "cubic+kernel:cubic".
+	Sets   []string
+	Length time.Duration
+	// Marks divide Length into phases, each with figures of its own, as while a
+	// controller finds its rate, and afterwards.
+	Marks []time.Duration
+	Reps  int
+	Seed  uint64
+	At    []string // as in Plan, changes of links only
+	// Together runs all sets at once, each over a link of its own that is like Link.
+	Together bool
+	// Tries is how often a repetition is made that is disturbed; 0: as often as a
+	// transfer.
+	Tries int
+}
+
+// FlowResult is what came of one set in one repetition. It counts if it is neither
+// Disturbed nor has an Error.
+type FlowResult struct {
+	Set       string       `json:"controllers"`
+	Rep       int          `json:"rep"`
+	Phases    []FlowPhase  `json:"phases"`
+	Seconds   []FlowSecond `json:"seconds"`
+	Resent    []int64      `json:"resent"` // packets, of each flow
+	Disturbed bool         `json:"disturbed"`
+	Discarded int          `json:"discarded"` // disturbed tries before this one
+	Lateness  Lateness     `json:"lateness"`  // of the worst phase
+	// Starved is the longest time for which an ordinary program was kept waiting that
+	// wanted to run: sender and receiver may have been as well.
+	Starved time.Duration `json:"starved_ns"`
+	Error   string        `json:"error,omitempty"`
+}
+
+// FlowPhase is what the link did in a part of the time. Where Rate and Capacity are
+// of IP bytes, Flows are of payload.
+type FlowPhase struct {
+	From     float64     `json:"from"` // seconds since the flows began
+	To       float64     `json:"to"`
+	Rate     unit.Rate   `json:"rate_bps"`     // delivered
+	Capacity unit.Rate   `json:"capacity_bps"` // mean; of a mobile network what one device gets at most
+	Used     float64     `json:"used"`         // Rate by Capacity
+	Delay    Delays      `json:"delay"`        // one way, of each packet
+	Drops    int64       `json:"queue_drops"`  // packets
+	Losses   int64       `json:"loss_drops"`
+	Flows    []unit.Rate `json:"flows_bps"`
+}
+
+// FlowSecond is a look at the link, about one each second.
+type FlowSecond struct {
+	At     float64     `json:"at"`       // its end
+	Rate   unit.Rate   `json:"rate_bps"` // since the last one
+	Queued unit.Bytes  `json:"queued"`
+	Flows  []unit.Rate `json:"flows_bps"`
+}
+
+// flowReady is pbe/flow's ReportPort.
+const flowReady = 93
+
+// flowHead is how long before the beginning the source is told of it.
+const flowHead = 50 * time.Millisecond
+
+// flowSlot is pbe/flow's Slot.
+const flowSlot = 100 * time.Millisecond
+
+// RunFlows brings the plan's lab up, runs all sets in turn, or together, in each
+// repetition, gives the results to emit, and takes everything down again.
+func RunFlows(ctx context.Context, p FlowPlan, emit func(FlowResult)) (err error) {
+	w, err := p.prepare()
+	if err != nil {
+		return fault.New(fault.Usage, err, "")
+	}
+	l, err := Up(w.topology, Options{Name: uniqueName("flow"), Tied: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Down()) }()
+	w.Bench = &Bench{Lab: l}
+	defer w.EndAll()
+	groups := [][]int{}
+	for i := range p.Sets {
+		if p.Together && i > 0 {
+			groups[0] = append(groups[0], i)
+		} else {
+			groups = append(groups, []int{i})
+		}
+	}
+	for rep := range p.Reps {
+		for _, sets := range groups {
+			if err := w.undisturbed(ctx, rep, sets, emit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// flowRun is a plan that runs.
+type flowRun struct {
+	FlowPlan
+	*Bench
+	topology *Topology // with the plan's changes, and copies of the link
+	links    []string  // of each set
+	to, from string    // nodes
+}
+
+func (p FlowPlan) prepare() (*flowRun, error) {
+	t, _, err := Plan{Topology: p.Topology, At: p.At}.split()
+	if err != nil {
+		return nil, err
+	}
+	link := t.Link[p.Link]
+	switch {
+	case link == nil || !link.Shaped():
+		return nil, fmt.Errorf("link %q: name one that is emulated", p.Link)
+	case len(p.Sets) == 0 || p.Reps < 1 || p.Length < time.Second:
+		return nil, fmt.Errorf("at least one controller, one repetition and one second")
+	case !slices.IsSorted(p.Marks) || len(p.Marks) > 0 && (p.Marks[0] <= 0 || p.Marks[len(p.Marks)-1] >= p.Length):
+		return nil, fmt.Errorf("phases end one after the other, between the beginning and the end")
+	}
+	w := &flowRun{FlowPlan: p, topology: t, to: link.Ends[0], from: link.Ends[1]}
+	w.Marks = append(slices.Clone(p.Marks), p.Length)
+	for i := range p.Sets {
+		w.links = append(w.links, p.Link)
+		if p.Together && i > 0 {
+			other := *link
+			other.Addresses = [2][]string{}
+			w.links[i] = fmt.Sprintf("%s-%d", p.Link, i+1)
+			t.Link[w.links[i]] = &other
+		}
+	}
+	return w, t.Check()
+}
+
+// undisturbed runs sets until they were not disturbed.
+func (w *flowRun) undisturbed(ctx context.Context, rep int, sets []int, emit func(FlowResult)) error {
+	tries := w.Tries
+	if tries == 0 {
+		tries = 1 + maxDiscarded
+	}
+	for discarded := range tries {
+		results, err := w.run(ctx, rep, sets)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			if _, dead := w.Lab.Stats(false); dead != nil {
+				return fmt.Errorf("%w (after: %w)", dead, err)
+			}
+		}
+		for _, r := range results {
+			r.Discarded = discarded
+			if err != nil {
+				r.Error = err.Error()
+			}
+			emit(r)
+		}
+		if !results[0].Disturbed {
+			break
+		}
+	}
+	return nil
+}
+
+// run runs sets once.
+func (w *flowRun) run(ctx context.Context, rep int, sets []int) (results []FlowResult, err error) {
+	ctx, cancel := context.WithTimeout(ctx, w.Length+transferGrace)
+	defer cancel()
+	var flows []string // CONTROLLER@ADDRESS
+	for _, i := range sets {
+		results = append(results, FlowResult{Set: w.Sets[i], Rep: rep})
+		addr, err := w.topology.Addr(w.to, w.links[i])
+		if err != nil {
+			return results, err
+		}
+		for _, c := range strings.Split(w.Sets[i], "+") {
+			flows = append(flows, c+"@"+addr.String())
+		}
+	}
+	defer func() {
+		stop, cancel := context.WithTimeout(context.Background(), drainTimeout)
+		defer cancel()
+		w.EndAll()
+		err = errors.Join(err, w.Lab.Rewind(), w.Lab.Drained(stop))
+	}()
+	self, err := os.Executable()
+	if err != nil {
+		return results, err
+	}
+	if err := w.Spawn(ctx, w.to, flowReady, nil, self, "lab", "flow-sink"); err != nil {
+		return results, err
+	}
+	argv := append([]string{self, "lab", "flow-source", "--length", w.Length.String(), "--seed", strconv.FormatUint(w.FlowPlan.Seed+uint64(rep)<<16, 10)}, flows...)
+	cmd, err := w.Lab.Command(ctx, w.from, argv...)
+	if err != nil {
+		return results, err
+	}
+	s := &flowSource{cmd: cmd}
+	if err := s.start(); err != nil {
+		return results, err
+	}
+	begin, err := s.begin(w.Lab)
+	if err == nil {
+		starved := starving()
+		err = w.watch(ctx, begin, sets, results)
+		most := starved()
+		for i := range results {
+			results[i].Starved = most
+			results[i].Disturbed = results[i].Disturbed || most > maxStarved
+		}
+	}
+	outcomes, e := s.end()
+	if err = errors.Join(e, err); err == nil && len(outcomes) != len(flows) {
+		err = fmt.Errorf("%d outcomes of %d flows", len(outcomes), len(flows))
+	}
+	if err != nil {
+		return results, err
+	}
+	for i := range results {
+		n := 1 + strings.Count(results[i].Set, "+")
+		results[i].take(outcomes[:n])
+		outcomes = outcomes[n:]
+	}
+	return results, nil
+}
+
+// maxStarved is how long senders and receivers may have to wait for a processor: the
+// queues of these links are some 50 ms long.
+const maxStarved = 50 * time.Millisecond
+
+// starving watches how late an ordinary thread wakes, until the function that it
+// returns is called, which says how late it was at most.
+func starving() (stop func() time.Duration) {
+	const tick = 5 * time.Millisecond
+	end, most := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var worst time.Duration
+		for {
+			select {
+			case <-end:
+				most <- worst
+				return
+			default:
+			}
+			before := time.Now()
+			time.Sleep(tick)
+			worst = max(worst, time.Since(before)-tick)
+		}
+	}()
+	return func() time.Duration { close(end); return <-most }
+}
+
+// flowSource is the program that sends.
+type flowSource struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	stderr bytes.Buffer
+}
+
+// flowOutcome is pbe/flow's Outcome.
+type flowOutcome struct {
+	Each   []unit.Bytes
+	Resent int64
+}
+
+// start returns when all flows are connected.
+func (s *flowSource) start() (err error) {
+	s.cmd.Stderr, s.cmd.WaitDelay = &s.stderr, endTimeout
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if s.in, err = s.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	s.out = bufio.NewReader(out)
+	if line, err := s.out.ReadString('\n'); line != "ready\n" {
+		return fmt.Errorf("the source: %w: %s", errors.Join(err, s.cmd.Wait()), strings.TrimSpace(s.stderr.String()))
+	}
+	return nil
+}
+
+// begin has schedules and flows begin at one moment.
+func (s *flowSource) begin(l *Lab) (time.Time, error) {
+	at := time.Now().Add(flowHead)
+	if _, err := fmt.Fprintln(s.in, at.UnixNano()); err != nil {
+		return at, err
+	}
+	time.Sleep(time.Until(at))
+	return at, l.Start()
+}
+
+// end waits for it, and says what it says.
+func (s *flowSource) end() (outcomes []flowOutcome, err error) {
+	err = json.NewDecoder(s.out).Decode(&outcomes)
+	if e := s.cmd.Wait(); e != nil {
+		err = fmt.Errorf("the source: %w: %s", e, strings.TrimSpace(s.stderr.String()))
+	}
+	return outcomes, err
+}
+
+// watch looks at the links each second and at the end of each phase.
+func (w *flowRun) watch(ctx context.Context, begin time.Time, sets []int, results []FlowResult) error {
+	last, err := w.Lab.Stats(false)
+	if err != nil {
+		return err
+	}
+	lastAt, phase, phaseAt, from := time.Duration(0), last, time.Duration(0), 0
+	for lastAt < w.Length {
+		mark := w.Marks[from]
+		next := min(lastAt.Truncate(time.Second)+time.Second, mark)
+		select {
+		case <-time.After(time.Until(begin.Add(next))):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		now, err := w.Lab.Stats(next == mark)
+		if err != nil {
+			return err
+		}
+		at := max(time.Since(begin), lastAt+time.Millisecond)
+		for i := range results {
+			r, link := &results[i], w.links[sets[i]]
+			line, before := now.Link(link).Lines[Downlink], last.Link(link).Lines[Downlink]
+			r.Seconds = append(r.Seconds, FlowSecond{At: at.Seconds(), Queued: line.Queued,
+				Rate: unit.RateOf(line.Count.Delivered.Bytes-before.Count.Delivered.Bytes, at-lastAt)})
+			if next != mark {
+				continue
+			}
+			before = phase.Link(link).Lines[Downlink]
+			ph := FlowPhase{From: phaseAt.Seconds(), To: at.Seconds(), Delay: line.Delays,
+				Rate:   unit.RateOf(line.Count.Delivered.Bytes-before.Count.Delivered.Bytes, at-phaseAt),
+				Drops:  line.Count.QueueDrops.Packets - before.Count.QueueDrops.Packets,
+				Losses: line.Count.LossDrops.Packets - before.Count.LossDrops.Packets}
+			if ph.Capacity, err = w.capacity(link, phaseAt, at); err != nil {
+				return err
+			}
+			ph.Used = float64(ph.Rate) / float64(ph.Capacity)
+			r.Phases = append(r.Phases, ph)
+			if now.Lateness.Max >= r.Lateness.Max {
+				r.Lateness = now.Lateness
+			}
+			r.Disturbed = r.Disturbed || now.Lateness.disturbed(at-phaseAt, len(w.At) > 0)
+		}
+		last, lastAt = now, at
+		if next == mark {
+			phase, phaseAt = now, at
+			from++
+		}
+		if from == len(w.Marks) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// capacity is the mean of a link's between two times.
+func (w *flowRun) capacity(link string, from, to time.Duration) (unit.Rate, error) {
+	line, err := w.topology.fluidLine(w.from, link)
+	if err != nil {
+		return 0, err
+	}
+	before, now := 0.0, 0.0
+	for at := boundStep; at <= to; at += boundStep {
+		now = line.until(at)
+		if at <= from {
+			before = now
+		}
+	}
+	return unit.RateOf(unit.Bytes(now-before), to-from), nil
+}
+
+// take puts what the sink counted into phases and seconds.
+func (r *FlowResult) take(outcomes []flowOutcome) {
+	for _, o := range outcomes {
+		r.Resent = append(r.Resent, o.Resent)
+		rate := func(from, to float64) unit.Rate {
+			a, b := int(from/flowSlot.Seconds()+0.5), int(to/flowSlot.Seconds()+0.5)
+			a, b = min(a, len(o.Each)), min(b, len(o.Each))
+			var sum unit.Bytes
+			for _, n := range o.Each[a:b] {
+				sum += n
+			}
+			return unit.RateOf(sum, max(time.Duration((to-from)*1e9), time.Millisecond))
+		}
+		for i := range r.Phases {
+			p := &r.Phases[i]
+			p.Flows = append(p.Flows, rate(p.From, p.To))
+		}
+		from := 0.0
+		for i := range r.Seconds {
+			s := &r.Seconds[i]
+			s.Flows = append(s.Flows, rate(from, s.At))
+			from = s.At
+		}
+	}
+}
+
+// Jain is the fairness of what flows got (1: equal; 1/n: one has all).
+func Jain(flows []unit.Rate) float64 {
+	sum, squares := 0.0, 0.0
+	for _, f := range flows {
+		sum += float64(f)
+		squares += float64(f) * float64(f)
+	}
+	if squares == 0 {
+		return 1
+	}
+	return sum * sum / (float64(len(flows)) * squares)
+}

@@ -1,0 +1,93 @@
+package lab
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"mpbond/pbe/flow"
+	"mpbond/unit"
+)
+
+func testFlows(length string, flows []string) (err error) {
+	var job flow.Job
+	if job.Length, err = time.ParseDuration(length); err != nil {
+		return err
+	}
+	if err := job.Read(1, flows); err != nil {
+		return err
+	}
+	return flow.Source(context.Background(), job, os.Stdin, os.Stdout)
+}
+
+// TestFlows: our controllers and the kernel's, alone and two at once, over links of
+// 10 Mbit/s that become 5: what is told of link and flows fits together. Nothing here
+// depends on how fast this machine is.
+func TestFlows(t *testing.T) {
+	needLab(t)
+	top, err := House("10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := FlowPlan{Topology: top, Link: "ps", Sets: []string{"bbr", "kernel:cubic", "cubic+kernel:cubic"}, Length: 2 * time.Second,
+		Marks: []time.Duration{time.Second}, Reps: 1, At: []string{"1s:ps.rate=5Mbit/s"}, Together: true, Tries: 1}
+	got := map[string]FlowResult{}
+	if err := RunFlows(context.Background(), p, func(r FlowResult) { got[r.Set] = r }); err != nil {
+		t.Fatal(err)
+	}
+	for i, set := range p.Sets {
+		r := got[set]
+		flows := 1 + i/2
+		if r.Error != "" || len(r.Phases) != 2 || len(r.Seconds) < 2 || len(r.Resent) != flows {
+			t.Fatalf("%s: %+v", set, r)
+		}
+		for j, ph := range r.Phases {
+			// What looks late at the clock sees a little more or less than a second.
+			if ph.Capacity < []unit.Rate{9, 4}[j]*unit.Mbps || ph.Capacity > 10*unit.Mbps || ph.Rate <= 0 || ph.Delay.P50 < 25*time.Millisecond || ph.Delay.P95 < ph.Delay.P50 {
+				t.Errorf("%s, phase %d: %+v", set, j, ph)
+			}
+			if len(ph.Flows) != flows {
+				t.Errorf("%s, phase %d: %v", set, j, ph.Flows)
+			}
+		}
+		payload, carried := 0.0, 0.0
+		for _, ph := range r.Phases {
+			carried += float64(ph.Rate) * (ph.To - ph.From)
+			for _, f := range ph.Flows {
+				payload += float64(f) * (ph.To - ph.From)
+			}
+		}
+		if payload <= 0 || payload > carried {
+			t.Errorf("%s: %.0f bits of payload in %.0f", set, payload, carried)
+		}
+	}
+	if r := got["bbr"]; r.Phases[1].Rate > 7*unit.Mbps && !r.Disturbed {
+		t.Errorf("the link did not change: %+v", r.Phases)
+	}
+	for _, bad := range []FlowPlan{
+		{Topology: top, Link: "nolink", Sets: []string{"bbr"}, Length: time.Second, Reps: 1},
+		{Topology: top, Link: "ps", Length: time.Second, Reps: 1},
+		{Topology: top, Link: "ps", Sets: []string{"bbr"}, Length: time.Second, Marks: []time.Duration{time.Second}, Reps: 1},
+	} {
+		if err := RunFlows(context.Background(), bad, nil); err == nil {
+			t.Errorf("accepted: %+v", bad)
+		}
+	}
+	// A controller that is not there is told, with what the program says.
+	p.Sets, p.Together, p.At = []string{"kernel:nothing"}, false, nil
+	if err := RunFlows(context.Background(), p, func(r FlowResult) { got[r.Set] = r }); err != nil || got["kernel:nothing"].Error == "" {
+		t.Errorf("%v, %+v", err, got["kernel:nothing"])
+	}
+}
+
+func TestJain(t *testing.T) {
+	for _, c := range []struct {
+		flows []unit.Rate
+		want  float64
+	}{{[]unit.Rate{5, 5}, 1}, {[]unit.Rate{7, 0}, 0.5}, {[]unit.Rate{1, 3}, 0.8}, {nil, 1}} {
+		if got := Jain(c.flows); got < c.want-1e-9 || got > c.want+1e-9 {
+			t.Errorf("%v: %v, want %v", c.flows, got, c.want)
+		}
+	}
+}

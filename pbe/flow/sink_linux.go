@@ -1,0 +1,139 @@
+package flow
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"mpbond/pbe/udp"
+	"mpbond/unit"
+)
+
+// Ports of a Sink.
+const (
+	udpPort    = 94
+	tcpPort    = 94
+	ReportPort = 93 // over TCP; it is open when the others are
+)
+
+// maxSlots bounds what a Sink remembers of a flow: an hour.
+const maxSlots = 36_000
+
+// sink counts what arrives.
+type sink struct {
+	mu    sync.Mutex
+	flows [maxFlows][]unit.Bytes
+}
+
+// Sink takes flows at all addresses until ctx ends.
+func Sink(ctx context.Context) error {
+	s := &sink{}
+	ep, err := udp.Listen(port("", udpPort), udp.Options{})
+	if err != nil {
+		return err
+	}
+	defer ep.Close()
+	streams, err := net.Listen("tcp", port("", tcpPort))
+	if err != nil {
+		return err
+	}
+	defer streams.Close()
+	reports, err := net.Listen("tcp", port("", ReportPort))
+	if err != nil {
+		return err
+	}
+	defer reports.Close()
+	ended := make(chan error, 3)
+	each := func(accept func() (net.Conn, error), f func(net.Conn)) {
+		for {
+			c, err := accept()
+			if err != nil {
+				ended <- err
+				return
+			}
+			go func() {
+				f(c)
+				c.Close()
+			}()
+		}
+	}
+	go each(func() (net.Conn, error) { return ep.Accept() }, s.take)
+	go each(streams.Accept, s.take)
+	go each(reports.Accept, s.report)
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// take counts one flow until it ends.
+func (s *sink) take(c net.Conn) {
+	head := make([]byte, 9)
+	if _, err := io.ReadFull(c, head); err != nil {
+		return
+	}
+	flow, begin := head[0], time.Unix(0, int64(binary.BigEndian.Uint64(head[1:])))
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		s.count(int(flow), time.Since(begin), n)
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *sink) count(flow int, at time.Duration, n int) {
+	slot := int(at / Slot)
+	if slot < 0 || slot >= maxSlots || n == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.flows[flow]) <= slot {
+		s.flows[flow] = append(s.flows[flow], 0)
+	}
+	s.flows[flow][slot] += unit.Bytes(n)
+}
+
+// report answers a byte, the number of a flow, with what was counted of it.
+func (s *sink) report(c net.Conn) {
+	var flow [1]byte
+	if _, err := io.ReadFull(c, flow[:]); err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = json.NewEncoder(c).Encode(s.flows[flow[0]])
+}
+
+// ask fetches what a sink counted of a flow.
+func ask(ctx context.Context, addr string, flow int) (each []unit.Bytes, err error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", port(addr, ReportPort))
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	end, _ := ctx.Deadline()
+	err = errors.Join(c.SetDeadline(end))
+	if err == nil {
+		_, err = c.Write([]byte{byte(flow)})
+	}
+	if err == nil {
+		err = json.NewDecoder(io.LimitReader(c, 1<<22)).Decode(&each)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("what the sink counted: %w", err)
+	}
+	return each, nil
+}

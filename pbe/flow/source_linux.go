@@ -1,0 +1,175 @@
+package flow
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mpbond/fault"
+	"mpbond/pbe/cc"
+	"mpbond/pbe/udp"
+)
+
+// stream is what a flow is sent by.
+type stream interface {
+	io.Writer
+	// WaitWritable blocks while enough waits to be sent.
+	WaitWritable() error
+	// Resent counts packets that were sent again.
+	Resent() int64
+	// Abort ends it at once.
+	Abort() error
+}
+
+// dialTimeout bounds how long a connection may take.
+const dialTimeout = 10 * time.Second
+
+// Source connects all flows of a job, says "ready" on out, and reads from in when
+// to begin, in Unix nanoseconds on a line. At the end it prints an Outcome of each
+// flow, as JSON.
+func Source(ctx context.Context, job Job, in io.Reader, out io.Writer) error {
+	streams := make([]stream, len(job.Flows))
+	for i, f := range job.Flows {
+		s, err := f.dial(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Controller, err)
+		}
+		streams[i] = s
+	}
+	if _, err := fmt.Fprintln(out, "ready"); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	begin, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+	if err != nil {
+		return err
+	}
+	time.Sleep(time.Until(time.Unix(0, begin)))
+	var all sync.WaitGroup
+	errs := make([]error, len(streams))
+	for i, s := range streams {
+		all.Go(func() { errs[i] = send(s, i, begin, job.Length) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	outcomes := make([]Outcome, len(streams))
+	for i, s := range streams {
+		outcomes[i].Resent = s.Resent()
+		_ = s.Abort()
+	}
+	for i, f := range job.Flows {
+		if outcomes[i].Each, err = ask(ctx, f.To, i); err != nil {
+			return err
+		}
+	}
+	return json.NewEncoder(out).Encode(outcomes)
+}
+
+// send sends for a time: what the sink must know, then zeros.
+func send(s stream, flow int, begin int64, length time.Duration) error {
+	buf := make([]byte, 16<<10)
+	buf[0] = byte(flow)
+	binary.BigEndian.PutUint64(buf[1:], uint64(begin))
+	end := time.Unix(0, begin).Add(length)
+	for time.Now().Before(end) {
+		if err := s.WaitWritable(); err != nil {
+			return err
+		}
+		if _, err := s.Write(buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f Flow) dial(ctx context.Context) (stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if name, ok := strings.CutPrefix(f.Controller, Kernel); ok {
+		return dialTCP(ctx, f.To, name)
+	}
+	if err := Check(f.Controller); err != nil {
+		return nil, err
+	}
+	c, err := udp.Dial(ctx, port(f.To, udpPort), udp.Options{Controller: func() cc.Controller { return cc.New(f.Controller, f.Seed) }})
+	if err != nil {
+		return nil, err
+	}
+	return ours{c}, nil
+}
+
+// port is an address with a port.
+func port(addr string, n int) string { return net.JoinHostPort(addr, strconv.Itoa(n)) }
+
+// ours is a flow over pbe/udp.
+type ours struct{ *udp.Conn }
+
+func (o ours) Resent() int64 {
+	h, _ := o.Probe()
+	return int64(h.Resent)
+}
+
+// kernels is a flow over the kernel's TCP.
+type kernels struct {
+	*net.TCPConn
+	raw syscall.RawConn
+}
+
+func dialTCP(ctx context.Context, addr, controller string) (stream, error) {
+	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		if e := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, controller)
+		}); e != nil {
+			return e
+		}
+		if err != nil {
+			return fault.New(fault.Config, fmt.Errorf("the kernel's controller %s: %w", controller, err), "see sysctl net.ipv4.tcp_available_congestion_control")
+		}
+		return nil
+	}}
+	c, err := d.DialContext(ctx, "tcp", port(addr, tcpPort))
+	if err != nil {
+		return nil, err
+	}
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return kernels{c.(*net.TCPConn), raw}, nil
+}
+
+// WaitWritable implements stream: a write blocks while the kernel has enough.
+func (kernels) WaitWritable() error { return nil }
+
+func (k kernels) Resent() (n int64) {
+	_ = k.raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			n = int64(info.Total_retrans)
+		}
+	})
+	return n
+}
+
+// Abort implements stream.
+func (k kernels) Abort() error {
+	_ = k.SetLinger(0)
+	return k.Close()
+}
