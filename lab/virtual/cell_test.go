@@ -93,7 +93,7 @@ func TestPBEUsesTheCell(t *testing.T) {
 			b = [2]float64{0.955, 0.95}
 		}
 		least(t, x.Name+", used", v[0], b[0], b[1])
-		most(t, x.Name+", p95 of the delay", v[1], limit-8, limit)
+		most(t, x.Name+", p95 of the delay", v[1], limit-2, limit)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestUsersShare(t *testing.T) {
 		})
 		t.Logf("%s: Jain %s, p95 of the queue %s ms, of the other %s", x.name, spread(v[0]), spread(v[1]), spread(v[2]))
 		least(t, x.name+", Jain", v[0], 0.999, 0.995)
-		most(t, x.name+", p95 of the queue", v[1], 20, 30)
+		most(t, x.name+", p95 of the queue", v[1], 25, 30)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestHonesty(t *testing.T) {
 			s := runs(figures(true))
 			t.Logf("%s: as the paper has it %s, p95 %s ms", x.Name, spread(s[0]), spread(s[1]))
 		}
-		share, delay := 0.97, limit-8
+		share, delay := 0.97, limit-1
 		switch {
 		case strings.Contains(x.Name, "five times"), strings.Contains(x.Name, "fade"):
 			share = 0.83
@@ -212,7 +212,7 @@ func TestHonesty(t *testing.T) {
 			share = 0.94
 		}
 		if strings.Contains(x.Name, "fad") {
-			share, delay = 0.83, 85
+			share, delay = 0.83, 92
 		}
 		least(t, x.Name, v[0], share, share-0.03)
 		most(t, x.Name+", p95 of the delay", v[1], delay, delay+8)
@@ -246,7 +246,7 @@ func TestBottleneckElsewhere(t *testing.T) {
 	most(t, "p95 of its delay", v[1], 95, 110)
 	least(t, "s in internet", v[2], 6, 5)
 	least(t, "of the cell", v[3], 0.97, 0.94)
-	most(t, "p95 of its delay", v[4], limit-8, limit)
+	most(t, "p95 of its delay", v[4], limit-5, limit)
 	for _, part := range []float64{0.7, 0.85, 0.95} {
 		v := runs(func(seed uint64) []float64 {
 			c := Default(seed, 1)

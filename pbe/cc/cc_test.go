@@ -64,10 +64,10 @@ var promises = []promise{
 	// The window goes up and down by 2.5/δ packets around the target (section 3).
 	{"copa", func(uint64) cc.Controller { return cc.NewCopa(0) }, false, 0, 0, 0.97, func(p time.Duration) time.Duration { return 8 * p },
 		func(p time.Duration) time.Duration { return 8 * p }, 0.001, 2 * sec, 0.95, 20 * sec},
-	// It knows the rate, a way back and forth late, and has 16 ms more in flight than
+	// It knows the rate, a way back and forth late, and has 24 ms more in flight than
 	// RTprop holds.
-	{"pbe", func(s uint64) cc.Controller { return cc.NewPBE(s) }, true, 0, 0, 0.99, func(p time.Duration) time.Duration { return 16*ms + 3*p },
-		func(p time.Duration) time.Duration { return 16*ms + 3*p }, 0.001, 3 * rtt, 0.99, 20 * sec},
+	{"pbe", func(s uint64) cc.Controller { return cc.NewPBE(s) }, true, 0, 0, 0.99, func(p time.Duration) time.Duration { return 24*ms + 3*p },
+		func(p time.Duration) time.Duration { return 24*ms + 3*p }, 0.001, 3 * rtt, 0.99, 20 * sec},
 	// Its utility has losses of a part of the rate for a part more of it, so it fills
 	// the buffer and goes a little beyond, in steps of 1 %. Flows become equal by
 	// what these differ in loss, which takes minutes.

@@ -19,10 +19,9 @@ const (
 const (
 	// pbeHeld is how much longer than RTprop bytes may be in flight (the paper has
 	// RTprop alone): the cell hands on in order, so all is held back while a block
-	// comes again, mostly once or twice, after 8 ms each. In the default cell of
-	// lab/virtual 0 leaves a fifth of the capacity, 8 ms a twelfth, 16 ms 3 %; 27 ms
-	// makes queues that are taken for a bottleneck elsewhere.
-	pbeHeld = 2 * 8 * time.Millisecond
+	// comes again, up to three times, after 8 ms each. docs/pbe.md has what less, and
+	// more, comes to.
+	pbeHeld = 3 * 8 * time.Millisecond
 	// pbeStale is how long the last feedback counts when none comes: the decoder
 	// has lost its cells.
 	pbeStale = 500 * time.Millisecond

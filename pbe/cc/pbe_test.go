@@ -57,7 +57,7 @@ func TestPBEStates(t *testing.T) {
 	l := a.run(20 * ms)
 	a.is(t, cc.Wireless)
 	within(t, "wireless", l.Rate, 30*mbps, 30*mbps)
-	if w := unit.RateOf(l.Window, 116*ms); w < 29*mbps || w > 31*mbps {
+	if w := unit.RateOf(l.Window, 124*ms); w < 29*mbps || w > 31*mbps {
 		t.Errorf("window %v", l.Window)
 	}
 	a.rate, a.radio.Capacity = 30*mbps, 15*mbps
