@@ -1,0 +1,184 @@
+package lte
+
+import (
+	"math"
+	"math/cmplx"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// reference are the reference signals of one cell (36.211 section 6.10.1): the
+// values at symbols 0 and 4 of each slot, the same for all ports.
+type reference [20][2][]complex128
+
+// maxReference is the widest cell of the standard, in whose middle narrower ones
+// lie.
+const maxReference = 110
+
+func newReference(c Cell) *reference {
+	r := new(reference)
+	bits := make([]byte, 4*maxReference)
+	for slot := range r {
+		for i, l := range []int{0, 4} {
+			gold(crsInit(c.ID, slot, l), bits)
+			values := make([]complex128, 2*c.PRB)
+			for m := range values {
+				at := 2 * (m + maxReference - c.PRB)
+				values[m] = qpsk(bits[at], bits[at+1])
+			}
+			r[slot][i] = values
+		}
+	}
+	return r
+}
+
+// qpsk is the symbol of two bits (36.211 section 7.1.2).
+func qpsk(a, b byte) complex128 {
+	return complex((1-2*float64(a))*math.Sqrt2/2, (1-2*float64(b))*math.Sqrt2/2)
+}
+
+// crsAt is the first subcarrier with a reference signal of port in symbol 0 or 4
+// of a slot; each sixth after it has one too.
+func (c Cell) crsAt(port, l int) int {
+	if (port == 1) != (l > 0) {
+		return (3 + c.shift()) % 6
+	}
+	return c.shift()
+}
+
+// The channel between reference signals is what fits best to the nearest of them,
+// if its echoes come within delaySpread seconds, all delays alike, and the noise
+// is as assumed (Wiener filter). The echoes of the 3GPP's channels EPA and EVA do
+// (36.101 annex B.2); of an 18 dB better or worse signal the filter is still
+// nearly the best.
+const (
+	taps         = 12
+	delaySpread  = 3e-6
+	assumedNoise = 0.05
+)
+
+// estimator estimates the channel of one cell.
+type estimator struct {
+	cell Cell
+	ref  *reference
+	// weights are of the taps, by the distance from the first of them, plus two.
+	weights [3*taps + 2][taps]float64
+	pilots  []complex128
+	raw     [2][]complex128 // estimates at symbols 0 and 7 of port 0, for noise and tracking
+}
+
+func newEstimator(c Cell) *estimator {
+	e := &estimator{cell: c, ref: newReference(c), pilots: make([]complex128, 4*c.PRB)}
+	e.raw[0], e.raw[1] = make([]complex128, 2*c.PRB), make([]complex128, 2*c.PRB)
+	like := func(distance int) float64 {
+		x := math.Pi * float64(distance) * spacing * delaySpread
+		if x == 0 {
+			return 1
+		}
+		return math.Sin(x) / x
+	}
+	r := mat.NewSymDense(taps, nil)
+	for i := range taps {
+		for j := range i + 1 {
+			r.SetSym(i, j, like(3*(i-j)))
+		}
+		r.SetSym(i, i, 1+assumedNoise)
+	}
+	var chol mat.Cholesky
+	chol.Factorize(r)
+	for d := range e.weights {
+		v := mat.NewVecDense(taps, nil)
+		for i := range taps {
+			v.SetVec(i, like(d-2-3*i))
+		}
+		w := mat.NewVecDense(taps, nil)
+		if chol.SolveVecTo(w, v) != nil {
+			panic("lte: the filter's matrix is positive definite by construction")
+		}
+		for i := range taps {
+			e.weights[d][i] = w.AtVec(i) / mat.Sum(w)
+		}
+	}
+	return e
+}
+
+// later is the weight of the reference signals half a millisecond later in the
+// estimate for the control symbols.
+const later = 0.3
+
+// estimate fills out with the channel from port to each subcarrier in the first
+// symbols of a slot of g, from the reference signals in symbols base and base+4,
+// and base+7 if g has it.
+func (e *estimator) estimate(g *grid, port, base, slot int, out []complex128) {
+	c := e.cell
+	first := c.shift() % 3
+	set := func(l int, ref []complex128, weight, keep float64) {
+		at := c.crsAt(port, l%perSlot)
+		for m, v := range ref {
+			k := at + 6*m
+			j := (k - first) / 3
+			e.pilots[j] = e.pilots[j]*complex(keep, 0) + g[l][k]*cmplx.Conj(v)*complex(weight, 0)
+		}
+	}
+	set(base, e.ref[slot][0], 1, 0)
+	if next := base + perSlot; next < perSubframe && g[next] != nil {
+		set(next, e.ref[(slot+1)%20][0], later, 1-later)
+	}
+	set(base+4, e.ref[slot][1], 1, 0)
+	last := len(e.pilots) - taps
+	for k := range out {
+		j := min(max((k-first)/3-taps/2+1, 0), last)
+		w := &e.weights[k-first-3*j+2]
+		var re, im float64
+		for i, p := range e.pilots[j : j+taps] {
+			re += real(p) * w[i]
+			im += imag(p) * w[i]
+		}
+		out[k] = complex(re, im)
+	}
+}
+
+// tracking is what the reference signals say besides the channel.
+type tracking struct {
+	// signal and noise are the power of one element.
+	signal, noise float64
+	// delay is how much later the subframe begins than was thought, in seconds.
+	delay float64
+	// offset is how much the carrier is off, in Hz.
+	offset float64
+}
+
+// track looks at port 0 in symbols 0 and 7 of a subframe.
+func (e *estimator) track(g *grid, subframe int) (t tracking) {
+	at := e.cell.crsAt(0, 0)
+	var turn complex128
+	for s := range e.raw {
+		for m, v := range e.ref[2*subframe+s][0] {
+			e.raw[s][m] = g[perSlot*s][at+6*m] * cmplx.Conj(v)
+		}
+	}
+	var slope complex128
+	for s := range e.raw {
+		h := e.raw[s]
+		for m := 1; m < len(h); m++ {
+			// Across 0 Hz the distance is seven subcarriers.
+			if m != e.cell.PRB {
+				slope += h[m] * cmplx.Conj(h[m-1])
+			}
+			if m > 1 {
+				d := h[m] - 2*h[m-1] + h[m-2]
+				t.noise += real(d)*real(d) + imag(d)*imag(d)
+			}
+			t.signal += real(h[m])*real(h[m]) + imag(h[m])*imag(h[m])
+		}
+	}
+	n := float64(len(e.raw[0]))
+	t.noise /= 6 * 2 * (n - 2)
+	t.signal = max(t.signal/(2*(n-1))-t.noise, 0)
+	for m := range e.raw[0] {
+		turn += e.raw[1][m] * cmplx.Conj(e.raw[0][m])
+	}
+	t.delay = -cmplx.Phase(slope) / (2 * math.Pi * 6 * spacing)
+	t.offset = cmplx.Phase(turn) / (2 * math.Pi * 0.5e-3)
+	return t
+}

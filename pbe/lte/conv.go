@@ -1,0 +1,132 @@
+package lte
+
+import "math/bits"
+
+// The tail-biting convolutional code of 36.212 section 5.1.3.1: rate 1/3, 64
+// states. A state holds the last six bits, the newest in front.
+const (
+	streams   = 3
+	memory    = 6
+	states    = 1 << memory
+	maxCoded  = 70 // bits with CRC that are decoded: format 2 of 20 MHz has 67
+	polynomA  = 0o133
+	polynomB  = 0o171
+	polynomC  = 0o165
+	maxSpread = streams * maxCoded
+)
+
+// outputs[u<<6|s] are the three bits that bit u gives in state s, A in front.
+var outputs = func() (o [2 * states]byte) {
+	for r := range o {
+		parity := func(g int) byte { return byte(bits.OnesCount(uint(r&g)) & 1) }
+		o[r] = parity(polynomA)<<2 | parity(polynomB)<<1 | parity(polynomC)
+	}
+	return
+}()
+
+// encode appends the three streams of bits to out, one after the other.
+func encode(bits, out []byte) []byte {
+	s := 0
+	for _, b := range bits[len(bits)-memory:] {
+		s = s>>1 | int(b)<<(memory-1)
+	}
+	n, d := len(out), len(bits)
+	out = append(out, make([]byte, streams*d)...)
+	for i, b := range bits {
+		r := int(b)<<memory | s
+		o := outputs[r]
+		out[n+i], out[n+d+i], out[n+2*d+i] = o>>2, o>>1&1, o&1
+		s = r >> 1
+	}
+	return out
+}
+
+// rounds bounds how often the decoder goes round the code word. More do not
+// bring what three did not: such words are mostly noise.
+const rounds = 3
+
+// viterbi decodes the tail-biting code: it goes round the code word, each time
+// starting with the metrics that the last round ended with, until the best path
+// of a round ends in the state where it began. If none does, the middle round is
+// taken of the path that is best in the end: there both its ends are known.
+type viterbi struct {
+	choice [rounds * maxCoded]uint64 // of each step: the states whose better predecessor is the odd one
+	path   [rounds * maxCoded]byte
+}
+
+// decode fills out with the bits whose code word is most like soft: the streams
+// one after the other, each as long as out.
+func (v *viterbi) decode(soft []int32, out []byte) {
+	d := len(out)
+	var a, b [states]int32
+	now, next := &a, &b
+	for r := range rounds {
+		for i := range d {
+			v.choice[r*d+i] = step(now, next, soft[i], soft[d+i], soft[2*d+i])
+			now, next = next, now
+		}
+		if v.trace(best(now), (r+1)*d, r*d) {
+			copy(out, v.path[r*d:(r+1)*d])
+			return
+		}
+	}
+	v.trace(best(now), rounds*d, d)
+	copy(out, v.path[d:2*d])
+}
+
+// best is the state with the highest metric.
+func best(m *[states]int32) int {
+	s := 0
+	for i := 1; i < states; i++ {
+		if m[i] > m[s] {
+			s = i
+		}
+	}
+	return s
+}
+
+// trace follows the path that ends before step end in state s back to step
+// begin, and tells whether it began in the same state.
+func (v *viterbi) trace(s, end, begin int) bool {
+	last := s
+	for i := end - 1; i >= begin; i-- {
+		v.path[i] = byte(s >> (memory - 1))
+		s = s<<1&(states-1) | int(v.choice[i]>>s&1)
+	}
+	return s == last
+}
+
+// step goes on by one bit with the soft bits x, y, z. States 2j and 2j+1 lead to
+// j with 0 and to j+32 with 1; as all polynomials have their first and last bit,
+// the outputs of 2j+1 are those of 2j turned round.
+func step(now, next *[states]int32, x, y, z int32) (choice uint64) {
+	var metric [8]int32
+	for o := range metric {
+		m := x
+		if o&4 != 0 {
+			m = -x
+		}
+		if o&2 != 0 {
+			m -= y
+		} else {
+			m += y
+		}
+		if o&1 != 0 {
+			m -= z
+		} else {
+			m += z
+		}
+		metric[o] = m
+	}
+	for j := range states / 2 {
+		m := metric[outputs[2*j]&7]
+		even, odd := now[2*j], now[2*j+1]
+		p, q := even+m, odd-m
+		next[j] = max(p, q)
+		choice |= uint64(uint32(p-q)>>31) << j
+		p, q = even-m, odd+m
+		next[j+states/2] = max(p, q)
+		choice |= uint64(uint32(p-q)>>31) << (j + states/2)
+	}
+	return choice
+}

@@ -1,0 +1,314 @@
+package lte
+
+import (
+	"mpbond/pbe/cell"
+	"mpbond/pbe/lte/tbs"
+)
+
+// DCI is one decoded message of the PDCCH (36.212 section 5.3.3).
+type DCI struct {
+	RNTI   cell.RNTI
+	Format cell.Format
+	// CCE is the first of Level control channel elements that carry it.
+	CCE, Level int
+	// Payload are its bits without CRC.
+	Payload []byte
+	// PRBs are the resource blocks of the first slot.
+	PRBs Map
+	// PRB counts them.
+	PRB int
+	// Distributed says that the second slot has others.
+	Distributed bool
+	// HARQ is the process of a grant for receiving.
+	HARQ uint8
+	// Blocks[:N] are the transport blocks. Format 2 and 2A say of each of two whether
+	// there is one; if only the second is, it is the first here.
+	Blocks [2]cell.Block
+	N      int
+	// Agreement is the part of the soft bits' weight that the message explains: 1 if
+	// nothing was wrong.
+	Agreement float64
+}
+
+// Grant is what pbe/cell wants to know of d.
+func (d *DCI) Grant() cell.Grant {
+	return cell.Grant{RNTI: d.RNTI, Format: d.Format, PRB: uint8(d.PRB), HARQ: d.HARQ, Blocks: d.Blocks, N: uint8(d.N)}
+}
+
+// Map is a set of resource blocks.
+type Map [2]uint64
+
+func (m *Map) add(prb int) { m[prb>>6] |= 1 << (prb & 63) }
+
+// Has tells whether prb, 0 to 109, is in m.
+func (m Map) Has(prb int) bool { return m[prb>>6]>>(prb&63)&1 != 0 }
+
+// fields reads one after the other.
+type fields []byte
+
+func (f *fields) take(n int) int {
+	v := 0
+	for _, b := range (*f)[:n] {
+		v = v<<1 | int(b)
+	}
+	*f = (*f)[n:]
+	return v
+}
+
+// zero tells whether what is left is padding.
+func (f fields) zero() bool {
+	for _, b := range f {
+		if b != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// parse reads the fields of d.Payload, which has a size that d.Format has. It is
+// false if no such DCI is ever sent: then it was none.
+func (c Cell) parse(d *DCI) bool {
+	f := fields(d.Payload)
+	switch d.Format {
+	case cell.Format0:
+		return c.parse0(d, f)
+	case cell.Format1A:
+		return c.parse1A(d, f)
+	case cell.Format1C:
+		return c.parse1C(d, f)
+	}
+	typeOne := c.header() == 1 && f.take(1) == 1
+	if d.Format == cell.Format1 {
+		if !c.allocate(d, typeOne, f.take(c.groups())) {
+			return false
+		}
+		mcs := f.take(5)
+		d.HARQ = uint8(f.take(3))
+		d.Blocks[0] = block(mcs, f.take(1), f.take(2), d.PRB)
+		d.N = 1
+		f.take(2) // TPC
+		return f.zero()
+	}
+	if !c.allocate(d, typeOne, f.take(c.groups())) {
+		return false
+	}
+	f.take(2) // TPC
+	d.HARQ = uint8(f.take(3))
+	f.take(1) // swap: to which code word each block goes, which on two ports changes nothing here
+	for range 2 {
+		mcs, ndi, rv := f.take(5), f.take(1), f.take(2)
+		if mcs == 0 && rv == 1 { // disabled (36.213 section 7.1.7.2)
+			continue
+		}
+		d.Blocks[d.N] = block(mcs, ndi, rv, d.PRB)
+		d.N++
+	}
+	if d.N == 0 {
+		return false
+	}
+	if d.Format == cell.Format2 {
+		// 36.212 table 5.3.3.1.5-4: seven values for one block, three for two.
+		if p := f.take(3); d.N == 1 && p > 6 || d.N == 2 && p > 2 {
+			return false
+		}
+	}
+	return f.zero()
+}
+
+// block is a transport block of a grant for receiving.
+func block(mcs, ndi, rv, prb int) cell.Block {
+	return cell.Block{MCS: uint8(mcs), NDI: ndi == 1, RV: uint8(rv), Size: cell.Bits(tbs.Size(tbs.Downlink(mcs).Index, prb))}
+}
+
+func (c Cell) parse0(d *DCI, f fields) bool {
+	if f.take(1) != 0 {
+		return false
+	}
+	riv := rivBits(c.PRB)
+	if f.take(1) == 1 { // hopping: where to (36.213 table 8.4-1)
+		hop := 1
+		if c.PRB >= 50 {
+			hop = 2
+		}
+		f.take(hop)
+		riv -= hop
+	}
+	first, n, ok := contiguous(f.take(riv), c.PRB)
+	if !ok {
+		return false
+	}
+	d.local(first, n)
+	mcs, ndi := f.take(5), f.take(1)
+	coding := tbs.Uplink(mcs)
+	d.Blocks[0] = cell.Block{MCS: uint8(mcs), NDI: ndi == 1, Size: cell.Bits(tbs.Size(coding.Index, n))}
+	if mcs >= tbs.Sized {
+		d.Blocks[0].RV = uint8(mcs - tbs.Sized + 1)
+	}
+	d.N = 1
+	return true
+}
+
+func (c Cell) parse1A(d *DCI, f fields) bool {
+	if f.take(1) != 1 {
+		return false
+	}
+	d.Distributed = f.take(1) == 1
+	own := d.RNTI <= cell.RNTI(0xFFF3) && d.RNTI > maxRA
+	riv, second := rivBits(c.PRB), false
+	order := !d.Distributed
+	if d.Distributed && c.PRB >= 50 {
+		// The gap is the first bit; of others than users it stands in the NDI.
+		if own {
+			second = f.take(1) == 1
+			riv--
+		} else {
+			f.take(1)
+			riv--
+		}
+	}
+	v := f.take(riv)
+	if order && own && v == 1<<riv-1 {
+		// An order to begin random access (36.212 section 5.3.3.1.3) grants nothing.
+		f.take(6 + 4)
+		return f.zero()
+	}
+	first, n, ok := contiguous(v, c.PRB)
+	if !ok {
+		return false
+	}
+	mcs := f.take(5)
+	d.HARQ = uint8(f.take(3))
+	ndi, rv, tpc := f.take(1), f.take(2), f.take(2)
+	d.N = 1
+	if own {
+		d.Blocks[0] = block(mcs, ndi, rv, n)
+	} else {
+		// MCS is I_TBS, the last bit of TPC says two or three columns (36.213 section
+		// 7.1.7, 36.212 section 5.3.3.1.3).
+		if mcs > 26 {
+			return false
+		}
+		second = ndi == 1 && c.PRB >= 50
+		d.HARQ = 0
+		d.Blocks[0] = cell.Block{MCS: uint8(mcs), RV: uint8(rv), Size: cell.Bits(tbs.Size(mcs, 2+tpc&1))}
+	}
+	if d.Distributed {
+		if first+n > c.virtual(second) {
+			return false
+		}
+		c.spread(d, first, n, second)
+	} else {
+		d.local(first, n)
+	}
+	return f.zero()
+}
+
+func (c Cell) parse1C(d *DCI, f fields) bool {
+	second := c.PRB >= 50 && f.take(1) == 1
+	rows := c.virtual(false) / c.step()
+	riv := f.take(rivBits(rows))
+	first, n, ok := contiguous(riv, c.virtual(second)/c.step())
+	if !ok {
+		return false
+	}
+	d.Distributed, d.N = true, 1
+	c.spread(d, first*c.step(), n*c.step(), second)
+	index := f.take(5)
+	d.Blocks[0] = cell.Block{MCS: uint8(index), Size: cell.Bits(tbs.Compact(index))}
+	return true
+}
+
+// contiguous are the first block and the number that a resource indication value
+// stands for, of all (36.213 section 7.1.6.3).
+func contiguous(riv, all int) (first, n int, ok bool) {
+	n, first = riv/all+1, riv%all
+	if first+n > all {
+		n, first = all-n+2, all-1-first
+	}
+	return first, n, n >= 1 && first >= 0 && first+n <= all
+}
+
+func (d *DCI) local(first, n int) {
+	for prb := first; prb < first+n; prb++ {
+		d.PRBs.add(prb)
+	}
+	d.PRB = n
+}
+
+// spread sets the blocks of n distributed virtual ones from first on (36.211
+// section 6.2.3.2).
+func (c Cell) spread(d *DCI, first, n int, second bool) {
+	gap, p := c.gap(second), c.groupSize()
+	unit := c.virtual(false)
+	if second {
+		unit = 2 * gap
+	}
+	rows := (unit + 4*p - 1) / (4 * p) * p
+	null := 4*rows - unit
+	for v := first; v < first+n; v++ {
+		i, base := v%unit, v/unit*unit
+		prb := rows*(i%4) + i/4 + base
+		switch late := i >= unit-null; {
+		case null == 0:
+		case late:
+			prb = 2*rows*(i%2) + i/2 + base - rows
+			if i%2 == 0 {
+				prb += null / 2
+			}
+		case i%4 >= 2:
+			prb -= null / 2
+		}
+		if prb >= unit/2 {
+			prb += gap - unit/2
+		}
+		d.PRBs.add(prb)
+	}
+	d.PRB = n
+}
+
+// allocate sets the blocks of a map of groups (type 0) or of single blocks of a
+// subset of groups (type 1; 36.213 sections 7.1.6.1 and 7.1.6.2).
+func (c Cell) allocate(d *DCI, typeOne bool, bits int) bool {
+	p, n := c.groupSize(), c.groups()
+	if !typeOne {
+		for g := range n {
+			if bits>>(n-1-g)&1 == 0 {
+				continue
+			}
+			for prb := g * p; prb < min((g+1)*p, c.PRB); prb++ {
+				d.PRBs.add(prb)
+				d.PRB++
+			}
+		}
+		return d.PRB > 0
+	}
+	subsetBits := log2(p)
+	size := n - subsetBits - 1
+	subset := bits >> (n - subsetBits)
+	if subset >= p {
+		return false
+	}
+	shift := 0
+	if bits>>size&1 == 1 {
+		whole, rest := (c.PRB-1)/(p*p)*p, (c.PRB-1)/p%p
+		of := whole
+		switch {
+		case subset < rest:
+			of += p
+		case subset == rest:
+			of += (c.PRB-1)%p + 1
+		}
+		shift = of - size
+	}
+	for i := range size {
+		if bits>>(size-1-i)&1 == 1 {
+			prb := (i+shift)/p*p*p + subset*p + (i+shift)%p
+			if prb >= c.PRB {
+				return false
+			}
+			d.PRBs.add(prb)
+			d.PRB++
+		}
+	}
+	return d.PRB > 0
+}

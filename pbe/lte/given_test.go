@@ -1,0 +1,58 @@
+package lte
+
+import (
+	"encoding/csv"
+	"os"
+	"strconv"
+	"testing"
+)
+
+const shared = "../../../shared/data/lte/"
+
+// given reads a table of the test vectors, without its head. It skips where the
+// vectors are not.
+func given(t testing.TB, name string) [][]string {
+	t.Helper()
+	f, err := os.Open(shared + name)
+	if err != nil {
+		t.Skip("not compared with the vectors, which are not here:", err)
+	}
+	defer f.Close()
+	r := csv.NewReader(f)
+	rows, err := r.ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("compared with %s, %d rows", name, len(rows)-1)
+	return rows[1:]
+}
+
+func number(t testing.TB, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// sixths is N_g as the vectors write it.
+func sixths(s string) int {
+	return map[string]int{"1/6": 1, "1/2": 3, "1": 6, "2": 12}[s]
+}
+
+func toBits(s string) []byte {
+	b := []byte(s)
+	for i := range b {
+		b[i] -= '0'
+	}
+	return b
+}
+
+func fromBits(b []byte) string {
+	s := make([]byte, len(b))
+	for i := range b {
+		s[i] = '0' + b[i]
+	}
+	return string(s)
+}

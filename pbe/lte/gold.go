@@ -1,0 +1,35 @@
+package lte
+
+// goldSkip is N_C of 36.211 section 7.2.
+const goldSkip = 1600
+
+// gold fills out with the pseudo-random sequence of 36.211 section 7.2.
+func gold(init uint32, out []byte) {
+	x1, x2 := uint32(1), init
+	step := func() byte {
+		bit := byte((x1 ^ x2) & 1)
+		x1 |= ((x1>>3 ^ x1) & 1) << 31
+		x2 |= ((x2>>3 ^ x2>>2 ^ x2>>1 ^ x2) & 1) << 31
+		x1, x2 = x1>>1, x2>>1
+		return bit
+	}
+	for range goldSkip {
+		step()
+	}
+	for i := range out {
+		out[i] = step()
+	}
+}
+
+// pdcchInit starts the scrambling of the PDCCH in a subframe (36.211 section
+// 6.8.2).
+func pdcchInit(id, subframe int) uint32 { return uint32(subframe<<9 + id) }
+
+// pcfichInit starts that of the PCFICH (section 6.7.1).
+func pcfichInit(id, subframe int) uint32 { return uint32((subframe+1)*(2*id+1)<<9 + id) }
+
+// crsInit starts the reference signals of symbol l of a slot, 0 to 19 (section
+// 6.10.1.1).
+func crsInit(id, slot, l int) uint32 {
+	return uint32((7*(slot+1)+l+1)*(2*id+1)<<10 + 2*id + 1)
+}

@@ -1,0 +1,71 @@
+// Package lte listens to the control channels of LTE cells (FDD, normal cyclic
+// prefix, 1.4 to 20 MHz, one or two antenna ports): from samples of the air to
+// what every user of the cell is given in each subframe.
+//
+//	samples ─ sync: PSS, SSS, carrier offset, MIB ─ symbols ─ channel estimate ─ CFI ─ PDCCH as soft bits
+//	        ─ blind search: rate matching, Viterbi, RNTI from the CRC, search space ─ DCI ─ cell.Grant
+//
+// Before it stands whoever has samples (a file, a pipe, a radio), behind it
+// pbe/cell. One file per step; constants name their section of 36.211 (physical
+// channels), 36.212 (coding) and 36.213 (procedures), release 10 unless it says
+// otherwise. A transmitter of the same channels stands with the tests.
+//
+// Bits are bytes of 0 and 1, the most significant first. A soft bit is positive
+// for 0. Nothing is safe for concurrent use.
+package lte
+
+import "mpbond/pbe/cell"
+
+// Cell is what the layout of a cell's control channels depends on.
+type Cell struct {
+	// ID is the physical cell identity, 0 to 503.
+	ID int
+	// PRB is the width: 6, 15, 25, 50, 75 or 100.
+	PRB int
+	// Ports is the number of antenna ports with reference signals, 1 or 2.
+	Ports int
+	// Sixths is N_g of the PHICH times six: 1, 3, 6 or 12.
+	Sixths int
+	// Extended says that the PHICH takes three symbols instead of one.
+	Extended bool
+}
+
+// Specification.
+const (
+	perPRB      = 12 // subcarriers of a resource block (36.211 section 6.2.3)
+	perSlot     = 7  // symbols
+	perSubframe = 2 * perSlot
+	cceBits     = 72 // bits of a control channel element: nine quadruplets of QPSK
+	cceREGs     = 9
+	maxID       = 503
+)
+
+// valid tells whether c is a cell that can be listened to.
+func (c Cell) valid() bool {
+	switch c.PRB {
+	case 6, 15, 25, 50, 75, 100:
+	default:
+		return false
+	}
+	switch c.Sixths {
+	case 1, 3, 6, 12:
+	default:
+		return false
+	}
+	return c.ID >= 0 && c.ID <= maxID && (c.Ports == 1 || c.Ports == 2)
+}
+
+// subcarriers is the width of the cell.
+func (c Cell) subcarriers() int { return c.PRB * perPRB }
+
+// shift is the place of the reference signals (36.211 section 6.10.1.2).
+func (c Cell) shift() int { return c.ID % 6 }
+
+// RNTIs of no single user (36.321 table 7.1-1).
+const (
+	rntiSI = cell.RNTI(0xFFFF)
+	rntiP  = cell.RNTI(0xFFFE)
+	// maxRA is the highest that FDD uses for answers to random access (36.321
+	// section 5.1.4: 1 + t_id, and f_id is 0).
+	maxRA = cell.RNTI(10)
+)

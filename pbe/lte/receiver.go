@@ -1,0 +1,199 @@
+package lte
+
+import (
+	"fmt"
+	"math"
+
+	"mpbond/fault"
+)
+
+// Bounds of the search for a cell, in subframes: how much is heard before the
+// first attempt, and how much is kept at most.
+const (
+	searchFirst = 21
+	searchMost  = 63
+)
+
+// Tracking: how much of what a subframe says about time and carrier is believed,
+// and after how many subframes in turn without reference signals the cell is lost.
+const (
+	trackGain = 0.1
+	lostAfter = 50
+	lostSNR   = -3 // dB
+)
+
+// Receiver finds a cell in a stream of samples and decodes its subframes, from
+// the first whole one on, also of the time before the cell was found.
+type Receiver struct {
+	// Heard is called with each subframe, which is the Receiver's again when it
+	// returns; its DCIs may be kept.
+	Heard func(*Subframe)
+
+	size    int
+	samples []complex64 // not yet used
+	at      int64       // number of the first of them
+	tried   int         // samples at the last search
+	search  *searcher
+
+	decoder *decoder // nil while there is no cell
+	next    int64    // sample where the next subframe begins
+	number  int      // of the next subframe, SFN·10 + index
+	offset  float64  // of the carrier, in Hz
+	bad     int      // subframes in turn without reference signals
+	sub     Subframe
+}
+
+// NewReceiver takes rate samples per second: 1.92, 3.84, 7.68, 15.36, 23.04 or
+// 30.72 million, as many as the cell's width needs or more.
+func NewReceiver(rate int) (*Receiver, error) {
+	switch rate / spacing {
+	case 128, 256, 512, 1024, 1536, 2048:
+		if rate%spacing == 0 {
+			return &Receiver{size: rate / spacing, search: newSearcher()}, nil
+		}
+	}
+	return nil, fault.New(fault.Usage, fmt.Errorf("%d samples per second", rate), "LTE is heard at 1.92, 3.84, 7.68, 15.36, 23.04 or 30.72 million samples per second")
+}
+
+// Cell is the cell that is heard, if there is one.
+func (r *Receiver) Cell() (Cell, bool) {
+	if r.decoder == nil {
+		return Cell{}, false
+	}
+	return r.decoder.cell, true
+}
+
+// Offset is how much the carrier is off, in Hz.
+func (r *Receiver) Offset() float64 { return r.offset }
+
+// Feed takes the next samples, which it copies.
+func (r *Receiver) Feed(samples []complex64) {
+	for len(samples) > 0 {
+		n := min(len(samples), searchMost*subframeLen(r.size)-len(r.samples))
+		r.samples = append(r.samples, samples[:n]...)
+		samples = samples[n:]
+		r.work(false)
+	}
+}
+
+// Close says that there are no more samples. Of the last subframe the end may be
+// missing, which is not looked at.
+func (r *Receiver) Close() {
+	r.work(true)
+	sub := subframeLen(r.size)
+	if n := len(r.samples); r.decoder != nil && n > sub*3/4 && n < sub {
+		r.samples = append(r.samples, make([]complex64, sub-n)...)
+		r.work(true)
+	}
+}
+
+func (r *Receiver) work(end bool) {
+	sub := subframeLen(r.size)
+	for {
+		if r.decoder == nil && !r.acquire(end) {
+			return
+		}
+		for r.decoder != nil && r.next-r.at+int64(sub) <= int64(len(r.samples)) {
+			r.subframe(r.samples[r.next-r.at:][:sub])
+		}
+		if r.decoder != nil {
+			r.drop(int(r.next - r.at))
+			return
+		}
+	}
+}
+
+// drop forgets the first n samples.
+func (r *Receiver) drop(n int) {
+	n = min(max(n, 0), len(r.samples))
+	r.samples = r.samples[:copy(r.samples, r.samples[n:])]
+	r.at += int64(n)
+	r.tried = max(r.tried-n, 0)
+}
+
+// acquire looks for a cell if there is enough that was not yet searched.
+func (r *Receiver) acquire(end bool) bool {
+	sub := subframeLen(r.size)
+	if len(r.samples) == r.tried || !end && len(r.samples) < r.tried+searchFirst*sub {
+		return false
+	}
+	r.tried = len(r.samples)
+	factor := r.size / searchSize
+	f, ok := r.search.search(decimate(r.samples, factor))
+	if ok && f.mib.cell.subcarriers() < r.size && f.mib.cell.valid() {
+		r.lock(f, factor)
+		return true
+	}
+	if len(r.samples) > searchMost/2*sub {
+		// Half of a frame's broadcast may be among what is left.
+		r.drop(len(r.samples) - searchFirst*sub)
+		r.tried = 0
+	}
+	return false
+}
+
+// lock begins to follow the cell that was found, at the first whole subframe.
+func (r *Receiver) lock(f found, factor int) {
+	sub := subframeLen(r.size)
+	r.decoder = newDecoder(f.mib.cell, r.size)
+	r.offset = f.offset
+	start := f.start * factor
+	number := f.mib.sfn * 10
+	// Time to a sample, and the carrier to some Hz, from all subframes there are.
+	for range 2 {
+		var delay, offset float64
+		n := 0
+		for at, k := start%sub+sub, number-start/sub+1+10240; at+2*sub <= len(r.samples); at, k = at+sub, k+1 {
+			t := r.decoder.track(r.samples[at:at+sub], k%10, r.cycles())
+			delay += t.delay
+			offset += t.offset
+			n++
+		}
+		if n == 0 {
+			break
+		}
+		r.offset += offset / float64(n)
+		start += int(math.Round(delay / float64(n) * float64(r.size*spacing)))
+	}
+	// What is missing of the first subframe may be its first prefix, which is not
+	// looked at.
+	if spare := firstPrefix * r.size / 256; start < 0 && start >= -spare {
+		r.samples = append(make([]complex64, -start, len(r.samples)-start), r.samples...)
+		r.at += int64(start)
+		start = 0
+	}
+	back := start / sub
+	if start < 0 {
+		back = -1
+	}
+	r.next = r.at + int64(start-back*sub)
+	r.number = ((number-back)%10240 + 10240) % 10240
+	r.bad = 0
+}
+
+// cycles is the carrier's offset in cycles per sample.
+func (r *Receiver) cycles() float64 { return r.offset / float64(r.size*spacing) }
+
+func (r *Receiver) subframe(samples []complex64) {
+	s := &r.sub
+	*s = Subframe{SFN: r.number / 10, Index: r.number % 10, Start: r.next}
+	t := r.decoder.decode(samples, r.cycles(), s)
+	r.offset += trackGain * t.offset
+	r.next += int64(len(samples))
+	// A sample is moved by when the clock is more than half of one off.
+	if shift := t.delay * float64(r.size*spacing); math.Abs(shift) > 1.5 {
+		r.next += int64(math.Copysign(1, shift))
+	}
+	r.number = (r.number + 1) % 10240
+	if r.bad++; s.SNR > lostSNR {
+		r.bad = 0
+	}
+	if r.bad >= lostAfter {
+		r.decoder = nil
+		r.drop(int(r.next - r.at))
+		return
+	}
+	if r.Heard != nil {
+		r.Heard(s)
+	}
+}

@@ -1,0 +1,299 @@
+package lte
+
+import (
+	"math"
+	"math/cmplx"
+
+	"gonum.org/v1/gonum/dsp/fourier"
+)
+
+// Cells are searched for in their middle 1.92 MHz, where everything that is
+// needed for it is, whatever their width.
+const (
+	searchSize  = 128 // samples of a symbol there
+	searchSlot  = 15 * searchSize / 2
+	halfFrame   = 10 * searchSlot
+	syncLen     = 62 // subcarriers of PSS and SSS
+	pssSymbol   = 6  // in slots 0 and 10 (36.211 section 6.11.1.2)
+	sssSymbol   = 5
+	syncSpread  = 8 // samples around the slot's boundary where PSS is looked for
+	maxAttempts = 3 // candidates of PSS and SSS that are tried
+)
+
+// pss is the primary synchronisation signal (36.211 section 6.11.1).
+func pss(id2 int) (d [syncLen]complex128) {
+	u := float64([]int{25, 29, 34}[id2])
+	for n := range d {
+		m := float64(n)
+		if n > 30 {
+			m++
+		}
+		d[n] = cmplx.Rect(1, -math.Pi*u*m*(m+1)/63)
+	}
+	return d
+}
+
+// sss is the secondary synchronisation signal of subframe 0 or 5 (36.211 section
+// 6.11.2).
+func sss(id int, second bool) (d [syncLen]float64) {
+	sequence := func(taps ...int) (x [31]int) {
+		x[4] = 1
+		for i := 0; i < 26; i++ {
+			for _, t := range taps {
+				x[i+5] ^= x[i+t]
+			}
+		}
+		return x
+	}
+	s, c, z := sequence(2, 0), sequence(3, 0), sequence(4, 2, 1, 0)
+	at := func(x [31]int, n int) float64 { return 1 - 2*float64(x[n%31]) }
+	id1, id2 := id/3, id%3
+	qq := id1 / 30
+	q := (id1 + qq*(qq+1)/2) / 30
+	m := id1 + q*(q+1)/2
+	m0 := m % 31
+	m1 := (m0 + m/31 + 1) % 31
+	if second {
+		m0, m1 = m1, m0
+	}
+	for n := range 31 {
+		d[2*n] = at(s, n+m0) * at(c, n+id2)
+		d[2*n+1] = at(s, n+m1) * at(c, n+id2+3) * at(z, n+m0%8)
+	}
+	return d
+}
+
+// syncBin is the place of element n of a synchronisation signal in a transform of
+// searchSize.
+func syncBin(n int) int { return (n - 31 + n/31 + searchSize) % searchSize }
+
+// decimate brings samples to searchSize, by a windowed sinc over factor.
+func decimate(in []complex64, factor int) []complex128 {
+	out := make([]complex128, len(in)/factor)
+	if factor == 1 {
+		for i, s := range in {
+			out[i] = complex128(s)
+		}
+		return out
+	}
+	half := 8 * factor
+	h := make([]float64, 2*half+1)
+	for i := range h {
+		x := float64(i-half) / float64(factor)
+		h[i] = (0.54 + 0.46*math.Cos(math.Pi*float64(i-half)/float64(half+1))) / float64(factor)
+		if x != 0 {
+			// 0.85 of the band: PSS, SSS and the broadcast channel take 0.57 of it.
+			h[i] *= math.Sin(math.Pi*x*0.85) / (math.Pi * x)
+		} else {
+			h[i] *= 0.85
+		}
+	}
+	for o := range out {
+		var re, im float64
+		for j := max(0, half-o*factor); j < len(h); j++ {
+			i := o*factor + j - half
+			if i >= len(in) {
+				break
+			}
+			re += h[j] * float64(real(in[i]))
+			im += h[j] * float64(imag(in[i]))
+		}
+		out[o] = complex(re, im)
+	}
+	return out
+}
+
+// prefixes finds the carrier's offset in Hz and where slots begin, by the cyclic
+// prefixes: each is what the symbol ends with (36.211 section 6.12). As the first
+// is hardly longer than the others, it may be that a later symbol of the slot
+// begins there.
+func prefixes(y []complex128) (offset float64, slot int) {
+	var fold [searchSlot]complex128
+	for n := 0; n+searchSize < len(y); n++ {
+		fold[n%searchSlot] += y[n] * conj(y[n+searchSize])
+	}
+	var best complex128
+	for o := range searchSlot {
+		var sum complex128
+		for l := range perSlot {
+			at := o + symbolAt(searchSize, l) - prefix
+			for i := range prefix {
+				sum += fold[(at+i)%searchSlot]
+			}
+		}
+		if norm(sum) > norm(best) {
+			best, slot = sum, o
+		}
+	}
+	return -cmplx.Phase(best) / (2 * math.Pi) * spacing, slot
+}
+
+// found is a cell whose MIB was read.
+type found struct {
+	mib    mib
+	start  int     // sample at searchSize where the frame of the MIB begins
+	offset float64 // of the carrier, in Hz
+}
+
+// searcher looks for a cell in a stretch of samples.
+type searcher struct {
+	fft  *fourier.CmplxFFT
+	time [3][]complex128 // PSS, conjugated
+}
+
+func newSearcher() *searcher {
+	s := &searcher{fft: fourier.NewCmplxFFT(searchSize)}
+	for id2 := range s.time {
+		freq := make([]complex128, searchSize)
+		for n, v := range pss(id2) {
+			freq[syncBin(n)] = v
+		}
+		s.time[id2] = s.fft.Sequence(nil, freq)
+		for i, v := range s.time[id2] {
+			s.time[id2][i] = conj(v)
+		}
+	}
+	return s
+}
+
+// search finds the strongest cell in y, which is at searchSize and longer than a
+// frame. It changes y.
+func (s *searcher) search(y []complex128) (found, bool) {
+	offset, slot := prefixes(y)
+	turn, now := cmplx.Rect(1, -2*math.Pi*offset/(searchSize*spacing)), complex(1, 0)
+	for i := range y {
+		y[i] *= now
+		now *= turn
+	}
+	tried := map[int]bool{}
+	for range maxAttempts {
+		at, id2 := s.primary(y, slot, tried)
+		if id2 < 0 {
+			break
+		}
+		tried[at*3+id2] = true
+		id, second := s.secondary(y, at, id2)
+		start := at - symbolAt(searchSize, pssSymbol)
+		if second {
+			start -= halfFrame
+		}
+		if m, frames, ok := readMIB(y, start, id); ok {
+			return found{mib: m, start: start + frames*2*halfFrame, offset: offset}, true
+		}
+	}
+	return found{}, false
+}
+
+// primary finds where the useful part of a symbol with PSS begins, within the
+// first half frame, and which it is; −1 if none.
+func (s *searcher) primary(y []complex128, slot int, tried map[int]bool) (at, id2 int) {
+	best := 0.0
+	id2 = -1
+	for sym := range 10 * perSlot {
+		for d := -syncSpread; d <= syncSpread; d++ {
+			begin := (slot + symbolAt(searchSize, sym) + d + halfFrame) % halfFrame
+			for root := range s.time {
+				if tried[begin*3+root] {
+					continue
+				}
+				var fit, energy float64
+				for n := begin; n+searchSize <= len(y); n += halfFrame {
+					var sum complex128
+					for i, v := range s.time[root] {
+						sum += y[n+i] * v
+						energy += norm(y[n+i])
+					}
+					fit += norm(sum)
+				}
+				if energy > 0 && fit/energy > best {
+					best, at, id2 = fit/energy, begin, root
+				}
+			}
+		}
+	}
+	return at, id2
+}
+
+// secondary finds the cell identity by SSS, and whether the first half frame is a
+// frame's second.
+func (s *searcher) secondary(y []complex128, at, id2 int) (id int, second bool) {
+	back := symbolAt(searchSize, pssSymbol) - symbolAt(searchSize, sssSymbol)
+	one, two := make([]complex128, searchSize), make([]complex128, searchSize)
+	primary := pss(id2)
+	var even, odd [syncLen]float64
+	for h, n := 0, at; n+searchSize <= len(y); h, n = h+1, n+halfFrame {
+		if n < back {
+			continue
+		}
+		s.fft.Coefficients(one, y[n:n+searchSize])
+		s.fft.Coefficients(two, y[n-back:n-back+searchSize])
+		sum := &even
+		if h%2 == 1 {
+			sum = &odd
+		}
+		for i := range syncLen {
+			b := syncBin(i)
+			// The channel as PSS has it, to which SSS is laid.
+			sum[i] += real(two[b] * conj(one[b]) * primary[i])
+		}
+	}
+	best := math.Inf(-1)
+	for id1 := range 168 {
+		n := 3*id1 + id2
+		first, last := sss(n, false), sss(n, true)
+		var straight, crossed float64
+		for i := range syncLen {
+			straight += even[i]*first[i] + odd[i]*last[i]
+			crossed += even[i]*last[i] + odd[i]*first[i]
+		}
+		if straight > best {
+			best, id, second = straight, n, false
+		}
+		if crossed > best {
+			best, id, second = crossed, n, true
+		}
+	}
+	return id, second
+}
+
+// readMIB reads the MIB of the first frame in y that has one, when frames begin
+// at start and each frame after it.
+func readMIB(y []complex128, start, id int) (m mib, frames int, ok bool) {
+	view := Cell{ID: id, PRB: 6, Ports: 2, Sixths: 1}
+	d := newDemodulator(searchSize, pbchWidth)
+	e := newEstimator(view)
+	b := newBroadcast(id)
+	g := newGrid(pbchWidth, 7, 8, 9, 10, 11)
+	soft := softener{cell: view, channel: [2][]complex128{make([]complex128, pbchWidth), make([]complex128, pbchWidth)}}
+	elements := view.pbchElements()
+	samples := make([]complex64, subframeLen(searchSize))
+	for ; ; frames++ {
+		begin := start + frames*2*halfFrame
+		if begin+len(samples) > len(y) {
+			return m, frames, false
+		}
+		if begin < 0 {
+			continue
+		}
+		for i := range samples {
+			samples[i] = complex64(y[begin+i])
+		}
+		for l := 7; l <= 11; l++ {
+			d.symbol(samples, l, 0, g[l])
+		}
+		for port := range soft.channel {
+			e.estimate(g, port, 7, 1, soft.channel[port])
+		}
+		for _, ports := range []int{1, 2} {
+			soft.cell.Ports = ports
+			soft.measure()
+			var bits []float32
+			for i := 0; i < len(elements); i += 2 {
+				bits = soft.pair(g[elements[i].l], elements[i].k, elements[i+1].k, bits)
+			}
+			if m, ok = b.decode(bits, id, ports); ok {
+				return m, frames, true
+			}
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package lte
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"mpbond/pbe/cell"
+)
+
+var formatOf = map[string]cell.Format{"0": cell.Format0, "1A": cell.Format1A, "1": cell.Format1, "1C": cell.Format1C, "2": cell.Format2, "2A": cell.Format2A}
+
+func TestGivenSizes(t *testing.T) {
+	for _, r := range given(t, "tables/dci_sizes.csv") {
+		c := Cell{PRB: number(t, r[0]), Ports: number(t, r[1])}
+		if c.Ports == 4 {
+			continue
+		}
+		f := formatOf[r[3]]
+		if got, want := c.dciSizes(r[2] == "1")[f], number(t, r[4]); got != want {
+			t.Errorf("%v: %d in the user's space", r, got)
+		}
+		if got, want := c.dciSizes(false)[f], number(t, r[5]); got != want {
+			t.Errorf("%v: %d in the common space", r, got)
+		}
+	}
+}
+
+// TestSizes holds what two ports have by the standard's own arithmetic.
+func TestSizes(t *testing.T) {
+	for prb, want := range map[int]sizes{
+		6: {21, 21, 19, 8, 31, 28}, 15: {22, 22, 23, 10, 34, 31}, 25: {25, 25, 27, 12, 39, 36},
+		50: {27, 27, 31, 13, 43, 41}, 75: {27, 27, 33, 14, 45, 42}, 100: {28, 28, 39, 15, 51, 48},
+	} {
+		if got := (Cell{PRB: prb, Ports: 2}).dciSizes(false); got != want {
+			t.Errorf("%d PRB: %v, want %v", prb, got, want)
+		}
+	}
+}
+
+func TestGivenCoding(t *testing.T) {
+	var v viterbi
+	for _, r := range given(t, "tables/dci_coding_vectors.csv") {
+		coded := encode(addCRC(toBits(r[0]), uint16(number(t, r[1]))), nil)
+		order := matching(len(coded) / streams)
+		e := number(t, r[3])
+		sent := make([]byte, e)
+		for i := range sent {
+			sent[i] = coded[order[i%len(order)]]
+		}
+		if fromBits(sent) != r[4] {
+			t.Errorf("%s for %s: encoded otherwise", r[0], r[1])
+		}
+		soft := make([]int32, len(coded))
+		for i, b := range sent {
+			soft[order[i%len(order)]] += 1 - 2*int32(b)
+		}
+		out := make([]byte, len(coded)/streams)
+		v.decode(soft, out)
+		if got := fromBits(out[:len(out)-crcBits]); got != r[0] || int(crcMask(out)) != number(t, r[1]) {
+			t.Errorf("%s for %s: decoded %s for %d", r[0], r[1], got, crcMask(out))
+		}
+	}
+}
+
+// TestViterbi: at half of the soft bits' weight in noise every word comes back.
+func TestViterbi(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var v viterbi
+	wrong := 0
+	for range 300 {
+		word := make([]byte, 24+rnd.IntN(maxCoded-23))
+		for i := range word {
+			word[i] = byte(rnd.IntN(2))
+		}
+		coded := encode(word, nil)
+		soft := make([]int32, len(coded))
+		for i, b := range coded {
+			soft[i] = int32((1-2*float64(b))*16 + rnd.NormFloat64()*12)
+		}
+		out := make([]byte, len(word))
+		if v.decode(soft, out); !bytes.Equal(out, word) {
+			wrong++
+		}
+	}
+	if wrong > 0 {
+		t.Errorf("%d of 300 words wrong", wrong)
+	}
+}
+
+// TestCRCMask: the mask comes back, and any wrong bit changes it.
+func TestCRCMask(t *testing.T) {
+	word := addCRC(toBits("0110101100111010101"), 0xBEEF)
+	if got := crcMask(word); got != 0xBEEF {
+		t.Fatalf("%#x", got)
+	}
+	for i := range word {
+		word[i] ^= 1
+		if crcMask(word) == 0xBEEF {
+			t.Errorf("bit %d does not count", i)
+		}
+		word[i] ^= 1
+	}
+}
+
+func TestGivenScrambling(t *testing.T) {
+	for _, r := range given(t, "tables/pdcch_scrambling.csv") {
+		init := pdcchInit(number(t, r[0]), number(t, r[1]))
+		out := make([]byte, len(r[3]))
+		if gold(init, out); int(init) != number(t, r[2]) || fromBits(out) != r[3] {
+			t.Errorf("cell %s subframe %s: %d %s", r[0], r[1], init, fromBits(out))
+		}
+	}
+}
+
+func TestGivenSearchSpace(t *testing.T) {
+	for _, r := range given(t, "tables/search_space.csv") {
+		cces, sf, rnti, level := number(t, r[0]), number(t, r[1]), cell.RNTI(number(t, r[2])), number(t, r[3])
+		want := map[int]bool{}
+		for _, s := range strings.Split(r[4], ";") {
+			if s != "" {
+				want[number(t, s)] = true
+			}
+		}
+		for first := 0; first+level <= cces; first++ {
+			if mayBe(rnti, sf, level, first, cces) != want[first] {
+				t.Errorf("%v: CCE %d", r, first)
+			}
+		}
+	}
+}
+
+func TestGivenElements(t *testing.T) {
+	for _, r := range given(t, "tables/nof_cce.csv") {
+		c := Cell{PRB: number(t, r[0]), Ports: number(t, r[1]), Sixths: sixths(r[2])}
+		if c.Ports == 4 {
+			continue
+		}
+		cfi := number(t, r[3])
+		if got := len(c.pdcch(cfi)) / cceREGs; c.symbols(cfi) != number(t, r[4]) || got != number(t, r[6]) {
+			t.Errorf("%v: %d CCE", r, got)
+		}
+	}
+}
+
+func TestGivenGroups(t *testing.T) {
+	phich := map[Cell]int{}
+	for _, r := range given(t, "tables/pcfich_phich_regs.csv") {
+		c := Cell{PRB: number(t, r[0]), Ports: number(t, r[1]), ID: number(t, r[2]), Sixths: sixths(r[3])}
+		i, want := number(t, r[6]), reg{number(t, r[7]), number(t, r[8])}
+		if r[4] == "PHICH" {
+			i += 3 * number(t, r[5])
+			phich[c]++
+			if got := c.phich()[i]; got != want {
+				t.Errorf("%v: %v", r, got)
+			}
+		} else if got := c.pcfich()[i]; got != want {
+			t.Errorf("%v: %v", r, got)
+		}
+	}
+	for c, n := range phich {
+		if got := len(c.phich()); got != n {
+			t.Errorf("%v: %d groups of elements for PHICHs, want %d", c, got, n)
+		}
+	}
+	orders := map[Cell][4][]reg{}
+	for _, r := range given(t, "tables/pdcch_reg_order.csv") {
+		c := Cell{PRB: number(t, r[0]), Ports: number(t, r[1]), ID: number(t, r[2]), Sixths: sixths(r[3])}
+		o, ok := orders[c]
+		if !ok {
+			o = [4][]reg{nil, c.pdcch(1), c.pdcch(2), c.pdcch(3)}
+			orders[c] = o
+		}
+		if got, want := o[number(t, r[4])][number(t, r[5])], (reg{number(t, r[7]), number(t, r[8])}); got != want {
+			t.Errorf("%v: %v", r, got)
+		}
+	}
+}
+
+// TestElements: of every width and PHICH all groups are different, lie in the
+// cell, and no element is used twice.
+func TestElements(t *testing.T) {
+	for _, prb := range []int{6, 15, 25, 50, 75, 100} {
+		for _, six := range []int{1, 3, 6, 12} {
+			for id := 0; id <= maxID; id += 7 {
+				c := Cell{ID: id, PRB: prb, Ports: 2, Sixths: six, Extended: id%2 == 1}
+				if !c.valid() {
+					t.Fatal(c)
+				}
+				seen := map[[2]int]bool{}
+				pcfich := c.pcfich()
+				for _, r := range append(append(pcfich[:], c.phich()...), c.pdcch(3)...) {
+					for _, k := range c.elements(r) {
+						at := [2]int{k, r.l}
+						if seen[at] || k < 0 || k >= c.subcarriers() || r.l >= c.symbols(3) {
+							t.Fatalf("%+v: element %v", c, at)
+						}
+						seen[at] = true
+					}
+				}
+			}
+		}
+	}
+}
