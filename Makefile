@@ -16,7 +16,7 @@ SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
-.PHONY: help demo test check fuzz kill sleep vm bench exp build install deb cross long reference deps clean
+.PHONY: help demo test check fuzz kill again sleep vm bench exp build install deb cross long reference deps clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ fuzz: ## every fuzz target for FUZZTIME each (30s)
 
 kill: ## a hundred times kill -9 of server, helper and primary while they write: 8 minutes at most
 	@go test -count=1 -v -timeout 20m -run '^TestKill$$' ./e2e/pair -kills 100
+
+again: ## UDP blocked for a while, in the middle of a transfer: a minute
+	@go test -count=1 -v -timeout 5m -run '^TestUDPAgain$$' ./e2e -patient
 
 sleep: ## helper and primary asleep for 75 s each, in the middle of transfers: 3 minutes
 	@go test -count=1 -v -timeout 10m -run '^TestSleep$$' ./e2e -asleep 75s

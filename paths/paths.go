@@ -227,6 +227,25 @@ func drop(attempt chan dialled) {
 	}
 }
 
+// Again connects over UDP alone, if that is asked for and does not rest: for who goes
+// over TCP since it did not get through. Nil is that it is not to be tried now, or
+// does not get through yet.
+func (d *Dialer) Again(ctx context.Context, addr string, opt tcp.Options) Conn {
+	w, ok := d.wants(ctx, addr, opt)
+	if !ok {
+		return nil
+	}
+	c, err := d.UDP(ctx, addr, opt)
+	if err != nil {
+		if context.Cause(ctx) != context.Canceled { // it had its time
+			d.failed(w, err)
+		}
+		return nil
+	}
+	d.gotThrough(w)
+	return d.watch(c, w, opt)
+}
+
 // gotThrough forgets that UDP did not get through.
 func (d *Dialer) gotThrough(w way) {
 	d.mu.Lock()

@@ -262,3 +262,39 @@ func TestMove(t *testing.T) {
 		w.d.Lost(direct, nil)
 	})
 }
+
+// TestAgain: who goes over TCP tries UDP again when that has rested, and then only.
+func TestAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.udp.takes, w.tcp.takes = -1, 10*ms
+		if over, _, _ := w.dial(); over != "tcp" {
+			t.Fatalf("over %q", over)
+		}
+		again := func(ok bool, tries int) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if c := w.d.Again(ctx, "home:7600", tcp.Options{}); (c != nil) != ok || w.udp.tries != tries || w.tcp.tries != 1 {
+				t.Errorf("%v after %d tries, %d of TCP", c, w.udp.tries, w.tcp.tries)
+			}
+		}
+		again(false, 1)
+		time.Sleep(firstRest)
+		again(false, 2)
+		time.Sleep(firstRest)
+		again(false, 2) // it rests for twice as long
+		time.Sleep(firstRest)
+		w.udp.takes = 20 * ms
+		again(true, 3)
+		if why := w.d.Why(""); why != "" {
+			t.Error(why)
+		}
+		w.udp.takes = -1
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		if w.d.Again(cancelled, "home:7600", tcp.Options{}) != nil || w.d.Why("") != "" {
+			t.Error("what was cancelled says nothing of UDP")
+		}
+	})
+}

@@ -42,6 +42,7 @@ type linkName struct {
 	link   string      // the own interface
 	conn   net.Conn    // of a direct subflow
 	moved  int         // how many times that went on from another address
+	last   time.Time   // when it did, or lacked one, last
 	helper *helperSlot // nil: it is direct
 	tier   wire.Tier   // that it joined with
 	rx, tx unit.Bytes  // that a helper's radio was metered for

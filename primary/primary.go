@@ -199,11 +199,13 @@ type session struct {
 
 // lane is a subflow that has joined.
 type lane struct {
-	s    *session
-	id   wire.PathID
-	down <-chan error // tells its end
-	conn net.Conn     // that it goes by
-	link *pipe.Link   // nil if it is direct
+	s      *session
+	id     wire.PathID
+	down   <-chan error // tells its end
+	conn   net.Conn     // that it goes by
+	since  time.Time
+	server string     // of a direct one: its address, as it is known
+	link   *pipe.Link // nil if it is direct
 	// seen is the newest report about the pipe of a helped one.
 	seen *atomic.Pointer[pipeReport]
 }
@@ -362,8 +364,8 @@ func (p *Primary) watch(ctx context.Context) {
 			p.mu.Lock()
 			link := s.links[id]
 			p.mu.Unlock()
-			if away(link, time.Now(), slices.Contains(hopeless, id)) {
-				continue // its pipe may come back, or has
+			if over := slices.Contains(hopeless, id); away(link, time.Now(), over) || !over && p.moves(s, id, time.Now()) {
+				continue // its pipe, or its interface, may come back, or has
 			}
 			p.log.Info("silent subflow given up", "path", id)
 			s.e.Detach(id)
@@ -437,7 +439,7 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 		far = "via" // the transport ends at the helper
 	}
 	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, far, t.RemoteAddr(), "over", t.LocalAddr().Network())
-	return lane{s, j.Path, down, t, link, seen}, nil
+	return lane{s: s, id: j.Path, down: down, conn: t, since: time.Now(), link: link, seen: seen}, nil
 }
 
 // errRestarted asks for another attempt at once.
@@ -484,86 +486,6 @@ func (p *Primary) ended(s *session, id wire.PathID, err error) {
 	if c != nil {
 		c <- err
 	}
-}
-
-// keepDirect keeps a direct subflow over an interface, "" for any.
-func (p *Primary) keepDirect(ctx context.Context, iface string) {
-	device := p.deviceName()
-	if iface != "" {
-		device += "/" + iface
-	}
-	var b backoff
-	var silent silences
-	for attempt := 0; ctx.Err() == nil; attempt++ {
-		if iface != "" {
-			p.awaitAwake(ctx, p.link(iface), device, nil, nil)
-		}
-		began := time.Now()
-		l, err := p.direct(ctx, iface, device, attempt)
-		if err == nil {
-			attempt = -1
-			p.setError(device, nil)
-			b.reset()
-			p.uplinkChanged(iface, 1)
-			select {
-			case err = <-l.down:
-				silent.ended(p, l.conn, began, err)
-			case <-ctx.Done():
-				if context.Cause(ctx) == errNotWanted { // else all is about to end, which says goodbye first
-					l.s.e.Detach(l.id)
-					p.ended(l.s, l.id, nil)
-				}
-			}
-			p.uplinkChanged(iface, -1)
-		}
-		if ctx.Err() != nil {
-			p.setError(device, nil)
-			return
-		}
-		if errors.Is(err, errRestarted) || err == errStanding {
-			continue
-		}
-		p.setError(device, err)
-		p.restAfter(ctx, err, &b)
-	}
-}
-
-// address is the server's for an attempt: each in turn, the best first.
-func (p *Primary) address(attempt int) (string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.noPeer != nil {
-		return "", p.noPeer
-	}
-	return p.server.Addresses[attempt%len(p.server.Addresses)], nil
-}
-
-func (p *Primary) direct(ctx context.Context, iface, device string, attempt int) (lane, error) {
-	addr, err := p.address(attempt)
-	if err != nil {
-		return lane{}, err
-	}
-	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	if err := p.spent(dctx, iface, addr); err != nil {
-		return lane{}, err
-	}
-	c, err := p.dial(dctx, iface, addr)
-	if err != nil {
-		return lane{}, err
-	}
-	p.mu.Lock()
-	c.For(p.server.Key.ID().String())
-	p.mu.Unlock()
-	if err := p.spentOn(linkOf(iface, c.LocalAddr())); err != nil { // it need not be the one that the routes told
-		c.Close()
-		return lane{}, err
-	}
-	l, err := p.join(ctx, c, nil, nil, device)
-	if fault.Is(err, fault.Timeout) { // the answer to the first packet came, and then nothing
-		p.paths.Lost(c, err)
-	}
-	return l, err
 }
 
 // deviceName is what subflows, status and events call this device.

@@ -1,7 +1,6 @@
 package primary
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -10,14 +9,8 @@ import (
 	"mpbond/api"
 	"mpbond/device"
 	"mpbond/paths"
-	"mpbond/tcp"
 	"mpbond/wire"
 )
-
-// dial connects to the server, over UDP where that is asked for and gets through.
-func (p *Primary) dial(ctx context.Context, iface, addr string) (paths.Conn, error) {
-	return p.paths.Dial(ctx, addr, tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout, Mark: p.cfg.mark()})
-}
 
 // errSilent is that a subflow was given up, since nothing came by it.
 var errSilent = errors.New("silent")
@@ -84,15 +77,31 @@ func (p *Primary) follow(lost func(net.Addr) bool) {
 		if !lost(before) {
 			continue
 		}
-		if err := paths.Move(o.n.conn); err != nil {
-			p.log.Debug("subflow has lost its address", "path", o.id, "err", err)
-			continue // the next look finds it again, until it is given up as silent
+		err := paths.Move(o.n.conn)
+		if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, paths.ErrElsewhere) {
+			continue // it is given up as silent
 		}
-		p.log.Info("subflow goes on from another address", "path", o.id, "before", before, "now", o.n.conn.LocalAddr())
 		p.mu.Lock()
-		o.n.moved++
+		o.n.last = time.Now()
+		if err == nil {
+			o.n.moved++
+		}
 		p.mu.Unlock()
+		if err != nil {
+			p.log.Debug("subflow has lost its address", "path", o.id, "err", err)
+		} else {
+			p.log.Info("subflow goes on from another address", "path", o.id, "before", before, "now", o.n.conn.LocalAddr())
+		}
 	}
+}
+
+// moves tells whether a silent subflow may have something to say soon: it went on from
+// another address, or looks for one.
+func (p *Primary) moves(s *session, id wire.PathID, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := s.names[id]
+	return n != nil && now.Sub(n.last) < silentLimit
 }
 
 // newAddresses begins with those that there are now.

@@ -56,6 +56,9 @@ func TestFollow(t *testing.T) {
 	expect(0, "10.0.0.1:1") // one cannot look
 	fails = false
 	expect(0, "10.0.0.1:1") // there is none
+	if now := time.Now(); !p.moves(s, 1, now) || p.moves(s, 1, now.Add(silentLimit)) || p.moves(s, 2, now) || p.moves(s, 9, now) {
+		t.Error("it is not waited for, or for ever")
+	}
 	lte.err = nil
 	present[netip.MustParseAddr("10.0.0.21")] = true
 	expect(1, "10.0.0.21:1")
