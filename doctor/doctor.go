@@ -147,6 +147,10 @@ type Lane struct {
 	Up      bool
 	Silent  bool     // the running primary's subflow makes no progress
 	Problem *Problem // why it is not up
+	// UDP tells that the running primary's direct subflow goes over UDP, NoUDP why it does
+	// not although that is asked for.
+	UDP   bool
+	NoUDP string
 	// Refuses is why a helper carries nothing by its owner's word, such as a low
 	// battery; "" if it does not say so. Rests is why this device lets it carry
 	// nothing, by its own policy or since it is paused.

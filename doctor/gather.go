@@ -134,6 +134,7 @@ func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float
 			if path.Device == l.Name {
 				l.Metered, l.Backup = l.Metered || path.Metered, l.Backup || path.Tier == wire.TierBackup.String()
 				l.Silent = path.State == api.Silent
+				l.UDP, l.NoUDP = path.Transport == "udp", path.Fallback
 				if path.State == api.Down && path.LastError != "" {
 					l.Problem = &Problem{Text: path.LastError}
 				}

@@ -255,6 +255,12 @@ func (j *judge) lanes() {
 		default:
 			j.say(about{"lane", l.Name}, OK, "", "reaches the server")
 		}
+		switch {
+		case l.NoUDP != "":
+			j.say(about{"transport", l.Name}, Note, "open the server's UDP port too, and run it with --udp", "its subflow goes over TCP, and not over UDP as is asked for: %s", l.NoUDP)
+		case l.UDP:
+			j.say(about{"transport", l.Name}, OK, "", "its subflow goes over UDP")
+		}
 		j.nat(l)
 		j.stalls(l)
 		for _, h := range l.Hops {

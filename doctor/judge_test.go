@@ -207,3 +207,32 @@ func TestPortal(t *testing.T) {
 		}
 	}
 }
+
+// TestTransport: that a subflow goes over UDP is told, and why not if that is asked for.
+func TestTransport(t *testing.T) {
+	for name, c := range map[string]struct {
+		lane  Lane
+		level Level
+		says  string
+	}{
+		"udp":     {Lane{UDP: true}, OK, "goes over UDP"},
+		"blocked": {Lane{NoUDP: "no answer over UDP"}, Note, "over TCP, and not over UDP as is asked for: no answer"},
+		"tcp":     {Lane{}, OK, ""},
+	} {
+		f := healthy()
+		f.Lanes[0].UDP, f.Lanes[0].NoUDP = c.lane.UDP, c.lane.NoUDP
+		var found []Finding
+		for _, x := range Judge(f).Findings {
+			if x.Check == "transport" {
+				found = append(found, x)
+			}
+		}
+		if c.says == "" {
+			if len(found) > 0 {
+				t.Errorf("%s: %+v", name, found)
+			}
+		} else if len(found) != 1 || found[0].Subject != "laptop" || found[0].Level != c.level || !strings.Contains(found[0].Text, c.says) {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+}

@@ -24,7 +24,9 @@ func controller(name string) func() cc.Controller {
 	return func() cc.Controller { return cc.NewCUBIC() }
 }
 
-// dialUDP is that of primary.Config and helper.Config.
+// dialUDP is that of primary.Config and helper.Config. Of the options KeepAlive and
+// NotSentLowat are set later, by who uses the connection; Ledger is for TCP, and Local and
+// MaxSegment for others.
 func dialUDP(ctx context.Context, addr string, opt tcp.Options) (paths.OverUDP, error) {
 	c, err := udp.Dial(ctx, addr, udp.Options{Controller: controller(opt.Congestion), Control: opt.Bind, UserTimeout: opt.UserTimeout})
 	if err != nil {
