@@ -3,6 +3,7 @@ package udp
 import (
 	"encoding/binary"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -30,9 +31,13 @@ const (
 	keepAlive     = 15 * time.Second       // under the 30 s after which many NATs forget (RFC 4787 asks for 2 minutes)
 	deadAfter     = 3 * keepAlive
 	maxSendBuffer = 16 << 20
-	firstWindow   = 256 << 10
+	firstWindow   = 64 << 10 // which strangers have too
 	maxWindow     = 16 << 20
-	maxGaps       = 4096    // spans out of order that a receiver keeps
+	maxGaps       = 4096        // spans out of order that a receiver keeps
+	maxKept       = 256         // ranges of packets received that are remembered; of older ones each counts as received
+	skipEvery     = 256         // packets or so; then a number is left out
+	tellFor       = time.Second // a range is in acknowledgements, and in tellOften at least
+	tellOften     = 8
 	maxFlying     = 1 << 16 // packets sent that are remembered
 	maxQuiet      = 1 << 12 // of them, those that ask for no ACK
 )
@@ -75,13 +80,16 @@ type engine struct {
 	flying   flying // maxFlying at most
 	quiet    int    // of them, maxQuiet at most
 	inFlight unit.Bytes
-	acks     spans         // numbers that were acknowledged, of those in flying
-	fresh    []span        // of them, those that the newest ACK told first, from the highest downwards
-	missing  []uint64      // in flight though a later one was acknowledged, ascending; and some that came late
-	largest  uint64        // highest acknowledged + 1
-	reorder  uint64        // threshold
-	may      time.Duration // the pacer lets the next one go
-	pace     unit.Rate     // that the pacer lets go at most; 0: what the controller says
+	acks     spans                 // numbers that were acknowledged, of those in flying
+	fresh    []span                // of them, those that the newest ACK told first, from the highest downwards
+	skipAt   uint64                // this number is left out
+	skipped  []uint64              // the last numbers left out, ascending
+	draw     func(n uint64) uint64 // under n, as nobody can foretell
+	missing  []uint64              // in flight though a later one was acknowledged, ascending; and some that came late
+	largest  uint64                // highest acknowledged + 1
+	reorder  uint64                // threshold
+	may      time.Duration         // the pacer lets the next one go
+	pace     unit.Rate             // that the pacer lets go at most; 0: what the controller says
 	srtt     time.Duration
 	rttvar   time.Duration
 	minRTT   time.Duration
@@ -118,6 +126,10 @@ type engine struct {
 	ackAt    time.Duration // 0: none is due
 	newestAt time.Duration // when the packet of the highest number arrived
 	way      uint32        // its one-way delay, µs by the two clocks
+	tellFrom uint64        // ranges below were told for long enough
+	nextFrom uint64        // those below will have been
+	tellAt   time.Duration // since when
+	tells    int           // acknowledgements since
 	rcvBase  uint32
 	rcvKnown bool
 	rtprop   time.Duration // what the sender says of the path
@@ -150,10 +162,11 @@ type engine struct {
 }
 
 // counts are of packets, and of bytes on the wire.
-type counts struct{ packets, resent, lost, spurious, wireOut, wireIn, duplicate uint64 }
+type counts struct{ packets, resent, lost, spurious, wireOut, wireIn, duplicate, old uint64 }
 
 func newEngine(ctl cc.Controller, header unit.Bytes) *engine {
-	return &engine{ctl: ctl, header: header, room: firstWindow, window: firstWindow, most: maxWindow, told: firstWindow, reorder: packetThreshold, idle: keepAlive, mtu: mtuSearch{size: minPayload}}
+	return &engine{ctl: ctl, header: header, room: firstWindow, window: firstWindow, most: maxWindow, told: firstWindow, reorder: packetThreshold, idle: keepAlive, mtu: mtuSearch{size: minPayload},
+		draw: rand.Uint64N, skipAt: skipEvery/2 + rand.Uint64N(skipEvery)}
 }
 
 // write takes as much of p as there is room for.
@@ -201,7 +214,8 @@ func (e *engine) take(now time.Duration, p []byte) (int, error) {
 	return n, nil
 }
 
-// tune doubles the window of a reader that empties half of it in two round trips.
+// tune doubles the window of a reader that empties half of it in two round trips, or
+// that waits for what was lost while half of it is there already.
 func (e *engine) tune(now time.Duration) {
 	rtt := max(e.rtprop, e.srtt, 10*time.Millisecond)
 	if e.read-e.tuneRead > e.window/2 {
@@ -209,6 +223,15 @@ func (e *engine) tune(now time.Duration) {
 			e.window = min(2*e.window, e.most)
 		}
 		e.tuneAt, e.tuneRead = now, e.read
+	}
+	if n := len(e.got); n > 1 && e.readable() == 0 && e.got[n-1].hi > e.read+e.window/2 {
+		var there uint64
+		for _, s := range e.got[1:] {
+			there += s.hi + 1 - s.lo
+		}
+		if there > e.window/2 {
+			e.window = min(2*e.window, e.most)
+		}
 	}
 }
 
@@ -431,6 +454,9 @@ func (e *engine) challenge(now time.Duration, b, data []byte) (out []byte, numbe
 
 // sent notes a packet with so many bytes of frames, and gives it a number.
 func (e *engine) sent(p packet, frames int) (number uint64) {
+	if e.number == e.skipAt {
+		e.skip()
+	}
 	number = e.number
 	e.makeRoom()
 	if p.quiet = p.size == 0; p.quiet {
@@ -442,6 +468,16 @@ func (e *engine) sent(p packet, frames int) (number uint64) {
 	e.counts.packets++
 	e.counts.wireOut += uint64(frames+overhead) + uint64(e.header)
 	return number
+}
+
+// skip leaves a number out: who acknowledges it acknowledges what has not arrived (RFC
+// 9000 section 21.4).
+func (e *engine) skip() {
+	e.makeRoom()
+	e.flying.add(e.number, packet{})
+	e.skipped = append(e.skipped[max(0, len(e.skipped)-15):], e.number)
+	e.number++
+	e.skipAt = e.number + skipEvery/2 + e.draw(max(skipEvery, uint64(e.flying.n)))
 }
 
 // refused is told of packets that this device itself did not take, such as those

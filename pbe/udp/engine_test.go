@@ -61,6 +61,7 @@ func newWorld(t testing.TB, p path, seed uint64) *world {
 	for i := range w.e {
 		w.e[i] = newEngine(cc.NewCUBIC(), 28)
 		w.e[i].heard, w.e[i].spoke = time.Second, time.Second
+		w.e[i].draw, w.e[i].skipAt = w.rnd.Uint64N, skipEvery/2
 	}
 	return w
 }
@@ -361,19 +362,19 @@ func TestReplay(t *testing.T) {
 	if err := e.handle(time.Second, 0, ping); err != nil {
 		t.Fatal(err)
 	}
-	for i := range uint64(maxRanges + 3) { // each a range of its own: 0 is forgotten
+	for i := range uint64(maxKept + 3) { // each a range of its own: 0 is forgotten
 		e.handle(time.Second, 10+2*i, ping)
 	}
 	for i := range uint64(20) { // which are joined again, so that there are few
-		e.handle(time.Second, 10+2*maxRanges-2*i+1, ping)
+		e.handle(time.Second, 10+2*maxKept-2*i+1, ping)
 	}
-	before := e.counts.duplicate
-	for _, number := range []uint64{0, 1, 10, 10 + 2*maxRanges} {
+	before := e.counts.duplicate + e.counts.old
+	for _, number := range []uint64{0, 1, 10, 10 + 2*maxKept} {
 		if err := e.handle(time.Second, number, []byte{frameClose, 0}); err != nil || e.err != nil {
 			t.Fatalf("packet %d is taken again: %v, %v", number, err, e.err)
 		}
 	}
-	if got := e.counts.duplicate - before; got != 4 {
+	if got := e.counts.duplicate + e.counts.old - before; got != 4 {
 		t.Errorf("%d of 4 are known", got)
 	}
 	e.handle(time.Second, 1000, []byte{frameClose, 0})
@@ -393,7 +394,7 @@ func TestGaps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(e.got) != maxGaps || e.numbers.has(n-1) {
+	if len(e.got) < maxGaps || e.numbers.has(n-1) {
 		t.Fatalf("%d gaps; the last packet is received: %v", len(e.got), e.numbers.has(n-1))
 	}
 	for i := range uint64(n) {

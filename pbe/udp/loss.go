@@ -1,16 +1,28 @@
 package udp
 
 import (
+	"fmt"
 	"time"
 
 	"mpbond/pbe/cc"
 )
 
 // onAck takes an acknowledgement. What it says of packets never sent is no reason
-// to believe the rest.
-func (e *engine) onAck(a *ackFrame) {
+// to believe the rest; of a number that was left out it can only say if it
+// acknowledges what it has not received.
+func (e *engine) onAck(a *ackFrame) error {
 	if a.spans[0].hi >= e.number {
-		return
+		return nil
+	}
+	for i, j := len(e.skipped)-1, 0; i >= 0 && j < a.n; {
+		switch n := e.skipped[i]; {
+		case a.spans[j].lo > n:
+			j++
+		case a.spans[j].hi >= n:
+			return fmt.Errorf("%w: packet %d is acknowledged, which was left out", errMalformed, n)
+		default:
+			i--
+		}
 	}
 	e.room = max(e.room, min(a.window, e.out.base+1<<32))
 	e.newAck = cc.Ack{Now: e.now, Radio: e.radioNow}
@@ -32,7 +44,7 @@ func (e *engine) onAck(a *ackFrame) {
 		e.acks = e.acks.add(s.lo, s.hi)
 	}
 	if newest == nil {
-		return
+		return nil
 	}
 	// A round trip is that of the largest, which may be one that asked for nothing,
 	// if it is known only now (RFC 9002 section 5.1).
@@ -64,6 +76,7 @@ func (e *engine) onAck(a *ackFrame) {
 	e.tellLoss()
 	e.ctl.OnAck(e.newAck)
 	e.trim()
+	return nil
 }
 
 // newlyAcked puts into e.fresh, from the highest to the lowest, the numbers that are
@@ -177,7 +190,7 @@ func (e *engine) detect() {
 		if p == nil || p.size == 0 {
 			continue // it came late
 		}
-		if e.largest-1-n < e.reorder && p.sent+late > e.now {
+		if e.overtaken(n) < e.reorder && p.sent+late > e.now {
 			if e.lossAt == 0 || p.sent+late < e.lossAt {
 				e.lossAt = p.sent + late
 			}
@@ -197,6 +210,17 @@ func (e *engine) detect() {
 		}
 	}
 	e.missing = kept
+}
+
+// overtaken is by how many packets one was.
+func (e *engine) overtaken(number uint64) uint64 {
+	by := e.largest - 1 - number
+	for i := len(e.skipped) - 1; i >= 0 && e.skipped[i] > number; i-- {
+		if e.skipped[i] < e.largest {
+			by--
+		}
+	}
+	return by
 }
 
 // lose takes a packet in flight for lost.

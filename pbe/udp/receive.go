@@ -1,15 +1,11 @@
 package udp
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"mpbond/pbe/cc"
 )
-
-// errFull says that a packet is to count as not received.
-var errFull = errors.New("no room for more gaps")
 
 // handle takes the frames of one packet of the peer. It does nothing if its number
 // was there before. An error says what no peer of ours sends.
@@ -19,7 +15,11 @@ func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
 		e.late(now, frames)
 		return nil
 	}
-	if number < e.floor || e.numbers.has(number) {
+	if number < e.floor {
+		e.counts.old++ // if it had not arrived it is lost
+		return nil
+	}
+	if e.numbers.has(number) || e.full(frames) {
 		e.counts.duplicate++
 		return nil
 	}
@@ -35,9 +35,6 @@ func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
 		if err == nil {
 			err = e.onFrame(number >= highest)
 		}
-		if err == errFull {
-			return nil
-		}
 		if err != nil {
 			return err
 		}
@@ -47,10 +44,11 @@ func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
 		e.newestAt = now
 	}
 	e.numbers = e.numbers.add(number, number)
-	if n := len(e.numbers); n > maxRanges {
-		e.floor = e.numbers[n-maxRanges].lo
-		e.numbers = append(e.numbers[:0], e.numbers[n-maxRanges:]...)
+	if n := len(e.numbers); n > maxKept {
+		e.floor = e.numbers[n-maxKept].lo
+		e.numbers = append(e.numbers[:0], e.numbers[n-maxKept:]...)
 	}
+	e.tellFrom = min(e.tellFrom, number)
 	if asks {
 		e.asking++
 		e.pending++
@@ -63,11 +61,28 @@ func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
 	return nil
 }
 
+// full tells whether a packet has data for which there is no room, as there are too many
+// gaps: it counts as not received, and nothing in it as said.
+func (e *engine) full(frames []byte) bool {
+	if len(e.got) < maxGaps {
+		return false
+	}
+	for r := (reader{b: frames}); len(r.b) > 0; {
+		if r.next(&e.frame) != nil {
+			return false
+		}
+		if e.frame.kind == frameStream && e.frame.value > e.read+uint64(e.readable()) {
+			return true
+		}
+	}
+	return false
+}
+
 // onFrame takes e.frame, of the newest packet or not.
 func (e *engine) onFrame(newest bool) error {
 	switch f := &e.frame; f.kind {
 	case frameAck:
-		e.onAck(&f.ack)
+		return e.onAck(&f.ack)
 	case frameRadio:
 		if newest { // else there was newer news before
 			e.radioIn, e.radioNow = f.radio, f.radio
@@ -108,9 +123,6 @@ func (e *engine) onStream(offset uint64, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	if len(e.got) >= maxGaps && offset > e.read+uint64(e.readable()) {
-		return errFull
-	}
 	e.in.grow(end)
 	e.in.put(offset, data)
 	e.got = e.got.add(offset, end-1)
@@ -136,7 +148,13 @@ func (e *engine) onStamp(newest bool) {
 // appendAck says what has arrived, and what there is room for.
 func (e *engine) appendAck(b []byte) []byte {
 	var a ackFrame
+	if e.tells++; e.now >= e.tellAt+tellFor && e.tells > tellOften {
+		e.tellAt, e.tells, e.tellFrom, e.nextFrom = e.now, 0, e.nextFrom, e.numbers[len(e.numbers)-1].hi
+	}
 	for i := len(e.numbers) - 1; i >= 0 && a.n < maxRanges; i-- {
+		if a.n > 0 && e.numbers[i].hi < e.tellFrom {
+			break
+		}
 		a.spans[a.n] = e.numbers[i]
 		a.n++
 	}

@@ -41,6 +41,7 @@
 //
 // # Limits
 //
-// A peer that acknowledges what was sent and has not arrived is believed, so that it can make
-// the sender as fast as it likes. See docs/pbe.md.
+// A client that vanishes without a word is noticed by its server only when it has been
+// silent for long. Each WELCOME costs who dials an X25519, so that who sees the HELLO can
+// make work. See docs/pbe.md.
 package udp
