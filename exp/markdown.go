@@ -24,13 +24,14 @@ func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	if len(worse) == 0 {
 		b.WriteString("Nowhere in what was measured.\n")
 	}
-	fmt.Fprintf(&b, "\n## %s\n\n", unsureHead)
-	list := unsure(all)
-	for _, x := range list {
-		fmt.Fprintf(&b, "* %s: %s\n", x.row, md(x.what))
-	}
-	if len(list) == 0 {
-		b.WriteString("Nowhere in what was measured.\n")
+	if list := unsure(all); slices.ContainsFunc(all, Evaluation.timed) {
+		fmt.Fprintf(&b, "\n## %s\n\n", unsureHead)
+		for _, x := range list {
+			fmt.Fprintf(&b, "* %s: %s\n", x.row, md(x.what))
+		}
+		if len(list) == 0 {
+			b.WriteString("Nowhere in what was measured.\n")
+		}
 	}
 	b.WriteString("\n## All rows\n\n")
 	var rows [][]string
@@ -56,6 +57,11 @@ func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// timed tells whether times of transfers were measured.
+func (e Evaluation) timed() bool {
+	return slices.ContainsFunc(e.Lines, func(l Line) bool { return l.Metric == Time.Name })
 }
 
 // counted is how many transfers count, of those that were planned.

@@ -15,11 +15,12 @@ import (
 // What the rows of PBE-CC have in common.
 const (
 	pbe      = "pbe"
+	pbeTheir = pbe + asPaper
 	pbePaper = "PBE-CC: Xie, Yi, Jamieson, SIGCOMM 2020"
 	// pbeReps is how often the paper's flows ran.
 	pbeReps   = 5
 	pbeLength = 20 * time.Second
-	pbeSetup  = "In virtual time, over the model cells of lab/lte (docs/pbe.md says what these leave out): the same seed makes the same figures. Delays are one way and of packets; those of a flow that is judged from later on are too. Absolute figures are the model's; what can be compared are orders and ratios."
+	pbeSetup  = "In virtual time, over the model cells of lab/lte (docs/pbe.md says what these leave out): the same seed makes the same figures. Delays are one way and of packets; those of a flow that is judged from later on are too. Absolute figures are the model's; what can be compared are orders and ratios. pbe:paper is PBE-CC whose device estimates its capacity, and where the bottleneck is, as the paper has it; docs/pbe.md tells what pbe has otherwise."
 )
 
 // pbeRow begins one.
@@ -29,7 +30,7 @@ func pbeRow(id, title, section, setup string) Row {
 
 // pbeCell is a cell with all schemes.
 func pbeCell(name string, m *model) Cell {
-	return Cell{Name: name, Model: m, Schemes: cc.Names, Reps: pbeReps, Quick: 1}
+	return Cell{Name: name, Model: m, Schemes: append(slices.Clone(cc.Names), pbeTheir), Reps: pbeReps, Quick: 1}
 }
 
 // times is a point: how many times as much of a metric ours has, at least, and
@@ -72,7 +73,7 @@ func p0(radio.Set) Row {
 			}
 		}})
 		if v.Name != virtual.Variants[0].Name {
-			c.Schemes, c.Quick = []string{pbe, "bbr", "cubic"}, 0
+			c.Schemes, c.Quick = []string{pbe, pbeTheir, "bbr", "cubic"}, 0
 		}
 		r.Cells = append(r.Cells, c)
 	}
@@ -185,7 +186,7 @@ func p2(radio.Set) Row {
 			for x := virtual.Place(n, 0).Network; len(x.Cells) != cells || len(x.Users) != others+1; x = virtual.Place(n, 0).Network {
 				n++
 			}
-			c := pbeCell(fmt.Sprintf("place %d: %d of cells, %d other devices", n+1, cells, others), &model{keep: true, of: func(seed uint64) virtual.Case {
+			c := pbeCell(fmt.Sprintf("place %d: %s, %s", n+1, []string{"one cell", "two cells"}[cells-1], map[int]string{0: "alone", 1: "one other device", 3: "three other devices"}[others]), &model{keep: true, of: func(seed uint64) virtual.Case {
 				c := virtual.Place(n, seed)
 				c.Length = pbeLength
 				return c
@@ -338,7 +339,7 @@ const ms = time.Millisecond
 // p6: fairness among PBE-CC flows.
 func p6(radio.Set) Row {
 	c := fair("50 ms", nil, 50*ms, 50*ms, 50*ms)
-	c.Schemes = []string{pbe, "bbr", "cubic", "copa"}
+	c.Schemes = []string{pbe, pbeTheir, "bbr", "cubic", "copa"}
 	r := fairRow("p6", "Devices share a cell", "section 6.4.1", "All have the same scheme.", c)
 	r.Points = fairPoints(c.Name, 99.97, 98.73)
 	return r
@@ -347,7 +348,7 @@ func p6(radio.Set) Row {
 // p7: likewise with round trips of their own.
 func p7(radio.Set) Row {
 	c := fair("52, 64, 297 ms", nil, 52*ms, 64*ms, 297*ms)
-	c.Schemes = []string{pbe, "bbr", "cubic", "copa"}
+	c.Schemes = []string{pbe, pbeTheir, "bbr", "cubic", "copa"}
 	r := fairRow("p7", "Devices with round trips of 52, 64 and 297 ms share a cell", "section 6.4.2", "All have the same scheme.", c)
 	r.Points = fairPoints(c.Name, 99.74, 99.45)
 	return r
@@ -358,7 +359,7 @@ func p8(radio.Set) Row {
 	var cells []Cell
 	for _, other := range []string{"bbr", "cubic"} {
 		c := fair("the second has "+other, func(scheme string) []string { return []string{scheme, other, scheme} }, 50*ms, 50*ms, 50*ms)
-		c.Schemes = []string{pbe, other}
+		c.Schemes = []string{pbe, pbeTheir, other}
 		cells = append(cells, c)
 	}
 	r := fairRow("p8", "Devices with BBR or CUBIC among them share a cell", "section 6.4.3", "The second device has BBR, or CUBIC, the others the scheme.", cells...)
@@ -390,7 +391,7 @@ func p9(radio.Set) Row {
 				return told
 			}
 		}})
-		c.Schemes = []string{pbe}
+		c.Schemes = []string{pbe, pbeTheir}
 		r.Cells = append(r.Cells, c)
 		r.Points = append(r.Points, ofPBE(c.Name, all[0], Point{Low: 5, High: 5, Told: "no figure (5 % asked)", Aim: Less}))
 	}
@@ -408,7 +409,7 @@ func p10(radio.Set) Row {
 				return map[string]float64{share.Name: 100 * float64(o.Flows[0].Rate(0, c.Length)) / float64(c.Share(0))}
 			}
 		}})
-		c.Schemes = []string{pbe, "bbr"}
+		c.Schemes = []string{pbe, pbeTheir, "bbr"}
 		r.Cells = append(r.Cells, c)
 	}
 	for _, c := range r.Cells {
