@@ -1,0 +1,73 @@
+package listen
+
+import (
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is for what other goroutines and the system do, on a busy machine too.
+const patience = time.Minute
+
+// until waits until a listener is so far, while a station goes on.
+func until(t *testing.T, l *Listener, is func(silent error) bool, meanwhile func() error) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(l.State().Silent); time.Sleep(ms) {
+		if time.Now().After(end) {
+			t.Fatalf("silent: %v", l.State().Silent)
+		}
+		if err := meanwhile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRealSources: over a FIFO and a Unix socket a station is heard, not any more when
+// it has gone, and again when it has come back.
+func TestRealSources(t *testing.T) {
+	dir := t.TempDir()
+	fifo, sock := filepath.Join(dir, "fifo"), filepath.Join(dir, "sock")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Skipf("no FIFO can be made here: %v", err)
+	}
+	ln, err := net.Listen("unix", sock)
+	if err != nil {
+		t.Skipf("no Unix sockets here: %v", err)
+	}
+	defer ln.Close()
+	for text, next := range map[string]func() (io.WriteCloser, error){
+		fifo:           func() (io.WriteCloser, error) { return os.OpenFile(fifo, os.O_WRONLY, 0) },
+		"unix:" + sock: func() (io.WriteCloser, error) { return ln.Accept() },
+	} {
+		src, err := ParseSource(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := New(Config{Source: src, RNTI: me})
+		running(t, l)
+		for range 2 {
+			w, err := next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			st, begin := newStation(t, w), time.Now()
+			until(t, l, func(silent error) bool { return silent == nil }, func() error {
+				for st.number <= int64(time.Since(begin)/ms) {
+					if err := st.say(me); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			w.Close()
+			until(t, l, func(silent error) bool { // and has closed its end
+				return silent != nil && strings.Contains(silent.Error(), "ended")
+			}, func() error { return nil })
+		}
+	}
+}

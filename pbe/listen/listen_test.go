@@ -1,0 +1,375 @@
+package listen
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/pbe/cc"
+	"mpbond/pbe/cell"
+	"mpbond/unit"
+)
+
+const (
+	ms = time.Millisecond
+	me = cell.RNTI(500)
+)
+
+// station writes a recording as a decoder does: a cell of 50 PRB, where the device
+// has 25 of them and the rest is idle, each of 600 bits: C_p is 30 Mbit/s.
+type station struct {
+	w      *cell.Writer
+	number int64
+}
+
+func newStation(t *testing.T, to io.Writer) *station {
+	t.Helper()
+	w, err := cell.NewWriter(to, [cell.MaxCells]uint8{50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &station{w, 1}
+}
+
+func (s *station) say(self cell.RNTI) error {
+	g := cell.Grant{RNTI: self, Format: cell.Format1, PRB: 25, HARQ: uint8(s.number % 8), N: 1, Blocks: [2]cell.Block{{MCS: 10, NDI: s.number/8%2 == 0, Size: 25 * 600}}}
+	err := s.w.Write(cell.Subframe{Number: s.number, PRB: 50, Grants: []cell.Grant{g}})
+	s.number++
+	return errors.Join(err, s.w.Flush())
+}
+
+// source is a fake: each time that it is opened its test gets the other end.
+type source struct {
+	opened chan net.Conn
+	fails  error
+	tries  int
+}
+
+func (s *source) open(context.Context) (io.ReadCloser, bool, error) {
+	s.tries++
+	if s.fails != nil {
+		return nil, false, s.fails
+	}
+	a, b := net.Pipe()
+	s.opened <- b
+	return a, false, nil
+}
+
+// start runs a listener to a fake source until the test ends.
+func start(t *testing.T, cfg Config) (*Listener, *source) {
+	s := &source{opened: make(chan net.Conn, 1)}
+	l := New(cfg)
+	l.open = s.open
+	running(t, l)
+	return l, s
+}
+
+func running(t *testing.T, l *Listener) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { l.Run(ctx) })
+	t.Cleanup(func() { cancel(); done.Wait() })
+}
+
+// talk lets a cell say something each millisecond.
+func talk(t *testing.T, s *station, self cell.RNTI, length time.Duration, each func()) {
+	t.Helper()
+	for range length / ms {
+		if err := s.say(self); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ms)
+		if each != nil {
+			each()
+		}
+	}
+}
+
+// TestChain: messages go by way of fusion, capacity and feedback to PBE-CC's sender.
+// When they stop it is BBR 0.6 s later, and PBE-CC again when they come again.
+func TestChain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var news []string
+		l, src := start(t, Config{RNTI: me, Tell: func(heard bool, why string) { news = append(news, fmt.Sprint(heard, " ", why)) }})
+		f := l.Flow()
+		defer f.Close()
+		p := cc.NewPBE(1)
+		begin := time.Now()
+		ack := func() {
+			now := time.Since(begin) + time.Second
+			p.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: 40 * ms, Sent: now - 40*ms, Rate: 5 * unit.Mbps, InFlight: 30 * unit.KB, Radio: f.OnPacket(now, 0, 40*ms)})
+		}
+		conn := <-src.opened
+		st := newStation(t, conn)
+		talk(t, st, me, time.Second, ack)
+		got := p.Status()
+		// C_p without the overhead of 6.8 %; no block came again, so that p goes to 0.
+		if want := 30 * unit.Mbps * 932 / 1000; !got.Fresh || got.State != cc.Wireless || got.Told.Capacity < want*98/100 || got.Told.Capacity > want*101/100 || got.Told.Fair != got.Told.Capacity {
+			t.Errorf("after a second: %+v, want %v", got, want)
+		}
+		silent := func(length time.Duration) cc.PBEStatus {
+			for range length / ms {
+				time.Sleep(ms)
+				ack()
+			}
+			return p.Status()
+		}
+		if got := silent(590 * ms); !got.Fresh {
+			t.Errorf("0.59 s after the last message: %+v", got)
+		}
+		if got := silent(20 * ms); got.Fresh {
+			t.Errorf("0.61 s after the last message: %+v", got)
+		}
+		silent(time.Second)
+		if s := l.State(); s.Silent == nil || !strings.Contains(s.Silent.Error(), "old") {
+			t.Errorf("%+v", s)
+		}
+		st.number += 1610 // it counts on
+		talk(t, st, me, 300*ms, ack)
+		if got := p.Status(); !got.Fresh || l.State().Silent != nil {
+			t.Errorf("after the first messages: %+v", got)
+		}
+		if len(news) != 3 || news[0] != "true " || !strings.HasPrefix(news[1], "false what is heard is 1") || news[2] != "true " {
+			t.Errorf("told: %q", news)
+		}
+		conn.Close()
+	})
+}
+
+// TestLate: messages that come later than they used to are of the past.
+func TestLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, src := start(t, Config{RNTI: me})
+		conn := <-src.opened
+		defer conn.Close()
+		st := newStation(t, conn)
+		talk(t, st, me, 500*ms, nil)
+		time.Sleep(90 * ms)
+		talk(t, st, me, 100*ms, nil)
+		if err := l.State().Silent; err != nil {
+			t.Errorf("90 ms late: %v", err)
+		}
+		time.Sleep(20 * ms)
+		talk(t, st, me, 100*ms, nil)
+		if err := l.State().Silent; err == nil {
+			t.Error("110 ms late counts as now")
+		}
+		for range 100 { // it catches up
+			if err := st.say(me); err != nil {
+				t.Fatal(err)
+			}
+		}
+		talk(t, st, me, 10*ms, nil)
+		if err := l.State().Silent; err != nil {
+			t.Errorf("it has caught up: %v", err)
+		}
+		st.number += 5000 // counts anew
+		talk(t, st, me, 50*ms, nil)
+		if s := l.State(); s.Silent != nil || s.Estimate.Physical == 0 {
+			t.Errorf("with other numbers: %+v", s)
+		}
+	})
+}
+
+// TestSelf: the source may say what the device is called; until then nothing is told,
+// nor after the device has left its cell.
+func TestSelf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, src := start(t, Config{})
+		f := l.Flow()
+		conn := <-src.opened
+		defer conn.Close()
+		st := newStation(t, conn)
+		tell := func(self cell.RNTI) cc.Radio {
+			if err := st.w.Self(self); err != nil {
+				t.Fatal(err)
+			}
+			talk(t, st, me, 100*ms, nil)
+			return f.OnPacket(0, 0, 40*ms)
+		}
+		talk(t, st, me, 100*ms, nil)
+		if r := f.OnPacket(0, 0, 40*ms); r.Capacity != 0 || l.State().Silent == nil {
+			t.Errorf("not told who it is: %+v", r)
+		}
+		asMe, asOther := tell(me), tell(77)
+		if s := l.State(); s.Self != 77 || asMe.Capacity < 25*unit.Mbps || asOther.Capacity == 0 || asOther.Capacity > asMe.Capacity*2/3 {
+			t.Errorf("%+v and %+v, %+v", asMe, asOther, s)
+		}
+		if r := tell(0); r.Capacity != 0 {
+			t.Errorf("not connected: %+v", r)
+		}
+	})
+}
+
+// TestFlows: the flows in use share the capacity.
+func TestFlows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, src := start(t, Config{RNTI: me})
+		conn := <-src.opened
+		defer conn.Close()
+		st := newStation(t, conn)
+		talk(t, st, me, 100*ms, nil)
+		a, b := l.Flow(), l.Flow()
+		one := a.OnPacket(0, 0, 40*ms).Capacity
+		two := b.OnPacket(0, 0, 40*ms).Capacity
+		if one == 0 || two != one/2 || l.State().Flows != 2 {
+			t.Errorf("alone %v, of two %v, %d flows", one, two, l.State().Flows)
+		}
+		b.Close()
+		if again := a.OnPacket(0, 0, 40*ms).Capacity; again != one {
+			t.Errorf("alone again %v", again)
+		}
+		a.Close()
+		if s := l.State(); s.Flows != 0 || len(l.flows) != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestSourceEnds: a source that ends, is no recording, or cannot be had is tried
+// again, less and less often; its cells may be others then.
+func TestSourceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, src := start(t, Config{RNTI: me})
+		conn := <-src.opened
+		talk(t, newStation(t, conn), me, 100*ms, nil)
+		conn.Close()
+		time.Sleep(150 * ms)
+		synctest.Wait()
+		if err := l.State().Silent; err == nil || !strings.Contains(err.Error(), "ended") {
+			t.Errorf("ended: %v", err)
+		}
+		conn = <-src.opened
+		fmt.Fprint(conn, "HTTP/1.1 400 Bad Request")
+		synctest.Wait()
+		if err := l.State().Silent; fault.KindOf(err) != fault.Integrity || fault.HintOf(err) == "" {
+			t.Errorf("something else: %v", err)
+		}
+		conn = <-src.opened
+		talk(t, newStation(t, conn), me, 100*ms, nil)
+		if err := l.State().Silent; err != nil {
+			t.Errorf("it is there again: %v", err)
+		}
+		time.Sleep(6 * time.Second) // nothing comes any more, and no end
+		synctest.Wait()
+		src.fails = fault.New(fault.Unreachable, errors.New("no such host"), "a hint")
+		conn.Close()
+		src.tries = 0
+		time.Sleep(60 * time.Second)
+		if src.tries < 10 || src.tries > 17 {
+			t.Errorf("%d attempts in a minute", src.tries)
+		}
+		if err := l.State().Silent; err == nil || err.Error() != "no such host" {
+			t.Errorf("it cannot be had: %v", err)
+		}
+	})
+}
+
+// TestCells: only the cells named count, of those that the source has.
+func TestCells(t *testing.T) {
+	for _, c := range []struct {
+		cells []cell.ID
+		ok    bool
+	}{{nil, true}, {[]cell.ID{0}, true}, {[]cell.ID{1}, false}, {[]cell.ID{0, 0}, false}, {[]cell.ID{200}, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			l, src := start(t, Config{RNTI: me, Cells: c.cells})
+			conn := <-src.opened
+			defer conn.Close()
+			st := newStation(t, conn)
+			conn.SetWriteDeadline(time.Now().Add(50 * ms))
+			for st.say(me) == nil && st.number < 50 {
+			}
+			synctest.Wait()
+			if err := l.State().Silent; (err == nil) != c.ok {
+				t.Errorf("cells %v: %v", c.cells, err)
+			}
+		})
+	}
+}
+
+// TestFlood: a source that says more than cells can is not taken faster.
+func TestFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		p := pace{}
+		for i := range int64(5*maxRate + 1) {
+			if err := p.wait(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(begin); took < 4*time.Second || took > 6*time.Second {
+			t.Errorf("5 times of what is taken in a second: %v", took)
+		}
+	})
+}
+
+// TestRecordingIsPlayed: a file is played in the time that it took, once.
+func TestRecordingIsPlayed(t *testing.T) {
+	var buf bytes.Buffer
+	st := newStation(t, &buf)
+	for range 1000 {
+		if err := st.say(me); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "cells")
+	if err := os.WriteFile(file, buf.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	src, err := ParseSource(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Config{Source: src, RNTI: me})
+		running(t, l)
+		time.Sleep(500*ms + ms/2)
+		if s := l.State(); s.Silent != nil || s.Estimate.Number < 499 || s.Estimate.Number > 502 {
+			t.Errorf("after half of it: number %d, %v", s.Estimate.Number, s.Silent)
+		}
+		time.Sleep(time.Second)
+		if s := l.State(); s.Silent != errOver {
+			t.Errorf("after its end: %v", s.Silent)
+		}
+	})
+}
+
+// TestParseSource: what sources are called, and what is wrong with others.
+func TestParseSource(t *testing.T) {
+	for _, text := range []string{"unix:/run/cells.sock", "tcp:192.0.2.1:9000", "tcp:[::1]:9000", "/tmp/cells", "cells"} {
+		if s, err := ParseSource(text); err != nil || s.String() != text {
+			t.Errorf("%s: %v, %v", text, s, err)
+		}
+	}
+	for _, text := range []string{"", "unix:", "tcp:", "tcp:host"} {
+		if _, err := ParseSource(text); fault.KindOf(err) != fault.Config || fault.HintOf(err) == "" {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	dir := t.TempDir()
+	ln, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Skipf("no Unix sockets here: %v", err)
+	}
+	defer ln.Close()
+	for path, kind := range map[string]fault.Kind{dir: fault.Config, dir + "/none": fault.NotFound, dir + "/s": fault.Config, "unix:" + dir + "/none": fault.Unreachable} {
+		s, err := ParseSource(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.Open(t.Context()); fault.KindOf(err) != kind || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v, %v", path, fault.KindOf(err), err)
+		}
+	}
+}
