@@ -51,7 +51,9 @@ type Status struct {
 
 	// Caps are those that are set, of this device's links and of other devices; at
 	// primary, helper and dual.
-	Caps   []Cap         `json:"caps,omitempty"`
+	Caps []Cap `json:"caps,omitempty"`
+	// Cells are those that are listened to, by interface; at primary, helper and dual.
+	Cells  []Cells       `json:"cells,omitempty"`
 	Policy *PolicyStatus `json:"policy,omitempty"` // of a primary or helper, if there is a policy file
 }
 
@@ -202,6 +204,40 @@ type Hop struct {
 	// what waits at the helper.
 	FarRateBps unit.Rate `json:"far_rate_bps,omitempty"`
 	FarWaitMs  float64   `json:"far_wait_ms,omitempty"`
+	// PBE is what the other end tells of its mobile cells; left out if it never did.
+	PBE *PBE `json:"pbe,omitempty"`
+}
+
+// PBE is the state of PBE-CC (docs/pbe.md) at a sender.
+type PBE struct {
+	State       string    `json:"state"`        // approach, wireless, drain or internet
+	CapacityBps unit.Rate `json:"capacity_bps"` // that the receiver has told last, for this subflow
+	FairBps     unit.Rate `json:"fair_bps"`     // its fair share of the cells, told last
+	Fresh       bool      `json:"fresh"`        // it is followed; else this end sends as BBR does
+	Doubted     bool      `json:"doubted"`      // more was told than gets through
+}
+
+// Cells is what is heard of the mobile cells of an own interface.
+type Cells struct {
+	Interface   string    `json:"interface"`
+	Source      string    `json:"source"`        // of control messages
+	Heard       bool      `json:"heard"`         // now; only then senders are told
+	Why         string    `json:"why,omitempty"` // they are not heard
+	RNTI        uint16    `json:"rnti"`          // that the cells call this device, 0 if it is not known
+	CapacityBps unit.Rate `json:"capacity_bps"`  // what this device can have now (C_t), over all cells
+	FairBps     unit.Rate `json:"fair_bps"`      // its fair share of them
+	Subflows    int       `json:"subflows"`      // that are in use, and split this
+	Cells       []Cell    `json:"cells,omitempty"`
+}
+
+// Cell is one of them, as it is averaged over a round trip.
+type Cell struct {
+	Number  int     `json:"number"`
+	PRB     int     `json:"prb"`      // resource blocks in all: its width
+	Active  bool    `json:"active"`   // it is heard, and given to this device
+	Users   int     `json:"users"`    // who share it, this device among them
+	OwnPRB  float64 `json:"own_prb"`  // given to this device
+	IdlePRB float64 `json:"idle_prb"` // given to nobody
 }
 
 // HelperStatus is what a helper does for one primary.

@@ -210,8 +210,12 @@ func (l *lane) hop(p bond.PathInfo) *api.Hop {
 	if err != nil {
 		return nil
 	}
-	return &api.Hop{RTTms: ms(h.SRTT), MinRTTms: ms(h.MinRTT), MTU: h.PathMTU, Packets: h.Packets, Resent: h.Resent, RateBps: p.Th1,
+	hop := &api.Hop{RTTms: ms(h.SRTT), MinRTTms: ms(h.MinRTT), MTU: h.PathMTU, Packets: h.Packets, Resent: h.Resent, RateBps: p.Th1,
 		FarRateBps: p.Th2, FarWaitMs: ms(p.FarWait)}
+	if c := h.Cells; c.State != "" {
+		hop.PBE = &api.PBE{State: c.State, CapacityBps: c.Capacity, FairBps: c.Fair, Fresh: c.Fresh, Doubted: c.Doubted}
+	}
+	return hop
 }
 
 // HopOf is the hop of a subflow that begins here, and the address at which it

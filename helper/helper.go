@@ -91,6 +91,9 @@ type Config struct {
 	// instead of TCP, where it gets through and the server serves it (docs/pbe.md); "any"
 	// is each.
 	UDP []string `toml:"udp"`
+	// Cell tells, for interfaces of UDP, where the control messages of their mobile cells
+	// are heard: a table for each, like [cell.wwan0].
+	Cell map[string]device.Cell `toml:"cell"` // for the caller to listen to
 	// BatteryFloor is the battery, in percent, below which this device carries
 	// nothing for others unless it is plugged in; 0 is none.
 	BatteryFloor int `toml:"battery_floor"`
@@ -243,6 +246,9 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	}
 	if len(cfg.UDP) > 0 && cfg.DialUDP == nil {
 		return nil, fault.New(fault.Unsupported, errors.New("servers cannot be reached over UDP here"), "leave `udp` out")
+	}
+	if err := paths.CheckCells(cfg.Cell, cfg.UDP); err != nil {
+		return nil, err
 	}
 	if len(name) > wire.MaxName {
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))

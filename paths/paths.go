@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"mpbond/device"
+	"mpbond/fault"
 	"mpbond/pipe"
 	"mpbond/policy"
 	"mpbond/tcp"
@@ -73,6 +74,17 @@ type OverUDP interface {
 // DialUDP connects over UDP to addr, "host:port", as far as Options say something of
 // it, until ctx ends.
 type DialUDP func(ctx context.Context, addr string, opt tcp.Options) (OverUDP, error)
+
+// CheckCells checks that all goes over UDP by interfaces whose cells are heard, which
+// only that can tell the server.
+func CheckCells(of map[string]device.Cell, over []string) error {
+	for link := range of {
+		if !slices.Contains(over, link) && !slices.Contains(over, Any) {
+			return fault.New(fault.Config, fmt.Errorf("cell names %q, and udp does not", link), "only what goes over UDP tells of cells: name it in `udp` too")
+		}
+	}
+	return nil
+}
 
 // Dialer connects to servers. Safe for concurrent use; its variables are to be set
 // before.

@@ -64,6 +64,9 @@ type Config struct {
 	// UDP are interfaces whose direct subflows go over UDP instead of TCP, where it gets
 	// through and the server serves it (docs/pbe.md); "any" is each.
 	UDP []string `toml:"udp"`
+	// Cell tells, for interfaces of UDP, where the control messages of their mobile cells
+	// are heard: a table for each, like [cell.wwan0].
+	Cell map[string]device.Cell `toml:"cell"` // for the caller to listen to
 	// Metered are interfaces and helpers whose data costs money: they carry
 	// nothing while another one works.
 	Metered []string `toml:"metered"`
@@ -79,7 +82,7 @@ type Config struct {
 	// Policy is a file with rules for apps and destinations (docs/policy.md); empty
 	// is policy.toml beside this one.
 	Policy string `toml:"policy"` // for the caller to read: UsePolicy
-	// Congestion is the congestion control of direct subflows and pipes; empty
+	// Congestion is the congestion control of direct subflows and pipes, "pbe" that of those over UDP alone; empty
 	// is the system's default.
 	Congestion string `toml:"congestion"`
 	// Reinject is the threshold η of reinjection (docs/datapath.md); negative
@@ -241,6 +244,9 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		case cfg.DialUDP == nil:
 			return nil, fault.New(fault.Unsupported, errors.New("subflows cannot go over UDP here"), "leave `udp` out")
 		}
+	}
+	if err := paths.CheckCells(cfg.Cell, cfg.UDP); err != nil {
+		return nil, err
 	}
 	modes, err := policy.ParseModes(cfg.Latency, cfg.Redundant)
 	if err != nil {

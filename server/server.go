@@ -44,7 +44,7 @@ type Config struct {
 	Public string `toml:"public"`
 	// Scheduler chooses the subflow for bytes to the devices; see docs/schedulers.md.
 	Scheduler string `toml:"scheduler"`
-	// Congestion is the congestion control of every subflow; empty is the
+	// Congestion is the congestion control of every subflow, "pbe" that of those over UDP alone (docs/pbe.md); empty is the
 	// system's default.
 	Congestion string `toml:"congestion"`
 	// Allow lists address prefixes that devices may be connected to although

@@ -42,7 +42,7 @@ func setCongestion(int, string) error {
 
 // CheckCongestion takes the system's choice only.
 func CheckCongestion(name string) error {
-	if name == "" {
+	if !ofSystem(name) {
 		return nil
 	}
 	return setCongestion(-1, name)

@@ -52,11 +52,17 @@ const (
 // device: "mpbd".
 const OwnMark = 0x6d706264
 
+// PBE names PBE-CC, which needs what only transports over UDP tell (package pbe/udp).
+const PBE = "pbe"
+
+// ofSystem tells whether a congestion control is one for the system to choose.
+func ofSystem(name string) bool { return name != "" && name != PBE }
+
 // Options are the settings of a connection or listener. The zero value is
 // good.
 type Options struct {
 	// Congestion names the congestion control of the sending side, as
-	// /proc/sys/net/ipv4/tcp_available_congestion_control lists them. Empty is
+	// /proc/sys/net/ipv4/tcp_available_congestion_control lists them. Empty, and PBE, is
 	// the system's default.
 	Congestion string
 	// Interface binds to a network device by name, Local to a local address
@@ -177,7 +183,7 @@ func (c *Conn) apply(opt Options) error {
 	if err := c.SetKeepAlive(opt.KeepAlive); err != nil {
 		return err
 	}
-	if opt.Congestion != "" {
+	if ofSystem(opt.Congestion) {
 		if err := control(c.raw, func(fd int) error { return setCongestion(fd, opt.Congestion) }); err != nil {
 			return err
 		}
@@ -401,7 +407,7 @@ type Listener struct {
 func Listen(ctx context.Context, addr string, opt Options) (*Listener, error) {
 	lc := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
 		return control(raw, func(fd int) error {
-			if opt.Congestion != "" { // so that a wrong name is told now, not at the first connection
+			if ofSystem(opt.Congestion) { // so that a wrong name is told now, not at the first connection
 				if err := setCongestion(fd, opt.Congestion); err != nil {
 					return err
 				}

@@ -62,6 +62,8 @@ const (
 	CapWarning    Kind = "cap_warning"    // device: the link or device that has the cap, reason: daily or monthly, text: how much is used
 	CapReached    Kind = "cap_reached"    // the same: nothing more is carried
 	CapOver       Kind = "cap_over"       // the same: it may be again
+	CellHeard     Kind = "cell_heard"     // device: an own interface whose mobile cells are heard now
+	CellSilent    Kind = "cell_silent"    // the same: they are not heard (any more), reason: why
 )
 
 // Change reports whether events of this kind tell that something came, went or
@@ -70,7 +72,7 @@ const (
 func (k Kind) Change() bool {
 	switch k {
 	case StreamOpen, StreamTreated, StreamClose, PathUp, PathDown, PathSilent, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, Error,
-		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DevicePaused, DeviceResumed, DeviceRests, DeviceAllowed, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver:
+		FlowOpen, FlowMove, FlowClose, DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DevicePaused, DeviceResumed, DeviceRests, DeviceAllowed, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver, CellHeard, CellSilent:
 		return true
 	}
 	return false
@@ -80,7 +82,7 @@ func (k Kind) Change() bool {
 func Kinds() []Kind {
 	return []Kind{StreamOpen, StreamTreated, StreamClose, PathUp, PathDown, PathSilent, Segment, Ack, Deliver, Decision, PathState,
 		Reinject, Duplicate, PipeState, PipeUp, PipeDown, PipeMoved, RelayUp, RelayDown, HopReport, Stall, Resume, Error, Dropped, FlowOpen, FlowMove, FlowClose, Mark,
-		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DevicePaused, DeviceResumed, DeviceRests, DeviceAllowed, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver}
+		DeviceUp, DeviceDown, DeviceAdded, DeviceRenamed, DeviceRemoved, DevicePaused, DeviceResumed, DeviceRests, DeviceAllowed, PolicyChanged, PolicyRefused, CapWarning, CapReached, CapOver, CellHeard, CellSilent}
 }
 
 // Event is one line of a trace. A field that a kind does not use is zero and

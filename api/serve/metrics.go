@@ -82,6 +82,13 @@ var metricList = []metric{
 	{"mpbond_subflow_resumed_total", "How many times a helped subflow went on over another pipe after a break.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Resumed) })},
 	{"mpbond_subflow_migrated_total", "How many times a subflow went on before a break: a helped one over another pipe, one over UDP from another address.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Migrated) })},
 
+	{"mpbond_subflow_pbe_capacity_bytes_per_second", "What the other end of the subflow tells that it can have in its mobile cells now, while it does (PBE-CC).", false, ofPath, ofPBE(func(p api.PBE) float64 { return float64(p.CapacityBps) / 8 })},
+	{"mpbond_subflow_pbe_fair_bytes_per_second", "Its fair share of them.", false, ofPath, ofPBE(func(p api.PBE) float64 { return float64(p.FairBps) / 8 })},
+	{"mpbond_subflow_pbe_doubted", "1 while less gets through than is told; else 0.", false, ofPath, ofPBE(func(p api.PBE) float64 { return number(p.Doubted) })},
+	{"mpbond_cells_heard", "1 while the mobile cells of an own interface are heard, else 0; of those that are listened to.", false, []string{"interface"}, ofCells(func(c api.Cells) float64 { return number(c.Heard) })},
+	{"mpbond_cells_capacity_bytes_per_second", "What this device can have in those cells now; 0 while they are not heard.", false, []string{"interface"}, ofCells(func(c api.Cells) float64 { return float64(c.CapacityBps) / 8 })},
+	{"mpbond_cells_fair_bytes_per_second", "Its fair share of them.", false, []string{"interface"}, ofCells(func(c api.Cells) float64 { return float64(c.FairBps) / 8 })},
+
 	{"mpbond_cap_bytes", "Cap of a link, of all links together, or of another device: the nearest, or of those that are used up the one that lasts longest.", false, ofCap, ofCaps(func(c api.Cap) float64 { return float64(c.CapBytes) })},
 	{"mpbond_cap_used_bytes", "Bytes that count against that cap so far.", false, ofCap, ofCaps(func(c api.Cap) float64 { return float64(c.UsedBytes) })},
 	{"mpbond_cap_reached", "1 while a cap is used up, so that nothing is carried; else 0.", false, ofCap, ofCaps(func(c api.Cap) float64 { return number(c.State == "reached") })},
@@ -167,6 +174,29 @@ func ofPaths(f func(api.Path) float64) func(api.Status) []sample {
 					list = append(list, sample{f(p), []string{b.ID, b.Peer, strconv.FormatUint(uint64(p.ID), 10), p.Device, p.Kind}})
 				}
 			}
+		}
+		return list
+	}
+}
+
+// ofPBE has those whose other end tells of its cells now.
+func ofPBE(f func(api.PBE) float64) func(api.Status) []sample {
+	return func(s api.Status) (list []sample) {
+		for _, b := range s.Bonds {
+			for _, p := range b.Paths {
+				if p.ID != 0 && p.Hop != nil && p.Hop.PBE != nil && p.Hop.PBE.Fresh {
+					list = append(list, sample{f(*p.Hop.PBE), []string{b.ID, b.Peer, strconv.FormatUint(uint64(p.ID), 10), p.Device, p.Kind}})
+				}
+			}
+		}
+		return list
+	}
+}
+
+func ofCells(f func(api.Cells) float64) func(api.Status) []sample {
+	return func(s api.Status) (list []sample) {
+		for _, c := range s.Cells {
+			list = append(list, sample{f(c), []string{c.Interface}})
 		}
 		return list
 	}

@@ -92,6 +92,8 @@ func full(changed *[]string) Role {
 			s.Pipes = []api.Pipe{{Device: "phone", Address: "192.168.1.9:40000", State: api.PipeCarries, Bond: "b", Path: 1}, {Device: "phone", Address: "rfcomm://AA:BB/1", State: api.PipeWaits}}
 			s.Helper = &api.HelperStatus{RelayedBytes: 9, Lent: []api.Lent{{Interface: "wlan0", Direction: "up", Limited: true, LimitBps: unit.Mbps}}}
 			s.Caps = []api.Cap{{Name: "wwan0", Period: "daily", CapBytes: 20, UsedBytes: 21, State: "reached"}}
+			s.Cells = []api.Cells{{Interface: "wwan0", Heard: true, CapacityBps: 16 * unit.Mbps, FairBps: 8 * unit.Mbps}}
+			s.Bonds[0].Paths[0].Hop = &api.Hop{PBE: &api.PBE{State: "wireless", CapacityBps: 8 * unit.Mbps, FairBps: 4 * unit.Mbps, Fresh: true}}
 			return s
 		},
 		Subflows: func() []api.Subflow { return []api.Subflow{{Peer: "anna", Path: api.Path{ID: 7}}} },
@@ -333,13 +335,17 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%s has no %v: %v", name, labels, families[name])
 		return 0
 	}
-	for name, want := range map[string]float64{"mpbond_subflow_received_bytes_total": 7, "mpbond_subflow_received_bytes_per_second": 1e6, "mpbond_subflow_rtt_seconds": 0.00125} {
+	for name, want := range map[string]float64{"mpbond_subflow_received_bytes_total": 7, "mpbond_subflow_received_bytes_per_second": 1e6, "mpbond_subflow_rtt_seconds": 0.00125,
+		"mpbond_subflow_pbe_capacity_bytes_per_second": 1e6, "mpbond_subflow_pbe_doubted": 0} {
 		if got := value(name, "bond=b", "device=phone", "kind=helped", "peer=home", "subflow=1"); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
 	if got := value("mpbond_wasted_bytes_total", "bond=b", "cause=reinject", "peer=home"); got != 5 {
 		t.Errorf("wasted: %v", got)
+	}
+	if got := value("mpbond_cells_fair_bytes_per_second", "interface=wwan0"); got != 1e6 {
+		t.Errorf("cells: %v", got)
 	}
 	if got := value("mpbond_events_total", "kind=stream_open"); got != 1 {
 		t.Errorf("events: %v", got)

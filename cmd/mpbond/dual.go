@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"os"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
+	mydevice "mpbond/device"
 	"mpbond/helper"
 	"mpbond/policy"
 	"mpbond/primary"
@@ -23,6 +25,17 @@ import (
 type dualConfig struct {
 	Primary primary.Config `toml:"primary"`
 	Helper  helper.Config  `toml:"helper"`
+}
+
+// cells are those of both, for what either carries by an interface shares it. What the
+// primary says of one counts.
+func (c dualConfig) cells() map[string]mydevice.Cell {
+	all := maps.Clone(c.Helper.Cell)
+	if all == nil {
+		return c.Primary.Cell
+	}
+	maps.Copy(all, c.Primary.Cell)
+	return all
 }
 
 func dualCommand() *cobra.Command {
@@ -64,7 +77,11 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			if cfg.Primary.TUN {
 				cfg.Helper.Mark = tcp.OwnMark
 			}
-			e, err := newEdged(cfg.Primary, key, trust, rec)
+			heard, err := openCells(cfg.cells(), rec)
+			if err != nil {
+				return err
+			}
+			e, err := newEdged(cfg.Primary, heard, key, trust, rec)
 			if err != nil {
 				return err
 			}
@@ -72,7 +89,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			if err := r.usePolicy(e.Primary, cfg.Primary.Policy); err != nil {
 				return err
 			}
-			cfg.Helper.DialUDP = dialUDP
+			cfg.Helper.DialUDP = heard.dialUDP
 			cfg.Helper.Limits = func() policy.Limits { return e.Rules().Device(name).Limits }
 			h, err := helper.New(cfg.Helper, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {
@@ -89,7 +106,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			r.pairsAs(key, about)
 			start := time.Now()
 			slog.Info("primary and helper are up", e.addresses("name", name, "id", key.ID())...)
-			return r.serve(cmd.Context(), dual{e, lending{h}}, serve.Role{
+			return r.serve(cmd.Context(), dual{e, lending{h, nil}}, serve.Role{
 				Describe: func(why bool) api.Status {
 					st, now := r.describe(key, name, start), h.Status()
 					e.describe(&st, why)

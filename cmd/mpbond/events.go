@@ -181,6 +181,10 @@ func eventWords(e api.Event) string {
 		return e.Device + ": " + e.Text
 	case trace.CapOver:
 		return e.Device + " has room again: " + e.Text
+	case trace.CellHeard:
+		return "the cells of " + e.Device + " are heard"
+	case trace.CellSilent:
+		return "the cells of " + e.Device + " are not heard, senders are told nothing of them: " + e.Reason
 	case trace.PolicyRefused:
 		return "the policy stays as it was: " + e.Text
 	case trace.RelayUp:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ func helperCommand() *cobra.Command {
 	r := &role{name: "helper"}
 	var cfg helper.Config
 	var name, feedback string
+	var cellFlags []string
 	var overUDP []string
 	cmd := &cobra.Command{
 		Use: "helper", Short: "lend this device's link to a primary", Args: cobra.NoArgs,
@@ -33,7 +35,12 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 		Example: `  mpbond helper
   mpbond helper --name phone`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			flagged, err := parseCells(cellFlags)
+			if err != nil {
+				return err
+			}
 			key, trust, err := r.load(cmd, &cfg, func(changed func(string) bool) {
+				set(changed, "cell", &cfg.Cell, flagged)
 				set(changed, "feedback", &cfg.Feedback, feedback)
 				set(changed, "udp", &cfg.UDP, overUDP)
 				set(changed, "api", &cfg.API, r.api)
@@ -54,7 +61,11 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			if name == "" {
 				name, _ = os.Hostname()
 			}
-			cfg.Usage, cfg.Allowed, cfg.DialUDP = r.usage, r.allowed, dialUDP
+			heard, err := openCells(cfg.Cell, rec)
+			if err != nil {
+				return err
+			}
+			cfg.Usage, cfg.Allowed, cfg.DialUDP = r.usage, r.allowed, heard.dialUDP
 			cfg.Limits = func() policy.Limits { return r.policy.Rules().Device(name).Limits }
 			h, err := helper.New(cfg, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {
@@ -68,11 +79,11 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			r.helperInviter(cmd, key, cfg, wire.PairAbout{Roles: wire.PairHelper, Name: deviceName(name)})
 			start := time.Now()
 			slog.Info("helper is up", "name", name, "id", key.ID(), "key", key.Public())
-			return r.serve(cmd.Context(), lending{h}, serve.Role{
+			return r.serve(cmd.Context(), lending{h, heard}, serve.Role{
 				Describe: func(bool) api.Status {
 					st, now := r.describe(key, name, start), h.Status()
 					st.Helper, st.Pipes = helperStatus(now), helperPipes(now)
-					st.Policy = r.policy.Status()
+					st.Policy, st.Cells = r.policy.Status(), heard.status()
 					return st
 				},
 				Subflows:     func() []api.Subflow { return relayed(h.Status(), name) },
@@ -84,6 +95,7 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 	r.flags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "what this device calls itself; empty: its host name")
 	cmd.Flags().StringVar(&feedback, "feedback", helper.FeedbackModes()[0], "how the server learns of the pipe: one of "+joined(helper.FeedbackModes()))
+	cellFlag(cmd, &cellFlags)
 	cmd.Flags().StringSliceVar(&overUDP, "udp", nil, "network interface by which servers are reached over UDP, where that gets through; may be repeated; any: each")
 	completeWith(cmd, "feedback", helper.FeedbackModes()...)
 	return cmd
@@ -94,11 +106,19 @@ func findPipes(ctx context.Context) ([]discovery.Found, error) {
 	return discovery.Find(ctx, discovery.Pipes, time.Second)
 }
 
-// lending is a helper whose end in order is no error.
-type lending struct{ *helper.Helper }
+// lending is a helper whose end in order is no error, and who listens to cells for it.
+type lending struct {
+	*helper.Helper
+	cells // nil: somebody else does
+}
 
 // Run lends until ctx ends.
 func (l lending) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	all.Go(func() { l.run(ctx) })
 	if err := l.Helper.Run(ctx); ctx.Err() == nil {
 		return err
 	}

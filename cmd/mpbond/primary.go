@@ -32,6 +32,7 @@ func primaryCommand() *cobra.Command {
 	cfg := primary.Default
 	var flags primary.Config
 	var straight bool
+	var cellFlags []string
 	cmd := &cobra.Command{
 		Use: "primary", Short: "run the primary: carry this device's apps over all links", Args: cobra.NoArgs,
 		Long: `Run the primary on the device whose apps shall be carried. It must be paired with
@@ -48,7 +49,10 @@ proxy that others can reach has this off unless --direct is given.`,
 		Example: `  mpbond primary
   mpbond primary --proxy 127.0.0.1:3128 --interface wlan0 --interface wwan0
   sudo MPBOND_HOME=$HOME/.config/mpbond mpbond primary --tun`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if flags.Cell, err = parseCells(cellFlags); err != nil {
+				return err
+			}
 			key, trust, err := r.load(cmd, &cfg, func(changed func(string) bool) {
 				set(changed, "name", &cfg.Name, flags.Name)
 				set(changed, "server", &cfg.Server, flags.Server)
@@ -58,6 +62,7 @@ proxy that others can reach has this off unless --direct is given.`,
 				set(changed, "pipe", &cfg.Pipe, flags.Pipe)
 				set(changed, "interface", &cfg.Interfaces, flags.Interfaces)
 				set(changed, "udp", &cfg.UDP, flags.UDP)
+				set(changed, "cell", &cfg.Cell, flags.Cell)
 				set(changed, "metered", &cfg.Metered, flags.Metered)
 				set(changed, "subflows", &cfg.Subflows, flags.Subflows)
 				set(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
@@ -79,7 +84,11 @@ proxy that others can reach has this off unless --direct is given.`,
 				return err
 			}
 			defer rec.Close()
-			e, err := newEdged(cfg, key, trust, rec)
+			heard, err := openCells(cfg.Cell, rec)
+			if err != nil {
+				return err
+			}
+			e, err := newEdged(cfg, heard, key, trust, rec)
 			if err != nil {
 				return err
 			}
@@ -114,6 +123,7 @@ proxy that others can reach has this off unless --direct is given.`,
 	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe, "where helpers connect, `HOST:PORT`, also rfcomm://CHANNEL, several with commas; empty: nowhere")
 	f.StringSliceVar(&flags.Interfaces, "interface", nil, "network interface that carries a direct subflow; may be repeated; auto: each with a default route, as they come and go")
 	f.StringSliceVar(&flags.UDP, "udp", nil, "one of these interfaces, whose subflows go over UDP where that gets through and the server serves it; may be repeated; any: each")
+	cellFlag(cmd, &cellFlags)
 	f.StringSliceVar(&flags.Metered, "metered", nil, "interface or helper to use only while no other works, since its data costs money; may be repeated")
 	f.StringSliceVar(&flags.Latency, "latency", cfg.Latency, "`RULE` for connections that must not wait: port:22, port:5000-5100, dscp:46, host:*.example.org; may be repeated")
 	f.StringSliceVar(&flags.Redundant, "redundant", nil, "`RULE`, as for --latency, for connections whose bytes go over every subflow")
@@ -209,11 +219,12 @@ type edged struct {
 	apps apps
 	tun  *tun.TUN // nil without
 	id   string   // of this device
+	cells
 }
 
 // newEdged opens everything that a primary listens on.
-func newEdged(cfg primary.Config, key *identity.Key, trust *identity.Trust, rec *trace.Recorder) (e edged, err error) {
-	cfg.DialUDP = dialUDP
+func newEdged(cfg primary.Config, heard cells, key *identity.Key, trust *identity.Trust, rec *trace.Recorder) (e edged, err error) {
+	e.cells, cfg.DialUDP = heard, heard.dialUDP
 	if e.Primary, err = primary.New(cfg, key, trust, slog.Default(), rec); err != nil {
 		return e, err
 	}
@@ -271,12 +282,14 @@ func (e edged) describe(st *api.Status, why bool) {
 	st.Bonds = append(st.Bonds, e.Primary.Status(why))
 	st.Pipes = append(st.Pipes, e.Pipes()...)
 	st.Policy = e.Policy()
+	st.Cells = e.cells.status()
 }
 
 // Run serves both until ctx ends or one of them fails.
 func (e edged) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return e.Primary.Run(ctx) })
+	g.Go(func() error { e.run(ctx); return nil })
 	if a, ok := e.PipeAddr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		g.Go(func() error {
 			discovery.Announce(ctx, discovery.Pipes, e.id, a.Port, slog.Default())

@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	mydevice "mpbond/device"
 	"mpbond/helper"
 	"mpbond/identity"
 	"mpbond/policy"
@@ -74,6 +75,7 @@ A setting without a default is empty, none or off.
 	for _, s := range []settingsFile{
 		{"server.toml", "", server.Default, "../../server", "server"},
 		{"primary.toml", "", primary.Default, "../../primary", "primary"},
+		{"primary.toml and helper.toml: [cell.INTERFACE]", "What it does: [pbe.md](pbe.md).", mydevice.Cell{}, "../../device", ""},
 		{"helper.toml", "", helper.Config{}, "../../helper", "helper"},
 		{"policy.toml", "What it means: [policy.md](policy.md).", policy.File{}, "../../policy", ""},
 		{"policy.toml: [[rule]]", "", policy.RuleSpec{}, "../../policy", ""},
@@ -122,7 +124,7 @@ func settings(t *testing.T, b *bytes.Buffer, s settingsFile, root *cobra.Command
 		if meaning == "" {
 			t.Errorf("%s.%s of %s has no comment", v.Type(), f.Name, s.heading)
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", keyOf(f), typeName(f.Type), valueOf(v.FieldByIndex(f.Index)), flagOf(flags, keyOf(f)), cell(sayKeys(meaning, names)))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", keyOf(f), typeName(f.Type), valueOf(v.FieldByIndex(f.Index)), flagOf(flags, keyOf(f)), tableCell(sayKeys(meaning, names)))
 	}
 	b.WriteString("\n")
 }
@@ -308,7 +310,7 @@ func describeCommand(b *bytes.Buffer, c *cobra.Command) {
 		if def != "" {
 			def = "`" + def + "`"
 		}
-		fmt.Fprintf(b, "| `--%s` | %s | %s |\n", name, def, cell(usage))
+		fmt.Fprintf(b, "| `--%s` | %s | %s |\n", name, def, tableCell(usage))
 	}
 	b.WriteString("\n")
 }
@@ -321,5 +323,5 @@ func flagNames(flags *pflag.FlagSet) string {
 	return strings.Join(list, "; ")
 }
 
-// cell keeps text from ending a table's cell.
-func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
+// tableCell keeps text from ending a table's cell.
+func tableCell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

@@ -107,7 +107,7 @@ func set[T any](changed func(string) bool, flag string, dst *T, v T) {
 // schedulingFlags are those of every sender.
 func schedulingFlags(cmd *cobra.Command, scheduler, congestion *string, reinject *float64) {
 	cmd.Flags().StringVar(scheduler, "scheduler", sched.Default, "how bytes are shared out: one of "+joined(sched.Names())+" (ratio:0.6 sets the direct subflow's share)")
-	cmd.Flags().StringVar(congestion, "congestion", "", "TCP congestion control of the subflows; empty: the system's default")
+	cmd.Flags().StringVar(congestion, "congestion", "", "congestion control of the subflows, of TCP and where it has it of UDP; pbe: PBE-CC over UDP; empty: the system's default, and over UDP CUBIC, or PBE-CC where the receiver hears its cells")
 	completeWith(cmd, "scheduler", sched.Names()...)
 	cmd.Flags().Float64Var(reinject, "reinject", 0.2, "reinjection threshold η, not 0; negative: off")
 }

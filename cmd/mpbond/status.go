@@ -190,6 +190,9 @@ func printStatus(w io.Writer, s api.Status) {
 			fmt.Fprintf(w, "%s: %s\n", oneLine(c.Name), oneLine(c.Text))
 		}
 	}
+	for _, c := range s.Cells {
+		fmt.Fprintln(w, oneLine(cellWords(c)))
+	}
 	printDevices(w, s)
 	if len(s.Bonds) == 0 && s.Helper == nil {
 		fmt.Fprintln(w, "no bond yet")
@@ -365,6 +368,11 @@ func printBond(w io.Writer, b api.Bond) {
 		if p.Pipe != "" {
 			fmt.Fprintf(w, "  pipe of path %d to %s: %s, %d more wait; resumed %d times after a break, changed %d times before one\n",
 				p.ID, oneLine(p.Device), p.Pipe, p.Waiting, p.Resumed, p.Migrated)
+		}
+	}
+	for _, p := range b.Paths {
+		if p.Hop != nil && p.Hop.PBE != nil {
+			fmt.Fprintf(w, "  path %d to %s: %s\n", p.ID, oneLine(p.Device), pbeWords(*p.Hop.PBE))
 		}
 	}
 	for _, s := range b.StreamList {

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"math/rand/v2"
+	"net"
 
+	mydevice "mpbond/device"
 	"mpbond/identity"
 	"mpbond/paths"
 	"mpbond/pbe/cc"
@@ -13,9 +15,14 @@ import (
 )
 
 // controller makes the one of a configured name: of those that are known here too,
-// else CUBIC.
+// else CUBIC. Without a name it is CUBIC until the peer tells of its cells, and then
+// PBE-CC.
 func controller(name string) func() cc.Controller {
 	switch name {
+	case "": // who hears its cells gets PBE-CC without asking
+		return func() cc.Controller { return cc.NewHeed(cc.NewCUBIC(), rand.Uint64()) }
+	case tcp.PBE:
+		return func() cc.Controller { return cc.NewPBE(rand.Uint64()) }
 	case "bbr":
 		return func() cc.Controller { return cc.NewBBR(rand.Uint64()) } // flows that probe together find queues
 	case "copa":
@@ -24,15 +31,30 @@ func controller(name string) func() cc.Controller {
 	return func() cc.Controller { return cc.NewCUBIC() }
 }
 
-// dialUDP is that of primary.Config and helper.Config. Of the options KeepAlive and
-// NotSentLowat are set later, by who uses the connection; Ledger is for TCP, and Local and
-// MaxSegment for others.
-func dialUDP(ctx context.Context, addr string, opt tcp.Options) (paths.OverUDP, error) {
-	c, err := udp.Dial(ctx, addr, udp.Options{Controller: controller(opt.Congestion), Control: opt.Bind, UserTimeout: opt.UserTimeout})
+// dialUDP is that of primary.Config and helper.Config; the sender is told of the cells
+// of the interface. Of the options KeepAlive and NotSentLowat are set later, by who uses
+// the connection; Ledger is for TCP, and Local and MaxSegment for others.
+func (c cells) dialUDP(ctx context.Context, addr string, opt tcp.Options) (paths.OverUDP, error) {
+	conn, err := udp.Dial(ctx, addr, udp.Options{Controller: controller(opt.Congestion), Control: opt.Bind, UserTimeout: opt.UserTimeout,
+		Feedback: c.feedback(c.linkTo(ctx, addr, opt))})
 	if err != nil {
 		return nil, err // not a nil *udp.Conn in an interface
 	}
-	return c, nil
+	return conn, nil
+}
+
+// linkTo is the interface by which a server is reached, if it is any of which cells
+// are heard. Nothing is sent, but to resolve a name.
+func (c cells) linkTo(ctx context.Context, addr string, opt tcp.Options) string {
+	if opt.Interface != "" || len(c) == 0 {
+		return opt.Interface
+	}
+	way, err := (&net.Dialer{Control: opt.Bind}).DialContext(ctx, "udp", addr)
+	if err != nil {
+		return "" // the connection will fail too
+	}
+	defer way.Close()
+	return mydevice.NetworkOf(way.LocalAddr())
 }
 
 // udpListener is server.Config's.

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	mydevice "mpbond/device"
+	"mpbond/fault"
+	"mpbond/pbe/cell"
+	hearing "mpbond/pbe/listen"
+	"mpbond/pbe/udp"
+	"mpbond/trace"
+)
+
+// cells are those who listen to mobile cells, by own interface: one for all
+// connections that go by it, of whatever role.
+type cells map[string]*hearing.Listener
+
+// openCells makes them; they hear nothing until run. Silence and its end are told to
+// rec and the log.
+func openCells(of map[string]mydevice.Cell, rec *trace.Recorder) (cells, error) {
+	c := cells{}
+	for _, iface := range slices.Sorted(maps.Keys(of)) {
+		cfg, err := listenTo(of[iface])
+		if err != nil {
+			return nil, fmt.Errorf("cell of %s: %w", iface, err)
+		}
+		cfg.Tell = func(heard bool, why string) {
+			if heard {
+				slog.Info("cells are heard", "interface", iface, "source", cfg.Source)
+				rec.Add(trace.Event{Kind: trace.CellHeard, Device: iface})
+				return
+			}
+			slog.Warn("cells are not heard: senders are told nothing of them", "interface", iface, "source", cfg.Source, "why", why)
+			rec.Add(trace.Event{Kind: trace.CellSilent, Device: iface, Reason: why})
+		}
+		c[iface] = hearing.New(cfg)
+	}
+	return c, nil
+}
+
+// listenTo reads what a configuration says of an interface's cells.
+func listenTo(of mydevice.Cell) (cfg hearing.Config, err error) {
+	if cfg.Source, err = hearing.ParseSource(of.Messages); err != nil {
+		return cfg, err
+	}
+	if cfg.RNTI = cell.RNTI(of.RNTI); cfg.RNTI != 0 && !cfg.RNTI.User() {
+		return cfg, fault.New(fault.Config, fmt.Errorf("rnti %d is no device's", of.RNTI), "devices have 61 to 65523 (0x003D to 0xFFF3); leave it out if the messages tell it")
+	}
+	for _, n := range of.Cells {
+		if n >= cell.MaxCells {
+			return cfg, fault.New(fault.Config, fmt.Errorf("cell %d", n), fmt.Sprintf("cells are numbered from 0 to %d", cell.MaxCells-1))
+		}
+		cfg.Cells = append(cfg.Cells, cell.ID(n))
+	}
+	return cfg, nil
+}
+
+// parseCells reads flags IFACE=SOURCE[,rnti=N][,cells=N+N…].
+func parseCells(flags []string) (map[string]mydevice.Cell, error) {
+	of := map[string]mydevice.Cell{}
+	for _, f := range flags {
+		iface, rest, ok := strings.Cut(f, "=")
+		if !ok || iface == "" {
+			return nil, fault.New(fault.Usage, fmt.Errorf("--cell %s names no interface", f), "write IFACE=SOURCE[,rnti=N], like wwan0=unix:/run/cells.sock,rnti=17921")
+		}
+		c, err := parseCell(rest)
+		if err != nil {
+			return nil, fault.New(fault.Usage, fmt.Errorf("--cell %s: %w", f, err), "write rnti=N in decimal or as 0x4601, cells=0+2")
+		}
+		of[iface] = c
+	}
+	return of, nil
+}
+
+// parseCell reads SOURCE[,rnti=N][,cells=N+N…].
+func parseCell(text string) (c mydevice.Cell, err error) {
+	parts := strings.Split(text, ",")
+	for len(parts) > 1 {
+		last := parts[len(parts)-1]
+		if n, ok := strings.CutPrefix(last, "rnti="); ok {
+			v, parseErr := strconv.ParseUint(n, 0, 16)
+			c.RNTI, err = uint16(v), errors.Join(err, parseErr)
+		} else if list, ok := strings.CutPrefix(last, "cells="); ok {
+			for n := range strings.SplitSeq(list, "+") {
+				v, parseErr := strconv.ParseUint(n, 10, 8)
+				c.Cells, err = append(c.Cells, uint8(v)), errors.Join(err, parseErr)
+			}
+		} else {
+			break
+		}
+		parts = parts[:len(parts)-1]
+	}
+	c.Messages = strings.Join(parts, ",")
+	return c, err
+}
+
+// cellFlag is --cell of who receives over UDP.
+func cellFlag(cmd *cobra.Command, list *[]string) {
+	cmd.Flags().StringArrayVar(list, "cell", nil, "where control messages of the mobile cells of an interface of --udp are heard, `IFACE=SOURCE[,rnti=N]`: unix:PATH, tcp:HOST:PORT, a FIFO or a recording; may be repeated")
+}
+
+// feedback makes what connections over an interface tell their senders; nil for none.
+func (c cells) feedback(iface string) func() udp.Feedback {
+	l := c[iface]
+	if l == nil {
+		return nil
+	}
+	return func() udp.Feedback { return l.Flow() }
+}
+
+// run listens until ctx ends.
+func (c cells) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, l := range c {
+		all.Go(func() { l.Run(ctx) })
+	}
+	all.Wait()
+}
+
+// status tells what is heard, by interface.
+func (c cells) status() (list []api.Cells) {
+	for _, iface := range slices.Sorted(maps.Keys(c)) {
+		s := c[iface].State()
+		a := api.Cells{Interface: iface, Source: s.Source.String(), Heard: s.Silent == nil, RNTI: uint16(s.Self), Subflows: s.Flows}
+		if s.Silent != nil {
+			a.Why = s.Silent.Error()
+			if hint := fault.HintOf(s.Silent); hint != "" {
+				a.Why += " (" + hint + ")"
+			}
+		} else {
+			a.CapacityBps, a.FairBps = s.Estimate.Transport, s.Estimate.FairTransport
+		}
+		for id, prb := range s.PRB {
+			f := s.Estimate.Facts[id]
+			if prb > 0 {
+				a.Cells = append(a.Cells, api.Cell{Number: id, PRB: int(prb), Active: s.Silent == nil && s.Estimate.Active[id], Users: f.Users, OwnPRB: f.Own, IdlePRB: f.Idle})
+			}
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// cellWords tells people what is heard of an interface's cells.
+func cellWords(c api.Cells) string {
+	if !c.Heard {
+		return fmt.Sprintf("cells of %s are not heard at %s: %s", c.Interface, c.Source, c.Why)
+	}
+	var active []string
+	for _, x := range c.Cells {
+		if x.Active {
+			active = append(active, fmt.Sprintf("cell %d: %.0f of %d blocks are ours, %.0f idle, %d users", x.Number, x.OwnPRB, x.PRB, x.IdlePRB, x.Users))
+		}
+	}
+	return fmt.Sprintf("cells of %s are heard: %v can be had now, %v is a fair share (%s)", c.Interface, c.CapacityBps, c.FairBps, strings.Join(active, "; "))
+}
+
+// pbeWords are how a sender goes by what it is told of cells.
+func pbeWords(p api.PBE) string {
+	if !p.Fresh {
+		return fmt.Sprintf("PBE-CC: nothing is told of its cells any more (%v last), so it is paced by measuring, as BBR", p.CapacityBps)
+	}
+	words := map[string]string{
+		"approach": "it goes up to its fair share of the cell",
+		"wireless": "its cell is the bottleneck, and it is paced to that",
+		"drain":    "the bottleneck is elsewhere, and the queue there runs empty",
+		"internet": "the bottleneck is elsewhere, and it is paced by measuring, as BBR",
+	}
+	text := fmt.Sprintf("PBE-CC: %v can be had in its cell, %v is a fair share; %s", p.CapacityBps, p.FairBps, words[p.State])
+	if p.Doubted {
+		text += "; less gets through than is told, so that this is doubted"
+	}
+	return text
+}
