@@ -45,6 +45,7 @@ func commands() []*cobra.Command {
 		eventsCommand(),
 		topCommand(),
 		policyCommand(),
+		cellCommand(),
 		consoleCommand(),
 		doctorCommand(),
 		labCommand(),
