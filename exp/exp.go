@@ -66,6 +66,7 @@ type Cell struct {
 	Video   *lab.Video    // is played for Length instead, in the short form for less
 	Stride  time.Duration // how much further in its network's changes each repetition begins
 	At      []string      // changes, as in lab.Plan
+	Ping    time.Duration // as in lab.Plan
 	Schemes []string
 	Reps    int
 	// Fewer says how many repetitions schemes make that need less than Reps.
@@ -162,6 +163,7 @@ var rows = []func(radio.Set) Row{
 	p8,
 	p9,
 	p10,
+	p11,
 }
 
 // Rows are all there are. Energies are by the constants of a set: another one
@@ -218,7 +220,7 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 			continue
 		}
 		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At, Upload: c.Upload,
-			Length: c.Length, Stride: c.Stride, Fewer: c.Fewer, Video: c.Video, Traffic: r.packets() || c.Name == r.Shown}
+			Length: c.Length, Stride: c.Stride, Fewer: c.Fewer, Video: c.Video, Ping: c.Ping, Traffic: r.packets() || c.Name == r.Shown}
 		if c.Video != nil && o.Quick {
 			p.Length = min(p.Length, quickPlay)
 		}

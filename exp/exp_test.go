@@ -35,12 +35,19 @@ func measured(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 				}
 				d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Streams: 1, Seconds: t, EndSpread: t / 2, Bound: 1, SHA: true, Video: &lab.Playback{Bitrate: 1e6 / t, StallRatio: t},
 					Links:   map[string]unit.Bytes{"wwan0": unit.MB},
+					Pings:   map[string]lab.Ping{"cell1": pinged(t), "cell2": pinged(t)},
 					Devices: map[string]unit.Bytes{"primary": unit.MB, "helper1": unit.MB},
 					Traffic: []lab.Traffic{arrives(t), {Node: "helper1", Link: "hs1", Gaps: []int64{0}, Sizes: []int32{-1500}}}})
 			}
 		}
 	}
 	return d
+}
+
+// pinged are pings that take t seconds.
+func pinged(t float64) lab.Ping {
+	d := time.Duration(t * float64(time.Second))
+	return lab.Ping{Sent: 1, Down: lab.Delays{Packets: 1, P50: d, P95: d, P99: d, Max: d}}
 }
 
 // modelledAs is a transfer in virtual time: three flows of a rate that is 1/t.

@@ -147,6 +147,13 @@ func (m *bonded) Verify(ctx context.Context, b *Bench, r *Result) error {
 	if err != nil {
 		return err
 	}
+	for _, bond := range got.Bonds {
+		for _, p := range bond.Paths {
+			if m.udp && p.Transport != "udp" && p.State == api.Up {
+				return fmt.Errorf("mpbond: subflow %d is over %s: %s", p.ID, p.Transport, p.Fallback)
+			}
+		}
+	}
 	r.Resent = map[string]unit.Bytes{}
 	for _, bond := range slices.Concat(got.Bonds, sent.Bonds) {
 		for cause, n := range bond.WastedBytes {
