@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mpbond/lab/lte"
+	"mpbond/lab/shaper"
 	"mpbond/pbe/cell"
 	"mpbond/unit"
 )
@@ -158,5 +159,75 @@ func TestBroadcastMisses(t *testing.T) {
 	}
 	if b.missed.Load() != 10 {
 		t.Errorf("%d missed", b.missed.Load())
+	}
+}
+
+// busyStation is one of 10 MHz whose link is sent more than it carries, with a user
+// beside, and hands packets to /dev/null; step makes the next subframe.
+func busyStation(t testing.TB, hears bool) (s *station, step func()) {
+	t.Helper()
+	top, err := Parse([]byte("[node.a]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\ndelay=\"10ms\"\nlte={network=\"t\", rnti=0x4601, signal=\"18dB\", error_rate=2e-6}\n"+
+		"[lte.t]\ncarriers=[{prb=50, control=0.4}]\n[lte.t.user.x]\nsignal=\"18dB\"\nrate=\"20Mbit/s\"\n"), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	null, err := os.OpenFile("/dev/null", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { null.Close() })
+	l := &emuLink{name: "l", fds: [2]int{int(null.Fd()), int(null.Fd())}}
+	for dir := range l.lines {
+		p, err := top.Link["l"].Program(Dir(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.lines[dir] = shaper.New(p, 1)
+	}
+	e := &emulator{links: []*emuLink{l}, base: time.Now()}
+	if s, err = newStation("t", top.LTE["t"], top, e.links); err != nil {
+		t.Fatal(err)
+	}
+	if hears {
+		s.air.hearers.Store(1)
+	}
+	now := time.Duration(0)
+	return s, func() {
+		for range 5 { // 60 Mbit/s, of which the cell takes half
+			b := e.get()
+			if !l.lines[Downlink].Enqueue(now, shaper.Packet{Size: 1500, Data: b[:1500]}) {
+				e.put(b)
+			}
+		}
+		now += subframe
+		s.advance(e, now)
+		s.air.taken.Store(s.air.written.Load()) // somebody took it
+	}
+}
+
+// TestStationTakesNoMemory: the emulator's thread may not wait for the collector.
+func TestStationTakesNoMemory(t *testing.T) {
+	s, step := busyStation(t, true)
+	for range 5000 {
+		step()
+	}
+	if m := s.members[0]; m.delivered.Packets < 8000 || m.dropped.Packets == 0 {
+		t.Errorf("%+v", m)
+	}
+	if got := testing.AllocsPerRun(3000, step); got > 0.05 {
+		t.Errorf("%v allocations for each subframe", got)
+	}
+}
+
+// BenchmarkStation is one subframe in the emulator's thread, with the packets of a
+// link that is full, heard or not.
+func BenchmarkStation(b *testing.B) {
+	for name, hears := range map[string]bool{"heard": true, "unheard": false} {
+		b.Run(name, func(b *testing.B) {
+			_, step := busyStation(b, hears)
+			for b.Loop() {
+				step()
+			}
+		})
 	}
 }
