@@ -1,0 +1,341 @@
+// Package flow_test holds congestion controllers to what the kernel's do on the same
+// emulated links, and to what they themselves do in virtual time.
+package flow_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/lab"
+	"mpbond/lab/virtual"
+	"mpbond/pbe/cc"
+	"mpbond/pbe/flow"
+	"mpbond/unit"
+)
+
+var (
+	long    = flag.Bool("long", false, "run the cases of docs/pbe.md in full, and print their table")
+	repeats = flag.Int("repeats", 1, "runs of each case with -long")
+	tries   = flag.Int("tries", 1, "how often a run is made that is disturbed, with -long")
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "lab" {
+		if err := program(os.Args[2], os.Args[3:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	dir, err := os.MkdirTemp("", "ft") // short: a socket's path has 108 bytes at most
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("XDG_RUNTIME_DIR", dir)
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// program is what the lab runs of this one.
+func program(name string, args []string) error {
+	switch name {
+	case "daemon":
+		return lab.Daemon(os.Stdin, os.Stdout)
+	case "guard":
+		return lab.Guard(os.Stdin, args[0])
+	case "flow-sink":
+		return flow.Sink(context.Background())
+	case "flow-source": // --length L --seed N CONTROLLER@ADDRESS…
+		var job flow.Job
+		var err error
+		if job.Length, err = time.ParseDuration(args[1]); err != nil {
+			return err
+		}
+		if err := job.Read(1, args[4:]); err != nil {
+			return err
+		}
+		return flow.Source(context.Background(), job, os.Stdin, os.Stdout)
+	}
+	return fmt.Errorf("no program %q", name)
+}
+
+func needLab(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root (network namespaces and /dev/net/tun)")
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		t.Skip("needs /dev/net/tun")
+	}
+	have, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+	for _, name := range []string{"bbr", "cubic"} {
+		if !slices.Contains(strings.Fields(string(have)), name) {
+			t.Skipf("the kernel has no %s (modprobe tcp_%s)", name, name)
+		}
+	}
+}
+
+// network is a link with flows on it.
+type network struct {
+	name   string
+	rate   unit.Rate
+	trip   time.Duration // there and back
+	queue  float64       // in bandwidth-delay products
+	loss   float64
+	halved [2]time.Duration // the rate is half between these
+	sets   []string
+	length time.Duration
+	marks  []time.Duration
+}
+
+var alone = []string{"bbr", "kernel:bbr", "cubic", "kernel:cubic"}
+
+// meet are flows of two, of whom nothing but fairness is asked.
+var meet = []string{"bbr+bbr", "kernel:bbr+kernel:bbr", "bbr+kernel:bbr", "cubic+cubic", "kernel:cubic+kernel:cubic", "cubic+kernel:cubic"}
+
+func networks() []network {
+	const ms = time.Millisecond
+	n := []network{
+		{name: "1 product", rate: 30 * unit.Mbps, trip: 50 * ms, queue: 1, sets: alone},
+		{name: "2 products", rate: 30 * unit.Mbps, trip: 50 * ms, queue: 2, sets: alone},
+		{name: "100 Mbit/s, 20 ms", rate: 100 * unit.Mbps, trip: 20 * ms, queue: 2, sets: alone},
+		{name: "1 % lost", rate: 30 * unit.Mbps, trip: 50 * ms, queue: 2, loss: 0.01, sets: alone},
+		{name: "halved", rate: 30 * unit.Mbps, trip: 50 * ms, queue: 2, halved: [2]time.Duration{8 * time.Second, 16 * time.Second}, sets: alone,
+			length: 24 * time.Second, marks: []time.Duration{3 * time.Second, 8 * time.Second, 11 * time.Second, 16 * time.Second, 18 * time.Second}},
+		{name: "two flows", rate: 30 * unit.Mbps, trip: 50 * ms, queue: 1, sets: meet, length: 18 * time.Second, marks: []time.Duration{6 * time.Second}},
+	}
+	for i := range n {
+		if n[i].length == 0 {
+			n[i].length, n[i].marks = 12*time.Second, []time.Duration{4 * time.Second}
+		}
+	}
+	return n
+}
+
+func (n network) bytes() unit.Bytes {
+	return unit.Bytes(n.queue * float64(n.rate.Bytes(n.trip)))
+}
+
+func (n network) rateAt(now time.Duration) unit.Rate {
+	if now >= n.halved[0] && now < n.halved[1] {
+		return n.rate / 2
+	}
+	return n.rate
+}
+
+// plan is the network for real packets.
+func (n network) plan(t *testing.T, sets []string, reps int) lab.FlowPlan {
+	top := &lab.Topology{Node: map[string]*lab.Node{"a": {}, "b": {}}, Link: map[string]*lab.Link{
+		"way": {Ends: [2]string{"a", "b"}, LinkDir: lab.LinkDir{Delay: (n.trip / 2).String()},
+			Down: &lab.LinkDir{Rate: fmt.Sprint(int64(n.rate)), Queue: fmt.Sprint(int64(n.bytes())), Loss: fmt.Sprint(n.loss)}}}}
+	if err := top.Check(); err != nil {
+		t.Fatal(err)
+	}
+	p := lab.FlowPlan{Topology: top, Link: "way", Sets: sets, Length: n.length, Marks: n.marks, Reps: reps, Seed: 1}
+	if n.halved[1] > 0 {
+		p.At = []string{fmt.Sprintf("%v:way.down.rate=%d", n.halved[0], int64(n.rate/2)), fmt.Sprintf("%v:way.down.rate=%d", n.halved[1], int64(n.rate))}
+	}
+	return p
+}
+
+// phase is what is compared: used part of the rate, p95 of the queueing delay, Jain.
+type phase struct {
+	used, jain float64
+	queue      time.Duration
+}
+
+func (p phase) String() string {
+	s := fmt.Sprintf("%.1f %%, %.0f ms", 100*p.used, float64(p.queue)/1e6)
+	if p.jain > 0 {
+		s += fmt.Sprintf(", Jain %.3f", p.jain)
+	}
+	return s
+}
+
+// real are the phases of a run.
+func (n network) real(r lab.FlowResult) (list []phase) {
+	for _, ph := range r.Phases {
+		p := phase{used: ph.Used, queue: ph.Delay.P95 - n.trip/2}
+		if len(ph.Flows) > 1 {
+			p.jain = lab.Jain(ph.Flows)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// virtual runs one of our sets in virtual time; the kernel's are not there.
+func (n network) virtual(set string, seed uint64) (list []phase) {
+	var flows []virtual.Flow
+	for i, name := range strings.Split(set, "+") {
+		flows = append(flows, virtual.Flow{Controller: cc.New(name, seed+uint64(i)), Before: n.trip / 2, Back: n.trip / 2, Loss: n.loss})
+	}
+	got := virtual.Run(virtual.NewWire(n.rateAt, n.bytes()), n.length, seed, flows...)
+	from := time.Duration(0)
+	for _, to := range append(slices.Clone(n.marks), n.length) {
+		var p phase
+		var rates []unit.Rate
+		for _, r := range got {
+			rate := r.Rate(from, to)
+			rates = append(rates, rate)
+			p.used += float64(rate)
+			p.queue = max(p.queue, r.Delay(from, to, 0.95)-n.trip/2)
+		}
+		p.used /= float64(n.rateAt(from)) * (1 - n.loss)
+		if len(rates) > 1 {
+			p.jain = lab.Jain(rates)
+		}
+		list = append(list, p)
+		from = to
+	}
+	return list
+}
+
+// median is the one of each figure by itself.
+func median(runs [][]phase) (list []phase) {
+	for i := range runs[0] {
+		pick := func(f func(phase) float64) float64 {
+			var all []float64
+			for _, r := range runs {
+				all = append(all, f(r[i]))
+			}
+			slices.Sort(all)
+			return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
+		}
+		list = append(list, phase{pick(func(p phase) float64 { return p.used }), pick(func(p phase) float64 { return p.jain }),
+			time.Duration(pick(func(p phase) float64 { return float64(p.queue) }))})
+	}
+	return list
+}
+
+// bound is how far figures may lie apart.
+type bound struct {
+	used  float64
+	share float64 // of the longer queue
+	queue time.Duration
+}
+
+// differs says what of two runs of the same case lies further apart.
+func (b bound) differs(x, y phase) (what string) {
+	if math.Abs(x.used-y.used) > b.used {
+		what = "rate "
+	}
+	if d := max(x.queue-y.queue, y.queue-x.queue); d > b.queue && float64(d) > b.share*float64(max(x.queue, y.queue)) {
+		what += "queue"
+	}
+	return what
+}
+
+// run makes the runs of a plan, and keeps those that count; it skips the test if there are
+// none, or, with -long, keeps the others and says so.
+func run(t *testing.T, n network, p lab.FlowPlan) (got map[string][][]phase, late []string) {
+	t.Helper()
+	got = map[string][][]phase{}
+	disturbed := map[string][][]phase{}
+	err := lab.RunFlows(t.Context(), p, func(r lab.FlowResult) {
+		switch {
+		case r.Error != "":
+			t.Errorf("%s: %s", r.Set, r.Error)
+		case r.Disturbed:
+			disturbed[r.Set] = append(disturbed[r.Set], n.real(r))
+			late = append(late, fmt.Sprintf("%s: late p99 %v, max %v, starved %v", r.Set, r.Lateness.P99, r.Lateness.Max, r.Starved))
+		default:
+			got[r.Set] = append(got[r.Set], n.real(r))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range p.Sets {
+		if len(got[set]) == 0 && !*long && !t.Failed() {
+			t.Skipf("the machine was too busy for figures: %v", late)
+		}
+		if len(got[set]) == 0 {
+			got[set] = disturbed[set]
+		}
+		if len(got[set]) == 0 {
+			t.Fatal("no figures of ", set)
+		}
+	}
+	return got, late
+}
+
+// TestKernel: BBR and CUBIC over pbe/udp do what the kernel's do on the same link,
+// and what they do in virtual time. With -long all cases of docs/pbe.md, with the
+// bounds stated there; else one, with loose bounds.
+func TestKernel(t *testing.T) {
+	needLab(t)
+	if *long {
+		for _, n := range networks() {
+			t.Run(n.name, func(t *testing.T) { compare(t, n, *repeats) })
+		}
+		return
+	}
+	n := network{rate: 8 * unit.Mbps, trip: 40 * time.Millisecond, queue: 2, sets: alone, length: 5 * time.Second, marks: []time.Duration{2 * time.Second}}
+	p := n.plan(t, n.sets, 1)
+	p.Together, p.Tries = true, 2
+	got, _ := run(t, n, p)
+	b := bound{0.15, 0.6, 30 * time.Millisecond}
+	last := func(set string) phase { return got[set][0][1] }
+	for _, name := range []string{"bbr", "cubic"} {
+		ours, kernels, model := last(name), last(flow.Kernel+name), n.virtual(name, 1)[1]
+		t.Logf("%s: %v; the kernel's %v; in virtual time %v", name, ours, kernels, model)
+		if d := b.differs(ours, kernels); d != "" {
+			t.Errorf("%s: %v, the kernel's %v: %s", name, ours, kernels, d)
+		}
+		if d := b.differs(ours, model); d != "" {
+			t.Errorf("%s: %v, in virtual time %v: %s", name, ours, model, d)
+		}
+	}
+	// What tells the two apart.
+	if bbr, cubic := last("bbr").queue, last("cubic").queue; bbr >= cubic {
+		t.Errorf("the queue of BBR is %v, that of CUBIC %v", bbr, cubic)
+	}
+}
+
+// compare prints a network's rows, and what is beyond the bounds.
+func compare(t *testing.T, n network, reps int) {
+	p := n.plan(t, n.sets, reps)
+	p.Tries = *tries
+	got, late := run(t, n, p)
+	if len(late) > 0 {
+		t.Log("disturbed: ", strings.Join(late, "; "))
+	}
+	kernel := bound{0.05, 0.25, 8 * time.Millisecond}
+	model := bound{0.05, 0.25, 8 * time.Millisecond}
+	of := map[string][]phase{}
+	for _, set := range n.sets {
+		of[set] = median(got[set])
+		row := fmt.Sprintf("%s | %s | %d |", n.name, set, len(got[set]))
+		if strings.Contains(set, flow.Kernel) {
+			t.Logf("%s %v", row, of[set])
+			continue
+		}
+		var runs [][]phase
+		for seed := range uint64(5) {
+			runs = append(runs, n.virtual(set, seed+1))
+		}
+		v := median(runs)
+		t.Logf("%s %v | virtual %v", row, of[set], v)
+		for i, p := range of[set] {
+			if d := model.differs(p, v[i]); d != "" && i%2 == 1 {
+				t.Errorf("%s %s, phase %d: %v, in virtual time %v: %s", n.name, set, i, p, v[i], d)
+			}
+		}
+	}
+	for _, name := range []string{"bbr", "cubic"} {
+		for i, p := range of[name] { // phases in turn settle and are settled
+			if d := kernel.differs(p, of[flow.Kernel+name][i]); d != "" && i%2 == 1 {
+				t.Errorf("%s %s, phase %d: %v, the kernel's %v: %s", n.name, name, i, p, of[flow.Kernel+name][i], d)
+			}
+		}
+	}
+}
