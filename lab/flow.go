@@ -144,6 +144,9 @@ func (p FlowPlan) prepare() (*flowRun, error) {
 	case !slices.IsSorted(p.Marks) || len(p.Marks) > 0 && (p.Marks[0] <= 0 || p.Marks[len(p.Marks)-1] >= p.Length):
 		return nil, fmt.Errorf("phases end one after the other, between the beginning and the end")
 	}
+	if p.Together && link.LTE != nil {
+		return nil, fmt.Errorf("link %q is a device of its network: another one like it would share the cells", p.Link)
+	}
 	w := &flowRun{FlowPlan: p, topology: t, to: link.Ends[0], from: link.Ends[1]}
 	w.Marks = append(slices.Clone(p.Marks), p.Length)
 	for i := range p.Sets {
@@ -213,7 +216,11 @@ func (w *flowRun) run(ctx context.Context, rep int, sets []int) (results []FlowR
 	if err != nil {
 		return results, err
 	}
-	if err := w.Spawn(ctx, w.to, flowReady, nil, self, "lab", "flow-sink"); err != nil {
+	hear, err := w.hear(w.links[sets[0]])
+	if err != nil {
+		return results, err
+	}
+	if err := w.Spawn(ctx, w.to, flowReady, nil, append([]string{self, "lab", "flow-sink"}, hear...)...); err != nil {
 		return results, err
 	}
 	argv := append([]string{self, "lab", "flow-source", "--length", w.Length.String(), "--seed", strconv.FormatUint(w.FlowPlan.Seed+uint64(rep)<<16, 10)}, flows...)
@@ -248,6 +255,25 @@ func (w *flowRun) run(ctx context.Context, rep int, sets []int) (results []FlowR
 		outcomes = outcomes[n:]
 	}
 	return results, nil
+}
+
+// hear are the options by which the sink hears the cells, if the link is a device of
+// some.
+func (w *flowRun) hear(link string) ([]string, error) {
+	lte := w.topology.Link[link].LTE
+	if lte == nil {
+		return nil, nil
+	}
+	s, err := w.Lab.Stats(false)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range s.LTE {
+		if n.Name == lte.Network {
+			return []string{"--cells", "unix:" + n.Messages, "--rnti", strconv.Itoa(int(lte.RNTI))}, nil
+		}
+	}
+	return nil, fmt.Errorf("no network %q", lte.Network)
 }
 
 // maxStarved is how long senders and receivers may have to wait for a processor: the

@@ -64,7 +64,7 @@ func testProgram(args []string) error {
 	case "probe":
 		return Probe(args[1:])
 	case "flow-sink":
-		return flow.Sink(context.Background())
+		return flow.Sink(context.Background(), flow.Hear{})
 	case "flow-source": // --length L --seed N CONTROLLER@ADDRESS…
 		return testFlows(args[2], args[5:])
 	case "test-up": // brings a lab up, says so and waits

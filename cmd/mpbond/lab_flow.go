@@ -31,7 +31,8 @@ link; the others follow one after the other.
 
 Controllers: ` + strings.Join(cc.Names, ", ") + ` over UDP (package
 pbe/udp), and kernel:NAME for the kernel's TCP with its controller of that name.
-Without a FILE that gives it feedback pbe is bbr.
+Where the link is a device of a mobile network flows over UDP have feedback of its
+cells; elsewhere pbe is bbr.
 
 What is printed is of the link: the rate of IP bytes and its part of what the link
 can carry, the one-way delay of packets, packets dropped by its queue and at
@@ -131,10 +132,14 @@ func printFlow(out io.Writer, r lab.FlowResult) {
 func inMs(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func labFlowSink() *cobra.Command {
-	return &cobra.Command{
+	var hear flow.Hear
+	c := &cobra.Command{
 		Use: "flow-sink", Hidden: true, Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return flow.Sink(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error { return flow.Sink(c.Context(), hear) },
 	}
+	c.Flags().StringVar(&hear.Source, "cells", "", "where control messages come from")
+	c.Flags().Uint16Var(&hear.RNTI, "rnti", 0, "what the device is called in them")
+	return c
 }
 
 func labFlowSource() *cobra.Command {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,15 @@ func program(name string, args []string) error {
 	case "guard":
 		return lab.Guard(os.Stdin, args[0])
 	case "flow-sink":
-		return flow.Sink(context.Background())
+		var hear flow.Hear
+		if len(args) == 4 { // --cells SOURCE --rnti N
+			n, err := strconv.ParseUint(args[3], 10, 16)
+			if err != nil {
+				return err
+			}
+			hear = flow.Hear{Source: args[1], RNTI: uint16(n)}
+		}
+		return flow.Sink(context.Background(), hear)
 	case "flow-source": // --length L --seed N CONTROLLER@ADDRESS…
 		var job flow.Job
 		var err error
@@ -149,6 +158,7 @@ func (n network) plan(t *testing.T, sets []string, reps int) lab.FlowPlan {
 // phase is what is compared: used part of the rate, p95 of the queueing delay, Jain.
 type phase struct {
 	used, jain float64
+	rate       float64 // bit/s, of real packets
 	queue      time.Duration
 }
 
@@ -160,10 +170,10 @@ func (p phase) String() string {
 	return s
 }
 
-// real are the phases of a run.
-func (n network) real(r lab.FlowResult) (list []phase) {
+// phases are those of a run over a link with a round trip.
+func phases(r lab.FlowResult, trip time.Duration) (list []phase) {
 	for _, ph := range r.Phases {
-		p := phase{used: ph.Used, queue: ph.Delay.P95 - n.trip/2}
+		p := phase{used: ph.Used, rate: float64(ph.Rate), queue: ph.Delay.P95 - trip/2}
 		if len(ph.Flows) > 1 {
 			p.jain = lab.Jain(ph.Flows)
 		}
@@ -210,8 +220,8 @@ func median(runs [][]phase) (list []phase) {
 			slices.Sort(all)
 			return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
 		}
-		list = append(list, phase{pick(func(p phase) float64 { return p.used }), pick(func(p phase) float64 { return p.jain }),
-			time.Duration(pick(func(p phase) float64 { return float64(p.queue) }))})
+		list = append(list, phase{used: pick(func(p phase) float64 { return p.used }), jain: pick(func(p phase) float64 { return p.jain }),
+			rate: pick(func(p phase) float64 { return p.rate }), queue: time.Duration(pick(func(p phase) float64 { return float64(p.queue) }))})
 	}
 	return list
 }
@@ -236,7 +246,7 @@ func (b bound) differs(x, y phase) (what string) {
 
 // run makes the runs of a plan, and keeps those that count; it skips the test if there are
 // none, or, with -long, keeps the others and says so.
-func run(t *testing.T, n network, p lab.FlowPlan) (got map[string][][]phase, late []string) {
+func run(t *testing.T, trip time.Duration, p lab.FlowPlan) (got map[string][][]phase, late []string) {
 	t.Helper()
 	got = map[string][][]phase{}
 	disturbed := map[string][][]phase{}
@@ -245,10 +255,10 @@ func run(t *testing.T, n network, p lab.FlowPlan) (got map[string][][]phase, lat
 		case r.Error != "":
 			t.Errorf("%s: %s", r.Set, r.Error)
 		case r.Disturbed:
-			disturbed[r.Set] = append(disturbed[r.Set], n.real(r))
+			disturbed[r.Set] = append(disturbed[r.Set], phases(r, trip))
 			late = append(late, fmt.Sprintf("%s: late p99 %v, max %v, starved %v", r.Set, r.Lateness.P99, r.Lateness.Max, r.Starved))
 		default:
-			got[r.Set] = append(got[r.Set], n.real(r))
+			got[r.Set] = append(got[r.Set], phases(r, trip))
 		}
 	})
 	if err != nil {
@@ -282,7 +292,7 @@ func TestKernel(t *testing.T) {
 	n := network{rate: 8 * unit.Mbps, trip: 40 * time.Millisecond, queue: 2, sets: alone, length: 5 * time.Second, marks: []time.Duration{2 * time.Second}}
 	p := n.plan(t, n.sets, 1)
 	p.Together, p.Tries = true, 2
-	got, _ := run(t, n, p)
+	got, _ := run(t, n.trip, p)
 	b := bound{0.15, 0.6, 30 * time.Millisecond}
 	last := func(set string) phase { return got[set][0][1] }
 	for _, name := range []string{"bbr", "cubic"} {
@@ -305,7 +315,7 @@ func TestKernel(t *testing.T) {
 func compare(t *testing.T, n network, reps int) {
 	p := n.plan(t, n.sets, reps)
 	p.Tries = *tries
-	got, late := run(t, n, p)
+	got, late := run(t, n.trip, p)
 	if len(late) > 0 {
 		t.Log("disturbed: ", strings.Join(late, "; "))
 	}

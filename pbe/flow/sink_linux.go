@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/pbe/cell"
+	"mpbond/pbe/listen"
 	"mpbond/pbe/udp"
 	"mpbond/unit"
 )
@@ -31,10 +33,36 @@ type sink struct {
 	flows [maxFlows][]unit.Bytes
 }
 
+// Hear is what a Sink hears of the cells on its link: with a Source, its flows have
+// feedback of them.
+type Hear struct {
+	Source string // as in listen.ParseSource; empty: nothing
+	RNTI   uint16 // what the device is called there
+}
+
+// options are those of the Sink's endpoint; it listens to the cells until ctx ends.
+func (h Hear) options(ctx context.Context) (opt udp.Options, err error) {
+	if h.Source == "" {
+		return opt, nil
+	}
+	source, err := listen.ParseSource(h.Source)
+	if err != nil {
+		return opt, err
+	}
+	l := listen.New(listen.Config{Source: source, RNTI: cell.RNTI(h.RNTI)})
+	go l.Run(ctx)
+	opt.Feedback = func() udp.Feedback { return l.Flow() }
+	return opt, nil
+}
+
 // Sink takes flows at all addresses until ctx ends.
-func Sink(ctx context.Context) error {
+func Sink(ctx context.Context, hear Hear) error {
 	s := &sink{}
-	ep, err := udp.Listen(port("", udpPort), udp.Options{})
+	opt, err := hear.options(ctx)
+	if err != nil {
+		return err
+	}
+	ep, err := udp.Listen(port("", udpPort), opt)
 	if err != nil {
 		return err
 	}

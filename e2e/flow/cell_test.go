@@ -1,0 +1,66 @@
+package flow_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/lab"
+	"mpbond/lab/virtual"
+	"mpbond/pbe/flow"
+)
+
+// defaultCell is virtual.Default with one device, for real packets.
+const defaultCell = `
+seed = 1
+[node.phone]
+[node.server]
+[link.air]
+ends = ["phone", "server"]
+delay = "25ms"
+lte = {network = "one", rnti = 0x4000, signal = "18dB", error_rate = 2e-6, queue = "750KB"}
+[lte.one]
+carriers = [{prb = 50, control = 0.4}]
+`
+
+// TestCell: over the default cell PBE-CC, with the control messages that the cell
+// tells as it carries real packets, does what it does in virtual time. With -long
+// BBR and CUBIC too, ours and the kernel's.
+func TestCell(t *testing.T) {
+	needLab(t)
+	top, err := lab.Parse([]byte(defaultCell), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const trip = 2 * virtual.Prop
+	p := lab.FlowPlan{Topology: top, Link: "air", Sets: []string{"pbe"}, Length: 4 * time.Second, Marks: []time.Duration{time.Second}, Reps: 1, Tries: 1}
+	b := bound{0.15, 0.5, 25 * time.Millisecond}
+	if *long {
+		p.Sets = []string{"pbe", "bbr", "kernel:bbr", "cubic", "kernel:cubic"}
+		p.Length, p.Marks, p.Reps, p.Tries = 12*time.Second, []time.Duration{2 * time.Second}, *repeats, *tries
+		b = bound{0.05, 0.25, 8 * time.Millisecond}
+	}
+	got, late := run(t, trip, p)
+	if len(late) > 0 {
+		t.Log("disturbed: ", strings.Join(late, "; "))
+	}
+	// Parts of what the cell has for one device that takes all.
+	available := func(seed uint64) float64 { return float64(virtual.Default(seed, 1).Available(0)) }
+	for _, set := range p.Sets {
+		real := median(got[set])[1]
+		real.used = real.rate / available(1)
+		name := strings.TrimPrefix(set, flow.Kernel)
+		var runs [][]phase
+		for seed := uint64(1); seed <= 5; seed++ {
+			c := virtual.Default(seed, 1)
+			c.Length = p.Length
+			r := c.Run(name).Flows[0]
+			runs = append(runs, []phase{{used: float64(r.Rate(p.Marks[0], p.Length)) / available(seed), queue: r.Delay(p.Marks[0], p.Length, 0.95) - trip/2}})
+		}
+		model := median(runs)[0]
+		t.Logf("default cell | %s | %d | %v | virtual %v", set, len(got[set]), real, model)
+		if d := b.differs(real, model); d != "" {
+			t.Errorf("%s: %v, in virtual time %v: %s", set, real, model, d)
+		}
+	}
+}
