@@ -36,7 +36,7 @@ test: ## all tests with the race detector, and their counts
 	@p=$$(go list ./... | grep -Ev '^mpbond/(e2e|lab)$$'); \
 		t() { go test -json "$$@" || [ $$? = 1 ]; }; \
 		{ t -race -p 1 -timeout 10m $$p; t -race -p 1 -timeout 25m ./e2e ./lab; \
-		t -run '^TestTransfers$$' ./bond -transfers 10000; t ./lab/virtual -seeds 3; } | bin/count mpbond/e2e mpbond/e2e/console mpbond/e2e/pair mpbond/lab mpbond/cmd/mpbond
+		t -run '^TestTransfers$$' ./bond -transfers 10000; t ./lab/virtual -seeds 3; } | bin/count mpbond/e2e mpbond/e2e/console mpbond/e2e/flow mpbond/e2e/pair mpbond/lab mpbond/cmd/mpbond
 
 check: ## format, vet, staticcheck and the rules of the house
 	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null)); \
@@ -58,6 +58,9 @@ again: ## UDP blocked for a while, in the middle of a transfer: a minute
 
 sleep: ## helper and primary asleep for 75 s each, in the middle of transfers: 3 minutes
 	@go test -count=1 -v -timeout 10m -run '^TestSleep$$' ./e2e -asleep 75s
+
+flows: ## our BBR and CUBIC beside the kernel's, and PBE-CC over a cell of real packets: 10 minutes, or RUN='TestKernel/two'
+	@go test -count=1 -v -timeout 40m -run '$(or $(RUN),.)' ./e2e/flow -long -tries 4
 
 vm: build ## pipes over Bluetooth, emulated in virtual machines: a minute, fetches 300 MB once
 	@.ci/deps vm
