@@ -29,6 +29,12 @@ func newUplinks(t *testing.T) *network {
 	for name, rate := range map[string]string{"wifi": "20Mbit/s", "lte": "5Mbit/s"} {
 		topology.Link[name] = &lab.Link{Ends: [2]string{"primary", "server"}, LinkDir: lab.LinkDir{Rate: rate, Delay: "5ms"}}
 	}
+	return newTrusting(t, topology)
+}
+
+// newTrusting makes a network where primary and server trust each other.
+func newTrusting(t *testing.T, topology *lab.Topology) *network {
+	t.Helper()
 	n := rig.New(t, rig.Options{Lab: topology, Race: true})
 	server, err := topology.Addr("server", "core")
 	if err != nil {
