@@ -34,7 +34,7 @@ func TestCell(t *testing.T) {
 	}
 	const trip = 2 * virtual.Prop
 	p := lab.FlowPlan{Topology: top, Link: "air", Sets: []string{"pbe"}, Length: 4 * time.Second, Marks: []time.Duration{time.Second}, Reps: 1, Tries: 1}
-	b := bound{0.15, 0.5, 25 * time.Millisecond}
+	b := bound{0.25, 0.6, 40 * time.Millisecond}
 	if *long {
 		p.Sets = []string{"pbe", "bbr", "kernel:bbr", "cubic", "kernel:cubic"}
 		p.Length, p.Marks, p.Reps, p.Tries = 12*time.Second, []time.Duration{2 * time.Second}, *repeats, *tries
