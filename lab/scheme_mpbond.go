@@ -38,9 +38,9 @@ type bonded struct {
 	// subflows; none: what the system's routes say, which is the first one.
 	interfaces []string
 	feedback   string // of helpers; empty: mpbond's own choice
-	// udp has subflows of these interfaces go over UDP; congestion is what controls
-	// them there, and over TCP. With PBE-CC the primary hears the cells of those that
-	// are devices of mobile networks.
+	// udp has subflows of these interfaces go over UDP, and helpers go on to the server
+	// by it; congestion is what controls them there, and over TCP. With PBE-CC primary
+	// and helpers hear the cells of links that are devices of mobile networks.
 	udp        bool
 	congestion string // empty: mpbond's own choice
 }
@@ -259,9 +259,7 @@ func (m *bonded) processes(b *Bench, self string) (p []mpbondProcess) {
 		if m.udp {
 			primary = append(primary, "--udp", i)
 		}
-		if l := b.Lab.Topology.Link[i]; m.udp && m.congestion == pbe && l != nil && l.LTE != nil {
-			primary = append(primary, "--cell", fmt.Sprintf("%s=unix:%s,rnti=%d", i, messagesAt(b.Lab.dir, l.LTE.Network), l.LTE.RNTI))
-		}
+		primary = append(primary, m.cell(b, i)...)
 	}
 	if m.udp {
 		server = append(server, "--udp")
@@ -272,9 +270,23 @@ func (m *bonded) processes(b *Bench, self string) (p []mpbondProcess) {
 		if m.feedback != "" {
 			helper = append(helper, "--feedback", m.feedback)
 		}
+		if m.udp {
+			link := b.Lab.Topology.between(h, "server")
+			helper = append(append(helper, "--udp", link), m.cell(b, link)...)
+		}
 		p = append(p, mpbondProcess{h, 0, helper})
 	}
 	return p
+}
+
+// cell has who is called so hear the cells of a link, if that is a device of a mobile
+// network, for PBE-CC.
+func (m *bonded) cell(b *Bench, link string) []string {
+	l := b.Lab.Topology.Link[link]
+	if !m.udp || m.congestion != pbe || l == nil || l.LTE == nil {
+		return nil
+	}
+	return []string{"--cell", fmt.Sprintf("%s=unix:%s,rnti=%d", link, messagesAt(b.Lab.dir, l.LTE.Network), l.LTE.RNTI)}
 }
 
 // mpbondKeys makes each device's key and tells the others, once for a bench.
