@@ -147,7 +147,11 @@ func (m *bonded) Verify(ctx context.Context, b *Bench, r *Result) error {
 	if err != nil {
 		return err
 	}
-	for _, bond := range got.Bonds {
+	atServer := sent // a helped subflow's hop to the primary, at the other end, is its pipe
+	if receiver == "server" {
+		atServer = got
+	}
+	for _, bond := range atServer.Bonds {
 		for _, p := range bond.Paths {
 			if m.udp && p.Transport != "udp" && p.State == api.Up {
 				return fmt.Errorf("mpbond: subflow %d is over %s: %s", p.ID, p.Transport, p.Fallback)
