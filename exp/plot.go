@@ -30,7 +30,7 @@ const (
 // Ito).
 var schemeColors = []color.Color{
 	color.RGBA{0, 114, 178, 255}, color.RGBA{86, 180, 233, 255}, color.RGBA{230, 159, 0, 255}, color.RGBA{0, 158, 115, 255},
-	color.RGBA{204, 121, 167, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{240, 228, 66, 255}, color.RGBA{120, 120, 120, 255},
+	color.RGBA{204, 121, 167, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{240, 228, 66, 255}, color.RGBA{120, 120, 120, 255}, color.RGBA{0, 0, 0, 255},
 }
 
 // palette are the schemes of a row: each has the same color in all its plots.
