@@ -6,18 +6,14 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// What a candidate must have to be believed. Nothing but the search space says
-// that a word was sent, as its RNTI is what the CRC does not explain; so the word
-// must explain the soft bits. Values: 100 % found and none false at 15 dB and
-// more on the vectors of srsRAN 4G that the tests compare with.
-const (
-	// leastFill is how strong a CCE must be, of the channel's strength there; less is
-	// an empty one.
-	leastFill = 0.3
-)
-
-// leastAgreement is what a word must explain of each CCE, by level.
-var leastAgreement = map[int]float64{1: 0.92, 2: 0.85, 4: 0.75, 8: 0.70}
+// leastFill is how strong a CCE must be, of what the channel makes of a full one;
+// less is an empty one (from srsRAN 4G's recordings, where it costs no message).
+//
+// A full one need not hold a word. Nothing but the search space says that a word
+// was sent, as its RNTI is what the CRC does not explain. So the word must explain
+// the soft bits as well as noise of that strength leaves it possible (allowed), and
+// that of somebody unknown better than words by chance do (convincing).
+const leastFill = 0.3
 
 // attempt is one size that a candidate may have.
 type attempt struct {
@@ -35,12 +31,13 @@ type blind struct {
 	whole    [maxSpread]int32
 	word     [maxCoded]byte
 	coded    []byte
+	history  *history
 	// decodes counts the words that were decoded.
 	decodes int
 }
 
 func newBlind(c Cell) *blind {
-	b := &blind{cell: c}
+	b := &blind{cell: c, history: newHistory()}
 	add := func(f cell.Format, size int, common bool) {
 		i := slices.IndexFunc(b.attempts, func(a attempt) bool { return a.size == size })
 		if i < 0 {
@@ -76,13 +73,14 @@ func newBlind(c Cell) *blind {
 }
 
 // search appends the DCIs of a subframe to out: soft has the descrambled bits of
-// all CCEs, fill how strong each is. Larger ones go first: what they took is not
+// all CCEs, elements what is known of each. Larger ones go first: what they took is not
 // looked at again.
-func (b *blind) search(soft []float32, fill []float64, subframe int, out []DCI) []DCI {
-	cces := len(fill)
+func (b *blind) search(soft []float32, elements []element, subframe int, out []DCI) []DCI {
+	b.history.next()
+	cces := len(elements)
 	free := make([]bool, cces)
-	for i, f := range fill {
-		free[i] = f >= leastFill
+	for i, e := range elements {
+		free[i] = e.full()
 	}
 	for _, level := range levels {
 		for first := 0; first+level <= cces; first += level {
@@ -90,11 +88,12 @@ func (b *blind) search(soft []float32, fill []float64, subframe int, out []DCI) 
 				continue
 			}
 			at := where{first, level, cces, subframe}
-			d, ok := b.best(soft[first*cceBits:(first+level)*cceBits], at)
+			d, ok := b.best(soft[first*cceBits:(first+level)*cceBits], allowed(elements[first:first+level]), at)
 			if !ok {
 				continue
 			}
 			out = append(out, d)
+			b.history.heard[d.RNTI] = b.history.now
 			for i := first; i < first+level; i++ {
 				free[i] = false
 			}
@@ -106,19 +105,24 @@ func (b *blind) search(soft []float32, fill []float64, subframe int, out []DCI) 
 // where is a place in a subframe.
 type where struct{ first, level, cces, subframe int }
 
-// best is the DCI that explains the soft bits of a candidate best.
-func (b *blind) best(soft []float32, at where) (best DCI, ok bool) {
+// best is the DCI that explains the soft bits of a candidate best, and leaves at
+// most so much of their weight.
+func (b *blind) best(soft []float32, most float32, at where) (best DCI, ok bool) {
 	for i := range b.attempts {
 		a := &b.attempts[i]
 		common := len(a.common) > 0 && mayBeCommon(at.level, at.first, at.cces)
 		if len(a.own) == 0 && !common {
 			continue
 		}
-		agreement := b.decode(soft, a, leastAgreement[at.level])
-		if agreement <= best.Agreement {
+		wrong, agreement := b.decode(soft, a)
+		if wrong > most || agreement <= best.Agreement {
 			continue
 		}
 		if d, is := b.believe(a, at, common); is {
+			if agreement < convincing(a.size+crcBits, at.level) && !b.history.knows(d.RNTI) {
+				b.history.guessed[d.RNTI] = b.history.now
+				continue
+			}
 			d.Agreement = agreement
 			best, ok = d, true
 		}
@@ -126,9 +130,10 @@ func (b *blind) best(soft []float32, at where) (best DCI, ok bool) {
 	return best, ok
 }
 
-// decode decodes soft as a word of the attempt's size into b.word, and returns
-// what part of soft it explains; 0 if it is less than least of a CCE.
-func (b *blind) decode(soft []float32, a *attempt, least float64) float64 {
+// decode decodes soft as a word of the attempt's size into b.word. It returns the
+// weight of the soft bits that the word does not explain, and what part of all it
+// does.
+func (b *blind) decode(soft []float32, a *attempt) (wrong float32, agreement float64) {
 	b.decodes++
 	n := a.size + crcBits
 	sum := b.sum[:streams*n]
@@ -143,27 +148,19 @@ func (b *blind) decode(soft []float32, a *attempt, least float64) float64 {
 	quantise(sum, whole)
 	b.viterbi.decode(whole, b.word[:n])
 	b.coded = encode(b.word[:n], b.coded[:0])
-	var fits, all float32
+	var all float32
 	o := 0
-	for from := 0; from < len(soft); from += cceBits {
-		var fit, weight float32
-		for _, s := range soft[from : from+cceBits] {
-			weight += max(s, -s)
-			if b.coded[a.order[o]] == 1 {
-				s = -s
-			}
-			fit += s
-			if o++; o == len(a.order) {
-				o = 0
-			}
+	for _, s := range soft {
+		all += max(s, -s)
+		if b.coded[a.order[o]] == 1 {
+			s = -s
 		}
-		if float64(fit) < least*float64(weight) {
-			return 0
+		wrong += max(-s, 0)
+		if o++; o == len(a.order) {
+			o = 0
 		}
-		fits += fit
-		all += weight
 	}
-	return float64(fits) / float64(all)
+	return wrong, 1 - 2*float64(wrong)/float64(max(all, 1e-30))
 }
 
 // believe tells whether b.word can have been sent there, and as what.

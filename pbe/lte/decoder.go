@@ -19,6 +19,10 @@ type Subframe struct {
 	SNR float64
 }
 
+// noiseGain is how much of what a subframe says about the noise is believed:
+// narrow cells have few reference signals.
+const noiseGain = 0.1
+
 // decoder decodes the subframes of one cell.
 type decoder struct {
 	cell   Cell
@@ -33,7 +37,8 @@ type decoder struct {
 	scramblePCFICH [10][]byte
 	scramblePDCCH  [10][]byte
 	bits           []float32
-	fill           []float64
+	elements       []element
+	noise          float64 // of an element, smoothed; 0 before the first subframe
 }
 
 func newDecoder(c Cell, size int) *decoder {
@@ -64,6 +69,10 @@ func (d *decoder) track(samples []complex64, subframe int, offset float64) track
 // in cycles per sample.
 func (d *decoder) decode(samples []complex64, offset float64, s *Subframe) tracking {
 	t := d.track(samples, s.Index, offset)
+	if d.noise == 0 {
+		d.noise = t.noise
+	}
+	d.noise += noiseGain * (t.noise - d.noise)
 	s.SNR = 10 * math.Log10(max(t.signal, 1e-12)/max(t.noise, 1e-12))
 	d.demod.symbol(samples, 4, offset, d.grid[4])
 	for port := range d.cell.Ports {
@@ -82,23 +91,25 @@ func (d *decoder) decode(samples []complex64, offset float64, s *Subframe) track
 	}
 	groups := d.pdcch[s.CFI]
 	s.CCEs = len(groups) / cceREGs
-	d.bits, d.fill = d.bits[:0], d.fill[:0]
+	d.bits, d.elements = d.bits[:0], d.elements[:0]
 	scramble := d.scramblePDCCH[s.Index]
+	// Noise over the power of a bit; what the estimates lack counts as noise.
+	noise := float64(d.cell.Ports)*d.noise/d.soft.mean*1.2 + 0.005
 	for cce := range s.CCEs {
-		var power float64
+		var e element
 		for _, r := range groups[cce*cceREGs:][:cceREGs] {
+			from := len(d.bits)
 			d.bits = d.soft.group(d.grid, r, d.bits)
-			power += d.soft.power(r)
-		}
-		var sum float32
-		for i := cce * cceBits; i < len(d.bits); i++ {
-			sum += max(d.bits[i], -d.bits[i])
-			if scramble[i] == 1 {
-				d.bits[i] = -d.bits[i]
+			for i := from; i < len(d.bits); i++ {
+				d.bits[i] *= float32(2 / noise)
+				if scramble[i] == 1 {
+					d.bits[i] = -d.bits[i]
+				}
 			}
+			e.add(d.soft.power(r)/noise, d.bits[from:])
 		}
-		d.fill = append(d.fill, float64(sum)/8/power)
+		d.elements = append(d.elements, e)
 	}
-	s.DCIs = d.blind.search(d.bits, d.fill, s.Index, s.DCIs)
+	s.DCIs = d.blind.search(d.bits, d.elements, s.Index, s.DCIs)
 	return t
 }

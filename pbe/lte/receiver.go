@@ -15,7 +15,7 @@ const (
 )
 
 // Tracking: how much of what a subframe says about time and carrier is believed,
-// and after how many subframes in turn without reference signals the cell is lost.
+// and after how many subframes without reference signals the cell is lost.
 const (
 	trackGain = 0.1
 	lostAfter = 50
@@ -39,7 +39,7 @@ type Receiver struct {
 	next    int64    // sample where the next subframe begins
 	number  int      // of the next subframe, SFN·10 + index
 	offset  float64  // of the carrier, in Hz
-	bad     int      // subframes in turn without reference signals
+	bad     int      // subframes without reference signals, less two for each with
 	sub     Subframe
 }
 
@@ -66,11 +66,18 @@ func (r *Receiver) Cell() (Cell, bool) {
 // Offset is how much the carrier is off, in Hz.
 func (r *Receiver) Offset() float64 { return r.offset }
 
-// Feed takes the next samples, which it copies.
+// Feed takes the next samples, which it copies. One that is no number is taken for
+// silence.
 func (r *Receiver) Feed(samples []complex64) {
 	for len(samples) > 0 {
 		n := min(len(samples), searchMost*subframeLen(r.size)-len(r.samples))
 		r.samples = append(r.samples, samples[:n]...)
+		for i := len(r.samples) - n; i < len(r.samples); i++ {
+			// Infinite or not a number: its difference to itself is not zero.
+			if s := r.samples[i]; s-s != 0 {
+				r.samples[i] = 0
+			}
+		}
 		samples = samples[n:]
 		r.work(false)
 	}
@@ -125,9 +132,8 @@ func (r *Receiver) acquire(end bool) bool {
 		return true
 	}
 	if len(r.samples) > searchMost/2*sub {
-		// Half of a frame's broadcast may be among what is left.
+		// What is left goes together with what comes.
 		r.drop(len(r.samples) - searchFirst*sub)
-		r.tried = 0
 	}
 	return false
 }
@@ -141,18 +147,20 @@ func (r *Receiver) lock(f found, factor int) {
 	number := f.mib.sfn * 10
 	// Time to a sample, and the carrier to some Hz, from all subframes there are.
 	for range 2 {
-		var delay, offset float64
+		var delay, offset, noise float64
 		n := 0
 		for at, k := start%sub+sub, number-start/sub+1+10240; at+2*sub <= len(r.samples); at, k = at+sub, k+1 {
 			t := r.decoder.track(r.samples[at:at+sub], k%10, r.cycles())
 			delay += t.delay
 			offset += t.offset
+			noise += t.noise
 			n++
 		}
 		if n == 0 {
 			break
 		}
 		r.offset += offset / float64(n)
+		r.decoder.noise = noise / float64(n)
 		start += int(math.Round(delay / float64(n) * float64(r.size*spacing)))
 	}
 	// What is missing of the first subframe may be its first prefix, which is not
@@ -185,8 +193,9 @@ func (r *Receiver) subframe(samples []complex64) {
 		r.next += int64(math.Copysign(1, shift))
 	}
 	r.number = (r.number + 1) % 10240
+	// Of noise alone one in ten looks like a weak signal.
 	if r.bad++; s.SNR > lostSNR {
-		r.bad = 0
+		r.bad = max(r.bad-3, 0)
 	}
 	if r.bad >= lostAfter {
 		r.decoder = nil

@@ -1,0 +1,264 @@
+package lte
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"mpbond/pbe/cell"
+)
+
+// short is n subframes of a 1.4 MHz cell.
+func short(id, n int, snr float64) []complex64 {
+	tx := newTransmitter(Cell{ID: id, PRB: 6, Ports: 1, Sixths: 6}, 128, uint64(id))
+	for i := range n {
+		tx.subframe(i/10, i%10, 2)
+	}
+	return tx.over(air{gain: [2]complex128{1}, snr: snr})
+}
+
+func noiseOf(n int, level float64) []complex64 {
+	rnd := rand.New(rand.NewPCG(3, 3))
+	out := make([]complex64, n)
+	for i := range out {
+		out[i] = complex64(complex(rnd.NormFloat64()*level, rnd.NormFloat64()*level))
+	}
+	return out
+}
+
+// TestFoundAgain: a cell that goes is given up, and the next one found.
+func TestFoundAgain(t *testing.T) {
+	r, err := NewReceiver(1_920_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := map[int]int{}
+	r.Heard = func(s *Subframe) {
+		if c, _ := r.Cell(); len(s.DCIs) > 0 {
+			heard[c.ID]++
+		}
+	}
+	var all []complex64
+	all = append(all, short(9, 30, 20)...)
+	all = append(all, noiseOf(110*subframeLen(128), 0.3)...)
+	all = append(all, short(300, 60, 20)...)
+	for len(all) > 0 { // in pieces of no use
+		n := min(len(all), 777)
+		r.Feed(all[:n])
+		all = all[n:]
+	}
+	r.Close()
+	if heard[9] < 20 || heard[300] < 40 {
+		t.Errorf("subframes with messages by cell: %v", heard)
+	}
+}
+
+// TestNoCell: what is no LTE is none, whatever it is, and nothing is kept of it.
+func TestNoCell(t *testing.T) {
+	n := 100 * subframeLen(128)
+	tone := make([]complex64, n)
+	for i := range tone {
+		tone[i] = complex64(complex(math.Cos(float64(i)/7), math.Sin(float64(i)/7)))
+	}
+	broken := noiseOf(n, 1)
+	for i := range broken {
+		if i%3 == 0 {
+			broken[i] = complex64(complex(math.NaN(), math.Inf(1)))
+		}
+	}
+	for name, samples := range map[string][]complex64{
+		"silence": make([]complex64, n), "noise": noiseOf(n, 1), "loud": noiseOf(n, 1e30), "tone": tone, "no numbers": broken, "short": noiseOf(100, 1), "nothing": nil,
+	} {
+		r, err := NewReceiver(1_920_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Heard = func(*Subframe) { t.Errorf("%s: heard something", name) }
+		r.Feed(samples)
+		r.Close()
+		if c, ok := r.Cell(); ok || len(r.samples) > searchMost*subframeLen(128) {
+			t.Errorf("%s: cell %v, %d samples kept", name, c, len(r.samples))
+		}
+	}
+}
+
+// TestDamaged: a cell is heard through what a radio does to it: samples cut off at
+// half the mean, holes, and some that are no numbers.
+func TestDamaged(t *testing.T) {
+	for name, damage := range map[string]func(i int, s complex64) complex64{
+		"saturated": func(_ int, s complex64) complex64 {
+			return complex(min(max(real(s), -0.5), 0.5), min(max(imag(s), -0.5), 0.5))
+		},
+		"hole": func(i int, s complex64) complex64 {
+			if i/1920 == 22 {
+				return 0
+			}
+			return s
+		},
+		"no numbers": func(i int, s complex64) complex64 {
+			if i%9999 == 0 {
+				return complex64(complex(math.NaN(), 0))
+			}
+			return s
+		},
+	} {
+		samples := short(77, 40, 25)
+		for i := range samples {
+			samples[i] = damage(i, samples[i])
+		}
+		r, err := NewReceiver(1_920_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, dcis := 0, 0
+		r.Heard = func(s *Subframe) { n++; dcis += len(s.DCIs) }
+		r.Feed(samples)
+		r.Close()
+		if n != 40 || dcis < 40 || math.IsNaN(r.Offset()) {
+			t.Errorf("%s: %d subframes, %d messages, offset %f", name, n, dcis, r.Offset())
+		}
+	}
+}
+
+func TestWrongRate(t *testing.T) {
+	for _, rate := range []int{0, -1, 1_920_001, 2_000_000, 61_440_000} {
+		if _, err := NewReceiver(rate); err == nil {
+			t.Errorf("%d samples per second are taken", rate)
+		}
+	}
+}
+
+// TestTooSlow: a cell that is wider than the samples is none.
+func TestTooSlow(t *testing.T) {
+	tx := newTransmitter(Cell{ID: 8, PRB: 25, Ports: 1, Sixths: 6}, 512, 1)
+	for i := range 25 {
+		tx.subframe(0, i%10, 2)
+	}
+	wide := tx.over(air{gain: [2]complex128{1}, snr: 30})
+	narrow := make([]complex64, len(wide)/4)
+	for i, s := range decimate(wide, 4) {
+		narrow[i] = complex64(s)
+	}
+	r, err := NewReceiver(1_920_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Feed(narrow)
+	r.Close()
+	if c, ok := r.Cell(); ok {
+		t.Error("heard", c)
+	}
+}
+
+// TestHistory: who was believed is known for a while, who was guessed in another
+// subframe for less.
+func TestHistory(t *testing.T) {
+	h := newHistory()
+	h.next()
+	h.heard[100] = h.now
+	h.guessed[200] = h.now
+	if !h.knows(100) || h.knows(200) || h.knows(300) || !h.knows(rntiSI) {
+		t.Error("at once")
+	}
+	h.next()
+	if !h.knows(200) {
+		t.Error("a guess is not remembered")
+	}
+	for range rememberGuess {
+		h.next()
+	}
+	if h.knows(200) || !h.knows(100) {
+		t.Error("after 20 subframes")
+	}
+	for range 2 * rememberUser {
+		h.next()
+	}
+	if h.knows(100) || len(h.heard)+len(h.guessed) > 0 {
+		t.Error("remembered for ever")
+	}
+}
+
+// TestChance: what noise alone decodes to is seldom believed of somebody unknown.
+func TestChance(t *testing.T) {
+	b := newBlind(Cell{PRB: 50, Ports: 2, Sixths: 6})
+	rnd := rand.New(rand.NewPCG(1, 1))
+	for _, level := range levels {
+		for i := range b.attempts {
+			a := &b.attempts[i]
+			n := 0
+			for range 100 {
+				soft := make([]float32, level*cceBits)
+				for i := range soft {
+					soft[i] = float32(rnd.NormFloat64())
+				}
+				if _, agreement := b.decode(soft, a); agreement > convincing(a.size+crcBits, level) {
+					n++
+				}
+			}
+			if n > 20 {
+				t.Errorf("level %d, %d bits: %d of 100", level, a.size, n)
+			}
+		}
+	}
+}
+
+// TestAllowed: of soft bits as the channel makes them, the weight of wrong ones is
+// as large as is thought, and what is allowed is seldom passed.
+func TestAllowed(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 5))
+	for _, gamma := range []float64{0.5, 2, 4, 10} {
+		var lost, spread, sum, over float64
+		const n = 2000
+		for range n {
+			soft := make([]float32, cceBits)
+			wrong := 0.0
+			for i := range soft {
+				soft[i] = float32(2*gamma + 2*math.Sqrt(gamma)*rnd.NormFloat64())
+				wrong += math.Max(0, -float64(soft[i]))
+			}
+			var e element
+			e.add(gamma, soft)
+			lost, spread = e.lost, e.spread
+			sum += wrong
+			if wrong > float64(allowed([]element{e})) {
+				over++
+			}
+			if gamma >= 4 && !e.full() {
+				t.Errorf("γ %v: taken for empty", gamma)
+			}
+		}
+		if sd := math.Sqrt(spread / n); math.Abs(sum/n-lost) > 5*sd || over > n/200 {
+			t.Errorf("γ %v: %f lost, %f expected (%f); %v of %d over", gamma, sum/n, lost, sd, over, n)
+		}
+	}
+}
+
+// TestGrant: what was heard can be recorded, and comes back the same.
+func TestGrant(t *testing.T) {
+	tx := newTransmitter(Cell{ID: 1, PRB: 50, Ports: 2, Sixths: 6}, 1024, 1)
+	sub := cell.Subframe{PRB: 50, Number: 1}
+	for i := range 10 {
+		tx.subframe(0, i, 3)
+	}
+	for _, s := range tx.sent {
+		sub.Grants = append(sub.Grants, s.d.Grant())
+	}
+	var file bytes.Buffer
+	w, err := cell.NewWriter(&file, [cell.MaxCells]uint8{50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Write(sub), w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := cell.NewReader(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.Read(); err != nil || len(got.Grants) < 10 || !reflect.DeepEqual(got, sub) {
+		t.Errorf("%v: %+v, want %+v", err, got, sub)
+	}
+}
