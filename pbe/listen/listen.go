@@ -382,7 +382,7 @@ func (f *Flow) OnPacket(_, oneWay, rtprop time.Duration) cc.Radio {
 	var c cc.Capacity
 	if l.fresh(now) == nil {
 		e := l.newest()
-		c = cc.Capacity{Transport: e.Transport, Fair: e.FairTransport, Activated: e.Activated}
+		c = cc.Capacity{Transport: e.Transport, Fair: e.FairTransport, Activated: e.Activated, Full: e.Full}
 	}
 	return f.r.OnPacket(now, oneWay, c)
 }

@@ -31,6 +31,7 @@ const (
 type station struct {
 	w      *cell.Writer
 	number int64
+	prb    uint8 // that the device has, if not 25
 }
 
 func newStation(t *testing.T, to io.Writer) *station {
@@ -39,11 +40,12 @@ func newStation(t *testing.T, to io.Writer) *station {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &station{w, 1}
+	return &station{w: w, number: 1}
 }
 
 func (s *station) say(self cell.RNTI) error {
-	g := cell.Grant{RNTI: self, Format: cell.Format1, PRB: 25, HARQ: uint8(s.number % 8), N: 1, Blocks: [2]cell.Block{{MCS: 10, NDI: s.number/8%2 == 0, Size: 25 * 600}}}
+	prb := max(s.prb, 25)
+	g := cell.Grant{RNTI: self, Format: cell.Format1, PRB: prb, HARQ: uint8(s.number % 8), N: 1, Blocks: [2]cell.Block{{MCS: 10, NDI: s.number/8%2 == 0, Size: cell.Bits(prb) * 600}}}
 	err := s.w.Write(cell.Subframe{Number: s.number, PRB: 50, Grants: []cell.Grant{g}})
 	s.number++
 	return errors.Join(err, s.w.Flush())
@@ -235,6 +237,28 @@ func TestFlows(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
+}
+
+// TestFull: packets that are late by more than retransmissions make them are held
+// elsewhere only while the cell has more for the device.
+func TestFull(t *testing.T) {
+	for prb, want := range map[uint8]bool{25: true, 50: false} {
+		synctest.Test(t, func(t *testing.T) {
+			l, src := start(t, Config{RNTI: me})
+			f := l.Flow()
+			defer f.Close()
+			conn := <-src.opened
+			defer conn.Close()
+			st := newStation(t, conn)
+			st.prb = prb
+			var got cc.Radio
+			oneWay := time.Duration(0)
+			talk(t, st, me, time.Second, func() { got, oneWay = f.OnPacket(0, oneWay, 40*ms), 50*ms })
+			if got.Capacity == 0 || got.Internet != want {
+				t.Errorf("%d of 50 blocks: %+v", prb, got)
+			}
+		})
+	}
 }
 
 // TestSourceEnds: a source that ends, is no recording, or cannot be had is tried
