@@ -76,6 +76,9 @@ type Cell struct {
 	// Dual is set where two users lend each other their links instead. Its rates,
 	// size, repetitions and seed are the cell's, and House "PS/HS".
 	Dual *lab.DualPlan
+	// Flows has bulk flows for Length over one link instead, the only one of its
+	// network; schemes are controllers.
+	Flows func(seed uint64) *lab.Topology
 	// Model is set where transfers are computed in virtual time instead.
 	Model *model
 }
@@ -164,6 +167,7 @@ var rows = []func(radio.Set) Row{
 	p9,
 	p10,
 	p11,
+	p12,
 }
 
 // Rows are all there are. Energies are by the constants of a set: another one
@@ -207,6 +211,10 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 		}
 		if c.Model != nil {
 			all = append(all, c.computed(reps, o.Seed))
+			continue
+		}
+		if c.Flows != nil {
+			all = append(all, c.flows(reps, o.Seed))
 			continue
 		}
 		if c.Dual != nil {

@@ -55,6 +55,66 @@ func (e Experiment) computed(ctx context.Context, w wishes, emit func(Result)) e
 	return nil
 }
 
+// NewFlows is likewise one of bulk flows over one link, of which each set of
+// controllers is a scheme; of makes the measurement of a repetition, but for its
+// sets.
+func NewFlows(name string, p Plan, of func(rep int) (FlowPlan, error)) Experiment {
+	e := Experiment{Name: name, Plan: p, flows: of, need: map[string]float64{}, takes: map[string]time.Duration{}}
+	for _, s := range p.Schemes {
+		e.takes[s], e.need[s] = p.Length+flowExtra, flowCores
+		e.Expected += time.Duration(p.RepsOf(s)) * e.takes[s]
+	}
+	e.work = flowCores * e.Expected.Seconds()
+	return e
+}
+
+// What a measurement of flows takes besides their time, and of processors while they
+// send some 40 Mbit/s over a mobile network.
+const (
+	flowExtra = 3 * time.Second
+	flowCores = 0.6
+)
+
+// flowed makes what is asked for of an experiment of flows, each in a lab of its
+// own.
+func (e Experiment) flowed(ctx context.Context, w wishes, emit func(Result)) error {
+	for rep := range e.Plan.most() {
+		for _, s := range e.Plan.Schemes {
+			if rep >= e.Plan.RepsOf(s) || w.skip(s, rep) {
+				continue
+			}
+			leave, err := w.turn(ctx, s)
+			if err != nil {
+				return err
+			}
+			p, err := e.flows(rep)
+			if err == nil {
+				p.Sets, p.Reps, p.Tries = []string{s}, 1, roundTries
+				err = RunFlows(ctx, p, func(f FlowResult) { emit(f.result(s, rep)) })
+			}
+			leave()
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// result is the last phase of a measurement as that of one flow.
+func (f FlowResult) result(scheme string, rep int) Result {
+	r := Result{Scheme: scheme, Rep: rep, Streams: 1, Direction: "get", Disturbed: f.Disturbed, Discarded: f.Discarded, Lateness: f.Lateness, Error: f.Error}
+	if len(f.Phases) == 0 {
+		return r
+	}
+	p := f.Phases[len(f.Phases)-1]
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	r.Seconds = p.To - p.From
+	r.Bytes = p.Rate.Bytes(time.Duration(r.Seconds * float64(time.Second)))
+	r.Virtual = &Virtual{Flows: []Flow{{Controller: scheme, Rate: float64(p.Rate) / 1e6, Bytes: r.Bytes, P50: ms(p.Delay.P50), P95: ms(p.Delay.P95)}}}
+	return r
+}
+
 // most is the largest number of repetitions of any scheme.
 func (p Plan) most() (n int) {
 	for _, s := range p.Schemes {
@@ -63,14 +123,14 @@ func (p Plan) most() (n int) {
 	return n
 }
 
-// Virtual is what a transfer in virtual time tells.
+// Virtual is what a transfer in virtual time tells, or one of flows over one link.
 type Virtual struct {
 	Flows []Flow `json:"flows"` // those that are judged, the one of the scheme first
 	// Figures are others, by what they are called in the cell's row.
 	Figures map[string]float64 `json:"figures,omitempty"`
 }
 
-// Flow is one flow of a transfer in virtual time. Delays are one way, in ms.
+// Flow is one flow of such a transfer, by IP bytes. Delays are one way, in ms.
 type Flow struct {
 	Controller string     `json:"controller"`
 	Rate       float64    `json:"mbit_s"`

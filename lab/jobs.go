@@ -298,6 +298,8 @@ func (e Experiment) run(ctx context.Context, w wishes, emit func(Result)) error 
 	switch {
 	case e.compute != nil:
 		return e.computed(ctx, w, emit)
+	case e.flows != nil:
+		return e.flowed(ctx, w, emit)
 	case e.Dual != nil:
 		return e.Dual.transfers(ctx, w, emit)
 	}

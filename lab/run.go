@@ -59,8 +59,8 @@ type Result struct {
 	// Traffic is that of primary and helpers while the client ran, if the plan
 	// asks for it; see there.
 	Traffic []Traffic `json:"traffic,omitempty"`
-	// Virtual is what a transfer in virtual time tells; then all but scheme,
-	// repetition, bytes and seconds is missing.
+	// Virtual is what a transfer in virtual time tells, or one of flows; then all but
+	// scheme, repetition, bytes, seconds and lateness is missing.
 	Virtual *Virtual `json:"virtual,omitempty"`
 	Error   string   `json:"error,omitempty"`
 }

@@ -24,6 +24,7 @@ type Experiment struct {
 	Expected time.Duration
 
 	compute func(scheme string, rep int) Result // of the group Computed
+	flows   func(rep int) (FlowPlan, error)     // of bulk flows over one link
 
 	work float64 // seconds of a processor that it takes
 	// What a transfer of a scheme takes: processors, and time with all around it.
@@ -252,7 +253,7 @@ func (e Experiment) Check() error {
 	switch {
 	case e.compute != nil:
 		return nil
-	case e.Dual != nil:
+	case e.Dual != nil, e.flows != nil:
 		return requirements(nil)
 	}
 	return e.Plan.Check()
