@@ -81,6 +81,43 @@ func TestFlows(t *testing.T) {
 	}
 }
 
+// TestFlowed: an experiment of flows comes to what is asked for of it, each as a
+// transfer of its scheme and repetition, with the link's figures.
+func TestFlowed(t *testing.T) {
+	needLab(t)
+	e := NewFlows("x", Plan{Schemes: []string{"bbr", "cubic"}, Reps: 2, Length: time.Second}, func(rep int) (FlowPlan, error) {
+		top, err := House("10")
+		return FlowPlan{Topology: top, Link: "ps", Length: time.Second}, err
+	})
+	if e.Check() != nil || e.Expected != 4*e.Takes("bbr") || e.phase() != shared {
+		t.Errorf("%v, %v, %v", e.Expected, e.phase(), e.Check())
+	}
+	turns, made := 0, map[transferID]int{}
+	w := wishes{
+		skip: func(s string, rep int) bool { return rep == 0 || s == "bbr" },
+		turn: func(context.Context, string) (func(), error) { turns++; return func() { turns-- }, nil },
+	}
+	if err := e.run(t.Context(), w, func(r Result) {
+		made[transferID{r.Scheme, r.Rep}]++
+		if r.Error != "" || r.Virtual == nil {
+			t.Fatalf("%+v", r)
+		}
+		f := r.Virtual.Flows[0]
+		if turns != 1 || f.Controller != "cubic" || f.Bytes != r.Bytes || r.Seconds < 1 || f.P50 < 25 || f.P95 < f.P50 {
+			t.Errorf("%d turns, %+v, %+v", turns, r, f)
+		}
+		if rate := float64(8*r.Bytes) / 1e6 / r.Seconds; rate > 11 || rate < 1 || f.Rate > 1.001*rate || f.Rate < 0.999*rate {
+			t.Errorf("%.2f Mbit/s, %+v", rate, f)
+		}
+	}); err != nil || turns != 0 {
+		t.Errorf("%d turns, %v", turns, err)
+	}
+	// What was disturbed is made again.
+	if n := made[transferID{"cubic", 1}]; len(made) != 1 || n < 1 || n > roundTries {
+		t.Errorf("%v", made)
+	}
+}
+
 func TestJain(t *testing.T) {
 	for _, c := range []struct {
 		flows []unit.Rate
