@@ -3,6 +3,7 @@ package lte
 import (
 	"fmt"
 	"math"
+	"math/cmplx"
 
 	"mpbond/fault"
 )
@@ -73,8 +74,7 @@ func (r *Receiver) Feed(samples []complex64) {
 		n := min(len(samples), searchMost*subframeLen(r.size)-len(r.samples))
 		r.samples = append(r.samples, samples[:n]...)
 		for i := len(r.samples) - n; i < len(r.samples); i++ {
-			// Infinite or not a number: its difference to itself is not zero.
-			if s := r.samples[i]; s-s != 0 {
+			if s := complex128(r.samples[i]); cmplx.IsNaN(s) || cmplx.IsInf(s) {
 				r.samples[i] = 0
 			}
 		}
