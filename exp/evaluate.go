@@ -37,6 +37,7 @@ type Evaluation struct {
 	// Of the cell that is looked at more closely.
 	Energies  []EnergyLine `json:"energies,omitempty"`
 	shown     string
+	second    string // metric that is compared too; "" if there is none
 	timelines []timeline
 	spreads   []spread
 	charts    []chart
@@ -115,6 +116,9 @@ func Evaluate(row Row, rec Record) Evaluation {
 		e.Rerun += " --traces " + rec.Traces
 	}
 	e.shown = row.shown(rec.Results)
+	if compared := row.compared(); len(compared) > 1 {
+		e.second = compared[1].Name
+	}
 	e.timelines, e.spreads, e.Energies = row.timelines(rec.Results, e.shown), row.spreads(rec.Results), row.energies(rec.Results, e.shown)
 	outcomes, verdict := row.Judge(rec.Results)
 	e.Verdict = verdict

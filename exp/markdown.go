@@ -68,7 +68,8 @@ func (e Evaluation) timed() bool {
 func (e Evaluation) counted() string { return fmt.Sprintf("%d of %d", e.Counted, e.Planned) }
 
 // mdLines writes the metrics of all cells: all in a table, or, where there are many
-// lines, a table each for the first metric and the first energy.
+// lines, a table each for the first metric and the one that is compared besides it,
+// or the first energy.
 func (e Evaluation) mdLines(b *strings.Builder) {
 	lines := e.Tabled()
 	var metrics []string
@@ -89,7 +90,7 @@ func (e Evaluation) mdLines(b *strings.Builder) {
 		return
 	}
 	mdGrid(b, lines, metrics[0])
-	if i := slices.IndexFunc(metrics, func(m string) bool { return strings.HasPrefix(m, activeName) }); i > 0 {
+	if i := slices.IndexFunc(metrics, func(m string) bool { return m == e.second || strings.HasPrefix(m, activeName) }); i > 0 {
 		mdGrid(b, lines, metrics[i])
 	}
 }

@@ -35,6 +35,9 @@ func TestMarkdown(t *testing.T) {
 		if part, _, _ = strings.Cut(part, "\n## "); !strings.Contains(part, "abc1234") || !strings.Contains(part, "mpbond exp run "+e.Row) || strings.Count(part, "\n") > 120 {
 			t.Errorf("%s: %s", e.Row, part)
 		}
+		if (e.Row == "p0" || e.Row == "p2" || e.Row == "p10") && (e.second == "" || !strings.Contains(part, "\n| "+e.second+", ms |")) {
+			t.Errorf("%s has no table of %q: %s", e.Row, e.second, part)
+		}
 	}
 }
 
@@ -47,7 +50,7 @@ func checkResults(t *testing.T, text string) {
 		ids = append(ids, r.ID)
 	}
 	found := 0
-	for _, m := range regexp.MustCompile(`(?m)^## (m\S+)$`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^## ([mp]\d\S*)$`).FindAllStringSubmatch(text, -1) {
 		if found++; !slices.Contains(ids, m[1]) {
 			t.Errorf("there is no row %s", m[1])
 		}
@@ -69,11 +72,13 @@ func checkResults(t *testing.T, text string) {
 	}
 }
 
-// TestResults: the document of the latest full run, if it is there.
+// TestResults: the documents of the latest full run, if they are there.
 func TestResults(t *testing.T) {
-	text, err := os.ReadFile("../docs/results.md")
-	if err != nil {
-		t.Skip("no results are kept")
+	for _, name := range []string{"../docs/results.md", "../docs/results-pbe.md"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Skip("no results are kept")
+		}
+		checkResults(t, string(text))
 	}
-	checkResults(t, string(text))
 }
