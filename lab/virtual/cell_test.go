@@ -261,6 +261,64 @@ func TestBottleneckElsewhere(t *testing.T) {
 	}
 }
 
+// TestWiredLosses: losses before the cell that have nothing to do with the rate change
+// nothing, also where one block in ten comes again; but where what is over a quarter of
+// what the cell has is dropped, by a policer or a short queue, PBE-CC finds that.
+func TestWiredLosses(t *testing.T) {
+	for _, p := range []float64{2e-6, 5e-6} {
+		v := runs(func(seed uint64) []float64 {
+			c := Default(seed, 1)
+			c.Network.Users[0].ErrorRate = p
+			c.Flows[0].Loss = 0.02
+			o := c.Run("pbe")
+			if o.PBE[0].Doubted() {
+				t.Errorf("p = %g, 2 %% lost: an honest receiver was doubted", p)
+			}
+			return []float64{float64(o.Flows[0].Rate(sec, c.Length)) / float64(c.Available(0))}
+		})
+		t.Logf("p = %g, 2 %% lost: %s of the cell", p, spread(v[0]))
+		least(t, "of the cell", v[0], 0.96, 0.95)
+	}
+	quarter := func(c Case) unit.Rate { return c.Available(0) / 4 }
+	for name, limited := range map[string]func(Case) Link{
+		"queue of 10 ms": func(c Case) Link { return NewWire(Steady(quarter(c)), quarter(c).Bytes(10*ms)) },
+		"policer":        func(c Case) Link { return newPolicer(quarter(c), quarter(c).Bytes(50*ms)) },
+	} {
+		v := runs(func(seed uint64) []float64 {
+			c := Default(seed, 1)
+			c.Wire = func() Link { return limited(c) }
+			r := c.Run("pbe").Flows[0]
+			return []float64{float64(r.Rate(2*sec, c.Length)) / float64(quarter(c)), r.Loss(2*sec, c.Length)}
+		})
+		t.Logf("%s, a quarter of the cell: %s of it, %s lost", name, spread(v[0]), spread(v[1]))
+		least(t, name+", used", v[0], 0.95, 0.9)
+		most(t, name+", lost", v[1], 0.1, 0.11) // BBR's: it takes a full bucket for more rate
+	}
+}
+
+// policer lets a rate through, and drops the rest at once.
+type policer struct {
+	Link
+	rate           unit.Rate
+	bucket, tokens unit.Bytes
+	at             time.Duration // of the newest token
+}
+
+func newPolicer(rate unit.Rate, bucket unit.Bytes) *policer {
+	return &policer{Link: NewWire(Steady(unit.Gbps), unit.MB), rate: rate, bucket: bucket, tokens: bucket}
+}
+
+func (l *policer) Offer(now time.Duration, p *Packet) bool {
+	if more := l.rate.Bytes(now - l.at); more > 0 {
+		l.tokens, l.at = min(l.bucket, l.tokens+more), l.at+l.rate.Time(more)
+	}
+	if l.tokens < p.Size {
+		return false
+	}
+	l.tokens -= p.Size
+	return l.Link.Offer(now, p)
+}
+
 // TestOrder: on a walk from −85 to −105 dBm and back, and beside a competitor who
 // comes and goes, PBE-CC has about the rate of the fastest of the others, and
 // shorter queues than those who come near it.

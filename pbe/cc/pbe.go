@@ -28,11 +28,17 @@ const (
 	// pbeNear is the part of the fair share from which on the sender has come to
 	// it: acknowledgements of a cell never show all of it.
 	pbeNear = 0.95
-	// A receiver that reports more than gets through is not believed: the rate
-	// delivered stays under pbeDoubt of what is reported for pbeRounds round
-	// trips, while round trips are longer than any retransmission makes them.
+	// A receiver that reports more than gets through is not believed: for pbeRounds
+	// round trips the rate delivered stays under pbeDoubt of what is reported, while
+	// round trips are longer than any retransmission makes them; or more than pbeLossy
+	// is lost, where what is too much is dropped instead of waiting (a policer, a short
+	// queue). A cell itself loses far less: HARQ and RLC bring over what comes wrong.
 	pbeDoubt  = 0.85
+	pbeLossy  = 0.1
 	pbeRounds = 5
+	// pbeJudged is what must have come or be lost before that is judged; where it
+	// is more than a round trip has, several count as one.
+	pbeJudged = 20 * MSS
 )
 
 // PBEState is where PBE-CC's sender stands.
@@ -74,6 +80,8 @@ type PBE struct {
 	doubts  int
 	doubted bool      // the receiver reported more than gets through
 	best    unit.Rate // delivered, this round
+	// Acknowledged and lost, this round.
+	acked, lost unit.Bytes
 
 	spent [4]time.Duration // in each state
 	last  time.Duration
@@ -111,13 +119,16 @@ func (p *PBE) Status() PBEStatus {
 // OnSent implements Controller.
 func (p *PBE) OnSent(now time.Duration, size, inFlight unit.Bytes) { p.bbr.OnSent(now, size, inFlight) }
 
-// OnLoss implements Controller. In the states that know the capacity a loss is
-// none of its signs; but where nothing comes back, neither does feedback.
+// OnLoss implements Controller. In the states that know the capacity losses are
+// none of its signs, but where they are so many that there is reason to doubt it; and
+// where nothing comes back, neither does feedback.
 func (p *PBE) OnLoss(l Loss) {
 	p.bbr.OnLoss(l)
 	if l.Timeout {
 		p.deaf()
+		return
 	}
+	p.lost += l.Bytes
 }
 
 // deaf goes on as BBR, with what that has measured.
@@ -133,6 +144,7 @@ func (p *PBE) OnAck(a Ack) {
 	}
 	p.spent[p.state] += a.Now - p.last
 	p.last = a.Now
+	p.acked += a.Bytes
 	if a.Radio.Capacity <= 0 || p.rtprop == 0 {
 		if p.heard && a.Now > p.told+pbeStale {
 			p.deaf()
@@ -144,6 +156,7 @@ func (p *PBE) OnAck(a Ack) {
 	p.bbr.cap = p.radio.Fair
 	if first {
 		p.active = a.Radio.Activated
+		p.acked, p.lost = 0, 0
 		p.approach(a.Now, min(p.bbr.rate(), p.radio.Fair))
 	}
 	p.doubt(a)
@@ -182,12 +195,13 @@ func (p *PBE) approach(now time.Duration, from unit.Rate) {
 // doubt compares what is delivered with what is reported, by round trips.
 func (p *PBE) doubt(a Ack) {
 	p.best = max(p.best, a.Rate)
-	if !a.Round {
+	if !a.Round || p.acked+p.lost < pbeJudged {
 		return
 	}
 	late := a.RTT > p.rtprop+pbeHeld+Threshold
+	lossy := float64(p.lost) > pbeLossy*float64(p.acked+p.lost)
 	switch short := p.best < scale(p.radio.Capacity, pbeDoubt); {
-	case short && late && p.state != Approach && !a.AppLimited:
+	case lossy, short && late && p.state != Approach && !a.AppLimited:
 		if p.doubts = min(p.doubts+1, 4*pbeRounds); p.doubts == pbeRounds {
 			p.doubted = true
 			p.doubts = 4 * pbeRounds // believed again only after as many good rounds
@@ -197,7 +211,7 @@ func (p *PBE) doubt(a Ack) {
 	case p.doubts < pbeRounds:
 		p.doubts = 0
 	}
-	p.best = 0
+	p.best, p.acked, p.lost = 0, 0, 0
 }
 
 // rate is what is paced to in the states that know the capacity.
