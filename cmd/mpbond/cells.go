@@ -35,14 +35,14 @@ func openCells(of map[string]mydevice.Cell, rec *trace.Recorder) (cells, error) 
 		if err != nil {
 			return nil, fmt.Errorf("cell of %s: %w", iface, err)
 		}
-		cfg.Tell = func(heard bool, why string) {
-			if heard {
+		cfg.Tell = func(why error) {
+			if why == nil {
 				slog.Info("cells are heard", "interface", iface, "source", cfg.Source)
 				rec.Add(trace.Event{Kind: trace.CellHeard, Device: iface})
 				return
 			}
-			slog.Warn("cells are not heard: senders are told nothing of them", "interface", iface, "source", cfg.Source, "why", why)
-			rec.Add(trace.Event{Kind: trace.CellSilent, Device: iface, Reason: why})
+			slog.Warn("cells are not heard: senders are told nothing of them", "interface", iface, "source", cfg.Source, "why", why, "hint", fault.HintOf(why))
+			rec.Add(trace.Event{Kind: trace.CellSilent, Device: iface, Reason: why.Error()})
 		}
 		c[iface] = hearing.New(cfg)
 	}

@@ -29,7 +29,8 @@ const (
 	freshFor = cell.Silent * time.Millisecond
 	// flowIdle is how long a flow has a say in what is averaged over.
 	flowIdle = 500 * time.Millisecond
-	// drift is by how much the clocks of cell and device may differ: 100 ppm.
+	// drift is by how much the clocks of cell and device may differ: 100 ppm. By more
+	// they do while a clock is set, see steady.
 	drift = 10_000
 	// Silence is told of after silentFor, and looked for each lookEvery.
 	silentFor = time.Second
@@ -37,9 +38,11 @@ const (
 	// Between attempts to open the source.
 	backoffMin = 250 * time.Millisecond
 	backoffMax = 5 * time.Second
-	// maxRate bounds the subframes taken in a second: four times what cells say,
-	// which is enough to catch up.
-	maxRate = 4 * 1000 * cell.MaxCells
+	// maxRate bounds the subframes taken in a second, and maxRows the rows that they
+	// make, as one subframe ends all rows before it: four times what cells say, which
+	// is enough to catch up.
+	maxRate = maxRows * cell.MaxCells
+	maxRows = 4 * 1000
 	// firstWindow is averaged over until a flow says what its round trip is.
 	firstWindow = 40 * time.Millisecond
 	// subframe is what a cell's numbers count.
@@ -54,9 +57,9 @@ type Config struct {
 	// Cells are those of the source that may be given to this device, the primary one
 	// first; empty: all, by number.
 	Cells []cell.ID
-	// Tell, if not nil, is told that nothing is heard of the cells any more, and why, or
-	// that something is again, or for the first time. It is called by the goroutine of Run.
-	Tell func(heard bool, why string)
+	// Tell, if not nil, is told why nothing is heard of the cells any more, or nil: that
+	// something is again, or for the first time. It is called by the goroutine of Run.
+	Tell func(why error)
 }
 
 // Listener listens to the cells of one link. Make one with New; its methods are for
@@ -80,7 +83,9 @@ type Listener struct {
 	asOf     int           // rows that estimate knows
 	base     time.Duration // the least of (arrival of a row − its number), a little rising
 	based    time.Duration // when base was looked at
-	why      error         // why the source is not read, or nil
+	steady   steady
+	primary  cell.ID
+	why      error // why the source is not read, or nil
 }
 
 // New makes a Listener, which hears nothing until it runs.
@@ -89,7 +94,7 @@ func New(cfg Config) *Listener {
 }
 
 // errOver is why nothing is heard after a recording.
-var errOver = errors.New("the recording is over")
+var errOver = fault.New(fault.NotFound, errors.New("the recording is over"), "a file is played once; live messages come from a socket or FIFO")
 
 // Run reads the source until ctx ends, again whenever it ends; a recording that is a
 // file is played once, in the time that it took.
@@ -102,7 +107,7 @@ func (l *Listener) Run(ctx context.Context) {
 		l.mu.Lock()
 		l.why = err
 		l.mu.Unlock()
-		if err == errOver {
+		if errors.Is(err, errOver) {
 			return
 		}
 		if heard {
@@ -137,7 +142,9 @@ func (l *Listener) follow(ctx context.Context) (heard bool, err error) {
 		case err == io.EOF && kept:
 			return heard, errOver
 		case err == io.EOF:
-			return heard, errors.New("the source has ended")
+			return heard, fault.New(fault.Unreachable, errors.New("the source has ended"), "does whoever decodes messages still run?")
+		case err != nil && kept && ctx.Err() == nil: // what it said is of the past: never again
+			return heard, fmt.Errorf("%w, early: %w", errOver, err)
 		case err != nil:
 			return heard, err
 		}
@@ -145,7 +152,7 @@ func (l *Listener) follow(ctx context.Context) (heard bool, err error) {
 			return heard, err
 		}
 		heard = true
-		l.add(r, s)
+		p.rows += l.add(r, s)
 	}
 }
 
@@ -157,6 +164,7 @@ type pace struct {
 	from  int64
 	last  int64
 	taken int // subframes since start, of a source that is live
+	rows  int // that they made
 }
 
 func (p *pace) wait(ctx context.Context, number int64) error {
@@ -171,9 +179,9 @@ func (p *pace) wait(ctx context.Context, number int64) error {
 		hold = p.start.Add(time.Duration(number-p.from) * subframe).Sub(now)
 	} else {
 		if now.Sub(p.start) >= time.Second {
-			p.start, p.taken = now, 0
+			p.start, p.taken, p.rows = now, 0, 0
 		}
-		if p.taken++; p.taken > maxRate {
+		if p.taken++; p.taken > maxRate || p.rows >= maxRows {
 			hold = p.start.Add(time.Second).Sub(now)
 		}
 	}
@@ -213,12 +221,12 @@ func (l *Listener) begin(r *cell.Reader) error {
 		return fault.New(fault.Config, errors.New("the source of control messages has no cells"), "does whoever decodes them hear any?")
 	}
 	l.prb, l.fusion, l.monitor, l.rows, l.asOf, l.why = r.PRB, cell.NewFusion(cells...), m, 0, 0, nil
-	l.estimate = cell.Estimate{}
+	l.estimate, l.primary = cell.Estimate{}, cells[0]
 	return nil
 }
 
-// add takes a subframe.
-func (l *Listener) add(r *cell.Reader, s cell.Subframe) {
+// add takes a subframe, and counts the rows that it makes.
+func (l *Listener) add(r *cell.Reader, s cell.Subframe) (rows int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cfg.RNTI == 0 && r.Self != l.self {
@@ -231,13 +239,20 @@ func (l *Listener) add(r *cell.Reader, s cell.Subframe) {
 		l.monitor.Add(row)
 		at := now - time.Duration(row.Number)*subframe
 		if again := row.Number <= l.row || row.Number > l.row+int64(time.Second/subframe); l.rows == 0 || again {
-			l.base = at // the decoder found its cells anew
+			l.base, l.steady = at, steady{} // the decoder found its cells anew
 		} else {
 			l.base = min(l.base+(now-l.based)/drift, at)
 		}
+		if row.Told != [cell.MaxCells]bool{} {
+			if least, ok := l.steady.add(now, at); ok {
+				l.base = max(l.base, least)
+			}
+		}
 		l.based, l.row = now, row.Number
 		l.rows++
+		rows++
 	})
+	return rows
 }
 
 // average is over what is averaged: the least round trip of the flows in use.
@@ -266,15 +281,17 @@ func (l *Listener) fresh(now time.Duration) error {
 	case l.rows == 0 && l.why != nil:
 		return l.why
 	case l.rows == 0:
-		return errors.New("nothing was heard yet")
+		return fault.New(fault.Timeout, errors.New("nothing was heard yet"), "does whoever decodes messages hear the cells?")
 	case !l.self.User():
-		return errors.New("it is not known what this device is called in its cells (RNTI)")
-	case age <= max(freshFor, l.window):
-		return nil
-	case l.why != nil:
+		return fault.New(fault.Config, errors.New("it is not known what this device is called in its cells (RNTI)"), "set rnti, or have the source say it")
+	case age > max(freshFor, l.window) && l.why != nil:
 		return l.why
+	case age > max(freshFor, l.window):
+		return fault.New(fault.Timeout, fmt.Errorf("what is heard is %v old", age.Round(10*time.Millisecond)), "is whoever decodes messages late, or silent?")
+	case l.newest().Cells == 0:
+		return fault.New(fault.Timeout, fmt.Errorf("cell %d, the primary one, is not heard", l.primary), "does whoever decodes messages hear it, and is the primary cell named first?")
 	default:
-		return fmt.Errorf("what is heard is %v old", age.Round(10*time.Millisecond))
+		return nil
 	}
 }
 
@@ -304,19 +321,19 @@ func (l *Listener) look(ctx context.Context) {
 			case why == nil:
 				if last = now; told != heard {
 					told = heard
-					l.tell(true, "")
+					l.tell(nil)
 				}
 			case told != silent && now.Sub(last) >= silentFor:
 				told = silent
-				l.tell(false, why.Error())
+				l.tell(why)
 			}
 		}
 	}
 }
 
-func (l *Listener) tell(heard bool, why string) {
+func (l *Listener) tell(why error) {
 	if l.cfg.Tell != nil {
-		l.cfg.Tell(heard, why)
+		l.cfg.Tell(why)
 	}
 }
 
@@ -370,7 +387,8 @@ func (l *Listener) Flow() *Flow {
 }
 
 // OnPacket says what goes back for a packet with a one-way delay, by clocks that need
-// not agree; rtprop is the least round trip that the sender knows, 0 for none. Its
+// not agree; rtprop is the least round trip that the sender knows, 0 for none; of more
+// than is averaged over at most (cell.MaxWindow) it counts as that. Its
 // first argument is of the connection's clock, which the flows of a device do not
 // share. While nothing is heard of the cells it says a Capacity of 0.
 func (f *Flow) OnPacket(_, oneWay, rtprop time.Duration) cc.Radio {
@@ -378,7 +396,7 @@ func (f *Flow) OnPacket(_, oneWay, rtprop time.Duration) cc.Radio {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Since(l.epoch)
-	f.heard, f.rtprop = now, rtprop
+	f.heard, f.rtprop = now, min(rtprop, cell.MaxWindow*subframe)
 	var c cc.Capacity
 	if l.fresh(now) == nil {
 		e := l.newest()

@@ -103,7 +103,7 @@ func talk(t *testing.T, s *station, self cell.RNTI, length time.Duration, each f
 func TestChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var news []string
-		l, src := start(t, Config{RNTI: me, Tell: func(heard bool, why string) { news = append(news, fmt.Sprint(heard, " ", why)) }})
+		l, src := start(t, Config{RNTI: me, Tell: func(why error) { news = append(news, fmt.Sprint(why)) }})
 		f := l.Flow()
 		defer f.Close()
 		p := cc.NewPBE(1)
@@ -142,7 +142,7 @@ func TestChain(t *testing.T) {
 		if got := p.Status(); !got.Fresh || l.State().Silent != nil {
 			t.Errorf("after the first messages: %+v", got)
 		}
-		if len(news) != 3 || news[0] != "true " || !strings.HasPrefix(news[1], "false what is heard is 1") || news[2] != "true " {
+		if len(news) != 3 || news[0] != "<nil>" || !strings.HasPrefix(news[1], "what is heard is 1") || news[2] != "<nil>" {
 			t.Errorf("told: %q", news)
 		}
 		conn.Close()
@@ -365,6 +365,179 @@ func TestRecordingIsPlayed(t *testing.T) {
 		time.Sleep(time.Second)
 		if s := l.State(); s.Silent != errOver {
 			t.Errorf("after its end: %v", s.Silent)
+		}
+	})
+}
+
+// TestCutOffIsOver: a recording whose end is cut off, or that is damaged, is not played
+// again, and says what is wrong.
+func TestCutOffIsOver(t *testing.T) {
+	var buf bytes.Buffer
+	st := newStation(t, &buf)
+	for range 1000 {
+		if err := st.say(me); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, data := range map[string][]byte{"cut off": buf.Bytes()[:buf.Len()-1], "damaged": bytes.Repeat([]byte{0xFF}, 100)} {
+		if what == "damaged" {
+			data = append(bytes.Clone(buf.Bytes()), data...)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			opened := 0
+			l := New(Config{RNTI: me})
+			l.open = func(context.Context) (io.ReadCloser, bool, error) {
+				opened++
+				return io.NopCloser(bytes.NewReader(data)), true, nil
+			}
+			running(t, l)
+			for range 3 {
+				time.Sleep(1500 * ms)
+				synctest.Wait()
+				if err := l.State().Silent; fault.KindOf(err) != fault.NotFound || !errors.Is(err, errOver) || err == errOver || opened != 1 {
+					t.Errorf("%s: opened %d times, %v", what, opened, err)
+				}
+			}
+		})
+	}
+}
+
+// TestClockIsSet: what comes late by the same all the time is of now after some
+// seconds, and a clock that runs a little off is never noticed.
+func TestClockIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, src := start(t, Config{RNTI: me})
+		conn := <-src.opened
+		defer conn.Close()
+		st := newStation(t, conn)
+		talk(t, st, me, time.Second, nil)
+		time.Sleep(300 * ms)
+		talk(t, st, me, 5*time.Second, nil)
+		if err := l.State().Silent; err == nil {
+			t.Error("300 ms late counts as now at once")
+		}
+		talk(t, st, me, 10*time.Second, nil)
+		if err := l.State().Silent; err != nil {
+			t.Errorf("late by the same for 15 s: %v", err)
+		}
+		// It was no clock, and what waited comes: what was late is so again.
+		for range 300 {
+			if err := st.say(me); err != nil {
+				t.Fatal(err)
+			}
+		}
+		talk(t, st, me, time.Second, nil)
+		time.Sleep(300 * ms)
+		talk(t, st, me, time.Second, nil)
+		if err := l.State().Silent; err == nil {
+			t.Error("300 ms late counts as now, as it once was so")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // 800 ppm
+		l, src := start(t, Config{RNTI: me})
+		conn := <-src.opened
+		defer conn.Close()
+		st := newStation(t, conn)
+		for range 200 {
+			talk(t, st, me, time.Second, nil)
+			if time.Sleep(800 * time.Microsecond); l.State().Silent != nil {
+				t.Fatalf("at %d: %v", st.number, l.State().Silent)
+			}
+		}
+	})
+}
+
+// TestQueueIsNoClock: what comes late by more and more, or in part only, stays late.
+func TestQueueIsNoClock(t *testing.T) {
+	for what, gap := range map[string]func(n int) (missed int64, pause time.Duration){
+		"a queue that grows by 0.5 %": func(n int) (int64, time.Duration) { return 0, time.Duration(1-min(n%200, 1)) * ms },
+		"one in five is missing":      func(n int) (int64, time.Duration) { return int64(1 - min(n%5, 1)), time.Duration(1-min(n%5, 1)) * ms },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, src := start(t, Config{RNTI: me})
+			conn := <-src.opened
+			defer conn.Close()
+			st := newStation(t, conn)
+			talk(t, st, me, time.Second, nil)
+			time.Sleep(150 * ms)
+			for n := range 15_000 {
+				talk(t, st, me, ms, nil)
+				missed, pause := gap(n)
+				st.number += missed
+				if time.Sleep(pause); n > 1000 && l.State().Silent == nil {
+					t.Fatalf("%s: heard at %d", what, n)
+				}
+			}
+		})
+	}
+}
+
+// TestPrimaryUnheard: with rows of a secondary cell alone, that gives nothing, nothing
+// is heard.
+func TestPrimaryUnheard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, src := start(t, Config{RNTI: me, Cells: []cell.ID{1, 0}})
+		conn := <-src.opened
+		defer conn.Close()
+		w, err := cell.NewWriter(conn, [cell.MaxCells]uint8{50, 50})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range int64(500) {
+			err := w.Write(cell.Subframe{Number: n, PRB: 50})
+			if n >= 250 {
+				err = errors.Join(err, w.Write(cell.Subframe{Cell: 1, Number: n, PRB: 50}))
+			}
+			if err := errors.Join(err, w.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(ms)
+			switch err := l.State().Silent; {
+			case n == 249 && (err == nil || !strings.Contains(err.Error(), "cell 1,") || fault.HintOf(err) == ""):
+				t.Errorf("without its primary cell: %v", err)
+			case n == 499 && err != nil:
+				t.Errorf("with it: %v", err)
+			}
+		}
+	})
+}
+
+// TestLongRoundTrip: a sender that says that its round trip is long does not have
+// what is old count as new.
+func TestLongRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, src := start(t, Config{RNTI: me})
+		f := l.Flow()
+		defer f.Close()
+		conn := <-src.opened
+		defer conn.Close()
+		talk(t, newStation(t, conn), me, time.Second, func() { f.OnPacket(0, 0, 10*time.Second) })
+		if time.Sleep(900 * ms); f.OnPacket(0, 0, 10*time.Second).Capacity == 0 {
+			t.Error("0.9 s are less than a round trip of a second")
+		}
+		if time.Sleep(200 * ms); f.OnPacket(0, 0, 10*time.Second).Capacity != 0 {
+			t.Error("1.1 s count as now")
+		}
+	})
+}
+
+// TestJumps: a source whose steps make many rows of each subframe is not taken faster
+// either.
+func TestJumps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, src := start(t, Config{RNTI: me})
+		conn := <-src.opened
+		defer conn.Close()
+		st, begin := newStation(t, conn), time.Now()
+		for range 41 {
+			if err := st.say(me); err != nil {
+				t.Fatal(err)
+			}
+			st.number += 999
+		}
+		synctest.Wait()
+		if took := time.Since(begin); took < 5*time.Second || l.rows < 39_000 {
+			t.Errorf("%d rows in %v", l.rows, took)
 		}
 	})
 }

@@ -76,11 +76,7 @@ func (s Source) Open(ctx context.Context) (r io.ReadCloser, kept bool, err error
 func (s Source) openFile(ctx context.Context) (io.ReadCloser, bool, error) {
 	st, err := os.Stat(s.address)
 	if err != nil {
-		kind := fault.Config
-		if errors.Is(err, fs.ErrNotExist) {
-			kind = fault.NotFound
-		}
-		return nil, false, fault.New(kind, fmt.Errorf("source of control messages: %w", err), hintSource)
+		return nil, false, unopened(err)
 	}
 	flags := os.O_RDONLY
 	switch mode := st.Mode(); {
@@ -93,12 +89,24 @@ func (s Source) openFile(ctx context.Context) (io.ReadCloser, bool, error) {
 	}
 	f, err := os.OpenFile(s.address, flags, 0)
 	if err != nil {
-		return nil, false, fault.New(fault.Permission, fmt.Errorf("source of control messages: %w", err), "may this user read it?")
+		return nil, false, unopened(err)
 	}
 	if st.Mode().IsRegular() {
 		return ending(ctx, f), true, nil
 	}
 	return ending(ctx, &fifo{File: f, ctx: ctx}), false, nil
+}
+
+// unopened is the error of a file that cannot be opened.
+func unopened(err error) error {
+	kind, hint := fault.Other, hintSource
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		kind = fault.NotFound
+	case errors.Is(err, fs.ErrPermission):
+		kind, hint = fault.Permission, "may this user read it?"
+	}
+	return fault.New(kind, fmt.Errorf("source of control messages: %w", err), hint)
 }
 
 // lively reads a connection until nothing comes over it any more.
@@ -110,12 +118,13 @@ func (l *lively) Read(b []byte) (int, error) {
 	}
 	n, err := l.Conn.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fmt.Errorf("nothing came for %v", silentSource)
+		err = fault.New(fault.Timeout, fmt.Errorf("nothing came for %v", silentSource), "does whoever decodes messages hear the cells?")
 	}
 	return n, err
 }
 
-// fifo reads what is written to a FIFO from when somebody does until he ends.
+// fifo reads what is written to a FIFO from when somebody does until he ends, however
+// long he says nothing: to open it again in the middle would miss the head.
 type fifo struct {
 	*os.File
 	ctx   context.Context
