@@ -224,7 +224,7 @@ type Cells struct {
 	Heard       bool      `json:"heard"`         // now; only then senders are told
 	Why         string    `json:"why,omitempty"` // they are not heard
 	RNTI        uint16    `json:"rnti"`          // that the cells call this device, 0 if it is not known
-	CapacityBps unit.Rate `json:"capacity_bps"`  // what this device can have now (C_t), over all cells
+	CapacityBps unit.Rate `json:"capacity_bps"`  // what this device can have now (C_t), over all cells; 0 until blocks of data were heard
 	FairBps     unit.Rate `json:"fair_bps"`      // its fair share of them
 	Subflows    int       `json:"subflows"`      // that are in use, and split this
 	Cells       []Cell    `json:"cells,omitempty"`

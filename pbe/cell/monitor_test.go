@@ -151,6 +151,44 @@ func TestWindowSlides(t *testing.T) {
 	near(t, "silence: C_p by the last R_w", float64(e.Physical), 30e6, 1e-9)
 }
 
+// TestIdleDevice: while it is given nothing its own last R_w counts for keepRate
+// subframes, then that of data users, if there are any. Control users' never does.
+func TestIdleDevice(t *testing.T) {
+	control := func(i int64) []Grant {
+		list := []Grant{give(RNTI(1000+i), 20, 40), give(900, 4, 40)}
+		if i%20 == 3 { // passes the filter
+			list = append(list, give(800, 15, 40))
+		}
+		return list
+	}
+	beside := func(i int64) []Grant { return append(control(i), give(700, 10, 300)) }
+	own := func(i int64) []Grant {
+		if i%10 == 9 { // one that comes again and names no size says nothing of R_w
+			return []Grant{{RNTI: self, Format: Format1, PRB: 20, N: 1, Blocks: [2]Block{{MCS: 29}}}}
+		}
+		return append(control(i), give(self, 10, 500+int(i%2)*200)) // 600 in the mean of a window
+	}
+	m := NewMonitor()
+	m.Fit = false
+	m.Listen(0, self, 0)
+	m.SetWindow(40 * time.Millisecond)
+	if e := play(m, 0, 100, control); e.Physical != 0 || e.Fair != 0 {
+		t.Errorf("of control users alone: %+v", e)
+	}
+	near(t, "never given anything: others' R_w", play(m, 100, 40, beside).Facts[0].Rate, (300*10*40+40*15*2)/(10*40+15*2.0), 1e-9)
+	r := play(m, 200, 80, own).Facts[0].Rate
+	near(t, "own", r, 600, 0.02)
+	e := play(m, 280, 100, control)
+	near(t, "idle: R_w", e.Facts[0].Rate, r, 0.02)
+	near(t, "idle: C_f", float64(e.Fair), e.Facts[0].Rate*50/2*1000, 1e-6)
+	r = e.Facts[0].Rate
+	near(t, "idle beside others", play(m, 380, keepRate-101, beside).Facts[0].Rate, r, 1e-9)
+	near(t, "idle for long, beside others", play(m, 280+keepRate, 10, beside).Facts[0].Rate, 300, 0.1)
+	near(t, "idle for long", play(m, 300+keepRate, 100, control).Facts[0].Rate, r, 1e-9)
+	play(m, 400+keepRate, 80, own)
+	near(t, "the count began again, beside others", play(m, 10, 40, beside).Facts[0].Rate, 300, 0.1)
+}
+
 // TestWindowAgainstSums compares the window with sums over a list, at random.
 func TestWindowAgainstSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

@@ -10,6 +10,10 @@ const (
 	controlPRB       = 4
 )
 
+// sharedPart is the part of the cell that data users must have for their R_w to tell
+// what it gives to data. Control traffic passes the filter now and then, and is less.
+const sharedPart = 0.1
+
 // MaxWindow is the longest window in subframes: a round trip of a second.
 const MaxWindow = 1000
 
@@ -23,7 +27,7 @@ type share struct {
 	again  uint8 // blocks of them that are retransmissions, of this device
 }
 
-// sum is what one user, or all, were given within the window.
+// sum is what one user, or several, were given within the window.
 type sum struct {
 	subframes int
 	prb       int
@@ -72,7 +76,6 @@ type Window struct {
 	head  int
 	n     int
 	users map[RNTI]*sum
-	all   sum
 	idle  int
 	// others is for Facts.
 	others []int
@@ -141,7 +144,6 @@ func (w *Window) Add(s Subframe, length int) {
 			w.users[h.user] = u
 		}
 		u.add(h, 1)
-		w.all.add(h, 1)
 	}
 }
 
@@ -199,7 +201,6 @@ func (w *Window) drop() {
 	for _, h := range t.shares {
 		u := w.users[h.user]
 		u.add(h, -1)
-		w.all.add(h, -1)
 		if u.subframes == 0 {
 			delete(w.users, h.user)
 		}
@@ -224,8 +225,12 @@ type Facts struct {
 	Users int
 	// All counts everybody who was given anything downlink.
 	All int
-	// Rate is R_w in bits per PRB: of own grants, else of all, else 0.
+	// Rate is R_w in bits per PRB, of own grants: 0 if there were none. In an Estimate
+	// it is the one that counted.
 	Rate float64
+	// Shared is the same of the others who share the cell, 0 while they have less than
+	// a tenth of it: control users, who send few bits a block, say nothing of data.
+	Shared float64
 }
 
 // Facts looks at the window as it is now.
@@ -236,6 +241,7 @@ func (w *Window) Facts() Facts {
 	}
 	f.Idle = float64(w.idle) / float64(w.n)
 	others := w.others[:0]
+	var data sum
 	for r, u := range w.users {
 		if !r.User() {
 			continue
@@ -244,6 +250,9 @@ func (w *Window) Facts() Facts {
 		if r != w.self && (w.Unfiltered || u.data()) {
 			f.Users++
 			others = append(others, u.prb)
+			data.prb += u.prb
+			data.sized += u.sized
+			data.bits += u.bits
 		}
 	}
 	w.others = others
@@ -254,8 +263,8 @@ func (w *Window) Facts() Facts {
 		left = own.prb
 	}
 	f.Even = even(left, others) / float64(w.n)
-	if f.Rate == 0 {
-		f.Rate = w.all.rate()
+	if float64(data.prb) >= sharedPart*f.PRB*float64(w.n) {
+		f.Shared = data.rate()
 	}
 	return f
 }
@@ -284,15 +293,11 @@ func (w *Window) newest() []share {
 	return w.slots[(w.head+w.n-1)%len(w.slots)].shares
 }
 
-// newestRate is R_w of the last subframe: of own grants, else of all; 0 if there
-// were none.
-func (w *Window) newestRate() float64 {
-	var all sum
-	for _, h := range w.newest() {
-		if h.user == w.self && h.sized > 0 {
-			return float64(h.bits) / float64(h.sized)
-		}
-		all.add(h, 1)
+// ownRate is R_w of the device's own blocks within the window, 0 if none told its
+// size.
+func (w *Window) ownRate() float64 {
+	if own := w.users[w.self]; own != nil {
+		return own.rate()
 	}
-	return all.rate()
+	return 0
 }
