@@ -239,10 +239,11 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	if !ok {
 		return bad(fmt.Errorf("feedback %q is not known", cfg.Feedback), "there are: "+strings.Join(FeedbackModes(), ", "))
 	}
-	for _, congestion := range []string{cfg.PipeCongestion, cfg.HSCongestion} {
-		if err := tcp.CheckCongestion(congestion); err != nil {
-			return nil, err
-		}
+	if err := tcp.CheckCongestion(cfg.PipeCongestion, false); err != nil {
+		return nil, fmt.Errorf("pipe_congestion: %w", err)
+	}
+	if err := tcp.CheckCongestion(cfg.HSCongestion, len(cfg.UDP) > 0); err != nil {
+		return nil, fmt.Errorf("hs_congestion: %w", err)
 	}
 	if len(cfg.UDP) > 0 && cfg.DialUDP == nil {
 		return nil, fault.New(fault.Unsupported, errors.New("servers cannot be reached over UDP here"), "leave `udp` out")

@@ -252,7 +252,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if err != nil {
 		return nil, fault.New(fault.Config, err, "mend `latency` or `redundant`")
 	}
-	if err := tcp.CheckCongestion(cfg.Congestion); err != nil {
+	if err := tcp.CheckCongestion(cfg.Congestion, len(cfg.UDP) > 0); err != nil {
 		return nil, err
 	}
 	server, err := findServer(cfg.Server, trust)

@@ -1,6 +1,8 @@
 package primary
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"path/filepath"
@@ -12,6 +14,8 @@ import (
 
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/paths"
+	"mpbond/tcp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -48,6 +52,9 @@ func TestBadConfig(t *testing.T) {
 		{"reinject", []identity.Peer{one}, func(c *Config) { c.Reinject = 0 }, "threshold is 0", "0.2"},
 		{"no reinjection", []identity.Peer{one}, func(c *Config) { c.Reinject = -1 }, "", ""},
 		{"UDP over another interface", []identity.Peer{one}, func(c *Config) { c.UDP, c.Interfaces = []string{"wwan0"}, []string{"wlan0"} }, "wwan0", "interfaces"},
+		{"copa over TCP", []identity.Peer{one}, func(c *Config) { c.Congestion = "copa" }, "nothing here goes over UDP", "udp"},
+		{"copa over UDP", []identity.Peer{one}, func(c *Config) { c.Congestion, c.UDP, c.DialUDP = "copa", []string{"any"}, noUDP }, "", ""},
+		{"pbe over UDP", []identity.Peer{one}, func(c *Config) { c.Congestion, c.UDP, c.DialUDP = "pbe", []string{"any"}, noUDP }, "", ""},
 		{"auto and a name", []identity.Peer{one}, func(c *Config) { c.Interfaces = []string{"wlan0", "auto"} }, "wlan0", "alone"},
 		{"give up", []identity.Peer{one}, func(c *Config) { c.GiveUp = 0 }, "after 0s", "60s"},
 		{"pipe", []identity.Peer{one}, func(c *Config) { c.Pipe = "203.0.113.1:7602" }, "203.0.113.1", "ip address"},
@@ -84,6 +91,10 @@ func TestBadConfig(t *testing.T) {
 			t.Errorf("%s: %v (%v, %s)", c.name, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}
+}
+
+func noUDP(context.Context, string, tcp.Options) (paths.OverUDP, error) {
+	return nil, errors.New("no")
 }
 
 func TestBackoffGrowsAndIsBounded(t *testing.T) {

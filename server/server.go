@@ -164,6 +164,9 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if cfg.Reinject == 0 || math.IsNaN(cfg.Reinject) {
 		return nil, fault.New(fault.Config, fmt.Errorf("reinject is %v", cfg.Reinject), "a negative value switches reinjection off; 0.2 is usual")
 	}
+	if err := tcp.CheckCongestion(cfg.Congestion, cfg.UDP); err != nil {
+		return nil, err
+	}
 	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion, UserTimeout: UserTimeout, Ledger: cfg.Usage.Ledger(policy.ForSubflow)})
 	if err != nil {
 		return nil, err

@@ -220,13 +220,8 @@ func setCongestion(fd int, name string) error {
 	return fault.New(fault.Config, fmt.Errorf("congestion control %q: %w", name, err), have)
 }
 
-// CheckCongestion tells whether this process may use a congestion control, so
-// that a wrong name is told before the first connection. The empty name is the
-// system's choice. Errors are faults.
-func CheckCongestion(name string) error {
-	if !ofSystem(name) {
-		return nil
-	}
+// checkCongestion is CheckCongestion of a name of the system's.
+func checkCongestion(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("congestion control %q: %w", name, err)

@@ -40,13 +40,8 @@ func setCongestion(int, string) error {
 	return errors.New("the congestion control can be chosen on Linux only")
 }
 
-// CheckCongestion takes the system's choice only.
-func CheckCongestion(name string) error {
-	if !ofSystem(name) {
-		return nil
-	}
-	return setCongestion(-1, name)
-}
+// checkCongestion takes no name.
+func checkCongestion(name string) error { return setCongestion(-1, name) }
 
 func bind(_ int, device string, mark int) error {
 	if device != "" || mark != 0 {

@@ -52,18 +52,36 @@ const (
 // device: "mpbd".
 const OwnMark = 0x6d706264
 
-// PBE names PBE-CC, which needs what only transports over UDP tell (package pbe/udp).
-const PBE = "pbe"
+// PBE names PBE-CC, which needs what only transports over UDP tell (package pbe/udp),
+// Copa a congestion control that these alone have: no system has it for TCP.
+const (
+	PBE  = "pbe"
+	Copa = "copa"
+)
 
 // ofSystem tells whether a congestion control is one for the system to choose.
-func ofSystem(name string) bool { return name != "" && name != PBE }
+func ofSystem(name string) bool { return name != "" && name != PBE && name != Copa }
+
+// CheckCongestion tells whether this process may use a congestion control for its TCP,
+// so that a wrong name is told before the first connection. The empty name is the
+// system's choice, and so are, where something goes over UDP as well, names that only
+// UDP has; else these mean nothing, which is an error. Errors are faults.
+func CheckCongestion(name string, udp bool) error {
+	switch {
+	case ofSystem(name):
+		return checkCongestion(name)
+	case name != "" && !udp:
+		return fault.New(fault.Config, fmt.Errorf("congestion control %q is one over UDP, and nothing here goes over UDP", name), "set `udp` too, or another congestion control")
+	}
+	return nil
+}
 
 // Options are the settings of a connection or listener. The zero value is
 // good.
 type Options struct {
 	// Congestion names the congestion control of the sending side, as
-	// /proc/sys/net/ipv4/tcp_available_congestion_control lists them. Empty, and PBE, is
-	// the system's default.
+	// /proc/sys/net/ipv4/tcp_available_congestion_control lists them. Empty, PBE and Copa
+	// are the system's default.
 	Congestion string
 	// Interface binds to a network device by name, Local to a local address
 	// ("192.0.2.7" or "192.0.2.7:0"). Dial only.

@@ -289,3 +289,25 @@ func BenchmarkProbe(b *testing.B) {
 		}
 	}
 }
+
+// TestCheckCongestion: names that only UDP has are good where something goes over UDP,
+// and no others are that the system does not have.
+func TestCheckCongestion(t *testing.T) {
+	for name, c := range map[string]struct{ overTCP, overUDP bool }{"": {true, true}, PBE: {false, true}, Copa: {false, true}, "nosuch": {false, false}} {
+		for udp, want := range map[bool]bool{false: c.overTCP, true: c.overUDP} {
+			if err := CheckCongestion(name, udp); (err == nil) != want {
+				t.Errorf("%q, UDP %v: %v", name, udp, err)
+			}
+		}
+		l, err := Listen(t.Context(), "127.0.0.1:0", Options{Congestion: name})
+		if (err == nil) != c.overUDP {
+			t.Errorf("%q: %v", name, err)
+		}
+		if err == nil {
+			l.Close()
+		}
+	}
+	if err := CheckCongestion(Copa, false); !fault.Is(err, fault.Config) || fault.HintOf(err) == "" {
+		t.Error(err)
+	}
+}

@@ -228,7 +228,7 @@ func (o doctorOptions) primary(p *doctor.Patient, trust *identity.Trust, st api.
 	if p.Server, err = primary.ServerOf(cfg, trust); err != nil {
 		return err
 	}
-	if err := tcp.CheckCongestion(cfg.Congestion); err != nil {
+	if err := tcp.CheckCongestion(cfg.Congestion, len(cfg.UDP) > 0); err != nil {
 		return err
 	}
 	p.Helpers, p.Name, p.Interfaces = trust.ByRole(identity.RoleHelper), cmp.Or(cfg.Name, "primary"), cfg.Interfaces

@@ -25,7 +25,7 @@ func controller(name string) func() cc.Controller {
 		return func() cc.Controller { return cc.NewPBE(rand.Uint64()) }
 	case "bbr":
 		return func() cc.Controller { return cc.NewBBR(rand.Uint64()) } // flows that probe together find queues
-	case "copa":
+	case tcp.Copa:
 		return func() cc.Controller { return cc.NewCopa(0.5) }
 	}
 	return func() cc.Controller { return cc.NewCUBIC() }
