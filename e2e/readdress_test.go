@@ -13,13 +13,7 @@ import (
 // for a time in between.
 func (n *network) readdress(node, link string, down time.Duration) {
 	n.Helper()
-	old, err := n.Lab.Topology.Addr(node, link)
-	if err != nil {
-		n.Fatal(err)
-	}
-	b := old.As4()
-	b[3] += 20
-	next := netip.AddrFrom4(b)
+	old, next := n.addresses(node, link)
 	n.Must(node, "ip", "addr", "del", old.String()+"/24", "dev", link)
 	if down > 0 {
 		n.Must(node, "ip", "link", "set", link, "down")
@@ -27,6 +21,18 @@ func (n *network) readdress(node, link string, down time.Duration) {
 		n.Must(node, "ip", "link", "set", link, "up")
 	}
 	n.Must(node, "ip", "addr", "add", next.String()+"/24", "dev", link)
+}
+
+// addresses are the one that a node has on a link, and another one.
+func (n *network) addresses(node, link string) (old, next netip.Addr) {
+	n.Helper()
+	old, err := n.Lab.Topology.Addr(node, link)
+	if err != nil {
+		n.Fatal(err)
+	}
+	b := old.As4()
+	b[3] += 20
+	return old, netip.AddrFrom4(b)
 }
 
 // TestHelperReaddressed: in the middle of a download that has no other way, the

@@ -70,6 +70,7 @@ func (h *Helper) watchAddresses(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			h.reviewFacts(now)
+			h.listen(now)
 		}
 		slept := h.wall().Sub(last) - addressEvery
 		if last = h.wall(); slept > leastSleep {

@@ -214,6 +214,7 @@ type subflow struct {
 	since   time.Time
 	link    string // interface of the HS-path, "" if it is not known
 	moves   moves
+	mute    mute
 	lent    lent
 }
 
@@ -483,7 +484,10 @@ func (h *Helper) subflow(ctx context.Context, all *sync.WaitGroup, t *target, o 
 	log.Debug("subflow relayed")
 	h.rec.Add(trace.Event{Kind: trace.RelayUp, Count: number, Device: t.primary.Name, Text: q.Server})
 	err = r.run(h.mode, h.tracing(number))
-	h.judge(r, began)
+	h.mu.Lock()
+	m := h.relays[r].mute
+	h.mu.Unlock()
+	h.judge(r, m, began, err)
 	h.rec.Add(trace.Event{Kind: trace.RelayDown, Count: number, Device: t.primary.Name,
 		Length: unit.Bytes(r.up.read.Load() + r.down.read.Load()), Reason: ending(err)})
 	h.mu.Lock()

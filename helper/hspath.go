@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"mpbond/estimate"
 	"mpbond/paths"
 	"mpbond/pipe"
 	"mpbond/tcp"
@@ -38,12 +39,53 @@ func (p hsPath) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
 // errMute is that the server never said anything.
 var errMute = errors.New("nothing came back over UDP")
 
-// judge tells the dialer of an HS-path that has ended, which began at a time, if the
-// server never answered the handshake that its primary waited for: some networks let
-// through the beginning alone.
-func (h *Helper) judge(r *relay, began time.Time) {
-	if r.hs.Received() == 0 && r.up.read.Load() > 0 && time.Since(began) >= pipe.HandshakeTimeout/2 {
-		h.paths.Lost(r.hs.Conn(), errMute)
+// errSilent is that the server says nothing any more.
+var errSilent = errors.New("nothing comes back over UDP any more")
+
+// muteLimit is how long an HS-path that ends was mute if that is why: its primary gives
+// up a subflow that is silent for 3 s, and it is looked at each addressEvery.
+const muteLimit = 1500 * time.Millisecond
+
+// mute is since when nothing comes by an HS-path, though what was sent waits for its
+// acknowledgement. Helper.mu guards it.
+type mute struct {
+	acked, received uint64
+	since           time.Time // the last look at which all was well
+}
+
+// look is called each addressEvery.
+func (m *mute) look(now time.Time, hs estimate.Hop) {
+	if m.since.IsZero() || hs.Queue == 0 || hs.Acked != m.acked || hs.Received != m.received {
+		*m = mute{hs.Acked, hs.Received, now}
+	}
+}
+
+// judge tells the dialer of an HS-path over UDP that has ended how it went, since some
+// networks let through the beginning alone: whether the server never answered the
+// handshake that its primary waited for, or said nothing any more at the end. It began
+// at a time, and err is why it ended.
+func (h *Helper) judge(r *relay, m mute, began time.Time, err error) {
+	c, now := r.hs.Conn(), time.Now()
+	switch {
+	case r.hs.Received() > 0:
+		var silent error
+		if !m.since.IsZero() && now.Sub(m.since) >= muteLimit && !errors.Is(err, errAddress) {
+			silent = errSilent
+		}
+		h.paths.Ended(c, began, silent)
+	case r.up.read.Load() > 0 && now.Sub(began) >= pipe.HandshakeTimeout/2:
+		h.paths.Lost(c, errMute)
+	}
+}
+
+// listen looks which HS-paths are mute.
+func (h *Helper) listen(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r, f := range h.relays {
+		if hs, err := r.hs.Probe(); err == nil {
+			f.mute.look(now, hs)
+		}
 	}
 }
 

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 
+	"mpbond/estimate"
 	"mpbond/paths"
+	"mpbond/unit"
 )
 
 // movable is a connection whose attempts to move end so.
@@ -44,5 +47,35 @@ func TestMoves(t *testing.T) {
 	}
 	if new(moves).follow(&net.TCPConn{}) {
 		t.Error("TCP moves")
+	}
+}
+
+// TestMute: an HS-path is mute since nothing came while something sent waited for its
+// acknowledgement; an idle one is not.
+func TestMute(t *testing.T) {
+	began := time.Unix(1e9, 0)
+	type look struct {
+		queue           unit.Bytes
+		acked, received uint64
+	}
+	for name, c := range map[string]struct {
+		looks []look
+		want  time.Duration // at the last look, one a second
+	}{
+		"idle":              {[]look{{0, 9, 9}, {0, 9, 9}, {0, 9, 9}}, 0},
+		"busy":              {[]look{{9, 1, 9}, {9, 2, 9}, {9, 3, 9}}, 0},
+		"it answers":        {[]look{{9, 1, 1}, {9, 1, 2}, {9, 1, 3}}, 0},
+		"mute":              {[]look{{9, 1, 1}, {9, 1, 1}, {9, 1, 1}, {20, 1, 1}}, 3 * time.Second},
+		"mute after a time": {[]look{{0, 1, 1}, {0, 1, 1}, {9, 1, 1}, {9, 1, 1}}, 2 * time.Second},
+	} {
+		var m mute
+		now := began
+		for i, l := range c.looks {
+			now = began.Add(time.Duration(i) * time.Second)
+			m.look(now, estimate.Hop{Queue: l.queue, Acked: l.acked, Received: l.received})
+		}
+		if got := now.Sub(m.since); got != c.want {
+			t.Errorf("%s: for %v", name, got)
+		}
 	}
 }

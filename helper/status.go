@@ -98,7 +98,7 @@ func (h *Helper) Status() Status {
 		s.Relayed += r.up.read.Load() + r.down.read.Load()
 		one := SubflowStatus{Number: f.number, Primary: h.nameOf(f.primary), Server: f.server, Since: f.since, Transport: r.hs.LocalAddr().Network(), Migrated: f.moves.count, Up: r.up.status(), Down: r.down.status()}
 		if one.Transport != "udp" {
-			one.Fallback = h.paths.Why(f.link)
+			one.Fallback = h.paths.Why(f.link, r.hs.LocalAddr())
 		}
 		s.Subflows = append(s.Subflows, one)
 	}

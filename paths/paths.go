@@ -26,11 +26,15 @@ import (
 
 // Tuning.
 const (
-	// headStart is how long UDP may take alone. Where it answers at all it is first by
-	// that, however long the round trip, and with it one packet of its handshake may be
+	// headStart is how long UDP may take alone. Where it answers after one round trip it
+	// is first by that, however long that is, and one packet of its handshake may be
 	// lost (the next leaves after 200 ms). Where it does not, the first connection is
 	// later by this much than TCP alone.
 	headStart = 300 * time.Millisecond
+	// lateLimit is how long UDP may answer when TCP was first, so that one knows whether
+	// it gets through: a connection over TCP is the kernel's, one over UDP needs the
+	// server's process, which may be busy, or asks for another round trip.
+	lateLimit = 2 * time.Second
 	// UDP is left alone on a way by which it did not get through, each time in turn for
 	// twice as long: a server that is just starting, or losses, are over soon, and a
 	// firewall stays.
@@ -41,6 +45,10 @@ const (
 	natKeepAlive = 110 * time.Second
 	// maxWays bounds what is remembered: more networks than a device sees in a day.
 	maxWays = 64
+	// Connections that fall silent within soonSilent of their beginning, the
+	// mostSilent-th in turn, say that the network lets UDP through at the beginning alone.
+	soonSilent = time.Minute
+	mostSilent = 2
 )
 
 // Any, in the place of an interface's name, is each of them.
@@ -97,8 +105,9 @@ type Dialer struct {
 	tcp func(ctx context.Context, addr string, opt tcp.Options) (Conn, error) // a fake in tests, or nil
 	way func(ctx context.Context, addr string, opt tcp.Options) (way, error)  // a fake in tests, or nil
 
-	mu    sync.Mutex
-	rests map[way]*rest
+	mu      sync.Mutex
+	rests   map[way]*rest
+	silence map[way]silence
 }
 
 // way is how a server is reached: what one learns of UDP there may be untrue in
@@ -115,10 +124,21 @@ type rest struct {
 	why   string
 }
 
+// silence is that connections, so many in turn, soon fell silent, the last one then.
+type silence struct {
+	count int
+	last  time.Time
+}
+
+// errLate is why a connection goes over TCP where UDP gets through.
+var errLate = errors.New("UDP answered later than TCP")
+
 // Dial connects to addr, "host:port", by TCP as opt says, but for the Ledger; and over
 // UDP, if that is asked for of the interface by which it goes and did not fail there
 // lately. TCP begins when UDP has not answered within a short time; what it then
-// finds, good or bad, is what counts. Errors are faults.
+// finds, good or bad, is what counts. If it is good, that UDP answers is still waited
+// for in the background, some seconds at most, to know whether the next one is to try
+// it. Errors are faults.
 func (d *Dialer) Dial(ctx context.Context, addr string, opt tcp.Options) (Conn, error) {
 	opt.Ledger = d.Usage.Ledger(d.Purpose)
 	if w, ok := d.wants(ctx, addr, opt); ok {
@@ -165,11 +185,8 @@ func (d *Dialer) wayTo(ctx context.Context, addr string, opt tcp.Options) (way, 
 		return way{}, err
 	}
 	defer c.Close()
-	w := way{link: cmp.Or(opt.Interface, device.NetworkOf(c.LocalAddr())), server: addr}
-	if a, err := netip.ParseAddrPort(c.LocalAddr().String()); err == nil {
-		w.local = a.Addr()
-	}
-	return w, nil
+	at, _ := netip.ParseAddrPort(c.LocalAddr().String())
+	return way{cmp.Or(opt.Interface, device.NetworkOf(c.LocalAddr())), addr, at.Addr()}, nil
 }
 
 // dialled is what came of an attempt.
@@ -180,11 +197,13 @@ type dialled struct {
 
 // race connects over UDP, or over TCP if that is later by more than it may be.
 func (d *Dialer) race(ctx context.Context, w way, opt tcp.Options) (Conn, error) {
+	udp, giveUp := context.WithCancel(context.WithoutCancel(ctx)) // it may go on when this has returned
+	defer context.AfterFunc(ctx, giveUp)()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	overUDP, overTCP := make(chan dialled, 1), chan dialled(nil)
 	go func() {
-		c, err := d.UDP(ctx, w.server, opt)
+		c, err := d.UDP(udp, w.server, opt)
 		if err != nil {
 			overUDP <- dialled{nil, err} // no nil OverUDP in an interface
 			return
@@ -204,6 +223,7 @@ func (d *Dialer) race(ctx context.Context, w way, opt tcp.Options) (Conn, error)
 	for {
 		select {
 		case r := <-overUDP:
+			giveUp() // what is made stays
 			if r.err == nil {
 				cancel()
 				drop(overTCP)
@@ -219,13 +239,34 @@ func (d *Dialer) race(ctx context.Context, w way, opt tcp.Options) (Conn, error)
 				second()
 			}
 		case r := <-overTCP:
-			cancel()
-			drop(overUDP)
 			if r.err == nil {
 				d.failed(w, why)
+				if overUDP != nil {
+					go d.late(w, overUDP, giveUp)
+				}
+				return r.c, nil
 			}
-			return r.c, r.err
+			giveUp()
+			drop(overUDP)
+			return nil, r.err
 		}
+	}
+}
+
+// late ends an attempt over UDP that TCP was faster than, and takes back that UDP rests
+// if it got through.
+func (d *Dialer) late(w way, attempt chan dialled, giveUp func()) {
+	defer giveUp()
+	defer time.AfterFunc(lateLimit, giveUp).Stop()
+	r := <-attempt
+	if r.err != nil {
+		return
+	}
+	_ = r.c.Abort()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r := d.rests[w]; r != nil {
+		r.until, r.long, r.why = time.Now(), firstRest/2, errLate.Error()
 	}
 }
 
@@ -275,10 +316,7 @@ func (d *Dialer) failed(w way, why error) {
 		if d.rests == nil {
 			d.rests = map[way]*rest{}
 		}
-		if len(d.rests) >= maxWays {
-			oldest := slices.MinFunc(slices.Collect(maps.Keys(d.rests)), func(a, b way) int { return d.rests[a].until.Compare(d.rests[b].until) })
-			delete(d.rests, oldest)
-		}
+		makeRoom(d.rests, func(r *rest) time.Time { return r.until })
 		r = &rest{long: firstRest / 2}
 		d.rests[w] = r
 	}
@@ -289,14 +327,21 @@ func (d *Dialer) failed(w way, why error) {
 	r.until, r.why = now.Add(r.long), why.Error()
 }
 
-// Why says why what goes by an interface goes over TCP now though UDP is asked for
-// there; "" if it does not, or nothing was tried. An empty link is all interfaces.
-func (d *Dialer) Why(link string) (why string) {
+// Why says why what goes by an interface from a local address goes over TCP though UDP
+// is asked for there; "" if that was not tried. An empty link is all interfaces.
+func (d *Dialer) Why(link string, local net.Addr) (why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	at, _ := netip.ParseAddrPort(local.String())
+	here := func(w way) bool {
+		if link != "" && w.link != link {
+			return false
+		}
+		return w.local == at.Addr() || w.local.Is4() != at.Addr().Is4() // TCP may have taken the server's other address
+	}
 	var last time.Time
 	for w, r := range d.rests {
-		if (link == "" || w.link == link) && r.until.After(last) {
+		if here(w) && r.until.After(last) {
 			last, why = r.until, r.why
 			if left := time.Until(r.until); left > 0 {
 				why = fmt.Sprintf("%s; UDP rests for another %v", why, left.Round(time.Second))
@@ -315,6 +360,43 @@ func (d *Dialer) Lost(c net.Conn, why error) {
 		w := c.way
 		d.mu.Unlock()
 		d.failed(w, why)
+	}
+}
+
+// Ended tells that a connection has ended which began at a time; silent is that it was
+// given up since nothing came by it any more, and nil another end. Where connections
+// over UDP soon fall silent, one after the other, UDP is left alone. Over TCP it does
+// nothing.
+func (d *Dialer) Ended(c net.Conn, began time.Time, silent error) {
+	m, ok := c.(*moving)
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	w, now := m.way, time.Now()
+	s := d.silence[w]
+	switch {
+	case silent == nil || now.Sub(began) > soonSilent:
+		delete(d.silence, w)
+		s.count = 0
+	case s.count == 0 || began.After(s.last): // else it fell silent together with another one
+		if d.silence == nil {
+			d.silence = map[way]silence{}
+		}
+		makeRoom(d.silence, func(s silence) time.Time { return s.last })
+		s = silence{s.count + 1, now}
+		d.silence[w] = s
+	}
+	d.mu.Unlock()
+	if s.count >= mostSilent {
+		d.failed(w, silent)
+	}
+}
+
+// makeRoom forgets the oldest of what is remembered, if there is much.
+func makeRoom[T any](of map[way]T, at func(T) time.Time) {
+	if len(of) >= maxWays {
+		delete(of, slices.MinFunc(slices.Collect(maps.Keys(of)), func(a, b way) int { return at(of[a]).Compare(at(of[b])) }))
 	}
 }
 

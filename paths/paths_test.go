@@ -78,6 +78,7 @@ func newWorld(t *testing.T) *world {
 		},
 		way: func(context.Context, string, tcp.Options) (way, error) { return w.at, nil },
 	}
+	t.Cleanup(func() { time.Sleep(lateLimit) }) // what goes on in the background is over then
 	return w
 }
 
@@ -95,6 +96,11 @@ func (w *world) dial() (over string, took time.Duration, err error) {
 		c = m.Conn
 	}
 	return c.(*fake).over, took, nil
+}
+
+// why is the reason of what goes from where the world is.
+func (w *world) why(link string) string {
+	return w.d.Why(link, net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.at.local, 1)))
 }
 
 const ms = time.Millisecond
@@ -115,6 +121,7 @@ func TestRace(t *testing.T) {
 		"udp is blocked":                {side{takes: -1}, side{takes: 50 * ms}, "tcp", headStart + 50*ms, 1, true},
 		"udp fails at once":             {side{err: refused}, side{takes: 50 * ms}, "tcp", 50 * ms, 1, true},
 		"udp fails late":                {side{takes: 400 * ms, err: refused}, side{takes: 200 * ms}, "tcp", 500 * ms, 1, true},
+		"udp is late":                   {side{takes: 450 * ms}, side{takes: 50 * ms}, "tcp", headStart + 50*ms, 1, true},
 		"nobody is there":               {side{takes: -1}, side{takes: 50 * ms, err: refused}, "", headStart + 50*ms, 1, false},
 		"nobody is there, tcp says not": {side{takes: -1}, side{takes: -1}, "", 10 * time.Second, 1, false},
 		"tcp is blocked":                {side{takes: 600 * ms}, side{takes: -1}, "udp", 600 * ms, 1, false},
@@ -130,8 +137,8 @@ func TestRace(t *testing.T) {
 				if w.udp.tries != 1 || w.tcp.tries != c.tries {
 					t.Errorf("%d tries of UDP, %d of TCP", w.udp.tries, w.tcp.tries)
 				}
-				if rests := w.d.Why("lte") != ""; rests != c.rests {
-					t.Errorf("%q", w.d.Why("lte"))
+				if rests := w.why("lte") != ""; rests != c.rests {
+					t.Errorf("%q", w.why("lte"))
 				}
 			})
 		})
@@ -151,10 +158,113 @@ func TestLoserEnds(t *testing.T) {
 		if over, _, err := w.dial(); over != "tcp" || err != nil {
 			t.Errorf("%q, %v", over, err)
 		}
+		time.Sleep(time.Second)
+		synctest.Wait()
 		if len(w.udp.made) != 1 || !w.udp.made[0].aborted || w.tcp.made[0].aborted {
 			t.Error("not ended")
 		}
 	})
+}
+
+// TestLate: UDP that answers when TCP was first is ended, and does not rest; one that
+// does not within a short time does.
+func TestLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		expect := func(over string) {
+			t.Helper()
+			if got, _, err := w.dial(); got != over || err != nil {
+				t.Errorf("over %q, %v; want %q", got, err, over)
+			}
+		}
+		w.tcp.takes = 10 * ms
+		for _, w.udp.takes = range []time.Duration{headStart + 20*ms, headStart + lateLimit} {
+			expect("tcp") // dial ends its context, as who dials does
+			expect("tcp") // meanwhile nobody else tries
+			time.Sleep(w.udp.takes)
+			synctest.Wait()
+			if made := w.udp.made[len(w.udp.made)-1]; !made.aborted || w.why("lte") != errLate.Error() {
+				t.Errorf("it is ended: %v; %q", made.aborted, w.why("lte"))
+			}
+		}
+		w.udp.takes = 20 * ms
+		expect("udp")
+		w.udp.takes = headStart + 10*ms + lateLimit + ms
+		expect("tcp")
+		time.Sleep(2 * lateLimit)
+		w.udp.takes = 20 * ms
+		expect("tcp")
+		if n := len(w.udp.made); n != 3 || !strings.Contains(w.why("lte"), "no answer over UDP within 300ms") {
+			t.Errorf("%d connections over UDP, %q", n, w.why("lte"))
+		}
+	})
+}
+
+// TestEnded: where connections in turn soon fell silent UDP rests; not where others were
+// between, they began together, or had lasted.
+func TestEnded(t *testing.T) {
+	silent := errors.New("nothing came")
+	type end struct {
+		began, ended time.Duration
+		err          error
+	}
+	for name, c := range map[string]struct {
+		ends  []end
+		rests bool
+	}{
+		"one":        {[]end{{0, 5 * time.Second, silent}}, false},
+		"two":        {[]end{{0, 5 * time.Second, silent}, {6 * time.Second, 30 * time.Second, silent}}, true},
+		"at once":    {[]end{{0, 5 * time.Second, silent}, {ms, 5 * time.Second, silent}}, false},
+		"another":    {[]end{{0, 5 * time.Second, silent}, {6 * time.Second, 7 * time.Second, nil}, {8 * time.Second, 12 * time.Second, silent}}, false},
+		"long after": {[]end{{0, 5 * time.Second, silent}, {6 * time.Second, 67 * time.Second, silent}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, began := newWorld(t), time.Now()
+				for _, e := range c.ends {
+					conn, err := w.d.Dial(t.Context(), "home:7600", tcp.Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(e.ended - time.Since(began))
+					w.d.Ended(conn, began.Add(e.began), e.err)
+				}
+				if why := w.why("lte"); strings.Contains(why, silent.Error()) != c.rests {
+					t.Errorf("%q", why)
+				}
+				for i := range 2 * maxWays {
+					w.at.local = netip.AddrFrom4([4]byte{10, 8, 0, byte(i)})
+					conn, err := w.d.Dial(t.Context(), "home:7600", tcp.Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					w.d.Ended(conn, time.Now(), silent)
+				}
+				if len(w.d.silence) > maxWays {
+					t.Errorf("%d ways are remembered", len(w.d.silence))
+				}
+				w.d.Ended(&net.TCPConn{}, began, silent)
+			})
+		})
+	}
+}
+
+// TestWhy: the reason is that of where something goes from.
+func TestWhy(t *testing.T) {
+	d := &Dialer{}
+	d.failed(way{"lte", "home:7600", netip.MustParseAddr("10.0.0.1")}, errors.New("blocked"))
+	for _, c := range []struct {
+		link, local string
+		want        bool
+	}{
+		{"lte", "10.0.0.1:1", true}, {"", "10.0.0.1:1", true}, {"wifi", "10.0.0.1:1", false},
+		{"lte", "10.0.0.2:1", false}, {"", "10.0.0.2:1", false}, {"lte", "[2001:db8::1]:1", true},
+	} {
+		local := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.local))
+		if why := d.Why(c.link, local); (why != "") != c.want {
+			t.Errorf("%+v: %q", c, why)
+		}
+	}
 }
 
 // TestRests: UDP that did not get through is left alone for a while, on that way only,
@@ -172,7 +282,7 @@ func TestRests(t *testing.T) {
 		for long := firstRest; long < 2*longestRest; long *= 2 {
 			long := min(long, longestRest)
 			expect("tcp", headStart+10*ms)
-			if why := w.d.Why("lte"); !strings.Contains(why, "300ms") || !strings.Contains(why, long.String()) || w.d.Why("wifi") != "" {
+			if why := w.why("lte"); !strings.Contains(why, "300ms") || !strings.Contains(why, long.String()) || w.why("wifi") != "" {
 				t.Errorf("%q", why)
 			}
 			expect("tcp", 10*ms)
@@ -182,13 +292,13 @@ func TestRests(t *testing.T) {
 		}
 		w.udp.takes = 20 * ms
 		expect("udp", 20*ms)
-		if w.d.Why("") != "" {
-			t.Error(w.d.Why(""))
+		if w.why("") != "" {
+			t.Error(w.why(""))
 		}
 		w.udp.takes = -1
 		expect("tcp", headStart+10*ms) // and for a short time again
-		if !strings.Contains(w.d.Why(""), firstRest.String()) {
-			t.Error(w.d.Why(""))
+		if !strings.Contains(w.why(""), firstRest.String()) {
+			t.Error(w.why(""))
 		}
 		w.at.local = netip.MustParseAddr("10.7.0.1") // another network
 		w.udp.takes = 20 * ms
@@ -287,13 +397,13 @@ func TestAgain(t *testing.T) {
 		time.Sleep(firstRest)
 		w.udp.takes = 20 * ms
 		again(true, 3)
-		if why := w.d.Why(""); why != "" {
+		if why := w.why(""); why != "" {
 			t.Error(why)
 		}
 		w.udp.takes = -1
 		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
-		if w.d.Again(cancelled, "home:7600", tcp.Options{}) != nil || w.d.Why("") != "" {
+		if w.d.Again(cancelled, "home:7600", tcp.Options{}) != nil || w.why("") != "" {
 			t.Error("what was cancelled says nothing of UDP")
 		}
 	})

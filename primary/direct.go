@@ -10,12 +10,15 @@ import (
 	"mpbond/tcp"
 )
 
-// betterEvery is how often a subflow over TCP that carries something looks whether UDP,
-// which is asked for, may be tried again.
-const betterEvery = 15 * time.Second
-
-// betterWithin is how long that may take: meanwhile nobody sees the end of the other.
-const betterWithin = time.Second
+const (
+	// betterEvery is how often a subflow over TCP that carries something looks whether
+	// UDP, which is asked for, may be tried again; betterFirst is when it does so first,
+	// whether it carries something or not: UDP may have been late by a hair, and it would
+	// stay over TCP for as long as it is idle.
+	betterEvery, betterFirst = 15 * time.Second, 3 * time.Second
+	// betterWithin is how long a subflow over UDP may take to be made then.
+	betterWithin = 3 * time.Second
+)
 
 // keepDirect keeps a direct subflow over an interface, "" for any.
 func (p *Primary) keepDirect(ctx context.Context, iface string) {
@@ -24,7 +27,6 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 		device += "/" + iface
 	}
 	var b backoff
-	var silent silences
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		if iface != "" {
 			p.awaitAwake(ctx, p.link(iface), device, nil, nil)
@@ -36,7 +38,7 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 			b.reset()
 			p.uplinkChanged(iface, 1)
 			err = p.hold(ctx, &l, iface, device)
-			silent.ended(p, l.conn, l.since, err)
+			p.paths.Ended(l.conn, l.since, silent(err))
 			p.uplinkChanged(iface, -1)
 		}
 		if ctx.Err() != nil {
@@ -103,49 +105,84 @@ func (p *Primary) joinDirect(ctx context.Context, c paths.Conn, iface, device, a
 // hold waits for the end of a direct subflow, or of ctx, and returns why it has ended.
 // One that goes over TCP since UDP did not get through is replaced when it does.
 func (p *Primary) hold(ctx context.Context, l *lane, iface, device string) error {
-	t := time.NewTicker(betterEvery)
-	defer t.Stop()
-	moved := l.s.e.DirectFlows()[l.id]
+	look := time.NewTimer(betterFirst)
+	defer look.Stop()
+	var a attempt // under way, or not
+	moved, first := uint64(0), true
+	leave := func(l lane, err error) {
+		l.s.e.Detach(l.id)
+		p.ended(l.s, l.id, err)
+	}
 	for {
 		select {
 		case err := <-l.down:
-			return err
+			next := a.end()
+			if next == nil {
+				return err
+			}
+			*l = *next
 		case <-ctx.Done():
-			if context.Cause(ctx) == errNotWanted { // else all is about to end, which says goodbye first
-				l.s.e.Detach(l.id)
-				p.ended(l.s, l.id, nil)
+			next := a.end()
+			if context.Cause(ctx) != errNotWanted { // all is about to end, which says goodbye first
+				return nil
+			}
+			leave(*l, nil)
+			if next != nil {
+				leave(*next, nil)
 			}
 			return nil
-		case <-t.C:
-			now := l.s.e.DirectFlows()[l.id]
-			if now.Rx+now.Tx == moved.Rx+moved.Tx || l.conn.LocalAddr().Network() == "udp" {
-				continue // no radio is woken to find out
+		case <-look.C:
+			look.Reset(betterEvery)
+			f := l.s.e.DirectFlows()[l.id]
+			idle := f.Rx+f.Tx == moved && !first // no radio is woken to find out
+			moved, first = f.Rx+f.Tx, false
+			if !idle && a.made == nil && l.conn.LocalAddr().Network() != "udp" {
+				a = p.better(ctx, *l, iface, device)
 			}
-			moved = now
-			next, ok := p.better(ctx, *l, iface, device)
-			if !ok {
+		case next := <-a.made:
+			if a = (attempt{}); next == nil {
 				continue
 			}
 			p.log.Info("subflow over TCP is replaced, since UDP gets through", "path", l.id, "by", next.id)
-			l.s.e.Detach(l.id)
-			p.ended(l.s, l.id, nil)
-			*l = next
-			moved = next.s.e.DirectFlows()[next.id]
+			leave(*l, nil)
+			*l = *next
 		}
 	}
 }
 
-// better is a subflow over UDP in the place of one over TCP, if there can be one now.
-func (p *Primary) better(ctx context.Context, l lane, iface, device string) (next lane, ok bool) {
-	dctx, cancel := context.WithTimeout(ctx, betterWithin)
-	c := p.paths.Again(dctx, l.server, p.options(iface))
-	cancel()
-	if c == nil {
-		return next, false
+// attempt is one to make a subflow over UDP in the place of another one. Made gives it,
+// or nil, once; a nil channel is no attempt.
+type attempt struct {
+	made   chan *lane
+	cancel func()
+}
+
+// end ends an attempt, and returns what it has made, if it was quicker than that.
+func (a *attempt) end() *lane {
+	if a.made == nil {
+		return nil
 	}
-	next, err := p.joinDirect(ctx, c, iface, device, l.server)
-	if err != nil {
-		p.log.Debug("no subflow over UDP yet", "by", device, "err", err)
-	}
-	return next, err == nil
+	a.cancel()
+	next := <-a.made
+	*a = attempt{}
+	return next
+}
+
+// better begins to make a subflow over UDP in the place of one over TCP.
+func (p *Primary) better(ctx context.Context, l lane, iface, device string) attempt {
+	ctx, cancel := context.WithTimeout(ctx, betterWithin)
+	a := attempt{make(chan *lane, 1), cancel}
+	go func() {
+		defer cancel()
+		var next *lane
+		if c := p.paths.Again(ctx, l.server, p.options(iface)); c != nil {
+			if l, err := p.joinDirect(ctx, c, iface, device, l.server); err == nil {
+				next = &l
+			} else {
+				p.log.Debug("no subflow over UDP yet", "by", device, "err", err)
+			}
+		}
+		a.made <- next
+	}()
+	return a
 }

@@ -15,23 +15,12 @@ import (
 // errSilent is that a subflow was given up, since nothing came by it.
 var errSilent = errors.New("silent")
 
-const (
-	// A subflow that falls silent within soonSilent, for the mostSilent-th time in turn,
-	// says that the network lets UDP through at the beginning alone.
-	soonSilent = time.Minute
-	mostSilent = 2
-)
-
-// silences counts, for one keeper, subflows in turn that soon fell silent.
-type silences int
-
-// ended takes why the subflow of a connection has ended, that began at a time.
-func (n *silences) ended(p *Primary, c net.Conn, began time.Time, err error) {
-	if !errors.Is(err, errSilent) || time.Since(began) > soonSilent {
-		*n = 0
-	} else if *n++; *n >= mostSilent {
-		p.paths.Lost(c, err)
+// silent is err if that is why a subflow was given up, else nil.
+func silent(err error) error {
+	if errors.Is(err, errSilent) {
+		return err
 	}
+	return nil
 }
 
 // addresses are this device's own, and those that it had before.
@@ -123,7 +112,7 @@ func (p *Primary) describeWays(s *session, list []api.Path) {
 		}
 		list[i].Migrated = n.moved
 		if list[i].Transport != "udp" {
-			list[i].Fallback = p.paths.Why(n.link)
+			list[i].Fallback = p.paths.Why(n.link, n.conn.LocalAddr())
 		}
 	}
 }

@@ -2,7 +2,6 @@ package primary
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -65,24 +64,5 @@ func TestFollow(t *testing.T) {
 	expect(1, "10.0.0.21:1")
 	for id := range wire.PathID(5) {
 		delete(s.names, id)
-	}
-}
-
-// TestSilences: only subflows in turn that fell silent soon after they began count.
-func TestSilences(t *testing.T) {
-	silent, now := fmt.Errorf("%w for more than %v", errSilent, silentLimit), time.Now()
-	for name, c := range map[string]struct {
-		err   error
-		began time.Time
-		want  silences
-	}{
-		"soon":  {silent, now, mostSilent},
-		"late":  {silent, now.Add(-2 * soonSilent), 0},
-		"ended": {errors.New("closed"), now, 0},
-	} {
-		n := silences(mostSilent - 1)
-		if n.ended(&Primary{}, &net.TCPConn{}, c.began, c.err); n != c.want {
-			t.Errorf("%s: %d", name, n)
-		}
 	}
 }

@@ -136,6 +136,7 @@ func Accept(ctx context.Context, t Transport, cfg *tls.Config, judge func(identi
 
 // handshake runs TLS and then f, both within HandshakeTimeout and ctx.
 func (s *Subflow) handshake(ctx context.Context, f func() error) error {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { s.t.Close() })
@@ -155,7 +156,7 @@ func (s *Subflow) handshake(ctx context.Context, f func() error) error {
 	}
 	s.t.Close()
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", HandshakeTimeout), "is mpbond running there, and is the link good?")
+		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", time.Since(began).Round(time.Second)), "is mpbond running there, and is the link good?")
 	}
 	return identity.Explain(err)
 }
