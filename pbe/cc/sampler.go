@@ -52,7 +52,7 @@ func (s *Sampler) Delivered(now time.Duration, size unit.Bytes) {
 // Delivered was told of all of them. A sample over less than minRTT is none: the
 // acknowledgements were held back and came at once.
 func (s *Sampler) Fill(a *Ack, m Mark, minRTT time.Duration) {
-	a.Delivered, a.Sent = s.delivered, m.Sent
+	a.Delivered, a.Sent, a.AppLimited = s.delivered, m.Sent, m.limited
 	if m.delivered >= s.roundUntil {
 		s.roundUntil = s.delivered
 		a.Round = true
@@ -61,6 +61,5 @@ func (s *Sampler) Fill(a *Ack, m Mark, minRTT time.Duration) {
 	s.firstSent = m.Sent
 	if took := max(sending, acking); took > 0 && took >= minRTT {
 		a.Rate = unit.RateOf(s.delivered-m.delivered, took)
-		a.AppLimited = m.limited
 	}
 }

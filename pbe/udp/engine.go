@@ -404,6 +404,11 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 		e.answer = e.answer[:0]
 	}
 	asks := probe > 0 || data || e.ping
+	if !e.wants() && e.fits(lim.Window) {
+		// Also of a question, of which there are few in a round trip: what it shows is
+		// not what the path has.
+		e.sampler.AppLimited(e.inFlight)
+	}
 	if asks {
 		b = appendStamp(b, now, e.minRTT)
 	}
@@ -418,9 +423,6 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 		b = e.appendPing(b, minPayload-overhead-(len(b)-start), &p)
 	}
 	if len(b) == start {
-		if free && !e.wants() {
-			e.sampler.AppLimited(e.inFlight)
-		}
 		return b, 0, false
 	}
 	if asks {
@@ -433,12 +435,13 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 		e.inFlight += p.size
 		e.asked = now
 		e.ctl.OnSent(now, p.size, e.inFlight)
-		rate := lim.Rate
-		if e.pace > 0 && (rate == 0 || e.pace < rate) {
-			rate = e.pace
+		from := max(e.may, now-burst)
+		if lim.Rate > 0 {
+			// No controller knows a path so well that it may be silent for longer.
+			e.may = min(from+lim.Rate.Time(p.size), now+maxTimeout)
 		}
-		if rate > 0 {
-			e.may = max(e.may, now-burst) + rate.Time(p.size)
+		if e.pace > 0 {
+			e.may = max(e.may, from+e.pace.Time(p.size))
 		}
 	}
 	return b, e.sent(p, len(b)-start), true

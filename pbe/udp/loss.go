@@ -58,7 +58,8 @@ func (e *engine) onAck(a *ackFrame) error {
 		if p := e.flying.at(largest); p != nil {
 			// An ACK that is told again is older than any that was only held back.
 			const held = ackDelay + granularity
-			e.newAck.RTT = max(e.now-p.sent-max(a.delay-held, 0), e.minRTT, time.Microsecond)
+			full := e.now - p.sent
+			e.newAck.RTT = max(full-max(a.delay-held, 0), min(full, e.minRTT), time.Microsecond)
 			e.sampleRTT(e.newAck.RTT-min(a.delay, held), e.newAck.RTT)
 		}
 	}

@@ -174,3 +174,35 @@ func TestBlackHole(t *testing.T) {
 		t.Errorf("packets of %d where short ones arrive only", m.size)
 	}
 }
+
+// TestQuestionsShowNoRate: round trips of which each had one small question do not tell
+// a controller what the path has, and a first one that was long is not the least for ever.
+func TestQuestionsShowNoRate(t *testing.T) {
+	for name, ctl := range controllers {
+		w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 8 * unit.Mbps, mtu: 1472, queue: 80 * time.Millisecond}, 1)
+		w.e[0].ctl = ctl()
+		w.drop = func(from int, f flight) bool { // the first answer comes late
+			w.drop = func(_ int, f flight) bool {
+				f.at = w.now + w.p.delay + 40*time.Millisecond
+				w.push(f)
+				w.drop = nil
+				return true
+			}
+			return false
+		}
+		for range 6 {
+			w.e[0].ping = true
+			w.send(0)
+			for w.until(50*time.Millisecond, func() bool { return w.e[0].inFlight == 0 }); len(w.q) > 0; {
+				w.step()
+			}
+		}
+		if rtt := w.e[0].minRTT; rtt > 45*time.Millisecond {
+			t.Errorf("%s: the least round trip is %v, of 40 ms", name, rtt)
+		}
+		begun := w.now
+		if took := w.transfer(2_000_000, 0) + time.Second - begun; took > 3*time.Second {
+			t.Errorf("%s: 2 MB over 8 Mbit/s took %v", name, took)
+		}
+	}
+}
