@@ -99,10 +99,6 @@ func TestOverUDP(t *testing.T) {
 	rx0, tx0 := n.counters("primary", "lte")
 	down0, up0 := n.used(asker, "lte")
 	n.download(size)
-	rx1, _ := n.counters("primary", "lte")
-	if rx1-rx0 < size/20 {
-		t.Errorf("%d bytes of %d came by the link with UDP", rx1-rx0, size)
-	}
 	p.End(os.Interrupt)
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte")
 	n.uses("laptop/lte")

@@ -28,7 +28,7 @@ import (
 const (
 	// headStart is how long UDP may take alone. Where it answers after one round trip it
 	// is first by that, however long that is, and one packet of its handshake may be
-	// lost (the next leaves after 200 ms). Where it does not, the first connection is
+	// lost (the next leaves after 100 ms). Where it does not, the first connection is
 	// later by this much than TCP alone.
 	headStart = 300 * time.Millisecond
 	// lateLimit is how long UDP may answer when TCP was first, so that one knows whether

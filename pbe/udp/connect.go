@@ -13,8 +13,9 @@ import (
 	"mpbond/fault"
 )
 
-// A HELLO is repeated after firstTry, later after longestTry at most.
-const firstTry, longestTry = 200 * time.Millisecond, 3 * time.Second
+// A HELLO is repeated after firstTry, each time in turn after twice as long, longestTry
+// at most.
+const firstTry, longestTry = 100 * time.Millisecond, 3 * time.Second
 
 // Dial connects to a server's HOST:PORT over a socket of its own. It tries all
 // addresses of that name until ctx ends.
