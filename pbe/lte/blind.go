@@ -115,11 +115,11 @@ func (b *blind) best(soft []float32, most float32, at where) (best DCI, ok bool)
 			continue
 		}
 		wrong, agreement := b.decode(soft, a)
-		if wrong > most || agreement <= best.Agreement {
+		if !(wrong <= most && agreement > best.Agreement) { // so that what is no number is refused
 			continue
 		}
 		if d, is := b.believe(a, at, common); is {
-			if agreement < convincing(a.size+crcBits, at.level) && !b.history.knows(d.RNTI) {
+			if !(agreement >= convincing(a.size+crcBits, at.level)) && !b.history.knows(d.RNTI) {
 				b.history.guessed[d.RNTI] = b.history.now
 				continue
 			}

@@ -156,15 +156,10 @@ func (c Cell) parse1A(d *DCI, f fields) bool {
 	own := d.RNTI <= cell.RNTI(0xFFF3) && d.RNTI > maxRA
 	riv, second := rivBits(c.PRB), false
 	order := !d.Distributed
-	if d.Distributed && c.PRB >= 50 {
+	if d.Distributed && c.PRB >= 50 && own {
 		// The gap is the first bit; of others than users it stands in the NDI.
-		if own {
-			second = f.take(1) == 1
-			riv--
-		} else {
-			f.take(1)
-			riv--
-		}
+		second = f.take(1) == 1
+		riv--
 	}
 	v := f.take(riv)
 	if order && own && v == 1<<riv-1 {

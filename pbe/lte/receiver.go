@@ -161,7 +161,9 @@ func (r *Receiver) lock(f found, factor int) {
 		}
 		r.offset += offset / float64(n)
 		r.decoder.noise = noise / float64(n)
-		start += int(math.Round(delay / float64(n) * float64(r.size*spacing)))
+		if shift := delay / float64(n) * float64(r.size*spacing); math.Abs(shift) < float64(r.size) {
+			start += int(math.Round(shift))
+		}
 	}
 	// What is missing of the first subframe may be its first prefix, which is not
 	// looked at.
@@ -174,7 +176,7 @@ func (r *Receiver) lock(f found, factor int) {
 	if start < 0 {
 		back = -1
 	}
-	r.next = r.at + int64(start-back*sub)
+	r.next = r.at + int64(max(start-back*sub, 0))
 	r.number = ((number-back)%10240 + 10240) % 10240
 	r.bad = 0
 }

@@ -2,7 +2,10 @@ package lte
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -175,6 +178,62 @@ func TestGivenGroups(t *testing.T) {
 		if got, want := o[number(t, r[4])][number(t, r[5])], (reg{number(t, r[7]), number(t, r[8])}); got != want {
 			t.Errorf("%v: %v", r, got)
 		}
+	}
+}
+
+// TestDistributed: what is sent to all may have distributed blocks by the whole of
+// RIV, with the gap in NDI (36.212 section 5.3.3.1.3).
+func TestDistributed(t *testing.T) {
+	for _, prb := range []int{6, 15, 25, 50, 75, 100} {
+		c := Cell{PRB: prb, Ports: 2}
+		for _, second := range []bool{false, true}[:min(1+prb/50, 2)] {
+			for n := 1; n <= c.virtual(second); n++ {
+				first := (c.virtual(second) - n) / 2
+				riv := prb*(n-1) + first // 36.213 section 7.1.6.3
+				if n-1 > prb/2 {
+					riv = prb*(prb-n+1) + prb - 1 - first
+				}
+				gap := 0
+				if second {
+					gap = 1
+				}
+				bits := fmt.Sprintf("11%0*b%05b000%b00", rivBits(prb), riv, 7, gap)
+				d := DCI{RNTI: rntiSI, Format: cell.Format1A, Payload: make([]byte, c.dciSizes(false)[cell.Format1A])}
+				copy(d.Payload, toBits(bits))
+				var want DCI
+				c.spread(&want, first, n, second)
+				if !c.parse(&d) || d.PRB != n || d.PRBs != want.PRBs {
+					t.Errorf("%d PRB, gap %d: %d from %d read as %d", prb, gap, n, first, d.PRB)
+				}
+			}
+		}
+	}
+}
+
+// TestNoNumber: no word is read where the soft bits, or what is known of them, are no
+// numbers.
+func TestNoNumber(t *testing.T) {
+	b := newBlind(Cell{PRB: 25, Ports: 1})
+	d := DCI{RNTI: rntiSI, Format: cell.Format1A, Payload: toBits("1000000000000001000000000")}
+	if !b.cell.parse(&d) {
+		t.Fatal("no message")
+	}
+	coded := encode(addCRC(slices.Clone(d.Payload), uint16(d.RNTI)), nil)
+	order := matching(len(coded) / streams)
+	soft := make([]float32, 8*cceBits)
+	for i := range soft {
+		soft[i] = 1 - 2*float32(coded[order[i%len(order)]])
+	}
+	nan := float32(math.NaN())
+	if got, ok := b.best(soft, 1, where{0, 8, 8, 0}); !ok || got.RNTI != rntiSI {
+		t.Errorf("%+v", got)
+	}
+	if got, ok := b.best(soft, nan, where{0, 8, 8, 0}); ok {
+		t.Errorf("of unknown noise: %+v", got)
+	}
+	soft[3] = nan
+	if got, ok := b.best(soft, 1, where{0, 8, 8, 0}); ok {
+		t.Errorf("with a bit that is no number: %+v", got)
 	}
 }
 
