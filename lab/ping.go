@@ -17,11 +17,14 @@ import (
 )
 
 // pingPort is where the server answers pings, pingSize their UDP payload, pingWait
-// how long the last ones may take.
+// how long the last ones may take, and pingFirst the first answer of each link, whose
+// server may yet have to start.
 const (
 	pingPort = 94
 	pingSize = 32
 	pingWait = 2 * time.Second
+
+	pingFirst = 20 * time.Second
 )
 
 // Ping is what small packets, one in each interval, saw of one link beside a
@@ -36,8 +39,8 @@ type Ping struct {
 
 // pingJob says which to send.
 type pingJob struct {
-	Every time.Duration
-	To    map[string]string // by link: the server's address there
+	Every, First time.Duration
+	To           map[string]string // by link: the server's address there
 }
 
 // pingEcho answers each ping with its own time.
@@ -70,7 +73,7 @@ type pinging struct {
 }
 
 // ping sends until in ends, and prints a line when all links have answered, at the
-// end Pings by link.
+// end Pings by link. It fails if one has not answered after First.
 func (j pingJob) ping(in io.Reader, out io.Writer) error {
 	all := map[string]*pinging{}
 	var readers, senders sync.WaitGroup
@@ -85,8 +88,17 @@ func (j pingJob) ping(in io.Reader, out io.Writer) error {
 		readers.Go(p.receive)
 		senders.Go(func() { p.send(j.Every, end) })
 	}
-	for _, p := range all {
-		<-p.heard
+	late := time.After(j.First)
+	for link, p := range all {
+		select {
+		case <-p.heard:
+		case <-late:
+			close(end)
+			for _, p := range all {
+				_ = p.conn.SetReadDeadline(time.Now())
+			}
+			return fmt.Errorf("no answer over %s in %v", link, j.First)
+		}
 	}
 	fmt.Fprintln(out, "ready")
 	_, _ = io.Copy(io.Discard, in)
@@ -157,10 +169,10 @@ func (p *pinging) receive() {
 }
 
 // pings sends one each interval over each emulated link between primary and server,
-// until stop is called, which tells what they saw.
+// until stop is called, which tells what they saw, each time that it is called.
 func (b *Bench) pings(ctx context.Context, every time.Duration) (stop func() (map[string]Ping, error), err error) {
 	t := b.Lab.Topology
-	job := pingJob{every, map[string]string{}}
+	job := pingJob{every, pingFirst, map[string]string{}}
 	for _, link := range t.allBetween("primary", "server") {
 		if !t.Link[link].Shaped() {
 			continue
@@ -197,9 +209,9 @@ func (b *Bench) pings(ctx context.Context, every time.Duration) (stop func() (ma
 	if _, err := lines.ReadString('\n'); err != nil {
 		return nil, fmt.Errorf("pings: %w: %w: %s", err, cmd.Wait(), &said)
 	}
-	return func() (results map[string]Ping, err error) {
+	return sync.OnceValues(func() (results map[string]Ping, err error) {
 		in.Close()
 		err = json.NewDecoder(lines).Decode(&results)
 		return results, errors.Join(err, cmd.Wait())
-	}, nil
+	}), nil
 }

@@ -1,6 +1,10 @@
 package lab
 
 import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
 	"testing"
 	"time"
 )
@@ -39,12 +43,30 @@ ends = ["server", "web"]
 	if err != nil {
 		t.Fatal(err)
 	}
+	if again, err := stop(); err != nil || len(again) != len(all) {
+		t.Errorf("ended again: %v, %v", again, err)
+	}
 	p := all["near"]
 	if len(all) != 1 || p.Sent < 10 || int(p.Back.Packets)+p.Lost != p.Sent || p.Back.Packets == 0 || p.Down.Packets != p.Back.Packets {
 		t.Errorf("%+v", all)
 	}
 	if p.Down.P50 < 5*time.Millisecond || p.Back.P50 < 20*time.Millisecond || p.Back.P50 < p.Down.P50 {
 		t.Errorf("5 ms and 20 ms are the least: %+v", p)
+	}
+}
+
+// TestPingsUnanswered wants the link named that nothing comes back over.
+func TestPingsUnanswered(t *testing.T) {
+	job := pingJob{Every: time.Millisecond, First: 20 * time.Millisecond, To: map[string]string{"cell2": "127.0.0.1"}}
+	if c, err := net.Dial("udp4", fmt.Sprintf("127.0.0.1:%d", pingPort)); err != nil {
+		t.Skipf("no loopback here: %v", err)
+	} else {
+		c.Close()
+	}
+	in, out := io.Pipe()
+	defer out.Close()
+	if err := job.ping(in, io.Discard); err == nil || !strings.Contains(err.Error(), "cell2") {
+		t.Errorf("nothing answers: %v", err)
 	}
 }
 

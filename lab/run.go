@@ -260,6 +260,7 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 		if pinged, err = b.pings(ctx, s.plan.Ping); err != nil {
 			return err
 		}
+		defer pinged() // also of a transfer that fails
 	}
 	before, err := b.Lab.Stats(false)
 	if err != nil {
