@@ -81,8 +81,8 @@ type BBR struct {
 	idle   bool          // nothing was in flight, and no acknowledgement came since
 
 	// cap bounds the probing rate from above, 0 for not: PBE-CC's probe in its
-	// internet-bottleneck state. led says that PBE-CC decides and BBR only measures:
-	// then there is no ProbeRTT.
+	// internet-bottleneck state. led says that PBE-CC or another decides and BBR only
+	// measures: then there is no ProbeRTT, which waits for a window that is not BBR's.
 	cap unit.Rate
 	led bool
 }

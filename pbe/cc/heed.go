@@ -15,7 +15,11 @@ type Heed struct {
 }
 
 // NewHeed begins as first; seed is for BBR's cycle.
-func NewHeed(first Controller, seed uint64) *Heed { return &Heed{NewPBE(seed), first} }
+func NewHeed(first Controller, seed uint64) *Heed {
+	h := &Heed{NewPBE(seed), first}
+	h.passive = true
+	return h
+}
 
 // OnSent implements Controller.
 func (h *Heed) OnSent(now time.Duration, size, inFlight unit.Bytes) {
@@ -32,7 +36,7 @@ func (h *Heed) OnAck(a Ack) {
 	switch {
 	case h.first == nil:
 	case h.PBE.heard:
-		h.first = nil
+		h.first, h.passive = nil, false
 	default:
 		h.first.OnAck(a)
 	}

@@ -2,6 +2,7 @@ package cc_test
 
 import (
 	"testing"
+	"time"
 
 	"mpbond/lab/virtual"
 	"mpbond/pbe/cc"
@@ -41,4 +42,23 @@ func TestHeed(t *testing.T) {
 	if h.Status().Fresh {
 		t.Error("feedback of long ago is followed")
 	}
+}
+
+// TestHeedMeasures: where the first controller keeps a queue for longer than BBR
+// believes a round trip, what BBR measures is still of now when feedback comes.
+func TestHeedMeasures(t *testing.T) {
+	h := cc.NewHeed(cc.NewCUBIC(), 1)
+	now := time.Duration(0)
+	run := func(n int, rate unit.Rate, rtt time.Duration, radio cc.Radio) unit.Rate {
+		for range n {
+			now += ms
+			h.OnSent(now, cc.MSS, rate.Bytes(rtt))
+			h.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: rtt, Sent: now - rtt, Rate: rate, InFlight: rate.Bytes(rtt), Radio: radio, Round: now%rtt == 0})
+		}
+		return h.Limits(now).Rate
+	}
+	run(1000, 40*mbps, 50*ms, cc.Radio{})
+	run(14_000, 40*mbps, 100*ms, cc.Radio{})
+	run(15_000, 10*mbps, 100*ms, cc.Radio{})
+	within(t, "the beginning of the approach", run(10, 10*mbps, 100*ms, cc.Radio{Capacity: 40 * mbps, Fair: 40 * mbps}), 9*mbps, 12*mbps)
 }

@@ -63,11 +63,12 @@ func (s PBEState) String() string { return pbeNames[s] }
 
 // PBE is PBE-CC's sender. Without feedback it is BBR.
 type PBE struct {
-	bbr   *BBR
-	state PBEState
-	radio Radio
-	heard bool          // radio is true
-	told  time.Duration // when it came
+	bbr     *BBR
+	passive bool // another controller decides: BBR measures, and does not probe
+	state   PBEState
+	radio   Radio
+	heard   bool          // radio is true
+	told    time.Duration // when it came
 
 	rtt    extreme // RTprop: the least of 10 s
 	rtprop time.Duration
@@ -136,7 +137,7 @@ func (p *PBE) deaf() { p.heard, p.bbr.cap = false, 0 }
 
 // OnAck implements Controller.
 func (p *PBE) OnAck(a Ack) {
-	p.bbr.led = p.heard && p.state != Internet
+	p.bbr.led = p.passive || p.heard && p.state != Internet
 	p.bbr.OnAck(a)
 	if a.RTT > 0 {
 		p.rtt.add(int64(a.Now), int64(a.RTT), int64(pbeMinDelay))
