@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -61,6 +62,33 @@ func TestAsksOnly(t *testing.T) {
 	}
 	if checkFlying(t, e); most > maxQuiet+100 || e.counts.packets < 90_000 || e.err != nil {
 		t.Errorf("%d packets remembered of %d; %v", most, e.counts.packets, e.err)
+	}
+}
+
+// TestFewAcksKept: nor does one who acknowledges every second of what asks for nothing.
+func TestFewAcksKept(t *testing.T) {
+	e := newEngine(cc.NewCUBIC(), 28)
+	now, most := time.Second, 0
+	e.heard, e.spoke = now, now
+	for i := range uint64(20_000) {
+		b := []byte{framePing}
+		if n := e.number; n > 2 && !slices.Contains(e.skipped, (n-1)&^1) {
+			n = (n - 1) &^ 1
+			a := ackFrame{window: 1 << 20, n: 1, spans: [maxRanges]span{{n, n}}}
+			b = append(b, a.append(nil)...)
+		}
+		if err := e.handle(now, 2*i, b); err != nil {
+			t.Fatal(err)
+		}
+		e.tick(now)
+		for ok := true; ok; {
+			_, _, ok = e.poll(now, nil)
+		}
+		most = max(most, len(e.acks))
+		now += 50 * time.Microsecond
+	}
+	if checkFlying(t, e); most > 100 || e.number < 10_000 {
+		t.Errorf("%d ranges remembered of %d packets", most, e.number)
 	}
 }
 

@@ -44,6 +44,7 @@ func (e *engine) onAck(a *ackFrame) error {
 		e.acks = e.acks.add(s.lo, s.hi)
 	}
 	if newest == nil {
+		e.trim() // what is known of those that asked for nothing is bounded too
 		return nil
 	}
 	// A round trip is that of the largest, which may be one that asked for nothing,
