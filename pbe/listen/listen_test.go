@@ -142,6 +142,7 @@ func TestChain(t *testing.T) {
 		if got := p.Status(); !got.Fresh || l.State().Silent != nil {
 			t.Errorf("after the first messages: %+v", got)
 		}
+		synctest.Wait()
 		if len(news) != 3 || news[0] != "<nil>" || !strings.HasPrefix(news[1], "what is heard is 1") || news[2] != "<nil>" {
 			t.Errorf("told: %q", news)
 		}
@@ -287,10 +288,10 @@ func TestSourceEnds(t *testing.T) {
 		}
 		time.Sleep(6 * time.Second) // nothing comes any more, and no end
 		synctest.Wait()
-		src.fails = fault.New(fault.Unreachable, errors.New("no such host"), "a hint")
+		src.fails, src.tries = fault.New(fault.Unreachable, errors.New("no such host"), "a hint"), 0
 		conn.Close()
-		src.tries = 0
 		time.Sleep(60 * time.Second)
+		synctest.Wait()
 		if src.tries < 10 || src.tries > 17 {
 			t.Errorf("%d attempts in a minute", src.tries)
 		}
