@@ -60,6 +60,15 @@ func (m *mute) look(now time.Time, hs estimate.Hop) {
 	}
 }
 
+// silent is errSilent if an HS-path that ended then, for that reason, had fallen silent,
+// else nil.
+func (m mute) silent(ended time.Time, why error) error {
+	if m.since.IsZero() || ended.Sub(m.since) < muteLimit || errors.Is(why, errAddress) {
+		return nil
+	}
+	return errSilent
+}
+
 // judge tells the dialer of an HS-path over UDP that has ended how it went, since some
 // networks let through the beginning alone: whether the server never answered the
 // handshake that its primary waited for, or said nothing any more at the end. It began
@@ -68,11 +77,7 @@ func (h *Helper) judge(r *relay, m mute, began time.Time, err error) {
 	c, now := r.hs.Conn(), time.Now()
 	switch {
 	case r.hs.Received() > 0:
-		var silent error
-		if !m.since.IsZero() && now.Sub(m.since) >= muteLimit && !errors.Is(err, errAddress) {
-			silent = errSilent
-		}
-		h.paths.Ended(c, began, silent)
+		h.paths.Ended(c, began, m.silent(now, err))
 	case r.up.read.Load() > 0 && now.Sub(began) >= pipe.HandshakeTimeout/2:
 		h.paths.Lost(c, errMute)
 	}

@@ -2,6 +2,7 @@ package helper
 
 import (
 	"errors"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -77,5 +78,14 @@ func TestMute(t *testing.T) {
 		if got := now.Sub(m.since); got != c.want {
 			t.Errorf("%s: for %v", name, got)
 		}
+		if silent := m.silent(now.Add(time.Second/10), io.EOF) != nil; silent != (c.want > 0) {
+			t.Errorf("%s: silent %v", name, silent)
+		}
+		if m.silent(now.Add(time.Hour), errAddress) != nil {
+			t.Errorf("%s: it had no address", name)
+		}
+	}
+	if (mute{}).silent(began, io.EOF) != nil {
+		t.Error("nobody has looked")
 	}
 }

@@ -63,8 +63,10 @@ func TestOtherListener(t *testing.T) {
 	}
 	o.broken <- errors.New("the socket is on fire")
 	ln.Close()
-	for len(o.broken) > 0 { // Accept takes it
-		time.Sleep(time.Millisecond)
+	for end := time.Now().Add(time.Minute); len(o.broken) > 0; time.Sleep(time.Millisecond) { // Accept takes it
+		if time.Now().After(end) {
+			t.Fatal("nobody accepts any more")
+		}
 	}
 	cancel()
 	if err := <-done; err != nil {

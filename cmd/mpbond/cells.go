@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,14 +79,25 @@ func parseCells(flags []string) (map[string]mydevice.Cell, error) {
 		if err != nil {
 			return nil, fault.New(fault.Usage, fmt.Errorf("--cell %s: %w", f, err), "write rnti=N in decimal or as 0x4601, cells=0+2")
 		}
+		if _, twice := of[iface]; twice {
+			return nil, fault.New(fault.Usage, fmt.Errorf("--cell names %s twice", iface), "one source tells of all cells of an interface")
+		}
 		of[iface] = c
 	}
 	return of, nil
 }
 
+// option begins what follows upon a source, or is misspelt.
+var option = regexp.MustCompile("^[a-z]+=")
+
 // parseCell reads SOURCE[,rnti=N][,cells=N+N…].
 func parseCell(text string) (c mydevice.Cell, err error) {
 	parts := strings.Split(text, ",")
+	for _, p := range parts[1:] {
+		if word := option.FindString(p); word != "" && word != "rnti=" && word != "cells=" {
+			return c, fmt.Errorf("there is no %s", word)
+		}
+	}
 	for len(parts) > 1 {
 		last := parts[len(parts)-1]
 		if n, ok := strings.CutPrefix(last, "rnti="); ok {

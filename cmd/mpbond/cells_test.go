@@ -23,10 +23,38 @@ func TestParseCells(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, bad := range []string{"", "wwan0", "=x", "wwan0=x,rnti=", "wwan0=x,rnti=65536", "wwan0=x,cells=a"} {
+	for _, bad := range []string{"", "wwan0", "=x", "wwan0=x,rnti=", "wwan0=x,rnti=65536", "wwan0=x,cells=a", "wwan0=x,rnit=5", "wwan0=x,rnti=5,cell=1"} {
 		if _, err := parseCells([]string{bad}); fault.KindOf(err) != fault.Usage || fault.HintOf(err) == "" {
 			t.Errorf("%q: %v", bad, err)
 		}
+	}
+}
+
+// TestCellTwice: the second source of an interface's cells is refused.
+func TestCellTwice(t *testing.T) {
+	if _, err := parseCells([]string{"wwan0=x", "wwan0=y"}); fault.KindOf(err) != fault.Usage || !strings.Contains(err.Error(), "wwan0 twice") {
+		t.Error(err)
+	}
+}
+
+// TestDualCells: one listener serves both roles, so that it is enough if either goes over
+// UDP there.
+func TestDualCells(t *testing.T) {
+	var c dualConfig
+	c.Primary.Cell = map[string]mydevice.Cell{"wwan0": {Messages: "x"}}
+	c.Helper.Cell = map[string]mydevice.Cell{"wwan0": {Messages: "y"}, "wwan1": {Messages: "z"}}
+	c.Primary.UDP, c.Helper.UDP = []string{"wwan1"}, []string{"wwan0"}
+	alone := c
+	alone.Helper.UDP = nil
+	of, err := c.takeCells()
+	if want := map[string]mydevice.Cell{"wwan0": {Messages: "x"}, "wwan1": {Messages: "z"}}; err != nil || !reflect.DeepEqual(of, want) {
+		t.Errorf("%+v, %v", of, err)
+	}
+	if len(c.Primary.Cell)+len(c.Helper.Cell) > 0 {
+		t.Error("a role is left to check its own alone")
+	}
+	if _, err := alone.takeCells(); fault.KindOf(err) != fault.Config || !strings.Contains(err.Error(), "wwan0") {
+		t.Error(err)
 	}
 }
 
@@ -93,5 +121,20 @@ func TestCellWords(t *testing.T) {
 	}
 	if text := pbeWords(api.PBE{State: "wireless"}); !strings.Contains(text, "as BBR") {
 		t.Error(text)
+	}
+}
+
+// TestTransportWords: what a path goes over is told if one would not expect it.
+func TestTransportWords(t *testing.T) {
+	for want, p := range map[string]api.Path{
+		"":                         {Transport: "tcp"},
+		"over TCP: it was blocked": {Transport: "tcp", Fallback: "it was blocked"},
+		"over UDP":                 {Transport: "udp"},
+		"over UDP, went on from another address once":    {Transport: "udp", Migrated: 1},
+		"over UDP, went on from another address 2 times": {Transport: "udp", Migrated: 2},
+	} {
+		if got := transportWords(p); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"mpbond/api/serve"
 	mydevice "mpbond/device"
 	"mpbond/helper"
+	"mpbond/paths"
 	"mpbond/policy"
 	"mpbond/primary"
 	"mpbond/tcp"
@@ -27,15 +29,15 @@ type dualConfig struct {
 	Helper  helper.Config  `toml:"helper"`
 }
 
-// cells are those of both, for what either carries by an interface shares it. What the
-// primary says of one counts.
-func (c dualConfig) cells() map[string]mydevice.Cell {
-	all := maps.Clone(c.Helper.Cell)
-	if all == nil {
-		return c.Primary.Cell
-	}
+// takeCells takes those of both out of it, for what either carries by an interface
+// shares them, and each alone could not tell whether they are of use. What the primary
+// says of an interface counts.
+func (c *dualConfig) takeCells() (map[string]mydevice.Cell, error) {
+	all := map[string]mydevice.Cell{}
+	maps.Copy(all, c.Helper.Cell)
 	maps.Copy(all, c.Primary.Cell)
-	return all
+	c.Primary.Cell, c.Helper.Cell = nil, nil
+	return all, paths.CheckCells(all, slices.Concat(c.Primary.UDP, c.Helper.UDP))
 }
 
 func dualCommand() *cobra.Command {
@@ -77,7 +79,11 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			if cfg.Primary.TUN {
 				cfg.Helper.Mark = tcp.OwnMark
 			}
-			heard, err := openCells(cfg.cells(), rec)
+			of, err := cfg.takeCells()
+			if err != nil {
+				return err
+			}
+			heard, err := openCells(of, rec)
 			if err != nil {
 				return err
 			}

@@ -328,6 +328,8 @@ func transportWords(p api.Path) string {
 	switch {
 	case p.Fallback != "":
 		return fmt.Sprintf("over %s: %s", strings.ToUpper(oneLine(p.Transport)), oneLine(p.Fallback))
+	case p.Transport == "udp" && p.Migrated == 1:
+		return "over UDP, went on from another address once"
 	case p.Transport == "udp" && p.Migrated > 0:
 		return fmt.Sprintf("over UDP, went on from another address %d times", p.Migrated)
 	case p.Transport == "udp":
