@@ -232,8 +232,9 @@ func serve(t *testing.T, l *Lab, node string, udp bool, argv ...string) {
 		table, state = "udp", "07"
 	}
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", cmd.Process.Pid, table))
+		// In this order: the program that still enters the node sees other sockets.
 		link, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid))
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", cmd.Process.Pid, table))
 		if strings.Contains(string(b), " "+state+" ") && !strings.Contains(link, "nsenter") {
 			return
 		}

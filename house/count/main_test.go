@@ -58,6 +58,7 @@ func TestAgain(t *testing.T) {
 	const (
 		fail  = `{"Action":"fail","Package":"p","Test":"A/part"}` + "\n" + `{"Action":"fail","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n"
 		race  = `{"Action":"output","Package":"p","Test":"A/part","Output":"WARNING: DATA RACE\n"}` + "\n"
+		skip  = `{"Action":"skip","Package":"p","Test":"A/part"}` + "\n"
 		pass  = `{"Action":"pass","Package":"p","Test":"A"}` + "\n"
 		other = `{"Action":"pass","Package":"q","Test":"B"}` + "\n" + `{"Action":"pass","Package":"q"}` + "\n"
 		end   = `{"Action":"fail","Package":"p"}` + "\n"
@@ -67,24 +68,29 @@ func TestAgain(t *testing.T) {
 		ok                 bool
 		want               string
 	}{
-		"passes then":  {"p", fail, pass, true, "unsteady: p A failed once"},
-		"fails again":  {"p", fail, fail, false, "1 passed, 2 failed"},
-		"says nothing": {"p", fail, "", false, "1 passed, 2 failed"},
-		"race":         {"p", race + fail, pass, false, "1 passed, 2 failed"},
-		"cut off":      {"p", `{"Action":"run","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n", pass, false, "1 passed, 1 failed"},
-		"panic":        {"p", `{"Action":"output","Package":"p","Test":"A","Output":"panic: oh\n"}` + "\n" + fail, pass, false, "1 passed, 2 failed"},
-		"skips then":   {"p", fail, `{"Action":"skip","Package":"p","Test":"A/part"}` + "\n" + pass, false, "1 passed, 2 failed"},
-		"elsewhere":    {"q", fail, pass, false, "1 passed, 2 failed"},
-		"not tested":   {"r", fail, pass, false, "failed: r was not tested"},
+		"passes then":    {"p", fail, pass, true, "unsteady: p A failed once"},
+		"fails again":    {"p", fail, fail, false, "1 passed, 2 failed"},
+		"says nothing":   {"p", fail, "", false, "1 passed, 2 failed"},
+		"race":           {"p", race + fail, pass, false, "1 passed, 2 failed"},
+		"cut off":        {"p", `{"Action":"run","Package":"p","Test":"A"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n", pass, false, "1 passed, 1 failed"},
+		"panic":          {"p", `{"Action":"output","Package":"p","Test":"A","Output":"panic: oh\n"}` + "\n" + fail, pass, false, "1 passed, 2 failed"},
+		"skips then":     {"p", fail, skip + pass, false, "1 passed, 2 failed"},
+		"skips at first": {"p", fail, skip + pass + "\x00" + skip + pass + "\x00" + pass, true, "unsteady: p A failed once"},
+		"fails after it": {"p", fail, skip + pass + "\x00" + fail + "\x00" + pass, false, "1 passed, 2 failed"},
+		"elsewhere":      {"q", fail, pass, false, "1 passed, 2 failed"},
+		"not tested":     {"r", fail, pass, false, "failed: r was not tested"},
 	} {
 		var b strings.Builder
 		y := newTally(&b, c.pkg)
 		y.read(strings.NewReader(other + c.first + end))
+		times := strings.Split(c.second, "\x00")
 		y.repeat(func(f test) io.Reader {
 			if f != (test{"p", "A"}) {
 				t.Errorf("%s: %v is made again", name, f)
 			}
-			return strings.NewReader(c.second)
+			now := times[0]
+			times = append(times[1:], now)
+			return strings.NewReader(now)
 		})
 		if ok := y.close(); ok != c.ok || !strings.Contains(b.String(), c.want) || ok == strings.Contains(b.String(), "failed: ") {
 			t.Errorf("%s: %v\n%s", name, ok, b.String())
