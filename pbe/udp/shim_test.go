@@ -116,20 +116,37 @@ func (s *shim) rebind() {
 	s.done.Go(func() { s.carry(back, toClient) })
 }
 
-// lossy loses, doubles, delays and damages a part of all packets, and carries none
-// longer than Ethernet does.
+// harms are what a network does to packets, each to a part of them.
+type harms struct{ lose, double, overtake, damage float64 }
+
+// lossy does all of it.
 func lossy(seed uint64) func(dir int, p []byte) [][]byte {
+	return harms{0.02, 0.02, 0.03, 0.02}.mangle(seed, new(harmed))
+}
+
+// harmed is to how many it was done; guarded by the shim's mu.
+type harmed struct{ lost, doubled, overtaken, damaged int }
+
+// mangle carries no packet longer than Ethernet does.
+func (h harms) mangle(seed uint64, n *harmed) func(dir int, p []byte) [][]byte {
 	r := rand.New(rand.NewPCG(seed, 7))
 	var late [2][][]byte
 	return func(dir int, p []byte) (out [][]byte) {
-		switch x := r.Float64(); {
-		case x < 0.02 || len(p) > 1472:
-		case x < 0.04:
+		x := r.Float64()
+		is := func(part float64) bool { x -= part; return x < 0 }
+		switch {
+		case len(p) > 1472:
+		case is(h.lose):
+			n.lost++
+		case is(h.double):
+			n.doubled++
 			out = [][]byte{p, p}
-		case x < 0.07 && len(late[dir]) < 4:
+		case len(late[dir]) < 4 && is(h.overtake):
+			n.overtaken++
 			late[dir] = append(late[dir], p)
 			return nil
-		case x < 0.09:
+		case is(h.damage):
+			n.damaged++
 			p[r.IntN(len(p))] ^= byte(1 << r.IntN(8))
 			out = [][]byte{p}
 		default:
