@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/fault"
 	"mpbond/paths"
 	"mpbond/tcp"
 	"mpbond/wire"
@@ -74,5 +75,25 @@ func TestOtherListener(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "on fire") {
 		t.Errorf("log: %s", log)
+	}
+}
+
+// TestCongestionOverUDP: a name that only UDP has is taken where UDP is served, and
+// refused where it would mean nothing.
+func TestCongestionOverUDP(t *testing.T) {
+	for _, name := range []string{tcp.PBE, tcp.Copa} {
+		ln, err := tcp.Listen(t.Context(), "127.0.0.1:0", tcp.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Default
+		cfg.Listen, cfg.Congestion = "127.0.0.1:0", name
+		if _, err := New(cfg, nil, nil, nil, nil); !fault.Is(err, fault.Config) || !strings.Contains(fault.HintOf(err), "udp") {
+			t.Errorf("%s: %v", name, err)
+		}
+		cfg.UDP, cfg.ListenUDP = true, func(string) (Listener, error) { return other{ln, nil}, nil }
+		s, _, _ := newServer(t, cfg)
+		s.ln.Close()
+		ln.Close()
 	}
 }
