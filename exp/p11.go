@@ -38,7 +38,7 @@ func p11(radio.Set) Row {
 		rival bool
 	}{{"alone", false}, {"beside a device that comes and goes", true}} {
 		x := Cell{Name: c.name, Net: func(seed uint64) (*lab.Topology, error) { return p11Net(seed, c.rival) }, Size: p11Size, Ping: p11Pings,
-			Schemes: []string{p11PBE, p11BBR, p11CUBIC, p11TCP, p11MPTCP, "single"}, Reps: 3}.fewer(1, "single")
+			Schemes: []string{p11PBE, p11BBR, p11CUBIC, p11TCP, p11MPTCP, "single"}, Reps: 3, Alone: true}.fewer(1, "single")
 		if !c.rival {
 			x.Quick = 1
 		}
