@@ -64,6 +64,9 @@ var promises = []promise{
 	// The window goes up and down by 2.5/δ packets around the target (section 3).
 	{"copa", func(uint64) cc.Controller { return cc.NewCopa(0) }, false, 0, 0, 0.97, func(p time.Duration) time.Duration { return 8 * p },
 		func(p time.Duration) time.Duration { return 8 * p }, 0.001, 2 * sec, 0.95, 20 * sec},
+	// Ten packets and a swing of 25 are more than the buffer of 33 at 4 Mbit/s holds.
+	{"copa:0.1", func(s uint64) cc.Controller { return cc.New("copa:0.1", s) }, false, 0, 0, 0.97, func(p time.Duration) time.Duration { return 40 * p },
+		func(p time.Duration) time.Duration { return 40 * p }, 0.002, 2 * sec, 0.95, 20 * sec},
 	// It knows the rate, a way back and forth late, and has 24 ms more in flight than
 	// RTprop holds.
 	{"pbe", func(s uint64) cc.Controller { return cc.NewPBE(s) }, true, 0, 0, 0.99, func(p time.Duration) time.Duration { return 24*ms + 3*p },
