@@ -15,6 +15,7 @@ import (
 var (
 	places      = flag.Int("places", 3, "places of TestPlaces; the paper has 40")
 	placeLength = flag.Duration("place", 12*time.Second, "time of each flow of TestPlaces; the paper has 20s")
+	placeLoss   = flag.Float64("loss", 0, "part of the packets that TestPlaces loses before the cells: then it judges nothing")
 )
 
 // forty are the figures of forty places of 20 s: in the median of all runs, times
@@ -38,7 +39,7 @@ func TestPlaces(t *testing.T) {
 		for place := range uint64(*places) {
 			for _, name := range cc.Names {
 				c := Place(place, run)
-				c.Length = *placeLength
+				c.Length, c.Flows[0].Loss = *placeLength, *placeLoss
 				o := c.Run(name)
 				r := o.Flows[0]
 				rates[name] = append(rates[name], float64(r.Rate(0, c.Length))/1e6)
@@ -83,7 +84,7 @@ func TestPlaces(t *testing.T) {
 		case name == "copa", name == "sprout":
 			high = 1.4 // who leaves much of the cell has no queue there
 		}
-		if middle(rate) < low || middle(delay) > high {
+		if *placeLoss == 0 && (middle(rate) < low || middle(delay) > high) {
 			t.Errorf("%s (at least %.2f, at most %.2f)", line, low, high)
 		} else {
 			t.Log(line)
