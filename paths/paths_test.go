@@ -89,6 +89,7 @@ func (w *world) dial() (over string, took time.Duration, err error) {
 	began := time.Now()
 	c, err := w.d.Dial(ctx, "home:7600", tcp.Options{})
 	took = time.Since(began)
+	synctest.Wait() // what goes on in the background looks at the world
 	if err != nil {
 		return "", took, err
 	}
