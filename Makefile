@@ -103,7 +103,7 @@ cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7, mips without FPU,
 		else echo "not run for $${t#*/}: there is no qemu-$${t%/*} (Debian: qemu-user)"; fi; \
 	done
 
-long: ## cross, kill, sleep, fuzz with 1,000,000 inputs each, exp, vm: hours; goes on where it was interrupted (LONG="kill vm": these)
+long: ## cross, kill, sleep, again, flows, fuzz with 1,000,000 inputs each, exp, vm: hours; goes on where it was interrupted (LONG="kill vm": these)
 	@.ci/long $(LONG)
 
 reference: ## docs/reference.md, from the types and commands

@@ -56,6 +56,9 @@ func TestCell(t *testing.T) {
 		}
 		model := median(seeds)[0]
 		t.Logf("default cell | %s | %d | %v | in virtual time %v %s", set, len(got.of[set]), real, model, got.disturbed[set])
+		if *long && !got.quiet(set) {
+			t.Errorf("%s: not measured, as all runs were disturbed", set)
+		}
 		if d := b.differs(real, model); d != "" && got.quiet(set) {
 			t.Errorf("%s: %v, in virtual time %v: %s", set, real, model, d)
 		}

@@ -350,6 +350,9 @@ func compare(t *testing.T, n network, reps int) {
 		}
 		v := median(model)
 		t.Log(row, "| in virtual time", v, got.disturbed[set])
+		if !got.quiet(set) {
+			t.Errorf("%s %s: not measured, as all runs were disturbed", n.name, set)
+		}
 		// Phases in turn settle and are settled.
 		for i := 1; i < len(v) && got.quiet(set); i += 2 {
 			if d := likeVirtual.differs(of[set][i], v[i]); d != "" {
