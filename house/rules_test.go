@@ -45,6 +45,7 @@ var walls = []wall{
 	{from: []string{"tcp"}, only: []string{"unit", "fault", "estimate"}, reason: "tcp is a transport and knows nothing of what it carries"},
 	{from: []string{"pbe/udp"}, only: []string{"unit", "fault", "estimate", "tcp", "pbe/cc"}, reason: "a transport as tcp is one (of which it has the bound on strangers), and knows nothing of what it carries"},
 	{from: []string{"pbe/lte"}, only: []string{"fault", "pbe/cell"}, reason: "a decoder makes control messages of samples, whoever brings these"},
+	{from: []string{"pbe/air"}, only: []string{"fault", "pbe/cell", "pbe/lte"}, reason: "it turns samples into control messages, whoever wants these"},
 	{from: []string{"pbe/lte/tbs"}, only: []string{}, reason: "tables of a standard, for the decoder and for the model"},
 	{from: []string{"pbe/listen"}, only: []string{"fault", "pbe/cell", "pbe/cc"}, reason: "it hears cells for whatever transport asks, and knows none"},
 	{from: []string{"trace"}, only: []string{"unit", "fault", "wire"}, reason: "everybody may tell it things, so it knows nobody"},

@@ -1,0 +1,87 @@
+package air
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+
+	"mpbond/fault"
+)
+
+// Format is how samples are written, I before Q.
+type Format uint8
+
+// Formats.
+const (
+	AnyFormat Format = iota // by the ending of the name
+	CF32                    // float32, little-endian
+	SC16                    // int16, little-endian
+	CU8                     // bytes, 127.5 for zero
+)
+
+var formats = [...]struct {
+	name    string
+	size    int // of a sample, in bytes
+	endings []string
+}{
+	CF32: {"cf32", 8, []string{".cf32", ".fc32", ".cfile", ".iq32"}},
+	SC16: {"sc16", 4, []string{".sc16", ".cs16", ".iq16"}},
+	CU8:  {"cu8", 2, []string{".cu8", ".cu08"}},
+}
+
+// FormatNames are what ParseFormat reads.
+var FormatNames = []string{"cf32", "sc16", "cu8"}
+
+// ParseFormat reads "cf32", "sc16", "cu8", or "" for AnyFormat.
+func ParseFormat(text string) (Format, error) {
+	if text == "" {
+		return AnyFormat, nil
+	}
+	for f := CF32; int(f) < len(formats); f++ {
+		if formats[f].name == text {
+			return f, nil
+		}
+	}
+	return AnyFormat, fault.New(fault.Usage, fmt.Errorf("format %q", text), "samples are "+strings.Join(FormatNames, ", "))
+}
+
+// FormatOf is the format that the ending of a name says, AnyFormat if it says none.
+func FormatOf(name string) Format {
+	ending := strings.ToLower(filepath.Ext(name))
+	for f := CF32; int(f) < len(formats); f++ {
+		for _, e := range formats[f].endings {
+			if e == ending {
+				return f
+			}
+		}
+	}
+	return AnyFormat
+}
+
+// String is what ParseFormat reads.
+func (f Format) String() string { return formats[f].name }
+
+// Size is how many bytes a sample has.
+func (f Format) Size() int { return formats[f].size }
+
+// Decode adds the samples of whole b, of which it takes as many as are there, to out.
+func (f Format) Decode(out []complex64, b []byte) []complex64 {
+	size := f.Size()
+	for ; len(b) >= size; b = b[size:] {
+		var re, im float32
+		switch f {
+		case CF32:
+			re = math.Float32frombits(binary.LittleEndian.Uint32(b))
+			im = math.Float32frombits(binary.LittleEndian.Uint32(b[4:]))
+		case SC16:
+			re = float32(int16(binary.LittleEndian.Uint16(b))) / (1 << 15)
+			im = float32(int16(binary.LittleEndian.Uint16(b[2:]))) / (1 << 15)
+		case CU8:
+			re, im = (float32(b[0])-127.5)/128, (float32(b[1])-127.5)/128
+		}
+		out = append(out, complex(re, im))
+	}
+	return out
+}
