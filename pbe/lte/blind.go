@@ -22,31 +22,17 @@ type attempt struct {
 	order       []int         // of the rate matching
 }
 
-// blind finds the DCIs of one cell without knowing its users.
-type blind struct {
-	cell     Cell
-	attempts []attempt
-	viterbi  viterbi
-	sum      [maxSpread]float32
-	whole    [maxSpread]int32
-	word     [maxCoded]byte
-	coded    []byte
-	history  *history
-	// decodes counts the words that were decoded.
-	decodes int
-}
-
-func newBlind(c Cell) *blind {
-	b := &blind{cell: c, history: newHistory()}
+// newAttempts are all sizes in a cell.
+func newAttempts(c Cell) (all []attempt) {
 	add := func(f cell.Format, size int, common bool) {
-		i := slices.IndexFunc(b.attempts, func(a attempt) bool { return a.size == size })
+		i := slices.IndexFunc(all, func(a attempt) bool { return a.size == size })
 		if i < 0 {
-			i = len(b.attempts)
-			b.attempts = append(b.attempts, attempt{size: size, order: matching(size + crcBits)})
+			i = len(all)
+			all = append(all, attempt{size: size, order: matching(size + crcBits)})
 		}
-		to := &b.attempts[i].own
+		to := &all[i].own
 		if common {
-			to = &b.attempts[i].common
+			to = &all[i].common
 		}
 		if !slices.Contains(*to, f) {
 			*to = append(*to, f)
@@ -69,104 +55,131 @@ func newBlind(c Cell) *blind {
 			add(cell.Format2A, own[cell.Format2A], false)
 		}
 	}
-	return b
+	return all
 }
 
-// search appends the DCIs of a subframe to out: soft has the descrambled bits of
-// all CCEs, elements what is known of each. Larger ones go first: what they took is not
-// looked at again.
-func (b *blind) search(soft []float32, elements []element, subframe int, out []DCI) []DCI {
-	b.history.next()
-	cces := len(elements)
-	free := make([]bool, cces)
-	for i, e := range elements {
-		free[i] = e.full()
+// blind finds what can be DCIs in a subframe of one cell without knowing its
+// users.
+type blind struct {
+	cell     Cell
+	attempts []attempt
+	viterbi  viterbi
+	sum      [maxSpread]float32
+	whole    [maxSpread]int32
+	word     [maxCoded]byte
+	coded    []byte
+	free     []bool // CCEs that can hold a word and hold no other
+	// found are the words that can be messages, in the order of places.
+	found []finding
+	// words counts those that were decoded.
+	words int
+}
+
+// finding is a word that was found.
+type finding struct {
+	dci  DCI // without Payload
+	word [maxCoded]byte
+	size int
+	// sure says that it is believed of somebody unknown too.
+	sure bool
+}
+
+func newBlind(c Cell, attempts []attempt) *blind { return &blind{cell: c, attempts: attempts} }
+
+// search looks through a subframe: soft has the descrambled bits of all CCEs,
+// elements what is known of each. Larger places go first: what a word took that is
+// believed in any case is not looked at again.
+func (b *blind) search(soft []float32, elements []element, subframe int) {
+	b.found, b.free, b.words = b.found[:0], b.free[:0], 0
+	for i := range elements {
+		b.free = append(b.free, elements[i].full())
 	}
+	cces := len(elements)
 	for _, level := range levels {
 		for first := 0; first+level <= cces; first += level {
-			if slices.Contains(free[first:first+level], false) {
+			if slices.Contains(b.free[first:first+level], false) {
 				continue
 			}
-			at := where{first, level, cces, subframe}
-			d, ok := b.best(soft[first*cceBits:(first+level)*cceBits], allowed(elements[first:first+level]), at)
-			if !ok {
-				continue
-			}
-			out = append(out, d)
-			b.history.heard[d.RNTI] = b.history.now
-			for i := first; i < first+level; i++ {
-				free[i] = false
+			most := allowed(elements[first : first+level])
+			if b.place(soft[first*cceBits:(first+level)*cceBits], most, where{first, level, cces, subframe}) {
+				clear(b.free[first : first+level])
 			}
 		}
 	}
-	return out
 }
 
 // where is a place in a subframe.
 type where struct{ first, level, cces, subframe int }
 
-// best is the DCI that explains the soft bits of a candidate best, and leaves at
-// most so much of their weight.
-func (b *blind) best(soft []float32, most float32, at where) (best DCI, ok bool) {
+// place adds the words of each size that can be at a place and leave at most so
+// much of the soft bits' weight unexplained. It tells whether one of them is sure.
+func (b *blind) place(soft []float32, most float32, at where) bool {
+	var all float32
+	for _, s := range soft {
+		all += max(s, -s)
+	}
+	least, best := 1-2*float64(most/all), 0.0 // agreement: of any, and of the best sure one
 	for i := range b.attempts {
 		a := &b.attempts[i]
 		common := len(a.common) > 0 && mayBeCommon(at.level, at.first, at.cces)
 		if len(a.own) == 0 && !common {
 			continue
 		}
-		wrong, agreement := b.decode(soft, a)
-		if !(wrong <= most && agreement > best.Agreement) { // so that what is no number is refused
+		agreement := b.decode(soft, all, a, max(least, best))
+		if !(agreement >= least && agreement > best) { // so that what is no number is refused
 			continue
 		}
-		if d, is := b.believe(a, at, common); is {
-			if !(agreement >= convincing(a.size+crcBits, at.level)) && !b.history.knows(d.RNTI) {
-				b.history.guessed[d.RNTI] = b.history.now
-				continue
-			}
-			d.Agreement = agreement
-			best, ok = d, true
+		c := finding{size: a.size}
+		if c.dci, c.sure = b.can(a, at, common); !c.sure {
+			continue
 		}
+		copy(c.word[:], b.word[:a.size])
+		c.dci.Agreement = agreement
+		if c.sure = agreement >= convincing(a.size+crcBits, at.level) || !c.dci.RNTI.User(); c.sure {
+			best = agreement
+		}
+		b.found = append(b.found, c)
 	}
-	return best, ok
+	return best > 0
 }
 
-// decode decodes soft as a word of the attempt's size into b.word. It returns the
-// weight of the soft bits that the word does not explain, and what part of all it
-// does.
-func (b *blind) decode(soft []float32, a *attempt) (wrong float32, agreement float64) {
-	b.decodes++
+// decode decodes soft, whose weight is all, as a word of the attempt's size into
+// b.word. It returns what part of the weight the word explains; 0 if it is seen
+// early that it would be less than least.
+func (b *blind) decode(soft []float32, all float32, a *attempt, least float64) float64 {
+	b.words++
 	n := a.size + crcBits
 	sum := b.sum[:streams*n]
 	clear(sum)
-	for e, o := 0, 0; e < len(soft); e++ {
-		sum[a.order[o]] += soft[e]
-		if o++; o == len(a.order) {
-			o = 0
+	for len(soft) > 0 {
+		m := min(len(soft), len(a.order))
+		for i, s := range soft[:m] {
+			sum[a.order[i]] += s
 		}
+		soft = soft[m:]
 	}
 	whole := b.whole[:len(sum)]
-	quantise(sum, whole)
-	b.viterbi.decode(whole, b.word[:n])
+	scale, lost := quantise(sum, whole)
+	// Quantised, a word may explain more than it does by what was lost, and by what
+	// sums of float32 are wrong.
+	if !b.viterbi.decode(whole, b.word[:n], int32(least*float64(all*scale)-float64(lost)-8)) {
+		return 0
+	}
 	b.coded = encode(b.word[:n], b.coded[:0])
-	var all float32
-	o := 0
-	for _, s := range soft {
-		all += max(s, -s)
-		if b.coded[a.order[o]] == 1 {
+	var fit float32
+	for i, s := range sum {
+		if b.coded[i] == 1 {
 			s = -s
 		}
-		wrong += max(-s, 0)
-		if o++; o == len(a.order) {
-			o = 0
-		}
+		fit += s
 	}
-	return wrong, 1 - 2*float64(wrong)/float64(max(all, 1e-30))
+	return min(float64(fit/all), 1)
 }
 
-// believe tells whether b.word can have been sent there, and as what.
-func (b *blind) believe(a *attempt, at where, common bool) (DCI, bool) {
+// can tells whether b.word can have been sent there, and as what.
+func (b *blind) can(a *attempt, at where, common bool) (DCI, bool) {
 	r := crcMask(b.word[:a.size+crcBits])
-	d := DCI{RNTI: r, CCE: at.first, Level: at.level}
+	var d DCI
 	flag := cell.Format0
 	if b.word[0] == 1 {
 		flag = cell.Format1A
@@ -176,20 +189,21 @@ func (b *blind) believe(a *attempt, at where, common bool) (DCI, bool) {
 			if (f == cell.Format0 || f == cell.Format1A) && f != flag || f == cell.Format1C && r.User() || f == cell.Format0 && !r.User() {
 				continue
 			}
-			d.Format = f
-			d.Payload = slices.Clone(b.word[:a.size])
+			d = DCI{RNTI: r, Format: f, CCE: at.first, Level: at.level, Payload: b.word[:a.size]}
 			if b.cell.parse(&d) {
+				d.Payload = nil
 				return true
 			}
-			d = DCI{RNTI: r, CCE: at.first, Level: at.level}
 		}
 		return false
 	}
 	switch {
 	case r.User():
-		return d, mayBe(r, at.subframe, at.level, at.first, at.cces) && of(a.own) || common && of(a.common)
+		is := mayBe(r, at.subframe, at.level, at.first, at.cces) && of(a.own) || common && of(a.common)
+		return d, is
 	case r == rntiSI || r == rntiP || r >= 1 && r <= maxRA:
-		return d, common && of(a.common)
+		is := common && of(a.common)
+		return d, is
 	}
 	return d, false
 }

@@ -102,6 +102,16 @@ func newEstimator(c Cell) *estimator {
 	return e
 }
 
+// clone is e for use at the same time as e.
+func (e *estimator) clone() *estimator {
+	c := *e
+	c.pilots = make([]complex128, len(e.pilots))
+	for s := range c.raw {
+		c.raw[s] = make([]complex128, len(e.raw[s]))
+	}
+	return &c
+}
+
 // later is the weight of the reference signals half a millisecond later in the
 // estimate for the control symbols.
 const later = 0.3

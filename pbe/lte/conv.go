@@ -54,24 +54,41 @@ type viterbi struct {
 	path   [rounds * maxCoded]byte
 }
 
+// look is how many steps there are between looks whether the word can still fit.
+const look = 6
+
 // decode fills out with the bits whose code word is most like soft: the streams
-// one after the other, each as long as out.
-func (v *viterbi) decode(soft []int32, out []byte) {
+// one after the other, each as long as out. It is false if it sees in the first
+// round, which may begin in any state, that no word fits by least.
+func (v *viterbi) decode(soft []int32, out []byte, least int32) bool {
 	d := len(out)
 	var a, b [states]int32
 	now, next := &a, &b
+	x, y, z := soft[:d], soft[d:][:d], soft[2*d:][:d]
+	var rest int32 // that the steps to come can bring at most
+	for _, s := range soft {
+		rest += max(s, -s)
+	}
 	for r := range rounds {
 		for i := range d {
-			v.choice[r*d+i] = step(now, next, soft[i], soft[d+i], soft[2*d+i])
+			v.choice[r*d+i] = step(now, next, x[i], y[i], z[i])
 			now, next = next, now
+			if r > 0 {
+				continue
+			}
+			rest -= max(x[i], -x[i]) + max(y[i], -y[i]) + max(z[i], -z[i])
+			if (i%look == look-1 || i == d-1) && now[best(now)]+rest < least {
+				return false
+			}
 		}
 		if v.trace(best(now), (r+1)*d, r*d) {
 			copy(out, v.path[r*d:(r+1)*d])
-			return
+			return true
 		}
 	}
 	v.trace(best(now), rounds*d, d)
 	copy(out, v.path[d:2*d])
+	return true
 }
 
 // best is the state with the highest metric.

@@ -19,6 +19,7 @@ type history struct {
 	now     int
 	heard   map[cell.RNTI]int // when believed
 	guessed map[cell.RNTI]int // when not
+	chosen  []*finding        // of a subframe
 }
 
 func newHistory() *history {
@@ -51,6 +52,60 @@ func (h *history) knows(r cell.RNTI) bool {
 	}
 	at, ok := h.guessed[r]
 	return ok && at != h.now && h.now-at <= rememberGuess
+}
+
+// believe makes messages of those of a subframe's words that are believed: of each
+// place the one that explains most, if no larger one holds another.
+func (h *history) believe(found []finding) []DCI {
+	h.next()
+	h.chosen = h.chosen[:0]
+	size := 0
+	for len(found) > 0 {
+		// The words of one place.
+		first, n := &found[0].dci, 1
+		for n < len(found) && found[n].dci.CCE == first.CCE && found[n].dci.Level == first.Level {
+			n++
+		}
+		if best := h.best(found[:n]); best != nil {
+			h.chosen = append(h.chosen, best)
+			h.heard[best.dci.RNTI] = h.now
+			size += best.size
+		}
+		found = found[n:]
+	}
+	if size == 0 {
+		return nil
+	}
+	out, payloads := make([]DCI, len(h.chosen)), make([]byte, 0, size)
+	for i, c := range h.chosen {
+		from := len(payloads)
+		payloads = append(payloads, c.word[:c.size]...)
+		out[i] = c.dci
+		out[i].Payload = payloads[from:len(payloads):len(payloads)]
+	}
+	return out
+}
+
+// best is the word that is believed of those of one place.
+func (h *history) best(found []finding) (best *finding) {
+	for _, c := range h.chosen {
+		// Places of one size do not overlap, and smaller ones lie in larger ones.
+		if at := found[0].dci.CCE; at >= c.dci.CCE && at < c.dci.CCE+c.dci.Level {
+			return nil
+		}
+	}
+	for i := range found {
+		c := &found[i]
+		if best != nil && c.dci.Agreement <= best.dci.Agreement {
+			continue
+		}
+		if !c.sure && !h.knows(c.dci.RNTI) {
+			h.guessed[c.dci.RNTI] = h.now
+			continue
+		}
+		best = c
+	}
+	return best
 }
 
 // convincing is the agreement from which on a word of n bits is believed of

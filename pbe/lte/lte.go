@@ -11,7 +11,7 @@
 // otherwise. A transmitter of the same channels stands with the tests.
 //
 // Bits are bytes of 0 and 1, the most significant first. A soft bit is positive
-// for 0. Nothing is safe for concurrent use.
+// for 0. Nothing is safe for concurrent use but Work.Decode.
 package lte
 
 import "mpbond/pbe/cell"

@@ -1,5 +1,7 @@
 package lte
 
+import "math"
+
 // The broadcast channel (36.211 section 6.6): the middle 72 subcarriers in the
 // first four symbols of slot 1, without the elements of reference signals of four
 // ports, of which each may be there or not.
@@ -67,7 +69,7 @@ func (b *broadcast) decode(soft []float32, id, ports int) (mib, bool) {
 		}
 		var whole [len(sum)]int32
 		quantise(sum[:], whole[:])
-		b.viterbi.decode(whole[:], b.word[:])
+		b.viterbi.decode(whole[:], b.word[:], math.MinInt32)
 		if uint16(crcMask(b.word[:])) != mibMasks[ports] || explained(sum[:], encode(b.word[:], nil)) < mibAgreement {
 			continue
 		}
@@ -86,20 +88,24 @@ func (b *broadcast) decode(soft []float32, id, ports int) (mib, bool) {
 	return mib{}, false
 }
 
-// quantise scales soft bits to whole numbers.
-func quantise(soft []float32, out []int32) {
+// quantise scales soft bits to whole numbers. It returns the scale, and how much
+// of what was scaled was lost.
+func quantise(soft []float32, out []int32) (scale, lost float32) {
 	var sum float32
 	for _, s := range soft {
 		sum += max(s, -s)
 	}
 	if sum == 0 {
 		clear(out)
-		return
+		return 0, 0
 	}
-	f := 64 * float32(len(soft)) / sum
+	scale = 64 * float32(len(soft)) / sum
 	for i, s := range soft {
-		out[i] = int32(min(max(s*f, -255), 255))
+		s *= scale
+		out[i] = int32(min(max(s, -255), 255))
+		lost += max(s-float32(out[i]), float32(out[i])-s)
 	}
+	return scale, lost
 }
 
 // explained is the part of the weight of soft that coded explains.

@@ -29,6 +29,11 @@ type Receiver struct {
 	// Heard is called with each subframe, which is the Receiver's again when it
 	// returns; its DCIs may be kept.
 	Heard func(*Subframe)
+	// Spread, if set, is handed the work of each subframe, in order, instead of its
+	// being done at once. Whoever takes it calls Work.Decode, on any goroutine, and then
+	// Done, with one work after the other in the order in which they were handed out,
+	// never at the same time as Feed or Close. What is heard is the same.
+	Spread func(*Work)
 
 	size    int
 	samples []complex64 // not yet used
@@ -41,7 +46,6 @@ type Receiver struct {
 	number  int      // of the next subframe, SFN·10 + index
 	offset  float64  // of the carrier, in Hz
 	bad     int      // subframes without reference signals, less two for each with
-	sub     Subframe
 }
 
 // NewReceiver takes rate samples per second: 1.92, 3.84, 7.68, 15.36, 23.04 or
@@ -145,12 +149,14 @@ func (r *Receiver) lock(f found, factor int) {
 	r.offset = f.offset
 	start := f.start * factor
 	number := f.mib.sfn * 10
+	w := r.decoder.work()
 	// Time to a sample, and the carrier to some Hz, from all subframes there are.
 	for range 2 {
 		var delay, offset, noise float64
 		n := 0
 		for at, k := start%sub+sub, number-start/sub+1+10240; at+2*sub <= len(r.samples); at, k = at+sub, k+1 {
-			t := r.decoder.track(r.samples[at:at+sub], k%10, r.cycles())
+			w.sub.Index = k % 10
+			t := w.track(r.samples[at:at+sub], r.cycles())
 			delay += t.delay
 			offset += t.offset
 			noise += t.noise
@@ -165,6 +171,7 @@ func (r *Receiver) lock(f found, factor int) {
 			start += int(math.Round(shift))
 		}
 	}
+	r.decoder.spare = append(r.decoder.spare, w)
 	// What is missing of the first subframe may be its first prefix, which is not
 	// looked at.
 	if spare := firstPrefix * r.size / 256; start < 0 && start >= -spare {
@@ -184,10 +191,12 @@ func (r *Receiver) lock(f found, factor int) {
 // cycles is the carrier's offset in cycles per sample.
 func (r *Receiver) cycles() float64 { return r.offset / float64(r.size*spacing) }
 
+// subframe begins the work of the next one.
 func (r *Receiver) subframe(samples []complex64) {
-	s := &r.sub
-	*s = Subframe{SFN: r.number / 10, Index: r.number % 10, Start: r.next}
-	t := r.decoder.decode(samples, r.cycles(), s)
+	d := r.decoder
+	w := d.work()
+	w.sub = Subframe{Cell: d.cell, SFN: r.number / 10, Index: r.number % 10, Start: r.next}
+	t := d.follow(w, samples, r.cycles())
 	r.offset += trackGain * t.offset
 	r.next += int64(len(samples))
 	// A sample is moved by when the clock is more than half of one off.
@@ -196,7 +205,7 @@ func (r *Receiver) subframe(samples []complex64) {
 	}
 	r.number = (r.number + 1) % 10240
 	// Of noise alone one in ten looks like a weak signal.
-	if r.bad++; s.SNR > lostSNR {
+	if r.bad++; w.sub.SNR > lostSNR {
 		r.bad = max(r.bad-3, 0)
 	}
 	if r.bad >= lostAfter {
@@ -204,7 +213,19 @@ func (r *Receiver) subframe(samples []complex64) {
 		r.drop(int(r.next - r.at))
 		return
 	}
-	if r.Heard != nil {
-		r.Heard(s)
+	if r.Spread != nil {
+		r.Spread(w)
+		return
 	}
+	w.Decode()
+	r.Done(w)
+}
+
+// Done ends the work of a subframe that was handed to Spread and decoded.
+func (r *Receiver) Done(w *Work) {
+	w.decoder.done(w)
+	if r.Heard != nil {
+		r.Heard(&w.sub)
+	}
+	w.decoder.spare = append(w.decoder.spare, w)
 }

@@ -183,7 +183,8 @@ func TestHistory(t *testing.T) {
 
 // TestChance: what noise alone decodes to is seldom believed of somebody unknown.
 func TestChance(t *testing.T) {
-	b := newBlind(Cell{PRB: 50, Ports: 2, Sixths: 6})
+	c := Cell{PRB: 50, Ports: 2, Sixths: 6}
+	b := newBlind(c, newAttempts(c))
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for _, level := range levels {
 		for i := range b.attempts {
@@ -191,10 +192,12 @@ func TestChance(t *testing.T) {
 			n := 0
 			for range 100 {
 				soft := make([]float32, level*cceBits)
+				var all float32
 				for i := range soft {
 					soft[i] = float32(rnd.NormFloat64())
+					all += max(soft[i], -soft[i])
 				}
-				if _, agreement := b.decode(soft, a); agreement > convincing(a.size+crcBits, level) {
+				if agreement := b.decode(soft, all, a, 0); agreement > convincing(a.size+crcBits, level) {
 					n++
 				}
 			}

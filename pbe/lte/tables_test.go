@@ -60,7 +60,7 @@ func TestGivenCoding(t *testing.T) {
 			soft[order[i%len(order)]] += 1 - 2*int32(b)
 		}
 		out := make([]byte, len(coded)/streams)
-		v.decode(soft, out)
+		v.decode(soft, out, math.MinInt32)
 		if got := fromBits(out[:len(out)-crcBits]); got != r[0] || int(crcMask(out)) != number(t, r[1]) {
 			t.Errorf("%s for %s: decoded %s for %d", r[0], r[1], got, crcMask(out))
 		}
@@ -83,7 +83,7 @@ func TestViterbi(t *testing.T) {
 			soft[i] = int32((1-2*float64(b))*16 + rnd.NormFloat64()*12)
 		}
 		out := make([]byte, len(word))
-		if v.decode(soft, out); !bytes.Equal(out, word) {
+		if v.decode(soft, out, math.MinInt32); !bytes.Equal(out, word) {
 			wrong++
 		}
 	}
@@ -213,9 +213,15 @@ func TestDistributed(t *testing.T) {
 // TestNoNumber: no word is read where the soft bits, or what is known of them, are no
 // numbers.
 func TestNoNumber(t *testing.T) {
-	b := newBlind(Cell{PRB: 25, Ports: 1})
+	c := Cell{PRB: 25, Ports: 1}
+	b := newBlind(c, newAttempts(c))
+	best := func(soft []float32, most float32) []DCI {
+		b.found = b.found[:0]
+		b.place(soft, most, where{0, 8, 8, 0})
+		return newHistory().believe(b.found)
+	}
 	d := DCI{RNTI: rntiSI, Format: cell.Format1A, Payload: toBits("1000000000000001000000000")}
-	if !b.cell.parse(&d) {
+	if !c.parse(&d) {
 		t.Fatal("no message")
 	}
 	coded := encode(addCRC(slices.Clone(d.Payload), uint16(d.RNTI)), nil)
@@ -225,14 +231,14 @@ func TestNoNumber(t *testing.T) {
 		soft[i] = 1 - 2*float32(coded[order[i%len(order)]])
 	}
 	nan := float32(math.NaN())
-	if got, ok := b.best(soft, 1, where{0, 8, 8, 0}); !ok || got.RNTI != rntiSI {
+	if got := best(soft, 1); len(got) != 1 || got[0].RNTI != rntiSI || !slices.Equal(got[0].Payload, d.Payload) {
 		t.Errorf("%+v", got)
 	}
-	if got, ok := b.best(soft, nan, where{0, 8, 8, 0}); ok {
+	if got := best(soft, nan); len(got) > 0 {
 		t.Errorf("of unknown noise: %+v", got)
 	}
 	soft[3] = nan
-	if got, ok := b.best(soft, 1, where{0, 8, 8, 0}); ok {
+	if got := best(soft, 1); len(got) > 0 {
 		t.Errorf("with a bit that is no number: %+v", got)
 	}
 }
