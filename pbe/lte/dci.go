@@ -1,6 +1,8 @@
 package lte
 
 import (
+	"math/bits"
+
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte/tbs"
 )
@@ -22,17 +24,26 @@ type DCI struct {
 	// HARQ is the process of a grant for receiving.
 	HARQ uint8
 	// Blocks[:N] are the transport blocks. Format 2 and 2A say of each of two whether
-	// there is one; if only the second is, it is the first here.
+	// there is one; if only the second is, it is the first here, and Second is set.
 	Blocks [2]cell.Block
 	N      int
+	Second bool
 	// Agreement is the part of the soft bits' weight that the message explains: 1 if
 	// nothing was wrong.
 	Agreement float64
 }
 
-// Grant is what pbe/cell wants to know of d.
+// disabled is a block of formats 2 and 2A that is not there (36.213 section 7.1.7.2).
+var disabled = cell.Block{MCS: 0, RV: 1}
+
+// Grant is what pbe/cell wants to know of d. There each block has its place, as
+// one that comes again is known by it.
 func (d *DCI) Grant() cell.Grant {
-	return cell.Grant{RNTI: d.RNTI, Format: d.Format, PRB: uint8(d.PRB), HARQ: d.HARQ, Blocks: d.Blocks, N: uint8(d.N)}
+	g := cell.Grant{RNTI: d.RNTI, Format: d.Format, PRB: uint8(d.PRB), HARQ: d.HARQ, Blocks: d.Blocks, N: uint8(d.N)}
+	if d.Second {
+		g.Blocks, g.N = [2]cell.Block{disabled, d.Blocks[0]}, 2
+	}
+	return g
 }
 
 // Map is a set of resource blocks.
@@ -42,6 +53,14 @@ func (m *Map) add(prb int) { m[prb>>6] |= 1 << (prb & 63) }
 
 // Has tells whether prb, 0 to 109, is in m.
 func (m Map) Has(prb int) bool { return m[prb>>6]>>(prb&63)&1 != 0 }
+
+func (m *Map) fill(from, to int) {
+	for prb := from; prb < to; prb++ {
+		m.add(prb)
+	}
+}
+
+func (m Map) count() int { return bits.OnesCount64(m[0]) + bits.OnesCount64(m[1]) }
 
 // fields reads one after the other.
 type fields []byte
@@ -95,11 +114,12 @@ func (c Cell) parse(d *DCI) bool {
 	f.take(2) // TPC
 	d.HARQ = uint8(f.take(3))
 	f.take(1) // swap: to which code word each block goes, which on two ports changes nothing here
-	for range 2 {
+	for k := range 2 {
 		mcs, ndi, rv := f.take(5), f.take(1), f.take(2)
-		if mcs == 0 && rv == 1 { // disabled (36.213 section 7.1.7.2)
+		if uint8(mcs) == disabled.MCS && uint8(rv) == disabled.RV {
 			continue
 		}
+		d.Second = k > d.N
 		d.Blocks[d.N] = block(mcs, ndi, rv, d.PRB)
 		d.N++
 	}
@@ -220,13 +240,11 @@ func contiguous(riv, all int) (first, n int, ok bool) {
 	if first+n > all {
 		n, first = all-n+2, all-1-first
 	}
-	return first, n, n >= 1 && first >= 0 && first+n <= all
+	return first, n, riv < all*(all+1)/2 && n >= 1 && first+n <= all
 }
 
 func (d *DCI) local(first, n int) {
-	for prb := first; prb < first+n; prb++ {
-		d.PRBs.add(prb)
-	}
+	d.PRBs.fill(first, first+n)
 	d.PRB = n
 }
 
@@ -283,21 +301,10 @@ func (c Cell) allocate(d *DCI, typeOne bool, bits int) bool {
 	if subset >= p {
 		return false
 	}
-	shift := 0
-	if bits>>size&1 == 1 {
-		whole, rest := (c.PRB-1)/(p*p)*p, (c.PRB-1)/p%p
-		of := whole
-		switch {
-		case subset < rest:
-			of += p
-		case subset == rest:
-			of += (c.PRB-1)%p + 1
-		}
-		shift = of - size
-	}
+	late := bits>>size&1 == 1
 	for i := range size {
 		if bits>>(size-1-i)&1 == 1 {
-			prb := (i+shift)/p*p*p + subset*p + (i+shift)%p
+			prb := c.ofSubset(subset, late, i)
 			if prb >= c.PRB {
 				return false
 			}
@@ -306,4 +313,22 @@ func (c Cell) allocate(d *DCI, typeOne bool, bits int) bool {
 		}
 	}
 	return d.PRB > 0
+}
+
+// ofSubset is block i of those of a subset that a map of type 1 tells, the first of
+// them or the last (36.213 section 7.1.6.2).
+func (c Cell) ofSubset(subset int, late bool, i int) int {
+	p := c.groupSize()
+	if late {
+		whole, rest := (c.PRB-1)/(p*p)*p, (c.PRB-1)/p%p
+		of := whole
+		switch {
+		case subset < rest:
+			of += p
+		case subset == rest:
+			of += (c.PRB-1)%p + 1
+		}
+		i += of - (c.groups() - log2(p) - 1)
+	}
+	return i/p*p*p + subset*p + i%p
 }

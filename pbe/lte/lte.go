@@ -8,7 +8,7 @@
 // Before it stands whoever has samples (a file, a pipe, a radio), behind it
 // pbe/cell. One file per step; constants name their section of 36.211 (physical
 // channels), 36.212 (coding) and 36.213 (procedures), release 10 unless it says
-// otherwise. A transmitter of the same channels stands with the tests.
+// otherwise. Transmitter is the other way round, for the lab and for tests.
 //
 // Bits are bytes of 0 and 1, the most significant first. A soft bit is positive
 // for 0. Nothing is safe for concurrent use but Work.Decode.

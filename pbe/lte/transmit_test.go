@@ -1,32 +1,28 @@
 package lte
 
 import (
-	"math"
-	"math/cmplx"
 	"math/rand/v2"
 	"slices"
-
-	"gonum.org/v1/gonum/dsp/fourier"
+	"testing"
 
 	"mpbond/pbe/cell"
+	"mpbond/pbe/lte/tbs"
 )
 
-// transmitter is a base station: reference, synchronisation and broadcast
-// signals, PCFICH, PDCCH, and noise of full power where PHICH and PDSCH are. It
-// shares the tables of positions and sequences with the receiver, which the given
-// tables hold; all else goes the other way round.
+// transmitter sends random messages at random places.
 type transmitter struct {
 	cell Cell
 	size int
-	fft  *fourier.CmplxFFT
+	seed uint64
 	rnd  *rand.Rand
 	// twoBits says that users ask for channel state with two bits.
 	twoBits bool
 	// rntis are the users.
 	rntis []cell.RNTI
-	out   [2][]complex64 // by port, all subframes so far
 	sent  []sent
 	cfis  []int
+	// numbers are those of the subframes.
+	numbers []int64
 }
 
 // sent is one DCI as it was sent.
@@ -36,7 +32,7 @@ type sent struct {
 }
 
 func newTransmitter(c Cell, size int, seed uint64) *transmitter {
-	t := &transmitter{cell: c, size: size, fft: fourier.NewCmplxFFT(size), rnd: rand.New(rand.NewPCG(seed, 7))}
+	t := &transmitter{cell: c, size: size, seed: seed, rnd: rand.New(rand.NewPCG(seed, 7))}
 	for range 4 {
 		t.rntis = append(t.rntis, cell.RNTI(0x100+t.rnd.IntN(0xF000)))
 	}
@@ -49,32 +45,6 @@ func (t *transmitter) bits(n int) []byte {
 		b[i] = byte(t.rnd.IntN(2))
 	}
 	return b
-}
-
-// put sends bits over pairs of elements, with transmit diversity if there are two
-// ports.
-func (t *transmitter) put(g [2]*grid, at []reg, bits []byte) {
-	for i := 0; i < len(at); i += 2 {
-		a, b := at[i], at[i+1]
-		x, y := qpsk(bits[2*i], bits[2*i+1]), qpsk(bits[2*i+2], bits[2*i+3])
-		if t.cell.Ports == 1 {
-			g[0][a.l][a.k], g[0][b.l][b.k] = x, y
-			continue
-		}
-		f := complex(math.Sqrt2/2, 0)
-		g[0][a.l][a.k], g[0][b.l][b.k] = f*x, f*y
-		g[1][a.l][a.k], g[1][b.l][b.k] = -f*cmplx.Conj(y), f*cmplx.Conj(x)
-	}
-}
-
-// one are the single elements of groups.
-func (t *transmitter) one(groups []reg) (out []reg) {
-	for _, r := range groups {
-		for _, k := range t.cell.elements(r) {
-			out = append(out, reg{k, r.l})
-		}
-	}
-	return out
 }
 
 // message makes a DCI of random fields that can be sent at a place.
@@ -111,27 +81,9 @@ func (t *transmitter) message(at where) (DCI, bool) {
 	return DCI{}, false
 }
 
-// subframe sends the next one.
+// subframe draws the messages of the next one.
 func (t *transmitter) subframe(sfn, index, cfi int) {
-	c := t.cell
-	n := c.subcarriers()
-	var g [2]*grid
-	for p := range g {
-		g[p] = newGrid(n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
-	}
-	// Everywhere something, as if all were given to somebody.
-	for l := range perSubframe {
-		var all []reg
-		for k := range n {
-			all = append(all, reg{k, l})
-		}
-		t.put(g, all, t.bits(2*len(all)))
-	}
-	groups := c.pdcch(cfi)
-	cces := len(groups) / cceREGs
-	for _, r := range t.one(groups) {
-		g[0][r.l][r.k], g[1][r.l][r.k] = 0, 0
-	}
+	cces := len(t.cell.pdcch(cfi)) / cceREGs
 	used := make([]bool, cces)
 	for range 6 {
 		level := levels[t.rnd.IntN(len(levels))]
@@ -146,110 +98,9 @@ func (t *transmitter) subframe(sfn, index, cfi int) {
 		for i := range level {
 			used[first+i] = true
 		}
-		coded := encode(addCRC(slices.Clone(d.Payload), uint16(d.RNTI)), nil)
-		order := matching(len(coded) / streams)
-		scramble := make([]byte, cces*cceBits)
-		gold(pdcchInit(c.ID, index), scramble)
-		bits := make([]byte, level*cceBits)
-		for i := range bits {
-			bits[i] = coded[order[i%len(order)]] ^ scramble[first*cceBits+i]
-		}
-		t.put(g, t.one(groups[first*cceREGs:(first+level)*cceREGs]), bits)
 		t.sent = append(t.sent, sent{len(t.cfis), d})
 	}
-	t.cfis = append(t.cfis, cfi)
-	word, scramble := make([]byte, cfiLen), make([]byte, cfiLen)
-	gold(pcfichInit(c.ID, index), scramble)
-	for i := range word {
-		word[i] = cfiWord(cfi, i) ^ scramble[i]
-	}
-	pcfich := c.pcfich()
-	t.put(g, t.one(pcfich[:]), word)
-	if index == 0 {
-		t.broadcast(g, sfn)
-	}
-	if index%5 == 0 {
-		primary, secondary := pss(c.ID%3), sss(c.ID, index == 5)
-		for i := range syncLen {
-			k := n/2 - 31 + i
-			g[0][pssSymbol][k], g[0][sssSymbol][k] = primary[i], complex(secondary[i], 0)
-			g[1][pssSymbol][k], g[1][sssSymbol][k] = 0, 0
-		}
-	}
-	ref := newReference(c)
-	for _, l := range []int{0, 4, 7, 11} {
-		for port := range c.Ports {
-			for m, v := range ref[2*index+l/perSlot][l%perSlot/4] {
-				k := c.crsAt(port, l%perSlot) + 6*m
-				g[0][l][k], g[1][l][k] = 0, 0
-				g[port][l][k] = v
-			}
-		}
-	}
-	for p := range g {
-		t.modulate(p, g[p])
-	}
-}
-
-// broadcast sends a part of the MIB.
-func (t *transmitter) broadcast(g [2]*grid, sfn int) {
-	c := t.cell
-	var bits []byte
-	put := func(v, n int) {
-		for i := n - 1; i >= 0; i-- {
-			bits = append(bits, byte(v>>i&1))
-		}
-	}
-	put(slices.Index([]int{6, 15, 25, 50, 75, 100}, c.PRB), 3)
-	if c.Extended {
-		put(1, 1)
-	} else {
-		put(0, 1)
-	}
-	put(slices.Index([]int{1, 3, 6, 12}, c.Sixths), 2)
-	put(sfn>>2, 8)
-	put(0, 10)
-	coded := encode(addCRC(bits, mibMasks[c.Ports]), nil)
-	order := matching(len(coded) / streams)
-	scramble := make([]byte, 4*pbchBits)
-	gold(uint32(c.ID), scramble)
-	part := make([]byte, pbchBits)
-	for i := range part {
-		part[i] = coded[order[i%len(order)]] ^ scramble[sfn%4*pbchBits+i]
-	}
-	at := c.pbchElements()
-	for i := range at {
-		at[i].k += c.subcarriers()/2 - pbchWidth/2
-	}
-	t.put(g, at, part)
-}
-
-// modulate makes samples of the subcarriers.
-func (t *transmitter) modulate(port int, g *grid) {
-	n := t.cell.subcarriers()
-	samples := make([]complex64, subframeLen(t.size))
-	freq, time := make([]complex128, t.size), make([]complex128, t.size)
-	scale := complex(1/math.Sqrt(float64(t.size)), 0)
-	for l, row := range g {
-		clear(freq)
-		for k, v := range row {
-			if k < n/2 {
-				freq[t.size-n/2+k] = v * scale
-			} else {
-				freq[k-n/2+1] = v * scale
-			}
-		}
-		t.fft.Sequence(time, freq)
-		at := symbolAt(t.size, l)
-		guard := prefix
-		if l%perSlot == 0 {
-			guard = firstPrefix
-		}
-		for i := -guard * t.size / 128; i < t.size; i++ {
-			samples[at+i] = complex64(time[(i+t.size)%t.size])
-		}
-	}
-	t.out[port] = append(t.out[port], samples...)
+	t.cfis, t.numbers = append(t.cfis, cfi), append(t.numbers, int64(sfn*10+index))
 }
 
 // air is what stands between: a gain and phase of each port, an echo, a turning
@@ -263,19 +114,177 @@ type air struct {
 }
 
 // over is what a receiver gets.
-func (t *transmitter) over(a air) []complex64 {
-	out := make([]complex64, len(t.out[0]))
-	noise := math.Pow(10, -a.snr/20) * math.Sqrt2 / 2
-	for i := range out {
-		var s complex128
-		for p := range t.cell.Ports {
-			s += a.gain[p] * complex128(t.out[p][i])
-			if i >= a.delay {
-				s += a.gain[p] * complex(0, a.echo) * complex128(t.out[p][i-a.delay])
+func (t *transmitter) over(a air) (out []complex64) {
+	ch := Channel{Offset: a.offset, SNR: a.snr}
+	for p, g := range a.gain {
+		ch.Ways[p] = []Way{{Gain: g}, {Gain: g * complex(0, a.echo), Delay: float64(a.delay) / float64(t.size*spacing)}}
+	}
+	tx, err := NewTransmitter(t.cell, t.size*spacing, ch, t.seed)
+	if err != nil {
+		panic(err)
+	}
+	for i, number := range t.numbers {
+		var messages []DCI
+		for _, s := range t.sent {
+			if s.subframe == i {
+				messages = append(messages, s.d)
 			}
 		}
-		s *= cmplx.Rect(1, 2*math.Pi*a.offset*float64(i)/float64(t.size*spacing))
-		out[i] = complex64(s + complex(t.rnd.NormFloat64()*noise, t.rnd.NormFloat64()*noise))
+		out = append(out, tx.Send(number, t.cfis[i], messages)...)
 	}
 	return out
+}
+
+// forget clears the fields of a payload that a DCI does not keep.
+func (c Cell) forget(d *DCI) {
+	at, riv := c.header()+c.groups(), rivBits(c.PRB)
+	zero := func(from, n int) { clear(d.Payload[from:min(from+n, len(d.Payload))]) }
+	switch d.Format {
+	case cell.Format0:
+		zero(1, 1) // hopping
+		zero(2+riv+6, 99)
+	case cell.Format1A:
+		zero(2+riv+5+3+1+2, 1)
+		if d.RNTI.User() {
+			zero(2+riv+5+3+1+2, 2) // power
+			break
+		}
+		zero(2+riv+5, 3) // HARQ
+		if d.Payload[1] == 0 || c.PRB < 50 {
+			zero(2+riv+5+3, 1) // the gap
+		}
+	case cell.Format1:
+		zero(at+5+3+1+2, 2)
+	case cell.Format2, cell.Format2A:
+		zero(at, 2)
+		zero(at+5, 1)
+		zero(at+6+16, 3)
+	}
+}
+
+// widths are all that LTE has.
+var widths = []int{6, 15, 25, 50, 75, 100}
+
+// TestWrite: what any message says can be written, and is read the same; and what
+// is read of random bits is written as these were, but for fields that a DCI does not
+// keep, and for the few blocks that can be told in two ways.
+func TestWrite(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for _, prb := range widths {
+		for ports := 1; ports <= 2; ports++ {
+			c := Cell{PRB: prb, Ports: ports, Sixths: 6}
+			for f := cell.Format0; f <= cell.Format2A; f++ {
+				read, same := 0, 0
+				for range 800 {
+					rnti := []cell.RNTI{0x4601, 0x1234, rntiSI, 5}[rnd.IntN(4)]
+					if f == cell.Format1C == rnti.User() || f != cell.Format1A && f != cell.Format1C && !rnti.User() {
+						continue
+					}
+					d := DCI{RNTI: rnti, Format: f, Payload: make([]byte, c.dciSizes(false)[f])}
+					for i := range d.Payload {
+						d.Payload[i] = byte(rnd.IntN(2))
+					}
+					d.Payload[0] &^= byte(flag(f == cell.Format0))
+					d.Payload[0] |= byte(flag(f == cell.Format1A))
+					clear(d.Payload[len(d.Payload)-4:])
+					c.forget(&d)
+					if !c.parse(&d) {
+						continue
+					}
+					read++
+					again := d
+					if !c.write(&again, len(d.Payload)) {
+						t.Fatalf("%d PRB, format %v: %+v cannot be written", prb, f, d)
+					}
+					back := DCI{RNTI: rnti, Format: f, Payload: again.Payload}
+					if !c.parse(&back) || !equal(&back, &d) {
+						t.Fatalf("%d PRB: %+v written and read is %+v", prb, d, back)
+					}
+					third := back
+					if !c.write(&third, len(d.Payload)) || !slices.Equal(third.Payload, again.Payload) {
+						t.Fatalf("%d PRB: %+v written again is %v", prb, again, third.Payload)
+					}
+					typeOne := f >= cell.Format1 && f != cell.Format1C && c.header() == 1 && d.Payload[0] == 1
+					if typeOne || slices.Equal(again.Payload, d.Payload) {
+						same++
+					}
+				}
+				if read < 50 || same < read*95/100 {
+					t.Errorf("%d PRB, format %v: %d read, %d written as they were", prb, f, read, same)
+				}
+			}
+		}
+	}
+}
+
+// TestTransmitter: what is granted is heard, also through fading and with a carrier that
+// is off; what no message can tell, or finds no place, is counted.
+func TestTransmitter(t *testing.T) {
+	for _, c := range []struct {
+		cell Cell
+		rate int
+		snr  float64
+	}{
+		{Cell{ID: 7, PRB: 6, Ports: 1, Sixths: 6}, 1_920_000, 20},
+		{Cell{ID: 301, PRB: 25, Ports: 2, Sixths: 6}, 7_680_000, 10},
+		{Cell{ID: 18, PRB: 50, Ports: 2, Sixths: 3, Extended: true}, 15_360_000, 20},
+	} {
+		tx, err := NewTransmitter(c.cell, c.rate, EPA(5, 1200, c.snr, 1), 1)
+		r, err2 := NewReceiver(c.rate)
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		rnd := rand.New(rand.NewPCG(9, 9))
+		want := map[int][]cell.Grant{}
+		heard, said, false := 0, 0, 0
+		r.Heard = func(s *Subframe) {
+			for i := range s.DCIs {
+				g := s.DCIs[i].Grant()
+				k := slices.Index(want[s.SFN*10+s.Index], g)
+				if k < 0 {
+					false++
+					continue
+				}
+				heard++
+			}
+		}
+		p := c.cell.groupSize()
+		for n := range 40 {
+			var all []cell.Grant
+			control, user := 1+rnd.IntN(3), cell.RNTI(0x100+rnd.IntN(0xF000))
+			all = append(all, cell.Grant{RNTI: user, Format: cell.Format1A, PRB: uint8(control), N: 1, HARQ: 1,
+				Blocks: [2]cell.Block{{MCS: 4, Size: cell.Bits(tbs.Size(4, control))}}})
+			prb := c.cell.PRB - (control+p-1)/p*p
+			g := cell.Grant{RNTI: 0x4601, Format: cell.Format1, PRB: uint8(prb), HARQ: uint8(n % 8), N: 1,
+				Blocks: [2]cell.Block{{MCS: 20, NDI: n%16 > 7, Size: cell.Bits(tbs.Size(18, prb))}}}
+			if c.cell.Ports == 2 {
+				g.Format, g.N = cell.Format2, 2
+				g.Blocks[1] = cell.Block{MCS: 30, RV: 2}
+				if n%5 == 0 {
+					g.Blocks[0] = disabled
+				}
+			}
+			all = append(all, g)
+			want[n] = all
+			r.Feed(tx.Subframe(int64(n), all))
+		}
+		r.Close()
+		said = 80
+		if tx.Said != said || tx.Unsaid != 0 || heard < said*95/100 || false > 0 {
+			t.Errorf("%+v: %d said, %d not, %d heard, %d wrong", c, tx.Said, tx.Unsaid, heard, false)
+		}
+		// Part of a group, a wrong size, more than there is room for, too many blocks.
+		odd := cell.Grant{RNTI: 0x4601, Format: cell.Format1, PRB: 1, N: 1, Blocks: [2]cell.Block{{MCS: 3, Size: 1}}}
+		wide := odd
+		wide.Format, wide.PRB = cell.Format1A, 110
+		many := []cell.Grant{odd, wide}
+		for i := range cell.MaxGrants {
+			many = append(many, cell.Grant{RNTI: cell.RNTI(0x4000 + i), Format: cell.Format0, PRB: 1, N: 1, Blocks: [2]cell.Block{{MCS: 29, RV: 1}}})
+		}
+		before := tx.Said
+		tx.Subframe(40, many)
+		if tx.Unsaid < 2 || tx.Said == before || tx.Said-before+tx.Unsaid != len(many) || tx.Said-before >= cell.MaxGrants {
+			t.Errorf("%+v: %d said of %d, %d not", c, tx.Said-before, len(many), tx.Unsaid)
+		}
+	}
 }

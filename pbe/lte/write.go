@@ -1,0 +1,356 @@
+package lte
+
+import (
+	"math"
+	"slices"
+
+	"mpbond/pbe/cell"
+	"mpbond/pbe/lte/tbs"
+)
+
+// bitWriter is the other way round of fields.
+type bitWriter []byte
+
+func (w *bitWriter) put(v, n int) {
+	for i := n - 1; i >= 0; i-- {
+		*w = append(*w, byte(v>>i&1))
+	}
+}
+
+func (w *bitWriter) flag(v bool) {
+	if v {
+		w.put(1, 1)
+	} else {
+		w.put(0, 1)
+	}
+}
+
+// write sets d.Payload, of size bits, to what parse reads as the rest of d. Fields that
+// a DCI does not keep, as those of power, are zero. It is false if there is no such
+// message: the blocks cannot be said, or a size is not that of the MCS.
+func (c Cell) write(d *DCI, size int) bool {
+	var w bitWriter
+	ok := false
+	switch d.Format {
+	case cell.Format0:
+		ok = c.write0(d, &w)
+	case cell.Format1A:
+		ok = c.write1A(d, &w)
+	case cell.Format1C:
+		ok = c.write1C(d, &w)
+	default:
+		ok = c.writeMap(d, &w)
+	}
+	if !ok || len(w) > size {
+		return false
+	}
+	w.put(0, size-len(w))
+	// Whatever it was asked for, what was written says the same.
+	back := DCI{RNTI: d.RNTI, Format: d.Format, CCE: d.CCE, Level: d.Level, Payload: w, Agreement: d.Agreement}
+	d.Payload = w
+	if !c.parse(&back) {
+		return false
+	}
+	back.Payload = nil
+	same := *d
+	same.Payload = nil
+	return equal(&back, &same)
+}
+
+// equal tells whether a and b say the same, but for their payloads.
+func equal(a, b *DCI) bool {
+	return a.RNTI == b.RNTI && a.Format == b.Format && a.PRBs == b.PRBs && a.PRB == b.PRB && a.Distributed == b.Distributed && a.HARQ == b.HARQ &&
+		a.N == b.N && a.Blocks == b.Blocks && a.Second == b.Second
+}
+
+// riv is the resource indication value of n contiguous blocks of all (36.213 section
+// 7.1.6.3).
+func riv(first, n, all int) int {
+	if n-1 <= all/2 {
+		return all*(n-1) + first
+	}
+	return all*(all-n+1) + all - 1 - first
+}
+
+// run is the first of the blocks of d, if they are contiguous.
+func (d *DCI) run() (first int, ok bool) {
+	for first < cell.MaxPRB && !d.PRBs.Has(first) {
+		first++
+	}
+	for prb := first; prb < first+d.PRB; prb++ {
+		if prb >= cell.MaxPRB || !d.PRBs.Has(prb) {
+			return 0, false
+		}
+	}
+	return first, d.PRB > 0
+}
+
+// flag is a block's NDI as a field.
+func flag(ndi bool) int {
+	if ndi {
+		return 1
+	}
+	return 0
+}
+
+func (c Cell) write0(d *DCI, w *bitWriter) bool {
+	first, ok := d.run()
+	if !ok || d.N != 1 {
+		return false
+	}
+	w.put(0, 2) // format 0, no hopping
+	w.put(riv(first, d.PRB, c.PRB), rivBits(c.PRB))
+	w.put(int(d.Blocks[0].MCS), 5)
+	w.flag(d.Blocks[0].NDI)
+	return true
+}
+
+func (c Cell) write1A(d *DCI, w *bitWriter) bool {
+	own := d.RNTI <= cell.RNTI(0xFFF3) && d.RNTI > maxRA
+	bits := rivBits(c.PRB)
+	w.put(1, 1)
+	w.flag(d.Distributed)
+	if d.N == 0 { // an order to begin random access
+		w.put(1<<bits-1, bits)
+		return own && !d.Distributed && d.PRB == 0
+	}
+	first, ok := d.run()
+	second := false
+	if d.Distributed {
+		first, second, ok = c.gather(d, 1)
+	}
+	if !ok {
+		return false
+	}
+	if d.Distributed && c.PRB >= 50 && own {
+		w.flag(second)
+		bits--
+	}
+	w.put(riv(first, d.PRB, c.PRB), bits)
+	b := d.Blocks[0]
+	ndi, tpc := flag(b.NDI), 0
+	if !own {
+		ndi = flag(second)
+		if int(b.Size) == tbs.Size(int(b.MCS), 3) {
+			tpc = 1
+		}
+	}
+	w.put(int(b.MCS), 5)
+	w.put(int(d.HARQ), 3)
+	w.put(ndi, 1)
+	w.put(int(b.RV), 2)
+	w.put(tpc, 2)
+	return true
+}
+
+func (c Cell) write1C(d *DCI, w *bitWriter) bool {
+	first, second, ok := c.gather(d, c.step())
+	if !ok || d.N != 1 {
+		return false
+	}
+	if c.PRB >= 50 {
+		w.flag(second)
+	}
+	step := c.step()
+	w.put(riv(first/step, d.PRB/step, c.virtual(second)/step), rivBits(c.virtual(false)/step))
+	w.put(int(d.Blocks[0].MCS), 5)
+	return true
+}
+
+// gather finds the distributed virtual blocks, from a multiple of step on, that
+// spread to those of d.
+func (c Cell) gather(d *DCI, step int) (first int, second, ok bool) {
+	for _, second := range []bool{false, true} {
+		if second && c.PRB < 50 {
+			break
+		}
+		for first := 0; d.PRB > 0 && first+d.PRB <= c.virtual(second); first += step {
+			var is DCI
+			if c.spread(&is, first, d.PRB, second); is.PRBs == d.PRBs {
+				return first, second, true
+			}
+		}
+	}
+	return 0, false, false
+}
+
+// writeMap writes formats 1, 2 and 2A.
+func (c Cell) writeMap(d *DCI, w *bitWriter) bool {
+	bits, typeOne, ok := c.mapOf(d.PRBs)
+	if !ok {
+		return false
+	}
+	if c.header() == 1 {
+		w.flag(typeOne)
+	}
+	w.put(bits, c.groups())
+	if d.Format == cell.Format1 {
+		b := d.Blocks[0]
+		w.put(int(b.MCS), 5)
+		w.put(int(d.HARQ), 3)
+		w.flag(b.NDI)
+		w.put(int(b.RV), 2)
+		w.put(0, 2) // TPC
+		return d.N == 1
+	}
+	w.put(0, 2)
+	w.put(int(d.HARQ), 3)
+	w.put(0, 1)
+	g := d.Grant()
+	for k, b := range g.Blocks {
+		if k >= int(g.N) {
+			b = disabled
+		}
+		w.put(int(b.MCS), 5)
+		w.flag(b.NDI)
+		w.put(int(b.RV), 2)
+	}
+	if d.Format == cell.Format2 {
+		w.put(0, 3) // precoding
+	}
+	return d.N > 0
+}
+
+// mapOf are the bits that tell blocks, in whole groups if that is possible.
+func (c Cell) mapOf(m Map) (bits int, typeOne, ok bool) {
+	p, n := c.groupSize(), c.groups()
+	for g := range n {
+		if m.Has(g * p) {
+			bits |= 1 << (n - 1 - g)
+		}
+	}
+	var d DCI
+	if c.allocate(&d, false, bits); d.PRBs == m {
+		return bits, false, true
+	}
+	if c.header() == 0 {
+		return 0, false, false
+	}
+	shift := log2(p)
+	size := n - shift - 1
+	for subset := range p {
+		for late := range 2 {
+			bits = subset<<(size+1) | late<<size
+			for i := range size {
+				if prb := c.ofSubset(subset, late == 1, i); prb < c.PRB && m.Has(prb) {
+					bits |= 1 << (size - 1 - i)
+				}
+			}
+			d = DCI{}
+			if c.allocate(&d, true, bits) && d.PRBs == m {
+				return bits, true, true
+			}
+		}
+	}
+	return 0, false, false
+}
+
+// messages appends to out what tells grants, which are given blocks here: those of
+// format 1A from the first block on, others whole groups from the last one on. Those
+// for which there is no message are counted: their number of blocks is not one of
+// whole groups, or a size is not that of the MCS.
+func (c Cell) messages(grants []cell.Grant, out []DCI) (messages []DCI, unsaid int) {
+	p := c.groupSize()
+	rest, low, uplink := c.PRB%p, 0, 0
+	whole := c.PRB / p // whole groups that are free begin below this one
+	out = slices.Grow(out, len(grants))[:len(grants)]
+	for i, g := range grants {
+		d := &out[i]
+		*d = DCI{RNTI: g.RNTI, Format: g.Format, HARQ: g.HARQ, Blocks: g.Blocks, N: int(g.N), PRB: int(g.PRB)}
+		switch {
+		case g.Format == cell.Format0 && uplink+d.PRB <= c.PRB:
+			d.local(uplink, d.PRB)
+			uplink += d.PRB
+		case g.Format == cell.Format1A && low+d.PRB <= c.PRB:
+			d.local(low, d.PRB)
+			low += d.PRB
+		}
+	}
+	low = (low + p - 1) / p
+	keep := out[:0]
+	for _, d := range out {
+		if d.Format == cell.Format1 || d.Format == cell.Format2 || d.Format == cell.Format2A {
+			if last := d.PRB % p; last > 0 && last == rest {
+				d.PRBs.fill(c.PRB-rest, c.PRB)
+				rest = 0
+			}
+			n := d.PRB / p
+			whole -= n
+			if whole >= low {
+				d.PRBs.fill(whole*p, (whole+n)*p)
+			}
+			d.compact()
+		}
+		if d.PRBs.count() != d.PRB || !c.write(&d, c.dciSizes(false)[d.Format]) {
+			unsaid++
+			continue
+		}
+		keep = append(keep, d)
+	}
+	return keep, unsaid
+}
+
+// compact puts the one block that is not disabled to the front, as parse does.
+func (d *DCI) compact() {
+	if d.N == 2 && d.Blocks[1] == disabled {
+		d.N, d.Blocks[1] = 1, cell.Block{}
+	} else if d.N == 2 && d.Blocks[0] == disabled {
+		d.N, d.Blocks[0], d.Blocks[1], d.Second = 1, d.Blocks[1], cell.Block{}, true
+	}
+}
+
+// mostRate is how many bits of a message there are at most for each that is sent.
+const mostRate = 0.75
+
+// codeRate is the highest rate of a code that is sent over a channel of some SNR:
+// what the PDCCH's two bits an element could carry there at the best, with 9 dB to
+// spare, of which a decoder needs some three and fading the others.
+func codeRate(snr float64) float64 {
+	return min(mostRate, math.Log2(1+math.Pow(10, (snr-9)/10))/2)
+}
+
+// place gives messages places, each in the search space of its RNTI, at the lowest
+// level with that rate, or a lower one if there is no room, the largest first. It
+// returns those that have found one.
+func (c Cell) place(messages []DCI, subframe, cces int, rate float64) []DCI {
+	used := make([]bool, cces)
+	out := make([]DCI, 0, len(messages))
+	for _, wanted := range levels { // the largest first
+		for _, d := range messages {
+			bits := float64(len(d.Payload) + crcBits)
+			fits := func(level int, rate float64) bool { return bits <= rate*float64(level*cceBits) }
+			if wanted < 8 && !fits(wanted, rate) || wanted > 1 && fits(wanted/2, rate) {
+				continue
+			}
+			for level := wanted; level > 0 && fits(level, mostRate); level /= 2 {
+				if first, ok := free(d.RNTI, subframe, level, used); ok {
+					d.CCE, d.Level = first, level
+					out = append(out, d)
+					break
+				}
+			}
+		}
+	}
+	return out
+}
+
+// free takes a place of r's search space that is not used.
+func free(r cell.RNTI, subframe, level int, used []bool) (first int, ok bool) {
+	taken := func(first int) bool {
+		for _, u := range used[first : first+level] {
+			if u {
+				return true
+			}
+		}
+		return false
+	}
+	for first = 0; first+level <= len(used); first += level {
+		if (r.User() && mayBe(r, subframe, level, first, len(used)) || !r.User() && mayBeCommon(level, first, len(used))) && !taken(first) {
+			for i := range level {
+				used[first+i] = true
+			}
+			return first, true
+		}
+	}
+	return 0, false
+}
