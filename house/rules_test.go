@@ -15,7 +15,7 @@ type wall struct {
 
 // Groups of rooms.
 var (
-	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault", "replay", "lab/radio", "pbe/cell", "pbe/cc", "pbe/lte", "lab/virtual", "lab/lte"}
+	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault", "replay", "lab/radio", "pbe/cell", "pbe/cc", "pbe/lte", "pbe/census", "lab/virtual", "lab/lte"}
 	dataPath = []string{"intercept", "bond", "sched", "estimate", "subflow", "pipe", "wire", "tcp", "splice"}
 	roles    = []string{"primary", "helper", "server"}
 	sisters  = []string{"onload", "pbe"}
@@ -47,6 +47,7 @@ var walls = []wall{
 	{from: []string{"pbe/lte"}, only: []string{"fault", "pbe/cell"}, reason: "a decoder makes control messages of samples, whoever brings these"},
 	{from: []string{"pbe/air"}, only: []string{"fault", "pbe/cell", "pbe/lte"}, reason: "it turns samples into control messages, whoever wants these"},
 	{from: []string{"pbe/lte/tbs"}, only: []string{}, reason: "tables of a standard, for the decoder and for the model"},
+	{from: []string{"pbe/census"}, only: []string{"unit", "pbe/cell", "pbe/lte"}, reason: "it counts what is heard, whoever hears it and whoever looks"},
 	{from: []string{"pbe/listen"}, only: []string{"fault", "pbe/cell", "pbe/cc"}, reason: "it hears cells for whatever transport asks, and knows none"},
 	{from: []string{"trace"}, only: []string{"unit", "fault", "wire"}, reason: "everybody may tell it things, so it knows nobody"},
 	{from: []string{"identity"}, only: []string{"fault", "config", "userfile"}, reason: "who a device is does not depend on what it does"},

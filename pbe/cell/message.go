@@ -77,8 +77,12 @@ type Block struct {
 	Size Bits
 }
 
-// sized tells whether the grant itself names the block's size.
-func (b Block) sized() bool { return b.MCS < 29 && b.Size > 0 }
+// Sized tells whether the grant itself names the block's size.
+func (b Block) Sized() bool { return b.MCS < 29 && b.Size > 0 }
+
+// Disabled tells whether the grant says that there is no such block (36.212 section
+// 5.3.3.1.5).
+func (b Block) Disabled() bool { return b.Size == 0 && b.MCS == 0 && b.RV == 1 }
 
 // maxHARQ bounds the processes: 8 with FDD, up to 15 with TDD (36.213 table 7-1).
 const maxHARQ = 16

@@ -51,8 +51,12 @@ func (s sum) rate() float64 {
 }
 
 // data tells whether a user counts among those who share the cell.
-func (s sum) data() bool {
-	return s.subframes > controlSubframes && s.prb > controlPRB*s.subframes
+func (s sum) data() bool { return Data(s.subframes, s.prb) }
+
+// Data is the user filter: whether who was given so many resource blocks, in so many
+// subframes of a window, shares the cell, and does not only exchange control traffic.
+func Data(subframes, prb int) bool {
+	return subframes > controlSubframes && prb > controlPRB*subframes
 }
 
 // slot is one subframe within the window.
@@ -90,10 +94,10 @@ type heard struct {
 	at        int64
 }
 
-// forgetNDI is how many subframes an NDI is remembered: a block comes again 8
+// ForgetNDI is how many subframes an NDI is remembered: a block comes again 8
 // subframes later, or a little after. An equal one that is older may be of the
 // next block but one, if one was missed.
-const forgetNDI = 12
+const ForgetNDI = 12
 
 // NewWindow is for the cell where this device is self.
 func NewWindow(self RNTI) *Window {
@@ -152,18 +156,18 @@ func (w *Window) share(now int64, g Grant) share {
 	h := share{user: g.RNTI, prb: uint16(g.PRB)}
 	sized := g.N > 0
 	for i, b := range g.Blocks[:g.N] {
-		if b.Size == 0 && b.MCS == 0 && b.RV == 1 {
-			continue // disabled (36.212 section 5.3.3.1.5)
+		if b.Disabled() {
+			continue
 		}
 		h.blocks++
 		if g.RNTI == w.self {
 			p := &w.process[g.HARQ][i]
-			if p.ever && p.ndi == b.NDI && now-p.at <= forgetNDI {
+			if p.ever && p.ndi == b.NDI && now-p.at <= ForgetNDI {
 				h.again++
 			}
 			*p = heard{b.NDI, true, now}
 		}
-		if !b.sized() {
+		if !b.Sized() {
 			sized = false
 		}
 		h.bits += uint32(b.Size)

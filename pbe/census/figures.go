@@ -1,0 +1,161 @@
+package census
+
+import (
+	"strconv"
+
+	"mpbond/pbe/cell"
+)
+
+// Figures are what was counted of one cell. Users are counted by downlink messages.
+type Figures struct {
+	Cell cell.ID `json:"cell"`
+	PRB  uint8   `json:"prb"`
+	// Subframes were heard, Missed were not, as the numbers of those tell; Late came
+	// behind later ones, or twice, and do not count; Restarts is how often the numbers
+	// began again.
+	Subframes int64 `json:"subframes"`
+	Missed    int64 `json:"missed"`
+	Late      int64 `json:"late"`
+	Restarts  int64 `json:"restarts"`
+	Load
+	// PerPRB is what blocks of users carried that named their sizes.
+	PerPRB float64 `json:"mbps_per_prb"`
+
+	// Users were heard in each window of 40 subframes, DataUsers are those of them who
+	// pass the user filter.
+	Users     Distribution `json:"users_40ms"`
+	DataUsers Distribution `json:"data_users_40ms"`
+
+	Activity Activity `json:"activity"`
+	Formats  []Count  `json:"formats"`
+	Levels   []Count  `json:"levels"`
+	MCS      []MCS    `json:"mcs"`
+
+	Hours []Hour `json:"hours"`
+	// DroppedHours are the oldest, which were too many.
+	DroppedHours int64 `json:"dropped_hours,omitempty"`
+}
+
+// Load is how much of a cell was used.
+type Load struct {
+	// Used is the part of the resource blocks that was given for receiving, to anybody,
+	// Idle the rest, Uplink the part that was given for sending.
+	Used   float64 `json:"used"`
+	Idle   float64 `json:"idle"`
+	Uplink float64 `json:"uplink"`
+	// Blocks are transport blocks that were sent to users; Again is the part of them
+	// that came again.
+	Blocks int64   `json:"blocks"`
+	Again  float64 `json:"retransmitted"`
+	// MeanUsers and MeanDataUsers were there in 40 ms.
+	MeanUsers     float64 `json:"mean_users_40ms"`
+	MeanDataUsers float64 `json:"mean_data_users_40ms"`
+}
+
+// Hour is what is told of an hour.
+type Hour struct {
+	// Number counts from the hour of the first subframe.
+	Number    int64 `json:"hour"`
+	Subframes int64 `json:"subframes"`
+	// Users are distinct RNTIs, DataUsers those of them who passed the user filter.
+	Users     int `json:"users"`
+	DataUsers int `json:"data_users"`
+	Load
+}
+
+// Activity is what users were given between two silences of a second.
+type Activity struct {
+	// OneSubframe, FourPRB and Both are the parts of all that were heard in one
+	// subframe, were given four resource blocks a subframe, and both.
+	OneSubframe float64 `json:"one_subframe"`
+	FourPRB     float64 `json:"four_prb"`
+	Both        float64 `json:"one_subframe_four_prb"`
+
+	Subframes Distribution `json:"subframes"`
+	Span      Distribution `json:"span_ms"`
+	PRB       Distribution `json:"prb"` // in a subframe
+	// PerPRB and Rate are of those who passed the user filter: physical rates, the
+	// latter over all of the activity.
+	PerPRB Distribution `json:"mbps_per_prb"`
+	Rate   Distribution `json:"mbps"`
+}
+
+// Count is how often something was told.
+type Count struct {
+	Name  string `json:"name"`
+	Count int64  `json:"count"`
+}
+
+// MCS is what became of blocks with one MCS.
+type MCS struct {
+	// MCS is that of the first time. 29 to 31: that was missed.
+	MCS   int     `json:"mcs"`
+	Sent  int64   `json:"sent"` // for the first time
+	Again int64   `json:"again"`
+	Part  float64 `json:"retransmitted"` // Again of both
+}
+
+func (l load) load() Load {
+	o := Load{Used: l.part(l.down), Uplink: l.part(l.up), Blocks: l.blocks, Again: part(l.again, l.blocks), MeanUsers: part(l.users, l.windows), MeanDataUsers: part(l.dataUsers, l.windows)}
+	if l.prb > 0 {
+		o.Idle = 1 - o.Used
+	}
+	return o
+}
+
+func (l *load) plus(o load) {
+	l.heard, l.missed = l.heard+o.heard, l.missed+o.missed
+	l.prb, l.down, l.up = l.prb+o.prb, l.down+o.down, l.up+o.up
+	l.blocks, l.again = l.blocks+o.blocks, l.again+o.again
+	l.windows, l.users, l.dataUsers = l.windows+o.windows, l.users+o.users, l.dataUsers+o.dataUsers
+}
+
+func part(a, of int64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(a) / float64(of)
+}
+
+// Close ends the count and tells its figures, those of each cell by number.
+func (c *Census) Close() (all []Figures) {
+	for id, t := range c.cells {
+		if t != nil {
+			t.activities.close()
+			t.endHour()
+			all = append(all, t.figures(cell.ID(id)))
+		}
+	}
+	c.cells = [cell.MaxCells]*tally{}
+	return all
+}
+
+func (t *tally) figures(id cell.ID) Figures {
+	f := Figures{Cell: id, PRB: t.prb, Subframes: t.all.heard, Missed: t.all.missed, Late: t.late, Restarts: t.again, Load: t.all.load(), PerPRB: part(t.bits, t.sized) / 1000,
+		Users: t.windowed.distribution(), DataUsers: t.windowedData.distribution(), DroppedHours: t.dropped}
+	for _, h := range t.hours {
+		f.Hours = append(f.Hours, Hour{Number: h.number, Subframes: h.heard, Users: h.names, DataUsers: h.dataNames, Load: h.load.load()})
+	}
+	a := &t.activities
+	n := a.subframes.n
+	f.Activity = Activity{OneSubframe: part(a.once, n), FourPRB: part(a.four, n), Both: part(a.both, n), Subframes: a.subframes.distribution(), Span: a.span.distribution(),
+		PRB: a.prb.distribution(), PerPRB: a.perPRB.distribution(), Rate: a.rate.distribution()}
+	for who, what := range []string{"for all: ", ""} {
+		for i, n := range t.formats[who] {
+			if n > 0 {
+				f.Formats = append(f.Formats, Count{what + cell.Format(i).String(), n})
+			}
+		}
+	}
+	for i, n := range t.levels {
+		if n > 0 && i > 0 {
+			f.Levels = append(f.Levels, Count{strconv.Itoa(i), n})
+		}
+	}
+	for i, m := range t.mcs {
+		if m.sent+m.again > 0 {
+			f.MCS = append(f.MCS, MCS{i, m.sent, m.again, part(m.again, m.sent+m.again)})
+		}
+	}
+	return f
+}
