@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mpbond/endpoint"
+	"mpbond/reach"
 	"mpbond/tcp"
 	"mpbond/udp"
 	"mpbond/wire"
@@ -102,7 +103,7 @@ func (r *packetRelay) up(a wire.Addr, b []byte) {
 	}
 	ok, known := r.verdicts[a.IP]
 	if !known {
-		ok = permitted(a.IP, r.s.cfg.Allow)
+		ok = reach.Permitted(a.IP, r.s.cfg.Allow)
 		if len(r.verdicts) >= maxVerdicts {
 			clear(r.verdicts)
 		}
@@ -220,7 +221,7 @@ func (r *packetRelay) lookup(name string) (netip.Addr, error) {
 		return netip.Addr{}, err
 	}
 	for _, ip := range list {
-		if ip = ip.Unmap(); permitted(ip, r.s.cfg.Allow) {
+		if ip = ip.Unmap(); reach.Permitted(ip, r.s.cfg.Allow) {
 			return ip, nil
 		}
 	}
