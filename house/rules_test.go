@@ -53,6 +53,8 @@ var walls = []wall{
 	{from: []string{"identity"}, only: []string{"fault", "config", "userfile"}, reason: "who a device is does not depend on what it does"},
 	{from: []string{"pairing"}, only: []string{"fault", "identity", "tcp", "wire"}, reason: "two devices meet before either has a role to play"},
 	{from: []string{"discovery"}, only: []string{}, reason: "what a network says is nobody's word: it has addresses and no judgement"},
+	{from: []string{"onload/relay"}, only: []string{"unit", "fault", "identity", "reach", "splice", "tcp", "discovery"},
+		reason: "it carries connections for those it trusts; what a helper may carry it is told"},
 	{from: []string{"reach"}, only: []string{}, reason: "it judges addresses, whoever connects to them"},
 	{from: []string{"measure"}, only: []string{"unit", "api"}, reason: "it speaks over any stream, and knows nothing of bonds"},
 	{from: []string{"userfile"}, only: []string{}, reason: "a file's owner and rights are the system's, not ours"},

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -92,6 +93,9 @@ type Options struct {
 	// MaxSegment bounds the data of a packet, both ways; 0 is what the interfaces
 	// allow. Dial only.
 	MaxSegment unit.Bytes
+	// Judge, if not nil, is asked of each address before it is connected to, whatever
+	// name led there; its error ends the try. Dial only.
+	Judge func(netip.AddrPort) error
 	// NotSentLowat is the low-water mark of WaitWritable; 0 is
 	// DefaultNotSentLowat.
 	NotSentLowat unit.Bytes
@@ -392,7 +396,16 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 	return Wrap(c.(*net.TCPConn), opt)
 }
 
-func (o Options) beforeConnect(_, _ string, raw syscall.RawConn) error {
+func (o Options) beforeConnect(_, address string, raw syscall.RawConn) error {
+	if o.Judge != nil {
+		to, err := netip.ParseAddrPort(address)
+		if err == nil {
+			err = o.Judge(to)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return control(raw, func(fd int) error {
 		if o.MaxSegment > 0 {
 			if err := setMaxSegment(fd, int(o.MaxSegment)); err != nil {

@@ -1,0 +1,156 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/tcp"
+)
+
+// tryTime is how long one address of a helper is tried while there are others.
+const tryTime = 3 * time.Second
+
+// keepIdle is how long a connection that nothing is asked over stays open, for others
+// may want its place at the helper.
+const keepIdle = 30 * time.Second
+
+// Dialer connects through one helper. Its fields are not changed once it is used; its
+// methods may be called by any goroutine.
+type Dialer struct {
+	Key *identity.Key
+	// Helper is the device, whose key is pinned, and Addresses where it may be found,
+	// the likeliest first.
+	Helper    identity.Peer
+	Addresses []string
+	// Options are how the helper is called.
+	Options tcp.Options
+
+	good atomic.Int32 // index of the address that answered last
+}
+
+// DialContext connects to addr, "host:port", from the helper: it is the helper that
+// looks the name up. Network is of TCP. Errors are faults. The connection ends with
+// io.EOF only if the server ended it: one that the helper breaks off is an error.
+func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	if network != "tcp" && network != "tcp4" && network != "tcp6" {
+		return nil, fault.New(fault.Unsupported, fmt.Errorf("a helper connects by TCP alone, not %q", network), "")
+	}
+	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isPort(port) || plain(addr) != addr || strings.Contains(addr, " ") {
+		return nil, fault.New(fault.Usage, fmt.Errorf("%q is no host:port", addr), "")
+	}
+	c, err := d.call(ctx)
+	if err == nil {
+		var through net.Conn
+		if through, err = ask(ctx, c, addr); err == nil {
+			return through, nil
+		}
+	}
+	return nil, fmt.Errorf("over %s: %w", d.Helper.Name, err)
+}
+
+// Transport is an http.Transport whose connections all go through the helper, and are
+// used again. Its CloseIdleConnections closes those that nobody uses.
+func (d *Dialer) Transport() *http.Transport {
+	return &http.Transport{DialContext: d.DialContext, IdleConnTimeout: keepIdle, MaxIdleConnsPerHost: maxOfOne,
+		TLSHandshakeTimeout: 2 * greetTime, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 1 << 20}
+}
+
+// call connects to the helper, at the first address that has it.
+func (d *Dialer) call(ctx context.Context) (c *tls.Conn, err error) {
+	if len(d.Addresses) == 0 {
+		return nil, fault.New(fault.NotFound, errors.New("no address of the helper is known"), "is it on the same network, with `mpbond helper --onload`?")
+	}
+	first := int(d.good.Load())
+	for k := range d.Addresses {
+		i := (first + k) % len(d.Addresses)
+		c, e := d.callAt(ctx, d.Addresses[i], tryTime)
+		if e == nil {
+			d.good.Store(int32(i))
+			return c, nil
+		}
+		if err == nil {
+			err = e
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, err
+}
+
+func (d *Dialer) callAt(ctx context.Context, addr string, within time.Duration) (*tls.Conn, error) {
+	return shake(ctx, addr, d.Options, d.Key.Client(d.Helper.Key, ALPN), within)
+}
+
+// shake connects to addr, with a handshake.
+func shake(ctx context.Context, addr string, opt tcp.Options, cfg *tls.Config, within time.Duration) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	c, err := tcp.Dial(ctx, addr, opt)
+	if err != nil {
+		return nil, err
+	}
+	sec := tls.Client(c, cfg)
+	if err := sec.HandshakeContext(ctx); err != nil {
+		c.Close()
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fault.New(fault.Timeout, fmt.Errorf("%s does not answer: %w", addr, err), "is mpbond running there, and is the link good?")
+		}
+		return nil, identity.Explain(err)
+	}
+	return sec, nil
+}
+
+// ask has the helper at c connect to addr, and closes c if it does not.
+func ask(ctx context.Context, c *tls.Conn, addr string) (_ net.Conn, err error) {
+	stop := context.AfterFunc(ctx, func() { c.NetConn().Close() })
+	defer func() {
+		if !stop() {
+			err = context.Cause(ctx) // c is closed: another error is a consequence
+		}
+		if err != nil {
+			c.NetConn().Close()
+		}
+	}()
+	_ = c.SetDeadline(time.Now().Add(dialTime + greetTime)) // the helper gives up before
+	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", addr); err != nil {
+		return nil, identity.Explain(err)
+	}
+	head := &io.LimitedReader{R: c, N: maxHead}
+	in := bufio.NewReader(head)
+	a, err := http.ReadResponse(in, &http.Request{Method: http.MethodConnect})
+	switch explained := identity.Explain(err); {
+	case fault.KindOf(explained) != "" && fault.KindOf(explained) != fault.Other:
+		return nil, explained
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, fault.New(fault.Protocol, errors.New("the helper hung up"), "its log says why")
+	case err != nil && head.N == 0:
+		return nil, fault.New(fault.Protocol, fmt.Errorf("the helper's answer is over %d bytes", maxHead), "")
+	case err != nil:
+		return nil, fault.New(fault.Protocol, fmt.Errorf("the helper's answer makes no sense: %w", err), "install the same release of mpbond on both devices")
+	case a.StatusCode != http.StatusOK:
+		return nil, refusal(a)
+	}
+	head.N = 1<<63 - 1
+	return &carried{c, in}, c.SetDeadline(time.Time{})
+}
+
+// carried is a connection through a helper.
+type carried struct {
+	*tls.Conn
+	in *bufio.Reader // of Conn, with what came behind the answer
+}
+
+// Read implements net.Conn.
+func (c *carried) Read(p []byte) (int, error) { return c.in.Read(p) }

@@ -1,0 +1,373 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/tcp"
+)
+
+// open is a tunnel that carries, between a connection of laptop's and a server.
+func open(t testing.TB, w *world, at string) net.Conn {
+	t.Helper()
+	c, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// cut expects that a tunnel ends soon, as one that was broken off.
+func cut(t testing.TB, c net.Conn, why string) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	n, err := io.Copy(io.Discard, c)
+	var late net.Error
+	if err == nil || n > 0 || errors.As(err, &late) && late.Timeout() {
+		t.Errorf("%s: %d bytes, then %v", why, n, err)
+	}
+}
+
+// TestRevoked: who is revoked, or paused, in the middle is cut off at once, and so that
+// it cannot take what it has for all; others go on.
+func TestRevoked(t *testing.T) {
+	w, at := newWorld(t, func(r *Relay) { r.every = time.Hour }), echo(t)
+	d := w.dialer(keys().other)
+	kept, err := d.DialContext(t.Context(), "tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	c := open(t, w, at)
+	if err := w.trust.Pause("laptop", true); err != nil {
+		t.Fatal(err)
+	}
+	w.r.TrustChanged()
+	cut(t, c, "paused")
+	if _, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", at); !fault.Is(err, fault.Limit) {
+		t.Error("paused:", err)
+	}
+	if err := w.trust.Pause("laptop", false); err != nil {
+		t.Fatal(err)
+	}
+	c = open(t, w, at)
+	if err := w.trust.Remove("laptop"); err != nil {
+		t.Fatal(err)
+	}
+	w.r.TrustChanged()
+	cut(t, c, "revoked")
+	if _, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", at); !fault.Is(err, fault.UnknownDevice) {
+		t.Error("revoked:", err)
+	}
+	if _, err := kept.Write([]byte("y")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(kept, make([]byte, 1)); err != nil {
+		t.Error("another device was cut off too:", err)
+	}
+}
+
+// TestNoMore: what may be carried no more ends without anybody's word, and what waits
+// for a server is given up.
+func TestNoMore(t *testing.T) {
+	w, at := newWorld(t), echo(t)
+	c := open(t, w, at)
+	w.forbid(fault.New(fault.Limit, errors.New("nothing is left today"), ""))
+	cut(t, c, "no allowance")
+	eventually(t, "its place is free", func() bool { return len(w.r.Status().Tunnels) == 0 })
+}
+
+// TestIdle: what carries nothing gives its place back.
+func TestIdle(t *testing.T) {
+	w, at := newWorld(t, func(r *Relay) { r.idle = time.Second }), echo(t)
+	cut(t, open(t, w, at), "idle")
+}
+
+// TestBrokenOff: whoever breaks off, the other end never takes what came for all.
+func TestBrokenOff(t *testing.T) {
+	w := newWorld(t)
+	reset := listen(t, func(c *net.TCPConn) {
+		_, _ = io.ReadFull(c, make([]byte, 1))
+		_, _ = io.WriteString(c, "x")
+		_, _ = io.ReadFull(c, make([]byte, 1))
+		_ = c.SetLinger(0)
+	})
+	c := open(t, w, reset)
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	cut(t, c, "the server resets")
+
+	ended := make(chan error, 1)
+	at := listen(t, func(c *net.TCPConn) {
+		_, err := io.Copy(c, c)
+		ended <- err
+	})
+	c = open(t, w, at)
+	_ = c.(*carried).NetConn().(*tcp.Conn).Abort()
+	if err := <-ended; err == nil {
+		t.Error("the primary broke off, and the server saw an end in order")
+	}
+
+	c = open(t, w, at)
+	w.stop()
+	cut(t, c, "the helper ends")
+	if err := <-ended; err == nil {
+		t.Error("the helper ended, and the server saw an end in order")
+	}
+}
+
+// TestLimits: a device takes no more than its part of the places, nor all together more
+// than there are.
+func TestLimits(t *testing.T) {
+	w, at := newWorld(t), echo(t)
+	for _, key := range []*identity.Key{keys().laptop, keys().other} {
+		d := w.dialer(key)
+		for n := range maxOfOne + 1 {
+			c, err := d.DialContext(t.Context(), "tcp", at)
+			if err == nil {
+				defer c.Close()
+			}
+			if full := n == maxOfOne; full != fault.Is(err, fault.Limit) || !full && err != nil {
+				t.Fatalf("%d: %v", n, err)
+			}
+		}
+	}
+	if n := len(w.r.Status().Tunnels); n != maxTunnels {
+		t.Errorf("%d tunnels", n)
+	}
+}
+
+// shaken is a connection of laptop's after the handshake.
+func shaken(t testing.TB, w *world) *tls.Conn {
+	t.Helper()
+	c, err := shake(t.Context(), w.addr, tcp.Options{}, keys().laptop.Client(keys().helper.Public(), ALPN), tryTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestSlowLoris: who does not say in time what it wants holds no place, whether it is
+// known or not.
+func TestSlowLoris(t *testing.T) {
+	w := newWorld(t, func(r *Relay) { r.greet = 300 * time.Millisecond })
+	silent, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	_ = silent.SetDeadline(time.Now().Add(10 * time.Second))
+	_, err = io.ReadAll(silent)
+	if late := (net.Error)(nil); errors.As(err, &late) && late.Timeout() {
+		t.Error("a silent stranger is kept")
+	}
+	slow := shaken(t, w)
+	_ = slow.SetDeadline(time.Now().Add(10 * time.Second))
+	ended := make(chan error, 1)
+	go func() { _, err := io.Copy(io.Discard, slow); ended <- err }()
+	for tick := time.NewTicker(50 * time.Millisecond); ; {
+		select {
+		case err := <-ended:
+			if late := (net.Error)(nil); errors.As(err, &late) && late.Timeout() {
+				t.Error("one who says a letter now and then is kept")
+			}
+			tick.Stop()
+			return
+		case <-tick.C:
+			_, _ = io.WriteString(slow, "C")
+		}
+	}
+}
+
+// TestBadRequests: what is no CONNECT, is too long or is cut off gets an answer, or an
+// end, and nothing is connected.
+func TestBadRequests(t *testing.T) {
+	w := newWorld(t)
+	at := listen(t, func(*net.TCPConn) { t.Error("it was connected") })
+	good := fmt.Sprintf("CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", at)
+	bad := []string{
+		"GET http://" + at + "/ HTTP/1.1\r\nHost: x\r\n\r\n",
+		"CONNECT " + at + " HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello",
+		"CONNECT " + at + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"CONNECT 127.0.0.1 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"CONNECT :80 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"CONNECT 127.0.0.1:http HTTP/1.1\r\nHost: x\r\n\r\n",
+		"CONNECT 127.0.0.1:0 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"CONNECT 127.0.0.1:99999 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"CONNECT " + at + "\r\n\r\n",
+		"CONNECT " + at + " HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", maxHead) + "\r\n",
+		strings.Repeat("x", 2*maxHead),
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"\x16\x03\x01\x00\x00", "\r\n\r\n", "\x00",
+	}
+	r := rand.New(rand.NewPCG(7, 7))
+	for range 10 {
+		b := make([]byte, r.IntN(200)+1)
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		bad = append(bad, string(b))
+	}
+	for n := 0; n < len(good); n += 7 {
+		bad = append(bad, good[:n])
+	}
+	for _, text := range bad {
+		c := shaken(t, w)
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		go func() { // it may be answered before all is read
+			_, _ = io.WriteString(c, text)
+			_ = c.CloseWrite()
+		}()
+		a, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: http.MethodConnect})
+		if err != nil {
+			if late := (net.Error)(nil); errors.As(err, &late) && late.Timeout() {
+				t.Errorf("%.60q: %v", text, err)
+			}
+			continue
+		}
+		if a.StatusCode != http.StatusBadRequest {
+			t.Errorf("%.60q: %s", text, a.Status)
+		}
+		if err := refusal(a); !fault.Is(err, fault.Protocol) {
+			t.Errorf("%.60q: %v", text, err)
+		}
+	}
+	if n := len(w.r.Status().Tunnels); n != 0 {
+		t.Errorf("%d tunnels are left", n)
+	}
+}
+
+// TestBadAnswers: whatever a helper answers, the primary gets an error of bounded length
+// that can be shown, and in time.
+func TestBadAnswers(t *testing.T) {
+	trust := func(key identity.PublicKey) bool { return key == keys().laptop.Public() }
+	answer := ""
+	at := listen(t, func(c *net.TCPConn) {
+		sec := tls.Server(c, keys().helper.Server(ALPN, trust))
+		if _, err := http.ReadRequest(bufio.NewReader(sec)); err == nil {
+			_, _ = io.WriteString(sec, answer)
+		}
+		sec.Close()
+	})
+	d := &Dialer{Key: keys().laptop, Helper: identity.Peer{Name: "phone", Key: keys().helper.Public()}, Addresses: []string{at}}
+	for _, answer = range []string{
+		"", "H", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\n", "SSH-2.0-x\r\n\r\n", "HTTP/1.1 ten\r\n\r\n", "\x00\x01\x02",
+		"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", maxHead) + "\r\n",
+		"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
+		"HTTP/1.1 503 \x1b[2Jgone\r\nContent-Length: 99999999\r\n\r\n" + strings.Repeat("\x1b[31mred\n", 10000),
+		"HTTP/1.1 503 No\r\nMpbond-Fault: usage\r\n\r\nlie",
+		"HTTP/1.1 503 No\r\nMpbond-Fault: limit\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+	} {
+		begin := time.Now()
+		c, err := d.DialContext(t.Context(), "tcp", "192.0.2.1:80")
+		if err == nil {
+			c.Close()
+			t.Errorf("%.60q is taken for a connection", answer)
+			continue
+		}
+		kind := fault.KindOf(err)
+		if !slices.Contains([]fault.Kind{fault.Protocol, fault.Limit}, kind) || len(err.Error()) > 2*maxText || strings.ContainsAny(err.Error(), "\x1b\n") || time.Since(begin) > 5*time.Second {
+			t.Errorf("%.60q: %v (%s)", answer, err, kind)
+		}
+	}
+}
+
+// TestStrangers: who is not known, or is known for something else, or has no key, gets no
+// further than the handshake, and of one source only so many are attended to at once.
+func TestStrangers(t *testing.T) {
+	w := newWorld(t)
+	if err := w.trust.Add(identity.Peer{Name: "vps", Roles: []identity.Role{identity.RoleServer, identity.RoleHelper}, Key: keys().stranger.Public()}); err != nil {
+		t.Fatal(err)
+	}
+	for name, cfg := range map[string]*tls.Config{
+		"another role":     keys().stranger.Client(keys().helper.Public(), ALPN),
+		"another protocol": keys().laptop.Client(keys().helper.Public(), "mpbond-pipe"),
+		"no key":           {InsecureSkipVerify: true, NextProtos: []string{ALPN}},
+		"old TLS":          {InsecureSkipVerify: true, NextProtos: []string{ALPN}, MaxVersion: tls.VersionTLS12},
+	} {
+		c, err := shake(t.Context(), w.addr, tcp.Options{}, cfg, tryTime)
+		if err == nil {
+			_, _ = io.WriteString(c, "CONNECT 127.0.0.1:80 HTTP/1.1\r\nHost: x\r\n\r\n")
+			_, err = c.Read(make([]byte, 1))
+			c.Close()
+		}
+		if err == nil {
+			t.Errorf("%s: it is answered", name)
+		}
+	}
+	var silent []net.Conn
+	for range maxFromOne {
+		c, err := net.Dial("tcp", w.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		silent = append(silent, c)
+	}
+	eventually(t, "one too many is turned away", func() bool {
+		_, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", "192.0.2.1:80")
+		return err != nil && !fault.Is(err, fault.Permission)
+	})
+	for _, c := range silent {
+		c.Close()
+	}
+}
+
+// FuzzRequest: whatever is sent, nothing but a host:port with a number comes of it.
+func FuzzRequest(f *testing.F) {
+	f.Add("CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n")
+	f.Add("GET / HTTP/1.1\r\n\r\n")
+	f.Add("CONNECT [::1]:80 HTTP/1.0\r\n\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		server, err := readRequest(bufio.NewReader(io.LimitReader(strings.NewReader(text), maxHead)))
+		if err != nil {
+			if server != "" || !fault.Is(err, fault.Protocol) {
+				t.Errorf("%q, %v", server, err)
+			}
+			return
+		}
+		if host, port, err := net.SplitHostPort(server); err != nil || host == "" || !isPort(port) {
+			t.Errorf("%q", server)
+		}
+	})
+}
+
+// TestServeEnds: a listener that fails ends it, and all that it had.
+func TestServeEnds(t *testing.T) {
+	l, err := tcp.Listen(t.Context(), "127.0.0.1:0", tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	done := make(chan error, 1)
+	go func() {
+		done <- New(Config{Key: keys().helper, Trust: w.trust, Log: slog.New(slog.DiscardHandler)}).Serve(context.Background(), l)
+	}()
+	l.Close()
+	if err := <-done; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,333 @@
+// Package relay carries whole connections of a primary over a helper's own line: the
+// helper listens, the primary asks it by HTTP CONNECT to connect somewhere. It stands
+// between the transports of onload/fetch, for which each helper is one more device with
+// a line, and the servers of the Internet; nothing of a bond is in between, and what the
+// primary encrypts end to end stays so.
+//
+//	primary ── TLS 1.3, pinned keys: CONNECT host:port ── helper ── TCP ── any server
+//
+//	relay.go   the helper: who is let in, and for how long
+//	tunnel.go  one connection that is carried
+//	answer.go  what is said when it is not
+//	dial.go    the primary: a net dialer and http.Transport through one helper
+package relay
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/reach"
+	"mpbond/tcp"
+)
+
+// ALPN is the TLS application protocol, as package wire has those of subflows, pipes
+// and pairing.
+const ALPN = "mpbond-onload"
+
+// Port is where helpers listen if nothing else is said.
+const Port = 7604
+
+// Limits. A primary that fetches items has a few connections; what is more is a
+// mistake, or wants the helper's memory.
+const (
+	maxTunnels, maxOfOne                    = 64, 32
+	maxHandshakes, maxFromOne, maxPerMinute = 64, 32, 1200
+	maxHead                                 = 8 << 10 // of a request, and of an answer
+	greetTime                               = 5 * time.Second
+	dialTime                                = 20 * time.Second
+	idleTime                                = 5 * time.Minute
+	reviewEvery                             = time.Second
+	userTimeout                             = time.Minute
+)
+
+// Config is what a Relay needs.
+type Config struct {
+	Key   *identity.Key
+	Trust *identity.Trust
+	// Line is how servers are connected to: by which interface, with which mark, and
+	// who counts it.
+	Line tcp.Options
+	// Allow lists addresses that are connected to although they are not public.
+	Allow []netip.Prefix
+	// May tells why nothing is carried for a primary to a server, "host:port", nil if it
+	// is. It is asked before each connection, and again now and then, with no server,
+	// for as long as it lasts. Its errors are faults, which the primary is told.
+	May func(ctx context.Context, p identity.Peer, server string) error
+	Log *slog.Logger
+}
+
+// Relay is a helper's end. Its methods may be called by any goroutine.
+type Relay struct {
+	cfg   Config
+	gate  *tcp.Gate
+	greet time.Duration // greetTime; less in tests
+	idle  time.Duration // idleTime; less in tests
+	every time.Duration // reviewEvery; other in tests
+
+	mu      sync.Mutex
+	tunnels map[*tunnel]bool
+	carried atomic.Uint64 // by those that have ended
+}
+
+// New makes one; Serve has it listen.
+func New(cfg Config) *Relay {
+	return &Relay{cfg: cfg, gate: tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), greet: greetTime, idle: idleTime, every: reviewEvery, tunnels: map[*tunnel]bool{}}
+}
+
+// Serve takes connections at l until ctx ends, closes all that it has, and returns
+// ctx's error, or that of l.
+func (r *Relay) Serve(ctx context.Context, l *tcp.Listener) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	all.Go(func() { r.keepReviewing(ctx) })
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			cancel(err)
+			l.Close()
+			return context.Cause(ctx)
+		}
+		leave := r.gate.Admit(c.RemoteAddr())
+		if leave == nil {
+			_ = c.Abort()
+			continue
+		}
+		all.Go(func() { r.attend(ctx, c, leave) })
+	}
+}
+
+// attend serves one connection to its end. Leave is called once it is known whose it is.
+func (r *Relay) attend(ctx context.Context, c *tcp.Conn, leave func()) {
+	stop := context.AfterFunc(ctx, func() { _ = c.Abort() })
+	defer stop()
+	defer c.Close()
+	t, err := r.hear(ctx, c)
+	leave()
+	if t == nil {
+		if ctx.Err() == nil {
+			r.cfg.Log.Info("connection for onloading refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+		}
+		return
+	}
+	if err == nil {
+		err = r.carry(ctx, t)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.cfg.Log.Info("not carried for onloading", "device", t.peer.Name, "err", err)
+	}
+}
+
+// hear does the handshake and reads the request, within r.greet together. A tunnel
+// without its server comes with an error where the caller is known, and was told.
+func (r *Relay) hear(ctx context.Context, c *tcp.Conn) (*tunnel, error) {
+	_ = c.SetDeadline(time.Now().Add(r.greet))
+	sec := tls.Server(c, r.cfg.Key.Server(ALPN, r.cfg.Trust.Allowed(identity.RolePrimary)))
+	if err := sec.HandshakeContext(ctx); err != nil {
+		return nil, identity.Explain(err)
+	}
+	key, err := identity.PeerKey(sec.ConnectionState())
+	if err != nil {
+		return nil, err
+	}
+	peer, ok := r.cfg.Trust.Lookup(key)
+	if !ok {
+		return nil, errDistrusted
+	}
+	c.For(peer.Key.ID().String())
+	head := &io.LimitedReader{R: sec, N: maxHead}
+	in := bufio.NewReader(head)
+	t := &tunnel{peer: peer, near: near{Conn: sec, tcp: c, in: in}, since: time.Now()}
+	t.near.t = t
+	t.server, err = readRequest(in)
+	if err != nil {
+		if head.N == 0 {
+			err = fault.New(fault.Protocol, fmt.Errorf("a request of over %d bytes", maxHead), "")
+		}
+		t.near.refuse(err)
+		return t, err
+	}
+	head.N = 1<<63 - 1
+	return t, c.SetDeadline(time.Time{})
+}
+
+// readRequest reads a CONNECT and returns its host:port.
+func readRequest(in *bufio.Reader) (string, error) {
+	q, err := http.ReadRequest(in)
+	if err == nil {
+		switch host, port, e := net.SplitHostPort(q.RequestURI); {
+		case q.Method != http.MethodConnect:
+			err = fmt.Errorf("%.16q instead of a CONNECT", q.Method)
+		case e != nil || host == "" || !isPort(port):
+			err = fmt.Errorf("%.100q is no host:port", q.RequestURI)
+		case q.ContentLength != 0 || len(q.TransferEncoding) > 0:
+			err = errors.New("a CONNECT with a body")
+		default:
+			return q.RequestURI, nil
+		}
+	}
+	return "", fault.New(fault.Protocol, fmt.Errorf("no request for a connection: %w", err), "only mpbond's own primaries should connect here")
+}
+
+// carry connects a tunnel to its server and carries it to its end. An error is that it
+// was not begun, of which the primary was told.
+func (r *Relay) carry(ctx context.Context, t *tunnel) (err error) {
+	defer func() {
+		if err != nil {
+			t.near.refuse(err)
+		}
+	}()
+	ctx, t.drop = context.WithCancelCause(ctx)
+	defer t.drop(nil)
+	if err := r.take(t); err != nil {
+		return err
+	}
+	defer r.give(t)
+	if err := r.may(ctx, t, t.server); err != nil {
+		return err
+	}
+	dial, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	opt := r.cfg.Line
+	opt.UserTimeout, opt.Judge = cmp.Or(opt.UserTimeout, userTimeout), r.judge
+	c, err := tcp.Dial(dial, t.server, opt)
+	if err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	defer c.Close()
+	c.For(t.peer.Key.ID().String())
+	return t.run(c)
+}
+
+// judge refuses addresses that are not for others.
+func (r *Relay) judge(to netip.AddrPort) error {
+	if !reach.Permitted(to.Addr(), r.cfg.Allow) {
+		return errForbidden
+	}
+	return nil
+}
+
+var (
+	errForbidden  = fault.New(fault.Permission, errors.New("the helper does not connect to private addresses (its owner may allow some)"), "")
+	errDistrusted = fault.New(fault.UnknownDevice, errors.New("this device is trusted no longer there"), "")
+	errPaused     = fault.New(fault.Limit, errors.New("this device is paused there"), "on the helper run `mpbond resume NAME`")
+	errIdle       = errors.New("nothing was carried for a long time")
+)
+
+// take gives a tunnel its place.
+func (r *Relay) take(t *tunnel) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	own := 0
+	for o := range r.tunnels {
+		if o.peer.Key == t.peer.Key {
+			own++
+		}
+	}
+	if len(r.tunnels) >= maxTunnels || own >= maxOfOne {
+		return fault.New(fault.Limit, fmt.Errorf("the helper carries %d connections already, %d of them for this device", len(r.tunnels), own), "")
+	}
+	t.touch()
+	r.tunnels[t] = true
+	return nil
+}
+
+func (r *Relay) give(t *tunnel) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.tunnels, t)
+	r.carried.Add(t.up.Load() + t.down.Load())
+}
+
+// may is why a tunnel is not to be, or to be any more.
+func (r *Relay) may(ctx context.Context, t *tunnel, server string) error {
+	switch p, ok := r.cfg.Trust.Lookup(t.peer.Key); {
+	case !ok || !p.Is(identity.RolePrimary):
+		return errDistrusted
+	case p.Paused:
+		return errPaused
+	}
+	return r.cfg.May(ctx, t.peer, server)
+}
+
+// TrustChanged ends, after the trust file was read again, what is carried for those who
+// are not in it any more, or are paused.
+func (r *Relay) TrustChanged() { r.review(context.Background(), time.Now()) }
+
+func (r *Relay) keepReviewing(ctx context.Context) {
+	tick := time.NewTicker(r.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			r.review(ctx, now)
+		}
+	}
+}
+
+// review ends what may not be carried any more, or carries nothing.
+func (r *Relay) review(ctx context.Context, now time.Time) {
+	for _, t := range r.list() {
+		err := r.may(ctx, t, "")
+		if err == nil && t.idle(now) > r.idle {
+			err = errIdle
+		}
+		if err != nil {
+			t.end(err)
+		}
+	}
+}
+
+func (r *Relay) list() (list []*tunnel) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for t := range r.tunnels {
+		list = append(list, t)
+	}
+	slices.SortFunc(list, func(a, b *tunnel) int { return a.since.Compare(b.since) })
+	return list
+}
+
+// Status is what is carried now, oldest first, and what was in all.
+type Status struct {
+	Tunnels []Tunnel
+	Bytes   uint64
+}
+
+// Tunnel is one connection that is carried. Up is from the primary.
+type Tunnel struct {
+	Primary, Server string
+	Since           time.Time
+	Up, Down        uint64
+}
+
+// Status may be called at any time.
+func (r *Relay) Status() (s Status) {
+	s.Bytes = r.carried.Load()
+	for _, t := range r.list() {
+		one := Tunnel{t.peer.Name, t.server, t.since, t.up.Load(), t.down.Load()}
+		s.Tunnels = append(s.Tunnels, one)
+		s.Bytes += one.Up + one.Down
+	}
+	return s
+}

@@ -1,0 +1,369 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/tcp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// keys are the devices' of all tests.
+var keys = sync.OnceValue(func() (k struct{ helper, laptop, other, stranger *identity.Key }) {
+	for _, key := range []**identity.Key{&k.helper, &k.laptop, &k.other, &k.stranger} {
+		var err error
+		if *key, err = identity.Generate(); err != nil {
+			panic(err)
+		}
+	}
+	return k
+})
+
+// world is a helper that listens, and what it may.
+type world struct {
+	t     testing.TB
+	r     *Relay
+	trust *identity.Trust
+	addr  string
+	may   atomic.Pointer[error]
+	stop  func()
+}
+
+func newWorld(t testing.TB, prepare ...func(*Relay)) *world {
+	t.Helper()
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, key := range map[string]*identity.Key{"laptop": keys().laptop, "other": keys().other} {
+		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RolePrimary}, Key: key.Public()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{t: t, trust: trust}
+	w.r = New(Config{Key: keys().helper, Trust: trust, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Log: slog.New(slog.DiscardHandler),
+		May: func(context.Context, identity.Peer, string) error {
+			if err := w.may.Load(); err != nil {
+				return *err
+			}
+			return nil
+		}})
+	w.r.every = 10 * time.Millisecond
+	for _, p := range prepare {
+		p(w.r)
+	}
+	w.serve()
+	return w
+}
+
+func (w *world) serve() {
+	w.t.Helper()
+	l, err := tcp.Listen(w.t.Context(), "127.0.0.1:0", tcp.Options{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.addr = l.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.r.Serve(ctx, l) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			w.t.Errorf("Serve ended with %v", err)
+		}
+	})
+	w.t.Cleanup(w.stop)
+}
+
+func (w *world) forbid(err error) { w.may.Store(&err) }
+
+func (w *world) dialer(key *identity.Key) *Dialer {
+	return &Dialer{Key: key, Helper: identity.Peer{Name: "phone", Key: keys().helper.Public()}, Addresses: []string{w.addr}}
+}
+
+// client fetches through the helper.
+func (w *world) client() *http.Client {
+	tr := w.dialer(keys().laptop).Transport()
+	w.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: 20 * time.Second}
+}
+
+// echo answers each connection with what it gets, and ends when that ends.
+func echo(t testing.TB) string {
+	t.Helper()
+	return listen(t, func(c *net.TCPConn) {
+		_, _ = io.Copy(c, c)
+		_ = c.CloseWrite()
+	})
+}
+
+// listen has serve attend to connections, which it then closes.
+func listen(t testing.TB, serve func(*net.TCPConn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer c.Close()
+				defer context.AfterFunc(ctx, func() { c.Close() })()
+				serve(c.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() { cancel(); l.Close(); all.Wait() })
+	return l.Addr().String()
+}
+
+// eventually waits for what another goroutine brings about.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+func body(t testing.TB, c *http.Client, url string) []byte {
+	t.Helper()
+	a, err := c.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	b, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestRoundTrips: plain HTTP and HTTPS, which stays end to end, come through whole, over
+// as few connections as http.Transport likes.
+func TestRoundTrips(t *testing.T) {
+	w := newWorld(t)
+	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<17) // 2 MB
+	var connections atomic.Int32
+	serve := http.HandlerFunc(func(a http.ResponseWriter, q *http.Request) {
+		if q.Method == http.MethodPut {
+			n, _ := io.Copy(io.Discard, q.Body)
+			if n != int64(len(big)) {
+				a.WriteHeader(http.StatusBadRequest)
+			}
+			return
+		}
+		_, _ = a.Write(big)
+	})
+	for _, secure := range []bool{false, true} {
+		site := httptest.NewUnstartedServer(serve)
+		connections.Store(0)
+		site.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+			if s == http.StateNew {
+				connections.Add(1)
+			}
+		}
+		c := w.client()
+		if secure {
+			site.StartTLS()
+			c.Transport.(*http.Transport).TLSClientConfig = site.Client().Transport.(*http.Transport).TLSClientConfig
+		} else {
+			site.Start()
+		}
+		for range 4 {
+			if got := body(t, c, site.URL); !bytes.Equal(got, big) {
+				t.Fatalf("%d bytes came, or others", len(got))
+			}
+		}
+		q, _ := http.NewRequest(http.MethodPut, site.URL, bytes.NewReader(big))
+		a, err := c.Do(q)
+		if err != nil || a.StatusCode != http.StatusOK {
+			t.Fatal(a, err)
+		}
+		a.Body.Close()
+		if n := connections.Load(); n != 1 {
+			t.Errorf("%d connections for five requests", n)
+		}
+		var s Status
+		eventually(t, "all is counted", func() bool { s = w.r.Status(); return s.Bytes >= 10<<20 })
+		if len(s.Tunnels) != 1 || s.Tunnels[0].Primary != "laptop" || s.Tunnels[0].Server != site.Listener.Addr().String() || s.Tunnels[0].Down < 8<<20 || s.Tunnels[0].Up < 2<<20 {
+			t.Errorf("%+v", s)
+		}
+		c.CloseIdleConnections()
+		eventually(t, "the tunnel ends", func() bool { return len(w.r.Status().Tunnels) == 0 })
+		if now := w.r.Status(); now.Bytes < s.Bytes {
+			t.Errorf("%d bytes were carried, now %d", s.Bytes, now.Bytes)
+		}
+		site.Close()
+	}
+}
+
+// TestHalfClose: one direction may end before the other.
+func TestHalfClose(t *testing.T) {
+	w := newWorld(t)
+	c, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", echo(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(c); err != nil || string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestEarlyWords: a server that speaks first, at once, loses nothing.
+func TestEarlyWords(t *testing.T) {
+	w := newWorld(t)
+	greeting := strings.Repeat("220 ready\r\n", 2000)
+	at := listen(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, greeting) })
+	c, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if got, err := io.ReadAll(c); err != nil || string(got) != greeting {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// TestErrors: what goes wrong has a kind, and a hint where one helps.
+func TestErrors(t *testing.T) {
+	w := newWorld(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := l.Addr().String()
+	l.Close()
+	for _, c := range []struct {
+		name, network, addr string
+		change              func(*Dialer)
+		kind                fault.Kind
+		hint                bool
+	}{
+		{"nobody there", "tcp", gone, nil, fault.Unreachable, true},
+		{"private", "tcp", "10.0.0.1:80", nil, fault.Permission, true},
+		{"the helper itself", "tcp", "[::1]:80", nil, fault.Permission, true},
+		{"embedded", "tcp", "[64:ff9b::a00:1]:80", nil, fault.Permission, true},
+		{"no port", "tcp", "127.0.0.1", nil, fault.Usage, false},
+		{"more than an address", "tcp", "127.0.0.1:80 HTTP/1.1\r\nX: y\r\n:80", nil, fault.Usage, false},
+		{"datagrams", "udp", "127.0.0.1:80", nil, fault.Unsupported, false},
+		{"a stranger", "tcp", gone, func(d *Dialer) { d.Key = keys().stranger }, fault.UnknownDevice, true},
+		{"another helper", "tcp", gone, func(d *Dialer) { d.Helper.Key = keys().other.Public() }, fault.WrongKey, true},
+		{"no helper", "tcp", gone, func(d *Dialer) { d.Addresses = []string{gone} }, fault.Unreachable, true},
+		{"no address", "tcp", gone, func(d *Dialer) { d.Addresses = nil }, fault.NotFound, true},
+	} {
+		d := w.dialer(keys().laptop)
+		if c.change != nil {
+			c.change(d)
+		}
+		conn, err := d.DialContext(t.Context(), c.network, c.addr)
+		if err == nil {
+			conn.Close()
+		}
+		if !fault.Is(err, c.kind) || c.hint && fault.HintOf(err) == "" {
+			t.Errorf("%s: %v (%s; %q)", c.name, err, fault.KindOf(err), fault.HintOf(err))
+		}
+	}
+	w.forbid(fault.New(fault.Limit, errors.New("it rests: 9 %\x1b[31m of its battery\nare left"), ""))
+	_, err = w.dialer(keys().laptop).DialContext(t.Context(), "tcp", gone)
+	if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "it rests: 9 % [31m of its battery are left") {
+		t.Errorf("%v (%s)", err, fault.KindOf(err))
+	}
+	if n := len(w.r.Status().Tunnels); n != 0 {
+		t.Errorf("%d tunnels are left", n)
+	}
+}
+
+// TestAddresses: an address where nobody answers is passed over, and then not tried
+// first any more.
+func TestAddresses(t *testing.T) {
+	w := newWorld(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls atomic.Int32
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			calls.Add(1)
+			_, _ = io.WriteString(c, "SSH-2.0-something\r\n")
+			c.Close()
+		}
+	}()
+	defer l.Close()
+	d := w.dialer(keys().laptop)
+	d.Addresses = []string{l.Addr().String(), w.addr}
+	at := echo(t)
+	for range 3 {
+		c, err := d.DialContext(t.Context(), "tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	if calls.Load() != 1 {
+		t.Errorf("the wrong address was called %d times", calls.Load())
+	}
+}
+
+// TestCancel: a context that ends gives up at once, at whatever step.
+func TestCancel(t *testing.T) {
+	silent := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
+	d := &Dialer{Key: keys().laptop, Helper: identity.Peer{Name: "phone", Key: keys().helper.Public()}, Addresses: []string{silent}}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
+	begin := time.Now()
+	if _, err := d.DialContext(ctx, "tcp", "192.0.2.1:80"); err == nil || time.Since(begin) > tryTime-time.Second {
+		t.Errorf("%v after %v", err, time.Since(begin))
+	}
+
+	w := newWorld(t, func(r *Relay) {
+		r.cfg.May = func(ctx context.Context, _ identity.Peer, server string) error {
+			<-ctx.Done() // as a name server that does not answer
+			return ctx.Err()
+		}
+	})
+	ctx, cancel = context.WithCancelCause(t.Context())
+	time.AfterFunc(100*time.Millisecond, func() { cancel(why) })
+	if _, err := w.dialer(keys().laptop).DialContext(ctx, "tcp", "192.0.2.1:80"); !errors.Is(err, why) {
+		t.Error(err)
+	}
+}
