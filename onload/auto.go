@@ -1,0 +1,174 @@
+package onload
+
+import (
+	"time"
+
+	"mpbond/unit"
+)
+
+// Tuning.
+const (
+	// leastShare is the least that is worth a request of its own. Less is fetched
+	// twice, where that comes sooner.
+	leastShare = 32 * unit.KB
+	// patience is how long an item may go without an answer before another path asks
+	// for it too, while nothing is known that would tell sooner.
+	patience = time.Second
+	// worthOld is how many answers' time an older item must come sooner to be helped
+	// before the next one is begun: each request costs about one.
+	worthOld = 20
+	// doubt is how far a reckoning may be wrong for a copy to be tried all the same:
+	// rates are those of the past, and the path would be idle.
+	doubt = 2
+)
+
+// auto is ours: greedy, and exact at the end. Where ranges can be had, an idle path
+// takes the end of what would be ready last, so much that both end together: nothing
+// is fetched twice, and no path waits for another. The same makes an old item come
+// sooner that would hold up those after it. Where they cannot, a copy is fetched if it
+// is reckoned to come sooner, within what copies may waste.
+type auto struct{}
+
+func (auto) Name() string                             { return "auto" }
+func (auto) Delivered(int, unit.Bytes, time.Duration) {}
+
+func (auto) Pick(v *View, path int) Decision {
+	if len(v.Waiting) > 0 {
+		// All in order: first help what is wanted before the next item.
+		next := v.Waiting[0]
+		end := reckon(v, path).ends(next.Size())
+		for _, j := range v.Running {
+			if older(j.Item, next) > 0 || !j.Item.Split {
+				continue
+			}
+			if d, gain := share(v, j, path); gain > worthOld*v.Paths[path].Latency && left(v, j) > end+gain {
+				d.Reason = OlderEnd
+				return d
+			}
+		}
+		return Decision{Action: Take, Reason: NextItem}
+	}
+	best, most := waits(v, NothingLeft), time.Duration(0)
+	for _, j := range v.Running {
+		best.Reason = max(best.Reason, NoGain)
+		d, gain := share(v, j, path)
+		if gain <= 0 {
+			d, gain = duplicate(v, j, path)
+		}
+		if gain > most {
+			best, most = d, gain
+		}
+	}
+	return best
+}
+
+// pace is what a path is reckoned to do: nothing for a while, then bytes at a rate.
+type pace struct {
+	delay time.Duration
+	rate  float64 // bytes a second
+}
+
+func (p pace) ends(n unit.Bytes) time.Duration {
+	if n < 0 {
+		return far
+	}
+	if p.rate <= 0 {
+		return far
+	}
+	return min(far, p.delay+time.Duration(min(float64(n)/p.rate, far.Seconds())*float64(time.Second)))
+}
+
+// far stands for times that nobody can reckon.
+const far = 1000 * time.Hour
+
+// reckon says what a path would do if it began now. A rate that is not known is taken
+// as the mean of the others, or as a little.
+func reckon(v *View, path int) pace {
+	p := v.Paths[path]
+	return pace{p.Latency, rateOf(v, p)}
+}
+
+func rateOf(v *View, p Path) float64 {
+	if p.Rate > 0 {
+		return float64(p.Rate) / 8
+	}
+	sum, n := 0.0, 0
+	for _, other := range v.Paths {
+		if other.Rate > 0 {
+			sum, n = sum+float64(other.Rate)/8, n+1
+		}
+	}
+	if n == 0 {
+		return 64 << 10 // any: they are all the same
+	}
+	return sum / float64(n)
+}
+
+// ongoing says what a job will do. One that has no answer yet is taken to wait as long
+// again as it has, if that is longer than usual.
+func ongoing(v *View, j Job) pace {
+	p := v.Paths[j.Path]
+	if !j.Last.IsZero() {
+		if p.Rate == 0 { // silent for long, or one byte
+			return pace{rate: float64(max(1, j.Got)) / max(v.Now.Sub(j.Began).Seconds(), 1e-3)}
+		}
+		return pace{rate: float64(p.Rate) / 8}
+	}
+	waited := v.Now.Sub(j.Began)
+	delay := p.Latency - waited
+	if delay < 0 {
+		delay = waited
+	}
+	return pace{delay, rateOf(v, p)}
+}
+
+// left is when a job will be ready.
+func left(v *View, j Job) time.Duration { return ongoing(v, j).ends(j.Left()) }
+
+// share is to take so much of a job's end that both are ready together, and how much
+// sooner that is.
+func share(v *View, j Job, path int) (Decision, time.Duration) {
+	if !j.Item.Split || j.Left() <= 0 || v.Copies(j) > 1 {
+		return Decision{}, 0
+	}
+	mine, its := reckon(v, path), ongoing(v, j)
+	all := its.ends(j.Left())
+	if all <= mine.delay {
+		return Decision{}, 0
+	}
+	lead := min(far.Seconds(), (all - mine.delay).Seconds())
+	n := unit.Bytes(min(lead/(1/mine.rate+1/its.rate), float64(j.Left()-leastShare)))
+	gain := all - its.ends(j.Left()-n)
+	if n < leastShare || gain < mine.delay/8 {
+		return Decision{}, 0
+	}
+	return Decision{Action: Share, Job: j.ID, Size: n, Reason: LastEnd}, gain
+}
+
+// duplicate is to fetch a job's rest as well, and how much sooner that would be.
+func duplicate(v *View, j Job, path int) (Decision, time.Duration) {
+	d := Decision{Action: Copy, Job: j.ID, Reason: EndsSooner}
+	if j.Item.To == Unknown {
+		d.Reason = NoAnswer
+		if waited := v.Now.Sub(j.Began); v.Copies(j) == 1 && j.Last.IsZero() && waited > max(patience, 4*v.Paths[path].Latency) {
+			return d, waited
+		}
+		return Decision{}, 0
+	}
+	cost := j.Left()
+	if !j.Item.Split {
+		cost = j.Item.Size()
+	} else if cost > 2*leastShare {
+		return Decision{}, 0 // to share would be better, if that were of any use
+	}
+	if v.Copied+cost > unit.Bytes(len(v.Paths)-1)*v.Largest {
+		return Decision{}, 0
+	}
+	ready := far // by the first of those who fetch it
+	for _, other := range v.Running {
+		if other.Item.id == j.Item.id {
+			ready = min(ready, left(v, other))
+		}
+	}
+	return d, doubt*ready - reckon(v, path).ends(cost)
+}

@@ -1,0 +1,320 @@
+package onload
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"mpbond/unit"
+)
+
+// Tuning.
+const (
+	// memory is how far back the measured rate of a path looks: long beside the
+	// bursts of TCP and of radios, short beside an item.
+	memory = 2 * time.Second
+	// mostLatency is what a path is thought to need for an answer after its first.
+	mostLatency = 100 * time.Millisecond
+)
+
+// OrderKind is what a Board asks of who moves the bytes.
+type OrderKind uint8
+
+// Kinds of orders.
+const (
+	Start   OrderKind = iota // begin the job
+	Shorten                  // the job ends earlier now: Job.Item.To
+	Cancel                   // what the job brings is not needed any more; the board has forgotten it
+)
+
+// Order is one thing to be done, in the order in which Next gives them.
+type Order struct {
+	Kind   OrderKind
+	Job    Job
+	Reason Reason
+}
+
+// Board is what is to be fetched and what is under way. Its methods are called by one
+// goroutine at a time. Time must not run backwards.
+type Board struct {
+	sched   Scheduler
+	paths   []path
+	waiting []Item // older ones first
+	jobs    []*Job // in the order in which they began
+	orders  []Order
+	view    View
+
+	added, pieces int
+	lastJob       JobID
+	copied        unit.Bytes // what copies have wasted
+	largest       unit.Bytes
+}
+
+type path struct {
+	up      bool
+	job     *Job
+	rate    float64       // bytes a second, 0: not known
+	latency time.Duration // that of the last two answers which was less
+	answer  time.Duration // the last one's
+	seen    time.Time     // when the rate was last measured
+}
+
+// NewBoard makes a board for a number of paths, all of them down.
+func NewBoard(s Scheduler, paths int) *Board {
+	return &Board{sched: s, paths: make([]path, paths)}
+}
+
+// Add gives it items to fetch. Index is set.
+func (b *Board) Add(items ...Item) {
+	for _, i := range items {
+		i.Index = b.added
+		b.added++
+		b.largest = max(b.largest, i.Size())
+		b.wait(i)
+	}
+}
+
+// wait puts an item, or the rest of one, among those that wait.
+func (b *Board) wait(i Item) {
+	b.pieces++
+	i.id = b.pieces
+	at, _ := slices.BinarySearchFunc(b.waiting, i, older)
+	b.waiting = slices.Insert(b.waiting, at, i)
+}
+
+// Up tells that a path can be used.
+func (b *Board) Up(path int) { b.paths[path].up = true }
+
+// Down tells that a path cannot be used. What it had under way waits again, for others.
+func (b *Board) Down(path int, now time.Time) {
+	if j := b.paths[path].job; j != nil {
+		b.Fail(j.ID, now)
+	}
+	b.paths[path].up = false
+}
+
+// Done tells whether nothing waits and nothing is under way.
+func (b *Board) Done() bool { return len(b.waiting) == 0 && len(b.jobs) == 0 }
+
+// Paths is what is known of the paths, valid until the next call.
+func (b *Board) Paths(now time.Time) []Path {
+	b.look(now)
+	return b.view.Paths
+}
+
+func (b *Board) find(id JobID) *Job {
+	for _, j := range b.jobs {
+		if j.ID == id {
+			return j
+		}
+	}
+	return nil
+}
+
+// Learn tells the size of the object whose whole a job fetches, and whether ranges of
+// it can be had.
+func (b *Board) Learn(id JobID, size unit.Bytes, split bool) {
+	j := b.find(id)
+	if j == nil {
+		return
+	}
+	for _, other := range b.jobs {
+		if other.Item.id == j.Item.id {
+			other.Item.To, other.Item.Split = size, split
+		}
+	}
+	b.largest = max(b.largest, size)
+}
+
+// Progress tells how much a job has brought altogether.
+func (b *Board) Progress(id JobID, got unit.Bytes, now time.Time) {
+	j := b.find(id)
+	if j == nil {
+		return
+	}
+	if size := j.Item.Size(); size != Unknown {
+		got = min(got, size) // it may have gone on before it was shortened
+	}
+	p := &b.paths[j.Path]
+	if j.Last.IsZero() {
+		p.answered(now.Sub(j.Began))
+	} else if dt := now.Sub(p.seen); dt > 0 {
+		p.measure(float64(got-j.Got)/dt.Seconds(), dt)
+	}
+	j.Got, j.Last, p.seen = got, now, now
+}
+
+// answered takes in how long an answer took. The first was the connection's too, and
+// maybe that of a radio which woke, so it says little.
+func (p *path) answered(took time.Duration) {
+	p.latency = min(took, p.answer)
+	if p.answer == 0 {
+		p.latency = min(took/2, mostLatency)
+	}
+	p.answer = took
+}
+
+// measure takes in that the rate was so much for a time.
+func (p *path) measure(rate float64, dt time.Duration) {
+	if p.rate == 0 {
+		p.rate = rate
+		return
+	}
+	keep := math.Exp(-dt.Seconds() / memory.Seconds())
+	p.rate = keep*p.rate + (1-keep)*rate
+}
+
+// now is the rate in bytes a second, less for a job that has brought nothing lately.
+func (p *path) now(now time.Time) float64 {
+	if p.job == nil || p.job.Last.IsZero() {
+		return p.rate
+	}
+	return p.rate * math.Exp(-now.Sub(p.seen).Seconds()/memory.Seconds())
+}
+
+// Finish tells that a job has brought its item up to what Item.To is now. It reports
+// whether the item was still wanted: copies of it are cancelled.
+func (b *Board) Finish(id JobID, now time.Time) bool {
+	j := b.find(id)
+	if j == nil {
+		return false
+	}
+	if size := j.Item.Size(); size != Unknown && j.Got < size {
+		b.Progress(id, size, now)
+	}
+	took := now.Sub(j.Began)
+	if p := &b.paths[j.Path]; p.rate == 0 && took > 0 { // all of it came at once
+		p.measure(float64(j.Got)/took.Seconds(), took)
+	}
+	b.sched.Delivered(j.Path, j.Got, took)
+	b.forget(j)
+	for _, other := range slices.Clone(b.jobs) {
+		if other.Item.id != j.Item.id {
+			continue
+		}
+		// Both have brought what both began with.
+		b.copied += max(0, other.Item.From+other.Got-max(j.Item.From, other.Item.From))
+		b.cancel(other, NothingLeft)
+	}
+	return true
+}
+
+func (b *Board) cancel(j *Job, r Reason) {
+	b.forget(j)
+	b.orders = append(b.orders, Order{Cancel, *j, r})
+}
+
+// forget frees the path of a job.
+func (b *Board) forget(j *Job) {
+	b.jobs = slices.DeleteFunc(b.jobs, func(o *Job) bool { return o == j })
+	b.paths[j.Path].job = nil
+}
+
+// Fail tells that a job has ended before its item was whole. What it brought of one
+// that can be split counts; the rest waits for another path, unless one has a copy.
+func (b *Board) Fail(id JobID, now time.Time) {
+	j := b.find(id)
+	if j == nil {
+		return
+	}
+	b.forget(j)
+	for _, other := range b.jobs {
+		if other.Item.id == j.Item.id {
+			if !j.Item.Split || j.Copy {
+				b.copied += j.Got
+			}
+			if !j.Copy {
+				other.Copy = false // it has the item now
+			}
+			return
+		}
+	}
+	i := j.Item
+	if i.Split {
+		i.From += j.Got
+	}
+	if i.Size() != 0 {
+		b.wait(i)
+	} else {
+		b.sched.Delivered(j.Path, j.Got, now.Sub(j.Began))
+	}
+}
+
+// Next gives the next order, if there is one. It is called again after whatever was
+// told to the board, and now and then.
+func (b *Board) Next(now time.Time) (Order, bool) {
+	for p := 0; len(b.orders) == 0 && p < len(b.paths); p++ {
+		if b.paths[p].up && b.paths[p].job == nil {
+			b.look(now)
+			b.apply(b.sched.Pick(&b.view, p), p, now)
+		}
+	}
+	if len(b.orders) == 0 {
+		return Order{}, false
+	}
+	o := b.orders[0]
+	b.orders = b.orders[1:]
+	return o, true
+}
+
+// look brings the view up to date.
+func (b *Board) look(now time.Time) {
+	v := &b.view
+	v.Now, v.Largest, v.Copied = now, b.largest, b.copied
+	v.Waiting = append(v.Waiting[:0], b.waiting...)
+	v.Running = v.Running[:0]
+	for _, j := range b.jobs {
+		v.Running = append(v.Running, *j)
+		if j.Copy {
+			v.Copied += max(0, j.Item.Size())
+		}
+	}
+	slices.SortStableFunc(v.Running, func(a, b Job) int { return older(a.Item, b.Item) })
+	v.Paths = v.Paths[:0]
+	for i := range b.paths {
+		p := &b.paths[i]
+		v.Paths = append(v.Paths, Path{p.up, p.job != nil, unit.Rate(p.now(now) * 8), p.latency})
+	}
+}
+
+// apply makes orders of a decision.
+func (b *Board) apply(d Decision, path int, now time.Time) {
+	j := &Job{Path: path, Began: now}
+	switch d.Action {
+	case Wait:
+		return
+	case Take:
+		j.Item = b.waiting[d.Item]
+		b.waiting = slices.Delete(b.waiting, d.Item, d.Item+1)
+		if size := j.Item.Size(); d.Size > 0 && j.Item.Split && size > d.Size {
+			rest := j.Item
+			rest.From += d.Size
+			j.Item.To = rest.From
+			b.wait(rest)
+		}
+	case Share:
+		of := b.find(d.Job)
+		d.Size = min(d.Size, of.Left())
+		j.Item = of.Item
+		j.Item.From = of.Item.To - d.Size
+		b.pieces++
+		j.Item.id = b.pieces
+		of.Item.To = j.Item.From
+		if of.Left() == 0 {
+			b.cancel(of, d.Reason)
+		} else {
+			b.orders = append(b.orders, Order{Shorten, *of, d.Reason})
+		}
+	case Copy:
+		of := b.find(d.Job)
+		j.Item, j.Copy = of.Item, true
+		if of.Item.Split {
+			j.Item.From += of.Got
+		}
+	}
+	b.lastJob++
+	j.ID = b.lastJob
+	b.jobs = append(b.jobs, j)
+	b.paths[path].job = j
+	b.orders = append(b.orders, Order{Start, *j, d.Reason})
+}

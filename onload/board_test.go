@@ -1,0 +1,290 @@
+package onload_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload"
+	"mpbond/unit"
+)
+
+var start = time.Unix(1000, 0)
+
+func at(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+
+// board makes one whose paths are all up.
+func board(t *testing.T, name string, paths int, items ...onload.Item) *onload.Board {
+	t.Helper()
+	s, err := onload.New(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Name() != name {
+		t.Errorf("%s calls itself %s", name, s.Name())
+	}
+	b := onload.NewBoard(s, paths)
+	for p := range paths {
+		b.Up(p)
+	}
+	b.Add(items...)
+	return b
+}
+
+// orders takes all that there are.
+func orders(b *onload.Board, now time.Time) (list []onload.Order) {
+	for {
+		o, ok := b.Next(now)
+		if !ok {
+			return list
+		}
+		list = append(list, o)
+	}
+}
+
+func show(list []onload.Order) string {
+	var s []string
+	for _, o := range list {
+		s = append(s, fmt.Sprintf("%s p%d %d:%d-%d", []string{"start", "shorten", "cancel"}[o.Kind], o.Job.Path, o.Job.Item.Object, o.Job.Item.From, o.Job.Item.To))
+	}
+	return strings.Join(s, ", ")
+}
+
+func expect(t *testing.T, got []onload.Order, want string) {
+	t.Helper()
+	if s := show(got); s != want {
+		t.Errorf("got %s\nwant %s", s, want)
+	}
+}
+
+func items(n int, size unit.Bytes, split bool) (list []onload.Item) {
+	for i := range n {
+		list = append(list, onload.Item{Object: i, To: size, Split: split})
+	}
+	return list
+}
+
+func TestGreedyCopiesTheOldest(t *testing.T) {
+	b := board(t, "grd", 2, items(3, 100, false)...)
+	first := orders(b, at(0))
+	expect(t, first, "start p0 0:0-100, start p1 1:0-100")
+	b.Finish(first[0].Job.ID, at(1))
+	expect(t, orders(b, at(1)), "start p0 2:0-100")
+	b.Finish(first[1].Job.ID, at(2))
+	copied := orders(b, at(2))
+	expect(t, copied, "start p1 2:0-100")
+	if !b.Finish(copied[0].Job.ID, at(3)) || !b.Done() {
+		t.Error("the copy did not count")
+	}
+	expect(t, orders(b, at(3)), "cancel p0 2:0-100")
+}
+
+func TestRoundRobinTurns(t *testing.T) {
+	b := board(t, "rr", 2, items(5, 100, false)...)
+	first := orders(b, at(0))
+	b.Finish(first[0].Job.ID, at(1))
+	expect(t, orders(b, at(1)), "start p0 2:0-100")
+	b.Down(1, at(2)) // all are path 0's now, in order
+	for _, want := range []string{"", "start p0 1:0-100", "start p0 3:0-100", "start p0 4:0-100"} {
+		o := orders(b, at(3))
+		expect(t, o, want)
+		if len(o) == 0 {
+			b.Finish(first[1].Job.ID+1, at(3)) // item 2's
+			continue
+		}
+		b.Finish(o[0].Job.ID, at(4))
+	}
+	if !b.Done() {
+		t.Error("something is left")
+	}
+}
+
+func TestLeastTimeQueues(t *testing.T) {
+	b := board(t, "min", 2, items(7, 100, false)...)
+	first := orders(b, at(0))
+	expect(t, first, "start p0 0:0-100, start p1 1:0-100")
+	b.Finish(first[0].Job.ID, at(1)) // 100 a second
+	next := orders(b, at(1))
+	expect(t, next, "start p0 2:0-100")
+	b.Finish(first[1].Job.ID, at(4)) // 25 a second: items 3, 4, 5 wait for path 0, 6 comes sooner here
+	o := orders(b, at(4))
+	expect(t, o, "start p1 6:0-100")
+	if o[0].Reason != onload.LeastTime {
+		t.Error(o[0].Reason)
+	}
+}
+
+func TestQueueTakesChunks(t *testing.T) {
+	b := board(t, "queue", 2, onload.Item{To: 3 * onload.DefaultChunk / 2, Split: true})
+	expect(t, orders(b, at(0)), "start p0 0:0-524288, start p1 0:524288-786432")
+}
+
+// TestAutoSplits: the second path takes what lets both end together, nothing more is
+// begun, and nothing is copied.
+func TestAutoSplits(t *testing.T) {
+	b := board(t, "auto", 2, onload.Item{To: 8e6, Split: true})
+	first := orders(b, at(0))
+	expect(t, first, "start p0 0:0-8000000, shorten p0 0:0-4000000, start p1 0:4000000-8000000")
+	a, z := first[0].Job.ID, first[2].Job.ID
+	for s := range 31 { // path 0 with 1 MB/s, path 1 with 0.1
+		b.Progress(a, unit.Bytes(s*1e5), at(0.1+float64(s)/10))
+		b.Progress(z, unit.Bytes(s*1e4), at(0.1+float64(s)/10))
+	}
+	expect(t, orders(b, at(3.1)), "")
+	b.Progress(a, 4e6, at(4))
+	b.Finish(a, at(4))
+	o := orders(b, at(4))
+	if len(o) != 2 || o[0].Kind != onload.Shorten || o[1].Reason != onload.LastEnd {
+		t.Fatal(show(o))
+	}
+	if taken := o[1].Job.Item.Size(); taken < 3e6 || taken > 3.6e6 {
+		t.Errorf("took %v of 3.7 MB", taken)
+	}
+}
+
+// TestAutoWaitsForSizes: an item of which nothing is known is copied only when there is
+// no answer for long, and shared as soon as it can be.
+func TestAutoWaitsForSizes(t *testing.T) {
+	b := board(t, "auto", 2, onload.Item{To: onload.Unknown})
+	first := orders(b, at(0))
+	expect(t, first, "start p0 0:0--1")
+	expect(t, orders(b, at(0.9)), "")
+	c := orders(b, at(1.1))
+	expect(t, c, "start p1 0:0--1")
+	if c[0].Reason != onload.NoAnswer {
+		t.Error(c[0].Reason)
+	}
+	b.Learn(c[0].Job.ID, 1e6, true)
+	b.Fail(first[0].Job.ID, at(1.2))
+	// Path 1 waits for its answer as long as path 0 will.
+	expect(t, orders(b, at(1.2)), "shorten p1 0:0-496724, start p0 0:496724-1000000")
+}
+
+// TestFailuresReturn: what a failed path had waits again, without what it brought of
+// something that can be split, and is not begun twice while a copy goes on.
+func TestFailuresReturn(t *testing.T) {
+	for _, split := range []bool{false, true} {
+		b := board(t, "grd", 1, items(2, 100, split)...)
+		o := orders(b, at(0))
+		b.Progress(o[0].Job.ID, 40, at(1))
+		b.Down(0, at(2))
+		expect(t, orders(b, at(2)), "")
+		b.Up(0)
+		want := "start p0 0:0-100"
+		if split {
+			want = "start p0 0:40-100"
+		}
+		expect(t, orders(b, at(3)), want)
+	}
+	b := board(t, "grd", 2, items(1, 100, false)...)
+	o := orders(b, at(0))
+	expect(t, o, "start p0 0:0-100, start p1 0:0-100")
+	b.Down(0, at(1))
+	expect(t, orders(b, at(1)), "")
+	if b.Done() || !b.Finish(o[1].Job.ID, at(2)) || !b.Done() {
+		t.Error("the copy did not count")
+	}
+	if b.Finish(o[0].Job.ID, at(3)) {
+		t.Error("delivered twice")
+	}
+}
+
+// TestOldestFirst: whatever happens, no scheduler but those with queues begins an item
+// before an older one, and each item is delivered exactly once.
+func TestOldestFirst(t *testing.T) {
+	for _, name := range onload.Names() {
+		for seed := range 200 {
+			r := rand.New(rand.NewPCG(uint64(seed), 11))
+			n := 1 + r.IntN(20)
+			b := board(t, name, 1+r.IntN(4), items(n, 1000, false)...)
+			var running []onload.Job
+			begun, delivered, newest := map[int]bool{}, map[int]int{}, -1
+			for step := 0; !b.Done(); step++ {
+				for _, o := range orders(b, at(float64(step))) {
+					i := o.Job.Item.Object
+					running = slices.DeleteFunc(running, func(j onload.Job) bool { return j.ID == o.Job.ID })
+					if o.Kind != onload.Start {
+						continue
+					}
+					running = append(running, o.Job)
+					if !begun[i] && i != newest+1 && name != "rr" && name != "min" {
+						t.Fatalf("%s, seed %d: begins %d after %d", name, seed, i, newest)
+					}
+					begun[i], newest = true, max(newest, i)
+				}
+				if len(running) == 0 {
+					t.Fatalf("%s, seed %d: nothing is under way", name, seed)
+				}
+				at2, k := at(float64(step)+0.5), r.IntN(len(running))
+				j := running[k]
+				running = slices.Delete(running, k, k+1)
+				switch r.IntN(4) {
+				case 0:
+					b.Fail(j.ID, at2)
+				case 1:
+					b.Down(j.Path, at2)
+					b.Up(j.Path)
+				default:
+					if b.Finish(j.ID, at2) {
+						delivered[j.Item.Object]++
+					}
+				}
+			}
+			for i := range n {
+				if delivered[i] != 1 {
+					t.Fatalf("%s, seed %d: item %d was delivered %d times", name, seed, i, delivered[i])
+				}
+			}
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	if _, err := onload.New("x"); !fault.Is(err, fault.Usage) || !strings.Contains(fault.HintOf(err), "auto, grd, min, queue, rr") {
+		t.Error(err, fault.HintOf(err))
+	}
+	for r := onload.NothingLeft; !strings.HasPrefix(r.String(), "reason "); r++ {
+		if r.String() == "" {
+			t.Errorf("reason %d has no text", r)
+		}
+	}
+}
+
+func TestSpans(t *testing.T) {
+	for seed := range 200 {
+		r := rand.New(rand.NewPCG(uint64(seed), 5))
+		var s onload.Spans
+		var have [64]bool
+		for range r.IntN(12) {
+			from := r.IntN(64)
+			to := from + r.IntN(65-from)
+			s = s.Add(unit.Bytes(from), unit.Bytes(to))
+			for i := from; i < to; i++ {
+				have[i] = true
+			}
+		}
+		var again onload.Spans
+		for i, h := range have {
+			if h {
+				again = again.Add(unit.Bytes(i), unit.Bytes(i+1))
+			}
+		}
+		if !slices.Equal(s, again) {
+			t.Fatalf("seed %d: %v, want %v", seed, s, again)
+		}
+		if gaps := s.Missing(64); gaps.Size()+s.Size() != 64 {
+			t.Fatalf("seed %d: %v lacks %v", seed, s, gaps)
+		}
+		for _, g := range s.Missing(40) {
+			for i := g.From; i < g.To; i++ {
+				if have[i] || i >= 40 {
+					t.Fatalf("seed %d: %v lacks %v?", seed, s, g)
+				}
+			}
+		}
+	}
+}
