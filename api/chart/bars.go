@@ -15,12 +15,12 @@ const (
 	barMost = 64.0 // points
 )
 
-// Bars is a bar for each of some periods: bytes that were used in it, or energy.
+// Bars is a bar for each of some periods: bytes that were used in it, or something else.
 type Bars struct {
 	Title  string
 	Names  []string  // of the periods, in their order
-	Values []float64 // bytes, or joules; as many
-	Joules bool      // they are joules
+	Values []float64 // as many
+	Unit   string    // of values: empty for bytes, J for joules, or what they count
 	Width  int       // points
 	Dark   bool
 }
@@ -57,12 +57,12 @@ func (b Bars) Words() string {
 // scale is the multiple in which values are read best.
 func (b Bars) scale(top float64) (factor float64, unit string) {
 	switch {
-	case !b.Joules:
+	case b.Unit == "":
 		return scaleBytes(top)
-	case top >= 1e3:
+	case b.Unit == "J" && top >= 1e3:
 		return 1e3, "kJ"
 	}
-	return 1, "J"
+	return 1, b.Unit
 }
 
 // scaleBytes is the multiple in which bytes are read best, as providers count.

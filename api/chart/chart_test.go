@@ -145,7 +145,7 @@ func TestBars(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	b.Joules, b.Title = true, "Energy"
+	b.Unit, b.Title = "J", "Energy"
 	if doc, err = b.SVG(); err != nil || !strings.Contains(words(t, doc), "2026-10-31: 1.5e+05 kJ. ") || !strings.Contains(words(t, doc), "Energy, kJ") {
 		t.Errorf("%v: %s", err, words(t, doc))
 	}

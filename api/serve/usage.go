@@ -80,7 +80,7 @@ func usageBars(u api.Usage, in *usagePictureInput) chart.Bars {
 	}
 	b := chart.Bars{Title: "Used by " + in.Period, Width: in.Width, Dark: in.Theme == "dark"}
 	if in.Of == "joules" {
-		b.Title, b.Joules = "Energy of radios by "+in.Period+", estimated", true
+		b.Title, b.Unit = "Energy of radios by "+in.Period+", estimated", "J"
 	}
 	if in.Link != "" {
 		b.Title += " over " + in.Link
@@ -90,7 +90,7 @@ func usageBars(u api.Usage, in *usagePictureInput) chart.Bars {
 		newest = max(newest, used.From)
 		switch {
 		case in.Link != "" && used.Link != in.Link:
-		case b.Joules:
+		case b.Unit == "J":
 			sums[used.From] += float64(used.RadioJoules)
 		case used.Purpose != "pipe":
 			sums[used.From] += float64(used.DownBytes + used.UpBytes)

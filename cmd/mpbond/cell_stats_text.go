@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"mpbond/pbe/census"
+)
+
+// printStats prints figures as o says.
+func printStats(w io.Writer, all []cellStats, o statsOptions) error {
+	if o.asCSV {
+		return printHours(w, all)
+	}
+	for i := range all {
+		if o.asJSON {
+			if err := printJSON(w, &all[i]); err != nil {
+				return err
+			}
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		if err := printCell(w, &all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printHours prints a line for each hour of each cell.
+func printHours(w io.Writer, all []cellStats) error {
+	t := csv.NewWriter(w)
+	_ = t.Write([]string{"source", "cell", "hour", "subframes", "users", "data_users", "mean_users_40ms", "mean_data_users_40ms", "used", "idle", "uplink", "blocks", "retransmitted"})
+	number := func(v float64) string { return strconv.FormatFloat(v, 'f', 4, 64) }
+	for i := range all {
+		s := &all[i]
+		for _, h := range s.Hours {
+			hour := strconv.FormatInt(h.Number, 10)
+			if s.Start != nil {
+				hour = s.hour(h)
+			}
+			_ = t.Write([]string{s.Source, strconv.Itoa(int(s.Cell)), hour, strconv.FormatInt(h.Subframes, 10), strconv.Itoa(h.Users), strconv.Itoa(h.DataUsers),
+				number(h.MeanUsers), number(h.MeanDataUsers), number(h.Used), number(h.Idle), number(h.Uplink), strconv.FormatInt(h.Blocks, 10), number(h.Again)})
+		}
+	}
+	t.Flush()
+	return t.Error()
+}
+
+func partOf(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+
+// spreadWords are of a distribution.
+func spreadWords(d census.Distribution, format, unit string) string {
+	if d.Count == 0 {
+		return "nobody"
+	}
+	return fmt.Sprintf(strings.ReplaceAll("mean %F, half of all up to %F, 95 %% up to %F, at most %F", "%F", format)+unit, d.Mean, d.P50, d.P95, d.Max)
+}
+
+// cellWidths are what the widths of cells are called (36.101 table 5.6-1).
+var cellWidths = map[int]string{6: "1.4 MHz", 15: "3 MHz", 25: "5 MHz", 50: "10 MHz", 75: "15 MHz", 100: "20 MHz"}
+
+func widthWords(prb int) string {
+	if name, ok := cellWidths[prb]; ok {
+		return fmt.Sprintf("%s, %d PRB", name, prb)
+	}
+	return fmt.Sprintf("%d PRB", prb)
+}
+
+// printCell prints the figures of a cell for people.
+func printCell(out io.Writer, s *cellStats) error {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	say := func(what, format string, args ...any) {
+		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{what}, args...)...)
+	}
+	heard := time.Duration(s.Subframes) * time.Millisecond
+	fmt.Fprintf(&b, "%s, cell %d (%s): %v heard, %d subframes missed%s\n", oneLine(s.Source), s.Cell, widthWords(int(s.PRB)), heard, s.Missed, strings.Join(oddities(s), ""))
+	say("resource blocks", "used %s, idle %s; uplink %s", partOf(s.Used), partOf(s.Idle), partOf(s.Uplink))
+	say("transport blocks", "%d, %s of them again; %.2f Mbit/s per PRB", s.Blocks, partOf(s.Again), s.PerPRB)
+	say("users in 40 ms", "%s", spreadWords(s.Users, "%.4g", ""))
+	say("  who pass the filter", "%s", spreadWords(s.DataUsers, "%.4g", ""))
+	a := s.Activity
+	say("activities", "%d, until a second of silence: %s in one subframe, %s with 4 PRB, %s both", a.Subframes.Count, partOf(a.OneSubframe), partOf(a.FourPRB), partOf(a.Both))
+	say("  subframes", "%s", spreadWords(a.Subframes, "%.5g", ""))
+	say("  duration", "%s", spreadWords(a.Span, "%.6g", " ms"))
+	say("  PRB a subframe", "%s", spreadWords(a.PRB, "%.4g", ""))
+	say("rate, data users", "%s", spreadWords(a.PerPRB, "%.2f", " Mbit/s per PRB"))
+	say("", "%s", spreadWords(a.Rate, "%.3g", " Mbit/s"))
+	say("messages", "%s", counts(s.Formats, "format "))
+	if len(s.Levels) > 0 {
+		say("  control elements", "%s", counts(s.Levels, ""))
+	}
+	_ = w.Flush() // to a builder
+	mcsTable(w, s.MCS)
+	fmt.Fprintln(w, "  HOUR\tUSERS\tDATA USERS\tIN 40 MS\tDATA\tUSED\tUPLINK\tAGAIN\tHEARD")
+	for _, h := range s.Hours {
+		fmt.Fprintf(w, "  %s\t%d\t%d\t%.1f\t%.1f\t%s\t%s\t%s\t%v\n", s.hour(h), h.Users, h.DataUsers, h.MeanUsers, h.MeanDataUsers, partOf(h.Used), partOf(h.Uplink), partOf(h.Again),
+			(time.Duration(h.Subframes) * time.Millisecond).Round(time.Second/10))
+	}
+	_ = w.Flush()
+	if s.DroppedHours > 0 {
+		fmt.Fprintf(&b, "  %d older hours are not kept\n", s.DroppedHours)
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// oddities are what else became of subframes.
+func oddities(s *cellStats) (list []string) {
+	if s.Late > 0 {
+		list = append(list, fmt.Sprintf(", %d came late or twice", s.Late))
+	}
+	if s.Restarts > 0 {
+		list = append(list, fmt.Sprintf(", their count began again %d times", s.Restarts))
+	}
+	return list
+}
+
+// counts are words of how often things were told.
+func counts(list []census.Count, what string) string {
+	all, words := int64(0), []string{}
+	for _, c := range list {
+		all += c.Count
+	}
+	for _, c := range list {
+		words = append(words, fmt.Sprintf("%s: %s", c.Name, partOf(float64(c.Count)/float64(all))))
+	}
+	if all == 0 {
+		return "none"
+	}
+	return what + strings.Join(words, ", ")
+}
+
+// mcsTable tells of each MCS how much came again, where anything did.
+func mcsTable(w *tabwriter.Writer, list []census.MCS) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "  MCS\tBLOCKS\tAGAIN\t")
+	for _, m := range list {
+		name := strconv.Itoa(m.MCS)
+		if m.MCS > 28 {
+			name += " (not known)"
+		}
+		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\n", name, m.Sent, m.Again, partOf(m.Part))
+	}
+	_ = w.Flush()
+}
