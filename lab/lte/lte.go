@@ -58,6 +58,9 @@ type CellConfig struct {
 	// Control is the mean number of users per subframe who exchange control
 	// traffic only: most of them four blocks in one subframe.
 	Control float64
+	// Groups gives users whole groups of blocks (tbs.Group), as networks do, so that
+	// each grant is one that a message can tell. Else they are given single ones.
+	Groups bool
 }
 
 // UserConfig is one device.

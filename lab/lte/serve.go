@@ -82,6 +82,50 @@ type want struct {
 	prb  int // PRB given
 }
 
+// room is what is free of a carrier's blocks: whole groups, and the rest of the
+// width, if that is none.
+type room struct{ group, whole, rest int }
+
+// room is all of the carrier. Where single blocks are given each is a group.
+func (c *carrier) room() room {
+	g := 1
+	if c.Groups {
+		g = tbs.Group(c.PRB)
+	}
+	return room{group: g, whole: c.PRB / g, rest: c.PRB % g}
+}
+
+func (r room) blocks() int { return r.whole*r.group + r.rest }
+
+// groups is how many groups hold so many blocks.
+func (r room) groups(prb int) int { return (prb + r.group - 1) / r.group }
+
+// take takes as many blocks as were once given together, or none.
+func (r *room) take(prb int) bool {
+	rest := prb % r.group
+	if prb/r.group > r.whole || rest > 0 && rest != r.rest {
+		return false
+	}
+	r.whole -= prb / r.group
+	r.rest -= rest
+	return true
+}
+
+// give gives w up to so many groups more, as far as it needs them.
+func (r *room) give(w *want, groups int) {
+	groups = min(groups, r.groups(w.need-w.prb), r.whole)
+	w.prb += groups * r.group
+	r.whole -= groups
+}
+
+// end gives w the rest of the width, if it needs more than it has.
+func (r *room) end(w *want) {
+	if w.prb < w.need {
+		w.prb += r.rest
+		r.rest = 0
+	}
+}
+
 // bits is what the blocks of a grant carry.
 func (c *carrier) bits(cqi, prb int) int { return size(cqi, prb) * c.Layers }
 
@@ -92,17 +136,17 @@ func (n *Network) payload(bits int) int { return int(float64(bits) * (1 - n.cfg.
 // traffic, then new blocks.
 func (n *Network) serve(c *carrier) {
 	c.grants, c.wants = c.grants[:0], c.wants[:0]
-	free := c.PRB
+	free := c.room()
 	for i := range n.users {
-		free -= n.retransmit(c, i, free)
+		n.retransmit(c, i, &free)
 	}
-	free -= n.controlUsers(c, free)
+	n.controlUsers(c, &free)
 	for i := range n.users {
 		if u := &n.users[i]; u.unsent > 0 && u.cqi > 0 && u.in(c.id) {
 			c.wants = append(c.wants, want{user: i, need: n.need(c, u)})
 		}
 	}
-	n.record(c, free)
+	n.record(c, free.blocks())
 	// One grant for each user in a subframe, and a free process to put it in.
 	may := c.wants[:0]
 	for _, w := range c.wants {
@@ -125,7 +169,7 @@ func (n *Network) serve(c *carrier) {
 	}
 }
 
-// need is how many PRB carry what waits for u, at most all.
+// need is how many PRB carry what waits for u, in whole groups, at most all.
 func (n *Network) need(c *carrier, u *user) int {
 	all := n.payload(c.bits(u.cqi, c.PRB))
 	if u.unsent >= all {
@@ -135,34 +179,35 @@ func (n *Network) need(c *carrier, u *user) int {
 	for need < c.PRB && n.payload(c.bits(u.cqi, need)) < u.unsent {
 		need++
 	}
-	return need
+	r := c.room()
+	return min(r.groups(need)*r.group, c.PRB)
 }
 
 // equal gives all the same, and what one does not need to the others.
-func (c *carrier) equal(wants []want, free int) {
+func (c *carrier) equal(wants []want, free room) {
 	open := len(wants)
-	for free > 0 && open > 0 {
-		share := max(1, free/open)
+	for free.whole > 0 && open > 0 {
+		share := max(1, free.whole/open)
 		open = 0
 		for k := range wants {
 			w := &wants[(k+c.next)%len(wants)]
-			give := min(share, w.need-w.prb, free)
-			w.prb += give
-			free -= give
-			if w.prb < w.need {
+			if free.give(w, share); w.prb < w.need {
 				open++
 			}
 		}
+	}
+	for k := range wants {
+		free.end(&wants[(k+c.next)%len(wants)])
 	}
 	c.next++
 }
 
 // proportional gives one after the other what it needs.
-func (n *Network) proportional(c *carrier, wants []want, free int) {
+func (n *Network) proportional(c *carrier, wants []want, free room) {
 	worth := func(w want) float64 {
 		return float64(c.bits(n.users[w.user].cqi, c.PRB)) / (1 + c.links[w.user].mean)
 	}
-	for free > 0 {
+	for free.blocks() > 0 {
 		var best *want
 		most := 0.0
 		for j := range wants {
@@ -175,8 +220,8 @@ func (n *Network) proportional(c *carrier, wants []want, free int) {
 		if best == nil {
 			return
 		}
-		best.prb = min(best.need, free)
-		free -= best.prb
+		free.give(best, free.whole)
+		free.end(best)
 	}
 }
 
@@ -192,17 +237,18 @@ func (n *Network) send(c *carrier, w want) {
 }
 
 // retransmit serves what is due of user i, at most one process, if it fits into
-// free, and returns the PRB used. What does not fit waits.
-func (n *Network) retransmit(c *carrier, i, free int) int {
+// free. What does not fit waits.
+func (n *Network) retransmit(c *carrier, i int, free *room) {
 	l := &c.links[i]
 	l.again = 0
 	if l.busy == 0 {
-		return 0
+		return
 	}
 	first := -1
 	oldest := n.number + 1
 	for h := range l.processes {
-		if p := &l.processes[h]; l.busy&(1<<h) != 0 && p.prb <= free {
+		fits := *free
+		if p := &l.processes[h]; l.busy&(1<<h) != 0 && fits.take(p.prb) {
 			for k := range p.blocks {
 				if b := &p.blocks[k]; b.held && b.due < oldest {
 					first, oldest = h, b.due
@@ -211,11 +257,11 @@ func (n *Network) retransmit(c *carrier, i, free int) int {
 		}
 	}
 	if first < 0 {
-		return 0
+		return
 	}
 	l.again = l.processes[first].prb
+	free.take(l.again)
 	n.transmit(c, i, first)
-	return l.again
 }
 
 // transmit sends the blocks of process h that are due, and fills those that are
@@ -300,11 +346,11 @@ func (n *Network) judge(u *user, b *block) {
 	}
 }
 
-// controlUsers come and go; it returns the PRB that they take. 68 % of them
+// controlUsers come and go, and take their blocks, one after the other. 68 % of them
 // are given four, the others one to eight, and one in ten stays for a
 // second subframe: with 0.4 a subframe about 16 are seen in 40 ms, and one after
 // the filter (figure 7 of the paper).
-func (n *Network) controlUsers(c *carrier, free int) int {
+func (n *Network) controlUsers(c *carrier, free *room) {
 	for k := n.poisson(c.none); k > 0; k-- {
 		x := control{rnti: cell.RNTI(0x100 + n.rnd.IntN(0xF000)), prb: 4, left: 1}
 		if n.rnd.Float64() > 0.68 {
@@ -317,7 +363,7 @@ func (n *Network) controlUsers(c *carrier, free int) int {
 	}
 	used, keep := 0, c.controls[:0]
 	for _, x := range c.controls {
-		if used+x.prb > free || len(c.grants) >= cell.MaxGrants/2 {
+		if free.groups(used+x.prb) > free.whole || len(c.grants) >= cell.MaxGrants/2 {
 			continue
 		}
 		used += x.prb
@@ -329,7 +375,7 @@ func (n *Network) controlUsers(c *carrier, free int) int {
 		}
 	}
 	c.controls = keep
-	return used
+	free.whole -= free.groups(used)
 }
 
 // poisson draws a count, of which none is the probability of 0.

@@ -81,9 +81,13 @@ func (c *Cell) Leave(now time.Duration, out []*Packet) []*Packet {
 }
 
 func (c *Cell) hear(s cell.Subframe) {
-	if c.Hear != nil && !c.Hear(&s) {
-		return
+	if c.Hear == nil || c.Hear(&s) {
+		c.Tell(s)
 	}
+}
+
+// Tell gives the monitors a subframe.
+func (c *Cell) Tell(s cell.Subframe) {
 	for i, f := range c.fusions {
 		if f != nil {
 			f.Add(s, c.monitors[i].Add)

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"mpbond/pbe/cell"
+	"mpbond/pbe/lte/tbs"
 )
 
 // ambiguous are the sizes that no DCI has (36.212 table 5.3.3.1.2-1).
@@ -21,18 +22,8 @@ func log2(n int) int { return bits.Len(uint(n - 1)) }
 // rivBits is the size of a resource indication value for n blocks.
 func rivBits(n int) int { return log2(n * (n + 1) / 2) }
 
-// groupSize is P, the resource blocks of a group (36.213 table 7.1.6.1-1).
-func (c Cell) groupSize() int {
-	switch {
-	case c.PRB <= 10:
-		return 1
-	case c.PRB <= 26:
-		return 2
-	case c.PRB <= 63:
-		return 3
-	}
-	return 4
-}
+// groupSize is P, the resource blocks of a group.
+func (c Cell) groupSize() int { return tbs.Group(c.PRB) }
 
 // groups is the number of groups, and of bits of a map of them.
 func (c Cell) groups() int { p := c.groupSize(); return (c.PRB + p - 1) / p }

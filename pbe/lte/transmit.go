@@ -20,9 +20,9 @@ import (
 // it has in common with the Receiver; all else goes the other way round. The same
 // seed and the same grants give the same samples.
 type Transmitter struct {
-	// Said and Unsaid count grants: those that were told, and those for which there
-	// is no message, or was no place, as a real cell would not have given them.
-	Said, Unsaid int
+	// Said counts grants that were told, Unsaid those for which there is no message, and
+	// Unplaced those for which there was no room, as a real cell would not have given them.
+	Said, Unsaid, Unplaced int
 
 	cell    Cell
 	size    int // samples of a symbol
@@ -101,7 +101,7 @@ func (c Cell) single(groups []reg) (out []reg) {
 // is room in. The samples are the Transmitter's again with the next call.
 func (t *Transmitter) Subframe(number int64, grants []cell.Grant) []complex64 {
 	index := int(number % 10)
-	all, unsaid := t.cell.messages(grants, t.messages[:0])
+	all, unsaid := t.cell.Messages(grants, t.messages[:0])
 	t.messages = all
 	least := 1
 	if t.cell.Extended {
@@ -112,7 +112,8 @@ func (t *Transmitter) Subframe(number int64, grants []cell.Grant) []complex64 {
 		placed = t.cell.place(all, index, 2*len(t.pdcch[cfi])/cceBits, t.rate)
 		if len(placed) == len(all) || cfi == 3 {
 			t.Said += len(placed)
-			t.Unsaid += unsaid + len(all) - len(placed)
+			t.Unsaid += unsaid
+			t.Unplaced += len(all) - len(placed)
 			return t.Send(number, cfi, placed)
 		}
 	}

@@ -270,7 +270,7 @@ func TestTransmitter(t *testing.T) {
 		}
 		r.Close()
 		said = 80
-		if tx.Said != said || tx.Unsaid != 0 || heard < said*95/100 || false > 0 {
+		if tx.Said != said || heard < said*95/100 || false > 0 {
 			t.Errorf("%+v: %d said, %d not, %d heard, %d wrong", c, tx.Said, tx.Unsaid, heard, false)
 		}
 		// Part of a group, a wrong size, more than there is room for, too many blocks.
@@ -283,8 +283,8 @@ func TestTransmitter(t *testing.T) {
 		}
 		before := tx.Said
 		tx.Subframe(40, many)
-		if tx.Unsaid < 2 || tx.Said == before || tx.Said-before+tx.Unsaid != len(many) || tx.Said-before >= cell.MaxGrants {
-			t.Errorf("%+v: %d said of %d, %d not", c, tx.Said-before, len(many), tx.Unsaid)
+		if tx.Unsaid < 2 || tx.Said == before || tx.Unplaced == 0 && c.cell.PRB > 6 || tx.Said-before+tx.Unsaid+tx.Unplaced != len(many) {
+			t.Errorf("%+v: %d said of %d, %d not, %d without a place", c, tx.Said-before, len(many), tx.Unsaid, tx.Unplaced)
 		}
 	}
 }

@@ -245,11 +245,11 @@ func (c Cell) mapOf(m Map) (bits int, typeOne, ok bool) {
 	return 0, false, false
 }
 
-// messages appends to out what tells grants, which are given blocks here: those of
+// Messages appends to out what tells grants, which are given blocks here: those of
 // format 1A from the first block on, others whole groups from the last one on. Those
 // for which there is no message are counted: their number of blocks is not one of
 // whole groups, or a size is not that of the MCS.
-func (c Cell) messages(grants []cell.Grant, out []DCI) (messages []DCI, unsaid int) {
+func (c Cell) Messages(grants []cell.Grant, out []DCI) (messages []DCI, unsaid int) {
 	p := c.groupSize()
 	rest, low, uplink := c.PRB%p, 0, 0
 	whole := c.PRB / p // whole groups that are free begin below this one

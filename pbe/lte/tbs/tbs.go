@@ -1,5 +1,6 @@
 // Package tbs has the sizes of LTE's transport blocks (36.213 section 7.1.7):
-// how many bits a grant carries, from its MCS and its resource blocks. The
+// how many bits a grant carries, from its MCS and its resource blocks; and in which
+// groups these come. The
 // decoder of control channels makes sizes of what it read with it, the model of
 // cells in the lab chooses them.
 //
@@ -98,4 +99,18 @@ func Compact(index int) int {
 		return 0
 	}
 	return int(compact[index])
+}
+
+// Group is P, the resource blocks of a group in a cell of prb, in which formats 1, 2
+// and 2A grant them (36.213 table 7.1.6.1-1).
+func Group(prb int) int {
+	switch {
+	case prb <= 10:
+		return 1
+	case prb <= 26:
+		return 2
+	case prb <= 63:
+		return 3
+	}
+	return 4
 }
