@@ -3,8 +3,6 @@ package lte
 import (
 	"math"
 	"math/cmplx"
-
-	"gonum.org/v1/gonum/dsp/fourier"
 )
 
 // spacing of the subcarriers in Hz (36.211 section 6.12).
@@ -34,21 +32,32 @@ func symbolAt(size, l int) int {
 
 // demodulator makes subcarriers of samples.
 type demodulator struct {
-	size  int // of the transform
-	width int // subcarriers
-	fft   *fourier.CmplxFFT
-	time  []complex128
-	freq  []complex128
-	turn  []complex128 // by subcarrier: puts right that the window is early
+	size    int // of the transform
+	width   int // subcarriers
+	fft     *fft
+	time    []complex128
+	turn    []complex128 // by subcarrier: puts right that the window is early
+	offset  float64      // of the carrier, in cycles per sample
+	carrier []complex128 // by sample of a symbol: turns it back by offset
 }
 
 func newDemodulator(size, width int) *demodulator {
-	d := &demodulator{size: size, width: width, fft: fourier.NewCmplxFFT(size),
-		time: make([]complex128, size), freq: make([]complex128, size), turn: make([]complex128, width)}
+	d := &demodulator{size: size, width: width, fft: newFFT(size), time: make([]complex128, size), turn: make([]complex128, width), carrier: make([]complex128, size)}
 	for k := range d.turn {
 		d.turn[k] = cmplx.Rect(1/math.Sqrt(float64(size)), 2*math.Pi*float64(d.bin(k))*early/128)
 	}
+	d.tune(0)
 	return d
+}
+
+// tune sets the carrier's offset, in cycles per sample.
+func (d *demodulator) tune(offset float64) {
+	d.offset = offset
+	turn, now := cmplx.Rect(1, -2*math.Pi*offset), complex(1, 0)
+	for i := range d.carrier {
+		d.carrier[i] = now
+		now *= turn
+	}
 }
 
 // bin is the place of subcarrier k in the transform. There is none at 0 Hz.
@@ -60,20 +69,19 @@ func (d *demodulator) bin(k int) int {
 }
 
 // symbol fills out with the subcarriers of symbol l of the subframe whose samples
-// these are, turned back by offset, in cycles per sample.
-func (d *demodulator) symbol(samples []complex64, l int, offset float64, out []complex128) {
+// these are.
+func (d *demodulator) symbol(samples []complex64, l int, out []complex128) {
 	at := symbolAt(d.size, l) - early*d.size/128
-	turn := cmplx.Rect(1, -2*math.Pi*offset)
-	now := cmplx.Rect(1, -2*math.Pi*offset*float64(at))
-	for i, s := range samples[at : at+d.size] {
-		d.time[i] = complex128(s) * now
-		now *= turn
+	order, carrier := d.fft.order[:d.size], d.carrier[:d.size]
+	for i, s := range samples[at:][:d.size] {
+		d.time[order[i]] = complex128(s) * carrier[i]
 	}
-	d.fft.Coefficients(d.freq, d.time)
+	d.fft.transform(d.time)
+	first := cmplx.Rect(1, -2*math.Pi*d.offset*float64(at))
 	half := d.width / 2
 	for k := range half {
-		out[k] = d.freq[d.size-half+k] * d.turn[k]
-		out[half+k] = d.freq[1+k] * d.turn[half+k]
+		out[k] = d.time[d.size-half+k] * (d.turn[k] * first)
+		out[half+k] = d.time[1+k] * (d.turn[half+k] * first)
 	}
 }
 

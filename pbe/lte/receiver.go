@@ -3,7 +3,6 @@ package lte
 import (
 	"fmt"
 	"math"
-	"math/cmplx"
 
 	"mpbond/fault"
 )
@@ -78,7 +77,7 @@ func (r *Receiver) Feed(samples []complex64) {
 		n := min(len(samples), searchMost*subframeLen(r.size)-len(r.samples))
 		r.samples = append(r.samples, samples[:n]...)
 		for i := len(r.samples) - n; i < len(r.samples); i++ {
-			if s := complex128(r.samples[i]); cmplx.IsNaN(s) || cmplx.IsInf(s) {
+			if s := r.samples[i]; real(s)*0 != 0 || imag(s)*0 != 0 { // of what is infinite too
 				r.samples[i] = 0
 			}
 		}

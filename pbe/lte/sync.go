@@ -279,7 +279,7 @@ func readMIB(y []complex128, start, id int) (m mib, frames int, ok bool) {
 			samples[i] = complex64(y[begin+i])
 		}
 		for l := 7; l <= 11; l++ {
-			d.symbol(samples, l, 0, g[l])
+			d.symbol(samples, l, g[l])
 		}
 		for port := range soft.channel {
 			e.estimate(g, port, 7, 1, soft.channel[port])

@@ -9,7 +9,6 @@ type Work struct {
 	decoder *decoder // of which Decode uses what does not change
 	sub     Subframe
 	samples []complex64 // with all control symbols
-	offset  float64     // of the carrier, in cycles per sample
 	noise   float64     // of an element
 
 	demod    *demodulator
@@ -31,12 +30,12 @@ func newWork(d *decoder) *Work {
 func (w *Work) Subframe() *Subframe { return &w.sub }
 
 // track takes the samples of a subframe whose Index is set, and looks at them for
-// their time and carrier.
+// their time and carrier. offset is the carrier's, in cycles per sample.
 func (w *Work) track(samples []complex64, offset float64) tracking {
 	w.samples = append(w.samples[:0], samples[:symbolAt(w.demod.size, 5)]...)
-	w.offset = offset
+	w.demod.tune(offset)
 	for _, l := range []int{0, 7} {
-		w.demod.symbol(samples, l, offset, w.grid[l])
+		w.demod.symbol(samples, l, w.grid[l])
 	}
 	t := w.est.track(w.grid, w.sub.Index)
 	w.sub.SNR = 10 * math.Log10(max(t.signal, 1e-12)/max(t.noise, 1e-12))
@@ -57,7 +56,7 @@ func (w *Work) Decode() {
 // spectrum makes subcarriers of the symbols from first to before end.
 func (w *Work) spectrum(first, end int) {
 	for l := first; l < end; l++ {
-		w.demod.symbol(w.samples, l, w.offset, w.grid[l])
+		w.demod.symbol(w.samples, l, w.grid[l])
 	}
 }
 
