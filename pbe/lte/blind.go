@@ -12,7 +12,7 @@ import (
 // A full one need not hold a word. Nothing but the search space says that a word
 // was sent, as its RNTI is what the CRC does not explain. So the word must explain
 // the soft bits as well as noise of that strength leaves it possible (allowed), and
-// that of somebody unknown better than words by chance do (convincing).
+// that of somebody unknown must be likelier a message than by chance (odds).
 const leastFill = 0.3
 
 // attempt is one size that a candidate may have.
@@ -100,8 +100,8 @@ func (b *blind) search(soft []float32, elements []element, subframe int) {
 			if slices.Contains(b.free[first:first+level], false) {
 				continue
 			}
-			most := allowed(elements[first : first+level])
-			if b.place(soft[first*cceBits:(first+level)*cceBits], most, where{first, level, cces, subframe}) {
+			e := expect(elements[first : first+level])
+			if b.place(soft[first*cceBits:(first+level)*cceBits], e, where{first, level, cces, subframe}) {
 				clear(b.free[first : first+level])
 			}
 		}
@@ -111,14 +111,14 @@ func (b *blind) search(soft []float32, elements []element, subframe int) {
 // where is a place in a subframe.
 type where struct{ first, level, cces, subframe int }
 
-// place adds the words of each size that can be at a place and leave at most so
-// much of the soft bits' weight unexplained. It tells whether one of them is sure.
-func (b *blind) place(soft []float32, most float32, at where) bool {
+// place adds the words of each size that can be at a place and leave no more of the
+// soft bits' weight unexplained than is allowed. It tells whether one of them is sure.
+func (b *blind) place(soft []float32, e expectation, at where) bool {
 	var all float32
 	for _, s := range soft {
 		all += max(s, -s)
 	}
-	least, best := 1-2*float64(most/all), 0.0 // agreement: of any, and of the best sure one
+	least, best := 1-2*float64(e.allowed()/all), 0.0 // agreement: of any, and of the best sure one
 	for i := range b.attempts {
 		a := &b.attempts[i]
 		common := len(a.common) > 0 && mayBeCommon(at.level, at.first, at.cces)
@@ -135,7 +135,7 @@ func (b *blind) place(soft []float32, most float32, at where) bool {
 		}
 		copy(c.word[:], b.word[:a.size])
 		c.dci.Agreement = agreement
-		if c.sure = agreement >= convincing(a.size+crcBits, at.level) || !c.dci.RNTI.User(); c.sure {
+		if c.sure = !c.dci.RNTI.User() || b.cell.odds(&c, at, e, float64(all)) >= enough; c.sure {
 			best = agreement
 		}
 		b.found = append(b.found, c)

@@ -33,13 +33,3 @@ func (e *element) add(gamma float64, soft []float32) {
 func (e *element) full() bool {
 	return e.fill >= max(leastFill*e.clean, min(1.4*e.noise, 0.7*e.clean))
 }
-
-// allowed is the weight that a word that was sent leaves unexplained at most.
-func allowed(elements []element) float32 {
-	var lost, spread float64
-	for _, e := range elements {
-		lost += e.lost
-		spread += e.spread
-	}
-	return float32(lost + 4*math.Sqrt(spread) + 4)
-}

@@ -1,10 +1,6 @@
 package lte
 
-import (
-	"math"
-
-	"mpbond/pbe/cell"
-)
+import "mpbond/pbe/cell"
 
 // How long users are remembered, in subframes: those that were believed, and those
 // that were heard but not believed.
@@ -106,13 +102,4 @@ func (h *history) best(found []finding) (best *finding) {
 		best = c
 	}
 	return best
-}
-
-// convincing is the agreement from which on a word of n bits is believed of
-// somebody unknown. The best word for noise alone agrees by the cube root of the
-// code rate or a little less in the mean, and varies by .075 at level 1 (measured,
-// 400 words of each size and level).
-func convincing(n, level int) float64 {
-	rate := float64(n) / float64(level*cceBits)
-	return min(math.Pow(rate, 0.3)+1.5*0.075/math.Sqrt(float64(level)), 0.985)
 }

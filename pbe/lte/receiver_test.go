@@ -181,29 +181,39 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestChance: what noise alone decodes to is seldom believed of somebody unknown.
+// TestChance: of what is no message, noise and words of others, little is believed of
+// strangers, and of messages most.
 func TestChance(t *testing.T) {
 	c := Cell{PRB: 50, Ports: 2, Sixths: 6}
 	b := newBlind(c, newAttempts(c))
 	rnd := rand.New(rand.NewPCG(1, 1))
-	for _, level := range levels {
-		for i := range b.attempts {
-			a := &b.attempts[i]
-			n := 0
-			for range 100 {
-				soft := make([]float32, level*cceBits)
-				var all float32
-				for i := range soft {
-					soft[i] = float32(rnd.NormFloat64())
-					all += max(soft[i], -soft[i])
-				}
-				if agreement := b.decode(soft, all, a, 0); agreement > convincing(a.size+crcBits, level) {
-					n++
+	const (
+		cces      = 40
+		subframes = 20
+	)
+	for _, want := range []struct {
+		gamma float64 // of a bit
+		most  int
+	}{{3, 4}, {10, 1}, {100, 0}} {
+		chance := 0
+		soft := make([]float32, cces*cceBits)
+		for sf := range subframes {
+			elements := make([]element, cces)
+			for i := range soft {
+				soft[i] = float32(2*want.gamma*float64(1-2*rnd.IntN(2)) + 2*math.Sqrt(want.gamma)*rnd.NormFloat64())
+			}
+			for i := range elements {
+				elements[i].add(want.gamma, soft[i*cceBits:][:cceBits])
+			}
+			b.search(soft, elements, sf%10)
+			for _, f := range b.found {
+				if f.sure && f.dci.RNTI.User() {
+					chance++
 				}
 			}
-			if n > 20 {
-				t.Errorf("level %d, %d bits: %d of 100", level, a.size, n)
-			}
+		}
+		if t.Logf("γ %v: %d words by chance are believed in %d full subframes", want.gamma, chance, subframes); chance > want.most {
+			t.Errorf("more than %d", want.most)
 		}
 	}
 }
@@ -226,7 +236,7 @@ func TestAllowed(t *testing.T) {
 			e.add(gamma, soft)
 			lost, spread = e.lost, e.spread
 			sum += wrong
-			if wrong > float64(allowed([]element{e})) {
+			if wrong > float64(expect([]element{e}).allowed()) {
 				over++
 			}
 			if gamma >= 4 && !e.full() {

@@ -215,9 +215,9 @@ func TestDistributed(t *testing.T) {
 func TestNoNumber(t *testing.T) {
 	c := Cell{PRB: 25, Ports: 1}
 	b := newBlind(c, newAttempts(c))
-	best := func(soft []float32, most float32) []DCI {
+	best := func(soft []float32, lost float64) []DCI {
 		b.found = b.found[:0]
-		b.place(soft, most, where{0, 8, 8, 0})
+		b.place(soft, expectation{lost: lost}, where{0, 8, 8, 0})
 		return newHistory().believe(b.found)
 	}
 	d := DCI{RNTI: rntiSI, Format: cell.Format1A, Payload: toBits("1000000000000001000000000")}
@@ -234,7 +234,7 @@ func TestNoNumber(t *testing.T) {
 	if got := best(soft, 1); len(got) != 1 || got[0].RNTI != rntiSI || !slices.Equal(got[0].Payload, d.Payload) {
 		t.Errorf("%+v", got)
 	}
-	if got := best(soft, nan); len(got) > 0 {
+	if got := best(soft, math.NaN()); len(got) > 0 {
 		t.Errorf("of unknown noise: %+v", got)
 	}
 	soft[3] = nan

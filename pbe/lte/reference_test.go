@@ -1,0 +1,160 @@
+package lte
+
+import (
+	"cmp"
+	options "flag"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+var seeds = options.Int("seeds", 0, "how often TestReference adds noise to each vector; else once to two of them")
+
+// referenceAgreement is what part of the soft bits' weight a word must explain for
+// the reference, by level.
+var referenceAgreement = map[int]float64{1: .92, 2: .85, 4: .75, 8: .70}
+
+// reference is the plain search that the results that came with the vectors were made
+// with: of one subframe at a time, knowing neither noise nor users. soft has bits that
+// weigh 1 in the mean of a full CCE without noise.
+func (b *blind) reference(soft []float32, cces, subframe int) (out []DCI) {
+	var all []DCI
+	for _, level := range levels {
+		for first := 0; first+level <= cces; first += level {
+			bits := soft[first*cceBits : (first+level)*cceBits]
+			var weight float32
+			full := true
+			for i := range level {
+				var one float32
+				for _, s := range bits[i*cceBits : (i+1)*cceBits] {
+					one += max(s, -s)
+				}
+				full = full && one/cceBits >= 0.3
+				weight += one
+			}
+			for i := range b.attempts {
+				a := &b.attempts[i]
+				common := len(a.common) > 0 && mayBeCommon(level, first, cces)
+				if !full || len(a.own) == 0 && !common {
+					continue
+				}
+				agreement := b.decode(bits, weight, a, 0)
+				if agreement < referenceAgreement[level] {
+					continue
+				}
+				if d, ok := b.can(a, where{first, level, cces, subframe}, common); ok {
+					d.Agreement, d.Payload = agreement, slices.Clone(b.word[:a.size])
+					all = append(all, d)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(x, y DCI) int {
+		return cmp.Or(cmp.Compare(y.Level, x.Level), cmp.Compare(y.Agreement, x.Agreement))
+	})
+	taken := make([]bool, cces)
+	for _, d := range all {
+		if own := taken[d.CCE : d.CCE+d.Level]; !slices.Contains(own, true) {
+			for i := range own {
+				own[i] = true
+			}
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// noisy is the vector with noise added so that it has an SNR. Its elements have a
+// power of .04; what all of two faded ports have is taken from the noise of those
+// vectors that differ in nothing else.
+func (v vector) noisy(snr float64, seed uint64) []complex64 {
+	power := 0.04
+	if v.cell.Ports == 2 {
+		power = 0.05128
+	}
+	level := math.Sqrt(power * (math.Pow(10, -snr/10) - math.Pow(10, -v.snr/10)) / 2)
+	rnd := rand.New(rand.NewPCG(seed, 11))
+	out := slices.Clone(v.samples)
+	for i := range out {
+		out[i] += complex64(complex(rnd.NormFloat64()*level, rnd.NormFloat64()*level))
+	}
+	return out
+}
+
+// score counts messages: all that were sent, and of ours and the reference's those
+// that are right and those that nobody sent.
+type score struct{ all, ours, oursFalse, theirs, theirsFalse int }
+
+func (s *score) add(o score) {
+	s.all += o.all
+	s.ours, s.oursFalse = s.ours+o.ours, s.oursFalse+o.oursFalse
+	s.theirs, s.theirsFalse = s.theirs+o.theirs, s.theirsFalse+o.theirsFalse
+}
+
+// score has both searches look through the same soft bits.
+func (v vector) score(t *testing.T, samples []complex64) (s score) {
+	truth := v.truth(t)
+	s.all = len(truth)
+	r, err := NewReceiver(v.size * spacing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plain *blind
+	var ours []DCI
+	r.Heard = func(sub *Subframe) { ours = sub.DCIs }
+	r.Spread = func(w *Work) {
+		w.Decode()
+		r.Done(w)
+		if plain == nil {
+			plain = newBlind(v.cell, w.decoder.attempts)
+		}
+		noise := float64(v.cell.Ports)*w.noise/w.soft.mean*1.2 + 0.005 // as soften scales them
+		soft := slices.Clone(w.bits)
+		for i := range soft {
+			soft[i] *= float32(noise / 2)
+		}
+		count := func(dcis []DCI, right, wrong *int) {
+			for i := range dcis {
+				if _, ok := truth[dcis[i].key(&w.sub)]; ok {
+					*right++
+				} else {
+					*wrong++
+				}
+			}
+		}
+		count(ours, &s.ours, &s.oursFalse)
+		count(plain.reference(soft, w.sub.CCEs, w.sub.Index), &s.theirs, &s.theirsFalse)
+	}
+	r.Feed(samples)
+	r.Close()
+	return s
+}
+
+// TestReference: where there is much noise as much is found as by the reference's
+// search at least, and far less that nobody sent.
+func TestReference(t *testing.T) {
+	all := vectors(t)
+	for _, v := range all {
+		if v.snr == 10 {
+			t.Logf("%s: %+v", v.name, v.score(t, v.samples))
+		}
+	}
+	for _, snr := range []float64{10, 5} {
+		var sum score
+		for _, v := range all {
+			if v.snr < 15 || *seeds == 0 && (v.cell.PRB != 25 || v.snr > 20) {
+				continue
+			}
+			var of score
+			for seed := range max(*seeds, 1) {
+				of.add(v.score(t, v.noisy(snr, uint64(seed))))
+			}
+			t.Logf("%s at %v dB: %+v", v.name, snr, of)
+			sum.add(of)
+		}
+		if t.Logf("all at %v dB: %+v", snr, sum); sum.ours < sum.theirs || sum.oursFalse*10 > sum.theirsFalse {
+			t.Errorf("at %v dB: worse than the reference", snr)
+		}
+	}
+}
