@@ -44,6 +44,7 @@ var withoutNames = map[string]string{
 	"mpbond trust add":     "a new name",
 	"mpbond policy check":  "a file",
 	"mpbond cell capacity": "a file or socket",
+	"mpbond cell stats":    "a file or socket",
 	"mpbond policy why":    "an address",
 	"mpbond lab up":        "a file",
 	"mpbond lab run":       "a file",
