@@ -1,32 +1,292 @@
 package air
 
 import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"maps"
+	"net"
 	"os"
+	"path/filepath"
+	"slices"
 	"testing"
+	"time"
+
+	"mpbond/pbe/cell"
+	"mpbond/pbe/lte"
 )
 
 const shared = "../../../shared/data/lte/"
 
-// TestTogether: two carriers of one site have the same numbers.
-func TestTogether(t *testing.T) {
-	if _, err := os.Stat(shared); err != nil {
+// given is a recording with truth, if it is here.
+func given(t *testing.T, name string) string {
+	t.Helper()
+	if _, err := os.Stat(shared + name); err != nil {
 		t.Skip("the given recordings are not here:", err)
 	}
-	var first, last, n [2]int64
-	err := Listen(t.Context(), []Input{
-		{Source: shared + "v17_ca_pcell_10M.cf32", Rate: 15_360_000}, {Source: shared + "v18_ca_scell_5M.cf32", Rate: 7_680_000},
-	}, func(s *Subframe) {
-		m := s.Message(nil)
-		if n[s.Cell]++; n[s.Cell] == 1 {
-			first[s.Cell] = s.Number
-		}
-		last[s.Cell] = s.Number
-		if len(m.Grants) != len(s.DCIs) || m.PRB != [...]uint8{50, 25}[s.Cell] || m.Cell != s.Cell {
-			t.Errorf("%+v", m)
-		}
-	})
-	want := [2]int64{10240 + 8000, 10240 + 8000}
-	if err != nil || n != [2]int64{25, 25} || first != want || last[0] != want[0]+24 || last[1] != want[0]+24 {
-		t.Error(err, n, first, last)
+	return shared + name
+}
+
+// truth are users and PRBs of the messages of a vector, by number of subframe.
+func truth(t *testing.T, name string) map[int64][]string {
+	f, err := os.Open(given(t, name+".dci.csv"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[int64][]string{}
+	for _, r := range rows[1:] {
+		var tti int64
+		fmt.Sscan(r[1], &tti)
+		out[10240+tti] = append(out[10240+tti], r[7]+" "+r[9]+" "+r[16])
+	}
+	for _, s := range out {
+		slices.Sort(s)
+	}
+	return out
+}
+
+// TestTogether: two carriers of one site, at rates that are not told, make rows of
+// what their users have at the same time.
+func TestTogether(t *testing.T) {
+	names := []string{"v17_ca_pcell_10M", "v18_ca_scell_5M"}
+	truths := []map[int64][]string{truth(t, names[0]), truth(t, names[1])}
+	fusion := cell.NewFusion(0, 1)
+	rows := 0
+	row := func(r *cell.Row) {
+		rows++
+		for c := range names {
+			var got []string
+			for _, g := range r.Cells[c].Grants {
+				got = append(got, fmt.Sprintf("%d %v %d", g.RNTI, g.Format, g.PRB))
+			}
+			slices.Sort(got)
+			if !r.Told[c] || r.Cells[c].PRB != [...]uint8{50, 25}[c] || !slices.Equal(got, truths[c][r.Number]) {
+				t.Errorf("row %d, cell %d: %v, want %v", r.Number, c, got, truths[c][r.Number])
+			}
+		}
+	}
+	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: given(t, names[0]+".cf32")}, {Source: given(t, names[1]+".cf32")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := int64(0)
+	err = l.Run(t.Context(), func(s *Subframe) {
+		if s.Number < last {
+			t.Errorf("%d after %d", s.Number, last)
+		}
+		last = s.Number
+		fusion.Add(s.Message(nil), row)
+	})
+	fusion.Flush(row)
+	if err != nil || rows != 25 {
+		t.Error(err, rows)
+	}
+	for i, s := range l.State() {
+		if s.Rate != []int{15_360_000, 7_680_000}[i] || !s.Guessed || s.Format != CF32 || s.Live || !s.Heard || s.Cell.ID != []int{150, 301}[i] || s.Subframes != 25 ||
+			s.Messages != []int64{109, 84}[i] || s.Samples != int64(s.Rate/40) || s.Lost+s.Gaps != 0 || s.Resyncs != 0 || s.SNR < 20 || s.Clipped > clipMuch || s.Rest != 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// heardIn collects messages of inputs by their number and cell.
+func heardIn(t *testing.T, cfg Config) map[string]int {
+	t.Helper()
+	got := map[string]int{}
+	l, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Run(t.Context(), func(s *Subframe) {
+		for _, d := range s.DCIs {
+			got[fmt.Sprint(s.Cell, s.Number, d.RNTI, d.Format, d.CCE, d.Level)]++
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestSources: the same is heard of a file, of standard input, of a socket, paced, and
+// in whatever format.
+func TestSources(t *testing.T) {
+	name := given(t, "v01_1p4M_1p_clean.cf32")
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rate = 1_920_000
+	want := heardIn(t, Config{Inputs: []Input{{Source: name}}})
+	if len(want) != 82 {
+		t.Errorf("%d messages", len(want))
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			c.Write(raw)
+			c.Close()
+		}
+	}()
+	written := func(f Format, ending string) string {
+		var out []byte
+		for _, s := range CF32.Decode(nil, raw) {
+			for _, v := range []float32{real(s), imag(s)} {
+				switch f {
+				case SC16:
+					n := int16(v * 4000)
+					out = append(out, byte(n), byte(n>>8))
+				case CU8:
+					out = append(out, byte(min(max(v*50+128, 0), 255)))
+				}
+			}
+		}
+		path := filepath.Join(t.TempDir(), "x"+ending)
+		if err := os.WriteFile(path, out, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []Config{
+		{Inputs: []Input{{Source: "-", Format: CF32, Rate: rate}}, Stdin: bytes.NewReader(raw)},
+		{Inputs: []Input{{Source: "tcp:" + ln.Addr().String(), Format: CF32, Rate: rate}}},
+		{Inputs: []Input{{Source: name, Rate: rate}}, Paced: true},
+		{Inputs: []Input{{Source: written(SC16, ".sc16")}}},
+		{Inputs: []Input{{Source: written(SC16, ".bin"), Format: SC16}}},
+		{Inputs: []Input{{Source: written(CU8, ".cu8")}}},
+	} {
+		begin := time.Now()
+		if got := heardIn(t, c); !maps.Equal(got, want) {
+			t.Errorf("%+v: %d messages, want %d", c.Inputs, len(got), len(want))
+		}
+		if took := time.Since(begin); c.Paced && took < 45*time.Millisecond {
+			t.Errorf("paced: 50 ms in %v", took)
+		}
+	}
+}
+
+// TestNumbers: carriers have one count, whichever is first, also where the frames of
+// one have begun anew; and after a silence, whatever its length.
+func TestNumbers(t *testing.T) {
+	type told struct {
+		c     int
+		tti   int64
+		start int64 // subframe
+		want  int64
+	}
+	for _, all := range [][]told{
+		{{c: 0, tti: 10239, want: 20479}, {c: 1, tti: 0, want: 20480}, {c: 0, tti: 0, start: 1, want: 20480}, {c: 1, tti: 1, start: 1, want: 20481}},
+		{{c: 0, tti: 0, want: 10240}, {c: 1, tti: 10239, want: 10239}, {c: 1, tti: 0, start: 1, want: 10240}},
+		{{c: 0, tti: 5, want: 10245}, {c: 0, tti: 6, start: 10241, want: 20486}, {c: 1, tti: 7, start: 3, want: 20487}, {c: 0, tti: 10, start: 41205, want: 20490 + 3*10240}},
+	} {
+		l := &Listener{carriers: []*carrier{{State: State{Rate: 1_920_000}}, {State: State{Rate: 1_920_000}}}}
+		for _, x := range all {
+			h := &heard{Subframe: Subframe{Subframe: &lte.Subframe{SFN: int(x.tti / 10), Index: int(x.tti % 10), Start: x.start * 1920}}}
+			if l.number(l.carriers[x.c], h); h.Number != x.want {
+				t.Errorf("%+v: %d", x, h.Number)
+			}
+		}
+	}
+}
+
+// TestDue: subframes of files go on in order, and wait for a carrier that may tell
+// earlier ones, but not for ever.
+func TestDue(t *testing.T) {
+	a, b := &carrier{State: State{Heard: true}}, &carrier{}
+	l := &Listener{carriers: []*carrier{a, b}}
+	add := func(c *carrier, n int64) {
+		c.held, c.last = append(c.held, &heard{Subframe: Subframe{Number: n}}), n
+	}
+	for n := range int64(maxHeld - 1) {
+		add(a, n)
+	}
+	if out := l.due(); len(out) != 0 {
+		t.Errorf("%d are not waited with", len(out))
+	}
+	add(a, maxHeld-1)
+	if out := l.due(); len(out) != 1 || out[0].Number != 0 {
+		t.Errorf("%v", out)
+	}
+	b.Heard = true
+	add(b, 50)
+	out := l.due()
+	if len(out) != 51 || !slices.IsSortedFunc(out, func(x, y *heard) int { return int(x.Number - y.Number) }) {
+		t.Errorf("%d", len(out))
+	}
+	b.ended = true
+	if out := l.due(); len(out) != maxHeld-51 {
+		t.Errorf("%d", len(out))
+	}
+}
+
+// TestDrop: what comes too fast is dropped and counted if it comes from a radio, and
+// waited with if not.
+func TestDrop(t *testing.T) {
+	const pieces, rate = 5 * waiting, 1_920_000
+	for name, late := range map[string]time.Duration{"radio": time.Hour, "no radio": 0} {
+		raw := make([]byte, pieces*rate/500*2)
+		end := atEnd{make(chan struct{})}
+		c := &carrier{State: State{Format: CU8, Rate: rate}, in: io.NopCloser(io.MultiReader(bytes.NewReader(raw), end))}
+		in := &inlet{c: c, out: make(chan chunk, waiting), free: make(chan []byte, waiting+2)}
+		if late > 0 {
+			in.begin = time.Now().Add(-late)
+		}
+		done := make(chan struct{})
+		go func() { in.run(t.Context()); close(done) }()
+		if late > 0 {
+			<-end.reached // all is read though nobody takes it
+		}
+		n, lost, most := int64(0), int64(0), 0
+		for {
+			most = max(most, len(in.out))
+			x := <-in.out
+			n += int64(len(x.raw) / 2)
+			lost += x.lost
+			in.back(x.raw)
+			if x.err != nil {
+				break
+			}
+		}
+		if n+lost != pieces*rate/500 || most > waiting || (lost > 0) != (late > 0) {
+			t.Errorf("%s: %d samples, %d lost, %d pieces held", name, n, lost, most)
+		}
+		<-done
+	}
+}
+
+// TestQuiet: who ends listening to what says nothing is not kept waiting.
+func TestQuiet(t *testing.T) {
+	r, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	l, err := Open(ctx, Config{Inputs: []Input{{Source: "-", Format: SC16, Rate: 1_920_000}}, Stdin: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Run(ctx, func(*Subframe) { t.Error("something was heard") }); err != nil {
+		t.Error(err)
+	}
+}
+
+// atEnd is what a source ends with; it tells that all before was read.
+type atEnd struct{ reached chan struct{} }
+
+func (e atEnd) Read([]byte) (int, error) {
+	select {
+	case <-e.reached:
+	default:
+		close(e.reached)
+	}
+	return 0, io.EOF
 }

@@ -5,87 +5,197 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"os"
+	"slices"
+	"sync"
+	"time"
 
 	"mpbond/fault"
 	"mpbond/pbe/cell"
-	"mpbond/pbe/lte"
 )
 
-// Input is one carrier.
-type Input struct {
-	// Source is the path of a file.
-	Source string
-	// Format is AnyFormat for what the ending of Source says.
-	Format Format
-	// Rate is in samples per second.
-	Rate int
+// Tuning.
+const (
+	// round is what each carrier of files decodes before the others go on: several are
+	// lined up so, and no one is far ahead.
+	round = 20 * time.Millisecond
+	// maxHeld is for how many subframes that one carrier has told another is waited for
+	// that may still tell earlier ones: what a receiver looks through for a cell.
+	maxHeld = 100
+)
+
+// Config is what a Listener listens to.
+type Config struct {
+	// Inputs are the carriers of one site, the primary one first.
+	Inputs []Input
+	// Paced reads files at the rate of their samples, as from a radio.
+	Paced bool
+	// Stdin is what "-" reads.
+	Stdin io.Reader
+	// Tell, if not nil, is told what somebody should know meanwhile: samples that were
+	// lost, silence, doubts. It is called by any goroutine.
+	Tell func(error)
 }
 
-// cycle is after how many subframes SFN and index come again.
-const cycle = 10240
+// Listener decodes carriers. Make one with Open.
+type Listener struct {
+	cfg      Config
+	carriers []*carrier
+	live     bool // samples come as they come
 
-// Listen decodes the inputs, as carriers of one site, until they end or ctx does.
-// It calls each for one subframe at a time, which is its own again when each returns;
-// the messages in it may be kept. Subframes of a carrier come in the order of their
-// numbers.
-func Listen(ctx context.Context, inputs []Input, each func(*Subframe)) error {
-	if len(inputs) == 0 || len(inputs) > cell.MaxCells {
-		return fault.New(fault.Usage, fmt.Errorf("%d inputs", len(inputs)), fmt.Sprintf("1 to %d carriers are listened to", cell.MaxCells))
-	}
-	ref := int64(-1)
-	for i, in := range inputs {
-		if err := one(ctx, cell.ID(i), in, &ref, each); err != nil {
-			return fmt.Errorf("%s: %w", in.Source, err)
-		}
-	}
-	return nil
+	turn sync.Mutex // of who calls each
+	each func(*Subframe)
+
+	mu     sync.Mutex
+	newest int64 // of all carriers
+	begun  bool
 }
 
-// one decodes one input.
-func one(ctx context.Context, id cell.ID, in Input, ref *int64, each func(*Subframe)) error {
-	if in.Format == AnyFormat {
-		in.Format = FormatOf(in.Source)
+// Open opens the inputs, and finds out what is not said of files. Whoever opens a
+// Listener runs it, which closes them.
+func Open(ctx context.Context, cfg Config) (*Listener, error) {
+	if len(cfg.Inputs) == 0 || len(cfg.Inputs) > cell.MaxCells {
+		return nil, fault.New(fault.Usage, fmt.Errorf("%d inputs", len(cfg.Inputs)), fmt.Sprintf("1 to %d carriers are listened to", cell.MaxCells))
 	}
-	if in.Format == AnyFormat {
-		return fault.New(fault.Usage, errors.New("the name does not say how samples are written"), "tell the format")
-	}
-	r, err := lte.NewReceiver(in.Rate)
-	if err != nil {
-		return err
-	}
-	f, err := os.Open(in.Source)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	var clock cell.Clock
-	shift, begun := int64(0), false
-	r.Heard = func(s *lte.Subframe) {
-		c, _ := r.Cell()
-		n := clock.Number(uint16(s.SFN), uint8(s.Index))
-		if !begun && *ref >= 0 { // the same count as the carriers before
-			shift = int64(math.Round(float64(*ref-n)/cycle)) * cycle
-		}
-		if begun = true; *ref < 0 {
-			*ref = n
-		}
-		each(&Subframe{Cell: id, Number: n + shift, PRB: uint8(c.PRB), Subframe: s})
-	}
-	buf := make([]byte, in.Format.Size()*in.Rate/100)
-	var samples []complex64
-	for ctx.Err() == nil {
-		n, err := io.ReadFull(f, buf)
-		samples = in.Format.Decode(samples[:0], buf[:n])
-		r.Feed(samples)
-		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			r.Close()
-			return nil
-		}
+	l := &Listener{cfg: cfg, live: cfg.Paced}
+	for i, in := range cfg.Inputs {
+		c, err := l.open(ctx, cell.ID(i), in)
 		if err != nil {
-			return err
+			l.close()
+			return nil, fmt.Errorf("%s: %w", in.Source, err)
+		}
+		l.carriers = append(l.carriers, c)
+		l.live = l.live || !c.kept
+	}
+	return l, nil
+}
+
+func (l *Listener) close() {
+	for _, c := range l.carriers {
+		c.in.Close()
+	}
+}
+
+// Listen opens inputs and runs.
+func Listen(ctx context.Context, inputs []Input, each func(*Subframe)) error {
+	l, err := Open(ctx, Config{Inputs: inputs})
+	if err != nil {
+		return err
+	}
+	return l.Run(ctx, each)
+}
+
+// Run decodes until the inputs end or ctx does, which is no error. It calls each for
+// one subframe at a time, which is its own again when each returns; the messages in
+// it may be kept. Subframes of files come in the order of their numbers; of what is
+// live each carrier's do. Where each and the decoder are slower than what is live,
+// samples are dropped and counted. It is an error if a carrier ends, and nothing was
+// heard of it.
+func (l *Listener) Run(ctx context.Context, each func(*Subframe)) error {
+	l.each = each
+	defer l.close()
+	if l.live {
+		l.apart(ctx)
+	} else {
+		l.together(ctx)
+	}
+	var all []error
+	for _, c := range l.carriers {
+		if err := c.verdict(ctx); err != nil {
+			all = append(all, fmt.Errorf("%s: %w", c.Source, err))
 		}
 	}
-	return ctx.Err()
+	if len(all) == 1 {
+		return all[0]
+	}
+	return errors.Join(all...)
+}
+
+// State tells of each carrier what is known now. It is for any goroutine.
+func (l *Listener) State() []State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []State
+	for _, c := range l.carriers {
+		all = append(all, c.State)
+	}
+	return all
+}
+
+func (l *Listener) tell(c *carrier, err error) {
+	if l.cfg.Tell != nil {
+		l.cfg.Tell(fmt.Errorf("%s: %w", c.Source, err))
+	}
+}
+
+// together decodes files, each a round at a time.
+func (l *Listener) together(ctx context.Context) {
+	for ctx.Err() == nil {
+		var running sync.WaitGroup
+		going := false
+		for _, c := range l.carriers {
+			if !c.ended {
+				going = true
+				running.Go(func() { c.step(int(round / time.Millisecond)) })
+			}
+		}
+		running.Wait()
+		if !going {
+			break
+		}
+		l.mu.Lock()
+		for _, c := range l.carriers {
+			for _, h := range c.fresh {
+				l.number(c, h)
+				c.held = append(c.held, h)
+			}
+			clear(c.fresh)
+			c.fresh = c.fresh[:0]
+			c.update()
+		}
+		out := l.due()
+		l.mu.Unlock()
+		for _, h := range out {
+			l.each(&h.Subframe)
+		}
+	}
+}
+
+// due takes those of the held subframes that no earlier one can come before.
+func (l *Listener) due() (out []*heard) {
+	for {
+		var first *carrier
+		for _, c := range l.carriers {
+			if len(c.held) > 0 && (first == nil || c.held[0].Number < first.held[0].Number) {
+				first = c
+			}
+		}
+		if first == nil {
+			return out
+		}
+		n := first.held[0].Number
+		for _, c := range l.carriers {
+			waits := !c.ended && len(c.held) == 0 && (!c.Heard || c.last < n)
+			if waits && len(first.held) < maxHeld {
+				return out
+			}
+		}
+		out = append(out, first.held[0])
+		first.held = slices.Delete(first.held, 0, 1)
+	}
+}
+
+// number makes the number of a subframe that was heard: nearest to what the samples
+// since the last one say, at first to what the other carriers are at.
+func (l *Listener) number(c *carrier, h *heard) {
+	sub := int64(c.Rate / 1000)
+	switch {
+	case c.Subframes > 0:
+		c.clock.Expect(c.last + (h.Start-c.lastStart+sub/2)/sub)
+	case l.begun:
+		c.clock.Expect(l.newest)
+	}
+	h.Number = c.clock.Number(uint16(h.SFN), uint8(h.Index))
+	c.last, c.lastStart = h.Number, h.Start
+	l.begun, l.newest = true, max(l.newest, h.Number)
+	c.count(h)
 }

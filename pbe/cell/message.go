@@ -169,3 +169,7 @@ func (c *Clock) Number(sfn uint16, sf uint8) int64 {
 	c.last = max(0, c.last+d-cycle/2)
 	return c.last
 }
+
+// Expect says that the next number is near n, at most 5 s off: of who was away for
+// longer, or shall count with another cell.
+func (c *Clock) Expect(n int64) { c.last, c.set = max(0, n), true }

@@ -1,0 +1,232 @@
+package air
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"unicode/utf8"
+
+	"mpbond/fault"
+	"mpbond/pbe/lte"
+)
+
+// rates are those that LTE is sampled at, the most usual of cells first.
+var rates = []int{15_360_000, 30_720_000, 7_680_000, 23_040_000, 3_840_000, 1_920_000}
+
+const rateNames = "1.92, 3.84, 7.68, 15.36, 23.04 or 30.72 million (1.92M)"
+
+// looked is how much is searched at once, in seconds: as much as a receiver looks
+// through before it forgets.
+const looked = 0.063
+
+// goodSNR is that of a cell (dB) from which on no other rate is tried.
+const goodSNR = 5
+
+// hintNone is what may be wrong where no cell is found.
+const hintNone = "does the front end hear an FDD cell with normal prefix in the middle of its band, at one of LTE's rates, neither too faint nor too loud?"
+
+// places are where samples are looked at in a file: it may begin with silence.
+func places(size int64) []int64 {
+	if size < 64<<20 {
+		return []int64{0}
+	}
+	return []int64{0, size / 4, size / 2, size / 4 * 3}
+}
+
+// stretch reads what is searched at any rate, from a whole sample on.
+func stretch(r io.ReaderAt, at int64, f Format) ([]byte, error) {
+	size := f.Size()
+	raw := make([]byte, int(looked*float64(rates[1]))*size)
+	n, err := r.ReadAt(raw, at/int64(size)*int64(size))
+	if err == io.EOF {
+		err = nil
+	}
+	return raw[:n], err
+}
+
+// search finds the rate at which there is a cell in raw, 0 if there is none.
+func search(f Format, raw []byte, rates []int) (rate int) {
+	samples := f.Decode(nil, raw)
+	best := 0.0
+	for _, try := range rates {
+		r, err := lte.NewReceiver(try)
+		if err != nil {
+			continue
+		}
+		// Many with a good signal, rather than few: a frame's CRC of 16 bits is right by
+		// chance now and then.
+		n, power, messages := 0, 0.0, 0
+		r.Heard = func(s *lte.Subframe) {
+			n++
+			power += math.Max(s.SNR, -20)
+			messages += len(s.DCIs)
+		}
+		r.Feed(samples[:min(len(samples), int(looked*float64(try)))])
+		r.Close()
+		snr := power / float64(max(n, 1))
+		if n >= 5 && snr > goodSNR && messages > 0 {
+			return try
+		}
+		if sum := power + 20*float64(n); n > 0 && snr > 0 && sum > best {
+			rate, best = try, sum
+		}
+	}
+	return rate
+}
+
+// known are what files begin with that are something else.
+var known = []struct{ magic, what, hint string }{
+	{"mpbcell", "a recording of control messages", "mpbond cell capacity reads it"},
+	{"RIFF", "a WAV file", "write its samples without head, as sc16"},
+	{"\x1f\x8b", "a compressed file", "gunzip it"},
+	{"\x28\xb5\x2f\xfd", "a compressed file", "zstd -d it"},
+	{"BZh", "a compressed file", "bunzip2 it"},
+	{"\xfd7zXZ", "a compressed file", "unxz it"},
+	{"PK\x03\x04", "an archive", "unzip it"},
+	{"\x7fELF", "a program", "name a file of samples"},
+	{"\x89PNG", "an image", "name a file of samples"},
+}
+
+// noSamples is why what begins so is something else than samples.
+func noSamples(r io.ReaderAt, size int64) error {
+	if size == 0 {
+		return fault.New(fault.Integrity, errors.New("there are no samples: it is empty"), "did the front end write anything?")
+	}
+	head := make([]byte, 4096)
+	n, err := r.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	head = head[:n]
+	for _, k := range known {
+		if bytes.HasPrefix(head, []byte(k.magic)) {
+			return fault.New(fault.Integrity, fmt.Errorf("this is %s, not samples", k.what), k.hint)
+		}
+	}
+	if text(head) {
+		return fault.New(fault.Integrity, errors.New("this is text, not samples"), "name a file of samples as cf32, sc16 or cu8")
+	}
+	return nil
+}
+
+// text tells whether b is for people: samples have all values.
+func text(b []byte) bool {
+	if len(b) == 0 {
+		return false
+	}
+	for cut := 0; cut < utf8.UTFMax && cut < len(b); cut++ { // may end within a character
+		if !utf8.Valid(b[:len(b)-cut]) {
+			continue
+		}
+		for _, c := range b {
+			if c < ' ' && c != '\n' && c != '\r' && c != '\t' && c != '\f' && c != 0x1b {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// explain says why no cell is heard in samples of a format, at a rate, or at any if it
+// is 0. It looks at what else they may be; that takes seconds.
+func explain(r io.ReaderAt, size int64, f Format, rate int) error {
+	if err := noSamples(r, size); err != nil {
+		return err
+	}
+	raw, err := stretch(r, 0, f)
+	if err != nil {
+		return err
+	}
+	var m meter
+	m.add(f.Decode(nil, raw))
+	if m.top == 0 {
+		return fault.New(fault.NotFound, errors.New("there is silence: all samples are 0"), "does the front end hear anything? its gain, its antenna")
+	}
+	if m.clipped() > 0.99 {
+		return fault.New(fault.NotFound, errors.New("all samples are alike"), "does the front end hear anything? its gain, its antenna")
+	}
+	if n := len(raw) / f.Size(); n < rates[len(rates)-1]/1000*10 {
+		return fault.New(fault.NotFound, fmt.Errorf("%d samples are too few", n), "a cell is known by a frame, which is 10 ms")
+	}
+	if rate != 0 {
+		var others []int
+		for _, r := range rates {
+			if r != rate {
+				others = append(others, r)
+			}
+		}
+		if fits := search(f, raw, others); fits != 0 {
+			return fault.New(fault.NotFound, fmt.Errorf("no cell is heard at %s samples a second, but one at %s", rateName(rate), rateName(fits)), "say --rate "+rateName(fits))
+		}
+	}
+	if other := reread(raw, f); other != AnyFormat {
+		hint := "say --format " + other.String()
+		if rate := search(other, raw, rates); rate != 0 {
+			return fault.New(fault.NotFound, fmt.Errorf("these are no samples as %s; as %s there is a cell, at %s a second", f, other, rateName(rate)), hint+" --rate "+rateName(rate))
+		}
+		if !plausible(raw, f) {
+			return fault.New(fault.NotFound, fmt.Errorf("these do not look like samples as %s, rather as %s", f, other), hint+", if they are samples")
+		}
+	}
+	if !plausible(raw, f) {
+		return fault.New(fault.NotFound, fmt.Errorf("these do not look like samples as %s", f), "are they samples, and of which format?")
+	}
+	at := ""
+	if rate != 0 {
+		at = " at " + rateName(rate) + " samples a second"
+	}
+	if clip := m.clipped(); clip > clipMuch {
+		return fault.New(fault.NotFound, fmt.Errorf("no LTE cell is heard%s; %.0f %% of the samples are cut off", at, 100*clip), "is the front end's gain too high?")
+	}
+	return fault.New(fault.NotFound, fmt.Errorf("no LTE cell is heard%s; the level is %.0f dB", at, m.level()), hintNone)
+}
+
+// clipMuch is the part of samples that are cut off from which on that is told.
+const clipMuch = 0.01
+
+// rateName is a rate as people write it.
+func rateName(rate int) string { return fmt.Sprintf("%gM", float64(rate)/1e6) }
+
+// reread is as what else raw could be samples.
+func reread(raw []byte, f Format) Format {
+	for other := CF32; int(other) < len(formats); other++ {
+		if other != f && plausible(raw, other) {
+			return other
+		}
+	}
+	return AnyFormat
+}
+
+// plausible tells whether raw looks like samples of a format rather than of another.
+func plausible(raw []byte, f Format) bool {
+	raw = raw[:min(len(raw), 1<<20)]
+	// Of numbers that are others' bits half have exponents beyond all measure.
+	good, n := 0, 0
+	for _, s := range CF32.Decode(nil, raw) {
+		for _, v := range []float32{abs(real(s)), abs(imag(s))} {
+			n++
+			if v == 0 || v > 1e-12 && v < 1e12 {
+				good++
+			}
+		}
+	}
+	if float := n > 0 && good > n*99/100; float || f == CF32 {
+		return float && f == CF32
+	}
+	// Bytes around the middle: those of cu8 are; the upper ones of sc16 are not, unless
+	// it is far too loud.
+	var middle [2]int
+	for i, b := range raw {
+		if b >= 64 && b < 192 {
+			middle[i%2]++
+		}
+	}
+	half := len(raw) / 2
+	if f == SC16 {
+		return middle[1] < half*4/10
+	}
+	return middle[0] > half*6/10 && middle[1] > half*6/10
+}

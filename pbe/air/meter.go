@@ -1,0 +1,47 @@
+package air
+
+import "math"
+
+// meter measures samples as they come.
+type meter struct {
+	n     int64
+	power float64
+	top   float32 // the largest part of a sample
+	atTop int64   // samples with a part as large
+}
+
+func (m *meter) add(samples []complex64) {
+	top, at, power := m.top, m.atTop, 0.0
+	for _, s := range samples {
+		re, im := abs(real(s)), abs(imag(s))
+		v := max(re, im)
+		if !(v <= math.MaxFloat32) { // no number
+			continue
+		}
+		power += float64(re)*float64(re) + float64(im)*float64(im)
+		switch {
+		case v > top*(1+1e-6):
+			top, at = v, 1
+		case v >= top*(1-1e-6):
+			at++
+		}
+	}
+	m.top, m.atTop, m.power = top, at, m.power+power
+	m.n += int64(len(samples))
+}
+
+func abs(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }
+
+// level is the power in dB of 1.
+func (m *meter) level() float64 {
+	return 10 * math.Log10(max(m.power/float64(max(m.n, 1)), 1e-30))
+}
+
+// clipped is the part of samples that are as large as any is. Of noise one in many
+// thousands is; where more are, a converter had no larger values.
+func (m *meter) clipped() float64 {
+	if m.top == 0 || m.n == 0 {
+		return 0
+	}
+	return float64(m.atTop) / float64(m.n)
+}
