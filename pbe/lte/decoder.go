@@ -15,6 +15,8 @@ type Subframe struct {
 	CCEs int
 	// DCIs are the messages, in no order.
 	DCIs []DCI
+	// Offset is how much the carrier was off, in Hz.
+	Offset float64
 	// SNR is the signal's power per element over the noise's, in dB.
 	SNR float64
 }

@@ -30,8 +30,9 @@ type Receiver struct {
 	Heard func(*Subframe)
 	// Spread, if set, is handed the work of each subframe, in order, instead of its
 	// being done at once. Whoever takes it calls Work.Decode, on any goroutine, and then
-	// Done, with one work after the other in the order in which they were handed out,
-	// never at the same time as Feed or Close. What is heard is the same.
+	// Done, with one work after the other in the order in which they were handed out, on
+	// the goroutine that feeds: in Spread, or between Feeds, or after Close. What is heard
+	// is the same, but Cell and Offset of the Receiver are ahead of the Subframe's.
 	Spread func(*Work)
 
 	size    int
@@ -194,7 +195,7 @@ func (r *Receiver) cycles() float64 { return r.offset / float64(r.size*spacing) 
 func (r *Receiver) subframe(samples []complex64) {
 	d := r.decoder
 	w := d.work()
-	w.sub = Subframe{Cell: d.cell, SFN: r.number / 10, Index: r.number % 10, Start: r.next}
+	w.sub = Subframe{Cell: d.cell, SFN: r.number / 10, Index: r.number % 10, Start: r.next, Offset: r.offset}
 	t := d.follow(w, samples, r.cycles())
 	r.offset += trackGain * t.offset
 	r.next += int64(len(samples))

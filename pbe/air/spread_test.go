@@ -1,0 +1,93 @@
+package air
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"mpbond/pbe/cell"
+	"mpbond/pbe/lte"
+	"mpbond/pbe/lte/tbs"
+)
+
+// onAir are subframes of a cell with some users.
+func onAir(tb testing.TB, prb, rate, subframes int, snr float64) []complex64 {
+	tb.Helper()
+	t, err := lte.NewTransmitter(lte.Cell{ID: 44, PRB: prb, Ports: 2, Sixths: 6}, rate, lte.EPA(5, 400, snr, 1), 1)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var out []complex64
+	for n := range subframes {
+		var grants []cell.Grant
+		for u := range 2 + n%4 {
+			g := cell.Grant{RNTI: cell.RNTI(0x4000 + 77*u), Format: cell.Format1A, PRB: 4, HARQ: uint8(n % 8), N: 1}
+			g.Blocks[0] = cell.Block{MCS: 12, Size: cell.Bits(tbs.Size(tbs.Downlink(12).Index, 4)), NDI: n%2 == 0}
+			grants = append(grants, g)
+		}
+		out = append(out, t.Subframe(int64(n), grants)...)
+	}
+	return out
+}
+
+// TestSpread: whatever is decoded at the same time, the same is heard, in the same
+// order.
+func TestSpread(t *testing.T) {
+	const rate = 3_840_000
+	samples := onAir(t, 15, rate, 60, 12)
+	// Silence for longer than a cell is waited for, and the cell again.
+	samples = append(append(samples[:len(samples):len(samples)], make([]complex64, 70*rate/1000)...), samples...)
+	var want []lte.Subframe
+	for _, most := range []int{1, 2, 4} {
+		r, err := lte.NewReceiver(rate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []lte.Subframe
+		messages := 0
+		r.Heard = func(s *lte.Subframe) {
+			messages += len(s.DCIs)
+			got = append(got, *s)
+		}
+		s := newSpread(r, most)
+		for piece := range slices.Chunk(samples, 3*rate/1000+77) {
+			r.Feed(piece)
+		}
+		r.Close()
+		s.wait()
+		if want == nil {
+			want = got
+		}
+		if messages < 200 || len(got) < 100 || !reflect.DeepEqual(got, want) {
+			t.Errorf("%d at a time: %d subframes, %d messages, not the same as one at a time: %d", most, len(got), messages, len(want))
+		}
+	}
+}
+
+// BenchmarkSpread decodes a cell, so many subframes at a time.
+func BenchmarkSpread(b *testing.B) {
+	for _, c := range []struct{ prb, rate int }{{50, 15_360_000}, {100, 30_720_000}} {
+		samples := onAir(b, c.prb, c.rate, 40, 20)
+		for _, most := range []int{1, 2, 4} {
+			b.Run(fmt.Sprintf("%dPRB/%d", c.prb, most), func(b *testing.B) {
+				r, err := lte.NewReceiver(c.rate)
+				if err != nil {
+					b.Fatal(err)
+				}
+				s := newSpread(r, most)
+				messages := 0
+				r.Heard = func(s *lte.Subframe) { messages += len(s.DCIs) }
+				r.Feed(samples)
+				sub := c.rate / 1000
+				for i := 0; b.Loop(); i++ {
+					at := i * sub % len(samples)
+					r.Feed(samples[at : at+sub])
+				}
+				s.wait()
+				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/1000, "ms/subframe")
+				b.ReportMetric(float64(messages)/float64(b.N), "messages/subframe")
+			})
+		}
+	}
+}
