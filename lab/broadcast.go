@@ -45,6 +45,7 @@ func (s *slot) add(f cell.Subframe) {
 type broadcast struct {
 	prb   [cell.MaxCells]uint8
 	users []airUser
+	self  cell.RNTI // of the only link, 0 if there are others: who hears for it is told what its modem would tell
 
 	ring           []slot
 	written, taken atomic.Uint64 // slots, since the beginning
@@ -54,8 +55,38 @@ type broadcast struct {
 	dropped atomic.Int64 // hearers, because they did not read
 	missed  atomic.Int64 // subframes, because run was late
 
+	told  audience // of messages and truth
+	masts []*mast  // by carrier; none without samples
+}
+
+// audience are those who are connected.
+type audience struct {
 	mu  sync.Mutex
-	all []*hearer // guarded by mu
+	all []*hearer // guarded by mu; never changed, but replaced
+}
+
+func (a *audience) now() []*hearer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all
+}
+
+func (a *audience) join(h *hearer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all = append(a.all[:len(a.all):len(a.all)], h)
+}
+
+func (a *audience) leave(h *hearer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var rest []*hearer
+	for _, o := range a.all {
+		if o != h {
+			rest = append(rest, o)
+		}
+	}
+	a.all = rest
 }
 
 func newBroadcast(cfg lte.Config, users []airUser) *broadcast {
@@ -103,24 +134,23 @@ func (b *broadcast) run(done <-chan struct{}) {
 	}
 }
 
-// pass gives hearers what there is.
+// pass gives hearers, and masts, what there is.
 func (b *broadcast) pass() {
 	for ; b.taken.Load() < b.written.Load(); b.taken.Add(1) {
 		s := &b.ring[b.taken.Load()%slots]
-		b.mu.Lock()
-		all := b.all
-		b.mu.Unlock()
-		for _, h := range all {
-			if !h.tell(s) {
-				b.dropped.Add(1)
-				h.conn.Close()
+		for _, h := range b.told.now() {
+			h.tell(maxBehind, func() error { return h.encode(s) })
+		}
+		for _, c := range s.cells {
+			if b.masts != nil {
+				b.masts[c.Cell].tell(c)
 			}
 		}
 	}
 }
 
-// serve takes callers, who hear the truth or the messages.
-func (b *broadcast) serve(l net.Listener, truth bool) {
+// serve takes callers, who join the audience when they are ready.
+func (b *broadcast) serve(l net.Listener, to *audience, ready func(*hearer) error) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -129,49 +159,54 @@ func (b *broadcast) serve(l net.Listener, truth bool) {
 			}
 			return
 		}
-		h := &hearer{conn: conn, more: make(chan struct{}, 1)}
-		if truth {
-			h.encode = h.lines(b.users)
-		} else if h.encode, err = h.recording(b.prb); err != nil {
+		h := &hearer{conn: conn, more: make(chan struct{}, 1), dropped: &b.dropped}
+		if err := ready(h); err != nil {
 			slog.Error("lab: control messages", "err", err)
 			conn.Close()
 			continue
 		}
-		b.mu.Lock()
-		b.all = append(b.all[:len(b.all):len(b.all)], h) // pass may have the old one
-		b.mu.Unlock()
+		to.join(h)
 		b.hearers.Add(1)
 		go func() {
 			h.write()
 			conn.Close()
 			b.hearers.Add(-1)
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			var rest []*hearer
-			for _, o := range b.all {
-				if o != h {
-					rest = append(rest, o)
-				}
-			}
-			b.all = rest
+			to.leave(h)
 		}()
 	}
 }
 
+// messages readies a hearer for control messages.
+func (b *broadcast) messages(h *hearer) (err error) {
+	h.encode, err = h.recording(b.prb, b.self)
+	return err
+}
+
+// truth readies one for the truth.
+func (b *broadcast) truth(h *hearer) error {
+	h.encode = h.lines(b.users)
+	return nil
+}
+
 // hearer is who has connected.
 type hearer struct {
-	conn   net.Conn
-	encode func(*slot) error // appends to buf
-	more   chan struct{}
+	conn    net.Conn
+	encode  func(*slot) error // appends to buf
+	more    chan struct{}
+	dropped *atomic.Int64
 
 	mu   sync.Mutex
 	buf  bytes.Buffer // guarded by mu, as encode is
 	full bool         // it was told more than it reads: it is dropped
 }
 
-// recording encodes control messages; the head is written at once.
-func (h *hearer) recording(prb [cell.MaxCells]uint8) (func(*slot) error, error) {
+// recording encodes control messages; the head is written at once, and who it is that
+// hears, unless that is 0.
+func (h *hearer) recording(prb [cell.MaxCells]uint8, self cell.RNTI) (func(*slot) error, error) {
 	w, err := cell.NewWriter(&h.buf, prb)
+	if err == nil && self != 0 {
+		err = w.Self(self)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -217,26 +252,26 @@ func (h *hearer) lines(users []airUser) func(*slot) error {
 	}
 }
 
-// tell adds a subframe to what waits for the hearer. False says that it has just
-// become too much.
-func (h *hearer) tell(s *slot) bool {
+// tell adds to what waits for the hearer. Who lets more than most wait is dropped.
+func (h *hearer) tell(most int, add func() error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.full {
-		return true
+		return
 	}
-	if err := h.encode(s); err != nil {
-		slog.Error("lab: a subframe cannot be told", "number", s.number, "err", err)
+	if err := add(); err != nil {
+		slog.Error("lab: a subframe cannot be told", "err", err)
 	}
-	if h.buf.Len() > maxBehind {
+	if h.buf.Len() > most {
 		h.full = true
-		return false
+		h.dropped.Add(1)
+		h.conn.Close()
+		return
 	}
 	select {
 	case h.more <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // write sends what there is until the hearer goes or is dropped.

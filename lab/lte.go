@@ -20,6 +20,7 @@ type LTE struct {
 	// Scheduler is "equal" (shares; the default) or "proportional" (fair).
 	Scheduler string           `toml:"scheduler" json:"scheduler,omitempty"`
 	Seed      uint64           `toml:"seed" json:"seed,omitempty"`
+	Samples   *Samples         `toml:"samples" json:"samples,omitempty"`
 	User      map[string]*User `toml:"user" json:"user,omitempty"`
 }
 
@@ -114,7 +115,12 @@ func (n *LTE) config(t *Topology, name string) (cfg lte.Config, users []airUser,
 		case !(c.Control >= 0 && c.Control <= maxControl):
 			return cfg, nil, fmt.Errorf("carrier %d: control %v: write a mean from 0 to %d", i, c.Control, maxControl)
 		}
-		cfg.Cells = append(cfg.Cells, lte.CellConfig{PRB: c.PRB, Layers: c.Layers, Control: c.Control})
+		cfg.Cells = append(cfg.Cells, lte.CellConfig{PRB: c.PRB, Layers: c.Layers, Control: c.Control, Groups: n.Samples != nil})
+	}
+	if n.Samples != nil {
+		if _, err := n.Samples.channel(0); err != nil {
+			return cfg, nil, err
+		}
 	}
 	for _, link := range t.Links() {
 		l := t.Link[link].LTE
@@ -255,6 +261,19 @@ func (d Device) signal() (*lte.Signal, error) {
 		return nil, fmt.Errorf("%s: %w", d.Trace, err)
 	}
 	return s, nil
+}
+
+// only is the link that is a device of a network, "" unless there is just one.
+func (t *Topology) only(network string) (link string) {
+	for _, name := range t.Links() {
+		if l := t.Link[name].LTE; l != nil && l.Network == network {
+			if link != "" {
+				return ""
+			}
+			link = name
+		}
+	}
+	return link
 }
 
 // devices are all of the topology, links' and Users'.

@@ -291,8 +291,8 @@ func TestRecord(t *testing.T) {
 			last = s.Number
 		}
 	}
-	if err != io.EOF || count < 2 {
-		t.Errorf("%d subframes, then %v", count, err)
+	if err != io.EOF || count < 2 || r.Self != 0x4603 {
+		t.Errorf("%d subframes of %#x, then %v", count, uint16(r.Self), err)
 	}
 	b, err := os.ReadFile(truth.Name())
 	if err != nil || len(b) == 0 || b[len(b)-1] != '\n' {

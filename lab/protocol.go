@@ -111,6 +111,17 @@ type LTEStats struct {
 	Dropped  int64          `json:"dropped,omitempty"` // hearers that did not read
 	Missed   int64          `json:"missed,omitempty"`  // subframes of which hearers were not told, since the machine was too busy
 	Users    []LTEUserStats `json:"users"`
+	// Samples are those of each carrier, if the topology asks for them.
+	Samples []SamplesStats `json:"samples,omitempty"`
+}
+
+// SamplesStats are of the samples of one carrier.
+type SamplesStats struct {
+	// Socket is a Unix stream socket at which who connects is sent the carrier's
+	// samples from then on, as pairs of 16-bit numbers.
+	Socket string `json:"socket"`
+	Rate   int    `json:"rate"`             // samples a second
+	Silent int64  `json:"silent,omitempty"` // subframes that were silence, since the machine was too busy
 }
 
 // LTEUserStats are those of a link or User.

@@ -75,8 +75,12 @@ func copyMessages(to io.Writer, from io.Reader) error {
 	if err != nil {
 		return err
 	}
-	for {
+	for self := cell.RNTI(0); ; {
 		s, err := r.Read()
+		if err == nil && r.Self != self {
+			self = r.Self
+			err = w.Self(self)
+		}
 		if err == nil {
 			err = w.Write(s)
 		}

@@ -290,7 +290,11 @@ func (m *bonded) cell(b *Bench, link string) []string {
 	if !m.udp || m.congestion != pbe || l == nil || l.LTE == nil {
 		return nil
 	}
-	return []string{"--cell", fmt.Sprintf("%s=unix:%s,rnti=%d", link, messagesAt(b.Lab.dir, l.LTE.Network), l.LTE.RNTI)}
+	source := fmt.Sprintf("%s=unix:%s", link, messagesAt(b.Lab.dir, l.LTE.Network))
+	if b.Lab.Topology.only(l.LTE.Network) != link { // else the source tells it
+		source += fmt.Sprintf(",rnti=%d", l.LTE.RNTI)
+	}
+	return []string{"--cell", source}
 }
 
 // mpbondKeys makes each device's key and tells the others, once for a bench.

@@ -62,6 +62,18 @@ func newStation(name string, n *LTE, t *Topology, links []*emuLink) (*station, e
 		return nil, err
 	}
 	s := &station{name: name, next: subframe, air: newBroadcast(cfg, users)}
+	if only := t.only(name); only != "" {
+		s.air.self = t.Link[only].LTE.RNTI
+	}
+	if n.Samples != nil {
+		for i, c := range cfg.Cells {
+			ch, err := n.Samples.channel(cfg.Seed + uint64(i))
+			if err != nil {
+				return nil, err
+			}
+			s.air.masts = append(s.air.masts, newMast(i, c.PRB, ch, cfg.Seed+uint64(i)))
+		}
+	}
 	for i, u := range users {
 		cfg.Users[i].SINR = func(number int64) float64 { return u.signal.At(s.since(number)) }
 		s.signals = append(s.signals, u.signal)
@@ -196,7 +208,7 @@ func (m *member) amend(l *LineStats, waiting unit.Bytes) {
 // messagesAt is the socket in a lab's directory at which a network is heard.
 func messagesAt(dir, network string) string { return filepath.Join(dir, network+".cells") }
 
-// open begins to serve what the network tells, at two sockets in dir.
+// open begins to serve what the network tells, at sockets in dir.
 func (s *station) open(dir string) error {
 	s.messages, s.truth = messagesAt(dir, s.name), filepath.Join(dir, s.name+".truth")
 	messages, err := net.Listen("unix", s.messages)
@@ -207,8 +219,17 @@ func (s *station) open(dir string) error {
 	if err != nil {
 		return fmt.Errorf("lte %s: %w", s.name, err)
 	}
-	go s.air.serve(messages, false)
-	go s.air.serve(truth, true)
+	for i, m := range s.air.masts {
+		m.path = filepath.Join(dir, fmt.Sprintf("%s.%d.sc16", s.name, i))
+		l, err := net.Listen("unix", m.path)
+		if err != nil {
+			return fmt.Errorf("lte %s: %w", s.name, err)
+		}
+		go s.air.serve(l, &m.to, func(*hearer) error { return nil })
+		go m.run(nil)
+	}
+	go s.air.serve(messages, &s.air.told, s.air.messages)
+	go s.air.serve(truth, &s.air.told, s.air.truth)
 	go s.air.run(nil)
 	return nil
 }
@@ -216,6 +237,9 @@ func (s *station) open(dir string) error {
 // stats is what the network knows of itself.
 func (s *station) stats() LTEStats {
 	st := LTEStats{Name: s.name, Messages: s.messages, Truth: s.truth, Number: s.net.Number(), Hearers: int(s.air.hearers.Load()), Dropped: s.air.dropped.Load(), Missed: s.air.missed.Load()}
+	for _, m := range s.air.masts {
+		st.Samples = append(st.Samples, SamplesStats{Socket: m.path, Rate: m.rate, Silent: m.silent.Load()})
+	}
 	for u, m := range s.members {
 		t := s.net.Truth(u)
 		st.Users = append(st.Users, LTEUserStats{Name: m.name, RNTI: m.rnti, Link: m.link != nil, SINR: s.signals[u].At(s.since(s.net.Number())),

@@ -26,6 +26,7 @@ func hearing(t *testing.T) (b *broadcast, tell func(from, to int64), messages, t
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	users := []airUser{{name: "l", UserConfig: lte.UserConfig{RNTI: 0x4601}}, {name: "x", UserConfig: lte.UserConfig{RNTI: 0xE000}}}
 	s := &station{name: "t", air: newBroadcast(lte.Config{Cells: []lte.CellConfig{{PRB: 50}, {PRB: 25}}}, users)}
+	s.air.self = 0x4601
 	if err := s.open(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func TestBroadcast(t *testing.T) {
 		for n := c.from; n < 1100; n++ {
 			for id := range cell.ID(2) {
 				s, err := r.Read()
-				if err != nil || s.Number != n || s.Cell != id || len(s.Grants) != 1 || s.Grants[0].Blocks[0].Size != cell.Bits(n%1000) {
+				if err != nil || r.Self != 0x4601 || s.Number != n || s.Cell != id || len(s.Grants) != 1 || s.Grants[0].Blocks[0].Size != cell.Bits(n%1000) {
 					t.Fatalf("subframe %d of cell %d: %+v, %v", n, id, s, err)
 				}
 			}

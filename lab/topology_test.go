@@ -112,6 +112,8 @@ func TestBadTopologies(t *testing.T) {
 		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=70000\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "line 7"},
 		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601", "carriers=[{prb=50}]"), "write one of signal"},
 		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18\"", "carriers=[{prb=50}]"), "signal \"18\""},
+		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]\nsamples={snr=\"loud\"}"), "samples: signal \"loud\""},
+		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]\nsamples={offset=9000}"), "offset 9000"},
 		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nwalk=[]", "carriers=[{prb=50}]"), "write one of signal"},
 		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\ntrace=\"nowhere\"", "carriers=[{prb=50}]"), "no such file"},
 		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nerror_rate=0.5", "carriers=[{prb=50}]"), "error_rate 0.5"},

@@ -292,6 +292,13 @@ func printLTE(out io.Writer, n lab.LTEStats) {
 		fmt.Fprintf(out, " (%d subframes missed, %d hearers dropped)", n.Missed, n.Dropped)
 	}
 	fmt.Fprintln(out)
+	for i, c := range n.Samples {
+		fmt.Fprintf(out, "  samples of carrier %d at %s, %d a second", i, c.Socket, c.Rate)
+		if c.Silent > 0 {
+			fmt.Fprintf(out, " (%d subframes were silence)", c.Silent)
+		}
+		fmt.Fprintln(out)
+	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "USER\tRNTI\tSIGNAL\tCARRIERS\tWAITING\tC_p\tC_f")
 	for _, u := range n.Users {

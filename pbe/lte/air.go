@@ -58,20 +58,26 @@ type channel struct {
 	size  int
 	rnd   *rand.Rand
 	noise []complex64
-	turn  complex128 // of the carrier, now
+	turns []complex64 // of the carrier, by sample of a subframe
 	// from and to are the responses of the ports at the slot's ends.
 	from, to [2][]complex128
 	slot     int64 // that to is the beginning of
 }
 
 func newChannel(ch Channel, c Cell, size int, rnd *rand.Rand) *channel {
-	x := &channel{Channel: ch, cell: c, size: size, rnd: rnd, turn: 1}
+	x := &channel{Channel: ch, cell: c, size: size, rnd: rnd}
 	for p := range c.Ports {
 		if len(x.Ways[p]) == 0 {
 			x.Ways[p] = []Way{{Gain: 1}}
 		}
 		x.from[p], x.to[p] = make([]complex128, c.subcarriers()), make([]complex128, c.subcarriers())
 		x.respond(p)
+	}
+	if ch.Offset != 0 {
+		x.turns = make([]complex64, subframeLen(size))
+		for i := range x.turns {
+			x.turns[i] = complex64(cmplx.Rect(1, 2*math.Pi*ch.Offset*float64(i)/float64(size*spacing)))
+		}
 	}
 	if level := math.Pow(10, -ch.SNR/20) * math.Sqrt2 / 2; level > 0 {
 		x.noise = make([]complex64, noiseTable+subframeLen(size))
@@ -123,12 +129,11 @@ func (x *channel) pass(l int, ports *[2][perSubframe][]complex128, row []complex
 // disturb turns the samples of a subframe, and adds noise.
 func (x *channel) disturb(samples []complex64) {
 	if x.Offset != 0 {
-		turn := cmplx.Rect(1, 2*math.Pi*x.Offset/float64(x.size*spacing))
+		// The same turns in each subframe, from another angle.
+		first := complex64(cmplx.Rect(1, 2*math.Pi*math.Mod(x.Offset*1e-3*float64(x.slot/2-1), 1)))
 		for i, s := range samples {
-			samples[i] = complex64(complex128(s) * x.turn)
-			x.turn *= turn
+			samples[i] = s * x.turns[i] * first
 		}
-		x.turn /= complex(cmplx.Abs(x.turn), 0)
 	}
 	if x.noise != nil {
 		for i, v := range x.noise[x.rnd.IntN(noiseTable):][:len(samples)] {

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"mpbond/pbe/cell"
+	"mpbond/pbe/lte/tbs"
 )
 
 // heard is a recording with a cell that is followed.
@@ -107,5 +110,23 @@ func BenchmarkStep(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkTransmit makes samples of subframes with a grant for all of the cell,
+// through fading.
+func BenchmarkTransmit(b *testing.B) {
+	for _, c := range []struct{ prb, size int }{{15, 256}, {25, 512}, {50, 1024}, {100, 2048}} {
+		tx, err := NewTransmitter(Cell{ID: 44, PRB: c.prb, Ports: 2, Sixths: 6}, c.size*spacing, EPA(5, 1200, 20, 1), 1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		block := cell.Block{MCS: 20, Size: cell.Bits(tbs.Size(18, c.prb))}
+		g := []cell.Grant{{RNTI: 0x4601, Format: cell.Format2, PRB: uint8(c.prb), N: 2, Blocks: [2]cell.Block{block, block}}}
+		b.Run(fmt.Sprintf("%dPRB", c.prb), func(b *testing.B) {
+			for n := int64(0); b.Loop(); n++ {
+				tx.Subframe(n, g)
+			}
+		})
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"gonum.org/v1/gonum/dsp/fourier"
-
 	"mpbond/fault"
 	"mpbond/pbe/cell"
 )
@@ -27,12 +25,12 @@ type Transmitter struct {
 	cell    Cell
 	size    int // samples of a symbol
 	rnd     *rand.Rand
-	fft     *fourier.CmplxFFT
+	fft     *fft
 	channel *channel
 	rate    float64 // of codes, at most
 
 	ports      [2][perSubframe][]complex128
-	row, freq  []complex128
+	row        []complex128
 	time       []complex128
 	samples    []complex64
 	ref        *reference
@@ -52,8 +50,8 @@ func NewTransmitter(c Cell, rate int, ch Channel, seed uint64) (*Transmitter, er
 	if _, err := NewReceiver(rate); err != nil || !c.valid() || c.subcarriers() >= size {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%+v at %d samples per second: there is no such cell", c, rate), "")
 	}
-	t := &Transmitter{cell: c, size: size, rnd: rand.New(rand.NewPCG(seed, 7)), fft: fourier.NewCmplxFFT(size), ref: newReference(c), orders: map[int][]int{},
-		row: make([]complex128, c.subcarriers()), freq: make([]complex128, size), time: make([]complex128, size), samples: make([]complex64, subframeLen(size))}
+	t := &Transmitter{cell: c, size: size, rnd: rand.New(rand.NewPCG(seed, 7)), fft: newFFT(size), ref: newReference(c), orders: map[int][]int{},
+		row: make([]complex128, c.subcarriers()), time: make([]complex128, size), samples: make([]complex64, subframeLen(size))}
 	t.channel = newChannel(ch, c, size, t.rnd)
 	t.rate = codeRate(ch.SNR)
 	for p := range c.Ports {
@@ -247,26 +245,26 @@ func (t *Transmitter) modulate() {
 	scale := complex(1/math.Sqrt(float64(t.size)), 0)
 	for l := range perSubframe {
 		t.channel.pass(l, &t.ports, t.row)
-		clear(t.freq)
+		clear(t.time)
 		for k, v := range t.row[:n/2] {
-			t.freq[t.size-n/2+k] = v * scale
+			t.time[t.fft.order[t.size-n/2+k]] = v * scale
 		}
 		for k, v := range t.row[n/2:] {
-			t.freq[k+1] = v * scale
+			t.time[t.fft.order[k+1]] = v * scale
 		}
-		t.fft.Sequence(t.time, t.freq)
+		t.fft.transform(t.time) // the other way round is the same backwards
 		at := symbolAt(t.size, l)
 		guard := prefix
 		if l%perSlot == 0 {
 			guard = firstPrefix
 		}
 		guard = guard * t.size / 128
-		for i, v := range t.time[t.size-guard:] {
-			t.samples[at-guard+i] = complex64(v)
+		useful := t.samples[at:][:t.size]
+		useful[0] = complex64(t.time[0])
+		for i, v := range t.time[1:] {
+			useful[t.size-1-i] = complex64(v)
 		}
-		for i, v := range t.time {
-			t.samples[at+i] = complex64(v)
-		}
+		copy(t.samples[at-guard:at], useful[t.size-guard:])
 	}
 	t.channel.disturb(t.samples)
 }
