@@ -18,9 +18,10 @@ import (
 type Bounded struct {
 	Link string // its name
 	Peer string // the other device's ID, whatever it is called
-	// By is what counts of Peer: policy.ForPath, what this device carries for it by
+	// By is what counts. Of Peer: policy.ForPath, what this device carries for it by
 	// the Internet, or policy.ForPipe, what comes and goes by its pipes, which is all
-	// that a primary sees of what a helper carries for it.
+	// that a primary sees of what a helper carries for it. Without Peer: what is for that
+	// alone; "" is all that goes by the Internet.
 	By policy.Purpose
 }
 
@@ -32,7 +33,7 @@ func (b Bounded) has(link, peer string) bool {
 // Counts reports whether what a link carries for a purpose, to and from a device,
 // counts.
 func (b Bounded) Counts(p policy.Purpose, link, peer string) bool {
-	return b.has(link, peer) && (p == b.By || b.By == "" && p.Internet())
+	return b.has(link, peer) && (p.Within(b.By) || b.By == "" && p.Internet())
 }
 
 // Caps keeps links and other devices to their caps: it looks at what they have

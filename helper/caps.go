@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"mpbond/device"
+	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pipe"
 	"mpbond/policy"
@@ -55,6 +56,31 @@ func (h *Helper) usedUp(of device.Bounded) error {
 		return capError{of, a}
 	}
 	return nil
+}
+
+// willing is the error that nothing is carried for a primary now, whatever its caps, if so.
+func (h *Helper) willing(primary identity.Peer) error {
+	if h.trust.Paused(primary.Key) {
+		return fault.New(fault.Limit, errPaused, "on the helper run `mpbond resume NAME`")
+	}
+	if why := h.Facts().Refuses; why != "" {
+		return fault.New(fault.Limit, fmt.Errorf("it rests: %s", why), "see battery_floor and max_temperature in helper.toml and policy.toml there")
+	}
+	return nil
+}
+
+// May is why nothing is carried for a primary now, nil if it may be; server, if not "",
+// is the address to which. It is for those who carry something else than subflows.
+// Errors are faults.
+func (h *Helper) May(ctx context.Context, primary identity.Peer, server string) error {
+	if err := h.willing(primary); err != nil {
+		return err
+	}
+	err := h.usedUp(forPrimary(primary))
+	if err == nil && server != "" {
+		err = h.spent(ctx, primary, server)
+	}
+	return fault.New(fault.Limit, err, "see the caps in policy.toml there")
 }
 
 // Spent ends all subflows of which a cap is used up. Their primaries are told.

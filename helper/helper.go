@@ -518,11 +518,8 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", q.Server),
 			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
 	}
-	if h.trust.Paused(t.primary.Key) {
-		return nil, wire.CodeLimit, fault.New(fault.Limit, errPaused, "on the helper run `mpbond resume NAME`")
-	}
-	if why := h.Facts().Refuses; why != "" {
-		return nil, wire.CodeLimit, fault.New(fault.Limit, fmt.Errorf("it rests: %s", why), "see battery_floor and max_temperature in helper.toml and policy.toml there")
+	if err := h.willing(t.primary); err != nil {
+		return nil, wire.CodeLimit, err
 	}
 	h.mu.Lock()
 	full := h.places >= h.cfg.MaxSubflows

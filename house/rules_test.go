@@ -15,7 +15,7 @@ type wall struct {
 
 // Groups of rooms.
 var (
-	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault", "replay", "lab/radio", "pbe/cell", "pbe/cc", "pbe/lte", "pbe/census", "lab/virtual", "lab/lte", "onload/simulate"}
+	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault", "replay", "lab/radio", "pbe/cell", "pbe/cc", "pbe/lte", "pbe/census", "lab/virtual", "lab/lte", "onload/simulate", "onload/allow"}
 	pureOnly = []string{"onload"} // but not its subfolders
 	dataPath = []string{"intercept", "bond", "sched", "estimate", "subflow", "pipe", "wire", "tcp", "splice"}
 	roles    = []string{"primary", "helper", "server"}
@@ -56,9 +56,10 @@ var walls = []wall{
 	{from: []string{"identity"}, only: []string{"fault", "config", "userfile"}, reason: "who a device is does not depend on what it does"},
 	{from: []string{"pairing"}, only: []string{"fault", "identity", "tcp", "wire"}, reason: "two devices meet before either has a role to play"},
 	{from: []string{"discovery"}, only: []string{}, reason: "what a network says is nobody's word: it has addresses and no judgement"},
-	{from: []string{"onload"}, to: []string{"bond", "sched", "estimate", "wire", "subflow", "pipe", "paths", "policy", "endpoint", "pbe"},
-		reason: "it works where no bonding server is, and knows no bond"},
+	{from: []string{"onload"}, except: []string{"onload/allow", "onload/plan"}, to: []string{"bond", "sched", "estimate", "wire", "subflow", "pipe", "paths", "policy", "endpoint", "pbe"},
+		reason: "it works where no bonding server is, and knows no bond (what a month and a volume are policy says)"},
 	{from: []string{"onload/fetch", "onload/simulate"}, only: []string{"unit", "fault", "userfile"}, reason: "it moves items over whatever devices it is given"},
+	{from: []string{"onload/allow"}, only: []string{"unit", "policy"}, reason: "an allowance is reckoned from numbers, whoever has measured or told them"},
 	{from: []string{"onload/relay"}, only: []string{"unit", "fault", "identity", "reach", "splice", "tcp", "discovery"},
 		reason: "it carries connections for those it trusts; what a helper may carry it is told"},
 	{from: []string{"reach"}, only: []string{}, reason: "it judges addresses, whoever connects to them"},

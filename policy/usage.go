@@ -17,9 +17,12 @@ const (
 	ForDirect Purpose = "direct"
 	// ForPath is the HS-path of a helped subflow at its helper.
 	ForPath Purpose = "hs-path"
+	// ForOnload is a connection that a helper makes for a primary which onloads.
+	ForOnload Purpose = "onload"
 	// ForSubflow is a subflow at the server, direct or helped.
 	ForSubflow Purpose = "subflow"
-	// ForPipe is a pipe, at both of its ends. It stays on the local network and
+	// ForPipe is a pipe, at both of its ends, or what an onloading primary and its
+	// helper say to each other. It stays on the local network and
 	// so costs nobody's allowance.
 	ForPipe Purpose = "pipe"
 )
@@ -27,6 +30,10 @@ const (
 // Internet reports whether bytes of that purpose go by the Internet, so that
 // they count against caps of links.
 func (p Purpose) Internet() bool { return p != ForPipe }
+
+// Within reports whether bytes of that purpose count where those of another do: what a
+// helper carries for a primary is ForPath, and ForOnload too.
+func (p Purpose) Within(of Purpose) bool { return p == of || p == ForOnload && of == ForPath }
 
 // Used is what one link carried on one day, for one purpose and one device, as
 // bytes of IP packets: what was lost and sent again counts each time. It is a
@@ -50,7 +57,7 @@ func (u Used) Check() error {
 		return err
 	}
 	switch u.Purpose {
-	case ForDirect, ForPath, ForSubflow, ForPipe:
+	case ForDirect, ForPath, ForOnload, ForSubflow, ForPipe:
 	default:
 		return fmt.Errorf("no purpose %q is known", u.Purpose)
 	}
