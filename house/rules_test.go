@@ -60,6 +60,8 @@ var walls = []wall{
 		reason: "it works where no bonding server is, and knows no bond (what a month and a volume are policy says)"},
 	{from: []string{"onload/fetch", "onload/simulate"}, only: []string{"unit", "fault", "userfile"}, reason: "it moves items over whatever devices it is given"},
 	{from: []string{"onload/allow"}, only: []string{"unit", "policy"}, reason: "an allowance is reckoned from numbers, whoever has measured or told them"},
+	{from: []string{"onload/permit"}, only: []string{"fault", "identity", "store", "tcp"}, reason: "it tells loads and permits, whoever measures the one and uses the other"},
+	{from: []string{"onload/plan"}, only: []string{"unit", "fault", "device", "policy", "store"}, reason: "it keeps what an interface has counted, and decides nothing"},
 	{from: []string{"onload/relay"}, only: []string{"unit", "fault", "identity", "reach", "splice", "tcp", "discovery"},
 		reason: "it carries connections for those it trusts; what a helper may carry it is told"},
 	{from: []string{"reach"}, only: []string{}, reason: "it judges addresses, whoever connects to them"},

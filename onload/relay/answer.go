@@ -39,7 +39,7 @@ const maxText = 300
 // refuse tells the primary why, and ends the connection.
 func (n *near) refuse(err error) {
 	a := answers[max(slices.IndexFunc(answers, func(a answer) bool { return fault.Is(err, a.kind) }), 0)]
-	text := plain(err.Error())
+	text := Plain(err.Error())
 	_ = n.SetDeadline(time.Now().Add(greetTime)) // it may not read
 	_, _ = fmt.Fprintf(n.Conn, "HTTP/1.1 %d %s\r\n%s: %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 		a.status, http.StatusText(a.status), kindHeader, a.kind, len(text), text)
@@ -49,9 +49,9 @@ func (n *near) refuse(err error) {
 // refusal is the fault that an answer other than 200 tells of.
 func refusal(a *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(a.Body, 4*maxText)) // as far as it comes
-	text := plain(string(body))
+	text := Plain(string(body))
 	if text == "" {
-		text = plain(a.Status)
+		text = Plain(a.Status)
 	}
 	i := slices.IndexFunc(answers, func(b answer) bool { return string(b.kind) == a.Header.Get(kindHeader) })
 	if i < 0 {
@@ -60,8 +60,8 @@ func refusal(a *http.Response) error {
 	return fault.New(answers[i].kind, errors.New(text), answers[i].hint)
 }
 
-// plain is what can be shown of a text of others, on one line.
-func plain(s string) string {
+// Plain is what can be shown of a text of others, on one line.
+func Plain(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
 			return ' '

@@ -46,7 +46,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return nil, fault.New(fault.Unsupported, fmt.Errorf("a helper connects by TCP alone, not %q", network), "")
 	}
-	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isPort(port) || plain(addr) != addr || strings.Contains(addr, " ") {
+	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isPort(port) || Plain(addr) != addr || strings.Contains(addr, " ") {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%q is no host:port", addr), "")
 	}
 	c, err := d.call(ctx)
@@ -90,11 +90,11 @@ func (d *Dialer) call(ctx context.Context) (c *tls.Conn, err error) {
 }
 
 func (d *Dialer) callAt(ctx context.Context, addr string, within time.Duration) (*tls.Conn, error) {
-	return shake(ctx, addr, d.Options, d.Key.Client(d.Helper.Key, ALPN), within)
+	return Call(ctx, addr, d.Options, d.Key.Client(d.Helper.Key, ALPN), within)
 }
 
-// shake connects to addr, with a handshake.
-func shake(ctx context.Context, addr string, opt tcp.Options, cfg *tls.Config, within time.Duration) (*tls.Conn, error) {
+// Call connects to addr, and does the handshake of cfg within a time. Errors are faults.
+func Call(ctx context.Context, addr string, opt tcp.Options, cfg *tls.Config, within time.Duration) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	c, err := tcp.Dial(ctx, addr, opt)

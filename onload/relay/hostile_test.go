@@ -162,7 +162,7 @@ func TestLimits(t *testing.T) {
 // shaken is a connection of laptop's after the handshake.
 func shaken(t testing.TB, w *world) *tls.Conn {
 	t.Helper()
-	c, err := shake(t.Context(), w.addr, tcp.Options{}, keys().laptop.Client(keys().helper.Public(), ALPN), tryTime)
+	c, err := Call(t.Context(), w.addr, tcp.Options{}, keys().laptop.Client(keys().helper.Public(), ALPN), tryTime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func TestStrangers(t *testing.T) {
 		"no key":           {InsecureSkipVerify: true, NextProtos: []string{ALPN}},
 		"old TLS":          {InsecureSkipVerify: true, NextProtos: []string{ALPN}, MaxVersion: tls.VersionTLS12},
 	} {
-		c, err := shake(t.Context(), w.addr, tcp.Options{}, cfg, tryTime)
+		c, err := Call(t.Context(), w.addr, tcp.Options{}, cfg, tryTime)
 		if err == nil {
 			_, _ = io.WriteString(c, "CONNECT 127.0.0.1:80 HTTP/1.1\r\nHost: x\r\n\r\n")
 			_, err = c.Read(make([]byte, 1))

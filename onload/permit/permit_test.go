@@ -1,0 +1,301 @@
+package permit
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/onload/allow"
+	"mpbond/tcp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var keys = sync.OnceValue(func() (k struct{ service, phone, other *identity.Key }) {
+	for _, key := range []**identity.Key{&k.service, &k.phone, &k.other} {
+		var err error
+		if *key, err = identity.Generate(); err != nil {
+			panic(err)
+		}
+	}
+	return k
+})
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// clock is a time that tests set.
+type clock struct{ at atomic.Int64 }
+
+func (c *clock) now() time.Time      { return time.Unix(c.at.Load(), 0) }
+func (c *clock) add(d time.Duration) { c.at.Add(int64(d / time.Second)) }
+func newClock() (c *clock)           { c = &clock{}; c.at.Store(1_800_000_000); return c }
+func rules(most int) allow.Rules     { return allow.Rules{Threshold: .7, Life: time.Minute, Most: most} }
+func (w *world) asker() Asker {
+	return Asker{Key: keys().phone, Address: w.addr, Service: keys().service.Public()}
+}
+func (w *world) restart(path string) { w.stop(); w.serve(path) }
+func ask(t *testing.T, a Asker) (got allow.Answer) {
+	t.Helper()
+	got, err := a.Ask(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// world is a service that listens.
+type world struct {
+	*clock
+	t     *testing.T
+	s     *Service
+	trust *identity.Trust
+	addr  string
+	stop  func()
+}
+
+func newWorld(t *testing.T, path string) *world {
+	t.Helper()
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: keys().phone.Public()}); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{clock: newClock(), t: t, trust: trust}
+	w.serve(path)
+	return w
+}
+
+func (w *world) serve(path string) {
+	w.t.Helper()
+	issuer := allow.NewIssuer(rules(1), "north")
+	s, err := NewService(Identity{keys().service, w.trust}, issuer, "", quiet)
+	s.now, w.s = w.now, s
+	if err == nil && path != "" {
+		err = s.keep(path)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	l, err := tcp.Listen(w.t.Context(), "127.0.0.1:0", tcp.Options{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.addr = l.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			w.t.Errorf("Serve ended with %v", err)
+		}
+		s.Close()
+	})
+	w.t.Cleanup(w.stop)
+}
+
+// TestPermits: what is asked is answered, the load decides, and both ends keep what
+// holds.
+func TestPermits(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "permits.jsonl")
+	w := newWorld(t, path)
+	if a := ask(t, w.asker()); a.Granted || !strings.Contains(a.Why, "not known") || a.Again == 0 {
+		t.Errorf("%+v", a)
+	}
+	w.s.Observe("north", .5)
+	if a := ask(t, w.asker()); !a.Granted || a.Life != time.Minute || a.Load != .5 || a.Cell != "north" {
+		t.Errorf("%+v", a)
+	}
+	if held := w.s.Held(); len(held) != 1 || held[0].Device != keys().phone.ID().String() {
+		t.Errorf("%+v", held)
+	}
+	if err := w.trust.Add(identity.Peer{Name: "other", Roles: []identity.Role{identity.RoleHelper}, Key: keys().other.Public()}); err != nil {
+		t.Fatal(err)
+	}
+	w.restart(path)
+	w.s.Observe("north", .5)
+	second := w.asker()
+	second.Key, second.Cell = keys().other, "north"
+	if a := ask(t, second); a.Granted || !strings.Contains(a.Why, "1 devices") {
+		t.Errorf("after a restart: %+v", a)
+	}
+	w.add(time.Minute)
+	w.s.Observe("north", .5)
+	if a := ask(t, second); !a.Granted {
+		t.Errorf("when the other one is over: %+v", a)
+	}
+}
+
+// TestRefusals: who is not known gets nothing, nor is anybody asked who is not the
+// service.
+func TestRefusals(t *testing.T) {
+	w := newWorld(t, "")
+	w.s.Observe("north", .1)
+	for name, c := range map[string]struct {
+		change func(*Asker)
+		kind   fault.Kind
+	}{
+		"a stranger":      {func(a *Asker) { a.Key = keys().other }, fault.UnknownDevice},
+		"another service": {func(a *Asker) { a.Service = keys().other.Public() }, fault.WrongKey},
+		"nobody":          {func(a *Asker) { a.Address = "127.0.0.1:1" }, fault.Unreachable},
+		"a long cell":     {func(a *Asker) { a.Cell = strings.Repeat("x", 100) }, fault.Protocol},
+		"a huge cell":     {func(a *Asker) { a.Cell = strings.Repeat("x", 2*maxBody) }, fault.Protocol},
+	} {
+		a := w.asker()
+		c.change(&a)
+		if _, err := a.Ask(t.Context()); !fault.Is(err, c.kind) {
+			t.Errorf("%s: %v (%s)", name, err, fault.KindOf(err))
+		}
+	}
+	if err := w.trust.Pause("phone", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.asker().Ask(t.Context()); !fault.Is(err, fault.UnknownDevice) || fault.HintOf(err) == "" {
+		t.Errorf("paused: %v", err)
+	}
+	if held := w.s.Held(); len(held) != 0 {
+		t.Errorf("%+v", held)
+	}
+	for _, q := range []string{"GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n", "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nx{}", "\x00"} {
+		c, err := tls.Dial("tcp", w.addr, keys().phone.Client(keys().service.Public(), ALPN))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, strings.Replace(q, "Host: x", "Host: x\r\nConnection: close", 1))
+		_ = c.CloseWrite()
+		text, _ := io.ReadAll(c)
+		if strings.HasPrefix(string(text), "HTTP/1.1 200") {
+			t.Errorf("%q: %s", q, text)
+		}
+		c.Close()
+	}
+}
+
+// TestLies: whatever a service answers, there is no permit without a clear word, and
+// none for long.
+func TestLies(t *testing.T) {
+	for body, status := range map[string]int{
+		"": 200, "{": 200, "[]": 200, `{"granted":true}`: 200, `{"granted":true,"seconds":-5}`: 200, `{"granted":true,"seconds":"x"}`: 200,
+		`{"granted":true,"seconds":60}`: 500, `{"granted":true,"seconds":61}`: 403, "<html>": 302,
+	} {
+		if a, err := parse(status, []byte(body)); err == nil {
+			t.Errorf("%d %s: %+v", status, body, a)
+		}
+	}
+	a, err := parse(http.StatusOK, []byte(`{"granted":true,"seconds":1e300}`))
+	if err != nil || a.Life != allow.MaxLife {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if a, err = parse(http.StatusOK, []byte(`{"granted":false,"again_seconds":1e300,"why":"\u001b[2Jno"}`)); err != nil || a.Again > allow.MaxLife || clean(a.Why) != "[2Jno" {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// TestKeeper: a permit is asked for, kept over a restart, and gone when the service has
+// been away for its life.
+func TestKeeper(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "permit.jsonl")
+	c := newClock()
+	k, err := keptAt(path, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k.Today().Free {
+		t.Error("it has a permit before it has asked")
+	}
+	next := k.take(c.now(), allow.Answer{Granted: true, Life: time.Minute}, nil)
+	if !k.Today().Free || next.Sub(c.now()) != 30*time.Second {
+		t.Errorf("%+v, asks again at %v", k.Today(), next)
+	}
+	if err := k.journal.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.add(30 * time.Second)
+	if k, err = keptAt(path, c); err != nil {
+		t.Fatal(err)
+	}
+	if !k.Today().Free {
+		t.Errorf("after a restart: %+v", k.Today())
+	}
+	k.take(c.now(), allow.Answer{}, fault.New(fault.Unreachable, errors.New("no route"), ""))
+	if got := k.Today(); !got.Free || !strings.Contains(got.Why, "no route") {
+		t.Errorf("while the service is away: %+v", got)
+	}
+	c.add(30 * time.Second)
+	if got := k.Today(); got.Free || !strings.Contains(got.Why, "no route") {
+		t.Errorf("the service has been away for a life: %+v", got)
+	}
+	k.take(c.now(), allow.Answer{Granted: true, Life: time.Minute}, nil)
+	k.take(c.now(), allow.Answer{Why: "the cell is loaded"}, nil)
+	if got := k.Today(); got.Free || !strings.Contains(got.Why, "the operator says: the cell is loaded") {
+		t.Errorf("refused: %+v", got)
+	}
+	if err := k.journal.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if k, err = keptAt(path, c); err != nil {
+		t.Fatal(err)
+	}
+	if k.Today().Free {
+		t.Error("a permit that was taken back is there after a restart")
+	}
+	if err := k.journal.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKeeperAsks: it asks a service that listens, again while there is none, and ends
+// with its context.
+func TestKeeperAsks(t *testing.T) {
+	w := newWorld(t, "")
+	w.s.Observe("north", .1)
+	k, err := Keep(w.asker().Ask, filepath.Join(t.TempDir(), "permit.jsonl"), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { k.Run(ctx); close(done) }()
+	for end := time.Now().Add(10 * time.Second); !k.Today().Free; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(k.Today().Why)
+		}
+	}
+	cancel()
+	<-done
+}
+
+// TestCallers: silent connections hold no more than their part, and are given up.
+func TestCallers(t *testing.T) {
+	w := newWorld(t, "")
+	for range maxCallsOfOne {
+		c, err := net.Dial("tcp", w.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	if _, err := w.asker().Ask(t.Context()); err == nil {
+		t.Error("there is no bound on callers")
+	}
+}
+
+// keptAt is a Keeper of a file at a clock's time.
+func keptAt(path string, c *clock) (*Keeper, error) { return keep(nil, path, quiet, c.now) }
