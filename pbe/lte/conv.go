@@ -50,8 +50,10 @@ const rounds = 3
 // of a round ends in the state where it began. If none does, the middle round is
 // taken of the path that is best in the end: there both its ends are known.
 type viterbi struct {
-	choice [rounds * maxCoded]uint64 // of each step: the states whose better predecessor is the odd one
-	path   [rounds * maxCoded]byte
+	// paths[i] are the best paths to each state before step i: twice their metric, and
+	// one more if the state before was the even one.
+	paths [rounds*maxCoded + 1][states]int32
+	path  [rounds * maxCoded]byte
 }
 
 // look is how many steps there are between looks whether the word can still fit.
@@ -62,31 +64,31 @@ const look = 6
 // round, which may begin in any state, that no word fits by least.
 func (v *viterbi) decode(soft []int32, out []byte, least int32) bool {
 	d := len(out)
-	var a, b [states]int32
-	now, next := &a, &b
 	x, y, z := soft[:d], soft[d:][:d], soft[2*d:][:d]
 	var rest int32 // that the steps to come can bring at most
 	for _, s := range soft {
 		rest += max(s, -s)
 	}
+	v.paths[0] = [states]int32{}
 	for r := range rounds {
 		for i := range d {
-			v.choice[r*d+i] = step(now, next, x[i], y[i], z[i])
-			now, next = next, now
+			now, next := &v.paths[r*d+i], &v.paths[r*d+i+1]
+			step(now, next, x[i], y[i], z[i])
 			if r > 0 {
 				continue
 			}
 			rest -= max(x[i], -x[i]) + max(y[i], -y[i]) + max(z[i], -z[i])
-			if (i%look == look-1 || i == d-1) && now[best(now)]+rest < least {
+			if (i%look == look-1 || i == d-1) && next[best(next)]/2+rest < least {
 				return false
 			}
 		}
-		if v.trace(best(now), (r+1)*d, r*d) {
-			copy(out, v.path[r*d:(r+1)*d])
+		end := (r + 1) * d
+		if v.trace(best(&v.paths[end]), end, r*d) {
+			copy(out, v.path[r*d:end])
 			return true
 		}
 	}
-	v.trace(best(now), rounds*d, d)
+	v.trace(best(&v.paths[rounds*d]), rounds*d, d)
 	copy(out, v.path[d:2*d])
 	return true
 }
@@ -108,7 +110,7 @@ func (v *viterbi) trace(s, end, begin int) bool {
 	last := s
 	for i := end - 1; i >= begin; i-- {
 		v.path[i] = byte(s >> (memory - 1))
-		s = s<<1&(states-1) | int(v.choice[i]>>s&1)
+		s = s<<1&(states-1) | int(v.paths[i+1][s]&1^1)
 	}
 	return s == last
 }
@@ -116,34 +118,14 @@ func (v *viterbi) trace(s, end, begin int) bool {
 // step goes on by one bit with the soft bits x, y, z. States 2j and 2j+1 lead to
 // j with 0 and to j+32 with 1; as all polynomials have their first and last bit,
 // the outputs of 2j+1 are those of 2j turned round.
-func step(now, next *[states]int32, x, y, z int32) (choice uint64) {
-	var metric [8]int32
-	for o := range metric {
-		m := x
-		if o&4 != 0 {
-			m = -x
-		}
-		if o&2 != 0 {
-			m -= y
-		} else {
-			m += y
-		}
-		if o&1 != 0 {
-			m -= z
-		} else {
-			m += z
-		}
-		metric[o] = m
-	}
+func step(now, next *[states]int32, x, y, z int32) {
+	x, y, z = 2*x, 2*y, 2*z
+	a, b, c, d := x+y+z, x+y-z, x-y+z, x-y-z
+	metric := [8]int32{a, b, c, d, -d, -c, -b, -a}
 	for j := range states / 2 {
 		m := metric[outputs[2*j]&7]
-		even, odd := now[2*j], now[2*j+1]
-		p, q := even+m, odd-m
-		next[j] = max(p, q)
-		choice |= uint64(uint32(p-q)>>31) << j
-		p, q = even-m, odd+m
-		next[j+states/2] = max(p, q)
-		choice |= uint64(uint32(p-q)>>31) << (j + states/2)
+		even, odd := now[2*j]|1, now[2*j+1]&^1
+		next[j] = max(even+m, odd-m)
+		next[j+states/2] = max(even-m, odd+m)
 	}
-	return choice
 }

@@ -22,12 +22,37 @@ func (e *element) add(gamma float64, soft []float32) {
 	}
 	e.clean += 2 * gamma * n
 	e.noise += 2 * math.Sqrt(gamma*2/math.Pi) * n
-	mean, sd, t := 2*gamma, 2*math.Sqrt(gamma), math.Sqrt(gamma)
-	tail, density := 0.5*math.Erfc(t/math.Sqrt2), math.Exp(-gamma/2)/math.Sqrt(2*math.Pi)
-	lost := sd*density - mean*tail
+	lost, spread := turned(gamma)
 	e.lost += lost * float64(len(soft))
-	e.spread += ((mean*mean+sd*sd)*tail - mean*sd*density - lost*lost) * float64(len(soft))
+	e.spread += spread * float64(len(soft))
 }
+
+// turned are the mean and the variance of the weight of a bit of γ that noise turned
+// round: of zero, if it did not.
+func turned(gamma float64) (mean, variance float64) {
+	// Of a straight line between two of the table it differs by less than .0002.
+	at := math.Sqrt(gamma) * turnedSteps
+	if i := int(at); at < float64(len(turnedTable)-1) {
+		a, b, f := &turnedTable[i], &turnedTable[i+1], at-float64(i)
+		return a[0] + f*(b[0]-a[0]), a[1] + f*(b[1]-a[1])
+	}
+	return 0, 0
+}
+
+// turnedTable is turned by the square root of γ, turnedSteps to 1. After it noise turns
+// one bit in two millions round.
+var turnedTable = func() (all [5*turnedSteps + 1][2]float64) {
+	for i := range all {
+		t := float64(i) / turnedSteps
+		mean, sd := 2*t*t, 2*t
+		tail, density := 0.5*math.Erfc(t/math.Sqrt2), math.Exp(-t*t/2)/math.Sqrt(2*math.Pi)
+		lost := sd*density - mean*tail
+		all[i] = [2]float64{lost, (mean*mean+sd*sd)*tail - mean*sd*density - lost*lost}
+	}
+	return
+}()
+
+const turnedSteps = 64
 
 // full tells whether the element can have been sent.
 func (e *element) full() bool {
