@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 
 	"mpbond/fault"
@@ -66,6 +67,7 @@ type carrier struct {
 	size  int64
 
 	receiver *lte.Receiver
+	spread   *spread
 	buf      []byte
 	samples  []complex64
 	meter    meter
@@ -95,7 +97,7 @@ func (c *carrier) begin() error {
 	if err != nil {
 		return err
 	}
-	c.receiver = r
+	c.receiver, c.spread = r, newSpread(r, runtime.GOMAXPROCS(0))
 	r.Heard = func(s *lte.Subframe) { c.fresh = append(c.fresh, c.take(s)) }
 	return nil
 }
@@ -104,9 +106,9 @@ func (c *carrier) begin() error {
 func (c *carrier) take(s *lte.Subframe) *heard {
 	own := *s
 	own.DCIs = slices.Clone(s.DCIs)
-	who, _ := c.receiver.Cell()
+	who := own.Cell
 	sub := int64(c.Rate / 1000)
-	h := &heard{Subframe: Subframe{Cell: c.place, PRB: uint8(who.PRB), Identity: who, Offset: c.receiver.Offset(), Subframe: &own}}
+	h := &heard{Subframe: Subframe{Cell: c.place, PRB: uint8(who.PRB), Identity: who, Offset: own.Offset, Subframe: &own}}
 	h.again = c.begun && (who != c.who || !c.skipped && own.Start-c.start > sub+sub/2)
 	c.begun, c.start, c.who, c.skipped = true, own.Start, who, false
 	return h
@@ -118,6 +120,7 @@ func (c *carrier) step(n int) {
 	c.buf = c.buf[:c.Format.Size()*c.Rate/1000*n]
 	got, err := io.ReadFull(c.in, c.buf)
 	c.feed(c.buf[:got], 0)
+	c.spread.wait()
 	if err != nil {
 		c.end(err)
 	}
@@ -126,6 +129,7 @@ func (c *carrier) step(n int) {
 // feed decodes whole samples, and what is over; lost samples are missing before.
 func (c *carrier) feed(raw []byte, lost int64) {
 	if lost > 0 {
+		c.spread.wait()
 		c.receiver.Skip(lost)
 		c.skipped = true
 	}
@@ -148,6 +152,7 @@ func (c *carrier) end(err error) {
 		c.failed = err
 	}
 	c.receiver.Close()
+	c.spread.wait()
 }
 
 // count takes a subframe into the state.

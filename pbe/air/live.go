@@ -159,6 +159,7 @@ func (in *inlet) back(raw []byte) {
 func (l *Listener) follow(ctx context.Context, c *carrier, in *inlet) {
 	quiet := time.NewTimer(quietFor)
 	defer quiet.Stop()
+	defer c.spread.wait()
 	var lost int64 // not yet told
 	var told time.Time
 	doubted := false
@@ -175,6 +176,9 @@ func (l *Listener) follow(ctx context.Context, c *carrier, in *inlet) {
 		quiet.Reset(quietFor)
 		c.feed(next.raw, next.lost)
 		in.back(next.raw)
+		if len(in.out) == 0 {
+			c.spread.wait()
+		}
 		if next.err != nil {
 			c.end(next.err)
 		}
