@@ -23,7 +23,7 @@ func cellCommand() *cobra.Command {
 paced (mpbond primary --cell), without a bond.`,
 		Example: `  mpbond cell capacity unix:/run/cells.sock --rnti 0x4601`,
 	}
-	cmd.AddCommand(cellCapacityCommand(), cellStatsCommand())
+	cmd.AddCommand(cellCapacityCommand(), cellStatsCommand(), cellGridCommand())
 	return cmd
 }
 
