@@ -87,7 +87,7 @@ func BenchmarkStep(b *testing.B) {
 		for i := range len(h.samples) / sub {
 			w := newWork(d)
 			w.sub.Index = (v.tti + i) % 10
-			d.follow(w, h.samples[i*sub:][:sub], 0)
+			d.follow(w, w.track(h.samples[i*sub:][:sub], 0))
 			w.Decode()
 			works = append(works, w)
 		}
@@ -95,7 +95,8 @@ func BenchmarkStep(b *testing.B) {
 			name string
 			do   func(i int, w *Work)
 		}{
-			{"follow", func(i int, w *Work) { d.follow(w, h.samples[i*sub:][:sub], 0) }},
+			{"follow", func(i int, w *Work) { d.follow(w, w.track(h.samples[i*sub:][:sub], 0)) }},
+			{"MIB, one in ten", func(i int, w *Work) { d.readMIB(w, h.samples[i*sub:][:sub]) }},
 			{"spectrum", func(_ int, w *Work) { w.spectrum(4, 5); w.spectrum(1, w.sub.CFI) }},
 			{"channels", func(_ int, w *Work) { w.channels() }},
 			{"control", func(_ int, w *Work) { w.control() }},

@@ -6,6 +6,9 @@ type Subframe struct {
 	Cell Cell
 	// SFN and Index number it: 0 to 1023, 0 to 9.
 	SFN, Index int
+	// Gap says that its number need not follow that of the last one by the time between
+	// them: a cell was found, or samples are missing.
+	Gap bool
 	// Start is the sample where it begins.
 	Start int64
 	// CFI is how many symbols the control channels took; in cells of up to 10 PRB one
@@ -38,6 +41,8 @@ type decoder struct {
 	history *history
 	words   int     // that were decoded
 	spare   []*Work // that are on no way
+	mibs    *mibReader
+	row     []complex128 // of a symbol
 }
 
 func newDecoder(c Cell, size int) *decoder {
@@ -69,16 +74,16 @@ func (d *decoder) work() *Work {
 // narrow cells have few reference signals.
 const noiseGain = 0.1
 
-// follow is what a subframe whose Index is set says about time and carrier, and
-// about the noise before it is decoded. It must be called in order.
-func (d *decoder) follow(w *Work, samples []complex64, offset float64) tracking {
-	t := w.track(samples, offset)
-	if d.noise == 0 {
+// follow is told what a subframe says about time and carrier, and tells its work of
+// the noise. It must be called in order.
+func (d *decoder) follow(w *Work, t tracking) {
+	switch {
+	case d.noise == 0:
 		d.noise = t.noise
+	case w.sub.SNR > lostSNR:
+		d.noise += noiseGain * (t.noise - d.noise)
 	}
-	d.noise += noiseGain * (t.noise - d.noise)
 	w.noise = d.noise
-	return t
 }
 
 // done ends what Work.Decode began: of the words that were found in a subframe

@@ -55,9 +55,10 @@ func newBroadcast(id int) *broadcast {
 }
 
 // decode reads the MIB from the soft bits of one frame, made for ports. It tries
-// each of the four frames that it could be (36.211 section 6.6.1).
-func (b *broadcast) decode(soft []float32, id, ports int) (mib, bool) {
-	for part := range 4 {
+// each of the four frames that it could be (36.211 section 6.6.1), one of them first.
+func (b *broadcast) decode(soft []float32, id, ports, first int) (mib, bool) {
+	for i := range 4 {
+		part := (first + i) % 4
 		var sum [streams * (mibBits + crcBits)]float32
 		for i, s := range soft {
 			// 480 bits are four times round the circular buffer of 120.
@@ -119,4 +120,42 @@ func explained(soft []float32, coded []byte) float32 {
 		fit += s
 	}
 	return fit / max(all, 1e-30)
+}
+
+// mibReader reads the MIBs of one cell.
+type mibReader struct {
+	// grid are the middle subcarriers of symbols 7 to 11 of subframe 0.
+	grid     *grid
+	est      *estimator
+	soft     softener
+	code     *broadcast
+	elements []reg
+	bits     []float32
+}
+
+func newMIBReader(id int) *mibReader {
+	view := Cell{ID: id, PRB: 6, Ports: 2, Sixths: 1}
+	return &mibReader{grid: newGrid(pbchWidth, 7, 8, 9, 10, 11), est: newEstimator(view), code: newBroadcast(id), elements: view.pbchElements(),
+		soft: softener{cell: view, channel: [2][]complex128{make([]complex128, pbchWidth), make([]complex128, pbchWidth)}}}
+}
+
+// read reads the MIB in the grid, of a cell with one of these numbers of ports. It
+// tries one of the four frames that it could be first.
+func (r *mibReader) read(first int, ports ...int) (mib, bool) {
+	for port := range r.soft.channel {
+		r.est.estimate(r.grid, port, 7, 1, r.soft.channel[port])
+	}
+	for _, n := range ports {
+		r.soft.cell.Ports = n
+		r.soft.measure()
+		r.bits = r.bits[:0]
+		for i := 0; i < len(r.elements); i += 2 {
+			a, b := r.elements[i], r.elements[i+1]
+			r.bits = r.soft.pair(r.grid[a.l], a.k, b.k, r.bits)
+		}
+		if m, ok := r.code.decode(r.bits, r.soft.cell.ID, n, first); ok {
+			return m, true
+		}
+	}
+	return mib{}, false
 }

@@ -46,6 +46,12 @@ type Receiver struct {
 	number  int      // of the next subframe, SFN·10 + index
 	offset  float64  // of the carrier, in Hz
 	bad     int      // subframes without reference signals, less two for each with
+	streak  int      // of them, the last in turn
+	rest    int      // subframes until the cell may be looked for where it is thought to be
+	unread  int      // MIBs in turn
+	gap     bool     // before the next subframe
+	changed int      // MIBs in turn that tell of another cell
+	counts  Counts
 }
 
 // NewReceiver takes rate samples per second: 1.92, 3.84, 7.68, 15.36, 23.04 or
@@ -104,8 +110,7 @@ func (r *Receiver) work(end bool) {
 		if r.decoder == nil && !r.acquire(end) {
 			return
 		}
-		for r.decoder != nil && r.next-r.at+int64(sub) <= int64(len(r.samples)) {
-			r.subframe(r.samples[r.next-r.at:][:sub])
+		for r.decoder != nil && r.next-r.at+int64(sub) <= int64(len(r.samples)) && r.subframe(end) {
 		}
 		if r.decoder != nil {
 			r.drop(int(r.next - r.at))
@@ -130,8 +135,9 @@ func (r *Receiver) acquire(end bool) bool {
 	}
 	r.tried = len(r.samples)
 	factor := r.size / searchSize
-	f, ok := r.search.search(decimate(r.samples, factor))
+	f, ok := r.search.search(decimate(r.samples, factor), anyCell)
 	if ok && f.mib.cell.subcarriers() < r.size && f.mib.cell.valid() {
+		r.counts.Found++
 		r.lock(f, factor)
 		return true
 	}
@@ -145,8 +151,10 @@ func (r *Receiver) acquire(end bool) bool {
 // lock begins to follow the cell that was found, at the first whole subframe.
 func (r *Receiver) lock(f found, factor int) {
 	sub := subframeLen(r.size)
-	r.decoder = newDecoder(f.mib.cell, r.size)
-	r.offset = f.offset
+	if r.decoder == nil || r.decoder.cell != f.mib.cell {
+		r.decoder = newDecoder(f.mib.cell, r.size)
+	}
+	r.offset, r.gap = f.offset, true
 	start := f.start * factor
 	number := f.mib.sfn * 10
 	w := r.decoder.work()
@@ -185,40 +193,71 @@ func (r *Receiver) lock(f found, factor int) {
 	}
 	r.next = r.at + int64(max(start-back*sub, 0))
 	r.number = ((number-back)%10240 + 10240) % 10240
-	r.bad = 0
+	r.bad, r.streak, r.unread, r.changed = 0, 0, 0, 0
 }
 
 // cycles is the carrier's offset in cycles per sample.
 func (r *Receiver) cycles() float64 { return r.offset / float64(r.size*spacing) }
 
-// subframe begins the work of the next one.
-func (r *Receiver) subframe(samples []complex64) {
-	d := r.decoder
+// subframe begins the work of the next one. It is false if more must be heard first.
+func (r *Receiver) subframe(end bool) bool {
+	d, samples := r.decoder, r.samples[r.next-r.at:][:subframeLen(r.size)]
 	w := d.work()
 	w.sub = Subframe{Cell: d.cell, SFN: r.number / 10, Index: r.number % 10, Start: r.next, Offset: r.offset}
-	t := d.follow(w, samples, r.cycles())
-	r.offset += trackGain * t.offset
+	t := w.track(samples, r.cycles())
+	// Of noise alone one in ten looks like a weak signal.
+	heard := w.sub.SNR > lostSNR
+	if v := r.doubt(heard, t.delay, end); v != goOn {
+		d.spare = append(d.spare, w)
+		return v == regained
+	}
+	if !heard {
+		r.bad++
+		r.streak++
+	} else {
+		r.bad, r.streak = max(r.bad-2, 0), 0
+		if w.sub.Index == 0 && !r.broadcast(w, samples) {
+			d.spare = append(d.spare, w)
+			return true
+		}
+	}
+	w.sub.Gap, r.gap = r.gap, false
+	d.follow(w, t)
 	r.next += int64(len(samples))
-	// A sample is moved by when the clock is more than half of one off.
-	if shift := t.delay * float64(r.size*spacing); math.Abs(shift) > 1.5 {
-		r.next += int64(math.Copysign(1, shift))
+	if heard {
+		r.offset += trackGain * t.offset
+		r.next += r.shift(t.delay)
 	}
 	r.number = (r.number + 1) % 10240
-	// Of noise alone one in ten looks like a weak signal.
-	if r.bad++; w.sub.SNR > lostSNR {
-		r.bad = max(r.bad-3, 0)
-	}
 	if r.bad >= lostAfter {
-		r.decoder = nil
-		r.drop(int(r.next - r.at))
-		return
+		r.lose()
+		return true
 	}
 	if r.Spread != nil {
 		r.Spread(w)
-		return
+		return true
 	}
 	w.Decode()
 	r.Done(w)
+	return true
+}
+
+// shift is by how many samples the next subframe begins later if this one did so by
+// delay: none while the clock is less than half of one off, all but half of many.
+func (r *Receiver) shift(delay float64) int64 {
+	shift := delay * float64(r.size*spacing)
+	if !(math.Abs(shift) > 1.5) {
+		return 0
+	}
+	return int64(math.Copysign(max(1, math.Abs(shift)/2), shift))
+}
+
+// lose gives the cell up.
+func (r *Receiver) lose() {
+	r.counts.Lost++
+	r.decoder = nil
+	r.drop(int(r.next - r.at))
+	r.tried = 0
 }
 
 // Done ends the work of a subframe that was handed to Spread and decoded.

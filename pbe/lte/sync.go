@@ -156,9 +156,12 @@ func newSearcher() *searcher {
 	return s
 }
 
-// search finds the strongest cell in y, which is at searchSize and longer than a
+// anyCell is the identity of the strongest one.
+const anyCell = -1
+
+// search finds the cell of an identity in y, which is at searchSize and longer than a
 // frame. It changes y.
-func (s *searcher) search(y []complex128) (found, bool) {
+func (s *searcher) search(y []complex128, only int) (found, bool) {
 	offset, slot := prefixes(y)
 	turn, now := cmplx.Rect(1, -2*math.Pi*offset/(searchSize*spacing)), complex(1, 0)
 	for i := range y {
@@ -167,12 +170,14 @@ func (s *searcher) search(y []complex128) (found, bool) {
 	}
 	tried := map[int]bool{}
 	for range maxAttempts {
-		at, id2 := s.primary(y, slot, tried)
+		at, id2 := s.primary(y, slot, only, tried)
 		if id2 < 0 {
 			break
 		}
-		tried[at*3+id2] = true
-		id, second := s.secondary(y, at, id2)
+		for d := -1; d <= 1; d++ {
+			tried[(at+d)*3+id2] = true
+		}
+		id, second := s.secondary(y, at, id2, only)
 		start := at - symbolAt(searchSize, pssSymbol)
 		if second {
 			start -= halfFrame
@@ -186,14 +191,14 @@ func (s *searcher) search(y []complex128) (found, bool) {
 
 // primary finds where the useful part of a symbol with PSS begins, within the
 // first half frame, and which it is; −1 if none.
-func (s *searcher) primary(y []complex128, slot int, tried map[int]bool) (at, id2 int) {
+func (s *searcher) primary(y []complex128, slot, only int, tried map[int]bool) (at, id2 int) {
 	best := 0.0
 	id2 = -1
 	for sym := range 10 * perSlot {
 		for d := -syncSpread; d <= syncSpread; d++ {
 			begin := (slot + symbolAt(searchSize, sym) + d + halfFrame) % halfFrame
 			for root := range s.time {
-				if tried[begin*3+root] {
+				if tried[begin*3+root] || only >= 0 && root != only%3 {
 					continue
 				}
 				var fit, energy float64
@@ -216,7 +221,7 @@ func (s *searcher) primary(y []complex128, slot int, tried map[int]bool) (at, id
 
 // secondary finds the cell identity by SSS, and whether the first half frame is a
 // frame's second.
-func (s *searcher) secondary(y []complex128, at, id2 int) (id int, second bool) {
+func (s *searcher) secondary(y []complex128, at, id2, only int) (id int, second bool) {
 	back := symbolAt(searchSize, pssSymbol) - symbolAt(searchSize, sssSymbol)
 	one, two := make([]complex128, searchSize), make([]complex128, searchSize)
 	primary := pss(id2)
@@ -240,6 +245,9 @@ func (s *searcher) secondary(y []complex128, at, id2 int) (id int, second bool) 
 	best := math.Inf(-1)
 	for id1 := range 168 {
 		n := 3*id1 + id2
+		if only >= 0 && n != only {
+			continue
+		}
 		first, last := sss(n, false), sss(n, true)
 		var straight, crossed float64
 		for i := range syncLen {
@@ -259,13 +267,7 @@ func (s *searcher) secondary(y []complex128, at, id2 int) (id int, second bool) 
 // readMIB reads the MIB of the first frame in y that has one, when frames begin
 // at start and each frame after it.
 func readMIB(y []complex128, start, id int) (m mib, frames int, ok bool) {
-	view := Cell{ID: id, PRB: 6, Ports: 2, Sixths: 1}
-	d := newDemodulator(searchSize, pbchWidth)
-	e := newEstimator(view)
-	b := newBroadcast(id)
-	g := newGrid(pbchWidth, 7, 8, 9, 10, 11)
-	soft := softener{cell: view, channel: [2][]complex128{make([]complex128, pbchWidth), make([]complex128, pbchWidth)}}
-	elements := view.pbchElements()
+	d, r := newDemodulator(searchSize, pbchWidth), newMIBReader(id)
 	samples := make([]complex64, subframeLen(searchSize))
 	for ; ; frames++ {
 		begin := start + frames*2*halfFrame
@@ -279,21 +281,10 @@ func readMIB(y []complex128, start, id int) (m mib, frames int, ok bool) {
 			samples[i] = complex64(y[begin+i])
 		}
 		for l := 7; l <= 11; l++ {
-			d.symbol(samples, l, g[l])
+			d.symbol(samples, l, r.grid[l])
 		}
-		for port := range soft.channel {
-			e.estimate(g, port, 7, 1, soft.channel[port])
-		}
-		for _, ports := range []int{1, 2} {
-			soft.cell.Ports = ports
-			soft.measure()
-			var bits []float32
-			for i := 0; i < len(elements); i += 2 {
-				bits = soft.pair(g[elements[i].l], elements[i].k, elements[i+1].k, bits)
-			}
-			if m, ok = b.decode(bits, id, ports); ok {
-				return m, frames, true
-			}
+		if m, ok = r.read(0, 1, 2); ok {
+			return m, frames, true
 		}
 	}
 }

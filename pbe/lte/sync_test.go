@@ -86,7 +86,7 @@ func vectors(t testing.TB) (all []vector) {
 func TestGivenSearch(t *testing.T) {
 	for _, v := range vectors(t) {
 		factor := v.size / searchSize
-		f, ok := newSearcher().search(decimate(v.samples[:min(len(v.samples), 20*subframeLen(v.size))], factor))
+		f, ok := newSearcher().search(decimate(v.samples[:min(len(v.samples), 20*subframeLen(v.size))], factor), anyCell)
 		if !ok || f.mib.cell != v.cell || math.Abs(f.offset-v.offset) > 100 {
 			t.Errorf("%s: %v %+v, want %+v", v.name, ok, f, v.cell)
 		}

@@ -1,0 +1,151 @@
+package lte
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// stream are n subframes from the SFN 700 on, and what is sent in them.
+func stream(c Cell, size, n int, a air) (samples []complex64, truth map[string]int) {
+	tx := newTransmitter(c, size, 9)
+	truth = map[string]int{}
+	for i := range n {
+		tx.subframe(700+i/10, i%10, 1+i%3)
+	}
+	for _, s := range tx.sent {
+		truth[s.d.key(&Subframe{SFN: 700 + s.subframe/10, Index: s.subframe % 10})] = s.subframe
+	}
+	return tx.over(a), truth
+}
+
+// account is what became of a stream.
+type account struct {
+	subframes, gaps int
+	heard           map[int]int // right messages, by subframe
+	wrong           []string
+	r               *Receiver
+}
+
+func hear(t *testing.T, size, piece int, truth map[string]int, samples []complex64) *account {
+	t.Helper()
+	r, err := NewReceiver(size * spacing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &account{heard: map[int]int{}, r: r}
+	r.Heard = func(s *Subframe) {
+		a.subframes++
+		if s.Gap {
+			a.gaps++
+		}
+		for i := range s.DCIs {
+			k := s.DCIs[i].key(s)
+			if at, ok := truth[k]; ok {
+				a.heard[at]++
+			} else {
+				a.wrong = append(a.wrong, k)
+			}
+		}
+	}
+	for part := range slices.Chunk(samples, piece) {
+		r.Feed(part)
+	}
+	r.Close()
+	return a
+}
+
+// TestGap: where samples are missing, or come twice, all is heard again with the right
+// numbers from the next whole subframe on; if only whole frames are, from the next
+// frame on.
+func TestGap(t *testing.T) {
+	for _, c := range []struct {
+		cell Cell
+		size int
+	}{{Cell{ID: 301, PRB: 6, Ports: 1, Sixths: 1}, 128}, {Cell{ID: 77, PRB: 25, Ports: 2, Sixths: 6}, 512}} {
+		const n, at = 100, 37 // subframes, and the one in which the gap begins
+		samples, truth := stream(c.cell, c.size, n, air{gain: [2]complex128{1, 0.8i}, offset: 1700, snr: 20})
+		sub := subframeLen(c.size)
+		for _, missing := range []int{1, c.size / 32, c.size / 8, c.size, sub / 2, sub, 7*sub + 100, 10 * sub, 20*sub + 1, 40 * sub, -sub / 3, -3 * sub} {
+			from := at*sub + sub/3
+			cut := slices.Concat(samples[:from], samples[from+missing:])
+			a := hear(t, c.size, 777*c.size/128, truth, cut)
+			first := at + 1 // that must be heard again
+			if missing > 0 {
+				first = (from+missing)/sub + 1
+			}
+			frames := missing > 0 && missing%(10*sub) <= c.size/16 && missing > sub
+			if frames {
+				first = (first + 9) / 10 * 10
+			}
+			lost := 0
+			for k, in := range truth {
+				if (in < at || in > first) && a.heard[in] == 0 {
+					lost++
+					t.Log("lost:", k)
+				}
+			}
+			counts, far := a.r.Counts(), max(missing, -missing) > c.size/16
+			if lost > 0 || counts.Found != 1 || counts.Lost > 0 || far != (counts.Regained+counts.Jumps == 1) || far != (a.gaps == 2) {
+				t.Errorf("%d samples missing of %d a subframe: %d gaps, %d lost, %+v", missing, sub, a.gaps, lost, counts)
+			}
+			// What the subframe with the gap held may have become something else.
+			for _, k := range a.wrong {
+				if !frames && !strings.HasPrefix(k, fmt.Sprint(7000+at, " ")) {
+					t.Errorf("%d samples missing: nobody sent %s", missing, k)
+				}
+			}
+		}
+	}
+}
+
+// TestFade: a cell that is not heard for some time, or not as well as another, is the
+// same one after it, with the count gone on.
+func TestFade(t *testing.T) {
+	c := Cell{ID: 301, PRB: 6, Ports: 1, Sixths: 1}
+	samples, truth := stream(c, 128, 120, air{gain: [2]complex128{1}, snr: 20})
+	sub := subframeLen(128)
+	other := short(205, 120, 20)
+	noise := noiseOf(len(samples), 0.07)
+	for _, silent := range []int{2, 9, 30} {
+		for name, instead := range map[string][]complex64{"noise": noise, "another cell": other} {
+			faded := slices.Clone(samples)
+			copy(faded[40*sub:(40+silent)*sub], instead)
+			a := hear(t, 128, 5000, truth, faded)
+			got, want := 0, 0
+			for _, at := range truth {
+				if at < 40 || at >= 40+silent {
+					want++
+					if a.heard[at] > 0 {
+						got++
+					}
+				}
+			}
+			if now, _ := a.r.Cell(); got != want || now != c || a.gaps != 1 || a.subframes != 120 {
+				t.Errorf("%s for %d subframes: %d of %d heard, %d gaps, %d subframes, %v, %+v", name, silent, got, want, a.gaps, a.subframes, now, a.r.Counts())
+			}
+		}
+	}
+}
+
+// TestStronger: another cell that is stronger from some time on does not end the one
+// that is heard as long as that can be heard, and is found when it cannot.
+func TestStronger(t *testing.T) {
+	c := Cell{ID: 301, PRB: 6, Ports: 1, Sixths: 1}
+	samples, truth := stream(c, 128, 150, air{gain: [2]complex128{1}, snr: 20})
+	sub := subframeLen(128)
+	for i, s := range short(205, 110, 30) {
+		switch at := 40*sub + sub/3 + i; {
+		case at >= len(samples):
+		case i < 30*sub:
+			samples[at] += 0.5 * s
+		default:
+			samples[at] = 0.001*samples[at] + 2*s
+		}
+	}
+	a := hear(t, 128, 10000, truth, samples)
+	if now, _ := a.r.Cell(); now.ID != 205 || a.r.Counts().Lost != 1 || a.r.Counts().Found != 2 {
+		t.Errorf("%v, %+v", now, a.r.Counts())
+	}
+}
