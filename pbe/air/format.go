@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"mpbond/fault"
@@ -68,20 +69,25 @@ func (f Format) Size() int { return formats[f].size }
 
 // Decode adds the samples of whole b, of which it takes as many as are there, to out.
 func (f Format) Decode(out []complex64, b []byte) []complex64 {
-	size := f.Size()
-	for ; len(b) >= size; b = b[size:] {
-		var re, im float32
-		switch f {
-		case CF32:
-			re = math.Float32frombits(binary.LittleEndian.Uint32(b))
-			im = math.Float32frombits(binary.LittleEndian.Uint32(b[4:]))
-		case SC16:
-			re = float32(int16(binary.LittleEndian.Uint16(b))) / (1 << 15)
-			im = float32(int16(binary.LittleEndian.Uint16(b[2:]))) / (1 << 15)
-		case CU8:
-			re, im = (float32(b[0])-127.5)/128, (float32(b[1])-127.5)/128
+	n := len(b) / f.Size()
+	out = slices.Grow(out, n)[:len(out)+n]
+	to := out[len(out)-n:]
+	switch f {
+	case CF32:
+		for i := range to {
+			v := binary.LittleEndian.Uint64(b[8*i:])
+			to[i] = complex(math.Float32frombits(uint32(v)), math.Float32frombits(uint32(v>>32)))
 		}
-		out = append(out, complex(re, im))
+	case SC16:
+		for i := range to {
+			v := binary.LittleEndian.Uint32(b[4*i:])
+			to[i] = complex(float32(int16(v))/(1<<15), float32(int16(v>>16))/(1<<15))
+		}
+	case CU8:
+		for i := range to {
+			v := binary.LittleEndian.Uint16(b[2*i:])
+			to[i] = complex((float32(uint8(v))-127.5)/128, (float32(v>>8)-127.5)/128)
+		}
 	}
 	return out
 }

@@ -179,31 +179,37 @@ func (b *blind) decode(soft []float32, all float32, a *attempt, least float64) f
 // can tells whether b.word can have been sent there, and as what.
 func (b *blind) can(a *attempt, at where, common bool) (DCI, bool) {
 	r := crcMask(b.word[:a.size+crcBits])
-	var d DCI
+	switch {
+	case r.User():
+		if mayBe(r, at.subframe, at.level, at.first, at.cces) {
+			if d, is := b.read(r, a.own, a.size, at); is {
+				return d, true
+			}
+		}
+	case r != rntiSI && r != rntiP && (r < 1 || r > maxRA):
+		return DCI{}, false
+	}
+	if !common {
+		return DCI{}, false
+	}
+	return b.read(r, a.common, a.size, at)
+}
+
+// read reads b.word, of so many bits, as the first of the formats that it can be.
+func (b *blind) read(r cell.RNTI, formats []cell.Format, size int, at where) (DCI, bool) {
 	flag := cell.Format0
 	if b.word[0] == 1 {
 		flag = cell.Format1A
 	}
-	of := func(formats []cell.Format) bool {
-		for _, f := range formats {
-			if (f == cell.Format0 || f == cell.Format1A) && f != flag || f == cell.Format1C && r.User() || f == cell.Format0 && !r.User() {
-				continue
-			}
-			d = DCI{RNTI: r, Format: f, CCE: at.first, Level: at.level, Payload: b.word[:a.size]}
-			if b.cell.parse(&d) {
-				d.Payload = nil
-				return true
-			}
+	for _, f := range formats {
+		if (f == cell.Format0 || f == cell.Format1A) && f != flag || f == cell.Format1C && r.User() || f == cell.Format0 && !r.User() {
+			continue
 		}
-		return false
+		d := DCI{RNTI: r, Format: f, CCE: at.first, Level: at.level, Payload: b.word[:size]}
+		if b.cell.parse(&d) {
+			d.Payload = nil
+			return d, true
+		}
 	}
-	switch {
-	case r.User():
-		is := mayBe(r, at.subframe, at.level, at.first, at.cces) && of(a.own) || common && of(a.common)
-		return d, is
-	case r == rntiSI || r == rntiP || r >= 1 && r <= maxRA:
-		is := common && of(a.common)
-		return d, is
-	}
-	return d, false
+	return DCI{}, false
 }

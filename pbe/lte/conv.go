@@ -1,6 +1,9 @@
 package lte
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // The tail-biting convolutional code of 36.212 section 5.1.3.1: rate 1/3, 64
 // states. A state holds the last six bits, the newest in front.
@@ -31,7 +34,7 @@ func encode(bits, out []byte) []byte {
 		s = s>>1 | int(b)<<(memory-1)
 	}
 	n, d := len(out), len(bits)
-	out = append(out, make([]byte, streams*d)...)
+	out = slices.Grow(out, streams*d)[:n+streams*d]
 	for i, b := range bits {
 		r := int(b)<<memory | s
 		o := outputs[r]

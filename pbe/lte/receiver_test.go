@@ -275,3 +275,33 @@ func TestGrant(t *testing.T) {
 		t.Errorf("%v: %+v, want %+v", err, got, sub)
 	}
 }
+
+// TestAllocations: a subframe takes memory for its messages only.
+func TestAllocations(t *testing.T) {
+	tx := newTransmitter(Cell{ID: 44, PRB: 15, Ports: 2, Sixths: 6}, 256, 1)
+	for i := range 40 {
+		tx.subframe(i/10, i%10, 3)
+	}
+	samples := tx.over(air{gain: [2]complex128{1, 0.5i}, snr: 20})
+	r, err := NewReceiver(256 * spacing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Feed(samples) // in which the cell is found
+	messages := 0
+	r.Heard = func(s *Subframe) { messages += len(s.DCIs) }
+	var works []*Work
+	r.Spread = func(w *Work) { works = append(works, w) }
+	r.Feed(samples)
+	for _, w := range works { // which makes room
+		w.Decode()
+	}
+	runs := len(works) - 1 // and one before them
+	each := func(do func(*Work)) float64 {
+		i := 0
+		return testing.AllocsPerRun(runs, func() { do(works[i]); i++ })
+	}
+	if decode, done := each((*Work).Decode), each(r.Done); messages < runs || decode > 0 || done > 2 {
+		t.Errorf("%v allocations to decode, %v in the end, with %d messages in %d", decode, done, messages, len(works))
+	}
+}
