@@ -44,6 +44,7 @@ type Board struct {
 	orders  []Order
 	view    View
 
+	barred        map[[2]int]bool // path and object
 	added, pieces int
 	lastJob       JobID
 	copied        unit.Bytes // what copies have wasted
@@ -61,7 +62,7 @@ type path struct {
 
 // NewBoard makes a board for a number of paths, all of them down.
 func NewBoard(s Scheduler, paths int) *Board {
-	return &Board{sched: s, paths: make([]path, paths)}
+	return &Board{sched: s, paths: make([]path, paths), barred: map[[2]int]bool{}}
 }
 
 // Add gives it items to fetch. Index is set.
@@ -93,12 +94,36 @@ func (b *Board) Down(path int, now time.Time) {
 	b.paths[path].up = false
 }
 
+// Bar tells that a path cannot fetch an object; what it had of it fails.
+func (b *Board) Bar(path, object int, now time.Time) {
+	b.barred[[2]int{path, object}] = true
+	if j := b.paths[path].job; j != nil && j.Item.Object == object {
+		b.Fail(j.ID, now)
+	}
+}
+
+// Drop forgets all of an object, so that it can be added again. What is under way of it
+// is cancelled.
+func (b *Board) Drop(object int) {
+	b.waiting = slices.DeleteFunc(b.waiting, func(i Item) bool { return i.Object == object })
+	for _, j := range slices.Clone(b.jobs) {
+		if j.Item.Object == object {
+			b.cancel(j, NothingLeft)
+		}
+	}
+	for key := range b.barred {
+		if key[1] == object {
+			delete(b.barred, key)
+		}
+	}
+}
+
 // Done tells whether nothing waits and nothing is under way.
 func (b *Board) Done() bool { return len(b.waiting) == 0 && len(b.jobs) == 0 }
 
 // Paths is what is known of the paths, valid until the next call.
 func (b *Board) Paths(now time.Time) []Path {
-	b.look(now)
+	b.look(-1, now)
 	return b.view.Paths
 }
 
@@ -112,15 +137,20 @@ func (b *Board) find(id JobID) *Job {
 }
 
 // Learn tells the size of the object whose whole a job fetches, and whether ranges of
-// it can be had.
+// it can be had. Then copies that have brought nothing are cancelled: their paths take
+// a part instead.
 func (b *Board) Learn(id JobID, size unit.Bytes, split bool) {
 	j := b.find(id)
 	if j == nil {
 		return
 	}
-	for _, other := range b.jobs {
+	for _, other := range slices.Clone(b.jobs) {
 		if other.Item.id == j.Item.id {
 			other.Item.To, other.Item.Split = size, split
+			if split && other != j && other.Got == 0 {
+				b.cancel(other, NothingLeft)
+				j.Copy = false
+			}
 		}
 	}
 	b.largest = max(b.largest, size)
@@ -245,8 +275,14 @@ func (b *Board) Fail(id JobID, now time.Time) {
 func (b *Board) Next(now time.Time) (Order, bool) {
 	for p := 0; len(b.orders) == 0 && p < len(b.paths); p++ {
 		if b.paths[p].up && b.paths[p].job == nil {
-			b.look(now)
+			b.look(p, now)
 			b.apply(b.sched.Pick(&b.view, p), p, now)
+		}
+	}
+	// Where a path cannot have what a scheduler keeps for it, another one takes that.
+	for p := 0; len(b.orders) == 0 && len(b.jobs) == 0 && len(b.barred) > 0 && p < len(b.paths); p++ {
+		if b.look(p, now); b.paths[p].up && len(b.view.Waiting) > 0 {
+			b.apply(Decision{Action: Take, Reason: NextItem}, p, now)
 		}
 	}
 	if len(b.orders) == 0 {
@@ -257,14 +293,20 @@ func (b *Board) Next(now time.Time) (Order, bool) {
 	return o, true
 }
 
-// look brings the view up to date.
-func (b *Board) look(now time.Time) {
+// look brings the view up to date, with what a path can have.
+func (b *Board) look(path int, now time.Time) {
 	v := &b.view
 	v.Now, v.Largest, v.Copied = now, b.largest, b.copied
-	v.Waiting = append(v.Waiting[:0], b.waiting...)
-	v.Running = v.Running[:0]
+	v.Waiting, v.Running = v.Waiting[:0], v.Running[:0]
+	for _, i := range b.waiting {
+		if !b.barred[[2]int{path, i.Object}] {
+			v.Waiting = append(v.Waiting, i)
+		}
+	}
 	for _, j := range b.jobs {
-		v.Running = append(v.Running, *j)
+		if !b.barred[[2]int{path, j.Item.Object}] {
+			v.Running = append(v.Running, *j)
+		}
 		if j.Copy {
 			v.Copied += max(0, j.Item.Size())
 		}
@@ -284,8 +326,8 @@ func (b *Board) apply(d Decision, path int, now time.Time) {
 	case Wait:
 		return
 	case Take:
-		j.Item = b.waiting[d.Item]
-		b.waiting = slices.Delete(b.waiting, d.Item, d.Item+1)
+		j.Item = b.view.Waiting[d.Item]
+		b.waiting = slices.DeleteFunc(b.waiting, func(i Item) bool { return i.id == j.Item.id })
 		if size := j.Item.Size(); d.Size > 0 && j.Item.Split && size > d.Size {
 			rest := j.Item
 			rest.From += d.Size

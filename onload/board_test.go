@@ -159,9 +159,40 @@ func TestAutoWaitsForSizes(t *testing.T) {
 		t.Error(c[0].Reason)
 	}
 	b.Learn(c[0].Job.ID, 1e6, true)
-	b.Fail(first[0].Job.ID, at(1.2))
-	// Path 1 waits for its answer as long as path 0 will.
-	expect(t, orders(b, at(1.2)), "shorten p1 0:0-496724, start p0 0:496724-1000000")
+	// Path 1 waits for its answer as long as path 0 will, if that is new to it.
+	expect(t, orders(b, at(1.2)), "cancel p0 0:0-1000000, shorten p1 0:0-496724, start p0 0:496724-1000000")
+}
+
+// TestBarredAndDropped: a path that cannot have an object gets others, and one that is
+// dropped can be added again.
+func TestBarredAndDropped(t *testing.T) {
+	for _, name := range onload.Names() {
+		b := board(t, name, 2, items(2, 100, true)...)
+		b.Bar(0, 0, at(0))
+		b.Bar(1, 1, at(0))
+		begun := map[string]bool{}
+		for n := 0; !b.Done() && n < 10; n++ {
+			for _, o := range orders(b, at(1)) {
+				begun[fmt.Sprintf("p%d %d", o.Job.Path, o.Job.Item.Object)] = true
+				b.Finish(o.Job.ID, at(2))
+			}
+		}
+		if !b.Done() || len(begun) != 2 || !begun["p0 1"] || !begun["p1 0"] {
+			t.Errorf("%s: %v", name, begun)
+		}
+	}
+	b := board(t, "auto", 1, items(1, 100, true)...)
+	orders(b, at(0))
+	b.Bar(0, 0, at(0))
+	expect(t, orders(b, at(0)), "")
+	b.Drop(0)
+	if !b.Done() {
+		t.Error("something is left")
+	}
+	b.Add(items(1, 70, true)...)
+	expect(t, orders(b, at(0)), "start p0 0:0-70")
+	b.Drop(0)
+	expect(t, orders(b, at(0)), "cancel p0 0:0-70")
 }
 
 // TestFailuresReturn: what a failed path had waits again, without what it brought of

@@ -1,0 +1,208 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload"
+	"mpbond/unit"
+)
+
+// version is what tells one state of an object from another. Two that agree are the
+// same, as far as the server says.
+type version struct {
+	Size     unit.Bytes `json:"size"`
+	ETag     string     `json:"etag,omitempty"`     // strong, or ""
+	Modified string     `json:"modified,omitempty"` // strong, or ""
+	typ      string
+	repr     digest
+}
+
+// validator is for If-Range; "" is none.
+func (v version) validator() string {
+	if v.ETag != "" {
+		return v.ETag
+	}
+	return v.Modified
+}
+
+// agrees tells whether another answer is of this version. An ETag says it all; without
+// one, whatever both tell must be the same.
+func (v version) agrees(w version) bool {
+	switch {
+	case v.Size != w.Size && v.Size != onload.Unknown && w.Size != onload.Unknown,
+		v.repr.name == w.repr.name && v.repr.sum != w.repr.sum:
+		return false
+	case v.ETag != "" || w.ETag != "":
+		return v.ETag == w.ETag
+	}
+	return (v.Modified == "" || v.Modified == w.Modified) && (v.typ == "" || w.typ == "" || v.typ == w.typ)
+}
+
+func (v version) String() string {
+	s := []string{v.Size.String()}
+	if v.Size == onload.Unknown {
+		s[0] = "no size"
+	}
+	if v.ETag != "" {
+		s = append(s, "ETag "+strconv.Quote(v.ETag))
+	}
+	if v.Modified != "" {
+		s = append(s, "of "+v.Modified)
+	}
+	return strings.Join(s, ", ")
+}
+
+// answer is what the head of an answer says.
+type answer struct {
+	version
+	from, to unit.Bytes // what the body has; to may be unknown
+	part     bool       // 206
+	content  digest     // of the body
+	proven   bool       // the end of the body can be told from a break
+}
+
+// verdict is what an answer that cannot be used means for who asked.
+type verdict uint8
+
+const (
+	again   verdict = iota // may be better later
+	barred                 // this device cannot have the object
+	other                  // the object is not what it was
+	noRange                // ranges do not work here
+)
+
+// refusal is an answer that cannot be used.
+type refusal struct {
+	verdict verdict
+	after   time.Duration // the server asks to be left alone for
+	err     error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+func refuse(v verdict, format string, args ...any) *refusal {
+	return &refusal{verdict: v, err: fault.New(fault.Protocol, fmt.Errorf(format, args...), "the server does not do what it should; try `mpbond get` without --onload")}
+}
+
+// wanted is what was asked for.
+type wanted struct {
+	ranged   bool
+	from, to unit.Bytes // to may be unknown
+}
+
+// read judges the head of an answer.
+func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
+	switch {
+	case r.StatusCode == http.StatusPartialContent && w.ranged, r.StatusCode == http.StatusOK:
+	case r.StatusCode == http.StatusRequestedRangeNotSatisfiable && w.ranged:
+		if w.to == onload.Unknown {
+			return a, refuse(noRange, "the server has no range of it (416)")
+		}
+		return a, refuse(other, "the server does not have bytes %d to %d any more (416)", w.from, w.to)
+	case r.StatusCode == http.StatusPreconditionFailed:
+		return a, refuse(other, "the object has changed (412)")
+	default:
+		return a, byStatus(r, now)
+	}
+	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") || r.Uncompressed {
+		return a, refuse(barred, "the server sends it encoded as %q, although asked for it as it is", e)
+	}
+	a.ETag, a.Modified, a.typ = validators(r.Header)
+	a.repr, a.content = promised(r.Header, "Repr-Digest"), promised(r.Header, "Content-Digest")
+	if r.StatusCode == http.StatusOK {
+		a.Size, a.to = unit.Bytes(r.ContentLength), unit.Bytes(r.ContentLength)
+		a.proven = r.ContentLength >= 0 || r.ProtoMajor >= 2 || len(r.TransferEncoding) > 0
+		if r.ContentLength < 0 {
+			a.Size, a.to = onload.Unknown, onload.Unknown
+		}
+		return a, nil
+	}
+	a.part, a.proven = true, true
+	if a.from, a.to, a.Size, no = contentRange(r.Header.Get("Content-Range")); no != nil {
+		return a, no
+	}
+	switch {
+	case a.from != w.from || w.to != onload.Unknown && a.to > w.to:
+		return a, refuse(noRange, "asked for bytes %d to %d, the server sends %d to %d", w.from, w.to, a.from, a.to)
+	case r.ContentLength >= 0 && unit.Bytes(r.ContentLength) != a.to-a.from:
+		return a, refuse(noRange, "the server tells of %d bytes, for a range of %d", r.ContentLength, a.to-a.from)
+	}
+	return a, nil
+}
+
+// byStatus says what a status without content means.
+func byStatus(r *http.Response, now time.Time) *refusal {
+	err := fmt.Errorf("the web server answered %s", strings.ToValidUTF8(printable(r.Status), "?"))
+	switch c := r.StatusCode; {
+	case c >= 500 && c != http.StatusNotImplemented && c != http.StatusHTTPVersionNotSupported,
+		c == http.StatusTooManyRequests, c == http.StatusRequestTimeout, c == http.StatusTooEarly:
+		return &refusal{again, retryAfter(r.Header.Get("Retry-After"), now), err}
+	case c == http.StatusNotFound || c == http.StatusGone:
+		return &refusal{barred, 0, fault.New(fault.NotFound, err, "")}
+	}
+	return &refusal{barred, 0, err}
+}
+
+// printable is a line without what a terminal would act on.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// retryAfter reads seconds or a date; 0 is no word of it.
+func retryAfter(s string, now time.Time) time.Duration {
+	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if t, err := http.ParseTime(s); err == nil {
+		return max(0, t.Sub(now))
+	}
+	return 0
+}
+
+// validators are those that tell versions apart for sure: an ETag that is not weak; a
+// date a second before the answer's own, after which a change would have another one
+// (RFC 9110, 8.8.2.2).
+func validators(h http.Header) (etag, modified, typ string) {
+	if e := h.Get("ETag"); len(e) >= 2 && e[0] == '"' && e[len(e)-1] == '"' {
+		etag = e
+	}
+	m, err1 := http.ParseTime(h.Get("Last-Modified"))
+	date, err2 := http.ParseTime(h.Get("Date"))
+	if err1 == nil && err2 == nil && date.Sub(m) >= time.Second {
+		modified = h.Get("Last-Modified")
+	}
+	typ, _, _ = strings.Cut(h.Get("Content-Type"), ";")
+	return etag, modified, strings.ToLower(strings.TrimSpace(typ))
+}
+
+// contentRange reads "bytes 0-99/1000"; to is one behind the last.
+func contentRange(s string) (from, to, size unit.Bytes, no *refusal) {
+	bad := func() (unit.Bytes, unit.Bytes, unit.Bytes, *refusal) {
+		return 0, 0, 0, refuse(noRange, "the server sends a part and says %q of which", s)
+	}
+	text, ok := strings.CutPrefix(s, "bytes ")
+	span, total, ok2 := strings.Cut(text, "/")
+	first, last, ok3 := strings.Cut(span, "-")
+	if !ok || !ok2 || !ok3 {
+		return bad()
+	}
+	a, err1 := strconv.ParseUint(first, 10, 62)
+	b, err2 := strconv.ParseUint(last, 10, 62)
+	n, err3 := strconv.ParseUint(total, 10, 62)
+	if errors.Join(err1, err2, err3) != nil || a > b || b >= n {
+		return bad()
+	}
+	return unit.Bytes(a), unit.Bytes(b + 1), unit.Bytes(n), nil
+}

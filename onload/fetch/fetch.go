@@ -1,0 +1,146 @@
+// Package fetch downloads objects over several devices at once, each with a line of its
+// own. It stands between package onload, which decides who fetches what, and a
+// http.RoundTripper for each device: this one's own interfaces, and helpers (package
+// onload/relay).
+//
+//	fetch.go    what is wanted, and what came of it
+//	engine.go   the loop: orders of the board, the clock, the end
+//	events.go   what the jobs tell, and what follows
+//	object.go   one object: what it is known to be, and what is to be done with an answer
+//	job.go      one request
+//	answer.go   what an answer says, and whether it may be believed
+//	digest.go   Content-Digest and Repr-Digest
+//	part.go     the file that is not whole yet, and its journal
+//
+// Where a server has ranges and names each version of an object, the devices fetch
+// parts of it, and a download that was interrupted goes on; else one device fetches the
+// whole. Parts are of one version or the download begins anew; what a server says of
+// size, range, version and digest holds, or there is an error: never a wrong file.
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload"
+	"mpbond/unit"
+)
+
+// Device is a way to the Internet.
+type Device struct {
+	Name      string
+	Transport http.RoundTripper
+}
+
+// Object is something to be fetched.
+type Object struct {
+	URL  string
+	File string // where it goes, when it is whole and right
+	// Keep tells that a file that is there must not be replaced.
+	Keep   bool
+	SHA256 []byte // what it must have, or nil
+}
+
+// Config is what Get needs.
+type Config struct {
+	Devices []Device // at least one, this device's own line first
+	Objects []Object
+	// Scheduler is one of its own; nil is the default.
+	Scheduler onload.Scheduler
+	UserAgent string
+	Mode      fs.FileMode // of the files
+	// Progress, if not nil, is called now and then, by one goroutine.
+	Progress func(Progress)
+	Log      *slog.Logger
+
+	times times // for tests
+}
+
+// times are how long things may take.
+type times struct {
+	stall    time.Duration // without a byte, before a request is given up
+	answer   time.Duration // without an answer
+	backoff  time.Duration // of a device that failed, the first time
+	patience time.Duration // without a byte from any device, before all is given up
+	save     time.Duration // between entries of the journal
+	tick     time.Duration
+}
+
+var usual = times{
+	stall: 15 * time.Second, answer: 30 * time.Second, backoff: 500 * time.Millisecond,
+	patience: time.Minute, save: 2 * time.Second, tick: 100 * time.Millisecond,
+}
+
+// mostBackoff bounds the time for which a device is left alone.
+const mostBackoff = 20 * time.Second
+
+// Share is what a device did.
+type Share struct {
+	Device string     `json:"device"`
+	Bytes  unit.Bytes `json:"bytes"`  // of bodies, with those that were wasted
+	Wasted unit.Bytes `json:"wasted"` // fetched twice, or of an object that changed
+	Rate   unit.Rate  `json:"-"`      // lately
+	Down   error      `json:"-"`      // why it is not used, or nil
+}
+
+// Progress is how far it is.
+type Progress struct {
+	Bytes, Size unit.Bytes // of all objects; Size is onload.Unknown until all are known
+	Done        int        // objects
+	Devices     []Share
+}
+
+// Got is an object that is there.
+type Got struct {
+	URL     string     `json:"url"`
+	File    string     `json:"file"`
+	Bytes   unit.Bytes `json:"bytes"`
+	Resumed unit.Bytes `json:"resumed"` // of these, there from an earlier try
+	SHA256  string     `json:"sha256"`
+}
+
+// Result is what came of it.
+type Result struct {
+	Objects []Got
+	Devices []Share
+	Took    time.Duration
+}
+
+// Get downloads. What is not finished stays beside its file, if it can be gone on with,
+// and the next Get does. Errors are faults as far as somebody can do something about
+// them; with several objects, the others are fetched all the same.
+func Get(ctx context.Context, cfg Config) (Result, error) {
+	if len(cfg.Devices) == 0 {
+		return Result{}, errors.New("no device to fetch with")
+	}
+	if cfg.times == (times{}) {
+		cfg.times = usual
+	}
+	if cfg.Scheduler == nil {
+		s, err := onload.New(onload.Default)
+		if err != nil {
+			return Result{}, err
+		}
+		cfg.Scheduler = s
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Mode == 0 {
+		cfg.Mode = 0o644
+	}
+	for _, o := range cfg.Objects {
+		u, err := url.Parse(o.URL)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return Result{}, fault.New(fault.Usage, fmt.Errorf("%q is no web address", o.URL), "write the URL like https://example.org/file")
+		}
+	}
+	return newEngine(ctx, cfg).run()
+}

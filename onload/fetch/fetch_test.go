@@ -1,0 +1,278 @@
+package fetch
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload"
+	"mpbond/unit"
+)
+
+const size = 3 << 20
+
+func TestParts(t *testing.T) {
+	data := random(size, 1)
+	for n := 1; n <= 3; n++ {
+		for _, name := range onload.Names() {
+			t.Run(fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
+				t.Parallel()
+				url := serve(t, &origin{data: data, etag: `"v1"`})
+				var last Progress
+				r, file, err := get(t, url, devices(lines(t, n, 160*unit.Mbps)...), func(c *Config) {
+					c.Scheduler, _ = onload.New(name)
+					c.Progress = func(p Progress) { last = p }
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				same(t, file, data)
+				bytes, wasted := total(r)
+				if bytes-wasted != size || r.Objects[0].SHA256 != fmt.Sprintf("%x", sha256.Sum256(data)) || r.Objects[0].Bytes != size {
+					t.Errorf("%d bytes, %d wasted: %+v", bytes, wasted, r)
+				}
+				if last.Bytes != size || last.Size != size || last.Done != 1 || len(last.Devices) != n {
+					t.Errorf("the last progress is %+v", last)
+				}
+				if name != "auto" {
+					return // they do not split
+				}
+				for _, d := range r.Devices {
+					if d.Bytes < size/10 {
+						t.Errorf("%s brought %v only", d.Device, d.Bytes)
+					}
+				}
+				if wasted > size/5 {
+					t.Errorf("%v were wasted", wasted)
+				}
+			})
+		}
+	}
+}
+
+func TestManyObjects(t *testing.T) {
+	data := random(200_000, 2)
+	srv := &origin{data: data, etag: `"v1"`, wrong: func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if strings.HasSuffix(r.URL.Path, "/7") {
+			http.NotFound(w, r)
+			return true
+		}
+		return false
+	}}
+	url, dir := serve(t, srv), t.TempDir()
+	r, _, err := get(t, url, devices(lines(t, 3, 40*unit.Mbps)...), func(c *Config) {
+		c.Objects = nil
+		for i := range 12 {
+			c.Objects = append(c.Objects, Object{URL: fmt.Sprintf("%s/%d", url, i), File: filepath.Join(dir, fmt.Sprint(i))})
+		}
+	})
+	if len(r.Objects) != 11 || !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "/7: ") {
+		t.Fatalf("%d objects, %v", len(r.Objects), err)
+	}
+	for _, o := range r.Objects {
+		if got, err := os.ReadFile(o.File); err != nil || string(got) != string(data) {
+			t.Errorf("%s: %d bytes, %v", o.File, len(got), err)
+		}
+	}
+	list, _ := os.ReadDir(dir)
+	if len(list) != 11 {
+		t.Errorf("%d files", len(list))
+	}
+	for _, d := range r.Devices {
+		if d.Bytes < 200_000 {
+			t.Errorf("%s brought %v only", d.Device, d.Bytes)
+		}
+	}
+}
+
+// TestHelperComesAndGoes: a device that is cut twice in the middle works again each time.
+func TestHelperComesAndGoes(t *testing.T) {
+	data := random(8<<20, 3)
+	url := serve(t, &origin{data: data, etag: `"v1"`})
+	l := lines(t, 3, 40*unit.Mbps)
+	downs, back := 0, unit.Bytes(0)
+	r, file, err := get(t, url, devices(l...), func(c *Config) {
+		c.Progress = func(p Progress) {
+			switch {
+			case !l[2].cut.Load() && downs < 2 && p.Devices[2].Bytes > back+unit.Bytes(len(data)/16):
+				l[2].down(true)
+				downs, back = downs+1, p.Devices[2].Bytes
+			case l[2].cut.Load() && p.Devices[2].Down != nil:
+				l[2].down(false)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, file, data)
+	if downs != 2 || r.Devices[2].Bytes <= back {
+		t.Errorf("cut %d times; it brought %v, %v of it before", downs, r.Devices[2].Bytes, back)
+	}
+}
+
+func TestResume(t *testing.T) {
+	data := random(size, 4)
+	for _, c := range []struct {
+		name    string
+		between func(*origin)
+		resumed bool
+	}{
+		{"same", func(*origin) {}, true},
+		{"changed", func(o *origin) { o.data, o.etag = random(size, 5), `"v2"` }, false},
+		{"changed and smaller", func(o *origin) { o.data, o.etag = random(size/8, 5), `"v2"` }, false},
+		{"no ranges any more", func(o *origin) {
+			o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool { r.Header.Del("Range"); return false }
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := &origin{data: data, etag: `"v1"`}
+			url, dev := serve(t, o), devices(lines(t, 2, 40*unit.Mbps)...)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			file := filepath.Join(t.TempDir(), "file.bin")
+			cfg := Config{Devices: dev, Objects: []Object{{URL: url, File: file}}, times: brisk}
+			cfg.Progress = func(p Progress) {
+				if p.Bytes > size/2 {
+					cancel()
+				}
+			}
+			if _, err := Get(ctx, cfg); !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			c.between(o)
+			cfg.Progress = nil
+			r, err := Get(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, file, o.data)
+			if got := r.Objects[0].Resumed; (got >= size/2) != c.resumed {
+				t.Errorf("%v were there", got)
+			}
+		})
+	}
+}
+
+// child fetches until it is killed.
+func child() {
+	cfg := Config{Devices: []Device{{"own", &http.Transport{}}}, Objects: []Object{{URL: os.Getenv("FETCH_CHILD"), File: os.Getenv("FETCH_FILE")}}, times: brisk}
+	cfg.times.patience = time.Minute
+	cfg.Progress = func(p Progress) { fmt.Println(int64(p.Bytes)) }
+	_, err := Get(context.Background(), cfg)
+	fmt.Println(err)
+}
+
+// TestKilled: what a process that was killed has written in its journal is used.
+func TestKilled(t *testing.T) {
+	o := &origin{data: random(size, 6), etag: `"v1"`}
+	o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if from, to, ok := span(r, size); ok && to-from > size/2 { // slowly at first
+			w.Header().Set("ETag", o.etag)
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
+			w.WriteHeader(http.StatusPartialContent)
+			pieces(w, o.data[from:], 64<<10, 10*time.Millisecond)
+			return true
+		}
+		return false
+	}
+	file, url := filepath.Join(t.TempDir(), "file.bin"), serve(t, o)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "FETCH_CHILD="+url, "FETCH_FILE="+file)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for n := int64(0); n < size*5/8; { // a journal is written each 30 ms, and this takes 300
+		if _, err := fmt.Fscan(out, &n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	asked := o.asked.Load()
+	r, err := Get(t.Context(), Config{Devices: devices(lines(t, 1, 0)...), Objects: []Object{{URL: url, File: file}}, times: brisk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, file, o.data)
+	if r.Objects[0].Resumed < size/4 || o.asked.Load() == asked {
+		t.Errorf("%v were there", r.Objects[0].Resumed)
+	}
+}
+
+// TestJournals: one that does not fit is not used.
+func TestJournals(t *testing.T) {
+	data := random(100_000, 7)
+	url := serve(t, &origin{data: data, etag: `"v1"`})
+	for name, text := range map[string]string{
+		"no JSON":          `{`,
+		"other URL":        `{"url":"http://other/","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":0,"to":50000}]}`,
+		"other size":       `{"url":"` + url + `","version":{"size":99999,"etag":"\"v1\""},"have":[{"from":0,"to":50000}]}`,
+		"no version":       `{"url":"` + url + `","version":{"size":100000},"have":[{"from":0,"to":50000}]}`,
+		"behind the end":   `{"url":"` + url + `","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":0,"to":500000}]}`,
+		"before the start": `{"url":"` + url + `","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":-5,"to":50000}]}`,
+		"backwards":        `{"url":"` + url + `","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":9000,"to":5}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, file, err := get(t, url, devices(lines(t, 1, 0)...), func(c *Config) {
+				file := c.Objects[0].File
+				if err := errors.Join(os.WriteFile(file+journalSuffix, []byte(text), 0o600), os.WriteFile(file+partSuffix, make([]byte, 100_000), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, file, data)
+			if r.Objects[0].Resumed != 0 {
+				t.Error("it was used")
+			}
+		})
+	}
+}
+
+// TestFilesOfOthers: links, and what is there already, are let alone.
+func TestFilesOfOthers(t *testing.T) {
+	url, dev := serve(t, &origin{data: random(1000, 8), etag: `"v1"`}), devices(lines(t, 1, 0)...)
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{partSuffix, journalSuffix} {
+		_, _, err := get(t, url, dev, func(c *Config) {
+			if err := os.Symlink(victim, c.Objects[0].File+suffix); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if err == nil {
+			t.Errorf("%s was followed", suffix)
+		}
+	}
+	_, file, err := get(t, url, dev, func(c *Config) {
+		c.Objects[0].Keep = true
+		if err := os.WriteFile(c.Objects[0].File, []byte("precious"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got, _ := os.ReadFile(file); !fault.Is(err, fault.Exists) || string(got) != "precious" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, _ := os.ReadFile(victim); string(got) != "precious" {
+		t.Errorf("%q", got)
+	}
+}

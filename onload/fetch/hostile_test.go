@@ -1,0 +1,434 @@
+package fetch
+
+import (
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload"
+	"mpbond/unit"
+)
+
+// wrong is what a server does wrong: it answers, or returns false.
+type wrong = func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool
+
+// raw answers in bytes of its own, and hangs up.
+func raw(w http.ResponseWriter, head string, body []byte) bool {
+	c, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, strings.ReplaceAll(head, "\n", "\r\n")+"\r\n\r\n")
+	_, _ = c.Write(body)
+	return true
+}
+
+func field(name, value string) wrong {
+	return func(_ *origin, w http.ResponseWriter, _ *http.Request, _ int) bool {
+		w.Header().Set(name, value)
+		return false
+	}
+}
+
+func digestOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha-512=:AAAA:, sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
+}
+
+// partOf answers a request for a range with another, or with other words.
+func partOf(change func(h http.Header, from, to int) (int, int)) wrong {
+	return func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+		from, to, ok := span(r, len(o.data))
+		if !ok {
+			return false
+		}
+		w.Header().Set("ETag", o.etag)
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, len(o.data)))
+		from, to = change(w.Header(), from, to)
+		w.WriteHeader(http.StatusPartialContent)
+		_, _ = w.Write(o.data[max(0, min(from, len(o.data))):max(0, min(to, len(o.data)))])
+		return true
+	}
+}
+
+// TestHostile: whatever a server does wrong, there is a right file or an error, and in
+// the latter case no file. Text is of the error; "" is a right file.
+func TestHostile(t *testing.T) {
+	data := random(600_000, 9)
+	size := len(data)
+	for _, c := range []struct {
+		name    string
+		devices int
+		wrong   wrong
+		text    string
+		kind    fault.Kind
+	}{
+		{"no ranges", 3, func(_ *origin, _ http.ResponseWriter, r *http.Request, _ int) bool {
+			r.Header.Del("Range")
+			return false
+		}, "", ""},
+		{"no HEAD", 2, func(_ *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			if r.Method == http.MethodHead {
+				w.WriteHeader(http.StatusMethodNotAllowed)
+				return true
+			}
+			return false
+		}, "", ""},
+		{"no ranges, no length", 2, func(o *origin, w http.ResponseWriter, _ *http.Request, _ int) bool {
+			pieces(w, o.data, 100_000, time.Millisecond)
+			return true
+		}, "", ""},
+		{"neither length nor end", 2, func(o *origin, w http.ResponseWriter, _ *http.Request, _ int) bool {
+			return raw(w, "HTTP/1.0 200 OK", o.data[:size/2])
+		}, "neither how long", fault.Protocol},
+		{"another range", 2, partOf(func(h http.Header, from, to int) (int, int) {
+			h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from+1, to-1, size))
+			return from + 1, to
+		}), "", ""},
+		{"a longer range", 2, partOf(func(h http.Header, from, to int) (int, int) {
+			h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", max(0, from-10), size-1, size))
+			return max(0, from-10), size
+		}), "", ""},
+		{"another total", 3, partOf(func(h http.Header, from, to int) (int, int) {
+			if from > 0 {
+				h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size+1))
+			}
+			return from, to
+		}), "", ""},
+		{"a total that is not known", 2, partOf(func(h http.Header, from, to int) (int, int) {
+			h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/*", from, to-1))
+			return from, to
+		}), "", ""},
+		{"no range told", 2, partOf(func(h http.Header, from, to int) (int, int) { h.Del("Content-Range"); return from, to }), "", ""},
+		{"several parts", 2, partOf(func(h http.Header, from, to int) (int, int) {
+			h.Del("Content-Range")
+			h.Set("Content-Type", "multipart/byteranges; boundary=x")
+			return from, to
+		}), "", ""},
+		{"parts of the parts", 2, partOf(func(h http.Header, from, to int) (int, int) {
+			to = min(to, from+70_000)
+			h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
+			return from, to
+		}), "", ""},
+		{"more than the part", 2, partOf(func(h http.Header, from, to int) (int, int) { return from, to + 5000 }), "", ""},
+		{"a length that is no part's", 2, partOf(func(h http.Header, from, to int) (int, int) {
+			h.Set("Content-Length", fmt.Sprint(to-from-1))
+			return from, to - 1
+		}), "", ""},
+		{"cut parts", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			from, to, _ := span(r, size)
+			return raw(w, fmt.Sprintf("HTTP/1.1 206 Part\nETag: %s\nContent-Length: %d\nContent-Range: bytes %d-%d/%d", o.etag, to-from, from, to-1, size),
+				o.data[from:min(to, from+100_000)])
+		}, "", ""},
+		{"cut, no ranges", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			return raw(w, fmt.Sprintf("HTTP/1.1 200 OK\nContent-Length: %d", size), o.data[:size-1])
+		}, "cut short", fault.Integrity},
+		{"length beyond the end", 1, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			return raw(w, fmt.Sprintf("HTTP/1.1 200 OK\nContent-Length: %d", size+1), o.data)
+		}, "cut short", fault.Integrity},
+		{"cut chunks", 1, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			return raw(w, "HTTP/1.1 200 OK\nTransfer-Encoding: chunked", append([]byte("ffff\r\n"), o.data[:0x8000]...))
+		}, "cut short", fault.Integrity},
+		{"416", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			if _, _, ok := span(r, size); ok {
+				w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+				return true
+			}
+			return false
+		}, "", ""},
+		{"all instead of a part, after the first", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			if o.calls.Add(1) > 2 {
+				r.Header.Del("Range")
+			}
+			return false
+		}, "", ""},
+		{"If-Range not heeded", 3, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			r.Header.Del("If-Range")
+			return false
+		}, "", ""},
+		{"no versions", 3, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			from, to, _ := span(r, size)
+			sendPart(blind{w}, o, from, to)
+			return true
+		}, "", ""},
+		{"weak versions", 3, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			from, to, _ := span(r, size)
+			sendPart(w, &origin{data: o.data, etag: `W/"v1"`}, from, to)
+			return true
+		}, "", ""},
+		{"gzip", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			_, _ = z.Write(o.data)
+			_ = z.Close()
+			return true
+		}, "gzip", fault.Protocol},
+		{"a storm that ends", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			if o.calls.Add(1) < 9 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return true
+			}
+			return false
+		}, "", ""},
+		{"a storm that does not end", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			w.WriteHeader(http.StatusBadGateway)
+			return true
+		}, "502", ""},
+		{"Retry-After, soon", 1, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			if o.calls.Add(1) == 1 {
+				w.Header().Set("Retry-After", "1")
+				w.WriteHeader(http.StatusTooManyRequests)
+				return true
+			}
+			return false
+		}, "", ""},
+		{"Retry-After, late", 1, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}, "left alone for 1h0m0s", ""},
+		{"not there", 3, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			http.NotFound(w, r)
+			return true
+		}, "404", fault.NotFound},
+		{"forbidden over one", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
+			if device == 0 {
+				w.WriteHeader(http.StatusForbidden)
+			}
+			return device == 0
+		}, "", ""},
+		{"hangs up", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool { return raw(w, "", nil) }, "", fault.Other},
+		{"no answer over one", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
+			if device == 0 {
+				<-r.Context().Done()
+			}
+			return device == 0
+		}, "", ""},
+		{"drips over one", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
+			if device == 1 {
+				return false
+			}
+			from, to, _ := span(r, size)
+			w.Header().Set("ETag", o.etag)
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
+			w.WriteHeader(http.StatusPartialContent)
+			pieces(w, o.data[from:from+300], 1, 10*time.Millisecond)
+			return true
+		}, "", ""},
+		{"stops over all", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
+			from, to, _ := span(r, size)
+			w.Header().Set("ETag", o.etag)
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
+			w.WriteHeader(http.StatusPartialContent)
+			if r.Method == http.MethodHead {
+				return true
+			}
+			if from < 1000 {
+				pieces(w, o.data[from:1000], 1000, 0)
+			}
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return true
+		}, "no byte came", fault.Timeout},
+		{"another object over one", 3, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
+			if device == 1 {
+				(&origin{data: random(size, 77), etag: `"portal"`}).serve(w, r)
+			}
+			return device == 1
+		}, "", ""},
+		{"changes always", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			(&origin{data: o.data, etag: fmt.Sprintf(`"%d"`, o.calls.Add(1))}).serve(w, r)
+			return true
+		}, "", ""},
+		{"Content-Digest", 1, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			w.Header().Set("Content-Digest", digestOf(o.data))
+			return false
+		}, "", ""},
+		{"wrong Content-Digest", 1, field("Content-Digest", digestOf([]byte("x"))), "Content-Digest", fault.Integrity},
+		{"Repr-Digest", 3, field("Repr-Digest", digestOf(data)), "", ""},
+		{"wrong Repr-Digest", 3, field("Repr-Digest", digestOf([]byte("x"))), "Repr-Digest", fault.Integrity},
+		{"digests that make no sense", 2, field("Repr-Digest", "sha-256=:x:, md5=:AAAA:, sha-256, =, sha-512=::"), "", ""},
+		{"turns in circles", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
+			return true
+		}, "over 10 redirects", fault.Protocol},
+		{"another place for each device", 3, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
+			if strings.Count(r.URL.Path, "/") > 1 {
+				return false
+			}
+			http.Redirect(w, r, fmt.Sprintf("/mirror/%d", device), http.StatusTemporaryRedirect)
+			return true
+		}, "", ""},
+		{"places that expire", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
+			n := o.calls.Add(1)
+			if at := r.URL.Query().Get("at"); at == "" {
+				http.Redirect(w, r, fmt.Sprintf("?at=%d", n), http.StatusFound)
+				return true
+			} else if at != fmt.Sprint(n-1) {
+				w.WriteHeader(http.StatusForbidden)
+				return true
+			}
+			partOf(func(h http.Header, from, to int) (int, int) {
+				to = min(to, from+70_000)
+				h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
+				return from, to
+			})(o, w, r, device)
+			return true
+		}, "?", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o := &origin{data: data, etag: `"v1"`}
+			o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool { return c.wrong(o, w, r, device) }
+			r, file, err := get(t, serve(t, o), devices(lines(t, c.devices, 80*unit.Mbps)...), nil)
+			_, none := os.Stat(file)
+			switch {
+			case c.text == "?" && err != nil && none != nil: // both will do
+			case c.text == "" && c.kind == "" || c.text == "?":
+				if err != nil {
+					t.Fatal(err)
+				}
+				same(t, file, data)
+				if got, wasted := total(r); got-wasted != unit.Bytes(size) {
+					t.Errorf("%v brought, %v wasted: %+v", got, wasted, r.Devices)
+				}
+			case err == nil || !strings.Contains(err.Error(), c.text):
+				t.Errorf("error %v, want %q", err, c.text)
+			case none == nil:
+				t.Errorf("there is a file after %v", err)
+			case c.kind != "" && c.kind != fault.Other && !fault.Is(err, c.kind):
+				t.Errorf("%v is of the kind %s", err, fault.KindOf(err))
+			}
+		})
+	}
+}
+
+// blind drops what would tell versions apart.
+type blind struct{ http.ResponseWriter }
+
+func (b blind) WriteHeader(code int) {
+	b.Header().Del("ETag")
+	b.ResponseWriter.WriteHeader(code)
+}
+
+// TestSmall: objects of no byte, of one, and of one more than a piece.
+func TestSmall(t *testing.T) {
+	for _, n := range []int{0, 1, pieceSize + 1} {
+		o := &origin{data: random(n, 10), etag: `"v1"`}
+		_, file, err := get(t, serve(t, o), devices(lines(t, 2, 0)...), nil)
+		if err != nil {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+		same(t, file, o.data)
+	}
+}
+
+// TestChanges: one that changes in the middle is the new one, as a whole.
+func TestChanges(t *testing.T) {
+	o := &origin{data: random(size, 11), etag: `"v1"`}
+	next := &origin{data: random(size+1000, 12), etag: `"v2"`}
+	var changed atomic.Bool
+	o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if changed.Load() {
+			next.serve(w, r)
+			return true
+		}
+		from, to, ok := span(r, size)
+		if !ok {
+			return false
+		}
+		sendPart(w, o, from, min(to, from+300_000)) // so that there are many
+		return true
+	}
+	_, file, err := get(t, serve(t, o), devices(lines(t, 2, 80*unit.Mbps)...), func(c *Config) {
+		c.Progress = func(p Progress) {
+			if p.Bytes > size/3 {
+				changed.Store(true)
+			}
+		}
+	})
+	if err != nil || !changed.Load() {
+		t.Fatal(err)
+	}
+	same(t, file, next.data)
+}
+
+// TestSHA256: another file than wanted is none; and with a digest parts need no version.
+func TestSHA256(t *testing.T) {
+	data := random(size, 13)
+	o := &origin{data: data}
+	o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		from, to, _ := span(r, size)
+		sendPart(blind{w}, o, from, to)
+		return true
+	}
+	url := serve(t, o)
+	sum := sha256.Sum256(data)
+	r, file, err := get(t, url, devices(lines(t, 2, 80*unit.Mbps)...), func(c *Config) { c.Objects[0].SHA256 = sum[:] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, file, data)
+	if r.Devices[1].Bytes == 0 {
+		t.Error("one device fetched all")
+	}
+	sum[0]++
+	_, file, err = get(t, url, devices(lines(t, 2, 0)...), func(c *Config) { c.Objects[0].SHA256 = sum[:] })
+	if !fault.Is(err, fault.Integrity) || !strings.Contains(err.Error(), "SHA-256") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("there is a file")
+	}
+	alone(t, file)
+}
+
+// TestNobody: devices that are all gone are given up soon, with what is wrong.
+func TestNobody(t *testing.T) {
+	l := lines(t, 2, 0)
+	l[0].down(true)
+	l[1].down(true)
+	begun := time.Now()
+	_, file, err := get(t, "http://127.0.0.1:1/x", devices(l...), nil)
+	if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "no such helper") || time.Since(begun) > 10*time.Second {
+		t.Errorf("%v after %v", err, time.Since(begun))
+	}
+	alone(t, file)
+}
+
+// TestDowngrade: what is encrypted does not lead to what is not.
+func TestDowngrade(t *testing.T) {
+	plain := serve(t, &origin{data: random(1000, 14), etag: `"v1"`})
+	s := httptest.NewTLSServer(http.RedirectHandler(plain, http.StatusFound))
+	defer s.Close()
+	_, _, err := get(t, s.URL, []Device{{"own", s.Client().Transport}}, nil)
+	if !fault.Is(err, fault.Protocol) || !strings.Contains(err.Error(), "from https to http") {
+		t.Error(err)
+	}
+}
+
+func TestContentRange(t *testing.T) {
+	for _, s := range []string{"", "bytes", "bytes 0-9", "bytes 0-9/*", "bytes */10", "bytes 9-0/10", "bytes 0-10/10", "bytes -1-9/10", "bytes 0-9/-1",
+		"octets 0-9/10", "bytes 0-9/99999999999999999999", "bytes  0-9/10", "bytes 0-9 /10", "bytes +0-9/10", "bytes 0-9/10, bytes 0-9/10"} {
+		if _, _, _, no := contentRange(s); no == nil {
+			t.Errorf("%q was believed", s)
+		}
+	}
+	if a, b, n, no := contentRange("bytes 5-9/10"); no != nil || a != 5 || b != 10 || n != 10 {
+		t.Error(a, b, n, no)
+	}
+	if onload.Unknown >= 0 {
+		t.Error("a size could be taken for none")
+	}
+}

@@ -1,0 +1,183 @@
+package fetch
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload"
+	"mpbond/unit"
+)
+
+// mostRestarts bounds how often an object may change while it is fetched.
+const mostRestarts = 3
+
+// mostBroken bounds how often one that can only be fetched whole breaks off.
+const mostBroken = 4
+
+// object is one download.
+type object struct {
+	Object
+	index int
+	part  *part
+	is    version
+	known bool // is holds
+	whole bool // one device fetches all of it
+	have  onload.Spans
+
+	resumed  unit.Bytes
+	carried  map[*device]unit.Bytes // of have
+	seen     map[*device]bool       // has answered, with this version
+	final    map[*device]string     // where redirects led
+	bars     map[*device]error      // who cannot have it, and why
+	noRange  bool                   // that was why, at one of them
+	restarts int
+	broken   int // tries to fetch it whole
+
+	jobs     int   // that run
+	right    *part // is whole, and will be checked when no job runs
+	checking bool  // is being checked
+	closed   bool  // done or failed
+	err      error
+	sum      []byte
+
+	saved  time.Time
+	saving bool
+	dirty  bool
+	most   unit.Bytes // what a job has of the whole
+}
+
+// open takes up what an earlier try has left.
+func (o *object) open() error {
+	p, j, err := openPart(o.Object)
+	if err != nil {
+		return err
+	}
+	o.part = p
+	if len(j.Have) > 0 {
+		o.is, o.known, o.have, o.resumed = j.Version, true, j.Have, j.Have.Size()
+	}
+	return nil
+}
+
+// items are what of it is to be fetched.
+func (o *object) items() (list []onload.Item) {
+	if !o.known || o.whole {
+		return []onload.Item{{Object: o.index, To: onload.Unknown}}
+	}
+	for _, s := range o.have.Missing(o.is.Size) {
+		list = append(list, onload.Item{Object: o.index, From: s.From, To: s.To, Split: true})
+	}
+	return list
+}
+
+// meet takes in an answer: where its body goes, or why it cannot be used.
+func (o *object) meet(d *device, w wanted, a answer) (*part, *refusal) {
+	switch {
+	case o.known && !o.is.agrees(a.version):
+		return nil, refuse(other, "over %s there is %v, instead of %v", d.Name, a.version, o.is)
+	case o.known && !o.whole && !a.part && w.from > 0:
+		return nil, refuse(noRange, "the server sends all instead of a part")
+	case !a.proven && o.SHA256 == nil && a.repr.name == "":
+		return nil, refuse(barred, "the server tells neither how long it is nor where it ends")
+	}
+	if !o.known {
+		named := a.validator() != "" || o.SHA256 != nil || a.repr.name != ""
+		if a.part && !named && a.to < a.Size {
+			return nil, refuse(noRange, "the server sends a part, and no name of the version that it is of")
+		}
+		o.is, o.known, o.whole = a.version, true, !a.part || !named
+	}
+	o.seen[d] = true
+	if !o.whole {
+		return o.part, o.part.grow(o.is.Size)
+	}
+	p, err := tempPart(o.Object)
+	if err != nil {
+		return nil, &refusal{barred, 0, diskError{err}}
+	}
+	return p, nil
+}
+
+// grow makes the part file as long as the object.
+func (p *part) grow(size unit.Bytes) *refusal {
+	if err := p.f.Truncate(int64(size)); err != nil {
+		return &refusal{barred, 0, diskError{err}}
+	}
+	return nil
+}
+
+// anew forgets all that was fetched.
+func (o *object) anew(whole bool) error {
+	for d, n := range o.carried {
+		d.wasted += n
+	}
+	o.is, o.known, o.whole, o.have, o.resumed, o.noRange, o.most = version{}, false, whole, nil, 0, false, 0
+	o.forget()
+	p, err := o.part.anew()
+	if err == nil {
+		o.part = p
+	}
+	return err
+}
+
+// forget clears what is known of the devices.
+func (o *object) forget() {
+	o.carried, o.seen = map[*device]unit.Bytes{}, map[*device]bool{}
+	o.final, o.bars = map[*device]string{}, map[*device]error{}
+}
+
+// take counts the bytes that a job has brought since the last time.
+func (o *object) take(j *job, n unit.Bytes) {
+	j.device.bytes += n
+	if j.dropped || j.part != o.part || o.closed {
+		j.device.wasted += n
+		o.most = max(o.most, j.counted)
+		return
+	}
+	before := o.have.Size()
+	o.have = o.have.Add(j.Item.From, j.Item.From+j.counted)
+	grown := o.have.Size() - before
+	j.device.wasted += n - grown
+	o.carried[j.device] += grown
+	o.dirty = o.dirty || grown > 0
+}
+
+// check compares what is there with what was wanted and promised, and gives the file
+// its name. It does not run at once with others of the object.
+func (o *object) check(cfg *Config) error {
+	p := o.right
+	st, err := p.f.Stat()
+	if err != nil {
+		return err
+	}
+	sum, promise := sha256.New(), o.is.repr.start()
+	to := io.Writer(sum)
+	if promise != nil {
+		to = io.MultiWriter(sum, promise)
+	}
+	if _, err := io.Copy(to, io.NewSectionReader(p.f, 0, st.Size())); err != nil {
+		return err
+	}
+	o.sum = sum.Sum(nil)
+	switch {
+	case o.is.Size != onload.Unknown && unit.Bytes(st.Size()) != o.is.Size:
+		err = fmt.Errorf("received %d bytes of the %d promised", st.Size(), o.is.Size)
+		err = fault.New(fault.Integrity, err, "try again")
+	case o.SHA256 != nil && !bytes.Equal(o.sum, o.SHA256):
+		err = fmt.Errorf("SHA-256 is %x instead of %x", o.sum, o.SHA256)
+		err = fault.New(fault.Integrity, err, "the file is another one than expected; nothing was written")
+	case promise != nil && string(promise.Sum(nil)) != o.is.repr.sum:
+		err = errors.New("what came does not have the digest that the server gives (Repr-Digest)")
+		err = fault.New(fault.Integrity, err, "try again; nothing was written")
+	}
+	if err != nil {
+		p.discard()
+		return err
+	}
+	return p.finish(cfg.Mode, o.Keep)
+}

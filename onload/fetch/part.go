@@ -1,0 +1,197 @@
+package fetch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"mpbond/fault"
+	"mpbond/onload"
+	"mpbond/unit"
+	"mpbond/userfile"
+)
+
+// Names of what is not whole yet, beside the file.
+const (
+	partSuffix    = ".mpbond-part"
+	journalSuffix = ".mpbond-part.json"
+	maxJournal    = 1 << 20
+)
+
+// journal says what of an object is in its part file for sure.
+type journal struct {
+	URL     string       `json:"url"`
+	Version version      `json:"version"`
+	Have    onload.Spans `json:"have"`
+}
+
+// part is the file that an object is collected in. Jobs write to f.
+type part struct {
+	f    *os.File
+	name string // of the object's file
+	url  string
+	temp bool // goes with the job: it cannot be gone on with
+
+	mu   sync.Mutex // held while a journal is written
+	over bool       // none is written any more: the part has its name, or is gone
+}
+
+// openPart takes up the part file that an earlier try has left, if its journal is of the
+// URL, or makes one. Another process must not have it open.
+func openPart(o Object) (*part, journal, error) {
+	p := &part{name: o.File, url: o.URL}
+	j, err := p.read()
+	if err != nil {
+		return nil, j, err
+	}
+	open := func(how int) error {
+		p.f, err = os.OpenFile(o.File+partSuffix, os.O_RDWR|userfile.NoFollow|how, 0o600)
+		return err
+	}
+	if err := open(0); errors.Is(err, fs.ErrNotExist) {
+		j = journal{}
+		if err := open(os.O_CREATE | os.O_EXCL); err != nil {
+			return nil, j, err
+		}
+	} else if err != nil {
+		return nil, j, err
+	}
+	st, err := p.f.Stat()
+	switch {
+	case err != nil:
+	case !st.Mode().IsRegular() || !userfile.Mine(st):
+		err = fault.New(fault.Permission, fmt.Errorf("%s is not ours", p.f.Name()), "remove it, or name another file with --output")
+	case userfile.TryLock(p.f) != nil:
+		err = fault.New(fault.AlreadyRunning, fmt.Errorf("%s is being fetched by another process", o.File), "")
+	case j.URL != o.URL || unit.Bytes(st.Size()) != j.Version.Size || j.Version.validator() == "" && o.SHA256 == nil:
+		j = journal{}
+	}
+	if err != nil {
+		p.f.Close()
+		return nil, j, err
+	}
+	return p, j, nil
+}
+
+// read reads the journal. One that makes no sense is none.
+func (p *part) read() (j journal, err error) {
+	f, err := os.OpenFile(p.name+journalSuffix, os.O_RDONLY|userfile.NoFollow, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return j, nil
+	}
+	if err != nil {
+		return j, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxJournal))
+	if err != nil {
+		return j, err
+	}
+	if json.Unmarshal(data, &j) != nil || j.Version.Size < 0 {
+		return journal{}, nil
+	}
+	var have onload.Spans // in order, and within the object
+	for _, s := range j.Have {
+		if s.From < 0 || s.To > j.Version.Size {
+			return journal{}, nil
+		}
+		have = have.Add(s.From, s.To)
+	}
+	j.Have = have
+	return j, nil
+}
+
+// tempPart makes a file for an object that can only be fetched whole.
+func tempPart(o Object) (*part, error) {
+	f, err := os.CreateTemp(filepath.Dir(o.File), "."+filepath.Base(o.File)+".part-*")
+	if err != nil {
+		return nil, err
+	}
+	return &part{f: f, name: o.File, temp: true}, nil
+}
+
+// save writes the journal. What it says must be on the disk first: a power cut must not
+// leave holes that it does not know of.
+func (p *part) save(v version, have onload.Spans) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return nil
+	}
+	if err := p.f.Sync(); err != nil {
+		return err
+	}
+	data, err := json.Marshal(journal{p.url, v, have})
+	if err != nil {
+		return err
+	}
+	next, err := os.CreateTemp(filepath.Dir(p.name), "."+filepath.Base(p.name)+".journal-*")
+	if err != nil {
+		return err
+	}
+	_, err = next.Write(data)
+	if err = errors.Join(err, next.Sync(), next.Close()); err == nil {
+		err = os.Rename(next.Name(), p.name+journalSuffix)
+	}
+	if err != nil {
+		os.Remove(next.Name())
+	}
+	return err
+}
+
+// anew removes the part file, and makes another one: jobs may still write to this one.
+func (p *part) anew() (*part, error) {
+	p.discard()
+	f, err := os.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL|userfile.NoFollow, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &part{f: f, name: p.name, url: p.url}, userfile.TryLock(f)
+}
+
+// end lets no journal be written any more.
+func (p *part) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+}
+
+// discard removes the part file and its journal.
+func (p *part) discard() {
+	p.end()
+	p.f.Close()
+	os.Remove(p.f.Name())
+	if !p.temp {
+		os.Remove(p.name + journalSuffix)
+	}
+}
+
+// finish gives the file its name.
+func (p *part) finish(mode fs.FileMode, keep bool) error {
+	p.end()
+	if err := errors.Join(p.f.Chmod(mode), p.f.Sync()); err != nil {
+		return err
+	}
+	var err error
+	if keep {
+		if err = os.Link(p.f.Name(), p.name); errors.Is(err, fs.ErrExist) {
+			return fault.New(fault.Exists, fmt.Errorf("%s is there by now", p.name), "to replace it, name it with --output")
+		}
+		if err == nil {
+			err = os.Remove(p.f.Name())
+		}
+	} else {
+		err = os.Rename(p.f.Name(), p.name)
+	}
+	if err == nil && !p.temp {
+		if err = os.Remove(p.name + journalSuffix); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	return errors.Join(err, p.f.Close())
+}
