@@ -20,10 +20,13 @@ func cellCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cell", Short: "look into what mobile cells tell, and what a device can have there",
 		Long: `Look into the control messages of mobile cells, by which a primary has its downloads
-paced (mpbond primary --cell), without a bond.`,
-		Example: `  mpbond cell capacity unix:/run/cells.sock --rnti 0x4601`,
+paced (mpbond primary --cell), without a bond: decode them from samples of the air, and
+see what they say.`,
+		Example: `  mpbond cell scan walk.cf32
+  mpbond cell watch walk.cf32 --record walk.cells
+  mpbond cell capacity unix:/run/cells.sock --rnti 0x4601`,
 	}
-	cmd.AddCommand(cellCapacityCommand(), cellStatsCommand(), cellGridCommand())
+	cmd.AddCommand(cellScanCommand(), cellWatchCommand(), cellCapacityCommand(), cellStatsCommand(), cellGridCommand())
 	return cmd
 }
 
@@ -100,13 +103,9 @@ type capacityCell struct {
 
 // capacity reads a recording to its end, and prints a line for each 100 subframes.
 func capacity(ctx context.Context, w io.Writer, in io.Reader, o capacityOptions) error {
-	var self cell.RNTI
-	if o.rnti != "" {
-		c, err := parseCell("-,rnti=" + o.rnti)
-		if err != nil || !cell.RNTI(c.RNTI).User() {
-			return fault.New(fault.Usage, fmt.Errorf("--rnti %s is no device's", o.rnti), "devices have 61 to 65523 (0x003D to 0xFFF3)")
-		}
-		self = cell.RNTI(c.RNTI)
+	self, err := parseRNTI(o.rnti)
+	if err != nil {
+		return err
 	}
 	r, err := cell.NewReader(in)
 	if err != nil {

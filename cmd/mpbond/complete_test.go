@@ -47,6 +47,8 @@ var withoutNames = map[string]string{
 	"mpbond cell capacity": "a file or socket",
 	"mpbond cell stats":    "a file or socket",
 	"mpbond cell grid":     "a file or socket",
+	"mpbond cell scan":     "a file or socket",
+	"mpbond cell watch":    "files or sockets",
 	"mpbond policy why":    "an address",
 	"mpbond lab up":        "a file",
 	"mpbond lab run":       "a file",

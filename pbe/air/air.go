@@ -23,9 +23,7 @@ type Subframe struct {
 	Number int64
 	// PRB is the width of the carrier.
 	PRB uint8
-	// Identity is the cell that is heard, Offset by how much its carrier is off, in Hz.
-	Identity lte.Cell
-	Offset   float64
+	// Of Subframe its own Cell is who is heard.
 	*lte.Subframe
 }
 

@@ -108,7 +108,7 @@ func (c *carrier) take(s *lte.Subframe) *heard {
 	own.DCIs = slices.Clone(s.DCIs)
 	who := own.Cell
 	sub := int64(c.Rate / 1000)
-	h := &heard{Subframe: Subframe{Cell: c.place, PRB: uint8(who.PRB), Identity: who, Offset: own.Offset, Subframe: &own}}
+	h := &heard{Subframe: Subframe{Cell: c.place, PRB: uint8(who.PRB), Subframe: &own}}
 	h.again = c.begun && (who != c.who || !c.skipped && own.Start-c.start > sub+sub/2)
 	c.begun, c.start, c.who, c.skipped = true, own.Start, who, false
 	return h
@@ -159,7 +159,7 @@ func (c *carrier) end(err error) {
 func (c *carrier) count(h *heard) {
 	c.Subframes++
 	c.Messages += int64(len(h.DCIs))
-	if c.Cell, c.Offset = h.Identity, h.Offset; h.again {
+	if c.Cell, c.Offset = h.Subframe.Subframe.Cell, h.Offset; h.again {
 		c.Resyncs++
 	}
 	if c.Subframes == 1 || h.again {
@@ -205,3 +205,17 @@ func loss(lost int64, rate int) error {
 
 // errQuiet is told of a live source that has nothing to say.
 var errQuiet = fault.New(fault.Timeout, errors.New("no samples come"), "does whoever writes them run?")
+
+// Doubts are what somebody should know of a carrier at its end, in words.
+func (s State) Doubts() (all []string) {
+	if s.Clipped > clipMuch {
+		all = append(all, fmt.Sprintf("%.0f %% of the samples are cut off: the front end's gain is too high", 100*s.Clipped))
+	}
+	if s.Rest > 0 {
+		all = append(all, fmt.Sprintf("%d bytes at the end are no whole sample: it was cut off, or is not %s", s.Rest, s.Format))
+	}
+	if s.Lost > 0 {
+		all = append(all, fmt.Sprintf("%.3f s of samples were dropped in %d pieces: they came faster than they were decoded", float64(s.Lost)/float64(s.Rate), s.Gaps))
+	}
+	return all
+}

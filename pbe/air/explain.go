@@ -35,11 +35,12 @@ func places(size int64) []int64 {
 	return []int64{0, size / 4, size / 2, size / 4 * 3}
 }
 
-// stretch reads what is searched at any rate, from a whole sample on.
-func stretch(r io.ReaderAt, at int64, f Format) ([]byte, error) {
+// stretch reads what is searched at any rate, from a whole sample on, before end.
+func stretch(r io.ReaderAt, at, end int64, f Format) ([]byte, error) {
 	size := f.Size()
-	raw := make([]byte, int(looked*float64(rates[1]))*size)
-	n, err := r.ReadAt(raw, at/int64(size)*int64(size))
+	at -= at % int64(size)
+	raw := make([]byte, min(int64(looked*float64(rates[1]))*int64(size), end-at))
+	n, err := r.ReadAt(raw, at)
 	if err == io.EOF {
 		err = nil
 	}
@@ -136,7 +137,7 @@ func explain(r io.ReaderAt, size int64, f Format, rate int) error {
 	if err := noSamples(r, size); err != nil {
 		return err
 	}
-	raw, err := stretch(r, 0, f)
+	raw, err := stretch(r, 0, size, f)
 	if err != nil {
 		return err
 	}
@@ -148,8 +149,8 @@ func explain(r io.ReaderAt, size int64, f Format, rate int) error {
 	if m.clipped() > 0.99 {
 		return fault.New(fault.NotFound, errors.New("all samples are alike"), "does the front end hear anything? its gain, its antenna")
 	}
-	if n := len(raw) / f.Size(); n < rates[len(rates)-1]/1000*10 {
-		return fault.New(fault.NotFound, fmt.Errorf("%d samples are too few", n), "a cell is known by a frame, which is 10 ms")
+	if n := len(raw) / f.Size(); n < rates[len(rates)-1]/1000*3 {
+		return fault.New(fault.NotFound, fmt.Errorf("%d samples are too few", n), "record for 0.1 s at least")
 	}
 	if rate != 0 {
 		var others []int
@@ -159,20 +160,20 @@ func explain(r io.ReaderAt, size int64, f Format, rate int) error {
 			}
 		}
 		if fits := search(f, raw, others); fits != 0 {
-			return fault.New(fault.NotFound, fmt.Errorf("no cell is heard at %s samples a second, but one at %s", rateName(rate), rateName(fits)), "say --rate "+rateName(fits))
+			return fault.New(fault.Usage, fmt.Errorf("no cell is heard at %s samples a second, but one at %s", rateName(rate), rateName(fits)), "say --rate "+rateName(fits))
 		}
 	}
 	if other := reread(raw, f); other != AnyFormat {
 		hint := "say --format " + other.String()
 		if rate := search(other, raw, rates); rate != 0 {
-			return fault.New(fault.NotFound, fmt.Errorf("these are no samples as %s; as %s there is a cell, at %s a second", f, other, rateName(rate)), hint+" --rate "+rateName(rate))
+			return fault.New(fault.Usage, fmt.Errorf("these are no samples as %s; as %s there is a cell, at %s a second", f, other, rateName(rate)), hint+" --rate "+rateName(rate))
 		}
 		if !plausible(raw, f) {
-			return fault.New(fault.NotFound, fmt.Errorf("these do not look like samples as %s, rather as %s", f, other), hint+", if they are samples")
+			return fault.New(fault.Integrity, fmt.Errorf("these do not look like samples as %s, rather as %s", f, other), hint+", if they are samples")
 		}
 	}
 	if !plausible(raw, f) {
-		return fault.New(fault.NotFound, fmt.Errorf("these do not look like samples as %s", f), "are they samples, and of which format?")
+		return fault.New(fault.Integrity, fmt.Errorf("these do not look like samples as %s", f), "are they samples, and of which format?")
 	}
 	at := ""
 	if rate != 0 {

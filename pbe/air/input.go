@@ -107,18 +107,23 @@ func (c *carrier) ready() error {
 	if c.Format == AnyFormat {
 		return fault.New(fault.Usage, errors.New("the name does not say how samples are written"), "tell it with --format: cf32, sc16 or cu8")
 	}
+	tries := rates
 	if c.Rate != 0 {
-		return nil
+		tries = []int{c.Rate}
 	}
 	for _, at := range places(c.size) {
-		raw, err := stretch(c.read, at, c.Format)
+		raw, err := stretch(c.read, at, c.size, c.Format)
 		if err != nil {
 			return err
 		}
-		if c.Rate = search(c.Format, raw, rates); c.Rate != 0 {
-			c.Guessed = true
+		if rate := search(c.Format, raw, tries); rate != 0 {
+			c.Guessed, c.Rate = c.Rate == 0, rate
 			return nil
 		}
 	}
-	return explain(c.read, c.size, c.Format, 0)
+	err := explain(c.read, c.size, c.Format, c.Rate)
+	if c.Rate != 0 && fault.Is(err, fault.NotFound) { // somewhere else in it, perhaps
+		return nil
+	}
+	return err
 }

@@ -51,7 +51,7 @@ type Listener struct {
 }
 
 // Open opens the inputs, and finds out what is not said of files. Whoever opens a
-// Listener runs it, which closes them.
+// Listener runs it, which closes them, or closes it.
 func Open(ctx context.Context, cfg Config) (*Listener, error) {
 	if len(cfg.Inputs) == 0 || len(cfg.Inputs) > cell.MaxCells {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%d inputs", len(cfg.Inputs)), fmt.Sprintf("1 to %d carriers are listened to", cell.MaxCells))
@@ -60,7 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Listener, error) {
 	for i, in := range cfg.Inputs {
 		c, err := l.open(ctx, cell.ID(i), in)
 		if err != nil {
-			l.close()
+			l.Close()
 			return nil, fmt.Errorf("%s: %w", in.Source, err)
 		}
 		l.carriers = append(l.carriers, c)
@@ -69,7 +69,8 @@ func Open(ctx context.Context, cfg Config) (*Listener, error) {
 	return l, nil
 }
 
-func (l *Listener) close() {
+// Close closes the inputs of a Listener that is not run.
+func (l *Listener) Close() {
 	for _, c := range l.carriers {
 		c.in.Close()
 	}
@@ -92,7 +93,7 @@ func Listen(ctx context.Context, inputs []Input, each func(*Subframe)) error {
 // heard of it.
 func (l *Listener) Run(ctx context.Context, each func(*Subframe)) error {
 	l.each = each
-	defer l.close()
+	defer l.Close()
 	if l.live {
 		l.apart(ctx)
 	} else {

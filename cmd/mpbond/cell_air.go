@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/fault"
+	"mpbond/pbe/air"
+	"mpbond/pbe/cell"
+)
+
+// airOptions say how samples are read.
+type airOptions struct {
+	formats, rates []string
+	paced          bool
+}
+
+func (o *airOptions) flags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&o.formats, "format", nil, "how samples are written, `cf32`, sc16 or cu8, if the name's ending does not say it; once for all, or for each in turn")
+	cmd.Flags().StringArrayVar(&o.rates, "rate", nil, "samples per second, like `15.36M`; once for all, or for each in turn; found out of files")
+	completeWith(cmd, "format", air.FormatNames...)
+	completeWith(cmd, "rate", "1.92M", "3.84M", "7.68M", "15.36M", "23.04M", "30.72M")
+}
+
+// parseRate reads 15.36M, 15360k or 15360000.
+func parseRate(text string) (int, error) {
+	number, unit := text, 1.0
+	for suffix, u := range map[string]float64{"M": 1e6, "m": 1e6, "k": 1e3, "K": 1e3} {
+		if n, ok := strings.CutSuffix(text, suffix); ok {
+			number, unit = n, u
+		}
+	}
+	v, err := strconv.ParseFloat(number, 64)
+	if rate := math.Round(v * unit); err == nil && rate > 0 && rate < 1e9 {
+		return int(rate), nil
+	}
+	return 0, fault.New(fault.Usage, fmt.Errorf("--rate %q is no rate", text), "write samples per second, like 15.36M")
+}
+
+// inputs are the carriers that args name.
+func (o *airOptions) inputs(args []string) ([]air.Input, error) {
+	for _, f := range []struct {
+		flag string
+		n    int
+	}{{"format", len(o.formats)}, {"rate", len(o.rates)}} {
+		if f.n > 1 && f.n != len(args) {
+			return nil, fault.New(fault.Usage, fmt.Errorf("--%s is given %d times for %d sources", f.flag, f.n, len(args)), "give it once for all, or once for each")
+		}
+	}
+	var all []air.Input
+	for i, a := range args {
+		in := air.Input{Source: a}
+		var err error
+		if n := len(o.formats); n > 0 {
+			if in.Format, err = air.ParseFormat(o.formats[min(i, n-1)]); err != nil {
+				return nil, err
+			}
+		}
+		if n := len(o.rates); n > 0 {
+			if in.Rate, err = parseRate(o.rates[min(i, n-1)]); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, in)
+	}
+	return all, nil
+}
+
+// open opens the carriers that args name.
+func (o *airOptions) open(cmd *cobra.Command, args []string) (*air.Listener, error) {
+	in, err := o.inputs(args)
+	if err != nil {
+		return nil, err
+	}
+	return air.Open(cmd.Context(), air.Config{Inputs: in, Paced: o.paced, Stdin: cmd.InOrStdin(), Tell: func(err error) {
+		slog.Warn(err.Error(), "hint", fault.HintOf(err))
+	}})
+}
+
+// doubts tells what was odd about carriers.
+func doubts(w io.Writer, all []air.State) {
+	for _, s := range all {
+		for _, d := range s.Doubts() {
+			fmt.Fprintf(w, "%s: %s\n", s.Source, d)
+		}
+	}
+}
+
+// rntiType is the sort of an RNTI, as 36.321 calls it.
+func rntiType(r cell.RNTI) string {
+	switch {
+	case r == 0xFFFF:
+		return "SI"
+	case r == 0xFFFE:
+		return "P"
+	case r.User():
+		return "C"
+	default:
+		return "RA"
+	}
+}
+
+// parseRNTI reads what a device is called, 0 of an empty text.
+func parseRNTI(text string) (cell.RNTI, error) {
+	if text == "" {
+		return 0, nil
+	}
+	v, err := strconv.ParseUint(text, 0, 16)
+	if err != nil || !cell.RNTI(v).User() {
+		return 0, fault.New(fault.Usage, fmt.Errorf("--rnti %s is no device's", text), "devices have 61 to 65523 (0x003D to 0xFFF3)")
+	}
+	return cell.RNTI(v), nil
+}

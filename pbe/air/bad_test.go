@@ -1,0 +1,130 @@
+package air
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/pbe/cell"
+)
+
+// TestBad: what is no cell as it was said to be is told so, with what it is if that
+// can be found out.
+func TestBad(t *testing.T) {
+	const rate, few = 1_920_000, 6000 // of noise and the like a few tell as much
+	good := signal(t, 13)
+	rnd := rand.New(rand.NewPCG(1, 1))
+	noise, tone, loud := make([]complex64, few), make([]complex64, few), make([]complex64, few)
+	for i := range noise {
+		noise[i] = complex64(complex(rnd.NormFloat64(), rnd.NormFloat64()))
+		tone[i] = complex64(complex(math.Cos(float64(i)/7), math.Sin(float64(i)/7)))
+		cut := func(v float64) float64 { return math.Min(math.Max(v, -1.5), 1.5) }
+		loud[i] = complex64(complex(cut(rnd.NormFloat64()), cut(rnd.NormFloat64())))
+	}
+	random := make([]byte, 60_000)
+	for i := range random {
+		random[i] = byte(rnd.Uint32())
+	}
+	var rec bytes.Buffer
+	w, err := cell.NewWriter(&rec, [cell.MaxCells]uint8{6})
+	if err != nil || w.Flush() != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name   string
+		raw    []byte
+		format Format
+		rate   int
+		kind   fault.Kind
+		says   string
+		hint   string
+	}{
+		{"wrong rate.cf32", as(CF32, good), AnyFormat, 3_840_000, fault.Usage, "but one at 1.92M", "--rate 1.92M"},
+		{"no rate of LTE's.cf32", as(CF32, good), AnyFormat, 2_000_000, fault.Usage, "no cell is heard at 2M samples a second, but one at 1.92M", "1.92"},
+		{"wrong format.sc16", as(CF32, good), AnyFormat, rate, fault.Usage, "as cf32 there is a cell, at 1.92M", "--format cf32 --rate 1.92M"},
+		{"wrong format.cf32", as(SC16, good), AnyFormat, 0, fault.Usage, "as sc16 there is a cell, at 1.92M", "--format sc16"},
+		{"wrong format.cu8", as(SC16, good), AnyFormat, 0, fault.Usage, "as sc16 there is a cell", "--format sc16"},
+		{"bytes.sc16", as(CU8, good), AnyFormat, 0, fault.Usage, "as cu8 there is a cell", "--format cu8"},
+		{"no format.bin", as(SC16, good), AnyFormat, 0, fault.Usage, "does not say how", "--format"},
+		{"empty.cf32", nil, AnyFormat, 0, fault.Integrity, "empty", "write anything"},
+		{"short.cf32", as(CF32, good[:1500]), AnyFormat, 0, fault.NotFound, "1500 samples are too few", "0.1 s"},
+		{"silence.cf32", make([]byte, 400_000), AnyFormat, rate, fault.NotFound, "silence", "gain"},
+		{"silence.cu8", bytes.Repeat([]byte{128}, 200_000), AnyFormat, 0, fault.NotFound, "alike", "gain"},
+		{"noise.cf32", as(CF32, noise), AnyFormat, 0, fault.NotFound, "no LTE cell is heard; the level is 3 dB", "FDD"},
+		{"noise.sc16", as(SC16, noise), AnyFormat, rate, fault.NotFound, "no LTE cell is heard at 1.92M", "FDD"},
+		{"tone.cf32", as(CF32, tone), AnyFormat, 0, fault.NotFound, "no LTE cell", "FDD"},
+		{"saturated.cf32", as(CF32, loud), AnyFormat, 0, fault.NotFound, "are cut off", "gain"},
+		{"random.sc16", random, AnyFormat, 0, fault.Integrity, "do not look like samples as sc16", "which format"},
+		{"random.cf32", random, AnyFormat, 0, fault.Integrity, "do not look like samples as cf32", "which format"},
+		{"text.cf32", []byte(strings.Repeat("Zu Köln, a walk\n", 10_000)), AnyFormat, 0, fault.Integrity, "this is text", "file of samples"},
+		{"messages.cf32", rec.Bytes(), AnyFormat, 0, fault.Integrity, "control messages", "cell capacity"},
+		{"sound.cf32", []byte("RIFF....WAVEfmt "), AnyFormat, 0, fault.Integrity, "WAV", "head"},
+		{"", nil, CF32, rate, fault.Config, "directory", "FIFO"},
+		{"none/there.cf32", nil, AnyFormat, 0, fault.NotFound, "no such file", "FIFO"},
+	} {
+		path := filepath.Join(dir, c.name)
+		if c.raw != nil || c.name == "empty.cf32" {
+			path = write(t, c.name, c.raw)
+		}
+		begin := time.Now()
+		err := Listen(t.Context(), []Input{{Source: path, Format: c.format, Rate: c.rate}}, func(*Subframe) { t.Errorf("%s: something was heard", c.name) })
+		if fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.says) || !strings.Contains(fault.HintOf(err), c.hint) {
+			t.Errorf("%s: %v: %v (%s)", c.name, fault.KindOf(err), err, fault.HintOf(err))
+		}
+		if took := time.Since(begin); took > 20*time.Second {
+			t.Errorf("%s: %v", c.name, took)
+		}
+	}
+	// Of what is live it is told as well, at its end; and what must be said of it.
+	for _, c := range []struct {
+		in   Input
+		raw  []byte
+		says string
+	}{
+		{Input{Source: "-", Rate: rate}, nil, "how samples are written"},
+		{Input{Source: "-", Format: CF32}, nil, "how many samples"},
+		{Input{Source: "tcp:nowhere"}, nil, "missing port"},
+		{Input{Source: "unix:" + dir + "/none"}, nil, "no such file"},
+		{Input{Source: "-", Format: CF32, Rate: 3_840_000}, as(CF32, good), "but one at 1.92M"},
+		{Input{Source: "-", Format: SC16, Rate: rate}, nil, "empty"},
+	} {
+		l, err := Open(t.Context(), Config{Inputs: []Input{c.in}, Stdin: bytes.NewReader(c.raw)})
+		if err == nil {
+			err = l.Run(t.Context(), func(*Subframe) {})
+		}
+		if err == nil || !strings.Contains(err.Error(), c.says) || fault.HintOf(err) == "" {
+			t.Errorf("%+v: %v", c.in, err)
+		}
+	}
+}
+
+// TestDoubts: what can be heard all the same is told with what was odd.
+func TestDoubts(t *testing.T) {
+	samples := signal(t, 25)
+	for i, s := range samples {
+		cut := func(v float32) float32 { return min(max(v, -0.8), 0.8) }
+		samples[i] = complex(cut(real(s)), cut(imag(s)))
+	}
+	raw := as(CF32, samples)
+	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: write(t, "x.cf32", raw[:len(raw)-3])}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Run(t.Context(), func(*Subframe) {}); err != nil {
+		t.Error(err)
+	}
+	s := l.State()[0]
+	s.Lost, s.Gaps = 1_920_000, 3
+	words := strings.Join(s.Doubts(), "; ")
+	for _, want := range []string{"are cut off", "5 bytes", "1.000 s of samples were dropped in 3 pieces"} {
+		if !strings.Contains(words, want) {
+			t.Errorf("%q lacks %q", words, want)
+		}
+	}
+}
