@@ -131,6 +131,7 @@ type mibReader struct {
 	code     *broadcast
 	elements []reg
 	bits     []float32
+	second   []complex128 // reference signals of ports 2 and 3
 }
 
 func newMIBReader(id int) *mibReader {
@@ -146,6 +147,9 @@ func (r *mibReader) read(first int, ports ...int) (mib, bool) {
 		r.est.estimate(r.grid, port, 7, 1, r.soft.channel[port])
 	}
 	for _, n := range ports {
+		if n == 4 {
+			return r.readFour()
+		}
 		r.soft.cell.Ports = n
 		r.soft.measure()
 		r.bits = r.bits[:0]

@@ -7,10 +7,12 @@ import (
 	"mpbond/fault"
 )
 
-// Bounds of the search for a cell, in subframes: how much is heard before the
-// first attempt, and how much is kept at most.
+// Bounds of the search for a cell, in subframes: how much is heard before each
+// attempt, how much of that is kept for the next one, so that a frame's beginning is
+// whole in one of them, and how much is kept at most.
 const (
 	searchFirst = 21
+	searchKeep  = 11
 	searchMost  = 63
 )
 
@@ -40,6 +42,8 @@ type Receiver struct {
 	at      int64       // number of the first of them
 	tried   int         // samples at the last search
 	search  *searcher
+	failed  int // searches in turn
+	why     Obstacle
 
 	decoder *decoder // nil while there is no cell
 	next    int64    // sample where the next subframe begins
@@ -135,16 +139,22 @@ func (r *Receiver) acquire(end bool) bool {
 	}
 	r.tried = len(r.samples)
 	factor := r.size / searchSize
-	f, ok := r.search.search(decimate(r.samples, factor), anyCell)
-	if ok && f.mib.cell.subcarriers() < r.size && f.mib.cell.valid() {
+	y := decimate(r.samples, factor)
+	f, ok := r.search.search(y, anyCell)
+	switch c := f.mib.cell; {
+	case ok && c.valid() && c.subcarriers() < r.size:
 		r.counts.Found++
+		r.failed = 0
 		r.lock(f, factor)
 		return true
+	case ok:
+		r.why = Obstacle{Reason: TooWide, Cell: c}
+	case r.failed&(r.failed-1) == 0: // seldom, as it takes as long as the search
+		r.why = r.search.why(y)
 	}
-	if len(r.samples) > searchMost/2*sub {
-		// What is left goes together with what comes.
-		r.drop(len(r.samples) - searchFirst*sub)
-	}
+	r.failed++
+	// What is left goes together with what comes.
+	r.drop(len(r.samples) - searchKeep*sub)
 	return false
 }
 

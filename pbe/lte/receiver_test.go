@@ -131,28 +131,6 @@ func TestWrongRate(t *testing.T) {
 	}
 }
 
-// TestTooSlow: a cell that is wider than the samples is none.
-func TestTooSlow(t *testing.T) {
-	tx := newTransmitter(Cell{ID: 8, PRB: 25, Ports: 1, Sixths: 6}, 512, 1)
-	for i := range 25 {
-		tx.subframe(0, i%10, 2)
-	}
-	wide := tx.over(air{gain: [2]complex128{1}, snr: 30})
-	narrow := make([]complex64, len(wide)/4)
-	for i, s := range decimate(wide, 4) {
-		narrow[i] = complex64(s)
-	}
-	r, err := NewReceiver(1_920_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Feed(narrow)
-	r.Close()
-	if c, ok := r.Cell(); ok {
-		t.Error("heard", c)
-	}
-}
-
 // TestHistory: who was believed is known for a while, who was guessed in another
 // subframe for less.
 func TestHistory(t *testing.T) {

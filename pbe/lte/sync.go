@@ -67,7 +67,9 @@ func sss(id int, second bool) (d [syncLen]float64) {
 // searchSize.
 func syncBin(n int) int { return (n - 31 + n/31 + searchSize) % searchSize }
 
-// decimate brings samples to searchSize, by a windowed sinc over factor.
+// decimate brings samples to searchSize, by a windowed sinc over factor. PSS, SSS and
+// the broadcast channel take .57 of the band, so that what folds back to them is from
+// 1.43 times the band on only; by then the filter has fallen off.
 func decimate(in []complex64, factor int) []complex128 {
 	out := make([]complex128, len(in)/factor)
 	if factor == 1 {
@@ -76,16 +78,13 @@ func decimate(in []complex64, factor int) []complex128 {
 		}
 		return out
 	}
-	half := 8 * factor
+	half := 4 * factor
 	h := make([]float64, 2*half+1)
 	for i := range h {
 		x := float64(i-half) / float64(factor)
 		h[i] = (0.54 + 0.46*math.Cos(math.Pi*float64(i-half)/float64(half+1))) / float64(factor)
 		if x != 0 {
-			// 0.85 of the band: PSS, SSS and the broadcast channel take 0.57 of it.
-			h[i] *= math.Sin(math.Pi*x*0.85) / (math.Pi * x)
-		} else {
-			h[i] *= 0.85
+			h[i] *= math.Sin(math.Pi*x) / (math.Pi * x)
 		}
 	}
 	for o := range out {
@@ -177,12 +176,12 @@ func (s *searcher) search(y []complex128, only int) (found, bool) {
 		for d := -1; d <= 1; d++ {
 			tried[(at+d)*3+id2] = true
 		}
-		id, second := s.secondary(y, at, id2, only)
+		id, second, _ := s.secondary(y, at, id2, only, symbolAt(searchSize, pssSymbol)-symbolAt(searchSize, sssSymbol))
 		start := at - symbolAt(searchSize, pssSymbol)
 		if second {
 			start -= halfFrame
 		}
-		if m, frames, ok := readMIB(y, start, id); ok {
+		if m, frames, ok := readMIB(y, start, id, 1, 2); ok {
 			return found{mib: m, start: start + frames*2*halfFrame, offset: offset}, true
 		}
 	}
@@ -219,10 +218,9 @@ func (s *searcher) primary(y []complex128, slot, only int, tried map[int]bool) (
 	return at, id2
 }
 
-// secondary finds the cell identity by SSS, and whether the first half frame is a
-// frame's second.
-func (s *searcher) secondary(y []complex128, at, id2, only int) (id int, second bool) {
-	back := symbolAt(searchSize, pssSymbol) - symbolAt(searchSize, sssSymbol)
+// secondary finds the cell identity by SSS, which is so many samples before PSS,
+// whether the first half frame is a frame's second, and how well it fits, up to 1.
+func (s *searcher) secondary(y []complex128, at, id2, only, back int) (id int, second bool, fit float64) {
 	one, two := make([]complex128, searchSize), make([]complex128, searchSize)
 	primary := pss(id2)
 	var even, odd [syncLen]float64
@@ -242,7 +240,10 @@ func (s *searcher) secondary(y []complex128, at, id2, only int) (id int, second 
 			sum[i] += real(two[b] * conj(one[b]) * primary[i])
 		}
 	}
-	best := math.Inf(-1)
+	best, all := math.Inf(-1), 1e-30
+	for i := range syncLen {
+		all += math.Abs(even[i]) + math.Abs(odd[i])
+	}
 	for id1 := range 168 {
 		n := 3*id1 + id2
 		if only >= 0 && n != only {
@@ -261,12 +262,12 @@ func (s *searcher) secondary(y []complex128, at, id2, only int) (id int, second 
 			best, id, second = crossed, n, true
 		}
 	}
-	return id, second
+	return id, second, best / all
 }
 
-// readMIB reads the MIB of the first frame in y that has one, when frames begin
-// at start and each frame after it.
-func readMIB(y []complex128, start, id int) (m mib, frames int, ok bool) {
+// readMIB reads the MIB of the first frame in y that has one, of a cell with one of
+// these numbers of ports, when frames begin at start and each frame after it.
+func readMIB(y []complex128, start, id int, ports ...int) (m mib, frames int, ok bool) {
 	d, r := newDemodulator(searchSize, pbchWidth), newMIBReader(id)
 	samples := make([]complex64, subframeLen(searchSize))
 	for ; ; frames++ {
@@ -283,7 +284,7 @@ func readMIB(y []complex128, start, id int) (m mib, frames int, ok bool) {
 		for l := 7; l <= 11; l++ {
 			d.symbol(samples, l, r.grid[l])
 		}
-		if m, ok = r.read(0, 1, 2); ok {
+		if m, ok = r.read(0, ports...); ok {
 			return m, frames, true
 		}
 	}
