@@ -1,7 +1,6 @@
 package air
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -61,33 +60,6 @@ func TestSpread(t *testing.T) {
 		}
 		if messages < 200 || len(got) < 100 || !reflect.DeepEqual(got, want) {
 			t.Errorf("%d at a time: %d subframes, %d messages, not the same as one at a time: %d", most, len(got), messages, len(want))
-		}
-	}
-}
-
-// BenchmarkSpread decodes a cell, so many subframes at a time.
-func BenchmarkSpread(b *testing.B) {
-	for _, c := range []struct{ prb, rate int }{{50, 15_360_000}, {100, 30_720_000}} {
-		samples := onAir(b, c.prb, c.rate, 40, 20)
-		for _, most := range []int{1, 2, 4} {
-			b.Run(fmt.Sprintf("%dPRB/%d", c.prb, most), func(b *testing.B) {
-				r, err := lte.NewReceiver(c.rate)
-				if err != nil {
-					b.Fatal(err)
-				}
-				s := newSpread(r, most)
-				messages := 0
-				r.Heard = func(s *lte.Subframe) { messages += len(s.DCIs) }
-				r.Feed(samples)
-				sub := c.rate / 1000
-				for i := 0; b.Loop(); i++ {
-					at := i * sub % len(samples)
-					r.Feed(samples[at : at+sub])
-				}
-				s.wait()
-				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/1000, "ms/subframe")
-				b.ReportMetric(float64(messages)/float64(b.N), "messages/subframe")
-			})
 		}
 	}
 }

@@ -2,132 +2,95 @@ package lte
 
 import (
 	"fmt"
-	"strings"
 	"testing"
-
-	"mpbond/pbe/cell"
-	"mpbond/pbe/lte/tbs"
+	"time"
 )
 
-// heard is a recording with a cell that is followed.
-type heard struct {
-	receiver *Receiver
-	samples  []complex64 // of whole frames, from the first subframe on
-}
-
-// listen finds the cell in samples, whose subframes begin with the first one.
-func listen(b *testing.B, samples []complex64, size int) heard {
+// steps decodes the subframes of a recording again and again, each as if it were the
+// next one, and reports how much of a subframe's millisecond all takes, and each step.
+func steps(b *testing.B, all []complex64, size int) {
 	r, err := NewReceiver(size * spacing)
 	if err != nil {
 		b.Fatal(err)
 	}
-	r.Feed(samples)
+	type subframe struct {
+		Subframe
+		samples []complex64
+	}
+	var subframes []subframe
+	r.Heard = func(s *Subframe) {
+		if end := s.Start + int64(subframeLen(size)); s.Start >= 0 && end <= int64(len(all)) {
+			subframes = append(subframes, subframe{*s, all[s.Start:end]})
+		}
+	}
+	r.Feed(all)
 	r.Close()
-	if _, ok := r.Cell(); !ok {
+	if len(subframes) == 0 {
 		b.Fatal("no cell")
 	}
-	frame := 10 * subframeLen(size)
-	return heard{r, samples[:len(samples)/frame*frame]}
-}
-
-// measure feeds the recording again and again, and reports by subframe; a
-// subframe is a millisecond.
-func (h heard) measure(b *testing.B) {
-	r := h.receiver
-	dcis, subframes, words := 0, 0, r.decoder.words
-	r.Heard = func(s *Subframe) { dcis += len(s.DCIs); subframes++ }
-	sub := subframeLen(r.size)
+	d := r.decoder
+	w, words, dcis := d.work(), d.words, 0
+	names := [...]string{"follow", "spectrum", "channels", "control", "soften", "search", "done"}
+	var took [len(names)]time.Duration
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		at := i * sub % len(h.samples)
-		r.Feed(h.samples[at : at+sub])
+		s := &subframes[i%len(subframes)]
+		w.sub = Subframe{Index: s.Index}
+		step, last := 0, time.Now()
+		lap := func() {
+			now := time.Now()
+			took[step] += now.Sub(last)
+			step, last = step+1, now
+		}
+		d.follow(w, w.track(s.samples, s.Offset/float64(size*spacing)))
+		if s.Index == 0 {
+			d.readMIB(w, s.samples)
+		}
+		lap()
+		w.spectrum(4, 5)
+		lap()
+		w.channels()
+		lap()
+		w.control()
+		lap()
+		last, step = time.Now(), 1
+		w.spectrum(1, min(d.cell.symbols(w.sub.CFI), 4))
+		lap()
+		last, step = time.Now(), 4
+		w.soften()
+		lap()
+		w.blind.search(w.bits, w.elements, w.sub.Index)
+		lap()
+		d.done(w)
+		lap()
+		dcis += len(w.sub.DCIs)
 	}
-	if subframes < b.N-2 {
-		b.Fatalf("%d of %d subframes", subframes, b.N)
+	n := float64(b.N)
+	for i, name := range names {
+		b.ReportMetric(float64(took[i].Microseconds())/n, name+"-µs")
 	}
-	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/1000, "ms/subframe")
-	b.ReportMetric(float64(dcis)/float64(b.N), "DCIs/op")
-	b.ReportMetric(float64(r.decoder.words-words)/float64(b.N), "words/op")
+	b.ReportMetric(b.Elapsed().Seconds()*1000/n, "ms/ms")
+	b.ReportMetric(float64(dcis)/n, "DCIs/op")
+	b.ReportMetric(float64(d.words-words)/n, "words/op")
 }
 
-// BenchmarkSubframe decodes subframes of cells in which three to six messages are
-// sent each, at 20 dB, as fast as it can.
+// BenchmarkSubframe decodes cells in which up to six messages are sent in a subframe,
+// at 20 dB.
 func BenchmarkSubframe(b *testing.B) {
-	for _, c := range []struct{ prb, ports, size int }{{25, 2, 512}, {50, 2, 1024}, {100, 2, 2048}} {
+	for _, c := range []struct{ prb, ports, size int }{{25, 2, 512}, {50, 2, 1024}, {75, 2, 1536}, {100, 2, 2048}} {
 		b.Run(fmt.Sprintf("%dPRB", c.prb), func(b *testing.B) {
 			tx := newTransmitter(Cell{ID: 44, PRB: c.prb, Ports: c.ports, Sixths: 6}, c.size, 1)
 			for i := range 20 {
 				tx.subframe(i/10, i%10, 3)
 			}
-			samples := tx.over(air{gain: [2]complex128{1, complex(0.3, 0.9)}, echo: 0.2, delay: c.size / 250, snr: 20})
-			listen(b, samples, c.size).measure(b)
+			steps(b, tx.over(air{gain: [2]complex128{1, complex(0.3, 0.9)}, echo: 0.2, delay: c.size / 250, snr: 20}), c.size)
 		})
 	}
 }
 
-// BenchmarkGiven decodes the given vectors that begin with a subframe, and where the
-// carrier stays.
+// BenchmarkGiven decodes the given vectors.
 func BenchmarkGiven(b *testing.B) {
 	for _, v := range vectors(b) {
-		if !strings.Contains(v.name, "cfo") {
-			b.Run(v.name, func(b *testing.B) { listen(b, v.samples, v.size).measure(b) })
-		}
-	}
-}
-
-// BenchmarkStep does the steps of one work each.
-func BenchmarkStep(b *testing.B) {
-	for _, v := range vectors(b) {
-		if v.cell.Ports != 2 || v.cell.PRB < 50 {
-			continue
-		}
-		h := listen(b, v.samples, v.size)
-		d, sub := h.receiver.decoder, subframeLen(v.size)
-		var works []*Work
-		for i := range len(h.samples) / sub {
-			w := newWork(d)
-			w.sub.Index = (v.tti + i) % 10
-			d.follow(w, w.track(h.samples[i*sub:][:sub], 0))
-			w.Decode()
-			works = append(works, w)
-		}
-		for _, step := range []struct {
-			name string
-			do   func(i int, w *Work)
-		}{
-			{"follow", func(i int, w *Work) { d.follow(w, w.track(h.samples[i*sub:][:sub], 0)) }},
-			{"MIB, one in ten", func(i int, w *Work) { d.readMIB(w, h.samples[i*sub:][:sub]) }},
-			{"spectrum", func(_ int, w *Work) { w.spectrum(4, 5); w.spectrum(1, w.sub.CFI) }},
-			{"channels", func(_ int, w *Work) { w.channels() }},
-			{"control", func(_ int, w *Work) { w.control() }},
-			{"soften", func(_ int, w *Work) { w.soften() }},
-			{"search", func(_ int, w *Work) { w.blind.search(w.bits, w.elements, w.sub.Index) }},
-			{"done", func(_ int, w *Work) { d.done(w) }},
-		} {
-			b.Run(v.name+"/"+step.name, func(b *testing.B) {
-				b.ReportAllocs()
-				for i := 0; b.Loop(); i++ {
-					step.do(i%len(works), works[i%len(works)])
-				}
-			})
-		}
-	}
-}
-
-// BenchmarkTransmit makes samples of subframes with a grant for all of the cell,
-// through fading.
-func BenchmarkTransmit(b *testing.B) {
-	for _, c := range []struct{ prb, size int }{{15, 256}, {25, 512}, {50, 1024}, {100, 2048}} {
-		tx, err := NewTransmitter(Cell{ID: 44, PRB: c.prb, Ports: 2, Sixths: 6}, c.size*spacing, EPA(5, 1200, 20, 1), 1)
-		if err != nil {
-			b.Fatal(err)
-		}
-		block := cell.Block{MCS: 20, Size: cell.Bits(tbs.Size(18, c.prb))}
-		g := []cell.Grant{{RNTI: 0x4601, Format: cell.Format2, PRB: uint8(c.prb), N: 2, Blocks: [2]cell.Block{block, block}}}
-		b.Run(fmt.Sprintf("%dPRB", c.prb), func(b *testing.B) {
-			for n := int64(0); b.Loop(); n++ {
-				tx.Subframe(n, g)
-			}
-		})
+		b.Run(v.name, func(b *testing.B) { steps(b, v.samples, v.size) })
 	}
 }
