@@ -247,6 +247,13 @@ func TestHostile(t *testing.T) {
 			}
 			return device == 1
 		}, "", ""},
+		{"another object over one, If-Range not heeded", 3, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
+			r.Header.Del("If-Range")
+			if device == 1 {
+				(&origin{data: random(size, 77), etag: `"portal"`}).serve(w, r)
+			}
+			return device == 1
+		}, "", ""},
 		{"changes always", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			(&origin{data: o.data, etag: fmt.Sprintf(`"%d"`, o.calls.Add(1))}).serve(w, r)
 			return true
