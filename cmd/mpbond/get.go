@@ -34,6 +34,10 @@ const headerTimeout = 60 * time.Second
 type getOptions struct {
 	socket, file, sha256 string
 	asJSON, quiet        bool
+
+	onload     bool
+	interfaces []string
+	scheduler  string
 }
 
 // getResult is what `mpbond get --json` prints.
@@ -50,16 +54,34 @@ type getResult struct {
 func getCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
-		Use: "get URL", Short: "download a file over all devices", Args: cobra.ExactArgs(1),
+		Use: "get URL…", Short: "download a file over all devices", Args: cobra.MinimumNArgs(1),
 		Long: `Download a file through the running primary, over all devices, and show how much
 each of them carries.
 
 The file appears under its name only when it is complete and right; without
---output an existing one is never replaced. Use "-" for standard output.`,
+--output an existing one is never replaced. Use "-" for standard output.
+
+With --onload neither a server nor a running primary is needed: parts of a file,
+or several files, are fetched by each helper over its own line, and by this
+device, at once. Helpers take part that were started with --onload, too. What
+was interrupted goes on when the same command is given again. See
+docs/onload.md.`,
 		Example: `  mpbond get https://example.org/big.iso
   mpbond get -o image.iso --sha256 9f86d0… https://example.org/big.iso
-  mpbond get --json -o - https://example.org/data >data`,
+  mpbond get --json -o - https://example.org/data >data
+  mpbond get --onload https://example.org/big.iso
+  mpbond get --onload -o photos https://example.org/1.jpg https://example.org/2.jpg`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.onload {
+				g, err := newOnloadGet(o, args)
+				if err != nil {
+					return err
+				}
+				return g.command(cmd)
+			}
+			if len(args) > 1 || len(o.interfaces) > 0 || o.scheduler != "" {
+				return usage("several URLs, and --interface, are for --onload")
+			}
 			g, err := newGet(o, args[0])
 			if err != nil {
 				return err
@@ -81,8 +103,12 @@ The file appears under its name only when it is complete and right; without
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&o.file, "output", "o", "", "write to this `FILE` (default: the last part of the URL)")
+	cmd.Flags().StringVarP(&o.file, "output", "o", "", "write to this `FILE` (default: the last part of the URL); with --onload also a directory")
 	cmd.Flags().StringVar(&o.sha256, "sha256", "", "refuse data with another SHA-256 than `HEX`")
+	cmd.Flags().BoolVar(&o.onload, "onload", false, "fetch without a server, over helpers' own lines and this device's at once")
+	cmd.Flags().StringSliceVar(&o.interfaces, "interface", nil, "with --onload: a network interface of this device to use; may be repeated")
+	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "with --onload: the item scheduler, for comparisons")
+	_ = cmd.Flags().MarkHidden("scheduler") // none is better than the default: see docs/onload.md
 	cmd.Flags().StringVar(&o.socket, "socket", "", "use the primary at this `PATH`")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON (to standard error with -o -)")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
@@ -128,13 +154,14 @@ func newGet(o getOptions, rawURL string) (*get, error) {
 	return g, nil
 }
 
-// chooseFile takes the file's name from the URL if none was given.
-func (g *get) chooseFile() error {
+// chooseFile takes the file's name, in a directory, from the URL if none was given.
+func (g *get) chooseFile(dir string) error {
 	if g.file == "" {
 		g.keep = true
 		if g.file = path.Base(g.url.Path); g.file == "." || g.file == "/" || g.file == ".." || g.file == "-" || strings.ContainsAny(g.file, "/\x00") {
 			return fault.New(fault.Usage, fmt.Errorf("%s names no file", g.url.Redacted()), "give a name with --output")
 		}
+		g.file = filepath.Join(dir, g.file)
 		if _, err := os.Lstat(g.file); err == nil {
 			return fault.New(fault.Exists, fmt.Errorf("%s is already there", g.file), "to replace it, name it with --output")
 		}
@@ -152,7 +179,7 @@ func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult,
 	if err != nil {
 		return res, err
 	}
-	if err := g.chooseFile(); err != nil {
+	if err := g.chooseFile("."); err != nil {
 		return res, err
 	}
 	begin := time.Now()

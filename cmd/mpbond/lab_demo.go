@@ -160,12 +160,11 @@ func newDemoShow(d *demo, scheme string) *demoShow {
 		return s
 	}
 	fmt.Fprintln(d.screen, s.name)
-	s.screen = mpb.New(mpb.WithOutput(d.screen), mpb.WithWidth(40), mpb.WithRefreshRate(pollEvery/2))
-	draw := &progress{progressConfig: progressConfig{size: d.size}, screen: s.screen}
+	s.screen = newScreen(d.screen)
 	for _, name := range append([]string{demoTotal}, d.devices()...) {
 		b := &demoBar{}
 		b.rate.Store(new(string))
-		b.bar = draw.newBar("  "+name, func(unit.Bytes) string { return *b.rate.Load() })
+		b.bar = newBar(s.screen, d.size, "  "+name, func(unit.Bytes) string { return *b.rate.Load() })
 		s.bars[name] = b
 	}
 	return s
