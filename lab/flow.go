@@ -25,7 +25,8 @@ type FlowPlan struct {
 	Topology *Topology
 	Link     string
 	// Sets are controllers by name as package pbe/flow has them, joined with + where
-	// they meet on the link: "bbr", "kernel:bbr", "cubic+kernel:cubic".
+	// they meet on the link: "bbr", "kernel:bbr", "cubic+kernel:cubic". With BySamples
+	// before it, a set's receivers hear the mobile network by its samples.
 	Sets   []string
 	Length time.Duration
 	// Marks divide Length into phases, each with figures of its own, as while a
@@ -80,8 +81,15 @@ type FlowSecond struct {
 	Flows  []unit.Rate `json:"flows_bps"`
 }
 
-// flowReady is pbe/flow's ReportPort.
-const flowReady = 93
+// BySamples, before a set, has mpbond cell watch decode the network's samples for it,
+// in the receivers' node; else they are told its messages.
+const BySamples = "samples:"
+
+// flowReady is pbe/flow's ReportPort; at flowDecoder mpbond cell watch serves.
+const (
+	flowReady   = 93
+	flowDecoder = 96
+)
 
 // flowHead is how long before the beginning the source is told of it.
 const flowHead = 50 * time.Millisecond
@@ -144,6 +152,11 @@ func (p FlowPlan) prepare() (*flowRun, error) {
 	case !slices.IsSorted(p.Marks) || len(p.Marks) > 0 && (p.Marks[0] <= 0 || p.Marks[len(p.Marks)-1] >= p.Length):
 		return nil, fmt.Errorf("phases end one after the other, between the beginning and the end")
 	}
+	for _, set := range p.Sets {
+		if strings.HasPrefix(set, BySamples) && (link.LTE == nil || t.LTE[link.LTE.Network] == nil || t.LTE[link.LTE.Network].Samples == nil) {
+			return nil, fmt.Errorf("%s: link %q is no device of a network with samples (write samples = {} in its [lte.NAME])", set, p.Link)
+		}
+	}
 	if p.Together && link.LTE != nil {
 		return nil, fmt.Errorf("link %q is a device of its network: another one like it would share the cells", p.Link)
 	}
@@ -202,7 +215,7 @@ func (w *flowRun) run(ctx context.Context, rep int, sets []int) (results []FlowR
 		if err != nil {
 			return results, err
 		}
-		for _, c := range strings.Split(w.Sets[i], "+") {
+		for _, c := range strings.Split(strings.TrimPrefix(w.Sets[i], BySamples), "+") {
 			flows = append(flows, c+"@"+addr.String())
 		}
 	}
@@ -216,7 +229,7 @@ func (w *flowRun) run(ctx context.Context, rep int, sets []int) (results []FlowR
 	if err != nil {
 		return results, err
 	}
-	hear, err := w.hear(w.links[sets[0]])
+	hear, err := w.hear(ctx, self, sets[0])
 	if err != nil {
 		return results, err
 	}
@@ -257,10 +270,10 @@ func (w *flowRun) run(ctx context.Context, rep int, sets []int) (results []FlowR
 	return results, nil
 }
 
-// hear are the options by which the sink hears the cells, if the link is a device of
-// some.
-func (w *flowRun) hear(link string) ([]string, error) {
-	lte := w.topology.Link[link].LTE
+// hear are the options by which the sink hears the cells, if the set's link is a device
+// of some. It starts what decodes their samples.
+func (w *flowRun) hear(ctx context.Context, self string, set int) ([]string, error) {
+	lte := w.topology.Link[w.links[set]].LTE
 	if lte == nil {
 		return nil, nil
 	}
@@ -268,12 +281,22 @@ func (w *flowRun) hear(link string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range s.LTE {
-		if n.Name == lte.Network {
-			return []string{"--cells", "unix:" + n.Messages, "--rnti", strconv.Itoa(int(lte.RNTI))}, nil
+	i := slices.IndexFunc(s.LTE, func(n LTEStats) bool { return n.Name == lte.Network })
+	if i < 0 {
+		return nil, fmt.Errorf("no network %q", lte.Network)
+	}
+	source := "unix:" + s.LTE[i].Messages
+	if strings.HasPrefix(w.Sets[set], BySamples) {
+		source = fmt.Sprintf("tcp:127.0.0.1:%d", flowDecoder)
+		argv := []string{self, "cell", "watch", "--serve", source}
+		for _, c := range s.LTE[i].Samples {
+			argv = append(argv, "--rate", strconv.Itoa(c.Rate), "unix:"+c.Socket)
+		}
+		if err := w.Spawn(ctx, w.to, flowDecoder, nil, argv...); err != nil {
+			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("no network %q", lte.Network)
+	return []string{"--cells", source, "--rnti", strconv.Itoa(int(lte.RNTI))}, nil
 }
 
 // maxStarved is how long senders and receivers may have to wait for a processor: the

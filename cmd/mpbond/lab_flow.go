@@ -32,7 +32,8 @@ link; the others follow one after the other.
 Controllers: ` + strings.Join(cc.Names, ", ") + ` over UDP (package
 pbe/udp), and kernel:NAME for the kernel's TCP with its controller of that name.
 Where the link is a device of a mobile network flows over UDP have feedback of its
-cells; elsewhere pbe is bbr.
+cells, by what these tell; or, with "samples:" before the controllers, by mpbond cell
+watch, of what they sound like. Elsewhere pbe is bbr.
 
 What is printed is of the link: the rate of IP bytes and its part of what the link
 can carry, the one-way delay of packets, packets dropped by its queue and at
@@ -46,7 +47,7 @@ is marked disturbed, discarded and repeated.`,
 				p.Link = onlyLink(p.Topology)
 			}
 			for _, set := range p.Sets {
-				for _, name := range strings.Split(set, "+") {
+				for _, name := range strings.Split(strings.TrimPrefix(set, lab.BySamples), "+") {
 					if err := flow.Check(name); err != nil {
 						return misused(err)
 					}
