@@ -1,0 +1,170 @@
+package fetch
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+const nginxConf = `worker_processes 1; daemon off; pid %[1]s/pid; error_log stderr crit;
+events { worker_connections 64; }
+http {
+  access_log off; default_type application/octet-stream; gzip on; gzip_types *; gzip_min_length 1;
+  client_body_temp_path %[1]s/t1; proxy_temp_path %[1]s/t2; fastcgi_temp_path %[1]s/t3; uwsgi_temp_path %[1]s/t4; scgi_temp_path %[1]s/t5;
+  server {
+    listen %[2]s;
+    root %[1]s/www; limit_rate 8m;
+    location /whole/ { alias %[1]s/www/; max_ranges 0; }
+    location /blind/ { alias %[1]s/www/; etag off; }
+    location /there/ { return 302 /big; }
+    location /busy/ { return 503; }
+  }
+}
+`
+
+// nginx starts a real one with a file, and returns its URL and root.
+func nginx(t *testing.T, data []byte) (url, root string) {
+	t.Helper()
+	program, err := exec.LookPath("nginx")
+	if err != nil {
+		if program, err = exec.LookPath("/usr/sbin/nginx"); err != nil {
+			t.Skip("nginx is not there (package nginx-light)")
+		}
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil { // its workers are of another user, if this is root
+		t.Fatal(err)
+	}
+	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
+		if err := os.Chmod(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root = filepath.Join(dir, "www")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(root, "big"), data)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	socket, err := l.(*net.TCPListener).File() // it takes this one over, so that it need not be waited for
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	conf := filepath.Join(dir, "conf")
+	put(t, conf, fmt.Appendf(nil, nginxConf, dir, l.Addr()))
+	cmd := exec.Command(program, "-c", conf, "-e", "stderr")
+	cmd.Env, cmd.ExtraFiles, cmd.Stderr = append(os.Environ(), "NGINX=3;"), []*os.File{socket}, t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	})
+	return "http://" + l.Addr().String(), root
+}
+
+// put replaces a file, as a whole.
+func put(t *testing.T, file string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(file+".new", data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNginx(t *testing.T) {
+	data := random(size, 20)
+	url, root := nginx(t, data)
+	for _, c := range []struct {
+		path   string
+		shared bool
+		text   string
+	}{
+		{"/big", true, ""},
+		{"/there/", true, ""},
+		{"/whole/big", false, ""},
+		{"/blind/big", true, ""}, // by its date
+		{"/none", false, "404"},
+		{"/busy/", false, "503"},
+	} {
+		t.Run(strings.Trim(c.path, "/"), func(t *testing.T) {
+			if c.path == "/blind/big" {
+				fresh(t, filepath.Join(root, "big"))
+			}
+			r, file, err := get(t, url+c.path, devices(lines(t, 3, 80*unit.Mbps)...), nil)
+			if c.text != "" {
+				if err == nil || !strings.Contains(err.Error(), c.text) {
+					t.Error(err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, file, data)
+			for _, d := range r.Devices {
+				if c.shared && d.Bytes < size/10 {
+					t.Errorf("%s brought %v only", d.Device, d.Bytes)
+				}
+			}
+		})
+	}
+}
+
+// fresh makes a file old enough for its date to name a version.
+func fresh(t *testing.T, file string) {
+	t.Helper()
+	if err := os.Chtimes(file, modified, modified); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNginxChanges: a file that is replaced in the middle is the new one, whole.
+func TestNginxChanges(t *testing.T) {
+	url, root := nginx(t, random(size, 21))
+	next := random(size+100, 22)
+	changed := false
+	l := lines(t, 2, 40*unit.Mbps)
+	_, file, err := get(t, url+"/big", devices(l...), func(c *Config) {
+		c.Progress = func(p Progress) {
+			if !changed && p.Bytes > size/4 {
+				changed = true
+				put(t, filepath.Join(root, "big"), next)
+				l[0].down(true) // what is under way is of the old one, to its end
+				l[0].down(false)
+			}
+		}
+	})
+	if err != nil || !changed {
+		t.Fatal(err)
+	}
+	same(t, file, next)
+}
+
+// TestNginxSmall: an empty file, and one of a byte.
+func TestNginxSmall(t *testing.T) {
+	url, root := nginx(t, nil)
+	put(t, filepath.Join(root, "one"), []byte("x"))
+	for name, want := range map[string]string{"big": "", "one": "x"} {
+		_, file, err := get(t, url+"/"+name, devices(lines(t, 2, 0)...), nil)
+		if got, _ := os.ReadFile(file); err != nil || !bytes.Equal(got, []byte(want)) {
+			t.Errorf("%s: %q, %v (%s)", name, got, err, fault.HintOf(err))
+		}
+	}
+}
