@@ -19,6 +19,7 @@ import (
 type airOptions struct {
 	formats, rates []string
 	paced          bool
+	all            bool // name all cells of files
 }
 
 func (o *airOptions) flags(cmd *cobra.Command) {
@@ -78,7 +79,7 @@ func (o *airOptions) open(cmd *cobra.Command, args []string) (*air.Listener, err
 	if err != nil {
 		return nil, err
 	}
-	return air.Open(cmd.Context(), air.Config{Inputs: in, Paced: o.paced, Stdin: cmd.InOrStdin(), Tell: func(err error) {
+	return air.Open(cmd.Context(), air.Config{Inputs: in, Paced: o.paced, All: o.all, Stdin: cmd.InOrStdin(), Tell: func(err error) {
 		slog.Warn(err.Error(), "hint", fault.HintOf(err))
 	}})
 }

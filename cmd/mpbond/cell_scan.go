@@ -28,7 +28,8 @@ func cellScanCommand() *cobra.Command {
 		Use: "scan SOURCE", Short: "say which cell is heard in samples of the air", Args: cobra.ExactArgs(1),
 		Long: `Say which LTE cell (FDD) is heard in samples of the air: its identity, width, antenna
 ports and frames, how much the carrier is off, how strong it is, and how many users were
-heard in the first seconds. Of several cells at one frequency the strongest is decoded.
+heard in the first seconds. Of several cells at one frequency the strongest is decoded;
+of a file those are named besides that are of the same site and hardly weaker.
 
 The format (cf32, sc16, cu8) follows from the name's ending, else say --format; the rate
 of a file is found out.`,
@@ -70,7 +71,7 @@ type scanReport struct {
 	Others   []otherCell    `json:"others"`
 }
 
-// otherCell is one that was heard before, at the same frequency.
+// otherCell is another one at the same frequency.
 type otherCell struct {
 	Identity int `json:"identity"`
 	PRB      int `json:"prb"`
@@ -105,6 +106,7 @@ func (s *scan) Add(sub *air.Subframe) error {
 func (s *scan) Close() error { return nil }
 
 func scanCell(cmd *cobra.Command, args []string, o scanOptions) error {
+	o.air.all = true
 	l, err := o.air.open(cmd, args)
 	if err != nil {
 		return err
@@ -136,9 +138,10 @@ func scanned(st air.State, s *scan) scanReport {
 	if c.Extended {
 		r.PHICH = "extended"
 	}
-	for _, x := range s.others {
-		if x != c {
-			r.Others = append(r.Others, otherCell{x.ID, x.PRB, x.Ports})
+	for _, x := range append(s.others, st.There...) {
+		o := otherCell{x.ID, x.PRB, x.Ports}
+		if x != c && !slices.Contains(r.Others, o) {
+			r.Others = append(r.Others, o)
 		}
 	}
 	return r
@@ -162,7 +165,7 @@ func printScan(w io.Writer, r scanReport, st air.State) error {
 	fmt.Fprintf(w, "heard: frames %s to %s, %d subframes, %d messages (%s), %d users\n", r.First, r.Last, r.Count, r.Messages, strings.Join(formats, ", "), r.Users)
 	fmt.Fprintf(w, "samples: %s, %gM a second%s, %d\n", r.Format, float64(r.Rate)/1e6, found, r.Samples)
 	for _, o := range r.Others {
-		fmt.Fprintf(w, "heard before: cell %d, %g MHz\n", o.Identity, widths[o.PRB])
+		fmt.Fprintf(w, "also there: cell %d, %g MHz; the strongest is decoded\n", o.Identity, widths[o.PRB])
 	}
 	doubts(w, []air.State{st})
 	return nil

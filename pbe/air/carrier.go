@@ -30,6 +30,9 @@ type State struct {
 	Cell   lte.Cell
 	Offset float64
 	SNR    float64
+	// There are all cells that were found in a file, if Config.All asks for them, the
+	// strongest first, which is the one that is followed.
+	There []lte.Cell
 	// Subframes and Messages count what was decoded.
 	Subframes, Messages int64
 	// Samples were read, Lost dropped besides, in Gaps pieces.

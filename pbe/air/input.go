@@ -9,6 +9,7 @@ import (
 
 	"mpbond/fault"
 	"mpbond/pbe/cell"
+	"mpbond/pbe/lte"
 	"mpbond/pbe/source"
 )
 
@@ -34,7 +35,7 @@ func (l *Listener) open(ctx context.Context, number cell.ID, in Input) (*carrier
 	if err := c.connect(ctx, l.cfg.Stdin); err != nil {
 		return nil, err
 	}
-	err := c.ready()
+	err := c.ready(l.cfg.All)
 	if err == nil {
 		err = c.begin()
 	}
@@ -90,8 +91,9 @@ func (c *carrier) keep(f *os.File) error {
 	return err
 }
 
-// ready finds out what is not said, of a file; of what is live it must be said.
-func (c *carrier) ready() error {
+// ready finds out what is not said, of a file, and who else is there if that is asked
+// for; of what is live it must be said.
+func (c *carrier) ready(others bool) error {
 	if !c.kept {
 		switch {
 		case c.Format == AnyFormat:
@@ -118,7 +120,11 @@ func (c *carrier) ready() error {
 		}
 		if rate := search(c.Format, raw, tries); rate != 0 {
 			c.Guessed, c.Rate = c.Rate == 0, rate
-			return nil
+			if others {
+				samples := c.Format.Decode(nil, raw)
+				c.There, err = lte.Cells(rate, samples[:min(len(samples), int(looked*float64(rate)))])
+			}
+			return err
 		}
 	}
 	err := explain(c.read, c.size, c.Format, c.Rate)

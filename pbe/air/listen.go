@@ -29,6 +29,8 @@ type Config struct {
 	Inputs []Input
 	// Paced reads files at the rate of their samples, as from a radio.
 	Paced bool
+	// All asks for all cells of files, not only the strongest: State has them.
+	All bool
 	// Stdin is what "-" reads.
 	Stdin io.Reader
 	// Tell, if not nil, is told what somebody should know meanwhile: samples that were
@@ -196,6 +198,9 @@ func (l *Listener) number(c *carrier, h *heard) {
 		c.clock.Expect(l.newest)
 	}
 	h.Number = c.clock.Number(uint16(h.SFN), uint8(h.Index))
+	if c.Subframes > 0 && h.Number != c.last+(h.Start-c.lastStart+sub/2)/sub {
+		h.again = true // samples were missing that nobody has told of
+	}
 	c.last, c.lastStart = h.Number, h.Start
 	l.begun, l.newest = true, max(l.newest, h.Number)
 	c.count(h)

@@ -158,15 +158,21 @@ func newSearcher() *searcher {
 // anyCell is the identity of the strongest one.
 const anyCell = -1
 
-// search finds the cell of an identity in y, which is at searchSize and longer than a
-// frame. It changes y.
-func (s *searcher) search(y []complex128, only int) (found, bool) {
-	offset, slot := prefixes(y)
+// straighten takes the carrier's offset out of y, and tells it and where slots begin.
+func straighten(y []complex128) (offset float64, slot int) {
+	offset, slot = prefixes(y)
 	turn, now := cmplx.Rect(1, -2*math.Pi*offset/(searchSize*spacing)), complex(1, 0)
 	for i := range y {
 		y[i] *= now
 		now *= turn
 	}
+	return offset, slot
+}
+
+// search finds the cell of an identity in y, which is at searchSize and longer than a
+// frame. It changes y.
+func (s *searcher) search(y []complex128, only int) (found, bool) {
+	offset, slot := straighten(y)
 	tried := map[int]bool{}
 	for range maxAttempts {
 		at, id2 := s.primary(y, slot, only, tried)

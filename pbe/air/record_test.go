@@ -1,0 +1,240 @@
+package air
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/pbe/cell"
+	"mpbond/pbe/lte"
+)
+
+// sub is a subframe of a carrier, where somebody has two blocks.
+func sub(c cell.ID, number int64, prb uint8) *Subframe {
+	return &Subframe{Cell: c, Number: number, PRB: prb, Subframe: &lte.Subframe{DCIs: []lte.DCI{{RNTI: 500, Format: cell.Format1, PRB: 2}}}}
+}
+
+// recorded reads a recording to its end.
+func recorded(t *testing.T, in io.Reader) (prb [cell.MaxCells]uint8, numbers [2][]int64) {
+	t.Helper()
+	r, err := cell.NewReader(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		s, err := r.Read()
+		if err == io.EOF {
+			return r.PRB, numbers
+		}
+		if err != nil || len(s.Grants) != 1 || r.Self != 7000 {
+			t.Fatalf("%v: %+v, %d", err, s, r.Self)
+		}
+		numbers[s.Cell] = append(numbers[s.Cell], s.Number)
+	}
+}
+
+// TestRecorder: the head of a recording waits until both carriers were heard, but not
+// for ever; what does not fit to it is left out and told.
+func TestRecorder(t *testing.T) {
+	for name, c := range map[string]struct {
+		feed func(add func(*Subframe))
+		prb  [2]uint8
+		n    [2]int
+		odd  bool
+	}{
+		"both": {func(add func(*Subframe)) {
+			for i := range int64(100) {
+				if add(sub(0, i, 50)); i > 40 {
+					add(sub(1, i, 25))
+				}
+			}
+		}, [2]uint8{50, 25}, [2]int{100, 59}, false},
+		"one is late": {func(add func(*Subframe)) {
+			for i := range int64(maxWait + 10) {
+				add(sub(0, i, 50))
+			}
+			add(sub(1, maxWait+10, 25))
+		}, [2]uint8{50}, [2]int{maxWait + 10}, true},
+		"another cell": {func(add func(*Subframe)) {
+			add(sub(0, 1, 50))
+			add(sub(1, 1, 25))
+			add(sub(1, 2, 6))
+		}, [2]uint8{50, 25}, [2]int{1, 1}, true},
+		"few of one": {func(add func(*Subframe)) { add(sub(0, 1, 50)) }, [2]uint8{50}, [2]int{1}, false},
+		"nothing":    {func(func(*Subframe)) {}, [2]uint8{}, [2]int{}, false},
+	} {
+		var out bytes.Buffer
+		r := NewRecorder(&out, 2)
+		r.Self = 7000
+		c.feed(func(s *Subframe) {
+			if err := r.Add(s); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if err := r.Close(); (err != nil) != c.odd || c.odd && fault.HintOf(err) == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+		prb, numbers := recorded(t, &out)
+		if [2]uint8(prb[:2]) != c.prb || len(numbers[0]) != c.n[0] || len(numbers[1]) != c.n[1] {
+			t.Errorf("%s: %v, %d and %d subframes", name, prb, len(numbers[0]), len(numbers[1]))
+		}
+	}
+	full := NewRecorder(fullDisk{}, 1)
+	var err error
+	for i := int64(0); i < 10_000 && err == nil; i++ {
+		err = full.Add(sub(0, i, 50))
+	}
+	if err == nil {
+		t.Error("a full disk is not noticed")
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("full") }
+
+// TestServer: each caller gets the head and what is told from then on; one who reads
+// nothing is dropped, and keeps nobody waiting.
+func TestServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	s, err := Serve("unix:" + path)
+	if err != nil {
+		t.Skipf("no Unix sockets here: %v", err)
+	}
+	call := func() net.Conn {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	callers := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.callers)
+	}
+	until := func(n int) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); callers() != n; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d callers, want %d", callers(), n)
+			}
+		}
+	}
+	r := s.Recorder(1)
+	r.Self = 7000
+	first, slow := call(), call()
+	until(2)
+	type result struct {
+		prb     [cell.MaxCells]uint8
+		numbers []int64
+	}
+	results := make(chan result, 2)
+	listen := func(c net.Conn) {
+		go func() {
+			prb, numbers := recorded(t, c)
+			results <- result{prb, numbers[0]}
+		}()
+	}
+	listen(first)
+	number := int64(0)
+	for ; callers() == 2; number++ { // until the one who does not read is out
+		if err := r.Add(sub(0, number, 50)); err != nil {
+			t.Fatal(err)
+		}
+		if number%500 == 0 {
+			time.Sleep(time.Millisecond) // for the one who reads
+		}
+	}
+	later := call()
+	until(2)
+	listen(later)
+	for range 100 {
+		if err := r.Add(sub(0, number, 50)); err != nil {
+			t.Fatal(err)
+		}
+		number++
+	}
+	if err := errors.Join(r.Close(), s.Close()); err != nil {
+		t.Error(err)
+	}
+	a, b := <-results, <-results
+	if len(a.numbers) < len(b.numbers) {
+		a, b = b, a
+	}
+	if a.prb[0] != 50 || b.prb[0] != 50 || int64(len(a.numbers)) != number || a.numbers[0] != 0 || len(b.numbers) != 100 || b.numbers[0] != number-100 {
+		t.Errorf("%d and %d subframes of %d", len(a.numbers), len(b.numbers), number)
+	}
+	if s.Dropped() != 1 {
+		t.Errorf("%d dropped", s.Dropped())
+	}
+	slow.Close()
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the socket is left")
+	}
+	// What a server before has left is in nobody's way.
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	ln.Close()
+	again, err := Serve("unix:" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Serve("unix:" + path); fault.KindOf(err) != fault.AlreadyRunning {
+		t.Errorf("served twice: %v", err)
+	}
+	early := call() // who calls before anything was heard
+	for again.Recorder(1); ; time.Sleep(time.Millisecond) {
+		again.mu.Lock()
+		n := len(again.callers)
+		again.mu.Unlock()
+		if n == 2 { // and the one who looked whether somebody serves
+			break
+		}
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	if n, err := io.Copy(io.Discard, early); n != 0 || err != nil {
+		t.Errorf("%d bytes of nothing, %v", n, err)
+	}
+	for _, bad := range []string{"", "unix:", "udp:1", "tcp:nowhere", "unix:/nowhere/at/all", "unix:" + t.TempDir()} {
+		if _, err := Serve(bad); err == nil || fault.HintOf(err) == "" {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// TestAll: both cells at one frequency are named, and the stronger one is decoded.
+func TestAll(t *testing.T) {
+	samples := signal(t, 20)
+	tx, err := lte.NewTransmitter(lte.Cell{ID: 300, PRB: 6, Ports: 1, Sixths: 6}, 1_920_000, lte.Channel{SNR: 30, Offset: 700}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(20) {
+		for k, s := range tx.Subframe(i, nil) {
+			samples[i*1920+int64(k)] += 0.7 * s
+		}
+	}
+	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: write(t, "x.cf32", as(CF32, samples)), Rate: 1_920_000}}, All: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Run(t.Context(), func(s *Subframe) {}); err != nil {
+		t.Error(err)
+	}
+	if s := l.State()[0]; len(s.There) != 2 || s.There[0].ID != 77 || s.There[1].ID != 300 || s.Cell.ID != 77 || s.Guessed {
+		t.Errorf("%+v", s)
+	}
+}

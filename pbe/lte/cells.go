@@ -1,0 +1,48 @@
+package lte
+
+import "slices"
+
+// peaks is how many places and sequences of PSS are looked at for more than one cell.
+const peaks = 8
+
+// Cells finds the cells in some frames of samples, rate in a second, the strongest
+// first, whose MIB can be read twice. Of cells besides the strongest it finds such as
+// begin their slots when that does, as those of one site do, and that are a few dB
+// weaker at most.
+func Cells(rate int, samples []complex64) ([]Cell, error) {
+	r, err := NewReceiver(rate)
+	if err != nil {
+		return nil, err
+	}
+	y := decimate(samples, r.size/searchSize)
+	if len(y) < 4*halfFrame {
+		return nil, nil
+	}
+	_, slot := straighten(y)
+	var all []Cell
+	tried := map[int]bool{}
+	for range peaks {
+		at, id2 := r.search.primary(y, slot, anyCell, tried)
+		if id2 < 0 {
+			break
+		}
+		for d := -2; d <= 2; d++ {
+			tried[(at+d)*3+id2] = true
+		}
+		id, second := r.search.secondary(y, at, id2, anyCell)
+		start := at - symbolAt(searchSize, pssSymbol)
+		if second {
+			start -= halfFrame
+		}
+		m, frames, ok := readMIB(y, start, id)
+		if !ok || !m.cell.valid() || slices.Contains(all, m.cell) {
+			continue
+		}
+		// Twice, as the CRC of one is right by chance now and then.
+		again, more, ok := readMIB(y, start+(frames+1)*2*halfFrame, id)
+		if ok && again.cell == m.cell && again.sfn == (m.sfn+more+1)%1024 {
+			all = append(all, m.cell)
+		}
+	}
+	return all, nil
+}
