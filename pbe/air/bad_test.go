@@ -11,6 +11,7 @@ import (
 
 	"mpbond/fault"
 	"mpbond/pbe/cell"
+	"mpbond/pbe/lte"
 )
 
 // TestBad: what is no cell as it was said to be is told so, with what it is if that
@@ -79,6 +80,13 @@ func TestBad(t *testing.T) {
 		}
 		if took := time.Since(begin); took > 20*time.Second {
 			t.Errorf("%s: %v", c.name, took)
+		}
+	}
+	for reason, hint := range obstacles {
+		raw := as(CF32, noise)
+		err := explain(bytes.NewReader(raw), int64(len(raw)), CF32, rate, lte.Obstacle{Reason: reason, Cell: lte.Cell{ID: 77}})
+		if fault.KindOf(err) != fault.Unsupported || !strings.Contains(err.Error(), "cell 77") || fault.HintOf(err) != hint {
+			t.Errorf("%v: %v", reason, err)
 		}
 	}
 	// Of what is live it is told as well, at its end; and what must be said of it.

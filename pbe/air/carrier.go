@@ -195,9 +195,9 @@ func (c *carrier) verdict(ctx context.Context) error {
 // why is why no cell was heard.
 func (c *carrier) why() error {
 	if c.read != nil {
-		return explain(c.read, c.size, c.Format, c.Rate)
+		return explain(c.read, c.size, c.Format, c.Rate, c.receiver.Why())
 	}
-	return explain(bytes.NewReader(c.early), int64(len(c.early)), c.Format, c.Rate)
+	return explain(bytes.NewReader(c.early), int64(len(c.early)), c.Format, c.Rate, c.receiver.Why())
 }
 
 // loss is what is told of samples that were dropped.

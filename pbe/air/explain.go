@@ -47,8 +47,9 @@ func stretch(r io.ReaderAt, at, end int64, f Format) ([]byte, error) {
 	return raw[:n], err
 }
 
-// search finds the rate at which there is a cell in raw, 0 if there is none.
-func search(f Format, raw []byte, rates []int) (rate int) {
+// search finds the rate at which there is a cell in raw, 0 if there is none; then why
+// tells what is there instead, if anything.
+func search(f Format, raw []byte, rates []int) (rate int, why lte.Obstacle) {
 	samples := f.Decode(nil, raw)
 	best := 0.0
 	for _, try := range rates {
@@ -68,13 +69,16 @@ func search(f Format, raw []byte, rates []int) (rate int) {
 		r.Close()
 		snr := power / float64(max(n, 1))
 		if n >= 5 && snr > goodSNR && messages > 0 {
-			return try
+			return try, lte.Obstacle{}
+		}
+		if o := r.Why(); n == 0 && o.Reason > why.Reason && (o.Reason != lte.TooWide || len(rates) == 1) {
+			why = o
 		}
 		if sum := power + 20*float64(n); n > 0 && snr > 0 && sum > best {
 			rate, best = try, sum
 		}
 	}
-	return rate
+	return rate, why
 }
 
 // known are what files begin with that are something else.
@@ -132,8 +136,9 @@ func text(b []byte) bool {
 }
 
 // explain says why no cell is heard in samples of a format, at a rate, or at any if it
-// is 0. It looks at what else they may be; that takes seconds.
-func explain(r io.ReaderAt, size int64, f Format, rate int) error {
+// is 0; there is what was heard instead. It looks at what else they may be; that takes
+// seconds.
+func explain(r io.ReaderAt, size int64, f Format, rate int, there lte.Obstacle) error {
 	if err := noSamples(r, size); err != nil {
 		return err
 	}
@@ -159,13 +164,13 @@ func explain(r io.ReaderAt, size int64, f Format, rate int) error {
 				others = append(others, r)
 			}
 		}
-		if fits := search(f, raw, others); fits != 0 {
+		if fits, _ := search(f, raw, others); fits != 0 {
 			return fault.New(fault.Usage, fmt.Errorf("no cell is heard at %s samples a second, but one at %s", rateName(rate), rateName(fits)), "say --rate "+rateName(fits))
 		}
 	}
 	if other := reread(raw, f); other != AnyFormat {
 		hint := "say --format " + other.String()
-		if rate := search(other, raw, rates); rate != 0 {
+		if rate, _ := search(other, raw, rates); rate != 0 {
 			return fault.New(fault.Usage, fmt.Errorf("these are no samples as %s; as %s there is a cell, at %s a second", f, other, rateName(rate)), hint+" --rate "+rateName(rate))
 		}
 		if !plausible(raw, f) {
@@ -175,6 +180,9 @@ func explain(r io.ReaderAt, size int64, f Format, rate int) error {
 	if !plausible(raw, f) {
 		return fault.New(fault.Integrity, fmt.Errorf("these do not look like samples as %s", f), "are they samples, and of which format?")
 	}
+	if hint, ok := obstacles[there.Reason]; ok {
+		return fault.New(fault.Unsupported, errors.New(there.String()), hint)
+	}
 	at := ""
 	if rate != 0 {
 		at = " at " + rateName(rate) + " samples a second"
@@ -183,6 +191,15 @@ func explain(r io.ReaderAt, size int64, f Format, rate int) error {
 		return fault.New(fault.NotFound, fmt.Errorf("no LTE cell is heard%s; %.0f %% of the samples are cut off", at, 100*clip), "is the front end's gain too high?")
 	}
 	return fault.New(fault.NotFound, fmt.Errorf("no LTE cell is heard%s; the level is %.0f dB", at, m.level()), hintNone)
+}
+
+// obstacles are cells that cannot be listened to, with what can be done.
+var obstacles = map[lte.Reason]string{
+	lte.Unread:         "is it strong enough, and alone at its frequency?",
+	lte.TooWide:        "record more samples a second",
+	lte.FourPorts:      "listen to another cell",
+	lte.ExtendedPrefix: "listen to another cell",
+	lte.TDD:            "listen to another cell",
 }
 
 // clipMuch is the part of samples that are cut off from which on that is told.

@@ -109,7 +109,7 @@ func (c *carrier) ready(others bool) error {
 	if c.Format == AnyFormat {
 		return fault.New(fault.Usage, errors.New("the name does not say how samples are written"), "tell it with --format: cf32, sc16 or cu8")
 	}
-	tries := rates
+	tries, there := rates, lte.Obstacle{}
 	if c.Rate != 0 {
 		tries = []int{c.Rate}
 	}
@@ -118,7 +118,8 @@ func (c *carrier) ready(others bool) error {
 		if err != nil {
 			return err
 		}
-		if rate := search(c.Format, raw, tries); rate != 0 {
+		rate, why := search(c.Format, raw, tries)
+		if there = why; rate != 0 {
 			c.Guessed, c.Rate = c.Rate == 0, rate
 			if others {
 				samples := c.Format.Decode(nil, raw)
@@ -127,8 +128,8 @@ func (c *carrier) ready(others bool) error {
 			return err
 		}
 	}
-	err := explain(c.read, c.size, c.Format, c.Rate)
-	if c.Rate != 0 && fault.Is(err, fault.NotFound) { // somewhere else in it, perhaps
+	err := explain(c.read, c.size, c.Format, c.Rate, there)
+	if c.Rate != 0 && (fault.Is(err, fault.NotFound) || there.Reason == lte.Unread && fault.Is(err, fault.Unsupported)) { // somewhere else in it, perhaps
 		return nil
 	}
 	return err

@@ -29,17 +29,17 @@ func Cells(rate int, samples []complex64) ([]Cell, error) {
 		for d := -2; d <= 2; d++ {
 			tried[(at+d)*3+id2] = true
 		}
-		id, second := r.search.secondary(y, at, id2, anyCell)
+		id, second, _ := r.search.secondary(y, at, id2, anyCell, symbolAt(searchSize, pssSymbol)-symbolAt(searchSize, sssSymbol))
 		start := at - symbolAt(searchSize, pssSymbol)
 		if second {
 			start -= halfFrame
 		}
-		m, frames, ok := readMIB(y, start, id)
+		m, frames, ok := readMIB(y, start, id, 1, 2)
 		if !ok || !m.cell.valid() || slices.Contains(all, m.cell) {
 			continue
 		}
 		// Twice, as the CRC of one is right by chance now and then.
-		again, more, ok := readMIB(y, start+(frames+1)*2*halfFrame, id)
+		again, more, ok := readMIB(y, start+(frames+1)*2*halfFrame, id, 1, 2)
 		if ok && again.cell == m.cell && again.sfn == (m.sfn+more+1)%1024 {
 			all = append(all, m.cell)
 		}
