@@ -29,6 +29,8 @@ type Service string
 const (
 	// Pipes: a primary takes the calls of helpers there.
 	Pipes Service = "_mpbond._tcp"
+	// Onload: a helper takes connections of primaries that onload there.
+	Onload Service = "_mpbond-onload._tcp"
 	// Codes: a device that shows a code is called there while it holds.
 	Codes Service = "_mpbond-pair._tcp"
 )

@@ -10,6 +10,7 @@
 //	tunnel.go  one connection that is carried
 //	answer.go  what is said when it is not
 //	dial.go    the primary: a net dialer and http.Transport through one helper
+//	find.go    the primary: which helpers are there
 package relay
 
 import (
@@ -122,8 +123,10 @@ func (r *Relay) attend(ctx context.Context, c *tcp.Conn, leave func()) {
 	defer c.Close()
 	t, err := r.hear(ctx, c)
 	leave()
-	if t == nil {
-		if ctx.Err() == nil {
+	if t == nil || errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) { // somebody looked who is here
+			r.cfg.Log.Debug("connection for onloading without a word", "from", c.RemoteAddr())
+		} else if ctx.Err() == nil {
 			r.cfg.Log.Info("connection for onloading refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
 		return

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -19,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"mpbond/discovery"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/tcp"
@@ -368,5 +370,48 @@ func TestCancel(t *testing.T) {
 	time.AfterFunc(100*time.Millisecond, func() { cancel(why) })
 	if _, err := w.dialer(keys().laptop).DialContext(ctx, "tcp", "192.0.2.1:80"); !errors.Is(err, why) {
 		t.Error(err)
+	}
+}
+
+// TestFind: a helper is known by the key that it shows, whatever it is said to be; the
+// trust file tells of others.
+func TestFind(t *testing.T) {
+	w := newWorld(t)
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(name string, key *identity.Key, role identity.Role, addrs ...string) {
+		t.Helper()
+		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{role}, Key: key.Public(), Addresses: addrs}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := netip.MustParseAddrPort
+	found := []discovery.Found{{Addr: at(w.addr)}, {Addr: at(echo(t))}, {ID: "lies", Addr: at("127.0.0.1:1")}}
+	f := Finder{Key: keys().laptop, Trust: trust, Look: func(context.Context) ([]discovery.Found, error) { return found, nil }}
+	find := func(want string) {
+		t.Helper()
+		list, err := f.Find(t.Context())
+		got := ""
+		for _, d := range list {
+			got += d.Helper.Name + strings.ReplaceAll(fmt.Sprint(d.Addresses), w.addr, "found") + " "
+		}
+		if strings.TrimSpace(got) != want || err != nil && want != "" {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+	find("")
+	add("old", keys().other, identity.RoleHelper, "192.0.2.7:7603", "rfcomm://AA:BB:CC:DD:EE:FF/1")
+	add("vps", keys().stranger, identity.RoleServer, "192.0.2.8:7600")
+	add("phone", keys().helper, identity.RoleHelper)
+	find("phone[found] old[192.0.2.7:7604]")
+	f.Look = func(context.Context) ([]discovery.Found, error) { return nil, errors.New("no network") }
+	find("old[192.0.2.7:7604]")
+	if err := trust.Pause("old", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Find(t.Context()); err == nil {
+		t.Error("nobody is found, and the error of the networks is not told")
 	}
 }
