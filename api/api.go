@@ -48,6 +48,7 @@ type Status struct {
 
 	Bonds  []Bond        `json:"bonds"`            // primary and server; never null
 	Helper *HelperStatus `json:"helper,omitempty"` // helper and dual
+	Onload *OnloadStatus `json:"onload,omitempty"` // of a helper, if it takes connections for onloading
 
 	// Caps are those that are set, of this device's links and of other devices; at
 	// primary, helper and dual.
@@ -255,6 +256,32 @@ type HelperStatus struct {
 	LastError    string     `json:"last_error,omitempty"`
 	// Lent are the interfaces that are lent now, each direction by itself.
 	Lent []Lent `json:"lent,omitempty"`
+}
+
+// OnloadStatus is what a helper may carry for primaries that onload, and what it does.
+type OnloadStatus struct {
+	Listen    string `json:"listen"`
+	Allowance string `json:"allowance"` // as its owner wrote it
+	// Open tells that connections are taken now; Why says why, or why not.
+	Open bool   `json:"open"`
+	Why  string `json:"why"`
+	// Of today, at this device's line, as a provider counts it. Without Bounded only what
+	// was carried is told.
+	Bounded      bool       `json:"bounded"`
+	DayBytes     unit.Bytes `json:"day_bytes"` // may be carried in all
+	LeftBytes    unit.Bytes `json:"left_bytes"`
+	CarriedBytes unit.Bytes `json:"carried_bytes"`
+	// Tunnels are the connections that are carried now, oldest first; never null.
+	Tunnels []Tunnel `json:"tunnels"`
+}
+
+// Tunnel is a connection that a helper has made for a primary. Up is from the primary.
+type Tunnel struct {
+	Device    string     `json:"device"`
+	Server    string     `json:"server"`
+	Since     time.Time  `json:"since"`
+	UpBytes   unit.Bytes `json:"up_bytes"`
+	DownBytes unit.Bytes `json:"down_bytes"`
 }
 
 // Lent is what those who borrow a link may use of it, in one direction, after

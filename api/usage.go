@@ -49,8 +49,8 @@ type Used struct {
 	Until string `json:"until"` // first day after it
 	Link  string `json:"link"`  // network interface
 	// Purpose is "direct" (a direct subflow at its primary), "hs-path" (at a
-	// helper, by the Internet), "pipe" (between primary and helper, locally) or
-	// "subflow" (at a server).
+	// helper, by the Internet), "onload" (there, for a primary that onloads), "pipe"
+	// (between primary and helper, locally) or "subflow" (at a server).
 	Purpose   string     `json:"purpose"`
 	Device    string     `json:"device,omitempty"`    // at the other end, or whose it was; "" if that is not known
 	DeviceID  string     `json:"device_id,omitempty"` // the same

@@ -30,6 +30,8 @@ func program(args []string) error {
 		return http.ListenAndServe(args[1], http.HandlerFunc(portalPage))
 	case "services":
 		return services()
+	case "onload":
+		return onload(args[1], args[2])
 	case "ping":
 		return ping(args[1], args[2])
 	case "probe":

@@ -21,7 +21,7 @@ import (
 // may carry nothing more. It is to be called before serve.
 func (r *role) useCaps(self func(name string) bool, rules func() *policy.Rules, spent ...func(of mydevice.Bounded, a policy.Allowance)) {
 	r.caps = mydevice.NewCaps(r.usage, func(name string) mydevice.Bounded { return r.bounded(self, name) },
-		func() map[string]policy.Caps { return rules().Caps() },
+		func() map[string]policy.Caps { return r.onload.addCaps(rules().Caps()) },
 		func(name string, of mydevice.Bounded, before, now policy.Allowance) {
 			if of == (mydevice.Bounded{}) {
 				name = allLinks
@@ -41,6 +41,8 @@ func (r *role) useCaps(self func(name string) bool, rules func() *policy.Rules, 
 func (r *role) bounded(self func(name string) bool, name string) mydevice.Bounded {
 	peer, known := r.trust.LookupName(name)
 	switch {
+	case name == allOnloading:
+		return mydevice.Bounded{By: policy.ForOnload}
 	case self(name):
 		return mydevice.Bounded{}
 	case known && r.name != "primary" && peer.Is(identity.RolePrimary):

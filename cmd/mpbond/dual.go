@@ -26,7 +26,7 @@ import (
 // dualConfig is dual.toml: the other two files, each as a table.
 type dualConfig struct {
 	Primary primary.Config `toml:"primary"`
-	Helper  helper.Config  `toml:"helper"`
+	Helper  helperConfig   `toml:"helper"`
 }
 
 // takeCells takes those of both out of it, for what either carries by an interface
@@ -97,22 +97,25 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			}
 			cfg.Helper.DialUDP = heard.dialUDP
 			cfg.Helper.Limits = func() policy.Limits { return e.Rules().Device(name).Limits }
-			h, err := helper.New(cfg.Helper, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
+			h, err := helper.New(cfg.Helper.Config, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {
 				return err
 			}
 			r.useCaps(e.Owns, e.Rules, h.Spent, e.Spent)
 			h.ShareWith(e.DirectFlows)
 			h.FindWith(findPipes)
+			if err := r.useOnload(cfg.Helper.Onload, cfg.Helper.Config, key, h); err != nil {
+				return err
+			}
 			if err := r.keepFacts(e.FactsChanged, h.FactsChanged); err != nil {
 				return err
 			}
 			about := wire.PairAbout{Roles: wire.PairPrimary | wire.PairHelper, Name: deviceName(name), Port: e.pipePort()}
-			r.helperInviter(cmd, key, cfg.Helper, about)
+			r.helperInviter(cmd, key, cfg.Helper.Config, about)
 			r.pairsAs(key, about)
 			start := time.Now()
 			slog.Info("primary and helper are up", e.addresses("name", name, "id", key.ID())...)
-			return r.serve(cmd.Context(), dual{e, lending{h, nil}}, serve.Role{
+			return r.serve(cmd.Context(), dual{e, lending{h, nil, r.onload}}, serve.Role{
 				Describe: func(why bool) api.Status {
 					st, now := r.describe(key, name, start), h.Status()
 					e.describe(&st, why)

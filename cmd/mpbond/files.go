@@ -96,6 +96,12 @@ func policyPath(config string) (string, error) {
 // usagePath is what the links carried for a role.
 func usagePath(role string) (string, error) { return inHome("usage-" + role + ".jsonl") }
 
+// planPath is what the link of a role's mobile plan carried, permitPath the permit that
+// its operator gave, and permitsPath those that a service has given.
+func planPath(role string) (string, error)   { return inHome("plan-" + role + ".jsonl") }
+func permitPath(role string) (string, error) { return inHome("permit-" + role + ".jsonl") }
+func permitsPath() (string, error)           { return inHome("permits.jsonl") }
+
 // primaryUsagePath is that of the primary that runs here when one does: by itself or
 // as a part of dual, whichever was told last.
 func primaryUsagePath() (string, error) {

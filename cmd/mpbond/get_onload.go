@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -146,16 +145,9 @@ func findHelpers(ctx context.Context) (list []fetch.Device, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range trust.ByRole(identity.RoleHelper) {
-		d := &relay.Dialer{Key: key, Helper: p, Options: tcp.Options{Mark: aroundTUN()}}
-		for _, a := range p.Addresses {
-			if host, _, err := net.SplitHostPort(a); err == nil {
-				d.Addresses = append(d.Addresses, net.JoinHostPort(host, strconv.Itoa(relay.Port)))
-			}
-		}
-		if len(d.Addresses) > 0 && !p.Paused {
-			list = append(list, fetch.Device{Name: p.Name, Transport: d.Transport()})
-		}
+	found, err := relay.Finder{Key: key, Trust: trust, Look: findOnload, Options: tcp.Options{Mark: aroundTUN()}}.Find(ctx)
+	for _, d := range found {
+		list = append(list, fetch.Device{Name: d.Helper.Name, Transport: d.Transport()})
 	}
 	return list, err
 }

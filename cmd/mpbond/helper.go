@@ -19,9 +19,17 @@ import (
 	"mpbond/wire"
 )
 
+// helperConfig is helper.toml.
+type helperConfig struct {
+	helper.Config
+	// Onload is what this device carries for primaries that onload.
+	Onload onloadConfig `toml:"onload"`
+}
+
 func helperCommand() *cobra.Command {
 	r := &role{name: "helper"}
-	var cfg helper.Config
+	var cfg helperConfig
+	var onload string
 	var name, feedback string
 	var cellFlags []string
 	var overUDP []string
@@ -31,8 +39,13 @@ func helperCommand() *cobra.Command {
 network, and carries its subflows to the server. All that it sees is encrypted
 from end to end. While it knows no primary it shows a code when it starts, for
 mpbond pair there; mpbond accept shows further ones. While a code holds, TCP port
-7603 is open.`,
+7603 is open.
+
+With --onload=ALLOWANCE, or with [onload] in helper.toml, it also takes connections of
+primaries that onload (docs/onload.md), at TCP port 7604, as far as its allowance
+lasts.`,
 		Example: `  mpbond helper
+  mpbond helper --onload=200MB
   mpbond helper --name phone`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flagged, err := parseCells(cellFlags)
@@ -45,6 +58,9 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 				set(changed, "udp", &cfg.UDP, overUDP)
 				set(changed, "api", &cfg.API, r.api)
 			})
+			if err == nil {
+				err = cfg.Onload.flag(cmd.Flags().Changed("onload"), onload)
+			}
 			if err != nil {
 				return err
 			}
@@ -67,19 +83,22 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 			}
 			cfg.Usage, cfg.Allowed, cfg.DialUDP = r.usage, r.allowed, heard.dialUDP
 			cfg.Limits = func() policy.Limits { return r.policy.Rules().Device(name).Limits }
-			h, err := helper.New(cfg, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
+			h, err := helper.New(cfg.Config, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {
 				return err
 			}
 			h.FindWith(findPipes)
+			if err := r.useOnload(cfg.Onload, cfg.Config, key, h); err != nil {
+				return err
+			}
 			if err := r.keepFacts(h.FactsChanged); err != nil {
 				return err
 			}
 			r.useCaps(func(n string) bool { return n == name }, r.policy.Rules, h.Spent)
-			r.helperInviter(cmd, key, cfg, wire.PairAbout{Roles: wire.PairHelper, Name: deviceName(name)})
+			r.helperInviter(cmd, key, cfg.Config, wire.PairAbout{Roles: wire.PairHelper, Name: deviceName(name)})
 			start := time.Now()
 			slog.Info("helper is up", "name", name, "id", key.ID(), "key", key.Public())
-			return r.serve(cmd.Context(), lending{h, heard}, serve.Role{
+			return r.serve(cmd.Context(), lending{h, heard, r.onload}, serve.Role{
 				Describe: func(bool) api.Status {
 					st, now := r.describe(key, name, start), h.Status()
 					st.Helper, st.Pipes = helperStatus(now), helperPipes(now)
@@ -96,6 +115,7 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, TCP por
 	cmd.Flags().StringVar(&name, "name", "", "what this device calls itself; empty: its host name")
 	cmd.Flags().StringVar(&feedback, "feedback", helper.FeedbackModes()[0], "how the server learns of the pipe: one of "+joined(helper.FeedbackModes()))
 	cellFlag(cmd, &cellFlags)
+	onloadFlag(cmd, &onload)
 	cmd.Flags().StringSliceVar(&overUDP, "udp", nil, "network interface by which servers are reached over UDP, where that gets through; may be repeated; any: each")
 	completeWith(cmd, "feedback", helper.FeedbackModes()...)
 	return cmd
@@ -109,7 +129,14 @@ func findPipes(ctx context.Context) ([]discovery.Found, error) {
 // lending is a helper whose end in order is no error, and who listens to cells for it.
 type lending struct {
 	*helper.Helper
-	cells // nil: somebody else does
+	cells             // nil: somebody else does
+	onload *onloading // nil: it takes no connections for that
+}
+
+// TrustChanged tells both.
+func (l lending) TrustChanged() {
+	l.Helper.TrustChanged()
+	l.onload.trustChanged()
 }
 
 // Run lends until ctx ends.

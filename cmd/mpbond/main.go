@@ -46,6 +46,7 @@ func commands() []*cobra.Command {
 		topCommand(),
 		policyCommand(),
 		cellCommand(),
+		permitCommand(),
 		consoleCommand(),
 		doctorCommand(),
 		labCommand(),

@@ -77,6 +77,7 @@ A setting without a default is empty, none or off.
 		{"primary.toml", "", primary.Default, "../../primary", "primary"},
 		{"primary.toml and helper.toml: [cell.INTERFACE]", "What it does: [pbe.md](pbe.md).", mydevice.Cell{}, "../../device", ""},
 		{"helper.toml", "", helper.Config{}, "../../helper", "helper"},
+		{"helper.toml: [onload]", "What it does: [onload.md](onload.md).", onloadConfig{}, ".", ""},
 		{"policy.toml", "What it means: [policy.md](policy.md).", policy.File{}, "../../policy", ""},
 		{"policy.toml: [[rule]]", "", policy.RuleSpec{}, "../../policy", ""},
 		{"policy.toml: [device.NAME]", "", policy.Limits{}, "../../policy", ""},

@@ -41,6 +41,7 @@ type role struct {
 	capsOf  func() *policy.Rules // that caps are of
 	rec     *trace.Recorder      // set by recorder
 	policy  *primary.PolicyFile  // nil: it has none
+	onload  *onloading           // nil: it takes no connections for that
 	invites *inviter             // nil: it shows no codes
 	pairs   *pairer              // nil: it is told no codes
 	feed    serve.Feed           // of changes, for the API
@@ -100,6 +101,7 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 		st.Devices = deviceList(st, peers, relayed)
 		r.describeFacts(st.Devices, peers, d)
 		st.Caps = r.capList()
+		st.Onload = r.onload.status()
 		return st
 	}
 	what.Feed, what.Keeper = &r.feed, r.keeper()
@@ -148,6 +150,9 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 	if r.caps != nil {
 		g.Go(func() error { r.caps.Run(ctx); return nil })
 		g.Go(func() error { r.warnCaps(ctx); return nil })
+	}
+	if r.onload != nil {
+		g.Go(func() error { return r.onload.run(ctx) })
 	}
 	g.Go(func() error { return r.keepTrust(ctx, d, hangup) })
 	if r.policy != nil {

@@ -185,6 +185,9 @@ func printStatus(w io.Writer, s api.Status) {
 	if h := s.Helper; h != nil {
 		printHelper(w, *h)
 	}
+	if o := s.Onload; o != nil {
+		printOnload(w, *o)
+	}
 	for _, c := range s.Caps {
 		if c.State != policy.CapFine.String() {
 			fmt.Fprintf(w, "%s: %s\n", oneLine(c.Name), oneLine(c.Text))

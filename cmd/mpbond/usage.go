@@ -37,8 +37,8 @@ been published of such radios; screen and processor are not in it. It is shown
 where a link is known to be one of WiFi or of a mobile network.
 
 FOR is "direct" (this device's own subflows), "hs-path" (lent to the device that
-is named, by the Internet), "pipe" (between primary and helper, on the local
-network) or "subflow" (at a server).`,
+is named, by the Internet), "onload" (the same, for one that onloads), "pipe"
+(between primary and helper, on the local network) or "subflow" (at a server).`,
 		Example: `  mpbond usage
   mpbond usage --days
   mpbond usage --csv > usage.csv`,

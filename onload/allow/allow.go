@@ -20,11 +20,12 @@ import (
 )
 
 // Choice is how an allowance comes about, as the owner writes it: "50MB" a day, "caps",
-// or "permit HOST:PORT".
+// "permit HOST:PORT", or "unlimited". The zero Choice allows nothing.
 type Choice struct {
-	Daily  policy.Volume // fixed
-	Caps   bool          // by what the plan usually leaves over
-	Permit string        // address of the operator's service
+	Daily     policy.Volume // fixed
+	Caps      bool          // by what the plan usually leaves over
+	Permit    string        // address of the operator's service
+	Unlimited bool          // the line costs nothing by volume
 }
 
 var _ encoding.TextUnmarshaler = (*Choice)(nil)
@@ -39,12 +40,16 @@ func (c *Choice) UnmarshalText(t []byte) error {
 		}
 		return nil
 	}
-	if text == "caps" {
+	switch text {
+	case "caps":
 		c.Caps = true
+		return nil
+	case "unlimited":
+		c.Unlimited = true
 		return nil
 	}
 	if c.Daily.UnmarshalText(t) != nil {
-		return fmt.Errorf("%q is no allowance: write \"caps\", \"permit HOST:PORT\", or what may be carried in a day, like \"50MB\"", t)
+		return fmt.Errorf("%q is no allowance: write \"caps\", \"permit HOST:PORT\", \"unlimited\", or what may be carried in a day, like \"50MB\"", t)
 	}
 	return nil
 }
@@ -57,6 +62,8 @@ func (c Choice) String() string {
 	switch {
 	case c.Caps:
 		return "caps"
+	case c.Unlimited:
+		return "unlimited"
 	case c.Permit != "":
 		return "permit " + c.Permit
 	case c.Daily > 0:

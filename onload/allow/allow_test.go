@@ -16,7 +16,7 @@ import (
 
 func TestChoice(t *testing.T) {
 	for text, want := range map[string]Choice{
-		"50MB": {Daily: 50e6}, " 1.5 GB ": {Daily: 15e8}, "caps": {Caps: true},
+		"50MB": {Daily: 50e6}, " 1.5 GB ": {Daily: 15e8}, "caps": {Caps: true}, "unlimited": {Unlimited: true},
 		"permit permits.example.org:7605": {Permit: "permits.example.org:7605"}, "permit\t[::1]:1": {Permit: "[::1]:1"},
 	} {
 		var c Choice

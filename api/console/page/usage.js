@@ -4,7 +4,7 @@ import { h, set, table, badge, notice, save, say, joules } from "./dom.js";
 import { get, request } from "./api.js";
 
 const every = 5000; // ms between looks: it grows slowly
-const purposes = { direct: "direct subflows", "hs-path": "helping, by the Internet", pipe: "pipes, locally", subflow: "subflows of devices" };
+const purposes = { direct: "direct subflows", "hs-path": "helping, by the Internet", onload: "onloading, by the Internet", pipe: "pipes, locally", subflow: "subflows of devices" };
 
 // size is in decimal units, as providers count.
 function size(n) {

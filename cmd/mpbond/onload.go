@@ -1,0 +1,354 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api"
+	mydevice "mpbond/device"
+	"mpbond/discovery"
+	"mpbond/fault"
+	"mpbond/helper"
+	"mpbond/identity"
+	"mpbond/onload/allow"
+	"mpbond/onload/permit"
+	"mpbond/onload/plan"
+	"mpbond/onload/relay"
+	"mpbond/policy"
+	"mpbond/tcp"
+	"mpbond/unit"
+)
+
+// onloadConfig is [onload] of helper.toml.
+type onloadConfig struct {
+	// Allowance is how much may be carried: so much in a day, as "50MB"; "caps", what
+	// Plan usually leaves over; "permit HOST:PORT", while the operator's service there
+	// permits it; or "unlimited". Without it nothing is carried, and nobody listens.
+	Allowance allow.Choice `toml:"allowance"`
+	// Listen is where primaries call, "host:port"; empty is ":7604".
+	Listen string `toml:"listen"`
+	// Interface is the one by which servers are connected to; empty is the helper's
+	// hs_interface, or as the routes say.
+	Interface string `toml:"interface"`
+	// Plan is what the mobile plan of Interface has in a month, like "10GB", for "caps".
+	Plan policy.Volume `toml:"plan"`
+	// ResetDay is when a month of Plan begins, 1 to 31; 0 is 1.
+	ResetDay int `toml:"reset_day"`
+	// Bills are what was used of Plan in the months before mpbond began to count, oldest
+	// first, like ["6.2GB", "5.9GB"]; five are of use.
+	Bills []policy.Volume `toml:"bills"`
+	// PermitKey is the key of the service that permits, which is pinned.
+	PermitKey string `toml:"permit_key"`
+	// PermitCell is the cell that this device is in, as the service calls it; empty is
+	// the only one that it has.
+	PermitCell string `toml:"permit_cell"`
+	// Allow lists addresses that are connected to although they are private, like
+	// "192.168.7.0/24".
+	Allow []netip.Prefix `toml:"allow"`
+}
+
+// onloadFlag is that by which an allowance is given.
+func onloadFlag(cmd *cobra.Command, text *string) {
+	cmd.Flags().StringVar(text, "onload", "", `take connections of primaries that onload, by this ALLOWANCE: "50MB" a day, "caps", "permit HOST:PORT" or "unlimited"; without one, as [onload] in the file says`)
+	cmd.Flags().Lookup("onload").NoOptDefVal = " "
+}
+
+// flag applies the flag, if it was given.
+func (c *onloadConfig) flag(given bool, text string) error {
+	if given && text != " " {
+		return fault.New(fault.Usage, c.Allowance.UnmarshalText([]byte(text)), "see `mpbond helper --help`")
+	}
+	if given && c.Allowance == (allow.Choice{}) {
+		return fault.New(fault.Usage, errors.New("nothing says how much may be carried for onloading"), `say it, as in --onload=200MB, or set allowance in [onload] of helper.toml`)
+	}
+	return nil
+}
+
+// check tells what cannot be.
+func (c onloadConfig) check() error {
+	bad := func(format string, args ...any) error {
+		return fault.New(fault.Config, fmt.Errorf("[onload]: "+format, args...), "see docs/onload.md")
+	}
+	switch {
+	case c.Allowance.Caps && (c.Interface == "" || c.Plan == 0):
+		return bad("allowance by caps needs interface, whose plan it is, and plan, what that has in a month")
+	case !c.Allowance.Caps && (c.Plan != 0 || c.ResetDay != 0 || len(c.Bills) > 0):
+		return bad(`plan, reset_day and bills are of the allowance "caps"`)
+	case c.ResetDay < 0 || c.ResetDay > 31:
+		return bad("reset_day is %d; days are 1 to 31", c.ResetDay)
+	case (c.Allowance.Permit != "") != (c.PermitKey != "") || c.PermitCell != "" && c.PermitKey == "":
+		return bad(`the allowance "permit HOST:PORT" and permit_key belong together`)
+	}
+	return nil
+}
+
+// allOnloading stands, among caps, for what is carried for onloading.
+const allOnloading = "all onloading"
+
+// todayEvery is how often it is reckoned what may be carried.
+const todayEvery = time.Second
+
+// onloading is what a helper carries for primaries that onload. Nil carries nothing.
+type onloading struct {
+	cfg    onloadConfig
+	r      *role
+	h      *helper.Helper
+	relay  *relay.Relay
+	l      *tcp.Listener
+	plan   *plan.Keeper   // nil: not by caps
+	permit *permit.Keeper // nil: not by permit
+	now    atomic.Pointer[reckoned]
+}
+
+// reckoned is what may be carried, and was, today.
+type reckoned struct {
+	allow.Today
+	carried unit.Bytes
+}
+
+// useOnload has the role listen for primaries that onload, if its owner wants that. It is
+// to be called before useCaps and serve.
+func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Key, h *helper.Helper) (err error) {
+	cfg.Interface = cmp.Or(cfg.Interface, lends.HSInterface)
+	if err := cfg.check(); err != nil || cfg.Allowance == (allow.Choice{}) {
+		return err
+	}
+	o := &onloading{cfg: cfg, r: r, h: h}
+	line := tcp.Options{Congestion: lends.HSCongestion, Interface: cfg.Interface, Mark: lends.Mark, KeepAlive: tcp.RadioKeepAlive}
+	if cfg.Allowance.Caps {
+		path, err := planPath(r.name)
+		if err == nil {
+			o.plan, err = plan.Open(path, cfg.Interface, slog.Default())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if cfg.Allowance.Permit != "" {
+		service, err := identity.ParsePublicKey(cfg.PermitKey)
+		if err != nil {
+			return err
+		}
+		path, err := permitPath(r.name)
+		if err == nil {
+			asker := permit.Asker{Key: key, Address: cfg.Allowance.Permit, Service: service, Cell: cfg.PermitCell, Options: tcp.Options{Mark: lends.Mark}}
+			o.permit, err = permit.Keep(asker.Ask, path, slog.Default())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	at := cmp.Or(cfg.Listen, ":"+strconv.Itoa(relay.Port))
+	if o.l, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: lends.Mark, Ledger: r.usage.Ledger(policy.ForPipe)}); err != nil {
+		return portHint(err, "`listen` in [onload]")
+	}
+	line.Ledger = r.usage.Ledger(policy.ForOnload)
+	o.relay = relay.New(relay.Config{Key: key, Trust: r.trust, Line: line, Allow: cfg.Allow, May: o.may, Log: slog.Default()})
+	o.reckon(time.Now())
+	r.onload = o
+	return nil
+}
+
+// today is what may be carried today, of which onloaded was carried by Interface on each
+// day.
+func (o *onloading) today(now time.Time, onloaded map[string]unit.Bytes) allow.Today {
+	switch {
+	case o.cfg.Allowance.Unlimited:
+		return allow.Today{Free: true, Why: "its owner sets no bound"}
+	case o.permit != nil:
+		return o.permit.Today()
+	case o.plan != nil:
+		h := allow.History{}
+		for day, all := range o.plan.Days() {
+			h[day] = allow.Day{All: all, Onload: onloaded[day]}
+		}
+		return allow.Plan{Cap: o.cfg.Plan, ResetDay: o.cfg.ResetDay, Bills: o.cfg.Bills}.Today(now, h)
+	}
+	return allow.Today{Bytes: unit.Bytes(o.cfg.Allowance.Daily), Why: "its owner allows so much in a day"}
+}
+
+// reckon reckons what may be carried now.
+func (o *onloading) reckon(now time.Time) {
+	list, _ := o.r.usage.List() // why it is not kept is told elsewhere
+	onloaded, carried := map[string]unit.Bytes{}, unit.Bytes(0)
+	today := now.Format(time.DateOnly)
+	for _, row := range list {
+		if row.Purpose != policy.ForOnload {
+			continue
+		}
+		if row.Link == o.cfg.Interface {
+			onloaded[row.Day] += row.Down + row.Up
+		}
+		carried += row.Since(today)
+	}
+	n := &reckoned{o.today(now, onloaded), carried}
+	if before := o.now.Swap(n); before == nil || before.Free != n.Free || (before.Bytes > 0) != (n.Bytes > 0) {
+		slog.Info("allowance for onloading", "open", n.May() == nil, "why", n.Why)
+	}
+}
+
+// addCaps adds what may be carried to the caps that are kept to, a map of the caller's.
+func (o *onloading) addCaps(caps map[string]policy.Caps) map[string]policy.Caps {
+	if o == nil {
+		return caps
+	}
+	if n := o.now.Load(); n.Bytes > 0 {
+		caps[allOnloading] = policy.Caps{Daily: policy.Volume(n.Bytes)}
+	}
+	return caps
+}
+
+// allowed is why nothing may be carried for anybody, nil if it may be.
+func (o *onloading) allowed() error {
+	n := o.now.Load()
+	if err := n.May(); err != nil {
+		return fault.New(fault.Limit, fmt.Errorf("the helper has no allowance: %w", err), "")
+	}
+	if n.Bytes > 0 { // it must be counted to be kept to
+		if err := o.r.caps.Kept(allOnloading); err != nil {
+			return fault.New(fault.Unsupported, fmt.Errorf("what is carried is not counted: %w", err), "")
+		}
+	}
+	for _, of := range []mydevice.Bounded{{By: policy.ForOnload}, {Link: o.cfg.Interface}} {
+		if of == (mydevice.Bounded{}) {
+			continue // by which link it goes is seen for each connection
+		}
+		if a := o.r.allowed(of); a.Level == policy.CapReached {
+			return fault.New(fault.Limit, fmt.Errorf("the helper has carried what it may: %v", a), "")
+		}
+	}
+	return nil
+}
+
+// may is why nothing is carried for a primary.
+func (o *onloading) may(ctx context.Context, p identity.Peer, server string) error {
+	if err := o.allowed(); err != nil {
+		return err
+	}
+	if o.cfg.Interface != "" {
+		server = "" // routes do not say by which link it goes
+	}
+	return o.h.May(ctx, p, server)
+}
+
+// open is why no connection is taken, nil if they are.
+func (o *onloading) open() error {
+	if why := o.h.Facts().Refuses; why != "" {
+		return fmt.Errorf("it rests: %s", why)
+	}
+	return o.allowed()
+}
+
+func (o *onloading) trustChanged() {
+	if o != nil {
+		o.relay.TrustChanged()
+	}
+}
+
+// run takes connections until ctx ends, and has this device found while it may.
+func (o *onloading) run(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if o.plan != nil {
+		all.Go(func() { o.plan.Run(ctx) })
+	}
+	if o.permit != nil {
+		all.Go(func() { o.permit.Run(ctx) })
+	}
+	all.Go(func() { o.keepReckoning(ctx) })
+	slog.Info("connections are taken for onloading", "at", o.l.Addr(), "allowance", o.cfg.Allowance)
+	if err := o.relay.Serve(ctx, o.l); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// keepReckoning reckons what may be carried, and announces this device while that is
+// something, until ctx ends.
+func (o *onloading) keepReckoning(ctx context.Context) {
+	t := time.NewTicker(todayEvery)
+	defer t.Stop()
+	for ctx.Err() == nil {
+		if o.open() == nil {
+			o.announce(ctx, t)
+		}
+		o.await(ctx, t)
+	}
+}
+
+// announce has this device found until ctx ends or nothing may be carried any more.
+func (o *onloading) announce(ctx context.Context, t *time.Ticker) {
+	ctx, hide := context.WithCancel(ctx)
+	var announcing sync.WaitGroup
+	defer announcing.Wait()
+	defer hide()
+	if at, ok := o.l.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
+		announcing.Go(func() { discovery.Announce(ctx, discovery.Onload, "", at.Port, slog.Default()) })
+	}
+	for ctx.Err() == nil && o.open() == nil {
+		o.await(ctx, t)
+	}
+}
+
+// await reckons once more when it is time.
+func (o *onloading) await(ctx context.Context, t *time.Ticker) {
+	select {
+	case <-ctx.Done():
+	case now := <-t.C:
+		o.reckon(now)
+	}
+}
+
+// status is what the API tells of it.
+func (o *onloading) status() *api.OnloadStatus {
+	if o == nil {
+		return nil
+	}
+	n := o.now.Load()
+	st := &api.OnloadStatus{Listen: o.l.Addr().String(), Allowance: o.cfg.Allowance.String(), Open: true, Why: n.Why, Bounded: !n.Free,
+		DayBytes: n.Bytes, CarriedBytes: n.carried, Tunnels: []api.Tunnel{}}
+	if err := o.open(); err != nil {
+		st.Open, st.Why = false, err.Error()
+	}
+	if n.Bytes > 0 {
+		a := o.r.allowed(mydevice.Bounded{By: policy.ForOnload})
+		st.LeftBytes, st.CarriedBytes = a.Room, a.Used
+	}
+	for _, t := range o.relay.Status().Tunnels {
+		st.Tunnels = append(st.Tunnels, api.Tunnel{Device: t.Primary, Server: t.Server, Since: t.Since, UpBytes: unit.Bytes(t.Up), DownBytes: unit.Bytes(t.Down)})
+	}
+	return st
+}
+
+// printOnload tells people of it.
+func printOnload(w io.Writer, o api.OnloadStatus) {
+	state := "takes connections for onloading"
+	if !o.Open {
+		state = "takes no connections for onloading now"
+	}
+	fmt.Fprintf(w, "%s at %s: %s\n", state, o.Listen, oneLine(o.Why))
+	left := ""
+	if o.Bounded && o.DayBytes > 0 {
+		left = fmt.Sprintf(" of %v, %v are left", policy.Volume(o.DayBytes), policy.Volume(o.LeftBytes))
+	}
+	fmt.Fprintf(w, "onloaded today: %v%s; %d connections now\n", policy.Volume(o.CarriedBytes), left, len(o.Tunnels))
+}
+
+// findOnload looks for helpers on the local networks.
+func findOnload(ctx context.Context) ([]discovery.Found, error) {
+	return discovery.Find(ctx, discovery.Onload, time.Second)
+}

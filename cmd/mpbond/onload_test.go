@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/onload/relay"
+	"mpbond/pbe/cell"
+)
+
+// freeAddress is one of this machine at which nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// running runs the program until the test ends.
+func running(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := program(args...)
+	var out bytes.Buffer
+	cmd.Stderr = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil || t.Failed() {
+			t.Errorf("%v: %v: %s", args, err, &out)
+		}
+	})
+}
+
+// write writes a file that one rename brings.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".tmp", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOnload: a helper that no primary is called by takes connections while the
+// operator's service permits it, tells so, and ends them when its primary is revoked.
+func TestOnload(t *testing.T) {
+	dir := home(t)
+	key, trust, err := loadIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	laptop, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]identity.Peer{"laptop": {Key: laptop.Public(), Roles: []identity.Role{identity.RolePrimary}},
+		"phone": {Key: key.Public(), Roles: []identity.Role{identity.RoleHelper}}} { // the service's view, in the same home
+		p.Name = name
+		if err := trust.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load, service, at := filepath.Join(dir, "load"), freeAddress(t), freeAddress(t)
+	write(t, load, "91%\n")
+	write(t, filepath.Join(dir, "helper.toml"), fmt.Sprintf("battery_floor = 5\n[onload]\nallowance = \"permit %s\"\npermit_key = %q\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", service, key.Public(), at))
+	running(t, "permit", "serve", "--listen", service, "--cell", "north=load:"+load, "--life", "10s")
+	running(t, "helper", "--name", "phone")
+	status := func() (st *api.OnloadStatus) {
+		t.Helper()
+		if all, err := ask(t.Context(), socketsOf(""), false); err == nil {
+			st = all[0].Onload
+		}
+		return st
+	}
+	eventually := func(what string, ok func(*api.OnloadStatus) bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			if st := status(); st != nil && ok(st) {
+				return
+			} else if time.Now().After(end) {
+				t.Fatalf("never: %s; %+v", what, st)
+			}
+		}
+	}
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	defer site.Close()
+	d := &relay.Dialer{Key: laptop, Helper: identity.Peer{Name: "phone", Key: key.Public()}, Addresses: []string{at}}
+	web := &http.Client{Transport: d.Transport()}
+	defer web.CloseIdleConnections()
+
+	eventually("the operator's refusal is told", func(st *api.OnloadStatus) bool { return strings.Contains(st.Why, "loaded by 91 %") && !st.Open })
+	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "loaded by 91 %") {
+		t.Errorf("%v (%s)", err, fault.KindOf(err))
+	}
+	write(t, load, "0.3")
+	eventually("it is open", func(st *api.OnloadStatus) bool { return st.Open && !st.Bounded })
+	a, err := web.Get(site.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(a.Body)
+	a.Body.Close()
+	if err != nil || string(text) != "hello" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if st := status(); len(st.Tunnels) != 1 || st.Tunnels[0].Device != "laptop" || st.Tunnels[0].Server != site.Listener.Addr().String() || st.Tunnels[0].DownBytes == 0 {
+		t.Errorf("%+v", st)
+	}
+	if _, out, _ := mpbond(t, "status"); !strings.Contains(out, "takes connections for onloading at "+at+": the operator permits it until") {
+		t.Error(out)
+	}
+	if code, _, errs := mpbond(t, "revoke", "laptop"); code != exitOK {
+		t.Fatal(errs)
+	}
+	eventually("what it carried is cut off", func(st *api.OnloadStatus) bool { return len(st.Tunnels) == 0 })
+	if _, err := web.Get(site.URL); !fault.Is(err, fault.UnknownDevice) {
+		t.Errorf("%v (%s)", err, fault.KindOf(err))
+	}
+}
+
+// TestOnloadConfig: what cannot be is told before anything listens.
+func TestOnloadConfig(t *testing.T) {
+	key := mustGenerate(t).Public().String()
+	for text, want := range map[string]string{
+		"allowance = \"caps\"":                                                 "needs interface",
+		"allowance = \"caps\"\ninterface = \"wwan0\"":                          "plan",
+		"allowance = \"50MB\"\nplan = \"10GB\"":                                "\"caps\"",
+		"allowance = \"caps\"\ninterface=\"w\"\nplan = \"10GB\"\nreset_day=32": "1 to 31",
+		"allowance = \"permit h:1\"":                                           "permit_key",
+		"allowance = \"50MB\"\npermit_key = \"" + key + "\"":                   "permit_key",
+		"allowance = \"permit h:1\"\npermit_key = \"mpb1\"":                    "key",
+		"allowance = \"much\"":                                                 "no allowance",
+		"allowance = \"50MB\"\nlisten = \"192.0.2.1:7604\"":                    "listen",
+		"alowance = \"50MB\"":                                                  "did you mean \"allowance\"",
+		"allowance = \"50MB\"\nallow = [\"10.0.0.0\"]":                         "allow",
+	} {
+		write(t, filepath.Join(home(t), "helper.toml"), "[onload]\n"+text)
+		code, _, errs := mpbond(t, "helper")
+		if code != exitUsage || !strings.Contains(errs, want) {
+			t.Errorf("%s: code %d, %s", text, code, errs)
+		}
+	}
+	home(t)
+	if code, _, errs := mpbond(t, "helper", "--onload=much"); code != exitUsage || !strings.Contains(errs, "no allowance") {
+		t.Errorf("code %d, %s", code, errs)
+	}
+	home(t)
+	if code, _, errs := mpbond(t, "helper", "--onload"); code != exitUsage || !strings.Contains(errs, "--onload=200MB") {
+		t.Errorf("code %d, %s", code, errs)
+	}
+}
+
+func mustGenerate(t *testing.T) *identity.Key {
+	t.Helper()
+	k, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// TestPermitUsage: a service without a load it can read does not begin.
+func TestPermitUsage(t *testing.T) {
+	home(t)
+	for _, c := range []struct{ args, text string }{
+		{"serve", "cell"}, {"serve --cell north", "NAME=SOURCE"}, {"serve --cell a=load:x --cell a=load:y", "twice"},
+		{"serve --cell a=load:x --threshold 130%", "70%"}, {"serve --cell a=load:x --life 1s", "10s"}, {"serve --cell a=load:x --most 0", "at least 1"},
+		{"serve --cell a=load:x --listen nowhere", "--listen"}, {"ask 127.0.0.1:1", "key"}, {"ask 127.0.0.1:1 --key mpb1", "characters"},
+	} {
+		if code, out, errs := mpbond(t, append([]string{"permit"}, strings.Fields(c.args)...)...); code != exitUsage || !strings.Contains(errs, c.text) {
+			t.Errorf("%s: code %d, %s%s", c.args, code, out, errs)
+		}
+	}
+	if code, _, errs := mpbond(t, "permit", "ask", "127.0.0.1:1", "--key", mustGenerate(t).Public().String()); code != exitNoConn {
+		t.Errorf("code %d, %s", code, errs)
+	}
+}
+
+// TestLoads: what is a load, and how old it may be.
+func TestLoads(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "load")
+	page := "0.25"
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path != "/load" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = io.WriteString(w, page)
+	}))
+	defer site.Close()
+	for text, want := range map[string]float64{"0": 0, "1\n": 1, " 42 % ": .42, "0.5": .5, "": -1, "x": -1, "1.1": -1, "-1": -1, "NaN": -1, "101%": -1, strings.Repeat("0", 2000): 0} {
+		write(t, path, text)
+		page = text
+		for _, at := range []string{path, site.URL + "/load"} {
+			if got, err := readLoad(t.Context(), at); (err != nil) != (want < 0) || err == nil && got != want {
+				t.Errorf("%s has %.20q: %v, %v", at, text, got, err)
+			}
+		}
+	}
+	write(t, path, "0.5")
+	old := time.Now().Add(-freshLoad - time.Second)
+	if err := os.Chtimes(path, old, old); err != nil {
+		t.Fatal(err)
+	}
+	page = "0.5"
+	for _, at := range []string{path, path + "x", site.URL, "http://" + freeAddress(t)} {
+		if got, err := readLoad(t.Context(), at); err == nil {
+			t.Errorf("%s: %v", at, got)
+		}
+	}
+}
+
+// TestHearLoad: the load of control messages is what part of the resource blocks is given
+// to anybody, at the pace of a recording.
+func TestHearLoad(t *testing.T) {
+	var b bytes.Buffer
+	w, err := cell.NewWriter(&b, [cell.MaxCells]uint8{50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range int64(1200) {
+		if err := w.Write(cell.Subframe{PRB: 50, Number: n, Grants: []cell.Grant{{RNTI: 0x100, Format: cell.Format1, PRB: 20}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var told []float64
+	begin := time.Now()
+	if err := hearLoad(t.Context(), bytes.NewReader(b.Bytes()), true, func(l float64) { mu.Lock(); told = append(told, l); mu.Unlock() }); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took < 1100*time.Millisecond || len(told) == 0 || told[0] < .399 || told[0] > .401 {
+		t.Errorf("%v after %v", told, took)
+	}
+	if err := hearLoad(t.Context(), strings.NewReader("x"), true, nil); err == nil {
+		t.Error("nonsense is heard")
+	}
+}

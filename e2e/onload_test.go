@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/api"
+	"mpbond/e2e/rig"
+	"mpbond/fault"
+	"mpbond/identity"
+	onloading "mpbond/onload/relay"
+)
+
+// onload fetches a URL through the helper phone, and prints the digest of what came, or
+// the kind of fault and the error; and how many bytes came.
+func onload(at, url string) error {
+	home := os.Getenv("MPBOND_HOME")
+	key, err := identity.LoadKey(filepath.Join(home, "device.key"))
+	if err != nil {
+		return err
+	}
+	trust, err := identity.OpenTrust(filepath.Join(home, "trust.toml"))
+	if err != nil {
+		return err
+	}
+	phone, _ := trust.LookupName("phone")
+	d := &onloading.Dialer{Key: key, Helper: phone, Addresses: []string{at}}
+	var came int64
+	sum, err := func() (string, error) {
+		q, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
+		if err != nil {
+			return "", err
+		}
+		a, err := d.Transport().RoundTrip(q)
+		if err != nil {
+			return "", err
+		}
+		defer a.Body.Close()
+		h := sha256.New()
+		came, err = io.Copy(h, a.Body)
+		return fmt.Sprintf("%d:%x", came, h.Sum(nil)), err
+	}()
+	if err != nil {
+		sum = fmt.Sprintf("%s: %v", fault.KindOf(err), err)
+	}
+	fmt.Printf("%s\n%d\n", sum, came)
+	return nil
+}
+
+// TestOnloadAllowance: what is onloaded comes whole, counts as such, stops before the
+// day's bound by the interface's own counters, and never looks whole then; a restart
+// forgets none of it.
+func TestOnloadAllowance(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
+	n := newNetworkOf(t, "10/80/80", "", nil)
+	const limit = 20_000_000
+	writeFile(t, filepath.Join(n.Dir, "helper1", "helper.toml"), "[onload]\nallowance = \"20MB\"\nallow = [\"10.77.0.0/16\"]\n")
+	again := func() {
+		n.helper.End(os.Interrupt)
+		n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
+	}
+	again()
+	helper := n.Asker("helper1", "helper")
+	state := func(ok func(api.OnloadStatus) bool) (st api.OnloadStatus) {
+		t.Helper()
+		rig.Eventually(t, func() error {
+			s, err := helper.Status(t.Context(), false)
+			if err != nil || s.Onload == nil || !ok(*s.Onload) {
+				return fmt.Errorf("%+v, %v", s.Onload, err)
+			}
+			st = *s.Onload
+			return nil
+		})
+		return st
+	}
+	state(func(st api.OnloadStatus) bool { return st.Open && st.Bounded && st.DayBytes == limit })
+	addr, err := n.Lab.Topology.Addr("helper1", "pipe1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetch := func(size int64) (what string, came int64) {
+		t.Helper()
+		out := n.Must("primary", os.Args[0], "lab", "onload", addr.String()+":7604", fmt.Sprintf("http://%s/%d", n.web4, size))
+		if _, err := fmt.Sscanf(out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:], "%d", &came); err != nil {
+			t.Fatal(out, err)
+		}
+		what, _, _ = strings.Cut(out, "\n")
+		return what, came
+	}
+	rx, tx := n.counters("helper1", "hs1")
+	before := rx + tx
+	const first = 4 * mb
+	want, _ := rig.Sum(rig.Noise(first))
+	if got, _ := fetch(first); got != want {
+		t.Fatalf("%s instead of %s", got, want)
+	}
+	st := state(func(st api.OnloadStatus) bool { return st.CarriedBytes > first })
+	if rx, tx := n.counters("helper1", "hs1"); float64(st.CarriedBytes) > 1.01*float64(rx+tx-before) || float64(st.CarriedBytes) < .97*float64(rx+tx-before) {
+		t.Errorf("%v are counted, of %d", st.CarriedBytes, rx+tx-before)
+	}
+	got, came := fetch(32 * mb)
+	if !strings.Contains(got, "other: ") && !strings.Contains(got, "limit: ") {
+		t.Errorf("beyond the allowance: %s", got)
+	}
+	st = state(func(st api.OnloadStatus) bool { return !st.Open && st.LeftBytes == 0 && len(st.Tunnels) == 0 })
+	rx, tx = n.counters("helper1", "hs1")
+	t.Logf("%d and %d came, %d carried, %v counted: %s", first, came, rx+tx-before, st.CarriedBytes, st.Why)
+	if carried := rx + tx - before; carried > limit || carried < limit*98/100 {
+		t.Errorf("%d were carried of %d", carried, limit)
+	}
+	for _, restart := range []bool{false, true} {
+		if restart {
+			again()
+			state(func(st api.OnloadStatus) bool { return !st.Open })
+		}
+		if got, _ := fetch(1000); !strings.HasPrefix(got, string(fault.Limit)) || !strings.Contains(got, "used up") {
+			t.Errorf("after it, restarted %v: %s", restart, got)
+		}
+	}
+	if text := n.Must("helper1", n.Mpbond, "usage"); !strings.Contains(text, "onload") || !strings.Contains(text, "all onloading: the daily cap of 20 MB is used up") {
+		t.Error(text)
+	}
+	if text := n.Must("helper1", n.Mpbond, "status"); !strings.Contains(text, "takes no connections for onloading now") {
+		t.Error(text)
+	}
+}
