@@ -21,8 +21,8 @@ func processor(b *testing.B) time.Duration {
 
 // BenchmarkListen decodes carriers from a file each, as fast as it can, and reports what
 // a millisecond of all of them takes once they are heard: how long, and of processors.
-// Both are less than 1 where they are decoded as they are sent; -cpu says on how many
-// processors.
+// Both are less than 1 where they are decoded as they are sent. GOMAXPROCS says on how
+// many processors; -cpu does not, as the first run is before it.
 func BenchmarkListen(b *testing.B) {
 	for _, c := range []struct{ prb, rate, carriers int }{{50, 15_360_000, 1}, {100, 30_720_000, 1}, {50, 15_360_000, 6}, {100, 30_720_000, 6}} {
 		b.Run(fmt.Sprintf("%dPRB/%d", c.prb, c.carriers), func(b *testing.B) {

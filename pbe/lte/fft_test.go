@@ -1,6 +1,7 @@
 package lte
 
 import (
+	"fmt"
 	"math/cmplx"
 	"math/rand/v2"
 	"testing"
@@ -26,6 +27,7 @@ func TestFFT(t *testing.T) {
 	}
 }
 
+// BenchmarkFFT compares the transform with gonum's.
 func BenchmarkFFT(b *testing.B) {
 	for _, n := range []int{512, 1024, 1536, 2048} {
 		x := make([]complex128, n)
@@ -34,13 +36,13 @@ func BenchmarkFFT(b *testing.B) {
 		}
 		y := make([]complex128, n)
 		g := fourier.NewCmplxFFT(n)
-		b.Run("gonum", func(b *testing.B) {
+		b.Run(fmt.Sprint("gonum/", n), func(b *testing.B) {
 			for b.Loop() {
 				g.Coefficients(y, x)
 			}
 		})
 		f := newFFT(n)
-		b.Run("own", func(b *testing.B) {
+		b.Run(fmt.Sprint("own/", n), func(b *testing.B) {
 			for b.Loop() {
 				copy(y, x)
 				f.transform(y)
