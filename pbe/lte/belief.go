@@ -61,6 +61,8 @@ func (c Cell) plausibility(d *DCI, at where) float64 {
 		// For a block that comes for the first time, as nine in ten do and by chance a
 		// quarter; for one that comes again; and for an MCS that only those have.
 		fresh, again, sizeless = 1.2, -1.5, -1.0
+		// However strange, what is clear enough is believed.
+		unlikely = -3.5
 	)
 	// So many places of all are those of one user.
 	sum := -math.Log(min(float64(candidates(at.level))/float64(at.cces/at.level), 1))
@@ -91,7 +93,7 @@ func (c Cell) plausibility(d *DCI, at where) float64 {
 	if !d.Distributed {
 		sum += scattered * float64(max(d.PRBs.runs()-2, 0))
 	}
-	return sum
+	return max(sum, unlikely)
 }
 
 // transformable is what it says that an uplink has n blocks: by the factors 2, 3 and 5

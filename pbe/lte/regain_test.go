@@ -2,6 +2,7 @@ package lte
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +26,7 @@ type account struct {
 	subframes, gaps int
 	heard           map[int]int // right messages, by subframe
 	wrong           []string
+	missing         map[string]int // of the truth
 	r               *Receiver
 }
 
@@ -34,7 +36,7 @@ func hear(t *testing.T, size, piece int, truth map[string]int, samples []complex
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &account{heard: map[int]int{}, r: r}
+	a := &account{heard: map[int]int{}, missing: maps.Clone(truth), r: r}
 	r.Heard = func(s *Subframe) {
 		a.subframes++
 		if s.Gap {
@@ -44,6 +46,7 @@ func hear(t *testing.T, size, piece int, truth map[string]int, samples []complex
 			k := s.DCIs[i].key(s)
 			if at, ok := truth[k]; ok {
 				a.heard[at]++
+				delete(a.missing, k)
 			} else {
 				a.wrong = append(a.wrong, k)
 			}

@@ -74,7 +74,7 @@ func (t *transmitter) message(at where) (DCI, bool) {
 			d.Payload[0] = 1
 		}
 		clear(d.Payload[sizes[f]-4:])
-		if t.cell.parse(&d) {
+		if t.cell.parse(&d) && (f != cell.Format0 || transformable(d.PRB) > 0) {
 			return d, true
 		}
 	}

@@ -1,0 +1,158 @@
+package lte
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+)
+
+// resample is what a clock that is fast by ppm makes of samples.
+func resample(samples []complex64, ppm float64) []complex64 {
+	const half = 12
+	step := 1 / (1 + ppm*1e-6)
+	var out []complex64
+	for at := 0.0; int(at)+half+1 < len(samples); at += step {
+		i, f := int(at), at-math.Floor(at)
+		var re, im float64
+		for j := max(-half, -i); j <= half; j++ {
+			x := float64(j) - f
+			w := 0.5 + 0.5*math.Cos(math.Pi*x/(half+1))
+			if x != 0 {
+				w *= math.Sin(math.Pi*x) / (math.Pi * x)
+			}
+			re += w * float64(real(samples[i+j]))
+			im += w * float64(imag(samples[i+j]))
+		}
+		out = append(out, complex(float32(re), float32(im)))
+	}
+	return out
+}
+
+// TestDrift: a clock that is off by 20 ppm, and a terminal that moves, are followed.
+func TestDrift(t *testing.T) {
+	c := Cell{ID: 301, PRB: 6, Ports: 2, Sixths: 1}
+	const subframes = 300
+	tx := newTransmitter(c, 128, 5)
+	truth := map[string]int{}
+	for i := range subframes {
+		tx.subframe(700+i/10, i%10, 1+i%3)
+	}
+	for _, s := range tx.sent {
+		truth[s.d.key(&Subframe{SFN: 700 + s.subframe/10, Index: s.subframe % 10})] = s.subframe
+	}
+	for _, ppm := range []float64{-20, 20} {
+		samples := tx.through(t, EPA(70, 200*ppm, 22, 4))
+		a := hear(t, 128, 20_000, truth, resample(samples, ppm))
+		heard := 0
+		for _, n := range a.heard {
+			heard += n
+		}
+		counts := a.r.Counts()
+		t.Logf("%v ppm: %d of %d heard, %d wrong, %+v, %.0f Hz", ppm, heard, len(truth), len(a.wrong), counts, a.r.Offset())
+		if heard < len(truth)*97/100 || len(a.wrong) > len(truth)/500 || counts.Found != 1 || counts.Regained+counts.Jumps+counts.Lost > 0 || a.subframes < subframes-2 {
+			t.Errorf("%v ppm: %d of %d heard, %d subframes, %v wrong, %+v", ppm, heard, len(truth), a.subframes, a.wrong, counts)
+		}
+	}
+}
+
+// TestOffsets: carriers that are off by up to 7 kHz, of all widths, wherever in a frame
+// it begins.
+func TestOffsets(t *testing.T) {
+	for i, c := range []struct{ prb, size int }{{6, 128}, {15, 256}, {25, 512}, {50, 1024}, {75, 1536}, {100, 2048}} {
+		for j, offset := range []float64{-7000, -5000, 5000, 7000} {
+			if c.prb > 25 && j%2 == 0 {
+				continue // the search is the same for all widths
+			}
+			want := Cell{ID: 83*i + j, PRB: c.prb, Ports: 1 + (i+j)%2, Sixths: 6}
+			tx := newTransmitter(want, c.size, uint64(i))
+			truth := map[string]int{}
+			for k := range 14 {
+				tx.subframe(700+k/10, k%10, 1+k%3)
+			}
+			for _, s := range tx.sent {
+				truth[s.d.key(&Subframe{SFN: 700 + s.subframe/10, Index: s.subframe % 10})] = s.subframe
+			}
+			cut := (3*i + j) % 4 * subframeLen(c.size) * 3 / 10
+			a := hear(t, c.size, 50_000, truth, tx.through(t, Channel{Offset: offset, SNR: 20})[cut:])
+			for k, sf := range a.missing {
+				if sf > 0 || cut == 0 {
+					t.Errorf("%+v at %v Hz: not heard: %s", want, offset, k)
+				}
+			}
+			if got, _ := a.r.Cell(); got != want || math.Abs(a.r.Offset()-offset) > 30 || len(a.wrong) > 0 {
+				t.Errorf("%+v at %v Hz: %+v at %.0f Hz, wrong %v", want, offset, got, a.r.Offset(), a.wrong)
+			}
+		}
+	}
+}
+
+// through is what a receiver gets of all that was drawn through a channel.
+func (t *transmitter) through(tb testing.TB, ch Channel) (out []complex64) {
+	tx, err := NewTransmitter(t.cell, t.size*spacing, ch, t.seed)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	next := 0
+	for i, number := range t.numbers {
+		var messages []DCI
+		for ; next < len(t.sent) && t.sent[next].subframe == i; next++ {
+			messages = append(messages, t.sent[next].d)
+		}
+		out = append(out, tx.Send(number, t.cfis[i], messages)...)
+	}
+	return out
+}
+
+// TestTruncated: whatever part of a cell is heard, in whatever pieces, it ends well, and
+// what is told is true.
+func TestTruncated(t *testing.T) {
+	c := Cell{ID: 301, PRB: 6, Ports: 1, Sixths: 1}
+	samples, truth := stream(c, 128, 26, air{gain: [2]complex128{1}, snr: 25})
+	sub := subframeLen(128)
+	for n := 0; n <= len(samples); n += sub/2 + 77 {
+		for _, from := range []int{0, n / 3} {
+			a := hear(t, 128, n+1, truth, samples[from:n])
+			if len(a.wrong) > 0 || a.subframes > (n-from+sub/4)/sub {
+				t.Errorf("samples %d to %d: %d subframes, wrong %v", from, n, a.subframes, a.wrong)
+			}
+			if whole := (n - from) / sub; whole >= 13 && a.subframes < whole-1 {
+				t.Errorf("samples %d to %d: %d subframes", from, n, a.subframes)
+			}
+		}
+	}
+	// In pieces of any size the same is heard.
+	want := ""
+	for _, piece := range []int{len(samples), 1, 12_345} {
+		a := hear(t, 128, piece, truth, samples)
+		if got := fmt.Sprint(a.heard, a.subframes, a.r.Counts()); want == "" {
+			want = got
+		} else if got != want {
+			t.Errorf("in pieces of %d: %s, want %s", piece, got, want)
+		}
+	}
+}
+
+// TestClipped: what a radio that is far too loud leaves of a cell still has its
+// messages: samples cut at .3 of their mean weight.
+func TestClipped(t *testing.T) {
+	samples, truth := stream(Cell{ID: 77, PRB: 25, Ports: 2, Sixths: 6}, 512, 40, air{gain: [2]complex128{1, 0.8i}, offset: 1700, snr: 25})
+	var power float64
+	for _, s := range samples {
+		power += norm(complex128(s))
+	}
+	most := float32(0.3 * math.Sqrt(power/float64(len(samples))))
+	clipped := slices.Clone(samples)
+	for i, s := range clipped {
+		clipped[i] = complex(min(max(real(s), -most), most), min(max(imag(s), -most), most))
+	}
+	a := hear(t, 512, 10_000, truth, clipped)
+	heard := 0
+	for _, n := range a.heard {
+		heard += n
+	}
+	t.Logf("%d of %d heard, %d wrong", heard, len(truth), len(a.wrong))
+	if heard < len(truth)*80/100 || len(a.wrong) > 1 || a.subframes != 40 {
+		t.Errorf("%d of %d heard, %d subframes, %v wrong", heard, len(truth), a.subframes, a.wrong)
+	}
+}

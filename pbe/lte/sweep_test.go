@@ -1,0 +1,78 @@
+package lte
+
+import (
+	"testing"
+
+	"mpbond/pbe/cell"
+)
+
+// TestSweep: what part of messages is heard, by level and signal: of three users who
+// are sent much over a channel for pedestrians, at levels that nobody fits to the
+// signal. With -seeds it prints the table of docs/pbe.md.
+func TestSweep(t *testing.T) {
+	subframes := 400
+	snrs := []float64{-2, 0, 2, 5, 10, 15}
+	if *seeds == 0 {
+		subframes, snrs = 60, []float64{2, 15}
+	}
+	c := Cell{ID: 302, PRB: 25, Ports: 2, Sixths: 6}
+	for _, snr := range snrs {
+		sent, heard := map[int]int{}, map[int]int{}
+		wrong, gone := 0, 0
+		for seed := range max(*seeds, 1) {
+			tx := newTransmitter(c, 512, uint64(seed))
+			truth := map[string]int{}
+			for i := range subframes {
+				tx.subframe(500+i/10, i%10, 1+i%3)
+			}
+			for _, s := range tx.sent {
+				truth[s.d.key(&Subframe{SFN: 500 + s.subframe/10, Index: s.subframe % 10})] = s.d.Level
+				sent[s.d.Level]++
+			}
+			a := hear(t, 512, 100_000, truth, tx.through(t, EPA(5, 1500, snr, uint64(seed))))
+			for level, n := range a.heard {
+				heard[level] += n
+			}
+			wrong += len(a.wrong)
+			gone += subframes - a.subframes
+		}
+		t.Logf("| %v dB | %.1f | %.1f | %.1f | %.1f | %d of %d | (%d subframes not heard)", snr, 100*float64(heard[1])/float64(sent[1]), 100*float64(heard[2])/float64(sent[2]),
+			100*float64(heard[4])/float64(sent[4]), 100*float64(heard[8])/float64(sent[8]), wrong, sent[1]+sent[2]+sent[4]+sent[8], gone)
+		all := sent[1] + sent[2] + sent[4] + sent[8]
+		if snr >= 15 && heard[1]+heard[2]+heard[4]+heard[8] < all*97/100 || heard[8] < sent[8]*9/10 && snr >= 2 || snr >= 10 && wrong > all/100 {
+			t.Errorf("at %v dB: heard %v of %v, %d wrong", snr, heard, sent, wrong)
+		}
+	}
+}
+
+// TestFifteen: in cells of 15 PRB the sizes of 0/1A and of 1 change places for users
+// whose requests for channel state have two bits, and nothing tells these from others.
+// It is taken that nobody has them: those three formats of such a user are read as each
+// other, or not at all, and all else is heard.
+func TestFifteen(t *testing.T) {
+	c := Cell{ID: 41, PRB: 15, Ports: 2, Sixths: 6}
+	one, two := c.dciSizes(false), c.dciSizes(true)
+	if one[cell.Format1A] != two[cell.Format1] || one[cell.Format1] != two[cell.Format1A] {
+		t.Fatalf("%v, %v", one, two)
+	}
+	tx := newTransmitter(c, 256, 2)
+	tx.twoBits = true
+	truth := map[string]int{}
+	for i := range 100 {
+		tx.subframe(500+i/10, i%10, 1+i%3)
+	}
+	other := 0
+	for _, s := range tx.sent {
+		k := s.d.key(&Subframe{SFN: 500 + s.subframe/10, Index: s.subframe % 10})
+		if s.d.Format == cell.Format2 || s.d.Format == cell.Format2A || !s.d.RNTI.User() || len(s.d.Payload) == one[cell.Format1A] && s.d.Format != cell.Format1 {
+			truth[k] = s.subframe
+		} else {
+			other++
+		}
+	}
+	a := hear(t, 256, 100_000, truth, tx.through(t, Channel{SNR: 25}))
+	t.Logf("%d of %d others heard; %d of two bits, of which %d were read as something else", len(truth)-len(a.missing), len(truth), other, len(a.wrong))
+	if len(a.missing) > len(truth)/50 || len(a.wrong) > other {
+		t.Errorf("not heard: %v; wrong: %v", a.missing, a.wrong)
+	}
+}
