@@ -62,6 +62,7 @@ var walls = []wall{
 	{from: []string{"onload/allow"}, only: []string{"unit", "policy"}, reason: "an allowance is reckoned from numbers, whoever has measured or told them"},
 	{from: []string{"onload/permit"}, only: []string{"fault", "identity", "store", "tcp"}, reason: "it tells loads and permits, whoever measures the one and uses the other"},
 	{from: []string{"onload/plan"}, only: []string{"unit", "fault", "device", "policy", "store"}, reason: "it keeps what an interface has counted, and decides nothing"},
+	{from: []string{"onload/upload"}, only: []string{"unit", "fault", "store"}, reason: "it moves files over whatever devices it is given"},
 	{from: []string{"onload/relay"}, only: []string{"unit", "fault", "identity", "reach", "splice", "tcp", "discovery"},
 		reason: "it carries connections for those it trusts; what a helper may carry it is told"},
 	{from: []string{"reach"}, only: []string{}, reason: "it judges addresses, whoever connects to them"},
@@ -97,6 +98,7 @@ var libraries = map[string]struct {
 	reason string
 }{
 	"github.com/gdamore/tcell/v2":         {[]string{"cmd"}, "the screen is an edge"},
+	"github.com/aws/aws-sdk-go-v2":        {[]string{"onload/upload"}, "signing is an edge: of all that Amazon has, nothing else is wanted"},
 	"github.com/spf13/cobra":              {[]string{"cmd"}, "the command line is an edge"},
 	"github.com/vbauerster/mpb/v8":        {[]string{"cmd"}, "the screen is an edge"},
 	"go.uber.org/goleak":                  {[]string{"e2e"}, "for tests"},

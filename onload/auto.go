@@ -148,6 +148,9 @@ func share(v *View, j Job, path int) (Decision, time.Duration) {
 // duplicate is to fetch a job's rest as well, and how much sooner that would be.
 func duplicate(v *View, j Job, path int) (Decision, time.Duration) {
 	d := Decision{Action: Copy, Job: j.ID, Reason: EndsSooner}
+	if j.Item.Once {
+		return move(v, j, path)
+	}
 	if j.Item.To == Unknown {
 		d.Reason = NoAnswer
 		if waited := v.Now.Sub(j.Began); v.Copies(j) == 1 && j.Last.IsZero() && waited > max(patience, 4*v.Paths[path].Latency) {
@@ -171,4 +174,20 @@ func duplicate(v *View, j Job, path int) (Decision, time.Duration) {
 		}
 	}
 	return d, doubt*ready - reckon(v, path).ends(cost)
+}
+
+// move is to begin anew what another path has under way and must give up: only what
+// is reckoned to be ready in a fraction of the time, by rates that were measured. That
+// of the other path is this item's own: those before may have been too small to tell.
+func move(v *View, j Job, path int) (Decision, time.Duration) {
+	ran := v.Now.Sub(j.Began)
+	if v.Paths[path].Rate == 0 || ran < patience || v.Copied+j.Got > unit.Bytes(len(v.Paths)-1)*v.Largest {
+		return Decision{}, 0
+	}
+	its := min(left(v, j), pace{rate: float64(j.Got) / ran.Seconds()}.ends(j.Left()))
+	gain := its - doubt*reckon(v, path).ends(j.Item.Size())
+	if gain < patience {
+		return Decision{}, 0
+	}
+	return Decision{Action: Move, Job: j.ID, Reason: EndsSooner}, gain
 }

@@ -263,7 +263,7 @@ func (b *Board) Fail(id JobID, now time.Time) {
 	if i.Split {
 		i.From += j.Got
 	}
-	if i.Size() != 0 {
+	if i.Size() != 0 || !i.Split {
 		b.wait(i)
 	} else {
 		b.sched.Delivered(j.Path, j.Got, now.Sub(j.Began))
@@ -349,10 +349,18 @@ func (b *Board) apply(d Decision, path int, now time.Time) {
 		}
 	case Copy:
 		of := b.find(d.Job)
+		if of.Item.Once {
+			return
+		}
 		j.Item, j.Copy = of.Item, true
 		if of.Item.Split {
 			j.Item.From += of.Got
 		}
+	case Move:
+		of := b.find(d.Job)
+		j.Item = of.Item
+		b.copied += of.Got
+		b.cancel(of, d.Reason)
 	}
 	b.lastJob++
 	j.ID = b.lastJob

@@ -31,6 +31,9 @@ type Item struct {
 	From, To unit.Bytes
 	// Split tells that any part of it can be had alone.
 	Split bool
+	// Once tells that it must not be under way twice: what is sent, and may be kept
+	// by the other end each time.
+	Once bool
 
 	id int // of this piece, on its board
 }
@@ -117,13 +120,14 @@ const (
 	Take                // fetches a waiting item
 	Share               // fetches the end of what another path has under way
 	Copy                // fetches what another path has under way as well
+	Move                // begins what another path has under way, which gives it up
 )
 
 // Decision is an action and why it was taken.
 type Decision struct {
 	Action Action
 	Item   int        // Take: which of View.Waiting
-	Job    JobID      // Share, Copy: whose
+	Job    JobID      // Share, Copy, Move: whose
 	Size   unit.Bytes // Take: only so much from its beginning, if not 0; Share: so much from its end
 	Reason Reason
 }

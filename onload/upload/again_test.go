@@ -1,0 +1,236 @@
+package upload
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/store"
+)
+
+// TestChanging: a file that changes on its way is begun anew, and what arrives is the new
+// one; one that never rests is an error.
+func TestChanging(t *testing.T) {
+	for _, method := range []string{Post, Put} {
+		for _, often := range []int{1, 1000} {
+			s := newSeen()
+			files, _ := photos(t, 2_000_000)
+			var mu sync.Mutex
+			n := 0
+			cfg := config(t, method, server(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodHead {
+					s.place(w, r)
+					return
+				}
+				b := make([]byte, 100)
+				_, _ = io.ReadFull(r.Body, b)
+				mu.Lock()
+				if n++; n <= often {
+					f, _ := os.OpenFile(files[0].Path, os.O_APPEND|os.O_WRONLY, 0)
+					_, _ = f.Write([]byte{1})
+					f.Close()
+				}
+				mu.Unlock()
+				r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(b), r.Body))
+				if method == Post {
+					s.form(w, r)
+				} else {
+					s.place(w, r)
+				}
+			})+"/", files)
+			cfg.Devices = cfg.Devices[:1]
+			// Slow enough for the server to write in between.
+			cfg.Devices[0].Transport = slowed{cfg.Devices[0].Transport, 20 * time.Millisecond}
+			_, err := Send(t.Context(), cfg)
+			if often > 1 {
+				if !fault.Is(err, fault.Integrity) || len(s.files) != 0 {
+					t.Errorf("%s: %v, %d files", method, err, len(s.files))
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, _ := os.ReadFile(files[0].Path)
+			for name, data := range s.files {
+				if len(want) != 2_000_001 || !bytes.Equal(data, want) {
+					t.Errorf("%s %s has %d bytes", method, name, len(data))
+				}
+			}
+		}
+	}
+}
+
+// slowed has the last piece of a body wait.
+type slowed struct {
+	http.RoundTripper
+	pause time.Duration
+}
+
+func (s slowed) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		r.Body = &slowBody{r.Body, s.pause, 0}
+	}
+	return s.RoundTripper.RoundTrip(r)
+}
+
+type slowBody struct {
+	io.ReadCloser
+	pause time.Duration
+	n     int
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	if b.n > 1_000_000 && b.pause > 0 {
+		time.Sleep(b.pause) // the line is slow
+		b.pause = 0
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.n += n
+	return n, err
+}
+
+func journal(t *testing.T, path string) (*store.Journal, *Known) {
+	k := NewKnown()
+	j, damage, err := store.Open(path, time.Second, k.Take)
+	if err != nil || damage != nil {
+		t.Fatal(err, damage)
+	}
+	return j, k
+}
+
+// TestGoesOn: what was confirmed before an interruption is not sent again; when all is
+// done nothing is left of it.
+func TestGoesOn(t *testing.T) {
+	for _, method := range []string{Post, Put} {
+		s := newSeen()
+		files, sums := photos(t, 1000, 2000, 3000, 4000, 5000)
+		ctx, cancel := context.WithCancel(t.Context())
+		n := 0
+		var mu sync.Mutex
+		some, once := make(chan bool), sync.Once{}
+		handler := func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			if r.Method != http.MethodHead {
+				n++
+			}
+			third := n == 3
+			mu.Unlock()
+			if third && ctx.Err() == nil && r.Method != http.MethodHead {
+				_, _ = io.Copy(io.Discard, r.Body)
+				<-some
+				cancel()
+				<-r.Context().Done()
+				return
+			}
+			if method == Post {
+				s.form(w, r)
+			} else {
+				s.place(w, r)
+			}
+		}
+		url := server(t, handler) + "/"
+		path := filepath.Join(t.TempDir(), "put.jsonl")
+		cfg := config(t, method, url, files)
+		cfg.Devices = cfg.Devices[:1]
+		cfg.Journal, cfg.Known = journal(t, path)
+		cfg.Progress = func(p Progress) {
+			if p.Done > 0 {
+				once.Do(func() { close(some) })
+			}
+		}
+		res, err := Send(ctx, cfg)
+		if !errors.Is(err, context.Canceled) || len(res.Files) < 1 {
+			t.Fatal(err, res)
+		}
+		cfg.Journal.Close()
+		cfg.Journal, cfg.Known = journal(t, path)
+		res, err = Send(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prefix := map[string]string{Post: "", Put: "/"}[method]
+		earlier, twice := 0, 0
+		for _, f := range res.Files {
+			name := filepath.Base(f.File)
+			if sha256.Sum256(s.files[prefix+name]) != sums[name] {
+				t.Errorf("%s is another", name)
+			}
+			if f.Earlier {
+				earlier++
+			}
+			if n := s.times[prefix+name]; n != 1 && (f.Earlier || method == Post) {
+				t.Errorf("%s %s was taken %d times", method, name, n)
+			}
+			if f.Twice {
+				twice++
+			}
+		}
+		if earlier < 1 || method == Post && twice != 1 {
+			t.Errorf("%s: %+v", method, res.Files)
+		}
+		cfg.Journal.Close()
+		if _, k := journal(t, path); !k.Empty() {
+			t.Errorf("%s: something is left in the journal", method)
+		}
+	}
+}
+
+// TestSlowDevice: what a slow device has is moved to a fast one that has nothing to do,
+// and is taken once.
+func TestSlowDevice(t *testing.T) {
+	s := newSeen()
+	files, sums := photos(t, 900_000, 300_000, 300_000)
+	cfg := config(t, Post, server(t, s.form), files)
+	cfg.times.patience, cfg.times.stall = 10*time.Second, 5*time.Second
+	cfg.Devices[0].Transport = slowed2{cfg.Devices[0].Transport}
+	res, err := Send(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, s, sums, "")
+	if d := res.Devices; d[0].Wasted == 0 || d[0].Bytes != d[0].Wasted || d[1].Bytes != 1_500_000 || res.Took > 3*time.Second {
+		t.Errorf("%+v in %v", d, res.Took)
+	}
+}
+
+// slowed2 gives 10 kB in 20 ms.
+type slowed2 struct{ http.RoundTripper }
+
+func (s slowed2) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Body = trickle{r.Body}
+	return s.RoundTripper.RoundTrip(r)
+}
+
+type trickle struct{ io.ReadCloser }
+
+func (b trickle) Read(p []byte) (int, error) {
+	time.Sleep(20 * time.Millisecond)
+	return b.ReadCloser.Read(p[:min(len(p), 2000)])
+}
+
+func TestRefusals(t *testing.T) {
+	files, _ := photos(t, 1, 2)
+	same := []File{files[0], {files[1].Path, files[0].Name}}
+	for _, c := range []struct {
+		method, url string
+		files       []File
+	}{
+		{Put, "ftp://x/", files}, {Put, "http://x/one", files}, {Put, "http://x/?q", files[:1]}, {Put, "http://x/", same},
+		{S3, "http://x/", files}, {"fax", "http://x/", files}, {Put, "http://x/", []File{{files[0].Path, "../p"}}},
+		{Put, "http://x/", []File{{t.TempDir(), "dir"}}},
+	} {
+		if _, err := Send(t.Context(), config(t, c.method, c.url, c.files)); !fault.Is(err, fault.Usage) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}

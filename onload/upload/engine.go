@@ -1,0 +1,377 @@
+package upload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload"
+	"mpbond/unit"
+)
+
+// Limits.
+const (
+	mostFails = 3  // of each device before anything was heard: then all is given up
+	ahead     = 64 // files whose first step is done before they are sent
+	stepsEach = 2  // at once, of a device
+	endTime   = 5 * time.Second
+)
+
+var (
+	errDropped  = errors.New("not needed any more")
+	errStalled  = fault.New(fault.Timeout, errors.New("the server does not take anything any more"), "the same command goes on")
+	errNoAnswer = fault.New(fault.Timeout, errors.New("the server does not answer"), "the same command goes on")
+)
+
+// protocol is how files get to a server. All but items is called by goroutines, for a
+// file by one at a time, but for send.
+type protocol interface {
+	// first is done before a file is sent.
+	first(ctx context.Context, d *device, f *file) error
+	// items are what is left to be sent of a file.
+	items(f *file) []onload.Item
+	// send sends an item.
+	send(ctx context.Context, j *job) error
+	// last has the server confirm a file of which all was sent, and sets its proof.
+	last(ctx context.Context, d *device, f *file) error
+	// abandon removes from the server what there is of a file.
+	abandon(ctx context.Context, d *device, f *file)
+}
+
+// device is one, and how it does.
+type device struct {
+	Device
+	path          int
+	client        *http.Client
+	bytes, wasted unit.Bytes
+	fails         int
+	unheard       int       // of these, the last ones without any answer
+	until         time.Time // when it is tried again
+	down          error     // nil: it is used
+	steps         int       // under way
+}
+
+// job is one item on its way.
+type job struct {
+	onload.Job
+	file    *file // the loop's
+	of      *file // what it was when the job began
+	device  *device
+	cancel  context.CancelCauseFunc
+	sent    meter
+	counted unit.Bytes
+	dropped bool
+	expect  bool
+	part    part // S3: what the server called it
+	proof   Proof
+}
+
+// event is what goroutines tell the loop: that a job ended, or a step of a file.
+type event struct {
+	job    *job
+	device *device
+	file   *file
+	err    error
+}
+
+// engine is a Send. All but the events is the loop's.
+type engine struct {
+	Config
+	ctx     context.Context
+	stop    context.CancelCauseFunc
+	events  chan event
+	running sync.WaitGroup
+
+	how          protocol
+	host, scheme string
+	user         *url.Userinfo
+
+	board   *onload.Board
+	devices []*device
+	files   []*file
+	jobs    map[onload.JobID]*job
+	begun   time.Time
+	moved   time.Time   // when the last byte left, or something was confirmed
+	heard   atomic.Bool // a server answered
+	taken   bool        // it took a file
+	told    time.Time
+	last    error
+}
+
+func newEngine(ctx context.Context, cfg Config) (*engine, error) {
+	u, err := url.Parse(cfg.Target.URL)
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{Config: cfg, events: make(chan event), board: onload.NewBoard(cfg.Scheduler, len(cfg.Devices)),
+		jobs: map[onload.JobID]*job{}, begun: time.Now(), moved: time.Now(), host: u.Host, scheme: u.Scheme, user: u.User}
+	switch cfg.Target.Method {
+	case Post:
+		e.how = &posting{e}
+	case Put:
+		e.how = &putting{engine: e, collections: map[string]bool{}}
+	case S3:
+		e.how = newS3(e)
+	default:
+		return nil, fault.New(fault.Usage, fmt.Errorf("no method is called %q", cfg.Target.Method), "")
+	}
+	for i, d := range cfg.Devices {
+		client := &http.Client{Transport: d.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		e.devices = append(e.devices, &device{Device: d, path: i, client: client})
+		e.board.Up(i)
+	}
+	for i, f := range cfg.Files {
+		one, err := newFile(f, cfg.Target, i)
+		if err != nil {
+			return nil, err
+		}
+		e.files = append(e.files, one)
+		e.recall(one)
+	}
+	e.ctx, e.stop = context.WithCancelCause(ctx)
+	return e, nil
+}
+
+// tell gives an event to the loop, which takes all until no goroutine is left.
+func (e *engine) tell(ev event) { e.events <- ev }
+
+func (e *engine) run() (Result, error) {
+	err := e.loop()
+	e.close()
+	e.report(time.Now())
+	e.forget()
+	return e.result(), err
+}
+
+// loop runs until all files are done or failed.
+func (e *engine) loop() error {
+	tick := time.NewTicker(e.times.tick)
+	defer tick.Stop()
+	for {
+		e.steps()
+		e.carryOut()
+		if e.open() == 0 {
+			break
+		}
+		select {
+		case <-e.ctx.Done():
+			return context.Cause(e.ctx)
+		case ev := <-e.events:
+			e.handle(ev)
+		case <-tick.C:
+			e.look(time.Now())
+		}
+	}
+	return e.failure()
+}
+
+// open counts the files that are neither done nor failed.
+func (e *engine) open() (n int) {
+	for _, f := range e.files {
+		if f.state != done && f.state != failed {
+			n++
+		}
+	}
+	return n
+}
+
+// failure is what to say of files that are not there.
+func (e *engine) failure() error {
+	var all []error
+	for _, f := range e.files {
+		if f.state == failed {
+			all = append(all, fmt.Errorf("%s: %w", f.Path, f.err))
+		}
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return errors.Join(all...)
+}
+
+// close ends what still runs. What cannot be gone on with is removed from the server.
+func (e *engine) close() {
+	e.stop(errDropped)
+	ended := make(chan struct{})
+	go func() { e.running.Wait(); close(ended) }()
+	for open := true; open; {
+		select {
+		case ev := <-e.events:
+			switch {
+			case ev.err == nil: // confirmed after all
+				e.handle(ev)
+			case ev.job != nil:
+				e.count(ev.job)
+			}
+		case <-ended:
+			open = false
+		}
+	}
+	if e.Journal == nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), endTime)
+		defer cancel()
+		for _, f := range e.files {
+			if f.state != done && f.state != failed {
+				e.how.abandon(ctx, e.devices[0], f)
+			}
+		}
+	}
+	for _, d := range e.devices {
+		d.client.CloseIdleConnections()
+	}
+}
+
+// steps begins those that are due.
+func (e *engine) steps() {
+	under := 0
+	for _, f := range e.files {
+		if f.state == sending || f.step {
+			under++
+		}
+	}
+	for _, f := range e.files {
+		if f.step || time.Now().Before(f.until) || f.state != finishing && (f.state != fresh || under >= ahead) {
+			continue
+		}
+		d := e.idle(f)
+		if d == nil {
+			continue
+		}
+		under++
+		f.step = true
+		d.steps++
+		how, at := e.how.first, f.state
+		if at == finishing {
+			how = e.how.last
+		}
+		e.running.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(e.ctx, e.times.answer, errNoAnswer)
+			defer cancel()
+			e.tell(event{file: f, device: d, err: how(ctx, d, f)})
+		})
+	}
+}
+
+// idle is a device for a step: rather not the one that failed last.
+func (e *engine) idle(f *file) (best *device) {
+	for _, d := range e.devices {
+		if d.down != nil || f.bars[d] != nil || d.steps >= stepsEach {
+			continue
+		}
+		if best == nil || best == f.last || d != f.last && d.steps < best.steps {
+			best = d
+		}
+	}
+	return best
+}
+
+// carryOut does what the board orders.
+func (e *engine) carryOut() {
+	for {
+		o, ok := e.board.Next(time.Now())
+		if !ok {
+			return
+		}
+		if j := e.jobs[o.Job.ID]; o.Kind == onload.Start {
+			e.start(o.Job)
+		} else if j != nil {
+			e.drop(j)
+		}
+		e.Log.Debug("onload", "order", o.Kind, "device", e.devices[o.Job.Path].Name, "file", o.Job.Item.Object,
+			"from", o.Job.Item.From, "to", o.Job.Item.To, "reason", o.Reason.String())
+	}
+}
+
+// drop ends a job that the board has forgotten.
+func (e *engine) drop(j *job) {
+	e.count(j)
+	j.dropped = true
+	j.device.wasted += j.counted
+	delete(e.jobs, j.ID)
+	j.cancel(errDropped)
+	if j.sent.all.Load() && e.Target.Method == Post { // and another one sends it
+		j.file.lost, j.file.twice = true, true
+	}
+}
+
+func (e *engine) start(of onload.Job) {
+	f, d := e.files[of.Item.Object], e.devices[of.Path]
+	j := &job{Job: of, file: f, device: d, expect: !e.taken || f.tries > 0}
+	if f.lost && e.Target.Method == Post {
+		f.twice = true
+	}
+	then := *f
+	j.of = &then
+	if e.Target.Method == Post {
+		x := e.entry(f)
+		x.Begun, x.Key = true, f.key
+		e.note(x)
+	}
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	j.cancel = cancel
+	j.sent.stir()
+	e.jobs[j.ID] = j
+	f.jobs++
+	e.board.Progress(of.ID, 0, time.Now()) // its rate is that of all the time until it is confirmed
+	e.running.Go(func() {
+		defer cancel(nil)
+		err := e.how.send(ctx, j)
+		e.tell(event{job: j, device: d, file: f, err: err})
+	})
+}
+
+func (e *engine) shares(now time.Time) (list []Share) {
+	paths := e.board.Paths(now)
+	for i, d := range e.devices {
+		s := Share{Device: d.Name, Bytes: d.bytes, Wasted: d.wasted, Down: d.down}
+		if paths[i].Busy {
+			s.Rate = paths[i].Rate
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+func (e *engine) report(now time.Time) {
+	if e.told = now; e.Progress == nil {
+		return
+	}
+	p := Progress{Devices: e.shares(now)}
+	for _, f := range e.files {
+		p.Size += f.size
+		switch f.state {
+		case done:
+			p.Done++
+			p.Bytes += f.size
+		case finishing:
+			p.Bytes += f.size
+		case sending:
+			p.Bytes += f.size - f.unsent()
+		}
+	}
+	for _, j := range e.jobs {
+		if !j.Copy {
+			p.Bytes += j.counted
+		}
+	}
+	e.Progress(p)
+}
+
+func (e *engine) result() Result {
+	r := Result{Devices: e.shares(time.Now()), Took: time.Since(e.begun)}
+	for _, f := range e.files {
+		switch f.state {
+		case done:
+			r.Files = append(r.Files, Sent{f.Path, f.url, f.size, f.proof, f.earlier, f.twice})
+		case failed:
+			r.Failed = append(r.Failed, Failed{f.Path, f.err.Error(), f.lost, f.err})
+		}
+	}
+	return r
+}

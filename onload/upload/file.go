@@ -1,0 +1,109 @@
+package upload
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+// state is how far a file is.
+type state uint8
+
+const (
+	fresh     state = iota // its first step is to be done
+	sending                // its items are on the board
+	finishing              // all is sent; its last step is to be done
+	done
+	failed
+)
+
+// Limits of what is tried for a file.
+const (
+	mostTries    = 8 // requests that might have gone better
+	mostRestarts = 3 // begun anew, since it changed or did not arrive right
+)
+
+// file is one upload.
+type file struct {
+	File
+	index   int
+	full    string // absolute path, for the journal
+	url     string // where it goes
+	size    unit.Bytes
+	changed time.Time
+	key     string // names this file to a server that forgets a second copy
+
+	state    state
+	step     bool // a step is under way
+	err      error
+	proof    Proof
+	earlier  bool
+	lost     bool      // an answer to all of it was lost: it may be there
+	twice    bool      // and it was sent again
+	over     bool      // failed, and nothing is kept of it
+	last     *device   // that failed
+	until    time.Time // when its step is tried again
+	tries    int
+	restarts int
+	bars     map[*device]error // who cannot send it, and why
+	left     int               // items that are not confirmed
+	jobs     int               // that run
+
+	parts partsOf // S3
+}
+
+// newFile looks at a file.
+func newFile(f File, t Target, index int) (*file, error) {
+	full, err := filepath.Abs(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	o := &file{File: f, index: index, full: full, key: rand.Text(), bars: map[*device]error{}}
+	if o.url, err = address(t, f.Name); err != nil {
+		return nil, err
+	}
+	return o, o.look()
+}
+
+// look notes what the file is now.
+func (f *file) look() error {
+	st, err := os.Stat(f.Path)
+	if err == nil && !st.Mode().IsRegular() {
+		err = fault.New(fault.Usage, fmt.Errorf("%s is no plain file", f.Path), "")
+	}
+	if err != nil {
+		return err
+	}
+	f.size, f.changed = unit.Bytes(st.Size()), st.ModTime()
+	return nil
+}
+
+// address is where a file goes.
+func address(t Target, name string) (string, error) {
+	u, err := url.Parse(t.URL)
+	if err != nil {
+		return "", err
+	}
+	u.User = nil
+	if t.Method == Post {
+		return u.String(), nil
+	}
+	if u.Path == "" || strings.HasSuffix(u.Path, "/") {
+		for part := range strings.SplitSeq(name, "/") {
+			if part == "" || part == "." || part == ".." {
+				return "", fault.New(fault.Usage, fmt.Errorf("%q is no name for a file at a server", name), "")
+			}
+		}
+		u = u.JoinPath("/") // has a path
+		u.Path += name
+		u.RawPath = ""
+	}
+	return u.String(), nil
+}

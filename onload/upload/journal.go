@@ -1,0 +1,131 @@
+package upload
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"mpbond/unit"
+)
+
+// entry is a line of the journal: what is known of a file at a target. A later one
+// replaces it. Forms, which a server may keep twice, have one before they are sent too.
+type entry struct {
+	Target  string     `json:"target"` // method and URL
+	Path    string     `json:"path"`
+	URL     string     `json:"url"`
+	Size    unit.Bytes `json:"size"`
+	Changed time.Time  `json:"changed"`
+
+	Done   Proof        `json:"done,omitempty"`   // confirmed
+	Twice  bool         `json:"twice,omitempty"`  // and may be there twice
+	Key    string       `json:"key,omitempty"`    // of a form
+	Begun  bool         `json:"begun,omitempty"`  // the server may have it
+	Upload string       `json:"upload,omitempty"` // S3's name of what is begun
+	Part   unit.Bytes   `json:"part,omitempty"`   // size of its parts
+	Parts  map[int]part `json:"parts,omitempty"`  // confirmed
+	Gone   bool         `json:"gone,omitempty"`   // nothing is known any more
+}
+
+// place is what an entry is about.
+type place struct{ target, path, url string }
+
+// Known is what a journal had.
+type Known struct{ entries map[place]entry }
+
+// NewKnown is nothing.
+func NewKnown() *Known { return &Known{map[place]entry{}} }
+
+// Take takes in a line of a journal.
+func (k *Known) Take(line []byte) error {
+	var e entry
+	if err := json.Unmarshal(line, &e); err != nil {
+		return err
+	}
+	if e.Path == "" || e.URL == "" || e.Size < 0 {
+		return errors.New("no file")
+	}
+	k.put(e)
+	return nil
+}
+
+func (k *Known) put(e entry) {
+	at := place{e.Target, e.Path, e.URL}
+	if e.Gone {
+		delete(k.entries, at)
+		return
+	}
+	if old, ok := k.entries[at]; ok && e.Upload != "" && old.Upload == e.Upload { // parts come one by one
+		if e.Parts == nil {
+			e.Parts = map[int]part{}
+		}
+		for n, p := range old.Parts {
+			if _, ok := e.Parts[n]; !ok {
+				e.Parts[n] = p
+			}
+		}
+	}
+	k.entries[at] = e
+}
+
+// Empty tells whether nothing is known.
+func (k *Known) Empty() bool { return len(k.entries) == 0 }
+
+func (e *engine) entry(f *file) entry {
+	return entry{Target: e.Target.Method + " " + redacted(e.Target.URL), Path: f.full, URL: f.url, Size: f.size, Changed: f.changed}
+}
+
+// note writes a line. What cannot be written is told, and sent all the same.
+func (e *engine) note(x entry) {
+	e.Known.put(x)
+	if e.Journal == nil {
+		return
+	}
+	if err := e.Journal.Append(x); err != nil {
+		e.Log.Warn("the journal of an upload could not be written: what is confirmed would be sent again", "err", err)
+	}
+}
+
+// recall takes up what an earlier run knew of a file.
+func (e *engine) recall(f *file) {
+	x := e.entry(f)
+	old, ok := e.Known.entries[place{x.Target, x.Path, x.URL}]
+	if !ok || old.Size != f.size || !old.Changed.Equal(f.changed) {
+		return
+	}
+	switch {
+	case old.Done != "":
+		f.state, f.proof, f.earlier, f.twice = done, old.Done, true, old.Twice
+	case old.Begun:
+		f.lost = true
+		if old.Key != "" {
+			f.key = old.Key
+		}
+	case old.Upload != "" && old.Part > 0:
+		f.parts = partsOf{id: old.Upload, size: old.Part, have: old.Parts}
+	}
+}
+
+// forget has the journal forget what is all confirmed: the next run sends it again, as
+// it was told.
+func (e *engine) forget() {
+	for _, f := range e.files {
+		if f.state != done {
+			return
+		}
+	}
+	for _, f := range e.files {
+		x := e.entry(f)
+		delete(e.Known.entries, place{x.Target, x.Path, x.URL})
+	}
+	if e.Journal == nil {
+		return
+	}
+	lines := make([]any, 0, len(e.Known.entries))
+	for _, x := range e.Known.entries {
+		lines = append(lines, x)
+	}
+	if err := e.Journal.Rewrite(lines...); err != nil {
+		e.Log.Warn("the journal of an upload could not be cleared: the same files would not be sent again", "err", err)
+	}
+}

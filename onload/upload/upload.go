@@ -1,0 +1,228 @@
+// Package upload sends files over several devices at once, each with a line of its
+// own. It stands between package onload, which decides who sends what, and a
+// http.RoundTripper for each device: this one's own interfaces, and helpers (package
+// onload/relay).
+//
+//	upload.go   what is to be sent where, and what came of it
+//	engine.go   the loop: orders of the board, the clock, the end
+//	events.go   what the jobs tell, and what follows
+//	file.go     one file: what it was when it was given, and how far it is
+//	body.go     a file's bytes on their way; who changes it is noticed
+//	answer.go   what an answer means
+//	request.go  one request, and where redirects lead it
+//	journal.go  what is confirmed already, and what another run can go on with
+//	post.go     forms, as browsers send them
+//	put.go      HTTP PUT, and WebDAV's collections
+//	s3.go       S3: objects in parts, of which each device sends some
+//	xml.go      what S3 says
+//
+// A file is done when the server has confirmed it, as far as its protocol can: the
+// result tells how. A file is under way once only; what was broken off is sent again,
+// by another device if there is one. Only of a form can the server then have two,
+// where an answer is lost: the result tells that too.
+package upload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload"
+	"mpbond/onload/fetch"
+	"mpbond/store"
+	"mpbond/unit"
+)
+
+// Device is a way to the Internet, as those of fetch.
+type Device = fetch.Device
+
+// File is something to be sent.
+type File struct {
+	Path string // here
+	Name string // there: with slashes, and below the target
+}
+
+// Methods.
+const (
+	Post = "post" // a form: one multipart/form-data for each file
+	Put  = "put"  // HTTP PUT, as WebDAV has it
+	S3   = "s3"   // S3, signed; large files in parts
+)
+
+// Methods lists them.
+var Methods = []string{Post, Put, S3}
+
+// Field is one of a form besides the file.
+type Field struct{ Name, Value string }
+
+// Target is where files go.
+type Target struct {
+	Method string
+	// URL is that of a form; or of a place, which ends with a slash, to which names are
+	// added; or, for one file, its own.
+	URL    string
+	Header http.Header // of each request to the URL's host
+	Keep   bool        // Put, S3: what is there already must not be replaced
+
+	Field  string  // Post: of the file
+	Fields []Field // Post: others, before it
+
+	Region, Key, Secret, Session string // S3
+}
+
+// Config is what Send needs.
+type Config struct {
+	Devices []Device // at least one, this device's own line first
+	Target  Target
+	Files   []File
+	// Scheduler is one of its own; nil is the default.
+	Scheduler onload.Scheduler
+	// Journal keeps what is confirmed, or is nil: then nothing is left at the server of
+	// what was not finished.
+	Journal   *store.Journal
+	Known     *Known // what it had
+	UserAgent string
+	// Progress, if not nil, is called now and then, by one goroutine.
+	Progress func(Progress)
+	Log      *slog.Logger
+
+	times times // for tests
+}
+
+// times are how long things may take.
+type times struct {
+	stall    time.Duration // without a byte taken, before a request is given up
+	answer   time.Duration // without an answer to what was taken
+	backoff  time.Duration // of a device that failed, the first time
+	patience time.Duration // without a byte taken by any device, before all is given up
+	tick     time.Duration
+	part     unit.Bytes // the least that S3 takes, but for the last
+}
+
+var usual = times{stall: 30 * time.Second, answer: time.Minute, backoff: 500 * time.Millisecond, patience: 2 * time.Minute, tick: 100 * time.Millisecond, part: leastPart}
+
+// mostBackoff bounds the time for which a device is left alone.
+const mostBackoff = 20 * time.Second
+
+// Share is what a device did.
+type Share struct {
+	Device string     `json:"device"`
+	Bytes  unit.Bytes `json:"bytes"` // that it sent, of files, with those that were wasted
+	// Wasted are bytes that were sent and not confirmed.
+	Wasted unit.Bytes `json:"wasted"`
+	Rate   unit.Rate  `json:"-"` // lately
+	Down   error      `json:"-"` // why it is not used, or nil
+}
+
+// Progress is how far it is. Bytes of what is under way are those that have left.
+type Progress struct {
+	Bytes, Size unit.Bytes
+	Done        int // files
+	Devices     []Share
+}
+
+// Proof is how the server confirmed a file.
+type Proof string
+
+// Proofs.
+const (
+	ByAnswer Proof = "answer" // it said so, and cannot be asked
+	BySize   Proof = "size"   // and told its size when it was asked
+	ByDigest Proof = "sha256" // and compared each byte's digest, as S3 does
+)
+
+// Sent is a file that is there.
+type Sent struct {
+	File  string     `json:"file"`
+	URL   string     `json:"url"`
+	Bytes unit.Bytes `json:"bytes"`
+	Proof Proof      `json:"proof"`
+	// Earlier tells that a former run sent it, whose journal says so.
+	Earlier bool `json:"earlier,omitempty"`
+	// Twice tells that the server may have it twice: an answer was lost.
+	Twice bool `json:"maybe_twice,omitempty"`
+}
+
+// Failed is a file that is not.
+type Failed struct {
+	File  string `json:"file"`
+	Error string `json:"error"`
+	// There tells that the server may have it all the same.
+	There bool `json:"maybe_there,omitempty"`
+	err   error
+}
+
+// Result is what came of it.
+type Result struct {
+	Files   []Sent
+	Failed  []Failed
+	Devices []Share
+	Took    time.Duration
+}
+
+// Send sends files. Errors are faults as far as somebody can do something about them;
+// with several files, the others are sent all the same.
+func Send(ctx context.Context, cfg Config) (Result, error) {
+	if len(cfg.Devices) == 0 {
+		return Result{}, errors.New("no device to send with")
+	}
+	if cfg.times == (times{}) {
+		cfg.times = usual
+	}
+	if cfg.Scheduler == nil {
+		s, err := onload.New(onload.Default)
+		if err != nil {
+			return Result{}, err
+		}
+		cfg.Scheduler = s
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Known == nil {
+		cfg.Known = NewKnown()
+	}
+	if err := cfg.check(); err != nil {
+		return Result{}, err
+	}
+	e, err := newEngine(ctx, cfg)
+	if err != nil {
+		return Result{}, err
+	}
+	return e.run()
+}
+
+// check refuses what cannot be meant.
+func (c *Config) check() error {
+	t := &c.Target
+	u, err := url.Parse(t.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fault.New(fault.Usage, errors.New("the target is no web address"), "write the URL like https://example.org/photos/")
+	}
+	if t.Method == Post {
+		return nil
+	}
+	place := len(u.Path) == 0 || u.Path[len(u.Path)-1] == '/'
+	if u.RawQuery != "" || u.Fragment != "" {
+		return fault.New(fault.Usage, errors.New("a place that files are put to has no query"), "")
+	}
+	if !place && len(c.Files) > 1 {
+		return fault.New(fault.Usage, fmt.Errorf("%d files cannot all become %s", len(c.Files), u.Redacted()), "a place for several files ends with a slash")
+	}
+	seen := map[string]string{}
+	for _, f := range c.Files {
+		if other, ok := seen[f.Name]; ok {
+			return fault.New(fault.Usage, fmt.Errorf("%s and %s would both become %s", other, f.Path, f.Name), "send them one after the other, or to two places")
+		}
+		seen[f.Name] = f.Path
+	}
+	if t.Method == S3 && (t.Key == "" || t.Secret == "" || t.Region == "") {
+		return fault.New(fault.Usage, errors.New("S3 needs a key, its secret and a region"), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION if it is not us-east-1")
+	}
+	return nil
+}

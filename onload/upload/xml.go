@@ -1,0 +1,71 @@
+package upload
+
+import (
+	"crypto/md5" // what S3's ETags are made of, not a proof of anything
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"mpbond/fault"
+)
+
+// errorXML is what S3 says is wrong.
+type errorXML struct {
+	Code    string `xml:"Code"`
+	Message string `xml:"Message"`
+}
+
+// said is what an answer that is no success means, with S3's words.
+func said(r *answer) *refusal {
+	no := judge(r.Response, time.Now())
+	var x struct {
+		XMLName xml.Name `xml:"Error"`
+		errorXML
+	}
+	if xml.Unmarshal(r.text, &x) != nil || x.Code == "" {
+		return no
+	}
+	hint := fault.HintOf(no.err)
+	switch x.Code {
+	case "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable":
+		no.verdict = again
+	case "XAmzContentSHA256Mismatch", "BadDigest":
+		no.verdict = anew // it changed meanwhile
+	case "NoSuchUpload":
+		no.verdict = anew
+	case "PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException":
+		hint = "is this the bucket's region, and its endpoint?"
+	case "SignatureDoesNotMatch", "InvalidAccessKeyId":
+		hint = "are key and secret right?"
+	case "RequestTimeTooSkewed":
+		hint = "is this device's clock right?"
+	case "NoSuchBucket":
+		hint = "is there such a bucket? The URL is https://host/bucket/name/, or https://bucket.host/name/"
+	case "PreconditionFailed":
+		return &refusal{verdict: final, err: fault.New(fault.Exists, errors.New("there is an object of that name already"), hint)}
+	}
+	if r.StatusCode == http.StatusForbidden {
+		no.verdict = final
+	}
+	no.err = fault.New(fault.KindOf(no.err), fmt.Errorf("%w: %s: %s", no.err, printable(x.Code), printable(x.Message)), hint)
+	return no
+}
+
+// joined is the ETag of an object in parts: the digest of their digests, and how many.
+func joined(parts map[int]part) string {
+	sum := md5.New()
+	for _, n := range slices.Sorted(maps.Keys(parts)) {
+		b, err := hex.DecodeString(strings.Trim(parts[n].ETag, `"`))
+		if err != nil {
+			return ""
+		}
+		sum.Write(b)
+	}
+	return fmt.Sprintf(`"%x-%d"`, sum.Sum(nil), len(parts))
+}
