@@ -9,7 +9,7 @@ import (
 
 // resample is what a clock that is fast by ppm makes of samples.
 func resample(samples []complex64, ppm float64) []complex64 {
-	const half = 12
+	const half = 8
 	step := 1 / (1 + ppm*1e-6)
 	var out []complex64
 	for at := 0.0; int(at)+half+1 < len(samples); at += step {
@@ -29,10 +29,10 @@ func resample(samples []complex64, ppm float64) []complex64 {
 	return out
 }
 
-// TestDrift: a clock that is off by 20 ppm, and a terminal that moves, are followed.
+// TestDrift: a clock that is off by 40 ppm, and a terminal that moves, are followed.
 func TestDrift(t *testing.T) {
 	c := Cell{ID: 301, PRB: 6, Ports: 2, Sixths: 1}
-	const subframes = 300
+	const subframes = 150
 	tx := newTransmitter(c, 128, 5)
 	truth := map[string]int{}
 	for i := range subframes {
@@ -41,8 +41,8 @@ func TestDrift(t *testing.T) {
 	for _, s := range tx.sent {
 		truth[s.d.key(&Subframe{SFN: 700 + s.subframe/10, Index: s.subframe % 10})] = s.subframe
 	}
-	for _, ppm := range []float64{-20, 20} {
-		samples := tx.through(t, EPA(70, 200*ppm, 22, 4))
+	for _, ppm := range []float64{-40, 40} {
+		samples := tx.through(t, EPA(70, 100*ppm, 22, 4))
 		a := hear(t, 128, 20_000, truth, resample(samples, ppm))
 		heard := 0
 		for _, n := range a.heard {
@@ -61,7 +61,7 @@ func TestDrift(t *testing.T) {
 func TestOffsets(t *testing.T) {
 	for i, c := range []struct{ prb, size int }{{6, 128}, {15, 256}, {25, 512}, {50, 1024}, {75, 1536}, {100, 2048}} {
 		for j, offset := range []float64{-7000, -5000, 5000, 7000} {
-			if c.prb > 25 && j%2 == 0 {
+			if c.prb > 25 && j != i-2 {
 				continue // the search is the same for all widths
 			}
 			want := Cell{ID: 83*i + j, PRB: c.prb, Ports: 1 + (i+j)%2, Sixths: 6}
@@ -110,7 +110,7 @@ func TestTruncated(t *testing.T) {
 	c := Cell{ID: 301, PRB: 6, Ports: 1, Sixths: 1}
 	samples, truth := stream(c, 128, 26, air{gain: [2]complex128{1}, snr: 25})
 	sub := subframeLen(128)
-	for n := 0; n <= len(samples); n += sub/2 + 77 {
+	for n := 0; n <= len(samples); n += 3*sub + 77 {
 		for _, from := range []int{0, n / 3} {
 			a := hear(t, 128, n+1, truth, samples[from:n])
 			if len(a.wrong) > 0 || a.subframes > (n-from+sub/4)/sub {
