@@ -177,13 +177,18 @@ func printCapacity(w io.Writer, l capacityLine, asJSON bool) error {
 	if asJSON {
 		return printJSON(w, l)
 	}
+	_, err := fmt.Fprintf(w, "%7.1f s  C_p %-12v C_f %-12v C_t %-12v %s\n", l.Seconds, l.Physical, l.Fair, l.Transport, l.cells())
+	return err
+}
+
+// cells are words of the active ones.
+func (l capacityLine) cells() string {
 	var users []string
 	for _, c := range l.Cells {
 		users = append(users, fmt.Sprintf("cell %d: N %d, own %.1f, idle %.1f of %.0f PRB", c.Number, c.Users, c.Own, c.Idle, c.PRB))
 	}
 	if len(users) == 0 {
-		users = []string{"no cell is heard"}
+		return "no cell is heard"
 	}
-	_, err := fmt.Fprintf(w, "%7.1f s  C_p %-12v C_f %-12v C_t %-12v %s\n", l.Seconds, l.Physical, l.Fair, l.Transport, strings.Join(users, "; "))
-	return err
+	return strings.Join(users, "; ")
 }

@@ -153,8 +153,14 @@ func keepListening(ctx context.Context, socket string, to chan<- string) {
 	}
 }
 
-// paint puts rows on the screen, the first at its top.
+// paint shows rows on the screen, the first at its top.
 func paint(screen tcell.Screen, rows []row) {
+	lay(screen, rows)
+	screen.Show()
+}
+
+// lay puts rows where paint has them, to be shown.
+func lay(screen tcell.Screen, rows []row) {
 	screen.Clear()
 	for y, r := range rows {
 		style := tcell.StyleDefault
@@ -168,5 +174,4 @@ func paint(screen tcell.Screen, rows []row) {
 		}
 		screen.PutStrStyled(0, y, r.text, style)
 	}
-	screen.Show()
 }
