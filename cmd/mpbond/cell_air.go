@@ -19,7 +19,8 @@ import (
 type airOptions struct {
 	formats, rates []string
 	paced          bool
-	all            bool // name all cells of files
+	all            bool        // name all cells of files
+	tell           func(error) // nil: into the log
 }
 
 func (o *airOptions) flags(cmd *cobra.Command) {
@@ -79,9 +80,11 @@ func (o *airOptions) open(cmd *cobra.Command, args []string) (*air.Listener, err
 	if err != nil {
 		return nil, err
 	}
-	return air.Open(cmd.Context(), air.Config{Inputs: in, Paced: o.paced, All: o.all, Stdin: cmd.InOrStdin(), Tell: func(err error) {
-		slog.Warn(err.Error(), "hint", fault.HintOf(err))
-	}})
+	tell := o.tell
+	if tell == nil {
+		tell = func(err error) { slog.Warn(err.Error(), "hint", fault.HintOf(err)) }
+	}
+	return air.Open(cmd.Context(), air.Config{Inputs: in, Paced: o.paced, All: o.all, Stdin: cmd.InOrStdin(), Tell: tell})
 }
 
 // doubts tells what was odd about carriers.

@@ -35,10 +35,10 @@ func cellGridCommand() *cobra.Command {
 right, the lowest block is the first, each user has a colour, and what is for all is
 grey. Cells stand one above the other. White is nobody's, dark what was not heard.
 
-Sources are as for mpbond cell stats. A recording of messages says how many blocks
-somebody has, and not which: there they are stacked. A picture has %d ms at most;
-take several, with --from, for more.`, mostGrid),
-		Example: `  mpbond cell grid walk.cells --out walk.png
+Sources are as for mpbond cell stats: samples, and recordings of messages. These say how
+many blocks somebody has, and not which: there they are stacked. A picture has %d ms at
+most; take several, with --from, for more.`, mostGrid),
+		Example: `  mpbond cell grid walk.cf32 --out walk.png
   mpbond cell grid walk.cells --from 2.5s --for 100ms --out later.png`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.span < time.Millisecond || o.span > mostGrid*time.Millisecond || o.from < 0 {
@@ -69,7 +69,8 @@ take several, with --from, for more.`, mostGrid),
 // gridCells are the grids of the cells of one source.
 type gridCells struct {
 	begun bool
-	first int64 // number of the first subframe of all
+	first int64 // number of the first subframe of all, and of the last to be drawn
+	last  int64
 	grids [cell.MaxCells]*census.Grid
 }
 
@@ -92,15 +93,18 @@ func drawGrid(ctx context.Context, sources []string, stdin io.Reader, o gridOpti
 					g.grids[s.Cell] = census.NewGrid(int(n))
 				}
 				g.grids[s.Cell].Add(s)
+				g.last = max(g.last, s.Number)
 			}
 		})
 		done()
 		if err != nil {
 			return r, fmt.Errorf("%s: %w", source, err)
 		}
+		from := g.first + from
+		n := min(n, g.last-from+1)
 		for id, grid := range g.grids {
 			if grid != nil {
-				r.Panels = append(r.Panels, gridPanel(fmt.Sprintf("%s, cell %d (%s)", source, id, widthWords(grid.PRB)), grid, [3]int64{g.first, from, n}))
+				r.Panels = append(r.Panels, gridPanel(fmt.Sprintf("%s, cell %d (%s)", source, id, widthWords(grid.PRB)), grid, [3]int64{g.first, from - g.first, n}))
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/fault"
+	"mpbond/pbe/air"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/census"
 	"mpbond/pbe/lte"
@@ -29,7 +30,8 @@ func cellStatsCommand() *cobra.Command {
 		Use: "stats SOURCE…", Short: "count the users of cells, and what they are given", Args: cobra.MinimumNArgs(1),
 		Long: `Count who is heard in mobile cells and what he is given there, from control messages
 as a recording has them: of a file, at once; of a FIFO, unix:PATH or tcp:HOST:PORT, as
-they come, until interrupted; of standard input, "-". Each source counts by itself.
+they come, until interrupted; of standard input, "-"; or from a file of samples, told by
+its ending (.cf32, .sc16, .cu8). Each source counts by itself.
 
 It tells users by the hour; users in each 40 ms, all and those who pass the user filter
 (docs/pbe.md); rates, activities, what comes again, formats and levels. Users are told
@@ -37,7 +39,8 @@ apart by RNTI, which a network gives anew with each connection. A recording does
 say what time it was: hours count from its beginning, or from --start.`,
 		Example: `  mpbond cell stats walk.cells
   mpbond cell stats walk.cells --start "2026-11-22 07:40" --plots figures
-  mpbond cell stats walk.cells --json | jq '.users_40ms.mean'`,
+  mpbond cell stats walk.cells --json | jq '.users_40ms.mean'
+  mpbond cell watch tcp:192.0.2.7:7001 --format sc16 --rate 15.36M --record - | mpbond cell stats -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start, err := parseStart(o.start)
 			if err != nil {
@@ -125,9 +128,14 @@ func countCells(ctx context.Context, sources []string, stdin io.Reader, start ti
 	return all, failed
 }
 
-// hearCells reads a source of control messages until it ends or ctx does, and tells
-// each the subframes of all its cells, those of each in their order.
+// hearCells reads a source of control messages, or a file of samples, until it ends or
+// ctx does, and tells each the subframes of all its cells, those of each in their order.
 func hearCells(ctx context.Context, source string, stdin io.Reader, each func(census.Subframe)) error {
+	if air.FormatOf(source) != air.AnyFormat {
+		return air.Listen(ctx, []air.Input{{Source: source}}, func(s *air.Subframe) {
+			each(census.Subframe{Cell: s.Cell, Number: s.Number, PRB: s.PRB, DCIs: s.DCIs})
+		})
+	}
 	in, err := openMessages(ctx, source, stdin)
 	if err != nil {
 		return err

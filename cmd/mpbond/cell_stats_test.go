@@ -36,7 +36,7 @@ func TestCellStats(t *testing.T) {
 	for _, want := range []string{
 		"a.cells, cell 0 (10 MHz, 50 PRB): 4s heard, 0 subframes missed", "resource blocks used 50.0 %, idle 50.0 %; uplink 0.0 %", "8000, 0.0 % of them again; 0.60 Mbit/s per PRB",
 		"users in 40 ms mean 2, half of all up to 2, 95 % up to 2, at most 2 who pass the filter mean 2,", "2, until a second of silence: 0.0 % in one subframe",
-		"duration mean 4000, half of all up to 4000, 95 % up to 4000, at most 4000 ms", "mean 7.5, half of all up to 6.31, 95 % up to 9, at most 9 Mbit/s", "format 1: 100.0 %",
+		"duration mean 4000, half of all up to 4000, 95 % up to 4000, at most 4000 ms", "mean 7.5, half of all up to 6.31, 95 % up to 9, at most 9 Mbit/s", "formats 1: 100.0 %",
 		"10 8000 0 0.0 %", "0 h 2 2 2.0 2.0 50.0 % 0.0 % 0.0 % 4s", "b.cells, cell 0",
 	} {
 		if !strings.Contains(out, want) {

@@ -59,17 +59,14 @@ func partOf(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 // spreadWords are of a distribution.
 func spreadWords(d census.Distribution, format, unit string) string {
 	if d.Count == 0 {
-		return "nobody"
+		return "not known"
 	}
 	return fmt.Sprintf(strings.ReplaceAll("mean %F, half of all up to %F, 95 %% up to %F, at most %F", "%F", format)+unit, d.Mean, d.P50, d.P95, d.Max)
 }
 
-// cellWidths are what the widths of cells are called (36.101 table 5.6-1).
-var cellWidths = map[int]string{6: "1.4 MHz", 15: "3 MHz", 25: "5 MHz", 50: "10 MHz", 75: "15 MHz", 100: "20 MHz"}
-
 func widthWords(prb int) string {
-	if name, ok := cellWidths[prb]; ok {
-		return fmt.Sprintf("%s, %d PRB", name, prb)
+	if mhz, ok := widths[prb]; ok {
+		return fmt.Sprintf("%g MHz, %d PRB", mhz, prb)
 	}
 	return fmt.Sprintf("%d PRB", prb)
 }
@@ -94,7 +91,7 @@ func printCell(out io.Writer, s *cellStats) error {
 	say("  PRB a subframe", "%s", spreadWords(a.PRB, "%.4g", ""))
 	say("rate, data users", "%s", spreadWords(a.PerPRB, "%.2f", " Mbit/s per PRB"))
 	say("", "%s", spreadWords(a.Rate, "%.3g", " Mbit/s"))
-	say("messages", "%s", counts(s.Formats, "format "))
+	say("messages", "%s", counts(s.Formats, "formats "))
 	if len(s.Levels) > 0 {
 		say("  control elements", "%s", counts(s.Levels, ""))
 	}

@@ -226,7 +226,7 @@ func (v *cellView) drawHead(c *viewedCell, add func(style int, format string, ar
 		name := "no cell yet"
 		if i < len(v.states) {
 			if s := v.states[i]; s.Cell.PRB > 0 {
-				name = fmt.Sprintf("cell %d, %s", s.Cell.ID, cellWidths[s.Cell.PRB])
+				name = fmt.Sprintf("cell %d, %g MHz", s.Cell.ID, widths[s.Cell.PRB])
 			}
 		}
 		if len(v.cells) > 1 {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gdamore/tcell/v2"
 	"github.com/spf13/cobra"
 
 	"mpbond/pbe/air"
@@ -23,6 +24,8 @@ type watchOptions struct {
 	record, serve string
 	rnti          string
 	length        time.Duration
+
+	view *cellView // if a terminal shows it
 }
 
 func cellWatchCommand() *cobra.Command {
@@ -34,6 +37,10 @@ as that goes; of a FIFO, unix:PATH, tcp:HOST:PORT or standard input ("-"), as th
 What comes faster than it is decoded is dropped and counted. Several sources are carriers
 of one site, recorded at the same time, the primary one first: their subframes have the
 same numbers.
+
+A terminal shows, live, who has which resource blocks, a table of users, and what there
+is to have, for the device that --rnti names too; ? tells its keys. Files go at the rate
+of their samples there. What is no terminal gets a line for each message.
 
 --json prints each subframe with its messages; --record writes a recording that mpbond
 cell capacity and stats read; --serve lets whoever calls hear the same live, such as
@@ -49,7 +56,7 @@ Only who is given what is heard, and nobody's content.`,
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, one object on one line for each subframe of each cell")
 	cmd.Flags().StringVar(&o.record, "record", "", "write a recording of the messages into `FILE`")
 	cmd.Flags().StringVar(&o.serve, "serve", "", "serve the messages, live, at `ADDRESS`: unix:PATH or tcp:HOST:PORT")
-	cmd.Flags().StringVar(&o.rnti, "rnti", "", "what the cells call the device, like 17921 or 0x4601, for --record and --serve")
+	cmd.Flags().StringVar(&o.rnti, "rnti", "", "what the cells call the device, like 17921 or 0x4601")
 	cmd.Flags().DurationVar(&o.length, "for", 0, "how long, by the samples; 0: to their end, or until interrupted")
 	return cmd
 }
@@ -60,9 +67,6 @@ type watcher interface {
 	Close() error
 }
 
-// liveView, if there is one, is what a terminal shows. It may end ctx by stop.
-var liveView func(screen io.Writer, state func() []air.State, stop func()) (watcher, error)
-
 func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 	self, err := parseRNTI(o.rnti)
 	if err != nil {
@@ -70,13 +74,23 @@ func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 	}
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
-	o.air.paced = o.air.paced || o.serve != ""
+	out := cmd.OutOrStdout()
+	if isTerminal(out) && !o.asJSON && o.record == "" && o.serve == "" {
+		o.view = newCellView(len(args), self)
+		o.air.tell = o.view.tell
+	}
+	o.air.paced = o.air.paced || o.serve != "" || o.view != nil
 	l, err := o.air.open(cmd, args)
 	if err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
-	all, served, err := o.watchers(l, out, self, stop)
+	all, served, err := o.watchers(l, out, self)
+	if err == nil && o.view != nil {
+		var screen tcell.Screen
+		if screen, err = newScreen("pipe the output into another program, or use --json"); err == nil {
+			all = []watcher{showCells(ctx, screen, o.view, l.State, stop)}
+		}
+	}
 	if err != nil {
 		l.Close()
 		return err
@@ -121,7 +135,7 @@ func watchUntil(ctx context.Context, l *air.Listener, all []watcher, length time
 }
 
 // watchers are those that o asks for.
-func (o *watchOptions) watchers(l *air.Listener, out io.Writer, self cell.RNTI, stop func()) (all []watcher, served *air.Server, err error) {
+func (o *watchOptions) watchers(l *air.Listener, out io.Writer, self cell.RNTI) (all []watcher, served *air.Server, err error) {
 	n := len(l.State())
 	if o.serve != "" {
 		if served, err = air.Serve(o.serve); err != nil {
@@ -149,10 +163,7 @@ func (o *watchOptions) watchers(l *air.Listener, out io.Writer, self cell.RNTI, 
 	case o.asJSON:
 		b := bufio.NewWriter(out)
 		all = append(all, &subframeLines{b: b, live: l.State()[0].Live, print: func(s *air.Subframe) error { return printJSON(b, subframeLine(s)) }})
-	case len(all) > 0:
-	case liveView != nil && isTerminal(out):
-		w, err := liveView(out, l.State, stop)
-		return []watcher{w}, nil, err
+	case len(all) > 0, o.view != nil:
 	default:
 		b := bufio.NewWriter(out)
 		all = append(all, &subframeLines{b: b, live: l.State()[0].Live, print: func(s *air.Subframe) error { return printMessages(b, s) }})

@@ -37,18 +37,27 @@ mpbond events --json.`,
 			if _, err := ask(cmd.Context(), sockets, false); err != nil { // before the screen is taken
 				return err
 			}
-			screen, err := tcell.NewScreen()
-			if err == nil {
-				err = screen.Init()
-			}
+			screen, err := newScreen("use `mpbond status --watch`")
 			if err != nil {
-				return fault.New(fault.Unsupported, fmt.Errorf("this terminal: %w", err), "use `mpbond status --watch`")
+				return err
 			}
 			return top(cmd.Context(), screen, sockets)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "watch the mpbond at this `PATH` only")
 	return cmd
+}
+
+// newScreen takes the terminal; hint says what else there is.
+func newScreen(hint string) (tcell.Screen, error) {
+	screen, err := tcell.NewScreen()
+	if err == nil {
+		err = screen.Init()
+	}
+	if err != nil {
+		return nil, fault.New(fault.Unsupported, fmt.Errorf("this terminal: %w", err), hint)
+	}
+	return screen, nil
 }
 
 // top shows what the mpbonds behind sockets do, until ctx ends or a key says

@@ -132,8 +132,8 @@ func Colour(r cell.RNTI) (red, green, blue uint8) {
 	// Steps of the golden ratio keep names that follow each other apart.
 	x := float64(r) * 0.6180339887498949
 	hue := (x - math.Floor(x)) * 6
-	light := 0.95 - 0.25*float64(r>>1&1)
-	const grey = 0.25
+	class := r ^ r>>4 ^ r>>8 ^ r>>12
+	light, grey := 0.97-0.3*float64(class&1), 0.12+0.35*float64(class>>1&1)
 	at := func(shift float64) uint8 {
 		k := math.Mod(hue+shift, 6)
 		v := light * (grey + (1-grey)*min(max(math.Abs(k-3)-1, 0), 1))

@@ -134,7 +134,7 @@ func TestFigures(t *testing.T) {
 	if len(f.Hours) != 2 || f.Hours[0].Number != 0 || f.Hours[1].Number != 1 || f.Hours[0].Users != 11 || f.Hours[1].Users != 31 || f.Hours[0].DataUsers != 1 || f.Hours[1].DataUsers != 1 || f.Hours[0].Subframes != 9900 {
 		t.Errorf("%+v", f.Hours)
 	}
-	want := []Count{{"for all: 1A", f.Subframes}, {"0", f.Subframes}, {"1", f.Subframes + 40}}
+	want := []Count{{"1A for all", f.Subframes}, {"0", f.Subframes}, {"1", f.Subframes + 40}}
 	if len(f.Formats) != 3 || f.Formats[0] != want[0] || f.Formats[1] != want[1] || f.Formats[2] != want[2] {
 		t.Errorf("%+v, want %+v", f.Formats, want)
 	}

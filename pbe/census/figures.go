@@ -140,10 +140,10 @@ func (t *tally) figures(id cell.ID) Figures {
 	n := a.subframes.n
 	f.Activity = Activity{OneSubframe: part(a.once, n), FourPRB: part(a.four, n), Both: part(a.both, n), Subframes: a.subframes.distribution(), Span: a.span.distribution(),
 		PRB: a.prb.distribution(), PerPRB: a.perPRB.distribution(), Rate: a.rate.distribution()}
-	for who, what := range []string{"for all: ", ""} {
+	for who, what := range []string{" for all", ""} {
 		for i, n := range t.formats[who] {
 			if n > 0 {
-				f.Formats = append(f.Formats, Count{what + cell.Format(i).String(), n})
+				f.Formats = append(f.Formats, Count{cell.Format(i).String() + what, n})
 			}
 		}
 	}
