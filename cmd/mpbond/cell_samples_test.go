@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gdamore/tcell/v2"
+
 	"mpbond/pbe/cell"
 )
 
@@ -115,5 +117,40 @@ func TestGridOfSamples(t *testing.T) {
 	}
 	if len(given) < 20 || columns > 40 {
 		t.Errorf("%d grants in %d subframes", len(given), columns)
+	}
+}
+
+// TestWatchOnTerminal: what is in a file of samples is shown, until somebody has seen
+// enough; what went wrong is told after the screen is given back.
+func TestWatchOnTerminal(t *testing.T) {
+	screen := tcell.NewSimulationScreen("UTF-8")
+	if err := screen.Init(); err != nil {
+		t.Fatal(err)
+	}
+	screen.SetSize(100, 30)
+	cmd := cellWatchCommand()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetContext(t.Context())
+	first := screen
+	go func() {
+		defer first.InjectKey(tcell.KeyRune, 'q', 0)
+		awaitText(t, first, "cell 9, 1.4 MHz", "0x1234 4660", "0x4601: C_p", "the input has ended")
+	}()
+	o := watchOptions{rnti: "0x4601", screen: func() (tcell.Screen, error) { return screen, nil }}
+	if err := watchCells(cmd, []string{narrowSamples + ".sc16"}, o); err != nil || !strings.Contains(out.String(), "narrow.sc16): ") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	name := t.TempDir() + "/silence.sc16"
+	if err := os.WriteFile(name, make([]byte, 400_000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	screen = tcell.NewSimulationScreen("UTF-8")
+	if err := screen.Init(); err != nil {
+		t.Fatal(err)
+	}
+	if err := watchCells(cmd, []string{name}, o); err == nil {
+		t.Error("a cell in silence")
 	}
 }

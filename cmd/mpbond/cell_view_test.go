@@ -244,8 +244,8 @@ func TestCellScreen(t *testing.T) {
 		screen.SetSize(50, 12)
 		awaitText(t, screen, "10 ms a column, SFN 49")
 		go func() {
+			defer screen.InjectKey(key.key, key.r, 0)
 			awaitText(t, screen, "the input has ended")
-			screen.InjectKey(key.key, key.r, 0)
 		}()
 		if err := s.Close(); err != nil {
 			t.Error(err)

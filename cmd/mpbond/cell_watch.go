@@ -25,7 +25,8 @@ type watchOptions struct {
 	rnti          string
 	length        time.Duration
 
-	view *cellView // if a terminal shows it
+	screen func() (tcell.Screen, error) // the terminal's, if it shows what is heard
+	view   *cellView                    // on it
 }
 
 func cellWatchCommand() *cobra.Command {
@@ -49,7 +50,12 @@ Only who is given what is heard, and nobody's content.`,
 		Example: `  mpbond cell watch walk.cf32
   mpbond cell watch primary.sc16 secondary.sc16 --record walk.cells
   mpbond cell watch unix:/run/iq.sock --format sc16 --rate 15.36M --serve unix:/run/cells.sock --rnti 0x4601`,
-		RunE: func(cmd *cobra.Command, args []string) error { return watchCells(cmd, args, o) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if isTerminal(cmd.OutOrStdout()) && !o.asJSON && o.record == "" && o.serve == "" {
+				o.screen = func() (tcell.Screen, error) { return newScreen("pipe the output into another program, or use --json") }
+			}
+			return watchCells(cmd, args, o)
+		},
 	}
 	o.air.flags(cmd)
 	cmd.Flags().BoolVar(&o.air.paced, "paced", false, "read files at the rate of their samples, as from a radio")
@@ -75,7 +81,7 @@ func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	out := cmd.OutOrStdout()
-	if isTerminal(out) && !o.asJSON && o.record == "" && o.serve == "" {
+	if o.screen != nil {
 		o.view = newCellView(len(args), self)
 		o.air.tell = o.view.tell
 	}
@@ -87,7 +93,7 @@ func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 	all, served, err := o.watchers(l, out, self)
 	if err == nil && o.view != nil {
 		var screen tcell.Screen
-		if screen, err = newScreen("pipe the output into another program, or use --json"); err == nil {
+		if screen, err = o.screen(); err == nil {
 			all = []watcher{showCells(ctx, screen, o.view, l.State, stop)}
 		}
 	}
