@@ -52,7 +52,7 @@ Only who is given what is heard, and nobody's content.`,
   mpbond cell watch unix:/run/iq.sock --format sc16 --rate 15.36M --serve unix:/run/cells.sock --rnti 0x4601`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if isTerminal(cmd.OutOrStdout()) && !o.asJSON && o.record == "" && o.serve == "" {
-				o.screen = func() (tcell.Screen, error) { return newScreen("pipe the output into another program, or use --json") }
+				o.screen = func() (tcell.Screen, error) { return takeScreen("pipe the output into another program, or use --json") }
 			}
 			return watchCells(cmd, args, o)
 		},

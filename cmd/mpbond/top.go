@@ -37,7 +37,7 @@ mpbond events --json.`,
 			if _, err := ask(cmd.Context(), sockets, false); err != nil { // before the screen is taken
 				return err
 			}
-			screen, err := newScreen("use `mpbond status --watch`")
+			screen, err := takeScreen("use `mpbond status --watch`")
 			if err != nil {
 				return err
 			}
@@ -48,8 +48,8 @@ mpbond events --json.`,
 	return cmd
 }
 
-// newScreen takes the terminal; hint says what else there is.
-func newScreen(hint string) (tcell.Screen, error) {
+// takeScreen takes the terminal; hint says what else there is.
+func takeScreen(hint string) (tcell.Screen, error) {
 	screen, err := tcell.NewScreen()
 	if err == nil {
 		err = screen.Init()
