@@ -52,7 +52,7 @@ type Object struct {
 type Config struct {
 	Devices []Device // at least one, this device's own line first
 	Objects []Object
-	// Scheduler is one of its own; nil is the default.
+	// Scheduler is one that no other Get uses; nil is the default.
 	Scheduler onload.Scheduler
 	UserAgent string
 	Mode      fs.FileMode // of the files
