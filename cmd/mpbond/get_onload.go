@@ -51,15 +51,36 @@ func newOnloadResult(r fetch.Result) onloadResult {
 	for _, o := range r.Objects {
 		out.Bytes += o.Bytes - o.Resumed
 	}
-	var all unit.Bytes
-	for _, d := range r.Devices {
-		all, out.Wasted = all+d.Bytes, out.Wasted+d.Wasted
-	}
-	for _, d := range r.Devices {
-		out.Devices = append(out.Devices, onloadShare{d, float64(d.Bytes) / float64(max(1, all))})
-	}
+	out.Devices, out.Wasted = onloadShares(r.Devices)
 	out.RateBps = unit.RateOf(out.Bytes, r.Took)
 	return out
+}
+
+// onloadShares is who did how much, and what of it was for nothing.
+func onloadShares(devices []fetch.Share) (list []onloadShare, wasted unit.Bytes) {
+	var all unit.Bytes
+	for _, d := range devices {
+		all, wasted = all+d.Bytes, wasted+d.Wasted
+	}
+	for _, d := range devices {
+		list = append(list, onloadShare{d, float64(d.Bytes) / float64(max(1, all))})
+	}
+	return list, wasted
+}
+
+// sharesText is that for people: a line for each.
+func sharesText(devices []onloadShare) (s string) {
+	width := 0
+	for _, d := range devices {
+		width = max(width, len(d.Device))
+	}
+	for _, d := range devices {
+		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, oneLine(d.Device), 100*d.Of, d.Bytes)
+		if d.Wasted > 0 {
+			s += fmt.Sprintf(", %v of it for nothing", d.Wasted)
+		}
+	}
+	return s
 }
 
 // String is the result for people.
@@ -74,17 +95,7 @@ func (r onloadResult) String() string {
 			s += fmt.Sprintf("\n  %s: %v were there", oneLine(o.File), o.Resumed)
 		}
 	}
-	width := 0
-	for _, d := range r.Devices {
-		width = max(width, len(d.Device))
-	}
-	for _, d := range r.Devices {
-		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, oneLine(d.Device), 100*d.Of, d.Bytes)
-		if d.Wasted > 0 {
-			s += fmt.Sprintf(", %v of it for nothing", d.Wasted)
-		}
-	}
-	return s
+	return s + sharesText(r.Devices)
 }
 
 // onloadGet is downloads without a server.
@@ -160,15 +171,32 @@ func aroundTUN() int {
 	return 0 // or through the bond, which does no harm
 }
 
+// devicesFor are those that an item can go over: own lines, by the route that there is or
+// the interfaces that are named, and helpers. What is amiss with these is told to stderr.
+func devicesFor(ctx context.Context, interfaces []string, find func(context.Context) ([]fetch.Device, error), stderr io.Writer) ([]fetch.Device, error) {
+	devices, err := ownLines(interfaces)
+	if err != nil {
+		return nil, err
+	}
+	helpers, err := find(ctx)
+	switch {
+	case err != nil:
+		fmt.Fprintf(stderr, "helpers cannot be found: %s\n", oneLine(err.Error()))
+	case len(helpers) == 0 && len(devices) == 1:
+		fmt.Fprintln(stderr, "no helper is found: over this device's own line alone")
+	}
+	return append(devices, helpers...), nil
+}
+
 // ownLines are this device's lines: by the route that it has, or the interfaces that
 // are named.
-func (g *onloadGet) ownLines() (list []fetch.Device, err error) {
-	for _, name := range g.interfaces {
+func ownLines(interfaces []string) (list []fetch.Device, err error) {
+	for _, name := range interfaces {
 		if _, err := net.InterfaceByName(name); err != nil {
 			return nil, fault.New(fault.Usage, fmt.Errorf("--interface %s: %w", name, err), "`ip link` lists the interfaces")
 		}
 	}
-	names := g.interfaces
+	names := interfaces
 	if len(names) == 0 {
 		names = []string{""}
 	}
@@ -187,19 +215,15 @@ func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult
 	if err != nil {
 		return res, err
 	}
-	devices, err := g.ownLines()
+	notes := stderr
+	if g.quiet {
+		notes = io.Discard
+	}
+	devices, err := devicesFor(ctx, g.interfaces, g.find, notes)
 	if err != nil {
 		return res, err
 	}
-	helpers, err := g.find(ctx)
-	switch {
-	case err != nil && g.quiet:
-	case err != nil:
-		fmt.Fprintf(stderr, "helpers cannot be found: %s\n", oneLine(err.Error()))
-	case len(helpers) == 0 && !g.quiet && len(devices) == 1:
-		fmt.Fprintln(stderr, "no helper is found: over this device's own line alone")
-	}
-	cfg := fetch.Config{Devices: append(devices, helpers...), Objects: g.objects, Scheduler: scheduler, UserAgent: "mpbond/" + version, Mode: newFileMode(), Log: g.log}
+	cfg := fetch.Config{Devices: devices, Objects: g.objects, Scheduler: scheduler, UserAgent: "mpbond/" + version, Mode: newFileMode(), Log: g.log}
 	screen := io.Discard
 	if !g.quiet && !g.asJSON {
 		screen = stderr

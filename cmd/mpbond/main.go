@@ -39,6 +39,7 @@ func commands() []*cobra.Command {
 		trustCommand(),
 		runCommand(),
 		getCommand(),
+		putCommand(),
 		statusCommand(),
 		streamsCommand(),
 		usageCommand(),

@@ -109,22 +109,12 @@ var usual = times{stall: 30 * time.Second, answer: time.Minute, backoff: 500 * t
 // mostBackoff bounds the time for which a device is left alone.
 const mostBackoff = 20 * time.Second
 
-// Share is what a device did.
-type Share struct {
-	Device string     `json:"device"`
-	Bytes  unit.Bytes `json:"bytes"` // that it sent, of files, with those that were wasted
-	// Wasted are bytes that were sent and not confirmed.
-	Wasted unit.Bytes `json:"wasted"`
-	Rate   unit.Rate  `json:"-"` // lately
-	Down   error      `json:"-"` // why it is not used, or nil
-}
+// Share is what a device did: the bytes of files that it sent, and of these what was not
+// confirmed.
+type Share = fetch.Share
 
 // Progress is how far it is. Bytes of what is under way are those that have left.
-type Progress struct {
-	Bytes, Size unit.Bytes
-	Done        int // files
-	Devices     []Share
-}
+type Progress = fetch.Progress
 
 // Proof is how the server confirmed a file.
 type Proof string

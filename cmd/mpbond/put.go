@@ -1,0 +1,267 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/fault"
+	"mpbond/onload"
+	"mpbond/onload/fetch"
+	"mpbond/onload/upload"
+	"mpbond/store"
+	"mpbond/unit"
+)
+
+type putOptions struct {
+	to, method, field, scheduler string
+	form, headers, interfaces    []string
+	keep, asJSON, quiet          bool
+}
+
+// putResult is what `mpbond put --json` prints.
+type putResult struct {
+	Files   []upload.Sent   `json:"files"`
+	Failed  []upload.Failed `json:"failed"`
+	Bytes   unit.Bytes      `json:"bytes"`  // of the files that were sent now
+	Wasted  unit.Bytes      `json:"wasted"` // sent besides
+	Seconds float64         `json:"seconds"`
+	RateBps unit.Rate       `json:"rate_bps"`
+	Devices []onloadShare   `json:"devices"`
+}
+
+func putCommand() *cobra.Command {
+	var o putOptions
+	cmd := &cobra.Command{
+		Use: "put FILE… --to URL", Short: "upload files over all devices, without a server", Args: cobra.MinimumNArgs(1),
+		Long: `Upload files, or all that directories have, to a web server: each file as a
+whole by one device, several at once, by this device and by helpers that were
+started with --onload. Neither a server of mpbond nor a running primary is
+needed. See docs/onload.md.
+
+A file is done when the server has confirmed it; what is confirmed is kept, so
+that the same command goes on after an interruption. Methods:
+
+  put   HTTP PUT, as WebDAV has it; missing collections are made
+  post  a form for each file, as browsers send them
+  s3    S3, with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and
+        AWS_REGION of the environment; large files in parts over several devices
+
+A URL that ends with a slash is a place, where files keep their names.`,
+		Example: `  mpbond put --to https://dav.example.org/photos/ *.jpg
+  mpbond put --method post --field photo --form album=summer --to https://example.org/upload *.jpg
+  mpbond put --method s3 --to https://s3.eu-central-1.amazonaws.com/bucket/2026/ photos`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p := &put{putOptions: o, find: findHelpers}
+			if err := p.choose(args); err != nil {
+				return err
+			}
+			return p.command(cmd)
+		},
+	}
+	cmd.Flags().StringVar(&o.to, "to", "", "send to this `URL`; a name and a password in it are for the server")
+	cmd.Flags().StringVar(&o.method, "method", upload.Put, "`METHOD`: "+strings.Join(upload.Methods, ", "))
+	cmd.Flags().StringVar(&o.field, "field", "file", "post: `NAME` of the file's field")
+	cmd.Flags().StringArrayVar(&o.form, "form", nil, "post: another field, `NAME=VALUE`; may be given several times")
+	cmd.Flags().StringArrayVar(&o.headers, "header", nil, "send this `NAME:VALUE` with each request; may be given several times")
+	cmd.Flags().BoolVar(&o.keep, "keep", false, "put, s3: replace nothing that is there already")
+	cmd.Flags().StringArrayVar(&o.interfaces, "interface", nil, "use this device's line at the interface `NAME`; may be given several times")
+	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "who sends what, by `NAME`: "+strings.Join(onload.Names(), ", "))
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
+	if err := cmd.MarkFlagRequired("to"); err != nil {
+		panic(err)
+	}
+	return cmd
+}
+
+// put is uploads.
+type put struct {
+	putOptions
+	files  []upload.File
+	target upload.Target
+	find   func(context.Context) ([]fetch.Device, error) // the helpers
+}
+
+// choose takes in what the command line says.
+func (p *put) choose(args []string) error {
+	if !slices.Contains(upload.Methods, p.method) {
+		return usage("no method is called %q: take one of %s", oneLine(p.method), strings.Join(upload.Methods, ", "))
+	}
+	if p.keep && p.method == upload.Post {
+		return usage("--keep is for put and s3: who takes a form decides himself")
+	}
+	p.target = upload.Target{Method: p.method, URL: p.to, Keep: p.keep, Field: p.field, Header: http.Header{},
+		Region: cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1"), Key: os.Getenv("AWS_ACCESS_KEY_ID"),
+		Secret: os.Getenv("AWS_SECRET_ACCESS_KEY"), Session: os.Getenv("AWS_SESSION_TOKEN")}
+	for _, h := range p.headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok || name == "" || strings.ContainsAny(name, " \t\r\n") || strings.ContainsAny(value, "\r\n") {
+			return usage("--header is written NAME:VALUE")
+		}
+		p.target.Header.Add(name, strings.TrimSpace(value))
+	}
+	for _, f := range p.form {
+		name, value, ok := strings.Cut(f, "=")
+		if !ok || name == "" {
+			return usage("--form is written NAME=VALUE")
+		}
+		p.target.Fields = append(p.target.Fields, upload.Field{Name: name, Value: value})
+	}
+	for _, a := range args {
+		if err := p.add(a); err != nil {
+			return err
+		}
+	}
+	if len(p.files) == 0 {
+		return fault.New(fault.NotFound, errors.New("there is no file to send"), "")
+	}
+	return nil
+}
+
+// add adds a file, or all plain ones of a directory, below its name.
+func (p *put) add(arg string) error {
+	st, err := os.Stat(arg)
+	if err != nil {
+		return fault.New(fault.NotFound, err, "")
+	}
+	if !st.IsDir() {
+		p.files = append(p.files, upload.File{Path: arg, Name: filepath.Base(arg)})
+		return nil
+	}
+	full, err := filepath.Abs(arg)
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(arg, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		below, err := filepath.Rel(arg, at)
+		p.files = append(p.files, upload.File{Path: at, Name: path.Join(filepath.Base(full), filepath.ToSlash(below))})
+		return err
+	})
+}
+
+// journal is what is kept of uploads to a target, and where.
+func (p *put) journal() (j *store.Journal, known *upload.Known, where string, err error) {
+	sum := sha256.Sum256([]byte(p.method + " " + p.to))
+	if where, err = inHome(fmt.Sprintf("put-%x.jsonl", sum[:8])); err != nil {
+		return nil, nil, "", err
+	}
+	known = upload.NewKnown()
+	j, damage, err := store.Open(where, time.Second, known.Take)
+	if fault.Is(err, fault.AlreadyRunning) {
+		err = fault.New(fault.AlreadyRunning, errors.New("another mpbond sends files to the same place"), "wait until it is done: both might send the same")
+	}
+	if damage != nil {
+		slog.Warn("what was confirmed earlier is not all known", "err", damage)
+	}
+	return j, known, where, err
+}
+
+// run uploads. Progress goes to stderr, if that is a terminal.
+func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err error) {
+	scheduler, err := onload.New(cmp.Or(p.scheduler, onload.Default))
+	if err != nil {
+		return res, err
+	}
+	notes, screen := stderr, stderr
+	if p.quiet {
+		notes = io.Discard
+	}
+	if p.quiet || p.asJSON {
+		screen = io.Discard
+	}
+	devices, err := devicesFor(ctx, p.interfaces, p.find, notes)
+	if err != nil {
+		return res, err
+	}
+	journal, known, where, err := p.journal()
+	if err != nil {
+		return res, err
+	}
+	bars := newOnloadBars(screen, devices)
+	r, err := upload.Send(ctx, upload.Config{Devices: devices, Target: p.target, Files: p.files, Scheduler: scheduler,
+		Journal: journal, Known: known, UserAgent: "mpbond/" + version, Progress: bars.draw, Log: slog.Default()})
+	bars.end(err == nil)
+	if known.Empty() {
+		_ = os.Remove(where) // while it is locked
+	}
+	_ = journal.Close() // at worst something is sent again
+	if errors.Is(err, context.Canceled) {
+		err = fault.New(fault.Other, errors.New("interrupted"), "what is confirmed is kept: the same command goes on")
+	}
+	return newPutResult(r), err
+}
+
+func newPutResult(r upload.Result) putResult {
+	out := putResult{Files: append([]upload.Sent{}, r.Files...), Failed: append([]upload.Failed{}, r.Failed...), Seconds: r.Took.Seconds()}
+	for _, f := range r.Files {
+		if !f.Earlier {
+			out.Bytes += f.Bytes
+		}
+	}
+	out.Devices, out.Wasted = onloadShares(r.Devices)
+	out.RateBps = unit.RateOf(out.Bytes, r.Took)
+	return out
+}
+
+// String is the result for people.
+func (r putResult) String() string {
+	s := fmt.Sprintf("%d files: %v in %.2f s, %v", len(r.Files), r.Bytes, r.Seconds, r.RateBps)
+	earlier, answers, twice := 0, 0, []string{}
+	for _, f := range r.Files {
+		if f.Earlier {
+			earlier++
+		}
+		if f.Proof == upload.ByAnswer {
+			answers++
+		}
+		if f.Twice {
+			twice = append(twice, oneLine(f.File))
+		}
+	}
+	if earlier > 0 {
+		s += fmt.Sprintf("\n  %d of them were confirmed by an earlier run", earlier)
+	}
+	if answers > 0 {
+		s += fmt.Sprintf("\n  %d of them by the server's word alone: it cannot be asked what it has", answers)
+	}
+	for _, f := range twice {
+		s += fmt.Sprintf("\n  %s: the server may have it twice, since an answer was lost", f)
+	}
+	for _, f := range r.Failed {
+		if f.There {
+			s += fmt.Sprintf("\n  %s: failed, but the server may have it", oneLine(f.File))
+		}
+	}
+	return s + sharesText(r.Devices)
+}
+
+// command uploads, and tells what came of it, also if some files are missing.
+func (p *put) command(cmd *cobra.Command) error {
+	res, err := p.run(cmd.Context(), cmd.ErrOrStderr())
+	switch {
+	case len(res.Files)+len(res.Failed) == 0 && err != nil:
+	case p.asJSON:
+		err = errors.Join(err, printJSON(cmd.OutOrStdout(), res))
+	case !p.quiet:
+		cmd.PrintErrln(res)
+	}
+	return err
+}
