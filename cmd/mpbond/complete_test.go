@@ -43,6 +43,7 @@ var withoutNames = map[string]string{
 	"mpbond pair":          "codes",
 	"mpbond streams":       "a number",
 	"mpbond get":           "an address",
+	"mpbond put":           "files",
 	"mpbond permit ask":    "an address",
 	"mpbond run":           "a command",
 	"mpbond trust add":     "a new name",

@@ -83,6 +83,8 @@ A URL that ends with a slash is a place, where files keep their names.`,
 	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "who sends what, by `NAME`: "+strings.Join(onload.Names(), ", "))
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
+	completeWith(cmd, "method", upload.Methods...)
+	completeWith(cmd, "scheduler", onload.Names()...)
 	if err := cmd.MarkFlagRequired("to"); err != nil {
 		panic(err)
 	}
