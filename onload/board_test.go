@@ -319,3 +319,33 @@ func TestSpans(t *testing.T) {
 		}
 	}
 }
+
+// TestOnce: what must not be under way twice is copied by nobody; ours moves it when it
+// is slow, and somebody fast has nothing to do.
+func TestOnce(t *testing.T) {
+	for _, name := range onload.Names() {
+		list := items(3, 1_000_000, false)
+		for i := range list {
+			list[i].Once = true
+		}
+		b := board(t, name, 2, list...)
+		first := orders(b, at(0))
+		if len(first) != 2 {
+			t.Fatal(name, first)
+		}
+		b.Progress(first[0].Job.ID, 0, at(0))
+		b.Progress(first[1].Job.ID, 0, at(0))
+		b.Finish(first[1].Job.ID, at(0.5))
+		for _, o := range orders(b, at(0.5)) {
+			b.Finish(o.Job.ID, at(0.9))
+		}
+		b.Progress(first[0].Job.ID, 10_000, at(0.95))
+		expect(t, orders(b, at(0.95)), "")
+		b.Progress(first[0].Job.ID, 20_000, at(2))
+		want := ""
+		if name == "auto" {
+			want = "cancel p0 0:0-1000000, start p1 0:0-1000000"
+		}
+		expect(t, orders(b, at(2)), want)
+	}
+}
