@@ -27,6 +27,7 @@ type bucket struct {
 	objects map[string][]byte
 	etags   map[string]string
 	uploads map[string]map[int][]byte
+	begun   int // uploads
 	parts   int // that were taken
 	aborted int
 	// odd, if it returns true, has answered instead.
@@ -67,7 +68,8 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case r.Method == http.MethodPost && q.Has("uploads"):
-		id := fmt.Sprint("up", len(b.uploads), "+/")
+		id := fmt.Sprint("up", b.begun, "+/") // never one that was: its DELETE may still be on the way
+		b.begun++
 		b.uploads[id] = map[int][]byte{}
 		fmt.Fprintf(w, "<InitiateMultipartUploadResult><UploadId>%s</UploadId></InitiateMultipartUploadResult>", id)
 	case r.Method == http.MethodPut && id != "":
