@@ -18,11 +18,29 @@ func Cells(rate int, samples []complex64) ([]Cell, error) {
 	if len(y) < 4*halfFrame {
 		return nil, nil
 	}
+	var mean complex128
+	for _, v := range y {
+		mean += v / complex(float64(len(y)), 0)
+	}
+	for i := range y {
+		y[i] -= mean
+	}
+	for _, offset := range [...]float64{0, spacing, -2 * spacing} { // as beyond does
+		turn(y, offset)
+		if all := r.cells(y); len(all) > 0 {
+			return all, nil
+		}
+	}
+	return nil, nil
+}
+
+// cells are those in y, at searchSize, whose carrier is off by less than half of a
+// subcarrier.
+func (r *Receiver) cells(y []complex128) (all []Cell) {
 	_, slot := straighten(y)
-	var all []Cell
 	tried := map[int]bool{}
 	for range peaks {
-		at, id2 := r.search.primary(y, slot, anyCell, tried)
+		at, id2, _ := r.search.primary(y, slot, anyCell, tried)
 		if id2 < 0 {
 			break
 		}
@@ -44,5 +62,5 @@ func Cells(rate int, samples []complex64) ([]Cell, error) {
 			all = append(all, m.cell)
 		}
 	}
-	return all, nil
+	return all
 }

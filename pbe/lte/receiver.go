@@ -37,13 +37,14 @@ type Receiver struct {
 	// is the same, but Cell and Offset of the Receiver are ahead of the Subframe's.
 	Spread func(*Work)
 
-	size    int
-	samples []complex64 // not yet used
-	at      int64       // number of the first of them
-	tried   int         // samples at the last search
-	search  *searcher
-	failed  int // searches in turn
-	why     Obstacle
+	size     int
+	samples  []complex64 // not yet used
+	at       int64       // number of the first of them
+	constant constant
+	tried    int // samples at the last search
+	search   *searcher
+	failed   int // searches in turn
+	why      Obstacle
 
 	decoder *decoder // nil while there is no cell
 	next    int64    // sample where the next subframe begins
@@ -81,17 +82,13 @@ func (r *Receiver) Cell() (Cell, bool) {
 // Offset is how much the carrier is off, in Hz.
 func (r *Receiver) Offset() float64 { return r.offset }
 
-// Feed takes the next samples, which it copies. One that is no number is taken for
-// silence.
+// Feed takes the next samples, which it copies, without their mean. One that is no
+// number is taken for silence.
 func (r *Receiver) Feed(samples []complex64) {
 	for len(samples) > 0 {
 		n := min(len(samples), searchMost*subframeLen(r.size)-len(r.samples))
 		r.samples = append(r.samples, samples[:n]...)
-		for i := len(r.samples) - n; i < len(r.samples); i++ {
-			if s := r.samples[i]; real(s)*0 != 0 || imag(s)*0 != 0 { // of what is infinite too
-				r.samples[i] = 0
-			}
-		}
+		r.constant.takeOut(r.samples, len(r.samples)-n, subframeLen(r.size))
 		samples = samples[n:]
 		r.work(false)
 	}
@@ -140,7 +137,11 @@ func (r *Receiver) acquire(end bool) bool {
 	r.tried = len(r.samples)
 	factor := r.size / searchSize
 	y := decimate(r.samples, factor)
+	seldom := r.failed&(r.failed-1) == 0 // for what takes as long as the search, or twice
 	f, ok := r.search.search(y, anyCell)
+	if !ok && seldom {
+		f, ok = r.search.beyond(y, f.offset)
+	}
 	switch c := f.mib.cell; {
 	case ok && c.valid() && c.subcarriers() < r.size:
 		r.counts.Found++
@@ -149,7 +150,7 @@ func (r *Receiver) acquire(end bool) bool {
 		return true
 	case ok:
 		r.why = Obstacle{Reason: TooWide, Cell: c}
-	case r.failed&(r.failed-1) == 0: // seldom, as it takes as long as the search
+	case seldom:
 		r.why = r.search.why(y)
 	}
 	r.failed++

@@ -76,7 +76,10 @@ func (r *Receiver) doubt(heard bool, delay float64, end bool) verdict {
 		r.unread = -unreadAgain
 	}
 	factor := r.size / searchSize
-	f, ok := r.search.search(decimate(window, factor), d.cell.ID)
+	y := decimate(window, factor)
+	turn(y, r.offset)
+	f, ok := r.search.search(y, d.cell.ID)
+	f.offset += r.offset
 	if !ok || !f.mib.cell.valid() || f.mib.cell.subcarriers() >= r.size {
 		return goOn
 	}

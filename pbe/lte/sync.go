@@ -3,8 +3,6 @@ package lte
 import (
 	"math"
 	"math/cmplx"
-
-	"gonum.org/v1/gonum/dsp/fourier"
 )
 
 // Cells are searched for in their middle 1.92 MHz, where everything that is
@@ -132,25 +130,23 @@ type found struct {
 	mib    mib
 	start  int     // sample at searchSize where the frame of the MIB begins
 	offset float64 // of the carrier, in Hz
+	sure   bool    // PSS and SSS are such as no noise or tone has
 }
 
 // searcher looks for a cell in a stretch of samples.
 type searcher struct {
-	fft  *fourier.CmplxFFT
+	fft  *fft
 	time [3][]complex128 // PSS, conjugated
 }
 
 func newSearcher() *searcher {
-	s := &searcher{fft: fourier.NewCmplxFFT(searchSize)}
+	s := &searcher{fft: newFFT(searchSize)}
 	for id2 := range s.time {
-		freq := make([]complex128, searchSize)
+		s.time[id2] = make([]complex128, searchSize)
 		for n, v := range pss(id2) {
-			freq[syncBin(n)] = v
+			s.time[id2][s.fft.order[syncBin(n)]] = conj(v)
 		}
-		s.time[id2] = s.fft.Sequence(nil, freq)
-		for i, v := range s.time[id2] {
-			s.time[id2][i] = conj(v)
-		}
+		s.fft.transform(s.time[id2])
 	}
 	return s
 }
@@ -161,42 +157,62 @@ const anyCell = -1
 // straighten takes the carrier's offset out of y, and tells it and where slots begin.
 func straighten(y []complex128) (offset float64, slot int) {
 	offset, slot = prefixes(y)
+	turn(y, offset)
+	return offset, slot
+}
+
+// turn takes an offset of the carrier out of y.
+func turn(y []complex128, offset float64) {
 	turn, now := cmplx.Rect(1, -2*math.Pi*offset/(searchSize*spacing)), complex(1, 0)
 	for i := range y {
 		y[i] *= now
 		now *= turn
 	}
-	return offset, slot
+}
+
+// beyond searches y, in which nothing was found and out of which offset was taken, for
+// carriers that are off by more than half of a subcarrier, which prefixes does not see.
+func (s *searcher) beyond(y []complex128, offset float64) (found, bool) {
+	for _, more := range [...]float64{spacing, -2 * spacing} {
+		turn(y, more)
+		f, ok := s.search(y, anyCell)
+		offset += more + f.offset
+		if f.offset = offset; ok && f.sure { // a tone may have a MIB
+			return f, true
+		}
+	}
+	turn(y, spacing)
+	return found{}, false
 }
 
 // search finds the cell of an identity in y, which is at searchSize and longer than a
-// frame. It changes y.
+// frame. It takes the carrier's offset out of y, and tells it also if there is no cell.
 func (s *searcher) search(y []complex128, only int) (found, bool) {
 	offset, slot := straighten(y)
 	tried := map[int]bool{}
 	for range maxAttempts {
-		at, id2 := s.primary(y, slot, only, tried)
-		if id2 < 0 {
+		at, id2, peak := s.primary(y, slot, only, tried)
+		if id2 < 0 || peak < tonePSS {
 			break
 		}
 		for d := -1; d <= 1; d++ {
 			tried[(at+d)*3+id2] = true
 		}
-		id, second, _ := s.secondary(y, at, id2, only, symbolAt(searchSize, pssSymbol)-symbolAt(searchSize, sssSymbol))
+		id, second, fit := s.secondary(y, at, id2, only, symbolAt(searchSize, pssSymbol)-symbolAt(searchSize, sssSymbol))
 		start := at - symbolAt(searchSize, pssSymbol)
 		if second {
 			start -= halfFrame
 		}
 		if m, frames, ok := readMIB(y, start, id, 1, 2); ok {
-			return found{mib: m, start: start + frames*2*halfFrame, offset: offset}, true
+			return found{mib: m, start: start + frames*2*halfFrame, offset: offset, sure: peak >= leastPSS && fit >= leastSSS}, true
 		}
 	}
-	return found{}, false
+	return found{offset: offset}, false
 }
 
-// primary finds where the useful part of a symbol with PSS begins, within the
-// first half frame, and which it is; −1 if none.
-func (s *searcher) primary(y []complex128, slot, only int, tried map[int]bool) (at, id2 int) {
+// primary finds where the useful part of a symbol with PSS begins, within the first
+// half frame, which it is, −1 if none, and how well it fits, up to 1.
+func (s *searcher) primary(y []complex128, slot, only int, tried map[int]bool) (at, id2 int, peak float64) {
 	best := 0.0
 	id2 = -1
 	for sym := range 10 * perSlot {
@@ -221,7 +237,7 @@ func (s *searcher) primary(y []complex128, slot, only int, tried map[int]bool) (
 			}
 		}
 	}
-	return at, id2
+	return at, id2, best / (searchSize * syncLen)
 }
 
 // secondary finds the cell identity by SSS, which is so many samples before PSS,
@@ -234,8 +250,11 @@ func (s *searcher) secondary(y []complex128, at, id2, only, back int) (id int, s
 		if n < back {
 			continue
 		}
-		s.fft.Coefficients(one, y[n:n+searchSize])
-		s.fft.Coefficients(two, y[n-back:n-back+searchSize])
+		for i, o := range s.fft.order {
+			one[o], two[o] = y[n+i], y[n-back+i]
+		}
+		s.fft.transform(one)
+		s.fft.transform(two)
 		sum := &even
 		if h%2 == 1 {
 			sum = &odd

@@ -49,10 +49,12 @@ func (o Obstacle) String() string {
 func (r *Receiver) Why() Obstacle { return r.why }
 
 // leastPSS is the fit from which on there is a PSS, leastSSS that of an SSS. The best
-// of all places of noise have .05 and .3; a cell as strong as the noise has .25 and .5.
+// of all places of noise have .05 and .3; a cell as strong as the noise has .25 and .5. A
+// tone has one of 62 subcarriers of PSS, and a MIB of zeros now and then.
 const (
 	leastPSS = 0.12
 	leastSSS = 0.42
+	tonePSS  = 0.03
 )
 
 // layouts are where SSS stands before PSS (36.211 sections 6.11.1.2 and 6.11.2.2), in
