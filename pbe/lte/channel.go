@@ -65,6 +65,7 @@ type estimator struct {
 	weights [3*taps + 2][taps]float64
 	pilots  []complex128
 	raw     [2][]complex128 // estimates at symbols 0 and 7 of port 0, for noise and tracking
+	short   bool            // of the subframe that was tracked only symbol 0 has reference signals
 }
 
 func newEstimator(c Cell) *estimator {
@@ -118,7 +119,7 @@ const later = 0.3
 
 // estimate fills out with the channel from port to each subcarrier in the first
 // symbols of a slot of g, from the reference signals in symbols base and base+4,
-// and base+7 if g has it.
+// and base+7 if g has it; of a short subframe from those of base alone.
 func (e *estimator) estimate(g *grid, port, base, slot int, out []complex128) {
 	c := e.cell
 	first := c.shift() % 3
@@ -131,10 +132,14 @@ func (e *estimator) estimate(g *grid, port, base, slot int, out []complex128) {
 		}
 	}
 	set(base, e.ref[slot][0], 1, 0)
-	if next := base + perSlot; next < perSubframe && g[next] != nil {
-		set(next, e.ref[(slot+1)%20][0], later, 1-later)
+	if e.short {
+		e.between((c.crsAt(port, 0) - first) / 3)
+	} else {
+		if next := base + perSlot; next < perSubframe && g[next] != nil {
+			set(next, e.ref[(slot+1)%20][0], later, 1-later)
+		}
+		set(base+4, e.ref[slot][1], 1, 0)
 	}
-	set(base+4, e.ref[slot][1], 1, 0)
 	last := len(e.pilots) - taps
 	for k := range out {
 		j := min(max((k-first)/3-taps/2+1, 0), last)
@@ -147,6 +152,33 @@ func (e *estimator) estimate(g *grid, port, base, slot int, out []complex128) {
 		out[k] = complex(re, im)
 	}
 }
+
+// between sets each second one of the pilots by its neighbours, of which the first is
+// at from, 0 or 1: by a curve of third degree through four, at the ends by two or one.
+func (e *estimator) between(from int) {
+	p := e.pilots
+	for j := 1 - from; j < len(p); j += 2 {
+		switch {
+		case j == 0:
+			p[j] = p[1]
+		case j == len(p)-1:
+			p[j] = p[j-1]
+		case j < 3 || j+3 >= len(p):
+			p[j] = (p[j-1] + p[j+1]) / 2
+		default:
+			p[j] = (9*(p[j-1]+p[j+1]) - p[j-3] - p[j+3]) / 16
+		}
+	}
+}
+
+// A subframe for multicast (MBSFN) has reference signals in its control symbols only
+// (36.211 section 6.10.1.2); subframes 0, 4, 5 and 9 never are such ones (36.331 section
+// 6.3.7). What symbol 7 has instead agrees with symbol 0 by chance: mostly by less than
+// .6 of what it would.
+const (
+	shortAgreement = 0.6
+	shortSignal    = 3 // least power over that of the noise
+)
 
 // tracking is what the reference signals say besides the channel.
 type tracking struct {
@@ -161,34 +193,56 @@ type tracking struct {
 // track looks at port 0 in symbols 0 and 7 of a subframe.
 func (e *estimator) track(g *grid, subframe int) (t tracking) {
 	at := e.cell.crsAt(0, 0)
-	var turn complex128
 	for s := range e.raw {
 		for m, v := range e.ref[2*subframe+s][0] {
 			e.raw[s][m] = g[perSlot*s][at+6*m] * cmplx.Conj(v)
 		}
 	}
-	var slope complex128
-	for s := range e.raw {
-		h := e.raw[s]
-		for m := 1; m < len(h); m++ {
-			// Across 0 Hz the distance is seven subcarriers.
-			if m != e.cell.PRB {
-				slope += h[m] * cmplx.Conj(h[m-1])
-			}
-			if m > 1 {
-				d := h[m] - 2*h[m-1] + h[m-2]
-				t.noise += real(d)*real(d) + imag(d)*imag(d)
-			}
-			t.signal += real(h[m])*real(h[m]) + imag(h[m])*imag(h[m])
-		}
+	var turn complex128
+	var power [2]float64
+	for m, v := range e.raw[0] {
+		turn += e.raw[1][m] * cmplx.Conj(v)
+		power[0] += norm(v)
+		power[1] += norm(e.raw[1][m])
 	}
-	n := float64(len(e.raw[0]))
-	t.noise /= 6 * 2 * (n - 2)
-	t.signal = max(t.signal/(2*(n-1))-t.noise, 0)
-	for m := range e.raw[0] {
-		turn += e.raw[1][m] * cmplx.Conj(e.raw[0][m])
+	first, second := e.look(0), e.look(1)
+	n := 2 * float64(len(e.raw[0])-1)
+	t.noise = (first.noise + second.noise) / 2
+	t.signal = max((first.signal+second.signal)/n-t.noise, 0)
+	slope := first.slope + second.slope
+	e.short = false
+	if subframe%5 != 0 && subframe%5 != 4 {
+		signal := max(first.signal/(n/2)-first.noise, 0)
+		wanted := signal / (signal + first.noise + 1e-30)
+		if e.short = signal > shortSignal*first.noise && cmplx.Abs(turn) < shortAgreement*wanted*math.Sqrt(power[0]*power[1]); e.short {
+			t.noise, t.signal, slope, turn = first.noise, signal, first.slope, 0
+		}
 	}
 	t.delay = -cmplx.Phase(slope) / (2 * math.Pi * 6 * spacing)
 	t.offset = cmplx.Phase(turn) / (2 * math.Pi * 0.5e-3)
 	return t
+}
+
+// looked is what the reference signals of one symbol say: the power of all but the
+// first, the noise's of one, and how they turn from one to the next.
+type looked struct {
+	signal, noise float64
+	slope         complex128
+}
+
+func (e *estimator) look(symbol int) (l looked) {
+	h := e.raw[symbol]
+	for m := 1; m < len(h); m++ {
+		// Across 0 Hz the distance is seven subcarriers.
+		if m != e.cell.PRB {
+			l.slope += h[m] * cmplx.Conj(h[m-1])
+		}
+		if m > 1 {
+			d := h[m] - 2*h[m-1] + h[m-2]
+			l.noise += real(d)*real(d) + imag(d)*imag(d)
+		}
+		l.signal += real(h[m])*real(h[m]) + imag(h[m])*imag(h[m])
+	}
+	l.noise /= 6 * float64(len(h)-2)
+	return l
 }

@@ -94,6 +94,7 @@ func (t *transmitter) through(tb testing.TB, ch Channel) (out []complex64) {
 		tb.Fatal(err)
 	}
 	next := 0
+	tx.multicast = t.multicast
 	for i, number := range t.numbers {
 		var messages []DCI
 		for ; next < len(t.sent) && t.sent[next].subframe == i; next++ {

@@ -172,19 +172,22 @@ func (r *Receiver) lock(f found, factor int) {
 	// Time to a sample, and the carrier to some Hz, from all subframes there are.
 	for range 2 {
 		var delay, offset, noise float64
-		n := 0
+		n, carriers := 0, 0
 		for at, k := start%sub+sub, number-start/sub+1+10240; at+2*sub <= len(r.samples); at, k = at+sub, k+1 {
 			w.sub.Index = k % 10
 			t := w.track(r.samples[at:at+sub], r.cycles())
 			delay += t.delay
-			offset += t.offset
 			noise += t.noise
 			n++
+			if !w.est.short {
+				offset += t.offset
+				carriers++
+			}
 		}
 		if n == 0 {
 			break
 		}
-		r.offset += offset / float64(n)
+		r.offset += offset / float64(max(carriers, 1))
 		r.decoder.noise = noise / float64(n)
 		if shift := delay / float64(n) * float64(r.size*spacing); math.Abs(shift) < float64(r.size) {
 			start += int(math.Round(shift))

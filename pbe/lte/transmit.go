@@ -41,6 +41,7 @@ type Transmitter struct {
 	indicators [10][4][]byte
 	orders     map[int][]int // of the rate matching, by bits of a stream
 	messages   []DCI
+	multicast  [10]bool // subframes that have reference signals in symbol 0 only
 }
 
 // NewTransmitter sends rate samples a second, as a Receiver takes them, through a
@@ -227,6 +228,9 @@ func (t *Transmitter) synchronise(second bool) {
 // reference sends the reference signals: where one port does the other is silent.
 func (t *Transmitter) reference(index int) {
 	for _, l := range []int{0, 4, 7, 11} {
+		if l > 0 && t.multicast[index] {
+			continue
+		}
 		for port := range t.cell.Ports {
 			for m, v := range t.ref[2*index+l/perSlot][l%perSlot/4] {
 				k := t.cell.crsAt(port, l%perSlot) + 6*m

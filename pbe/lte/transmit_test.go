@@ -22,7 +22,8 @@ type transmitter struct {
 	sent  []sent
 	cfis  []int
 	// numbers are those of the subframes.
-	numbers []int64
+	numbers   []int64
+	multicast [10]bool
 }
 
 // sent is one DCI as it was sent.

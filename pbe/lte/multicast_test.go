@@ -1,0 +1,60 @@
+package lte
+
+import (
+	"math"
+	"testing"
+)
+
+// TestMulticast: in subframes without reference signals after symbol 0, which is what
+// those for multicast are, as much is heard as in others, and time, carrier and noise do
+// not suffer by them.
+func TestMulticast(t *testing.T) {
+	const subframes = 120
+	for _, c := range []struct {
+		prb, size int
+		snr       float64
+	}{{25, 512, 15}, {15, 256, 25}} {
+		for _, which := range [][]int{nil, {1}, {1, 2, 3, 6, 7, 8}} {
+			tx := newTransmitter(Cell{ID: 302, PRB: c.prb, Ports: 2, Sixths: 6}, c.size, 5)
+			truth := map[string]int{}
+			for i := range subframes {
+				tx.subframe(500+i/10, i%10, 1+i%2)
+			}
+			for _, s := range tx.sent {
+				truth[s.d.key(&Subframe{SFN: 500 + s.subframe/10, Index: s.subframe % 10})] = s.subframe
+			}
+			for _, index := range which {
+				tx.multicast[index] = true
+			}
+			short, snr := 0, 0.0
+			r, err := NewReceiver(c.size * spacing)
+			if err != nil {
+				t.Fatal(err)
+			}
+			heard, wrong := 0, 0
+			r.Heard = func(s *Subframe) {
+				snr += s.SNR / subframes
+				for i := range s.DCIs {
+					if _, ok := truth[s.DCIs[i].key(s)]; ok {
+						heard++
+					} else {
+						wrong++
+					}
+				}
+			}
+			r.Spread = func(w *Work) {
+				if w.est.short {
+					short++
+				}
+				w.Decode()
+				r.Done(w)
+			}
+			r.Feed(tx.through(t, EPA(5, 500, c.snr, 3)))
+			r.Close()
+			t.Logf("%d PRB, %v dB, %v: %d of %d heard, %d wrong, %d short, mean %.1f dB, %.0f Hz", c.prb, c.snr, which, heard, len(truth), wrong, short, snr, r.Offset())
+			if heard < len(truth)*98/100 || wrong > 1 || short < len(which)*subframes/10*98/100 || len(which) == 0 && short > 0 || math.Abs(r.Offset()-500) > 20 {
+				t.Errorf("%d PRB, %v: too little", c.prb, which)
+			}
+		}
+	}
+}
