@@ -7,7 +7,7 @@ type Cell struct {
 	// Messages is where they come from: "unix:PATH", "tcp:HOST:PORT", or the path of a FIFO
 	// or a recording, which is played once. Whoever is there is believed.
 	Messages string `toml:"messages"`
-	// RNTI is what the cells call this device, 61 to 65523; 0: as Messages say, which know it if a modem told them.
+	// RNTI is what the cells call this device, 11 to 65523; 0: as Messages say, which know it if a modem told them.
 	RNTI uint16 `toml:"rnti"`
 	// Cells are the numbers of those that may be given to this device, the primary
 	// one first; empty: all that Messages are of, by number.

@@ -117,7 +117,7 @@ func parseRNTI(text string) (cell.RNTI, error) {
 	}
 	v, err := strconv.ParseUint(text, 0, 16)
 	if err != nil || !cell.RNTI(v).User() {
-		return 0, fault.New(fault.Usage, fmt.Errorf("--rnti %s is no device's", text), "devices have 61 to 65523 (0x003D to 0xFFF3)")
+		return 0, fault.New(fault.Usage, fmt.Errorf("--rnti %s is no device's", text), "devices have 11 to 65523 (0x000B to 0xFFF3)")
 	}
 	return cell.RNTI(v), nil
 }

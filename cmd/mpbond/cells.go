@@ -56,7 +56,7 @@ func listenTo(of mydevice.Cell) (cfg hearing.Config, err error) {
 		return cfg, err
 	}
 	if cfg.RNTI = cell.RNTI(of.RNTI); cfg.RNTI != 0 && !cfg.RNTI.User() {
-		return cfg, fault.New(fault.Config, fmt.Errorf("rnti %d is no device's", of.RNTI), "devices have 61 to 65523 (0x003D to 0xFFF3); leave it out if the messages tell it")
+		return cfg, fault.New(fault.Config, fmt.Errorf("rnti %d is no device's", of.RNTI), "devices have 11 to 65523 (0x000B to 0xFFF3); leave it out if the messages tell it")
 	}
 	for _, n := range of.Cells {
 		if n >= cell.MaxCells {

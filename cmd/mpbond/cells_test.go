@@ -60,7 +60,7 @@ func TestDualCells(t *testing.T) {
 
 // TestOpenCells: what cannot be listened to is told at once, with what to do.
 func TestOpenCells(t *testing.T) {
-	for _, bad := range []mydevice.Cell{{}, {Messages: "unix:"}, {Messages: "x", RNTI: 60}, {Messages: "x", Cells: []uint8{8}}} {
+	for _, bad := range []mydevice.Cell{{}, {Messages: "unix:"}, {Messages: "x", RNTI: 10}, {Messages: "x", Cells: []uint8{8}}} {
 		if _, err := openCells(map[string]mydevice.Cell{"wwan0": bad}, nil); fault.KindOf(err) != fault.Config || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "wwan0") {
 			t.Errorf("%+v: %v", bad, err)
 		}

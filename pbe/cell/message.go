@@ -22,7 +22,7 @@ type RNTI uint16
 
 // Values of RNTI that are nobody's own (36.321 table 7.1-1).
 const (
-	minUser RNTI = 0x003D // below: random access answers
+	minUser RNTI = 0x000B // below: answers to random access, in FDD
 	maxUser RNTI = 0xFFF3 // above: reserved, paging and system information
 )
 

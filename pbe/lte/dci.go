@@ -150,6 +150,9 @@ func (c Cell) parse0(d *DCI, f fields) bool {
 		return false
 	}
 	riv := rivBits(c.PRB)
+	if f[len(f)-1] == 1 {
+		return c.clusters(d, f.take(1+riv), f)
+	}
 	if f.take(1) == 1 { // hopping: where to (36.213 table 8.4-1)
 		hop := 1
 		if c.PRB >= 50 {
@@ -163,22 +166,60 @@ func (c Cell) parse0(d *DCI, f fields) bool {
 		return false
 	}
 	d.local(first, n)
+	d.uplink(f)
+	return true
+}
+
+// uplink reads what follows the blocks in format 0.
+func (d *DCI) uplink(f fields) {
 	mcs, ndi := f.take(5), f.take(1)
-	coding := tbs.Uplink(mcs)
-	d.Blocks[0] = cell.Block{MCS: uint8(mcs), NDI: ndi == 1, Size: cell.Bits(tbs.Size(coding.Index, n))}
+	d.Blocks[0] = cell.Block{MCS: uint8(mcs), NDI: ndi == 1, Size: cell.Bits(tbs.Size(tbs.Uplink(mcs).Index, d.PRB))}
 	if mcs >= tbs.Sized {
 		d.Blocks[0].RV = uint8(mcs - tbs.Sized + 1)
 	}
 	d.N = 1
-	return true
 }
+
+// clusters reads format 0 with two stretches of groups, which its last bit tells (type
+// 1 of 36.213 section 8.1.2): r is the index of their ends among all choices of four.
+func (c Cell) clusters(d *DCI, r int, rest fields) bool {
+	choose := func(n, k int) int {
+		v := 1
+		for i := range k {
+			v = v * (n - i) / (i + 1)
+		}
+		return v
+	}
+	p, n := c.groupSize(), c.groups()+1
+	if r >= choose(n, 4) {
+		return false
+	}
+	var ends [4]int
+	s := 1
+	for i := range ends {
+		for ; choose(n-s, 4-i) > r; s++ {
+		}
+		r -= choose(n-s, 4-i)
+		ends[i] = s - 1
+		s++
+	}
+	d.PRBs.fill(ends[0]*p, ends[1]*p)
+	d.PRBs.fill(ends[2]*p, min(ends[3]*p, c.PRB))
+	d.PRB = d.PRBs.count()
+	d.uplink(rest)
+	return transformable(d.PRB) > 0
+}
+
+// mostSpread is how many distributed blocks one user of a cell from 50 PRB on is given
+// by format 1A (36.213 section 7.1.6.3).
+const mostSpread = 16
 
 func (c Cell) parse1A(d *DCI, f fields) bool {
 	if f.take(1) != 1 {
 		return false
 	}
 	d.Distributed = f.take(1) == 1
-	own := d.RNTI <= cell.RNTI(0xFFF3) && d.RNTI > maxRA
+	own := d.RNTI.User()
 	riv, second := rivBits(c.PRB), false
 	order := !d.Distributed
 	if d.Distributed && c.PRB >= 50 && own {
@@ -213,7 +254,7 @@ func (c Cell) parse1A(d *DCI, f fields) bool {
 		d.Blocks[0] = cell.Block{MCS: uint8(mcs), RV: uint8(rv), Size: cell.Bits(tbs.Size(mcs, 2+tpc&1))}
 	}
 	if d.Distributed {
-		if first+n > c.virtual(second) {
+		if first+n > c.virtual(second) || own && c.PRB >= 50 && n > mostSpread {
 			return false
 		}
 		c.spread(d, first, n, second)

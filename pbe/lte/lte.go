@@ -11,7 +11,8 @@
 // otherwise. Transmitter is the other way round, for the lab and for tests.
 //
 // Bits are bytes of 0 and 1, the most significant first. A soft bit is positive
-// for 0. Nothing is safe for concurrent use but Work.Decode.
+// for 0. Nothing is safe for concurrent use but Work.Decode; Receiver.Spread tells who
+// calls what.
 package lte
 
 import "mpbond/pbe/cell"

@@ -94,7 +94,8 @@ func (r *Receiver) Feed(samples []complex64) {
 	}
 }
 
-// Close says that there are no more samples. Of the last subframe the end may be
+// Close says that there are no more samples. It does not wait for works that were handed
+// to Spread: what is not Done is not heard. Of the last subframe the end may be
 // missing, which is not looked at.
 func (r *Receiver) Close() {
 	r.work(true)

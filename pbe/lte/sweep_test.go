@@ -6,7 +6,7 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// TestSweep: what part of messages is heard, by level and signal: of three users who
+// TestSweep: what part of messages is heard, by level and signal: of four users who
 // are sent much over a channel for pedestrians, at levels that nobody fits to the
 // signal. With -seeds it prints the table of docs/pbe.md.
 func TestSweep(t *testing.T) {

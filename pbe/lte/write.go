@@ -106,7 +106,7 @@ func (c Cell) write0(d *DCI, w *bitWriter) bool {
 }
 
 func (c Cell) write1A(d *DCI, w *bitWriter) bool {
-	own := d.RNTI <= cell.RNTI(0xFFF3) && d.RNTI > maxRA
+	own := d.RNTI.User()
 	bits := rivBits(c.PRB)
 	w.put(1, 1)
 	w.flag(d.Distributed)
