@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"strconv"
@@ -18,7 +17,7 @@ import (
 // airOptions say how samples are read.
 type airOptions struct {
 	formats, rates []string
-	paced          bool
+	paced, fresh   bool
 	all            bool        // name all cells of files
 	tell           func(error) // nil: into the log
 }
@@ -82,18 +81,22 @@ func (o *airOptions) open(cmd *cobra.Command, args []string) (*air.Listener, err
 	}
 	tell := o.tell
 	if tell == nil {
-		tell = func(err error) { slog.Warn(err.Error(), "hint", fault.HintOf(err)) }
+		tell = tellLog
 	}
-	return air.Open(cmd.Context(), air.Config{Inputs: in, Paced: o.paced, All: o.all, Stdin: cmd.InOrStdin(), Tell: tell})
+	return air.Open(cmd.Context(), air.Config{Inputs: in, Paced: o.paced, Fresh: o.fresh, All: o.all, Stdin: cmd.InOrStdin(), Tell: tell})
 }
 
-// doubts tells what was odd about carriers.
-func doubts(w io.Writer, all []air.State) {
+// tellLog tells the log what somebody should know meanwhile.
+func tellLog(err error) { slog.Warn(err.Error(), "hint", fault.HintOf(err)) }
+
+// doubts are lines of what was odd about carriers.
+func doubts(all []air.State) (lines string) {
 	for _, s := range all {
 		for _, d := range s.Doubts() {
-			fmt.Fprintf(w, "%s: %s\n", s.Source, d)
+			lines += fmt.Sprintf("%s: %s\n", s.Source, d)
 		}
 	}
+	return lines
 }
 
 // rntiType is the sort of an RNTI, as 36.321 calls it.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"image/color"
 	"io"
-	"os"
 	"slices"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"mpbond/api/chart"
 	"mpbond/fault"
+	"mpbond/pbe/air"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/census"
 )
@@ -23,6 +23,7 @@ import (
 const mostGrid = 1600
 
 type gridOptions struct {
+	air        airOptions
 	out        string
 	from, span time.Duration
 }
@@ -44,7 +45,14 @@ most; take several, with --from, for more.`, mostGrid),
 			if o.span < time.Millisecond || o.span > mostGrid*time.Millisecond || o.from < 0 {
 				return fault.New(fault.Usage, fmt.Errorf("--from %v --for %v: a picture has 1 to %d ms, from the beginning on", o.from, o.span, mostGrid), "draw several pictures, each with its --from")
 			}
-			r, err := drawGrid(cmd.Context(), args, cmd.InOrStdin(), o)
+			if err := apart("--out", o.out, args, cmd.InOrStdin()); err != nil {
+				return err
+			}
+			in, err := o.air.inputs(args)
+			if err != nil {
+				return err
+			}
+			r, err := drawGrid(cmd.Context(), in, cmd.InOrStdin(), o)
 			if err != nil {
 				return err
 			}
@@ -52,13 +60,18 @@ most; take several, with --from, for more.`, mostGrid),
 			if err != nil {
 				return err
 			}
-			if o.out == "-" {
-				_, err = cmd.OutOrStdout().Write(data)
+			to, err := openTarget(o.out, false, cmd.OutOrStdout())
+			if err != nil {
 				return err
 			}
-			return os.WriteFile(o.out, data, 0o644)
+			defer to.abandon()
+			if _, err := to.Write(data); err != nil {
+				return err
+			}
+			return to.finish()
 		},
 	}
+	o.air.flags(cmd)
 	cmd.Flags().StringVar(&o.out, "out", "", "write the picture to `FILE`, \"-\" for standard output")
 	cmd.Flags().DurationVar(&o.from, "from", 0, "begin so long after the first subframe")
 	cmd.Flags().DurationVar(&o.span, "for", 250*time.Millisecond, "draw so much")
@@ -75,7 +88,7 @@ type gridCells struct {
 }
 
 // drawGrid reads so much of the sources as o wants, and lays it out.
-func drawGrid(ctx context.Context, sources []string, stdin io.Reader, o gridOptions) (chart.Raster, error) {
+func drawGrid(ctx context.Context, sources []air.Input, stdin io.Reader, o gridOptions) (chart.Raster, error) {
 	var r chart.Raster
 	from, n := o.from.Milliseconds(), o.span.Milliseconds()
 	for _, source := range sources {
@@ -98,13 +111,13 @@ func drawGrid(ctx context.Context, sources []string, stdin io.Reader, o gridOpti
 		})
 		done()
 		if err != nil {
-			return r, fmt.Errorf("%s: %w", source, err)
+			return r, ofSource(source.Source, err)
 		}
 		from := g.first + from
 		n := min(n, g.last-from+1)
 		for id, grid := range g.grids {
 			if grid != nil {
-				r.Panels = append(r.Panels, gridPanel(fmt.Sprintf("%s, cell %d (%s)", source, id, widthWords(grid.PRB)), grid, [3]int64{g.first, from - g.first, n}))
+				r.Panels = append(r.Panels, gridPanel(fmt.Sprintf("%s, cell %d (%s)", source.Source, id, widthWords(grid.PRB)), grid, [3]int64{g.first, from - g.first, n}))
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"image/color"
 	"image/png"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,7 +75,7 @@ func TestStatsOfSamples(t *testing.T) {
 	}
 	_, out, _ = mpbond(t, "cell", "stats", recorded, "--json")
 	var again cellStats
-	if err := json.Unmarshal([]byte(out), &again); err != nil || again.Load != s.Load || len(again.Formats) != len(s.Formats) || again.Subframes != s.Subframes || len(again.Levels) != 0 {
+	if err := json.Unmarshal([]byte(out), &again); err != nil || !reflect.DeepEqual(again.Load, s.Load) || len(again.Formats) != len(s.Formats) || again.Subframes != s.Subframes || len(again.Levels) != 0 {
 		t.Errorf("%v: %+v, want %+v", err, again.Figures, s.Figures)
 	}
 }

@@ -107,16 +107,20 @@ func (s *scan) Close() error { return nil }
 
 func scanCell(cmd *cobra.Command, args []string, o scanOptions) error {
 	o.air.all = true
+	if o.length < 0 {
+		return errNegative(o.length)
+	}
 	l, err := o.air.open(cmd, args)
 	if err != nil {
 		return err
 	}
 	s := &scan{users: map[cell.RNTI]bool{}, formats: map[string]int{}}
-	if err := watchUntil(cmd.Context(), l, []watcher{s}, o.length); err != nil {
+	told, err := watchUntil(cmd.Context(), l, []watcher{s}, o.length)
+	if err != nil {
 		return err
 	}
 	st := l.State()[0]
-	if st.Subframes == 0 {
+	if st.Subframes, st.Messages = told[0].subframes, told[0].messages; st.Subframes == 0 {
 		return fault.New(fault.Timeout, fmt.Errorf("%s: no cell was heard in %d samples", st.Source, st.Samples), "does whoever writes samples run, and hear a cell? --for waits longer")
 	}
 	r := scanned(st, s)
@@ -160,13 +164,15 @@ func printScan(w io.Writer, r scanReport, st air.State) error {
 	for _, f := range slices.Sorted(maps.Keys(r.Formats)) {
 		formats = append(formats, fmt.Sprintf("%s: %d", f, r.Formats[f]))
 	}
-	fmt.Fprintf(w, "cell %d, %g MHz (%d PRB), %s, PHICH %s, N_g %s\n", r.Identity, r.MHz, r.PRB, ports, r.PHICH, r.Groups)
-	fmt.Fprintf(w, "signal: SNR %.1f dB, carrier off by %.0f Hz, level %.1f dB\n", r.SNR, r.Offset, r.Level)
-	fmt.Fprintf(w, "heard: frames %s to %s, %d subframes, %d messages (%s), %d users\n", r.First, r.Last, r.Count, r.Messages, strings.Join(formats, ", "), r.Users)
-	fmt.Fprintf(w, "samples: %s, %gM a second%s, %d\n", r.Format, float64(r.Rate)/1e6, found, r.Samples)
+	var b strings.Builder
+	fmt.Fprintf(&b, "cell %d, %g MHz (%d PRB), %s, PHICH %s, N_g %s\n", r.Identity, r.MHz, r.PRB, ports, r.PHICH, r.Groups)
+	fmt.Fprintf(&b, "signal: SNR %.1f dB, carrier off by %.0f Hz, level %.1f dB\n", r.SNR, r.Offset, r.Level)
+	fmt.Fprintf(&b, "heard: frames %s to %s, %d subframes, %d messages (%s), %d users\n", r.First, r.Last, r.Count, r.Messages, strings.Join(formats, ", "), r.Users)
+	fmt.Fprintf(&b, "samples: %s, %gM a second%s, %d\n", r.Format, float64(r.Rate)/1e6, found, r.Samples)
 	for _, o := range r.Others {
-		fmt.Fprintf(w, "also there: cell %d, %g MHz; the strongest is decoded\n", o.Identity, widths[o.PRB])
+		fmt.Fprintf(&b, "also there: cell %d, %g MHz; the strongest is decoded\n", o.Identity, widths[o.PRB])
 	}
-	doubts(w, []air.State{st})
-	return nil
+	b.WriteString(doubts([]air.State{st}))
+	_, err := io.WriteString(w, b.String())
+	return err
 }

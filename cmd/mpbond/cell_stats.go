@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ import (
 )
 
 type statsOptions struct {
+	air           airOptions
 	start         string
 	asJSON, asCSV bool
 	plots         string
@@ -30,8 +32,8 @@ func cellStatsCommand() *cobra.Command {
 		Use: "stats SOURCE…", Short: "count the users of cells, and what they are given", Args: cobra.MinimumNArgs(1),
 		Long: `Count who is heard in mobile cells and what he is given there, from control messages
 as a recording has them: of a file, at once; of a FIFO, unix:PATH or tcp:HOST:PORT, as
-they come, until interrupted; of standard input, "-"; or from a file of samples, told by
-its ending (.cf32, .sc16, .cu8). Each source counts by itself.
+they come, until interrupted; of standard input, "-"; or from samples of the air, told by
+the ending of a name (.cf32, .sc16, .cu8) or --format. Each source counts by itself.
 
 It tells users by the hour; users in each 40 ms, all and those who pass the user filter
 (docs/pbe.md); rates, activities, what comes again, formats and levels. Users are told
@@ -46,13 +48,18 @@ say what time it was: hours count from its beginning, or from --start.`,
 			if err != nil {
 				return err
 			}
-			all, err := countCells(cmd.Context(), args, cmd.InOrStdin(), start)
+			in, err := o.air.inputs(args)
+			if err != nil {
+				return err
+			}
+			all, err := countCells(cmd.Context(), in, cmd.InOrStdin(), start)
 			if o.plots != "" {
 				err = errors.Join(err, drawStats(o.plots, all))
 			}
 			return errors.Join(err, printStats(cmd.OutOrStdout(), all, o))
 		},
 	}
+	o.air.flags(cmd)
 	cmd.Flags().StringVar(&o.start, "start", "", "when the first subframe was, like \"2026-11-22 07:40\" here or 2026-11-22T07:40:00Z; empty: not known")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, an object on one line for each cell, with whole distributions")
 	cmd.Flags().BoolVar(&o.asCSV, "csv", false, "print a table of all hours, for a spreadsheet")
@@ -96,7 +103,7 @@ func (s *cellStats) hour(h census.Hour) string {
 
 // countCells counts what sources tell until they end or ctx does, all at a time. With
 // an error come the figures up to it.
-func countCells(ctx context.Context, sources []string, stdin io.Reader, start time.Time) (all []cellStats, failed error) {
+func countCells(ctx context.Context, sources []air.Input, stdin io.Reader, start time.Time) (all []cellStats, failed error) {
 	type counted struct {
 		figures []census.Figures
 		err     error
@@ -119,24 +126,36 @@ func countCells(ctx context.Context, sources []string, stdin io.Reader, start ti
 	for i, source := range sources {
 		r := <-results[i]
 		for _, f := range r.figures {
-			all = append(all, cellStats{source, begin, f})
+			all = append(all, cellStats{source.Source, begin, f})
 		}
 		if r.err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", source, r.err))
+			failed = errors.Join(failed, ofSource(source.Source, r.err))
 		}
 	}
 	return all, failed
 }
 
-// hearCells reads a source of control messages, or a file of samples, until it ends or
-// ctx does, and tells each the subframes of all its cells, those of each in their order.
-func hearCells(ctx context.Context, source string, stdin io.Reader, each func(census.Subframe)) error {
-	if air.FormatOf(source) != air.AnyFormat {
-		return air.Listen(ctx, []air.Input{{Source: source}}, func(s *air.Subframe) {
+// ofSource begins an error with the source that it is of, unless it does so.
+func ofSource(source string, err error) error {
+	if strings.HasPrefix(err.Error(), source+": ") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", source, err)
+}
+
+// hearCells reads a source of control messages, or of samples, until it ends or ctx
+// does, and tells each the subframes of all its cells, those of each in their order.
+func hearCells(ctx context.Context, source air.Input, stdin io.Reader, each func(census.Subframe)) error {
+	if source.Format != air.AnyFormat || air.FormatOf(source.Source) != air.AnyFormat {
+		l, err := air.Open(ctx, air.Config{Inputs: []air.Input{source}, Stdin: stdin, Tell: tellLog})
+		if err != nil {
+			return err
+		}
+		return l.Run(ctx, func(s *air.Subframe) {
 			each(census.Subframe{Cell: s.Cell, Number: s.Number, PRB: s.PRB, DCIs: s.DCIs})
 		})
 	}
-	in, err := openMessages(ctx, source, stdin)
+	in, err := openMessages(ctx, source.Source, stdin)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func printHours(w io.Writer, all []cellStats) error {
 				hour = s.hour(h)
 			}
 			_ = t.Write([]string{s.Source, strconv.Itoa(int(s.Cell)), hour, strconv.FormatInt(h.Subframes, 10), strconv.Itoa(h.Users), strconv.Itoa(h.DataUsers),
-				number(h.MeanUsers), number(h.MeanDataUsers), number(h.Used), number(h.Idle), number(h.Uplink), strconv.FormatInt(h.Blocks, 10), number(h.Again)})
+				known(h.MeanUsers, "%.4f", ""), known(h.MeanDataUsers, "%.4f", ""), number(h.Used), number(h.Idle), number(h.Uplink), strconv.FormatInt(h.Blocks, 10), number(h.Again)})
 		}
 	}
 	t.Flush()
@@ -99,8 +99,8 @@ func printCell(out io.Writer, s *cellStats) error {
 	mcsTable(w, s.MCS)
 	fmt.Fprintln(w, "  HOUR\tUSERS\tDATA USERS\tIN 40 MS\tDATA\tUSED\tUPLINK\tAGAIN\tHEARD")
 	for _, h := range s.Hours {
-		fmt.Fprintf(w, "  %s\t%d\t%d\t%.1f\t%.1f\t%s\t%s\t%s\t%v\n", s.hour(h), h.Users, h.DataUsers, h.MeanUsers, h.MeanDataUsers, partOf(h.Used), partOf(h.Uplink), partOf(h.Again),
-			(time.Duration(h.Subframes) * time.Millisecond).Round(time.Second/10))
+		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%v\n", s.hour(h), h.Users, h.DataUsers, known(h.MeanUsers, "%.1f", "-"), known(h.MeanDataUsers, "%.1f", "-"), partOf(h.Used), partOf(h.Uplink), partOf(h.Again),
+			shortly(time.Duration(h.Subframes)*time.Millisecond))
 	}
 	_ = w.Flush()
 	if s.DroppedHours > 0 {
@@ -108,6 +108,22 @@ func printCell(out io.Writer, s *cellStats) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// known is a figure, or what stands where it is not known.
+func known(v *float64, format, none string) string {
+	if v == nil {
+		return none
+	}
+	return fmt.Sprintf(format, *v)
+}
+
+// shortly is a time to a tenth of a second, if it is longer.
+func shortly(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d
+	}
+	return d.Round(time.Second / 10)
 }
 
 // oddities are what else became of subframes.

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/gdamore/tcell/v2"
 	"github.com/spf13/cobra"
 
+	"mpbond/fault"
 	"mpbond/pbe/air"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
@@ -35,7 +35,8 @@ func cellWatchCommand() *cobra.Command {
 		Use: "watch SOURCE…", Short: "decode the control channels of cells, and show, record or serve what they say", Args: cobra.RangeArgs(1, cell.MaxCells),
 		Long: `Decode the control channels of LTE cells (FDD) from samples of the air: of files, as fast
 as that goes; of a FIFO, unix:PATH, tcp:HOST:PORT or standard input ("-"), as they come.
-What comes faster than it is decoded is dropped and counted. Several sources are carriers
+What comes over a socket, and with --serve over a pipe, faster than it is decoded is
+dropped and counted; files and pipes are kept waiting. Several sources are carriers
 of one site, recorded at the same time, the primary one first: their subframes have the
 same numbers.
 
@@ -75,6 +76,9 @@ type watcher interface {
 
 func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 	self, err := parseRNTI(o.rnti)
+	if err == nil {
+		err = o.check(cmd, args)
+	}
 	if err != nil {
 		return err
 	}
@@ -86,6 +90,7 @@ func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 		o.air.tell = o.view.tell
 	}
 	o.air.paced = o.air.paced || o.serve != "" || o.view != nil
+	o.air.fresh = o.serve != ""
 	l, err := o.air.open(cmd, args)
 	if err != nil {
 		return err
@@ -101,7 +106,7 @@ func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 		l.Close()
 		return err
 	}
-	err = watchUntil(ctx, l, all, o.length)
+	told, err := watchUntil(ctx, l, all, o.length)
 	for _, w := range all {
 		err = errors.Join(err, w.Close())
 	}
@@ -109,20 +114,41 @@ func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 	if o.asJSON || o.record == "-" {
 		words = cmd.ErrOrStderr()
 	}
-	printWatched(words, l.State(), served)
-	return err
+	states := l.State()
+	for i, t := range told[:len(states)] {
+		states[i].Subframes, states[i].Messages = t.subframes, t.messages
+	}
+	return errors.Join(err, printWatched(words, states, served))
 }
 
+// check refuses outputs that would spoil an input or each other.
+func (o *watchOptions) check(cmd *cobra.Command, args []string) error {
+	if o.length < 0 {
+		return errNegative(o.length)
+	}
+	if o.asJSON && o.record == "-" {
+		return fault.New(fault.Usage, errors.New("--json and --record - both write to standard output"), "record into a file, or leave one of them out")
+	}
+	return apart("--record", o.record, args, cmd.InOrStdin(), cmd.OutOrStdout())
+}
+
+func errNegative(length time.Duration) error {
+	return fault.New(fault.Usage, fmt.Errorf("--for %v is negative", length), "0 is to the end")
+}
+
+// toldOf is what was handed on of a carrier: less than was decoded, with --for.
+type toldOf struct{ subframes, messages int64 }
+
 // watchUntil hands all that is heard to watchers, until one of them fails.
-func watchUntil(ctx context.Context, l *air.Listener, all []watcher, length time.Duration) error {
+func watchUntil(ctx context.Context, l *air.Listener, all []watcher, length time.Duration) (told [cell.MaxCells]toldOf, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if length > 0 && l.State()[0].Live {
-		time.AfterFunc(length+time.Second, stop) // nothing may come
+		go stopLate(ctx, l, length+time.Second, stop) // ends with ctx
 	}
 	var failed error
 	first := int64(-1)
-	err := l.Run(ctx, func(s *air.Subframe) {
+	err = l.Run(ctx, func(s *air.Subframe) {
 		if first < 0 {
 			first = s.Number
 		}
@@ -130,6 +156,8 @@ func watchUntil(ctx context.Context, l *air.Listener, all []watcher, length time
 			stop()
 			return
 		}
+		told[s.Cell].subframes++
+		told[s.Cell].messages += int64(len(s.DCIs))
 		for _, w := range all {
 			if failed = w.Add(s); failed != nil {
 				stop()
@@ -137,7 +165,29 @@ func watchUntil(ctx context.Context, l *air.Listener, all []watcher, length time
 			}
 		}
 	})
-	return errors.Join(failed, err)
+	return told, errors.Join(failed, err)
+}
+
+// stopLate ends listening to what is live when so much has come though it was no cell's,
+// or nothing comes. What can wait may take longer than a radio.
+func stopLate(ctx context.Context, l *air.Listener, length time.Duration, stop func()) {
+	tick := time.NewTimer(length)
+	defer tick.Stop()
+	for last := int64(-1); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s := l.State()[0]
+		came := s.Samples + s.Lost
+		if came == last || came >= int64(length.Seconds()*float64(s.Rate)) {
+			stop()
+			return
+		}
+		last = came
+		tick.Reset(time.Second)
+	}
 }
 
 // watchers are those that o asks for.
@@ -152,18 +202,16 @@ func (o *watchOptions) watchers(l *air.Listener, out io.Writer, self cell.RNTI) 
 		all = append(all, &recording{r, served})
 	}
 	if o.record != "" {
-		file := io.WriteCloser(keptOpen{out})
-		if o.record != "-" {
-			if file, err = os.Create(o.record); err != nil {
-				for _, w := range all {
-					w.Close()
-				}
-				return nil, nil, err
+		file, err := openTarget(o.record, false, out)
+		if err != nil {
+			for _, w := range all {
+				w.Close()
 			}
+			return nil, nil, err
 		}
 		r := air.NewRecorder(file, n)
 		r.Self = self
-		all = append(all, &recording{r, file})
+		all = append(all, &wholeRecording{Recorder: r, to: file})
 	}
 	switch {
 	case o.asJSON:
@@ -177,18 +225,46 @@ func (o *watchOptions) watchers(l *air.Listener, out io.Writer, self cell.RNTI) 
 	return all, served, nil
 }
 
-// keptOpen is what is not ours to close.
-type keptOpen struct{ io.Writer }
-
-func (keptOpen) Close() error { return nil }
-
-// recording closes what a recording goes into after it.
+// recording is served.
 type recording struct {
 	*air.Recorder
 	after io.Closer
 }
 
 func (e *recording) Close() error { return errors.Join(e.Recorder.Close(), e.after.Close()) }
+
+// wholeRecording is one that becomes a file when it is whole.
+type wholeRecording struct {
+	*air.Recorder
+	to     *target
+	begun  bool
+	failed bool
+}
+
+func (r *wholeRecording) Add(s *air.Subframe) error {
+	err := r.Recorder.Add(s)
+	r.begun, r.failed = true, r.failed || err != nil
+	return err
+}
+
+// Close gives the file its name, if there is something in it: what is there with this
+// name is better than nothing. Of what cannot be written, as the disk is full, the
+// beginning is kept aside.
+func (r *wholeRecording) Close() error {
+	err := r.Recorder.Close()
+	if err != nil && !fault.Is(err, fault.Integrity) {
+		r.failed = true
+	}
+	switch {
+	case r.to.temporary == nil:
+	case r.failed && r.begun:
+		return errors.Join(err, r.to.close(), fmt.Errorf("what was recorded until then is in %s", r.to.temporary.Name()))
+	case !r.begun:
+		r.to.abandon()
+		return errors.Join(err, fault.New(fault.NotFound, fmt.Errorf("no subframe was heard: %s is not written", r.to.name), ""))
+	}
+	return errors.Join(err, r.to.finish())
+}
 
 // subframeLines prints subframes: at once what is live.
 type subframeLines struct {
@@ -319,12 +395,15 @@ func printMessages(w io.Writer, s *air.Subframe) error {
 }
 
 // printWatched sums up.
-func printWatched(w io.Writer, all []air.State, served *air.Server) {
+func printWatched(w io.Writer, all []air.State, served *air.Server) error {
+	var b strings.Builder
 	for i, s := range all {
-		fmt.Fprintf(w, "cell %d (%s): %d subframes, %d messages; %d samples, %d lost; found again %d times\n", i, s.Source, s.Subframes, s.Messages, s.Samples, s.Lost, s.Resyncs)
+		fmt.Fprintf(&b, "cell %d (%s): %d subframes, %d messages; %d samples, %d lost; found again %d times\n", i, s.Source, s.Subframes, s.Messages, s.Samples, s.Lost, s.Resyncs)
 	}
-	doubts(w, all)
+	b.WriteString(doubts(all))
 	if served != nil && served.Dropped() > 0 {
-		fmt.Fprintf(w, "%d callers did not keep up, and were dropped\n", served.Dropped())
+		fmt.Fprintf(&b, "%d callers did not keep up, and were dropped\n", served.Dropped())
 	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }

@@ -191,7 +191,7 @@ func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult,
 	if answer.StatusCode != http.StatusOK {
 		return res, fmt.Errorf("the web server answered %s", oneLine(answer.Status))
 	}
-	target, err := g.openTarget(stdout)
+	target, err := openTarget(g.file, g.keep, stdout)
 	if err != nil {
 		return res, err
 	}
@@ -280,59 +280,4 @@ func (g *get) verify(n, promised int64, digest hash.Hash) error {
 		return fault.New(fault.Integrity, fmt.Errorf("SHA-256 is %x instead of %x", got, g.sum), "the file is another one than expected; nothing was written")
 	}
 	return nil
-}
-
-// target is where a download goes: a file that appears when it is complete, or
-// a stream.
-type target struct {
-	io.Writer
-	temporary *os.File // nil for a stream
-	name      string
-	keep      bool
-	close     func() error
-}
-
-// openTarget opens g.file. Only plain files are written under a temporary name
-// first: to rename over, say, /dev/null would destroy it.
-func (g *get) openTarget(stdout io.Writer) (*target, error) {
-	if g.file == "-" {
-		return &target{Writer: stdout, close: func() error { return nil }}, nil
-	}
-	if st, err := os.Stat(g.file); err == nil && !st.Mode().IsRegular() {
-		f, err := os.OpenFile(g.file, os.O_WRONLY, 0)
-		if err != nil {
-			return nil, err
-		}
-		return &target{Writer: f, close: f.Close}, nil
-	}
-	f, err := os.CreateTemp(filepath.Dir(g.file), "."+filepath.Base(g.file)+".part-*")
-	if err != nil {
-		return nil, err
-	}
-	return &target{f, f, g.file, g.keep, f.Close}, nil
-}
-
-// finish closes the target and gives a file its name.
-func (t *target) finish() error {
-	if t.temporary == nil {
-		return t.close()
-	}
-	if err := errors.Join(t.temporary.Chmod(newFileMode()), t.close()); err != nil {
-		return err
-	}
-	if t.keep {
-		if err := os.Link(t.temporary.Name(), t.name); err != nil {
-			return err // there is one by now
-		}
-		return os.Remove(t.temporary.Name())
-	}
-	return os.Rename(t.temporary.Name(), t.name)
-}
-
-// abandon removes what was not finished. After finish it does nothing.
-func (t *target) abandon() {
-	_ = t.close()
-	if t.temporary != nil {
-		_ = os.Remove(t.temporary.Name())
-	}
 }

@@ -27,6 +27,9 @@ of its users, from now on until --for has passed or the command is interrupted.`
 			if messages == "" && truth == "" {
 				return usage("name a file: --messages, --truth or both")
 			}
+			if messages == truth {
+				return usage("--messages and --truth are the same file")
+			}
 			l, err := lab.Open(f.name)
 			if err != nil {
 				return err

@@ -2,12 +2,12 @@ package air
 
 import (
 	"bytes"
+	"io"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"mpbond/fault"
 	"mpbond/pbe/cell"
@@ -73,18 +73,14 @@ func TestBad(t *testing.T) {
 		if c.raw != nil || c.name == "empty.cf32" {
 			path = write(t, c.name, c.raw)
 		}
-		begin := time.Now()
 		err := Listen(t.Context(), []Input{{Source: path, Format: c.format, Rate: c.rate}}, func(*Subframe) { t.Errorf("%s: something was heard", c.name) })
 		if fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.says) || !strings.Contains(fault.HintOf(err), c.hint) {
 			t.Errorf("%s: %v: %v (%s)", c.name, fault.KindOf(err), err, fault.HintOf(err))
 		}
-		if took := time.Since(begin); took > 20*time.Second {
-			t.Errorf("%s: %v", c.name, took)
-		}
 	}
 	for reason, hint := range obstacles {
 		raw := as(CF32, noise)
-		err := explain(bytes.NewReader(raw), int64(len(raw)), CF32, rate, lte.Obstacle{Reason: reason, Cell: lte.Cell{ID: 77}})
+		err := explain(t.Context(), io.NewSectionReader(bytes.NewReader(raw), 0, int64(len(raw))), CF32, rate, lte.Obstacle{Reason: reason, Cell: lte.Cell{ID: 77}})
 		if fault.KindOf(err) != fault.Unsupported || !strings.Contains(err.Error(), "cell 77") || fault.HintOf(err) != hint {
 			t.Errorf("%v: %v", reason, err)
 		}

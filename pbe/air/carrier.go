@@ -49,12 +49,16 @@ type State struct {
 // heard is a subframe on its way.
 type heard struct {
 	Subframe
-	again bool // the cell was lost, or another one, before it
+	skipped bool // samples were dropped before it
+	again   bool // the cell was lost, or another one, before it
 }
 
 // earlyBytes bounds what is kept of a live source until a cell is heard: by that it
 // is found out why none is.
 const earlyBytes = 16 << 20
+
+// believed is how many MIBs a cell of what is live must have told in step.
+const believed = 2
 
 // smooth is how much of what a subframe says of the signal is believed.
 const smooth = 0.05
@@ -66,6 +70,7 @@ type carrier struct {
 	place cell.ID
 	in    io.ReadCloser
 	kept  bool
+	pipe  bool        // who writes is kept waiting when it is full
 	read  io.ReaderAt // of a file, to look again
 	size  int64
 
@@ -82,10 +87,13 @@ type carrier struct {
 
 	// Of the receiver's subframes.
 	fresh   []*heard
-	begun   bool
-	start   int64 // of the last
-	skipped bool  // since the last
-	who     lte.Cell
+	skipped bool // since the last
+
+	// Of what is live a cell is believed when its MIB was read in two frames.
+	trial  bool     // one is not yet believed: fresh is kept
+	needed int      // MIBs in step by which it is
+	sure   bool     // one was
+	cell   lte.Cell // the last one
 
 	// Of numbers: by the Listener, under mu.
 	held      []*heard
@@ -109,11 +117,8 @@ func (c *carrier) begin() error {
 func (c *carrier) take(s *lte.Subframe) *heard {
 	own := *s
 	own.DCIs = slices.Clone(s.DCIs)
-	who := own.Cell
-	sub := int64(c.Rate / 1000)
-	h := &heard{Subframe: Subframe{Cell: c.place, PRB: uint8(who.PRB), Subframe: &own}}
-	h.again = c.begun && (who != c.who || !c.skipped && own.Start-c.start > sub+sub/2)
-	c.begun, c.start, c.who, c.skipped = true, own.Start, who, false
+	h := &heard{Subframe: Subframe{Cell: c.place, PRB: uint8(own.Cell.PRB), Subframe: &own}, skipped: c.skipped}
+	c.skipped = false
 	return h
 }
 
@@ -137,15 +142,38 @@ func (c *carrier) feed(raw []byte, lost int64) {
 		c.skipped = true
 	}
 	c.rest = len(raw) % c.Format.Size()
-	if !c.begun && !c.kept && len(c.early) < earlyBytes {
+	if !c.sure && !c.kept && len(c.early) < earlyBytes {
 		c.early = append(c.early, raw...)
-	} else if c.begun {
+	} else if c.sure {
 		c.early = nil
 	}
 	c.samples = c.Format.Decode(c.samples[:0], raw)
 	c.meter.add(c.samples)
 	c.taken += int64(len(c.samples))
 	c.receiver.Feed(c.samples)
+}
+
+// doubt asks, after samples, whether the cell that is followed is one: before them the
+// receiver had counted so much. The CRC of a MIB, of 16 bits, is right by chance now and
+// then, and always in what decodes to zeros, as floats of nonsense do.
+func (c *carrier) doubt(before lte.Counts) {
+	now := c.receiver.Counts()
+	who, follows := c.receiver.Cell()
+	if now.Found != before.Found || c.trial && !follows {
+		c.spread.wait()
+		c.fresh = slices.DeleteFunc(c.fresh, func(h *heard) bool { // of what was none
+			of := h.Subframe.Subframe.Cell
+			return of != who && (!c.sure || of != c.cell)
+		})
+		c.trial = follows && (!c.sure || who != c.cell)
+		c.needed = before.MIBs - before.Jumps + believed
+	}
+	if over := len(c.fresh) - maxHeld; c.trial && over > 0 {
+		c.fresh = slices.Delete(c.fresh, 0, over)
+	}
+	if c.trial && now.MIBs-now.Jumps >= c.needed && (c.sure || c.Format != CF32 || plausible(c.early, CF32)) {
+		c.trial, c.sure, c.cell = false, true, who
+	}
 }
 
 // end closes the receiver.
@@ -174,6 +202,7 @@ func (c *carrier) count(h *heard) {
 // update takes into the state what the receiver knows now.
 func (c *carrier) update() {
 	_, c.Heard = c.receiver.Cell()
+	c.Heard = c.Heard && !c.trial
 	c.Samples, c.Rest = c.taken, c.rest
 	c.Level, c.Clipped = c.meter.level(), c.meter.clipped()
 }
@@ -189,15 +218,19 @@ func (c *carrier) verdict(ctx context.Context) error {
 	if c.Subframes > 0 {
 		return nil
 	}
-	return c.why()
+	return c.why(ctx)
 }
 
 // why is why no cell was heard.
-func (c *carrier) why() error {
+func (c *carrier) why(ctx context.Context) error {
 	if c.read != nil {
-		return explain(c.read, c.size, c.Format, c.Rate, c.receiver.Why())
+		return explain(ctx, io.NewSectionReader(c.read, 0, c.size), c.Format, c.Rate, c.receiver.Why())
 	}
-	return explain(bytes.NewReader(c.early), int64(len(c.early)), c.Format, c.Rate, c.receiver.Why())
+	err := explain(ctx, io.NewSectionReader(bytes.NewReader(c.early), 0, int64(len(c.early))), c.Format, c.Rate, c.receiver.Why())
+	if n := c.receiver.Counts().Found; n > 0 && fault.Is(err, fault.NotFound) {
+		return fault.New(fault.NotFound, errors.New("what looked like a cell told its broadcast once only, and is not believed"), "listen for longer; is it strong enough, and are format and rate right?")
+	}
+	return err
 }
 
 // loss is what is told of samples that were dropped.

@@ -2,6 +2,7 @@ package air
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -48,13 +49,13 @@ func stretch(r io.ReaderAt, at, end int64, f Format) ([]byte, error) {
 }
 
 // search finds the rate at which there is a cell in raw, 0 if there is none; then why
-// tells what is there instead, if anything.
-func search(f Format, raw []byte, rates []int) (rate int, why lte.Obstacle) {
+// tells what is there instead, if anything. It ends early when ctx does.
+func search(ctx context.Context, f Format, raw []byte, rates []int) (rate int, why lte.Obstacle) {
 	samples := f.Decode(nil, raw)
 	best := 0.0
 	for _, try := range rates {
 		r, err := lte.NewReceiver(try)
-		if err != nil {
+		if err != nil || ctx.Err() != nil {
 			continue
 		}
 		// Many with a good signal, rather than few: a frame's CRC of 16 bits is right by
@@ -137,17 +138,20 @@ func text(b []byte) bool {
 
 // explain says why no cell is heard in samples of a format, at a rate, or at any if it
 // is 0; there is what was heard instead. It looks at what else they may be; that takes
-// seconds.
-func explain(r io.ReaderAt, size int64, f Format, rate int, there lte.Obstacle) error {
-	if err := noSamples(r, size); err != nil {
+// seconds, unless ctx ends.
+func explain(ctx context.Context, r *io.SectionReader, f Format, rate int, there lte.Obstacle) error {
+	if err := noSamples(r, r.Size()); err != nil {
 		return err
 	}
-	raw, err := stretch(r, 0, size, f)
+	raw, err := stretch(r, 0, r.Size(), f)
 	if err != nil {
 		return err
 	}
 	var m meter
 	m.add(f.Decode(nil, raw))
+	if len(raw) < f.Size() {
+		return fault.New(fault.Integrity, fmt.Errorf("%d bytes are no sample as %s", len(raw), f), "did the front end write anything?")
+	}
 	if m.top == 0 {
 		return fault.New(fault.NotFound, errors.New("there is silence: all samples are 0"), "does the front end hear anything? its gain, its antenna")
 	}
@@ -157,25 +161,28 @@ func explain(r io.ReaderAt, size int64, f Format, rate int, there lte.Obstacle) 
 	if n := len(raw) / f.Size(); n < rates[len(rates)-1]/1000*3 {
 		return fault.New(fault.NotFound, fmt.Errorf("%d samples are too few", n), "record for 0.1 s at least")
 	}
-	if rate != 0 {
+	if rate != 0 && (f != CF32 || plausible(raw, f)) {
 		var others []int
 		for _, r := range rates {
 			if r != rate {
 				others = append(others, r)
 			}
 		}
-		if fits, _ := search(f, raw, others); fits != 0 {
+		if fits, _ := search(ctx, f, raw, others); fits != 0 {
 			return fault.New(fault.Usage, fmt.Errorf("no cell is heard at %s samples a second, but one at %s", rateName(rate), rateName(fits)), "say --rate "+rateName(fits))
 		}
 	}
 	if other := reread(raw, f); other != AnyFormat {
 		hint := "say --format " + other.String()
-		if rate, _ := search(other, raw, rates); rate != 0 {
+		if rate, _ := search(ctx, other, raw, rates); rate != 0 {
 			return fault.New(fault.Usage, fmt.Errorf("these are no samples as %s; as %s there is a cell, at %s a second", f, other, rateName(rate)), hint+" --rate "+rateName(rate))
 		}
 		if !plausible(raw, f) {
 			return fault.New(fault.Integrity, fmt.Errorf("these do not look like samples as %s, rather as %s", f, other), hint+", if they are samples")
 		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	if !plausible(raw, f) {
 		return fault.New(fault.Integrity, fmt.Errorf("these do not look like samples as %s", f), "are they samples, and of which format?")

@@ -35,7 +35,7 @@ func (l *Listener) open(ctx context.Context, number cell.ID, in Input) (*carrier
 	if err := c.connect(ctx, l.cfg.Stdin); err != nil {
 		return nil, err
 	}
-	err := c.ready(l.cfg.All)
+	err := c.ready(ctx, l.cfg.All)
 	if err == nil {
 		err = c.begin()
 	}
@@ -55,6 +55,7 @@ func (c *carrier) connect(ctx context.Context, stdin io.Reader) error {
 			return err
 		}
 		if c.in, c.kept, err = src.Open(ctx); err != nil || !c.kept {
+			c.pipe = src.File()
 			return err
 		}
 		f, err := os.Open(c.Source)
@@ -67,7 +68,7 @@ func (c *carrier) connect(ctx context.Context, stdin io.Reader) error {
 	if stdin == nil {
 		return fault.New(fault.Usage, errors.New("there is no standard input"), "name a file")
 	}
-	c.in = io.NopCloser(stdin)
+	c.in, c.pipe = io.NopCloser(stdin), true
 	if f, ok := stdin.(*os.File); ok {
 		return c.keep(f)
 	}
@@ -93,7 +94,7 @@ func (c *carrier) keep(f *os.File) error {
 
 // ready finds out what is not said, of a file, and who else is there if that is asked
 // for; of what is live it must be said.
-func (c *carrier) ready(others bool) error {
+func (c *carrier) ready(ctx context.Context, others bool) error {
 	if !c.kept {
 		switch {
 		case c.Format == AnyFormat:
@@ -118,7 +119,7 @@ func (c *carrier) ready(others bool) error {
 		if err != nil {
 			return err
 		}
-		rate, why := search(c.Format, raw, tries)
+		rate, why := search(ctx, c.Format, raw, tries)
 		if there = why; rate != 0 {
 			c.Guessed, c.Rate = c.Rate == 0, rate
 			if others {
@@ -128,7 +129,7 @@ func (c *carrier) ready(others bool) error {
 			return err
 		}
 	}
-	err := explain(c.read, c.size, c.Format, c.Rate, there)
+	err := explain(ctx, io.NewSectionReader(c.read, 0, c.size), c.Format, c.Rate, there)
 	if c.Rate != 0 && (fault.Is(err, fault.NotFound) || there.Reason == lte.Unread && fault.Is(err, fault.Unsupported)) { // somewhere else in it, perhaps
 		return nil
 	}

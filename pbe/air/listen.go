@@ -31,6 +31,9 @@ type Config struct {
 	Paced bool
 	// All asks for all cells of files, not only the strongest: State has them.
 	All bool
+	// Fresh drops what comes faster than it is decoded of pipes, too: for who wants to
+	// know of now.
+	Fresh bool
 	// Stdin is what "-" reads.
 	Stdin io.Reader
 	// Tell, if not nil, is told what somebody should know meanwhile: samples that were
@@ -90,8 +93,8 @@ func Listen(ctx context.Context, inputs []Input, each func(*Subframe)) error {
 // Run decodes until the inputs end or ctx does, which is no error. It calls each for
 // one subframe at a time, which is its own again when each returns; the messages in
 // it may be kept. Subframes of files come in the order of their numbers; of what is
-// live each carrier's do. Where each and the decoder are slower than what is live,
-// samples are dropped and counted. It is an error if a carrier ends, and nothing was
+// live each carrier's do. Where each and the decoder are slower than what comes over a
+// socket, samples are dropped and counted; files and pipes are kept waiting. It is an error if a carrier ends, and nothing was
 // heard of it.
 func (l *Listener) Run(ctx context.Context, each func(*Subframe)) error {
 	l.each = each
@@ -198,6 +201,9 @@ func (l *Listener) number(c *carrier, h *heard) {
 		c.clock.Expect(l.newest)
 	}
 	h.Number = c.clock.Number(uint16(h.SFN), uint8(h.Index))
+	if c.Subframes > 0 && (h.Subframe.Subframe.Cell != c.Cell || !h.skipped && h.Start-c.lastStart > sub+sub/2) {
+		h.again = true
+	}
 	if c.Subframes > 0 && h.Number != c.last+(h.Start-c.lastStart+sub/2)/sub {
 		h.again = true // samples were missing that nobody has told of
 	}

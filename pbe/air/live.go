@@ -39,6 +39,9 @@ type inlet struct {
 	free chan []byte
 	// paced: a file, as if it were live.
 	paced bool
+	// patient: nothing is dropped. A file can wait, and who writes into a pipe is told
+	// that it is full: a radio's program drops what it must by itself.
+	patient bool
 
 	begin time.Time
 	got   int64 // samples
@@ -51,11 +54,16 @@ func (l *Listener) apart(ctx context.Context) {
 	defer stop()
 	var all sync.WaitGroup
 	for _, c := range l.carriers {
-		in := &inlet{c: c, out: make(chan chunk, waiting), free: make(chan []byte, waiting+2), paced: c.kept}
+		in := l.inlet(c)
 		go in.run(ctx) // ends with its source, which may be a pipe that says nothing
 		all.Go(func() { l.follow(ctx, c, in) })
 	}
 	all.Wait()
+}
+
+// inlet is that of a carrier.
+func (l *Listener) inlet(c *carrier) *inlet {
+	return &inlet{c: c, out: make(chan chunk, waiting), free: make(chan []byte, waiting+2), paced: c.kept, patient: c.kept || c.pipe && !l.cfg.Fresh}
 }
 
 // run reads the source until it or ctx ends.
@@ -86,7 +94,7 @@ func (in *inlet) run(ctx context.Context) {
 			case in.out <- item:
 				sent, lost = true, 0
 			default:
-				if err == nil && !in.canWait() {
+				if err == nil && !in.patient && !in.canWait() {
 					lost += in.drop()
 					item.lost = lost
 					continue
@@ -174,6 +182,7 @@ func (l *Listener) follow(ctx context.Context, c *carrier, in *inlet) {
 		case next = <-in.out:
 		}
 		quiet.Reset(quietFor)
+		before := c.receiver.Counts()
 		c.feed(next.raw, next.lost)
 		in.back(next.raw)
 		if len(in.out) == 0 {
@@ -181,6 +190,9 @@ func (l *Listener) follow(ctx context.Context, c *carrier, in *inlet) {
 		}
 		if next.err != nil {
 			c.end(next.err)
+		}
+		if !c.kept {
+			c.doubt(before)
 		}
 		if lost += next.lost; lost > 0 && time.Since(told) > tellEvery {
 			l.tell(c, loss(lost, c.Rate))
@@ -190,9 +202,12 @@ func (l *Listener) follow(ctx context.Context, c *carrier, in *inlet) {
 		if next.err != nil {
 			return
 		}
-		if !c.begun && !doubted && (c.taken > int64(c.Rate) || len(c.early) >= earlyBytes) {
+		if !c.sure && !doubted && (c.taken > int64(c.Rate) || len(c.early) >= earlyBytes) {
 			doubted = true
-			why := c.why()
+			why := c.why(ctx)
+			if ctx.Err() != nil {
+				return
+			}
 			l.tell(c, fault.New(fault.KindOf(why), why, "it is searched for further; "+fault.HintOf(why)))
 		}
 	}
@@ -207,14 +222,18 @@ func (l *Listener) pass(c *carrier, lost int64) {
 		c.Lost += lost
 		c.Gaps++
 	}
-	for _, h := range c.fresh {
+	var out []*heard
+	if !c.trial {
+		out = c.fresh
+	}
+	for _, h := range out {
 		l.number(c, h)
 	}
 	c.update()
 	l.mu.Unlock()
-	for _, h := range c.fresh {
+	for _, h := range out {
 		l.each(&h.Subframe)
 	}
-	clear(c.fresh)
-	c.fresh = c.fresh[:0]
+	clear(out)
+	c.fresh = c.fresh[:len(c.fresh)-len(out)]
 }

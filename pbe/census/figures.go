@@ -47,9 +47,9 @@ type Load struct {
 	// that came again.
 	Blocks int64   `json:"blocks"`
 	Again  float64 `json:"retransmitted"`
-	// MeanUsers and MeanDataUsers were there in 40 ms.
-	MeanUsers     float64 `json:"mean_users_40ms"`
-	MeanDataUsers float64 `json:"mean_data_users_40ms"`
+	// MeanUsers and MeanDataUsers were there in 40 ms; nil where none were whole.
+	MeanUsers     *float64 `json:"mean_users_40ms"`
+	MeanDataUsers *float64 `json:"mean_data_users_40ms"`
 }
 
 // Hour is what is told of an hour.
@@ -96,9 +96,13 @@ type MCS struct {
 }
 
 func (l load) load() Load {
-	o := Load{Used: l.part(l.down), Uplink: l.part(l.up), Blocks: l.blocks, Again: part(l.again, l.blocks), MeanUsers: part(l.users, l.windows), MeanDataUsers: part(l.dataUsers, l.windows)}
+	o := Load{Used: l.part(l.down), Uplink: l.part(l.up), Blocks: l.blocks, Again: part(l.again, l.blocks)}
 	if l.prb > 0 {
 		o.Idle = 1 - o.Used
+	}
+	if l.windows > 0 {
+		users, data := part(l.users, l.windows), part(l.dataUsers, l.windows)
+		o.MeanUsers, o.MeanDataUsers = &users, &data
 	}
 	return o
 }

@@ -72,6 +72,9 @@ func (s Source) String() string {
 	return s.network + ":" + s.address
 }
 
+// File tells whether the source is a path.
+func (s Source) File() bool { return s.network == "file" }
+
 // Open connects to the source once, and waits for who writes to a FIFO until ctx
 // ends, which also ends reading. Kept says that it is a file that has all from the
 // beginning, and does not say when something was heard.
