@@ -194,7 +194,7 @@ func (v *cellView) draw(width, height int) (rows []viewRow) {
 
 var viewHelp = []string{
 	"",
-	"  Tab, 1 to 9  another cell          Space  stop and go on",
+	"  Tab, 1 to 8  another cell          Space  stop and go on",
 	"  + and -      less and more time    ?      this help, and back          q, Esc  end",
 	"",
 	"The grid has resource blocks upwards and time to the right, downlink. Of each place it",

@@ -89,7 +89,7 @@ func TestCellScanAndWatch(t *testing.T) {
 	if code, _, errs := mpbondRun(t.Context(), t, "cell", "capacity", file, "--rnti", "500"); code != exitIntegrity || !strings.Contains(errs, "cell watch") {
 		t.Errorf("samples as messages: %d: %s", code, errs)
 	}
-	for _, bad := range [][]string{{"scan", rec}, {"watch", file, "--rate", "fast"}, {"watch", file, "--rate", "1M", "--rate", "2M"}, {"watch", file, "--rnti", "65535"}, {"watch", file, "--rate", "1.92M", "--serve", "nowhere"},
+	for _, bad := range [][]string{{"scan", rec}, {"watch", file, "--rate", "fast"}, {"watch", file, "--rate", "1M", "--rate", "2M"}, {"watch", file, "--rnti", "65535"}, {"watch", file, "--rate", "1.92M", "--serve", "nowhere"}, {"watch", file, "--rate", "1.92M", "--serve", "unix:/" + strings.Repeat("x", 200)},
 		{"watch", file, "--format", "wav"}, {"watch", file, "--rate", "1.92M", "--serve", "unix:" + file}} {
 		if code, _, errs := mpbondRun(t.Context(), t, append([]string{"cell"}, bad...)...); code == 0 || !strings.Contains(errs, "hint: ") {
 			t.Errorf("%v: %d: %s", bad, code, errs)

@@ -57,6 +57,7 @@ func TestBad(t *testing.T) {
 		{"short.cf32", as(CF32, good[:1500]), AnyFormat, 0, fault.NotFound, "1500 samples are too few", "0.1 s"},
 		{"silence.cf32", make([]byte, 400_000), AnyFormat, rate, fault.NotFound, "silence", "gain"},
 		{"silence.cu8", bytes.Repeat([]byte{128}, 200_000), AnyFormat, 0, fault.NotFound, "alike", "gain"},
+		{"square.sc16", bytes.Repeat([]byte{0xff, 0x7f, 0xff, 0x7f, 0x01, 0x80, 0x01, 0x80}, 3000), AnyFormat, rate, fault.NotFound, "all samples are cut off", "gain"},
 		{"noise.cf32", as(CF32, noise), AnyFormat, 0, fault.NotFound, "no LTE cell is heard; the level is 3 dB", "FDD"},
 		{"noise.sc16", as(SC16, noise), AnyFormat, rate, fault.NotFound, "no LTE cell is heard at 1.92M", "FDD"},
 		{"tone.cf32", as(CF32, tone), AnyFormat, 0, fault.NotFound, "no LTE cell", "FDD"},

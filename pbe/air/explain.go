@@ -155,6 +155,9 @@ func explain(ctx context.Context, r *io.SectionReader, f Format, rate int, there
 	if m.top == 0 {
 		return fault.New(fault.NotFound, errors.New("there is silence: all samples are 0"), "does the front end hear anything? its gain, its antenna")
 	}
+	if m.clipped() > 0.99 && m.top > 0.9 {
+		return fault.New(fault.NotFound, errors.New("all samples are cut off"), "is the front end's gain too high?")
+	}
 	if m.clipped() > 0.99 {
 		return fault.New(fault.NotFound, errors.New("all samples are alike"), "does the front end hear anything? its gain, its antenna")
 	}

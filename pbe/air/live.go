@@ -208,6 +208,7 @@ func (l *Listener) follow(ctx context.Context, c *carrier, in *inlet) {
 			if ctx.Err() != nil {
 				return
 			}
+			quiet.Reset(quietFor) // that took seconds
 			l.tell(c, fault.New(fault.KindOf(why), why, "it is searched for further; "+fault.HintOf(why)))
 		}
 	}

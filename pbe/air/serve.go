@@ -22,6 +22,8 @@ const (
 	callerHolds = 1024
 	// maxCallers bounds who is served at a time.
 	maxCallers = 64
+	// maxPath is how long the path of a socket may be, on the strictest system.
+	maxPath = 103
 	// callerWrite is how long a caller may take to read something.
 	callerWrite = 2 * time.Second
 )
@@ -55,6 +57,9 @@ func Serve(address string) (*Server, error) {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%q is no place to serve at", address), "write unix:PATH or tcp:HOST:PORT")
 	}
 	if network == "unix" {
+		if len(at) > maxPath {
+			return nil, fault.New(fault.Usage, fmt.Errorf("the path of a socket has %d bytes at most, this one %d", maxPath, len(at)), "serve at a shorter one")
+		}
 		if err := vacant(at); err != nil {
 			return nil, err
 		}

@@ -119,7 +119,7 @@ func (k *Kind) unopened(err error) error {
 	kind, hint := fault.Other, k.hint()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		kind = fault.NotFound
+		kind, hint = fault.NotFound, "is it the right path? Else "+hint
 	case errors.Is(err, fs.ErrPermission):
 		kind, hint = fault.Permission, "may this user read it?"
 	}

@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/e2e/rig"
+	"mpbond/lab"
+	"mpbond/unit"
+)
+
+// TestCellByAir: mpbond cell watch decodes the samples of a cell and serves what it says,
+// a primary hears it there, and the server paces a download by it.
+func TestCellByAir(t *testing.T) {
+	t.Parallel()
+	const rnti = 0x4601
+	topology := &lab.Topology{
+		Node: map[string]*lab.Node{"primary": {Routes: []string{"default via lte"}}, "server": {Forward: true}, "web": {Routes: []string{"default via core"}}},
+		Link: map[string]*lab.Link{"core": {Ends: [2]string{"server", "web"}}, "lte": {Ends: [2]string{"primary", "server"}, LinkDir: lab.LinkDir{Delay: "20ms"},
+			LTE: &lab.LTELink{Network: "net", RNTI: rnti, Device: lab.Device{Signal: "18dB", ErrorRate: 2e-6}}}},
+		LTE: map[string]*lab.LTE{"net": {Carriers: []lab.Carrier{{PRB: 6, Control: 0.4}}, Samples: &lab.Samples{}}},
+	}
+	n := &network{Network: rig.New(t, rig.Options{Lab: topology})} // with the race detector a decoder is no match for a radio
+	begin := time.Now()
+	n.trust()
+	stats, err := n.Lab.Stats(false)
+	if err != nil || len(stats.LTE) != 1 || len(stats.LTE[0].Samples) != 1 {
+		t.Fatal(stats.LTE, err)
+	}
+	samples := stats.LTE[0].Samples[0]
+	messages := "unix:" + filepath.Join(n.Dir, "decoded.sock")
+	n.Start("primary", n.Mpbond, "cell", "watch", "unix:"+samples.Socket, "--rate", strconv.Itoa(samples.Rate), "--rnti", strconv.Itoa(rnti), "--serve", messages)
+	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp", "--congestion", "pbe")
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte", "--cell", "lte="+messages) // the messages say who it is
+	n.uses("laptop/lte")
+	n.over("server", "laptop/lte", "udp")
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if err := n.tryDownload(mb / 4); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	var heard api.Cells
+	rig.Eventually(t, func() error { // as the primary says
+		s, err := n.Status("primary", "primary")
+		if err != nil {
+			return err
+		}
+		if len(s.Cells) != 1 || !s.Cells[0].Heard || s.Cells[0].RNTI != rnti || s.Cells[0].CapacityBps < unit.Mbps || len(s.Cells[0].Cells) != 1 || s.Cells[0].Cells[0].PRB != 6 {
+			return fmt.Errorf("cells: %+v", s.Cells)
+		}
+		heard = s.Cells[0]
+		return nil
+	})
+	var paced api.PBE
+	rig.Eventually(t, func() error { // and the server does
+		p, err := n.by("server", "laptop/lte")
+		if err != nil {
+			return err
+		}
+		if p.Hop == nil || p.Hop.PBE == nil || !p.Hop.PBE.Fresh || p.Hop.PBE.CapacityBps < unit.Mbps {
+			return fmt.Errorf("not paced by the cell: %+v", p.Hop)
+		}
+		paced = *p.Hop.PBE
+		return nil
+	})
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	t.Logf("after %v heard: %+v; paced: %+v", time.Since(begin), heard, paced)
+}
