@@ -63,6 +63,7 @@ var walls = []wall{
 	{from: []string{"onload/permit"}, only: []string{"fault", "identity", "store", "tcp"}, reason: "it tells loads and permits, whoever measures the one and uses the other"},
 	{from: []string{"onload/plan"}, only: []string{"unit", "fault", "device", "policy", "store"}, reason: "it keeps what an interface has counted, and decides nothing"},
 	{from: []string{"onload/upload"}, only: []string{"unit", "fault", "store"}, reason: "it moves files over whatever devices it is given"},
+	{from: []string{"onload/playlist"}, only: []string{"unit", "fault", "splice"}, reason: "it serves players over whatever devices it is given"},
 	{from: []string{"onload/relay"}, only: []string{"unit", "fault", "identity", "reach", "splice", "tcp", "discovery"},
 		reason: "it carries connections for those it trusts; what a helper may carry it is told"},
 	{from: []string{"reach"}, only: []string{}, reason: "it judges addresses, whoever connects to them"},

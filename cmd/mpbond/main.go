@@ -40,6 +40,7 @@ func commands() []*cobra.Command {
 		runCommand(),
 		getCommand(),
 		putCommand(),
+		playCommand(),
 		statusCommand(),
 		streamsCommand(),
 		usageCommand(),

@@ -114,7 +114,7 @@ func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") || r.Uncompressed {
 		return a, refuse(barred, "the server sends it encoded as %q, although asked for it as it is", e)
 	}
-	a.ETag, a.Modified, a.typ = validators(r.Header)
+	a.ETag, a.Modified, a.typ = Validators(r.Header)
 	a.repr, a.content = promised(r.Header, "Repr-Digest"), promised(r.Header, "Content-Digest")
 	if r.StatusCode == http.StatusOK {
 		a.Size, a.to = unit.Bytes(r.ContentLength), unit.Bytes(r.ContentLength)
@@ -125,8 +125,9 @@ func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
 		return a, nil
 	}
 	a.part, a.proven = true, true
-	if a.from, a.to, a.Size, no = contentRange(r.Header.Get("Content-Range")); no != nil {
-		return a, no
+	var ok bool
+	if a.from, a.to, a.Size, ok = ContentRange(r.Header.Get("Content-Range")); !ok {
+		return a, refuse(noRange, "the server sends a part and says %q of which", r.Header.Get("Content-Range"))
 	}
 	switch {
 	case a.from != w.from || w.to != onload.Unknown && a.to > w.to:
@@ -171,10 +172,10 @@ func retryAfter(s string, now time.Time) time.Duration {
 	return 0
 }
 
-// validators are those that tell versions apart for sure: an ETag that is not weak; a
+// Validators are those that tell versions apart for sure: an ETag that is not weak; a
 // date a second before the answer's own, after which a change would have another one
 // (RFC 9110, 8.8.2.2).
-func validators(h http.Header) (etag, modified, typ string) {
+func Validators(h http.Header) (etag, modified, typ string) {
 	if e := h.Get("ETag"); len(e) >= 2 && e[0] == '"' && e[len(e)-1] == '"' {
 		etag = e
 	}
@@ -187,22 +188,19 @@ func validators(h http.Header) (etag, modified, typ string) {
 	return etag, modified, strings.ToLower(strings.TrimSpace(typ))
 }
 
-// contentRange reads "bytes 0-99/1000"; to is one behind the last.
-func contentRange(s string) (from, to, size unit.Bytes, no *refusal) {
-	bad := func() (unit.Bytes, unit.Bytes, unit.Bytes, *refusal) {
-		return 0, 0, 0, refuse(noRange, "the server sends a part and says %q of which", s)
-	}
+// ContentRange reads "bytes 0-99/1000"; to is one behind the last.
+func ContentRange(s string) (from, to, size unit.Bytes, ok bool) {
 	text, ok := strings.CutPrefix(s, "bytes ")
 	span, total, ok2 := strings.Cut(text, "/")
 	first, last, ok3 := strings.Cut(span, "-")
 	if !ok || !ok2 || !ok3 {
-		return bad()
+		return 0, 0, 0, false
 	}
 	a, err1 := strconv.ParseUint(first, 10, 62)
 	b, err2 := strconv.ParseUint(last, 10, 62)
 	n, err3 := strconv.ParseUint(total, 10, 62)
 	if errors.Join(err1, err2, err3) != nil || a > b || b >= n {
-		return bad()
+		return 0, 0, 0, false
 	}
-	return unit.Bytes(a), unit.Bytes(b + 1), unit.Bytes(n), nil
+	return unit.Bytes(a), unit.Bytes(b + 1), unit.Bytes(n), true
 }

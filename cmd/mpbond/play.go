@@ -1,0 +1,118 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/onload"
+	"mpbond/onload/fetch"
+	"mpbond/onload/playlist"
+)
+
+type playOptions struct {
+	listen, scheduler string
+	interfaces        []string
+	asJSON, quiet     bool
+}
+
+// playResult is what `mpbond play --json` prints.
+type playResult struct {
+	playlist.Result
+	Devices []onloadShare `json:"devices"`
+}
+
+// String is the result for people.
+func (r playResult) String() string {
+	s := fmt.Sprintf("%d segments: %v", r.Segments, r.Bytes)
+	if r.Passed > 0 {
+		s += fmt.Sprintf("\n  %d more were left to the player", r.Passed)
+	}
+	if r.Unused > 0 {
+		s += fmt.Sprintf("\n  %v were fetched ahead, and not asked for", r.Unused)
+	}
+	if r.Tunnels > 0 {
+		s += fmt.Sprintf("\n  %d encrypted connections, by this device's line alone", r.Tunnels)
+	}
+	return s + sharesText(r.Devices)
+}
+
+func playCommand() *cobra.Command {
+	var o playOptions
+	cmd := &cobra.Command{
+		Use: "play", Short: "fetch videos ahead of a player, over all devices, without a server", Args: cobra.NoArgs,
+		Long: `Be the HTTP proxy of a video player on this device, until interrupted. Of videos
+and live streams that the player loads by playlists of HLS or DASH, the segments
+that come next are fetched ahead over this device's line and those of helpers that
+were started with --onload, at once. Neither a server of mpbond nor a running
+primary is needed. See docs/onload.md.
+
+This is for http:// alone. What is encrypted, as most sites are, passes through this
+device's own line, and nobody looks in: for that there is the bond (mpbond primary).`,
+		Example: `  mpbond play
+  http_proxy=http://127.0.0.1:7606 mpv http://tv.example.org/live.m3u8
+  mpbond play --interface wlan0 --interface wwan0 --json`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.play(cmd, findHelpers) },
+	}
+	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:7606", "serve players at this `HOST:PORT` of this device")
+	cmd.Flags().StringArrayVar(&o.interfaces, "interface", nil, "use this device's line at the interface `NAME`; may be given several times")
+	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "the item scheduler, for comparisons")
+	_ = cmd.Flags().MarkHidden("scheduler")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what was done as JSON, at the end")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
+	return cmd
+}
+
+// play serves players until it is interrupted.
+func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetch.Device, error)) error {
+	scheduler, err := onload.New(cmp.Or(o.scheduler, onload.Default))
+	if err != nil {
+		return err
+	}
+	if host, _, err := net.SplitHostPort(o.listen); err != nil || host != "localhost" && !net.ParseIP(host).IsLoopback() {
+		return usage("--listen is an address of this device alone, as 127.0.0.1:7606: whoever reaches the proxy would use its lines")
+	}
+	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", o.listen)
+	if err != nil {
+		return portHint(err, "--listen")
+	}
+	defer l.Close()
+	devices, err := devicesFor(cmd.Context(), o.interfaces, find, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	cfg := playlist.Config{Devices: devices, Scheduler: scheduler, Log: slog.Default()}
+	if own, ok := devices[0].Transport.(*http.Transport); ok {
+		cfg.Dial = own.DialContext
+	}
+	p, err := playlist.New(cfg)
+	if err != nil {
+		return err
+	}
+	if !o.quiet {
+		var names []string
+		for _, d := range devices {
+			names = append(names, oneLine(d.Name))
+		}
+		cmd.PrintErrf("players on this device: http_proxy=http://%s\nover %s; what is encrypted by %s alone\n", l.Addr(), strings.Join(names, ", "), names[0])
+	}
+	r, err := p.Serve(cmd.Context(), l)
+	if err != nil {
+		return err
+	}
+	out := playResult{Result: r}
+	out.Devices, _ = onloadShares(r.Devices)
+	switch {
+	case o.asJSON:
+		return printJSON(cmd.OutOrStdout(), out)
+	case !o.quiet:
+		cmd.PrintErrln(out)
+	}
+	return nil
+}

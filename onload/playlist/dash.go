@@ -1,0 +1,345 @@
+package playlist
+
+import (
+	"cmp"
+	"encoding/xml"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/onload"
+	"mpbond/unit"
+)
+
+// What an MPD (ISO/IEC 23009-1) says of segments, and no more. Times are in seconds.
+type (
+	mpd struct {
+		XMLName  xml.Name `xml:"MPD"`
+		Type     string   `xml:"type,attr"`
+		Start    string   `xml:"availabilityStartTime,attr"`
+		Duration string   `xml:"mediaPresentationDuration,attr"`
+		Depth    string   `xml:"timeShiftBufferDepth,attr"`
+		BaseURL  []string `xml:"BaseURL"`
+		Periods  []period `xml:"Period"`
+
+		at  *url.URL
+		off time.Duration // its server's clock is ahead of ours by
+	}
+	period struct {
+		Start    string   `xml:"start,attr"`
+		Duration string   `xml:"duration,attr"`
+		BaseURL  []string `xml:"BaseURL"`
+		addressing
+		Sets []adaptationSet `xml:"AdaptationSet"`
+	}
+	adaptationSet struct {
+		BaseURL []string `xml:"BaseURL"`
+		addressing
+		Representations []representation `xml:"Representation"`
+	}
+	representation struct {
+		ID        string   `xml:"id,attr"`
+		Bandwidth string   `xml:"bandwidth,attr"`
+		BaseURL   []string `xml:"BaseURL"`
+		addressing
+	}
+	// addressing is how segments are named. What has neither (SegmentBase) is fetched by
+	// ranges that the player finds in the file itself.
+	addressing struct {
+		Template *segments `xml:"SegmentTemplate"`
+		List     *segments `xml:"SegmentList"`
+	}
+	segments struct {
+		Timescale   string    `xml:"timescale,attr"`
+		Duration    string    `xml:"duration,attr"`
+		StartNumber string    `xml:"startNumber,attr"`
+		Offset      string    `xml:"presentationTimeOffset,attr"`
+		Media       string    `xml:"media,attr"`
+		Init        string    `xml:"initialization,attr"`
+		InitURL     *urlRange `xml:"Initialization"`
+		Timeline    []span    `xml:"SegmentTimeline>S"`
+		URLs        []urlPart `xml:"SegmentURL"`
+	}
+	urlRange struct {
+		URL   string `xml:"sourceURL,attr"`
+		Range string `xml:"range,attr"`
+	}
+	urlPart struct {
+		Media string `xml:"media,attr"`
+		Range string `xml:"mediaRange,attr"`
+	}
+	span struct {
+		T *uint64 `xml:"t,attr"`
+		D uint64  `xml:"d,attr"`
+		R int64   `xml:"r,attr"`
+	}
+)
+
+// parseMPD reads an MPD; off is how far its server's clock is ahead.
+func parseMPD(at *url.URL, text string, off time.Duration) *mpd {
+	m := &mpd{at: at, off: off}
+	if xml.Unmarshal([]byte(text), m) != nil {
+		return nil
+	}
+	return m
+}
+
+// dynamic tells whether more segments come with time, without the MPD being loaded anew.
+func (m *mpd) dynamic() bool { return m.Type == "dynamic" }
+
+// list is what there is to be fetched at a time.
+func (m *mpd) list(now time.Time) (l list) {
+	id := identity(m.at)
+	a := &adder{left: mostSegments}
+	begin, start := time.Time{}, time.Duration(0)
+	if m.dynamic() {
+		begin, _ = time.Parse(time.RFC3339, withZone(m.Start))
+	}
+	for i, p := range m.Periods {
+		if s, ok := duration(p.Start); ok {
+			start = s
+		}
+		length, known := duration(p.Duration)
+		if next := i + 1; !known && next < len(m.Periods) {
+			if s, ok := duration(m.Periods[next].Start); ok {
+				length, known = s-start, true
+			}
+		}
+		if whole, ok := duration(m.Duration); !known && ok {
+			length, known = whole-start, true
+		}
+		if !known {
+			length = -1
+		}
+		w := when{length: length, from: 0, to: length}
+		if m.dynamic() {
+			w.live(now.Add(m.off).Sub(begin)-start, m.Depth)
+		}
+		for j, s := range p.Sets {
+			group := fmt.Sprintf("%s %d %d", id, i, j)
+			for k, rep := range s.Representations {
+				t := &track{id: fmt.Sprintf("%s %d %s", group, k, rep.ID), group: group}
+				a.base = m.at
+				for _, b := range [][]string{m.BaseURL, p.BaseURL, s.BaseURL, rep.BaseURL} {
+					if len(b) > 0 {
+						if u, err := a.base.Parse(strings.TrimSpace(b[0])); err == nil {
+							a.base = u
+						}
+					}
+				}
+				a.represent(t, inherit(p.addressing, s.addressing, rep.addressing), rep, w)
+				if len(t.entries) > 0 {
+					l.tracks = append(l.tracks, t)
+				}
+			}
+		}
+		start += max(0, length)
+	}
+	return l
+}
+
+// when is which part of a period can be had, from its beginning on; length and to are
+// negative where they are not known.
+type when struct{ length, from, to time.Duration }
+
+// live leaves what is there by now and still.
+func (w *when) live(now time.Duration, depth string) {
+	if w.to < 0 || now < w.to {
+		w.to = max(0, now)
+	}
+	const lately = 10 * time.Minute // a player is hardly further behind
+	back := lately
+	if d, ok := duration(depth); ok {
+		back = min(back, d)
+	}
+	w.from = max(0, now-back)
+}
+
+// withZone is a time in UTC, if it has no zone.
+func withZone(s string) string {
+	if len(s) < 6 || strings.HasSuffix(s, "Z") || strings.ContainsAny(s[len(s)-6:], "+-") {
+		return s
+	}
+	return s + "Z"
+}
+
+// inherit is the addressing of a representation: its own, and what those above say that
+// it does not.
+func inherit(all ...addressing) (a addressing) {
+	merge := func(into, s *segments) *segments {
+		if s == nil || into == nil {
+			return cmp.Or(s, into)
+		}
+		m := *s
+		for _, f := range []struct {
+			to   *string
+			from string
+		}{{&m.Timescale, into.Timescale}, {&m.Duration, into.Duration}, {&m.StartNumber, into.StartNumber},
+			{&m.Offset, into.Offset}, {&m.Media, into.Media}, {&m.Init, into.Init}} {
+			*f.to = cmp.Or(*f.to, f.from)
+		}
+		m.InitURL = cmp.Or(m.InitURL, into.InitURL)
+		if m.Timeline == nil {
+			m.Timeline = into.Timeline
+		}
+		if m.URLs == nil {
+			m.URLs = into.URLs
+		}
+		return &m
+	}
+	for _, s := range all {
+		a.Template, a.List = merge(a.Template, s.Template), merge(a.List, s.List)
+	}
+	return a
+}
+
+// represent adds the segments of a representation.
+func (a *adder) represent(t *track, by addressing, rep representation, w when) {
+	s := cmp.Or(by.Template, by.List)
+	if s == nil {
+		return
+	}
+	scale := max(1, number(s.Timescale, 1))
+	inTicks := func(d time.Duration) uint64 { return uint64(max(0, d.Seconds()) * float64(scale)) }
+	length := func(ticks uint64) time.Duration { return seconds(float64(ticks) / float64(scale)) }
+	first := number(s.StartNumber, 1)
+	if u := s.InitURL; u != nil {
+		k := key{a.resolve(u.URL), 0, onload.Unknown}
+		if u.Range != "" {
+			k.from, k.to = mediaRange(u.Range)
+		}
+		a.add(t, entry{key: k, init: true})
+	} else if s.Init != "" {
+		a.add(t, entry{key: key{a.resolve(fill(s.Init, rep, 0, 0)), 0, onload.Unknown}, init: true})
+	}
+	step := number(s.Duration, 0)
+	// one adds the segment of an index, which begins at a time in ticks.
+	one := func(i, at, ticks uint64) bool {
+		e := entry{number: int64(first + i), length: length(ticks), key: key{to: onload.Unknown}}
+		if len(s.Timeline) > 0 {
+			e.number = int64(at) // the same when the MPD is loaded anew
+		}
+		if by.Template != nil {
+			e.url = a.resolve(fill(s.Media, rep, first+i, at))
+		} else {
+			if i >= uint64(len(s.URLs)) {
+				return false
+			}
+			u := s.URLs[i]
+			e.url = a.resolve(u.Media)
+			if u.Range != "" {
+				e.from, e.to = mediaRange(u.Range)
+			}
+		}
+		return a.add(t, e)
+	}
+	if by.Template != nil && s.Media == "" {
+		return
+	}
+	switch {
+	case len(s.Timeline) > 0:
+		s.timeline(w, inTicks, one)
+	case step > 0:
+		from := inTicks(w.from) / step
+		to := inTicks(w.to) / step // those that are there whole
+		if w.to == w.length && inTicks(w.to)%step != 0 {
+			to++ // the last one is shorter
+		}
+		if by.List != nil && by.Template == nil {
+			from, to = 0, uint64(len(s.URLs))
+		} else if w.to < 0 {
+			return // nobody knows how many there are
+		}
+		for i := from; i < to && one(i, i*step, step); i++ {
+		}
+	default:
+		for i := range uint64(len(s.URLs)) {
+			one(i, 0, 0)
+		}
+	}
+}
+
+// timeline gives the segments of a SegmentTimeline to one, until that says no.
+func (s *segments) timeline(w when, inTicks func(time.Duration) uint64, one func(i, at, ticks uint64) bool) {
+	end := uint64(0)
+	if w.to >= 0 {
+		end = number(s.Offset, 0) + inTicks(w.to)
+	}
+	at, i := uint64(0), uint64(0)
+	for n, x := range s.Timeline {
+		if x.T != nil {
+			at = *x.T
+		}
+		if x.D == 0 {
+			return
+		}
+		for r := int64(0); r <= x.R || x.R < 0; r++ {
+			until := end
+			if n+1 < len(s.Timeline) && s.Timeline[n+1].T != nil {
+				until = *s.Timeline[n+1].T
+			}
+			if x.R < 0 && at >= until || !one(i, at, x.D) || at+x.D < at {
+				break
+			}
+			at, i = at+x.D, i+1
+		}
+	}
+}
+
+// mediaRange reads "0-99"; what is none is empty.
+func mediaRange(s string) (from, to unit.Bytes) {
+	first, last, _ := strings.Cut(s, "-")
+	a, err := strconv.ParseUint(first, 10, 48)
+	b, err2 := strconv.ParseUint(last, 10, 48)
+	if err != nil || err2 != nil {
+		return 0, 0
+	}
+	return unit.Bytes(a), unit.Bytes(b + 1)
+}
+
+func number(s string, otherwise uint64) uint64 {
+	if n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 48); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+var variable = regexp.MustCompile(`\$(RepresentationID|Number|Time|Bandwidth|)(%0([0-9]{1,2})d)?\$`)
+
+// fill puts what is known into a template.
+func fill(template string, rep representation, num, at uint64) string {
+	return variable.ReplaceAllStringFunc(template, func(v string) string {
+		m := variable.FindStringSubmatch(v)
+		width, _ := strconv.Atoi(m[3])
+		switch m[1] {
+		case "RepresentationID":
+			return rep.ID
+		case "Bandwidth":
+			return fmt.Sprintf("%0*d", width, number(rep.Bandwidth, 0))
+		case "Number":
+			return fmt.Sprintf("%0*d", width, num)
+		case "Time":
+			return fmt.Sprintf("%0*d", width, at)
+		}
+		return "$"
+	})
+}
+
+var isoDuration = regexp.MustCompile(`^P(?:([0-9.]+)D)?(?:T(?:([0-9.]+)H)?(?:([0-9.]+)M)?(?:([0-9.]+)S)?)?$`)
+
+// duration reads a length of XML Schema, of days and less: "PT1H2.5S".
+func duration(s string) (time.Duration, bool) {
+	m := isoDuration.FindStringSubmatch(strings.TrimSpace(s))
+	if m == nil || len(s) < 3 {
+		return 0, false
+	}
+	sum := 0.0
+	for i, each := range []float64{86400, 3600, 60, 1} {
+		n, _ := strconv.ParseFloat(m[i+1], 64)
+		sum += n * each
+	}
+	return time.Duration(min(sum, 1e9) * float64(time.Second)), true
+}

@@ -1,0 +1,165 @@
+package playlist
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+
+	"mpbond/onload"
+	"mpbond/unit"
+)
+
+// readHLS reads a playlist of HTTP Live Streaming (RFC 8216), as far as it says which
+// segments there are. A tag that is not known changes nothing; nor does one that is wrong,
+// but for its own segment.
+func readHLS(at *url.URL, text string) (list, bool) {
+	if text = strings.TrimPrefix(text, "\ufeff"); !strings.HasPrefix(text, "#EXTM3U") {
+		return list{}, false
+	}
+	r := hlsReader{adder: adder{at, mostSegments}, list: list{groups: map[string]string{}}, track: &track{id: identity(at)}, id: identity(at)}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if tag, ok := strings.CutPrefix(line, "#"); ok {
+			r.tag(tag)
+		} else if !r.uri(line) {
+			break
+		}
+	}
+	if len(r.track.entries) > 0 {
+		r.tracks = []*track{r.track}
+	}
+	return r.list, true
+}
+
+// identity is the URL of a playlist without what a player adds to ask for a reload
+// (_HLS_msn and others).
+func identity(u *url.URL) string {
+	v := *u
+	v.Fragment = ""
+	if strings.Contains(v.RawQuery, "_HLS_") {
+		var keep []string
+		for part := range strings.SplitSeq(v.RawQuery, "&") {
+			if !strings.HasPrefix(part, "_HLS_") {
+				keep = append(keep, part)
+			}
+		}
+		v.RawQuery = strings.Join(keep, "&")
+	}
+	return v.String()
+}
+
+type hlsReader struct {
+	adder
+	list
+	track *track
+	id    string
+
+	next    entry // what was said of the segment to come
+	number  int64
+	init    key // the last EXT-X-MAP
+	variant bool
+	end     key // where the last byte range ended
+}
+
+func (r *hlsReader) tag(tag string) {
+	name, value, _ := strings.Cut(tag, ":")
+	switch name {
+	case "EXTINF":
+		text, _, _ := strings.Cut(value, ",")
+		s, _ := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		r.next.length = seconds(s)
+	case "EXT-X-BYTERANGE":
+		r.next.from, r.next.to = byteRange(value)
+	case "EXT-X-MEDIA-SEQUENCE":
+		r.number, _ = strconv.ParseInt(value, 10, 64)
+	case "EXT-X-MAP":
+		a := attributes(value)
+		k := key{r.resolve(a["URI"]), 0, onload.Unknown}
+		if a["BYTERANGE"] != "" {
+			if k.from, k.to = byteRange(a["BYTERANGE"]); k.from < 0 {
+				k.from = 0 // it is the beginning
+			}
+		}
+		if a["URI"] != "" && k != r.init {
+			r.init = k
+			r.add(r.track, entry{key: k, number: r.number, init: true})
+		}
+	case "EXT-X-STREAM-INF":
+		r.variant = true
+	case "EXT-X-MEDIA":
+		a := attributes(value)
+		if to := r.other(a["URI"]); a["URI"] != "" && to != "" {
+			r.groups[to] = r.id + " " + a["TYPE"]
+		}
+	}
+}
+
+// byteRange reads "LENGTH@FROM"; from is -1 where it is not said, and to the length then.
+func byteRange(s string) (from, to unit.Bytes) {
+	length, offset, said := strings.Cut(strings.TrimSpace(s), "@")
+	n, err := strconv.ParseUint(length, 10, 48)
+	at, err2 := strconv.ParseUint(offset, 10, 48)
+	if err != nil || said && err2 != nil {
+		return 0, 0 // of which nothing is added
+	}
+	if !said {
+		return -1, unit.Bytes(n)
+	}
+	return unit.Bytes(at), unit.Bytes(at + n)
+}
+
+// uri takes in what is no tag: a segment or, in a master playlist, another playlist.
+func (r *hlsReader) uri(ref string) bool {
+	if r.variant {
+		r.variant = false
+		if to := r.other(ref); to != "" && len(r.groups) < mostSegments {
+			r.groups[to] = r.id + " variants"
+		}
+		return true
+	}
+	e := r.next
+	r.next = entry{}
+	e.url, e.number = r.resolve(ref), r.number
+	r.number++
+	switch {
+	case e.from == -1 && r.end.url == e.url: // goes on where the last one ended
+		e.from, e.to = r.end.to, r.end.to+e.to
+	case e.from == -1:
+		e.from = 0
+	case e.from == 0 && e.to == 0:
+		e.to = onload.Unknown
+	}
+	r.end = e.key
+	return r.add(r.track, e)
+}
+
+// other is the identity of another playlist.
+func (r *hlsReader) other(ref string) string {
+	u, err := url.Parse(r.resolve(ref))
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return identity(u)
+}
+
+// attributes reads NAME=VALUE,NAME="VALUE".
+func attributes(s string) map[string]string {
+	all := map[string]string{}
+	for s != "" {
+		name, rest, ok := strings.Cut(s, "=")
+		if !ok {
+			break
+		}
+		var value string
+		if strings.HasPrefix(rest, `"`) {
+			value, rest, _ = strings.Cut(rest[1:], `"`)
+			_, s, _ = strings.Cut(rest, ",")
+		} else {
+			value, s, _ = strings.Cut(rest, ",")
+		}
+		all[strings.TrimSpace(name)] = value
+	}
+	return all
+}

@@ -1,0 +1,238 @@
+package playlist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/onload"
+	"mpbond/onload/fetch"
+	"mpbond/unit"
+)
+
+// pieceSize is what is read at a time.
+const pieceSize = 32 << 10
+
+// job is one request on its way. What is not set at its start is guarded by Proxy.mu.
+type job struct {
+	onload.Job
+	seg      *segment
+	line     *line
+	cancel   context.CancelCauseFunc
+	header   http.Header
+	from, to unit.Bytes // that it asks for, of its segment
+	ranged   bool
+	guard    string // If-Range, or ""
+
+	answer     *answer
+	buf        []byte // of a segment that is not split
+	got, fresh unit.Bytes
+	stirred    time.Time // when it last did something
+	dropped    bool
+}
+
+// answer is the head of one that can be used.
+type answer struct {
+	status         int
+	header         http.Header
+	size           unit.Bytes // of the segment, or onload.Unknown
+	total          unit.Bytes // of what it is a part of
+	etag, modified string     // strong, or ""
+	ranges         bool       // the server has parts of it
+}
+
+func (a *answer) validator() string {
+	if a.etag != "" {
+		return a.etag
+	}
+	return a.modified
+}
+
+// refusal is an answer that is not used: the device does not get that segment.
+type refusal struct {
+	why   error
+	pause time.Duration // the server asks to be left alone for
+	moved bool          // only the player may follow a redirect: it knows whose page may read what is there
+}
+
+func (r *refusal) Error() string { return r.why.Error() }
+func (r *refusal) Unwrap() error { return r.why }
+
+func refuse(format string, args ...any) *refusal { return &refusal{why: fmt.Errorf(format, args...)} }
+
+// fetch makes the request of a job.
+func (p *Proxy) fetch(ctx context.Context, j *job) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, j.seg.url, nil)
+	if err != nil {
+		return &refusal{why: err}
+	}
+	r.Header = j.header
+	if j.ranged {
+		r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", j.seg.from+j.from, j.seg.from+j.to-1))
+		if j.guard != "" {
+			r.Header.Set("If-Range", j.guard)
+		}
+	}
+	a, err := j.line.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	if err := p.answered(j, a); err != nil {
+		return err
+	}
+	buf := make([]byte, pieceSize)
+	for {
+		n, err := a.Body.Read(buf)
+		if over, no := p.brought(j, buf[:n]); over || no != nil {
+			if no == nil && err == nil {
+				_, _ = a.Body.Read(buf[:1]) // the end, so that the connection can be used again
+			}
+			return no
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return p.atEnd(j)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// atEnd judges the end of a body.
+func (p *Proxy) atEnd(j *job) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if size := j.Item.Size(); size != onload.Unknown && j.got < size {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+
+// read judges the head of an answer.
+func (j *job) read(r *http.Response) (*answer, *refusal) {
+	a := &answer{status: r.StatusCode, header: r.Header.Clone(), size: onload.Unknown}
+	switch {
+	case r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusServiceUnavailable:
+		after, _ := strconv.ParseUint(r.Header.Get("Retry-After"), 10, 16)
+		return nil, &refusal{why: fmt.Errorf("the web server answered %s", r.Status), pause: max(time.Second, time.Duration(after)*time.Second)}
+	case r.StatusCode/100 == 3:
+		return nil, &refusal{why: fmt.Errorf("the web server answered %s", r.Status), moved: true}
+	case j.ranged && r.StatusCode != http.StatusPartialContent, !j.ranged && r.StatusCode != http.StatusOK:
+		return nil, refuse("the web server answered %s", r.Status)
+	case r.Uncompressed, r.Header.Get("Content-Encoding") != "" && !strings.EqualFold(r.Header.Get("Content-Encoding"), "identity"):
+		return nil, refuse("encoded, although not asked for")
+	}
+	a.etag, a.modified, _ = fetch.Validators(r.Header)
+	if !j.ranged {
+		if r.ContentLength >= 0 {
+			a.size = unit.Bytes(r.ContentLength)
+		} else if r.ProtoMajor < 2 && len(r.TransferEncoding) == 0 {
+			return nil, refuse("neither length nor end are told")
+		}
+		a.total = a.size
+		a.ranges = strings.EqualFold(r.Header.Get("Accept-Ranges"), "bytes")
+		return a, nil
+	}
+	from, to, total, ok := fetch.ContentRange(r.Header.Get("Content-Range"))
+	if !ok || from != j.seg.from+j.from || to != j.seg.from+j.to || r.ContentLength >= 0 && unit.Bytes(r.ContentLength) != to-from {
+		return nil, refuse("the web server sends %q for bytes %d to %d", r.Header.Get("Content-Range"), j.seg.from+j.from, j.seg.from+j.to)
+	}
+	a.total, a.ranges, a.size = total, true, j.seg.size
+	return a, nil
+}
+
+// same tells whether two answers are of one state of an object.
+func (a *answer) same(b *answer) bool {
+	return a.total == b.total && a.etag == b.etag && (a.etag != "" || a.modified == b.modified)
+}
+
+// answered takes in the head of an answer.
+func (p *Proxy) answered(j *job, r *http.Response) error {
+	a, no := j.read(r)
+	p.mu.Lock()
+	defer p.settle()
+	s := j.seg
+	j.stirred = time.Now()
+	switch {
+	case j.dropped:
+		return errDropped
+	case no != nil:
+		return no
+	case s.answer != nil && !s.answer.same(a):
+		return refuse("it is not what another device gets")
+	}
+	j.answer = a
+	if s.answer != nil {
+		if j.Item.To == onload.Unknown {
+			j.Item.To = a.size
+		}
+		return nil
+	}
+	s.answer = a
+	s.size = a.size
+	if s.split = a.size >= leastPart && a.ranges && a.validator() != ""; s.split {
+		if !p.reserve(s, a.size) {
+			s.split = false
+			p.leave(s, errors.New("there is no room for it"))
+			return errDropped
+		}
+		s.buf = make([]byte, a.size)
+	}
+	if a.size != onload.Unknown {
+		p.board.Learn(j.ID, a.size, s.split)
+		j.Item.To, j.Item.Split = a.size, s.split
+	}
+	s.signal()
+	return nil
+}
+
+// brought takes in what came, and tells whether it is all.
+func (p *Proxy) brought(j *job, piece []byte) (over bool, err error) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.settle()
+	s := j.seg
+	n := unit.Bytes(len(piece))
+	j.line.bytes += n
+	if j.dropped {
+		j.got += n
+		return true, errDropped
+	}
+	if size := j.Item.Size(); size != onload.Unknown && j.got+n > size { // it has become less
+		j.line.wasted += j.got + n - size
+		piece = piece[:max(0, size-j.got)]
+		n = unit.Bytes(len(piece))
+	}
+	if n > 0 {
+		j.stirred, j.line.fails = now, 0
+		at := j.from + j.got
+		j.got += n
+		if s.split {
+			for _, gap := range s.have.Missing(at + n) { // nobody may write what somebody reads
+				if from := max(gap.From, at); from < gap.To {
+					j.fresh += unit.Bytes(copy(s.buf[from:gap.To], piece[from-at:]))
+				}
+			}
+			s.have = s.have.Add(at, at+n)
+		} else {
+			if !p.reserve(s, n) {
+				p.leave(s, errors.New("there is no room for it"))
+				return true, errDropped
+			}
+			j.buf = append(j.buf, piece...)
+			if s.lead == nil {
+				s.lead = j
+			}
+		}
+		p.board.Progress(j.ID, j.got, now)
+		s.signal()
+	}
+	size := j.Item.Size()
+	return size != onload.Unknown && j.got >= size, nil
+}

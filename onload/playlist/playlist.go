@@ -1,0 +1,174 @@
+// Package playlist is a proxy for video players on the same device. It stands between a
+// player, which asks for one segment after the other, and a http.RoundTripper for each
+// device, as package onload/fetch does: the segments that come next in a playlist are
+// fetched ahead over all of them, in the order in which they are wanted, which package
+// onload decides.
+//
+//	playlist.go  what it is told, and what came of it
+//	proxy.go     requests of players: forwarded, or served from the shelf
+//	shelf.go     what is being fetched ahead, and what not any more
+//	engine.go    orders of the board, the devices, the clock
+//	job.go       one request for a segment, and what its answer is worth
+//	list.go      what any playlist says
+//	hls.go       playlists of HTTP Live Streaming
+//	dash.go      those of MPEG-DASH
+//
+// Whatever is not as it should be is left to the player: its own request goes on by this
+// device's line, and it sees what the server answers. What is encrypted (CONNECT) is
+// carried by that line unseen.
+package playlist
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload"
+	"mpbond/onload/fetch"
+	"mpbond/unit"
+)
+
+// Config is what a Proxy needs.
+type Config struct {
+	Devices []fetch.Device // at least one, this device's own line first
+	// Dial connects by the own line, for what is encrypted.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Scheduler is one that nobody else uses; nil is the default.
+	Scheduler onload.Scheduler
+	Log       *slog.Logger
+
+	memory unit.Bytes // for tests
+}
+
+// Tuning.
+const (
+	window    = 60 * time.Second // of media that is fetched ahead: what players keep themselves
+	memory    = 64 * unit.MB     // of segments that are held
+	idle      = 2 * time.Minute  // after which a player is taken to be gone
+	stall     = 10 * time.Second // without a byte, or an answer
+	backoff   = 500 * time.Millisecond
+	misfits   = 3                // answers that are of no use, after which none is fetched ahead
+	longest   = 20 * time.Second // that a device is left alone
+	tick      = 100 * time.Millisecond
+	leastPart = 64 * unit.KB // less is not worth to be split
+)
+
+// Result is what a proxy has done.
+type Result struct {
+	Segments int           `json:"segments"` // served of what was fetched over all devices
+	Bytes    unit.Bytes    `json:"bytes"`    // of these
+	Passed   int           `json:"passed"`   // segments that were left to the player and its own line
+	Unused   unit.Bytes    `json:"unused"`   // fetched ahead, and not asked for
+	Tunnels  int           `json:"tunnels"`  // encrypted connections, by the own line alone
+	Devices  []fetch.Share `json:"devices"`
+}
+
+// Proxy is one.
+type Proxy struct {
+	Config
+	forward *httputil.ReverseProxy
+	begun   time.Time
+	running sync.WaitGroup
+	ctx     context.Context // of Serve
+
+	mu       sync.Mutex
+	over     bool // nothing is begun any more
+	board    *onload.Board
+	lines    []*line
+	jobs     map[onload.JobID]*job
+	docs     []*document       // the last used one last
+	playing  map[string]*reel  // tracks, by id
+	groups   map[string]string // of playlists that a master playlist has named
+	shelf    map[key]*segment
+	byObject map[int]*segment
+	held     unit.Bytes
+	result   Result
+}
+
+// New makes a proxy.
+func New(cfg Config) (*Proxy, error) {
+	if len(cfg.Devices) == 0 {
+		return nil, errors.New("no device to fetch with")
+	}
+	if cfg.Scheduler == nil {
+		s, err := onload.New(onload.Default)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Scheduler = s
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.memory == 0 {
+		cfg.memory = memory
+	}
+	p := &Proxy{Config: cfg, begun: time.Now(), board: onload.NewBoard(cfg.Scheduler, len(cfg.Devices)), jobs: map[onload.JobID]*job{},
+		playing: map[string]*reel{}, groups: map[string]string{}, shelf: map[key]*segment{}, byObject: map[int]*segment{}}
+	for i, d := range cfg.Devices {
+		p.lines = append(p.lines, &line{Device: d, path: i, client: &http.Client{Transport: d.Transport, CheckRedirect: stay}})
+		p.board.Up(i)
+	}
+	p.forward = &httputil.ReverseProxy{Rewrite: rewrite, Transport: cfg.Devices[0].Transport, FlushInterval: -1, ModifyResponse: p.look,
+		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug), ErrorHandler: p.unreachable}
+	return p, nil
+}
+
+// stay follows no redirect.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// Serve serves players until ctx ends. The listener must be of this device alone:
+// whoever reaches a proxy uses its lines.
+func (p *Proxy) Serve(ctx context.Context, l net.Listener) (Result, error) {
+	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		l.Close()
+		return Result{}, fault.New(fault.Usage, errors.New("a proxy that others reach would lend them this device's lines"), "listen at 127.0.0.1")
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	p.ctx = ctx
+	s := &http.Server{Handler: p.handler(l.Addr().String()), ReadHeaderTimeout: stall, IdleTimeout: idle, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(p.Log.Handler(), slog.LevelDebug)}
+	p.running.Go(func() {
+		t := time.NewTicker(tick)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				s.Close()
+				return
+			case <-t.C:
+				p.passTime(time.Now())
+			}
+		}
+	})
+	err := s.Serve(l)
+	stop()
+	p.mu.Lock()
+	p.over = true
+	p.mu.Unlock()
+	p.running.Wait()
+	for _, d := range p.lines {
+		d.client.CloseIdleConnections()
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.shelf {
+		p.countUnused(s)
+	}
+	p.result.Devices = nil
+	for _, d := range p.lines {
+		p.result.Devices = append(p.result.Devices, fetch.Share{Device: d.Name, Bytes: d.bytes, Wasted: d.wasted, Down: d.down})
+	}
+	return p.result, err
+}

@@ -1,0 +1,346 @@
+package playlist
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/textproto"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/onload"
+	"mpbond/splice"
+	"mpbond/unit"
+)
+
+// handler answers players; own is the address that it listens at.
+func (p *Proxy) handler(own string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodConnect:
+			p.tunnel(w, r, own)
+		case r.URL.Scheme != "http" || r.URL.Host == "":
+			http.Error(w, "mpbond: this is a proxy: set it as the HTTP proxy of a player", http.StatusBadRequest)
+		case r.URL.Host == own:
+			http.Error(w, "mpbond: this is the proxy itself", http.StatusLoopDetected)
+		case r.Method != http.MethodGet || conditional(r.Header) || r.ContentLength != 0 || !p.offer(w, r):
+			p.forward.ServeHTTP(w, r)
+		}
+	})
+}
+
+// rewrite leaves a request as it is.
+func rewrite(r *httputil.ProxyRequest) {
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	if r.Out.Header.Get("Accept-Encoding") == "" {
+		r.Out.Header.Set("Accept-Encoding", "identity") // or the transport would ask for gzip, and unpack it
+	}
+}
+
+func (p *Proxy) unreachable(w http.ResponseWriter, r *http.Request, err error) {
+	p.Log.Debug("a server cannot be reached", "url", r.URL.Redacted(), "err", err)
+	w.WriteHeader(http.StatusBadGateway)
+}
+
+// tunnel carries what is encrypted, by the own line.
+func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, own string) {
+	if r.Host == own || p.Dial == nil {
+		w.WriteHeader(http.StatusLoopDetected)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), stall)
+	defer cancel()
+	up, err := p.Dial(ctx, "tcp", r.Host)
+	if err != nil {
+		p.unreachable(w, r, err)
+		return
+	}
+	defer up.Close()
+	down, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	defer down.Close()
+	p.mu.Lock()
+	over := p.over
+	if !over {
+		p.result.Tunnels++
+		p.running.Add(1)
+		defer p.running.Done()
+	}
+	p.mu.Unlock()
+	if over {
+		return
+	}
+	early := make([]byte, buffered.Reader.Buffered())
+	_, _ = io.ReadFull(buffered, early)
+	if _, err := io.WriteString(down, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		return
+	}
+	if _, err := up.Write(early); err != nil {
+		return
+	}
+	defer context.AfterFunc(p.ctx, func() { down.Close(); up.Close() })()
+	_, _, _ = splice.Both(down, up)
+}
+
+// conditional tells whether an answer depends on what the player has already.
+func conditional(h http.Header) bool {
+	return slices.ContainsFunc([]string{"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range"},
+		func(name string) bool { return h.Get(name) != "" })
+}
+
+// look reads playlists that pass by.
+func (p *Proxy) look(r *http.Response) error {
+	kind := playlistKind(r)
+	if kind == "" {
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxPlaylist+1))
+	r.Body = &again{bytes.NewReader(data), r.Body, err}
+	if err != nil || len(data) > maxPlaylist {
+		return nil // the player sees it
+	}
+	if strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
+		z, err := gzip.NewReader(bytes.NewReader(data))
+		if err != nil {
+			return nil
+		}
+		if data, err = io.ReadAll(io.LimitReader(z, maxPlaylist+1)); err != nil || len(data) > maxPlaylist {
+			return nil
+		}
+	}
+	off := time.Duration(0)
+	if date, err := http.ParseTime(r.Header.Get("Date")); err == nil {
+		off = time.Until(date)
+	}
+	p.learn(r.Request.URL, kind, string(data), off)
+	return nil
+}
+
+// playlistKind tells what an answer is by its type or, where that says nothing, its name.
+func playlistKind(r *http.Response) string {
+	if r.Request.Method != http.MethodGet || r.StatusCode != http.StatusOK {
+		return ""
+	}
+	typ, _, _ := strings.Cut(strings.ToLower(r.Header.Get("Content-Type")), ";")
+	switch strings.TrimSpace(typ) {
+	case "application/vnd.apple.mpegurl", "application/x-mpegurl", "audio/mpegurl", "audio/x-mpegurl":
+		return "hls"
+	case "application/dash+xml":
+		return "dash"
+	}
+	switch path.Ext(r.Request.URL.Path) {
+	case ".m3u8":
+		return "hls"
+	case ".mpd":
+		return "dash"
+	}
+	return ""
+}
+
+// again is a body of which a part was read, and how that ended.
+type again struct {
+	read *bytes.Reader
+	rest io.ReadCloser
+	err  error
+}
+
+func (a *again) Read(b []byte) (int, error) {
+	if a.read.Len() > 0 {
+		return a.read.Read(b)
+	}
+	if a.err != nil {
+		return 0, a.err
+	}
+	return a.rest.Read(b)
+}
+
+func (a *again) Close() error { return a.rest.Close() }
+
+// asked is the range of a request; ok is false for what is none of one span.
+func asked(h http.Header) (from, to unit.Bytes, ok bool) {
+	all := h.Values("Range")
+	if len(all) == 0 {
+		return 0, onload.Unknown, true
+	}
+	text, ok := strings.CutPrefix(all[0], "bytes=")
+	first, last, ok2 := strings.Cut(text, "-")
+	a, err := strconv.ParseUint(first, 10, 48)
+	if len(all) > 1 || !ok || !ok2 || err != nil {
+		return 0, 0, false
+	}
+	if last == "" {
+		return unit.Bytes(a), onload.Unknown, true
+	}
+	b, err := strconv.ParseUint(last, 10, 48)
+	return unit.Bytes(a), unit.Bytes(b + 1), err == nil && a <= b
+}
+
+// offer serves a request with what was fetched ahead or is fetched now, over all devices.
+// If it reports false nothing was said yet.
+func (p *Proxy) offer(w http.ResponseWriter, r *http.Request) bool {
+	from, to, ok := asked(r.Header)
+	if !ok {
+		return false
+	}
+	s := p.want(r, from, to)
+	if s == nil {
+		return false
+	}
+	served := reply{p: p, s: s, r: r, w: w, from: 0, to: onload.Unknown}
+	if s.to == onload.Unknown && r.Header.Get("Range") != "" {
+		served.ranged, served.from, served.to = true, from, to
+	}
+	defer func() { p.release(s, served.whole) }()
+	return served.run()
+}
+
+// reply is an answer to a player.
+type reply struct {
+	p        *Proxy
+	s        *segment
+	r        *http.Request
+	w        http.ResponseWriter
+	ranged   bool // the player wants from and to of a segment that is listed as a whole
+	from, to unit.Bytes
+	whole    bool // the player has it
+}
+
+func (y *reply) run() bool {
+	var begun bool
+	var of *answer
+	var sent []byte // all that the player was given, from the beginning of the segment on
+	at := y.from
+	for {
+		y.p.mu.Lock()
+		have, more := y.s.view()
+		now, left, whole := y.s.answer, y.s.left, y.s.whole
+		y.p.mu.Unlock()
+		switch {
+		case left && !begun:
+			return false
+		case left:
+			panic(http.ErrAbortHandler) // a part must not look like the whole
+		case !begun && now != nil && (now.size != onload.Unknown || whole):
+			size := now.size
+			if whole {
+				size = unit.Bytes(len(have))
+			}
+			if !y.suits(now, size) {
+				y.p.misfit(y.s)
+				return false
+			}
+			y.head(now, size)
+			begun, of, at = true, now, y.from
+		}
+		if begun {
+			if now.size != of.size || !continues(sent, have, whole) {
+				panic(http.ErrAbortHandler) // another device brings something else
+			}
+			if to := min(unit.Bytes(len(have)), y.to); to > at {
+				if _, err := y.w.Write(have[at:to]); err != nil {
+					return true
+				}
+				at, sent = to, have[:to]
+				_ = http.NewResponseController(y.w).Flush()
+				continue
+			}
+			if at >= y.to {
+				y.whole = true
+				return true
+			}
+		}
+		select {
+		case <-more:
+		case <-y.r.Context().Done():
+			return true
+		}
+	}
+}
+
+// continues tells whether what there is begins with what was sent. Where it is the same
+// memory, it does.
+func continues(sent, have []byte, whole bool) bool {
+	n := min(len(sent), len(have))
+	return n == 0 || (n == len(sent) || !whole) && (&sent[0] == &have[0] || bytes.Equal(sent[:n], have[:n]))
+}
+
+// suits tells whether an answer is one to this request.
+func (y *reply) suits(a *answer, size unit.Bytes) bool {
+	names := []string{"Cookie", "Authorization"}
+	for _, v := range a.header.Values("Vary") {
+		for name := range strings.SplitSeq(v, ",") {
+			names = append(names, textproto.TrimString(name))
+		}
+	}
+	for _, name := range names {
+		if name == "*" || !strings.EqualFold(name, "Accept-Encoding") && !slices.Equal(y.s.request.Values(name), y.r.Header.Values(name)) {
+			return false
+		}
+	}
+	switch {
+	case !y.ranged:
+		y.from, y.to = 0, size
+	case !a.ranges && y.from == 0: // then the server gives all
+		y.ranged, y.to = false, size
+	case !a.ranges || y.from >= size:
+		return false
+	case y.to == onload.Unknown || y.to > size:
+		y.to = size
+	}
+	return true
+}
+
+// head writes the head of the answer, as the server does.
+func (y *reply) head(a *answer, size unit.Bytes) {
+	h := y.w.Header()
+	for name, v := range a.header {
+		h[name] = slices.Clone(v)
+	}
+	dropHops(h)
+	h.Set("Content-Length", strconv.FormatInt(int64(y.to-y.from), 10))
+	status := a.status
+	if y.ranged {
+		status = http.StatusPartialContent
+		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", y.from, y.to-1, size))
+		h.Del("Content-Digest")
+	}
+	y.w.WriteHeader(status)
+}
+
+// dropHops removes what is of a connection.
+func dropHops(h http.Header) {
+	for _, v := range h.Values("Connection") {
+		for name := range strings.SplitSeq(v, ",") {
+			h.Del(textproto.TrimString(name))
+		}
+	}
+	for _, name := range []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
+		h.Del(name)
+	}
+}
+
+// requestFor is what a player's request for one segment makes of a request for another.
+func requestFor(player http.Header, sameHost bool) http.Header {
+	h := player.Clone()
+	dropHops(h)
+	h.Del("Range")
+	h.Set("Accept-Encoding", "identity")
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = nil // not ours
+	}
+	if !sameHost {
+		h.Del("Cookie")
+		h.Del("Authorization")
+	}
+	return h
+}

@@ -1,0 +1,208 @@
+package playlist
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload/fetch"
+	"mpbond/unit"
+)
+
+func mustParse(t testing.TB, s string) *url.URL {
+	u, err := url.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// brief writes a track as "number:url from-to length", i for what initialises.
+func brief(l list) (all []string) {
+	for _, t := range l.tracks {
+		for _, e := range t.entries {
+			s := fmt.Sprintf("%d:%s", e.number, strings.TrimPrefix(e.url, "http://tv.test/"))
+			if e.to >= 0 {
+				s += fmt.Sprintf(" %d-%d", int64(e.from), int64(e.to))
+			}
+			if e.init {
+				s = "i" + s
+			}
+			all = append(all, fmt.Sprintf("%s %v", s, e.length))
+		}
+	}
+	return all
+}
+
+func TestReadHLS(t *testing.T) {
+	at := mustParse(t, "http://tv.test/a/list.m3u8?t=1&_HLS_msn=4&_HLS_part=1")
+	for _, c := range []struct{ text, want string }{
+		{"#EXTM3U\r\n#EXT-X-MEDIA-SEQUENCE:7\r\n#EXTINF:4.5,title, with\r\nx.ts?k=a/b\r\n#EXTINF:4,\r\n/y.ts\r\n", "7:a/x.ts?k=a/b 4.5s|8:y.ts 4s"},
+		{"#EXTM3U\n#EXT-X-MAP:URI=\"i.mp4\",BYTERANGE=\"10@0\"\n#EXTINF:1,\n#EXT-X-BYTERANGE:90@10\nv.mp4\n#EXTINF:1,\n#EXT-X-BYTERANGE:50\nv.mp4\n#EXT-X-MAP:URI=\"i.mp4\",BYTERANGE=\"10@0\"\n#EXTINF:1,\n#EXT-X-BYTERANGE:5\nw.mp4\n",
+			"i0:a/i.mp4 0-10 0s|0:a/v.mp4 10-100 1s|1:a/v.mp4 100-150 1s|2:a/w.mp4 0-5 1s"},
+		{"#EXTM3U\n#EXT-X-MAP:URI=\"i.mp4\",BYTERANGE=\"10\"\n#EXTINF:x,\nv.mp4", "i0:a/i.mp4 0-10 0s|0:a/v.mp4 0s"},
+		{"\ufeff#EXTM3U\n#EXTINF:1,\nhttps://tv.test/s.ts\n#EXTINF:1,\n#EXT-X-BYTERANGE:x@1\nbad.ts\n#EXT-X-PART:URI=\"p\"\n#EXTINF:1,\nhttp://o.test/z.ts#f\n", "1:a/bad.ts 1s|2:http://o.test/z.ts 1s"},
+		{"#EXTM3U\n", ""},
+	} {
+		l, ok := readHLS(at, c.text)
+		if got := strings.Join(brief(l), "|"); !ok || got != c.want {
+			t.Errorf("%q:\n got %s\nwant %s", c.text, got, c.want)
+		}
+		if len(l.tracks) > 0 && l.tracks[0].id != "http://tv.test/a/list.m3u8?t=1" {
+			t.Error(l.tracks[0].id)
+		}
+	}
+	if _, ok := readHLS(at, "<html>"); ok {
+		t.Error("a page is taken for a playlist")
+	}
+	l, _ := readHLS(at, "#EXTM3U\n#EXT-X-MEDIA:TYPE=AUDIO,NAME=\"a,URI=x\",URI=\"b.m3u8\"\n#EXT-X-STREAM-INF:BANDWIDTH=1\nc.m3u8?_HLS_x=1\n")
+	if len(l.tracks) != 0 || l.groups["http://tv.test/a/b.m3u8"] == "" || l.groups["http://tv.test/a/c.m3u8"] == "" || len(l.groups) != 2 {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestReadDASH(t *testing.T) {
+	at := mustParse(t, "http://tv.test/a/x.mpd")
+	now := time.Date(2030, 1, 1, 0, 1, 0, 0, time.UTC)
+	period := func(s string) string {
+		return `<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" mediaPresentationDuration="PT10S"><BaseURL>b/</BaseURL><Period><AdaptationSet>` + s + `</AdaptationSet></Period></MPD>`
+	}
+	for _, c := range []struct{ text, want string }{
+		{period(`<SegmentTemplate timescale="10" duration="40" startNumber="0"/><Representation id="r" bandwidth="9"><SegmentTemplate media="$RepresentationID$-$Number%02d$-$Bandwidth$$$.m4s"/></Representation>`),
+			"0:a/b/r-00-9$.m4s 4s|1:a/b/r-01-9$.m4s 4s|2:a/b/r-02-9$.m4s 4s"},
+		{period(`<Representation id="r"><BaseURL>c/</BaseURL><SegmentTemplate timescale="2" presentationTimeOffset="100" initialization="i" media="$Time$"><SegmentTimeline><S t="100" d="4" r="1"/><S d="6" r="-1"/></SegmentTimeline></SegmentTemplate></Representation>`),
+			"i0:a/b/c/i 0s|100:a/b/c/100 2s|104:a/b/c/104 2s|108:a/b/c/108 3s|114:a/b/c/114 3s"},
+		{period(`<SegmentList duration="5"><Initialization sourceURL="v" range="0-9"/><SegmentURL media="v" mediaRange="10-19"/><SegmentURL media="w"/></SegmentList><Representation id="r"/>`),
+			"i0:a/b/v 0-10 0s|1:a/b/v 10-20 5s|2:a/b/w 5s"},
+		{period(`<Representation id="r"><BaseURL>v.mp4</BaseURL><SegmentBase indexRange="0-9"/></Representation>`), ""},
+		{`<MPD type="dynamic" availabilityStartTime="2030-01-01T00:00:00" timeShiftBufferDepth="PT12S"><Period start="PT10S"><AdaptationSet><Representation id="r"><SegmentTemplate duration="4" media="$Number$"/></Representation></AdaptationSet></Period></MPD>`,
+			"10:a/10 4s|11:a/11 4s|12:a/12 4s"}, // 50 s of the period are over
+		{`<MPD mediaPresentationDuration="PT6S"><Period duration="PT2S"><AdaptationSet><Representation id="r"><SegmentTemplate duration="2" media="p$Number$"/></Representation></AdaptationSet></Period><Period><AdaptationSet><Representation id="r"><SegmentTemplate duration="2" media="q$Number$"/></Representation></AdaptationSet></Period></MPD>`,
+			"1:a/p1 2s|1:a/q1 2s|2:a/q2 2s"},
+	} {
+		m := parseMPD(at, c.text, 0)
+		if m == nil {
+			t.Fatalf("%s is not read", c.text)
+		}
+		if got := strings.Join(brief(m.list(now)), "|"); got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", c.text, got, c.want)
+		}
+	}
+	if parseMPD(at, "<html/>", 0) != nil || parseMPD(at, "<MPD", 0) != nil {
+		t.Error("what is no MPD is read")
+	}
+	for s, want := range map[string]time.Duration{"PT1H2M3.5S": time.Hour + 2*time.Minute + 3500*time.Millisecond, "P1DT1S": 24*time.Hour + time.Second, "": -1, "P": -1, "1": -1} {
+		if d, ok := duration(s); ok != (want >= 0) || ok && d != want {
+			t.Errorf("%q: %v, %v", s, d, ok)
+		}
+	}
+}
+
+// FuzzRead: whatever a playlist has, what is made of it is bounded and makes sense.
+func FuzzRead(f *testing.F) {
+	f.Add("#EXTM3U\n#EXT-X-MAP:URI=\"i\",BYTERANGE=\"1@2\"\n#EXTINF:4,\n#EXT-X-BYTERANGE:3\ns\n#EXT-X-STREAM-INF:\nv\n")
+	f.Add(`<MPD type="dynamic" availabilityStartTime="2030-01-01T00:00:00Z"><Period start="PT1S"><AdaptationSet><SegmentTemplate duration="1" media="$Number%05d$"/><Representation id="1"/></AdaptationSet></Period></MPD>`)
+	f.Add(`<MPD mediaPresentationDuration="P9D"><Period><AdaptationSet><Representation><SegmentTemplate media="$Time$"><SegmentTimeline><S t="18446744073709551615" d="1" r="-1"/><S d="1" r="9223372036854775807"/></SegmentTimeline></SegmentTemplate></Representation></AdaptationSet></Period></MPD>`)
+	at := mustParse(f, "http://tv.test/a/x")
+	now := time.Date(2030, 1, 1, 0, 1, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, text string) {
+		l, _ := readHLS(at, text)
+		if m := parseMPD(at, text, 0); m != nil {
+			l = m.list(now)
+		}
+		n := 0
+		for _, tr := range l.tracks {
+			n += len(tr.entries)
+			for _, e := range tr.entries {
+				if e.from < 0 || e.to >= 0 && e.to <= e.from || e.length < 0 || !strings.HasPrefix(e.url, "http://") {
+					t.Errorf("%+v", e)
+				}
+			}
+			if len(tr.after(0, window)) > mostAhead {
+				t.Error("too much ahead")
+			}
+		}
+		if n > mostSegments {
+			t.Errorf("%d segments", n)
+		}
+	})
+}
+
+// real is a proxy at a real socket.
+func real(t *testing.T) (address string) {
+	t.Helper()
+	own := &http.Transport{}
+	p, err := New(Config{Devices: []fetch.Device{{Name: "own", Transport: own}}, Dial: (&net.Dialer{}).DialContext, memory: unit.MB})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan Result, 1)
+	go func() { r, _ := p.Serve(ctx, l); ended <- r }()
+	t.Cleanup(func() {
+		cancel()
+		if r := <-ended; r.Tunnels != 1 {
+			t.Errorf("%+v", r)
+		}
+	})
+	return l.Addr().String()
+}
+
+// TestTunnel: what is encrypted passes unseen.
+func TestTunnel(t *testing.T) {
+	site := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "#EXTM3U\n") }))
+	defer site.Close()
+	address := real(t)
+	through := site.Client().Transport.(*http.Transport).Clone()
+	through.Proxy = http.ProxyURL(mustParse(t, "http://"+address))
+	defer through.CloseIdleConnections()
+	a, err := (&http.Client{Transport: through}).Get(site.URL + "/x.m3u8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(a.Body)
+	a.Body.Close()
+	if err != nil || string(text) != "#EXTM3U\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	for _, line := range []string{"GET /x HTTP/1.1\r\nHost: evil.test", "GET https://x.test/ HTTP/1.1\r\nHost: x.test", "CONNECT " + address + " HTTP/1.1\r\nHost: " + address} {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "%s\r\n\r\n", line)
+		a, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || a.StatusCode != 400 && a.StatusCode != http.StatusLoopDetected {
+			t.Errorf("%q: %v, %v", line, a, err)
+		}
+		c.Close()
+	}
+}
+
+// TestNotOpen: nobody else is served.
+func TestNotOpen(t *testing.T) {
+	p, err := New(Config{Devices: []fetch.Device{{Name: "own", Transport: &http.Transport{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Serve(t.Context(), l); !fault.Is(err, fault.Usage) {
+		t.Error(err)
+	}
+}

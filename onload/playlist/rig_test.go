@@ -1,0 +1,267 @@
+package playlist
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mpbond/onload/fetch"
+	"mpbond/unit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pipes is a listener in memory, so that time can be virtual.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	mine, its := net.Pipe()
+	select {
+	case p.conns <- its:
+		return mine, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// slow carries so much, over all of its connections, to whoever reads.
+type slow struct {
+	net.Conn
+	l *testLine
+}
+
+func (s slow) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b[:min(len(b), 8<<10)])
+	s.l.mu.Lock()
+	now := time.Now()
+	s.l.free = now.Add(max(0, s.l.free.Sub(now)) + s.l.rate.Time(unit.Bytes(n)))
+	wait := s.l.free.Sub(now)
+	s.l.mu.Unlock()
+	time.Sleep(wait)
+	return n, err
+}
+
+type testLine struct {
+	*http.Transport
+	rate unit.Rate
+	mu   sync.Mutex
+	free time.Time
+	down bool
+}
+
+func (l *testLine) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	down := l.down
+	l.mu.Unlock()
+	if down {
+		return nil, &net.OpError{Op: "dial", Err: net.ErrClosed}
+	}
+	return l.Transport.RoundTrip(r)
+}
+
+// web is a web server with files, that keeps who asked for what.
+type web struct {
+	mu    sync.Mutex
+	files map[string][]byte
+	log   []string // "path range"
+	wrong func(w http.ResponseWriter, r *http.Request) bool
+}
+
+func (s *web) put(name string, data []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[name] = data
+	return data
+}
+
+func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	name := r.URL.RequestURI()
+	data, ok := s.files[name]
+	wrong := s.wrong
+	s.log = append(s.log, strings.TrimSpace(name+" "+r.Header.Get("Range")))
+	s.mu.Unlock()
+	if wrong != nil && wrong(w, r) {
+		return
+	}
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("ETag", fmt.Sprintf("%q", fmt.Sprintf("%d-%x", len(data), data[:min(8, len(data))])))
+	w.Header().Set("X-Name", name)
+	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(data))
+}
+
+// asked counts requests whose line begins so.
+func (s *web) asked(begin string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.log {
+		if strings.HasPrefix(l, begin) {
+			n++
+		}
+	}
+	return n
+}
+
+type rig struct {
+	t      *testing.T
+	web    *web
+	lines  []*testLine
+	proxy  *Proxy
+	player *http.Client
+	stop   func() Result
+}
+
+// newRig makes a server, a proxy with a line for each rate, and a player, in memory.
+func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
+	r := &rig{t: t, web: &web{files: map[string][]byte{}}}
+	origin := newPipes()
+	server := &http.Server{Handler: r.web}
+	go func() { _ = server.Serve(origin) }()
+	cfg := Config{memory: memory}
+	for i, rate := range rates {
+		l := &testLine{rate: rate}
+		l.Transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := origin.dial(ctx, network, addr)
+			return slow{c, l}, err
+		}}
+		r.lines = append(r.lines, l)
+		cfg.Devices = append(cfg.Devices, fetch.Device{Name: fmt.Sprintf("line%d", i), Transport: l})
+	}
+	p, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.proxy = p
+	at := newPipes()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan Result, 1)
+	go func() {
+		res, err := p.Serve(ctx, at)
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- res
+	}()
+	through := &http.Transport{DialContext: at.dial, Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy"}), DisableCompression: true}
+	r.player = &http.Client{Transport: through, CheckRedirect: stay}
+	r.stop = func() Result {
+		through.CloseIdleConnections()
+		cancel()
+		res := <-ended
+		for _, l := range r.lines {
+			l.CloseIdleConnections()
+		}
+		server.Close()
+		time.Sleep(time.Minute) // virtual: what is on its way arrives
+		if !p.board.Done() && len(p.byObject) == 0 {
+			t.Error("the board has something that nobody knows")
+		}
+		return res
+	}
+	return r
+}
+
+// get asks as a player does; want, if not nil, is what must come.
+func (r *rig) get(path string, want []byte, headers ...string) (*http.Response, []byte) {
+	r.t.Helper()
+	q, err := http.NewRequest(http.MethodGet, "http://tv.test"+path, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		q.Header.Set(headers[i], headers[i+1])
+	}
+	a, err := r.player.Do(q)
+	if err != nil {
+		r.t.Errorf("%s: %v", path, err)
+		return nil, nil
+	}
+	defer a.Body.Close()
+	data, err := io.ReadAll(a.Body)
+	if want != nil && (err != nil || !bytes.Equal(data, want)) {
+		r.t.Errorf("%s: %s, %d bytes that are not the %d wanted, %v", path, a.Status, len(data), len(want), err)
+	}
+	return a, data
+}
+
+// held is what the proxy holds, and of which segments.
+func (r *rig) held() (n unit.Bytes, urls []string) {
+	r.proxy.mu.Lock()
+	defer r.proxy.mu.Unlock()
+	for k, s := range r.proxy.shelf {
+		n += s.mem
+		urls = append(urls, k.url)
+	}
+	if n != r.proxy.held {
+		r.t.Errorf("%v held, %v counted", n, r.proxy.held)
+	}
+	return n, urls
+}
+
+func noise(n int, seed int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b)
+	return b
+}
+
+// vod puts a video of HLS on the server, and returns its segments.
+func (r *rig) vod(dir string, n, size int) (all [][]byte) {
+	text := "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-MEDIA-SEQUENCE:5\n"
+	for i := range n {
+		text += fmt.Sprintf("#EXTINF:4.0,\nseg%d.ts?k=%d\n", i, i)
+		all = append(all, r.web.put(fmt.Sprintf("%s/seg%d.ts?k=%d", dir, i, i), noise(size, i)))
+	}
+	r.web.put(dir+"/list.m3u8", []byte(text+"#EXT-X-ENDLIST\n"))
+	return all
+}
+
+// play plays segments as a player does that keeps so much, and tells for how long it
+// stood still after it had begun.
+func (r *rig) play(paths []string, data [][]byte, each, keep time.Duration) (stalled time.Duration) {
+	var ready time.Time // until when it can play
+	for i, p := range paths {
+		if i > 0 {
+			time.Sleep(max(0, time.Until(ready)-keep)) // its buffer is full
+		}
+		r.get(p, data[i])
+		now := time.Now()
+		if i > 0 && now.After(ready) {
+			stalled += now.Sub(ready)
+		}
+		ready = slices.MaxFunc([]time.Time{ready, now}, time.Time.Compare).Add(each)
+	}
+	return stalled
+}

@@ -1,0 +1,402 @@
+package playlist
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"mpbond/onload"
+	"mpbond/unit"
+)
+
+// Bounds of what is kept of playlists.
+const (
+	mostDocuments = 16
+	mostEntries   = 150_000 // of all
+	guess         = 512 * unit.KB
+	freshList     = 500 * time.Millisecond
+)
+
+// document is a playlist that a player has loaded.
+type document struct {
+	id    string
+	mpd   *mpd // of one from which more segments follow with time
+	at    time.Time
+	used  time.Time
+	reels []*reel
+	index map[key]place
+}
+
+// place is where a segment is.
+type place struct {
+	reel *reel
+	at   int
+}
+
+// reel is a track, and how far its player is.
+type reel struct {
+	*track
+	asked   time.Time // when it was used last; zero: it is not
+	number  int64     // that was asked for last
+	request http.Header
+	host    string     // that request is for
+	size    unit.Bytes // of its last segment
+	misfits int
+}
+
+// segment is one that is fetched, or there.
+type segment struct {
+	entry
+	reel    *reel
+	object  int // on the board
+	request http.Header
+
+	answer  *answer
+	size    unit.Bytes // or onload.Unknown
+	split   bool       // several devices bring parts of it
+	buf     []byte
+	have    onload.Spans // if split
+	lead    *job         // if not: who brings what the player is given
+	whole   bool
+	left    bool // to the player itself
+	bars    map[*line]error
+	mem     unit.Bytes // counted as held
+	readers int
+	wanted  bool // the player has asked for it
+	changed chan struct{}
+}
+
+func (s *segment) signal() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// view is what there is from the beginning on, and who tells of more.
+func (s *segment) view() ([]byte, <-chan struct{}) {
+	switch {
+	case s.whole:
+		return s.buf, s.changed
+	case s.split && len(s.have) > 0 && s.have[0].From == 0:
+		return s.buf[:s.have[0].To], s.changed
+	case s.lead != nil:
+		return s.lead.buf, s.changed
+	}
+	return nil, s.changed
+}
+
+// learn takes in a playlist that a player has loaded.
+func (p *Proxy) learn(at *url.URL, kind, text string, off time.Duration) {
+	now := time.Now()
+	d := &document{id: identity(at), used: now, at: now}
+	var l list
+	if kind == "dash" {
+		m := parseMPD(at, text, off)
+		if m == nil {
+			return
+		}
+		if l = m.list(now); m.dynamic() {
+			d.mpd = m
+		}
+	} else {
+		var ok bool
+		if l, ok = readHLS(at, text); !ok {
+			return
+		}
+	}
+	p.mu.Lock()
+	defer p.settle()
+	for id, group := range l.groups {
+		if len(p.groups) < mostSegments {
+			p.groups[id] = group
+		}
+	}
+	p.docs = slices.DeleteFunc(p.docs, func(old *document) bool { return old.id == d.id })
+	p.docs = append(p.docs, d)
+	p.relist(d, l, now)
+	p.bound()
+}
+
+// relist takes in what a playlist says now, and goes on where its player is.
+func (p *Proxy) relist(d *document, l list, now time.Time) {
+	d.reels, d.index, d.at = nil, map[key]place{}, now
+	for _, t := range l.tracks {
+		r := p.playing[t.id]
+		if r == nil {
+			r = &reel{}
+			p.playing[t.id] = r
+		}
+		if r.track = t; t.group == "" {
+			t.group = p.groups[t.id]
+		}
+		d.reels = append(d.reels, r)
+		for i, e := range t.entries {
+			d.index[e.key] = place{r, i}
+			if s := p.shelf[e.key]; s != nil && s.reel == r && s.number != e.number && !e.init {
+				p.forget(s) // the name stands for another segment now
+			}
+		}
+		p.plan(r, now)
+	}
+}
+
+// bound forgets playlists that were not used for longest.
+func (p *Proxy) bound() {
+	sum, last := 0, make(map[*reel]bool)
+	for i := len(p.docs) - 1; i >= 0; i-- {
+		d := p.docs[i]
+		sum += len(d.index)
+		if i == len(p.docs)-1 || len(p.docs)-i <= mostDocuments && sum <= mostEntries {
+			for _, r := range d.reels {
+				last[r] = true
+			}
+			continue
+		}
+		p.docs = p.docs[i+1:]
+		break
+	}
+	for id, r := range p.playing {
+		if !last[r] {
+			p.rest(r)
+			delete(p.playing, id)
+		}
+	}
+}
+
+// want finds the segment that a player asks for, and has it fetched; nil if it is none.
+func (p *Proxy) want(q *http.Request, from, to unit.Bytes) *segment {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.settle()
+	for _, d := range p.docs {
+		if d.mpd != nil && now.Sub(d.at) > freshList {
+			p.relist(d, d.mpd.list(now), now)
+		}
+	}
+	at, d := p.where(q.URL.String(), from, to)
+	if d == nil || p.over || at.reel.misfits >= misfits {
+		return nil
+	}
+	d.used = now
+	p.docs = append(slices.DeleteFunc(p.docs, func(o *document) bool { return o == d }), d)
+	r, e := at.reel, at.reel.entries[at.at]
+	if r.group != "" { // the player has switched to this one
+		for _, other := range p.playing {
+			if other != r && other.group == r.group {
+				p.rest(other)
+			}
+		}
+	}
+	r.request, r.host = q.Header, q.URL.Host
+	if !e.init {
+		if back := r.number - e.number; r.asked.IsZero() || back < 0 || back > 2 { // those asked for at once may come in any order
+			r.number = e.number
+		}
+		r.asked = now
+	}
+	s := p.shelf[e.key]
+	if s != nil && s.left {
+		p.forget(s)
+		p.result.Passed++
+		return nil
+	}
+	if s == nil {
+		s = p.fetchAhead(r, e, now)
+	} else if len(s.have) == 0 && s.answer == nil && !p.underWay(s) { // before all that can wait
+		p.board.Drop(s.object)
+		delete(p.byObject, s.object)
+		p.queue(s, now)
+	}
+	s.readers++
+	p.running.Add(1)
+	s.wanted = true
+	p.judge(s, errors.New("no device works"))
+	p.plan(r, now)
+	return s
+}
+
+// misfit tells that what was fetched is no answer to what the player has asked.
+func (p *Proxy) misfit(s *segment) {
+	p.mu.Lock()
+	defer p.settle()
+	s.reel.misfits++
+	p.forget(s)
+}
+
+// where finds an entry: just those bytes, or the whole that they are of.
+func (p *Proxy) where(name string, from, to unit.Bytes) (place, *document) {
+	for i := len(p.docs) - 1; i >= 0; i-- {
+		for _, k := range []key{{name, from, to}, {name, 0, onload.Unknown}} {
+			if at, ok := p.docs[i].index[k]; ok {
+				return at, p.docs[i]
+			}
+		}
+	}
+	return place{}, nil
+}
+
+func (p *Proxy) underWay(s *segment) bool {
+	for _, j := range p.jobs {
+		if j.seg == s {
+			return true
+		}
+	}
+	return false
+}
+
+// release tells that a player has a segment, or has gone away.
+func (p *Proxy) release(s *segment, served bool) {
+	p.mu.Lock()
+	defer p.running.Done()
+	defer p.settle()
+	s.readers--
+	if served {
+		p.result.Segments++
+		p.result.Bytes += unit.Bytes(len(s.buf))
+	}
+	if s.readers == 0 && (served || s.left || p.shelf[s.key] != s) { // a segment is served once: this is no cache
+		if s.left && !served {
+			p.result.Passed++
+		}
+		p.forget(s)
+	}
+}
+
+// fetchAhead puts a segment on the shelf, to be there at a time.
+func (p *Proxy) fetchAhead(r *reel, e entry, due time.Time) *segment {
+	same := false
+	if u, err := url.Parse(e.url); err == nil {
+		same = u.Host == r.host
+	}
+	s := &segment{entry: e, reel: r, request: requestFor(r.request, same), size: onload.Unknown, bars: map[*line]error{}, changed: make(chan struct{})}
+	if e.to != onload.Unknown {
+		s.size = e.to - e.from
+	}
+	p.shelf[e.key] = s
+	p.queue(s, due)
+	return s
+}
+
+// queue gives a segment to the board. Objects are wanted in the order of their numbers,
+// so these are times.
+func (p *Proxy) queue(s *segment, due time.Time) {
+	s.object = int(due.Sub(p.begun)/(time.Second/4)) * 64
+	for p.byObject[s.object] != nil {
+		s.object++
+	}
+	p.byObject[s.object] = s
+	p.board.Add(onload.Item{Object: s.object, To: s.size})
+}
+
+// plan has the next segments of a track fetched, and forgets others: those that a player
+// has left behind, or jumped away from.
+func (p *Proxy) plan(r *reel, now time.Time) {
+	if r.asked.IsZero() || r.misfits >= misfits {
+		return
+	}
+	next := r.after(r.number, window)
+	wanted := make(map[key]bool, len(next))
+	for _, e := range next {
+		wanted[e.key] = true
+	}
+	room := p.memory - p.held
+	for _, s := range p.shelf {
+		if s.reel == r && s.readers == 0 && !wanted[s.key] {
+			room += s.mem
+			p.forget(s)
+		} else if !s.whole && !s.left {
+			room -= max(0, s.expected()-s.mem)
+		}
+	}
+	due := now
+	for _, e := range next {
+		if p.shelf[e.key] == nil {
+			if room -= max(r.size, guess); room < 0 {
+				return
+			}
+			p.fetchAhead(r, e, due)
+		}
+		due = due.Add(e.length)
+	}
+}
+
+// expected is how large it is, or may be.
+func (s *segment) expected() unit.Bytes {
+	if s.size != onload.Unknown {
+		return s.size
+	}
+	return max(s.reel.size, guess)
+}
+
+// rest forgets what was fetched of a track whose player is gone.
+func (p *Proxy) rest(r *reel) {
+	r.asked = time.Time{}
+	for _, s := range p.shelf {
+		if s.reel == r && s.readers == 0 {
+			p.forget(s)
+		}
+	}
+}
+
+// forget takes a segment from the shelf. Who is served with it goes on.
+func (p *Proxy) forget(s *segment) {
+	if p.shelf[s.key] == s {
+		delete(p.shelf, s.key)
+	}
+	if s.readers > 0 {
+		return
+	}
+	p.countUnused(s)
+	p.drop(s)
+}
+
+// drop frees what there is of a segment.
+func (p *Proxy) drop(s *segment) {
+	if p.byObject[s.object] == s {
+		p.board.Drop(s.object)
+		delete(p.byObject, s.object)
+	}
+	p.held -= s.mem
+	s.mem = 0
+}
+
+func (p *Proxy) countUnused(s *segment) {
+	if !s.wanted {
+		p.result.Unused += s.mem
+	}
+}
+
+// leave leaves a segment to the player itself.
+func (p *Proxy) leave(s *segment, why error) {
+	if s.left || s.whole {
+		return
+	}
+	p.Log.Debug("a segment is left to the player", "url", s.url, "err", why)
+	p.drop(s)
+	s.left, s.split, s.buf, s.have, s.lead = true, false, nil, nil, nil
+	s.signal()
+}
+
+// reserve counts memory for a segment; segments that nobody waits for yet make room for
+// one that somebody does.
+func (p *Proxy) reserve(s *segment, n unit.Bytes) bool {
+	for p.held+n > p.memory && s.readers > 0 {
+		var last *segment
+		for _, o := range p.shelf {
+			if o.readers == 0 && o.mem > 0 && (last == nil || o.object > last.object) {
+				last = o
+			}
+		}
+		if last == nil {
+			break
+		}
+		p.forget(last)
+	}
+	if p.held+n > p.memory {
+		return false
+	}
+	p.held += n
+	s.mem += n
+	return true
+}
