@@ -1,111 +1,179 @@
 package lte
 
-import (
-	"math"
+import "math"
 
-	"mpbond/pbe/cell"
+// Every word has an RNTI, as that is what its CRC does not explain. So the best word
+// for anything looks like a message to somebody, if its place is in his search space
+// and its fields can be. It is believed by its odds alone: how much likelier the soft
+// bits are if it was sent than if it was not, as a natural logarithm, less that of how
+// many words there were to choose from. Neither the noise nor the power of the channel
+// is taken to be what the reference signals say: they say only how much one soft bit
+// is worth against another of the same place. What was not sent, be it noise or a word
+// of somebody else, has odds below 0, whatever the level, size and power.
+
+// enough is what odds must be: of words for which they are no better one in ten at
+// most is by chance.
+var enough = math.Log(10)
+
+// Among all RNTIs those that need no user are few, as are the users who are known. A
+// word by chance has one of them as much less often.
+const (
+	rntiOdds = 16 * math.Ln2
+	userless = float64(maxRA + 2)
 )
 
-// Every word has an RNTI, as that is what its CRC does not explain, so one by chance
-// looks like a message to a stranger if its place is in his search space and its
-// fields can be. Of a stranger a word is believed by its odds: how much likelier what
-// is seen is of a message than of a word by chance, as natural logarithms. The figures
-// are of srsRAN 4G's recordings with noise added, to 5 to 20 dB: at 10 dB enough
-// believes all but 1 % of the messages to strangers, and one word by chance in eight.
-const enough = 3.0
+// slight is what the odds of a word are at least that can be believed of anybody.
+var slight = enough - rntiOdds
 
-// expectation is what the soft bits of a place leave unexplained of a word that was
-// sent: the weight of those that noise turned round, and its variance.
-type expectation struct{ lost, spread float64 }
+// bursts is how much of the weight of a word's soft bits may be against it although
+// they look all alike: what another cell sends is not spread evenly, as noise is. It
+// only saves time.
+const bursts = 0.03
 
-func expect(elements []element) (e expectation) {
+// sight is what the soft bits of a place say, whatever word is there. A soft bit is
+// 2αγ in the mean with a variance of 4γν: γ is known from the reference signals, but
+// not α and ν, which were 1 if these said all.
+type sight struct {
+	bits   float64
+	power  float64 // sum of γ
+	energy float64 // sum of the squares over 4γ
+	weight float64 // half the sum of the weights
+}
+
+func see(elements []element) (s sight) {
 	for i := range elements {
-		e.lost += elements[i].lost
-		e.spread += elements[i].spread
+		e := &elements[i]
+		s.bits += cceBits
+		s.power += e.power
+		s.energy += e.energy
+		s.weight += e.weight
 	}
-	return e
+	return s
 }
 
-// allowed is how much a word leaves at most: four deviations, and as the weight of
-// few bits is not normal, one bit more that is wrong by as much as one in fifty is.
-func (e expectation) allowed() float32 { return float32(e.lost + 4*math.Sqrt(e.spread) + 8) }
-
-// odds are those of the finding at a place whose soft bits weigh all.
-func (c Cell) odds(f *finding, at where, e expectation, all float64) float64 {
-	return evidence(f, e, all) + c.plausibility(&f.dci, at)
-}
-
-// evidence is what the agreement says. The best word for soft bits that hold none
-// agrees by the cube root of the code rate in the mean, and varies by .075 at level 1
-// (measured, 400 words of each size and level, of noise alone and of other words). What
-// is expected of a message is not known better than to .0015, nor is it normal.
-func evidence(f *finding, e expectation, all float64) float64 {
-	level := float64(f.dci.Level)
-	chance := math.Cbrt(float64(f.size+crcBits) / (level * cceBits))
-	spread := 0.075 / math.Sqrt(level)
-	above := max(f.dci.Agreement-chance, 0) / spread
-	deviation := max(2*math.Sqrt(e.spread)/all, 0.0015)
-	below := min(max(1-2*e.lost/all-f.dci.Agreement, 0)/deviation, 2.5)
-	return math.Log(spread/deviation) + (above*above-below*below)/2
-}
-
-// plausibility is what the place and the fields of d say.
-func (c Cell) plausibility(d *DCI, at where) float64 {
-	const (
-		// For each run of blocks after the second: schedulers make few, and chance half as
-		// many as there are groups.
-		scattered = -0.7
-		// For formats of users who are sent data for longer: their first message may be
-		// missed, that of control users is the only one.
-		longer = -2.0
-		// For a block that comes for the first time, as nine in ten do and by chance a
-		// quarter; for one that comes again; and for an MCS that only those have.
-		fresh, again, sizeless = 1.2, -1.5, -1.0
-		// However strange, what is clear enough is believed.
-		unlikely = -3.5
-	)
-	// So many places of all are those of one user.
-	sum := -math.Log(min(float64(candidates(at.level))/float64(at.cces/at.level), 1))
-	switch d.Format {
-	case cell.Format0, cell.Format1A:
-		sum += 1.1 // by chance one in three: half have the flag, of these two thirds blocks
-	case cell.Format2:
-		sum += longer + [...]float64{1: 0.1, 2: 1}[d.N] // seven or three of eight values for precoding
-	default:
-		sum += longer
+// expect is what part of the weight a word that was sent explains at least. How much
+// alike the soft bits are tells how many of them noise turned round: if it can be none,
+// a word that many are against was not sent.
+func (s *sight) expect(elements []element) float64 {
+	alike := s.weight / math.Sqrt(s.power*s.energy)
+	alike = 1 - (1-alike)*(1+2*math.Sqrt(2/s.bits)) // by two deviations
+	scale := s.bits / (s.power * unlike(alike))
+	var lost, spread, all float64
+	for i := range elements {
+		for _, gamma := range &elements[i].gammas {
+			l, v := turned(gamma * scale)
+			lost += l
+			spread += v
+			all += gamma*scale + l
+		}
 	}
-	for _, b := range d.Blocks[:d.N] {
-		switch {
-		case d.Format == cell.Format0:
-			sum += transformable(d.PRB)
-			if b.RV > 0 {
-				sum += again
+	// Four deviations, and as the weight of few bits is not normal, one bit more that is
+	// wrong by as much as one in fifty is.
+	return 1 - (8*lost+4*math.Sqrt(8*spread)+8)/(8*all) - 2*bursts
+}
+
+// unlike is the noise of bits of power 1 that are so much alike: the mean of their
+// weight is that part of the root of the mean of their squares.
+func unlike(alike float64) float64 {
+	at := (1 - alike) * float64(len(unlikeTable)-1) / (1 - noiseAlike)
+	if i := int(at); at >= 0 && i < len(unlikeTable)-1 {
+		return unlikeTable[i] + (at-float64(i))*(unlikeTable[i+1]-unlikeTable[i])
+	}
+	return mostNoise // or no number
+}
+
+// noiseAlike is how much alike the weights of noise are. Bits under mostNoise cannot be
+// told from it.
+const (
+	noiseAlike = 0.79788456 // the root of 2/π
+	mostNoise  = 100.0
+)
+
+// unlikeTable is unlike from 1 down to noiseAlike.
+var unlikeTable = func() (all [257]float64) {
+	for i := range all {
+		alike := 1 - (1-noiseAlike)*float64(i)/float64(len(all)-1)
+		low, high := 0.0, mostNoise
+		for range 40 {
+			noise := (low + high) / 2
+			if lost, _ := turned(1 / noise); (1/noise+lost)*noise/math.Sqrt(1+noise) > alike {
+				low = noise
+			} else {
+				high = noise
 			}
-		case b.RV == 0:
-			sum += fresh
-		default:
-			sum += again
 		}
-		if d.Format != cell.Format0 && b.MCS > 28 {
-			sum += sizeless
-		}
+		all[i] = high
 	}
-	if !d.Distributed {
-		sum += scattered * float64(max(d.PRBs.runs()-2, 0))
-	}
-	return max(sum, unlikely)
+	return
+}()
+
+// needs is what part of the weight a word must explain at least if there is to be so
+// much evidence: all else would be noise.
+func (s *sight) needs(evidence float64) float64 {
+	return math.Sqrt((1-math.Exp(-2*max(evidence, 0)/s.bits))*s.power*s.energy) / s.weight
 }
 
-// transformable is what it says that an uplink has n blocks: by the factors 2, 3 and 5
-// alone, as its transform takes them (36.211 section 5.3.3), or not.
-func transformable(n int) float64 {
-	for _, f := range [...]int{2, 3, 5} {
-		for n > 0 && n%f == 0 {
-			n /= f
+// evidence is by how much the soft bits are likelier if a word was sent than if each
+// bit is by chance, both of the power and with the noise that make the word likeliest:
+// ln 2 for each bit at most. coded are the word's bits in some order, agreement is what
+// part of the weight they explain.
+//
+// There is none if not both halves speak for the word: then half the place has one,
+// and the other something else.
+func (s *sight) evidence(soft []float32, coded []byte, order []int, agreement float64) (sum float64) {
+	fit := agreement * s.weight
+	alpha := fit / s.power
+	noise := max(s.energy-alpha*fit, 1e-9*s.energy) / s.bits
+	scale := alpha / noise
+	at, n := 0, len(soft)/2
+	for _, part := range [...][]float32{soft[:n], soft[n:]} {
+		var half float64
+		for _, b := range part {
+			x := float64(b) * scale
+			if coded[order[at]] == 1 {
+				x = -x
+			}
+			half += worth(x)
+			if at++; at == len(order) {
+				at = 0
+			}
 		}
+		if len(soft) > cceBits && !(half >= enough) {
+			return 0
+		}
+		sum += half
 	}
-	if n == 1 {
-		return 0.5
+	return sum
+}
+
+// worth is how much likelier a bit is than by chance, whose log likelihood ratio is x.
+func worth(x float64) float64 {
+	at := (x + mostWorth) * worthSteps
+	if !(at >= 0) {
+		return math.Ln2 + x
 	}
-	return -4
+	if i := int(min(at, float64(len(worthTable)))); i < len(worthTable)-1 {
+		return worthTable[i] + (at-float64(i))*(worthTable[i+1]-worthTable[i])
+	}
+	return math.Ln2
+}
+
+const (
+	mostWorth  = 16 // beyond it a straight line does
+	worthSteps = 32 // to 1, so that hundreds of bits are wrong by a hundredth
+)
+
+var worthTable = func() (all [2*mostWorth*worthSteps + 1]float64) {
+	for i := range all {
+		all[i] = math.Ln2 - math.Log1p(math.Exp(mostWorth-float64(i)/worthSteps))
+	}
+	return
+}()
+
+// chance is the logarithm of how many words of so many bits can be at a place, over how
+// likely it is that one was sent: a place that is full holds something, as likely of
+// one level and size as of another.
+func (b *blind) chance(bits int, at where) float64 {
+	users := min(1, float64(candidates(at.level))/float64(at.cces/at.level)) // who can be sent something there
+	return float64(bits)*math.Ln2 + math.Log(users*float64(len(levels)*len(b.attempts)))
 }

@@ -1,19 +1,19 @@
 package lte
 
 import (
+	"math"
 	"slices"
 
 	"mpbond/pbe/cell"
 )
 
 // leastFill is how strong a CCE must be, of what the channel makes of a full one;
-// less is an empty one (from srsRAN 4G's recordings, where it costs no message).
-//
-// A full one need not hold a word. Nothing but the search space says that a word
-// was sent, as its RNTI is what the CRC does not explain. So the word must explain
-// the soft bits as well as noise of that strength leaves it possible (allowed), and
-// that of somebody unknown must be likelier a message than by chance (odds).
-const leastFill = 0.3
+// less is an empty one (from srsRAN 4G's recordings, where it costs no message). One of
+// mostFill is looked at whatever the noise may be.
+const (
+	leastFill = 0.3
+	mostFill  = 0.7
+)
 
 // attempt is one size that a candidate may have.
 type attempt struct {
@@ -80,7 +80,8 @@ type finding struct {
 	dci  DCI // without Payload
 	word [maxCoded]byte
 	size int
-	// sure says that it is believed of somebody unknown too.
+	// odds are those of a message to somebody unknown; sure, that they are enough.
+	odds float64
 	sure bool
 }
 
@@ -100,8 +101,7 @@ func (b *blind) search(soft []float32, elements []element, subframe int) {
 			if slices.Contains(b.free[first:first+level], false) {
 				continue
 			}
-			e := expect(elements[first : first+level])
-			if b.place(soft[first*cceBits:(first+level)*cceBits], e, where{first, level, cces, subframe}) {
+			if b.place(soft[first*cceBits:(first+level)*cceBits], elements[first:first+level], where{first, level, cces, subframe}) {
 				clear(b.free[first : first+level])
 			}
 		}
@@ -111,31 +111,39 @@ func (b *blind) search(soft []float32, elements []element, subframe int) {
 // where is a place in a subframe.
 type where struct{ first, level, cces, subframe int }
 
-// place adds the words of each size that can be at a place and leave no more of the
-// soft bits' weight unexplained than is allowed. It tells whether one of them is sure.
-func (b *blind) place(soft []float32, e expectation, at where) bool {
-	var all float32
-	for _, s := range soft {
-		all += max(s, -s)
-	}
-	least, best := 1-2*float64(e.allowed()/all), 0.0 // agreement: of any, and of the best sure one
+// place adds the words of each size that can be at a place and may be believed. It
+// tells whether one of them is sure.
+func (b *blind) place(soft []float32, elements []element, at where) bool {
+	see := see(elements)
+	all, expected := float32(2*see.weight), see.expect(elements)
+	best := 0.0 // agreement of a sure one
 	for i := range b.attempts {
 		a := &b.attempts[i]
 		common := len(a.common) > 0 && mayBeCommon(at.level, at.first, at.cces)
 		if len(a.own) == 0 && !common {
 			continue
 		}
+		chance := b.chance(a.size+crcBits, at)
+		least := max(expected, see.needs(chance+slight))
 		agreement := b.decode(soft, all, a, max(least, best))
 		if !(agreement >= least && agreement > best) { // so that what is no number is refused
 			continue
 		}
 		c := finding{size: a.size}
-		if c.dci, c.sure = b.can(a, at, common); !c.sure {
+		var ok bool
+		if c.dci, ok = b.can(a, at, common); !ok {
+			continue
+		}
+		c.odds = see.evidence(soft, b.coded, a.order, agreement) - chance
+		if !c.dci.RNTI.User() {
+			c.odds += rntiOdds - math.Log(userless)
+		}
+		if !(c.odds >= slight) {
 			continue
 		}
 		copy(c.word[:], b.word[:a.size])
 		c.dci.Agreement = agreement
-		if c.sure = !c.dci.RNTI.User() || b.cell.odds(&c, at, e, float64(all)) >= enough; c.sure {
+		if c.sure = c.odds >= enough; c.sure {
 			best = agreement
 		}
 		b.found = append(b.found, c)

@@ -207,7 +207,18 @@ func (c Cell) clusters(d *DCI, r int, rest fields) bool {
 	d.PRBs.fill(ends[2]*p, min(ends[3]*p, c.PRB))
 	d.PRB = d.PRBs.count()
 	d.uplink(rest)
-	return transformable(d.PRB) > 0
+	return transformable(d.PRB)
+}
+
+// transformable tells whether an uplink can have n blocks: the factors 2, 3 and 5 alone,
+// as its transform takes them (36.211 section 5.3.3).
+func transformable(n int) bool {
+	for _, f := range [...]int{2, 3, 5} {
+		for n > 0 && n%f == 0 {
+			n /= f
+		}
+	}
+	return n == 1
 }
 
 // mostSpread is how many distributed blocks one user of a cell from 50 PRB on is given

@@ -93,6 +93,7 @@ func (t *transmitter) through(tb testing.TB, ch Channel) (out []complex64) {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	tx.gain *= math.Pow(10, t.gain/20)
 	next := 0
 	tx.multicast = t.multicast
 	for i, number := range t.numbers {

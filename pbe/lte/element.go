@@ -3,28 +3,36 @@ package lte
 import "math"
 
 // element is what is known of a CCE's soft bits before they are decoded. They are
-// log likelihood ratios: if the channel makes a bit of power γ times the noise's,
-// its soft bit is 2γ in the mean, with a variance of 4γ.
+// log likelihood ratios if the reference signals say all: if the channel makes a bit
+// of power γ times the noise's, its soft bit is 2γ in the mean, with a variance of 4γ.
 type element struct {
 	// fill is the mean of the soft bits' weight, clean that of a full element without
 	// noise, and noise that of an empty one.
 	fill, clean, noise float64
-	// lost and spread are the mean and the variance of the weight of those bits that
-	// noise turned round, if it is full.
-	lost, spread float64
+	// gammas are those of the groups of eight bits, of which n are known.
+	gammas [cceREGs]float64
+	n      int
+	// What a sight is the sum of.
+	power, energy, weight float64
 }
 
 // add counts one group of eight bits whose γ is known.
 func (e *element) add(gamma float64, soft []float32) {
-	n := float64(len(soft)) / cceBits
+	var weight, square float64
 	for _, s := range soft {
-		e.fill += math.Abs(float64(s)) / cceBits
+		x := float64(s)
+		weight += math.Abs(x)
+		square += x * x
 	}
-	e.clean += 2 * gamma * n
-	e.noise += 2 * math.Sqrt(gamma*2/math.Pi) * n
-	lost, spread := turned(gamma)
-	e.lost += lost * float64(len(soft))
-	e.spread += spread * float64(len(soft))
+	n := float64(len(soft))
+	e.fill += weight / cceBits
+	e.clean += 2 * gamma * n / cceBits
+	e.noise += 2 * math.Sqrt(gamma*2/math.Pi) * n / cceBits
+	e.gammas[e.n] = gamma
+	e.n++
+	e.power += gamma * n
+	e.energy += square / (4 * gamma)
+	e.weight += weight / 2
 }
 
 // turned are the mean and the variance of the weight of a bit of γ that noise turned
@@ -54,7 +62,9 @@ var turnedTable = func() (all [5*turnedSteps + 1][2]float64) {
 
 const turnedSteps = 64
 
-// full tells whether the element can have been sent.
+// full tells whether the element can have been sent: whether it is stronger than noise
+// alone by two deviations.
 func (e *element) full() bool {
-	return e.fill >= max(leastFill*e.clean, min(1.4*e.noise, 0.7*e.clean))
+	const noise = 1.2 // its weight varies by three quarters, that of a CCE's bits by .09
+	return e.fill >= max(leastFill*e.clean, min(noise*e.noise, mostFill*e.clean))
 }

@@ -1,6 +1,10 @@
 package lte
 
-import "mpbond/pbe/cell"
+import (
+	"math"
+
+	"mpbond/pbe/cell"
+)
 
 // How long users are remembered, in subframes: those that were believed, and those
 // that were heard but not believed.
@@ -9,17 +13,23 @@ const (
 	rememberGuess = 20
 )
 
-// history remembers the users of a cell: a word whose RNTI is known needs no other
-// proof, as one by chance would have another.
+// history remembers the users of a cell: a word by chance has the RNTI of somebody
+// known, or of an earlier guess, as seldom as there are few of them.
 type history struct {
 	now     int
-	heard   map[cell.RNTI]int // when believed
-	guessed map[cell.RNTI]int // when not
-	chosen  []*finding        // of a subframe
+	heard   map[cell.RNTI]int   // when believed
+	guessed map[cell.RNTI]guess // that were not
+	chosen  []*finding          // of a subframe
+}
+
+// guess is when a word was heard that was not believed, and its odds.
+type guess struct {
+	at   int
+	odds float64
 }
 
 func newHistory() *history {
-	return &history{heard: map[cell.RNTI]int{}, guessed: map[cell.RNTI]int{}}
+	return &history{heard: map[cell.RNTI]int{}, guessed: map[cell.RNTI]guess{}}
 }
 
 // next goes on to the next subframe.
@@ -30,28 +40,41 @@ func (h *history) next() {
 				delete(h.heard, r)
 			}
 		}
-		for r, at := range h.guessed {
-			if h.now-at > rememberGuess {
+		for r, g := range h.guessed {
+			if h.now-g.at > rememberGuess {
 				delete(h.guessed, r)
 			}
 		}
 	}
 }
 
-// knows tells whether r was believed of late, or guessed in another subframe.
-func (h *history) knows(r cell.RNTI) bool {
-	if !r.User() {
-		return true // one of a few
-	}
-	if at, ok := h.heard[r]; ok && h.now-at <= rememberUser {
+// believes tells whether a word is believed, and remembers it if not.
+func (h *history) believes(c *finding) bool {
+	r := c.dci.RNTI
+	if c.sure {
 		return true
 	}
-	at, ok := h.guessed[r]
-	return ok && at != h.now && h.now-at <= rememberGuess
+	if !r.User() {
+		return false
+	}
+	if at, ok := h.heard[r]; ok && h.now-at <= rememberUser {
+		return c.odds+rntiOdds-math.Log(float64(len(h.heard))) >= enough
+	}
+	g, ok := h.guessed[r]
+	if ok && h.now-g.at > rememberGuess {
+		ok = false
+	}
+	if ok && g.at != h.now && c.odds+g.odds+rntiOdds-math.Log(rememberGuess) >= enough {
+		return true
+	}
+	if !ok || c.odds > g.odds {
+		h.guessed[r] = guess{h.now, c.odds}
+	}
+	return false
 }
 
 // believe makes messages of those of a subframe's words that are believed: of each
-// place the one that explains most, if no larger one holds another.
+// place the likeliest one, if no larger one holds another.
 func (h *history) believe(found []finding) []DCI {
 	h.next()
 	h.chosen = h.chosen[:0]
@@ -64,7 +87,9 @@ func (h *history) believe(found []finding) []DCI {
 		}
 		if best := h.best(found[:n]); best != nil {
 			h.chosen = append(h.chosen, best)
-			h.heard[best.dci.RNTI] = h.now
+			if best.dci.RNTI.User() {
+				h.heard[best.dci.RNTI] = h.now
+			}
 			size += best.size
 		}
 		found = found[n:]
@@ -82,7 +107,7 @@ func (h *history) believe(found []finding) []DCI {
 	return out
 }
 
-// best is the word that is believed of those of one place.
+// best is the word that is believed of those of one place: the one with the best odds.
 func (h *history) best(found []finding) (best *finding) {
 	for _, c := range h.chosen {
 		// Places of one size do not overlap, and smaller ones lie in larger ones.
@@ -91,15 +116,9 @@ func (h *history) best(found []finding) (best *finding) {
 		}
 	}
 	for i := range found {
-		c := &found[i]
-		if best != nil && c.dci.Agreement <= best.dci.Agreement {
-			continue
+		if c := &found[i]; h.believes(c) && (best == nil || c.odds > best.odds) {
+			best = c
 		}
-		if !c.sure && !h.knows(c.dci.RNTI) {
-			h.guessed[c.dci.RNTI] = h.now
-			continue
-		}
-		best = c
 	}
 	return best
 }

@@ -94,9 +94,13 @@ func (s *score) add(o score) {
 
 // score has both searches look through the same soft bits.
 func (v vector) score(t *testing.T, samples []complex64) (s score) {
-	truth := v.truth(t)
+	return scored(t, v.cell, v.size, v.truth(t), samples)
+}
+
+// scored is the score of both where truth was sent.
+func scored[M any](t *testing.T, c Cell, size int, truth map[string]M, samples []complex64) (s score) {
 	s.all = len(truth)
-	r, err := NewReceiver(v.size * spacing)
+	r, err := NewReceiver(size * spacing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,9 +111,9 @@ func (v vector) score(t *testing.T, samples []complex64) (s score) {
 		w.Decode()
 		r.Done(w)
 		if plain == nil {
-			plain = newBlind(v.cell, w.decoder.attempts)
+			plain = newBlind(c, w.decoder.attempts)
 		}
-		noise := float64(v.cell.Ports)*w.noise/w.soft.mean*1.2 + 0.005 // as soften scales them
+		noise := float64(c.Ports)*w.noise/w.soft.mean*1.2 + 0.005 // as soften scales them
 		soft := slices.Clone(w.bits)
 		for i := range soft {
 			soft[i] *= float32(noise / 2)

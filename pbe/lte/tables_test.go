@@ -215,9 +215,13 @@ func TestDistributed(t *testing.T) {
 func TestNoNumber(t *testing.T) {
 	c := Cell{PRB: 25, Ports: 1}
 	b := newBlind(c, newAttempts(c))
-	best := func(soft []float32, lost float64) []DCI {
+	best := func(soft []float32, gamma float64) []DCI {
 		b.found = b.found[:0]
-		b.place(soft, expectation{lost: lost}, where{0, 8, 8, 0})
+		var elements [8]element
+		for i := range 8 * cceREGs {
+			elements[i/cceREGs].add(gamma, soft[8*i:][:8])
+		}
+		b.place(soft, elements[:], where{0, 8, 8, 0})
 		return newHistory().believe(b.found)
 	}
 	d := DCI{RNTI: rntiSI, Format: cell.Format1A, Payload: toBits("1000000000000001000000000")}

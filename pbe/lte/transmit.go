@@ -28,6 +28,7 @@ type Transmitter struct {
 	fft     *fft
 	channel *channel
 	rate    float64 // of codes, at most
+	gain    float64 // of the PDCCH over the reference signals
 
 	ports      [2][perSubframe][]complex128
 	row        []complex128
@@ -51,7 +52,7 @@ func NewTransmitter(c Cell, rate int, ch Channel, seed uint64) (*Transmitter, er
 	if _, err := NewReceiver(rate); err != nil || !c.valid() || c.subcarriers() >= size {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%+v at %d samples per second: there is no such cell", c, rate), "")
 	}
-	t := &Transmitter{cell: c, size: size, rnd: rand.New(rand.NewPCG(seed, 7)), fft: newFFT(size), ref: newReference(c), orders: map[int][]int{},
+	t := &Transmitter{gain: 1, cell: c, size: size, rnd: rand.New(rand.NewPCG(seed, 7)), fft: newFFT(size), ref: newReference(c), orders: map[int][]int{},
 		row: make([]complex128, c.subcarriers()), time: make([]complex128, size), samples: make([]complex64, subframeLen(size))}
 	t.channel = newChannel(ch, c, size, t.rnd)
 	t.rate = codeRate(ch.SNR)
@@ -138,6 +139,11 @@ func (t *Transmitter) Send(number int64, cfi int, messages []DCI) []complex64 {
 			bits[i] = coded[order[i%len(order)]] ^ scramble[i]
 		}
 		t.put(pdcch[d.CCE*cceBits/2:][:d.Level*cceBits/2], bits)
+	}
+	for p := range t.cell.Ports {
+		for _, r := range pdcch {
+			t.ports[p][r.l][r.k] *= complex(t.gain, 0)
+		}
 	}
 	t.put(t.pcfich, t.indicators[index][cfi])
 	if index == 0 {

@@ -19,8 +19,10 @@ type transmitter struct {
 	twoBits bool
 	// rntis are the users.
 	rntis []cell.RNTI
-	sent  []sent
-	cfis  []int
+	// gain is that of the PDCCH over the reference signals, in dB.
+	gain float64
+	sent []sent
+	cfis []int
 	// numbers are those of the subframes.
 	numbers   []int64
 	multicast [10]bool
@@ -75,7 +77,7 @@ func (t *transmitter) message(at where) (DCI, bool) {
 			d.Payload[0] = 1
 		}
 		clear(d.Payload[sizes[f]-4:])
-		if t.cell.parse(&d) && (f != cell.Format0 || transformable(d.PRB) > 0) {
+		if t.cell.parse(&d) && (f != cell.Format0 || transformable(d.PRB)) {
 			return d, true
 		}
 	}

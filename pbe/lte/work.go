@@ -74,7 +74,7 @@ func (w *Work) control() {
 	for _, r := range w.decoder.pcfich {
 		w.bits = w.soft.group(w.grid, r, w.bits)
 	}
-	w.sub.CFI, _ = cfi(w.bits, w.decoder.scramblePCFICH[w.sub.Index])
+	w.sub.CFI = cfi(w.bits, w.decoder.scramblePCFICH[w.sub.Index])
 }
 
 // soften makes soft bits of all elements.

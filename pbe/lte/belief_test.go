@@ -1,0 +1,233 @@
+package lte
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"mpbond/pbe/cell"
+)
+
+var beliefCell = Cell{ID: 302, PRB: 50, Ports: 2, Sixths: 6}
+
+// drawn are n subframes of random messages to some users, and what tells these apart.
+func drawn(c Cell, size, n int, seed uint64, users int) (*transmitter, map[string]int) {
+	tx := newTransmitter(c, size, seed)
+	for len(tx.rntis) < users {
+		tx.rntis = append(tx.rntis, cell.RNTI(0x100+tx.rnd.IntN(0xF000)))
+	}
+	for i := range n {
+		tx.subframe(500+i/10, i%10, 1+i%3)
+	}
+	truth := map[string]int{}
+	for _, s := range tx.sent {
+		truth[s.d.key(&Subframe{SFN: 500 + s.subframe/10, Index: s.subframe % 10})] = s.d.Level
+	}
+	return tx, truth
+}
+
+// drawing is how many subframes are drawn, and by what seed: with -seeds, as many as for
+// the table of docs/pbe.md.
+func drawing() (subframes int, seed uint64) {
+	if *seeds > 0 {
+		return 200, 5 + uint64(*seeds)
+	}
+	return 40, 5
+}
+
+// TestPower: a PDCCH that is weaker or stronger than the reference signals is heard as
+// well as by the plain search, which does not know these.
+func TestPower(t *testing.T) {
+	n, seed := drawing()
+	snrs := []float64{15}
+	if *seeds > 0 {
+		snrs = []float64{10, 15, 20, 25}
+	}
+	for _, snr := range snrs {
+		for _, db := range []float64{3, -3, -6} {
+			tx, truth := drawn(beliefCell, 1024, n, seed, 4)
+			tx.gain = db
+			s := scored(t, beliefCell, 1024, truth, tx.through(t, EPA(5, 500, snr, 3)))
+			if t.Logf("SNR %v dB, PDCCH %+v dB: %+v", snr, db, s); snr >= 15 && (s.ours < s.theirs || s.oursFalse > 0) {
+				t.Error("worse than the plain search")
+			}
+		}
+	}
+}
+
+// TestNeighbour: under a second cell of the same timing, which is not as even as noise,
+// more is heard than by the plain search, and hardly anything that was not sent.
+func TestNeighbour(t *testing.T) {
+	n, seed := drawing()
+	dbs := []float64{-8}
+	if *seeds > 0 {
+		dbs = []float64{-6, -10, -15}
+	}
+	for _, id := range []int{303, 308} { // with reference signals elsewhere, and there
+		for _, db := range dbs {
+			other, _ := drawn(Cell{ID: id, PRB: 50, Ports: 2, Sixths: 6}, 1024, n, 77, 4)
+			tx, truth := drawn(beliefCell, 1024, n, seed, 4)
+			x, y := tx.through(t, EPA(5, 500, 25, 3)), other.through(t, EPA(5, 500, 40, 9))
+			g := complex64(complex(math.Pow(10, db/20), 0))
+			for i := range x {
+				x[i] += g * y[i]
+			}
+			s := scored(t, beliefCell, 1024, truth, x)
+			if t.Logf("cell %d at %v dB: %+v", id, db, s); s.ours < s.theirs || s.oursFalse > s.all/100 {
+				t.Error("worse than the plain search")
+			}
+		}
+	}
+}
+
+// TestStrangers: all who come once are heard from 15 dB on, at level 1 as well.
+func TestStrangers(t *testing.T) {
+	n, seed := drawing()
+	snrs, sizes := []float64{15}, map[int]int{25: 512}
+	if *seeds > 0 {
+		snrs, sizes = []float64{10, 15, 20, 30}, map[int]int{25: 512, 50: 1024, 100: 2048}
+	}
+	for prb, size := range sizes {
+		for _, snr := range snrs {
+			c := Cell{ID: 302, PRB: prb, Ports: 2, Sixths: 6}
+			tx, truth := drawn(c, size, n, seed, 3000)
+			s := scored(t, c, size, truth, tx.through(t, EPA(5, 500, snr, 3)))
+			if t.Logf("%d PRB at %v dB: %+v", prb, snr, s); snr >= 15 && s.ours < s.all || s.oursFalse > s.all/100 {
+				t.Error("not all heard")
+			}
+		}
+	}
+}
+
+// TestEvidence: for the best word for what is none there is less evidence than there are
+// words to choose from, be it noise or a word of somebody else, at any level and size.
+func TestEvidence(t *testing.T) {
+	n := 20
+	if *seeds > 0 {
+		n = 400
+	}
+	b := newBlind(beliefCell, newAttempts(beliefCell))
+	for _, kind := range []string{"noise", "others"} {
+		for _, a := range b.attempts {
+			for _, level := range levels {
+				rnd := rand.New(rand.NewPCG(4, 4))
+				var sum, squares float64
+				most := math.Inf(-1)
+				for range n {
+					soft := make([]float32, level*cceBits)
+					elements := make([]element, level)
+					for i := range soft {
+						soft[i] = float32(rnd.NormFloat64())
+						if kind == "others" {
+							soft[i] = float32(math.Copysign(1, float64(soft[i])))
+						}
+					}
+					for i := range level * cceREGs {
+						elements[i/cceREGs].add(1, soft[8*i:][:8])
+					}
+					see := see(elements)
+					agreement := b.decode(soft, float32(2*see.weight), &a, 0)
+					odds := see.evidence(soft, b.coded, a.order, agreement) - float64(a.size+crcBits)*math.Ln2
+					sum, squares, most = sum+odds, squares+odds*odds, max(most, odds)
+				}
+				mean := sum / float64(n)
+				t.Logf("%s, %d bits at level %d: %.1f, deviation %.1f, at most %.1f", kind, a.size+crcBits, level, mean, math.Sqrt(squares/float64(n)-mean*mean), most)
+				if mean > -2 || most > 12 {
+					t.Error("too much")
+				}
+			}
+		}
+	}
+}
+
+// TestHalf: a word beside something else is none of the place of both, however clear.
+func TestHalf(t *testing.T) {
+	b := newBlind(beliefCell, newAttempts(beliefCell))
+	rnd := rand.New(rand.NewPCG(1, 1))
+	a := b.attempts[0]
+	payload := make([]byte, a.size)
+	coded := encode(addCRC(payload, 100), nil)
+	soft := make([]float32, 8*cceBits)
+	elements := make([]element, 8)
+	for i := range soft {
+		soft[i] = 1 - 2*float32(coded[a.order[i%len(a.order)]])
+	}
+	evidence := func() float64 {
+		clear(elements)
+		for i := range 8 * cceREGs {
+			elements[i/cceREGs].add(1, soft[8*i:][:8])
+		}
+		see := see(elements)
+		return see.evidence(soft, coded, a.order, b.decode(soft, float32(2*see.weight), &a, 0))
+	}
+	if all := evidence(); all < 8*cceBits*math.Ln2*0.99 {
+		t.Errorf("%v for a clear word", all)
+	}
+	for i := range soft[4*cceBits:] {
+		soft[4*cceBits+i] = 1 - 2*float32(rnd.IntN(2))
+	}
+	if half := evidence(); half != 0 {
+		t.Errorf("%v for half a word", half)
+	}
+}
+
+// TestAlike: of soft bits as the channel makes them, of any power, a word that was sent
+// seldom explains less than is expected.
+func TestAlike(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 5))
+	for _, gamma := range []float64{0.5, 2, 4, 10, 1000} {
+		under := 0
+		const n = 1000
+		for range n {
+			soft := make([]float32, cceBits)
+			var fit, all float64
+			for i := range soft {
+				x := 2*gamma + 2*math.Sqrt(gamma)*rnd.NormFloat64()
+				soft[i], fit, all = float32(x), fit+x, all+math.Abs(x)
+			}
+			elements := make([]element, 1)
+			for g := range cceREGs {
+				elements[0].add(4*gamma, soft[8*g:][:8]) // 6 dB less than the reference signals say
+			}
+			see := see(elements)
+			if expected := see.expect(elements); fit/all < expected {
+				under++
+			} else if gamma == 1000 && expected < 0.9 {
+				t.Errorf("%v expected of what is clear", expected)
+			}
+		}
+		if under > n/200 {
+			t.Errorf("γ %v: %d of %d explain less", gamma, under, n)
+		}
+	}
+}
+
+// TestHistory: of who was believed, or guessed in another subframe, less is needed for a
+// while.
+func TestHistory(t *testing.T) {
+	word := func(r cell.RNTI, odds float64) *finding {
+		return &finding{dci: DCI{RNTI: r}, odds: odds, sure: odds >= enough}
+	}
+	h := newHistory()
+	h.next()
+	h.heard[100] = h.now
+	if !h.believes(word(100, -5)) || h.believes(word(200, -1)) || h.believes(word(200, -1)) || !h.believes(word(300, 3)) {
+		t.Error("at once")
+	}
+	h.next()
+	if !h.believes(word(200, 0)) || h.believes(word(200, -8)) {
+		t.Error("a guess is not remembered for what it is")
+	}
+	for range rememberGuess {
+		h.next()
+	}
+	if h.believes(word(200, -1)) || !h.believes(word(100, -5)) {
+		t.Error("after 20 subframes")
+	}
+	for range 3 * rememberUser {
+		h.next()
+	}
+	if h.believes(word(100, -5)) || len(h.heard) > 0 || len(h.guessed) > 1 {
+		t.Error("remembered for ever")
+	}
+}
