@@ -60,11 +60,6 @@ func (m *Map) fill(from, to int) {
 	}
 }
 
-// runs is how many stretches of blocks there are.
-func (m Map) runs() int {
-	return bits.OnesCount64(m[0]&^(m[0]<<1)) + bits.OnesCount64(m[1]&^(m[1]<<1|m[0]>>63))
-}
-
 func (m Map) count() int { return bits.OnesCount64(m[0]) + bits.OnesCount64(m[1]) }
 
 // fields reads one after the other.
