@@ -273,6 +273,21 @@ type OnloadStatus struct {
 	CarriedBytes unit.Bytes `json:"carried_bytes"`
 	// Tunnels are the connections that are carried now, oldest first; never null.
 	Tunnels []Tunnel `json:"tunnels"`
+	// Page is the helper's page for photos, if it has one.
+	Page *OnloadPage `json:"page,omitempty"`
+}
+
+// OnloadPage is a helper's own page, by which photos of a browser go up.
+type OnloadPage struct {
+	Listen string   `json:"listen"`
+	URLs   []string `json:"urls"` // where browsers of the local network find it; never null
+	Code   string   `json:"code"` // lets them in
+	// Files that are not confirmed yet, that the endpoint has confirmed, and that failed,
+	// of the list that the page shows.
+	Waiting    int        `json:"waiting"`
+	Sent       int        `json:"sent"`
+	Failed     int        `json:"failed"`
+	SpoolBytes unit.Bytes `json:"spool_bytes"` // on the helper's disk
 }
 
 // Tunnel is a connection that a helper has made for a primary. Up is from the primary.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,8 @@ type onloadConfig struct {
 	// Allow lists addresses that are connected to although they are private, like
 	// "192.168.7.0/24".
 	Allow []netip.Prefix `toml:"allow"`
+	// Page is the helper's own page, by which photos of a browser go up: [onload.page].
+	Page pageConfig `toml:"page"`
 }
 
 // onloadFlag is that by which an allowance is given.
@@ -91,7 +94,7 @@ func (c onloadConfig) check() error {
 	case (c.Allowance.Permit != "") != (c.PermitKey != "") || c.PermitCell != "" && c.PermitKey == "":
 		return bad(`the allowance "permit HOST:PORT" and permit_key belong together`)
 	}
-	return nil
+	return c.Page.check(c)
 }
 
 // allOnloading stands, among caps, for what is carried for onloading.
@@ -109,6 +112,7 @@ type onloading struct {
 	l      *tcp.Listener
 	plan   *plan.Keeper   // nil: not by caps
 	permit *permit.Keeper // nil: not by permit
+	page   *onloadPage    // nil: none
 	now    atomic.Pointer[reckoned]
 }
 
@@ -157,6 +161,9 @@ func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Ke
 	line.Ledger = r.usage.Ledger(policy.ForOnload)
 	o.relay = relay.New(relay.Config{Key: key, Trust: r.trust, Line: line, Allow: cfg.Allow, May: o.may, Log: slog.Default()})
 	o.reckon(time.Now())
+	if err := o.usePage(lends.Mark); err != nil {
+		return err
+	}
 	r.onload = o
 	return nil
 }
@@ -270,11 +277,24 @@ func (o *onloading) run(ctx context.Context) error {
 		all.Go(func() { o.permit.Run(ctx) })
 	}
 	all.Go(func() { o.keepReckoning(ctx) })
+	failed := make(chan error, 1)
+	if o.page != nil {
+		o.page.show(os.Stderr)
+		all.Go(func() {
+			failed <- o.page.run(ctx)
+			cancel()
+		})
+	}
 	slog.Info("connections are taken for onloading", "at", o.l.Addr(), "allowance", o.cfg.Allowance)
 	if err := o.relay.Serve(ctx, o.l); ctx.Err() == nil {
 		return err
 	}
-	return nil
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
+	}
 }
 
 // keepReckoning reckons what may be carried, and announces this device while that is
@@ -320,7 +340,7 @@ func (o *onloading) status() *api.OnloadStatus {
 	}
 	n := o.now.Load()
 	st := &api.OnloadStatus{Listen: o.l.Addr().String(), Allowance: o.cfg.Allowance.String(), Open: true, Why: n.Why, Bounded: !n.Free,
-		DayBytes: n.Bytes, CarriedBytes: n.carried, Tunnels: []api.Tunnel{}}
+		DayBytes: n.Bytes, CarriedBytes: n.carried, Tunnels: []api.Tunnel{}, Page: o.page.status()}
 	if err := o.open(); err != nil {
 		st.Open, st.Why = false, err.Error()
 	}
@@ -346,6 +366,9 @@ func printOnload(w io.Writer, o api.OnloadStatus) {
 		left = fmt.Sprintf(" of %v, %v are left", policy.Volume(o.DayBytes), policy.Volume(o.LeftBytes))
 	}
 	fmt.Fprintf(w, "onloaded today: %v%s; %d connections now\n", policy.Volume(o.CarriedBytes), left, len(o.Tunnels))
+	if o.Page != nil {
+		printPage(w, *o.Page)
+	}
 }
 
 // findOnload looks for helpers on the local networks.

@@ -141,17 +141,21 @@ func TestOnload(t *testing.T) {
 func TestOnloadConfig(t *testing.T) {
 	key := mustGenerate(t).Public().String()
 	for text, want := range map[string]string{
-		"allowance = \"caps\"":                                                 "needs interface",
-		"allowance = \"caps\"\ninterface = \"wwan0\"":                          "plan",
-		"allowance = \"50MB\"\nplan = \"10GB\"":                                "\"caps\"",
-		"allowance = \"caps\"\ninterface=\"w\"\nplan = \"10GB\"\nreset_day=32": "1 to 31",
-		"allowance = \"permit h:1\"":                                           "permit_key",
-		"allowance = \"50MB\"\npermit_key = \"" + key + "\"":                   "permit_key",
-		"allowance = \"permit h:1\"\npermit_key = \"mpb1\"":                    "key",
-		"allowance = \"much\"":                                                 "no allowance",
-		"allowance = \"50MB\"\nlisten = \"192.0.2.1:7604\"":                    "listen",
-		"alowance = \"50MB\"":                                                  "did you mean \"allowance\"",
-		"allowance = \"50MB\"\nallow = [\"10.0.0.0\"]":                         "allow",
+		"allowance = \"caps\"":                                                  "needs interface",
+		"allowance = \"caps\"\ninterface = \"wwan0\"":                           "plan",
+		"allowance = \"50MB\"\nplan = \"10GB\"":                                 "\"caps\"",
+		"allowance = \"caps\"\ninterface=\"w\"\nplan = \"10GB\"\nreset_day=32":  "1 to 31",
+		"allowance = \"permit h:1\"":                                            "permit_key",
+		"allowance = \"50MB\"\npermit_key = \"" + key + "\"":                    "permit_key",
+		"allowance = \"permit h:1\"\npermit_key = \"mpb1\"":                     "key",
+		"allowance = \"much\"":                                                  "no allowance",
+		"allowance = \"50MB\"\nlisten = \"192.0.2.1:7604\"":                     "listen",
+		"alowance = \"50MB\"":                                                   "did you mean \"allowance\"",
+		"allowance = \"50MB\"\nallow = [\"10.0.0.0\"]":                          "allow",
+		"[onload.page]\nto = \"http://h/\"":                                     "allowance",
+		"allowance = \"50MB\"\n[onload.page]\nto = \"h\"":                       "web address",
+		"allowance = \"50MB\"\n[onload.page]\nto = \"http://h/x\"":              "slash",
+		"allowance = \"50MB\"\n[onload.page]\nto = \"http://h/\"\nhome = \"w\"": "interface",
 	} {
 		write(t, filepath.Join(home(t), "helper.toml"), "[onload]\n"+text)
 		code, _, errs := mpbond(t, "helper")

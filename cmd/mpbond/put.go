@@ -99,30 +99,38 @@ type put struct {
 	find   func(context.Context) ([]fetch.Device, error) // the helpers
 }
 
-// choose takes in what the command line says.
-func (p *put) choose(args []string) error {
+// newTarget is where the options say that files go.
+func newTarget(p putOptions) (t upload.Target, err error) {
 	if !slices.Contains(upload.Methods, p.method) {
-		return usage("no method is called %q: take one of %s", oneLine(p.method), strings.Join(upload.Methods, ", "))
+		return t, usage("no method is called %q: take one of %s", oneLine(p.method), strings.Join(upload.Methods, ", "))
 	}
-	if p.keep && p.method == upload.Post {
-		return usage("--keep is for put and s3: who takes a form decides himself")
-	}
-	p.target = upload.Target{Method: p.method, URL: p.to, Keep: p.keep, Field: p.field, Header: http.Header{},
+	t = upload.Target{Method: p.method, URL: p.to, Keep: p.keep, Field: p.field, Header: http.Header{},
 		Region: cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1"), Key: os.Getenv("AWS_ACCESS_KEY_ID"),
 		Secret: os.Getenv("AWS_SECRET_ACCESS_KEY"), Session: os.Getenv("AWS_SESSION_TOKEN")}
 	for _, h := range p.headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok || name == "" || strings.ContainsAny(name, " \t\r\n") || strings.ContainsAny(value, "\r\n") {
-			return usage("--header is written NAME:VALUE")
+			return t, usage("a header is written NAME:VALUE")
 		}
-		p.target.Header.Add(name, strings.TrimSpace(value))
+		t.Header.Add(name, strings.TrimSpace(value))
 	}
 	for _, f := range p.form {
 		name, value, ok := strings.Cut(f, "=")
 		if !ok || name == "" {
-			return usage("--form is written NAME=VALUE")
+			return t, usage("a field of a form is written NAME=VALUE")
 		}
-		p.target.Fields = append(p.target.Fields, upload.Field{Name: name, Value: value})
+		t.Fields = append(t.Fields, upload.Field{Name: name, Value: value})
+	}
+	return t, nil
+}
+
+// choose takes in what the command line says.
+func (p *put) choose(args []string) (err error) {
+	if p.target, err = newTarget(p.putOptions); err != nil {
+		return err
+	}
+	if p.keep && p.method == upload.Post {
+		return usage("--keep is for put and s3: who takes a form decides himself")
 	}
 	for _, a := range args {
 		if err := p.add(a); err != nil {

@@ -78,6 +78,7 @@ A setting without a default is empty, none or off.
 		{"primary.toml and helper.toml: [cell.INTERFACE]", "What it does: [pbe.md](pbe.md).", mydevice.Cell{}, "../../device", ""},
 		{"helper.toml", "", helper.Config{}, "../../helper", "helper"},
 		{"helper.toml: [onload]", "What it does: [onload.md](onload.md).", onloadConfig{}, ".", ""},
+		{"helper.toml: [onload.page]", "What it does: [onload.md](onload.md#the-helpers-page).", pageConfig{}, ".", ""},
 		{"policy.toml", "What it means: [policy.md](policy.md).", policy.File{}, "../../policy", ""},
 		{"policy.toml: [[rule]]", "", policy.RuleSpec{}, "../../policy", ""},
 		{"policy.toml: [device.NAME]", "", policy.Limits{}, "../../policy", ""},
@@ -225,6 +226,8 @@ func typeName(t reflect.Type) string {
 		return "true or false"
 	case reflect.Float32, reflect.Float64:
 		return "number"
+	case reflect.Struct:
+		return "table"
 	}
 	return "whole number"
 }

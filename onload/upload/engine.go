@@ -368,7 +368,7 @@ func (e *engine) result() Result {
 	for _, f := range e.files {
 		switch f.state {
 		case done:
-			r.Files = append(r.Files, Sent{f.Path, f.url, f.size, f.proof, f.earlier, f.twice})
+			r.Files = append(r.Files, f.sent())
 		case failed:
 			r.Failed = append(r.Failed, Failed{f.Path, f.err.Error(), f.lost, f.err})
 		}

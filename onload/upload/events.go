@@ -39,6 +39,9 @@ func (e *engine) arrived(f *file) {
 	x := e.entry(f)
 	x.Done, x.Twice = f.proof, f.twice
 	e.note(x)
+	if e.Confirmed != nil {
+		e.Confirmed(f.sent())
+	}
 }
 
 // begin puts what is to be sent of a file on the board.

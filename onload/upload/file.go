@@ -85,6 +85,9 @@ func (f *file) look() error {
 	return nil
 }
 
+// sent is what to say of a file that is there.
+func (f *file) sent() Sent { return Sent{f.Path, f.url, f.size, f.proof, f.earlier, f.twice} }
+
 // address is where a file goes.
 func address(t Target, name string) (string, error) {
 	u, err := url.Parse(t.URL)

@@ -29,6 +29,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"mpbond/fault"
@@ -87,9 +88,11 @@ type Config struct {
 	Journal   *store.Journal
 	Known     *Known // what it had
 	UserAgent string
-	// Progress, if not nil, is called now and then, by one goroutine.
-	Progress func(Progress)
-	Log      *slog.Logger
+	// Progress, if not nil, is called now and then, by one goroutine; and Confirmed, by
+	// the same, of each file when it is there, but for those of former runs.
+	Progress  func(Progress)
+	Confirmed func(Sent)
+	Log       *slog.Logger
 
 	times times // for tests
 }
@@ -147,6 +150,9 @@ type Failed struct {
 	err   error
 }
 
+// Kind is what sort of error it is.
+func (f Failed) Kind() fault.Kind { return fault.KindOf(f.err) }
+
 // Result is what came of it.
 type Result struct {
 	Files   []Sent
@@ -187,22 +193,33 @@ func Send(ctx context.Context, cfg Config) (Result, error) {
 	return e.run()
 }
 
+// Check refuses what cannot be meant, whatever is sent there.
+func (t Target) Check() error {
+	u, err := url.Parse(t.URL)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return fault.New(fault.Usage, errors.New("the target is no web address"), "write the URL like https://example.org/photos/")
+	case t.Method != Post && (u.RawQuery != "" || u.Fragment != ""):
+		return fault.New(fault.Usage, errors.New("a place that files are put to has no query"), "")
+	case t.Method == S3 && (t.Key == "" || t.Secret == "" || t.Region == ""):
+		return fault.New(fault.Usage, errors.New("S3 needs a key, its secret and a region"), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION if it is not us-east-1")
+	}
+	return nil
+}
+
+// Place tells whether files go below the target, each with its name.
+func (t Target) Place() bool {
+	u, err := url.Parse(t.URL)
+	return err == nil && t.Method != Post && (u.Path == "" || strings.HasSuffix(u.Path, "/"))
+}
+
 // check refuses what cannot be meant.
 func (c *Config) check() error {
-	t := &c.Target
-	u, err := url.Parse(t.URL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fault.New(fault.Usage, errors.New("the target is no web address"), "write the URL like https://example.org/photos/")
+	if err := c.Target.Check(); err != nil || c.Target.Method == Post {
+		return err
 	}
-	if t.Method == Post {
-		return nil
-	}
-	place := len(u.Path) == 0 || u.Path[len(u.Path)-1] == '/'
-	if u.RawQuery != "" || u.Fragment != "" {
-		return fault.New(fault.Usage, errors.New("a place that files are put to has no query"), "")
-	}
-	if !place && len(c.Files) > 1 {
-		return fault.New(fault.Usage, fmt.Errorf("%d files cannot all become %s", len(c.Files), u.Redacted()), "a place for several files ends with a slash")
+	if !c.Target.Place() && len(c.Files) > 1 {
+		return fault.New(fault.Usage, fmt.Errorf("%d files cannot all become %s", len(c.Files), redacted(c.Target.URL)), "a place for several files ends with a slash")
 	}
 	seen := map[string]string{}
 	for _, f := range c.Files {
@@ -210,9 +227,6 @@ func (c *Config) check() error {
 			return fault.New(fault.Usage, fmt.Errorf("%s and %s would both become %s", other, f.Path, f.Name), "send them one after the other, or to two places")
 		}
 		seen[f.Name] = f.Path
-	}
-	if t.Method == S3 && (t.Key == "" || t.Secret == "" || t.Region == "") {
-		return fault.New(fault.Usage, errors.New("S3 needs a key, its secret and a region"), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION if it is not us-east-1")
 	}
 	return nil
 }

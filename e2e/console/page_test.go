@@ -1,0 +1,77 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"golang.org/x/net/webdav"
+
+	"mpbond/e2e/rig"
+)
+
+// TestPhotos: a browser tells the code, two files are dropped on a helper's page, and
+// they are whole at a WebDAV server before the page says that they have arrived. A reload
+// keeps the list; the page fits a telephone.
+func TestPhotos(t *testing.T) {
+	b := newBrowser(t, map[string]any{"window-size": "360,640"})
+	w := &world{Network: rig.New(t, rig.Options{})}
+	dir := t.TempDir()
+	dav := httptest.NewServer(&webdav.Handler{FileSystem: webdav.Dir(dir), LockSystem: webdav.NewMemLS()})
+	defer dav.Close()
+	w.config("helper", "helper", "pair = "+strconv.Quote(w.freePort())+"\n[onload]\nallowance = \"unlimited\"\nlisten = "+strconv.Quote(w.freePort())+
+		"\n[onload.page]\nlisten = "+strconv.Quote(w.freePort())+"\nto = \""+dav.URL+"/photos/\"\n")
+	w.Start("helper", w.Mpbond, "helper", "--name", "phone")
+	h := w.Asker("helper", "helper")
+	at, code := "", ""
+	rig.Eventually(t, func() error {
+		s, err := h.Status(t.Context(), false)
+		if err != nil || s.Onload == nil || s.Onload.Page == nil || len(s.Onload.Page.URLs) != 1 {
+			return fmt.Errorf("%+v, %v", s.Onload, err)
+		}
+		at, code = s.Onload.Page.URLs[0], s.Onload.Page.Code
+		return nil
+	})
+	b.open(at)
+	b.says("body", "The code that the helper shows")
+	b.tabTo("The code that the helper shows")
+	b.do(chromedp.KeyEvent("0000\r"))
+	b.says("[role=alert]", "that is not the code")
+	b.do(chromedp.KeyEvent(strings.Repeat("\b", 4) + strings.ToLower(code) + "\r"))
+	b.says("#to", strings.TrimPrefix(dav.URL, "http://"))
+	within(b, chromedp.Evaluate[bool](`(() => { const d = new DataTransfer();
+		d.items.add(new File(["one"], "a.jpg"));
+		d.items.add(new File([new Uint8Array(3e6).fill(7)], "b c.jpg"));
+		document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: d, bubbles: true, cancelable: true }));
+		return true })()`))
+	b.says("#summary", "2 of 2 arrived")
+	for name, want := range map[string][]byte{"a.jpg": []byte("one"), "b c.jpg": bytes.Repeat([]byte{7}, 3e6)} {
+		if got, err := os.ReadFile(filepath.Join(dir, "photos", name)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+	}
+	b.open(at)
+	b.says("#summary", "2 of 2 arrived")
+	b.press("Remove: a.jpg")
+	b.says("#summary", "1 of 1 arrived")
+	if wide := within(b, chromedp.Evaluate[bool]("document.documentElement.scrollWidth > innerWidth")); wide {
+		t.Error("it is wider than a telephone")
+	}
+	for _, n := range b.accessible() {
+		if n.name == "" && (n.role == "button" || n.role == "textbox" || n.role == "progressbar") {
+			t.Errorf("a %s without a name", n.role)
+		}
+	}
+	b.open(at + "#code=" + code) // as the picture of it leads to
+	b.says("#summary", "1 of 1 arrived")
+	if now := within(b, chromedp.Location()); strings.Contains(now, code) {
+		t.Errorf("the address is %q", now)
+	}
+	b.wellBehaved()
+}

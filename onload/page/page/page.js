@@ -1,0 +1,218 @@
+// Photos to the helper, and what it tells of them.
+
+const place = "mpbond-page-token";
+const atOnce = 2; // on their way to the helper
+const el = (id) => document.getElementById(id);
+const own = []; // files that the helper does not have yet, of this tab
+let view = null, next = 0;
+
+function h(tag, attrs, ...children) {
+  const e = document.createElement(tag);
+  for (const [k, v] of Object.entries(attrs ?? {})) {
+    if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
+    else e.setAttribute(k, v);
+  }
+  e.append(...children);
+  return e;
+}
+
+const put = (e, text) => { if (e.textContent !== text) e.textContent = text; };
+
+function bytes(n) {
+  for (const [size, unit] of [[2 ** 30, "GB"], [2 ** 20, "MB"], [2 ** 10, "KB"]]) {
+    if (n >= size) return (n / size).toPrecision(3) + " " + unit;
+  }
+  return n + " B";
+}
+
+async function ask(method, path, body) {
+  const headers = { Authorization: "Bearer " + sessionStorage.getItem(place) };
+  if (body) headers["Content-Type"] = "application/json";
+  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), credentials: "omit", cache: "no-store" });
+  if (answer.status === 401) out();
+  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? "the helper answers " + answer.status);
+  return answer;
+}
+
+// Who is in.
+
+function out() {
+  sessionStorage.removeItem(place);
+  el("inside").hidden = true;
+  if (el("enter").hidden) {
+    el("enter").hidden = false;
+    el("code").focus();
+  }
+  put(el("link"), "the code is needed");
+}
+
+async function enter(code) {
+  put(el("refused"), "");
+  try {
+    const answer = await ask("POST", "/enter", { code });
+    sessionStorage.setItem(place, (await answer.json()).token);
+  } catch (e) {
+    out();
+    put(el("refused"), e instanceof TypeError ? "The helper does not answer." : e.message);
+    return;
+  }
+  el("code").value = "";
+  listen();
+}
+
+// What the helper tells.
+
+let listening = false;
+async function listen() {
+  if (listening) return;
+  listening = true;
+  while (sessionStorage.getItem(place)) {
+    try {
+      const reader = (await ask("GET", "/events")).body.pipeThrough(new TextDecoderStream()).getReader();
+      put(el("link"), "connected to the helper");
+      const first = !el("enter").hidden;
+      el("enter").hidden = true;
+      el("inside").hidden = false;
+      if (first) el("choose").focus();
+      for (let rest = ""; ;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const parts = (rest + value).split("\n\n");
+        rest = parts.pop();
+        if (parts.length) { show(JSON.parse(parts.at(-1).replace(/^data: /, ""))); feed(); }
+      }
+    } catch { /* told below */ }
+    if (!sessionStorage.getItem(place)) break;
+    put(el("link"), "the helper does not answer: it is tried again");
+    await new Promise((done) => setTimeout(done, 1000));
+  }
+  listening = false;
+}
+
+const words = { waiting: "with the helper, waits for its turn", sending: "with the helper, being sent", done: "arrived: the server has confirmed it", failed: "failed" };
+
+function show(v) {
+  view = v ?? view;
+  if (!view) return;
+  put(el("to"), view.to);
+  put(el("note"), view.note ?? "");
+  el("note").hidden = !view.note;
+  el("now").hidden = !view.now;
+  if (view.now) {
+    const size = Math.max(1, view.now.size);
+    el("total").max = size;
+    el("total").value = Math.min(size, view.now.bytes);
+    put(el("lines"), view.now.lines.map((l) => l.name + ": " + bytes(l.bytes) + (l.down ? ", rests: " + l.down : ", " + (l.rate_bps / 1e6).toFixed(1) + " Mbit/s")).join("; "));
+  }
+  const arrived = view.files.filter((f) => f.state === "done").length;
+  const failed = view.files.filter((f) => f.state === "failed").length + own.filter((o) => o.error).length;
+  const all = view.files.length + own.length;
+  put(el("summary"), all ? `${arrived} of ${all} arrived` + (failed ? `, ${failed} failed` : "") : "None yet.");
+  list([...own.map((o) => ({ ...o, key: "own" + o.n })), ...view.files.map((f) => ({ ...f, key: f.id })).reverse()]);
+}
+
+// list makes the list what it shall be, and keeps what is there, so that the focus stays.
+function list(items) {
+  const old = new Map([...el("files").children].map((e) => [e.dataset.key, e]));
+  let at = el("files").firstElementChild;
+  for (const i of items) {
+    const row = old.get(i.key) ?? make(i);
+    old.delete(i.key);
+    row.update(i);
+    if (row === at) at = at.nextElementSibling;
+    else el("files").insertBefore(row, at);
+  }
+  for (const gone of old.values()) gone.remove();
+}
+
+function make(i) {
+  const name = h("b"), state = h("p"), bar = h("progress", { max: 1 }), tools = h("div", { class: "row" });
+  const row = h("li", { "data-key": i.key }, name, state, bar, tools);
+  row.update = (i) => {
+    put(name, i.name);
+    const failed = i.state === "failed" || i.error;
+    const told = i.error ? "not with the helper: " + i.error : i.n !== undefined ? (i.sent === null ? "waits in this browser" : "on its way to the helper") : words[i.state];
+    put(state, bytes(i.size) + " · " + told + (i.note ? ": " + i.note : ""));
+    state.className = failed ? "bad" : i.state === "done" ? "good" : "soft";
+    bar.hidden = i.n === undefined || i.sent === null || Boolean(i.error);
+    bar.value = (i.sent ?? 0) / Math.max(1, i.size);
+    bar.setAttribute("aria-label", i.name + " to the helper");
+    const can = [failed && "Try again", (failed || i.state === "done") && "Remove"].filter(Boolean);
+    if (tools.dataset.can !== can.join()) {
+      tools.dataset.can = can.join();
+      tools.replaceChildren(...can.map((c) => h("button", { type: "button", "aria-label": c + ": " + i.name, onclick: () => act(c, i) }, c)));
+    }
+  };
+  return row;
+}
+
+async function act(what, i) {
+  const mine = own.find((o) => "own" + o.n === i.key);
+  if (mine && what === "Remove") own.splice(own.indexOf(mine), 1);
+  else if (mine) mine.error = "";
+  else await ask(...(what === "Remove" ? ["DELETE", "/files/" + i.id] : ["POST", "/files/" + i.id + "/again"])).catch((e) => put(el("link"), e.message));
+  show();
+  if (what === "Remove") el("choose").focus();
+  feed();
+}
+
+// What goes to the helper.
+
+function add(files) {
+  for (const file of files) own.push({ n: next++, name: file.name, size: file.size, file, sent: null, error: "" });
+  show();
+  feed();
+}
+
+function feed() {
+  if (!view) return;
+  for (const o of own) {
+    if (own.filter((x) => x.sent !== null && !x.error).length >= atOnce) return;
+    if (o.sent !== null || o.error) continue;
+    if (o.size > view.room && view.files.some((f) => f.state === "waiting" || f.state === "sending")) continue; // there will be room
+    give(o);
+  }
+}
+
+function give(o) {
+  o.sent = 0;
+  const x = new XMLHttpRequest(); // fetch tells nothing of what has left
+  const end = (error) => {
+    o.sent = null;
+    if (error) o.error = error;
+    else own.splice(own.indexOf(o), 1);
+    show();
+    feed();
+  };
+  x.open("POST", "/files?name=" + encodeURIComponent(o.name));
+  x.setRequestHeader("Authorization", "Bearer " + sessionStorage.getItem(place));
+  x.setRequestHeader("Content-Type", "application/octet-stream");
+  x.upload.onprogress = (e) => { o.sent = e.loaded; show(); };
+  x.onload = () => {
+    if (x.status === 204) return end("");
+    if (x.status === 401) out();
+    let said = "the helper answers " + x.status;
+    try { said = JSON.parse(x.responseText).error; } catch { /* as it is */ }
+    end(said);
+  };
+  x.onerror = x.onabort = x.ontimeout = () => end("the connection to the helper broke, or the file cannot be read");
+  x.send(o.file);
+}
+
+el("enter").addEventListener("submit", (e) => { e.preventDefault(); enter(el("code").value); });
+el("choose").addEventListener("change", () => { add(el("choose").files); el("choose").value = ""; });
+for (const kind of ["dragover", "dragleave", "drop"]) {
+  document.addEventListener(kind, (e) => {
+    e.preventDefault(); // or the browser would open the file
+    el("drop").classList.toggle("over", kind === "dragover");
+    if (kind === "drop" && !el("inside").hidden) add([...e.dataTransfer.files]);
+  });
+}
+addEventListener("beforeunload", (e) => { if (own.some((o) => !o.error)) e.preventDefault(); });
+
+const given = /^#code=([\w-]+)$/.exec(location.hash);
+if (given) {
+  history.replaceState(null, "", location.pathname);
+  enter(given[1]);
+} else if (sessionStorage.getItem(place)) listen();
+else out();

@@ -1,0 +1,384 @@
+package page
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/onload/upload"
+	"mpbond/tcp"
+)
+
+// TestArrive: two files of one name arrive both, and are done when the endpoint says so;
+// nothing is left in the spool.
+func TestArrive(t *testing.T) {
+	at := newPlace(t)
+	held := make(chan struct{})
+	at.set(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut {
+			<-held
+		}
+		return false
+	})
+	b := serve(t, at, nil)
+	b.give("a.jpg", []byte("one"))
+	b.give(`C:\photos\a.jpg`, bytes.Repeat([]byte("two"), 100_000))
+	b.give("empty", nil)
+	b.until("it is being sent", func(v view) bool { return strings.Contains(states(v), "a.jpg sending") })
+	if v := b.until("all are there", func(v view) bool { return len(v.Files) == 3 }); strings.Contains(states(v), "done") {
+		t.Errorf("done before the endpoint said so: %s", states(v))
+	}
+	close(held)
+	v := b.are("a.jpg done, a (2).jpg done, empty done")
+	if at.has("/photos/a.jpg") != "one" || len(at.has("/photos/a (2).jpg")) != 300_000 || v.Room != 1<<20 || v.To != strings.TrimPrefix(at.URL, "http://") {
+		t.Errorf("%d bytes, %+v", len(at.has("/photos/a (2).jpg")), v)
+	}
+	if left := spooled(t, b.page.cfg.Dir); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	if status, _ := b.ask("DELETE", "/files/"+v.Files[0].ID, nil); status != http.StatusNoContent {
+		t.Error(status)
+	}
+	b.are("a (2).jpg done, empty done")
+	if s := b.page.Status(); s != (Status{Done: 2}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestFailed: what the endpoint refuses is told and kept, and sent again when asked for.
+func TestFailed(t *testing.T) {
+	at := newPlace(t)
+	at.set(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut {
+			w.WriteHeader(http.StatusInsufficientStorage)
+		}
+		return r.Method == http.MethodPut
+	})
+	b := serve(t, at, nil)
+	b.give("a.jpg", []byte("one"))
+	v := b.are("a.jpg failed")
+	if !strings.Contains(v.Files[0].Note, "507") || v.Room != 1<<20-3 {
+		t.Errorf("%+v", v)
+	}
+	at.set(nil)
+	if status, text := b.ask("POST", "/files/"+v.Files[0].ID+"/again", nil); status != http.StatusNoContent {
+		t.Fatal(status, text)
+	}
+	b.are("a.jpg done")
+	if at.has("/photos/a.jpg") != "one" {
+		t.Error(at.files)
+	}
+}
+
+// TestKept: what the endpoint has already is not replaced.
+func TestKept(t *testing.T) {
+	at := newPlace(t)
+	at.files["/photos/a.jpg"], at.files["/photos/a (2).jpg"] = "another", "another"
+	b := serve(t, at, nil)
+	b.give("a.jpg", []byte("one"))
+	b.are("a (3).jpg done")
+	if at.has("/photos/a.jpg") != "another" || at.has("/photos/a (2).jpg") != "another" || at.has("/photos/a (3).jpg") != "one" {
+		t.Error(at.files)
+	}
+}
+
+// TestRestart: what the helper has whole is sent by its next run; what it does not is gone.
+func TestRestart(t *testing.T) {
+	at := newPlace(t)
+	asked := make(chan struct{}, 10)
+	at.set(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut {
+			_, _ = io.Copy(io.Discard, r.Body) // or its end would not be noticed
+			asked <- struct{}{}
+			<-r.Context().Done()
+		}
+		return r.Method == http.MethodPut
+	})
+	b := serve(t, at, nil)
+	dir := b.page.cfg.Dir
+	b.give("a.jpg", []byte("one"))
+	<-asked
+	b.end()
+	for name, text := range map[string]string{"X.data": "half", "Y.json": `{"id":"Y","name":"y","size":9}`, "Z.json": `{"id":"Z","name":"../z","size":1}`, "Z.data": "z"} {
+		if err := writeFile(dir, name, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at.set(nil)
+	b = serve(t, at, func(c *Config) { c.Dir = dir })
+	b.are("a.jpg done")
+	if left := spooled(t, dir); len(left) != 0 || at.has("/photos/a.jpg") != "one" || len(at.files) != 1 {
+		t.Errorf("left: %v; %v", left, at.files)
+	}
+}
+
+// TestBroken: what comes in half, too slowly, or is too large is told and leaves nothing.
+func TestBroken(t *testing.T) {
+	at := newPlace(t)
+	b := serve(t, at, func(c *Config) { c.times = times{read: 100 * time.Millisecond, gather: time.Second} })
+	if status, text := b.ask("POST", "/files?name=a", bytes.NewReader(make([]byte, 1<<20+1))); status != http.StatusInsufficientStorage || !strings.Contains(text, "no room") {
+		t.Error(status, text)
+	}
+	for _, slow := range []bool{true, false} {
+		c, err := net.Dial("tcp", strings.TrimPrefix(b.base, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "POST /files?name=a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\nhalf", b.token)
+		if !slow {
+			_ = c.(*net.TCPConn).CloseWrite()
+		}
+		_ = c.SetDeadline(time.Now().Add(patience))
+		a, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || a.StatusCode != http.StatusBadRequest || !a.Close {
+			t.Errorf("%+v, %v", a, err)
+		}
+		c.Close()
+	}
+	if v := b.until("nothing is coming", func(v view) bool { return v.Room == 1<<20 }); len(v.Files) != 0 || len(spooled(t, b.page.cfg.Dir)) != 0 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestBounds: files, readers and sessions are bounded.
+func TestBounds(t *testing.T) {
+	p := serve(t, newPlace(t), nil).page
+	for range maxReceiving {
+		if err := p.take(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.take(1) == nil {
+		t.Error("one more is received")
+	}
+	for range maxListed + 9 {
+		p.mu.Lock()
+		p.items = append(p.items, &item{State: Done})
+		p.forget()
+		p.mu.Unlock()
+	}
+	if len(p.items) != maxListed {
+		t.Error(len(p.items))
+	}
+	p.readers = maxReaders
+	s, now := newSessions("A"), time.Now()
+	for n := range maxSessions + 1 {
+		s.used[fmt.Sprint(n)] = now.Add(time.Duration(n) * time.Second)
+	}
+	if _, e := s.enter(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, "a", now.Add(time.Hour)); e != welcome || len(s.used) != maxSessions || s.known("0", now) {
+		t.Error(e, len(s.used))
+	}
+	if s.known(fmt.Sprint(maxSessions), now.Add(sessionTime+2*time.Hour)) {
+		t.Error("a session without an end")
+	}
+}
+
+// TestGuard: who may ask for what. The code is guessed five times a minute at most.
+func TestGuard(t *testing.T) {
+	b := serve(t, newPlace(t), nil)
+	b.page.readers = maxReaders
+	bearer := []string{"Authorization", "Bearer " + b.token}
+	for _, c := range []struct {
+		method, path, host, body string
+		headers                  []string
+		want                     int
+	}{
+		{"GET", "/", "localhost:7606", "", nil, 200},
+		{"GET", "/page.js", "192.168.1.7:7606", "", nil, 200},
+		{"GET", "/", "PHONE.local:7606", "", nil, 200},
+		{"GET", "/", "[fe80::1]:7606", "", nil, 200},
+		{"GET", "/", "evil.example", "", nil, 421}, // DNS rebinding
+		{"GET", "/events", "evil.example", "", bearer, 421},
+		{"GET", "/", "8.8.8.8", "", nil, 421},
+		{"GET", "/", "phone.local.evil.example", "", nil, 421},
+		{"GET", "/../page.go", "localhost", "", nil, 401},
+		{"GET", "/page/index.html", "localhost", "", bearer, 404},
+		{"POST", "/", "localhost", "", bearer, 404},
+		{"PUT", "/files", "localhost", "x", bearer, 404},
+		{"GET", "/events", "localhost", "", nil, 401},
+		{"POST", "/files?name=a", "localhost", "x", nil, 401},
+		{"POST", "/files?name=a", "localhost", "x", []string{"Authorization", "Bearer nobody"}, 401},
+		{"POST", "/files?name=a", "localhost", "x", []string{"Authorization", "Bearer "}, 401},
+		{"POST", "/files?name=a", "localhost:1", "x", append([]string{"Origin", "http://evil.example"}, bearer...), 403},
+		{"POST", "/files?name=a", "localhost:1", "x", append([]string{"Origin", "http://localhost:2"}, bearer...), 403},
+		{"DELETE", "/files/a", "localhost", "", append([]string{"Sec-Fetch-Site", "cross-site"}, bearer...), 403},
+		{"POST", "/enter", "localhost:1", `{"code":"K7QF3M2A"}`, []string{"Origin", "http://evil.example"}, 403},
+		{"DELETE", "/files/a", "localhost", "", bearer, 404},
+		{"POST", "/files/a/again", "localhost", "", bearer, 404},
+		{"POST", "/files", "localhost", "x", bearer, 400},
+		{"GET", "/events", "localhost", "", bearer, 429}, // too many
+		{"POST", "/enter", "localhost", "nothing", nil, 400},
+		{"POST", "/enter", "localhost", `{"code":"` + strings.Repeat("K", maxAsk) + `"}`, nil, 400},
+		{"POST", "/enter", "localhost", `{"code":""}`, nil, 403},
+		{"POST", "/enter", "localhost", `{"code":"K7QF-3M2B"}`, nil, 403},
+		{"POST", "/enter", "localhost:1", `{"code":"k7qf 3m2a"}`, []string{"Origin", "http://localhost:1"}, 200},
+		{"POST", "/enter", "localhost", `{"code":"x"}`, nil, 403},
+		{"POST", "/enter", "localhost", `{"code":"K7QF-3M2A"}`, nil, 429}, // the first was serve's
+	} {
+		q, err := http.NewRequest(c.method, b.base+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Host = c.host
+		for n := 0; n < len(c.headers); n += 2 {
+			q.Header.Set(c.headers[n], c.headers[n+1])
+		}
+		a, err := http.DefaultTransport.RoundTrip(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(a.Body)
+		a.Body.Close()
+		if a.StatusCode != c.want {
+			t.Errorf("%s %s of %s with %v: %d: %s", c.method, c.path, c.host, c.headers, a.StatusCode, text)
+		}
+		for name, want := range map[string]string{"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store", "Access-Control-Allow-Origin": ""} {
+			if got := a.Header.Get(name); got != want {
+				t.Errorf("%s %s: %s: %q", c.method, c.path, name, got)
+			}
+		}
+	}
+	c, err := net.Dial("tcp", strings.TrimPrefix(b.base, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "POST /files?name=a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b.token)
+	if a, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || a.StatusCode != http.StatusLengthRequired {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// TestLine: nothing is carried that may not be, and what is carried ends when it may not
+// be any more; the other line goes on.
+func TestLine(t *testing.T) {
+	at := newPlace(t)
+	var refused error
+	l := NewLine("own", tcp.Options{}, func() error { return refused })
+	held, begun := make(chan struct{}), make(chan struct{})
+	at.set(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPost {
+			close(begun)
+			<-held
+		}
+		return false
+	})
+	ended := make(chan error)
+	ask := func() error {
+		q, err := http.NewRequest(http.MethodPost, at.URL+"/x", nil)
+		if err != nil {
+			return err
+		}
+		a, err := l.Device().Transport.RoundTrip(q)
+		if err == nil {
+			a.Body.Close()
+		}
+		return err
+	}
+	go func() { ended <- ask() }()
+	<-begun
+	refused = fmt.Errorf("used up")
+	l.review()
+	if err := <-ended; err == nil {
+		t.Error("it went on")
+	}
+	close(held)
+	if err := ask(); err == nil || !strings.Contains(err.Error(), "used up") {
+		t.Error(err)
+	}
+	if len(l.open) != 0 {
+		t.Error(l.open)
+	}
+	b := serve(t, at, func(c *Config) { c.Devices[1] = l.Device() })
+	b.give("a.jpg", []byte("one"))
+	b.give("b.jpg", []byte("two"))
+	b.are("a.jpg done, b.jpg done")
+}
+
+// TestNew: what cannot be is told at once.
+func TestNew(t *testing.T) {
+	for _, to := range []upload.Target{{Method: upload.Put, URL: "http://h/x"}, {Method: upload.Put, URL: "h"}, {Method: upload.S3, URL: "http://h/"}} {
+		if _, err := New(Config{Target: to, Devices: make([]upload.Device, 1), Dir: t.TempDir()}); err == nil {
+			t.Errorf("%+v", to)
+		}
+	}
+}
+
+func TestSafeName(t *testing.T) {
+	for in, want := range map[string]string{
+		"IMG 1.jpg": "IMG 1.jpg", "../../etc/passwd": "passwd", `a\b.jpg`: "b.jpg", "a\x00\x1b\u202e.jpg": "a___.jpg", "..": "file", "/": "file", " .x. ": "x",
+		"\xff.jpg": "_.jpg", "Größe.jpg": "Größe.jpg", strings.Repeat("ä", 200) + ".jpeg": strings.Repeat("ä", 97) + ".jpeg", "." + strings.Repeat("x", 300): strings.Repeat("x", 200),
+	} {
+		got := safeName(in)
+		if got != want || safeName(got) != got || len(got) > maxName {
+			t.Errorf("%q: %q instead of %q", in, got, want)
+		}
+	}
+}
+
+// TestNear: nobody from outside the local network is let in.
+func TestNear(t *testing.T) {
+	for a, want := range map[string]bool{"127.0.0.1": true, "192.168.1.2": true, "10.1.2.3": true, "::ffff:10.1.2.3": true, "fe80::1%lo": true, "fd00::1": true,
+		"8.8.8.8": false, "100.64.0.1": false, "2001:db8::1": false} {
+		ip := netip.MustParseAddr(a)
+		if got := near(net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 1))); got != want {
+			t.Errorf("%s: %v", a, got)
+		}
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		n, ok := a.(*net.IPNet)
+		if !ok || n.IP.IsLoopback() {
+			continue
+		}
+		list, _ := net.Interfaces()
+		found := false
+		for _, i := range list {
+			found = found || of(i.Name, &net.TCPAddr{IP: n.IP})
+		}
+		if !found {
+			t.Errorf("%v is of no interface", a)
+		}
+	}
+	if of("none0", &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}) || of("lo", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}) {
+		t.Error("of an interface that it is not of")
+	}
+}
+
+// TestFiles: nothing in the page needs a hole in its Content-Security-Policy, and all
+// that it asks for is there.
+func TestFiles(t *testing.T) {
+	refers := regexp.MustCompile(`(?:from|src=|href=)\s*"(\./)?([a-z]+\.(?:js|css|svg))"`)
+	inline := regexp.MustCompile(`<script>|<style|\sstyle=|\son[a-z]+="|javascript:|innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://[^"]*\.js`)
+	asked := map[string]bool{"page/index.html": true}
+	all, _ := fs.Glob(embedded, "page/*")
+	for _, name := range all {
+		body, err := embedded.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := inline.Find(body); m != nil || mediaTypes[path.Ext(name)] == "" {
+			t.Errorf("%s has %q", name, m)
+		}
+		for _, m := range refers.FindAllSubmatch(body, -1) {
+			asked["page/"+string(m[2])] = true
+		}
+	}
+	if len(asked) != len(all) || strings.Contains(policy, "unsafe") {
+		t.Errorf("%v of %v", asked, all)
+	}
+}

@@ -1,0 +1,212 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mpbond/onload/upload"
+	"mpbond/tcp"
+)
+
+const patience = 20 * time.Second
+
+// place is as much of WebDAV as is needed.
+type place struct {
+	*httptest.Server
+	mu    sync.Mutex
+	files map[string]string
+	puts  int
+	// odd, if it returns true, has answered instead.
+	odd func(w http.ResponseWriter, r *http.Request) bool
+}
+
+func newPlace(t *testing.T) *place {
+	p := &place{files: map[string]string{}}
+	p.Server = httptest.NewServer(p)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (p *place) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	odd := p.odd
+	p.mu.Unlock()
+	if odd != nil && odd(w, r) {
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old, there := p.files[r.URL.Path]
+	switch {
+	case r.Method == http.MethodHead && there:
+		w.Header().Set("Content-Length", fmt.Sprint(len(old)))
+	case r.Method == http.MethodHead:
+		w.WriteHeader(http.StatusNotFound)
+	case there && r.Header.Get("If-None-Match") == "*":
+		w.WriteHeader(http.StatusPreconditionFailed)
+	default:
+		p.puts++
+		p.files[r.URL.Path] = string(body)
+		w.WriteHeader(http.StatusCreated)
+	}
+}
+
+// set changes what is odd.
+func (p *place) set(odd func(w http.ResponseWriter, r *http.Request) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.odd = odd
+}
+
+func (p *place) has(name string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.files[name]
+}
+
+// browser is one that has told the code.
+type browser struct {
+	*testing.T
+	page  *Page
+	base  string
+	token string
+	end   func()
+}
+
+// serve serves a page until the test ends, or end is called.
+func serve(t *testing.T, at *place, change func(*Config)) *browser {
+	t.Helper()
+	cfg := Config{Target: upload.Target{Method: upload.Put, URL: at.URL + "/photos/"}, Dir: t.TempDir(), Room: 1 << 20, Code: "K7QF-3M2A", Names: []string{"phone"},
+		Devices: []upload.Device{NewLine("home", tcp.Options{}, nil).Device(), NewLine("own", tcp.Options{}, nil).Device()}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	if change != nil {
+		change(&cfg)
+	}
+	p, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tcp.Listen(t.Context(), "127.0.0.1:0", tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Serve(ctx, l) }()
+	b := &browser{T: t, page: p, base: "http://" + l.Addr().String()}
+	b.end = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != context.Canceled {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(b.end)
+	b.token, _ = p.doors.enter(l.Addr(), "k7qf 3m2a", time.Now())
+	return b
+}
+
+// ask asks for something, with the token.
+func (b *browser) ask(method, path string, body io.Reader) (status int, text string) {
+	b.Helper()
+	q, err := http.NewRequest(method, b.base+path, body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	q.Header.Set("Authorization", "Bearer "+b.token)
+	a, err := http.DefaultClient.Do(q)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer a.Body.Close()
+	all, _ := io.ReadAll(a.Body)
+	return a.StatusCode, string(all)
+}
+
+func (b *browser) give(name string, data []byte) {
+	b.Helper()
+	if status, text := b.ask("POST", "/files?name="+url.QueryEscape(name), bytes.NewReader(data)); status != http.StatusNoContent {
+		b.Fatal(status, text)
+	}
+}
+
+// until reads events until they tell what is wanted.
+func (b *browser) until(what string, ok func(view) bool) (v view) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, "GET", b.base+"/events", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	q.Header.Set("Authorization", "Bearer "+b.token)
+	a, err := http.DefaultClient.Do(q)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer a.Body.Close()
+	in := json.NewDecoder(&events{r: a.Body})
+	for {
+		v = view{}
+		if err := in.Decode(&v); err != nil {
+			b.Fatalf("never: %s: %v", what, err)
+		}
+		if ok(v) {
+			return v
+		}
+	}
+}
+
+// events is what events hold: no byte of it is "data: " but at its lines' beginnings.
+type events struct{ r io.Reader }
+
+func (e *events) Read(p []byte) (int, error) {
+	n, err := e.r.Read(p)
+	return copy(p, bytes.ReplaceAll(p[:n], []byte("data: "), nil)), err
+}
+
+// states are those of the list, by name.
+func states(v view) string {
+	var list []string
+	for _, f := range v.Files {
+		list = append(list, f.Name+" "+string(f.State))
+	}
+	return strings.Join(list, ", ")
+}
+
+// are waits for states.
+func (b *browser) are(want string) view {
+	b.Helper()
+	return b.until(want, func(v view) bool { return states(v) == want })
+}
+
+func writeFile(dir, name, text string) error {
+	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
+}
+
+func spooled(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
+}

@@ -1,0 +1,147 @@
+package page
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload/upload"
+)
+
+// send sends what comes, until ctx ends.
+func (p *Page) send(ctx context.Context) {
+	for {
+		batch := p.await(ctx)
+		if batch == nil {
+			return
+		}
+		files := make([]upload.File, 0, len(batch))
+		for _, i := range batch {
+			files = append(files, upload.File{Path: p.data(i.ID), Name: i.Name})
+		}
+		res, err := upload.Send(ctx, upload.Config{Devices: p.cfg.Devices, Target: p.cfg.Target, Files: files, UserAgent: p.cfg.UserAgent,
+			Confirmed: p.confirmed, Progress: p.progress, Log: p.cfg.Log})
+		if ctx.Err() != nil {
+			return // the next run goes on
+		}
+		p.settle(batch, res, err)
+	}
+}
+
+// await waits for what is to be sent together: all that has come, when nothing else comes
+// or the lines have enough to do.
+func (p *Page) await(ctx context.Context) (batch []*item) {
+	for {
+		left := p.due(time.Now())
+		if left == 0 {
+			return p.begin()
+		}
+		wait := time.NewTimer(left)
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return nil
+		case <-p.wake:
+		case <-wait.C:
+		}
+		wait.Stop()
+	}
+}
+
+// due is how long to wait, 0 to begin.
+func (p *Page) due(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, oldest := 0, now
+	for _, i := range p.items {
+		if i.State == Waiting {
+			n++
+			if i.arrived.Before(oldest) {
+				oldest = i.arrived
+			}
+		}
+	}
+	switch waits := now.Sub(oldest); {
+	case n == 0:
+		return time.Hour
+	case p.receiving == 0, n >= 2*len(p.cfg.Devices), waits >= p.cfg.times.gather:
+		return 0
+	default:
+		return p.cfg.times.gather - waits
+	}
+}
+
+// begin takes what waits.
+func (p *Page) begin() (batch []*item) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, i := range p.items {
+		if i.State == Waiting {
+			i.State = Sending
+			batch = append(batch, i)
+		}
+	}
+	p.touch()
+	return batch
+}
+
+// confirmed takes in that the endpoint has a file.
+func (p *Page) confirmed(s upload.Sent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, i := range p.items {
+		if i.State == Sending && p.data(i.ID) == s.File {
+			i.State = Done
+			if s.Twice {
+				i.Note = "the server may have it twice: an answer was lost"
+			}
+			p.drop(i.ID)
+		}
+	}
+	p.forget()
+	p.touch()
+}
+
+func (p *Page) progress(now upload.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now.Devices = slices.Clone(now.Devices)
+	p.now = &now
+	p.touch()
+}
+
+// settle takes in how it ended.
+func (p *Page) settle(batch []*item, res upload.Result, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = nil
+	for _, i := range batch {
+		if i.State != Sending {
+			continue
+		}
+		at := slices.IndexFunc(res.Failed, func(f upload.Failed) bool { return f.File == p.data(i.ID) })
+		switch {
+		case at >= 0 && res.Failed[at].Kind() == fault.Exists && !res.Failed[at].There && i.renamed < maxRenamed:
+			i.renamed++
+			i.State = Waiting // another one has its name
+			p.rename(i, i.Name)
+			if err := p.note(i); err != nil {
+				p.cfg.Log.Warn("a name is not kept", "err", err)
+			}
+		case at >= 0:
+			i.State, i.Note = Failed, res.Failed[at].Error
+			if res.Failed[at].There {
+				i.Note += "; the server may have it all the same"
+			}
+		case err != nil:
+			i.State, i.Note = Failed, err.Error()
+		default:
+			i.State, i.Note = Failed, "it was not sent"
+		}
+		if i.State == Failed {
+			p.cfg.Log.Info("a file of the page was not sent", "err", i.Note)
+		}
+	}
+	p.touch()
+}

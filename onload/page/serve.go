@@ -1,0 +1,209 @@
+package page
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/tcp"
+	"mpbond/unit"
+)
+
+// Limits of requests.
+const (
+	maxHead    = 8 << 10
+	maxAsk     = 1 << 10 // body of what is no file
+	headTime   = 5 * time.Second
+	answerTime = 10 * time.Second
+	endTime    = time.Second
+)
+
+//go:embed page
+var embedded embed.FS
+
+// policy lets the page use its own files, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+var mediaTypes = map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+// Serve answers browsers at l, and sends what they bring, until ctx ends.
+func (p *Page) Serve(ctx context.Context, l *tcp.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	all.Go(func() { p.send(ctx) })
+	s := &http.Server{Handler: p, ReadHeaderTimeout: headTime, IdleTimeout: time.Minute, MaxHeaderBytes: maxHead,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelDebug)}
+	defer context.AfterFunc(ctx, func() {
+		late, stop := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+		defer stop()
+		if s.Shutdown(late) != nil {
+			s.Close()
+		}
+	})()
+	err := s.Serve(&door{l: l, gate: tcp.NewGate(maxOpen, maxFromOne, maxPerMinute), away: p.cfg.Away})
+	s.Close()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for k, v := range map[string]string{
+		"Content-Security-Policy":      policy,
+		"X-Content-Type-Options":       "nosniff",
+		"X-Frame-Options":              "DENY",
+		"Referrer-Policy":              "no-referrer",
+		"Cross-Origin-Resource-Policy": "same-origin",
+		"Cache-Control":                "no-store",
+	} {
+		w.Header().Set(k, v)
+	}
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Now().Add(answerTime)) // a file's pieces have their own
+	_ = c.SetWriteDeadline(time.Now().Add(answerTime))
+	switch {
+	case !p.named(r.Host):
+		refuse(w, http.StatusMisdirectedRequest, "this is not what the helper is called here")
+	case new(http.CrossOriginProtection).Check(r) != nil:
+		refuse(w, http.StatusForbidden, "another site's page asked for this")
+	case r.URL.Path == "/enter" && r.Method == http.MethodPost:
+		p.enter(w, r)
+	case r.Method == http.MethodGet && file(r.URL.Path) != "":
+		name := file(r.URL.Path)
+		text, _ := embedded.ReadFile(name)
+		w.Header().Set("Content-Type", mediaTypes[path.Ext(name)])
+		_, _ = w.Write(text)
+	case !p.doors.known(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), time.Now()):
+		refuse(w, http.StatusUnauthorized, "the code is asked for")
+	default:
+		p.inside(w, r)
+	}
+}
+
+// inside answers who is known.
+func (p *Page) inside(w http.ResponseWriter, r *http.Request) {
+	id, again := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/files/"), "/again")
+	switch {
+	case r.URL.Path == "/events" && r.Method == http.MethodGet:
+		p.events(w, r)
+	case r.URL.Path == "/files" && r.Method == http.MethodPost:
+		p.upload(w, r)
+	case strings.HasPrefix(r.URL.Path, "/files/") && again && r.Method == http.MethodPost:
+		answer(w, p.again(id))
+	case strings.HasPrefix(r.URL.Path, "/files/") && !again && r.Method == http.MethodDelete:
+		answer(w, p.remove(id))
+	default:
+		refuse(w, http.StatusNotFound, "there is nothing here")
+	}
+}
+
+// named tells whether a request was sent to the helper by an address, or a name that it
+// has: a name of somebody else, which may lead here too, is another site's.
+func (p *Page) named(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.Trim(host, "[]")
+	if a, err := netip.ParseAddr(host); err == nil {
+		return local(a.Unmap().WithZone(""))
+	}
+	return slices.ContainsFunc(append([]string{"localhost"}, p.cfg.Names...), func(n string) bool {
+		return n != "" && (strings.EqualFold(host, n) || strings.EqualFold(host, n+".local"))
+	})
+}
+
+// file is that of a path, "" if there is none.
+func file(of string) string {
+	if of == "/" {
+		of = "/index.html"
+	}
+	name := "page/" + strings.TrimPrefix(of, "/")
+	if st, err := fs.Stat(embedded, name); err != nil || st.IsDir() {
+		return ""
+	}
+	return name
+}
+
+func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
+	var asked struct{ Code string }
+	if json.NewDecoder(io.LimitReader(r.Body, maxAsk)).Decode(&asked) != nil {
+		refuse(w, http.StatusBadRequest, "that is no code")
+		return
+	}
+	from, _ := net.ResolveTCPAddr("tcp", r.RemoteAddr) // an address: nobody is asked
+	switch token, e := p.doors.enter(from, asked.Code, time.Now()); e {
+	case welcome:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]string{"token": token})
+	case wrong:
+		refuse(w, http.StatusForbidden, "that is not the code: the helper shows it when it starts, and at `mpbond status`")
+	default:
+		w.Header().Set("Retry-After", "60")
+		refuse(w, http.StatusTooManyRequests, "too many tries: wait for a minute")
+	}
+}
+
+// upload takes a file.
+func (p *Page) upload(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("name")
+	switch {
+	case r.ContentLength < 0:
+		refuse(w, http.StatusLengthRequired, "how large is it?")
+		return
+	case name == "":
+		refuse(w, http.StatusBadRequest, "what is it called?")
+		return
+	}
+	c := http.NewResponseController(w)
+	err := p.receive(name, unit.Bytes(r.ContentLength), r.Body, func() { _ = c.SetReadDeadline(time.Now().Add(p.cfg.times.read)) })
+	_ = c.SetWriteDeadline(time.Now().Add(answerTime))
+	if err != nil {
+		w.Header().Set("Connection", "close") // what is left of it is not read
+		p.cfg.Log.Info("a file of the page was not taken", "from", r.RemoteAddr, "err", err)
+	}
+	answer(w, err)
+}
+
+// answer tells what came of something.
+func answer(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	switch fault.KindOf(err) {
+	case fault.Limit:
+		status = http.StatusInsufficientStorage
+	case fault.NotFound:
+		status = http.StatusNotFound
+	case fault.Exists:
+		status = http.StatusConflict
+	case fault.Protocol:
+		status = http.StatusBadRequest
+	}
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	refuse(w, status, err.Error())
+}
+
+func refuse(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": why})
+}

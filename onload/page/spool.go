@@ -1,0 +1,135 @@
+package page
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+// pieceSize is the most that is read at once, each piece in its time.
+const pieceSize = 64 << 10
+
+// data is where a file's bytes are, about what is known of it. That there is the second
+// tells that the first is whole.
+func (p *Page) data(id string) string  { return filepath.Join(p.cfg.Dir, id+".data") }
+func (p *Page) about(id string) string { return filepath.Join(p.cfg.Dir, id+".json") }
+
+// drop removes a file from the spool.
+func (p *Page) drop(id string) {
+	for _, name := range []string{p.about(id), p.data(id)} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			p.cfg.Log.Warn("a file stays in the spool", "err", err)
+		}
+	}
+}
+
+// receive brings size bytes from r to the disk, a piece each time that more asks for it.
+func (p *Page) receive(name string, size unit.Bytes, r io.Reader, more func()) (err error) {
+	if err := p.take(size); err != nil {
+		return err
+	}
+	i := &item{ID: rand.Text(), Name: safeName(name), Size: size, State: Waiting}
+	defer func() {
+		came := i
+		if err != nil {
+			p.drop(i.ID)
+			came = nil
+		}
+		p.give(size, came)
+	}()
+	if err := p.write(i, r, more); err != nil {
+		if errors.Is(err, syscall.ENOSPC) {
+			return fault.New(fault.Limit, errors.New("the helper's disk is full"), "")
+		}
+		return err
+	}
+	i.arrived = time.Now()
+	return p.note(i)
+}
+
+// write writes a file's bytes, to the disk.
+func (p *Page) write(i *item, r io.Reader, more func()) error {
+	f, err := os.OpenFile(p.data(i.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	piece := make([]byte, pieceSize)
+	for left := int64(i.Size); left > 0; {
+		more()
+		n, err := io.ReadFull(r, piece[:min(left, pieceSize)])
+		if err != nil {
+			return fault.New(fault.Protocol, fmt.Errorf("the browser broke off: %w", err), "")
+		}
+		if _, err := f.Write(piece[:n]); err != nil {
+			return err
+		}
+		left -= int64(n)
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// note writes down what is known of a file.
+func (p *Page) note(i *item) error {
+	text, err := json.Marshal(item{ID: i.ID, Name: i.Name, Size: i.Size})
+	if err != nil {
+		return err
+	}
+	next := p.about(i.ID) + ".next"
+	if err := os.WriteFile(next, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, p.about(i.ID))
+}
+
+// restore takes up what a former run had whole, and removes the rest.
+func (p *Page) restore() error {
+	if err := os.MkdirAll(p.cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	list, err := os.ReadDir(p.cfg.Dir) // by name
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		id, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok {
+			continue
+		}
+		var i item
+		text, err := os.ReadFile(filepath.Join(p.cfg.Dir, e.Name()))
+		if err == nil {
+			err = json.Unmarshal(text, &i)
+		}
+		st, bad := os.Lstat(p.data(id))
+		if err != nil || bad != nil || !st.Mode().IsRegular() || i.ID != id || unit.Bytes(st.Size()) != i.Size || i.Name != safeName(i.Name) {
+			continue
+		}
+		p.items = append(p.items, &item{ID: id, Name: i.Name, Size: i.Size, State: Waiting, arrived: st.ModTime()})
+	}
+	slices.SortStableFunc(p.items, func(a, b *item) int { return a.arrived.Compare(b.arrived) })
+	for _, i := range p.items {
+		p.rename(i)
+	}
+	for _, e := range list {
+		id, _, _ := strings.Cut(e.Name(), ".")
+		if _, err := p.find(id); err != nil && !e.IsDir() {
+			_ = os.Remove(filepath.Join(p.cfg.Dir, e.Name()))
+		}
+	}
+	return nil
+}
