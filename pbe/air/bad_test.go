@@ -97,6 +97,7 @@ func TestBad(t *testing.T) {
 		{Input{Source: "tcp:nowhere"}, nil, "missing port"},
 		{Input{Source: "unix:" + dir + "/none"}, nil, "no such file"},
 		{Input{Source: "-", Format: CF32, Rate: 3_840_000}, as(CF32, good), "but one at 1.92M"},
+		{Input{Source: "-", Format: CF32, Rate: rate}, as(SC16, good), "as sc16 there is a cell"},
 		{Input{Source: "-", Format: SC16, Rate: rate}, nil, "empty"},
 	} {
 		l, err := Open(t.Context(), Config{Inputs: []Input{c.in}, Stdin: bytes.NewReader(c.raw)})
