@@ -37,7 +37,7 @@ type pageConfig struct {
 	// Home is the interface of the home line, like "wlan0"; empty is that photos go over
 	// the helper's own line alone.
 	Home string `toml:"home"`
-	// Listen is where the page is, "host:port"; empty is ":7606".
+	// Listen is where the page is, "host:port"; empty is ":7607".
 	Listen string `toml:"listen"`
 	// Field is what the file is called in a form; empty is "file".
 	Field string `toml:"field"`

@@ -38,7 +38,7 @@ import (
 )
 
 // Port is where the page is if nothing else is said.
-const Port = 7606
+const Port = 7607
 
 // Limits.
 const (

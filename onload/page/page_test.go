@@ -193,10 +193,10 @@ func TestGuard(t *testing.T) {
 		headers                  []string
 		want                     int
 	}{
-		{"GET", "/", "localhost:7606", "", nil, 200},
-		{"GET", "/page.js", "192.168.1.7:7606", "", nil, 200},
-		{"GET", "/", "PHONE.local:7606", "", nil, 200},
-		{"GET", "/", "[fe80::1]:7606", "", nil, 200},
+		{"GET", "/", "localhost:7607", "", nil, 200},
+		{"GET", "/page.js", "192.168.1.7:7607", "", nil, 200},
+		{"GET", "/", "PHONE.local:7607", "", nil, 200},
+		{"GET", "/", "[fe80::1]:7607", "", nil, 200},
 		{"GET", "/", "evil.example", "", nil, 421}, // DNS rebinding
 		{"GET", "/events", "evil.example", "", bearer, 421},
 		{"GET", "/", "8.8.8.8", "", nil, 421},
