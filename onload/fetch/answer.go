@@ -140,29 +140,29 @@ func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
 
 // byStatus says what a status without content means.
 func byStatus(r *http.Response, now time.Time) *refusal {
-	err := fmt.Errorf("the web server answered %s", strings.ToValidUTF8(printable(r.Status), "?"))
+	err := fmt.Errorf("the web server answered %s", Printable(r.Status))
 	switch c := r.StatusCode; {
 	case c >= 500 && c != http.StatusNotImplemented && c != http.StatusHTTPVersionNotSupported,
 		c == http.StatusTooManyRequests, c == http.StatusRequestTimeout, c == http.StatusTooEarly:
-		return &refusal{again, retryAfter(r.Header.Get("Retry-After"), now), err}
+		return &refusal{again, RetryAfter(r.Header.Get("Retry-After"), now), err}
 	case c == http.StatusNotFound || c == http.StatusGone:
 		return &refusal{barred, 0, fault.New(fault.NotFound, err, "")}
 	}
 	return &refusal{barred, 0, err}
 }
 
-// printable is a line without what a terminal would act on.
-func printable(s string) string {
+// Printable is what a server said, for people: without what a terminal would obey.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
 			return '?'
 		}
 		return r
-	}, s)
+	}, strings.ToValidUTF8(s, "?"))
 }
 
-// retryAfter reads seconds or a date; 0 is no word of it.
-func retryAfter(s string, now time.Time) time.Duration {
+// RetryAfter reads seconds or a date; 0 is no word of it.
+func RetryAfter(s string, now time.Time) time.Duration {
 	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
 		return time.Duration(n) * time.Second
 	}

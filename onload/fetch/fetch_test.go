@@ -28,7 +28,7 @@ func TestParts(t *testing.T) {
 				t.Parallel()
 				url := serve(t, &origin{data: data, etag: `"v1"`})
 				var last Progress
-				r, file, err := get(t, url, devices(lines(t, n, 160*unit.Mbps)...), func(c *Config) {
+				r, file, err := get(t, url, devices(lines(t, n, 24*unit.Mbps)...), func(c *Config) {
 					c.Scheduler, _ = onload.New(name)
 					c.Progress = func(p Progress) { last = p }
 				})

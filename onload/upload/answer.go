@@ -7,11 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"mpbond/fault"
+	"mpbond/onload/fetch"
 )
 
 // verdict is what an answer that is no yes means for who asked.
@@ -45,19 +44,19 @@ const maxAnswer = 1 << 20
 
 // judge says what a status means that is no success.
 func judge(r *http.Response, now time.Time) *refusal {
-	said := fmt.Errorf("the web server answered %s", printable(r.Status))
+	said := fmt.Errorf("the web server answered %s", fetch.Printable(r.Status))
 	no := func(v verdict, kind fault.Kind, hint string) *refusal {
 		return &refusal{verdict: v, err: fault.New(kind, said, hint)}
 	}
 	switch c := r.StatusCode; {
 	case c == http.StatusTooManyRequests, c == http.StatusRequestTimeout, c == http.StatusTooEarly:
-		return &refusal{verdict: again, after: retryAfter(r.Header.Get("Retry-After"), now), err: said}
+		return &refusal{verdict: again, after: fetch.RetryAfter(r.Header.Get("Retry-After"), now), err: said}
 	case c == http.StatusNotImplemented, c == http.StatusHTTPVersionNotSupported:
 		return no(final, fault.Unsupported, "the server does not take files this way: try another --method")
 	case c == http.StatusInsufficientStorage:
 		return no(final, fault.Limit, "the server has no room left")
 	case c >= 500:
-		return &refusal{verdict: again, after: retryAfter(r.Header.Get("Retry-After"), now), err: said, maybe: true}
+		return &refusal{verdict: again, after: fetch.RetryAfter(r.Header.Get("Retry-After"), now), err: said, maybe: true}
 	case c == http.StatusUnauthorized, c == http.StatusProxyAuthRequired:
 		return no(final, fault.Permission, "the server wants to know who you are: give a name in the URL, or a --header")
 	case c == http.StatusForbidden, c == http.StatusUnavailableForLegalReasons:
@@ -72,7 +71,7 @@ func judge(r *http.Response, now time.Time) *refusal {
 		return no(final, fault.Exists, "there is a file of that name already")
 	case c >= 300 && c < 400:
 		return &refusal{verdict: final, maybe: true, err: fault.New(fault.Protocol,
-			fmt.Errorf("%w, and leads to %q instead of taking the file", said, printable(r.Header.Get("Location"))), "is a login needed? Give the URL that takes files itself")}
+			fmt.Errorf("%w, and leads to %q instead of taking the file", said, fetch.Printable(r.Header.Get("Location"))), "is a login needed? Give the URL that takes files itself")}
 	case c >= 200 && c < 300:
 		return &refusal{verdict: final, maybe: true, err: fault.New(fault.Protocol, fmt.Errorf("%w, which does not say that it has the file", said), "")}
 	}
@@ -86,27 +85,6 @@ func taken(status int) bool {
 		return true
 	}
 	return false
-}
-
-// printable is a line without what a terminal would act on.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-}
-
-// retryAfter reads seconds or a date; 0 is no word of it.
-func retryAfter(s string, now time.Time) time.Duration {
-	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
-	}
-	if t, err := http.ParseTime(s); err == nil {
-		return max(0, t.Sub(now))
-	}
-	return 0
 }
 
 // explain gives errors of networks a kind.
