@@ -60,7 +60,7 @@ func TestPlayer(t *testing.T) {
 func TestLikeTheOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, 8*mbit, 8*mbit)
-		data := r.vod("/v", 8, 300_000)
+		data := r.vod("/v", 9, 300_000)
 		r.get("/v/list.m3u8", nil)
 		for i, c := range []struct {
 			headers []string
@@ -72,6 +72,8 @@ func TestLikeTheOrigin(t *testing.T) {
 			{[]string{"Range", "bytes=299999-400000"}, 206, 299_999, 300_000}, {[]string{"Range", "bytes=300000-"}, 416, 0, 0},
 			{[]string{"If-None-Match", `"300000-` + fmt.Sprintf("%x", data[5][:8]) + `"`}, 304, 0, 0},
 			{[]string{"Range", "bytes=-10"}, 206, 299_990, 300_000},
+			{[]string{"Range", "bytes=0-99", "If-Range", `"300000-` + fmt.Sprintf("%x", data[7][:8]) + `"`}, 206, 0, 100},
+			{[]string{"Range", "bytes=0-99", "If-Range", `"an older one"`}, 200, 0, 300_000},
 		} {
 			a, got := r.get(fmt.Sprintf("/v/seg%d.ts?k=%d", i, i), nil, c.headers...)
 			if a == nil || a.StatusCode != c.status || c.to > 0 && string(got) != string(data[i][c.from:c.to]) {

@@ -92,9 +92,10 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, own string) {
 	_, _, _ = splice.Both(down, up)
 }
 
-// conditional tells whether an answer depends on what the player has already.
+// conditional tells whether an answer depends on what the player has already. If-Range is
+// looked at when there is one: browsers send it with each range but the first.
 func conditional(h http.Header) bool {
-	return slices.ContainsFunc([]string{"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range"},
+	return slices.ContainsFunc([]string{"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"},
 		func(name string) bool { return h.Get(name) != "" })
 }
 
@@ -287,7 +288,9 @@ func (y *reply) suits(a *answer, size unit.Bytes) bool {
 			return false
 		}
 	}
-	switch {
+	switch of := y.r.Header.Get("If-Range"); {
+	case of != "" && of != a.etag && of != a.modified:
+		return false
 	case !y.ranged:
 		y.from, y.to = 0, size
 	case !a.ranges && y.from == 0: // then the server gives all
@@ -334,6 +337,7 @@ func requestFor(player http.Header, sameHost bool) http.Header {
 	h := player.Clone()
 	dropHops(h)
 	h.Del("Range")
+	h.Del("If-Range")
 	h.Set("Accept-Encoding", "identity")
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // not ours
