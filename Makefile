@@ -16,7 +16,7 @@ SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
-.PHONY: help demo test check fuzz kill again flows sleep vm bench exp build install deb cross long reference deps clean
+.PHONY: help demo test check fuzz kill again flows sleep gigabyte vm bench exp build install deb cross long reference deps clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test: ## all tests, with the race detector where there are goroutines, and their
 	@p=$$(go list ./... | grep -Ev '^mpbond/(e2e|lab|$(subst $() $(),|,$(PURE)))$$'); \
 		t() { go test -json "$$@" || [ $$? = 1 ]; }; \
 		{ t -race -p 1 -timeout 10m $$p; t -race -p 1 -timeout 25m ./e2e ./lab; \
-		t -run '^TestTransfers$$' ./bond -transfers 10000; t ./lab/virtual -seeds 3; t $(addprefix ./,$(filter-out lab/virtual,$(PURE))); } | bin/count mpbond/e2e mpbond/e2e/console mpbond/e2e/flow mpbond/e2e/pair mpbond/lab mpbond/cmd/mpbond
+		t -run '^TestTransfers$$' ./bond -transfers 10000; t ./lab/virtual -seeds 3; t $(addprefix ./,$(filter-out lab/virtual,$(PURE))); } | bin/count mpbond/e2e mpbond/e2e/console mpbond/e2e/flow mpbond/e2e/onload mpbond/e2e/pair mpbond/lab mpbond/cmd/mpbond
 
 check: ## format, vet, staticcheck and the rules of the house
 	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null)); \
@@ -63,6 +63,9 @@ sleep: ## helper and primary asleep for 75 s each, in the middle of transfers: 3
 
 flows: ## our BBR and CUBIC beside the kernel's, and PBE-CC over a cell of real packets: 10 minutes, or RUN='TestKernel/two'
 	@go test -count=1 -v -timeout 40m -run '$(or $(RUN),.)' ./e2e/flow -long -tries 4
+
+gigabyte: ## 1 GB over three lines without a server, a helper killed twice on the way: 3 minutes
+	@go test -count=1 -v -timeout 10m -run '^TestGetKilled$$' ./e2e/onload -long
 
 vm: build ## pipes over Bluetooth, emulated in virtual machines: a minute, fetches 300 MB once
 	@.ci/deps vm
@@ -105,7 +108,7 @@ cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7, mips without FPU,
 		else echo "not run for $${t#*/}: there is no qemu-$${t%/*} (Debian: qemu-user)"; fi; \
 	done
 
-long: ## cross, kill, sleep, again, flows, fuzz with 1,000,000 inputs each, exp, vm: hours; goes on where it was interrupted (LONG="kill vm": these)
+long: ## cross, kill, sleep, again, gigabyte, flows, fuzz with 1,000,000 inputs each, exp, vm: hours; goes on where it was interrupted (LONG="kill vm": these)
 	@.ci/long $(LONG)
 
 reference: ## docs/reference.md, from the types and commands

@@ -390,6 +390,7 @@ func (e *engine) report(now time.Time) {
 			p.Done++
 		}
 	}
+	e.Log.Debug("progress", "bytes", int64(p.Bytes), "size", int64(p.Size), "done", p.Done)
 	e.Progress(p)
 }
 

@@ -360,6 +360,7 @@ func (e *engine) report(now time.Time) {
 			p.Bytes += j.counted
 		}
 	}
+	e.Log.Debug("progress", "bytes", int64(p.Bytes), "size", int64(p.Size), "done", p.Done)
 	e.Progress(p)
 }
 

@@ -1,0 +1,265 @@
+// Package onload tests onloading as its users have it: the real program, a process for
+// each command and helper, over emulated lines, to a real web server where one is
+// installed; and what comes of it when processes are killed.
+//
+//	lines_test.go  the network, its devices and servers, and what processes report
+//	get_test.go    downloads
+package onload
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"mpbond/e2e/rig"
+	"mpbond/identity"
+	"mpbond/lab"
+)
+
+const mb = 1_000_000
+
+// where nginx listens: port 80 is of the rig's own web server.
+const nginxPort = "8080"
+
+func TestMain(m *testing.M) { rig.Main(m, nil) }
+
+// network is a home line and helpers, with nothing running but a web server.
+//
+//	primary ─────────── ps ────────── server ─ core ─ web
+//	   ├─ pipe1 ─ helper1 ─ hs1 ─────────┤
+//	   └─ pipe2 ─ helper2 ─ hs2 ─────────┘
+type network struct {
+	*rig.Network
+	www     string // what nginx has
+	url     string // of it
+	helpers map[string]*rig.Process
+}
+
+// newNetwork makes one in which the primary and its helpers know each other.
+func newNetwork(t *testing.T, house *lab.Topology) *network {
+	t.Helper()
+	n := &network{Network: rig.New(t, rig.Options{Lab: house, Race: true}), helpers: map[string]*rig.Process{}}
+	n.www = filepath.Join(n.Dir, "www")
+	keys := map[string]identity.PublicKey{}
+	for _, node := range append(house.Helpers(), "primary") {
+		k, err := identity.CreateKey(filepath.Join(n.Dir, node, "device.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[node] = k.Public()
+	}
+	trust := func(at string, p identity.Peer) {
+		list, err := identity.OpenTrust(filepath.Join(n.Dir, at, "trust.toml"))
+		if err == nil {
+			err = list.Add(p)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, node := range house.Helpers() {
+		at := n.addr(node, fmt.Sprint("pipe", i+1))
+		trust("primary", identity.Peer{Name: node, Roles: []identity.Role{identity.RoleHelper}, Key: keys[node], Addresses: []string{at + ":7602"}})
+		trust(node, identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys["primary"]})
+		n.write(filepath.Join(n.Dir, node, "helper.toml"), "[onload]\nallowance = \"unlimited\"\nallow = [\"10.77.0.0/16\"]\n")
+	}
+	return n
+}
+
+func (n *network) addr(node, link string) string {
+	n.Helper()
+	a, err := n.Lab.Topology.Addr(node, link)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return a.String()
+}
+
+func (n *network) write(file, text string) {
+	n.Helper()
+	err := os.MkdirAll(filepath.Dir(file), 0o755)
+	if err == nil {
+		err = os.WriteFile(file, []byte(text), 0o600)
+	}
+	if err != nil {
+		n.Fatal(err)
+	}
+}
+
+// help starts a helper, and waits until it takes connections.
+func (n *network) help(node string) {
+	n.Helper()
+	n.helpers[node] = n.Start(node, n.Mpbond, "helper", "--name", node)
+	n.until(node, "is there", func() (bool, error) {
+		s, err := n.Status(node, "helper")
+		return err == nil && s.Onload != nil && s.Onload.Open, err
+	})
+}
+
+// kill kills a process as loss of power would, and forgets it.
+func (n *network) kill(p *rig.Process) {
+	n.Helper()
+	n.All = slices.DeleteFunc(n.All, func(o *rig.Process) bool { return o == p })
+	p.End(syscall.SIGKILL)
+}
+
+// until waits until something is so.
+func (n *network) until(who, what string, is func() (bool, error)) {
+	n.Helper()
+	rig.Eventually(n, func() error {
+		if ok, err := is(); !ok || err != nil {
+			return fmt.Errorf("%s never %s: %v", who, what, err)
+		}
+		return nil
+	})
+}
+
+// carries is what a helper has carried to the primary for the connections that it has
+// now.
+func (n *network) carries(node string) (down int64, err error) {
+	s, err := n.Status(node, "helper")
+	if err == nil && s.Onload != nil {
+		for _, t := range s.Onload.Tunnels {
+			down += int64(t.DownBytes)
+		}
+	}
+	return down, err
+}
+
+const nginxConf = `daemon off; master_process off; pid %[1]s/pid; error_log stderr error;
+events { }
+http {
+  default_type application/octet-stream; sendfile on; client_max_body_size 0;
+  log_format plain '$request_method $uri $status'; access_log %[1]s/access plain;
+  client_body_temp_path %[1]s/t1; proxy_temp_path %[1]s/t2; fastcgi_temp_path %[1]s/t3; uwsgi_temp_path %[1]s/t4; scgi_temp_path %[1]s/t5;
+  server { listen %[2]s; root %[3]s; dav_methods PUT MKCOL; }
+}
+`
+
+// nginx starts a real one in node web, and returns its URL.
+func (n *network) nginx() string {
+	n.Helper()
+	program, err := exec.LookPath("nginx")
+	if err != nil {
+		if program, err = exec.LookPath("/usr/sbin/nginx"); err != nil {
+			n.Skip("nginx is not installed (Debian: nginx-light)")
+		}
+	}
+	dir := filepath.Join(n.Dir, "nginx")
+	n.write(filepath.Join(dir, "conf"), fmt.Sprintf(nginxConf, dir, nginxPort, n.www))
+	if err := os.MkdirAll(n.www, 0o755); err != nil {
+		n.Fatal(err)
+	}
+	return n.serves(program, "-e", "stderr", "-c", filepath.Join(dir, "conf"))
+}
+
+// serves starts a web server in node web, waits until it answers, and returns its URL.
+func (n *network) serves(argv ...string) string {
+	n.Helper()
+	n.Start("web", argv...)
+	url := fmt.Sprintf("http://%s:%s/", n.addr("web", ""), nginxPort)
+	n.until("the web server", "answers", func() (bool, error) {
+		_, err := n.Run("web", "curl", "-s", "-o", "/dev/null", url)
+		return err == nil, err
+	})
+	return url
+}
+
+// noise makes a file of n bytes, and returns their SHA-256.
+func (n *network) noise(file string, size int64) string {
+	n.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		n.Fatal(err)
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(f, sum), rig.Noise(size)); err != nil {
+		n.Fatal(err)
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil))
+}
+
+// sumOf is a file's SHA-256.
+func sumOf(file string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil))
+}
+
+// run is a command that reports how far it is, and a result as JSON.
+type run struct {
+	*rig.Process
+	out *bytes.Buffer // when it has ended
+}
+
+// runs starts a command of mpbond in the primary.
+func (n *network) runs(args ...string) *run {
+	n.Helper()
+	r := &run{out: new(bytes.Buffer)}
+	r.Process = n.Start("primary", append([]string{"sh", "-c", `out=$1; shift; exec "$@" >"$out"`, "sh", filepath.Join(n.Dir, "out"), n.Mpbond, "--log-level", "debug", "--log-format", "json"}, args...)...)
+	return r
+}
+
+// at is how many bytes a run says it has done, and of how many.
+func (r *run) at() (done, of int64) {
+	last := r.Log.String()
+	if i := strings.LastIndex(last, `"msg":"progress"`); i >= 0 {
+		last = last[strings.LastIndex(last[:i], "\n")+1:]
+	}
+	last, _, _ = strings.Cut(last, "\n")
+	var p struct{ Bytes, Size int64 }
+	_ = json.Unmarshal([]byte(last), &p) // one that is half written counts when it is whole
+	return p.Bytes, p.Size
+}
+
+// reach waits until a run says that it has come so far.
+func (n *network) reach(r *run, part float64) (at int64) {
+	n.Helper()
+	n.until("the run", fmt.Sprint("comes to ", part), func() (bool, error) {
+		select {
+		case <-r.Done:
+			n.Fatalf("it has ended before: %v\n%s", r.Err, &r.Log)
+		default:
+		}
+		done, of := r.at()
+		at = done
+		return of > 0 && float64(done) >= part*float64(of), nil
+	})
+	return at
+}
+
+// share is what a device did.
+type share struct {
+	Device        string
+	Bytes, Wasted int64
+}
+
+// ends waits until a run has ended well, and reads its result.
+func (n *network) ends(r *run, into any) {
+	n.Helper()
+	<-r.Done
+	text, err := os.ReadFile(filepath.Join(n.Dir, "out"))
+	if r.Err != nil || err != nil || json.Unmarshal(text, into) != nil {
+		n.Fatalf("%v, %v: %s\n%s", r.Err, err, text, &r.Log)
+	}
+}
