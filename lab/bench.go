@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -37,8 +38,10 @@ type Bench struct {
 	// processes go there too. Empty: nothing is kept.
 	LogDir string
 
-	running []*program
-	hashes  map[unit.Bytes][32]byte
+	running     []*program
+	hashes      map[string][32]byte // of files, by their paths
+	items       bool                // transfers are of several items
+	onloadHomes *homes              // nil: not made yet
 }
 
 type program struct {
@@ -51,13 +54,13 @@ type program struct {
 
 // NewBench readies a lab that is up for transfers.
 func NewBench(l *Lab, seed uint64) (*Bench, error) {
-	b := &Bench{Lab: l, Dir: filepath.Join(l.dir, "bench"), Seed: seed, hashes: map[unit.Bytes][32]byte{}}
+	b := &Bench{Lab: l, Dir: filepath.Join(l.dir, "bench"), Seed: seed, hashes: map[string][32]byte{}}
 	for _, n := range []string{"primary", "server", "web"} {
 		if l.Topology.Node[n] == nil {
 			return nil, fmt.Errorf("the topology has no node %q, which runs need", n)
 		}
 	}
-	return b, os.MkdirAll(filepath.Join(b.Dir, "www"), 0o755)
+	return b, os.MkdirAll(filepath.Join(b.Dir, itemsDir), 0o755)
 }
 
 // Run runs a program in a node to its end and returns what it printed.
@@ -229,8 +232,7 @@ error_log stderr;
 worker_rlimit_nofile 8192;
 events { worker_connections 4096; }
 http {
-  access_log off;
-  sendfile on;
+%[3]s  sendfile on;
   client_body_temp_path %[1]s/t1; proxy_temp_path %[1]s/t2; fastcgi_temp_path %[1]s/t3; uwsgi_temp_path %[1]s/t4; scgi_temp_path %[1]s/t5;
   server { listen %[2]d; listen [::]:%[2]d; root %[1]s/www; }
 }
@@ -240,7 +242,14 @@ http {
 // a wrapper command if one is given.
 func (b *Bench) StartWeb(ctx context.Context, wrapper ...string) error {
 	conf := filepath.Join(b.Dir, "nginx.conf")
-	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, b.Dir, webPort), 0o644); err != nil {
+	how := "  access_log off;\n"
+	if b.items {
+		how = fmt.Sprintf(itemsConf, b.Dir)
+		if err := b.emptyPlaces(); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, b.Dir, webPort, how), 0o644); err != nil {
 		return err
 	}
 	nginx := append(append([]string{}, wrapper...), "nginx", "-c", conf, "-e", "stderr")
@@ -257,8 +266,13 @@ func (b *Bench) StartWeb(ctx context.Context, wrapper ...string) error {
 // File makes the file of a size, random by the bench's seed, and returns its
 // path, below the web server's root. The same size gives the same file.
 func (b *Bench) File(size unit.Bytes) (string, [32]byte, error) {
-	path := filepath.Join(b.Dir, "www", strconv.FormatInt(int64(size), 10))
-	if h, ok := b.hashes[size]; ok {
+	return b.content(filepath.Join(b.Dir, "www", strconv.FormatInt(int64(size), 10)), 0, size)
+}
+
+// content makes a file that is random by the bench's seed and which one of several it is,
+// unless it is there.
+func (b *Bench) content(path string, which uint64, size unit.Bytes) (string, [32]byte, error) {
+	if h, ok := b.hashes[path]; ok {
 		return path, h, nil
 	}
 	f, err := os.Create(path)
@@ -267,15 +281,14 @@ func (b *Bench) File(size unit.Bytes) (string, [32]byte, error) {
 	}
 	defer f.Close()
 	var seed [32]byte
-	for i := range 8 {
-		seed[i] = byte(b.Seed >> (8 * i))
-	}
+	binary.LittleEndian.PutUint64(seed[:], b.Seed)
+	binary.LittleEndian.PutUint64(seed[8:], which)
 	hash := sha256.New()
 	if _, err := io.CopyN(io.MultiWriter(f, hash), rand.NewChaCha8(seed), int64(size)); err != nil {
 		return "", [32]byte{}, fmt.Errorf("file of %v: %w", size, err)
 	}
-	b.hashes[size] = [32]byte(hash.Sum(nil))
-	return path, b.hashes[size], nil
+	b.hashes[path] = [32]byte(hash.Sum(nil))
+	return path, b.hashes[path], nil
 }
 
 // curlFormat is what the client reports on standard error, as curlReport reads
@@ -299,6 +312,8 @@ func (b *Bench) Fetch(t Transfer) []string {
 	}
 	args := []string{"curl", "-sS", "--noproxy", "", "--max-time", t.maxTime(), "-w", "%{stderr}" + curlFormat + `\n`}
 	switch {
+	case len(t.Items) > 0:
+		return b.fetchItems(args, t)
 	case t.Upload:
 		sink := fmt.Sprintf("http://%s:%d/", addr, sinkPort)
 		if t.Length > 0 {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -238,29 +237,14 @@ func (d *dualRun) start(ctx context.Context) error {
 
 // keys makes keys; the server trusts both users, and they each other.
 func (d *dualRun) keys(ctx context.Context, self string) error {
-	keys := map[string]string{}
-	mpbond := func(node string, args ...string) (string, error) {
-		return d.Run(ctx, node, append([]string{"env", mpbondEnv(d.Bench, node)[0], self}, args...)...)
+	h, err := d.newHomes(ctx, self, mpbondHome(d.Bench, ""), append([]string{"server"}, DualUsers[:]...))
+	if err != nil {
+		return err
 	}
-	for _, node := range append([]string{"server"}, DualUsers[:]...) {
-		home := mpbondHome(d.Bench, node)
-		if err := os.MkdirAll(home, 0o700); err != nil {
+	for _, node := range DualUsers {
+		if err := os.WriteFile(filepath.Join(h.dir(node), "dual.toml"), []byte("[primary]\ntransparent = 0\n"), 0o600); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(home, "dual.toml"), []byte("[primary]\ntransparent = 0\n"), 0o600); err != nil {
-			return err
-		}
-		out, err := mpbond(node, "keygen", "--json")
-		if err != nil {
-			return err
-		}
-		var key struct {
-			Key string `json:"key"`
-		}
-		if err := json.Unmarshal([]byte(lastLine(out)), &key); err != nil {
-			return fmt.Errorf("mpbond keygen in %s: %w: %s", node, err, out)
-		}
-		keys[node] = key.Key
 	}
 	t := d.Lab.Topology
 	server, err := t.Addr("server", "core")
@@ -273,14 +257,12 @@ func (d *dualRun) keys(ctx context.Context, self string) error {
 		if err != nil {
 			return err
 		}
-		for _, argv := range [][]string{
-			{"server", node, "--role", "primary"},
-			{node, "server", "--role", "server", "--addr", fmt.Sprintf("%s:%d", server, bondPort)},
-			{node, other, "--role", "primary", "--role", "helper", "--addr", fmt.Sprintf("%s:%d", pipe, pipePort)},
-		} {
-			if _, err := mpbond(argv[0], append([]string{"trust", "add", "--key", keys[argv[1]]}, argv[1:]...)...); err != nil {
-				return err
-			}
+		if err := errors.Join(
+			h.trust(ctx, "server", node, "primary"),
+			h.trust(ctx, node, "server", "server", "--addr", fmt.Sprintf("%s:%d", server, bondPort)),
+			h.trust(ctx, node, other, "primary", "--role", "helper", "--addr", fmt.Sprintf("%s:%d", pipe, pipePort)),
+		); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -18,12 +18,16 @@ type Plan struct {
 	Schemes  []string
 	Size     unit.Bytes
 	Streams  int // downloads of that size at once; 0 is 1
-	Upload   bool
-	Reps     int
-	Seed     uint64
-	At       []string // "2s:hs1.rate=1Mbit/s", "3s:kill=helper1"
-	Trace    string   // directory for programs' output and events, or none
-	Pcap     string   // directory for packet captures, or none
+	// Items are the sizes of files that are fetched in one transfer, or sent, instead of
+	// one of Size: segments of a video, or photos. What fetches one after the other does so
+	// in this order.
+	Items  []unit.Bytes
+	Upload bool
+	Reps   int
+	Seed   uint64
+	At     []string // "2s:hs1.rate=1Mbit/s", "3s:kill=helper1"
+	Trace  string   // directory for programs' output and events, or none
+	Pcap   string   // directory for packet captures, or none
 	// Unchecked downloads are thrown away by curl, and only their size is
 	// checked: for rates at which reading them would take the processor.
 	Unchecked bool
@@ -98,6 +102,15 @@ func (p Plan) prepare() (*session, error) {
 
 // understand is prepare without a look at this machine.
 func (p Plan) understand() (*session, error) {
+	if err := p.checkItems(); err != nil {
+		return nil, err
+	}
+	if len(p.Items) == 0 && slices.ContainsFunc(p.Schemes, onloads) {
+		if p.Streams > 1 || p.Length != 0 || p.Video != nil || p.Unchecked {
+			return nil, fmt.Errorf("what is onloaded is whole files, which are checked")
+		}
+		p.Items, p.Size = []unit.Bytes{p.Size}, 0
+	}
 	s := &session{plan: p, schemes: map[string]Scheme{}, limits: map[string]time.Duration{}, hung: map[string]int{}}
 	var err error
 	if s.topology, s.kills, err = p.split(); err != nil {
@@ -123,6 +136,9 @@ func (p Plan) understand() (*session, error) {
 		}
 		if p.Video != nil && !plays(s.schemes[name]) {
 			return nil, fmt.Errorf("%s plays no video", name)
+		}
+		if len(p.Items) > 0 && !fetches(s.schemes[name]) {
+			return nil, fmt.Errorf("%s has no way for several items", name)
 		}
 		expected, err := p.expected(name)
 		if err != nil {
@@ -213,7 +229,7 @@ func (p Plan) bound(t *Topology, kills []killing) (time.Duration, error) {
 			}
 		}
 	}
-	return Bound(t, p.Size*unit.Bytes(max(1, p.Streams)), p.Upload)
+	return Bound(t, p.bytes(), p.Upload)
 }
 
 // clone copies a topology, so that it can be changed.

@@ -22,12 +22,16 @@ import (
 // Result is one transfer. Only those that are neither Disturbed nor have an
 // Error count as a measurement.
 type Result struct {
-	Scheme     string                `json:"scheme"`
-	Rep        int                   `json:"rep"`
-	Direction  string                `json:"direction"` // get, put
-	Bytes      unit.Bytes            `json:"bytes"`     // of each stream
-	Streams    int                   `json:"streams"`   // at once
-	Seconds    float64               `json:"seconds"`   // curl's time_total
+	Scheme    string     `json:"scheme"`
+	Rep       int        `json:"rep"`
+	Direction string     `json:"direction"` // get, put
+	Bytes     unit.Bytes `json:"bytes"`     // of each stream
+	Streams   int        `json:"streams"`   // at once
+	// Items tells when each item was complete, in seconds from the start; Bytes are those
+	// of all. Requests are those of the web server, by whose line they came.
+	Items      []float64             `json:"item_seconds,omitempty"`
+	Requests   map[string]int        `json:"requests,omitempty"`
+	Seconds    float64               `json:"seconds"` // curl's time_total
 	Bound      float64               `json:"bound_seconds"`
 	Efficiency float64               `json:"efficiency"` // bound / seconds
 	FirstByte  float64               `json:"first_byte_seconds"`
@@ -45,7 +49,7 @@ type Result struct {
 	Lateness  Lateness          `json:"lateness"`
 	// What mpbond's processes tell, see bonded.Verify.
 	EndSpread float64               `json:"path_end_spread_seconds,omitempty"` // between the last new bytes of the subflows
-	Duplicate unit.Bytes            `json:"duplicate_bytes,omitempty"`         // arrived more than once
+	Duplicate unit.Bytes            `json:"duplicate_bytes,omitempty"`         // arrived more than once; of onloading: were fetched or sent for nothing
 	Resent    map[string]unit.Bytes `json:"resent_bytes,omitempty"`            // by cause, both ends
 	PeakRSS   map[string]unit.Bytes `json:"peak_rss_bytes,omitempty"`          // by node
 	// CPU is the processor time that programs of a node took while the client ran,
@@ -112,7 +116,10 @@ func (s *session) run(ctx context.Context, emit func(Result)) (err error) {
 			if rep >= p.RepsOf(scheme) || s.hung[scheme] >= maxHung || p.Skip != nil && p.Skip(scheme, rep) {
 				continue
 			}
-			t := Transfer{scheme, rep, p.Size, max(1, p.Streams), p.Upload, p.Unchecked, p.Length, p.Video}
+			t := Transfer{scheme, rep, p.Size, max(1, p.Streams), p.Items, p.Upload, p.Unchecked, p.Length, p.Video}
+			if len(p.Items) > 0 {
+				t.Size = p.bytes()
+			}
 			if err := s.turn(ctx, b, t, emit); err != nil {
 				return err
 			}
@@ -123,6 +130,14 @@ func (s *session) run(ctx context.Context, emit func(Result)) (err error) {
 
 // files makes those that the plan's transfers fetch.
 func (b *Bench) files(p Plan) error {
+	for i, n := range p.Items {
+		if _, _, err := b.item(i, n); err != nil {
+			return err
+		}
+	}
+	if b.items = len(p.Items) > 0; b.items {
+		return nil
+	}
 	sizes := []unit.Bytes{p.Size}
 	if p.Video != nil {
 		sizes = nil
@@ -240,6 +255,11 @@ func (s *session) transfer(ctx context.Context, b *Bench, t Transfer) (r Result,
 	if err := s.measure(ctx, b, t, &r); err != nil {
 		return r, err
 	}
+	if b.items {
+		if err := r.countRequests(b); err != nil {
+			return r, err
+		}
+	}
 	return r, scheme.Verify(ctx, b, &r)
 }
 
@@ -283,9 +303,10 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	meter := &meter{}
 	stop := s.watch(b, t, before, meter)
 	var got Received
-	var played []byte
-	if t.Video != nil {
-		played, err = io.ReadAll(out)
+	var told []byte
+	_, onloads := s.schemes[t.Scheme].(*onloaded)
+	if t.Video != nil || onloads {
+		told, err = io.ReadAll(out)
 	} else {
 		got, err = readClient(out, t, meter)
 	}
@@ -313,13 +334,19 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	if err != nil {
 		return err
 	}
-	if t.Video != nil {
-		return r.judgePlayback(played)
-	}
-	if t.Length > 0 {
+	switch {
+	case t.Video != nil:
+		return r.judgePlayback(told)
+	case onloads:
+		return r.judgeOnload(b, t, told)
+	case t.Length > 0:
 		return r.judgePart(ctx, b, t, got)
+	case len(t.Items) > 0:
+		err = r.judgeItems(b, t, got, stderr.String())
+	default:
+		err = r.judge(b, got, stderr.String())
 	}
-	if err := r.judge(b, got, stderr.String()); err != nil {
+	if err != nil {
 		return err
 	}
 	// What happens at a time after the start must not happen before the client.
@@ -393,7 +420,7 @@ func readClient(out io.Reader, t Transfer, m *meter) (got Received, err error) {
 	switch {
 	case !t.Upload && t.Streams == 1:
 		return receive(out, m, 0)
-	case t.Length > 0: // the sink will tell, afterwards
+	case t.Length > 0 || len(t.Items) > 0: // the sink will tell, or the web server has them, afterwards
 		_, _ = io.Copy(io.Discard, out)
 		return got, nil
 	}

@@ -34,8 +34,9 @@ type Scheme interface {
 type Transfer struct {
 	Scheme    string
 	Rep       int
-	Size      unit.Bytes // of each stream
-	Streams   int        // at least 1
+	Size      unit.Bytes   // of each stream
+	Streams   int          // at least 1
+	Items     []unit.Bytes // see Plan; then Size is that of all
 	Upload    bool
 	Unchecked bool // see Plan
 	Length    time.Duration
@@ -59,6 +60,8 @@ func newScheme(name string) (Scheme, error) {
 	switch base, variant, _ := strings.Cut(name, ":"); base {
 	case "mpbond":
 		return parseBonded(variant)
+	case "onload":
+		return parseOnloaded(variant)
 	case "single":
 		return &tethered{helper: variant}, nil
 	case "combine":
@@ -67,8 +70,11 @@ func newScheme(name string) (Scheme, error) {
 		if strings.HasPrefix(variant, "ratio=") {
 			return parseSplit(variant)
 		}
+		if n, is, err := helpersOption(variant); is {
+			return &kibbutz{most: n}, err
+		}
 	}
-	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], kibbutz[:own|:direct[:subflows=2]|:ratio=P[/P…]], combine[:CHUNK], mpbond[:OPTION…])", name)
+	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], kibbutz[:own|:direct[:subflows=2]|:helpers=N|:ratio=P[/P…]], combine[:CHUNK], mpbond[:OPTION…], onload[:SCHEDULER][:helpers=N])", name)
 }
 
 // tethered is the real curl and the real nginx over one path alone: the direct
@@ -188,6 +194,7 @@ type kibbutz struct {
 	direct bool             // no helpers
 	second bool             // a second direct subflow
 	own    bool             // one by each other direct link of the primary
+	most   int              // of the helpers, so many take part; 0: all
 	before map[string]int64 // the primary's MPTCP counters
 }
 
@@ -201,7 +208,7 @@ func (k *kibbutz) subflows(t *Topology) int64 {
 	case k.direct:
 		return 0
 	}
-	return int64(len(t.Helpers()))
+	return int64(len(t.first(k.most)))
 }
 
 // Start sets up the helpers, then the primary's endpoints.
@@ -244,7 +251,7 @@ func (k *kibbutz) endpoints(ctx context.Context, b *Bench) error {
 	if err := b.tetherAll(ctx); err != nil {
 		return err
 	}
-	for _, h := range t.Helpers() {
+	for _, h := range t.first(k.most) {
 		pipe := t.between("primary", h)
 		mine, err := t.Addr("primary", pipe)
 		if err != nil {

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,6 +32,7 @@ type bonded struct {
 	scheduler  string // of server and primary; empty: mpbond's own choice
 	noReinject bool   // no early reinjection
 	direct     bool   // no helpers
+	most       int    // of the helpers, so many take part; 0: all
 	subflows   int    // direct ones of each interface; 0: mpbond's own choice
 	// interfaces are those of the primary's links to the server that carry direct
 	// subflows; none: what the system's routes say, which is the first one.
@@ -59,12 +59,14 @@ func parseBonded(variant string) (*bonded, error) {
 		f, isFeedback := strings.CutPrefix(o, "feedback=")
 		i, isInterfaces := strings.CutPrefix(o, "if=")
 		cc, isCongestion := strings.CutPrefix(o, "cc=")
-		var err error
+		helpers, isHelpers, err := helpersOption(o)
 		switch {
 		case o == "noreinject":
 			m.noReinject = true
 		case o == "direct":
 			m.direct = true
+		case isHelpers:
+			m.most = helpers
 		case isSubflows:
 			m.subflows, err = strconv.Atoi(n)
 		case o == "udp":
@@ -83,7 +85,7 @@ func parseBonded(variant string) (*bonded, error) {
 			err = fmt.Errorf("it is no option")
 		}
 		if err != nil || isSubflows && m.subflows < 1 || slices.Contains(m.interfaces, "") {
-			return nil, fmt.Errorf("scheme mpbond:%s: %q: write mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:if=LINK[+LINK…][:udp]][:cc=NAME][:feedback=MODE]", variant, o)
+			return nil, fmt.Errorf("scheme mpbond:%s: %q: write mpbond[:SCHEDULER][:noreinject][:direct][:helpers=N][:subflows=N][:if=LINK[+LINK…][:udp]][:cc=NAME][:feedback=MODE]", variant, o)
 		}
 	}
 	if m.udp && len(m.interfaces) == 0 {
@@ -102,7 +104,7 @@ func (m *bonded) helpers(b *Bench) []string {
 	if m.direct {
 		return nil
 	}
-	return b.Lab.Topology.Helpers()
+	return b.Lab.Topology.first(m.most)
 }
 
 // Start makes keys, has the devices trust each other, and starts processes.
@@ -305,39 +307,19 @@ func (b *Bench) mpbondKeys(ctx context.Context, self string) error {
 		return nil
 	}
 	t := b.Lab.Topology
-	keys := map[string]string{}
-	mpbond := func(node string, args ...string) (string, error) {
-		return b.Run(ctx, node, append([]string{"env", mpbondEnv(b, node)[0], self}, args...)...)
-	}
-	for _, node := range append([]string{"primary", "server"}, t.Helpers()...) {
-		if err := os.MkdirAll(mpbondHome(b, node), 0o700); err != nil {
-			return err
-		}
-		out, err := mpbond(node, "keygen", "--json")
-		if err != nil {
-			return err
-		}
-		var key struct {
-			Key string `json:"key"`
-		}
-		if err := json.Unmarshal([]byte(lastLine(out)), &key); err != nil {
-			return fmt.Errorf("mpbond keygen in %s: %w: %s", node, err, out)
-		}
-		keys[node] = key.Key
-	}
-	trust := func(node, peer, role string, addr ...string) error {
-		_, err := mpbond(node, append([]string{"trust", "add", peer, "--role", role, "--key", keys[peer]}, addr...)...)
+	homes, err := b.newHomes(ctx, self, mpbondHome(b, ""), append([]string{"primary", "server"}, t.Helpers()...))
+	if err != nil {
 		return err
 	}
 	addr, err := t.Addr("server", t.between("server", "web"))
 	if err != nil {
 		return err
 	}
-	if err := trust("server", "primary", "primary"); err != nil {
+	if err := homes.trust(ctx, "server", "primary", "primary"); err != nil {
 		return err
 	}
 	server := fmt.Sprintf("%s:%d", addr, bondPort)
-	if err := trust("primary", "server", "server", "--addr", server); err != nil {
+	if err := homes.trust(ctx, "primary", "server", "server", "--addr", server); err != nil {
 		return err
 	}
 	for _, h := range t.Helpers() {
@@ -349,13 +331,13 @@ func (b *Bench) mpbondKeys(ctx context.Context, self string) error {
 			}
 			pipes = append(pipes, "--addr", fmt.Sprintf("%s:%d", addr, pipePort))
 		}
-		if err := trust("primary", h, "helper"); err != nil {
+		if err := homes.trust(ctx, "primary", h, "helper"); err != nil {
 			return err
 		}
-		if err := trust(h, "server", "server", "--addr", server); err != nil {
+		if err := homes.trust(ctx, h, "server", "server", "--addr", server); err != nil {
 			return err
 		}
-		if err := trust(h, "primary", "primary", pipes...); err != nil {
+		if err := homes.trust(ctx, h, "primary", "primary", pipes...); err != nil {
 			return err
 		}
 	}

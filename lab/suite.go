@@ -304,7 +304,7 @@ func (e *Experiment) expected(scheme string) (time.Duration, error) {
 
 // expected is the one of a plan.
 func (p Plan) expected(scheme string) (time.Duration, error) {
-	n := p.Size * unit.Bytes(max(1, p.Streams))
+	n := p.bytes()
 	switch {
 	case p.Length > 0 && p.Video == nil:
 		return p.Length, nil
@@ -315,10 +315,8 @@ func (p Plan) expected(scheme string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if direct(scheme) {
-		if t, err = t.withoutHelpers(); err != nil {
-			return 0, err
-		}
+	if t, err = t.reduced(participants(t, scheme)); err != nil {
+		return 0, err
 	}
 	if p.Video != nil {
 		return p.expectedPlayback(t)
@@ -333,22 +331,20 @@ func (p Plan) expected(scheme string) (time.Duration, error) {
 	return d * 104 / 100, nil
 }
 
-// direct tells whether a scheme uses the direct path alone.
-func direct(scheme string) bool {
-	return scheme == "single" || strings.HasPrefix(scheme, "relay") || strings.Contains(scheme, ":direct") || scheme == "kibbutz:own"
-}
-
-// withoutHelpers is the topology without them and their links.
-func (t *Topology) withoutHelpers() (*Topology, error) {
+// reduced is the topology with some of the helpers, and with the direct links or without.
+func (t *Topology) reduced(helpers []string, direct bool) (*Topology, error) {
 	c, err := t.clone()
 	if err != nil {
 		return nil, err
 	}
 	for _, h := range t.Helpers() {
-		delete(c.Node, h)
+		if !slices.Contains(helpers, h) {
+			delete(c.Node, h)
+		}
 	}
 	for name, l := range t.Link {
-		if slices.ContainsFunc(l.Ends[:], func(n string) bool { return c.Node[n] == nil }) {
+		gone := slices.ContainsFunc(l.Ends[:], func(n string) bool { return c.Node[n] == nil })
+		if gone || !direct && slices.Contains(t.allBetween("primary", "server"), name) {
 			delete(c.Link, name)
 		}
 	}
@@ -370,11 +366,11 @@ const (
 // takes so long.
 func (p Plan) cores(scheme string, took time.Duration) float64 {
 	start, base := startOther, coresOther
-	if strings.HasPrefix(scheme, "mpbond") || strings.HasPrefix(scheme, DualBoth) || strings.HasPrefix(scheme, DualIdle) {
+	if strings.HasPrefix(scheme, "mpbond") || onloads(scheme) || strings.HasPrefix(scheme, DualBoth) || strings.HasPrefix(scheme, DualIdle) {
 		start, base = startBonded, coresBonded
 	}
 	base += start / (took + transferExtra).Seconds()
-	n := p.Size * unit.Bytes(max(1, p.Streams))
+	n := p.bytes()
 	switch {
 	case p.Video != nil:
 		n = p.playbackBytes(took)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/lab"
+	"mpbond/onload"
 	"mpbond/sched"
 	"mpbond/unit"
 )
@@ -27,6 +28,7 @@ func labMeasureCommands(f *labFlags) []*cobra.Command {
 func labRun(f *labFlags) *cobra.Command {
 	var p lab.Plan
 	var schemes, get, put, drive string
+	var items int
 	c := &cobra.Command{
 		Use: "run [FILE]", Short: "Measure transfers between primary and web over an emulated network", Args: cobra.MaximumNArgs(1),
 		Example: "  mpbond lab run --house 8/10/5 --get 2MB --reps 5",
@@ -42,7 +44,10 @@ what relay leaves in the kernel) and
 mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:feedback=MODE] (direct:
 without helpers), also [:if=LINK+LINK][:udp][:cc=NAME] (subflows by these own
 links, over UDP; bbr, cubic, pbe for one that hears the cells of links in
-mobile networks).
+mobile networks), and
+onload[:SCHEDULER] (no server: mpbond get --onload, or put; helpers that onload;
+schedulers ` + joined(onload.Names()) + `).
+With kibbutz, mpbond and onload :helpers=N lets the first N helpers take part.
 Schedulers: ` + joined(sched.Names()) + ` (ratio:0.6 sets
 the direct subflow's share).
 A transfer in which the emulator was late is marked disturbed, discarded and
@@ -72,6 +77,9 @@ Times count from the start of the client.`,
 			if p.Size <= 0 || p.Reps <= 0 {
 				return usage("the size and --reps must be over 0")
 			}
+			if items > 0 {
+				p.Items, p.Size = slices.Repeat([]unit.Bytes{p.Size}, items), 0
+			}
 			p.Schemes, p.Pcap = strings.Split(schemes, ","), f.pcap
 			return runPlan(c, p, f.json)
 		},
@@ -82,6 +90,7 @@ Times count from the start of the client.`,
 	c.Flags().StringVar(&put, "put", "", "upload so many `BYTES`")
 	c.Flags().StringVar(&drive, "drive", "", "instead, transfer for 30 s over the recorded drive `NAME`, as the bench does")
 	c.Flags().IntVar(&p.Streams, "streams", 1, "downloads at once, each of that size")
+	c.Flags().IntVar(&items, "items", 0, "files in one transfer, each of that size, as the segments of a video or photos")
 	c.Flags().IntVar(&p.Reps, "reps", 1, "transfers of each scheme")
 	c.Flags().Uint64Var(&p.Seed, "seed", 1, "of the file's content")
 	c.Flags().StringArrayVar(&p.At, "at", nil, "fault or change at a `TIME:WHAT` (repeatable)")

@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"testing"
+
+	"mpbond/e2e/rig"
+	"mpbond/lab"
+	"mpbond/unit"
+)
+
+// TestLabOnload: the lab's onloading is that of the real programs, by the helpers that take
+// part, each file right, with the times at which they were complete.
+func TestLabOnload(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, as other tests here")
+	}
+	if _, err := exec.LookPath("nginx"); err != nil {
+		t.Skip("nginx is not installed")
+	}
+	mpbond := rig.New(t, rig.Options{Race: true}).Mpbond
+	for _, c := range []struct{ scheme, direction string }{{"onload:grd:helpers=1", "--get"}, {"onload", "--put"}} {
+		cmd := exec.Command(mpbond, "lab", "run", "--house", "4/4/20,4/20", "--scheme", c.scheme, c.direction, "50KB", "--items", "6", "--json")
+		cmd.Stderr = t.Output()
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var r lab.Result // the first one, though the machine may be too busy for a measurement
+		err = json.NewDecoder(out).Decode(&r)
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait() // it may have been interrupted
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Scheme != c.scheme || r.Error != "" || !r.SHA || r.Bytes != 300*unit.KB || r.Seconds <= 0 {
+			t.Fatalf("%+v", r)
+		}
+		if last, ok := r.Until(6); !ok || last != r.Seconds {
+			t.Errorf("%s: %v of %v", c.scheme, r.Items, r.Seconds)
+		}
+		first, second := r.Devices["helper1"], r.Devices["helper2"]
+		if first < 50*unit.KB || r.Requests["helper1"] == 0 || r.Requests["primary"] == 0 || (c.scheme == "onload") != (second > 50*unit.KB) {
+			t.Errorf("%s: %v, %v", c.scheme, r.Devices, r.Requests)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mpbond/unit"
+)
+
+// onloadPort is where helpers take connections, mpbond's own default.
+const onloadPort = 7604
+
+// onloaded is mpbond without a server: helpers onload, and the client is
+// `mpbond get --onload` or `mpbond put`. It begins with no connection to anybody, and has
+// found its helpers when its time begins.
+type onloaded struct {
+	scheduler string // empty: the product's own
+	most      int    // of the helpers, so many take part; 0: all
+}
+
+// parseOnloaded reads what follows "onload:", options with colons between them.
+func parseOnloaded(variant string) (*onloaded, error) {
+	o := &onloaded{}
+	for text := range strings.SplitSeq(variant, ":") {
+		n, is, err := helpersOption(text)
+		switch {
+		case is && err == nil:
+			o.most = n
+		case is:
+			return nil, fmt.Errorf("scheme onload:%s: %w", variant, err)
+		case o.scheduler == "" && text != "":
+			o.scheduler = text // mpbond says whether there is such a one
+		case variant != "":
+			return nil, fmt.Errorf("scheme onload:%s: %q: write onload[:SCHEDULER][:helpers=N]", variant, text)
+		}
+	}
+	return o, nil
+}
+
+// onloads tells whether a scheme is of this kind.
+func onloads(scheme string) bool {
+	base, _, _ := strings.Cut(scheme, ":")
+	return base == "onload"
+}
+
+// Start has the first helpers take connections.
+func (o *onloaded) Start(ctx context.Context, b *Bench) error {
+	if err := b.StartWeb(ctx); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := b.onloadKeys(ctx, self, o.most); err != nil {
+		return err
+	}
+	for _, h := range b.Lab.Topology.first(o.most) {
+		argv := []string{self, "helper", "--onload=unlimited", "--name", h}
+		if b.LogDir != "" {
+			argv = append(argv, "--trace", filepath.Join(b.LogDir, h+"-trace.jsonl"))
+		}
+		if err := b.Spawn(ctx, h, onloadPort, []string{b.onloadHomes.env(h)}, argv...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *onloaded) Client(b *Bench, t Transfer) []string {
+	self, _ := os.Executable()
+	argv := []string{"env", b.onloadHomes.env("primary"), self}
+	if t.Upload {
+		argv = append(argv, "put", "--to", b.itemURL(t, -1))
+	} else {
+		argv = append(argv, "get", "--onload", "--output", filepath.Join(b.Dir, gotDir))
+	}
+	argv = append(argv, "--json")
+	if o.scheduler != "" {
+		argv = append(argv, "--scheduler", o.scheduler)
+	}
+	for i := range t.Items {
+		if t.Upload {
+			argv = append(argv, filepath.Join(b.Dir, itemsDir, itemName(i)))
+		} else {
+			argv = append(argv, b.itemURL(t, i))
+		}
+	}
+	return argv
+}
+
+// onloadSaid is what `mpbond get --onload --json` and `mpbond put --json` print.
+type onloadSaid struct {
+	Wasted  unit.Bytes `json:"wasted"`
+	Seconds float64    `json:"seconds"`
+	Devices []struct {
+		Device string     `json:"device"`
+		Bytes  unit.Bytes `json:"bytes"`
+		Wasted unit.Bytes `json:"wasted"`
+	} `json:"devices"`
+}
+
+// judgeOnload takes in what the client says, and decides whether all files are right,
+// which are those that it wrote, or that the web node got.
+func (r *Result) judgeOnload(b *Bench, t Transfer, out []byte) error {
+	var said onloadSaid
+	if err := json.Unmarshal(out, &said); err != nil {
+		return fmt.Errorf("what the client says: %w: %s", err, bytes.TrimSpace(out))
+	}
+	r.Seconds, r.Duplicate, r.Notes = said.Seconds, said.Wasted, map[string]any{"devices": said.Devices}
+	dir := gotDir
+	if t.Upload {
+		dir = sentDir
+	}
+	named, err := b.checkFiles(t, dir)
+	if err != nil {
+		return err
+	}
+	r.SHA = true
+	end := slices.MaxFunc(named, time.Time.Compare) // which is when its time ends
+	for _, at := range named {
+		r.Items = append(r.Items, max(0, said.Seconds-end.Sub(at).Seconds()))
+	}
+	return nil
+}
+
+// renamed is when a file got its name: no byte is written to it after that.
+func renamed(path string) (time.Time, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return time.Time{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return time.Unix(st.Ctim.Unix()), nil
+}
+
+// Verify asserts that the helpers that take part were found, that something came by one
+// of them, and nothing by the others.
+func (o *onloaded) Verify(_ context.Context, b *Bench, r *Result) error {
+	all := b.Lab.Topology.Helpers()
+	some := b.Lab.Topology.first(o.most)
+	text, _ := json.Marshal(r.Notes["devices"])
+	var carried unit.Bytes
+	for _, h := range some {
+		if !bytes.Contains(text, []byte(`"`+h+`"`)) {
+			return fmt.Errorf("onload: %s was not found: %s", h, text)
+		}
+		carried += r.Devices[h]
+	}
+	const greeting = 8 * unit.KB // of one that is found, and carries nothing
+	if len(some) > 0 && carried < greeting {
+		return fmt.Errorf("onload: only %v came by helpers", carried)
+	}
+	for _, h := range all[len(some):] {
+		if r.Devices[h] > greeting {
+			return fmt.Errorf("onload: %v came by %s, which takes no part", r.Devices[h], h)
+		}
+	}
+	r.PeakRSS = b.peakRSS()
+	return nil
+}
+
+func (*onloaded) Stop(context.Context, *Bench) error { return nil }
+
+// onloadKeys makes the devices' keys, once for a bench, and has the primary trust the
+// first n helpers, or all if n is 0, and these it.
+func (b *Bench) onloadKeys(ctx context.Context, self string, n int) error {
+	t := b.Lab.Topology
+	if b.onloadHomes == nil {
+		h, err := b.newHomes(ctx, self, filepath.Join(b.Dir, "onload"), append([]string{"primary"}, t.Helpers()...))
+		if err != nil {
+			return err
+		}
+		web, err := t.Addr("web", "")
+		if err != nil {
+			return err
+		}
+		for _, name := range t.Helpers() {
+			if err := h.trust(ctx, name, "primary", "primary"); err != nil {
+				return err
+			}
+			allow := fmt.Sprintf("[onload]\nallow = [\"%s/32\"]\n", web) // it is a private address
+			if err := os.WriteFile(filepath.Join(h.dir(name), "helper.toml"), []byte(allow), 0o600); err != nil {
+				return err
+			}
+		}
+		b.onloadHomes = h
+	}
+	h := b.onloadHomes
+	// What was kept of an upload that failed would spare the next one a part of it.
+	kept, err := filepath.Glob(filepath.Join(h.dir("primary"), "put-*.jsonl"))
+	if err != nil {
+		return err
+	}
+	for _, name := range append(kept, filepath.Join(h.dir("primary"), "trust.toml")) {
+		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	for _, name := range t.first(n) {
+		addr, err := t.Addr(name, t.between("primary", name))
+		if err != nil {
+			return err
+		}
+		if err := h.trust(ctx, "primary", name, "helper", "--addr", fmt.Sprintf("%s:%d", addr, onloadPort)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
