@@ -4,6 +4,7 @@
 //
 //	lines_test.go  the network, its devices and servers, and what processes report
 //	get_test.go    downloads
+//	put_test.go    uploads
 package onload
 
 import (
@@ -12,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +32,9 @@ const mb = 1_000_000
 // where nginx listens: port 80 is of the rig's own web server.
 const nginxPort = "8080"
 
-func TestMain(m *testing.M) { rig.Main(m, nil) }
+func TestMain(m *testing.M) {
+	rig.Main(m, func(args []string) error { return http.ListenAndServe(":"+nginxPort, forms{dir: args[1]}) })
+}
 
 // network is a home line and helpers, with nothing running but a web server.
 //
@@ -172,6 +176,23 @@ func (n *network) serves(argv ...string) string {
 		return err == nil, err
 	})
 	return url
+}
+
+// answered is how often nginx has given one of these answers to a method, by path. Only
+// what is over is told.
+func (n *network) answered(method string, status ...string) map[string]int {
+	n.Helper()
+	log, err := os.ReadFile(filepath.Join(n.Dir, "nginx", "access"))
+	if err != nil {
+		n.Fatal(err)
+	}
+	times := map[string]int{}
+	for line := range strings.Lines(string(log)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == method && slices.Contains(status, f[2]) {
+			times[f[1]]++
+		}
+	}
+	return times
 }
 
 // noise makes a file of n bytes, and returns their SHA-256.

@@ -1,0 +1,265 @@
+package onload
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/e2e/rig"
+)
+
+// slowLines are those of uploads: what is killed shall be in the middle.
+const slowLines = "6/9/40,9/40"
+
+// received is a form that forms took, as its log has it.
+type received struct{ Name, SHA256, Key string }
+
+// forms is a web server that keeps each form that it is sent, and notes it before it
+// answers.
+type forms struct{ dir string }
+
+func (f forms) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		return
+	}
+	file, h, err := r.FormFile("photo")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	defer file.Close()
+	sum := sha256.New()
+	if _, err = io.Copy(sum, file); err == nil {
+		line, _ := json.Marshal(received{h.Filename, fmt.Sprintf("%x", sum.Sum(nil)), r.Header.Get("Idempotency-Key")})
+		var log *os.File
+		if log, err = os.OpenFile(filepath.Join(f.dir, "received"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
+			_, err = log.Write(append(line, '\n')) // in one piece, whoever else writes
+			log.Close()
+		}
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+}
+
+// took are the forms that a server has taken, by the name of their file.
+func took(n *network, dir string) map[string][]received {
+	n.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "received"))
+	if err != nil {
+		n.Fatal(err)
+	}
+	all := map[string][]received{}
+	for line := range bytes.Lines(text) {
+		var r received
+		if err := json.Unmarshal(line, &r); err != nil {
+			n.Fatal(err)
+		}
+		all[r.Name] = append(all[r.Name], r)
+	}
+	return all
+}
+
+// sent is what `mpbond put --json` tells.
+type sent struct {
+	Files []struct {
+		File    string
+		Proof   string
+		Earlier bool
+		Twice   bool `json:"maybe_twice"`
+	}
+	Failed        []struct{ File, Error string }
+	Bytes, Wasted int64
+	Devices       []share
+}
+
+// upload is files that are sent to a server, and what was heard of them.
+type upload struct {
+	*network
+	args []string          // of `mpbond put`
+	sums map[string]string // of the files, by name
+	// done are those that a journal said are confirmed when `mpbond put` was killed, and how
+	// often the server had taken each then.
+	done map[string]int
+	// has is what the server has of a file by now, as SHA-256, and how often it took it.
+	has func(name string) (sums []string, times int)
+}
+
+// newUpload makes files of some sizes, the smallest first.
+func newUpload(n *network, files int, args ...string) *upload {
+	n.Helper()
+	u := &upload{network: n, sums: map[string]string{}, done: map[string]int{}}
+	dir := filepath.Join(n.Dir, "photos")
+	u.args = append([]string{"put", "--json"}, args...)
+	for i := range files {
+		name := fmt.Sprintf("%02d.jpg", i)
+		u.sums[name] = n.noise(filepath.Join(dir, name), int64(i*mb/20))
+		u.args = append(u.args, filepath.Join(dir, name))
+	}
+	return u
+}
+
+// journalled are the files that the journal says are confirmed.
+func (u *upload) journalled() map[string]bool {
+	u.Helper()
+	done := map[string]bool{}
+	logs, err := filepath.Glob(filepath.Join(u.Dir, "primary", "put-*.jsonl"))
+	if err != nil {
+		u.Fatal(err)
+	}
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			u.Fatal(err)
+		}
+		for line := range bytes.Lines(text) {
+			var e struct{ Path, Done string }
+			if json.Unmarshal(line, &e) == nil && e.Done != "" { // the last one may be half written
+				done[filepath.Base(e.Path)] = true
+			}
+		}
+	}
+	return done
+}
+
+// killed kills `mpbond put` when a part of the files is confirmed, and looks whether the
+// server has these.
+func (u *upload) killed(part float64) {
+	u.Helper()
+	r := u.runs(u.args...)
+	u.until("the journal", fmt.Sprint("has ", part), func() (bool, error) {
+		select {
+		case <-r.Done:
+			u.Fatalf("it has ended before: %v\n%s", r.Err, &r.Log)
+		default:
+		}
+		return float64(len(u.journalled())) >= part*float64(len(u.sums)), nil
+	})
+	u.kill(r.Process)
+	before := len(u.done)
+	for name := range u.journalled() {
+		got, times := u.has(name)
+		u.right(name, got)
+		if _, known := u.done[name]; !known {
+			u.done[name] = times
+		}
+	}
+	u.Logf("killed when %d of %d were confirmed; %d were before", len(u.done), len(u.sums), before)
+	if len(u.done) == len(u.sums) {
+		u.Error("nothing was left to be sent")
+	}
+}
+
+// ended has the last run end, and checks what it tells and what the server has.
+func (u *upload) ended() (res sent, again []string) {
+	u.Helper()
+	u.ends(u.runs(u.args...), &res)
+	if len(res.Files) != len(u.sums) || len(res.Failed) > 0 {
+		u.Errorf("%d of %d are there, %+v failed", len(res.Files), len(u.sums), res.Failed)
+	}
+	for _, f := range res.Files {
+		name := filepath.Base(f.File)
+		got, times := u.has(name)
+		u.right(name, got)
+		was, known := u.done[name]
+		if f.Earlier != known || known && times != was {
+			u.Errorf("%s: the journal had it: %v; confirmed by an earlier run: %v; taken %d times, %d by then", name, known, f.Earlier, times, was)
+		}
+		if times > 1 {
+			again = append(again, name)
+		}
+		if len(got) > 1 && !f.Twice {
+			u.Errorf("%s is there %d times, which is not told", name, len(got))
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(u.Dir, "primary", "put-*")); len(left) > 0 {
+		u.Errorf("left: %v", left)
+	}
+	return res, again
+}
+
+// right checks what the server has of a file.
+func (u *upload) right(name string, got []string) {
+	u.Helper()
+	if len(got) == 0 || strings.Join(got, "") != strings.Repeat(u.sums[name], len(got)) {
+		u.Errorf("%s is said to be there: the server has %q instead of %s", name, got, u.sums[name])
+	}
+}
+
+// mostAgain is how many may be sent again after each kill: of each of three devices the
+// file under way, and those that wait for the answer to HEAD.
+const mostAgain = 3 * (1 + 2)
+
+// TestPutKilled: `mpbond put` is killed twice in the middle, and the third run ends it: by
+// then the server has each file once, and right, and at each time what was said to be
+// there.
+func TestPutKilled(t *testing.T) {
+	n := newNetwork(t, rig.House(t, slowLines))
+	url := n.nginx() + "photos/"
+	n.help("helper1")
+	n.help("helper2")
+	u := newUpload(n, 16, "--to", url)
+	u.has = func(name string) (sums []string, times int) {
+		file := filepath.Join(n.www, "photos", name)
+		if _, err := os.Stat(file); err == nil {
+			sums = []string{sumOf(file)}
+		}
+		return sums, n.answered("PUT", "201", "204")["/photos/"+name]
+	}
+	u.killed(.25)
+	u.killed(.6)
+	res, again := u.ended()
+	names, _ := filepath.Glob(filepath.Join(n.www, "photos", "*"))
+	if len(names) != len(u.sums) {
+		t.Errorf("the server has %q", names)
+	}
+	if t.Logf("sent twice, since nobody was there for the answer: %q", again); len(again) > 2*mostAgain {
+		t.Error("more than were under way")
+	}
+	for _, f := range res.Files {
+		if f.Proof != "size" {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// TestPostKilled: the same with forms. One whose answer was lost may be there twice: that
+// is told, and both have the same key.
+func TestPostKilled(t *testing.T) {
+	n := newNetwork(t, rig.House(t, slowLines))
+	dir := filepath.Join(n.Dir, "forms")
+	n.write(filepath.Join(dir, "received"), "")
+	url := n.serves(os.Args[0], "lab", "forms", dir)
+	n.help("helper1")
+	n.help("helper2")
+	u := newUpload(n, 16, "--method", "post", "--field", "photo", "--to", url)
+	u.has = func(name string) (sums []string, times int) {
+		for _, r := range took(n, dir)[name] {
+			sums = append(sums, r.SHA256)
+		}
+		return sums, len(sums)
+	}
+	u.killed(.25)
+	u.killed(.6)
+	_, again := u.ended()
+	all := took(n, dir)
+	for _, name := range again {
+		for _, r := range all[name] {
+			if r.Key == "" || r.Key != all[name][0].Key {
+				t.Errorf("%s: %+v", name, all[name])
+			}
+		}
+	}
+	if t.Logf("taken twice: %q", again); len(again) > 2*mostAgain || len(all) != len(u.sums) {
+		t.Errorf("%d files, %d of them twice", len(all), len(again))
+	}
+}
