@@ -57,7 +57,7 @@ const leastSpread = 3
 // spreads are a row's distributions: of its first metric over transfers, and of
 // its samples.
 func (r Row) spreads(d Data) (all []spread) {
-	if r.Ours != "" {
+	if r.Ours != "" && len(r.Spread) == 0 {
 		return r.modelled(d)
 	}
 	cells := r.Spread

@@ -59,12 +59,17 @@ type Cell struct {
 	Net func(seed uint64) (*lab.Topology, error)
 	// Traced makes it of recordings below a directory. Such cells are run if the user
 	// names one, instead of the row's other cells.
-	Traced  func(dir string) (*lab.Topology, error)
-	Size    unit.Bytes // 0, with a Length: what the links can carry in it, and more
-	Upload  bool
-	Length  time.Duration // ends each transfer after it, as in lab.Plan
-	Video   *lab.Video    // is played for Length instead, in the short form for less
-	Stride  time.Duration // how much further in its network's changes each repetition begins
+	Traced func(dir string) (*lab.Topology, error)
+	Size   unit.Bytes // 0, with a Length: what the links can carry in it, and more
+	Upload bool
+	Length time.Duration // ends each transfer after it, as in lab.Plan
+	Video  *lab.Video    // is played for Length instead, in the short form for less
+	Stride time.Duration // how much further in its network's changes each repetition begins
+	// Items are moved instead of one object of Size: files of these sizes. Virtual says
+	// that they are in virtual time, over what the network's links would carry.
+	Items   func(seed uint64) []unit.Bytes
+	Virtual bool
+	Wakes   time.Duration // what helpers' radios take to, which sleep before a transfer
 	At      []string      // changes, as in lab.Plan
 	Ping    time.Duration // as in lab.Plan
 	Schemes []string
@@ -168,6 +173,7 @@ var rows = []func(radio.Set) Row{
 	p10,
 	p11,
 	p12,
+	g1,
 }
 
 // Rows are all there are. Energies are by the constants of a set: another one
@@ -211,6 +217,10 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 		}
 		if c.Model != nil {
 			all = append(all, c.computed(reps, o.Seed))
+			continue
+		}
+		if c.Virtual {
+			all = append(all, c.moved(reps, o))
 			continue
 		}
 		if c.Flows != nil {

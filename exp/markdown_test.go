@@ -50,7 +50,7 @@ func checkResults(t *testing.T, text string) {
 		ids = append(ids, r.ID)
 	}
 	found := 0
-	for _, m := range regexp.MustCompile(`(?m)^## ([mp]\d\S*)$`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^## ([mpg]\d\S*)$`).FindAllStringSubmatch(text, -1) {
 		if found++; !slices.Contains(ids, m[1]) {
 			t.Errorf("there is no row %s", m[1])
 		}
@@ -74,7 +74,7 @@ func checkResults(t *testing.T, text string) {
 
 // TestResults: the documents of the latest full run, if they are there.
 func TestResults(t *testing.T) {
-	for _, name := range []string{"../docs/results.md", "../docs/results-pbe.md"} {
+	for _, name := range []string{"../docs/results.md", "../docs/results-pbe.md", "../docs/results-onload.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Skip("no results are kept")

@@ -64,20 +64,33 @@ func (v varying) house(steady string, loop time.Duration) (*lab.Topology, error)
 	return t, t.Check()
 }
 
-// recorded reads a recording below a directory: CSV is bytes by second, all else
-// is mahimahi's. What is longer than a length is cut; none may be shorter.
-func recorded(dir, name string, length time.Duration) (p vary.Profile, err error) {
+// readRecording reads one below a directory: CSV is bytes by second, Norway's are
+// rates at times, all else is mahimahi's.
+func readRecording(dir, name string) (p vary.Profile, err error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
 		return p, err
 	}
 	defer f.Close()
 	read := func(r io.Reader) (vary.Profile, error) { return vary.Mahimahi(r) }
-	if strings.HasSuffix(name, ".csv") {
+	switch {
+	case strings.HasSuffix(name, ".csv"):
 		read = vary.PerSecond
+	case strings.HasPrefix(name, "norway3g/"):
+		read = vary.Timed
 	}
 	if p, err = read(f); err != nil {
 		return p, fmt.Errorf("%s: %w", name, err)
+	}
+	return p, nil
+}
+
+// recorded is a recording, of which what is longer than a length is cut; none may be
+// shorter.
+func recorded(dir, name string, length time.Duration) (vary.Profile, error) {
+	p, err := readRecording(dir, name)
+	if err != nil {
+		return p, err
 	}
 	n := int(length / p.Step)
 	if len(p.Rates) < n {

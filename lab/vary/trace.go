@@ -59,6 +59,38 @@ func PerSecond(r io.Reader) (Profile, error) {
 	})
 }
 
+// Timed reads a trace of lines "second Mbit/s", in ascending order: rates in samples
+// of Step, each of which has the last rate told before its end.
+func Timed(r io.Reader) (Profile, error) {
+	p := Profile{Step: Step}
+	last := -1.0
+	return p, p.lines(r, func(line string) error {
+		f := strings.Fields(line)
+		if len(f) != 2 {
+			return fmt.Errorf("%q: write seconds and Mbit/s", line)
+		}
+		at, err := strconv.ParseFloat(f[0], 64)
+		mbps, err2 := strconv.ParseFloat(f[1], 64)
+		if err != nil || err2 != nil || !(at >= 0 && at > last) || !(mbps >= 0 && mbps < 1e6) {
+			return fmt.Errorf("%q: write seconds and Mbit/s, in ascending order", line)
+		}
+		last = at
+		i := int(min(at, Longest.Seconds()) / Step.Seconds())
+		if i >= steps(Longest, Step) {
+			return nil
+		}
+		before := unit.Rate(mbps * 1e6) // the first rate holds from the start
+		if n := len(p.Rates); n > 0 {
+			before = p.Rates[n-1]
+		}
+		for len(p.Rates) < i {
+			p.Rates = append(p.Rates, before)
+		}
+		p.Rates = append(p.Rates[:i], unit.Rate(mbps*1e6))
+		return nil
+	})
+}
+
 // lines gives each line to take, and wants at least one sample.
 func (p *Profile) lines(r io.Reader, take func(string) error) error {
 	in := bufio.NewScanner(r)

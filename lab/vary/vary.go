@@ -67,6 +67,40 @@ func (p Profile) Clip(most unit.Rate) Profile {
 	return p
 }
 
+// Turned returns so many steps' time of the profile, without gaps, from a step on: after
+// its end it begins again.
+func (p Profile) Turned(from int, length time.Duration) Profile {
+	all := make([]unit.Rate, steps(length, p.Step))
+	for i := range all {
+		all[i] = p.Rates[(from+i)%len(p.Rates)]
+	}
+	return Profile{Step: p.Step, Rates: all}
+}
+
+// Coarser returns the profile in steps of n of its own, with their mean rates, without
+// gaps. What is left over at its end is left out.
+func (p Profile) Coarser(n int) Profile {
+	all := Profile{Step: time.Duration(n) * p.Step}
+	for i := range len(p.Rates) / n {
+		part := Profile{Step: p.Step, Rates: p.Rates[i*n : (i+1)*n]}
+		all.Rates = append(all.Rates, part.Mean(all.Step))
+	}
+	return all
+}
+
+// Scaled returns the profile with all rates changed by one factor, to a mean; one
+// without any stays as it is.
+func (p Profile) Scaled(mean unit.Rate) Profile {
+	now := p.Mean(Longest)
+	p.Rates = slices.Clone(p.Rates)
+	for i, r := range p.Rates {
+		if now > 0 {
+			p.Rates[i] = unit.Rate(float64(r) / float64(now) * float64(mean))
+		}
+	}
+	return p
+}
+
 // After a handoff, until the routes inside the network have settled, each way
 // takes slowMore longer for slowFor: 40 ms of round trip for 1 s, an assumption as
 // those of Handoffs.

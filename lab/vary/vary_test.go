@@ -215,3 +215,26 @@ func TestSchedule(t *testing.T) {
 		t.Errorf("mean %d", m)
 	}
 }
+
+// TestReshaped: what is turned begins elsewhere and goes round; what is coarser or scaled
+// has the mean that it should.
+func TestReshaped(t *testing.T) {
+	p := Profile{Step: Step, Rates: []unit.Rate{1000, 2000, 3000, 6000, 8000}, Gaps: []Gap{{0, time.Second}}}
+	for _, c := range []struct {
+		what string
+		got  Profile
+		want Profile
+	}{
+		{"turned", p.Turned(3, 4*Step), Profile{Step: Step, Rates: []unit.Rate{6000, 8000, 1000, 2000}}},
+		{"coarser", p.Coarser(2), Profile{Step: 2 * Step, Rates: []unit.Rate{1500, 4500}}},
+		{"scaled", p.Scaled(2000), Profile{Step: Step, Rates: []unit.Rate{500, 1000, 1500, 3000, 4000}, Gaps: p.Gaps}},
+		{"scaled from nothing", Profile{Step: Step, Rates: []unit.Rate{0, 0}}.Scaled(5), Profile{Step: Step, Rates: []unit.Rate{0, 0}}},
+	} {
+		if !reflect.DeepEqual(c.got, c.want) {
+			t.Errorf("%s: %+v", c.what, c.got)
+		}
+	}
+	if p.Rates[0] != 1000 {
+		t.Error("the profile itself was changed")
+	}
+}

@@ -46,6 +46,7 @@ type Case struct {
 type Result struct {
 	Took      time.Duration
 	Completed []time.Duration // of each of Case.Items
+	Ended     []time.Duration // of each path: when its last request did
 	Wasted    unit.Bytes
 	Carried   []unit.Bytes // by each path, with what was wasted
 	Requests  int
@@ -66,6 +67,7 @@ type lane struct {
 	fresh  bool // needs a new connection
 	down   bool
 	sum    float64
+	step   int // of its rates, the next one
 }
 
 type run struct {
@@ -85,7 +87,7 @@ func Run(c Case, s onload.Scheduler) (Result, error) {
 		c.Most = 24 * time.Hour
 	}
 	r := &run{board: onload.NewBoard(s, len(c.Paths)), lanes: make([]lane, len(c.Paths))}
-	r.res = Result{Completed: make([]time.Duration, len(c.Items)), Carried: make([]unit.Bytes, len(c.Paths)), Reasons: map[onload.Reason]int{}}
+	r.res = Result{Completed: make([]time.Duration, len(c.Items)), Carried: make([]unit.Bytes, len(c.Paths)), Ended: make([]time.Duration, len(c.Paths)), Reasons: map[onload.Reason]int{}}
 	for i, p := range c.Paths {
 		r.lanes[i] = lane{Path: p, fresh: true}
 		r.board.Up(i)
@@ -107,6 +109,7 @@ func Run(c Case, s onload.Scheduler) (Result, error) {
 	for i := range r.lanes {
 		r.res.Carried[i] = unit.Bytes(math.Round(r.lanes[i].sum))
 		r.res.Wasted += r.res.Carried[i]
+		r.res.Ended[i] = r.lanes[i].used
 	}
 	for i, item := range r.items {
 		r.res.Wasted -= item.Size()
@@ -201,15 +204,18 @@ func (r *run) start(l *lane, j onload.Job) {
 	l.job, l.begins, l.told, l.got, l.woken, l.fresh = &j, r.now+wait, false, 0, true, false
 }
 
-// rate is a lane's rate now, in bytes a second, and when it changes.
+// rate is a lane's rate now, in bytes a second, and when it changes. Time goes on
+// from call to call.
 func (l *lane) rate(now time.Duration) (float64, time.Duration) {
+	for l.step < len(l.Rates) && l.Rates[l.step].At <= now {
+		l.step++
+	}
 	rate, until := 0.0, time.Duration(math.MaxInt64)
-	for _, s := range l.Rates {
-		if s.At > now {
-			until = s.At
-			break
-		}
-		rate = float64(s.Rate) / 8
+	if l.step > 0 {
+		rate = float64(l.Rates[l.step-1].Rate) / 8
+	}
+	if l.step < len(l.Rates) {
+		until = l.Rates[l.step].At
 	}
 	return rate, until
 }

@@ -1,0 +1,170 @@
+package exp
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"mpbond/lab"
+	"mpbond/lab/radio"
+	"mpbond/lab/vary"
+	"mpbond/unit"
+)
+
+// The video of g1.
+const (
+	g1Segments = 20
+	g1Segment  = 10 * time.Second
+	g1Spread   = 0.3 // of segments' sizes, which the paper does not tell
+	g1Reps     = 30
+	// g1Stride is how far apart repetitions begin in what happens to the phones.
+	g1Stride = 2 * time.Minute
+	g1Home   = 2 * unit.Mbps
+	// g1Coarser is of how many steps phones' rates are the mean: half a second.
+	g1Coarser = 5
+)
+
+var g1Rates = []int{200, 311, 484, 738} // kbit/s
+
+// g1Phones are phones' downlinks: what these have on average in a repetition, as a
+// share of the home line's rate. Those of 3GOL's phones are not told.
+type g1Phones struct {
+	name      string
+	low, high float64
+	traced    bool
+	scaled    bool // a recording is, to the mean
+	rates     []int
+	told      bool // the published order is asked of it
+}
+
+var g1Kinds = []g1Phones{
+	{low: 0.75, high: 1.25, rates: g1Rates, told: true},
+	{name: "the home's rate", low: 1, high: 1, rates: g1Rates[3:], told: true},
+	{name: "half the home's rate", low: 0.4, high: 0.6, rates: g1Rates[3:]},
+	{name: "recorded", traced: true, rates: g1Rates, told: true},
+	{name: "recorded, the home's rate", low: 1, high: 1, traced: true, scaled: true, rates: g1Rates, told: true},
+}
+
+// g1: schedulers.
+func g1(radio.Set) Row {
+	r := Row{
+		ID: "g1", Title: "Item schedulers: segments of a video over ADSL and phones", Source: threeGOL + ", schedulers", Ours: onloads,
+		Setup: fmt.Sprintf("%d segments of a video, of %v each and sizes that vary by ±%.0f %%, over ADSL of 2/0.512 Mbit/s and one or two phones in the home's WLAN of 20 Mbit/s; 40 ms there and back for ADSL, 100 ms for phones, whose radio takes %v to wake (idle), or is awake (connected). In virtual time: onload/simulate over what the links of the lab's network would carry, without what TCP takes to begin; the same seed makes the same figures. Each repetition has another piece of %v of each phone's time: rates that vary as lab/vary makes them, about a mean that is drawn from 1.5 to 2.5 Mbit/s, which is an assumption; with --traces pieces of 3G recordings (UMTS, EVDO, HSDPA), as they are and scaled to a mean of 2 Mbit/s. Orders are in the mean of the bitrates, repetition by repetition. How RR and MIN stand to each other is decided by how quick phones are beside the home line: RR gives each device as many segments, MIN all by its first sample of each. Cells in which they are exactly as quick, or half as quick, are there to show it.",
+			g1Segments, g1Segment, 100*g1Spread, g1Wakes, g1Stride),
+		Metrics: []Metric{Time, Wasted, EndApart},
+	}
+	order := func(where string, cells []string) {
+		for _, pair := range [][2]string{{onloadGRD, onloadRR}, {onloadRR, onloadMIN}} {
+			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: time of %s beside %s", where, pair[0], pair[1]), Unit: "%", Told: "less", Aim: Falls,
+				Of: func(d Data) []float64 { return d.order(cells, pair) }})
+		}
+	}
+	for _, kind := range g1Kinds {
+		for phones := 1; phones <= 2; phones++ {
+			for _, idle := range []bool{true, false} {
+				if !idle && kind.name != "" {
+					continue
+				}
+				where := g1Where(kind, phones, idle)
+				var cells []string
+				for _, kbps := range kind.rates {
+					c := Cell{Name: fmt.Sprintf("%d kbit/s, %s", kbps, where), Stride: g1Stride, Virtual: true, Reps: g1Reps,
+						Schemes: []string{onloads, onloadGRD, onloadRR, onloadMIN, onloadQueue},
+						Items:   func(seed uint64) []unit.Bytes { return g1Video(seed, kbps) }}
+					if idle {
+						c.Wakes = g1Wakes
+					}
+					if kind.traced {
+						c.Traced = func(dir string) (*lab.Topology, error) { return kind.network(0, dir, phones) }
+					} else {
+						c.Net = func(seed uint64) (*lab.Topology, error) { return kind.network(seed, "", phones) }
+						c.Quick = 1
+					}
+					r.Cells, cells = append(r.Cells, c), append(cells, c.Name)
+					r.Points = append(r.Points, besideBestOf(c))
+				}
+				if kind.told {
+					order(where, cells)
+				}
+			}
+		}
+	}
+	r.Spread = []string{fmt.Sprintf("%d kbit/s, %s", g1Rates[3], g1Where(g1Kinds[0], 2, true))}
+	return r
+}
+
+// g1Wakes is of a 3G radio.
+const g1Wakes = 2 * time.Second
+
+func g1Where(kind g1Phones, phones int, idle bool) string {
+	text := fmt.Sprintf("%d phone", phones)
+	if phones > 1 {
+		text += "s"
+	}
+	if idle {
+		text += ", idle"
+	} else {
+		text += ", connected"
+	}
+	if kind.name != "" {
+		text += ", " + kind.name
+	}
+	return text
+}
+
+// g1Video are the segments.
+func g1Video(seed uint64, kbps int) (all []unit.Bytes) {
+	rng := vary.Rand(seed, "g1/video")
+	size := float64((unit.Rate(kbps) * unit.Kbps).Bytes(g1Segment))
+	for range g1Segments {
+		all = append(all, unit.Bytes(size*(1+g1Spread*(2*rng.Float64()-1))))
+	}
+	return all
+}
+
+// network is the home: of each phone's time each piece is drawn for itself.
+func (k g1Phones) network(seed uint64, dir string, phones int) (*lab.Topology, error) {
+	v := varying{}
+	for phone := 1; phone <= phones; phone++ {
+		all := vary.Profile{Step: vary.Step}
+		for i := range g1Reps {
+			p, err := k.piece(seed, dir, fmt.Sprintf("g1/phone %d/%d", phone, i))
+			if err != nil {
+				return nil, err
+			}
+			all.Rates = append(all.Rates, p.Rates...)
+		}
+		v[fmt.Sprint("hs", phone)] = all.Coarser(g1Coarser)
+	}
+	t, err := v.house("2/1/20"+strings.Repeat(",1/20", phones-1), g1Reps*g1Stride)
+	if err != nil {
+		return nil, err
+	}
+	return t, onloadHome(t, "512kbit/s")
+}
+
+// piece is one of a phone's time, of a name.
+func (k g1Phones) piece(seed uint64, dir, name string) (vary.Profile, error) {
+	rng := vary.Rand(seed, name)
+	mean := unit.Rate(float64(g1Home) * (k.low + rng.Float64()*(k.high-k.low)))
+	if !k.traced {
+		return vary.LTE(rng, mean, g1Stride), nil
+	}
+	of := g1Recordings[rng.IntN(len(g1Recordings))]
+	p, err := readRecording(dir, of[rng.IntN(len(of))])
+	if err != nil {
+		return p, err
+	}
+	p = p.Turned(rng.IntN(len(p.Rates)), g1Stride)
+	if k.scaled {
+		p = p.Scaled(mean)
+	}
+	return p, nil
+}
+
+// g1Recordings are those of 3G, by what it is: UMTS, EVDO and HSDPA.
+var g1Recordings = [][]string{
+	{"mahimahi/TMobile-UMTS-driving.down"}, {"mahimahi/Verizon-EVDO-driving.down"},
+	{"norway3g/norway_bus_1", "norway3g/norway_car_2", "norway3g/norway_ferry_2", "norway3g/norway_metro_10", "norway3g/norway_metro_2", "norway3g/norway_metro_3",
+		"norway3g/norway_train_1", "norway3g/norway_train_12", "norway3g/norway_train_13", "norway3g/norway_train_14", "norway3g/norway_train_16"},
+}
