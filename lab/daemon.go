@@ -217,6 +217,9 @@ func (d *daemon) buildLink(name string, index uint64) error {
 				return err
 			}
 		}
+		if _, err := l.radio(el.lines[:]...); err != nil {
+			return fmt.Errorf("link %s: %w", name, err)
+		}
 		d.links = append(d.links, el)
 	}
 	ends, err := t.addresses(name)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"mpbond/lab/radio"
 	"mpbond/lab/shaper"
 	"mpbond/unit"
 )
@@ -50,6 +51,10 @@ type Link struct {
 	Cell string `toml:"cell" json:"cell,omitempty"`
 	// LTE makes it a device of a mobile network.
 	LTE *LTELink `toml:"lte" json:"lte,omitempty"`
+	// Promotion is how long the radio of the link needs to wake, which both directions
+	// share, and which sleeps when neither had a packet for longer than Tail.
+	Promotion string `toml:"promotion" json:"promotion,omitempty"`
+	Tail      string `toml:"tail" json:"tail,omitempty"`
 	LinkDir
 	Up   *LinkDir `toml:"up" json:"up,omitempty"`
 	Down *LinkDir `toml:"down" json:"down,omitempty"`
@@ -206,6 +211,9 @@ func (t *Topology) Check() error {
 				return fmt.Errorf("link %s: %w", name, err)
 			}
 		}
+		if _, err := l.radio(); err != nil {
+			return fmt.Errorf("link %s: %w", name, err)
+		}
 		if _, err := t.addresses(name); err != nil {
 			return fmt.Errorf("link %s: %w", name, err)
 		}
@@ -226,7 +234,34 @@ func (l *Link) Shaped() bool {
 			return true
 		}
 	}
-	return l.Cell != "" || l.LTE != nil
+	return l.Cell != "" || l.LTE != nil || l.Promotion+l.Tail != ""
+}
+
+// Sleeps gives the link a radio of a model, which sleeps after its tail.
+func (l *Link) Sleeps(m radio.Model) {
+	tail := time.Duration(0)
+	for _, p := range m.Tail {
+		tail += p.Time
+	}
+	l.Promotion, l.Tail = m.Promotion.Time.String(), tail.String()
+}
+
+// radio puts lines of the link, both if there are any, to its radio, if it has one.
+func (l *Link) radio(lines ...*shaper.Line) (*shaper.Radio, error) {
+	if l.Promotion+l.Tail == "" {
+		return nil, nil
+	}
+	var times [2]time.Duration
+	for i, p := range [2][2]string{{"promotion", l.Promotion}, {"tail", l.Tail}} {
+		var err error
+		if times[i], err = time.ParseDuration(p[1]); err != nil || times[i] <= 0 {
+			return nil, fmt.Errorf("%s %q: promotion and tail belong together, write them like 582ms", p[0], p[1])
+		}
+	}
+	if l.Cell != "" || l.LTE != nil {
+		return nil, fmt.Errorf("promotion: not where the link is in a cell or a mobile network")
+	}
+	return shaper.NewRadio(times[0], times[1], lines...)
 }
 
 func (d LinkDir) empty() bool {

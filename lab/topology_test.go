@@ -95,6 +95,10 @@ func TestBadTopologies(t *testing.T) {
 		{"[node.a]\nroutes=[\"default via m\"]\n", `no link "m"`},
 		{"[node.a]\nnat=[\"m\"]\n", `no link "m"`},
 		{two + "schedule=[\"at 2s: others 1\"]\n", "others are of a cell"},
+		{two + "promotion=\"600ms\"\n", "tail \"\": promotion and tail belong together"},
+		{two + "promotion=\"0s\"\ntail=\"9s\"\n", "promotion \"0s\""},
+		{two + "promotion=\"1s\"\ntail=\"9s\"\ncell=\"c\"\nqueue=\"1MB\"\n[cell.c]\nrate=\"1Mbit/s\"\n", "not where the link is in a cell"},
+		{two + "[link.l.up]\npromotion=\"1s\"\n", "unknown key \"link.l.up.promotion\""},
 		{two + "rate=\"1Mbit/s\"\ncell=\"c\"\n", `no cell "c"`},
 		{two + "cell=\"c\"\n[cell.c]\nrate=\"1Mbit/s\"\n", "needs a queue"},
 		{two + "[cell.c]\nothers=2\n", "needs a rate"},
@@ -237,7 +241,7 @@ func TestExample(t *testing.T) {
 	if _, err := Load("nowhere.toml"); err == nil {
 		t.Error("a missing file was loaded")
 	}
-	if got := strings.Join(top.Links(), " "); got != "core lte mobile tethered wifi" {
+	if got := strings.Join(top.Links(), " "); got != "core lte mobile tethered umts wifi" {
 		t.Error(got)
 	}
 }

@@ -6,7 +6,7 @@
 //
 //	Enqueue ─ drop-tail queue ─ serve at the rate ─ loss ─ delay, jitter ─ Deliver
 //
-// Lines may share the capacity of a Cell besides.
+// Lines may share the capacity of a Cell, or a Radio that sleeps, besides.
 //
 // All departures are ideal times, computed from the arrivals and the rate.
 // How late the caller wakes up does not move them.
@@ -60,11 +60,12 @@ type Line struct {
 	rng    *rand.Rand
 	queue  fifo[Packet]
 	queued unit.Bytes
-	since  time.Duration // the head of the queue is being sent since then,
+	since  time.Duration // the head of the queue is being sent since then, or will be,
 	left   float64       // and had this many bits left at that time
 	grant  time.Duration // grants up to here have been used or missed
 	flight fifo[flying]
 	last   time.Duration // latest due time given out: no overtaking
+	radio  *Radio        // or nil
 	cell   *Cell         // or nil
 	share  float64       // bit/s that the cell gives it now, while there is a queue; at most the line's own rate
 }
@@ -97,6 +98,9 @@ func (l *Line) StartAt(now, into time.Duration) {
 func (l *Line) Rewind(now time.Duration) {
 	l.advance(now)
 	l.alter(now, func() { l.pl = newPlayer(l.pl.prog) })
+	if l.radio != nil {
+		l.radio.sleep()
+	}
 }
 
 // Apply changes the setting from now on.
@@ -142,10 +146,14 @@ func (l *Line) Enqueue(now time.Duration, p Packet) bool {
 		l.queue.push(p)
 		return true
 	}
+	from := now
+	if l.radio != nil {
+		from = l.radio.wake(now)
+	}
 	l.alter(now, func() {
 		l.queue.push(p)
-		l.since, l.left = now, float64(p.Size)*8
-		l.grant = max(l.grant, now)
+		l.since, l.left = from, float64(p.Size)*8
+		l.grant = max(l.grant, from)
 	})
 	l.advance(now)
 	return true
@@ -289,6 +297,9 @@ func (l *Line) happen(at time.Duration, what event) {
 func (l *Line) depart(at time.Duration) {
 	p, s := l.queue.pop(), &l.pl.now
 	l.queued -= p.Size
+	if l.radio != nil {
+		l.radio.moved(at)
+	}
 	l.since = at
 	if l.queue.len() > 0 {
 		l.left = float64(l.queue.head().Size) * 8

@@ -1,0 +1,47 @@
+package lab
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/lab/radio"
+)
+
+// TestPromotion: the first packet over a link whose radio sleeps waits until that is awake,
+// the others do not; a start has it sleep again.
+func TestPromotion(t *testing.T) {
+	t.Parallel()
+	l := startLab(t, pair+"delay=\"1ms\"\npromotion=\"300ms\"\ntail=\"10s\"", Options{})
+	serve(t, l, "b", true, "test-echo")
+	for range 2 {
+		if err := l.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ping, out := start(t, l, "a", "test-ping", "10.77.1.2")
+		if err := ping.Wait(); err != nil {
+			t.Fatal(err, out)
+		}
+		disturbedSkip(t, l)
+		times := numbers(t, out)
+		if first := time.Duration(times[0]); first < 300*time.Millisecond || first > 400*time.Millisecond {
+			t.Error("the first round trip:", first)
+		}
+		for _, ns := range times[1:] {
+			if later := time.Duration(ns); later > 100*time.Millisecond {
+				t.Error("a later one:", later)
+			}
+		}
+	}
+}
+
+// TestSleeps: the constants of a phone's radio are those of the energy model.
+func TestSleeps(t *testing.T) {
+	m, err := radio.Sets[0].Model(radio.UMTS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l Link
+	if l.Sleeps(m); l.Promotion != "582.1ms" || l.Tail != "8.9124s" || !l.Shaped() {
+		t.Errorf("%+v", l)
+	}
+}
