@@ -90,8 +90,10 @@ func (p *Proxy) ended(j *job, err error) {
 	case j.dropped:
 	case err == nil:
 		p.finished(j, now)
-	case errors.As(err, &refused) && refused.moved:
+	case errors.As(err, &refused) && refused.moved && (s.answer != nil || s.left): // it was not for others
 		p.leave(s, err)
+	case errors.As(err, &refused) && refused.moved:
+		p.moved(s, now)
 	case errors.As(err, &refused):
 		p.board.Fail(j.ID, now)
 		if refused.pause > 0 {

@@ -57,7 +57,7 @@ func (a *answer) validator() string {
 type refusal struct {
 	why   error
 	pause time.Duration // the server asks to be left alone for
-	moved bool          // only the player may follow a redirect: it knows whose page may read what is there
+	moved bool          // it is a redirect
 }
 
 func (r *refusal) Error() string { return r.why.Error() }
@@ -121,7 +121,7 @@ func (j *job) read(r *http.Response) (*answer, *refusal) {
 	case r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusServiceUnavailable:
 		after, _ := strconv.ParseUint(r.Header.Get("Retry-After"), 10, 16)
 		return nil, &refusal{why: fmt.Errorf("the web server answered %s", r.Status), pause: max(time.Second, time.Duration(after)*time.Second)}
-	case r.StatusCode/100 == 3:
+	case redirected(r.StatusCode):
 		return nil, &refusal{why: fmt.Errorf("the web server answered %s", r.Status), moved: true}
 	case j.ranged && r.StatusCode != http.StatusPartialContent, !j.ranged && r.StatusCode != http.StatusOK:
 		return nil, refuse("the web server answered %s", r.Status)

@@ -9,6 +9,7 @@
 //	shelf.go     what is being fetched ahead, and what not any more
 //	engine.go    orders of the board, the devices, the clock
 //	job.go       one request for a segment, and what its answer is worth
+//	moved.go     segments that are redirected
 //	list.go      what any playlist says
 //	hls.go       playlists of HTTP Live Streaming
 //	dash.go      those of MPEG-DASH

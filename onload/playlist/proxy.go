@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/textproto"
+	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -101,6 +102,9 @@ func conditional(h http.Header) bool {
 
 // look reads playlists that pass by.
 func (p *Proxy) look(r *http.Response) error {
+	if to := resolve(r.Request.URL, r.Header.Get("Location")); redirected(r.StatusCode) && to != "" {
+		p.follow(r.Request.URL, to)
+	}
 	kind := playlistKind(r)
 	if kind == "" {
 		return nil
@@ -125,6 +129,16 @@ func (p *Proxy) look(r *http.Response) error {
 	}
 	p.learn(r.Request.URL, kind, string(data), off)
 	return nil
+}
+
+// follow has a playlist that is redirected be of the group of the one that was named.
+func (p *Proxy) follow(from *url.URL, to string) {
+	u, err := url.Parse(to)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if group := p.groups[identity(from)]; err == nil && group != "" && len(p.groups) < mostSegments {
+		p.groups[identity(u)] = group
+	}
 }
 
 // playlistKind tells what an answer is by its type or, where that says nothing, its name.
@@ -289,6 +303,8 @@ func (y *reply) suits(a *answer, size unit.Bytes) bool {
 		}
 	}
 	switch of := y.r.Header.Get("If-Range"); {
+	case redirected(a.status):
+		y.ranged, y.from, y.to = false, 0, 0
 	case of != "" && of != a.etag && of != a.modified:
 		return false
 	case !y.ranged:
@@ -312,6 +328,10 @@ func (y *reply) head(a *answer, size unit.Bytes) {
 	dropHops(h)
 	h.Set("Content-Length", strconv.FormatInt(int64(y.to-y.from), 10))
 	status := a.status
+	if redirected(status) { // without its page
+		h.Del("Content-Encoding")
+		h.Del("Content-Digest")
+	}
 	if y.ranged {
 		status = http.StatusPartialContent
 		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", y.from, y.to-1, size))

@@ -77,11 +77,13 @@ type testLine struct {
 	mu   sync.Mutex
 	free time.Time
 	down bool
+	log  []string // what was asked for, "host/path"
 }
 
 func (l *testLine) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Lock()
 	down := l.down
+	l.log = append(l.log, r.URL.Host+r.URL.Path)
 	l.mu.Unlock()
 	if down {
 		return nil, &net.OpError{Op: "dial", Err: net.ErrClosed}

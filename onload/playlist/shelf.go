@@ -44,6 +44,8 @@ type reel struct {
 	host    string     // that request is for
 	size    unit.Bytes // of its last segment
 	misfits int
+	moves   bool // its segments were redirected lately
+	looking int  // of how many it is asked where they are
 }
 
 // segment is one that is fetched, or there.
@@ -51,7 +53,11 @@ type segment struct {
 	entry
 	reel    *reel
 	object  int // on the board
+	due     time.Time
 	request http.Header
+	of      key  // what the playlist has, if this was redirected to
+	hops    int  // how often
+	looking bool // it is asked where it is
 
 	answer  *answer
 	size    unit.Bytes // or onload.Unknown
@@ -175,6 +181,10 @@ func (p *Proxy) want(q *http.Request, from, to unit.Bytes) *segment {
 		}
 	}
 	at, d := p.where(q.URL.String(), from, to)
+	if s := p.ledTo(key{q.URL.String(), from, to}); d == nil && s != nil && !p.over {
+		s.reel.asked = now
+		return p.handOut(s, now)
+	}
 	if d == nil || p.over || at.reel.misfits >= misfits {
 		return nil
 	}
@@ -196,14 +206,21 @@ func (p *Proxy) want(q *http.Request, from, to unit.Bytes) *segment {
 		r.asked = now
 	}
 	s := p.shelf[e.key]
-	if s != nil && s.left {
+	if s == nil {
+		s = p.fetchAhead(r, e, now)
+	}
+	return p.handOut(s, now)
+}
+
+// handOut has a segment given to the player who asks for it; nil if it is left to the
+// player.
+func (p *Proxy) handOut(s *segment, now time.Time) *segment {
+	if s.left {
 		p.forget(s)
 		p.result.Passed++
 		return nil
 	}
-	if s == nil {
-		s = p.fetchAhead(r, e, now)
-	} else if len(s.have) == 0 && s.answer == nil && !p.underWay(s) { // before all that can wait
+	if len(s.have) == 0 && s.answer == nil && !s.looking && !p.underWay(s) { // before all that can wait
 		p.board.Drop(s.object)
 		delete(p.byObject, s.object)
 		p.queue(s, now)
@@ -212,7 +229,7 @@ func (p *Proxy) want(q *http.Request, from, to unit.Bytes) *segment {
 	p.running.Add(1)
 	s.wanted = true
 	p.judge(s, errors.New("no device works"))
-	p.plan(r, now)
+	p.plan(s.reel, now)
 	return s
 }
 
@@ -251,7 +268,7 @@ func (p *Proxy) release(s *segment, served bool) {
 	defer p.running.Done()
 	defer p.settle()
 	s.readers--
-	if served {
+	if served && !redirected(s.answer.status) {
 		p.result.Segments++
 		p.result.Bytes += unit.Bytes(len(s.buf))
 	}
@@ -263,18 +280,28 @@ func (p *Proxy) release(s *segment, served bool) {
 	}
 }
 
-// fetchAhead puts a segment on the shelf, to be there at a time.
+// fetchAhead has a segment fetched, to be there at a time.
 func (p *Proxy) fetchAhead(r *reel, e entry, due time.Time) *segment {
+	s := p.newSegment(r, e, due)
+	if r.moves {
+		p.lookUp(s)
+	} else {
+		p.queue(s, due)
+	}
+	return s
+}
+
+// newSegment puts a segment on the shelf.
+func (p *Proxy) newSegment(r *reel, e entry, due time.Time) *segment {
 	same := false
 	if u, err := url.Parse(e.url); err == nil {
 		same = u.Host == r.host
 	}
-	s := &segment{entry: e, reel: r, request: requestFor(r.request, same), size: onload.Unknown, bars: map[*line]error{}, changed: make(chan struct{})}
+	s := &segment{entry: e, reel: r, due: due, request: requestFor(r.request, same), size: onload.Unknown, bars: map[*line]error{}, changed: make(chan struct{})}
 	if e.to != onload.Unknown {
 		s.size = e.to - e.from
 	}
 	p.shelf[e.key] = s
-	p.queue(s, due)
 	return s
 }
 
@@ -296,13 +323,13 @@ func (p *Proxy) plan(r *reel, now time.Time) {
 		return
 	}
 	next := r.after(r.number, window)
-	wanted := make(map[key]bool, len(next))
+	wanted := make(map[key]int64, len(next))
 	for _, e := range next {
-		wanted[e.key] = true
+		wanted[e.key] = e.number
 	}
 	room := p.memory - p.held
 	for _, s := range p.shelf {
-		if s.reel == r && s.readers == 0 && !wanted[s.key] {
+		if _, ok := wanted[s.key]; s.reel == r && s.readers == 0 && !ok && !s.mayStay(wanted) {
 			room += s.mem
 			p.forget(s)
 		} else if !s.whole && !s.left {
@@ -312,7 +339,7 @@ func (p *Proxy) plan(r *reel, now time.Time) {
 	due := now
 	for _, e := range next {
 		if p.shelf[e.key] == nil {
-			if room -= max(r.size, guess); room < 0 {
+			if room -= max(r.size, guess); room < 0 || r.moves && r.looking >= mostLookUps {
 				return
 			}
 			p.fetchAhead(r, e, due)
