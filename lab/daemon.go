@@ -258,7 +258,7 @@ func (d *daemon) nat(node string, links []string) error {
 	if len(links) == 0 {
 		return nil
 	}
-	rules := fmt.Sprintf("table inet lab { chain out { type nat hook postrouting priority srcnat;\n oifname { %s } masquerade\n } }\n", strings.Join(links, ", "))
+	rules := fmt.Sprintf("table inet lab { chain out { type nat hook postrouting priority srcnat;\n oifname { %s } masquerade\n }\n}\n", strings.Join(links, ", "))
 	return d.nodes[node].do(func() error {
 		cmd := exec.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(rules)

@@ -162,10 +162,8 @@ func (p *onloadPage) urls() (list []string) {
 	if !at.IP.IsUnspecified() {
 		return []string{"http://" + at.String() + "/"}
 	}
-	for _, a := range pairing.Addresses(at.Port) {
-		if ip, err := netip.ParseAddrPort(a); err == nil && ip.Addr().IsPrivate() {
-			list = append(list, "http://"+a+"/")
-		}
+	for _, a := range p.Addresses() {
+		list = append(list, "http://"+netip.AddrPortFrom(a, uint16(at.Port)).String()+"/")
 	}
 	return list
 }

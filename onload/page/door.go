@@ -1,8 +1,10 @@
 package page
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"mpbond/tcp"
@@ -37,6 +39,34 @@ func (d *door) Accept() (net.Conn, error) {
 
 func (d *door) Addr() net.Addr { return d.l.Addr() }
 func (d *door) Close() error   { return d.l.Close() }
+
+// mostShown bounds the addresses that are shown.
+const mostShown = 4
+
+// Addresses are those of this device by which browsers of the local network are let in:
+// none of its own line, which has a private one in many mobile networks. IPv4 comes first,
+// since it is typed.
+func (p *Page) Addresses() (list []netip.Addr) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	for _, i := range all {
+		addrs, err := i.Addrs()
+		if err != nil || i.Name == p.cfg.Away {
+			continue
+		}
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok {
+				if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap().IsPrivate() {
+					list = append(list, ip.Unmap())
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
+	return list[:min(len(list), mostShown)]
+}
 
 // guest gives its place back when it is closed.
 type guest struct {
