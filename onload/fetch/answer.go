@@ -125,6 +125,9 @@ func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
 		return a, nil
 	}
 	a.part, a.proven = true, true
+	if mediaType(r.Header) == "multipart/byteranges" {
+		return a, refuse(noRange, "asked for one range, the server sends several")
+	}
 	var ok bool
 	if a.from, a.to, a.Size, ok = ContentRange(r.Header.Get("Content-Range")); !ok {
 		return a, refuse(noRange, "the server sends a part and says %q of which", r.Header.Get("Content-Range"))
@@ -132,7 +135,9 @@ func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
 	switch {
 	case a.from != w.from || w.to != onload.Unknown && a.to > w.to:
 		return a, refuse(noRange, "asked for bytes %d to %d, the server sends %d to %d", w.from, w.to, a.from, a.to)
-	case r.ContentLength >= 0 && unit.Bytes(r.ContentLength) != a.to-a.from:
+	case r.ContentLength < 0: // most of it may be used before its end shows that it was another body
+		return a, refuse(noRange, "the server does not tell how much it sends")
+	case unit.Bytes(r.ContentLength) != a.to-a.from:
 		return a, refuse(noRange, "the server tells of %d bytes, for a range of %d", r.ContentLength, a.to-a.from)
 	}
 	return a, nil
@@ -184,8 +189,12 @@ func Validators(h http.Header) (etag, modified, typ string) {
 	if err1 == nil && err2 == nil && date.Sub(m) >= time.Second {
 		modified = h.Get("Last-Modified")
 	}
-	typ, _, _ = strings.Cut(h.Get("Content-Type"), ";")
-	return etag, modified, strings.ToLower(strings.TrimSpace(typ))
+	return etag, modified, mediaType(h)
+}
+
+func mediaType(h http.Header) string {
+	typ, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(typ))
 }
 
 // ContentRange reads "bytes 0-99/1000"; to is one behind the last.

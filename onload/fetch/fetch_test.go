@@ -179,6 +179,7 @@ func TestKilled(t *testing.T) {
 		if from, to, ok := span(r, size); ok && to-from > size/2 { // slowly at first
 			w.Header().Set("ETag", o.etag)
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
+			w.Header().Set("Content-Length", fmt.Sprint(to-from))
 			w.WriteHeader(http.StatusPartialContent)
 			pieces(w, o.data[from:], 64<<10, 10*time.Millisecond)
 			return true

@@ -56,8 +56,34 @@ func partOf(change func(h http.Header, from, to int) (int, int)) wrong {
 		w.Header().Set("ETag", o.etag)
 		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, len(o.data)))
 		from, to = change(w.Header(), from, to)
+		body := o.data[max(0, min(from, len(o.data))):max(0, min(to, len(o.data)))]
+		if w.Header().Get("Content-Length") == "" {
+			w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+		}
 		w.WriteHeader(http.StatusPartialContent)
-		_, _ = w.Write(o.data[max(0, min(from, len(o.data))):max(0, min(to, len(o.data)))])
+		_, _ = w.Write(body)
+		return true
+	}
+}
+
+// within answers a request for a range with something before it: in chunks, or as of
+// another type, and as long as it should be.
+func within(before, typ string) wrong {
+	return func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+		from, to, ok := span(r, len(o.data))
+		if !ok {
+			return false
+		}
+		w.Header().Set("ETag", o.etag)
+		w.Header().Set("Content-Type", typ)
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, len(o.data)))
+		body := append([]byte(before), o.data[from:to]...)
+		if typ != "" {
+			body = body[:to-from]
+			w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+		}
+		w.WriteHeader(http.StatusPartialContent)
+		pieces(w, body, pieceSize, 0)
 		return true
 	}
 }
@@ -122,6 +148,8 @@ func TestHostile(t *testing.T) {
 			return from, to
 		}), "", ""},
 		{"more than the part", 2, partOf(func(h http.Header, from, to int) (int, int) { return from, to + 5000 }), "", ""},
+		{"more than the part, in chunks", 2, within("WARNING: quota exceeded", ""), "", ""},
+		{"several parts told as one", 2, within("--x\r\nContent-Type: text/plain\r\n\r\n", "multipart/byteranges; boundary=x"), "", ""},
 		{"a length that is no part's", 2, partOf(func(h http.Header, from, to int) (int, int) {
 			h.Set("Content-Length", fmt.Sprint(to-from-1))
 			return from, to - 1
@@ -222,6 +250,7 @@ func TestHostile(t *testing.T) {
 			from, to, _ := span(r, size)
 			w.Header().Set("ETag", o.etag)
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
+			w.Header().Set("Content-Length", fmt.Sprint(to-from))
 			w.WriteHeader(http.StatusPartialContent)
 			pieces(w, o.data[from:from+300], 1, 10*time.Millisecond)
 			return true
@@ -230,6 +259,7 @@ func TestHostile(t *testing.T) {
 			from, to, _ := span(r, size)
 			w.Header().Set("ETag", o.etag)
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
+			w.Header().Set("Content-Length", fmt.Sprint(to-from))
 			w.WriteHeader(http.StatusPartialContent)
 			if r.Method == http.MethodHead {
 				return true
