@@ -32,7 +32,8 @@ type job struct {
 	answer     *answer
 	buf        []byte // of a segment that is not split
 	got, fresh unit.Bytes
-	stirred    time.Time // when it last did something
+	stirred    time.Time  // when it last did something
+	some       unit.Bytes // that came since
 	dropped    bool
 }
 
@@ -154,9 +155,9 @@ func (a *answer) same(b *answer) bool {
 
 // answered takes in the head of an answer.
 func (p *Proxy) answered(j *job, r *http.Response) error {
-	a, no := j.read(r)
 	p.mu.Lock()
 	defer p.settle()
+	a, no := j.read(r)
 	s := j.seg
 	j.stirred = time.Now()
 	switch {
@@ -210,7 +211,9 @@ func (p *Proxy) brought(j *job, piece []byte) (over bool, err error) {
 		n = unit.Bytes(len(piece))
 	}
 	if n > 0 {
-		j.stirred, j.line.fails = now, 0
+		if j.some += n; j.some >= leastPace {
+			j.some, j.stirred, j.line.fails = 0, now, 0
+		}
 		at := j.from + j.got
 		j.got += n
 		if s.split {

@@ -52,7 +52,8 @@ const (
 	window    = 60 * time.Second // of media that is fetched ahead: what players keep themselves
 	memory    = 64 * unit.MB     // of segments that are held
 	idle      = 2 * time.Minute  // after which a player is taken to be gone
-	stall     = 10 * time.Second // without a byte, or an answer
+	stall     = 10 * time.Second // without an answer, or leastPace
+	leastPace = 4 * unit.KB      // 3 kbit/s: less is nothing
 	backoff   = 500 * time.Millisecond
 	misfits   = 3                // answers that are of no use, after which none is fetched ahead
 	longest   = 20 * time.Second // that a device is left alone

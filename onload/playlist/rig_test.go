@@ -73,6 +73,7 @@ func (s slow) Read(b []byte) (int, error) {
 
 type testLine struct {
 	*http.Transport
+	name string // which the web server sees as X-Line
 	rate unit.Rate
 	mu   sync.Mutex
 	free time.Time
@@ -88,6 +89,8 @@ func (l *testLine) RoundTrip(r *http.Request) (*http.Response, error) {
 	if down {
 		return nil, &net.OpError{Op: "dial", Err: net.ErrClosed}
 	}
+	r = r.Clone(r.Context())
+	r.Header.Set("X-Line", l.name)
 	return l.Transport.RoundTrip(r)
 }
 
@@ -154,13 +157,13 @@ func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
 	go func() { _ = server.Serve(origin) }()
 	cfg := Config{memory: memory}
 	for i, rate := range rates {
-		l := &testLine{rate: rate}
+		l := &testLine{name: fmt.Sprintf("line%d", i), rate: rate}
 		l.Transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := origin.dial(ctx, network, addr)
 			return slow{c, l}, err
 		}}
 		r.lines = append(r.lines, l)
-		cfg.Devices = append(cfg.Devices, fetch.Device{Name: fmt.Sprintf("line%d", i), Transport: l})
+		cfg.Devices = append(cfg.Devices, fetch.Device{Name: l.name, Transport: l})
 	}
 	p, err := New(cfg)
 	if err != nil {
