@@ -308,7 +308,7 @@ func (e *engine) start(of onload.Job) {
 	}
 	then := *f
 	j.of = &then
-	if e.Target.Method == Post {
+	if e.Target.Method == Post || e.Target.Keep && f.parts.id == "" {
 		x := e.entry(f)
 		x.Begun, x.Key = true, f.key
 		e.note(x)

@@ -172,6 +172,9 @@ func (e *engine) refused(f *file, d *device, got unit.Bytes, err error) {
 			e.fail(f, no.err, true)
 		}
 	case final:
+		if fault.Is(no.err, fault.Exists) {
+			f.lost = false // it has another one
+		}
 		e.fail(f, no.err, true)
 	case anew:
 		e.again(f, no.err)

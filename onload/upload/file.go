@@ -108,5 +108,8 @@ func address(t Target, name string) (string, error) {
 		u.Path += name
 		u.RawPath = ""
 	}
+	if t.Method == S3 { // a signature is of the path with all escaped that may be
+		u.RawPath = strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(u.Path))
+	}
 	return u.String(), nil
 }

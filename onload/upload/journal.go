@@ -9,7 +9,8 @@ import (
 )
 
 // entry is a line of the journal: what is known of a file at a target. A later one
-// replaces it. Forms, which a server may keep twice, have one before they are sent too.
+// replaces it. Forms, which a server may keep twice, and what must not replace anything
+// have one before they are sent too.
 type entry struct {
 	Target  string     `json:"target"` // method and URL
 	Path    string     `json:"path"`
@@ -20,7 +21,7 @@ type entry struct {
 	Done   Proof        `json:"done,omitempty"`   // confirmed
 	Twice  bool         `json:"twice,omitempty"`  // and may be there twice
 	Key    string       `json:"key,omitempty"`    // of a form
-	Begun  bool         `json:"begun,omitempty"`  // the server may have it
+	Begun  bool         `json:"begun,omitempty"`  // the server may have it: a form, or what is not to be replaced
 	Upload string       `json:"upload,omitempty"` // S3's name of what is begun
 	Part   unit.Bytes   `json:"part,omitempty"`   // size of its parts
 	Parts  map[int]part `json:"parts,omitempty"`  // confirmed
@@ -103,6 +104,7 @@ func (e *engine) recall(f *file) {
 		}
 	case old.Upload != "" && old.Part > 0:
 		f.parts = partsOf{id: old.Upload, size: old.Part, have: old.Parts}
+		f.lost = f.unsent() == 0
 	}
 }
 

@@ -42,7 +42,8 @@ func (p *putting) first(ctx context.Context, d *device, f *file) error {
 }
 
 // keep refuses to replace what is there already, if that is wanted. What is as long as a
-// file that was sent without an answer is most likely that, and is sent again.
+// file that was sent without an answer is most likely that: whether it is, is seen when
+// the server refuses to take it again.
 func (e *engine) keep(ctx context.Context, d *device, f *file, sign func(*http.Request) error) error {
 	if !e.Target.Keep {
 		return nil
@@ -68,7 +69,7 @@ func exists(where string) error {
 func (p *putting) send(ctx context.Context, j *job) error {
 	q := request{method: http.MethodPut, url: j.of.url, header: http.Header{"Content-Type": {typeOf(j.of.Name)}},
 		length: int64(j.of.size), body: j.body(nil, nil), sent: &j.sent, expect: j.expect}
-	if p.Target.Keep && !j.of.lost {
+	if p.Target.Keep {
 		q.header.Set("If-None-Match", "*")
 	}
 	r, err := p.ask(ctx, j.device, q)
@@ -88,7 +89,10 @@ func (p *putting) send(ctx context.Context, j *job) error {
 			return err
 		}
 	}
-	if !taken(r.StatusCode) {
+	switch {
+	case r.StatusCode == http.StatusPreconditionFailed && j.of.lost:
+		return nil // its size tells whether it is this one
+	case !taken(r.StatusCode):
 		return judge(r.Response, time.Now())
 	}
 	return nil
@@ -141,6 +145,8 @@ func (p *putting) last(ctx context.Context, d *device, f *file) error {
 	switch c := r.StatusCode; {
 	case c == http.StatusOK && r.ContentLength == int64(f.size):
 		f.proof = BySize
+	case c == http.StatusOK && r.ContentLength >= 0 && p.Target.Keep && f.lost:
+		return exists(f.url)
 	case c == http.StatusOK && r.ContentLength >= 0:
 		return refuse(anew, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
 	case c == http.StatusNotFound || c == http.StatusGone:

@@ -144,6 +144,13 @@ func TestRealS3(t *testing.T) {
 	if res, err = Send(t.Context(), cfg); !fault.Is(err, fault.Exists) || len(res.Failed) != len(files) {
 		t.Errorf("the second time: %v, %+v", err, res)
 	}
+	named, sums := photos(t, oddSizes...)
+	sums = oddly(named, sums)
+	cfg.Files = named
+	if _, err = Send(t.Context(), cfg); err != nil {
+		t.Errorf("odd names: %v", err)
+	}
+	same(t, dir+"/photos/2026 summer", sums)
 	cfg.Target.Secret = "wrong"
 	if _, err = Send(t.Context(), cfg); !fault.Is(err, fault.Permission) {
 		t.Errorf("with a wrong secret: %v", err)

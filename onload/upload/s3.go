@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/md5"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/xml"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -50,6 +53,9 @@ type partsOf struct {
 
 // number of the part that begins at a byte.
 func (p partsOf) number(at unit.Bytes) int { return int(at/p.size) + 1 }
+
+// bare is an ETag as servers that forget the quotes write it.
+func bare(etag string) string { return strings.Trim(etag, `"`) }
 
 // unsent is what of a file is not confirmed.
 func (f *file) unsent() unit.Bytes {
@@ -140,7 +146,11 @@ func (s *s3) list(ctx context.Context, d *device, f *file) error {
 		if err != nil {
 			return err
 		}
-		if r.StatusCode == http.StatusNotFound { // it is over: begun anew
+		if r.StatusCode == http.StatusNotFound { // it is over: complete, or begun anew
+			if f.unsent() == 0 && s.whether(ctx, d, f) == nil {
+				f.parts.listed = true
+				return nil
+			}
 			f.parts = partsOf{}
 			return s.first(ctx, d, f)
 		}
@@ -169,7 +179,7 @@ func (s *s3) list(ctx context.Context, d *device, f *file) error {
 		after = page.Next
 	}
 	for n, p := range f.parts.have {
-		if there[n] != p {
+		if bare(there[n].ETag) != bare(p.ETag) || there[n].Size != p.Size {
 			delete(f.parts.have, n)
 		}
 	}
@@ -179,7 +189,7 @@ func (s *s3) list(ctx context.Context, d *device, f *file) error {
 
 func (s *s3) items(f *file) (list []onload.Item) {
 	if f.parts.id == "" {
-		return []onload.Item{{Object: f.index, To: f.size}}
+		return []onload.Item{{Object: f.index, To: f.size, Once: s.Target.Keep}} // or a copy meets what the other one made
 	}
 	for at := unit.Bytes(0); at < f.size; at += f.parts.size {
 		if _, ok := f.parts.have[f.parts.number(at)]; !ok {
@@ -190,7 +200,7 @@ func (s *s3) items(f *file) (list []onload.Item) {
 }
 
 func (s *s3) send(ctx context.Context, j *job) error {
-	digest, err := j.digest()
+	digest, err := j.digest(sha256.New())
 	if err != nil {
 		return err
 	}
@@ -198,7 +208,7 @@ func (s *s3) send(ctx context.Context, j *job) error {
 		body: j.body(nil, nil), sent: &j.sent, expect: j.expect, sign: s.sign(digest), read: true}
 	if j.of.parts.id == "" {
 		q.header.Set("Content-Type", typeOf(j.of.Name))
-		if s.Target.Keep && !j.of.lost {
+		if s.Target.Keep {
 			q.header.Set("If-None-Match", "*")
 		}
 	} else {
@@ -210,6 +220,8 @@ func (s *s3) send(ctx context.Context, j *job) error {
 	}
 	j.part = part{r.Header.Get("ETag"), j.Item.Size()}
 	switch {
+	case r.StatusCode == http.StatusPreconditionFailed && j.of.lost:
+		return s.ours(ctx, j)
 	case r.StatusCode != http.StatusOK:
 		return said(r)
 	case j.part.ETag == "":
@@ -218,14 +230,29 @@ func (s *s3) send(ctx context.Context, j *job) error {
 	return nil
 }
 
+// ours tells whether the object that is there is the one that was sent without an answer.
+func (s *s3) ours(ctx context.Context, j *job) error {
+	r, err := s.call(ctx, j.device, http.MethodHead, j.of.url, nil)
+	if err != nil {
+		return err
+	}
+	if r.StatusCode != http.StatusOK {
+		return said(r)
+	}
+	digest, err := j.digest(md5.New())
+	if err == nil && (r.ContentLength != int64(j.of.size) || bare(r.Header.Get("ETag")) != hex.EncodeToString(digest)) {
+		err = exists(j.of.url)
+	}
+	return err
+}
+
 // digest reads what a job will send.
-func (j *job) digest() ([]byte, error) {
+func (j *job) digest(sum hash.Hash) ([]byte, error) {
 	s, err := j.of.open()
 	if err != nil {
 		return nil, err
 	}
 	defer s.f.Close()
-	sum := sha256.New()
 	if _, err := io.Copy(sum, io.NewSectionReader(s.f, int64(j.Item.From), int64(j.Item.Size()))); err != nil {
 		return nil, readError{err}
 	}
@@ -253,7 +280,7 @@ func (s *s3) last(ctx context.Context, d *device, f *file) error {
 		return said(r)
 	case r.ContentLength != int64(f.size):
 		return refuse(anew, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
-	case f.parts.etag != "" && r.Header.Get("ETag") != f.parts.etag:
+	case f.parts.etag != "" && bare(r.Header.Get("ETag")) != f.parts.etag:
 		return refuse(anew, fault.Integrity, "does somebody else write there?", "the server has another object than was sent: ETag %q instead of %q",
 			fetch.Printable(r.Header.Get("ETag")), fetch.Printable(f.parts.etag))
 	}
@@ -291,7 +318,7 @@ func (s *s3) complete(ctx context.Context, d *device, f *file) error {
 	bad := xml.Unmarshal(r.text, &done)
 	switch {
 	case r.StatusCode == http.StatusOK && bad == nil && done.XMLName.Local == "CompleteMultipartUploadResult" && done.ETag != "":
-		f.parts.etag = done.ETag
+		f.parts.etag = bare(done.ETag)
 		return nil
 	case r.StatusCode == http.StatusPreconditionFailed && s.whether(ctx, d, f) != nil:
 		return exists(f.url)
@@ -302,6 +329,8 @@ func (s *s3) complete(ctx context.Context, d *device, f *file) error {
 		return s.whether(ctx, d, f)
 	case r.StatusCode == http.StatusOK && done.Code == "InternalError":
 		return refuse(again, fault.Protocol, "", "the server cannot complete the object: %s", fetch.Printable(done.Message))
+	case done.Code == "ConditionalRequestConflict": // S3 wants it begun anew
+		return refuse(anew, fault.Exists, "does somebody else write there?", "the object is written by another request too")
 	case done.Code == "InvalidPart" || done.Code == "InvalidPartOrder":
 		return refuse(anew, fault.Integrity, "", "the server has lost parts: %s", fetch.Printable(done.Message))
 	case r.StatusCode == http.StatusOK:
@@ -317,7 +346,7 @@ func (s *s3) whether(ctx context.Context, d *device, f *file) error {
 	if err != nil {
 		return err
 	}
-	etag := r.Header.Get("ETag")
+	etag := bare(r.Header.Get("ETag"))
 	if r.StatusCode == http.StatusOK && r.ContentLength == int64(f.size) && etag == joined(f.parts.have) {
 		f.parts.etag = etag
 		return nil

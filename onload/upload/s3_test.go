@@ -29,6 +29,7 @@ type bucket struct {
 	uploads map[string]map[int][]byte
 	begun   int // uploads
 	parts   int // that were taken
+	taken   int // objects in one request
 	aborted int
 	// odd, if it returns true, has answered instead.
 	odd func(b *bucket, w http.ResponseWriter, r *http.Request) bool
@@ -36,6 +37,18 @@ type bucket struct {
 
 func newBucket(t *testing.T) *bucket {
 	return &bucket{t: t, objects: map[string][]byte{}, etags: map[string]string{}, uploads: map[string]map[int][]byte{}}
+}
+
+// strict is a path as S3 signs it: AWS's "UriEncode".
+func strict(path string) (s string) {
+	for _, c := range []byte(path) {
+		if c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.IndexByte("-._~/", c) >= 0 {
+			s += string(rune(c))
+		} else {
+			s += fmt.Sprintf("%%%02X", c)
+		}
+	}
+	return s
 }
 
 func etag(data []byte) string { return fmt.Sprintf(`"%x"`, md5.Sum(data)) }
@@ -51,6 +64,10 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
+		return
+	}
+	if path, _, _ := strings.Cut(r.RequestURI, "?"); path != strict(r.URL.Path) {
+		b.fail(w, http.StatusForbidden, "SignatureDoesNotMatch")
 		return
 	}
 	sum := sha256.Sum256(body)
@@ -78,7 +95,10 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		b.uploads[id][n] = body
 		b.parts++
 		w.Header().Set("ETag", etag(body))
+	case r.Header.Get("If-None-Match") == "*" && b.objects[name] != nil:
+		b.fail(w, http.StatusPreconditionFailed, "PreconditionFailed")
 	case r.Method == http.MethodPut:
+		b.taken++
 		b.objects[name], b.etags[name] = body, etag(body)
 		w.Header().Set("ETag", etag(body))
 	case r.Method == http.MethodGet && id != "":
@@ -292,9 +312,44 @@ func TestS3GoesOn(t *testing.T) {
 	}
 }
 
+// TestS3Names: all that a name may have is signed as S3 does.
+func TestS3Names(t *testing.T) {
+	b := newBucket(t)
+	files, sums := photos(t, oddSizes...)
+	sums = oddly(files, sums)
+	cfg := s3Config(t, server(t, b.ServeHTTP)+"/bucket/a+b@c/", files)
+	if _, err := Send(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for name, sum := range sums {
+		if sha256.Sum256(b.objects["/bucket/a+b@c/"+name]) != sum {
+			t.Errorf("%s is another", name)
+		}
+	}
+	cfg.Target.URL, cfg.Files = strings.Replace(cfg.Target.URL, "a+b@c/", "one+two.jpg", 1), files[:1]
+	if _, err := Send(t.Context(), cfg); err != nil || b.objects["/bucket/one+two.jpg"] == nil {
+		t.Error(err)
+	}
+}
+
+// odd are names that servers might sign in more than one way.
+var odd = []string{"logo@2x.png", "a+b.jpg", "12:30:05.jpg", "a,b.jpg", "a&b=c.jpg", "$x;y.jpg", "a (2)*'!~.jpg", "50%2B.jpg", "Größe.jpg", "[x].jpg"}
+
+var oddSizes = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 2*smallPart + 10}
+
+// oddly gives files these names.
+func oddly(files []File, sums map[string][32]byte) map[string][32]byte {
+	named := map[string][32]byte{}
+	for i, name := range odd {
+		named[name] = sums[files[i].Name]
+		files[i].Name = name
+	}
+	return named
+}
+
 func TestJoined(t *testing.T) {
 	a, b := md5.Sum([]byte("a")), md5.Sum([]byte("b"))
-	want := fmt.Sprintf(`"%x-2"`, md5.Sum(bytes.Join([][]byte{a[:], b[:]}, nil)))
+	want := fmt.Sprintf("%x-2", md5.Sum(bytes.Join([][]byte{a[:], b[:]}, nil)))
 	if got := joined(map[int]part{2: {ETag: etag([]byte("b"))}, 1: {ETag: etag([]byte("a"))}}); got != want {
 		t.Error(got, want)
 	}

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"mpbond/fault"
@@ -34,7 +33,7 @@ func said(r *answer) *refusal {
 	}
 	hint := fault.HintOf(no.err)
 	switch x.Code {
-	case "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable":
+	case "SlowDown", "ConditionalRequestConflict", "RequestTimeout", "InternalError", "ServiceUnavailable":
 		no.verdict = again
 	case "XAmzContentSHA256Mismatch", "BadDigest":
 		no.verdict = anew // it changed meanwhile
@@ -62,11 +61,11 @@ func said(r *answer) *refusal {
 func joined(parts map[int]part) string {
 	sum := md5.New()
 	for _, n := range slices.Sorted(maps.Keys(parts)) {
-		b, err := hex.DecodeString(strings.Trim(parts[n].ETag, `"`))
+		b, err := hex.DecodeString(bare(parts[n].ETag))
 		if err != nil {
 			return ""
 		}
 		sum.Write(b)
 	}
-	return fmt.Sprintf(`"%x-%d"`, sum.Sum(nil), len(parts))
+	return fmt.Sprintf("%x-%d", sum.Sum(nil), len(parts))
 }
