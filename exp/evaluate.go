@@ -145,6 +145,9 @@ func Evaluate(row Row, rec Record) Evaluation {
 		best := rec.Results.best(c.Name, c.ratios(), Time)
 		for _, m := range row.Metrics {
 			for _, scheme := range c.Schemes {
+				if told, is := c.Told[scheme]; is && m.Name == row.Metrics[0].Name {
+					e.Lines = append(e.Lines, Line{Cell: c.Name, Scheme: scheme + ", published", Metric: m.Name, Unit: m.Unit, Stat: Stat{N: 1, Mean: told}})
+				}
 				l := line(rec.Results, c, scheme, m)
 				l.oracle, l.one = scheme == best, row.Places
 				if l.N > 0 || m.Name == Time.Name {

@@ -66,14 +66,18 @@ type Cell struct {
 	Video  *lab.Video    // is played for Length instead, in the short form for less
 	Stride time.Duration // how much further in its network's changes each repetition begins
 	// Items are moved instead of one object of Size: files of these sizes. Virtual says
-	// that they are in virtual time, over what the network's links would carry.
-	Items   func(seed uint64) []unit.Bytes
+	// that they are in virtual time, over what the network's links would carry; real
+	// transfers all have those of the first repetition.
+	Items   func(seed uint64, rep int) []unit.Bytes
 	Virtual bool
 	Wakes   time.Duration // what helpers' radios take to, which sleep before a transfer
 	At      []string      // changes, as in lab.Plan
 	Ping    time.Duration // as in lab.Plan
 	Schemes []string
-	Reps    int
+	// Told are published figures of the row's first metric, by the scheme beside which
+	// they stand.
+	Told map[string]float64
+	Reps int
 	// Fewer says how many repetitions schemes make that need less than Reps.
 	Fewer map[string]int
 	Quick int  // repetitions in the short form; 0: the cell is not in it
@@ -174,6 +178,7 @@ var rows = []func(radio.Set) Row{
 	p11,
 	p12,
 	g1,
+	g3,
 }
 
 // Rows are all there are. Energies are by the constants of a set: another one
@@ -242,7 +247,10 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 		if c.Video != nil && o.Quick {
 			p.Length = min(p.Length, quickPlay)
 		}
-		if p.Topology, err = c.network(o); err == nil && p.Size == 0 && p.Video == nil {
+		if c.Items != nil {
+			p.Streams, p.Items = 0, c.items(o, 0)
+		}
+		if p.Topology, err = c.network(o); err == nil && p.Size == 0 && p.Video == nil && p.Items == nil {
 			p.Size, err = lab.Carried(p.Topology, p.Upload, p.Length)
 			p.Size += p.Size/20 + unit.MB
 		}
@@ -263,6 +271,25 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 
 // quickPlay is how much of a video is played in the short form.
 const quickPlay = 20 * time.Second
+
+// items are those of a repetition: in the short form few, and small ones.
+func (c Cell) items(o Options, rep int) []unit.Bytes {
+	all := c.Items(o.Seed, rep)
+	if o.Quick {
+		all = all[:min(len(all), quickItems)]
+		for i, n := range all {
+			all[i] = min(n, quickItem)
+		}
+	}
+	return all
+}
+
+// quickItems is how many items are moved in the short form, and quickItem the most of
+// one.
+const (
+	quickItems = 5
+	quickItem  = 200 * unit.KB
+)
 
 // packets tells whether the row needs those of all its transfers.
 func (r Row) packets() bool {

@@ -127,7 +127,9 @@ func TestRows(t *testing.T) {
 
 // TestTime: all rows together take no more than they may on two processors, with
 // something left for what is disturbed: a run took 1.24 times as long as was
-// estimated, so that 48 minutes are an hour.
+// estimated, so that 56 minutes are 70. They were 48 before there was onloading: its
+// uploads over lines of less than 1 Mbit/s wait for these, and gain nothing by fewer
+// repetitions, of which they have one or two.
 func TestTime(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("one processor")
@@ -135,7 +137,7 @@ func TestTime(t *testing.T) {
 	for _, c := range []struct {
 		quick bool
 		most  time.Duration
-	}{{true, 7 * time.Minute}, {false, 48 * time.Minute}} {
+	}{{true, 7 * time.Minute}, {false, 56 * time.Minute}} {
 		var pool []lab.Experiment
 		for _, r := range all() {
 			experiments, err := r.Experiments(Options{Quick: c.quick})

@@ -2,6 +2,7 @@ package exp
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,7 @@ var g1Kinds = []g1Phones{
 func g1(radio.Set) Row {
 	r := Row{
 		ID: "g1", Title: "Item schedulers: segments of a video over ADSL and phones", Source: threeGOL + ", schedulers", Ours: onloads,
-		Setup: fmt.Sprintf("%d segments of a video, of %v each and sizes that vary by ±%.0f %%, over ADSL of 2/0.512 Mbit/s and one or two phones in the home's WLAN of 20 Mbit/s; 40 ms there and back for ADSL, 100 ms for phones, whose radio takes %v to wake (idle), or is awake (connected). In virtual time: onload/simulate over what the links of the lab's network would carry, without what TCP takes to begin; the same seed makes the same figures. Each repetition has another piece of %v of each phone's time: rates that vary as lab/vary makes them, about a mean that is drawn from 1.5 to 2.5 Mbit/s, which is an assumption; with --traces pieces of 3G recordings (UMTS, EVDO, HSDPA), as they are and scaled to a mean of 2 Mbit/s. Orders are in the mean of the bitrates, repetition by repetition. How RR and MIN stand to each other is decided by how quick phones are beside the home line: RR gives each device as many segments, MIN all by its first sample of each. Cells in which they are exactly as quick, or half as quick, are there to show it.",
+		Setup: fmt.Sprintf("%d segments of a video, of %v each and sizes that vary by ±%.0f %%, over ADSL of 2/0.512 Mbit/s and one or two phones in the home's WLAN of 20 Mbit/s; 40 ms there and back for ADSL, 100 ms for phones, whose radio takes %v to wake (idle), or is awake (connected). In virtual time: onload/simulate over what the links of the lab's network would carry, without what TCP takes to begin; the same seed makes the same figures. Some cells are made with real packets too (mpbond get --onload, nginx), with the first repetitions of the same phones, beside kernel MPTCP, mpbond's bond and each line alone; virtual time is to agree with them within 15 %%. Each repetition has another piece of %v of each phone's time: rates that vary as lab/vary makes them, about a mean that is drawn from 1.5 to 2.5 Mbit/s, which is an assumption; with --traces pieces of 3G recordings (UMTS, EVDO, HSDPA), as they are and scaled to a mean of 2 Mbit/s. Orders are in the mean of the bitrates, repetition by repetition. How RR and MIN stand to each other is decided by how quick phones are beside the home line: RR gives each device as many segments, MIN all by its first sample of each. Cells in which they are exactly as quick, or half as quick, are there to show it.",
 			g1Segments, g1Segment, 100*g1Spread, g1Wakes, g1Stride),
 		Metrics: []Metric{Time, Wasted, EndApart},
 	}
@@ -59,6 +60,7 @@ func g1(radio.Set) Row {
 				Of: func(d Data) []float64 { return d.order(cells, pair) }})
 		}
 	}
+	var real []string
 	for _, kind := range g1Kinds {
 		for phones := 1; phones <= 2; phones++ {
 			for _, idle := range []bool{true, false} {
@@ -70,18 +72,22 @@ func g1(radio.Set) Row {
 				for _, kbps := range kind.rates {
 					c := Cell{Name: fmt.Sprintf("%d kbit/s, %s", kbps, where), Stride: g1Stride, Virtual: true, Reps: g1Reps,
 						Schemes: []string{onloads, onloadGRD, onloadRR, onloadMIN, onloadQueue},
-						Items:   func(seed uint64) []unit.Bytes { return g1Video(seed, kbps) }}
+						Items:   func(seed uint64, _ int) []unit.Bytes { return g1Video(seed, kbps) }}
 					if idle {
 						c.Wakes = g1Wakes
 					}
 					if kind.traced {
-						c.Traced = func(dir string) (*lab.Topology, error) { return kind.network(0, dir, phones) }
+						c.Traced = func(dir string) (*lab.Topology, error) { return kind.network(0, dir, phones, g1Reps) }
 					} else {
-						c.Net = func(seed uint64) (*lab.Topology, error) { return kind.network(seed, "", phones) }
+						c.Net = func(seed uint64) (*lab.Topology, error) { return kind.network(seed, "", phones, g1Reps) }
 						c.Quick = 1
 					}
 					r.Cells, cells = append(r.Cells, c), append(cells, c.Name)
 					r.Points = append(r.Points, besideBestOf(c))
+					if kind.real(kbps, idle) {
+						c.Net = func(seed uint64) (*lab.Topology, error) { return kind.network(seed, "", phones, g1RealReps) }
+						r.Cells, real = append(r.Cells, g1Real(c, phones)), append(real, c.Name+realPackets)
+					}
 				}
 				if kind.told {
 					order(where, cells)
@@ -89,8 +95,37 @@ func g1(radio.Set) Row {
 			}
 		}
 	}
+	for _, s := range g1RealSchemes {
+		r.Points = append(r.Points, agree(r.Cells, s, s))
+	}
+	r.Together = [][]string{real}
 	r.Spread = []string{fmt.Sprintf("%d kbit/s, %s", g1Rates[3], g1Where(g1Kinds[0], 2, true))}
 	return r
+}
+
+// g1RealReps is how often real transfers are made, of which some take over a minute.
+const g1RealReps = 2
+
+// g1RealSchemes are those that are compared with virtual time.
+var g1RealSchemes = []string{onloads, onloadGRD, onloadRR, onloadMIN}
+
+// real tells whether the case is made with real packets too.
+func (k g1Phones) real(kbps int, idle bool) bool {
+	return k.name == "" && idle && (kbps == g1Rates[1] || kbps == g1Rates[3])
+}
+
+// g1Real is the same cell with real packets, beside others than onloading.
+func g1Real(c Cell, phones int) Cell {
+	c.Name += realPackets
+	c.Virtual, c.Reps, c.Quick = false, g1RealReps, 0
+	if phones == 1 {
+		c.Quick = 1
+	}
+	c.Schemes = append(slices.Clone(g1RealSchemes), mptcp, Product, "single")
+	for i := range phones {
+		c.Schemes = append(c.Schemes, fmt.Sprint("single:helper", i+1))
+	}
+	return c.fewer(1, c.Schemes[len(g1RealSchemes)+2:]...)
 }
 
 // g1Wakes is of a 3G radio.
@@ -122,12 +157,13 @@ func g1Video(seed uint64, kbps int) (all []unit.Bytes) {
 	return all
 }
 
-// network is the home: of each phone's time each piece is drawn for itself.
-func (k g1Phones) network(seed uint64, dir string, phones int) (*lab.Topology, error) {
+// network is the home, for so many repetitions: of each phone's time each piece is drawn
+// for itself.
+func (k g1Phones) network(seed uint64, dir string, phones, reps int) (*lab.Topology, error) {
 	v := varying{}
 	for phone := 1; phone <= phones; phone++ {
 		all := vary.Profile{Step: vary.Step}
-		for i := range g1Reps {
+		for i := range reps {
 			p, err := k.piece(seed, dir, fmt.Sprintf("g1/phone %d/%d", phone, i))
 			if err != nil {
 				return nil, err
@@ -136,7 +172,7 @@ func (k g1Phones) network(seed uint64, dir string, phones int) (*lab.Topology, e
 		}
 		v[fmt.Sprint("hs", phone)] = all.Coarser(g1Coarser)
 	}
-	t, err := v.house("2/1/20"+strings.Repeat(",1/20", phones-1), g1Reps*g1Stride)
+	t, err := v.house("2/1/20"+strings.Repeat(",1/20", phones-1), time.Duration(reps)*g1Stride)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,10 @@ func m7(set radio.Set) Row {
 	for _, ps := range []int{5, 8, 11, 14} {
 		for _, size := range m5Sizes {
 			house := fmt.Sprintf("%d/10/5", ps)
-			c := Cell{Name: fmt.Sprintf("%s, %v", house, size), House: house, Size: size, Schemes: slices.Concat([]string{Product, pams, mptcp}, combines), Reps: 7, Quick: 1}
+			c := Cell{Name: fmt.Sprintf("%s, %v", house, size), House: house, Size: size, Schemes: slices.Concat([]string{Product, pams, mptcp}, combines), Reps: 7}
+			if size == m5Sizes[0] {
+				c.Quick = 1
+			}
 			c = c.fewer(5, slices.Concat([]string{pams}, combines)...).withOracles()
 			r.Cells = append(r.Cells, c)
 			r.Points = append(r.Points, alone(c).besideCombine(Time, -46, -14), alone(c).besideCombine(active, -57, -24), alone(c).besideOracle(c.ratios(), Time))

@@ -47,7 +47,7 @@ func computed(t *testing.T, r Row, o Options, chosen func(Cell) bool) Data {
 func TestMoved(t *testing.T) {
 	const size = 2 * unit.MB
 	rate := 1e6 * lab.Payload / 8
-	c := Cell{Name: "c", House: "1/1/20,1/20", Items: func(uint64) []unit.Bytes { return []unit.Bytes{size} }, Virtual: true, Wakes: time.Second, Reps: 2, Upload: true}
+	c := Cell{Name: "c", House: "1/1/20,1/20", Items: func(uint64, int) []unit.Bytes { return []unit.Bytes{size} }, Virtual: true, Wakes: time.Second, Reps: 2, Upload: true}
 	alone := float64(size) / rate
 	for scheme, want := range map[string]float64{
 		"single":           alone + 4*0.025,
@@ -152,7 +152,51 @@ func TestG1Recorded(t *testing.T) {
 	if len(d) != 4 {
 		t.Errorf("%d cells", len(d))
 	}
-	if _, err := (g1Phones{traced: true}).network(0, t.TempDir(), 1); err == nil {
+	if _, err := (g1Phones{traced: true}).network(0, t.TempDir(), 1, 1); err == nil {
 		t.Error("recordings that are not there")
+	}
+}
+
+// TestG3: with the links that published seconds imply, as little is lost that these are
+// met, and what is told of the lines is said.
+func TestG3(t *testing.T) {
+	r := g3(radio.Sets[0])
+	d := computed(t, r, Options{Seed: 1}, func(c Cell) bool { return c.Reps > 1 })
+	n := 0
+	for _, p := range r.Points {
+		if o := p.judge(d); strings.HasPrefix(p.What, "home ") {
+			if n++; o.Verdict != Reproduced {
+				t.Error(o.line())
+			}
+		}
+	}
+	if n != 20 {
+		t.Errorf("%d figures of homes", n)
+	}
+	if got := g3Rates(0); math.Abs(got[0]-0.904) > 0.001 || math.Abs(got[1]-0.882) > 0.001 || math.Abs(got[2]-0.558) > 0.001 {
+		t.Errorf("home 1: %.3f", got)
+	}
+	if !strings.Contains(r.Setup, "home 1, told 0.83 Mbit/s, would take 723 s and took 664, which is 0.90 Mbit/s (or 68.9 MB in all)") {
+		t.Error(r.Setup)
+	}
+	a, b := g3Sizes(1, 0), g3Sizes(1, 1)
+	if len(a) != g3Photos || slices.Equal(a, b) || !slices.Equal(a, g3Sizes(1, 0)) || slices.Min(a) < g3Least {
+		t.Error("photos")
+	}
+	e := Evaluate(r, Record{Row: "g3", Results: d})
+	if i := slices.IndexFunc(e.Lines, func(l Line) bool { return l.Scheme == "onload, published" && l.Cell == "home 5" }); i < 0 || e.Lines[i].Mean != 182 || e.Lines[i+1].Scheme != onloads {
+		t.Errorf("no published figure beside ours: %d", i)
+	}
+}
+
+// TestAgree: cells with real packets are compared with those without, one by one.
+func TestAgree(t *testing.T) {
+	cells := []Cell{{Name: "a"}, {Name: "a" + realPackets}, {Name: "b" + realPackets}, {Name: "b"}, {Name: "c"}}
+	d := Data{}
+	for i, c := range cells {
+		d[c.Name] = []lab.Result{{Scheme: "s", Seconds: 10 + float64(i)}}
+	}
+	if got := agree(cells, "s", "").Of(d); len(got) != 2 || math.Abs(got[0]-1.1) > 1e-9 || math.Abs(got[1]-12./13) > 1e-9 {
+		t.Error(got)
 	}
 }

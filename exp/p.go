@@ -93,7 +93,7 @@ const (
 
 // p1: forty places.
 func p1(radio.Set) Row {
-	r := pbePlacesRow("p1", "2 MB", 2*unit.MB, pbeReps)
+	r := pbePlacesRow("p1", "2 MB", 2*unit.MB, 3)
 	r.Setup += " Row p1b has the same with 500 KB."
 	return r
 }

@@ -1,6 +1,7 @@
 package onload
 
 import (
+	"slices"
 	"time"
 
 	"mpbond/unit"
@@ -36,6 +37,9 @@ func (auto) Pick(v *View, path int) Decision {
 	if len(v.Waiting) > 0 {
 		// All in order: first help what is wanted before the next item.
 		next := v.Waiting[0]
+		if next.Once {
+			return inTime(v, path)
+		}
 		end := reckon(v, path).ends(next.Size())
 		for _, j := range v.Running {
 			if older(j.Item, next) > 0 || !j.Item.Split {
@@ -60,6 +64,35 @@ func (auto) Pick(v *View, path int) Decision {
 		}
 	}
 	return best
+}
+
+// inTime is to take the oldest item that this path would have ready before those at work
+// could be with all that waits. What it can give to nobody else once it has begun it
+// leaves to them otherwise.
+func inTime(v *View, path int) Decision {
+	var ready []time.Duration // when each of the others has what it was given
+	var by []int
+	for _, j := range v.Running {
+		ready, by = append(ready, left(v, j)), append(by, j.Path)
+	}
+	if len(by) == 0 {
+		return Decision{Action: Take, Reason: NextItem}
+	}
+	for _, item := range v.Waiting {
+		first, at := 0, far
+		for i, p := range by {
+			if end := ready[i] + reckon(v, p).ends(item.Size()); end < at {
+				first, at = i, end
+			}
+		}
+		ready[first] = at
+	}
+	for i, item := range v.Waiting {
+		if reckon(v, path).ends(item.Size()) <= slices.Max(ready) {
+			return Decision{Action: Take, Item: i, Reason: NextItem}
+		}
+	}
+	return Decision{Reason: NoGain}
 }
 
 // pace is what a path is reckoned to do: nothing for a while, then bytes at a rate.

@@ -349,3 +349,28 @@ func TestOnce(t *testing.T) {
 		expect(t, orders(b, at(2)), want)
 	}
 }
+
+// TestLeft: what is sent once is left to a device at work that would have it sooner, and
+// begun all the same when nobody is.
+func TestLeft(t *testing.T) {
+	list := items(4, 1_000_000, false)
+	for i := range list {
+		list[i].Once = true
+	}
+	b := board(t, "auto", 2, list...)
+	first := orders(b, at(0))
+	b.Progress(first[0].Job.ID, 0, at(0))
+	b.Progress(first[1].Job.ID, 0, at(0))
+	b.Progress(first[0].Job.ID, 900_000, at(9))
+	b.Finish(first[1].Job.ID, at(9))
+	second := orders(b, at(9))
+	expect(t, second, "start p1 2:0-1000000")
+	b.Progress(second[0].Job.ID, 0, at(9))
+	b.Progress(second[0].Job.ID, 900_000, at(9.9))
+	b.Finish(first[0].Job.ID, at(10))
+	expect(t, orders(b, at(10)), "") // 10 s, where the other one takes 1 for both
+	b.Down(1, at(10))
+	if got := orders(b, at(10)); len(got) != 1 || got[0].Job.Path != 0 {
+		t.Errorf("nobody is at work: %v", got)
+	}
+}
