@@ -38,7 +38,7 @@ test: ## all tests, with the race detector where there are goroutines, and their
 	@p=$$(go list ./... | grep -Ev '^mpbond/(e2e|lab|$(subst $() $(),|,$(PURE)))$$'); \
 		t() { go test -json "$$@" || [ $$? = 1 ]; }; \
 		{ t -race -p 1 -timeout 10m $$p; t -race -p 1 -timeout 25m ./e2e ./lab; \
-		t -run '^TestTransfers$$' ./bond -transfers 10000; t ./lab/virtual -seeds 3; t $(addprefix ./,$(filter-out lab/virtual,$(PURE))); } | bin/count mpbond/e2e mpbond/e2e/console mpbond/e2e/flow mpbond/e2e/onload mpbond/e2e/pair mpbond/lab mpbond/cmd/mpbond
+		t -run '^TestTransfers$$' ./bond -transfers 10000; t ./lab/virtual -seeds 3; t $(addprefix ./,$(filter-out lab/virtual,$(PURE))); } | bin/count mpbond/e2e mpbond/e2e/console mpbond/e2e/flow mpbond/e2e/onload mpbond/e2e/pair $(addprefix mpbond/onload/,fetch page playlist upload) mpbond/lab mpbond/cmd/mpbond
 
 check: ## format, vet, staticcheck and the rules of the house
 	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null)); \

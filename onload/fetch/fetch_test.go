@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,8 +25,7 @@ func TestParts(t *testing.T) {
 	data := random(size, 1)
 	for n := 1; n <= 3; n++ {
 		for _, name := range onload.Names() {
-			t.Run(fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
-				t.Parallel()
+			inTime(t, fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
 				url := serve(t, &origin{data: data, etag: `"v1"`})
 				var last Progress
 				r, file, err := get(t, url, devices(lines(t, n, 24*unit.Mbps)...), func(c *Config) {
@@ -60,64 +60,68 @@ func TestParts(t *testing.T) {
 }
 
 func TestManyObjects(t *testing.T) {
-	data := random(200_000, 2)
-	srv := &origin{data: data, etag: `"v1"`, wrong: func(w http.ResponseWriter, r *http.Request, _ int) bool {
-		if strings.HasSuffix(r.URL.Path, "/7") {
-			http.NotFound(w, r)
-			return true
+	virtual(t, func(t *testing.T) {
+		data := random(200_000, 2)
+		srv := &origin{data: data, etag: `"v1"`, wrong: func(w http.ResponseWriter, r *http.Request, _ int) bool {
+			if strings.HasSuffix(r.URL.Path, "/7") {
+				http.NotFound(w, r)
+				return true
+			}
+			return false
+		}}
+		url, dir := serve(t, srv), t.TempDir()
+		r, _, err := get(t, url, devices(lines(t, 3, 40*unit.Mbps)...), func(c *Config) {
+			c.Objects = nil
+			for i := range 12 {
+				c.Objects = append(c.Objects, Object{URL: fmt.Sprintf("%s/%d", url, i), File: filepath.Join(dir, fmt.Sprint(i))})
+			}
+		})
+		if len(r.Objects) != 11 || !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "/7: ") {
+			t.Fatalf("%d objects, %v", len(r.Objects), err)
 		}
-		return false
-	}}
-	url, dir := serve(t, srv), t.TempDir()
-	r, _, err := get(t, url, devices(lines(t, 3, 40*unit.Mbps)...), func(c *Config) {
-		c.Objects = nil
-		for i := range 12 {
-			c.Objects = append(c.Objects, Object{URL: fmt.Sprintf("%s/%d", url, i), File: filepath.Join(dir, fmt.Sprint(i))})
+		for _, o := range r.Objects {
+			if got, err := os.ReadFile(o.File); err != nil || string(got) != string(data) {
+				t.Errorf("%s: %d bytes, %v", o.File, len(got), err)
+			}
+		}
+		list, _ := os.ReadDir(dir)
+		if len(list) != 11 {
+			t.Errorf("%d files", len(list))
+		}
+		for _, d := range r.Devices {
+			if d.Bytes < 200_000 {
+				t.Errorf("%s brought %v only", d.Device, d.Bytes)
+			}
 		}
 	})
-	if len(r.Objects) != 11 || !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "/7: ") {
-		t.Fatalf("%d objects, %v", len(r.Objects), err)
-	}
-	for _, o := range r.Objects {
-		if got, err := os.ReadFile(o.File); err != nil || string(got) != string(data) {
-			t.Errorf("%s: %d bytes, %v", o.File, len(got), err)
-		}
-	}
-	list, _ := os.ReadDir(dir)
-	if len(list) != 11 {
-		t.Errorf("%d files", len(list))
-	}
-	for _, d := range r.Devices {
-		if d.Bytes < 200_000 {
-			t.Errorf("%s brought %v only", d.Device, d.Bytes)
-		}
-	}
 }
 
 // TestHelperComesAndGoes: a device that is cut twice in the middle works again each time.
 func TestHelperComesAndGoes(t *testing.T) {
-	data := random(8<<20, 3)
-	url := serve(t, &origin{data: data, etag: `"v1"`})
-	l := lines(t, 3, 40*unit.Mbps)
-	downs, back := 0, unit.Bytes(0)
-	r, file, err := get(t, url, devices(l...), func(c *Config) {
-		c.Progress = func(p Progress) {
-			switch {
-			case !l[2].cut.Load() && downs < 2 && p.Devices[2].Bytes > back+unit.Bytes(len(data)/16):
-				l[2].down(true)
-				downs, back = downs+1, p.Devices[2].Bytes
-			case l[2].cut.Load() && p.Devices[2].Down != nil:
-				l[2].down(false)
+	virtual(t, func(t *testing.T) {
+		data := random(8<<20, 3)
+		url := serve(t, &origin{data: data, etag: `"v1"`})
+		l := lines(t, 3, 40*unit.Mbps)
+		downs, back := 0, unit.Bytes(0)
+		r, file, err := get(t, url, devices(l...), func(c *Config) {
+			c.Progress = func(p Progress) {
+				switch {
+				case !l[2].cut.Load() && downs < 2 && p.Devices[2].Bytes > back+unit.Bytes(len(data)/16):
+					l[2].down(true)
+					downs, back = downs+1, p.Devices[2].Bytes
+				case l[2].cut.Load() && p.Devices[2].Down != nil:
+					l[2].down(false)
+				}
 			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, file, data)
+		if downs != 2 || r.Devices[2].Bytes <= back {
+			t.Errorf("cut %d times; it brought %v, %v of it before", downs, r.Devices[2].Bytes, back)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, file, data)
-	if downs != 2 || r.Devices[2].Bytes <= back {
-		t.Errorf("cut %d times; it brought %v, %v of it before", downs, r.Devices[2].Bytes, back)
-	}
 }
 
 func TestResume(t *testing.T) {
@@ -134,7 +138,7 @@ func TestResume(t *testing.T) {
 			o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool { r.Header.Del("Range"); return false }
 		}, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		inTime(t, c.name, func(t *testing.T) {
 			o := &origin{data: data, etag: `"v1"`}
 			url, dev := serve(t, o), devices(lines(t, 2, 40*unit.Mbps)...)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -166,8 +170,7 @@ func TestResume(t *testing.T) {
 // child fetches until it is killed.
 func child() {
 	cfg := Config{Devices: []Device{{"own", &http.Transport{}}}, Objects: []Object{{URL: os.Getenv("FETCH_CHILD"), File: os.Getenv("FETCH_FILE")}}, times: brisk}
-	cfg.times.patience = time.Minute
-	cfg.Progress = func(p Progress) { fmt.Println(int64(p.Bytes)) }
+	cfg.times.patience, cfg.times.stall = time.Hour, time.Hour
 	_, err := Get(context.Background(), cfg)
 	fmt.Println(err)
 }
@@ -175,61 +178,69 @@ func child() {
 // TestKilled: what a process that was killed has written in its journal is used.
 func TestKilled(t *testing.T) {
 	o := &origin{data: random(size, 6), etag: `"v1"`}
+	const half = size / 2
 	o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
-		if from, to, ok := span(r, size); ok && to-from > size/2 { // slowly at first
+		if from, to, ok := span(r, size); ok && to-from > half { // half of it, and nothing more
 			w.Header().Set("ETag", o.etag)
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
 			w.Header().Set("Content-Length", fmt.Sprint(to-from))
 			w.WriteHeader(http.StatusPartialContent)
-			pieces(w, o.data[from:], 64<<10, 10*time.Millisecond)
+			pieces(w, o.data[from:half], 64<<10, 0)
+			<-r.Context().Done()
 			return true
 		}
 		return false
 	}
-	file, url := filepath.Join(t.TempDir(), "file.bin"), serve(t, o)
+	s := httptest.NewServer(o)
+	defer s.Close()
+	file := filepath.Join(t.TempDir(), "file.bin")
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "FETCH_CHILD="+url, "FETCH_FILE="+file)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cmd.Env = append(os.Environ(), "FETCH_CHILD="+s.URL, "FETCH_FILE="+file)
+	cmd.Stderr = t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for n := int64(0); n < size*5/8; { // a journal is written each 30 ms, and this takes 300
-		if _, err := fmt.Fscan(out, &n); err != nil {
+	have := func() (sum unit.Bytes) {
+		p := &part{name: file}
+		j, err := p.read()
+		if err != nil {
 			t.Fatal(err)
 		}
+		return j.Have.Size()
+	}
+	for end := time.Now().Add(time.Minute); have() < half && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	asked := o.asked.Load()
-	r, err := Get(t.Context(), Config{Devices: devices(lines(t, 1, 0)...), Objects: []Object{{URL: url, File: file}}, times: brisk})
+	asked, known := o.asked.Load(), have()
+	r, err := Get(t.Context(), Config{Devices: devices(lines(t, 1, 0)...), Objects: []Object{{URL: s.URL, File: file}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	same(t, file, o.data)
-	if r.Objects[0].Resumed < size/4 || o.asked.Load() == asked {
-		t.Errorf("%v were there", r.Objects[0].Resumed)
+	if known != half || r.Objects[0].Resumed != known || o.asked.Load() == asked {
+		t.Errorf("%v were there of %v in the journal", r.Objects[0].Resumed, known)
 	}
 }
 
 // TestJournals: one that does not fit is not used.
 func TestJournals(t *testing.T) {
 	data := random(100_000, 7)
-	url := serve(t, &origin{data: data, etag: `"v1"`})
 	for name, text := range map[string]string{
 		"no JSON":          `{`,
 		"other URL":        `{"url":"http://other/","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":0,"to":50000}]}`,
-		"other size":       `{"url":"` + url + `","version":{"size":99999,"etag":"\"v1\""},"have":[{"from":0,"to":50000}]}`,
-		"no version":       `{"url":"` + url + `","version":{"size":100000},"have":[{"from":0,"to":50000}]}`,
-		"behind the end":   `{"url":"` + url + `","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":0,"to":500000}]}`,
-		"before the start": `{"url":"` + url + `","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":-5,"to":50000}]}`,
-		"backwards":        `{"url":"` + url + `","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":9000,"to":5}]}`,
+		"other size":       `{"url":"URL","version":{"size":99999,"etag":"\"v1\""},"have":[{"from":0,"to":50000}]}`,
+		"no version":       `{"url":"URL","version":{"size":100000},"have":[{"from":0,"to":50000}]}`,
+		"behind the end":   `{"url":"URL","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":0,"to":500000}]}`,
+		"before the start": `{"url":"URL","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":-5,"to":50000}]}`,
+		"backwards":        `{"url":"URL","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":9000,"to":5}]}`,
 	} {
-		t.Run(name, func(t *testing.T) {
+		inTime(t, name, func(t *testing.T) {
+			url := serve(t, &origin{data: data, etag: `"v1"`})
+			text := strings.Replace(text, "URL", url, 1)
 			r, file, err := get(t, url, devices(lines(t, 1, 0)...), func(c *Config) {
 				file := c.Objects[0].File
 				if err := errors.Join(os.WriteFile(file+journalSuffix, []byte(text), 0o600), os.WriteFile(file+partSuffix, make([]byte, 100_000), 0o600)); err != nil {
@@ -249,31 +260,33 @@ func TestJournals(t *testing.T) {
 
 // TestFilesOfOthers: links, and what is there already, are let alone.
 func TestFilesOfOthers(t *testing.T) {
-	url, dev := serve(t, &origin{data: random(1000, 8), etag: `"v1"`}), devices(lines(t, 1, 0)...)
-	victim := filepath.Join(t.TempDir(), "victim")
-	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, suffix := range []string{partSuffix, journalSuffix} {
-		_, _, err := get(t, url, dev, func(c *Config) {
-			if err := os.Symlink(victim, c.Objects[0].File+suffix); err != nil {
+	virtual(t, func(t *testing.T) {
+		url, dev := serve(t, &origin{data: random(1000, 8), etag: `"v1"`}), devices(lines(t, 1, 0)...)
+		victim := filepath.Join(t.TempDir(), "victim")
+		if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, suffix := range []string{partSuffix, journalSuffix} {
+			_, _, err := get(t, url, dev, func(c *Config) {
+				if err := os.Symlink(victim, c.Objects[0].File+suffix); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if err == nil {
+				t.Errorf("%s was followed", suffix)
+			}
+		}
+		_, file, err := get(t, url, dev, func(c *Config) {
+			c.Objects[0].Keep = true
+			if err := os.WriteFile(c.Objects[0].File, []byte("precious"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		})
-		if err == nil {
-			t.Errorf("%s was followed", suffix)
+		if got, _ := os.ReadFile(file); !fault.Is(err, fault.Exists) || string(got) != "precious" {
+			t.Errorf("%q, %v", got, err)
 		}
-	}
-	_, file, err := get(t, url, dev, func(c *Config) {
-		c.Objects[0].Keep = true
-		if err := os.WriteFile(c.Objects[0].File, []byte("precious"), 0o600); err != nil {
-			t.Fatal(err)
+		if got, _ := os.ReadFile(victim); string(got) != "precious" {
+			t.Errorf("%q", got)
 		}
 	})
-	if got, _ := os.ReadFile(file); !fault.Is(err, fault.Exists) || string(got) != "precious" {
-		t.Errorf("%q, %v", got, err)
-	}
-	if got, _ := os.ReadFile(victim); string(got) != "precious" {
-		t.Errorf("%q", got)
-	}
 }

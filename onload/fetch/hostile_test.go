@@ -324,8 +324,7 @@ func TestHostile(t *testing.T) {
 			return true
 		}, "?", ""},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
+		inTime(t, c.name, func(t *testing.T) {
 			o := &origin{data: data, etag: `"v1"`}
 			o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool { return c.wrong(o, w, r, device) }
 			r, file, err := get(t, serve(t, o), devices(lines(t, c.devices, 80*unit.Mbps)...), nil)
@@ -361,93 +360,102 @@ func (b blind) WriteHeader(code int) {
 
 // TestSmall: objects of no byte, of one, and of one more than a piece.
 func TestSmall(t *testing.T) {
-	for _, n := range []int{0, 1, pieceSize + 1} {
-		o := &origin{data: random(n, 10), etag: `"v1"`}
-		_, file, err := get(t, serve(t, o), devices(lines(t, 2, 0)...), nil)
-		if err != nil {
-			t.Fatalf("%d bytes: %v", n, err)
+	virtual(t, func(t *testing.T) {
+		for _, n := range []int{0, 1, pieceSize + 1} {
+			o := &origin{data: random(n, 10), etag: `"v1"`}
+			_, file, err := get(t, serve(t, o), devices(lines(t, 2, 0)...), nil)
+			if err != nil {
+				t.Fatalf("%d bytes: %v", n, err)
+			}
+			same(t, file, o.data)
 		}
-		same(t, file, o.data)
-	}
+	})
 }
 
 // TestChanges: one that changes in the middle is the new one, as a whole.
 func TestChanges(t *testing.T) {
-	o := &origin{data: random(size, 11), etag: `"v1"`}
-	next := &origin{data: random(size+1000, 12), etag: `"v2"`}
-	var changed atomic.Bool
-	o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
-		if changed.Load() {
-			next.serve(w, r)
+	virtual(t, func(t *testing.T) {
+		o := &origin{data: random(size, 11), etag: `"v1"`}
+		next := &origin{data: random(size+1000, 12), etag: `"v2"`}
+		var changed atomic.Bool
+		o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+			if changed.Load() {
+				next.serve(w, r)
+				return true
+			}
+			from, to, ok := span(r, size)
+			if !ok {
+				return false
+			}
+			sendPart(w, o, from, min(to, from+300_000)) // so that there are many
 			return true
 		}
-		from, to, ok := span(r, size)
-		if !ok {
-			return false
-		}
-		sendPart(w, o, from, min(to, from+300_000)) // so that there are many
-		return true
-	}
-	_, file, err := get(t, serve(t, o), devices(lines(t, 2, 80*unit.Mbps)...), func(c *Config) {
-		c.Progress = func(p Progress) {
-			if p.Bytes > size/3 {
-				changed.Store(true)
+		_, file, err := get(t, serve(t, o), devices(lines(t, 2, 80*unit.Mbps)...), func(c *Config) {
+			c.Progress = func(p Progress) {
+				if p.Bytes > size/3 {
+					changed.Store(true)
+				}
 			}
+		})
+		if err != nil || !changed.Load() {
+			t.Fatal(err)
 		}
+		same(t, file, next.data)
 	})
-	if err != nil || !changed.Load() {
-		t.Fatal(err)
-	}
-	same(t, file, next.data)
 }
 
 // TestSHA256: another file than wanted is none; and with a digest parts need no version.
 func TestSHA256(t *testing.T) {
-	data := random(size, 13)
-	o := &origin{data: data}
-	o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
-		from, to, _ := span(r, size)
-		sendPart(blind{w}, o, from, to)
-		return true
-	}
-	url := serve(t, o)
-	sum := sha256.Sum256(data)
-	r, file, err := get(t, url, devices(lines(t, 2, 80*unit.Mbps)...), func(c *Config) { c.Objects[0].SHA256 = sum[:] })
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, file, data)
-	if r.Devices[1].Bytes == 0 {
-		t.Error("one device fetched all")
-	}
-	sum[0]++
-	_, file, err = get(t, url, devices(lines(t, 2, 0)...), func(c *Config) { c.Objects[0].SHA256 = sum[:] })
-	if !fault.Is(err, fault.Integrity) || !strings.Contains(err.Error(), "SHA-256") {
-		t.Error(err)
-	}
-	if _, err := os.Stat(file); err == nil {
-		t.Error("there is a file")
-	}
-	alone(t, file)
+	virtual(t, func(t *testing.T) {
+		data := random(size, 13)
+		o := &origin{data: data}
+		o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+			from, to, _ := span(r, size)
+			sendPart(blind{w}, o, from, to)
+			return true
+		}
+		url := serve(t, o)
+		sum := sha256.Sum256(data)
+		r, file, err := get(t, url, devices(lines(t, 2, 80*unit.Mbps)...), func(c *Config) { c.Objects[0].SHA256 = sum[:] })
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, file, data)
+		if r.Devices[1].Bytes == 0 {
+			t.Error("one device fetched all")
+		}
+		sum[0]++
+		_, file, err = get(t, url, devices(lines(t, 2, 0)...), func(c *Config) { c.Objects[0].SHA256 = sum[:] })
+		if !fault.Is(err, fault.Integrity) || !strings.Contains(err.Error(), "SHA-256") {
+			t.Error(err)
+		}
+		if _, err := os.Stat(file); err == nil {
+			t.Error("there is a file")
+		}
+		alone(t, file)
+	})
 }
 
 // TestNobody: devices that are all gone are given up soon, with what is wrong.
 func TestNobody(t *testing.T) {
-	l := lines(t, 2, 0)
-	l[0].down(true)
-	l[1].down(true)
-	begun := time.Now()
-	_, file, err := get(t, "http://127.0.0.1:1/x", devices(l...), nil)
-	if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "no such helper") || time.Since(begun) > 10*time.Second {
-		t.Errorf("%v after %v", err, time.Since(begun))
-	}
-	alone(t, file)
+	virtual(t, func(t *testing.T) {
+		l := lines(t, 2, 0)
+		l[0].down(true)
+		l[1].down(true)
+		begun := time.Now()
+		_, file, err := get(t, "http://127.0.0.1:1/x", devices(l...), nil)
+		if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "no such helper") || time.Since(begun) > 10*time.Second {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		alone(t, file)
+	})
 }
 
 // TestDowngrade: what is encrypted does not lead to what is not.
 func TestDowngrade(t *testing.T) {
-	plain := serve(t, &origin{data: random(1000, 14), etag: `"v1"`})
-	s := httptest.NewTLSServer(http.RedirectHandler(plain, http.StatusFound))
+	plain := httptest.NewServer(&origin{data: random(1000, 14), etag: `"v1"`})
+	defer plain.Close()
+	s := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))
 	defer s.Close()
 	_, _, err := get(t, s.URL, []Device{{"own", s.Client().Transport}}, nil)
 	if !fault.Is(err, fault.Protocol) || !strings.Contains(err.Error(), "from https to http") {

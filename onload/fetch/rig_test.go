@@ -10,13 +10,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -64,7 +64,11 @@ func newLine(t *testing.T, i int, rate unit.Rate) *line {
 		if l.cut.Load() {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("no such helper")}
 		}
-		c, err := d.DialContext(ctx, network, addr)
+		dial := d.DialContext
+		if p, ok := inMemory.Load(addr); ok {
+			dial = func(context.Context, string, string) (net.Conn, error) { return p.(*pipes).dial(d.LocalAddr) }
+		}
+		c, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
@@ -149,10 +153,78 @@ func (o *origin) serve(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "x.bin", modified, bytes.NewReader(o.data))
 }
 
+// virtual runs a test in virtual time, in which neither lines nor time limits know how
+// busy this machine is.
+func virtual(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // at the very end: what still waits ends
+		f(t)
+	})
+}
+
+// inTime is virtual for a part of a test.
+func inTime(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { virtual(t, f) })
+}
+
+// inMemory are the servers that are called without a socket, by address; and how many
+// there were.
+var (
+	inMemory sync.Map
+	servers  atomic.Int64
+)
+
+// pipes is a listener in memory.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
+
+func (p *pipes) dial(from net.Addr) (net.Conn, error) {
+	mine, its := net.Pipe()
+	select {
+	case p.conns <- pipeFrom{its, from}:
+		return mine, nil
+	case <-p.done:
+		return nil, &net.OpError{Op: "dial", Err: net.ErrClosed}
+	}
+}
+
+// pipeFrom is a connection of somebody.
+type pipeFrom struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c pipeFrom) RemoteAddr() net.Addr { return &net.TCPAddr{IP: c.from.(*net.TCPAddr).IP, Port: 1} }
+
+// serve serves in memory, for tests in virtual time.
 func serve(t *testing.T, o *origin) string {
-	s := httptest.NewServer(o)
-	t.Cleanup(s.Close)
-	return s.URL + "/file.bin"
+	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	host := fmt.Sprintf("web%d.test:80", servers.Add(1))
+	inMemory.Store(host, p)
+	s := &http.Server{Handler: o}
+	go func() { _ = s.Serve(p) }()
+	t.Cleanup(func() {
+		inMemory.Delete(host)
+		s.Close()
+	})
+	return "http://" + host + "/file.bin"
 }
 
 // get fetches one object into a new directory.

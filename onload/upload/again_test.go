@@ -26,6 +26,7 @@ func TestChanging(t *testing.T) {
 			files, _ := photos(t, 2_000_000)
 			var mu sync.Mutex
 			n := 0
+			wrote := make(chan bool, 100) // one for each time that it is sent
 			cfg := config(t, method, server(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodHead {
 					s.place(w, r)
@@ -40,6 +41,7 @@ func TestChanging(t *testing.T) {
 					f.Close()
 				}
 				mu.Unlock()
+				wrote <- true
 				r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(b), r.Body))
 				if method == Post {
 					s.form(w, r)
@@ -48,8 +50,7 @@ func TestChanging(t *testing.T) {
 				}
 			})+"/", files)
 			cfg.Devices = cfg.Devices[:1]
-			// Slow enough for the server to write in between.
-			cfg.Devices[0].Transport = slowed{cfg.Devices[0].Transport, 20 * time.Millisecond}
+			cfg.Devices[0].Transport = slowed{cfg.Devices[0].Transport, wrote}
 			_, err := Send(t.Context(), cfg)
 			if often > 1 {
 				if !fault.Is(err, fault.Integrity) || len(s.files) != 0 {
@@ -70,29 +71,33 @@ func TestChanging(t *testing.T) {
 	}
 }
 
-// slowed has the last piece of a body wait.
+// slowed has the second half of a body wait until the server has written to the file.
 type slowed struct {
 	http.RoundTripper
-	pause time.Duration
+	wrote <-chan bool
 }
 
 func (s slowed) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
-		r.Body = &slowBody{r.Body, s.pause, 0}
+		r.Body = &slowBody{r.Body, r.Context(), s.wrote, 0}
 	}
 	return s.RoundTripper.RoundTrip(r)
 }
 
 type slowBody struct {
 	io.ReadCloser
-	pause time.Duration
+	ctx   context.Context
+	wrote <-chan bool
 	n     int
 }
 
 func (b *slowBody) Read(p []byte) (int, error) {
-	if b.n > 1_000_000 && b.pause > 0 {
-		time.Sleep(b.pause) // the line is slow
-		b.pause = 0
+	if b.n > 1_000_000 && b.wrote != nil {
+		select {
+		case <-b.wrote:
+			b.wrote = nil
+		case <-b.ctx.Done():
+		}
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.n += n
@@ -198,7 +203,7 @@ func TestSlowDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(t, s, sums, "")
-	if d := res.Devices; d[0].Wasted == 0 || d[0].Bytes != d[0].Wasted || d[1].Bytes != 1_500_000 || res.Took > 3*time.Second {
+	if d := res.Devices; d[0].Wasted == 0 || d[0].Bytes != d[0].Wasted || d[1].Bytes != 1_500_000 || res.Took > 8*time.Second { // the slow one alone needs nine
 		t.Errorf("%+v in %v", d, res.Took)
 	}
 }
