@@ -294,6 +294,13 @@ func TestServers(t *testing.T) {
 		})},
 		{name: "an answer lost", method: Post, twice: true, serve: first(1, func(w http.ResponseWriter, r *http.Request) { read(r); cut(w) })},
 		{name: "an answer lost, of PUT", method: Put, serve: first(1, func(w http.ResponseWriter, r *http.Request) { read(r); cut(w) })},
+		{name: "an answer without an end", method: Post, serve: each(func(s *seen, _ int, w http.ResponseWriter, r *http.Request) { // its status is what counts
+			s.form(w, r)
+			for err := error(nil); err == nil && r.Context().Err() == nil; time.Sleep(10 * time.Millisecond) { // a drip
+				_, _ = w.Write([]byte("x"))
+				err = http.NewResponseController(w).Flush()
+			}
+		})},
 		{name: "no answer", method: Post, kind: fault.Timeout, says: "does not answer", there: true, serve: each(func(_ *seen, _ int, _ http.ResponseWriter, r *http.Request) {
 			read(r)
 			<-r.Context().Done()
