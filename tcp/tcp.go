@@ -135,6 +135,7 @@ type Conn struct {
 	device  string                 // that we dial by, if Options say so
 	peer    atomic.Pointer[string] // see For
 	dropped atomic.Bool            // what the kernel holds is not sent any more
+	refused atomic.Uint64          // bytes that TCP counts as sent, and the interface's queue did not take
 
 	ackedBefore uint64        // what the kernel counts as acknowledged before our first byte (the SYN)
 	written     atomic.Uint64 // bytes that the kernel has taken
