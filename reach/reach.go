@@ -13,7 +13,7 @@ import (
 // allows it: they would reach the own network (RFC 6890 and its registries).
 var notPublic = prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
-	"::/96", "64:ff9b:1::/48", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8")
+	"::/96", "::ffff:0:0:0/96", "2001::/32", "64:ff9b:1::/48", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8")
 
 // nat64 and sixToFour embed an IPv4 address, which is then what counts
 // (RFC 6052, RFC 3056).
@@ -49,26 +49,23 @@ func listed(a netip.Addr, list []netip.Prefix) bool {
 }
 
 // Permitted reports whether others may be connected to an address of now: an
-// allowed one that is not this host's, or one that is listed.
+// allowed one that is not of this host or its neighbours, or one that is listed.
 func Permitted(a netip.Addr, allow []netip.Prefix) bool {
-	return Allowed(a, allow) && (listed(a, allow) || !own(a))
+	if listed(a, allow) {
+		return Allowed(a, allow)
+	}
+	list, err := net.InterfaceAddrs()
+	return err == nil && Allowed(a, allow) && !near(a, list)
 }
 
-// own reports whether an address is one of this host. A public one is no
-// public destination: a connection to it comes by the loopback device, which
-// firewalls let pass.
-func own(a netip.Addr) bool {
-	list, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	a = a.Unmap().WithZone("")
-	return slices.ContainsFunc(list, func(i net.Addr) bool {
+// near reports whether an address is in a network that this host has an interface in.
+// Such a one is no public destination, whatever address it has: a connection to this
+// host's own comes by the loopback device, which firewalls let pass, and the devices of
+// a home have public addresses by IPv6, behind the firewall that this host is behind.
+func near(a netip.Addr, interfaces []net.Addr) bool {
+	ip := net.IP(a.Unmap().WithZone("").AsSlice())
+	return slices.ContainsFunc(interfaces, func(i net.Addr) bool {
 		n, ok := i.(*net.IPNet)
-		if !ok {
-			return false
-		}
-		ip, _ := netip.AddrFromSlice(n.IP)
-		return ip.Unmap() == a
+		return ok && n.Contains(ip)
 	})
 }

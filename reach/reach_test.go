@@ -35,6 +35,8 @@ func TestAllowed(t *testing.T) {
 		{"fe80::1", "", false},
 		{"fe80::1%lo", "", false},
 		{"fec0::1", "", false},
+		{"2001:0:a00:1::1", "", false},
+		{"::ffff:0:a00:1", "", false},
 		{"fd00::1", "", false},
 		{"ff02::1", "", false},
 		{"100::1", "", false},
@@ -74,15 +76,36 @@ func TestOwn(t *testing.T) {
 	}
 	for _, i := range list {
 		ip, _ := netip.AddrFromSlice(i.(*net.IPNet).IP)
-		if Permitted(ip, nil) || !own(ip) {
+		if Permitted(ip, nil) {
 			t.Errorf("%v is permitted", ip)
 		}
 		if !Permitted(ip, []netip.Prefix{netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen())}) {
 			t.Errorf("%v is listed, and not permitted", ip)
 		}
 	}
-	if !Permitted(netip.MustParseAddr("192.0.2.1"), nil) {
+	if !Permitted(netip.MustParseAddr("9.9.9.9"), nil) {
 		t.Error("nothing is permitted")
+	}
+}
+
+// TestNear: who is in a network that this host is in, too, is nobody's destination.
+func TestNear(t *testing.T) {
+	var list []net.Addr
+	for _, s := range []string{"2001:db8:7:1::2/64", "192.0.2.77/26", "203.0.113.9/32"} {
+		ip, n, err := net.ParseCIDR(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, &net.IPNet{IP: ip, Mask: n.Mask})
+	}
+	for addr, want := range map[string]bool{
+		"2001:db8:7:1::2": true, "2001:db8:7:1:aaaa::50": true, "2001:db8:7:2::50": false,
+		"192.0.2.77": true, "192.0.2.126": true, "::ffff:192.0.2.126": true, "192.0.2.129": false,
+		"203.0.113.9": true, "203.0.113.10": false,
+	} {
+		if near(netip.MustParseAddr(addr), list) != want {
+			t.Errorf("%s: %v", addr, !want)
+		}
 	}
 }
 

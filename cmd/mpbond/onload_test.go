@@ -17,6 +17,7 @@ import (
 	"mpbond/api"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/onload/allow"
 	"mpbond/onload/relay"
 	"mpbond/pbe/cell"
 )
@@ -108,6 +109,9 @@ func TestOnload(t *testing.T) {
 	defer web.CloseIdleConnections()
 
 	eventually("the operator's refusal is told", func(st *api.OnloadStatus) bool { return strings.Contains(st.Why, "loaded by 91 %") && !st.Open })
+	if code, out, errs := mpbond(t, "permit", "ask", service, "--key", key.Public().String()); code != exitFailure || !strings.Contains(out, "cell north, loaded by 91 %: not permitted") {
+		t.Errorf("permit ask: code %d, %s%s", code, out, errs)
+	}
 	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "loaded by 91 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
@@ -194,6 +198,12 @@ func TestPermitUsage(t *testing.T) {
 			t.Errorf("%s: code %d, %s%s", c.args, code, out, errs)
 		}
 	}
+	if code, _, errs := mpbond(t, "permit", "serve", "--cell", "a=lode:x"); code != exitFailure || !strings.Contains(errs, "load:PATH") {
+		t.Errorf("no such source: code %d, %s", code, errs)
+	}
+	if text := permitText(allow.Answer{Cell: "south", Why: "the operator knows no such cell"}); text != "cell south: not permitted: the operator knows no such cell" {
+		t.Error(text)
+	}
 	if code, _, errs := mpbond(t, "permit", "ask", "127.0.0.1:1", "--key", mustGenerate(t).Public().String()); code != exitNoConn {
 		t.Errorf("code %d, %s", code, errs)
 	}
@@ -202,8 +212,11 @@ func TestPermitUsage(t *testing.T) {
 // TestLoads: what is a load, and how old it may be.
 func TestLoads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "load")
-	page := "0.25"
+	page, changed := "0.25", time.Time{}
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if !changed.IsZero() {
+			w.Header().Set("Last-Modified", changed.UTC().Format(http.TimeFormat))
+		}
 		if q.URL.Path != "/load" {
 			w.WriteHeader(http.StatusNotFound)
 		}
@@ -224,8 +237,12 @@ func TestLoads(t *testing.T) {
 	if err := os.Chtimes(path, old, old); err != nil {
 		t.Fatal(err)
 	}
-	page = "0.5"
-	for _, at := range []string{path, path + "x", site.URL, "http://" + freeAddress(t)} {
+	page, changed = "0.5", time.Now()
+	if got, err := readLoad(t.Context(), site.URL+"/load"); err != nil || got != .5 {
+		t.Errorf("a page of now: %v, %v", got, err)
+	}
+	changed = old
+	for _, at := range []string{path, path + "x", site.URL, site.URL + "/load", "http://" + freeAddress(t)} {
 		if got, err := readLoad(t.Context(), at); err == nil {
 			t.Errorf("%s: %v", at, got)
 		}

@@ -88,6 +88,9 @@ func servePermits(ctx context.Context, o permitOptions) error {
 		if !ok || name == "" || from == "" || len(name) > 64 || sources[name] != "" {
 			return usage("--cell %q is no NAME=SOURCE, or there twice", c)
 		}
+		if err := checkLoad(from); err != nil {
+			return err
+		}
 		sources[name], names = from, append(names, name)
 	}
 	key, trust, err := loadIdentity()
@@ -146,6 +149,24 @@ func each(ctx context.Context, wait time.Duration, f func() error) error {
 		case <-t.C:
 		}
 	}
+}
+
+// checkLoad says why a source of loads can never be one. What only is not there yet, a
+// socket or a file with a number, may come.
+func checkLoad(from string) error {
+	if strings.HasPrefix(from, "load:") {
+		return nil
+	}
+	if _, err := hearing.ParseSource(from); err != nil {
+		return err
+	}
+	if strings.HasPrefix(from, "unix:") || strings.HasPrefix(from, "tcp:") {
+		return nil
+	}
+	if _, err := os.Stat(from); err != nil {
+		return fault.New(fault.NotFound, err, "a load comes from load:PATH, load:URL, unix:PATH, tcp:HOST:PORT, a FIFO or a recording")
+	}
+	return nil
 }
 
 // watchLoad tells a service the load of a cell until ctx ends.
@@ -232,9 +253,14 @@ func readLoad(ctx context.Context, at string) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if in = a.Body; a.StatusCode != http.StatusOK {
+		in = a.Body
+		if a.StatusCode != http.StatusOK {
 			in.Close()
 			return 0, fmt.Errorf("%s: %s", at, a.Status)
+		}
+		if err := fresh(at, a.Header); err != nil {
+			in.Close()
+			return 0, err
 		}
 	} else {
 		st, err := os.Stat(at)
@@ -256,7 +282,27 @@ func readLoad(ctx context.Context, at string) (float64, error) {
 	return parseLoad(strings.TrimSpace(string(text)))
 }
 
-// freshLoad is how old a file with a load may be.
+// fresh says why a page with a load is too old, by its server's own clock. Of a page
+// without a date of change nothing is known, and it is taken for one that is made anew.
+func fresh(at string, h http.Header) error {
+	changed, err := http.ParseTime(h.Get("Last-Modified"))
+	if err != nil {
+		return nil
+	}
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	if seconds, err := strconv.ParseUint(h.Get("Age"), 10, 31); err == nil { // a cache's
+		now = now.Add(time.Duration(seconds) * time.Second)
+	}
+	if age := now.Sub(changed); age > freshLoad {
+		return fmt.Errorf("%s was written %v ago", at, age)
+	}
+	return nil
+}
+
+// freshLoad is how old a file or page with a load may be.
 const freshLoad = 30 * time.Second
 
 // parseLoad reads a load like 0.42 or 42%.
@@ -272,6 +318,18 @@ func parseLoad(text string) (float64, error) {
 	return load, nil
 }
 
+// permitText is an answer for people. Where the load is not known none is told.
+func permitText(a allow.Answer) string {
+	text := "cell " + oneLine(a.Cell)
+	if a.Granted || a.Load > 0 {
+		text += fmt.Sprintf(", loaded by %.0f %%", 100*a.Load)
+	}
+	if !a.Granted {
+		return text + ": not permitted: " + oneLine(a.Why)
+	}
+	return text + fmt.Sprintf(": permitted for %v", a.Life)
+}
+
 func permitAskCommand() *cobra.Command {
 	var key, in string
 	var asJSON bool
@@ -279,7 +337,8 @@ func permitAskCommand() *cobra.Command {
 		Use: "ask HOST:PORT", Short: "ask a service for a permit, as this helper would", Args: cobra.ExactArgs(1),
 		Example: "  mpbond permit ask permits.example.org:7605 --key mpb1… --cell north",
 		Long: `Ask a service for a permit, once, as this helper would, and print the answer.
-What is granted counts as this device's until it is over.`,
+What is granted counts as this device's until it is over. The exit code is 1 where
+it is not permitted.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			service, err := identity.ParsePublicKey(key)
 			if err != nil {
@@ -293,21 +352,21 @@ What is granted counts as this device's until it is over.`,
 			if err != nil {
 				return err
 			}
-			if !asJSON {
-				text := fmt.Sprintf("permitted for %v", a.Life)
-				if !a.Granted {
-					text = "not permitted: " + oneLine(a.Why)
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "cell %s, loaded by %.0f %%: %s\n", oneLine(a.Cell), 100*a.Load, text)
-				return err
+			if asJSON {
+				err = printJSON(cmd.OutOrStdout(), struct {
+					Granted bool    `json:"granted"`
+					Cell    string  `json:"cell"`
+					Load    float64 `json:"load"`
+					Seconds float64 `json:"seconds"`
+					Why     string  `json:"why,omitempty"`
+				}{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Why})
+			} else {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), permitText(a))
 			}
-			return printJSON(cmd.OutOrStdout(), struct {
-				Granted bool    `json:"granted"`
-				Cell    string  `json:"cell"`
-				Load    float64 `json:"load"`
-				Seconds float64 `json:"seconds"`
-				Why     string  `json:"why,omitempty"`
-			}{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Why})
+			if err == nil && !a.Granted {
+				err = &exitStatus{code: exitFailure}
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -60,6 +60,7 @@ type Answer struct {
 	Cell    string
 	Load    float64       // of the cell
 	Life    time.Duration // of the permit
+	Since   time.Time     // the device has had one without a pause
 	Why     string        // it is refused
 	Again   time.Duration // when to ask again, 0: no use
 }
@@ -97,7 +98,7 @@ func (i *Issuer) Ask(now time.Time, device, cell string) Answer {
 	default:
 		h.Until = now.Add(i.rules.Life)
 		c.holds[device] = h
-		a.Granted, a.Life, a.Again = true, i.rules.Life, 0
+		a.Granted, a.Life, a.Since, a.Again = true, i.rules.Life, h.Since, 0
 		return a
 	}
 	return a // a permit that it has keeps its place: this answer may be lost

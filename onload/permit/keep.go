@@ -79,7 +79,9 @@ type Keeper struct {
 
 // Keep makes one that keeps its permit at path. Errors are faults.
 func Keep(ask func(context.Context) (allow.Answer, error), path string, log *slog.Logger) (*Keeper, error) {
-	return keep(ask, path, log, time.Now)
+	// Without the monotonic reading, which stands still while this device sleeps: the
+	// permit does not.
+	return keep(ask, path, log, func() time.Time { return time.Now().Round(0) })
 }
 
 // keep is Keep by a clock.

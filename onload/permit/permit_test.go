@@ -129,7 +129,14 @@ func TestPermits(t *testing.T) {
 	if err := w.trust.Add(identity.Peer{Name: "other", Roles: []identity.Role{identity.RoleHelper}, Key: keys().other.Public()}); err != nil {
 		t.Fatal(err)
 	}
+	since := w.s.Held()[0].Since
+	w.add(10 * time.Second)
+	w.s.Observe("north", .5)
+	ask(t, w.asker())
 	w.restart(path)
+	if held := w.s.Held(); len(held) != 1 || !held[0].Since.Equal(since) {
+		t.Errorf("what is held since %v was renewed and kept as %+v", since, held)
+	}
 	w.s.Observe("north", .5)
 	second := w.asker()
 	second.Key, second.Cell = keys().other, "north"
@@ -219,6 +226,11 @@ func TestKeeper(t *testing.T) {
 	}
 	if k.Today().Free {
 		t.Error("it has a permit before it has asked")
+	}
+	if live, err := Keep(nil, filepath.Join(t.TempDir(), "other.jsonl"), quiet); err != nil || strings.Contains(live.now().String(), "m=") {
+		t.Errorf("time that stands still while the device sleeps: %v, %v", live.now(), err)
+	} else {
+		live.journal.Close()
 	}
 	next := k.take(c.now(), allow.Answer{Granted: true, Life: time.Minute}, nil)
 	if !k.Today().Free || next.Sub(c.now()) != 30*time.Second {

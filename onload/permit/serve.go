@@ -120,7 +120,7 @@ func (s *Service) ask(p identity.Peer, cell string) answer {
 	now := s.now()
 	a := s.issuer.Ask(now, p.Key.ID().String(), cell)
 	if a.Granted && s.journal != nil {
-		err := s.journal.Append(allow.Held{Device: p.Key.ID().String(), Cell: a.Cell, Since: now, Until: now.Add(a.Life)})
+		err := s.journal.Append(allow.Held{Device: p.Key.ID().String(), Cell: a.Cell, Since: a.Since, Until: now.Add(a.Life)})
 		if err == nil && s.journal.Long() {
 			err = s.rewrite()
 		}
