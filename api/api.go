@@ -290,6 +290,22 @@ type OnloadPage struct {
 	SpoolBytes unit.Bytes `json:"spool_bytes"` // on the helper's disk
 }
 
+// Tunnels are those of one device.
+type Tunnels struct {
+	Count int
+	Bytes unit.Bytes // both ways
+}
+
+// ByDevice sums tunnels up.
+func (o OnloadStatus) ByDevice() map[string]Tunnels {
+	all := map[string]Tunnels{}
+	for _, t := range o.Tunnels {
+		n := all[t.Device]
+		all[t.Device] = Tunnels{n.Count + 1, n.Bytes + t.UpBytes + t.DownBytes}
+	}
+	return all
+}
+
 // Tunnel is a connection that a helper has made for a primary. Up is from the primary.
 type Tunnel struct {
 	Device    string     `json:"device"`

@@ -96,6 +96,20 @@ var metricList = []metric{
 	{"mpbond_helper_relayed_bytes_total", "At a helper: bytes relayed, both directions.", true, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.RelayedBytes) })},
 	{"mpbond_helper_buffer_bytes", "At a helper: bytes held between HS-path and pipe.", false, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.BufferBytes) })},
 	{"mpbond_helper_subflows", "At a helper: subflows relayed now.", false, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.Subflows) })},
+	{"mpbond_onload_open", "At a helper that onloads: 1 while it takes connections, else 0.", false, nil, ofOnload(func(o api.OnloadStatus) []sample { return []sample{{number(o.Open), nil}} })},
+	{"mpbond_onload_today_bytes", "At a helper that onloads: bytes that were carried today, as a provider counts them; mpbond_link_bytes has them by device.", false, nil, ofOnload(func(o api.OnloadStatus) []sample { return []sample{{float64(o.CarriedBytes), nil}} })},
+	{"mpbond_onload_left_bytes", "At a helper that onloads: what may be carried today besides; not there where that has no bound.", false, nil, ofOnload(func(o api.OnloadStatus) []sample {
+		if !o.Bounded {
+			return nil
+		}
+		return []sample{{float64(o.LeftBytes), nil}}
+	})},
+	{"mpbond_onload_tunnels", "At a helper that onloads: connections that are carried now for a device, of those that have any.", false, []string{"device"}, ofOnload(func(o api.OnloadStatus) (list []sample) {
+		for name, n := range o.ByDevice() {
+			list = append(list, sample{float64(n.Count), []string{name}})
+		}
+		return list
+	})},
 	{"mpbond_lent_limit_bytes_per_second", "At a helper: what those who borrow the interface may use of it in a direction, while its owner's traffic limits them.", false, []string{"interface", "direction"}, func(s api.Status) (list []sample) {
 		if s.Helper == nil {
 			return nil
@@ -208,6 +222,15 @@ func ofHelper(f func(api.HelperStatus) float64) func(api.Status) []sample {
 			return nil
 		}
 		return []sample{{f(*s.Helper), nil}}
+	}
+}
+
+func ofOnload(f func(api.OnloadStatus) []sample) func(api.Status) []sample {
+	return func(s api.Status) []sample {
+		if s.Onload == nil {
+			return nil
+		}
+		return f(*s.Onload)
 	}
 }
 

@@ -90,6 +90,7 @@ func full(changed *[]string) Role {
 			facts := &api.KnownFacts{Facts: api.Facts{BatteryPercent: &n, Charging: &yes, TemperatureC: &n, SignalPercent: &n}}
 			s.Devices = []api.Device{{Name: "laptop", Self: true, Online: true}, {Name: "phone", ID: "X", Online: true, Pipes: 1, Subflows: 1, Facts: facts, Radios: []api.Radio{{Link: "wwan0", Kind: "cellular", Joules: 12.6}}}}
 			s.Pipes = []api.Pipe{{Device: "phone", Address: "192.168.1.9:40000", State: api.PipeCarries, Bond: "b", Path: 1}, {Device: "phone", Address: "rfcomm://AA:BB/1", State: api.PipeWaits}}
+			s.Onload = &api.OnloadStatus{Open: true, Bounded: true, LeftBytes: 7, CarriedBytes: 3, Tunnels: []api.Tunnel{{Device: "laptop"}, {Device: "laptop"}, {Device: "tablet"}}}
 			s.Helper = &api.HelperStatus{RelayedBytes: 9, Lent: []api.Lent{{Interface: "wlan0", Direction: "up", Limited: true, LimitBps: unit.Mbps}}}
 			s.Caps = []api.Cap{{Name: "wwan0", Period: "daily", CapBytes: 20, UsedBytes: 21, State: "reached"}}
 			s.Cells = []api.Cells{{Interface: "wwan0", Heard: true, CapacityBps: 16 * unit.Mbps, FairBps: 8 * unit.Mbps}}
@@ -343,6 +344,9 @@ func TestMetrics(t *testing.T) {
 	}
 	if got := value("mpbond_wasted_bytes_total", "bond=b", "cause=reinject", "peer=home"); got != 5 {
 		t.Errorf("wasted: %v", got)
+	}
+	if got := value("mpbond_onload_tunnels", "device=laptop") + value("mpbond_onload_open") + value("mpbond_onload_left_bytes") + value("mpbond_onload_today_bytes"); got != 2+1+7+3 {
+		t.Errorf("onloading: %v", got)
 	}
 	if got := value("mpbond_cells_fair_bytes_per_second", "interface=wwan0"); got != 1e6 {
 		t.Errorf("cells: %v", got)

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -366,6 +368,10 @@ func printOnload(w io.Writer, o api.OnloadStatus) {
 		left = fmt.Sprintf(" of %v, %v are left", policy.Volume(o.DayBytes), policy.Volume(o.LeftBytes))
 	}
 	fmt.Fprintf(w, "onloaded today: %v%s; %d connections now\n", policy.Volume(o.CarriedBytes), left, len(o.Tunnels))
+	by := o.ByDevice()
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		fmt.Fprintf(w, "  for %s: %d connections, which have carried %v\n", oneLine(name), by[name].Count, policy.Volume(by[name].Bytes))
+	}
 	if o.Page != nil {
 		printPage(w, *o.Page)
 	}

@@ -9,12 +9,14 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"mpbond/api"
+	"mpbond/config"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/onload/allow"
@@ -141,6 +143,83 @@ func TestOnload(t *testing.T) {
 	}
 }
 
+// TestOnloadRests: a device whose battery is low carries nothing: what is carried is cut
+// off, so that it does not look whole, and nothing more is begun; nor is for a primary that
+// is paused.
+func TestOnloadRests(t *testing.T) {
+	dir := home(t)
+	key, trust, err := loadIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	laptop := mustGenerate(t)
+	if err := trust.Add(identity.Peer{Name: "laptop", Key: laptop.Public(), Roles: []identity.Role{identity.RolePrimary}}); err != nil {
+		t.Fatal(err)
+	}
+	at := freeAddress(t)
+	battery := func(percent int) {
+		write(t, filepath.Join(dir, "facts.toml"), fmt.Sprintf("battery_percent = %d\ncharging = false\n", percent))
+	}
+	battery(60)
+	write(t, filepath.Join(dir, "helper.toml"), fmt.Sprintf("battery_floor = 20\n[onload]\nallowance = \"unlimited\"\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", at))
+	running(t, "helper", "--name", "phone")
+	until := func(what string, ok func(*api.OnloadStatus) bool) {
+		t.Helper()
+		var st *api.OnloadStatus
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			if all, err := ask(t.Context(), socketsOf(""), false); err == nil && all[0].Onload != nil {
+				if st = all[0].Onload; ok(st) {
+					return
+				}
+			}
+			if time.Now().After(end) {
+				t.Fatalf("never: %s; %+v", what, st)
+			}
+		}
+	}
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "a part")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer site.Close()
+	d := &relay.Dialer{Key: laptop, Helper: identity.Peer{Name: "phone", Key: key.Public()}, Addresses: []string{at}}
+	web := &http.Client{Transport: d.Transport()}
+	defer web.CloseIdleConnections()
+	for _, c := range []struct {
+		what       string
+		stop, goOn func()
+		why        string
+	}{
+		{"the primary is paused", func() { mpbond(t, "pause", "laptop") }, func() { mpbond(t, "resume", "laptop") }, "paused"},
+		{"its battery is low", func() { battery(9) }, func() {}, "rests"}, // for half a minute at least
+	} {
+		until("it is open", func(st *api.OnloadStatus) bool { return st.Open })
+		var a *http.Response
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // until it knows of it
+			if a, err = web.Get(site.URL); err == nil {
+				break
+			} else if time.Now().After(end) {
+				t.Fatal(err)
+			}
+		}
+		if _, out, _ := mpbond(t, "status"); !strings.Contains(out, "for laptop: 1 connections, which have carried") {
+			t.Error(out)
+		}
+		c.stop()
+		text, err := io.ReadAll(a.Body)
+		a.Body.Close()
+		if err == nil || string(text) != "a part" {
+			t.Errorf("%s: %q, %v", c.what, text, err)
+		}
+		until(c.what, func(st *api.OnloadStatus) bool { return len(st.Tunnels) == 0 && st.Open == (c.why == "paused") })
+		if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%s: %v (%s)", c.what, err, fault.KindOf(err))
+		}
+		c.goOn()
+	}
+}
+
 // TestOnloadConfig: what cannot be is told before anything listens.
 func TestOnloadConfig(t *testing.T) {
 	key := mustGenerate(t).Public().String()
@@ -174,6 +253,20 @@ func TestOnloadConfig(t *testing.T) {
 	home(t)
 	if code, _, errs := mpbond(t, "helper", "--onload"); code != exitUsage || !strings.Contains(errs, "--onload=200MB") {
 		t.Errorf("code %d, %s", code, errs)
+	}
+}
+
+// TestOnloadTemplate: each line that is commented out in the packaged file is a setting.
+func TestOnloadTemplate(t *testing.T) {
+	const name = "../../packaging/helper.toml"
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cfg helperConfig
+	err = config.Parse(name, regexp.MustCompile(`(?m)^#(\[|[a-z_]+ = )`).ReplaceAll(text, []byte("$1")), &cfg)
+	if o := cfg.Onload; err != nil || o.Allowance.Daily == 0 || len(o.Bills) != 5 || o.PermitCell == "" || o.Page.Home == "" || o.Page.To == "" || cfg.HSInterface == "" {
+		t.Errorf("%+v, %v", o, err)
 	}
 }
 
