@@ -81,7 +81,7 @@ put that behind the @; a helper on the same local network is found without. With
 			}
 			helps := func(d api.PairedDevice) bool { return slices.Contains(d.Roles, string(identity.RoleHelper)) }
 			if slices.ContainsFunc(result.Devices, helps) && len(trust.ByRole(identity.RoleServer)) == 0 {
-				cmd.PrintErrln("no server is known yet: pair this device with one")
+				cmd.PrintErrln("no server is known yet: for a bond pair this device with one; get --onload, put and play need none")
 			}
 			return err
 		},
