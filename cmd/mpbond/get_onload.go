@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"time"
 
@@ -204,7 +203,7 @@ func ownLines(interfaces []string) (list []fetch.Device, err error) {
 		opt := tcp.Options{Interface: name, Mark: aroundTUN()}
 		d := &net.Dialer{Control: opt.Bind, Timeout: headerTimeout / 2}
 		d.SetMultipathTCP(false)
-		list = append(list, fetch.Device{Name: cmp.Or(name, ownLine), Transport: &http.Transport{DialContext: d.DialContext, TLSHandshakeTimeout: headerTimeout / 2}})
+		list = append(list, fetch.Device{Name: cmp.Or(name, ownLine), Transport: fetch.NewLine(d.DialContext)})
 	}
 	return list, nil
 }

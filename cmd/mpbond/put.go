@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -169,8 +168,7 @@ func (p *put) add(arg string) error {
 
 // journal is what is kept of uploads to a target, and where.
 func (p *put) journal() (j *store.Journal, known *upload.Known, where string, err error) {
-	sum := sha256.Sum256([]byte(p.method + " " + p.to))
-	if where, err = inHome(fmt.Sprintf("put-%x.jsonl", sum[:8])); err != nil {
+	if where, err = inHome("put-" + p.target.ID() + ".jsonl"); err != nil {
 		return nil, nil, "", err
 	}
 	known = upload.NewKnown()

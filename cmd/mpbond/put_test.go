@@ -11,11 +11,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"mpbond/fault"
 	"mpbond/onload/fetch"
+	"mpbond/onload/page"
+	"mpbond/tcp"
 )
 
 // dropBox takes files by PUT; one of the name "bad" it does not.
@@ -23,6 +26,7 @@ type dropBox struct {
 	mu    sync.Mutex
 	files map[string]string
 	puts  int
+	kind  bool // takes bad ones too
 }
 
 func (d *dropBox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -30,7 +34,7 @@ func (d *dropBox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case strings.HasSuffix(r.URL.Path, "/bad") && r.Header.Get("X-Please") == "":
+	case strings.HasSuffix(r.URL.Path, "/bad") && !d.kind:
 		w.WriteHeader(http.StatusForbidden)
 	case r.Method == http.MethodPut:
 		d.puts++
@@ -60,8 +64,8 @@ func TestPut(t *testing.T) {
 		}
 	}
 	helper := phone(t)
-	send := func(headers ...string) (putResult, error) {
-		p := &put{putOptions: putOptions{to: s.URL + "/x/", method: "put", headers: headers}, find: func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil }}
+	send := func() (putResult, error) {
+		p := &put{putOptions: putOptions{to: s.URL + "/x/", method: "put"}, find: func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil }}
 		if err := p.choose([]string{dir}); err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +75,8 @@ func TestPut(t *testing.T) {
 	if !fault.Is(err, fault.Permission) || len(res.Files) != 2 || len(res.Failed) != 1 || box.files["/x/photos/b/c.jpg"] != "two" {
 		t.Fatalf("%v, %+v", err, res)
 	}
-	res, err = send("X-Please: yes")
+	box.kind = true
+	res, err = send()
 	if err != nil || len(res.Files) != 3 || box.puts != 3 || box.files["/x/photos/bad"] != "three" || !strings.Contains(res.String(), "2 of them were confirmed by an earlier run") {
 		t.Errorf("%v, %v, %d sent", err, res, box.puts)
 	}
@@ -79,6 +84,74 @@ func TestPut(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 }
+
+// TestPutElsewhere: what is confirmed with some fields, or as somebody, is not with others.
+func TestPutElsewhere(t *testing.T) {
+	t.Setenv("MPBOND_HOME", t.TempDir())
+	var mu sync.Mutex
+	got := map[string]bool{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, h, err := r.FormFile("file")
+		if err != nil || h.Filename == "b.jpg" {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		got[r.Header.Get("X-Who")+r.FormValue("album")] = true
+	}))
+	defer s.Close()
+	dir := t.TempDir()
+	for _, name := range []string{"a.jpg", "b.jpg"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, o := range []putOptions{{form: []string{"album=summer"}}, {form: []string{"album=winter"}}, {form: []string{"album=winter"}, headers: []string{"X-Who: anna"}}} {
+		o.to, o.method, o.field = s.URL, "post", "file"
+		p := &put{putOptions: o, find: func(context.Context) ([]fetch.Device, error) { return nil, nil }}
+		if err := p.choose([]string{dir}); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := p.run(t.Context(), io.Discard); !fault.Is(err, fault.Limit) || len(res.Files) != 1 || res.Files[0].Earlier {
+			t.Errorf("%+v: %v, %+v", o, err, res)
+		}
+	}
+	if len(got) != 3 {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestOwnLineAsks: a server that does not want a body is not sent it.
+func TestOwnLineAsks(t *testing.T) {
+	var taken atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) }))
+	defer s.Close()
+	lines, err := ownLines(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range append(lines, page.NewLine("home", tcp.Options{}, nil).Device()) {
+		q, err := http.NewRequest(http.MethodPut, s.URL, readerFunc(func(p []byte) (int, error) { taken.Add(int64(len(p))); return len(p), nil }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.ContentLength = 8 << 20
+		q.Header.Set("Expect", "100-continue")
+		a, err := d.Transport.RoundTrip(q)
+		if err != nil || a.StatusCode != http.StatusRequestEntityTooLarge || taken.Load() != 0 {
+			t.Errorf("%s: %v, %d bytes", d.Name, err, taken.Load())
+		}
+		if err == nil {
+			a.Body.Close()
+		}
+		d.Transport.(*http.Transport).CloseIdleConnections()
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestPutCommand(t *testing.T) {
 	t.Setenv("MPBOND_HOME", t.TempDir())

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/onload/fetch"
 	"mpbond/onload/upload"
 	"mpbond/tcp"
 )
@@ -34,7 +35,7 @@ func NewLine(name string, opt tcp.Options, may func() error) *Line {
 		may = func() error { return nil }
 	}
 	l := &Line{name: name, opt: opt, may: may, open: map[*lineConn]bool{}}
-	l.way = &http.Transport{DialContext: l.dial, TLSHandshakeTimeout: dialTime}
+	l.way = fetch.NewLine(l.dial)
 	return l
 }
 

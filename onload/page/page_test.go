@@ -35,11 +35,15 @@ func TestArrive(t *testing.T) {
 	b.give(`C:\photos\a.jpg`, bytes.Repeat([]byte("two"), 100_000))
 	b.give("empty", nil)
 	b.until("it is being sent", func(v view) bool { return strings.Contains(states(v), "a.jpg sending") })
+	v := b.until("it is listed", func(v view) bool { return len(v.Files) > 0 })
+	if status, _ := b.ask("DELETE", "/files/"+v.Files[0].ID, nil); status != http.StatusConflict {
+		t.Errorf("removed while it is sent: %d", status)
+	}
 	if v := b.until("all are there", func(v view) bool { return len(v.Files) == 3 }); strings.Contains(states(v), "done") {
 		t.Errorf("done before the endpoint said so: %s", states(v))
 	}
 	close(held)
-	v := b.are("a.jpg done, a (2).jpg done, empty done")
+	v = b.are("a.jpg done, a (2).jpg done, empty done")
 	if at.has("/photos/a.jpg") != "one" || len(at.has("/photos/a (2).jpg")) != 300_000 || v.Room != 1<<20 || v.To != strings.TrimPrefix(at.URL, "http://") {
 		t.Errorf("%d bytes, %+v", len(at.has("/photos/a (2).jpg")), v)
 	}
@@ -92,7 +96,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestRestart: what the helper has whole is sent by its next run; what it does not is gone.
+// TestRestart: what the helper has whole is sent by its next run, also if only its bytes
+// are left; what it does not is gone.
 func TestRestart(t *testing.T) {
 	at := newPlace(t)
 	asked := make(chan struct{}, 10)
@@ -109,15 +114,17 @@ func TestRestart(t *testing.T) {
 	b.give("a.jpg", []byte("one"))
 	<-asked
 	b.end()
-	for name, text := range map[string]string{"X.data": "half", "Y.json": `{"id":"Y","name":"y","size":9}`, "Z.json": `{"id":"Z","name":"../z","size":1}`, "Z.data": "z"} {
+	for name, text := range map[string]string{"X.data": "half", "Y.json": `{"id":"Y","name":"y","size":9}`, "Y.json.next": "{",
+		"Z.json": `{"id":"Z","name":"../z","size":1}`, "Z.data": "z", "E.json": "", "E.data": "photo", "S.json": `{"id":"S","name":"s","size":9}`, "S.data": "short"} {
 		if err := writeFile(dir, name, text); err != nil {
 			t.Fatal(err)
 		}
 	}
 	at.set(nil)
 	b = serve(t, at, func(c *Config) { c.Dir = dir })
-	b.are("a.jpg done")
-	if left := spooled(t, dir); len(left) != 0 || at.has("/photos/a.jpg") != "one" || len(at.files) != 1 {
+	v := b.until("all is sent or failed", func(v view) bool { return len(v.Files) == 4 && strings.Count(states(v), " done") == 3 })
+	if left := spooled(t, dir); len(left) != 2 || left[0] != "S.data" || at.has("/photos/a.jpg") != "one" || at.has("/photos/file") != "photo" || at.has("/photos/z") != "z" ||
+		len(at.files) != 3 || !strings.Contains(states(v), "s failed") {
 		t.Errorf("left: %v; %v", left, at.files)
 	}
 }
@@ -356,6 +363,59 @@ func TestNear(t *testing.T) {
 	}
 	if of("none0", &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}) || of("lo", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}) {
 		t.Error("of an interface that it is not of")
+	}
+}
+
+// TestAway: who comes by the helper's own line is not let in.
+func TestAway(t *testing.T) {
+	name, ip := "", net.IP(nil)
+	list, _ := net.Interfaces()
+	for _, i := range list {
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsPrivate() {
+				name, ip = i.Name, n.IP
+			}
+		}
+	}
+	if ip == nil {
+		t.Skip("no interface with a private address here")
+	}
+	for _, away := range []string{"", name} {
+		l, err := tcp.Listen(t.Context(), net.JoinHostPort(ip.String(), "0"), tcp.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := make(chan net.Conn)
+		go func() {
+			defer close(in)
+			d := &door{l: l, gate: tcp.NewGate(maxOpen, maxFromOne, maxPerMinute), away: away}
+			if c, err := d.Accept(); err == nil {
+				in <- c
+			}
+		}()
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := make(chan struct{})
+		go func() { defer close(gone); _, _ = c.Read(make([]byte, 1)) }()
+		select {
+		case n := <-in:
+			if n.Close(); away != "" {
+				t.Error("let in by the helper's own line")
+			}
+		case <-gone:
+			if away == "" {
+				t.Error("not let in")
+			}
+		}
+		c.Close()
+		<-gone
+		l.Close()
+		for n := range in { // or Accept waits for ever
+			n.Close()
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func (p *Page) settle(batch []*item, res upload.Result, err error) {
 		}
 		at := slices.IndexFunc(res.Failed, func(f upload.Failed) bool { return f.File == p.data(i.ID) })
 		switch {
-		case at >= 0 && res.Failed[at].Kind() == fault.Exists && !res.Failed[at].There && i.renamed < maxRenamed:
+		case at >= 0 && res.Failed[at].Kind() == fault.Exists && i.renamed < maxRenamed:
 			i.renamed++
 			i.State = Waiting // another one has its name
 			p.rename(i, i.Name)

@@ -90,13 +90,26 @@ func (p *Page) note(i *item) error {
 		return err
 	}
 	next := p.about(i.ID) + ".next"
-	if err := os.WriteFile(next, text, 0o600); err != nil {
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(next, p.about(i.ID))
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(next, p.about(i.ID)); err != nil {
+		return err
+	}
+	if dir, err := os.Open(p.cfg.Dir); err == nil { // so that both names survive a power cut
+		_ = dir.Sync()
+		dir.Close()
+	}
+	return nil
 }
 
-// restore takes up what a former run had whole, and removes the rest.
+// restore takes up what a former run had whole, also if its name cannot be read any more,
+// and removes the rest: nobody was told that it is here.
 func (p *Page) restore() error {
 	if err := os.MkdirAll(p.cfg.Dir, 0o700); err != nil {
 		return err
@@ -110,16 +123,24 @@ func (p *Page) restore() error {
 		if !ok {
 			continue
 		}
+		st, err := os.Lstat(p.data(id))
+		if err != nil || !st.Mode().IsRegular() {
+			continue
+		}
 		var i item
 		text, err := os.ReadFile(filepath.Join(p.cfg.Dir, e.Name()))
 		if err == nil {
 			err = json.Unmarshal(text, &i)
 		}
-		st, bad := os.Lstat(p.data(id))
-		if err != nil || bad != nil || !st.Mode().IsRegular() || i.ID != id || unit.Bytes(st.Size()) != i.Size || i.Name != safeName(i.Name) {
-			continue
+		if err != nil || i.ID != id {
+			p.cfg.Log.Warn("a file of the spool has lost its name", "file", id, "err", err)
+			i = item{Size: unit.Bytes(st.Size())}
 		}
-		p.items = append(p.items, &item{ID: id, Name: i.Name, Size: i.Size, State: Waiting, arrived: st.ModTime()})
+		o := &item{ID: id, Name: safeName(i.Name), Size: unit.Bytes(st.Size()), State: Waiting, arrived: st.ModTime()}
+		if o.Size != i.Size {
+			o.State, o.Note = Failed, fmt.Sprintf("the helper has %v of it instead of %v", o.Size, i.Size)
+		}
+		p.items = append(p.items, o)
 	}
 	slices.SortStableFunc(p.items, func(a, b *item) int { return a.arrived.Compare(b.arrived) })
 	for _, i := range p.items {

@@ -246,12 +246,15 @@ func (e *engine) steps() {
 		under++
 		f.step = true
 		d.steps++
-		how, at := e.how.first, f.state
-		if at == finishing {
+		how, limit := e.how.first, e.times.answer
+		if f.state == finishing {
 			how = e.how.last
 		}
+		if f.joins() {
+			limit = e.times.join
+		}
 		e.running.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(e.ctx, e.times.answer, errNoAnswer)
+			ctx, cancel := context.WithTimeoutCause(e.ctx, limit, errNoAnswer)
 			defer cancel()
 			e.tell(event{file: f, device: d, err: how(ctx, d, f)})
 		})

@@ -291,7 +291,13 @@ func (e *engine) look(now time.Time) {
 			unheard++
 		}
 	}
-	if limit := e.moved.Add(e.times.patience); now.After(limit) || back.After(limit) || !e.heard.Load() && unheard == len(e.devices) {
+	limit := e.moved.Add(e.times.patience)
+	for _, f := range e.files {
+		if f.step && f.joins() {
+			limit = e.moved.Add(e.times.patience + e.times.join)
+		}
+	}
+	if now.After(limit) || back.After(limit) || !e.heard.Load() && unheard == len(e.devices) {
 		e.giveUp()
 		return
 	}

@@ -12,7 +12,7 @@ import (
 // replaces it. Forms, which a server may keep twice, and what must not replace anything
 // have one before they are sent too.
 type entry struct {
-	Target  string     `json:"target"` // method and URL
+	Target  string     `json:"target"` // its ID
 	Path    string     `json:"path"`
 	URL     string     `json:"url"`
 	Size    unit.Bytes `json:"size"`
@@ -73,7 +73,7 @@ func (k *Known) put(e entry) {
 func (k *Known) Empty() bool { return len(k.entries) == 0 }
 
 func (e *engine) entry(f *file) entry {
-	return entry{Target: e.Target.Method + " " + redacted(e.Target.URL), Path: f.full, URL: f.url, Size: f.size, Changed: f.changed}
+	return entry{Target: e.Target.ID(), Path: f.full, URL: f.url, Size: f.size, Changed: f.changed}
 }
 
 // note writes a line. What cannot be written is told, and sent all the same.

@@ -66,6 +66,9 @@ func (f *file) unsent() unit.Bytes {
 	return n
 }
 
+// joins tells whether a file's next step is that the server makes an object of parts.
+func (f *file) joins() bool { return f.state == finishing && f.parts.id != "" }
+
 // s3 sends objects by the S3 protocol: with Signature Version 4, so that the server
 // checks each byte's digest; large ones in parts of which each is an item.
 type s3 struct {

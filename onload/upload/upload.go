@@ -24,6 +24,9 @@ package upload
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -101,13 +104,14 @@ type Config struct {
 type times struct {
 	stall    time.Duration // without a byte taken, before a request is given up
 	answer   time.Duration // without an answer to what was taken
+	join     time.Duration // of S3, to make an object of its parts: "several minutes"
 	backoff  time.Duration // of a device that failed, the first time
 	patience time.Duration // without a byte taken by any device, before all is given up
 	tick     time.Duration
 	part     unit.Bytes // the least that S3 takes, but for the last
 }
 
-var usual = times{stall: 30 * time.Second, answer: time.Minute, backoff: 500 * time.Millisecond, patience: 2 * time.Minute, tick: 100 * time.Millisecond, part: leastPart}
+var usual = times{stall: 30 * time.Second, answer: time.Minute, join: 10 * time.Minute, backoff: 500 * time.Millisecond, patience: 2 * time.Minute, tick: 100 * time.Millisecond, part: leastPart}
 
 // mostBackoff bounds the time for which a device is left alone.
 const mostBackoff = 20 * time.Second
@@ -205,6 +209,20 @@ func (t Target) Check() error {
 		return fault.New(fault.Usage, errors.New("S3 needs a key, its secret and a region"), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION if it is not us-east-1")
 	}
 	return nil
+}
+
+// ID is another one for other targets: what is confirmed at one, of one account or with
+// some fields of a form, is not at the other. It tells no secrets.
+func (t Target) ID() string {
+	if t.Method != Post {
+		t.Field, t.Fields = "", nil
+	}
+	text, err := json.Marshal([]any{t.Method, t.URL, t.Header, t.Field, t.Fields})
+	if err != nil {
+		panic(err) // of strings
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }
 
 // Place tells whether files go below the target, each with its name.

@@ -23,13 +23,14 @@ import (
 
 	"mpbond/fault"
 	"mpbond/onload"
+	"mpbond/onload/fetch"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const smallPart = 100_000
 
-var quick = times{stall: 5 * time.Second, answer: 5 * time.Second, backoff: 2 * time.Millisecond, patience: 10 * time.Second, tick: 5 * time.Millisecond, part: smallPart}
+var quick = times{stall: 5 * time.Second, answer: 5 * time.Second, join: 5 * time.Second, backoff: 2 * time.Millisecond, patience: 10 * time.Second, tick: 5 * time.Millisecond, part: smallPart}
 
 // seen is what a server was sent.
 type seen struct {
@@ -121,7 +122,8 @@ func (f faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func devices(t *testing.T, n int) (list []Device) {
 	for i := range n {
-		tr := &http.Transport{ExpectContinueTimeout: 100 * time.Millisecond}
+		tr := fetch.NewLine(new(net.Dialer).DialContext)
+		tr.ExpectContinueTimeout = 100 * time.Millisecond
 		t.Cleanup(tr.CloseIdleConnections)
 		list = append(list, Device{Name: fmt.Sprint("d", i), Transport: tr})
 	}

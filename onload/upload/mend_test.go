@@ -1,0 +1,166 @@
+package upload
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload"
+)
+
+// TestDowngrade: nobody leads a file from https to where it can be read on the way.
+func TestDowngrade(t *testing.T) {
+	s := newSeen()
+	plain := server(t, s.place)
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", plain+r.URL.Path)
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	}))
+	defer secure.Close()
+	files, _ := photos(t, 1000)
+	cfg := config(t, Put, secure.URL+"/", files)
+	cfg.Devices = []Device{{Name: "d", Transport: secure.Client().Transport}}
+	if _, err := Send(t.Context(), cfg); !fault.Is(err, fault.Protocol) || len(s.files) != 0 {
+		t.Errorf("%v, %d files", err, len(s.files))
+	}
+}
+
+// TestKnown: what a journal knows is of a file as it was, and of its target.
+func TestKnown(t *testing.T) {
+	files, _ := photos(t, 1000)
+	cfg := config(t, Post, "http://localhost/", files)
+	cfg.Known = NewKnown()
+	look := func() (*engine, *file) {
+		e, err := newEngine(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.stop(nil)
+		return e, e.files[0]
+	}
+	e, f := look()
+	x := e.entry(f)
+	x.Done = ByAnswer
+	e.note(x)
+	if _, f := look(); f.state != done || !f.earlier {
+		t.Error("forgotten")
+	}
+	before := cfg.Target
+	for _, change := range []func(*Target){
+		func(t *Target) { t.Fields = []Field{{"album", "winter"}} },
+		func(t *Target) { t.Field = "file" },
+		func(t *Target) { t.Header = http.Header{"Authorization": {"Bearer other"}} },
+	} {
+		change(&cfg.Target)
+		if _, f := look(); f.state != fresh {
+			t.Errorf("there, with %+v", cfg.Target)
+		}
+		cfg.Target = before
+	}
+	if err := os.Chtimes(files[0].Path, time.Time{}, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, f := look(); f.state != fresh {
+		t.Error("another file of that name is there")
+	}
+}
+
+// TestDropped: a form that was taken from a device after it had sent all may be there twice,
+// also if that is seen late.
+func TestDropped(t *testing.T) {
+	files, _ := photos(t, 10, 10)
+	cfg := config(t, Post, "http://localhost/", files)
+	cfg.Known = NewKnown()
+	e, err := newEngine(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.stop(nil)
+	for i, late := range []bool{false, true} {
+		j := &job{file: e.files[i], device: e.devices[0], cancel: func(error) {}}
+		j.sent.all.Store(!late)
+		e.drop(j)
+		if f := e.files[i]; f.twice == late {
+			t.Errorf("late %v: %v", late, f.twice)
+		}
+		j.sent.all.Store(true)
+		e.ended(j, context.Canceled)
+		if f := e.files[i]; !f.twice || !f.lost {
+			t.Errorf("late %v: not told", late)
+		}
+	}
+}
+
+// TestFlaps: a device that fails now and then rests shortly each time.
+func TestFlaps(t *testing.T) {
+	s := newSeen()
+	files, sums := photos(t, make([]int, 14)...)
+	cfg := config(t, Put, server(t, s.place)+"/", files)
+	var n atomic.Int32
+	cfg.Devices[0].Transport = faulty{cfg.Devices[0].Transport, func(r *http.Request) error {
+		if r.Method == http.MethodPut && n.Add(1)%2 == 1 {
+			return errors.New("no line")
+		}
+		return nil
+	}}
+	cfg.Devices = cfg.Devices[:1]
+	res, err := Send(t.Context(), cfg)
+	if err != nil || res.Took > 5*time.Second {
+		t.Errorf("%v in %v", err, res.Took)
+	}
+	check(t, s, sums, "/")
+}
+
+// TestStaysBarred: a device that may not send a file may not send it anew.
+func TestStaysBarred(t *testing.T) {
+	s := newSeen()
+	var refused, n atomic.Int32
+	files, sums := photos(t, 1000)
+	cfg := config(t, Put, server(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPut && r.Header.Get("X-Device") == "0":
+			refused.Add(1)
+			w.WriteHeader(http.StatusForbidden)
+		case r.Method == http.MethodPut && n.Add(1) == 1:
+			data, _ := io.ReadAll(r.Body)
+			s.add(r.URL.Path, data[:10])
+			s.times[r.URL.Path] = 0
+			w.WriteHeader(http.StatusCreated)
+		default:
+			s.place(w, r)
+		}
+	})+"/", files)
+	cfg.Scheduler, _ = onload.New("grd")
+	cfg.Devices[0].Transport = faulty{cfg.Devices[0].Transport, func(r *http.Request) error { r.Header.Set("X-Device", "0"); return nil }}
+	if _, err := Send(t.Context(), cfg); err != nil || refused.Load() != 1 {
+		t.Errorf("%v, refused %d times", err, refused.Load())
+	}
+	check(t, s, sums, "/")
+}
+
+// TestJoinTakesLong: S3 may take its time to make an object of parts.
+func TestJoinTakesLong(t *testing.T) {
+	b := newBucket(t)
+	var joins atomic.Int32
+	files, sums := photos(t, large)
+	cfg := s3Config(t, server(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && strings.Contains(r.URL.RawQuery, "uploadId") {
+			joins.Add(1)
+			time.Sleep(700 * time.Millisecond) // it does take long
+		}
+		b.ServeHTTP(w, r)
+	})+"/bucket/", files)
+	cfg.times.answer, cfg.times.patience = 300*time.Millisecond, 300*time.Millisecond
+	if _, err := Send(t.Context(), cfg); err != nil || joins.Load() != 1 || sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
+		t.Errorf("%v, %d times", err, joins.Load())
+	}
+}
