@@ -47,7 +47,7 @@ type Board struct {
 	barred        map[[2]int]bool // path and object
 	added, pieces int
 	lastJob       JobID
-	copied        unit.Bytes // what copies have wasted
+	copied        unit.Bytes // what copies have wasted since items were added
 	largest       unit.Bytes
 }
 
@@ -67,6 +67,7 @@ func NewBoard(s Scheduler, paths int) *Board {
 
 // Add gives it items to fetch. Index is set.
 func (b *Board) Add(items ...Item) {
+	b.copied = 0
 	for _, i := range items {
 		i.Index = b.added
 		b.added++
@@ -165,6 +166,7 @@ func (b *Board) Progress(id JobID, got unit.Bytes, now time.Time) {
 	if size := j.Item.Size(); size != Unknown {
 		got = min(got, size) // it may have gone on before it was shortened
 	}
+	b.largest = max(b.largest, got) // if nobody knows the size
 	p := &b.paths[j.Path]
 	if j.Last.IsZero() {
 		p.answered(now.Sub(j.Began))
@@ -250,9 +252,6 @@ func (b *Board) Fail(id JobID, now time.Time) {
 	b.forget(j)
 	for _, other := range b.jobs {
 		if other.Item.id == j.Item.id {
-			if !j.Item.Split || j.Copy {
-				b.copied += j.Got
-			}
 			if !j.Copy {
 				other.Copy = false // it has the item now
 			}
@@ -307,8 +306,10 @@ func (b *Board) look(path int, now time.Time) {
 		if !b.barred[[2]int{path, j.Item.Object}] {
 			v.Running = append(v.Running, *j)
 		}
-		if j.Copy {
-			v.Copied += max(0, j.Item.Size())
+		if size := j.Item.Size(); j.Copy && size == Unknown {
+			v.Copied += b.largest
+		} else if j.Copy {
+			v.Copied += size
 		}
 	}
 	slices.SortStableFunc(v.Running, func(a, b Job) int { return older(a.Item, b.Item) })

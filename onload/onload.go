@@ -87,7 +87,7 @@ type View struct {
 	Paths   []Path
 	Waiting []Item
 	Running []Job
-	Copied  unit.Bytes // what copies have wasted, and those under way may waste
+	Copied  unit.Bytes // what copies have wasted since items were added, and those under way may waste
 	Largest unit.Bytes // size of the largest item there was
 }
 
@@ -148,6 +148,7 @@ const (
 	OlderEnd                  // takes of an older item, which would come after the next one
 	EndsSooner                // a copy is reckoned to come sooner
 	NoAnswer                  // a copy, since the other one has not been answered for long
+	NoSize                    // a copy, since nobody knows how long the other one will take
 	NoGain                    // waits: what is under way ends sooner without it
 	reasonCount
 )
@@ -164,6 +165,7 @@ var reasonTexts = [reasonCount]string{
 	OlderEnd:    "takes the end of an older item, which would be late",
 	EndsSooner:  "a copy is reckoned to come sooner",
 	NoAnswer:    "a copy: the other one has no answer",
+	NoSize:      "a copy: nobody knows the size, and the other one takes long",
 	NoGain:      "waits: would not make anything sooner",
 }
 

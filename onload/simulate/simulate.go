@@ -38,6 +38,10 @@ type Path struct {
 type Case struct {
 	Paths []Path
 	Items []onload.Item // each from byte 0
+	// Comes is when each item is told of; nil: at the start.
+	Comes []time.Duration
+	// Blind tells that nobody knows the sizes of items before their end.
+	Blind bool
 	// Most is when to give up; 0: after a day.
 	Most time.Duration
 }
@@ -74,6 +78,9 @@ type run struct {
 	board *onload.Board
 	lanes []lane
 	items []onload.Item
+	comes []time.Duration
+	blind bool
+	added int            // of the items
 	have  []onload.Spans // of each item
 	now   time.Duration
 	res   Result
@@ -92,12 +99,12 @@ func Run(c Case, s onload.Scheduler) (Result, error) {
 		r.lanes[i] = lane{Path: p, fresh: true}
 		r.board.Up(i)
 	}
-	r.items, r.have = c.Items, make([]onload.Spans, len(c.Items))
-	r.board.Add(c.Items...)
+	r.items, r.comes, r.blind, r.have = c.Items, c.Comes, c.Blind, make([]onload.Spans, len(c.Items))
 	for {
 		r.faults()
+		r.add()
 		r.orders()
-		if r.board.Done() {
+		if r.board.Done() && r.added == len(r.items) {
 			break
 		}
 		if r.now >= c.Most {
@@ -121,6 +128,29 @@ func Run(c Case, s onload.Scheduler) (Result, error) {
 }
 
 func (r *run) at() time.Time { return epoch.Add(r.now) }
+
+// add tells of the items that there are by now.
+func (r *run) add() {
+	var news []onload.Item
+	for ; r.added < len(r.items) && (r.comes == nil || r.comes[r.added] <= r.now); r.added++ {
+		item := r.items[r.added]
+		if r.blind {
+			item.To = onload.Unknown
+		}
+		news = append(news, item)
+	}
+	if len(news) > 0 {
+		r.board.Add(news...)
+	}
+}
+
+// size is how much a job is to bring, whoever knows.
+func (r *run) size(j *onload.Job) unit.Bytes {
+	if j.Item.To == onload.Unknown {
+		return r.items[j.Item.Index].To
+	}
+	return j.Item.Size()
+}
 
 // faults takes paths down and up.
 func (r *run) faults() {
@@ -155,7 +185,7 @@ func (r *run) drop(l *lane) {
 // keep counts what a lane has brought of its job.
 func (r *run) keep(l *lane) {
 	j := l.job
-	if got := min(unit.Bytes(l.got), j.Item.Size()); j.Item.Split || got == j.Item.Size() {
+	if got := min(unit.Bytes(l.got), r.size(j)); j.Item.Split || got == r.size(j) {
 		i := j.Item.Index
 		r.have[i] = r.have[i].Add(j.Item.From, j.Item.From+got)
 		if r.res.Completed[i] == 0 && len(r.have[i].Missing(r.items[i].To)) == 0 {
@@ -223,6 +253,9 @@ func (l *lane) rate(now time.Duration) (float64, time.Duration) {
 // next is when something happens.
 func (r *run) next() time.Duration {
 	at := r.now - r.now%tick + tick
+	if r.comes != nil && r.added < len(r.items) {
+		at = min(at, r.comes[r.added])
+	}
 	for i := range r.lanes {
 		l := &r.lanes[i]
 		for _, g := range l.Down {
@@ -243,7 +276,7 @@ func (r *run) next() time.Duration {
 		rate, until := l.rate(r.now)
 		at = min(at, until)
 		if rate > 0 {
-			rest := (float64(l.job.Item.Size()) - l.got) / rate
+			rest := (float64(r.size(l.job)) - l.got) / rate
 			at = min(at, r.now+max(time.Microsecond, time.Duration(math.Ceil(min(rest, 1e6)*1e9))))
 		}
 	}
@@ -255,7 +288,7 @@ func (r *run) advance(to time.Duration) {
 	for i := range r.lanes {
 		if l := &r.lanes[i]; l.job != nil && r.now >= l.begins {
 			rate, _ := l.rate(r.now)
-			n := min(rate*(to-r.now).Seconds(), max(0, float64(l.job.Item.Size())-l.got))
+			n := min(rate*(to-r.now).Seconds(), max(0, float64(r.size(l.job))-l.got))
 			l.got += n
 			l.sum += n
 		}
@@ -266,10 +299,13 @@ func (r *run) advance(to time.Duration) {
 		if l.job == nil || r.now < l.begins {
 			continue
 		}
-		size := l.job.Item.Size()
+		size := r.size(l.job)
 		switch {
 		case l.got >= float64(size)-1e-3:
 			l.got = float64(size)
+			if r.blind {
+				r.report(l)
+			}
 			r.keep(l)
 			id := l.job.ID
 			l.job, l.used = nil, r.now
