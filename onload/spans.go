@@ -34,6 +34,19 @@ func (s Spans) Add(from, to unit.Bytes) Spans {
 	return slices.Replace(s, first, last, Span{from, to})
 }
 
+// Remove takes a span out of the set.
+func (s Spans) Remove(from, to unit.Bytes) (rest Spans) {
+	for _, x := range s {
+		if a := (Span{x.From, min(x.To, from)}); a.From < a.To {
+			rest = append(rest, a)
+		}
+		if b := (Span{max(x.From, to), x.To}); b.From < b.To {
+			rest = append(rest, b)
+		}
+	}
+	return rest
+}
+
 // Missing lists what the set lacks of the bytes up to size.
 func (s Spans) Missing(size unit.Bytes) (gaps Spans) {
 	at := unit.Bytes(0)

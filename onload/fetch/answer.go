@@ -19,8 +19,8 @@ type version struct {
 	Size     unit.Bytes `json:"size"`
 	ETag     string     `json:"etag,omitempty"`     // strong, or ""
 	Modified string     `json:"modified,omitempty"` // strong, or ""
+	Repr     digest     `json:"repr,omitzero"`
 	typ      string
-	repr     digest
 }
 
 // validator is for If-Range; "" is none.
@@ -36,7 +36,7 @@ func (v version) validator() string {
 func (v version) agrees(w version) bool {
 	switch {
 	case v.Size != w.Size && v.Size != onload.Unknown && w.Size != onload.Unknown,
-		v.repr.name == w.repr.name && v.repr.sum != w.repr.sum:
+		v.Repr.name == w.Repr.name && v.Repr.sum != w.Repr.sum:
 		return false
 	case v.ETag != "" || w.ETag != "":
 		return v.ETag == w.ETag
@@ -82,6 +82,7 @@ type refusal struct {
 	verdict verdict
 	after   time.Duration // the server asks to be left alone for
 	err     error
+	seen    version // other: instead; zero: it does not tell
 }
 
 func (r *refusal) Error() string { return r.err.Error() }
@@ -115,7 +116,7 @@ func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
 		return a, refuse(barred, "the server sends it encoded as %q, although asked for it as it is", e)
 	}
 	a.ETag, a.Modified, a.typ = Validators(r.Header)
-	a.repr, a.content = promised(r.Header, "Repr-Digest"), promised(r.Header, "Content-Digest")
+	a.Repr, a.content = promised(r.Header, "Repr-Digest"), promised(r.Header, "Content-Digest")
 	if r.StatusCode == http.StatusOK {
 		a.Size, a.to = unit.Bytes(r.ContentLength), unit.Bytes(r.ContentLength)
 		a.proven = r.ContentLength >= 0 || r.ProtoMajor >= 2 || len(r.TransferEncoding) > 0
@@ -149,11 +150,11 @@ func byStatus(r *http.Response, now time.Time) *refusal {
 	switch c := r.StatusCode; {
 	case c >= 500 && c != http.StatusNotImplemented && c != http.StatusHTTPVersionNotSupported,
 		c == http.StatusTooManyRequests, c == http.StatusRequestTimeout, c == http.StatusTooEarly:
-		return &refusal{again, RetryAfter(r.Header.Get("Retry-After"), now), err}
+		return &refusal{verdict: again, after: RetryAfter(r.Header.Get("Retry-After"), now), err: err}
 	case c == http.StatusNotFound || c == http.StatusGone:
-		return &refusal{barred, 0, fault.New(fault.NotFound, err, "")}
+		return &refusal{verdict: barred, err: fault.New(fault.NotFound, err, "")}
 	}
-	return &refusal{barred, 0, err}
+	return &refusal{verdict: barred, err: err}
 }
 
 // Printable is what a server said, for people: without what a terminal would obey.

@@ -36,6 +36,16 @@ func promised(h http.Header, field string) (d digest) {
 	return d
 }
 
+// MarshalText and UnmarshalText are for the journal.
+func (d digest) MarshalText() ([]byte, error) {
+	return []byte(d.name + "=:" + base64.StdEncoding.EncodeToString([]byte(d.sum)) + ":"), nil
+}
+
+func (d *digest) UnmarshalText(text []byte) error {
+	*d = promised(http.Header{"D": {string(text)}}, "D")
+	return nil
+}
+
 // start is a hash to be fed, or nil.
 func (d digest) start() hash.Hash {
 	if d.name == "" {

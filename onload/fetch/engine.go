@@ -178,14 +178,20 @@ func (e *engine) close() {
 		if o.part == nil || o.closed {
 			continue
 		}
-		if !e.worth(o) || o.dirty && o.part.save(o.is, o.have) != nil {
-			o.part.discard()
-		}
-		o.part.f.Close()
+		e.leave(o)
 	}
 	for _, d := range e.devices {
 		d.client.CloseIdleConnections()
 	}
+}
+
+// leave keeps what there is of an object if it can be gone on with, or is what an earlier
+// try has left of something else.
+func (e *engine) leave(o *object) {
+	if !o.part.old && (!e.worth(o) || o.part.save(o.is, o.have) != nil) {
+		o.part.discard()
+	}
+	o.part.f.Close()
 }
 
 // worth tells whether what there is of an object can be gone on with.

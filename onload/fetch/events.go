@@ -110,7 +110,7 @@ func (e *engine) ended(j *job, err error) {
 		case errors.As(err, new(diskError)):
 			e.fail(o, err)
 		case errors.Is(err, errDigest):
-			e.again(o, o.whole, err)
+			e.spoiled(j, err)
 		default:
 			e.board.Fail(j.ID, time.Now())
 			if o.final[j.device] != "" {
@@ -128,6 +128,17 @@ func (e *engine) ended(j *job, err error) {
 	if o.right != nil {
 		e.check(o)
 	}
+}
+
+// spoiled takes in that what a job has brought is not what its sender had.
+func (e *engine) spoiled(j *job, err error) {
+	o := j.object
+	e.board.Fail(j.ID, time.Now())
+	if !o.whole {
+		o.lose(j)
+		e.board.Add(onload.Item{Object: o.index, From: j.Item.From, To: j.Item.From + j.counted, Split: true})
+	}
+	e.bar(o, j.device, err)
 }
 
 // brought takes in that a job has done what it should.
@@ -177,17 +188,21 @@ func (e *engine) refused(j *job, no *refusal) {
 		e.fail(o, no.err)
 		return
 	}
-	if o.final[d] != "" && no.verdict != again { // where a redirect led once: perhaps not any more
+	if o.final[d] != "" { // where a redirect led once: perhaps not any more
 		delete(o.final, d)
-		return
+		if no.verdict != again {
+			return
+		}
 	}
 	switch no.verdict {
 	case again:
 		e.rest(d, no.after, no)
 		return
 	case other:
-		if o.seen[d] || len(o.seen) == 0 {
-			e.again(o, false, fault.New(fault.Integrity, fmt.Errorf("the object changes while it is fetched: %w", no.err), "try again later"))
+		o.differ[d] = no.seen
+		no.err = fault.New(fault.Integrity, fmt.Errorf("the object changes while it is fetched: %w", no.err), "try again later")
+		if e.changed(o, d) {
+			e.again(o, false, no.err)
 			return
 		}
 	case noRange:
@@ -198,6 +213,20 @@ func (e *engine) refused(j *job, no *refusal) {
 		}
 	}
 	e.bar(o, d, no.err)
+}
+
+// changed tells whether what a device sees instead of an object is what there is by now:
+// another device must see it too, and this one's own line first, if it works.
+func (e *engine) changed(o *object, d *device) bool {
+	if own := e.devices[0]; own != d && own.down == nil && o.bars[own] == nil {
+		return false
+	}
+	for by, v := range o.differ {
+		if w := o.differ[d]; by != d && (v == version{} || w == version{} || v.agrees(w)) {
+			return true
+		}
+	}
+	return false
 }
 
 // bar keeps a device from an object.
@@ -216,15 +245,15 @@ func (e *engine) judge(o *object) {
 	}
 	var err error
 	for _, d := range e.devices {
-		if o.bars[d] == nil && (d.down == nil || len(o.have) > 0) {
+		if o.bars[d] == nil && (d.down == nil || len(o.have) > 0 && (len(o.differ) == 0 || d.path == 0)) {
 			return
 		}
 		if err == nil {
 			err = o.bars[d]
 		}
 	}
-	if o.noRange && !o.whole {
-		e.again(o, true, err)
+	if o.noRange && !o.whole || len(o.differ) > 0 { // nobody is left who has what it was
+		e.again(o, o.noRange, err)
 		return
 	}
 	e.fail(o, err)
@@ -266,10 +295,7 @@ func (e *engine) fail(o *object, err error) {
 	o.closed, o.err = true, explain(err)
 	e.open--
 	if o.part != nil {
-		if !e.worth(o) || o.part.save(o.is, o.have) != nil {
-			o.part.discard()
-		}
-		o.part.f.Close()
+		e.leave(o)
 	}
 }
 

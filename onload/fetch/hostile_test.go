@@ -307,6 +307,19 @@ func TestHostile(t *testing.T) {
 			http.Redirect(w, r, fmt.Sprintf("/mirror/%d", device), http.StatusTemporaryRedirect)
 			return true
 		}, "", ""},
+		{"places that are overloaded soon", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
+			n := o.calls.Add(1)
+			if at := r.URL.Query().Get("at"); at == "" {
+				http.Redirect(w, r, fmt.Sprintf("?at=%d", n), http.StatusFound)
+				return true
+			} else if at != fmt.Sprint(n-1) {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return true
+			}
+			from, to, _ := span(r, size)
+			sendPart(w, o, from, min(to, from+200_000))
+			return true
+		}, "", ""},
 		{"places that expire", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
 			n := o.calls.Add(1)
 			if at := r.URL.Query().Get("at"); at == "" {

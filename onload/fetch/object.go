@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"time"
 
 	"mpbond/fault"
@@ -31,7 +33,7 @@ type object struct {
 
 	resumed  unit.Bytes
 	carried  map[*device]unit.Bytes // of have
-	seen     map[*device]bool       // has answered, with this version
+	differ   map[*device]version    // who sees another version, and which
 	final    map[*device]string     // where redirects led
 	bars     map[*device]error      // who cannot have it, and why
 	noRange  bool                   // that was why, at one of them
@@ -79,34 +81,46 @@ func (o *object) items() (list []onload.Item) {
 func (o *object) meet(d *device, w wanted, a answer) (*part, *refusal) {
 	switch {
 	case o.known && !o.is.agrees(a.version):
-		return nil, refuse(other, "over %s there is %v, instead of %v", d.Name, a.version, o.is)
+		no := refuse(other, "over %s there is %v, instead of %v", d.Name, a.version, o.is)
+		no.seen = a.version
+		return nil, no
 	case o.known && !o.whole && !a.part && w.from > 0:
 		return nil, refuse(noRange, "the server sends all instead of a part")
-	case !a.proven && o.SHA256 == nil && a.repr.name == "":
+	case !a.proven && o.SHA256 == nil && a.Repr.name == "":
 		return nil, refuse(barred, "the server tells neither how long it is nor where it ends")
 	}
 	if !o.known {
-		named := a.validator() != "" || o.SHA256 != nil || a.repr.name != ""
+		named := a.validator() != "" || o.SHA256 != nil || a.Repr.name != ""
 		if a.part && !named && a.to < a.Size {
 			return nil, refuse(noRange, "the server sends a part, and no name of the version that it is of")
 		}
 		o.is, o.known, o.whole = a.version, true, !a.part || !named
 	}
-	o.seen[d] = true
+	if o.is.Repr.name == "" {
+		o.is.Repr = a.Repr
+	}
 	if !o.whole {
 		return o.part, o.part.grow(o.is.Size)
 	}
 	p, err := tempPart(o.Object)
 	if err != nil {
-		return nil, &refusal{barred, 0, diskError{err}}
+		return nil, &refusal{verdict: barred, err: diskError{err}}
 	}
 	return p, nil
 }
 
-// grow makes the part file as long as the object.
+// grow makes the part file as long as the object. From now on what an earlier try has
+// left of something else is not there any more, and its journal must not say so.
 func (p *part) grow(size unit.Bytes) *refusal {
-	if err := p.f.Truncate(int64(size)); err != nil {
-		return &refusal{barred, 0, diskError{err}}
+	var err error
+	if p.old {
+		p.old, err = false, os.Remove(p.name+journalSuffix)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err = errors.Join(err, p.f.Truncate(int64(size))); err != nil {
+		return &refusal{verdict: barred, err: diskError{err}}
 	}
 	return nil
 }
@@ -127,8 +141,18 @@ func (o *object) anew(whole bool) error {
 
 // forget clears what is known of the devices.
 func (o *object) forget() {
-	o.carried, o.seen = map[*device]unit.Bytes{}, map[*device]bool{}
+	o.carried, o.differ = map[*device]unit.Bytes{}, map[*device]version{}
 	o.final, o.bars = map[*device]string{}, map[*device]error{}
+}
+
+// lose forgets what a job has brought.
+func (o *object) lose(j *job) {
+	before := o.have.Size()
+	o.have = o.have.Remove(j.Item.From, j.Item.From+j.counted)
+	n := before - o.have.Size()
+	j.device.wasted += n
+	o.carried[j.device] -= n
+	o.dirty = true
 }
 
 // take counts the bytes that a job has brought since the last time.
@@ -155,7 +179,7 @@ func (o *object) check(cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	sum, promise := sha256.New(), o.is.repr.start()
+	sum, promise := sha256.New(), o.is.Repr.start()
 	to := io.Writer(sum)
 	if promise != nil {
 		to = io.MultiWriter(sum, promise)
@@ -171,7 +195,7 @@ func (o *object) check(cfg *Config) error {
 	case o.SHA256 != nil && !bytes.Equal(o.sum, o.SHA256):
 		err = fmt.Errorf("SHA-256 is %x instead of %x", o.sum, o.SHA256)
 		err = fault.New(fault.Integrity, err, "the file is another one than expected; nothing was written")
-	case promise != nil && string(promise.Sum(nil)) != o.is.repr.sum:
+	case promise != nil && string(promise.Sum(nil)) != o.is.Repr.sum:
 		err = errors.New("what came does not have the digest that the server gives (Repr-Digest)")
 		err = fault.New(fault.Integrity, err, "try again; nothing was written")
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"mpbond/fault"
@@ -36,6 +37,7 @@ type part struct {
 	name string // of the object's file
 	url  string
 	temp bool // goes with the job: it cannot be gone on with
+	old  bool // is what an earlier try has left, of something else
 
 	mu   sync.Mutex // held while a journal is written
 	over bool       // none is written any more: the part has its name, or is gone
@@ -43,39 +45,67 @@ type part struct {
 
 // openPart takes up the part file that an earlier try has left, if its journal is of the
 // URL, or makes one. Another process must not have it open.
-func openPart(o Object) (*part, journal, error) {
-	p := &part{name: o.File, url: o.URL}
-	j, err := p.read()
-	if err != nil {
-		return nil, j, err
-	}
-	open := func(how int) error {
-		p.f, err = os.OpenFile(o.File+partSuffix, os.O_RDWR|userfile.NoFollow|how, 0o600)
-		return err
-	}
-	if err := open(0); errors.Is(err, fs.ErrNotExist) {
-		j = journal{}
-		if err := open(os.O_CREATE | os.O_EXCL); err != nil {
+func openPart(o Object) (p *part, j journal, err error) {
+	p = &part{name: o.File, url: o.URL}
+	for there := false; !there; {
+		if there, err = p.lock(); err != nil {
 			return nil, j, err
 		}
-	} else if err != nil {
-		return nil, j, err
 	}
+	p.sweep()
 	st, err := p.f.Stat()
-	switch {
-	case err != nil:
-	case !st.Mode().IsRegular() || !userfile.Mine(st):
-		err = fault.New(fault.Permission, fmt.Errorf("%s is not ours", p.f.Name()), "remove it, or name another file with --output")
-	case userfile.TryLock(p.f) != nil:
-		err = fault.New(fault.AlreadyRunning, fmt.Errorf("%s is being fetched by another process", o.File), "")
-	case j.URL != o.URL || unit.Bytes(st.Size()) != j.Version.Size || j.Version.validator() == "" && o.SHA256 == nil:
-		j = journal{}
+	if err == nil {
+		j, err = p.read()
 	}
 	if err != nil {
 		p.f.Close()
 		return nil, j, err
 	}
+	if j.URL != o.URL || unit.Bytes(st.Size()) != j.Version.Size || j.Version.validator() == "" && o.SHA256 == nil {
+		p.old, j = st.Size() > 0, journal{}
+	}
+	if st.Size() == 0 { // it was made just now
+		os.Remove(p.name + journalSuffix)
+	}
 	return p, j, nil
+}
+
+// lock opens the part file, or makes one, and locks it. It reports false if another
+// process has given it another name meanwhile.
+func (p *part) lock() (bool, error) {
+	f, err := os.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|userfile.NoFollow, 0o600)
+	if err != nil {
+		return false, err
+	}
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+	case !st.Mode().IsRegular() || !userfile.Mine(st):
+		err = fault.New(fault.Permission, fmt.Errorf("%s is not ours", f.Name()), "remove it, or name another file with --output")
+	case userfile.TryLock(f) != nil:
+		err = fault.New(fault.AlreadyRunning, fmt.Errorf("%s is being fetched by another process", p.name), "")
+	default:
+		if now, err := os.Lstat(f.Name()); err == nil && os.SameFile(st, now) {
+			p.f = f
+			return true, nil
+		}
+	}
+	f.Close()
+	return false, err
+}
+
+// temporary is the pattern of files that go with their process.
+func temporary(name string) string { return "." + filepath.Base(name) + ".mpbond-*" }
+
+// sweep removes those that a process left which was killed. Who uses any has the lock.
+func (p *part) sweep() {
+	list, _ := os.ReadDir(filepath.Dir(p.name))
+	for _, e := range list {
+		number, ok := strings.CutPrefix(e.Name(), strings.TrimSuffix(temporary(p.name), "*"))
+		if ok && strings.Trim(number, "0123456789") == "" && e.Type().IsRegular() {
+			os.Remove(filepath.Join(filepath.Dir(p.name), e.Name()))
+		}
+	}
 }
 
 // read reads the journal. One that makes no sense is none.
@@ -108,7 +138,7 @@ func (p *part) read() (j journal, err error) {
 
 // tempPart makes a file for an object that can only be fetched whole.
 func tempPart(o Object) (*part, error) {
-	f, err := os.CreateTemp(filepath.Dir(o.File), "."+filepath.Base(o.File)+".part-*")
+	f, err := os.CreateTemp(filepath.Dir(o.File), temporary(o.File))
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +160,7 @@ func (p *part) save(v version, have onload.Spans) error {
 	if err != nil {
 		return err
 	}
-	next, err := os.CreateTemp(filepath.Dir(p.name), "."+filepath.Base(p.name)+".journal-*")
+	next, err := os.CreateTemp(filepath.Dir(p.name), temporary(p.name))
 	if err != nil {
 		return err
 	}

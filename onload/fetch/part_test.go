@@ -1,0 +1,218 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"mpbond/fault"
+	"mpbond/onload"
+	"mpbond/unit"
+)
+
+// begun fetches until over half is there, and returns how to go on.
+func begun(t *testing.T, o *origin, n int) Config {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg := Config{Devices: devices(lines(t, n, 40*unit.Mbps)...), Objects: []Object{{URL: serve(t, o), File: filepath.Join(t.TempDir(), "file.bin")}}, times: brisk}
+	cfg.Progress = func(p Progress) {
+		if p.Bytes > size/2 {
+			cancel()
+		}
+	}
+	if _, err := Get(ctx, cfg); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	cfg.Progress = nil
+	return cfg
+}
+
+// TestOneDissents: what is there is kept if one device sees another object, first of all
+// or in the middle; and the device is left out.
+func TestOneDissents(t *testing.T) {
+	for _, middle := range []bool{false, true} {
+		for portal := range 2 {
+			o := &origin{data: random(size, 31), etag: `"v1"`}
+			cfg := begun(t, o, 3)
+			o.asked.Store(0)
+			seen := make(chan struct{})
+			told := sync.OnceFunc(func() { close(seen) })
+			o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
+				if device == portal && (!middle || o.calls.Add(1) > 1) {
+					told()
+					(&origin{data: random(1000, 32), etag: `"portal"`}).serve(w, r)
+					return true
+				}
+				if !middle { // it is the first
+					<-seen
+				}
+				if from, to, ok := span(r, size); ok { // so that each asks again
+					sendPart(w, o, from, min(to, from+100_000))
+					return true
+				}
+				return false
+			}
+			r, err := Get(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, cfg.Objects[0].File, o.data)
+			if got := r.Objects[0].Resumed; got < size/2 {
+				t.Errorf("device %d, in the middle: %v: %v were there still", portal, middle, got)
+			}
+		}
+	}
+}
+
+// TestLock: of two that take the same part file up, one has it, and none that has its
+// name already is written to.
+func TestLock(t *testing.T) {
+	o := Object{URL: "http://x/", File: filepath.Join(t.TempDir(), "f")}
+	p, _, err := openPart(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := openPart(o); !fault.Is(err, fault.AlreadyRunning) {
+		t.Error(err)
+	}
+	p.discard()
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			for range 500 {
+				p, _, err := openPart(o)
+				if fault.Is(err, fault.AlreadyRunning) {
+					continue
+				}
+				if err == nil {
+					_, err = p.f.WriteAt([]byte("x"), 0)
+				}
+				st, e := os.Stat(p.f.Name())
+				now, e2 := p.f.Stat()
+				if err = errors.Join(err, e, e2); err != nil || !os.SameFile(st, now) {
+					t.Errorf("another's file is written to (%v)", err)
+				}
+				if err := p.finish(0o600, false); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestLeftovers: what killed processes have left is removed, and nothing else.
+func TestLeftovers(t *testing.T) {
+	dir := t.TempDir()
+	names := map[string]bool{".f.mpbond-123": true, ".f.mpbond-": true, ".f.mpbond-1.mpbond-2": false, ".g.mpbond-5": false, ".f.mpbond-x": false}
+	for name := range names {
+		put(t, filepath.Join(dir, name), []byte("x"))
+	}
+	p, _, err := openPart(Object{URL: "http://x/", File: filepath.Join(dir, "f")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.discard()
+	for name, gone := range names {
+		if _, err := os.Stat(filepath.Join(dir, name)); (err != nil) != gone {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if temp, err := tempPart(Object{File: filepath.Join(dir, "f")}); err != nil {
+		t.Error(err)
+	} else if p.sweep(); temp.f.Close() != nil {
+		t.Error("closed")
+	} else if _, err := os.Stat(temp.f.Name()); err == nil {
+		t.Errorf("%s would be left", temp.f.Name())
+	}
+}
+
+// TestOthersPart: what an earlier try has left of another URL is there still when the
+// network fails at once; and nothing believes its journal any more once it is written to.
+func TestOthersPart(t *testing.T) {
+	o := &origin{data: random(size, 33), etag: `"v1"`}
+	cfg := begun(t, o, 1)
+	file, mine := cfg.Objects[0].File, cfg.Objects[0].URL
+	cfg.Objects[0].URL = "http://127.0.0.1:1/none"
+	if _, err := Get(t.Context(), cfg); err == nil {
+		t.Fatal("there is something")
+	}
+	p, j, err := openPart(Object{URL: mine, File: file})
+	if err != nil || j.Have.Size() < size/2 {
+		t.Fatalf("%v are left, %v", j.Have, err)
+	}
+	p.f.Close()
+	if p, j, err = openPart(Object{URL: "http://x/", File: file}); err != nil || len(j.Have) > 0 || p.grow(size) != nil {
+		t.Fatal(j, err)
+	}
+	p.f.Close() // killed before there was a journal
+	if p, j, err = openPart(Object{URL: mine, File: file}); err != nil || len(j.Have) > 0 {
+		t.Errorf("the journal is believed of what another has written (%v)", err)
+	}
+	p.discard()
+}
+
+// TestReprDigestResumed: what the server promised for the whole holds after a restart.
+func TestReprDigestResumed(t *testing.T) {
+	o := &origin{data: random(size, 34), etag: `"v1"`}
+	o.wrong = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+		w.Header().Set("Repr-Digest", digestOf(o.data))
+		return false
+	}
+	cfg := begun(t, o, 2)
+	o.wrong = nil
+	f, err := os.OpenFile(cfg.Objects[0].File+partSuffix, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(make([]byte, 100), 0) // the disk fails
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Get(t.Context(), cfg); !fault.Is(err, fault.Integrity) {
+		t.Error(err)
+	}
+	alone(t, cfg.Objects[0].File)
+}
+
+// TestDirtyDevice: parts that do not have their Content-Digest are fetched from another
+// device; what that one brought stays.
+func TestDirtyDevice(t *testing.T) {
+	o := &origin{data: random(size, 35), etag: `"v1"`}
+	o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
+		from, to, ok := span(r, size)
+		if !ok {
+			return false
+		}
+		to = min(to, from+200_000)
+		w.Header().Set("Content-Digest", digestOf(o.data[from:to]))
+		if device == 1 {
+			w.Header().Set("Content-Digest", digestOf(nil))
+		}
+		sendPart(w, o, from, to)
+		return true
+	}
+	r, file, err := get(t, serve(t, o), devices(lines(t, 2, 40*unit.Mbps)...), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, file, o.data)
+	if bytes, wasted := total(r); bytes-wasted != size || wasted > 300_000 || r.Devices[1].Wasted < 100_000 {
+		t.Errorf("%+v", r.Devices)
+	}
+}
+
+// TestRemove: what is taken out of a set is not there.
+func TestRemove(t *testing.T) {
+	s := onload.Spans{{From: 0, To: 10}, {From: 20, To: 30}}
+	for _, c := range []struct{ from, to, left unit.Bytes }{{5, 25, 10}, {0, 30, 0}, {10, 20, 20}, {2, 4, 18}, {29, 40, 19}} {
+		if got := s.Remove(c.from, c.to); got.Size() != c.left || len(got.Missing(30).Add(c.from, c.to)) != len(got.Missing(30)) {
+			t.Errorf("%v without %d to %d is %v", s, c.from, c.to, got)
+		}
+	}
+}
