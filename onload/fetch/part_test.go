@@ -35,38 +35,40 @@ func begun(t *testing.T, o *origin, n int) Config {
 // TestOneDissents: what is there is kept if one device sees another object, first of all
 // or in the middle; and the device is left out.
 func TestOneDissents(t *testing.T) {
-	for _, middle := range []bool{false, true} {
-		for portal := range 2 {
-			o := &origin{data: random(size, 31), etag: `"v1"`}
-			cfg := begun(t, o, 3)
-			o.asked.Store(0)
-			seen := make(chan struct{})
-			told := sync.OnceFunc(func() { close(seen) })
-			o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
-				if device == portal && (!middle || o.calls.Add(1) > 1) {
-					told()
-					(&origin{data: random(1000, 32), etag: `"portal"`}).serve(w, r)
-					return true
+	virtual(t, func(t *testing.T) {
+		for _, middle := range []bool{false, true} {
+			for portal := range 2 {
+				o := &origin{data: random(size, 31), etag: `"v1"`}
+				cfg := begun(t, o, 3)
+				o.asked.Store(0)
+				seen := make(chan struct{})
+				told := sync.OnceFunc(func() { close(seen) })
+				o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
+					if device == portal && (!middle || o.calls.Add(1) > 1) {
+						told()
+						(&origin{data: random(1000, 32), etag: `"portal"`}).serve(w, r)
+						return true
+					}
+					if !middle { // it is the first
+						<-seen
+					}
+					if from, to, ok := span(r, size); ok { // so that each asks again
+						sendPart(w, o, from, min(to, from+100_000))
+						return true
+					}
+					return false
 				}
-				if !middle { // it is the first
-					<-seen
+				r, err := Get(t.Context(), cfg)
+				if err != nil {
+					t.Fatal(err)
 				}
-				if from, to, ok := span(r, size); ok { // so that each asks again
-					sendPart(w, o, from, min(to, from+100_000))
-					return true
+				same(t, cfg.Objects[0].File, o.data)
+				if got := r.Objects[0].Resumed; got < size/2 {
+					t.Errorf("device %d, in the middle: %v: %v were there still", portal, middle, got)
 				}
-				return false
-			}
-			r, err := Get(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			same(t, cfg.Objects[0].File, o.data)
-			if got := r.Objects[0].Resumed; got < size/2 {
-				t.Errorf("device %d, in the middle: %v: %v were there still", portal, middle, got)
 			}
 		}
-	}
+	})
 }
 
 // TestLock: of two that take the same part file up, one has it, and none that has its
@@ -135,76 +137,82 @@ func TestLeftovers(t *testing.T) {
 // TestOthersPart: what an earlier try has left of another URL is there still when the
 // network fails at once; and nothing believes its journal any more once it is written to.
 func TestOthersPart(t *testing.T) {
-	o := &origin{data: random(size, 33), etag: `"v1"`}
-	cfg := begun(t, o, 1)
-	file, mine := cfg.Objects[0].File, cfg.Objects[0].URL
-	cfg.Objects[0].URL = "http://127.0.0.1:1/none"
-	if _, err := Get(t.Context(), cfg); err == nil {
-		t.Fatal("there is something")
-	}
-	p, j, err := openPart(Object{URL: mine, File: file})
-	if err != nil || j.Have.Size() < size/2 {
-		t.Fatalf("%v are left, %v", j.Have, err)
-	}
-	p.f.Close()
-	if p, j, err = openPart(Object{URL: "http://x/", File: file}); err != nil || len(j.Have) > 0 || p.grow(size) != nil {
-		t.Fatal(j, err)
-	}
-	p.f.Close() // killed before there was a journal
-	if p, j, err = openPart(Object{URL: mine, File: file}); err != nil || len(j.Have) > 0 {
-		t.Errorf("the journal is believed of what another has written (%v)", err)
-	}
-	p.discard()
+	virtual(t, func(t *testing.T) {
+		o := &origin{data: random(size, 33), etag: `"v1"`}
+		cfg := begun(t, o, 1)
+		file, mine := cfg.Objects[0].File, cfg.Objects[0].URL
+		cfg.Objects[0].URL = "http://127.0.0.1:1/none"
+		if _, err := Get(t.Context(), cfg); err == nil {
+			t.Fatal("there is something")
+		}
+		p, j, err := openPart(Object{URL: mine, File: file})
+		if err != nil || j.Have.Size() < size/2 {
+			t.Fatalf("%v are left, %v", j.Have, err)
+		}
+		p.f.Close()
+		if p, j, err = openPart(Object{URL: "http://x/", File: file}); err != nil || len(j.Have) > 0 || p.grow(size) != nil {
+			t.Fatal(j, err)
+		}
+		p.f.Close() // killed before there was a journal
+		if p, j, err = openPart(Object{URL: mine, File: file}); err != nil || len(j.Have) > 0 {
+			t.Errorf("the journal is believed of what another has written (%v)", err)
+		}
+		p.discard()
+	})
 }
 
 // TestReprDigestResumed: what the server promised for the whole holds after a restart.
 func TestReprDigestResumed(t *testing.T) {
-	o := &origin{data: random(size, 34), etag: `"v1"`}
-	o.wrong = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
-		w.Header().Set("Repr-Digest", digestOf(o.data))
-		return false
-	}
-	cfg := begun(t, o, 2)
-	o.wrong = nil
-	f, err := os.OpenFile(cfg.Objects[0].File+partSuffix, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = f.WriteAt(make([]byte, 100), 0) // the disk fails
-	if err = errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Get(t.Context(), cfg); !fault.Is(err, fault.Integrity) {
-		t.Error(err)
-	}
-	alone(t, cfg.Objects[0].File)
+	virtual(t, func(t *testing.T) {
+		o := &origin{data: random(size, 34), etag: `"v1"`}
+		o.wrong = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+			w.Header().Set("Repr-Digest", digestOf(o.data))
+			return false
+		}
+		cfg := begun(t, o, 2)
+		o.wrong = nil
+		f, err := os.OpenFile(cfg.Objects[0].File+partSuffix, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.WriteAt(make([]byte, 100), 0) // the disk fails
+		if err = errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Get(t.Context(), cfg); !fault.Is(err, fault.Integrity) {
+			t.Error(err)
+		}
+		alone(t, cfg.Objects[0].File)
+	})
 }
 
 // TestDirtyDevice: parts that do not have their Content-Digest are fetched from another
 // device; what that one brought stays.
 func TestDirtyDevice(t *testing.T) {
-	o := &origin{data: random(size, 35), etag: `"v1"`}
-	o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
-		from, to, ok := span(r, size)
-		if !ok {
-			return false
+	virtual(t, func(t *testing.T) {
+		o := &origin{data: random(size, 35), etag: `"v1"`}
+		o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
+			from, to, ok := span(r, size)
+			if !ok {
+				return false
+			}
+			to = min(to, from+200_000)
+			w.Header().Set("Content-Digest", digestOf(o.data[from:to]))
+			if device == 1 {
+				w.Header().Set("Content-Digest", digestOf(nil))
+			}
+			sendPart(w, o, from, to)
+			return true
 		}
-		to = min(to, from+200_000)
-		w.Header().Set("Content-Digest", digestOf(o.data[from:to]))
-		if device == 1 {
-			w.Header().Set("Content-Digest", digestOf(nil))
+		r, file, err := get(t, serve(t, o), devices(lines(t, 2, 40*unit.Mbps)...), nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		sendPart(w, o, from, to)
-		return true
-	}
-	r, file, err := get(t, serve(t, o), devices(lines(t, 2, 40*unit.Mbps)...), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, file, o.data)
-	if bytes, wasted := total(r); bytes-wasted != size || wasted > 300_000 || r.Devices[1].Wasted < 100_000 {
-		t.Errorf("%+v", r.Devices)
-	}
+		same(t, file, o.data)
+		if bytes, wasted := total(r); bytes-wasted != size || wasted > 300_000 || r.Devices[1].Wasted < 100_000 {
+			t.Errorf("%+v", r.Devices)
+		}
+	})
 }
 
 // TestRemove: what is taken out of a set is not there.
