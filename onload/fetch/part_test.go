@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"mpbond/fault"
@@ -36,6 +38,7 @@ func begun(t *testing.T, o *origin, n int) Config {
 // or in the middle; and the device is left out.
 func TestOneDissents(t *testing.T) {
 	virtual(t, func(t *testing.T) {
+		other := random(size, 32)
 		for _, middle := range []bool{false, true} {
 			for portal := range 2 {
 				o := &origin{data: random(size, 31), etag: `"v1"`}
@@ -46,7 +49,8 @@ func TestOneDissents(t *testing.T) {
 				o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
 					if device == portal && (!middle || o.calls.Add(1) > 1) {
 						told()
-						(&origin{data: random(1000, 32), etag: `"portal"`}).serve(w, r)
+						r.Header.Del("If-Range")
+						(&origin{data: other, etag: `"stale"`}).serve(w, r)
 						return true
 					}
 					if !middle { // it is the first
@@ -223,4 +227,37 @@ func TestRemove(t *testing.T) {
 			t.Errorf("%v without %d to %d is %v", s, c.from, c.to, got)
 		}
 	}
+}
+
+// TestAsks: each part is asked for as one of the version that is known, and where a
+// redirect led is not asked without the name and password that it asked for.
+func TestAsks(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		o := &origin{data: random(size, 36), etag: `"v1"`}
+		var asked, there, bare atomic.Int64
+		o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+			if _, _, ok := r.BasicAuth(); r.URL.Path != "/there" {
+				if asked.Add(1); !ok {
+					bare.Add(1)
+				}
+				http.Redirect(w, r, "/there", http.StatusFound)
+				return true
+			}
+			from, to, ok := span(r, size)
+			if there.Add(1); ok && from > 0 && r.Header.Get("If-Range") != o.etag {
+				t.Errorf("asked for byte %d on if it is of the version %q", from, r.Header.Get("If-Range"))
+			}
+			sendPart(w, o, from, min(to, from+300_000))
+			return true
+		}
+		url := strings.Replace(serve(t, o), "http://", "http://anna:secret@", 1)
+		_, file, err := get(t, url, devices(lines(t, 2, 40*unit.Mbps)...), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, file, o.data)
+		if asked.Load() < there.Load() || bare.Load() > 0 {
+			t.Errorf("%d requests, of which %d without a password; %d where they led", asked.Load(), bare.Load(), there.Load())
+		}
+	})
 }
