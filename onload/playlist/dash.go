@@ -93,7 +93,7 @@ func (m *mpd) dynamic() bool { return m.Type == "dynamic" }
 // list is what there is to be fetched at a time.
 func (m *mpd) list(now time.Time) (l list) {
 	id := identity(m.at)
-	a := &adder{left: mostSegments}
+	a, tracks := &adder{left: mostSegments}, 0
 	begin, start := time.Time{}, time.Duration(0)
 	if m.dynamic() {
 		begin, _ = time.Parse(time.RFC3339, withZone(m.Start))
@@ -121,6 +121,9 @@ func (m *mpd) list(now time.Time) (l list) {
 		for j, s := range p.Sets {
 			group := fmt.Sprintf("%s %d %d", id, i, j)
 			for k, rep := range s.Representations {
+				if tracks++; tracks > mostTracks || len(rep.ID) > mostURL {
+					continue
+				}
 				t := &track{id: fmt.Sprintf("%s %d %s", group, k, rep.ID), group: group}
 				a.base = m.at
 				for _, b := range [][]string{m.BaseURL, p.BaseURL, s.BaseURL, rep.BaseURL} {
@@ -138,6 +141,7 @@ func (m *mpd) list(now time.Time) (l list) {
 		}
 		start += max(0, length)
 	}
+	l.text = a.text
 	return l
 }
 
@@ -212,18 +216,23 @@ func (a *adder) represent(t *track, by addressing, rep representation, w when) {
 			k.from, k.to = mediaRange(u.Range)
 		}
 		a.add(t, entry{key: k, init: true})
-	} else if s.Init != "" {
+	} else if s.Init != "" && len(s.Init) <= mostURL {
 		a.add(t, entry{key: key{a.resolve(fill(s.Init, rep, 0, 0)), 0, onload.Unknown}, init: true})
 	}
 	step := number(s.Duration, 0)
 	// one adds the segment of an index, which begins at a time in ticks.
 	one := func(i, at, ticks uint64) bool {
+		if a.left <= 0 {
+			return false
+		}
 		e := entry{number: int64(first + i), length: length(ticks), key: key{to: onload.Unknown}}
 		if len(s.Timeline) > 0 {
 			e.number = int64(at) // the same when the MPD is loaded anew
 		}
 		if by.Template != nil {
-			e.url = a.resolve(fill(s.Media, rep, first+i, at))
+			if e.url = a.resolve(fill(s.Media, rep, first+i, at)); e.url == "" {
+				return false // nor are the others
+			}
 		} else {
 			if i >= uint64(len(s.URLs)) {
 				return false
@@ -236,7 +245,7 @@ func (a *adder) represent(t *track, by addressing, rep representation, w when) {
 		}
 		return a.add(t, e)
 	}
-	if by.Template != nil && s.Media == "" {
+	if by.Template != nil && (s.Media == "" || len(s.Media) > mostURL) {
 		return
 	}
 	switch {

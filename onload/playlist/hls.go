@@ -16,7 +16,7 @@ func readHLS(at *url.URL, text string) (list, bool) {
 	if text = strings.TrimPrefix(text, "\ufeff"); !strings.HasPrefix(text, "#EXTM3U") {
 		return list{}, false
 	}
-	r := hlsReader{adder: adder{at, mostSegments}, list: list{groups: map[string]string{}}, track: &track{id: identity(at)}, id: identity(at)}
+	r := hlsReader{adder: adder{base: at, left: mostSegments}, list: list{groups: map[string]string{}}, track: &track{id: identity(at)}, id: identity(at)}
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
@@ -30,6 +30,7 @@ func readHLS(at *url.URL, text string) (list, bool) {
 	if len(r.track.entries) > 0 {
 		r.tracks = []*track{r.track}
 	}
+	r.list.text = r.adder.text
 	return r.list, true
 }
 
@@ -90,9 +91,7 @@ func (r *hlsReader) tag(tag string) {
 		r.variant = true
 	case "EXT-X-MEDIA":
 		a := attributes(value)
-		if to := r.other(a["URI"]); a["URI"] != "" && to != "" {
-			r.groups[to] = r.id + " " + a["TYPE"]
-		}
+		r.name(a["URI"], a["TYPE"])
 	}
 }
 
@@ -114,9 +113,7 @@ func byteRange(s string) (from, to unit.Bytes) {
 func (r *hlsReader) uri(ref string) bool {
 	if r.variant {
 		r.variant = false
-		if to := r.other(ref); to != "" && len(r.groups) < mostSegments {
-			r.groups[to] = r.id + " variants"
-		}
+		r.name(ref, "variants")
 		return true
 	}
 	e := r.next
@@ -135,13 +132,11 @@ func (r *hlsReader) uri(ref string) bool {
 	return r.add(r.track, e)
 }
 
-// other is the identity of another playlist.
-func (r *hlsReader) other(ref string) string {
-	u, err := url.Parse(r.resolve(ref))
-	if err != nil || u.Host == "" {
-		return ""
+// name notes of which group another playlist is.
+func (r *hlsReader) name(ref, group string) {
+	if u, err := url.Parse(r.resolve(ref)); ref != "" && err == nil && u.Host != "" && len(r.groups) < mostTracks && len(group) < mostURL {
+		r.groups[identity(u)] = r.id + " " + group
 	}
-	return identity(u)
 }
 
 // attributes reads NAME=VALUE,NAME="VALUE".

@@ -13,6 +13,9 @@ import (
 const (
 	maxPlaylist  = 4 << 20 // bytes; of larger ones nothing is fetched ahead
 	mostSegments = 50_000  // of a playlist
+	mostText     = 8 << 20 // bytes of their URLs
+	mostURL      = 2 << 10 // of one, and of what stands for many
+	mostTracks   = 256     // of a playlist
 	mostAhead    = 64      // segments of a track, however short they are
 )
 
@@ -43,18 +46,34 @@ type track struct {
 type list struct {
 	tracks []*track
 	groups map[string]string // of other playlists: URL to group
+	text   int               // bytes of URLs in it
 }
 
 // adder collects the segments of a playlist.
 type adder struct {
 	base *url.URL
 	left int // how many more there may be
+	text int // bytes of URLs so far
+}
+
+// room takes room for a URL, if there is some.
+func (a *adder) room(u string) bool {
+	if a.left <= 0 || a.text+len(u) > mostText {
+		a.left = 0
+		return false
+	}
+	a.left--
+	a.text += len(u)
+	return true
 }
 
 // resolve makes a whole URL of what a playlist has; "" if it is none that is fetched ahead.
 func (a *adder) resolve(ref string) string { return resolve(a.base, ref) }
 
 func resolve(base *url.URL, ref string) string {
+	if len(ref) > mostURL || len(base.Path) > mostURL {
+		return ""
+	}
 	u, err := base.Parse(strings.TrimSpace(ref))
 	if err != nil || u.Host == "" || u.Scheme != "http" {
 		return "" // by https the player asks where nobody looks in
@@ -65,10 +84,9 @@ func resolve(base *url.URL, ref string) string {
 
 // add adds a segment to a track, if it is one.
 func (a *adder) add(t *track, e entry) bool {
-	if a.left <= 0 {
+	if !a.room(e.url) {
 		return false
 	}
-	a.left--
 	if e.url != "" && e.from >= 0 && (e.to == onload.Unknown && e.from == 0 || e.from < e.to) {
 		t.entries = append(t.entries, e)
 	}

@@ -137,6 +137,77 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
+// TestPlaylistBounds: what a playlist has us keep is bounded, however it makes much of
+// little: by a long URL of its own, templates, widths or many representations.
+func TestPlaylistBounds(t *testing.T) {
+	long := "http://tv.test/" + strings.Repeat("a", 8<<10) + "/x"
+	short := "http://tv.test/x"
+	many := strings.Repeat("#EXTINF:1,\ns.ts\n", 6_000)
+	mpdOf := func(media, set string) string {
+		return `<MPD mediaPresentationDuration="PT9000S"><Period><AdaptationSet><SegmentTemplate duration="1" media="` + media + `"/>` + set + `</AdaptationSet></Period></MPD>`
+	}
+	one := `<Representation id="a"/>`
+	for _, c := range []struct {
+		name, at, text string
+		tracks         int
+	}{
+		{"HLS below a long URL", long, "#EXTM3U\n" + many, 0},
+		{"HLS", strings.Replace(long, strings.Repeat("a", 8<<10), strings.Repeat("a", 1900), 1), "#EXTM3U\n" + many, 1},
+		{"long template", short, mpdOf(strings.Repeat("b", 8<<10)+"$Number$", one), 0},
+		{"wide template", short, mpdOf(strings.Repeat("$Number%099d$", 100), one), 0},
+		{"template below a long URL", strings.Replace(long, strings.Repeat("a", 8<<10), strings.Repeat("a", 1900), 1), mpdOf("$Number$", one), 1},
+		{"many representations", short, mpdOf("$RepresentationID$-$Number$", strings.Repeat(one, 1_000)), 1},
+		{"long names", short, mpdOf("$RepresentationID$-$Number$", `<Representation id="`+strings.Repeat("c", 3<<10)+`"/>`), 0},
+	} {
+		u, err := url.Parse(c.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var l list
+		if strings.HasPrefix(c.text, "#") {
+			l, _ = readHLS(u, c.text)
+		} else {
+			l = parseMPD(u, c.text, 0).list(time.Now())
+		}
+		sum := 0
+		for _, tr := range l.tracks {
+			for _, e := range tr.entries {
+				sum += len(e.url)
+			}
+		}
+		if sum > mostText || sum != l.text || len(l.tracks) < min(c.tracks, 1) || len(l.tracks) > mostTracks || c.tracks == 0 && sum > 0 {
+			t.Errorf("%s: %d tracks, %d bytes of URLs, told as %d", c.name, len(l.tracks), sum, l.text)
+		}
+	}
+}
+
+// TestGroupsGo: what a playlist has named is forgotten with it.
+func TestGroupsGo(t *testing.T) {
+	p, err := New(Config{Devices: []fetch.Device{{Name: "own", Transport: &http.Transport{}}}, Dial: (&net.Dialer{}).DialContext})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 * mostDocuments {
+		u, _ := url.Parse(fmt.Sprintf("http://tv.test/%d.m3u8", i))
+		p.learn(u, "hls", fmt.Sprintf("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n%d-low.m3u8\n#EXT-X-STREAM-INF:BANDWIDTH=2\n%d-high.m3u8\n", i, i), 0)
+	}
+	if len(p.docs) != mostDocuments || len(p.groups) != 2*mostDocuments || p.groups[fmt.Sprintf("http://tv.test/%d-low.m3u8", 10*mostDocuments-1)] == "" {
+		t.Errorf("%d documents, %d named", len(p.docs), len(p.groups))
+	}
+	u, _ := url.Parse("http://tv.test/" + strings.Repeat("a", 1900))
+	for range 6 { // and by the bytes of their URLs
+		u.Path += "b"
+		p.learn(u, "hls", "#EXTM3U\n"+strings.Repeat("#EXTINF:1,\ns.ts\n", 4_500), 0)
+	}
+	sum := 0
+	for _, d := range p.docs {
+		sum += d.text
+	}
+	if sum > mostTexts {
+		t.Errorf("%d bytes of URLs", sum)
+	}
+}
+
 // real is a proxy at a real socket.
 func real(t *testing.T) (address string) {
 	t.Helper()

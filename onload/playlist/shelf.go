@@ -2,9 +2,11 @@ package playlist
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"mpbond/onload"
@@ -14,7 +16,8 @@ import (
 // Bounds of what is kept of playlists.
 const (
 	mostDocuments = 16
-	mostEntries   = 150_000 // of all
+	mostEntries   = 150_000  // of all
+	mostTexts     = 32 << 20 // bytes of their URLs
 	guess         = 512 * unit.KB
 	freshList     = 500 * time.Millisecond
 )
@@ -27,6 +30,7 @@ type document struct {
 	used  time.Time
 	reels []*reel
 	index map[key]place
+	text  int // bytes of its URLs
 }
 
 // place is where a segment is.
@@ -113,11 +117,7 @@ func (p *Proxy) learn(at *url.URL, kind, text string, off time.Duration) {
 	}
 	p.mu.Lock()
 	defer p.settle()
-	for id, group := range l.groups {
-		if len(p.groups) < mostSegments {
-			p.groups[id] = group
-		}
-	}
+	maps.Copy(p.groups, l.groups)
 	p.docs = slices.DeleteFunc(p.docs, func(old *document) bool { return old.id == d.id })
 	p.docs = append(p.docs, d)
 	p.relist(d, l, now)
@@ -126,7 +126,7 @@ func (p *Proxy) learn(at *url.URL, kind, text string, off time.Duration) {
 
 // relist takes in what a playlist says now, and goes on where its player is.
 func (p *Proxy) relist(d *document, l list, now time.Time) {
-	d.reels, d.index, d.at = nil, map[key]place{}, now
+	d.reels, d.index, d.text, d.at = nil, map[key]place{}, l.text, now
 	for _, t := range l.tracks {
 		r := p.playing[t.id]
 		if r == nil {
@@ -149,11 +149,11 @@ func (p *Proxy) relist(d *document, l list, now time.Time) {
 
 // bound forgets playlists that were not used for longest.
 func (p *Proxy) bound() {
-	sum, last := 0, make(map[*reel]bool)
+	sum, text, last := 0, 0, make(map[*reel]bool)
 	for i := len(p.docs) - 1; i >= 0; i-- {
 		d := p.docs[i]
-		sum += len(d.index)
-		if i == len(p.docs)-1 || len(p.docs)-i <= mostDocuments && sum <= mostEntries {
+		sum, text = sum+len(d.index), text+d.text
+		if i == len(p.docs)-1 || len(p.docs)-i <= mostDocuments && sum <= mostEntries && text <= mostTexts {
 			for _, r := range d.reels {
 				last[r] = true
 			}
@@ -162,6 +162,10 @@ func (p *Proxy) bound() {
 		p.docs = p.docs[i+1:]
 		break
 	}
+	maps.DeleteFunc(p.groups, func(_, group string) bool { // they begin with the playlist that names them
+		by, _, _ := strings.Cut(group, " ")
+		return !slices.ContainsFunc(p.docs, func(d *document) bool { return d.id == by })
+	})
 	for id, r := range p.playing {
 		if !last[r] {
 			p.rest(r)
