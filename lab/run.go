@@ -252,6 +252,9 @@ func (s *session) transfer(ctx context.Context, b *Bench, t Transfer) (r Result,
 	if err := scheme.Start(ctx, b); err != nil {
 		return r, err
 	}
+	if err := b.Lab.Drained(ctx); err != nil { // what kernels send when links come up, too, which wakes radios
+		return r, err
+	}
 	if err := s.measure(ctx, b, t, &r); err != nil {
 		return r, err
 	}
