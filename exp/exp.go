@@ -178,7 +178,9 @@ var rows = []func(radio.Set) Row{
 	p11,
 	p12,
 	g1,
+	g2,
 	g3,
+	g5,
 }
 
 // Rows are all there are. Energies are by the constants of a set: another one

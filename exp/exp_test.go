@@ -34,6 +34,7 @@ func measured(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 					continue
 				}
 				d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Streams: 1, Seconds: t, EndSpread: t / 2, Bound: 1, SHA: true, Video: &lab.Playback{Bitrate: 1e6 / t, StallRatio: t},
+					Items:   itemsAt(c, t),
 					Links:   map[string]unit.Bytes{"wwan0": unit.MB},
 					Pings:   map[string]lab.Ping{"cell1": pinged(t), "cell2": pinged(t)},
 					Devices: map[string]unit.Bytes{"primary": unit.MB, "helper1": unit.MB},
@@ -42,6 +43,17 @@ func measured(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 		}
 	}
 	return d
+}
+
+// itemsAt are times of a cell's items, the last of which takes t seconds.
+func itemsAt(c Cell, t float64) (at []float64) {
+	if c.Items != nil {
+		n := len(c.Items(1, 0))
+		for i := range n {
+			at = append(at, t*float64(i+1)/float64(n))
+		}
+	}
+	return at
 }
 
 // pinged are pings that take t seconds.
