@@ -3,6 +3,7 @@ package exp
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"mpbond/lab"
@@ -78,5 +79,24 @@ func TestG2Networks(t *testing.T) {
 	}
 	if asleep != len(g2Homes)+1 || small != 1 {
 		t.Errorf("%d cells with phones that sleep, %d with small buffers", asleep, small)
+	}
+}
+
+// TestG2Recorded: with recordings g2 and g5 have their cells with phones, recorded.
+func TestG2Recorded(t *testing.T) {
+	dir := recordings3G(t)
+	for want, r := range map[int]Row{2 * len(g2Homes): g2(radio.Sets[0]), 3: g5(radio.Sets[0])} {
+		all, err := r.Experiments(Options{Traces: dir})
+		if err != nil || len(all) != want {
+			t.Errorf("%s: %d cells of %d, %v", r.ID, len(all), want, err)
+		}
+		for _, e := range all {
+			if !strings.HasSuffix(e.Name, sources[1]) || e.Plan.Topology.Link["hs1"].Schedule == nil {
+				t.Error(r.ID, e.Name)
+			}
+		}
+		if _, err := r.Experiments(Options{Traces: t.TempDir()}); err == nil {
+			t.Error(r.ID, "recordings that are not there")
+		}
 	}
 }

@@ -121,9 +121,10 @@ func TestG1(t *testing.T) {
 	}
 }
 
-// TestG1Recorded: with recordings the row has cells of its own.
-func TestG1Recorded(t *testing.T) {
-	dir := t.TempDir()
+// recordings3G writes recordings of phones of 1.5 Mbit/s, and returns where they are.
+func recordings3G(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
 	for _, of := range g1Recordings {
 		for _, name := range of {
 			var text strings.Builder // of 1.5 Mbit/s
@@ -139,6 +140,12 @@ func TestG1Recorded(t *testing.T) {
 			}
 		}
 	}
+	return dir
+}
+
+// TestG1Recorded: with recordings the row has cells of its own.
+func TestG1Recorded(t *testing.T) {
+	dir := recordings3G(t)
 	d := computed(t, g1(radio.Sets[0]), Options{Traces: dir, Reps: 2}, func(c Cell) bool { return strings.HasPrefix(c.Name, "738") })
 	for cell, want := range map[string]float64{"738 kbit/s, 1 phone, idle, recorded": 3.5, "738 kbit/s, 2 phones, idle, recorded, the home's rate": 6} {
 		for _, x := range d[cell] {
