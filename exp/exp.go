@@ -70,7 +70,6 @@ type Cell struct {
 	// transfers all have those of the first repetition.
 	Items   func(seed uint64, rep int) []unit.Bytes
 	Virtual bool
-	Wakes   time.Duration // what helpers' radios take to, which sleep before a transfer
 	At      []string      // changes, as in lab.Plan
 	Ping    time.Duration // as in lab.Plan
 	Schemes []string

@@ -50,8 +50,8 @@ var g1Kinds = []g1Phones{
 func g1(radio.Set) Row {
 	r := Row{
 		ID: "g1", Title: "Item schedulers: segments of a video over ADSL and phones", Source: threeGOL + ", schedulers", Ours: onloads,
-		Setup: fmt.Sprintf("%d segments of a video, of %v each and sizes that vary by ±%.0f %%, over ADSL of 2/0.512 Mbit/s and one or two phones in the home's WLAN of 20 Mbit/s; 40 ms there and back for ADSL, 100 ms for phones, whose radio takes %v to wake (idle), or is awake (connected). In virtual time: onload/simulate over what the links of the lab's network would carry, without what TCP takes to begin; the same seed makes the same figures. Some cells are made with real packets too (mpbond get --onload, nginx), with the first repetitions of the same phones, beside kernel MPTCP, mpbond's bond and each line alone; virtual time is to agree with them within 15 %%. Each repetition has another piece of %v of each phone's time: rates that vary as lab/vary makes them, about a mean that is drawn from 1.5 to 2.5 Mbit/s, which is an assumption; with --traces pieces of 3G recordings (UMTS, EVDO, HSDPA), as they are and scaled to a mean of 2 Mbit/s. Orders are in the mean of the bitrates, repetition by repetition. How RR and MIN stand to each other is decided by how quick phones are beside the home line: RR gives each device as many segments, MIN all by its first sample of each. Cells in which they are exactly as quick, or half as quick, are there to show it.",
-			g1Segments, g1Segment, 100*g1Spread, g1Wakes, g1Stride),
+		Setup: fmt.Sprintf("%d segments of a video, of %v each and sizes that vary by ±%.0f %%, over ADSL of 2/0.512 Mbit/s and one or two phones in the home's WLAN of 20 Mbit/s; 40 ms there and back for ADSL, 100 ms for phones, whose radio takes %v to wake (idle; lab/radio's 3G), or is awake (connected). In virtual time: onload/simulate over what the links of the lab's network would carry, without what TCP takes to begin; the same seed makes the same figures. Some cells are made with real packets too (mpbond get --onload, nginx), with the first repetitions of the same phones, beside kernel MPTCP, mpbond's bond and each line alone; virtual time is to agree with them within 15 %%. Each repetition has another piece of %v of each phone's time: rates that vary as lab/vary makes them, about a mean that is drawn from 1.5 to 2.5 Mbit/s, which is an assumption; with --traces pieces of 3G recordings (UMTS, EVDO, HSDPA), as they are and scaled to a mean of 2 Mbit/s. Orders are in the mean of the bitrates, repetition by repetition. How RR and MIN stand to each other is decided by how quick phones are beside the home line: RR gives each device as many segments, MIN all by its first sample of each. Cells in which they are exactly as quick, or half as quick, are there to show it.",
+			g1Segments, g1Segment, 100*g1Spread, phoneRadio().Promotion.Time, g1Stride),
 		Metrics: []Metric{Time, Wasted, EndApart},
 	}
 	order := func(where string, cells []string) {
@@ -73,19 +73,18 @@ func g1(radio.Set) Row {
 					c := Cell{Name: fmt.Sprintf("%d kbit/s, %s", kbps, where), Stride: g1Stride, Virtual: true, Reps: g1Reps,
 						Schemes: []string{onloads, onloadGRD, onloadRR, onloadMIN, onloadQueue},
 						Items:   func(seed uint64, _ int) []unit.Bytes { return g1Video(seed, kbps) }}
-					if idle {
-						c.Wakes = g1Wakes
-					}
 					if kind.traced {
-						c.Traced = func(dir string) (*lab.Topology, error) { return kind.network(0, dir, phones, g1Reps) }
+						c.Traced = func(dir string) (*lab.Topology, error) { return kind.network(0, dir, g1Case{phones, g1Reps, idle}) }
 					} else {
-						c.Net = func(seed uint64) (*lab.Topology, error) { return kind.network(seed, "", phones, g1Reps) }
+						c.Net = func(seed uint64) (*lab.Topology, error) { return kind.network(seed, "", g1Case{phones, g1Reps, idle}) }
 						c.Quick = 1
 					}
 					r.Cells, cells = append(r.Cells, c), append(cells, c.Name)
 					r.Points = append(r.Points, besideBestOf(c))
 					if kind.real(kbps, idle) {
-						c.Net = func(seed uint64) (*lab.Topology, error) { return kind.network(seed, "", phones, g1RealReps) }
+						c.Net = func(seed uint64) (*lab.Topology, error) {
+							return kind.network(seed, "", g1Case{phones, g1RealReps, idle})
+						}
 						r.Cells, real = append(r.Cells, g1Real(c, phones)), append(real, c.Name+realPackets)
 					}
 				}
@@ -128,8 +127,12 @@ func g1Real(c Cell, phones int) Cell {
 	return c.fewer(1, c.Schemes[len(g1RealSchemes)+2:]...)
 }
 
-// g1Wakes is of a 3G radio.
-const g1Wakes = 2 * time.Second
+// g1Case is how many phones there are, for how many repetitions, and whether their radios
+// sleep at first.
+type g1Case struct {
+	phones, reps int
+	idle         bool
+}
 
 func g1Where(kind g1Phones, phones int, idle bool) string {
 	text := fmt.Sprintf("%d phone", phones)
@@ -159,11 +162,11 @@ func g1Video(seed uint64, kbps int) (all []unit.Bytes) {
 
 // network is the home, for so many repetitions: of each phone's time each piece is drawn
 // for itself.
-func (k g1Phones) network(seed uint64, dir string, phones, reps int) (*lab.Topology, error) {
+func (k g1Phones) network(seed uint64, dir string, c g1Case) (*lab.Topology, error) {
 	v := varying{}
-	for phone := 1; phone <= phones; phone++ {
+	for phone := 1; phone <= c.phones; phone++ {
 		all := vary.Profile{Step: vary.Step}
-		for i := range reps {
+		for i := range c.reps {
 			p, err := k.piece(seed, dir, fmt.Sprintf("g1/phone %d/%d", phone, i))
 			if err != nil {
 				return nil, err
@@ -172,9 +175,14 @@ func (k g1Phones) network(seed uint64, dir string, phones, reps int) (*lab.Topol
 		}
 		v[fmt.Sprint("hs", phone)] = all.Coarser(g1Coarser)
 	}
-	t, err := v.house("2/1/20"+strings.Repeat(",1/20", phones-1), time.Duration(reps)*g1Stride)
+	t, err := v.house("2/1/20"+strings.Repeat(",1/20", c.phones-1), time.Duration(c.reps)*g1Stride)
 	if err != nil {
 		return nil, err
+	}
+	for name := range v {
+		if c.idle {
+			t.Link[name].Sleeps(phoneRadio())
+		}
 	}
 	return t, onloadHome(t, "512kbit/s")
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mpbond/lab"
+	"mpbond/lab/radio"
 	"mpbond/lab/shaper"
 	"mpbond/onload"
 	"mpbond/onload/simulate"
@@ -47,13 +48,7 @@ func (c Cell) moved(reps int, o Options) lab.Experiment {
 		if err != nil {
 			return nil, err
 		}
-		all, err := waysOf(t, c.Upload, time.Duration(reps)*c.Stride+moveAhead)
-		for i := range all {
-			if all[i].device != "primary" {
-				all[i].wakes = c.Wakes
-			}
-		}
-		return all, err
+		return waysOf(t, c.Upload, time.Duration(reps)*c.Stride+moveAhead)
 	})
 	p := lab.Plan{Schemes: c.Schemes, Reps: reps, Fewer: c.Fewer, Seed: o.Seed}
 	return lab.NewComputed(c.Name, p, moveTakes, func(scheme string, rep int) (r lab.Result) {
@@ -82,7 +77,7 @@ type way struct {
 	device string
 	rates  []simulate.Step // of payload, of the slowest link
 	rtt    time.Duration
-	wakes  time.Duration // what its radio takes to
+	radio  [2]time.Duration // promotion and tail, if it sleeps
 }
 
 // waysOf are the direct path and those by helpers, for a time.
@@ -95,8 +90,15 @@ func waysOf(t *lab.Topology, upload bool, length time.Duration) (all []way, err 
 		w := way{device: device}
 		var hops []shaper.Program
 		for _, name := range links {
+			l := t.Link[name]
+			for i, text := range []string{l.Promotion, l.Tail} {
+				if text != "" {
+					at, e := time.ParseDuration(text)
+					err, w.radio[i] = errors.Join(err, e), at
+				}
+			}
 			for _, d := range []lab.Dir{lab.Uplink, lab.Downlink} {
-				p, e := t.Link[name].Program(d)
+				p, e := l.Program(d)
 				err = errors.Join(err, e)
 				w.rtt += p.Base.Delay
 				if d == dir {
@@ -137,7 +139,7 @@ func slowest(hops []shaper.Program, length time.Duration) (rates []simulate.Step
 
 // path is the way from a time on, as far as it is known.
 func (w way) path(from time.Duration) simulate.Path {
-	p := simulate.Path{RTT: w.rtt, Promotion: w.wakes}
+	p := simulate.Path{RTT: w.rtt, Promotion: w.radio[0], Tail: w.radio[1]}
 	at := func(t time.Duration) int {
 		return sort.Search(len(w.rates), func(i int) bool { return w.rates[i].At > t })
 	}
@@ -277,4 +279,10 @@ func onloadHome(t *lab.Topology, up string) error {
 		}
 	}
 	return t.Check()
+}
+
+// phoneRadio is the radio of 3G.
+func phoneRadio() radio.Model {
+	m, _ := radio.Sets[0].Model(radio.UMTS) // which has it
+	return m
 }

@@ -47,7 +47,14 @@ func computed(t *testing.T, r Row, o Options, chosen func(Cell) bool) Data {
 func TestMoved(t *testing.T) {
 	const size = 2 * unit.MB
 	rate := 1e6 * lab.Payload / 8
-	c := Cell{Name: "c", House: "1/1/20,1/20", Items: func(uint64, int) []unit.Bytes { return []unit.Bytes{size} }, Virtual: true, Wakes: time.Second, Reps: 2, Upload: true}
+	c := Cell{Name: "c", House: "1/1/20,1/20", Items: func(uint64, int) []unit.Bytes { return []unit.Bytes{size} }, Virtual: true, Reps: 2, Upload: true}
+	c.Net = func(uint64) (*lab.Topology, error) {
+		top, err := lab.House(c.House)
+		for _, hs := range []string{"hs1", "hs2"} {
+			top.Link[hs].Promotion, top.Link[hs].Tail = "1s", "5s"
+		}
+		return top, err
+	}
 	alone := float64(size) / rate
 	for scheme, want := range map[string]float64{
 		"single":           alone + 4*0.025,
@@ -61,7 +68,7 @@ func TestMoved(t *testing.T) {
 			t.Errorf("%s: %.3f s, not %.3f", scheme, x.Seconds, want)
 		}
 	}
-	c.Upload, c.Wakes = false, 0 // now ranges of it can be had
+	c.Upload, c.Net = false, nil // now ranges of it can be had
 	for devices, scheme := range []string{"single", "onload:helpers=1", "onload"} {
 		c.Schemes = []string{scheme}
 		x := computed(t, Row{Cells: []Cell{c}}, Options{Reps: 1}, func(Cell) bool { return true })["c"][0]
@@ -159,7 +166,7 @@ func TestG1Recorded(t *testing.T) {
 	if len(d) != 4 {
 		t.Errorf("%d cells", len(d))
 	}
-	if _, err := (g1Phones{traced: true}).network(0, t.TempDir(), 1, 1); err == nil {
+	if _, err := (g1Phones{traced: true}).network(0, t.TempDir(), g1Case{1, 1, false}); err == nil {
 		t.Error("recordings that are not there")
 	}
 }
