@@ -179,6 +179,7 @@ var rows = []func(radio.Set) Row{
 	g1,
 	g2,
 	g3,
+	g4,
 	g5,
 }
 

@@ -32,8 +32,6 @@ var g1Rates = []int{200, 311, 484, 738} // kbit/s
 type g1Phones struct {
 	name      string
 	low, high float64
-	traced    bool
-	scaled    bool // a recording is, to the mean
 	rates     []int
 	told      bool // the published order is asked of it
 }
@@ -42,22 +40,20 @@ var g1Kinds = []g1Phones{
 	{low: 0.75, high: 1.25, rates: g1Rates, told: true},
 	{name: "the home's rate", low: 1, high: 1, rates: g1Rates[3:], told: true},
 	{name: "half the home's rate", low: 0.4, high: 0.6, rates: g1Rates[3:]},
-	{name: "recorded", traced: true, rates: g1Rates, told: true},
-	{name: "recorded, the home's rate", low: 1, high: 1, traced: true, scaled: true, rates: g1Rates, told: true},
 }
 
 // g1: schedulers.
 func g1(radio.Set) Row {
 	r := Row{
 		ID: "g1", Title: "Item schedulers: segments of a video over ADSL and phones", Source: threeGOL + ", schedulers", Ours: onloads,
-		Setup: fmt.Sprintf("%d segments of a video, of %v each and sizes that vary by ±%.0f %%, over ADSL of 2/0.512 Mbit/s and one or two phones in the home's WLAN of 20 Mbit/s; 40 ms there and back for ADSL, 100 ms for phones, whose radio takes %v to wake (idle; lab/radio's 3G), or is awake (connected). In virtual time: onload/simulate over what the links of the lab's network would carry, without what TCP takes to begin; the same seed makes the same figures. Some cells are made with real packets too (mpbond get --onload, nginx), with the first repetitions of the same phones, beside kernel MPTCP, mpbond's bond and each line alone; virtual time is to agree with them within 15 %%. Each repetition has another piece of %v of each phone's time: rates that vary as lab/vary makes them, about a mean that is drawn from 1.5 to 2.5 Mbit/s, which is an assumption; with --traces pieces of 3G recordings (UMTS, EVDO, HSDPA), as they are and scaled to a mean of 2 Mbit/s. Orders are in the mean of the bitrates, repetition by repetition. How RR and MIN stand to each other is decided by how quick phones are beside the home line: RR gives each device as many segments, MIN all by its first sample of each. Cells in which they are exactly as quick, or half as quick, are there to show it.",
-			g1Segments, g1Segment, 100*g1Spread, phoneRadio().Promotion.Time, g1Stride),
+		Setup: fmt.Sprintf("%d segments of a video, of %v each and sizes that vary by ±%.0f %%, over ADSL of 2/0.512 Mbit/s and one or two phones in the home's WLAN of 20 Mbit/s; 40 ms there and back for ADSL, 100 ms for phones, whose radio takes %v to wake (idle; lab/radio's 3G), or is awake (connected). In virtual time: onload/simulate over what the links of the lab's network would carry, without what TCP takes to begin; the same seed makes the same figures. Some cells are made with real packets too (mpbond get --onload, nginx), with the first repetitions of the same phones, beside kernel MPTCP, mpbond's bond and each line alone; virtual time is to agree with them within 15 %%. Each repetition has another piece of %v of each phone's time: rates that vary as lab/vary makes them, about a mean that is drawn from 1.5 to 2.5 Mbit/s, which is an assumption; with --traces pieces of 3G recordings (UMTS, EVDO, HSDPA), as they are, or, in cells that name a rate, scaled to it. Orders are in the mean of the bitrates, repetition by repetition. How RR and MIN stand to each other is decided by how quick phones are beside the home line: RR gives each device as many segments, MIN all by its first sample of each. Cells in which they are exactly as quick, or half as quick, are there to show it.",
+			g1Segments, g1Segment, 100*g1Spread, g3G().Promotion.Time, g1Stride),
 		Metrics: []Metric{Time, Wasted, EndApart},
 	}
 	order := func(where string, cells []string) {
 		for _, pair := range [][2]string{{onloadGRD, onloadRR}, {onloadRR, onloadMIN}} {
 			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: time of %s beside %s", where, pair[0], pair[1]), Unit: "%", Told: "less", Aim: Falls,
-				Of: func(d Data) []float64 { return d.order(cells, pair) }})
+				Of: func(d Data) []float64 { return d.plain().order(cells, pair) }})
 		}
 	}
 	var real []string
@@ -70,22 +66,14 @@ func g1(radio.Set) Row {
 				where := g1Where(kind, phones, idle)
 				var cells []string
 				for _, kbps := range kind.rates {
-					c := Cell{Name: fmt.Sprintf("%d kbit/s, %s", kbps, where), Stride: g1Stride, Virtual: true, Reps: g1Reps,
+					c := Cell{Name: fmt.Sprintf("%d kbit/s, %s", kbps, where), Stride: g1Stride, Virtual: true, Reps: g1Reps, Quick: 1,
 						Schemes: []string{onloads, onloadGRD, onloadRR, onloadMIN, onloadQueue},
 						Items:   func(seed uint64, _ int) []unit.Bytes { return g1Video(seed, kbps) }}
-					if kind.traced {
-						c.Traced = func(dir string) (*lab.Topology, error) { return kind.network(0, dir, g1Case{phones, g1Reps, idle}) }
-					} else {
-						c.Net = func(seed uint64) (*lab.Topology, error) { return kind.network(seed, "", g1Case{phones, g1Reps, idle}) }
-						c.Quick = 1
-					}
-					r.Cells, cells = append(r.Cells, c), append(cells, c.Name)
+					r.Cells, cells = append(r.Cells, kind.both(c, g1Case{phones, g1Reps, idle})...), append(cells, c.Name)
 					r.Points = append(r.Points, besideBestOf(c))
-					if kind.real(kbps, idle) {
-						c.Net = func(seed uint64) (*lab.Topology, error) {
-							return kind.network(seed, "", g1Case{phones, g1RealReps, idle})
-						}
-						r.Cells, real = append(r.Cells, g1Real(c, phones)), append(real, c.Name+realPackets)
+					if kind.name == "" && idle && (kbps == g1Rates[1] || kbps == g1Rates[3]) {
+						x := g1Real(c, phones)
+						r.Cells, real = append(r.Cells, kind.both(x, g1Case{phones, g1RealReps, idle})...), append(real, x.Name)
 					}
 				}
 				if kind.told {
@@ -108,9 +96,13 @@ const g1RealReps = 2
 // g1RealSchemes are those that are compared with virtual time.
 var g1RealSchemes = []string{onloads, onloadGRD, onloadRR, onloadMIN}
 
-// real tells whether the case is made with real packets too.
-func (k g1Phones) real(kbps int, idle bool) bool {
-	return k.name == "" && idle && (kbps == g1Rates[1] || kbps == g1Rates[3])
+// both are the cell with phones' rates as lab/vary makes them, and recorded ones.
+func (k g1Phones) both(c Cell, of g1Case) []Cell {
+	c.Net = func(seed uint64) (*lab.Topology, error) { return k.network(seed, "", of) }
+	traced := c
+	traced.Name += recordedMark
+	traced.Net, traced.Traced = nil, func(dir string) (*lab.Topology, error) { return k.network(0, dir, of) }
+	return []Cell{c, traced}
 }
 
 // g1Real is the same cell with real packets, beside others than onloading.
@@ -181,7 +173,7 @@ func (k g1Phones) network(seed uint64, dir string, c g1Case) (*lab.Topology, err
 	}
 	for name := range v {
 		if c.idle {
-			t.Link[name].Sleeps(phoneRadio())
+			t.Link[name].Sleeps(g3G())
 		}
 	}
 	return t, onloadHome(t, "512kbit/s")
@@ -191,7 +183,7 @@ func (k g1Phones) network(seed uint64, dir string, c g1Case) (*lab.Topology, err
 func (k g1Phones) piece(seed uint64, dir, name string) (vary.Profile, error) {
 	rng := vary.Rand(seed, name)
 	mean := unit.Rate(float64(g1Home) * (k.low + rng.Float64()*(k.high-k.low)))
-	if !k.traced {
+	if dir == "" {
 		return vary.LTE(rng, mean, g1Stride), nil
 	}
 	of := g1Recordings[rng.IntN(len(g1Recordings))]
@@ -200,7 +192,7 @@ func (k g1Phones) piece(seed uint64, dir, name string) (vary.Profile, error) {
 		return p, err
 	}
 	p = p.Turned(rng.IntN(len(p.Rates)), g1Stride)
-	if k.scaled {
+	if k.name != "" {
 		p = p.Scaled(mean)
 	}
 	return p, nil

@@ -188,7 +188,7 @@ func (c Cell) over3G(home [2]float64, sleeps bool) []Cell {
 		return t, onloadHome(t, fmt.Sprintf("%gMbit/s", home[1]))
 	}
 	c.Net = func(seed uint64) (*lab.Topology, error) { return net(g1Kinds[0], seed, "") }
-	recorded.Traced = func(dir string) (*lab.Topology, error) { return net(g1Phones{traced: true}, 0, dir) }
+	recorded.Traced = func(dir string) (*lab.Topology, error) { return net(g1Kinds[0], 0, dir) }
 	return []Cell{c, recorded}
 }
 
@@ -202,7 +202,7 @@ func steady3G(home [2]float64, phone float64) (*lab.Topology, error) {
 }
 
 // sources are what follows a cell's name: phones' rates are made, or recorded.
-var sources = []string{"", ", recorded"}
+var sources = []string{"", recordedMark}
 
 // both are the changes in a cell, or in that of recordings, whichever was run.
 func (d Data) both(cell string, pair [2]string, m Metric) (all []float64) {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"mpbond/lab"
-	"mpbond/lab/radio"
 	"mpbond/lab/shaper"
 	"mpbond/onload"
 	"mpbond/onload/simulate"
@@ -229,6 +228,21 @@ func (d Data) order(cells []string, pair [2]string) (percent []float64) {
 	return percent
 }
 
+// recordedMark ends the name of a cell that has recordings instead of what is made.
+const recordedMark = ", recorded"
+
+// plain has cells with recordings stand for those without, where these were not run.
+func (d Data) plain() Data {
+	all := Data{}
+	for name, results := range d {
+		plain := strings.TrimSuffix(name, recordedMark)
+		if _, both := d[plain]; plain == name || !both {
+			all[plain] = results
+		}
+	}
+	return all
+}
+
 // realPackets ends the name of a cell that has them; one without it is the same in virtual
 // time.
 const realPackets = ", real packets"
@@ -237,6 +251,7 @@ const realPackets = ", real packets"
 // packets, over all cells that have both.
 func agree(cells []Cell, scheme, name string) Point {
 	return Point{What: name + ": time, real by virtual", Unit: "times", Low: 1, High: 1, Told: "1 ± 0.15 (asked)", Aim: Near, Of: func(d Data) (times []float64) {
+		d = d.plain()
 		for _, c := range cells {
 			if same, is := strings.CutSuffix(c.Name, realPackets); is {
 				for _, v := range d.between([2]string{c.Name, same}, scheme, Time) {
@@ -255,6 +270,7 @@ const alike = 0.005
 // schedulers ours takes. Which is the best is decided by the same transfers.
 func besideBestOf(c Cell) Point {
 	return Point{What: c.Name + ": time beside that of the best other scheduler", Unit: "times", Low: 1, High: 1 + alike, Told: "1, or 0.5 % more (asked)", Aim: Less, Of: func(d Data) (times []float64) {
+		d = d.plain()
 		var others []string
 		for _, s := range c.Schemes {
 			if s != onloads && strings.HasPrefix(s, onloads) {
@@ -279,10 +295,4 @@ func onloadHome(t *lab.Topology, up string) error {
 		}
 	}
 	return t.Check()
-}
-
-// phoneRadio is the radio of 3G.
-func phoneRadio() radio.Model {
-	m, _ := radio.Sets[0].Model(radio.UMTS) // which has it
-	return m
 }

@@ -60,7 +60,17 @@ func (p Plan) checkItems() error {
 // fetches tells whether a scheme has a way for a client that fetches or sends items.
 func fetches(scheme Scheme) bool {
 	switch scheme.(type) {
-	case *tethered, *bonded, *kibbutz, *onloaded:
+	case *tethered, *bonded, *kibbutz, *onloaded, *paged:
+		return true
+	}
+	return false
+}
+
+// ownClient tells whether a scheme's client is no curl that reports, but tells as mpbond
+// does.
+func ownClient(scheme Scheme) bool {
+	switch scheme.(type) {
+	case *onloaded, *paged:
 		return true
 	}
 	return false

@@ -307,7 +307,7 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	stop := s.watch(b, t, before, meter)
 	var got Received
 	var told []byte
-	_, onloads := s.schemes[t.Scheme].(*onloaded)
+	onloads := ownClient(s.schemes[t.Scheme])
 	if t.Video != nil || onloads {
 		told, err = io.ReadAll(out)
 	} else {

@@ -62,6 +62,10 @@ func newScheme(name string) (Scheme, error) {
 		return parseBonded(variant)
 	case "onload":
 		return parseOnloaded(variant)
+	case "page":
+		if variant == "" {
+			return &paged{}, nil
+		}
 	case "single":
 		return &tethered{helper: variant}, nil
 	case "combine":
@@ -74,7 +78,7 @@ func newScheme(name string) (Scheme, error) {
 			return &kibbutz{most: n}, err
 		}
 	}
-	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], kibbutz[:own|:direct[:subflows=2]|:helpers=N|:ratio=P[/P…]], combine[:CHUNK], mpbond[:OPTION…], onload[:SCHEDULER][:helpers=N])", name)
+	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], kibbutz[:own|:direct[:subflows=2]|:helpers=N|:ratio=P[/P…]], combine[:CHUNK], mpbond[:OPTION…], onload[:SCHEDULER][:helpers=N], page)", name)
 }
 
 // tethered is the real curl and the real nginx over one path alone: the direct

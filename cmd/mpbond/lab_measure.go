@@ -46,7 +46,8 @@ without helpers), also [:if=LINK+LINK][:udp][:cc=NAME] (subflows by these own
 links, over UDP; bbr, cubic, pbe for one that hears the cells of links in
 mobile networks), and
 onload[:SCHEDULER] (no server: mpbond get --onload, or put; helpers that onload;
-schedulers ` + joined(onload.Names()) + `).
+schedulers ` + joined(onload.Names()) + `), and
+page (uploads by a helper's page, without a client).
 With kibbutz, mpbond and onload :helpers=N lets the first N helpers take part.
 Schedulers: ` + joined(sched.Names()) + ` (ratio:0.6 sets
 the direct subflow's share).

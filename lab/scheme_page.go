@@ -1,0 +1,149 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"mpbond/unit"
+)
+
+// pagePort is where helpers have their page, mpbond's own default.
+const pagePort = 7607
+
+// paged is mpbond without a client: the first helper's page takes files of a browser beside
+// it, in whose place curl is, and sends them over its own line and the home line, whose router is
+// the primary: it must forward, and be a NAT router (Node.NAT).
+type paged struct {
+	at, code string
+	config   []byte // the helper's, without a page
+}
+
+// pageClient asks the page as a browser does: it tells the code, sends files one after the
+// other, and looks until all have arrived. Its time is from the first file on.
+const pageClient = `set -e
+at=$1 code=$2; shift 2
+token=$(curl -sSf -H 'Content-Type: application/octet-stream' -d "{\"Code\":\"$code\"}" "$at/enter" | sed 's/.*"token":"\([^"]*\)".*/\1/')
+begin=$(date +%s%N)
+for f; do
+	curl -sSf -H Expect: -H "Authorization: Bearer $token" -H 'Content-Type: application/octet-stream' --data-binary "@$f" "$at/files?name=${f##*/}"
+done
+while :; do
+	list=$(curl -sN -m 0.2 -H "Authorization: Bearer $token" "$at/events" || :)
+	case $list in *'"state":"failed"'*) echo "$list" >&2; exit 1;; esac
+	left=$(printf %s "$list" | tail -n 2 | grep -o '"state":"[a-z]*"' | grep -vc done || :)
+	done=$(printf %s "$list" | tail -n 2 | grep -o '"state":"done"' | wc -l)
+	[ "$left" = 0 ] && [ "$done" -ge $# ] && break
+done
+echo "{\"seconds\": $((($(date +%s%N) - begin) / 1000000))e-3}"
+`
+
+func (p *paged) Start(ctx context.Context, b *Bench) error {
+	if err := b.StartWeb(ctx); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := b.onloadKeys(ctx, self, 1); err != nil {
+		return err
+	}
+	t := b.Lab.Topology
+	if len(t.Helpers()) == 0 {
+		return fmt.Errorf("page: there is no helper")
+	}
+	h := t.Helpers()[0]
+	hs, pipe := t.between(h, "server"), t.between("primary", h)
+	router, err := t.Addr("primary", pipe)
+	if err != nil {
+		return err
+	}
+	here, err := t.Addr(h, pipe)
+	if err != nil {
+		return err
+	}
+	if _, err := b.Run(ctx, h, "ip", "route", "replace", "default", "via", router.String(), "dev", pipe, "metric", "900"); err != nil {
+		return err
+	}
+	dir := b.onloadHomes.dir(h)
+	spools, err := filepath.Glob(filepath.Join(dir, "page-*"))
+	if err != nil {
+		return err
+	}
+	for _, spool := range spools { // of a transfer that failed
+		if err := os.RemoveAll(spool); err != nil {
+			return err
+		}
+	}
+	config := filepath.Join(dir, "helper.toml")
+	if p.config, err = os.ReadFile(config); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("[onload]\nallowance = \"unlimited\"\ninterface = %q\n[onload.page]\nhome = %q\nto = %q\n", hs, pipe, b.itemURL(Transfer{Upload: true}, -1))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := b.Spawn(ctx, h, pagePort, []string{b.onloadHomes.env(h)}, self, "helper", "--name", h); err != nil {
+		return err
+	}
+	out, err := b.onloadHomes.run(ctx, h, "status", "--json")
+	if err != nil {
+		return err
+	}
+	if p.code, err = pageCode(out); err != nil {
+		return err
+	}
+	p.at = "http://" + here.String() + ":" + strconv.Itoa(pagePort)
+	return nil
+}
+
+// pageCode finds what the page asks for in what a helper says of itself.
+func pageCode(status string) (string, error) {
+	d := json.NewDecoder(bytes.NewBufferString(status))
+	for key := false; ; {
+		t, err := d.Token()
+		if err != nil {
+			return "", fmt.Errorf("the helper tells no code: %s", status)
+		}
+		if s, is := t.(string); is && key && s != "" {
+			return s, nil
+		}
+		key = t == json.Token("code")
+	}
+}
+
+func (p *paged) Client(b *Bench, t Transfer) []string {
+	argv := []string{"sh", "-c", pageClient, "page", p.at, p.code}
+	for i := range t.Items {
+		argv = append(argv, filepath.Join(b.Dir, itemsDir, itemName(i)))
+	}
+	return argv
+}
+
+// Verify asserts that something went by the helper's own line, and by the home line.
+func (p *paged) Verify(_ context.Context, b *Bench, r *Result) error {
+	t := b.Lab.Topology
+	for _, link := range []string{t.between("primary", "server"), t.between(t.Helpers()[0], "server")} {
+		if r.Links[link] < 64*unit.KB {
+			return fmt.Errorf("page: only %v went by %s", r.Links[link], link)
+		}
+	}
+	return nil
+}
+
+func (p *paged) Stop(ctx context.Context, b *Bench) error {
+	h := b.Lab.Topology.Helpers()[0]
+	if p.config == nil {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(b.onloadHomes.dir(h), "helper.toml"), p.config, 0o600); err != nil {
+		return err
+	}
+	_, err := b.Run(ctx, h, "ip", "route", "del", "default", "metric", "900")
+	return err
+}
