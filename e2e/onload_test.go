@@ -94,7 +94,7 @@ func TestOnloadAllowance(t *testing.T) {
 		what, _, _ = strings.Cut(out, "\n")
 		return what, came
 	}
-	rx, tx := n.counters("helper1", "hs1")
+	rx, tx := n.Counters("helper1", "hs1")
 	before := rx + tx
 	const first = 4 * mb
 	want, _ := rig.Sum(rig.Noise(first))
@@ -102,7 +102,7 @@ func TestOnloadAllowance(t *testing.T) {
 		t.Fatalf("%s instead of %s", got, want)
 	}
 	st := state(func(st api.OnloadStatus) bool { return st.CarriedBytes > first })
-	if rx, tx := n.counters("helper1", "hs1"); float64(st.CarriedBytes) > 1.01*float64(rx+tx-before) || float64(st.CarriedBytes) < .97*float64(rx+tx-before) {
+	if rx, tx := n.Counters("helper1", "hs1"); float64(st.CarriedBytes) > 1.01*float64(rx+tx-before) || float64(st.CarriedBytes) < .97*float64(rx+tx-before) {
 		t.Errorf("%v are counted, of %d", st.CarriedBytes, rx+tx-before)
 	}
 	got, came := fetch(32 * mb)
@@ -110,7 +110,7 @@ func TestOnloadAllowance(t *testing.T) {
 		t.Errorf("beyond the allowance: %s", got)
 	}
 	st = state(func(st api.OnloadStatus) bool { return !st.Open && st.LeftBytes == 0 && len(st.Tunnels) == 0 })
-	rx, tx = n.counters("helper1", "hs1")
+	rx, tx = n.Counters("helper1", "hs1")
 	t.Logf("%d and %d came, %d carried, %v counted: %s", first, came, rx+tx-before, st.CarriedBytes, st.Why)
 	if carried := rx + tx - before; carried > limit || carried < limit*98/100 {
 		t.Errorf("%d were carried of %d", carried, limit)

@@ -96,7 +96,7 @@ func TestOverUDP(t *testing.T) {
 	n.over("server", "laptop/lte", "udp")
 	const size = 2 * mb
 	asker := n.Asker("primary", "primary")
-	rx0, tx0 := n.counters("primary", "lte")
+	rx0, tx0 := n.Counters("primary", "lte")
 	down0, up0 := n.used(asker, "lte")
 	n.download(size)
 	p.End(os.Interrupt)
@@ -104,7 +104,7 @@ func TestOverUDP(t *testing.T) {
 	n.uses("laptop/lte")
 	n.download(size)
 	rig.Eventually(t, func() error { // the last packets may be on their way
-		rx, tx := n.counters("primary", "lte")
+		rx, tx := n.Counters("primary", "lte")
 		down, up := n.used(asker, "lte")
 		is, counted := float64(rx-rx0+tx-tx0), float64(down-down0+up-up0)
 		if off := 100 * (counted - is) / is; math.Abs(off) > 1 || is < size {
@@ -212,7 +212,7 @@ func TestHelpedOverUDP(t *testing.T) {
 		}
 		return errors.Join(err, fmt.Errorf("the helped subflow goes over TCP: %+v", s.Helper))
 	})
-	rx0, tx0 := n.counters("helper1", "hs1")
+	rx0, tx0 := n.Counters("helper1", "hs1")
 	down0, up0 := n.used(asker, "hs1")
 	if err := n.Lab.Set("ps", "", "outage=on"); err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestHelpedOverUDP(t *testing.T) {
 	writeNoise(t, file, size)
 	n.Must("primary", "curl", "-sSf", "--max-time", "60", "-x", "http://127.0.0.1:1080", "-T", file, "http://web/upload")
 	rig.Eventually(t, func() error {
-		rx, tx := n.counters("helper1", "hs1")
+		rx, tx := n.Counters("helper1", "hs1")
 		down, up := n.used(asker, "hs1")
 		is, counted := float64(rx-rx0+tx-tx0), float64(down-down0+up-up0)
 		if off := 100 * (counted - is) / is; math.Abs(off) > 1 || is < 2*size {

@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -17,20 +16,6 @@ import (
 	"mpbond/e2e/rig"
 	"mpbond/fault"
 )
-
-// counters are what an interface of a node has received and sent, by its own
-// counters. An emulated link has no headers but those of IP, as a modem.
-func (n *network) counters(node, link string) (rx, tx int64) {
-	n.Helper()
-	for line := range strings.Lines(n.Must(node, "cat", "/proc/net/dev")) {
-		name, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if f := strings.Fields(rest); name == link && len(f) > 8 {
-			rx, _ = strconv.ParseInt(f[0], 10, 64)
-			tx, _ = strconv.ParseInt(f[8], 10, 64)
-		}
-	}
-	return rx, tx
-}
 
 // used is what a role says that a link of its node has carried, in all.
 func (n *network) used(c *client.Client, link string) (down, up int64) {
@@ -70,7 +55,7 @@ func TestUsage(t *testing.T) {
 	type sums struct{ rx, tx, down, up int64 }
 	look := func() (list [4]sums) {
 		for i, l := range at {
-			list[i].rx, list[i].tx = n.counters(l.node, l.link)
+			list[i].rx, list[i].tx = n.Counters(l.node, l.link)
 			list[i].down, list[i].up = n.used(l.asked, l.link)
 		}
 		return list
@@ -166,7 +151,7 @@ func usageAfterKill(t *testing.T, n *network) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rx, tx := n.counters("helper1", "hs1")
+	rx, tx := n.Counters("helper1", "hs1")
 	before := rx + tx
 	if _, err := io.CopyN(io.Discard, out, 4*mb); err != nil {
 		t.Error(err, &errs)
@@ -175,7 +160,7 @@ func usageAfterKill(t *testing.T, n *network) {
 		t.Fatal(err)
 	}
 	<-n.helper.Done
-	rx, tx = n.counters("helper1", "hs1")
+	rx, tx = n.Counters("helper1", "hs1")
 	_ = cmd.Process.Kill()
 	_, _ = io.Copy(io.Discard, out)
 	_ = cmd.Wait()
@@ -233,7 +218,7 @@ func TestCap(t *testing.T) {
 			t.Errorf("%s of the helper: %s", command, text)
 		}
 	}
-	rx, tx := n.counters("helper1", "hs1") // with what came to the end, and what it has cost that the primary asked again
+	rx, tx := n.Counters("helper1", "hs1") // with what came to the end, and what it has cost that the primary asked again
 	down, up := n.used(helper, "hs1")
 	off := 100 * (float64(rx+tx)/limit - 1)
 	t.Logf("carried %d + %d, %+.2f %% of the cap; counted %d", rx, tx, off, down+up)

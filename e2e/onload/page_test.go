@@ -155,7 +155,9 @@ func TestPageLines(t *testing.T) {
 	if t.Logf("%d bytes by the home line, %d by the helper's, %v counted; %d of %d were left when it was killed, %d are there twice", home, own, o.CarriedBytes, len(left), files, twice); min(home, own) < files*size/5 {
 		t.Error("one of the lines hardly carried anything")
 	}
-	if carried := int64(o.CarriedBytes); carried > own*11/10 || carried < own/2 {
-		t.Errorf("%d bytes are counted, and %d arrived", carried, own)
+	// What was counted in the last second before it was killed may be lost.
+	rx, tx := n.Counters("helper1", "hs1") // also what the line has dropped
+	if carried, all := int64(o.CarriedBytes), rx+tx; carried > all*101/100 || carried < all/4 {
+		t.Errorf("%d bytes are counted, of %d", carried, all)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -265,4 +266,18 @@ func (n *Network) LinkBytes(link string) (sum int64) {
 		sum += int64(line.Count.Delivered.Bytes)
 	}
 	return sum
+}
+
+// Counters are what an interface of a node has received and sent, by its own
+// Counters. An emulated link has no headers but those of IP, as a modem.
+func (n *Network) Counters(node, link string) (rx, tx int64) {
+	n.Helper()
+	for line := range strings.Lines(n.Must(node, "cat", "/proc/net/dev")) {
+		name, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if f := strings.Fields(rest); name == link && len(f) > 8 {
+			rx, _ = strconv.ParseInt(f[0], 10, 64)
+			tx, _ = strconv.ParseInt(f[8], 10, 64)
+		}
+	}
+	return rx, tx
 }
