@@ -12,6 +12,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ import (
 func TestArrive(t *testing.T) {
 	at := newPlace(t)
 	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	t.Cleanup(release)
 	at.set(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut {
 			<-held
@@ -42,7 +45,7 @@ func TestArrive(t *testing.T) {
 	if v := b.until("all are there", func(v view) bool { return len(v.Files) == 3 }); strings.Contains(states(v), "done") {
 		t.Errorf("done before the endpoint said so: %s", states(v))
 	}
-	close(held)
+	release()
 	v = b.are("a.jpg done, a (2).jpg done, empty done")
 	if at.has("/photos/a.jpg") != "one" || len(at.has("/photos/a (2).jpg")) != 300_000 || v.Room != 1<<20 || v.To != strings.TrimPrefix(at.URL, "http://") {
 		t.Errorf("%d bytes, %+v", len(at.has("/photos/a (2).jpg")), v)
@@ -373,7 +376,7 @@ func TestAway(t *testing.T) {
 	for _, i := range list {
 		addrs, _ := i.Addrs()
 		for _, a := range addrs {
-			if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsPrivate() {
+			if n, ok := a.(*net.IPNet); ok && n.IP.IsPrivate() {
 				name, ip = i.Name, n.IP
 			}
 		}
@@ -394,12 +397,14 @@ func TestAway(t *testing.T) {
 				in <- c
 			}
 		}()
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
 		gone := make(chan struct{})
-		go func() { defer close(gone); _, _ = c.Read(make([]byte, 1)) }()
+		go func() { // it may be reset before it is known to be there
+			defer close(gone)
+			if c, err := net.Dial("tcp", l.Addr().String()); err == nil {
+				_, _ = c.Read(make([]byte, 1))
+				c.Close()
+			}
+		}()
 		select {
 		case n := <-in:
 			if n.Close(); away != "" {
@@ -410,7 +415,6 @@ func TestAway(t *testing.T) {
 				t.Error("not let in")
 			}
 		}
-		c.Close()
 		<-gone
 		l.Close()
 		for n := range in { // or Accept waits for ever
