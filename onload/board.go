@@ -65,6 +65,9 @@ func NewBoard(s Scheduler, paths int) *Board {
 	return &Board{sched: s, paths: make([]path, paths), barred: map[[2]int]bool{}}
 }
 
+// Join adds a path, which is down.
+func (b *Board) Join() { b.paths = append(b.paths, path{}) }
+
 // Add gives it items to fetch. Index is set.
 func (b *Board) Add(items ...Item) {
 	b.copied = 0

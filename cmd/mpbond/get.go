@@ -154,17 +154,25 @@ func newGet(o getOptions, rawURL string) (*get, error) {
 	return g, nil
 }
 
-// chooseFile takes the file's name, in a directory, from the URL if none was given.
+// chooseFile takes the file's name, in a directory, from the URL if none was given. Then
+// it must not be there.
 func (g *get) chooseFile(dir string) error {
+	if err := g.nameFile(dir); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(g.file); g.keep && err == nil {
+		return fault.New(fault.Exists, fmt.Errorf("%s is already there", g.file), "to replace it, give it as --output "+g.file)
+	}
+	return nil
+}
+
+func (g *get) nameFile(dir string) error {
 	if g.file == "" {
 		g.keep = true
 		if g.file = path.Base(g.url.Path); g.file == "." || g.file == "/" || g.file == ".." || g.file == "-" || strings.ContainsAny(g.file, "/\x00") {
 			return fault.New(fault.Usage, fmt.Errorf("%s names no file", g.url.Redacted()), "give a name with --output")
 		}
 		g.file = filepath.Join(dir, g.file)
-		if _, err := os.Lstat(g.file); err == nil {
-			return fault.New(fault.Exists, fmt.Errorf("%s is already there", g.file), "to replace it, name it with --output")
-		}
 	}
 	return nil
 }

@@ -9,10 +9,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"time"
+	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/vbauerster/mpb/v8"
 
 	"mpbond/fault"
 	"mpbond/identity"
@@ -29,12 +28,13 @@ const ownLine = "this device"
 
 // onloadResult is what `mpbond get --onload --json` prints.
 type onloadResult struct {
-	Objects []fetch.Got   `json:"objects"`
-	Bytes   unit.Bytes    `json:"bytes"`  // of the objects, without what was there
-	Wasted  unit.Bytes    `json:"wasted"` // fetched besides
-	Seconds float64       `json:"seconds"`
-	RateBps unit.Rate     `json:"rate_bps"`
-	Devices []onloadShare `json:"devices"`
+	Objects []fetch.Got    `json:"objects"`
+	Failed  []fetch.Failed `json:"failed"`
+	Bytes   unit.Bytes     `json:"bytes"`  // of the objects, without what was there
+	Wasted  unit.Bytes     `json:"wasted"` // fetched besides
+	Seconds float64        `json:"seconds"`
+	RateBps unit.Rate      `json:"rate_bps"`
+	Devices []onloadShare  `json:"devices"`
 }
 
 type onloadShare struct {
@@ -43,10 +43,7 @@ type onloadShare struct {
 }
 
 func newOnloadResult(r fetch.Result) onloadResult {
-	out := onloadResult{Objects: r.Objects, Seconds: r.Took.Seconds()}
-	if out.Objects == nil {
-		out.Objects = []fetch.Got{}
-	}
+	out := onloadResult{Objects: append([]fetch.Got{}, r.Objects...), Failed: append([]fetch.Failed{}, r.Failed...), Seconds: r.Took.Seconds()}
 	for _, o := range r.Objects {
 		out.Bytes += o.Bytes - o.Resumed
 	}
@@ -84,15 +81,23 @@ func sharesText(devices []onloadShare) (s string) {
 
 // String is the result for people.
 func (r onloadResult) String() string {
-	what := fmt.Sprintf("%d files", len(r.Objects))
+	what, done := fmt.Sprintf("%d files", len(r.Objects)), 0
 	if len(r.Objects) == 1 {
 		what = oneLine(r.Objects[0].File)
 	}
 	s := fmt.Sprintf("%s: %v in %.2f s, %v", what, r.Bytes, r.Seconds, r.RateBps)
 	for _, o := range r.Objects {
-		if o.Resumed > 0 {
+		if o.Resumed > 0 && o.Resumed == o.Bytes {
+			done++
+		} else if o.Resumed > 0 {
 			s += fmt.Sprintf("\n  %s: %v were there", oneLine(o.File), o.Resumed)
 		}
+		if o.Unchecked != "" {
+			s += fmt.Sprintf("\n  %s: not checked: it came unencrypted, over %s alone", oneLine(o.File), oneLine(o.Unchecked))
+		}
+	}
+	if done > 0 {
+		s += fmt.Sprintf("\n  %d of them were there from an earlier run", done)
 	}
 	return s + sharesText(r.Devices)
 }
@@ -101,12 +106,14 @@ func (r onloadResult) String() string {
 type onloadGet struct {
 	getOptions
 	objects []fetch.Object
+	dir     string // that is made, if it is not there
+	urls    []string
 	find    func(context.Context) ([]fetch.Device, error) // the helpers
 	log     *slog.Logger
 }
 
 func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
-	g := &onloadGet{getOptions: o, find: findHelpers, log: slog.Default()}
+	g := &onloadGet{getOptions: o, urls: urls, find: findHelpers, log: slog.Default()}
 	if o.socket != "" {
 		return nil, usage("--socket is of a primary, which --onload does without")
 	}
@@ -115,9 +122,12 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 	}
 	st, err := os.Stat(o.file)
 	dir := err == nil && st.IsDir()
+	if o.file != "" && err != nil && (len(urls) > 1 || strings.HasSuffix(o.file, "/")) {
+		g.dir, dir = o.file, true
+	}
 	switch {
 	case o.file != "" && len(urls) > 1 && !dir:
-		return nil, usage("with several URLs, --output names a directory that is there")
+		return nil, usage("with several URLs, --output names a directory")
 	case err == nil && !dir && !st.Mode().IsRegular():
 		return nil, usage("%s is no plain file", oneLine(o.file))
 	case o.sha256 != "" && len(urls) > 1:
@@ -130,7 +140,11 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 	}
 	for _, url := range urls {
 		one, err := newGet(o, url)
-		if err == nil {
+		switch {
+		case err != nil:
+		case len(urls) > 1: // what is there may be so from an earlier run
+			err = one.nameFile(in)
+		default:
 			err = one.chooseFile(in)
 		}
 		if err != nil {
@@ -170,23 +184,6 @@ func aroundTUN() int {
 	return 0 // or through the bond, which does no harm
 }
 
-// devicesFor are those that an item can go over: own lines, by the route that there is or
-// the interfaces that are named, and helpers. What is amiss with these is told to stderr.
-func devicesFor(ctx context.Context, interfaces []string, find func(context.Context) ([]fetch.Device, error), stderr io.Writer) ([]fetch.Device, error) {
-	devices, err := ownLines(interfaces)
-	if err != nil {
-		return nil, err
-	}
-	helpers, err := find(ctx)
-	switch {
-	case err != nil:
-		fmt.Fprintf(stderr, "helpers cannot be found: %s\n", oneLine(err.Error()))
-	case len(helpers) == 0 && len(devices) == 1:
-		fmt.Fprintln(stderr, "no helper is found: over this device's own line alone")
-	}
-	return append(devices, helpers...), nil
-}
-
 // ownLines are this device's lines: by the route that it has, or the interfaces that
 // are named.
 func ownLines(interfaces []string) (list []fetch.Device, err error) {
@@ -218,23 +215,43 @@ func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult
 	if g.quiet {
 		notes = io.Discard
 	}
-	devices, err := devicesFor(ctx, g.interfaces, g.find, notes)
+	done, err := g.openDone()
 	if err != nil {
 		return res, err
 	}
-	cfg := fetch.Config{Devices: devices, Objects: g.objects, Scheduler: scheduler, UserAgent: "mpbond/" + version, Mode: newFileMode(), Log: g.log}
+	if len(done.left) == 0 {
+		done.over = len(done.failed) == 0
+		return newOnloadResult(done.with(fetch.Result{})), done.close()
+	}
+	if g.dir != "" {
+		if err := os.MkdirAll(g.dir, 0o777); err != nil {
+			return res, fault.New(fault.Usage, err, "name another directory with --output")
+		}
+		defer os.Remove(g.dir) // if nothing is in it
+	}
+	devices, err := ownLines(g.interfaces)
+	if err != nil {
+		return res, err
+	}
 	screen := io.Discard
 	if !g.quiet && !g.asJSON {
 		screen = stderr
 	}
-	bars := newOnloadBars(screen, cfg.Devices)
+	bars := newOnloadBars(screen)
+	search := searchHelpers(ctx, g.find, len(devices) == 1, bars.above(notes))
+	defer search.end()
+	cfg := fetch.Config{Devices: devices, Joins: search.found, Objects: done.left, Whole: done.note, Scheduler: scheduler, UserAgent: "mpbond/" + version, Mode: newFileMode(), Log: g.log}
 	cfg.Progress = bars.draw
 	r, err := fetch.Get(ctx, cfg)
+	search.end()
 	bars.end(err == nil)
 	if errors.Is(err, context.Canceled) {
 		err = fault.New(fault.Other, errors.New("interrupted"), "what came is kept, if it can be gone on with: the same command does")
 	}
-	return newOnloadResult(r), explainOnload(err)
+	if err == nil {
+		done.over = len(done.failed) == 0
+	}
+	return newOnloadResult(done.with(r)), errors.Join(explainOnload(err), done.close())
 }
 
 // explainOnload gives errors without a kind what can be done about them.
@@ -245,55 +262,11 @@ func explainOnload(err error) error {
 	return err
 }
 
-// onloadBars draws a bar for all, and one for each device.
-type onloadBars struct {
-	screen  *mpb.Progress
-	total   *mpb.Bar
-	devices []*deviceBar
-	begun   time.Time
-}
-
-func newOnloadBars(to io.Writer, devices []fetch.Device) *onloadBars {
-	b := &onloadBars{screen: newScreen(to), begun: time.Now()}
-	b.total = newBar(b.screen, -1, "total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(b.begun)).String() })
-	for _, d := range devices {
-		one := &deviceBar{}
-		one.note.Store(new(string))
-		one.bar = newBar(b.screen, -1, d.Name, func(unit.Bytes) string { return *one.note.Load() })
-		b.devices = append(b.devices, one)
-	}
-	return b
-}
-
-func (b *onloadBars) draw(p fetch.Progress) {
-	b.total.SetTotal(max(0, int64(p.Size)), false)
-	b.total.SetCurrent(int64(p.Bytes))
-	for i, d := range p.Devices {
-		note := d.Rate.String()
-		if d.Down != nil {
-			note = oneLine(d.Down.Error())
-			note = note[:min(len(note), 60)]
-		}
-		b.devices[i].note.Store(&note)
-		b.devices[i].bar.SetTotal(max(0, int64(p.Size)), false)
-		b.devices[i].bar.SetCurrent(int64(d.Bytes))
-	}
-}
-
-// end leaves the bars on the screen if all went well.
-func (b *onloadBars) end(ok bool) {
-	b.total.Abort(!ok)
-	for _, d := range b.devices {
-		d.bar.Abort(!ok)
-	}
-	b.screen.Wait()
-}
-
 // command downloads, and tells what came of it, also if some objects are missing.
 func (g *onloadGet) command(cmd *cobra.Command) error {
 	res, err := g.run(cmd.Context(), cmd.ErrOrStderr())
 	switch {
-	case len(res.Objects) == 0 && err != nil:
+	case len(res.Objects) == 0 && err != nil && (!g.asJSON || len(res.Failed) == 0):
 	case g.asJSON:
 		err = errors.Join(err, printJSON(cmd.OutOrStdout(), res))
 	case !g.quiet:

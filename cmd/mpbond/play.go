@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -83,24 +84,28 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 		return portHint(err, "--listen")
 	}
 	defer l.Close()
-	devices, err := devicesFor(cmd.Context(), o.interfaces, find, cmd.ErrOrStderr())
+	devices, err := ownLines(o.interfaces)
 	if err != nil {
 		return err
 	}
-	cfg := playlist.Config{Devices: devices, Scheduler: scheduler, Log: slog.Default()}
+	notes := cmd.ErrOrStderr()
+	if o.quiet {
+		notes = io.Discard
+	}
+	var names []string
+	for _, d := range devices {
+		names = append(names, oneLine(d.Name))
+	}
+	fmt.Fprintf(notes, "players on this device: http_proxy=http://%s\nover %s; what is encrypted by %s alone\n", l.Addr(), strings.Join(names, ", "), names[0])
+	search := searchHelpers(cmd.Context(), find, len(devices) == 1, notes)
+	defer search.end()
+	cfg := playlist.Config{Devices: devices, Joins: search.found, Scheduler: scheduler, Log: slog.Default()}
 	if own, ok := devices[0].Transport.(*http.Transport); ok {
 		cfg.Dial = own.DialContext
 	}
 	p, err := playlist.New(cfg)
 	if err != nil {
 		return err
-	}
-	if !o.quiet {
-		var names []string
-		for _, d := range devices {
-			names = append(names, oneLine(d.Name))
-		}
-		cmd.PrintErrf("players on this device: http_proxy=http://%s\nover %s; what is encrypted by %s alone\n", l.Addr(), strings.Join(names, ", "), names[0])
 	}
 	r, err := p.Serve(cmd.Context(), l)
 	if err != nil {

@@ -195,7 +195,7 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 	if p.quiet || p.asJSON {
 		screen = io.Discard
 	}
-	devices, err := devicesFor(ctx, p.interfaces, p.find, notes)
+	devices, err := ownLines(p.interfaces)
 	if err != nil {
 		return res, err
 	}
@@ -203,9 +203,11 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 	if err != nil {
 		return res, err
 	}
-	bars := newOnloadBars(screen, devices)
-	r, err := upload.Send(ctx, upload.Config{Devices: devices, Target: p.target, Files: p.files, Scheduler: scheduler,
+	bars := newOnloadBars(screen)
+	search := searchHelpers(ctx, p.find, len(devices) == 1, bars.above(notes))
+	r, err := upload.Send(ctx, upload.Config{Devices: devices, Joins: search.found, Target: p.target, Files: p.files, Scheduler: scheduler,
 		Journal: journal, Known: known, UserAgent: "mpbond/" + version, Progress: bars.draw, Log: slog.Default()})
+	search.end()
 	bars.end(err == nil)
 	if known.Empty() {
 		_ = os.Remove(where) // while it is locked

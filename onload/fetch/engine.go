@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"mpbond/fault"
@@ -48,6 +50,7 @@ const (
 	warmed                    // a device has met the server
 	checked                   // an object is checked, and has its name
 	saved                     // an object's journal is written
+	compared                  // another device has told what an object is
 )
 
 type event struct {
@@ -57,6 +60,7 @@ type event struct {
 	object *object
 	answer answer
 	url    string
+	second second
 	err    error
 }
 
@@ -72,8 +76,9 @@ type engine struct {
 	devices  []*device
 	objects  []*object
 	jobs     map[onload.JobID]*job
-	open     int       // objects
-	begun    time.Time // of it all
+	liars    map[string]map[*device]error // who is given other objects, of which host
+	open     int                          // objects
+	begun    time.Time                    // of it all
 	lastByte time.Time
 	any      bool // something came
 	told     time.Time
@@ -83,9 +88,9 @@ type engine struct {
 func newEngine(ctx context.Context, cfg Config) *engine {
 	ctx, stop := context.WithCancelCause(ctx)
 	e := &engine{Config: cfg, ctx: ctx, stop: stop, events: make(chan event), board: onload.NewBoard(cfg.Scheduler, len(cfg.Devices)),
-		jobs: map[onload.JobID]*job{}, begun: time.Now(), lastByte: time.Now()}
-	for i, d := range cfg.Devices {
-		e.devices = append(e.devices, &device{Device: d, path: i, client: &http.Client{Transport: d.Transport, CheckRedirect: follow}})
+		jobs: map[onload.JobID]*job{}, liars: map[string]map[*device]error{}, begun: time.Now(), lastByte: time.Now()}
+	for _, d := range cfg.Devices {
+		e.know(d)
 	}
 	for i, o := range cfg.Objects {
 		one := &object{Object: o, index: i}
@@ -94,6 +99,26 @@ func newEngine(ctx context.Context, cfg Config) *engine {
 	}
 	e.open = len(e.objects)
 	return e
+}
+
+// know adds a device, which is down.
+func (e *engine) know(d Device) *device {
+	one := &device{Device: d, path: len(e.devices), client: &http.Client{Transport: d.Transport, CheckRedirect: follow}}
+	e.devices = append(e.devices, one)
+	return one
+}
+
+// join takes in a device that was found; not ok is that no more will be.
+func (e *engine) join(d Device, ok bool) {
+	if ok {
+		e.board.Join()
+		e.ready(e.know(d))
+		return
+	}
+	e.Joins = nil
+	for _, o := range e.objects {
+		e.judge(o)
+	}
 }
 
 // follow tells which redirects are followed: not from what is encrypted to what is not.
@@ -115,7 +140,7 @@ func (e *engine) run() (Result, error) {
 	for _, o := range e.objects {
 		if _, err := os.Stat(o.File + journalSuffix); err == nil {
 			if err := o.open(); err != nil {
-				return Result{}, err
+				return Result{}, explain(err)
 			}
 		}
 		if items := o.items(); len(items) > 0 {
@@ -124,7 +149,9 @@ func (e *engine) run() (Result, error) {
 			e.finished(o, o.part) // only its check is missing
 		}
 	}
-	e.warm()
+	for _, d := range e.devices {
+		e.ready(d)
+	}
 	tick := time.NewTicker(e.times.tick)
 	defer tick.Stop()
 	for e.open > 0 {
@@ -137,6 +164,8 @@ func (e *engine) run() (Result, error) {
 			return e.result(), context.Cause(e.ctx)
 		case ev := <-e.events:
 			e.handle(ev)
+		case d, ok := <-e.Joins:
+			e.join(d, ok)
 		case <-tick.C:
 			e.look(time.Now())
 		}
@@ -166,9 +195,12 @@ func (e *engine) close() {
 	for open := true; open; {
 		select {
 		case ev := <-e.events:
-			if ev.kind == ended {
+			switch ev.kind {
+			case ended:
 				e.count(ev.job)
 				e.putAway(ev.job)
+			case checked:
+				e.handle(ev)
 			}
 		case <-done:
 			open = false
@@ -178,6 +210,9 @@ func (e *engine) close() {
 		if o.part == nil || o.closed {
 			continue
 		}
+		if o.right != nil && o.right != o.part {
+			o.right.discard()
+		}
 		e.leave(o)
 	}
 	for _, d := range e.devices {
@@ -185,18 +220,19 @@ func (e *engine) close() {
 	}
 }
 
-// leave keeps what there is of an object if it can be gone on with, or is what an earlier
-// try has left of something else.
-func (e *engine) leave(o *object) {
-	if !o.part.old && (!e.worth(o) || o.part.save(o.is, o.have) != nil) {
-		o.part.discard()
-	}
-	o.part.f.Close()
-}
-
 // worth tells whether what there is of an object can be gone on with.
 func (e *engine) worth(o *object) bool {
 	return o.known && !o.whole && len(o.have) > 0 && (o.is.validator() != "" || o.SHA256 != nil)
+}
+
+// leave closes the part file of an object, for the next try if that is worth it. What an
+// older journal says is still true where no new one can be written.
+func (e *engine) leave(o *object) {
+	if o.part.old { // of another object, and still there
+	} else if !e.worth(o) || (o.dirty || o.saving) && o.part.save(o.is, o.have) != nil && !o.part.kept() {
+		o.part.discard()
+	}
+	o.part.f.Close()
 }
 
 // putAway removes the file of a job that fetched an object whole, and did not win.
@@ -206,32 +242,30 @@ func (e *engine) putAway(j *job) {
 	}
 }
 
-// warm has the devices that have nothing to do at first meet the server, so that their
-// connection, and their radio, is ready when the size is known.
-func (e *engine) warm() {
-	for i, d := range e.devices {
-		if i < len(e.objects) || e.objects[0].known {
-			e.board.Up(i)
-			continue
-		}
-		d.warming = true
-		e.running.Go(func() {
-			ctx, cancel := context.WithTimeout(e.ctx, warmTime)
-			defer cancel()
-			req, err := http.NewRequestWithContext(ctx, http.MethodHead, e.objects[0].URL, nil)
-			if err == nil {
-				(&job{agent: e.UserAgent}).header(req.Header)
-				var r *http.Response
-				if r, err = d.client.Do(req); err == nil {
-					r.Body.Close()
-				}
-			}
-			if ctx.Err() != nil {
-				err = nil // there are servers that do not know HEAD
-			}
-			e.tell(event{kind: warmed, device: d, err: err})
-		})
+// ready has a device begin. One that has nothing to do at first meets the server before,
+// so that its connection, and its radio, is ready when the size is known.
+func (e *engine) ready(d *device) {
+	if d.path < len(e.objects) || e.objects[0].known {
+		e.board.Up(d.path)
+		return
 	}
+	d.warming = true
+	e.running.Go(func() {
+		ctx, cancel := context.WithTimeout(e.ctx, warmTime)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodHead, e.objects[0].URL, nil)
+		if err == nil {
+			(&job{agent: e.UserAgent}).header(req.Header)
+			var r *http.Response
+			if r, err = d.client.Do(req); err == nil {
+				r.Body.Close()
+			}
+		}
+		if ctx.Err() != nil {
+			err = nil // there are servers that do not know HEAD
+		}
+		e.tell(event{kind: warmed, device: d, err: err})
+	})
 }
 
 // carryOut does what the board orders.
@@ -323,7 +357,7 @@ func (e *engine) look(now time.Time) {
 			failing++
 		}
 	}
-	if limit := e.lastByte.Add(e.times.patience); now.After(limit) || back.After(limit) || !e.any && failing == len(e.devices) {
+	if limit := e.lastByte.Add(e.times.patience); now.After(limit) || back.After(limit) || !e.any && failing == len(e.devices) && e.Joins == nil {
 		e.giveUp(back.Sub(now))
 		return
 	}
@@ -403,6 +437,9 @@ func (e *engine) report(now time.Time) {
 func (e *engine) result() Result {
 	r := Result{Devices: e.shares(time.Now()), Took: time.Since(e.begun)}
 	for _, o := range e.objects {
+		if o.err != nil {
+			r.Failed = append(r.Failed, Failed{o.URL, o.File, o.err.Error(), fault.KindOf(o.err)})
+		}
 		if !o.closed || o.err != nil {
 			continue
 		}
@@ -410,16 +447,26 @@ func (e *engine) result() Result {
 		if st, err := os.Stat(o.File); err == nil {
 			n = unit.Bytes(st.Size())
 		}
-		r.Objects = append(r.Objects, Got{o.URL, o.File, n, o.resumed, hex.EncodeToString(o.sum)})
+		r.Objects = append(r.Objects, Got{o.URL, o.File, n, o.resumed, hex.EncodeToString(o.sum), o.unchecked})
 	}
 	return r
 }
 
-// explain gives errors of networks a kind.
+const makeRoom = "make room: what is there is kept, and the same command goes on"
+
+// explain gives errors of networks and disks a kind.
 func explain(err error) error {
 	var op net.Error
+	var path *fs.PathError
+	var link *os.LinkError
 	switch {
 	case fault.KindOf(err) != fault.Other, errors.Is(err, context.Canceled):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fault.New(fault.Limit, err, makeRoom)
+	case errors.Is(err, fs.ErrPermission) && errors.As(err, &path):
+		return fault.New(fault.Permission, err, "name a file that may be written with --output")
+	case errors.As(err, &path), errors.As(err, &link):
+		return fault.New(fault.Usage, err, "name another file, where one can be, with --output")
 	case errors.As(err, &op) && op.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		return fault.New(fault.Timeout, err, "what is there is kept: the same command goes on")
 	case errors.As(err, &op), errors.Is(err, io.EOF):

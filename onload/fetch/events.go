@@ -24,12 +24,18 @@ func (e *engine) handle(ev event) {
 		}
 	case checked:
 		o := ev.object
+		o.verifying = false
 		if ev.err != nil {
 			e.fail(o, ev.err)
 			return
 		}
 		o.closed = true
 		e.open--
+		e.reopen(o)
+	case compared:
+		if o := ev.second.object; o.checking { // else it was begun anew meanwhile
+			e.compared(ev.second)
+		}
 	case saved:
 		ev.object.saving = false
 		if ev.err != nil {
@@ -150,6 +156,7 @@ func (e *engine) brought(j *job) {
 	}
 	if o.whole {
 		j.device.wasted -= j.counted // counted so as long as another one could win
+		o.carried[j.device] += j.counted
 		e.finished(o, j.part)
 	} else if len(o.have.Missing(o.is.Size)) == 0 {
 		e.finished(o, o.part)
@@ -173,6 +180,16 @@ func (e *engine) check(o *object) {
 	if o.right != o.part && o.part != nil {
 		o.part.discard()
 	}
+	if o.host() != "" && o.alone(e.own()) {
+		e.ask(o)
+	} else {
+		e.verify(o)
+	}
+}
+
+// verify compares what is there with what was promised, and gives it its name.
+func (e *engine) verify(o *object) {
+	o.verifying = true
 	e.running.Go(func() { e.tell(event{kind: checked, object: o, err: o.check(&e.Config)}) })
 }
 
@@ -193,6 +210,9 @@ func (e *engine) refused(j *job, no *refusal) {
 		if no.verdict != again {
 			return
 		}
+	}
+	if no.verdict == other && e.dispute(o, d, no.err) {
+		return
 	}
 	switch no.verdict {
 	case again:
@@ -238,14 +258,14 @@ func (e *engine) bar(o *object, d *device, err error) {
 }
 
 // judge gives an object up that no device can have. One that does not work now is not
-// waited for unless there is something to complete.
+// waited for unless there is something to complete, or others are left out as liars.
 func (e *engine) judge(o *object) {
-	if len(o.bars) == 0 || o.closed || o.right != nil {
+	if len(o.bars) == 0 || o.closed || o.right != nil || e.Joins != nil {
 		return
 	}
 	var err error
 	for _, d := range e.devices {
-		if o.bars[d] == nil && (d.down == nil || len(o.have) > 0 && (len(o.differ) == 0 || d.path == 0)) {
+		if o.bars[d] == nil && (d.down == nil || len(e.liars[o.host()]) > 0 || len(o.have) > 0 && (len(o.differ) == 0 || d.path == 0)) {
 			return
 		}
 		if err == nil {
@@ -266,14 +286,7 @@ func (e *engine) again(o *object, whole bool, why error) {
 		e.fail(o, why)
 		return
 	}
-	whole = whole || o.restarts == mostRestarts // in one go it is of one version
-	e.board.Drop(o.index)
-	e.carryOutDrops(o)
-	if err := o.anew(whole); err != nil {
-		e.fail(o, err)
-		return
-	}
-	e.board.Add(o.items()...)
+	e.anew(o, whole || o.restarts == mostRestarts) // in one go it is of one version
 }
 
 // carryOutDrops ends the jobs of an object that the board has forgotten.

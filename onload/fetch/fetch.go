@@ -9,6 +9,7 @@
 //	object.go   one object: what it is known to be, and what is to be done with an answer
 //	job.go      one request
 //	answer.go   what an answer says, and whether it may be believed
+//	second.go   what another device is told of what a helper alone has brought
 //	digest.go   Content-Digest and Repr-Digest
 //	part.go     the file that is not whole yet, and its journal
 //
@@ -51,6 +52,9 @@ type Object struct {
 // Config is what Get needs.
 type Config struct {
 	Devices []Device // at least one, this device's own line first
+	// Joins, if not nil, brings devices that are found later, and is closed when no more
+	// will be: until then nothing is given up because no device can have it.
+	Joins   <-chan Device
 	Objects []Object
 	// Scheduler is one that no other Get uses; nil is the default.
 	Scheduler onload.Scheduler
@@ -58,7 +62,10 @@ type Config struct {
 	Mode      fs.FileMode // of the files
 	// Progress, if not nil, is called now and then, by one goroutine.
 	Progress func(Progress)
-	Log      *slog.Logger
+	// Whole, if not nil, is called of each object that is whole and right, just before it
+	// gets its name, by several goroutines.
+	Whole func(Got)
+	Log   *slog.Logger
 
 	times times // for tests
 }
@@ -104,11 +111,23 @@ type Got struct {
 	Bytes   unit.Bytes `json:"bytes"`
 	Resumed unit.Bytes `json:"resumed"` // of these, there from an earlier try
 	SHA256  string     `json:"sha256"`
+	// Unchecked is the device over which alone it came, and which nobody could be asked
+	// about; "" is that all is well.
+	Unchecked string `json:"unchecked,omitempty"`
+}
+
+// Failed is an object that is not there.
+type Failed struct {
+	URL   string     `json:"url"`
+	File  string     `json:"file"`
+	Error string     `json:"error"`
+	Kind  fault.Kind `json:"kind"`
 }
 
 // Result is what came of it.
 type Result struct {
 	Objects []Got
+	Failed  []Failed
 	Devices []Share
 	Took    time.Duration
 }

@@ -3,6 +3,7 @@ package fetch
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"mpbond/fault"
 	"mpbond/onload"
 	"mpbond/unit"
+	"mpbond/userfile"
 )
 
 // mostRestarts bounds how often an object may change while it is fetched.
@@ -33,6 +35,7 @@ type object struct {
 
 	resumed  unit.Bytes
 	carried  map[*device]unit.Bytes // of have
+	seen     map[*device]bool       // who was told of this version
 	differ   map[*device]version    // who sees another version, and which
 	final    map[*device]string     // where redirects led
 	bars     map[*device]error      // who cannot have it, and why
@@ -40,17 +43,20 @@ type object struct {
 	restarts int
 	broken   int // tries to fetch it whole
 
-	jobs     int   // that run
-	right    *part // is whole, and will be checked when no job runs
-	checking bool  // is being checked
-	closed   bool  // done or failed
-	err      error
-	sum      []byte
+	jobs      int   // that run
+	right     *part // is whole, and will be checked when no job runs
+	checking  bool  // is being checked
+	verifying bool  // and gets its name
+	closed    bool  // done or failed
+	err       error
+	sum       []byte
 
 	saved  time.Time
 	saving bool
 	dirty  bool
 	most   unit.Bytes // what a job has of the whole
+
+	unchecked string // the only device that was told of it
 }
 
 // open takes up what an earlier try has left.
@@ -96,6 +102,7 @@ func (o *object) meet(d *device, w wanted, a answer) (*part, *refusal) {
 		}
 		o.is, o.known, o.whole = a.version, true, !a.part || !named
 	}
+	o.seen[d] = true
 	if o.is.Repr.name == "" {
 		o.is.Repr = a.Repr
 	}
@@ -106,12 +113,30 @@ func (o *object) meet(d *device, w wanted, a answer) (*part, *refusal) {
 	if err != nil {
 		return nil, &refusal{verdict: barred, err: diskError{err}}
 	}
+	if no := p.room(o.is.Size); no != nil {
+		p.discard()
+		return nil, no
+	}
 	return p, nil
+}
+
+// room tells whether there is some for as much, before it is fetched.
+func (p *part) room(size unit.Bytes) *refusal {
+	need := size - unit.Bytes(userfile.Taken(p.f))
+	free, ok := userfile.Free(p.f)
+	if !ok || unit.Bytes(free) >= need {
+		return nil
+	}
+	err := fmt.Errorf("%s needs %v, and %v are free", p.name, need, unit.Bytes(free))
+	return &refusal{verdict: barred, err: diskError{fault.New(fault.Limit, err, makeRoom)}}
 }
 
 // grow makes the part file as long as the object. From now on what an earlier try has
 // left of something else is not there any more, and its journal must not say so.
 func (p *part) grow(size unit.Bytes) *refusal {
+	if no := p.room(size); no != nil {
+		return no
+	}
 	var err error
 	if p.old {
 		p.old, err = false, os.Remove(p.name+journalSuffix)
@@ -132,6 +157,9 @@ func (o *object) anew(whole bool) error {
 	}
 	o.is, o.known, o.whole, o.have, o.resumed, o.noRange, o.most = version{}, false, whole, nil, 0, false, 0
 	o.forget()
+	if o.part == nil {
+		return nil
+	}
 	p, err := o.part.anew()
 	if err == nil {
 		o.part = p
@@ -141,7 +169,7 @@ func (o *object) anew(whole bool) error {
 
 // forget clears what is known of the devices.
 func (o *object) forget() {
-	o.carried, o.differ = map[*device]unit.Bytes{}, map[*device]version{}
+	o.carried, o.differ, o.seen = map[*device]unit.Bytes{}, map[*device]version{}, map[*device]bool{}
 	o.final, o.bars = map[*device]string{}, map[*device]error{}
 }
 
@@ -202,6 +230,9 @@ func (o *object) check(cfg *Config) error {
 	if err != nil {
 		p.discard()
 		return err
+	}
+	if cfg.Whole != nil {
+		cfg.Whole(Got{o.URL, o.File, unit.Bytes(st.Size()), o.resumed, hex.EncodeToString(o.sum), o.unchecked})
 	}
 	return p.finish(cfg.Mode, o.Keep)
 }

@@ -174,6 +174,12 @@ func (p *part) save(v version, have onload.Spans) error {
 	return err
 }
 
+// kept tells whether there is a journal of it.
+func (p *part) kept() bool {
+	_, err := os.Lstat(p.name + journalSuffix)
+	return err == nil && !p.temp
+}
+
 // anew removes the part file, and makes another one: jobs may still write to this one.
 func (p *part) anew() (*part, error) {
 	p.discard()

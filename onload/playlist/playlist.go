@@ -38,6 +38,8 @@ import (
 // Config is what a Proxy needs.
 type Config struct {
 	Devices []fetch.Device // at least one, this device's own line first
+	// Joins, if not nil, brings devices that are found later.
+	Joins <-chan fetch.Device
 	// Dial connects by the own line, for what is encrypted.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Scheduler is one that nobody else uses; nil is the default.
@@ -113,13 +115,26 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	p := &Proxy{Config: cfg, begun: time.Now(), board: onload.NewBoard(cfg.Scheduler, len(cfg.Devices)), jobs: map[onload.JobID]*job{},
 		playing: map[string]*reel{}, groups: map[string]string{}, shelf: map[key]*segment{}, byObject: map[int]*segment{}}
-	for i, d := range cfg.Devices {
-		p.lines = append(p.lines, &line{Device: d, path: i, client: &http.Client{Transport: d.Transport, CheckRedirect: stay}})
-		p.board.Up(i)
+	for _, d := range cfg.Devices {
+		p.know(d)
 	}
 	p.forward = &httputil.ReverseProxy{Rewrite: rewrite, Transport: cfg.Devices[0].Transport, FlushInterval: -1, ModifyResponse: p.look,
 		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug), ErrorHandler: p.unreachable}
 	return p, nil
+}
+
+// know adds a device, which has its path on the board.
+func (p *Proxy) know(d fetch.Device) {
+	p.lines = append(p.lines, &line{Device: d, path: len(p.lines), client: &http.Client{Transport: d.Transport, CheckRedirect: stay}})
+	p.board.Up(len(p.lines) - 1)
+}
+
+// join takes in a device that was found.
+func (p *Proxy) join(d fetch.Device) {
+	p.mu.Lock()
+	defer p.settle()
+	p.board.Join()
+	p.know(d)
 }
 
 // stay follows no redirect.
@@ -151,6 +166,21 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) (Result, error) {
 			}
 		}
 	})
+	if p.Joins != nil {
+		p.running.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case d, ok := <-p.Joins:
+					if !ok {
+						return
+					}
+					p.join(d)
+				}
+			}
+		})
+	}
 	err := s.Serve(l)
 	stop()
 	p.mu.Lock()

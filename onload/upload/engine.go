@@ -121,10 +121,8 @@ func newEngine(ctx context.Context, cfg Config) (*engine, error) {
 	default:
 		return nil, fault.New(fault.Usage, fmt.Errorf("no method is called %q", cfg.Target.Method), "")
 	}
-	for i, d := range cfg.Devices {
-		client := &http.Client{Transport: d.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-		e.devices = append(e.devices, &device{Device: d, path: i, client: client})
-		e.board.Up(i)
+	for _, d := range cfg.Devices {
+		e.know(d)
 	}
 	for i, f := range cfg.Files {
 		one, err := newFile(f, cfg.Target, i)
@@ -136,6 +134,26 @@ func newEngine(ctx context.Context, cfg Config) (*engine, error) {
 	}
 	e.ctx, e.stop = context.WithCancelCause(ctx)
 	return e, nil
+}
+
+// know adds a device, which has its path on the board.
+func (e *engine) know(d Device) {
+	client := &http.Client{Transport: d.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	e.devices = append(e.devices, &device{Device: d, path: len(e.devices), client: client})
+	e.board.Up(len(e.devices) - 1)
+}
+
+// join takes in a device that was found; not ok is that no more will be.
+func (e *engine) join(d Device, ok bool) {
+	if ok {
+		e.board.Join()
+		e.know(d)
+		return
+	}
+	e.Joins = nil
+	for _, f := range e.files {
+		e.judge(f)
+	}
 }
 
 // tell gives an event to the loop, which takes all until no goroutine is left.
@@ -164,6 +182,8 @@ func (e *engine) loop() error {
 			return context.Cause(e.ctx)
 		case ev := <-e.events:
 			e.handle(ev)
+		case d, ok := <-e.Joins:
+			e.join(d, ok)
 		case <-tick.C:
 			e.look(time.Now())
 		}

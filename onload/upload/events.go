@@ -168,9 +168,7 @@ func (e *engine) refused(f *file, d *device, got unit.Bytes, err error) {
 	case barred:
 		f.bars[d] = no.err
 		e.board.Bar(d.path, f.index, time.Now())
-		if len(f.bars) == len(e.devices) {
-			e.fail(f, no.err, true)
-		}
+		e.judge(f)
 	case final:
 		if fault.Is(no.err, fault.Exists) {
 			f.lost = false // it has another one
@@ -178,6 +176,16 @@ func (e *engine) refused(f *file, d *device, got unit.Bytes, err error) {
 		e.fail(f, no.err, true)
 	case anew:
 		e.again(f, no.err)
+	}
+}
+
+// judge gives up what no device may send, when no more will come.
+func (e *engine) judge(f *file) {
+	if e.Joins != nil || len(f.bars) < len(e.devices) {
+		return
+	}
+	for _, d := range e.devices {
+		e.fail(f, f.bars[d], true)
 	}
 }
 
@@ -297,7 +305,7 @@ func (e *engine) look(now time.Time) {
 			limit = e.moved.Add(e.times.patience + e.times.join)
 		}
 	}
-	if now.After(limit) || back.After(limit) || !e.heard.Load() && unheard == len(e.devices) {
+	if now.After(limit) || back.After(limit) || !e.heard.Load() && unheard == len(e.devices) && e.Joins == nil {
 		e.giveUp()
 		return
 	}

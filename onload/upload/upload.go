@@ -82,8 +82,11 @@ type Target struct {
 // Config is what Send needs.
 type Config struct {
 	Devices []Device // at least one, this device's own line first
-	Target  Target
-	Files   []File
+	// Joins, if not nil, brings devices that are found later, and is closed when no more
+	// will be.
+	Joins  <-chan Device
+	Target Target
+	Files  []File
 	// Scheduler is one of its own; nil is the default.
 	Scheduler onload.Scheduler
 	// Journal keeps what is confirmed, or is nil: then nothing is left at the server of

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload/fetch"
+	"mpbond/store"
+	"mpbond/unit"
+)
+
+// doneFile is a line of a journal: a file that a download of several has brought.
+type doneFile struct {
+	URL    string `json:"url"`
+	File   string `json:"file"`
+	SHA256 string `json:"sha256"`
+}
+
+// doneFiles is what an earlier run of the same command has brought, and a journal of what
+// this one brings. Of one URL there is none: its file is there, or not.
+type doneFiles struct {
+	left   []fetch.Object
+	there  []fetch.Got
+	failed []fetch.Failed
+	err    error // that of failed
+	over   bool  // all is there: nothing need be known any more
+
+	mu      sync.Mutex
+	journal *store.Journal // nil: none
+	where   string
+}
+
+// openDone tells what is left of the command.
+func (g *onloadGet) openDone() (*doneFiles, error) {
+	d := &doneFiles{left: g.objects}
+	if len(g.objects) < 2 {
+		return d, nil
+	}
+	dir, err := filepath.Abs(filepath.Dir(g.objects[0].File))
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte(dir + "\n" + strings.Join(g.urls, "\n")))
+	if d.where, err = inHome(fmt.Sprintf("get-%x.jsonl", sum[:8])); err != nil {
+		return nil, err
+	}
+	known := map[string]doneFile{}
+	var damage error
+	d.journal, damage, err = store.Open(d.where, time.Second, func(line []byte) error {
+		var f doneFile
+		err := json.Unmarshal(line, &f)
+		known[f.File] = f
+		return err
+	})
+	if fault.Is(err, fault.AlreadyRunning) {
+		return nil, fault.New(fault.AlreadyRunning, errors.New("another mpbond fetches the same files"), "wait until it is done")
+	}
+	if err = errors.Join(err, damage); err != nil {
+		slog.Warn("what an earlier run has brought is not all known", "err", err)
+	}
+	d.left = nil
+	for _, o := range g.objects {
+		d.sort(o, known[o.File])
+	}
+	return d, nil
+}
+
+// sort tells of an object whether it is there already.
+func (d *doneFiles) sort(o fetch.Object, known doneFile) {
+	f, err := os.Open(o.File)
+	if err != nil {
+		d.left = append(d.left, o)
+		return
+	}
+	defer f.Close()
+	sum := sha256.New()
+	n, err := io.Copy(sum, f)
+	if got := fmt.Sprintf("%x", sum.Sum(nil)); err == nil && known.URL == o.URL && known.SHA256 == got {
+		d.there = append(d.there, fetch.Got{URL: o.URL, File: o.File, Bytes: unit.Bytes(n), Resumed: unit.Bytes(n), SHA256: got})
+		return
+	}
+	err = fault.New(fault.Exists, fmt.Errorf("%s is already there", oneLine(o.File)), "move it away, or have another directory with --output")
+	d.failed = append(d.failed, fetch.Failed{URL: o.URL, File: o.File, Error: err.Error(), Kind: fault.Exists})
+	d.err = errors.Join(d.err, err)
+}
+
+// note writes that a file is whole.
+func (d *doneFiles) note(o fetch.Got) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.journal == nil {
+		return
+	}
+	if err := d.journal.Append(doneFile{o.URL, o.File, o.SHA256}); err != nil {
+		slog.Warn("it cannot be kept that a file is done", "file", o.File, "err", err)
+	}
+}
+
+// with adds what was there before.
+func (d *doneFiles) with(r fetch.Result) fetch.Result {
+	r.Objects = append(d.there, r.Objects...)
+	r.Failed = append(d.failed, r.Failed...)
+	return r
+}
+
+// close ends it, and tells what was in the way.
+func (d *doneFiles) close() error {
+	if d.journal != nil {
+		if d.over {
+			_ = os.Remove(d.where) // while it is locked
+		}
+		_ = d.journal.Close() // at worst a file is in the way the next time
+	}
+	return d.err
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+
+	"mpbond/onload/fetch"
+	"mpbond/unit"
+)
+
+// helperSearch looks for helpers while items go over the own lines already.
+type helperSearch struct {
+	found <-chan fetch.Device // closed when there are no more
+	stop  context.CancelFunc
+	over  sync.WaitGroup
+}
+
+// searchHelpers begins it. What comes of it is told to notes; alone tells that there is
+// one own line only.
+func searchHelpers(ctx context.Context, find func(context.Context) ([]fetch.Device, error), alone bool, notes io.Writer) *helperSearch {
+	ctx, stop := context.WithCancel(ctx)
+	found := make(chan fetch.Device)
+	s := &helperSearch{found: found, stop: stop}
+	s.over.Go(func() {
+		defer close(found)
+		list, err := find(ctx)
+		var names []string
+		for _, d := range list {
+			names = append(names, oneLine(d.Name))
+		}
+		switch {
+		case ctx.Err() != nil: // all is done without them
+		case err != nil:
+			fmt.Fprintf(notes, "helpers cannot be found: %s\n", oneLine(err.Error()))
+		case len(list) > 0:
+			fmt.Fprintf(notes, "over %s too\n", strings.Join(names, ", "))
+		case alone:
+			fmt.Fprintln(notes, "no helper is found: over this device's own line alone")
+		}
+		for _, d := range list {
+			select {
+			case found <- d:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return s
+}
+
+// end gives it up.
+func (s *helperSearch) end() {
+	s.stop()
+	s.over.Wait()
+}
+
+// onloadBars draws a bar for all, and one for each device.
+type onloadBars struct {
+	screen  *mpb.Progress
+	total   *mpb.Bar
+	devices []*deviceBar
+	begun   time.Time
+	drawn   bool
+}
+
+func newOnloadBars(to io.Writer) *onloadBars {
+	b := &onloadBars{screen: newScreen(to), begun: time.Now(), drawn: isTerminal(to)}
+	b.total = newBar(b.screen, -1, "total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(b.begun)).String() })
+	return b
+}
+
+// above is where lines go that the bars must not tear.
+func (b *onloadBars) above(w io.Writer) io.Writer {
+	if b.drawn && w != io.Discard {
+		return b.screen
+	}
+	return w
+}
+
+func (b *onloadBars) draw(p fetch.Progress) {
+	b.total.SetTotal(max(0, int64(p.Size)), false)
+	b.total.SetCurrent(int64(p.Bytes))
+	for i, d := range p.Devices {
+		if i == len(b.devices) {
+			one := &deviceBar{}
+			one.note.Store(new(string))
+			one.bar = newBar(b.screen, -1, d.Device, func(unit.Bytes) string { return *one.note.Load() })
+			b.devices = append(b.devices, one)
+		}
+		note := d.Rate.String()
+		if d.Down != nil {
+			note = oneLine(d.Down.Error())
+			note = note[:min(len(note), 60)]
+		}
+		b.devices[i].note.Store(&note)
+		b.devices[i].bar.SetTotal(max(0, int64(p.Size)), false)
+		b.devices[i].bar.SetCurrent(int64(d.Bytes))
+	}
+}
+
+// end leaves the bars on the screen if all went well.
+func (b *onloadBars) end(ok bool) {
+	b.total.Abort(!ok)
+	for _, d := range b.devices {
+		d.bar.Abort(!ok)
+	}
+	b.screen.Wait()
+}

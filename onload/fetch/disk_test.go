@@ -1,0 +1,89 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/onload"
+)
+
+// TestNoRoom: what there is no room for is not begun.
+func TestNoRoom(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		for _, ranges := range []bool{true, false} {
+			o := &origin{data: random(1000, 30), etag: `"v1"`}
+			o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+				if ranges {
+					w.Header().Set("ETag", o.etag)
+					w.Header().Set("Content-Range", fmt.Sprintf("bytes 0-%d/%d", 1<<50-1, 1<<50))
+				}
+				w.Header().Set("Content-Length", fmt.Sprint(1<<50))
+				status := http.StatusOK
+				if ranges {
+					status = http.StatusPartialContent
+				}
+				w.WriteHeader(status)
+				pieces(w, o.data, 100, time.Millisecond)
+				return true
+			}
+			_, file, err := get(t, serve(t, o), devices(lines(t, 1, 0)...), nil)
+			if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "are free") || !strings.Contains(fault.HintOf(err), "room") {
+				t.Errorf("%v: %v, %s", ranges, err, fault.HintOf(err))
+			}
+			alone(t, file)
+		}
+	})
+}
+
+// TestDiskErrors: those of the disk are not taken for those of the network.
+func TestDiskErrors(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		for errno, kind := range map[syscall.Errno]fault.Kind{syscall.ENOSPC: fault.Limit, syscall.ENOENT: fault.Usage, syscall.ENAMETOOLONG: fault.Usage,
+			syscall.EACCES: fault.Permission, syscall.ENOTDIR: fault.Usage} {
+			err := explain(diskError{&fs.PathError{Op: "write", Path: "x", Err: errno}})
+			if !fault.Is(err, kind) || fault.HintOf(err) == "" {
+				t.Errorf("%v is of the kind %s", err, fault.KindOf(err))
+			}
+		}
+		_, _, err := get(t, serve(t, &origin{data: random(100, 31), etag: `"v1"`}), devices(lines(t, 1, 0)...), func(c *Config) {
+			c.Objects[0].File += "/no/such"
+		})
+		if !fault.Is(err, fault.Usage) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestKeptPart: where no journal can be written any more, what an older one says stays.
+func TestKeptPart(t *testing.T) {
+	for _, older := range []bool{true, false} {
+		o := &object{Object: Object{URL: "http://x/y", File: filepath.Join(t.TempDir(), "y")}}
+		if err := o.open(); err != nil {
+			t.Fatal(err)
+		}
+		o.is, o.known, o.have = version{Size: 100, ETag: `"v1"`}, true, onload.Spans{}.Add(0, 50)
+		if err := o.part.f.Truncate(100); err != nil {
+			t.Fatal(err)
+		}
+		if older {
+			if err := o.part.save(o.is, o.have); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o.dirty = true
+		o.part.f.Close() // so that nothing can be written
+		(&engine{}).leave(o)
+		if _, err := os.Stat(o.File + partSuffix); older != (err == nil) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%v: %v", older, err)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package fetch
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+// TestJoins: what is wanted is begun at once; who is found later takes part; and nothing is
+// given up before nobody can be found any more.
+func TestJoins(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		o := &origin{data: random(size, 40), etag: `"v1"`}
+		var once sync.Once
+		found := make(chan Device)
+		late := Device{"late", newLine(t, 1, 40*unit.Mbps)}
+		r, file, err := get(t, serve(t, o), devices(newLine(t, 0, 16*unit.Mbps)), func(c *Config) {
+			c.Joins = found
+			c.Progress = func(p Progress) {
+				if p.Bytes > 0 {
+					once.Do(func() {
+						go func() {
+							found <- late
+							close(found)
+						}()
+					})
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, file, o.data)
+		if len(r.Devices) != 2 || r.Devices[1].Bytes < size/4 {
+			t.Errorf("%+v", r.Devices)
+		}
+
+		o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
+			if device == 0 {
+				w.WriteHeader(http.StatusForbidden)
+			}
+			return device == 0
+		}
+		for _, comes := range []bool{true, false} {
+			found := make(chan Device)
+			_, file, err := get(t, serve(t, o), devices(newLine(t, 0, 0)), func(c *Config) {
+				c.Joins = found
+				c.Progress = func(p Progress) {
+					if len(p.Devices) == 1 && found != nil {
+						go func(to chan Device) {
+							if comes {
+								to <- late
+							}
+							close(to)
+						}(found)
+						found = nil
+					}
+				}
+			})
+			switch {
+			case comes && err != nil:
+				t.Error(err)
+			case comes:
+				same(t, file, o.data)
+			case err == nil || fault.Is(err, fault.Timeout):
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,142 @@
+package fetch
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/unit"
+)
+
+const portal = "<html>please log in</html>"
+
+// behindPortal is a server that device 2 never sees: it gets a page, whatever it asks.
+func behindPortal(o *origin) *origin {
+	o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
+		if device == 2 {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, portal)
+		}
+		return device == 2
+	}
+	return o
+}
+
+// several fetches n objects of a server, and tells which are right.
+func several(t *testing.T, url string, n int, dev []Device, change func(*Config)) (r Result, right int) {
+	t.Helper()
+	dir := t.TempDir()
+	r, _, err := get(t, url, dev, func(c *Config) {
+		c.Objects = nil
+		for i := range n {
+			c.Objects = append(c.Objects, Object{URL: fmt.Sprintf("%s/%d.jpg", url, i), File: filepath.Join(dir, fmt.Sprint(i)), Keep: true})
+		}
+		if change != nil {
+			change(c)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range r.Objects {
+		if got, err := os.ReadFile(o.File); err == nil && !bytes.Equal(got, []byte(portal)) {
+			right++
+		}
+	}
+	if list, _ := os.ReadDir(dir); len(list) != n {
+		t.Errorf("%d files", len(list))
+	}
+	return r, right
+}
+
+// TestPortal: of a helper that is given a page instead of each file nothing is taken, also
+// not of those files that it alone has asked for.
+func TestPortal(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		url := serve(t, behindPortal(&origin{data: random(100_000, 20), etag: `"v1"`}))
+		dev := devices(newLine(t, 0, 8*unit.Mbps), newLine(t, 1, 8*unit.Mbps), newLine(t, 2, 0))
+		r, right := several(t, url, 9, dev, nil)
+		if right != 9 {
+			t.Errorf("%d of 9 are right", right)
+		}
+		for _, o := range r.Objects {
+			if o.Unchecked != "" || o.Bytes != 100_000 {
+				t.Errorf("%+v", o)
+			}
+		}
+		if d := r.Devices[2]; d.Bytes != d.Wasted || d.Bytes > 9*unit.Bytes(len(portal)) {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// TestUnchecked: where nobody can be asked, it is told; and when somebody can, what was
+// taken is fetched again.
+func TestUnchecked(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		o := &origin{data: random(100_000, 21), etag: `"v1"`}
+		url := serve(t, o)
+		own, helper := newLine(t, 0, 0), newLine(t, 1, 0)
+		own.down(true)
+		r, right := several(t, url, 3, devices(own, helper), nil)
+		if right != 3 {
+			t.Errorf("%d of 3 are right", right)
+		}
+		for _, o := range r.Objects {
+			if o.Unchecked != "device1" {
+				t.Errorf("%+v", o)
+			}
+		}
+
+		o = behindPortal(&origin{data: random(100_000, 21), etag: `"v1"`})
+		o.data = random(2_000_000, 22)
+		url = serve(t, o)
+		unused := newLine(t, 1, 0)
+		unused.down(true)
+		told := false
+		r, right = several(t, url, 9, devices(own, unused, newLine(t, 2, 0)), func(c *Config) {
+			o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
+				if device != 2 {
+					return false
+				}
+				if strings.HasSuffix(r.URL.Path, "/8.jpg") {
+					own.down(false)
+					told = true
+				}
+				w.Header().Set("Content-Type", "text/html")
+				_, _ = io.WriteString(w, portal)
+				return true
+			}
+		})
+		if right != 9 || !told {
+			t.Errorf("%d of 9 are right", right)
+		}
+		for _, o := range r.Objects {
+			if o.Unchecked != "" {
+				t.Errorf("%+v", o)
+			}
+		}
+	})
+}
+
+// TestOwnWord: what the own line knows not to be there is not taken of a helper.
+func TestOwnWord(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		o := &origin{data: random(100, 23), etag: `"v1"`}
+		o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
+			if device == 0 {
+				http.NotFound(w, r)
+			}
+			return device == 0
+		}
+		_, file, err := get(t, serve(t, o), devices(lines(t, 2, 0)...), nil)
+		if _, gone := os.Stat(file); err == nil || gone == nil || !strings.Contains(err.Error(), "404") {
+			t.Errorf("%v, %v", err, gone)
+		}
+	})
+}
