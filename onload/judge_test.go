@@ -96,3 +96,35 @@ func TestLatency(t *testing.T) {
 		b.Finish(o[0].Job.ID, at(now))
 	}
 }
+
+// TestLeastTimeBlind: an item whose size nobody knows yet counts as the mean of those that
+// came; else all that wait would go to whoever has least under way.
+func TestLeastTimeBlind(t *testing.T) {
+	var list []onload.Item
+	for i := range 8 {
+		list = append(list, onload.Item{Object: i, To: onload.Unknown})
+	}
+	b := board(t, "min", 2, list...)
+	first := orders(b, at(0))
+	for _, o := range first {
+		b.Learn(o.Job.ID, 1000, false)
+	}
+	b.Finish(first[1].Job.ID, at(1))
+	second := orders(b, at(1))
+	expect(t, second, "start p1 2:0--1")
+	b.Learn(second[0].Job.ID, 1000, false)
+	b.Finish(first[0].Job.ID, at(1.1)) // now both are known, and path 1 has 1000 bytes under way
+	shares, now := map[int]int{}, 1.1
+	under := append(second, orders(b, at(now))...)
+	for ; len(under) > 0; now++ {
+		for _, o := range under {
+			b.Learn(o.Job.ID, 1000, false)
+			b.Finish(o.Job.ID, at(now+1))
+			shares[o.Job.Path]++
+		}
+		under = orders(b, at(now+1))
+	}
+	if shares[0] != 3 || shares[1] != 3 {
+		t.Errorf("of six items the paths had %v", shares)
+	}
+}

@@ -61,10 +61,13 @@ const newest = 0.75
 // leastTime is 3GOL's MIN: the first N items go round; each further one goes to the
 // queue of the path that would have it soonest by (queued + size) / rate, and stays
 // there. Queued is whatever is known, in order, as soon as each path has a rate; until
-// then one item at a time, to those that have.
+// then one item at a time, to those that have. An item of which nobody knows the size
+// counts as the mean of those that came.
 type leastTime struct {
 	rates []float64   // bytes a second
 	queue map[int]int // index of an item to its path
+	came  int         // items
+	bytes unit.Bytes  // of these
 }
 
 func (*leastTime) Name() string { return "min" }
@@ -73,6 +76,7 @@ func (m *leastTime) Delivered(path int, n unit.Bytes, took time.Duration) {
 	if took <= 0 {
 		return
 	}
+	m.came, m.bytes = m.came+1, m.bytes+n
 	m.rates = append(m.rates, make([]float64, max(0, path+1-len(m.rates)))...)
 	sample := float64(n) / took.Seconds()
 	if old := m.rates[path]; old > 0 {
@@ -123,11 +127,11 @@ func (m *leastTime) soonest(v *View, item Item, idle int) int {
 	}
 	queued := make([]unit.Bytes, len(v.Paths))
 	for _, j := range v.Running {
-		queued[j.Path] += max(1, j.Left())
+		queued[j.Path] += m.size(j.Left())
 	}
 	for _, w := range v.Waiting {
 		if at, ok := m.queue[w.Index]; ok {
-			queued[at] += max(1, w.Size())
+			queued[at] += m.size(w.Size())
 		}
 	}
 	best, soonest := idle, 0.0
@@ -135,11 +139,19 @@ func (m *leastTime) soonest(v *View, item Item, idle int) int {
 		if !of.Up || m.rates[p] == 0 {
 			continue
 		}
-		if t := float64(queued[p]+max(1, item.Size())) / m.rates[p]; soonest == 0 || t < soonest {
+		if t := float64(queued[p]+m.size(item.Size())) / m.rates[p]; soonest == 0 || t < soonest {
 			best, soonest = p, t
 		}
 	}
 	return best
+}
+
+// size is what an item counts of which so much is left: below 0, nobody knows.
+func (m *leastTime) size(left unit.Bytes) unit.Bytes {
+	if left < 0 && m.came > 0 {
+		return m.bytes / unit.Bytes(m.came)
+	}
+	return max(1, left)
 }
 
 // workQueue is COMBINE's: an idle path takes the next chunk.
