@@ -69,11 +69,11 @@ func g1(radio.Set) Row {
 					c := Cell{Name: fmt.Sprintf("%d kbit/s, %s", kbps, where), Stride: g1Stride, Virtual: true, Reps: g1Reps, Quick: 1,
 						Schemes: []string{onloads, onloadGRD, onloadRR, onloadMIN, onloadQueue},
 						Items:   func(seed uint64, _ int) []unit.Bytes { return g1Video(seed, kbps) }}
-					r.Cells, cells = append(r.Cells, kind.both(c, g1Case{phones, g1Reps, idle})...), append(cells, c.Name)
+					r.Cells, cells = append(r.Cells, kind.both(c, g1Line(phones, g1Reps, idle))...), append(cells, c.Name)
 					r.Points = append(r.Points, besideBestOf(c))
 					if kind.name == "" && idle && (kbps == g1Rates[1] || kbps == g1Rates[3]) {
 						x := g1Real(c, phones)
-						r.Cells, real = append(r.Cells, kind.both(x, g1Case{phones, g1RealReps, idle})...), append(real, x.Name)
+						r.Cells, real = append(r.Cells, kind.both(x, g1Line(phones, g1RealReps, idle))...), append(real, x.Name)
 					}
 				}
 				if kind.told {
@@ -119,11 +119,18 @@ func g1Real(c Cell, phones int) Cell {
 	return c.fewer(1, c.Schemes[len(g1RealSchemes)+2:]...)
 }
 
-// g1Case is how many phones there are, for how many repetitions, and whether their radios
-// sleep at first.
+// g1Case is a home line, how many phones there are, for how many repetitions, and whether
+// their radios sleep at first.
 type g1Case struct {
+	of           string // whose draws they are
+	down, up     string // of the home line; down in Mbit/s
 	phones, reps int
 	idle         bool
+}
+
+// g1Line is a case of g1's own home line.
+func g1Line(phones, reps int, idle bool) g1Case {
+	return g1Case{"g1", "2", "512kbit/s", phones, reps, idle}
 }
 
 func g1Where(kind g1Phones, phones int, idle bool) string {
@@ -159,7 +166,7 @@ func (k g1Phones) network(seed uint64, dir string, c g1Case) (*lab.Topology, err
 	for phone := 1; phone <= c.phones; phone++ {
 		all := vary.Profile{Step: vary.Step}
 		for i := range c.reps {
-			p, err := k.piece(seed, dir, fmt.Sprintf("g1/phone %d/%d", phone, i))
+			p, err := k.piece(seed, dir, fmt.Sprintf("%s/phone %d/%d", c.of, phone, i))
 			if err != nil {
 				return nil, err
 			}
@@ -167,7 +174,7 @@ func (k g1Phones) network(seed uint64, dir string, c g1Case) (*lab.Topology, err
 		}
 		v[fmt.Sprint("hs", phone)] = all.Coarser(g1Coarser)
 	}
-	t, err := v.house("2/1/20"+strings.Repeat(",1/20", c.phones-1), time.Duration(c.reps)*g1Stride)
+	t, err := v.house(c.down+strings.Repeat(",1/20", c.phones), time.Duration(c.reps)*g1Stride)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +183,7 @@ func (k g1Phones) network(seed uint64, dir string, c g1Case) (*lab.Topology, err
 			t.Link[name].Sleeps(g3G())
 		}
 	}
-	return t, onloadHome(t, "512kbit/s")
+	return t, onloadHome(t, c.up)
 }
 
 // piece is one of a phone's time, of a name.

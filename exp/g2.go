@@ -5,11 +5,9 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"mpbond/lab"
 	"mpbond/lab/radio"
-	"mpbond/lab/vary"
 	"mpbond/unit"
 )
 
@@ -163,33 +161,8 @@ func g3G() radio.Model {
 // over3G is the cell at a home with two phones of 3G, whose radios sleep or not: with
 // rates from lab/vary, and recorded ones.
 func (c Cell) over3G(home [2]float64, sleeps bool) []Cell {
-	recorded := c
-	recorded.Name += sources[1]
-	net := func(kind g1Phones, seed uint64, dir string) (*lab.Topology, error) {
-		v := varying{}
-		for phone := 1; phone <= len(phonesAlone); phone++ {
-			all := vary.Profile{Step: vary.Step}
-			for i := range c.Reps {
-				p, err := kind.piece(seed, dir, fmt.Sprintf("3G/phone %d/%d", phone, i))
-				if err != nil {
-					return nil, err
-				}
-				all.Rates = append(all.Rates, p.Rates...)
-			}
-			v[fmt.Sprint("hs", phone)] = all.Coarser(g1Coarser)
-		}
-		t, err := v.house(fmt.Sprintf("%g", home[0])+strings.Repeat(",1/20", len(phonesAlone)), time.Duration(c.Reps)*g1Stride)
-		if err != nil {
-			return nil, err
-		}
-		for phone := 1; sleeps && phone <= len(phonesAlone); phone++ {
-			t.Link[fmt.Sprint("hs", phone)].Sleeps(g3G())
-		}
-		return t, onloadHome(t, fmt.Sprintf("%gMbit/s", home[1]))
-	}
-	c.Net = func(seed uint64) (*lab.Topology, error) { return net(g1Kinds[0], seed, "") }
-	recorded.Traced = func(dir string) (*lab.Topology, error) { return net(g1Kinds[0], 0, dir) }
-	return []Cell{c, recorded}
+	return g1Kinds[0].both(c, g1Case{of: "3G", down: fmt.Sprintf("%g", home[0]), up: fmt.Sprintf("%gMbit/s", home[1]),
+		phones: len(phonesAlone), reps: c.Reps, idle: sleeps})
 }
 
 // steady3G is a home with two phones of one rate each.

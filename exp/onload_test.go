@@ -166,7 +166,7 @@ func TestG1Recorded(t *testing.T) {
 	if len(d) != 8 {
 		t.Errorf("%d cells", len(d))
 	}
-	if _, err := (g1Phones{}).network(0, t.TempDir(), g1Case{1, 1, false}); err == nil {
+	if _, err := (g1Phones{}).network(0, t.TempDir(), g1Line(1, 1, false)); err == nil {
 		t.Error("recordings that are not there")
 	}
 }
