@@ -126,20 +126,9 @@ func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
 		return a, nil
 	}
 	a.part, a.proven = true, true
-	if mediaType(r.Header) == "multipart/byteranges" {
-		return a, refuse(noRange, "asked for one range, the server sends several")
-	}
-	var ok bool
-	if a.from, a.to, a.Size, ok = ContentRange(r.Header.Get("Content-Range")); !ok {
-		return a, refuse(noRange, "the server sends a part and says %q of which", r.Header.Get("Content-Range"))
-	}
-	switch {
-	case a.from != w.from || w.to != onload.Unknown && a.to > w.to:
-		return a, refuse(noRange, "asked for bytes %d to %d, the server sends %d to %d", w.from, w.to, a.from, a.to)
-	case r.ContentLength < 0: // most of it may be used before its end shows that it was another body
-		return a, refuse(noRange, "the server does not tell how much it sends")
-	case unit.Bytes(r.ContentLength) != a.to-a.from:
-		return a, refuse(noRange, "the server tells of %d bytes, for a range of %d", r.ContentLength, a.to-a.from)
+	var err error
+	if a.from, a.to, a.Size, err = Part(r, w.from, w.to); err != nil {
+		return a, refuse(noRange, "%w", err)
 	}
 	return a, nil
 }
@@ -198,8 +187,31 @@ func mediaType(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(typ))
 }
 
-// ContentRange reads "bytes 0-99/1000"; to is one behind the last.
-func ContentRange(s string) (from, to, size unit.Bytes, ok bool) {
+// Part reads from the head of a 206 which bytes its body has, one behind the last, and of
+// how many. It is an error if they are not of the range that was asked for, up to its end or
+// a part of that, or if the body could turn out to be another one: most of it may be used
+// before its end shows that.
+func Part(r *http.Response, from, to unit.Bytes) (first, end, of unit.Bytes, err error) {
+	if mediaType(r.Header) == "multipart/byteranges" {
+		return 0, 0, 0, errors.New("asked for one range, the server sends several")
+	}
+	said := r.Header.Get("Content-Range")
+	first, end, of, ok := contentRange(said)
+	switch {
+	case !ok || len(r.Header.Values("Content-Range")) > 1:
+		err = fmt.Errorf("the server sends a part and says %q of which", said)
+	case first != from || to != onload.Unknown && end > to:
+		err = fmt.Errorf("asked for bytes %d to %d, the server sends %d to %d", from, to, first, end)
+	case r.ContentLength < 0:
+		err = errors.New("the server does not tell how much it sends")
+	case unit.Bytes(r.ContentLength) != end-first:
+		err = fmt.Errorf("the server tells of %d bytes, for a range of %d", r.ContentLength, end-first)
+	}
+	return first, end, of, err
+}
+
+// contentRange reads "bytes 0-99/1000"; to is one behind the last.
+func contentRange(s string) (from, to, size unit.Bytes, ok bool) {
 	text, ok := strings.CutPrefix(s, "bytes ")
 	span, total, ok2 := strings.Cut(text, "/")
 	first, last, ok3 := strings.Cut(span, "-")

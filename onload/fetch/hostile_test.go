@@ -479,11 +479,11 @@ func TestDowngrade(t *testing.T) {
 func TestContentRange(t *testing.T) {
 	for _, s := range []string{"", "bytes", "bytes 0-9", "bytes 0-9/*", "bytes */10", "bytes 9-0/10", "bytes 0-10/10", "bytes -1-9/10", "bytes 0-9/-1",
 		"octets 0-9/10", "bytes 0-9/99999999999999999999", "bytes  0-9/10", "bytes 0-9 /10", "bytes +0-9/10", "bytes 0-9/10, bytes 0-9/10"} {
-		if _, _, _, ok := ContentRange(s); ok {
+		if _, _, _, ok := contentRange(s); ok {
 			t.Errorf("%q was believed", s)
 		}
 	}
-	if a, b, n, ok := ContentRange("bytes 5-9/10"); !ok || a != 5 || b != 10 || n != 10 {
+	if a, b, n, ok := contentRange("bytes 5-9/10"); !ok || a != 5 || b != 10 || n != 10 {
 		t.Error(a, b, n, ok)
 	}
 	if onload.Unknown >= 0 {

@@ -140,9 +140,13 @@ func (j *job) read(r *http.Response) (*answer, *refusal) {
 		a.ranges = strings.EqualFold(r.Header.Get("Accept-Ranges"), "bytes")
 		return a, nil
 	}
-	from, to, total, ok := fetch.ContentRange(r.Header.Get("Content-Range"))
-	if !ok || from != j.seg.from+j.from || to != j.seg.from+j.to || r.ContentLength >= 0 && unit.Bytes(r.ContentLength) != to-from {
-		return nil, refuse("the web server sends %q for bytes %d to %d", r.Header.Get("Content-Range"), j.seg.from+j.from, j.seg.from+j.to)
+	from, to := j.seg.from+j.from, j.seg.from+j.to
+	_, end, total, err := fetch.Part(r, from, to)
+	if err != nil {
+		return nil, &refusal{why: err}
+	}
+	if end != to {
+		return nil, refuse("asked for bytes %d to %d, the server sends %d to %d", from, to, from, end)
 	}
 	a.total, a.ranges, a.size = total, true, j.seg.size
 	return a, nil
@@ -151,6 +155,30 @@ func (j *job) read(r *http.Response) (*answer, *refusal) {
 // same tells whether two answers are of one state of an object.
 func (a *answer) same(b *answer) bool {
 	return a.total == b.total && a.etag == b.etag && (a.etag != "" || a.modified == b.modified)
+}
+
+// ofOne tells whether an answer is of the version of which the other ranges of that file
+// are. The own line's word decides: what others have brought of another one is forgotten.
+func (p *Proxy) ofOne(j *job, a *answer) bool {
+	r := j.seg.reel
+	if r.file != j.seg.url || r.version == nil {
+		r.file, r.version = j.seg.url, a
+	}
+	if !r.version.same(a) {
+		if j.line.path != 0 {
+			return false
+		}
+		r.version = a
+		for _, o := range p.shelf {
+			switch other := o.reel == r && o.url == r.file && o.answer != nil && !o.answer.same(a); {
+			case other && o.readers > 0:
+				p.leave(o, errors.New("this device's own line sees another version"))
+			case other:
+				p.forget(o)
+			}
+		}
+	}
+	return true
 }
 
 // answered takes in the head of an answer.
@@ -167,6 +195,8 @@ func (p *Proxy) answered(j *job, r *http.Response) error {
 		return no
 	case s.answer != nil && !s.answer.same(a):
 		return refuse("it is not what another device gets")
+	case j.ranged && !s.split && !p.ofOne(j, a):
+		return refuse("it is of another version than the rest of the file")
 	}
 	j.answer = a
 	if s.answer != nil {

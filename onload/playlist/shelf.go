@@ -48,8 +48,10 @@ type reel struct {
 	host    string     // that request is for
 	size    unit.Bytes // of its last segment
 	misfits int
-	moves   bool // its segments were redirected lately
-	looking int  // of how many it is asked where they are
+	moves   bool   // its segments were redirected lately
+	file    string // that its segments are ranges of, and of which version of it
+	version *answer
+	looking int // of how many it is asked where they are
 }
 
 // segment is one that is fetched, or there.

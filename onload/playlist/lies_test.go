@@ -1,0 +1,118 @@
+package playlist
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestLies: what a helper's network says of a range, with the right version on it, and does
+// not keep: no byte of it reaches the player, who has each segment by the other line. Once
+// it is a segment that is split, once segments are ranges of one file.
+func TestLies(t *testing.T) {
+	type said struct{ head, body string }
+	// The head's Content-Range is of a-b/of, and body what should come.
+	for name, lie := range map[string]func(a, b, of int, body string) said{
+		"in chunks, with something before": func(a, b, of int, body string) said {
+			body = "WARNING: quota" + body
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nTransfer-Encoding: chunked", a, b, of), fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)}
+		},
+		"in chunks, too short": func(a, b, of int, body string) said {
+			body = body[:len(body)/2]
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nTransfer-Encoding: chunked", a, b, of), fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)}
+		},
+		"to the end of the connection": func(a, b, of int, body string) said {
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d", a, b, of), "WARNING: quota" + body}
+		},
+		"longer": func(a, b, of int, body string) said {
+			body = "WARNING: quota" + body
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b, of, len(body)), body}
+		},
+		"shorter": func(a, b, of int, body string) said {
+			body = body[10:]
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b, of, len(body)), body}
+		},
+		"a part of it": func(a, b, of int, body string) said {
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b-10, of, len(body)-10), body[:len(body)-10]}
+		},
+		"more than it": func(a, b, of int, body string) said {
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b+10, of+10, len(body)+10), "0123456789" + body}
+		},
+		"another range": func(a, b, of int, body string) said {
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a+1, b+1, of+1, len(body)), body[1:] + "x"}
+		},
+		"of another size": func(a, b, of int, body string) said {
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b, of+7, len(body)), "x" + body[1:]}
+		},
+		"of no size": func(a, b, _ int, body string) said {
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/*\r\nContent-Length: %d", a, b, len(body)), body[1:] + "x"}
+		},
+		"two ranges": func(a, b, of int, body string) said {
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Range: bytes 0-1/2\r\nContent-Length: %d", a, b, of, len(body)), body[1:] + "x"}
+		},
+		"several parts": func(a, b, of int, body string) said {
+			body = ("--x\r\nContent-Range: bytes 0-9/10\r\n\r\n" + body)[:len(body)]
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Type: multipart/byteranges; boundary=x\r\nContent-Length: %d", a, b, of, len(body)), body}
+		},
+		"no word of which": func(_, _, _ int, body string) said {
+			return said{fmt.Sprintf("Content-Length: %d", len(body)), body[1:] + "x"}
+		},
+	} {
+		for _, oneFile := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, one file %v", name, oneFile), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					n, size := 1, 2_000_000
+					if oneFile {
+						n, size = 6, 400_000
+					}
+					r := newRig(t, 0, 4*mbit, 8*mbit)
+					data, paths, list := r.vod("/v", n, size), hlsPaths("/v", n), "/v/list.m3u8"
+					if oneFile {
+						all, text := noise(n*size, 7), "#EXTM3U\n"
+						for i := range n {
+							text += fmt.Sprintf("#EXTINF:4,\n#EXT-X-BYTERANGE:%d@%d\nall.ts\n", size, i*size)
+							data[i], paths[i] = all[i*size:(i+1)*size], "/v/all.ts"
+						}
+						list = "/v/one.m3u8"
+						r.web.put("/v/all.ts", all)
+						r.web.put(list, []byte(text))
+					}
+					told := 0
+					r.web.wrong = func(w http.ResponseWriter, q *http.Request) bool {
+						all, a, b := r.web.files[q.URL.RequestURI()], 0, 0
+						if k, _ := fmt.Sscanf(q.Header.Get("Range"), "bytes=%d-%d", &a, &b); k < 2 || b >= len(all) || q.Header.Get("X-Line") != "line1" {
+							return false
+						}
+						c, _, err := http.NewResponseController(w).Hijack()
+						if err != nil {
+							return false
+						}
+						defer c.Close()
+						r.web.mu.Lock()
+						told++
+						r.web.mu.Unlock()
+						it := lie(a, b, len(all), string(all[a:b+1]))
+						_, _ = io.WriteString(c, fmt.Sprintf("HTTP/1.1 206 OK\r\nETag: \"%d-%x\"\r\n%s\r\n\r\n%s", len(all), all[:8], it.head, it.body))
+						return true
+					}
+					r.get(list, nil)
+					for i, path := range paths {
+						var headers []string
+						if oneFile {
+							headers = []string{"Range", fmt.Sprintf("bytes=%d-%d", i*size, (i+1)*size-1)}
+						}
+						r.get(path, data[i], headers...)
+						time.Sleep(time.Second)
+					}
+					res := r.stop()
+					if told < 2 && oneFile || told < 1 || int(res.Devices[1].Bytes) > size/8 || res.Segments+res.Passed != n {
+						t.Errorf("%d lies: %+v", told, res)
+					}
+				})
+			})
+		}
+	}
+}
