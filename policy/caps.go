@@ -84,18 +84,7 @@ func (v *Volume) UnmarshalText(t []byte) error {
 // leastCap is the least that can be kept to within 1 %.
 const leastCap = 1e6
 
-func (v Volume) String() string {
-	for _, u := range []struct {
-		size float64
-		name string
-	}{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
-		if f := float64(v); f >= u.size {
-			digits := math.Pow(10, 2-math.Floor(math.Log10(f/u.size)))
-			return strconv.FormatFloat(math.Round(f/u.size*digits)/digits, 'f', -1, 64) + " " + u.name
-		}
-	}
-	return fmt.Sprintf("%d B", int64(v))
-}
+func (v Volume) String() string { return unit.Bytes(v).Decimal() }
 
 // Share is a part of a whole, written like "80%".
 type Share float64

@@ -2,8 +2,9 @@
 // Mbit/s. It stands beside the data path: every room may use it and it knows
 // none of them.
 //
-// Sizes follow the usage of the field: KB and MB are 2^10 and 2^20 bytes,
-// rates are decimal bits per second.
+// Sizes follow the usage of the field: KB and MB are 2^10 and 2^20 bytes, rates are
+// decimal bits per second. What is compared with a provider's bill, or a web site's word,
+// is told by Decimal.
 package unit
 
 import (
@@ -92,6 +93,20 @@ func (b Bytes) String() string {
 		return short(float64(b)/float64(KB)) + " KB"
 	}
 	return strconv.FormatInt(int64(b), 10) + " B"
+}
+
+// Decimal writes a size as providers count it, in powers of 1000: "512 kB", "1.5 MB".
+func (b Bytes) Decimal() string {
+	for _, u := range []struct {
+		size float64
+		name string
+	}{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
+		if f := float64(b); f >= u.size {
+			digits := math.Pow(10, 2-math.Floor(math.Log10(f/u.size)))
+			return strconv.FormatFloat(math.Round(f/u.size*digits)/digits, 'f', -1, 64) + " " + u.name
+		}
+	}
+	return fmt.Sprintf("%d B", int64(b))
 }
 
 // short keeps three significant digits and no trailing zeros.

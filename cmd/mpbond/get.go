@@ -117,13 +117,13 @@ docs/onload.md.`,
 
 // String is the result for people.
 func (r getResult) String() string {
-	s := fmt.Sprintf("%s: %v in %.2f s, %v", oneLine(r.File), r.Bytes, r.Seconds, r.RateBps)
+	s := fmt.Sprintf("%s: %s in %.2f s, %v", oneLine(r.File), r.Bytes.Decimal(), r.Seconds, r.RateBps)
 	width := 0
 	for _, d := range r.Devices {
 		width = max(width, len(d.Device))
 	}
 	for _, d := range r.Devices {
-		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, oneLine(d.Device), 100*d.Share, d.Bytes)
+		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, oneLine(d.Device), 100*d.Share, d.Bytes.Decimal())
 	}
 	return s
 }
@@ -215,7 +215,7 @@ func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult,
 	took := time.Since(begin)
 	devices := progress.stop(err == nil)
 	if err != nil {
-		return res, explainGet(fmt.Errorf("after %v: %w", unit.Bytes(n), err))
+		return res, explainGet(fmt.Errorf("after %s: %w", unit.Bytes(n).Decimal(), err))
 	}
 	if err := g.verify(n, answer.ContentLength, digest); err != nil {
 		return res, err

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -71,9 +72,9 @@ func sharesText(devices []onloadShare) (s string) {
 		width = max(width, len(d.Device))
 	}
 	for _, d := range devices {
-		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, oneLine(d.Device), 100*d.Of, d.Bytes)
+		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, oneLine(d.Device), 100*d.Of, d.Bytes.Decimal())
 		if d.Wasted > 0 {
-			s += fmt.Sprintf(", %v of it for nothing", d.Wasted)
+			s += fmt.Sprintf(", %s of it for nothing", d.Wasted.Decimal())
 		}
 	}
 	return s
@@ -81,16 +82,16 @@ func sharesText(devices []onloadShare) (s string) {
 
 // String is the result for people.
 func (r onloadResult) String() string {
-	what, done := fmt.Sprintf("%d files", len(r.Objects)), 0
+	what, done := countOf(len(r.Objects), "file"), 0
 	if len(r.Objects) == 1 {
 		what = oneLine(r.Objects[0].File)
 	}
-	s := fmt.Sprintf("%s: %v in %.2f s, %v", what, r.Bytes, r.Seconds, r.RateBps)
+	s := fmt.Sprintf("%s: %s in %.2f s, %v", what, r.Bytes.Decimal(), r.Seconds, r.RateBps)
 	for _, o := range r.Objects {
 		if o.Resumed > 0 && o.Resumed == o.Bytes {
 			done++
 		} else if o.Resumed > 0 {
-			s += fmt.Sprintf("\n  %s: %v were there", oneLine(o.File), o.Resumed)
+			s += fmt.Sprintf("\n  %s: %s were there", oneLine(o.File), o.Resumed.Decimal())
 		}
 		if o.Unchecked != "" {
 			s += fmt.Sprintf("\n  %s: not checked: it came unencrypted, over %s alone", oneLine(o.File), oneLine(o.Unchecked))
@@ -187,7 +188,10 @@ func aroundTUN() int {
 // ownLines are this device's lines: by the route that it has, or the interfaces that
 // are named.
 func ownLines(interfaces []string) (list []fetch.Device, err error) {
-	for _, name := range interfaces {
+	for i, name := range interfaces {
+		if slices.Contains(interfaces[:i], name) {
+			return nil, usage("--interface %s is given twice", oneLine(name))
+		}
 		if _, err := net.InterfaceByName(name); err != nil {
 			return nil, fault.New(fault.Usage, fmt.Errorf("--interface %s: %w", name, err), "`ip link` lists the interfaces")
 		}
@@ -211,7 +215,7 @@ func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult
 	if err != nil {
 		return res, err
 	}
-	notes := stderr
+	notes := io.Writer(&shared{w: stderr})
 	if g.quiet {
 		notes = io.Discard
 	}
@@ -237,7 +241,7 @@ func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult
 	if !g.quiet && !g.asJSON {
 		screen = stderr
 	}
-	bars := newOnloadBars(screen)
+	bars := newOnloadBars(screen, notes)
 	search := searchHelpers(ctx, g.find, len(devices) == 1, bars.above(notes))
 	defer search.end()
 	cfg := fetch.Config{Devices: devices, Joins: search.found, Objects: done.left, Whole: done.note, Scheduler: scheduler, UserAgent: "mpbond/" + version, Mode: newFileMode(), Log: g.log}

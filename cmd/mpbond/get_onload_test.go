@@ -111,7 +111,7 @@ func TestGetOnload(t *testing.T) {
 		}
 	}
 	text := res.String()
-	if !strings.Contains(text, "file.bin: 4 MB in") || !strings.Contains(text, "phone ") {
+	if !strings.Contains(text, "file.bin: 4.19 MB in") || !strings.Contains(text, "phone ") {
 		t.Error(text)
 	}
 }
@@ -137,7 +137,7 @@ func TestGetOnloadAlone(t *testing.T) {
 		t.Errorf("code %d: %s", code, errs)
 	}
 	code, _, errs = mpbond(t, "get", "--onload", "-o", "a", url+"/b")
-	if code != exitOK || !strings.Contains(errs, "a: 4 MB in") {
+	if code != exitOK || !strings.Contains(errs, "a: 4.19 MB in") {
 		t.Errorf("code %d: %s", code, errs)
 	}
 	code, _, errs = mpbond(t, "get", "--onload", "-o", "dir", url+"/a", url+"/none")

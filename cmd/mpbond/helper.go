@@ -34,7 +34,7 @@ func helperCommand() *cobra.Command {
 	var cellFlags []string
 	var overUDP []string
 	cmd := &cobra.Command{
-		Use: "helper", Short: "lend this device's link to a primary", Args: cobra.NoArgs,
+		Use: "helper", Short: "lend this device's link to a primary", Args: noStrayAllowance,
 		Long: `Lend this device's link to a primary: it calls the primary over the local
 network, and carries its subflows to the server. All that it sees is encrypted
 from end to end. While it knows no primary it shows a code when it starts, for

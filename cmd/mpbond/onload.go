@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -70,6 +71,15 @@ func onloadFlag(cmd *cobra.Command, text *string) {
 	cmd.Flags().Lookup("onload").NoOptDefVal = " "
 }
 
+// noStrayAllowance refuses arguments. One may be meant for --onload, which takes it only
+// behind "=", as it may stand alone.
+func noStrayAllowance(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && cmd.Flags().Changed("onload") && new(allow.Choice).UnmarshalText([]byte(args[0])) == nil {
+		return usage("%s is not taken for the allowance: write --onload=%[1]s", oneLine(args[0]))
+	}
+	return cobra.NoArgs(cmd, args)
+}
+
 // flag applies the flag, if it was given.
 func (c *onloadConfig) flag(given bool, text string) error {
 	if given && text != " " {
@@ -127,9 +137,18 @@ type reckoned struct {
 // useOnload has the role listen for primaries that onload, if its owner wants that. It is
 // to be called before useCaps and serve.
 func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Key, h *helper.Helper) (err error) {
+	idle := cfg.Allowance == (allow.Choice{}) && !reflect.ValueOf(cfg).IsZero()
 	cfg.Interface = cmp.Or(cfg.Interface, lends.HSInterface)
 	if err := cfg.check(); err != nil || cfg.Allowance == (allow.Choice{}) {
+		if err == nil && idle {
+			slog.Warn("nothing is carried for onloading: [onload] has no allowance", "hint", "set allowance, or give --onload=200MB")
+		}
 		return err
+	}
+	for _, name := range []string{cfg.Interface, cfg.Page.Home} {
+		if _, err := net.InterfaceByName(name); name != "" && err != nil {
+			slog.Warn("an interface of [onload] is not there now", "interface", name, "hint", "`ip link` lists those that are")
+		}
 	}
 	o := &onloading{cfg: cfg, r: r, h: h}
 	line := tcp.Options{Congestion: lends.HSCongestion, Interface: cfg.Interface, Mark: lends.Mark, KeepAlive: tcp.RadioKeepAlive}
@@ -287,7 +306,7 @@ func (o *onloading) run(ctx context.Context) error {
 			cancel()
 		})
 	}
-	slog.Info("connections are taken for onloading", "at", o.l.Addr(), "allowance", o.cfg.Allowance)
+	slog.Info("listens for onloading", "at", o.l.Addr(), "allowance", o.cfg.Allowance)
 	if err := o.relay.Serve(ctx, o.l); ctx.Err() == nil {
 		return err
 	}

@@ -14,6 +14,14 @@ import (
 	"mpbond/unit"
 )
 
+// countOf is a number of things, for people.
+func countOf(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
 // helperSearch looks for helpers while items go over the own lines already.
 type helperSearch struct {
 	found <-chan fetch.Device // closed when there are no more
@@ -60,8 +68,40 @@ func (s *helperSearch) end() {
 	s.over.Wait()
 }
 
+// shared lets several goroutines write lines.
+type shared struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// Write implements io.Writer.
+func (s *shared) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(p)
+}
+
+// resting tells people once of each device that does not work. Safe for concurrent use.
+type resting struct {
+	to   io.Writer
+	mu   sync.Mutex
+	told map[string]bool
+}
+
+func newResting(to io.Writer) *resting { return &resting{to: to, told: map[string]bool{}} }
+
+func (r *resting) tell(device string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.told[device] {
+		r.told[device] = true
+		fmt.Fprintf(r.to, "%s does not work now, and is tried again: %s\n", oneLine(device), oneLine(fetch.Reason{Device: device, Err: err}.String()))
+	}
+}
+
 // onloadBars draws a bar for all, and one for each device.
 type onloadBars struct {
+	resting *resting
 	screen  *mpb.Progress
 	total   *mpb.Bar
 	devices []*deviceBar
@@ -69,8 +109,9 @@ type onloadBars struct {
 	drawn   bool
 }
 
-func newOnloadBars(to io.Writer) *onloadBars {
+func newOnloadBars(to, notes io.Writer) *onloadBars {
 	b := &onloadBars{screen: newScreen(to), begun: time.Now(), drawn: isTerminal(to)}
+	b.resting = newResting(b.above(notes))
 	b.total = newBar(b.screen, -1, "total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(b.begun)).String() })
 	return b
 }
@@ -95,8 +136,8 @@ func (b *onloadBars) draw(p fetch.Progress) {
 		}
 		note := d.Rate.String()
 		if d.Down != nil {
-			note = oneLine(d.Down.Error())
-			note = note[:min(len(note), 60)]
+			note = "does not work now"
+			b.resting.tell(d.Device, d.Down)
 		}
 		b.devices[i].note.Store(&note)
 		b.devices[i].bar.SetTotal(max(0, int64(p.Size)), false)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,7 +51,7 @@ type pageConfig struct {
 }
 
 // usualSpool bounds the spool if nothing else is said.
-const usualSpool = 2 << 30
+const usualSpool = 2e9
 
 // onloadPage is a helper's page. Nil is none.
 type onloadPage struct {
@@ -66,6 +67,8 @@ func (c pageConfig) check(of onloadConfig) error {
 		return fault.New(fault.Config, errors.New("[onload.page]: "+text), "see docs/onload.md")
 	}
 	switch {
+	case c.To == "" && !reflect.ValueOf(c).IsZero():
+		return bad("there is no page without `to`, the URL that photos go to")
 	case c.To == "":
 		return nil
 	case of.Allowance.String() == "":
@@ -187,5 +190,5 @@ func (p *onloadPage) show(w io.Writer) {
 // printPage tells people of it.
 func printPage(w io.Writer, p api.OnloadPage) {
 	fmt.Fprintf(w, "page for photos, with the code %s: %s\n", oneLine(p.Code), oneLine(cmp.Or(strings.Join(p.URLs, " "), p.Listen)))
-	fmt.Fprintf(w, "photos: %d arrived, %d on the way, %d failed; %v are kept\n", p.Sent, p.Waiting, p.Failed, p.SpoolBytes)
+	fmt.Fprintf(w, "photos: %d arrived, %d on the way, %d failed; %s are kept\n", p.Sent, p.Waiting, p.Failed, p.SpoolBytes.Decimal())
 }

@@ -31,12 +31,12 @@ type playResult struct {
 
 // String is the result for people.
 func (r playResult) String() string {
-	s := fmt.Sprintf("%d segments: %v", r.Segments, r.Bytes)
+	s := fmt.Sprintf("%d segments: %s", r.Segments, r.Bytes.Decimal())
 	if r.Passed > 0 {
 		s += fmt.Sprintf("\n  %d more were left to the player", r.Passed)
 	}
 	if r.Unused > 0 {
-		s += fmt.Sprintf("\n  %v were fetched ahead, and not asked for", r.Unused)
+		s += fmt.Sprintf("\n  %s were fetched ahead, and not asked for", r.Unused.Decimal())
 	}
 	if r.Tunnels > 0 {
 		s += fmt.Sprintf("\n  %d encrypted connections, by this device's line alone", r.Tunnels)
@@ -88,7 +88,7 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 	if err != nil {
 		return err
 	}
-	notes := cmd.ErrOrStderr()
+	notes := io.Writer(&shared{w: cmd.ErrOrStderr()})
 	if o.quiet {
 		notes = io.Discard
 	}
@@ -99,7 +99,7 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 	fmt.Fprintf(notes, "players on this device: http_proxy=http://%s\nover %s; what is encrypted by %s alone\n", l.Addr(), strings.Join(names, ", "), names[0])
 	search := searchHelpers(cmd.Context(), find, len(devices) == 1, notes)
 	defer search.end()
-	cfg := playlist.Config{Devices: devices, Joins: search.found, Scheduler: scheduler, Log: slog.Default()}
+	cfg := playlist.Config{Devices: devices, Joins: search.found, Scheduler: scheduler, Rests: newResting(notes).tell, Log: slog.Default()}
 	if own, ok := devices[0].Transport.(*http.Transport); ok {
 		cfg.Dial = own.DialContext
 	}

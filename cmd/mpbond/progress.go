@@ -155,7 +155,7 @@ func newBar(screen *mpb.Progress, size unit.Bytes, name string, note func(unit.B
 	style := mpb.BarStyle().Lbound("[").Filler("=").Tip(">").Padding(" ").Rbound("]")
 	text := func(s decor.Statistics) string {
 		n := unit.Bytes(s.Current)
-		return fmt.Sprintf(" %v, %s", n, note(n))
+		return fmt.Sprintf(" %s, %s", n.Decimal(), note(n))
 	}
 	return screen.New(max(0, int64(size)), style,
 		mpb.PrependDecorators(decor.Name(oneLine(name), decor.WCSyncSpaceR)), mpb.AppendDecorators(decor.Any(text)))

@@ -94,6 +94,7 @@ A URL that ends with a slash is a place, where files keep their names.`,
 type put struct {
 	putOptions
 	files  []upload.File
+	left   []string // what directories have besides: links, pipes, devices
 	target upload.Target
 	find   func(context.Context) ([]fetch.Device, error) // the helpers
 }
@@ -128,6 +129,9 @@ func (p *put) choose(args []string) (err error) {
 	if p.target, err = newTarget(p.putOptions); err != nil {
 		return err
 	}
+	if p.method != upload.Post && len(p.form) > 0 {
+		return usage("--form is of a form: for --method post")
+	}
 	if p.keep && p.method == upload.Post {
 		return usage("--keep is for put and s3: who takes a form decides himself")
 	}
@@ -137,7 +141,7 @@ func (p *put) choose(args []string) (err error) {
 		}
 	}
 	if len(p.files) == 0 {
-		return fault.New(fault.NotFound, errors.New("there is no file to send"), "")
+		return fault.New(fault.NotFound, errors.New("there is no file to send"), "of directories plain files are sent, not links")
 	}
 	return nil
 }
@@ -146,7 +150,7 @@ func (p *put) choose(args []string) (err error) {
 func (p *put) add(arg string) error {
 	st, err := os.Stat(arg)
 	if err != nil {
-		return fault.New(fault.NotFound, err, "")
+		return fault.New(fault.NotFound, err, "nothing was sent: name files and directories that are there")
 	}
 	if !st.IsDir() {
 		p.files = append(p.files, upload.File{Path: arg, Name: filepath.Base(arg)})
@@ -157,6 +161,9 @@ func (p *put) add(arg string) error {
 		return err
 	}
 	return filepath.WalkDir(arg, func(at string, d fs.DirEntry, err error) error {
+		if err == nil && !d.Type().IsRegular() && !d.IsDir() {
+			p.left = append(p.left, at)
+		}
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
@@ -188,7 +195,7 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 	if err != nil {
 		return res, err
 	}
-	notes, screen := stderr, stderr
+	notes, screen := io.Writer(&shared{w: stderr}), stderr
 	if p.quiet {
 		notes = io.Discard
 	}
@@ -199,11 +206,18 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 	if err != nil {
 		return res, err
 	}
+	if n := len(p.left); n > 0 {
+		more := ""
+		if n > 3 {
+			more = fmt.Sprintf(" and %d more", n-3)
+		}
+		fmt.Fprintf(notes, "not sent, as they are no plain files: %s%s\n", oneLine(strings.Join(p.left[:min(n, 3)], ", ")), more)
+	}
 	journal, known, where, err := p.journal()
 	if err != nil {
 		return res, err
 	}
-	bars := newOnloadBars(screen)
+	bars := newOnloadBars(screen, notes)
 	search := searchHelpers(ctx, p.find, len(devices) == 1, bars.above(notes))
 	r, err := upload.Send(ctx, upload.Config{Devices: devices, Joins: search.found, Target: p.target, Files: p.files, Scheduler: scheduler,
 		Journal: journal, Known: known, UserAgent: "mpbond/" + version, Progress: bars.draw, Log: slog.Default()})
@@ -233,7 +247,7 @@ func newPutResult(r upload.Result) putResult {
 
 // String is the result for people.
 func (r putResult) String() string {
-	s := fmt.Sprintf("%d files: %v in %.2f s, %v", len(r.Files), r.Bytes, r.Seconds, r.RateBps)
+	s := fmt.Sprintf("%s: %s in %.2f s, %v", countOf(len(r.Files), "file"), r.Bytes.Decimal(), r.Seconds, r.RateBps)
 	earlier, answers, twice := 0, 0, []string{}
 	for _, f := range r.Files {
 		if f.Earlier {

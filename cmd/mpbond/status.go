@@ -183,7 +183,7 @@ func printStatus(w io.Writer, s api.Status) {
 		}
 	}
 	if h := s.Helper; h != nil {
-		printHelper(w, *h)
+		printHelper(w, *h, s.Onload != nil)
 	}
 	if o := s.Onload; o != nil {
 		printOnload(w, *o)
@@ -293,10 +293,16 @@ func radios(list []api.Radio) (told []string) {
 	return told
 }
 
-func printHelper(w io.Writer, h api.HelperStatus) {
-	if h.Primary == "" {
+// printHelper tells people what a helper does. One that onloads needs no primary that
+// calls: what keeps it from that is told of its pipes alone.
+func printHelper(w io.Writer, h api.HelperStatus, onloads bool) {
+	switch {
+	case h.Primary == "" && onloads:
+		fmt.Fprintln(w, "no bond uses its line now; onloading needs none")
+		h.LastError = ""
+	case h.Primary == "":
 		fmt.Fprintln(w, "waits for a primary")
-	} else {
+	default:
 		fmt.Fprintf(w, "helps %s to reach %s with %d subflows: pipe %v, Internet %v, %v of %v buffered, %v relayed\n",
 			oneLine(h.Primary), oneLine(h.Server), h.Subflows, h.PipeRateBps, h.PathRateBps, h.BufferBytes, h.BufferLimit, h.RelayedBytes)
 	}

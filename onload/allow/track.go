@@ -83,7 +83,7 @@ func (p Plan) Today(now time.Time, h History) Today {
 		used = append(used, unit.Bytes(p.Bills[i]))
 	}
 	if len(used) < trackMonths {
-		return Today{Why: fmt.Sprintf("what the plan leaves over is known of %d months, and %d are needed", len(used), trackMonths)}
+		return Today{Why: fmt.Sprintf("what the plan leaves over is known of %d months, and %d are needed (bills of earlier ones count too)", len(used), trackMonths)}
 	}
 	mean, sigma := leftover(unit.Bytes(p.Cap), used)
 	month := mean - trackSigmas*sigma

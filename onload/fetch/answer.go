@@ -45,7 +45,7 @@ func (v version) agrees(w version) bool {
 }
 
 func (v version) String() string {
-	s := []string{v.Size.String()}
+	s := []string{v.Size.Decimal()}
 	if v.Size == onload.Unknown {
 		s[0] = "no size"
 	}

@@ -38,6 +38,7 @@ type device struct {
 	unheard       int       // of these, the last ones without any answer
 	until         time.Time // when it is tried again
 	down          error     // nil: it is used
+	why           error     // it failed the last time, if it did
 	warming       bool
 }
 
@@ -82,7 +83,6 @@ type engine struct {
 	lastByte time.Time
 	any      bool // something came
 	told     time.Time
-	last     error
 }
 
 func newEngine(ctx context.Context, cfg Config) *engine {
@@ -369,23 +369,16 @@ func (e *engine) look(now time.Time) {
 
 // giveUp ends all that is open, unless it is being checked.
 func (e *engine) giveUp(wait time.Duration) {
-	err := e.last
-	if err == nil {
-		err = fault.New(fault.Timeout, errors.New("nothing comes any more"), "what is there is kept: the same command goes on")
-	}
-	if no := (*refusal)(nil); errors.As(err, &no) && no.after > 0 {
-		err = fmt.Errorf("%w, and asks to be left alone for %v", err, wait.Round(time.Second))
-	}
 	for _, o := range e.objects {
-		why := err
-		for _, d := range e.devices {
-			if o.bars[d] != nil {
-				why = o.bars[d]
-				break
-			}
+		err := e.none(o)
+		if err == nil {
+			err = fault.New(fault.Timeout, errors.New("nothing comes any more"), "what is there is kept: the same command goes on")
+		}
+		if no := (*refusal)(nil); errors.As(err, &no) && no.after > 0 {
+			err = fmt.Errorf("%w, and asks to be left alone for %v", err, wait.Round(time.Second))
 		}
 		if o.right == nil {
-			e.fail(o, why)
+			e.fail(o, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -92,7 +93,7 @@ func (e *engine) count(j *job) {
 	e.lastByte, e.any = now, true
 	j.object.take(j, n)
 	if j.counted >= goodBytes {
-		j.device.fails = 0
+		j.device.fails, j.device.why = 0, nil
 	}
 	if !j.dropped {
 		e.board.Progress(j.ID, got, now)
@@ -150,7 +151,7 @@ func (e *engine) spoiled(j *job, err error) {
 // brought takes in that a job has done what it should.
 func (e *engine) brought(j *job) {
 	o := j.object
-	j.device.fails = 0
+	j.device.fails, j.device.why = 0, nil
 	if !e.board.Finish(j.ID, time.Now()) {
 		return
 	}
@@ -253,7 +254,7 @@ func (e *engine) changed(o *object, d *device) bool {
 func (e *engine) bar(o *object, d *device, err error) {
 	o.bars[d] = err
 	e.board.Bar(d.path, o.index, time.Now())
-	e.Log.Info("a device cannot fetch an object", "device", d.Name, "url", o.URL, "err", err)
+	e.Log.Debug("a device cannot fetch an object", "device", d.Name, "url", o.URL, "err", err)
 	e.judge(o)
 }
 
@@ -263,20 +264,28 @@ func (e *engine) judge(o *object) {
 	if len(o.bars) == 0 || o.closed || o.right != nil || e.Joins != nil {
 		return
 	}
-	var err error
 	for _, d := range e.devices {
 		if o.bars[d] == nil && (d.down == nil || len(e.liars[o.host()]) > 0 || len(o.have) > 0 && (len(o.differ) == 0 || d.path == 0)) {
 			return
 		}
-		if err == nil {
-			err = o.bars[d]
-		}
 	}
+	err := e.none(o)
 	if o.noRange && !o.whole || len(o.differ) > 0 { // nobody is left who has what it was
 		e.again(o, o.noRange, err)
 		return
 	}
 	e.fail(o, err)
+}
+
+// none is why no device can have an object, as far as it is known.
+func (e *engine) none(o *object) error {
+	var list []Reason
+	for _, d := range e.devices {
+		if err := cmp.Or(o.bars[d], d.why); err != nil {
+			list = append(list, Reason{d.Name, err})
+		}
+	}
+	return None(len(e.devices), list)
 }
 
 // again begins an object anew.
@@ -325,8 +334,8 @@ func (e *engine) rest(d *device, atLeast time.Duration, err error) {
 	pause := max(atLeast, min(mostBackoff, e.times.backoff<<min(d.fails-1, 10)))
 	d.until = time.Now().Add(pause)
 	e.board.Down(d.path, time.Now())
-	e.last = err
-	e.Log.Info("a device rests", "device", d.Name, "for", pause, "err", err)
+	d.why = err
+	e.Log.Debug("a device rests", "device", d.Name, "for", pause, "err", err)
 	for _, o := range e.objects {
 		e.judge(o)
 	}

@@ -9,6 +9,7 @@
 //	object.go   one object: what it is known to be, and what is to be done with an answer
 //	job.go      one request
 //	answer.go   what an answer says, and whether it may be believed
+//	none.go     why no device can have it
 //	second.go   what another device is told of what a helper alone has brought
 //	digest.go   Content-Digest and Repr-Digest
 //	part.go     the file that is not whole yet, and its journal

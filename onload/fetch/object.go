@@ -127,7 +127,7 @@ func (p *part) room(size unit.Bytes) *refusal {
 	if !ok || unit.Bytes(free) >= need {
 		return nil
 	}
-	err := fmt.Errorf("%s needs %v, and %v are free", p.name, need, unit.Bytes(free))
+	err := fmt.Errorf("%s needs %s, and %s are free", p.name, need.Decimal(), unit.Bytes(free).Decimal())
 	return &refusal{verdict: barred, err: diskError{fault.New(fault.Limit, err, makeRoom)}}
 }
 

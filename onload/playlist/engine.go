@@ -158,7 +158,10 @@ func (p *Proxy) pause(d *line, atLeast time.Duration, err error, now time.Time) 
 	d.fails++
 	d.down, d.until = err, now.Add(min(longest, max(atLeast, backoff<<min(d.fails-1, 10))))
 	p.board.Down(d.path, now)
-	p.Log.Info("a device rests", "device", d.Name, "for", d.until.Sub(now), "err", err)
+	p.Log.Debug("a device rests", "device", d.Name, "for", d.until.Sub(now), "err", err)
+	if p.Rests != nil {
+		p.Rests(d.Name, err)
+	}
 	for _, s := range p.byObject {
 		p.judge(s, err)
 	}

@@ -44,7 +44,9 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Scheduler is one that nobody else uses; nil is the default.
 	Scheduler onload.Scheduler
-	Log       *slog.Logger
+	// Rests, if not nil, is told each time that a device fails; it must be quick.
+	Rests func(device string, err error)
+	Log   *slog.Logger
 
 	memory unit.Bytes // for tests
 }

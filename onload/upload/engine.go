@@ -53,6 +53,7 @@ type device struct {
 	fails         int
 	unheard       int       // of these, the last ones without any answer
 	until         time.Time // when it is tried again
+	why           error     // it failed the last time, if it did
 	down          error     // nil: it is used
 	steps         int       // under way
 }
@@ -101,7 +102,6 @@ type engine struct {
 	heard   atomic.Bool // a server answered
 	taken   bool        // it took a file
 	told    time.Time
-	last    error
 }
 
 func newEngine(ctx context.Context, cfg Config) (*engine, error) {

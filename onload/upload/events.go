@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mpbond/fault"
+	"mpbond/onload/fetch"
 	"mpbond/unit"
 )
 
@@ -61,7 +62,7 @@ func (e *engine) begin(f *file) {
 
 // well tells that a device has been answered.
 func (e *engine) well(d *device) {
-	d.fails, d.unheard = 0, 0
+	d.fails, d.unheard, d.why = 0, 0, nil
 	e.moved = time.Now()
 }
 
@@ -154,7 +155,7 @@ func (e *engine) refused(f *file, d *device, got unit.Bytes, err error) {
 		no = &refusal{verdict: again, err: explain(err)}
 		d.unheard++
 	}
-	e.Log.Info("a file could not be sent", "file", f.Path, "device", d.Name, "err", err)
+	e.Log.Debug("a file could not be sent", "file", f.Path, "device", d.Name, "err", err)
 	switch no.verdict {
 	case again:
 		e.rest(d, no.after, no.err)
@@ -184,9 +185,11 @@ func (e *engine) judge(f *file) {
 	if e.Joins != nil || len(f.bars) < len(e.devices) {
 		return
 	}
+	var list []fetch.Reason
 	for _, d := range e.devices {
-		e.fail(f, f.bars[d], true)
+		list = append(list, fetch.Reason{Device: d.Name, Err: f.bars[d]})
 	}
+	e.fail(f, fetch.None(len(e.devices), list), true)
 }
 
 // again begins a file anew.
@@ -258,9 +261,9 @@ func (e *engine) rest(d *device, atLeast time.Duration, err error) {
 	d.fails++
 	pause := max(atLeast, min(mostBackoff, e.times.backoff<<min(d.fails-1, 10)))
 	d.until = time.Now().Add(pause)
-	e.last = err
+	d.why = err
 	if atLeast > 0 {
-		e.last = fmt.Errorf("%w, and asks to be left alone for %v", err, atLeast.Round(time.Second))
+		d.why = fmt.Errorf("%w, and asks to be left alone for %v", err, atLeast.Round(time.Second))
 	}
 	for _, j := range e.jobs {
 		if j.device == d { // it was a step of another file that failed
@@ -269,7 +272,7 @@ func (e *engine) rest(d *device, atLeast time.Duration, err error) {
 	}
 	d.down = err
 	e.board.Down(d.path, time.Now())
-	e.Log.Info("a device rests", "device", d.Name, "for", pause, "err", err)
+	e.Log.Debug("a device rests", "device", d.Name, "for", pause, "err", err)
 }
 
 // look does what time asks for.
@@ -316,7 +319,13 @@ func (e *engine) look(now time.Time) {
 
 // giveUp fails all that is open. What is begun stays for another run.
 func (e *engine) giveUp() {
-	err := e.last
+	var list []fetch.Reason
+	for _, d := range e.devices {
+		if d.why != nil {
+			list = append(list, fetch.Reason{Device: d.Name, Err: d.why})
+		}
+	}
+	err := fetch.None(len(e.devices), list)
 	if err == nil {
 		err = fault.New(fault.Timeout, errors.New("nothing leaves any more"), "the same command goes on")
 	}

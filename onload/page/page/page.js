@@ -19,7 +19,7 @@ function h(tag, attrs, ...children) {
 const put = (e, text) => { if (e.textContent !== text) e.textContent = text; };
 
 function bytes(n) {
-  for (const [size, unit] of [[2 ** 30, "GB"], [2 ** 20, "MB"], [2 ** 10, "KB"]]) {
+  for (const [size, unit] of [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) {
     if (n >= size) return (n / size).toPrecision(3) + " " + unit;
   }
   return n + " B";

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/api"
+	"mpbond/fault"
+	"mpbond/helper"
+	"mpbond/onload/allow"
+	"mpbond/onload/fetch"
+	"mpbond/onload/upload"
+)
+
+// TestNoneOfAll: a server that nobody reaches is told as that: once of each device while it is
+// tried, and of all of them in the end.
+func TestNoneOfAll(t *testing.T) {
+	home(t)
+	t.Chdir(t.TempDir())
+	write(t, "a.txt", "hello")
+	find := func(context.Context) ([]fetch.Device, error) { return []fetch.Device{phone(t)}, nil }
+	url := "http://" + freeAddress(t) + "/"
+	for name, run := range map[string]func(io.Writer) error{
+		"get": func(w io.Writer) error {
+			g, err := newOnloadGet(getOptions{}, []string{url + "x"})
+			if err != nil {
+				return err
+			}
+			g.find = find
+			_, err = g.run(t.Context(), w)
+			return err
+		},
+		"put": func(w io.Writer) error {
+			p := &put{putOptions: putOptions{to: url, method: "put"}, find: find}
+			if err := p.choose([]string{"a.txt"}); err != nil {
+				return err
+			}
+			_, err := p.run(t.Context(), w)
+			return err
+		},
+	} {
+		var told safeBuffer
+		err := run(&told)
+		if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "over none of 2 devices: ") || !strings.Contains(fault.HintOf(err), "the server there") {
+			t.Errorf("%s: %v, %q", name, err, fault.HintOf(err))
+		}
+		for _, want := range []string{"this device does not work now, and is tried again: ", "phone does not work now, and is tried again: "} {
+			if strings.Count(told.b.String(), want) != 1 {
+				t.Errorf("%s: %q in\n%s", name, want, &told.b)
+			}
+		}
+	}
+}
+
+// TestPutWords: what is not sent is said, and what is of no use refused.
+func TestPutWords(t *testing.T) {
+	home(t)
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.txt"), "hello")
+	for _, link := range []string{"1", "2", "3", "4"} {
+		if err := os.Symlink("nowhere", filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &put{putOptions: putOptions{to: "http://" + freeAddress(t) + "/", method: "put"}, find: func(context.Context) ([]fetch.Device, error) { return nil, nil }}
+	if err := p.choose([]string{dir}); err != nil || len(p.files) != 1 {
+		t.Fatal(err, p.files)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var told safeBuffer
+	if _, err := p.run(ctx, &told); err == nil || !strings.Contains(told.b.String(), "no plain files: "+filepath.Join(dir, "1")+", ") || !strings.Contains(told.b.String(), " and 1 more\n") {
+		t.Errorf("%v: %s", err, &told.b)
+	}
+	for args, want := range map[string]string{
+		"--form a=b": "--method post", "--interface lo --interface lo": "given twice", "--keep none": "that are there",
+	} {
+		code, _, errs := mpbond(t, append([]string{"put", "--to", p.to, filepath.Join(dir, "a.txt")}, strings.Fields(args)...)...)
+		if code == exitOK || !strings.Contains(errs, want) {
+			t.Errorf("%s: code %d, %s", args, code, errs)
+		}
+	}
+	if s := newPutResult(upload.Result{Files: []upload.Sent{{Bytes: 20e6}}}).String(); !strings.HasPrefix(s, "1 file: 20 MB in ") {
+		t.Error(s)
+	}
+}
+
+// TestOnloadWords: settings that have no effect are said, and so is what a helper that only
+// onloads does.
+func TestOnloadWords(t *testing.T) {
+	for text, want := range map[string]string{
+		"[onload.page]\nhome = \"lo\"": "without `to`",
+	} {
+		write(t, filepath.Join(home(t), "helper.toml"), "[onload]\n"+text)
+		if code, _, errs := mpbond(t, "helper"); code != exitUsage || !strings.Contains(errs, want) {
+			t.Errorf("%s: code %d, %s", text, code, errs)
+		}
+	}
+	home(t)
+	for args, want := range map[string]string{"--onload 200MB": "--onload=200MB", "--onload much": "unknown command", "200MB": "unknown command"} {
+		if code, _, errs := mpbond(t, append([]string{"helper"}, strings.Fields(args)...)...); code != exitUsage || !strings.Contains(errs, want) {
+			t.Errorf("%s: code %d, %s", args, code, errs)
+		}
+	}
+	var logged safeBuffer
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	if err := new(role).useOnload(onloadConfig{Listen: "127.0.0.1:0"}, helper.Config{HSInterface: "lo"}, nil, nil); err != nil || !strings.Contains(logged.b.String(), "has no allowance") {
+		t.Errorf("%v, %s", err, &logged.b)
+	}
+	absent := onloadConfig{Allowance: allow.Choice{Unlimited: true}, Listen: "192.0.2.1:1", Interface: "nope0"}
+	if err := new(role).useOnload(absent, helper.Config{}, nil, nil); err == nil || !strings.Contains(logged.b.String(), "interface=nope0") {
+		t.Errorf("%v, %s", err, &logged.b)
+	}
+	var out bytes.Buffer
+	printStatus(&out, api.Status{Role: "helper", Helper: &api.HelperStatus{LastError: "refused"}, Onload: &api.OnloadStatus{}})
+	if s := out.String(); !strings.Contains(s, "onloading needs none") || strings.Contains(s, "refused") {
+		t.Error(s)
+	}
+}
