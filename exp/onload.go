@@ -166,7 +166,7 @@ func (m mover) run(scheme string, ways []way, rep int) (r lab.Result, err error)
 	if err != nil {
 		return r, err
 	}
-	c := simulate.Case{}
+	c := simulate.Case{Sends: m.upload}
 	for _, w := range used {
 		c.Paths = append(c.Paths, w.path(time.Duration(rep)*m.stride))
 	}

@@ -1,6 +1,7 @@
 package onload
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -66,31 +67,35 @@ func (auto) Pick(v *View, path int) Decision {
 	return best
 }
 
-// inTime is to take the oldest item that this path would have ready before those at work
-// could be with all that waits. What it can give to nobody else once it has begun it
-// leaves to them otherwise.
+// inTime plans all that waits, the largest first, each on the path that would have it
+// soonest, and takes the first item that falls to this one: what it could give to nobody
+// else once it has begun it leaves to others otherwise, those that are idle too.
 func inTime(v *View, path int) Decision {
-	var ready []time.Duration // when each of the others has what it was given
-	var by []int
+	ready := make([]time.Duration, len(v.Paths)) // when each has what it was given
+	for i, p := range v.Paths {
+		if !p.Up || p.Busy { // with what is not shown to this path, if not below
+			ready[i] = far
+		}
+	}
 	for _, j := range v.Running {
-		ready, by = append(ready, left(v, j)), append(by, j.Path)
+		ready[j.Path] = left(v, j)
 	}
-	if len(by) == 0 {
-		return Decision{Action: Take, Reason: NextItem}
+	large := make([]int, len(v.Waiting)) // of v.Waiting
+	for i := range large {
+		large[i] = i
 	}
-	for _, item := range v.Waiting {
-		first, at := 0, far
-		for i, p := range by {
-			if end := ready[i] + reckon(v, p).ends(item.Size()); end < at {
-				first, at = i, end
+	slices.SortStableFunc(large, func(a, b int) int { return cmp.Compare(v.Waiting[b].Size(), v.Waiting[a].Size()) })
+	for _, i := range large {
+		first, at := path, far
+		for p := range v.Paths {
+			if end := ready[p] + reckon(v, p).ends(v.Waiting[i].Size()); end < at {
+				first, at = p, end
 			}
 		}
-		ready[first] = at
-	}
-	for i, item := range v.Waiting {
-		if reckon(v, path).ends(item.Size()) <= slices.Max(ready) {
-			return Decision{Action: Take, Item: i, Reason: NextItem}
+		if first == path {
+			return Decision{Action: Take, Item: i, Reason: InTime}
 		}
+		ready[first] = at
 	}
 	return Decision{Reason: NoGain}
 }

@@ -49,6 +49,7 @@ type Board struct {
 	lastJob       JobID
 	copied        unit.Bytes // what copies have wasted since items were added
 	largest       unit.Bytes
+	sends         bool
 }
 
 type path struct {
@@ -58,6 +59,7 @@ type path struct {
 	latency time.Duration // that of the last two answers which was less
 	answer  time.Duration // the last one's
 	seen    time.Time     // when the rate was last measured
+	sure    bool          // sends: the rate is that of what was confirmed
 }
 
 // NewBoard makes a board for a number of paths, all of them down.
@@ -173,7 +175,7 @@ func (b *Board) Progress(id JobID, got unit.Bytes, now time.Time) {
 	p := &b.paths[j.Path]
 	if j.Last.IsZero() {
 		p.answered(now.Sub(j.Began))
-	} else if dt := now.Sub(p.seen); dt > 0 {
+	} else if dt := now.Sub(p.seen); dt > 0 && !b.sends {
 		p.measure(float64(got-j.Got)/dt.Seconds(), dt)
 	}
 	j.Got, j.Last, p.seen = got, now, now
@@ -218,7 +220,9 @@ func (b *Board) Finish(id JobID, now time.Time) bool {
 		b.Progress(id, size, now)
 	}
 	took := now.Sub(j.Began)
-	if p := &b.paths[j.Path]; p.rate == 0 && took > 0 { // all of it came at once
+	if p := &b.paths[j.Path]; b.sends {
+		b.confirmed(p, j, took)
+	} else if p.rate == 0 && took > 0 { // all of it came at once
 		p.measure(float64(j.Got)/took.Seconds(), took)
 	}
 	b.sched.Delivered(j.Path, j.Got, took)
@@ -319,7 +323,14 @@ func (b *Board) look(path int, now time.Time) {
 	v.Paths = v.Paths[:0]
 	for i := range b.paths {
 		p := &b.paths[i]
-		v.Paths = append(v.Paths, Path{p.up, p.job != nil, unit.Rate(p.now(now) * 8), p.latency})
+		rate := p.now(now)
+		if b.sends {
+			rate = p.sending(now)
+		}
+		v.Paths = append(v.Paths, Path{p.up, p.job != nil, unit.Rate(rate * 8), p.latency})
+	}
+	if b.sends {
+		v.arrived()
 	}
 }
 

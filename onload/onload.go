@@ -139,6 +139,7 @@ type Reason uint8
 const (
 	NothingLeft Reason = iota // nothing waits, and nothing under way can be helped
 	NextItem                  // greedy: the oldest that waits
+	InTime                    // the largest that it would have sooner than others
 	ItsTurn                   // round robin: the item is this path's
 	NotItsItem                // waits: what is left is another path's
 	LeastTime                 // the item was queued here as the soonest place
@@ -156,6 +157,7 @@ const (
 var reasonTexts = [reasonCount]string{
 	NothingLeft: "waits: nothing is left to begin",
 	NextItem:    "the oldest item that waits",
+	InTime:      "the largest that comes soonest by it",
 	ItsTurn:     "its turn",
 	NotItsItem:  "waits: what is left is for others",
 	LeastTime:   "queued where it is reckoned to come soonest",

@@ -32,6 +32,7 @@ type Path struct {
 	Promotion time.Duration // what the radio takes to wake
 	Tail      time.Duration // how long it stays awake without use; 0: for ever, once woken
 	Down      []Gap         // in order
+	Buffer    unit.Bytes    // Case.Sends: what it takes before its rate is seen
 }
 
 // Case is what is to be fetched over what.
@@ -42,6 +43,8 @@ type Case struct {
 	Comes []time.Duration
 	// Blind tells that nobody knows the sizes of items before their end.
 	Blind bool
+	// Sends tells that items are sent: progress is what paths took, and not what arrived.
+	Sends bool
 	// Most is when to give up; 0: after a day.
 	Most time.Duration
 }
@@ -95,6 +98,9 @@ func Run(c Case, s onload.Scheduler) (Result, error) {
 	}
 	r := &run{board: onload.NewBoard(s, len(c.Paths)), lanes: make([]lane, len(c.Paths))}
 	r.res = Result{Completed: make([]time.Duration, len(c.Items)), Carried: make([]unit.Bytes, len(c.Paths)), Ended: make([]time.Duration, len(c.Paths)), Reasons: map[onload.Reason]int{}}
+	if c.Sends {
+		r.board.Sends()
+	}
 	for i, p := range c.Paths {
 		r.lanes[i] = lane{Path: p, fresh: true}
 		r.board.Up(i)
@@ -197,7 +203,7 @@ func (r *run) keep(l *lane) {
 // report tells the board how far a lane is.
 func (r *run) report(l *lane) {
 	if l.job != nil && l.told {
-		r.board.Progress(l.job.ID, unit.Bytes(l.got), r.at())
+		r.board.Progress(l.job.ID, min(unit.Bytes(l.got)+l.Buffer, max(unit.Bytes(l.got), r.size(l.job)-1)), r.at())
 	}
 }
 

@@ -132,6 +132,7 @@ func newEngine(ctx context.Context, cfg Config) (*engine, error) {
 		e.files = append(e.files, one)
 		e.recall(one)
 	}
+	e.board.Sends()
 	e.ctx, e.stop = context.WithCancelCause(ctx)
 	return e, nil
 }
@@ -341,7 +342,7 @@ func (e *engine) start(of onload.Job) {
 	j.sent.stir()
 	e.jobs[j.ID] = j
 	f.jobs++
-	e.board.Progress(of.ID, 0, time.Now()) // its rate is that of all the time until it is confirmed
+	e.board.Progress(of.ID, 0, time.Now()) // no answer is waited for: it is sent at once
 	e.running.Go(func() {
 		defer cancel(nil)
 		err := e.how.send(ctx, j)
