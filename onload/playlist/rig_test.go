@@ -142,6 +142,8 @@ func (s *web) asked(begin string) (n int) {
 
 type rig struct {
 	t      *testing.T
+	origin *pipes
+	joins  chan fetch.Device
 	web    *web
 	lines  []*testLine
 	proxy  *Proxy
@@ -151,19 +153,12 @@ type rig struct {
 
 // newRig makes a server, a proxy with a line for each rate, and a player, in memory.
 func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
-	r := &rig{t: t, web: &web{files: map[string][]byte{}}}
-	origin := newPipes()
+	r := &rig{t: t, web: &web{files: map[string][]byte{}}, origin: newPipes(), joins: make(chan fetch.Device)}
 	server := &http.Server{Handler: r.web}
-	go func() { _ = server.Serve(origin) }()
-	cfg := Config{memory: memory}
-	for i, rate := range rates {
-		l := &testLine{name: fmt.Sprintf("line%d", i), rate: rate}
-		l.Transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := origin.dial(ctx, network, addr)
-			return slow{c, l}, err
-		}}
-		r.lines = append(r.lines, l)
-		cfg.Devices = append(cfg.Devices, fetch.Device{Name: l.name, Transport: l})
+	go func() { _ = server.Serve(r.origin) }()
+	cfg := Config{memory: memory, Joins: r.joins}
+	for _, rate := range rates {
+		cfg.Devices = append(cfg.Devices, r.device(rate))
 	}
 	p, err := New(cfg)
 	if err != nil {
@@ -197,6 +192,17 @@ func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
 		return res
 	}
 	return r
+}
+
+// device makes one more line to the server.
+func (r *rig) device(rate unit.Rate) fetch.Device {
+	l := &testLine{name: fmt.Sprintf("line%d", len(r.lines)), rate: rate}
+	l.Transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := r.origin.dial(ctx, network, addr)
+		return slow{c, l}, err
+	}}
+	r.lines = append(r.lines, l)
+	return fetch.Device{Name: l.name, Transport: l}
 }
 
 // get asks as a player does; want, if not nil, is what must come.

@@ -256,12 +256,13 @@ func (e *engine) steps() {
 			under++
 		}
 	}
+	now := time.Now()
 	for _, f := range e.files {
-		if f.step || time.Now().Before(f.until) || f.state != finishing && (f.state != fresh || under >= ahead) {
+		if f.step || f.state != finishing && (f.state != fresh || under >= ahead) {
 			continue
 		}
 		d := e.idle(f)
-		if d == nil {
+		if d == nil || now.Before(f.until) && (now.Before(d.until) || f.last.unheard == 0) { // what a line does is no other's fault
 			continue
 		}
 		under++

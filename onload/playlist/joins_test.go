@@ -1,0 +1,58 @@
+package playlist
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/unit"
+)
+
+// TestJoins: a video of 500 kbit/s begins over a line of 375 alone, and stands still; once a
+// line of 250 is found it does not any more, and each byte comes once but for copies.
+func TestJoins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, .375*mbit)
+		const n, size = 30, 250_000
+		data, paths := r.vod("/v", n, size), hlsPaths("/v", n)
+		r.get("/v/list.m3u8", nil)
+		alone := r.play(paths[:10], data[:10], 4*time.Second, 12*time.Second)
+		r.joins <- r.device(.25 * mbit)
+		close(r.joins) // nobody else will be found
+		r.play(paths[10:13], data[10:13], 4*time.Second, 12*time.Second)
+		both := r.play(paths[13:], data[13:], 4*time.Second, 12*time.Second)
+		res := r.stop()
+		if alone < 4*time.Second || both > 0 {
+			t.Errorf("it stood still for %v, and for %v with another line", alone, both)
+		}
+		var all, wasted unit.Bytes
+		for _, d := range res.Devices {
+			all, wasted = all+d.Bytes, wasted+d.Wasted
+		}
+		if len(res.Devices) != 2 || res.Devices[1].Bytes < (n-10)*size/4 || all-wasted != n*size || wasted > n*size/10 || res.Segments != n || res.Passed != 0 {
+			t.Errorf("%+v", res)
+		}
+	})
+}
+
+// TestJoinsBroken: a player waits for a segment that the own line does not bring; who is found
+// then brings it, and the player has it right.
+func TestJoinsBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, .01*mbit) // of 200 kB it brings 12 within 10 s
+		data := r.vod("/v", 3, 200_000)
+		r.get("/v/list.m3u8", nil)
+		go func() {
+			time.Sleep(5 * time.Second)
+			r.joins <- r.device(4 * mbit)
+		}()
+		began := time.Now()
+		for i, p := range hlsPaths("/v", 3) {
+			r.get(p, data[i])
+		}
+		took := time.Since(began)
+		if res := r.stop(); took > 10*time.Second || res.Segments != 3 || res.Devices[1].Bytes < 500_000 {
+			t.Errorf("within %v: %+v", took, res)
+		}
+	})
+}
