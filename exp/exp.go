@@ -80,7 +80,7 @@ type Cell struct {
 	// Fewer says how many repetitions schemes make that need less than Reps.
 	Fewer map[string]int
 	Quick int  // repetitions in the short form; 0: the cell is not in it
-	Alone bool // nothing may run beside it: it measures the machine
+	Alone bool // nothing may run beside it, but in the short form: it measures the machine
 	// Dual is set where two users lend each other their links instead. Its rates,
 	// size, repetitions and seed are the cell's, and House "PS/HS".
 	Dual *lab.DualPlan
@@ -263,12 +263,29 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
 		}
-		if c.Alone {
+		if c.Alone && !o.Quick {
 			e.Group = lab.Machine
 		}
 		all = append(all, e)
 	}
+	if o.Quick {
+		shortestFirst(all)
+	}
 	return all, nil
+}
+
+// shortestFirst has the cell in real time begin first that takes the least: the short
+// form has something of every row, also if there is no time for all cells.
+func shortestFirst(all []lab.Experiment) {
+	var first *lab.Experiment
+	for i := range all {
+		if e := &all[i]; e.Group != lab.Computed && (first == nil || e.Expected < first.Expected) {
+			first = e
+		}
+	}
+	if first != nil {
+		first.First = true
+	}
 }
 
 // quickPlay is how much of a video is played in the short form.

@@ -100,21 +100,34 @@ func TestRows(t *testing.T) {
 			}
 			names[c.Name] = true
 		}
+		made := map[Options]int{}
 		for _, o := range []Options{{}, {Quick: true}, {Reps: 3, Seed: 7}} {
 			experiments, err := r.Experiments(o)
 			if err != nil || len(experiments) == 0 {
 				t.Fatalf("%s, %+v: %d cells, %v", r.ID, o, len(experiments), err)
 			}
+			made[o] = count(experiments)
+			real, first := 0, 0 // cells
 			for _, e := range experiments {
+				if e.Group != lab.Computed {
+					real++
+				}
+				if e.First {
+					first++
+				}
+				if o.Quick && e.Group == lab.Machine {
+					t.Errorf("%s, %s: nothing may run beside it in the short form", r.ID, e.Name)
+				}
 				if e.Expected <= 0 || e.Plan.Seed != o.Seed || o.Reps > 0 && e.Plan.Reps != o.Reps {
 					t.Errorf("%s, %s: %+v", r.ID, e.Name, e)
 				}
 			}
+			if o.Quick && first != min(real, 1) || !o.Quick && first > 0 {
+				t.Errorf("%s, %+v: of %d cells %d begin first", r.ID, o, real, first)
+			}
 		}
-		full, _ := r.Experiments(Options{})
-		quick, _ := r.Experiments(Options{Quick: true})
-		if count(quick)*3 > count(full) {
-			t.Errorf("%s: the short form makes %d of %d transfers", r.ID, count(quick), count(full))
+		if quick, full := made[Options{Quick: true}], made[Options{}]; quick*3 > full {
+			t.Errorf("%s: the short form makes %d of %d transfers", r.ID, quick, full)
 		}
 		outcomes, v := r.Judge(measured(r, 3, func(string, string) float64 { return 2 }))
 		for _, o := range outcomes {

@@ -159,8 +159,8 @@ type transferID struct {
 }
 
 // parts are all rounds of all experiments, in the order in which to start them:
-// by round, then the longest first, so that the last ones end at about the same
-// time.
+// by round, then those that are to be first, then the longest, so that the last ones
+// end at about the same time.
 func parts(all []Experiment, of phase) (order []part) {
 	for round := range rounds {
 		for i, e := range all {
@@ -170,7 +170,11 @@ func parts(all []Experiment, of phase) (order []part) {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b part) int {
-		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(all[b.i].Expected, all[a.i].Expected))
+		x, y := all[a.i], all[b.i]
+		if x.First != y.First && a.round == b.round {
+			return map[bool]int{true: -1, false: 1}[x.First]
+		}
+		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(y.Expected, x.Expected))
 	})
 	return order
 }

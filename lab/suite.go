@@ -22,6 +22,9 @@ type Experiment struct {
 	Dual *DualPlan
 	// Expected is how long it takes if nothing is disturbed, by itself.
 	Expected time.Duration
+	// First has it begin before others of its kind, however long these take: for a run
+	// that may be ended before all have begun.
+	First bool
 
 	compute func(scheme string, rep int) Result // of the group Computed
 	flows   func(rep int) (FlowPlan, error)     // of bulk flows over one link

@@ -80,6 +80,11 @@ func TestParts(t *testing.T) {
 	if got := parts(all, shared); len(got) != 2*len(rounds) || !slices.Equal(got[:4], want) {
 		t.Error(got)
 	}
+	all[0].First = true
+	if got := parts(all, shared); !slices.Equal(got[:4], []part{{0, 0}, {1, 0}, {0, 1}, {1, 1}}) {
+		t.Errorf("the shorter one is to be first: %v", got)
+	}
+	all[0].First = false
 	if got := parts(all, lonely); len(got) != len(rounds) || got[0] != (part{2, 0}) {
 		t.Error(got)
 	}
