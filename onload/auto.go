@@ -1,8 +1,6 @@
 package onload
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"mpbond/unit"
@@ -65,39 +63,6 @@ func (auto) Pick(v *View, path int) Decision {
 		}
 	}
 	return best
-}
-
-// inTime plans all that waits, the largest first, each on the path that would have it
-// soonest, and takes the first item that falls to this one: what it could give to nobody
-// else once it has begun it leaves to others otherwise, those that are idle too.
-func inTime(v *View, path int) Decision {
-	ready := make([]time.Duration, len(v.Paths)) // when each has what it was given
-	for i, p := range v.Paths {
-		if !p.Up || p.Busy { // with what is not shown to this path, if not below
-			ready[i] = far
-		}
-	}
-	for _, j := range v.Running {
-		ready[j.Path] = left(v, j)
-	}
-	large := make([]int, len(v.Waiting)) // of v.Waiting
-	for i := range large {
-		large[i] = i
-	}
-	slices.SortStableFunc(large, func(a, b int) int { return cmp.Compare(v.Waiting[b].Size(), v.Waiting[a].Size()) })
-	for _, i := range large {
-		first, at := path, far
-		for p := range v.Paths {
-			if end := ready[p] + reckon(v, p).ends(v.Waiting[i].Size()); end < at {
-				first, at = p, end
-			}
-		}
-		if first == path {
-			return Decision{Action: Take, Item: i, Reason: InTime}
-		}
-		ready[first] = at
-	}
-	return Decision{Reason: NoGain}
 }
 
 // pace is what a path is reckoned to do: nothing for a while, then bytes at a rate.

@@ -116,7 +116,7 @@ func TestCompare(t *testing.T) {
 		{kind{vary: true, fail: true}, 0, 1},
 		{kind{vary: true, blind: true}, 0, 3},
 		{kind{vary: true, fail: true, blind: true}, 0, 3},
-		{kind{vary: true, once: true}, 0, 1},
+		{kind{vary: true, once: true}, 0, 1.5}, // who gets the larger of two files, where nothing is known of lines, is luck
 		{kind{vary: true, pairs: true}, 0, 1},
 		{kind{vary: true, fail: true, pairs: true}, 0, 2},
 		{kind{split: true, vary: true, pairs: true}, 6, 1},

@@ -1,0 +1,124 @@
+package onload
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// mostPlanned is of how many items a plan is improved.
+const mostPlanned = 64
+
+// inTime plans all that waits so that it is ready soon, and takes the largest item that
+// falls to this path: what it could give to nobody else once it has begun it leaves to
+// others otherwise, those that are idle too.
+func inTime(v *View, path int) Decision {
+	p := newPlan(v, path)
+	for {
+		m, ok := p.better()
+		if !ok || len(p.items) > mostPlanned {
+			break
+		}
+		p.apply(m)
+	}
+	if at := slices.Index(p.by, path); at >= 0 {
+		return Decision{Action: Take, Item: p.items[at], Reason: InTime}
+	}
+	return Decision{Reason: NoGain}
+}
+
+// plan is which path brings which item.
+type plan struct {
+	items []int             // of View.Waiting, the largest first
+	by    []int             // path of each of these
+	take  [][]time.Duration // what each of these takes by each path
+	ready []time.Duration   // when each path has what it was given
+}
+
+// newPlan gives each item, the largest first, to the path that would have it soonest.
+func newPlan(v *View, path int) *plan {
+	p := &plan{items: make([]int, len(v.Waiting)), ready: make([]time.Duration, len(v.Paths))}
+	paces := make([]pace, len(v.Paths))
+	for i, of := range v.Paths {
+		paces[i] = reckon(v, i)
+		if !of.Up || of.Busy { // with what is not shown to this path, if not below
+			p.ready[i] = far
+		}
+	}
+	for _, j := range v.Running {
+		p.ready[j.Path] = left(v, j)
+	}
+	for i := range p.items {
+		p.items[i] = i
+	}
+	slices.SortStableFunc(p.items, func(a, b int) int { return cmp.Compare(v.Waiting[b].Size(), v.Waiting[a].Size()) })
+	for _, i := range p.items {
+		take, first, at := make([]time.Duration, len(paces)), path, far
+		for k, of := range paces {
+			take[k] = of.ends(v.Waiting[i].Size())
+			if end := p.ready[k] + take[k]; end < at {
+				first, at = k, end
+			}
+		}
+		p.ready[first] += take[first]
+		p.by, p.take = append(p.by, first), append(p.take, take)
+	}
+	return p
+}
+
+// change is that an item goes to a path, and another one of that path, if not -1, comes
+// back for it.
+type change struct{ item, to, back int }
+
+// better is the change that most helps the path that is ready last.
+func (p *plan) better() (best change, ok bool) {
+	last := -1
+	for _, k := range p.by {
+		if last < 0 || p.ready[k] > p.ready[last] {
+			last = k
+		}
+	}
+	if last < 0 {
+		return best, false
+	}
+	least := p.ready[last]
+	try := func(c change) {
+		a, b := p.ready[last]-p.take[c.item][last], p.ready[c.to]+p.take[c.item][c.to]
+		if c.back >= 0 {
+			a, b = a+p.take[c.back][last], b-p.take[c.back][c.to]
+		}
+		if end := max(a, b); end < least {
+			best, least, ok = c, end, true
+		}
+	}
+	for i, by := range p.by {
+		if by != last {
+			continue
+		}
+		for k := range p.ready {
+			if k != last {
+				try(change{i, k, -1})
+			}
+		}
+		for back, to := range p.by {
+			if to != last {
+				try(change{i, to, back})
+			}
+		}
+	}
+	return best, ok
+}
+
+func (p *plan) apply(c change) {
+	from := p.by[c.item]
+	p.move(c.item, c.to)
+	if c.back >= 0 {
+		p.move(c.back, from)
+	}
+}
+
+func (p *plan) move(item, to int) {
+	p.ready[p.by[item]] -= p.take[item][p.by[item]]
+	p.ready[to] += p.take[item][to]
+	p.by[item] = to
+}
