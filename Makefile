@@ -24,28 +24,20 @@ help: ## list these targets
 demo: deps build ## one download over three emulated devices, beside one link and kernel MPTCP
 	@$(MPBOND) lab demo
 
-# One package after the other (-p 1): some measure time, and some look for what
-# others may leave in this machine's cgroups. Those after bin/count run programs
-# in real time: what fails there is made once more. That takes minutes, whatever the
-# machine; elsewhere what takes ten hangs. Whether all is well bin/count decides: go
-# test says 1 too where a test passed when it was made again.
-# A thousand of the random transfers run with the race detector, ten thousand
-# without. So are rooms that reckon for long and, being pure, have no goroutines: the
-# race detector finds nothing there and takes ten times as long.
-PURE := pbe/cc pbe/lte onload lab/virtual
+# Packages after bin/count run programs in real time: what fails there is made once
+# more. Whether all is well bin/count decides.
+AGAIN := cmd/mpbond e2e e2e/console e2e/flow e2e/onload e2e/pair lab onload/fetch onload/page onload/playlist onload/upload
 test: ## all tests, with the race detector where there are goroutines, and their counts
 	@go build -o bin/count ./house/count
-	@p=$$(go list ./... | grep -Ev '^mpbond/(e2e|lab|$(subst $() $(),|,$(PURE)))$$'); \
-		t() { go test -json "$$@" || [ $$? = 1 ]; }; \
-		{ t -race -p 1 -timeout 10m $$p; t -race -p 1 -timeout 25m ./e2e ./lab; \
-		t -run '^TestTransfers$$' ./bond -transfers 10000; t ./lab/virtual -seeds 3; t $(addprefix ./,$(filter-out lab/virtual,$(PURE))); } | bin/count mpbond/e2e mpbond/e2e/console mpbond/e2e/flow mpbond/e2e/onload mpbond/e2e/pair $(addprefix mpbond/onload/,fetch page playlist upload) mpbond/lab mpbond/cmd/mpbond
+	@.ci/test | bin/count $(addprefix mpbond/,$(AGAIN))
 
 check: ## format, vet, staticcheck and the rules of the house
 	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null)); \
 		[ -z "$$bad" ] || { echo "gofmt -w $$bad"; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
-	go test ./house/...
+	@go build -o bin/count ./house/count
+	go test -json ./house/... | bin/count
 
 fuzz: ## every fuzz target for FUZZTIME each (30s)
 	@.ci/fuzzers | while read -r p f; do \
