@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -20,6 +21,7 @@ import (
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/onload/allow"
+	"mpbond/onload/permit"
 	"mpbond/onload/relay"
 	"mpbond/pbe/cell"
 )
@@ -133,6 +135,13 @@ func TestOnload(t *testing.T) {
 	}
 	if _, out, _ := mpbond(t, "status"); !strings.Contains(out, "takes connections for onloading at "+at+": the operator permits it until") {
 		t.Error(out)
+	}
+	if code, out, errs := mpbond(t, "permit", "status", service); code != exitOK || !strings.Contains(out, "north  30 %  1 of 16  yes") || !strings.Contains(out, "phone   north  ") {
+		t.Errorf("permit status: code %d, %s%s", code, out, errs)
+	}
+	var told permit.Report
+	if code, out, errs := mpbond(t, "permit", "status", "--json", service); code != exitOK || json.Unmarshal([]byte(out), &told) != nil || len(told.Cells) != 1 || len(told.Cells[0].Permits) != 1 {
+		t.Errorf("permit status: code %d, %s%s", code, out, errs)
 	}
 	if code, _, errs := mpbond(t, "revoke", "laptop"); code != exitOK {
 		t.Fatal(errs)
@@ -296,6 +305,22 @@ func TestPermitUsage(t *testing.T) {
 	}
 	if text := permitText(allow.Answer{Cell: "south", Why: "the operator knows no such cell"}); text != "cell south: not permitted: the operator knows no such cell" {
 		t.Error(text)
+	}
+	if code, _, errs := mpbond(t, "permit", "status", "127.0.0.1:1"); code != exitNoConn {
+		t.Errorf("code %d, %s", code, errs)
+	}
+	load := .456
+	var page bytes.Buffer
+	at := time.Date(2026, 6, 10, 0, 1, 0, 0, time.UTC)
+	if err := printPermits(&page, permit.Report{Threshold: .7, LifeSeconds: 300, Most: 1, NotKept: "full", Cells: []permit.Cell{
+		{Name: "a\x1b", Why: "it is not known"}, {Name: "b", Load: &load, Permits: []permit.Granted{{DeviceID: "id", HeldSeconds: 120, LeftSeconds: 60}}}}}, at); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"a load of 70 % on; a permit holds for 5m0s\n", "forget who has permits: full\n", "a?    -     0 of 1   no: it is not known\n",
+		"b     46 %  1 of 1   to who has one: all are taken\n", "id (not trusted any more)  b     2026-06-09 23:59:00  00:02:00\n"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("no %q in\n%s", want, &page)
+		}
 	}
 	if code, _, errs := mpbond(t, "permit", "ask", "127.0.0.1:1", "--key", mustGenerate(t).Public().String()); code != exitNoConn {
 		t.Errorf("code %d, %s", code, errs)

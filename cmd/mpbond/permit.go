@@ -32,9 +32,10 @@ func permitCommand() *cobra.Command {
 pay for no volume then carry for others only while their cell has room
 (docs/onload.md).`,
 		Example: `  mpbond permit serve --cell north=load:/run/north.load
+  mpbond permit status
   mpbond permit ask permits.example.org:7605 --key mpb1…`,
 	}
-	cmd.AddCommand(permitServeCommand(), permitAskCommand())
+	cmd.AddCommand(permitServeCommand(), permitAskCommand(), permitStatusCommand())
 	return cmd
 }
 

@@ -3,6 +3,7 @@ package allow
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -85,11 +86,13 @@ func (i *Issuer) Ask(now time.Time, device, cell string) Answer {
 	if !has {
 		h = Held{Device: device, Cell: cell, Since: now}
 	}
-	switch age := now.Sub(c.at); {
-	case c.at.IsZero() || age > staleLoad || age < -staleLoad:
-		a.Load, a.Why = 0, "the load of the cell is not known"
-	case c.load >= i.rules.Threshold:
-		a.Why = fmt.Sprintf("the cell is loaded by %.0f %%, and nothing is granted from %.0f %% on", 100*c.load, 100*i.rules.Threshold)
+	known, shut := i.judge(c, now)
+	if !known {
+		a.Load = 0
+	}
+	switch {
+	case shut != "":
+		a.Why = shut
 	case has && len(c.holds) >= i.rules.Most && now.Sub(h.Since) >= turn*i.rules.Life && now.Sub(c.waits) < i.rules.Life:
 		a.Why, a.Again = "it is the turn of others that wait", i.rules.Life
 	case !has && len(c.holds) >= i.rules.Most:
@@ -102,6 +105,45 @@ func (i *Issuer) Ask(now time.Time, device, cell string) Answer {
 		return a
 	}
 	return a // a permit that it has keeps its place: this answer may be lost
+}
+
+// judge tells whether a cell's load is known, and why nothing is granted whoever asks, ""
+// if something may be.
+func (i *Issuer) judge(c *loaded, now time.Time) (known bool, shut string) {
+	switch age := now.Sub(c.at); {
+	case c.at.IsZero() || age > staleLoad || age < -staleLoad:
+		return false, "the load of the cell is not known"
+	case c.load >= i.rules.Threshold:
+		shut = fmt.Sprintf("the cell is loaded by %.0f %%, and nothing is granted from %.0f %% on", 100*c.load, 100*i.rules.Threshold)
+	}
+	return true, shut
+}
+
+// Cell is how a cell is.
+type Cell struct {
+	Name  string
+	Load  float64
+	Known bool   // Load is
+	Why   string // nothing is granted, whoever asks; "": something may be
+	Held  []Held // of it, by device
+}
+
+// Cells are how all cells are, by name, and the rules.
+func (i *Issuer) Cells(now time.Time) (list []Cell, rules Rules) {
+	held := i.Held(now)
+	for _, name := range slices.Sorted(maps.Keys(i.cells)) {
+		one := Cell{Name: name, Load: i.cells[name].load}
+		if one.Known, one.Why = i.judge(i.cells[name], now); !one.Known {
+			one.Load = 0
+		}
+		for _, h := range held {
+			if h.Cell == name {
+				one.Held = append(one.Held, h)
+			}
+		}
+		list = append(list, one)
+	}
+	return list, i.rules
 }
 
 // Held is one permit that holds.

@@ -31,18 +31,27 @@ type Asker struct {
 
 // Ask asks for a permit. Errors are faults.
 func (a Asker) Ask(ctx context.Context) (allow.Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
 	body, err := json.Marshal(request{a.Cell})
 	if err != nil {
 		return allow.Answer{}, err
 	}
+	status, text, err := a.call(ctx, http.MethodPost, path, body, maxBody)
+	if err != nil {
+		return allow.Answer{}, err
+	}
+	return parse(status, text)
+}
+
+// call makes one request, whose answer may be so long.
+func (a Asker) call(ctx context.Context, method, path string, body []byte, most int64) (status int, text []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
 	tr := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxBody, DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return relay.Call(ctx, a.Address, a.Options, a.Key.Client(a.Service, ALPN), answerTime)
 	}}
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://permit"+path, bytes.NewReader(body))
+	q, err := http.NewRequestWithContext(ctx, method, "https://permit"+path, bytes.NewReader(body))
 	if err != nil {
-		return allow.Answer{}, err
+		return 0, nil, err
 	}
 	q.Header.Set("Content-Type", "application/json")
 	r, err := tr.RoundTrip(q)
@@ -54,14 +63,13 @@ func (a Asker) Ask(ctx context.Context) (allow.Answer, error) {
 		if fault.Is(err, fault.UnknownDevice) {
 			err = fault.New(fault.UnknownDevice, err, hintKnown)
 		}
-		return allow.Answer{}, err
+		return 0, nil, err
 	}
 	defer r.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
-	if err != nil {
-		return allow.Answer{}, fault.New(fault.Unreachable, fmt.Errorf("the service's answer is cut off: %w", err), "")
+	if text, err = io.ReadAll(io.LimitReader(r.Body, most)); err != nil {
+		return 0, nil, fault.New(fault.Unreachable, fmt.Errorf("the service's answer is cut off: %w", err), "")
 	}
-	return parse(r.StatusCode, text)
+	return r.StatusCode, text, nil
 }
 
 // Keeper keeps a helper's permit: asks for it, renews it, and keeps it in a file. Safe

@@ -7,6 +7,7 @@
 //
 //	permit.go  the words of the two
 //	serve.go   the service
+//	report.go  what it tells its operator: GET /v1/permits, by the service's own key
 //	keep.go    the helper's side
 package permit
 
@@ -24,7 +25,9 @@ const Port = 7605
 
 const (
 	path       = "/v1/permit"
+	reportPath = "/v1/permits"
 	maxBody    = 4 << 10
+	maxReport  = 4 << 20
 	answerTime = 10 * time.Second
 	fileWait   = time.Second
 )

@@ -134,13 +134,14 @@ func (s *Service) ask(p identity.Peer, cell string) answer {
 func (s *Service) Serve(ctx context.Context, l *tcp.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+path, s.answer)
+	mux.HandleFunc("GET "+reportPath, s.tell)
 	// As http.Server knows no application protocol of ours, it must not see the TLS.
 	web := &http.Server{ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, guestKey{}, c) }, Handler: http.MaxBytesHandler(mux, maxBody), ReadTimeout: answerTime, WriteTimeout: answerTime, IdleTimeout: time.Second,
 		MaxHeaderBytes: maxBody, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 	stop := context.AfterFunc(ctx, func() { web.Close() })
 	defer stop()
 	defer web.Close()
-	err := web.Serve(&gated{l, tcp.NewGate(maxCalls, maxCallsOfOne, maxCallsPerMinute), s.key.Server(ALPN, s.trust.Allowed(identity.RoleHelper))})
+	err := web.Serve(&gated{l, tcp.NewGate(maxCalls, maxCallsOfOne, maxCallsPerMinute), s.key.Server(ALPN, s.admits)})
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}

@@ -1,0 +1,73 @@
+package permit
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/identity"
+)
+
+// TestReport: the operator, by the service's own key, is told what is granted, and nobody
+// else is.
+func TestReport(t *testing.T) {
+	w := newWorld(t, "")
+	own := w.asker()
+	own.Key = keys().service
+	report := func() Cell {
+		t.Helper()
+		r, err := own.Report(t.Context())
+		if err != nil || r.Threshold != .7 || r.LifeSeconds != 60 || r.Most != 1 || len(r.Cells) != 1 || r.Cells[0].Name != "north" {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		return r.Cells[0]
+	}
+	if c := report(); c.Load != nil || c.Why != "the load of the cell is not known" || len(c.Permits) != 0 || c.Permits == nil {
+		t.Errorf("%+v", c)
+	}
+	w.s.Observe("north", .5)
+	ask(t, w.asker())
+	w.add(10 * time.Second)
+	want := Granted{Device: "phone", DeviceID: keys().phone.ID().String(), HeldSeconds: 10, LeftSeconds: 50}
+	if c := report(); c.Load == nil || *c.Load != .5 || c.Why != "" || len(c.Permits) != 1 || c.Permits[0] != want {
+		t.Errorf("%+v", c)
+	}
+	w.s.Observe("north", .8)
+	if err := w.trust.Remove("phone"); err != nil {
+		t.Fatal(err)
+	}
+	want.Device = ""
+	if c := report(); *c.Load != .8 || c.Why == "" || len(c.Permits) != 1 || c.Permits[0] != want {
+		t.Errorf("%+v", c)
+	}
+	w.add(time.Minute)
+	if c := report(); c.Load != nil || len(c.Permits) != 0 {
+		t.Errorf("%+v", c)
+	}
+
+	// Who has the key may look, and gets no permit by it.
+	if _, err := own.Ask(t.Context()); !fault.Is(err, fault.UnknownDevice) {
+		t.Errorf("%v (%s)", err, fault.KindOf(err))
+	}
+	if err := w.trust.Add(identity.Peer{Name: "other", Roles: []identity.Role{identity.RoleHelper}, Key: keys().other.Public()}); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		key, service *identity.Key
+		kind         fault.Kind
+	}{
+		"a stranger":    {keys().phone, keys().service, fault.UnknownDevice},
+		"a helper":      {keys().other, keys().service, fault.Permission},
+		"another's key": {keys().other, keys().other, fault.WrongKey},
+	} {
+		a := own
+		a.Key, a.Service = c.key, c.service.Public()
+		if _, err := a.Report(t.Context()); !fault.Is(err, c.kind) || fault.HintOf(err) != hintOwn {
+			t.Errorf("%s: %v (%s), %q", name, err, fault.KindOf(err), fault.HintOf(err))
+		}
+	}
+	if status, _, err := own.call(t.Context(), http.MethodPost, reportPath, nil, maxBody); err != nil || status != http.StatusMethodNotAllowed {
+		t.Error(status, err)
+	}
+}
