@@ -45,6 +45,7 @@ var withoutNames = map[string]string{
 	"mpbond get":           "an address",
 	"mpbond put":           "files",
 	"mpbond permit ask":    "an address",
+	"mpbond permit status": "an address",
 	"mpbond run":           "a command",
 	"mpbond trust add":     "a new name",
 	"mpbond policy check":  "a file",
