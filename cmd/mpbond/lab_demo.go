@@ -222,8 +222,6 @@ func (s *demoShow) end(r *lab.Result) {
 	s.screen.Wait()
 }
 
-func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
-
 // table compares.
 func (d *demo) table() error {
 	w := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', tabwriter.AlignRight)

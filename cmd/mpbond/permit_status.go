@@ -84,6 +84,9 @@ func printPermits(w io.Writer, r permit.Report, now time.Time) error {
 	return t.Flush()
 }
 
+// seconds is so long.
+func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
+
 // clockTime is a time of day, with the day if that is not now's.
 func clockTime(t, now time.Time) string {
 	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
