@@ -103,6 +103,7 @@ type Pipes struct {
 	asked  PipePlan // the last step
 	from   string   // where the main subflow came from by the last move, until that has proved good
 	trial  string   // the link that is on trial
+	rested bool     // once in it hardly anything was carried for a while
 	before unit.Rate
 }
 
@@ -322,6 +323,10 @@ func (p *Pipes) judge(now time.Time) PipePlan {
 		return PipePlan{}
 	}
 	if r, ok := p.rate(now, rateWindow, -1); ok && r < p.before/10 {
+		if !p.rested { // a transfer may go on after a second: then the trial does, anew
+			p.rested, p.since, p.points = true, now, nil
+			return PipePlan{}
+		}
 		p.trial = ""
 		return PipePlan{PipesEnd, link, "there is no more to carry"}
 	}
@@ -431,7 +436,7 @@ func (p *Pipes) another(now time.Time, others []Pipe) PipePlan {
 		if known := p.known(now, x.Link); known > 0 && float64(known) < (pipeGain-1)*float64(r) {
 			continue
 		}
-		p.trial, p.before = x.Link, r
+		p.trial, p.before, p.rested = x.Link, r, false
 		return PipePlan{PipesTry, x.Link, fmt.Sprintf("more waits than the %v that are carried", r)}
 	}
 	return PipePlan{}

@@ -115,7 +115,16 @@ func TestPipes(t *testing.T) {
 			},
 			want: "2:try b 30:try b 60:try b"},
 		{name: "a transfer ends during the trial", hs: 10 * unit.Mbps, links: rates(5, 3),
-			event: at(4*time.Second, func(w *pipeWorld) { w.demand = 0 }), want: "2:try b 5:end b", reason: "there is no more"},
+			event: at(4*time.Second, func(w *pipeWorld) { w.demand = 0 }), want: "2:try b 6:end b", reason: "there is no more"},
+		{name: "one ends late in it", hs: 10 * unit.Mbps, links: rates(5, 3),
+			event: at(5*time.Second, func(w *pipeWorld) { w.demand = 0 }), want: "2:try b 7:end b", reason: "there is no more"},
+		{name: "one pauses during the trial", hs: 10 * unit.Mbps, links: rates(5, 3),
+			event: func(w *pipeWorld, now time.Duration) {
+				w.demand = 1000 * unit.Mbps
+				if now >= 3200*time.Millisecond && now < 4500*time.Millisecond {
+					w.demand = 0
+				}
+			}, want: "2:try b"},
 		{name: "both rest after a transfer", hs: 10 * unit.Mbps, links: rates(5, 3),
 			event: at(10*time.Second, func(w *pipeWorld) { w.demand = 0 }), want: "2:try b 70:end b", reason: "nothing is carried"},
 		{name: "one is enough later", hs: 10 * unit.Mbps, links: rates(5, 3),
