@@ -22,11 +22,12 @@ const (
 	doubt = 2
 )
 
-// auto is ours: greedy, and exact at the end. Where ranges can be had, an idle path
-// takes the end of what would be ready last, so much that both end together: nothing
-// is fetched twice, and no path waits for another. The same makes an old item come
-// sooner that would hold up those after it. Where they cannot, a copy is fetched if it
-// is reckoned to come sooner, within what copies may waste.
+// auto is ours: in order, and exact at the end. Each path begins what it would have sooner
+// than any other, so that slow ones hold up nothing that is wanted before. Where ranges can
+// be had, an idle path takes the end of what would be ready last, so much that both end
+// together: nothing is fetched twice, and no path waits for another. The same makes an old
+// item come sooner that would hold up those after it. Where they cannot, a copy is fetched
+// if it is reckoned to come sooner, within what copies may waste.
 type auto struct{}
 
 func (auto) Name() string                             { return "auto" }
@@ -34,22 +35,14 @@ func (auto) Delivered(int, unit.Bytes, time.Duration) {}
 
 func (auto) Pick(v *View, path int) Decision {
 	if len(v.Waiting) > 0 {
-		// All in order: first help what is wanted before the next item.
-		next := v.Waiting[0]
-		if next.Once {
+		if v.Waiting[0].Once {
 			return inTime(v, path)
 		}
-		end := reckon(v, path).ends(next.Size())
-		for _, j := range v.Running {
-			if older(j.Item, next) > 0 || !j.Item.Split {
-				continue
-			}
-			if d, gain := share(v, j, path); gain > worthOld*v.Paths[path].Latency && left(v, j) > end+gain {
-				d.Reason = OlderEnd
-				return d
-			}
+		mine := inOrder(v, path)
+		if d, ok := helpOlder(v, path, v.Waiting[mine]); ok {
+			return d
 		}
-		return Decision{Action: Take, Reason: NextItem}
+		return Decision{Action: Take, Item: mine, Reason: NextItem}
 	}
 	best, most := waits(v, NothingLeft), time.Duration(0)
 	for _, j := range v.Running {

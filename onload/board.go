@@ -50,6 +50,8 @@ type Board struct {
 	copied        unit.Bytes // what copies have wasted since items were added
 	largest       unit.Bytes
 	sends         bool
+	told          unit.Bytes // sizes of all that were told
+	tellers       int
 }
 
 type path struct {
@@ -76,8 +78,15 @@ func (b *Board) Add(items ...Item) {
 	for _, i := range items {
 		i.Index = b.added
 		b.added++
-		b.largest = max(b.largest, i.Size())
+		b.sized(i.Size())
 		b.wait(i)
+	}
+}
+
+// sized takes in what the size of an item is.
+func (b *Board) sized(n unit.Bytes) {
+	if n != Unknown {
+		b.largest, b.told, b.tellers = max(b.largest, n), b.told+n, b.tellers+1
 	}
 }
 
@@ -159,7 +168,7 @@ func (b *Board) Learn(id JobID, size unit.Bytes, split bool) {
 			}
 		}
 	}
-	b.largest = max(b.largest, size)
+	b.sized(size)
 }
 
 // Progress tells how much a job has brought altogether.
@@ -218,6 +227,9 @@ func (b *Board) Finish(id JobID, now time.Time) bool {
 	}
 	if size := j.Item.Size(); size != Unknown && j.Got < size {
 		b.Progress(id, size, now)
+	}
+	if j.Item.To == Unknown {
+		b.sized(j.Got)
 	}
 	took := now.Sub(j.Began)
 	if p := &b.paths[j.Path]; b.sends {
@@ -303,6 +315,7 @@ func (b *Board) Next(now time.Time) (Order, bool) {
 func (b *Board) look(path int, now time.Time) {
 	v := &b.view
 	v.Now, v.Largest, v.Copied = now, b.largest, b.copied
+	v.Usual, v.barred = b.told/unit.Bytes(max(1, b.tellers)), b.barred
 	v.Waiting, v.Running = v.Waiting[:0], v.Running[:0]
 	for _, i := range b.waiting {
 		if !b.barred[[2]int{path, i.Object}] {

@@ -108,7 +108,7 @@ func TestCompare(t *testing.T) {
 		trips  float64 // round trips that auto may be behind in a single case, of the longest
 		behind float64 // and share of the time
 	}{
-		{kind{split: true}, 4, 0},
+		{kind{split: true}, 5, 0},
 		{kind{split: true, vary: true}, 6, 0.04},
 		{kind{split: true, vary: true, fail: true}, 6, 0.1},
 		{kind{}, 0, 1},

@@ -89,6 +89,9 @@ type View struct {
 	Running []Job
 	Copied  unit.Bytes // what copies have wasted since items were added, and those under way may waste
 	Largest unit.Bytes // size of the largest item there was
+	Usual   unit.Bytes // mean size of those whose size was told
+
+	barred map[[2]int]bool // path and object
 }
 
 // Copies tells how many jobs bring the same item.
@@ -138,7 +141,7 @@ type Reason uint8
 // Reasons.
 const (
 	NothingLeft Reason = iota // nothing waits, and nothing under way can be helped
-	NextItem                  // greedy: the oldest that waits
+	NextItem                  // the oldest that waits, or that falls to this path
 	InTime                    // the largest that it would have sooner than others
 	ItsTurn                   // round robin: the item is this path's
 	NotItsItem                // waits: what is left is another path's
@@ -146,7 +149,7 @@ const (
 	NextChunk                 // work queue: the next chunk
 	Oldest                    // re-fetches the oldest that is unfinished
 	LastEnd                   // takes of what would end last
-	OlderEnd                  // takes of an older item, which would come after the next one
+	OlderEnd                  // takes of an older item, which would come late beside the next one
 	EndsSooner                // a copy is reckoned to come sooner
 	NoAnswer                  // a copy, since the other one has not been answered for long
 	NoSize                    // a copy, since nobody knows how long the other one will take

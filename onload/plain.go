@@ -62,12 +62,10 @@ const newest = 0.75
 // queue of the path that would have it soonest by (queued + size) / rate, and stays
 // there. Queued is whatever is known, in order, as soon as each path has a rate; until
 // then one item at a time, to those that have. An item of which nobody knows the size
-// counts as the mean of those that came.
+// counts as the mean of those that were told.
 type leastTime struct {
 	rates []float64   // bytes a second
 	queue map[int]int // index of an item to its path
-	came  int         // items
-	bytes unit.Bytes  // of these
 }
 
 func (*leastTime) Name() string { return "min" }
@@ -76,7 +74,6 @@ func (m *leastTime) Delivered(path int, n unit.Bytes, took time.Duration) {
 	if took <= 0 {
 		return
 	}
-	m.came, m.bytes = m.came+1, m.bytes+n
 	m.rates = append(m.rates, make([]float64, max(0, path+1-len(m.rates)))...)
 	sample := float64(n) / took.Seconds()
 	if old := m.rates[path]; old > 0 {
@@ -127,11 +124,11 @@ func (m *leastTime) soonest(v *View, item Item, idle int) int {
 	}
 	queued := make([]unit.Bytes, len(v.Paths))
 	for _, j := range v.Running {
-		queued[j.Path] += m.size(j.Left())
+		queued[j.Path] += v.count(j.Left())
 	}
 	for _, w := range v.Waiting {
 		if at, ok := m.queue[w.Index]; ok {
-			queued[at] += m.size(w.Size())
+			queued[at] += v.count(w.Size())
 		}
 	}
 	best, soonest := idle, 0.0
@@ -139,17 +136,17 @@ func (m *leastTime) soonest(v *View, item Item, idle int) int {
 		if !of.Up || m.rates[p] == 0 {
 			continue
 		}
-		if t := float64(queued[p]+m.size(item.Size())) / m.rates[p]; soonest == 0 || t < soonest {
+		if t := float64(queued[p]+v.count(item.Size())) / m.rates[p]; soonest == 0 || t < soonest {
 			best, soonest = p, t
 		}
 	}
 	return best
 }
 
-// size is what an item counts of which so much is left: below 0, nobody knows.
-func (m *leastTime) size(left unit.Bytes) unit.Bytes {
-	if left < 0 && m.came > 0 {
-		return m.bytes / unit.Bytes(m.came)
+// count is what an item counts of which so much is left: below 0, nobody knows.
+func (v *View) count(left unit.Bytes) unit.Bytes {
+	if left < 0 {
+		left = v.Usual
 	}
 	return max(1, left)
 }

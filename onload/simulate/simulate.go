@@ -45,6 +45,8 @@ type Case struct {
 	Blind bool
 	// Sends tells that items are sent: progress is what paths took, and not what arrived.
 	Sends bool
+	// Asked is that nobody knows sizes, and whether items can be split, before an answer.
+	Asked bool
 	// Most is when to give up; 0: after a day.
 	Most time.Duration
 }
@@ -83,6 +85,7 @@ type run struct {
 	items []onload.Item
 	comes []time.Duration
 	blind bool
+	asked bool
 	added int            // of the items
 	have  []onload.Spans // of each item
 	now   time.Duration
@@ -105,7 +108,7 @@ func Run(c Case, s onload.Scheduler) (Result, error) {
 		r.lanes[i] = lane{Path: p, fresh: true}
 		r.board.Up(i)
 	}
-	r.items, r.comes, r.blind, r.have = c.Items, c.Comes, c.Blind, make([]onload.Spans, len(c.Items))
+	r.items, r.comes, r.blind, r.asked, r.have = c.Items, c.Comes, c.Blind, c.Asked, make([]onload.Spans, len(c.Items))
 	for {
 		r.faults()
 		r.add()
@@ -140,8 +143,9 @@ func (r *run) add() {
 	var news []onload.Item
 	for ; r.added < len(r.items) && (r.comes == nil || r.comes[r.added] <= r.now); r.added++ {
 		item := r.items[r.added]
-		if r.blind {
+		if r.blind || r.asked {
 			item.To = onload.Unknown
+			item.Split = item.Split && r.blind
 		}
 		news = append(news, item)
 	}
@@ -319,6 +323,13 @@ func (r *run) advance(to time.Duration) {
 				panic("simulate: a job that was cancelled goes on")
 			}
 			r.orders() // what others bring of it is cancelled before they go on
+		case !l.told && r.asked && l.job.Item.To == onload.Unknown:
+			l.told = true
+			item := r.items[l.job.Item.Index]
+			l.job.Item.To, l.job.Item.Split = item.To, item.Split
+			r.board.Learn(l.job.ID, item.To, item.Split)
+			r.report(l)
+			r.orders()
 		case !l.told || r.now%tick == 0:
 			l.told = true
 			r.report(l)

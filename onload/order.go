@@ -1,0 +1,75 @@
+package onload
+
+import (
+	"time"
+
+	"mpbond/unit"
+)
+
+// inOrder plans what waits, in the order in which it is wanted, each item on the path that
+// would have it soonest, and tells the first that falls to this one. What is there of a
+// later item is of no use before all older ones are: so a slow path begins what it will
+// have about when it is wanted.
+func inOrder(v *View, path int) (item int) {
+	if v.Waiting[0].To == Unknown && v.Usual == 0 {
+		return 0 // no item is like another one yet
+	}
+	ready := make([]time.Duration, len(v.Paths)) // when each has what it was given
+	does := make([]pace, len(v.Paths))
+	for i, p := range v.Paths {
+		if does[i] = reckon(v, i); !p.Up || p.Busy { // with what is not shown to this path, if not below
+			ready[i] = far
+		}
+	}
+	for _, j := range v.Running {
+		ready[j.Path] = v.left(j)
+	}
+	for i, item := range v.Waiting {
+		first, at := path, far
+		for p := range v.Paths {
+			if v.barred[[2]int{p, item.Object}] {
+				continue
+			}
+			if end := ready[p] + does[p].ends(v.size(item)); end < at {
+				first, at = p, end
+			}
+		}
+		if first == path {
+			return i
+		}
+		ready[first] = at
+	}
+	return len(v.Waiting) - 1 // others can have it back
+}
+
+// size is that of an item, or what is usual.
+func (v *View) size(i Item) unit.Bytes {
+	if i.To == Unknown {
+		return max(0, v.Usual-i.From)
+	}
+	return i.Size()
+}
+
+// left is when a job will be ready, if its item has the usual size where nobody told it.
+func (v *View) left(j Job) time.Duration {
+	if j.Item.To == Unknown {
+		return ongoing(v, j).ends(max(0, v.Usual-j.Got))
+	}
+	return left(v, j)
+}
+
+// helpOlder is to take the end of an older item that would be ready late beside the next
+// one, and so keep all after it from being used.
+func helpOlder(v *View, path int, next Item) (Decision, bool) {
+	end := reckon(v, path).ends(v.size(next))
+	for _, j := range v.Running {
+		if older(j.Item, next) > 0 {
+			break
+		}
+		if d, gain := share(v, j, path); gain > worthOld*v.Paths[path].Latency && left(v, j) > end+end/2 {
+			d.Reason = OlderEnd
+			return d, true
+		}
+	}
+	return Decision{}, false
+}
