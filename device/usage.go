@@ -167,7 +167,8 @@ func readUsed(path string, wait time.Duration) (j *store.Journal, rows map[polic
 // AddUsed adds what this process has counted, a list as List tells, to what the
 // file at path has, which another process keeps at other times. That one is in
 // nobody's way if it begins meanwhile: the file is read and appended to, without
-// waiting for the disk. While it runs that is an error, fault.AlreadyRunning.
+// waiting for the disk. While it runs that is an error, fault.AlreadyRunning. A file that
+// nobody keeps, and has become long, is written anew.
 func AddUsed(path string, list []policy.Used) error {
 	j, rows, _, err := readUsed(path, fileWait) // damage is told by whose the file is
 	if err != nil {
@@ -175,9 +176,17 @@ func AddUsed(path string, list []policy.Used) error {
 	}
 	var lines []any
 	for _, row := range list {
-		lines = append(lines, plus(row, rows[none(row)]))
+		rows[none(row)] = plus(row, rows[none(row)])
+		lines = append(lines, rows[none(row)])
 	}
-	return errors.Join(j.Append(lines...), j.Close())
+	if err = j.Append(lines...); err == nil && j.Long() {
+		lines = nil
+		for _, row := range slices.SortedFunc(maps.Values(rows), older) {
+			lines = append(lines, row)
+		}
+		err = j.Rewrite(lines...)
+	}
+	return errors.Join(err, j.Close())
 }
 
 // none is a row of the same as row without anything used.
@@ -238,10 +247,13 @@ func (u *Usage) sorted() []policy.Used {
 	for _, r := range u.used {
 		list = append(list, *r)
 	}
-	slices.SortFunc(list, func(a, b policy.Used) int {
-		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Link, b.Link), cmp.Compare(a.Purpose, b.Purpose), cmp.Compare(a.Peer, b.Peer))
-	})
+	slices.SortFunc(list, older)
 	return list
+}
+
+// older is the order of lists: by day, and then by what it is of.
+func older(a, b policy.Used) int {
+	return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Link, b.Link), cmp.Compare(a.Purpose, b.Purpose), cmp.Compare(a.Peer, b.Peer))
 }
 
 // Ledger is for connections of a purpose: it goes into tcp.Options.

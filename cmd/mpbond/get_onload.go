@@ -20,6 +20,7 @@ import (
 	"mpbond/onload"
 	"mpbond/onload/fetch"
 	"mpbond/onload/relay"
+	"mpbond/policy"
 	"mpbond/tcp"
 	"mpbond/unit"
 )
@@ -109,12 +110,12 @@ type onloadGet struct {
 	objects []fetch.Object
 	dir     string // that is made, if it is not there
 	urls    []string
-	find    func(context.Context) ([]fetch.Device, error) // the helpers
+	find    func(context.Context) ([]fetch.Device, error) // the helpers; nil: findHelpers
 	log     *slog.Logger
 }
 
 func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
-	g := &onloadGet{getOptions: o, urls: urls, find: findHelpers, log: slog.Default()}
+	g := &onloadGet{getOptions: o, urls: urls, log: slog.Default()}
 	if o.socket != "" {
 		return nil, usage("--socket is of a primary, which --onload does without")
 	}
@@ -160,8 +161,9 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 	return g, nil
 }
 
-// findHelpers lists the helpers that may be onloaded through.
-func findHelpers(ctx context.Context) (list []fetch.Device, err error) {
+// findHelpers lists the helpers that may be onloaded through, and has the ledger told of
+// connections to them.
+func findHelpers(ctx context.Context, ledger tcp.Ledger) (list []fetch.Device, err error) {
 	trust, err := openTrust()
 	if err != nil || len(trust.ByRole(identity.RoleHelper)) == 0 {
 		return nil, err
@@ -170,7 +172,7 @@ func findHelpers(ctx context.Context) (list []fetch.Device, err error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := relay.Finder{Key: key, Trust: trust, Look: findOnload, Options: tcp.Options{Mark: aroundTUN()}}.Find(ctx)
+	found, err := relay.Finder{Key: key, Trust: trust, Look: findOnload, Options: tcp.Options{Mark: aroundTUN(), Ledger: ledger}}.Find(ctx)
 	for _, d := range found {
 		list = append(list, fetch.Device{Name: d.Helper.Name, Transport: d.Transport()})
 	}
@@ -185,9 +187,12 @@ func aroundTUN() int {
 	return 0 // or through the bond, which does no harm
 }
 
+// noLowat leaves it to the kernel how much it holds unsent.
+const noLowat = 1 << 30
+
 // ownLines are this device's lines: by the route that it has, or the interfaces that
-// are named.
-func ownLines(interfaces []string) (list []fetch.Device, err error) {
+// are named. The ledger is told of their connections.
+func ownLines(interfaces []string, ledger tcp.Ledger) (list []fetch.Device, err error) {
 	for i, name := range interfaces {
 		if slices.Contains(interfaces[:i], name) {
 			return nil, usage("--interface %s is given twice", oneLine(name))
@@ -204,7 +209,19 @@ func ownLines(interfaces []string) (list []fetch.Device, err error) {
 		opt := tcp.Options{Interface: name, Mark: aroundTUN()}
 		d := &net.Dialer{Control: opt.Bind, Timeout: headerTimeout / 2}
 		d.SetMultipathTCP(false)
-		list = append(list, fetch.Device{Name: cmp.Or(name, ownLine), Transport: fetch.NewLine(d.DialContext)})
+		opt.Ledger, opt.NotSentLowat = ledger, noLowat
+		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := d.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			counted, err := tcp.Wrap(c.(*net.TCPConn), opt)
+			if err != nil {
+				return nil, err
+			}
+			return counted, nil
+		}
+		list = append(list, fetch.Device{Name: cmp.Or(name, ownLine), Transport: fetch.NewLine(dial)})
 	}
 	return list, nil
 }
@@ -233,7 +250,12 @@ func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult
 		}
 		defer os.Remove(g.dir) // if nothing is in it
 	}
-	devices, err := ownLines(g.interfaces)
+	use, err := openOnloadTally()
+	if err != nil {
+		return res, err
+	}
+	defer use.close()
+	devices, err := ownLines(g.interfaces, use.Ledger(policy.ForDirect))
 	if err != nil {
 		return res, err
 	}
@@ -242,7 +264,7 @@ func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult
 		screen = stderr
 	}
 	bars := newOnloadBars(screen, notes)
-	search := searchHelpers(ctx, g.find, len(devices) == 1, bars.above(notes))
+	search := searchHelpers(ctx, use.finder(g.find), len(devices) == 1, bars.above(notes))
 	defer search.end()
 	cfg := fetch.Config{Devices: devices, Joins: search.found, Objects: done.left, Whole: done.note, Scheduler: scheduler, UserAgent: "mpbond/" + version, Mode: newFileMode(), Log: g.log}
 	cfg.Progress = bars.draw

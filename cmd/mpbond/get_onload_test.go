@@ -55,6 +55,10 @@ func (s *slow) Write(p []byte) (int, error) {
 
 // phone is a helper that relays, and the way to it.
 func phone(t *testing.T) fetch.Device {
+	return fetch.Device{Name: "phone", Transport: toPhone(t).Transport()}
+}
+
+func toPhone(t *testing.T) *relay.Dialer {
 	t.Helper()
 	var keys [2]*identity.Key
 	for i := range keys {
@@ -80,8 +84,7 @@ func phone(t *testing.T) fetch.Device {
 	done := make(chan error, 1)
 	go func() { done <- r.Serve(ctx, l) }()
 	t.Cleanup(func() { cancel(); <-done })
-	d := &relay.Dialer{Key: keys[0], Helper: identity.Peer{Name: "phone", Key: keys[1].Public()}, Addresses: []string{l.Addr().String()}}
-	return fetch.Device{Name: "phone", Transport: d.Transport()}
+	return &relay.Dialer{Key: keys[0], Helper: identity.Peer{Name: "phone", Key: keys[1].Public()}, Addresses: []string{l.Addr().String()}}
 }
 
 // TestGetOnload: this device and a helper fetch one file together, through a real relay.

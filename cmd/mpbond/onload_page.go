@@ -111,7 +111,7 @@ func (o *onloading) usePage(mark int) error {
 	p.own = page.NewLine(cmp.Or(o.cfg.Interface, ownLine), line, o.open)
 	devices := []upload.Device{p.own.Device()}
 	if c.Home != "" {
-		devices = slices.Insert(devices, 0, page.NewLine(c.Home, tcp.Options{Interface: c.Home, Mark: mark}, nil).Device())
+		devices = slices.Insert(devices, 0, page.NewLine(c.Home, tcp.Options{Interface: c.Home, Mark: mark, Ledger: o.r.usage.Ledger(policy.ForDirect)}, nil).Device())
 	}
 	host, _ := os.Hostname()
 	dir, err := inHome("page-" + o.r.name)

@@ -15,6 +15,7 @@ import (
 	"mpbond/onload"
 	"mpbond/onload/fetch"
 	"mpbond/onload/playlist"
+	"mpbond/policy"
 )
 
 type playOptions struct {
@@ -59,7 +60,7 @@ device's own line, and nobody looks in: for that there is the bond (mpbond prima
 		Example: `  mpbond play
   http_proxy=http://127.0.0.1:7606 mpv http://tv.example.org/live.m3u8
   mpbond play --interface wlan0 --interface wwan0 --json`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.play(cmd, findHelpers) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.play(cmd, nil) },
 	}
 	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:7606", "serve players at this `HOST:PORT` of this device")
 	cmd.Flags().StringArrayVar(&o.interfaces, "interface", nil, "use this device's line at the interface `NAME`; may be given several times")
@@ -70,7 +71,7 @@ device's own line, and nobody looks in: for that there is the bond (mpbond prima
 	return cmd
 }
 
-// play serves players until it is interrupted.
+// play serves players until it is interrupted. Find is findHelpers if it is nil.
 func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetch.Device, error)) error {
 	scheduler, err := onload.New(cmp.Or(o.scheduler, onload.Default))
 	if err != nil {
@@ -84,7 +85,12 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 		return portHint(err, "--listen")
 	}
 	defer l.Close()
-	devices, err := ownLines(o.interfaces)
+	use, err := openOnloadTally()
+	if err != nil {
+		return err
+	}
+	defer use.close()
+	devices, err := ownLines(o.interfaces, use.Ledger(policy.ForDirect))
 	if err != nil {
 		return err
 	}
@@ -97,7 +103,7 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 		names = append(names, oneLine(d.Name))
 	}
 	fmt.Fprintf(notes, "players on this device: http_proxy=http://%s\nover %s; what is encrypted by %s alone\n", l.Addr(), strings.Join(names, ", "), names[0])
-	search := searchHelpers(cmd.Context(), find, len(devices) == 1, notes)
+	search := searchHelpers(cmd.Context(), use.finder(find), len(devices) == 1, notes)
 	defer search.end()
 	cfg := playlist.Config{Devices: devices, Joins: search.found, Scheduler: scheduler, Rests: newResting(notes).tell, Log: slog.Default()}
 	if own, ok := devices[0].Transport.(*http.Transport); ok {

@@ -22,6 +22,7 @@ import (
 	"mpbond/onload"
 	"mpbond/onload/fetch"
 	"mpbond/onload/upload"
+	"mpbond/policy"
 	"mpbond/store"
 	"mpbond/unit"
 )
@@ -65,7 +66,7 @@ A URL that ends with a slash is a place, where files keep their names.`,
   mpbond put --method post --field photo --form album=summer --to https://example.org/upload *.jpg
   mpbond put --method s3 --to https://s3.eu-central-1.amazonaws.com/bucket/2026/ photos`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p := &put{putOptions: o, find: findHelpers}
+			p := &put{putOptions: o}
 			if err := p.choose(args); err != nil {
 				return err
 			}
@@ -96,7 +97,7 @@ type put struct {
 	files  []upload.File
 	left   []string // what directories have besides: links, pipes, devices
 	target upload.Target
-	find   func(context.Context) ([]fetch.Device, error) // the helpers
+	find   func(context.Context) ([]fetch.Device, error) // the helpers; nil: findHelpers
 }
 
 // newTarget is where the options say that files go.
@@ -202,7 +203,12 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 	if p.quiet || p.asJSON {
 		screen = io.Discard
 	}
-	devices, err := ownLines(p.interfaces)
+	use, err := openOnloadTally()
+	if err != nil {
+		return res, err
+	}
+	defer use.close()
+	devices, err := ownLines(p.interfaces, use.Ledger(policy.ForDirect))
 	if err != nil {
 		return res, err
 	}
@@ -218,7 +224,7 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 		return res, err
 	}
 	bars := newOnloadBars(screen, notes)
-	search := searchHelpers(ctx, p.find, len(devices) == 1, bars.above(notes))
+	search := searchHelpers(ctx, use.finder(p.find), len(devices) == 1, bars.above(notes))
 	r, err := upload.Send(ctx, upload.Config{Devices: devices, Joins: search.found, Target: p.target, Files: p.files, Scheduler: scheduler,
 		Journal: journal, Known: known, UserAgent: "mpbond/" + version, Progress: bars.draw, Log: slog.Default()})
 	search.end()

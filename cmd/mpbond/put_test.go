@@ -127,7 +127,7 @@ func TestOwnLineAsks(t *testing.T) {
 	var taken atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) }))
 	defer s.Close()
-	lines, err := ownLines(nil)
+	lines, err := ownLines(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,9 @@ ENERGY is what the link's radio took for it, as estimated from bytes and what ha
 been published of such radios; screen and processor are not in it. It is shown
 where a link is known to be one of WiFi or of a mobile network.
 
-FOR is "direct" (this device's own subflows), "hs-path" (lent to the device that
+FOR is "direct" (this device's own subflows, or what it fetches and sends by
+mpbond get --onload, put and play, which are listed as "onload", whether anything
+runs or not), "hs-path" (lent to the device that
 is named, by the Internet), "onload" (the same, for one that onloads), "pipe"
 (between primary and helper, on the local network) or "subflow" (at a server).`,
 		Example: `  mpbond usage
@@ -44,6 +46,17 @@ is named, by the Internet), "onload" (the same, for one that onloads), "pipe"
   mpbond usage --csv > usage.csv`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := askAll(socketsOf(socket), func(c *client.Client) (api.Usage, error) { return c.Usage(cmd.Context()) })
+			if err != nil && (socket != "" || !fault.Is(err, fault.NotRunning)) {
+				return err
+			}
+			if socket == "" {
+				switch own, ok, wrong := onloadUsed(); {
+				case wrong != nil:
+					return wrong
+				case ok:
+					all, err = append(all, own), nil
+				}
+			}
 			if err != nil {
 				return err
 			}
@@ -173,15 +186,18 @@ func openUsage(role string) *mydevice.Usage {
 // usage is what the API tells of what was counted.
 func (r *role) used(name string) api.Usage {
 	list, problem := r.usage.List()
-	u := api.Usage{Role: r.name, Name: name, Days: []api.Used{}, Months: []api.Used{}}
+	u := api.Usage{Role: r.name, Name: name, Caps: r.capList()}
 	if problem != nil {
 		u.NotKept = problem.Error()
 	}
-	names := map[string]string{}
-	for _, p := range r.trust.Peers() {
-		names[p.Key.ID().String()] = p.Name
-	}
-	u.Caps = r.capList()
+	fillUsage(&u, list, peerNames(r.trust), r.caps.Month)
+	return u
+}
+
+// fillUsage puts rows into u, with names of peers by their ID, and months as month tells
+// that of a link's day.
+func fillUsage(u *api.Usage, list []policy.Used, names map[string]string, month func(link string, day time.Time) (from, until time.Time)) {
+	u.Days, u.Months = []api.Used{}, []api.Used{}
 	months := map[api.Used]*api.Used{} // by what it is of, without bytes
 	for _, row := range list {
 		day, err := time.ParseInLocation(time.DateOnly, row.Day, time.Local)
@@ -193,7 +209,7 @@ func (r *role) used(name string) api.Usage {
 		d.From, d.Until = span(policy.Today(day))
 		d.DownBytes, d.UpBytes, d.RadioJoules = row.Down, row.Up, milli(row.Joules)
 		u.Days = append(u.Days, d)
-		of.From, of.Until = span(r.caps.Month(row.Link, day))
+		of.From, of.Until = span(month(row.Link, day))
 		m := months[of]
 		if m == nil {
 			m = &api.Used{}
@@ -210,7 +226,6 @@ func (r *role) used(name string) api.Usage {
 	slices.SortFunc(u.Months, func(a, b api.Used) int {
 		return cmp.Or(strings.Compare(a.From, b.From), strings.Compare(a.Link, b.Link), strings.Compare(a.Purpose, b.Purpose), strings.Compare(a.DeviceID, b.DeviceID))
 	})
-	return u
 }
 
 // milli rounds an estimate to a thousandth of a joule.

@@ -90,7 +90,14 @@ func (d *Dialer) call(ctx context.Context) (c *tls.Conn, err error) {
 }
 
 func (d *Dialer) callAt(ctx context.Context, addr string, within time.Duration) (*tls.Conn, error) {
-	return Call(ctx, addr, d.Options, d.Key.Client(d.Helper.Key, ALPN), within)
+	c, err := Call(ctx, addr, d.Options, d.Key.Client(d.Helper.Key, ALPN), within)
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := c.NetConn().(*tcp.Conn); ok {
+		t.For(d.Helper.Key.ID().String())
+	}
+	return c, nil
 }
 
 // Call connects to addr, and does the handshake of cfg within a time. Errors are faults.

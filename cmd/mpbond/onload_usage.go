@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"time"
+
+	"mpbond/api"
+	mydevice "mpbond/device"
+	"mpbond/fault"
+	"mpbond/identity"
+	"mpbond/onload/fetch"
+	"mpbond/policy"
+)
+
+// onloadRole stands, in usage, for what is no role: get --onload, put and play.
+const onloadRole = "onload"
+
+// onloadTally counts what one of these has this device's links carry, beside others and
+// whatever role runs.
+type onloadTally struct{ *mydevice.Tally }
+
+func openOnloadTally() (t onloadTally, err error) {
+	path, err := usagePath(onloadRole)
+	if err != nil {
+		return t, err
+	}
+	return onloadTally{mydevice.OpenTally(path, slog.Default())}, nil
+}
+
+// close keeps what was counted. That it cannot is no reason to fail.
+func (t onloadTally) close() {
+	if err := t.Close(); err != nil {
+		slog.Warn("what the links carried is missing in `mpbond usage`", "err", err, "hint", fault.HintOf(err))
+	}
+}
+
+// finder is find, or else what looks for helpers whose connections are counted.
+func (t onloadTally) finder(find func(context.Context) ([]fetch.Device, error)) func(context.Context) ([]fetch.Device, error) {
+	if find != nil {
+		return find
+	}
+	return func(ctx context.Context) ([]fetch.Device, error) { return findHelpers(ctx, t.Ledger(policy.ForPipe)) }
+}
+
+// onloadUsed is what these have had the links carry until now, ok if there is anything.
+func onloadUsed() (u api.Usage, ok bool, err error) {
+	path, err := usagePath(onloadRole)
+	if err != nil {
+		return u, false, err
+	}
+	list, err := mydevice.ReadUsed(path)
+	if err != nil || len(list) == 0 {
+		return u, false, err
+	}
+	trust, err := openTrust()
+	if err != nil {
+		return u, false, err
+	}
+	u.Role = onloadRole
+	u.Name, _ = os.Hostname()
+	month := func(_ string, day time.Time) (from, until time.Time) { return policy.Month(day, 1) }
+	fillUsage(&u, list, peerNames(trust), month)
+	return u, true, nil
+}
+
+// peerNames are the names of devices, by ID.
+func peerNames(trust *identity.Trust) map[string]string {
+	names := map[string]string{}
+	for _, p := range trust.Peers() {
+		names[p.Key.ID().String()] = p.Name
+	}
+	return names
+}

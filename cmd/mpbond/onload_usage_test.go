@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mpbond/api"
+	"mpbond/identity"
+	"mpbond/policy"
+	"mpbond/tcp"
+)
+
+// TestOnloadUsage: what get --onload and put carry over the own line and to helpers is
+// told by usage, added up, although nothing else of mpbond runs.
+func TestOnloadUsage(t *testing.T) {
+	if !tcp.TellsCarried {
+		t.Skip("this system does not tell what connections carry")
+	}
+	dir := home(t)
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	t.Chdir(t.TempDir())
+	url, data := site(t)
+	used := func() (u api.Usage) {
+		t.Helper()
+		code, out, errs := mpbond(t, "usage", "--json")
+		if err := json.Unmarshal([]byte(out), &u); code != exitOK || err != nil || u.Role != "onload" {
+			t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
+		}
+		return u
+	}
+	if code, _, errs := mpbond(t, "usage"); code != exitNoConn {
+		t.Errorf("before: code %d, %s", code, errs)
+	}
+	for n := range 2 {
+		if code, _, errs := mpbond(t, "get", "--onload", "--interface", "lo", "-o", fmt.Sprint(n), url+"/a"); code != exitOK {
+			t.Fatal(errs)
+		}
+		m := used().Months
+		if least := len(data) * (n + 1); len(m) != 1 || m[0].Link != "lo" || m[0].Purpose != "direct" || int(m[0].DownBytes) < least || int(m[0].DownBytes) > least*11/10 {
+			t.Errorf("%d bytes: %+v", least, m)
+		}
+	}
+	if code, _, errs := mpbond(t, "usage", "--socket", filepath.Join(dir, "none.sock")); code != exitNoConn {
+		t.Errorf("of a socket: code %d, %s", code, errs)
+	}
+
+	// What goes to a helper counts as that one's.
+	use, err := openOnloadTally()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := toPhone(t)
+	d.Options = tcp.Options{Interface: "lo", Ledger: use.Ledger(policy.ForPipe)}
+	d.Helper.Roles = []identity.Role{identity.RoleHelper}
+	trust, err := openTrust()
+	if err == nil {
+		err = trust.Add(d.Helper)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := d.Transport()
+	a, err := (&http.Client{Transport: way}).Get(url + "/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Body.Read(make([]byte, 1000)); err != nil {
+		t.Error(err)
+	}
+	a.Body.Close()
+	way.CloseIdleConnections()
+	use.close()
+	_, out, _ := mpbond(t, "usage")
+	if m := used().Months; len(m) != 2 || m[1].Purpose != "pipe" || m[1].Device != "phone" || m[1].DownBytes < 1000 || !strings.Contains(out, "phone") {
+		t.Errorf("%+v\n%s", m, out)
+	}
+}
