@@ -14,12 +14,12 @@ const mostPlanned = 64
 // others otherwise, those that are idle too.
 func inTime(v *View, path int) Decision {
 	p := newPlan(v, path)
-	for {
-		m, ok := p.better()
-		if !ok || len(p.items) > mostPlanned {
+	for len(p.items) <= mostPlanned {
+		c, ok := p.better()
+		if !ok {
 			break
 		}
-		p.apply(m)
+		p.apply(c)
 	}
 	if at := slices.Index(p.by, path); at >= 0 {
 		return Decision{Action: Take, Item: p.items[at], Reason: InTime}
@@ -37,30 +37,23 @@ type plan struct {
 
 // newPlan gives each item, the largest first, to the path that would have it soonest.
 func newPlan(v *View, path int) *plan {
-	p := &plan{items: make([]int, len(v.Waiting)), ready: make([]time.Duration, len(v.Paths))}
-	paces := make([]pace, len(v.Paths))
-	for i, of := range v.Paths {
-		paces[i] = reckon(v, i)
-		if !of.Up || of.Busy { // with what is not shown to this path, if not below
-			p.ready[i] = far
-		}
-	}
-	for _, j := range v.Running {
-		p.ready[j.Path] = left(v, j)
-	}
+	ready, does := v.busy()
+	p := &plan{items: make([]int, len(v.Waiting)), ready: ready}
 	for i := range p.items {
 		p.items[i] = i
 	}
 	slices.SortStableFunc(p.items, func(a, b int) int { return cmp.Compare(v.Waiting[b].Size(), v.Waiting[a].Size()) })
 	for _, i := range p.items {
-		take, first, at := make([]time.Duration, len(paces)), path, far
-		for k, of := range paces {
-			take[k] = of.ends(v.Waiting[i].Size())
+		take, first, at := make([]time.Duration, len(does)), path, far
+		for k, of := range does {
+			if take[k] = of.ends(v.Waiting[i].Size()); v.barred[[2]int{k, v.Waiting[i].Object}] {
+				take[k] = far
+			}
 			if end := p.ready[k] + take[k]; end < at {
 				first, at = k, end
 			}
 		}
-		p.ready[first] += take[first]
+		p.ready[first] = min(far, p.ready[first]+take[first])
 		p.by, p.take = append(p.by, first), append(p.take, take)
 	}
 	return p

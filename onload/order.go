@@ -14,16 +14,7 @@ func inOrder(v *View, path int) (item int) {
 	if v.Waiting[0].To == Unknown && v.Usual == 0 {
 		return 0 // no item is like another one yet
 	}
-	ready := make([]time.Duration, len(v.Paths)) // when each has what it was given
-	does := make([]pace, len(v.Paths))
-	for i, p := range v.Paths {
-		if does[i] = reckon(v, i); !p.Up || p.Busy { // with what is not shown to this path, if not below
-			ready[i] = far
-		}
-	}
-	for _, j := range v.Running {
-		ready[j.Path] = v.left(j)
-	}
+	ready, does := v.busy()
 	for i, item := range v.Waiting {
 		first, at := path, far
 		for p := range v.Paths {
@@ -40,6 +31,20 @@ func inOrder(v *View, path int) (item int) {
 		ready[first] = at
 	}
 	return len(v.Waiting) - 1 // others can have it back
+}
+
+// busy tells when each path is ready with what it was given, and what it would do then.
+func (v *View) busy() (ready []time.Duration, does []pace) {
+	ready, does = make([]time.Duration, len(v.Paths)), make([]pace, len(v.Paths))
+	for i, p := range v.Paths {
+		if does[i] = reckon(v, i); !p.Up || p.Busy { // with what is not shown to this path, if not below
+			ready[i] = far
+		}
+	}
+	for _, j := range v.Running {
+		ready[j.Path] = v.left(j)
+	}
+	return ready, does
 }
 
 // size is that of an item, or what is usual.

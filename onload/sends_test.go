@@ -97,3 +97,22 @@ func TestSendsToIdle(t *testing.T) {
 	b.Up(2)
 	expect(t, orders(b, at(3.75)), "start p0 3:0-1000000, start p1 9:0-3000000, start p2 1:0-1000000")
 }
+
+// TestSendsBarred: what the quickest path may not have is not kept for it.
+func TestSendsBarred(t *testing.T) {
+	list := items(3, 1_000_000, false)
+	for i := range list {
+		list[i].Once = true
+	}
+	b := board(t, "auto", 2, list...)
+	b.Sends()
+	first := orders(b, at(0))
+	for _, o := range first {
+		b.Progress(o.Job.ID, 0, at(0))
+	}
+	b.Finish(first[1].Job.ID, at(1))
+	b.Finish(first[0].Job.ID, at(10))
+	b.Bar(1, 2, at(10))
+	b.Add(onload.Item{Object: 3, To: 2_000_000, Once: true})
+	expect(t, orders(b, at(10)), "start p0 2:0-1000000, start p1 3:0-2000000")
+}
