@@ -64,7 +64,7 @@ var walls = []wall{
 	{from: []string{"onload/plan"}, only: []string{"unit", "fault", "device", "policy", "store"}, reason: "it keeps what an interface has counted, and decides nothing"},
 	{from: []string{"onload/upload"}, only: []string{"unit", "fault", "store"}, reason: "it moves files over whatever devices it is given"},
 	{from: []string{"onload/playlist"}, only: []string{"unit", "fault", "splice"}, reason: "it serves players over whatever devices it is given"},
-	{from: []string{"onload/page"}, only: []string{"unit", "fault", "tcp", "onload/fetch", "onload/upload"}, reason: "it takes files of browsers and has them sent; who may carry what it is told"},
+	{from: []string{"onload/page"}, only: []string{"unit", "fault", "tcp", "store", "onload/fetch", "onload/upload"}, reason: "it takes files of browsers and has them sent; who may carry what it is told"},
 	{from: []string{"onload/relay"}, only: []string{"unit", "fault", "identity", "reach", "splice", "tcp", "discovery"},
 		reason: "it carries connections for those it trusts; what a helper may carry it is told"},
 	{from: []string{"reach"}, only: []string{}, reason: "it judges addresses, whoever connects to them"},

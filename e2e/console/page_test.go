@@ -6,8 +6,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -18,7 +20,8 @@ import (
 
 // TestPhotos: a browser tells the code, two files are dropped on a helper's page, and
 // they are whole at a WebDAV server before the page says that they have arrived. A reload
-// keeps the list; the page fits a telephone.
+// keeps the list; the page fits a telephone. Photos that the helper does not have when it is
+// killed wait in the browser, and go on when it is back and has the code.
 func TestPhotos(t *testing.T) {
 	b := newBrowser(t, map[string]any{"window-size": "360,640"})
 	w := &world{Network: rig.New(t, rig.Options{})}
@@ -27,17 +30,20 @@ func TestPhotos(t *testing.T) {
 	defer dav.Close()
 	w.config("helper", "helper", "pair = "+strconv.Quote(w.freePort())+"\n[onload]\nallowance = \"unlimited\"\nlisten = "+strconv.Quote(w.freePort())+
 		"\n[onload.page]\nlisten = "+strconv.Quote(w.freePort())+"\nto = \""+dav.URL+"/photos/\"\n")
-	w.Start("helper", w.Mpbond, "helper", "--name", "phone")
 	h := w.Asker("helper", "helper")
-	at, code := "", ""
-	rig.Eventually(t, func() error {
-		s, err := h.Status(t.Context(), false)
-		if err != nil || s.Onload == nil || s.Onload.Page == nil || len(s.Onload.Page.URLs) != 1 {
-			return fmt.Errorf("%+v, %v", s.Onload, err)
-		}
-		at, code = s.Onload.Page.URLs[0], s.Onload.Page.Code
-		return nil
-	})
+	start := func() (helper *rig.Process, at, code string) {
+		helper = w.Start("helper", w.Mpbond, "helper", "--name", "phone")
+		rig.Eventually(t, func() error {
+			s, err := h.Status(t.Context(), false)
+			if err != nil || s.Onload == nil || s.Onload.Page == nil || len(s.Onload.Page.URLs) != 1 {
+				return fmt.Errorf("%+v, %v", s.Onload, err)
+			}
+			at, code = s.Onload.Page.URLs[0], s.Onload.Page.Code
+			return nil
+		})
+		return helper, at, code
+	}
+	helper, at, code := start()
 	b.open(at)
 	b.says("body", "The code that the helper shows")
 	b.tabTo("The code that the helper shows")
@@ -72,6 +78,26 @@ func TestPhotos(t *testing.T) {
 	b.says("#summary", "1 of 1 arrived")
 	if now := within(b, chromedp.Location()); strings.Contains(now, code) {
 		t.Errorf("the address is %q", now)
+	}
+
+	_ = helper.Cmd.Process.Signal(syscall.SIGSTOP)
+	within(b, chromedp.Evaluate[bool](`(() => { const d = new DataTransfer();
+		for (const name of ["d.jpg", "e.jpg", "f.jpg"]) d.items.add(new File([name], name));
+		document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: d, bubbles: true, cancelable: true }));
+		return true })()`))
+	b.says("#files", "on its way to the helper")
+	w.All = slices.DeleteFunc(w.All, func(p *rig.Process) bool { return p == helper })
+	helper.End(syscall.SIGKILL)
+	b.says("#link", "3 not with the helper yet wait here")
+	b.says("#files", "waits in this browser until the helper is back")
+	_, _, code = start()
+	b.says("#link", "the code is needed; 3 not with the helper yet wait here")
+	b.do(chromedp.KeyEvent(strings.ToLower(code) + "\r"))
+	b.says("#summary", "3 of 3 arrived")
+	for _, name := range []string{"d.jpg", "e.jpg", "f.jpg"} {
+		if got, err := os.ReadFile(filepath.Join(dir, "photos", name)); err != nil || string(got) != name {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
 	}
 	b.wellBehaved()
 }

@@ -45,6 +45,7 @@ const (
 	maxListed    = 500 // files, of which those that are done go first
 	maxReceiving = 8   // files at once
 	maxName      = 200 // bytes of a name
+	maxKey       = 40  // bytes of a browser's
 	maxRenamed   = 20  // times, since the endpoint has another file of that name
 )
 
@@ -93,6 +94,7 @@ type item struct {
 	Size  unit.Bytes `json:"size"`
 	State State      `json:"state"`
 	Note  string     `json:"note,omitempty"` // why it failed, or what to know of it
+	Key   string     `json:"key,omitempty"`  // what the browser calls it, which may send it again
 
 	arrived time.Time
 	renamed int
@@ -182,7 +184,9 @@ func (p *Page) give(size unit.Bytes, came *item) {
 	defer p.mu.Unlock()
 	p.receiving--
 	p.coming -= size
-	if came != nil {
+	if came != nil && came.Key != "" && slices.ContainsFunc(p.items, func(o *item) bool { return o.Key == came.Key }) {
+		p.drop(came.ID) // the browser did not hear that it is here
+	} else if came != nil {
 		p.items = append(p.items, came)
 		p.rename(came)
 		p.forget()

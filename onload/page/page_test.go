@@ -3,13 +3,17 @@ package page
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -129,6 +133,101 @@ func TestRestart(t *testing.T) {
 	if left := spooled(t, dir); len(left) != 2 || left[0] != "S.data" || at.has("/photos/a.jpg") != "one" || at.has("/photos/file") != "photo" || at.has("/photos/z") != "z" ||
 		len(at.files) != 3 || !strings.Contains(states(v), "s failed") {
 		t.Errorf("left: %v; %v", left, at.files)
+	}
+}
+
+// TestKilled: what the endpoint has when the helper ends, without having said so, is there
+// once after its next run; of a form, which cannot be asked, it is told.
+func TestKilled(t *testing.T) {
+	for _, method := range []string{upload.Put, upload.Post} {
+		t.Run(method, func(t *testing.T) {
+			at := newPlace(t)
+			asked := make(chan struct{}, 10)
+			at.set(func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Query().Has("taken") || r.Method == http.MethodHead {
+					return false
+				}
+				q := r.Clone(r.Context()) // it has it, and its answer is lost
+				q.URL.RawQuery = "taken"
+				at.ServeHTTP(httptest.NewRecorder(), q)
+				asked <- struct{}{}
+				<-r.Context().Done()
+				return true
+			})
+			to := at.URL + "/photos/"
+			b := serve(t, at, func(c *Config) { c.Target = upload.Target{Method: method, URL: to, Field: "f"} })
+			dir := b.page.cfg.Dir
+			b.give("a.jpg", []byte("one"))
+			<-asked
+			b.end()
+			at.set(nil)
+			b = serve(t, at, func(c *Config) {
+				c.Dir, c.Target = dir, upload.Target{Method: method, URL: to, Field: "f"}
+			})
+			v := b.are("a.jpg done")
+			if left := spooled(t, dir); len(at.files) != 1 || len(left) != 0 {
+				t.Errorf("left %q; there: %v", left, at.files)
+			}
+			if twice := strings.Contains(v.Files[0].Note, "twice"); twice != (method == upload.Post) {
+				t.Errorf("%+v", v.Files[0])
+			}
+		})
+	}
+}
+
+// TestConfirmed: what was confirmed is not sent again, also if the helper is killed before it
+// is out of the spool; nor is what a browser brings again that has not heard that it is here.
+func TestConfirmed(t *testing.T) {
+	at := newPlace(t)
+	dir, kept, held := "", t.TempDir(), make(chan struct{}, 10)
+	link := func(from, to string) {
+		for _, name := range spooled(t, from) {
+			if err := os.Link(filepath.Join(from, name), filepath.Join(to, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+				t.Error(err)
+			}
+		}
+	}
+	b := serve(t, at, nil)
+	dir = b.page.cfg.Dir
+	at.set(func(_ http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case r.Method != http.MethodPut:
+			return false
+		case strings.HasSuffix(r.URL.Path, "a.jpg"):
+			link(dir, kept)
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		held <- struct{}{}
+		<-r.Context().Done()
+		return true
+	})
+	if err := b.page.take(0); err != nil { // so that both are sent together
+		t.Fatal(err)
+	}
+	for range 2 {
+		if status, text := b.ask("POST", "/files?name=z.jpg&key=1", strings.NewReader("two")); status != http.StatusNoContent {
+			t.Fatal(status, text)
+		}
+	}
+	b.give("a.jpg", []byte("one"))
+	b.page.give(0, nil)
+	<-held
+	b.are("z.jpg sending, a.jpg done")
+	b.end()
+	link(kept, dir)
+	at.set(nil)
+	b = serve(t, at, func(c *Config) { c.Dir = dir })
+	if status, text := b.ask("POST", "/files?name=z.jpg&key=1", strings.NewReader("two")); status != http.StatusNoContent {
+		t.Fatal(status, text)
+	}
+	b.are("z.jpg done, a.jpg done")
+	if at.puts != 2 || len(at.files) != 2 || len(spooled(t, dir)) != 0 {
+		t.Errorf("taken %d times: %v; left: %q", at.puts, at.files, spooled(t, dir))
+	}
+	b.end()
+	if text, err := os.ReadFile(dir + ".jsonl"); err != nil || len(text) > 0 {
+		t.Errorf("the journal has %q, %v", text, err)
 	}
 }
 

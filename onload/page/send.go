@@ -2,30 +2,68 @@ package page
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"mpbond/fault"
 	"mpbond/onload/upload"
+	"mpbond/store"
 )
 
 // send sends what comes, until ctx ends.
 func (p *Page) send(ctx context.Context) {
+	journal, known := p.journal()
+	if journal != nil {
+		defer journal.Close()
+	}
 	for {
 		batch := p.await(ctx)
 		if batch == nil {
 			return
 		}
+		p.prune(known, journal)
 		files := make([]upload.File, 0, len(batch))
 		for _, i := range batch {
 			files = append(files, upload.File{Path: p.data(i.ID), Name: i.Name})
 		}
 		res, err := upload.Send(ctx, upload.Config{Devices: p.cfg.Devices, Target: p.cfg.Target, Files: files, UserAgent: p.cfg.UserAgent,
-			Confirmed: p.confirmed, Progress: p.progress, Log: p.cfg.Log})
+			Journal: journal, Known: known, Confirmed: p.confirmed, Progress: p.progress, Log: p.cfg.Log})
 		if ctx.Err() != nil {
 			return // the next run goes on
 		}
+		for _, s := range res.Files { // also those that a former run has sent
+			p.confirmed(s)
+		}
 		p.settle(batch, res, err)
+	}
+}
+
+// journal opens what tells of uploads that a former run began, beside the spool: what was
+// on its way when it ended the endpoint may have. Without one that is sent under another
+// name.
+func (p *Page) journal() (*store.Journal, *upload.Known) {
+	known := upload.NewKnown()
+	j, damage, err := store.Open(p.cfg.Dir+".jsonl", time.Second, known.Take)
+	if err = errors.Join(damage, err); err != nil {
+		p.cfg.Log.Warn("what was on its way is not all known: it may be sent twice", "err", err)
+	}
+	return j, known
+}
+
+// prune has the journal forget files that are not in the spool any more.
+func (p *Page) prune(known *upload.Known, j *store.Journal) {
+	p.mu.Lock()
+	here := make(map[string]bool, len(p.items))
+	for _, i := range p.items {
+		if path, err := filepath.Abs(p.data(i.ID)); err == nil && i.State != Done {
+			here[path] = true
+		}
+	}
+	p.mu.Unlock()
+	if err := known.Keep(here, j); err != nil {
+		p.cfg.Log.Warn("the journal of the page's uploads stays long", "err", err)
 	}
 }
 

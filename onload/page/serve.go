@@ -163,17 +163,17 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
 
 // upload takes a file.
 func (p *Page) upload(w http.ResponseWriter, r *http.Request) {
-	name := r.URL.Query().Get("name")
+	name, key := r.URL.Query().Get("name"), r.URL.Query().Get("key")
 	switch {
 	case r.ContentLength < 0:
 		refuse(w, http.StatusLengthRequired, "how large is it?")
 		return
-	case name == "":
+	case name == "" || len(key) > maxKey:
 		refuse(w, http.StatusBadRequest, "what is it called?")
 		return
 	}
 	c := http.NewResponseController(w)
-	err := p.receive(name, unit.Bytes(r.ContentLength), r.Body, func() { _ = c.SetReadDeadline(time.Now().Add(p.cfg.times.read)) })
+	err := p.receive(&item{Name: name, Key: key, Size: unit.Bytes(r.ContentLength)}, r.Body, func() { _ = c.SetReadDeadline(time.Now().Add(p.cfg.times.read)) })
 	_ = c.SetWriteDeadline(time.Now().Add(answerTime))
 	if err != nil {
 		w.Header().Set("Connection", "close") // what is left of it is not read

@@ -34,19 +34,19 @@ func (p *Page) drop(id string) {
 	}
 }
 
-// receive brings size bytes from r to the disk, a piece each time that more asks for it.
-func (p *Page) receive(name string, size unit.Bytes, r io.Reader, more func()) (err error) {
-	if err := p.take(size); err != nil {
+// receive brings a file's bytes from r to the disk, a piece each time that more asks for it.
+func (p *Page) receive(i *item, r io.Reader, more func()) (err error) {
+	if err := p.take(i.Size); err != nil {
 		return err
 	}
-	i := &item{ID: rand.Text(), Name: safeName(name), Size: size, State: Waiting}
+	i.ID, i.Name, i.State = rand.Text(), safeName(i.Name), Waiting
 	defer func() {
 		came := i
 		if err != nil {
 			p.drop(i.ID)
 			came = nil
 		}
-		p.give(size, came)
+		p.give(i.Size, came)
 	}()
 	if err := p.write(i, r, more); err != nil {
 		if errors.Is(err, syscall.ENOSPC) {
@@ -85,7 +85,7 @@ func (p *Page) write(i *item, r io.Reader, more func()) error {
 
 // note writes down what is known of a file.
 func (p *Page) note(i *item) error {
-	text, err := json.Marshal(item{ID: i.ID, Name: i.Name, Size: i.Size})
+	text, err := json.Marshal(item{ID: i.ID, Name: i.Name, Size: i.Size, Key: i.Key})
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (p *Page) restore() error {
 			p.cfg.Log.Warn("a file of the spool has lost its name", "file", id, "err", err)
 			i = item{Size: unit.Bytes(st.Size())}
 		}
-		o := &item{ID: id, Name: safeName(i.Name), Size: unit.Bytes(st.Size()), State: Waiting, arrived: st.ModTime()}
+		o := &item{ID: id, Name: safeName(i.Name), Size: unit.Bytes(st.Size()), State: Waiting, Key: i.Key, arrived: st.ModTime()}
 		if o.Size != i.Size {
 			o.State, o.Note = Failed, fmt.Sprintf("the helper has %v of it instead of %v", o.Size, i.Size)
 		}

@@ -86,6 +86,9 @@ func TestLies(t *testing.T) {
 						if k, _ := fmt.Sscanf(q.Header.Get("Range"), "bytes=%d-%d", &a, &b); k < 2 || b >= len(all) || q.Header.Get("X-Line") != "line1" {
 							return false
 						}
+						if !oneFile && q.Header.Get("If-Range") != fmt.Sprintf("\"%d-%x\"", len(all), all[:8]) {
+							t.Errorf("a part is asked for of any version: %v", q.Header)
+						}
 						c, _, err := http.NewResponseController(w).Hijack()
 						if err != nil {
 							return false
@@ -115,4 +118,27 @@ func TestLies(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestFileEach: browsers send If-Range with a range, of that file; the next segment is a
+// range of another file, and comes ahead all the same.
+func TestFileEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, 8*mbit, 8*mbit)
+		const n, size = 4, 100_000
+		data, text := make([][]byte, n), "#EXTM3U\n"
+		for i := range n {
+			data[i] = r.web.put(fmt.Sprintf("/v/%d.mp4", i), noise(size, i))
+			text += fmt.Sprintf("#EXTINF:4,\n#EXT-X-BYTERANGE:%d@0\n%d.mp4\n", size/2, i)
+		}
+		r.web.put("/v/list.m3u8", []byte(text))
+		r.get("/v/list.m3u8", nil)
+		for i := range n {
+			r.get(fmt.Sprintf("/v/%d.mp4", i), data[i][:size/2], "Range", fmt.Sprintf("bytes=0-%d", size/2-1), "If-Range", fmt.Sprintf("\"%d-%x\"", size, data[i][:8]))
+			time.Sleep(4 * time.Second)
+		}
+		if res := r.stop(); res.Segments != n || res.Passed > 0 || r.web.asked("/v/3.mp4") != 1 {
+			t.Errorf("%+v; %q", res, r.web.log)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"mpbond/store"
 	"mpbond/unit"
 )
 
@@ -67,6 +68,24 @@ func (k *Known) put(e entry) {
 		}
 	}
 	k.entries[at] = e
+}
+
+// Keep forgets what is of other files than those at these absolute paths, in a journal too,
+// if there is one.
+func (k *Known) Keep(paths map[string]bool, j *store.Journal) error {
+	var lines []any
+	all := len(k.entries)
+	for at, e := range k.entries {
+		if !paths[at.path] {
+			delete(k.entries, at)
+			continue
+		}
+		lines = append(lines, e)
+	}
+	if j == nil || len(lines) == all {
+		return nil
+	}
+	return j.Rewrite(lines...)
 }
 
 // Empty tells whether nothing is known.

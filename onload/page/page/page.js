@@ -3,8 +3,13 @@
 const place = "mpbond-page-token";
 const atOnce = 2; // on their way to the helper
 const el = (id) => document.getElementById(id);
+const silence = 40e3; // ms without a word of the helper, who says something each 15 s
+const longest = 15 * 60e3; // ms for which files wait for a helper that is gone
+const pause = 2e3; // ms before what broke is begun again
+const breaks = 5; // of a file, while the helper is there
 const own = []; // files that the helper does not have yet, of this tab
-let view = null, next = 0;
+const tab = crypto.getRandomValues(new Uint32Array(3)).join("-"); // what is sent again is known by it
+let view = null, next = 0, there = false;
 
 function h(tag, attrs, ...children) {
   const e = document.createElement(tag);
@@ -25,10 +30,10 @@ function bytes(n) {
   return n + " B";
 }
 
-async function ask(method, path, body) {
+async function ask(method, path, body, signal) {
   const headers = { Authorization: "Bearer " + sessionStorage.getItem(place) };
   if (body) headers["Content-Type"] = "application/json";
-  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), credentials: "omit", cache: "no-store" });
+  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal, credentials: "omit", cache: "no-store" });
   if (answer.status === 401) out();
   if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? "the helper answers " + answer.status);
   return answer;
@@ -38,12 +43,19 @@ async function ask(method, path, body) {
 
 function out() {
   sessionStorage.removeItem(place);
+  there = false;
   el("inside").hidden = true;
   if (el("enter").hidden) {
     el("enter").hidden = false;
     el("code").focus();
   }
-  put(el("link"), "the code is needed");
+  put(el("link"), "the code is needed" + kept());
+}
+
+// kept is what to say of files that wait in this tab.
+function kept() {
+  const n = own.filter((o) => !o.error).length;
+  return n ? `; ${n} not with the helper yet wait here: keep this page open` : "";
 }
 
 async function enter(code) {
@@ -66,9 +78,13 @@ let listening = false;
 async function listen() {
   if (listening) return;
   listening = true;
+  let heard = Date.now();
   while (sessionStorage.getItem(place)) {
+    const quiet = new AbortController();
+    let end = setTimeout(() => quiet.abort(), silence);
     try {
-      const reader = (await ask("GET", "/events")).body.pipeThrough(new TextDecoderStream()).getReader();
+      const reader = (await ask("GET", "/events", null, quiet.signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+      there = true;
       put(el("link"), "connected to the helper");
       const first = !el("enter").hidden;
       el("enter").hidden = true;
@@ -77,13 +93,20 @@ async function listen() {
       for (let rest = ""; ;) {
         const { value, done } = await reader.read();
         if (done) break;
+        clearTimeout(end);
+        end = setTimeout(() => quiet.abort(), silence);
+        heard = Date.now();
         const parts = (rest + value).split("\n\n");
         rest = parts.pop();
         if (parts.length) { show(JSON.parse(parts.at(-1).replace(/^data: /, ""))); feed(); }
       }
     } catch { /* told below */ }
+    clearTimeout(end);
+    there = false;
     if (!sessionStorage.getItem(place)) break;
-    put(el("link"), "the helper does not answer: it is tried again");
+    if (Date.now() - heard > longest) for (const o of own) if (o.sent === null) o.error ||= "the helper is gone";
+    put(el("link"), "the helper does not answer: it is tried again" + kept());
+    show();
     await new Promise((done) => setTimeout(done, 1000));
   }
   listening = false;
@@ -131,7 +154,7 @@ function make(i) {
   row.update = (i) => {
     put(name, i.name);
     const failed = i.state === "failed" || i.error;
-    const told = i.error ? "not with the helper: " + i.error : i.n !== undefined ? (i.sent === null ? "waits in this browser" : "on its way to the helper") : words[i.state];
+    const told = i.error ? "not with the helper: " + i.error : i.n !== undefined ? (i.sent === null ? "waits in this browser" + (there ? "" : " until the helper is back") : "on its way to the helper") : words[i.state];
     put(state, bytes(i.size) + " · " + told + (i.note ? ": " + i.note : ""));
     state.className = failed ? "bad" : i.state === "done" ? "good" : "soft";
     bar.hidden = i.n === undefined || i.sent === null || Boolean(i.error);
@@ -149,7 +172,7 @@ function make(i) {
 async function act(what, i) {
   const mine = own.find((o) => "own" + o.n === i.key);
   if (mine && what === "Remove") own.splice(own.indexOf(mine), 1);
-  else if (mine) mine.error = "";
+  else if (mine) Object.assign(mine, { error: "", broke: 0 });
   else await ask(...(what === "Remove" ? ["DELETE", "/files/" + i.id] : ["POST", "/files/" + i.id + "/again"])).catch((e) => put(el("link"), e.message));
   show();
   if (what === "Remove") el("choose").focus();
@@ -159,16 +182,16 @@ async function act(what, i) {
 // What goes to the helper.
 
 function add(files) {
-  for (const file of files) own.push({ n: next++, name: file.name, size: file.size, file, sent: null, error: "" });
+  for (const file of files) own.push({ n: next++, name: file.name, size: file.size, file, sent: null, error: "", broke: 0, rests: false });
   show();
   feed();
 }
 
 function feed() {
-  if (!view) return;
+  if (!view || !there) return;
   for (const o of own) {
     if (own.filter((x) => x.sent !== null && !x.error).length >= atOnce) return;
-    if (o.sent !== null || o.error) continue;
+    if (o.sent !== null || o.error || o.rests) continue;
     if (o.size > view.room && view.files.some((f) => f.state === "waiting" || f.state === "sending")) continue; // there will be room
     give(o);
   }
@@ -184,18 +207,29 @@ function give(o) {
     show();
     feed();
   };
-  x.open("POST", "/files?name=" + encodeURIComponent(o.name));
+  const broke = () => { // the helper is gone, which is heard soon; or it is the file
+    o.sent = null;
+    o.rests = true;
+    show();
+    setTimeout(() => {
+      o.rests = false;
+      if (there && ++o.broke >= breaks) o.error = "the connection to the helper breaks, or the file cannot be read";
+      show();
+      feed();
+    }, pause);
+  };
+  x.open("POST", "/files?name=" + encodeURIComponent(o.name) + "&key=" + tab + "." + o.n);
   x.setRequestHeader("Authorization", "Bearer " + sessionStorage.getItem(place));
   x.setRequestHeader("Content-Type", "application/octet-stream");
   x.upload.onprogress = (e) => { o.sent = e.loaded; show(); };
   x.onload = () => {
     if (x.status === 204) return end("");
-    if (x.status === 401) out();
+    if (x.status === 401) { o.sent = null; return out(); } // it waits for the code
     let said = "the helper answers " + x.status;
     try { said = JSON.parse(x.responseText).error; } catch { /* as it is */ }
     end(said);
   };
-  x.onerror = x.onabort = x.ontimeout = () => end("the connection to the helper broke, or the file cannot be read");
+  x.onerror = x.onabort = x.ontimeout = broke;
   x.send(o.file);
 }
 
