@@ -375,21 +375,27 @@ func (o *onloading) status() *api.OnloadStatus {
 	return st
 }
 
-// printOnload tells people of it.
-func printOnload(w io.Writer, o api.OnloadStatus) {
-	state := "takes connections for onloading"
+// onloadWords tell people of it, in two lines.
+func onloadWords(o api.OnloadStatus) (state, today string) {
+	state = "takes connections for onloading"
 	if !o.Open {
 		state = "takes no connections for onloading now"
 	}
-	fmt.Fprintf(w, "%s at %s: %s\n", state, o.Listen, oneLine(o.Why))
 	left := ""
 	if o.Bounded && o.DayBytes > 0 {
 		left = fmt.Sprintf(" of %v, %v are left", policy.Volume(o.DayBytes), policy.Volume(o.LeftBytes))
 	}
-	fmt.Fprintf(w, "onloaded today: %v%s; %d connections now\n", policy.Volume(o.CarriedBytes), left, len(o.Tunnels))
+	return fmt.Sprintf("%s at %s: %s", state, o.Listen, oneLine(o.Why)),
+		fmt.Sprintf("onloaded today: %v%s; %s now", policy.Volume(o.CarriedBytes), left, countOf(len(o.Tunnels), "connection"))
+}
+
+// printOnload tells people of it, and for whom.
+func printOnload(w io.Writer, o api.OnloadStatus) {
+	state, today := onloadWords(o)
+	fmt.Fprintf(w, "%s\n%s\n", state, today)
 	by := o.ByDevice()
 	for _, name := range slices.Sorted(maps.Keys(by)) {
-		fmt.Fprintf(w, "  for %s: %d connections, which have carried %v\n", oneLine(name), by[name].Count, policy.Volume(by[name].Bytes))
+		fmt.Fprintf(w, "  for %s: %s, %v by now\n", oneLine(name), countOf(by[name].Count, "connection"), policy.Volume(by[name].Bytes))
 	}
 	if o.Page != nil {
 		printPage(w, *o.Page)

@@ -212,7 +212,7 @@ func TestOnloadRests(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, out, _ := mpbond(t, "status"); !strings.Contains(out, "for laptop: 1 connections, which have carried") {
+		if _, out, _ := mpbond(t, "status"); !strings.Contains(out, "for laptop: 1 connection, ") {
 			t.Error(out)
 		}
 		c.stop()

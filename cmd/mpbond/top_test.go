@@ -77,6 +77,28 @@ func TestTopView(t *testing.T) {
 	}
 }
 
+// TestTopOnload: for whom a helper onloads, how quickly, and what may be carried still.
+func TestTopOnload(t *testing.T) {
+	var v topView
+	for i, n := range []unit.Bytes{0, 500_000, 1_500_000} {
+		o := &api.OnloadStatus{Listen: ":7604", Open: true, Why: "so much", Bounded: true, DayBytes: 10e6, LeftBytes: 8e6, CarriedBytes: 2e6,
+			Tunnels: []api.Tunnel{{Device: "laptop", DownBytes: n}, {Device: "anna"}, {Device: "laptop", UpBytes: n}}}
+		v.look(look{time.Unix(1000, 0).Add(time.Duration(i) * topEvery), []api.Status{{Role: "helper", Onload: o}}, nil, nil})
+	}
+	rows := v.draw(120, 20)
+	got := strings.Join(strings.Fields(text(rows)), " ")
+	for _, want := range []string{"laptop onloads, 2 32 Mbit/s", "anna onloads, 1 0 bit/s", "onloaded today: 2 MB of 10 MB, 8 MB are left; 3 connections now"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, text(rows))
+		}
+	}
+	shut := look{time.Unix(1002, 0), []api.Status{{Role: "helper", Onload: &api.OnloadStatus{Why: "all is used"}}}, nil, nil}
+	v.look(shut)
+	if want := (row{"takes no connections for onloading now at : all is used", styleBad}); !slices.Contains(v.draw(120, 20), want) {
+		t.Errorf("no %q in\n%s", want.text, text(v.draw(120, 20)))
+	}
+}
+
 // TestTopTells: tiers, caps, batteries, and what keeps devices from carrying, in the
 // colour of what is wrong where something is.
 func TestTopTells(t *testing.T) {

@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -35,6 +37,9 @@ const (
 	styleDim
 	styleBad
 )
+
+// onloadFor is a part of the keys of those who onload.
+const onloadFor = " onloads for "
 
 // topView is what `mpbond top` knows: what it draws depends on nothing else.
 type topView struct {
@@ -81,6 +86,11 @@ func (v *topView) look(l look) {
 		if s.Helper != nil {
 			before[s.Role] = relayedAt{l.at, s.Helper.RelayedBytes}
 		}
+		if s.Onload != nil {
+			for name, t := range s.Onload.ByDevice() {
+				before[s.Role+onloadFor+name] = relayedAt{l.at, t.Bytes}
+			}
+		}
 	}
 	v.appList = v.appLanes(l)
 	for _, x := range v.appList {
@@ -118,6 +128,16 @@ func (v *topView) lanesOf(s api.Status) (list []topLane) {
 		}
 		list = append(list, x)
 	}
+	if s.Onload != nil {
+		by := s.Onload.ByDevice()
+		for _, name := range slices.Sorted(maps.Keys(by)) {
+			x := topLane{key: s.Role + onloadFor + name, name: name, state: fmt.Sprintf("onloads, %d", by[name].Count)}
+			if was, ok := v.before[x.key]; ok { // connections that have ended are missing
+				x.down = unit.RateOf(max(by[name].Bytes-was.bytes, 0), v.last.at.Sub(was.at))
+			}
+			list = append(list, x)
+		}
+	}
 	return list
 }
 
@@ -136,6 +156,11 @@ func (v *topView) draw(width, height int) (rows []row) {
 			add(stylePlain, "bond %s with %s: %d streams, %d datagram flows, %v to schedule, %v out of order", b.ID, b.Peer, b.Streams, b.Flows, b.MetaBytes, b.ReorderBytes)
 		}
 		v.drawLanes(v.lanes[i], width, add)
+		if s.Onload != nil {
+			state, today := onloadWords(*s.Onload)
+			add(ifElse(s.Onload.Open, styleDim, styleBad), "%s", state)
+			add(styleDim, "%s", today)
+		}
 		for _, d := range s.Devices {
 			if !d.Self && !d.Online {
 				add(styleDim, "%s (%s) is not there", d.Name, strings.Join(d.Roles, ", "))
