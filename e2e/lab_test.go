@@ -25,9 +25,10 @@ import (
 // with the real program in it.
 type network struct {
 	*rig.Network
-	web4   string
-	web6   string
-	helper *rig.Process
+	web4     string
+	web6     string
+	helper   *rig.Process
+	measured bool // its programs have no race detector
 }
 
 func newNetwork(t testing.TB) *network {
@@ -46,9 +47,25 @@ func newNetworkOf(t testing.TB, house, pcap string, server []string) *network {
 func newNetworkIn(t testing.TB, topology *lab.Topology, pcap string, server []string) *network {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: topology, Pcap: pcap, Race: true})}
-	addr, err := topology.Addr("web", "")
+	n.run(server)
+	return n
+}
+
+// newNetworkToMeasure is newNetworkOf without the race detector, with which a process
+// holds and computes several times as much.
+func newNetworkToMeasure(t testing.TB, house string) *network {
+	t.Helper()
+	n := &network{Network: rig.New(t, rig.Options{Lab: rig.House(t, house)}), measured: true}
+	n.run(nil)
+	return n
+}
+
+// run starts server, primary and helper, the first with further flags.
+func (n *network) run(server []string) {
+	n.Helper()
+	addr, err := n.Lab.Topology.Addr("web", "")
 	if err != nil {
-		t.Fatal(err)
+		n.Fatal(err)
 	}
 	n.web4 = addr.String()
 	n.web6 = strings.Fields(n.Must("web", "sh", "-c", "ip -6 -o addr show scope global | sed 's/.*inet6 //; s,/.*,,'"))[0]
@@ -57,7 +74,6 @@ func newNetworkIn(t testing.TB, topology *lab.Topology, pcap string, server []st
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
 	n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	n.Await(2)
-	return n
 }
 
 // trust makes keys and has the devices trust each other.
