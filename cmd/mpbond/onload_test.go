@@ -309,6 +309,13 @@ func TestPermitUsage(t *testing.T) {
 	if code, _, errs := mpbond(t, "permit", "status", "127.0.0.1:1"); code != exitNoConn {
 		t.Errorf("code %d, %s", code, errs)
 	}
+	empty := home(t)
+	if code, _, errs := mpbond(t, "permit", "status", "127.0.0.1:1"); code == exitOK || !strings.Contains(errs, filepath.Join(empty, "device.key")) {
+		t.Errorf("without a key: code %d, %s", code, errs)
+	}
+	if list, err := os.ReadDir(empty); len(list) != 0 || err != nil {
+		t.Error("something is made for who only asks:", list, err)
+	}
 	load := .456
 	var page bytes.Buffer
 	at := time.Date(2026, 6, 10, 0, 1, 0, 0, time.UTC)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mpbond/identity"
 	"mpbond/onload/permit"
 )
 
@@ -23,7 +24,11 @@ as mpbond permit serve, with the same $MPBOND_HOME.`,
 		Example: `  mpbond permit status
   mpbond permit status --json | jq '.cells[] | {name, load, held: (.permits | length)}'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			key, _, err := loadIdentity()
+			path, err := keyPath()
+			if err != nil {
+				return err
+			}
+			key, err := identity.LoadKey(path) // none is made: it would not be the service's
 			if err != nil {
 				return err
 			}
