@@ -12,13 +12,20 @@ import (
 func (b *Board) Sends() { b.sends = true }
 
 // confirmed takes in how long an item took until the other end had it. One that is small
-// beside others says little: it took what a request takes.
+// beside those that are left says little of them: it took what a request takes.
 func (b *Board) confirmed(p *path, j *Job, took time.Duration) {
 	if took <= 0 || j.Item.Size() <= 0 {
 		return
 	}
 	size := float64(j.Item.Size())
-	rate, weight := size/took.Seconds(), newest*size/float64(b.largest)
+	largest := j.Item.Size()
+	for _, i := range b.waiting {
+		largest = max(largest, i.Size())
+	}
+	for _, o := range b.jobs {
+		largest = max(largest, o.Item.Size())
+	}
+	rate, weight := size/took.Seconds(), newest*size/float64(largest)
 	if !p.sure {
 		p.rate, p.sure, weight = rate, true, 1
 	}

@@ -357,7 +357,7 @@ func (e *engine) look(now time.Time) {
 			failing++
 		}
 	}
-	if limit := e.lastByte.Add(e.times.patience); now.After(limit) || back.After(limit) || !e.any && failing == len(e.devices) && e.Joins == nil {
+	if limit := e.lastByte.Add(e.times.patience); now.After(limit) || e.Joins == nil && (back.After(limit) || !e.any && failing == len(e.devices)) {
 		e.giveUp(back.Sub(now))
 		return
 	}

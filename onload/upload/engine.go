@@ -1,11 +1,13 @@
 package upload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +58,7 @@ type device struct {
 	why           error     // it failed the last time, if it did
 	down          error     // nil: it is used
 	steps         int       // under way
+	answered      bool      // once
 }
 
 // job is one item on its way.
@@ -96,6 +99,7 @@ type engine struct {
 	board   *onload.Board
 	devices []*device
 	files   []*file
+	order   []*file // the same, the largest first
 	jobs    map[onload.JobID]*job
 	begun   time.Time
 	moved   time.Time   // when the last byte left, or something was confirmed
@@ -132,6 +136,8 @@ func newEngine(ctx context.Context, cfg Config) (*engine, error) {
 		e.files = append(e.files, one)
 		e.recall(one)
 	}
+	e.order = slices.Clone(e.files)
+	slices.SortStableFunc(e.order, func(a, b *file) int { return cmp.Compare(b.size, a.size) })
 	e.board.Sends()
 	e.ctx, e.stop = context.WithCancelCause(ctx)
 	return e, nil
@@ -257,18 +263,22 @@ func (e *engine) steps() {
 		}
 	}
 	now := time.Now()
-	for _, f := range e.files {
-		if f.step || f.state != finishing && (f.state != fresh || under >= ahead) {
+	for _, f := range e.order {
+		if f.step || now.Before(f.until) || f.state != finishing && (f.state != fresh || under >= ahead) {
 			continue
 		}
-		d := e.idle(f)
-		if d == nil || now.Before(f.until) && (now.Before(d.until) || f.last.unheard == 0) { // what a line does is no other's fault
+		d, more := e.idle(f, now)
+		if d == nil {
 			continue
 		}
 		under++
 		f.step = true
 		d.steps++
 		how, limit := e.how.first, e.times.answer
+		if more && f.asked < 10 { // another one may be heard sooner
+			limit = min(limit, e.times.ask<<f.asked)
+		}
+		f.asked++
 		if f.state == finishing {
 			how = e.how.last
 		}
@@ -283,17 +293,29 @@ func (e *engine) steps() {
 	}
 }
 
-// idle is a device for a step: rather not the one that failed last.
-func (e *engine) idle(f *file) (best *device) {
+// idle is a device for a step: rather one that was answered before, and not the one that
+// failed last. More tells that there are others.
+func (e *engine) idle(f *file, now time.Time) (best *device, more bool) {
+	doubts := func(d *device) (n int) {
+		if n = d.steps; d == f.last {
+			n += 2 * stepsEach
+		}
+		if !d.answered {
+			n += stepsEach
+		}
+		return n
+	}
+	usable := 0
 	for _, d := range e.devices {
-		if d.down != nil || f.bars[d] != nil || d.steps >= stepsEach {
+		if d.down != nil || now.Before(d.until) || f.bars[d] != nil {
 			continue
 		}
-		if best == nil || best == f.last || d != f.last && d.steps < best.steps {
+		usable++
+		if d.steps < stepsEach && (best == nil || doubts(d) < doubts(best)) {
 			best = d
 		}
 	}
-	return best
+	return best, usable > 1
 }
 
 // carryOut does what the board orders.
@@ -320,8 +342,8 @@ func (e *engine) drop(j *job) {
 	j.device.wasted += j.counted
 	delete(e.jobs, j.ID)
 	j.cancel(errDropped)
-	if j.sent.all.Load() && e.Target.Method == Post { // and another one sends it
-		j.file.lost, j.file.twice = true, true
+	if j.sent.all.Load() && (e.Target.Method == Post || e.Target.Keep) { // and another one sends it
+		j.file.lost, j.file.twice = true, e.Target.Method == Post
 	}
 }
 

@@ -118,7 +118,7 @@ func (e *engine) ended(j *job, err error) {
 // confirmed takes in that the server has an item.
 func (e *engine) confirmed(f *file, j *job) {
 	f.left--
-	f.proof = j.proof
+	f.proof, f.until, f.asked = j.proof, time.Time{}, 0
 	if f.parts.id != "" {
 		if f.parts.have == nil {
 			f.parts.have = map[int]part{}
@@ -159,7 +159,10 @@ func (e *engine) refused(f *file, d *device, got unit.Bytes, err error) {
 	switch no.verdict {
 	case again:
 		e.rest(d, no.after, no.err)
-		f.until, f.last = d.until, d
+		f.until, f.last = time.Time{}, d // what a line does is no other's fault
+		if d.unheard == 0 {              // but the server's may be
+			f.until = time.Now().Add(min(mostBackoff, e.times.backoff<<min(f.tries, 10)))
+		}
 		if errors.As(err, &no) || got > 0 { // else it is the line's, and others may do better
 			f.tries++
 		}
@@ -308,7 +311,7 @@ func (e *engine) look(now time.Time) {
 			limit = e.moved.Add(e.times.patience + e.times.join)
 		}
 	}
-	if now.After(limit) || back.After(limit) || !e.heard.Load() && unheard == len(e.devices) && e.Joins == nil {
+	if now.After(limit) || e.Joins == nil && (back.After(limit) || !e.heard.Load() && unheard == len(e.devices)) {
 		e.giveUp()
 		return
 	}

@@ -50,6 +50,7 @@ type file struct {
 	over     bool      // failed, and nothing is kept of it
 	last     *device   // that failed
 	until    time.Time // when its step is tried again
+	asked    int       // steps since something went well
 	tries    int
 	restarts int
 	bars     map[*device]error // who cannot send it, and why

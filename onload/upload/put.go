@@ -101,17 +101,16 @@ func (p *putting) send(ctx context.Context, j *job) error {
 // collect makes the collection that something is in, and those above if the server says
 // that they are missing. It reports whether that was made, now or before.
 func (p *putting) collect(ctx context.Context, d *device, of *url.URL, depth int) (made bool, err error) {
-	if depth == 0 {
-		p.mu.Lock() // others need the same
-		defer p.mu.Unlock()
-	}
 	u := *of
 	u.Path, u.RawPath = path.Dir(strings.TrimSuffix(u.Path, "/")), ""
 	if u.Path == "/" || u.Path == "." || depth >= maxDepth {
 		return false, nil
 	}
 	u.Path += "/"
-	if made, asked := p.collections[u.Path]; asked {
+	p.mu.Lock()
+	made, asked := p.collections[u.Path]
+	p.mu.Unlock()
+	if asked {
 		return made, nil
 	}
 	status, err := p.make(ctx, d, u.String())
@@ -123,7 +122,9 @@ func (p *putting) collect(ctx context.Context, d *device, of *url.URL, depth int
 	if err != nil {
 		return false, err
 	}
-	p.collections[u.Path] = status == http.StatusCreated
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.collections[u.Path] = p.collections[u.Path] || status == http.StatusCreated // others may have asked at the same time
 	return p.collections[u.Path], nil
 }
 

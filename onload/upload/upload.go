@@ -107,6 +107,7 @@ type Config struct {
 type times struct {
 	stall    time.Duration // without a byte taken, before a request is given up
 	answer   time.Duration // without an answer to what was taken
+	ask      time.Duration // without an answer to what brings nothing, before another device asks; twice that the next time
 	join     time.Duration // of S3, to make an object of its parts: "several minutes"
 	backoff  time.Duration // of a device that failed, the first time
 	patience time.Duration // without a byte taken by any device, before all is given up
@@ -114,7 +115,7 @@ type times struct {
 	part     unit.Bytes // the least that S3 takes, but for the last
 }
 
-var usual = times{stall: 30 * time.Second, answer: time.Minute, join: 10 * time.Minute, backoff: 500 * time.Millisecond, patience: 2 * time.Minute, tick: 100 * time.Millisecond, part: leastPart}
+var usual = times{stall: 30 * time.Second, answer: time.Minute, ask: 5 * time.Second, join: 10 * time.Minute, backoff: 500 * time.Millisecond, patience: 2 * time.Minute, tick: 100 * time.Millisecond, part: leastPart}
 
 // mostBackoff bounds the time for which a device is left alone.
 const mostBackoff = 20 * time.Second

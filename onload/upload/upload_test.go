@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const smallPart = 100_000
 
-var quick = times{stall: 5 * time.Second, answer: 5 * time.Second, join: 5 * time.Second, backoff: 2 * time.Millisecond, patience: 10 * time.Second, tick: 5 * time.Millisecond, part: smallPart}
+var quick = times{stall: 5 * time.Second, answer: 5 * time.Second, ask: 2 * time.Second, join: 5 * time.Second, backoff: 2 * time.Millisecond, patience: 10 * time.Second, tick: 5 * time.Millisecond, part: smallPart}
 
 // seen is what a server was sent.
 type seen struct {

@@ -1,0 +1,101 @@
+package upload
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"path"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/unit"
+)
+
+// busy is a server that wants to be left alone for so many seconds, by one line.
+func busy(seconds string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if seconds != "" {
+			w.Header().Set("Retry-After", seconds)
+		}
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+}
+
+// sends sends two files over lines in virtual time, and expects them to be there soon.
+func sends(t *testing.T, soon time.Duration, change func(*Config, *seen)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, begun := newSeen(), time.Now()
+		files, sums := photos(t, 125_000, 125_000)
+		cfg := config(t, Put, "http://photos.test/", files)
+		cfg.times = usual
+		change(&cfg, s)
+		if _, err := Send(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took > soon {
+			t.Errorf("it took %v", took)
+		}
+		for _, f := range cfg.Files {
+			for name, n := range s.times {
+				if path.Base(name) == path.Base(f.Name) && (n != 1 || sha256.Sum256(s.files[name]) != sums[path.Base(f.Name)]) {
+					t.Errorf("%s is there %d times, or is another one", name, n)
+				}
+			}
+		}
+		if len(s.times) != len(cfg.Files) {
+			t.Errorf("there are %v", s.times)
+		}
+	})
+}
+
+// TestRetryAfter: what one line was told holds up no other: neither a file, nor the
+// question whether it is there, nor the search for helpers.
+func TestRetryAfter(t *testing.T) {
+	for _, seconds := range []string{"", "100", "600"} {
+		for _, keep := range []bool{false, true} {
+			sends(t, 3*time.Second, func(cfg *Config, s *seen) {
+				cfg.Target.Keep = keep
+				cfg.Devices = []Device{{Name: "own", Transport: direct{busy(seconds), unit.Mbps}}, {Name: "helper", Transport: direct{s.place, 4 * unit.Mbps}}}
+			})
+		}
+		sends(t, 5*time.Second, func(cfg *Config, s *seen) {
+			cfg.Devices = []Device{{Name: "own", Transport: direct{busy(seconds), unit.Mbps}}}
+			found := make(chan Device)
+			cfg.Joins = found
+			go func() {
+				defer close(found)
+				time.Sleep(time.Second)
+				found <- Device{Name: "late", Transport: direct{s.place, 4 * unit.Mbps}}
+			}()
+		})
+	}
+}
+
+// TestSilentLine: a line that never answers holds up no file for long.
+func TestSilentLine(t *testing.T) {
+	sends(t, 3*usual.ask, func(cfg *Config, s *seen) {
+		silent := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Body != nil {
+				defer r.Body.Close()
+			}
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		for i := range cfg.Files {
+			cfg.Files[i].Name = "dir/" + cfg.Files[i].Name
+		}
+		cfg.Devices = []Device{{Name: "silent", Transport: silent}, {Name: "good", Transport: direct{func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == "MKCOL" {
+				w.WriteHeader(http.StatusCreated)
+				return
+			}
+			s.place(w, r)
+		}, 4 * unit.Mbps}}}
+	})
+}
+
+type roundTrip func(r *http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
