@@ -22,7 +22,7 @@ func TestVolume(t *testing.T) {
 			t.Errorf("%q is taken", bad)
 		}
 	}
-	for v, want := range map[Volume]string{0: "0 B", 999: "999 B", 20e6: "20 MB", 15_340_000: "15.3 MB", 100e6: "100 MB", 2_140_000_000: "2.14 GB", 123e12: "123 TB"} {
+	for v, want := range map[Volume]string{0: "0 B", 999: "999 B", 999_499: "999 kB", 999_500: "1 MB", 20e6: "20 MB", 15_340_000: "15.3 MB", 100e6: "100 MB", 2_140_000_000: "2.14 GB", 123e12: "123 TB"} {
 		if v.String() != want {
 			t.Errorf("%d: %v, want %s", int64(v), v, want)
 		}

@@ -95,13 +95,13 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + " B"
 }
 
-// Decimal writes a size as providers count it, in powers of 1000: "512 kB", "1.5 MB".
+// Decimal writes a size as providers count it, in powers of 1000 and with three digits: "512 kB", "1.5 MB".
 func (b Bytes) Decimal() string {
 	for _, u := range []struct {
 		size float64
 		name string
 	}{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
-		if f := float64(b); f >= u.size {
+		if f := float64(b); f >= 0.9995*u.size { // what would be written as 1000 of the next one
 			digits := math.Pow(10, 2-math.Floor(math.Log10(f/u.size)))
 			return strconv.FormatFloat(math.Round(f/u.size*digits)/digits, 'f', -1, 64) + " " + u.name
 		}
