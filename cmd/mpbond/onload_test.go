@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -186,10 +187,14 @@ func TestOnloadRests(t *testing.T) {
 			}
 		}
 	}
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, "a part")
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\na part") // its end is that of the connection
+		_, _ = io.Copy(io.Discard, c)
 	}))
 	defer site.Close()
 	d := &relay.Dialer{Key: laptop, Helper: identity.Peer{Name: "phone", Key: key.Public()}, Addresses: []string{at}}
@@ -204,9 +209,15 @@ func TestOnloadRests(t *testing.T) {
 		{"its battery is low", func() { battery(9) }, func() {}, "rests"}, // for half a minute at least
 	} {
 		until("it is open", func(st *api.OnloadStatus) bool { return st.Open })
+		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+		defer cancel()
+		q, err := http.NewRequestWithContext(ctx, http.MethodGet, site.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var a *http.Response
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // until it knows of it
-			if a, err = web.Get(site.URL); err == nil {
+			if a, err = web.Do(q); err == nil {
 				break
 			} else if time.Now().After(end) {
 				t.Fatal(err)
@@ -218,7 +229,7 @@ func TestOnloadRests(t *testing.T) {
 		c.stop()
 		text, err := io.ReadAll(a.Body)
 		a.Body.Close()
-		if err == nil || string(text) != "a part" {
+		if err == nil || ctx.Err() != nil || string(text) != "a part" {
 			t.Errorf("%s: %q, %v", c.what, text, err)
 		}
 		until(c.what, func(st *api.OnloadStatus) bool { return len(st.Tunnels) == 0 && st.Open == (c.why == "paused") })
