@@ -25,10 +25,9 @@ import (
 // with the real program in it.
 type network struct {
 	*rig.Network
-	web4     string
-	web6     string
-	helper   *rig.Process
-	measured bool // its programs have no race detector
+	web4   string
+	web6   string
+	helper *rig.Process
 }
 
 func newNetwork(t testing.TB) *network {
@@ -51,11 +50,11 @@ func newNetworkIn(t testing.TB, topology *lab.Topology, pcap string, server []st
 	return n
 }
 
-// newNetworkToMeasure is newNetworkOf without the race detector, with which a process
+// newNetworkToMeasure is newNetworkIn without the race detector, with which a process
 // holds and computes several times as much.
-func newNetworkToMeasure(t testing.TB, house string) *network {
+func newNetworkToMeasure(t testing.TB, topology *lab.Topology) *network {
 	t.Helper()
-	n := &network{Network: rig.New(t, rig.Options{Lab: rig.House(t, house)}), measured: true}
+	n := &network{Network: rig.New(t, rig.Options{Lab: topology})}
 	n.run(nil)
 	return n
 }
