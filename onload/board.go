@@ -58,6 +58,7 @@ type path struct {
 	up      bool
 	job     *Job
 	rate    float64       // bytes a second, 0: not known
+	weight  float64       // of all samples in it, up to 1
 	latency time.Duration // that of the last two answers which was less
 	answer  time.Duration // the last one's
 	seen    time.Time     // when the rate was last measured
@@ -202,12 +203,9 @@ func (p *path) answered(took time.Duration) {
 
 // measure takes in that the rate was so much for a time.
 func (p *path) measure(rate float64, dt time.Duration) {
-	if p.rate == 0 {
-		p.rate = rate
-		return
-	}
 	keep := math.Exp(-dt.Seconds() / memory.Seconds())
-	p.rate = keep*p.rate + (1-keep)*rate
+	p.weight = keep*p.weight + 1 - keep // the first samples count by their length too
+	p.rate += (1 - keep) / p.weight * (rate - p.rate)
 }
 
 // now is the rate in bytes a second, less for a job that has brought nothing lately.

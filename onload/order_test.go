@@ -95,7 +95,7 @@ func TestInOrder(t *testing.T) {
 		for name, all := range sums {
 			for i, at := range all {
 				if !k.split {
-					at += at / 100
+					at += at / 50
 				}
 				if sums["auto"][i] > at {
 					t.Errorf("%v, %v of the items: auto %v, %s %v", k, buffers[i], sums["auto"][i], name, at)
