@@ -18,7 +18,7 @@ func TestOnloadLines(t *testing.T) {
 	for want, o := range map[string]api.OnloadStatus{
 		"takes connections for onloading at [::]:7604: its owner allows so much in a day\n" +
 			"onloaded today: 62 MB of 200 MB, 138 MB are left; 3 connections now\n" +
-			"  for desk?: 1 connections, which have carried 0 B\n  for laptop: 2 connections, which have carried 16 MB\n": of,
+			"  for desk?: 1 connection, 0 B by now\n  for laptop: 2 connections, 16 MB by now\n": of,
 		"takes no connections for onloading now at [::]:7604: it rests: low\nonloaded today: 5 MB; 0 connections now\n": closed,
 	} {
 		var out bytes.Buffer
