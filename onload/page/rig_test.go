@@ -161,10 +161,10 @@ func (b *browser) until(what string, ok func(view) bool) (v view) {
 	}
 	defer a.Body.Close()
 	in := json.NewDecoder(&events{r: a.Body})
-	for {
+	for last := ""; ; last = states(v) {
 		v = view{}
 		if err := in.Decode(&v); err != nil {
-			b.Fatalf("never: %s: %v", what, err)
+			b.Fatalf("never: %s: %v; it was %q", what, err, last)
 		}
 		if ok(v) {
 			return v

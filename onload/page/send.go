@@ -24,11 +24,12 @@ func (p *Page) send(ctx context.Context) {
 			return
 		}
 		p.prune(known, journal)
-		files := make([]upload.File, 0, len(batch))
-		for _, i := range batch {
-			files = append(files, upload.File{Path: p.data(i.ID), Name: i.Name})
+		more := func() []upload.File {
+			next := p.begin()
+			batch = append(batch, next...)
+			return p.files(next)
 		}
-		res, err := upload.Send(ctx, upload.Config{Devices: p.cfg.Devices, Target: p.cfg.Target, Files: files, UserAgent: p.cfg.UserAgent,
+		res, err := upload.Send(ctx, upload.Config{Devices: p.cfg.Devices, Target: p.cfg.Target, Files: p.files(batch), More: more, UserAgent: p.cfg.UserAgent,
 			Journal: journal, Known: known, Confirmed: p.confirmed, Progress: p.progress, Log: p.cfg.Log})
 		if ctx.Err() != nil {
 			return // the next run goes on
@@ -38,6 +39,14 @@ func (p *Page) send(ctx context.Context) {
 		}
 		p.settle(batch, res, err)
 	}
+}
+
+// files are what is sent of items.
+func (p *Page) files(items []*item) (list []upload.File) {
+	for _, i := range items {
+		list = append(list, upload.File{Path: p.data(i.ID), Name: i.Name})
+	}
+	return list
 }
 
 // journal opens what tells of uploads that a former run began, beside the spool: what was
@@ -120,7 +129,9 @@ func (p *Page) begin() (batch []*item) {
 			batch = append(batch, i)
 		}
 	}
-	p.touch()
+	if len(batch) > 0 {
+		p.touch()
+	}
 	return batch
 }
 

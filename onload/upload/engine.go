@@ -128,19 +128,39 @@ func newEngine(ctx context.Context, cfg Config) (*engine, error) {
 	for _, d := range cfg.Devices {
 		e.know(d)
 	}
-	for i, f := range cfg.Files {
-		one, err := newFile(f, cfg.Target, i)
-		if err != nil {
+	for _, f := range cfg.Files {
+		if err := e.add(f); err != nil {
 			return nil, err
 		}
-		e.files = append(e.files, one)
-		e.recall(one)
 	}
-	e.order = slices.Clone(e.files)
-	slices.SortStableFunc(e.order, func(a, b *file) int { return cmp.Compare(b.size, a.size) })
 	e.board.Sends()
 	e.ctx, e.stop = context.WithCancelCause(ctx)
 	return e, nil
+}
+
+// add takes in a file. An error is that it cannot be read.
+func (e *engine) add(f File) error {
+	one, err := newFile(f, e.Target, len(e.files))
+	if err != nil {
+		return err
+	}
+	e.files = append(e.files, one)
+	at, _ := slices.BinarySearchFunc(e.order, one.size, func(o *file, size unit.Bytes) int { return cmp.Or(cmp.Compare(size, o.size), -1) })
+	e.order = slices.Insert(e.order, at, one)
+	e.recall(one)
+	return nil
+}
+
+// more takes in what is to be sent besides.
+func (e *engine) more() {
+	if e.More == nil {
+		return
+	}
+	for _, f := range e.More() {
+		if err := e.add(f); err != nil {
+			e.files = append(e.files, &file{File: f, index: len(e.files), state: failed, err: explain(err)})
+		}
+	}
 }
 
 // know adds a device, which has its path on the board.
@@ -179,6 +199,7 @@ func (e *engine) loop() error {
 	tick := time.NewTicker(e.times.tick)
 	defer tick.Stop()
 	for {
+		e.more()
 		e.steps()
 		e.carryOut()
 		if e.open() == 0 {

@@ -99,3 +99,29 @@ type roundTrip func(r *http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestMore: what comes while others are sent goes over lines that are free then; what
+// cannot be read fails alone.
+func TestMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, begun := newSeen(), time.Now()
+		files, _ := photos(t, 1_250_000, 1_250_000, 125_000, 125_000) // 10 s, 10 s, 1 s, 1 s
+		later := [][]File{files[1:2], files[2:], {{Path: files[0].Path + ".gone", Name: "gone"}}}
+		cfg := config(t, Put, "http://photos.test/", files[:1])
+		cfg.times = usual
+		cfg.Devices = []Device{{Name: "a", Transport: direct{s.place, unit.Mbps}}, {Name: "b", Transport: direct{s.place, unit.Mbps}}}
+		cfg.More = func() (list []File) {
+			if len(later) > 0 && time.Since(begun) > time.Duration(4-len(later))*time.Second {
+				list, later = later[0], later[1:]
+			}
+			return list
+		}
+		res, err := Send(t.Context(), cfg)
+		if err == nil || len(res.Files) != 4 || len(res.Failed) != 1 || len(s.times) != 4 {
+			t.Fatalf("%v: %+v; there are %v", err, res, s.times)
+		}
+		if took := time.Since(begun); took > 13*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}

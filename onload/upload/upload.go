@@ -87,6 +87,9 @@ type Config struct {
 	Joins  <-chan Device
 	Target Target
 	Files  []File
+	// More, if not nil, is asked now and then, by Send's goroutine, what else is to be sent:
+	// Send ends when all is there and nothing comes. Names must differ.
+	More func() []File
 	// Scheduler is one of its own; nil is the default.
 	Scheduler onload.Scheduler
 	// Journal keeps what is confirmed, or is nil: then nothing is left at the server of
