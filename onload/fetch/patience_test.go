@@ -1,0 +1,47 @@
+package fetch
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"mpbond/unit"
+)
+
+// TestRetryAfterOfOne: what the own line was told to wait for holds up no helper, nor the
+// search for one.
+func TestRetryAfterOfOne(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		virtual(t, func(t *testing.T) {
+			o := &origin{data: random(size, 40), etag: `"v1"`}
+			o.wrong = func(w http.ResponseWriter, _ *http.Request, device int) bool {
+				if device == 0 {
+					w.Header().Set("Retry-After", "600")
+					w.WriteHeader(http.StatusTooManyRequests)
+				}
+				return device == 0
+			}
+			helper, list := Device{"helper", newLine(t, 1, 40*unit.Mbps)}, devices(newLine(t, 0, 0))
+			if there {
+				list = append(list, helper)
+			}
+			found, stop, begun := make(chan Device), make(chan struct{}), time.Now()
+			go func() {
+				defer close(found)
+				time.Sleep(time.Second)
+				if !there {
+					select {
+					case found <- helper:
+					case <-stop:
+					}
+				}
+			}()
+			_, _, err := get(t, serve(t, o), list, func(c *Config) { c.Joins = found })
+			close(stop)
+			if took := time.Since(begun); err != nil || took > 3*time.Second {
+				t.Errorf("there %v: %v after %v", there, err, took)
+			}
+			<-found
+		})
+	}
+}
