@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// mostPlanned is of how many items a plan is improved.
+// mostPlanned is of how many items a plan is improved, and how often.
 const mostPlanned = 64
 
 // inTime plans all that waits so that it is ready soon, and takes the largest item that
@@ -14,7 +14,7 @@ const mostPlanned = 64
 // others otherwise, those that are idle too.
 func inTime(v *View, path int) Decision {
 	p := newPlan(v, path)
-	for len(p.items) <= mostPlanned {
+	for n := 0; n < mostPlanned && len(p.items) <= mostPlanned; n++ {
 		c, ok := p.better()
 		if !ok {
 			break
@@ -29,34 +29,32 @@ func inTime(v *View, path int) Decision {
 
 // plan is which path brings which item.
 type plan struct {
-	items []int             // of View.Waiting, the largest first
-	by    []int             // path of each of these
-	take  [][]time.Duration // what each of these takes by each path
-	ready []time.Duration   // when each path has what it was given
+	*View
+	does  []pace
+	items []int           // of View.Waiting, the largest first
+	by    []int           // path of each of these
+	ready []time.Duration // when each path has what it was given
 }
 
 // newPlan gives each item, the largest first, to the path that would have it soonest.
 func newPlan(v *View, path int) *plan {
-	ready, does := v.busy()
-	p := &plan{items: make([]int, len(v.Waiting)), ready: ready}
+	p := &plan{View: v, items: make([]int, len(v.Waiting))}
+	p.ready, p.does = v.busy()
 	for i := range p.items {
 		p.items[i] = i
 	}
 	slices.SortStableFunc(p.items, func(a, b int) int { return cmp.Compare(v.Waiting[b].Size(), v.Waiting[a].Size()) })
 	for _, i := range p.items {
-		take, first, at := make([]time.Duration, len(does)), path, far
-		for k, of := range does {
-			if take[k] = of.ends(v.Waiting[i].Size()); v.barred[[2]int{k, v.Waiting[i].Object}] {
-				take[k] = far
-			}
-			if end := p.ready[k] + take[k]; end < at {
-				first, at = k, end
-			}
-		}
-		p.ready[first] = min(far, p.ready[first]+take[first])
-		p.by, p.take = append(p.by, first), append(p.take, take)
+		first, at := v.soonest(p.ready, p.does, v.Waiting[i], path)
+		p.ready[first] = at
+		p.by = append(p.by, first)
 	}
 	return p
+}
+
+// take is for how long a path would bring an item of the plan.
+func (p *plan) take(item, path int) time.Duration {
+	return p.takes(p.does, p.Waiting[p.items[item]], path)
 }
 
 // change is that an item goes to a path, and another one of that path, if not -1, comes
@@ -76,9 +74,9 @@ func (p *plan) better() (best change, ok bool) {
 	}
 	least := p.ready[last]
 	try := func(c change) {
-		a, b := p.ready[last]-p.take[c.item][last], p.ready[c.to]+p.take[c.item][c.to]
+		a, b := p.ready[last]-p.take(c.item, last), p.ready[c.to]+p.take(c.item, c.to)
 		if c.back >= 0 {
-			a, b = a+p.take[c.back][last], b-p.take[c.back][c.to]
+			a, b = a+p.take(c.back, last), b-p.take(c.back, c.to)
 		}
 		if end := max(a, b); end < least {
 			best, least, ok = c, end, true
@@ -111,7 +109,7 @@ func (p *plan) apply(c change) {
 }
 
 func (p *plan) move(item, to int) {
-	p.ready[p.by[item]] -= p.take[item][p.by[item]]
-	p.ready[to] += p.take[item][to]
+	p.ready[p.by[item]] -= p.take(item, p.by[item])
+	p.ready[to] += p.take(item, to)
 	p.by[item] = to
 }

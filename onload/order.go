@@ -16,15 +16,7 @@ func inOrder(v *View, path int) (item int) {
 	}
 	ready, does := v.busy()
 	for i, item := range v.Waiting {
-		first, at := path, far
-		for p := range v.Paths {
-			if v.barred[[2]int{p, item.Object}] {
-				continue
-			}
-			if end := ready[p] + does[p].ends(v.size(item)); end < at {
-				first, at = p, end
-			}
-		}
+		first, at := v.soonest(ready, does, item, path)
 		if first == path {
 			return i
 		}
@@ -45,6 +37,26 @@ func (v *View) busy() (ready []time.Duration, does []pace) {
 		ready[j.Path] = v.left(j)
 	}
 	return ready, does
+}
+
+// soonest is the path that would have an item first, after what each has, and when: the
+// path that asks, if nobody can tell.
+func (v *View) soonest(ready []time.Duration, does []pace, i Item, path int) (first int, at time.Duration) {
+	first, at = path, far
+	for k := range does {
+		if end := ready[k] + v.takes(does, i, k); end < at {
+			first, at = k, end
+		}
+	}
+	return first, at
+}
+
+// takes is for how long a path would bring an item: for ever, if it may not have it.
+func (v *View) takes(does []pace, i Item, path int) time.Duration {
+	if v.barred[[2]int{path, i.Object}] {
+		return far
+	}
+	return does[path].ends(v.size(i))
 }
 
 // size is that of an item, or what is usual.

@@ -62,7 +62,7 @@ func (e *engine) begin(f *file) {
 
 // well tells that a device has been answered.
 func (e *engine) well(d *device) {
-	d.fails, d.unheard, d.why = 0, 0, nil
+	d.fails, d.unheard, d.why, d.answered = 0, 0, nil, true
 	e.moved = time.Now()
 }
 

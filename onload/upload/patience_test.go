@@ -95,6 +95,23 @@ func TestSilentLine(t *testing.T) {
 	})
 }
 
+// TestAsksWhoAnswered: what is asked goes over a line that was answered before, however
+// often one that never was is idle.
+func TestAsksWhoAnswered(t *testing.T) {
+	e := &engine{devices: []*device{{}, {steps: 1, answered: true}}}
+	if d, more := e.idle(&file{}, time.Now()); d != e.devices[1] || !more {
+		t.Error("asks who never answered")
+	}
+	e.devices[0].until, e.devices[1].answered = time.Now().Add(time.Hour), false
+	if d, more := e.idle(&file{}, time.Now()); d != e.devices[1] || more {
+		t.Error("asks who is to be left alone")
+	}
+	e.well(e.devices[0])
+	if !e.devices[0].answered {
+		t.Error("it is not noted who answered")
+	}
+}
+
 type roundTrip func(r *http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
