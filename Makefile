@@ -16,7 +16,8 @@ SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
-.PHONY: help demo test check fuzz kill again flows sleep gigabyte vm bench exp build install deb cross long reference deps clean
+SOAK ?= 1h
+.PHONY: help demo test check fuzz kill again flows sleep soak gigabyte vm bench exp build install deb cross long reference deps clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +53,9 @@ again: ## UDP blocked for a while, in the middle of a transfer: a minute
 
 sleep: ## helper and primary asleep for 75 s each, in the middle of transfers: 3 minutes
 	@go test -count=1 -v -timeout 10m -run '^TestSleep$$' ./e2e -asleep 75s
+
+soak: ## random transfers of all kinds under random faults for SOAK (1h), every failure explained
+	@go test -count=1 -v -timeout 24h -run '^TestSoak$$' ./e2e/soak -soak $(SOAK)
 
 flows: ## our BBR and CUBIC beside the kernel's, and PBE-CC over a cell of real packets: 10 minutes, or RUN='TestKernel/two'
 	@go test -count=1 -v -timeout 40m -run '$(or $(RUN),.)' ./e2e/flow -long -tries 4
@@ -100,7 +104,7 @@ cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7, mips without FPU,
 		else echo "not run for $${t#*/}: there is no qemu-$${t%/*} (Debian: qemu-user)"; fi; \
 	done
 
-long: ## cross, kill, sleep, again, gigabyte, flows, fuzz with 1,000,000 inputs each, exp, vm: hours; goes on where it was interrupted (LONG="kill vm": these)
+long: ## cross, kill, sleep, again, soak, gigabyte, flows, fuzz with 1,000,000 inputs each, exp, vm: hours; goes on where it was interrupted (LONG="kill vm": these)
 	@.ci/long $(LONG)
 
 reference: ## docs/reference.md, from the types and commands
