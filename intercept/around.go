@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 
+	"mpbond/splice"
 	"mpbond/wire"
 )
 
@@ -34,5 +35,9 @@ func (e *Edge) around(ctx context.Context, network, dest string) (net.Conn, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	return e.cfg.Around(ctx, network, dest)
+	c, err := e.cfg.Around(ctx, network, dest)
+	if err == nil {
+		splice.ResetOnExit(c)
+	}
+	return c, err
 }

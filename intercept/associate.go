@@ -33,7 +33,7 @@ import (
 func (e *Edge) serveAssociate(a *appConn, from wire.Addr, tells bool) {
 	peer, ok1 := a.RemoteAddr().(*net.TCPAddr)
 	local, ok2 := a.LocalAddr().(*net.TCPAddr)
-	defer a.Close()
+	defer a.CloseInOrder() //nolint:errcheck // it carries no stream
 	if !ok1 || !ok2 || e.cfg.Packets == nil {
 		writeSOCKSReply(a, socksCommandUnsupported) //nolint:errcheck // closing is all that is left
 		return

@@ -54,7 +54,7 @@ func (e *Edge) Attempt(attempt Attempt, app App, dest netip.AddrPort) {
 		splice.Reset(c)
 		return
 	}
-	a := &appConn{Conn: conn, edge: e}
+	a := e.newAppConn(conn)
 	if err := e.remember(a); err != nil {
 		e.log.Warn("app's connection not taken", "edge", "tun", "dest", dest, "err", err)
 		a.Reset()

@@ -201,7 +201,7 @@ func (e *Edge) accept(ln net.Listener, handle func(*appConn)) error {
 			}
 			return fmt.Errorf("accepting on %v: %w", ln.Addr(), err)
 		}
-		a := &appConn{Conn: c, edge: e}
+		a := e.newAppConn(c)
 		if err := e.remember(a); err != nil {
 			e.log.Warn("app's connection not taken", "err", err)
 			a.Reset()
@@ -241,7 +241,9 @@ func (e *Edge) remember(a *appConn) error {
 	return nil
 }
 
-// appConn is a connection of an app. It leaves the Edge's books when closed.
+// appConn is a connection of an app. It leaves the Edge's books when closed. It
+// ends with a reset unless CloseInOrder closes it, so that an app whose stream was
+// cut off, be it by the end of this process, never takes a part for the whole.
 type appConn struct {
 	net.Conn
 	edge  *Edge
@@ -249,6 +251,11 @@ type appConn struct {
 
 	once      sync.Once // makes transport, for plain HTTP
 	transport *http.Transport
+}
+
+func (e *Edge) newAppConn(c net.Conn) *appConn {
+	splice.ResetOnExit(c)
+	return &appConn{Conn: c, edge: e}
 }
 
 // peek reads one byte which the next Read returns again.
@@ -285,12 +292,23 @@ func (a *appConn) WriteTo(w io.Writer) (n int64, err error) {
 	return n + rest, err
 }
 
-// Close implements net.Conn.
+// Close implements net.Conn. The app sees an error, not an end.
 func (a *appConn) Close() error {
+	a.forget()
+	splice.Reset(a.Conn)
+	return nil
+}
+
+// CloseInOrder closes the connection after what was written; see package splice.
+func (a *appConn) CloseInOrder() error {
+	a.forget()
+	return splice.CloseInOrder(a.Conn)
+}
+
+func (a *appConn) forget() {
 	a.edge.mu.Lock()
 	delete(a.edge.apps, a)
 	a.edge.mu.Unlock()
-	return a.Conn.Close()
 }
 
 // Writer is where writes go without a detour; see splice.Both.
@@ -299,18 +317,8 @@ func (a *appConn) Writer() io.Writer { return a.Conn }
 // CloseWrite ends the direction towards the app.
 func (a *appConn) CloseWrite() error { return splice.CloseWrite(a.Conn) }
 
-// Reset closes the connection such that the app sees an error, not an end.
-func (a *appConn) Reset() {
-	a.abortive()
-	a.Close()
-}
-
-// abortive makes the next Close a reset.
-func (a *appConn) abortive() {
-	if l, ok := a.Conn.(interface{ SetLinger(int) error }); ok {
-		l.SetLinger(0) //nolint:errcheck // fails only on a closed connection
-	}
-}
+// Reset is Close, for package splice.
+func (a *appConn) Reset() { a.Close() }
 
 // dial opens the stream for dest, with a way back to a direct connection if
 // that is allowed. Its context bounds only the call.

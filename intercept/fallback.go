@@ -50,6 +50,7 @@ func newFallbackConn(e *Edge, stream net.Conn, w openWaiter, dest string) *fallb
 			f.answer(stream, errors.Join(err, derr))
 			return
 		}
+		splice.ResetOnExit(direct)
 		e.log.Info("going direct", "dest", dest, "why", err)
 		stop := context.AfterFunc(ctx, func() { direct.Close() })
 		defer stop()
@@ -191,6 +192,9 @@ func (f *fallbackConn) CloseWrite() error {
 
 // Close implements net.Conn.
 func (f *fallbackConn) Close() error { return f.end(net.Conn.Close) }
+
+// CloseInOrder closes it in order; see package splice.
+func (f *fallbackConn) CloseInOrder() error { return f.end(splice.CloseInOrder) }
 
 // Reset ends both directions at once.
 func (f *fallbackConn) Reset() {

@@ -42,7 +42,7 @@ func (e *Edge) ServeProxy(ln net.Listener) error {
 		a.SetReadDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
 		b, err := a.peek()
 		if err != nil {
-			a.Close()
+			a.CloseInOrder() //nolint:errcheck // it has asked for nothing
 			return
 		}
 		a.SetReadDeadline(time.Time{}) //nolint:errcheck // reading reports it
@@ -50,7 +50,7 @@ func (e *Edge) ServeProxy(ln net.Listener) error {
 			e.serveSOCKS(a)
 			return
 		}
-		web.give(a)
+		web.give(&splice.WebConn{Conn: a})
 	})
 }
 
@@ -89,20 +89,15 @@ func (h *handoff) Close() error {
 // Addr implements net.Listener.
 func (h *handoff) Addr() net.Addr { return h.addr }
 
-type appKey struct{}
-
-// appOf is the app's connection on which a request came.
-func appOf(r *http.Request) *appConn {
-	a, _ := r.Context().Value(appKey{}).(*appConn)
-	return a
-}
+// appOf returns the app's connection on which a request came.
+func appOf(r *http.Request) *appConn { return splice.WebConnOf(r).Conn.(*appConn) }
 
 func (e *Edge) httpServer() *http.Server {
 	proxy := &httputil.ReverseProxy{
 		Transport:      origins{e},
 		FlushInterval:  -1, // the app, not we, decides when it has read enough
 		Rewrite:        rewrite,
-		ModifyResponse: guardBody,
+		ModifyResponse: guardUpgrade,
 		ErrorHandler:   e.httpError,
 		ErrorLog:       slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 	}
@@ -128,12 +123,12 @@ func (e *Edge) httpServer() *http.Server {
 		}
 	})
 	srv := &http.Server{
-		Handler:           handler,
+		Handler:           splice.GuardAnswers(handler),
 		ReadHeaderTimeout: handshakeTimeout,
 		IdleTimeout:       10 * time.Minute, // longer than apps keep idle connections
 		ErrorLog:          slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return e.ctx },
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, appKey{}, c) },
+		ConnContext:       splice.WithWebConn,
 		ConnState:         endOrigins,
 		// OPTIONS * is for the origin like any other request.
 		DisableGeneralOptionsHandler: true,
@@ -151,7 +146,9 @@ func (o origins) RoundTrip(r *http.Request) (*http.Response, error) {
 	a := appOf(r)
 	a.once.Do(func() {
 		a.transport = &http.Transport{
-			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return o.e.dial(a.context(ctx), addr) },
+			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+				return o.e.dialOrigin(a.context(ctx), addr)
+			},
 			// The app says which encodings it takes.
 			DisableCompression:    true,
 			IdleConnTimeout:       90 * time.Second,
@@ -163,9 +160,30 @@ func (o origins) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // endOrigins ends what is idle of a connection that has ended.
 func endOrigins(c net.Conn, s http.ConnState) {
-	if a, ok := c.(*appConn); ok && s == http.StateClosed && a.transport != nil {
+	if s != http.StateClosed {
+		return
+	}
+	if a := c.(*splice.WebConn).Conn.(*appConn); a.transport != nil {
 		a.transport.CloseIdleConnections()
 	}
+}
+
+// originConn is a connection to an origin. Close is in order: http.Transport calls it
+// when the connection is idle.
+type originConn struct{ net.Conn }
+
+// Close implements net.Conn.
+func (o originConn) Close() error { return splice.CloseInOrder(o.Conn) }
+
+// CloseWrite ends the direction to the origin, of an upgraded connection.
+func (o originConn) CloseWrite() error { return splice.CloseWrite(o.Conn) }
+
+func (e *Edge) dialOrigin(ctx context.Context, dest string) (net.Conn, error) {
+	c, err := e.dial(ctx, dest)
+	if err != nil {
+		return nil, err
+	}
+	return originConn{c}, nil
 }
 
 // rewrite gives back what ReverseProxy takes away from a request.
@@ -186,11 +204,8 @@ func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// Not the request's context: the tunnel outlives the handler's view of it.
-	ctx := e.ctx
-	if a := appOf(r); a != nil {
-		ctx = a.context(ctx)
-	}
-	c, err := e.dial(ctx, dest)
+	a := appOf(r)
+	c, err := e.dial(a.context(e.ctx), dest)
 	if err == nil && e.cfg.WaitOpen {
 		if err = e.waitOpen(c); err != nil {
 			splice.Reset(c)
@@ -206,7 +221,6 @@ func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 		e.httpError(w, r, err)
 		return
 	}
-	a := appOf(r)
 	a.SetDeadline(time.Time{}) //nolint:errcheck // reading reports it
 	// What the app sent right behind its request was read with it. The
 	// buffer's reader reads on from a itself, so it must not be used further.
@@ -256,35 +270,29 @@ func (e *Edge) httpError(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, fmt.Sprintf("mpbond: %s cannot be reached: %v", r.Host, err), status)
 }
 
-// guardBody makes an answer that breaks off break the app's connection too.
-// Without it an app that reads until the connection closes (HTTP/1.0, an
-// upgraded connection) would take a part for the whole.
-func guardBody(r *http.Response) error {
-	a := appOf(r.Request)
+// guardUpgrade makes an upgraded connection that breaks off break the app's
+// connection too. For other answers GuardAnswers does: ReverseProxy panics.
+func guardUpgrade(r *http.Response) error {
 	if up, ok := r.Body.(io.ReadWriteCloser); ok && r.StatusCode == http.StatusSwitchingProtocols {
-		r.Body = &guardedUpgrade{up, a}
-		return nil
+		app := splice.WebConnOf(r.Request)
+		app.SetPartial(false) // ReverseProxy closes it when both directions have ended
+		r.Body = &guardedUpgrade{up, app}
 	}
-	r.Body = &guardedBody{r.Body, a}
 	return nil
 }
 
-type guardedBody struct {
-	io.ReadCloser
-	app *appConn
-}
-
-// Read implements io.Reader.
-func (g *guardedBody) Read(p []byte) (int, error) { return guardedRead(g.ReadCloser, g.app, p) }
-
 type guardedUpgrade struct {
 	io.ReadWriteCloser
-	app *appConn
+	app *splice.WebConn
 }
 
 // Read implements io.Reader.
 func (g *guardedUpgrade) Read(p []byte) (int, error) {
-	return guardedRead(g.ReadWriteCloser, g.app, p)
+	n, err := g.ReadWriteCloser.Read(p)
+	if err != nil && err != io.EOF {
+		g.app.SetPartial(true)
+	}
+	return n, err
 }
 
 // CloseWrite ends the direction to the origin, for ReverseProxy.
@@ -293,12 +301,4 @@ func (g *guardedUpgrade) CloseWrite() error {
 		return h.CloseWrite()
 	}
 	return errors.ErrUnsupported
-}
-
-func guardedRead(r io.Reader, a *appConn, p []byte) (int, error) {
-	n, err := r.Read(p)
-	if err != nil && err != io.EOF {
-		a.abortive()
-	}
-	return n, err
 }

@@ -66,7 +66,7 @@ func (e *Edge) serveSOCKS(a *appConn) {
 	}
 	if err != nil {
 		e.log.Info("SOCKS5 request refused", "app", a.RemoteAddr(), "err", err)
-		a.Close()
+		a.CloseInOrder() //nolint:errcheck // there is nothing left to do
 		return
 	}
 	c, err := e.dial(a.context(e.ctx), dest)
@@ -79,7 +79,7 @@ func (e *Edge) serveSOCKS(a *appConn) {
 		e.log.Info("SOCKS5 connection failed", "dest", dest, "err", err)
 		a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // writing reports it
 		writeSOCKSReply(a, socksReply(err))             //nolint:errcheck // closing is all that is left
-		a.Close()
+		a.CloseInOrder()                                //nolint:errcheck // as above
 		return
 	}
 	a.SetDeadline(time.Time{}) //nolint:errcheck // reading reports it

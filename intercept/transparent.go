@@ -59,7 +59,7 @@ func (e *Edge) ServeTransparent(ln net.Listener) error {
 func (e *Edge) serveAssociationOnly(a *appConn) {
 	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
 	if b, err := a.peek(); err != nil {
-		a.Close()
+		a.CloseInOrder() //nolint:errcheck // it has asked for nothing
 	} else if b != socksVersion {
 		e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", errNotRedirected)
 		a.Reset()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mpbond/reach"
+	"mpbond/splice"
 	"mpbond/wire"
 )
 
@@ -20,8 +21,8 @@ const dialTimeout = 30 * time.Second
 var errForbidden = errors.New("this server does not connect to private addresses (its owner may allow some)")
 
 // dial connects to a destination for a device. The check is made on the
-// address that is really connected to, so that no name can lead around it. An
-// error is a wire.Reset.
+// address that is really connected to, so that no name can lead around it. The
+// connection ends with a reset until splice.CloseInOrder. An error is a wire.Reset.
 func dial(ctx context.Context, dest string, allow []netip.Prefix) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(dest)
 	if err == nil {
@@ -41,6 +42,7 @@ func dial(ctx context.Context, dest string, allow []netip.Prefix) (net.Conn, err
 	}}
 	c, err := d.DialContext(ctx, "tcp", dest)
 	if err == nil {
+		splice.ResetOnExit(c)
 		return c, nil
 	}
 	r := wire.Reset{Code: wire.CodeUnreachable, Text: fmt.Sprintf("%s: %v", dest, err)}

@@ -22,7 +22,8 @@ var buffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
 // Both copies a→b and b→a until both ended or one broke, then closes both. The
 // end of one direction is passed on as such and leaves the other direction
 // open. An error in one direction resets both connections, so that nobody
-// takes a truncated stream for a whole one. Both conns need CloseWrite; a
+// takes a truncated stream for a whole one; so does the end of the process, if
+// ResetOnExit was called. Both conns need CloseWrite; a
 // Reset method or SetLinger is used for resets where there is one, WriteTo for
 // reading, and Writer() io.Writer, of a conn that wraps another, for writing.
 // It returns the bytes written each way and the first error.
@@ -48,8 +49,8 @@ func Both(a, b net.Conn) (toB, toA int64, err error) {
 	fail(e)
 	wg.Wait()
 	if err == nil {
-		a.Close()
-		b.Close()
+		_ = CloseInOrder(a)
+		_ = CloseInOrder(b)
 	}
 	return toB, toA, err
 }
@@ -123,6 +124,30 @@ func CloseWrite(c net.Conn) error {
 		return nil
 	}
 	return err
+}
+
+// ResetOnExit makes the kernel reset c when it closes, whoever closes it: above
+// all when the process is killed, runs out of memory or panics. Only CloseInOrder
+// ends c in order from then on. It belongs on every socket towards an app or a
+// destination, from the start. A direction that CloseWrite has ended is ended in
+// order; a reset before the other one has ended still reaches the peer.
+func ResetOnExit(c net.Conn) {
+	if s, ok := c.(interface{ SetLinger(int) error }); ok {
+		_ = s.SetLinger(0) // fails only on a closed connection
+	}
+}
+
+// CloseInOrder closes c, whose directions have both ended or which has answered
+// all that it was asked: the kernel goes on sending what it holds. It reverses
+// ResetOnExit.
+func CloseInOrder(c net.Conn) error {
+	switch c := c.(type) {
+	case interface{ CloseInOrder() error }:
+		return c.CloseInOrder()
+	case interface{ SetLinger(int) error }:
+		_ = c.SetLinger(-1) // fails only on a closed connection
+	}
+	return c.Close()
 }
 
 // Reset closes c such that its far end sees an error.

@@ -352,6 +352,10 @@ func (c *Conn) Close() error {
 	return c.c.Close()
 }
 
+// SetLinger is that of net.TCPConn, for package splice: after 0 the connection is
+// reset when it closes, also by the end of the process; below 0 is the default.
+func (c *Conn) SetLinger(seconds int) error { return c.c.SetLinger(seconds) }
+
 // Abort closes the connection with a reset; the kernel drops what it holds.
 func (c *Conn) Abort() error {
 	c.dropped.Store(true)

@@ -32,6 +32,7 @@ import (
 	"mpbond/fault"
 	"mpbond/onload"
 	"mpbond/onload/fetch"
+	"mpbond/splice"
 	"mpbond/unit"
 )
 
@@ -153,8 +154,8 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) (Result, error) {
 	defer stop()
 	p.ctx = ctx
 	s := &http.Server{Handler: p.handler(l.Addr().String()), ReadHeaderTimeout: stall, IdleTimeout: idle, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(p.Log.Handler(), slog.LevelDebug)}
+		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: splice.WithWebConn,
+		ErrorLog: slog.NewLogLogger(p.Log.Handler(), slog.LevelDebug)}
 	p.running.Go(func() {
 		t := time.NewTicker(tick)
 		defer t.Stop()
@@ -183,7 +184,7 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) (Result, error) {
 			}
 		})
 	}
-	err := s.Serve(l)
+	err := s.Serve(splice.WebListener(l))
 	stop()
 	p.mu.Lock()
 	p.over = true

@@ -23,7 +23,7 @@ import (
 
 // handler answers players; own is the address that it listens at.
 func (p *Proxy) handler(own string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return splice.GuardAnswers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodConnect:
 			p.tunnel(w, r, own)
@@ -34,7 +34,7 @@ func (p *Proxy) handler(own string) http.Handler {
 		case r.Method != http.MethodGet || conditional(r.Header) || r.ContentLength != 0 || !p.offer(w, r):
 			p.forward.ServeHTTP(w, r)
 		}
-	})
+	}))
 }
 
 // rewrite leaves a request as it is.
@@ -63,13 +63,17 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, own string) {
 		p.unreachable(w, r, err)
 		return
 	}
-	defer up.Close()
+	splice.ResetOnExit(up)
+	defer up.Close() // a reset, unless it has ended in order
 	down, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
-	defer down.Close()
+	if c, ok := down.(*splice.WebConn); ok {
+		down = c.Conn
+	}
+	defer down.Close() // as with up
 	p.mu.Lock()
 	over := p.over
 	if !over {

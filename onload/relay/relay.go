@@ -33,6 +33,7 @@ import (
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/reach"
+	"mpbond/splice"
 	"mpbond/tcp"
 )
 
@@ -215,7 +216,8 @@ func (r *Relay) carry(ctx context.Context, t *tunnel) (err error) {
 	if err != nil {
 		return cmp.Or(context.Cause(ctx), err)
 	}
-	defer c.Close()
+	splice.ResetOnExit(c)
+	defer c.Close() // a reset, unless it has ended in order
 	c.For(t.peer.Key.ID().String())
 	return t.run(c)
 }
