@@ -92,30 +92,39 @@ func (s *Server) admit(b *session, k kind, limit int) bool {
 		return true
 	}
 	s.mu.Lock()
-	for !s.ending {
+	for {
 		_, all := b.taking(k)
-		lost := s.lost(b, k)
-		if all < limit || lost == nil {
+		if all < limit || !s.endLost(b.key.device, func(o *session) bool {
+			own, _ := o.taking(k)
+			return o != b && own > 0
+		}) {
 			break
 		}
-		delete(s.bonds, lost.key)
-		lost.giveAll()
-		s.log.Info("bond ended: another one of the device needs its place", "device", s.nameOf(lost))
-		s.wg.Go(func() { s.end(lost) })
 	}
 	s.mu.Unlock()
 	return b.take(k, limit)
 }
 
-// lost is the bond of b's device, but b, that has been without a subflow for
-// longest, of those that have some of a kind; nil if there is none. Mu is held.
-func (s *Server) lost(b *session, k kind) (lost *session) {
+// endLost ends the bond of a device that has been without a subflow for longest, of
+// those that may end, and reports whether there was one. mu must be held.
+func (s *Server) endLost(device identity.PublicKey, may func(*session) bool) bool {
+	lost := s.lost(device, may)
+	if lost == nil || s.ending {
+		return false
+	}
+	delete(s.bonds, lost.key)
+	lost.giveAll()
+	s.log.Info("bond ended: another one of the device needs its place", "device", s.nameOf(lost))
+	s.wg.Go(func() { s.end(lost) })
+	return true
+}
+
+// lost returns the bond of a device that has been without a subflow for longest, of
+// those that may end, nil if there is none. mu must be held.
+func (s *Server) lost(device identity.PublicKey, may func(*session) bool) (lost *session) {
 	var longest time.Duration
 	for key, o := range s.bonds {
-		if key.device != b.key.device || o == b {
-			continue
-		}
-		if own, _ := o.taking(k); own == 0 {
+		if key.device != device || !may(o) {
 			continue
 		}
 		if away := o.e.WithoutSubflow(); away > longest {

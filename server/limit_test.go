@@ -296,3 +296,25 @@ func TestPlacesOfLostBonds(t *testing.T) {
 		there(bonds[0], now)
 	})
 }
+
+// TestCrashedPrimaryIsLetIn: each start of a primary makes a bond. However often it
+// crashes, those that are left make room, the one first that has been left for longest.
+func TestCrashedPrimaryIsLetIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, primary, _ := newServer(t, Default)
+		defer s.ln.Close()
+		defer s.wg.Wait()
+		for id := range byte(3 * Default.MaxBonds) {
+			if _, err := s.join(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{}); err != nil {
+				t.Fatalf("start %d: %v", id, err)
+			}
+			s.mu.Lock()
+			_, first := s.bonds[bondKey{primary.Public(), wire.BondID{id - byte(Default.MaxBonds) + 1}}]
+			if n := len(s.bonds); n > Default.MaxBonds || int(id) >= Default.MaxBonds && !first {
+				t.Errorf("start %d: %d bonds; the oldest that has a place is there: %v", id, n, first)
+			}
+			s.mu.Unlock()
+			time.Sleep(1700 * time.Millisecond)
+		}
+	})
+}

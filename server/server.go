@@ -437,8 +437,11 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 		return nil, nil
 	}
 	n := s.bondsOf(key.device)
+	if n >= s.cfg.MaxBonds && s.endLost(key.device, func(*session) bool { return true }) { // of a process that crashed
+		n--
+	}
 	if n >= s.cfg.MaxBonds {
-		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has %d bonds, which is the limit; one that lost its device ends after %v", n, keepBond)}
+		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has %d bonds, which is the limit; each has a subflow", n)}
 	}
 	b := &session{key: key, id: s.freeID(key.id), name: key.device.ID().String(), instance: randomInstance(), of: s.accountOf(key.device), measures: make(chan bool, 1)}
 	if p, ok := s.trust.Lookup(key.device); ok {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"syscall"
@@ -16,7 +17,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(crashEnv); addr != "" {
+		crashProcess(addr)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // tcpPair is a connection over loopback, both ends of it.
 func tcpPair(t *testing.T) (a, b *net.TCPConn) {
