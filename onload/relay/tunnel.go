@@ -93,9 +93,8 @@ func (n *near) Read(p []byte) (int, error) {
 
 // Write implements net.Conn.
 func (n *near) Write(p []byte) (int, error) {
-	k, err := n.Conn.Write(p)
+	k, err := writeCounted(n.Conn, &n.t.down, p)
 	n.t.touch()
-	n.t.down.Add(uint64(k))
 	return k, err
 }
 
@@ -110,9 +109,16 @@ type far struct {
 
 // Write implements net.Conn.
 func (f *far) Write(p []byte) (int, error) {
-	k, err := f.Conn.Write(p)
-	f.t.up.Add(uint64(k))
-	return k, err
+	return writeCounted(f.Conn, &f.t.up, p)
+}
+
+// writeCounted writes p to w and adds to carried what w took. The bytes are counted before
+// w can pass them on, so that a reader that has them finds them in Status.
+func writeCounted(w io.Writer, carried *atomic.Uint64, p []byte) (int, error) {
+	carried.Add(uint64(len(p)))
+	n, err := w.Write(p)
+	carried.Add(-uint64(len(p) - n))
+	return n, err
 }
 
 // Reset has the server see it too.
