@@ -119,7 +119,7 @@ func newEngine(ctx context.Context, cfg Config) (*engine, error) {
 	case Post:
 		e.how = &posting{e}
 	case Put:
-		e.how = &putting{engine: e, collections: map[string]bool{}}
+		e.how = &putting{engine: e, collections: map[string]*collection{}}
 	case S3:
 		e.how = newS3(e)
 	default:

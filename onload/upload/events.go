@@ -24,6 +24,7 @@ func (e *engine) handle(ev event) {
 		if f.over {
 			e.abandon(f)
 		}
+	case errors.Is(ev.err, errAwaited): // the step is tried again
 	case ev.err != nil:
 		e.refused(f, ev.device, 0, ev.err)
 	case f.state == fresh:

@@ -2,6 +2,7 @@ package upload
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"path"
@@ -13,32 +14,36 @@ import (
 	"mpbond/onload"
 )
 
-// maxDepth bounds how many collections are made for one file.
-const maxDepth = 32
-
-// putting sends files by PUT, and asks by HEAD whether all has arrived. Where a
-// collection is missing, it is made (RFC 4918).
+// putting sends files by PUT, and asks by HEAD whether all has arrived. Collections are
+// made before any file goes out (RFC 4918, 9.3): a server may read a whole file before it
+// answers that its collection is missing.
 type putting struct {
 	*engine
 	mu          sync.Mutex
-	collections map[string]bool // that were asked for: whether they were made
+	collections map[string]*collection // by path
 }
+
+// collection is one that was asked for, or is being asked for.
+type collection struct{ asked chan struct{} } // closed when it was
+
+// errAwaited reports that another device's request for a collection took too long: it is
+// no fault of the device that waited.
+var errAwaited = errors.New("another device has not made the collection yet")
 
 func (*putting) abandon(context.Context, *device, *file) {}
 func (*putting) items(f *file) []onload.Item             { return f.whole() }
 
-// first looks whether there is a file already, if that is to be kept, and makes the
-// collections of a name that has some.
+// first checks that there is no such file yet, if that is to be kept, and makes the
+// collections that the file is in.
 func (p *putting) first(ctx context.Context, d *device, f *file) error {
-	if err := p.keep(ctx, d, f, nil); err != nil || !strings.Contains(f.Name, "/") {
+	if err := p.keep(ctx, d, f, nil); err != nil {
 		return err
 	}
 	u, err := url.Parse(f.url)
 	if err != nil {
 		return err
 	}
-	_, err = p.collect(ctx, d, u, 0)
-	return err
+	return p.makeCollection(ctx, d, u)
 }
 
 // keep refuses to replace what is there already, if that is wanted. What is as long as a
@@ -76,19 +81,6 @@ func (p *putting) send(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	switch r.StatusCode {
-	case http.StatusNotFound, http.StatusConflict, http.StatusInternalServerError: // nginx says 500
-		u, bad := url.Parse(j.of.url)
-		if bad != nil {
-			return bad
-		}
-		if made, bad := p.collect(ctx, j.device, u, 0); bad != nil || !made {
-			break
-		}
-		if r, err = p.ask(ctx, j.device, q); err != nil {
-			return err
-		}
-	}
 	switch {
 	case r.StatusCode == http.StatusPreconditionFailed && j.of.lost:
 		return nil // its size tells whether it is this one
@@ -98,43 +90,72 @@ func (p *putting) send(ctx context.Context, j *job) error {
 	return nil
 }
 
-// collect makes the collection that something is in, and those above if the server says
-// that they are missing. It reports whether that was made, now or before.
-func (p *putting) collect(ctx context.Context, d *device, of *url.URL, depth int) (made bool, err error) {
-	u := *of
-	u.Path, u.RawPath = path.Dir(strings.TrimSuffix(u.Path, "/")), ""
-	if u.Path == "/" || u.Path == "." || depth >= maxDepth {
-		return false, nil
+// makeCollection makes the collection that a URL is in, once for all devices.
+func (p *putting) makeCollection(ctx context.Context, d *device, of *url.URL) error {
+	u, ok := collectionOf(*of)
+	if !ok {
+		return nil
 	}
-	u.Path += "/"
-	p.mu.Lock()
-	made, asked := p.collections[u.Path]
-	p.mu.Unlock()
-	if asked {
-		return made, nil
-	}
-	status, err := p.make(ctx, d, u.String())
-	if err == nil && (status == http.StatusConflict || status == http.StatusNotFound || status == http.StatusInternalServerError) {
-		if made, err = p.collect(ctx, d, &u, depth+1); made {
-			status, err = p.make(ctx, d, u.String())
+	for {
+		p.mu.Lock()
+		c := p.collections[u.Path]
+		mine := c == nil
+		if mine {
+			c = &collection{make(chan struct{})}
+			p.collections[u.Path] = c
+		}
+		p.mu.Unlock()
+		if mine {
+			err := p.askForCollection(ctx, d, &u)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if err != nil { // the next one tries
+				delete(p.collections, u.Path)
+			}
+			close(c.asked)
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errAwaited
+		case <-c.asked:
+		}
+		p.mu.Lock()
+		made := p.collections[u.Path] == c
+		p.mu.Unlock()
+		if made {
+			return nil
 		}
 	}
-	if err != nil {
-		return false, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.collections[u.Path] = p.collections[u.Path] || status == http.StatusCreated // others may have asked at the same time
-	return p.collections[u.Path], nil
 }
 
-// make makes a collection; what else the server says is told by what follows.
-func (p *putting) make(ctx context.Context, d *device, where string) (status int, err error) {
-	r, err := p.ask(ctx, d, request{method: "MKCOL", url: where})
-	if err != nil {
-		return 0, err
+// collectionOf returns the collection that a URL is in; not ok is the root.
+func collectionOf(u url.URL) (_ url.URL, ok bool) {
+	u.Path, u.RawPath = path.Dir(strings.TrimSuffix(u.Path, "/")), ""
+	if u.Path == "/" || u.Path == "." {
+		return u, false
 	}
-	return r.StatusCode, nil
+	u.Path += "/"
+	return u, true
+}
+
+// askForCollection makes a collection, and those above if the server answers that they are
+// missing. Any other answer is fine: 405 and 301 mean that it exists, and what a server
+// without collections answers is no reason not to send the file. Errors are of the network.
+func (p *putting) askForCollection(ctx context.Context, d *device, u *url.URL) error {
+	q := request{method: "MKCOL", url: u.String()}
+	r, err := p.ask(ctx, d, q)
+	if err != nil {
+		return err
+	}
+	if c := r.StatusCode; c != http.StatusConflict && c != http.StatusNotFound && c != http.StatusInternalServerError {
+		return nil
+	}
+	if err := p.makeCollection(ctx, d, u); err != nil {
+		return err
+	}
+	_, err = p.ask(ctx, d, q)
+	return err
 }
 
 // last asks how long the file is there.
