@@ -141,64 +141,12 @@ func share(v *View, j Job, path int) (Decision, time.Duration) {
 	return Decision{Action: Share, Job: j.ID, Size: n, Reason: LastEnd}, gain
 }
 
-// affords tells whether another copy may waste so much: in all, an item for each path
-// but one, since something was added the last time.
-func (v *View) affords(cost unit.Bytes) bool {
-	return v.Copied+cost <= unit.Bytes(len(v.Paths)-1)*v.Largest
-}
-
-// duplicate is to fetch a job's rest as well, and how much sooner that would be.
-func duplicate(v *View, j Job, path int) (Decision, time.Duration) {
-	d := Decision{Action: Copy, Job: j.ID, Reason: EndsSooner}
-	if j.Item.Once {
-		return move(v, j, path)
-	}
-	if j.Item.To == Unknown {
-		return compete(v, j, path)
-	}
-	cost := j.Left()
-	if !j.Item.Split {
-		cost = j.Item.Size()
-	} else if cost > 2*leastShare {
-		return Decision{}, 0 // to share would be better, if that were of any use
-	}
-	if !v.affords(cost) {
-		return Decision{}, 0
-	}
-	ready := far // by the first of those who fetch it
-	for _, other := range v.Running {
-		if other.Item.id == j.Item.id {
-			ready = min(ready, left(v, other))
-		}
-	}
-	return d, doubt*ready - reckon(v, path).ends(cost)
-}
-
-// compete is to fetch what nobody knows the size of as well, unless whoever has it is
-// faster by far: whatever the size, the first whole one wins. Before there is an answer
-// it may still turn out that ranges can be had.
-func compete(v *View, j Job, path int) (Decision, time.Duration) {
-	mine, took := reckon(v, path), v.Now.Sub(j.Began)
-	if j.Last.IsZero() && took <= max(patience, 4*mine.delay) || !v.affords(max(j.Got, v.Largest)) {
-		return Decision{}, 0
-	}
-	for _, other := range v.Running {
-		if other.Item.id == j.Item.id && !other.Last.IsZero() && ongoing(v, other).rate > doubt*mine.rate {
-			return Decision{}, 0
-		}
-	}
-	if j.Last.IsZero() {
-		return Decision{Action: Copy, Job: j.ID, Reason: NoAnswer}, took
-	}
-	return Decision{Action: Copy, Job: j.ID, Reason: NoSize}, took
-}
-
 // move is to begin anew what another path has under way and must give up: only what
 // is reckoned to be ready in a fraction of the time, by rates that were measured. That
 // of the other path is this item's own: those before may have been too small to tell.
 func move(v *View, j Job, path int) (Decision, time.Duration) {
 	ran := v.Now.Sub(j.Began)
-	if v.Paths[path].Rate == 0 || ran < patience || !v.affords(j.Got) {
+	if v.Paths[path].Rate == 0 || ran < patience || !v.affords(path, j, j.Got) {
 		return Decision{}, 0
 	}
 	its := min(left(v, j), pace{rate: float64(j.Got) / ran.Seconds()}.ends(j.Left()))

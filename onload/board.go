@@ -56,6 +56,7 @@ type Board struct {
 
 type path struct {
 	up      bool
+	metered bool
 	job     *Job
 	rate    float64       // bytes a second, 0: not known
 	weight  float64       // of all samples in it, up to 1
@@ -101,6 +102,9 @@ func (b *Board) wait(i Item) {
 
 // Up tells that a path can be used.
 func (b *Board) Up(path int) { b.paths[path].up = true }
+
+// SetMetered sets whether bytes of a path cost money, or count against a bound.
+func (b *Board) SetMetered(path int, yes bool) { b.paths[path].metered = yes }
 
 // Down tells that a path cannot be used. What it had under way waits again, for others.
 func (b *Board) Down(path int, now time.Time) {
@@ -267,13 +271,8 @@ func (b *Board) Fail(id JobID, now time.Time) {
 		return
 	}
 	b.forget(j)
-	for _, other := range b.jobs {
-		if other.Item.id == j.Item.id {
-			if !j.Copy {
-				other.Copy = false // it has the item now
-			}
-			return
-		}
+	if b.handOver(j) {
+		return
 	}
 	i := j.Item
 	if i.Split {
@@ -286,9 +285,38 @@ func (b *Board) Fail(id JobID, now time.Time) {
 	}
 }
 
+// handOver leaves the item of a job that is over to a copy, if there is one.
+func (b *Board) handOver(j *Job) bool {
+	for _, other := range b.jobs {
+		if other.Item.id == j.Item.id {
+			other.Copy = other.Copy && j.Copy
+			return true
+		}
+	}
+	return false
+}
+
+// endLoser cancels one of two jobs that bring the same item, if it will not be the first.
+func (b *Board) endLoser(now time.Time) {
+	s, ok := b.sched.(pruner)
+	if !ok || !slices.ContainsFunc(b.jobs, func(j *Job) bool { return j.Copy }) {
+		return
+	}
+	b.look(-1, now)
+	if id, ok := s.FindLoser(&b.view); ok {
+		j := b.find(id)
+		b.copied += j.Got
+		b.cancel(j, CannotWin)
+		b.handOver(j)
+	}
+}
+
 // Next gives the next order, if there is one. It is called again after whatever was
 // told to the board, and now and then.
 func (b *Board) Next(now time.Time) (Order, bool) {
+	if len(b.orders) == 0 {
+		b.endLoser(now)
+	}
 	for p := 0; len(b.orders) == 0 && p < len(b.paths); p++ {
 		if b.paths[p].up && b.paths[p].job == nil {
 			b.look(p, now)
@@ -338,7 +366,7 @@ func (b *Board) look(path int, now time.Time) {
 		if b.sends {
 			rate = p.sending(now)
 		}
-		v.Paths = append(v.Paths, Path{p.up, p.job != nil, unit.Rate(rate * 8), p.latency})
+		v.Paths = append(v.Paths, Path{p.up, p.job != nil, unit.Rate(rate * 8), p.latency, p.metered})
 	}
 	if b.sends {
 		v.arrived()

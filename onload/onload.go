@@ -56,6 +56,7 @@ type Path struct {
 	Up, Busy bool
 	Rate     unit.Rate     // as measured lately; 0: not known
 	Latency  time.Duration // from asking to the first byte, the last time; 0: not known
+	Metered  bool          // its bytes cost money, or count against a bound
 }
 
 // JobID names a job on its board.
@@ -154,6 +155,7 @@ const (
 	NoAnswer                  // a copy, since the other one has not been answered for long
 	NoSize                    // a copy, since nobody knows how long the other one will take
 	NoGain                    // waits: what is under way ends sooner without it
+	CannotWin                 // ends a copy, or what is copied: another path will have it much sooner
 	reasonCount
 )
 
@@ -172,6 +174,7 @@ var reasonTexts = [reasonCount]string{
 	NoAnswer:    "a copy: the other one has no answer",
 	NoSize:      "a copy: nobody knows the size, and the other one takes long",
 	NoGain:      "waits: would not make anything sooner",
+	CannotWin:   "ends: another device will have it much sooner",
 }
 
 func (r Reason) String() string {
@@ -190,6 +193,13 @@ type Scheduler interface {
 	Pick(v *View, path int) Decision
 	// Delivered tells that a path has brought n bytes in so much time since it asked.
 	Delivered(path int, n unit.Bytes, took time.Duration)
+}
+
+// pruner is a Scheduler that ends copies.
+type pruner interface {
+	// FindLoser returns a job whose item another path will have so much sooner that it is
+	// not worth its bytes.
+	FindLoser(v *View) (loser JobID, ok bool)
 }
 
 var makers = map[string]func() Scheduler{

@@ -33,6 +33,7 @@ type Path struct {
 	Tail      time.Duration // how long it stays awake without use; 0: for ever, once woken
 	Down      []Gap         // in order
 	Buffer    unit.Bytes    // Case.Sends: what it takes before its rate is seen
+	Metered   bool          // its bytes cost money
 }
 
 // Case is what is to be fetched over what.
@@ -58,6 +59,7 @@ type Result struct {
 	Ended     []time.Duration // of each path: when its last request did
 	Wasted    unit.Bytes
 	Carried   []unit.Bytes // by each path, with what was wasted
+	Useful    []unit.Bytes // of these
 	Requests  int
 	Reasons   map[onload.Reason]int
 }
@@ -100,12 +102,13 @@ func Run(c Case, s onload.Scheduler) (Result, error) {
 		c.Most = 24 * time.Hour
 	}
 	r := &run{board: onload.NewBoard(s, len(c.Paths)), lanes: make([]lane, len(c.Paths))}
-	r.res = Result{Completed: make([]time.Duration, len(c.Items)), Carried: make([]unit.Bytes, len(c.Paths)), Ended: make([]time.Duration, len(c.Paths)), Reasons: map[onload.Reason]int{}}
+	r.res = Result{Completed: make([]time.Duration, len(c.Items)), Carried: make([]unit.Bytes, len(c.Paths)), Useful: make([]unit.Bytes, len(c.Paths)), Ended: make([]time.Duration, len(c.Paths)), Reasons: map[onload.Reason]int{}}
 	if c.Sends {
 		r.board.Sends()
 	}
 	for i, p := range c.Paths {
 		r.lanes[i] = lane{Path: p, fresh: true}
+		r.board.SetMetered(i, p.Metered)
 		r.board.Up(i)
 	}
 	r.items, r.comes, r.blind, r.asked, r.have = c.Items, c.Comes, c.Blind, c.Asked, make([]onload.Spans, len(c.Items))
@@ -197,7 +200,9 @@ func (r *run) keep(l *lane) {
 	j := l.job
 	if got := min(unit.Bytes(l.got), r.size(j)); j.Item.Split || got == r.size(j) {
 		i := j.Item.Index
+		before := r.have[i].Size()
 		r.have[i] = r.have[i].Add(j.Item.From, j.Item.From+got)
+		r.res.Useful[j.Path] += r.have[i].Size() - before
 		if r.res.Completed[i] == 0 && len(r.have[i].Missing(r.items[i].To)) == 0 {
 			r.res.Completed[i] = r.now
 		}
