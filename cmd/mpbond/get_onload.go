@@ -174,7 +174,7 @@ func findHelpers(ctx context.Context, ledger tcp.Ledger) (list []fetch.Device, e
 	}
 	found, err := relay.Finder{Key: key, Trust: trust, Look: findOnload, Options: tcp.Options{Mark: aroundTUN(), Ledger: ledger}}.Find(ctx)
 	for _, d := range found {
-		list = append(list, fetch.Device{Name: d.Helper.Name, Transport: d.Transport()})
+		list = append(list, fetch.Device{Name: d.Helper.Name, Transport: d.Transport(), Metered: d.Metered})
 	}
 	return list, err
 }

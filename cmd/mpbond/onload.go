@@ -180,7 +180,7 @@ func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Ke
 		return portHint(err, "`listen` in [onload]")
 	}
 	line.Ledger = r.usage.Ledger(policy.ForOnload)
-	o.relay = relay.New(relay.Config{Key: key, Trust: r.trust, Line: line, Allow: cfg.Allow, May: o.may, Log: slog.Default()})
+	o.relay = relay.New(relay.Config{Key: key, Trust: r.trust, Line: line, Allow: cfg.Allow, Unmetered: cfg.Allowance.Unlimited, May: o.may, Log: slog.Default()})
 	o.reckon(time.Now())
 	if err := o.usePage(lends.Mark); err != nil {
 		return err

@@ -109,7 +109,9 @@ func (o *onloading) usePage(mark int) error {
 	p := &onloadPage{code: pairing.Code{Secret: pairing.NewSecret()}.String()}
 	line := tcp.Options{Interface: o.cfg.Interface, Mark: mark, KeepAlive: tcp.RadioKeepAlive, Ledger: o.r.usage.Ledger(policy.ForOnload)}
 	p.own = page.NewLine(cmp.Or(o.cfg.Interface, ownLine), line, o.open)
-	devices := []upload.Device{p.own.Device()}
+	own := p.own.Device()
+	own.Metered = func() bool { return !o.cfg.Allowance.Unlimited }
+	devices := []upload.Device{own}
 	if c.Home != "" {
 		devices = slices.Insert(devices, 0, page.NewLine(c.Home, tcp.Options{Interface: c.Home, Mark: mark, Ledger: o.r.usage.Ledger(policy.ForDirect)}, nil).Device())
 	}

@@ -105,6 +105,7 @@ func newEngine(ctx context.Context, cfg Config) *engine {
 func (e *engine) know(d Device) *device {
 	one := &device{Device: d, path: len(e.devices), client: &http.Client{Transport: d.Transport, CheckRedirect: follow}}
 	e.devices = append(e.devices, one)
+	e.board.SetMetered(one.path, d.IsMetered())
 	return one
 }
 
@@ -344,6 +345,7 @@ func (e *engine) look(now time.Time) {
 	}
 	failing, back := 0, now.Add(24*time.Hour)
 	for _, d := range e.devices {
+		e.board.SetMetered(d.path, d.IsMetered())
 		if d.down != nil && now.After(d.until) {
 			d.down = nil
 			e.board.Up(d.path)

@@ -39,7 +39,13 @@ import (
 type Device struct {
 	Name      string
 	Transport http.RoundTripper
+	// Metered reports whether the bytes of its line cost money or count against a bound;
+	// nil: they do not. Safe for concurrent use.
+	Metered func() bool
 }
+
+// IsMetered reports whether bytes of the device's line are to be spared.
+func (d Device) IsMetered() bool { return d.Metered != nil && d.Metered() }
 
 // Object is something to be fetched.
 type Object struct {

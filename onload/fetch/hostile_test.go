@@ -470,7 +470,7 @@ func TestDowngrade(t *testing.T) {
 	defer plain.Close()
 	s := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))
 	defer s.Close()
-	_, _, err := get(t, s.URL, []Device{{"own", s.Client().Transport}}, nil)
+	_, _, err := get(t, s.URL, []Device{{Name: "own", Transport: s.Client().Transport}}, nil)
 	if !fault.Is(err, fault.Protocol) || !strings.Contains(err.Error(), "from https to http") {
 		t.Error(err)
 	}

@@ -16,7 +16,7 @@ func TestJoins(t *testing.T) {
 		o := &origin{data: random(size, 40), etag: `"v1"`}
 		var once sync.Once
 		found := make(chan Device)
-		late := Device{"late", newLine(t, 1, 40*unit.Mbps)}
+		late := Device{Name: "late", Transport: newLine(t, 1, 40*unit.Mbps)}
 		r, file, err := get(t, serve(t, o), devices(newLine(t, 0, 16*unit.Mbps)), func(c *Config) {
 			c.Joins = found
 			c.Progress = func(p Progress) {

@@ -21,7 +21,7 @@ func TestRetryAfterOfOne(t *testing.T) {
 				}
 				return device == 0
 			}
-			helper, list := Device{"helper", newLine(t, 1, 40*unit.Mbps)}, devices(newLine(t, 0, 0))
+			helper, list := Device{Name: "helper", Transport: newLine(t, 1, 40*unit.Mbps)}, devices(newLine(t, 0, 0))
 			if there {
 				list = append(list, helper)
 			}

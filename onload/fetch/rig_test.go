@@ -111,7 +111,7 @@ func (c *lineConn) Read(p []byte) (int, error) {
 
 func devices(lines ...*line) (list []Device) {
 	for i, l := range lines {
-		list = append(list, Device{fmt.Sprintf("device%d", i), l})
+		list = append(list, Device{Name: fmt.Sprintf("device%d", i), Transport: l})
 	}
 	return list
 }

@@ -36,7 +36,8 @@ type Dialer struct {
 	// Options are how the helper is called.
 	Options tcp.Options
 
-	good atomic.Int32 // index of the address that answered last
+	good      atomic.Int32 // index of the address that answered last
+	unmetered atomic.Bool
 }
 
 // DialContext connects to addr, "host:port", from the helper: it is the helper that
@@ -52,7 +53,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	c, err := d.call(ctx)
 	if err == nil {
 		var through net.Conn
-		if through, err = ask(ctx, c, addr); err == nil {
+		if through, err = d.ask(ctx, c, addr); err == nil {
 			return through, nil
 		}
 	}
@@ -119,8 +120,12 @@ func Call(ctx context.Context, addr string, opt tcp.Options, cfg *tls.Config, wi
 	return sec, nil
 }
 
+// Metered reports whether the bytes that the helper carries count against a bound of its
+// owner, or may: until it has answered nothing is known of that.
+func (d *Dialer) Metered() bool { return !d.unmetered.Load() }
+
 // ask has the helper at c connect to addr, and closes c if it does not.
-func ask(ctx context.Context, c *tls.Conn, addr string) (_ net.Conn, err error) {
+func (d *Dialer) ask(ctx context.Context, c *tls.Conn, addr string) (_ net.Conn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.NetConn().Close() })
 	defer func() {
 		if !stop() {
@@ -150,6 +155,7 @@ func ask(ctx context.Context, c *tls.Conn, addr string) (_ net.Conn, err error) 
 		return nil, refusal(a)
 	}
 	head.N = 1<<63 - 1
+	d.unmetered.Store(a.Header.Get(unmeteredHeader) == "yes")
 	return &carried{c, in}, c.SetDeadline(time.Time{})
 }
 

@@ -66,6 +66,9 @@ type Config struct {
 	Line tcp.Options
 	// Allow lists addresses that are connected to although they are not public.
 	Allow []netip.Prefix
+	// Unmetered reports to primaries that the owner sets no bound on what is carried, so that
+	// they need not spare it.
+	Unmetered bool
 	// May tells why nothing is carried for a primary to a server, "host:port", nil if it
 	// is. It is asked before each connection, and again now and then, with no server,
 	// for as long as it lasts. Its errors are faults, which the primary is told.
@@ -219,7 +222,7 @@ func (r *Relay) carry(ctx context.Context, t *tunnel) (err error) {
 	splice.ResetOnExit(c)
 	defer c.Close() // a reset, unless it has ended in order
 	c.For(t.peer.Key.ID().String())
-	return t.run(c)
+	return t.run(c, r.cfg.Unmetered)
 }
 
 // judge refuses addresses that are not for others.

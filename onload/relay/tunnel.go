@@ -36,10 +36,15 @@ type tunnel struct {
 	ended error      // why it was ended
 }
 
-const established = "HTTP/1.1 200 Connection established\r\n\r\n"
+// established answers a request that was granted. unmeteredHeader is there if the owner
+// sets no bound on what is carried; older helpers do not send it.
+const (
+	established     = "HTTP/1.1 200 Connection established\r\n"
+	unmeteredHeader = "Mpbond-Unmetered"
+)
 
 // run carries to the end over c. An error is that it was not begun.
-func (t *tunnel) run(c *tcp.Conn) error {
+func (t *tunnel) run(c *tcp.Conn, unmetered bool) error {
 	t.mu.Lock()
 	if err := t.ended; err != nil {
 		t.mu.Unlock()
@@ -48,7 +53,11 @@ func (t *tunnel) run(c *tcp.Conn) error {
 	t.far = &far{c, t}
 	t.mu.Unlock()
 	t.touch()
-	if _, err := io.WriteString(t.near.Conn, established); err != nil {
+	head := established
+	if unmetered {
+		head += unmeteredHeader + ": yes\r\n"
+	}
+	if _, err := io.WriteString(t.near.Conn, head+"\r\n"); err != nil {
 		return err
 	}
 	_, _, _ = splice.Both(&t.near, t.far) // either end has seen how it ended

@@ -2,6 +2,8 @@ package relay
 
 import (
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 )
@@ -21,5 +23,26 @@ func TestCountsBeforeWriting(t *testing.T) {
 	}), &carried, []byte("hello"))
 	if n != 2 || err != io.ErrClosedPipe || carried.Load() != 2 {
 		t.Errorf("%d, %v; %d are counted", n, err, carried.Load())
+	}
+}
+
+// TestMetered: a helper is taken for metered until it says that it is not.
+func TestMetered(t *testing.T) {
+	site := httptest.NewServer(http.NotFoundHandler())
+	defer site.Close()
+	for _, unmetered := range []bool{false, true} {
+		w := newWorld(t, func(r *Relay) { r.cfg.Unmetered = unmetered })
+		d := w.dialer(keys().laptop)
+		if !d.Metered() {
+			t.Error("not metered before it was asked")
+		}
+		c, err := d.DialContext(t.Context(), "tcp", site.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if d.Metered() == unmetered {
+			t.Errorf("metered: %v, unmetered at the helper: %v", d.Metered(), unmetered)
+		}
 	}
 }

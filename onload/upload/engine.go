@@ -167,6 +167,7 @@ func (e *engine) more() {
 func (e *engine) know(d Device) {
 	client := &http.Client{Transport: d.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	e.devices = append(e.devices, &device{Device: d, path: len(e.devices), client: client})
+	e.board.SetMetered(len(e.devices)-1, d.IsMetered())
 	e.board.Up(len(e.devices) - 1)
 }
 

@@ -293,6 +293,7 @@ func (e *engine) look(now time.Time) {
 	}
 	unheard, back := 0, now.Add(24*time.Hour)
 	for _, d := range e.devices {
+		e.board.SetMetered(d.path, d.IsMetered())
 		if d.down != nil && now.After(d.until) {
 			d.down = nil
 			e.board.Up(d.path)
