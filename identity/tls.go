@@ -74,6 +74,19 @@ func (k *Key) Server(alpn string, allowed func(PublicKey) bool) *tls.Config {
 	return c
 }
 
+// OnHello makes cfg, of Key.Server, call f when a whole ClientHello has arrived, before
+// anything is computed or answered. An error of f ends the handshake.
+func OnHello(cfg *tls.Config, f func() error) *tls.Config {
+	next := cfg.GetConfigForClient
+	cfg.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+		if err := f(); err != nil {
+			return nil, err
+		}
+		return next(h)
+	}
+	return cfg
+}
+
 // config is what both ends share. Rules that hold on every connection:
 //
 //   - TLS 1.3 and nothing older;

@@ -100,18 +100,14 @@ func (p *Primary) acceptFrom(ctx context.Context, l pipe.Listener, gate *tcp.Gat
 			}
 			return err
 		}
-		leave := gate.Admit(c.RemoteAddr())
-		if leave == nil { // more half-open pipes than anybody has helpers
-			if t, ok := c.(*tcp.Conn); ok {
-				_ = t.Abort()
-			} else {
-				c.Close()
-			}
+		v := gate.Enter(c.RemoteAddr(), func() { abort(c) }) // more half-open pipes than anybody has helpers replace others
+		if v == nil {
+			abort(c)
 			continue
 		}
 		p.wg.Go(func() {
-			w := p.handshake(ctx, c)
-			leave()
+			w := p.handshake(ctx, c, v)
+			v.Leave()
 			if w != nil {
 				p.useHelper(ctx, w)
 			}
@@ -119,13 +115,35 @@ func (p *Primary) acceptFrom(ctx context.Context, l pipe.Listener, gate *tcp.Gat
 	}
 }
 
+// abort closes a connection, if it can with a reset.
+func abort(c pipe.Conn) {
+	if t, ok := c.(*tcp.Conn); ok {
+		_ = t.Abort()
+	} else {
+		c.Close()
+	}
+}
+
+var errCrowd = errors.New("too many connections wait for their handshake")
+
 // handshake proves who calls; nil means that it was refused.
-func (p *Primary) handshake(ctx context.Context, c pipe.Conn) *pipe.Waiting {
+func (p *Primary) handshake(ctx context.Context, c pipe.Conn, v *tcp.Visit) *pipe.Waiting {
 	p.track(c, true)
 	defer p.track(c, false)
-	w, err := pipe.Accept(ctx, c, p.key.Server(wire.PipeALPN, p.trust.Allowed(identity.RoleHelper)))
+	w, err := pipe.Accept(ctx, c, identity.OnHello(p.key.Server(wire.PipeALPN, p.trust.Allowed(identity.RoleHelper)), func() error {
+		if !v.Spoke() {
+			return errCrowd
+		}
+		return nil
+	}))
+	if err == nil && !v.Prove() {
+		w.Close()
+		return nil
+	}
 	if err != nil {
-		p.log.Info("pipe refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+		if !v.Evicted() && !errors.Is(err, errCrowd) {
+			p.log.Info("pipe refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+		}
 		c.Close()
 		return nil
 	}

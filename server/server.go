@@ -89,9 +89,9 @@ const (
 	keepBond = 60 * time.Second
 	// UserTimeout ends a subflow whose data nobody acknowledges.
 	UserTimeout = time.Minute
-	// maxHandshakes bounds connections that have not proved who they are,
-	// maxFromOne those of one source, maxPerMinute those that one source, and those
-	// that prove to be one device, may begin in a minute: some 1 % of a core.
+	// maxHandshakes bounds connections that have not proved who they are, maxFromOne
+	// those of one source. maxPerMinute bounds the handshakes that one source, and the
+	// subflows that one device, may begin in a minute: some 1 % of a core.
 	maxHandshakes, maxFromOne, maxPerMinute = 512, 64, 600
 	// firstByte is how long a connection may be silent at first.
 	firstByte = 10 * time.Second
@@ -121,6 +121,7 @@ type Server struct {
 	mu       sync.Mutex
 	accounts map[identity.PublicKey]*account
 	joins    tcp.Tries[identity.PublicKey] // of subflows
+	crowds   tcp.Tries[struct{}]           // that were logged
 	bonds    map[bondKey]*session
 	conns    map[net.Conn]bool // in a handshake
 	ending   bool              // Run is about to return: wg is being waited for
@@ -184,7 +185,8 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		}
 	}
 	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, udp: udp, start: time.Now(), firstByte: firstByte,
-		gate: tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}, accounts: map[identity.PublicKey]*account{}, bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
+		gate: tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}, crowds: tcp.Tries[struct{}]{PerMinute: 1},
+		accounts: map[identity.PublicKey]*account{}, bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
 }
 
 // PairWith has answer attend to devices that call to be paired; it closes their
@@ -205,7 +207,6 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.udp != nil {
 		s.wg.Go(func() { s.acceptUDP(ctx) })
 	}
-	turnedAway := tcp.Tries[netip.Prefix]{PerMinute: 1}
 	var err error
 	for {
 		var c *tcp.Conn
@@ -215,7 +216,7 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 			break
 		}
-		s.greet(ctx, c, &turnedAway, s.pair)
+		s.greet(ctx, c, s.pair)
 	}
 	cancel()
 	s.mu.Lock()
@@ -287,7 +288,6 @@ func (s *Server) TrustChanged() {
 
 // acceptUDP makes subflows of what comes over UDP, until that is closed.
 func (s *Server) acceptUDP(ctx context.Context) {
-	turnedAway := tcp.Tries[netip.Prefix]{PerMinute: 1}
 	for {
 		c, err := s.udp.Accept()
 		if err != nil {
@@ -296,39 +296,50 @@ func (s *Server) acceptUDP(ctx context.Context) {
 			}
 			return
 		}
-		s.greet(ctx, paths.Count(c, s.cfg.Usage, policy.ForSubflow), &turnedAway, nil)
+		s.greet(ctx, paths.Count(c, s.cfg.Usage, policy.ForSubflow), nil)
 	}
 }
 
-// greet begins the handshake of a connection, if there is room for another one; for
-// who is turned away there is room in the log. Pair, if not nil, attends to those that
-// call to be paired.
-func (s *Server) greet(ctx context.Context, c paths.Conn, turnedAway *tcp.Tries[netip.Prefix], pair func(context.Context, net.Conn)) {
-	leave := s.gate.Admit(c.RemoteAddr())
-	if leave == nil {
-		if turnedAway.Take(tcp.Source(c.RemoteAddr()), time.Now()) {
-			s.log.Warn("too many handshakes: connections dropped", "from", c.RemoteAddr(), "over", c.LocalAddr().Network())
-		}
+// greet begins the handshake of a connection, in the place of another one if there is
+// no other. Pair, if not nil, serves those that call to be paired.
+func (s *Server) greet(ctx context.Context, c paths.Conn, pair func(context.Context, net.Conn)) {
+	v := s.gate.Enter(c.RemoteAddr(), func() { _ = c.Abort() })
+	if v == nil {
+		s.logCrowd(c)
 		_ = c.Abort()
 		return
 	}
 	s.wg.Go(func() {
-		defer leave()
-		s.handshake(ctx, c, pair)
+		defer v.Leave()
+		s.handshake(ctx, c, v, pair)
 	})
 }
 
+var errCrowd = fault.New(fault.Limit, errors.New("too many handshakes: connections dropped"), "strangers call, or something here calls without end: a firewall in front of the server can bound it")
+
+// logCrowd logs that a connection had to go, once a minute.
+func (s *Server) logCrowd(c paths.Conn) {
+	s.mu.Lock()
+	first := s.crowds.Take(struct{}{}, time.Now())
+	s.mu.Unlock()
+	if first {
+		s.log.Warn(errCrowd.Error(), "from", c.RemoteAddr(), "over", c.LocalAddr().Network(), "hint", fault.HintOf(errCrowd))
+	}
+}
+
 // handshake turns a connection into a subflow of a bond, or drops it.
-func (s *Server) handshake(ctx context.Context, c paths.Conn, pair func(context.Context, net.Conn)) {
+func (s *Server) handshake(ctx context.Context, c paths.Conn, v *tcp.Visit, pair func(context.Context, net.Conn)) {
 	s.mu.Lock()
 	s.conns[c] = true
 	s.mu.Unlock()
-	sf, j, err := s.accept(ctx, c, pair)
+	sf, j, err := s.accept(ctx, c, v, pair)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
 	if err != nil {
-		if ctx.Err() == nil {
+		if v.Evicted() || errors.Is(err, errCrowd) {
+			s.logCrowd(c)
+		} else if ctx.Err() == nil {
 			s.log.Info("connection refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
 		c.Close()
@@ -358,7 +369,7 @@ func (s *Server) attach(sf *subflow.Subflow, id wire.BondID) *session {
 }
 
 // accept makes a subflow of a connection; nil if it was for pairing.
-func (s *Server) accept(ctx context.Context, c paths.Conn, pair func(context.Context, net.Conn)) (*subflow.Subflow, wire.Join, error) {
+func (s *Server) accept(ctx context.Context, c paths.Conn, v *tcp.Visit, pair func(context.Context, net.Conn)) (*subflow.Subflow, wire.Join, error) {
 	_ = c.SetDeadline(time.Now().Add(s.firstByte))
 	first, err := c.Peek(1)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -369,6 +380,9 @@ func (s *Server) accept(ctx context.Context, c paths.Conn, pair func(context.Con
 	}
 	_ = c.SetDeadline(time.Time{})
 	if wire.Type(first[0]) == wire.TypePair && pair != nil {
+		if !v.Spoke() {
+			return nil, wire.Join{}, errCrowd
+		}
 		pair(ctx, c)
 		return nil, wire.Join{}, nil
 	}
@@ -383,15 +397,23 @@ func (s *Server) accept(ctx context.Context, c paths.Conn, pair func(context.Con
 		}
 		t = link
 	}
-	return s.subflow(ctx, c, t, link)
+	return s.subflow(ctx, c, v, t, link)
 }
 
 // subflow makes one over t, which ends at c or, if it is helped, at a helper.
-func (s *Server) subflow(ctx context.Context, c paths.Conn, t subflow.Transport, link *pipe.Link) (*subflow.Subflow, wire.Join, error) {
-	cfg := s.key.Server(wire.ALPN, s.trust.Allowed(identity.RolePrimary))
+func (s *Server) subflow(ctx context.Context, c paths.Conn, v *tcp.Visit, t subflow.Transport, link *pipe.Link) (*subflow.Subflow, wire.Join, error) {
+	cfg := identity.OnHello(s.key.Server(wire.ALPN, s.trust.Allowed(identity.RolePrimary)), func() error {
+		if !v.Spoke() {
+			return errCrowd
+		}
+		return nil
+	})
 	sf, j, err := subflow.Accept(ctx, t, cfg, func(peer identity.PublicKey, j wire.Join) (wire.OK, error) {
 		if j.Helped != (link != nil) {
 			return wire.OK{}, wire.Refuse{Code: wire.CodeMalformed, Text: "a helped subflow must come over a helper, and only that"}
+		}
+		if !v.Prove() {
+			return wire.OK{}, errCrowd
 		}
 		b, err := s.join(ctx, bondKey{peer, j.Bond}, j)
 		if err != nil {

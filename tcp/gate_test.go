@@ -2,6 +2,8 @@ package tcp
 
 import (
 	"net"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,4 +110,199 @@ func TestTriesAreBounded(t *testing.T) {
 	if now = now.Add(time.Minute); !tries.Take(2*maxTried, now) || len(tries.made) != 1 {
 		t.Errorf("a minute later %d are remembered", len(tries.made))
 	}
+}
+
+// TestEnter: a newcomer gets the place of another caller: of its own source when that has
+// all that one may have, else of the source with the most; silent ones go first while
+// they are the greater part.
+func TestEnter(t *testing.T) {
+	g := NewGate(4, 3, 100)
+	at := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
+	var dropped []string
+	enter := func(last byte, name string) *Visit {
+		v := g.Enter(at(last), func() { dropped = append(dropped, name) })
+		if v == nil {
+			t.Fatalf("%s finds no place", name)
+		}
+		return v
+	}
+	check := func(want ...string) {
+		t.Helper()
+		if !slices.Equal(dropped, want) {
+			t.Errorf("dropped %q, want %q", dropped, want)
+		}
+		dropped = nil
+	}
+	a1 := enter(1, "a1")
+	a1.Spoke()
+	a2, a3 := enter(1, "a2"), enter(1, "a3")
+	check()
+	enter(1, "a4") // of a1 to a3 those that are silent are more
+	check("a2")
+	b := enter(2, "b")
+	check()
+	c := enter(3, "c")
+	check("a3")
+	if a2.Spoke() || !a2.Evicted() || a1.Evicted() {
+		t.Error("a caller that was evicted goes on")
+	}
+	for _, v := range []*Visit{b, c} {
+		if !v.Spoke() {
+			t.Error("it may not be answered")
+		}
+	}
+	enter(4, "d") // a has most, of them a4 is silent, but a1, b and c that have spoken are more
+	check("a1")
+	for _, v := range []*Visit{a1, a2, a3, b, c} {
+		v.Leave()
+		v.Leave()
+	}
+	if g.inside != 2 || g.evicted != 0 || len(g.sources) != 2 || g.silent != 2 {
+		t.Errorf("%d inside, %d silent, %d evicted, %d sources", g.inside, g.silent, g.evicted, len(g.sources))
+	}
+	if leave := g.Admit(at(9)); leave == nil || g.Admit(at(9)) == nil || g.Admit(at(9)) != nil {
+		t.Error("Admit does not take the places that are left")
+	}
+	check()
+}
+
+// TestEnterProved: a source of which a caller has proved its identity keeps some places
+// against others that have as many.
+func TestEnterProved(t *testing.T) {
+	g := NewGate(8, 8, 100)
+	at := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
+	if v := g.Enter(at(1), func() {}); !v.Prove() || v.Evicted() || g.inside != 0 {
+		t.Fatal("it has not proved itself")
+	}
+	var own []*Visit
+	for range reservedPlaces {
+		own = append(own, g.Enter(at(1), func() {}))
+	}
+	for i := range byte(100) {
+		g.Enter(at(2+i%8), func() {})
+		if g.evicted == 7 {
+			for _, v := range own {
+				if v.Evicted() {
+					t.Fatalf("evicted after %d strangers", i+1)
+				}
+			}
+			g.evicted = 0 // they leave
+		}
+	}
+}
+
+// TestEnterWaits: callers that were evicted, and have not left, are bounded too.
+func TestEnterWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(2, 2, 100)
+		at := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
+		var visits []*Visit
+		for range 4 {
+			visits = append(visits, g.Enter(at, func() {}))
+		}
+		entered := false
+		go func() {
+			g.Enter(at, func() {})
+			entered = true
+		}()
+		synctest.Wait()
+		if entered {
+			t.Error("a fifth has entered before one of the first has left")
+		}
+		visits[0].Leave()
+		synctest.Wait()
+		if !entered {
+			t.Error("it waits although one has left")
+		}
+	})
+}
+
+// TestCrowds: attacks from 24 and 240 addresses, with 64 connections each that are opened
+// again as soon as they end, beside a known device that takes two round trips of 300 ms
+// for its handshake and begins again when it is turned away, a second later. It is in
+// within two seconds, from whatever address.
+func TestCrowds(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		sources int
+		every   time.Duration // between two connections of the crowd
+		speaks  int           // of each 10 connections so many send a ClientHello
+		own     byte          // the device's address; 1 is one of the crowd's
+	}{
+		{"24 silent", 24, time.Millisecond, 0, 250},
+		{"240 silent", 240, time.Millisecond, 0, 250},
+		{"240 silent, many", 240, 200 * time.Microsecond, 0, 250},
+		{"240 with half a handshake", 240, time.Millisecond, 10, 250},
+		{"240 with half a handshake, many", 240, 200 * time.Microsecond, 10, 250},
+		{"240 of both kinds", 240, 200 * time.Microsecond, 5, 250},
+		{"an address of the crowd", 24, time.Millisecond, 0, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewGate(512, 64, 600)
+				at := func(n int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, byte(n>>8), byte(n)), Port: 1} }
+				end := make(chan bool)
+				var all sync.WaitGroup
+				all.Go(func() {
+					for i := 0; ; i++ {
+						select {
+						case <-end:
+							return
+						case <-time.After(c.every):
+						}
+						all.Go(func() {
+							dropped := make(chan bool)
+							v := g.Enter(at(1+i%c.sources), func() { close(dropped) })
+							defer v.Leave()
+							if i%10 < c.speaks && !v.Spoke() {
+								return
+							}
+							select {
+							case <-dropped:
+							case <-end:
+							case <-time.After(10 * time.Second):
+							}
+						})
+					}
+				})
+				time.Sleep(12 * time.Second)
+				var worst time.Duration
+				for range 5 {
+					began := time.Now()
+					for !joins(g, at(int(c.own)), 300*time.Millisecond) {
+						time.Sleep(time.Second)
+					}
+					worst = max(worst, time.Since(began))
+					clear(g.proved) // each time it is as new as at first
+					time.Sleep(100 * time.Millisecond)
+				}
+				t.Logf("a handshake of two round trips of 300 ms took %v at most", worst)
+				if worst > 2*time.Second {
+					t.Errorf("it took %v", worst)
+				}
+				close(end)
+				all.Wait()
+			})
+		})
+	}
+}
+
+// joins does a handshake, unless it is turned away.
+func joins(g *Gate, from net.Addr, rtt time.Duration) bool {
+	dropped := make(chan bool)
+	v := g.Enter(from, func() { close(dropped) })
+	if v == nil {
+		return false
+	}
+	defer v.Leave()
+	time.Sleep(time.Millisecond) // its first flight follows at once
+	if !v.Spoke() {
+		return false
+	}
+	select {
+	case <-dropped:
+		return false
+	case <-time.After(2 * rtt):
+	}
+	return v.Prove()
 }

@@ -111,24 +111,26 @@ func (r *Relay) Serve(ctx context.Context, l *tcp.Listener) error {
 			l.Close()
 			return context.Cause(ctx)
 		}
-		leave := r.gate.Admit(c.RemoteAddr())
-		if leave == nil {
+		v := r.gate.Enter(c.RemoteAddr(), func() { _ = c.Abort() })
+		if v == nil {
 			_ = c.Abort()
 			continue
 		}
-		all.Go(func() { r.attend(ctx, c, leave) })
+		all.Go(func() { r.attend(ctx, c, v) })
 	}
 }
 
-// attend serves one connection to its end. Leave is called once it is known whose it is.
-func (r *Relay) attend(ctx context.Context, c *tcp.Conn, leave func()) {
+// attend serves one connection to its end. The visit leaves when the peer is authenticated.
+func (r *Relay) attend(ctx context.Context, c *tcp.Conn, v *tcp.Visit) {
 	stop := context.AfterFunc(ctx, func() { _ = c.Abort() })
 	defer stop()
 	defer c.Close()
-	t, err := r.hear(ctx, c)
-	leave()
+	t, err := r.hear(ctx, c, v)
+	v.Leave()
 	if t == nil || errors.Is(err, io.EOF) {
-		if errors.Is(err, io.EOF) { // somebody looked who is here
+		if v.Evicted() || errors.Is(err, errCrowd) {
+			r.cfg.Log.Debug("connection for onloading dropped: too many handshakes", "from", c.RemoteAddr())
+		} else if errors.Is(err, io.EOF) { // somebody looked who is here
 			r.cfg.Log.Debug("connection for onloading without a word", "from", c.RemoteAddr())
 		} else if ctx.Err() == nil {
 			r.cfg.Log.Info("connection for onloading refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
@@ -145,9 +147,14 @@ func (r *Relay) attend(ctx context.Context, c *tcp.Conn, leave func()) {
 
 // hear does the handshake and reads the request, within r.greet together. A tunnel
 // without its server comes with an error where the caller is known, and was told.
-func (r *Relay) hear(ctx context.Context, c *tcp.Conn) (*tunnel, error) {
+func (r *Relay) hear(ctx context.Context, c *tcp.Conn, v *tcp.Visit) (*tunnel, error) {
 	_ = c.SetDeadline(time.Now().Add(r.greet))
-	sec := tls.Server(c, r.cfg.Key.Server(ALPN, r.cfg.Trust.Allowed(identity.RolePrimary)))
+	sec := tls.Server(c, identity.OnHello(r.cfg.Key.Server(ALPN, r.cfg.Trust.Allowed(identity.RolePrimary)), func() error {
+		if !v.Spoke() {
+			return errCrowd
+		}
+		return nil
+	}))
 	if err := sec.HandshakeContext(ctx); err != nil {
 		return nil, identity.Explain(err)
 	}
@@ -171,6 +178,9 @@ func (r *Relay) hear(ctx context.Context, c *tcp.Conn) (*tunnel, error) {
 		}
 		t.near.refuse(err)
 		return t, err
+	}
+	if !v.Prove() {
+		return nil, errCrowd
 	}
 	head.N = 1<<63 - 1
 	return t, c.SetDeadline(time.Time{})
@@ -237,6 +247,7 @@ var (
 	errForbidden  = fault.New(fault.Permission, errors.New("the helper does not connect to private addresses (its owner may allow some)"), "")
 	errDistrusted = fault.New(fault.UnknownDevice, errors.New("this device is trusted no longer there"), "")
 	errPaused     = fault.New(fault.Limit, errors.New("this device is paused there"), "on the helper run `mpbond resume NAME`")
+	errCrowd      = fault.New(fault.Limit, errors.New("too many connections wait for their handshake"), "")
 	errIdle       = errors.New("nothing was carried for a long time")
 )
 
