@@ -92,6 +92,7 @@ func (s *site) start(w *world) {
 http { log_format asked '$msec $request_time $uri $http_range'; access_log %[1]s/log asked; types { text/html html; text/javascript js; }
 client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
 server { listen %[2]s; listen 127.0.0.2:%[4]s; root %[1]s/www; limit_rate 1500k; location ~ js$ { limit_rate 0; }
+location /gzip/ { gzip on; gzip_min_length 1; gzip_types *; }
 location ~ ^/moved/.*ts$ { add_header Access-Control-Allow-Origin *; if ($http_host = %[2]s) { return 302 http://127.0.0.2:%[4]s$uri; } } } }`, s.dir, s.addr, map[bool]string{true: "user root;"}[os.Geteuid() == 0], s.addr[strings.Index(s.addr, ":")+1:])
 	if err := os.WriteFile(s.dir+"/conf", []byte(conf), 0o600); err != nil {
 		s.t.Fatal(err)
@@ -156,7 +157,8 @@ func (s *site) videos() []string {
 		parts += fmt.Sprintf(`<SegmentURL media="all.mp4" mediaRange="%d-%d"/>`, at, at+len(mp4[i])-1)
 	}
 	s.text("ts/list.m3u8", "%s#EXT-X-ENDLIST\n", plain)
-	s.text("moved/list.m3u8", "%s#EXT-X-ENDLIST\n", plain) // each segment to another host
+	s.text("moved/list.m3u8", "%s#EXT-X-ENDLIST\n", plain)                                                          // each segment to another host
+	s.text("gzip/list.m3u8", "%s#EXT-X-ENDLIST\n", strings.ReplaceAll(plain, "#EXTINF:1,\n", "#EXTINF:1,\n../ts/")) // compressed
 	s.text("aes/list.m3u8", "%s#EXT-X-ENDLIST\n", aes)
 	s.text("map/list.m3u8", "%s#EXT-X-ENDLIST\n", byterange)
 	s.live(4)

@@ -37,12 +37,25 @@ func (p *Proxy) handler(own string) http.Handler {
 	}))
 }
 
-// rewrite leaves a request as it is.
+// rewrite leaves a request as it is, but for codings that look cannot read.
 func rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
-	if r.Out.Header.Get("Accept-Encoding") == "" {
-		r.Out.Header.Set("Accept-Encoding", "identity") // or the transport would ask for gzip, and unpack it
+	coding := "identity" // without one the transport would ask for gzip, and unpack it
+	if acceptsGzip(r.In.Header) {
+		coding = "gzip"
 	}
+	r.Out.Header.Set("Accept-Encoding", coding)
+}
+
+// acceptsGzip reports whether a player takes answers that gzip has compressed.
+func acceptsGzip(h http.Header) bool {
+	for coding := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
+		name, weight, _ := strings.Cut(coding, ";")
+		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
+			return !strings.HasPrefix(strings.ReplaceAll(weight, " ", ""), "q=0") || strings.ContainsAny(weight, "123456789")
+		}
+	}
+	return false
 }
 
 func (p *Proxy) unreachable(w http.ResponseWriter, r *http.Request, err error) {
@@ -147,7 +160,7 @@ func (p *Proxy) follow(from *url.URL, to string) {
 
 // playlistKind tells what an answer is by its type or, where that says nothing, its name.
 func playlistKind(r *http.Response) string {
-	if r.Request.Method != http.MethodGet || r.StatusCode != http.StatusOK {
+	if r.Request.Method != http.MethodGet || !hasWhole(r) {
 		return ""
 	}
 	typ, _, _ := strings.Cut(strings.ToLower(r.Header.Get("Content-Type")), ";")
@@ -164,6 +177,17 @@ func playlistKind(r *http.Response) string {
 		return "dash"
 	}
 	return ""
+}
+
+// hasWhole reports whether an answer has a whole object. That is also a part from the first
+// byte to the last: libavformat asks for "bytes=0-" of everything.
+func hasWhole(r *http.Response) bool {
+	if r.StatusCode != http.StatusPartialContent {
+		return r.StatusCode == http.StatusOK
+	}
+	var last, size int64
+	n, _ := fmt.Sscanf(r.Header.Get("Content-Range"), "bytes 0-%d/%d", &last, &size)
+	return n == 2 && last == size-1 && (r.ContentLength < 0 || r.ContentLength == size)
 }
 
 // again is a body of which a part was read, and how that ended.

@@ -1,0 +1,142 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/e2e/rig"
+	"mpbond/onload/playlist"
+)
+
+// programTimeout bounds one run of a program that plays or downloads a video.
+const programTimeout = time.Minute
+
+// program is a player or downloader of others, and how it is run.
+type program struct {
+	name string
+	// args returns the arguments for a video; what the program writes goes to out or stdout.
+	args func(url, out string) []string
+	// lists are the playlists that it is run with.
+	lists []string
+	// whole says that out has the media of the segments as they are, one after the other.
+	whole bool
+}
+
+// programs are those that Debian has. ffmpeg and mpv ask libavformat's way, with
+// "Range: bytes=0-" for everything; the others are written in Python.
+var programs = []program{
+	{name: "ffmpeg", lists: []string{"ts/list.m3u8", "aes/list.m3u8", "map/list.m3u8", "number/a.mpd", "gzip/list.m3u8"}, args: func(url, _ string) []string {
+		return []string{"-nostdin", "-v", "error", "-i", url, "-map", "0:v", "-c", "copy", "-f", "framemd5", "-"}
+	}},
+	{name: "mpv", lists: []string{"ts/list.m3u8", "map/list.m3u8", "number/a.mpd"}, args: func(url, _ string) []string {
+		return []string{"--no-config", "--no-terminal", "--vo=null", "--ao=null", "--untimed", "--log-file=/dev/stdout", url}
+	}},
+	{name: "yt-dlp", whole: true, lists: []string{"ts/list.m3u8", "gzip/list.m3u8"}, args: func(url, out string) []string {
+		return []string{"--ignore-config", "--no-cache-dir", "--fixup", "never", "--no-part", "--hls-prefer-native", "-o", out, url}
+	}},
+	{name: "streamlink", whole: true, lists: []string{"ts/list.m3u8", "aes/list.m3u8", "gzip/list.m3u8"}, args: func(url, out string) []string {
+		return []string{"-o", out, "hls://" + url, "best"}
+	}},
+}
+
+// TestPrograms: ffmpeg, mpv, yt-dlp and streamlink play or download videos of a real nginx
+// through mpbond play. Each gets what it gets without the proxy, and most segments come over
+// all devices, ahead of the program.
+func TestPrograms(t *testing.T) {
+	if _, err := exec.LookPath("nginx"); err != nil {
+		t.Skip("no nginx is installed: apt-get install nginx-light")
+	}
+	w := &world{Network: rig.New(t, rig.Options{})}
+	s := &site{t: t, dir: filepath.Join(w.Dir, "web"), addr: w.freePort()}
+	s.videos()
+	s.start(w)
+	w.lenders(2)
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			if _, err := exec.LookPath(p.name); err != nil {
+				t.Skipf("%s is not installed: .ci/deps programs", p.name)
+			}
+			for _, list := range p.lists {
+				p.compare(t, w, s, list)
+			}
+		})
+	}
+}
+
+// compare runs a program with a video, without and with mpbond play.
+func (p program) compare(t *testing.T, w *world, s *site, list string) {
+	url := "http://" + s.addr + "/" + list
+	direct, err := p.run(t, url, "")
+	if err != nil {
+		t.Fatalf("%s without the proxy: %v\n%s", list, err, direct)
+	}
+	at := w.freePort()
+	play := w.Start("laptop", w.Mpbond, "play", "--json", "--listen", at)
+	rig.Eventually(t, func() error {
+		if log := play.Log.String(); !strings.Contains(log, "over phone1, phone2 too") {
+			return errors.New(log)
+		}
+		return nil
+	})
+	proxied, err := p.run(t, url, "http://"+at)
+	if err != nil {
+		t.Errorf("%s: %v\n%s", list, err, proxied)
+	}
+	if p.name != "mpv" && !bytes.Equal(direct, proxied) { // mpv's log has times
+		t.Errorf("%s: %d bytes that are not the %d without the proxy", list, len(proxied), len(direct))
+	}
+	if p.whole && !bytes.Equal(proxied, s.media()) {
+		t.Errorf("%s: %d bytes that are not those of the segments", list, len(proxied))
+	}
+	play.End(os.Interrupt)
+	var r playlist.Result
+	log := play.Log.String()
+	if err := json.Unmarshal([]byte(log[max(0, strings.Index(log, "{")):]), &r); err != nil {
+		t.Fatal(err, log)
+	}
+	t.Logf("%s: %+v", list, r)
+	if r.Segments < segments-1 || r.Passed > 0 {
+		t.Errorf("%s: %d of %d segments came over all devices, %d were left to the program", list, r.Segments, segments, r.Passed)
+	}
+}
+
+// run returns what a program has written, or, with an error, what it has said.
+func (p program) run(t *testing.T, url, proxy string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
+	defer cancel()
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out.ts")
+	cmd := exec.CommandContext(ctx, p.name, p.args(url, out)...)
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "http_proxy="+proxy, "HTTP_PROXY="+proxy, "all_proxy=", "no_proxy=", "NO_PROXY=")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	printed, err := cmd.Output()
+	if err != nil {
+		return append(said.Bytes(), printed...), err
+	}
+	if p.whole {
+		return os.ReadFile(out)
+	}
+	return printed, nil
+}
+
+// media returns the media of ts/list.m3u8, which others encrypt or name by another way.
+func (s *site) media() (all []byte) {
+	for i := range segments {
+		data, err := os.ReadFile(fmt.Sprintf("%s/www/ts/%d.ts", s.dir, i))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		all = append(all, data...)
+	}
+	return all
+}
