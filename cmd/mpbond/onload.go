@@ -169,7 +169,7 @@ func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Ke
 		path, err := permitPath(r.name)
 		if err == nil {
 			asker := permit.Asker{Key: key, Address: cfg.Allowance.Permit, Service: service, Cell: cfg.PermitCell, Options: tcp.Options{Mark: lends.Mark}}
-			o.permit, err = permit.Keep(asker.Ask, path, slog.Default())
+			o.permit, err = permit.Keep(asker.Watch, path, slog.Default())
 		}
 		if err != nil {
 			return err
@@ -347,10 +347,17 @@ func (o *onloading) announce(ctx context.Context, t *time.Ticker) {
 
 // await reckons once more when it is time.
 func (o *onloading) await(ctx context.Context, t *time.Ticker) {
+	var permitChanged <-chan struct{}
+	if o.permit != nil {
+		permitChanged = o.permit.Changed()
+	}
 	select {
 	case <-ctx.Done():
 	case now := <-t.C:
 		o.reckon(now)
+	case <-permitChanged: // what is carried ends, and nothing begins
+		o.reckon(time.Now())
+		o.relay.TrustChanged()
 	}
 }
 

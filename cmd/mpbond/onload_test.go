@@ -67,7 +67,7 @@ func write(t *testing.T, path, text string) {
 }
 
 // TestOnload: a helper that no primary is called by takes connections while the
-// operator's service permits it, tells so, and ends them when its primary is revoked.
+// operator's service permits it, tells so, and ends them when its cell is loaded.
 func TestOnload(t *testing.T) {
 	dir := home(t)
 	key, trust, err := loadIdentity()
@@ -88,7 +88,7 @@ func TestOnload(t *testing.T) {
 	load, service, at := filepath.Join(dir, "load"), freeAddress(t), freeAddress(t)
 	write(t, load, "91%\n")
 	write(t, filepath.Join(dir, "helper.toml"), fmt.Sprintf("battery_floor = 5\n[onload]\nallowance = \"permit %s\"\npermit_key = %q\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", service, key.Public(), at))
-	running(t, "permit", "serve", "--listen", service, "--cell", "north=load:"+load, "--life", "10s")
+	running(t, "permit", "serve", "--listen", service, "--cell", "north=load:"+load, "--life", "1m")
 	running(t, "helper", "--name", "phone")
 	status := func() (st *api.OnloadStatus) {
 		t.Helper()
@@ -144,10 +144,14 @@ func TestOnload(t *testing.T) {
 	if code, out, errs := mpbond(t, "permit", "status", "--json", service); code != exitOK || json.Unmarshal([]byte(out), &told) != nil || len(told.Cells) != 1 || len(told.Cells[0].Permits) != 1 {
 		t.Errorf("permit status: code %d, %s%s", code, out, errs)
 	}
+	write(t, load, "0.9") // the permit would hold for a minute, and be renewed at half of that
+	eventually("the operator takes the permit back", func(st *api.OnloadStatus) bool { return !st.Open && len(st.Tunnels) == 0 })
+	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "loaded by 90 %") {
+		t.Errorf("%v (%s)", err, fault.KindOf(err))
+	}
 	if code, _, errs := mpbond(t, "revoke", "laptop"); code != exitOK {
 		t.Fatal(errs)
 	}
-	eventually("what it carried is cut off", func(st *api.OnloadStatus) bool { return len(st.Tunnels) == 0 })
 	if _, err := web.Get(site.URL); !fault.Is(err, fault.UnknownDevice) {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}

@@ -107,6 +107,21 @@ func (i *Issuer) Ask(now time.Time, device, cell string) Answer {
 	return a // a permit that it has keeps its place: this answer may be lost
 }
 
+// Revoke takes the permit of a device back if its cell is loaded, and returns the answer
+// that the device gets. A load that is not known takes nothing back.
+func (i *Issuer) Revoke(now time.Time, device, cell string) (a Answer, revoked bool) {
+	c := i.cells[cell]
+	if c == nil {
+		return a, false
+	}
+	known, why := i.judge(c, now)
+	if _, has := c.holds[device]; !has || !known || why == "" {
+		return a, false
+	}
+	delete(c.holds, device)
+	return Answer{Cell: cell, Load: c.load, Why: why, Again: i.rules.Life / 4}, true
+}
+
 // judge tells whether a cell's load is known, and why nothing is granted whoever asks, ""
 // if something may be.
 func (i *Issuer) judge(c *loaded, now time.Time) (known bool, shut string) {

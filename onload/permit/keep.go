@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,7 +32,7 @@ type Asker struct {
 
 // Ask asks for a permit. Errors are faults.
 func (a Asker) Ask(ctx context.Context) (allow.Answer, error) {
-	body, err := json.Marshal(request{a.Cell})
+	body, err := json.Marshal(request{Cell: a.Cell})
 	if err != nil {
 		return allow.Answer{}, err
 	}
@@ -42,16 +43,77 @@ func (a Asker) Ask(ctx context.Context) (allow.Answer, error) {
 	return parse(status, text)
 }
 
+// Watch asks for a permit as Ask does. Later, which is not nil if one is granted, has the
+// service's answer when it takes the permit back, and is closed without one when that can
+// not be known any more. It ends with ctx.
+func (a Asker) Watch(ctx context.Context) (first allow.Answer, later <-chan allow.Answer, err error) {
+	body, err := json.Marshal(request{a.Cell, true})
+	if err != nil {
+		return first, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	late := time.AfterFunc(answerTime, cancel)
+	r, err := a.open(ctx, http.MethodPost, path, body)
+	if err != nil {
+		cancel()
+		return first, nil, err
+	}
+	in := json.NewDecoder(io.LimitReader(r.Body, 2*maxBody))
+	next := func() (allow.Answer, error) {
+		var text json.RawMessage
+		if err := in.Decode(&text); err != nil {
+			return allow.Answer{}, fault.New(fault.Protocol, fmt.Errorf("the service's answer makes no sense: %w", err), "is it the right address?")
+		}
+		return parse(r.StatusCode, text)
+	}
+	if r.StatusCode != http.StatusOK {
+		_, err = parse(r.StatusCode, nil)
+	} else {
+		first, err = next()
+	}
+	if !late.Stop() && err == nil {
+		err = fault.New(fault.Timeout, errors.New("the service's answer takes too long"), "")
+	}
+	if err != nil || !first.Granted || r.ContentLength >= 0 { // an older service ends its answer
+		cancel()
+		r.Body.Close()
+		return first, nil, err
+	}
+	answers := make(chan allow.Answer, 1)
+	go func() {
+		defer cancel()
+		defer r.Body.Close()
+		defer close(answers)
+		if second, err := next(); err == nil && !second.Granted {
+			answers <- second
+		}
+	}()
+	return first, answers, nil
+}
+
 // call makes one request, whose answer may be so long.
 func (a Asker) call(ctx context.Context, method, path string, body []byte, most int64) (status int, text []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
+	r, err := a.open(ctx, method, path, body)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer r.Body.Close()
+	if text, err = io.ReadAll(io.LimitReader(r.Body, most)); err != nil {
+		return 0, nil, fault.New(fault.Unreachable, fmt.Errorf("the service's answer is cut off: %w", err), "")
+	}
+	return r.StatusCode, text, nil
+}
+
+// open makes one request, whose answer is still to be read.
+func (a Asker) open(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	tr := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxBody, DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return relay.Call(ctx, a.Address, a.Options, a.Key.Client(a.Service, ALPN), answerTime)
 	}}
 	q, err := http.NewRequestWithContext(ctx, method, "https://permit"+path, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	q.Header.Set("Content-Type", "application/json")
 	r, err := tr.RoundTrip(q)
@@ -63,21 +125,18 @@ func (a Asker) call(ctx context.Context, method, path string, body []byte, most 
 		if fault.Is(err, fault.UnknownDevice) {
 			err = fault.New(fault.UnknownDevice, err, hintKnown)
 		}
-		return 0, nil, err
+		return nil, err
 	}
-	defer r.Body.Close()
-	if text, err = io.ReadAll(io.LimitReader(r.Body, most)); err != nil {
-		return 0, nil, fault.New(fault.Unreachable, fmt.Errorf("the service's answer is cut off: %w", err), "")
-	}
-	return r.StatusCode, text, nil
+	return r, nil
 }
 
 // Keeper keeps a helper's permit: asks for it, renews it, and keeps it in a file. Safe
 // for concurrent use.
 type Keeper struct {
-	ask func(context.Context) (allow.Answer, error)
-	log *slog.Logger
-	now func() time.Time // a fake in tests
+	ask     AskFunc
+	log     *slog.Logger
+	now     func() time.Time // a fake in tests
+	changed chan struct{}
 
 	mu      sync.Mutex
 	holder  allow.Holder
@@ -85,16 +144,19 @@ type Keeper struct {
 	told    string
 }
 
+// AskFunc asks for a permit, as Asker.Watch does.
+type AskFunc func(context.Context) (first allow.Answer, later <-chan allow.Answer, err error)
+
 // Keep makes one that keeps its permit at path. Errors are faults.
-func Keep(ask func(context.Context) (allow.Answer, error), path string, log *slog.Logger) (*Keeper, error) {
+func Keep(ask AskFunc, path string, log *slog.Logger) (*Keeper, error) {
 	// Without the monotonic reading, which stands still while this device sleeps: the
 	// permit does not.
 	return keep(ask, path, log, func() time.Time { return time.Now().Round(0) })
 }
 
 // keep is Keep by a clock.
-func keep(ask func(context.Context) (allow.Answer, error), path string, log *slog.Logger, now func() time.Time) (*Keeper, error) {
-	k := &Keeper{ask: ask, log: log, now: now}
+func keep(ask AskFunc, path string, log *slog.Logger, now func() time.Time) (*Keeper, error) {
+	k := &Keeper{ask: ask, log: log, now: now, changed: make(chan struct{}, 1)}
 	var kept allow.Permit
 	j, _, err := store.Open(path, fileWait, func(line []byte) error { // without a permit it asks for one
 		kept = allow.Permit{}
@@ -108,23 +170,44 @@ func keep(ask func(context.Context) (allow.Answer, error), path string, log *slo
 	return k, nil
 }
 
+// Changed has a value after what Today returns may have changed other than by time.
+func (k *Keeper) Changed() <-chan struct{} { return k.changed }
+
+// watchAgain is how soon a service is asked again that stopped to watch a permit.
+const watchAgain = 5 * time.Second
+
 // Run asks until ctx ends, and closes the file.
 func (k *Keeper) Run(ctx context.Context) {
 	defer k.journal.Close()
-	t := time.NewTimer(0)
+	for ctx.Err() == nil {
+		asking, cancel := context.WithCancel(ctx)
+		asked := k.now()
+		a, later, err := k.ask(asking)
+		if ctx.Err() == nil {
+			k.await(ctx, k.take(asked, a, err), later)
+		}
+		cancel()
+	}
+}
+
+// await returns when it is time to ask again, at next or sooner; later is that of AskFunc.
+func (k *Keeper) await(ctx context.Context, next time.Time, later <-chan allow.Answer) {
+	t := time.NewTimer(next.Sub(k.now()))
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-		}
-		asked := k.now()
-		a, err := k.ask(ctx)
-		if ctx.Err() != nil {
 			return
+		case a, ok := <-later:
+			if later = nil; ok {
+				next = k.take(k.now(), a, nil)
+			} else if sooner := k.now().Add(watchAgain); sooner.Before(next) {
+				next = sooner
+			}
+			t.Reset(next.Sub(k.now()))
 		}
-		t.Reset(k.take(asked, a, err).Sub(k.now()))
 	}
 }
 
@@ -161,6 +244,10 @@ func (k *Keeper) take(asked time.Time, a allow.Answer, err error) time.Time {
 		k.log.Info("the operator permits onloading again")
 	}
 	k.told = text
+	select {
+	case k.changed <- struct{}{}:
+	default:
+	}
 	return k.holder.Next()
 }
 

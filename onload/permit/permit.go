@@ -5,8 +5,12 @@
 //
 //	helper ── TLS 1.3, pinned keys: POST /v1/permit {"cell": …} ── service
 //
+// A helper that watches its permit gets two answers to one request: the grant, and as soon
+// as the cell is loaded, that it is taken back.
+//
 //	permit.go  the words of the two
 //	serve.go   the service
+//	watch.go   the service takes back what it granted
 //	report.go  what it tells its operator: GET /v1/permits, by the service's own key
 //	keep.go    the helper's side
 package permit
@@ -35,6 +39,9 @@ const (
 // request asks for a permit, or for the next one.
 type request struct {
 	Cell string `json:"cell"`
+	// Watch keeps the answer open while the permit holds. Older services do not know it, and
+	// end their answer.
+	Watch bool `json:"watch,omitempty"`
 }
 
 // answer is what the service says. Times are lengths, as clocks may differ.
@@ -45,6 +52,10 @@ type answer struct {
 	Seconds float64 `json:"seconds,omitempty"`       // for which the permit holds
 	Why     string  `json:"why,omitempty"`           // there is none
 	Again   float64 `json:"again_seconds,omitempty"` // when to ask again
+}
+
+func answerOf(a allow.Answer) answer {
+	return answer{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Why, a.Again.Seconds()}
 }
 
 func (a answer) Answer() allow.Answer {

@@ -281,7 +281,7 @@ func TestKeeper(t *testing.T) {
 func TestKeeperAsks(t *testing.T) {
 	w := newWorld(t, "")
 	w.s.Observe("north", .1)
-	k, err := Keep(w.asker().Ask, filepath.Join(t.TempDir(), "permit.jsonl"), quiet)
+	k, err := Keep(w.asker().Watch, filepath.Join(t.TempDir(), "permit.jsonl"), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,10 +33,11 @@ type Service struct {
 	log   *slog.Logger
 	now   func() time.Time // a fake in tests
 
-	mu      sync.Mutex
-	issuer  *allow.Issuer
-	journal *store.Journal // nil: nothing is kept
-	problem string
+	mu       sync.Mutex
+	issuer   *allow.Issuer
+	journal  *store.Journal // nil: nothing is kept
+	problem  string
+	watchers map[string]*watcher // by device
 }
 
 // Identity is who the service is, and which helpers it knows.
@@ -48,7 +49,7 @@ type Identity struct {
 // NewService makes one that keeps at path which permits hold; "" keeps nothing. Errors
 // are faults.
 func NewService(id Identity, issuer *allow.Issuer, path string, log *slog.Logger) (*Service, error) {
-	s := &Service{key: id.Key, trust: id.Trust, log: log, now: time.Now, issuer: issuer}
+	s := &Service{key: id.Key, trust: id.Trust, log: log, now: time.Now, issuer: issuer, watchers: map[string]*watcher{}}
 	if path == "" {
 		return s, nil
 	}
@@ -99,11 +100,12 @@ func (s *Service) note(err error) {
 	s.problem = text
 }
 
-// Observe takes the load of a cell now, 0 to 1.
+// Observe takes the load of a cell now, 0 to 1. One that is loaded ends its permits.
 func (s *Service) Observe(cell string, load float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.issuer.Observe(cell, load, s.now())
+	s.revoke(cell)
 }
 
 // Held are the permits that hold.
@@ -113,12 +115,16 @@ func (s *Service) Held() []allow.Held {
 	return s.issuer.Held(s.now())
 }
 
-// ask answers a device. A permit is kept before it is told.
-func (s *Service) ask(p identity.Peer, cell string) answer {
+// ask answers a device. A permit is kept before it is told. With watch, w is signalled
+// when the permit is taken back; nil: there is none.
+func (s *Service) ask(p identity.Peer, cell string, watch bool) (_ answer, w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	a := s.issuer.Ask(now, p.Key.ID().String(), cell)
+	if a.Granted && watch {
+		w = s.watch(p.Key.ID().String(), a.Cell)
+	}
 	if a.Granted && s.journal != nil {
 		err := s.journal.Append(allow.Held{Device: p.Key.ID().String(), Cell: a.Cell, Since: a.Since, Until: now.Add(a.Life)})
 		if err == nil && s.journal.Long() {
@@ -127,7 +133,7 @@ func (s *Service) ask(p identity.Peer, cell string) answer {
 		s.note(err)
 	}
 	s.log.Info("permit", "device", p.Name, "cell", a.Cell, "granted", a.Granted, "why", a.Why)
-	return answer{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Why, a.Again.Seconds()}
+	return answerOf(a), w
 }
 
 // Serve answers helpers at l until ctx ends, closes l and returns ctx's error, or that of l.
@@ -171,7 +177,11 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(s.ask(p, q.Cell)) // who has gone asks again
+	a, watched := s.ask(p, q.Cell, q.Watch)
+	_ = json.NewEncoder(w).Encode(a) // who has gone asks again
+	if watched != nil {
+		s.hold(w, r, watched)
+	}
 }
 
 // gated is a listener whose connections, all of them, are bounded by a gate.

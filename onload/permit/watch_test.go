@@ -1,0 +1,112 @@
+package permit
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/onload/allow"
+)
+
+// TestRevokes: a permit ends when the load of its cell reaches the threshold, long before
+// it is over, at the helper and in the service's file; and is granted again afterwards.
+func TestRevokes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "permits.jsonl")
+	w := newWorld(t, path) // whose time stands still: no permit ends by itself
+	w.s.Observe("north", .1)
+	k, err := keep(w.asker().Watch, filepath.Join(t.TempDir(), "permit.jsonl"), quiet, w.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { k.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	changes := func(free bool) {
+		t.Helper()
+		for k.Today().Free != free {
+			select {
+			case <-k.Changed():
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%+v", k.Today())
+			}
+		}
+	}
+	changes(true)
+	w.s.Observe("north", .69)
+	if held := w.s.Held(); len(held) != 1 || !k.Today().Free {
+		t.Errorf("under the threshold: %+v, %+v", held, k.Today())
+	}
+	w.s.Observe("north", .7)
+	changes(false)
+	if why := k.Today().Why; !strings.Contains(why, "the operator says: the cell is loaded by 70 %") {
+		t.Error(why)
+	}
+	w.restart(path)
+	if held := w.s.Held(); len(held) != 0 {
+		t.Errorf("after a restart: %+v", held)
+	}
+}
+
+// TestAsksAfterRevocation, in virtual time: who lost a permit asks again when the service
+// says, who lost the service's connection soon, and who has both at half of its life.
+func TestAsksAfterRevocation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var asked []time.Duration
+		answers := make(chan chan allow.Answer, 1)
+		k, err := keep(func(context.Context) (allow.Answer, <-chan allow.Answer, error) {
+			asked = append(asked, time.Since(begin))
+			later := make(chan allow.Answer, 1)
+			answers <- later
+			return allow.Answer{Granted: true, Life: 5 * time.Minute}, later, nil
+		}, filepath.Join(t.TempDir(), "permit.jsonl"), quiet, time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { k.Run(ctx); close(done) }()
+		later := <-answers
+		time.Sleep(10 * time.Second)
+		if !k.Today().Free {
+			t.Error("there is no permit")
+		}
+		later <- allow.Answer{Why: "loaded", Again: time.Minute} // at 10 s
+		synctest.Wait()
+		if k.Today().Free {
+			t.Error("it is not taken back")
+		}
+		later = <-answers // at 70 s
+		time.Sleep(10 * time.Second)
+		close(later) // at 80 s: nobody watches any more
+		synctest.Wait()
+		if !k.Today().Free {
+			t.Error("the permit is gone with the connection")
+		}
+		<-answers // at 85 s
+		<-answers // at 235 s
+		cancel()
+		<-done
+		for i, want := range []time.Duration{0, 70, 85, 235} {
+			if asked[i] != want*time.Second {
+				t.Errorf("asked at %v", asked)
+			}
+		}
+	})
+}
+
+// TestOlderService: one that does not watch permits is asked at half of their life, as ever.
+func TestOlderService(t *testing.T) {
+	w := newWorld(t, "")
+	w.s.Observe("north", .1)
+	if a, err := w.asker().Ask(t.Context()); err != nil || !a.Granted { // asks as an older helper does
+		t.Errorf("%+v, %v", a, err)
+	}
+	if len(w.s.watchers) != 0 {
+		t.Error("a helper is watched that did not ask for it")
+	}
+}
