@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"mpbond/fault"
@@ -53,7 +54,7 @@ func Listen(path string) (net.Listener, error) {
 	}
 	// Who holds the lock owns the socket, so that two processes that start at
 	// once cannot both take an old socket for dead. The file stays.
-	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|userfile.NoFollow, 0o600)
+	lock, err := userfile.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|userfile.NoFollow, 0o600)
 	if err != nil {
 		return nil, fault.New(fault.Permission, err, dirHint)
 	}
@@ -62,11 +63,11 @@ func Listen(path string) (net.Listener, error) {
 		lock.Close()
 		return nil, err
 	}
-	return &listener{l, lock}, nil
+	return &listener{UnixListener: l, path: path, lock: lock}, nil
 }
 
-func listenLocked(path string, lock *os.File) (net.Listener, error) {
-	err := userfile.TryLock(lock)
+func listenLocked(path string, lock *os.File) (l *net.UnixListener, err error) {
+	err = userfile.TryLock(lock)
 	if errors.Is(err, userfile.ErrLocked) {
 		return nil, fault.New(fault.AlreadyRunning, fmt.Errorf("mpbond is already running: it holds %s", path),
 			"see `mpbond status`; stop that one first, or give this one another --socket")
@@ -74,12 +75,12 @@ func listenLocked(path string, lock *os.File) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	st, err := os.Lstat(path)
+	st, err := userfile.Lstat(path)
 	switch {
 	case err == nil && st.Mode()&os.ModeSocket == 0:
 		return nil, fault.New(fault.Exists, fmt.Errorf("%s is there and is no socket", path), "move it away, or "+dirHint)
 	case err == nil:
-		if err := os.Remove(path); err != nil {
+		if err := userfile.Remove(path); err != nil {
 			return nil, err
 		}
 	case !errors.Is(err, os.ErrNotExist):
@@ -90,11 +91,18 @@ func listenLocked(path string, lock *os.File) (net.Listener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = userfile.CloseToOthers(fd) })
 	}}
-	l, err := config.Listen(context.Background(), "unix", path)
+	err = userfile.Do(filepath.Dir(path), func(dir string) error {
+		made, err := config.Listen(context.Background(), "unix", filepath.Join(dir, filepath.Base(path)))
+		if err == nil {
+			l = made.(*net.UnixListener)
+			l.SetUnlinkOnClose(false) // by that name nobody else finds it
+		}
+		return named(err, path)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("status socket: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := userfile.Chmod(path, 0o600); err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -102,29 +110,58 @@ func listenLocked(path string, lock *os.File) (net.Listener, error) {
 }
 
 func ownDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := userfile.MkdirAll(dir, 0o700); err != nil {
 		return fault.New(fault.Permission, err, dirHint)
 	}
-	st, err := os.Stat(dir)
+	st, err := userfile.Stat(dir)
 	if err != nil {
 		return err
 	}
-	if userfile.Has(st, 0o022) || !userfile.Mine(st) {
-		return fault.New(fault.Permission, fmt.Errorf("directory %s belongs to another user, or others can write to it", dir), dirHint)
+	if !userfile.MineIn(st, dir) {
+		return fault.New(fault.Permission, fmt.Errorf("directory %s belongs to another user", dir),
+			"if it was root's mpbond that made it, run `sudo rm -r "+dir+"` while none runs; or "+dirHint)
+	}
+	if userfile.Has(st, 0o022) {
+		return fault.New(fault.Permission, fmt.Errorf("others can write to the directory %s", dir), dirHint)
 	}
 	return nil
 }
 
-// listener lets go of the lock when it closes.
-type listener struct {
-	net.Listener
-	lock *os.File
+// Dial connects to the socket at path.
+func Dial(ctx context.Context, path string) (c net.Conn, err error) {
+	err = userfile.Do(path, func(at string) error {
+		c, err = new(net.Dialer).DialContext(ctx, "unix", at)
+		return named(err, path)
+	})
+	return c, err
 }
 
-func (l *listener) Close() error {
-	err := l.Listener.Close() // removes the socket, while we still own it
-	if lockErr := l.lock.Close(); err == nil {
-		err = lockErr
+// named has a network error show the path that the caller knows.
+func named(err error, path string) error {
+	if e := (*net.OpError)(nil); errors.As(err, &e) && e.Addr != nil {
+		e.Addr = &net.UnixAddr{Net: "unix", Name: path}
 	}
+	return err
+}
+
+// listener lets go of the lock when it closes.
+type listener struct {
+	*net.UnixListener
+	path string
+	lock *os.File
+	over sync.Once
+}
+
+// Addr is where it can be dialled.
+func (l *listener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: l.path} }
+
+func (l *listener) Close() (err error) {
+	l.over.Do(func() {
+		err = userfile.Remove(l.path) // while we still own it
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+		err = errors.Join(err, l.UnixListener.Close(), l.lock.Close())
+	})
 	return err
 }

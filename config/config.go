@@ -6,6 +6,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"reflect"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"mpbond/fault"
+	"mpbond/userfile"
 )
 
 // maxFile bounds what Load takes into memory.
@@ -34,16 +36,18 @@ func Load(path string, into any) error {
 
 // Read is the text of a configuration file, of bounded size. Errors are faults.
 func Read(path string) ([]byte, error) {
-	st, err := os.Stat(path)
+	f, err := userfile.Open(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, fault.New(fault.NotFound, err, "check the path of the configuration file")
 	case err != nil:
 		return nil, fault.New(fault.Config, err, "")
-	case st.Size() > maxFile:
-		return nil, fault.New(fault.Limit, fmt.Errorf("%s: %d bytes are too many for a configuration file", path, st.Size()), "")
 	}
-	data, err := os.ReadFile(path)
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if len(data) > maxFile {
+		return nil, fault.New(fault.Limit, fmt.Errorf("%s: over %d bytes are too many for a configuration file", path, maxFile), "")
+	}
 	return data, fault.New(fault.Config, err, "")
 }
 

@@ -6,17 +6,19 @@ import (
 	"os"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"mpbond/userfile"
 )
 
 // keepOwner makes the owner of f that of a file that it shall replace.
 func keepOwner(f *os.File, old os.FileInfo) error {
 	st, ok := old.Sys().(*syscall.Stat_t)
-	if !ok || int(st.Uid) == os.Geteuid() && int(st.Gid) == os.Getegid() {
+	now, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	has, same := now.Sys().(*syscall.Stat_t)
+	if !ok || !same || st.Uid == has.Uid && st.Gid == has.Gid {
 		return nil
 	}
-	return f.Chown(int(st.Uid), int(st.Gid))
+	return userfile.Do(f.Name(), func(string) error { return f.Chown(int(st.Uid), int(st.Gid)) })
 }
-
-// dirWritable tells whether this user may make files in a directory.
-func dirWritable(dir string) bool { return unix.Access(dir, unix.W_OK|unix.X_OK) == nil }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"mpbond/fault"
+	"mpbond/userfile"
 )
 
 // Write replaces the file at path, or where it links to, by one with that text:
@@ -27,52 +28,18 @@ func Write(path string, data []byte) error {
 
 // Writable tells whether Write could replace the file at path, or make it, as far as
 // the rights of its directory tell. Nothing is tried.
-func Writable(path string) bool {
-	if to, err := filepath.EvalSymlinks(path); err == nil {
-		path = to
-	}
-	return dirWritable(filepath.Dir(path))
-}
+func Writable(path string) bool { return userfile.Writable(filepath.Dir(userfile.Resolve(path))) }
 
-func replace(path string, data []byte) (err error) {
-	if to, err := filepath.EvalSymlinks(path); err == nil {
-		path = to
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".mpbond-*") // mode 0600
+func replace(path string, data []byte) error {
+	path = userfile.Resolve(path)
+	f, err := userfile.CreateTemp(filepath.Dir(path), ".mpbond-*") // several processes may write at once
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if old, err := os.Stat(path); err == nil {
-		if err := keepOwner(f, old); err != nil {
-			return err
-		}
-		if err := f.Chmod(old.Mode().Perm()); err != nil {
-			return err
+	if old, err := userfile.Stat(path); err == nil {
+		if err := errors.Join(keepOwner(f, old), f.Chmod(old.Mode().Perm())); err != nil {
+			return errors.Join(err, f.Close(), userfile.Remove(f.Name()))
 		}
 	}
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil //nolint:nilerr // it is there; only its name is not surely on the disk
-	}
-	defer d.Close()
-	_ = d.Sync() // as above
-	return nil
+	return userfile.Replace(f, path, data)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mpbond/policy"
+	"mpbond/userfile"
 )
 
 // tallyEvery is how often a Tally tells its file: what a killed process loses.
@@ -82,7 +83,7 @@ func (t *Tally) Close() error {
 
 // ReadUsed lists what a file has, oldest first: nothing if there is none.
 func ReadUsed(path string) (list []policy.Used, err error) {
-	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+	if _, err := userfile.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	j, rows, _, err := readUsed(path, fileWait)

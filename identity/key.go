@@ -23,9 +23,8 @@ import (
 )
 
 const (
-	pemType     = "PRIVATE KEY" // PKCS #8 (RFC 5958)
-	maxKeyFile  = 16 << 10
-	keyFileMode = 0o600
+	pemType    = "PRIVATE KEY" // PKCS #8 (RFC 5958)
+	maxKeyFile = 16 << 10
 )
 
 // Key is this device's private key. It is immutable and safe for concurrent
@@ -94,7 +93,7 @@ func (k *Key) MarshalText() ([]byte, error) { return []byte(fmt.Sprint(k)), nil 
 // LoadKey reads the key file at path. It refuses one that others than its
 // owner can read or change. Errors are faults: NotFound, Permission, Config.
 func LoadKey(path string) (*Key, error) {
-	f, err := os.Open(path)
+	f, err := userfile.Open(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, fault.New(fault.NotFound, fmt.Errorf("this device has no key: %w", err), "make one with `mpbond keygen`")
@@ -150,7 +149,7 @@ func CreateKey(path string) (*Key, error) {
 		return nil, wrap(err, "key file %s", path)
 	}
 	defer unlock()
-	if _, err := os.Lstat(path); err == nil {
+	if _, err := userfile.Lstat(path); err == nil {
 		return nil, fault.New(fault.Exists, fmt.Errorf("key file %s is already there", path), "")
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return nil, wrap(err, "key file %s", path)
@@ -191,37 +190,15 @@ func private(f *os.File, forbidden os.FileMode) error {
 	return nil
 }
 
-// writeFile replaces the file at path, or makes it, with owner-only rights:
-// whenever the process is killed, it is the old one or the new one, and on the
-// disk once this returns. The directory's lock is held, so that what a process
-// that was killed left beside it is removed by the next one. What root writes
-// belongs to whom the directory belongs: a service, say, which must read it.
+// writeFile replaces the file at path, or makes it, with owner-only rights. The
+// directory's lock is held, so that what a process that was killed left beside it is
+// removed by the next one.
 func writeFile(path string, data []byte) error {
-	dir, aside := filepath.Dir(path), path+".new"
-	if err := os.Remove(aside); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(aside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, keyFileMode) // never what a link leads to
+	f, err := userfile.CreateNew(path + ".new")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(keyFileMode)
-	}
-	if err == nil {
-		err = userfile.GiveTo(f, dir)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return userfile.SyncDir(dir)
+	return userfile.Replace(f, path, data)
 }
 
 // wrap is fmt.Errorf with err at the end, and nil for nil.

@@ -198,7 +198,7 @@ func (t *Trust) Reload() error {
 }
 
 func (t *Trust) read() (*peers, error) {
-	f, err := os.Open(t.path)
+	f, err := userfile.Open(t.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return newPeers(nil)
 	}

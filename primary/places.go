@@ -15,6 +15,7 @@ import (
 	"mpbond/policy"
 	"mpbond/subflow"
 	"mpbond/unit"
+	"mpbond/userfile"
 	"mpbond/wire"
 )
 
@@ -44,7 +45,7 @@ func (p *Primary) KeepPlaces(file string) error {
 	p.places.mu.Lock()
 	defer p.places.mu.Unlock()
 	p.places.file = file
-	f, err := os.Open(file)
+	f, err := userfile.Open(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -62,7 +63,7 @@ func (p *Primary) KeepPlaces(file string) error {
 	}
 	if err != nil {
 		aside := file + ".bad"
-		if moved := os.Rename(file, aside); moved != nil {
+		if moved := userfile.Rename(file, aside); moved != nil {
 			return fmt.Errorf("what was learnt of places: %s: %w; it is replaced: %w", file, err, moved)
 		}
 		return fmt.Errorf("what was learnt of places: %s: %w; it is kept as %s", file, err, aside)
@@ -139,19 +140,9 @@ func (m *places) save(log *slog.Logger) {
 // replaceFile is for one process at a time: what one that was killed left is
 // replaced by the next one.
 func replaceFile(path string, data []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := userfile.CreateNew(path + ".new")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return userfile.Replace(f, path, data)
 }

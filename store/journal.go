@@ -62,11 +62,9 @@ type Journal struct {
 // what take took is what is left of it. The damage is told, and is no error.
 // Errors are faults; after one nothing was taken.
 //
-// Root may have been asked to add to a service's journal: what is made belongs to
-// whom the directory belongs, and nothing that the service may have put in its
-// place is read or changed: no link, nor another's file.
+// No link in its place is followed.
 func Open(path string, wait time.Duration, take func(line []byte) error) (j *Journal, damage error, err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := userfile.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, nil, fault.New(fault.Permission, err, "is this a directory that mpbond may write to?")
 	}
 	f, err := openLocked(path, wait)
@@ -122,7 +120,7 @@ func openLocked(path string, wait time.Duration) (*os.File, error) {
 		}
 		if err == nil {
 			own, _ := f.Stat()
-			if there, e := os.Lstat(path); e == nil && os.SameFile(own, there) {
+			if there, e := userfile.Lstat(path); e == nil && os.SameFile(own, there) {
 				return f, nil
 			}
 			err = errors.New("it was replaced") // before it was locked
@@ -134,47 +132,28 @@ func openLocked(path string, wait time.Duration) (*os.File, error) {
 	}
 }
 
-// openOrCreate opens the file at path, which nobody may have planted there.
+// openOrCreate opens the file at path, a plain one.
 func openOrCreate(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|userfile.NoFollow|userfile.NoWait, 0)
+	const flags = os.O_RDWR | os.O_APPEND | userfile.NoFollow | userfile.NoWait
+	f, err := userfile.OpenFile(path, flags, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		if f, err = create(path); err == nil {
-			return f, nil
+		f, err = userfile.OpenFile(path, flags|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			return nil, err
 		}
 	}
 	if err != nil {
 		return nil, fault.New(fault.Permission, err, "is this a plain file, in a directory that mpbond may write to?")
 	}
 	st, err := f.Stat()
-	if err == nil && (!st.Mode().IsRegular() || userfile.Planted(st, filepath.Dir(path))) {
-		err = fmt.Errorf("%s: it is no plain file with one name that belongs to whom its directory belongs", path)
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no plain file", path)
 	}
 	if err != nil {
 		f.Close()
-		return nil, fault.New(fault.Permission, err, "move it away, or give it to the directory's owner: else nothing is kept")
+		return nil, fault.New(fault.Permission, err, "move it away: else nothing is kept")
 	}
 	return f, nil
-}
-
-// create makes a file where none is, which belongs to whom the directory belongs;
-// what lies there it neither changes nor follows.
-func create(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := userfile.GiveTo(f, filepath.Dir(path)); err != nil {
-		return nil, errors.Join(err, f.Close(), os.Remove(path))
-	}
-	return f, nil
-}
-
-// replace makes a file in the place of what lies there.
-func replace(path string) (*os.File, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	return create(path)
 }
 
 // Append writes lines at the end. After an error what was told may not be in
@@ -228,7 +207,7 @@ func (j *Journal) Rewrite(lines ...any) error {
 	if err := encode(&b, lines); err != nil {
 		return err
 	}
-	f, err := replace(j.path + ".new")
+	f, err := userfile.CreateNew(j.path + ".new")
 	if err != nil {
 		return explain(err)
 	}
@@ -240,14 +219,14 @@ func (j *Journal) Rewrite(lines ...any) error {
 		err = lock(f)
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), j.path)
+		err = userfile.Rename(f.Name(), j.path)
 	}
 	if err != nil {
 		f.Close()
-		_ = os.Remove(f.Name())
+		_ = userfile.Remove(f.Name())
 		return explain(err)
 	}
-	if dir, err := os.Open(filepath.Dir(j.path)); err == nil { // so that the new name survives too
+	if dir, err := userfile.Open(filepath.Dir(j.path)); err == nil { // so that the new name survives too
 		_ = dir.Sync()
 		dir.Close()
 	}
@@ -278,7 +257,7 @@ func encode(b *bytes.Buffer, lines []any) error {
 }
 
 func copyTo(f *os.File, path string) error {
-	out, err := replace(path)
+	out, err := userfile.CreateNew(path)
 	if err != nil {
 		return err
 	}

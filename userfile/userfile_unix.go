@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Flags of os.OpenFile: NoFollow refuses a symbolic link, NoWait does not wait
@@ -23,63 +25,33 @@ func Mine(st fs.FileInfo) bool {
 	return !ok || int(sys.Uid) == os.Geteuid()
 }
 
-// MineIn is Mine of a file in dir; root's process takes those of the user to whom
-// dir belongs, a service, say, for its own, too.
+// MineIn is Mine of a file in dir; root's process takes those of the user to whom dir
+// belongs, a service, say, for its own.
 func MineIn(st fs.FileInfo, dir string) bool {
-	if Mine(st) || os.Geteuid() != 0 {
-		return Mine(st)
+	o, err := find(dir)
+	if err != nil || o.own {
+		return err == nil && Mine(st)
 	}
-	d, err := os.Stat(dir)
-	if err != nil {
-		return false
-	}
-	file, ok := st.Sys().(*syscall.Stat_t)
-	in, same := d.Sys().(*syscall.Stat_t)
-	return ok && same && file.Uid == in.Uid
-}
-
-// Planted tells whether the user to whom dir belongs may have put a file there that
-// is not theirs, so that root's process reads, changes or gives away what it leads
-// to: it belongs to somebody else, or has another name too. For other processes
-// nothing is planted, since they may do what their user may, nor in root's directories.
-func Planted(st fs.FileInfo, dir string) bool {
-	if os.Geteuid() != 0 {
-		return false
-	}
-	d, err := os.Stat(dir)
-	if err != nil {
-		return true
-	}
-	file, ok := st.Sys().(*syscall.Stat_t)
-	in, same := d.Sys().(*syscall.Stat_t)
-	return !ok || !same || in.Uid != 0 && (file.Uid != in.Uid || file.Nlink > 1)
+	return ownerOf(st) == o.uid
 }
 
 // Has tells whether a file gives others one of the rights.
 func Has(st fs.FileInfo, rights fs.FileMode) bool { return st.Mode().Perm()&rights != 0 }
 
-// GiveTo makes the owner of dir that of f, if this is root's process.
-func GiveTo(f *os.File, dir string) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	st, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		return f.Chown(int(sys.Uid), int(sys.Gid))
-	}
-	return nil
+// Writable reports whether files can be made in dir, as far as its rights say.
+func Writable(dir string) bool {
+	return Do(dir, func(dir string) error {
+		return unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
+	}) == nil
 }
 
 // LockDir locks a directory, which is made if need be; while another process has
 // it, it waits.
 func LockDir(dir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	d, err := os.Open(dir)
+	d, err := Open(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -104,4 +76,4 @@ func TryLock(f *os.File) error {
 // it has a name.
 func CloseToOthers(fd uintptr) error { return syscall.Fchmod(int(fd), 0o600) }
 
-func sync(d *os.File) error { return d.Sync() }
+func syncDir(d *os.File) error { return d.Sync() }

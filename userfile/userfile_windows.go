@@ -23,20 +23,21 @@ func Mine(fs.FileInfo) bool { return true }
 // MineIn is Mine.
 func MineIn(fs.FileInfo, string) bool { return true }
 
-// Planted is false: an administrator's process is not asked to work for a service.
-func Planted(fs.FileInfo, string) bool { return false }
-
 // Has is false: on Windows a file's mode does not tell who may use it, and what is
 // in a user's own directories is closed to others.
 func Has(fs.FileInfo, fs.FileMode) bool { return false }
 
-// GiveTo does nothing: a file belongs to whom its directory belongs.
-func GiveTo(*os.File, string) error { return nil }
+// Writable takes each directory for one where this user may make files: who may is not
+// in its mode.
+func Writable(dir string) bool {
+	st, err := os.Stat(dir)
+	return err == nil && st.IsDir()
+}
 
 // LockDir locks a directory, which is made if need be, by a file in it; while
 // another process has it, it waits.
 func LockDir(dir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -68,4 +69,4 @@ func lock(f *os.File, flags uint32) error {
 // CloseToOthers does nothing: see Has.
 func CloseToOthers(uintptr) error { return nil }
 
-func sync(*os.File) error { return nil } // directories cannot be
+func syncDir(*os.File) error { return nil } // directories cannot be

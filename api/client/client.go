@@ -44,7 +44,7 @@ type Client struct {
 // New makes a Client of the socket at path. It connects when asked.
 func New(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		return api.Dial(ctx, path)
 	}
 	return newClient(Client{path: path, host: "mpbond"}, dial)
 }

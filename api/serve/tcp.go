@@ -48,31 +48,29 @@ func ListenTCP(addr string) (net.Listener, error) {
 }
 
 // Token is the secret in the file at path, which is made, for its owner only, if
-// there is none; one that root makes belongs to whom the directory belongs, a
-// service, say, which must read it. A file that others can read is refused: they
-// may have it.
+// there is none. A file that others can read is refused: they may have it.
 func Token(path string) (string, error) {
 	text, err := readToken(path)
 	if !errors.Is(err, os.ErrNotExist) {
 		return text, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := userfile.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fault.New(fault.Permission, err, "set MPBOND_HOME to use another place")
 	}
 	// Written aside and then linked: the file is whole when it has its name, and
 	// of two processes that begin at once one makes it.
-	f, err := os.CreateTemp(filepath.Dir(path), ".token") // mode 0600
+	f, err := userfile.CreateTemp(filepath.Dir(path), ".token") // mode 0600
 	if err != nil {
 		return "", fault.New(fault.Permission, err, "set MPBOND_HOME to use another place")
 	}
-	defer os.Remove(f.Name())
+	defer userfile.Remove(f.Name())
 	secret := make([]byte, tokenBytes)
 	_, _ = rand.Read(secret) // never fails
 	_, err = f.WriteString(base64.RawURLEncoding.EncodeToString(secret) + "\n")
-	if err = errors.Join(err, userfile.GiveTo(f, filepath.Dir(path)), f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return "", err
 	}
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := userfile.Link(f.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
 	return readToken(path)
@@ -92,7 +90,7 @@ func ReadToken(path string) (string, error) {
 const anotherToken = "start the mpbond that has --api again: it makes a new one"
 
 func readToken(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|userfile.NoFollow|userfile.NoWait, 0)
+	f, err := userfile.OpenFile(path, os.O_RDONLY|userfile.NoFollow|userfile.NoWait, 0)
 	if errors.Is(err, os.ErrPermission) {
 		return "", fault.New(fault.Permission, err, "it is another user's: if it should not be, remove it, and "+anotherToken)
 	}

@@ -14,6 +14,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/serve"
 	"mpbond/fault"
+	"mpbond/userfile"
 )
 
 // consoleAt is where one role's console is. The JSON is a contract.
@@ -94,10 +95,10 @@ func consoles(all []api.Status) (list []consoleAt, err error) {
 func openConsole(ctx context.Context, url string) error {
 	path := filepath.Join(api.RuntimeDir(), "console.html")
 	page := fmt.Sprintf("<!doctype html><meta charset=utf-8><meta name=referrer content=no-referrer><title>mpbond</title><meta http-equiv=refresh content=\"0;url=%s\">\n", html.EscapeString(url))
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := userfile.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := userfile.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

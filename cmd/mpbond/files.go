@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 
 	"mpbond/config"
+	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/userfile"
 )
 
 // Where root's files are without MPBOND_HOME: the same as of the services
@@ -46,7 +48,7 @@ func oldState(path, state, former string) string {
 }
 
 func exists(path string) bool {
-	_, err := os.Lstat(path)
+	_, err := userfile.Lstat(path)
 	return err == nil
 }
 
@@ -110,8 +112,8 @@ func primaryUsagePath() (string, error) {
 		return "", err
 	}
 	dual, err := usagePath("dual")
-	if d, e := os.Lstat(dual); e == nil {
-		if p, e := os.Lstat(primary); e != nil || d.ModTime().After(p.ModTime()) {
+	if d, e := userfile.Lstat(dual); e == nil {
+		if p, e := userfile.Lstat(primary); e != nil || d.ModTime().After(p.ModTime()) {
 			return dual, err
 		}
 	}
@@ -155,8 +157,21 @@ func openTrust() (*identity.Trust, error) {
 // loadConfig reads the TOML file at path into the struct that into points to,
 // which holds the defaults. An empty path means the file role.toml of the
 // configurations' directory, which need not exist; a path that is given must.
+//
+// Root's process uses all files with the rights of the user to whom the configuration
+// or the key's directory belongs: both may name, or hold a link to, any other file.
 func loadConfig(path, role string, into any) error {
+	home, err := homeDir()
+	if err != nil {
+		return err
+	}
+	if err := actFor(home); err != nil {
+		return err
+	}
 	if path != "" {
+		if err := actFor(path); err != nil {
+			return err
+		}
 		return config.Load(path, into)
 	}
 	dir, err := configDir()
@@ -164,8 +179,15 @@ func loadConfig(path, role string, into any) error {
 		return err
 	}
 	path = filepath.Join(dir, role+".toml")
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+	if err := actFor(path); err != nil {
+		return err
+	}
+	if _, err := userfile.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	return config.Load(path, into)
+}
+
+func actFor(path string) error {
+	return fault.New(fault.Permission, userfile.ActFor(path), "run mpbond as the user to whom the directory belongs")
 }

@@ -26,6 +26,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/fault"
 	"mpbond/unit"
+	"mpbond/userfile"
 )
 
 // headerTimeout bounds the wait for a web server to begin its answer.
@@ -160,7 +161,7 @@ func (g *get) chooseFile(dir string) error {
 	if err := g.nameFile(dir); err != nil {
 		return err
 	}
-	if _, err := os.Lstat(g.file); g.keep && err == nil {
+	if _, err := userfile.Lstat(g.file); g.keep && err == nil {
 		return fault.New(fault.Exists, fmt.Errorf("%s is already there", g.file), "to replace it, give it as --output "+g.file)
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"mpbond/onload/fetch"
 	"mpbond/store"
 	"mpbond/unit"
+	"mpbond/userfile"
 )
 
 // doneFile is a line of a journal: a file that a download of several has brought.
@@ -77,7 +77,7 @@ func (g *onloadGet) openDone() (*doneFiles, error) {
 
 // sort tells of an object whether it is there already.
 func (d *doneFiles) sort(o fetch.Object, known doneFile) {
-	f, err := os.Open(o.File)
+	f, err := userfile.Open(o.File)
 	if err != nil {
 		d.left = append(d.left, o)
 		return
@@ -117,7 +117,7 @@ func (d *doneFiles) with(r fetch.Result) fetch.Result {
 func (d *doneFiles) close() error {
 	if d.journal != nil {
 		if d.over {
-			_ = os.Remove(d.where) // while it is locked
+			_ = userfile.Remove(d.where) // while it is locked
 		}
 		_ = d.journal.Close() // at worst a file is in the way the next time
 	}

@@ -23,6 +23,7 @@ import (
 	"mpbond/policy"
 	"mpbond/tcp"
 	"mpbond/unit"
+	"mpbond/userfile"
 )
 
 // ownLine names this device's own line, by the route that it has.
@@ -122,7 +123,7 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 	if o.file == "-" {
 		return nil, usage("with --onload the parts come in any order: name a file with --output")
 	}
-	st, err := os.Stat(o.file)
+	st, err := userfile.Stat(o.file)
 	dir := err == nil && st.IsDir()
 	if o.file != "" && err != nil && (len(urls) > 1 || strings.HasSuffix(o.file, "/")) {
 		g.dir, dir = o.file, true
@@ -245,10 +246,10 @@ func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult
 		return newOnloadResult(done.with(fetch.Result{})), done.close()
 	}
 	if g.dir != "" {
-		if err := os.MkdirAll(g.dir, 0o777); err != nil {
+		if err := userfile.MkdirAll(g.dir, 0o777); err != nil {
 			return res, fault.New(fault.Usage, err, "name another directory with --output")
 		}
-		defer os.Remove(g.dir) // if nothing is in it
+		defer userfile.Remove(g.dir) // if nothing is in it
 	}
 	use, err := openOnloadTally()
 	if err != nil {

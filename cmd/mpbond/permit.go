@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"mpbond/pbe/cell"
 	hearing "mpbond/pbe/listen"
 	"mpbond/tcp"
+	"mpbond/userfile"
 )
 
 func permitCommand() *cobra.Command {
@@ -164,7 +164,7 @@ func checkLoad(from string) error {
 	if strings.HasPrefix(from, "unix:") || strings.HasPrefix(from, "tcp:") {
 		return nil
 	}
-	if _, err := os.Stat(from); err != nil {
+	if _, err := userfile.Stat(from); err != nil {
 		return fault.New(fault.NotFound, err, "a load comes from load:PATH, load:URL, unix:PATH, tcp:HOST:PORT, a FIFO or a recording")
 	}
 	return nil
@@ -264,14 +264,14 @@ func readLoad(ctx context.Context, at string) (float64, error) {
 			return 0, err
 		}
 	} else {
-		st, err := os.Stat(at)
+		st, err := userfile.Stat(at)
 		if err != nil {
 			return 0, err
 		}
 		if age := time.Since(st.ModTime()); age > freshLoad {
 			return 0, fmt.Errorf("%s was written %v ago", at, age.Round(time.Second))
 		}
-		if in, err = os.Open(at); err != nil {
+		if in, err = userfile.Open(at); err != nil {
 			return 0, err
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"mpbond/policy"
 	"mpbond/store"
 	"mpbond/unit"
+	"mpbond/userfile"
 )
 
 type putOptions struct {
@@ -149,7 +150,7 @@ func (p *put) choose(args []string) (err error) {
 
 // add adds a file, or all plain ones of a directory, below its name.
 func (p *put) add(arg string) error {
-	st, err := os.Stat(arg)
+	st, err := userfile.Stat(arg)
 	if err != nil {
 		return fault.New(fault.NotFound, err, "nothing was sent: name files and directories that are there")
 	}
@@ -230,7 +231,7 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 	search.end()
 	bars.end(err == nil)
 	if known.Empty() {
-		_ = os.Remove(where) // while it is locked
+		_ = userfile.Remove(where) // while it is locked
 	}
 	_ = journal.Close() // at worst something is sent again
 	if errors.Is(err, context.Canceled) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"mpbond/fault"
+	"mpbond/userfile"
 )
 
 // target is where a command writes what it makes: a file that appears when it is whole,
@@ -27,14 +28,14 @@ func openTarget(name string, keep bool, stdout io.Writer) (*target, error) {
 	if name == "-" {
 		return &target{Writer: stdout, close: func() error { return nil }}, nil
 	}
-	if st, err := os.Stat(name); err == nil && !st.Mode().IsRegular() {
-		f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if st, err := userfile.Stat(name); err == nil && !st.Mode().IsRegular() {
+		f, err := userfile.OpenFile(name, os.O_WRONLY, 0)
 		if err != nil {
 			return nil, err
 		}
 		return &target{Writer: f, close: f.Close}, nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".part-*")
+	f, err := userfile.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".part-*")
 	if err != nil {
 		return nil, err
 	}
@@ -50,32 +51,32 @@ func (t *target) finish() error {
 		return err
 	}
 	if t.keep {
-		if err := os.Link(t.temporary.Name(), t.name); err != nil {
+		if err := userfile.Link(t.temporary.Name(), t.name); err != nil {
 			return err // there is one by now
 		}
-		return os.Remove(t.temporary.Name())
+		return userfile.Remove(t.temporary.Name())
 	}
-	return os.Rename(t.temporary.Name(), t.name)
+	return userfile.Rename(t.temporary.Name(), t.name)
 }
 
 // abandon removes what was not finished. After finish it does nothing.
 func (t *target) abandon() {
 	_ = t.close()
 	if t.temporary != nil {
-		_ = os.Remove(t.temporary.Name())
+		_ = userfile.Remove(t.temporary.Name())
 	}
 }
 
 // apart refuses an output that is the same file as an input or another output, which
 // would be lost: of others are names, "-" and addresses among them, and open streams.
 func apart(flag, name string, others []string, open ...any) error {
-	st, err := os.Stat(name)
+	st, err := userfile.Stat(name)
 	if name == "" || name == "-" || err != nil || !st.Mode().IsRegular() {
 		return nil
 	}
 	same := func(other os.FileInfo, err error) bool { return err == nil && os.SameFile(st, other) }
 	for _, other := range others {
-		if same(os.Stat(other)) {
+		if same(userfile.Stat(other)) {
 			return fault.New(fault.Usage, fmt.Errorf("%s %s is %s itself, which would be lost", flag, name, other), "name another file")
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"mpbond/fault"
+	"mpbond/userfile"
 )
 
 // Nobody shall be cut off, and nothing let through, because a person saves a file.
@@ -112,7 +113,7 @@ func (f followed) follow(ctx context.Context, hangup <-chan os.Signal, changes <
 // blank tells whether a file is missing or empty. A trust file of ours without
 // any device is neither.
 func blank(path string) bool {
-	st, err := os.Stat(path)
+	st, err := userfile.Stat(path)
 	return err != nil || st.Size() == 0
 }
 
@@ -166,14 +167,14 @@ func watch(path string) (changes <-chan struct{}, stop func()) {
 func poll(path string, out chan<- struct{}, end <-chan struct{}) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	before, _ := os.Stat(path)
+	before, _ := userfile.Stat(path)
 	for {
 		select {
 		case <-end:
 			return
 		case <-tick.C:
 		}
-		now, _ := os.Stat(path)
+		now, _ := userfile.Stat(path)
 		switch {
 		case before == nil && now == nil:
 		case before == nil || now == nil, !os.SameFile(before, now), !before.ModTime().Equal(now.ModTime()), before.Size() != now.Size():

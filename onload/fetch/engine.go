@@ -17,6 +17,7 @@ import (
 	"mpbond/fault"
 	"mpbond/onload"
 	"mpbond/unit"
+	"mpbond/userfile"
 )
 
 // Limits of who cannot be reached: as often as this before anything came, all is given
@@ -139,7 +140,7 @@ func (e *engine) tell(ev event) { e.events <- ev }
 func (e *engine) run() (Result, error) {
 	defer e.close()
 	for _, o := range e.objects {
-		if _, err := os.Stat(o.File + journalSuffix); err == nil {
+		if _, err := userfile.Stat(o.File + journalSuffix); err == nil {
 			if err := o.open(); err != nil {
 				return Result{}, explain(err)
 			}
@@ -439,7 +440,7 @@ func (e *engine) result() Result {
 			continue
 		}
 		n := o.is.Size
-		if st, err := os.Stat(o.File); err == nil {
+		if st, err := userfile.Stat(o.File); err == nil {
 			n = unit.Bytes(st.Size())
 		}
 		r.Objects = append(r.Objects, Got{o.URL, o.File, n, o.resumed, hex.EncodeToString(o.sum), o.unchecked})

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"time"
 
 	"mpbond/fault"
@@ -139,7 +138,7 @@ func (p *part) grow(size unit.Bytes) *refusal {
 	}
 	var err error
 	if p.old {
-		p.old, err = false, os.Remove(p.name+journalSuffix)
+		p.old, err = false, userfile.Remove(p.name+journalSuffix)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil

@@ -65,7 +65,7 @@ func openPart(o Object) (p *part, j journal, err error) {
 		p.old, j = st.Size() > 0, journal{}
 	}
 	if st.Size() == 0 { // it was made just now
-		os.Remove(p.name + journalSuffix)
+		userfile.Remove(p.name + journalSuffix)
 	}
 	return p, j, nil
 }
@@ -73,7 +73,7 @@ func openPart(o Object) (p *part, j journal, err error) {
 // lock opens the part file, or makes one, and locks it. It reports false if another
 // process has given it another name meanwhile.
 func (p *part) lock() (bool, error) {
-	f, err := os.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|userfile.NoFollow, 0o600)
+	f, err := userfile.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|userfile.NoFollow, 0o600)
 	if err != nil {
 		return false, err
 	}
@@ -85,7 +85,7 @@ func (p *part) lock() (bool, error) {
 	case userfile.TryLock(f) != nil:
 		err = fault.New(fault.AlreadyRunning, fmt.Errorf("%s is being fetched by another process", p.name), "")
 	default:
-		if now, err := os.Lstat(f.Name()); err == nil && os.SameFile(st, now) {
+		if now, err := userfile.Lstat(f.Name()); err == nil && os.SameFile(st, now) {
 			p.f = f
 			return true, nil
 		}
@@ -99,18 +99,18 @@ func temporary(name string) string { return "." + filepath.Base(name) + ".mpbond
 
 // sweep removes those that a process left which was killed. Who uses any has the lock.
 func (p *part) sweep() {
-	list, _ := os.ReadDir(filepath.Dir(p.name))
+	list, _ := userfile.ReadDir(filepath.Dir(p.name))
 	for _, e := range list {
 		number, ok := strings.CutPrefix(e.Name(), strings.TrimSuffix(temporary(p.name), "*"))
 		if ok && strings.Trim(number, "0123456789") == "" && e.Type().IsRegular() {
-			os.Remove(filepath.Join(filepath.Dir(p.name), e.Name()))
+			userfile.Remove(filepath.Join(filepath.Dir(p.name), e.Name()))
 		}
 	}
 }
 
 // read reads the journal. One that makes no sense is none.
 func (p *part) read() (j journal, err error) {
-	f, err := os.OpenFile(p.name+journalSuffix, os.O_RDONLY|userfile.NoFollow, 0)
+	f, err := userfile.OpenFile(p.name+journalSuffix, os.O_RDONLY|userfile.NoFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return j, nil
 	}
@@ -138,7 +138,7 @@ func (p *part) read() (j journal, err error) {
 
 // tempPart makes a file for an object that can only be fetched whole.
 func tempPart(o Object) (*part, error) {
-	f, err := os.CreateTemp(filepath.Dir(o.File), temporary(o.File))
+	f, err := userfile.CreateTemp(filepath.Dir(o.File), temporary(o.File))
 	if err != nil {
 		return nil, err
 	}
@@ -160,30 +160,30 @@ func (p *part) save(v version, have onload.Spans) error {
 	if err != nil {
 		return err
 	}
-	next, err := os.CreateTemp(filepath.Dir(p.name), temporary(p.name))
+	next, err := userfile.CreateTemp(filepath.Dir(p.name), temporary(p.name))
 	if err != nil {
 		return err
 	}
 	_, err = next.Write(data)
 	if err = errors.Join(err, next.Sync(), next.Close()); err == nil {
-		err = os.Rename(next.Name(), p.name+journalSuffix)
+		err = userfile.Rename(next.Name(), p.name+journalSuffix)
 	}
 	if err != nil {
-		os.Remove(next.Name())
+		userfile.Remove(next.Name())
 	}
 	return err
 }
 
 // kept tells whether there is a journal of it.
 func (p *part) kept() bool {
-	_, err := os.Lstat(p.name + journalSuffix)
+	_, err := userfile.Lstat(p.name + journalSuffix)
 	return err == nil && !p.temp
 }
 
 // anew removes the part file, and makes another one: jobs may still write to this one.
 func (p *part) anew() (*part, error) {
 	p.discard()
-	f, err := os.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL|userfile.NoFollow, 0o600)
+	f, err := userfile.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL|userfile.NoFollow, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -201,9 +201,9 @@ func (p *part) end() {
 func (p *part) discard() {
 	p.end()
 	p.f.Close()
-	os.Remove(p.f.Name())
+	userfile.Remove(p.f.Name())
 	if !p.temp {
-		os.Remove(p.name + journalSuffix)
+		userfile.Remove(p.name + journalSuffix)
 	}
 }
 
@@ -215,17 +215,17 @@ func (p *part) finish(mode fs.FileMode, keep bool) error {
 	}
 	var err error
 	if keep {
-		if err = os.Link(p.f.Name(), p.name); errors.Is(err, fs.ErrExist) {
+		if err = userfile.Link(p.f.Name(), p.name); errors.Is(err, fs.ErrExist) {
 			return fault.New(fault.Exists, fmt.Errorf("%s is there by now", p.name), "to replace it, name it with --output")
 		}
 		if err == nil {
-			err = os.Remove(p.f.Name())
+			err = userfile.Remove(p.f.Name())
 		}
 	} else {
-		err = os.Rename(p.f.Name(), p.name)
+		err = userfile.Rename(p.f.Name(), p.name)
 	}
 	if err == nil && !p.temp {
-		if err = os.Remove(p.name + journalSuffix); errors.Is(err, fs.ErrNotExist) {
+		if err = userfile.Remove(p.name + journalSuffix); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 	}

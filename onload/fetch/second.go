@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
 	"mpbond/unit"
+	"mpbond/userfile"
 )
 
 // Over plain HTTP a helper's network can put a page of its own in the place of an object.
@@ -185,7 +185,7 @@ func (e *engine) reopen(o *object) {
 	if o.err != nil || o.unchecked == "" || !e.lied(o) {
 		return
 	}
-	_ = os.Remove(o.File)
+	_ = userfile.Remove(o.File)
 	o.closed = false
 	e.open++
 	e.anew(o, false)

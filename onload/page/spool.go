@@ -15,6 +15,7 @@ import (
 
 	"mpbond/fault"
 	"mpbond/unit"
+	"mpbond/userfile"
 )
 
 // pieceSize is the most that is read at once, each piece in its time.
@@ -28,7 +29,7 @@ func (p *Page) about(id string) string { return filepath.Join(p.cfg.Dir, id+".js
 // drop removes a file from the spool.
 func (p *Page) drop(id string) {
 	for _, name := range []string{p.about(id), p.data(id)} {
-		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := userfile.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			p.cfg.Log.Warn("a file stays in the spool", "err", err)
 		}
 	}
@@ -60,7 +61,7 @@ func (p *Page) receive(i *item, r io.Reader, more func()) (err error) {
 
 // write writes a file's bytes, to the disk.
 func (p *Page) write(i *item, r io.Reader, more func()) error {
-	f, err := os.OpenFile(p.data(i.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := userfile.OpenFile(p.data(i.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func (p *Page) note(i *item) error {
 		return err
 	}
 	next := p.about(i.ID) + ".next"
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := userfile.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -98,10 +99,10 @@ func (p *Page) note(i *item) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(next, p.about(i.ID)); err != nil {
+	if err := userfile.Rename(next, p.about(i.ID)); err != nil {
 		return err
 	}
-	if dir, err := os.Open(p.cfg.Dir); err == nil { // so that both names survive a power cut
+	if dir, err := userfile.Open(p.cfg.Dir); err == nil { // so that both names survive a power cut
 		_ = dir.Sync()
 		dir.Close()
 	}
@@ -111,10 +112,10 @@ func (p *Page) note(i *item) error {
 // restore takes up what a former run had whole, also if its name cannot be read any more,
 // and removes the rest: nobody was told that it is here.
 func (p *Page) restore() error {
-	if err := os.MkdirAll(p.cfg.Dir, 0o700); err != nil {
+	if err := userfile.MkdirAll(p.cfg.Dir, 0o700); err != nil {
 		return err
 	}
-	list, err := os.ReadDir(p.cfg.Dir) // by name
+	list, err := userfile.ReadDir(p.cfg.Dir) // by name
 	if err != nil {
 		return err
 	}
@@ -123,12 +124,12 @@ func (p *Page) restore() error {
 		if !ok {
 			continue
 		}
-		st, err := os.Lstat(p.data(id))
+		st, err := userfile.Lstat(p.data(id))
 		if err != nil || !st.Mode().IsRegular() {
 			continue
 		}
 		var i item
-		text, err := os.ReadFile(filepath.Join(p.cfg.Dir, e.Name()))
+		text, err := userfile.ReadFile(filepath.Join(p.cfg.Dir, e.Name()))
 		if err == nil {
 			err = json.Unmarshal(text, &i)
 		}
@@ -149,7 +150,7 @@ func (p *Page) restore() error {
 	for _, e := range list {
 		id, _, _ := strings.Cut(e.Name(), ".")
 		if _, err := p.find(id); err != nil && !e.IsDir() {
-			_ = os.Remove(filepath.Join(p.cfg.Dir, e.Name()))
+			_ = userfile.Remove(filepath.Join(p.cfg.Dir, e.Name()))
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mpbond/unit"
+	"mpbond/userfile"
 )
 
 // errChanged is why a file begins anew.
@@ -25,7 +26,7 @@ type source struct {
 }
 
 func (f *file) open() (*source, error) {
-	o, err := os.Open(f.Path)
+	o, err := userfile.Open(f.Path)
 	if err != nil {
 		return nil, readError{err}
 	}

@@ -4,13 +4,13 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"mpbond/fault"
 	"mpbond/unit"
+	"mpbond/userfile"
 )
 
 // state is how far a file is.
@@ -75,7 +75,7 @@ func newFile(f File, t Target, index int) (*file, error) {
 
 // look notes what the file is now.
 func (f *file) look() error {
-	st, err := os.Stat(f.Path)
+	st, err := userfile.Stat(f.Path)
 	if err == nil && !st.Mode().IsRegular() {
 		err = fault.New(fault.Usage, fmt.Errorf("%s is no plain file", f.Path), "")
 	}

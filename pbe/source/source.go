@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"mpbond/fault"
+	"mpbond/userfile"
 )
 
 // Tuning.
@@ -91,7 +92,7 @@ func (s Source) Open(ctx context.Context) (r io.ReadCloser, kept bool, err error
 }
 
 func (s Source) openFile(ctx context.Context) (io.ReadCloser, bool, error) {
-	st, err := os.Stat(s.address)
+	st, err := userfile.Stat(s.address)
 	if err != nil {
 		return nil, false, s.kind.unopened(err)
 	}
@@ -104,7 +105,7 @@ func (s Source) openFile(ctx context.Context) (io.ReadCloser, bool, error) {
 	case mode&fs.ModeNamedPipe != 0:
 		flags |= syscall.O_NONBLOCK // else opening it waits for a writer, whatever becomes of ctx
 	}
-	f, err := os.OpenFile(s.address, flags, 0)
+	f, err := userfile.OpenSpecial(s.address, flags)
 	if err != nil {
 		return nil, false, s.kind.unopened(err)
 	}

@@ -1,0 +1,344 @@
+package userfile
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const someUser = 12345
+
+// usersDir is a directory of a user's, in one that is closed to them, as systemd keeps
+// those of its services; and a file of root's beside it, which they cannot read.
+func usersDir(t *testing.T) (dir, secret string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to work in another user's directory")
+	}
+	top := t.TempDir()
+	dir, secret = filepath.Join(top, "user"), filepath.Join(top, "secret")
+	err := errors.Join(os.WriteFile(secret, []byte("secret"), 0o640), os.Mkdir(dir, 0o700), os.Chown(dir, someUser, someUser))
+	if err != nil {
+		t.Skipf("needs rights that root has not got here: %v", err)
+	}
+	return dir, secret
+}
+
+func belongsTo(t *testing.T, path string, uid uint32) {
+	t.Helper()
+	st, err := os.Lstat(path)
+	if err != nil {
+		t.Error(err)
+	} else if got := st.Sys().(*syscall.Stat_t).Uid; got != uid {
+		t.Errorf("%s belongs to %d, want %d", path, got, uid)
+	}
+}
+
+// TestNothingOfRootsThroughAUsersDirectory: whatever the user has put in the way, no
+// function reads, changes or makes what the user could not.
+func TestNothingOfRootsThroughAUsersDirectory(t *testing.T) {
+	dir, secret := usersDir(t)
+	closed := filepath.Join(filepath.Dir(secret), "closed") // root's
+	if err := errors.Join(os.Mkdir(closed, 0o700), os.WriteFile(filepath.Join(closed, "file"), []byte("secret"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	plants := map[string]func(path string) error{
+		"link":           func(path string) error { return os.Symlink(secret, path) },
+		"dangling":       func(path string) error { return os.Symlink(filepath.Join(closed, "new"), path) },
+		"hard link":      func(path string) error { return os.Link(secret, path) },
+		"FIFO":           func(path string) error { return syscall.Mkfifo(path, 0o666) },
+		"device":         func(path string) error { return errors.Join(syscall.Mknod(path, syscall.S_IFCHR|0o666, 1<<8|5)) },
+		"directory link": func(path string) error { return os.Symlink(closed, path) },
+		"other's file": func(path string) error {
+			return errors.Join(os.WriteFile(path, []byte("secret"), 0o600), os.Chown(path, someUser+1, someUser+1))
+		},
+	}
+	read := func(path string) error {
+		text, err := ReadFile(path)
+		if bytes.Contains(text, []byte("secret")) {
+			t.Errorf("ReadFile shows %q", text)
+		}
+		return err
+	}
+	write := func(flag int) func(path string) error {
+		return func(path string) error {
+			f, err := OpenFile(path, os.O_RDWR|flag, 0o600)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteString("user")
+			return errors.Join(err, f.Close())
+		}
+	}
+	listen := func(path string) error {
+		return Do(filepath.Dir(path), func(dir string) error {
+			l, err := net.Listen("unix", filepath.Join(dir, filepath.Base(path)))
+			if err == nil {
+				l.Close()
+			}
+			return err
+		})
+	}
+	verbs := map[string]func(path string) error{
+		"ReadFile":  read,
+		"write":     write(0),
+		"truncate":  write(os.O_TRUNC),
+		"create":    write(os.O_CREATE),
+		"append":    write(os.O_CREATE | os.O_APPEND),
+		"exclusive": write(os.O_CREATE | os.O_EXCL),
+		"ReadDir":   func(path string) error { _, err := ReadDir(path); return err },
+		"chmod":     func(path string) error { return Chmod(path, 0o777) },
+		"below": func(path string) error {
+			return errors.Join(read(filepath.Join(path, "file")), write(os.O_CREATE)(filepath.Join(path, "made")))
+		},
+		"mkdir":   func(path string) error { return MkdirAll(filepath.Join(path, "made"), 0o700) },
+		"listen":  listen,
+		"remove":  func(path string) error { return Remove(filepath.Join(path, "file")) },
+		"replace": nil, // see below
+	}
+	for what, plant := range plants {
+		for name, v := range verbs {
+			t.Run(what+"/"+name, func(t *testing.T) {
+				path := filepath.Join(dir, "x")
+				if err := plant(path); err != nil {
+					t.Skip(err)
+				}
+				defer os.Remove(path)
+				begin := time.Now()
+				if v != nil {
+					if err := v(path); err == nil && !(what == "device" || what == "FIFO") {
+						t.Error("done")
+					}
+				} else if err := replaceBy(path, "user"); err != nil {
+					t.Error(err) // the directory is the user's
+				} else {
+					belongsTo(t, path, someUser)
+				}
+				if took := time.Since(begin); took > time.Minute {
+					t.Errorf("it took %v", took)
+				}
+				if text, err := os.ReadFile(secret); string(text) != "secret" || err != nil {
+					t.Errorf("root's file has %q, %v", text, err)
+				}
+				belongsTo(t, secret, 0)
+				if st, err := os.Stat(secret); err != nil || st.Mode().Perm() != 0o640 {
+					t.Errorf("root's file has mode %v, %v", st.Mode(), err)
+				}
+				if list, err := os.ReadDir(closed); len(list) != 1 || err != nil {
+					t.Errorf("root's directory has %v, %v", list, err)
+				}
+			})
+		}
+	}
+	if uid, gid, groups := idsNow(t); uid != 0 || gid != 0 {
+		t.Errorf("a thread stayed the user's: %d, %d, %v", uid, gid, groups)
+	}
+}
+
+func replaceBy(path, text string) error {
+	f, err := CreateNew(path + ".new")
+	if err != nil {
+		return err
+	}
+	return Replace(f, path, []byte(text))
+}
+
+// idsNow returns the numbers that a new file gets.
+func idsNow(t *testing.T) (uid, gid uint32, mode fs.FileMode) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sys := st.Sys().(*syscall.Stat_t)
+	return sys.Uid, sys.Gid, st.Mode()
+}
+
+// TestUsersFilesStayTheUsers: what root's process makes in a user's directory is the
+// user's, under the name that was given; a directory above that is closed to the user
+// keeps root out of nothing.
+func TestUsersFilesStayTheUsers(t *testing.T) {
+	dir, _ := usersDir(t)
+	deep, path := filepath.Join(dir, "a", "b"), filepath.Join(dir, "a", "b", "file")
+	if err := MkdirAll(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	belongsTo(t, deep, someUser)
+	if _, err := Open(path); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("a missing file: %v", err)
+	}
+	if err := Rename(path, path+".to"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path+".to") || strings.Contains(err.Error(), "/proc") {
+		t.Errorf("a missing file: %v", err)
+	}
+	if err := replaceBy(path, "text"); err != nil {
+		t.Fatal(err)
+	}
+	belongsTo(t, path, someUser)
+	if text, err := ReadFile(path); string(text) != "text" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	f, err := Open(path)
+	if err != nil || f.Name() != path {
+		t.Errorf("%v, %v", f.Name(), err)
+	}
+	f.Close()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := ReadFile(link); err == nil { // through root's closed directory the user does not get
+		t.Errorf("a link through another's directory leads to %q", text)
+	}
+	if err := errors.Join(os.Remove(link), os.Symlink("a/b/file", link)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := ReadFile(link); string(text) != "text" || err != nil {
+		t.Errorf("the user's own link leads to %q, %v", text, err)
+	}
+	if unlock, err := LockDir(deep); err != nil {
+		t.Error(err)
+	} else {
+		unlock()
+	}
+	if list, err := ReadDir(deep); len(list) != 1 || err != nil {
+		t.Errorf("%v, %v", list, err)
+	}
+	if !Writable(deep) {
+		t.Error("not writable")
+	}
+}
+
+// TestSwappedWhileUsed: whoever swaps a directory for a link as fast as possible wins
+// nothing.
+func TestSwappedWhileUsed(t *testing.T) {
+	dir, secret := usersDir(t)
+	sub, aside := filepath.Join(dir, "sub"), filepath.Join(dir, "aside")
+	target := filepath.Join(filepath.Dir(secret), "closed")
+	err := errors.Join(os.Mkdir(sub, 0o700), os.Chown(sub, someUser, someUser), os.Mkdir(target, 0o700),
+		os.WriteFile(filepath.Join(sub, "x"), []byte("user"), 0o644), os.WriteFile(filepath.Join(target, "x"), []byte("secret"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	swapped := make(chan int)
+	go func() {
+		n := 0
+		defer func() { swapped <- n }()
+		for ; ; n++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			_ = os.Rename(sub, aside)
+			_ = os.Symlink(target, sub)
+			_ = os.Remove(sub)
+			_ = os.Rename(aside, sub)
+		}
+	}()
+	for range 2000 {
+		if text, _ := ReadFile(filepath.Join(sub, "x")); string(text) == "secret" {
+			t.Fatal("root's file was read")
+		}
+		if f, err := OpenFile(filepath.Join(sub, "new"), os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+			f.Close()
+		}
+		_ = Remove(filepath.Join(sub, "x.none"))
+	}
+	close(done)
+	if n := <-swapped; n < 100 {
+		t.Errorf("swapped %d times only", n)
+	}
+	if list, err := os.ReadDir(target); len(list) != 1 || err != nil {
+		t.Errorf("root's directory has %v, %v", list, err)
+	}
+}
+
+// TestWhoseDirectory: the first directory on the way that is not root's decides; links
+// of root's are followed, also out of it.
+func TestWhoseDirectory(t *testing.T) {
+	dir, secret := usersDir(t)
+	top := filepath.Dir(dir)
+	shared, open := filepath.Join(top, "shared"), filepath.Join(top, "open")
+	err := errors.Join(os.Mkdir(shared, 0o777), os.Chmod(shared, 0o777|fs.ModeSticky), os.Mkdir(open, 0o777), os.Chmod(open, 0o777),
+		os.Symlink("user/run", filepath.Join(top, "to")), os.Symlink(secret, filepath.Join(shared, "theirs")),
+		os.Lchown(filepath.Join(shared, "theirs"), someUser, someUser), os.WriteFile(filepath.Join(shared, "roots"), nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]owner{
+		secret:                                 {own: true, path: secret},
+		top + "/none":                          {own: true, path: top + "/none"},
+		dir:                                    {uid: someUser, pin: dir},
+		dir + "/run/x":                         {uid: someUser, pin: dir, path: "run/x"},
+		dir + "/../secret":                     {own: true, path: secret},
+		top + "/to/x":                          {uid: someUser, pin: dir, path: "run/x"},
+		shared + "/theirs":                     {uid: someUser, pin: shared, path: "theirs"},
+		shared + "/roots":                      {own: true, shared: true, path: shared + "/roots"},
+		shared + "/none":                       {own: true, shared: true, path: shared + "/none"},
+		"/proc/self/fd/0":                      {own: true, path: "/proc/self/fd/0"},
+		top + "/" + strings.Repeat("./", 3000): {own: true, path: top},
+	} {
+		if got, err := find(path); err != nil || got != want {
+			t.Errorf("%.100s: %+v, %v; want %+v", path, got, err, want)
+		}
+	}
+	for _, path := range []string{open + "/x", shared + "/none/x"} {
+		if got, err := find(path); err == nil {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+	if _, err := ReadFile(shared + "/theirs"); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("a link in a shared directory: %v", err)
+	}
+	if err := os.Link(secret, shared+"/linked"); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := OpenFile(shared+"/linked", os.O_WRONLY|os.O_TRUNC, 0); err == nil {
+		f.Close()
+		t.Error("root's file was opened by another name")
+	}
+	if text, _ := os.ReadFile(secret); string(text) != "secret" {
+		t.Errorf("root's file has %q", text)
+	}
+}
+
+// TestActFor: what a user's configuration names is opened with the user's rights,
+// wherever it is.
+func TestActFor(t *testing.T) {
+	dir, secret := usersDir(t)
+	defer actsFor.Store(0)
+	if err := errors.Join(ActFor(filepath.Dir(dir)), ActFor(filepath.Join(dir, "none"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(secret); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("root's file: %v", err)
+	}
+	if err := replaceBy(filepath.Join(filepath.Dir(dir), "new"), ""); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("root's directory: %v", err)
+	}
+	if err := replaceBy(filepath.Join(dir, "new"), ""); err != nil {
+		t.Error(err)
+	}
+	other := filepath.Join(filepath.Dir(dir), "other")
+	if err := errors.Join(os.Mkdir(other, 0o755), os.Chown(other, someUser+1, 0), os.WriteFile(other+"/x", nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(other + "/x"); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("another user's file in a directory that is closed to this one: %v", err)
+	}
+	if err := ActFor(other); err == nil {
+		t.Error("one process acts for two users")
+	}
+}

@@ -1,0 +1,229 @@
+package userfile
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// actsFor is the user with whose rights this process uses all files, 0 for none.
+var actsFor atomic.Int64
+
+// ActFor has root's process use all files with the rights of the user to whom path
+// belongs, if that is not root: what is written there, a configuration, names other
+// files.
+func ActFor(path string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	o, err := walk(path)
+	if err == nil && o.own { // in a directory of root's
+		var st fs.FileInfo
+		if st, err = os.Stat(o.path); err == nil {
+			o.uid = ownerOf(st)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) { // and only root could make it
+		return nil
+	}
+	if err != nil || o.uid == 0 {
+		return err
+	}
+	if !actsFor.CompareAndSwap(0, int64(o.uid)) && actsFor.Load() != int64(o.uid) {
+		return fmt.Errorf("%s belongs to the user %d, and other files of this process to the user %d", path, o.uid, actsFor.Load())
+	}
+	return nil
+}
+
+// find returns with whose rights path is used, and where it is.
+func find(path string) (owner, error) {
+	if os.Geteuid() != 0 {
+		return owner{own: true, path: path}, nil
+	}
+	o, err := walk(path)
+	uid := int(actsFor.Load())
+	switch {
+	case uid == 0:
+		return o, err
+	case err == nil && !o.own && o.uid == uid:
+		return o, nil
+	}
+	return owner{uid: uid, path: path}, nil // what is wrong there the kernel says
+}
+
+// do calls f, with those rights, with a path that leads to o's.
+func (o owner) do(f func(path string) error) error {
+	if o.own {
+		return f(o.path)
+	}
+	r, err := rightsOf(o.uid)
+	if err != nil {
+		return err
+	}
+	path, pinned := o.path, ""
+	if o.pin != "" {
+		fd, err := o.open()
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		pinned = "/proc/self/fd/" + strconv.Itoa(fd)
+		path = pinned + "/" + cmp.Or(o.path, ".")
+	}
+	result := make(chan error, 1)
+	go func() { result <- r.run(func() error { return f(path) }) }()
+	return rename(<-result, pinned, o.pin)
+}
+
+// open opens the directory that decided. Root's process gets there even if the user
+// cannot: systemd keeps its services' directories in one that is closed to them.
+func (o owner) open() (fd int, err error) {
+	fd, err = unix.Open(o.pin, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: o.pin, Err: err}
+	}
+	return fd, nil
+}
+
+// rename has errors show the name that the caller knows.
+func rename(err error, pinned, dir string) error {
+	if err == nil || pinned == "" {
+		return err
+	}
+	change := func(path *string) {
+		if rest, ok := strings.CutPrefix(*path, pinned); ok {
+			*path = filepath.Join(dir, rest)
+		}
+	}
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		change(&e.Path)
+	}
+	if e := (*os.LinkError)(nil); errors.As(err, &e) {
+		change(&e.Old)
+		change(&e.New)
+	}
+	return err
+}
+
+// rights are those of a user.
+type rights struct {
+	uid, gid int
+	groups   []int
+}
+
+var known struct {
+	sync.Mutex
+	rights map[int]rights
+}
+
+// nobody is the group of who has none.
+const nobody = 65534
+
+// rightsOf returns what the system's list of users says. Of one who is not in it
+// nothing is known: the group of that number is theirs by custom, and no other.
+func rightsOf(uid int) (rights, error) {
+	known.Lock()
+	defer known.Unlock()
+	if r, ok := known.rights[uid]; ok {
+		return r, nil
+	}
+	r := rights{uid: uid, gid: uid}
+	if uid > 1<<31-1 {
+		r.gid = nobody
+	}
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err == nil {
+		if r.gid, err = strconv.Atoi(u.Gid); err != nil {
+			return r, err
+		}
+		list, _ := u.GroupIds() // without these less is allowed
+		for _, g := range list {
+			if n, err := strconv.Atoi(g); err == nil {
+				r.groups = append(r.groups, n)
+			}
+		}
+	}
+	if known.rights == nil {
+		known.rights = map[int]rights{}
+	}
+	known.rights[uid] = r
+	return r, nil
+}
+
+// run calls f with these rights, on a thread that has them while f runs. A thread that
+// cannot be given its own back ends with the goroutine, which is this call's alone.
+func (r rights) run(f func() error) error {
+	runtime.LockOSThread()
+	groups, err := unix.Getgroups()
+	if err != nil {
+		return err
+	}
+	root := rights{os.Geteuid(), os.Getegid(), groups}
+	if err := r.take(); err != nil {
+		_ = root.take()
+		return fmt.Errorf("root's process cannot take the rights of the user %d, to whom the directory belongs: %w: run mpbond as that user, or with the capabilities SETUID and SETGID", r.uid, err)
+	}
+	err = f()
+	if root.take() == nil {
+		runtime.UnlockOSThread()
+	}
+	return err
+}
+
+// take gives this thread the rights for files: the kernel takes root's capabilities for
+// files from it with the number of the user, and gives them back with root's.
+func (r rights) take() error {
+	if err := unix.Setgroups(r.groups); err != nil { // of this thread: package syscall's is of all
+		return err
+	}
+	_ = unix.Setfsgid(r.gid) // these calls have no errors: see what has become of it
+	_ = unix.Setfsuid(r.uid)
+	gid, _ := unix.SetfsgidRetGid(-1)
+	uid, _ := unix.SetfsuidRetUid(-1)
+	if uid != r.uid || gid != r.gid {
+		return unix.EPERM
+	}
+	return nil
+}
+
+// openNamed opens the file at path; name is what it is called.
+func openNamed(path, name string, flag int, mode fs.FileMode) (*os.File, error) {
+	for {
+		fd, err := unix.Open(path, flag|unix.O_CLOEXEC|unix.O_LARGEFILE, uint32(mode.Perm()))
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), name), nil
+		case !errors.Is(err, unix.EINTR):
+			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+	}
+}
+
+// unmapped reports whether a user is none of this process's user namespace: root of a
+// namespace cannot act for them, nor they in it. The kernel shows them as nobody.
+var unmapped = sync.OnceValue(func() bool {
+	f, err := os.Open("/proc/self/uid_map")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var in, out, n int64
+		if _, err := fmt.Sscan(lines.Text(), &in, &out, &n); err == nil && in <= nobody && nobody < in+n {
+			return false
+		}
+	}
+	return true
+})

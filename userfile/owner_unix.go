@@ -1,0 +1,110 @@
+//go:build unix
+
+package userfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// errDeep is the error of links that lead to links, as the kernel's ELOOP.
+var errDeep = errors.New("too many symbolic links")
+
+const maxLinks = 40 // as Linux
+
+// walk finds whose directory decides on path, as a path without links as far as it is
+// root's. Each step looks only into directories that nobody but root can change, or
+// where everybody may add files but change only their own.
+func walk(path string) (o owner, err error) {
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return o, err
+	}
+	o = owner{own: true, path: filepath.Clean(path)}
+	at, todo := "/", split(full)
+	for follow := 0; len(todo) > 0; {
+		if at == "/proc" {
+			return o, nil // its links have no text; only root's way leads here
+		}
+		if todo[0] == ".." {
+			at, todo = filepath.Dir(at), todo[1:]
+			continue
+		}
+		dir, err := os.Lstat(at)
+		if err != nil {
+			return o, err
+		}
+		shared := dir.Mode().Perm()&0o002 != 0
+		if shared && dir.Mode()&fs.ModeSticky == 0 {
+			return o, &fs.PathError{Op: "use", Path: at, Err: errOpen}
+		}
+		next := filepath.Join(at, todo[0])
+		st, err := os.Lstat(next)
+		if errors.Is(err, fs.ErrNotExist) && len(todo) == 1 {
+			return owner{own: true, shared: shared, path: next}, nil
+		}
+		if err != nil {
+			return o, err
+		}
+		uid := ownerOf(st)
+		switch {
+		case st.IsDir():
+			if uid != 0 {
+				return owner{uid: uid, pin: next, path: filepath.Join(todo[1:]...)}, nil
+			}
+			at, todo = next, todo[1:]
+		case shared && uid != 0:
+			return owner{uid: uid, pin: at, path: filepath.Join(todo...)}, nil
+		case st.Mode()&fs.ModeSymlink != 0:
+			if follow++; follow > maxLinks {
+				return o, &fs.PathError{Op: "open", Path: path, Err: errDeep}
+			}
+			to, err := os.Readlink(next)
+			if err != nil {
+				return o, err
+			}
+			if filepath.IsAbs(to) {
+				at = "/"
+			}
+			todo = append(split(to), todo[1:]...)
+		default:
+			return owner{own: true, shared: shared, path: filepath.Join(append([]string{at}, todo...)...)}, nil
+		}
+	}
+	return o, nil
+}
+
+// errOpen is why a directory is not used in which anybody can replace root's files.
+var errOpen = errors.New("everybody can change what is in this directory: run `chmod o-w` or `chmod +t` on it, or use another one")
+
+// split lists the names of a path, without those that stay where they are.
+func split(path string) (names []string) {
+	for name := range strings.SplitSeq(path, "/") {
+		if name != "" && name != "." {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// ownerOf returns the user to whom a file belongs; who is over this process's root, in
+// a user namespace, counts as root.
+func ownerOf(st fs.FileInfo) int {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || sys.Uid == 65534 && unmapped() {
+		return 0
+	}
+	return int(sys.Uid)
+}
+
+// links returns how many names a file has.
+func links(st fs.FileInfo) int {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return int(sys.Nlink)
+	}
+	return 1
+}
