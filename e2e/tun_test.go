@@ -369,6 +369,12 @@ func TestTUN(t *testing.T) {
 	t.Run("restored", restored)
 
 	p = n.startTUN()
+	var cut []*transfer // which only wait for bytes, so that nothing but a new start can tell them
+	for _, at := range []string{n.web4, "[" + n.web6 + "]"} {
+		x := n.begin(1000, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", fmt.Sprintf("http://%s/%d", at, 100*mb))
+		<-x.begun
+		cut = append(cut, x)
+	}
 	p.End(syscall.SIGKILL)
 	t.Run("after SIGKILL the network works without", func(t *testing.T) {
 		got, err := n.Run("primary", "curl", "-sSf", "--max-time", "60", fmt.Sprintf("http://%s/%d", n.web4, size))
@@ -379,7 +385,21 @@ func TestTUN(t *testing.T) {
 	if n.routing() == before {
 		t.Error("SIGKILL leaves nothing to repair: this test tests nothing")
 	}
+	for _, x := range cut {
+		select {
+		case <-x.done:
+			t.Errorf("before the second start: %v %s", x.err, &x.errs)
+		default:
+		}
+	}
 	p = n.startTUN()
+	for _, x := range cut {
+		began := time.Now()
+		if <-x.done; !strings.HasPrefix(x.errs.String(), "curl: (56)") {
+			t.Errorf("%v: %v %s", x.cmd.Args, x.err, &x.errs)
+		}
+		t.Logf("it saw the error %v after the second start", time.Since(began).Round(time.Millisecond))
+	}
 	t.Run("after a second start", func(t *testing.T) {
 		if got, _ := rig.Sum(strings.NewReader(curl(t, size, fmt.Sprintf("http://%s/%d", n.web4, size)))); got != want {
 			t.Errorf("%s, want %s", got, want)

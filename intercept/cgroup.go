@@ -6,8 +6,10 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,17 +63,9 @@ func newCgroup(label string) (*cgroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
+	mnt, err := mountCgroups()
 	if err != nil {
-		return nil, fmt.Errorf("opening the cgroup file system: %w", err)
-	}
-	defer unix.Close(root)
-	if err := unix.FsconfigCreate(root); err != nil {
-		return nil, fmt.Errorf("opening the cgroup file system: %w", err)
-	}
-	mnt, err := unix.Fsmount(root, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("mounting the cgroup file system: %w", err)
+		return nil, err
 	}
 	defer unix.Close(mnt)
 	up, err := openDir(mnt, path.Join(".", own))
@@ -82,7 +76,7 @@ func newCgroup(label string) (*cgroup, error) {
 	if label != "" {
 		g.name += "-" + label
 	}
-	removeStaleCgroups(up)
+	_, _ = removeStaleCgroups(mnt) // they do no harm but to be seen
 	if err := unix.Mkdirat(int(up.Fd()), g.name, 0o755); err != nil && err != unix.EEXIST {
 		up.Close()
 		return nil, fmt.Errorf("making cgroup %s: %w", path.Join(own, g.name), err)
@@ -99,6 +93,24 @@ func newCgroup(label string) (*cgroup, error) {
 	g.id = st.Ino
 	g.level = len(strings.FieldsFunc(own, func(r rune) bool { return r == '/' })) + 1
 	return g, nil
+}
+
+// mountCgroups returns a descriptor of the hierarchy's root, mounted for this process
+// alone.
+func mountCgroups() (int, error) {
+	root, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("opening the cgroup file system: %w", err)
+	}
+	defer unix.Close(root)
+	if err := unix.FsconfigCreate(root); err != nil {
+		return -1, fmt.Errorf("opening the cgroup file system: %w", err)
+	}
+	mnt, err := unix.Fsmount(root, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("mounting the cgroup file system: %w", err)
+	}
+	return mnt, nil
 }
 
 // ownCgroup is the path of this process in the version 2 hierarchy, from the
@@ -127,23 +139,32 @@ func openDir(at int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// removeStaleCgroups removes cgroups whose owner died before it could. One
-// that still holds processes stays: the kernel refuses.
-func removeStaleCgroups(up *os.File) {
-	names, err := up.Readdirnames(-1)
-	if err != nil {
-		return // they do no harm but to be seen
-	}
-	for _, name := range names {
-		number, _, _ := strings.Cut(strings.TrimPrefix(name, cgroupPrefix), "-")
+// removeStaleCgroups removes cgroups, wherever in the hierarchy, whose owner died
+// before it could, and returns their paths. One that still holds processes stays: the
+// kernel refuses.
+func removeStaleCgroups(mnt int) (removed []string, err error) {
+	root := fmt.Sprintf("/proc/self/fd/%d/", mnt)
+	return removed, filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // it has gone meanwhile
+		}
+		rest, ours := strings.CutPrefix(d.Name(), cgroupPrefix)
+		if !d.IsDir() || !ours {
+			return nil
+		}
+		number, _, _ := strings.Cut(rest, "-")
 		pid, err := strconv.Atoi(number)
-		if err != nil || !strings.HasPrefix(name, cgroupPrefix) || pid <= 0 {
-			continue
+		if err != nil || pid <= 0 || unix.Kill(pid, 0) != unix.ESRCH {
+			return nil
 		}
-		if unix.Kill(pid, 0) == unix.ESRCH {
-			unix.Unlinkat(int(up.Fd()), name, unix.AT_REMOVEDIR) //nolint:errcheck // as above
+		switch err := unix.Rmdir(at); err {
+		case nil:
+			removed = append(removed, "/"+strings.TrimPrefix(at, root))
+		case unix.EPERM, unix.EACCES:
+			return fmt.Errorf("removing cgroup %s: %w", d.Name(), err)
 		}
-	}
+		return fs.SkipDir
+	})
 }
 
 // close moves processes that outlived the app to the parent, whose network

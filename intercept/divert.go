@@ -35,7 +35,7 @@ const (
 )
 
 func newDivert() (d *divert, err error) {
-	removeStaleDiversions()
+	_, _ = removeStaleDiversions() // they are of no use to anybody
 	d = &divert{diversion | uint32(os.Getpid())}
 	defer func() {
 		if err != nil {
@@ -90,20 +90,26 @@ func (d *divert) Close() error {
 	return errors.Join(errs...)
 }
 
-// removeStaleDiversions removes what killed processes have left.
-func removeStaleDiversions() {
+// removeStaleDiversions removes what killed processes have left, and returns their
+// numbers.
+func removeStaleDiversions() (removed []uint32, err error) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		rules, err := netlink.RuleList(family)
 		if err != nil {
-			continue
+			continue // without this family
 		}
 		for _, r := range rules {
 			n := uint32(r.Table)
-			if r.Priority == diversionPriority && r.Mark == n && n&0xff000000 == diversion && !alive(int(n&0xffffff)) {
-				_ = (&divert{n}).Close() // it was of no use to anybody
+			if r.Priority != diversionPriority || r.Mark != n || n&0xff000000 != diversion || alive(int(n&0xffffff)) {
+				continue
 			}
+			if err := (&divert{n}).Close(); err != nil {
+				return removed, fmt.Errorf("removing the ip rule with fwmark %#x: %w", n, err)
+			}
+			removed = append(removed, n)
 		}
 	}
+	return removed, nil
 }
 
 // takeDatagrams makes the app's datagrams go over the bond, or changes nothing.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,6 +34,7 @@ type doctorOptions struct {
 	only                   []string // lanes
 	config, socket         string
 	asJSON, noRate, costly bool
+	repair                 bool
 }
 
 func doctorCommand() *cobra.Command {
@@ -56,6 +58,10 @@ far as a running primary knows, a backup, or an own link that has a cap is left 
 without --metered. What is sent mpbond usage counts, but for what the doctor's own
 connections carry beside a running primary.
 
+--repair first removes what killed processes of mpbond run and of --tun have left in
+the kernel: ip rules, routes, control groups, connections that nobody answers. Every
+start of a role with the rights to do so does that too.
+
 Nobody but this device's own resolver and its server is asked anything. The exit
 code is 0 if all works, be it slowly; 3 if something cannot be reached; else as
 for other commands.`,
@@ -71,12 +77,25 @@ for other commands.`,
 	cmd.Flags().StringVar(&o.socket, "socket", "", "ask the primary at this `PATH`")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, on one line")
 	cmd.Flags().BoolVar(&o.noRate, "no-rate", false, "measure no rates, which costs data")
+	cmd.Flags().BoolVar(&o.repair, "repair", false, "remove what killed processes have left in the kernel (as root)")
 	cmd.Flags().BoolVar(&o.costly, "metered", false, "measure rates of what is metered, a backup or capped, too")
 	return cmd
 }
 
 // examine measures, judges and shows.
 func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) error {
+	if o.repair {
+		removed, err := removeLeftovers()
+		for _, what := range removed {
+			fmt.Fprintf(stderr, "removed: %s\n", oneLine(what))
+		}
+		if err != nil {
+			return fault.New(ifElse(errors.Is(err, os.ErrPermission), fault.Permission, fault.Other), fmt.Errorf("repair: %w", err), "run `sudo mpbond doctor --repair`")
+		}
+		if len(removed) == 0 {
+			fmt.Fprintln(stderr, "nothing is left of killed processes")
+		}
+	}
 	p, close, err := o.patient(ctx)
 	var r doctor.Report
 	if err != nil {

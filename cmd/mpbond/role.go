@@ -3,11 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
 	"os/signal"
 	"runtime/metrics"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,6 +22,8 @@ import (
 	"mpbond/device/facts"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/intercept"
+	"mpbond/intercept/tun"
 	"mpbond/policy"
 	"mpbond/primary"
 	"mpbond/trace"
@@ -80,6 +84,14 @@ func (r *role) recorder(name string) (*trace.Recorder, error) {
 	return r.rec, fault.New(fault.Config, err, "choose another file with --trace")
 }
 
+// removeLeftovers removes what killed processes have left in the kernel: of `mpbond run`
+// and of --tun. It returns what it removed, for people.
+func removeLeftovers() (removed []string, err error) {
+	of, err := intercept.RemoveLeftovers()
+	more, terr := tun.RemoveLeftovers()
+	return append(of, more...), errors.Join(err, terr)
+}
+
 // device is a role at work.
 type device interface {
 	Run(context.Context) error
@@ -90,6 +102,11 @@ type device interface {
 // serve runs a role and its status socket until ctx ends or one of them fails.
 func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 	defer r.usage.Close()
+	if removed, err := removeLeftovers(); len(removed) > 0 {
+		slog.Info("removed what a killed mpbond has left", "what", strings.Join(removed, "; "))
+	} else if err != nil && !errors.Is(err, os.ErrPermission) {
+		slog.Debug("what a killed mpbond may have left is not removed", "err", err)
+	}
 	describe := what.Describe
 	what.Describe = func(why bool) api.Status {
 		st := describe(why)

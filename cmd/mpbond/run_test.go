@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -543,4 +544,57 @@ func readPID(t *testing.T, r io.Reader) int {
 		t.Fatalf("pid %d, %v", pid, err)
 	}
 	return pid
+}
+
+// TestLeftoversAreRemoved: what a killed `mpbond run` has left, an ip rule and a cgroup,
+// goes with `mpbond doctor --repair` and with the next start of any role.
+func TestLeftoversAreRemoved(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	t.Setenv("MPBOND_HOME", t.TempDir())
+	_, port := startEdge(t)
+	leave := func() {
+		t.Helper()
+		cmd, out := app(t, port, "echo ready; echo $$; exec sleep 60")
+		pid := readPID(t, out)
+		_ = cmd.Process.Kill()
+		_, _ = cmd.Process.Wait()
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		_, _ = io.ReadAll(out) // ends with the app
+		if l := leftovers(t); !strings.Contains(l, "mpbond-run-") || !strings.Contains(l, "fwmark") {
+			t.Fatalf("%q is left: this test tests nothing", l)
+		}
+	}
+	leave()
+	out, _ := program("doctor", "--repair", "--no-rate").CombinedOutput() // fails: there is no key
+	if s := string(out); !strings.Contains(s, "removed: ip rule with fwmark 0x6d") || !strings.Contains(s, "removed: control group /") {
+		t.Errorf("doctor says %s", s)
+	}
+	if l := leftovers(t); l != "" {
+		t.Errorf("after doctor --repair: %s", l)
+	}
+	if out, _ := program("doctor", "--repair", "--no-rate").CombinedOutput(); !strings.Contains(string(out), "nothing is left of killed processes") {
+		t.Errorf("the second time doctor says %s", out)
+	}
+	leave()
+	server := program("server", "--listen", "127.0.0.1:0")
+	log, err := server.StderrPipe()
+	if err == nil {
+		err = server.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(log)
+	for lines.Scan() && !strings.Contains(lines.Text(), "removed what a killed mpbond has left") {
+	}
+	if l := leftovers(t); l != "" || lines.Err() != nil {
+		t.Errorf("after the start of a server: %q, %v", l, lines.Err())
+	}
+	_ = server.Process.Signal(syscall.SIGTERM)
+	_, _ = io.Copy(io.Discard, log)
+	if err := server.Wait(); err != nil {
+		t.Error(err)
+	}
 }

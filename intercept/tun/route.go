@@ -107,8 +107,12 @@ func newRoutes(device string, mark uint32, log *slog.Logger) (_ *routes, err err
 			err = fault.New(fault.Permission, err, rightsHint)
 		}
 	}()
-	if err := repair(log); err != nil {
+	removed, err := repair()
+	if err != nil {
 		return nil, err
+	}
+	if len(removed) > 0 {
+		log.Info("removed what a killed mpbond has left", "what", strings.Join(removed, "; "))
 	}
 	l, err := netlink.LinkByName(device)
 	if err != nil {
@@ -198,9 +202,18 @@ func (r *routes) close() error {
 	return errors.Join(errs...)
 }
 
-// repair removes rules and routes that a killed process has left. The caller
-// has the device, which no other process can have then.
-func repair(log *slog.Logger) error {
+// RemoveLeftovers removes what a killed process has left, unless another one has the
+// device. It returns what it removed, for people.
+func RemoveLeftovers() ([]string, error) {
+	if Present() {
+		return nil, nil
+	}
+	return repair()
+}
+
+// repair removes rules and routes that a killed process has left, and aborts apps'
+// connections, of which nobody knows any more. No other process may have the device.
+func repair() (removed []string, err error) {
 	left := &routes{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		rules, err := netlink.RuleList(family)
@@ -208,7 +221,7 @@ func repair(log *slog.Logger) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("listing rules: %w", err)
+			return nil, fmt.Errorf("listing rules: %w", err)
 		}
 		for _, rule := range rules {
 			if rule.Protocol == protocol && (rule.Priority == priorityLocal || rule.Priority == priorityAll) {
@@ -218,17 +231,21 @@ func repair(log *slog.Logger) error {
 		}
 		list, err := netlink.RouteListFiltered(family, &netlink.Route{Table: table, Protocol: protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
 		if err != nil {
-			return fmt.Errorf("listing routes: %w", err)
+			return nil, fmt.Errorf("listing routes: %w", err)
 		}
 		for _, route := range list {
 			route.Family = family
 			left.throws = append(left.throws, &route)
 		}
 	}
-	if len(left.rules) > 0 {
-		log.Info("removing the rules that a killed mpbond has left", "rules", len(left.rules))
+	if n := len(left.rules); n > 0 {
+		removed = append(removed, fmt.Sprintf("%d ip rules of a TUN device, and its routes", n))
 	}
-	return left.close()
+	n, err := abortConnections()
+	if n > 0 {
+		removed = append(removed, fmt.Sprintf("%d connections of apps over a TUN device", n))
+	}
+	return removed, errors.Join(err, left.close())
 }
 
 // enableIPv6 tells whether this machine uses IPv6, and has the device use it

@@ -36,3 +36,6 @@ func (*TUN) Close() error { return nil }
 
 // Present is false outside Linux.
 func Present() bool { return false }
+
+// RemoveLeftovers finds none outside Linux.
+func RemoveLeftovers() ([]string, error) { return nil, nil }
