@@ -14,6 +14,7 @@ package identity
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base32"
 	"errors"
@@ -97,6 +98,11 @@ func (k *PublicKey) UnmarshalText(t []byte) (err error) {
 // Two devices never share one by chance, and to find a second key for a given
 // ID takes 2^80 tries; still, only keys are trusted, never IDs.
 type ID [10]byte
+
+// Verify reports whether sig is a signature of b by the key.
+func (k PublicKey) Verify(b []byte, sig [ed25519.SignatureSize]byte) bool {
+	return ed25519.Verify(k[:], b, sig[:])
+}
 
 // ID is the key's short name.
 func (k PublicKey) ID() ID {

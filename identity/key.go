@@ -73,6 +73,13 @@ func (k *Key) Derive(purpose string) ([]byte, error) {
 	return hkdf.Key(sha256.New, k.private.Seed(), nil, purpose, 32)
 }
 
+// Sign returns a signature of b by this key. What is signed begins with a context of its
+// own, so that it is of no use in another place.
+func (k *Key) Sign(b []byte) (sig [ed25519.SignatureSize]byte) {
+	copy(sig[:], ed25519.Sign(k.private, b))
+	return sig
+}
+
 // Format implements fmt.Formatter for every verb, so that no %v or %+v of a
 // struct that holds the key prints the secret.
 func (k *Key) Format(s fmt.State, _ rune) {

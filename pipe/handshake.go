@@ -129,8 +129,9 @@ type Waiting struct {
 	answer chan answer
 	done   chan struct{}
 
-	wmu  sync.Mutex // of who writes while it waits; taken before mu
-	told []string   // the newest SERVERS, nil before the first; guarded by wmu
+	wmu  sync.Mutex   // of who writes while it waits; taken before mu
+	told []string     // the newest SERVERS, nil before the first; guarded by wmu
+	said wire.Trouble // the newest TROUBLE; guarded by wmu
 
 	mu        sync.Mutex // guards below
 	ended     bool       // done is closed
@@ -351,8 +352,30 @@ func (w *Waiting) Tell(list func() []string) {
 		return
 	}
 	w.told = append([]string{}, servers...)
+	w.write(wire.Servers{Addresses: servers})
+}
+
+// SendTrouble reports to the helper what keeps the primary from using it, unless that was
+// the last report over this pipe, or the pipe does not wait any more. It takes up to
+// HandshakeTimeout.
+func (w *Waiting) SendTrouble(f wire.Trouble) {
+	w.wmu.Lock()
+	defer w.wmu.Unlock()
+	w.mu.Lock()
+	ended := w.ended
+	w.mu.Unlock()
+	if ended || f == w.said {
+		return
+	}
+	w.said = f
+	w.write(f)
+}
+
+// write sends a frame while the pipe waits, which wmu guards. A pipe to which nothing can
+// be written is closed.
+func (w *Waiting) write(f wire.Frame) {
 	_ = w.hop.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
-	_, err := w.tls.Write(wire.Append(nil, wire.Servers{Addresses: servers}))
+	_, err := w.tls.Write(wire.Append(nil, f))
 	_ = w.hop.SetWriteDeadline(time.Time{})
 	if err != nil {
 		w.mu.Lock()
@@ -392,141 +415,6 @@ func (w *Waiting) ask(ctx context.Context, limit time.Duration, f wire.Frame, t 
 
 func (w *Waiting) carried() *carried { return &carried{hop: w.hop, rw: w.tls, r: w.r} }
 
-// Offer is the helper's end of a pipe that no subflow uses yet.
-type Offer struct {
-	hop Conn
-	tls *tls.Conn
-	r   *wire.Reader
-
-	// OnServers, set before Wait, is told which servers the primary says are its
-	// own. What it returns ends the pipe.
-	OnServers func([]string) error
-}
-
-// maxServers is how often a primary may name its servers over one pipe.
-const maxServers = 16
-
-// NewOffer makes a pipe of a connection to a primary. Cfg is of
-// identity.Key.Client with wire.PipeALPN, name is for display. It owns conn
-// from now on and fails after HandshakeTimeout; its errors are faults. That the
-// primary refuses this device's key is known only when Wait returns.
-func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Offer, error) {
-	o := &Offer{hop: conn, tls: tls.Client(conn, cfg)}
-	err := within(ctx, HandshakeTimeout, conn, func(ctx context.Context) error {
-		if err := o.tls.HandshakeContext(ctx); err != nil {
-			return err
-		}
-		_, err := o.tls.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: name}))
-		if err == nil {
-			return nil
-		}
-		// The primary may have hung up on our key already: what it said is there
-		// to be read.
-		if _, said := o.tls.Read(make([]byte, 1)); fault.Is(identity.Explain(said), fault.UnknownDevice) {
-			return said
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("pipe to %v: %w", conn.RemoteAddr(), err)
-	}
-	o.r = wire.NewReader(o.tls)
-	return o, nil
-}
-
-// Request is what a primary asks of a pipe that waits: a subflow to Server, or
-// to resume another pipe's.
-type Request struct {
-	Token  wire.Token
-	Server string
-	Window time.Duration // how long the subflow shall outlive a break
-	Resume *wire.Resume  // nil when a new subflow is asked for
-}
-
-// Wait blocks until the primary asks for something. Who waits must then Accept
-// or Refuse, or Link.Continue. When ctx ends, or the pipe breaks, the pipe is
-// closed. Errors are faults where a person can do something.
-func (o *Offer) Wait(ctx context.Context) (q Request, err error) {
-	stop := context.AfterFunc(ctx, func() { o.Close() })
-	t, payload, err := o.next()
-	if !stop() {
-		return q, ctx.Err()
-	}
-	if err == nil && t == wire.TypeResume {
-		f, err := wire.ParseResume(payload)
-		if err != nil {
-			o.Close()
-			return q, notMpbond(err)
-		}
-		return Request{Token: f.Token, Resume: &f}, nil
-	}
-	payload, err = judge(t, payload, err, wire.TypeInitJoin)
-	var f wire.InitJoin
-	if err == nil {
-		f, err = wire.ParseInitJoin(payload)
-	}
-	if err != nil {
-		o.Close()
-		return q, identity.Explain(err)
-	}
-	return Request{Token: f.Token, Server: f.Server, Window: f.Window}, nil
-}
-
-// next reads up to the next frame that asks for something.
-func (o *Offer) next() (wire.Type, []byte, error) {
-	for range maxServers {
-		t, payload, err := o.r.Next()
-		if err != nil || t != wire.TypeServers {
-			return t, payload, err
-		}
-		f, err := wire.ParseServers(payload)
-		if err == nil && o.OnServers != nil {
-			err = o.OnServers(f.Addresses)
-		}
-		if err != nil {
-			return 0, nil, err
-		}
-	}
-	return 0, nil, fmt.Errorf("%w: %v more than %d times", wire.ErrMalformed, wire.TypeServers, maxServers-1)
-}
-
-// Stalled tells the primary that the session of that token needs a pipe. It
-// comes before Wait.
-func (o *Offer) Stalled(t wire.Token) error {
-	_ = o.hop.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
-	_, err := o.tls.Write(wire.Append(nil, wire.Stalled{Token: t}))
-	_ = o.hop.SetWriteDeadline(time.Time{})
-	return err
-}
-
-// SendFacts tells the primary what is known of this device. It may be called by
-// any goroutine while the pipe waits; a call that is late does no harm.
-func (o *Offer) SendFacts(f wire.Facts) error {
-	_, err := o.tls.Write(wire.Append(nil, f))
-	return err
-}
-
-// Accept answers INIT_MP_OK to q: the HS-path is connected, over a link of that
-// radio. The Link is a session that waits for window, if a pipe of it breaks,
-// for another one.
-func (o *Offer) Accept(q Request, window time.Duration, radio wire.Radio) (*Link, error) {
-	if _, err := o.tls.Write(wire.Append(nil, wire.InitOK{Radio: radio})); err != nil {
-		o.Close()
-		return nil, err
-	}
-	return newLink(o.carried()).start(q.Token, window), nil
-}
-
-func (o *Offer) carried() *carried { return &carried{hop: o.hop, rw: o.tls, r: o.r} }
-
-// Refuse answers REFUSE and closes.
-func (o *Offer) Refuse(code wire.Code, text string) error {
-	return newLink(o.carried()).Refuse(code, text)
-}
-
-// Close hangs up.
-func (o *Offer) Close() error { return o.tls.Close() }
-
 // DialHS makes an HS-path of a connection to a server, at the helper. It owns
 // conn from now on. The server does not answer: a refusal is what the Link's
 // first Read returns.
@@ -539,6 +427,19 @@ func DialHS(ctx context.Context, conn Conn, name string) (*Link, error) {
 		return nil, fmt.Errorf("HS-path to %v: %w", conn.RemoteAddr(), err)
 	}
 	return newLink(&carried{hop: conn, rw: conn, r: wire.NewReader(conn)}), nil
+}
+
+// LeaveReport leaves a report at a server, over a connection of its own, which it owns.
+func LeaveReport(ctx context.Context, conn Conn, name string, f wire.Report) error {
+	err := within(ctx, HandshakeTimeout, conn, func(context.Context) error {
+		_, err := conn.Write(wire.Append(wire.Append(nil, wire.Hello{Version: wire.Version, Name: name}), f))
+		return err
+	})
+	conn.Close()
+	if err != nil {
+		return fmt.Errorf("report to %v: %w", conn.RemoteAddr(), err)
+	}
+	return nil
 }
 
 // AcceptHS makes an HS-path of a connection whose first byte was peeked as

@@ -36,12 +36,13 @@ type Link struct {
 	onState atomic.Pointer[func(wire.HopState)]
 	// The newest reports that have not left: about the hop beyond, and about the
 	// pipe itself.
-	reports [2]atomic.Pointer[wire.HopState]
-	onFacts atomic.Pointer[func(wire.Facts)]
-	facts   atomic.Pointer[wire.Facts] // the newest that have not left
-	limit   atomic.Int64               // the pace that the far end shall keep to, bit/s
-	obeys   bool                       // the far end may limit our pace
-	radio   wire.Radio                 // of the helper's link to the server, at the primary
+	reports  [2]atomic.Pointer[wire.HopState]
+	onFacts  atomic.Pointer[func(wire.Facts)]
+	onReport func(wire.Report)          // or nil
+	facts    atomic.Pointer[wire.Facts] // the newest that have not left
+	limit    atomic.Int64               // the pace that the far end shall keep to, bit/s
+	obeys    bool                       // the far end may limit our pace
+	radio    wire.Radio                 // of the helper's link to the server, at the primary
 
 	received, sent atomic.Uint64
 
@@ -108,6 +109,10 @@ func (l *Link) Radio() wire.Radio { return l.radio }
 // reads, which f must not hold up. Reports that came before are lost.
 func (l *Link) OnState(f func(wire.HopState)) { l.onState.Store(&f) }
 
+// OnReport has f called with reports that a helper leaves on an HS-path. It is set before
+// the first Read.
+func (l *Link) OnReport(f func(wire.Report)) { l.onReport = f }
+
 // OnFacts has f called with what the helper tells of itself, as OnState does.
 func (l *Link) OnFacts(f func(wire.Facts)) { l.onFacts.Store(&f) }
 
@@ -155,6 +160,15 @@ func (l *Link) take(t wire.Type, payload []byte) ([]byte, error) {
 		s, err := wire.ParseFacts(payload)
 		if f := l.onFacts.Load(); err == nil && f != nil {
 			(*f)(s)
+		}
+		return nil, err
+	case t == wire.TypeReport && l.onReport != nil:
+		if len(payload) > wire.MaxReport {
+			return nil, wire.ErrTooLarge
+		}
+		s, err := wire.ParseReport(payload)
+		if err == nil {
+			l.onReport(s)
 		}
 		return nil, err
 	case t == wire.TypeRefuse:

@@ -104,6 +104,8 @@ const (
 	TypeHopLimit Type = 0x4a
 	TypeServers  Type = 0x4b
 	TypeFacts    Type = 0x82 // skipped where it is not known
+	TypeTrouble  Type = 0x83 // the same
+	TypeReport   Type = 0x84 // the same
 )
 
 // Pairing frames. TypeRefuse is used here too.
@@ -121,7 +123,7 @@ var typeNames = map[Type]string{
 	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 	TypeHopEnd: "HOP_END", TypeResume: "RESUME", TypeResumed: "RESUMED", TypeReceived: "RECEIVED", TypeStalled: "STALLED",
-	TypeHopLimit: "HOP_LIMIT", TypeServers: "SERVERS", TypeFacts: "FACTS",
+	TypeHopLimit: "HOP_LIMIT", TypeServers: "SERVERS", TypeFacts: "FACTS", TypeTrouble: "TROUBLE", TypeReport: "REPORT",
 	TypePair: "PAIR", TypePairStep: "PAIR_STEP", TypePairAbout: "PAIR_ABOUT", TypePairDone: "PAIR_DONE",
 }
 

@@ -55,6 +55,9 @@ var frames = []struct {
 	{Facts{Battery: unit.Percent(80), Power: PowerBattery, Temperature: unit.Celsius(31.5), Link: "wwan0", Radio: RadioCellular, Metered: MeteredYes,
 		Signal: unit.Percent(0), Refuses: "its battery is low"}, wrap(ParseFacts)},
 	{Facts{}, wrap(ParseFacts)},
+	{Trouble{Code: CodeConnRefused, At: "vps.example.org:7600", Text: "connection refused"}, wrap(ParseTrouble)},
+	{Trouble{}, wrap(ParseTrouble)},
+	{Report{To: [32]byte{1, 31: 2}, From: [32]byte{3}, Unix: 1 << 31, Code: CodeTimeout, At: "192.168.1.5:7602", Sig: [64]byte{9, 63: 8}}, wrap(ParseReport)},
 	{Pair{Version: Version}, wrap(ParsePair)},
 	{PairStep{Number: 3, Bytes: []byte("mac")}, wrap(ParsePairStep)},
 	{PairAbout{Roles: PairHelper, Name: "phone"}, wrap(ParsePairAbout)},
@@ -92,7 +95,7 @@ func TestRoundTrip(t *testing.T) {
 // openEnded are frames whose last field runs to the end of the payload, so
 // that a cut may be a valid shorter frame.
 var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 4, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 18,
-	TypeDatagram: 15, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6, TypePlan: 2, TypePairStep: 1, TypeFacts: 13}
+	TypeDatagram: 15, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6, TypePlan: 2, TypePairStep: 1, TypeFacts: 13, TypeTrouble: 22}
 
 func TestTruncation(t *testing.T) {
 	for _, c := range frames {
