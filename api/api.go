@@ -5,6 +5,7 @@
 //
 //	api.go     one mpbond at one moment: types, names and units of the JSON
 //	lists.go   devices, pipes, subflows and streams one by one, and events
+//	trouble.go why something does not work
 //	facts.go   battery, heat and link of a device
 //	pairing.go codes by which devices are paired
 //	plots.go   values over time, for pictures
@@ -42,6 +43,9 @@ type Status struct {
 	HTTP        string `json:"http,omitempty"`        // HTTP proxy
 	Transparent string `json:"transparent,omitempty"` // for `mpbond run`
 	API         string `json:"api,omitempty"`         // for this API over TCP
+
+	// Calls reached Listen: at a primary of helpers, at a server of devices.
+	Calls *Calls `json:"calls,omitempty"`
 
 	Devices []Device `json:"devices"` // this one first, then those that are trusted; never null
 	Pipes   []Pipe   `json:"pipes"`   // primary, helper and dual; never null
@@ -187,7 +191,8 @@ type Path struct {
 	// LastData is when the last stream byte came that had not come before.
 	LastData  time.Time `json:"last_data,omitzero"`
 	LastError string    `json:"last_error,omitempty"`
-	Hop       *Hop      `json:"hop,omitempty"` // while there is a connection
+	Trouble   *Trouble  `json:"trouble,omitempty"` // LastError in parts
+	Hop       *Hop      `json:"hop,omitempty"`     // while there is a connection
 }
 
 // Hop is the hop of a subflow that begins at this end, as its TCP sees it: the
@@ -253,6 +258,8 @@ type HelperStatus struct {
 	RelayedBytes unit.Bytes `json:"relayed_bytes"` // both directions
 	PipeRateBps  unit.Rate  `json:"pipe_rate_bps"` // estimate
 	PathRateBps  unit.Rate  `json:"path_rate_bps"` // estimate, of the HS-path
+	DownRateBps  unit.Rate  `json:"down_rate_bps"` // relayed to the primary over the last second
+	UpRateBps    unit.Rate  `json:"up_rate_bps"`   // relayed to the server over the last second
 	LastError    string     `json:"last_error,omitempty"`
 	// Lent are the interfaces that are lent now, each direction by itself.
 	Lent []Lent `json:"lent,omitempty"`

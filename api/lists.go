@@ -10,7 +10,7 @@ import (
 // Source is the source of this package: the descriptions in the OpenAPI document
 // are its comments.
 //
-//go:embed api.go lists.go facts.go pairing.go plots.go policy.go usage.go
+//go:embed api.go lists.go facts.go pairing.go plots.go trouble.go policy.go usage.go
 var Source embed.FS
 
 // Device is this device, or one that it trusts.
@@ -36,6 +36,10 @@ type Device struct {
 	// all whose kind is known; of a helper, at its primary, that of its link to the
 	// Internet, for what it carried for this primary.
 	Radios []Radio `json:"radios,omitempty"`
+	// LastPipe is when a pipe of a helper last came, at its primary.
+	LastPipe time.Time `json:"last_pipe,omitzero"`
+	// Copied: two mpbond at once use the key of this device, at a server.
+	Copied bool `json:"copied,omitempty"`
 	// Tier of a helper, at its primary: primary, secondary or backup.
 	Tier string `json:"tier,omitempty"`
 	// Rests says why policy lets a helper carry nothing.
@@ -71,6 +75,9 @@ type Pipe struct {
 	RTTms   float64 `json:"rtt_ms,omitempty"` // of its handshake
 	Error   string  `json:"error,omitempty"`  // why there is none
 	Hint    string  `json:"hint,omitempty"`   // what may help
+	// Trouble is Error in parts; of a pipe that is there, at a helper, what keeps the
+	// primary from using it.
+	Trouble *Trouble `json:"trouble,omitempty"`
 }
 
 // Subflow is one subflow with the bond that it belongs to. At a helper it is one

@@ -74,7 +74,8 @@ type Ask struct {
 	Direction string     `json:"direction,omitempty"`
 	Bytes     unit.Bytes `json:"bytes,omitempty"` // at most
 	Ms        int64      `json:"ms,omitempty"`    // at most
-	// Resolve asks whether names resolve at the server, which may take time.
+	// Resolve asks for what the server knows besides: whether names resolve there, which
+	// may take time, and what was left for the asker.
 	Resolve bool `json:"resolve,omitempty"`
 }
 
@@ -95,7 +96,20 @@ type About struct {
 	// Names tells, if it was asked, whether the server's resolver answers: "" if
 	// so.
 	Names string `json:"names,omitempty"`
+	// Copied tells that two mpbond at once use the asker's key. Reports are those that
+	// were left for the asker; the server does not vouch for them.
+	Copied  bool     `json:"copied,omitempty"`
+	Reports []Report `json:"reports,omitempty"`
 }
+
+// Report is what somebody has left at the server for the asker.
+type Report struct {
+	Frame []byte  `json:"frame"` // payload of a wire.Report
+	AgeS  float64 `json:"age_s"`
+}
+
+// DoctorName is the device name of subflows of `mpbond doctor` itself.
+const DoctorName = "doctor"
 
 // Result is what the server tells at the end.
 type Result struct {

@@ -17,6 +17,8 @@ import (
 type Far struct {
 	Version string
 	Seen    string // where the subflow comes from
+	Copied  bool   // two mpbond at once use the asker's key
+	Reports []Report
 	// Hop samples the subflow; nil: it has ended.
 	Hop func() *api.Hop
 	// Now is the server's clock; nil: time.Now.
@@ -43,6 +45,9 @@ func Serve(ctx context.Context, c net.Conn, f Far) error {
 		if err := Resolver(ctx); err != nil {
 			about.Names = err.Error()
 		}
+	}
+	if a.Resolve {
+		about.Copied, about.Reports = f.Copied, f.Reports
 	}
 	about.Time = f.Now()
 	if err := writeLine(c, about); err != nil || ctx.Err() != nil {

@@ -38,10 +38,11 @@ func (s *Server) measure(ctx context.Context, b *session, c *endpoint.Conn, path
 		return
 	}
 	c.Opened()
-	err := measure.Serve(ctx, b.of.speed.serve(ctx, c), measure.Far{Version: s.Version, Seen: from.String(), Hop: func() *api.Hop {
-		h, _ := b.e.HopOf(path)
-		return h
-	}})
+	err := measure.Serve(ctx, b.of.speed.serve(ctx, c), measure.Far{Version: s.Version, Seen: from.String(), Copied: s.Copied(b.key.device),
+		Reports: s.reportsFor(b.key.device, time.Now()), Hop: func() *api.Hop {
+			h, _ := b.e.HopOf(path)
+			return h
+		}})
 	s.log.Debug("measured", "device", s.nameOf(b), "path", path, "err", err)
 	if err != nil {
 		splice.Reset(c)

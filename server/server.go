@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/api"
 	"mpbond/bond"
 	"mpbond/device"
 	"mpbond/endpoint"
@@ -123,8 +124,10 @@ type Server struct {
 	joins    tcp.Tries[identity.PublicKey] // of subflows
 	crowds   tcp.Tries[struct{}]           // that were logged
 	bonds    map[bondKey]*session
-	conns    map[net.Conn]bool // in a handshake
-	ending   bool              // Run is about to return: wg is being waited for
+	conns    map[net.Conn]bool                   // in a handshake
+	reports  map[identity.PublicKey][]keptReport // for devices; of those that are not enrolled any more, until the end
+	calls    api.Calls
+	ending   bool // Run is about to return: wg is being waited for
 	wg       sync.WaitGroup
 }
 
@@ -146,6 +149,10 @@ type session struct {
 	taken    load      // of it, by this bond
 	over     bool      // it was ended for want of room: taken counts no more
 	measures chan bool // holds one while a subflow is measured
+	// Since when it has subflows beside another bond of its device, and whether that was
+	// warned of; guarded by Server.mu.
+	shared time.Time
+	warned bool
 }
 
 // New opens the server's port. Trust says which devices are enrolled; rec, if
@@ -186,7 +193,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	}
 	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, udp: udp, start: time.Now(), firstByte: firstByte,
 		gate: tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}, crowds: tcp.Tries[struct{}]{PerMinute: 1},
-		accounts: map[identity.PublicKey]*account{}, bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
+		accounts: map[identity.PublicKey]*account{}, bonds: map[bondKey]*session{}, reports: map[identity.PublicKey][]keptReport{}, conns: map[net.Conn]bool{}}, nil
 }
 
 // PairWith has answer attend to devices that call to be paired; it closes their
@@ -303,6 +310,7 @@ func (s *Server) acceptUDP(ctx context.Context) {
 // greet begins the handshake of a connection, in the place of another one if there is
 // no other. Pair, if not nil, serves those that call to be paired.
 func (s *Server) greet(ctx context.Context, c paths.Conn, pair func(context.Context, net.Conn)) {
+	s.noteCall(c.RemoteAddr(), time.Now())
 	v := s.gate.Enter(c.RemoteAddr(), func() { _ = c.Abort() })
 	if v == nil {
 		s.logCrowd(c)
@@ -368,7 +376,7 @@ func (s *Server) attach(sf *subflow.Subflow, id wire.BondID) *session {
 	return b
 }
 
-// accept makes a subflow of a connection; nil if it was for pairing.
+// accept makes a subflow of a connection; nil if it was for pairing, or left a report.
 func (s *Server) accept(ctx context.Context, c paths.Conn, v *tcp.Visit, pair func(context.Context, net.Conn)) (*subflow.Subflow, wire.Join, error) {
 	_ = c.SetDeadline(time.Now().Add(s.firstByte))
 	first, err := c.Peek(1)
@@ -396,6 +404,13 @@ func (s *Server) accept(ctx context.Context, c paths.Conn, v *tcp.Visit, pair fu
 			return nil, wire.Join{}, err
 		}
 		t = link
+		left := s.takeReports(link)
+		sf, j, err := s.subflow(ctx, c, v, t, link)
+		if err != nil && left() { // all that it came for
+			c.Close()
+			return nil, j, nil
+		}
+		return sf, j, err
 	}
 	return s.subflow(ctx, c, v, t, link)
 }
@@ -569,6 +584,7 @@ func (s *Server) reap(ctx context.Context) {
 			}
 		}
 		s.mu.Unlock()
+		s.watchCopies(time.Now())
 		for _, b := range gone {
 			s.log.Info("bond ended: no subflow for long", "device", s.nameOf(b))
 			s.end(b)

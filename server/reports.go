@@ -1,0 +1,132 @@
+package server
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"mpbond/api"
+	"mpbond/endpoint"
+	"mpbond/identity"
+	"mpbond/measure"
+	"mpbond/pipe"
+	"mpbond/wire"
+)
+
+// Reports of helpers that cannot reach their primary (wire.Report) are kept for it here.
+// Nobody has proved who left one: a signature proves only that one who has that key did,
+// and the primary alone knows whether the key is a helper's of its own.
+const (
+	mostReports = 4                // of one primary; the oldest makes room
+	keepReport  = 30 * time.Minute // a helper repeats it each ten, while it is true
+	// together is how long two bonds of a device must carry subflows at once to count as
+	// two mpbond with one key: a device that restarts has two for up to a minute.
+	together = 90 * time.Second
+)
+
+// keptReport is a report and when it came.
+type keptReport struct {
+	wire.Report
+	at time.Time
+}
+
+// takeReports keeps what comes on an HS-path as reports. Left says whether any did.
+func (s *Server) takeReports(link *pipe.Link) (left func() bool) {
+	any := false
+	link.OnReport(func(f wire.Report) {
+		any = true
+		s.keepReport(f, time.Now())
+	})
+	return func() bool { return any }
+}
+
+// keepReport keeps a report for a device that is enrolled.
+func (s *Server) keepReport(f wire.Report, now time.Time) {
+	to := identity.PublicKey(f.To)
+	if !s.trust.Allowed(identity.RolePrimary)(to) || !identity.PublicKey(f.From).Verify(f.Signed(), f.Sig) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := slices.DeleteFunc(s.reports[to], func(k keptReport) bool { return k.From == f.From || now.Sub(k.at) > keepReport })
+	if len(list) == mostReports {
+		list = list[1:]
+	}
+	s.reports[to] = append(list, keptReport{f, now})
+}
+
+// reportsFor are those that are kept for a device.
+func (s *Server) reportsFor(device identity.PublicKey, now time.Time) (list []measure.Report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.reports[device] {
+		if age := now.Sub(k.at); age <= keepReport {
+			list = append(list, measure.Report{Frame: k.AppendPayload(nil), AgeS: age.Seconds()})
+		}
+	}
+	return list
+}
+
+// Copied reports whether two mpbond at once use the key of a device: two of its bonds have
+// had subflows for long, and neither is a doctor's.
+func (s *Server) Copied(device identity.PublicKey) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, n := time.Now(), 0
+	for k, b := range s.bonds {
+		if k.device == device && !b.shared.IsZero() && now.Sub(b.shared) >= together {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// watchCopies notes which bonds of devices have subflows beside another bond of theirs.
+// It is called every few seconds.
+func (s *Server) watchCopies(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in, used := map[identity.PublicKey]int{}, map[*session]bool{}
+	for k, b := range s.bonds {
+		if used[b] = s.bondsOf(k.device) > 1 && isUsed(b.e); used[b] {
+			in[k.device]++
+		}
+	}
+	for k, b := range s.bonds {
+		switch {
+		case in[k.device] < 2 || !used[b]:
+			b.shared = time.Time{}
+		case b.shared.IsZero():
+			b.shared = now
+		case now.Sub(b.shared) >= together && !b.warned:
+			b.warned = true
+			s.log.Warn("two mpbond use the key of one device at once", "device", b.name,
+				"hint", "a copy of its files runs on another device: revoke it, and pair each anew with a key of its own")
+		}
+	}
+}
+
+// isUsed reports whether a bond has a subflow that is no doctor's.
+func isUsed(e *endpoint.Endpoint) bool {
+	return slices.ContainsFunc(e.Status(false).Paths, func(p api.Path) bool { return p.Device != measure.DoctorName })
+}
+
+// noteCall counts a connection to the server's port, unless it came from this machine.
+func (s *Server) noteCall(from net.Addr, now time.Time) {
+	if a, err := netip.ParseAddrPort(from.String()); err == nil && a.Addr().IsLoopback() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls.Count++
+	s.calls.Last = now
+}
+
+// Calls returns the connections that reached the server's port.
+func (s *Server) Calls() *api.Calls {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.calls
+	return &c
+}
