@@ -5,6 +5,7 @@
 // and sees ciphertext only.
 //
 //	helper.go  pipes: dialled, kept ready, dialled again
+//	target.go  an address of a primary, and what became of calls there
 //	relay.go   one subflow: two hops and the buffers between
 //	resume.go  another pipe for a subflow whose pipe broke
 //	report.go  what the senders are told about the hop they cannot see
@@ -14,6 +15,7 @@
 //	allow.go   the servers that may be reached
 //	caps.go    the owner's caps
 //	lend.go    the owner's traffic goes first: what may be lent, and who is told
+//	trouble.go what does not answer: to the server, and from the primary
 //	facts.go   battery, heat and link, as the primary is told
 package helper
 
@@ -167,40 +169,6 @@ type Helper struct {
 	rest    policy.Resting       // by this device's own limits
 }
 
-// target is one address of one primary.
-type target struct {
-	primary identity.Peer
-	addr    string
-	stop    context.CancelFunc // set by Run
-
-	mu    sync.Mutex
-	state string
-	err   error
-	ready time.Time // when a pipe last began to wait
-}
-
-func (t *target) set(state string, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.state, t.err = state, err
-	if state == waiting {
-		t.ready = time.Now()
-	}
-}
-
-// readySince tells whether a pipe has begun to wait after a time.
-func (t *target) readySince(at time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return !t.ready.Before(at)
-}
-
-// States of a target.
-const (
-	waiting = "waiting" // its pipe waits for a subflow
-	busy    = "busy"    // its pipe carries one, and there can be no other
-)
-
 // pause is the wait after one of d, for a primary that has been away so long.
 func pause(d, away time.Duration) time.Duration {
 	return min(2*d, max(away/10, backoffSoon), backoffMax)
@@ -216,6 +184,7 @@ type subflow struct {
 	moves   moves
 	mute    mute
 	lent    lent
+	meter   meter
 }
 
 // New checks cfg. Name is this device's own, for display at the other ends.
@@ -303,17 +272,6 @@ func (h *Helper) resolve() (list []*target, err error) {
 	return list, err
 }
 
-// String is the address with its carrier.
-func (t *target) String() string {
-	if scheme, addr, ok := strings.Cut(t.addr, "://"); ok {
-		return scheme + " " + addr
-	}
-	return "tcp " + t.addr
-}
-
-// same tells whether two targets are one device at one address.
-func (t *target) same(u *target) bool { return t.addr == u.addr && t.primary.Key == u.primary.Key }
-
 // resolveEntry resolves one entry of Config.Primaries to a device and its
 // addresses.
 func (h *Helper) resolveEntry(entry string) (p identity.Peer, addrs []string, err error) {
@@ -351,6 +309,7 @@ func (h *Helper) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { h.manager.run(ctx, &all) })
 	all.Go(func() { h.watchAddresses(ctx) })
+	all.Go(func() { h.runReports(ctx) })
 	if h.find != nil {
 		all.Go(func() { h.keepFinding(ctx) })
 	}
@@ -410,7 +369,7 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 			wait, told, good = backoffSoon, "", time.Now()
 			t.set(busy, nil)
 		} else {
-			t.set("retrying", err)
+			t.fail(began, err)
 			if err.Error() != told { // each trouble once
 				told = err.Error()
 				log.Warn("no pipe", "err", err, "hint", fault.HintOf(err))
@@ -448,6 +407,8 @@ func (h *Helper) offer(ctx context.Context, t *target, stalled *wire.Token) (o *
 	if err != nil {
 		return nil, q, err
 	}
+	t.peer.set(wire.Trouble{})
+	o.OnTrouble = t.peer.set
 	o.OnServers = func(servers []string) error { return h.told(t.primary, conn.RemoteAddr(), servers) }
 	if stalled == nil {
 		t.set(waiting, nil)
@@ -544,7 +505,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	}
 	conn, err := h.servers.Dial(dial, q.Server)
 	if err != nil {
-		return nil, wire.CodeUnreachable, err
+		return nil, dialCode(err), err
 	}
 	countFor(conn, t.primary)
 	link := cmp.Or(h.cfg.HSInterface, device.InterfaceOf(conn.LocalAddr()))
@@ -558,7 +519,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	}
 	hs, err := pipe.DialHS(dial, conn, h.name)
 	if err != nil {
-		return nil, wire.CodeUnreachable, err
+		return nil, dialCode(err), err
 	}
 	p, err := o.Accept(q, min(q.Window, mostWindow), device.RadioOf(link))
 	if err != nil {

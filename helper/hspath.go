@@ -88,6 +88,7 @@ func (h *Helper) listen(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for r, f := range h.relays {
+		f.meter.add(now, r.up.read.Load(), r.down.read.Load())
 		if hs, err := r.hs.Probe(); err == nil {
 			f.mute.look(now, hs)
 		}

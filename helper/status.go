@@ -6,9 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"mpbond/api"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/tcp"
 	"mpbond/unit"
+	"mpbond/wire"
 )
 
 // Status is the state of the role at an instant, for the api.
@@ -34,6 +37,9 @@ type PipeStatus struct {
 	State string `json:"state"`
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`
+	// Trouble is Error in parts; of a pipe that is there, what keeps the primary from
+	// using it.
+	Trouble *api.Trouble `json:"trouble,omitempty"`
 }
 
 // SubflowStatus is one relayed subflow. Up is primary to server.
@@ -50,6 +56,9 @@ type SubflowStatus struct {
 	Migrated  int       `json:"migrated,omitempty"`
 	Up        Direction `json:"up"`
 	Down      Direction `json:"down"`
+	// UpBps and DownBps are what was relayed over the last second.
+	UpBps   unit.Rate `json:"up_bps"`
+	DownBps unit.Rate `json:"down_bps"`
 }
 
 // Direction is one direction of a relay: bytes of ciphertext that came, those
@@ -75,6 +84,16 @@ func (h *Helper) nameOf(p identity.Peer) string {
 	return p.Name
 }
 
+// causeOf is the reverse of codes.
+func causeOf(code wire.Code) fault.Cause {
+	for cause, c := range codes {
+		if c == code {
+			return cause
+		}
+	}
+	return fault.CauseUnknown
+}
+
 // Status may be called at any time, by any goroutine.
 func (h *Helper) Status() Status {
 	s := Status{Name: h.name, Pipes: []PipeStatus{}, Subflows: []SubflowStatus{}, Buffer: h.cfg.Buffer}
@@ -86,6 +105,9 @@ func (h *Helper) Status() Status {
 		p := PipeStatus{Primary: h.nameOf(t.primary), Address: t.addr, State: t.state, Hint: fault.HintOf(t.err)}
 		if t.err != nil {
 			p.Error = t.err.Error()
+			p.Trouble = &api.Trouble{Kind: fault.KindOf(t.err), Cause: tcp.CauseOf(t.err), At: t.addr, Text: p.Error, Hint: p.Hint}
+		} else if f := t.peer.get(); t.state == waiting && f.Text != "" {
+			p.Trouble = &api.Trouble{Kind: fault.Unreachable, Cause: causeOf(f.Code), By: p.Primary, At: f.At, Text: f.Text}
 		}
 		t.mu.Unlock()
 		s.Pipes = append(s.Pipes, p)
@@ -96,7 +118,7 @@ func (h *Helper) Status() Status {
 	s.Relayed = h.moved
 	for r, f := range h.relays {
 		s.Relayed += r.up.read.Load() + r.down.read.Load()
-		one := SubflowStatus{Number: f.number, Primary: h.nameOf(f.primary), Server: f.server, Since: f.since, Transport: r.hs.LocalAddr().Network(), Migrated: f.moves.count, Up: r.up.status(), Down: r.down.status()}
+		one := SubflowStatus{Number: f.number, Primary: h.nameOf(f.primary), Server: f.server, Since: f.since, Transport: r.hs.LocalAddr().Network(), Migrated: f.moves.count, Up: r.up.status(), Down: r.down.status(), UpBps: f.meter.upBps, DownBps: f.meter.downBps}
 		if one.Transport != "udp" {
 			one.Fallback = h.paths.Why(f.link, r.hs.LocalAddr())
 		}

@@ -2,6 +2,7 @@ package primary
 
 import (
 	"log/slog"
+	"mpbond/api"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,7 +86,7 @@ func TestGate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &Primary{cfg: Config{Name: "laptop"}, log: slog.New(slog.DiscardHandler), errs: map[string]string{}, cur: &session{}, trust: trust,
+		p := &Primary{cfg: Config{Name: "laptop"}, log: slog.New(slog.DiscardHandler), errs: map[string]api.Trouble{}, cur: &session{}, trust: trust,
 			helpers: map[identity.PublicKey]*helperSlot{{1}: {name: "phone"}, {2}: {name: "tablet"}},
 			rec:     (*trace.Recorder)(nil).Tell("p", func(e trace.Event) { events = append(events, string(e.Kind)+" "+e.Device) })}
 		p.plan.start(policy.Modes{})
@@ -100,7 +101,7 @@ func TestGate(t *testing.T) {
 			goesOn = true
 		}()
 		synctest.Wait()
-		if goesOn || !strings.Contains(p.errs["laptop/wwan0"], "it rests: its battery is at 20 %") {
+		if goesOn || !strings.Contains(p.errs["laptop/wwan0"].Text, "it rests: its battery is at 20 %") {
 			t.Errorf("at 20 %%: goes on %v, %q", goesOn, p.errs)
 		}
 		low.Power = wire.PowerExternal

@@ -23,17 +23,18 @@ import (
 // helperSlot is a helper that calls: its subflow, and pipes in reserve. Its
 // variables are guarded by Primary.mu.
 type helperSlot struct {
-	name    string          // as it is called now
-	id      string          // of its key
-	revoked chan struct{}   // closed when the helper is trusted no longer
-	kept    bool            // a goroutine keeps its subflow
-	reserve []*pipe.Waiting // oldest first
-	fresh   chan struct{}   // gets a value when reserve has grown
-	wishes  chan wish       // where its subflow shall go on; tend takes them
-	link    *pipe.Link      // that carries its subflow, or nil
-	attempt int             // which of the server's addresses that subflow goes to
-	facts   wire.Facts      // that it has told
-	energy  lentEnergy
+	name     string          // as it is called now
+	id       string          // of its key
+	revoked  chan struct{}   // closed when the helper is trusted no longer
+	kept     bool            // a goroutine keeps its subflow
+	lastPipe time.Time       // when one came last
+	reserve  []*pipe.Waiting // oldest first
+	fresh    chan struct{}   // gets a value when reserve has grown
+	wishes   chan wish       // where its subflow shall go on; tend takes them
+	link     *pipe.Link      // that carries its subflow, or nil
+	attempt  int             // which of the server's addresses that subflow goes to
+	facts    wire.Facts      // that it has told
+	energy   lentEnergy
 	gate
 	held *pipe.Waiting // while it rests; else nil
 }
@@ -100,6 +101,7 @@ func (p *Primary) acceptFrom(ctx context.Context, l pipe.Listener, gate *tcp.Gat
 			}
 			return err
 		}
+		p.noteCall(c.RemoteAddr(), time.Now())
 		v := gate.Enter(c.RemoteAddr(), func() { abort(c) }) // more half-open pipes than anybody has helpers replace others
 		if v == nil {
 			abort(c)
@@ -185,7 +187,8 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 	}
 	p.rec.Add(trace.Event{Kind: trace.PipeUp, Device: slot.name, Text: w.RemoteAddr().String()})
 	p.wg.Go(func() { p.tellEnd(ctx, w, slot) })
-	slot.paused = peer.Paused
+	slot.paused, slot.lastPipe = peer.Paused, time.Now()
+	p.wg.Go(func() { p.reportTo(ctx, w) })
 	p.look(time.Now(), &slot.gate, slot.name, slot)
 	key := w.Peer()
 	if slot.kept {
@@ -409,7 +412,10 @@ func (p *Primary) helped(ctx context.Context, slot *helperSlot, w *pipe.Waiting,
 	w.Tell(p.trust.ServerAddresses) // if they have changed since it came
 	link, err := w.Join(ctx, addr, time.Duration(p.cfg.Resume))
 	if err != nil {
-		return lane{}, err
+		p.mu.Lock()
+		name, server := slot.name, p.server.Name
+		p.mu.Unlock()
+		return lane{}, explainJoin(name, server, addr, err)
 	}
 	key := w.Peer()
 	link.OnFacts(func(f wire.Facts) { p.factsCame(key, f) })

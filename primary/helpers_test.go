@@ -2,6 +2,7 @@ package primary
 
 import (
 	"maps"
+	"mpbond/api"
 	"path/filepath"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func TestRename(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Primary{trust: trust, helpers: map[identity.PublicKey]*helperSlot{}, errs: map[string]string{"phone": "of the phone", "tablet": "of the tablet", "wlan0": "own"},
+	p := &Primary{trust: trust, helpers: map[identity.PublicKey]*helperSlot{}, errs: map[string]api.Trouble{"phone": {Text: "of the phone"}, "tablet": {Text: "of the tablet"}, "wlan0": {Text: "own"}},
 		cur: &session{e: endpoint.New(endpoint.Config{})}}
 	p.plan.start(policy.Modes{})
 	slots := map[string]*helperSlot{}
@@ -69,7 +70,7 @@ func TestRename(t *testing.T) {
 			t.Errorf("%s is %s now, want %s", was, got, want)
 		}
 	}
-	if want := map[string]string{"tablet": "of the phone", "phone": "of the tablet", "wlan0": "own"}; !maps.Equal(p.errs, want) {
+	if want := map[string]api.Trouble{"tablet": {Text: "of the phone"}, "phone": {Text: "of the tablet"}, "wlan0": {Text: "own"}}; !maps.Equal(p.errs, want) {
 		t.Errorf("what went wrong last: %v, want %v", p.errs, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net"
 	"net/netip"
@@ -176,7 +177,8 @@ type Primary struct {
 	cur     *session
 	apps    map[netip.AddrPort]*endpoint.Conn // streams by the app's end, ended ones included
 	conns   map[net.Conn]bool                 // pipes in a handshake
-	errs    map[string]string                 // last error by device
+	errs    map[string]api.Trouble            // last error by device
+	calls   api.Calls                         // to the port for helpers
 	helpers map[identity.PublicKey]*helperSlot
 	uplinks map[string]*uplink // if interfaces are found
 	demand  demand
@@ -260,7 +262,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		return nil, err
 	}
 	p := &Primary{cfg: cfg, apps: map[netip.AddrPort]*endpoint.Conn{}, key: key, trust: trust, server: server, log: log, rec: rec,
-		conns: map[net.Conn]bool{}, errs: map[string]string{}, helpers: map[identity.PublicKey]*helperSlot{},
+		conns: map[net.Conn]bool{}, errs: map[string]api.Trouble{}, helpers: map[identity.PublicKey]*helperSlot{},
 		uplinks: map[string]*uplink{}, findUplinks: device.Uplinks, places: places{where: device.Place},
 		paths:  paths.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
 		demand: newDemand(), closing: make(chan struct{})}
@@ -506,10 +508,7 @@ func (p *Primary) deviceName() string {
 func (p *Primary) Status(why bool) api.Bond {
 	p.mu.Lock()
 	s, peer := p.cur, p.server.Name
-	errs := map[string]string{}
-	for d, e := range p.errs {
-		errs[d] = e
-	}
+	errs := maps.Clone(p.errs)
 	p.mu.Unlock()
 	b := s.e.Status(why)
 	b.ID, b.Peer = s.id.String(), peer
@@ -518,9 +517,9 @@ func (p *Primary) Status(why bool) api.Bond {
 	for _, path := range b.Paths {
 		delete(errs, path.Device)
 	}
-	for device, text := range errs {
-		if text != "" {
-			b.Paths = append(b.Paths, api.Path{Device: device, State: api.Down, LastError: text})
+	for device, t := range errs {
+		if t.Text != "" {
+			b.Paths = append(b.Paths, api.Path{Device: device, State: api.Down, LastError: lastError(t), Trouble: &t})
 		}
 	}
 	return b

@@ -157,18 +157,15 @@ func (p *Primary) awaitSubflow(ctx context.Context) error {
 
 // setError keeps and logs the last error of a device, once for each change.
 func (p *Primary) setError(device string, err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-		if h := fault.HintOf(err); h != "" {
-			text += " (" + h + ")"
-		}
-	}
+	t := troubleOf(err)
 	p.mu.Lock()
-	changed := p.errs[device] != text
-	p.errs[device] = text
+	changed := p.errs[device] != t
+	p.errs[device] = t
 	p.mu.Unlock()
 	if changed && err != nil {
-		p.log.Warn("no subflow", "by", device, "err", err, "hint", fault.HintOf(err))
+		p.log.Warn("no subflow", "by", device, "err", err, "hint", t.Hint)
+	}
+	if changed {
+		p.reportTrouble()
 	}
 }
