@@ -226,10 +226,31 @@ type try struct {
 }
 
 var (
-	errNoCode  = errors.New("somebody wants to pair, and no code holds")
+	errNoCode  = errors.New("no code holds")
 	errTooMany = errors.New("the code was tried too often from there")
 	errTaken   = errors.New("another device is being paired by the code")
 )
+
+// noCode is why no code holds, by what became of the last one. It is shown to the caller.
+func noCode(of State) error {
+	words := map[State]string{
+		Expired: fmt.Sprintf("the code has expired: it held for %d minutes", int(Lifetime.Minutes())),
+		Paired:  "the code was used already, for another device",
+		UsedUp:  "the code was tried in vain too often",
+	}[of]
+	if words == "" {
+		words = "no code is shown there now"
+	}
+	return &endedCode{words}
+}
+
+// endedCode is an errNoCode in words of its own.
+type endedCode struct{ words string }
+
+func (e *endedCode) Error() string { return e.words }
+
+// Is reports whether target is errNoCode.
+func (e *endedCode) Is(target error) bool { return target == errNoCode }
 
 // begin uses one try up.
 func (a *Acceptor) begin(from netip.Prefix, peer identity.PublicKey) (try, error) {
@@ -240,7 +261,7 @@ func (a *Acceptor) begin(from netip.Prefix, peer identity.PublicKey) (try, error
 	}
 	switch {
 	case a.inv.State != Open:
-		return try{}, errNoCode
+		return try{}, noCode(a.inv.State)
 	case a.taken:
 		return try{}, errTaken
 	case a.tries == 0 || a.used[from] >= maxTriesOfOne: // of 0 some are under way

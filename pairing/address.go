@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"mpbond/fault"
 )
@@ -101,6 +102,10 @@ func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
 		return found, nil
 	case worst.answered:
 		return nil, worst.err
+	}
+	if errors.Is(worst.err, syscall.ECONNREFUSED) { // a helper's port is open while there is a code, and a while longer
+		return nil, fault.New(fault.Unreachable, fmt.Errorf("%s refused the call: the code has expired or was used long ago, or mpbond does not run there", code.Addrs[0]),
+			"have that device show a new code: `mpbond accept` there, while `mpbond helper` or `mpbond server` runs; if it has another address, write that: CODE@ADDRESS")
 	}
 	return nil, fault.New(fault.Unreachable, fmt.Errorf("the device that shows the code cannot be reached: %w", worst.err),
 		"check the address behind @, and that its port is open; if the device has another address, write that: CODE@ADDRESS")
