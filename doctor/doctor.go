@@ -6,9 +6,11 @@
 //
 //	doctor.go   what is measured (Facts), and what is said of it (Report)
 //	judge.go    from Facts to findings, without I/O
+//	sentence.go what a failure is called: device, hop, port, what to do, without I/O
 //	roles.go    the same of what only one role has
 //	verdict.go  which finding is the bottleneck, and advice, without I/O
 //	gather.go   the measurements, one after another
+//	reports.go  what helpers have left at the server
 //	host.go     of this device: kernel, buffers, names
 //	lane.go     of a lane: who answers, rates
 //	portal.go   whether something else answers in the server's place
@@ -19,6 +21,8 @@ import (
 
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/measure"
+	"mpbond/tcp"
 	"mpbond/unit"
 )
 
@@ -28,6 +32,7 @@ type Facts struct {
 	// measured.
 	Setup  *Problem
 	Role   identity.Role // as which this device was looked at
+	Name   string        // of this device, "" if it is not known
 	Host   Host
 	Server Server // of a primary; of a helper the addresses of all its primaries' servers
 	Lanes  []Lane // of a primary
@@ -35,11 +40,22 @@ type Facts struct {
 	Ports  []Port // of a primary that does not run
 	// Devices are those that a server knows as primaries.
 	Devices []Device
+	// Calls are connections that have reached the running role's own port; nil if it has
+	// none, or does not run. CallsAt is where that is.
+	Calls   *Calls
+	CallsAt string
 	Running bool   // that role runs here
 	Version string // of this program
 	// RunningVersion is that of the running one.
 	RunningVersion string
 	Rated          bool // rates were to be measured
+}
+
+// Calls counts connections to a port.
+type Calls struct {
+	Count uint64
+	Since time.Duration // the role has run for so long
+	Last  time.Duration // since the last one, if there was any
 }
 
 // Link is a pipe, as one of its ends sees it.
@@ -49,6 +65,8 @@ type Link struct {
 	Carries              bool
 	RTT                  time.Duration // 0: not known
 	Problem              *Problem      // why there is none
+	// Unused is why the primary does not use it, as that one says; nil if it does not.
+	Unused *Problem
 }
 
 // Port is one that a primary opens.
@@ -61,13 +79,17 @@ type Port struct {
 type Device struct {
 	Name             string
 	Subflows, Silent int
+	Copied           bool // two mpbond at once use its key
 }
 
-// Problem is an error as it is told.
+// Problem is an error in parts.
 type Problem struct {
-	Kind fault.Kind `json:"kind"`
-	Text string     `json:"text"`
-	Hint string     `json:"hint,omitempty"`
+	Kind  fault.Kind
+	Cause fault.Cause
+	By    string // device that reported it, "" for this one
+	At    string // address that it called
+	Text  string
+	Hint  string
 }
 
 // problem is nil for nil.
@@ -75,7 +97,7 @@ func problem(err error) *Problem {
 	if err == nil {
 		return nil
 	}
-	return &Problem{fault.KindOf(err), err.Error(), fault.HintOf(err)}
+	return &Problem{Kind: fault.KindOf(err), Cause: tcp.CauseOf(err), Text: err.Error(), Hint: fault.HintOf(err)}
 }
 
 // Host is this device.
@@ -112,6 +134,10 @@ type Server struct {
 	IPv6      bool     // it has a way out by it
 	Names     *Problem // why names do not resolve there
 	Known     bool     // the fields above were told
+	// Copied: another mpbond uses this device's key now.
+	Copied bool
+	// reports are those that were left there for this device.
+	reports []measure.Report
 	// Ahead is how far its clock is ahead of ours, give or take Error; valid if
 	// Known.
 	Ahead, Error time.Duration
@@ -147,6 +173,13 @@ type Lane struct {
 	Up      bool
 	Silent  bool     // the running primary's subflow makes no progress
 	Problem *Problem // why it is not up
+	// Of a helper: whether a pipe of it is there, how long ago the last one came (0: none
+	// did since the primary began), and what it has left at the server about its calls.
+	Pipe     bool
+	LastPipe time.Duration
+	Reported *Problem
+	// Queue is how much longer than at its best a round trip of a direct one takes.
+	Queue time.Duration
 	// UDP tells that the running primary's direct subflow goes over UDP, NoUDP why it does
 	// not although that is asked for.
 	UDP   bool

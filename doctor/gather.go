@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -57,6 +58,13 @@ type Patient struct {
 	Progress func(string)
 }
 
+func (p Patient) now() time.Time {
+	if p.Now == nil {
+		return time.Now()
+	}
+	return p.Now()
+}
+
 // Gather measures, one thing after another, until all is done or ctx ends: what
 // was not reached by then is reported as a problem of ctx.
 func Gather(ctx context.Context, p Patient) Facts {
@@ -70,6 +78,8 @@ func Gather(ctx context.Context, p Patient) Facts {
 		st, err = p.Status(ctx)
 		f.Running, f.RunningVersion = err == nil, st.Version
 	}
+	f.Name = cmp.Or(st.Name, p.Host)
+	f.Calls, f.CallsAt = calls(st, p.now()), st.Listen
 	f.Links = links(st)
 	switch p.Role {
 	case identity.RoleHelper:
@@ -117,7 +127,8 @@ func (p Patient) interfaces(h Host) []string {
 // direct measures the direct lanes, and tells what of a processor that took.
 func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float64) {
 	for _, iface := range p.interfaces(f.Host) {
-		var id uint32 // of the running primary's subflow
+		var id uint32          // of the running primary's subflow
+		var best time.Duration // its least round trip, 0 if that is not known
 		l := Lane{Name: p.Name, Metered: slices.Contains(p.Metered, iface)}
 		if iface != "" {
 			l.Name += "/" + iface
@@ -136,10 +147,13 @@ func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float
 				l.Silent = path.State == api.Silent
 				l.UDP, l.NoUDP = path.Transport == "udp", path.Fallback
 				if path.State == api.Down && path.LastError != "" {
-					l.Problem = &Problem{Text: path.LastError}
+					l.Problem = troubleOf(path)
 				}
 				if path.State == api.Up && path.Kind == api.Direct {
 					id = path.ID
+					if path.Hop != nil {
+						best = duration(path.Hop.MinRTTms)
+					}
 				}
 			}
 		}
@@ -152,6 +166,9 @@ func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float
 		l.Up, l.Local = true, o.local
 		p.limit(&l, o.link, st)
 		own = max(own, p.measureDirect(ctx, &l, o, id, &f.Server))
+		if best > 0 && len(l.Hops) > 0 {
+			l.Queue = l.Hops[0].RTT - best
+		}
 		o.close()
 		f.Lanes = append(f.Lanes, l)
 	}
@@ -208,42 +225,118 @@ func (p Patient) helped(ctx context.Context, f *Facts, st api.Status) {
 		if i := slices.IndexFunc(st.Devices, func(d api.Device) bool { return d.Name == h.Name }); i >= 0 {
 			l.Rests = st.Devices[i].Rests
 		}
-		var id uint32
-		for _, path := range paths(st) {
-			if path.Device != h.Name {
-				continue
-			}
-			l.Metered, l.Backup = l.Metered || path.Metered, l.Backup || path.Tier == wire.TierBackup.String()
-			switch {
-			case path.ID != 0 && path.Pipe == "":
-				l.Problem = &Problem{Text: "its pipe broke, and has not come back"}
-			case path.State == api.Up, path.State == api.Silent:
-				if !l.Up || path.State == api.Up {
-					id, l.Up, l.Silent = path.ID, true, path.State == api.Silent
-				}
-			case path.LastError != "":
-				l.Problem = &Problem{Text: path.LastError}
+		id := l.take(st, h.Name, p.now())
+		if l.Up {
+			p.measureHelped(ctx, &l, id, &f.Server)
+			if !l.Up { // it has just died, or is about to: the primary learns why within seconds
+				l.Problem = p.awaitTrouble(ctx, &l, h.Name)
 			}
 		}
-		if !l.Up {
-			for _, w := range st.Pipes {
-				if w.Device == h.Name && w.Error != "" && l.Problem == nil {
-					l.Problem = &Problem{Text: w.Error, Hint: w.Hint}
-				}
-			}
-		} else {
-			p.measureHelped(ctx, &l, id, &f.Server)
+		if !l.Up && !l.Pipe && len(f.Server.reports) > 0 {
+			l.Reported = reported(f.Server.reports, h, p.Key.Public(), p.now())
 		}
 		f.Lanes = append(f.Lanes, l)
 	}
+}
+
+// take fills in what the running primary knows of a helper's lane, and returns the number
+// of its subflow, 0 for none.
+func (l *Lane) take(st api.Status, helper string, now time.Time) (id uint32) {
+	l.Up, l.Pipe, l.Problem = false, false, nil
+	if i := slices.IndexFunc(st.Devices, func(d api.Device) bool { return d.Name == helper }); i >= 0 && !st.Devices[i].LastPipe.IsZero() {
+		l.LastPipe = max(now.Sub(st.Devices[i].LastPipe), time.Second)
+	}
+	for _, w := range st.Pipes {
+		if w.Device != helper {
+			continue
+		}
+		l.Pipe = l.Pipe || w.Error == ""
+		if w.Error != "" && l.Problem == nil {
+			l.Problem = &Problem{Text: w.Error, Hint: w.Hint}
+		}
+	}
+	for _, path := range paths(st) {
+		if path.Device != helper {
+			continue
+		}
+		l.Metered, l.Backup = l.Metered || path.Metered, l.Backup || path.Tier == wire.TierBackup.String()
+		switch {
+		case path.ID != 0 && path.Pipe == "":
+			l.Problem = &Problem{Text: "its pipe broke, and has not come back"}
+		case path.State == api.Up, path.State == api.Silent:
+			if !l.Up || path.State == api.Up {
+				id, l.Up, l.Silent = path.ID, true, path.State == api.Silent
+			}
+		case path.LastError != "":
+			l.Problem = troubleOf(path)
+		}
+	}
+	if l.Up {
+		l.Problem = nil
+	}
+	return id
+}
+
+// troubleWait is how long the helper may take to say why it does not reach the server: the
+// silence of a subflow, and its own attempt to connect.
+const troubleWait = 10 * time.Second
+
+// awaitTrouble waits until the running primary knows from a helper why its lane does not
+// work, and returns the best that is known.
+func (p Patient) awaitTrouble(ctx context.Context, l *Lane, helper string) *Problem {
+	before := l.Problem
+	p.Progress("what " + helper + " says of it")
+	ctx, cancel := context.WithTimeout(ctx, troubleWait)
+	defer cancel()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if st, err := p.Status(ctx); err == nil {
+			l.take(st, helper, p.now())
+			l.Up = false // it did not work a moment ago
+			if l.Problem != nil && l.Problem.By != "" || !l.Pipe {
+				return l.Problem
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return before
+		case <-tick.C:
+		}
+	}
+}
+
+// troubleOf is why a path is down.
+func troubleOf(path api.Path) *Problem {
+	if path.Trouble == nil {
+		return &Problem{Text: path.LastError}
+	}
+	return problemOf(*path.Trouble)
+}
+
+func problemOf(t api.Trouble) *Problem {
+	return &Problem{Kind: t.Kind, Cause: t.Cause, By: t.By, At: t.At, Text: t.Text, Hint: t.Hint}
+}
+
+// calls are those that have reached the running role's port.
+func calls(st api.Status, now time.Time) *Calls {
+	if st.Calls == nil {
+		return nil
+	}
+	return &Calls{Count: st.Calls.Count, Since: time.Duration(st.UptimeSeconds * float64(time.Second)), Last: now.Sub(st.Calls.Last)}
 }
 
 func links(st api.Status) (list []Link) {
 	for _, p := range st.Pipes {
 		l := Link{Device: p.Device, Address: p.Address, Via: p.Via, Carries: p.State == api.PipeCarries, RTT: duration(p.RTTms)}
 		l.Ready = p.State != api.PipeRetrying && p.State != api.PipeStarting
-		if p.Error != "" {
+		switch {
+		case p.Error != "" && p.Trouble != nil:
+			l.Problem = problemOf(*p.Trouble)
+		case p.Error != "":
 			l.Problem = &Problem{Text: p.Error, Hint: p.Hint}
+		case p.Trouble != nil:
+			l.Unused = problemOf(*p.Trouble)
 		}
 		list = append(list, l)
 	}
@@ -256,7 +349,7 @@ func devices(st api.Status) (list []Device) {
 		if d.Self || !slices.Contains(d.Roles, string(identity.RolePrimary)) {
 			continue
 		}
-		n := Device{Name: d.Name, Subflows: d.Subflows}
+		n := Device{Name: d.Name, Subflows: d.Subflows, Copied: d.Copied}
 		for _, b := range st.Bonds {
 			for _, path := range b.Paths {
 				if b.Peer == d.Name && path.State == api.Silent {

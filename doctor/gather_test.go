@@ -67,7 +67,7 @@ func TestFromStatus(t *testing.T) {
 	if len(l) != 4 || !l[0].Carries || !l[0].Ready || l[1].RTT != 5*time.Millisecond || !l[1].Ready || l[1].Carries || l[2].Ready || l[2].Problem.Hint != "x" || l[3].Ready {
 		t.Errorf("%+v", l)
 	}
-	if d := devices(st); len(d) != 1 || d[0] != (Device{"laptop", 2, 1}) {
+	if d := devices(st); len(d) != 1 || d[0] != (Device{Name: "laptop", Subflows: 2, Silent: 1}) {
 		t.Errorf("%+v", d)
 	}
 }

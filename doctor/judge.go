@@ -27,6 +27,9 @@ const (
 	// leastPackets are too few to tell a loss from.
 	leastPackets = 200
 	busyWarn     = 0.9
+	// queueWarn is a queue that nothing but other traffic makes: before rates are
+	// measured, at twice of what a radio's scheduler and its retransmissions take.
+	queueWarn = 150 * time.Millisecond
 	// ownFull is the part of a processor at which this program is the limit.
 	ownFull = 0.85
 )
@@ -180,10 +183,13 @@ func (j *judge) addresses() {
 			j.say(about{"mtu", what}, Bad, blackHoleHint, "it answers when packets are short, else not: long packets are lost on the way")
 		case a.Problem == nil:
 			j.say(about{"server", what}, OK, "", "answers in %v", round(a.RTT))
-		case answers:
-			j.say(about{"server", what}, Warn, a.Problem.Hint, "%s", a.Problem.Text)
 		default:
-			j.say(about{"server", what}, Bad, a.Problem.Hint, "%s", a.Problem.Text)
+			level := Bad
+			if answers {
+				level = Warn
+			}
+			w := j.f.serverUnreached(a.At, *a.Problem)
+			j.say(about{"server", what}, level, w.hint, "%s", w.text)
 		}
 	}
 }
@@ -217,7 +223,8 @@ func (j *judge) server() {
 	case s.Names.Kind == fault.NotFound:
 		j.say(about{"names", "server"}, Note, "", "the server has no name server: apps must resolve names themselves")
 	default:
-		j.say(about{"names", "server"}, Bad, "mend the resolver of the server (/etc/resolv.conf there)", "names do not resolve at the server: %s", s.Names.Text)
+		j.say(about{"names", "server"}, Bad, fmt.Sprintf("mend the name server of %s (/etc/resolv.conf there)", cmp.Or(s.Name, "the server")),
+			"names do not resolve at the server %s: %s", s.Name, s.Names.Text)
 	}
 	if j.f.Host.IPv6 && !slices.ContainsFunc(s.Addresses, func(a Address) bool { return strings.Contains(a.IP, ":") }) {
 		j.say(about{"ipv6", "to the server"}, Note, "give the server's name or address for IPv6 too, if it has one", "the server is known by IPv4 addresses only")
@@ -226,6 +233,10 @@ func (j *judge) server() {
 		j.say(about{"ipv6", "server"}, OK, "", "the server reaches IPv6 destinations")
 	} else {
 		j.say(about{"ipv6", "server"}, Note, "give the server IPv6, if its provider has it", "the server has no IPv6: destinations that have nothing else are not reached")
+	}
+	if s.Copied {
+		j.say(about{"key", ""}, Warn, "a copy of this device's files runs on another device: on the server `mpbond revoke` this device, then pair each of the two anew, with a key of its own",
+			"another mpbond uses the key of %s now", j.f.this())
 	}
 	if s.Version != j.f.Version {
 		j.say(about{"version", "server"}, Warn, "install the same release on all devices", "the server runs %s, this device %s", s.Version, j.f.Version)
@@ -243,10 +254,15 @@ func (j *judge) lanes() {
 			j.say(about{"helper", l.Name}, Note, "", "it carries nothing at present, as this device wants: %s", l.Rests)
 			continue
 		case !l.Up && l.Helper:
-			j.say(about{"helper", l.Name}, Bad, helperHint(l), "%s", cmp.Or(text(l.Problem), "it does not call"))
+			w := j.f.helperMissing(l)
+			j.say(about{"helper", l.Name}, Bad, w.hint, "%s", w.text)
 			continue
 		case !l.Up:
-			j.say(about{"lane", l.Name}, Bad, hint(l.Problem), "%s", cmp.Or(text(l.Problem), "no way to the server"))
+			w := said{"no way to the server", ""}
+			if l.Problem != nil {
+				w = j.f.serverUnreached(cmp.Or(l.Problem.At, j.f.Server.firstAddress()), *l.Problem)
+			}
+			j.say(about{"lane", l.Name}, Bad, w.hint, "%s", w.text)
 			continue
 		case l.Silent:
 			j.say(about{"lane", l.Name}, Warn, "it comes back by itself, or is made anew within seconds; if not, look at its link", "its subflow makes no progress")
@@ -262,6 +278,7 @@ func (j *judge) lanes() {
 			j.say(about{"transport", l.Name}, OK, "", "its subflow goes over UDP")
 		}
 		j.nat(l)
+		j.queue(l)
 		j.stalls(l)
 		for _, h := range l.Hops {
 			j.hop(l, h)
@@ -272,22 +289,12 @@ func (j *judge) lanes() {
 	}
 }
 
-func text(p *Problem) string {
-	if p == nil {
+// firstAddress is the first of the server's, "" if none is known.
+func (s Server) firstAddress() string {
+	if len(s.Addresses) == 0 {
 		return ""
 	}
-	return p.Text
-}
-
-func hint(p *Problem) string {
-	if p == nil {
-		return ""
-	}
-	return p.Hint
-}
-
-func helperHint(l Lane) string {
-	return cmp.Or(hint(l.Problem), "is it on, does `mpbond helper` run there, and can it reach this device? `mpbond status` there tells what it tries")
+	return s.Addresses[0].At
 }
 
 const blackHoleHint = "set a smaller MTU on the link (`ip link set dev NAME mtu 1280`), or have the firewall let ICMP \"too big\" pass"
@@ -339,8 +346,22 @@ func (j *judge) hop(l Lane, h Hop) {
 		j.say(about{"mtu", subject}, Note, "", "its packets have at most %d bytes, as in a tunnel", h.MTU)
 	}
 	if loss := loss(h); loss > lossWarn {
-		j.say(about{"loss", subject}, Warn, "come nearer, or use another channel or a cable; with much loss --congestion bbr carries more than cubic", "%.1f %% of its packets were sent again", 100*loss)
+		where := "see what else uses this line, and whether its radio is weak"
+		if h.Name == Pipe {
+			where = "bring the two nearer, or use another channel, 5 GHz or a cable"
+		}
+		j.say(about{"loss", subject}, Warn, where+"; with much loss --congestion bbr carries more than cubic", "%.1f %% of the packets on the %s were lost and sent again", 100*loss, subject)
 	}
+}
+
+// queue compares a round trip now with the best one that the running primary has seen.
+func (j *judge) queue(l Lane) {
+	if l.Queue < queueWarn || len(l.Hops) == 0 {
+		return
+	}
+	best := l.Hops[0].RTT - l.Queue
+	j.say(about{"queue", hopName(l, l.Hops[0].Name)}, Warn, "find out what else uses this line (`mpbond top` shows what mpbond carries), or let helpers carry more",
+		"the line of %s is full: packets wait %v on the %s, whose round trip is %v when nothing else uses it", l.Name, round(l.Queue), hopName(l, l.Hops[0].Name), round(best))
 }
 
 func loss(h Hop) float64 {

@@ -77,8 +77,8 @@ func TestVerdict(t *testing.T) {
 			noServer(f)
 			f.Server.Addresses[0].Problem = &Problem{Kind: fault.UnknownDevice, Text: "refused: unknown device"}
 		},
-			"server", "home.example:7600 (2001:db8::1)", Bad, fault.UnknownDevice, "unknown device"},
-		"helper": {func(f *Facts) { f.Lanes[1] = Lane{Name: "phone", Helper: true} }, "helper", "phone", Bad, fault.Unreachable, "it does not call"},
+			"server", "home.example:7600 (2001:db8::1)", Bad, fault.UnknownDevice, "home does not know this device"},
+		"helper": {func(f *Facts) { f.Lanes[1] = Lane{Name: "phone", Helper: true} }, "helper", "phone", Bad, fault.Unreachable, "phone does not call TCP port 7602 of this device"},
 		"helper refused": {func(f *Facts) {
 			f.Lanes[1] = Lane{Name: "phone", Helper: true, Problem: &Problem{Text: "refused: not one of its servers"}}
 		},
@@ -95,7 +95,7 @@ func TestVerdict(t *testing.T) {
 		"small MTU": {func(f *Facts) {
 			f.Lanes[1].Hops[1].MTU, f.Lanes[0].Down, f.Lanes[0].ToUp, f.Lanes[1].Down, f.Lanes[1].ToUp = 1200, Rate{}, Rate{}, Rate{}, Rate{}
 		}, "mtu", "HS-path of phone", Warn, "", "at most 1200 bytes"},
-		"loss":                  {func(f *Facts) { f.Lanes[0].Hops[0].Resent = 500 }, "loss", "PS-path by laptop", Warn, "", "10.0 %"},
+		"loss":                  {func(f *Facts) { f.Lanes[0].Hops[0].Resent = 500 }, "loss", "PS-path by laptop", Warn, "", "10.0 % of the packets on the PS-path by laptop"},
 		"loss that is no limit": {func(f *Facts) { f.Lanes[1].Hops[0].Resent = 500 }, "ps_path", "PS-path by laptop", Note, "", ""},
 		"own processor":         {func(f *Facts) { f.Host.Own = 0.97 }, "processor", "", Warn, "", "97 % of a processor"},
 		"buffer":                {func(f *Facts) { f.Host.ReadBuffer = 64 * unit.KB }, "buffer", "tcp_rmem", Warn, "", "may buffer 64 KB"},

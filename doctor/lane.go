@@ -128,7 +128,7 @@ func (p Patient) join(ctx context.Context, at string, opt tcp.Options) (*own, er
 	c.For(p.Server.Key.ID().String())
 	ctx, cancel = context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	j := wire.Join{Version: wire.Version, Path: ownPath, Device: "doctor"}
+	j := wire.Join{Version: wire.Version, Path: ownPath, Device: measure.DoctorName}
 	_, _ = rand.Read(j.Bond[:]) // never fails
 	sf, _, err := subflow.Join(ctx, c, p.Key.Client(p.Server.Key, wire.ALPN), j)
 	if errors.Is(err, context.DeadlineExceeded) || fault.Is(err, fault.Timeout) {
@@ -181,6 +181,7 @@ func (p Patient) look(ctx context.Context, l *Lane, dial func(context.Context) (
 		return
 	}
 	s.Known, s.Version, s.IPv6, s.Ahead, s.Error = true, a.Version, a.IPv6, a.Ahead, a.RTT/2
+	s.Copied, s.reports = a.Copied, a.Reports
 	if a.Names != "" {
 		s.Names = &Problem{Kind: fault.Unreachable, Text: a.Names}
 		if a.Names == measure.ErrNoResolver.Error() {

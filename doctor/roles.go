@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"mpbond/identity"
 )
@@ -54,15 +55,21 @@ func (j *judge) links() {
 			if l.RTT > 0 {
 				text += fmt.Sprintf(", round trip %v", round(l.RTT))
 			}
+			if l.Unused != nil && !l.Carries {
+				j.say(about{"pipe", subject}, Warn, fmt.Sprintf("`mpbond doctor` on %s says what to do", l.Device), "%s is there, and has no way to its server: %s", l.Device, l.Unused.Text)
+				continue
+			}
 			j.say(about{"pipe", subject}, OK, "", "%s", text)
 		case slices.ContainsFunc(j.f.Links, func(o Link) bool { return o.Ready && o.Device == l.Device }):
-			j.say(about{"pipe", subject}, Note, hint(l.Problem), "%s", cmp.Or(text(l.Problem), "is being made"))
+			w := j.f.pipeMissing(l)
+			j.say(about{"pipe", subject}, Note, w.hint, "%s", w.text)
 		default:
-			j.say(about{"pipe", subject}, Bad, cmp.Or(hint(l.Problem), "is `mpbond primary` running there, on the same network?"), "%s", cmp.Or(text(l.Problem), "no answer yet"))
+			w := j.f.pipeMissing(l)
+			j.say(about{"pipe", subject}, Bad, w.hint, "%s", w.text)
 		}
 	}
 	if j.f.Role == identity.RoleHelper && len(j.f.Links) == 0 && j.f.Running {
-		j.say(about{"pipe", ""}, Bad, "pair the two: `mpbond accept` here, `mpbond pair CODE` at the primary", "no primary is known, or none was found on the local networks")
+		j.say(about{"pipe", ""}, Bad, "pair the two: `mpbond accept` here shows a code, `mpbond pair CODE` on the primary takes it", "%s helps nobody: it knows no primary, or none is found on its networks", j.f.this())
 	}
 }
 
@@ -77,13 +84,35 @@ func (j *judge) devices() {
 		switch {
 		case d.Silent > 0:
 			j.say(about{"lane", d.Name}, Warn, "`mpbond doctor` on that device tells more", "%d of its %d subflows make no progress", d.Silent, d.Subflows)
+		case d.Copied:
+			j.say(about{"key", d.Name}, Warn, fmt.Sprintf("`mpbond revoke %s` here, then pair each of the two anew, with a key of its own", d.Name), "two mpbond use the key of %s at once: one has a copy of the other's files", d.Name)
 		case d.Subflows > 0:
 			j.say(about{"device", d.Name}, OK, "", "is there, with %d subflows", d.Subflows)
 		default:
 			j.say(about{"device", d.Name}, Note, "", "is not there")
 		}
 	}
+	j.calls()
 	if len(j.f.Devices) == 0 {
 		j.say(about{"device", ""}, Note, "show a code with `mpbond accept`, and type `mpbond pair CODE` at the primary", "no device is enrolled")
+	}
+}
+
+// quietPort is for how long nothing may reach a server's port that devices should call.
+const quietPort = 2 * time.Minute
+
+// calls says whether anything reaches a server's port, while none of its devices is there.
+func (j *judge) calls() {
+	c := j.f.Calls
+	if c == nil || len(j.f.Devices) == 0 || slices.ContainsFunc(j.f.Devices, func(d Device) bool { return d.Subflows > d.Silent }) {
+		return
+	}
+	at := j.f.CallsAt
+	hint := fmt.Sprintf("if they are on and have Internet, open %s in this device's firewall and at its provider", portOf(at))
+	switch {
+	case c.Count == 0:
+		j.say(about{"port", at}, Warn, hint, "nothing has reached %s of %s since it began %v ago", portOf(at), j.f.this(), c.Since.Round(time.Second))
+	case c.Last > quietPort:
+		j.say(about{"port", at}, Warn, hint, "nothing has reached %s of %s for %v", portOf(at), j.f.this(), c.Last.Round(time.Second))
 	}
 }

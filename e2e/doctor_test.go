@@ -153,9 +153,33 @@ func TestDoctor(t *testing.T) {
 	}})
 	n.Must("primary", "nft", "delete", "table", "ip", "p")
 
+	// A helper without Internet says so itself, over the pipe; it is named at both ends.
+	n.Must("helper1", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type filter hook output priority 0; }' && nft add rule ip p out oifname hs1 drop")
+	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
+		right: says("phone has no way to home at 10.77.1.1:7600: no answer", "open a web page on phone")})
+	n.diagnose(diagnosis{node: "helper1", code: 3, what: "server", subject: "10.77.1.1:7600",
+		right: says("the server does not answer on TCP port 7600 at 10.77.1.1", "this device (phone) has no Internet")})
+	n.Must("helper1", "nft", "delete", "table", "ip", "p")
+
 	_ = n.helper.Cmd.Process.Kill()
 	<-n.helper.Done
-	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone"})
+	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
+		right: says("phone does not call TCP port 7602 of this device (laptop) any more: it was last here", "does `mpbond helper` run there?")})
+
+	// The laptop's own firewall drops the helper's calls: it learns of them by the server.
+	n.Must("primary", "sh", "-c", "nft add table ip p && nft add chain ip p in '{ type filter hook input priority 0; }' && nft add rule ip p in tcp dport 7602 drop")
+	n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
+	rig.Eventually(t, func() error {
+		if log := n.helper.Log.String(); !strings.Contains(log, "reported to a server that a primary does not answer") {
+			return fmt.Errorf("the helper has reported nothing: %s", log)
+		}
+		return nil
+	})
+	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
+		right: says("phone calls TCP port 7602 of this device (laptop) at 10.77.3.1 and gets no answer: a firewall drops its calls", "let TCP port 7602 in here")})
+	n.diagnose(diagnosis{node: "helper1", code: 3, what: "pipe", subject: "laptop at 10.77.3.1:7602",
+		right: says("laptop does not answer on TCP port 7602 at 10.77.3.1: its firewall drops the call", "on laptop let TCP port 7602 in")})
+	n.Must("primary", "nft", "delete", "table", "ip", "p")
 
 	n.Must("server", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type filter hook output priority 0; }' && nft add rule ip p out oifname ps meta length '>' 1490 drop")
 	n.diagnose(diagnosis{args: "--no-rate", code: 1, what: "mtu", subject: "10.77.1.1:7600"})
@@ -173,7 +197,15 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("%v were measured for 2 s, and %d bytes counted", r.Lanes[0].DownBps, down)
 	}
 	n.of("server").End(syscall.SIGTERM)
-	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "server", subject: "10.77.1.1:7600"})
+	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "server", subject: "10.77.1.1:7600",
+		right: says("home refuses TCP port 7600 at 10.77.1.1: no `mpbond server` listens there", "start `mpbond server`")})
+}
+
+// says reports whether the bottleneck's text and advice have these parts.
+func says(text, advice string) func(doctor.Report) bool {
+	return func(r doctor.Report) bool {
+		return strings.Contains(r.Bottleneck.Text, text) && strings.Contains(r.Bottleneck.Advice, advice)
+	}
 }
 
 // downIn is what a usage file says that came over a link.

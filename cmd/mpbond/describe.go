@@ -88,7 +88,7 @@ func helperPipes(s helper.Status) []api.Pipe {
 		if state == "" {
 			state = api.PipeStarting
 		}
-		list = append(list, api.Pipe{Device: p.Primary, Address: p.Address, State: state, Error: p.Error, Hint: p.Hint})
+		list = append(list, api.Pipe{Device: p.Primary, Address: p.Address, State: state, Error: p.Error, Hint: p.Hint, Trouble: p.Trouble})
 	}
 	return list
 }
@@ -98,7 +98,7 @@ func relayed(s helper.Status, self string) []api.Subflow {
 	list := []api.Subflow{}
 	for _, f := range s.Subflows {
 		list = append(list, api.Subflow{Peer: f.Primary, Path: api.Path{ID: uint32(f.Number), Device: self, Kind: api.Helped, State: api.Up,
-			Transport: f.Transport, Fallback: f.Fallback, Migrated: f.Migrated, RxBytes: unit.Bytes(f.Down.Bytes), TxBytes: unit.Bytes(f.Up.Bytes), BacklogBytes: unit.Bytes(f.Up.Buffered + f.Down.Buffered)}})
+			Transport: f.Transport, Fallback: f.Fallback, Migrated: f.Migrated, RxBytes: unit.Bytes(f.Down.Bytes), TxBytes: unit.Bytes(f.Up.Bytes), RxRate: f.DownBps, TxRate: f.UpBps, BacklogBytes: unit.Bytes(f.Up.Buffered + f.Down.Buffered)}})
 	}
 	return list
 }

@@ -166,8 +166,11 @@ func (o doctorOptions) patient(ctx context.Context) (p doctor.Patient, done func
 		return p, nil, err
 	}
 	key, err := identity.LoadKey(path) // none is made: who asks wants to know
+	if fault.Is(err, fault.NotFound) {
+		return p, nil, aboutServices(unpaired(), path, rootState)
+	}
 	if err != nil {
-		return p, nil, aboutServices(err, path, rootState)
+		return p, nil, err
 	}
 	trust, err := openTrust()
 	if err != nil {
@@ -189,6 +192,12 @@ func (o doctorOptions) patient(ctx context.Context) (p doctor.Patient, done func
 		done()
 	}
 	return p, done, err
+}
+
+// unpaired is what is wrong with a device that knows no other one.
+func unpaired() error {
+	return fault.New(fault.NotFound, errors.New("this device is not paired with any other"),
+		"start `mpbond server` on a server and `mpbond helper` on a helper: each shows a code; then `mpbond pair CODE` here, and `mpbond primary`")
 }
 
 // aboutServices adds to why there is no key at path what is likely where state is
@@ -240,6 +249,9 @@ func (o doctorOptions) primary(p *doctor.Patient, trust *identity.Trust, st api.
 	cfg := primary.Default
 	if err := loadConfig(o.config, "primary", &cfg); err != nil {
 		return err
+	}
+	if len(trust.Peers()) == 0 {
+		return unpaired()
 	}
 	if len(st.Bonds) > 0 && st.Bonds[0].Peer != "" {
 		cfg.Server = st.Bonds[0].Peer

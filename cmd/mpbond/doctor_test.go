@@ -32,7 +32,7 @@ func TestDoctorOfFiles(t *testing.T) {
 		}
 		return r.Bottleneck
 	}
-	if v := bottleneck(exitUsage); v.What != "configuration" || !strings.Contains(v.Text, "has no key") || !strings.Contains(v.Advice, "keygen") {
+	if v := bottleneck(exitUsage); v.What != "configuration" || v.Text != "this device is not paired with any other" || !strings.Contains(v.Advice, "`mpbond pair CODE` here") {
 		t.Errorf("%+v", v)
 	}
 	if list, _ := os.ReadDir(dir); len(list) > 0 {
@@ -41,7 +41,7 @@ func TestDoctorOfFiles(t *testing.T) {
 	if _, err := identity.CreateKey(filepath.Join(dir, "device.key")); err != nil {
 		t.Fatal(err)
 	}
-	if v := bottleneck(exitUsage); v.What != "configuration" || !strings.Contains(v.Text, "no server is trusted") || !strings.Contains(v.Advice, "mpbond pair") {
+	if v := bottleneck(exitUsage); v.What != "configuration" || v.Text != "this device is not paired with any other" || !strings.Contains(v.Advice, "`mpbond pair CODE` here") {
 		t.Errorf("%+v", v)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "primary.toml"), []byte("servr = 1\n"), 0o600); err != nil {
@@ -87,7 +87,7 @@ func TestDoctorOfServices(t *testing.T) {
 func TestDoctorUnreachable(t *testing.T) {
 	devices(t)
 	code, out, errs := mpbond(t, "doctor")
-	if code != exitNoConn || !strings.Contains(out, "bad   server 127.0.0.1:9") || !strings.Contains(out, "connection refused") || !strings.Contains(errs, "24 MB each way") {
+	if code != exitNoConn || !strings.Contains(out, "bad   server 127.0.0.1:9") || !strings.Contains(out, "refuses TCP port 9") || !strings.Contains(errs, "24 MB each way") {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
 	if code, out, errs := mpbond(t, "doctor", "--no-rate"); code != exitNoConn || errs != "" {

@@ -3,6 +3,7 @@ package main
 import (
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"mpbond/api"
 	mydevice "mpbond/device"
@@ -59,6 +60,11 @@ func (r *role) tellFacts(told api.Facts) error {
 // describeFacts adds to devices, this one and the peers in their order, what is
 // known of them, and what their radios took.
 func (r *role) describeFacts(list []api.Device, peers []identity.Peer, d device) {
+	if s, ok := d.(interface{ Copied(identity.PublicKey) bool }); ok {
+		for i, p := range peers {
+			list[i+1].Copied = s.Copied(p.Key)
+		}
+	}
 	if r.facts == nil {
 		return
 	}
@@ -73,6 +79,7 @@ func (r *role) describeFacts(list []api.Device, peers []identity.Peer, d device)
 	of, ok := d.(interface {
 		FactsOf(identity.PublicKey) wire.Facts
 		StandingOf(identity.PublicKey) (wire.Tier, string)
+		LastPipeOf(identity.PublicKey) time.Time
 		EnergyOf(identity.PublicKey) (wire.Radio, unit.Joules)
 	})
 	if !ok {
@@ -85,7 +92,7 @@ func (r *role) describeFacts(list []api.Device, peers []identity.Peer, d device)
 		if p.Is(identity.RoleHelper) {
 			var tier wire.Tier
 			tier, d.Rests = of.StandingOf(p.Key)
-			d.Tier = tier.String()
+			d.Tier, d.LastPipe = tier.String(), of.LastPipeOf(p.Key)
 			if kind, took := of.EnergyOf(p.Key); policy.Costs(kind) {
 				d.Radios = []api.Radio{{Link: told.Link, Kind: kind.String(), Joules: milli(took)}}
 			}

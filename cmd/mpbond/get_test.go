@@ -295,8 +295,8 @@ func TestStatusOfAPrimary(t *testing.T) {
 func TestStatusOfAHelper(t *testing.T) {
 	var out bytes.Buffer
 	printStatus(&out, api.Status{Role: "helper", Name: "phone", Helper: &api.HelperStatus{}})
-	printStatus(&out, api.Status{Role: "helper", Helper: &api.HelperStatus{Primary: "laptop", Server: "h:1", BufferBytes: unit.KB, LastError: "gone"}})
-	for _, want := range []string{"waits for a primary", "helps laptop to reach h:1", "1 KB", "gone"} {
+	printStatus(&out, api.Status{Role: "helper", Helper: &api.HelperStatus{Primary: "laptop", Server: "h:1", Subflows: 1, BufferBytes: unit.KB, DownRateBps: 9700 * unit.Kbps, LastError: "gone"}})
+	for _, want := range []string{"waits for a primary", "helps laptop to reach h:1 with 1 subflows: 9.7 Mbit/s down, 0 bit/s up", "1 KB", "gone"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}

@@ -185,6 +185,8 @@ func helperStatus(s helper.Status) *api.HelperStatus {
 		st.BufferBytes += unit.Bytes(f.Up.Buffered + f.Down.Buffered)
 		st.PathRateBps += f.Up.Rate
 		st.PipeRateBps += f.Down.Rate
+		st.DownRateBps += f.DownBps
+		st.UpRateBps += f.UpBps
 	}
 	return st
 }

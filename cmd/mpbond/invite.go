@@ -39,6 +39,7 @@ type inviter struct {
 
 	mu      sync.Mutex
 	ctx     context.Context // of run; nil before and after it
+	done    <-chan struct{} // of ctx, also after it
 	code    pairing.Code    // the last one
 	calling net.Listener    // open while a code holds
 	wg      sync.WaitGroup
@@ -48,7 +49,7 @@ type inviter struct {
 // of no use, so that a first code is shown unasked.
 func (i *inviter) run(ctx context.Context) error {
 	i.mu.Lock()
-	i.ctx = ctx
+	i.ctx, i.done = ctx, ctx.Done()
 	i.mu.Unlock()
 	if len(i.trust.ByRole(identity.RolePrimary)) == 0 {
 		if inv, err := i.invite(); err != nil {
@@ -94,9 +95,15 @@ func (i *inviter) invite() (api.Invitation, error) {
 	inv, ended := i.acceptor.Open()
 	i.code = pairing.Code{Secret: inv.Secret, Addrs: i.addresses()}
 	found, hide := context.WithCancel(i.ctx)
+	done := i.done
 	i.wg.Go(func() {
 		<-ended
 		hide()
+		i.noteEnd()
+		select { // late callers hear what has become of the code, instead of a refused connection
+		case <-time.After(pairing.Lifetime):
+		case <-done:
+		}
 		i.hangUp()
 	})
 	if port := int(portOf(strings.Join(i.code.Addrs, ","))); i.listen != nil && port != 0 && !allLoopback(i.code.Addrs) {
@@ -122,7 +129,11 @@ func (i *inviter) hangUp() {
 		i.calling.Close()
 		i.calling = nil
 	}
-	if inv.State == pairing.Expired || inv.State == pairing.UsedUp {
+}
+
+// noteEnd logs that a code holds no longer.
+func (i *inviter) noteEnd() {
+	if inv := i.acceptor.Invitation(); inv.State == pairing.Expired || inv.State == pairing.UsedUp {
 		slog.Info("the code for pairing holds no longer", "state", inv.State, "hint", "for a new one run mpbond accept")
 	}
 }

@@ -167,6 +167,8 @@ func rootCommand(stderr io.Writer) (root *cobra.Command, started *bool) {
 			return nil
 		},
 	}
+	root.Version = thisBuild().String() // makes --version
+	root.SetVersionTemplate("{{.Version}}\n")
 	cobra.EnableTraverseRunHooks = true // ours runs even if a subcommand has its own
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVar(&level, "log-level", "info", "what to log to standard error: debug, info, warn or error")

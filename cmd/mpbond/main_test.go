@@ -42,6 +42,7 @@ func TestExitCodes(t *testing.T) {
 		text string
 	}{
 		{"version", exitOK, "mpbond dev"},
+		{"--version", exitOK, "mpbond dev"},
 		{"--help", exitOK, "Exit codes"},
 		{"help trust add", exitOK, "--role"},
 		{"frobnicate", exitUsage, "unknown command"},

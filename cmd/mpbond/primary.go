@@ -277,7 +277,7 @@ func (e edged) addresses(args ...any) []any {
 func (e edged) describe(st *api.Status, why bool) {
 	st.SOCKS, st.HTTP, st.Transparent = e.apps.proxyAddr(), e.apps.proxyAddr(), e.apps.transparentAddr()
 	if a := e.PipeAddr(); a != nil {
-		st.Listen = a.String()
+		st.Listen, st.Calls = a.String(), e.Calls()
 	}
 	st.Bonds = append(st.Bonds, e.Primary.Status(why))
 	st.Pipes = append(st.Pipes, e.Pipes()...)

@@ -79,7 +79,7 @@ allowed.`,
 			return r.serve(cmd.Context(), s, serve.Role{
 				Describe: func(why bool) api.Status {
 					st := r.describe(key, "", start)
-					st.Listen = s.Addr().String()
+					st.Listen, st.Calls = s.Addr().String(), s.Calls()
 					st.Bonds = append(st.Bonds, s.Status(why)...)
 					return st
 				},

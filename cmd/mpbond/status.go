@@ -228,6 +228,9 @@ func printDevices(w io.Writer, s api.Status) {
 	_ = t.Flush()
 	for _, d := range s.Devices {
 		told := append(linkFacts(d.Facts), radios(d.Radios)...)
+		if d.Copied {
+			told = append([]string{"its key is used by two mpbond at once: revoke it, and pair each device with a key of its own"}, told...)
+		}
 		if d.Rests != "" {
 			told = append([]string{"it rests: " + oneLine(d.Rests)}, told...)
 		}
@@ -238,6 +241,8 @@ func printDevices(w io.Writer, s api.Status) {
 	for _, p := range s.Pipes {
 		if p.Error != "" {
 			fmt.Fprintf(w, "pipe with %s at %s: %s, %s\n", oneLine(p.Device), oneLine(p.Address), p.State, oneLine(p.Error))
+		} else if t := p.Trouble; t != nil {
+			fmt.Fprintf(w, "%s does not use this device: it has no way to its server: %s\n", oneLine(p.Device), oneLine(t.Text))
 		}
 	}
 }
@@ -303,8 +308,7 @@ func printHelper(w io.Writer, h api.HelperStatus, onloads bool) {
 	case h.Primary == "":
 		fmt.Fprintln(w, "waits for a primary")
 	default:
-		fmt.Fprintf(w, "helps %s to reach %s with %d subflows: pipe %v, Internet %v, %v of %v buffered, %v relayed\n",
-			oneLine(h.Primary), oneLine(h.Server), h.Subflows, h.PipeRateBps, h.PathRateBps, h.BufferBytes, h.BufferLimit, h.RelayedBytes)
+		printHelped(w, h)
 	}
 	if h.OverUDP > 0 {
 		fmt.Fprintf(w, "%d of the subflows go to the server over UDP\n", h.OverUDP)
@@ -319,6 +323,24 @@ func printHelper(w io.Writer, h api.HelperStatus, onloads bool) {
 	}
 	if h.LastError != "" {
 		fmt.Fprintln(w, "last error:", oneLine(h.LastError))
+	}
+}
+
+// printHelped shows what a helper relays, and what its hops can carry where that is known.
+func printHelped(w io.Writer, h api.HelperStatus) {
+	if h.Subflows == 0 {
+		fmt.Fprintf(w, "waits for %s to use it, %v relayed\n", oneLine(h.Primary), h.RelayedBytes)
+		return
+	}
+	fmt.Fprintf(w, "helps %s to reach %s with %d subflows: %v down, %v up, %v of %v buffered, %v relayed\n",
+		oneLine(h.Primary), oneLine(h.Server), h.Subflows, h.DownRateBps, h.UpRateBps, h.BufferBytes, h.BufferLimit, h.RelayedBytes)
+	for _, hop := range []struct {
+		name string
+		can  unit.Rate
+	}{{"the pipe", h.PipeRateBps}, {"the line to the server", h.PathRateBps}} {
+		if hop.can > 0 {
+			fmt.Fprintf(w, "%s can carry about %v\n", hop.name, hop.can)
+		}
 	}
 }
 
