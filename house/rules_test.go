@@ -15,7 +15,7 @@ type wall struct {
 
 // Groups of rooms.
 var (
-	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault", "replay", "lab/radio", "pbe/cell", "pbe/cc", "pbe/lte", "pbe/census", "lab/virtual", "lab/lte", "onload/simulate", "onload/allow"}
+	pure     = []string{"bond", "sched", "estimate", "policy", "wire", "unit", "fault", "plaintext", "replay", "lab/radio", "pbe/cell", "pbe/cc", "pbe/lte", "pbe/census", "lab/virtual", "lab/lte", "onload/simulate", "onload/allow"}
 	pureOnly = []string{"onload"} // but not its subfolders
 	dataPath = []string{"intercept", "bond", "sched", "estimate", "subflow", "pipe", "wire", "tcp", "splice"}
 	roles    = []string{"primary", "helper", "server"}
@@ -38,7 +38,7 @@ var walls = []wall{
 	{except: []string{"cmd"}, to: roles, reason: "roles are thin and meet on the network only; what two of them share is a room below"},
 	{from: dataPath, to: control, reason: "control touches data by opening and closing subflows; data knows nothing of batteries, policies or consoles"},
 	{from: dataPath, to: []string{"endpoint"}, reason: "endpoint drives the rooms of the data path, not the other way round"},
-	{from: []string{"unit", "fault"}, only: []string{}, reason: "everybody uses them, so they know nobody"},
+	{from: []string{"unit", "fault", "plaintext"}, only: []string{}, reason: "everybody uses them, so they know nobody"},
 	{from: []string{"wire"}, only: []string{"unit"}, reason: "the specification depends on no implementation"},
 	{from: []string{"estimate"}, only: []string{"unit", "wire"}, reason: "estimates are made of numbers alone"},
 	{from: []string{"sched"}, only: []string{"unit", "wire", "estimate"}, reason: "a scheduler sees plain values, never a subflow: it also runs offline on a trace"},
@@ -54,24 +54,24 @@ var walls = []wall{
 	{from: []string{"pbe/listen"}, only: []string{"fault", "pbe/cell", "pbe/cc", "pbe/source"}, reason: "it hears cells for whatever transport asks, and knows none"},
 	{from: []string{"trace"}, only: []string{"unit", "fault", "wire"}, reason: "everybody may tell it things, so it knows nobody"},
 	{from: []string{"identity"}, only: []string{"fault", "config", "userfile"}, reason: "who a device is does not depend on what it does"},
-	{from: []string{"pairing"}, only: []string{"fault", "identity", "tcp", "wire"}, reason: "two devices meet before either has a role to play"},
+	{from: []string{"pairing"}, only: []string{"fault", "plaintext", "identity", "tcp", "wire"}, reason: "two devices meet before either has a role to play"},
 	{from: []string{"discovery"}, only: []string{}, reason: "what a network says is nobody's word: it has addresses and no judgement"},
 	{from: []string{"onload"}, except: []string{"onload/allow", "onload/plan"}, to: []string{"bond", "sched", "estimate", "wire", "subflow", "pipe", "paths", "policy", "endpoint", "pbe"},
 		reason: "it works where no bonding server is, and knows no bond (what a month and a volume are policy says)"},
-	{from: []string{"onload/fetch", "onload/simulate"}, only: []string{"unit", "fault", "userfile"}, reason: "it moves items over whatever devices it is given"},
+	{from: []string{"onload/fetch", "onload/simulate"}, only: []string{"unit", "fault", "plaintext", "userfile"}, reason: "it moves items over whatever devices it is given"},
 	{from: []string{"onload/allow"}, only: []string{"unit", "policy"}, reason: "an allowance is reckoned from numbers, whoever has measured or told them"},
 	{from: []string{"onload/permit"}, only: []string{"fault", "identity", "store", "tcp"}, reason: "it tells loads and permits, whoever measures the one and uses the other"},
 	{from: []string{"onload/plan"}, only: []string{"unit", "fault", "device", "policy", "store"}, reason: "it keeps what an interface has counted, and decides nothing"},
-	{from: []string{"onload/upload"}, only: []string{"unit", "fault", "store"}, reason: "it moves files over whatever devices it is given"},
+	{from: []string{"onload/upload"}, only: []string{"unit", "fault", "plaintext", "store"}, reason: "it moves files over whatever devices it is given"},
 	{from: []string{"onload/playlist"}, only: []string{"unit", "fault", "splice"}, reason: "it serves players over whatever devices it is given"},
 	{from: []string{"onload/page"}, only: []string{"unit", "fault", "tcp", "store", "onload/fetch", "onload/upload"}, reason: "it takes files of browsers and has them sent; who may carry what it is told"},
-	{from: []string{"onload/relay"}, only: []string{"unit", "fault", "identity", "reach", "splice", "tcp", "discovery"},
+	{from: []string{"onload/relay"}, only: []string{"unit", "fault", "plaintext", "identity", "reach", "splice", "tcp", "discovery"},
 		reason: "it carries connections for those it trusts; what a helper may carry it is told"},
 	{from: []string{"reach"}, only: []string{}, reason: "it judges addresses, whoever connects to them"},
 	{from: []string{"measure"}, only: []string{"unit", "api"}, reason: "it speaks over any stream, and knows nothing of bonds"},
 	{from: []string{"userfile"}, only: []string{}, reason: "a file's owner and rights are the system's, not ours"},
 	{from: []string{"config"}, only: []string{"fault"}, reason: "it fills structs of others without knowing them"},
-	{from: []string{"api"}, only: []string{"unit", "fault", "userfile"}, reason: "the types of the local API are a contract, not a view of our internals"},
+	{from: []string{"api"}, only: []string{"unit", "fault", "plaintext", "userfile"}, reason: "the types of the local API are a contract, not a view of our internals"},
 }
 
 // pureImports are what pure rooms must not import.

@@ -33,12 +33,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"time"
-	"unicode"
 
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/plaintext"
 	"mpbond/wire"
 )
 
@@ -99,7 +98,7 @@ func (c *channel) expect(t wire.Type) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.Text = plain(f.Text)
+		f.Text = plaintext.Printable(f.Text) // that device has proved nothing yet
 		return nil, refused(f)
 	case got != t:
 		return nil, fault.New(fault.Protocol, fmt.Errorf("%v came instead of %v", got, t), hintVersion)
@@ -127,16 +126,6 @@ func (c *channel) about() (wire.PairAbout, error) {
 	}
 	f, err := wire.ParsePairAbout(payload)
 	return f, fault.New(fault.Protocol, err, hintVersion)
-}
-
-// plain is text of a device that has proved nothing yet, for a terminal.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
 }
 
 // refused makes a fault of the other end's refusal.

@@ -8,6 +8,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"mpbond/plaintext"
 )
 
 const (
@@ -88,7 +90,7 @@ func (b Bars) draw(dc draw.Canvas) error {
 	}
 	factor, unit := b.scale(top)
 	p := look.plot()
-	p.Title.Text = plain(b.Title) + ", " + unit
+	p.Title.Text = plaintext.Printable(b.Title) + ", " + unit
 	step := niceStep(top / factor)
 	p.Y.Min, p.Y.Max = 0, max(math.Ceil(top/factor/step-1e-9), 1)*step
 	p.Y.Tick.Marker = plot.ConstantTicks(valueTicks(p.Y.Max, step))
@@ -118,7 +120,7 @@ func (b Bars) ticks(room int) (ticks []plot.Tick) {
 	n := len(b.Names)
 	every := max((n+room-1)/max(room, 1), 1)
 	for i := n - 1; i >= 0; i -= every {
-		ticks = append(ticks, plot.Tick{Value: float64(i), Label: plain(b.Names[i])})
+		ticks = append(ticks, plot.Tick{Value: float64(i), Label: plaintext.Printable(b.Names[i])})
 	}
 	return ticks
 }

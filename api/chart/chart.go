@@ -26,6 +26,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"mpbond/plaintext"
 )
 
 // Limits of a picture, in points.
@@ -408,7 +410,7 @@ func (l look) name(dc draw.Canvas, at vg.Point, name string, i int) {
 	if utf8.RuneCountInString(name) > most {
 		name = string([]rune(name)[:most-1]) + "…"
 	}
-	dc.FillText(l.words(11), vg.Point{X: at.X + sample + 5, Y: at.Y}, plain(name))
+	dc.FillText(l.words(11), vg.Point{X: at.X + sample + 5, Y: at.Y}, plaintext.Printable(name))
 }
 
 // rules are horizontal lines behind what is drawn.
@@ -437,16 +439,6 @@ func (l look) plot() *plot.Plot {
 	p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XCenter, draw.YTop
 	p.Y.Tick.Label.XAlign, p.Y.Tick.Label.YAlign = draw.XRight, draw.YCenter
 	return p
-}
-
-// plain is text on one line.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 func escaped(s string) string {

@@ -9,6 +9,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"mpbond/plaintext"
 )
 
 // Curve is one distribution: which part of all is not over each value, ascending.
@@ -79,8 +81,8 @@ func (c Curves) draw(dc draw.Canvas) error {
 		}
 	}
 	p := look.plot()
-	p.Title.Text = plain(c.Title)
-	p.X.Label.Text, p.X.Label.TextStyle = plain(c.Unit), look.words(10.5)
+	p.Title.Text = plaintext.Printable(c.Title)
+	p.X.Label.Text, p.X.Label.TextStyle = plaintext.Printable(c.Unit), look.words(10.5)
 	p.Y.Min, p.Y.Max = 0, 1
 	p.Y.Tick.Marker = plot.ConstantTicks(valueTicks(1, 0.25))
 	if c.Ratios && top > 0 {

@@ -3,7 +3,6 @@ package serve
 import (
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"mpbond/api"
+	"mpbond/plaintext"
 )
 
 // sample is one value of a metric, with those of its labels.
@@ -267,12 +267,12 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 			kind = prometheus.CounterValue
 		}
 		for _, v := range m.values(s) {
-			to <- prometheus.MustNewConstMetric(c.descs[i], kind, v.value, valid(v.labels)...)
+			to <- prometheus.MustNewConstMetric(c.descs[i], kind, v.value, printable(v.labels)...)
 		}
 	}
 	if c.role.Usage != nil {
 		usageMetrics(c.role.usage(), time.Now().Format(time.DateOnly), func(value float64, labels ...string) {
-			to <- prometheus.MustNewConstMetric(c.used, prometheus.GaugeValue, value, valid(labels)...)
+			to <- prometheus.MustNewConstMetric(c.used, prometheus.GaugeValue, value, printable(labels)...)
 		})
 	}
 	if c.role.Feed != nil {
@@ -282,11 +282,11 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// valid makes UTF-8 of labels, as they must be: some are what another device
-// calls itself, and names of interfaces are any bytes.
-func valid(labels []string) []string {
+// printable returns labels as UTF-8, as they must be, which no terminal obeys: some are
+// what another device calls itself, and names of interfaces are any bytes.
+func printable(labels []string) []string {
 	for i, l := range labels {
-		labels[i] = strings.ToValidUTF8(l, "\uFFFD")
+		labels[i] = plaintext.Printable(l)
 	}
 	return labels
 }

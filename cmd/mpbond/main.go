@@ -13,12 +13,12 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"mpbond/fault"
+	"mpbond/plaintext"
 )
 
 // commands lists the subcommands in the order of the help text.
@@ -256,12 +256,5 @@ func misused(err error) error {
 	return fault.New(fault.Usage, err, "")
 }
 
-// oneLine keeps text of others from moving the cursor of a terminal.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, s)
-}
+// oneLine returns text of others as a terminal may show it.
+func oneLine(s string) string { return plaintext.Printable(s) }

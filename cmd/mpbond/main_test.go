@@ -215,7 +215,7 @@ func TestLoadConfig(t *testing.T) {
 }
 
 func TestOneLine(t *testing.T) {
-	if got := oneLine("a\x1b[2Jb\nc\u009bd ü"); got != "a?[2Jb?c?d ü" {
+	if got := oneLine("a\x1b[2Jb\nc\u009bd ü\u202e\u2028"); got != "a?[2Jb?c?d ü??" {
 		t.Errorf("%q", got)
 	}
 }

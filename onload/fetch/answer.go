@@ -10,6 +10,7 @@ import (
 
 	"mpbond/fault"
 	"mpbond/onload"
+	"mpbond/plaintext"
 	"mpbond/unit"
 )
 
@@ -135,7 +136,7 @@ func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
 
 // byStatus says what a status without content means.
 func byStatus(r *http.Response, now time.Time) *refusal {
-	err := fmt.Errorf("the web server answered %s", Printable(r.Status))
+	err := fmt.Errorf("the web server answered %s", plaintext.Printable(r.Status))
 	switch c := r.StatusCode; {
 	case c >= 500 && c != http.StatusNotImplemented && c != http.StatusHTTPVersionNotSupported,
 		c == http.StatusTooManyRequests, c == http.StatusRequestTimeout, c == http.StatusTooEarly:
@@ -144,16 +145,6 @@ func byStatus(r *http.Response, now time.Time) *refusal {
 		return &refusal{verdict: barred, err: fault.New(fault.NotFound, err, "")}
 	}
 	return &refusal{verdict: barred, err: err}
-}
-
-// Printable is what a server said, for people: without what a terminal would obey.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
 }
 
 // RetryAfter reads seconds or a date; 0 is no word of it.

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"mpbond/fault"
+	"mpbond/plaintext"
 )
 
 // kindHeader tells the kind of fault by which a connection is refused.
@@ -62,12 +62,7 @@ func refusal(a *http.Response) error {
 
 // Plain is what can be shown of a text of others, on one line.
 func Plain(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
-			return ' '
-		}
-		return r
-	}, s)
+	s = plaintext.Printable(s)
 	if len(s) > maxText {
 		s = strings.ToValidUTF8(s[:maxText], "") + "…"
 	}

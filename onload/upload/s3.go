@@ -23,7 +23,7 @@ import (
 
 	"mpbond/fault"
 	"mpbond/onload"
-	"mpbond/onload/fetch"
+	"mpbond/plaintext"
 	"mpbond/unit"
 )
 
@@ -131,7 +131,7 @@ func (s *s3) first(ctx context.Context, d *device, f *file) error {
 		return said(r)
 	}
 	if err := xml.Unmarshal(r.text, &begun); err != nil || begun.ID == "" {
-		return refuse(final, fault.Protocol, "does it speak S3?", "the server begins no upload: %.100q", fetch.Printable(string(r.text)))
+		return refuse(final, fault.Protocol, "does it speak S3?", "the server begins no upload: %.100q", plaintext.Printable(string(r.text)))
 	}
 	f.parts = partsOf{id: begun.ID, size: max(s.times.part, (f.size+mostParts-1)/mostParts), listed: true}
 	return nil
@@ -285,7 +285,7 @@ func (s *s3) last(ctx context.Context, d *device, f *file) error {
 		return refuse(anew, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
 	case f.parts.etag != "" && bare(r.Header.Get("ETag")) != f.parts.etag:
 		return refuse(anew, fault.Integrity, "does somebody else write there?", "the server has another object than was sent: ETag %q instead of %q",
-			fetch.Printable(r.Header.Get("ETag")), fetch.Printable(f.parts.etag))
+			plaintext.Printable(r.Header.Get("ETag")), plaintext.Printable(f.parts.etag))
 	}
 	f.proof = ByDigest
 	return nil
@@ -331,13 +331,13 @@ func (s *s3) complete(ctx context.Context, d *device, f *file) error {
 		f.parts.etag = ""
 		return s.whether(ctx, d, f)
 	case r.StatusCode == http.StatusOK && done.Code == "InternalError":
-		return refuse(again, fault.Protocol, "", "the server cannot complete the object: %s", fetch.Printable(done.Message))
+		return refuse(again, fault.Protocol, "", "the server cannot complete the object: %s", plaintext.Printable(done.Message))
 	case done.Code == "ConditionalRequestConflict": // S3 wants it begun anew
 		return refuse(anew, fault.Exists, "does somebody else write there?", "the object is written by another request too")
 	case done.Code == "InvalidPart" || done.Code == "InvalidPartOrder":
-		return refuse(anew, fault.Integrity, "", "the server has lost parts: %s", fetch.Printable(done.Message))
+		return refuse(anew, fault.Integrity, "", "the server has lost parts: %s", plaintext.Printable(done.Message))
 	case r.StatusCode == http.StatusOK:
-		return refuse(again, fault.Protocol, "", "the server does not say that the object is complete: %s", fetch.Printable(cmp.Or(done.Message, "no answer that can be read")))
+		return refuse(again, fault.Protocol, "", "the server does not say that the object is complete: %s", plaintext.Printable(cmp.Or(done.Message, "no answer that can be read")))
 	}
 	return said(r)
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"mpbond/fault"
-	"mpbond/onload/fetch"
+	"mpbond/plaintext"
 )
 
 // errorXML is what S3 says is wrong.
@@ -53,7 +53,7 @@ func said(r *answer) *refusal {
 	if r.StatusCode == http.StatusForbidden {
 		no.verdict = final
 	}
-	no.err = fault.New(fault.KindOf(no.err), fmt.Errorf("%w: %s: %s", no.err, fetch.Printable(x.Code), fetch.Printable(x.Message)), hint)
+	no.err = fault.New(fault.KindOf(no.err), fmt.Errorf("%w: %s: %s", no.err, plaintext.Printable(x.Code), plaintext.Printable(x.Message)), hint)
 	return no
 }
 
