@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"path"
@@ -25,6 +24,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/fault"
+	"mpbond/onload/fetch"
 	"mpbond/unit"
 	"mpbond/userfile"
 )
@@ -39,6 +39,7 @@ type getOptions struct {
 	onload     bool
 	interfaces []string
 	scheduler  string
+	secretOptions
 }
 
 // getResult is what `mpbond get --json` prints.
@@ -61,15 +62,23 @@ each of them carries.
 
 The file appears under its name only when it is complete and right; without
 --output an existing one is never replaced. Use "-" for standard output.
+When the primary or the server is started anew meanwhile, the download goes on
+where it was, if the web server has ranges and names the version of the file by
+a strong ETag or a date; else it begins anew.
 
 With --onload neither a server nor a running primary is needed: parts of a file,
 or several files, are fetched by each helper over its own line, and by this
 device, at once. Helpers take part that were started with --onload, too. What
 was interrupted goes on when the same command is given again. See
-docs/onload.md.`,
+docs/onload.md.
+
+Headers, cookies and passwords go to the hosts that they are for, not to where
+these redirect to. Helpers that onload carry them inside https:// only; for
+http:// they are left out.`,
 		Example: `  mpbond get https://example.org/big.iso
   mpbond get -o image.iso --sha256 9f86d0… https://example.org/big.iso
   mpbond get --json -o - https://example.org/data >data
+  mpbond get --cookie cookies.txt --header 'Accept-Language: de' https://example.org/data
   mpbond get --onload https://example.org/big.iso
   mpbond get --onload -o photos https://example.org/1.jpg https://example.org/2.jpg`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -107,6 +116,7 @@ docs/onload.md.`,
 	cmd.Flags().StringVarP(&o.file, "output", "o", "", "write to this `FILE` (default: the last part of the URL); with --onload also a directory")
 	cmd.Flags().StringVar(&o.sha256, "sha256", "", "refuse data with another SHA-256 than `HEX`")
 	cmd.Flags().BoolVar(&o.onload, "onload", false, "fetch without a server, over helpers' own lines and this device's at once")
+	o.flags(cmd)
 	cmd.Flags().StringSliceVar(&o.interfaces, "interface", nil, "with --onload: a network interface of this device to use; may be repeated")
 	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "with --onload: the item scheduler, for comparisons")
 	_ = cmd.Flags().MarkHidden("scheduler") // none is better than the default: see docs/onload.md
@@ -132,9 +142,10 @@ func (r getResult) String() string {
 // get is one download.
 type get struct {
 	getOptions
-	url  *url.URL
-	sum  []byte // wanted SHA-256, or nil
-	keep bool   // an existing file must not be replaced
+	url     *url.URL
+	sum     []byte // wanted SHA-256, or nil
+	keep    bool   // an existing file must not be replaced
+	secrets *fetch.Secrets
 }
 
 func newGet(o getOptions, rawURL string) (*get, error) {
@@ -145,6 +156,9 @@ func newGet(o getOptions, rawURL string) (*get, error) {
 	}
 	if g.url.Scheme != "http" && g.url.Scheme != "https" || g.url.Host == "" {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%q is no web address", rawURL), "write the URL like https://example.org/file")
+	}
+	if g.secrets, err = o.secretOptions.read(rawURL); err != nil {
+		return nil, err
 	}
 	if o.sha256 != "" {
 		if g.sum, err = hex.DecodeString(o.sha256); err != nil || len(g.sum) != sha256.Size {
@@ -192,62 +206,39 @@ func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult,
 		return res, err
 	}
 	begin := time.Now()
-	answer, err := g.request(ctx, status)
+	d, err := g.open(ctx, c, status)
 	if err != nil {
 		return res, explainGet(err)
 	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return res, fmt.Errorf("the web server answered %s", oneLine(answer.Status))
-	}
-	target, err := openTarget(g.file, g.keep, stdout)
-	if err != nil {
+	defer d.close()
+	if d.target, err = openTarget(g.file, g.keep, stdout); err != nil {
 		return res, err
 	}
-	defer target.abandon()
+	defer d.target.abandon()
 
 	screen := io.Discard
 	if !g.quiet && !g.asJSON {
 		screen = stderr
 	}
-	progress := startProgress(ctx, progressConfig{c, status, unit.Bytes(answer.ContentLength), screen})
-	digest := sha256.New()
-	n, err := io.Copy(io.MultiWriter(target, digest, progress), answer.Body)
+	if d.notes = stderr; g.quiet {
+		d.notes = io.Discard
+	}
+	d.progress = startProgress(ctx, progressConfig{c, status, unit.Bytes(d.size), screen})
+	err = d.run(ctx)
 	took := time.Since(begin)
-	devices := progress.stop(err == nil)
+	devices := d.progress.stop(err == nil)
+	n := unit.Bytes(d.n)
 	if err != nil {
-		return res, explainGet(fmt.Errorf("after %s: %w", unit.Bytes(n).Decimal(), err))
+		return res, explainGet(fmt.Errorf("after %s: %w", n.Decimal(), err))
 	}
-	if err := g.verify(n, answer.ContentLength, digest); err != nil {
+	if err := g.verify(d.n, d.size, d.digest); err != nil {
 		return res, err
 	}
-	if err := target.finish(); err != nil {
+	if err := d.target.finish(); err != nil {
 		return res, err
 	}
-	return getResult{g.url.Redacted(), g.file, unit.Bytes(n), took.Seconds(), unit.RateOf(unit.Bytes(n), took),
-		hex.EncodeToString(digest.Sum(nil)), devices}, nil
-}
-
-// request sends the request through the primary's proxy and returns the
-// answer, its body still to be read.
-func (g *get) request(ctx context.Context, s api.Status) (*http.Response, error) {
-	proxy := &url.URL{Scheme: "socks5h", Host: reachable(s.SOCKS)} // h: names are resolved at the server
-	if s.SOCKS == "" {
-		proxy = &url.URL{Scheme: "http", Host: reachable(s.HTTP)}
-	}
-	web := &http.Client{Transport: &http.Transport{
-		Proxy:                 http.ProxyURL(proxy),
-		DisableCompression:    true, // the file as it is
-		DisableKeepAlives:     true, // one request
-		ResponseHeaderTimeout: headerTimeout,
-		TLSHandshakeTimeout:   headerTimeout,
-	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("User-Agent", "mpbond/"+version)
-	return web.Do(req)
+	return getResult{g.url.Redacted(), g.file, n, took.Seconds(), unit.RateOf(n, took),
+		hex.EncodeToString(d.digest.Sum(nil)), devices}, nil
 }
 
 // reachable turns the address a proxy listens on into one to connect to.

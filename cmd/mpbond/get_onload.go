@@ -111,6 +111,7 @@ type onloadGet struct {
 	objects []fetch.Object
 	dir     string // that is made, if it is not there
 	urls    []string
+	secrets *fetch.Secrets
 	find    func(context.Context) ([]fetch.Device, error) // the helpers; nil: findHelpers
 	log     *slog.Logger
 }
@@ -122,6 +123,10 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 	}
 	if o.file == "-" {
 		return nil, usage("with --onload the parts come in any order: name a file with --output")
+	}
+	var err error
+	if g.secrets, err = o.secretOptions.read(urls...); err != nil {
+		return nil, err
 	}
 	st, err := userfile.Stat(o.file)
 	dir := err == nil && st.IsDir()
@@ -175,7 +180,7 @@ func findHelpers(ctx context.Context, ledger tcp.Ledger) (list []fetch.Device, e
 	}
 	found, err := relay.Finder{Key: key, Trust: trust, Look: findOnload, Options: tcp.Options{Mark: aroundTUN(), Ledger: ledger}}.Find(ctx)
 	for _, d := range found {
-		list = append(list, fetch.Device{Name: d.Helper.Name, Transport: d.Transport(), Metered: d.Metered})
+		list = append(list, fetch.Device{Name: d.Helper.Name, Transport: d.Transport(), Helper: true, Metered: d.Metered})
 	}
 	return list, err
 }
@@ -265,9 +270,12 @@ func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult
 		screen = stderr
 	}
 	bars := newOnloadBars(screen, notes)
+	if text := exposedText(g.secrets, g.urls); text != "" {
+		fmt.Fprintln(bars.above(notes), text)
+	}
 	search := searchHelpers(ctx, use.finder(g.find), len(devices) == 1, bars.above(notes))
 	defer search.end()
-	cfg := fetch.Config{Devices: devices, Joins: search.found, Objects: done.left, Whole: done.note, Scheduler: scheduler, UserAgent: "mpbond/" + version, Mode: newFileMode(), Log: g.log}
+	cfg := fetch.Config{Devices: devices, Joins: search.found, Objects: done.left, Secrets: g.secrets, Whole: done.note, Scheduler: scheduler, UserAgent: "mpbond/" + version, Mode: newFileMode(), Log: g.log}
 	cfg.Progress = bars.draw
 	r, err := fetch.Get(ctx, cfg)
 	search.end()

@@ -152,9 +152,10 @@ func TestOnload(t *testing.T) {
 	if code, _, errs := mpbond(t, "revoke", "laptop"); code != exitOK {
 		t.Fatal(errs)
 	}
-	if _, err := web.Get(site.URL); !fault.Is(err, fault.UnknownDevice) {
-		t.Errorf("%v (%s)", err, fault.KindOf(err))
-	}
+	eventually("its primary is unknown", func(*api.OnloadStatus) bool {
+		_, err := web.Get(site.URL)
+		return fault.Is(err, fault.UnknownDevice)
+	})
 }
 
 // TestOnloadRests: a device whose battery is low carries nothing: what is carried is cut

@@ -167,6 +167,9 @@ func (p *progress) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// reset has the bar begin anew.
+func (p *progress) reset() { p.total.SetCurrent(0) }
+
 func (p *progress) poll(ctx context.Context) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()

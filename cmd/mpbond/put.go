@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -106,15 +105,11 @@ func newTarget(p putOptions) (t upload.Target, err error) {
 	if !slices.Contains(upload.Methods, p.method) {
 		return t, usage("no method is called %q: take one of %s", oneLine(p.method), strings.Join(upload.Methods, ", "))
 	}
-	t = upload.Target{Method: p.method, URL: p.to, Keep: p.keep, Field: p.field, Header: http.Header{},
+	t = upload.Target{Method: p.method, URL: p.to, Keep: p.keep, Field: p.field,
 		Region: cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1"), Key: os.Getenv("AWS_ACCESS_KEY_ID"),
 		Secret: os.Getenv("AWS_SECRET_ACCESS_KEY"), Session: os.Getenv("AWS_SESSION_TOKEN")}
-	for _, h := range p.headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok || name == "" || strings.ContainsAny(name, " \t\r\n") || strings.ContainsAny(value, "\r\n") {
-			return t, usage("a header is written NAME:VALUE")
-		}
-		t.Header.Add(name, strings.TrimSpace(value))
+	if t.Header, err = fetch.ParseHeaders(p.headers); err != nil {
+		return t, usage("%v", err)
 	}
 	for _, f := range p.form {
 		name, value, ok := strings.Cut(f, "=")

@@ -104,7 +104,7 @@ func newEngine(ctx context.Context, cfg Config) *engine {
 
 // know adds a device, which is down.
 func (e *engine) know(d Device) *device {
-	one := &device{Device: d, path: len(e.devices), client: &http.Client{Transport: d.Transport, CheckRedirect: follow}}
+	one := &device{Device: d, path: len(e.devices), client: &http.Client{Transport: e.Secrets.Transport(d.Transport, d.Helper), Jar: e.Secrets.Jar(), CheckRedirect: follow}}
 	e.devices = append(e.devices, one)
 	e.board.SetMetered(one.path, d.IsMetered())
 	return one
@@ -263,8 +263,8 @@ func (e *engine) ready(d *device) {
 				r.Body.Close()
 			}
 		}
-		if ctx.Err() != nil {
-			err = nil // there are servers that do not know HEAD
+		if ctx.Err() != nil || errors.As(err, new(*refusal)) {
+			err = nil // there are servers that do not know HEAD, and what is refused is seen later
 		}
 		e.tell(event{kind: warmed, device: d, err: err})
 	})

@@ -11,6 +11,7 @@
 //	answer.go   what an answer says, and whether it may be believed
 //	none.go     why no device can have it
 //	second.go   what another device is told of what a helper alone has brought
+//	secrets.go  headers, cookies and passwords, and who gets them
 //	digest.go   Content-Digest and Repr-Digest
 //	part.go     the file that is not whole yet, and its journal
 //
@@ -39,6 +40,8 @@ import (
 type Device struct {
 	Name      string
 	Transport http.RoundTripper
+	// Helper is that it is the line of another device, which sees what is not encrypted.
+	Helper bool
 	// Metered reports whether the bytes of its line cost money or count against a bound;
 	// nil: they do not. Safe for concurrent use.
 	Metered func() bool
@@ -63,6 +66,7 @@ type Config struct {
 	// will be: until then nothing is given up because no device can have it.
 	Joins   <-chan Device
 	Objects []Object
+	Secrets *Secrets // nil: none
 	// Scheduler is one that no other Get uses; nil is the default.
 	Scheduler onload.Scheduler
 	UserAgent string

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/fault"
+	"mpbond/onload/fetch"
+)
+
+// secretOptions are headers, cookies and passwords, by the names that curl gives them.
+type secretOptions struct {
+	headers, cookies []string
+	netrc            bool
+	netrcFile        string
+}
+
+func (o *secretOptions) flags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVarP(&o.headers, "header", "H", nil, "send this `NAME:VALUE` to the hosts of the URLs; may be repeated")
+	cmd.Flags().StringArrayVarP(&o.cookies, "cookie", "b", nil, "send cookies: `NAME=VALUE|FILE`, where FILE is a cookie file of Netscape's form; may be repeated")
+	cmd.Flags().BoolVarP(&o.netrc, "netrc", "n", false, "take names and passwords from ~/.netrc")
+	cmd.Flags().StringVar(&o.netrcFile, "netrc-file", "", "take names and passwords from this `FILE`")
+}
+
+// ownHeaders are those that a download sets by itself.
+var ownHeaders = []string{"Range", "If-Range", "Accept-Encoding", "Connection", "Content-Length", "Transfer-Encoding"}
+
+// read returns the secrets for some URLs.
+func (o *secretOptions) read(urls ...string) (*fetch.Secrets, error) {
+	s := &fetch.Secrets{}
+	var err error
+	if s.Header, err = fetch.ParseHeaders(o.headers); err != nil {
+		return nil, usage("%v", err)
+	}
+	for _, name := range ownHeaders {
+		if s.Header.Get(name) != "" {
+			return nil, usage("--header %s is set by the download itself", name)
+		}
+	}
+	for _, c := range o.cookies {
+		if strings.Contains(c, "=") {
+			s.Cookie = strings.TrimPrefix(s.Cookie+"; "+c, "; ")
+			continue
+		}
+		err := readSecrets(c, func(in io.Reader) error {
+			list, err := fetch.ReadCookies(in)
+			s.Cookies = append(s.Cookies, list...)
+			return err
+		})
+		if err != nil {
+			return nil, fault.New(fault.Usage, fmt.Errorf("--cookie: %w", err), "give NAME=VALUE, or a file of Netscape's form")
+		}
+	}
+	if strings.ContainsAny(s.Cookie, "\r\n\x00") {
+		return nil, usage("--cookie is written NAME=VALUE")
+	}
+	if o.netrc || o.netrcFile != "" {
+		name := o.netrcFile
+		if name == "" {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return nil, fault.New(fault.Usage, err, "name the file with --netrc-file")
+			}
+			name = cmp.Or(os.Getenv("NETRC"), filepath.Join(home, ".netrc"))
+		}
+		err := readSecrets(name, func(in io.Reader) (err error) {
+			s.Netrc, err = fetch.ReadNetrc(in)
+			return err
+		})
+		if err != nil {
+			return nil, fault.New(fault.Usage, fmt.Errorf("names and passwords: %w", err), "see netrc(5)")
+		}
+	}
+	for _, u := range urls {
+		s.For(u)
+	}
+	return s, nil
+}
+
+func readSecrets(name string, read func(io.Reader) error) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := read(f); err != nil && !errors.As(err, new(*fs.PathError)) {
+		return fmt.Errorf("%s: %w", name, err)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// exposedText returns what helpers would see of requests for URLs, for people; "" if
+// nothing.
+func exposedText(s *fetch.Secrets, urls []string) string {
+	var what []string
+	for _, u := range urls {
+		if x := s.Exposed(u); x != "" && !slices.Contains(what, x) {
+			what = append(what, x)
+		}
+	}
+	if len(what) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("over this device's own line alone: http:// is not encrypted, and helpers would see what the requests carry (%s)", strings.Join(what, "; "))
+}

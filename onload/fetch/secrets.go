@@ -1,0 +1,275 @@
+package fetch
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/publicsuffix"
+
+	"mpbond/fault"
+)
+
+// Secrets are what requests carry besides: headers, cookies, names and passwords. Headers
+// and cookies without a domain go to the hosts of the URLs that the user named, and never
+// where these redirect to. No helper carries any of it unencrypted. The zero Secrets have
+// none; a nil one too.
+type Secrets struct {
+	Header  http.Header
+	Cookie  string        // of the Cookie header
+	Cookies []*SiteCookie // each for its own sites
+	Netrc   Netrc
+	origins []string // scheme and host
+}
+
+// SiteCookie is a cookie of a cookie file, and where it belongs.
+type SiteCookie struct {
+	http.Cookie
+	Site *url.URL
+}
+
+// Netrc are names and passwords by host name; that of "" is for the hosts of the user's
+// URLs that have none.
+type Netrc map[string]*url.Userinfo
+
+// maxSecrets bounds a file of cookies or passwords.
+const maxSecrets = 1 << 20
+
+// For has headers and cookies go to the host of a URL.
+func (s *Secrets) For(raw string) {
+	if u, err := url.Parse(raw); err == nil {
+		s.origins = append(s.origins, originOf(u))
+	}
+}
+
+func originOf(u *url.URL) string {
+	port := u.Port()
+	if port == "" && u.Scheme == "https" {
+		port = "443"
+	} else if port == "" {
+		port = "80"
+	}
+	return strings.ToLower(u.Scheme + "://" + u.Hostname() + ":" + port)
+}
+
+// Exposed returns what a request for a URL shows to whoever carries it, "" if nothing.
+func (s *Secrets) Exposed(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	r := &http.Request{URL: u, Header: http.Header{}}
+	if u.User != nil {
+		r.Header.Set("Authorization", "Basic")
+	}
+	if jar := s.Jar(); jar != nil {
+		for _, c := range jar.Cookies(u) {
+			r.AddCookie(c)
+		}
+	}
+	s.apply(r)
+	return s.exposed(r)
+}
+
+// exposed is Exposed of a request that has all it is to have.
+func (s *Secrets) exposed(r *http.Request) string {
+	if r.URL.Scheme == "https" {
+		return ""
+	}
+	var list []string
+	if r.Header.Get("Authorization") != "" {
+		list = append(list, "name and password")
+	}
+	if r.Header.Get("Cookie") != "" {
+		list = append(list, "cookies")
+	}
+	if s != nil && len(s.Header) > 0 && slices.Contains(s.origins, originOf(r.URL)) {
+		list = append(list, "headers")
+	}
+	return strings.Join(list, ", ")
+}
+
+// Jar returns a new jar with the cookies that have sites; nil without any.
+func (s *Secrets) Jar() http.CookieJar {
+	if s == nil || len(s.Cookies) == 0 {
+		return nil
+	}
+	jar, err := cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})
+	if err != nil {
+		return nil // there is no such error
+	}
+	for _, c := range s.Cookies {
+		jar.SetCookies(c.Site, []*http.Cookie{&c.Cookie})
+	}
+	return jar
+}
+
+// apply adds to a request what its host is to have.
+func (s *Secrets) apply(r *http.Request) {
+	if s == nil {
+		return
+	}
+	mine := slices.Contains(s.origins, originOf(r.URL))
+	if mine {
+		for name, values := range s.Header {
+			if name == "Host" {
+				r.Host = values[0]
+			} else {
+				r.Header[name] = values
+			}
+		}
+		if s.Cookie != "" {
+			r.Header.Set("Cookie", strings.TrimPrefix(r.Header.Get("Cookie")+"; "+s.Cookie, "; "))
+		}
+	}
+	who := s.Netrc[strings.ToLower(r.URL.Hostname())]
+	if who == nil && mine {
+		who = s.Netrc[""]
+	}
+	if who != nil && r.URL.User == nil && r.Header.Get("Authorization") == "" {
+		password, _ := who.Password()
+		r.SetBasicAuth(who.Username(), password)
+	}
+}
+
+// Transport is one that adds secrets to requests. One of a helper refuses those that would
+// carry any unencrypted.
+func (s *Secrets) Transport(of http.RoundTripper, helper bool) http.RoundTripper {
+	return &secretTransport{of, s, helper}
+}
+
+type secretTransport struct {
+	http.RoundTripper
+	secrets *Secrets
+	helper  bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *secretTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	t.secrets.apply(r)
+	if what := t.secrets.exposed(r); t.helper && what != "" {
+		err := fmt.Errorf("it is not encrypted: a helper would see what the request carries (%s)", what)
+		return nil, &refusal{verdict: barred, err: fault.New(fault.Permission, err, "take the https:// address, if there is one")}
+	}
+	return t.RoundTripper.RoundTrip(r)
+}
+
+// CloseIdleConnections is for http.Client.
+func (t *secretTransport) CloseIdleConnections() {
+	if c, ok := t.RoundTripper.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// ParseHeaders reads headers as users write them, NAME:VALUE. Errors are for users.
+func ParseHeaders(list []string) (http.Header, error) {
+	h := http.Header{}
+	for _, line := range list {
+		name, value, ok := strings.Cut(line, ":")
+		if value = strings.TrimSpace(value); !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return nil, errors.New("a header is written NAME:VALUE")
+		}
+		h.Add(name, value)
+	}
+	return h, nil
+}
+
+// ReadCookies reads a cookie file of Netscape's form, as browsers' extensions, curl and wget
+// write it.
+func ReadCookies(in io.Reader) (list []*SiteCookie, err error) {
+	lines := bufio.NewScanner(io.LimitReader(in, maxSecrets))
+	for n := 1; lines.Scan(); n++ {
+		text, httpOnly := strings.CutPrefix(strings.TrimRight(lines.Text(), "\r"), "#HttpOnly_")
+		if strings.TrimSpace(text) == "" || text[0] == '#' {
+			continue
+		}
+		f := strings.Split(text, "\t") // domain, with those below, path, secure, expires, name, value
+		if len(f) == 6 {
+			f = append(f, "")
+		}
+		if len(f) != 7 {
+			return nil, fmt.Errorf("line %d has %d fields instead of 7, separated by tabs", n, len(f))
+		}
+		expires, err := strconv.ParseInt(f[4], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %q is no time", n, f[4])
+		}
+		c := &SiteCookie{http.Cookie{Name: f[5], Value: f[6], Path: f[2], Secure: f[3] == "TRUE", HttpOnly: httpOnly}, nil}
+		host := strings.TrimPrefix(f[0], ".")
+		if f[1] == "TRUE" {
+			c.Domain = host
+		}
+		if expires > 0 {
+			c.Expires = time.Unix(expires, 0)
+		}
+		if c.Site = (&url.URL{Scheme: "https", Host: host, Path: "/"}); httpguts.ValidHostHeader(host) {
+			list = append(list, c)
+		}
+	}
+	return list, lines.Err()
+}
+
+// ReadNetrc reads names and passwords as ftp(1), curl and git keep them.
+func ReadNetrc(in io.Reader) (Netrc, error) {
+	text, err := io.ReadAll(io.LimitReader(in, maxSecrets))
+	if err != nil {
+		return nil, err
+	}
+	var words []string
+	macro := false
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if macro = macro && len(f) > 0; macro || len(f) == 0 || f[0][0] == '#' {
+			continue
+		}
+		if at := slices.Index(f, "macdef"); at >= 0 { // up to the next empty line
+			f, macro = f[:at], true
+		}
+		words = append(words, f...)
+	}
+	n := Netrc{}
+	host, name, password, open := "", "", "", false
+	keep := func() {
+		if _, there := n[host]; open && !there { // the first one counts
+			n[host] = url.UserPassword(name, password)
+		}
+		name, password = "", ""
+	}
+	for i := 0; i < len(words); i++ {
+		next := func() (word string) {
+			if i++; i < len(words) {
+				word = textproto.TrimString(words[i])
+			}
+			return strings.Trim(word, `"`)
+		}
+		switch words[i] {
+		case "machine":
+			keep()
+			host, open = strings.ToLower(next()), true
+		case "default":
+			keep()
+			host, open = "", true
+		case "login":
+			name = next()
+		case "password":
+			password = next()
+		case "account":
+			next()
+		default:
+			return nil, fmt.Errorf("%.20q is none of machine, default, login, password, account, macdef", words[i])
+		}
+	}
+	keep()
+	return n, nil
+}
