@@ -44,6 +44,9 @@ type Config struct {
 	// received, that grown windows may use: see docs/datapath.md for the bound
 	// that follows. Default 64 MB.
 	MaxBuffered unit.Bytes
+	// Memory is what the bond takes memory from, besides its own bound of 1 GB; nil:
+	// that bound alone.
+	Memory Memory
 	// Eta is the reinjection threshold η of the MPBond paper; negative is off.
 	// Default 0.2.
 	Eta float64
@@ -73,7 +76,7 @@ const (
 	tlsOverhead = 22
 
 	// What only a peer that breaks the rules, or never reads, can reach.
-	maxUntold = 1 << 18
+	maxUntold = 1 << 17
 	maxMemory = 1 * unit.GB
 
 	ackDelay = 10 * time.Millisecond
@@ -102,6 +105,7 @@ type Bond struct {
 	paths   []*path // by rising id
 	streams map[wire.StreamID]*Stream
 	pool    pagePool
+	taken   unit.Bytes // see Taken
 
 	nextID   wire.StreamID // Opens: the next stream's number; else: the highest seen
 	accepted []*Stream
@@ -184,7 +188,9 @@ func New(cfg Config) *Bond {
 	setDefault(&cfg.MetaBuffer, defaultMetaBuffer)
 	setDefault(&cfg.MaxBuffered, defaultMaxBuffered)
 	setDefault(&cfg.Eta, defaultEta)
-	return &Bond{cfg: cfg, streams: map[wire.StreamID]*Stream{}, decisions: trace.NewRing[Decision](64)}
+	b := &Bond{cfg: cfg, streams: map[wire.StreamID]*Stream{}, decisions: trace.NewRing[Decision](64)}
+	b.pool.bond = b
+	return b
 }
 
 func setDefault[T comparable](v *T, def T) {

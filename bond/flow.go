@@ -248,7 +248,7 @@ func (f *Flow) enqueue(q queued) {
 		for l.bytes+cost > maxLegQueue {
 			l.drop()
 		}
-		if b.flows.out+cost > maxFlowBytes {
+		if b.flows.out+cost > maxFlowBytes || !b.takeMemory(cost) {
 			f.stats.Dropped++
 			b.stats.DatagramsDropped++
 			continue
@@ -282,6 +282,7 @@ func (l *leg) uncount(q queued) {
 	cost := unit.Bytes(len(q.frame)) + datagramCost
 	l.bytes -= cost
 	l.f.bond.flows.out -= cost
+	l.f.bond.giveMemory(cost)
 }
 
 // drop drops the oldest frame, which counts if no copy of it was sent.
@@ -303,19 +304,21 @@ func (f *Flow) Receive() (r Received, ok bool, err error) {
 	if f.in = f.in[1:]; len(f.in) == 0 {
 		f.in = nil
 	}
-	f.account(-r.cost())
+	f.release(r.cost())
 	return r, true, nil
 }
 
 // Discard drops what was received and will not be read.
 func (f *Flow) Discard() {
-	f.account(-f.inBytes)
+	f.release(f.inBytes)
 	f.in = nil
 }
 
-func (f *Flow) account(n unit.Bytes) {
-	f.inBytes += n
-	f.bond.flows.in += n
+// release counts n bytes as received no longer.
+func (f *Flow) release(n unit.Bytes) {
+	f.inBytes -= n
+	f.bond.flows.in -= n
+	f.bond.giveMemory(n)
 }
 
 // Refuse tells the other end that datagrams to an address do not get there. It
@@ -468,7 +471,7 @@ func (b *Bond) receiveDatagram(p *path, d wire.Datagram, now time.Time) error {
 // hand lets r be received, if there is room.
 func (f *Flow) hand(r Received) {
 	cost := r.cost()
-	if f.inBytes+cost > maxLegQueue || f.bond.flows.in+cost > maxFlowBytes {
+	if f.inBytes+cost > maxLegQueue || f.bond.flows.in+cost > maxFlowBytes || !f.bond.takeMemory(cost) {
 		f.stats.Dropped++
 		f.bond.stats.DatagramsDropped++
 		return
@@ -476,7 +479,8 @@ func (f *Flow) hand(r Received) {
 	f.stats.Received++
 	f.stats.ReceivedBytes += unit.Bytes(len(r.Bytes))
 	f.in = append(f.in, r)
-	f.account(cost)
+	f.inBytes += cost
+	f.bond.flows.in += cost
 	f.bond.notifyFlow(f)
 }
 

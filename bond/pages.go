@@ -12,11 +12,20 @@ type page [pageSize]byte
 type pagePool struct {
 	free  []*page
 	inUse int
+	bond  *Bond // that takes the memory of pages in use; nil: nobody counts it
 }
 
-const maxFreePages = 256 // 4 MB
+// Free pages are at most maxFreePages, and spareFreePages more than those in use.
+const (
+	maxFreePages   = 256 // 4 MB
+	spareFreePages = 16
+)
 
+// get returns a page, nil if there is no memory for one.
 func (p *pagePool) get() *page {
+	if p.bond != nil && !p.bond.takeMemory(pageSize) {
+		return nil
+	}
 	p.inUse++
 	if n := len(p.free); n > 0 {
 		pg := p.free[n-1]
@@ -30,9 +39,19 @@ func (p *pagePool) put(pg *page) {
 	if pg == nil {
 		return
 	}
+	p.giveBack()
+	p.free = append(p.free, pg)
+	if n := min(maxFreePages, p.inUse+spareFreePages); len(p.free) > n {
+		clear(p.free[n:])
+		p.free = p.free[:n]
+	}
+}
+
+// giveBack counts a page in use less.
+func (p *pagePool) giveBack() {
 	p.inUse--
-	if len(p.free) < maxFreePages {
-		p.free = append(p.free, pg)
+	if p.bond != nil {
+		p.bond.giveMemory(pageSize)
 	}
 }
 
@@ -44,16 +63,11 @@ type pages struct {
 	list []*page
 }
 
-// write stores b at a position that is not below what was released.
+// write stores b at a position that is not below what was released. Its pages must be
+// reserved.
 func (p *pages) write(at wire.DataSeq, b []byte) {
 	for len(b) > 0 {
 		i := int((at - p.base) / pageSize)
-		for i >= len(p.list) {
-			p.list = append(p.list, nil)
-		}
-		if p.list[i] == nil {
-			p.list[i] = p.pool.get()
-		}
 		n := copy(p.list[i][(at-p.base)%pageSize:], b)
 		at += wire.DataSeq(n)
 		b = b[n:]
@@ -109,7 +123,7 @@ func (p *pages) drop() {
 func (p *pages) abandon() {
 	for _, pg := range p.list {
 		if pg != nil {
-			p.pool.inUse--
+			p.pool.giveBack()
 		}
 	}
 	p.list = nil

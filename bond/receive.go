@@ -37,7 +37,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		p.owe(now)
 		b.wake(p.owesDue)
 	}
-	if len(b.control)+p.flight.len() > maxUntold {
+	if len(b.control)+b.inFlight() > maxUntold {
 		return fmt.Errorf("%d frames are not acknowledged: %w", maxUntold, wire.ErrMalformed)
 	}
 	switch t {
@@ -134,6 +134,14 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 	return fmt.Errorf("%v does not belong on a subflow: %w", t, wire.ErrMalformed)
 }
 
+// inFlight returns how many frames of all paths are not acknowledged.
+func (b *Bond) inFlight() (n int) {
+	for _, p := range b.paths {
+		n += p.flight.len()
+	}
+	return n
+}
+
 // stream finds the stream that a frame is about. It is nil for one that has
 // ended. Frames overtake each other on different subflows, so at the accepting
 // end a number not seen before opens its stream and all lower ones.
@@ -166,8 +174,8 @@ func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
 	if b.cfg.Opens {
 		s.opened = true // what comes from the destination proves it
 	}
-	if memory, _ := b.Buffers(); memory > maxMemory {
-		s.Reset(wire.CodeLimit, "too many bytes wait to be read")
+	if from, to := max(f.Seq, s.inNext), max(end, s.inNext); from < to && !s.in.reserve(from, to) {
+		s.Reset(wire.CodeLimit, errMemory)
 		return nil
 	}
 	fresh := 0
@@ -184,6 +192,10 @@ func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
 		b.brought(p, now)
 	}
 	s.got.add(max(f.Seq, s.inNext), max(end, s.inNext))
+	if !s.takeRanges() {
+		s.Reset(wire.CodeLimit, fmt.Sprintf("%d ranges of bytes wait for earlier ones: %s", len(s.got), errMemory))
+		return nil
+	}
 	if len(s.got) > 0 && s.got[0].from <= s.inNext && s.got[0].to > s.inNext {
 		b.traceBytes(now, trace.Deliver, p, sentFrame{s: s, from: s.inNext, to: s.got[0].to}, "")
 		s.inNext = s.got[0].to

@@ -74,6 +74,7 @@ func TestPages(t *testing.T) {
 	}
 	// Written out of order in odd pieces, read and released in order.
 	for from := len(want) / 1000 * 1000; from >= 0; from -= 1000 {
+		p.reserve(wire.DataSeq(from), wire.DataSeq(min(from+1000, len(want))))
 		p.write(wire.DataSeq(from), want[from:min(from+1000, len(want))])
 	}
 	if got := p.append(nil, 0, wire.DataSeq(len(want))); !bytes.Equal(got, want) {

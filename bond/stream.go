@@ -64,6 +64,7 @@ type Stream struct {
 	inLimit         wire.DataSeq
 	window          unit.Bytes
 	got             spans
+	rangesTaken     unit.Bytes // the memory of got
 	finSeen, eofGot bool
 }
 
@@ -101,6 +102,9 @@ func (s *Stream) Room() int {
 	if b.held >= b.cfg.MaxBuffered {
 		room = lowMetaBuffer - unacked
 	}
+	if b.short() {
+		room = min(room, pageSize-unacked)
+	}
 	if b.held >= b.cfg.MaxBuffered/4 {
 		// What the receiver does not take yet is better left where it comes from,
 		// so that streams whose readers are slow leave the memory to others.
@@ -110,9 +114,10 @@ func (s *Stream) Room() int {
 }
 
 // roomy reports whether a writer that waits for room is to be told: not for a
-// few bytes at a time.
+// few bytes at a time, unless there is nothing else that could tell it.
 func (s *Stream) roomy() bool {
-	return s.Room() >= int(min(lowMetaBuffer, s.bond.cfg.MetaBuffer)/2)
+	room := s.Room()
+	return room >= int(min(lowMetaBuffer, s.bond.cfg.MetaBuffer)/2) || room > 0 && s.outBase == s.outEnd
 }
 
 // atHand reports whether the source is not ahead of the subflows: it has ended,
@@ -124,9 +129,14 @@ func (s *Stream) atHand() bool {
 // WriteClosed reports whether CloseWrite was called.
 func (s *Stream) WriteClosed() bool { return s.finSet }
 
-// Write copies as much of p as there is room for into the meta buffer.
+// Write copies as much of p as there is room for into the meta buffer. Without memory it
+// resets the stream.
 func (s *Stream) Write(p []byte) int {
 	p = p[:min(len(p), s.Room())]
+	if !s.out.reserve(s.outEnd, s.outEnd+wire.DataSeq(len(p))) {
+		s.Reset(wire.CodeLimit, errMemory)
+		return 0
+	}
 	s.out.write(s.outEnd, p)
 	s.todo.add(s.outEnd, s.outEnd+wire.DataSeq(len(p)))
 	s.bond.avoid = 0
@@ -210,6 +220,9 @@ func (s *Stream) Consume(n int) {
 // least (dynamic thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998).
 func (s *Stream) share() unit.Bytes {
 	b, first := s.bond, s.bond.first(false)
+	if b.short() {
+		return first
+	}
 	others := b.grown - (s.window - first)
 	return first + (b.cfg.MaxBuffered-others)/3
 }
@@ -218,6 +231,9 @@ func (s *Stream) share() unit.Bytes {
 // the memory is left to streams that were seen to use it.
 func (s *Stream) widen() {
 	b, first := s.bond, s.bond.first(false)
+	if b.short() {
+		return
+	}
 	more := min(openingWindow-first, (b.cfg.MaxBuffered/2-b.grown)/16)
 	s.resize(first + max(0, more))
 }
@@ -339,7 +355,9 @@ func (b *Bond) forget(s *Stream) {
 	s.out.drop()
 	if s.eofGot {
 		s.in.drop()
+		s.dropRanges()
 	} else if s.err != nil {
+		s.dropRanges()
 		// A reader may still be copying out of these pages.
 		s.in.abandon()
 		s.inNext = s.inBase

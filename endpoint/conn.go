@@ -129,13 +129,16 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		}
 		k := c.s.Write(p[n:])
 		n += k
-		if k > 0 {
+		reset := c.s.Err() != nil // for want of memory
+		if k > 0 || reset {
 			c.e.after(time.Now())
 		}
 		if n == len(p) {
 			return n, nil
 		}
-		c.cond.Wait()
+		if !reset {
+			c.cond.Wait()
+		}
 	}
 }
 

@@ -30,6 +30,8 @@ import (
 // Config is what an endpoint is made with.
 type Config struct {
 	Bond bond.Config
+	// Share is what the bond takes memory from; nil: it is not counted.
+	Share *Share
 	// Accept is called in a goroutine of its own for each stream that the other
 	// end opens. It owns the conn. Nil where none are opened.
 	Accept func(*Conn)
@@ -79,6 +81,9 @@ var ErrClosed = fmt.Errorf("the bond is closed: %w", net.ErrClosed)
 
 // New makes an endpoint without subflows.
 func New(cfg Config) *Endpoint {
+	if cfg.Share != nil {
+		cfg.Bond.Memory = cfg.Share
+	}
 	e := &Endpoint{cfg: cfg, log: cfg.Log, b: bond.New(cfg.Bond), lanes: map[wire.PathID]*lane{}, noLane: time.Now()}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -103,6 +108,7 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 	now := time.Now()
 	l := &lane{sf: sf, device: sf.Device, cond: sync.NewCond(&e.mu)}
 	e.lanes[sf.Path] = l
+	e.cfg.Share.hold(subflowCost)
 	e.b.AddPath(sf.Path, sf.Helped, now)
 	e.b.JoinRTT(sf.Path, sf.RTT)
 	e.reguide()
@@ -156,6 +162,7 @@ func (e *Endpoint) drop(l *lane, why string) {
 		return
 	}
 	l.closed = true
+	e.cfg.Share.hold(-subflowCost)
 	if l.sf.Helped {
 		// TLS on the pipe says goodbye, for which it waits seconds when the pipe
 		// takes nothing: the bond's lock must not.
@@ -475,6 +482,9 @@ func (e *Endpoint) Close(ctx context.Context) {
 	e.wakeUsers()
 	e.mu.Unlock()
 	e.wg.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.b.ReleaseMemory()
 }
 
 // awaitFarewell waits until the other end has acknowledged all resets and the

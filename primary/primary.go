@@ -164,6 +164,9 @@ type Primary struct {
 	rec   *trace.Recorder // nil: nothing is traced
 	pipes []pipe.Listener
 
+	memory *endpoint.Memory
+	share  *endpoint.Share // of it, of the bond
+
 	findUplinks func() ([]string, error) // a fake in tests
 	places      places
 	paths       paths.Dialer
@@ -272,6 +275,8 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if err := p.listen(); err != nil {
 		return nil, err
 	}
+	p.memory = endpoint.NewMemory(0)
+	p.share = p.memory.Share()
 	p.cur = p.newSession()
 	return p, nil
 }
@@ -281,7 +286,8 @@ func (p *Primary) newSession() *session {
 	_, _ = rand.Read(s.id[:]) // never fails
 	scheduler, _ := sched.New(p.cfg.Scheduler)
 	s.e = endpoint.New(endpoint.Config{
-		Bond: bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject, Trace: p.rec.Func(s.id.String()), ChangesOnly: !p.rec.On()},
+		Bond:  bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject, Trace: p.rec.Func(s.id.String()), ChangesOnly: !p.rec.On()},
+		Share: p.share,
 		Down: func(sf *subflow.Subflow, err error) {
 			p.ended(s, sf.Path, err)
 			if s.e.ByeSeen() { // new streams shall wait for the server's next life
@@ -356,6 +362,7 @@ func (p *Primary) watch(ctx context.Context) {
 			return
 		case <-t.C:
 		}
+		p.memory.Trim()
 		p.places.note(p)
 		p.follow(own.lost())
 		p.review(time.Now())

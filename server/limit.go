@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"mpbond/endpoint"
 	"mpbond/identity"
 	"mpbond/unit"
 )
@@ -24,7 +25,8 @@ type speed struct{ up, down *rate.Limiter }
 
 // account is what a device takes, over all its bonds.
 type account struct {
-	speed *speed
+	speed  *speed
+	memory *endpoint.Share
 
 	mu    sync.Mutex // guards sessions' taken and over too
 	taken load       // of the bonds that have not ended for want of room
@@ -138,7 +140,7 @@ func (s *Server) lost(device identity.PublicKey, may func(*session) bool) (lost 
 func (s *Server) accountOf(device identity.PublicKey) *account {
 	a := s.accounts[device]
 	if a == nil {
-		a = &account{}
+		a = &account{memory: s.memory.Share()}
 		if s.cfg.Rate > 0 {
 			bytes := float64(s.cfg.Rate) / 8
 			burst := max(leastBurst, int(bytes/20)) // 50 ms

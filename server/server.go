@@ -69,6 +69,8 @@ type Config struct {
 	UDP bool `toml:"udp"`
 	// ListenUDP opens that; nil: it cannot.
 	ListenUDP func(addr string) (Listener, error) `toml:"-"`
+	// Memory bounds what all devices together have in memory: see endpoint.Memory.
+	Memory unit.Bytes `toml:"-"`
 	// Usage counts what subflows carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`
 }
@@ -88,6 +90,9 @@ var Default = Config{Listen: ":7600", Scheduler: sched.Default, MaxStreams: 4096
 const (
 	// keepBond is how long a bond without any subflow is kept.
 	keepBond = 60 * time.Second
+	// keepLarge is how long it is kept if its device has more than its share of the
+	// memory: with reap's ticks and Memory.Trim all is given back within 30 s.
+	keepLarge = 15 * time.Second
 	// UserTimeout ends a subflow whose data nobody acknowledges.
 	UserTimeout = time.Minute
 	// maxHandshakes bounds connections that have not proved who they are, maxFromOne
@@ -100,6 +105,9 @@ const (
 	// device learns of an end later than the server, and its own limit may be
 	// higher.
 	overshoot = 8192
+	// streamCost is the memory of a stream that is served, besides its buffers:
+	// goroutines, and the connection to its destination.
+	streamCost = 32 * unit.KB
 )
 
 // Server is a running server. Safe for concurrent use.
@@ -118,6 +126,7 @@ type Server struct {
 	firstByte time.Duration // shorter in tests
 	pair      func(context.Context, net.Conn)
 	gate      *tcp.Gate
+	memory    *endpoint.Memory
 
 	mu       sync.Mutex
 	accounts map[identity.PublicKey]*account
@@ -192,7 +201,8 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		}
 	}
 	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, udp: udp, start: time.Now(), firstByte: firstByte,
-		gate: tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}, crowds: tcp.Tries[struct{}]{PerMinute: 1},
+		memory: endpoint.NewMemory(cfg.Memory),
+		gate:   tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}, crowds: tcp.Tries[struct{}]{PerMinute: 1},
 		accounts: map[identity.PublicKey]*account{}, bonds: map[bondKey]*session{}, reports: map[identity.PublicKey][]keptReport{}, conns: map[net.Conn]bool{}}, nil
 }
 
@@ -487,6 +497,7 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	scheduler, _ := sched.New(s.cfg.Scheduler) // New has checked it
 	b.e = endpoint.New(endpoint.Config{
 		Bond:          bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + overshoot, MaxFlows: s.cfg.MaxFlows, Eta: s.cfg.Reinject, Trace: s.rec.Func(b.id), ChangesOnly: !s.rec.On()},
+		Share:         b.of.memory,
 		Accept:        func(c *endpoint.Conn) { s.serve(ctx, b, c) },
 		AcceptPackets: func(c *endpoint.PacketConn) { s.servePackets(ctx, b, c) },
 		Down: func(sf *subflow.Subflow, err error) {
@@ -535,6 +546,11 @@ func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
 		return
 	}
 	defer b.give(streams)
+	if !b.of.memory.Take(streamCost) {
+		c.ResetWith(wire.CodeLimit, "the server's memory for this device is used up")
+		return
+	}
+	defer b.of.memory.Give(streamCost)
 	if path, ok := measure.Path(c.Dest()); ok {
 		s.measure(ctx, b, c, wire.PathID(path))
 		return
@@ -579,7 +595,7 @@ func (s *Server) reap(ctx context.Context) {
 		s.mu.Lock()
 		var gone []*session
 		for _, b := range s.bonds {
-			if b.e.WithoutSubflow() > keepBond {
+			if away := b.e.WithoutSubflow(); away > keepBond || away > keepLarge && b.of.memory.Short() {
 				gone = append(gone, b)
 			}
 		}
@@ -589,6 +605,7 @@ func (s *Server) reap(ctx context.Context) {
 			s.log.Info("bond ended: no subflow for long", "device", s.nameOf(b))
 			s.end(b)
 		}
+		s.memory.Trim()
 	}
 }
 

@@ -62,6 +62,7 @@ func (r *role) flags(cmd *cobra.Command) {
 // load fills cfg, which holds the defaults, from the file and then applies the
 // flags that were given, and loads the keys.
 func (r *role) load(cmd *cobra.Command, cfg any, fromFlags func(changed func(string) bool)) (*identity.Key, *identity.Trust, error) {
+	limitMemory()
 	if err := loadConfig(r.config, r.name, cfg); err != nil {
 		return nil, nil, err
 	}
