@@ -46,6 +46,9 @@ type Status struct {
 
 	// Calls reached Listen: at a primary of helpers, at a server of devices.
 	Calls *Calls `json:"calls,omitempty"`
+	// Unsaved names devices that were revoked, which the disk does not have yet: a
+	// restart would trust them again.
+	Unsaved []string `json:"unsaved,omitempty"`
 
 	Devices []Device `json:"devices"` // this one first, then those that are trusted; never null
 	Pipes   []Pipe   `json:"pipes"`   // primary, helper and dual; never null

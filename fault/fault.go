@@ -30,6 +30,7 @@ const (
 	Exists         Kind = "exists"          // already there, and not to be overwritten
 	NotFound       Kind = "not_found"       // no such thing
 	Unsupported    Kind = "unsupported"     // this system cannot do that
+	NotSaved       Kind = "not_saved"       // it holds in the process that runs, but could not be written to the disk
 )
 
 // Error is an error with a kind and, where somebody can do something about it,

@@ -169,7 +169,9 @@ func newPeers(list []Peer) (*peers, error) {
 type Trust struct {
 	path string
 	now  atomic.Pointer[peers]
-	mu   sync.Mutex // of who changes now
+
+	mu      sync.Mutex         // of who changes now; guards below
+	unsaved map[PublicKey]Peer // removed, but not yet in the file
 }
 
 // trustFile is the layout of the file.
@@ -189,15 +191,33 @@ func OpenTrust(path string) (*Trust, error) {
 func (t *Trust) Reload() error {
 	t.mu.Lock() // what is read must not be older than a change of ours
 	defer t.mu.Unlock()
-	p, err := t.read()
+	p, err := t.readSaved()
 	if err != nil {
+		return err
+	}
+	for key := range t.unsaved {
+		if _, ok := p.byKey[key]; !ok {
+			delete(t.unsaved, key) // somebody else has written it
+		}
+	}
+	if p, err = t.withoutUnsaved(p); err != nil {
 		return err
 	}
 	t.now.Store(p)
 	return nil
 }
 
-func (t *Trust) read() (*peers, error) {
+// withoutUnsaved returns p without the devices that were removed and are still in the
+// file. Mu must be held.
+func (t *Trust) withoutUnsaved(p *peers) (*peers, error) {
+	if len(t.unsaved) == 0 {
+		return p, nil
+	}
+	return newPeers(slices.DeleteFunc(slices.Clone(p.list), func(p Peer) bool { _, ok := t.unsaved[p.Key]; return ok }))
+}
+
+// readSaved returns what the file has.
+func (t *Trust) readSaved() (*peers, error) {
 	f, err := userfile.Open(t.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return newPeers(nil)
@@ -287,14 +307,60 @@ func (t *Trust) Add(peer Peer) error {
 
 // Remove removes the device called name. Without one it is a fault of kind
 // NotFound. Connections that are open are for the roles to end.
+//
+// If the file cannot be written, since the disk is full, say, this Trust trusts the
+// device no longer all the same; the fault is then of kind NotSaved, Unsaved names the
+// device, and Save tries again. Other processes still trust it.
 func (t *Trust) Remove(name string) error {
-	return t.change(func(p *peers) ([]Peer, error) {
+	var removed Peer
+	err := t.change(func(p *peers) ([]Peer, error) {
 		i, ok := p.byName[name]
 		if !ok {
 			return nil, unknownName(name)
 		}
+		removed = p.list[i]
 		return slices.Delete(slices.Clone(p.list), i, i+1), nil
 	})
+	if err == nil || fault.Is(err, fault.NotFound) {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if removed.Name == "" { // the file cannot be read either: what was read before counts
+		i, ok := t.load().byName[name]
+		if !ok {
+			return err
+		}
+		removed = t.load().list[i]
+	}
+	if t.unsaved == nil {
+		t.unsaved = map[PublicKey]Peer{}
+	}
+	t.unsaved[removed.Key] = removed
+	now, e := t.withoutUnsaved(t.load())
+	if e != nil {
+		return e
+	}
+	t.now.Store(now)
+	return fault.New(fault.NotSaved, fmt.Errorf("%s is cut off, but that is not yet written: %w", name, err),
+		"make room on the disk, or mend its rights: it is written then; a restart before that trusts the device again")
+}
+
+// Unsaved lists the names of devices that were removed, but are still in the file.
+func (t *Trust) Unsaved() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var names []string
+	for _, p := range t.unsaved {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Save writes what Unsaved lists.
+func (t *Trust) Save() error {
+	return t.change(func(p *peers) ([]Peer, error) { return p.list, nil })
 }
 
 // change applies edit to the newest state of the file and writes the result,
@@ -308,7 +374,10 @@ func (t *Trust) change(edit func(*peers) ([]Peer, error)) error {
 		return err
 	}
 	defer unlock()
-	before, err := t.read()
+	before, err := t.readSaved()
+	if err == nil {
+		before, err = t.withoutUnsaved(before)
+	}
 	if err != nil {
 		return err
 	}
@@ -328,6 +397,7 @@ func (t *Trust) change(edit func(*peers) ([]Peer, error)) error {
 		return fmt.Errorf("trust file %s: %w", t.path, err)
 	}
 	t.now.Store(after)
+	t.unsaved = nil
 	return nil
 }
 

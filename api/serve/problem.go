@@ -30,7 +30,7 @@ func (p *problem) ContentType(string) string { return "application/problem+json"
 var statuses = map[fault.Kind]int{
 	fault.Usage: http.StatusBadRequest, fault.Config: http.StatusBadRequest, fault.NotFound: http.StatusNotFound,
 	fault.Exists: http.StatusConflict, fault.AlreadyRunning: http.StatusConflict, fault.NotRunning: http.StatusConflict, fault.Limit: http.StatusTooManyRequests, fault.Permission: http.StatusForbidden,
-	fault.Unsupported: http.StatusNotImplemented,
+	fault.Unsupported: http.StatusNotImplemented, fault.NotSaved: http.StatusInsufficientStorage,
 }
 
 // problemOf is the answer to an error of a role.

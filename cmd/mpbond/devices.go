@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -12,6 +14,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/trace"
 )
@@ -155,7 +158,18 @@ func (s *seen) of(p identity.Peer) (state string, last time.Time) {
 // keeper is what the role's API may change of devices: the trust file, as the
 // commands do.
 func (r *role) keeper() *api.Keeper {
-	return &api.Keeper{Rename: r.trust.Rename, Pause: r.trust.Pause, Revoke: r.trust.Remove}
+	return &api.Keeper{Rename: r.trust.Rename, Pause: r.trust.Pause, Revoke: r.revoke}
+}
+
+// revoke removes a device, and has what is open with it end, also if that cannot be
+// written.
+func (r *role) revoke(name string) error {
+	err := r.trust.Remove(name)
+	if fault.Is(err, fault.NotSaved) {
+		slog.Error("a device is cut off, but a restart would trust it again", "device", name, "err", err, "hint", fault.HintOf(err))
+		tell(r.removed) // else the change of the file says it
+	}
+	return err
 }
 
 // tellDevices tells of devices that were added to the trust file, renamed, paused,
@@ -287,8 +301,40 @@ func revoke(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	p, _ := trust.LookupName(args[0])
-	if err := trust.Remove(args[0]); err != nil {
+	err = trust.Remove(args[0])
+	if fault.Is(err, fault.NotSaved) {
+		err = revokeRunning(cmd.Context(), args[0], err)
+	}
+	if err != nil {
 		return err
 	}
 	return printDevice(cmd, p, "%s is trusted no longer", args[0])
+}
+
+// revokeRunning has each mpbond that runs here cut off a device whose removal cannot
+// be written, and returns what became of that.
+func revokeRunning(ctx context.Context, name string, unsaved error) error {
+	var cut []string
+	for _, r := range append(identity.Roles(), "dual") {
+		c := client.New(api.SocketPath(string(r)))
+		err := c.RevokeDevice(ctx, name)
+		c.Close()
+		switch {
+		case err == nil: // there is room by now
+			return nil
+		case fault.Is(err, fault.NotSaved):
+			cut, unsaved = append(cut, string(r)), err
+		case !fault.Is(err, fault.NotRunning) && !fault.Is(err, fault.NotFound):
+			return fmt.Errorf("the mpbond %s that runs here does not cut %s off: %w", r, name, err)
+		}
+	}
+	if len(cut) > 0 {
+		return fault.New(fault.NotSaved, fmt.Errorf("in the mpbond that runs here (%s): %w", strings.Join(cut, ", "), unsaved), fault.HintOf(unsaved))
+	}
+	cause := unsaved
+	for e := errors.Unwrap(cause); e != nil; e = errors.Unwrap(e) {
+		cause = e
+	}
+	return fault.New(fault.Limit, fmt.Errorf("%s is still trusted: no mpbond runs here that could cut it off, and the list of devices cannot be written: %w", name, cause),
+		"make room on the disk, and try again")
 }

@@ -50,6 +50,7 @@ type role struct {
 	pairs   *pairer              // nil: it is told no codes
 	feed    serve.Feed           // of changes, for the API
 	facts   *facts.Keeper        // of this device; nil: nobody asks for them
+	removed chan struct{}        // a device was removed that the trust file still has; set by load
 }
 
 func (r *role) flags(cmd *cobra.Command) {
@@ -73,7 +74,7 @@ func (r *role) load(cmd *cobra.Command, cfg any, fromFlags func(changed func(str
 	if err == nil {
 		r.usage = openUsage(r.name)
 	}
-	r.trust = trust
+	r.trust, r.removed = trust, make(chan struct{}, 1)
 	return key, trust, err
 }
 
@@ -118,6 +119,7 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 		peers := r.trust.Peers()
 		st.Devices = deviceList(st, peers, relayed)
 		r.describeFacts(st.Devices, peers, d)
+		st.Unsaved = r.trust.Unsaved()
 		st.Caps = r.capList()
 		st.Onload = r.onload.status()
 		return st

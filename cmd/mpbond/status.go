@@ -172,6 +172,9 @@ func printStatus(w io.Writer, s api.Status) {
 	if len(at) > 0 {
 		fmt.Fprintln(w, "listens for", strings.Join(at, ", "))
 	}
+	if len(s.Unsaved) > 0 {
+		fmt.Fprintln(w, "revoked, but the disk does not have that yet, and a restart would trust them again:", strings.Join(s.Unsaved, ", "))
+	}
 	if p := s.Policy; p != nil {
 		what := fmt.Sprintf("%d rules, %d blocked, %d around the bond", p.Rules, p.Blocked, p.Direct)
 		if s.Role == string(identity.RoleHelper) {

@@ -28,6 +28,8 @@ const (
 	// lookEvery is how often it is looked at where the system does not tell of
 	// changes.
 	lookEvery = time.Second
+	// saveEvery is how often it is tried to write that a device was removed.
+	saveEvery = 2 * time.Second
 )
 
 // keepTrust reads the trust file again when it has changed, whoever did that,
@@ -61,8 +63,10 @@ func (r *role) followTrust(ctx context.Context, d device, path string, hangup <-
 		known = now
 	}
 	followed{
-		path: path,
-		full: func() bool { return len(known) > 0 },
+		path:    path,
+		removed: r.removed,
+		save:    r.saveTrust,
+		full:    func() bool { return len(known) > 0 },
 		hangup: func() {
 			if r.policy != nil {
 				r.policy.ReloadFile(true)
@@ -74,12 +78,28 @@ func (r *role) followTrust(ctx context.Context, d device, path string, hangup <-
 	return nil
 }
 
+// saveTrust writes that devices were removed, if the disk has room by now.
+func (r *role) saveTrust() bool {
+	names := r.trust.Unsaved()
+	if len(names) == 0 {
+		return true
+	}
+	if r.trust.Save() != nil {
+		return false // who has removed them knows why
+	}
+	slog.Info("it is written now that devices are trusted no longer", "devices", strings.Join(names, ", "))
+	return true
+}
+
 // followed is a file that is read again when it has changed.
 type followed struct {
 	path    string
 	full    func() bool // something would be lost if the file were empty
 	changed func()      // it may have, and is left alone since
 	hangup  func()      // a signal asks for it
+
+	removed <-chan struct{} // what it has does not hold any more; nil: never
+	save    func() bool     // writes what holds, and reports whether nothing is left to write
 }
 
 // follow calls these functions, one at a time, until ctx ends.
@@ -87,12 +107,22 @@ func (f followed) follow(ctx context.Context, hangup <-chan os.Signal, changes <
 	settled := time.NewTimer(settle)
 	defer settled.Stop()
 	doubted := false
+	unsaved := (<-chan time.Time)(nil)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hangup:
 			f.hangup()
+			continue
+		case <-f.removed:
+			f.changed()
+			unsaved = time.After(saveEvery)
+			continue
+		case <-unsaved:
+			if unsaved = nil; !f.save() {
+				unsaved = time.After(saveEvery)
+			}
 			continue
 		case <-changes:
 			doubted = false
