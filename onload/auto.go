@@ -34,6 +34,9 @@ func (auto) Name() string                             { return "auto" }
 func (auto) Delivered(int, unit.Bytes, time.Duration) {}
 
 func (auto) Pick(v *View, path int) Decision {
+	if v.Paths[path].Extra {
+		return overlap(v, path)
+	}
 	if len(v.Waiting) > 0 {
 		if v.Waiting[0].Once {
 			return inTime(v, path)
@@ -124,7 +127,7 @@ func left(v *View, j Job) time.Duration { return ongoing(v, j).ends(j.Left()) }
 // share is to take so much of a job's end that both are ready together, and how much
 // sooner that is.
 func share(v *View, j Job, path int) (Decision, time.Duration) {
-	if !j.Item.Split || j.Left() <= 0 || v.Copies(j) > 1 {
+	if !j.Item.Split || j.Left() <= 0 || v.Copies(j) > 1 || v.Paths[path].Line == v.Paths[j.Path].Line {
 		return Decision{}, 0
 	}
 	mine, its := reckon(v, path), ongoing(v, j)

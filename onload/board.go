@@ -38,13 +38,14 @@ type Order struct {
 // goroutine at a time. Time must not run backwards.
 type Board struct {
 	sched   Scheduler
-	paths   []path
+	paths   []path // of each line so many as lanes
+	lanes   int
 	waiting []Item // older ones first
 	jobs    []*Job // in the order in which they began
 	orders  []Order
 	view    View
 
-	barred        map[[2]int]bool // path and object
+	barred        map[[2]int]bool // line and object
 	added, pieces int
 	lastJob       JobID
 	copied        unit.Bytes // what copies have wasted since items were added
@@ -68,11 +69,22 @@ type path struct {
 
 // NewBoard makes a board for a number of paths, all of them down.
 func NewBoard(s Scheduler, paths int) *Board {
-	return &Board{sched: s, paths: make([]path, paths), barred: map[[2]int]bool{}}
+	return &Board{sched: s, paths: make([]path, paths), lanes: 1, barred: map[[2]int]bool{}}
+}
+
+// SetLanes lets each path bring up to n items at once, if the scheduler can tell when that
+// is of use. It is to be called before all others.
+func (b *Board) SetLanes(n int) {
+	if _, ok := b.sched.(auto); ok {
+		b.paths, b.lanes = make([]path, len(b.paths)*n), n
+	}
 }
 
 // Join adds a path, which is down.
-func (b *Board) Join() { b.paths = append(b.paths, path{}) }
+func (b *Board) Join() { b.paths = append(b.paths, make([]path, b.lanes)...) }
+
+// of returns the lanes of a path.
+func (b *Board) of(path int) []path { return b.paths[path*b.lanes : (path+1)*b.lanes] }
 
 // Add gives it items to fetch. Index is set.
 func (b *Board) Add(items ...Item) {
@@ -101,24 +113,36 @@ func (b *Board) wait(i Item) {
 }
 
 // Up tells that a path can be used.
-func (b *Board) Up(path int) { b.paths[path].up = true }
+func (b *Board) Up(path int) {
+	for i := range b.of(path) {
+		b.of(path)[i].up = true
+	}
+}
 
 // SetMetered sets whether bytes of a path cost money, or count against a bound.
-func (b *Board) SetMetered(path int, yes bool) { b.paths[path].metered = yes }
+func (b *Board) SetMetered(path int, yes bool) {
+	for i := range b.of(path) {
+		b.of(path)[i].metered = yes
+	}
+}
 
 // Down tells that a path cannot be used. What it had under way waits again, for others.
 func (b *Board) Down(path int, now time.Time) {
-	if j := b.paths[path].job; j != nil {
-		b.Fail(j.ID, now)
+	for i := range b.of(path) {
+		if j := b.of(path)[i].job; j != nil {
+			b.Fail(j.ID, now)
+		}
+		b.of(path)[i].up = false
 	}
-	b.paths[path].up = false
 }
 
 // Bar tells that a path cannot fetch an object; what it had of it fails.
 func (b *Board) Bar(path, object int, now time.Time) {
 	b.barred[[2]int{path, object}] = true
-	if j := b.paths[path].job; j != nil && j.Item.Object == object {
-		b.Fail(j.ID, now)
+	for _, p := range b.of(path) {
+		if p.job != nil && p.job.Item.Object == object {
+			b.Fail(p.job.ID, now)
+		}
 	}
 }
 
@@ -144,7 +168,17 @@ func (b *Board) Done() bool { return len(b.waiting) == 0 && len(b.jobs) == 0 }
 // Paths is what is known of the paths, valid until the next call.
 func (b *Board) Paths(now time.Time) []Path {
 	b.look(-1, now)
-	return b.view.Paths
+	list := b.view.Paths[:0]
+	for i, p := range b.view.Paths {
+		if i%b.lanes == 0 {
+			list = append(list, p)
+			continue
+		}
+		if all := &list[len(list)-1]; p.Busy {
+			all.Busy, all.Rate = true, all.Rate+p.Rate
+		}
+	}
+	return list
 }
 
 func (b *Board) find(id JobID) *Job {
@@ -334,6 +368,7 @@ func (b *Board) Next(now time.Time) (Order, bool) {
 	}
 	o := b.orders[0]
 	b.orders = b.orders[1:]
+	o.Job.Path /= b.lanes
 	return o, true
 }
 
@@ -343,13 +378,17 @@ func (b *Board) look(path int, now time.Time) {
 	v.Now, v.Largest, v.Copied = now, b.largest, b.copied
 	v.Usual, v.barred = b.told/unit.Bytes(max(1, b.tellers)), b.barred
 	v.Waiting, v.Running = v.Waiting[:0], v.Running[:0]
+	line := path / b.lanes
+	if path < 0 {
+		line = -1
+	}
 	for _, i := range b.waiting {
-		if !b.barred[[2]int{path, i.Object}] {
+		if !b.barred[[2]int{line, i.Object}] {
 			v.Waiting = append(v.Waiting, i)
 		}
 	}
 	for _, j := range b.jobs {
-		if !b.barred[[2]int{path, j.Item.Object}] {
+		if !b.barred[[2]int{line, j.Item.Object}] {
 			v.Running = append(v.Running, *j)
 		}
 		if size := j.Item.Size(); j.Copy && size == Unknown {
@@ -366,7 +405,11 @@ func (b *Board) look(path int, now time.Time) {
 		if b.sends {
 			rate = p.sending(now)
 		}
-		v.Paths = append(v.Paths, Path{p.up, p.job != nil, unit.Rate(rate * 8), p.latency, p.metered})
+		one := Path{p.up, p.job != nil, unit.Rate(rate * 8), p.latency, p.metered, i / b.lanes, i%b.lanes > 0}
+		if first := i - i%b.lanes; p.rate == 0 && one.Extra && !one.Busy {
+			one.Rate, one.Latency = v.Paths[first].Rate, v.Paths[first].Latency
+		}
+		v.Paths = append(v.Paths, one)
 	}
 	if b.sends {
 		v.arrived()

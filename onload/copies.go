@@ -23,7 +23,7 @@ const (
 // path but one, since something was added the last time. A free path may always bring what
 // only metered ones are bringing.
 func (v *View) affords(path int, j Job, cost unit.Bytes) bool {
-	if v.Copied+cost <= unit.Bytes(len(v.Paths)-1)*v.Largest {
+	if v.Copied+cost <= unit.Bytes(v.lines()-1)*v.Largest {
 		return true
 	}
 	for _, other := range v.Running {
@@ -38,6 +38,8 @@ func (v *View) affords(path int, j Job, cost unit.Bytes) bool {
 func duplicate(v *View, j Job, path int) (Decision, time.Duration) {
 	d := Decision{Action: Copy, Job: j.ID, Reason: EndsSooner}
 	switch {
+	case v.Paths[path].Line == v.Paths[j.Path].Line:
+		return Decision{}, 0
 	case j.Item.Once:
 		return move(v, j, path)
 	case v.Paths[path].Metered:

@@ -39,7 +39,7 @@ type plan struct {
 // newPlan gives each item, the largest first, to the path that would have it soonest.
 func newPlan(v *View, path int) *plan {
 	p := &plan{View: v, items: make([]int, len(v.Waiting))}
-	p.ready, p.does = v.busy()
+	p.ready, p.does = v.busy(path)
 	for i := range p.items {
 		p.items[i] = i
 	}

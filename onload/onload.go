@@ -57,6 +57,8 @@ type Path struct {
 	Rate     unit.Rate     // as measured lately; 0: not known
 	Latency  time.Duration // from asking to the first byte, the last time; 0: not known
 	Metered  bool          // its bytes cost money, or count against a bound
+	Line     int           // it is a connection of; others have the same
+	Extra    bool          // it is for items so small that answers take longer than their bytes
 }
 
 // JobID names a job on its board.
@@ -99,6 +101,16 @@ type View struct {
 func (v *View) Copies(j Job) (n int) {
 	for _, other := range v.Running {
 		if other.Item.id == j.Item.id {
+			n++
+		}
+	}
+	return n
+}
+
+// lines counts the lines.
+func (v *View) lines() (n int) {
+	for _, p := range v.Paths {
+		if !p.Extra {
 			n++
 		}
 	}
@@ -156,6 +168,7 @@ const (
 	NoSize                    // a copy, since nobody knows how long the other one will take
 	NoGain                    // waits: what is under way ends sooner without it
 	CannotWin                 // ends a copy, or what is copied: another path will have it much sooner
+	Overlaps                  // small: its answer comes while the line brings another one
 	reasonCount
 )
 
@@ -174,6 +187,7 @@ var reasonTexts = [reasonCount]string{
 	NoAnswer:    "a copy: the other one has no answer",
 	NoSize:      "a copy: nobody knows the size, and the other one takes long",
 	NoGain:      "waits: would not make anything sooner",
+	Overlaps:    "a small one, asked for while the line brings another",
 	CannotWin:   "ends: another device will have it much sooner",
 }
 

@@ -14,7 +14,7 @@ func inOrder(v *View, path int) (item int) {
 	if v.Waiting[0].To == Unknown && v.Usual == 0 {
 		return 0 // no item is like another one yet
 	}
-	ready, does := v.busy()
+	ready, does := v.busy(path)
 	for i, item := range v.Waiting {
 		first, at := v.soonest(ready, does, item, path)
 		if first == path {
@@ -25,16 +25,19 @@ func inOrder(v *View, path int) (item int) {
 	return len(v.Waiting) - 1 // others can have it back
 }
 
-// busy tells when each path is ready with what it was given, and what it would do then.
-func (v *View) busy() (ready []time.Duration, does []pace) {
+// busy tells when each path is ready with what it was given, and what it would do then, as
+// one of them sees it: what others begin besides is not counted on.
+func (v *View) busy(path int) (ready []time.Duration, does []pace) {
 	ready, does = make([]time.Duration, len(v.Paths)), make([]pace, len(v.Paths))
 	for i, p := range v.Paths {
-		if does[i] = reckon(v, i); !p.Up || p.Busy { // with what is not shown to this path, if not below
+		if does[i] = reckon(v, i); !p.Up || p.Busy || p.Extra && i != path { // with what is not shown to this path, if not below
 			ready[i] = far
 		}
 	}
 	for _, j := range v.Running {
-		ready[j.Path] = v.left(j)
+		if j.Path == path || !v.Paths[j.Path].Extra {
+			ready[j.Path] = v.left(j)
+		}
 	}
 	return ready, does
 }
@@ -53,7 +56,7 @@ func (v *View) soonest(ready []time.Duration, does []pace, i Item, path int) (fi
 
 // takes is for how long a path would bring an item: for ever, if it may not have it.
 func (v *View) takes(does []pace, i Item, path int) time.Duration {
-	if v.barred[[2]int{path, i.Object}] {
+	if v.barred[[2]int{v.Paths[path].Line, i.Object}] {
 		return far
 	}
 	return does[path].ends(v.size(i))

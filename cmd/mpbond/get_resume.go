@@ -23,7 +23,7 @@ import (
 const (
 	mostAnew       = 3           // times that it begins anew
 	resumePatience = time.Minute // without a byte
-	firstPause     = 500 * time.Millisecond
+	firstPause     = 200 * time.Millisecond
 	mostPause      = 5 * time.Second
 )
 
@@ -123,7 +123,7 @@ func (d *download) run(ctx context.Context) error {
 				break
 			}
 			if errors.As(again, new(finalError)) || time.Since(last) > resumePatience {
-				return fmt.Errorf("%w; it did not go on: %w", err, again)
+				return fmt.Errorf("interrupted (%v), and the rest cannot be had: %w", err, again)
 			}
 			pause = min(2*pause, mostPause)
 		}

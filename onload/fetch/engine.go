@@ -27,6 +27,8 @@ const (
 	goodBytes = 64 * unit.KB
 	redirects = 10
 	warmTime  = 5 * time.Second
+	// mostLanes is how many small objects a device fetches at once.
+	mostLanes = 4
 )
 
 // device is one, and how it does.
@@ -90,6 +92,7 @@ func newEngine(ctx context.Context, cfg Config) *engine {
 	ctx, stop := context.WithCancelCause(ctx)
 	e := &engine{Config: cfg, ctx: ctx, stop: stop, events: make(chan event), board: onload.NewBoard(cfg.Scheduler, len(cfg.Devices)),
 		jobs: map[onload.JobID]*job{}, liars: map[string]map[*device]error{}, begun: time.Now(), lastByte: time.Now()}
+	e.board.SetLanes(mostLanes)
 	for _, d := range cfg.Devices {
 		e.know(d)
 	}

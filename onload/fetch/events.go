@@ -333,6 +333,11 @@ func (e *engine) rest(d *device, atLeast time.Duration, err error) {
 	}
 	pause := max(atLeast, min(mostBackoff, e.times.backoff<<min(d.fails-1, 10)))
 	d.until = time.Now().Add(pause)
+	for _, j := range e.jobs {
+		if j.device == d {
+			e.drop(j)
+		}
+	}
 	e.board.Down(d.path, time.Now())
 	d.why = err
 	e.Log.Debug("a device rests", "device", d.Name, "for", pause, "err", err)
