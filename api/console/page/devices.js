@@ -29,13 +29,14 @@ export function devices({ ask }) {
     { title: "Name", of: (d) => d.name },
     { title: "Roles", of: (d) => d.roles.join(", ") + (d.tier && d.tier !== "primary" ? ", " + d.tier : "") },
     { title: "State", of: (d) => (d.self ? badge("this device", "off") : d.paused ? badge("paused", "warn") : d.online ? badge("there", "good") : badge("away", "warn")) },
-    { title: "Rests", class: "why", of: (d) => d.rests ?? "" },
-    { title: "ID", class: "mono", of: (d) => d.id },
+    { title: "Rests", class: "why wide", of: (d) => d.rests ?? "" },
+    { title: "Key", class: "why wide", of: (d) => (d.copied ? "two mpbond use it at once: revoke this device, and pair each with a key of its own" : "") },
+    { title: "ID", class: "mono wide", of: (d) => d.id },
     { title: "Pipes", number: true, of: (d) => String(d.pipes) },
     { title: "Subflows", number: true, of: (d) => String(d.subflows) },
-    { title: "Rate in / out", number: true, of: (d) => `${rate(d.rx_rate_bps)} / ${rate(d.tx_rate_bps)}` },
-    { title: "Bytes in / out", number: true, of: (d) => `${bytes(d.rx_bytes)} / ${bytes(d.tx_bytes)}` },
-    { title: "Change", of: (d, cell) => {
+    { title: "Rate in / out", class: "n wide", number: true, of: (d) => `${rate(d.rx_rate_bps)} / ${rate(d.tx_rate_bps)}` },
+    { title: "Bytes in / out", class: "n wide", number: true, of: (d) => `${bytes(d.rx_bytes)} / ${bytes(d.tx_bytes)}` },
+    { title: "Change", class: "acts wide", of: (d, cell) => {
       if (d.self) return "";
       if (!cell.firstElementChild) {
         const box = h("span", { class: "row small" });
@@ -51,6 +52,7 @@ export function devices({ ask }) {
       box.children[2].setAttribute("aria-label", "Revoke " + d.name);
     } },
   ], (d) => d.id, "There is none.");
+  list.firstElementChild.classList.add("pairs");
   const pipes = table("Pipes: local links between primary and helper.", [
     { title: "With", of: (p) => p.device },
     { title: "At", class: "mono", of: (p) => p.address },
@@ -114,7 +116,7 @@ function enter(change) {
     }, "calling");
     form.update();
   } }, h("p", { class: "row" }, h("label", { for: "code" }, "Code that the other device shows"), field, h("label", { for: "pair-as" }, "It is a", as), button),
-  h("p", { class: "soft", id: "code-help" }, "Server and helper show one when they start, by mpbond accept, or in their own console. A helper on the same local network is found without the part behind the @. Several codes at once are told with spaces between."), became);
+  h("p", { class: "soft", id: "code-help" }, "Server and helper show one when they start, or by mpbond accept. On one local network a helper needs no part behind the @. Several codes: with spaces between."), became);
   form.update = async () => {
     if (!wait) return;
     const p = await get("/v1/pair").catch(() => null);

@@ -62,7 +62,7 @@ export function table(caption, columns, key, none) {
     whole.hidden = items.length === 0;
     empty.hidden = items.length > 0;
     keyed(body, items, key, () => {
-      const cells = columns.map((c, i) => h(i === 0 ? "th" : "td", { scope: i === 0 && "row", class: c.number ? "n" : c.class, "data-label": c.title }));
+      const cells = columns.map((c, i) => h(i === 0 ? "th" : "td", { scope: i === 0 && "row", class: c.class ?? (c.number && "n"), "data-label": c.title }));
       const row = h("tr", null, cells);
       row.update = (item) => columns.forEach((c, i) => {
         const v = c.of(item, cells[i]);

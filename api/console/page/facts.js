@@ -12,9 +12,9 @@ const radios = (d) => (d.radios ?? []).filter((r) => r.joules > 0);
 
 // facts makes a card of those devices that tell something.
 export function facts() {
-  const list = table("What devices tell of themselves, and what their radios took since this mpbond began: an estimate from bytes and from what has been published of such radios, without screen and processor; of a helper what its link to the Internet took for this device. Nothing stands where nothing is known, or no radio.", [
+  const list = table("What devices say of themselves, and an estimate of what their radios took since this mpbond began, without screen and processor; of a helper for what it carried for this device.", [
     { title: "Device", of: (d) => d.name + (d.self ? " (this one)" : "") },
-    { title: "Battery", of: (d, cell) => {
+    { title: "Battery", class: "wide", of: (d, cell) => {
       const text = battery(d.facts), full = d.facts?.battery_percent;
       if (full === undefined) return text;
       if (!cell.querySelector("meter")) cell.replaceChildren(h("span", null, h("span"), " ", h("meter", { min: 0, max: 100, low: 20, high: 50, optimum: 100 })));
@@ -24,11 +24,12 @@ export function facts() {
       set(bar, "aria-label", "Battery of " + d.name);
     } },
     { title: "Temperature", number: true, of: (d) => (d.facts?.temperature_c === undefined ? "" : d.facts.temperature_c.toFixed(1) + " °C") },
-    { title: "Link", of: (d) => [d.facts?.link, d.facts?.interface].filter(Boolean).join(", ") },
-    { title: "Metered", of: (d) => ({ true: "yes, it costs money", false: "no" })[d.facts?.metered] ?? "" },
+    { title: "Link", class: "wide", of: (d) => [d.facts?.link, d.facts?.interface].filter(Boolean).join(", ") },
+    { title: "Metered", class: "wide", of: (d) => ({ true: "yes, it costs money", false: "no" })[d.facts?.metered] ?? "" },
     { title: "Signal", number: true, of: (d) => (d.facts?.signal_percent === undefined ? "" : d.facts.signal_percent.toFixed(0) + " %") },
-    { title: "Radios took about", of: (d) => radios(d).map((r) => `${joules(r.joules)} (${[r.kind, r.link].filter(Boolean).join(" ")})`).join(", ") },
+    { title: "Radios took about", class: "wide", of: (d) => radios(d).map((r) => `${joules(r.joules)} (${[r.kind, r.link].filter(Boolean).join(" ")})`).join(", ") },
   ], (d) => d.id, "");
+  list.firstElementChild.classList.add("pairs");
   const el = h("section", { class: "card", hidden: true, "aria-labelledby": "h-facts" }, h("h2", { id: "h-facts" }, "Battery, heat and energy"), list);
   el.update = (st) => {
     const told = st.devices.filter((d) => d.facts || radios(d).length > 0);

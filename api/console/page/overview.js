@@ -1,6 +1,6 @@
 // What there is at a glance.
 
-import { h, put, rate, bytes } from "./dom.js";
+import { h, put, keyed, rate, bytes } from "./dom.js";
 import { topology } from "./topology.js";
 import { chart } from "./charts.js";
 
@@ -20,12 +20,33 @@ export function totals(st) {
   return { down: down + (st.relayed?.down ?? 0), up: up + (st.relayed?.up ?? 0) };
 }
 
+// alarms are what does not work, one for each device, by its name. What somebody wants so, a
+// pause or a rest by policy, is none.
+export function alarms(st) {
+  const found = new Map(), known = new Map(st.devices.map((d) => [d.name, d]));
+  const wanted = (name, text) => known.get(name)?.paused || known.get(name)?.rests || known.get(name)?.facts?.refuses || /\bpaused\b|^it rests: /.test(text);
+  const add = (who, what, hint) => { if (!found.has(who) && !wanted(who, what)) found.set(who, { who, what, hint }); };
+  const paths = st.bonds.flatMap((b) => b.paths);
+  for (const p of paths) {
+    if (!p.last_error || p.state === "up" || paths.some((o) => o.device === p.device && o.state === "up")) continue;
+    add(p.device, p.trouble?.text ?? p.last_error, p.trouble?.hint);
+  }
+  for (const p of st.pipes) {
+    const works = st.pipes.some((o) => o.device === p.device && !o.error);
+    if (p.error && !works) add(p.device, `no pipe at ${p.address}: ${p.error}`, p.hint);
+    else if (!p.error && p.trouble) add(p.device, "it has no way to its server: " + p.trouble.text, p.trouble.hint);
+  }
+  for (const d of st.devices) if (d.copied) add(d.name, "two mpbond use its key at once", "revoke it, and pair each device with a key of its own");
+  if (st.policy?.error) add("policy", st.policy.error);
+  return [...found.values()];
+}
+
 export function overview() {
   const picture = topology(), plot = chart("Rates by device", ["devices"]);
   const dl = h("dl", { class: "numbers" });
   const number = (name) => { const dd = h("dd"); dl.append(h("div", null, h("dt", null, name), dd)); return dd; };
   const cells = { down: number("Down"), up: number("Up"), paths: number("Subflows up"), streams: number("Streams"), memory: number("Memory"), uptime: number("Running for") };
-  const trouble = h("div", { class: "notice bad", hidden: true });
+  const list = h("ul"), trouble = h("div", { class: "notice bad", id: "alarms", hidden: true }, list);
   const el = h("div", { class: "two" },
     h("section", { class: "card", "aria-labelledby": "h-topology" }, h("h2", { id: "h-topology" }, "Devices and links"), trouble, picture),
     h("section", { class: "card", "aria-labelledby": "h-now" }, h("h2", { id: "h-now" }, "Now"), dl, plot));
@@ -39,9 +60,14 @@ export function overview() {
     put(cells.streams, String(sum(st.bonds, (b) => b.streams)));
     put(cells.memory, bytes(st.memory_bytes));
     put(cells.uptime, duration(st.uptime_seconds));
-    const wrong = [...st.bonds.flatMap((b) => b.paths).filter((p) => p.last_error && p.state !== "up").map((p) => p.last_error), ...st.pipes.filter((p) => p.error).map((p) => `pipe to ${p.device}: ${p.error}${p.hint ? " (" + p.hint + ")" : ""}`), st.policy?.error && "policy: " + st.policy.error].filter(Boolean);
+    const wrong = alarms(st);
     trouble.hidden = wrong.length === 0;
-    put(trouble, [...new Set(wrong)].join(" · "));
+    keyed(list, wrong, (w) => w.who, () => {
+      const li = h("li"), who = h("strong"), what = h("span"), hint = h("span", { class: "hint" });
+      li.append(who, " ", what, hint);
+      li.update = (w) => { put(who, w.who + ":"); put(what, w.what); put(hint, w.hint ?? ""); };
+      return li;
+    });
   };
   return el;
 }

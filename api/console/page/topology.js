@@ -1,10 +1,10 @@
-// The picture of the devices: the server above, primaries in the middle, helpers
-// beside them, links as thick as their rate.
+// The picture of the devices: the server above, a primary below, helpers to both sides
+// between them; several primaries on an arc below the server. Links are as thick as their rate.
 
 import { battery } from "./facts.js";
 import { h, s, put, set, keyed, rate, save } from "./dom.js";
 
-const rowServer = 84, rowPrimary = 262, nextHelpers = 118;
+const rowServer = 84, radius = 27; // of nodes
 const thin = 2, thick = 16; // of a link, by its share of the quickest one
 
 // model is what a status says about devices and links. It is for tests, too.
@@ -70,23 +70,100 @@ export function model(st) {
   return { nodes: [...nodes.values()], links: [...links.values()] };
 }
 
-// place gives each node its place in a picture of that width, and tells the height.
-function place(nodes, width) {
-  const of = (role) => nodes.filter((n) => n.role === role);
-  const row = (list, y) => list.forEach((n, i) => { n.x = (width * (i + 1)) / (list.length + 1); n.y = y; });
-  const primaries = of("primary"), helpers = of("helper");
-  row(of("server"), rowServer);
-  row(primaries, rowPrimary);
-  if (primaries.length > 1) {
-    row(helpers, rowPrimary + 150);
-    return rowPrimary + (helpers.length ? 150 : 0) + 80;
-  }
-  helpers.forEach((n, i) => { // left and right in turn, two steps deep
-    const step = Math.floor(i / 2), margin = width < 500 ? 44 : 84;
-    n.x = i % 2 ? width - margin - (step % 2) * 40 : margin + (step % 2) * 40;
-    n.y = rowPrimary - 6 + step * nextHelpers;
+// place gives each node its place in a picture of that width, and returns the height. The
+// order depends on names alone, so that nodes stay while links come and go.
+function place(nodes, links, width) {
+  const byName = (a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
+  const of = (role) => nodes.filter((n) => n.role === role).sort(byName);
+  const servers = of("server"), primaries = of("primary"), helpers = of("helper"), narrow = width < 500;
+  servers.forEach((n, i) => { n.x = (width * (i + 1)) / (servers.length + 1); n.y = rowServer; });
+  const bottom = primaries.length > 1 ? onArc(grouped(primaries, helpers, links), width) : inColumns(primaries, helpers, width);
+  return bottom + (narrow ? 86 : 92);
+}
+
+// inColumns puts helpers to the left and to the right, one below the other, between the
+// server above and the primary below: links to either pass no other helper.
+function inColumns(primaries, helpers, width) {
+  const narrow = width < 500, margin = narrow ? 50 : 92, first = rowServer + (narrow ? 136 : 80), step = narrow ? 152 : 132;
+  helpers.forEach((n, i) => {
+    n.x = i % 2 ? width - margin : margin;
+    n.y = first + Math.floor(i / 2) * step;
   });
-  return rowPrimary + 80 + Math.max(0, Math.ceil(helpers.length / 2) - 1) * nextHelpers;
+  const last = Math.max(rowServer, ...helpers.map((n) => n.y));
+  primaries.forEach((n) => { n.x = width / 2; n.y = last + (narrow ? 184 : 160); });
+  return Math.max(last, ...primaries.map((n) => n.y));
+}
+
+// grouped lists primaries, each between its helpers, and then helpers of none.
+function grouped(primaries, helpers, links) {
+  const left = new Set(helpers);
+  const groups = primaries.map((p) => {
+    const own = [...left].filter((n) => links.some((l) => l.from === p.id && l.to === n.id));
+    own.forEach((n) => left.delete(n));
+    return [...own.filter((_, i) => i % 2 === 0).reverse(), p, ...own.filter((_, i) => i % 2)];
+  });
+  return [...groups.flat(), ...left];
+}
+
+// onArc puts nodes on the lower half of an ellipse around the server, as far apart as labels
+// between them need. A link between two points of a convex curve passes no third one, nor
+// does one to its middle.
+function onArc(list, width) {
+  const narrow = width < 500, rx = width / 2 - (narrow ? 50 : 92), apart = narrow ? 186 : 196;
+  const top = narrow ? 140 : 70; // of the outermost, below the server
+  let points, long, deep = 120;
+  do { // deeper, until there is room
+    deep += 20;
+    const from = Math.asin(Math.min(1, top / deep)), n = 400;
+    points = Array.from({ length: n + 1 }, (_, i) => {
+      const a = Math.PI - from - ((Math.PI - 2 * from) * i) / n;
+      return { x: width / 2 + rx * Math.cos(a), y: rowServer + deep * Math.sin(a), at: 0 };
+    });
+    for (let i = 1; i <= n; i++) points[i].at = points[i - 1].at + Math.hypot(points[i].x - points[i - 1].x, points[i].y - points[i - 1].y);
+    long = points[n].at;
+  } while (long < apart * (list.length - 1) && deep < 2000);
+  list.forEach((node, i) => {
+    const p = points.find((p) => p.at >= (long * i) / Math.max(1, list.length - 1) - 1e-6);
+    node.x = p.x;
+    node.y = p.y;
+  });
+  return Math.max(...list.map((n) => n.y));
+}
+
+// lines are the lines of a link's label: a direction that has under a hundredth of the other
+// one is left out.
+const lines = (l) => (l.state !== "up" ? ["✕ " + words[l.state]] : isIdle(l) ? ["idle"] :
+  [l.down * 100 >= l.up && "↓ " + rate(l.down), l.up * 100 >= l.down && "↑ " + rate(l.up)].filter(Boolean));
+
+const charWide = 6.6, lineHigh = 15; // of labels
+const overlap = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
+const box = (x, y, w, h) => ({ x: x - w / 2, y: y - h / 2, w, h });
+
+// nameOf and roleOf are the texts of a node.
+const nameOf = (n, width) => { const most = width < 500 ? 11 : 18; return n.name.length > most ? n.name.slice(0, most - 1) + "…" : n.name; };
+const roleOf = (n, width) => (n.self && width < 500 ? "this device" : n.role + (n.self ? ", this device" : n.online ? "" : ", away"));
+
+// nodeBoxes are what a node takes: its circle, and its texts.
+function nodeBoxes(n, width) {
+  const wide = Math.max(nameOf(n, width).length * 7.8, roleOf(n, width).length * 6.3, 40), above = n.role === "server";
+  return [box(n.x, n.y, 2 * radius + 6, 2 * radius + 6), above ? box(n.x, n.y - 47, wide, 36) : box(n.x, n.y + (n.battery ? 58 : 50), wide, n.battery ? 52 : 36)];
+}
+
+// settle finds for the label of each link a place on it at which it covers no node and no
+// other label: that which it had, if it is still free.
+function settle(list, at, before, width) {
+  const taken = [...at.values()].flatMap((n) => nodeBoxes(n, width)), places = new Map();
+  const long = (l) => Math.hypot(at.get(l.from).x - at.get(l.to).x, at.get(l.from).y - at.get(l.to).y);
+  for (const l of [...list].sort((a, b) => long(a) - long(b) || (a.id < b.id ? -1 : 1))) { // short ones have less choice
+    const a = at.get(l.from), b = at.get(l.to), text = lines(l);
+    const wide = Math.ceil(Math.max(...text.map((t) => t.length)) / 4) * 4 * charWide, high = text.length * lineHigh + 2;
+    const fit = ([t, dx]) => box(a.x + (b.x - a.x) * t + dx, a.y + (b.y - a.y) * t, wide, high);
+    const steps = Array.from({ length: 31 }, (_, i) => 0.5 + (i % 2 ? 1 : -1) * Math.ceil(i / 2) * 0.025);
+    const spot = [before.get(l.id) ?? [0.5, 0], ...[0, 12, -12, 24, -24].flatMap((dx) => steps.map((t) => [t, dx]))].find((s) => !taken.some((o) => overlap(o, fit(s)))) ?? [0.5, 0];
+    places.set(l.id, spot);
+    taken.push(fit(spot));
+  }
+  return places;
 }
 
 const glyphs = {
@@ -96,8 +173,6 @@ const glyphs = {
 };
 
 const words = { up: "", joining: "joining", cut: "cut" };
-// labelOf leaves out a direction that has under a hundredth of the other one.
-const labelOf = (l) => (l.state !== "up" ? "✕ " + words[l.state] : isIdle(l) ? "idle" : [l.down * 100 >= l.up && "↓ " + rate(l.down), l.up * 100 >= l.down && "↑ " + rate(l.up)].filter(Boolean).join("  "));
 const isIdle = (l) => l.down + l.up < 1000;
 
 // sentence tells the picture to those who do not see it.
@@ -115,6 +190,7 @@ export function topology() {
   const links = s("g"), nodes = s("g"), labels = s("g");
   const svg = s("svg", { class: "topology", id: "topology", role: "img", "aria-labelledby": "topology-title topology-desc", xmlns: "http://www.w3.org/2000/svg" }, title, desc, links, nodes, labels);
   let now = { nodes: [], links: [] }, width;
+  let spots = new Map(); // of labels, on their links
   let at, most; // as of now, also for what was made before: the nodes, and the quickest link
   const el = h("figure", null, svg,
     h("figcaption", { class: "key" }, h("span", null, h("i"), "direct"), h("span", { class: "helped" }, h("i"), "by a helper"), h("span", { class: "idle" }, h("i"), "idle"), h("span", { class: "cut" }, h("i"), "✕ cut"), h("span", null, "the thicker, the quicker")),
@@ -125,9 +201,10 @@ export function topology() {
   el.update = (st) => {
     now = model(st);
     width = el.clientWidth && el.clientWidth < 500 ? 360 : 720;
-    const height = place(now.nodes, width);
+    const height = place(now.nodes, now.links, width);
     set(svg, "viewBox", `0 0 ${width} ${height}`);
     at = new Map(now.nodes.map((n) => [n.id, n]));
+    spots = settle(now.links, at, spots, width);
     most = Math.max(1e6, ...now.links.map((l) => l.down + l.up));
     keyed(links, now.links, (l) => l.id, () => {
       const g = s("g");
@@ -142,13 +219,15 @@ export function topology() {
     });
     keyed(labels, now.links, (l) => l.id, () => {
       const g = s("g"), text = g.appendChild(s("text", { class: "rate" }));
+      const rows = [text.appendChild(s("tspan")), text.appendChild(s("tspan"))];
       g.update = (l) => {
-        const a = at.get(l.from), b = at.get(l.to);
-        const upright = Math.abs(a.x - b.x) < 40, level = Math.abs(a.y - b.y) < 40; // beside the link, over it, on it
-        set(g, "class", [l.state !== "up" && "cut", upright && "upright"].filter(Boolean).join(" "));
-        set(text, "x", upright ? a.x + thick / 2 + 8 : (a.x + b.x) / 2);
-        set(text, "y", level ? (a.y + b.y) / 2 - 14 : upright ? a.y + (b.y - a.y) * 0.36 + 4 : (a.y + b.y) / 2 + 4);
-        put(text, labelOf(l));
+        const a = at.get(l.from), b = at.get(l.to), [t, dx] = spots.get(l.id), say = lines(l);
+        set(g, "class", l.state !== "up" ? "cut" : null);
+        rows.forEach((row, i) => {
+          set(row, "x", (a.x + (b.x - a.x) * t + dx).toFixed(1));
+          set(row, "y", (a.y + (b.y - a.y) * t + 4 + (i - (say.length - 1) / 2) * lineHigh).toFixed(1));
+          put(row, say[i] ?? "");
+        });
       };
       return g;
     });
@@ -159,8 +238,8 @@ export function topology() {
       g.update = (n) => {
         set(g, "class", [n.self && "self", !n.online && "away"].filter(Boolean).join(" "));
         set(g, "transform", `translate(${n.x} ${n.y})`);
-        put(name, n.name.length > 18 ? n.name.slice(0, 17) + "…" : n.name);
-        put(role, n.self && width < 500 ? "this device" : n.role + (n.self ? ", this device" : n.online ? "" : ", away"));
+        put(name, nameOf(n, width));
+        put(role, roleOf(n, width));
         put(charge, n.online ? n.battery : "");
       };
       return g;
