@@ -16,6 +16,7 @@ import (
 
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/loglimit"
 	"mpbond/tcp"
 	"mpbond/wire"
 )
@@ -58,8 +59,9 @@ type Invitation struct {
 // Acceptor is the device that shows a code. One code holds at a time. Safe for
 // concurrent use.
 type Acceptor struct {
-	self Self
-	log  *slog.Logger
+	self     Self
+	log      *slog.Logger
+	refusals *loglimit.Limiter // the log, for what strangers cause
 
 	mu     sync.Mutex
 	inv    Invitation
@@ -72,7 +74,9 @@ type Acceptor struct {
 }
 
 // NewAcceptor makes one without a code.
-func NewAcceptor(self Self, log *slog.Logger) *Acceptor { return &Acceptor{self: self, log: log} }
+func NewAcceptor(self Self, log *slog.Logger) *Acceptor {
+	return &Acceptor{self: self, log: log, refusals: loglimit.New(log)}
+}
 
 // Open makes a new code; one that holds is replaced. Ended is closed when it
 // holds no longer.
@@ -156,7 +160,7 @@ func (a *Acceptor) Answer(ctx context.Context, conn net.Conn) {
 		return
 	}
 	if err != nil {
-		a.log.Warn("not paired", "from", conn.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+		a.refusals.Log(slog.LevelWarn, string(fault.KindOf(err)), "not paired", "from", conn.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		return
 	}
 	a.log.Info("paired", "device", p.Name, "roles", p.Roles, "id", p.Key.ID())

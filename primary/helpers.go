@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -144,7 +145,7 @@ func (p *Primary) handshake(ctx context.Context, c pipe.Conn, v *tcp.Visit) *pip
 	}
 	if err != nil {
 		if !v.Evicted() && !errors.Is(err, errCrowd) {
-			p.log.Info("pipe refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+			p.refusals.Log(slog.LevelInfo, string(fault.KindOf(err)), "pipe refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
 		c.Close()
 		return nil

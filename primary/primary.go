@@ -27,6 +27,7 @@ import (
 	"mpbond/endpoint"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/loglimit"
 	"mpbond/paths"
 	"mpbond/pipe"
 	"mpbond/policy"
@@ -156,13 +157,14 @@ const (
 
 // Primary is a running primary. Safe for concurrent use.
 type Primary struct {
-	cfg   Config
-	key   *identity.Key
-	trust *identity.Trust
-	host  string // this device's host name, "" if it has none
-	log   *slog.Logger
-	rec   *trace.Recorder // nil: nothing is traced
-	pipes []pipe.Listener
+	cfg      Config
+	key      *identity.Key
+	trust    *identity.Trust
+	host     string // this device's host name, "" if it has none
+	log      *slog.Logger
+	refusals *loglimit.Limiter // the log, for what strangers cause
+	rec      *trace.Recorder   // nil: nothing is traced
+	pipes    []pipe.Listener
 
 	memory *endpoint.Memory
 	share  *endpoint.Share // of it, of the bond
@@ -264,7 +266,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if err != nil {
 		return nil, err
 	}
-	p := &Primary{cfg: cfg, apps: map[netip.AddrPort]*endpoint.Conn{}, key: key, trust: trust, server: server, log: log, rec: rec,
+	p := &Primary{cfg: cfg, apps: map[netip.AddrPort]*endpoint.Conn{}, key: key, trust: trust, server: server, log: log, refusals: loglimit.New(log), rec: rec,
 		conns: map[net.Conn]bool{}, errs: map[string]api.Trouble{}, helpers: map[identity.PublicKey]*helperSlot{},
 		uplinks: map[string]*uplink{}, findUplinks: device.Uplinks, places: places{where: device.Place},
 		paths:  paths.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},

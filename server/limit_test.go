@@ -327,3 +327,18 @@ func TestCrashedPrimaryIsLetIn(t *testing.T) {
 		}
 	})
 }
+
+// TestStrangersDoNotFillTheLog: whatever strangers send, of each kind of failure the log
+// has one line a minute.
+func TestStrangersDoNotFillTheLog(t *testing.T) {
+	s, _, stop := start(t, time.Minute)
+	for i := range 60 {
+		c := dialServer(t, s)
+		_, _ = io.WriteString(c, []string{"GET / HTTP/1.0\r\n\r\n", "\x16\x03\x01\x00\x05hello", ""}[i%3])
+		_ = c.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, c)
+	}
+	if log := stop(); strings.Count(log, "\n") > 5 || !strings.Contains(log, "connection refused") {
+		t.Errorf("log:\n%s", log)
+	}
+}

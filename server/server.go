@@ -23,6 +23,7 @@ import (
 	"mpbond/endpoint"
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/loglimit"
 	"mpbond/measure"
 	"mpbond/paths"
 	"mpbond/pipe"
@@ -131,7 +132,7 @@ type Server struct {
 	mu       sync.Mutex
 	accounts map[identity.PublicKey]*account
 	joins    tcp.Tries[identity.PublicKey] // of subflows
-	crowds   tcp.Tries[struct{}]           // that were logged
+	refusals *loglimit.Limiter             // the log, for what strangers cause
 	bonds    map[bondKey]*session
 	conns    map[net.Conn]bool                   // in a handshake
 	reports  map[identity.PublicKey][]keptReport // for devices; of those that are not enrolled any more, until the end
@@ -202,7 +203,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	}
 	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, udp: udp, start: time.Now(), firstByte: firstByte,
 		memory: endpoint.NewMemory(cfg.Memory),
-		gate:   tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}, crowds: tcp.Tries[struct{}]{PerMinute: 1},
+		gate:   tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}, refusals: loglimit.New(log),
 		accounts: map[identity.PublicKey]*account{}, bonds: map[bondKey]*session{}, reports: map[identity.PublicKey][]keptReport{}, conns: map[net.Conn]bool{}}, nil
 }
 
@@ -335,14 +336,9 @@ func (s *Server) greet(ctx context.Context, c paths.Conn, pair func(context.Cont
 
 var errCrowd = fault.New(fault.Limit, errors.New("too many handshakes: connections dropped"), "strangers call, or something here calls without end: a firewall in front of the server can bound it")
 
-// logCrowd logs that a connection had to go, once a minute.
+// logCrowd logs that a connection had to go.
 func (s *Server) logCrowd(c paths.Conn) {
-	s.mu.Lock()
-	first := s.crowds.Take(struct{}{}, time.Now())
-	s.mu.Unlock()
-	if first {
-		s.log.Warn(errCrowd.Error(), "from", c.RemoteAddr(), "over", c.LocalAddr().Network(), "hint", fault.HintOf(errCrowd))
-	}
+	s.refusals.Log(slog.LevelWarn, "crowd", errCrowd.Error(), "from", c.RemoteAddr(), "over", c.LocalAddr().Network(), "hint", fault.HintOf(errCrowd))
 }
 
 // handshake turns a connection into a subflow of a bond, or drops it.
@@ -358,7 +354,7 @@ func (s *Server) handshake(ctx context.Context, c paths.Conn, v *tcp.Visit, pair
 		if v.Evicted() || errors.Is(err, errCrowd) {
 			s.logCrowd(c)
 		} else if ctx.Err() == nil {
-			s.log.Info("connection refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+			s.refusals.Log(slog.LevelInfo, string(fault.KindOf(err)), "connection refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
 		c.Close()
 		return

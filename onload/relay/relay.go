@@ -32,6 +32,7 @@ import (
 
 	"mpbond/fault"
 	"mpbond/identity"
+	"mpbond/loglimit"
 	"mpbond/reach"
 	"mpbond/splice"
 	"mpbond/tcp"
@@ -78,11 +79,12 @@ type Config struct {
 
 // Relay is a helper's end. Its methods may be called by any goroutine.
 type Relay struct {
-	cfg   Config
-	gate  *tcp.Gate
-	greet time.Duration // greetTime; less in tests
-	idle  time.Duration // idleTime; less in tests
-	every time.Duration // reviewEvery; other in tests
+	cfg      Config
+	gate     *tcp.Gate
+	refusals *loglimit.Limiter // the log, for what strangers cause
+	greet    time.Duration     // greetTime; less in tests
+	idle     time.Duration     // idleTime; less in tests
+	every    time.Duration     // reviewEvery; other in tests
 
 	mu      sync.Mutex
 	tunnels map[*tunnel]bool
@@ -91,7 +93,7 @@ type Relay struct {
 
 // New makes one; Serve has it listen.
 func New(cfg Config) *Relay {
-	return &Relay{cfg: cfg, gate: tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), greet: greetTime, idle: idleTime, every: reviewEvery, tunnels: map[*tunnel]bool{}}
+	return &Relay{cfg: cfg, gate: tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), refusals: loglimit.New(cfg.Log), greet: greetTime, idle: idleTime, every: reviewEvery, tunnels: map[*tunnel]bool{}}
 }
 
 // Serve takes connections at l until ctx ends, closes all that it has, and returns
@@ -133,7 +135,7 @@ func (r *Relay) attend(ctx context.Context, c *tcp.Conn, v *tcp.Visit) {
 		} else if errors.Is(err, io.EOF) { // somebody looked who is here
 			r.cfg.Log.Debug("connection for onloading without a word", "from", c.RemoteAddr())
 		} else if ctx.Err() == nil {
-			r.cfg.Log.Info("connection for onloading refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+			r.refusals.Log(slog.LevelInfo, string(fault.KindOf(err)), "connection for onloading refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
 		return
 	}
