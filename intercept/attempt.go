@@ -56,7 +56,7 @@ func (e *Edge) Attempt(attempt Attempt, app App, dest netip.AddrPort) {
 	}
 	a := e.newAppConn(conn)
 	if err := e.remember(a); err != nil {
-		e.log.Warn("app's connection not taken", "edge", "tun", "dest", dest, "err", err)
+		e.logNotTaken(err)
 		a.Reset()
 		splice.Reset(c)
 		return

@@ -33,6 +33,7 @@
 package intercept
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/loglimit"
 	"mpbond/splice"
 	"mpbond/tcp"
 )
@@ -92,7 +94,8 @@ type Config struct {
 	Packets PacketDialer
 	// WaitOpen makes SOCKS5 and CONNECT answer only when the far end did.
 	WaitOpen bool
-	// MaxConns bounds the connections of apps; more are reset. 0 means
+	// MaxConns bounds the connections of apps: one more takes the place of the one
+	// that has waited for longest without a request, or is reset. 0 means
 	// DefaultMaxConns.
 	MaxConns int
 	// Log gets one line for each connection that failed. nil discards.
@@ -101,15 +104,17 @@ type Config struct {
 
 // Edge serves connections of apps. Safe for concurrent use.
 type Edge struct {
-	cfg    Config
-	log    *slog.Logger
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
+	cfg      Config
+	log      *slog.Logger
+	refusals *loglimit.Limiter // the log, for what apps can cause without end
+	ctx      context.Context   // ends with Close
+	cancel   context.CancelFunc
 
 	mu     sync.Mutex
 	closed bool
 	lns    map[net.Listener]bool
 	apps   map[*appConn]bool
+	silent list.List      // of *appConn: those of which a request is awaited, for longest first
 	wg     sync.WaitGroup // serving goroutines and handlers; Add under mu
 }
 
@@ -122,6 +127,7 @@ func New(cfg Config) *Edge {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
+	e.refusals = loglimit.New(e.log)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
@@ -193,7 +199,7 @@ func (e *Edge) accept(ln net.Listener, handle func(*appConn)) error {
 				return nil
 			case errors.As(err, &ne) && ne.Timeout(), tcp.Exhausted(err):
 				// Out of file descriptors or memory: others may free some.
-				e.log.Warn("cannot accept an app's connection", "err", err)
+				e.refusals.Log(slog.LevelWarn, "accept", "cannot accept an app's connection", "err", err)
 				if !e.pause(50 * time.Millisecond) {
 					return nil
 				}
@@ -203,10 +209,11 @@ func (e *Edge) accept(ln net.Listener, handle func(*appConn)) error {
 		}
 		a := e.newAppConn(c)
 		if err := e.remember(a); err != nil {
-			e.log.Warn("app's connection not taken", "err", err)
+			e.logNotTaken(err)
 			a.Reset()
 			continue
 		}
+		e.awaitRequest(a)
 		go func() {
 			defer e.wg.Done()
 			handle(a)
@@ -226,19 +233,70 @@ func (e *Edge) pause(d time.Duration) bool {
 	}
 }
 
-// remember enters a connection in the books and counts its handler.
+// remember enters a connection in the books and counts its handler. If there is no
+// place it resets the one that has been silent for longest, of those that carry nothing.
 func (e *Edge) remember(a *appConn) error {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	var silent *appConn
+	err := e.enter(a, &silent)
+	e.mu.Unlock()
+	if silent != nil {
+		silent.Reset()
+		e.logNotTaken(fmt.Errorf("%d connections are open, which is the limit: one that was silent made room", e.cfg.MaxConns))
+	}
+	return err
+}
+
+// enter is remember with mu held. It takes silent out of the books, to be reset.
+func (e *Edge) enter(a *appConn, silent **appConn) error {
 	if e.closed {
 		return net.ErrClosed
 	}
-	if len(e.apps) >= e.cfg.MaxConns {
-		return fmt.Errorf("%d connections are open, which is the limit", len(e.apps))
+	if n := len(e.apps); n >= e.cfg.MaxConns {
+		if e.silent.Len() == 0 {
+			return fmt.Errorf("%d connections are open, which is the limit", n)
+		}
+		*silent = e.silent.Front().Value.(*appConn)
+		e.drop(*silent)
 	}
 	e.apps[a] = true
 	e.wg.Add(1)
 	return nil
+}
+
+// drop takes a connection out of the books. mu must be held.
+func (e *Edge) drop(a *appConn) {
+	delete(e.apps, a)
+	e.notSilent(a)
+}
+
+// notSilent takes a out of silent. mu must be held.
+func (e *Edge) notSilent(a *appConn) {
+	if a.silent != nil {
+		e.silent.Remove(a.silent)
+		a.silent = nil
+	}
+}
+
+// awaitRequest makes a, which carries nothing, give way where places are short, until
+// gotRequest.
+func (e *Edge) awaitRequest(a *appConn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.apps[a] && a.silent == nil {
+		a.silent = e.silent.PushBack(a)
+	}
+}
+
+// gotRequest makes a keep its place.
+func (e *Edge) gotRequest(a *appConn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.notSilent(a)
+}
+
+func (e *Edge) logNotTaken(err error) {
+	e.refusals.Log(slog.LevelWarn, "full", "app's connection not taken", "err", err, "hint", "a program here keeps many connections open: `ss -tnp` shows which")
 }
 
 // appConn is a connection of an app. It leaves the Edge's books when closed. It
@@ -246,8 +304,9 @@ func (e *Edge) remember(a *appConn) error {
 // cut off, be it by the end of this process, never takes a part for the whole.
 type appConn struct {
 	net.Conn
-	edge  *Edge
-	first []byte // bytes read ahead; belongs to the reader
+	edge   *Edge
+	first  []byte        // bytes read ahead; belongs to the reader
+	silent *list.Element // in Edge.silent; guarded by Edge.mu
 
 	once      sync.Once // makes transport, for plain HTTP
 	transport *http.Transport
@@ -307,7 +366,7 @@ func (a *appConn) CloseInOrder() error {
 
 func (a *appConn) forget() {
 	a.edge.mu.Lock()
-	delete(a.edge.apps, a)
+	a.edge.drop(a)
 	a.edge.mu.Unlock()
 }
 

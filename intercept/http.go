@@ -129,7 +129,7 @@ func (e *Edge) httpServer() *http.Server {
 		ErrorLog:          slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return e.ctx },
 		ConnContext:       splice.WithWebConn,
-		ConnState:         endOrigins,
+		ConnState:         e.connState,
 		// OPTIONS * is for the origin like any other request.
 		DisableGeneralOptionsHandler: true,
 	}
@@ -158,12 +158,16 @@ func (o origins) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.transport.RoundTrip(r)
 }
 
-// endOrigins ends what is idle of a connection that has ended.
-func endOrigins(c net.Conn, s http.ConnState) {
-	if s != http.StateClosed {
-		return
-	}
-	if a := c.(*splice.WebConn).Conn.(*appConn); a.transport != nil {
+// connState is told of each change of an app's connection. With its end it ends what is
+// idle of those to origins.
+func (e *Edge) connState(c net.Conn, s http.ConnState) {
+	a := c.(*splice.WebConn).Conn.(*appConn)
+	switch {
+	case s == http.StateActive:
+		e.gotRequest(a)
+	case s == http.StateIdle:
+		e.awaitRequest(a)
+	case s == http.StateClosed && a.transport != nil:
 		a.transport.CloseIdleConnections()
 	}
 }

@@ -60,6 +60,7 @@ var errNoMethod = errors.New("the app insists on SOCKS5 authentication; switch i
 func (e *Edge) serveSOCKS(a *appConn) {
 	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
 	dest, udp, err := socksHandshake(a)
+	e.gotRequest(a)
 	if err == nil && udp != nil {
 		e.serveAssociate(a, *udp, false)
 		return
