@@ -1,0 +1,85 @@
+//go:build linux
+
+package splice
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// unguarded is a connection without the rule of ResetOnExit.
+type unguarded struct{ *net.TCPConn }
+
+func (u unguarded) CloseInOrder() error { return u.TCPConn.Close() }
+
+// guarded is one with it, and else the same.
+type guarded struct{ *net.TCPConn }
+
+// BenchmarkShort joins an app's connection with one to its destination, which carry a
+// byte each way. It reports the processor time of one with the rule of ResetOnExit, and of one
+// without, in turn: with all that both ends of this test take.
+func BenchmarkShort(b *testing.B) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	pair := func(guard bool) (far *net.TCPConn, near net.Conn) {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err == nil {
+			near, err = l.Accept()
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		if !guard {
+			return c.(*net.TCPConn), unguarded{near.(*net.TCPConn)}
+		}
+		ResetOnExit(near)
+		return c.(*net.TCPConn), guarded{near.(*net.TCPConn)}
+	}
+	once := func(guard bool) {
+		left, a := pair(guard)
+		right, c := pair(guard)
+		done := make(chan error, 1)
+		go func() {
+			_, _, err := Both(a, c)
+			done <- err
+		}()
+		for _, way := range [][2]*net.TCPConn{{left, right}, {right, left}} {
+			_, _ = way[0].Write([]byte{1})
+			_ = way[0].CloseWrite()
+			if n, err := io.Copy(io.Discard, way[1]); n != 1 || err != nil {
+				b.Fatal(n, err)
+			}
+		}
+		if err := <-done; err != nil {
+			b.Fatal(err)
+		}
+		left.Close()
+		right.Close()
+	}
+	took := map[bool]time.Duration{}
+	for b.Loop() {
+		for _, guard := range []bool{true, false} {
+			began := processorTime()
+			for range 10 {
+				once(guard)
+			}
+			took[guard] += processorTime() - began
+		}
+	}
+	b.ReportMetric(float64(took[true].Microseconds())/float64(10*b.N), "guarded-µs")
+	b.ReportMetric(float64(took[false].Microseconds())/float64(10*b.N), "plain-µs")
+}
+
+// processorTime returns what this process has used.
+func processorTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)
+	return time.Duration(t.Nano())
+}
