@@ -66,7 +66,7 @@ var walls = []wall{
 	{from: []string{"onload/upload"}, only: []string{"unit", "fault", "plaintext", "store", "userfile"}, reason: "it moves files over whatever devices it is given"},
 	{from: []string{"onload/playlist"}, only: []string{"unit", "fault", "splice"}, reason: "it serves players over whatever devices it is given"},
 	{from: []string{"onload/page"}, only: []string{"unit", "fault", "tcp", "store", "userfile", "onload/fetch", "onload/upload"}, reason: "it takes files of browsers and has them sent; who may carry what it is told"},
-	{from: []string{"onload/relay"}, only: []string{"unit", "fault", "plaintext", "identity", "reach", "splice", "tcp", "discovery"},
+	{from: []string{"onload/relay"}, only: []string{"unit", "fault", "loglimit", "plaintext", "identity", "reach", "splice", "tcp", "discovery"},
 		reason: "it carries connections for those it trusts; what a helper may carry it is told"},
 	{from: []string{"reach"}, only: []string{}, reason: "it judges addresses, whoever connects to them"},
 	{from: []string{"measure"}, only: []string{"unit", "api"}, reason: "it speaks over any stream, and knows nothing of bonds"},

@@ -8,9 +8,11 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
+	"mpbond/endpoint"
 	"mpbond/reach"
 	"mpbond/splice"
 	"mpbond/wire"
@@ -62,4 +64,18 @@ func dial(ctx context.Context, dest string, allow []netip.Prefix) (net.Conn, err
 		r.Text = fmt.Sprintf("%s: no answer", dest)
 	}
 	return nil, r
+}
+
+// dialFor dials the destination of c, as long as its device wants it.
+func (s *Server) dialFor(ctx context.Context, c *endpoint.Conn) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if c.WaitOpen(ctx) != nil {
+			cancel()
+		}
+	})
+	defer watch.Wait()
+	defer cancel()
+	return dial(ctx, c.Dest(), s.cfg.Allow)
 }

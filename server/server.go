@@ -334,13 +334,6 @@ func (s *Server) greet(ctx context.Context, c paths.Conn, pair func(context.Cont
 	})
 }
 
-var errCrowd = fault.New(fault.Limit, errors.New("too many handshakes: connections dropped"), "strangers call, or something here calls without end: a firewall in front of the server can bound it")
-
-// logCrowd logs that a connection had to go.
-func (s *Server) logCrowd(c paths.Conn) {
-	s.refusals.Log(slog.LevelWarn, "crowd", errCrowd.Error(), "from", c.RemoteAddr(), "over", c.LocalAddr().Network(), "hint", fault.HintOf(errCrowd))
-}
-
 // handshake turns a connection into a subflow of a bond, or drops it.
 func (s *Server) handshake(ctx context.Context, c paths.Conn, v *tcp.Visit, pair func(context.Context, net.Conn)) {
 	s.mu.Lock()
@@ -562,20 +555,6 @@ func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
 	c.Opened()
 	up, down, err := splice.Both(b.of.speed.carry(ctx, d), c)
 	s.log.Debug("stream ended", "device", s.nameOf(b), "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
-}
-
-// dialFor dials the destination of c, as long as its device wants it.
-func (s *Server) dialFor(ctx context.Context, c *endpoint.Conn) (net.Conn, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		if c.WaitOpen(ctx) != nil {
-			cancel()
-		}
-	})
-	defer watch.Wait()
-	defer cancel()
-	return dial(ctx, c.Dest(), s.cfg.Allow)
 }
 
 // reap ends bonds whose device has been away for long.
