@@ -87,7 +87,7 @@ func (s *Stream) dropRanges() {
 // reserve makes sure that there is a page for each byte of [from, to), which begins at or
 // after the first page. It reports false if there is no memory for one.
 func (p *pages) reserve(from, to wire.DataSeq) bool {
-	for at := from - from%pageSize; at < to; at += pageSize {
+	for at := from - from%pageSize; from < to && at < to; at += pageSize {
 		i := int((at - p.base) / pageSize)
 		for i >= len(p.list) {
 			p.list = append(p.list, nil)
