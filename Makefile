@@ -17,7 +17,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 SOAK ?= 1h
-.PHONY: help demo test check fuzz kill again flows sleep soak gigabyte vm bench exp build install deb cross long reference deps clean
+.PHONY: help demo test check fuzz kill again flows sleep soak gigabyte hostile vm bench exp build install deb cross long reference deps clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,11 +32,12 @@ test: ## all tests, with the race detector where there are goroutines, and their
 	@go build -o bin/count ./house/count
 	@.ci/test | bin/count $(addprefix mpbond/,$(AGAIN))
 
-check: ## format, vet, staticcheck and the rules of the house
+check: ## format, vet, staticcheck, govulncheck and the rules of the house
 	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null)); \
 		[ -z "$$bad" ] || { echo "gofmt -w $$bad"; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
+	@.ci/vulns
 	@go build -o bin/count ./house/count
 	go test -json ./house/... | bin/count
 
@@ -62,6 +63,9 @@ flows: ## our BBR and CUBIC beside the kernel's, and PBE-CC over a cell of real 
 
 gigabyte: ## 1 GB over three lines without a server, a helper killed twice on the way: 3 minutes
 	@go test -count=1 -v -timeout 10m -run '^TestGetKilled$$' ./e2e/onload -long
+
+hostile: ## 10,000,000 frames of hostile peers to bonds: 10 minutes
+	@go test -count=1 -v -timeout 2h -run '^TestHostile$$' ./bond -frames 10000000
 
 vm: build ## pipes over Bluetooth, emulated in virtual machines: a minute, fetches 300 MB once
 	@.ci/deps vm
@@ -104,7 +108,7 @@ cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7, mips without FPU,
 		else echo "not run for $${t#*/}: there is no qemu-$${t%/*} (Debian: qemu-user)"; fi; \
 	done
 
-long: ## cross, kill, sleep, again, soak, gigabyte, flows, fuzz with 1,000,000 inputs each, exp, vm: hours; goes on where it was interrupted (LONG="kill vm": these)
+long: ## cross, kill, sleep, again, soak, gigabyte, hostile, flows, fuzz with 1,000,000 inputs each, exp, vm: hours; goes on where it was interrupted (LONG="kill vm": these)
 	@.ci/long $(LONG)
 
 reference: ## docs/reference.md, from the types and commands
