@@ -38,6 +38,7 @@ var ownFiles = map[string]string{
 	"device/radio.go":               "/sys",
 	"measure/":                      "/proc and /etc/resolv.conf",
 	"cmd/mpbond/run.go":             "/dev/tty",
+	"cmd/mpbond/memory.go":          "/proc and cgroups",
 }
 
 // TestFilesWithTheRightsOfTheirUser: what uses files does so through package userfile.

@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -11,9 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"mpbond/endpoint"
-	"mpbond/fault"
 	"mpbond/identity"
-	"mpbond/paths"
 	"mpbond/unit"
 )
 
@@ -209,10 +205,3 @@ func (c *slowed) SetLinger(sec int) error { return c.Conn.(*net.TCPConn).SetLing
 
 // leastRate is the lowest limit that makes sense.
 const leastRate = 64 * unit.Kbps
-
-var errCrowd = fault.New(fault.Limit, errors.New("too many handshakes: connections dropped"), "strangers call, or something here calls without end: a firewall in front of the server can bound it")
-
-// logCrowd logs that a connection had to go.
-func (s *Server) logCrowd(c paths.Conn) {
-	s.refusals.Log(slog.LevelWarn, "crowd", errCrowd.Error(), "from", c.RemoteAddr(), "over", c.LocalAddr().Network(), "hint", fault.HintOf(errCrowd))
-}
