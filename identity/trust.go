@@ -321,18 +321,11 @@ func (t *Trust) Remove(name string) error {
 		removed = p.list[i]
 		return slices.Delete(slices.Clone(p.list), i, i+1), nil
 	})
-	if err == nil || fault.Is(err, fault.NotFound) {
+	if err == nil || removed.Name == "" { // the list is not known, or has no such device
 		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if removed.Name == "" { // the file cannot be read either: what was read before counts
-		i, ok := t.load().byName[name]
-		if !ok {
-			return err
-		}
-		removed = t.load().list[i]
-	}
 	if t.unsaved == nil {
 		t.unsaved = map[PublicKey]Peer{}
 	}
