@@ -37,6 +37,7 @@ var ownFiles = map[string]string{
 	"device/owner_linux.go":         "/proc",
 	"device/radio.go":               "/sys",
 	"measure/":                      "/proc and /etc/resolv.conf",
+	"cmd/mpbond/memory.go":          "cgroups",
 	"cmd/mpbond/run.go":             "/dev/tty",
 	"cmd/mpbond/memory.go":          "/proc and cgroups",
 }

@@ -1,13 +1,14 @@
 package userfile
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -21,6 +22,7 @@ import (
 // what is above it. See docs/adr/0012-files-with-the-rights-of-their-user.md.
 type owner struct {
 	own    bool   // the process's own rights
+	open   string // a directory on the way that anybody may change; "": none
 	shared bool   // everybody may make files in the directory: root follows no link there
 	uid    int    // unless own
 	pin    string // the directory that decided, as a path; "": none
@@ -68,6 +70,9 @@ func open(path string, flag int, mode fs.FileMode, plain bool) (f *os.File, err 
 	o, err := find(path)
 	if err != nil {
 		return nil, err
+	}
+	if o.own && flag&NoFollow != 0 {
+		o.path = filepath.Clean(path) // not where it leads
 	}
 	if o.own && !o.shared {
 		return os.OpenFile(o.path, flag, mode)
@@ -127,12 +132,18 @@ func ReadFile(path string) ([]byte, error) {
 
 // CreateTemp makes a new file in dir, mode 0600; the last * of pattern, or its end,
 // stands for something random.
-func CreateTemp(dir, pattern string) (*os.File, error) {
+func CreateTemp(dir, pattern string) (f *os.File, err error) {
 	before, after := pattern, ""
 	if i := strings.LastIndexByte(pattern, '*'); i >= 0 {
 		before, after = pattern[:i], pattern[i+1:]
 	}
-	return OpenFile(filepath.Join(dir, before+rand.Text()+after), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	for range 100 {
+		name := before + strconv.FormatUint(uint64(rand.Uint32()), 10) + after
+		if f, err = OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return f, err
 }
 
 // Replace gives f, a new file with that text beside the file at path, its name:

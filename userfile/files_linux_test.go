@@ -294,10 +294,19 @@ func TestWhoseDirectory(t *testing.T) {
 			t.Errorf("%.100s: %+v, %v; want %+v", path, got, err, want)
 		}
 	}
-	for _, path := range []string{open + "/x", shared + "/none/x"} {
-		if got, err := find(path); err == nil {
-			t.Errorf("%s: %+v", path, got)
-		}
+	if got, err := find(shared + "/none/x"); err == nil {
+		t.Errorf("what may be made by anybody: %+v", got)
+	}
+	if err := ActFor(open + "/x"); !errors.Is(err, errOpen) {
+		t.Errorf("a home in a directory that anybody may change: %v", err)
+	}
+	link := filepath.Join(top, "link")
+	if err := os.Symlink(secret, link); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := OpenFile(link, os.O_RDONLY|NoFollow, 0); err == nil {
+		f.Close()
+		t.Error("a link was followed")
 	}
 	if _, err := ReadFile(shared + "/theirs"); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("a link in a shared directory: %v", err)

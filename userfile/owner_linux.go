@@ -29,6 +29,9 @@ func ActFor(path string) error {
 		return nil
 	}
 	o, err := walk(path)
+	if err == nil && o.open != "" {
+		return &fs.PathError{Op: "use", Path: o.open, Err: errOpen}
+	}
 	if err == nil && o.own { // in a directory of root's
 		var st fs.FileInfo
 		if st, err = os.Stat(o.path); err == nil {
@@ -74,7 +77,7 @@ func (o owner) do(f func(path string) error) error {
 	}
 	path, pinned := o.path, ""
 	if o.pin != "" {
-		fd, err := o.open()
+		fd, err := o.openPin()
 		if err != nil {
 			return err
 		}
@@ -87,9 +90,9 @@ func (o owner) do(f func(path string) error) error {
 	return rename(<-result, pinned, o.pin)
 }
 
-// open opens the directory that decided. Root's process gets there even if the user
+// openPin opens the directory that decided. Root's process gets there even if the user
 // cannot: systemd keeps its services' directories in one that is closed to them.
-func (o owner) open() (fd int, err error) {
+func (o owner) openPin() (fd int, err error) {
 	fd, err = unix.Open(o.pin, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, &fs.PathError{Op: "open", Path: o.pin, Err: err}

@@ -40,12 +40,13 @@ func walk(path string) (o owner, err error) {
 		}
 		shared := dir.Mode().Perm()&0o002 != 0
 		if shared && dir.Mode()&fs.ModeSticky == 0 {
-			return o, &fs.PathError{Op: "use", Path: at, Err: errOpen}
+			o.open = at
 		}
 		next := filepath.Join(at, todo[0])
 		st, err := os.Lstat(next)
 		if errors.Is(err, fs.ErrNotExist) && len(todo) == 1 {
-			return owner{own: true, shared: shared, path: next}, nil
+			o.leaveAt(next, shared)
+			return o, nil
 		}
 		if err != nil {
 			return o, err
@@ -54,11 +55,11 @@ func walk(path string) (o owner, err error) {
 		switch {
 		case st.IsDir():
 			if uid != 0 {
-				return owner{uid: uid, pin: next, path: filepath.Join(todo[1:]...)}, nil
+				return owner{uid: uid, pin: next, path: filepath.Join(todo[1:]...), open: o.open}, nil
 			}
 			at, todo = next, todo[1:]
 		case shared && uid != 0:
-			return owner{uid: uid, pin: at, path: filepath.Join(todo...)}, nil
+			return owner{uid: uid, pin: at, path: filepath.Join(todo...), open: o.open}, nil
 		case st.Mode()&fs.ModeSymlink != 0:
 			if follow++; follow > maxLinks {
 				return o, &fs.PathError{Op: "open", Path: path, Err: errDeep}
@@ -72,13 +73,22 @@ func walk(path string) (o owner, err error) {
 			}
 			todo = append(split(to), todo[1:]...)
 		default:
-			return owner{own: true, shared: shared, path: filepath.Join(append([]string{at}, todo...)...)}, nil
+			o.leaveAt(filepath.Join(append([]string{at}, todo...)...), shared)
+			return o, nil
 		}
 	}
 	return o, nil
 }
 
-// errOpen is why a directory is not used in which anybody can replace root's files.
+// leaveAt ends a walk at a file of root's. Where others may put a link in its place none
+// is followed: then at, which root's links led to, is used.
+func (o *owner) leaveAt(at string, shared bool) {
+	if o.shared = shared; shared {
+		o.path = at
+	}
+}
+
+// errOpen is why a directory is no home for root's files: anybody can replace them.
 var errOpen = errors.New("everybody can change what is in this directory: run `chmod o-w` or `chmod +t` on it, or use another one")
 
 // split lists the names of a path, without those that stay where they are.

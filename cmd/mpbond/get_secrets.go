@@ -15,6 +15,7 @@ import (
 
 	"mpbond/fault"
 	"mpbond/onload/fetch"
+	"mpbond/userfile"
 )
 
 // secretOptions are headers, cookies and passwords, by the names that curl gives them.
@@ -87,7 +88,7 @@ func (o *secretOptions) read(urls ...string) (*fetch.Secrets, error) {
 }
 
 func readSecrets(name string, read func(io.Reader) error) error {
-	f, err := os.Open(name)
+	f, err := userfile.Open(name)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ func TestRevokeOnAFullDisk(t *testing.T) {
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	t.Setenv("MPBOND_HOME", dir)
 	trust, err := identity.OpenTrust(filepath.Join(dir, "trust.toml"))
 	if err != nil {
