@@ -14,17 +14,19 @@
 // and `mpbond run` itself uses Redirect, which makes the kernel send one app's
 // TCP connections, datagrams and DNS queries here.
 //
-// # Success is answered before it is known
+// # Success that is likely is answered before it is known
 //
 // A stream of the bond is usable at once: its first bytes travel together with
-// the request to open it. SOCKS5 and CONNECT therefore answer success at once
-// and save one round trip through the bond; a redirected connection was
-// accepted by the kernel anyway. If the far end then refuses the destination,
+// the request to open it. To destinations that were reached lately, and to web
+// ports of addresses given as numbers, SOCKS5 and CONNECT therefore answer
+// success at once and save one round trip through the bond (docs/adr/0013). For
+// all others they wait for the far end, so that a name that does not exist, or a
+// closed port, reaches the app as that. A redirected connection was accepted by the
+// kernel anyway. If the far end refuses a destination after success was answered,
 // the app's connection is reset, never closed in order, so that it cannot take
 // the refusal for an empty answer. Plain HTTP requests get a 502 or 504 with a
-// text. Config.WaitOpen trades the round trip for true SOCKS5 reply codes and
-// CONNECT statuses. Attempts, whose app waits for the answer, always get the
-// true one.
+// text. With Config.WaitOpen all wait. Attempts, whose app waits for the answer,
+// always get the true one.
 //
 // With Config.Direct a destination which the far end cannot or may not reach
 // (a printer at home, IPv6 where the server has none) is tried from here
@@ -47,6 +49,7 @@ import (
 	"mpbond/loglimit"
 	"mpbond/splice"
 	"mpbond/tcp"
+	"mpbond/wire"
 )
 
 // Dialer opens one stream of the bond to a destination, "host:port" with names
@@ -92,7 +95,7 @@ type Config struct {
 	Names *Names
 	// Packets opens datagram flows of the bond. nil: datagrams are not taken.
 	Packets PacketDialer
-	// WaitOpen makes SOCKS5 and CONNECT answer only when the far end did.
+	// WaitOpen makes SOCKS5 and CONNECT always answer only when the far end did.
 	WaitOpen bool
 	// MaxConns bounds the connections of apps: one more takes the place of the one
 	// that has waited for longest without a request, or is reset. 0 means
@@ -109,6 +112,7 @@ type Edge struct {
 	refusals *loglimit.Limiter // the log, for what apps can cause without end
 	ctx      context.Context   // ends with Close
 	cancel   context.CancelFunc
+	reached  reached
 
 	mu     sync.Mutex
 	closed bool
@@ -404,10 +408,28 @@ func (e *Edge) waitOpen(c net.Conn) error {
 	return w.WaitOpen(ctx)
 }
 
+// dialProxied is dial for an app that is told of success or failure: it waits for the far
+// end's answer where success is not likely.
+func (e *Edge) dialProxied(ctx context.Context, dest string) (net.Conn, error) {
+	c, err := e.dial(ctx, dest)
+	if err != nil || !e.cfg.WaitOpen && e.reached.likely(dest, time.Now()) {
+		return c, err
+	}
+	if err := e.waitOpen(c); err != nil {
+		splice.Reset(c)
+		return nil, err
+	}
+	e.reached.add(dest, time.Now())
+	return c, nil
+}
+
 // relay carries an app's connection over stream c to dest until both
 // directions ended, and closes both.
 func (e *Edge) relay(kind string, a *appConn, c net.Conn, dest string) {
 	up, down, err := splice.Both(a, c)
+	if err != nil && down == 0 && refusal(err) != wire.CodeInternal {
+		e.reached.forget(dest)
+	}
 	if err != nil && e.ctx.Err() == nil {
 		e.log.Info("connection broke", "edge", kind, "dest", dest, "app", a.RemoteAddr(), "up", up, "down", down, "err", err)
 		return

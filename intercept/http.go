@@ -209,12 +209,7 @@ func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 	}
 	// Not the request's context: the tunnel outlives the handler's view of it.
 	a := appOf(r)
-	c, err := e.dial(a.context(e.ctx), dest)
-	if err == nil && e.cfg.WaitOpen {
-		if err = e.waitOpen(c); err != nil {
-			splice.Reset(c)
-		}
-	}
+	c, err := e.dialProxied(a.context(e.ctx), dest)
 	if err != nil {
 		e.httpError(w, r, err)
 		return

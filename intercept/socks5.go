@@ -70,12 +70,7 @@ func (e *Edge) serveSOCKS(a *appConn) {
 		a.CloseInOrder() //nolint:errcheck // there is nothing left to do
 		return
 	}
-	c, err := e.dial(a.context(e.ctx), dest)
-	if err == nil && e.cfg.WaitOpen {
-		if err = e.waitOpen(c); err != nil {
-			splice.Reset(c)
-		}
-	}
+	c, err := e.dialProxied(a.context(e.ctx), dest)
 	if err != nil {
 		e.log.Info("SOCKS5 connection failed", "dest", dest, "err", err)
 		a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // writing reports it

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"mpbond/wire"
 )
@@ -131,24 +132,78 @@ func TestSOCKSReplies(t *testing.T) {
 			"noname.test:80": wire.CodeNameNotFound, "busy.test:80": wire.CodeLimit, "slow.test:80": wire.CodeTimeout,
 		},
 	}
-	_, waiting := startProxy(t, Config{Dialer: bond, WaitOpen: true})
+	_, proxy := startProxy(t, Config{Dialer: bond})
 	for name, want := range map[string]byte{
 		"up.test": socksSucceeded, "refused.test": socksRefused, "private.test": socksNotAllowed,
 		"noname.test": socksHostUnreachable, "slow.test": socksHostUnreachable, "busy.test": socksFailure,
 	} {
-		if c, reply := socksDial(t, waiting, name); reply != want {
+		if c, reply := socksDial(t, proxy, name); reply != want {
 			t.Errorf("%s: reply %d, want %d", name, reply, want)
 		} else {
 			c.Close()
 		}
 	}
-	_, hasty := startProxy(t, Config{Dialer: bond})
-	c, reply := socksDial(t, hasty, "refused.test")
-	if reply != socksSucceeded {
-		t.Fatalf("reply %d", reply)
+
+	// What was reached lately, or is a web port of a number, is not waited for: a refusal is a
+	// reset then, and the next reply a true one.
+	bond.mu.Lock()
+	bond.refuse["up.test:80"], bond.refuse["192.0.2.1:80"] = wire.CodeConnRefused, wire.CodeConnRefused
+	bond.mu.Unlock()
+	for _, name := range []string{"up.test", "192.0.2.1"} {
+		c, reply := socksDial(t, proxy, name)
+		if reply != socksSucceeded {
+			t.Fatalf("%s: reply %d", name, reply)
+		}
+		if n, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s: a refused destination shows as %d bytes, %v; want a reset", name, n, err)
+		}
 	}
-	if n, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("a refused destination shows as %d bytes, %v; want a reset", n, err)
+	awaitReply(t, proxy, "up.test", socksRefused)
+	_, waiting := startProxy(t, Config{Dialer: bond, WaitOpen: true})
+	awaitReply(t, waiting, "192.0.2.1", socksRefused)
+}
+
+// awaitReply asks until the edge has noticed how a connection before ended.
+func awaitReply(t *testing.T, proxy, name string, want byte) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; {
+		c, reply := socksDial(t, proxy, name)
+		c.Close()
+		if reply == want {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: reply %d, want %d", name, reply, want)
+		}
+	}
+}
+
+// TestReached: what is kept of destinations is bounded, and holds for a while.
+func TestReached(t *testing.T) {
+	var r reached
+	now := time.Unix(1_800_000_000, 0)
+	for i := range 3 * mostReached {
+		r.add(fmt.Sprintf("host%d.test:443", i), now)
+	}
+	if len(r.at) > mostReached {
+		t.Errorf("%d are kept", len(r.at))
+	}
+	r.add("a.test:443", now)
+	for _, c := range []struct {
+		dest  string
+		after time.Duration
+		want  bool
+	}{
+		{"a.test:443", 0, true}, {"a.test:443", reachedFor + 1, false}, {"a.test:80", 0, false}, {"192.0.2.1:443", 0, true},
+		{"[2001:db8::1]:80", 0, true}, {"192.0.2.1:22", 0, false}, {"x", 0, false},
+	} {
+		if got := r.likely(c.dest, now.Add(c.after)); got != c.want {
+			t.Errorf("%s after %v: %v", c.dest, c.after, got)
+		}
+	}
+	r.forget("a.test:443")
+	if r.has("a.test:443", now) {
+		t.Error("it is not forgotten")
 	}
 }
 

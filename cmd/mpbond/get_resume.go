@@ -75,17 +75,18 @@ func (d *download) take() {
 // request sends a request for the file from a byte on through the primary's proxy, and
 // returns the answer, its body still to be read.
 func (g *get) request(ctx context.Context, s api.Status, from int64, validator string) (*http.Response, error) {
-	proxy := &url.URL{Scheme: "socks5h", Host: reachable(s.SOCKS)} // h: names are resolved at the server
-	if s.SOCKS == "" {
-		proxy = &url.URL{Scheme: "http", Host: reachable(s.HTTP)}
-	}
-	web := &http.Client{Jar: g.secrets.Jar(), Transport: g.secrets.Transport(&http.Transport{
-		Proxy:                 http.ProxyURL(proxy),
+	way := &http.Transport{
 		DisableCompression:    true, // the file as it is
 		DisableKeepAlives:     true, // one request
 		ResponseHeaderTimeout: headerTimeout,
 		TLSHandshakeTimeout:   headerTimeout,
-	}, false)}
+	}
+	if s.HTTP != "" {
+		way.DialContext = proxied{reachable(s.HTTP)}.DialContext
+	} else {
+		way.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: reachable(s.SOCKS)}) // h: names are resolved at the server
+	}
+	web := &http.Client{Jar: g.secrets.Jar(), Transport: g.secrets.Transport(way, false)}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url.String(), nil)
 	if err != nil {
 		return nil, err

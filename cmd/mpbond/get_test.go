@@ -105,6 +105,10 @@ func serveStatus(t *testing.T, describe func(bool) api.Status) {
 
 // httpProxy forwards plain requests.
 func httpProxy(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodConnect {
+		connectProxy(w, r)
+		return
+	}
 	r.RequestURI = ""
 	tr := &http.Transport{DisableKeepAlives: true}
 	answer, err := tr.RoundTrip(r)
@@ -118,6 +122,41 @@ func httpProxy(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(answer.StatusCode)
 	_, _ = io.Copy(w, answer.Body)
+}
+
+// connectProxy carries a tunnel, or says why not as package intercept does.
+func connectProxy(w http.ResponseWriter, r *http.Request) {
+	to, err := net.Dial("tcp", r.Host)
+	if err != nil {
+		http.Error(w, "mpbond: "+r.Host+" cannot be reached: connection refused", http.StatusBadGateway)
+		return
+	}
+	defer to.Close()
+	app, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer app.Close()
+	_, _ = io.WriteString(app, "HTTP/1.1 200 Connection established\r\n\r\n")
+	go func() { _, _ = io.Copy(to, app) }()
+	_, _ = io.Copy(app, to)
+}
+
+// TestGetRefused: what the far end says of a destination is what the user reads.
+func TestGetRefused(t *testing.T) {
+	newWorld(t, false)
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close()
+	at := dead.Addr().String()
+	for _, url := range []string{"http://" + at + "/x", "https://" + at + "/x"} {
+		code, _, errs := mpbond(t, "get", url)
+		if want := at + " cannot be reached: connection refused"; code != exitNoConn || !strings.Contains(errs, want) || !strings.Contains(errs, "hint: is the address right?") {
+			t.Errorf("%s: code %d, want %q: %s", url, code, want, errs)
+		}
+	}
 }
 
 // socksProxy is the least SOCKS5 proxy (RFC 1928) that connects to names and
