@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"mpbond/api"
-	"mpbond/endpoint"
 	"mpbond/identity"
 	"mpbond/measure"
 	"mpbond/pipe"
@@ -70,10 +69,12 @@ func (s *Server) reportsFor(device identity.PublicKey, now time.Time) (list []me
 
 // Copied reports whether two mpbond at once use the key of a device: two of its bonds have
 // had subflows for long, and neither is a doctor's.
-func (s *Server) Copied(device identity.PublicKey) bool {
+func (s *Server) Copied(device identity.PublicKey) bool { return s.copied(device, time.Now()) }
+
+func (s *Server) copied(device identity.PublicKey, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, n := time.Now(), 0
+	n := 0
 	for k, b := range s.bonds {
 		if k.device == device && !b.shared.IsZero() && now.Sub(b.shared) >= together {
 			n++
@@ -83,13 +84,13 @@ func (s *Server) Copied(device identity.PublicKey) bool {
 }
 
 // watchCopies notes which bonds of devices have subflows beside another bond of theirs.
-// It is called every few seconds.
-func (s *Server) watchCopies(now time.Time) {
+// It is called every few seconds. IsUsed reports whether a bond has subflows.
+func (s *Server) watchCopies(now time.Time, isUsed func(*session) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in, used := map[identity.PublicKey]int{}, map[*session]bool{}
 	for k, b := range s.bonds {
-		if used[b] = s.bondsOf(k.device) > 1 && isUsed(b.e); used[b] {
+		if used[b] = s.bondsOf(k.device) > 1 && isUsed(b); used[b] {
 			in[k.device]++
 		}
 	}
@@ -108,8 +109,8 @@ func (s *Server) watchCopies(now time.Time) {
 }
 
 // isUsed reports whether a bond has a subflow that is no doctor's.
-func isUsed(e *endpoint.Endpoint) bool {
-	return slices.ContainsFunc(e.Status(false).Paths, func(p api.Path) bool { return p.Device != measure.DoctorName })
+func isUsed(b *session) bool {
+	return slices.ContainsFunc(b.e.Status(false).Paths, func(p api.Path) bool { return p.Device != measure.DoctorName })
 }
 
 // noteCall counts a connection to the server's port, unless it came from this machine.

@@ -432,7 +432,7 @@ func (s *Server) reap(ctx context.Context) {
 			}
 		}
 		s.mu.Unlock()
-		s.watchCopies(time.Now())
+		s.watchCopies(time.Now(), isUsed)
 		for _, b := range gone {
 			s.log.Info("bond ended: no subflow for long", "device", s.nameOf(b))
 			s.end(b)
