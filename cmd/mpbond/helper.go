@@ -38,8 +38,8 @@ func helperCommand() *cobra.Command {
 		Long: `Lend this device's link to a primary: it calls the primary over the local
 network, and carries its subflows to the server. All that it sees is encrypted
 from end to end. While it knows no primary it shows a code when it starts, for
-mpbond pair there; mpbond accept shows further ones. While a code holds, TCP port
-7603 is open.
+mpbond pair there; mpbond accept shows further ones. While a code holds, and ten
+minutes more to say what became of it, TCP port 7603 is open.
 
 With --onload=ALLOWANCE, or with [onload] in helper.toml, it also takes connections of
 primaries that onload (docs/onload.md), at TCP port 7604, as far as its allowance
