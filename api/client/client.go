@@ -280,7 +280,7 @@ func (c *Client) explain(err error) error {
 		return err
 	case errors.Is(err, os.ErrPermission):
 		return fault.New(fault.Permission, fmt.Errorf("socket %s: not allowed", c.path), "run this as the user who started mpbond")
-	case errors.As(err, &op) && op.Op == "dial":
+	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, os.ErrNotExist): // of the socket, or of its directory
 		return fault.New(fault.NotRunning, fmt.Errorf("mpbond is not running: nobody answers at %s", c.path),
 			"start it, for example with `mpbond primary`, or tell where it is with --socket")
 	}
