@@ -37,11 +37,19 @@ func (auto) Pick(v *View, path int) Decision {
 	if v.Paths[path].Extra {
 		return overlap(v, path)
 	}
+	if path == v.Home {
+		if d, ok := v.takeLate(); ok {
+			return d
+		}
+	}
 	if len(v.Waiting) > 0 {
 		if v.Waiting[0].Once {
 			return inTime(v, path)
 		}
 		mine := inOrder(v, path)
+		if mine < 0 {
+			return waits(v, NoGain)
+		}
 		if d, ok := helpOlder(v, path, v.Waiting[mine]); ok {
 			return d
 		}
@@ -84,7 +92,11 @@ const far = 1000 * time.Hour
 // as the mean of the others, or as a little.
 func reckon(v *View, path int) pace {
 	p := v.Paths[path]
-	return pace{p.Latency, rateOf(v, p)}
+	delay := p.Latency
+	if v.Home >= 0 {
+		delay = max(delay, p.Silence)
+	}
+	return pace{delay, rateOf(v, p)}
 }
 
 func rateOf(v *View, p Path) float64 {
@@ -138,7 +150,7 @@ func share(v *View, j Job, path int) (Decision, time.Duration) {
 	lead := min(far.Seconds(), (all - mine.delay).Seconds())
 	n := unit.Bytes(min(lead/(1/mine.rate+1/its.rate), float64(j.Left()-leastShare)))
 	gain := all - its.ends(j.Left()-n)
-	if n < leastShare || gain < mine.delay/8 {
+	if n < v.leastShareOf(path) || gain < max(mine.delay/8, v.shareCost(j)) {
 		return Decision{}, 0
 	}
 	return Decision{Action: Share, Job: j.ID, Size: n, Reason: LastEnd}, gain

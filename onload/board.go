@@ -53,6 +53,9 @@ type Board struct {
 	sends         bool
 	told          unit.Bytes // sizes of all that were told
 	tellers       int
+	home          int          // path, or -1
+	wanted        map[int]bool // objects that are waited for
+	whole         bool         // the last object whose size was learned cannot be split
 }
 
 type path struct {
@@ -60,16 +63,18 @@ type path struct {
 	metered bool
 	job     *Job
 	rate    float64       // bytes a second, 0: not known
+	recent  float64       // the same over recentMemory
 	weight  float64       // of all samples in it, up to 1
 	latency time.Duration // that of the last two answers which was less
 	answer  time.Duration // the last one's
+	silence time.Duration // for how long the last jobs have brought no byte, if they were cancelled then
 	seen    time.Time     // when the rate was last measured
 	sure    bool          // sends: the rate is that of what was confirmed
 }
 
 // NewBoard makes a board for a number of paths, all of them down.
 func NewBoard(s Scheduler, paths int) *Board {
-	return &Board{sched: s, paths: make([]path, paths), lanes: 1, barred: map[[2]int]bool{}}
+	return &Board{sched: s, paths: make([]path, paths), lanes: 1, barred: map[[2]int]bool{}, home: -1, wanted: map[int]bool{}}
 }
 
 // SetLanes lets each path bring up to n items at once, if the scheduler can tell when that
@@ -155,6 +160,7 @@ func (b *Board) Drop(object int) {
 			b.cancel(j, NothingLeft)
 		}
 	}
+	delete(b.wanted, object)
 	for key := range b.barred {
 		if key[1] == object {
 			delete(b.barred, key)
@@ -202,11 +208,11 @@ func (b *Board) Learn(id JobID, size unit.Bytes, split bool) {
 		if other.Item.id == j.Item.id {
 			other.Item.To, other.Item.Split = size, split
 			if split && other != j && other.Got == 0 {
-				b.cancel(other, NothingLeft)
-				j.Copy = false
+				b.endCopy(j, other)
 			}
 		}
 	}
+	b.whole = !split
 	b.sized(size)
 }
 
@@ -226,7 +232,9 @@ func (b *Board) Progress(id JobID, got unit.Bytes, now time.Time) {
 	} else if dt := now.Sub(p.seen); dt > 0 && !b.sends {
 		p.measure(float64(got-j.Got)/dt.Seconds(), dt)
 	}
-	j.Got, j.Last, p.seen = got, now, now
+	if j.Got, j.Last, p.seen = got, now, now; got > 0 {
+		p.silence = 0
+	}
 }
 
 // answered takes in how long an answer took. The first was the connection's too, and
@@ -241,6 +249,11 @@ func (p *path) answered(took time.Duration) {
 
 // measure takes in that the rate was so much for a time.
 func (p *path) measure(rate float64, dt time.Duration) {
+	if lately := math.Exp(-dt.Seconds() / recentMemory.Seconds()); p.weight == 0 {
+		p.recent = rate
+	} else {
+		p.recent += (1 - lately) * (rate - p.recent)
+	}
 	keep := math.Exp(-dt.Seconds() / memory.Seconds())
 	p.weight = keep*p.weight + 1 - keep // the first samples count by their length too
 	p.rate += (1 - keep) / p.weight * (rate - p.rate)
@@ -287,6 +300,7 @@ func (b *Board) Finish(id JobID, now time.Time) bool {
 }
 
 func (b *Board) cancel(j *Job, r Reason) {
+	b.noteSilence(j)
 	b.forget(j)
 	b.orders = append(b.orders, Order{Cancel, *j, r})
 }
@@ -348,6 +362,7 @@ func (b *Board) endLoser(now time.Time) {
 // Next gives the next order, if there is one. It is called again after whatever was
 // told to the board, and now and then.
 func (b *Board) Next(now time.Time) (Order, bool) {
+	b.preempt(now)
 	if len(b.orders) == 0 {
 		b.endLoser(now)
 	}
@@ -377,6 +392,7 @@ func (b *Board) look(path int, now time.Time) {
 	v := &b.view
 	v.Now, v.Largest, v.Copied = now, b.largest, b.copied
 	v.Usual, v.barred = b.told/unit.Bytes(max(1, b.tellers)), b.barred
+	v.Home, v.Whole, v.wanted = b.home, b.whole, b.wanted
 	v.Waiting, v.Running = v.Waiting[:0], v.Running[:0]
 	line := path / b.lanes
 	if path < 0 {
@@ -405,7 +421,7 @@ func (b *Board) look(path int, now time.Time) {
 		if b.sends {
 			rate = p.sending(now)
 		}
-		one := Path{p.up, p.job != nil, unit.Rate(rate * 8), p.latency, p.metered, i / b.lanes, i%b.lanes > 0}
+		one := Path{p.up, p.job != nil, unit.Rate(rate * 8), unit.Rate(p.recent * 8), p.latency, p.silence, p.metered, i / b.lanes, i%b.lanes > 0}
 		if first := i - i%b.lanes; p.rate == 0 && one.Extra && !one.Busy {
 			one.Rate, one.Latency = v.Paths[first].Rate, v.Paths[first].Latency
 		}

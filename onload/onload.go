@@ -55,7 +55,9 @@ func older(a, b Item) int {
 type Path struct {
 	Up, Busy bool
 	Rate     unit.Rate     // as measured lately; 0: not known
+	Recent   unit.Rate     // as measured over recentMemory
 	Latency  time.Duration // from asking to the first byte, the last time; 0: not known
+	Silence  time.Duration // for how long the last jobs have brought no byte, if they were cancelled then
 	Metered  bool          // its bytes cost money, or count against a bound
 	Line     int           // it is a connection of; others have the same
 	Extra    bool          // it is for items so small that answers take longer than their bytes
@@ -93,7 +95,10 @@ type View struct {
 	Copied  unit.Bytes // what copies have wasted since items were added, and those under way may waste
 	Largest unit.Bytes // size of the largest item there was
 	Usual   unit.Bytes // mean size of those whose size was told
+	Home    int        // the path that SetHome has named, or -1
+	Whole   bool       // the last object whose size was learned cannot be split
 
+	wanted map[int]bool    // objects that are waited for
 	barred map[[2]int]bool // path and object
 }
 
@@ -169,6 +174,8 @@ const (
 	NoGain                    // waits: what is under way ends sooner without it
 	CannotWin                 // ends a copy, or what is copied: another path will have it much sooner
 	Overlaps                  // small: its answer comes while the line brings another one
+	HomeSooner                // the home line takes what another path would bring late
+	HomeWanted                // the home line drops a later item for one that is waited for
 	reasonCount
 )
 
@@ -189,6 +196,8 @@ var reasonTexts = [reasonCount]string{
 	NoGain:      "waits: would not make anything sooner",
 	Overlaps:    "a small one, asked for while the line brings another",
 	CannotWin:   "ends: another device will have it much sooner",
+	HomeSooner:  "the home line takes what would come late",
+	HomeWanted:  "the home line drops a later item for what is waited for",
 }
 
 func (r Reason) String() string {

@@ -9,7 +9,7 @@ import (
 // inOrder plans what waits, in the order in which it is wanted, each item on the path that
 // would have it soonest, and tells the first that falls to this one. What is there of a
 // later item is of no use before all older ones are: so a slow path begins what it will
-// have about when it is wanted.
+// have about when it is wanted. It is -1 if this path should wait.
 func inOrder(v *View, path int) (item int) {
 	if v.Waiting[0].To == Unknown && v.Usual == 0 {
 		return 0 // no item is like another one yet
@@ -21,6 +21,9 @@ func inOrder(v *View, path int) (item int) {
 			return i
 		}
 		ready[first] = at
+	}
+	if v.helps(path) && v.Whole {
+		return -1 // the home line has each sooner, and could use nothing of this path's
 	}
 	return len(v.Waiting) - 1 // others can have it back
 }

@@ -177,6 +177,7 @@ func (p *Proxy) passTime(now time.Time) {
 		}
 	}
 	for _, d := range p.lines {
+		p.board.SetMetered(d.path, d.IsMetered())
 		if d.down != nil && now.After(d.until) {
 			d.down = nil
 			p.board.Up(d.path)

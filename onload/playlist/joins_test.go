@@ -18,9 +18,9 @@ func TestJoins(t *testing.T) {
 		r.get("/v/list.m3u8", nil)
 		alone := r.play(paths[:10], data[:10], 4*time.Second, 12*time.Second)
 		r.joins <- r.device(.25 * mbit)
-		close(r.joins) // nobody else will be found
-		r.play(paths[10:13], data[10:13], 4*time.Second, 12*time.Second)
-		both := r.play(paths[13:], data[13:], 4*time.Second, 12*time.Second)
+		close(r.joins)                                                   // nobody else will be found
+		r.play(paths[10:14], data[10:14], 4*time.Second, 12*time.Second) // segments come in pairs: the second of one
+		both := r.play(paths[14:], data[14:], 4*time.Second, 12*time.Second)
 		res := r.stop()
 		if alone < 4*time.Second || both > 0 {
 			t.Errorf("it stood still for %v, and for %v with another line", alone, both)

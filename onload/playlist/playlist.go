@@ -121,6 +121,7 @@ func New(cfg Config) (*Proxy, error) {
 	for _, d := range cfg.Devices {
 		p.know(d)
 	}
+	p.board.SetHome(0)
 	p.forward = &httputil.ReverseProxy{Rewrite: rewrite, Transport: cfg.Devices[0].Transport, FlushInterval: -1, ModifyResponse: p.look,
 		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug), ErrorHandler: p.unreachable}
 	return p, nil
@@ -129,6 +130,7 @@ func New(cfg Config) (*Proxy, error) {
 // know adds a device, which has its path on the board.
 func (p *Proxy) know(d fetch.Device) {
 	p.lines = append(p.lines, &line{Device: d, path: len(p.lines), client: &http.Client{Transport: d.Transport, CheckRedirect: stay}})
+	p.board.SetMetered(len(p.lines)-1, d.IsMetered())
 	p.board.Up(len(p.lines) - 1)
 }
 

@@ -57,28 +57,69 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 // slow carries so much, over all of its connections, to whoever reads.
 type slow struct {
 	net.Conn
-	l *testLine
+	l      *testLine
+	closed chan struct{}
+	once   *sync.Once
+}
+
+func (s slow) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return s.Conn.Close()
 }
 
 func (s slow) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b[:min(len(b), 8<<10)])
 	s.l.mu.Lock()
-	now := time.Now()
-	s.l.free = now.Add(max(0, s.l.free.Sub(now)) + s.l.rate.Time(unit.Bytes(n)))
-	wait := s.l.free.Sub(now)
+	s.l.free = s.l.after(slices.MaxFunc([]time.Time{s.l.free, time.Now()}, time.Time.Compare), unit.Bytes(n))
+	wait := time.Until(s.l.free)
 	s.l.mu.Unlock()
-	time.Sleep(wait)
+	select {
+	case <-time.After(wait):
+	case <-s.closed:
+		return 0, net.ErrClosed
+	}
 	return n, err
+}
+
+// rateStep is the rate of a line from a time on.
+type rateStep struct {
+	at   time.Duration
+	rate unit.Rate
+}
+
+// after returns when n bytes that begin at a time have been carried.
+func (l *testLine) after(begin time.Time, n unit.Bytes) time.Time {
+	rate, left := l.rate, n
+	for _, s := range l.steps {
+		if at := l.born.Add(s.at); at.After(begin) {
+			if rate > 0 {
+				if end := begin.Add(rate.Time(left)); !end.After(at) {
+					return end
+				}
+				left -= rate.Bytes(at.Sub(begin))
+			}
+			begin = at
+		}
+		rate = s.rate
+	}
+	if rate == 0 {
+		return begin.Add(1000 * time.Hour)
+	}
+	return begin.Add(rate.Time(max(0, left)))
 }
 
 type testLine struct {
 	*http.Transport
 	name string // which the web server sees as X-Line
 	rate unit.Rate
-	mu   sync.Mutex
-	free time.Time
-	down bool
-	log  []string // what was asked for, "host/path"
+	rtt  time.Duration // of an answer; a connection costs another one
+	// steps change the rate with time since born.
+	steps []rateStep
+	born  time.Time
+	mu    sync.Mutex
+	free  time.Time
+	down  bool
+	log   []string // what was asked for, "host/path"
 }
 
 func (l *testLine) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -88,6 +129,11 @@ func (l *testLine) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Unlock()
 	if down {
 		return nil, &net.OpError{Op: "dial", Err: net.ErrClosed}
+	}
+	select {
+	case <-time.After(l.rtt):
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
 	}
 	r = r.Clone(r.Context())
 	r.Header.Set("X-Line", l.name)
@@ -196,10 +242,11 @@ func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
 
 // device makes one more line to the server.
 func (r *rig) device(rate unit.Rate) fetch.Device {
-	l := &testLine{name: fmt.Sprintf("line%d", len(r.lines)), rate: rate}
+	l := &testLine{name: fmt.Sprintf("line%d", len(r.lines)), rate: rate, born: time.Now()}
 	l.Transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		time.Sleep(l.rtt)
 		c, err := r.origin.dial(ctx, network, addr)
-		return slow{c, l}, err
+		return slow{c, l, make(chan struct{}), new(sync.Once)}, err
 	}}
 	r.lines = append(r.lines, l)
 	return fetch.Device{Name: l.name, Transport: l}
@@ -262,12 +309,18 @@ func (r *rig) vod(dir string, n, size int) (all [][]byte) {
 // play plays segments as a player does that keeps so much, and tells for how long it
 // stood still after it had begun.
 func (r *rig) play(paths []string, data [][]byte, each, keep time.Duration) (stalled time.Duration) {
+	return r.playNoting(paths, data, each, keep, func(int) {})
+}
+
+// playNoting plays as play does, and calls note with each segment that the player has.
+func (r *rig) playNoting(paths []string, data [][]byte, each, keep time.Duration, note func(i int)) (stalled time.Duration) {
 	var ready time.Time // until when it can play
 	for i, p := range paths {
 		if i > 0 {
 			time.Sleep(max(0, time.Until(ready)-keep)) // its buffer is full
 		}
 		r.get(p, data[i])
+		note(i)
 		now := time.Now()
 		if i > 0 && now.After(ready) {
 			stalled += now.Sub(ready)

@@ -234,9 +234,17 @@ func (p *Proxy) handOut(s *segment, now time.Time) *segment {
 	s.readers++
 	p.running.Add(1)
 	s.wanted = true
+	p.noteReaders(s)
 	p.judge(s, errors.New("no device works"))
 	p.plan(s.reel, now)
 	return s
+}
+
+// noteReaders tells the board whether a player waits for a segment.
+func (p *Proxy) noteReaders(s *segment) {
+	if p.byObject[s.object] == s {
+		p.board.SetWanted(s.object, s.readers > 0)
+	}
 }
 
 // misfit tells that what was fetched is no answer to what the player has asked.
@@ -274,6 +282,7 @@ func (p *Proxy) release(s *segment, served bool) {
 	defer p.running.Done()
 	defer p.settle()
 	s.readers--
+	p.noteReaders(s)
 	if served && !redirected(s.answer.status) {
 		p.result.Segments++
 		p.result.Bytes += unit.Bytes(len(s.buf))
@@ -319,6 +328,7 @@ func (p *Proxy) queue(s *segment, due time.Time) {
 		s.object++
 	}
 	p.byObject[s.object] = s
+	p.noteReaders(s)
 	p.board.Add(onload.Item{Object: s.object, To: s.size})
 }
 

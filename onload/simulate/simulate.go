@@ -10,6 +10,7 @@ package simulate
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"mpbond/onload"
@@ -48,6 +49,9 @@ type Case struct {
 	Sends bool
 	// Asked is that nobody knows sizes, and whether items can be split, before an answer.
 	Asked bool
+	// Player, if not nil, asks for the items one after the other, and Paths[0] is the home
+	// line. Comes is not used then.
+	Player *Player
 	// Most is when to give up; 0: after a day.
 	Most time.Duration
 }
@@ -58,8 +62,10 @@ type Result struct {
 	Completed []time.Duration // of each of Case.Items
 	Ended     []time.Duration // of each path: when its last request did
 	Wasted    unit.Bytes
-	Carried   []unit.Bytes // by each path, with what was wasted
-	Useful    []unit.Bytes // of these
+	Carried   []unit.Bytes    // by each path, with what was wasted
+	Useful    []unit.Bytes    // of these
+	Given     []time.Duration // when the player had each item
+	Stalled   time.Duration   // for how long the player stood still after the first item
 	Requests  int
 	Reasons   map[onload.Reason]int
 }
@@ -82,16 +88,17 @@ type lane struct {
 }
 
 type run struct {
-	board *onload.Board
-	lanes []lane
-	items []onload.Item
-	comes []time.Duration
-	blind bool
-	asked bool
-	added int            // of the items
-	have  []onload.Spans // of each item
-	now   time.Duration
-	res   Result
+	board  *onload.Board
+	lanes  []lane
+	items  []onload.Item
+	comes  []time.Duration
+	blind  bool
+	asked  bool
+	added  int // of the items
+	viewer *viewer
+	have   []onload.Spans // of each item
+	now    time.Duration
+	res    Result
 }
 
 var epoch = time.Unix(0, 0)
@@ -112,11 +119,16 @@ func Run(c Case, s onload.Scheduler) (Result, error) {
 		r.board.Up(i)
 	}
 	r.items, r.comes, r.blind, r.asked, r.have = c.Items, c.Comes, c.Blind, c.Asked, make([]onload.Spans, len(c.Items))
+	if c.Player != nil {
+		r.board.SetHome(0)
+		r.viewer = &viewer{Player: *c.Player}
+	}
 	for {
 		r.faults()
+		r.watch()
 		r.add()
 		r.orders()
-		if r.board.Done() && r.added == len(r.items) {
+		if r.board.Done() && r.added == len(r.items) && !r.watches() {
 			break
 		}
 		if r.now >= c.Most {
@@ -125,6 +137,9 @@ func Run(c Case, s onload.Scheduler) (Result, error) {
 		r.advance(r.next())
 	}
 	r.res.Took = r.now
+	if r.viewer != nil {
+		r.res.Took = slices.Max(r.res.Completed)
+	}
 	for i := range r.lanes {
 		r.res.Carried[i] = unit.Bytes(math.Round(r.lanes[i].sum))
 		r.res.Wasted += r.res.Carried[i]
@@ -144,7 +159,7 @@ func (r *run) at() time.Time { return epoch.Add(r.now) }
 // add tells of the items that there are by now.
 func (r *run) add() {
 	var news []onload.Item
-	for ; r.added < len(r.items) && (r.comes == nil || r.comes[r.added] <= r.now); r.added++ {
+	for ; r.added < len(r.items) && r.isTold(r.added); r.added++ {
 		item := r.items[r.added]
 		if r.blind || r.asked {
 			item.To = onload.Unknown
@@ -270,6 +285,9 @@ func (r *run) next() time.Duration {
 	at := r.now - r.now%tick + tick
 	if r.comes != nil && r.added < len(r.items) {
 		at = min(at, r.comes[r.added])
+	}
+	if r.viewer != nil && r.viewer.asks > r.now {
+		at = min(at, r.viewer.asks)
 	}
 	for i := range r.lanes {
 		l := &r.lanes[i]

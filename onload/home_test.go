@@ -1,0 +1,152 @@
+package onload_test
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"mpbond/onload"
+	"mpbond/onload/simulate"
+	"mpbond/unit"
+)
+
+var (
+	homeSeed  = flag.Uint64("home.seed", 0, "TestNeverBehindHome: the first seed; 0: another one each time")
+	homeCases = flag.Int("home.cases", 60, "TestNeverBehindHome: cases of each kind of phones")
+)
+
+const mbit = 1_000_000
+
+// rateSteps is a rate that is the same for ever, or changes at times.
+func rateSteps(pairs ...float64) (all []simulate.Step) {
+	for i := 0; i < len(pairs); i += 2 {
+		all = append(all, simulate.Step{At: time.Duration(pairs[i] * float64(time.Second)), Rate: unit.Rate(pairs[i+1])})
+	}
+	return all
+}
+
+// logBetween is a random number whose logarithm is uniform.
+func logBetween(r *rand.Rand, least, most float64) float64 {
+	return least * math.Pow(most/least, r.Float64())
+}
+
+// troubles are what may be wrong with phones. Each makes the rates of one that has mean.
+var troubles = []struct {
+	name string
+	make func(r *rand.Rand, mean float64) []simulate.Step
+}{
+	{"steady", func(_ *rand.Rand, mean float64) []simulate.Step { return rateSteps(0, mean) }},
+	{"silent from the start", func(*rand.Rand, float64) []simulate.Step { return rateSteps(0, 0) }},
+	{"silent later", func(r *rand.Rand, mean float64) []simulate.Step { return rateSteps(0, mean, between(r, 0, 30), 0) }},
+	{"falls to 50 kbit/s", func(r *rand.Rand, mean float64) []simulate.Step { return rateSteps(0, mean, between(r, 0, 30), 50_000) }},
+	{"varies", func(r *rand.Rand, mean float64) (all []simulate.Step) {
+		for at := 0.; at < 600; at++ {
+			all = append(all, rateSteps(at, mean*math.Exp(0.5*r.NormFloat64()))...)
+		}
+		return all
+	}},
+	{"spikes", func(r *rand.Rand, mean float64) []simulate.Step {
+		all := rateSteps(0, mean)
+		for at := between(r, 0, 5); at < 600; at += between(r, 1, 10) {
+			all = append(all, rateSteps(at, 0, at+between(r, .2, .9), mean)...)
+		}
+		return all
+	}},
+	{"comes and goes", func(r *rand.Rand, mean float64) []simulate.Step {
+		var all []simulate.Step
+		for at := 0.; at < 600; at += 20 {
+			on := between(r, .1, 15)
+			all = append(all, rateSteps(at, mean, at+on, 0)...)
+		}
+		return all
+	}},
+}
+
+// atHome is a random video over a home line and phones with one kind of trouble.
+func atHome(r *rand.Rand, trouble int, split bool) simulate.Case {
+	home := logBetween(r, 1, 50) * mbit
+	each := between(r, 2, 10)
+	c := simulate.Case{Asked: true, Most: time.Hour}
+	c.Paths = []simulate.Path{{Rates: rateSteps(0, home), RTT: time.Duration(between(r, 10, 60)) * time.Millisecond}}
+	for range 1 + r.IntN(3) {
+		c.Paths = append(c.Paths, simulate.Path{Rates: troubles[trouble].make(r, logBetween(r, .3, 30)*mbit), RTT: time.Duration(between(r, 30, 150)) * time.Millisecond, Metered: true,
+			Promotion: time.Duration(between(r, 0, 2000)) * time.Millisecond, Tail: 10 * time.Second})
+	}
+	video := home * between(r, .2, 1.1) // bit/s
+	for i := range 20 {
+		c.Items = append(c.Items, onload.Item{Object: i, To: unit.Bytes(video * each / 8 * between(r, .7, 1.3)), Split: split})
+	}
+	c.Player = &simulate.Player{Each: time.Duration(each * float64(time.Second)), Keep: time.Duration(between(r, 5, 30)) * time.Second, Ahead: int(60 / each)}
+	return c
+}
+
+// ratios are how a player fares with phones beside without: the time until it has the first
+// fifth, the time until it has played all, and until all is there.
+func ratios(with, alone simulate.Result, media time.Duration) [3]float64 {
+	return [3]float64{
+		float64(with.Given[3]) / float64(alone.Given[3]),
+		float64(media+with.Stalled) / float64(media+alone.Stalled),
+		float64(with.Took) / float64(alone.Took),
+	}
+}
+
+// TestNeverBehindHome: whatever phones do, a video begins, plays and is there about as soon as
+// over the home line alone. Where there are no ranges, a phone that fails in the middle of one
+// of the first segments can cost the home line what it has of the next one.
+func TestNeverBehindHome(t *testing.T) {
+	seed := *homeSeed
+	if seed == 0 {
+		seed = rand.Uint64N(1e9)
+	}
+	t.Logf("-home.seed %d", seed)
+	for _, split := range []bool{true, false} {
+		for kind, trouble := range troubles {
+			var all [3][]float64
+			var wasted []float64
+			stalled, carried, byPhones := 0, unit.Bytes(0), unit.Bytes(0)
+			for i := range *homeCases {
+				at := seed + uint64(i)
+				c := atHome(rand.New(rand.NewPCG(at, uint64(kind))), kind, split)
+				with := run(t, c, "auto")
+				paths := c.Paths
+				c.Paths = c.Paths[:1]
+				alone := run(t, c, "auto")
+				media := time.Duration(len(c.Items)) * c.Player.Each
+				for k, ratio := range ratios(with, alone, media) {
+					all[k] = append(all[k], ratio)
+				}
+				if with.Stalled > alone.Stalled {
+					stalled++
+				}
+				sum := unit.Bytes(0)
+				for k, n := range with.Carried {
+					carried += n
+					if k > 0 {
+						byPhones += n
+					}
+					sum += n
+				}
+				wasted = append(wasted, float64(with.Wasted)/float64(sum))
+				if r := ratios(with, alone, media); testing.Verbose() && slices.Max(r[:]) > 1.05 {
+					t.Logf("%s, split %v, seed %d: %.3f; %v home, RTT %v, %d phones, items %v each %v", trouble.name, split, at, r, paths[0].Rates[0].Rate, paths[0].RTT, len(paths)-1, c.Items[0].To, c.Player.Each)
+				}
+			}
+			name := fmt.Sprintf("%s, split %v", trouble.name, split)
+			for k, what := range []string{"first fifth", "playing", "whole"} {
+				s := all[k]
+				slices.Sort(s)
+				n := len(s)
+				t.Logf("%-32s %-12s median %.3f p95 %.3f p99 %.3f worst %.3f", name, what, s[n/2], s[n*95/100], s[n*99/100], s[n-1])
+				if most := 1.05; s[n-1] > most && (split || k > 0) {
+					t.Errorf("%s: %s: %.3f times as late as over the home line alone", name, what, s[n-1])
+				}
+			}
+			slices.Sort(wasted)
+			t.Logf("%-32s wasted: median %.3f p95 %.3f; by phones %.2f of the bytes; longer stalls in %d of %d", name, wasted[len(wasted)/2], wasted[len(wasted)*95/100], float64(byPhones)/float64(carried), stalled, *homeCases)
+		}
+	}
+}
