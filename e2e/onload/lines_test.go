@@ -5,6 +5,7 @@
 //	lines_test.go  the network, its devices and servers, and what processes report
 //	get_test.go    downloads
 //	put_test.go    uploads
+//	play_test.go   videos
 //	page_test.go   a helper's page
 package onload
 

@@ -1,0 +1,117 @@
+package onload
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/e2e/rig"
+)
+
+// video has so many segments of one size and length.
+type video struct {
+	segments int
+	size     int64
+	each     time.Duration
+}
+
+// put puts a video on the web server, and returns the URLs of its segments and their digests.
+func (v video) put(n *network) (urls, sums []string) {
+	n.Helper()
+	list := "#EXTM3U\n#EXT-X-TARGETDURATION:10\n"
+	for i := range v.segments {
+		name := fmt.Sprintf("v/%d.ts", i)
+		sums = append(sums, n.noise(filepath.Join(n.www, name), v.size))
+		urls = append(urls, n.url+name)
+		list += fmt.Sprintf("#EXTINF:%g,\n%d.ts\n", v.each.Seconds(), i)
+	}
+	n.write(filepath.Join(n.www, "v/list.m3u8"), list+"#EXT-X-ENDLIST\n")
+	if err := os.Chmod(filepath.Join(n.www, "v/list.m3u8"), 0o644); err != nil {
+		n.Fatal(err)
+	}
+	return urls, sums
+}
+
+// watch has curl fetch a playlist and then its segments, one after the other, through a proxy;
+// and returns when each segment was there, counted from the first request for one. It calls
+// begun then.
+func (n *network) watch(proxy string, urls, sums []string, begun func()) (at []time.Duration) {
+	n.Helper()
+	dir := filepath.Join(n.Dir, "seen")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		n.Fatal(err)
+	}
+	get := []string{"curl", "-sS", "--max-time", "120", "-x", proxy, "-w", "%{time_total}\n"}
+	if _, err := n.Run("primary", append(get, "-o", "/dev/null", n.url+"v/list.m3u8")...); err != nil {
+		n.Fatal(err)
+	}
+	for i, url := range urls {
+		get = append(get, "-o", filepath.Join(dir, strconv.Itoa(i)), url)
+	}
+	begun()
+	times, err := n.Run("primary", get...)
+	if err != nil {
+		n.Fatal(err)
+	}
+	var sum time.Duration
+	for i, line := range strings.Fields(string(times)) {
+		s, err := strconv.ParseFloat(line, 64)
+		if err != nil {
+			n.Fatal(err)
+		}
+		sum += time.Duration(s * float64(time.Second))
+		at = append(at, sum)
+		if got := sumOf(filepath.Join(dir, strconv.Itoa(i))); got != sums[i] {
+			n.Errorf("segment %d is another one: %s", i, got)
+		}
+	}
+	return at
+}
+
+// stalled returns for how long a player stands still that begins with the first segment.
+func (v video) stalled(at []time.Duration) (sum time.Duration) {
+	ready := at[0]
+	for _, t := range at {
+		sum += max(0, t-ready)
+		ready = max(ready, t) + v.each
+	}
+	return sum
+}
+
+// plays starts mpbond play, waits until helper1 takes part, and returns its address and the
+// process.
+func (n *network) plays() (string, *rig.Process) {
+	n.Helper()
+	const at = "127.0.0.1:7606"
+	p := n.Start("primary", n.Mpbond, "play", "--json", "--listen", at)
+	n.until("mpbond play", "has its helper", func() (bool, error) {
+		log := p.Log.String()
+		return strings.Contains(log, "helper1 too"), nil
+	})
+	return "http://" + at, p
+}
+
+// TestPlaySilent: the line of a helper falls silent after a second, and a video that the home
+// line alone plays without a stop is played byte for byte. For how long it stood still is
+// logged.
+func TestPlaySilent(t *testing.T) {
+	n := newNetwork(t, rig.House(t, "6/6/50"))
+	n.url = n.nginx()
+	v := video{6, 1 * mb, 4 * time.Second}
+	urls, sums := v.put(n)
+	n.help("helper1")
+	proxy, play := n.plays()
+	failed := make(chan error, 1)
+	at := n.watch(proxy, urls, sums, func() {
+		time.AfterFunc(time.Second, func() { failed <- n.Lab.Set("hs1", "", "outage=on") })
+	})
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
+	play.End(os.Interrupt)
+	n.Logf("it stood still for %v; segments came at %v\n%s", v.stalled(at), at, &play.Log)
+}
