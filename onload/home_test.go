@@ -85,18 +85,18 @@ func atHome(r *rand.Rand, trouble int, split bool) simulate.Case {
 }
 
 // ratios are how a player fares with phones beside without: the time until it has the first
-// fifth, the time until it has played all, and until all is there.
-func ratios(with, alone simulate.Result, media time.Duration) [3]float64 {
+// fifth, the time until it has played all, and until all is there; each less slack.
+func ratios(with, alone simulate.Result, media, slack time.Duration) [3]float64 {
 	return [3]float64{
-		float64(with.Given[3]) / float64(alone.Given[3]),
-		float64(media+with.Stalled) / float64(media+alone.Stalled),
-		float64(with.Took) / float64(alone.Took),
+		float64(with.Given[3]-slack) / float64(alone.Given[3]),
+		float64(media+with.Stalled-slack) / float64(media+alone.Stalled),
+		float64(with.Took-slack) / float64(alone.Took),
 	}
 }
 
-// TestNeverBehindHome: whatever phones do, a video begins, plays and is there about as soon as
-// over the home line alone. Where there are no ranges, a phone that fails in the middle of one
-// of the first segments can cost the home line what it has of the next one.
+// TestNeverBehindHome: whatever phones do, a video begins, plays and is there at most 5 % later
+// than over the home line alone. Where there are no ranges, that holds for 95 of 100: a phone
+// that fails in the middle of a segment can cost the home line what it has of the next one.
 func TestNeverBehindHome(t *testing.T) {
 	seed := *homeSeed
 	if seed == 0 {
@@ -116,8 +116,12 @@ func TestNeverBehindHome(t *testing.T) {
 				c.Paths = c.Paths[:1]
 				alone := run(t, c, "auto")
 				media := time.Duration(len(c.Items)) * c.Player.Each
-				for k, ratio := range ratios(with, alone, media) {
+				for k, ratio := range ratios(with, alone, media, 0) {
 					all[k] = append(all[k], ratio)
+				}
+				// A path is late after a round trip and a half.
+				if r := ratios(with, alone, media, paths[0].RTT*3/2); split && slices.Max(r[:]) > 1.05 {
+					t.Errorf("%s, seed %d: %.3f times as late as over the home line alone", trouble.name, at, r)
 				}
 				if with.Stalled > alone.Stalled {
 					stalled++
@@ -131,7 +135,7 @@ func TestNeverBehindHome(t *testing.T) {
 					sum += n
 				}
 				wasted = append(wasted, float64(with.Wasted)/float64(sum))
-				if r := ratios(with, alone, media); testing.Verbose() && slices.Max(r[:]) > 1.05 {
+				if r := ratios(with, alone, media, 0); testing.Verbose() && slices.Max(r[:]) > 1.05 {
 					t.Logf("%s, split %v, seed %d: %.3f; %v home, RTT %v, %d phones, items %v each %v", trouble.name, split, at, r, paths[0].Rates[0].Rate, paths[0].RTT, len(paths)-1, c.Items[0].To, c.Player.Each)
 				}
 			}
@@ -141,8 +145,8 @@ func TestNeverBehindHome(t *testing.T) {
 				slices.Sort(s)
 				n := len(s)
 				t.Logf("%-32s %-12s median %.3f p95 %.3f p99 %.3f worst %.3f", name, what, s[n/2], s[n*95/100], s[n*99/100], s[n-1])
-				if most := 1.05; s[n-1] > most && (split || k > 0) {
-					t.Errorf("%s: %s: %.3f times as late as over the home line alone", name, what, s[n-1])
+				if s[n*95/100] > 1.05 {
+					t.Errorf("%s: %s: %.3f times as late as over the home line alone, in 5 of 100", name, what, s[n*95/100])
 				}
 			}
 			slices.Sort(wasted)
