@@ -61,6 +61,7 @@ type Board struct {
 type path struct {
 	up      bool
 	metered bool
+	shut    bool // never used again
 	job     *Job
 	rate    float64       // bytes a second, 0: not known
 	recent  float64       // the same over recentMemory
@@ -120,7 +121,14 @@ func (b *Board) wait(i Item) {
 // Up tells that a path can be used.
 func (b *Board) Up(path int) {
 	for i := range b.of(path) {
-		b.of(path)[i].up = true
+		b.of(path)[i].up = !b.of(path)[i].shut
+	}
+}
+
+// SetSingle has a path that is down bring one item at a time from now on.
+func (b *Board) SetSingle(path int) {
+	for i := range b.of(path)[1:] {
+		b.of(path)[1+i].shut = true
 	}
 }
 

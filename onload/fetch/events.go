@@ -333,12 +333,17 @@ func (e *engine) rest(d *device, atLeast time.Duration, err error) {
 	}
 	pause := max(atLeast, min(mostBackoff, e.times.backoff<<min(d.fails-1, 10)))
 	d.until = time.Now().Add(pause)
+	several := false
 	for _, j := range e.jobs {
 		if j.device == d {
+			several = true
 			e.drop(j)
 		}
 	}
 	e.board.Down(d.path, time.Now())
+	if several && errors.As(err, new(*refusal)) { // perhaps of so many at once
+		e.board.SetSingle(d.path)
+	}
 	d.why = err
 	e.Log.Debug("a device rests", "device", d.Name, "for", pause, "err", err)
 	for _, o := range e.objects {

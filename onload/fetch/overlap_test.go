@@ -1,0 +1,70 @@
+package fetch
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"mpbond/unit"
+)
+
+// TestOverlap: small objects are asked for several at once by each device, each once; but
+// not for long of a server that refuses that.
+func TestOverlap(t *testing.T) {
+	for _, most := range []int{100, 1} { // that the server answers at once
+		inTime(t, fmt.Sprint(most), func(t *testing.T) {
+			o := &origin{data: random(20_000, 1), etag: `"v1"`}
+			var mu sync.Mutex
+			now, peak, refused := map[int]int{}, 0, 0
+			o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
+				if r.Method == http.MethodHead { // a second opinion
+					return false
+				}
+				mu.Lock()
+				now[device]++
+				busy := now[device] > most
+				if peak = max(peak, now[device]); busy {
+					refused++
+				}
+				mu.Unlock()
+				time.Sleep(50 * time.Millisecond) // the answer's way
+				mu.Lock()
+				now[device]--
+				mu.Unlock()
+				if busy {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				} else {
+					o.serve(w, r)
+				}
+				return true
+			}
+			url, dir := serve(t, o), t.TempDir()
+			cfg := Config{Devices: devices(newLine(t, 0, 16*unit.Mbps), newLine(t, 1, 8*unit.Mbps)), times: brisk}
+			for i := range 40 {
+				cfg.Objects = append(cfg.Objects, Object{URL: fmt.Sprint(url, "?", i), File: filepath.Join(dir, fmt.Sprint(i))})
+			}
+			r, err := Get(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range cfg.Objects {
+				if got, err := os.ReadFile(cfg.Objects[i].File); err != nil || !bytes.Equal(got, o.data) {
+					t.Errorf("file %d: %d bytes, %v", i, len(got), err)
+				}
+			}
+			_, wasted := total(r)
+			t.Logf("%v, %d at once, %d refused, %v wasted", r.Took, peak, refused, wasted)
+			switch {
+			case most > 1 && (peak < 3 || peak > mostLanes || wasted > 40_000 || r.Took > 1200*time.Millisecond):
+				t.Error("not several at once, or some twice")
+			case most == 1 && refused > 2*mostLanes:
+				t.Error("it goes on to ask for several at once")
+			}
+		})
+	}
+}
