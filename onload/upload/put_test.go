@@ -21,7 +21,6 @@ type davServer struct {
 	exists int // answer to MKCOL of what exists, or is being made
 
 	collections sync.Map // path to whether it is complete
-	asked       sync.Map // path to *int
 	refused     []string // files that were sent for nothing; seen.mu must be held
 }
 
