@@ -202,10 +202,20 @@ func Rename(from, to string) error { return between(from, to, os.Rename) }
 func Link(from, to string) error { return between(from, to, os.Link) }
 
 func between(from, to string, f func(from, to string) error) error {
-	if filepath.Dir(from) != filepath.Dir(to) {
+	if a, b := absoluteDir(from), absoluteDir(to); a != b {
 		return &os.LinkError{Op: "move", Old: from, New: to, Err: errors.New("they are in different directories")}
 	}
 	return doEntry(to, func(to string) error { return f(filepath.Join(filepath.Dir(to), filepath.Base(from)), to) })
+}
+
+// absoluteDir returns the directory that a path is in: an open file has an absolute name,
+// also if it was opened by another one.
+func absoluteDir(path string) string {
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return filepath.Dir(path)
+	}
+	return dir
 }
 
 // Chmod changes the rights of the file at path.

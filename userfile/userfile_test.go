@@ -120,3 +120,22 @@ func TestNoFollow(t *testing.T) {
 		t.Error("a link was followed")
 	}
 }
+
+// TestRenameRelative: a file that was opened by a relative name gets another such name.
+func TestRenameRelative(t *testing.T) {
+	t.Chdir(t.TempDir())
+	f, err := CreateTemp(".", ".x-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if err := Rename(f.Name(), "x"); err != nil {
+		t.Error(err)
+	}
+	if err := os.Mkdir("d", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Rename("x", "d/x"); err == nil {
+		t.Error("moved to another directory")
+	}
+}
