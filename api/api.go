@@ -52,6 +52,9 @@ type Status struct {
 
 	Devices []Device `json:"devices"` // this one first, then those that are trusted; never null
 	Pipes   []Pipe   `json:"pipes"`   // primary, helper and dual; never null
+	// Refused are devices that one end of a connection refused lately, until the two
+	// come together. Strangers are among them, without a name.
+	Refused []Refusal `json:"refused,omitempty"`
 
 	Bonds  []Bond        `json:"bonds"`            // primary and server; never null
 	Helper *HelperStatus `json:"helper,omitempty"` // helper and dual

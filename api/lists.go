@@ -44,6 +44,21 @@ type Device struct {
 	Tier string `json:"tier,omitempty"`
 	// Rests says why policy lets a helper carry nothing.
 	Rests string `json:"rests,omitempty"`
+	// Refused says why this device and that one do not come together, such as
+	// "version 4 here, 5 there: upgrade mpbond on phone".
+	Refused string `json:"refused,omitempty"`
+}
+
+// Refusal is that a device was refused, and calls again after ever longer waits.
+type Refusal struct {
+	Device  string    `json:"device,omitempty"`  // at the other end; "" for one that is not known
+	Address string    `json:"address,omitempty"` // that it called from, or was called at
+	Here    bool      `json:"here"`              // this device refused it; else it refused this one
+	Reason  string    `json:"reason"`
+	Hint    string    `json:"hint,omitempty"` // what to do, where the reason does not say it
+	Since   time.Time `json:"since"`          // the first time, for this reason
+	Last    time.Time `json:"last"`
+	Count   int       `json:"count"` // since then
 }
 
 // Radio is what a radio took since this mpbond began, as estimated from bytes and

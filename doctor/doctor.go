@@ -44,6 +44,8 @@ type Facts struct {
 	// none, or does not run. CallsAt is where that is.
 	Calls   *Calls
 	CallsAt string
+	// Refused are the devices that one end of a connection refuses.
+	Refused []Refused
 	Running bool   // that role runs here
 	Version string // of this program
 	// RunningVersion is that of the running one.
@@ -80,6 +82,13 @@ type Device struct {
 	Name             string
 	Subflows, Silent int
 	Copied           bool // two mpbond at once use its key
+}
+
+// Refused is a device that this one refuses, or that refuses it.
+type Refused struct {
+	Device, Address string // Device is "" for a stranger
+	Here            bool   // this device refuses
+	Reason, Hint    string
 }
 
 // Problem is an error in parts.

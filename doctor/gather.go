@@ -8,6 +8,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/device"
+	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/measure"
 	"mpbond/policy"
@@ -81,6 +82,9 @@ func Gather(ctx context.Context, p Patient) Facts {
 	f.Name = cmp.Or(st.Name, p.Host)
 	f.Calls, f.CallsAt = calls(st, p.now()), st.Listen
 	f.Links = links(st)
+	for _, r := range st.Refused {
+		f.Refused = append(f.Refused, Refused{r.Device, r.Address, r.Here, r.Reason, r.Hint})
+	}
 	switch p.Role {
 	case identity.RoleHelper:
 		return f
@@ -224,6 +228,9 @@ func (p Patient) helped(ctx context.Context, f *Facts, st api.Status) {
 		l.Metered, l.Refuses = l.Metered || told.Metered != nil && *told.Metered, told.Refuses
 		if i := slices.IndexFunc(st.Devices, func(d api.Device) bool { return d.Name == h.Name }); i >= 0 {
 			l.Rests = st.Devices[i].Rests
+			if why := st.Devices[i].Refused; why != "" {
+				l.Problem = &Problem{Kind: fault.Protocol, Text: "refused: " + why}
+			}
 		}
 		id := l.take(st, h.Name, p.now())
 		if l.Up {

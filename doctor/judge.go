@@ -56,6 +56,7 @@ func Judge(f Facts) Report {
 			j.primary()
 		}
 		j.running()
+		j.refused()
 	}
 	r := Report{Findings: j.found, Lanes: laneReports(f.Lanes)}
 	if r.Findings == nil {

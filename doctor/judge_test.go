@@ -83,6 +83,12 @@ func TestVerdict(t *testing.T) {
 			f.Lanes[1] = Lane{Name: "phone", Helper: true, Problem: &Problem{Text: "refused: not one of its servers"}}
 		},
 			"helper", "phone", Bad, fault.Unreachable, "not one of its servers"},
+		"helper of another version": {func(f *Facts) {
+			f.Lanes[1] = Lane{Name: "phone", Helper: true, Problem: &Problem{Text: "refused: version 5 here, 4 there: upgrade mpbond on phone"}}
+			f.Refused = []Refused{{Device: "phone", Here: true, Reason: "version 5 here, 4 there: upgrade mpbond on phone"}}
+		}, "refused", "phone", Bad, fault.Protocol, "upgrade mpbond on phone"},
+		"stranger calls": {func(f *Facts) { f.Refused = []Refused{{Address: "10.0.0.9:1", Here: true, Reason: "unknown device"}} },
+			"ps_path", "PS-path by laptop", Note, "", ""},
 		"one interface":       {func(f *Facts) { f.Lanes[0] = Lane{Name: "laptop/wwan0", Problem: dead} }, "lane", "laptop/wwan0", Bad, fault.Timeout, "no answer"},
 		"names":               {func(f *Facts) { f.Host.Names = dead }, "names", "", Bad, fault.Other, "resolver does not answer"},
 		"names at the server": {func(f *Facts) { f.Server.Names = dead }, "names", "server", Bad, fault.Other, "do not resolve at the server"},

@@ -9,7 +9,7 @@ import (
 )
 
 // causes are the checks that can fail, those that make others fail first.
-var causes = []string{"configuration", "uplink", "portal", "mtu", "server", "lane", "primary", "pipe", "helper", "port", "names", "clock"}
+var causes = []string{"configuration", "uplink", "portal", "mtu", "server", "refused", "lane", "primary", "pipe", "helper", "port", "names", "clock"}
 
 // words of a verdict on a hop, and advice. What can be done about a link's rate
 // is mostly to have a better link: so it is told what the other lanes can carry.
@@ -116,6 +116,8 @@ func kindOf(f Facts, check string) fault.Kind {
 			return fault.Permission
 		}
 		return fault.Config
+	case "refused":
+		return fault.Protocol
 	case "uplink", "portal", "helper", "pipe":
 		return fault.Unreachable
 	case "server", "lane":

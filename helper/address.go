@@ -85,6 +85,11 @@ func (h *Helper) watchAddresses(ctx context.Context) {
 			known[a] = true
 		}
 		if !maps.Equal(present, before) {
+			if before != nil {
+				h.mu.Lock()
+				h.endWaits()
+				h.mu.Unlock()
+			}
 			before, news = present, lookLonger
 		}
 		if news > 0 {
@@ -116,15 +121,7 @@ func (h *Helper) wake() {
 	for _, o := range h.offers {
 		o.drop(errSlept)
 	}
-	close(h.woken)
-	h.woken = make(chan struct{})
-}
-
-// waking is closed when this device has slept.
-func (h *Helper) waking() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.woken
+	h.endWaits()
 }
 
 func (h *Helper) dropLost(lost func(net.Addr) bool) {

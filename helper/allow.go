@@ -40,6 +40,14 @@ var errDistrusted = errors.New("a device of it is trusted no longer")
 // are offered pipes; what is there for devices that are not in it any more ends
 // at once.
 func (h *Helper) TrustChanged() {
+	h.mu.Lock()
+	h.endWaits()
+	h.mu.Unlock()
+	h.retargetSoon()
+}
+
+// retargetSoon has Run make the targets anew.
+func (h *Helper) retargetSoon() {
 	select {
 	case h.changed <- struct{}{}:
 	default: // Run is about to look

@@ -58,7 +58,7 @@ func (h *Helper) keepFinding(ctx context.Context) {
 				h.log.Debug("primaries are not looked for", "err", err)
 			}
 			if again = h.noteFound(time.Now(), list); again {
-				h.TrustChanged() // the same to do: other targets
+				h.retargetSoon()
 			}
 			wait = min(wait*3/2, findRest)
 		}

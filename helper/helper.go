@@ -12,6 +12,7 @@
 //	hspath.go  the HS-path, over TCP or UDP
 //	address.go the device's own addresses: what becomes of connections that lose theirs
 //	find.go    primaries on the local networks
+//	calls.go   primaries called again, and those that refuse this device
 //	allow.go   the servers that may be reached
 //	caps.go    the owner's caps
 //	lend.go    the owner's traffic goes first: what may be lent, and who is told
@@ -25,7 +26,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -33,6 +33,7 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/backoff"
 	"mpbond/device"
 	"mpbond/device/facts"
 	"mpbond/discovery"
@@ -51,14 +52,16 @@ import (
 const (
 	defaultBuffer      = 4 * unit.MB // covers 3 s of a hop difference of 10 Mbit/s
 	defaultMaxSubflows = 64
-	// Between attempts to reach a primary. The first retries are quick, since
-	// most breaks are a restart or a roaming device; later a tenth of the time
-	// that it has been away, so that its return is noticed soon and a lasting
-	// absence costs little. Jitter keeps helpers that lost one primary from
-	// coming back in step.
+	// Between attempts to reach a primary that does not answer. The first retries
+	// are quick, since most breaks are a restart or a roaming device; later a tenth
+	// of the time that it has been away, so that its return is noticed soon and a
+	// lasting absence costs little. After a refusal package backoff says how long.
 	backoffMin  = 200 * time.Millisecond
 	backoffSoon = time.Second
 	backoffMax  = 15 * time.Second
+	// steadyPipe is how long a pipe must have waited to count as one that worked:
+	// a primary that refuses says so after the handshake.
+	steadyPipe = 10 * time.Second
 	// userTimeout ends a hop that acknowledges nothing. Both receivers read
 	// whatever comes, within the bond's windows, so that a window shut for so
 	// long is a dead end as well.
@@ -153,7 +156,8 @@ type Helper struct {
 	news    map[identity.PublicKey]news // of primaries that are trusted, or were
 	relays  map[*relay]*subflow
 	offers  map[*pipe.Offer]*offered
-	woken   chan struct{} // closed and replaced when this device has slept
+	early   chan struct{} // closed and replaced when primaries are to be called again at once
+	refused backoff.List  // primaries that refuse this device, or that it does not recognise
 	places  int           // relays and those about to be
 	moved   uint64        // bytes of relays that have ended
 	relayed uint64        // relays there were, for their numbers in the trace
@@ -169,9 +173,9 @@ type Helper struct {
 	rest    policy.Resting       // by this device's own limits
 }
 
-// pause is the wait after one of d, for a primary that has been away so long.
-func pause(d, away time.Duration) time.Duration {
-	return min(2*d, max(away/10, backoffSoon), backoffMax)
+// longestWait returns the longest wait for a primary that has been away so long.
+func longestWait(away time.Duration) time.Duration {
+	return min(max(away/10, backoffSoon), backoffMax)
 }
 
 // subflow is what is known of one relay, besides its counters.
@@ -224,7 +228,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	if len(name) > wire.MaxName {
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
-	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, news: map[identity.PublicKey]news{}, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, wall: wallClock, woken: make(chan struct{}), changed: make(chan struct{}, 1),
+	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, news: map[identity.PublicKey]news{}, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, wall: wallClock, early: make(chan struct{}), changed: make(chan struct{}, 1),
 		pipes: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout, Ledger: cfg.Usage.Ledger(policy.ForPipe)}),
 			pipe.RFCOMM{}},
 		paths: &paths.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath},
@@ -330,63 +334,6 @@ func (h *Helper) Run(ctx context.Context) error {
 	h.mu.Unlock()
 	all.Wait()
 	return ctx.Err()
-}
-
-// keep keeps a target until ctx ends or its stop is called.
-func (h *Helper) keep(ctx context.Context, t *target, all *sync.WaitGroup) {
-	ctx, t.stop = context.WithCancel(ctx)
-	all.Go(func() {
-		defer t.stop()
-		h.keepOffering(ctx, t, all)
-	})
-}
-
-// keepOffering keeps one pipe ready at t. A pipe that a subflow takes is
-// followed by a fresh one at once.
-func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGroup) {
-	log := h.log.With("primary", t.primary.Name, "pipe", t.addr)
-	wait := backoffMin
-	told := ""
-	good := time.Now()
-	for {
-		began, waking := time.Now(), h.waking()
-		o, q, err := h.offer(ctx, t, nil)
-		if ctx.Err() != nil {
-			if err == nil {
-				o.Close()
-			}
-			return
-		}
-		if err == nil {
-			wait, told, good = backoffMin, "", time.Now()
-			all.Go(func() { h.serve(ctx, all, t, o, q) })
-			continue
-		}
-		if t.readySince(began) && !fault.Is(err, fault.UnknownDevice) { // who is not known there hears it last
-			wait, told, good = backoffMin, "", time.Now()
-		}
-		if fault.Is(err, fault.Exists) { // no trouble: the one that the subflow uses
-			wait, told, good = backoffSoon, "", time.Now()
-			t.set(busy, nil)
-		} else {
-			t.fail(began, err)
-			if err.Error() != told { // each trouble once
-				told = err.Error()
-				log.Warn("no pipe", "err", err, "hint", fault.HintOf(err))
-			}
-		}
-		timer := time.NewTimer(wait/2 + rand.N(wait/2))
-		select {
-		case <-timer.C:
-			wait = pause(wait, time.Since(good))
-		case <-waking:
-			wait, good = backoffMin, time.Now()
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
-		timer.Stop()
-	}
 }
 
 // offer makes one pipe and waits until the primary asks for something. Stalled,

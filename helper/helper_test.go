@@ -333,42 +333,29 @@ func TestRejoin(t *testing.T) {
 	})
 }
 
-// TestBackoff: a primary that refuses is not hammered; nor is one that does not
-// know this helper any more, which it says when the helper believes that its pipe
-// waits.
+// TestBackoff: a primary that hangs up is not called in quick succession.
 func TestBackoff(t *testing.T) {
-	for name, refuse := range map[string]func(*testing.T, pipe.Conn){
-		"at once": func(_ *testing.T, c pipe.Conn) { c.Close() },
-		"revoked": func(t *testing.T, c pipe.Conn) {
-			if _, err := pipe.Accept(t.Context(), c, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return false })); !fault.Is(err, fault.UnknownDevice) {
-				t.Error(err)
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, inMemory, "x:1", Config{})
-				var calls int
-				go func() {
-					for {
-						c, err := w.pl.Accept()
-						if err != nil {
-							return
-						}
-						calls++
-						refuse(t, c)
-					}
-				}()
-				time.Sleep(time.Minute)
-				w.stop()
-				w.pl.Close()
-				synctest.Wait()
-				if calls < 10 || calls > 60 {
-					t.Errorf("%d calls in a minute", calls)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, inMemory, "x:1", Config{})
+		var calls int
+		go func() {
+			for {
+				c, err := w.pl.Accept()
+				if err != nil {
+					return
 				}
-			})
-		})
-	}
+				calls++
+				c.Close()
+			}
+		}()
+		time.Sleep(time.Minute)
+		w.stop()
+		w.pl.Close()
+		synctest.Wait()
+		if calls < 10 || calls > 60 {
+			t.Errorf("%d calls in a minute", calls)
+		}
+	})
 }
 
 func TestBadConfig(t *testing.T) {
@@ -439,18 +426,10 @@ func TestRunEndsWhileDialling(t *testing.T) {
 	})
 }
 
-func TestPause(t *testing.T) {
-	for away, most := range map[time.Duration]time.Duration{0: backoffSoon, 15 * time.Second: 1500 * time.Millisecond, time.Minute: 6 * time.Second, time.Hour: backoffMax} {
-		d := backoffMin
-		for range 20 {
-			next := pause(d, away)
-			if next > 2*d {
-				t.Errorf("away %v: %v after %v", away, next, d)
-			}
-			d = next
-		}
-		if d != most {
-			t.Errorf("away %v: at most %v, want %v", away, d, most)
+func TestLongestWait(t *testing.T) {
+	for away, want := range map[time.Duration]time.Duration{0: backoffSoon, 15 * time.Second: 1500 * time.Millisecond, time.Minute: 6 * time.Second, time.Hour: backoffMax} {
+		if got := longestWait(away); got != want {
+			t.Errorf("away %v: %v, want %v", away, got, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/backoff"
 	"mpbond/pipe"
 	"mpbond/wire"
 )
@@ -102,8 +103,12 @@ func (h *Helper) rescue(ctx context.Context, all *sync.WaitGroup, r *relay, t *t
 // after the other, until search ends.
 func (h *Helper) call(ctx, search context.Context, all *sync.WaitGroup, t *target, token wire.Token) {
 	for search.Err() == nil {
-		if o, q, err := h.offer(search, t, &token); err == nil {
+		o, q, err := h.offer(search, t, &token)
+		switch {
+		case err == nil:
 			all.Go(func() { h.serve(ctx, all, t, o, q) })
+		case backoff.Refused(err):
+			return // it would be refused again
 		}
 		select {
 		case <-search.Done():

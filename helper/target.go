@@ -46,11 +46,14 @@ func (t *target) fail(began time.Time, err error) {
 	}
 }
 
-// readySince tells whether a pipe has begun to wait after a time.
-func (t *target) readySince(at time.Time) bool {
+// waited returns for how long the pipe has waited that was made after a time.
+func (t *target) waited(since time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.ready.Before(at)
+	if t.ready.Before(since) {
+		return 0
+	}
+	return time.Since(t.ready)
 }
 
 // States of a target.

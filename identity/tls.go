@@ -131,6 +131,28 @@ func PeerKey(cs tls.ConnectionState) (PublicKey, error) {
 	return PublicKey(key), nil
 }
 
+// PeerError is an error of a handshake in which the far end has already proved its
+// key.
+type PeerError struct {
+	Peer PublicKey
+	Err  error
+}
+
+// Error implements error.
+func (e *PeerError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error itself.
+func (e *PeerError) Unwrap() error { return e.Err }
+
+// FailedPeer returns the key that the far end had proved before err, if it had.
+func FailedPeer(err error) (key PublicKey, ok bool) {
+	var e *PeerError
+	if ok = errors.As(err, &e); ok {
+		key = e.Peer
+	}
+	return key, ok
+}
+
 // Explain turns an error of a TLS handshake, Read or Write into a fault that
 // says what a person can do, where crypto/tls tells too little: above all the
 // refusal of our key, which a client learns at its first Read. Every other

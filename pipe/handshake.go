@@ -108,7 +108,7 @@ func readHello(r *wire.Reader, w io.Writer) (name string, err error) {
 		return "", notMpbond(err)
 	}
 	if h.Version != wire.Version {
-		err := fmt.Errorf("the helper speaks protocol version %d, this device version %d", h.Version, wire.Version)
+		err := wire.VersionMismatch{Peer: "helper", Here: wire.Version, There: h.Version}
 		_, _ = w.Write(wire.Append(nil, wire.Refuse{Code: wire.CodeVersion, Version: wire.Version,
 			Text: fmt.Sprintf("%v: %s", err, hintUpdate)}))
 		return "", fault.New(fault.Protocol, err, hintUpdate)
@@ -164,7 +164,9 @@ func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
 			return err
 		}
 		w.r = wire.NewReader(w.tls)
-		w.name, err = readHello(w.r, w.tls)
+		if w.name, err = readHello(w.r, w.tls); err != nil {
+			err = &identity.PeerError{Peer: w.peer, Err: err}
+		}
 		return err
 	})
 	if err != nil {

@@ -39,6 +39,9 @@ func (p *Primary) factsCame(helper identity.PublicKey, f wire.Facts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if slot := p.helpers[helper]; slot != nil {
+		if f != slot.facts {
+			p.demand.retryRefused()
+		}
 		slot.facts = f
 		p.look(time.Now(), &slot.gate, slot.name, slot)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"mpbond/backoff"
 	"mpbond/fault"
 	"mpbond/paths"
 	"mpbond/tcp"
@@ -26,7 +27,7 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 	if iface != "" {
 		device += "/" + iface
 	}
-	var b backoff
+	var b backoff.Backoff
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		if iface != "" {
 			p.awaitAwake(ctx, p.link(iface), device, nil, nil)
@@ -35,7 +36,8 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 		if err == nil {
 			attempt = -1
 			p.setError(device, nil)
-			b.reset()
+			p.forgetRefusal(l.peer)
+			b.Reset()
 			p.uplinkChanged(iface, 1)
 			err = p.hold(ctx, &l, iface, device)
 			p.paths.Ended(l.conn, l.since, silent(err))
@@ -49,7 +51,7 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 			continue
 		}
 		p.setError(device, err)
-		p.restAfter(ctx, err, &b)
+		p.restAfter(ctx, err, &b, nil)
 	}
 }
 

@@ -2,6 +2,7 @@ package primary
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"time"
@@ -27,6 +28,15 @@ func silent(err error) error {
 type addresses struct {
 	list  func() (map[netip.Addr]bool, error) // device.Addresses; a fake in tests
 	known map[netip.Addr]bool
+	now   map[netip.Addr]bool // as listed last
+	other bool                // they have changed since changed was called
+}
+
+// changed reports whether the addresses have changed since it was called last.
+func (a *addresses) changed() bool {
+	other := a.other
+	a.other = false
+	return other
 }
 
 // lost returns a function that tells whether an address is no longer this device's;
@@ -39,6 +49,8 @@ func (a *addresses) lost() func(net.Addr) bool {
 	for ip := range present {
 		a.known[ip] = true
 	}
+	a.other = a.other || a.now != nil && !maps.Equal(a.now, present)
+	a.now = present
 	return func(local net.Addr) bool {
 		at, err := netip.ParseAddrPort(local.String())
 		ip := at.Addr().Unmap().WithZone("")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/backoff"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pipe"
@@ -144,16 +145,33 @@ func (p *Primary) handshake(ctx context.Context, c pipe.Conn, v *tcp.Visit) *pip
 		return nil
 	}
 	if err != nil {
-		if !v.Evicted() && !errors.Is(err, errCrowd) {
+		if !v.Evicted() && !errors.Is(err, errCrowd) && p.noteRefused(c.RemoteAddr(), err) {
 			p.refusals.Log(slog.LevelInfo, string(fault.KindOf(err)), "pipe refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
 		c.Close()
 		return nil
 	}
+	p.refused.Forget(w.Peer().String(), true)
 	if c, ok := c.(*tcp.Conn); ok {
 		c.For(w.Peer().ID().String())
 	}
 	return w
+}
+
+// noteRefused keeps who could not make a pipe with this device, and reports whether that is
+// worth a line in the log.
+func (p *Primary) noteRefused(from net.Addr, err error) bool {
+	if !backoff.Refused(err) {
+		return true
+	}
+	key, known := identity.FailedPeer(err)
+	peer, _ := p.trust.Lookup(key)
+	r := backoff.Refusal{Key: tcp.Source(from).String(), Device: peer.Name, Address: from.String(), Here: true}
+	if known {
+		r.Key = key.String()
+	}
+	r.Reason, r.Hint = backoff.Explain(err, cmp.Or(peer.Name, "that device"))
+	return p.refused.Note(r, time.Now())
 }
 
 func (p *Primary) track(c net.Conn, on bool) {
@@ -291,12 +309,13 @@ func (s *helperSlot) closeReserve() {
 
 // keepHelped keeps a subflow over a helper as long as pipes to it come.
 func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Waiting) {
-	var b backoff
+	var b backoff.Backoff
 	for attempt := 0; w != nil; attempt++ {
 		p.awaitHelper(ctx, slot, w)
 		if slot.isRevoked() {
 			w.Close()
 		}
+		joined := false
 		l, err := p.helped(ctx, slot, w, attempt, &slot.link)
 		if err == nil {
 			p.mu.Lock()
@@ -304,10 +323,10 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 			p.mu.Unlock()
 			attempt = -1
 			p.setError(p.nameOf(slot), nil)
-			b.reset()
-			err = p.tend(ctx, slot, l)
-		} else if !errors.Is(err, errRestarted) {
-			p.restAfter(ctx, err, &b)
+			p.forgetRefusal(l.peer)
+			p.forgetRefusal(w.Peer())
+			b.Reset()
+			joined, err = true, p.tend(ctx, slot, l)
 		}
 		w.Close()
 		p.mu.Lock()
@@ -315,6 +334,9 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 		p.mu.Unlock()
 		if ctx.Err() == nil {
 			p.setError(p.nameOf(slot), err)
+		}
+		if !joined && !errors.Is(err, errRestarted) {
+			p.restAfter(ctx, err, &b, slot.revoked)
 		}
 		p.mu.Lock()
 		if ctx.Err() != nil || slot.isRevoked() {
@@ -383,6 +405,7 @@ func (p *Primary) TrustChanged() {
 		slot.paused = ok && peer.Paused // which review acts on
 	}
 	p.rename(renamed)
+	p.demand.retryRefused()
 	before := p.server.Key
 	if now, ok := p.trust.Lookup(before); ok && now.Is(identity.RoleServer) && len(now.Addresses) > 0 {
 		p.server, p.noPeer = now, nil
@@ -416,7 +439,7 @@ func (p *Primary) helped(ctx context.Context, slot *helperSlot, w *pipe.Waiting,
 		p.mu.Lock()
 		name, server := slot.name, p.server.Name
 		p.mu.Unlock()
-		return lane{}, explainJoin(name, server, addr, err)
+		return lane{}, &identity.PeerError{Peer: w.Peer(), Err: explainJoin(name, server, addr, err)}
 	}
 	key := w.Peer()
 	link.OnFacts(func(f wire.Facts) { p.factsCame(key, f) })

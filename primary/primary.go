@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/backoff"
 	"mpbond/bond"
 	"mpbond/device"
 	"mpbond/device/facts"
@@ -187,6 +188,7 @@ type Primary struct {
 	helpers map[identity.PublicKey]*helperSlot
 	uplinks map[string]*uplink // if interfaces are found
 	demand  demand
+	refused backoff.List     // who is refused here, or refuses this device
 	groups  []*planned       // of the plan, by rising number
 	newest  wire.GroupID     // number of the last one that was made
 	facts   facts.Facts      // of this device
@@ -211,8 +213,9 @@ type session struct {
 type lane struct {
 	s      *session
 	id     wire.PathID
-	down   <-chan error // tells its end
-	conn   net.Conn     // that it goes by
+	down   <-chan error       // tells its end
+	conn   net.Conn           // that it goes by
+	peer   identity.PublicKey // of the server
 	since  time.Time
 	server string     // of a direct one: its address, as it is known
 	link   *pipe.Link // nil if it is direct
@@ -367,6 +370,11 @@ func (p *Primary) watch(ctx context.Context) {
 		p.memory.Trim()
 		p.places.note(p)
 		p.follow(own.lost())
+		if own.changed() {
+			p.mu.Lock()
+			p.demand.retryRefused()
+			p.mu.Unlock()
+		}
 		p.review(time.Now())
 		p.meter(time.Now())
 		frozen := time.Since(last) > 2*every
@@ -456,7 +464,7 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 		far = "via" // the transport ends at the helper
 	}
 	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, far, t.RemoteAddr(), "over", t.LocalAddr().Network())
-	return lane{s: s, id: j.Path, down: down, conn: t, since: time.Now(), link: link, seen: seen}, nil
+	return lane{s: s, id: j.Path, down: down, conn: t, peer: server, since: time.Now(), link: link, seen: seen}, nil
 }
 
 // errRestarted asks for another attempt at once.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -95,21 +94,4 @@ func TestBadConfig(t *testing.T) {
 
 func noUDP(context.Context, string, tcp.Options) (paths.OverUDP, error) {
 	return nil, errors.New("no")
-}
-
-func TestBackoffGrowsAndIsBounded(t *testing.T) {
-	var b backoff
-	last := time.Duration(0)
-	for range 10 {
-		if d := b.next(); b.d < last || b.d > idleBackoff || d > b.d || d < b.d*3/4 {
-			t.Errorf("%v of %v after %v", d, b.d, last)
-		}
-		last = b.d
-	}
-	if last != idleBackoff {
-		t.Errorf("it ends at %v", last)
-	}
-	if b.reset(); b.d != 0 {
-		t.Error("it is not reset")
-	}
 }

@@ -2,12 +2,12 @@ package primary
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"math"
 	"time"
 
+	"mpbond/backoff"
 	"mpbond/fault"
+	"mpbond/identity"
 	"mpbond/wire"
 )
 
@@ -28,20 +28,6 @@ const (
 	limitRest = 10 * time.Second
 )
 
-// backoff counts failed attempts in a row.
-type backoff struct{ d time.Duration }
-
-// next is how long to wait before a further attempt.
-func (b *backoff) next() time.Duration {
-	b.d = min(max(b.d*2, leastBackoff), idleBackoff)
-	var r [1]byte
-	_, _ = rand.Read(r[:])
-	// A quarter of jitter, so that devices do not call in step.
-	return b.d - time.Duration(math.Round(float64(b.d)/4*float64(r[0])/255))
-}
-
-func (b *backoff) reset() { b.d = 0 }
-
 // pause waits, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
@@ -59,9 +45,19 @@ type demand struct {
 	resting int           // keepers that rest
 	wanted  chan struct{} // closed and replaced when a stream is wanted
 	joined  chan struct{} // closed and replaced when a subflow has joined
+	early   chan struct{} // closed when what was refused is to be tried again at once; nil: nobody waits for that
 }
 
 func newDemand() demand { return demand{wanted: make(chan struct{}), joined: make(chan struct{})} }
+
+// retryRefused has the keepers try again that wait after a refusal: this device has
+// other addresses or another trust file, or a helper reports other facts.
+func (d *demand) retryRefused() {
+	if d.early != nil {
+		close(d.early)
+		d.early = nil
+	}
+}
 
 // want wakes the keepers that rest.
 func (d *demand) want() {
@@ -80,18 +76,40 @@ func (d *demand) up() {
 }
 
 // restAfter waits before a further attempt to make a subflow than one that has
-// failed so, or until ctx ends.
-func (p *Primary) restAfter(ctx context.Context, err error, b *backoff) {
-	if fault.Is(err, fault.Limit) {
+// failed so, until ctx ends or gone, which may be nil, is closed.
+func (p *Primary) restAfter(ctx context.Context, err error, b *backoff.Backoff, gone <-chan struct{}) {
+	switch {
+	case backoff.Refused(err):
+		p.restRefused(ctx, b.Refused(err), gone)
+	case fault.Is(err, fault.Limit):
 		pause(ctx, limitRest)
-	} else {
+	default:
 		p.rest(ctx, b)
 	}
 }
 
+// restRefused waits after a refusal. Apps that want streams do not end that: the
+// answer would be the same.
+func (p *Primary) restRefused(ctx context.Context, d time.Duration, gone <-chan struct{}) {
+	p.mu.Lock()
+	if p.demand.early == nil {
+		p.demand.early = make(chan struct{})
+	}
+	early := p.demand.early
+	p.mu.Unlock()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-early:
+	case <-gone:
+	}
+}
+
 // rest waits before a further attempt to make a subflow, or until ctx ends.
-func (p *Primary) rest(ctx context.Context, b *backoff) {
-	began, d := time.Now(), b.next()
+func (p *Primary) rest(ctx context.Context, b *backoff.Backoff) {
+	began, d := time.Now(), b.Next(leastBackoff, idleBackoff)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.demand.resting++
@@ -155,17 +173,42 @@ func (p *Primary) awaitSubflow(ctx context.Context) error {
 	return nil
 }
 
-// setError keeps and logs the last error of a device, once for each change.
+// Refusals returns who is refused here, or refuses this device.
+func (p *Primary) Refusals() []backoff.Refusal { return p.refused.Refusals(time.Now()) }
+
+// setError keeps and logs the last error of a device, once for each change; a refusal
+// also each hour.
 func (p *Primary) setError(device string, err error) {
-	t := troubleOf(err)
+	t, refused, logAgain := troubleOf(err), backoff.Refused(err), false
+	if refused {
+		r := p.refusal(err)
+		t.Text, t.Hint, logAgain = "refused: "+r.Reason, r.Hint, p.refused.Note(r, time.Now())
+	}
 	p.mu.Lock()
 	changed := p.errs[device] != t
 	p.errs[device] = t
 	p.mu.Unlock()
-	if changed && err != nil {
+	if err != nil && (changed && !refused || logAgain) {
 		p.log.Warn("no subflow", "by", device, "err", err, "hint", t.Hint)
 	}
 	if changed {
 		p.reportTrouble()
 	}
 }
+
+// refusal returns how a subflow was refused: by the helper that err names, else
+// between this device and the server.
+func (p *Primary) refusal(err error) backoff.Refusal {
+	p.mu.Lock()
+	by := p.server
+	p.mu.Unlock()
+	if key, ok := identity.FailedPeer(err); ok {
+		by, _ = p.trust.Lookup(key)
+	}
+	r := backoff.Refusal{Key: by.Key.String(), Device: by.Name, Here: fault.Is(err, fault.WrongKey)}
+	r.Reason, r.Hint = backoff.Explain(err, by.Name)
+	return r
+}
+
+// forgetRefusal drops what was kept of a device that refused this one.
+func (p *Primary) forgetRefusal(key identity.PublicKey) { p.refused.Forget(key.String(), false) }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mpbond/backoff"
 	"mpbond/identity"
 	"mpbond/policy"
 	"mpbond/wire"
@@ -42,7 +43,10 @@ func offline(t *testing.T, giveUp time.Duration) *Primary {
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := offline(t, time.Minute)
-		b := backoff{idleBackoff}
+		var b backoff.Backoff
+		for range 10 {
+			b.Next(idleBackoff, idleBackoff)
+		}
 		took := func() time.Duration {
 			began := time.Now()
 			p.rest(t.Context(), &b)

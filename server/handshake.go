@@ -68,7 +68,7 @@ func (s *Server) handshake(ctx context.Context, c paths.Conn, v *tcp.Visit, pair
 	if err != nil {
 		if v.Evicted() || errors.Is(err, errCrowd) {
 			s.logCrowd(c)
-		} else if ctx.Err() == nil {
+		} else if ctx.Err() == nil && s.noteRefused(c.RemoteAddr(), err) {
 			s.refusals.Log(slog.LevelInfo, string(fault.KindOf(err)), "connection refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
 		c.Close()
@@ -82,6 +82,7 @@ func (s *Server) handshake(ctx context.Context, c paths.Conn, v *tcp.Visit, pair
 		sf.Close()
 		return
 	}
+	s.refused.Forget(sf.Peer.String(), true)
 	s.log.Info("subflow joined", "device", s.nameOf(b), "path", sf.Path, "by", sf.Device, "helped", sf.Helped, "from", c.RemoteAddr(), "over", c.LocalAddr().Network())
 }
 

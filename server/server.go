@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/backoff"
 	"mpbond/bond"
 	"mpbond/device"
 	"mpbond/endpoint"
@@ -135,7 +136,8 @@ type Server struct {
 	conns    map[net.Conn]bool                   // in a handshake
 	reports  map[identity.PublicKey][]keptReport // for devices; of those that are not enrolled any more, until the end
 	calls    api.Calls
-	ending   bool // Run is about to return: wg is being waited for
+	refused  backoff.List // devices that were refused
+	ending   bool         // Run is about to return: wg is being waited for
 	wg       sync.WaitGroup
 }
 

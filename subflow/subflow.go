@@ -115,8 +115,9 @@ func Accept(ctx context.Context, t Transport, cfg *tls.Config, judge func(identi
 			return s.refuse(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
 		}
 		if j.Version != wire.Version {
-			return s.refuse(wire.Refuse{Code: wire.CodeVersion, Version: wire.Version,
+			_ = s.refuse(wire.Refuse{Code: wire.CodeVersion, Version: wire.Version,
 				Text: fmt.Sprintf("this server speaks protocol version %d, the device version %d", wire.Version, j.Version)})
+			return fault.New(fault.Protocol, wire.VersionMismatch{Peer: "device", Here: wire.Version, There: j.Version}, hintUpdate)
 		}
 		s.Path, s.Helped, s.Device, s.Terms = j.Path, j.Helped, j.Device, j.Terms
 		ok, err := judge(s.Peer, j)
@@ -128,6 +129,9 @@ func Accept(ctx context.Context, t Transport, cfg *tls.Config, judge func(identi
 		_, err = s.tls.Write(wire.Append(nil, ok))
 		return err
 	})
+	if err != nil && s.Peer != (identity.PublicKey{}) {
+		err = &identity.PeerError{Peer: s.Peer, Err: err}
+	}
 	if err != nil {
 		return nil, j, err
 	}

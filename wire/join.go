@@ -175,6 +175,18 @@ func (f Refuse) Error() string {
 	return "refused: " + f.Text
 }
 
+// VersionMismatch is that the two ends of a connection speak different versions of
+// the protocol.
+type VersionMismatch struct {
+	Peer        string // what the other end is, like "helper"
+	Here, There uint8
+}
+
+// Error implements error.
+func (e VersionMismatch) Error() string {
+	return fmt.Sprintf("the %s speaks protocol version %d, this device version %d", e.Peer, e.There, e.Here)
+}
+
 // ParseRefuse parses the payload of a REFUSE.
 func ParseRefuse(b []byte) (f Refuse, err error) {
 	p := parser{b: b}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"mpbond/api"
+	"mpbond/backoff"
 	"mpbond/helper"
 	"mpbond/identity"
 	"mpbond/trace"
@@ -37,6 +38,11 @@ func deviceList(st api.Status, peers []identity.Peer, relayed []api.Subflow) []a
 		for _, pipe := range st.Pipes {
 			if pipe.Device == p.Name && (pipe.State == api.PipeCarries || pipe.State == api.PipeWaits || pipe.State == api.PipeBusy) {
 				d.Pipes++
+			}
+		}
+		for _, r := range st.Refused {
+			if r.Device == p.Name {
+				d.Refused = r.Reason
 			}
 		}
 		list = append(list, d)
@@ -74,9 +80,19 @@ func deviceList(st api.Status, peers []identity.Peer, relayed []api.Subflow) []a
 	}
 	for i := range list {
 		d := &list[i]
-		d.Online = d.Online || d.Pipes > 0 || d.Subflows > 0
+		if d.Online = d.Online || d.Pipes > 0 || d.Subflows > 0; d.Subflows > 0 {
+			d.Refused = ""
+		}
 	}
 	return list
+}
+
+// refusals lists who was refused, for the API.
+func refusals(list []backoff.Refusal) (all []api.Refusal) {
+	for _, r := range list {
+		all = append(all, api.Refusal{Device: r.Device, Address: r.Address, Here: r.Here, Reason: r.Reason, Hint: r.Hint, Since: r.Since, Last: r.Last, Count: r.Count})
+	}
+	return all
 }
 
 // helperPipes lists a helper's pipes.

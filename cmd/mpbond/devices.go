@@ -24,9 +24,10 @@ import (
 type knownDevice struct {
 	identity.Peer
 	ID identity.ID `json:"id"`
-	// State is "connected" or "away" by the mpbond that runs here; "" if none
+	// State is "connected", "refused" or "away" by the mpbond that runs here; "" if none
 	// does that has to do with it.
 	State    string    `json:"state,omitempty"`
+	Refused  string    `json:"refused,omitempty"`  // why it and this one do not come together
 	LastData time.Time `json:"last_data,omitzero"` // that came over it
 }
 
@@ -58,6 +59,9 @@ key, for people to compare.`,
 			for _, p := range trust.Peers() {
 				d := knownDevice{Peer: p, ID: p.Key.ID()}
 				d.State, d.LastData = seen.of(p)
+				if d.Refused = seen.refused[p.Name]; d.Refused != "" {
+					d.State = "refused"
+				}
 				r.Devices = append(r.Devices, d)
 			}
 			if asJSON {
@@ -80,7 +84,15 @@ key, for people to compare.`,
 				}
 				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", d.Name, roleWords(d.Roles), d.ID, state, strings.Join(d.Addresses, " "))
 			}
-			return w.Flush()
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			for _, d := range r.Devices {
+				if d.Refused != "" {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: refused: %s\n", d.Name, oneLine(d.Refused))
+				}
+			}
+			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, with the keys")
@@ -89,13 +101,14 @@ key, for people to compare.`,
 
 // seen is what the roles that run here tell of others.
 type seen struct {
-	judges map[identity.Role]bool // roles of others that somebody here can tell of
-	last   map[string]time.Time   // those connected, by name
+	judges  map[identity.Role]bool // roles of others that somebody here can tell of
+	last    map[string]time.Time   // those connected, by name
+	refused map[string]string      // why some are not, by name
 }
 
 // presence asks the roles that run here.
 func presence(ctx context.Context) seen {
-	s := seen{map[identity.Role]bool{}, map[string]time.Time{}}
+	s := seen{map[identity.Role]bool{}, map[string]time.Time{}, map[string]string{}}
 	for _, role := range []string{"server", "helper", "primary"} {
 		c := client.New(api.SocketPath(role))
 		st, err := c.Status(ctx, false)
@@ -123,6 +136,9 @@ func (s *seen) add(st api.Status) {
 	for _, d := range st.Devices { // a helper may be there, with pipes, and carry no subflow
 		if d.Online && !d.Self {
 			s.note(d.Name, time.Time{})
+		}
+		if d.Refused != "" {
+			s.refused[d.Name] = d.Refused
 		}
 	}
 	for _, b := range st.Bonds {

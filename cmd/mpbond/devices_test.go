@@ -59,7 +59,7 @@ func TestPresence(t *testing.T) {
 	peer := func(name string, r identity.Role) identity.Peer {
 		return identity.Peer{Name: name, Roles: []identity.Role{r}}
 	}
-	s := seen{map[identity.Role]bool{}, map[string]time.Time{}}
+	s := seen{map[identity.Role]bool{}, map[string]time.Time{}, map[string]string{}}
 	if got, _ := s.of(peer("home", identity.RoleServer)); got != "" {
 		t.Errorf("nobody can tell, and it is %q", got)
 	}
@@ -116,5 +116,36 @@ func TestDeviceEvents(t *testing.T) {
 	want := []string{"a is called b", "f is trusted as helper", "c is trusted as helper primary", "d is called g", "g is trusted as primary", "b is trusted no longer"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestRefusedDevices: status and devices say who does not come together with this
+// device, and why, once for all addresses; not of one that has come meanwhile.
+func TestRefusedDevices(t *testing.T) {
+	const why = "version 4 here, 5 there: upgrade mpbond on this device"
+	st := api.Status{Role: "helper", Name: "phone", Helper: &api.HelperStatus{},
+		Pipes: []api.Pipe{{Device: "laptop", Address: "192.0.2.1:7602", State: api.PipeRetrying, Error: "refused: " + why}, {Device: "laptop", Address: "192.0.2.2:7602", State: api.PipeRetrying, Error: "refused: " + why}},
+		Refused: []api.Refusal{{Device: "laptop", Reason: why, Count: 7, Since: time.Now()},
+			{Address: "192.0.2.9:1", Here: true, Reason: "unknown device", Hint: "pair the two", Count: 1, Since: time.Now()}}}
+	peers := []identity.Peer{{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}}, {Name: "tablet", Roles: []identity.Role{identity.RolePrimary}}}
+	st.Devices = deviceList(st, peers, nil)
+	if st.Devices[1].Refused != why || st.Devices[1].Online || st.Devices[2].Refused != "" {
+		t.Errorf("devices %+v", st.Devices)
+	}
+	var out strings.Builder
+	printStatus(&out, st)
+	for want, n := range map[string]int{"refused by laptop: " + why + " (7 times since ": 1, why: 1,
+		"a stranger at 192.0.2.9:1 is refused here: unknown device; pair the two (1 times": 1} {
+		if got := strings.Count(out.String(), want); got != n {
+			t.Errorf("%d times %q in\n%s", got, want, &out)
+		}
+	}
+	s := seen{map[identity.Role]bool{}, map[string]time.Time{}, map[string]string{}}
+	if s.add(st); s.refused["laptop"] != why {
+		t.Errorf("%+v", s)
+	}
+	there := deviceList(st, peers, []api.Subflow{{Peer: "laptop", Path: api.Path{ID: 1}}})
+	if there[1].Refused != "" {
+		t.Errorf("it is there, and refused: %q", there[1].Refused)
 	}
 }

@@ -120,6 +120,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 					st, now := r.describe(key, name, start), h.Status()
 					e.describe(&st, why)
 					st.Helper, st.Pipes = helperStatus(now), append(st.Pipes, helperPipes(now)...)
+					st.Refused = append(st.Refused, refusals(h.Refusals())...)
 					return st
 				},
 				Subflows: func() []api.Subflow { return relayed(h.Status(), name) },

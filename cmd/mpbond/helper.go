@@ -102,7 +102,7 @@ lasts.`,
 				Describe: func(bool) api.Status {
 					st, now := r.describe(key, name, start), h.Status()
 					st.Helper, st.Pipes = helperStatus(now), helperPipes(now)
-					st.Policy, st.Cells = r.policy.Status(), heard.status()
+					st.Policy, st.Cells, st.Refused = r.policy.Status(), heard.status(), refusals(h.Refusals())
 					return st
 				},
 				Subflows:     func() []api.Subflow { return relayed(h.Status(), name) },

@@ -283,6 +283,7 @@ func (e edged) describe(st *api.Status, why bool) {
 	st.Pipes = append(st.Pipes, e.Pipes()...)
 	st.Policy = e.Policy()
 	st.Cells = e.cells.status()
+	st.Refused = append(st.Refused, refusals(e.Primary.Refusals())...)
 }
 
 // Run serves both until ctx ends or one of them fails.

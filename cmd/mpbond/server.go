@@ -81,6 +81,7 @@ allowed.`,
 					st := r.describe(key, "", start)
 					st.Listen, st.Calls = s.Addr().String(), s.Calls()
 					st.Bonds = append(st.Bonds, s.Status(why)...)
+					st.Refused = refusals(s.Refusals())
 					return st
 				},
 				Streams: s.Streams, Flows: s.Flows, CloseSubflow: s.CloseSubflow, ResetStream: s.ResetStream,

@@ -241,13 +241,31 @@ func printDevices(w io.Writer, s api.Status) {
 			fmt.Fprintf(w, "%s: %s\n", oneLine(d.Name), strings.Join(told, ", "))
 		}
 	}
+	for _, r := range s.Refused {
+		fmt.Fprintln(w, refusalWords(r))
+	}
 	for _, p := range s.Pipes {
+		if strings.HasPrefix(p.Error, "refused: ") {
+			continue // said above, once for all addresses
+		}
 		if p.Error != "" {
 			fmt.Fprintf(w, "pipe with %s at %s: %s, %s\n", oneLine(p.Device), oneLine(p.Address), p.State, oneLine(p.Error))
 		} else if t := p.Trouble; t != nil {
 			fmt.Fprintf(w, "%s does not use this device: it has no way to its server: %s\n", oneLine(p.Device), oneLine(t.Text))
 		}
 	}
+}
+
+// refusalWords says for people that two devices do not come together, and why.
+func refusalWords(r api.Refusal) string {
+	text := fmt.Sprintf("refused by %s: %s", oneLine(r.Device), oneLine(r.Reason))
+	if r.Here {
+		text = fmt.Sprintf("%s is refused here: %s", oneLine(cmp.Or(r.Device, "a stranger at "+r.Address)), oneLine(r.Reason))
+	}
+	if r.Hint != "" {
+		text += "; " + oneLine(r.Hint)
+	}
+	return text + fmt.Sprintf(" (%d times since %s)", r.Count, r.Since.Local().Format("15:04"))
 }
 
 // battery tells people of a device's battery.

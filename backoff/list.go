@@ -1,0 +1,124 @@
+package backoff
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Bounds of a List.
+const (
+	maxRefusals  = 32
+	maxStrangers = 8 // of them, callers whose key is not trusted
+	// keepRefusal is how long a refusal is listed after it came last: longer than
+	// any wait between two attempts.
+	keepRefusal = 15 * time.Minute
+	// maxLogged is how many lines about strangers are logged in a minute.
+	maxLogged = 6
+)
+
+// LogAgain is how often a trouble that goes on is logged.
+const LogAgain = time.Hour
+
+// Refusal is that a device was refused, here or there, for the same reason since
+// a time.
+type Refusal struct {
+	Key     string // of who is at the other end: what it is listed by
+	Device  string // its name, "" for a stranger
+	Address string // that it called from, or was called at
+	// Here tells that this device refused the other one; else it was refused.
+	Here        bool
+	Reason      string
+	Hint        string // what to do, where Reason does not say it
+	Since, Last time.Time
+	Count       int
+
+	logged time.Time
+}
+
+// List holds the refusals that go on. The zero value is empty. Safe for concurrent
+// use; a nil List holds nothing.
+type List struct {
+	mu     sync.Mutex
+	all    []Refusal
+	minute time.Time // when lines were last counted from
+	lines  int
+}
+
+// Note takes a refusal of now into the list, and reports whether it is worth a
+// line in the log: it is new, has another reason, or went on for an hour.
+func (l *List) Note(r Refusal, now time.Time) (log bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dropOld(now)
+	i := slices.IndexFunc(l.all, func(o Refusal) bool { return o.Key == r.Key && o.Here == r.Here })
+	if i < 0 {
+		l.makeRoom(r.Device == "")
+		r.Since = now
+		l.all = append(l.all, r)
+		i = len(l.all) - 1
+	}
+	o := &l.all[i]
+	if o.Reason != r.Reason {
+		o.Since, o.Count, o.logged = now, 0, time.Time{}
+	}
+	o.Device, o.Address, o.Reason, o.Hint, o.Last = r.Device, r.Address, r.Reason, r.Hint, now
+	o.Count++
+	if now.Sub(o.logged) < LogAgain || r.Device == "" && !l.mayLog(now) {
+		return false
+	}
+	o.logged = now
+	return true
+}
+
+// mayLog counts a line about a stranger. mu must be held.
+func (l *List) mayLog(now time.Time) bool {
+	if now.Sub(l.minute) >= time.Minute {
+		l.minute, l.lines = now, 0
+	}
+	l.lines++
+	return l.lines <= maxLogged
+}
+
+// dropOld drops what did not come again. mu must be held.
+func (l *List) dropOld(now time.Time) {
+	l.all = slices.DeleteFunc(l.all, func(r Refusal) bool { return now.Sub(r.Last) > keepRefusal })
+}
+
+// makeRoom drops the refusal that came longest ago if there is no room for another
+// one: a stranger's, unless only trusted devices are left. mu must be held.
+func (l *List) makeRoom(stranger bool) {
+	oldest, strangers := -1, 0
+	for i, r := range l.all {
+		if r.Device == "" {
+			strangers++
+		}
+		if oldest < 0 || (r.Device == "") != (l.all[oldest].Device == "") && r.Device == "" || (r.Device == "") == (l.all[oldest].Device == "") && r.Last.Before(l.all[oldest].Last) {
+			oldest = i
+		}
+	}
+	if len(l.all) >= maxRefusals || stranger && strangers >= maxStrangers {
+		l.all = slices.Delete(l.all, oldest, oldest+1)
+	}
+}
+
+// Forget drops the refusal of a device here, or by it: the two came together.
+func (l *List) Forget(key string, here bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = slices.DeleteFunc(l.all, func(r Refusal) bool { return r.Key == key && r.Here == here })
+}
+
+// Refusals returns what goes on now, the newest last, by name.
+func (l *List) Refusals(now time.Time) []Refusal {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dropOld(now)
+	list := slices.Clone(l.all)
+	slices.SortStableFunc(list, func(a, b Refusal) int { return strings.Compare(a.Device, b.Device) })
+	return list
+}

@@ -1,0 +1,18 @@
+package doctor
+
+import "cmp"
+
+// refused reports the devices that do not come together with this one since one of
+// the two refuses.
+func (j *judge) refused() {
+	for _, r := range j.f.Refused {
+		switch {
+		case r.Here && r.Device == "":
+			j.say(about{"refused", r.Address}, Note, r.Hint, "a device that is not known here calls, and is refused: %s", r.Reason)
+		case r.Here:
+			j.say(about{"refused", r.Device}, Bad, cmp.Or(r.Hint, "it calls again by itself, within minutes"), "it calls, and is refused: %s", r.Reason)
+		default:
+			j.say(about{"refused", r.Device}, Bad, cmp.Or(r.Hint, "this device calls again by itself, within minutes"), "it refuses this device: %s", r.Reason)
+		}
+	}
+}
