@@ -45,3 +45,25 @@ func RadioOf(name string) wire.Radio {
 	}
 	return wire.RadioNone
 }
+
+// IsTunnel reports whether a network interface is a tunnel, such as a VPN's: TUN, TAP,
+// WireGuard, or one of the kernel's (ARPHRD_TUNNEL and so on in if_arp.h). Where sysfs
+// does not say it, it is none.
+func IsTunnel(name string) bool {
+	if name == "" || strings.ContainsAny(name, "/.") {
+		return false
+	}
+	dir := filepath.Join("/sys/class/net", name)
+	if _, err := os.Stat(filepath.Join(dir, "tun_flags")); err == nil {
+		return true
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "uevent")); err == nil && strings.Contains(string(b), "DEVTYPE=wireguard\n") {
+		return true
+	}
+	b, _ := os.ReadFile(filepath.Join(dir, "type"))
+	switch strings.TrimSpace(string(b)) {
+	case "768", "769", "776", "778", "823":
+		return true
+	}
+	return false
+}

@@ -30,6 +30,13 @@ type resolved struct {
 // firewall mark, 0 for none; "" if that cannot be known, or is this device
 // itself. Nothing is sent, but to resolve a name.
 func (r *Routes) To(ctx context.Context, addr string, mark int) string {
+	link, _ := r.Via(ctx, addr, mark)
+	return link
+}
+
+// Via is To, and reports whether there is a way at all: then an empty link is this
+// device itself, or an interface that is not known.
+func (r *Routes) Via(ctx context.Context, addr string, mark int) (link string, ok bool) {
 	d := net.Dialer{}
 	if mark != 0 {
 		d.Control = func(_, _ string, raw syscall.RawConn) error { return tcp.SetMark(raw, mark) }
@@ -37,13 +44,13 @@ func (r *Routes) To(ctx context.Context, addr string, mark int) string {
 	c, err := d.DialContext(ctx, "udp", r.meant(addr))
 	if err != nil {
 		r.note(addr, resolved{})
-		return ""
+		return "", false
 	}
 	defer c.Close()
 	if r.meant(addr) == addr {
 		r.note(addr, resolved{c.RemoteAddr().String(), time.Now().Add(resolvedFor)})
 	}
-	return NetworkOf(c.LocalAddr())
+	return NetworkOf(c.LocalAddr()), true
 }
 
 // meant is what an address meant lately, else itself.

@@ -27,7 +27,7 @@ func (j *judge) running() {
 // primary tells of what a primary could use.
 func (j *judge) primary() {
 	for _, name := range j.f.Host.Unused {
-		j.say(about{"uplink", name}, Note, "`--interface auto` uses all that have one", "it has a default route, and the primary does not use it")
+		j.say(about{"uplink", name}, Note, "`--interface auto`, the default, uses all that have one", "it has a default route, and the primary does not use it")
 	}
 	for _, p := range j.f.Ports {
 		if p.Problem != nil {

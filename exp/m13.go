@@ -45,7 +45,7 @@ func m13(radio.Set) Row {
 	r := Row{
 		ID: "m13", Title: "Indoors: WiFi good and poor (rates inferred from the published times)", Source: mobi + ", indoor",
 		Setup: "4 MB, 6 times (the paper 10 times). The primary has WiFi and LTE of its own, a helper LTE and a pipe of 50 Mbit/s. The published times of MPBond hardly depend on the WiFi, and two LTE links would give them: so we take it for the primary's LTE and the helper's (mpbond:if=wwan0), since its pipe has the WiFi radio; and the published bytes for those of MPTCP. Rates are inferred from times and bytes, and so no more than a likeness; what can be reproduced is who is faster where. WiFi, own LTE, helper's LTE: " +
-			m13Text() + "; round trips 20 (A) and 40 ms (B, with 0.5 % loss) of WiFi, 55 ms of LTE. Besides: mpbond as it is without being told of interfaces (WiFi, and the helper's LTE), and with all three links, which are those that --interface auto chooses where both have a default route.",
+			m13Text() + "; round trips 20 (A) and 40 ms (B, with 0.5 % loss) of WiFi, 55 ms of LTE. Besides: mpbond with the one own link that the routes prefer (WiFi, and the helper's LTE), and with all three links, which are those that --interface auto chooses where both have a default route.",
 		Lacks:   "whether a WiFi radio can serve an access point and a pipe at once at these rates",
 		Metrics: []Metric{Time, cellular},
 	}

@@ -260,6 +260,9 @@ func (m *bonded) processes(b *Bench, self string) (p []mpbondProcess) {
 	if m.subflows > 0 {
 		primary = append(primary, "--subflows", strconv.Itoa(m.subflows))
 	}
+	if len(m.interfaces) == 0 { // one own link, by the system's routes
+		primary = append(primary, "--interface", "")
+	}
 	for _, i := range m.interfaces {
 		primary = append(primary, "--interface", i)
 		if m.udp {

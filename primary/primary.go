@@ -60,9 +60,10 @@ type Config struct {
 	// Pipe is where helpers connect, "host:port"; several are separated by
 	// commas, and "rfcomm://CHANNEL" is Bluetooth. Empty is nowhere.
 	Pipe string `toml:"pipe"`
-	// Interfaces each carry a direct subflow. Empty is one subflow by the
-	// system's routes; ["auto"] is each interface that has a default route, as
-	// they come and go.
+	// Interfaces each carry a direct subflow. ["auto"], which is the default, is each
+	// interface that has a default route and is no tunnel, as they come and go;
+	// while there is one alone, or none, or the server is reached otherwise, one
+	// subflow goes by the system's routes. Empty is always that.
 	Interfaces []string `toml:"interfaces"`
 	// UDP are interfaces whose direct subflows go over UDP instead of TCP, where it gets
 	// through and the server serves it (docs/pbe.md); "any" is each.
@@ -129,7 +130,7 @@ func (c Config) mark() int {
 }
 
 // Default is the configuration that a file changes.
-var Default = Config{Proxy: "127.0.0.1:1080", Transparent: 7601, Pipe: ":7602", Subflows: 1, Scheduler: sched.Default, Latency: []string{"dscp:46"},
+var Default = Config{Proxy: "127.0.0.1:1080", Transparent: 7601, Pipe: ":7602", Interfaces: []string{autoInterfaces}, Subflows: 1, Scheduler: sched.Default, Latency: []string{"dscp:46"},
 	Reinject: 0.2, Resume: Duration(pipe.DefaultWindow), GiveUp: Duration(60 * time.Second)}
 
 // What a file may say.
@@ -170,7 +171,7 @@ type Primary struct {
 	memory *endpoint.Memory
 	share  *endpoint.Share // of it, of the bond
 
-	findUplinks func() ([]string, error) // a fake in tests
+	findUplinks func() ([]string, error) // ownUplinks; a fake in tests
 	places      places
 	paths       paths.Dialer
 	ways        device.Routes
@@ -271,10 +272,11 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	}
 	p := &Primary{cfg: cfg, apps: map[netip.AddrPort]*endpoint.Conn{}, key: key, trust: trust, server: server, log: log, refusals: loglimit.New(log), rec: rec,
 		conns: map[net.Conn]bool{}, errs: map[string]api.Trouble{}, helpers: map[identity.PublicKey]*helperSlot{},
-		uplinks: map[string]*uplink{}, findUplinks: device.Uplinks, places: places{where: device.Place},
+		uplinks: map[string]*uplink{}, places: places{where: device.Place},
 		paths:  paths.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
 		demand: newDemand(), closing: make(chan struct{})}
 	p.host, _ = os.Hostname()
+	p.findUplinks = p.ownUplinks
 	p.plan.start(modes)
 	p.owners = newOwners(p.plan.processOf)
 	if err := p.listen(); err != nil {
@@ -434,6 +436,11 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 		return lane{}, err
 	}
 	sf.Terms.Rate = up
+	if c, ok := t.(paths.Conn); ok && terms.Radio == wire.RadioCellular { // nothing else may wake it; the server does the same
+		if err := c.SetKeepAlive(paths.RadioKeepAlive(c)); err != nil {
+			return lane{}, err
+		}
+	}
 	p.mu.Lock()
 	if s.instance == 0 {
 		s.instance = ok.Instance

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"mpbond/device"
-	"mpbond/fault"
 	"mpbond/policy"
 )
 
@@ -31,26 +30,21 @@ type uplink struct {
 	end    context.CancelCauseFunc // closes its subflows; nil while it shall have none
 }
 
-// keepUplinks keeps direct subflows over the interfaces that policy chooses.
-// Configured ones that have no default route are left out until they do; while
-// no interface has one, a subflow goes by the system's routes.
+// keepUplinks keeps direct subflows over the interfaces that policy chooses. While
+// there is one alone, or none, a subflow goes by the system's routes; so it does
+// where interfaces cannot be listed.
 func (p *Primary) keepUplinks(ctx context.Context) {
 	changed, err := device.WatchUplinks(ctx)
 	if err != nil {
-		p.log.Warn("changes of interfaces are noticed late", "err", err)
+		p.log.Debug("changes of interfaces are noticed late", "err", err)
 	}
 	t := time.NewTicker(uplinkEvery)
 	defer t.Stop()
+	logged := false
 	for {
-		found, err := p.findUplinks()
-		if err != nil {
-			p.setError(p.deviceName(), fault.New(fault.Unsupported, err, "name them with --interface"))
-		}
-		if len(found) == 0 {
-			found = []string{""}
-		}
-		if err == nil || !p.hasUplinks() { // what is open stays while one cannot look
-			p.chooseUplinks(ctx, time.Now(), found)
+		if err := p.updateUplinks(ctx, time.Now()); err != nil && !logged {
+			logged = true
+			p.log.Info("interfaces are not found: the system's routes decide", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -59,6 +53,65 @@ func (p *Primary) keepUplinks(ctx context.Context) {
 		case <-changed:
 		}
 	}
+}
+
+// updateUplinks looks at the interfaces once, and opens and closes as policy chooses.
+func (p *Primary) updateUplinks(ctx context.Context, now time.Time) error {
+	found, err := p.findUplinks()
+	if len(found) == 0 || len(found) == 1 && !p.hasNamed() {
+		found = []string{""}
+	}
+	if err == nil || !p.hasUplinks() { // what is open stays while one cannot look
+		p.chooseUplinks(ctx, now, found)
+	}
+	return err
+}
+
+// ownUplinks lists the interfaces by which the Internet is reached, without tunnels,
+// whose bytes go by another of these; none if the system reaches the server by none
+// of them: it is this device itself, on a local network, or behind a VPN.
+func (p *Primary) ownUplinks() ([]string, error) {
+	found, err := device.Uplinks()
+	if err != nil {
+		return nil, err
+	}
+	found = slices.DeleteFunc(found, device.IsTunnel)
+	if len(found) < 2 || p.reachedBy(found) {
+		return found, nil
+	}
+	return nil, nil
+}
+
+// reachedBy reports whether the system's routes lead to an address of the server by
+// one of some interfaces, or to none of its addresses at all.
+func (p *Primary) reachedBy(links []string) bool {
+	p.mu.Lock()
+	addrs := p.server.Addresses
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), uplinkEvery)
+	defer cancel()
+	elsewhere := false
+	for _, a := range addrs {
+		link, ok := p.ways.Via(ctx, a, p.cfg.mark())
+		if ok && slices.Contains(links, link) {
+			return true
+		}
+		elsewhere = elsewhere || ok
+	}
+	return !elsewhere
+}
+
+// hasNamed reports whether interfaces have been told apart already: one that is left
+// of several keeps its subflow.
+func (p *Primary) hasNamed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name := range p.uplinks {
+		if name != "" {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *Primary) hasUplinks() bool {
@@ -73,6 +126,9 @@ func (p *Primary) chooseUplinks(ctx context.Context, now time.Time, found []stri
 	defer p.mu.Unlock()
 	for name, u := range p.uplinks {
 		if !slices.Contains(found, name) {
+			if name == "" && !slices.ContainsFunc(found, p.isUp) {
+				continue // it carries until one of those does that replace it
+			}
 			p.closeUplink(name, u, "it has no default route any more")
 			delete(p.uplinks, name)
 		}
@@ -84,7 +140,9 @@ func (p *Primary) chooseUplinks(ctx context.Context, now time.Time, found []stri
 			u = &uplink{since: now}
 			p.uplinks[name] = u
 		}
-		list[i] = policy.Uplink{Name: name, Metered: slices.Contains(p.cfg.Metered, name) && p.specOf(name, nil).Tier == nil, Open: u.end != nil, Up: u.up > 0, Since: u.since}
+		_, metered := p.tierOf(name, nil)
+		metered = (metered || slices.Contains(p.cfg.Metered, name)) && p.specOf(name, nil).Tier == nil
+		list[i] = policy.Uplink{Name: name, Metered: metered, Open: u.end != nil, Up: u.up > 0, Since: u.since}
 	}
 	for i, c := range policy.Uplinks(now, list) {
 		name := found[i]
@@ -98,6 +156,12 @@ func (p *Primary) chooseUplinks(ctx context.Context, now time.Time, found []stri
 			p.closeUplink(name, u, c.Reason)
 		}
 	}
+}
+
+// isUp reports whether a subflow goes by an interface. mu must be held.
+func (p *Primary) isUp(name string) bool {
+	u := p.uplinks[name]
+	return u != nil && u.up > 0
 }
 
 func (p *Primary) openUplink(ctx context.Context, name string, u *uplink) {

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/device/facts"
 	"mpbond/identity"
+	"mpbond/wire"
 )
 
 // TestUplinksComeAndGo: what is found is used as policy says, and what is gone
@@ -91,8 +93,8 @@ func TestUplinksCannotBeSeen(t *testing.T) {
 		open  string // then; the system's routes have no name
 	}{
 		{nil, errors.New("no netlink"), ""},
-		{[]string{"wlan0", "usb0"}, nil, "usb0 wlan0"},
-		{nil, errors.New("interrupted"), "usb0 wlan0"},
+		{[]string{"wlan0", "usb0"}, nil, " usb0 wlan0"}, // until one of them has a subflow
+		{nil, errors.New("interrupted"), " usb0 wlan0"},
 		{nil, nil, ""},
 	}
 	n := 0
@@ -115,4 +117,49 @@ func TestUplinksCannotBeSeen(t *testing.T) {
 	p.keepUplinks(ctx)
 	p.wg.Wait()
 	p.cur.e.Close(ctx)
+}
+
+// TestUplinksByDefault: without a setting a device with one link goes by the system's
+// routes, and one with several uses each; what is left of several keeps its subflow.
+// The subflow by the system's routes ends once another one is up.
+func TestUplinksByDefault(t *testing.T) {
+	if !slices.Equal(Default.Interfaces, []string{autoInterfaces}) {
+		t.Fatalf("the default is %q", Default.Interfaces)
+	}
+	p := newUplinked(t)
+	p.cfg.Metered = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	now := time.Now()
+	see := func(found, want string) {
+		t.Helper()
+		now = now.Add(time.Second)
+		p.findUplinks = func() ([]string, error) { return strings.Fields(found), nil }
+		if err := p.updateUplinks(ctx, now); err != nil || p.open() != want {
+			t.Errorf("found %q: in use are %q, want %q (%v)", found, p.open(), want, err)
+		}
+	}
+	see("wlan0", "")
+	see("wlan0 wwan0", " wlan0 wwan0")
+	p.uplinkChanged("wlan0", 1)
+	see("wlan0 wwan0", "wlan0 wwan0")
+	p.FactsChanged(facts.Facts{Links: map[string]facts.Link{"wwan0": {Metered: wire.MeteredYes}}})
+	now = now.Add(time.Minute) // wlan0 has worked for long
+	see("wlan0 wwan0", "wlan0")
+	see("wwan0", "wwan0")
+	see("", "")
+	cancel()
+	p.wg.Wait()
+	p.cur.e.Close(ctx)
+}
+
+// TestReachedBy: links count only if the system reaches the server by one of them.
+func TestReachedBy(t *testing.T) {
+	p := newUplinked(t) // its server is on loopback
+	if p.reachedBy([]string{"wlan0", "wwan0"}) {
+		t.Error("this device itself is reached by a link")
+	}
+	p.server.Addresses = []string{"[fdff:ffff::1]:1"}
+	if _, ok := p.ways.Via(t.Context(), p.server.Addresses[0], 0); !ok && !p.reachedBy([]string{"wlan0", "wwan0"}) {
+		t.Error("a server that cannot be reached at present rules all links out")
+	}
 }

@@ -160,6 +160,11 @@ func (s *Server) subflow(ctx context.Context, c paths.Conn, v *tcp.Visit, t subf
 			return wire.OK{Instance: randomInstance()}, nil
 		}
 		c.For(peer.ID().String())
+		if link == nil && j.Terms.Radio == wire.RadioCellular { // as the primary does
+			if err := c.SetKeepAlive(paths.RadioKeepAlive(c)); err != nil {
+				return wire.OK{}, err
+			}
+		}
 		if link != nil {
 			link.OnState(func(st wire.HopState) { b.e.Remote(j.Path, st) })
 		}

@@ -38,7 +38,8 @@ const (
 	// a dead one is noticed after four missing answers, 20 s later. Keep-alives
 	// are the only thing that travels on an idle connection, so they are rare.
 	DefaultKeepAlive = 30 * time.Second
-	// RadioKeepAlive is the same for an HS-path: nothing else may wake the radio
+	// RadioKeepAlive is the same for an HS-path, and for a direct subflow over a
+	// cellular link: nothing else may wake the radio
 	// of a helper that is not used. It is under the five minutes after which
 	// some NATs forget a silent connection.
 	RadioKeepAlive = 4 * time.Minute

@@ -121,7 +121,7 @@ proxy that others can reach has this off unless --direct is given.`,
 	f.BoolVar(&straight, "direct", true, "connect directly where the server may not or cannot reach a destination")
 	f.Uint16Var(&flags.Transparent, "transparent", cfg.Transparent, "loopback `PORT` for mpbond run; 0: none")
 	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe, "where helpers connect, `HOST:PORT`, also rfcomm://CHANNEL, several with commas; empty: nowhere")
-	f.StringSliceVar(&flags.Interfaces, "interface", nil, "network interface that carries a direct subflow; may be repeated; auto: each with a default route, as they come and go")
+	f.StringSliceVar(&flags.Interfaces, "interface", cfg.Interfaces, "network interface that carries a direct subflow; may be repeated; auto: each with a default route, as they come and go; empty: one subflow by the system's routes")
 	f.StringSliceVar(&flags.UDP, "udp", nil, "one of these interfaces, whose subflows go over UDP where that gets through and the server serves it; may be repeated; any: each")
 	cellFlag(cmd, &cellFlags)
 	f.StringSliceVar(&flags.Metered, "metered", nil, "interface or helper to use only while no other works, since its data costs money; may be repeated")
