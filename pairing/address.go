@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"mpbond/fault"
@@ -68,13 +69,15 @@ func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	caller := newCaller(self, code.Secret)
+	var failed []error // at addresses where nobody answers
+	refused := 0       // of them, those that refused the call
 	results := make(chan result, len(code.Addrs))
 	for _, addr := range code.Addrs {
 		go func() {
 			d := net.Dialer{Timeout: stepTimeout / 2}
 			conn, err := d.DialContext(ctx, "tcp", addr)
 			if err != nil {
-				results <- result{err: err}
+				results <- result{err: fmt.Errorf("%s: %w", addr, why(err))}
 				return
 			}
 			m, err := caller.call(ctx, conn, addr)
@@ -87,6 +90,12 @@ func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
 		r := <-results
 		switch {
 		case r.err != nil:
+			if !r.answered {
+				failed = append(failed, r.err)
+				if errors.Is(r.err, errRefused) {
+					refused++
+				}
+			}
 			if i == 0 || r.answered && !worst.answered || r.err == errWrongCode {
 				worst = r
 			}
@@ -103,10 +112,38 @@ func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
 	case worst.answered:
 		return nil, worst.err
 	}
-	if errors.Is(worst.err, syscall.ECONNREFUSED) { // a helper's port is open while there is a code, and a while longer
-		return nil, fault.New(fault.Unreachable, fmt.Errorf("%s refused the call: the code has expired or was used long ago, or mpbond does not run there", code.Addrs[0]),
+	if refused == len(code.Addrs) { // a helper's port is open while there is a code, and a while longer
+		return nil, fault.New(fault.Unreachable, fmt.Errorf("%s refused the call: the code has expired or was used long ago, or mpbond does not run there", strings.Join(code.Addrs, " and ")),
 			"have that device show a new code: `mpbond accept` there, while `mpbond helper` or `mpbond server` runs; if it has another address, write that: CODE@ADDRESS")
 	}
-	return nil, fault.New(fault.Unreachable, fmt.Errorf("the device that shows the code cannot be reached: %w", worst.err),
-		"check the address behind @, and that its port is open; if the device has another address, write that: CODE@ADDRESS")
+	if len(failed) == 0 {
+		failed = append(failed, worst.err)
+	}
+	slices.SortFunc(failed, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	list := make([]string, len(failed))
+	for i, err := range failed {
+		list[i] = err.Error()
+	}
+	return nil, fault.New(fault.Unreachable, fmt.Errorf("the device that shows the code cannot be reached: %s", strings.Join(list, "; ")),
+		fmt.Sprintf("check the address behind @, and that a server's port %d, or a helper's %d, is open; if the device has another address, write that: CODE@ADDRESS", ServerPort, HelperPort))
+}
+
+var errRefused = errors.New("connection refused: nothing listens there")
+
+// why is what a person can use of an error of net.Dial: without the address, which is
+// named before it.
+func why(err error) error {
+	var op *net.OpError
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return errors.New("no such name")
+	case errors.As(err, &op) && op.Timeout():
+		return errors.New("no answer: a firewall may be in between")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return errRefused
+	case errors.As(err, &op):
+		return op.Err
+	}
+	return err
 }

@@ -92,6 +92,8 @@ func (s Self) keep(m met) (identity.Peer, error) {
 	switch host := hostOf(m.remote); {
 	case take&wire.PairServer != 0 && m.dialed != "":
 		p.Addresses = []string{m.dialed}
+	case take&wire.PairHelper != 0 && take&wire.PairPrimary == 0 && m.dialed != "": // for onloading, where multicast does not pass
+		p.Addresses = []string{m.dialed}
 	case helps && m.about.Port != 0 && host != "":
 		p.Addresses = []string{net.JoinHostPort(host, strconv.Itoa(int(m.about.Port)))}
 	}

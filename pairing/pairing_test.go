@@ -135,7 +135,7 @@ func TestPairing(t *testing.T) {
 	}
 	for d, want := range map[*device]string{
 		server: fmt.Sprintf("laptop [primary] %v [] []", laptop.Key.ID()),
-		laptop: fmt.Sprintf("home [server] %v [192.0.2.7:7600] []; phone [helper] %v [] []", server.Key.ID(), helper.Key.ID()),
+		laptop: fmt.Sprintf("home [server] %v [192.0.2.7:7600] []; phone [helper] %v [192.0.2.7:7600] []", server.Key.ID(), helper.Key.ID()),
 		helper: fmt.Sprintf("laptop [primary] %v [10.0.0.9:7602] [192.0.2.7:7600]", laptop.Key.ID()),
 	} {
 		if got := d.knows(); got != want {

@@ -295,7 +295,39 @@ func pause(cmd *cobra.Command, name string, paused bool, words string) error {
 		return err
 	}
 	p, _ := trust.LookupName(name)
+	awaitApplied(cmd, p, func(d *api.Device) bool { return d == nil || d.Paused == paused && (!paused || d.Subflows == 0) })
 	return printDevice(cmd, p, words, name)
+}
+
+// applyLimit bounds how long a command waits for running roles to act on the trust
+// file: they read it 50 ms after it has changed, and have subflows to end.
+const applyLimit = 3 * time.Second
+
+// awaitApplied waits until the roles that run here have acted on a change of a
+// device: until done of it, nil for one that they do not know, so that `mpbond
+// status` shows it at once. Who does not act is named.
+func awaitApplied(cmd *cobra.Command, p identity.Peer, done func(*api.Device) bool) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), applyLimit)
+	defer cancel()
+	id := p.Key.ID().String()
+	for _, path := range socketsOf("") {
+		c := client.New(path)
+		defer c.Close()
+		for {
+			st, err := c.Status(ctx, false)
+			i := slices.IndexFunc(st.Devices, func(d api.Device) bool { return !d.Self && d.ID == id })
+			if err != nil && ctx.Err() == nil || err == nil && (i < 0 && done(nil) || i >= 0 && done(&st.Devices[i])) {
+				break
+			}
+			select {
+			case <-time.After(applyLimit / 100):
+				continue
+			case <-ctx.Done():
+			}
+			cmd.PrintErrf("it is written, but the mpbond at %s has not acted on it within %v: start that one again\n", path, applyLimit)
+			break
+		}
+	}
 }
 
 func revokeCommand() *cobra.Command {
@@ -324,6 +356,7 @@ func revoke(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	awaitApplied(cmd, p, func(d *api.Device) bool { return d == nil })
 	return printDevice(cmd, p, "%s is trusted no longer", args[0])
 }
 

@@ -182,7 +182,25 @@ func findHelpers(ctx context.Context, ledger tcp.Ledger) (list []fetch.Device, e
 	for _, d := range found {
 		list = append(list, fetch.Device{Name: d.Helper.Name, Transport: d.Transport(), Helper: true, Metered: d.Metered})
 	}
+	if len(list) == 0 && err == nil {
+		err = notFound(trust.ByRole(identity.RoleHelper))
+	}
 	return list, err
+}
+
+// notFound is why no helper carries anything, nil if each is paused.
+func notFound(helpers []identity.Peer) error {
+	var names []string
+	for _, p := range helpers {
+		if !p.Paused {
+			names = append(names, p.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fault.New(fault.NotFound, fmt.Errorf("no address of %s is known, and multicast finds none", strings.Join(names, ", ")),
+		"start `mpbond helper --onload=200MB` there, on this network; where multicast does not pass, pair again with its address: `mpbond pair CODE@ADDRESS`")
 }
 
 // aroundTUN is the mark of sockets that go around a bond that takes all.

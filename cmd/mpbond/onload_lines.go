@@ -10,6 +10,7 @@ import (
 
 	"github.com/vbauerster/mpb/v8"
 
+	"mpbond/fault"
 	"mpbond/onload/fetch"
 	"mpbond/unit"
 )
@@ -45,7 +46,11 @@ func searchHelpers(ctx context.Context, find func(context.Context) ([]fetch.Devi
 		switch {
 		case ctx.Err() != nil: // all is done without them
 		case err != nil:
-			fmt.Fprintf(notes, "helpers cannot be found: %s\n", oneLine(err.Error()))
+			text := oneLine(err.Error())
+			if hint := fault.HintOf(err); hint != "" {
+				text += ": " + oneLine(hint)
+			}
+			fmt.Fprintf(notes, "no helper is found: %s\n", text)
 		case len(list) > 0:
 			fmt.Fprintf(notes, "over %s too\n", strings.Join(names, ", "))
 		case alone:

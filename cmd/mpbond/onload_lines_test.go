@@ -40,7 +40,7 @@ func TestSearchHelpers(t *testing.T) {
 		{two, nil, true, "over a, b? too\n"},
 		{nil, nil, true, "no helper is found: over this device's own line alone\n"},
 		{nil, nil, false, ""},
-		{nil, errors.New("no\nnetwork"), true, "helpers cannot be found: no?network\n"},
+		{nil, errors.New("no\nnetwork"), true, "no helper is found: no?network\n"},
 	} {
 		var told safeBuffer
 		s := searchHelpers(t.Context(), func(context.Context) ([]fetch.Device, error) { return c.list, c.err }, c.alone, &told)

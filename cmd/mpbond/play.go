@@ -105,7 +105,7 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 	fmt.Fprintf(notes, "players on this device: http_proxy=http://%s\nover %s; what is encrypted by %s alone\n", l.Addr(), strings.Join(names, ", "), names[0])
 	search := searchHelpers(cmd.Context(), use.finder(find), len(devices) == 1, notes)
 	defer search.end()
-	cfg := playlist.Config{Devices: devices, Joins: search.found, Scheduler: scheduler, Rests: newResting(notes).tell, Log: slog.Default()}
+	cfg := playlist.Config{Devices: devices, Joins: search.found, Scheduler: scheduler, Rests: untilEnd(cmd.Context(), newResting(notes).tell), Log: slog.Default()}
 	if own, ok := devices[0].Transport.(*http.Transport); ok {
 		cfg.Dial = own.DialContext
 	}
@@ -126,4 +126,14 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 		cmd.PrintErrln(out)
 	}
 	return nil
+}
+
+// untilEnd passes failures on until ctx ends: who interrupts play breaks its connections,
+// and no device is to blame.
+func untilEnd(ctx context.Context, tell func(string, error)) func(string, error) {
+	return func(device string, err error) {
+		if ctx.Err() == nil {
+			tell(device, err)
+		}
+	}
 }
