@@ -4,11 +4,13 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -63,7 +65,7 @@ func Parse(name string, data []byte, into any) error {
 	case errors.As(err, &unknown) && len(unknown.Errors) > 0:
 		return unknownKey(name, &unknown.Errors[0], into)
 	case errors.As(err, &bad):
-		text := strings.TrimPrefix(bad.Error(), "toml: ")
+		text := explainType(strings.TrimPrefix(bad.Error(), "toml: "))
 		if k := bad.Key(); len(k) > 0 {
 			text = strings.Join(k, ".") + ": " + text
 		}
@@ -71,6 +73,27 @@ func Parse(name string, data []byte, into any) error {
 		return fault.New(fault.Config, &Error{File: name, Line: line, Column: column, Err: errors.New(text)}, tomlHint)
 	}
 	return fault.New(fault.Config, fmt.Errorf("%s: %w", name, err), "")
+}
+
+// ofType is how the decoder says that a value is of another type than its setting.
+var ofType = regexp.MustCompile(`^cannot decode TOML (\w+) into .* of type (\S+)$`)
+
+// explainType names types as people do.
+func explainType(text string) string {
+	m := ofType.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	words := map[string]string{"string": "a text", "bool": "true or false", "[]string": "a list of texts, like [\"a\", \"b\"]", "array": "a list", "integer": "a number", "boolean": "true or false"}
+	want := words[m[2]]
+	switch {
+	case want != "":
+	case strings.HasPrefix(m[2], "int"), strings.HasPrefix(m[2], "uint"), strings.HasPrefix(m[2], "float"):
+		want = "a number"
+	default:
+		want = "something else"
+	}
+	return fmt.Sprintf("it is %s, and should be %s", cmp.Or(words[m[1]], "a "+m[1]), want)
 }
 
 // Error tells where a file is wrong.

@@ -112,7 +112,7 @@ func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
 	case worst.answered:
 		return nil, worst.err
 	}
-	if refused == len(code.Addrs) { // a helper's port is open while there is a code, and a while longer
+	if refused > 0 && refused == len(code.Addrs) { // a helper's port is open while there is a code, and a while longer
 		return nil, fault.New(fault.Unreachable, fmt.Errorf("%s refused the call: the code has expired or was used long ago, or mpbond does not run there", strings.Join(code.Addrs, " and ")),
 			"have that device show a new code: `mpbond accept` there, while `mpbond helper` or `mpbond server` runs; if it has another address, write that: CODE@ADDRESS")
 	}

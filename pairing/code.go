@@ -1,6 +1,7 @@
 package pairing
 
 import (
+	"errors"
 	"crypto/rand"
 	"fmt"
 	"net"
@@ -101,6 +102,9 @@ func parseCode(s string) (c Code, err error) {
 	if !at {
 		return c, nil
 	}
+	if strings.Trim(list, ", ") == "" {
+		return c, errors.New("no address is behind the @")
+	}
 	for addr := range strings.SplitSeq(list, ",") {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -108,6 +112,9 @@ func parseCode(s string) (c Code, err error) {
 		}
 		if host == "" || len(host) > 253 || strings.ContainsAny(host, " @/[]") {
 			return c, fmt.Errorf("%.60q is no address", addr)
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || n == 0) {
+			return c, fmt.Errorf("%.60q is no address: %.20q is no port from 1 to 65535", addr, port)
 		}
 		ports := []string{port}
 		if port == "" {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -121,9 +122,32 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	// What fails before a command starts is a fault of the command line.
 	unstarted := !*started || cmd.ValidateRequiredFlags() != nil
 	if unstarted || fault.Is(err, fault.Usage) && fault.HintOf(err) == "" {
+		if unstarted {
+			err = explainArgs(cmd, err)
+		}
 		err = fault.New(fault.Usage, err, fmt.Sprintf("see `%s --help`", cmd.CommandPath()))
 	}
 	return report(ctx, stderr, cmd, err)
+}
+
+// explainArgs says of an error about the number of arguments which one is missing, or
+// not taken. Other errors stay as they are.
+func explainArgs(cmd *cobra.Command, err error) error {
+	given, text := cmd.Flags().Args(), err.Error()
+	switch {
+	case strings.HasPrefix(text, "unknown command") && !cmd.HasSubCommands() && len(given) > 0:
+		return fmt.Errorf("`%s` does not take %q", cmd.CommandPath(), given[0])
+	case !strings.Contains(text, "arg(s)"):
+		return err
+	}
+	names := strings.Fields(cmd.Use)[1:]
+	if i := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "-") || strings.HasPrefix(n, "[") }); i >= 0 {
+		names = names[:i]
+	}
+	if len(given) >= len(names) {
+		return fmt.Errorf("%q is one argument too many: write `%s`", given[len(given)-1], cmd.UseLine())
+	}
+	return fmt.Errorf("%s is missing: write `%s`", strings.TrimSuffix(strings.Join(names[len(given):], " and "), "..."), cmd.UseLine())
 }
 
 // report shows the error that ended cmd, and chooses the exit code.

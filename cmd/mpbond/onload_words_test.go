@@ -103,7 +103,7 @@ func TestOnloadWords(t *testing.T) {
 		}
 	}
 	home(t)
-	for args, want := range map[string]string{"--onload 200MB": "--onload=200MB", "--onload much": "unknown command", "200MB": "unknown command"} {
+	for args, want := range map[string]string{"--onload 200MB": "--onload=200MB", "--onload much": "does not take", "200MB": "does not take"} {
 		if code, _, errs := mpbond(t, append([]string{"helper"}, strings.Fields(args)...)...); code != exitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", args, code, errs)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -51,7 +52,7 @@ allowed.`,
 			for _, a := range allow {
 				p, err := netip.ParsePrefix(a)
 				if err != nil {
-					return fault.New(fault.Usage, err, "write a prefix like 192.168.7.0/24 or fd00::/8")
+					return fault.New(fault.Usage, fmt.Errorf("--allow %s is no prefix of addresses", oneLine(a)), "write a prefix like 192.168.7.0/24 or fd00::/8")
 				}
 				cfg.Allow = append(cfg.Allow, p)
 			}
