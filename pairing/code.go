@@ -1,8 +1,8 @@
 package pairing
 
 import (
-	"errors"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
