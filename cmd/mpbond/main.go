@@ -134,17 +134,24 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // not taken. Other errors stay as they are.
 func explainArgs(cmd *cobra.Command, err error) error {
 	given, text := cmd.Flags().Args(), err.Error()
+	var own interface{ ExitCode() int }
 	switch {
+	case errors.As(err, &own):
+		return err
 	case strings.HasPrefix(text, "unknown command") && !cmd.HasSubCommands() && len(given) > 0:
 		return fmt.Errorf("`%s` does not take %q", cmd.CommandPath(), given[0])
 	case !strings.Contains(text, "arg(s)"):
 		return err
 	}
-	names := strings.Fields(cmd.Use)[1:]
-	if i := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "-") || strings.HasPrefix(n, "[") }); i >= 0 {
-		names = names[:i]
+	names := slices.DeleteFunc(strings.Fields(cmd.Use)[1:], func(n string) bool { return n == "--" || strings.HasPrefix(n, "[") })
+	if i := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "-") }); i >= 0 {
+		names = names[:i] // what follows are flags
 	}
-	if len(given) >= len(names) {
+	switch {
+	case len(given) < len(names):
+	case len(given) == 0:
+		return err
+	default:
 		return fmt.Errorf("%q is one argument too many: write `%s`", given[len(given)-1], cmd.UseLine())
 	}
 	return fmt.Errorf("%s is missing: write `%s`", strings.TrimSuffix(strings.Join(names[len(given):], " and "), "..."), cmd.UseLine())
