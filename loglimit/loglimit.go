@@ -35,7 +35,8 @@ func New(log *slog.Logger) *Limiter { return &Limiter{log: log, kinds: map[strin
 
 // Log writes an event at once, if it is the first of its kind within a minute. Of those
 // that follow the last one is written when the minute has passed, with their number as
-// "count". What kinds there are must not be for others to choose.
+// "count"; at the level of debugging each is. What kinds there are must not be for others
+// to choose.
 func (l *Limiter) Log(level slog.Level, of, msg string, args ...any) {
 	now := time.Now()
 	l.mu.Lock()
@@ -55,6 +56,7 @@ func (l *Limiter) Log(level slog.Level, of, msg string, args ...any) {
 		return
 	}
 	k.count++
+	l.log.Debug(msg, args...)
 	k.line = func() { l.log.Log(context.Background(), level, msg, append(args, "count", k.count)...) }
 	if k.count == 1 {
 		time.AfterFunc(k.last.Add(every).Sub(now), func() { l.flush(k) })
