@@ -90,6 +90,12 @@ const (
 	ackOwn     = 200 * time.Millisecond
 	ackOwnMost = 300 * time.Millisecond
 
+	// While windows are full, what comes within blockedGap is waited for. What a
+	// helper has held for overdueAfter, twice what schedulers let wait there at the
+	// end, goes another way at any time.
+	blockedGap   = 250 * time.Millisecond
+	overdueAfter = 2 * time.Second
+
 	// relayWithin is how old a helper's report may be when it is passed on: the
 	// other end takes it for the state at its arrival.
 	relayWithin = 200 * time.Millisecond

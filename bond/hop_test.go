@@ -184,6 +184,7 @@ type simPath struct {
 	relay     bool        // its reports about the pipe go by the opener
 	reporting [2]bool
 	reported  [2]wire.HopState
+	lies      *[2]lie // by direction; nil: it is honest
 
 	early [2][][]byte // what arrived before the end had the path
 	got   [2]uint64   // bytes delivered to each end
@@ -264,7 +265,11 @@ func (n *simNet) report(p *simPath, d int) {
 	}
 	far := p.hops[d][1]
 	s := wire.HopState{Received: far.written, Forwarded: far.acked, Rate: far.rate(n.now), RTT: far.roundTrip(n.now), AppLimited: far.written == far.acked}
-	if s == p.reported[d] {
+	heard := true
+	if p.lies != nil {
+		s, heard = p.lies[d].tell(s, n.now.Sub(simStart))
+	}
+	if s == p.reported[d] || !heard {
 		return
 	}
 	p.reported[d], p.reporting[d] = s, true

@@ -115,31 +115,26 @@ func (s *Stream) awaited() wire.DataSeq {
 	return wire.MaxSeq
 }
 
-// scheduled reports whether all bytes that the far ends wait for have been
-// given to subflows. Where the owner of a link has taken it back, that is also
-// when windows have no room for more: what they wait for may be on the way there.
+// scheduled reports whether all bytes that the far ends wait for, and that windows
+// have room for, have been given to subflows.
 func (b *Bond) scheduled() bool {
-	if b.pending == 0 {
-		return true
-	}
-	later := false
 	for _, s := range b.ready {
-		if !s.sendable() || b.barred(s) {
-			continue
-		}
-		if s.todo[0].from < s.awaited() {
+		if s.sendable() && !b.barred(s) && s.todo[0].from < s.awaited() {
 			return false
 		}
-		later = true
 	}
-	return later || b.takenBack()
+	return true
 }
 
-// takenBack reports whether bytes that could go another way are on one whose
-// pace is limited.
-func (b *Bond) takenBack() bool {
+// overdue reports whether a helped subflow holds bytes that another one could carry
+// for longer than any that it was meant to hold: it is slower than was believed,
+// or its pace has been limited since.
+func (b *Bond) overdue(now time.Time) bool {
 	for _, p := range b.paths {
-		if p.est.Hop().Limit > 0 && p.flight.fresh > 0 {
+		if !p.est.Helped || p.flight.fresh == 0 {
+			continue
+		}
+		if n := p.est.At(now); n.Overdue > overdueAfter || p.est.Hop().Limit > 0 && n.PAD > overdueAfter {
 			return true
 		}
 	}

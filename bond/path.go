@@ -59,7 +59,7 @@ type path struct {
 // time look like a queue that never drains.
 func (p *path) settle(at time.Time) {
 	if p.flight.len() == 0 {
-		p.est.Acked(p.sent, at)
+		p.est.Settle(at)
 	}
 }
 
@@ -90,6 +90,7 @@ type sentFrame struct {
 	end      uint64 // the subflow's byte count after it
 	t        wire.Type
 	again    bool // was given back to be sent on another subflow
+	late     bool // because it would come too late by its own
 	copied   bool // other subflows carry the same bytes, or are to
 	s        *Stream
 	from, to wire.DataSeq // TypeData; of TypeTreat both are the serial
@@ -100,6 +101,7 @@ type flight struct {
 	q     []sentFrame
 	head  int
 	fresh int // frames that could be recalled
+	late  int // frames that others were given besides, since these would come too late
 }
 
 // recallable reports whether the frame may be given to another subflow though
@@ -148,6 +150,9 @@ func (f *flight) pop() (s sentFrame) {
 	s = f.q[f.head]
 	if s.recallable() {
 		f.fresh--
+	}
+	if s.late {
+		f.late--
 	}
 	f.q[f.head].s = nil
 	f.head++

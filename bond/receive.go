@@ -236,7 +236,8 @@ func (b *Bond) receiveAck(on *path, payload []byte, now time.Time) error {
 	b.ackView = f.Paths
 	b.lastAck = now
 	// What it tells was true before it travelled.
-	at := now.Add(-f.Delay - on.est.At(now).OWD)
+	travelled := on.est.At(now).OWD
+	at := now.Add(-f.Delay - travelled)
 	for _, a := range f.Paths {
 		p := b.path(a.Path)
 		if p == nil {
@@ -248,7 +249,7 @@ func (b *Bond) receiveAck(on *path, payload []byte, now time.Time) error {
 		if b.tracing() && p.flight.len() > 0 {
 			b.trace(now, trace.Event{Kind: trace.Ack, Path: uint32(p.id), Offset: a.Received})
 		}
-		p.est.Acked(a.Received, at)
+		p.est.Acked(a.Received, at, travelled)
 		for p.flight.len() > 0 && p.flight.all()[0].end <= a.Received {
 			b.landed(p.flight.pop())
 			p.progress = now

@@ -2,6 +2,7 @@ package bond
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"mpbond/estimate"
@@ -187,8 +188,12 @@ func (b *Bond) rebalance(now time.Time) {
 	}
 	b.schedView = b.schedView[:0]
 	for _, p := range b.paths {
-		if !p.silent() {
-			b.schedView = append(b.schedView, p.tail(now))
+		v := p.tail(now)
+		if p.silent() { // what it has still arrives, perhaps, but is not to wait for
+			v.PAD = math.MaxInt64
+		}
+		if !p.silent() || v.InFlight > 0 {
+			b.schedView = append(b.schedView, v)
 		}
 	}
 	rule := sched.PaperRecall
@@ -201,12 +206,17 @@ func (b *Bond) rebalance(now time.Time) {
 	}
 	slow := b.path(r.From)
 	nothingElse := b.pending == 0
+	if !nothingElse && slow.tail(now).Tail < blockedGap {
+		return
+	}
 	var back unit.Bytes
 	all := slow.flight.all()
 	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
 		f := &all[i]
 		if f.wanted() && b.elsewhere(f.s, slow, r.Bytes, now) {
 			slow.flight.recall(f)
+			f.late = true
+			slow.flight.late++
 			if f.t == wire.TypeFin {
 				f.s.finRecalled = true
 			}
@@ -230,12 +240,13 @@ func (b *Bond) rebalance(now time.Time) {
 // the others arrives, which what lies behind that does not delay; what lies before
 // it does, recalled or not.
 func (p *path) tail(now time.Time) sched.Path {
-	v := p.view(p.est.At(now), now)
+	n := p.est.At(now)
+	v := p.view(n, now)
 	newest, some := p.flight.newest()
 	if !some {
 		v.InFlight = 0
 	}
-	v.Tail = v.PAD - min(v.PAD, v.Th.Time(unit.Bytes(p.sent-newest)))
+	v.Tail = max(n.Overdue, v.PAD-min(v.PAD, v.Th.Time(unit.Bytes(p.sent-newest))))
 	return v
 }
 

@@ -41,7 +41,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		b.gave(p, len(buf)-start, now)
 		return p.id, buf
 	}
-	if b.scheduled() {
+	if b.scheduled() || b.overdue(now) {
 		b.rebalance(now)
 	}
 	// Control frames and acks go by the quickest subflow, or by an idle one that
@@ -50,10 +50,13 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	var carrier *path
 	least, carrierPAD := time.Duration(math.MaxInt64), time.Duration(0)
 	view := b.schedView[:0]
-	live, idle := 0, false
+	live, timely, idle := 0, 0, false
 	for _, p := range b.paths {
 		if !p.silent() {
 			live++
+			if p.flight.late == 0 {
+				timely++
+			}
 		}
 	}
 	if live < 2 {
@@ -71,7 +74,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 				carrier, carrierPAD = p, n.PAD
 			}
 		}
-		if p.id != b.avoid {
+		if p.id != b.avoid && (timely == 0 || p.flight.late == 0) {
 			v := p.view(n, now)
 			v.Idle = v.Idle && (b.pending == 0 || !b.holds(p, n, now))
 			view = append(view, v)
@@ -139,7 +142,7 @@ func (p *path) begin(now time.Time) {
 
 // gave tells that n bytes are for path p.
 func (b *Bond) gave(p *path, n int, now time.Time) {
-	p.est.Sent(unit.Bytes(n))
+	p.est.Sent(now, unit.Bytes(n))
 	if p.telling {
 		h := p.est.Hop()
 		p.told, p.toldAt, p.telling = h.Acked+uint64(h.Queue)+uint64(n), now, false

@@ -44,7 +44,7 @@ func (b *Bond) withdraw(p *path) (n unit.Bytes) {
 		}
 	}
 	p.flight.cut(len(all) - first)
-	p.est.Sent(-p.unbegun)
+	p.est.Unsent(p.unbegun)
 	p.sent -= uint64(p.unbegun)
 	p.given -= size
 	b.ledger.Given -= size
@@ -55,7 +55,11 @@ func (b *Bond) withdraw(p *path) (n unit.Bytes) {
 // cut removes the newest n frames, which were recalled.
 func (f *flight) cut(n int) {
 	for i := range n {
-		f.q[len(f.q)-1-i].s = nil
+		s := &f.q[len(f.q)-1-i]
+		if s.late {
+			f.late--
+		}
+		s.s = nil
 	}
 	f.q = f.q[:len(f.q)-n]
 }

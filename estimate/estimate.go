@@ -46,6 +46,9 @@ type Numbers struct {
 	// PastPAD is PAD with the time that bytes were last measured to wait at the
 	// helper in place of that which its backlog will take; see held.
 	PastPAD time.Duration
+	// Overdue is how much longer than a round trip the oldest byte that has not
+	// arrived has been under way: what follows it will take no less.
+	Overdue time.Duration
 	// FarFlight is what has left hop 1 and is not received, and FarCwnd the
 	// window of the far hop, of which the helper tells rate and round trip only:
 	// their product, or TCP's initial window where that is more.
@@ -70,6 +73,7 @@ type Path struct {
 	far      wire.HopState
 	held     held
 	farKnown bool // far.Rate was once measured at the hop's limit
+	arrived  arrivals
 
 	sent    uint64
 	acked   uint64
@@ -77,7 +81,18 @@ type Path struct {
 }
 
 // Sent tells that n more bytes were given to the subflow.
-func (p *Path) Sent(n unit.Bytes) { p.sent += uint64(n) }
+func (p *Path) Sent(now time.Time, n unit.Bytes) {
+	if p.Helped && n > 0 {
+		p.arrived.sent(now, p.sent)
+	}
+	p.sent += uint64(n)
+}
+
+// Unsent takes back that the newest n bytes were sent.
+func (p *Path) Unsent(n unit.Bytes) {
+	p.sent -= uint64(n)
+	p.arrived.unsent(p.sent)
+}
 
 // Outstanding is what was sent and is not known to have been received.
 func (p *Path) Outstanding() unit.Bytes { return unit.Bytes(p.sent - p.acked) }
@@ -85,11 +100,22 @@ func (p *Path) Outstanding() unit.Bytes { return unit.Bytes(p.sent - p.acked) }
 // Hop is the newest local sample.
 func (p *Path) Hop() Hop { return p.hop }
 
-// Acked tells that the far end had received total bytes at the given time.
-func (p *Path) Acked(total uint64, at time.Time) {
+// Acked tells that the far end had received total bytes at the given time, and
+// how long that news travelled.
+func (p *Path) Acked(total uint64, at time.Time, travelled time.Duration) {
 	if total >= p.acked {
 		p.acked, p.ackedAt = min(total, p.sent), at
+		if p.Helped {
+			p.arrived.acked(at.Add(travelled), p.acked, p.sent)
+			p.arrived.add(at.Add(travelled), p.acked, p.Outstanding())
+		}
 	}
+}
+
+// Settle takes all that was sent for received.
+func (p *Path) Settle(at time.Time) {
+	p.acked, p.ackedAt = p.sent, at
+	p.arrived.marks = p.arrived.marks[:0]
 }
 
 // Reckoned is a sample of hop 1 that is blind, made of what the far end
@@ -139,6 +165,9 @@ func (p *Path) At(now time.Time) Numbers {
 	if farRTT == 0 && p.Helped {
 		farRTT = max(0, p.JoinRTT-h.MinRTT)
 	}
+	if p.JoinRTT > 0 && p.Helped { // no report makes it shorter than what has been seen end to end
+		farRTT = max(farRTT, p.arrived.least(p.JoinRTT)-h.MinRTT)
+	}
 	th1, limited := p.near.Rate()
 	n := Numbers{Th1: th1, SRTT: h.SRTT + farRTT}
 	if limited && h.Cwnd > 0 {
@@ -172,6 +201,7 @@ func (p *Path) At(now time.Time) Numbers {
 		window := unit.RateOf(initialWindow+unit.Bytes(p.acked), max(farRTT, time.Millisecond))
 		th2 = max(th2, min(n.Th1, window))
 	}
+	th2 = min(th2, p.arrived.bound(p.acked, max(p.JoinRTT, h.MinRTT)))
 	n.Th = min(n.Th1, th2)
 	// The slower hop is: the other one carries as much at least.
 	n.Known = p.farKnown && (!limited || th2 <= n.Th1) || !limited && p.far.Rate >= n.Th1
@@ -185,6 +215,8 @@ func (p *Path) At(now time.Time) Numbers {
 	n.FarWait = th2.Time(n.B2)
 	n.Queued = max(n.Th1.Time(n.B1), th2.Time(max(0, ahead-n.Th.Bytes(owd1)-th2.Bytes(owd2))))
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
+	n.Overdue = max(0, p.arrived.waited(now)-p.arrived.least(p.JoinRTT)-ackSlack)
+	n.PAD = max(n.PAD, th2.Time(ahead), n.Overdue)
 	n.PastPAD = n.OWD + n.Th1.Time(n.B1) + p.held.wait
 	return n
 }

@@ -35,8 +35,8 @@ func TestDirectPAD(t *testing.T) {
 	}
 }
 
-// TestJoinRTT checks that the handshake's round trip stands for a far hop that
-// was not reported yet, and for no longer.
+// TestJoinRTT checks that the handshake's round trip stands for a far hop until a
+// shorter one is seen end to end, whatever is reported.
 func TestJoinRTT(t *testing.T) {
 	p := Path{Helped: true, JoinRTT: 75 * ms}
 	p.Local(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})
@@ -44,8 +44,13 @@ func TestJoinRTT(t *testing.T) {
 		t.Errorf("before a report: %+v", n)
 	}
 	p.Remote(t0, wire.HopState{RTT: 45 * ms})
-	if n := p.At(t0); !near(n.OWD, 25*ms) {
+	if n := p.At(t0); !near(n.OWD, 37500*time.Microsecond) {
 		t.Errorf("after one: %+v", n)
+	}
+	p.Sent(t0, 1000)
+	p.Acked(1000, t0.Add(25*ms), 25*ms)
+	if n := p.At(t0.Add(50 * ms)); !near(n.OWD, 25*ms) {
+		t.Errorf("after 50 ms end to end: %+v", n)
 	}
 }
 
@@ -54,14 +59,15 @@ func TestJoinRTT(t *testing.T) {
 func TestHelpedPAD(t *testing.T) {
 	p := Path{Helped: true}
 	p.near.rate, p.near.known = 10*unit.Mbps, true
+	p.arrived.rate = 100 * unit.Mbps
 	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
 	p.Remote(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms})
 	if n := p.At(t0); !near(n.PAD, 37500*time.Microsecond) || n.Th != 5*unit.Mbps {
 		t.Errorf("empty: %+v", n)
 	}
 	// 500 KB sent and none received; nothing is left in our own queue.
-	p.Sent(500_000)
-	p.Acked(0, t0)
+	p.Sent(t0, 500_000)
+	p.Acked(0, t0, 0)
 	n := p.At(t0)
 	if want := n.OWD + (5 * unit.Mbps).Time(n.B2); !near(n.PAD, want) || n.B2 < 497_500 || n.B2 > 500_000 {
 		t.Errorf("helper holds 500 KB: %+v", n)
@@ -70,14 +76,14 @@ func TestHelpedPAD(t *testing.T) {
 	if got := n.B2 - p.At(t0.Add(100*ms)).B2; got < 62_000 || got > 63_000 {
 		t.Errorf("the pipe is reckoned to have carried %d bytes in 100 ms", got)
 	}
-	// A subflow that stays silent does not look ever better.
-	if a, b := p.At(t0.Add(time.Second)), p.At(t0.Add(time.Minute)); a.PAD != b.PAD || a.B2 == 0 {
+	// A subflow that stays silent looks ever worse.
+	if a, b := p.At(t0.Add(time.Second)), p.At(t0.Add(time.Minute)); a.PAD >= b.PAD || a.B2 == 0 || a.B2 != b.B2 {
 		t.Errorf("silent: %v after a second, %v after a minute", a.PAD, b.PAD)
 	}
 	// The HS-path is the slow one now and has a queue: that is what counts.
 	p.Remote(t0, wire.HopState{Rate: 50 * unit.Mbps, RTT: 5 * ms})
-	p.Acked(500_000, t0)
-	p.Sent(1_000_000)
+	p.Acked(500_000, t0, 0)
+	p.Sent(t0, 1_000_000)
 	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms, Queue: 1_000_000})
 	if n := p.At(t0); !near(n.PAD, n.OWD+(10*unit.Mbps).Time(1_000_000-87_500)) || n.Th != 10*unit.Mbps {
 		t.Errorf("HS-path backlogged: %+v", n)
@@ -114,8 +120,8 @@ func TestFarHopBegins(t *testing.T) {
 			p.Local(t0.Add(time.Duration(i)*5*ms), Hop{SRTT: 5 * ms, MinRTT: 5 * ms, MSS: 1448, Cwnd: 50_000, Queue: 60_000, Unsent: 1, Acked: uint64((5 * unit.Mbps).Bytes(time.Duration(i) * 5 * ms))})
 		}
 		p.Remote(t0, wire.HopState{Rate: 100 * unit.Kbps, RTT: 70 * ms, AppLimited: true})
-		p.Sent(1_000_000)
-		p.Acked(c.acked, t0)
+		p.Sent(t0, 1_000_000)
+		p.Acked(c.acked, t0, 0)
 		if th := p.At(t0).Th; !within(th, c.want, 1) {
 			t.Errorf("with %d bytes carried: %v, want %v", c.acked, th, c.want)
 		}
@@ -206,7 +212,7 @@ func TestReportWithoutRate(t *testing.T) {
 	p := Path{Helped: true}
 	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
 	p.Remote(t0, wire.HopState{RTT: 5 * ms})
-	p.Sent(10_000_000)
+	p.Sent(t0, 10_000_000)
 	if n := p.At(t0); n.PAD < n.OWD || n.FarWait < 0 {
 		t.Errorf("%+v", n)
 	}

@@ -47,8 +47,8 @@ func TestPastPAD(t *testing.T) {
 	p.near.rate, p.near.known = 10*unit.Mbps, true
 	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
 	p.Remote(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 100_000})
-	p.Sent(1_000_000)
-	p.Acked(0, t0)
+	p.Sent(t0, 1_000_000)
+	p.Acked(0, t0, 0)
 	if n := p.At(t0); !near(n.PastPAD, 37500*time.Microsecond) || n.PAD < time.Second {
 		t.Errorf("nothing measured: %+v", n)
 	}
