@@ -216,7 +216,10 @@ func (p *Path) At(now time.Time) Numbers {
 	n.Queued = max(n.Th1.Time(n.B1), th2.Time(max(0, ahead-n.Th.Bytes(owd1)-th2.Bytes(owd2))))
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
 	n.Overdue = max(0, p.arrived.waited(now)-p.arrived.least(p.JoinRTT)-ackSlack)
-	n.PAD = max(n.PAD, th2.Time(ahead), n.Overdue)
+	n.PAD = max(n.PAD, n.Overdue)
+	if p.arrived.known {
+		n.PAD = max(n.PAD, th2.Time(ahead))
+	}
 	n.PastPAD = n.OWD + n.Th1.Time(n.B1) + p.held.wait
 	return n
 }
