@@ -102,7 +102,7 @@ func (p *part) sweep() {
 	list, _ := userfile.ReadDir(filepath.Dir(p.name))
 	for _, e := range list {
 		number, ok := strings.CutPrefix(e.Name(), strings.TrimSuffix(temporary(p.name), "*"))
-		if ok && strings.Trim(number, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" && e.Type().IsRegular() {
+		if ok && strings.Trim(number, "0123456789") == "" && e.Type().IsRegular() {
 			userfile.Remove(filepath.Join(filepath.Dir(p.name), e.Name()))
 		}
 	}
