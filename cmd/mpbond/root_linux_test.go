@@ -99,8 +99,12 @@ func texts(e ast.Expr) []string {
 		}
 	case *ast.BinaryExpr:
 		var all []string
-		for _, x := range texts(e.X) {
-			for _, y := range texts(e.Y) {
+		x, y := texts(e.X), texts(e.Y)
+		if e.Op != token.ADD || len(x)*len(y) > 16 { // no name of a file has so many parts
+			return nil
+		}
+		for _, x := range x {
+			for _, y := range y {
 				all = append(all, x+y)
 			}
 		}
