@@ -14,6 +14,7 @@ import (
 
 	"mpbond/backoff"
 	"mpbond/identity"
+	"mpbond/loglimit"
 	"mpbond/pipe"
 	"mpbond/tcp"
 	"mpbond/wire"
@@ -75,6 +76,7 @@ func TestCallersRefused(t *testing.T) {
 	}
 	var log strings.Builder
 	p.log = slog.New(slog.NewTextHandler(&log, nil))
+	p.refusals = loglimit.New(p.log)
 	var carrier pipe.Memory
 	l, err := carrier.Listen(t.Context(), "laptop:1")
 	if err != nil {
@@ -112,7 +114,7 @@ func TestCallersRefused(t *testing.T) {
 	if len(list) != 2 || list[1].Device != "phone" || list[1].Reason != want || list[1].Count != 5 || !strings.HasPrefix(list[0].Reason, "unknown device") {
 		t.Errorf("refusals %+v, want %q", list, want)
 	}
-	if n := strings.Count(log.String(), "pipe refused"); n != 2 {
+	if n := strings.Count(log.String(), "pipe refused"); n < 1 || n > 2 { // the log bounds them too
 		t.Errorf("%d lines: %s", n, &log)
 	}
 }
