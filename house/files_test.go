@@ -23,6 +23,7 @@ var ownFiles = map[string]string{
 	"lab/":                          "the laboratory's own directories",
 	"exp/":                          "the laboratory's own directories",
 	"e2e/":                          "tests",
+	"splice/splicetest/":            "/proc, for tests",
 	"house/":                        "tests",
 	"cmd/mpbond/lab":                "the laboratory's own directories",
 	"cmd/mpbond/exp":                "the laboratory's own directories",
@@ -39,7 +40,6 @@ var ownFiles = map[string]string{
 	"measure/":                      "/proc and /etc/resolv.conf",
 	"cmd/mpbond/memory.go":          "cgroups",
 	"cmd/mpbond/run.go":             "/dev/tty",
-	"cmd/mpbond/memory.go":          "/proc and cgroups",
 }
 
 // TestFilesWithTheRightsOfTheirUser: what uses files does so through package userfile.
