@@ -144,7 +144,7 @@ func TestKilled(t *testing.T) {
 			at := newPlace(t)
 			asked := make(chan struct{}, 10)
 			at.set(func(_ http.ResponseWriter, r *http.Request) bool {
-				if r.URL.Query().Has("taken") || r.Method == http.MethodHead {
+				if r.URL.Query().Has("taken") || !strings.EqualFold(r.Method, method) {
 					return false
 				}
 				q := r.Clone(r.Context()) // it has it, and its answer is lost

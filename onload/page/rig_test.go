@@ -55,6 +55,8 @@ func (p *place) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.mu.Unlock()
 	old, there := p.files[r.URL.Path]
 	switch {
+	case r.Method == "MKCOL": // the collection exists
+		w.WriteHeader(http.StatusMethodNotAllowed)
 	case r.Method == http.MethodHead && there:
 		w.Header().Set("Content-Length", fmt.Sprint(len(old)))
 	case r.Method == http.MethodHead:

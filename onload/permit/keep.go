@@ -173,7 +173,7 @@ func keep(ask AskFunc, path string, log *slog.Logger, now func() time.Time) (*Ke
 // Changed has a value after what Today returns may have changed other than by time.
 func (k *Keeper) Changed() <-chan struct{} { return k.changed }
 
-// watchAgain is how soon a service is asked again that stopped to watch a permit.
+// watchAgain is how soon to ask again after a service has stopped watching a permit.
 const watchAgain = 5 * time.Second
 
 // Run asks until ctx ends, and closes the file.

@@ -115,7 +115,7 @@ func (s *Service) Held() []allow.Held {
 	return s.issuer.Held(s.now())
 }
 
-// ask answers a device. A permit is kept before it is told. With watch, w is signalled
+// ask answers a device. The permit is stored before it is sent. With watch, w is signalled
 // when the permit is taken back; nil: there is none.
 func (s *Service) ask(p identity.Peer, cell string, watch bool) (_ answer, w *watcher) {
 	s.mu.Lock()
