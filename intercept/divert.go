@@ -104,7 +104,7 @@ func removeStaleDiversions() (removed []uint32, err error) {
 				continue
 			}
 			if err := (&divert{n}).Close(); err != nil {
-				return removed, fmt.Errorf("removing the ip rule with fwmark %#x: %w", n, err)
+				return removed, fmt.Errorf("removing the routing rule of a killed mpbond run: %w", err)
 			}
 			removed = append(removed, n)
 		}

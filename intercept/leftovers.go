@@ -15,7 +15,7 @@ import (
 func RemoveLeftovers() (removed []string, err error) {
 	numbers, err := removeStaleDiversions()
 	for _, n := range numbers {
-		removed = append(removed, fmt.Sprintf("ip rule with fwmark %#x, and its routes", n))
+		removed = append(removed, fmt.Sprintf("routing rule and routes of a killed mpbond run (process %d)", n&0xffffff))
 	}
 	mnt, cerr := mountCgroups()
 	if cerr != nil {

@@ -568,7 +568,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	}
 	leave()
 	out, _ := program("doctor", "--repair", "--no-rate").CombinedOutput() // fails: there is no key
-	if s := string(out); !strings.Contains(s, "removed: ip rule with fwmark 0x6d") || !strings.Contains(s, "removed: control group /") {
+	if s := string(out); !strings.Contains(s, "removed: routing rule and routes of a killed mpbond run (process ") || !strings.Contains(s, "removed: control group /") {
 		t.Errorf("doctor says %s", s)
 	}
 	if l := leftovers(t); l != "" {
