@@ -49,7 +49,7 @@ type Device struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Refusal is that a device was refused, and calls again after ever longer waits.
+// Refusal records that a device was refused. It calls again after ever longer waits.
 type Refusal struct {
 	Device  string    `json:"device,omitempty"`  // at the other end; "" for one that is not known
 	Address string    `json:"address,omitempty"` // that it called from, or was called at

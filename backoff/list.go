@@ -21,13 +21,13 @@ const (
 // LogAgain is how often a trouble that goes on is logged.
 const LogAgain = time.Hour
 
-// Refusal is that a device was refused, here or there, for the same reason since
+// Refusal records that a device was refused, here or there, for the same reason since
 // a time.
 type Refusal struct {
 	Key     string // of who is at the other end: what it is listed by
 	Device  string // its name, "" for a stranger
 	Address string // that it called from, or was called at
-	// Here tells that this device refused the other one; else it was refused.
+	// Here reports whether this device refused the other one; else it was refused.
 	Here        bool
 	Reason      string
 	Hint        string // what to do, where Reason does not say it

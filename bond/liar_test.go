@@ -21,7 +21,7 @@ var (
 	lieSeedFlag = flag.Uint64("lie-seed", 0, "the first seed of TestHostileHelper; 0: a new one at each run")
 )
 
-// lie is what a hostile helper reports instead of the truth.
+// lie describes the false reports of a hostile helper.
 type lie struct {
 	from, to time.Duration // while it lies, from the beginning on
 	every    time.Duration // its mood changes that often; 0: never
@@ -34,7 +34,7 @@ type lie struct {
 	mute     bool          // it reports nothing
 }
 
-// tell makes the report of a state.
+// tell returns the false report of a state, and whether it is sent.
 func (l *lie) tell(s wire.HopState, since time.Duration) (wire.HopState, bool) {
 	if since < l.from || since > l.to || l.every > 0 && since/l.every%2 == 1 {
 		return s, true

@@ -7,11 +7,11 @@ import (
 	"mpbond/unit"
 )
 
-// arrivals measures what arrives end to end, from what the far end acknowledges.
-// Nobody between the two ends can feign that: a helper can only report. So this
-// bounds what its reports are believed: the subflow carries no more than arrived
-// while bytes were waiting, and a byte takes no less than the oldest one that
-// has not arrived has waited already.
+// arrivals measures what arrives end to end, from the acknowledgements of the far
+// end. No device in between can forge these: a helper can only report. So arrivals
+// bound a helper's reports: the subflow carries no more than what arrived while
+// bytes were waiting, and a byte takes at least as long as the oldest one that has
+// not arrived has waited already.
 //
 // The zero value is ready. Not safe for concurrent use.
 type arrivals struct {
@@ -24,7 +24,7 @@ type arrivals struct {
 
 // Tuning.
 const (
-	// Of what the far end acknowledges late, or with its next ACK, this is no sign.
+	// Acknowledgements that are delayed by so much are not counted as late.
 	ackSlack = 40 * time.Millisecond
 	// A longer pause of acknowledgements is not part of a measurement: they were lost,
 	// perhaps, with the subflow that carried them.

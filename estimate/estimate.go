@@ -80,7 +80,7 @@ type Path struct {
 	ackedAt time.Time
 }
 
-// Sent tells that n more bytes were given to the subflow.
+// Sent records that n more bytes were given to the subflow.
 func (p *Path) Sent(now time.Time, n unit.Bytes) {
 	if p.Helped && n > 0 {
 		p.arrived.sent(now, p.sent)
@@ -88,7 +88,7 @@ func (p *Path) Sent(now time.Time, n unit.Bytes) {
 	p.sent += uint64(n)
 }
 
-// Unsent takes back that the newest n bytes were sent.
+// Unsent records that the newest n bytes were not sent after all.
 func (p *Path) Unsent(n unit.Bytes) {
 	p.sent -= uint64(n)
 	p.arrived.unsent(p.sent)
@@ -100,8 +100,8 @@ func (p *Path) Outstanding() unit.Bytes { return unit.Bytes(p.sent - p.acked) }
 // Hop is the newest local sample.
 func (p *Path) Hop() Hop { return p.hop }
 
-// Acked tells that the far end had received total bytes at the given time, and
-// how long that news travelled.
+// Acked records that the far end had received total bytes at the given time, and
+// how long the acknowledgement travelled.
 func (p *Path) Acked(total uint64, at time.Time, travelled time.Duration) {
 	if total >= p.acked {
 		p.acked, p.ackedAt = min(total, p.sent), at

@@ -251,7 +251,7 @@ func (e *Edge) remember(a *appConn) error {
 	return err
 }
 
-// enter is remember with mu held. It takes silent out of the books, to be reset.
+// enter is remember; mu must be held. It sets silent to the connection to be reset, if any.
 func (e *Edge) enter(a *appConn, silent **appConn) error {
 	if e.closed {
 		return net.ErrClosed

@@ -158,8 +158,8 @@ func (o origins) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.transport.RoundTrip(r)
 }
 
-// connState is told of each change of an app's connection. With its end it ends what is
-// idle of those to origins.
+// connState is called on each change of an app's connection. When that ends, it closes
+// the idle connections to origins.
 func (e *Edge) connState(c net.Conn, s http.ConnState) {
 	a := c.(*splice.WebConn).Conn.(*appConn)
 	switch {

@@ -113,9 +113,9 @@ func (v *View) firstOf(item int) time.Duration {
 	return first
 }
 
-// compete is to fetch what nobody knows the size of as well, unless whoever has it is
-// faster by far: whatever the size, the first whole one wins. Before there is an answer
-// it may still turn out that ranges can be had.
+// compete decides whether path starts a second download of an item of unknown size. It
+// does unless the path that has the item is far faster: whatever the size, the first whole
+// copy wins. Until an answer has come, the server may still turn out to support ranges.
 func compete(v *View, j Job, path int) (Decision, time.Duration) {
 	mine, took, wait := reckon(v, path), v.Now.Sub(j.Began), patience
 	if its := v.Paths[j.Path]; its.Metered && its.Rate == 0 && v.Paths[path].Rate > 0 {

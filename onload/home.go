@@ -107,7 +107,7 @@ func (v *View) shareCost(j Job) time.Duration {
 	return 3 * v.Paths[v.Home].Latency
 }
 
-// surely says what a job does at least, by what its path did in the last moments.
+// surely returns the least rate of a job, from the recent rate of its path.
 func (v *View) surely(j Job) pace {
 	p := v.Paths[j.Path]
 	silent := v.Now.Sub(j.Last)

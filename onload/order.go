@@ -28,8 +28,8 @@ func inOrder(v *View, path int) (item int) {
 	return len(v.Waiting) - 1 // others can have it back
 }
 
-// busy tells when each path is ready with what it was given, and what it would do then, as
-// one of them sees it: what others begin besides is not counted on.
+// busy returns when each path is ready with what it was given, and what it would do next,
+// as path sees it: what others begin in addition is not counted.
 func (v *View) busy(path int) (ready []time.Duration, does []pace) {
 	ready, does = make([]time.Duration, len(v.Paths)), make([]pace, len(v.Paths))
 	for i, p := range v.Paths {

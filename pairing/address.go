@@ -130,8 +130,8 @@ func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
 
 var errRefused = errors.New("connection refused: nothing listens there")
 
-// why is what a person can use of an error of net.Dial: without the address, which is
-// named before it.
+// why returns an error of net.Dial in plain words, without the address, which is named
+// before it.
 func why(err error) error {
 	var op *net.OpError
 	var dns *net.DNSError

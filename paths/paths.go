@@ -449,9 +449,9 @@ func Move(c net.Conn) error {
 	return errors.ErrUnsupported
 }
 
-// RadioKeepAlive is how long an HS-path, or a direct subflow over a cellular link, is
-// silent until that it lives is asked, at both its ends: nothing else may wake the
-// radio of a device that is not used.
+// RadioKeepAlive is how long an HS-path, or a direct subflow over a cellular link, is idle
+// before either end sends a keep-alive: nothing else may wake the radio of a device that
+// is not used.
 func RadioKeepAlive(c net.Conn) time.Duration {
 	if c.LocalAddr().Network() == "udp" {
 		return natKeepAlive

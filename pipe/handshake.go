@@ -357,7 +357,7 @@ func (w *Waiting) Tell(list func() []string) {
 	w.write(wire.Servers{Addresses: servers})
 }
 
-// SendTrouble reports to the helper what keeps the primary from using it, unless that was
+// SendTrouble reports to the helper why the primary does not use it, unless that was
 // the last report over this pipe, or the pipe does not wait any more. It takes up to
 // HandshakeTimeout.
 func (w *Waiting) SendTrouble(f wire.Trouble) {

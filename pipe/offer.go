@@ -17,8 +17,8 @@ type Offer struct {
 	tls *tls.Conn
 	r   *wire.Reader
 
-	// OnServers, set before Wait, is told which servers the primary says are its
-	// own. What it returns ends the pipe.
+	// OnServers, set before Wait, is called with the primary's own servers, as it
+	// announces them. An error that it returns ends the pipe.
 	OnServers func([]string) error
 	// OnTrouble, set before Wait, is called with each report of what keeps the primary
 	// from using this device.
@@ -66,8 +66,8 @@ type Request struct {
 	Resume *wire.Resume  // nil when a new subflow is asked for
 }
 
-// Wait blocks until the primary asks for something. Who waits must then Accept
-// or Refuse, or Link.Continue. When ctx ends, or the pipe breaks, the pipe is
+// Wait blocks until the primary asks for something. The caller must then call
+// Accept, Refuse or Link.Continue. When ctx ends, or the pipe breaks, the pipe is
 // closed. Errors are faults where a person can do something.
 func (o *Offer) Wait(ctx context.Context) (q Request, err error) {
 	stop := context.AfterFunc(ctx, func() { o.Close() })
@@ -127,8 +127,8 @@ func (o *Offer) next() (wire.Type, []byte, error) {
 	return 0, nil, fmt.Errorf("%w: more than %d times %v, or %d hints", wire.ErrMalformed, maxServers-1, wire.TypeServers, maxHints)
 }
 
-// Stalled tells the primary that the session of that token needs a pipe. It
-// comes before Wait.
+// Stalled reports to the primary that the session of that token needs a pipe. It
+// must be called before Wait.
 func (o *Offer) Stalled(t wire.Token) error {
 	_ = o.hop.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
 	_, err := o.tls.Write(wire.Append(nil, wire.Stalled{Token: t}))
@@ -136,7 +136,7 @@ func (o *Offer) Stalled(t wire.Token) error {
 	return err
 }
 
-// SendFacts tells the primary what is known of this device. It may be called by
+// SendFacts sends the primary the facts about this device. It may be called by
 // any goroutine while the pipe waits; a call that is late does no harm.
 func (o *Offer) SendFacts(f wire.Facts) error {
 	_, err := o.tls.Write(wire.Append(nil, f))

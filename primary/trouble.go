@@ -88,7 +88,7 @@ func lastError(t api.Trouble) string {
 	return t.Text + " (" + t.Hint + ")"
 }
 
-// reportTrouble has helpers whose pipes wait know why this device has no server, or that
+// reportTrouble sends waiting helpers the reason why this device has no server, or that
 // it has one again.
 func (p *Primary) reportTrouble() {
 	p.mu.Lock()

@@ -101,8 +101,8 @@ func (p *Primary) reachedBy(links []string) bool {
 	return !elsewhere
 }
 
-// hasNamed reports whether interfaces have been told apart already: one that is left
-// of several keeps its subflow.
+// hasNamed reports whether a subflow by a named interface has been used: the last one of
+// several keeps its subflow.
 func (p *Primary) hasNamed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

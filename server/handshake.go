@@ -25,7 +25,7 @@ func (s *Server) acceptUDP(ctx context.Context) {
 		c, err := s.udp.Accept()
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
-				s.log.Error("subflows are served over UDP no longer", "err", err, "hint", "they go over TCP now; start the server anew")
+				s.log.Error("stopped serving subflows over UDP", "err", err, "hint", "they go over TCP now; start the server anew")
 			}
 			return
 		}
@@ -51,7 +51,7 @@ func (s *Server) greet(ctx context.Context, c paths.Conn, pair func(context.Cont
 
 var errCrowd = fault.New(fault.Limit, errors.New("too many handshakes: connections dropped"), "strangers call, or something here calls without end: a firewall in front of the server can bound it")
 
-// logCrowd logs that a connection had to go.
+// logCrowd logs an evicted connection.
 func (s *Server) logCrowd(c paths.Conn) {
 	s.refusals.Log(slog.LevelWarn, "crowd", errCrowd.Error(), "from", c.RemoteAddr(), "over", c.LocalAddr().Network(), "hint", fault.HintOf(errCrowd))
 }

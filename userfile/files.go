@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// owner is the user with whose rights the files at a path are used.
+// owner is the user whose rights are used for the files at a path.
 //
 // Root's process may be asked to work in a user's directory, with sudo and
 // MPBOND_HOME, say, or for a service. That user can put a link, a FIFO or another

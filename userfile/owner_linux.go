@@ -131,7 +131,7 @@ var known struct {
 	rights map[int]rights
 }
 
-// nobody is the group of who has none.
+// nobody is the group of users without one.
 const nobody = 65534
 
 // rightsOf returns what the system's list of users says. Of one who is not in it

@@ -175,7 +175,7 @@ func (f Refuse) Error() string {
 	return "refused: " + f.Text
 }
 
-// VersionMismatch is that the two ends of a connection speak different versions of
+// VersionMismatch is the error that the two ends of a connection speak different versions of
 // the protocol.
 type VersionMismatch struct {
 	Peer        string // what the other end is, like "helper"

@@ -303,9 +303,9 @@ func pause(cmd *cobra.Command, name string, paused bool, words string) error {
 // file: they read it 50 ms after it has changed, and have subflows to end.
 const applyLimit = 3 * time.Second
 
-// awaitApplied waits until the roles that run here have acted on a change of a
-// device: until done of it, nil for one that they do not know, so that `mpbond
-// status` shows it at once. Who does not act is named.
+// awaitApplied waits until the roles that run here have applied a change of a device, so
+// that `mpbond status` shows it at once: until done returns true for it, or for nil where
+// the role does not know the device. It prints the roles that do not apply it in time.
 func awaitApplied(cmd *cobra.Command, p identity.Peer, done func(*api.Device) bool) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), applyLimit)
 	defer cancel()

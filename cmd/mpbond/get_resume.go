@@ -219,7 +219,7 @@ func (d *download) beginAnew() error {
 		if d.validator == "" {
 			why = "its server does not name the version of it"
 		}
-		fmt.Fprintf(d.notes, "begins anew, %s were for nothing: %s\n", unit.Bytes(d.n).Decimal(), why)
+		fmt.Fprintf(d.notes, "starting over, %s discarded: %s\n", unit.Bytes(d.n).Decimal(), why)
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return finalError{err}
 		}

@@ -128,8 +128,8 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 	return nil
 }
 
-// untilEnd passes failures on until ctx ends: who interrupts play breaks its connections,
-// and no device is to blame.
+// untilEnd passes failures on until ctx ends. After that play itself has broken its
+// connections, and no device is to blame.
 func untilEnd(ctx context.Context, tell func(string, error)) func(string, error) {
 	return func(device string, err error) {
 		if ctx.Err() == nil {

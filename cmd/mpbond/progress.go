@@ -167,7 +167,7 @@ func (p *progress) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// reset has the bar begin anew.
+// reset sets the bar back to zero.
 func (p *progress) reset() { p.total.SetCurrent(0) }
 
 func (p *progress) poll(ctx context.Context) {

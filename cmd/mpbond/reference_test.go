@@ -314,7 +314,7 @@ func describeCommand(b *bytes.Buffer, c *cobra.Command) {
 		if def != "" {
 			def = "`" + def + "`"
 		}
-		fmt.Fprintf(b, "| `--%s` | %s | %s |\n", name, def, tableCell(usage))
+		fmt.Fprintf(b, "| `--%s` | %s | %s |\n", tableCell(name), def, tableCell(usage))
 	}
 	b.WriteString("\n")
 }

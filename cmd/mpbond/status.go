@@ -173,7 +173,7 @@ func printStatus(w io.Writer, s api.Status) {
 		fmt.Fprintln(w, "listens for", strings.Join(at, ", "))
 	}
 	if len(s.Unsaved) > 0 {
-		fmt.Fprintln(w, "revoked, but the disk does not have that yet, and a restart would trust them again:", strings.Join(s.Unsaved, ", "))
+		fmt.Fprintln(w, "revoked, but not yet saved to disk (a restart would trust them again):", strings.Join(s.Unsaved, ", "))
 	}
 	if p := s.Policy; p != nil {
 		what := fmt.Sprintf("%d rules, %d blocked, %d around the bond", p.Rules, p.Blocked, p.Direct)

@@ -85,7 +85,7 @@ func (r *role) saveTrust() bool {
 		return true
 	}
 	if r.trust.Save() != nil {
-		return false // who has removed them knows why
+		return false // the removal has reported the error
 	}
 	slog.Info("it is written now that devices are trusted no longer", "devices", strings.Join(names, ", "))
 	return true
