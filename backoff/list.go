@@ -54,7 +54,9 @@ func (l *List) Note(r Refusal, now time.Time) (log bool) {
 	l.dropOld(now)
 	i := slices.IndexFunc(l.all, func(o Refusal) bool { return o.Key == r.Key && o.Here == r.Here })
 	if i < 0 {
-		l.makeRoom(r.Device == "")
+		if !l.makeRoom(r.Device == "") {
+			return l.mayLog(now)
+		}
 		r.Since = now
 		l.all = append(l.all, r)
 		i = len(l.all) - 1
@@ -87,8 +89,9 @@ func (l *List) dropOld(now time.Time) {
 }
 
 // makeRoom drops the refusal that came longest ago if there is no room for another
-// one: a stranger's, unless only trusted devices are left. mu must be held.
-func (l *List) makeRoom(stranger bool) {
+// one: a stranger's, unless only trusted devices are left. It reports whether there is
+// room: a stranger takes none from a trusted device. mu must be held.
+func (l *List) makeRoom(stranger bool) bool {
 	oldest, strangers := -1, 0
 	for i, r := range l.all {
 		if r.Device == "" {
@@ -98,9 +101,13 @@ func (l *List) makeRoom(stranger bool) {
 			oldest = i
 		}
 	}
+	if stranger && strangers == 0 && len(l.all) >= maxRefusals {
+		return false
+	}
 	if len(l.all) >= maxRefusals || stranger && strangers >= maxStrangers {
 		l.all = slices.Delete(l.all, oldest, oldest+1)
 	}
+	return true
 }
 
 // Forget drops the refusal of a device here, or by it: the two came together.

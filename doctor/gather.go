@@ -115,17 +115,17 @@ func Gather(ctx context.Context, p Patient) Facts {
 	return f
 }
 
-// interfaces are those that carry direct lanes, "" for the system's choice.
+// interfaces returns the interfaces of direct lanes, "" for the system's choice, as a
+// primary chooses them: one alone is left to the system's routes.
 func (p Patient) interfaces(h Host) []string {
-	switch {
-	case len(p.Interfaces) == 0:
-		return []string{""}
-	case p.Interfaces[0] != "auto":
+	if len(p.Interfaces) > 0 && p.Interfaces[0] != "auto" {
 		return p.Interfaces
-	case len(h.Uplinks) > 0:
-		return h.Uplinks
 	}
-	return []string{""}
+	links := slices.DeleteFunc(slices.Clone(h.Uplinks), device.IsTunnel)
+	if len(p.Interfaces) == 0 || len(links) < 2 {
+		return []string{""}
+	}
+	return links
 }
 
 // direct measures the direct lanes, and tells what of a processor that took.

@@ -63,7 +63,12 @@ func newCrashNetwork(t *testing.T) (*network, *rig.Process) {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: rig.House(t, "60/60/60")})}
 	n.run(nil)
-	return n, n.Start("web", os.Args[0], "lab", "cut", ":81")
+	cut := n.Start("web", os.Args[0], "lab", "cut", ":81")
+	rig.Eventually(t, func() error { // the proxy reports a port that is closed
+		_, err := n.Run("web", "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/81")
+		return err
+	})
+	return n, cut
 }
 
 // TestKilledPrimaryResetsApps: a part of an answer never looks like the whole when the

@@ -155,6 +155,19 @@ func TestDoctor(t *testing.T) {
 
 	// A helper without Internet says so itself, over the pipe; it is named at both ends.
 	n.Must("helper1", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type filter hook output priority 0; }' && nft add rule ip p out oifname hs1 drop")
+	_, _ = n.Run("primary", n.Mpbond, "doctor", "--no-rate") // asks over the subflow, so that its silence is noticed
+	rig.Eventually(t, func() error {                         // the helper's call to the server times out
+		s, err := n.Status("primary", "primary")
+		if err != nil {
+			return err
+		}
+		for _, path := range s.Bonds[0].Paths {
+			if path.Device == "phone" && path.LastError != "" && !strings.Contains(path.LastError, "silent") {
+				return nil
+			}
+		}
+		return fmt.Errorf("the helper has not reported its trouble: %+v", s.Bonds[0].Paths)
+	})
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
 		right: says("phone has no way to home at 10.77.1.1:7600: no answer", "open a web page on phone")})
 	n.diagnose(diagnosis{node: "helper1", code: 3, what: "server", subject: "10.77.1.1:7600",

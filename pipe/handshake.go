@@ -359,13 +359,15 @@ func (w *Waiting) Tell(list func() []string) {
 
 // SendTrouble reports to the helper why the primary does not use it, unless that was
 // the last report over this pipe, or the pipe does not wait any more. It takes up to
-// HandshakeTimeout.
-func (w *Waiting) SendTrouble(f wire.Trouble) {
+// HandshakeTimeout. current returns the report; it is called when it is this one's turn to
+// be written, so that of several calls the last report is the newest.
+func (w *Waiting) SendTrouble(current func() wire.Trouble) {
 	w.wmu.Lock()
 	defer w.wmu.Unlock()
 	w.mu.Lock()
 	ended := w.ended
 	w.mu.Unlock()
+	f := current()
 	if ended || f == w.said {
 		return
 	}

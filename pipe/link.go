@@ -3,6 +3,7 @@ package pipe
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -169,6 +170,7 @@ func (l *Link) take(t wire.Type, payload []byte) ([]byte, error) {
 		s, err := wire.ParseReport(payload)
 		if err == nil {
 			l.onReport(s)
+			err = io.EOF // the connection was for this alone
 		}
 		return nil, err
 	case t == wire.TypeRefuse:

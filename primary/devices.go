@@ -39,7 +39,7 @@ func (p *Primary) factsCame(helper identity.PublicKey, f wire.Facts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if slot := p.helpers[helper]; slot != nil {
-		if f != slot.facts {
+		if slot.facts.Refuses != "" && f.Refuses == "" { // it carries again
 			p.demand.retryRefused()
 		}
 		slot.facts = f

@@ -51,7 +51,7 @@ type demand struct {
 func newDemand() demand { return demand{wanted: make(chan struct{}), joined: make(chan struct{})} }
 
 // retryRefused has the keepers try again that wait after a refusal: this device has
-// other addresses or another trust file, or a helper reports other facts.
+// other addresses or another trust file, or a helper carries again.
 func (d *demand) retryRefused() {
 	if d.early != nil {
 		close(d.early)

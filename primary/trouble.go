@@ -96,12 +96,18 @@ func (p *Primary) reportTrouble() {
 	if p.ending {
 		return
 	}
-	f := p.ownTrouble()
 	for _, slot := range p.helpers {
 		for _, w := range slot.waiting() {
-			p.wg.Go(func() { w.SendTrouble(f) })
+			p.wg.Go(func() { w.SendTrouble(p.currentTrouble) })
 		}
 	}
+}
+
+// currentTrouble is ownTrouble for callers that do not hold mu.
+func (p *Primary) currentTrouble() wire.Trouble {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ownTrouble()
 }
 
 // ownTrouble is why no subflow of this device's own reaches the server; one without a text
@@ -142,11 +148,8 @@ func (p *Primary) reportTo(ctx context.Context, w *pipe.Waiting) {
 	if ctx.Err() != nil {
 		return
 	}
-	p.mu.Lock()
-	f := p.ownTrouble()
-	p.mu.Unlock()
-	if f.Text != "" {
-		w.SendTrouble(f)
+	if p.currentTrouble().Text != "" {
+		w.SendTrouble(p.currentTrouble)
 	}
 }
 

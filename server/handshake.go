@@ -126,7 +126,7 @@ func (s *Server) accept(ctx context.Context, c paths.Conn, v *tcp.Visit, pair fu
 			return nil, wire.Join{}, err
 		}
 		t = link
-		left := s.takeReports(link)
+		left := s.takeReports(link, v)
 		sf, j, err := s.subflow(ctx, c, v, t, link)
 		if err != nil && left() { // all that it came for
 			c.Close()

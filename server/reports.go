@@ -10,6 +10,7 @@ import (
 	"mpbond/identity"
 	"mpbond/measure"
 	"mpbond/pipe"
+	"mpbond/tcp"
 	"mpbond/wire"
 )
 
@@ -30,14 +31,19 @@ type keptReport struct {
 	at time.Time
 }
 
-// takeReports keeps what comes on an HS-path as reports. Left says whether any did.
-func (s *Server) takeReports(link *pipe.Link) (left func() bool) {
-	any := false
+// takeReports keeps the report that comes on an HS-path instead of a subflow. Checking
+// its signature takes the caller's turn, as the work of a handshake does. left reports
+// whether one came.
+func (s *Server) takeReports(link *pipe.Link, v *tcp.Visit) (left func() bool) {
+	came := false
 	link.OnReport(func(f wire.Report) {
-		any = true
+		if came || !v.Spoke() {
+			return
+		}
+		came = true
 		s.keepReport(f, time.Now())
 	})
-	return func() bool { return any }
+	return func() bool { return came }
 }
 
 // keepReport keeps a report for a device that is enrolled.

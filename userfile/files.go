@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // owner is the user whose rights are used for the files at a path.
@@ -245,7 +246,7 @@ func Resolve(path string) string {
 func MkdirAll(path string, mode fs.FileMode) error {
 	if st, err := Stat(path); err == nil {
 		if !st.IsDir() {
-			return &fs.PathError{Op: "mkdir", Path: path, Err: errors.New("it is no directory")}
+			return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
 		}
 		return nil
 	}

@@ -48,7 +48,9 @@ func walk(path string) (o owner, err error) {
 			o.leaveAt(next, shared)
 			return o, nil
 		}
-		if err != nil {
+		if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+			return o, &fs.PathError{Op: "open", Path: path, Err: pe.Err}
+		} else if err != nil {
 			return o, err
 		}
 		uid := ownerOf(st)
@@ -58,7 +60,7 @@ func walk(path string) (o owner, err error) {
 				return owner{uid: uid, pin: next, path: filepath.Join(todo[1:]...), open: o.open}, nil
 			}
 			at, todo = next, todo[1:]
-		case shared && uid != 0:
+		case uid != 0 && (shared || st.Mode()&fs.ModeSymlink != 0): // a link belongs to the user who made it
 			return owner{uid: uid, pin: at, path: filepath.Join(todo...), open: o.open}, nil
 		case st.Mode()&fs.ModeSymlink != 0:
 			if follow++; follow > maxLinks {

@@ -106,7 +106,7 @@ func (d *download) run(ctx context.Context) error {
 		before := d.n
 		err := d.copyBody()
 		d.answer.Body.Close()
-		if err == nil || !d.canGoOn(err) {
+		if err == nil || !d.canGoOn(err) || d.n == before && time.Since(last) > resumePatience {
 			return err
 		}
 		if d.n != before {

@@ -160,7 +160,7 @@ func watch(path string) (changes <-chan struct{}, stop func()) {
 		w, err = fsnotify.NewWatcher()
 	}
 	if err == nil {
-		if err = w.Add(filepath.Dir(path)); err != nil {
+		if err = userfile.Do(filepath.Dir(path), w.Add); err != nil { // with the rights of its user
 			w.Close()
 		}
 	}

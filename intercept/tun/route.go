@@ -107,7 +107,7 @@ func newRoutes(device string, mark uint32, log *slog.Logger) (_ *routes, err err
 			err = fault.New(fault.Permission, err, rightsHint)
 		}
 	}()
-	removed, err := repair()
+	removed, err := repair(func() bool { return false }) // this process has the device
 	if err != nil {
 		return nil, err
 	}
@@ -205,15 +205,13 @@ func (r *routes) close() error {
 // RemoveLeftovers removes what a killed process has left, unless another one has the
 // device. It returns what it removed, for people.
 func RemoveLeftovers() ([]string, error) {
-	if Present() {
-		return nil, nil
-	}
-	return repair()
+	return repair(Present)
 }
 
 // repair removes rules and routes that a killed process has left, and aborts apps'
-// connections, of which nobody knows any more. No other process may have the device.
-func repair() (removed []string, err error) {
+// connections, of which nobody knows any more. It does nothing if the device is in use by
+// another process once the rules are listed: those may be the rules of that process.
+func repair(inUse func() bool) (removed []string, err error) {
 	left := &routes{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		rules, err := netlink.RuleList(family)
@@ -238,14 +236,23 @@ func repair() (removed []string, err error) {
 			left.throws = append(left.throws, &route)
 		}
 	}
+	if inUse() {
+		return nil, nil
+	}
 	if n := len(left.rules); n > 0 {
 		removed = append(removed, fmt.Sprintf("%d ip rules of a TUN device, and its routes", n))
+	}
+	if err := left.close(); err != nil {
+		return removed, err
 	}
 	n, err := abortConnections()
 	if n > 0 {
 		removed = append(removed, fmt.Sprintf("%d connections of apps over a TUN device", n))
 	}
-	return removed, errors.Join(err, left.close())
+	if err != nil { // they end by themselves, later
+		slog.Debug("connections of apps over a TUN device were not aborted", "err", err)
+	}
+	return removed, nil
 }
 
 // enableIPv6 tells whether this machine uses IPv6, and has the device use it
