@@ -273,7 +273,9 @@ func TestCrowds(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 					worst = max(worst, time.Since(began))
+					g.mu.Lock()
 					clear(g.proved) // each time it is as new as at first
+					g.mu.Unlock()
 					time.Sleep(100 * time.Millisecond)
 				}
 				t.Logf("a handshake of two round trips of 300 ms took %v at most", worst)
