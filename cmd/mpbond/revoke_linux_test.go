@@ -58,7 +58,7 @@ func TestRevokeOnAFullDisk(t *testing.T) {
 	awaitStatus(t, "server", log, func(s api.Status) bool {
 		return slices.Equal(s.Unsaved, []string{"lost", "stolen"}) && !slices.ContainsFunc(s.Devices, func(d api.Device) bool { return d.Name == "stolen" || d.Name == "lost" })
 	})
-	if code, out, errs := mpbond(t, "status"); code != 0 || !strings.Contains(out, "a restart would trust them again: lost, stolen") {
+	if code, out, errs := mpbond(t, "status"); code != 0 || !strings.Contains(out, "a restart would trust them again): lost, stolen") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	if err := trust.Reload(); err != nil || len(trust.Peers()) != 3 {
