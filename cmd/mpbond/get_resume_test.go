@@ -227,7 +227,7 @@ server { listen %[2]s; root %[1]s; limit_rate 2m; } }`, dir, web)
 		t.Errorf("%d bytes, %v, %v", len(got), err, bad)
 	}
 	log, err := os.ReadFile(filepath.Join(dir, "log"))
-	if n := strings.Count(string(log), " 206 "); err != nil || n < 2 || strings.Contains(said.String(), "anew") || strings.Count(said.String(), "goes on") < 2 {
+	if n := strings.Count(string(log), " 206 "); err != nil || n < 2 || strings.Contains(said.String(), "starting over") || strings.Count(said.String(), "goes on") < 2 {
 		t.Errorf("%v\n%s%s", err, log, &said)
 	}
 }
