@@ -33,7 +33,10 @@ func cutServer(addr string) error {
 		go func() {
 			defer c.Close()
 			in := bufio.NewReader(c)
-			line, _ := in.ReadString('\n')
+			line, err := in.ReadString('\n')
+			if err != nil { // somebody looked whether it listens
+				return
+			}
 			if strings.HasPrefix(line, "GET") {
 				_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n")
 				for range 20_000 { // some 20 s
