@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"context"
 	"errors"
 	"io"
 	"strings"
@@ -65,12 +66,29 @@ func TestSpent(t *testing.T) {
 	}
 }
 
+// barred fails to dial while it is on.
+type barred struct {
+	pipe.Carrier
+	on atomic.Bool
+}
+
+func (b *barred) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+	if b.on.Load() {
+		return nil, errors.New("nothing may be dialled")
+	}
+	return b.Carrier.Dial(ctx, addr)
+}
+
 func spent(t *testing.T, of device.Bounded, others []device.Bounded, told string) {
 	synctest.Test(t, func(t *testing.T) {
 		spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
 		var now atomic.Pointer[policy.Allowance]
 		now.Store(&policy.Allowance{})
-		w := newWorld(t, inMemory, "x:1", Config{HSInterface: "wwan0", Allowed: func(asked device.Bounded) policy.Allowance {
+		var carriers []*barred // of pipes, and of servers
+		w := newWorld(t, func() pipe.Carrier {
+			carriers = append(carriers, &barred{Carrier: inMemory()})
+			return carriers[len(carriers)-1]
+		}, "x:1", Config{HSInterface: "wwan0", Allowed: func(asked device.Bounded) policy.Allowance {
 			if asked != of {
 				return policy.Allowance{}
 			}
@@ -106,12 +124,12 @@ func spent(t *testing.T, of device.Bounded, others []device.Bounded, told string
 		if n := len(w.h.Status().Subflows); n != 0 {
 			t.Errorf("%d subflows are left", n)
 		}
-		w.h.servers = nil // nothing may be dialled
+		carriers[1].on.Store(true)
 		_, err := w.waiting().Join(t.Context(), w.server, pipe.DefaultWindow)
 		if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), told) {
 			t.Errorf("a new one: %v", err)
 		}
-		w.h.servers = w.servers
+		carriers[1].on.Store(false)
 		now.Store(&policy.Allowance{})
 		w.subflow()
 		w.stop()
