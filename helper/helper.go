@@ -464,7 +464,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 		conn.Close()
 		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q leads to the helper itself", q.Server), "give the server another address")
 	}
-	hs, err := pipe.DialHS(dial, conn, h.name)
+	hs, err := pipe.DialHS(dial, conn, h.name, q.Key)
 	if err != nil {
 		return nil, dialCode(err), err
 	}

@@ -125,6 +125,35 @@ func TestReportsOfPipe(t *testing.T) {
 	})
 }
 
+// TestReportsHaveTheirKey: each subflow's reports have tags of its own key, and are worth nothing
+// by another one's.
+func TestReportsHaveTheirKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 256 << 10
+		w := newWorld(t, inMemory, "x:1", Config{})
+		p1, s1, _ := w.subflow()
+		p2, s2, _ := w.subflow()
+		if err := s2.Authenticate(p1.HopKey(), nil); err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range []struct{ p, s *pipe.Link }{{p1, s1}, {p2, s2}} {
+			var atServer reports
+			atServer.listen(c.s)
+			go func() { _, _ = io.Copy(io.Discard, c.s) }()
+			go func() { _, _ = io.Copy(struct{ io.Writer }{c.s}, noise(n, 1)) }()
+			sip(t, c.p, n, 4*unit.Mbps)
+			time.Sleep(time.Second)
+			got, _ := atServer.take(t, true)
+			if own := i == 0; (len(got) > 0) != own || (c.s.Rejected() == 0) != own {
+				t.Errorf("subflow %d: %d reports, %d rejected", i+1, len(got), c.s.Rejected())
+			}
+			c.p.Close()
+			c.s.Close()
+		}
+		w.stop()
+	})
+}
+
 // TestReportsOfHS: an upload that the server takes slowly is told to the
 // primary while the pipe carries it.
 func TestReportsOfHS(t *testing.T) {

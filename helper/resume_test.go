@@ -49,6 +49,9 @@ func (w *world) joined(p *pipe.Waiting) (primary, server *pipe.Link) {
 	if primary = <-got; primary == nil {
 		w.t.FailNow()
 	}
+	if err := server.Authenticate(primary.HopKey(), nil); err != nil {
+		w.t.Fatal(err)
+	}
 	return primary, server
 }
 

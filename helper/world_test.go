@@ -145,6 +145,9 @@ func (w *world) subflow() (primary, server *pipe.Link, conn pipe.Conn) {
 	if primary = <-joined; primary == nil {
 		w.t.FailNow()
 	}
+	if err := server.Authenticate(primary.HopKey(), nil); err != nil {
+		w.t.Fatal(err)
+	}
 	w.t.Cleanup(func() { primary.Close(); server.Close() })
 	return primary, server, conn
 }

@@ -324,8 +324,10 @@ func (w *Waiting) Close() error {
 // waits for window, if a pipe of it breaks, for another one.
 func (w *Waiting) Join(ctx context.Context, server string, window time.Duration) (*Link, error) {
 	var token wire.Token
+	var key wire.HopKey
 	_, _ = rand.Read(token[:]) // never fails
-	payload, err := w.ask(ctx, JoinTimeout, wire.InitJoin{Token: token, Window: window, Server: server}, wire.TypeInitOK)
+	_, _ = rand.Read(key[:])
+	payload, err := w.ask(ctx, JoinTimeout, wire.InitJoin{Token: token, Key: key, Window: window, Server: server}, wire.TypeInitOK)
 	if err != nil {
 		return nil, fmt.Errorf("joining by %s: %w", w.name, err)
 	}
@@ -335,7 +337,7 @@ func (w *Waiting) Join(ctx context.Context, server string, window time.Duration)
 		return nil, fmt.Errorf("joining by %s: %w", w.name, notMpbond(err))
 	}
 	l := newLink(w.carried())
-	l.radio = ok.Radio
+	l.radio, l.key = ok.Radio, key
 	return l.start(token, window), nil
 }
 
@@ -420,9 +422,9 @@ func (w *Waiting) ask(ctx context.Context, limit time.Duration, f wire.Frame, t 
 func (w *Waiting) carried() *carried { return &carried{hop: w.hop, rw: w.tls, r: w.r} }
 
 // DialHS makes an HS-path of a connection to a server, at the helper. It owns
-// conn from now on. The server does not answer: a refusal is what the Link's
-// first Read returns.
-func DialHS(ctx context.Context, conn Conn, name string) (*Link, error) {
+// conn from now on. Key is the subflow's, of its Request. The server does not
+// answer: a refusal is what the Link's first Read returns.
+func DialHS(ctx context.Context, conn Conn, name string, key wire.HopKey) (*Link, error) {
 	err := within(ctx, HandshakeTimeout, conn, func(context.Context) error {
 		_, err := conn.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: name}))
 		return err
@@ -430,7 +432,9 @@ func DialHS(ctx context.Context, conn Conn, name string) (*Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("HS-path to %v: %w", conn.RemoteAddr(), err)
 	}
-	return newLink(&carried{hop: conn, rw: conn, r: wire.NewReader(conn)}), nil
+	l := newLink(&carried{hop: conn, rw: conn, r: wire.NewReader(conn)})
+	l.signer = &signer{tags: newTagger(key)}
+	return l, nil
 }
 
 // LeaveReport leaves a report at a server, over a connection of its own, which it owns.
@@ -449,8 +453,8 @@ func LeaveReport(ctx context.Context, conn Conn, name string, f wire.Report) err
 // AcceptHS makes an HS-path of a connection whose first byte was peeked as
 // wire.TypeHello, at the server, and returns what the helper calls itself.
 // Nothing proves who the helper is: it only carries ciphertext of a subflow
-// whose ends prove themselves. It may limit the pace of what it carries, and of
-// nothing else. AcceptHS owns conn from now on and fails after
+// whose ends prove themselves. Its reports and limits have no effect before
+// Authenticate. AcceptHS owns conn from now on and fails after
 // HandshakeTimeout; its errors are faults.
 func AcceptHS(ctx context.Context, conn Conn) (l *Link, name string, err error) {
 	r := wire.NewReader(conn)
@@ -462,6 +466,6 @@ func AcceptHS(ctx context.Context, conn Conn) (l *Link, name string, err error) 
 		return nil, "", fmt.Errorf("HS-path from %v: %w", conn.RemoteAddr(), err)
 	}
 	l = newLink(&carried{hop: conn, rw: conn, r: r})
-	l.obeys = true
+	l.auth = new(verifier)
 	return l, name, nil
 }

@@ -42,17 +42,19 @@ type Link struct {
 	onReport func(wire.Report)          // or nil
 	facts    atomic.Pointer[wire.Facts] // the newest that have not left
 	limit    atomic.Int64               // the pace that the far end shall keep to, bit/s
-	obeys    bool                       // the far end may limit our pace
+	auth     *verifier                  // at the server's end of an HS-path, else nil
 	radio    wire.Radio                 // of the helper's link to the server, at the primary
+	key      wire.HopKey                // of the subflow, at the primary
 
 	received, sent atomic.Uint64
 
 	wmu    writeLock // guards below; held while writing, taken before mu
 	corked bool
-	buf    []byte // whole frames, except that the last may be open
-	frame  int    // where the open HOP_DATA begins in buf, or -1
-	held   uint64 // ciphertext in buf
-	told   int64  // the limit that the far end knows
+	buf    []byte  // whole frames, except that the last may be open
+	frame  int     // where the open HOP_DATA begins in buf, or -1
+	held   uint64  // ciphertext in buf
+	told   int64   // the limit that the far end knows
+	signer *signer // at the helper's end of an HS-path, else nil
 
 	mu   sync.Mutex // guards below and what the session says; never held for long
 	cond sync.Cond  // signalled when at or err change
@@ -106,8 +108,13 @@ func (w writeLock) TryLock() bool {
 // pipe.
 func (l *Link) Radio() wire.Radio { return l.radio }
 
+// HopKey is the key by which the server recognises what the helper of this subflow says, at
+// the primary's end of a pipe.
+func (l *Link) HopKey() wire.HopKey { return l.key }
+
 // OnState has f called with each report of the helper, by the goroutine that
-// reads, which f must not hold up. Reports that came before are lost.
+// reads, which f must not hold up. Reports that came before are lost. On an HS-path
+// those alone count that Authenticate lets through.
 func (l *Link) OnState(f func(wire.HopState)) { l.onState.Store(&f) }
 
 // OnReport has f called with reports that a helper leaves on an HS-path. It is set before
@@ -151,12 +158,10 @@ func (l *Link) take(t wire.Type, payload []byte) ([]byte, error) {
 	switch {
 	case t == wire.TypeHopData:
 		return payload, nil
-	case t == wire.TypeHopState:
-		s, err := wire.ParseHopState(payload)
-		if f := l.onState.Load(); err == nil && f != nil {
-			(*f)(s)
-		}
-		return nil, err
+	case t == wire.TypeHopState && l.s != nil:
+		return nil, l.takeState(payload)
+	case t == wire.TypeHopAuth && l.auth != nil:
+		return nil, l.takeAuth(payload)
 	case t == wire.TypeFacts:
 		s, err := wire.ParseFacts(payload)
 		if f := l.onFacts.Load(); err == nil && f != nil {
@@ -179,12 +184,6 @@ func (l *Link) take(t wire.Type, payload []byte) ([]byte, error) {
 			return nil, err
 		}
 		return nil, r
-	case t == wire.TypeHopLimit && l.obeys:
-		f, err := wire.ParseHopLimit(payload)
-		if err == nil {
-			err = l.Pace(f.Rate)
-		}
-		return nil, err
 	case t.Skippable():
 		return nil, nil
 	}
@@ -259,14 +258,14 @@ func (l *Link) flush() error {
 	l.endFrame()
 	for i := range l.reports {
 		if s := l.reports[i].Swap(nil); s != nil {
-			l.buf = wire.Append(l.buf, s)
+			l.buf = l.appendSigned(l.buf, s)
 		}
 	}
 	if f := l.facts.Swap(nil); f != nil {
 		l.buf = wire.Append(l.buf, f)
 	}
 	if r := l.limit.Load(); r != l.told {
-		l.buf = wire.Append(l.buf, wire.HopLimit{Rate: unit.Rate(r)})
+		l.buf = l.appendSigned(l.buf, wire.HopLimit{Rate: unit.Rate(r)})
 		l.told = r
 	}
 	if l.s != nil {
@@ -294,6 +293,15 @@ func (l *Link) flush() error {
 		return l.written(c, err)
 	}
 	return err
+}
+
+// appendSigned appends a report or limit to b: in a HOP_AUTH on an HS-path, as it is on a
+// pipe, where TLS protects it.
+func (l *Link) appendSigned(b []byte, f wire.Frame) []byte {
+	if l.signer == nil {
+		return wire.Append(b, f)
+	}
+	return l.signer.append(b, f)
 }
 
 // Cork makes writes gather until Flush, so that they leave in one system call.

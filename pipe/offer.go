@@ -61,6 +61,7 @@ func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Of
 // to resume another pipe's.
 type Request struct {
 	Token  wire.Token
+	Key    wire.HopKey // of the subflow, for DialHS
 	Server string
 	Window time.Duration // how long the subflow shall outlive a break
 	Resume *wire.Resume  // nil when a new subflow is asked for
@@ -92,7 +93,7 @@ func (o *Offer) Wait(ctx context.Context) (q Request, err error) {
 		o.Close()
 		return q, identity.Explain(err)
 	}
-	return Request{Token: f.Token, Server: f.Server, Window: f.Window}, nil
+	return Request{Token: f.Token, Key: f.Key, Server: f.Server, Window: f.Window}, nil
 }
 
 // next reads up to the next frame that asks for something.

@@ -93,7 +93,7 @@ func links(t testing.TB, a, b Conn) (helper, primary *Link) {
 // hsLinks makes the two ends of an HS-path.
 func hsLinks(t testing.TB, a, b Conn) (helper, server *Link) {
 	t.Helper()
-	h, err := DialHS(t.Context(), a, "phone")
+	h, err := DialHS(t.Context(), a, "phone", hopKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,9 +101,15 @@ func hsLinks(t testing.TB, a, b Conn) (helper, server *Link) {
 	if err != nil || name != "phone" {
 		t.Fatal(name, err)
 	}
+	if err := s.Authenticate(hopKey, nil); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { h.Close(); s.Close() })
 	return h, s
 }
+
+// hopKey is the key of HS-paths.
+var hopKey = wire.HopKey{1, 31: 2}
 
 // TestLink holds for both hops over every carrier.
 func TestLink(t *testing.T) {
@@ -407,7 +413,9 @@ func TestBrokenLink(t *testing.T) {
 	}{
 		"oversize frame":     {[]byte{byte(wire.TypeHopData), 0xff, 0xff, 0xff}, wire.ErrTooLarge},
 		"frame out of place": {wire.Append(nil, wire.InitOK{}), wire.ErrMalformed},
-		"bad report":         {wire.AppendHeader(nil, wire.TypeHopState, 0), wire.ErrMalformed},
+		"bad report":         {wire.AppendHeader(nil, wire.TypeHopAuth, 0), wire.ErrMalformed},
+		"bare report":        {wire.Append(nil, wire.HopState{}), wire.ErrMalformed},
+		"bare limit":         {wire.Append(nil, wire.HopLimit{}), wire.ErrMalformed},
 		"cut short":          {append(wire.AppendHeader(nil, wire.TypeHopData, 10), 1), io.ErrUnexpectedEOF},
 		"hint of the future": {wire.AppendHeader(nil, 0x80, 0), io.EOF},
 	} {
@@ -430,6 +438,8 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(wire.Append(wire.Append(nil, wire.Hello{Version: wire.Version}), wire.InitOK{}), false)
 	f.Add([]byte{0x16, 3, 1, 0, 5}, true)
 	f.Add(append(wire.Append(nil, wire.Hello{Version: wire.Version}), 0x43, 0, 0, 1, 9, 0x44, 0, 0, 5, 2, 1, 1, 1, 0), false)
+	f.Add(append(append(wire.Append(nil, wire.Hello{Version: wire.Version}), 0x43, 0, 0, 1, 9), auth(hopKey, 1, wire.HopState{Received: 2, Forwarded: 1})...), false)
+	f.Add(append(wire.Append(nil, wire.Hello{Version: wire.Version}), append(auth(hopKey, 1, wire.HopLimit{Rate: wire.LeastLimit}), 0x43, 0, 0, 1, 9)...), false)
 	f.Fuzz(func(t *testing.T, in []byte, inTLS bool) {
 		a, b := MemoryPipe()
 		defer a.Close()
@@ -457,6 +467,9 @@ func FuzzHandshake(f *testing.F) {
 		}
 		if len(name) > wire.MaxName {
 			t.Errorf("name of %d bytes", len(name))
+		}
+		if n, err := l.Read(make([]byte, 1)); n > 0 && err == nil { // the first ciphertext, as MP_JOIN comes
+			_ = l.Authenticate(hopKey, nil)
 		}
 		if _, err := io.Copy(io.Discard, l); err == nil {
 			if _, err := l.Read(make([]byte, 1)); err != io.EOF {

@@ -417,6 +417,7 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 	terms, up := p.terms(t, link, slot, device)
 	j.Terms = terms
 	if link != nil {
+		j.Key = link.HopKey()
 		link.OnState(func(st wire.HopState) {
 			if st.OfPipe {
 				seen.Store(&pipeReport{time.Now(), unit.Bytes(st.Received - st.Forwarded)})

@@ -56,6 +56,12 @@ func (s *Server) logCrowd(c paths.Conn) {
 	s.refusals.Log(slog.LevelWarn, "crowd", errCrowd.Error(), "from", c.RemoteAddr(), "over", c.LocalAddr().Network(), "hint", fault.HintOf(errCrowd))
 }
 
+// logForged logs a report or limit of a helper that has no effect.
+func (s *Server) logForged(b *session, j wire.Join, from net.Addr, why error) {
+	s.refusals.Log(slog.LevelWarn, "forged report", "report of a helper ignored: "+why.Error(), "device", s.nameOf(b), "path", j.Path, "by", j.Device, "from", from,
+		"hint", "somebody between that helper and this server changes what it reports; data are safe, and flow without reports")
+}
+
 // handshake turns a connection into a subflow of a bond, or drops it.
 func (s *Server) handshake(ctx context.Context, c paths.Conn, v *tcp.Visit, pair func(context.Context, net.Conn)) {
 	s.mu.Lock()
@@ -167,6 +173,10 @@ func (s *Server) subflow(ctx context.Context, c paths.Conn, v *tcp.Visit, t subf
 		}
 		if link != nil {
 			link.OnState(func(st wire.HopState) { b.e.Remote(j.Path, st) })
+			err := link.Authenticate(j.Key, func(why error) { s.logForged(b, j, c.RemoteAddr(), why) })
+			if err != nil {
+				return wire.OK{}, err
+			}
 		}
 		return wire.OK{Instance: b.instance}, nil
 	})

@@ -56,11 +56,13 @@ type Token [16]byte
 // InitJoin, INIT_MP_JOIN, asks a helper to connect the pipe to a server. The
 // helper answers with INIT_MP_OK or REFUSE; after INIT_MP_OK both ends of the
 // pipe send HOP_DATA. Token is how RESUME names this subflow later, and Window
-// how long both ends wait for that when the pipe breaks.
+// how long both ends wait for that when the pipe breaks. Key is the subflow's, for
+// HOP_AUTH.
 //
-//	token (16 bytes) | window, ms | server "host:port", to the end
+//	token (16 bytes) | key (32 bytes) | window, ms | server "host:port", to the end
 type InitJoin struct {
 	Token  Token
+	Key    HopKey
 	Window time.Duration
 	Server string
 }
@@ -70,7 +72,8 @@ func (InitJoin) Type() Type { return TypeInitJoin }
 
 // AppendPayload implements Frame.
 func (f InitJoin) AppendPayload(b []byte) []byte {
-	b = binary.AppendUvarint(append(b, f.Token[:]...), uint64(max(f.Window, 0)/time.Millisecond))
+	b = append(append(b, f.Token[:]...), f.Key[:]...)
+	b = binary.AppendUvarint(b, uint64(max(f.Window, 0)/time.Millisecond))
 	return append(b, f.Server...)
 }
 
@@ -78,6 +81,7 @@ func (f InitJoin) AppendPayload(b []byte) []byte {
 func ParseInitJoin(b []byte) (f InitJoin, err error) {
 	p := parser{b: b}
 	p.fixed(f.Token[:])
+	p.fixed(f.Key[:])
 	ms := p.uvarint()
 	p.bad = p.bad || ms > uint64(time.Hour/time.Millisecond)
 	f.Window = time.Duration(ms) * time.Millisecond
@@ -111,7 +115,7 @@ func ParseInitOK(b []byte) (f InitOK, err error) {
 
 // HopState is a helper's report about the hop beyond it, as seen by the sender
 // that the report goes to: about the pipe when it goes to the server, about
-// the HS-path when it goes to the primary.
+// the HS-path when it goes to the primary. On an HS-path it travels in a HOP_AUTH only.
 //
 //	received | forwarded | rate, bit/s | rtt, µs | flags (1 byte: 1 app-limited, 2 of the pipe, 4 it stays)
 type HopState struct {

@@ -20,17 +20,19 @@ type PathID uint32
 // Join, MP_JOIN, is the primary's first frame on a subflow. Who sends it is
 // known from TLS.
 //
-//	version (1 byte) | bond (16 bytes) | path | instance | helped (1 byte) | terms | device, length first
+//	version (1 byte) | bond (16 bytes) | path | instance | helped (1 byte) | key (32 bytes, if helped)
+//	| terms | device, length first
 //
 // Instance is the server's bond instance that the primary believes in, or 0
 // when it has none. Device is the name of the device that carries the subflow,
-// for display.
+// for display. Key is the subflow's, for HOP_AUTH.
 type Join struct {
 	Version  uint8
 	Bond     BondID
 	Path     PathID
 	Instance uint64
 	Helped   bool
+	Key      HopKey // zero unless Helped
 	Terms    Terms
 	Device   string
 }
@@ -72,8 +74,11 @@ func (f Join) AppendPayload(b []byte) []byte {
 	b = append(b, f.Bond[:]...)
 	b = binary.AppendUvarint(b, uint64(f.Path))
 	b = binary.AppendUvarint(b, f.Instance)
-	b = f.Terms.appendTo(append(b, boolByte(f.Helped)))
-	return appendBytes(b, f.Device)
+	b = append(b, boolByte(f.Helped))
+	if f.Helped {
+		b = append(b, f.Key[:]...)
+	}
+	return appendBytes(f.Terms.appendTo(b), f.Device)
 }
 
 // ParseJoin parses the payload of an MP_JOIN. A version other than ours is no
@@ -86,7 +91,9 @@ func ParseJoin(b []byte) (f Join, err error) {
 	p.fixed(f.Bond[:])
 	f.Path = p.path()
 	f.Instance = p.uvarint()
-	f.Helped = p.bool()
+	if f.Helped = p.bool(); f.Helped {
+		p.fixed(f.Key[:])
+	}
 	f.Terms = p.terms()
 	f.Device = string(p.bytes(MaxName))
 	return f, p.end(TypeJoin)

@@ -7,8 +7,8 @@ import (
 )
 
 // HopLimit asks the server to send no faster than Rate on the HS-path that it
-// came on: the helper's owner needs the rest of that link. It holds until the
-// next one. A helper that lies harms nobody but the subflow that it carries,
+// came on: the helper's owner needs the rest of that link. It travels in a HOP_AUTH only, and
+// holds until the next one. A helper that lies harms nobody but the subflow that it carries,
 // which it could as well not carry; LeastLimit keeps that subflow alive.
 //
 //	rate, bit/s; 0: no limit any more

@@ -40,8 +40,9 @@ import (
 // is raised with each change of a layout, and with each new frame that an end which
 // does not know it would not skip. Version 1 had no groups in OPEN and DATAGRAM, no
 // tier in MP_JOIN, and neither PLAN nor SERVERS; version 2 had group numbers of one
-// byte; version 3 had no TREAT.
-const Version = 4
+// byte; version 3 had no TREAT; version 4 had no HOP_AUTH, nor its key in INIT_MP_JOIN and
+// MP_JOIN.
+const Version = 5
 
 // ALPN is the TLS application protocol (RFC 7301) of an end-to-end subflow,
 // PipeALPN that of a pipe and PairALPN that of pairing, so that none can be
@@ -103,6 +104,7 @@ const (
 	TypeStalled  Type = 0x49
 	TypeHopLimit Type = 0x4a
 	TypeServers  Type = 0x4b
+	TypeHopAuth  Type = 0x4c
 	TypeFacts    Type = 0x82 // skipped where it is not known
 	TypeTrouble  Type = 0x83 // the same
 	TypeReport   Type = 0x84 // the same
@@ -123,7 +125,7 @@ var typeNames = map[Type]string{
 	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 	TypeHopEnd: "HOP_END", TypeResume: "RESUME", TypeResumed: "RESUMED", TypeReceived: "RECEIVED", TypeStalled: "STALLED",
-	TypeHopLimit: "HOP_LIMIT", TypeServers: "SERVERS", TypeFacts: "FACTS", TypeTrouble: "TROUBLE", TypeReport: "REPORT",
+	TypeHopLimit: "HOP_LIMIT", TypeHopAuth: "HOP_AUTH", TypeServers: "SERVERS", TypeFacts: "FACTS", TypeTrouble: "TROUBLE", TypeReport: "REPORT",
 	TypePair: "PAIR", TypePairStep: "PAIR_STEP", TypePairAbout: "PAIR_ABOUT", TypePairDone: "PAIR_DONE",
 }
 

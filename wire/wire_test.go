@@ -19,7 +19,8 @@ var frames = []struct {
 	f     Frame
 	parse func([]byte) (any, error)
 }{
-	{Join{Version: Version, Bond: BondID{1, 2, 15: 9}, Path: 1 << 31, Instance: 1 << 63, Helped: true, Terms: Terms{RadioCellular, true, TierBackup, 5e6, 70 * time.Millisecond}, Device: "phone"}, wrap(ParseJoin)},
+	{Join{Version: Version, Bond: BondID{1, 2, 15: 9}, Path: 1 << 31, Instance: 1 << 63, Helped: true, Key: key, Terms: Terms{RadioCellular, true, TierBackup, 5e6, 70 * time.Millisecond}, Device: "phone"}, wrap(ParseJoin)},
+	{Join{Version: Version, Path: 1, Device: "laptop"}, wrap(ParseJoin)},
 	{InitOK{Radio: RadioBluetooth}, wrap(ParseInitOK)},
 	{Choice{Stream: 300, Paths: []PathID{1, 300}, Reason: "why not"}, wrap(ParseChoice)},
 	{OK{Instance: 77}, wrap(ParseOK)},
@@ -42,7 +43,7 @@ var frames = []struct {
 	{Ack{Delay: 1500 * time.Microsecond, Paths: []PathAck{{1, 100}, {2, 1 << 40}}}, wrap(func(b []byte) (Ack, error) { return ParseAck(b, nil) })},
 	{PipeState{Path: 3, HopState: state}, wrap(ParsePipeState)},
 	{Hello{Version: Version, Name: "phone"}, wrap(ParseHello)},
-	{InitJoin{Token: token, Window: 10 * time.Second, Server: "[2001:db8::1]:7600"}, wrap(ParseInitJoin)},
+	{InitJoin{Token: token, Key: key, Window: 10 * time.Second, Server: "[2001:db8::1]:7600"}, wrap(ParseInitJoin)},
 	{Resume{Token: token, Attempt: 300, Received: 1 << 40}, wrap(ParseResume)},
 	{Resumed{Received: 1 << 63, From: 300}, wrap(ParseResumed)},
 	{Received{Count: 1 << 33}, wrap(ParseReceived)},
@@ -52,6 +53,8 @@ var frames = []struct {
 	{HopState{Received: 9, Forwarded: 8, OfPipe: true, Stays: true}, wrap(ParseHopState)},
 	{HopLimit{Rate: LeastLimit}, wrap(ParseHopLimit)},
 	{HopLimit{}, wrap(ParseHopLimit)},
+	{HopAuth{Counter: 1 << 63, Of: TypeHopState, Payload: longState.AppendPayload(nil), Tag: [HopTagLen]byte{1, 15: 2}}, wrap(ParseHopAuth)},
+	{HopAuth{Counter: 1, Of: TypeHopLimit, Payload: HopLimit{}.AppendPayload(nil)}, wrap(ParseHopAuth)},
 	{Facts{Battery: unit.Percent(80), Power: PowerBattery, Temperature: unit.Celsius(31.5), Link: "wwan0", Radio: RadioCellular, Metered: MeteredYes,
 		Signal: unit.Percent(0), Refuses: "its battery is low"}, wrap(ParseFacts)},
 	{Facts{}, wrap(ParseFacts)},
@@ -69,7 +72,12 @@ var frames = []struct {
 
 var state = HopState{Received: 1 << 33, Forwarded: 1 << 32, Rate: 5e6, RTT: 4 * time.Millisecond, AppLimited: true}
 
+// longState has the longest payload there is.
+var longState = HopState{Received: 1<<64 - 1, Forwarded: 1<<64 - 1, Rate: 1000 * unit.Gbps, RTT: time.Hour}
+
 var token = Token{7, 15: 8}
+
+var key = HopKey{3, 31: 4}
 
 func wrap[F any](parse func([]byte) (F, error)) func([]byte) (any, error) {
 	return func(b []byte) (any, error) { return parse(b) }
@@ -94,8 +102,8 @@ func TestRoundTrip(t *testing.T) {
 
 // openEnded are frames whose last field runs to the end of the payload, so
 // that a cut may be a valid shorter frame.
-var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 4, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 18,
-	TypeDatagram: 15, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6, TypePlan: 2, TypePairStep: 1, TypeFacts: 13, TypeTrouble: 22}
+var openEnded = map[Type]int{TypeRefuse: 2, TypeOpen: 4, TypeData: 11, TypeReset: 2, TypeAck: 2, TypeHello: 7, TypeInitJoin: 50,
+	TypeDatagram: 15, TypeFlowEnd: 2, TypeFlowRefused: 8, TypeChoice: 6, TypePlan: 2, TypePairStep: 1, TypeFacts: 13, TypeTrouble: 22, TypeHopAuth: 18}
 
 func TestTruncation(t *testing.T) {
 	for _, c := range frames {
