@@ -216,6 +216,9 @@ type Hop struct {
 	// what waits at the helper.
 	FarRateBps unit.Rate `json:"far_rate_bps,omitempty"`
 	FarWaitMs  float64   `json:"far_wait_ms,omitempty"`
+	// RejectedReports counts, at the server, what came in the helper's name and has no
+	// effect, since somebody on the HS-path changed or repeated it.
+	RejectedReports uint64 `json:"rejected_reports,omitempty"`
 	// PBE is what the other end tells of its mobile cells; left out if it never did.
 	PBE *PBE `json:"pbe,omitempty"`
 }

@@ -213,6 +213,7 @@ type Hop struct {
 	RTT             time.Duration // the least; 0: not known
 	Packets, Resent uint64        // both ends together, as far as they tell
 	MTU             unit.Bytes    // 0: not known
+	RejectedReports uint64        // of the helper, at the server; of an HS-path
 }
 
 // Rate is what a lane carries one way.

@@ -104,8 +104,8 @@ func TestInterfaces(t *testing.T) {
 // TestAddHop: both ends' words about a hop come together.
 func TestAddHop(t *testing.T) {
 	l := Lane{Hops: []Hop{{Name: PSPath, RTT: 60 * time.Millisecond, MTU: 1500, Packets: 10, Resent: 1}}}
-	l.addHop(&api.Hop{MinRTTms: 50, MTU: 1400, Packets: 20, Resent: 2})
-	if h := l.Hops[0]; h.RTT != 50*time.Millisecond || h.MTU != 1400 || h.Packets != 30 || h.Resent != 3 {
+	l.addHop(&api.Hop{MinRTTms: 50, MTU: 1400, Packets: 20, Resent: 2, RejectedReports: 4})
+	if h := l.Hops[0]; h.RTT != 50*time.Millisecond || h.MTU != 1400 || h.Packets != 30 || h.Resent != 3 || h.RejectedReports != 4 {
 		t.Errorf("%+v", h)
 	}
 	l = Lane{Helper: true, Hops: []Hop{{Name: Pipe, MTU: 1500}, {Name: HSPath}}}

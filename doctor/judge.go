@@ -346,6 +346,10 @@ func (j *judge) hop(l Lane, h Hop) {
 	default:
 		j.say(about{"mtu", subject}, Note, "", "its packets have at most %d bytes, as in a tunnel", h.MTU)
 	}
+	if h.RejectedReports > 0 {
+		j.say(about{"forged", subject}, Warn, "have "+l.Name+" use another network, and ask who runs this one",
+			"somebody on the %s forges what %s reports: the server ignored it %d times; data are safe, and may be slower", subject, l.Name, h.RejectedReports)
+	}
 	if loss := loss(h); loss > lossWarn {
 		where := "see what else uses this line, and whether its radio is weak"
 		if h.Name == Pipe {

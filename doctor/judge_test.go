@@ -102,6 +102,7 @@ func TestVerdict(t *testing.T) {
 			f.Lanes[1].Hops[1].MTU, f.Lanes[0].Down, f.Lanes[0].ToUp, f.Lanes[1].Down, f.Lanes[1].ToUp = 1200, Rate{}, Rate{}, Rate{}, Rate{}
 		}, "mtu", "HS-path of phone", Warn, "", "at most 1200 bytes"},
 		"loss":                  {func(f *Facts) { f.Lanes[0].Hops[0].Resent = 500 }, "loss", "PS-path by laptop", Warn, "", "10.0 % of the packets on the PS-path by laptop"},
+		"forged reports":        {func(f *Facts) { f.Lanes[1].Hops[1].RejectedReports = 7 }, "forged", "HS-path of phone", Warn, "", "forges what phone reports: the server ignored it 7 times"},
 		"loss that is no limit": {func(f *Facts) { f.Lanes[1].Hops[0].Resent = 500 }, "ps_path", "PS-path by laptop", Note, "", ""},
 		"own processor":         {func(f *Facts) { f.Host.Own = 0.97 }, "processor", "", Warn, "", "97 % of a processor"},
 		"buffer":                {func(f *Facts) { f.Host.ReadBuffer = 64 * unit.KB }, "buffer", "tcp_rmem", Warn, "", "may buffer 64 KB"},

@@ -214,6 +214,7 @@ func (l *Lane) addHop(h *api.Hop) {
 		last.RTT = rtt
 	}
 	last.Packets, last.Resent = last.Packets+h.Packets, last.Resent+h.Resent
+	last.RejectedReports = max(last.RejectedReports, h.RejectedReports)
 }
 
 func duration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

@@ -40,7 +40,7 @@ func verdict(f Facts, r Report) (v Verdict, kind fault.Kind) {
 		return Verdict{"processor", "", Warn, n.Text, n.Hint}, ""
 	}
 	hop, lane, rate, best := slowest(f.Lanes)
-	for _, check := range []string{"buffer", "queue", "loss", "lane"} {
+	for _, check := range []string{"forged", "buffer", "queue", "loss", "lane"} {
 		n := find(r.Findings, check)
 		if n == nil || check == "loss" && hop != "" && n.Subject != hopName(lane, hop) {
 			continue

@@ -211,7 +211,7 @@ func (l *lane) hop(p bond.PathInfo) *api.Hop {
 		return nil
 	}
 	hop := &api.Hop{RTTms: ms(h.SRTT), MinRTTms: ms(h.MinRTT), MTU: h.PathMTU, Packets: h.Packets, Resent: h.Resent, RateBps: p.Th1,
-		FarRateBps: p.Th2, FarWaitMs: ms(p.FarWait)}
+		FarRateBps: p.Th2, FarWaitMs: ms(p.FarWait), RejectedReports: l.sf.RejectedReports()}
 	if c := h.Cells; c.State != "" {
 		hop.PBE = &api.PBE{State: c.State, CapacityBps: c.Capacity, FairBps: c.Fair, Fresh: c.Fresh, Doubted: c.Doubted}
 	}

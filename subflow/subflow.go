@@ -251,6 +251,15 @@ const (
 	minLowat, maxLowat = 16 * unit.KB, 512 * unit.KB
 )
 
+// RejectedReports counts the reports of a helper that were forged or repeated; see
+// pipe.Link.Rejected.
+func (s *Subflow) RejectedReports() uint64 {
+	if l, ok := s.t.(interface{ Rejected() uint64 }); ok {
+		return l.Rejected()
+	}
+	return 0
+}
+
 // Close ends the subflow at once: TLS gets no close alert, since the bond's
 // own frames say what is whole.
 func (s *Subflow) Close() error { return s.t.Close() }

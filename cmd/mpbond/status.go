@@ -429,6 +429,11 @@ func printBond(w io.Writer, b api.Bond) {
 			fmt.Fprintf(w, "  path %d to %s: %s\n", p.ID, oneLine(p.Device), pbeWords(*p.Hop.PBE))
 		}
 	}
+	for _, p := range b.Paths {
+		if p.Hop != nil && p.Hop.RejectedReports > 0 {
+			fmt.Fprintf(w, "  path %d by %s: %d forged reports ignored: somebody between it and the server changes what it reports\n", p.ID, oneLine(p.Device), p.Hop.RejectedReports)
+		}
+	}
 	for _, s := range b.StreamList {
 		fmt.Fprintf(w, "  stream %d%s to %s, mode %s: %v down%s, %v up%s\n", s.ID, ownerWords(s.Owner), oneLine(s.Dest), s.Mode,
 			s.DownBytes, chosen(s.Down, devices), s.UpBytes, chosen(s.Up, devices))
