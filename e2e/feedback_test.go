@@ -162,7 +162,7 @@ func TestFeedback(t *testing.T) {
 			}
 
 			// What was sent: a report is at most 26 bytes and a frame's header, with
-			// TLS 22 more and TCP and IP 52, over two hops when it goes by the pipe.
+			// TLS 22 more, or 20 in a HOP_AUTH, and TCP and IP 52, over two hops when it goes by the pipe.
 			sent := 0
 			for _, e := range events(t, own) {
 				if e.Kind == trace.HopReport {

@@ -3,16 +3,20 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"mpbond/e2e/rig"
 	"mpbond/identity"
+	"mpbond/primary"
 	"mpbond/unit"
 	"mpbond/wire"
 )
@@ -52,7 +56,7 @@ func between(t *testing.T, addr string, pass func(near, far net.Conn)) string {
 // one piece of what it passes on.
 type meddler struct {
 	down   bool                // of what comes from the server, else of what goes there
-	change func([]byte) []byte // makes of a frame of ciphertext what is passed on instead
+	change func([]byte) []byte // makes of a frame of ciphertext what is passed on instead; nil: an orderly end
 
 	subflows atomic.Int32
 	done     atomic.Bool
@@ -82,7 +86,7 @@ func (m *meddler) pass(near, far net.Conn) {
 	both.Wait()
 }
 
-func (m *meddler) copy(to io.Writer, from *wire.Reader, meddles bool) {
+func (m *meddler) copy(to net.Conn, from *wire.Reader, meddles bool) {
 	var passed unit.Bytes
 	for {
 		typ, payload, err := from.Next()
@@ -92,6 +96,13 @@ func (m *meddler) copy(to io.Writer, from *wire.Reader, meddles bool) {
 		f := frame(typ, payload)
 		if meddles && typ == wire.TypeHopData {
 			if passed += unit.Bytes(len(payload)); passed > honest && !m.done.Swap(true) {
+				if m.change == nil {
+					_ = to.(*net.TCPConn).CloseWrite()
+					for err == nil {
+						_, _, err = from.Next()
+					}
+					return
+				}
 				f = m.change(f)
 			}
 		}
@@ -105,14 +116,15 @@ func frame(typ wire.Type, payload []byte) []byte {
 	return append(wire.AppendHeader(nil, typ, len(payload)), payload...)
 }
 
-// TestHelperMeddles: a helper that alters, repeats or leaves out what it carries
-// loses that subflow, and no byte of a stream is another one, though all go by
+// TestHelperMeddles: a helper that alters, repeats or leaves out what it carries, or ends it as if
+// in order, loses that subflow, and no byte of a stream is another one, though all go by
 // this helper.
 func TestHelperMeddles(t *testing.T) {
 	for name, change := range map[string]func([]byte) []byte{
 		"alters":     func(f []byte) []byte { f[len(f)-1] ^= 1; return f },
 		"repeats":    func(f []byte) []byte { return slices.Concat(f, f) },
 		"leaves out": func([]byte) []byte { return nil },
+		"ends":       nil,
 	} {
 		for _, down := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, down %v", name, down), func(t *testing.T) {
@@ -135,6 +147,30 @@ func TestHelperMeddles(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestForgedEndOfTheOnlyWay: where all goes by a helper, an orderly end that somebody has
+// forged on the HS-path reaches an app as a reset.
+func TestForgedEndOfTheOnlyWay(t *testing.T) {
+	w := newWorld(t)
+	w.startServer()
+	m := &meddler{down: true}
+	server := w.scfg.Listen
+	w.scfg.Listen = between(t, server, func(near, far net.Conn) {
+		if !m.done.Load() { // afterwards nothing leads to the server
+			m.pass(near, far)
+		}
+	})
+	w.pcfg.GiveUp = primary.Duration(time.Second)
+	w.startPrimary()
+	w.startHelper(w.newHelper("phone"))
+	w.await("phone")
+	if err := w.download(2 * mb); err == nil || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "no way to the server") {
+		t.Errorf("the download ended with %v", err)
+	}
+	if !m.done.Load() {
+		t.Error("nobody has meddled")
 	}
 }
 

@@ -36,6 +36,8 @@ func program(args []string) error {
 		return onload(args[1], args[2])
 	case "ping":
 		return ping(args[1], args[2])
+	case "meddle":
+		return meddle(args[1], args[2])
 	case "probe":
 		return probe(args[1], args[2])
 	}

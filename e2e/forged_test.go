@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mpbond/api"
+	"mpbond/e2e/rig"
+	"mpbond/trace"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+// meddlerMark is the firewall mark of the meddler's own connections.
+const meddlerMark = 7
+
+// meddle passes on what helpers and the server at addr say to each other, until it is
+// ended. It rewrites reports, and asks for limits in the helper's name.
+func meddle(listen, addr string) error {
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return cmp.Or(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, meddlerMark) }), err)
+	}}
+	for {
+		near, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer near.Close()
+			far, err := d.Dial("tcp", addr)
+			if err != nil {
+				return
+			}
+			defer far.Close()
+			go func() {
+				_, _ = io.Copy(near, far)
+				near.Close()
+			}()
+			for r := wire.NewReader(near); ; {
+				typ, payload, err := r.Next()
+				if err != nil {
+					return
+				}
+				if _, err := far.Write(forge(typ, payload)); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+// forged is the rate that meddle has a helper report, far over what any link here carries.
+const forged = 5 * unit.Gbps
+
+// forge makes of a frame on an HS-path what a meddler passes on instead: of a report one that
+// says that all is passed on, and quickly, and behind it the lowest limit.
+func forge(typ wire.Type, payload []byte) []byte {
+	f := frame(typ, payload)
+	a, err := wire.ParseHopAuth(payload)
+	if typ != wire.TypeHopAuth || err != nil {
+		return f
+	}
+	if s, err := wire.ParseHopState(a.Payload); err == nil {
+		s.Forwarded, s.Rate, s.RTT, s.AppLimited = s.Received, forged, time.Microsecond, false
+		a.Payload = s.AppendPayload(nil)
+		f = wire.Append(nil, a)
+	}
+	a.Counter++
+	a.Of, a.Payload = wire.TypeHopLimit, wire.HopLimit{Rate: wire.LeastLimit}.AppendPayload(nil)
+	return append(f, wire.Append(nil, a)...)
+}
+
+// TestForgedOnTheWay: who is between a helper and the server rewrites what the helper reports,
+// and asks the server to send no faster than 16 kbit/s. Neither has an effect.
+func TestForgedOnTheWay(t *testing.T) {
+	traced := filepath.Join(t.TempDir(), "server.jsonl")
+	n := newNetworkOf(t, "8/10/5", "", []string{"--trace", traced})
+	server, err := n.Lab.Topology.Addr("server", "core")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Start("helper1", os.Args[0], "lab", "meddle", ":7700", server.String()+":7600")
+	n.Must("helper1", "nft", fmt.Sprintf("add table inet meddler; add chain inet meddler out { type nat hook output priority -100; }; "+
+		"add rule inet meddler out tcp dport 7600 meta mark != %d redirect to :7700", meddlerMark))
+	n.helper.End(os.Interrupt)
+	n.Await(1)
+	n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
+	n.Await(2)
+	began := time.Now()
+	const size = 3 * mb
+	n.download(size)
+	took := time.Since(began)
+
+	var p api.Path
+	rig.Eventually(t, func() error { p, err = n.by("server", "phone"); return err })
+	t.Logf("%d MB in %v, %v of it by the helper; %d forged reports and limits ignored", size/mb, took, p.TxBytes, p.Hop.RejectedReports)
+	if p.Hop.RejectedReports == 0 {
+		t.Error("nothing forged came, or it was believed")
+	}
+	if p.TxBytes < size/10 { // at 16 kbit/s it is below 1 %, else over a third
+		t.Errorf("only %v went by the helper: the server kept to the limit", p.TxBytes)
+	}
+	for _, e := range events(t, traced) {
+		if e.Kind == trace.PipeState && e.Rate >= forged {
+			t.Fatalf("the server believed a report: %+v", e)
+		}
+	}
+	for node, words := range map[string]string{"server": "forged reports ignored", "primary": "forges what phone reports"} {
+		argv := map[string][]string{"server": {"status"}, "primary": {"doctor", "--no-rate"}}[node]
+		if text, _ := n.Run(node, append([]string{n.Mpbond}, argv...)...); !strings.Contains(text, words) {
+			t.Errorf("%s at the %s does not say %q:\n%s", argv[0], node, words, text)
+		}
+	}
+}
