@@ -8,7 +8,8 @@
 //     that runs end to end between primary and server;
 //   - hop frames (types 0x40–0x5f) travel on a pipe (inside the TLS connection
 //     primary–helper) and on an HS-path (plain TCP helper–server), and carry
-//     subflow ciphertext that the helper cannot read;
+//     subflow ciphertext that the helper cannot read; on an HS-path what the
+//     helper itself says has a tag (HOP_AUTH);
 //   - pairing frames (types 0x60–0x7f) travel inside a TLS connection of their
 //     own between two devices that are being paired; only PAIR goes before it.
 //
