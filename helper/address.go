@@ -72,8 +72,9 @@ func (h *Helper) watchAddresses(ctx context.Context) {
 			h.reviewFacts(now)
 			h.listen(now)
 		}
-		slept := h.wall().Sub(last) - addressEvery
-		if last = h.wall(); slept > leastSleep {
+		wall := h.wall() // read once: a sleep between two readings would be in neither difference
+		slept := wall.Sub(last) - addressEvery
+		if last = wall; slept > leastSleep {
 			h.log.Info("primaries are called anew", "err", errSlept, "for", slept.Round(time.Second))
 			h.wake()
 		}

@@ -172,12 +172,48 @@ func TestAwake(t *testing.T) {
 			slept.Add(int64(time.Minute))
 			began = time.Now()
 			b = w.waiting()
-			if took := time.Since(began); took > 5*time.Second { // of 15 s between two calls
+			if took := time.Since(began); took > 2*time.Second {
 				t.Errorf("after a long absence it was called after %v", took)
 			}
 			w.pl.Close()
 			w.sl.Close()
 			b.Close()
+		}
+		w.stop()
+	})
+}
+
+// TestSleepAtAnyRead: a sleep is noticed wherever it falls between two readings of the
+// clock.
+func TestSleepAtAnyRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var slept time.Duration
+		reads := 0 // until the device sleeps
+		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
+		w.listen("x:1")
+		w.prepare = func(h *Helper) {
+			h.wall = func() time.Time {
+				mu.Lock()
+				defer mu.Unlock()
+				now := wallClock().Add(slept)
+				if reads--; reads == 0 {
+					slept += time.Minute
+				}
+				return now
+			}
+		}
+		w.start(Config{})
+		for after := 1; after <= 4; after++ {
+			a := w.waiting()
+			mu.Lock()
+			reads = after
+			mu.Unlock()
+			time.Sleep(time.Duration(after+2) * addressEvery)
+			synctest.Wait()
+			if a.Err() == nil {
+				t.Fatalf("a sleep after %d readings is not noticed", after)
+			}
 		}
 		w.stop()
 	})
