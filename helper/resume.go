@@ -17,6 +17,10 @@ const (
 	// back is to be found at once, not at TCP's next try.
 	callTimeout = time.Second
 	callAgain   = 250 * time.Millisecond
+	// callRefused is the longest wait after a refusal. None is about the subflow: an
+	// older or newer mpbond that answers for a while, a limit, or another device at
+	// the primary's address may all be gone before the search ends, which is soon.
+	callRefused = time.Second
 	// lookAgain is how often it is asked whether the search can end.
 	lookAgain = 50 * time.Millisecond
 	// mostWindow bounds how long a primary may have us keep a broken subflow.
@@ -102,17 +106,19 @@ func (h *Helper) rescue(ctx context.Context, all *sync.WaitGroup, r *relay, t *t
 // call offers pipes to the primary at t for the subflow of that token, one
 // after the other, until search ends.
 func (h *Helper) call(ctx, search context.Context, all *sync.WaitGroup, t *target, token wire.Token) {
+	var wait backoff.Backoff
 	for search.Err() == nil {
 		o, q, err := h.offer(search, t, &token)
+		rest := callAgain
 		switch {
 		case err == nil:
 			all.Go(func() { h.serve(ctx, all, t, o, q) })
 		case backoff.Refused(err):
-			return // it would be refused again
+			rest = wait.Next(callAgain, callRefused)
 		}
 		select {
 		case <-search.Done():
-		case <-time.After(callAgain):
+		case <-time.After(rest):
 		}
 	}
 }

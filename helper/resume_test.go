@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,4 +143,72 @@ func TestResumeOfAnother(t *testing.T) {
 		w.stop()
 		time.Sleep(time.Minute)
 	})
+}
+
+// TestRefusedRescue: a primary that refuses the calls for a broken subflow, for whatever
+// reason, is called again, ever more slowly, while the subflow may be resumed: it goes on
+// once the refusals have passed.
+func TestRefusedRescue(t *testing.T) {
+	for name, f := range map[string]wire.Refuse{
+		"limit":     {Code: wire.CodeLimit, Text: "busy"},
+		"version":   {Code: wire.CodeVersion, Version: wire.Version + 1, Text: "too old"},
+		"malformed": {Code: wire.CodeMalformed, Text: "what"},
+		"unknown":   {Code: wire.CodeUnknown, Text: "who"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, inMemory, "x:1", Config{})
+				one, cut := w.accepted(w.pl, keys().primary)
+				p, s := w.joined(one)
+				two, _ := w.accepted(w.pl, keys().primary)
+				passed, calls := time.Now().Add(pipe.DefaultWindow*2/3), 0
+				var resumed atomic.Bool
+				done := make(chan struct{})
+				cut.Close()
+				two.Close()
+				go func() {
+					defer close(done)
+					for {
+						c, err := w.pl.Accept()
+						if err != nil {
+							return
+						}
+						if time.Now().Before(passed) {
+							calls++
+							refuse(t, c, f)
+							continue
+						}
+						next, err := pipe.Accept(t.Context(), c, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+						if err != nil {
+							continue
+						}
+						next.OnStalled(func(k wire.Token) {
+							go func() {
+								if k == p.Token() && resumed.CompareAndSwap(false, true) && p.Resume(t.Context(), next) != nil {
+									resumed.Store(false)
+								}
+							}()
+						})
+					}
+				}()
+				go func() { _, _ = s.Write([]byte("goes on")) }()
+				got := make([]byte, 7)
+				if _, err := io.ReadFull(p, got); err != nil || string(got) != "goes on" {
+					t.Errorf("after refusals that passed: %q, %v", got, err)
+				}
+				if late := time.Since(passed); late > 2*callRefused {
+					t.Errorf("it went on %v after the refusals had passed", late)
+				}
+				p.Close()
+				s.Close()
+				w.stop()
+				w.pl.Close()
+				<-done
+				if calls < 5 || calls > 25 {
+					t.Errorf("%d calls that were refused", calls)
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
 }
