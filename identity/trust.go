@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -308,12 +309,14 @@ func (t *Trust) Add(peer Peer) error {
 // Remove removes the device called name. Without one it is a fault of kind
 // NotFound. Connections that are open are for the roles to end.
 //
-// If the file cannot be written, since the disk is full, say, this Trust trusts the
-// device no longer all the same; the fault is then of kind NotSaved, Unsaved names the
-// device, and Save tries again. Other processes still trust it.
+// If the file cannot be read or written, since the disk is full or broken, say, this
+// Trust trusts the device no longer all the same; the fault is then of kind NotSaved,
+// Unsaved names the device, and Save tries again. Other processes still trust it.
 func (t *Trust) Remove(name string) error {
 	var removed Peer
+	isRead := false
 	err := t.change(func(p *peers) ([]Peer, error) {
+		isRead = true
 		i, ok := p.byName[name]
 		if !ok {
 			return nil, unknownName(name)
@@ -321,11 +324,19 @@ func (t *Trust) Remove(name string) error {
 		removed = p.list[i]
 		return slices.Delete(slices.Clone(p.list), i, i+1), nil
 	})
-	if err == nil || removed.Name == "" { // the list is not known, or has no such device
+	if err == nil || isRead && removed.Name == "" {
 		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !isRead { // what was read before still says who is trusted
+		p := t.load()
+		i, ok := p.byName[name]
+		if !ok {
+			return err
+		}
+		removed = p.list[i]
+	}
 	if t.unsaved == nil {
 		t.unsaved = map[PublicKey]Peer{}
 	}
@@ -336,7 +347,7 @@ func (t *Trust) Remove(name string) error {
 	}
 	t.now.Store(now)
 	return fault.New(fault.NotSaved, fmt.Errorf("%s is cut off, but that is not yet written: %w", name, err),
-		"make room on the disk, or mend its rights: it is written then; a restart before that trusts the device again")
+		cmp.Or(fault.HintOf(err), "make room on the disk, or mend its rights")+": it is written then; a restart before that trusts the device again")
 }
 
 // Unsaved lists the names of devices that were removed, but are still in the file.

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -132,7 +133,7 @@ func TestBadTrustFiles(t *testing.T) {
 		if len(tr.Peers()) != 1 {
 			t.Fatal("a bad file replaced what was known")
 		}
-		if err := tr.Remove("a"); err == nil {
+		if err := tr.Rename("a", "b"); err == nil {
 			t.Fatal("a bad file was overwritten")
 		}
 	}
@@ -233,4 +234,68 @@ func FuzzTrustFile(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestRemoveUnread: who is removed is trusted no longer at once, also when the file
+// cannot be read; it is said, and is written once the file can be read again.
+func TestRemoveUnread(t *testing.T) {
+	for name, spoil := range map[string]func(path string) error{
+		"open to others": func(path string) error { return os.Chmod(path, 0o666) },
+		"broken":         func(path string) error { return os.WriteFile(path, []byte("[[peer"), 0o600) },
+		"a directory": func(path string) error {
+			return errors.Join(os.Remove(path), os.Mkdir(path, 0o700))
+		},
+		"no directory": func(path string) error {
+			dir := filepath.Dir(path)
+			return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "mpbond")
+			path := filepath.Join(dir, "trust.toml")
+			tr := openTrust(t, path)
+			lost, other := mustKey(t).Public(), mustKey(t).Public()
+			for name, key := range map[string]PublicKey{"lost": lost, "other": other} {
+				if err := tr.Add(Peer{Name: name, Roles: []Role{RoleHelper}, Key: key}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			data, err := os.ReadFile(path)
+			if err == nil {
+				err = spoil(path)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect := func(unsaved int) {
+				t.Helper()
+				if tr.Allowed(RoleHelper)(lost) || !tr.Allowed(RoleHelper)(other) || len(tr.Unsaved()) != unsaved {
+					t.Errorf("trusted are %v, unsaved %v", tr.Peers(), tr.Unsaved())
+				}
+			}
+			if err := tr.Remove("nobody"); err == nil || fault.Is(err, fault.NotSaved) {
+				t.Errorf("nobody: %v", err)
+			}
+			err = tr.Remove("lost")
+			if !fault.Is(err, fault.NotSaved) || !strings.Contains(err.Error(), "not yet written") || !strings.Contains(fault.HintOf(err), "restart") {
+				t.Errorf("%v (%s)", err, fault.HintOf(err))
+			}
+			expect(1)
+			if tr.Reload() == nil || tr.Save() == nil {
+				t.Error("it can be read")
+			}
+			expect(1)
+			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.WriteFile(path, data, 0o600), tr.Reload()); err != nil {
+				t.Fatal(err)
+			}
+			expect(1)
+			if err := tr.Save(); err != nil {
+				t.Error(err)
+			}
+			expect(0)
+			if now := openTrust(t, path); now.Allowed(RoleHelper)(lost) || !now.Allowed(RoleHelper)(other) {
+				t.Error("it was not written")
+			}
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -345,11 +346,18 @@ at the primary, and a lost primary at the server and at the helpers.`,
 // watch.
 func revoke(cmd *cobra.Command, args []string) error {
 	trust, err := openTrust()
-	if err != nil {
+	if trust == nil {
 		return err
 	}
-	p, _ := trust.LookupName(args[0])
-	err = trust.Remove(args[0])
+	p, ok := trust.LookupName(args[0])
+	if !ok {
+		p.Name = args[0]
+	}
+	if err == nil {
+		err = trust.Remove(args[0])
+	} else { // a mpbond that runs has read the file before
+		err = fault.New(fault.NotSaved, err, fault.HintOf(err))
+	}
 	if fault.Is(err, fault.NotSaved) {
 		err = revokeRunning(cmd.Context(), args[0], err)
 	}
@@ -384,6 +392,6 @@ func revokeRunning(ctx context.Context, name string, unsaved error) error {
 	for e := errors.Unwrap(cause); e != nil; e = errors.Unwrap(e) {
 		cause = e
 	}
-	return fault.New(fault.Limit, fmt.Errorf("%s is still trusted: no mpbond runs here that could cut it off, and the list of devices cannot be written: %w", name, cause),
-		"make room on the disk, and try again")
+	return fault.New(fault.Limit, fmt.Errorf("%s is still trusted: no mpbond runs here that could cut it off, and the list of devices cannot be changed: %w", name, cause),
+		cmp.Or(fault.HintOf(errors.Unwrap(unsaved)), "make room on the disk, and try again"))
 }

@@ -76,3 +76,54 @@ func TestRevokeOnAFullDisk(t *testing.T) {
 		t.Errorf("the file has %v, %v", trust.Peers(), err)
 	}
 }
+
+// TestRevokeUnread: the command cuts a device off at once in the mpbond that runs, also
+// when the list of devices cannot be read, says so, and it is written later.
+func TestRevokeUnread(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("MPBOND_HOME", dir)
+	path := filepath.Join(dir, "trust.toml")
+	trust, err := identity.OpenTrust(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"stolen", "kept"} {
+		key, err := identity.Generate()
+		if err == nil {
+			err = trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RolePrimary}, Key: key.Public()})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	spoil := func() {
+		t.Helper()
+		if err := os.Chmod(path, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spoil()
+	code, _, errs := mpbond(t, "revoke", "stolen")
+	if code == 0 || !strings.Contains(errs, "still trusted") || !strings.Contains(errs, "open to other users") || !strings.Contains(errs, "chmod") {
+		t.Errorf("without a process: %d, %s", code, errs)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, log := serving(t, "server", "--listen", "127.0.0.1:0")
+	spoil()
+	code, _, errs = mpbond(t, "revoke", "stolen")
+	if code == 0 || !strings.Contains(errs, "not yet written") || !strings.Contains(errs, "open to other users") || !strings.Contains(errs, "server") || !strings.Contains(errs, "restart") {
+		t.Errorf("%d, %s", code, errs)
+	}
+	awaitStatus(t, "server", log, func(s api.Status) bool {
+		return slices.Equal(s.Unsaved, []string{"stolen"}) && !slices.ContainsFunc(s.Devices, func(d api.Device) bool { return d.Name == "stolen" })
+	})
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	awaitStatus(t, "server", log, func(s api.Status) bool { return len(s.Unsaved) == 0 })
+	if err := trust.Reload(); err != nil || len(trust.Peers()) != 1 || trust.Peers()[0].Name != "kept" {
+		t.Errorf("the file has %v, %v", trust.Peers(), err)
+	}
+}

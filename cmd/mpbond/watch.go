@@ -49,15 +49,18 @@ func (r *role) keepTrust(ctx context.Context, d device, hangup <-chan os.Signal)
 func (r *role) followTrust(ctx context.Context, d device, path string, hangup <-chan os.Signal, changes <-chan struct{}) error {
 	known := r.trust.Peers() // what d began with
 	look := func(asked bool) {
-		if err := r.trust.Reload(); err != nil {
+		err := r.trust.Reload()
+		if err != nil {
 			slog.Error("the trust file stays as it was read before", "err", err, "hint", fault.HintOf(err))
-			return
 		}
+		// Also if the file cannot be read: without what was removed here.
 		now := r.trust.Peers()
-		if !asked && reflect.DeepEqual(now, known) { // else it was changed, by whomever, this process included
+		if (err != nil || !asked) && reflect.DeepEqual(now, known) { // else it was changed, by whomever, this process included
 			return
 		}
-		slog.Info("the trust file was read again", "devices", len(now))
+		if err == nil {
+			slog.Info("the trust file was read again", "devices", len(now))
+		}
 		d.TrustChanged()
 		r.tellDevices(known, now)
 		known = now

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mpbond/fault"
 	"mpbond/identity"
 )
 
@@ -111,6 +112,56 @@ func TestSavingCutsNobody(t *testing.T) {
 		do(func() error { return trust.Remove("phone") }, 2*settle) // is not doubted
 		if n := d.Load(); n != 3 {
 			t.Errorf("the last device was revoked: changed %d times", n)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRevokedUnread: a device that is revoked while the file cannot be read is cut off
+// at once, and only once; it is written when the file can be read again.
+func TestRevokedUnread(t *testing.T) {
+	path := filepath.Join(home(t), "trust.toml")
+	key, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		trust, err := openTrust()
+		if err == nil {
+			err = trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()})
+		}
+		if err == nil {
+			err = os.Chmod(path, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		r := &role{trust: trust, removed: make(chan struct{}, 1)}
+		var d counted
+		go func() { done <- r.followTrust(ctx, &d, path, nil, make(chan struct{})) }()
+		if err := r.revoke("phone"); !fault.Is(err, fault.NotSaved) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if n := d.Load(); n != 1 {
+			t.Errorf("trust has changed %d times at once", n)
+		}
+		time.Sleep(5 * saveEvery)
+		if n := d.Load(); n != 1 || len(trust.Unsaved()) != 1 {
+			t.Errorf("trust has changed %d times, unsaved %v", n, trust.Unsaved())
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * saveEvery)
+		synctest.Wait()
+		if now, err := openTrust(); err != nil || len(now.Peers()) != 0 || len(trust.Unsaved()) != 0 {
+			t.Errorf("the file has %v, unsaved %v, %v", now.Peers(), trust.Unsaved(), err)
 		}
 		cancel()
 		if err := <-done; err != nil {
