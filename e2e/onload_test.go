@@ -12,10 +12,12 @@ import (
 	"testing"
 
 	"mpbond/api"
+	"mpbond/api/client"
 	"mpbond/e2e/rig"
 	"mpbond/fault"
 	"mpbond/identity"
 	onloading "mpbond/onload/relay"
+	"mpbond/unit"
 )
 
 // onload fetches a URL through the helper phone, and prints the digest of what came, or
@@ -52,6 +54,30 @@ func onload(at, url string) error {
 	}
 	fmt.Printf("%s\n%d\n", sum, came)
 	return nil
+}
+
+// watchLent follows what a helper may lend of its line until stop is called. Busy is its
+// first word of a limit, and most what was lent.
+func watchLent(t *testing.T, helper *client.Client) (stop func() (busy string, most unit.Rate)) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy string
+	var most unit.Rate
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			s, err := helper.Status(ctx, false)
+			if err != nil || s.Helper == nil {
+				continue
+			}
+			for _, l := range s.Helper.Lent {
+				if most = max(most, l.LentBps); l.Limited && busy == "" {
+					busy = fmt.Sprintf("%+v", l)
+				}
+			}
+		}
+	}()
+	return func() (string, unit.Rate) { cancel(); <-done; return busy, most }
 }
 
 // TestOnloadAllowance: what is onloaded comes whole, counts as such, stops before the
@@ -105,7 +131,11 @@ func TestOnloadAllowance(t *testing.T) {
 	if rx, tx := n.Counters("helper1", "hs1"); float64(st.CarriedBytes) > 1.01*float64(rx+tx-before) || float64(st.CarriedBytes) < .97*float64(rx+tx-before) {
 		t.Errorf("%v are counted, of %d", st.CarriedBytes, rx+tx-before)
 	}
+	stop := watchLent(t, helper)
 	got, came := fetch(32 * mb)
+	if busy, most := stop(); busy != "" || most < 8*unit.Mbps {
+		t.Errorf("while the phone onloads, %v at most are lent: %s", most, busy)
+	}
 	if !strings.Contains(got, "other: ") && !strings.Contains(got, "limit: ") {
 		t.Errorf("beyond the allowance: %s", got)
 	}

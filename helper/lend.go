@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"mpbond/device"
+	"mpbond/estimate"
 	"mpbond/pipe"
 	"mpbond/policy"
+	"mpbond/tcp"
 	"mpbond/unit"
 )
 
@@ -36,6 +38,7 @@ const (
 // the HS-path keep to it. The sending end of the downlink is the server, which
 // is told; of the uplink it is this device, whose ring then pushes back.
 //
+// What connections outside the bond carry for other devices is lent too: see CountLent.
 // The owner's bytes are those of the direct subflows of a primary in this
 // process, known at once, and what else the interface's counters show, known a
 // little later, whatever program it is.
@@ -50,8 +53,22 @@ type manager struct {
 	totals map[string]device.Counters // as last read
 	seen   map[any]device.Counters    // what a flow had moved when last asked
 
-	mu    sync.Mutex // guards below
-	links map[string]*lentLink
+	mu      sync.Mutex // guards below, and names
+	links   map[string]*lentLink
+	carried map[carrier]*carried
+}
+
+// carrier is a connection outside the bond that carries something for another device: a
+// *tcp.Conn, or a fake in tests.
+type carrier interface {
+	Probe() (estimate.Hop, error)
+	LocalAddr() net.Addr
+}
+
+// carried is what a carrier had moved when it was last asked.
+type carried struct {
+	device.Counters
+	at time.Time // when it last moved something
 }
 
 // lentLink is an interface that is lent.
@@ -78,13 +95,74 @@ type lent struct {
 
 func newManager(h *Helper) *manager {
 	return &manager{h: h, counters: device.ReadCounters, interfaceOf: networkOf, names: map[string]string{},
-		seen: map[any]device.Counters{}, links: map[string]*lentLink{}}
+		seen: map[any]device.Counters{}, links: map[string]*lentLink{}, carried: map[carrier]*carried{}}
 }
 
 // ShareWith has the manager know what a primary in this process moves over its
 // direct subflows, each by a key that is never used again. It is to be called
 // before Run.
 func (h *Helper) ShareWith(own func() map[string]device.Flow) { h.manager.own = own }
+
+// CountLent returns a ledger for connections that carry something for other devices without
+// a bond, as onloading does: what they move counts as lent, not as the owner's. They are
+// passed on to next, which may be nil.
+func (h *Helper) CountLent(next tcp.Ledger) tcp.Ledger { return lentLedger{h, next} }
+
+type lentLedger struct {
+	h    *Helper
+	next tcp.Ledger
+}
+
+// Opened implements tcp.Ledger.
+func (l lentLedger) Opened(c *tcp.Conn) {
+	l.h.manager.addCarrier(c)
+	if l.next != nil {
+		l.next.Opened(c)
+	}
+}
+
+// Closing implements tcp.Ledger.
+func (l lentLedger) Closing(c *tcp.Conn) {
+	l.h.manager.removeCarrier(c)
+	if l.next != nil {
+		l.next.Closing(c)
+	}
+}
+
+func (m *manager) addCarrier(c carrier) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.carried[c] = &carried{}
+}
+
+// removeCarrier counts what c has moved since the last tick, too.
+func (m *manager) removeCarrier(c carrier) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.carried[c]; n != nil {
+		m.countCarrier(c, n, time.Now())
+		delete(m.carried, c)
+	}
+}
+
+// countCarrier adds what c has moved since it was last asked to its interface, if that is
+// managed. mu must be held.
+func (m *manager) countCarrier(c carrier, n *carried, now time.Time) {
+	p, err := c.Probe()
+	if err != nil {
+		return
+	}
+	before := n.Counters
+	n.Counters = device.Counters{Rx: max(p.WireIn, before.Rx), Tx: max(p.WireOut, before.Tx)}
+	if n.Counters == before {
+		return
+	}
+	n.at = now
+	if link := m.links[m.name(c.LocalAddr())]; link != nil {
+		link.down.lent += float64(n.Rx - before.Rx)
+		link.up.lent += float64(n.Tx - before.Tx)
+	}
+}
 
 // run manages until ctx ends. All waits for what it has started.
 func (m *manager) run(ctx context.Context, all *sync.WaitGroup) {
@@ -113,6 +191,9 @@ func (m *manager) tick(now time.Time, all *sync.WaitGroup) time.Duration {
 	seen := map[any]device.Counters{}
 	for r, l := range relays {
 		m.count(r, l, now, seen)
+	}
+	for c, n := range m.carried {
+		m.countCarrier(c, n, now)
 	}
 	if len(m.links) == 0 {
 		m.seen = seen
@@ -251,12 +332,18 @@ func (d *lentLane) decide(now time.Time, total, asked uint64) {
 	d.grant = d.lender.Observe(now, policy.Moved{Own: own, Lent: uint64(d.lent), Total: total, Asked: asked})
 }
 
-// divide gives each relay its part of what may be lent.
+// divide gives each relay its part of what may be lent. What carriers move is a part too,
+// though nothing limits them.
 func (m *manager) divide(now time.Time, relays map[*relay]*lent, all *sync.WaitGroup) {
 	active := map[string]int{}
 	for _, l := range relays {
 		if now.Sub(l.moved) < lentLately {
 			active[l.link]++
+		}
+	}
+	for c, n := range m.carried {
+		if now.Sub(n.at) < lentLately {
+			active[m.name(c.LocalAddr())]++
 		}
 	}
 	for r, l := range relays {

@@ -199,6 +199,79 @@ func TestLossIsNoOwner(t *testing.T) {
 	}
 }
 
+// tunnel is a carrier as a test wants it.
+type tunnel struct {
+	local net.Addr
+	hop   estimate.Hop
+}
+
+func (c *tunnel) Probe() (estimate.Hop, error) { return c.hop, nil }
+func (c *tunnel) LocalAddr() net.Addr          { return c.local }
+
+// TestOnloadIsNoOwner: what is carried for other devices outside the bond is lent, however
+// short its connections are, and no reason to limit the relays. The same traffic of
+// another program is the owner's, and so is what comes on top.
+func TestOnloadIsNoOwner(t *testing.T) {
+	w := &world{t: t, pipes: overTCP(), servers: overTCP()}
+	w.listen("127.0.0.1:0")
+	w.start(Config{})
+	w.subflow()
+	eventually(t, "the relay is there", func() bool {
+		w.h.mu.Lock()
+		defer w.h.mu.Unlock()
+		return len(w.h.relays) == 1
+	})
+	wwan := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
+	for name, x := range map[string]struct {
+		lent    bool // as onloading counts it
+		ticks   int  // that a connection lasts for
+		other   uint64
+		limited bool
+	}{
+		"one connection":             {lent: true, ticks: 1 << 20},
+		"a connection for each file": {lent: true, ticks: 2},
+		"shorter than a tick":        {lent: true, ticks: 1},
+		"another program":            {ticks: 1 << 20, limited: true},
+		"another program beside it":  {lent: true, ticks: 2, other: 25_000, limited: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newManager(w.h) // the helper's own passes loopback over
+			m.interfaceOf = func(net.Addr) string { return "wwan0" }
+			moved, now := uint64(1), time.Now()
+			m.counters = func() (map[string]device.Counters, error) {
+				return map[string]device.Counters{"wwan0": {Rx: moved, Tx: moved}}, nil
+			}
+			var all sync.WaitGroup
+			var c *tunnel
+			limited := false
+			for i := range 60 {
+				if i%x.ticks == 0 {
+					c = &tunnel{local: wwan}
+					if x.lent {
+						m.addCarrier(c)
+					}
+				}
+				c.hop.WireIn, c.hop.WireOut = c.hop.WireIn+50_000, c.hop.WireOut+50_000
+				moved += 50_000 + x.other
+				if (i+1)%x.ticks == 0 && x.lent {
+					m.removeCarrier(c)
+				}
+				now = now.Add(lendTick)
+				m.tick(now, &all)
+				link := m.links["wwan0"]
+				limited = limited || link.down.grant.Limited || link.up.grant.Limited
+			}
+			all.Wait()
+			if limited != x.limited {
+				t.Errorf("limited: %v, want %v: down %+v, up %+v", limited, x.limited, m.links["wwan0"].down.grant, m.links["wwan0"].up.grant)
+			}
+			if lent := m.links["wwan0"].down.lent; x.lent && (lent < 59*50_000 || lent > 61*50_000) {
+				t.Errorf("%.0f bytes are lent", lent)
+			}
+		})
+	}
+}
+
 // TestLendTotals: the manager's sums for an interface are what all relays and the
 // owner have moved over it since they were first seen; a relay
 // whose pipe has the same interface counts twice.

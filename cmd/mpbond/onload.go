@@ -176,10 +176,10 @@ func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Ke
 		}
 	}
 	at := cmp.Or(cfg.Listen, ":"+strconv.Itoa(relay.Port))
-	if o.l, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: lends.Mark, Ledger: r.usage.Ledger(policy.ForPipe)}); err != nil {
+	if o.l, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: lends.Mark, Ledger: h.CountLent(r.usage.Ledger(policy.ForPipe))}); err != nil {
 		return portHint(err, "`listen` in [onload]")
 	}
-	line.Ledger = r.usage.Ledger(policy.ForOnload)
+	line.Ledger = h.CountLent(r.usage.Ledger(policy.ForOnload))
 	o.relay = relay.New(relay.Config{Key: key, Trust: r.trust, Line: line, Allow: cfg.Allow, Unmetered: cfg.Allowance.Unlimited, May: o.may, Log: slog.Default()})
 	o.reckon(time.Now())
 	if err := o.usePage(lends.Mark); err != nil {

@@ -107,13 +107,13 @@ func (o *onloading) usePage(mark int) error {
 		return err
 	}
 	p := &onloadPage{code: pairing.Code{Secret: pairing.NewSecret()}.String()}
-	line := tcp.Options{Interface: o.cfg.Interface, Mark: mark, KeepAlive: tcp.RadioKeepAlive, Ledger: o.r.usage.Ledger(policy.ForOnload)}
+	line := tcp.Options{Interface: o.cfg.Interface, Mark: mark, KeepAlive: tcp.RadioKeepAlive, Ledger: o.h.CountLent(o.r.usage.Ledger(policy.ForOnload))}
 	p.own = page.NewLine(cmp.Or(o.cfg.Interface, ownLine), line, o.open)
 	own := p.own.Device()
 	own.Metered = func() bool { return !o.cfg.Allowance.Unlimited }
 	devices := []upload.Device{own}
 	if c.Home != "" {
-		devices = slices.Insert(devices, 0, page.NewLine(c.Home, tcp.Options{Interface: c.Home, Mark: mark, Ledger: o.r.usage.Ledger(policy.ForDirect)}, nil).Device())
+		devices = slices.Insert(devices, 0, page.NewLine(c.Home, tcp.Options{Interface: c.Home, Mark: mark, Ledger: o.h.CountLent(o.r.usage.Ledger(policy.ForDirect))}, nil).Device())
 	}
 	host, _ := os.Hostname()
 	dir, err := inHome("page-" + o.r.name)
@@ -126,7 +126,7 @@ func (o *onloading) usePage(mark int) error {
 		return err
 	}
 	at := cmp.Or(c.Listen, ":"+strconv.Itoa(page.Port))
-	if p.l, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: mark, Ledger: o.r.usage.Ledger(policy.ForPipe)}); err != nil {
+	if p.l, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: mark, Ledger: o.h.CountLent(o.r.usage.Ledger(policy.ForPipe))}); err != nil {
 		return portHint(err, "`listen` in [onload.page]")
 	}
 	o.page = p
