@@ -55,6 +55,9 @@ func Read(path string) ([]byte, error) {
 
 // Parse is Load for data at hand; name stands for the file in errors.
 func Parse(name string, data []byte, into any) error {
+	if err := checkNumbers(name, data, into); err != nil {
+		return err
+	}
 	d := toml.NewDecoder(strings.NewReader(string(data)))
 	err := d.DisallowUnknownFields().Decode(into)
 	var unknown *toml.StrictMissingError

@@ -20,14 +20,19 @@ type base struct{ Listen string }
 type sample struct {
 	base   // embedded and unexported: the decoder does not see it
 	Name   string
+	Count  int
+	Rates  []unit.Rate
 	Limits limits
-	Peer   []struct{ Address string }
-	Per    map[string]limits
+	Peer   []struct {
+		Address string
+		Speed   *unit.Rate
+	}
+	Per map[string]limits
 }
 
 func TestParse(t *testing.T) {
 	s := sample{Name: "kept"}
-	err := Parse("a.toml", []byte("[limits]\nmemory='4MB'\nmax_rate=9600\n[[peer]]\naddress='x'\n[per.z]\nmemory=5\n"), &s)
+	err := Parse("a.toml", []byte("[limits]\nmemory='4MB'\nmax_rate='9600bit/s'\n[[peer]]\naddress='x'\n[per.z]\nmemory=5\n"), &s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,6 +61,29 @@ func TestErrorsNameLineKeyAndNearest(t *testing.T) {
 		if h := fault.HintOf(err); h != c.hint && !(strings.HasPrefix(c.hint, "there are") && strings.HasPrefix(h, "there are")) {
 			t.Errorf("%q: hint %q, want %q", c.in, h, c.hint)
 		}
+	}
+}
+
+// TestNumbers: a number without a unit is refused where the setting is a text, wherever it
+// stands, and taken where it is one of bytes or no unit is needed.
+func TestNumbers(t *testing.T) {
+	for _, c := range []struct{ in, text string }{
+		{"\n[limits]\nmax_rate=9600", "a.toml:3: limits.max_rate: rate \"9600\": it has no unit (write it like 8Mbit/s)"},
+		{"limits.max_rate = 8", "a.toml:1: limits.max_rate: "},
+		{"name='x'\nlimits = {memory=1, max_rate = 8}", "a.toml:2: limits.max_rate: "},
+		{"[per.home]\nmax_rate=-1", "a.toml:2: per.home.max_rate: "},
+		{"[per]\nhome.max_rate=1", "a.toml:2: per.home.max_rate: "},
+		{"rates=['8Mbit/s',\n8]", "a.toml:2: rates: "},
+		{"[[peer]]\naddress='x'\n[[peer]]\nspeed=5", "a.toml:4: peer.speed: "},
+	} {
+		var s sample
+		if err := Parse("a.toml", []byte(c.in), &s); !fault.Is(err, fault.Config) || !strings.Contains(err.Error(), c.text) || fault.HintOf(err) == "" {
+			t.Errorf("%q: error %v, want %q in it", c.in, err, c.text)
+		}
+	}
+	var s sample
+	if err := Parse("a.toml", []byte("count=7\n[limits]\nmemory=512\nmax_rate=0"), &s); err != nil || s.Limits.Memory != 512 || s.Count != 7 {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -117,8 +118,13 @@ type Duration time.Duration
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(t []byte) error {
 	v, err := time.ParseDuration(string(t))
+	if _, number := strconv.ParseFloat(string(t), 64); err != nil && number == nil {
+		return fmt.Errorf("%s has no unit (write it like \"%[1]ss\")", t)
+	} else if err != nil {
+		return fmt.Errorf("%q is no time (write it like \"60s\")", t)
+	}
 	*d = Duration(v)
-	return err
+	return nil
 }
 
 // mark is the mark of all sockets, 0 for none.

@@ -190,8 +190,15 @@ func split(s string) (v float64, suffix string, err error) {
 	return v, strings.TrimSpace(s[i:]), nil
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler by ParseRate.
-func (r *Rate) UnmarshalText(t []byte) (err error) { *r, err = ParseRate(string(t)); return err }
+// UnmarshalText implements encoding.TextUnmarshaler by ParseRate. People write a unit: a
+// number without one is refused, unless it is 0.
+func (r *Rate) UnmarshalText(t []byte) (err error) {
+	*r, err = ParseRate(string(t))
+	if _, unit, e := split(string(t)); err == nil && e == nil && unit == "" && *r != 0 {
+		return fmt.Errorf("rate %q: it has no unit (write it like 8Mbit/s)", t)
+	}
+	return err
+}
 
 // UnmarshalText implements encoding.TextUnmarshaler by ParseBytes.
 func (b *Bytes) UnmarshalText(t []byte) (err error) { *b, err = ParseBytes(string(t)); return err }

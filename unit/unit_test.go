@@ -3,6 +3,7 @@ package unit
 import (
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 	"time"
 )
@@ -30,6 +31,17 @@ func TestParse(t *testing.T) {
 		}
 		if v, err := ParseBytes(bad); err == nil {
 			t.Errorf("ParseBytes(%q) = %v, want an error", bad, v)
+		}
+	}
+	var r Rate
+	for _, bare := range []string{"8", "9600", "1.5"} {
+		if err := r.UnmarshalText([]byte(bare)); err == nil || !strings.Contains(err.Error(), "no unit") {
+			t.Errorf("%q is %v, %v, want that it has no unit", bare, r, err)
+		}
+	}
+	for text, want := range map[string]Rate{"0": 0, "8Mbit/s": 8e6} {
+		if err := r.UnmarshalText([]byte(text)); err != nil || r != want {
+			t.Errorf("%q is %v, %v", text, r, err)
 		}
 	}
 }

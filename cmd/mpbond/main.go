@@ -131,7 +131,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // explainArgs says of an error about the number of arguments which one is missing, or
-// not taken. Other errors stay as they are.
+// not taken, and of a time how it is written. Other errors stay as they are.
 func explainArgs(cmd *cobra.Command, err error) error {
 	given, text := cmd.Flags().Args(), err.Error()
 	var own interface{ ExitCode() int }
@@ -140,6 +140,9 @@ func explainArgs(cmd *cobra.Command, err error) error {
 		return err
 	case strings.HasPrefix(text, "unknown command") && !cmd.HasSubCommands() && len(given) > 0:
 		return fmt.Errorf("`%s` does not take %q", cmd.CommandPath(), given[0])
+	case strings.Contains(text, ": time: "):
+		flag, _, _ := strings.Cut(text, ": time: ")
+		return fmt.Errorf("%s: write a time with its unit, like 60s", flag)
 	case !strings.Contains(text, "arg(s)"):
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"mpbond/fault"
 	"mpbond/sched"
 	"mpbond/server"
-	"mpbond/unit"
 	"mpbond/wire"
 )
 
@@ -57,7 +56,7 @@ allowed.`,
 				cfg.Allow = append(cfg.Allow, p)
 			}
 			if rate != "" {
-				if cfg.Rate, err = unit.ParseRate(rate); err != nil {
+				if err = cfg.Rate.UnmarshalText([]byte(rate)); err != nil {
 					return fault.New(fault.Usage, err, "write a rate like 50Mbit/s")
 				}
 			}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"mpbond/config"
+	"mpbond/fault"
+	"mpbond/helper"
+	"mpbond/policy"
+	"mpbond/primary"
+	"mpbond/server"
+	"mpbond/unit"
+)
+
+// TestBareNumbers: no file takes a number without its unit for a time, a rate, a volume or
+// a word: 60 would be 60 ns. Sizes are the exception: bytes.
+func TestBareNumbers(t *testing.T) {
+	seen := map[string]bool{}
+	for _, file := range []any{primary.Config{}, server.Config{}, helper.Config{}, helperConfig{}, dualConfig{}, onloadConfig{}, pageConfig{}, policy.File{}, policy.RuleSpec{}} {
+		of := reflect.TypeOf(file)
+		eachSetting(of, "", func(line, name string, leaf reflect.Type) {
+			seen[leaf.String()] = true
+			err := config.Parse("x.toml", []byte(line), reflect.New(of).Interface())
+			if !fault.Is(err, fault.Config) || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "x.toml:1") || !strings.Contains(err.Error(), name) {
+				t.Errorf("%v: %s: %v", of, line, err)
+			}
+		})
+	}
+	for _, leaf := range []any{primary.Duration(0), unit.Rate(0), policy.Volume(0), policy.Mode(0)} {
+		if !seen[reflect.TypeOf(leaf).String()] {
+			t.Errorf("no setting of %T was tried, of %v", leaf, seen)
+		}
+	}
+}
+
+// eachSetting calls f with a line that gives a bare number to a setting of t, for each that
+// is written as a text and kept as a number.
+func eachSetting(t reflect.Type, prefix string, f func(line, name string, leaf reflect.Type)) {
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("toml"), ",")
+		if name == "-" || !field.IsExported() {
+			continue
+		}
+		if field.Anonymous && name == "" {
+			eachSetting(field.Type, prefix, f)
+			continue
+		}
+		leaf, format := field.Type, "%s = 60"
+		key := prefix + name
+		for leaf.Kind() == reflect.Slice || leaf.Kind() == reflect.Pointer || leaf.Kind() == reflect.Map {
+			switch leaf.Kind() {
+			case reflect.Slice:
+				format = "%s = [60]"
+			case reflect.Map:
+				key += ".some"
+			}
+			leaf = leaf.Elem()
+		}
+		switch {
+		case leaf == reflect.TypeFor[unit.Bytes]():
+		case textual(leaf) && leaf.Kind() >= reflect.Int && leaf.Kind() <= reflect.Float64:
+			f(fmt.Sprintf(format, key), name, leaf)
+		case leaf.Kind() == reflect.Struct && format != "%s = [60]":
+			eachSetting(leaf, key+".", f)
+		}
+	}
+}
