@@ -81,8 +81,14 @@ func Parse(name string, data []byte, into any) error {
 // ofType is how the decoder says that a value is of another type than its setting.
 var ofType = regexp.MustCompile(`^cannot decode TOML (\w+) into .* of type (\S+)$`)
 
+// noPrefix is how package netip says that a text is no prefix.
+var noPrefix = regexp.MustCompile(`^netip\.ParsePrefix\((".*?")\): `)
+
 // explainType names types as people do.
 func explainType(text string) string {
+	if m := noPrefix.FindStringSubmatch(text); m != nil {
+		return m[1] + ` is no prefix of addresses such as "192.168.7.0/24" or "fd00::/8"`
+	}
 	m := ofType.FindStringSubmatch(text)
 	if m == nil {
 		return text

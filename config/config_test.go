@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,6 +24,7 @@ type sample struct {
 	Count  int
 	Rates  []unit.Rate
 	Limits limits
+	Allow  []netip.Prefix
 	Peer   []struct {
 		Address string
 		Speed   *unit.Rate
@@ -75,6 +77,8 @@ func TestNumbers(t *testing.T) {
 		{"[per]\nhome.max_rate=1", "a.toml:2: per.home.max_rate: "},
 		{"rates=['8Mbit/s',\n8]", "a.toml:2: rates: "},
 		{"[[peer]]\naddress='x'\n[[peer]]\nspeed=5", "a.toml:4: peer.speed: "},
+		{"\nallow=[60]", `a.toml:2: allow: "60" is no prefix of addresses such as`},
+		{"\nallow=['10.0.0.1']", `a.toml:2: allow: "10.0.0.1" is no prefix of addresses such as`},
 	} {
 		var s sample
 		if err := Parse("a.toml", []byte(c.in), &s); !fault.Is(err, fault.Config) || !strings.Contains(err.Error(), c.text) || fault.HintOf(err) == "" {

@@ -66,7 +66,7 @@ func (c numbers) check(into reflect.Type, key []string, v *unstable.Node) error 
 		}
 		if err := text.UnmarshalText(v.Data); err != nil {
 			at := c.p.Shape(v.Raw).Start
-			return fault.New(fault.Config, &Error{File: c.name, Line: at.Line, Column: at.Column, Err: fmt.Errorf("%s: %w", strings.Join(key, "."), err)}, tomlHint)
+			return fault.New(fault.Config, &Error{File: c.name, Line: at.Line, Column: at.Column, Err: fmt.Errorf("%s: %s", strings.Join(key, "."), explainType(err.Error()))}, tomlHint)
 		}
 	}
 	return nil

@@ -139,7 +139,7 @@ func (h *Helper) CloseSubflow(bond string, number uint32) error {
 			return nil
 		}
 	}
-	return fault.New(fault.NotFound, fmt.Errorf("no subflow %d is relayed", number), "see GET /v1/subflows; at a helper the bond is written -")
+	return fault.New(fault.NotFound, fmt.Errorf("no subflow %d is relayed", number), "`mpbond status` lists them; at a helper the bond is written -")
 }
 
 var errByHand = errors.New("ended by hand at the helper")

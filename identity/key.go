@@ -133,7 +133,7 @@ func parseKeyFile(data []byte) (*Key, error) {
 	}
 	key, ok := parsed.(ed25519.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("holds a %T instead of an Ed25519 key", parsed)
+		return nil, errors.New("holds another kind of key than Ed25519")
 	}
 	return newKey(key)
 }

@@ -80,7 +80,7 @@ var errNotRedirected = errors.New("it was not redirected, but made to this port,
 func originalDestination(c net.Conn) (netip.AddrPort, error) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
-		return netip.AddrPort{}, fmt.Errorf("a %T was not redirected", c)
+		return netip.AddrPort{}, errors.New("only TCP connections are redirected")
 	}
 	raw, err := tcp.SyscallConn()
 	if err != nil {

@@ -97,7 +97,7 @@ func (c *chooser) follow(ctx context.Context, w wish) error {
 	to := c.slot.takeAt(w.to)
 	c.p.mu.Unlock()
 	if to == nil {
-		return fault.New(fault.NotFound, fmt.Errorf("no pipe of %s waits at %.100q", c.p.nameOf(c.slot), w.to), "GET /v1/pipes lists those that wait")
+		return fault.New(fault.NotFound, fmt.Errorf("no pipe of %s waits at %.100q", c.p.nameOf(c.slot), w.to), "`mpbond status` lists those that wait")
 	}
 	c.endSecond(to.Via())
 	return fault.New(fault.Unreachable, c.p.move(ctx, c.slot, c.main.lane, to, "asked for"), "the subflow stays where it was, as far as that works")

@@ -115,7 +115,7 @@ func kernel(c net.Conn) bool { _, ok := c.(*net.TCPConn); return ok }
 func CloseWrite(c net.Conn) error {
 	h, ok := c.(interface{ CloseWrite() error })
 	if !ok {
-		return fmt.Errorf("a %T cannot close one direction", c)
+		return errors.New("a connection of this kind cannot close one direction")
 	}
 	err := h.CloseWrite()
 	if errors.Is(err, syscall.ENOTCONN) {

@@ -265,7 +265,7 @@ func bind(fd int, device string, mark int) error {
 	}
 	if mark != 0 {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark); err != nil {
-			err = fmt.Errorf("mark %#x: %w", mark, err)
+			err = fmt.Errorf("packets cannot be marked: %w", err)
 			if errors.Is(err, unix.EPERM) {
 				return fault.New(fault.Permission, err, "run it as root (CAP_NET_ADMIN)")
 			}

@@ -293,7 +293,7 @@ func printable(labels []string) []string {
 
 // metrics answers in the Prometheus text format.
 func metrics(role Role) http.Handler {
-	c := &collector{role: role, event: prometheus.NewDesc("mpbond_events_total", "Changes so far, by kind, as GET /v1/events tells them.", []string{"kind"}, nil), used: usageDesc}
+	c := &collector{role: role, event: prometheus.NewDesc("mpbond_events_total", "Changes so far, by kind, as `mpbond events` shows them.", []string{"kind"}, nil), used: usageDesc}
 	for _, m := range metricList {
 		c.descs = append(c.descs, prometheus.NewDesc(m.name, m.help, m.labels, nil))
 	}

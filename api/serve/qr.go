@@ -30,7 +30,7 @@ func (r Role) registerQR(a huma.API) {
 		}
 		i := r.Inviter.Current()
 		if i.State != "open" {
-			return nil, problemOf(fault.New(fault.NotFound, errors.New("there is no code that holds"), "POST /v1/invitation makes one"))
+			return nil, problemOf(fault.New(fault.NotFound, errors.New("there is no code that holds"), "`mpbond accept` makes one"))
 		}
 		code, err := qr.Encode(i.QR, qr.M)
 		if err != nil {

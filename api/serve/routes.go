@@ -254,7 +254,7 @@ func (r Role) registerDevices(a huma.API) {
 }
 
 func (r Role) registerPair(a huma.API) {
-	elsewhere := fault.New(fault.Unsupported, errors.New("pairing by the code of another device: not here"), "codes are told to a primary; server and helper show them: POST /v1/invitation")
+	elsewhere := fault.New(fault.Unsupported, errors.New("pairing by the code of another device: not here"), "codes are told to a primary; server and helper show them: `mpbond accept`")
 	get(a, "/v1/pair", "what has become of the last pairing", func(*nothing) (p api.Pairing, err error) {
 		if r.Pairer == nil {
 			return p, elsewhere

@@ -59,7 +59,7 @@ func (p *pairer) pair(r api.PairRequest) (api.Pairing, error) {
 	case p.ctx == nil:
 		return api.Pairing{}, fault.New(fault.NotRunning, errors.New("mpbond is starting or ending"), "try again")
 	case p.now.State == api.PairRunning:
-		return api.Pairing{}, fault.New(fault.AlreadyRunning, errors.New("another pairing is under way"), "wait until it has ended: GET /v1/pair tells")
+		return api.Pairing{}, fault.New(fault.AlreadyRunning, errors.New("another pairing is under way"), "wait until it has ended")
 	}
 	ctx, began := p.ctx, time.Now()
 	p.now = pairingOf(began, len(codes))
