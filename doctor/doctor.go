@@ -17,13 +17,16 @@
 package doctor
 
 import (
+	"errors"
 	"time"
 
+	"mpbond/backoff"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/measure"
 	"mpbond/tcp"
 	"mpbond/unit"
+	"mpbond/wire"
 )
 
 // Facts is all that was measured. Nothing in it is judged.
@@ -107,6 +110,19 @@ func problem(err error) *Problem {
 		return nil
 	}
 	return &Problem{Kind: fault.KindOf(err), Cause: tcp.CauseOf(err), Text: err.Error(), Hint: fault.HintOf(err)}
+}
+
+// problemAt is problem for what met a call to peer. Of two that speak different versions it
+// says which one to upgrade.
+func problemAt(peer string, err error) *Problem {
+	p := problem(err)
+	var r wire.Refuse
+	var v wire.VersionMismatch
+	if errors.As(err, &r) && r.Code == wire.CodeVersion || errors.As(err, &v) {
+		reason, hint := backoff.Explain(err, peer)
+		p.Text, p.Hint = "refused: "+reason, hint
+	}
+	return p
 }
 
 // Host is this device.

@@ -163,7 +163,7 @@ func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float
 		}
 		o, err := p.open(ctx, f.Server.Addresses, iface)
 		if err != nil {
-			l.Up, l.Problem = false, problem(err)
+			l.Up, l.Problem = false, problemAt(p.Server.Name, err)
 			f.Lanes = append(f.Lanes, l)
 			continue
 		}

@@ -109,7 +109,7 @@ func (p Patient) open(ctx context.Context, list []Address, iface string) (*own, 
 			}
 		}
 		if a.Problem == nil || len(list) == 1 {
-			a.Problem = problem(err)
+			a.Problem = problemAt(p.Server.Name, err)
 		}
 		if a.Portal == "" && ctx.Err() == nil {
 			a.Portal = p.portal(ctx, *a, iface, fault.KindOf(err))

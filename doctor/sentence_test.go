@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,11 @@ func TestSentences(t *testing.T) {
 	const at = "203.0.113.9:7600"
 	unreached := func(cause fault.Cause) *Problem {
 		return &Problem{Kind: fault.Unreachable, Cause: cause, Text: "connect: x"}
+	}
+	// refusedBy is what the doctor makes of a server's answer.
+	refusedBy := func(version uint8) *Problem {
+		r := wire.Refuse{Code: wire.CodeVersion, Version: version, Text: "this server speaks another version"}
+		return problemAt("home", fmt.Errorf("join %s: %w", at, fault.New(fault.Protocol, r, "install the same release")))
 	}
 	primary := func(more func(*Facts)) Facts {
 		f := healthy()
@@ -91,8 +97,10 @@ func TestSentences(t *testing.T) {
 			"home does not know this device (laptop): it was revoked there, or home was set up anew", "pair the two again: `mpbond accept` on home, `mpbond pair CODE` here"},
 		{"revoked at the primary, at the helper", pipe(&Problem{Kind: fault.UnknownDevice, Text: "refused"}),
 			"laptop does not know this device (phone): it was revoked there", "pair the two again: `mpbond accept` here, `mpbond pair CODE` on laptop"},
-		{"another release at the server", noServer(&Problem{Kind: fault.Protocol, Text: "refused: version 5 here, version 4 there", Hint: "install the same release of mpbond on both devices"}),
-			"home on TCP port 7600 at 203.0.113.9: refused: version 5 here, version 4 there", "install the same release of mpbond on both devices"},
+		{"a newer release at the server", noServer(refusedBy(wire.Version + 1)),
+			fmt.Sprintf("home on TCP port 7600 at 203.0.113.9: refused: version %d here, %d there: upgrade mpbond on this device", wire.Version, wire.Version+1), ""},
+		{"an older release at the server", noServer(refusedBy(wire.Version - 1)),
+			fmt.Sprintf("home on TCP port 7600 at 203.0.113.9: refused: version %d here, %d there: upgrade mpbond on home", wire.Version, wire.Version-1), ""},
 		{"no DNS at the server", primary(func(f *Facts) { f.Server.Names = &Problem{Text: "timeout"} }),
 			"names do not resolve at the server home: timeout", "mend the name server of home (/etc/resolv.conf there)"},
 		{"captive portal", primary(func(f *Facts) {
