@@ -49,8 +49,8 @@ fuzz: ## every fuzz target for FUZZTIME each (30s)
 kill: ## a hundred times kill -9 of server, helper and primary while they write: 8 minutes at most
 	@go test -count=1 -v -timeout 20m -run '^TestKill$$' ./e2e/pair -kills 100
 
-again: ## UDP blocked for a while, in the middle of a transfer: a minute
-	@go test -count=1 -v -timeout 5m -run '^TestUDPAgain$$' ./e2e -patient
+again: ## UDP blocked for a while, in the middle of a transfer, and attacks of a minute: 3 minutes
+	@go test -count=1 -v -timeout 10m -run '^Test(UDPAgain|ExhaustedServer|StrangersInTheLog)$$' ./e2e -patient
 
 sleep: ## helper and primary asleep for 75 s each, in the middle of transfers: 3 minutes
 	@go test -count=1 -v -timeout 10m -run '^TestSleep$$' ./e2e -asleep 75s

@@ -64,10 +64,11 @@ func (n *network) silent(d time.Duration, links ...string) {
 	}
 }
 
-// startServer starts it and waits until it is there for others.
-func (n *network) startServer() {
+// startServer starts it, by another command if there is one, and waits until it is there
+// for others.
+func (n *network) startServer(by ...string) {
 	n.Helper()
-	p := n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")
+	p := n.Start("server", append(by, n.Mpbond, "server", "--allow", "10.77.0.0/16", "--allow", "fd77::/16")...)
 	rig.Eventually(n, func() error {
 		if !strings.Contains(p.Log.String(), "server is up") {
 			return errors.New("the server is not up")

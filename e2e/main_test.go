@@ -26,6 +26,8 @@ func program(args []string) error {
 			return hold(n, args[2], args[3], os.Stdin, os.Stdout)
 		}
 		return lab.Streams{URL: args[3], N: n, SOCKS: args[2]}.Run(context.Background(), os.Stdout, os.Stderr)
+	case "exhaust", "idle", "crowd":
+		return attack(args)
 	case "cut":
 		return cutServer(args[1])
 	case "portal":

@@ -251,7 +251,7 @@ func TestHelpedOverUDP(t *testing.T) {
 	}
 }
 
-var patient = flag.Bool("patient", false, "wait for UDP to rest, half a minute")
+var patient = flag.Bool("patient", false, "wait for UDP to rest, for memory to come back and for a minute's log: 3 minutes")
 
 // TestUDPAgain: a subflow over TCP for want of UDP is replaced when that gets through,
 // in the middle of a download.

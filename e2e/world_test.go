@@ -6,6 +6,7 @@
 //	refuse_test.go   strangers, limits, private destinations, trust taken back
 //	garbage_test.go  ends that do not keep to the protocol
 //	hostile_test.go  who stands in between, beside or in the way
+//	attack_test.go   floods and exhaustion of the real program
 //	lab_test.go      the real program in an emulated network
 package e2e
 

@@ -1,0 +1,289 @@
+package e2e
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/e2e/rig"
+	"mpbond/identity"
+	"mpbond/unit"
+)
+
+// attacker is a process that attacks until it is ended.
+type attacker struct {
+	t    *testing.T
+	cmd  interface{ Wait() error }
+	in   io.Closer
+	out  *bufio.Reader
+	over bool
+}
+
+// attack starts one in node helper1, and returns when it prints its first line.
+func (n *network) attack(t *testing.T, node string, args ...string) (a *attacker, first string) {
+	t.Helper()
+	cmd := n.Command(node, append([]string{os.Args[0], "lab"}, args...)...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a = &attacker{t: t, cmd: cmd, in: in, out: bufio.NewReader(out)}
+	t.Cleanup(func() { a.end() })
+	if first, err = a.out.ReadString('\n'); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return a, strings.TrimSpace(first)
+}
+
+// end ends it and returns what it has printed last.
+func (a *attacker) end() string {
+	a.t.Helper()
+	if a.over {
+		return ""
+	}
+	a.over = true
+	a.in.Close()
+	last, _ := io.ReadAll(a.out)
+	if err := a.cmd.Wait(); err != nil {
+		a.t.Error(err)
+	}
+	return strings.TrimSpace(string(last))
+}
+
+// memoryGroup makes a cgroup of so much memory, of whichever version the machine has, and
+// returns a command that runs another one in it.
+func memoryGroup(t *testing.T, limit unit.Bytes) (within []string) {
+	t.Helper()
+	for _, g := range []struct{ root, file string }{{"/sys/fs/cgroup", "memory.max"}, {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}} {
+		dir, err := os.MkdirTemp(g.root, "mpbond-test")
+		if err != nil {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(dir, g.file), os.O_WRONLY, 0) // without that controller it is not there
+		if err == nil {
+			_, err = fmt.Fprint(f, int64(limit))
+			f.Close()
+		}
+		if err == nil {
+			t.Cleanup(func() {
+				rig.Eventually(t, func() error { return os.Remove(dir) }) // once the kernel has seen its processes end
+			})
+			t.Logf("the server's cgroup is %s", dir)
+			return []string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(dir, "cgroup.procs")}
+		}
+		_ = os.Remove(dir)
+	}
+	t.Skip("no cgroup with a limit of memory can be made here")
+	return nil
+}
+
+// newVictim makes a network whose server has 600 MB, with a primary, and a tablet in node
+// helper1 that the server knows as another primary.
+func newVictim(t *testing.T, within []string) *network {
+	t.Helper()
+	n := &network{Network: rig.New(t, rig.Options{Lab: rig.House(t, "-/-/-")})}
+	n.trust()
+	key, err := identity.LoadKey(filepath.Join(n.Dir, "helper1", "device.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := identity.OpenTrust(filepath.Join(n.Dir, "server", "trust.toml"))
+	if err == nil {
+		err = trust.Add(identity.Peer{Name: "tablet", Roles: []identity.Role{identity.RolePrimary}, Key: key.Public()})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.startServer(within...)
+	return n
+}
+
+// startPrimary starts it and returns how long it took until its first subflow was up.
+func (n *network) startPrimary() time.Duration {
+	n.Helper()
+	began := time.Now()
+	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
+	rig.Eventually(n, func() error {
+		up, err := n.Up()
+		if err == nil && len(up) == 0 {
+			err = errors.New("no subflow is up")
+		}
+		return err
+	})
+	return time.Since(began)
+}
+
+// memoryNow and processor are what a process has and has used.
+func memoryNow(t *testing.T, p *rig.Process) unit.Bytes {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Cmd.Process.Pid))
+	var size, resident unit.Bytes
+	if err == nil {
+		_, err = fmt.Sscan(string(b), &size, &resident)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resident * unit.Bytes(os.Getpagesize())
+}
+
+func processor(t *testing.T, p *rig.Process) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	var user, system time.Duration
+	f := strings.Fields(rest)
+	_, _ = fmt.Sscan(f[11], &user) // in ticks of 10 ms: proc(5)
+	_, _ = fmt.Sscan(f[12], &system)
+	return (user + system) * 10 * time.Millisecond
+}
+
+// TestExhaustedServer: an enrolled device that sends one byte into each page of its
+// streams, or every other byte backwards, neither kills a server with 600 MB nor takes
+// the streams of another device; the memory is given back within 30 s.
+func TestExhaustedServer(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
+	const limit = 600 * unit.MB
+	for _, kind := range []string{"pages", "gaps"} {
+		t.Run(kind, func(t *testing.T) {
+			n := newVictim(t, memoryGroup(t, limit))
+			n.startPrimary()
+			const size = 40 * mb
+			download := func() time.Duration {
+				t.Helper()
+				began := time.Now()
+				n.download(size)
+				return time.Since(began)
+			}
+			alone := download()
+			server := n.of("server")
+			peakMemory(t, server)
+			before, used := memoryNow(t, server), processor(t, server)
+			running := n.transfer(fmt.Sprintf("http://web/%d?paced", mb)) // some 4 s
+			<-running.begun
+			a, sent := n.attack(t, "helper1", "exhaust", kind)
+			beside := download()
+			cost := processor(t, server) - used
+			after := download()
+			peak := peakMemory(t, server)
+			if <-running.done; running.err != nil {
+				t.Errorf("the transfer beside: %v %s", running.err, &running.errs)
+			}
+			a.end()
+			t.Logf("%s; peak %v of %v, %v before; %v of processor time with 40 MB for another device, which took %v alone, %v beside, %v then",
+				sent, peak, limit, before, cost, alone.Round(time.Millisecond), beside.Round(time.Millisecond), after.Round(time.Millisecond))
+			if peak > limit*9/10 {
+				t.Errorf("the server has had %v of %v", peak, limit)
+			}
+			if *patient {
+				time.Sleep(30 * time.Second)
+				if now := memoryNow(t, server); now > before+64*unit.MB {
+					t.Errorf("%v are left 30 s after the end, %v before", now, before)
+				} else {
+					t.Logf("%v are left 30 s after the end", now)
+				}
+			}
+		})
+	}
+}
+
+// TestIdleConnectionsOfAProgram: 5,000 connections of a local program that ask for nothing
+// keep no other app out of the proxy, and end no stream.
+func TestIdleConnectionsOfAProgram(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
+	n := newVictim(t, nil)
+	n.startPrimary()
+	running := n.transfer(fmt.Sprintf("http://web/%d?paced", mb))
+	<-running.begun
+	idle, _ := n.attack(t, "primary", "idle", "5000", "127.0.0.1:1080")
+	want, _ := rig.Sum(rig.Noise(mb))
+	for _, way := range [][]string{{"--socks5-hostname", "127.0.0.1:1080"}, {"-x", "http://127.0.0.1:1080"}, {"-p", "-x", "http://127.0.0.1:1080"}} {
+		began := time.Now()
+		x := n.begin(0, append([]string{"curl", "-sSfN", "--max-time", "60", fmt.Sprintf("http://web/%d", mb)}, way...)...)
+		if <-x.done; x.err != nil || x.got != want {
+			t.Errorf("%v: %s, %v %s", way, x.got, x.err, &x.errs)
+		}
+		t.Logf("%v: 1 MB took %v", way, time.Since(began).Round(time.Millisecond))
+	}
+	if <-running.done; running.err != nil {
+		t.Errorf("the transfer from before: %v %s", running.err, &running.errs)
+	}
+	idle.end()
+	if lines := strings.Count(n.of("primary").Log.String(), "not taken"); lines > 2 {
+		t.Errorf("%d lines in the log", lines)
+	}
+}
+
+// crowd starts a crowd at so many addresses of node helper1.
+func (n *network) crowd(t *testing.T, addresses int, kinds ...string) *attacker {
+	t.Helper()
+	by, err := n.Lab.Topology.Addr("helper1", "hs1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Must("helper1", "ip", "route", "replace", "local", "10.78.0.0/24", "dev", "lo") // all these addresses are its own
+	n.Must("server", "ip", "route", "replace", "10.78.0.0/24", "via", by.String())
+	a, _ := n.attack(t, "helper1", append([]string{"crowd", "10.78.0.1", fmt.Sprint(addresses)}, kinds...)...)
+	return a
+}
+
+// TestCrowdsAndANewPrimary: a primary that the server has never seen joins at its first
+// try while strangers take all places.
+func TestCrowdsAndANewPrimary(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
+	for _, c := range []struct {
+		addresses int
+		kind      string
+	}{{24, "silent"}, {240, "silent"}, {240, "half"}} {
+		t.Run(fmt.Sprintf("%d %s", c.addresses, c.kind), func(t *testing.T) {
+			n := newVictim(t, nil)
+			crowd := n.crowd(t, c.addresses, c.kind)
+			took := n.startPrimary()
+			n.download(mb)
+			t.Logf("%d x 64 connections: the first subflow was up %v after the primary's start; %s", c.addresses, took.Round(time.Millisecond), crowd.end())
+			if log := n.of("primary").Log.String(); strings.Contains(log, "no subflow") {
+				t.Errorf("the first try has failed: %s", log)
+			}
+		})
+	}
+}
+
+// TestStrangersInTheLog: whatever strangers do, the server's log gets a few lines a minute.
+func TestStrangersInTheLog(t *testing.T) {
+	t.Parallel() // it judges neither rates nor times
+	n := newVictim(t, nil)
+	server := n.of("server")
+	before := strings.Count(server.Log.String(), "\n")
+	kinds := []string{"silent", "byte", "half", "stranger", "garbage", "oversize", "hello", "version", "pair"}
+	began := time.Now()
+	crowd := n.crowd(t, 60, kinds...)
+	if *patient {
+		time.Sleep(time.Minute)
+	}
+	n.startPrimary()
+	n.download(mb)
+	last, took := crowd.end(), time.Since(began)
+	log := server.Log.String()
+	lines := strings.Count(log, "\n") - before - 1 // that of the primary
+	t.Logf("%d lines in %v; %s", lines, took.Round(time.Second), last)
+	if minutes := int(took/time.Minute) + 1; lines < 3 || lines > minutes*len(kinds) {
+		t.Errorf("%d lines: %s", lines, log)
+	}
+}

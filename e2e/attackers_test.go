@@ -1,0 +1,215 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"mpbond/identity"
+	"mpbond/subflow"
+	"mpbond/tcp"
+	"mpbond/wire"
+)
+
+// home returns the key of this process's node, and the server that its trust file names.
+func home() (key *identity.Key, server identity.PublicKey, addr string, err error) {
+	dir := os.Getenv("MPBOND_HOME")
+	if key, err = identity.LoadKey(filepath.Join(dir, "device.key")); err != nil {
+		return nil, server, "", err
+	}
+	trust, err := identity.OpenTrust(filepath.Join(dir, "trust.toml"))
+	if err != nil {
+		return nil, server, "", err
+	}
+	servers := trust.ByRole(identity.RoleServer)
+	if len(servers) == 0 {
+		return nil, server, "", errors.New("no server is trusted")
+	}
+	return key, servers[0].Key, servers[0].Addresses[0], nil
+}
+
+// exhaust is an enrolled device that sends what costs a server most, prints how much that
+// was, and stays until its input ends. "pages" is one byte into each page of 2,048
+// streams, in three bonds; "gaps" is every other byte, backwards, of streams one
+// after the other.
+func exhaust(kind string, in io.Reader, out io.Writer) error {
+	key, server, addr, err := home()
+	if err != nil {
+		return err
+	}
+	join := func(bond byte) (*subflow.Subflow, error) {
+		c, err := tcp.Dial(context.Background(), addr, tcp.Options{})
+		if err != nil {
+			return nil, err
+		}
+		sf, _, err := subflow.Join(context.Background(), c, key.Client(server, wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Path: 1, Device: "hostile"})
+		if err == nil {
+			go func() { // what the server answers
+				for err := error(nil); err == nil; {
+					_, _, err = sf.Next()
+				}
+			}()
+		}
+		return sf, err
+	}
+	frames, bonds := 65_536, byte(3) // 1 GB of pages in each
+	if kind == "gaps" {
+		frames, bonds = 131_000, 1
+	}
+	var sent, cut int
+	for bond := range bonds {
+		sf, err := join(bond + 1)
+		if err != nil {
+			return err
+		}
+		defer sf.Close()
+		var buf []byte
+		for n := range frames {
+			f := wire.Data{Stream: wire.StreamID(1 + n/32), Seq: wire.DataSeq(n%32<<14 + 1), Bytes: []byte("x")}
+			if kind == "gaps" {
+				const each = 16_000
+				f.Stream, f.Seq = wire.StreamID(1+n/each), wire.DataSeq(wire.InitialWindow)-1-2*wire.DataSeq(n%each)
+			}
+			if buf = wire.Append(buf, f); len(buf) < 32<<10 {
+				continue
+			}
+			sent += len(buf)
+			if err := sf.Write(buf); err != nil {
+				cut++
+				break
+			}
+			buf = buf[:0]
+		}
+	}
+	fmt.Fprintf(out, "%d bytes sent, %d of %d bonds cut off\n", sent, cut, bonds)
+	_, err = io.Copy(io.Discard, in)
+	return err
+}
+
+// idle opens connections to addr that ask for nothing, a third of them after a byte of
+// SOCKS5, a third after the beginning of an HTTP request, and holds them until its input
+// ends. Those that the other end closes stay closed.
+func idle(n int, addr string, in io.Reader, out io.Writer) error {
+	var conns []net.Conn
+	for i := range n {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			continue
+		}
+		_, _ = io.WriteString(c, []string{"", "\x05", "GET"}[i%3])
+		conns = append(conns, c)
+	}
+	fmt.Fprintln(out, "held")
+	_, err := io.Copy(io.Discard, in)
+	for _, c := range conns {
+		c.Close()
+	}
+	return err
+}
+
+// crowd keeps 64 connections from each of so many addresses from first on to the server,
+// and opens another one for each that the server ends, 1,000 a second in all. Kinds are
+// what they do, in turn. It prints "there" when as many were opened as it keeps, and at the
+// end of its input how many there were.
+func crowd(first string, addresses int, kinds []string, in io.Reader, out io.Writer) error {
+	_, server, addr, err := home()
+	if err != nil {
+		return err
+	}
+	from, err := netip.ParseAddr(first)
+	if err != nil {
+		return err
+	}
+	stranger, err := identity.Generate()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	pace := rate.NewLimiter(1000, 10)
+	var opened, ended atomic.Int64
+	there := sync.OnceFunc(func() { fmt.Fprintln(out, "there") })
+	var all sync.WaitGroup
+	for range addresses {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}, Timeout: 10 * time.Second}
+		from = from.Next()
+		for range 64 {
+			all.Go(func() {
+				for pace.Wait(ctx) == nil {
+					c, err := dialer.DialContext(ctx, "tcp", addr)
+					if err != nil {
+						continue
+					}
+					stop := context.AfterFunc(ctx, func() { c.Close() })
+					n := opened.Add(1)
+					if int(n) >= min(64*addresses, 2000) {
+						there()
+					}
+					misbehave(ctx, c, kinds[int(n)%len(kinds)], stranger.Client(server, wire.ALPN))
+					_, _ = io.Copy(io.Discard, c)
+					stop()
+					c.Close()
+					ended.Add(1)
+				}
+			})
+		}
+	}
+	_, err = io.Copy(io.Discard, in)
+	cancel()
+	all.Wait()
+	fmt.Fprintf(out, "%d connections opened, %d ended by the server\n", opened.Load(), ended.Load())
+	return err
+}
+
+// misbehave begins what a stranger's connection may be.
+func misbehave(ctx context.Context, c net.Conn, kind string, cfg *tls.Config) {
+	switch kind {
+	case "silent":
+	case "byte":
+		_, _ = c.Write([]byte{22})
+	case "half": // a handshake, of which the second flight is not sent
+		near, far := net.Pipe()
+		go func() { _ = tls.Client(near, cfg).HandshakeContext(ctx); near.Close() }()
+		b := make([]byte, 16<<10)
+		n, _ := far.Read(b)
+		far.Close()
+		_, _ = c.Write(b[:n])
+	case "stranger": // a whole handshake, with a key that nobody knows
+		t := tls.Client(c, cfg)
+		_ = t.HandshakeContext(ctx)
+		_, _ = t.Read(make([]byte, 1))
+	case "garbage":
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\n\r\n")
+	case "oversize":
+		_, _ = c.Write(oversize(wire.TypeHello))
+	case "hello": // as a helper does, and then nothing
+		_, _ = c.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: "stranger"}))
+	case "version":
+		_, _ = c.Write(wire.Append(nil, wire.Hello{Version: wire.Version + 1, Name: "stranger"}))
+	case "pair":
+		_, _ = c.Write(append([]byte{byte(wire.TypePair), 0, 0, 4}, "nope"...))
+	}
+}
+
+// attack runs one of these: its arguments are numbers and words.
+func attack(args []string) error {
+	number := func(i int) int { n, _ := strconv.Atoi(args[i]); return n }
+	switch args[0] {
+	case "exhaust":
+		return exhaust(args[1], os.Stdin, os.Stdout)
+	case "idle":
+		return idle(number(1), args[2], os.Stdin, os.Stdout)
+	}
+	return crowd(args[1], number(2), args[3:], os.Stdin, os.Stdout)
+}
