@@ -20,7 +20,9 @@ import (
 // flood of silent callers nor one of half handshakes takes the places of the other kind.
 //
 // The work of a handshake is done at once for sources of which a caller has proved its
-// identity. Others take turns, the source first that had the fewest in this minute.
+// identity. Others take turns, the source first that had the fewest in this minute; of
+// four turns one is for sources that had one before, so that those whose handshake was
+// broken off are not behind newcomers for ever.
 type Gate struct {
 	most, ofOne int
 
@@ -36,6 +38,7 @@ type Gate struct {
 
 	waiting  []*Visit // for their turn
 	nextTurn time.Time
+	turns    int         // given, of those in which a handshake was answered
 	timer    *time.Timer // that gives it; nil: none runs
 }
 
@@ -61,11 +64,13 @@ type Visit struct {
 
 // Tuning: a source that has proved itself has reservedPlaces, which others get only when
 // there is nothing else left; maxProved sources are remembered. A turn comes each
-// turnEvery, while a handshake takes some 0.5 ms of a processor.
+// turnEvery, while a handshake takes some 0.5 ms of a processor; each againEvery-th is for
+// a source that had one before.
 const (
 	reservedPlaces = 4
 	maxProved      = 4096
 	turnEvery      = 4 * time.Millisecond
+	againEvery     = 4
 )
 
 // NewGate makes one for so many callers at once, so many of them from one
@@ -252,17 +257,26 @@ func (g *Gate) giveTurns() {
 			})
 			return
 		}
-		v := slices.MinFunc(g.waiting, func(v, o *Visit) int {
-			return cmp.Or(cmp.Compare(g.tries.made[v.from], g.tries.made[o.from]), cmp.Compare(v.number, o.number))
-		})
+		v := slices.MinFunc(g.waiting, g.compareTurns)
 		ok := g.tries.Take(v.from, now)
 		if ok { // a refusal is no work
 			g.nextTurn = later(now, g.nextTurn).Add(turnEvery)
+			g.turns++
 		}
 		v.turn <- ok
 		v.turn = nil
 		g.waiting = slices.DeleteFunc(g.waiting, func(o *Visit) bool { return o == v })
 	}
+}
+
+// compareTurns returns a negative number if the next turn is rather v's than o's. mu must
+// be held.
+func (g *Gate) compareTurns(v, o *Visit) int {
+	mine, other := g.tries.made[v.from], g.tries.made[o.from]
+	if g.turns%againEvery == againEvery-1 && (mine > 0) != (other > 0) {
+		return other - mine
+	}
+	return cmp.Or(cmp.Compare(mine, other), cmp.Compare(v.number, o.number))
 }
 
 func later(a, b time.Time) time.Time {

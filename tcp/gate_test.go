@@ -4,6 +4,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -287,6 +288,54 @@ func TestCrowds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSecondTry: a device whose first handshake was broken off, as by a restart of the
+// server, gets its turn although there are always newcomers waiting, and newcomers get
+// theirs.
+func TestSecondTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(512, 64, 600)
+		var all sync.WaitGroup
+		var answered atomic.Int64
+		call := func(n int) {
+			all.Go(func() {
+				v := g.Enter(&net.TCPAddr{IP: net.IPv4(10, 0, byte(n>>8), byte(n)), Port: 1}, func() {})
+				defer v.Leave()
+				if v.Spoke() {
+					answered.Add(1)
+				}
+			})
+		}
+		for n := range 400 { // they wait for over a second
+			call(n)
+		}
+		synctest.Wait()
+		own := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
+		g.mu.Lock()
+		g.tries.Take(Source(own), time.Now()) // its first
+		g.mu.Unlock()
+		v := g.Enter(own, func() {})
+		if !v.Spoke() {
+			t.Fatal("it may not be answered")
+		}
+		v.Leave()
+		if n := answered.Load(); n > 10 {
+			t.Errorf("%d newcomers were answered first", n)
+		}
+		before := answered.Load()
+		for range 40 { // of others that come again, there is always one
+			call(0)
+			time.Sleep(turnEvery)
+		}
+		g.mu.Lock()
+		again := g.tries.made[Source(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 0)})]
+		g.mu.Unlock()
+		if n := answered.Load() - before; again < 9 || n-int64(again) < 28 {
+			t.Errorf("of %d turns %d were for one that came again", n, again)
+		}
+		all.Wait()
+	})
 }
 
 // joins does a handshake, unless it is turned away.
