@@ -16,19 +16,23 @@ import (
 
 // Reports of helpers that cannot reach their primary (wire.Report) are kept for it here.
 // Nobody has proved who left one: a signature proves only that one who has that key did,
-// and the primary alone knows whether the key is a helper's of its own.
+// and the primary alone knows whether the key is a helper's of its own. What the server
+// knows is whether an enrolled device has joined by the address that a report came from, as
+// it does by its helpers.
 const (
-	mostReports = 4                // of one primary; the oldest makes room
+	mostReports = 6                // for one primary: what fits into the line that tells it of them
 	keepReport  = 30 * time.Minute // a helper repeats it each ten, while it is true
 	// together is how long two bonds of a device must carry subflows at once to count as
 	// two mpbond with one key: a device that restarts has two for up to a minute.
 	together = 90 * time.Second
 )
 
-// keptReport is a report and when it came.
+// keptReport is a report, when it came and whence.
 type keptReport struct {
 	wire.Report
-	at time.Time
+	at     time.Time
+	source netip.Prefix
+	proved bool // a device has proved its identity by that source
 }
 
 // takeReports keeps the report that comes on an HS-path instead of a subflow. Checking
@@ -41,24 +45,43 @@ func (s *Server) takeReports(link *pipe.Link, v *tcp.Visit) (left func() bool) {
 			return
 		}
 		came = true
-		s.keepReport(f, time.Now())
+		s.keepReport(keptReport{f, time.Now(), v.Source(), v.Proved()})
 	})
 	return func() bool { return came }
 }
 
 // keepReport keeps a report for a device that is enrolled.
-func (s *Server) keepReport(f wire.Report, now time.Time) {
-	to := identity.PublicKey(f.To)
-	if !s.trust.Allowed(identity.RolePrimary)(to) || !identity.PublicKey(f.From).Verify(f.Signed(), f.Sig) {
+func (s *Server) keepReport(r keptReport) {
+	to := identity.PublicKey(r.To)
+	if !s.trust.Allowed(identity.RolePrimary)(to) || !identity.PublicKey(r.From).Verify(r.Signed(), r.Sig) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := slices.DeleteFunc(s.reports[to], func(k keptReport) bool { return k.From == f.From || now.Sub(k.at) > keepReport })
-	if len(list) == mostReports {
-		list = list[1:]
+	list := slices.DeleteFunc(s.reports[to], func(k keptReport) bool { return k.From == r.From || r.at.Sub(k.at) > keepReport })
+	list = append(list, r)
+	if len(list) > mostReports {
+		i := leastReport(list)
+		list = slices.Delete(list, i, i+1)
 	}
-	s.reports[to] = append(list, keptReport{f, now})
+	s.reports[to] = list
+}
+
+// leastReport returns the one of a list, the oldest first, that makes room for the others:
+// one whose source has not proved itself, if there is such a one; of these one of the source
+// that has left most; of these the oldest.
+func leastReport(list []keptReport) (least int) {
+	from := map[netip.Prefix]int{}
+	for _, k := range list {
+		from[k.source]++
+	}
+	for i, k := range list {
+		l := list[least]
+		if k.proved != l.proved && l.proved || k.proved == l.proved && from[k.source] > from[l.source] {
+			least = i
+		}
+	}
+	return least
 }
 
 // reportsFor are those that are kept for a device.

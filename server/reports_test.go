@@ -2,11 +2,15 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"mpbond/identity"
+	"mpbond/measure"
 	"mpbond/pipe"
 	"mpbond/tcp"
 	"mpbond/wire"
@@ -27,8 +31,8 @@ func generate(t *testing.T) *identity.Key {
 	return k
 }
 
-// TestReports: reports for an enrolled device are kept, one of each helper, the newest few,
-// for a while; others are not.
+// TestReports: reports for an enrolled device are kept, one of each helper, a few, for a
+// while; others are not.
 func TestReports(t *testing.T) {
 	s, primary, _ := newServer(t, Default)
 	defer s.ln.Close()
@@ -39,21 +43,67 @@ func TestReports(t *testing.T) {
 			t.Errorf("%d reports, want %d", len(got), want)
 		}
 	}
-	s.keepReport(report(phone, primary.Public()), now)
-	s.keepReport(report(phone, primary.Public()), now.Add(time.Second))
+	keep := func(f wire.Report, at time.Time) { s.keepReport(keptReport{Report: f, at: at}) }
+	keep(report(phone, primary.Public()), now)
+	keep(report(phone, primary.Public()), now.Add(time.Second))
 	count(now, 1)
 	forged := report(stranger, primary.Public())
 	forged.From = phone.Public()
-	s.keepReport(forged, now)
-	s.keepReport(report(phone, stranger.Public()), now)
+	keep(forged, now)
+	keep(report(phone, stranger.Public()), now)
 	count(now, 1)
 	for range 3 * mostReports {
-		s.keepReport(report(generate(t), primary.Public()), now)
+		keep(report(generate(t), primary.Public()), now)
 	}
 	count(now, mostReports)
 	count(now.Add(keepReport+time.Minute), 0)
 	if len(s.reports) != 1 {
 		t.Errorf("reports for %d devices are kept", len(s.reports))
+	}
+}
+
+// TestReportsOfStrangers: strangers' reports do not push out that of a helper: none where a
+// device has joined by its address, else not those from fewer addresses than are kept.
+func TestReportsOfStrangers(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		proved  bool
+		sources int // of the strangers
+	}{{"a helper's address that is known", true, 100}, {"one that is not", false, mostReports - 1}} {
+		t.Run(c.name, func(t *testing.T) {
+			s, primary, _ := newServer(t, Default)
+			defer s.ln.Close()
+			phone, now := generate(t), time.Now()
+			at := func(last int) netip.Prefix {
+				return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(last)}), 32)
+			}
+			s.keepReport(keptReport{report(phone, primary.Public()), now, at(200), c.proved})
+			for i := range 100 {
+				s.keepReport(keptReport{report(generate(t), primary.Public()), now.Add(time.Duration(i) * time.Second), at(1 + i%c.sources), false})
+			}
+			kept := s.reports[primary.Public()]
+			if !slices.ContainsFunc(kept, func(k keptReport) bool { return k.From == phone.Public() }) || len(kept) != mostReports {
+				t.Errorf("of %d reports none is the helper's", len(kept))
+			}
+		})
+	}
+}
+
+// TestReportsFitTheLine: the longest reports fit into the line of 4 KB by which a device is
+// told of them.
+func TestReportsFitTheLine(t *testing.T) {
+	s, primary, _ := newServer(t, Default)
+	defer s.ln.Close()
+	for range mostReports {
+		by := generate(t)
+		f := report(by, primary.Public())
+		f.At = strings.Repeat("x", wire.MaxDest)
+		f.Sig = by.Sign(f.Signed())
+		s.keepReport(keptReport{Report: f, at: time.Now()})
+	}
+	b, err := json.Marshal(measure.About{Reports: s.reportsFor(primary.Public(), time.Now()), Names: strings.Repeat("x", 200), Seen: "[2001:db8::1]:65535"})
+	if err != nil || len(b) > 4096 {
+		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }
 

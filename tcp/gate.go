@@ -313,6 +313,17 @@ func (v *Visit) Prove() bool {
 	return !evicted
 }
 
+// Source returns where the caller comes from.
+func (v *Visit) Source() netip.Prefix { return v.from }
+
+// Proved reports whether a caller from the same source has proved its identity.
+func (v *Visit) Proved() bool {
+	v.g.mu.Lock()
+	defer v.g.mu.Unlock()
+	_, ok := v.g.proved[v.from]
+	return ok
+}
+
 // longestAway returns the source that proved itself longest ago. mu must be held.
 func (g *Gate) longestAway() (oldest netip.Prefix) {
 	first := true
