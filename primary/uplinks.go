@@ -126,8 +126,8 @@ func (p *Primary) chooseUplinks(ctx context.Context, now time.Time, found []stri
 	defer p.mu.Unlock()
 	for name, u := range p.uplinks {
 		if !slices.Contains(found, name) {
-			if name == "" && !slices.ContainsFunc(found, p.isUp) {
-				continue // it carries until one of those does that replace it
+			if p.isAwaited(name, found) {
+				continue
 			}
 			p.closeUplink(name, u, "it has no default route any more")
 			delete(p.uplinks, name)
@@ -156,6 +156,17 @@ func (p *Primary) chooseUplinks(ctx context.Context, now time.Time, found []stri
 			p.closeUplink(name, u, c.Reason)
 		}
 	}
+}
+
+// isAwaited reports whether an uplink that is not found any more carries on until one of
+// those that are found does, so that the bond is never without a subflow: the system's
+// routes until an interface is up, and interfaces that are up until a subflow by the
+// system's routes is, as when a VPN comes. mu must be held.
+func (p *Primary) isAwaited(name string, found []string) bool {
+	if slices.ContainsFunc(found, p.isUp) {
+		return false
+	}
+	return name == "" || slices.Contains(found, "") && p.isUp(name)
 }
 
 // isUp reports whether a subflow goes by an interface. mu must be held.

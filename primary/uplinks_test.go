@@ -121,7 +121,8 @@ func TestUplinksCannotBeSeen(t *testing.T) {
 
 // TestUplinksByDefault: without a setting a device with one link goes by the system's
 // routes, and one with several uses each; what is left of several keeps its subflow.
-// The subflow by the system's routes ends once another one is up.
+// The subflow by the system's routes ends once another one is up, and those by
+// interfaces that are up once it is.
 func TestUplinksByDefault(t *testing.T) {
 	if !slices.Equal(Default.Interfaces, []string{autoInterfaces}) {
 		t.Fatalf("the default is %q", Default.Interfaces)
@@ -146,6 +147,18 @@ func TestUplinksByDefault(t *testing.T) {
 	now = now.Add(time.Minute) // wlan0 has worked for long
 	see("wlan0 wwan0", "wlan0")
 	see("wwan0", "wwan0")
+	see("", "") // wwan0 has no subflow
+	see("eth0 wlan0", " eth0 wlan0")
+	p.uplinkChanged("wlan0", 1)
+	see("", " wlan0") // a VPN, say: it carries until the other does
+	see("", " wlan0")
+	p.uplinkChanged("", 1)
+	see("", "")
+	see("eth0 wlan0", " eth0 wlan0")
+	p.uplinkChanged("eth0", 1)
+	see("eth0 wlan0", "eth0 wlan0")
+	see("", " eth0")
+	p.uplinkChanged("eth0", -1) // it broke
 	see("", "")
 	cancel()
 	p.wg.Wait()
