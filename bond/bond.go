@@ -397,7 +397,7 @@ func (b *Bond) Buffers() (memory, meta unit.Bytes) {
 // Reordering is how many received bytes wait for earlier ones.
 func (b *Bond) Reordering() (n unit.Bytes) {
 	for _, s := range b.streams {
-		n += unit.Bytes(s.got.size())
+		n += unit.Bytes(s.got.count)
 	}
 	return n
 }

@@ -57,8 +57,8 @@ func (h *hostilePeer) someFrame(on wire.PathID) wire.Frame {
 	var next, end uint64
 	if s != nil {
 		next, end = uint64(s.inNext), uint64(s.inLimit)
-		if n := len(s.got); n > 0 && h.below(2) == 0 {
-			next = uint64(s.got[n-1].to)
+		if s.got.count > 0 && h.below(2) == 0 {
+			next = uint64(s.got.end)
 		}
 	}
 	switch h.below(24) {

@@ -491,7 +491,7 @@ func (h *hostilePeer) check() {
 		}
 	}
 	pages := 0
-	var ranges, pending, urgent, held, grown unit.Bytes
+	var marked, pending, urgent, held, grown unit.Bytes
 	for s := range all {
 		for _, l := range [][]*page{s.in.list, s.out.list} {
 			for _, p := range l {
@@ -500,10 +500,10 @@ func (h *hostilePeer) check() {
 				}
 			}
 		}
-		ranges += s.rangesTaken
-		if len(s.got) > maxGaps {
-			h.fail("stream %d has %d ranges", s.id, len(s.got))
+		if made := unit.Bytes(s.got.made) * marksCost; s.marksTaken != made {
+			h.fail("stream %d has taken %v for marks of %v", s.id, s.marksTaken, made)
 		}
+		marked += s.marksTaken
 		now := [5]wire.DataSeq{s.inBase, s.inNext, s.inLimit, s.outEnd, s.outLimit}
 		k := h.stream(s.id)
 		for i := range now {
@@ -532,7 +532,7 @@ func (h *hostilePeer) check() {
 		h.fail("counted %d pages, %v pending, %v urgent, %v held, %v grown; there are %d, %v, %v, %v and %v",
 			b.pool.inUse, b.pending, b.urgent, b.held, b.grown, pages, pending, urgent, held, grown)
 	}
-	if want := unit.Bytes(pages)*pageSize + ranges + b.flows.in + b.flows.out; b.taken != want || h.m.used != want || want > h.m.limit {
+	if want := unit.Bytes(pages)*pageSize + marked + b.flows.in + b.flows.out; b.taken != want || h.m.used != want || want > h.m.limit {
 		h.fail("%v are taken, %v of the budget of %v; there are %v", b.taken, h.m.used, h.m.limit, want)
 	}
 	if n := len(b.streams); n > b.cfg.MaxStreams {

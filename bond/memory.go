@@ -16,15 +16,6 @@ type Memory interface {
 	Short() bool
 }
 
-const (
-	// maxGaps bounds the ranges in which bytes of a stream have arrived beyond a gap. A
-	// frame costs time in proportion to them. A segment has 1,400 bytes, so that as many
-	// gaps are 11 MB that a silent subflow has in flight alone.
-	maxGaps = 8192
-	// spanCost is what a range takes.
-	spanCost = 16
-)
-
 // errMemory is why a stream is reset.
 const errMemory = "the memory for the device's streams is used up"
 
@@ -57,31 +48,28 @@ func (b *Bond) ReleaseMemory() {
 	}
 }
 
-// Taken returns the memory that the bond has taken: pages in use, lists of ranges, and
-// datagrams that wait.
+// Taken returns the memory that the bond has taken: pages in use, marks of what
+// has arrived in them, and datagrams that wait.
 func (b *Bond) Taken() unit.Bytes { return b.taken }
 
-// takeRanges takes the memory for the ranges of the stream's received bytes, or gives it
-// back. It reports whether there may be so many.
-func (s *Stream) takeRanges() bool {
-	if len(s.got) == 0 && cap(s.got) > 64 {
-		s.got = nil
-	}
-	cost := unit.Bytes(cap(s.got)) * spanCost
-	switch held := s.rangesTaken; {
+// takeMarks takes the memory for the marks of the stream's received bytes, or gives it
+// back. It reports false if there is none.
+func (s *Stream) takeMarks() bool {
+	cost := unit.Bytes(s.got.made) * marksCost
+	switch held := s.marksTaken; {
 	case cost < held:
 		s.bond.giveMemory(held - cost)
 	case cost > held && !s.bond.takeMemory(cost-held):
 		return false
 	}
-	s.rangesTaken = cost
-	return len(s.got) <= maxGaps
+	s.marksTaken = cost
+	return true
 }
 
-// dropRanges forgets the ranges of the stream's received bytes.
-func (s *Stream) dropRanges() {
-	s.got = nil
-	s.takeRanges()
+// dropMarks forgets which bytes of the stream have arrived beyond a gap.
+func (s *Stream) dropMarks() {
+	s.got = arrived{}
+	s.takeMarks()
 }
 
 // reserve makes sure that there is a page for each byte of [from, to), which begins at or

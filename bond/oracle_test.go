@@ -126,7 +126,7 @@ func (n *simNet) checkStreams(d int) {
 		if s.window > maxWindow || in > s.window {
 			n.fatal("stream %d grants %v beyond what was read at %s, of a window of %v", s.id, in, endNames[d], s.window)
 		}
-		if have := unit.Bytes(s.inNext-s.inBase) + unit.Bytes(s.got.size()); have > in {
+		if have := unit.Bytes(s.inNext-s.inBase) + unit.Bytes(s.got.count); have > in {
 			n.fatal("stream %d keeps %v received bytes at %s, more than the %v granted", s.id, have, endNames[d], in)
 		}
 		here := 0

@@ -174,13 +174,14 @@ func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
 	if b.cfg.Opens {
 		s.opened = true // what comes from the destination proves it
 	}
-	if from, to := max(f.Seq, s.inNext), max(end, s.inNext); from < to && !s.in.reserve(from, to) {
+	from, to := max(f.Seq, s.inNext), max(end, s.inNext)
+	if !s.in.reserve(from, to) {
 		s.Reset(wire.CodeLimit, errMemory)
 		return nil
 	}
 	fresh := 0
 	// Only what is missing is written: what is readable may be being read.
-	s.got.missing(max(f.Seq, s.inNext), max(end, s.inNext), func(from, to wire.DataSeq) {
+	s.got.missing(from, to, func(from, to wire.DataSeq) {
 		s.in.write(from, f.Bytes[from-f.Seq:to-f.Seq])
 		fresh += int(to - from)
 	})
@@ -191,16 +192,17 @@ func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
 	if fresh > 0 {
 		b.brought(p, now)
 	}
-	s.got.add(max(f.Seq, s.inNext), max(end, s.inNext))
-	if !s.takeRanges() {
-		s.Reset(wire.CodeLimit, fmt.Sprintf("%d ranges of bytes wait for earlier ones: %s", len(s.got), errMemory))
-		return nil
-	}
-	if len(s.got) > 0 && s.got[0].from <= s.inNext && s.got[0].to > s.inNext {
-		b.traceBytes(now, trace.Deliver, p, sentFrame{s: s, from: s.inNext, to: s.got[0].to}, "")
-		s.inNext = s.got[0].to
-		s.got = s.got[:copy(s.got, s.got[1:])]
+	if from > s.inNext {
+		s.got.add(from, to)
+	} else if from < to {
+		next := s.got.find(false, to, max(to, s.got.end))
+		b.traceBytes(now, trace.Deliver, p, sentFrame{s: s, from: from, to: next}, "")
+		s.got.release(from, next, uint64(fresh))
+		s.inNext = next
 		b.notify(s)
+	}
+	if !s.takeMarks() {
+		s.Reset(wire.CodeLimit, errMemory)
 	}
 	return nil
 }
@@ -210,7 +212,7 @@ func (b *Bond) receiveFin(f wire.Fin) error {
 	if s == nil || s.err != nil || s.finSeen {
 		return err
 	}
-	if f.Seq < s.inNext || len(s.got) > 0 && f.Seq < s.got[len(s.got)-1].to {
+	if f.Seq < s.inNext || f.Seq < s.got.end {
 		return fmt.Errorf("stream %d ends at %d, before bytes received: %w", f.Stream, f.Seq, wire.ErrMalformed)
 	}
 	s.finSeen, s.inEnd = true, f.Seq

@@ -88,8 +88,11 @@ var sabotages = []sabotage{
 	}},
 	{"a gap is taken for received", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
-			if len(s.got) > 0 && s.got[0].from > s.inNext {
-				s.inNext, s.got = s.got[0].to, s.got[1:]
+			if s.got.count > 0 {
+				from := s.got.find(true, s.inNext, s.got.end)
+				to := s.got.find(false, from, s.got.end)
+				s.got.release(from, to, 0)
+				s.inNext = to
 				b.notify(s)
 			}
 		})

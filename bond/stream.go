@@ -57,14 +57,14 @@ type Stream struct {
 	chunk  wire.DataSeq // the far end waits for the bytes before it; 0: for all
 	wanted wire.DataSeq // what this end waits for, as it is told in CHUNK
 
-	// Receiving: [inBase … inNext) is readable, got is all that has arrived.
+	// Receiving: [inBase … inNext) is readable, got is what has arrived beyond.
 	in              pages
 	inBase, inNext  wire.DataSeq
 	inEnd           wire.DataSeq // valid if finSeen
 	inLimit         wire.DataSeq
 	window          unit.Bytes
-	got             spans
-	rangesTaken     unit.Bytes // the memory of got
+	got             arrived
+	marksTaken      unit.Bytes // the memory of got
 	finSeen, eofGot bool
 }
 
@@ -190,7 +190,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 func (s *Stream) Consume(n int) {
 	b := s.bond
 	s.inBase += wire.DataSeq(n)
-	if s.inBase == s.inNext && len(s.got) == 0 {
+	if s.inBase == s.inNext && s.got.count == 0 {
 		s.in.clear(s.inBase)
 	} else {
 		s.in.release(s.inBase)
@@ -355,9 +355,9 @@ func (b *Bond) forget(s *Stream) {
 	s.out.drop()
 	if s.eofGot {
 		s.in.drop()
-		s.dropRanges()
+		s.dropMarks()
 	} else if s.err != nil {
-		s.dropRanges()
+		s.dropMarks()
 		// A reader may still be copying out of these pages.
 		s.in.abandon()
 		s.inNext = s.inBase
