@@ -1,77 +1,36 @@
 package e2e
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"mpbond/e2e/rig"
 )
 
-// cutServer is a web server that ends answers by closing (HTTP/1.0), so that only the
-// way in which TCP ends tells a whole answer from a part. It prints how each upload
-// ended: "upload N: end" or "upload N: reset", with N from the path.
-func cutServer(addr string) error {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return err
-	}
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer c.Close()
-			in := bufio.NewReader(c)
-			line, err := in.ReadString('\n')
-			if err != nil { // somebody looked whether it listens
-				return
-			}
-			if strings.HasPrefix(line, "GET") {
-				_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n")
-				for range 20_000 { // some 20 s
-					if _, err := c.Write(make([]byte, 1000)); err != nil {
-						return
-					}
-					time.Sleep(time.Millisecond)
-				}
-				return
-			}
-			var number int
-			_, _ = fmt.Sscanf(line, "PUT /%d", &number)
-			how := "end"
-			if _, err := io.Copy(io.Discard, in); errors.Is(err, syscall.ECONNRESET) {
-				how = "reset"
-			} else if err != nil {
-				how = err.Error()
-			}
-			fmt.Printf("upload %d: %s\n", number, how)
-		}()
-	}
-}
-
-// newCrashNetwork is newNetwork with a cutServer, whose process it returns, and without
-// the race detector, with which processes start slowly.
+// newCrashNetwork is newNetwork with a plain web server, whose process it returns, and
+// without the race detector, with which processes start slowly.
 func newCrashNetwork(t *testing.T) (*network, *rig.Process) {
 	t.Helper()
 	n := &network{Network: rig.New(t, rig.Options{Lab: rig.House(t, "60/60/60")})}
 	n.run(nil)
-	cut := n.Start("web", os.Args[0], "lab", "cut", ":81")
-	rig.Eventually(t, func() error { // the proxy reports a port that is closed
-		_, err := n.Run("web", "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/81")
+	web := n.Start("web", os.Args[0], "lab", "plain", ":81")
+	n.listens("web", 81) // the proxy reports a port that is closed
+	return n, web
+}
+
+// listens waits until a port of a node is open.
+func (n *network) listens(node string, port int) {
+	n.Helper()
+	rig.Eventually(n, func() error {
+		_, err := n.Run(node, "bash", "-c", fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d", port))
 		return err
 	})
-	return n, cut
 }
 
 // TestKilledPrimaryResetsApps: a part of an answer never looks like the whole when the
@@ -81,7 +40,7 @@ func TestKilledPrimaryResetsApps(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
 	n, _ := newCrashNetwork(t)
 	curl := []string{"curl", "-gsSfN", "--max-time", "60"}
-	by4, by6 := fmt.Sprintf("http://%s:81/", n.web4), fmt.Sprintf("http://[%s]:81/", n.web6)
+	by4, by6 := fmt.Sprintf("http://%s:81/%d?paced", n.web4, 20*mb), fmt.Sprintf("http://[%s]:81/%d?paced", n.web6, 20*mb)
 	ways := [][]string{
 		append(curl, "--socks5-hostname", "127.0.0.1:1080", by4),
 		append(curl, "--socks5-hostname", "127.0.0.1:1080", by6),
@@ -117,14 +76,50 @@ func TestKilledPrimaryResetsApps(t *testing.T) {
 	}
 }
 
+// uploadEnded waits until a plain web server has printed how an upload ended, and returns
+// that.
+func uploadEnded(t *testing.T, web *rig.Process, number int) (how string) {
+	t.Helper()
+	rig.Eventually(t, func() error {
+		for line := range strings.Lines(web.Log.String()) {
+			var ok bool
+			if how, ok = strings.CutPrefix(line, fmt.Sprintf("upload %d: ", number)); ok {
+				return nil
+			}
+		}
+		return fmt.Errorf("upload %d has not ended", number)
+	})
+	return strings.TrimSpace(how)
+}
+
 // TestKilledServerResetsUploads: a part of an upload never looks like the whole to the
-// web server when the bonding server is killed, or crashes as the Go runtime does.
+// web server when the bonding server is killed, or crashes as the Go runtime does. It does
+// when a relay is killed that does nothing against that.
 func TestKilledServerResetsUploads(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
 	n, web := newCrashNetwork(t)
 	file := filepath.Join(n.Dir, "upload")
 	writeNoise(t, file, 20*mb)
-	number := 0
+	relay := n.Start("server", os.Args[0], "lab", "relay", ":82", n.web4+":81")
+	n.listens("server", 82)
+	addr, err := n.Lab.Topology.Addr("server", "core")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := n.begin(0, "curl", "-gsSfN", "--max-time", "60", "--limit-rate", "1M", "-H", "Expect:", "-T", file, fmt.Sprintf("http://%v:82/0", addr))
+	rig.Eventually(t, func() error {
+		if _, sent := n.Counters("server", "core"); sent < 200_000 {
+			return fmt.Errorf("%d bytes have passed", sent)
+		}
+		return nil
+	})
+	relay.End(syscall.SIGKILL)
+	if how := uploadEnded(t, web, 0); how != "end" {
+		t.Errorf("by a relay that was killed an upload ended with %s", how)
+	}
+	<-x.done
+	n.All = slices.DeleteFunc(n.All, func(p *rig.Process) bool { return p == relay })
+	number := 1
 	for round := range 4 {
 		var apps []*transfer
 		began := number
@@ -148,17 +143,9 @@ func TestKilledServerResetsUploads(t *testing.T) {
 		crashed.End([]os.Signal{syscall.SIGKILL, syscall.SIGABRT}[round%2])
 		n.All = slices.DeleteFunc(n.All, func(p *rig.Process) bool { return p == crashed }) // its exit code is that of a crash
 		for i := began; i < number; i++ {
-			rig.Eventually(t, func() error {
-				for line := range strings.Lines(web.Log.String()) {
-					if how, ok := strings.CutPrefix(line, fmt.Sprintf("upload %d: ", i)); ok {
-						if how != "reset\n" {
-							t.Errorf("round %d: upload %d ended with %s", round, i, how)
-						}
-						return nil
-					}
-				}
-				return fmt.Errorf("upload %d has not ended", i)
-			})
+			if how := uploadEnded(t, web, i); how != "reset" {
+				t.Errorf("round %d: upload %d ended with %s", round, i, how)
+			}
 		}
 		n.startServer()
 		for _, x := range apps {

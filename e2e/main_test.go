@@ -28,8 +28,6 @@ func program(args []string) error {
 		return lab.Streams{URL: args[3], N: n, SOCKS: args[2]}.Run(context.Background(), os.Stdout, os.Stderr)
 	case "exhaust", "idle", "crowd":
 		return attack(args)
-	case "cut":
-		return cutServer(args[1])
 	case "portal":
 		return http.ListenAndServe(args[1], http.HandlerFunc(portalPage))
 	case "services":

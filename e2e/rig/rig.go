@@ -3,6 +3,7 @@
 // waits for what they do.
 //
 //	rig.go      the tests' own binary, and what all tests need
+//	plain.go    a web server without lengths, and a relay
 //	network.go  nodes and their processes
 package rig
 
@@ -39,7 +40,7 @@ var dir string
 
 // Main is the TestMain of a package, and ends the process. A lab starts the binary
 // that it runs in, here that of the tests, as daemon and guard; tests start it as a
-// web server (see serve), or as a program of their package: other is given what
+// web server (see serve and servePlain), or as a program of their package: other is given what
 // follows "lab".
 func Main(m *testing.M, other func(args []string) error) {
 	if len(os.Args) > 2 && os.Args[1] == "lab" {
@@ -69,6 +70,10 @@ func program(args []string, other func([]string) error) error {
 		return lab.Guard(os.Stdin, args[1])
 	case "web":
 		return http.ListenAndServe(args[1], http.HandlerFunc(serve))
+	case "plain":
+		return servePlain(args[1])
+	case "relay":
+		return relayPlainly(args[1], args[2])
 	}
 	if other == nil {
 		return fmt.Errorf("unknown program %q", args)

@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	"mpbond/e2e/rig"
@@ -20,15 +18,13 @@ import (
 
 // Ports of node web, beside the rig's own web server at 80.
 const (
-	plainPort = "81" // TCP: answers without a length, and uploads that end with a half-close
+	plainPort = "81" // TCP: rig's plain web server
 	echoPort  = "7"  // UDP
 )
 
 // program runs one of the soak's own programs in a node.
 func program(args []string) error {
 	switch {
-	case args[0] == "plain":
-		return servePlain()
 	case args[0] == "echo":
 		return serveEcho()
 	case args[0] == "put" && len(args) == 4:
@@ -37,50 +33,6 @@ func program(args []string) error {
 		return exchangeDatagrams(args[1], args[2])
 	}
 	return fmt.Errorf("unknown program %q", args)
-}
-
-// servePlain answers "GET /N HTTP/1.0" with N bytes of noise and no Content-Length, so
-// that only the end of the connection delimits them, and "put N" followed by N bytes
-// and a half-close with the sum of the bytes. It prints SHORT for each upload that ends
-// in order before its N bytes.
-func servePlain() error {
-	l, err := net.Listen("tcp", ":"+plainPort)
-	if err != nil {
-		return err
-	}
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer c.Close()
-			r := bufio.NewReader(c)
-			line, err := r.ReadString('\n')
-			if err != nil {
-				return
-			}
-			var n int64
-			if _, err := fmt.Sscanf(line, "put %d\n", &n); err == nil {
-				got, err := rig.Sum(r)
-				if want, _ := rig.Sum(rig.Noise(n)); err == nil && got != want {
-					fmt.Printf("SHORT or wrong upload that ended in order: got %s of %d bytes\n", got, n)
-				} else if err == nil {
-					_, _ = io.WriteString(c, got)
-				}
-				return
-			}
-			if _, err := fmt.Sscanf(line, "GET /%d HTTP/", &n); err != nil {
-				return
-			}
-			for strings.TrimSpace(line) != "" {
-				if line, err = r.ReadString('\n'); err != nil {
-					return
-				}
-			}
-			_, _ = io.Copy(c, io.MultiReader(strings.NewReader("HTTP/1.0 200 OK\r\nConnection: close\r\n\r\n"), rig.Noise(n)))
-		}()
-	}
 }
 
 func serveEcho() error {

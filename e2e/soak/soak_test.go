@@ -109,7 +109,7 @@ func newNetwork(t *testing.T) *network {
 	// What has a route of its own goes around --tun, and the lab gives each node one to
 	// each other node.
 	n.Must("primary", "sh", "-c", fmt.Sprintf("ip -4 route del %s/32 && ip -6 route del %s/128", n.web4, n.web6))
-	n.Start("web", os.Args[0], "lab", "plain")
+	n.Start("web", os.Args[0], "lab", "plain", ":"+plainPort)
 	n.Start("web", os.Args[0], "lab", "echo")
 	n.startRoles()
 	return n
