@@ -40,7 +40,7 @@ func (e *Edge) Attempt(attempt Attempt, app App, dest netip.AddrPort) {
 	app.Network, app.Peer = "tcp", dest
 	c, err := dial(app.context(e.ctx), dest.String())
 	if err == nil {
-		if err = e.waitOpen(c); err != nil {
+		if err = e.waitOpen(e.ctx, c); err != nil {
 			splice.Reset(c)
 		}
 	}

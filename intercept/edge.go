@@ -98,8 +98,8 @@ type Config struct {
 	// WaitOpen makes SOCKS5 and CONNECT always answer only when the far end did.
 	WaitOpen bool
 	// MaxConns bounds the connections of apps: one more takes the place of the one
-	// that has waited for longest without a request, or is reset. 0 means
-	// DefaultMaxConns.
+	// that has waited for longest without a request, else of the one whose destination
+	// has not answered for longest, or is reset. 0 means DefaultMaxConns.
 	MaxConns int
 	// Log gets one line for each connection that failed. nil discards.
 	Log *slog.Logger
@@ -118,8 +118,10 @@ type Edge struct {
 	closed bool
 	lns    map[net.Listener]bool
 	apps   map[*appConn]bool
-	silent list.List      // of *appConn: those of which a request is awaited, for longest first
-	wg     sync.WaitGroup // serving goroutines and handlers; Add under mu
+	// Connections that carry nothing, *appConn, each for longest first.
+	silent  list.List      // a request is awaited
+	dialing list.List      // the far end's answer is awaited
+	wg      sync.WaitGroup // serving goroutines and handlers; Add under mu
 }
 
 // New returns an Edge that serves nothing yet.
@@ -238,65 +240,88 @@ func (e *Edge) pause(d time.Duration) bool {
 }
 
 // remember enters a connection in the books and counts its handler. If there is no
-// place it resets the one that has been silent for longest, of those that carry nothing.
+// place it resets one that carries nothing: the one that has been silent for longest, else
+// the one whose destination has not answered for longest.
 func (e *Edge) remember(a *appConn) error {
 	e.mu.Lock()
-	var silent *appConn
-	err := e.enter(a, &silent)
+	var idle *appConn
+	err := e.enter(a, &idle)
 	e.mu.Unlock()
-	if silent != nil {
-		silent.Reset()
-		e.logNotTaken(fmt.Errorf("%d connections are open, which is the limit: one that was silent made room", e.cfg.MaxConns))
+	if idle != nil {
+		idle.Reset()
+		e.logNotTaken(fmt.Errorf("%d connections are open, which is the limit: one that carried nothing made room", e.cfg.MaxConns))
 	}
 	return err
 }
 
-// enter is remember; mu must be held. It sets silent to the connection to be reset, if any.
-func (e *Edge) enter(a *appConn, silent **appConn) error {
+// enter is remember; mu must be held. It sets idle to the connection to be reset, if any.
+func (e *Edge) enter(a *appConn, idle **appConn) error {
 	if e.closed {
 		return net.ErrClosed
 	}
 	if n := len(e.apps); n >= e.cfg.MaxConns {
-		if e.silent.Len() == 0 {
+		front := e.silent.Front()
+		if front == nil {
+			front = e.dialing.Front()
+		}
+		if front == nil {
 			return fmt.Errorf("%d connections are open, which is the limit", n)
 		}
-		*silent = e.silent.Front().Value.(*appConn)
-		e.drop(*silent)
+		*idle = front.Value.(*appConn)
+		e.drop(*idle)
 	}
 	e.apps[a] = true
 	e.wg.Add(1)
 	return nil
 }
 
-// drop takes a connection out of the books. mu must be held.
+// drop takes a connection out of the books, and ends the dial for it. mu must be held.
 func (e *Edge) drop(a *appConn) {
 	delete(e.apps, a)
-	e.notSilent(a)
+	e.unlist(a)
+	if a.giveUp != nil {
+		a.giveUp()
+	}
 }
 
-// notSilent takes a out of silent. mu must be held.
-func (e *Edge) notSilent(a *appConn) {
-	if a.silent != nil {
-		e.silent.Remove(a.silent)
-		a.silent = nil
+// unlist takes a out of silent and dialing. mu must be held.
+func (e *Edge) unlist(a *appConn) {
+	if a.idle != nil {
+		e.silent.Remove(a.idle) // each removes only its own
+		e.dialing.Remove(a.idle)
+		a.idle = nil
 	}
 }
 
 // awaitRequest makes a, which carries nothing, give way where places are short, until
-// gotRequest.
+// keepPlace.
 func (e *Edge) awaitRequest(a *appConn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.apps[a] && a.silent == nil {
-		a.silent = e.silent.PushBack(a)
+	if e.apps[a] && a.idle == nil {
+		a.idle = e.silent.PushBack(a)
 	}
 }
 
-// gotRequest makes a keep its place.
-func (e *Edge) gotRequest(a *appConn) {
+// awaitAnswer makes a, whose destination has not answered, give way where places are
+// short, until keepPlace. giveUp is called when a leaves the books; at once if it has
+// left them.
+func (e *Edge) awaitAnswer(a *appConn, giveUp func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.notSilent(a)
+	if !e.apps[a] {
+		giveUp()
+		return
+	}
+	e.unlist(a)
+	a.idle, a.giveUp = e.dialing.PushBack(a), giveUp
+}
+
+// keepPlace makes a, which carries something, keep its place.
+func (e *Edge) keepPlace(a *appConn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unlist(a)
 }
 
 func (e *Edge) logNotTaken(err error) {
@@ -310,7 +335,8 @@ type appConn struct {
 	net.Conn
 	edge   *Edge
 	first  []byte        // bytes read ahead; belongs to the reader
-	silent *list.Element // in Edge.silent; guarded by Edge.mu
+	idle   *list.Element // in Edge.silent or Edge.dialing, or nil; guarded by Edge.mu
+	giveUp func()        // ends the dial for it, or nil; guarded by Edge.mu
 
 	once      sync.Once // makes transport, for plain HTTP
 	transport *http.Transport
@@ -398,27 +424,43 @@ func (e *Edge) dial(ctx context.Context, dest string) (net.Conn, error) {
 }
 
 // waitOpen waits for the far end's answer where it can be had.
-func (e *Edge) waitOpen(c net.Conn) error {
+func (e *Edge) waitOpen(ctx context.Context, c net.Conn) error {
 	w, ok := c.(openWaiter)
 	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	return w.WaitOpen(ctx)
 }
 
 // dialProxied is dial for an app that is told of success or failure: it waits for the far
-// end's answer where success is not likely.
-func (e *Edge) dialProxied(ctx context.Context, dest string) (net.Conn, error) {
+// end's answer where success is not likely. Until that answer a gives way where places
+// are short, and the dial ends with it.
+func (e *Edge) dialProxied(a *appConn, dest string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(a.context(e.ctx))
+	e.awaitAnswer(a, cancel)
 	c, err := e.dial(ctx, dest)
-	if err != nil || !e.cfg.WaitOpen && e.reached.likely(dest, time.Now()) {
-		return c, err
+	if err != nil {
+		cancel()
+		return nil, err
 	}
-	if err := e.waitOpen(c); err != nil {
+	if !e.cfg.WaitOpen && e.reached.likely(dest, time.Now()) && e.begin() {
+		go func() {
+			defer e.wg.Done()
+			defer cancel()
+			if e.waitOpen(ctx, c) == nil {
+				e.keepPlace(a)
+			}
+		}()
+		return c, nil
+	}
+	defer cancel()
+	if err := e.waitOpen(ctx, c); err != nil {
 		splice.Reset(c)
 		return nil, err
 	}
+	e.keepPlace(a)
 	e.reached.add(dest, time.Now())
 	return c, nil
 }

@@ -25,6 +25,7 @@ type fakeBond struct {
 	at      map[string]string    // destination -> address; others are unreachable
 	refuse  map[string]wire.Code // destination -> refusal
 	release chan struct{}        // if not nil, answers wait until it is closed
+	hole    chan struct{}        // if not nil, destinations that are not in at do not answer until it is closed
 	dialed  []string
 	resets  int
 }
@@ -43,6 +44,9 @@ func (b *fakeBond) DialStream(_ context.Context, dest string) (net.Conn, error) 
 		code, refused := b.refuse[dest]
 		addr, known := b.at[dest]
 		b.mu.Unlock()
+		if !refused && !known && b.hole != nil {
+			<-b.hole
+		}
 		if !refused && !known {
 			code, refused = wire.CodeUnreachable, true
 		}

@@ -102,3 +102,95 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 		t.Errorf("%d lines in the log: %s", n, log)
 	}
 }
+
+// TestBlackHolesMakeRoom: a program that asks for destinations that do not answer, so
+// often that no place is left, keeps no other app out: the oldest of its dials ends, also
+// where the app was told of success early. Streams keep their places, and a connection
+// without a request gives way before a dial.
+func TestBlackHolesMakeRoom(t *testing.T) {
+	const most = 40
+	bond := &fakeBond{at: map[string]string{"echo.test:7": tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })}, hole: make(chan struct{})}
+	defer close(bond.hole)
+	e, proxy := startProxy(t, Config{Dialer: bond, MaxConns: most})
+	ask := func(request string) net.Conn {
+		t.Helper()
+		c := dialTCP(t, proxy)
+		if _, err := io.WriteString(c, request); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	say := func(c net.Conn, what string) {
+		t.Helper()
+		_, err := io.WriteString(c, what)
+		got := make([]byte, len(what))
+		if err == nil {
+			_, err = io.ReadFull(c, got)
+		}
+		if err != nil || string(got) != what {
+			t.Fatalf("said %q, heard %q: %v", what, got, err)
+		}
+	}
+	stream := func() net.Conn {
+		t.Helper()
+		c := ask(greet + "\x05\x01\x00\x03\x09echo.test\x00\x07")
+		if _, err := io.ReadFull(c, make([]byte, 12)); err != nil {
+			t.Fatal(err)
+		}
+		say(c, "hello")
+		return c
+	}
+	dialed := func(n int) { // until that many dials were begun
+		t.Helper()
+		for began := time.Now(); ; time.Sleep(time.Millisecond) {
+			bond.mu.Lock()
+			got := len(bond.dialed)
+			bond.mu.Unlock()
+			if got >= n {
+				return
+			}
+			if time.Since(began) > time.Minute {
+				t.Fatalf("%d dials, want %d", got, n)
+			}
+		}
+	}
+	var streams []net.Conn
+	for range 10 {
+		streams = append(streams, stream())
+	}
+	var holes []net.Conn
+	for i := range 2 * most {
+		holes = append(holes, ask([]string{
+			greet + "\x05\x01\x00\x03\x09hole.test\x00\x07",
+			"CONNECT hole.test:7 HTTP/1.1\r\nHost: hole.test:7\r\n\r\n",
+			greet + "\x05\x01\x00\x01\xc0\x00\x02\x01\x00\x50", // 192.0.2.1:80: success is likely
+		}[i%3]))
+		dialed(10 + len(holes))
+	}
+	for i := range holes[:most] { // each has ended
+		if _, err := io.Copy(io.Discard, holes[i]); err == nil {
+			t.Errorf("dial %d ended in order", i)
+		}
+	}
+	ask("") // and says nothing
+	for range 10 {
+		streams = append(streams, stream())
+	}
+	for i, c := range streams {
+		say(c, fmt.Sprint("stream ", i))
+	}
+	if n := e.Conns(); n > most {
+		t.Errorf("%d connections have places", n)
+	}
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		bond.mu.Lock()
+		n := bond.resets
+		bond.mu.Unlock()
+		if want := 10 + 2*most + 10 - most; n >= want {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("%d streams to black holes were given up", n)
+		}
+	}
+}

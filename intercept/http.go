@@ -164,7 +164,7 @@ func (e *Edge) connState(c net.Conn, s http.ConnState) {
 	a := c.(*splice.WebConn).Conn.(*appConn)
 	switch {
 	case s == http.StateActive:
-		e.gotRequest(a)
+		e.keepPlace(a)
 	case s == http.StateIdle:
 		e.awaitRequest(a)
 	case s == http.StateClosed && a.transport != nil:
@@ -209,7 +209,7 @@ func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 	}
 	// Not the request's context: the tunnel outlives the handler's view of it.
 	a := appOf(r)
-	c, err := e.dialProxied(a.context(e.ctx), dest)
+	c, err := e.dialProxied(a, dest)
 	if err != nil {
 		e.httpError(w, r, err)
 		return

@@ -60,7 +60,7 @@ var errNoMethod = errors.New("the app insists on SOCKS5 authentication; switch i
 func (e *Edge) serveSOCKS(a *appConn) {
 	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
 	dest, udp, err := socksHandshake(a)
-	e.gotRequest(a)
+	e.keepPlace(a)
 	if err == nil && udp != nil {
 		e.serveAssociate(a, *udp, false)
 		return
@@ -70,7 +70,7 @@ func (e *Edge) serveSOCKS(a *appConn) {
 		a.CloseInOrder() //nolint:errcheck // there is nothing left to do
 		return
 	}
-	c, err := e.dialProxied(a.context(e.ctx), dest)
+	c, err := e.dialProxied(a, dest)
 	if err != nil {
 		e.log.Info("SOCKS5 connection failed", "dest", dest, "err", err)
 		a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // writing reports it

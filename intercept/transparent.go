@@ -41,7 +41,7 @@ func (e *Edge) ServeTransparent(ln net.Listener) error {
 			a.Reset()
 			return
 		}
-		e.gotRequest(a) // the kernel had it
+		e.keepPlace(a) // the kernel had it
 		app := a.app()
 		app.Peer = dest // as its socket has it
 		app.Name = e.helloName(a, dest)
@@ -68,7 +68,7 @@ func (e *Edge) serveAssociationOnly(a *appConn) {
 		e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", cmp.Or(err, errNotRedirected))
 		a.Reset()
 	} else {
-		e.gotRequest(a)
+		e.keepPlace(a)
 		e.serveAssociate(a, *from, true)
 	}
 }
