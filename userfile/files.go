@@ -23,8 +23,8 @@ import (
 // what is above it. See docs/adr/0012-files-with-the-rights-of-their-user.md.
 type owner struct {
 	own    bool   // the process's own rights
-	open   string // a directory on the way that anybody may change; "": none
-	shared bool   // everybody may make files in the directory: root follows no link there
+	open   string // a directory on the way that others than root may change; "": none
+	shared bool   // others may make files in the directory: root follows no link there
 	uid    int    // unless own
 	pin    string // the directory that decided, as a path; "": none
 	path   string // with pin: from there

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const someUser = 12345
@@ -300,6 +302,9 @@ func TestWhoseDirectory(t *testing.T) {
 	if err := ActFor(open + "/x"); !errors.Is(err, errOpen) {
 		t.Errorf("a home in a directory that anybody may change: %v", err)
 	}
+	if err := ActFor(open); !errors.Is(err, errOpen) {
+		t.Errorf("a home that anybody may change: %v", err)
+	}
 	link := filepath.Join(top, "link")
 	if err := os.Symlink(secret, link); err != nil {
 		t.Fatal(err)
@@ -349,5 +354,75 @@ func TestActFor(t *testing.T) {
 	}
 	if err := ActFor(other); err == nil {
 		t.Error("one process acts for two users")
+	}
+}
+
+// TestSharedWithAGroup: members of a group that may write a directory of root's cannot
+// make root's process use other files than they could: it is no home, nor is one below
+// it, and links and other names there lead to no file of root's.
+func TestSharedWithAGroup(t *testing.T) {
+	dir, secret := usersDir(t)
+	group := filepath.Join(filepath.Dir(dir), "group")
+	home := filepath.Join(group, "home")
+	err := errors.Join(os.Mkdir(group, 0o770), os.Chown(group, 0, someUser), os.Chmod(group, 0o770|fs.ModeSetgid), os.Mkdir(home, 0o700),
+		os.Symlink(secret, group+"/theirs"), os.Lchown(group+"/theirs", someUser, someUser),
+		os.Symlink(secret, group+"/link"), os.Link(secret, group+"/linked"), os.WriteFile(group+"/roots", []byte("old"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{group, group + "/device.key", group + "/roots", home, home + "/device.key"} {
+		if err := ActFor(path); !errors.Is(err, errOpen) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	for _, name := range []string{"theirs", "linked"} {
+		if f, err := OpenFile(group+"/"+name, os.O_WRONLY|os.O_TRUNC, 0); err == nil {
+			f.Close()
+			t.Errorf("%s leads to a file of root's", name)
+		}
+	}
+	if text, err := ReadFile(group + "/theirs"); err == nil {
+		t.Errorf("a member's link shows %q", text)
+	}
+	if text, _ := os.ReadFile(secret); string(text) != "secret" {
+		t.Errorf("root's file has %q", text)
+	}
+	if err := replaceBy(group+"/roots", "new"); err != nil { // root shares it with the group
+		t.Error(err)
+	}
+	if text, err := ReadFile(group + "/roots"); string(text) != "new" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+
+	// A member swaps a file for a link while root uses it.
+	file, aside := filepath.Join(group, "file"), filepath.Join(group, "aside")
+	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o644), os.Symlink(secret, aside), os.Lchown(aside, someUser, someUser)); err != nil {
+		t.Fatal(err)
+	}
+	done, swapped := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		defer func() { swapped <- n }()
+		for ; ; n++ {
+			select {
+			case <-done:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, file, unix.AT_FDCWD, aside, unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	for range 5000 {
+		if text, err := ReadFile(file); err == nil && string(text) != "old" {
+			t.Errorf("root's file was read: %q", text)
+			break
+		}
+	}
+	close(done)
+	if n := <-swapped; n < 100 {
+		t.Errorf("swapped %d times only", n)
+	}
+	if err := errors.Join(os.Chmod(group, 0o750), ActFor(home+"/device.key"), ActFor(group)); err != nil {
+		t.Errorf("a directory that root alone may write: %v", err)
 	}
 }

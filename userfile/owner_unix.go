@@ -38,7 +38,7 @@ func walk(path string) (o owner, err error) {
 		if err != nil {
 			return o, err
 		}
-		shared := dir.Mode().Perm()&0o002 != 0
+		shared := isShared(dir)
 		if shared && dir.Mode()&fs.ModeSticky == 0 {
 			o.open = at
 		}
@@ -58,6 +58,9 @@ func walk(path string) (o owner, err error) {
 		case st.IsDir():
 			if uid != 0 {
 				return owner{uid: uid, pin: next, path: filepath.Join(todo[1:]...), open: o.open}, nil
+			}
+			if len(todo) == 1 && isShared(st) && st.Mode()&fs.ModeSticky == 0 {
+				o.open = next
 			}
 			at, todo = next, todo[1:]
 		case uid != 0 && (shared || st.Mode()&fs.ModeSymlink != 0): // a link belongs to the user who made it
@@ -82,6 +85,10 @@ func walk(path string) (o owner, err error) {
 	return o, nil
 }
 
+// isShared reports whether others than root may make files in a directory of root's: its
+// group, be it root's own, may also be the mask of an access control list.
+func isShared(dir fs.FileInfo) bool { return Has(dir, 0o022) }
+
 // leaveAt ends a walk at a file of root's. Where others may put a link in its place none
 // is followed: then at, which root's links led to, is used.
 func (o *owner) leaveAt(at string, shared bool) {
@@ -90,8 +97,8 @@ func (o *owner) leaveAt(at string, shared bool) {
 	}
 }
 
-// errOpen is why a directory is no home for root's files: anybody can replace them.
-var errOpen = errors.New("everybody can change what is in this directory: run `chmod o-w` or `chmod +t` on it, or use another one")
+// errOpen is why a directory is no home for root's files: others can replace them.
+var errOpen = errors.New("others than root can change what is in this directory: run `chmod go-w` on it, or use another one")
 
 // split lists the names of a path, without those that stay where they are.
 func split(path string) (names []string) {
