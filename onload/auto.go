@@ -38,6 +38,9 @@ func (auto) Pick(v *View, path int) Decision {
 		return overlap(v, path)
 	}
 	if path == v.Home {
+		if d, ok := v.takeFirst(); ok {
+			return d
+		}
 		if d, ok := v.takeLate(); ok {
 			return d
 		}

@@ -56,6 +56,7 @@ type Board struct {
 	home          int          // path, or -1
 	wanted        map[int]bool // objects that are waited for
 	whole         bool         // the last object whose size was learned cannot be split
+	lead          lead
 }
 
 type path struct {
@@ -296,6 +297,9 @@ func (b *Board) Finish(id JobID, now time.Time) bool {
 	}
 	b.sched.Delivered(j.Path, j.Got, took)
 	b.forget(j)
+	if b.home >= 0 {
+		b.lead.add(j, b.atHome(j.Path))
+	}
 	for _, other := range slices.Clone(b.jobs) {
 		if other.Item.id != j.Item.id {
 			continue
@@ -310,6 +314,7 @@ func (b *Board) Finish(id JobID, now time.Time) bool {
 func (b *Board) cancel(j *Job, r Reason) {
 	b.noteSilence(j)
 	b.forget(j)
+	b.lose(j)
 	b.orders = append(b.orders, Order{Cancel, *j, r})
 }
 
@@ -387,6 +392,9 @@ func (b *Board) Next(now time.Time) (Order, bool) {
 		}
 	}
 	if len(b.orders) == 0 {
+		if b.home >= 0 && b.paths[b.home].job == nil {
+			b.lead = lead{} // alone it would have nothing to do either
+		}
 		return Order{}, false
 	}
 	o := b.orders[0]
@@ -401,6 +409,7 @@ func (b *Board) look(path int, now time.Time) {
 	v.Now, v.Largest, v.Copied = now, b.largest, b.copied
 	v.Usual, v.barred = b.told/unit.Bytes(max(1, b.tellers)), b.barred
 	v.Home, v.Whole, v.wanted = b.home, b.whole, b.wanted
+	v.Lead = b.lead.at(b.oldest())
 	v.Waiting, v.Running = v.Waiting[:0], v.Running[:0]
 	line := path / b.lanes
 	if path < 0 {

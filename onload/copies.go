@@ -138,7 +138,7 @@ func compete(v *View, j Job, path int) (Decision, time.Duration) {
 // FindLoser implements pruner. Only jobs are compared whose rates are known for a while.
 func (auto) FindLoser(v *View) (JobID, bool) {
 	for _, j := range v.Running {
-		if v.Copies(j) < 2 || !v.measured(j) {
+		if v.Copies(j) < 2 || !v.measured(j) || v.isHome(j.Path) && v.Whole {
 			continue
 		}
 		most := float64(hopeless)

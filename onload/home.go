@@ -24,8 +24,12 @@ const (
 	partRTTs = 8
 )
 
-// SetHome names the path of the home line. There is none until then.
-func (b *Board) SetHome(path int) { b.home = path }
+// SetHome names the path of the home line. There is none until then. It is to be called after
+// SetLanes.
+func (b *Board) SetHome(path int) { b.home = path * b.lanes }
+
+// atHome reports whether a lane is the home line's.
+func (b *Board) atHome(lane int) bool { return b.home >= 0 && lane/b.lanes == b.home/b.lanes }
 
 // SetWanted notes whether somebody waits for an object now.
 func (b *Board) SetWanted(object int, wanted bool) {
@@ -41,13 +45,14 @@ func (b *Board) preempt(now time.Time) {
 	p, ok := b.sched.(interface {
 		Preempt(v *View) (Decision, bool)
 	})
-	if !ok || b.home < 0 || len(b.wanted) == 0 || len(b.orders) > 0 || !b.paths[b.home].up || b.paths[b.home].job == nil {
+	if !ok || b.home < 0 || len(b.wanted) == 0 && !b.whole || len(b.orders) > 0 || !b.paths[b.home].up || b.paths[b.home].job == nil {
 		return
 	}
 	b.look(b.home, now)
 	if d, ok := p.Preempt(&b.view); ok {
 		j := b.paths[b.home].job
 		b.Fail(j.ID, now)
+		b.lose(j)
 		b.orders = append(b.orders, Order{Cancel, *j, d.Reason})
 		b.apply(d, b.home, now)
 	}
@@ -56,7 +61,7 @@ func (b *Board) preempt(now time.Time) {
 // endCopy ends one of two jobs that bring the same item, which turns out to have parts; other
 // has brought nothing. The home line goes on.
 func (b *Board) endCopy(j, other *Job) {
-	if other.Path == b.home {
+	if b.atHome(other.Path) {
 		j, other = other, j
 	}
 	b.cancel(other, NothingLeft)
@@ -72,7 +77,12 @@ func (b *Board) noteSilence(j *Job) {
 }
 
 // helps reports whether a path is another one than the home line.
-func (v *View) helps(path int) bool { return v.Home >= 0 && path != v.Home }
+func (v *View) helps(path int) bool { return v.Home >= 0 && !v.isHome(path) }
+
+// isHome reports whether a path is a connection of the home line.
+func (v *View) isHome(path int) bool {
+	return v.Home >= 0 && v.Paths[path].Line == v.Paths[v.Home].Line
+}
 
 // late is the time after which an answer, or the next bytes, of a path are late: a round trip
 // and a half.
@@ -101,7 +111,7 @@ func (v *View) leastShareOf(path int) unit.Bytes {
 // shareCost is what it costs the path of a job that another one takes the end: the home line
 // needs a new connection, whose window must grow.
 func (v *View) shareCost(j Job) time.Duration {
-	if j.Path != v.Home {
+	if !v.isHome(j.Path) {
 		return 0
 	}
 	return 3 * v.Paths[v.Home].Latency
@@ -143,7 +153,7 @@ func (v *View) takeLate() (Decision, bool) {
 // end together, if that path is late by over a round trip and a half. Delay is what the home
 // line needs for an answer.
 func (v *View) takeOver(j Job, delay time.Duration) (Decision, bool) {
-	if j.Path == v.Home || j.Item.Once || v.onHome(j) {
+	if v.isHome(j.Path) || j.Item.Once || v.onHome(j) {
 		return Decision{}, false
 	}
 	home, its := reckon(v, v.Home), v.surely(j)
@@ -184,7 +194,7 @@ func (v *View) takeOver(j Job, delay time.Duration) (Decision, bool) {
 // onHome reports whether the home line brings the item of a job too.
 func (v *View) onHome(j Job) bool {
 	for _, other := range v.Running {
-		if other.Path == v.Home && other.Item.id == j.Item.id {
+		if v.isHome(other.Path) && other.Item.id == j.Item.id {
 			return true
 		}
 	}
@@ -202,6 +212,9 @@ func (auto) Preempt(v *View) (Decision, bool) {
 	}
 	rtt := v.Paths[v.Home].Latency
 	rest := v.left(mine)
+	if d, ok := v.leadEnds(mine); ok {
+		return d, rest > 2*rtt
+	}
 	if v.wanted[mine.Item.Object] || mine.Item.Once || rest <= 2*rtt {
 		return Decision{}, false
 	}

@@ -98,6 +98,8 @@ type View struct {
 	Home    int        // the path that SetHome has named, or -1
 	Whole   bool       // the last object whose size was learned cannot be split
 
+	Lead unit.Bytes // what the home line need not bring of what is wanted first, less what it brought in vain
+
 	wanted map[int]bool    // objects that are waited for
 	barred map[[2]int]bool // path and object
 }
@@ -176,6 +178,7 @@ const (
 	Overlaps                  // small: its answer comes while the line brings another one
 	HomeSooner                // the home line takes what another path would bring late
 	HomeWanted                // the home line drops a later item for one that is waited for
+	HomeFirst                 // the home line brings what is wanted first, whoever else does
 	reasonCount
 )
 
@@ -198,6 +201,7 @@ var reasonTexts = [reasonCount]string{
 	CannotWin:   "ends: another device will have it much sooner",
 	HomeSooner:  "the home line takes what would come late",
 	HomeWanted:  "the home line drops a later item for what is waited for",
+	HomeFirst:   "the home line brings what is wanted first",
 }
 
 func (r Reason) String() string {

@@ -74,3 +74,26 @@ func TestOverlapsAtTheEnd(t *testing.T) {
 		t.Error("what was under way is lost")
 	}
 }
+
+// TestHomeHasLanes: a home line with several connections is one line for what others do beside
+// it, whichever its place in the list.
+func TestHomeHasLanes(t *testing.T) {
+	for lanes := 1; lanes <= 4; lanes += 3 {
+		s, err := onload.New("auto")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := onload.NewBoard(s, 2)
+		b.SetLanes(lanes)
+		b.SetHome(1)
+		b.Add(onload.Item{Object: 0, To: 8e6, Split: true})
+		b.Up(0)
+		first := orders(b, at(0))
+		expect(t, first, "start p0 0:0-8000000")
+		b.Progress(first[0].Job.ID, 0, at(0.1))
+		b.Progress(first[0].Job.ID, 1e6, at(1))
+		b.Up(1)
+		// The phone is silent: the home line takes all that is left, and the phone may help.
+		expect(t, orders(b, at(3)), "cancel p0 0:0-1000000, start p1 0:1000000-8000000, shorten p1 0:1000000-4527778, start p0 0:4527778-8000000")
+	}
+}

@@ -104,8 +104,9 @@ func (c *homeCase) play(t *testing.T, phones int) (p played) {
 	return p
 }
 
-// TestNeverBehindHome: whatever phones do, a player plays all of a video about as soon as over
-// the home line alone; and has the first fifth as soon, if there are ranges.
+// TestNeverBehindHome: whatever phones do, a player has the first fifth of a video and plays all
+// of it at most 5 % later than over the home line alone, and stands still no longer, with
+// ranges and without.
 func TestNeverBehindHome(t *testing.T) {
 	seed := *homeSeed
 	if seed == 0 {
@@ -114,17 +115,13 @@ func TestNeverBehindHome(t *testing.T) {
 	t.Logf("-home.seed %d", seed)
 	for _, ranges := range []bool{true, false} {
 		for name, trouble := range phoneTroubles {
-			var starts, ends, wasted []float64
-			stalls := 0
+			var starts, ends, wasted, longer []float64
 			for i := range uint64(*homeCases) {
 				c := randomHome(rand.New(rand.NewPCG(seed+i, 9)), trouble, ranges)
 				alone, with := c.play(t, 0), c.play(t, len(c.phones))
 				media := time.Duration(c.n) * c.each
 				starts = append(starts, with.start.Seconds()/alone.start.Seconds())
 				ends = append(ends, (media+with.stalled).Seconds()/(media+alone.stalled).Seconds())
-				if with.stalled > alone.stalled+media/100 {
-					stalls++
-				}
 				var lost, all unit.Bytes
 				for k, d := range with.result.Devices {
 					all += d.Bytes
@@ -133,16 +130,18 @@ func TestNeverBehindHome(t *testing.T) {
 					}
 				}
 				wasted = append(wasted, float64(lost)/float64(max(1, all)))
-				if ends[i] > 1.05 || ranges && starts[i] > 1.05 {
+				slack := max(c.home.rtt*3/2, 150*time.Millisecond) + 100*time.Millisecond + 2*c.home.rtt // to see that a phone is late, and to ask anew
+				longer = append(longer, (with.stalled - alone.stalled).Seconds())
+				if ends[i] > 1.05 || starts[i] > 1.05 || float64(with.stalled-slack) > 1.05*float64(alone.stalled) {
 					t.Errorf("%s, ranges %v, seed %d: start %v alone %v, stalled %v alone %v; home %v RTT %v, %d phones, %d bytes each %v", name, ranges, seed+i, with.start, alone.start, with.stalled, alone.stalled, c.home.rate, c.home.rtt, len(c.phones), c.size, c.each)
 				}
 			}
-			for _, s := range [][]float64{starts, ends, wasted} {
+			for _, s := range [][]float64{starts, ends, wasted, longer} {
 				slices.Sort(s)
 			}
 			n := len(starts)
-			t.Logf("%-22s ranges %-5v first fifth: median %.3f p95 %.3f p99 %.3f worst %.3f; playing: p95 %.3f p99 %.3f worst %.3f; longer stalls %d of %d; wasted by phones: median %.3f worst %.3f", name, ranges,
-				starts[n/2], starts[n*95/100], starts[n*99/100], starts[n-1], ends[n*95/100], ends[n*99/100], ends[n-1], stalls, n, wasted[n/2], wasted[n-1])
+			t.Logf("%-22s ranges %-5v first fifth: median %.3f p95 %.3f p99 %.3f worst %.3f; playing: p95 %.3f p99 %.3f worst %.3f; stalls longer by: p95 %.2f s worst %.2f s, of %d; wasted by phones: median %.3f worst %.3f", name, ranges,
+				starts[n/2], starts[n*95/100], starts[n*99/100], starts[n-1], ends[n*95/100], ends[n*99/100], ends[n-1], longer[n*95/100], longer[n-1], n, wasted[n/2], wasted[n-1])
 		}
 	}
 }
