@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,8 +116,14 @@ func newVictim(t *testing.T, within []string) *network {
 // startPrimary starts it and returns how long it took until its first subflow was up.
 func (n *network) startPrimary() time.Duration {
 	n.Helper()
-	began := time.Now()
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
+	return n.awaitSubflow()
+}
+
+// awaitSubflow waits until the primary has a subflow, and returns how long that took.
+func (n *network) awaitSubflow() time.Duration {
+	n.Helper()
+	began := time.Now()
 	rig.Eventually(n, func() error {
 		up, err := n.Up()
 		if err == nil && len(up) == 0 {
@@ -245,7 +252,7 @@ func (n *network) crowd(t *testing.T, addresses int, kinds ...string) *attacker 
 }
 
 // TestCrowdsAndANewPrimary: a primary that the server has never seen joins at its first
-// try while strangers take all places.
+// try while strangers take all places, and comes back when the server has started again.
 func TestCrowdsAndANewPrimary(t *testing.T) {
 	t.Parallel() // it judges neither rates nor times
 	for _, c := range []struct {
@@ -257,10 +264,21 @@ func TestCrowdsAndANewPrimary(t *testing.T) {
 			crowd := n.crowd(t, c.addresses, c.kind)
 			took := n.startPrimary()
 			n.download(mb)
-			t.Logf("%d x 64 connections: the first subflow was up %v after the primary's start; %s", c.addresses, took.Round(time.Millisecond), crowd.end())
 			if log := n.of("primary").Log.String(); strings.Contains(log, "no subflow") {
 				t.Errorf("the first try has failed: %s", log)
 			}
+			n.signal("server", syscall.SIGKILL) // and who was there before comes back
+			rig.Eventually(t, func() error {
+				up, err := n.Up()
+				if err == nil && len(up) > 0 {
+					err = errors.New("the primary has not noticed")
+				}
+				return err
+			})
+			n.startServer()
+			again := n.awaitSubflow()
+			n.download(mb)
+			t.Logf("%d x 64 connections: the first subflow was up %v after the primary's start, and %v after one of the server; %s", c.addresses, took.Round(time.Millisecond), again.Round(time.Millisecond), crowd.end())
 		})
 	}
 }
