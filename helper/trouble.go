@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/backoff"
 	"mpbond/fault"
 	"mpbond/identity"
 	"mpbond/pipe"
@@ -20,15 +21,18 @@ const (
 	reportLook  = time.Second
 	reportAfter = 10 * time.Second // a restart, and a device that roams, are no trouble
 	reportAgain = 10 * time.Minute // while it lasts: each wakes this device's radio
-	reportRetry = time.Minute      // after no server was reached
+	reportRetry = time.Minute      // least wait after a report, whatever has changed; it doubles
 	reportTries = 2                // servers
 )
 
 // reported is what was last reported about a primary.
 type reported struct {
-	code wire.Code
-	at   string
-	next time.Time // not again before
+	code  wire.Code
+	at    string          // "" since it has answered
+	again time.Time       // the same not before
+	other time.Time       // nothing else before: a cause that changes all the time is no news
+	wait  backoff.Backoff // from one report to another one
+	moves bool            // another cause was seen since
 }
 
 // codes are causes in the words of the wire.
@@ -47,7 +51,7 @@ func dialCode(err error) wire.Code {
 func (h *Helper) runReports(ctx context.Context) {
 	tick := time.NewTicker(reportLook)
 	defer tick.Stop()
-	last := map[identity.PublicKey]reported{}
+	last := map[identity.PublicKey]*reported{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -61,28 +65,44 @@ func (h *Helper) runReports(ctx context.Context) {
 }
 
 // report leaves a report for a primary, if none of its addresses has answered for long.
-func (h *Helper) report(ctx context.Context, p identity.Peer, now time.Time, last map[identity.PublicKey]reported) {
+func (h *Helper) report(ctx context.Context, p identity.Peer, now time.Time, last map[identity.PublicKey]*reported) {
 	at, cause := h.unreachable(p.Key, now)
-	if cause == fault.CauseUnknown || p.Paused || h.Facts().Refuses != "" {
-		delete(last, p.Key)
+	r := last[p.Key]
+	switch {
+	case cause == fault.CauseUnknown || p.Paused || h.Facts().Refuses != "":
+		if r != nil && now.Sub(r.other) > reportAgain {
+			delete(last, p.Key)
+		} else if r != nil {
+			r.at = ""
+		}
 		return
+	case r == nil:
+		r = &reported{}
+		last[p.Key] = r
 	}
-	if before := last[p.Key]; before.code == codes[cause] && before.at == at && now.Before(before.next) {
+	same := r.code == codes[cause] && r.at == at
+	r.moves = r.moves || !same
+	if now.Before(r.other) || same && now.Before(r.again) {
 		return
 	}
 	f := wire.Report{To: p.Key, From: h.key.Public(), Unix: h.wall().Unix(), Code: codes[cause], At: at}
 	f.Sig = h.key.Sign(f.Signed())
-	r := reported{f.Code, at, now.Add(reportRetry)}
-	for _, server := range h.serversOf(p) {
-		if err := h.leave(ctx, server, f); err != nil {
+	left := slices.ContainsFunc(h.serversOf(p), func(server string) bool {
+		err := h.leave(ctx, server, f)
+		if err != nil {
 			h.log.Debug("a report was not left", "primary", p.Name, "server", server, "err", err)
-			continue
+			return false
 		}
 		h.log.Info("reported to a server that a primary does not answer", "primary", p.Name, "at", at, "server", server)
-		r.next = now.Add(reportAgain)
-		break
+		return true
+	})
+	if left && !r.moves {
+		r.wait.Reset()
 	}
-	last[p.Key] = r
+	r.moves, r.code, r.at, r.other = false, f.Code, at, now.Add(r.wait.Next(reportRetry, reportAgain))
+	if r.again = r.other; left {
+		r.again = now.Add(reportAgain)
+	}
 }
 
 // leave leaves a report at a server.
