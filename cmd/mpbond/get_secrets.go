@@ -113,5 +113,10 @@ func exposedText(s *fetch.Secrets, urls []string) string {
 	if len(what) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("over this device's own line alone: http:// is not encrypted, and helpers would see what the requests carry (%s)", strings.Join(what, "; "))
+	return exposedNote(strings.Join(what, "; "))
+}
+
+// exposedNote is for people who send what helpers would see.
+func exposedNote(what string) string {
+	return fmt.Sprintf("over this device's own line alone: http:// is not encrypted, and helpers would see what the requests carry (%s)", what)
 }

@@ -220,6 +220,9 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 		return res, err
 	}
 	bars := newOnloadBars(screen, notes)
+	if what := p.target.Exposed(); what != "" {
+		fmt.Fprintln(bars.above(notes), exposedNote(what))
+	}
 	search := searchHelpers(ctx, use.finder(p.find), len(devices) == 1, bars.above(notes))
 	r, err := upload.Send(ctx, upload.Config{Devices: devices, Joins: search.found, Target: p.target, Files: p.files, Scheduler: scheduler,
 		Journal: journal, Known: known, UserAgent: "mpbond/" + version, Progress: bars.draw, Log: slog.Default()})

@@ -113,8 +113,12 @@ func TestPutElsewhere(t *testing.T) {
 		if err := p.choose([]string{dir}); err != nil {
 			t.Fatal(err)
 		}
-		if res, err := p.run(t.Context(), io.Discard); !fault.Is(err, fault.Limit) || len(res.Files) != 1 || res.Files[0].Earlier {
+		var notes bytes.Buffer
+		if res, err := p.run(t.Context(), &notes); !fault.Is(err, fault.Limit) || len(res.Files) != 1 || res.Files[0].Earlier {
 			t.Errorf("%+v: %v, %+v", o, err, res)
+		}
+		if said := strings.Contains(notes.String(), "helpers would see what the requests carry (headers)"); said != (len(o.headers) > 0) {
+			t.Errorf("%+v: %s", o, &notes)
 		}
 	}
 	if len(got) != 3 {

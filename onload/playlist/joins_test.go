@@ -1,6 +1,7 @@
 package playlist
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,5 +55,30 @@ func TestJoinsBroken(t *testing.T) {
 		if res := r.stop(); took > 10*time.Second || res.Segments != 3 || res.Devices[1].Bytes < 500_000 {
 			t.Errorf("within %v: %+v", took, res)
 		}
+	})
+}
+
+// TestMeteredNow: what a device says of its bytes' price is taken in when it joins, and
+// while it is used.
+func TestMeteredNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, mbit)
+		var metered atomic.Bool
+		metered.Store(true)
+		phone := r.device(mbit)
+		phone.Metered = metered.Load
+		r.joins <- phone
+		close(r.joins)
+		for _, want := range []bool{true, false, true} {
+			metered.Store(want)
+			time.Sleep(time.Second) // virtual
+			r.proxy.mu.Lock()
+			list := r.proxy.board.Paths(time.Now())
+			r.proxy.mu.Unlock()
+			if len(list) != 2 || list[0].Metered || list[1].Metered != want {
+				t.Errorf("metered %v: %+v", want, list)
+			}
+		}
+		r.stop()
 	})
 }

@@ -113,6 +113,9 @@ func newEngine(ctx context.Context, cfg Config) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Devices = slices.DeleteFunc(slices.Clone(cfg.Devices), cfg.hides); len(cfg.Devices) == 0 {
+		return nil, fault.New(fault.Permission, fmt.Errorf("it is not encrypted: helpers would see what the requests carry (%s)", cfg.Target.Exposed()), "take the https:// address, if there is one")
+	}
 	e := &engine{Config: cfg, events: make(chan event), board: onload.NewBoard(cfg.Scheduler, len(cfg.Devices)),
 		jobs: map[onload.JobID]*job{}, begun: time.Now(), moved: time.Now(), host: u.Host, scheme: u.Scheme, user: u.User}
 	switch cfg.Target.Method {
@@ -163,6 +166,10 @@ func (e *engine) more() {
 	}
 }
 
+// hides reports whether a device is a helper that requests are kept from, since they carry
+// secrets unencrypted.
+func (c Config) hides(d Device) bool { return d.Helper && c.Target.Exposed() != "" }
+
 // know adds a device, which has its path on the board.
 func (e *engine) know(d Device) {
 	client := &http.Client{Transport: d.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -173,6 +180,9 @@ func (e *engine) know(d Device) {
 
 // join takes in a device that was found; not ok is that no more will be.
 func (e *engine) join(d Device, ok bool) {
+	if ok && e.hides(d) {
+		return
+	}
 	if ok {
 		e.board.Join()
 		e.know(d)

@@ -218,6 +218,23 @@ func (t Target) Check() error {
 	return nil
 }
 
+// Exposed returns what requests show to whoever carries them, besides what is sent; "" if
+// nothing. A signature of S3 is none of it: it is good for its own request alone.
+func (t Target) Exposed() string {
+	u, err := url.Parse(t.URL)
+	if err != nil || u.Scheme == "https" {
+		return ""
+	}
+	var list []string
+	if u.User != nil {
+		list = append(list, "name and password")
+	}
+	if len(t.Header) > 0 {
+		list = append(list, "headers")
+	}
+	return strings.Join(list, ", ")
+}
+
 // ID is another one for other targets: what is confirmed at one, of one account or with
 // some fields of a form, is not at the other. It tells no secrets.
 func (t Target) ID() string {

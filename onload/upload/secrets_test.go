@@ -1,0 +1,71 @@
+package upload
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/fault"
+	"mpbond/unit"
+)
+
+// TestSecretsOverHelpers: a helper carries no headers, name or password unencrypted, whether
+// it was there at first or came later; by https, and without secrets, it takes part.
+func TestSecretsOverHelpers(t *testing.T) {
+	key := http.Header{"X-Key": {"k1"}}
+	for _, c := range []struct {
+		what   string
+		url    string
+		header http.Header
+		helps  bool
+	}{
+		{"nothing", "http://photos.test/", nil, true},
+		{"a header", "http://photos.test/", key, false},
+		{"a password", "http://me:pass@photos.test/", nil, false},
+		{"a header by https", "https://photos.test/", key, true},
+	} {
+		for _, late := range []bool{false, true} {
+			t.Run(c.what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s, helped := newSeen(), atomic.Int32{}
+					files, sums := photos(t, 125_000, 125_000, 125_000)
+					cfg := config(t, Put, c.url, files)
+					cfg.times, cfg.Target.Header = usual, c.header
+					cfg.Devices = []Device{{Name: "own", Transport: direct{s.place, unit.Mbps}}}
+					phone := Device{Name: "phone", Helper: true, Transport: faulty{direct{s.place, unit.Mbps}, func(*http.Request) error { helped.Add(1); return nil }}}
+					if !late {
+						cfg.Devices = append(cfg.Devices, phone)
+					} else {
+						found := make(chan Device)
+						cfg.Joins = found
+						go func() {
+							time.Sleep(100 * time.Millisecond)
+							found <- phone
+							close(found)
+						}()
+					}
+					res, err := Send(t.Context(), cfg)
+					if err != nil {
+						t.Fatal(err)
+					}
+					check(t, s, sums, "/")
+					if helps := helped.Load() > 0; helps != c.helps || len(res.Devices) != 1+map[bool]int{true: 1}[c.helps] {
+						t.Errorf("late %v: the helper carried %d requests: %+v", late, helped.Load(), res.Devices)
+					}
+				})
+			})
+		}
+	}
+	files, _ := photos(t, 1000)
+	cfg := config(t, Put, "http://photos.test/", files)
+	cfg.Target.Header = key
+	for i := range cfg.Devices {
+		cfg.Devices[i].Helper = true
+	}
+	if _, err := Send(t.Context(), cfg); !fault.Is(err, fault.Permission) || !strings.Contains(err.Error(), "not encrypted") {
+		t.Errorf("helpers alone: %v", err)
+	}
+}
