@@ -298,9 +298,9 @@ func TestSecondTry(t *testing.T) {
 		g := NewGate(512, 64, 600)
 		var all sync.WaitGroup
 		var answered atomic.Int64
-		call := func(n int) {
+		call := func(from net.Addr) {
 			all.Go(func() {
-				v := g.Enter(&net.TCPAddr{IP: net.IPv4(10, 0, byte(n>>8), byte(n)), Port: 1}, func() {})
+				v := g.Enter(from, func() {})
 				defer v.Leave()
 				if v.Spoke() {
 					answered.Add(1)
@@ -308,12 +308,13 @@ func TestSecondTry(t *testing.T) {
 			})
 		}
 		for n := range 400 { // they wait for over a second
-			call(n)
+			call(&net.TCPAddr{IP: net.IPv4(10, 0, byte(n>>8), byte(n)), Port: 1})
 		}
 		synctest.Wait()
-		own := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
+		own, other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1}
 		g.mu.Lock()
-		g.tries.Take(Source(own), time.Now()) // its first
+		g.tries.Take(Source(own), time.Now()) // their first
+		g.tries.Take(Source(other), time.Now())
 		g.mu.Unlock()
 		v := g.Enter(own, func() {})
 		if !v.Spoke() {
@@ -325,11 +326,11 @@ func TestSecondTry(t *testing.T) {
 		}
 		before := answered.Load()
 		for range 40 { // of others that come again, there is always one
-			call(0)
+			call(other)
 			time.Sleep(turnEvery)
 		}
 		g.mu.Lock()
-		again := g.tries.made[Source(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 0)})]
+		again := g.tries.made[Source(other)] - 1
 		g.mu.Unlock()
 		if n := answered.Load() - before; again < 9 || n-int64(again) < 28 {
 			t.Errorf("of %d turns %d were for one that came again", n, again)
