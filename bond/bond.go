@@ -90,7 +90,7 @@ const (
 	ackOwn     = 200 * time.Millisecond
 	ackOwnMost = 300 * time.Millisecond
 
-	// While windows are full, what comes within blockedGap is waited for. What a
+	// While windows are full, what is not late and comes within blockedGap is waited for. What a
 	// helper has held for overdueAfter, twice what schedulers let wait there at the
 	// end, goes another way at any time.
 	blockedGap   = 250 * time.Millisecond

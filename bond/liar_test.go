@@ -256,8 +256,8 @@ func TestHostileHelper(t *testing.T) {
 	}
 	t.Logf("seeds %d + %d: time with a hostile helper over time without one: median %.3f, p95 %.3f, p99 %.3f, worst %.3f; %d of %d over 1.1, by at most %v",
 		first, k, ratio(k/2), ratio(k*95/100), ratio(k*99/100), ratio(k-1), over, k, excess)
-	if p95 := ratio(k * 95 / 100); k >= 100 && p95 > 1.35 {
-		t.Errorf("p95 is %.3f: want 1.35 at most", p95)
+	if p95 := ratio(k * 95 / 100); k >= 100 && p95 > 1.2 {
+		t.Errorf("p95 is %.3f: want 1.2 at most", p95)
 	}
 	for _, r := range all {
 		if r.with > r.without*11/10+2*time.Second {
@@ -268,6 +268,27 @@ func TestHostileHelper(t *testing.T) {
 	for i := k - 1; i >= max(0, k-*showFlag); i-- {
 		if ratio(i) > 1.1 {
 			t.Logf("seed %d: %.3f s instead of %.3f s, %.2f times\n%v", all[i].seed, all[i].with.Seconds(), all[i].without.Seconds(), ratio(i), all[i].liarCase)
+		}
+	}
+}
+
+// foundLies are seeds of short transfers that took 4.3 to 7.7 times as long with a hostile
+// helper, since they waited for bytes that it had not proved to carry.
+var foundLies = []uint64{501629, 502926, 500439, 501923}
+
+// TestUnprovedHelper: a helper that has never delivered anything does not slow down a
+// transfer that is over before its failure shows.
+func TestUnprovedHelper(t *testing.T) {
+	for _, seed := range foundLies {
+		c := newLiarCase(seed)
+		with, err := c.run(true)
+		without, err2 := c.run(false)
+		if err != nil || err2 != nil {
+			t.Fatalf("seed %d: %v, %v\n%v", seed, err, err2, c)
+		}
+		t.Logf("seed %d: %d bytes, %.3f s, %.3f s without the helper", seed, c.size, with.Seconds(), without.Seconds())
+		if with > without*11/10 {
+			t.Errorf("seed %d: %v, without the helper %v\n%v", seed, with, without, c)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (p *path) view(n estimate.Numbers, now time.Time) sched.Path {
 	h := p.est.Hop()
 	doubtful := h.Queue > 0 && now.Sub(p.hopProgress) > hopSilence(h)/2
 	return sched.Path{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD, Wait: n.FarWait, SRTT: h.SRTT, MinRTT: 2 * n.OWD, Th: n.Th,
-		Helped: p.est.Helped, RTTVar: h.RTTVar, MSS: max(h.MSS, minSegment), Given: p.given, InFlight: p.est.Outstanding(),
+		Helped: p.est.Helped, Confirm: n.Confirm, Late: n.Late > 0, Acked: n.Acked, RTTVar: h.RTTVar, MSS: max(h.MSS, minSegment), Given: p.given, InFlight: p.est.Outstanding(),
 		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
 }
 

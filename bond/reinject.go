@@ -206,7 +206,7 @@ func (b *Bond) rebalance(now time.Time) {
 	}
 	slow := b.path(r.From)
 	nothingElse := b.pending == 0
-	if !nothingElse && slow.tail(now).Tail < blockedGap {
+	if !nothingElse && slow.comesSoon(now) {
 		return
 	}
 	var back unit.Bytes
@@ -248,6 +248,18 @@ func (p *path) tail(now time.Time) sched.Path {
 	}
 	v.Tail = max(n.Overdue, v.PAD-min(v.PAD, v.Th.Time(unit.Bytes(p.sent-newest))))
 	return v
+}
+
+// comesSoon reports whether what a path holds is waited for while windows are full: it is
+// not late, and is expected soon. Before arrivals by a helper were measured, its rate counts as
+// that of a TCP which starts, often too little, and it has twice the time.
+func (p *path) comesSoon(now time.Time) bool {
+	gap := blockedGap
+	if p.est.Helped && !p.est.At(now).Measured {
+		gap *= 2
+	}
+	v := p.tail(now)
+	return !v.Late && v.Tail < gap
 }
 
 // idleBesides reports whether a subflow other than the one named could take a

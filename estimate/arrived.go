@@ -11,11 +11,12 @@ import (
 // end. No device in between can forge these: a helper can only report. So arrivals
 // bound a helper's reports: the subflow carries no more than what arrived while
 // bytes were waiting, and a byte takes at least as long as the oldest one that has
-// not arrived has waited already.
+// not arrived has waited already. They also show which bytes are late, against what
+// was estimated when they were sent.
 //
 // The zero value is ready. Not safe for concurrent use.
 type arrivals struct {
-	marks  []mark // what was sent and has not arrived, oldest first
+	marks  []promise // what was sent and has not arrived, oldest first
 	points []point
 	rate   unit.Rate
 	known  bool          // rate was once measured while bytes were waiting
@@ -34,11 +35,31 @@ const (
 	headroom = 5.0 / 4
 )
 
-// sent notes that bytes from a position on were given to the subflow.
-func (a *arrivals) sent(now time.Time, from uint64) {
-	if n := len(a.marks); n == 0 || n < mostMarks && now.Sub(a.marks[n-1].at) >= pointEvery {
-		a.marks = append(a.marks, mark{now, from})
+// promise is a mark of bytes sent at about one time, with the time when the
+// acknowledgement of the first of them is due by the estimates of that moment.
+type promise struct {
+	mark
+	due time.Time
+}
+
+// needsMark reports whether bytes that are sent now get a mark of their own.
+func (a *arrivals) needsMark(now time.Time) bool {
+	n := len(a.marks)
+	return n == 0 || n < mostMarks && now.Sub(a.marks[n-1].at) >= pointEvery
+}
+
+// sent notes that bytes from a position on were given to the subflow, and that their
+// acknowledgement is expected within a time.
+func (a *arrivals) sent(now time.Time, from uint64, within time.Duration) {
+	a.marks = append(a.marks, promise{mark{now, from}, now.Add(within)})
+}
+
+// late returns how long the oldest acknowledgement has been due.
+func (a *arrivals) late(now time.Time) time.Duration {
+	if len(a.marks) == 0 {
+		return 0
 	}
+	return max(0, now.Sub(a.marks[0].due))
 }
 
 // unsent forgets bytes from a position on.

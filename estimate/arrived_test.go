@@ -34,6 +34,31 @@ func TestArrivalsBoundReports(t *testing.T) {
 	}
 }
 
+// TestLate: bytes are late when their acknowledgement does not come by the time that was
+// estimated when they were sent, and not while they wait in a queue that was known.
+func TestLate(t *testing.T) {
+	p := Path{Helped: true, JoinRTT: 75 * ms}
+	p.Local(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})
+	p.Remote(t0, wire.HopState{Rate: unit.Mbps, RTT: 70 * ms})
+	p.Sent(t0, 10_000)
+	p.Sent(t0.Add(10*ms), 100_000)
+	within := p.arrived.marks[1].due.Sub(t0)
+	if within < 110*ms || within > 300*ms {
+		t.Errorf("due after %v", within)
+	}
+	p.Acked(10_001, t0.Add(80*ms), 35*ms)
+	if n := p.At(t0.Add(within)); n.Late != 0 {
+		t.Errorf("late by %v before it is due: %+v", n.Late, n)
+	}
+	if n := p.At(t0.Add(within + 50*ms)); n.Late != 50*ms {
+		t.Errorf("late by %v, want 50 ms: %+v", n.Late, n)
+	}
+	p.Acked(110_000, t0.Add(within+50*ms), 35*ms)
+	if n := p.At(t0.Add(within + 60*ms)); n.Late != 0 || n.Acked != 110_000 {
+		t.Errorf("after it came: %+v", n)
+	}
+}
+
 // TestOverdue: a byte that has been under way for long delays what follows it,
 // whatever is reported.
 func TestOverdue(t *testing.T) {

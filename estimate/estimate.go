@@ -49,6 +49,13 @@ type Numbers struct {
 	// Overdue is how much longer than a round trip the oldest byte that has not
 	// arrived has been under way: what follows it will take no less.
 	Overdue time.Duration
+	// Confirm is how long it takes until the acknowledgement of a byte given to it now is
+	// due. Late is how long the oldest one that is due has not come.
+	Confirm, Late time.Duration
+	// Measured reports that it is known how much arrives while bytes are waiting.
+	Measured bool
+	// Acked is all that the far end has acknowledged of this subflow.
+	Acked unit.Bytes
 	// FarFlight is what has left hop 1 and is not received, and FarCwnd the
 	// window of the far hop, of which the helper tells rate and round trip only:
 	// their product, or TCP's initial window where that is more.
@@ -76,14 +83,15 @@ type Path struct {
 	arrived  arrivals
 
 	sent    uint64
-	acked   uint64
+	acked   uint64 // or taken for acknowledged
 	ackedAt time.Time
+	proved  unit.Bytes // that was acknowledged
 }
 
 // Sent records that n more bytes were given to the subflow.
 func (p *Path) Sent(now time.Time, n unit.Bytes) {
-	if p.Helped && n > 0 {
-		p.arrived.sent(now, p.sent)
+	if p.Helped && n > 0 && p.arrived.needsMark(now) {
+		p.arrived.sent(now, p.sent, p.At(now).Confirm)
 	}
 	p.sent += uint64(n)
 }
@@ -104,7 +112,9 @@ func (p *Path) Hop() Hop { return p.hop }
 // how long the acknowledgement travelled.
 func (p *Path) Acked(total uint64, at time.Time, travelled time.Duration) {
 	if total >= p.acked {
-		p.acked, p.ackedAt = min(total, p.sent), at
+		total = min(total, p.sent)
+		p.proved += unit.Bytes(total - p.acked)
+		p.acked, p.ackedAt = total, at
 		if p.Helped {
 			p.arrived.acked(at.Add(travelled), p.acked, p.sent)
 			p.arrived.add(at.Add(travelled), p.acked, p.Outstanding())
@@ -217,10 +227,12 @@ func (p *Path) At(now time.Time) Numbers {
 	n.PAD = n.OWD + max(n.Th1.Time(n.B1), th2.Time(n.B1+n.B2))
 	n.Overdue = max(0, p.arrived.waited(now)-p.arrived.least(p.JoinRTT)-ackSlack)
 	n.PAD = max(n.PAD, n.Overdue)
+	n.Late, n.Measured = p.arrived.late(now), p.arrived.known
 	if p.arrived.known {
 		n.PAD = max(n.PAD, th2.Time(ahead))
 	}
 	n.PastPAD = n.OWD + n.Th1.Time(n.B1) + p.held.wait
+	n.Confirm, n.Acked = n.PAD+n.OWD+ackSlack, p.proved
 	return n
 }
 

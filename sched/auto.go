@@ -11,6 +11,9 @@ import (
 // subflow then dies, what the app waits for queues behind all that. auto gives
 // a subflow nothing more while the bytes at its far hop last longer than the
 // budget: they keep that hop busy as well as more would.
+//
+// A helper that has not yet delivered as much as it is to hold is not relied on at the end of a
+// transfer, nor for a short one: see trusted.
 type auto struct {
 	view   []Path
 	atHand bool
@@ -33,7 +36,12 @@ func (*auto) Name() string { return "auto" }
 func (a *auto) SendWindow(w Window, _ time.Time) { a.atHand = w.AtHand }
 
 func (a *auto) Pick(paths []Path, remaining unit.Bytes) Decision {
-	a.view = append(a.view[:0], paths...)
+	a.view = a.view[:0]
+	for i := range paths {
+		if trusted(paths, &paths[i], remaining) {
+			a.view = append(a.view, paths[i])
+		}
+	}
 	most := budget
 	if a.atHand {
 		most = lastBudget
@@ -57,4 +65,22 @@ func (a *auto) Pick(paths []Path, remaining unit.Bytes) Decision {
 		d.Reason = BudgetSpent
 	}
 	return d
+}
+
+// trusted reports whether a subflow may be given bytes of a transfer, of which remaining
+// are left. A helper proves itself by acknowledgements. It may hold more than has ever
+// arrived by it only while the others would not carry all of that before its failure
+// showed: until then they have enough to do, so that its failure costs little time.
+func trusted(paths []Path, p *Path, remaining unit.Bytes) bool {
+	if !p.Helped || p.Acked >= p.InFlight+p.MSS {
+		return true
+	}
+	alone, left := true, remaining+p.InFlight
+	for i := range paths {
+		if q := &paths[i]; !q.Helped {
+			alone = false
+			left -= q.Th.Bytes(max(0, p.Confirm-q.PAD))
+		}
+	}
+	return alone || left > 0
 }

@@ -63,18 +63,23 @@ func extremes(paths []Path) (fast, slow *Path) {
 // stable links have at the end of each transfer, stays within an allowance: it
 // saves a little time each time and costs bytes each time. Small is what does
 // not last a round trip of the quickest subflow over empty queues: with those that
-// a download builds it would be a tenth of a short one's time.
+// a download builds it would be a tenth of a short one's time. What a helper has not
+// delivered in time is no small gap: the estimates were wrong.
+//
+// Of r bytes the quickest subflow carries its share by throughput: it sends the newest
+// ones while the slow one delivers the others, and both end together.
 func (*auto) Recall(paths []Path, eta float64, so Ledger) Recall {
 	r := PaperRecall(paths, eta, so)
 	if r.From == 0 {
 		return r
 	}
 	fast, slow := extremes(paths)
+	r.Bytes = share(r.Bytes, fast.Th, slow.Th)
 	small := fast.MinRTT
 	if so.Given < tiny {
 		small = max(small, unsettled)
 	}
-	if slow.Tail-fast.PAD > small {
+	if slow.Late || slow.Tail-fast.PAD > small {
 		return r
 	}
 	r.Bytes, r.Budgeted = min(r.Bytes, so.allowance()-so.Copied), true
@@ -82,6 +87,14 @@ func (*auto) Recall(paths []Path, eta float64, so Ledger) Recall {
 		return Recall{}
 	}
 	return r
+}
+
+// share returns a subflow's part of n bytes that it carries together with another one.
+func share(n unit.Bytes, own, other unit.Rate) unit.Bytes {
+	if other <= 0 {
+		return n
+	}
+	return unit.Bytes(float64(n) * float64(own) / (float64(own) + float64(other)))
 }
 
 // allowance is how much may be copied for small gaps.

@@ -37,7 +37,14 @@ type Path struct {
 	MinRTT time.Duration
 	Th     unit.Rate // end to end
 
-	Helped   bool
+	Helped bool
+	// Confirm is how long it takes until it is known whether a byte given to a helped
+	// subflow now arrives in time. Late reports that bytes on it have not. Acked is what
+	// has ever arrived by it.
+	Confirm time.Duration
+	Late    bool
+	Acked   unit.Bytes
+
 	RTTVar   time.Duration // mean deviation of SRTT
 	MSS      unit.Bytes    // of the sender's own hop
 	Given    unit.Bytes    // stream bytes given to it so far
