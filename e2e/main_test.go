@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/signal"
 	"strconv"
+	"syscall"
 	"testing"
 
 	"mpbond/e2e/rig"
@@ -38,6 +40,10 @@ func program(args []string) error {
 		return ping(args[1], args[2])
 	case "meddle":
 		return meddle(args[1], args[2])
+	case "liar":
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		return lie(ctx, os.Getenv("MPBOND_HOME"), args[1], args[2])
 	case "probe":
 		return probe(args[1], args[2])
 	}

@@ -7,6 +7,7 @@
 //	garbage_test.go  ends that do not keep to the protocol
 //	hostile_test.go  who stands in between, beside or in the way
 //	attack_test.go   floods and exhaustion of the real program
+//	liar_test.go     a helper that is trusted and lies
 //	lab_test.go      the real program in an emulated network
 package e2e
 

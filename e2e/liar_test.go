@@ -1,0 +1,288 @@
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"mpbond/e2e/rig"
+	"mpbond/identity"
+	"mpbond/pipe"
+	"mpbond/tcp"
+	"mpbond/unit"
+	"mpbond/wire"
+)
+
+var liarRounds = flag.Int("liar-rounds", 1, "how often TestLyingHelper measures each helper, in turn")
+
+// liar is a helper that both other devices trust, and that does not deserve it: it takes
+// all that comes, passes on little, and reports what it likes.
+type liar struct {
+	key    *identity.Key
+	claims unit.Rate // what it reports that it passes on
+	passes unit.Rate // what it passes on, each way
+	all    sync.WaitGroup
+}
+
+// lie runs a liar until ctx ends. Home has its key and its trust file.
+func lie(ctx context.Context, home, claims, passes string) error {
+	l := &liar{}
+	var err error
+	if l.claims, err = unit.ParseRate(claims); err != nil {
+		return err
+	}
+	if l.passes, err = unit.ParseRate(passes); err != nil {
+		return err
+	}
+	if l.key, err = identity.LoadKey(filepath.Join(home, "device.key")); err != nil {
+		return err
+	}
+	trust, err := identity.OpenTrust(filepath.Join(home, "trust.toml"))
+	if err != nil {
+		return err
+	}
+	for _, p := range trust.ByRole(identity.RolePrimary) {
+		for _, addr := range p.Addresses {
+			l.all.Go(func() { l.keepOffering(ctx, p, addr) })
+		}
+	}
+	l.all.Wait()
+	return nil
+}
+
+// keepOffering offers pipes to a primary, one after the other.
+func (l *liar) keepOffering(ctx context.Context, p identity.Peer, addr string) {
+	for ctx.Err() == nil {
+		if err := l.offer(ctx, p, addr); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, err)
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+func (l *liar) offer(ctx context.Context, p identity.Peer, addr string) error {
+	conn, err := pipe.TCP{}.Dial(ctx, addr)
+	if err != nil {
+		return err
+	}
+	o, err := pipe.NewOffer(ctx, conn, l.key.Client(p.Key, wire.PipeALPN), "phone")
+	if err != nil {
+		return err
+	}
+	q, err := o.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	far, err := tcp.Dial(ctx, q.Server, tcp.Options{})
+	if err != nil {
+		return err
+	}
+	hs, err := pipe.DialHS(ctx, far, "phone")
+	if err != nil {
+		return err
+	}
+	near, err := o.Accept(q, 0, wire.RadioNone)
+	if err != nil {
+		hs.Close()
+		return err
+	}
+	l.all.Go(func() { l.relay(ctx, near, hs) })
+	return nil
+}
+
+// relay passes a subflow's bytes on, both ways, until a hop ends.
+func (l *liar) relay(ctx context.Context, near, hs *pipe.Link) {
+	end := sync.OnceFunc(func() { near.Close(); hs.Close() })
+	defer context.AfterFunc(ctx, end)()
+	var both sync.WaitGroup
+	both.Go(func() { defer end(); l.pass(hs, near) })
+	both.Go(func() { defer end(); l.pass(near, hs) })
+	both.Wait()
+}
+
+// pass reads all that a hop has, tells it that all was passed on at once, and passes on
+// what it is pleased to.
+func (l *liar) pass(from, to *pipe.Link) {
+	var received atomic.Uint64
+	var mu sync.Mutex
+	var waiting []byte
+	done := make(chan struct{})
+	var both sync.WaitGroup
+	both.Go(func() {
+		const every = 20 * time.Millisecond
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		var told uint64
+		for {
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+			mu.Lock()
+			n := min(len(waiting), int(l.passes.Bytes(every)))
+			part := waiting[:n]
+			waiting = waiting[n:]
+			mu.Unlock()
+			if _, err := to.Write(part); n > 0 && err != nil {
+				_ = from.Close()
+				return
+			}
+			if now := received.Load(); now != told {
+				told = now
+				_ = from.SendState(wire.HopState{Received: now, Forwarded: now, Rate: l.claims, RTT: time.Millisecond})
+			}
+		}
+	})
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		mu.Lock()
+		waiting = append(waiting, b[:n]...)
+		mu.Unlock()
+		received.Add(uint64(n))
+		if err != nil {
+			break
+		}
+	}
+	close(done)
+	both.Wait()
+}
+
+// TestLyingHelper: whatever a helper that is trusted reports and does, all bytes arrive,
+// and what it withholds is sent another way. At 8/10/5 Mbit/s; to measure:
+//
+//	go test ./e2e -run TestLyingHelper -v -liar-rounds 3
+func TestLyingHelper(t *testing.T) {
+	t.Parallel() // it shows times, and judges none
+	n := newNetworkOf(t, "8/10/5", "", nil)
+	lies := func(claims, passes string) func() {
+		return func() { n.helper = n.Start("helper1", os.Args[0], "lab", "liar", claims, passes) }
+	}
+	honest := func(link, rate string) func() {
+		return func() {
+			n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
+			if err := n.Lab.Set(link, "", "rate="+rate); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cases := []struct {
+		name  string
+		size  int64
+		start func() // nil: there is no helper
+		found bool   // it is found out: bytes are sent again by the direct subflow
+	}{
+		{"no helper, 6 MB", 6 * mb, nil, false},
+		{"honest, 6 MB", 6 * mb, honest("pipe1", "5Mbit/s"), false},
+		{"claims 900 Gbit/s, passes 200 kbit/s, 6 MB", 6 * mb, lies("900Gbit/s", "200kbit/s"), true},
+		{"no helper, 3 MB", 3 * mb, nil, false},
+		{"honest, 3 MB", 3 * mb, honest("pipe1", "5Mbit/s"), false},
+		{"claims 100 Mbit/s, passes 1 Mbit/s, 3 MB", 3 * mb, lies("100Mbit/s", "1Mbit/s"), true},
+		{"honest, pipe of 200 kbit/s, 3 MB", 3 * mb, honest("pipe1", "200kbit/s"), false},
+		{"honest, HS-path of 200 kbit/s, 3 MB", 3 * mb, honest("hs1", "200kbit/s"), false},
+	}
+	n.endHelper()
+	took := make([][]string, len(cases))
+	for range *liarRounds {
+		for i, c := range cases {
+			want := 1
+			if c.start != nil {
+				want = 2
+				c.start()
+			}
+			n.Await(want)
+			before := n.sentAgain()
+			begin := time.Now()
+			got := n.gets(c.size)
+			took[i] = append(took[i], fmt.Sprintf("%.2f s", time.Since(begin).Seconds()))
+			again := n.sentAgain() - before
+			took[i] = append(took[i], fmt.Sprintf("(longest gap %.2f s, %v sent again)", got.gap.Seconds(), unit.Bytes(again)))
+			if c.found && again == 0 {
+				t.Errorf("%s: nothing was sent again", c.name)
+			}
+			if c.start != nil {
+				n.endHelper()
+			}
+			for link, rate := range map[string]string{"pipe1": "5Mbit/s", "hs1": "10Mbit/s"} {
+				if err := n.Lab.Set(link, "", "rate="+rate); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	for i, c := range cases {
+		t.Logf("%-45s %s", c.name, strings.Join(took[i], " "))
+	}
+}
+
+// endHelper ends the helper and waits until it is gone.
+func (n *network) endHelper() {
+	n.Helper()
+	n.helper.End(syscall.SIGTERM)
+	n.Await(1)
+}
+
+// sentAgain is what the server has given to a second subflow.
+func (n *network) sentAgain() (sum unit.Bytes) {
+	n.Helper()
+	s, err := n.Status("server", "server")
+	if err != nil {
+		n.Fatal(err)
+	}
+	for why, b := range s.Bonds[0].WastedBytes {
+		if why != "duplicate_received" {
+			sum += b
+		}
+	}
+	return sum
+}
+
+// gaps notes the longest time in which nothing came.
+type gaps struct {
+	last time.Time
+	gap  time.Duration
+}
+
+func (g *gaps) Write(p []byte) (int, error) {
+	now := time.Now()
+	g.gap = max(g.gap, now.Sub(g.last))
+	g.last = now
+	return len(p), nil
+}
+
+// gets downloads and checks a file.
+func (n *network) gets(size int64) *gaps {
+	n.Helper()
+	g := &gaps{last: time.Now()}
+	cmd := n.Command("primary", "curl", "-sSf", "--max-time", "150", "--socks5-hostname", "127.0.0.1:1080", fmt.Sprintf("http://web/%d", size))
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		n.Fatal(err)
+	}
+	got, err := rig.Sum(io.TeeReader(out, g))
+	if e := cmd.Wait(); err == nil {
+		err = e
+	}
+	if want, _ := rig.Sum(rig.Noise(size)); err != nil || got != want {
+		n.Fatalf("%s, want %s: %v %s", got, want, err, &errs)
+	}
+	return g
+}
