@@ -89,7 +89,7 @@ func (l *liar) offer(ctx context.Context, p identity.Peer, addr string) error {
 	if err != nil {
 		return err
 	}
-	hs, err := pipe.DialHS(ctx, far, "phone")
+	hs, err := pipe.DialHS(ctx, far, "phone", q.Key)
 	if err != nil {
 		return err
 	}
