@@ -1,0 +1,69 @@
+package onload
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/e2e/rig"
+)
+
+var beside = flag.Int("beside", 1, "TestSmallFiles: how often it fetches by each program")
+
+// TestSmallFiles: 100 files of 60 KB come whole over all lines. Their time is shown beside
+// that of aria2 over the home line, one after the other; it is no bound.
+func TestSmallFiles(t *testing.T) {
+	aria2, err := exec.LookPath("aria2c")
+	if err != nil {
+		t.Skip("aria2 is not installed (Debian: aria2)")
+	}
+	n := newNetwork(t, rig.House(t, "8/10/120,5/120"))
+	n.url = n.nginx()
+	n.help("helper1")
+	n.help("helper2")
+	const count, size = 100, 60_000
+	var names, urls, sums []string
+	list, all := filepath.Join(n.Dir, "list"), ""
+	for i := range count {
+		name := fmt.Sprintf("f%03d", i)
+		names, sums = append(names, name), append(sums, n.noise(filepath.Join(n.www, name), size))
+		urls = append(urls, n.url+name)
+		all += n.url + name + "\n"
+	}
+	n.write(list, all)
+	programs := []string{"get", "aria2 -j5", "aria2 -j16"}
+	took := map[string][]time.Duration{}
+	for range *beside {
+		for _, program := range programs {
+			dir := filepath.Join(n.Dir, "came")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			argv := append([]string{n.Mpbond, "get", "--onload", "--quiet", "--output", dir + "/"}, urls...)
+			if at, isAria2 := strings.CutPrefix(program, "aria2 -j"); isAria2 {
+				argv = []string{aria2, "-q", "-d", dir, "-i", list, "-j", at}
+			}
+			begin := time.Now()
+			n.Must("primary", argv...)
+			took[program] = append(took[program], time.Since(begin))
+			for i, name := range names {
+				if sumOf(filepath.Join(dir, name)) != sums[i] {
+					t.Errorf("%s: %s is another file", program, name)
+				}
+			}
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, program := range programs {
+		slices.Sort(took[program])
+		t.Logf("%-12s median %v of %v", program, took[program][len(took[program])/2].Round(time.Millisecond), took[program])
+	}
+}
