@@ -81,6 +81,9 @@ func (b *Bond) checkSilence(now time.Time) {
 		stuck := p.flight.len() > 0 && now.Sub(p.progress) > limit &&
 			(b.lastAck.Sub(p.progress) > limit || now.Sub(p.progress) > 2*limit)
 		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > hopSilence(h)+near
+		if est.Late > 0 && b.othersLive(p) {
+			b.repeatControl(p, now)
+		}
 		if !stuck && !hopStuck {
 			if p.silent() {
 				b.unguide()
@@ -147,6 +150,23 @@ func (b *Bond) recall(p *path, beyond uint64, now time.Time, why string) (n unit
 		n += b.giveBack(f, p, now, false, why)
 	}
 	return n - min(n, b.withdraw(p))
+}
+
+// repeatControl lets the control frames that path p has in flight be sent again, each once: a
+// helper is late with them, and they are small.
+func (b *Bond) repeatControl(p *path, now time.Time) {
+	all := p.flight.all()
+	for i := range all {
+		f := &all[i]
+		if f.again || f.t == wire.TypeData || f.t == wire.TypeDatagram || f.t == wire.TypePing {
+			continue
+		}
+		p.flight.recall(f)
+		if f.t == wire.TypeFin {
+			f.s.finRecalled = true
+		}
+		b.giveBack(f, p, now, true, "late")
+	}
 }
 
 // giveBack lets a frame in flight be sent again. While its own subflow is alive

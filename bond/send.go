@@ -68,7 +68,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		}
 		n := p.est.At(now)
 		idle = idle || p.idle
-		if b.forSmall(p) {
+		if b.forSmall(p) && (n.Late == 0 || live < 2) {
 			least = min(least, n.PAD)
 			if p.idle && (carrier == nil || n.PAD < carrierPAD) {
 				carrier, carrierPAD = p, n.PAD
