@@ -102,6 +102,8 @@ func (a *arrived) release(from, before wire.DataSeq, unmarked uint64) {
 			a.made--
 		}
 	}
-	a.list = a.list[:copy(a.list, a.list[n:])]
+	left := copy(a.list, a.list[n:])
+	clear(a.list[left:]) // or they would stay in memory
+	a.list = a.list[:left]
 	a.base += wire.DataSeq(n * pageSize)
 }

@@ -99,7 +99,9 @@ func (p *pages) release(before wire.DataSeq) {
 	for _, pg := range p.list[:n] {
 		p.pool.put(pg)
 	}
-	p.list = p.list[:copy(p.list, p.list[n:])]
+	left := copy(p.list, p.list[n:])
+	clear(p.list[left:]) // or they would stay in memory
+	p.list = p.list[:left]
 	p.base += wire.DataSeq(n * pageSize)
 }
 

@@ -21,6 +21,7 @@ func (b *Bond) Tick(now time.Time) {
 			p.progress = p.progress.Add(late)
 			p.hopProgress = p.hopProgress.Add(late)
 			p.owesDue = p.owesDue.Add(late)
+			p.est.Stood(late)
 		}
 	}
 	b.nextTick = time.Time{}
@@ -81,7 +82,7 @@ func (b *Bond) checkSilence(now time.Time) {
 		stuck := p.flight.len() > 0 && now.Sub(p.progress) > limit &&
 			(b.lastAck.Sub(p.progress) > limit || now.Sub(p.progress) > 2*limit)
 		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > hopSilence(h)+near
-		if est.Late > 0 && b.othersLive(p) {
+		if est.Late > 0 && b.othersOnTime(p, now) {
 			b.repeatControl(p, now)
 		}
 		if !stuck && !hopStuck {
@@ -131,6 +132,17 @@ func hopSilence(h estimate.Hop) time.Duration {
 func (b *Bond) othersLive(not *path) bool {
 	for _, p := range b.paths {
 		if p != not && !p.silent() {
+			return true
+		}
+	}
+	return false
+}
+
+// othersOnTime reports whether another subflow may carry control frames and is not late.
+func (b *Bond) othersOnTime(not *path, now time.Time) bool {
+	b.guideSmall(now)
+	for _, p := range b.paths {
+		if p != not && !p.silent() && b.forSmall(p) && p.est.At(now).Late == 0 {
 			return true
 		}
 	}

@@ -1,7 +1,6 @@
 package bond
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -47,8 +46,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	// Control frames and acks go by the quickest subflow, or by an idle one that
 	// is nearly as quick; if there is none they wait a moment.
 	b.guideSmall(now)
-	var carrier *path
-	least, carrierPAD := time.Duration(math.MaxInt64), time.Duration(0)
+	var onTime, any quickest // a late helper carries them only where all are late
 	view := b.schedView[:0]
 	live, timely, idle := 0, 0, false
 	for _, p := range b.paths {
@@ -68,10 +66,10 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		}
 		n := p.est.At(now)
 		idle = idle || p.idle
-		if b.forSmall(p) && (n.Late == 0 || live < 2) {
-			least = min(least, n.PAD)
-			if p.idle && (carrier == nil || n.PAD < carrierPAD) {
-				carrier, carrierPAD = p, n.PAD
+		if b.forSmall(p) {
+			any.offer(p, n.PAD)
+			if n.Late == 0 {
+				onTime.offer(p, n.PAD)
 			}
 		}
 		if p.id != b.avoid && (timely == 0 || p.flight.late == 0) {
@@ -84,8 +82,9 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if !idle {
 		return 0, buf
 	}
-	if carrierPAD > least*5/4+5*time.Millisecond {
-		carrier = nil
+	carrier := onTime.carrier()
+	if !onTime.found {
+		carrier = any.carrier()
 	}
 	t := b.choose(now, view)
 	p := t.path
@@ -440,4 +439,30 @@ func (b *Bond) segmentSize(p *path, now time.Time) int {
 	n := int(p.est.At(now).Th.Bytes(segmentTime))
 	n = max(n/mss, 1) * mss
 	return min(n-tlsOverhead, maxSegment)
+}
+
+// quickest is the quickest of some subflows, and the quickest of those that are idle.
+type quickest struct {
+	found     bool
+	least     time.Duration // PAD of the quickest
+	idle      *path
+	idleLeast time.Duration // PAD of idle
+}
+
+func (q *quickest) offer(p *path, pad time.Duration) {
+	if !q.found || pad < q.least {
+		q.found, q.least = true, pad
+	}
+	if p.idle && (q.idle == nil || pad < q.idleLeast) {
+		q.idle, q.idleLeast = p, pad
+	}
+}
+
+// carrier returns the idle subflow, or nil if there is none that is nearly as quick as the
+// quickest.
+func (q *quickest) carrier() *path {
+	if q.idleLeast > q.least*5/4+5*time.Millisecond {
+		return nil
+	}
+	return q.idle
 }

@@ -319,3 +319,28 @@ func TestRestingStreamHoldsNoPages(t *testing.T) {
 		}
 	}
 }
+
+// TestControlWhileAllAreLate: where every subflow is late, control frames still go by the
+// quickest of them.
+func TestControlWhileAllAreLate(t *testing.T) {
+	now := time.Unix(1000, 0)
+	b := New(Config{Opens: true})
+	for id := range wire.PathID(2) {
+		b.AddPath(id+1, true, now)
+		b.Local(id+1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond})
+		b.Idle(id + 1)
+		b.path(id+1).est.Sent(now, 10_000)
+	}
+	now = now.Add(time.Second)
+	for _, p := range b.paths {
+		if p.est.At(now).Late == 0 {
+			t.Fatalf("subflow %d is not late", p.id)
+		}
+	}
+	if _, err := b.Open("example.com:80"); err != nil {
+		t.Fatal(err)
+	}
+	if id, buf := b.Next(now, nil); id == 0 || len(buf) == 0 {
+		t.Error("a stream was opened, and nothing leaves while both helpers are late")
+	}
+}

@@ -62,6 +62,13 @@ func (a *arrivals) late(now time.Time) time.Duration {
 	return max(0, now.Sub(a.marks[0].due))
 }
 
+// postpone makes each acknowledgement due later by d.
+func (a *arrivals) postpone(d time.Duration) {
+	for i := range a.marks {
+		a.marks[i].due = a.marks[i].due.Add(d)
+	}
+}
+
 // unsent forgets bytes from a position on.
 func (a *arrivals) unsent(from uint64) {
 	for n := len(a.marks); n > 0 && a.marks[n-1].received >= from; n-- {
@@ -81,7 +88,7 @@ func (a *arrivals) acked(at time.Time, to uint64, sent uint64) {
 		if rtt := max(at.Sub(a.marks[i-1].at), time.Millisecond); a.rtt == 0 || rtt < a.rtt {
 			a.rtt = rtt
 		}
-		if to < sent {
+		if to < sent && (i == len(a.marks) || to < a.marks[i].received) {
 			i-- // its bytes go on up to the next mark
 		}
 		a.marks = a.marks[:copy(a.marks, a.marks[i:])]

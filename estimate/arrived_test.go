@@ -46,12 +46,16 @@ func TestLate(t *testing.T) {
 	if within < 110*ms || within > 300*ms {
 		t.Errorf("due after %v", within)
 	}
-	p.Acked(10_001, t0.Add(80*ms), 35*ms)
+	p.Acked(10_000, t0.Add(80*ms), 35*ms)
 	if n := p.At(t0.Add(within)); n.Late != 0 {
 		t.Errorf("late by %v before it is due: %+v", n.Late, n)
 	}
 	if n := p.At(t0.Add(within + 50*ms)); n.Late != 50*ms {
 		t.Errorf("late by %v, want 50 ms: %+v", n.Late, n)
+	}
+	p.Stood(50 * ms)
+	if n := p.At(t0.Add(within + 50*ms)); n.Late != 0 {
+		t.Errorf("late by %v after this process stood still", n.Late)
 	}
 	p.Acked(110_000, t0.Add(within+50*ms), 35*ms)
 	if n := p.At(t0.Add(within + 60*ms)); n.Late != 0 || n.Acked != 110_000 {

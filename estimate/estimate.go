@@ -102,6 +102,9 @@ func (p *Path) Unsent(n unit.Bytes) {
 	p.arrived.unsent(p.sent)
 }
 
+// Stood records that this process did not run for d: nothing is late for that.
+func (p *Path) Stood(d time.Duration) { p.arrived.postpone(d) }
+
 // Outstanding is what was sent and is not known to have been received.
 func (p *Path) Outstanding() unit.Bytes { return unit.Bytes(p.sent - p.acked) }
 

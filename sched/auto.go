@@ -77,7 +77,7 @@ func trusted(paths []Path, p *Path, remaining unit.Bytes) bool {
 	}
 	alone, left := true, remaining+p.InFlight
 	for i := range paths {
-		if q := &paths[i]; !q.Helped {
+		if q := &paths[i]; !q.Helped && !q.Doubtful {
 			alone = false
 			left -= q.Th.Bytes(max(0, p.Confirm-q.PAD))
 		}
