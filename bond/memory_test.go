@@ -130,3 +130,34 @@ func TestShortOfMemory(t *testing.T) {
 		t.Error("the window may not grow with memory")
 	}
 }
+
+// TestReleasedPagesAreFree: a stream keeps no pointer to pages and marks that it has given
+// up, while it has others.
+func TestReleasedPagesAreFree(t *testing.T) {
+	m := &budget{limit: unit.GB}
+	b := New(Config{Memory: m})
+	b.AddPath(1, false, start)
+	const pages = 4
+	for page := range wire.DataSeq(pages + 1) {
+		receiveByte(t, b, 1, page*pageSize+1)
+	}
+	for at := wire.DataSeq(0); at < pages*pageSize; at++ {
+		if at%pageSize != 1 {
+			receiveByte(t, b, 1, at)
+		}
+	}
+	s := b.streams[1]
+	if n, err := s.Read(make([]byte, pages*pageSize)); n != pages*pageSize || err != nil {
+		t.Fatalf("%d bytes are read", n)
+	}
+	for _, pg := range s.in.list[len(s.in.list):cap(s.in.list)] {
+		if pg != nil {
+			t.Error("a page that was read is still held")
+		}
+	}
+	for _, marks := range s.got.list[len(s.got.list):cap(s.got.list)] {
+		if marks != nil {
+			t.Error("marks of bytes in order are still held")
+		}
+	}
+}
