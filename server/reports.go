@@ -58,7 +58,14 @@ func (s *Server) keepReport(r keptReport) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := slices.DeleteFunc(s.reports[to], func(k keptReport) bool { return k.From == r.From || r.at.Sub(k.at) > keepReport })
+	list := slices.DeleteFunc(s.reports[to], func(k keptReport) bool { return r.at.Sub(k.at) > keepReport })
+	if i := slices.IndexFunc(list, func(k keptReport) bool { return k.From == r.From }); i >= 0 {
+		if r.Unix <= list[i].Unix {
+			s.reports[to] = list
+			return // said again, by whoever heard it on the way
+		}
+		list = slices.Delete(list, i, i+1)
+	}
 	list = append(list, r)
 	if len(list) > mostReports {
 		i := leastReport(list)

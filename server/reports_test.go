@@ -81,7 +81,11 @@ func TestReportsOfStrangers(t *testing.T) {
 			for i := range 100 {
 				s.keepReport(keptReport{report(generate(t), primary.Public()), now.Add(time.Duration(i) * time.Second), at(1 + i%c.sources), false})
 			}
+			s.keepReport(keptReport{report(phone, primary.Public()), now.Add(time.Minute), at(1), false}) // said again by a stranger
 			kept := s.reports[primary.Public()]
+			if c.proved && !slices.ContainsFunc(kept, func(k keptReport) bool { return k.From == phone.Public() && k.proved }) {
+				t.Error("a stranger who said the helper's report again took its protection")
+			}
 			if !slices.ContainsFunc(kept, func(k keptReport) bool { return k.From == phone.Public() }) || len(kept) != mostReports {
 				t.Errorf("of %d reports none is the helper's", len(kept))
 			}
