@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2/unstable"
@@ -64,7 +65,11 @@ func (c numbers) check(into reflect.Type, key []string, v *unstable.Node) error 
 		if !isText {
 			return nil
 		}
-		if err := text.UnmarshalText(v.Data); err != nil {
+		data := v.Data
+		if n, err := strconv.ParseInt(strings.ReplaceAll(string(data), "_", ""), 0, 64); v.Kind == unstable.Integer && err == nil {
+			data = strconv.AppendInt(nil, n, 10) // 4_194_304 and 0x400000 too
+		}
+		if err := text.UnmarshalText(data); err != nil {
 			at := c.p.Shape(v.Raw).Start
 			return fault.New(fault.Config, &Error{File: c.name, Line: at.Line, Column: at.Column, Err: fmt.Errorf("%s: %s", strings.Join(key, "."), explainType(err.Error()))}, tomlHint)
 		}

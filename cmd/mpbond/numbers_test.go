@@ -29,6 +29,12 @@ func TestBareNumbers(t *testing.T) {
 			}
 		})
 	}
+	for _, text := range []string{"4194304", "4_194_304", "0x400000", `"4194304"`} {
+		var c helper.Config
+		if err := config.Parse("x.toml", []byte("buffer = "+text), &c); err != nil || c.Buffer != 4194304 {
+			t.Errorf("buffer = %s: %v, %v", text, c.Buffer, err)
+		}
+	}
 	for _, leaf := range []any{primary.Duration(0), unit.Rate(0), policy.Volume(0), policy.Mode(0)} {
 		if !seen[reflect.TypeOf(leaf).String()] {
 			t.Errorf("no setting of %T was tried, of %v", leaf, seen)
