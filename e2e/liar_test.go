@@ -166,7 +166,7 @@ func (l *liar) pass(from, to *pipe.Link) {
 //
 //	go test ./e2e -run TestLyingHelper -v -liar-rounds 3
 func TestLyingHelper(t *testing.T) {
-	t.Parallel() // it shows times, and judges none
+	t.Parallel() // the times that it judges are beside those without a helper, and far apart
 	n := newNetworkOf(t, "8/10/5", "", nil)
 	lies := func(claims, passes string) func() {
 		return func() { n.helper = n.Start("helper1", os.Args[0], "lab", "liar", claims, passes) }
@@ -196,6 +196,7 @@ func TestLyingHelper(t *testing.T) {
 	}
 	n.endHelper()
 	took := make([][]string, len(cases))
+	alone := map[int64]time.Duration{} // without a helper, by size
 	for range *liarRounds {
 		for i, c := range cases {
 			want := 1
@@ -207,7 +208,13 @@ func TestLyingHelper(t *testing.T) {
 			before := n.sentAgain()
 			begin := time.Now()
 			got := n.gets(c.size)
-			took[i] = append(took[i], fmt.Sprintf("%.2f s", time.Since(begin).Seconds()))
+			last := time.Since(begin)
+			took[i] = append(took[i], fmt.Sprintf("%.2f s", last.Seconds()))
+			if c.start == nil {
+				alone[c.size] = last
+			} else if bound := 2*alone[c.size] + 3*time.Second; last > bound { // it was 3.5 to 17 times as long
+				t.Errorf("%s: %v, over twice as long as without a helper and 3 s more (%v)", c.name, last, bound)
+			}
 			again := n.sentAgain() - before
 			took[i] = append(took[i], fmt.Sprintf("(longest gap %.2f s, %v sent again)", got.gap.Seconds(), unit.Bytes(again)))
 			if c.found && again == 0 {

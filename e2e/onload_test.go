@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"mpbond/api"
 	"mpbond/api/client"
@@ -66,6 +67,7 @@ func watchLent(t *testing.T, helper *client.Client) (stop func() (busy string, m
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
+			time.Sleep(50 * time.Millisecond) // between two looks
 			s, err := helper.Status(ctx, false)
 			if err != nil || s.Helper == nil {
 				continue
