@@ -1,6 +1,7 @@
 package playlist
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -73,7 +74,7 @@ func TestMeteredNow(t *testing.T) {
 			metered.Store(want)
 			time.Sleep(time.Second) // virtual
 			r.proxy.mu.Lock()
-			list := r.proxy.board.Paths(time.Now())
+			list := slices.Clone(r.proxy.board.Paths(time.Now())) // which is the board's own
 			r.proxy.mu.Unlock()
 			if len(list) != 2 || list[0].Metered || list[1].Metered != want {
 				t.Errorf("metered %v: %+v", want, list)
