@@ -119,15 +119,16 @@ type Bond struct {
 
 	flows flows
 
-	ready   []*Stream // streams with bytes that may be sent now, in turn
-	pending unit.Bytes
-	ledger  sched.Ledger
-	express []*Stream // the same of streams that must not wait
-	urgent  unit.Bytes
-	blocked uint64     // how often a segment had room that a stream's window did not let it use
-	held    unit.Bytes // bytes in send buffers, acknowledged ones excluded
-	grown   unit.Bytes // receive windows beyond the first ones
-	control []control  // reliable frames to be sent, oldest first
+	ready    []*Stream // streams with bytes that may be sent now, in turn
+	pending  unit.Bytes
+	ledger   sched.Ledger
+	express  []*Stream // the same of streams that must not wait
+	urgent   unit.Bytes
+	blocked  uint64     // how often a segment had room that a stream's window did not let it use
+	held     unit.Bytes // bytes in send buffers, acknowledged ones excluded
+	grown    unit.Bytes // receive windows beyond the first ones
+	control  []control  // reliable frames to be sent, oldest first
+	repeated uint64     // as Stream.repeated, of frames of no stream
 	// avoid is the path that all pending bytes were recalled from at the end of
 	// a transfer, or 0: they must not go there again, and the last go first.
 	avoid wire.PathID

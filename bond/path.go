@@ -92,6 +92,7 @@ type sentFrame struct {
 	again    bool // was given back to be sent on another subflow
 	late     bool // because it would come too late by its own
 	copied   bool // other subflows carry the same bytes, or are to
+	repeated bool // a control frame that is there because another subflow was late with it
 	s        *Stream
 	from, to wire.DataSeq // TypeData; of TypeTreat both are the serial
 }

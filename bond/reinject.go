@@ -164,13 +164,14 @@ func (b *Bond) recall(p *path, beyond uint64, now time.Time, why string) (n unit
 	return n - min(n, b.withdraw(p))
 }
 
-// repeatControl lets the control frames that path p has in flight be sent again, each once: a
-// helper is late with them, and they are small.
+// repeatControl lets the control frames that path p has in flight be sent again: a helper is
+// late with them, and they are small. What was repeated is not for that reason again, or
+// two subflows whose acknowledgements are always late would pass it to and fro.
 func (b *Bond) repeatControl(p *path, now time.Time) {
 	all := p.flight.all()
 	for i := range all {
 		f := &all[i]
-		if f.again || f.t == wire.TypeData || f.t == wire.TypeDatagram || f.t == wire.TypePing {
+		if f.again || f.repeated || f.t == wire.TypeData || f.t == wire.TypeDatagram || f.t == wire.TypePing {
 			continue
 		}
 		p.flight.recall(f)
@@ -178,7 +179,17 @@ func (b *Bond) repeatControl(p *path, now time.Time) {
 			f.s.finRecalled = true
 		}
 		b.giveBack(f, p, now, true, "late")
+		*b.repeatedOf(f.s) |= 1 << f.t
 	}
+}
+
+// repeatedOf returns the set of types of control frames, of a stream or, if s is nil, of the
+// bond, of which the next one that is sent is a repetition.
+func (b *Bond) repeatedOf(s *Stream) *uint64 {
+	if s == nil {
+		return &b.repeated
+	}
+	return &s.repeated
 }
 
 // giveBack lets a frame in flight be sent again. While its own subflow is alive

@@ -212,13 +212,16 @@ func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
 		if c.s != nil {
 			c.s.queued &^= 1 << c.t
 		}
+		repeated := b.repeatedOf(c.s)
+		again := *repeated&(1<<c.t) != 0
+		*repeated &^= 1 << c.t
 		f := b.frame(c)
 		if f == nil {
 			continue
 		}
 		at := len(buf)
 		buf = wire.Append(buf, f)
-		note := sentFrame{t: c.t, s: c.s, copied: c.t == wire.TypeFin && c.s.finRecalled}
+		note := sentFrame{t: c.t, s: c.s, repeated: again, copied: c.t == wire.TypeFin && c.s.finRecalled}
 		if t, ok := f.(wire.Treat); ok {
 			note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
 		}

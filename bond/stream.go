@@ -35,6 +35,7 @@ type Stream struct {
 	finSet, finAcked bool
 	finRecalled      bool       // a second FIN was sent, its subflow being slow
 	queued           uint64     // a bit for each type of control frame that is queued
+	repeated         uint64     // likewise, of which the next one sent is a repetition
 	counted          unit.Bytes // this stream's part of Bond.pending
 	countedIn        wire.Class // and which of Bond.pendingOf that is
 
