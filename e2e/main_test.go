@@ -45,7 +45,7 @@ func program(args []string) error {
 		defer stop()
 		return lie(ctx, os.Getenv("MPBOND_HOME"), args[1], args[2])
 	case "probe":
-		return probe(args[1], args[2])
+		return probeAddress(args[1], args[2])
 	}
 	return fmt.Errorf("unknown program %q", args)
 }

@@ -96,8 +96,8 @@ func answerDNS(query []byte, ip net.IP) []byte {
 	return b
 }
 
-// probe does in a node what apps do, and prints what it sees.
-func probe(what, addr string) error {
+// probeAddress does in a node what apps do, and prints what it sees.
+func probeAddress(what, addr string) error {
 	start := time.Now()
 	switch what {
 	case "connect": // and say why not

@@ -17,8 +17,8 @@ var start = time.Unix(1000, 0)
 
 func at(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 
-// board makes one whose paths are all up.
-func board(t *testing.T, name string, paths int, items ...onload.Item) *onload.Board {
+// newBoard makes one whose paths are all up.
+func newBoard(t *testing.T, name string, paths int, items ...onload.Item) *onload.Board {
 	t.Helper()
 	s, err := onload.New(name)
 	if err != nil {
@@ -69,7 +69,7 @@ func items(n int, size unit.Bytes, split bool) (list []onload.Item) {
 }
 
 func TestGreedyCopiesTheOldest(t *testing.T) {
-	b := board(t, "grd", 2, items(3, 100, false)...)
+	b := newBoard(t, "grd", 2, items(3, 100, false)...)
 	first := orders(b, at(0))
 	expect(t, first, "start p0 0:0-100, start p1 1:0-100")
 	b.Finish(first[0].Job.ID, at(1))
@@ -84,7 +84,7 @@ func TestGreedyCopiesTheOldest(t *testing.T) {
 }
 
 func TestRoundRobinTurns(t *testing.T) {
-	b := board(t, "rr", 2, items(5, 100, false)...)
+	b := newBoard(t, "rr", 2, items(5, 100, false)...)
 	first := orders(b, at(0))
 	b.Finish(first[0].Job.ID, at(1))
 	expect(t, orders(b, at(1)), "start p0 2:0-100")
@@ -104,7 +104,7 @@ func TestRoundRobinTurns(t *testing.T) {
 }
 
 func TestLeastTimeQueues(t *testing.T) {
-	b := board(t, "min", 2, items(7, 100, false)...)
+	b := newBoard(t, "min", 2, items(7, 100, false)...)
 	first := orders(b, at(0))
 	expect(t, first, "start p0 0:0-100, start p1 1:0-100")
 	b.Finish(first[0].Job.ID, at(1)) // 100 a second
@@ -119,14 +119,14 @@ func TestLeastTimeQueues(t *testing.T) {
 }
 
 func TestQueueTakesChunks(t *testing.T) {
-	b := board(t, "queue", 2, onload.Item{To: 3 * onload.DefaultChunk / 2, Split: true})
+	b := newBoard(t, "queue", 2, onload.Item{To: 3 * onload.DefaultChunk / 2, Split: true})
 	expect(t, orders(b, at(0)), "start p0 0:0-524288, start p1 0:524288-786432")
 }
 
 // TestAutoSplits: the second path takes what lets both end together, nothing more is
 // begun, and nothing is copied.
 func TestAutoSplits(t *testing.T) {
-	b := board(t, "auto", 2, onload.Item{To: 8e6, Split: true})
+	b := newBoard(t, "auto", 2, onload.Item{To: 8e6, Split: true})
 	first := orders(b, at(0))
 	expect(t, first, "start p0 0:0-8000000, shorten p0 0:0-4000000, start p1 0:4000000-8000000")
 	a, z := first[0].Job.ID, first[2].Job.ID
@@ -149,7 +149,7 @@ func TestAutoSplits(t *testing.T) {
 // TestAutoWaitsForSizes: an item of which nothing is known is copied only when there is
 // no answer for long, and shared as soon as it can be.
 func TestAutoWaitsForSizes(t *testing.T) {
-	b := board(t, "auto", 2, onload.Item{To: onload.Unknown})
+	b := newBoard(t, "auto", 2, onload.Item{To: onload.Unknown})
 	first := orders(b, at(0))
 	expect(t, first, "start p0 0:0--1")
 	expect(t, orders(b, at(0.9)), "")
@@ -167,7 +167,7 @@ func TestAutoWaitsForSizes(t *testing.T) {
 // dropped can be added again.
 func TestBarredAndDropped(t *testing.T) {
 	for _, name := range onload.Names() {
-		b := board(t, name, 2, items(2, 100, true)...)
+		b := newBoard(t, name, 2, items(2, 100, true)...)
 		b.Bar(0, 0, at(0))
 		b.Bar(1, 1, at(0))
 		begun := map[string]bool{}
@@ -181,7 +181,7 @@ func TestBarredAndDropped(t *testing.T) {
 			t.Errorf("%s: %v", name, begun)
 		}
 	}
-	b := board(t, "auto", 1, items(1, 100, true)...)
+	b := newBoard(t, "auto", 1, items(1, 100, true)...)
 	orders(b, at(0))
 	b.Bar(0, 0, at(0))
 	expect(t, orders(b, at(0)), "")
@@ -199,7 +199,7 @@ func TestBarredAndDropped(t *testing.T) {
 // something that can be split, and is not begun twice while a copy goes on.
 func TestFailuresReturn(t *testing.T) {
 	for _, split := range []bool{false, true} {
-		b := board(t, "grd", 1, items(2, 100, split)...)
+		b := newBoard(t, "grd", 1, items(2, 100, split)...)
 		o := orders(b, at(0))
 		b.Progress(o[0].Job.ID, 40, at(1))
 		b.Down(0, at(2))
@@ -211,7 +211,7 @@ func TestFailuresReturn(t *testing.T) {
 		}
 		expect(t, orders(b, at(3)), want)
 	}
-	b := board(t, "grd", 2, items(1, 100, false)...)
+	b := newBoard(t, "grd", 2, items(1, 100, false)...)
 	o := orders(b, at(0))
 	expect(t, o, "start p0 0:0-100, start p1 0:0-100")
 	b.Down(0, at(1))
@@ -231,7 +231,7 @@ func TestOldestFirst(t *testing.T) {
 		for seed := range 200 {
 			r := rand.New(rand.NewPCG(uint64(seed), 11))
 			n := 1 + r.IntN(20)
-			b := board(t, name, 1+r.IntN(4), items(n, 1000, false)...)
+			b := newBoard(t, name, 1+r.IntN(4), items(n, 1000, false)...)
 			var running []onload.Job
 			begun, delivered, newest := map[int]bool{}, map[int]int{}, -1
 			for step := 0; !b.Done(); step++ {
@@ -328,7 +328,7 @@ func TestOnce(t *testing.T) {
 		for i := range list {
 			list[i].Once = true
 		}
-		b := board(t, name, 2, list...)
+		b := newBoard(t, name, 2, list...)
 		first := orders(b, at(0))
 		if len(first) != 2 {
 			t.Fatal(name, first)
@@ -357,7 +357,7 @@ func TestLeft(t *testing.T) {
 	for i := range list {
 		list[i].Once = true
 	}
-	b := board(t, "auto", 2, list...)
+	b := newBoard(t, "auto", 2, list...)
 	first := orders(b, at(0))
 	b.Progress(first[0].Job.ID, 0, at(0))
 	b.Progress(first[1].Job.ID, 0, at(0))

@@ -175,7 +175,7 @@ func TestNeverBehindHome(t *testing.T) {
 // when it does not any more.
 func TestHomeLeads(t *testing.T) {
 	const size = 1_000_000
-	b := board(t, "auto", 2)
+	b := newBoard(t, "auto", 2)
 	b.SetHome(0)
 	b.SetMetered(1, true)
 	for i := range 6 {

@@ -10,7 +10,7 @@ import (
 
 // TestLeastTimeWeighs: the last item counts for three quarters of what MIN thinks of a path.
 func TestLeastTimeWeighs(t *testing.T) {
-	b := board(t, "min", 2, items(7, 100, false)...)
+	b := newBoard(t, "min", 2, items(7, 100, false)...)
 	first := orders(b, at(0))
 	b.Finish(first[0].Job.ID, at(1)) // 100 a second
 	orders(b, at(1))
@@ -29,7 +29,7 @@ func TestMoveIsPaid(t *testing.T) {
 	for i := range list {
 		list[i].Once = true
 	}
-	b := board(t, "auto", 2, list...)
+	b := newBoard(t, "auto", 2, list...)
 	first := orders(b, at(0))
 	b.Progress(first[0].Job.ID, 0, at(0.1))
 	b.Finish(first[1].Job.ID, at(0.5))
@@ -47,7 +47,7 @@ func TestMoveIsPaid(t *testing.T) {
 
 // TestBeyondItsEnd: what a job brought before it knew that it was shortened is no part of it.
 func TestBeyondItsEnd(t *testing.T) {
-	b := board(t, "auto", 2, onload.Item{To: 8e6, Split: true})
+	b := newBoard(t, "auto", 2, onload.Item{To: 8e6, Split: true})
 	o := orders(b, at(0))
 	expect(t, o, "start p0 0:0-8000000, shorten p0 0:0-4000000, start p1 0:4000000-8000000")
 	b.Progress(o[0].Job.ID, 0, at(0.1))
@@ -67,7 +67,7 @@ func TestHelpsOldOnlyIfWorth(t *testing.T) {
 		960_000:   onload.NextItem, // would be there half a second sooner
 		3_500_000: onload.OlderEnd,
 	} {
-		b := board(t, "auto", 2, onload.Item{To: 25_000}, onload.Item{Object: 1, To: 1e6},
+		b := newBoard(t, "auto", 2, onload.Item{To: 25_000}, onload.Item{Object: 1, To: 1e6},
 			onload.Item{Object: 2, To: size, Split: true}, onload.Item{Object: 3, To: 10_000, Split: true})
 		first := orders(b, at(0))
 		b.Progress(first[0].Job.ID, 0, at(0.05))
@@ -86,7 +86,7 @@ func TestHelpsOldOnlyIfWorth(t *testing.T) {
 // TestLatency: that of the last two answers which was less; the first one's was the
 // connection's too.
 func TestLatency(t *testing.T) {
-	b, now := board(t, "rr", 1, items(3, 100, false)...), 0.0
+	b, now := newBoard(t, "rr", 1, items(3, 100, false)...), 0.0
 	for _, c := range []struct{ took, want time.Duration }{{200, 100}, {300, 200}, {1000, 300}} {
 		o := orders(b, at(now))
 		now += float64(c.took) / 1000
@@ -105,7 +105,7 @@ func TestLeastTimeBlind(t *testing.T) {
 	for i := range 8 {
 		list = append(list, onload.Item{Object: i, To: onload.Unknown})
 	}
-	b := board(t, "min", 2, list...)
+	b := newBoard(t, "min", 2, list...)
 	first := orders(b, at(0))
 	for _, o := range first {
 		b.Learn(o.Job.ID, 1000, false)

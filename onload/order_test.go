@@ -108,7 +108,7 @@ func TestInOrder(t *testing.T) {
 
 // TestKeptFromIt: what one path cannot have is not kept for it.
 func TestKeptFromIt(t *testing.T) {
-	b := board(t, "auto", 2, items(3, 1_000_000, false)...)
+	b := newBoard(t, "auto", 2, items(3, 1_000_000, false)...)
 	first := orders(b, at(0))
 	b.Progress(first[0].Job.ID, 0, at(0.1))
 	b.Progress(first[1].Job.ID, 0, at(0.1))

@@ -82,7 +82,7 @@ func TestSendsToIdle(t *testing.T) {
 		list[i].Once = true
 	}
 	list[2].To = 3_000_000
-	b := board(t, "auto", 3)
+	b := newBoard(t, "auto", 3)
 	b.Sends()
 	b.Add(list...)
 	b.Down(2, at(0))
@@ -104,7 +104,7 @@ func TestSendsBarred(t *testing.T) {
 	for i := range list {
 		list[i].Once = true
 	}
-	b := board(t, "auto", 2, list...)
+	b := newBoard(t, "auto", 2, list...)
 	b.Sends()
 	first := orders(b, at(0))
 	for _, o := range first {

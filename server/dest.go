@@ -22,10 +22,10 @@ const dialTimeout = 30 * time.Second
 
 var errForbidden = errors.New("this server does not connect to private addresses (its owner may allow some)")
 
-// dial connects to a destination for a device. The check is made on the
+// dialDestination connects to a destination for a device. The check is made on the
 // address that is really connected to, so that no name can lead around it. The
 // connection ends with a reset until splice.CloseInOrder. An error is a wire.Reset.
-func dial(ctx context.Context, dest string, allow []netip.Prefix) (net.Conn, error) {
+func dialDestination(ctx context.Context, dest string, allow []netip.Prefix) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(dest)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
@@ -77,5 +77,5 @@ func (s *Server) dialFor(ctx context.Context, c *endpoint.Conn) (net.Conn, error
 	})
 	defer watch.Wait()
 	defer cancel()
-	return dial(ctx, c.Dest(), s.cfg.Allow)
+	return dialDestination(ctx, c.Dest(), s.cfg.Allow)
 }

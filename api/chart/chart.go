@@ -21,7 +21,7 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
+	plottext "gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
@@ -400,8 +400,8 @@ func (l look) line(i int) draw.LineStyle {
 }
 
 // words is how text is written.
-func (l look) words(size float64) text.Style {
-	return text.Style{Color: l.text, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: font.Length(size)}, YAlign: draw.YCenter, Handler: plot.DefaultTextHandler}
+func (l look) words(size float64) plottext.Style {
+	return plottext.Style{Color: l.text, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: font.Length(size)}, YAlign: draw.YCenter, Handler: plot.DefaultTextHandler}
 }
 
 // name writes a line's name after a piece of it.

@@ -308,14 +308,14 @@ func (r Role) registerPolicy(a huma.API) {
 		}
 		return k.Get(), nil
 	})
-	text(a, http.MethodPut, "/v1/policy", "write the policy file, and put it in force", func(in api.PolicyText) (p api.Policy, err error) {
+	registerText(a, http.MethodPut, "/v1/policy", "write the policy file, and put it in force", func(in api.PolicyText) (p api.Policy, err error) {
 		k, err := keeper()
 		if err != nil {
 			return p, err
 		}
 		return k.Put(in)
 	})
-	text(a, http.MethodPost, "/v1/policy/check", "whether a policy can be used, and what would happen to a connection", func(in api.PolicyCheck) (p api.PolicyAnswer, err error) {
+	registerText(a, http.MethodPost, "/v1/policy/check", "whether a policy can be used, and what would happen to a connection", func(in api.PolicyCheck) (p api.PolicyAnswer, err error) {
 		k, err := keeper()
 		if err != nil {
 			return p, err
@@ -324,8 +324,8 @@ func (r Role) registerPolicy(a huma.API) {
 	})
 }
 
-// text registers what takes a text of some length.
-func text[I, T any](a huma.API, method, path, summary string, f func(I) (T, error)) {
+// registerText registers what takes a text of some length.
+func registerText[I, T any](a huma.API, method, path, summary string, f func(I) (T, error)) {
 	o := operation(method, path, summary)
 	o.MaxBodyBytes = maxText
 	huma.Register(a, o, func(_ context.Context, in *struct{ Body I }) (*answer[T], error) {

@@ -29,7 +29,7 @@ func topStatus(rate unit.Rate) api.Status {
 	}
 }
 
-func text(rows []row) string {
+func rowsText(rows []row) string {
 	var b strings.Builder
 	for _, r := range rows {
 		b.WriteString(strings.TrimRight(r.text, " ") + "\n")
@@ -44,7 +44,7 @@ func TestTopView(t *testing.T) {
 		v.look(look{begin.Add(time.Duration(i) * topEvery), []api.Status{topStatus(rate)}, nil, nil})
 	}
 	v.tell("10:00:00 phone has come")
-	got := text(v.draw(110, 20))
+	got := rowsText(v.draw(110, 20))
 	for _, want := range []string{
 		"primary laptop, up 1m5s, 20 MB of memory", "bond b1 with home: 3 streams, 0 datagram flows, 1 MB to schedule",
 		"laptop        direct up           8 Mbit/s       0 bit/s      25 ms     64 KB", "TO 32 Mbit/s",
@@ -72,7 +72,7 @@ func TestTopView(t *testing.T) {
 		}
 	}
 	v.look(look{begin, nil, errors.New("nobody answers"), nil})
-	if got := text(v.draw(80, 24)); !strings.Contains(got, "nobody answers") || strings.Contains(got, "laptop") || len(v.rates) != 0 {
+	if got := rowsText(v.draw(80, 24)); !strings.Contains(got, "nobody answers") || strings.Contains(got, "laptop") || len(v.rates) != 0 {
 		t.Errorf("after the end:\n%s", got)
 	}
 }
@@ -86,16 +86,16 @@ func TestTopOnload(t *testing.T) {
 		v.look(look{time.Unix(1000, 0).Add(time.Duration(i) * topEvery), []api.Status{{Role: "helper", Onload: o}}, nil, nil})
 	}
 	rows := v.draw(120, 20)
-	got := strings.Join(strings.Fields(text(rows)), " ")
+	got := strings.Join(strings.Fields(rowsText(rows)), " ")
 	for _, want := range []string{"laptop onloads, 2 32 Mbit/s", "anna onloads, 1 0 bit/s", "onloaded today: 2 MB of 10 MB, 8 MB are left; 3 connections now"} {
 		if !strings.Contains(got, want) {
-			t.Errorf("no %q in\n%s", want, text(rows))
+			t.Errorf("no %q in\n%s", want, rowsText(rows))
 		}
 	}
 	shut := look{time.Unix(1002, 0), []api.Status{{Role: "helper", Onload: &api.OnloadStatus{Why: "all is used"}}}, nil, nil}
 	v.look(shut)
 	if want := (row{"takes no connections for onloading now at : all is used", styleBad}); !slices.Contains(v.draw(120, 20), want) {
-		t.Errorf("no %q in\n%s", want.text, text(v.draw(120, 20)))
+		t.Errorf("no %q in\n%s", want.text, rowsText(v.draw(120, 20)))
 	}
 }
 
@@ -122,10 +122,10 @@ func TestTopTells(t *testing.T) {
 		"anna: it carries nothing now: it is hot": styleBad, "tin: it is paused": styleBad, "wlan0: a little is used": styleDim, "wwan0: all is used": styleBad,
 	} {
 		if !slices.Contains(rows, row{want, style}) {
-			t.Errorf("no %q of style %d in\n%s", want, style, text(rows))
+			t.Errorf("no %q of style %d in\n%s", want, style, rowsText(rows))
 		}
 	}
-	got := text(rows)
+	got := rowsText(rows)
 	for _, want := range []string{"BY STATE TIER DOWN", "laptop direct up metered 8 Mbit/s", "phone helped silent secondary, metered 1 Mbit/s", "anna relayed, 2 - 0 bit/s"} {
 		if !strings.Contains(strings.Join(strings.Fields(got), " "), want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -265,12 +265,12 @@ func TestTopApps(t *testing.T) {
 		}
 		v.look(look{begin.Add(time.Duration(i) * topEvery), nil, nil, apps})
 		if i == 3 {
-			if got := text(v.draw(90, 30)); !strings.Contains(got, "  firefox            1       0 bit/s      1 Mbit/s") {
+			if got := rowsText(v.draw(90, 30)); !strings.Contains(got, "  firefox            1       0 bit/s      1 Mbit/s") {
 				t.Errorf("no firefox in\n%s", got)
 			}
 		}
 	}
-	got := text(v.draw(110, 30))
+	got := rowsText(v.draw(110, 30))
 	for _, want := range []string{
 		"  APP               CONNECTIONS          DOWN            UP  LAST", "  curl                        2      7 Mbit/s      1 Mbit/s  ", "███\n",
 		"  from 192.168.1.9            1      1 Mbit/s       0 bit/s  ", "  and 2 more with less\n",
@@ -296,7 +296,7 @@ func TestTopApps(t *testing.T) {
 		}
 	}
 	v.look(look{begin.Add(5 * topEvery), nil, nil, nil})
-	if got := text(v.draw(110, 30)); strings.Contains(got, "APP") {
+	if got := rowsText(v.draw(110, 30)); strings.Contains(got, "APP") {
 		t.Errorf("no apps, and:\n%s", got)
 	}
 }
