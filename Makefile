@@ -17,7 +17,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 SOAK ?= 1h
-.PHONY: help demo test check fuzz kill again flows sleep soak gigabyte hostile vm bench exp build install deb cross long reference deps clean
+.PHONY: help demo test check fuzz kill again flows sleep soak gigabyte hostile vm bench exp build install deb cross long reference picture deps clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,17 +29,17 @@ demo: deps build ## one download over three emulated devices, beside one link an
 # more. Whether all is well bin/count decides.
 AGAIN := cmd/mpbond e2e e2e/console e2e/flow e2e/onload e2e/pair lab onload/fetch onload/page onload/playlist onload/upload
 test: ## all tests, with the race detector where there are goroutines, and their counts
-	@go build -o bin/count ./house/count
+	@go build -o bin/count ./archtest/count
 	@.ci/test | bin/count $(addprefix mpbond/,$(AGAIN))
 
-check: ## format, vet, staticcheck, govulncheck and the rules of the house
+check: ## format, vet, staticcheck, govulncheck and the import rules of the tree
 	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null)); \
 		[ -z "$$bad" ] || { echo "gofmt -w $$bad"; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
 	@.ci/vulns
-	@go build -o bin/count ./house/count
-	go test -json ./house/... | bin/count
+	@go build -o bin/count ./archtest/count
+	go test -json ./archtest/... | bin/count
 
 fuzz: ## every fuzz target for FUZZTIME each (30s)
 	@.ci/fuzzers | while read -r p f; do \
@@ -65,12 +65,12 @@ gigabyte: ## 1 GB over three lines without a server, a helper killed twice on th
 	@go test -count=1 -v -timeout 10m -run '^TestGetKilled$$' ./e2e/onload -long
 
 hostile: ## 10,000,000 frames of hostile peers to bonds: 10 minutes
-	@go test -count=1 -v -timeout 2h -run '^TestHostile$$' ./bond -frames 10000000
+	@go test -count=1 -v -timeout 2h -run '^TestHostile$$' ./core/bond -frames 10000000
 
 vm: build ## pipes over Bluetooth, emulated in virtual machines: a minute, fetches 300 MB once
 	@.ci/deps vm
 	@.ci/guest
-	@CGO_ENABLED=0 go test -c -o bin/vm/pipe.test ./pipe
+	@CGO_ENABLED=0 go test -c -o bin/vm/pipe.test ./link/pipe
 	@MPBOND_TEST_VM=$(CURDIR)/bin/vm CGO_ENABLED=0 go test -count=1 -v ./e2e/vm
 
 bench: deps build ## what mpbond claims, measured: 45 minutes (BENCH=--quick: 5; see mpbond lab bench --help)
@@ -113,6 +113,9 @@ long: ## cross, kill, sleep, again, soak, gigabyte, hostile, flows, fuzz with 1,
 
 reference: ## docs/reference.md, from the types and commands
 	@go test -count=1 -run '^TestReference$$' ./cmd/mpbond -update
+
+picture: ## the picture of layers and imports in ARCHITECTURE.md
+	@go test -count=1 -run '^TestPicture$$' ./archtest -update
 
 deps: ## install the Debian packages that demo and tests need, or say which
 	@.ci/deps

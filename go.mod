@@ -84,4 +84,4 @@ require (
 
 tool honnef.co/go/tools/cmd/staticcheck
 
-replace github.com/bytemare/ksf => ./pairing/ksf
+replace github.com/bytemare/ksf => ./link/pairing/ksf

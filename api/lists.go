@@ -4,7 +4,7 @@ import (
 	"embed"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Source is the source of this package: the descriptions in the OpenAPI document

@@ -3,7 +3,7 @@ package api
 import (
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // PolicyStatus is the policy that is in force.

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"syscall"
 
-	"mpbond/fault"
-	"mpbond/userfile"
+	"mpbond/base/fault"
+	"mpbond/base/userfile"
 )
 
 // maxSocketPath is what the kernel takes (unix(7): 108 bytes with the final 0).

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 func TestListenRefuses(t *testing.T) {

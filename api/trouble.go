@@ -1,7 +1,7 @@
 package api
 
 import (
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"time"
 )
 

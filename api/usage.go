@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Usage is the answer to GET /v1/usage: what mpbond had this device's links

@@ -19,8 +19,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/base/fault"
 	"mpbond/e2e/rig"
-	"mpbond/fault"
 )
 
 // told waits for an event, of those that have happened or will.

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/identity"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
-	"mpbond/identity"
-	"mpbond/unit"
 )
 
 // attacker is a process that attacks until it is ended.

@@ -17,10 +17,10 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"mpbond/identity"
-	"mpbond/subflow"
-	"mpbond/tcp"
-	"mpbond/wire"
+	"mpbond/base/identity"
+	"mpbond/link/subflow"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
 )
 
 // home returns the key of this process's node, and the server that its trust file names.

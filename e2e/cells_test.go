@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
 	"mpbond/lab"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 // relayed serves at a Unix socket what another one says, until it ends.

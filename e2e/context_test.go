@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
-	"mpbond/unit"
 )
 
 // TestHelpersRadioSleeps: a helper whose link is a cellular radio, as the name of

@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/doctor"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/control/policy"
 	"mpbond/e2e/rig"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/policy"
-	"mpbond/unit"
+	"mpbond/node/doctor"
 )
 
 // diagnosis is a run of `mpbond doctor --json`, and what it should come to.

@@ -9,9 +9,9 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
-	"mpbond/fault"
-	"mpbond/unit"
 )
 
 // device is what an mpbond tells of a device.

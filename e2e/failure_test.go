@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"mpbond/e2e/rig"
-	"mpbond/wire"
+	"mpbond/link/wire"
 )
 
 // of is the process that was started last in a node.

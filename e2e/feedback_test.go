@@ -14,8 +14,8 @@ import (
 
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"mpbond/trace"
-	"mpbond/wire"
+	"mpbond/core/trace"
+	"mpbond/link/wire"
 )
 
 // packet is one of a capture. Data is the bytes of its TCP payload.

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mpbond/api"
+	"mpbond/base/unit"
+	"mpbond/core/trace"
 	"mpbond/e2e/rig"
-	"mpbond/trace"
-	"mpbond/unit"
-	"mpbond/wire"
+	"mpbond/link/wire"
 )
 
 // meddlerMark is the firewall mark of the meddler's own connections.

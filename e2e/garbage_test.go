@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/fault"
+	"mpbond/base/identity"
 	"mpbond/e2e/rig"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/subflow"
-	"mpbond/tcp"
-	"mpbond/wire"
+	"mpbond/link/subflow"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
 )
 
 // rogue joins the server with the primary's key, to say what a primary never

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/identity"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
-	"mpbond/identity"
-	"mpbond/primary"
-	"mpbond/unit"
-	"mpbond/wire"
+	"mpbond/link/wire"
+	"mpbond/node/primary"
 )
 
 // between accepts connections until the test ends. Pass has each, and another

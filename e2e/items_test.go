@@ -6,9 +6,9 @@ import (
 	"os/exec"
 	"testing"
 
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
 	"mpbond/lab"
-	"mpbond/unit"
 )
 
 // TestLabOnload: the lab's onloading is that of the real programs, by the helpers that take

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"mpbond/api"
+	"mpbond/base/identity"
 	"mpbond/e2e/rig"
-	"mpbond/identity"
 	"mpbond/lab"
 )
 

@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/identity"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
-	"mpbond/identity"
-	"mpbond/pipe"
-	"mpbond/tcp"
-	"mpbond/unit"
-	"mpbond/wire"
+	"mpbond/link/pipe"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
 )
 
 var liarRounds = flag.Int("liar-rounds", 1, "how often TestLyingHelper measures each helper, in turn")

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
-	"mpbond/measure"
-	"mpbond/unit"
-	"mpbond/wire"
+	"mpbond/link/wire"
+	"mpbond/node/probe"
 )
 
 // pathOf is the number of the subflow by a device.
@@ -29,7 +29,7 @@ func TestMeasure(t *testing.T) {
 	w := newWorld(t)
 	w.start("phone")
 	for _, device := range []string{"laptop", "phone"} {
-		for _, direction := range []string{measure.Down, measure.Up, measure.None} {
+		for _, direction := range []string{probe.Down, probe.Up, probe.None} {
 			path, other := w.pathOf(device), uint32(0)
 			for _, p := range w.p.Status(false).Paths {
 				if p.ID != path {
@@ -37,14 +37,14 @@ func TestMeasure(t *testing.T) {
 				}
 			}
 			before := w.moved(other)
-			c := w.dial(measure.Dest(path))
+			c := w.dial(probe.Dest(path))
 			const size = 4 * unit.MB
-			a, err := measure.Do(t.Context(), c, measure.Ask{Direction: direction, Bytes: size, Ms: 5000}, time.Now)
+			a, err := probe.Do(t.Context(), c, probe.Ask{Direction: direction, Bytes: size, Ms: 5000}, time.Now)
 			if err != nil {
 				t.Fatal(device, direction, err)
 			}
 			c.Close()
-			if direction != measure.None && (a.Bytes < size || a.Rate <= 0) {
+			if direction != probe.None && (a.Bytes < size || a.Rate <= 0) {
 				t.Errorf("%s %s: %v at %v", device, direction, a.Bytes, a.Rate)
 			}
 			if a.Seen == "" || a.Ahead > time.Minute || a.Ahead < -time.Minute {
@@ -80,11 +80,11 @@ func TestMeasureRefused(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	var r wire.Reset
-	if _, err := w.p.DialStream(t.Context(), measure.Dest(99)); !errors.As(err, &r) || r.Code != wire.CodeClosed {
+	if _, err := w.p.DialStream(t.Context(), probe.Dest(99)); !errors.As(err, &r) || r.Code != wire.CodeClosed {
 		t.Errorf("%v", err)
 	}
 	path := w.pathOf("laptop")
-	first := w.dial(measure.Dest(path)) // says nothing yet
+	first := w.dial(probe.Dest(path)) // says nothing yet
 	open := func(c interface{ WaitOpen(context.Context) error }) error {
 		ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 		defer cancel()
@@ -94,17 +94,17 @@ func TestMeasureRefused(t *testing.T) {
 	if err := open(first.(opener)); err != nil {
 		t.Fatal(err)
 	}
-	if err := open(w.dial(measure.Dest(path)).(opener)); !errors.As(err, &r) || r.Code != wire.CodeLimit {
+	if err := open(w.dial(probe.Dest(path)).(opener)); !errors.As(err, &r) || r.Code != wire.CodeLimit {
 		t.Errorf("a second one: %v", err)
 	}
 	first.Close()
 	rig.Eventually(t, func() error { // the server has noticed
-		c, err := w.p.DialStream(t.Context(), measure.Dest(path))
+		c, err := w.p.DialStream(t.Context(), probe.Dest(path))
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		_, err = measure.Do(t.Context(), c, measure.Ask{}, time.Now)
+		_, err = probe.Do(t.Context(), c, probe.Ask{}, time.Now)
 		return err
 	})
 }

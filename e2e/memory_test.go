@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
-	"mpbond/unit"
 )
 
 // peakMemory is the most that a process has held since it was last asked, by

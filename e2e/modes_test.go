@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"mpbond/api"
+	"mpbond/base/fault"
 	"mpbond/e2e/rig"
-	"mpbond/fault"
-	"mpbond/intercept"
+	"mpbond/node/intercept"
 )
 
 // TestModesAndChunks: connections that rules make urgent or redundant carry

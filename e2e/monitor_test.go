@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
 	"mpbond/lab"
-	"mpbond/unit"
 )
 
 // TestCellByAir: mpbond cell watch decodes the samples of a cell and serves what it says,

@@ -14,11 +14,11 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
-	"mpbond/fault"
-	"mpbond/identity"
 	onloading "mpbond/onload/relay"
-	"mpbond/unit"
 )
 
 // onload fetches a URL through the helper phone, and prints the digest of what came, or

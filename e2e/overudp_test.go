@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"mpbond/api"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
-	"mpbond/unit"
 )
 
 // download loads a file of that size, whose bytes must be right.

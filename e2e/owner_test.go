@@ -15,8 +15,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/e2e/rig"
-	"mpbond/intercept"
-	"mpbond/wire"
+	"mpbond/link/wire"
+	"mpbond/node/intercept"
 )
 
 // TestOwners: the primary tells whose each connection is, by proxy, run or TUN, and

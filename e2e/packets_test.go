@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
-	"mpbond/intercept"
-	"mpbond/unit"
-	"mpbond/wire"
+	"mpbond/link/wire"
+	"mpbond/node/intercept"
 )
 
 // udpEcho answers each datagram with itself, from the address it was sent to,

@@ -14,8 +14,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/base/fault"
 	"mpbond/e2e/rig"
-	"mpbond/fault"
 )
 
 // TestPolicy: rules in policy.toml hold for the real program, whichever way an

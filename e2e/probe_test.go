@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"mpbond/base/identity"
 	"mpbond/e2e/rig"
-	"mpbond/identity"
 )
 
 // TestWhatIsHeard: who listens to all that goes to a server and comes from it hears

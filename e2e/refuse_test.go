@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
-	"mpbond/identity"
-	"mpbond/primary"
-	"mpbond/unit"
-	"mpbond/wire"
+	"mpbond/link/wire"
+	"mpbond/node/primary"
 )
 
 // refused waits until the primary's status gives a reason, with a hint, why a

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"mpbond/e2e/rig"
-	"mpbond/primary"
-	"mpbond/wire"
+	"mpbond/link/wire"
+	"mpbond/node/primary"
 )
 
 const mb = 1 << 20

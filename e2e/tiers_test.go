@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/base/unit"
 	"mpbond/e2e/rig"
-	"mpbond/unit"
 )
 
 // tier puts the phone into a tier, and waits until both ends know.

@@ -13,8 +13,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/base/fault"
 	"mpbond/e2e/rig"
-	"mpbond/fault"
 )
 
 // used is what a role says that a link of its node has carried, in all.

@@ -27,11 +27,11 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/base/identity"
 	"mpbond/e2e/rig"
-	"mpbond/helper"
-	"mpbond/identity"
-	"mpbond/primary"
-	"mpbond/server"
+	"mpbond/node/helper"
+	"mpbond/node/primary"
+	"mpbond/node/server"
 )
 
 // soon is how long what waits for no timer may take: tenths of a second, and a

@@ -18,8 +18,8 @@ import (
 	"syscall"
 	"time"
 
-	"mpbond/trace"
-	"mpbond/unit"
+	"mpbond/base/unit"
+	"mpbond/core/trace"
 )
 
 // Ports of the web node.

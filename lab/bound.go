@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/shaper"
-	"mpbond/unit"
 )
 
 // A packet of 1500 IP bytes carries 1448 of payload: 20 of IPv4, 20 of TCP

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 func TestBound(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // The links of a calibration: this many loaded ones at once, and one more

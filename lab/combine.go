@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // proxyPort is where helpers serve as HTTP proxies.

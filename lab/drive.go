@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // drives are recordings that come with the program, see drives/README.md.

@@ -16,8 +16,8 @@ import (
 
 	"mpbond/api"
 	asker "mpbond/api/client"
-	"mpbond/fault"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 )
 
 // DualPlan is a measurement of two users who lend each other their links: two

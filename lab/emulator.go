@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mpbond/base/unit"
 	"mpbond/lab/shaper"
-	"mpbond/unit"
 )
 
 // Tuning of the emulator thread. Measured on a two-core machine: with a

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // NewExperiment is an experiment of its own, outside the suite, whose transfers

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 )
 
 // FlowPlan is a measurement of bulk flows over one link, from its second end to its

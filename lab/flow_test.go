@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/flow"
-	"mpbond/unit"
 )
 
 func testFlows(length string, flows []string) (err error) {

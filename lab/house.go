@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Round-trip times of the house, halved: one-way delays. The published set-up

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Places of transfers of several items, below the bench's directory.

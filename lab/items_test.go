@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // TestRunItems fetches and sends several files in their order over one connection.

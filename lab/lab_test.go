@@ -20,8 +20,8 @@ import (
 
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/flow"
-	"mpbond/unit"
 )
 
 // The lab starts its own binary as daemon, guard and sink; in tests that is

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/lte"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 // LTE is a mobile network, package lte: links of a topology are devices in it, and

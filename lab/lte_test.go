@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/lte"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 // Two devices in one network, one in another with a second carrier. Wired parts

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // packages of Debian that hold the programs which runs need.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // A primary with two links of its own uses both of them with kernel MPTCP, and the

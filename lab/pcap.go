@@ -13,7 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // pcapBacklog is how many packets may wait for the capture's writer. The

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 )
 
 // Plan says what to measure.

@@ -15,7 +15,7 @@ import (
 	"strconv"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Player is a client that plays a video: it fetches segment by segment, each with

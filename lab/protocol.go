@@ -6,9 +6,9 @@ import (
 	"net"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/shaper"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 // The daemon listens on a unix socket in the lab's runtime directory. Each

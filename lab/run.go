@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Result is one transfer. Only those that are neither Disturbed nor have an

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // needPrograms skips a test that needs programs which are not installed.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Scheme is one way for the primary to reach the web node. A bench starts it

@@ -12,7 +12,7 @@ import (
 
 	"mpbond/api"
 	asker "mpbond/api/client"
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Ports of mpbond in the lab, its own defaults.

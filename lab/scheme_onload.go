@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // onloadPort is where helpers take connections, mpbond's own default.

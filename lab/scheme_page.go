@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // pagePort is where helpers have their page, mpbond's own default.

@@ -3,7 +3,7 @@ package lab
 import (
 	"testing"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // TestPageScheme: a page has no variants, moves items alone, and its code is found in what

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Received is what the receiving end saw of one transfer.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // split stands for kibbutz with a scheduler that divides the bytes in a fixed

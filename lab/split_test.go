@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // TestSplit: the file comes whole and in order, each part by a connection from

@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/lte"
 	"mpbond/lab/shaper"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 // subframe is the step of a network. While nobody hears it and no link has a packet

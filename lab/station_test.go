@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/lte"
 	"mpbond/lab/shaper"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 // hearing is a broadcast to which so many numbered subframes can be told by hand.

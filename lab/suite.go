@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Experiment is one question that the suite answers: Run its plan and Summarize

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 )
 
 // twoCores are the jobs of the machine that the estimates are made for.

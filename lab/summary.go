@@ -3,7 +3,7 @@ package lab
 import (
 	"slices"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Summary is what the transfers of one scheme came to. Those that were

@@ -14,9 +14,9 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"mpbond/base/unit"
 	"mpbond/lab/radio"
 	"mpbond/lab/shaper"
-	"mpbond/unit"
 )
 
 // Topology is a network to emulate, as a TOML file describes it. Maps are

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/lte"
 	"mpbond/lab/shaper"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 const goodTopology = `

@@ -3,7 +3,7 @@ package lab
 import (
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Traffic is what a node sent and received over one emulated link, packet by

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // TestTraffic: what is recorded of each end is what its lines count, in order,

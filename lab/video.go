@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Video is media in segments of the same length, each at the bitrates of a

@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/radio"
-	"mpbond/unit"
 )
 
 var steps = Video{Ladder: []unit.Rate{unit.Mbps, 2 * unit.Mbps, 4 * unit.Mbps, 8 * unit.Mbps}, Segment: 2 * time.Second}

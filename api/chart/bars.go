@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
-	"mpbond/plaintext"
+	"mpbond/base/text"
 )
 
 const (
@@ -90,7 +90,7 @@ func (b Bars) draw(dc draw.Canvas) error {
 	}
 	factor, unit := b.scale(top)
 	p := look.plot()
-	p.Title.Text = plaintext.Printable(b.Title) + ", " + unit
+	p.Title.Text = text.Printable(b.Title) + ", " + unit
 	step := niceStep(top / factor)
 	p.Y.Min, p.Y.Max = 0, max(math.Ceil(top/factor/step-1e-9), 1)*step
 	p.Y.Tick.Marker = plot.ConstantTicks(valueTicks(p.Y.Max, step))
@@ -120,7 +120,7 @@ func (b Bars) ticks(room int) (ticks []plot.Tick) {
 	n := len(b.Names)
 	every := max((n+room-1)/max(room, 1), 1)
 	for i := n - 1; i >= 0; i -= every {
-		ticks = append(ticks, plot.Tick{Value: float64(i), Label: plaintext.Printable(b.Names[i])})
+		ticks = append(ticks, plot.Tick{Value: float64(i), Label: text.Printable(b.Names[i])})
 	}
 	return ticks
 }

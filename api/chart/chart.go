@@ -27,7 +27,7 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
 
-	"mpbond/plaintext"
+	"mpbond/base/text"
 )
 
 // Limits of a picture, in points.
@@ -410,7 +410,7 @@ func (l look) name(dc draw.Canvas, at vg.Point, name string, i int) {
 	if utf8.RuneCountInString(name) > most {
 		name = string([]rune(name)[:most-1]) + "…"
 	}
-	dc.FillText(l.words(11), vg.Point{X: at.X + sample + 5, Y: at.Y}, plaintext.Printable(name))
+	dc.FillText(l.words(11), vg.Point{X: at.X + sample + 5, Y: at.Y}, text.Printable(name))
 }
 
 // rules are horizontal lines behind what is drawn.

@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
-	"mpbond/plaintext"
+	"mpbond/base/text"
 )
 
 // Curve is one distribution: which part of all is not over each value, ascending.
@@ -81,8 +81,8 @@ func (c Curves) draw(dc draw.Canvas) error {
 		}
 	}
 	p := look.plot()
-	p.Title.Text = plaintext.Printable(c.Title)
-	p.X.Label.Text, p.X.Label.TextStyle = plaintext.Printable(c.Unit), look.words(10.5)
+	p.Title.Text = text.Printable(c.Title)
+	p.X.Label.Text, p.X.Label.TextStyle = text.Printable(c.Unit), look.words(10.5)
 	p.Y.Min, p.Y.Max = 0, 1
 	p.Y.Tick.Marker = plot.ConstantTicks(valueTicks(1, 0.25))
 	if c.Ratios && top > 0 {

@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
-	"mpbond/plaintext"
+	"mpbond/base/text"
 )
 
 // Layout of a raster, in pixels: two a point.
@@ -100,7 +100,7 @@ func (r Raster) PNG() ([]byte, error) {
 		x, y := at.Max.X+24, at.Min.Y
 		for _, k := range p.Keys[:min(len(p.Keys), max(at.Dy()/rasterKey, 1))] {
 			fill(img, image.Rect(x, y, x+22, y+22), k.Color)
-			dc.FillText(look.words(10), vg.Point{X: points(x + 32), Y: points(all.Dy() - y - 11)}, plaintext.Printable(k.Name))
+			dc.FillText(look.words(10), vg.Point{X: points(x + 32), Y: points(all.Dy() - y - 11)}, text.Printable(k.Name))
 			y += rasterKey
 		}
 		for _, m := range p.X {
@@ -122,17 +122,17 @@ func (p Panel) words(dc draw.Canvas, at, all image.Rectangle, look look) {
 	head, small := look.words(12), look.words(10)
 	head.Font.Weight = 3 // bold
 	up := func(y int) vg.Length { return points(all.Dy() - y) }
-	dc.FillText(head, vg.Point{X: points(at.Min.X), Y: up(at.Min.Y - 26)}, plaintext.Printable(p.Title))
+	dc.FillText(head, vg.Point{X: points(at.Min.X), Y: up(at.Min.Y - 26)}, text.Printable(p.Title))
 	right, middle, high := small, small, p.rowHeight()
 	right.XAlign, middle.XAlign = draw.XRight, draw.XCenter
 	for _, m := range p.Y {
-		dc.FillText(right, vg.Point{X: points(at.Min.X - 16), Y: up(at.Max.Y - m.At*high - high/2)}, plaintext.Printable(m.Label))
+		dc.FillText(right, vg.Point{X: points(at.Min.X - 16), Y: up(at.Max.Y - m.At*high - high/2)}, text.Printable(m.Label))
 	}
 	width := at.Dx() / max(p.Columns, 1)
 	for _, m := range p.X {
 		x := points(at.Min.X + m.At*width)
-		dc.FillText(middle, vg.Point{X: x, Y: up(at.Max.Y + 24)}, plaintext.Printable(m.Label))
-		dc.FillText(middle, vg.Point{X: x, Y: up(at.Max.Y + 48)}, plaintext.Printable(m.Below))
+		dc.FillText(middle, vg.Point{X: x, Y: up(at.Max.Y + 24)}, text.Printable(m.Label))
+		dc.FillText(middle, vg.Point{X: x, Y: up(at.Max.Y + 48)}, text.Printable(m.Below))
 	}
 }
 

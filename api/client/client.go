@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"mpbond/api"
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"strconv"
 
 	"mpbond/api"
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // maxEvent bounds a line of events.

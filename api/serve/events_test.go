@@ -11,7 +11,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 func opened(n uint64) api.Event {

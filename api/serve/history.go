@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"mpbond/api"
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // How much is kept: a minute second by second, and an hour of means.

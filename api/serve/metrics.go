@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"mpbond/api"
-	"mpbond/plaintext"
+	"mpbond/base/text"
 )
 
 // sample is one value of a metric, with those of its labels.
@@ -286,7 +286,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 // what another device calls itself, and names of interfaces are any bytes.
 func printable(labels []string) []string {
 	for i, l := range labels {
-		labels[i] = plaintext.Printable(l)
+		labels[i] = text.Printable(l)
 	}
 	return labels
 }

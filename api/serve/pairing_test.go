@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 func TestInvitations(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/chart"
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // hourSpan and minuteSpan are what the axes of plots have.

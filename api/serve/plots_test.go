@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"mpbond/api"
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 var t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // misplaced is an error that tells where it is.

@@ -11,7 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"mpbond/api"
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // problem is an api.Problem as an error that the library answers with.

@@ -10,7 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"rsc.io/qr"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // quiet is the border that a QR code needs, in modules (ISO/IEC 18004).

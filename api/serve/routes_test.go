@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/common/model"
 
 	"mpbond/api"
-	"mpbond/fault"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 )
 
 // recorder takes answers of any length.

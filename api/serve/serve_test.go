@@ -16,8 +16,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/net/netutil"
 
 	"mpbond/api/console"
-	"mpbond/fault"
-	"mpbond/userfile"
+	"mpbond/base/fault"
+	"mpbond/base/userfile"
 )
 
 const (

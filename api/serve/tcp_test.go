@@ -18,7 +18,7 @@ import (
 
 	"mpbond/api/client"
 	"mpbond/api/console"
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 const secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 func TestUsage(t *testing.T) {

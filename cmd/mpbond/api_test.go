@@ -13,7 +13,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // TestAPIOverTCP: each role answers at a port too, to who has the token, and to

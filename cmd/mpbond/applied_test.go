@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/fault"
-	"mpbond/identity"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
 )
 
 // TestNotFound: the hint names each helper that is not paused, and what to do where

@@ -18,8 +18,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/identity"
-	"mpbond/primary"
+	"mpbond/base/identity"
+	"mpbond/node/primary"
 )
 
 // The test binary is the whole program too.

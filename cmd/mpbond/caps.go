@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"mpbond/api"
-	mydevice "mpbond/device"
-	"mpbond/identity"
-	"mpbond/policy"
-	"mpbond/trace"
-	"mpbond/unit"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	mydevice "mpbond/control/device"
+	"mpbond/control/policy"
+	"mpbond/core/trace"
 )
 
 // useCaps has the role keep its links, and other devices, to the caps of its policy.

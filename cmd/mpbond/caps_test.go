@@ -16,10 +16,10 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	mydevice "mpbond/device"
-	"mpbond/identity"
-	"mpbond/policy"
-	"mpbond/primary"
+	"mpbond/base/identity"
+	mydevice "mpbond/control/device"
+	"mpbond/control/policy"
+	"mpbond/node/primary"
 )
 
 // TestCapsNotKept: a cap for a name of nothing here, or of a server, is told as

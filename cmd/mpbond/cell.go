@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/pbe/cell"
 	hearing "mpbond/pbe/listen"
-	"mpbond/unit"
 )
 
 func cellCommand() *cobra.Command {

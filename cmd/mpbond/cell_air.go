@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/air"
 	"mpbond/pbe/cell"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/api/chart"
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/air"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/census"

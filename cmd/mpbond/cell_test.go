@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 // heard records n subframes where RNTI 500 has 10 of 50 PRB, 700 has 15, and the rest

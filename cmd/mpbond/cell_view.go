@@ -9,10 +9,10 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/air"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/census"
-	"mpbond/unit"
 )
 
 const (

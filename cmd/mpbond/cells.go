@@ -15,12 +15,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/api"
-	mydevice "mpbond/device"
-	"mpbond/fault"
+	"mpbond/base/fault"
+	mydevice "mpbond/control/device"
+	"mpbond/core/trace"
 	"mpbond/pbe/cell"
 	hearing "mpbond/pbe/listen"
-	"mpbond/pbe/udp"
-	"mpbond/trace"
+	"mpbond/pbe/transport"
 )
 
 // cells are those who listen to mobile cells, by own interface: one for all
@@ -123,12 +123,12 @@ func cellFlag(cmd *cobra.Command, list *[]string) {
 }
 
 // feedback makes what connections over an interface tell their senders; nil for none.
-func (c cells) feedback(iface string) func() udp.Feedback {
+func (c cells) feedback(iface string) func() transport.Feedback {
 	l := c[iface]
 	if l == nil {
 		return nil
 	}
-	return func() udp.Feedback { return l.Flow() }
+	return func() transport.Feedback { return l.Flow() }
 }
 
 // run listens until ctx ends.

@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"mpbond/api"
-	mydevice "mpbond/device"
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	mydevice "mpbond/control/device"
+	"mpbond/node/primary"
 	"mpbond/pbe/cc"
-	"mpbond/primary"
-	"mpbond/unit"
 )
 
 // TestParseCells: flags tell source, own RNTI and cells, in any order at the end.

@@ -7,7 +7,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/identity"
+	"mpbond/base/identity"
 )
 
 // completion completes an argument, or the value of a flag, in a shell.

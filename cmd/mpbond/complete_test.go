@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/identity"
+	"mpbond/base/identity"
 )
 
 // withoutJSON are commands that have no --json, and why.

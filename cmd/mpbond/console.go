@@ -13,8 +13,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
-	"mpbond/fault"
-	"mpbond/userfile"
+	"mpbond/base/fault"
+	"mpbond/base/userfile"
 )
 
 // consoleAt is where one role's console is. The JSON is a contract.

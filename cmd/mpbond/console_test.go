@@ -8,7 +8,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // TestConsoles: the address has the token behind the #, and there is none where

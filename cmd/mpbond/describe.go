@@ -4,11 +4,11 @@ import (
 	"slices"
 
 	"mpbond/api"
-	"mpbond/backoff"
-	"mpbond/helper"
-	"mpbond/identity"
-	"mpbond/trace"
-	"mpbond/unit"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/core/trace"
+	"mpbond/link/backoff"
+	"mpbond/node/helper"
 )
 
 // change is an event of the trace, of a kind that is a Change, for the API.

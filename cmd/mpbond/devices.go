@@ -15,9 +15,9 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/trace"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/core/trace"
 )
 
 // knownDevice is a trusted device and what is known of it now. The JSON is a

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"mpbond/api"
-	"mpbond/identity"
-	"mpbond/trace"
-	"mpbond/wire"
+	"mpbond/base/identity"
+	"mpbond/core/trace"
+	"mpbond/link/wire"
 )
 
 func TestDevices(t *testing.T) {

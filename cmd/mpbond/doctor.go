@@ -18,16 +18,16 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/config"
-	mydevice "mpbond/device"
-	"mpbond/doctor"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/intercept/tun"
-	"mpbond/policy"
-	"mpbond/primary"
-	"mpbond/tcp"
-	"mpbond/unit"
+	"mpbond/base/config"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	mydevice "mpbond/control/device"
+	"mpbond/control/policy"
+	"mpbond/link/tcp"
+	"mpbond/node/doctor"
+	"mpbond/node/intercept/tun"
+	"mpbond/node/primary"
 )
 
 type doctorOptions struct {

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"mpbond/api"
-	"mpbond/doctor"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/node/doctor"
 )
 
 // TestDoctorOfFiles: what is wrong with files is named, as JSON too, and nothing

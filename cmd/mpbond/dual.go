@@ -14,13 +14,13 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
-	mydevice "mpbond/device"
-	"mpbond/helper"
-	"mpbond/paths"
-	"mpbond/policy"
-	"mpbond/primary"
-	"mpbond/tcp"
-	"mpbond/wire"
+	mydevice "mpbond/control/device"
+	"mpbond/control/policy"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+	"mpbond/node/dial"
+	"mpbond/node/helper"
+	"mpbond/node/primary"
 )
 
 // dualConfig is dual.toml: the other two files, each as a table.
@@ -37,7 +37,7 @@ func (c *dualConfig) takeCells() (map[string]mydevice.Cell, error) {
 	maps.Copy(all, c.Helper.Cell)
 	maps.Copy(all, c.Primary.Cell)
 	c.Primary.Cell, c.Helper.Cell = nil, nil
-	return all, paths.CheckCells(all, slices.Concat(c.Primary.UDP, c.Helper.UDP))
+	return all, dial.CheckCells(all, slices.Concat(c.Primary.UDP, c.Helper.UDP))
 }
 
 func dualCommand() *cobra.Command {

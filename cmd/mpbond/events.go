@@ -11,8 +11,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
-	"mpbond/trace"
+	"mpbond/base/fault"
+	"mpbond/core/trace"
 )
 
 type eventsOptions struct {

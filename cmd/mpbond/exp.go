@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/exp"
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/lab"
+	"mpbond/lab/exp"
 	"mpbond/lab/radio"
 )
 

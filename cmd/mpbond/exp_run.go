@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mpbond/exp"
 	"mpbond/lab"
+	"mpbond/lab/exp"
 )
 
 // expRunner runs rows, the cells of all in one pool.

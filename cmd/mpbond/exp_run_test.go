@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/exp"
 	"mpbond/lab"
+	"mpbond/lab/exp"
 )
 
 // TestExpGoesOn: a run that is killed, then one that is interrupted, lose no

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"mpbond/exp"
 	"mpbond/lab"
+	"mpbond/lab/exp"
 	"mpbond/lab/radio"
 )
 

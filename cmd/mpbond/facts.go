@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"mpbond/api"
-	mydevice "mpbond/device"
-	"mpbond/device/facts"
-	"mpbond/identity"
-	"mpbond/policy"
-	"mpbond/unit"
-	"mpbond/wire"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	mydevice "mpbond/control/device"
+	"mpbond/control/facts"
+	"mpbond/control/policy"
+	"mpbond/link/wire"
 )
 
 // keepFacts makes what keeps the facts of this device, which tells each of those.

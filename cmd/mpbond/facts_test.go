@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/device/facts"
-	"mpbond/wire"
+	"mpbond/control/facts"
+	"mpbond/link/wire"
 )
 
 // TestRadioOf: a link's name goes before what was told of the way to the Internet,

@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"mpbond/config"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/userfile"
+	"mpbond/base/config"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/userfile"
 )
 
 // Where root's files are without MPBOND_HOME: the same as of the services

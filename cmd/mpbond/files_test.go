@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/identity"
+	"mpbond/base/identity"
 )
 
 // TestDirectories: where files are; and services have them where root's commands

@@ -23,10 +23,10 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/base/userfile"
 	"mpbond/onload/fetch"
-	"mpbond/unit"
-	"mpbond/userfile"
 )
 
 // headerTimeout bounds the wait for a web server to begin its answer.

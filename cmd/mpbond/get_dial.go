@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // maxRefusal bounds what the proxy says of a destination that it cannot reach.

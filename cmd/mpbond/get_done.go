@@ -12,11 +12,11 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/store"
+	"mpbond/base/unit"
+	"mpbond/base/userfile"
 	"mpbond/onload/fetch"
-	"mpbond/store"
-	"mpbond/unit"
-	"mpbond/userfile"
 )
 
 // doneFile is a line of a journal: a file that a download of several has brought.

@@ -14,16 +14,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/intercept/tun"
-	"mpbond/onload"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/base/userfile"
+	"mpbond/control/policy"
+	"mpbond/link/tcp"
+	"mpbond/node/intercept/tun"
+	"mpbond/onload/board"
 	"mpbond/onload/fetch"
 	"mpbond/onload/relay"
-	"mpbond/policy"
-	"mpbond/tcp"
-	"mpbond/unit"
-	"mpbond/userfile"
 )
 
 // ownLine names this device's own line, by the route that it has.
@@ -252,7 +252,7 @@ func ownLines(interfaces []string, ledger tcp.Ledger) (list []fetch.Device, err 
 
 // run downloads. Progress goes to stderr, if that is a terminal.
 func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult, err error) {
-	scheduler, err := onload.New(cmp.Or(g.scheduler, onload.Default))
+	scheduler, err := board.New(cmp.Or(g.scheduler, board.Default))
 	if err != nil {
 		return res, err
 	}

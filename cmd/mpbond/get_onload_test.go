@@ -18,11 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/identity"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/link/tcp"
 	"mpbond/onload/fetch"
 	"mpbond/onload/relay"
-	"mpbond/tcp"
-	"mpbond/unit"
 )
 
 // site serves the same file at every path, a little slowly.

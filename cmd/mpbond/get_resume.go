@@ -13,10 +13,10 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
-	"mpbond/onload"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 	"mpbond/onload/fetch"
-	"mpbond/unit"
 )
 
 // Limits of a download that was interrupted.
@@ -185,7 +185,7 @@ func (d *download) reopen(ctx context.Context) error {
 	switch c := a.StatusCode; {
 	case c == http.StatusPartialContent && d.n > 0 && d.validator != "":
 		etag, modified, _ := fetch.Validators(a.Header)
-		_, end, of, err := fetch.Part(a, unit.Bytes(d.n), onload.Unknown)
+		_, end, of, err := fetch.Part(a, unit.Bytes(d.n), board.Unknown)
 		if err == nil && (end != of || d.size >= 0 && int64(of) != d.size || d.etag != "" && etag != d.etag || d.etag == "" && modified != d.modified) {
 			err = errors.New("the web server sends a part of another version")
 		}

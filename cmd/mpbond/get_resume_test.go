@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/identity"
+	"mpbond/base/identity"
 )
 
 // breaking is a web server whose first answers break off.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/userfile"
 	"mpbond/onload/fetch"
-	"mpbond/userfile"
 )
 
 // secretOptions are headers, cookies and passwords, by the names that curl gives them.

@@ -19,7 +19,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 const fileSize = 300_000

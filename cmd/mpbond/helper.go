@@ -12,11 +12,11 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
-	"mpbond/discovery"
-	"mpbond/helper"
-	"mpbond/policy"
-	"mpbond/unit"
-	"mpbond/wire"
+	"mpbond/base/unit"
+	"mpbond/control/policy"
+	"mpbond/link/discovery"
+	"mpbond/link/wire"
+	"mpbond/node/helper"
 )
 
 // helperConfig is helper.toml.

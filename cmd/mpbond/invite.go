@@ -19,10 +19,10 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/discovery"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/pairing"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/discovery"
+	"mpbond/link/pairing"
 )
 
 // inviter shows codes for a role, and has them answered.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/identity"
+	"mpbond/base/identity"
 )
 
 func keygenCommand() *cobra.Command {

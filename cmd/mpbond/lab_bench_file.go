@@ -8,9 +8,9 @@ import (
 	"os"
 	"strings"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/lab"
-	"mpbond/unit"
 )
 
 // Lines between which a document holds what the bench wrote.

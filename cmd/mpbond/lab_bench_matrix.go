@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"mpbond/base/unit"
 	"mpbond/lab"
-	"mpbond/unit"
 )
 
 // gridSchemes are the matrix's columns.

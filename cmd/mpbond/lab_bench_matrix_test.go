@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab"
-	"mpbond/unit"
 )
 
 // measured is the report of an experiment of which all schemes took so many

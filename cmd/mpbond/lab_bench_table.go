@@ -11,8 +11,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"mpbond/base/unit"
 	"mpbond/lab"
-	"mpbond/unit"
 )
 
 // table is what is printed for people, and written to documents. Columns

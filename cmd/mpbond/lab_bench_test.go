@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/lab"
-	"mpbond/unit"
 )
 
 func TestWriteBetween(t *testing.T) {

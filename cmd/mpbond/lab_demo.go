@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
 
+	"mpbond/base/unit"
 	"mpbond/lab"
-	"mpbond/unit"
 )
 
 // What the demo shows.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mpbond/base/unit"
 	"mpbond/lab"
-	"mpbond/unit"
 )
 
 func labDual() *cobra.Command {

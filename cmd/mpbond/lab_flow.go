@@ -30,7 +30,7 @@ its first, and take it down again. Controllers that are joined with + meet on th
 link; the others follow one after the other.
 
 Controllers: ` + strings.Join(cc.Names, ", ") + ` over UDP (package
-pbe/udp), and kernel:NAME for the kernel's TCP with its controller of that name.
+pbe/transport), and kernel:NAME for the kernel's TCP with its controller of that name.
 Where the link is a device of a mobile network flows over UDP have feedback of its
 cells, by what these tell; or, with "samples:" before the controllers, by mpbond cell
 watch, of what they sound like. Elsewhere pbe is bbr.

@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mpbond/base/unit"
+	"mpbond/core/sched"
 	"mpbond/lab"
-	"mpbond/onload"
-	"mpbond/sched"
-	"mpbond/unit"
+	"mpbond/onload/board"
 )
 
 // labMeasureCommands are the lab's subcommands that measure.
@@ -46,7 +46,7 @@ without helpers), also [:if=LINK+LINK][:udp][:cc=NAME] (subflows by these own
 links, over UDP; bbr, cubic, pbe for one that hears the cells of links in
 mobile networks), and
 onload[:SCHEDULER] (no server: mpbond get --onload, or put; helpers that onload;
-schedulers ` + joined(onload.Names()) + `), and
+schedulers ` + joined(board.Names()) + `), and
 page (uploads by a helper's page, without a client).
 With kibbutz, mpbond and onload :helpers=N lets the first N helpers take part.
 Schedulers: ` + joined(sched.Names()) + ` (ratio:0.6 sets

@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/fault"
-	"mpbond/replay"
-	"mpbond/sched"
-	"mpbond/trace"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/core/trace"
+	"mpbond/lab/replay"
 )
 
 // replayReport is what --json prints.

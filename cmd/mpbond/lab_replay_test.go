@@ -11,13 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"mpbond/sched"
+	"mpbond/core/sched"
 )
 
 // recorded unpacks the recording of package replay.
 func recorded(t *testing.T) string {
 	t.Helper()
-	f, err := os.Open("../../replay/testdata/house-8-10-5-2MB-pams.jsonl.gz")
+	f, err := os.Open("../../lab/replay/testdata/house-8-10-5-2MB-pams.jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Command mpbond bonds the links of several devices. This package stands
-// before everything else: it reads flags and files, wires the rooms together,
+// before everything else: it reads flags and files, wires the packages together,
 // and turns errors into words and exit codes. One file holds one subcommand.
 package main
 
@@ -18,8 +18,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/fault"
-	"mpbond/plaintext"
+	"mpbond/base/fault"
+	"mpbond/base/text"
 )
 
 // commands lists the subcommands in the order of the help text.
@@ -291,4 +291,4 @@ func misused(err error) error {
 }
 
 // oneLine returns text of others as a terminal may show it.
-func oneLine(s string) string { return plaintext.Printable(s) }
+func oneLine(s string) string { return text.Printable(s) }

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"mpbond/config"
-	"mpbond/fault"
-	"mpbond/helper"
-	"mpbond/policy"
-	"mpbond/primary"
-	"mpbond/server"
-	"mpbond/unit"
+	"mpbond/base/config"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/control/policy"
+	"mpbond/node/helper"
+	"mpbond/node/primary"
+	"mpbond/node/server"
 )
 
 // TestBareNumbers: no file takes a number without its unit for a time, a rate, a volume or

@@ -21,18 +21,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/api"
-	mydevice "mpbond/device"
-	"mpbond/discovery"
-	"mpbond/fault"
-	"mpbond/helper"
-	"mpbond/identity"
-	"mpbond/onload/allow"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	mydevice "mpbond/control/device"
+	"mpbond/control/policy"
+	"mpbond/link/discovery"
+	"mpbond/link/tcp"
+	"mpbond/node/helper"
+	"mpbond/onload/allowance"
+	"mpbond/onload/dataplan"
 	"mpbond/onload/permit"
-	"mpbond/onload/plan"
 	"mpbond/onload/relay"
-	"mpbond/policy"
-	"mpbond/tcp"
-	"mpbond/unit"
 )
 
 // onloadConfig is [onload] of helper.toml.
@@ -40,7 +40,7 @@ type onloadConfig struct {
 	// Allowance is how much may be carried: so much in a day, as "50MB"; "caps", what
 	// Plan usually leaves over; "permit HOST:PORT", while the operator's service there
 	// permits it; or "unlimited". Without it nothing is carried, and nobody listens.
-	Allowance allow.Choice `toml:"allowance"`
+	Allowance allowance.Choice `toml:"allowance"`
 	// Listen is where primaries call, "host:port"; empty is ":7604".
 	Listen string `toml:"listen"`
 	// Interface is the one by which servers are connected to; empty is the helper's
@@ -74,7 +74,7 @@ func onloadFlag(cmd *cobra.Command, text *string) {
 // noStrayAllowance refuses arguments. One may be meant for --onload, which takes it only
 // behind "=", as it may stand alone.
 func noStrayAllowance(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 && cmd.Flags().Changed("onload") && new(allow.Choice).UnmarshalText([]byte(args[0])) == nil {
+	if len(args) > 0 && cmd.Flags().Changed("onload") && new(allowance.Choice).UnmarshalText([]byte(args[0])) == nil {
 		return usage("%s is not taken for the allowance: write --onload=%[1]s", oneLine(args[0]))
 	}
 	return cobra.NoArgs(cmd, args)
@@ -85,7 +85,7 @@ func (c *onloadConfig) flag(given bool, text string) error {
 	if given && text != " " {
 		return fault.New(fault.Usage, c.Allowance.UnmarshalText([]byte(text)), "see `mpbond helper --help`")
 	}
-	if given && c.Allowance == (allow.Choice{}) {
+	if given && c.Allowance == (allowance.Choice{}) {
 		return fault.New(fault.Usage, errors.New("nothing says how much may be carried for onloading"), `say it, as in --onload=200MB, or set allowance in [onload] of helper.toml`)
 	}
 	return nil
@@ -122,24 +122,24 @@ type onloading struct {
 	h      *helper.Helper
 	relay  *relay.Relay
 	l      *tcp.Listener
-	plan   *plan.Keeper   // nil: not by caps
-	permit *permit.Keeper // nil: not by permit
-	page   *onloadPage    // nil: none
+	plan   *dataplan.Keeper // nil: not by caps
+	permit *permit.Keeper   // nil: not by permit
+	page   *onloadPage      // nil: none
 	now    atomic.Pointer[reckoned]
 }
 
 // reckoned is what may be carried, and was, today.
 type reckoned struct {
-	allow.Today
+	allowance.Today
 	carried unit.Bytes
 }
 
 // useOnload has the role listen for primaries that onload, if its owner wants that. It is
 // to be called before useCaps and serve.
 func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Key, h *helper.Helper) (err error) {
-	idle := cfg.Allowance == (allow.Choice{}) && !reflect.ValueOf(cfg).IsZero()
+	idle := cfg.Allowance == (allowance.Choice{}) && !reflect.ValueOf(cfg).IsZero()
 	cfg.Interface = cmp.Or(cfg.Interface, lends.HSInterface)
-	if err := cfg.check(); err != nil || cfg.Allowance == (allow.Choice{}) {
+	if err := cfg.check(); err != nil || cfg.Allowance == (allowance.Choice{}) {
 		if err == nil && idle {
 			slog.Warn("nothing is carried for onloading: [onload] has no allowance", "hint", "set allowance, or give --onload=200MB")
 		}
@@ -155,7 +155,7 @@ func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Ke
 	if cfg.Allowance.Caps {
 		path, err := planPath(r.name)
 		if err == nil {
-			o.plan, err = plan.Open(path, cfg.Interface, slog.Default())
+			o.plan, err = dataplan.Open(path, cfg.Interface, slog.Default())
 		}
 		if err != nil {
 			return err
@@ -191,20 +191,20 @@ func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Ke
 
 // today is what may be carried today, of which onloaded was carried by Interface on each
 // day.
-func (o *onloading) today(now time.Time, onloaded map[string]unit.Bytes) allow.Today {
+func (o *onloading) today(now time.Time, onloaded map[string]unit.Bytes) allowance.Today {
 	switch {
 	case o.cfg.Allowance.Unlimited:
-		return allow.Today{Free: true, Why: "its owner sets no bound"}
+		return allowance.Today{Free: true, Why: "its owner sets no bound"}
 	case o.permit != nil:
 		return o.permit.Today()
 	case o.plan != nil:
-		h := allow.History{}
+		h := allowance.History{}
 		for day, all := range o.plan.Days() {
-			h[day] = allow.Day{All: all, Onload: onloaded[day]}
+			h[day] = allowance.Day{All: all, Onload: onloaded[day]}
 		}
-		return allow.Plan{Cap: o.cfg.Plan, ResetDay: o.cfg.ResetDay, Bills: o.cfg.Bills}.Today(now, h)
+		return allowance.Plan{Cap: o.cfg.Plan, ResetDay: o.cfg.ResetDay, Bills: o.cfg.Bills}.Today(now, h)
 	}
-	return allow.Today{Bytes: unit.Bytes(o.cfg.Allowance.Daily), Why: "its owner allows so much in a day"}
+	return allowance.Today{Bytes: unit.Bytes(o.cfg.Allowance.Daily), Why: "its owner allows so much in a day"}
 }
 
 // reckon reckons what may be carried now.

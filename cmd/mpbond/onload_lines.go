@@ -10,9 +10,9 @@ import (
 
 	"github.com/vbauerster/mpb/v8"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/onload/fetch"
-	"mpbond/unit"
 )
 
 // countOf is a number of things, for people.

@@ -18,13 +18,13 @@ import (
 	"github.com/mdp/qrterminal/v3"
 
 	"mpbond/api"
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/control/policy"
+	"mpbond/link/pairing"
+	"mpbond/link/tcp"
 	"mpbond/onload/page"
 	"mpbond/onload/upload"
-	"mpbond/pairing"
-	"mpbond/policy"
-	"mpbond/tcp"
-	"mpbond/unit"
 )
 
 // pageConfig is [onload.page] of helper.toml.

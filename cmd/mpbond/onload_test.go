@@ -18,10 +18,10 @@ import (
 	"time"
 
 	"mpbond/api"
-	"mpbond/config"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/onload/allow"
+	"mpbond/base/config"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/onload/allowance"
 	"mpbond/onload/permit"
 	"mpbond/onload/relay"
 	"mpbond/pbe/cell"
@@ -319,7 +319,7 @@ func TestPermitUsage(t *testing.T) {
 	if code, _, errs := mpbond(t, "permit", "serve", "--cell", "a=lode:x"); code != exitFailure || !strings.Contains(errs, "load:PATH") {
 		t.Errorf("no such source: code %d, %s", code, errs)
 	}
-	if text := permitText(allow.Answer{Cell: "south", Why: "the operator knows no such cell"}); text != "cell south: not permitted: the operator knows no such cell" {
+	if text := permitText(allowance.Answer{Cell: "south", Why: "the operator knows no such cell"}); text != "cell south: not permitted: the operator knows no such cell" {
 		t.Error(text)
 	}
 	if code, _, errs := mpbond(t, "permit", "status", "127.0.0.1:1"); code != exitNoConn {

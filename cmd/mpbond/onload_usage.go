@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"mpbond/api"
-	mydevice "mpbond/device"
-	"mpbond/fault"
-	"mpbond/identity"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	mydevice "mpbond/control/device"
+	"mpbond/control/policy"
 	"mpbond/onload/fetch"
-	"mpbond/policy"
 )
 
 // onloadRole stands, in usage, for what is no role: get --onload, put and play.

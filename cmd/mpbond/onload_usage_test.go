@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/identity"
-	"mpbond/policy"
-	"mpbond/tcp"
+	"mpbond/base/identity"
+	"mpbond/control/policy"
+	"mpbond/link/tcp"
 )
 
 // TestOnloadUsage: what get --onload and put carry over the own line and to helpers is

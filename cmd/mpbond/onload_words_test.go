@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/fault"
-	"mpbond/helper"
-	"mpbond/onload/allow"
+	"mpbond/base/fault"
+	"mpbond/node/helper"
+	"mpbond/onload/allowance"
 	"mpbond/onload/fetch"
 	"mpbond/onload/upload"
 )
@@ -115,7 +115,7 @@ func TestOnloadWords(t *testing.T) {
 	if err := new(role).useOnload(onloadConfig{Listen: "127.0.0.1:0"}, helper.Config{HSInterface: "lo"}, nil, nil); err != nil || !strings.Contains(logged.b.String(), "has no allowance") {
 		t.Errorf("%v, %s", err, &logged.b)
 	}
-	absent := onloadConfig{Allowance: allow.Choice{Unlimited: true}, Listen: "192.0.2.1:1", Interface: "nope0"}
+	absent := onloadConfig{Allowance: allowance.Choice{Unlimited: true}, Listen: "192.0.2.1:1", Interface: "nope0"}
 	if err := new(role).useOnload(absent, helper.Config{}, nil, nil); err == nil || !strings.Contains(logged.b.String(), "interface=nope0") {
 		t.Errorf("%v, %s", err, &logged.b)
 	}

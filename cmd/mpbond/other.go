@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // What needs Linux is refused in words, with what to use instead.

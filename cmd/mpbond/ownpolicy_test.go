@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/fault"
-	"mpbond/policy"
-	"mpbond/trace"
+	"mpbond/base/fault"
+	"mpbond/control/policy"
+	"mpbond/core/trace"
 )
 
 // TestOwnPolicy: a role without rules for apps takes the tables of a file that it

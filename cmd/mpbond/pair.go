@@ -19,13 +19,13 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/discovery"
-	"mpbond/fault"
-	"mpbond/helper"
-	"mpbond/identity"
-	"mpbond/pairing"
-	"mpbond/primary"
-	"mpbond/wire"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/discovery"
+	"mpbond/link/pairing"
+	"mpbond/link/wire"
+	"mpbond/node/helper"
+	"mpbond/node/primary"
 )
 
 func pairCommand() *cobra.Command {

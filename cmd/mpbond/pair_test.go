@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/pairing"
-	"mpbond/wire"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/pairing"
+	"mpbond/link/wire"
 )
 
 // shows is a device of some roles; each call is a new code of it.

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"mpbond/api"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/pairing"
-	"mpbond/wire"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/pairing"
+	"mpbond/link/wire"
 )
 
 // pairer pairs for those who ask the API, as `mpbond pair` does: one request at

@@ -15,14 +15,14 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/onload/allow"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/userfile"
+	"mpbond/link/tcp"
+	"mpbond/onload/allowance"
 	"mpbond/onload/permit"
 	"mpbond/pbe/cell"
 	hearing "mpbond/pbe/listen"
-	"mpbond/tcp"
-	"mpbond/userfile"
 )
 
 func permitCommand() *cobra.Command {
@@ -43,7 +43,7 @@ pay for no volume then carry for others only while their cell has room
 type permitOptions struct {
 	listen, threshold string
 	cells             []string
-	rules             allow.Rules
+	rules             allowance.Rules
 }
 
 func permitServeCommand() *cobra.Command {
@@ -79,8 +79,8 @@ func servePermits(ctx context.Context, o permitOptions) error {
 	if o.rules.Threshold, err = parseLoad(o.threshold); err != nil || o.rules.Threshold == 0 {
 		return usage("--threshold is a load like 70%%")
 	}
-	if o.rules.Life < 10*time.Second || o.rules.Life > allow.MaxLife || o.rules.Most < 1 {
-		return usage("--life is from 10s to %v, --most at least 1", allow.MaxLife)
+	if o.rules.Life < 10*time.Second || o.rules.Life > allowance.MaxLife || o.rules.Most < 1 {
+		return usage("--life is from 10s to %v, --most at least 1", allowance.MaxLife)
 	}
 	sources := map[string]string{}
 	var names []string
@@ -102,7 +102,7 @@ func servePermits(ctx context.Context, o permitOptions) error {
 	if err != nil {
 		return err
 	}
-	s, err := permit.NewService(permit.Identity{Key: key, Trust: trust}, allow.NewIssuer(o.rules, names...), path, slog.Default())
+	s, err := permit.NewService(permit.Identity{Key: key, Trust: trust}, allowance.NewIssuer(o.rules, names...), path, slog.Default())
 	if err != nil {
 		return err
 	}
@@ -320,7 +320,7 @@ func parseLoad(text string) (float64, error) {
 }
 
 // permitText is an answer for people. Where the load is not known none is told.
-func permitText(a allow.Answer) string {
+func permitText(a allowance.Answer) string {
 	text := "cell " + oneLine(a.Cell)
 	if a.Granted || a.Load > 0 {
 		text += fmt.Sprintf(", loaded by %.0f %%", 100*a.Load)

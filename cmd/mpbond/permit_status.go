@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/identity"
+	"mpbond/base/identity"
 	"mpbond/onload/permit"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/onload"
+	"mpbond/control/policy"
+	"mpbond/onload/board"
 	"mpbond/onload/fetch"
 	"mpbond/onload/playlist"
-	"mpbond/policy"
 )
 
 type playOptions struct {
@@ -73,7 +73,7 @@ device's own line, and nobody looks in: for that there is the bond (mpbond prima
 
 // play serves players until it is interrupted. Find is findHelpers if it is nil.
 func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetch.Device, error)) error {
-	scheduler, err := onload.New(cmp.Or(o.scheduler, onload.Default))
+	scheduler, err := board.New(cmp.Or(o.scheduler, board.Default))
 	if err != nil {
 		return err
 	}

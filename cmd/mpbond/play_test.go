@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/onload/fetch"
 )
 

@@ -15,10 +15,10 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
-	"mpbond/policy"
-	"mpbond/primary"
-	"mpbond/trace"
+	"mpbond/base/fault"
+	"mpbond/control/policy"
+	"mpbond/core/trace"
+	"mpbond/node/primary"
 )
 
 // usePolicy reads the policy file for p, the one that was named or else

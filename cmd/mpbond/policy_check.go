@@ -10,10 +10,10 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/config"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/primary"
+	"mpbond/base/config"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/node/primary"
 )
 
 // checked is what `mpbond policy check --json` prints.

@@ -13,8 +13,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
-	"mpbond/identity"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
 )
 
 // TestPolicyCheck: a file is judged without a primary, by exit code, words and

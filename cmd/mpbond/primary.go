@@ -16,15 +16,15 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
-	"mpbond/discovery"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/intercept"
-	"mpbond/intercept/tun"
-	"mpbond/primary"
-	"mpbond/tcp"
-	"mpbond/trace"
-	"mpbond/wire"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/core/trace"
+	"mpbond/link/discovery"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+	"mpbond/node/intercept"
+	"mpbond/node/intercept/tun"
+	"mpbond/node/primary"
 )
 
 func primaryCommand() *cobra.Command {

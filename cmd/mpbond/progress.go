@@ -15,7 +15,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // pollEvery is how often the primary is asked during a download.

@@ -17,14 +17,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/fault"
-	"mpbond/onload"
+	"mpbond/base/fault"
+	"mpbond/base/store"
+	"mpbond/base/unit"
+	"mpbond/base/userfile"
+	"mpbond/control/policy"
+	"mpbond/onload/board"
 	"mpbond/onload/fetch"
 	"mpbond/onload/upload"
-	"mpbond/policy"
-	"mpbond/store"
-	"mpbond/unit"
-	"mpbond/userfile"
 )
 
 type putOptions struct {
@@ -80,11 +80,11 @@ A URL that ends with a slash is a place, where files keep their names.`,
 	cmd.Flags().StringArrayVar(&o.headers, "header", nil, "send this `NAME:VALUE` with each request; may be given several times")
 	cmd.Flags().BoolVar(&o.keep, "keep", false, "put, s3: replace nothing that is there already")
 	cmd.Flags().StringArrayVar(&o.interfaces, "interface", nil, "use this device's line at the interface `NAME`; may be given several times")
-	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "who sends what, by `NAME`: "+strings.Join(onload.Names(), ", "))
+	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "who sends what, by `NAME`: "+strings.Join(board.Names(), ", "))
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
 	completeWith(cmd, "method", upload.Methods...)
-	completeWith(cmd, "scheduler", onload.Names()...)
+	completeWith(cmd, "scheduler", board.Names()...)
 	if err := cmd.MarkFlagRequired("to"); err != nil {
 		panic(err)
 	}
@@ -188,7 +188,7 @@ func (p *put) journal() (j *store.Journal, known *upload.Known, where string, er
 
 // run uploads. Progress goes to stderr, if that is a terminal.
 func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err error) {
-	scheduler, err := onload.New(cmp.Or(p.scheduler, onload.Default))
+	scheduler, err := board.New(cmp.Or(p.scheduler, board.Default))
 	if err != nil {
 		return res, err
 	}

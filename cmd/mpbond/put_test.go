@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/link/tcp"
 	"mpbond/onload/fetch"
 	"mpbond/onload/page"
-	"mpbond/tcp"
 )
 
 // dropBox takes files by PUT; one of the name "bad" it does not.

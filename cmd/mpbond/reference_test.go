@@ -24,12 +24,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	mydevice "mpbond/device"
-	"mpbond/helper"
-	"mpbond/identity"
-	"mpbond/policy"
-	"mpbond/primary"
-	"mpbond/server"
+	"mpbond/base/identity"
+	mydevice "mpbond/control/device"
+	"mpbond/control/policy"
+	"mpbond/node/helper"
+	"mpbond/node/primary"
+	"mpbond/node/server"
 )
 
 var update = flag.Bool("update", false, "write docs/reference.md")
@@ -73,17 +73,17 @@ A setting without a default is empty, none or off.
 	cobra.EnableCommandSorting = false
 	root, _ := rootCommand(io.Discard)
 	for _, s := range []settingsFile{
-		{"server.toml", "", server.Default, "../../server", "server"},
-		{"primary.toml", "", primary.Default, "../../primary", "primary"},
-		{"primary.toml and helper.toml: [cell.INTERFACE]", "What it does: [pbe.md](pbe.md).", mydevice.Cell{}, "../../device", ""},
-		{"helper.toml", "", helper.Config{}, "../../helper", "helper"},
+		{"server.toml", "", server.Default, "../../node/server", "server"},
+		{"primary.toml", "", primary.Default, "../../node/primary", "primary"},
+		{"primary.toml and helper.toml: [cell.INTERFACE]", "What it does: [pbe.md](pbe.md).", mydevice.Cell{}, "../../control/device", ""},
+		{"helper.toml", "", helper.Config{}, "../../node/helper", "helper"},
 		{"helper.toml: [onload]", "What it does: [onload.md](onload.md).", onloadConfig{}, ".", ""},
 		{"helper.toml: [onload.page]", "What it does: [onload.md](onload.md#the-helpers-page).", pageConfig{}, ".", ""},
-		{"policy.toml", "What it means: [policy.md](policy.md).", policy.File{}, "../../policy", ""},
-		{"policy.toml: [[rule]]", "", policy.RuleSpec{}, "../../policy", ""},
-		{"policy.toml: [device.NAME]", "", policy.Limits{}, "../../policy", ""},
-		{"policy.toml: [device.NAME], caps", "", policy.Caps{}, "../../policy", ""},
-		{"trust.toml: [[peer]]", "Commands write it: `pair`, `rename`, `pause`, `revoke`, `trust`.", identity.Peer{}, "../../identity", ""},
+		{"policy.toml", "What it means: [policy.md](policy.md).", policy.File{}, "../../control/policy", ""},
+		{"policy.toml: [[rule]]", "", policy.RuleSpec{}, "../../control/policy", ""},
+		{"policy.toml: [device.NAME]", "", policy.Limits{}, "../../control/policy", ""},
+		{"policy.toml: [device.NAME], caps", "", policy.Caps{}, "../../control/policy", ""},
+		{"trust.toml: [[peer]]", "Commands write it: `pair`, `rename`, `pause`, `revoke`, `trust`.", identity.Peer{}, "../../base/identity", ""},
 	} {
 		fmt.Fprintf(&b, "## %s\n\n", s.heading)
 		if s.text != "" {

@@ -12,8 +12,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
-	"mpbond/identity"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
 )
 
 // TestRevokeOnAFullDisk: the command and the API cut a device off at once, say that it

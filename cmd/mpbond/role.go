@@ -18,16 +18,16 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
-	mydevice "mpbond/device"
-	"mpbond/device/facts"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/intercept"
-	"mpbond/intercept/tun"
-	"mpbond/policy"
-	"mpbond/primary"
-	"mpbond/trace"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	mydevice "mpbond/control/device"
+	"mpbond/control/facts"
+	"mpbond/control/policy"
+	"mpbond/core/trace"
+	"mpbond/node/intercept"
+	"mpbond/node/intercept/tun"
+	"mpbond/node/primary"
 )
 
 // role is what the long-running subcommands share: configuration file, keys

@@ -23,7 +23,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/identity"
+	"mpbond/base/identity"
 )
 
 const ordinary = 12345 // a user
@@ -35,7 +35,7 @@ func knownNames(t *testing.T) (names []string) {
 	t.Helper()
 	name, ending := regexp.MustCompile(`^\.?[a-z][a-z-]*\.(toml|json|jsonl|key|token|html|sock)$`), regexp.MustCompile(`^\.[a-z]+$`)
 	bases, endings := map[string]bool{"run": true, ".lock": true}, map[string]bool{"": true}
-	for _, dir := range []string{"cmd/mpbond", "api", "api/serve", "config", "device", "identity", "primary", "store", "onload/page", "onload/permit", "onload/plan"} {
+	for _, dir := range []string{"cmd/mpbond", "api", "api/serve", "base/config", "control/device", "base/identity", "node/primary", "base/store", "onload/page", "onload/permit", "onload/dataplan"} {
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

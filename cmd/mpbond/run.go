@@ -21,8 +21,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
-	"mpbond/intercept"
+	"mpbond/base/fault"
+	"mpbond/node/intercept"
 )
 
 // Exit codes of `mpbond run` besides the command's own, as env(1) has them. A

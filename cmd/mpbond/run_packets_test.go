@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mpbond/intercept"
-	"mpbond/wire"
+	"mpbond/link/wire"
+	"mpbond/node/intercept"
 )
 
 // DialPackets answers each datagram with its text, from where it was sent to.

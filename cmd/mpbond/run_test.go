@@ -29,7 +29,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
-	"mpbond/intercept"
+	"mpbond/node/intercept"
 )
 
 // The tests run the test binary again, as `mpbond run` and as an app.

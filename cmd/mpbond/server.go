@@ -10,10 +10,10 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
-	"mpbond/fault"
-	"mpbond/sched"
-	"mpbond/server"
-	"mpbond/wire"
+	"mpbond/base/fault"
+	"mpbond/core/sched"
+	"mpbond/link/wire"
+	"mpbond/node/server"
 )
 
 func serverCommand() *cobra.Command {

@@ -19,10 +19,10 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/policy"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/control/policy"
 )
 
 // watchEvery is how often --watch asks: rates are means over a second.

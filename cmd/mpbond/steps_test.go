@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/pairing"
+	"mpbond/link/pairing"
 )
 
 // TestSteps: a step replaces the one before, in one line whatever it says; what is

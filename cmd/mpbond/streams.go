@@ -13,8 +13,8 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 )
 
 func streamsCommand() *cobra.Command {

@@ -7,7 +7,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // TestStreams: streams are shown with what they may use; what cannot be asked for is

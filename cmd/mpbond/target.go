@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"mpbond/fault"
-	"mpbond/userfile"
+	"mpbond/base/fault"
+	"mpbond/base/userfile"
 )
 
 // target is where a command writes what it makes: a file that appears when it is whole,

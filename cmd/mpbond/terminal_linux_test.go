@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mpbond/wire"
+	"mpbond/link/wire"
 )
 
 // onTerminal runs the program in this process with a terminal for standard error,

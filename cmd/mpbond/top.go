@@ -11,7 +11,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // topEvery is how often `mpbond top` asks. Rates are means over a second.

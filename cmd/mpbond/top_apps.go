@@ -11,7 +11,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // shownApps are told of one by one.

@@ -13,7 +13,7 @@ import (
 	"github.com/gdamore/tcell/v2"
 
 	"mpbond/api"
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 func topStatus(rate unit.Rate) api.Status {

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 
 	"mpbond/api"
-	"mpbond/policy"
-	"mpbond/unit"
-	"mpbond/wire"
+	"mpbond/base/unit"
+	"mpbond/control/policy"
+	"mpbond/link/wire"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/fault"
-	"mpbond/identity"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
 )
 
 func trustCommand() *cobra.Command {

@@ -5,13 +5,13 @@ import (
 	"math/rand/v2"
 	"net"
 
-	mydevice "mpbond/device"
-	"mpbond/identity"
-	"mpbond/paths"
+	"mpbond/base/identity"
+	mydevice "mpbond/control/device"
+	"mpbond/link/tcp"
+	"mpbond/node/dial"
+	"mpbond/node/server"
 	"mpbond/pbe/cc"
-	"mpbond/pbe/udp"
-	"mpbond/server"
-	"mpbond/tcp"
+	"mpbond/pbe/transport"
 )
 
 // controller makes the one of a configured name: of those that are known here too,
@@ -34,11 +34,11 @@ func controller(name string) func() cc.Controller {
 // dialUDP is that of primary.Config and helper.Config; the sender is told of the cells
 // of the interface. Of the options KeepAlive and NotSentLowat are set later, by who uses
 // the connection; Ledger is for TCP, and Local and MaxSegment for others.
-func (c cells) dialUDP(ctx context.Context, addr string, opt tcp.Options) (paths.OverUDP, error) {
-	conn, err := udp.Dial(ctx, addr, udp.Options{Controller: controller(opt.Congestion), Control: opt.Bind, UserTimeout: opt.UserTimeout,
+func (c cells) dialUDP(ctx context.Context, addr string, opt tcp.Options) (dial.OverUDP, error) {
+	conn, err := transport.Dial(ctx, addr, transport.Options{Controller: controller(opt.Congestion), Control: opt.Bind, UserTimeout: opt.UserTimeout,
 		Feedback: c.feedback(c.linkTo(ctx, addr, opt))})
 	if err != nil {
-		return nil, err // not a nil *udp.Conn in an interface
+		return nil, err // not a nil *transport.Conn in an interface
 	}
 	return conn, nil
 }
@@ -58,9 +58,9 @@ func (c cells) linkTo(ctx context.Context, addr string, opt tcp.Options) string 
 }
 
 // udpListener is server.Config's.
-type udpListener struct{ *udp.Endpoint }
+type udpListener struct{ *transport.Endpoint }
 
-func (l udpListener) Accept() (paths.Conn, error) {
+func (l udpListener) Accept() (dial.Conn, error) {
 	c, err := l.Endpoint.Accept()
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func listenUDP(congestion string, key *identity.Key) func(addr string) (server.L
 		if err != nil {
 			return nil, err
 		}
-		ep, err := udp.Listen(addr, udp.Options{Controller: controller(congestion), UserTimeout: server.UserTimeout, Secret: secret})
+		ep, err := transport.Listen(addr, transport.Options{Controller: controller(congestion), UserTimeout: server.UserTimeout, Secret: secret})
 		if err != nil {
 			return nil, err
 		}

@@ -16,10 +16,10 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	mydevice "mpbond/device"
-	"mpbond/fault"
-	"mpbond/policy"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	mydevice "mpbond/control/device"
+	"mpbond/control/policy"
 )
 
 func usageCommand() *cobra.Command {

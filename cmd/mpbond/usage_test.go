@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"mpbond/api"
-	mydevice "mpbond/device"
-	"mpbond/identity"
-	"mpbond/policy"
+	"mpbond/base/identity"
+	mydevice "mpbond/control/device"
+	"mpbond/control/policy"
 )
 
 // TestUsed: rows of the file become days and months, with the names that

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/identity"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
 )
 
 // told is a role that tells when its trust has changed.

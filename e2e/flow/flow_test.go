@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab"
 	"mpbond/lab/virtual"
 	"mpbond/pbe/cc"
 	"mpbond/pbe/flow"
-	"mpbond/unit"
 )
 
 var (
@@ -292,7 +292,7 @@ func run(t *testing.T, trip time.Duration, p lab.FlowPlan) runs {
 	return runs{got, late}
 }
 
-// TestKernel: BBR and CUBIC over pbe/udp do what the kernel's do on the same link,
+// TestKernel: BBR and CUBIC over pbe/transport do what the kernel's do on the same link,
 // and what they do in virtual time. With -long all cases of docs/pbe.md, with the
 // bounds stated there; else one, with loose bounds.
 func TestKernel(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 	"syscall"
 	"testing"
 
+	"mpbond/base/identity"
 	"mpbond/e2e/rig"
-	"mpbond/identity"
 	"mpbond/lab"
 )
 

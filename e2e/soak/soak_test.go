@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/identity"
 	"mpbond/e2e/rig"
-	"mpbond/identity"
 )
 
 const mb = 1_000_000

@@ -20,7 +20,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
-	"mpbond/identity"
+	"mpbond/base/identity"
 )
 
 // run runs a program to its end.

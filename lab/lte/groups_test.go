@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cell"
 	phy "mpbond/pbe/lte"
-	"mpbond/unit"
 )
 
 // TestGroups: where whole groups are given there is a message for each grant, which

@@ -13,8 +13,8 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 // Choices of the model. A network of the paper's authors turned a carrier on

@@ -5,9 +5,9 @@ import (
 	"math"
 	"testing"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte/tbs"
-	"mpbond/unit"
 )
 
 const packet unit.Bytes = 1500

@@ -1,6 +1,6 @@
 package lte
 
-import "mpbond/unit"
+import "mpbond/base/unit"
 
 // Item is a packet that waits for, or is on, the air. It is the network's from
 // Offer until the Out that names it; then it may be offered again.

@@ -3,7 +3,7 @@ package lte
 import (
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // sourceItem is the size of packets that a Source sends, fullQueue what it keeps

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 // TestSource: what a user of the model gets through, beside its times and a cell

@@ -23,7 +23,7 @@ import (
 	"slices"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Kind of a radio.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Set is the constants of one phone or study. Radios that it does not have are

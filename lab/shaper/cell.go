@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Cell is capacity that several lines share, as devices share that of a radio

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // crowd is a cell with lines that are looked at in virtual time.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Unlimited is the rate of a line that does not shape. (A rate of zero lets

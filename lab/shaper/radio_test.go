@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // TestRadio: packets of 1000 bytes at 8 Mbit/s, 1 ms each, arrive when they should: after

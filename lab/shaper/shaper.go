@@ -17,7 +17,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Packet is one IP packet; Data is the caller's and is not looked at.

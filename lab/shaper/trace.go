@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // maxTraceLines bounds the memory a trace can take.

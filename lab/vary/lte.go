@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // The chain of LTE's rates. States are shares of the mean, at about the 5, 25, 50,

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Mahimahi reads a trace of which each line tells, in ms, when 1500 bytes could

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 func TestMahimahi(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"slices"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Longest is the most time that a profile spans: longer ones are cut.

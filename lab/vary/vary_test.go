@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/shaper"
-	"mpbond/unit"
 )
 
 const long = 30 * time.Minute

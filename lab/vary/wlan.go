@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Walk is how two people with devices stand to each other: one walks about the

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/lte"
 	"mpbond/pbe/cc"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 // busy is the default cell, beside a device that always has data.

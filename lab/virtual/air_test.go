@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	lab "mpbond/lab/lte"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
-	"mpbond/unit"
 )
 
 var long = flag.Bool("long", false, "PBE-CC over samples of the air for long: minutes")

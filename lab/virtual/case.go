@@ -4,10 +4,10 @@ import (
 	"slices"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/lte"
 	"mpbond/pbe/cc"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 // Case is a network of cells and the flows that meet in it, but for their

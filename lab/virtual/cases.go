@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/lte"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 const ms = time.Millisecond

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cc"
-	"mpbond/unit"
 )
 
 // What is here judges figures, of one goroutine: the race detector would only make

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cc"
-	"mpbond/unit"
 )
 
 // Never is a time that does not come.

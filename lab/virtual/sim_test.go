@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cc"
-	"mpbond/unit"
 )
 
 func TestQueue(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
-	"mpbond/plaintext"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/text"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 // version is what tells one state of an object from another. Two that agree are the
@@ -36,7 +36,7 @@ func (v version) validator() string {
 // one, whatever both tell must be the same.
 func (v version) agrees(w version) bool {
 	switch {
-	case v.Size != w.Size && v.Size != onload.Unknown && w.Size != onload.Unknown,
+	case v.Size != w.Size && v.Size != board.Unknown && w.Size != board.Unknown,
 		v.Repr.name == w.Repr.name && v.Repr.sum != w.Repr.sum:
 		return false
 	case v.ETag != "" || w.ETag != "":
@@ -47,7 +47,7 @@ func (v version) agrees(w version) bool {
 
 func (v version) String() string {
 	s := []string{v.Size.Decimal()}
-	if v.Size == onload.Unknown {
+	if v.Size == board.Unknown {
 		s[0] = "no size"
 	}
 	if v.ETag != "" {
@@ -104,7 +104,7 @@ func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
 	switch {
 	case r.StatusCode == http.StatusPartialContent && w.ranged, r.StatusCode == http.StatusOK:
 	case r.StatusCode == http.StatusRequestedRangeNotSatisfiable && w.ranged:
-		if w.to == onload.Unknown {
+		if w.to == board.Unknown {
 			return a, refuse(noRange, "the server has no range of it (416)")
 		}
 		return a, refuse(other, "the server does not have bytes %d to %d any more (416)", w.from, w.to)
@@ -122,7 +122,7 @@ func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
 		a.Size, a.to = unit.Bytes(r.ContentLength), unit.Bytes(r.ContentLength)
 		a.proven = r.ContentLength >= 0 || r.ProtoMajor >= 2 || len(r.TransferEncoding) > 0
 		if r.ContentLength < 0 {
-			a.Size, a.to = onload.Unknown, onload.Unknown
+			a.Size, a.to = board.Unknown, board.Unknown
 		}
 		return a, nil
 	}
@@ -136,7 +136,7 @@ func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
 
 // byStatus says what a status without content means.
 func byStatus(r *http.Response, now time.Time) *refusal {
-	err := fmt.Errorf("the web server answered %s", plaintext.Printable(r.Status))
+	err := fmt.Errorf("the web server answered %s", text.Printable(r.Status))
 	switch c := r.StatusCode; {
 	case c >= 500 && c != http.StatusNotImplemented && c != http.StatusHTTPVersionNotSupported,
 		c == http.StatusTooManyRequests, c == http.StatusRequestTimeout, c == http.StatusTooEarly:
@@ -191,7 +191,7 @@ func Part(r *http.Response, from, to unit.Bytes) (first, end, of unit.Bytes, err
 	switch {
 	case !ok || len(r.Header.Values("Content-Range")) > 1:
 		err = fmt.Errorf("the server sends a part and says %q of which", said)
-	case first != from || to != onload.Unknown && end > to:
+	case first != from || to != board.Unknown && end > to:
 		err = fmt.Errorf("asked for bytes %d to %d, the server sends %d to %d", from, to, first, end)
 	case r.ContentLength < 0:
 		err = errors.New("the server does not tell how much it sends")

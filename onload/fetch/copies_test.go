@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"testing"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // TestCopiesOverMetered: of servers without ranges, or that name no version, phones bring

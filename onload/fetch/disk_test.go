@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
+	"mpbond/base/fault"
+	"mpbond/onload/board"
 )
 
 // TestNoRoom: what there is no room for is not begun.
@@ -70,7 +70,7 @@ func TestKeptPart(t *testing.T) {
 		if err := o.open(); err != nil {
 			t.Fatal(err)
 		}
-		o.is, o.known, o.have = version{Size: 100, ETag: `"v1"`}, true, onload.Spans{}.Add(0, 50)
+		o.is, o.known, o.have = version{Size: 100, ETag: `"v1"`}, true, board.Spans{}.Add(0, 50)
 		if err := o.part.f.Truncate(100); err != nil {
 			t.Fatal(err)
 		}

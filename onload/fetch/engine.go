@@ -14,10 +14,10 @@ import (
 	"syscall"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
-	"mpbond/unit"
-	"mpbond/userfile"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/base/userfile"
+	"mpbond/onload/board"
 )
 
 // Limits of who cannot be reached: as often as this before anything came, all is given
@@ -76,10 +76,10 @@ type engine struct {
 	events  chan event
 	running sync.WaitGroup
 
-	board    *onload.Board
+	board    *board.Board
 	devices  []*device
 	objects  []*object
-	jobs     map[onload.JobID]*job
+	jobs     map[board.JobID]*job
 	liars    map[string]map[*device]error // who is given other objects, of which host
 	open     int                          // objects
 	begun    time.Time                    // of it all
@@ -90,8 +90,8 @@ type engine struct {
 
 func newEngine(ctx context.Context, cfg Config) *engine {
 	ctx, stop := context.WithCancelCause(ctx)
-	e := &engine{Config: cfg, ctx: ctx, stop: stop, events: make(chan event), board: onload.NewBoard(cfg.Scheduler, len(cfg.Devices)),
-		jobs: map[onload.JobID]*job{}, liars: map[string]map[*device]error{}, begun: time.Now(), lastByte: time.Now()}
+	e := &engine{Config: cfg, ctx: ctx, stop: stop, events: make(chan event), board: board.NewBoard(cfg.Scheduler, len(cfg.Devices)),
+		jobs: map[board.JobID]*job{}, liars: map[string]map[*device]error{}, begun: time.Now(), lastByte: time.Now()}
 	e.board.SetLanes(mostLanes)
 	for _, d := range cfg.Devices {
 		e.know(d)
@@ -281,10 +281,10 @@ func (e *engine) carryOut() {
 			break
 		}
 		switch j := e.jobs[o.Job.ID]; {
-		case o.Kind == onload.Start:
+		case o.Kind == board.Start:
 			e.start(o.Job)
 		case j == nil:
-		case o.Kind == onload.Shorten:
+		case o.Kind == board.Shorten:
 			j.end.Store(int64(o.Job.Item.To))
 		default:
 			e.drop(j)
@@ -312,7 +312,7 @@ func (e *engine) drop(j *job) {
 	j.cancel(errDropped)
 }
 
-func (e *engine) start(of onload.Job) {
+func (e *engine) start(of board.Job) {
 	o, d := e.objects[of.Item.Object], e.devices[of.Path]
 	if o.part == nil {
 		if err := o.open(); err != nil {
@@ -396,7 +396,7 @@ func (e *engine) save(now time.Time) {
 			continue
 		}
 		o.saving, o.dirty, o.saved = true, false, now
-		p, is, have := o.part, o.is, append(onload.Spans{}, o.have...)
+		p, is, have := o.part, o.is, append(board.Spans{}, o.have...)
 		e.running.Go(func() { e.tell(event{kind: saved, object: o, err: p.save(is, have)}) })
 	}
 }
@@ -420,8 +420,8 @@ func (e *engine) report(now time.Time) {
 	p := Progress{Devices: e.shares(now)}
 	for _, o := range e.objects {
 		p.Bytes += max(o.have.Size(), o.most)
-		if !o.known || o.is.Size == onload.Unknown || p.Size == onload.Unknown {
-			p.Size = onload.Unknown
+		if !o.known || o.is.Size == board.Unknown || p.Size == board.Unknown {
+			p.Size = board.Unknown
 		} else {
 			p.Size += o.is.Size
 		}

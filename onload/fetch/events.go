@@ -7,9 +7,9 @@ import (
 	"net/url"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 func (e *engine) handle(ev event) {
@@ -66,7 +66,7 @@ func (e *engine) answered(ev event) {
 	}
 	if news {
 		e.board.Learn(j.ID, o.is.Size, !o.whole)
-		if o.is.Size != onload.Unknown {
+		if o.is.Size != board.Unknown {
 			j.end.Store(int64(o.is.Size))
 		}
 	}
@@ -143,7 +143,7 @@ func (e *engine) spoiled(j *job, err error) {
 	e.board.Fail(j.ID, time.Now())
 	if !o.whole {
 		o.lose(j)
-		e.board.Add(onload.Item{Object: o.index, From: j.Item.From, To: j.Item.From + j.counted, Split: true})
+		e.board.Add(board.Item{Object: o.index, From: j.Item.From, To: j.Item.From + j.counted, Split: true})
 	}
 	e.bar(o, j.device, err)
 }

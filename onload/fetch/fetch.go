@@ -31,9 +31,9 @@ import (
 	"net/url"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 // Device is a way to the Internet.
@@ -68,7 +68,7 @@ type Config struct {
 	Objects []Object
 	Secrets *Secrets // nil: none
 	// Scheduler is one that no other Get uses; nil is the default.
-	Scheduler onload.Scheduler
+	Scheduler board.Scheduler
 	UserAgent string
 	Mode      fs.FileMode // of the files
 	// Progress, if not nil, is called now and then, by one goroutine.
@@ -110,7 +110,7 @@ type Share struct {
 
 // Progress is how far it is.
 type Progress struct {
-	Bytes, Size unit.Bytes // of all objects; Size is onload.Unknown until all are known
+	Bytes, Size unit.Bytes // of all objects; Size is board.Unknown until all are known
 	Done        int        // objects
 	Devices     []Share
 }
@@ -154,7 +154,7 @@ func Get(ctx context.Context, cfg Config) (Result, error) {
 		cfg.times = usual
 	}
 	if cfg.Scheduler == nil {
-		s, err := onload.New(onload.Default)
+		s, err := board.New(board.Default)
 		if err != nil {
 			return Result{}, err
 		}

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 const size = 3 << 20
@@ -24,12 +24,12 @@ const size = 3 << 20
 func TestParts(t *testing.T) {
 	data := random(size, 1)
 	for n := 1; n <= 3; n++ {
-		for _, name := range onload.Names() {
+		for _, name := range board.Names() {
 			inTime(t, fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
 				url := serve(t, &origin{data: data, etag: `"v1"`})
 				var last Progress
 				r, file, err := get(t, url, devices(lines(t, n, 24*unit.Mbps)...), func(c *Config) {
-					c.Scheduler, _ = onload.New(name)
+					c.Scheduler, _ = board.New(name)
 					c.Progress = func(p Progress) { last = p }
 				})
 				if err != nil {

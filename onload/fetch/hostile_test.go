@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 // wrong is what a server does wrong: it answers, or returns false.
@@ -486,7 +486,7 @@ func TestContentRange(t *testing.T) {
 	if a, b, n, ok := contentRange("bytes 5-9/10"); !ok || a != 5 || b != 10 || n != 10 {
 		t.Error(a, b, n, ok)
 	}
-	if onload.Unknown >= 0 {
+	if board.Unknown >= 0 {
 		t.Error("a size could be taken for none")
 	}
 }

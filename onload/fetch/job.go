@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 // pieceSize is what is read at a time: a system call for each two or three TCP segments
@@ -36,7 +36,7 @@ func (d diskError) Unwrap() error { return d.error }
 // job is one request on its way. What it writes is told by at; the engine ends it
 // earlier by end, or by cancel.
 type job struct {
-	onload.Job
+	board.Job
 	object *object
 	device *device
 	url    string
@@ -46,7 +46,7 @@ type job struct {
 	cancel context.CancelCauseFunc
 	goOn   chan *part // where to write; nil: not at all
 
-	at, end  atomic.Int64 // the next byte; the end, or onload.Unknown
+	at, end  atomic.Int64 // the next byte; the end, or board.Unknown
 	stirred  atomic.Int64 // when it last did something, Unix time in ns
 	answered atomic.Bool
 
@@ -105,7 +105,7 @@ func (j *job) header(h http.Header) {
 		return
 	}
 	last := ""
-	if j.want.to != onload.Unknown {
+	if j.want.to != board.Unknown {
 		last = strconv.FormatInt(int64(j.want.to)-1, 10)
 	}
 	h.Set("Range", fmt.Sprintf("bytes=%d-%s", j.want.from, last))
@@ -121,23 +121,23 @@ func (j *job) body(body io.Reader, a answer, to *part) error {
 	digest := a.content.start()
 	for at := a.from; ; {
 		end := unit.Bytes(j.end.Load())
-		if a.to != onload.Unknown && (end == onload.Unknown || a.to < end) {
+		if a.to != board.Unknown && (end == board.Unknown || a.to < end) {
 			end = a.to
 		}
-		if end != onload.Unknown && at >= end {
+		if end != board.Unknown && at >= end {
 			if at == a.to {
 				_, _ = body.Read(buf[:1]) // the end, so that the connection can be used again
 				if digest != nil && string(digest.Sum(nil)) != a.content.sum {
 					return errDigest
 				}
-				if want := unit.Bytes(j.end.Load()); want != onload.Unknown && at < want {
+				if want := unit.Bytes(j.end.Load()); want != board.Unknown && at < want {
 					return errShort
 				}
 			}
 			return nil
 		}
 		piece := buf
-		if end != onload.Unknown && end-at < pieceSize {
+		if end != board.Unknown && end-at < pieceSize {
 			piece = buf[:end-at]
 		}
 		n, err := body.Read(piece)
@@ -153,7 +153,7 @@ func (j *job) body(body io.Reader, a answer, to *part) error {
 			j.stir()
 		}
 		switch {
-		case errors.Is(err, io.EOF) && end == onload.Unknown:
+		case errors.Is(err, io.EOF) && end == board.Unknown:
 			if digest != nil && string(digest.Sum(nil)) != a.content.sum {
 				return errDigest
 			}

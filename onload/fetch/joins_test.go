@@ -5,8 +5,8 @@ import (
 	"sync"
 	"testing"
 
-	"mpbond/fault"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 )
 
 // TestJoins: what is wanted is begun at once; who is found later takes part; and nothing is

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"mpbond/fault"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 )
 
 const nginxConf = `worker_processes 1; daemon off; pid %[1]s/pid; error_log stderr crit;

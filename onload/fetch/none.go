@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strings"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // Reason is why a device cannot do something.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // TestNone: what no device can do is said of all of them.

@@ -10,10 +10,10 @@ import (
 	"io/fs"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
-	"mpbond/unit"
-	"mpbond/userfile"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/base/userfile"
+	"mpbond/onload/board"
 )
 
 // mostRestarts bounds how often an object may change while it is fetched.
@@ -30,7 +30,7 @@ type object struct {
 	is    version
 	known bool // is holds
 	whole bool // one device fetches all of it
-	have  onload.Spans
+	have  board.Spans
 
 	resumed  unit.Bytes
 	carried  map[*device]unit.Bytes // of have
@@ -72,12 +72,12 @@ func (o *object) open() error {
 }
 
 // items are what of it is to be fetched.
-func (o *object) items() (list []onload.Item) {
+func (o *object) items() (list []board.Item) {
 	if !o.known || o.whole {
-		return []onload.Item{{Object: o.index, To: onload.Unknown}}
+		return []board.Item{{Object: o.index, To: board.Unknown}}
 	}
 	for _, s := range o.have.Missing(o.is.Size) {
-		list = append(list, onload.Item{Object: o.index, From: s.From, To: s.To, Split: true})
+		list = append(list, board.Item{Object: o.index, From: s.From, To: s.To, Split: true})
 	}
 	return list
 }
@@ -216,7 +216,7 @@ func (o *object) check(cfg *Config) error {
 	}
 	o.sum = sum.Sum(nil)
 	switch {
-	case o.is.Size != onload.Unknown && unit.Bytes(st.Size()) != o.is.Size:
+	case o.is.Size != board.Unknown && unit.Bytes(st.Size()) != o.is.Size:
 		err = fmt.Errorf("received %d bytes of the %d promised", st.Size(), o.is.Size)
 		err = fault.New(fault.Integrity, err, "try again")
 	case o.SHA256 != nil && !bytes.Equal(o.sum, o.SHA256):

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // TestSlowHoldUpNothing: the first of many files are not later with two slow helpers than

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // TestOverlap: small objects are asked for several at once by each device, each once; but

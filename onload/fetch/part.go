@@ -11,10 +11,10 @@ import (
 	"strings"
 	"sync"
 
-	"mpbond/fault"
-	"mpbond/onload"
-	"mpbond/unit"
-	"mpbond/userfile"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/base/userfile"
+	"mpbond/onload/board"
 )
 
 // Names of what is not whole yet, beside the file.
@@ -26,9 +26,9 @@ const (
 
 // journal says what of an object is in its part file for sure.
 type journal struct {
-	URL     string       `json:"url"`
-	Version version      `json:"version"`
-	Have    onload.Spans `json:"have"`
+	URL     string      `json:"url"`
+	Version version     `json:"version"`
+	Have    board.Spans `json:"have"`
 }
 
 // part is the file that an object is collected in. Jobs write to f.
@@ -125,7 +125,7 @@ func (p *part) read() (j journal, err error) {
 	if json.Unmarshal(data, &j) != nil || j.Version.Size < 0 {
 		return journal{}, nil
 	}
-	var have onload.Spans // in order, and within the object
+	var have board.Spans // in order, and within the object
 	for _, s := range j.Have {
 		if s.From < 0 || s.To > j.Version.Size {
 			return journal{}, nil
@@ -147,7 +147,7 @@ func tempPart(o Object) (*part, error) {
 
 // save writes the journal. What it says must be on the disk first: a power cut must not
 // leave holes that it does not know of.
-func (p *part) save(v version, have onload.Spans) error {
+func (p *part) save(v version, have board.Spans) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {

@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"mpbond/fault"
-	"mpbond/onload"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 // begun fetches until over half is there, and returns how to go on.
@@ -221,7 +221,7 @@ func TestDirtyDevice(t *testing.T) {
 
 // TestRemove: what is taken out of a set is not there.
 func TestRemove(t *testing.T) {
-	s := onload.Spans{{From: 0, To: 10}, {From: 20, To: 30}}
+	s := board.Spans{{From: 0, To: 10}, {From: 20, To: 30}}
 	for _, c := range []struct{ from, to, left unit.Bytes }{{5, 25, 10}, {0, 30, 0}, {10, 20, 20}, {2, 4, 18}, {29, 40, 19}} {
 		if got := s.Remove(c.from, c.to); got.Size() != c.left || len(got.Missing(30).Add(c.from, c.to)) != len(got.Missing(30)) {
 			t.Errorf("%v without %d to %d is %v", s, c.from, c.to, got)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // TestRetryAfterOfOne: what the own line was told to wait for holds up no helper, nor the

@@ -21,7 +21,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 func TestMain(m *testing.M) {

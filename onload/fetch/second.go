@@ -7,8 +7,8 @@ import (
 	"net/url"
 	"time"
 
-	"mpbond/unit"
-	"mpbond/userfile"
+	"mpbond/base/unit"
+	"mpbond/base/userfile"
 )
 
 // Over plain HTTP a helper's network can put a page of its own in the place of an object.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 const portal = "<html>please log in</html>"

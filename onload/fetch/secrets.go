@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/publicsuffix"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // Secrets are what requests carry besides: headers, cookies, names and passwords. Headers

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // asked is a web server that notes what requests carry, and leads /away elsewhere.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"mpbond/tcp"
+	"mpbond/link/tcp"
 )
 
 // Limits of connections. A browser has six.

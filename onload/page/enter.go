@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/tcp"
+	"mpbond/link/tcp"
 )
 
 // Limits of entering. Of a code of 40 bits, so many tries a minute find one in 70 000

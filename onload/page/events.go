@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Limits of events.

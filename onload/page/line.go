@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/link/tcp"
 	"mpbond/onload/fetch"
 	"mpbond/onload/upload"
-	"mpbond/tcp"
 )
 
 // Times of lines.

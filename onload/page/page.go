@@ -32,9 +32,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/onload/upload"
-	"mpbond/unit"
 )
 
 // Port is where the page is if nothing else is said.

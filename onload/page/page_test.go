@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/link/tcp"
 	"mpbond/onload/upload"
-	"mpbond/tcp"
 )
 
 // TestArrive: two files of one name arrive both, and are done when the endpoint says so;

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/link/tcp"
 	"mpbond/onload/upload"
-	"mpbond/tcp"
 )
 
 const patience = 20 * time.Second

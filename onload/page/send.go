@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/store"
 	"mpbond/onload/upload"
-	"mpbond/store"
 )
 
 // send sends what comes, until ctx ends.

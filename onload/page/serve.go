@@ -16,9 +16,9 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/tcp"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/link/tcp"
 )
 
 // Limits of requests.

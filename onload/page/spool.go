@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/unit"
-	"mpbond/userfile"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/base/userfile"
 )
 
 // pieceSize is the most that is read at once, each piece in its time.

@@ -13,12 +13,12 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/onload/allow"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/store"
+	"mpbond/link/tcp"
+	"mpbond/onload/allowance"
 	"mpbond/onload/relay"
-	"mpbond/store"
-	"mpbond/tcp"
 )
 
 // Asker asks a service.
@@ -31,14 +31,14 @@ type Asker struct {
 }
 
 // Ask asks for a permit. Errors are faults.
-func (a Asker) Ask(ctx context.Context) (allow.Answer, error) {
+func (a Asker) Ask(ctx context.Context) (allowance.Answer, error) {
 	body, err := json.Marshal(request{Cell: a.Cell})
 	if err != nil {
-		return allow.Answer{}, err
+		return allowance.Answer{}, err
 	}
 	status, text, err := a.call(ctx, http.MethodPost, path, body, maxBody)
 	if err != nil {
-		return allow.Answer{}, err
+		return allowance.Answer{}, err
 	}
 	return parse(status, text)
 }
@@ -46,7 +46,7 @@ func (a Asker) Ask(ctx context.Context) (allow.Answer, error) {
 // Watch asks for a permit as Ask does. Later, which is not nil if one is granted, has the
 // service's answer when it takes the permit back, and is closed without one when that can
 // not be known any more. It ends with ctx.
-func (a Asker) Watch(ctx context.Context) (first allow.Answer, later <-chan allow.Answer, err error) {
+func (a Asker) Watch(ctx context.Context) (first allowance.Answer, later <-chan allowance.Answer, err error) {
 	body, err := json.Marshal(request{a.Cell, true})
 	if err != nil {
 		return first, nil, err
@@ -59,10 +59,10 @@ func (a Asker) Watch(ctx context.Context) (first allow.Answer, later <-chan allo
 		return first, nil, err
 	}
 	in := json.NewDecoder(io.LimitReader(r.Body, 2*maxBody))
-	next := func() (allow.Answer, error) {
+	next := func() (allowance.Answer, error) {
 		var text json.RawMessage
 		if err := in.Decode(&text); err != nil {
-			return allow.Answer{}, fault.New(fault.Protocol, fmt.Errorf("the service's answer makes no sense: %w", err), "is it the right address?")
+			return allowance.Answer{}, fault.New(fault.Protocol, fmt.Errorf("the service's answer makes no sense: %w", err), "is it the right address?")
 		}
 		return parse(r.StatusCode, text)
 	}
@@ -79,7 +79,7 @@ func (a Asker) Watch(ctx context.Context) (first allow.Answer, later <-chan allo
 		r.Body.Close()
 		return first, nil, err
 	}
-	answers := make(chan allow.Answer, 1)
+	answers := make(chan allowance.Answer, 1)
 	go func() {
 		defer cancel()
 		defer r.Body.Close()
@@ -139,13 +139,13 @@ type Keeper struct {
 	changed chan struct{}
 
 	mu      sync.Mutex
-	holder  allow.Holder
+	holder  allowance.Holder
 	journal *store.Journal
 	told    string
 }
 
 // AskFunc asks for a permit, as Asker.Watch does.
-type AskFunc func(context.Context) (first allow.Answer, later <-chan allow.Answer, err error)
+type AskFunc func(context.Context) (first allowance.Answer, later <-chan allowance.Answer, err error)
 
 // Keep makes one that keeps its permit at path. Errors are faults.
 func Keep(ask AskFunc, path string, log *slog.Logger) (*Keeper, error) {
@@ -157,9 +157,9 @@ func Keep(ask AskFunc, path string, log *slog.Logger) (*Keeper, error) {
 // keep is Keep by a clock.
 func keep(ask AskFunc, path string, log *slog.Logger, now func() time.Time) (*Keeper, error) {
 	k := &Keeper{ask: ask, log: log, now: now, changed: make(chan struct{}, 1)}
-	var kept allow.Permit
+	var kept allowance.Permit
 	j, _, err := store.Open(path, fileWait, func(line []byte) error { // without a permit it asks for one
-		kept = allow.Permit{}
+		kept = allowance.Permit{}
 		return json.Unmarshal(line, &kept)
 	})
 	if err != nil {
@@ -191,7 +191,7 @@ func (k *Keeper) Run(ctx context.Context) {
 }
 
 // await returns when it is time to ask again, at next or sooner; later is that of AskFunc.
-func (k *Keeper) await(ctx context.Context, next time.Time, later <-chan allow.Answer) {
+func (k *Keeper) await(ctx context.Context, next time.Time, later <-chan allowance.Answer) {
 	t := time.NewTimer(next.Sub(k.now()))
 	defer t.Stop()
 	for {
@@ -212,11 +212,11 @@ func (k *Keeper) await(ctx context.Context, next time.Time, later <-chan allow.A
 }
 
 // take takes what came of asking at a time, and returns when to ask again.
-func (k *Keeper) take(asked time.Time, a allow.Answer, err error) time.Time {
+func (k *Keeper) take(asked time.Time, a allowance.Answer, err error) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now()
-	kept := allow.Permit{}
+	kept := allowance.Permit{}
 	switch {
 	case err != nil:
 		k.holder.Failed(now, err)
@@ -260,7 +260,7 @@ func clean(s string) string {
 }
 
 // Today is what the permit allows now.
-func (k *Keeper) Today() allow.Today {
+func (k *Keeper) Today() allowance.Today {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.holder.Today(k.now())

@@ -1,6 +1,6 @@
 // Package permit is how helpers get permits for onloading from the operator of their
 // cells: a service that knows the cells' loads, and the helper's side that asks it. It
-// stands before onload/relay; what is granted, and when to ask, package onload/allow
+// stands before onload/relay; what is granted, and when to ask, package onload/allowance
 // decides.
 //
 //	helper ── TLS 1.3, pinned keys: POST /v1/permit {"cell": …} ── service
@@ -18,7 +18,7 @@ package permit
 import (
 	"time"
 
-	"mpbond/onload/allow"
+	"mpbond/onload/allowance"
 )
 
 // ALPN is the TLS application protocol.
@@ -54,12 +54,12 @@ type answer struct {
 	Again   float64 `json:"again_seconds,omitempty"` // when to ask again
 }
 
-func answerOf(a allow.Answer) answer {
+func answerOf(a allowance.Answer) answer {
 	return answer{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Why, a.Again.Seconds()}
 }
 
-func (a answer) Answer() allow.Answer {
-	return allow.Answer{Granted: a.Granted, Cell: a.Cell, Load: a.Load, Life: seconds(a.Seconds), Why: a.Why, Again: seconds(a.Again)}
+func (a answer) Answer() allowance.Answer {
+	return allowance.Answer{Granted: a.Granted, Cell: a.Cell, Load: a.Load, Life: seconds(a.Seconds), Why: a.Why, Again: seconds(a.Again)}
 }
 
 // seconds is a length that somebody else says: none if it makes no sense.
@@ -67,5 +67,5 @@ func seconds(s float64) time.Duration {
 	if !(s > 0) {
 		return 0
 	}
-	return time.Duration(min(s, allow.MaxLife.Seconds()) * float64(time.Second))
+	return time.Duration(min(s, allowance.MaxLife.Seconds()) * float64(time.Second))
 }

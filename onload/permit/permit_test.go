@@ -17,10 +17,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/onload/allow"
-	"mpbond/tcp"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/tcp"
+	"mpbond/onload/allowance"
 )
 
 // net/http lingers for half a second on a connection whose request it did not read.
@@ -46,12 +46,14 @@ type clock struct{ at atomic.Int64 }
 func (c *clock) now() time.Time      { return time.Unix(c.at.Load(), 0) }
 func (c *clock) add(d time.Duration) { c.at.Add(int64(d / time.Second)) }
 func newClock() (c *clock)           { c = &clock{}; c.at.Store(1_800_000_000); return c }
-func rules(most int) allow.Rules     { return allow.Rules{Threshold: .7, Life: time.Minute, Most: most} }
+func rules(most int) allowance.Rules {
+	return allowance.Rules{Threshold: .7, Life: time.Minute, Most: most}
+}
 func (w *world) asker() Asker {
 	return Asker{Key: keys().phone, Address: w.addr, Service: keys().service.Public()}
 }
 func (w *world) restart(path string) { w.stop(); w.serve(path) }
-func ask(t *testing.T, a Asker) (got allow.Answer) {
+func ask(t *testing.T, a Asker) (got allowance.Answer) {
 	t.Helper()
 	got, err := a.Ask(t.Context())
 	if err != nil {
@@ -86,7 +88,7 @@ func newWorld(t *testing.T, path string) *world {
 
 func (w *world) serve(path string) {
 	w.t.Helper()
-	issuer := allow.NewIssuer(rules(1), "north")
+	issuer := allowance.NewIssuer(rules(1), "north")
 	s, err := NewService(Identity{keys().service, w.trust}, issuer, "", quiet)
 	s.now, w.s = w.now, s
 	if err == nil && path != "" {
@@ -210,10 +212,10 @@ func TestLies(t *testing.T) {
 		}
 	}
 	a, err := parse(http.StatusOK, []byte(`{"granted":true,"seconds":1e300}`))
-	if err != nil || a.Life != allow.MaxLife {
+	if err != nil || a.Life != allowance.MaxLife {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if a, err = parse(http.StatusOK, []byte(`{"granted":false,"again_seconds":1e300,"why":"\u001b[2Jno"}`)); err != nil || a.Again > allow.MaxLife || clean(a.Why) != "?[2Jno" {
+	if a, err = parse(http.StatusOK, []byte(`{"granted":false,"again_seconds":1e300,"why":"\u001b[2Jno"}`)); err != nil || a.Again > allowance.MaxLife || clean(a.Why) != "?[2Jno" {
 		t.Errorf("%+v, %v", a, err)
 	}
 }
@@ -235,7 +237,7 @@ func TestKeeper(t *testing.T) {
 	} else {
 		live.journal.Close()
 	}
-	next := k.take(c.now(), allow.Answer{Granted: true, Life: time.Minute}, nil)
+	next := k.take(c.now(), allowance.Answer{Granted: true, Life: time.Minute}, nil)
 	if !k.Today().Free || next.Sub(c.now()) != 30*time.Second {
 		t.Errorf("%+v, asks again at %v", k.Today(), next)
 	}
@@ -249,7 +251,7 @@ func TestKeeper(t *testing.T) {
 	if !k.Today().Free {
 		t.Errorf("after a restart: %+v", k.Today())
 	}
-	k.take(c.now(), allow.Answer{}, fault.New(fault.Unreachable, errors.New("no route"), ""))
+	k.take(c.now(), allowance.Answer{}, fault.New(fault.Unreachable, errors.New("no route"), ""))
 	if got := k.Today(); !got.Free || !strings.Contains(got.Why, "no route") {
 		t.Errorf("while the service is away: %+v", got)
 	}
@@ -257,8 +259,8 @@ func TestKeeper(t *testing.T) {
 	if got := k.Today(); got.Free || !strings.Contains(got.Why, "no route") {
 		t.Errorf("the service has been away for a life: %+v", got)
 	}
-	k.take(c.now(), allow.Answer{Granted: true, Life: time.Minute}, nil)
-	k.take(c.now(), allow.Answer{Why: "the cell is loaded"}, nil)
+	k.take(c.now(), allowance.Answer{Granted: true, Life: time.Minute}, nil)
+	k.take(c.now(), allowance.Answer{Why: "the cell is loaded"}, nil)
 	if got := k.Today(); got.Free || !strings.Contains(got.Why, "the operator says: the cell is loaded") {
 		t.Errorf("refused: %+v", got)
 	}

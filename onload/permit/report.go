@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"net/http"
 
-	"mpbond/fault"
-	"mpbond/identity"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
 )
 
 // Report is what a service grants now, for its operator. Times are lengths, as clocks may

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/identity"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
 )
 
 // TestReport: the operator, by the service's own key, is told what is granted, and nobody

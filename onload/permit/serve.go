@@ -12,11 +12,11 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/onload/allow"
-	"mpbond/store"
-	"mpbond/tcp"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/store"
+	"mpbond/link/tcp"
+	"mpbond/onload/allowance"
 )
 
 // Connections that have not proved who they are count with those that have: helpers ask
@@ -34,7 +34,7 @@ type Service struct {
 	now   func() time.Time // a fake in tests
 
 	mu       sync.Mutex
-	issuer   *allow.Issuer
+	issuer   *allowance.Issuer
 	journal  *store.Journal // nil: nothing is kept
 	problem  string
 	watchers map[string]*watcher // by device
@@ -48,7 +48,7 @@ type Identity struct {
 
 // NewService makes one that keeps at path which permits hold; "" keeps nothing. Errors
 // are faults.
-func NewService(id Identity, issuer *allow.Issuer, path string, log *slog.Logger) (*Service, error) {
+func NewService(id Identity, issuer *allowance.Issuer, path string, log *slog.Logger) (*Service, error) {
 	s := &Service{key: id.Key, trust: id.Trust, log: log, now: time.Now, issuer: issuer, watchers: map[string]*watcher{}}
 	if path == "" {
 		return s, nil
@@ -58,9 +58,9 @@ func NewService(id Identity, issuer *allow.Issuer, path string, log *slog.Logger
 
 // keep takes what holds from a file, and keeps it there.
 func (s *Service) keep(path string) error {
-	var held []allow.Held
+	var held []allowance.Held
 	j, damage, err := store.Open(path, fileWait, func(line []byte) error {
-		var h allow.Held
+		var h allowance.Held
 		if err := json.Unmarshal(line, &h); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (s *Service) Observe(cell string, load float64) {
 }
 
 // Held are the permits that hold.
-func (s *Service) Held() []allow.Held {
+func (s *Service) Held() []allowance.Held {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.issuer.Held(s.now())
@@ -126,7 +126,7 @@ func (s *Service) ask(p identity.Peer, cell string, watch bool) (_ answer, w *wa
 		w = s.watch(p.Key.ID().String(), a.Cell)
 	}
 	if a.Granted && s.journal != nil {
-		err := s.journal.Append(allow.Held{Device: p.Key.ID().String(), Cell: a.Cell, Since: a.Since, Until: now.Add(a.Life)})
+		err := s.journal.Append(allowance.Held{Device: p.Key.ID().String(), Cell: a.Cell, Since: a.Since, Until: now.Add(a.Life)})
 		if err == nil && s.journal.Long() {
 			err = s.rewrite()
 		}
@@ -221,7 +221,7 @@ func (g *guest) Close() error {
 type guestKey struct{}
 
 // parse reads an answer.
-func parse(status int, body []byte) (a allow.Answer, err error) {
+func parse(status int, body []byte) (a allowance.Answer, err error) {
 	var said answer
 	switch {
 	case status == http.StatusForbidden:

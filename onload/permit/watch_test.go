@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mpbond/onload/allow"
+	"mpbond/onload/allowance"
 )
 
 // TestRevokes: a permit ends when the load of its cell reaches the threshold, long before
@@ -57,12 +57,12 @@ func TestAsksAfterRevocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		var asked []time.Duration
-		answers := make(chan chan allow.Answer, 1)
-		k, err := keep(func(context.Context) (allow.Answer, <-chan allow.Answer, error) {
+		answers := make(chan chan allowance.Answer, 1)
+		k, err := keep(func(context.Context) (allowance.Answer, <-chan allowance.Answer, error) {
 			asked = append(asked, time.Since(begin))
-			later := make(chan allow.Answer, 1)
+			later := make(chan allowance.Answer, 1)
 			answers <- later
-			return allow.Answer{Granted: true, Life: 5 * time.Minute}, later, nil
+			return allowance.Answer{Granted: true, Life: 5 * time.Minute}, later, nil
 		}, filepath.Join(t.TempDir(), "permit.jsonl"), quiet, time.Now)
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestAsksAfterRevocation(t *testing.T) {
 		if !k.Today().Free {
 			t.Error("there is no permit")
 		}
-		later <- allow.Answer{Why: "loaded", Again: time.Minute} // at 10 s
+		later <- allowance.Answer{Why: "loaded", Again: time.Minute} // at 10 s
 		synctest.Wait()
 		if k.Today().Free {
 			t.Error("it is not taken back")

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"testing"
 
-	"mpbond/splice/splicetest"
+	"mpbond/link/splice/splicetest"
 )
 
 // TestKilledProxyResets: a proxy for players that is killed resets what it carries, to

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/onload"
-	"mpbond/unit"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 // What an MPD (ISO/IEC 23009-1) says of segments, and no more. Times are in seconds.
@@ -211,13 +211,13 @@ func (a *adder) represent(t *track, by addressing, rep representation, w when) {
 	length := func(ticks uint64) time.Duration { return seconds(float64(ticks) / float64(scale)) }
 	first := number(s.StartNumber, 1)
 	if u := s.InitURL; u != nil {
-		k := key{a.resolve(u.URL), 0, onload.Unknown}
+		k := key{a.resolve(u.URL), 0, board.Unknown}
 		if u.Range != "" {
 			k.from, k.to = mediaRange(u.Range)
 		}
 		a.add(t, entry{key: k, init: true})
 	} else if s.Init != "" && len(s.Init) <= mostURL {
-		a.add(t, entry{key: key{a.resolve(fill(s.Init, rep, 0, 0)), 0, onload.Unknown}, init: true})
+		a.add(t, entry{key: key{a.resolve(fill(s.Init, rep, 0, 0)), 0, board.Unknown}, init: true})
 	}
 	step := number(s.Duration, 0)
 	// one adds the segment of an index, which begins at a time in ticks.
@@ -225,7 +225,7 @@ func (a *adder) represent(t *track, by addressing, rep representation, w when) {
 		if a.left <= 0 {
 			return false
 		}
-		e := entry{number: int64(first + i), length: length(ticks), key: key{to: onload.Unknown}}
+		e := entry{number: int64(first + i), length: length(ticks), key: key{to: board.Unknown}}
 		if len(s.Timeline) > 0 {
 			e.number = int64(at) // the same when the MPD is loaded anew
 		}

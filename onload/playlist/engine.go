@@ -6,10 +6,10 @@ import (
 	"net/http"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 	"mpbond/onload/fetch"
-	"mpbond/unit"
 )
 
 // Why a job was ended by us.
@@ -39,10 +39,10 @@ func (p *Proxy) settle() {
 			break
 		}
 		switch j := p.jobs[o.Job.ID]; {
-		case o.Kind == onload.Start:
+		case o.Kind == board.Start:
 			p.start(o.Job)
 		case j == nil:
-		case o.Kind == onload.Shorten:
+		case o.Kind == board.Shorten:
 			j.Item.To = o.Job.Item.To
 		default:
 			p.cancel(j)
@@ -59,11 +59,11 @@ func (p *Proxy) cancel(j *job) {
 	j.cancel(errDropped)
 }
 
-func (p *Proxy) start(of onload.Job) {
+func (p *Proxy) start(of board.Job) {
 	s := p.byObject[of.Item.Object]
 	ctx, cancel := context.WithCancelCause(p.ctx)
 	j := &job{Job: of, seg: s, line: p.lines[of.Path], cancel: cancel, stirred: time.Now(), from: of.Item.From, to: of.Item.To,
-		ranged: s.split || s.to != onload.Unknown}
+		ranged: s.split || s.to != board.Unknown}
 	j.header = s.request.Clone()
 	if s.split {
 		j.guard = s.answer.validator()

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"mpbond/onload"
-	"mpbond/unit"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 // readHLS reads a playlist of HTTP Live Streaming (RFC 8216), as far as it says which
@@ -77,7 +77,7 @@ func (r *hlsReader) tag(tag string) {
 		r.number, _ = strconv.ParseInt(value, 10, 64)
 	case "EXT-X-MAP":
 		a := attributes(value)
-		k := key{r.resolve(a["URI"]), 0, onload.Unknown}
+		k := key{r.resolve(a["URI"]), 0, board.Unknown}
 		if a["BYTERANGE"] != "" {
 			if k.from, k.to = byteRange(a["BYTERANGE"]); k.from < 0 {
 				k.from = 0 // it is the beginning
@@ -126,7 +126,7 @@ func (r *hlsReader) uri(ref string) bool {
 	case e.from == -1:
 		e.from = 0
 	case e.from == 0 && e.to == 0:
-		e.to = onload.Unknown
+		e.to = board.Unknown
 	}
 	r.end = e.key
 	return r.add(r.track, e)

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 var (

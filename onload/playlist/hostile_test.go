@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // TestRanges: segments that are parts of files, in each way that playlists tell them, come

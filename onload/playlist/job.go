@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/onload"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 	"mpbond/onload/fetch"
-	"mpbond/unit"
 )
 
 // pieceSize is what is read at a time.
@@ -20,7 +20,7 @@ const pieceSize = 32 << 10
 
 // job is one request on its way. What is not set at its start is guarded by Proxy.mu.
 type job struct {
-	onload.Job
+	board.Job
 	seg      *segment
 	line     *line
 	cancel   context.CancelCauseFunc
@@ -41,7 +41,7 @@ type job struct {
 type answer struct {
 	status         int
 	header         http.Header
-	size           unit.Bytes // of the segment, or onload.Unknown
+	size           unit.Bytes // of the segment, or board.Unknown
 	total          unit.Bytes // of what it is a part of
 	etag, modified string     // strong, or ""
 	ranges         bool       // the server has parts of it
@@ -109,7 +109,7 @@ func (p *Proxy) fetch(ctx context.Context, j *job) error {
 func (p *Proxy) atEnd(j *job) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if size := j.Item.Size(); size != onload.Unknown && j.got < size {
+	if size := j.Item.Size(); size != board.Unknown && j.got < size {
 		return io.ErrUnexpectedEOF
 	}
 	return nil
@@ -117,7 +117,7 @@ func (p *Proxy) atEnd(j *job) error {
 
 // read judges the head of an answer.
 func (j *job) read(r *http.Response) (*answer, *refusal) {
-	a := &answer{status: r.StatusCode, header: r.Header.Clone(), size: onload.Unknown}
+	a := &answer{status: r.StatusCode, header: r.Header.Clone(), size: board.Unknown}
 	switch {
 	case r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusServiceUnavailable:
 		after, _ := strconv.ParseUint(r.Header.Get("Retry-After"), 10, 16)
@@ -200,7 +200,7 @@ func (p *Proxy) answered(j *job, r *http.Response) error {
 	}
 	j.answer = a
 	if s.answer != nil {
-		if j.Item.To == onload.Unknown {
+		if j.Item.To == board.Unknown {
 			j.Item.To = a.size
 		}
 		return nil
@@ -215,7 +215,7 @@ func (p *Proxy) answered(j *job, r *http.Response) error {
 		}
 		s.buf = make([]byte, a.size)
 	}
-	if a.size != onload.Unknown {
+	if a.size != board.Unknown {
 		p.board.Learn(j.ID, a.size, s.split)
 		j.Item.To, j.Item.Split = a.size, s.split
 	}
@@ -235,7 +235,7 @@ func (p *Proxy) brought(j *job, piece []byte) (over bool, err error) {
 		j.got += n
 		return true, errDropped
 	}
-	if size := j.Item.Size(); size != onload.Unknown && j.got+n > size { // it has become less
+	if size := j.Item.Size(); size != board.Unknown && j.got+n > size { // it has become less
 		j.line.wasted += j.got + n - size
 		piece = piece[:max(0, size-j.got)]
 		n = unit.Bytes(len(piece))
@@ -267,5 +267,5 @@ func (p *Proxy) brought(j *job, piece []byte) (over bool, err error) {
 		s.signal()
 	}
 	size := j.Item.Size()
-	return size != onload.Unknown && j.got >= size, nil
+	return size != board.Unknown && j.got >= size, nil
 }

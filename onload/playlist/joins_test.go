@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // TestJoins: a video of 500 kbit/s begins over a line of 375 alone, and stands still; once a

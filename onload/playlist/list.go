@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/onload"
-	"mpbond/unit"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 // Bounds of what a playlist may have us keep.
@@ -19,7 +19,7 @@ const (
 	mostAhead    = 64      // segments of a track, however short they are
 )
 
-// key is what a player asks for: a URL, and which bytes of it; To is onload.Unknown for
+// key is what a player asks for: a URL, and which bytes of it; To is board.Unknown for
 // all that there is.
 type key struct {
 	url      string
@@ -87,7 +87,7 @@ func (a *adder) add(t *track, e entry) bool {
 	if !a.room(e.url) {
 		return false
 	}
-	if e.url != "" && e.from >= 0 && (e.to == onload.Unknown && e.from == 0 || e.from < e.to) {
+	if e.url != "" && e.from >= 0 && (e.to == board.Unknown && e.from == 0 || e.from < e.to) {
 		t.entries = append(t.entries, e)
 	}
 	return true

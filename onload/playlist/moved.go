@@ -9,8 +9,8 @@ import (
 	"net/url"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
+	"mpbond/base/fault"
+	"mpbond/onload/board"
 )
 
 // A segment that is redirected is asked for by the own line, once: where a redirect leads
@@ -95,7 +95,7 @@ func (p *Proxy) whereIs(s *segment) (*answer, error) {
 		return nil, err
 	}
 	r.Header = s.request.Clone()
-	if s.to != onload.Unknown {
+	if s.to != board.Unknown {
 		r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", s.from, s.to-1))
 	}
 	a, err := p.lines[0].client.Do(r)
@@ -141,7 +141,7 @@ func (p *Proxy) lead(s *segment, a *answer) error {
 
 // ledTo finds what a player was redirected to; nil if it is none.
 func (p *Proxy) ledTo(k key) *segment {
-	for _, k := range []key{k, {k.url, 0, onload.Unknown}} {
+	for _, k := range []key{k, {k.url, 0, board.Unknown}} {
 		if s := p.shelf[k]; s != nil && s.hops > 0 && s.reel.misfits < misfits {
 			return s
 		}

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // edge is a site whose segments are redirected to another host, each time to another

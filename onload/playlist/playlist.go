@@ -29,11 +29,11 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/link/splice"
+	"mpbond/onload/board"
 	"mpbond/onload/fetch"
-	"mpbond/splice"
-	"mpbond/unit"
 )
 
 // Config is what a Proxy needs.
@@ -44,7 +44,7 @@ type Config struct {
 	// Dial connects by the own line, for what is encrypted.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Scheduler is one that nobody else uses; nil is the default.
-	Scheduler onload.Scheduler
+	Scheduler board.Scheduler
 	// Rests, if not nil, is told each time that a device fails; it must be quick.
 	Rests func(device string, err error)
 	Log   *slog.Logger
@@ -86,9 +86,9 @@ type Proxy struct {
 
 	mu       sync.Mutex
 	over     bool // nothing is begun any more
-	board    *onload.Board
+	board    *board.Board
 	lines    []*line
-	jobs     map[onload.JobID]*job
+	jobs     map[board.JobID]*job
 	docs     []*document       // the last used one last
 	playing  map[string]*reel  // tracks, by id
 	groups   map[string]string // of playlists that a master playlist has named
@@ -104,7 +104,7 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, errors.New("no device to fetch with")
 	}
 	if cfg.Scheduler == nil {
-		s, err := onload.New(onload.Default)
+		s, err := board.New(board.Default)
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +116,7 @@ func New(cfg Config) (*Proxy, error) {
 	if cfg.memory == 0 {
 		cfg.memory = memory
 	}
-	p := &Proxy{Config: cfg, begun: time.Now(), board: onload.NewBoard(cfg.Scheduler, len(cfg.Devices)), jobs: map[onload.JobID]*job{},
+	p := &Proxy{Config: cfg, begun: time.Now(), board: board.NewBoard(cfg.Scheduler, len(cfg.Devices)), jobs: map[board.JobID]*job{},
 		playing: map[string]*reel{}, groups: map[string]string{}, shelf: map[key]*segment{}, byObject: map[int]*segment{}}
 	for _, d := range cfg.Devices {
 		p.know(d)

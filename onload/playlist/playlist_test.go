@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 const mbit = 1_000_000

@@ -16,9 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/onload"
-	"mpbond/splice"
-	"mpbond/unit"
+	"mpbond/base/unit"
+	"mpbond/link/splice"
+	"mpbond/onload/board"
 )
 
 // handler answers players; own is the address that it listens at.
@@ -213,7 +213,7 @@ func (a *again) Close() error { return a.rest.Close() }
 func asked(h http.Header) (from, to unit.Bytes, ok bool) {
 	all := h.Values("Range")
 	if len(all) == 0 {
-		return 0, onload.Unknown, true
+		return 0, board.Unknown, true
 	}
 	text, ok := strings.CutPrefix(all[0], "bytes=")
 	first, last, ok2 := strings.Cut(text, "-")
@@ -222,7 +222,7 @@ func asked(h http.Header) (from, to unit.Bytes, ok bool) {
 		return 0, 0, false
 	}
 	if last == "" {
-		return unit.Bytes(a), onload.Unknown, true
+		return unit.Bytes(a), board.Unknown, true
 	}
 	b, err := strconv.ParseUint(last, 10, 48)
 	return unit.Bytes(a), unit.Bytes(b + 1), err == nil && a <= b
@@ -239,8 +239,8 @@ func (p *Proxy) offer(w http.ResponseWriter, r *http.Request) bool {
 	if s == nil {
 		return false
 	}
-	served := reply{p: p, s: s, r: r, w: w, from: 0, to: onload.Unknown}
-	if s.to == onload.Unknown && r.Header.Get("Range") != "" {
+	served := reply{p: p, s: s, r: r, w: w, from: 0, to: board.Unknown}
+	if s.to == board.Unknown && r.Header.Get("Range") != "" {
 		served.ranged, served.from, served.to = true, from, to
 	}
 	defer func() { p.release(s, served.whole) }()
@@ -273,7 +273,7 @@ func (y *reply) run() bool {
 			return false
 		case left:
 			panic(http.ErrAbortHandler) // a part must not look like the whole
-		case !begun && now != nil && (now.size != onload.Unknown || whole):
+		case !begun && now != nil && (now.size != board.Unknown || whole):
 			size := now.size
 			if whole {
 				size = unit.Bytes(len(have))
@@ -341,7 +341,7 @@ func (y *reply) suits(a *answer, size unit.Bytes) bool {
 		y.ranged, y.to = false, size
 	case !a.ranges || y.from >= size:
 		return false
-	case y.to == onload.Unknown || y.to > size:
+	case y.to == board.Unknown || y.to > size:
 		y.to = size
 	}
 	return true

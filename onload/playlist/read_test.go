@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/onload/fetch"
-	"mpbond/unit"
 )
 
 func mustParse(t testing.TB, s string) *url.URL {

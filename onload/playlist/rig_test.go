@@ -17,8 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"mpbond/base/unit"
 	"mpbond/onload/fetch"
-	"mpbond/unit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/onload"
-	"mpbond/unit"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 // Bounds of what is kept of playlists.
@@ -66,11 +66,11 @@ type segment struct {
 	looking bool // it is asked where it is
 
 	answer  *answer
-	size    unit.Bytes // or onload.Unknown
+	size    unit.Bytes // or board.Unknown
 	split   bool       // several devices bring parts of it
 	buf     []byte
-	have    onload.Spans // if split
-	lead    *job         // if not: who brings what the player is given
+	have    board.Spans // if split
+	lead    *job        // if not: who brings what the player is given
 	whole   bool
 	left    bool // to the player itself
 	bars    map[*line]error
@@ -258,7 +258,7 @@ func (p *Proxy) misfit(s *segment) {
 // where finds an entry: just those bytes, or the whole that they are of.
 func (p *Proxy) where(name string, from, to unit.Bytes) (place, *document) {
 	for i := len(p.docs) - 1; i >= 0; i-- {
-		for _, k := range []key{{name, from, to}, {name, 0, onload.Unknown}} {
+		for _, k := range []key{{name, from, to}, {name, 0, board.Unknown}} {
 			if at, ok := p.docs[i].index[k]; ok {
 				return at, p.docs[i]
 			}
@@ -312,8 +312,8 @@ func (p *Proxy) newSegment(r *reel, e entry, due time.Time) *segment {
 	if u, err := url.Parse(e.url); err == nil {
 		same = u.Host == r.host
 	}
-	s := &segment{entry: e, reel: r, due: due, request: requestFor(r.request, same), size: onload.Unknown, bars: map[*line]error{}, changed: make(chan struct{})}
-	if e.to != onload.Unknown {
+	s := &segment{entry: e, reel: r, due: due, request: requestFor(r.request, same), size: board.Unknown, bars: map[*line]error{}, changed: make(chan struct{})}
+	if e.to != board.Unknown {
 		s.size = e.to - e.from
 	}
 	p.shelf[e.key] = s
@@ -329,7 +329,7 @@ func (p *Proxy) queue(s *segment, due time.Time) {
 	}
 	p.byObject[s.object] = s
 	p.noteReaders(s)
-	p.board.Add(onload.Item{Object: s.object, To: s.size})
+	p.board.Add(board.Item{Object: s.object, To: s.size})
 }
 
 // plan has the next segments of a track fetched, and forgets others: those that a player
@@ -366,7 +366,7 @@ func (p *Proxy) plan(r *reel, now time.Time) {
 
 // expected is how large it is, or may be.
 func (s *segment) expected() unit.Bytes {
-	if s.size != onload.Unknown {
+	if s.size != board.Unknown {
 		return s.size
 	}
 	return max(s.reel.size, guess)

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/plaintext"
+	"mpbond/base/fault"
+	"mpbond/base/text"
 )
 
 // kindHeader tells the kind of fault by which a connection is refused.
@@ -62,7 +62,7 @@ func refusal(a *http.Response) error {
 
 // Plain is what can be shown of a text of others, on one line.
 func Plain(s string) string {
-	s = plaintext.Printable(s)
+	s = text.Printable(s)
 	if len(s) > maxText {
 		s = strings.ToValidUTF8(s[:maxText], "") + "…"
 	}

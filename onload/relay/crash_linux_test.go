@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"mpbond/splice/splicetest"
+	"mpbond/link/splice/splicetest"
 )
 
 // TestKilledRelayResets: a helper that is killed resets its connections to servers.

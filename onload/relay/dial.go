@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/tcp"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/tcp"
 )
 
 // tryTime is how long one address of a helper is tried while there are others.

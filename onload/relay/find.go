@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"sync"
 
-	"mpbond/discovery"
-	"mpbond/identity"
-	"mpbond/tcp"
+	"mpbond/base/identity"
+	"mpbond/link/discovery"
+	"mpbond/link/tcp"
 )
 
 // Finder finds the helpers through which this device may onload now.

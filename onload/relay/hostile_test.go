@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/tcp"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/tcp"
 )
 
 // open is a tunnel that carries, between a connection of laptop's and a server.

@@ -30,12 +30,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/loglimit"
-	"mpbond/reach"
-	"mpbond/splice"
-	"mpbond/tcp"
+	"mpbond/base/dialpolicy"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/loglimit"
+	"mpbond/link/splice"
+	"mpbond/link/tcp"
 )
 
 // ALPN is the TLS application protocol, as package wire has those of subflows, pipes
@@ -239,7 +239,7 @@ func (r *Relay) carry(ctx context.Context, t *tunnel) (err error) {
 
 // judge refuses addresses that are not for others.
 func (r *Relay) judge(to netip.AddrPort) error {
-	if !reach.Permitted(to.Addr(), r.cfg.Allow) {
+	if !dialpolicy.Permitted(to.Addr(), r.cfg.Allow) {
 		return errForbidden
 	}
 	return nil

@@ -20,10 +20,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mpbond/discovery"
-	"mpbond/fault"
-	"mpbond/identity"
-	"mpbond/tcp"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/discovery"
+	"mpbond/link/tcp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mpbond/identity"
-	"mpbond/splice"
-	"mpbond/tcp"
+	"mpbond/base/identity"
+	"mpbond/link/splice"
+	"mpbond/link/tcp"
 )
 
 func isPort(s string) bool {

@@ -13,8 +13,8 @@ import (
 	"slices"
 	"time"
 
-	"mpbond/onload"
-	"mpbond/unit"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 // Step is a rate from a time on.
@@ -40,7 +40,7 @@ type Path struct {
 // Case is what is to be fetched over what.
 type Case struct {
 	Paths []Path
-	Items []onload.Item // each from byte 0
+	Items []board.Item // each from byte 0
 	// Comes is when each item is told of; nil: at the start.
 	Comes []time.Duration
 	// Blind tells that nobody knows the sizes of items before their end.
@@ -67,7 +67,7 @@ type Result struct {
 	Given     []time.Duration // when the player had each item
 	Stalled   time.Duration   // for how long the player stood still after the first item
 	Requests  int
-	Reasons   map[onload.Reason]int
+	Reasons   map[board.Reason]int
 }
 
 // tick is how often progress is told, as live.
@@ -75,7 +75,7 @@ const tick = 100 * time.Millisecond
 
 type lane struct {
 	Path
-	job    *onload.Job
+	job    *board.Job
 	begins time.Duration // of its bytes
 	told   bool          // that they have begun
 	got    float64
@@ -88,15 +88,15 @@ type lane struct {
 }
 
 type run struct {
-	board  *onload.Board
+	board  *board.Board
 	lanes  []lane
-	items  []onload.Item
+	items  []board.Item
 	comes  []time.Duration
 	blind  bool
 	asked  bool
 	added  int // of the items
 	viewer *viewer
-	have   []onload.Spans // of each item
+	have   []board.Spans // of each item
 	now    time.Duration
 	res    Result
 }
@@ -104,12 +104,12 @@ type run struct {
 var epoch = time.Unix(0, 0)
 
 // Run moves the items as a scheduler decides.
-func Run(c Case, s onload.Scheduler) (Result, error) {
+func Run(c Case, s board.Scheduler) (Result, error) {
 	if c.Most == 0 {
 		c.Most = 24 * time.Hour
 	}
-	r := &run{board: onload.NewBoard(s, len(c.Paths)), lanes: make([]lane, len(c.Paths))}
-	r.res = Result{Completed: make([]time.Duration, len(c.Items)), Carried: make([]unit.Bytes, len(c.Paths)), Useful: make([]unit.Bytes, len(c.Paths)), Ended: make([]time.Duration, len(c.Paths)), Reasons: map[onload.Reason]int{}}
+	r := &run{board: board.NewBoard(s, len(c.Paths)), lanes: make([]lane, len(c.Paths))}
+	r.res = Result{Completed: make([]time.Duration, len(c.Items)), Carried: make([]unit.Bytes, len(c.Paths)), Useful: make([]unit.Bytes, len(c.Paths)), Ended: make([]time.Duration, len(c.Paths)), Reasons: map[board.Reason]int{}}
 	if c.Sends {
 		r.board.Sends()
 	}
@@ -118,7 +118,7 @@ func Run(c Case, s onload.Scheduler) (Result, error) {
 		r.board.SetMetered(i, p.Metered)
 		r.board.Up(i)
 	}
-	r.items, r.comes, r.blind, r.asked, r.have = c.Items, c.Comes, c.Blind, c.Asked, make([]onload.Spans, len(c.Items))
+	r.items, r.comes, r.blind, r.asked, r.have = c.Items, c.Comes, c.Blind, c.Asked, make([]board.Spans, len(c.Items))
 	if c.Player != nil {
 		r.board.SetHome(0)
 		r.viewer = &viewer{Player: *c.Player}
@@ -158,11 +158,11 @@ func (r *run) at() time.Time { return epoch.Add(r.now) }
 
 // add tells of the items that there are by now.
 func (r *run) add() {
-	var news []onload.Item
+	var news []board.Item
 	for ; r.added < len(r.items) && r.isTold(r.added); r.added++ {
 		item := r.items[r.added]
 		if r.blind || r.asked {
-			item.To = onload.Unknown
+			item.To = board.Unknown
 			item.Split = item.Split && r.blind
 		}
 		news = append(news, item)
@@ -173,8 +173,8 @@ func (r *run) add() {
 }
 
 // size is how much a job is to bring, whoever knows.
-func (r *run) size(j *onload.Job) unit.Bytes {
-	if j.Item.To == onload.Unknown {
+func (r *run) size(j *board.Job) unit.Bytes {
+	if j.Item.To == board.Unknown {
 		return r.items[j.Item.Index].To
 	}
 	return j.Item.Size()
@@ -240,19 +240,19 @@ func (r *run) orders() {
 		l := &r.lanes[o.Job.Path]
 		r.res.Reasons[o.Reason]++
 		switch o.Kind {
-		case onload.Start:
+		case board.Start:
 			r.start(l, o.Job)
-		case onload.Shorten:
+		case board.Shorten:
 			j := o.Job
 			l.job, l.fresh = &j, true // to end it early costs the connection
-		case onload.Cancel:
+		case board.Cancel:
 			r.keep(l)
 			l.job, l.fresh, l.used = nil, true, r.now
 		}
 	}
 }
 
-func (r *run) start(l *lane, j onload.Job) {
+func (r *run) start(l *lane, j board.Job) {
 	r.res.Requests++
 	wait := l.RTT
 	if l.fresh {
@@ -346,7 +346,7 @@ func (r *run) advance(to time.Duration) {
 				panic("simulate: a job that was cancelled goes on")
 			}
 			r.orders() // what others bring of it is cancelled before they go on
-		case !l.told && r.asked && l.job.Item.To == onload.Unknown:
+		case !l.told && r.asked && l.job.Item.To == board.Unknown:
 			l.told = true
 			item := r.items[l.job.Item.Index]
 			l.job.Item.To, l.job.Item.Split = item.To, item.Split

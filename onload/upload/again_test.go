@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/store"
+	"mpbond/base/fault"
+	"mpbond/base/store"
 )
 
 // TestChanging: a file that changes on its way is begun anew, and what arrives is the new

@@ -9,9 +9,9 @@ import (
 	"net/http"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/onload/fetch"
-	"mpbond/plaintext"
 )
 
 // verdict is what an answer that is no yes means for who asked.
@@ -45,7 +45,7 @@ const maxAnswer = 1 << 20
 
 // judge says what a status means that is no success.
 func judge(r *http.Response, now time.Time) *refusal {
-	said := fmt.Errorf("the web server answered %s", plaintext.Printable(r.Status))
+	said := fmt.Errorf("the web server answered %s", text.Printable(r.Status))
 	no := func(v verdict, kind fault.Kind, hint string) *refusal {
 		return &refusal{verdict: v, err: fault.New(kind, said, hint)}
 	}
@@ -72,7 +72,7 @@ func judge(r *http.Response, now time.Time) *refusal {
 		return no(final, fault.Exists, "there is a file of that name already")
 	case c >= 300 && c < 400:
 		return &refusal{verdict: final, maybe: true, err: fault.New(fault.Protocol,
-			fmt.Errorf("%w, and leads to %q instead of taking the file", said, plaintext.Printable(r.Header.Get("Location"))), "is a login needed? Give the URL that takes files itself")}
+			fmt.Errorf("%w, and leads to %q instead of taking the file", said, text.Printable(r.Header.Get("Location"))), "is a login needed? Give the URL that takes files itself")}
 	case c >= 200 && c < 300:
 		return &refusal{verdict: final, maybe: true, err: fault.New(fault.Protocol, fmt.Errorf("%w, which does not say that it has the file", said), "")}
 	}

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mpbond/unit"
-	"mpbond/userfile"
+	"mpbond/base/unit"
+	"mpbond/base/userfile"
 )
 
 // errChanged is why a file begins anew.

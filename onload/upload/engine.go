@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 // Limits.
@@ -37,7 +37,7 @@ type protocol interface {
 	// first is done before a file is sent.
 	first(ctx context.Context, d *device, f *file) error
 	// items are what is left to be sent of a file.
-	items(f *file) []onload.Item
+	items(f *file) []board.Item
 	// send sends an item.
 	send(ctx context.Context, j *job) error
 	// last has the server confirm a file of which all was sent, and sets its proof.
@@ -63,7 +63,7 @@ type device struct {
 
 // job is one item on its way.
 type job struct {
-	onload.Job
+	board.Job
 	file    *file // the loop's
 	of      *file // what it was when the job began
 	device  *device
@@ -96,11 +96,11 @@ type engine struct {
 	host, scheme string
 	user         *url.Userinfo
 
-	board   *onload.Board
+	board   *board.Board
 	devices []*device
 	files   []*file
 	order   []*file // the same, the largest first
-	jobs    map[onload.JobID]*job
+	jobs    map[board.JobID]*job
 	begun   time.Time
 	moved   time.Time   // when the last byte left, or something was confirmed
 	heard   atomic.Bool // a server answered
@@ -116,8 +116,8 @@ func newEngine(ctx context.Context, cfg Config) (*engine, error) {
 	if cfg.Devices = slices.DeleteFunc(slices.Clone(cfg.Devices), cfg.hides); len(cfg.Devices) == 0 {
 		return nil, fault.New(fault.Permission, fmt.Errorf("it is not encrypted: helpers would see what the requests carry (%s)", cfg.Target.Exposed()), "take the https:// address, if there is one")
 	}
-	e := &engine{Config: cfg, events: make(chan event), board: onload.NewBoard(cfg.Scheduler, len(cfg.Devices)),
-		jobs: map[onload.JobID]*job{}, begun: time.Now(), moved: time.Now(), host: u.Host, scheme: u.Scheme, user: u.User}
+	e := &engine{Config: cfg, events: make(chan event), board: board.NewBoard(cfg.Scheduler, len(cfg.Devices)),
+		jobs: map[board.JobID]*job{}, begun: time.Now(), moved: time.Now(), host: u.Host, scheme: u.Scheme, user: u.User}
 	switch cfg.Target.Method {
 	case Post:
 		e.how = &posting{e}
@@ -357,7 +357,7 @@ func (e *engine) carryOut() {
 		if !ok {
 			return
 		}
-		if j := e.jobs[o.Job.ID]; o.Kind == onload.Start {
+		if j := e.jobs[o.Job.ID]; o.Kind == board.Start {
 			e.start(o.Job)
 		} else if j != nil {
 			e.drop(j)
@@ -379,7 +379,7 @@ func (e *engine) drop(j *job) {
 	}
 }
 
-func (e *engine) start(of onload.Job) {
+func (e *engine) start(of board.Job) {
 	f, d := e.files[of.Item.Object], e.devices[of.Path]
 	j := &job{Job: of, file: f, device: d, expect: !e.taken || f.tries > 0}
 	if f.lost && e.Target.Method == Post {

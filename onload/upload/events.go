@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/onload/fetch"
-	"mpbond/unit"
 )
 
 func (e *engine) handle(ev event) {

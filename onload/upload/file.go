@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/unit"
-	"mpbond/userfile"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/base/userfile"
 )
 
 // state is how far a file is.

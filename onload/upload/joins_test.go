@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // direct is a line of so much to a server in the same process, without a socket, so that

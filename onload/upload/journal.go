@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"mpbond/store"
-	"mpbond/unit"
+	"mpbond/base/store"
+	"mpbond/base/unit"
 )
 
 // entry is a line of the journal: what is known of a file at a target. A later one

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
+	"mpbond/base/fault"
+	"mpbond/onload/board"
 )
 
 // lose has the first answer to a PUT lost, after the server has taken it.
@@ -63,7 +63,7 @@ func TestKeepFight(t *testing.T) {
 		_, _ = w.Write(a.Body.Bytes())
 	})+"/bucket/", files)
 	cfg.Target.Keep = true
-	cfg.Scheduler, _ = onload.New("grd") // copies what it may
+	cfg.Scheduler, _ = board.New("grd") // copies what it may
 	if _, err := Send(t.Context(), cfg); err != nil || b.taken != 3 {
 		t.Errorf("%v, %d taken", err, b.taken)
 	}

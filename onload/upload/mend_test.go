@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
+	"mpbond/base/fault"
+	"mpbond/onload/board"
 )
 
 // TestDowngrade: nobody leads a file from https to where it can be read on the way.
@@ -139,7 +139,7 @@ func TestStaysBarred(t *testing.T) {
 			s.place(w, r)
 		}
 	})+"/", files)
-	cfg.Scheduler, _ = onload.New("grd")
+	cfg.Scheduler, _ = board.New("grd")
 	cfg.Devices[0].Transport = faulty{cfg.Devices[0].Transport, func(r *http.Request) error { r.Header.Set("X-Device", "0"); return nil }}
 	if _, err := Send(t.Context(), cfg); err != nil || refused.Load() != 1 {
 		t.Errorf("%v, refused %d times", err, refused.Load())

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // busy is a server that wants to be left alone for so many seconds, by one line.

@@ -10,7 +10,7 @@ import (
 	"path"
 	"time"
 
-	"mpbond/onload"
+	"mpbond/onload/board"
 )
 
 // posting sends forms, as browsers do: RFC 7578. A server that answers 200, 201, 202 or
@@ -21,11 +21,11 @@ type posting struct{ *engine }
 func (posting) first(context.Context, *device, *file) error { return nil }
 func (posting) last(context.Context, *device, *file) error  { return nil }
 func (posting) abandon(context.Context, *device, *file)     {}
-func (posting) items(f *file) []onload.Item                 { return f.whole() }
+func (posting) items(f *file) []board.Item                  { return f.whole() }
 
 // whole is a file as one item.
-func (f *file) whole() []onload.Item {
-	return []onload.Item{{Object: f.index, To: f.size, Once: true}}
+func (f *file) whole() []board.Item {
+	return []board.Item{{Object: f.index, To: f.size, Once: true}}
 }
 
 func (p posting) send(ctx context.Context, j *job) error {

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
+	"mpbond/base/fault"
+	"mpbond/onload/board"
 )
 
 // putting sends files by PUT, and asks by HEAD whether all has arrived. Collections are
@@ -31,7 +31,7 @@ type collection struct{ asked chan struct{} } // closed when it was
 var errAwaited = errors.New("another device has not made the collection yet")
 
 func (*putting) abandon(context.Context, *device, *file) {}
-func (*putting) items(f *file) []onload.Item             { return f.whole() }
+func (*putting) items(f *file) []board.Item              { return f.whole() }
 
 // first checks that there is no such file yet, if that is to be kept, and makes the
 // collections that the file is in.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // freePort is one that nobody listens on.

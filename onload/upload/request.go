@@ -9,8 +9,8 @@ import (
 	"net/url"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/plaintext"
+	"mpbond/base/fault"
+	"mpbond/base/text"
 )
 
 // Limits of requests.
@@ -62,7 +62,7 @@ func (e *engine) ask(ctx context.Context, d *device, q request) (*answer, error)
 		next, err := r.Request.URL.Parse(where)
 		switch {
 		case err != nil || next.Host == "" || next.Scheme != "http" && next.Scheme != "https":
-			return nil, refuse(final, fault.Protocol, "", "the server leads to %q", plaintext.Printable(where))
+			return nil, refuse(final, fault.Protocol, "", "the server leads to %q", text.Printable(where))
 		case r.Request.URL.Scheme == "https" && next.Scheme != "https":
 			return nil, refuse(final, fault.Protocol, "", "the server leads from https to %s", next.Scheme)
 		}
@@ -132,7 +132,7 @@ func (e *engine) one(ctx context.Context, d *device, q request, to string) (*ans
 		late.Stop()
 	}
 	if taken(resp.StatusCode) && q.sent != nil && !q.sent.all.Load() {
-		return nil, refuse(again, fault.Protocol, "", "the web server answered %s before it had the file", plaintext.Printable(resp.Status))
+		return nil, refuse(again, fault.Protocol, "", "the web server answered %s before it had the file", text.Printable(resp.Status))
 	}
 	return a, nil
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
-	"mpbond/fault"
-	"mpbond/onload"
-	"mpbond/plaintext"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/text"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 )
 
 // Limits of S3 (its documentation, "Multipart upload limits").
@@ -131,7 +131,7 @@ func (s *s3) first(ctx context.Context, d *device, f *file) error {
 		return said(r)
 	}
 	if err := xml.Unmarshal(r.text, &begun); err != nil || begun.ID == "" {
-		return refuse(final, fault.Protocol, "does it speak S3?", "the server begins no upload: %.100q", plaintext.Printable(string(r.text)))
+		return refuse(final, fault.Protocol, "does it speak S3?", "the server begins no upload: %.100q", text.Printable(string(r.text)))
 	}
 	f.parts = partsOf{id: begun.ID, size: max(s.times.part, (f.size+mostParts-1)/mostParts), listed: true}
 	return nil
@@ -190,13 +190,13 @@ func (s *s3) list(ctx context.Context, d *device, f *file) error {
 	return nil
 }
 
-func (s *s3) items(f *file) (list []onload.Item) {
+func (s *s3) items(f *file) (list []board.Item) {
 	if f.parts.id == "" {
-		return []onload.Item{{Object: f.index, To: f.size, Once: s.Target.Keep}} // or a copy meets what the other one made
+		return []board.Item{{Object: f.index, To: f.size, Once: s.Target.Keep}} // or a copy meets what the other one made
 	}
 	for at := unit.Bytes(0); at < f.size; at += f.parts.size {
 		if _, ok := f.parts.have[f.parts.number(at)]; !ok {
-			list = append(list, onload.Item{Object: f.index, From: at, To: min(at+f.parts.size, f.size)})
+			list = append(list, board.Item{Object: f.index, From: at, To: min(at+f.parts.size, f.size)})
 		}
 	}
 	return list
@@ -285,7 +285,7 @@ func (s *s3) last(ctx context.Context, d *device, f *file) error {
 		return refuse(anew, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
 	case f.parts.etag != "" && bare(r.Header.Get("ETag")) != f.parts.etag:
 		return refuse(anew, fault.Integrity, "does somebody else write there?", "the server has another object than was sent: ETag %q instead of %q",
-			plaintext.Printable(r.Header.Get("ETag")), plaintext.Printable(f.parts.etag))
+			text.Printable(r.Header.Get("ETag")), text.Printable(f.parts.etag))
 	}
 	f.proof = ByDigest
 	return nil
@@ -331,13 +331,13 @@ func (s *s3) complete(ctx context.Context, d *device, f *file) error {
 		f.parts.etag = ""
 		return s.whether(ctx, d, f)
 	case r.StatusCode == http.StatusOK && done.Code == "InternalError":
-		return refuse(again, fault.Protocol, "", "the server cannot complete the object: %s", plaintext.Printable(done.Message))
+		return refuse(again, fault.Protocol, "", "the server cannot complete the object: %s", text.Printable(done.Message))
 	case done.Code == "ConditionalRequestConflict": // S3 wants it begun anew
 		return refuse(anew, fault.Exists, "does somebody else write there?", "the object is written by another request too")
 	case done.Code == "InvalidPart" || done.Code == "InvalidPartOrder":
-		return refuse(anew, fault.Integrity, "", "the server has lost parts: %s", plaintext.Printable(done.Message))
+		return refuse(anew, fault.Integrity, "", "the server has lost parts: %s", text.Printable(done.Message))
 	case r.StatusCode == http.StatusOK:
-		return refuse(again, fault.Protocol, "", "the server does not say that the object is complete: %s", plaintext.Printable(cmp.Or(done.Message, "no answer that can be read")))
+		return refuse(again, fault.Protocol, "", "the server does not say that the object is complete: %s", text.Printable(cmp.Or(done.Message, "no answer that can be read")))
 	}
 	return said(r)
 }

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"testing"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // bucket is as much of S3 as is needed to do it wrong. A real server is in

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/unit"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 )
 
 // TestSecretsOverHelpers: a helper carries no headers, name or password unencrypted, whether

@@ -35,11 +35,11 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/onload"
+	"mpbond/base/fault"
+	"mpbond/base/store"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
 	"mpbond/onload/fetch"
-	"mpbond/store"
-	"mpbond/unit"
 )
 
 // Device is a way to the Internet, as those of fetch.
@@ -91,7 +91,7 @@ type Config struct {
 	// Send ends when all is there and nothing comes. Names must differ.
 	More func() []File
 	// Scheduler is one of its own; nil is the default.
-	Scheduler onload.Scheduler
+	Scheduler board.Scheduler
 	// Journal keeps what is confirmed, or is nil: then nothing is left at the server of
 	// what was not finished.
 	Journal   *store.Journal
@@ -182,7 +182,7 @@ func Send(ctx context.Context, cfg Config) (Result, error) {
 		cfg.times = usual
 	}
 	if cfg.Scheduler == nil {
-		s, err := onload.New(onload.Default)
+		s, err := board.New(board.Default)
 		if err != nil {
 			return Result{}, err
 		}

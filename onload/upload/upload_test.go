@@ -21,8 +21,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mpbond/fault"
-	"mpbond/onload"
+	"mpbond/base/fault"
+	"mpbond/onload/board"
 	"mpbond/onload/fetch"
 )
 
@@ -176,7 +176,7 @@ func check(t *testing.T, s *seen, sums map[string][32]byte, prefix string) {
 
 // TestAllSchedulers: each file once, right, over both devices, by each scheduler.
 func TestAllSchedulers(t *testing.T) {
-	for _, name := range onload.Names() {
+	for _, name := range board.Names() {
 		for _, method := range []string{Post, Put} {
 			s := newSeen()
 			handler, prefix, proof := s.form, "", ByAnswer
@@ -185,7 +185,7 @@ func TestAllSchedulers(t *testing.T) {
 			}
 			files, sums := photos(t, 300_000, 0, 1, 200_000, 70_000, 65_536, 400_000)
 			cfg := config(t, method, server(t, handler)+"/", files)
-			cfg.Scheduler, _ = onload.New(name)
+			cfg.Scheduler, _ = board.New(name)
 			var last Progress
 			cfg.Progress = func(p Progress) { last = p }
 			res, err := Send(t.Context(), cfg)

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/plaintext"
+	"mpbond/base/fault"
+	"mpbond/base/text"
 )
 
 // errorXML is what S3 says is wrong.
@@ -53,7 +53,7 @@ func said(r *answer) *refusal {
 	if r.StatusCode == http.StatusForbidden {
 		no.verdict = final
 	}
-	no.err = fault.New(fault.KindOf(no.err), fmt.Errorf("%w: %s: %s", no.err, plaintext.Printable(x.Code), plaintext.Printable(x.Message)), hint)
+	no.err = fault.New(fault.KindOf(no.err), fmt.Errorf("%w: %s: %s", no.err, text.Printable(x.Code), text.Printable(x.Message)), hint)
 	return no
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
 )

@@ -9,7 +9,7 @@ import (
 	"runtime"
 	"slices"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
 )

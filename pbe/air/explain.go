@@ -9,7 +9,7 @@ import (
 	"math"
 	"unicode/utf8"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/lte"
 )
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // Format is how samples are written, I before Q.

@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
 	"mpbond/pbe/source"

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/cell"
 )
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // Tuning of live sources.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/cell"
 )
 

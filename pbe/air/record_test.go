@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
 )

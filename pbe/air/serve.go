@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/cell"
 )
 

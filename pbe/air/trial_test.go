@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/lte"
 )
 

@@ -1,6 +1,6 @@
 package cc
 
-import "mpbond/unit"
+import "mpbond/base/unit"
 
 // Specification of PCC Allegro: Dong and others: PCC: Re-architecting Congestion
 // Control for Consistent High Performance, NSDI 2015, sections 3.1 and 3.2.

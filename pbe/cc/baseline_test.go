@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/virtual"
 	"mpbond/pbe/cc"
-	"mpbond/unit"
 )
 
 // spy notes the smallest window asked for in each second.

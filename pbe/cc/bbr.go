@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Specification of BBR, version 1: draft-cardwell-iccrg-bbr-congestion-control-00,

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cc"
-	"mpbond/unit"
 )
 
 // told feeds a BBR with acknowledgements by hand, a packet each millisecond: 12

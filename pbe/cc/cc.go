@@ -11,7 +11,7 @@ package cc
 import (
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // MSS is the size of a full packet, headers of UDP and IP included: the rates of

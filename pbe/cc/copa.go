@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Specification of Copa: Arun, Balakrishnan: Copa: Practical Delay-Based

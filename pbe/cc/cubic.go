@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Specification of CUBIC: RFC 9438, sections 4.1 to 4.9; HyStart's delay

@@ -3,7 +3,7 @@ package cc
 import (
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Heed is another controller until feedback comes for the first time, and PBE-CC

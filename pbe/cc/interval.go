@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // interval is one monitor interval of PCC: what is sent at one rate, and what

@@ -3,7 +3,7 @@ package cc
 import (
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Specification of PBE-CC's sender (Xie, Yi, Jamieson: PBE-CC, SIGCOMM 2020,

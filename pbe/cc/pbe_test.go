@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/lab/virtual"
 	"mpbond/pbe/cc"
-	"mpbond/unit"
 )
 
 // acks feeds a PBE with acknowledgements by hand, one each millisecond.

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // What both generations of PCC have in common.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // sentAt makes an interval of ten packets at a rate, with round trips that grow by

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Specification: section 4.2.3 of the paper.

@@ -3,7 +3,7 @@ package cc
 import (
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Sampler makes delivery-rate samples and rounds of what a transport sees

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Specification of Sprout: Winstein, Sivaraman, Balakrishnan: Stochastic

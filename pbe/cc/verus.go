@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // Specification of Verus: Zaki and others: Adaptive Congestion Control for

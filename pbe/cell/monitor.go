@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"mpbond/unit"
+	"mpbond/base/unit"
 )
 
 // ActiveFor is how many subframes a secondary cell counts as activated after the

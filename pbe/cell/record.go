@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // A recording holds the subframes of one or more cells in the order in which

@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"testing"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // record makes a recording of n random subframes of two cells.

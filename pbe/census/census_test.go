@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/unit"
 	lab "mpbond/lab/lte"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
-	"mpbond/unit"
 )
 
 // grant is one block for a user.

@@ -4,9 +4,9 @@ import (
 	"math"
 	"testing"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
-	"mpbond/unit"
 )
 
 // placed is a grant of blocks from first on.

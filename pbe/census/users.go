@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 const (

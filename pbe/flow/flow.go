@@ -1,7 +1,7 @@
-// Package flow runs bulk flows between two programs: over pbe/udp with any of our
+// Package flow runs bulk flows between two programs: over pbe/transport with any of our
 // congestion controllers, and over the kernel's TCP with any of its own, so that
 // both can be compared on the same links. Before it stands the lab, which runs the
-// two programs in nodes of an emulated network; behind it pbe/udp or the kernel.
+// two programs in nodes of an emulated network; behind it pbe/transport or the kernel.
 //
 //	Source ─ one connection for each flow ─ Sink, which counts what arrives in slots of time
 package flow
@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cc"
-	"mpbond/unit"
 )
 
 // Kernel is what names of the kernel's controllers begin with.

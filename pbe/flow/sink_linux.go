@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/listen"
-	"mpbond/pbe/udp"
-	"mpbond/unit"
+	"mpbond/pbe/transport"
 )
 
 // Ports of a Sink.
@@ -41,7 +41,7 @@ type Hear struct {
 }
 
 // options are those of the Sink's endpoint; it listens to the cells until ctx ends.
-func (h Hear) options(ctx context.Context) (opt udp.Options, err error) {
+func (h Hear) options(ctx context.Context) (opt transport.Options, err error) {
 	if h.Source == "" {
 		return opt, nil
 	}
@@ -51,7 +51,7 @@ func (h Hear) options(ctx context.Context) (opt udp.Options, err error) {
 	}
 	l := listen.New(listen.Config{Source: source, RNTI: cell.RNTI(h.RNTI)})
 	go l.Run(ctx)
-	opt.Feedback = func() udp.Feedback { return l.Flow() }
+	opt.Feedback = func() transport.Feedback { return l.Flow() }
 	return opt, nil
 }
 
@@ -62,7 +62,7 @@ func Sink(ctx context.Context, hear Hear) error {
 	if err != nil {
 		return err
 	}
-	ep, err := udp.Listen(port("", udpPort), opt)
+	ep, err := transport.Listen(port("", udpPort), opt)
 	if err != nil {
 		return err
 	}

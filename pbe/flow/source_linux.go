@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/cc"
-	"mpbond/pbe/udp"
+	"mpbond/pbe/transport"
 )
 
 // stream is what a flow is sent by.
@@ -108,7 +108,7 @@ func (f Flow) dial(ctx context.Context) (stream, error) {
 	if err := Check(f.Controller); err != nil {
 		return nil, err
 	}
-	c, err := udp.Dial(ctx, port(f.To, udpPort), udp.Options{Controller: func() cc.Controller { return cc.New(f.Controller, f.Seed) }})
+	c, err := transport.Dial(ctx, port(f.To, udpPort), transport.Options{Controller: func() cc.Controller { return cc.New(f.Controller, f.Seed) }})
 	if err != nil {
 		return nil, err
 	}
@@ -118,8 +118,8 @@ func (f Flow) dial(ctx context.Context) (stream, error) {
 // port is an address with a port.
 func port(addr string, n int) string { return net.JoinHostPort(addr, strconv.Itoa(n)) }
 
-// ours is a flow over pbe/udp.
-type ours struct{ *udp.Conn }
+// ours is a flow over pbe/transport.
+type ours struct{ *transport.Conn }
 
 func (o ours) Resent() int64 {
 	h, _ := o.Probe()

@@ -1,7 +1,7 @@
 // Package listen keeps what the cells of one link of this device say now. It reads
 // the control messages of a source, as they come or as a recording tells, and says to
 // each connection over that link what goes back with its acknowledgements. It stands
-// between whoever decodes messages and the connections of pbe/udp, which tell the
+// between whoever decodes messages and the connections of pbe/transport, which tell the
 // senders, whose controller is PBE-CC's:
 //
 //	source ─ cell.Reader ─ Fusion ─ Monitor ─ Listener ─ Flow of each connection (cc.Receiver) ─ RADIO ─ cc.PBE
@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/cc"
 	"mpbond/pbe/cell"
 )

@@ -15,10 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
 	"mpbond/pbe/cc"
 	"mpbond/pbe/cell"
-	"mpbond/unit"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 )
 
 // Bounds of the search for a cell, in subframes: how much is heard before each

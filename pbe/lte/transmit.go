@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"mpbond/fault"
+	"mpbond/base/fault"
 	"mpbond/pbe/cell"
 )
 

@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"mpbond/fault"
-	"mpbond/userfile"
+	"mpbond/base/fault"
+	"mpbond/base/userfile"
 )
 
 // Tuning.

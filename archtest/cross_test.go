@@ -1,0 +1,117 @@
+//go:build !race
+
+// The race detector has nothing to find here and makes it slow: make check has
+// this test.
+
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestOtherMachines: the program is right Go for each system and processor that
+// `make cross` builds it for, with all that it imports. This checks types only,
+// which takes seconds; compiling all takes minutes.
+func TestOtherMachines(t *testing.T) {
+	for _, m := range []struct{ system, processor string }{
+		{"linux", "arm"}, // 32 bits, as mips
+		{"darwin", "arm64"}, {"windows", "amd64"},
+	} {
+		t.Run(m.system+"/"+m.processor, func(t *testing.T) {
+			t.Parallel()
+			checkTypes(t, m.system, m.processor)
+		})
+	}
+}
+
+// listed is what `go list` tells of a package.
+type listed struct {
+	ImportPath, Dir string
+	GoFiles         []string
+	ImportMap       map[string]string
+	Standard        bool
+	Module          *struct{ GoVersion string }
+}
+
+func checkTypes(t *testing.T, system, processor string) {
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,ImportMap,Standard,Module", "./cmd/mpbond")
+	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+processor, "CGO_ENABLED=0")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+	checked := map[string]*types.Package{"unsafe": types.Unsafe}
+	fset := token.NewFileSet()
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; { // what is imported comes first
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if p.ImportPath == "unsafe" {
+			continue
+		}
+		config := types.Config{
+			Importer: importer(func(path string) (*types.Package, error) {
+				if real, ok := p.ImportMap[path]; ok {
+					path = real
+				}
+				if pkg := checked[path]; pkg != nil {
+					return pkg, nil
+				}
+				return nil, fmt.Errorf("%s is not there", path)
+			}),
+			Sizes:            types.SizesFor("gc", processor),
+			IgnoreFuncBodies: p.Standard, // others have tested these
+			Error:            func(err error) { t.Error(err) },
+		}
+		if p.Module != nil && p.Module.GoVersion != "" {
+			config.GoVersion = "go" + p.Module.GoVersion
+		}
+		checked[p.ImportPath], _ = config.Check(p.ImportPath, fset, parse(t, fset, p), nil)
+		if t.Failed() {
+			return // the packages that import it would only repeat it
+		}
+	}
+}
+
+// parse reads the files of a package, at once.
+func parse(t *testing.T, fset *token.FileSet, p listed) []*ast.File {
+	if _, err := os.ReadDir(p.Dir); err != nil { // so that a new file there makes `go test` run this again
+		t.Fatal(err)
+	}
+	files, errs := make([]*ast.File, len(p.GoFiles)), make([]error, len(p.GoFiles))
+	var wg sync.WaitGroup
+	for i, name := range p.GoFiles {
+		wg.Go(func() {
+			files[i], errs[i] = parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+type importer func(string) (*types.Package, error)
+
+// Import implements types.Importer.
+func (f importer) Import(path string) (*types.Package, error) { return f(path) }

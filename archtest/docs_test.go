@@ -1,0 +1,202 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"mpbond/link/wire"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile("../" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// required lists the modules that go.mod asks for itself; with tools by the
+// module that has them.
+func required(mod string) (list []string) {
+	for line := range strings.Lines(mod) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "require ")
+		f := strings.Fields(line)
+		if len(f) >= 2 && strings.Contains(f[0], ".") && strings.HasPrefix(f[1], "v") && !strings.HasSuffix(line, "// indirect") {
+			list = append(list, f[0])
+		}
+		if tool, ok := strings.CutPrefix(line, "tool "); ok {
+			list = append(list, strings.SplitN(tool, "/cmd/", 2)[0])
+		}
+	}
+	return list
+}
+
+// TestDependenciesAreDocumented: each module of go.mod has a line in the
+// document, with a licence, and each line a module.
+func TestDependenciesAreDocumented(t *testing.T) {
+	want := required(read(t, "go.mod"))
+	if len(want) < 10 {
+		t.Fatalf("found %v: this test looks in the wrong place", want)
+	}
+	text, _, _ := strings.Cut(read(t, "docs/dependencies.md"), "## Debian")
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|(.*)\\|$")
+	var got []string
+	for _, m := range row.FindAllStringSubmatch(text, -1) {
+		got = append(got, m[1])
+		if cells := strings.Split(m[2], "|"); len(cells) != 3 || slices.ContainsFunc(cells, func(c string) bool { return strings.TrimSpace(c) == "" }) {
+			t.Errorf("docs/dependencies.md: `%s` must tell what for, what else, and its licence", m[1])
+		}
+	}
+	for _, m := range want {
+		if !slices.Contains(got, m) {
+			t.Errorf("docs/dependencies.md does not tell of %s", m)
+		}
+	}
+	for _, m := range got {
+		if !slices.Contains(want, m) {
+			t.Errorf("docs/dependencies.md tells of %s, which go.mod does not ask for", m)
+		}
+	}
+}
+
+// TestRequired checks the reading of go.mod.
+func TestRequired(t *testing.T) {
+	const mod = "module x\n\nrequire a.b/c v1.0.0\n\nrequire (\n\td.e/f v0.1.0\n\tg.h/i v1.2.3 // indirect\n)\n\ntool j.k/l/cmd/m\n"
+	if got := required(mod); !slices.Equal(got, []string{"a.b/c", "d.e/f", "j.k/l"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestNamedTargetsExist: who follows the documents finds what they tell to make.
+func TestNamedTargetsExist(t *testing.T) {
+	target := regexp.MustCompile(`(?m)^([a-z]+):`)
+	var have []string
+	for _, m := range target.FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		have = append(have, m[1])
+	}
+	out, err := exec.Command("git", "-C", "..", "ls-files", "*.md", ".ci").Output()
+	if err != nil {
+		t.Skipf("needs git to list the documents: %v", err)
+	}
+	named := regexp.MustCompile("(?m)(?:`|^ {4}|^)(?:[A-Z]+=\\S+ )?make(?: --no-print-directory)? ([a-z]+)")
+	found := 0
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSpace(name)
+		for _, m := range named.FindAllStringSubmatch(read(t, name), -1) {
+			found++
+			if !slices.Contains(have, m[1]) {
+				t.Errorf("%s names `make %s`, which the Makefile does not have", name, m[1])
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d targets are named: this test looks in the wrong place", found)
+	}
+}
+
+// frameTypes lists the constants of type Type in a file of package wire.
+func frameTypes(t *testing.T, code string) (list []wire.Type) {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), "wire.go", code, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if typ, ok := v.Type.(*ast.Ident); ok && typ.Name == "Type" && len(v.Values) == 1 {
+			if lit, ok := v.Values[0].(*ast.BasicLit); ok {
+				if n, err := strconv.ParseUint(lit.Value, 0, 8); err == nil {
+					list = append(list, wire.Type(n))
+				}
+			}
+		}
+		return true
+	})
+	return list
+}
+
+// TestFramesAreDocumented: the table of docs/wire.md has each frame of package
+// wire with its number and its name, and no other.
+func TestFramesAreDocumented(t *testing.T) {
+	want := frameTypes(t, read(t, "link/wire/wire.go"))
+	if len(want) < 20 {
+		t.Fatalf("found %v: this test looks in the wrong place", want)
+	}
+	var got []string
+	for _, m := range regexp.MustCompile(`(?m)^\| (0x[0-9a-f]{2}) \| (\S+) \| \S.* \|$`).FindAllStringSubmatch(read(t, "docs/wire.md"), -1) {
+		got = append(got, m[1]+" "+m[2])
+	}
+	var names []string
+	for _, typ := range want {
+		name := fmt.Sprintf("0x%02x %v", uint8(typ), typ)
+		names = append(names, name)
+		if !slices.Contains(got, name) {
+			t.Errorf("docs/wire.md does not tell of %s", name)
+		}
+	}
+	for _, name := range got {
+		if !slices.Contains(names, name) {
+			t.Errorf("docs/wire.md tells of %s, which package wire does not have", name)
+		}
+	}
+}
+
+// TestNamedTestsExist: docs/security.md names a test for what it promises, and
+// that is there.
+func TestNamedTestsExist(t *testing.T) {
+	have := map[string]bool{}
+	for _, s := range sources(t) {
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			if f, ok := n.(*ast.FuncDecl); ok && s.test {
+				parts := strings.Split(s.dir, "/")
+				for i := range parts { // bond.TestX is short for core/bond.TestX
+					have[strings.Join(parts[i:], "/")+"."+f.Name.Name] = true
+				}
+			}
+			return true
+		})
+	}
+	named := regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(read(t, "docs/security.md"), -1)
+	for _, m := range named {
+		if !have[m[1]] {
+			t.Errorf("docs/security.md names %s, which is not there", m[1])
+		}
+	}
+	if len(named) < 20 {
+		t.Errorf("%d tests are named: this test looks in the wrong place", len(named))
+	}
+}
+
+// TestTroubleshooting: each kind of error is in the document, and each command that
+// it names exists.
+func TestTroubleshooting(t *testing.T) {
+	text := read(t, "docs/troubleshooting.md")
+	kinds := regexp.MustCompile(`Kind += "([a-z_]+)"`).FindAllStringSubmatch(read(t, "base/fault/fault.go"), -1)
+	if len(kinds) < 10 {
+		t.Fatalf("found kinds %q: this test looks in the wrong place", kinds)
+	}
+	for _, m := range kinds {
+		if !strings.Contains(text, "`"+m[1]+"`") {
+			t.Errorf("docs/troubleshooting.md does not tell of errors of the kind %s", m[1])
+		}
+	}
+	reference := read(t, "docs/reference.md")
+	for _, m := range regexp.MustCompile("`(?:sudo )?mpbond ([a-z]+)").FindAllStringSubmatch(text, -1) {
+		if !strings.Contains(reference, "### mpbond "+m[1]+"\n") {
+			t.Errorf("docs/troubleshooting.md names `mpbond %s`, which docs/reference.md does not have", m[1])
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package archtest
+
+import (
+	"go/ast"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// fileCalls use files with the rights of the process.
+var fileCalls = map[string]map[string]bool{
+	"os": set("Open", "OpenFile", "OpenRoot", "OpenInRoot", "Create", "CreateTemp", "MkdirTemp", "ReadFile", "WriteFile", "ReadDir", "DirFS", "CopyFS",
+		"Stat", "Lstat", "Readlink", "Mkdir", "MkdirAll", "Remove", "RemoveAll", "Rename", "Link", "Symlink", "Truncate", "Chmod", "Chown", "Lchown", "Chtimes"),
+	"path/filepath": set("EvalSymlinks"),
+	"syscall":       set("Open", "Mkfifo", "Unlink", "Rename", "Chmod", "Chown"),
+}
+
+const filesReason = "root's process works in a user's directory with that user's rights: use package userfile (docs/adr/0012)"
+
+// ownFiles use files that no user can replace, or are no part of the product.
+var ownFiles = map[string]string{
+	"base/userfile/":                "it is how the others do it",
+	"lab/":                          "the laboratory's own directories",
+	"e2e/":                          "tests",
+	"link/splice/splicetest/":       "/proc, for tests",
+	"archtest/":                     "tests",
+	"cmd/mpbond/lab":                "the laboratory's own directories",
+	"cmd/mpbond/exp":                "the laboratory's own directories",
+	"cmd/mpbond/cell_stats_plot.go": "a tool that writes where its command line says",
+	"pbe/air/":                      "a tool that reads what its command line says",
+	"link/tcp/probe_linux.go":       "/proc",
+	"node/doctor/host":              "/proc and /dev",
+	"node/intercept/":               "/proc, /sys and cgroups",
+	"onload/dataplan/plan.go":       "/proc",
+	"control/device/counters.go":    "/proc",
+	"control/facts/sysfs.go":        "/sys",
+	"control/device/owner_linux.go": "/proc",
+	"control/device/radio.go":       "/sys",
+	"node/probe/":                   "/proc and /etc/resolv.conf",
+	"cmd/mpbond/memory.go":          "cgroups",
+	"cmd/mpbond/run.go":             "/dev/tty",
+}
+
+// TestFilesWithTheRightsOfTheirUser: what uses files does so through package userfile.
+func TestFilesWithTheRightsOfTheirUser(t *testing.T) {
+	used := map[string]bool{}
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		bad := callsOf(s, fileCalls)
+		if len(bad) == 0 {
+			continue
+		}
+		exempt := false
+		for of := range ownFiles {
+			if strings.HasPrefix(s.name, of) {
+				exempt, used[of] = true, true
+			}
+		}
+		if !exempt {
+			t.Errorf("%s uses %v: %s", s.name, bad, filesReason)
+		}
+	}
+	for of := range ownFiles {
+		if !used[of] && of != "archtest/" {
+			t.Errorf("%s has no need to be exempt", of)
+		}
+	}
+}
+
+// callsOf lists what a file uses of functions, by the path of their package.
+func callsOf(s *source, functions map[string]map[string]bool) (list []string) {
+	names := map[string]map[string]bool{}
+	for p, of := range functions {
+		if name, ok := s.imports[p]; ok {
+			names[name] = of
+		}
+	}
+	ast.Inspect(s.syntax, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := sel.X.(*ast.Ident); ok && names[x.Name][sel.Sel.Name] {
+				list = append(list, x.Name+"."+sel.Sel.Name)
+			}
+		}
+		return true
+	})
+	slices.Sort(list)
+	return slices.Compact(list)
+}

@@ -1,0 +1,24 @@
+//go:build unix
+
+package config
+
+import (
+	"os"
+	"syscall"
+
+	"mpbond/base/userfile"
+)
+
+// keepOwner makes the owner of f that of a file that it shall replace.
+func keepOwner(f *os.File, old os.FileInfo) error {
+	st, ok := old.Sys().(*syscall.Stat_t)
+	now, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	has, same := now.Sys().(*syscall.Stat_t)
+	if !ok || !same || st.Uid == has.Uid && st.Gid == has.Gid {
+		return nil
+	}
+	return userfile.Do(f.Name(), func(string) error { return f.Chown(int(st.Uid), int(st.Gid)) })
+}

@@ -1,0 +1,414 @@
+package identity
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"mpbond/base/config"
+	"mpbond/base/fault"
+	"mpbond/base/userfile"
+)
+
+// Role is what a device may be to us. The names are part of the file format.
+type Role string
+
+// Roles.
+const (
+	RoleServer  Role = "server"
+	RoleHelper  Role = "helper"
+	RolePrimary Role = "primary"
+)
+
+// Roles lists all roles.
+func Roles() []Role { return []Role{RoleServer, RoleHelper, RolePrimary} }
+
+// Limits of the trust file.
+const (
+	maxTrustFile = 4 << 20
+	maxName      = 64 // as in package wire
+	maxAddresses = 16
+	maxServers   = 64 // as in package wire
+)
+
+// Peer is a device that we trust. Its slices are shared: look, do not change.
+type Peer struct {
+	// Name is ours for the device: unique, 1 to 64 letters, digits and "._-".
+	Name string `toml:"name" json:"name"`
+	// Roles it may have towards us, at least one.
+	Roles []Role `toml:"roles" json:"roles"`
+	// Key is unique as well.
+	Key PublicKey `toml:"key" json:"key"`
+	// Addresses where it listens, as "host:port", best first. May be empty for
+	// devices that are found or that connect to us.
+	Addresses []string `toml:"addresses,omitempty" json:"addresses,omitempty"`
+	// Servers are those of a primary, as it told them last: where a helper carries
+	// its subflows to, and no others'. They make nobody trusted.
+	Servers []string `toml:"servers,omitempty" json:"servers,omitempty"`
+	// Paused tells that a helper or primary is trusted, but not used until it is
+	// resumed.
+	Paused bool `toml:"paused,omitempty" json:"paused,omitempty"` // see Trust.Pause
+}
+
+// Is reports whether the peer may have that role.
+func (p Peer) Is(r Role) bool { return slices.Contains(p.Roles, r) }
+
+func (p Peer) check() error {
+	if err := checkName(p.Name); err != nil {
+		return err
+	}
+	if len(p.Roles) == 0 {
+		return fmt.Errorf("device %q has no role", p.Name)
+	}
+	for i, r := range p.Roles {
+		if !slices.Contains(Roles(), r) {
+			return fmt.Errorf("device %q: no role is called %q (there are: server, helper, primary)", p.Name, r)
+		}
+		if slices.Contains(p.Roles[:i], r) {
+			return fmt.Errorf("device %q has the role %q twice", p.Name, r)
+		}
+	}
+	if p.Key == (PublicKey{}) {
+		return fmt.Errorf("device %q has no key", p.Name)
+	}
+	if len(p.Addresses) > maxAddresses {
+		return fmt.Errorf("device %q has over %d addresses", p.Name, maxAddresses)
+	}
+	if len(p.Servers) > maxServers {
+		return fmt.Errorf("device %q has over %d servers", p.Name, maxServers)
+	}
+	for _, a := range slices.Concat(p.Addresses, p.Servers) {
+		if err := checkAddress(a); err != nil {
+			return fmt.Errorf("device %q: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
+func checkName(s string) error {
+	if s == "" || len(s) > maxName {
+		return fmt.Errorf("device name %.70q: must have 1 to %d characters", s, maxName)
+	}
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+			return fmt.Errorf("device name %q: use letters, digits, '.', '_' and '-' only", s)
+		}
+	}
+	return nil
+}
+
+func checkAddress(a string) error {
+	if strings.ContainsFunc(a, func(r rune) bool { return r == utf8.RuneError || r == ' ' || !unicode.IsPrint(r) }) {
+		return fmt.Errorf("address %q: there are characters in it that no address has", a)
+	}
+	if rest, ok := strings.CutPrefix(a, "rfcomm://"); ok { // package pipe knows more
+		if len(rest) > 20 || strings.Count(rest, ":") != 5 || strings.Count(rest, "/") != 1 {
+			return fmt.Errorf("address %q: write Bluetooth as rfcomm://AA:BB:CC:DD:EE:FF/CHANNEL", a)
+		}
+		return nil
+	}
+	host, port, err := net.SplitHostPort(a)
+	if err != nil {
+		return fmt.Errorf("address %q: write it as host:port, or [IPv6]:port", a)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("address %q: the port must be a number from 1 to 65535", a)
+	}
+	if host == "" || len(host) > 253 {
+		return fmt.Errorf("address %q: no host in it, or too long", a)
+	}
+	return nil
+}
+
+// peers is one state of the file, never changed once made.
+type peers struct {
+	list   []Peer // in the order of the file
+	byKey  map[PublicKey]int
+	byName map[string]int
+}
+
+func newPeers(list []Peer) (*peers, error) {
+	p := &peers{list, make(map[PublicKey]int, len(list)), make(map[string]int, len(list))}
+	for i, peer := range list {
+		if err := peer.check(); err != nil {
+			return nil, err
+		}
+		if _, ok := p.byName[peer.Name]; ok {
+			return nil, fmt.Errorf("there are two devices called %q", peer.Name)
+		}
+		if j, ok := p.byKey[peer.Key]; ok {
+			return nil, fmt.Errorf("devices %q and %q have the same key", list[j].Name, peer.Name)
+		}
+		p.byName[peer.Name], p.byKey[peer.Key] = i, i
+	}
+	return p, nil
+}
+
+// Trust is the trust file: the devices we trust, in TOML.
+//
+//	[[peer]]
+//	name = 'home'
+//	roles = ['server']
+//	key = 'mpb1…'
+//	addresses = ['vps.example.org:7600']
+//
+// All methods are safe for concurrent use, and lookups take no lock. Changes
+// by other processes are seen after Reload.
+type Trust struct {
+	path string
+	now  atomic.Pointer[peers]
+
+	mu      sync.Mutex         // of who changes now; guards below
+	unsaved map[PublicKey]Peer // removed, but not yet in the file
+}
+
+// trustFile is the layout of the file.
+type trustFile struct {
+	Peer []Peer `toml:"peer"`
+}
+
+// OpenTrust reads the trust file at path. A missing file means that nobody is
+// trusted yet. Errors are faults: Permission if others may change the file,
+// else Config.
+func OpenTrust(path string) (*Trust, error) {
+	t := &Trust{path: path}
+	return t, t.Reload()
+}
+
+// Reload reads the file again. On an error the devices known before stay.
+func (t *Trust) Reload() error {
+	t.mu.Lock() // what is read must not be older than a change of ours
+	defer t.mu.Unlock()
+	p, err := t.readSaved()
+	if err != nil {
+		return err
+	}
+	for key := range t.unsaved {
+		if _, ok := p.byKey[key]; !ok {
+			delete(t.unsaved, key) // somebody else has written it
+		}
+	}
+	if p, err = t.withoutUnsaved(p); err != nil {
+		return err
+	}
+	t.now.Store(p)
+	return nil
+}
+
+// withoutUnsaved returns p without the devices that were removed and are still in the
+// file. Mu must be held.
+func (t *Trust) withoutUnsaved(p *peers) (*peers, error) {
+	if len(t.unsaved) == 0 {
+		return p, nil
+	}
+	return newPeers(slices.DeleteFunc(slices.Clone(p.list), func(p Peer) bool { _, ok := t.unsaved[p.Key]; return ok }))
+}
+
+// readSaved returns what the file has.
+func (t *Trust) readSaved() (*peers, error) {
+	f, err := userfile.Open(t.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return newPeers(nil)
+	}
+	if err != nil {
+		return nil, fault.New(fault.Permission, fmt.Errorf("trust file: %w", err), "run mpbond as the user who made it")
+	}
+	defer f.Close()
+	if err := private(f, 0o022); err != nil { // it holds no secrets, but who writes it decides whom we trust
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxTrustFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("trust file %s: %w", t.path, err)
+	}
+	if len(data) > maxTrustFile {
+		return nil, fault.New(fault.Limit, fmt.Errorf("trust file %s is over %d bytes", t.path, maxTrustFile), "")
+	}
+	return parseTrust(t.path, data)
+}
+
+func parseTrust(name string, data []byte) (*peers, error) {
+	var file trustFile
+	if err := config.Parse(name, data, &file); err != nil {
+		return nil, err
+	}
+	p, err := newPeers(file.Peer)
+	return p, fault.New(fault.Config, wrap(err, "trust file %s", name),
+		"mend the file, or move it away and pair the devices again")
+}
+
+// Peers lists all devices in the order of the file. The caller owns the list.
+func (t *Trust) Peers() []Peer { return slices.Clone(t.load().list) }
+
+// ByRole lists the devices that may have that role.
+func (t *Trust) ByRole(r Role) []Peer {
+	return slices.DeleteFunc(t.Peers(), func(p Peer) bool { return !p.Is(r) })
+}
+
+// Lookup finds a device by its key.
+func (t *Trust) Lookup(key PublicKey) (Peer, bool) {
+	p := t.load()
+	i, ok := p.byKey[key]
+	if !ok {
+		return Peer{}, false
+	}
+	return p.list[i], true
+}
+
+// LookupName finds a device by its name.
+func (t *Trust) LookupName(name string) (Peer, bool) {
+	p := t.load()
+	i, ok := p.byName[name]
+	if !ok {
+		return Peer{}, false
+	}
+	return p.list[i], true
+}
+
+// Allowed tells, for Key.Server, whether a key is that of a device that may
+// have role r, by the state of the file at the time of each call.
+func (t *Trust) Allowed(r Role) func(PublicKey) bool {
+	return func(key PublicKey) bool {
+		p, ok := t.Lookup(key)
+		return ok && p.Is(r)
+	}
+}
+
+// Add adds a device to the file. A name or key that is there already is a
+// fault of kind Exists, a peer that breaks the rules one of kind Usage.
+func (t *Trust) Add(peer Peer) error {
+	if err := peer.check(); err != nil {
+		return fault.New(fault.Usage, err, "")
+	}
+	return t.change(func(p *peers) ([]Peer, error) {
+		if _, ok := p.byName[peer.Name]; ok {
+			return nil, fault.New(fault.Exists, fmt.Errorf("a device called %q is already trusted", peer.Name),
+				"choose another name, or run `mpbond trust remove` for it first")
+		}
+		if i, ok := p.byKey[peer.Key]; ok {
+			return nil, fault.New(fault.Exists, fmt.Errorf("this key is already trusted, under the name %q", p.list[i].Name),
+				"to change its roles or addresses, run `mpbond trust remove` for it first")
+		}
+		return append(slices.Clone(p.list), peer), nil
+	})
+}
+
+// Remove removes the device called name. Without one it is a fault of kind
+// NotFound. Connections that are open are for the roles to end.
+//
+// If the file cannot be read or written, since the disk is full or broken, say, this
+// Trust trusts the device no longer all the same; the fault is then of kind NotSaved,
+// Unsaved names the device, and Save tries again. Other processes still trust it.
+func (t *Trust) Remove(name string) error {
+	var removed Peer
+	isRead := false
+	err := t.change(func(p *peers) ([]Peer, error) {
+		isRead = true
+		i, ok := p.byName[name]
+		if !ok {
+			return nil, unknownName(name)
+		}
+		removed = p.list[i]
+		return slices.Delete(slices.Clone(p.list), i, i+1), nil
+	})
+	if err == nil || isRead && removed.Name == "" {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !isRead { // what was read before still says who is trusted
+		p := t.load()
+		i, ok := p.byName[name]
+		if !ok {
+			return err
+		}
+		removed = p.list[i]
+	}
+	if t.unsaved == nil {
+		t.unsaved = map[PublicKey]Peer{}
+	}
+	t.unsaved[removed.Key] = removed
+	now, e := t.withoutUnsaved(t.load())
+	if e != nil {
+		return e
+	}
+	t.now.Store(now)
+	return fault.New(fault.NotSaved, fmt.Errorf("%s is cut off, but that is not yet written: %w", name, err),
+		cmp.Or(fault.HintOf(err), "make room on the disk, or mend its rights")+": it is written then; a restart before that trusts the device again")
+}
+
+// Unsaved lists the names of devices that were removed, but are still in the file.
+func (t *Trust) Unsaved() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var names []string
+	for _, p := range t.unsaved {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Save writes what Unsaved lists.
+func (t *Trust) Save() error {
+	return t.change(func(p *peers) ([]Peer, error) { return p.list, nil })
+}
+
+// change applies edit to the newest state of the file and writes the result,
+// all or nothing, one process at a time.
+func (t *Trust) change(edit func(*peers) ([]Peer, error)) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	dir := filepath.Dir(t.path)
+	unlock, err := userfile.LockDir(dir) // each change replaces the file, which so cannot carry it
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	before, err := t.readSaved()
+	if err == nil {
+		before, err = t.withoutUnsaved(before)
+	}
+	if err != nil {
+		return err
+	}
+	list, err := edit(before)
+	if err != nil {
+		return err
+	}
+	after, err := newPeers(list)
+	if err != nil {
+		return err
+	}
+	data, err := toml.Marshal(trustFile{list})
+	if err != nil {
+		return err
+	}
+	if err := writeFile(t.path, data); err != nil {
+		return fmt.Errorf("trust file %s: %w", t.path, err)
+	}
+	t.now.Store(after)
+	t.unsaved = nil
+	return nil
+}
+
+// load is the current state; a Trust whose first Reload failed trusts nobody.
+func (t *Trust) load() *peers {
+	if p := t.now.Load(); p != nil {
+		return p
+	}
+	return &peers{}
+}

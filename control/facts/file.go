@@ -1,0 +1,142 @@
+package facts
+
+import (
+	"fmt"
+	"log/slog"
+
+	"mpbond/api"
+	"mpbond/base/config"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// File is a TOML file that somebody else writes, such as a script on a device
+// that tells its battery in no other way: the fields of api.Facts by the names
+// that they have in JSON. A file that is not there says nothing; one that cannot
+// be read leaves what the last one said.
+type File struct {
+	Path    string
+	Changes <-chan struct{} // gets a value when the file may have changed
+	Stop    func()          // ends Changes
+	Log     *slog.Logger
+
+	last Facts
+	told string // the last error
+}
+
+// Changed implements Source.
+func (f *File) Changed() <-chan struct{} { return f.Changes }
+
+// Close implements Source.
+func (f *File) Close() {
+	if f.Stop != nil {
+		f.Stop()
+	}
+}
+
+// Read implements Source.
+func (f *File) Read() Facts {
+	var say api.Facts
+	err := config.Load(f.Path, &say)
+	if fault.Is(err, fault.NotFound) {
+		f.last, f.told = Facts{}, ""
+		return f.last
+	}
+	var now Facts
+	if err == nil {
+		now, err = FromAPI(say)
+	}
+	if err == nil {
+		f.last, f.told = now, ""
+	} else if err.Error() != f.told {
+		f.told = err.Error()
+		f.Log.Warn("facts of this device stay as they were read before", "file", f.Path, "err", err, "hint", fault.HintOf(err))
+	}
+	return f.last
+}
+
+// links are the kinds of link by the names that they have in the API.
+var links = map[string]wire.Radio{"wired": wire.RadioNone, "wifi": wire.RadioWiFi, "cellular": wire.RadioCellular, "bluetooth": wire.RadioBluetooth}
+
+// FromAPI is what was told to the API, or by a file. Errors are faults.
+func FromAPI(a api.Facts) (f Facts, err error) {
+	bad := func(err error, hint string) (Facts, error) { return Facts{}, fault.New(fault.Usage, err, hint) }
+	percent := func(name string, v *float64, to *unit.Level) error {
+		switch {
+		case v == nil:
+			return nil
+		case *v >= 0 && *v <= 100:
+			*to = unit.Percent(*v)
+			return nil
+		}
+		return fmt.Errorf("%s is %v", name, *v)
+	}
+	var l Link
+	if err := percent("battery_percent", a.BatteryPercent, &f.Battery); err != nil {
+		return bad(err, "it is from 0 to 100")
+	}
+	if err := percent("signal_percent", a.SignalPercent, &l.Signal); err != nil {
+		return bad(err, "it is from 0 to 100")
+	}
+	if a.TemperatureC != nil {
+		if f.Temperature = unit.Celsius(*a.TemperatureC); f.Temperature == 0 {
+			return bad(fmt.Errorf("temperature_c is %v", *a.TemperatureC), "it is in °C, from -100 to 200")
+		}
+	}
+	if a.Charging != nil {
+		if f.Power = wire.PowerBattery; *a.Charging {
+			f.Power = wire.PowerExternal
+		}
+	}
+	if a.Metered != nil {
+		if l.Metered = wire.MeteredNo; *a.Metered {
+			l.Metered = wire.MeteredYes
+		}
+	}
+	if a.Link != "" {
+		radio, ok := links[a.Link]
+		if !ok {
+			return bad(fmt.Errorf("link is %.40q", a.Link), "there are: wired, wifi, cellular, bluetooth")
+		}
+		l.Radio = radio
+	}
+	if l != (Link{}) {
+		f.Links = map[string]Link{"": l}
+	}
+	return f, nil
+}
+
+// ToAPI is what a device tells, for the API; nil if that is nothing.
+func ToAPI(f wire.Facts) *api.KnownFacts {
+	a := api.KnownFacts{Interface: f.Link, Refuses: f.Refuses}
+	if f.Battery.Known() {
+		v := float64(f.Battery.Percent())
+		a.BatteryPercent = &v
+	}
+	if f.Power != wire.PowerUnknown {
+		v := f.Power == wire.PowerExternal
+		a.Charging = &v
+	}
+	if f.Temperature != 0 {
+		v := f.Temperature.Celsius()
+		a.TemperatureC = &v
+	}
+	if f.Metered != wire.MeteredUnknown {
+		v := f.Metered == wire.MeteredYes
+		a.Metered = &v
+	}
+	if f.Signal.Known() {
+		v := float64(f.Signal.Percent())
+		a.SignalPercent = &v
+	}
+	for name, r := range links {
+		if r == f.Radio && r != wire.RadioNone {
+			a.Link = name
+		}
+	}
+	if a == (api.KnownFacts{Interface: a.Interface}) {
+		return nil
+	}
+	return &a
+}

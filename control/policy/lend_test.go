@@ -1,0 +1,257 @@
+package policy
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+// link is a model of one direction of a link, in virtual time: those who send
+// get what they offer, and where that is too much equal parts, as TCP would,
+// but no quicker than tcpStep allows. What is lent keeps to the limit, which
+// takes effect one delay after it was decided.
+type link struct {
+	Lender
+	now       time.Time
+	capacity  unit.Rate
+	own, lent float64 // bytes
+	ownRate   float64 // bit/s, now
+	asked     uint64
+	limits    []float64
+	last      Grant
+}
+
+const (
+	modelStep  = 5 * time.Millisecond
+	limitDelay = 100 * time.Millisecond // one way, and what is queued
+	ownGain    = 0.05                   // of the missing rate, each step: about 100 ms
+)
+
+func newLink(capacity unit.Rate) *link {
+	return &link{now: time.Unix(1000, 0), capacity: capacity}
+}
+
+// run lets the owner offer own, and borrowers borrow, for d. It returns what
+// each got, in Mbit/s.
+func (l *link) run(d time.Duration, own, borrow unit.Rate) (gotOwn, gotLent float64) {
+	ownBefore, lentBefore := l.own, l.lent
+	for t := time.Duration(0); t < d; t += modelStep {
+		if l.now.UnixNano()/int64(modelStep)%10 == 0 {
+			l.last = l.Observe(l.now, Moved{Own: uint64(l.own), Lent: uint64(l.lent), Asked: l.asked})
+		}
+		limit := math.Inf(1)
+		if l.last.Limited {
+			limit = float64(l.last.Limit)
+		}
+		l.limits = append(l.limits, limit)
+		if n := int(limitDelay / modelStep); len(l.limits) > n {
+			limit = l.limits[len(l.limits)-n-1]
+		}
+		want, c := float64(own), float64(l.capacity)
+		b := min(float64(borrow), limit)
+		fair := max(c/2, c-b)
+		target := min(want, fair)
+		l.ownRate += (target - l.ownRate) * ownGain
+		b = min(b, c-l.ownRate)
+		sec := modelStep.Seconds() / 8
+		l.own += l.ownRate * sec
+		l.lent += b * sec
+		l.now = l.now.Add(modelStep)
+	}
+	sec := d.Seconds() * 1e6 / 8
+	return (l.own - ownBefore) / sec, (l.lent - lentBefore) / sec
+}
+
+const much = 1000 * unit.Mbps
+
+func TestOwnerComesFirst(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		before           unit.Rate // borrowed, 5 s, while the owner is idle
+		own              unit.Rate // then, for 10 s, beside all that can be borrowed
+		leastOwn         float64   // Mbit/s it gets
+		leastLent, atMax float64
+	}{
+		{"owner in bulk, link known", much, much, 9.5, 0, 0.6},
+		{"owner in bulk, nothing known", 0, much, 9.3, 0, 0.7},
+		{"owner needs a little", much, 1 * unit.Mbps, 0.97, 7, 9.1},
+		{"owner needs half", much, 5 * unit.Mbps, 4.8, 2.5, 5},
+		{"owner hardly there", much, 200 * unit.Kbps, 0.18, 9, 10},
+	} {
+		l := newLink(10 * unit.Mbps)
+		l.run(5*time.Second, 0, c.before)
+		own, lent := l.run(10*time.Second, c.own, much)
+		if own < c.leastOwn || lent < c.leastLent || lent > c.atMax {
+			t.Errorf("%s: owner %.2f, lent %.2f Mbit/s; at the end %+v", c.name, own, lent, l.last)
+		}
+	}
+}
+
+// TestAllIsLentToTheIdle: without limit at first, and soon again after the
+// owner was busy.
+func TestAllIsLentToTheIdle(t *testing.T) {
+	l := newLink(5 * unit.Mbps)
+	if _, lent := l.run(3*time.Second, 0, much); lent < 4.99 || l.last.Limited {
+		t.Errorf("lent %.2f Mbit/s, %+v", lent, l.last)
+	}
+	l.run(3*time.Second, much, much)
+	if !l.last.Limited || l.last.Limit > 110*unit.Kbps || l.last.Reason != reasonYielding {
+		t.Errorf("while the owner is busy: %+v", l.last)
+	}
+	l.run(time.Second, 0, much)
+	if _, lent := l.run(time.Second, 0, much); lent < 4.9 || l.last.Limited {
+		t.Errorf("a second after the owner ended: lent %.2f Mbit/s, %+v", lent, l.last)
+	}
+}
+
+// TestSmallThingsDoNotCount: requests of 10 KB each second take nothing from
+// those who borrow.
+func TestSmallThingsDoNotCount(t *testing.T) {
+	l := newLink(5 * unit.Mbps)
+	l.run(2*time.Second, 0, much)
+	for range 10 {
+		l.run(35*time.Millisecond, 2500*unit.Kbps, much)
+		l.run(965*time.Millisecond, 0, much)
+		if l.last.Limited {
+			t.Fatalf("%+v", l.last)
+		}
+	}
+}
+
+// TestYieldsQuickly: an owner that becomes busy has the link within half a
+// second.
+func TestYieldsQuickly(t *testing.T) {
+	l := newLink(5 * unit.Mbps)
+	l.run(2*time.Second, 0, much)
+	l.run(500*time.Millisecond, much, much)
+	if own, _ := l.run(500*time.Millisecond, much, much); own < 4.5 {
+		t.Errorf("after half a second the owner gets %.2f of 5 Mbit/s: %+v", own, l.last)
+	}
+}
+
+// TestRequestIsAHint: who asks finds most of the link free when the answer
+// comes; if none comes, all is lent again.
+func TestRequestIsAHint(t *testing.T) {
+	l := newLink(10 * unit.Mbps)
+	l.run(2*time.Second, 0, much)
+	l.asked += 300
+	l.run(100*time.Millisecond, 0, much)
+	if !l.last.Limited || l.last.Limit != unit.Mbps || l.last.Reason != reasonExpects {
+		t.Errorf("after a request %+v", l.last)
+	}
+	if l.run(time.Second, 0, much); l.last.Limited {
+		t.Errorf("after a request that nothing came of %+v", l.last)
+	}
+	l.asked += 300
+	l.run(100*time.Millisecond, 0, much)
+	l.run(300*time.Millisecond, much, much)
+	l.asked += 3000 // acknowledgements
+	if l.run(50*time.Millisecond, much, much); l.last.Reason != reasonYielding {
+		t.Errorf("when the answer came %+v", l.last)
+	}
+}
+
+// TestLinkBecomesSlower: what the link carried once is believed until lending
+// by it takes from the owner.
+func TestLinkBecomesSlower(t *testing.T) {
+	l := newLink(10 * unit.Mbps)
+	l.run(3*time.Second, 0, much)
+	l.capacity = 3 * unit.Mbps
+	l.run(3*time.Second, much, much)
+	if own, _ := l.run(10*time.Second, much, much); own < 2.7 {
+		t.Errorf("the owner gets %.2f of 3 Mbit/s: %+v", own, l.last)
+	}
+}
+
+// TestOwnerGrows: from a little to all there is.
+func TestOwnerGrows(t *testing.T) {
+	l := newLink(10 * unit.Mbps)
+	l.run(3*time.Second, 0, much)
+	l.run(3*time.Second, unit.Mbps, much)
+	if l.last.Limited && l.last.Reason == reasonSharing {
+		l.run(time.Second, much, much)
+		if own, _ := l.run(2*time.Second, much, much); own < 9.3 {
+			t.Errorf("the owner gets %.2f of 10 Mbit/s: %+v", own, l.last)
+		}
+	} else if l.last.Limited {
+		t.Errorf("an owner of 1 Mbit/s: %+v", l.last)
+	}
+}
+
+// TestOwnerWaitsForLostPacket: after a loss the owner's bytes in order stand
+// still and then leap, while its packets go on filling the link. Nothing is
+// lent meanwhile. Where no counter tells of them, that cannot be known.
+func TestOwnerWaitsForLostPacket(t *testing.T) {
+	for _, counted := range []bool{true, false} {
+		var l Lender
+		now := time.Unix(1000, 0)
+		total, waiting := uint64(1000), uint64(0)
+		var most unit.Rate
+		for i := range 100 {
+			now = now.Add(50 * time.Millisecond)
+			total += 62_500 // 10 Mbit/s
+			if waiting += 62_500; i%30 < 22 {
+				waiting = 0 // in order
+			}
+			m := Moved{Own: total - waiting}
+			if counted {
+				m.Total = total
+			}
+			if g := l.Observe(now, m); i >= 20 {
+				most = max(most, g.Limit)
+				if !g.Limited {
+					most = much
+				}
+			}
+		}
+		if counted != (most == floor) {
+			t.Errorf("counted %v: up to %v is lent", counted, most)
+		}
+	}
+}
+
+// TestLenderSurvivesOddCounters: time and counters that stand still or go back.
+func TestLenderSurvivesOddCounters(t *testing.T) {
+	var l Lender
+	now := time.Unix(1000, 0)
+	for _, v := range []uint64{0, 0, 1 << 40, 5, 1 << 62, 0} {
+		for _, d := range []time.Duration{0, time.Millisecond, 300 * time.Millisecond, time.Hour} {
+			now = now.Add(d)
+			if g := l.Observe(now, Moved{v, v / 2, v / 3, v}); g.Limited && g.Limit < floor {
+				t.Errorf("%+v", g)
+			}
+		}
+	}
+}
+
+// TestRest: what others move is counted, later; what only looks so for a
+// moment, because packets after a lost one wait, is not.
+func TestRest(t *testing.T) {
+	var r Rest
+	now := time.Unix(1000, 0)
+	total, known := uint64(1<<40), uint64(0)
+	for i := range 200 {
+		now = now.Add(50 * time.Millisecond)
+		total += 10_000
+		known += 10_000
+		waiting := uint64(0)
+		if i%20 < 5 { // 250 ms of each second
+			waiting = uint64(i%20) * 10_000
+		}
+		if n := r.Observe(now, total, known-waiting); n > 10_000 {
+			t.Fatalf("%d bytes of nobody after %d steps", n, i)
+		}
+	}
+	before := r.Observe(now, total, known)
+	for range 100 {
+		now = now.Add(50 * time.Millisecond)
+		total += 12_000
+		known += 10_000
+		r.Observe(now, total, known)
+	}
+	if n := r.Observe(now, total, known) - before; n < 180_000 || n > 200_000 {
+		t.Errorf("%d bytes of others, they have moved 200000", n)
+	}
+}

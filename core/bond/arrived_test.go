@@ -1,0 +1,106 @@
+package bond
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// TestArrivedAgainstSpans drives marks and a set of ranges with the same bytes, in random
+// order, as a stream does.
+func TestArrivedAgainstSpans(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		var a arrived
+		var model spans
+		next := wire.DataSeq(rng.IntN(3 * pageSize))
+		a.release(next, next, 0)
+		for range 400 {
+			from := next + wire.DataSeq(rng.IntN(5*pageSize))
+			if rng.IntN(4) == 0 {
+				from = next
+			}
+			to := from + wire.DataSeq(rng.IntN([]int{3, 200, 3 * pageSize}[rng.IntN(3)]))
+			var got, want spans
+			a.missing(from, to, func(from, to wire.DataSeq) { got.add(from, to) })
+			model.missing(from, to, func(from, to wire.DataSeq) { want.add(from, to) })
+			if len(got) != len(want) || got.size() != want.size() {
+				t.Fatalf("of [%d,%d) %v is missing, want %v", from, to, got, want)
+			}
+			model.add(from, to)
+			if from > next {
+				a.add(from, to)
+			} else if from < to {
+				after := a.find(false, to, max(to, a.end))
+				a.release(from, after, want.size())
+				if after != model[0].to {
+					t.Fatalf("all has arrived up to %d, want %d", after, model[0].to)
+				}
+				next = after
+				model = model[1:]
+			}
+			end := wire.DataSeq(0)
+			pages := map[wire.DataSeq]bool{}
+			for _, p := range model {
+				end = p.to
+				for at := p.from - p.from%pageSize; at < p.to; at += pageSize {
+					pages[at] = true
+				}
+			}
+			if a.count != model.size() || a.end != end || a.made < len(pages) || a.made > len(pages)+1 {
+				t.Fatalf("%d bytes up to %d on %d pages, want %d up to %d on %d", a.count, a.end, a.made, model.size(), end, len(pages))
+			}
+		}
+	}
+}
+
+// TestSmallWritesOverUnequalPaths: an app that writes 10 bytes at a time, over two paths of
+// which one takes 2 s, leaves 10,000 gaps at the far end. They are no reason to reset it.
+func TestSmallWritesOverUnequalPaths(t *testing.T) {
+	n := newSim(t, "roundrobin", -1)
+	n.addPath(1, n.both(50*unit.Mbps, 5*time.Millisecond), nil)
+	n.addPath(2, n.both(50*unit.Mbps, 2*time.Second), nil)
+	s, err := n.ends[0].Open("far:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.foreign = s.ID()
+	const size, piece = 300_000, 10
+	sent, got, jumps := 0, 0, 0
+	var write func()
+	write = func() {
+		if s.Room() >= piece {
+			s.Write(n.fillPattern(s.ID(), 0, sent, piece))
+			sent += piece
+		}
+		if sent < size {
+			n.at(n.now.Add(40*time.Microsecond), 0, write)
+		}
+	}
+	n.at(n.now.Add(100*time.Millisecond), 0, write)
+	n.onEnd[0] = func(*Bond) {
+		if s.err != nil {
+			t.Fatalf("after %d bytes: %v", got, s.err)
+		}
+	}
+	n.onEnd[1] = func(b *Bond) {
+		far := b.streams[n.foreign]
+		if far == nil {
+			return
+		}
+		if far.got.count > 0 {
+			jumps = max(jumps, int(far.got.count/piece))
+		}
+		if k := far.Readable(); k > 0 {
+			far.Consume(k)
+			got += k
+		}
+	}
+	n.run(func() bool { return got == size })
+	if t.Logf("%d pieces had gaps between them", jumps); jumps < 10_000 {
+		t.Error("too few to show it")
+	}
+}

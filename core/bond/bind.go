@@ -1,0 +1,40 @@
+package bond
+
+import (
+	"slices"
+
+	"mpbond/link/wire"
+)
+
+// Bind lets a subflow carry all bytes that this end sends of the stream from now
+// on, and no other one carry any: what is measured is that subflow. When it ends,
+// so does the stream. It reports whether there is such a subflow; the stream must
+// be of mode wire.Bond. Control frames go as always.
+func (s *Stream) Bind(id wire.PathID) bool {
+	b := s.bond
+	if b.path(id) == nil || s.Done() || s.mode != wire.Bond {
+		return false
+	}
+	if s.only == 0 {
+		b.bound++
+	}
+	s.only = id
+	return true
+}
+
+// unbind ends the streams that are bound to a path which is gone.
+func (b *Bond) unbind(p *path) {
+	if b.bound == 0 {
+		return
+	}
+	var gone []*Stream
+	for _, s := range b.streams {
+		if s.only == p.id {
+			gone = append(gone, s)
+		}
+	}
+	slices.SortFunc(gone, func(x, y *Stream) int { return int(x.id) - int(y.id) })
+	for _, s := range gone {
+		s.Reset(wire.CodeUnreachable, "the subflow that it was bound to has ended")
+	}
+}

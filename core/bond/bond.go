@@ -1,0 +1,418 @@
+// Package bond is the core of mpbond: streams, their meta buffers, the data
+// sequence, acknowledgements, flow control, reassembly and reinjection. It
+// stands between the live ends of package endpoint (sockets, goroutines, the
+// clock) and the choices of package sched, and is sans-I/O: bytes, frames and
+// the time are handed in, frames come out. Both ends of a bond run the same
+// code, so uploads are scheduled by the primary as downloads are by the
+// server.
+//
+// The way of a byte: Stream.Write puts it into the stream's meta buffer; Next
+// asks the scheduler for a subflow that can take a segment, fills the segment
+// from the meta buffers and remembers it as in flight; the far end's Receive
+// reassembles the stream and Stream.Read hands the byte over; its ACK ends the
+// flight. A subflow that is lost or falls silent gives what it had in flight
+// back to the meta buffers (reinject.go).
+package bond
+
+import (
+	"fmt"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/core/trace"
+	"mpbond/link/estimate"
+	"mpbond/link/wire"
+)
+
+// Config is what a bond is made with. The zero value of a field means its
+// default.
+type Config struct {
+	// Opens tells that this end opens streams (the primary) and the other
+	// accepts them (the server).
+	Opens bool
+	// Scheduler decides where segments go. Default: sched.Default.
+	Scheduler sched.Scheduler
+	// MaxStreams bounds the streams that exist at once. Default 4096.
+	MaxStreams int
+	// MaxFlows bounds the datagram flows that exist at once. Default 1024.
+	MaxFlows int
+	// MetaBuffer bounds what a stream accepts ahead of scheduling. Default
+	// 4 MB, cut to 64 KB a stream once all streams together hold MaxBuffered.
+	MetaBuffer unit.Bytes
+	// MaxBuffered is the memory for bytes to send, and again for bytes
+	// received, that grown windows may use: see docs/datapath.md for the bound
+	// that follows. Default 64 MB.
+	MaxBuffered unit.Bytes
+	// Memory is what the bond takes memory from, besides its own bound of 1 GB; nil:
+	// that bound alone.
+	Memory Memory
+	// Eta is the reinjection threshold η of the MPBond paper; negative is off.
+	// Default 0.2.
+	Eta float64
+	// Trace is told what happens, if it is set. Events lack the name of who
+	// writes. It is called with the bond's owner's lock held and must not block.
+	Trace func(trace.Event)
+	// ChangesOnly leaves out of Trace what happens for each segment.
+	ChangesOnly bool
+}
+
+// Tuning, ours unless a source is named.
+const (
+	defaultMaxStreams  = 4096
+	defaultMetaBuffer  = 4 * unit.MB
+	defaultMaxBuffered = 64 * unit.MB
+	defaultEta         = 0.2 // MPBond, MobiSys 2020, section 4.4
+	lowMetaBuffer      = 64 * unit.KB
+	blockedBuffer      = pageSize // beyond the receiver's window, when memory gets short
+	maxWindow          = 16 * unit.MB
+	openingWindow      = 512 * unit.KB // of a stream that this end opens, while memory is plenty
+
+	segmentTime = 5 * time.Millisecond // a segment is what a subflow carries in this time
+	minSegment  = 1400
+	maxSegment  = 64 << 10
+	// tlsOverhead is what TLS 1.3 adds to a record (RFC 8446 section 5.2: header,
+	// content type, tag). Segments are sized so that whole packets result.
+	tlsOverhead = 22
+
+	// What only a peer that breaks the rules, or never reads, can reach.
+	maxUntold = 1 << 17
+	maxMemory = 1 * unit.GB
+
+	ackDelay = 10 * time.Millisecond
+	ackBytes = 64 << 10
+	// ackOwn is within what time an ACK goes on the subflow itself that it is
+	// about, if others travelled elsewhere: they may have been lost with a
+	// subflow whose silence has not been noticed, or cannot be. If the TCP of a
+	// direct subflow, with its queue, needs longer to tell that one arrived, it is
+	// waited for up to ackOwnMost: then the far end does not take its bytes for
+	// stuck yet, see checkSilence.
+	ackOwn     = 200 * time.Millisecond
+	ackOwnMost = 300 * time.Millisecond
+
+	// While windows are full, what is not late and comes within blockedGap is waited for. What a
+	// helper has held for overdueAfter, twice what schedulers let wait there at the
+	// end, goes another way at any time.
+	blockedGap   = 250 * time.Millisecond
+	overdueAfter = 2 * time.Second
+
+	// relayWithin is how old a helper's report may be when it is passed on: the
+	// other end takes it for the state at its arrival.
+	relayWithin = 200 * time.Millisecond
+
+	probeEvery = 20 * time.Millisecond  // how often paths with bytes in flight are looked at
+	minSilence = 200 * time.Millisecond // as TCP's least retransmission time-out in Linux
+	maxSilence = time.Second            // however long the queues
+)
+
+// Bond is one end of a bond. Not safe for concurrent use.
+type Bond struct {
+	cfg     Config
+	paths   []*path // by rising id
+	streams map[wire.StreamID]*Stream
+	pool    pagePool
+	taken   unit.Bytes // see Taken
+
+	nextID   wire.StreamID // Opens: the next stream's number; else: the highest seen
+	accepted []*Stream
+	changed  []*Stream
+
+	flows flows
+
+	ready    []*Stream // streams with bytes that may be sent now, in turn
+	pending  unit.Bytes
+	ledger   sched.Ledger
+	express  []*Stream // the same of streams that must not wait
+	urgent   unit.Bytes
+	blocked  uint64     // how often a segment had room that a stream's window did not let it use
+	held     unit.Bytes // bytes in send buffers, acknowledged ones excluded
+	grown    unit.Bytes // receive windows beyond the first ones
+	control  []control  // reliable frames to be sent, oldest first
+	repeated uint64     // as Stream.repeated, of frames of no stream
+	// avoid is the path that all pending bytes were recalled from at the end of
+	// a transfer, or 0: they must not go there again, and the last go first.
+	avoid wire.PathID
+
+	ackPending bool
+	ackSize    unit.Bytes
+	ackDue     time.Time     // valid while ackPending
+	newestByte time.Time     // arrival of the newest byte that asks for an ack
+	lastAck    time.Time     // arrival of the newest ACK
+	newestData time.Time     // arrival of the newest new stream byte or datagram
+	pause      time.Duration // newest one over minSilence between new bytes, stalls apart; 0 after one of recently
+	seenStuck  time.Time     // when a path was last found stuck
+	nextTick   time.Time
+
+	// guide, if not nil, says which paths a stream may use; small is its answer
+	// for what is none, or must not wait.
+	guide Guide
+	small allowed
+	bound int // streams that may use one subflow only
+
+	// plan is how groups are treated; planSerial is that of the frame that told of
+	// it, or is to tell of it; newest is the highest group that there was. Limits
+	// tells that one was limited.
+	plan       map[wire.GroupID]*group
+	planSerial uint64
+	newest     wire.GroupID
+	limits     bool
+	// Ranked tells that groups have differed in class or weight; turns and pendingOf are
+	// by class.
+	ranked    bool
+	turns     turns
+	pendingOf [wire.ClassCount]unit.Bytes
+
+	byeSeen    bool
+	schedView  []sched.Path
+	withinView []sched.Path
+	guideView  []GuidePath
+	ackView    []wire.PathAck
+	last       sched.Decision
+	decisions  *trace.Ring[Decision]
+	stats      Stats
+}
+
+// Stats counts what happened, for status output. Byte counts are stream bytes.
+type Stats struct {
+	StreamsTotal int
+	// Duplicate bytes were received twice and dropped. The others were given
+	// to a second subflow by this end, by cause.
+	Duplicate, LostPath, Silent, Eta unit.Bytes
+	// Redundant bytes were given to further subflows on purpose: copies.
+	Redundant  unit.Bytes
+	FlowsTotal int
+	// DatagramsDropped waited too long or found no room, at this end.
+	DatagramsDropped int
+}
+
+// New makes a bond end without paths or streams.
+func New(cfg Config) *Bond {
+	if cfg.Scheduler == nil {
+		cfg.Scheduler, _ = sched.New(sched.Default)
+	}
+	setDefault(&cfg.MaxStreams, defaultMaxStreams)
+	setDefault(&cfg.MaxFlows, defaultMaxFlows)
+	setDefault(&cfg.MetaBuffer, defaultMetaBuffer)
+	setDefault(&cfg.MaxBuffered, defaultMaxBuffered)
+	setDefault(&cfg.Eta, defaultEta)
+	b := &Bond{cfg: cfg, streams: map[wire.StreamID]*Stream{}, decisions: trace.NewRing[Decision](64)}
+	b.pool.bond = b
+	return b
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// AddPath makes a subflow usable. It is busy until Idle is called.
+func (b *Bond) AddPath(id wire.PathID, helped bool, now time.Time) {
+	b.RemovePath(id, now)
+	p := &path{id: id, progress: now, hopProgress: now, carried: now}
+	p.est.Helped = helped
+	at := len(b.paths)
+	for at > 0 && b.paths[at-1].id > id {
+		at--
+	}
+	b.paths = append(b.paths, nil)
+	copy(b.paths[at+1:], b.paths[at:])
+	b.paths[at] = p
+	b.unguide()
+}
+
+// RemovePath tells that a subflow is gone. What it had in flight is sent again
+// on others.
+func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
+	for i, p := range b.paths {
+		if p.id == id {
+			b.paths = append(b.paths[:i], b.paths[i+1:]...)
+			b.unguide()
+			b.unpin(p)
+			b.unbind(p)
+			b.stats.LostPath += b.recall(p, 0, now, "lost")
+			// Others may wait for an ack that travelled on this one.
+			b.wantAck(now, 0)
+			for _, q := range b.paths {
+				if q.received > 0 {
+					q.owe(now)
+				}
+			}
+			b.wake(now.Add(ackOwn))
+			return
+		}
+	}
+}
+
+// JoinRTT tells how long the round trip of a subflow's handshake took.
+func (b *Bond) JoinRTT(id wire.PathID, d time.Duration) {
+	if p := b.path(id); p != nil {
+		p.est.JoinRTT = d
+	}
+}
+
+// Idle tells that a subflow's socket has room for a segment.
+func (b *Bond) Idle(id wire.PathID) {
+	if p := b.path(id); p != nil {
+		p.idle = true
+	}
+}
+
+// Local takes a sample of a subflow's own hop.
+func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
+	p := b.path(id)
+	if p == nil {
+		return
+	}
+	h = p.est.Reckoned(h)
+	if h.Acked != p.est.Hop().Acked || h.Queue == 0 {
+		p.hopProgress = now
+	}
+	p.est.Local(now, h)
+	b.heard(p, now)
+}
+
+// Unknown tells that no sample of a subflow's own hop can be had: nothing
+// carries it at present. Then it makes no progress, whatever was last seen.
+func (b *Bond) Unknown(id wire.PathID, now time.Time) {
+	if p := b.path(id); p != nil {
+		h := p.est.Hop()
+		h.Queue = max(h.Queue, 1)
+		b.Local(id, now, h)
+	}
+}
+
+// Remote takes a helper's report about a subflow's far hop.
+func (b *Bond) Remote(id wire.PathID, now time.Time, s wire.HopState) {
+	p := b.path(id)
+	if p == nil {
+		return
+	}
+	p.est.Remote(now, s)
+	if b.tracing() {
+		e := trace.Event{Kind: trace.PipeState, Path: uint32(id), Rate: s.Rate, SRTT: s.RTT, Offset: s.Received, Backlog: unit.Bytes(s.Received - s.Forwarded)}
+		if s.AppLimited {
+			e.Reason = "app-limited"
+		}
+		b.cfg.Trace(e)
+	}
+}
+
+// Relay lets a helper's report, which reached this end over the pipe now, go on
+// to the other end with the next control segment, if that leaves within
+// relayWithin: while the pipe brings bytes these are acknowledged, and afterwards
+// no radio need work for it. Nothing is sent on its account.
+func (b *Bond) Relay(s wire.PipeState, now time.Time) {
+	if p := b.path(s.Path); p != nil {
+		p.relay, p.relayAt = s, now
+	}
+}
+
+func (b *Bond) path(id wire.PathID) *path {
+	for _, p := range b.paths {
+		if p.id == id {
+			return p
+		}
+	}
+	return nil
+}
+
+// Open makes a stream to a destination. Only the end that opens may call it.
+func (b *Bond) Open(dest string) (*Stream, error) {
+	if len(dest) > wire.MaxDest {
+		return nil, fmt.Errorf("destination of %d bytes is too long", len(dest))
+	}
+	if len(b.streams) >= b.cfg.MaxStreams {
+		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("%d streams are open, which is the limit", len(b.streams))}
+	}
+	b.nextID++
+	s := b.newStream(b.nextID)
+	s.dest = dest
+	b.opened(s)
+	b.queue(s, wire.TypeOpen)
+	s.widen()
+	return s, nil
+}
+
+func (b *Bond) opened(s *Stream) {
+	if b.cfg.Trace != nil {
+		b.cfg.Trace(trace.Event{Kind: trace.StreamOpen, Stream: uint64(s.id), Text: s.dest})
+	}
+}
+
+func (b *Bond) newStream(id wire.StreamID) *Stream {
+	s := &Stream{id: id, bond: b, out: pages{pool: &b.pool}, in: pages{pool: &b.pool},
+		outLimit: wire.DataSeq(b.first(true)), inLimit: wire.DataSeq(b.first(false)), window: b.first(false)}
+	b.streams[id] = s
+	b.stats.StreamsTotal++
+	return s
+}
+
+// first is the window of every stream at its beginning, for what this end sends
+// or receives.
+func (b *Bond) first(out bool) unit.Bytes {
+	if b.cfg.Opens == out {
+		return wire.InitialWindow
+	}
+	return wire.InitialDown
+}
+
+// Accept returns a stream that the other end has opened, or nil.
+func (b *Bond) Accept() *Stream {
+	if len(b.accepted) == 0 {
+		return nil
+	}
+	s := b.accepted[0]
+	b.accepted = b.accepted[1:]
+	return s
+}
+
+// Changed returns a stream whose readable bytes, writable room or state may
+// have changed since it was last returned, or nil.
+func (b *Bond) Changed() *Stream {
+	if len(b.changed) == 0 {
+		return nil
+	}
+	s := b.changed[0]
+	b.changed = b.changed[1:]
+	s.inChanged = false
+	return s
+}
+
+// ByeSeen reports that the other end has given up the bond.
+func (b *Bond) ByeSeen() bool { return b.byeSeen }
+
+// Streams is how many streams exist.
+func (b *Bond) Streams() int { return len(b.streams) }
+
+// Stats returns the counters.
+func (b *Bond) Stats() Stats { return b.stats }
+
+// Buffers returns the memory in stream buffers and, of that, the bytes not yet
+// given to any subflow.
+func (b *Bond) Buffers() (memory, meta unit.Bytes) {
+	return unit.Bytes(b.pool.inUse+len(b.pool.free)) * pageSize, b.pending + b.urgent
+}
+
+// Reordering is how many received bytes wait for earlier ones.
+func (b *Bond) Reordering() (n unit.Bytes) {
+	for _, s := range b.streams {
+		n += unit.Bytes(s.got.count)
+	}
+	return n
+}
+
+// Scheduler is the name of the scheduler.
+func (b *Bond) Scheduler() string { return b.cfg.Scheduler.Name() }
+
+// Fail resets every stream, here and at the other end as far as it listens, and
+// ends every flow at this end.
+func (b *Bond) Fail(code wire.Code, text string, now time.Time) {
+	for _, s := range b.streams {
+		s.Reset(code, text)
+	}
+	for _, f := range b.flows.all {
+		f.fail(wire.Reset{Code: code, Text: text}, now)
+	}
+}

@@ -1,0 +1,109 @@
+package bond
+
+import (
+	"slices"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/core/trace"
+	"mpbond/link/wire"
+)
+
+// Copies: the bytes of a stream of mode Redundant, or all bytes with a scheduler that
+// says so (sched.Decision.Copy), go over every subflow. A segment of new bytes
+// that one subflow takes is noted for each other one; each sends what is noted
+// for it, at its own pace and before new bytes, and leaves out what has been
+// acknowledged by then. The receiver drops what comes second.
+
+// copyOf is a part of a stream that another subflow carries already.
+type copyOf struct {
+	s        *Stream
+	from, to wire.DataSeq
+}
+
+// copyToOthers notes bytes that p carries for each other subflow that is
+// alive. What is noted is at most what streams have in flight.
+func (b *Bond) copyToOthers(p *path, c copyOf) (any bool) {
+	for _, q := range b.paths {
+		if q == p || q.silent() || !c.s.may(q.id) {
+			continue
+		}
+		any = true
+		q.copies = append(q.uptodate(), c)
+	}
+	return any
+}
+
+// uptodate drops the oldest copies that are not needed any more.
+func (p *path) uptodate() []copyOf {
+	n := 0
+	for n < len(p.copies) && !p.copies[n].needed() {
+		n++
+	}
+	p.copies = p.copies[n:]
+	return p.copies
+}
+
+// needed reports whether a byte of it is not acknowledged.
+func (c copyOf) needed() (any bool) {
+	if c.s.Done() {
+		return false
+	}
+	c.s.acked.missing(max(c.from, c.s.outBase), max(c.to, c.s.outBase), func(wire.DataSeq, wire.DataSeq) { any = true })
+	return any
+}
+
+// dropCopies forgets copies of a stream that are not sent yet: the subflow that carries
+// its bytes is enough from now on, and if that is lost they go over another one.
+func (b *Bond) dropCopies(s *Stream) {
+	for _, p := range b.paths {
+		p.copies = slices.DeleteFunc(p.copies, func(c copyOf) bool { return c.s == s })
+	}
+}
+
+// copyTarget is an idle subflow that has copies to send, or nil.
+func (b *Bond) copyTarget(now time.Time) *path {
+	for _, p := range b.paths {
+		if !p.idle || p.silent() || len(p.copies) == 0 || len(p.uptodate()) == 0 {
+			continue
+		}
+		if n := p.est.At(now); n.FarWait <= sched.StaleAfter && !b.holds(p, n, now) {
+			return p
+		}
+	}
+	return nil
+}
+
+// fillCopies appends a segment of copies for path p.
+func (b *Bond) fillCopies(p *path, now time.Time, buf []byte) []byte {
+	room := b.segmentSize(p, now)
+	p.yield = false
+	for len(p.copies) > 0 && room > wire.MaxDataHeader {
+		c := &p.copies[0]
+		part := span{c.from, min(c.to, c.from+wire.DataSeq(room-wire.MaxDataHeader))}
+		c.from = part.to
+		s := c.s
+		if !s.Done() {
+			at := len(buf)
+			s.acked.missing(max(part.from, s.outBase), max(part.to, s.outBase), func(from, to wire.DataSeq) {
+				start := len(buf)
+				buf = wire.AppendData(buf, s.id, from, int(to-from))
+				buf = s.out.append(buf, from, to)
+				f := sentFrame{t: wire.TypeData, s: s, from: from, to: to, copied: true}
+				f.end = p.note(len(buf)-start, f)
+				b.stats.Redundant += unit.Bytes(to - from)
+				b.traceBytes(now, trace.Segment, p, f, "copy")
+			})
+			// What was taken back from a lost subflow is on its way again.
+			s.todo.remove(part.from, part.to)
+			s.shared.take(part.from, part.to)
+			b.update(s)
+			room -= len(buf) - at
+		}
+		if c.from >= c.to {
+			p.copies = p.copies[1:]
+		}
+	}
+	return buf
+}

@@ -1,0 +1,44 @@
+package bond
+
+import (
+	"slices"
+	"time"
+
+	"mpbond/link/estimate"
+)
+
+// A path that carries what must not wait is express for a while: bulk keeps its
+// queue short there. A queue that bulk has built, in the network or at a
+// helper, cannot be overtaken, so being first in Next is not enough.
+const (
+	// expressFor is how long a path stays express after the last such byte.
+	expressFor = time.Second
+	// standing is how long the bytes that wait on an express path may last
+	// before bulk gets a turn. Enough to keep a link busy between two looks at
+	// its queue and while its rate varies (docs/datapath.md has the cost).
+	standing = 25 * time.Millisecond
+)
+
+// expressUntil marks p as the path of something that must not wait.
+func (p *path) expressUntil(t time.Time) {
+	if t.After(p.express) {
+		p.express = t
+	}
+}
+
+// urgentBeside reports whether a path is express now. What must not wait moves to
+// another path when its own fails, and shall find no long queue there.
+func (b *Bond) urgentBeside(now time.Time) bool {
+	return slices.ContainsFunc(b.paths, func(p *path) bool { return now.Before(p.express) })
+}
+
+// holds reports that bulk must not be given to p now, and asks for a look when
+// the queue has become short.
+func (b *Bond) holds(p *path, n estimate.Numbers, now time.Time) bool {
+	over := n.Queued - standing
+	if over <= 0 || !now.Before(p.express) {
+		return false
+	}
+	b.wake(now.Add(max(over, time.Millisecond)))
+	return true
+}

@@ -1,0 +1,441 @@
+package bond
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// pings is a datagram flow of the test: the acceptor sends one datagram of size
+// bytes every interval once the opener's first has come.
+type pings struct {
+	n     *simNet
+	f     [2]*Flow
+	got   map[uint64]time.Duration // one-way delay of each that came
+	order []uint64
+	twice int
+	sent  uint64
+	last  time.Time
+	gap   time.Duration // longest time without a delivery
+}
+
+// ping starts a flow, to be served beside what carry does.
+func (n *simNet) ping(redundant bool, every time.Duration, size int) *pings {
+	g := &pings{n: n, got: map[uint64]time.Duration{}}
+	var err error
+	if g.f[0], err = n.ends[0].OpenFlow(redundant, n.now); err != nil {
+		n.fatal("open: %v", err)
+	}
+	addr := wire.Addr{Name: "far", Port: 7}
+	if err := g.f[0].Send(addr, []byte("start"), n.now); err != nil {
+		n.fatal("send: %v", err)
+	}
+	var tick func()
+	tick = func() {
+		b := binary.BigEndian.AppendUint64(nil, g.sent)
+		b = binary.BigEndian.AppendUint64(b, uint64(n.now.UnixNano()))
+		if err := g.f[1].Send(addr, append(b, make([]byte, size-16)...), n.now); err != nil {
+			n.fatal("send: %v", err)
+		}
+		g.sent++
+		n.after(every, tick)
+	}
+	before, started := n.onEnd, false
+	n.onEnd[0] = func(b *Bond) {
+		if before[0] != nil {
+			before[0](b)
+		}
+		for {
+			r, ok, _ := g.f[0].Receive()
+			if !ok {
+				return
+			}
+			i := binary.BigEndian.Uint64(r.Bytes)
+			if _, ok := g.got[i]; ok {
+				g.twice++
+			}
+			g.got[i] = n.now.Sub(time.Unix(0, int64(binary.BigEndian.Uint64(r.Bytes[8:]))))
+			g.order = append(g.order, i)
+			if !g.last.IsZero() {
+				g.gap = max(g.gap, n.now.Sub(g.last))
+			}
+			g.last = n.now
+		}
+	}
+	n.onEnd[1] = func(b *Bond) {
+		if before[1] != nil {
+			before[1](b)
+		}
+		if g.f[1] = b.flows.all[g.f[0].ID()]; g.f[1] != nil && !started {
+			started = true
+			tick()
+		}
+	}
+	return g
+}
+
+// quantile of the delays of those that came, but for the first ones: at the
+// start of a download a hop's rate has to be found out by overfeeding it.
+func (g *pings) quantile(q float64) time.Duration {
+	var list []time.Duration
+	for i, d := range g.got {
+		if i >= 75 {
+			list = append(list, d)
+		}
+	}
+	slices.Sort(list)
+	if len(list) == 0 {
+		return 0
+	}
+	return list[int(q*float64(len(list)-1))]
+}
+
+func (g *pings) reordered() (n int) {
+	for i := 1; i < len(g.order); i++ {
+		if g.order[i] < g.order[i-1] {
+			n++
+		}
+	}
+	return n
+}
+
+// deep makes a sender's window cover a queue of 300 ms, as in networks of phones.
+func (n *simNet) deep() {
+	for _, p := range n.paths {
+		for d := range 2 {
+			for _, h := range p.hops[d] {
+				h.window = h.rate(n.now).Bytes(h.roundTrip(n.now) + 300*time.Millisecond)
+			}
+		}
+	}
+}
+
+// TestDatagramsBesideBulk: a download costs a flow little delay, and the flow
+// costs the download little.
+func TestDatagramsBesideBulk(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		build   func(*simNet)
+		idle    time.Duration // the delay of an unused bond
+		slowest float64       // of the download, to that without the flow
+	}{
+		{"one path of 10 Mbit/s", func(n *simNet) { n.house(10 * unit.Mbps) }, 25 * time.Millisecond, 1.05},
+		{"8/10/5", func(n *simNet) { n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps) }, 25 * time.Millisecond, 1.05},
+		{"1/18/5", func(n *simNet) { n.house(1*unit.Mbps, 18*unit.Mbps, 5*unit.Mbps) }, 25 * time.Millisecond, 1.08},
+		{"helper only, 10/5", func(n *simNet) {
+			n.addPath(1, n.both(10*unit.Mbps, 35*time.Millisecond), n.both(5*unit.Mbps, 2500*time.Microsecond))
+		}, 38 * time.Millisecond, 1.05},
+	} {
+		run := func(with bool) (took time.Duration, g *pings) {
+			n := newSim(t, "auto", 0.2)
+			c.build(n)
+			n.deep()
+			start := n.now
+			tr := &transfer{size: int(10 * unit.MB)}
+			done := n.carry([]*transfer{tr})
+			if with {
+				g = n.ping(false, 20*time.Millisecond, 120)
+			}
+			n.run(done)
+			return tr.done.Sub(start), g
+		}
+		alone, _ := run(false)
+		beside, g := run(true)
+		p95 := g.quantile(.95)
+		t.Logf("%s: delay p50 %v p95 %v, on an unused bond %v; %d of %d came; download %.3f s, alone %.3f s", c.name,
+			g.quantile(.5).Round(time.Millisecond/10), p95.Round(time.Millisecond/10), c.idle, len(g.got), g.sent, beside.Seconds(), alone.Seconds())
+		// Two packets at 1 Mbit/s take 23 ms.
+		if most := c.idle + standing + 25*time.Millisecond; p95 > most {
+			t.Errorf("%s: p95 of the delay is %v, want at most %v", c.name, p95, most)
+		}
+		if r := float64(beside) / float64(alone); r > c.slowest {
+			t.Errorf("%s: the download takes %.3f times what it takes alone", c.name, r)
+		}
+		if lost := int(g.sent) - len(g.got); lost > 5 || g.twice > 0 {
+			t.Errorf("%s: %d of %d did not come, %d came twice", c.name, lost, g.sent, g.twice)
+		}
+		if g.reordered() > g.f[1].stats.Moves {
+			t.Errorf("%s: %d overtook others in %d moves", c.name, g.reordered(), g.f[1].stats.Moves)
+		}
+	}
+}
+
+// TestFlowSurvivesItsPath: datagrams go on over another path within half a
+// second, none twice.
+func TestFlowSurvivesItsPath(t *testing.T) {
+	for _, redundant := range []bool{false, true} {
+		for _, how := range []string{"silent", "silent pipe", "gone"} {
+			n := newSim(t, "auto", 0.2)
+			n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+			on := 0
+			if how == "silent pipe" { // the flow starts there
+				n.paths[0].hops[1][0].delay = 80 * time.Millisecond
+				n.paths[0].hops[0][0].delay = 80 * time.Millisecond
+				on = 1
+			}
+			n.carry(nil)
+			g := n.ping(redundant, 10*time.Millisecond, 200)
+			n.after(2*time.Second, func() {
+				if got := n.ends[1].Flows(1)[0].Path; int(got) != on+1 {
+					n.fatal("%s: pinned to path %d", how, got)
+				}
+				if how == "gone" {
+					n.kill(n.paths[on])
+					return
+				}
+				for d := range 2 {
+					hops := n.paths[on].hops[d]
+					h := hops[(len(hops)-1)*d]
+					h.steps = append(h.steps, simStep{n.now, 0})
+				}
+			})
+			end := n.now.Add(5 * time.Second)
+			n.run(func() bool { return n.now.After(end) })
+			t.Logf("%s, redundant %v: %d of %d came, longest gap %v, %+v", how, redundant, len(g.got), g.sent, g.gap, g.f[1].stats)
+			most := 500 * time.Millisecond
+			if redundant {
+				most = 60 * time.Millisecond
+			}
+			if g.gap > most || g.twice > 0 || len(g.got) < 440 || redundant && g.f[0].stats.Duplicate < 150 {
+				t.Errorf("%s, redundant %v: longest gap %v, %d of %d came, %d twice, copies %d", how, redundant, g.gap, len(g.got), g.sent, g.twice, g.f[0].stats.Duplicate)
+			}
+			if g.reordered() > 0 && !redundant && how != "silent pipe" {
+				t.Errorf("%s: %d overtook others", how, g.reordered())
+			}
+		}
+	}
+}
+
+// TestFlowMovesToAQuickerPath: only when it is clearly quicker, and for a while.
+func TestFlowMovesToAQuickerPath(t *testing.T) {
+	for _, c := range []struct {
+		delay time.Duration // of the other path, against 50 ms
+		moves int
+	}{{45 * time.Millisecond, 0}, {15 * time.Millisecond, 1}} {
+		n := newSim(t, "auto", 0.2)
+		n.addPath(1, n.both(8*unit.Mbps, 50*time.Millisecond), nil)
+		n.carry(nil)
+		g := n.ping(false, 10*time.Millisecond, 200)
+		start := n.now
+		n.after(time.Second, func() { n.addPath(2, n.both(8*unit.Mbps, c.delay), nil) })
+		n.run(func() bool {
+			if at := n.now.Sub(start); at < time.Second+patience && g.f[1] != nil && g.f[1].stats.Moves > 0 {
+				n.fatal("moved after %v", at)
+			}
+			return n.now.After(start.Add(5 * time.Second))
+		})
+		if g.f[1].stats.Moves != c.moves || g.twice > 0 || int(g.sent)-len(g.got) > 10 {
+			t.Errorf("beside %v: %d moves, want %d; %d of %d came, %d twice", c.delay, g.f[1].stats.Moves, c.moves, len(g.got), g.sent, g.twice)
+		}
+	}
+}
+
+// TestFloodAndStreamShare: a flow that fills a path takes turns with a stream,
+// what it has too much is dropped, and a small flow beside it does not wait.
+func TestFloodAndStreamShare(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.house(10 * unit.Mbps)
+	tr := &transfer{size: int(2 * unit.MB)}
+	start := n.now
+	done := n.carry([]*transfer{tr})
+	flood := n.ping(false, 500*time.Microsecond, 1250) // 20 Mbit/s
+	small := n.ping(false, 20*time.Millisecond, 120)
+	n.run(done)
+	took := tr.done.Sub(start)
+	carried := unit.RateOf(unit.Bytes(len(flood.got)*1250), took)
+	t.Logf("stream %v, flood carried %v, dropped %d; small one %v", took, carried, flood.f[1].stats.Dropped, small.quantile(.95))
+	if fair := (5 * unit.Mbps).Time(2 * unit.MB); took > fair*5/4 || carried < 3500*unit.Kbps {
+		t.Errorf("the stream took %v, the flood was carried at %v", took, carried)
+	}
+	if d := flood.quantile(1); d > 25*time.Millisecond+sojourn+100*time.Millisecond {
+		t.Errorf("a datagram of the flood arrived after %v", d)
+	}
+	if d := small.quantile(.95); d > 100*time.Millisecond {
+		t.Errorf("p95 of the small flow's delay is %v", d)
+	}
+	if out := n.ends[1].flows.out; out > maxLegQueue {
+		t.Errorf("%v wait", out)
+	}
+}
+
+// TestFlowsEnd: by their user at either end, unused, one too many; and a number
+// that has ended stays so.
+func TestFlowsEnd(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.house(10 * unit.Mbps)
+	n.limit = n.now.Add(time.Hour)
+	for _, b := range n.ends {
+		b.cfg.MaxFlows = 3
+	}
+	open := func(port uint16) *Flow {
+		f, err := n.ends[0].OpenFlow(false, n.now)
+		if err != nil {
+			n.fatal("%v", err)
+		}
+		if err := f.Send(wire.Addr{Name: "x", Port: port}, []byte("last words"), n.now); err != nil {
+			n.fatal("%v", err)
+		}
+		return f
+	}
+	wait := func(d time.Duration) {
+		end := n.now.Add(d)
+		n.after(d, func() {})
+		n.run(func() bool { return !n.now.Before(end) })
+	}
+	a := open(80)
+	a.End(wire.CodeClosed, "done", n.now)
+	wait(time.Second)
+	far := n.ends[1].AcceptFlow()
+	if r, ok, _ := far.Receive(); !ok || string(r.Bytes) != "last words" {
+		t.Errorf("what was sent before the end: %q, %v", r.Bytes, ok)
+	}
+	if _, ok, err := far.Receive(); ok || err == nil || err.(wire.Reset).Text != "done" {
+		t.Errorf("after it: %v, %v", ok, err)
+	}
+	if a.Send(wire.Addr{Name: "x", Port: 1}, nil, n.now) == nil {
+		t.Error("an ended flow sends")
+	}
+	// A datagram of the ended flow, late.
+	late := wire.Datagram{Flow: a.ID(), Number: 5, Addr: wire.Addr{Name: "x", Port: 1}}
+	if err := n.ends[1].receiveDatagram(n.ends[1].paths[0], late, n.now); err != nil || n.ends[1].AcceptFlow() != nil {
+		t.Errorf("a late datagram opened its flow again, or %v", err)
+	}
+	// Ended by the accepting end.
+	c := open(80)
+	wait(time.Second)
+	n.ends[1].AcceptFlow().End(wire.CodeUnreachable, "no", n.now)
+	wait(time.Second)
+	if r, _ := c.Err().(wire.Reset); r.Code != wire.CodeUnreachable {
+		t.Errorf("at the other end: %v", c.Err())
+	}
+	dns, used := open(53), open(80)
+	open(80)
+	if _, err := n.ends[0].OpenFlow(false, n.now); err == nil {
+		t.Error("a fourth flow of three was opened")
+	}
+	wait(flowIdleDNS + 16*time.Second)
+	if dns.Err() == nil || used.Err() != nil {
+		t.Errorf("unused for a moment: %v, %v", dns.Err(), used.Err())
+	}
+	open(80)
+	open(80) // in place of the one unused for longest
+	if n.ends[0].FlowCount() != 3 {
+		t.Errorf("%d flows", n.ends[0].FlowCount())
+	}
+	wait(flowIdle + time.Minute)
+	if c0, c1 := n.ends[0].FlowCount(), n.ends[1].FlowCount(); c0+c1 != 0 {
+		t.Errorf("%d and %d flows after minutes without use", c0, c1)
+	}
+}
+
+// TestFlowBuffersAreBounded: neither end keeps more than it may, and both give
+// all back.
+func TestFlowBuffersAreBounded(t *testing.T) {
+	b := New(Config{Opens: true})
+	now := time.Unix(1e9, 0)
+	addr := wire.Addr{Name: "x", Port: 1}
+	var list []*Flow
+	for range 100 {
+		f, err := b.OpenFlow(false, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, f)
+		for i := range 600 {
+			if err := f.Send(addr, make([]byte, 1000), now); err != nil {
+				t.Fatal(err)
+			}
+			in := wire.Datagram{Flow: f.ID(), Number: uint64(i), Addr: addr, Bytes: make([]byte, 1000)}
+			b.AddPath(1, false, now)
+			if err := b.Receive(1, wire.TypeDatagram, in.AppendPayload(nil), now); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if b.flows.out > maxFlowBytes || b.flows.in > maxFlowBytes || b.flows.out < maxFlowBytes/2 {
+		t.Errorf("%v to send, %v received", b.flows.out, b.flows.in)
+	}
+	b.Tick(now.Add(time.Second))
+	for _, f := range list {
+		for ok := true; ok; {
+			_, ok, _ = f.Receive()
+		}
+	}
+	if b.flows.out != 0 || b.flows.in != 0 || len(b.flows.ready) != 0 {
+		t.Errorf("left: %v, %v, %d", b.flows.out, b.flows.in, len(b.flows.ready))
+	}
+	if err := list[0].Send(addr, make([]byte, wire.MaxDatagram+1), now); err == nil {
+		t.Error("a datagram larger than UDP's was taken")
+	}
+}
+
+// TestNumbers compares the window with a set.
+func TestNumbers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 200 {
+		var w numbers
+		seen, top := map[uint64]bool{}, uint64(0)
+		for range 3000 {
+			n := top + uint64(rng.IntN(40))
+			if k := uint64(rng.IntN(1100)); rng.IntN(2) == 0 && k <= top {
+				n = top - k
+			}
+			if rng.IntN(300) == 0 {
+				n = top + uint64(rng.IntN(3000))
+			}
+			want := !seen[n] && n+numberWindow > top
+			if n >= top {
+				want = !seen[n]
+			}
+			if got := w.fresh(n); got != want {
+				t.Fatalf("fresh(%d) = %v with %d the highest, want %v", n, got, top, want)
+			}
+			if want {
+				seen[n] = true
+			}
+			top = max(top, n)
+		}
+	}
+}
+
+// TestRedundantFlowAndOnePath: while only one path is left it carries each
+// datagram once; with a second one there are two copies again, and at no time
+// two on one path (gave, in each random transfer, checks that too).
+func TestRedundantFlowAndOnePath(t *testing.T) {
+	for dead := range 2 {
+		n := newSim(t, "auto", 0.2)
+		n.addPath(1, n.both(8*unit.Mbps, 20*time.Millisecond), nil)
+		n.addPath(2, n.both(8*unit.Mbps, 30*time.Millisecond), nil)
+		n.openFlow(flowPlan{every: 10 * time.Millisecond, count: [2]int{300, 300}, size: 200, redundant: true})
+		g := n.flows[1]
+		n.after(time.Second, func() { n.kill(n.paths[dead]) })
+		n.after(2*time.Second, func() { n.addPath(3, n.both(8*unit.Mbps, 40*time.Millisecond), nil) })
+		end := n.now.Add(4 * time.Second)
+		n.run(func() bool { return n.now.After(end) })
+		for d, by := range g.by {
+			copies := [3]int{}
+			for number, paths := range by.paths {
+				if at := by.at[number].Sub(simStart).Milliseconds(); at%1000 > 150 && at%1000 < 850 { // not around a change
+					copies[at/1000] += len(paths)
+					if want := [3]int{2, 1, 2}[at/1000]; len(paths) != want {
+						t.Fatalf("path %d ends: datagram %d from %s, after %d ms, is given to %v", dead+1, number, endNames[d], at, paths)
+					}
+				}
+			}
+			if lost := int(by.sent) - len(by.got); lost > 0 || copies[1] == 0 {
+				t.Errorf("path %d ends: %d of %d from %s are lost, %v were given to paths", dead+1, lost, by.sent, endNames[d], copies)
+			}
+			if want := unit.Bytes(300 * 208); g.f[d].stats.SentBytes != want || g.f[d].stats.ReceivedBytes != want {
+				t.Errorf("path %d ends: %+v at %s, want %d bytes each way, no copy counted", dead+1, g.f[d].stats, endNames[d], want)
+			}
+		}
+		if dropped := g.f[0].stats.Dropped + g.f[1].stats.Dropped; dropped > 0 {
+			t.Errorf("%d count as dropped", dropped)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package bond
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// simGuide changes its mind now and then, and sometimes allows nothing.
+type simGuide struct{ dice }
+
+func (g *simGuide) Guide(paths []GuidePath, _ Demand) string {
+	keep := g.chance(0.9)
+	for i := range paths {
+		if paths[i].Allowed = paths[i].Used; !keep {
+			paths[i].Allowed = g.chance(0.5)
+		}
+	}
+	return "by lot"
+}
+
+// checkGuided fails if bytes of a stream go over a path that it may not use,
+// although one that it may use is alive. Copies that are to go over others may
+// have been noted before the guide changed its mind.
+func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
+	b := n.ends[d]
+	s := b.streams[f.Stream]
+	if s != nil && s.mode != wire.Redundant && b.Scheduler() != "redundant" && !b.groupOf(s.group).permits(on.id) {
+		n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d of group %d on path %d, which the plan forbids", endNames[d], f.Stream, s.group, on.id)
+	}
+	if b.guide == nil || b.Scheduler() == "redundant" || s == nil || s.mode != wire.Bond || slices.Contains(s.allowed.paths, on.id) {
+		return
+	}
+	for _, p := range b.paths {
+		if !p.silent() && p.id != b.avoid && b.groupOf(s.group).permits(p.id) && slices.Contains(s.allowed.paths, p.id) {
+			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d on path %d, but it may use %v", endNames[d], f.Stream, on.id, s.allowed.paths)
+		}
+	}
+}
+
+// byNumber allows a stream of less than limit bytes path 1 only.
+type byNumber struct{ limit unit.Bytes }
+
+func (g byNumber) Guide(paths []GuidePath, d Demand) string {
+	for i := range paths {
+		paths[i].Allowed = paths[i].ID == 1 || d.Pending+d.Burst >= g.limit
+	}
+	return "by size"
+}
+
+// TestGuided: what the guide forbids stays unused, by control frames and ACKs
+// too, whoever else is idle; what it allows is used as if there were no guide.
+func TestGuided(t *testing.T) {
+	run := func(size unit.Bytes, g Guide) (took time.Duration, over2 uint64) {
+		n := newSim(t, "auto", 0.2)
+		n.house(8*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps) // the helper would be the quicker way
+		for _, b := range n.ends {
+			b.SetGuide(g)
+		}
+		tr := &transfer{size: int(size)}
+		n.run(n.carry([]*transfer{tr}))
+		for _, b := range n.ends {
+			over2 += b.path(2).sent
+		}
+		return tr.done.Sub(simStart), over2
+	}
+	if took, over2 := run(100*unit.KB, byNumber{unit.MB}); over2 != 0 || took > 250*time.Millisecond {
+		t.Errorf("100 KB: %d bytes over the helper, took %v", over2, took)
+	}
+	free, _ := run(4*unit.MB, nil)
+	if took, over2 := run(4*unit.MB, byNumber{unit.MB}); took > free*103/100 || over2 == 0 {
+		t.Errorf("4 MB: %d bytes over the helper, took %v, without a guide %v", over2, took, free)
+	}
+}
+
+// TestGuidedIsReleased: a stream whose only path falls silent goes on over one
+// that it may not use, and leaves that again.
+func TestGuidedIsReleased(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	n.ends[1].SetGuide(byNumber{unit.GB})
+	for d := range 2 {
+		h := n.paths[0].hops[d][0]
+		h.steps = append(h.steps, simStep{n.now.Add(500 * time.Millisecond), 0}, simStep{n.now.Add(3 * time.Second), 8 * unit.Mbps})
+	}
+	tr := &transfer{size: int(6 * unit.MB)}
+	done := n.carry([]*transfer{tr})
+	carried := func() uint64 { return n.ends[1].path(2).sent }
+	var silent, back uint64
+	n.after(2900*time.Millisecond, func() { silent = carried() })
+	n.after(5*time.Second, func() { back = carried() })
+	n.run(done)
+	if silent < uint64(unit.MB) || carried() > back+uint64(64*unit.KB) {
+		t.Errorf("over the forbidden path: %d bytes while the other was silent, %d in all, %d two seconds after it came back", silent, carried(), back)
+	}
+}
+
+// TestStreamList tells what streams may use and why.
+func TestStreamList(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	n.ends[1].SetGuide(byNumber{unit.GB})
+	trs := []*transfer{{size: 1000}, {size: int(unit.MB)}}
+	done := n.carry(trs)
+	var list, other []StreamInfo
+	n.after(500*time.Millisecond, func() { list, other = n.ends[1].StreamList(5), n.ends[0].StreamList(5) })
+	n.run(done)
+	if len(list) != 1 || list[0].ID != 2 || !slices.Equal(list[0].Out.Paths, []wire.PathID{1}) || list[0].Out.Reason != "by size" || list[0].Sent == 0 {
+		t.Errorf("%+v", list)
+	}
+	if len(other) != 1 || !slices.Equal(other[0].In.Paths, []wire.PathID{1}) || other[0].In.Reason != "by size" || other[0].Received == 0 {
+		t.Errorf("the opener was told %+v", other)
+	}
+}
+
+// byDelay allows a second path only while the first one is slow.
+type byDelay struct{}
+
+func (byDelay) Guide(paths []GuidePath, _ Demand) string {
+	slow := paths[0].Delay > 400*time.Millisecond
+	for i := range paths {
+		paths[i].Allowed = i == 0 || slow
+	}
+	return "by delay"
+}
+
+// TestGuideIsAskedAboutTheEnd: what is in flight on a path that has become slow
+// goes by one that the guide would allow now, though nothing else is left to ask
+// about.
+func TestGuideIsAskedAboutTheEnd(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.house(8*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps)
+	n.ends[1].SetGuide(byDelay{})
+	h := n.paths[0].hops[1][0]
+	h.steps = append(h.steps, simStep{n.now.Add(370 * time.Millisecond), 100 * unit.Kbps})
+	tr := &transfer{size: int(400 * unit.KB)}
+	n.run(n.carry([]*transfer{tr}))
+	if took := tr.done.Sub(simStart); took > time.Second {
+		t.Errorf("took %v: %+v", took, n.ends[1].Stats())
+	}
+}
+
+// TestStreamListIsQuick: one stream has lasted while very many came and went.
+func TestStreamListIsQuick(t *testing.T) {
+	b := New(Config{Opens: true})
+	if _, err := b.Open("example.com:80"); err != nil {
+		t.Fatal(err)
+	}
+	b.nextID = 1 << 40
+	if _, err := b.Open("example.com:81"); err != nil {
+		t.Fatal(err)
+	}
+	if list := b.StreamList(64); len(list) != 2 || list[0].ID != 1<<40+1 || list[1].ID != 1 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// elsewhereGuide sends what is small by path 1 and streams by path 2.
+type elsewhereGuide struct{}
+
+func (elsewhereGuide) Guide(paths []GuidePath, d Demand) string {
+	for i := range paths {
+		paths[i].Allowed = (paths[i].ID == 2) == (d.Pending > 0)
+	}
+	return "streams go by the other one"
+}
+
+// TestChoicesOfManyStreams: what is told of very many streams at once takes no
+// more memory, and no longer a turn, than other frames. The others are told of
+// when they are asked about again.
+func TestChoicesOfManyStreams(t *testing.T) {
+	const streams = 3000
+	now := time.Unix(1000, 0)
+	b := New(Config{MaxStreams: streams})
+	b.SetGuide(elsewhereGuide{})
+	b.AddPath(1, false, now)
+	b.AddPath(2, false, now)
+	b.Idle(1)
+	for id := range wire.StreamID(streams) {
+		f := wire.Open{Stream: id + 1, Dest: "example.com:80"}
+		if err := b.Receive(1, f.Type(), f.AppendPayload(nil), now); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.Accept().Write([]byte("hello")); n != 5 {
+			t.Fatal(n)
+		}
+	}
+	b.control = b.control[:0] // OPENED of each
+	told := 0
+	for range 20 {
+		_, seg := b.Next(now, nil)
+		if len(seg) > 2*maxSegment {
+			t.Fatalf("a segment of %d bytes", len(seg))
+		}
+		if len(b.flows.notices) > maxNotices {
+			t.Fatalf("%d notices wait", len(b.flows.notices))
+		}
+		_ = eachFrame(seg, func(f wire.Type, _ []byte) error {
+			if f == wire.TypeChoice {
+				told++
+			}
+			return nil
+		})
+		b.Idle(1)
+		now = now.Add(guideEvery)
+	}
+	if told < maxNotices {
+		t.Errorf("%d of %d streams are told of", told, streams)
+	}
+}

@@ -1,0 +1,118 @@
+package bond
+
+import (
+	"time"
+
+	"mpbond/link/wire"
+)
+
+// frame sends a frame of whatever kind to the bond.
+func (h *hostilePeer) frame(id wire.PathID) {
+	f := h.someFrame(id)
+	t, payload := f.Type(), f.AppendPayload(nil)
+	switch h.below(24) {
+	case 0:
+		payload = payload[:h.below(len(payload)+1)]
+	case 1:
+		if len(payload) > 0 {
+			payload[h.below(len(payload))] ^= 1 << h.below(8)
+		}
+	case 2:
+		t = wire.Type(h.byte())
+	}
+	if t == wire.TypeData { // whatever became of it: its bytes are those of its place
+		if d, err := wire.ParseData(payload); err == nil {
+			k := h.stream(d.Stream)
+			for i := range d.Bytes {
+				d.Bytes[i] = content(d.Stream, uint64(d.Seq)+uint64(i), 0)
+			}
+			for at, end := uint64(d.Seq), uint64(d.Seq)+uint64(len(d.Bytes)); at < end; {
+				next := min(end, at-at%64+64)
+				k.there[at/64] |= (1<<(next-at) - 1) << (at % 64)
+				at = next
+			}
+		}
+	}
+	if t == wire.TypeWindow {
+		if w, err := wire.ParseWindow(payload); err == nil {
+			k := h.stream(w.Stream)
+			k.limit = max(k.limit, uint64(w.Limit))
+		}
+	}
+	h.sent++
+	h.frames--
+	h.fed[id] += uint64(wire.HeaderLen + len(payload))
+	if h.b.path(id) == nil {
+		h.fed[id] = 0
+	}
+	if err := h.b.Receive(id, t, payload, h.now); err != nil { // as package endpoint does
+		h.b.RemovePath(id, h.now)
+	}
+}
+
+// someFrame makes a frame that often fits the bond's state.
+func (h *hostilePeer) someFrame(on wire.PathID) wire.Frame {
+	id := h.someStream()
+	s := h.b.streams[id]
+	var next, end uint64
+	if s != nil {
+		next, end = uint64(s.inNext), uint64(s.inLimit)
+		if s.got.count > 0 && h.below(2) == 0 {
+			next = uint64(s.got.end)
+		}
+	}
+	switch h.below(24) {
+	case 0:
+		return wire.Open{Stream: id, Dest: "far:1", Mode: wire.Mode(h.below(3)), Group: wire.GroupID(h.below(4))}
+	case 1:
+		return wire.Opened{Stream: id}
+	case 2:
+		return wire.Fin{Stream: id, Seq: wire.DataSeq(h.near(next))}
+	case 3:
+		return wire.Reset{Stream: id, Code: wire.CodeClosed, Text: "so"}
+	case 4:
+		return wire.Window{Stream: id, Limit: wire.DataSeq(h.near(end))}
+	case 5:
+		return wire.Chunk{Stream: id, End: wire.DataSeq(h.near(next))}
+	case 6:
+		return wire.Treat{Stream: id, Serial: 1 + uint64(h.below(20)), Mode: wire.Mode(h.below(3)), Group: wire.GroupID(h.below(6))}
+	case 7:
+		g := wire.Group{ID: wire.GroupID(1 + h.below(4)), Class: wire.Class(h.below(int(wire.ClassCount))), Weight: byte(1 + h.below(255)), Limited: h.below(2) == 0}
+		if g.Limited {
+			g.Paths = []wire.PathID{on}
+		}
+		return wire.Plan{Serial: uint64(h.below(30)), Groups: []wire.Group{g}}
+	case 8, 9:
+		return wire.Datagram{Flow: wire.FlowID(1 + h.below(12)), Number: h.near(uint64(h.sent)), Redundant: h.below(2) == 0, Group: wire.GroupID(h.below(4)),
+			Addr: wire.Addr{Name: "far", Port: 53}, Bytes: make([]byte, h.below(1500))}
+	case 10:
+		return wire.FlowEnd{Flow: wire.FlowID(1 + h.below(12)), Code: wire.CodeClosed, Text: "so"}
+	case 11:
+		return wire.FlowRefused{Flow: wire.FlowID(1 + h.below(12)), Addr: wire.Addr{Name: "far", Port: 53}, Code: wire.CodeForbidden}
+	case 12, 13, 14:
+		var a wire.Ack
+		a.Delay = time.Duration(h.below(1<<10)) * time.Millisecond
+		for range 1 + h.below(4) {
+			p := wire.PathID(1 + h.below(4))
+			_, sent := h.b.Carried(p)
+			received := sent
+			switch h.below(8) {
+			case 0:
+				received = h.near(sent)
+			case 1:
+				received = sent / 2
+			}
+			a.Paths = append(a.Paths, wire.PathAck{Path: p, Received: received})
+		}
+		return a
+	case 15:
+		return wire.PipeState{Path: wire.PathID(1 + h.below(4)), HopState: h.hopState()}
+	case 16:
+		return wire.Choice{Stream: id, Paths: []wire.PathID{on}, Reason: "so"}
+	case 17:
+		if h.below(16) == 0 {
+			return wire.Bye{}
+		}
+	}
+	return wire.Data{Stream: id, Seq: wire.DataSeq(h.near(next)), Bytes: make([]byte, h.size())}
+}

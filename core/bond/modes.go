@@ -1,0 +1,187 @@
+package bond
+
+import (
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/trace"
+	"mpbond/link/wire"
+)
+
+// SetMode tells how to treat the bytes of the stream that this end sends from
+// now on. At the end that opened it the other end is told too, if that is done
+// before Next is called.
+func (s *Stream) SetMode(m wire.Mode) {
+	if s.err != nil || s.mode == m {
+		return
+	}
+	b := s.bond
+	if s.inReady {
+		s.inReady = false
+		b.ready, b.express = leaveOut(b.ready, s), leaveOut(b.express, s)
+	}
+	all := s.todo
+	s.todo = nil
+	b.update(s) // takes them out of the count of the old mode
+	s.todo, s.mode = all, m
+	b.update(s)
+}
+
+// Mode is how the stream's bytes are treated.
+func (s *Stream) Mode() wire.Mode { return s.mode }
+
+func leaveOut(list []*Stream, s *Stream) []*Stream {
+	n := 0
+	for _, x := range list {
+		if x != s {
+			list[n] = x
+			n++
+		}
+	}
+	return list[:n]
+}
+
+// expressStream is a stream of mode Latency and the idle path that it is pinned
+// to, if there is one with bytes to send.
+func (b *Bond) expressStream(now time.Time) (*path, *Stream) {
+	for len(b.express) > 0 && !b.express[0].sendable() { // reset, or acknowledged meanwhile
+		b.express[0].inReady = false
+		b.express = b.express[:copy(b.express, b.express[1:])]
+	}
+	if len(b.express) == 0 {
+		return nil, nil
+	}
+	all := b.quickest(nil, nil, now)
+	for _, s := range b.express {
+		if !s.sendable() {
+			continue
+		}
+		best := all
+		if g := b.groupOf(s.group); g != nil && g.limited {
+			best = b.quickest(nil, g, now)
+			if s.pin.path != nil && !g.permits(s.pin.path.id) {
+				s.pin.path = nil
+			}
+		}
+		if move, _ := s.pin.due(best, now); move {
+			s.pin = pin{path: best}
+		}
+		if p := s.pin.path; p != nil {
+			p.expressUntil(now.Add(expressFor))
+			if p.idle {
+				return p, s
+			}
+		}
+	}
+	return nil, nil
+}
+
+// fillExpress appends a segment of the stream's next bytes for the path p that
+// it is pinned to.
+func (b *Bond) fillExpress(p *path, s *Stream, now time.Time, buf []byte) []byte {
+	p.yield = false
+	b.express = leaveOut(b.express, s)
+	buf, _ = b.fillStream(p, s, fill{room: b.segmentSize(p, now)}, now, buf)
+	return buf
+}
+
+// Mark tells that the bytes written so far, and n more, end a chunk, which the
+// far end waits for: until its end is delivered, bytes are scheduled such that
+// it is complete early, and not those that may be written after it.
+func (s *Stream) Mark(n unit.Bytes) {
+	s.ChunkEnd(min(s.outEnd, wire.MaxSeq) + wire.DataSeq(min(max(n, 0), wire.MaxSeq)))
+}
+
+// ChunkEnd is Mark for a position.
+func (s *Stream) ChunkEnd(end wire.DataSeq) {
+	s.chunk = max(s.chunk, min(end, wire.MaxSeq))
+}
+
+// Await tells the other end that this one waits for n more bytes than have been
+// read from the stream: see Mark.
+func (s *Stream) Await(n unit.Bytes) {
+	end := min(s.inBase+wire.DataSeq(max(n, 0)), wire.MaxSeq)
+	if s.err == nil && end > s.wanted {
+		s.wanted = end
+		s.bond.queue(s, wire.TypeChunk)
+	}
+}
+
+// awaited is the end of what the far end waits for, or of all.
+func (s *Stream) awaited() wire.DataSeq {
+	if s.chunk > s.outBase {
+		return s.chunk
+	}
+	return wire.MaxSeq
+}
+
+// scheduled reports whether all bytes that the far ends wait for, and that windows
+// have room for, have been given to subflows.
+func (b *Bond) scheduled() bool {
+	for _, s := range b.ready {
+		if s.sendable() && !b.barred(s) && s.todo[0].from < s.awaited() {
+			return false
+		}
+	}
+	return true
+}
+
+// overdue reports whether a helped subflow holds bytes that another one could carry
+// for longer than any that it was meant to hold: it is slower than was believed,
+// or its pace has been limited since.
+func (b *Bond) overdue(now time.Time) bool {
+	for _, p := range b.paths {
+		if !p.est.Helped || p.flight.fresh == 0 {
+			continue
+		}
+		if n := p.est.At(now); n.Overdue > overdueAfter || p.est.Hop().Limit > 0 && n.PAD > overdueAfter {
+			return true
+		}
+	}
+	return false
+}
+
+// fill is how a segment is filled from a stream.
+type fill struct {
+	room    int        // bytes of frames
+	ahead   unit.Bytes // this far into the meta buffer
+	fromEnd bool       // from the end of the meta buffer
+	copies  bool       // for every other subflow too
+}
+
+// fillStream appends bytes of a stream that has been taken from its turn, and
+// lets it have another one while it has more. It returns the room left.
+func (b *Bond) fillStream(p *path, s *Stream, f fill, now time.Time, buf []byte) ([]byte, int) {
+	r := b.streamRank(s)
+	b.turns.begins(r)
+	for f.room > wire.MaxDataHeader && s.sendable() {
+		at := len(buf)
+		part := s.next(f.ahead, wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
+		buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
+		buf = s.out.append(buf, part.from, part.to)
+		s.todo.remove(part.from, part.to)
+		sent := sentFrame{t: wire.TypeData, s: s, from: part.from, to: part.to}
+		sent.copied = s.shared.take(part.from, part.to) || s.only != 0 // it is of no use elsewhere
+		if f.copies {
+			sent.copied = b.copyToOthers(p, copyOf{s, part.from, part.to}) || sent.copied
+		}
+		sent.end = p.note(len(buf)-at, sent)
+		s.burst += unit.Bytes(part.to - part.from)
+		r.has(unit.Bytes(part.to - part.from))
+		b.ledger.Given += unit.Bytes(part.to - part.from)
+		b.traceBytes(now, trace.Segment, p, sent, "")
+		f.room -= len(buf) - at
+	}
+	if len(s.todo) == 0 {
+		s.burst = 0
+	}
+	if !s.sendable() {
+		s.fullSince = time.Time{}
+	}
+	s.inReady = false
+	b.update(s)
+	if s.roomy() {
+		b.notify(s)
+	}
+	return buf, f.room
+}

@@ -1,0 +1,185 @@
+package bond
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// messages is a stream of the test on which the accepting end writes a message
+// every interval, for as long as the test runs.
+type messages struct {
+	s     [2]*Stream
+	sent  []time.Time
+	read  int // bytes
+	delay []time.Duration
+}
+
+const messageSize = 400
+
+// talk opens such a stream in a mode, beside what carry does.
+func (n *simNet) talk(mode wire.Mode, every time.Duration) *messages {
+	g := &messages{}
+	var err error
+	if g.s[0], err = n.ends[0].Open("talk:1"); err != nil {
+		n.fatal("open: %v", err)
+	}
+	g.s[0].SetMode(mode)
+	n.foreign = g.s[0].ID()
+	var tick func()
+	tick = func() {
+		g.s[1].Write(n.fillPattern(g.s[1].ID(), 1, len(g.sent)*messageSize, messageSize))
+		g.sent = append(g.sent, n.now)
+		n.after(every, tick)
+	}
+	before := n.onEnd
+	n.onEnd[0] = func(b *Bond) {
+		if before[0] != nil {
+			before[0](b)
+		}
+		buf := make([]byte, 4096)
+		for k, _ := g.s[0].Read(buf); k > 0; k, _ = g.s[0].Read(buf) {
+			g.read += k
+		}
+		for len(g.delay) < g.read/messageSize {
+			g.delay = append(g.delay, n.now.Sub(g.sent[len(g.delay)]))
+		}
+	}
+	n.onEnd[1] = func(b *Bond) {
+		if before[1] != nil {
+			before[1](b)
+		}
+		if s := b.streams[g.s[0].ID()]; s != nil && s.seen && g.s[1] == nil {
+			if g.s[1] = s; s.Mode() != mode {
+				n.fatal("the other end was told of mode %v", s.Mode())
+			}
+			tick()
+		}
+	}
+	return g
+}
+
+// p95 is of the messages after the first ones: see pings.quantile.
+func (g *messages) p95() time.Duration {
+	list := slices.Clone(g.delay[min(40, len(g.delay)):])
+	slices.Sort(list)
+	if len(list) == 0 {
+		return time.Hour
+	}
+	return list[len(list)*95/100]
+}
+
+// TestLatencyMode: messages of a latency stream hardly wait beside a download,
+// those of an ordinary one do, and the download pays little.
+func TestLatencyMode(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		build func(*simNet)
+		most  time.Duration // for 95 % of the messages
+	}{
+		{"8/10/5", func(n *simNet) { n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps) }, 80 * time.Millisecond},
+		{"one path", func(n *simNet) { n.house(10 * unit.Mbps) }, 80 * time.Millisecond},
+		{"helper only", func(n *simNet) {
+			n.addPath(1, n.both(10*unit.Mbps, 35*time.Millisecond), n.both(5*unit.Mbps, 2500*time.Microsecond))
+		}, 120 * time.Millisecond},
+	} {
+		run := func(mode wire.Mode) (time.Duration, time.Duration) {
+			n := newSim(t, "auto", 0.2)
+			c.build(n)
+			n.deep()
+			start := n.now
+			tr := &transfer{size: int(6 * unit.MB)}
+			done := n.carry([]*transfer{tr})
+			g := n.talk(mode, 25*time.Millisecond)
+			n.run(done)
+			return g.p95(), tr.done.Sub(start)
+		}
+		waits, alone := run(wire.Bond)
+		quick, beside := run(wire.Latency)
+		t.Logf("%s: p95 %v in mode latency, %v in mode bond; the download takes %v and %v", c.name,
+			quick.Round(time.Millisecond), waits.Round(time.Millisecond), beside.Round(time.Millisecond), alone.Round(time.Millisecond))
+		if quick > c.most || quick > waits*2/3 {
+			t.Errorf("%s: 95 %% of the messages take up to %v, want %v; %v in mode bond", c.name, quick, c.most, waits)
+		}
+		if beside > alone*110/100 {
+			t.Errorf("%s: the download takes %v instead of %v", c.name, beside, alone)
+		}
+	}
+}
+
+// TestLatencyMoves: a latency stream loses nothing when its path dies, and goes
+// on over another one at once.
+func TestLatencyMoves(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	tr := &transfer{size: int(4 * unit.MB)}
+	done := n.carry([]*transfer{tr})
+	g := n.talk(wire.Latency, 10*time.Millisecond)
+	n.after(time.Second, func() { n.kill(n.paths[0]) })
+	n.run(done)
+	sent, worst := len(g.sent), slices.Max(g.delay)
+	t.Logf("%d of %d messages, the slowest took %v", len(g.delay), sent, worst.Round(time.Millisecond))
+	if len(g.delay) < sent-40 || worst > 600*time.Millisecond {
+		t.Errorf("%d of %d messages came, the slowest after %v", len(g.delay), sent, worst)
+	}
+}
+
+// TestModeChanges: bytes that wait are counted under the mode of the moment.
+func TestModeChanges(t *testing.T) {
+	b := New(Config{Opens: true})
+	s, err := b.Open("a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Write(make([]byte, 1000))
+	for _, c := range []struct {
+		mode            wire.Mode
+		pending, urgent unit.Bytes
+		ready, express  int
+	}{{wire.Latency, 0, 1000, 0, 1}, {wire.Latency, 0, 1000, 0, 1}, {wire.Redundant, 1000, 0, 1, 0}, {wire.Bond, 1000, 0, 1, 0}} {
+		s.SetMode(c.mode)
+		if b.pending != c.pending || b.urgent != c.urgent || len(b.ready) != c.ready || len(b.express) != c.express {
+			t.Errorf("%v: %v pending, %v urgent, %d ready, %d express", c.mode, b.pending, b.urgent, len(b.ready), len(b.express))
+		}
+	}
+	s.SetMode(wire.Latency)
+	s.Reset(wire.CodeClosed, "")
+	if b.pending != 0 || b.urgent != 0 {
+		t.Errorf("after a reset %v are pending, %v urgent", b.pending, b.urgent)
+	}
+}
+
+// chunked downloads a chunk of 1 MB with more behind it, while the pipe becomes
+// slow, and returns when the chunk was complete.
+func chunked(t *testing.T, mark bool) time.Duration {
+	n := newSim(t, "auto", 0.2)
+	n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	h := n.paths[1].hops[1][1]
+	h.steps = append(h.steps, simStep{n.now.Add(500 * time.Millisecond), unit.Mbps / 2})
+	chunk := int(unit.MB)
+	tr := &transfer{size: 3 * chunk}
+	done := n.carry([]*transfer{tr})
+	if mark {
+		tr.s[0].Await(unit.Bytes(chunk))
+	}
+	start, complete := n.now, time.Duration(0)
+	n.run(func() bool {
+		if complete == 0 && tr.read >= chunk {
+			complete = n.now.Sub(start)
+		}
+		return done()
+	})
+	return complete
+}
+
+// TestChunk: what the reader waits for comes first, though more can be sent.
+func TestChunk(t *testing.T) {
+	plain, marked := chunked(t, false), chunked(t, true)
+	t.Logf("1 MB of 3 MB, the pipe slow from 0.5 s on: complete after %v, with a mark after %v", plain.Round(time.Millisecond), marked.Round(time.Millisecond))
+	if marked > plain*85/100 {
+		t.Errorf("the chunk is complete after %v, without the mark after %v", marked, plain)
+	}
+}

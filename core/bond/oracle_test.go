@@ -1,0 +1,191 @@
+package bond
+
+import (
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// What must be true of a bond all the time: a run that breaks one of these
+// ends there, not where the harm shows.
+
+// inspect checks a segment that end d gives to a subflow.
+func (n *simNet) inspect(p *simPath, d int, seg []byte) {
+	if len(seg) > 2*maxSegment+wire.MaxPayload {
+		n.fatal("a segment of %d bytes", len(seg))
+	}
+	err := eachFrame(seg, func(t wire.Type, payload []byte) error {
+		n.noteFrame(d, p.id, false, t, payload)
+		switch t {
+		case wire.TypeData:
+			f, err := wire.ParseData(payload)
+			if err != nil {
+				return err
+			}
+			end := f.Seq + wire.DataSeq(len(f.Bytes))
+			if limit := n.limitOf(d, f.Stream); *limit < end {
+				n.fail(focus{f.Stream, d, *limit, end}, "%s sends stream %d up to %d, beyond the window of %d", endNames[d], f.Stream, end, *limit)
+			}
+			n.checkPattern(f.Stream, d, int(f.Seq), f.Bytes)
+			n.checkGuided(p, d, f)
+		case wire.TypeDatagram:
+			f, err := wire.ParseDatagram(payload)
+			if err != nil {
+				return err
+			}
+			if int(f.Flow) < len(n.flows) {
+				n.flows[f.Flow].gave(d, p.id, f.Number)
+				if !n.ends[d].groupOf(f.Group).permits(p.id) {
+					n.fatal("%s sends a datagram of group %d on path %d, which the plan forbids", endNames[d], f.Group, p.id)
+				}
+			}
+		case wire.TypeWindow:
+			f, err := wire.ParseWindow(payload)
+			if err != nil {
+				return err
+			}
+			limit := n.limitOf(1-d, f.Stream)
+			*limit = max(*limit, f.Limit)
+		case wire.TypeAck:
+			f, err := wire.ParseAck(payload, nil)
+			if err != nil {
+				return err
+			}
+			for _, a := range f.Paths {
+				if q := n.path(a.Path); q == nil || a.Received > q.got[d] {
+					n.fatal("%s acknowledges %d bytes of path %d, of which it has got %d", endNames[d], a.Received, a.Path, q.got[d])
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		n.fatal("%s writes what cannot be read: %v", endNames[d], err)
+	}
+}
+
+// limitOf is how far end d was told that it may send on a stream.
+func (n *simNet) limitOf(d int, s wire.StreamID) *wire.DataSeq {
+	for int(s) >= len(n.granted[d]) {
+		n.granted[d] = append(n.granted[d], wire.DataSeq(n.ends[d].first(true)))
+	}
+	return &n.granted[d][s]
+}
+
+// checkEnd checks an end after an event: what is cheap each time, the rest now
+// and then.
+func (n *simNet) checkEnd(d int) {
+	b, other := n.ends[d], n.ends[1-d]
+	n.checks++
+	streams := unit.Bytes(len(b.streams))
+	if limit := b.cfg.MaxBuffered + lowMetaBuffer*streams + b.cfg.MetaBuffer; b.held > limit {
+		n.fatal("%s holds %v to send, bound %v", endNames[d], b.held, limit)
+	}
+	if b.grown > b.cfg.MaxBuffered {
+		n.fatal("windows of %s have grown by %v, bound %v", endNames[d], b.grown, b.cfg.MaxBuffered)
+	}
+	// A stream has at most one frame of each kind in the queue; one that was
+	// reset has its RESET.
+	if limit := 5*len(n.transfers) + 2; len(b.control) > limit {
+		n.fatal("%d control frames queue at %s", len(b.control), endNames[d])
+	}
+	if b.flows.out > maxFlowBytes || b.flows.in > maxFlowBytes {
+		n.fatal("%s holds datagrams of %v to send and %v received", endNames[d], b.flows.out, b.flows.in)
+	}
+	if len(b.pool.free) > maxFreePages {
+		n.fatal("%s keeps %d free pages", endNames[d], len(b.pool.free))
+	}
+	dup, twice := b.Stats().Duplicate, sentTwice(other.Stats())
+	if dup > twice+n.dropped(d) {
+		n.fatal("%s got %v twice, but %s has sent only %v twice", endNames[d], dup, endNames[1-d], twice)
+	}
+	if n.checks%16 == 0 {
+		n.checkStreams(d)
+	}
+}
+
+// sentTwice is what an end gave to a second subflow, for all causes together.
+func sentTwice(s Stats) unit.Bytes { return s.LostPath + s.Silent + s.Eta + s.Redundant }
+
+// checkStreams checks the streams of an end one by one, and their sums.
+func (n *simNet) checkStreams(d int) {
+	b := n.ends[d]
+	var pending, held, grown unit.Bytes
+	pages := 0
+	for _, tr := range n.transfers[1:] {
+		s := b.streams[tr.id]
+		if s == nil {
+			continue
+		}
+		out, in := unit.Bytes(s.outEnd-s.outBase), unit.Bytes(s.inLimit-s.inBase)
+		pending += unit.Bytes(s.todo.size())
+		held += out - unit.Bytes(s.acked.size())
+		grown += s.window - b.first(false)
+		if limit := maxWindow + b.cfg.MetaBuffer + lowMetaBuffer; out > limit {
+			n.fatal("stream %d holds %v to send at %s, bound %v", s.id, out, endNames[d], limit)
+		}
+		if s.window > maxWindow || in > s.window {
+			n.fatal("stream %d grants %v beyond what was read at %s, of a window of %v", s.id, in, endNames[d], s.window)
+		}
+		if have := unit.Bytes(s.inNext-s.inBase) + unit.Bytes(s.got.count); have > in {
+			n.fatal("stream %d keeps %v received bytes at %s, more than the %v granted", s.id, have, endNames[d], in)
+		}
+		here := 0
+		for _, list := range [][]*page{s.out.list, s.in.list} {
+			for _, pg := range list {
+				if pg != nil {
+					here++
+				}
+			}
+		}
+		if limit := int(out/pageSize) + int(in/pageSize) + 4; here > limit {
+			n.fatal("stream %d has %d pages at %s, bound %d", s.id, here, endNames[d], limit)
+		}
+		pages += here
+		n.checkAcked(tr, d, s)
+	}
+	if n.foreign != 0 {
+		return // there is one more
+	}
+	if pending != b.pending+b.urgent || held != b.held || grown != b.grown {
+		n.fatal("%s counts %v pending, %v held, %v grown; its streams have %v, %v and %v", endNames[d], b.pending, b.held, b.grown, pending, held, grown)
+	}
+	if ranks := b.pendingOf[0] + b.pendingOf[1] + b.pendingOf[2]; ranks != b.pending {
+		n.fatal("%s counts %v pending, and %v by class", endNames[d], b.pending, b.pendingOf)
+	}
+	// Streams that have ended may have bytes that the app has not read.
+	if len(b.streams) == len(n.transfers)-1 && pages != b.pool.inUse {
+		n.fatal("%s counts %d pages in use; its streams have %d", endNames[d], b.pool.inUse, pages)
+	}
+}
+
+// checkAcked fails if end d takes bytes of a stream for received that the
+// other end does not have.
+func (n *simNet) checkAcked(tr *transfer, d int, s *Stream) {
+	peer := n.ends[1-d].streams[tr.id]
+	if peer == nil || s.err != nil || peer.err != nil {
+		return
+	}
+	if s.outBase > peer.inNext {
+		n.fail(focus{tr.id, d, peer.inNext, s.outBase}, "%s has let go of stream %d up to %d; %s has it up to %d",
+			endNames[d], tr.id, s.outBase, endNames[1-d], peer.inNext)
+	}
+	for _, a := range s.acked {
+		peer.got.missing(max(a.from, peer.inNext), max(a.to, peer.inNext), func(from, to wire.DataSeq) {
+			n.fail(focus{tr.id, d, from, to}, "%s counts bytes %d to %d of stream %d as acknowledged, which %s does not have",
+				endNames[d], from, to, tr.id, endNames[1-d])
+		})
+	}
+}
+
+// checkEmpty fails if anything is left behind after all streams have ended.
+func (n *simNet) checkEmpty() {
+	for d, b := range n.ends {
+		if b.Streams() > 0 || b.pool.inUse != 0 || b.pending != 0 || b.held != 0 || b.grown != 0 || len(b.control) > 0 || len(b.ready) > 0 {
+			n.fatal("%s leaves %d streams, %d pages, %v pending, %v held, %v grown, %d control frames, %d ready%s", endNames[d],
+				b.Streams(), b.pool.inUse, b.pending, b.held, b.grown, len(b.control), len(b.ready), n.unfinished())
+		}
+		if b.FlowCount() > 0 || b.flows.out != 0 || b.flows.in != 0 {
+			n.fatal("%s leaves %d flows with %v to send and %v received", endNames[d], b.FlowCount(), b.flows.out, b.flows.in)
+		}
+	}
+}

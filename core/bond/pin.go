@@ -1,0 +1,199 @@
+package bond
+
+import (
+	"slices"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/trace"
+	"mpbond/link/wire"
+)
+
+// pin ties something that must not wait to one path.
+type pin struct {
+	path    *path     // nil: none yet, or gone
+	quicker time.Time // since when another path has been clearly quicker
+}
+
+// due reports whether to move to best, the path of least PAD, and why.
+func (n *pin) due(best *path, now time.Time) (move bool, why string) {
+	switch {
+	case best == nil || best == n.path:
+		n.quicker = time.Time{}
+	case n.path == nil:
+		return true, ""
+	case n.path.doubtful(now) && !best.doubtful(now):
+		return true, "its path is silent"
+	default:
+		was, is := n.path.est.At(now).PAD, best.est.At(now).PAD
+		switch {
+		case was-is < max(clearlyQuicker, was/4):
+			n.quicker = time.Time{}
+		case n.quicker.IsZero():
+			n.quicker = now
+		case now.Sub(n.quicker) >= patience:
+			return true, "another path is quicker"
+		}
+	}
+	return false, ""
+}
+
+// pin sees to it that a leg has the path it should have now.
+func (b *Bond) pin(l *leg, now time.Time) {
+	g := b.groupOf(l.f.group)
+	if l.path != nil && !g.permits(l.path.id) {
+		l.path = nil
+	}
+	best := b.quickest(l.taken(), g, now)
+	if move, why := l.due(best, now); move {
+		b.move(l, best, now, why)
+	}
+}
+
+// taken is the path of a redundant flow's other leg, which this one may not use.
+func (l *leg) taken() *path {
+	switch {
+	case !l.f.redundant:
+		return nil
+	case l == &l.f.legs[0]:
+		return l.f.legs[1].path
+	}
+	return l.f.legs[0].path
+}
+
+// doubtful reports that p is silent or may be: nothing was acknowledged for as
+// long as silence takes. Whether that is for want of acknowledgements does not
+// matter to a flow, which moves at no cost.
+func (p *path) doubtful(now time.Time) bool {
+	return p.silent() || p.flight.len() > 0 && now.Sub(p.progress) > silenceLimit(p.est.At(now).SRTT)
+}
+
+// quickest is the path of least PAD that a group may use, besides one: one that is
+// not doubtful if there is any, and of these one that the guide lets carry small
+// things.
+func (b *Bond) quickest(besides *path, g *group, now time.Time) (best *path) {
+	var least time.Duration
+	worst := 0
+	for _, p := range b.paths {
+		if p == besides || !g.permits(p.id) {
+			continue
+		}
+		bad, pad := 0, p.est.At(now).PAD
+		if !b.forSmall(p) {
+			bad = 1
+		}
+		if p.doubtful(now) {
+			bad += 2
+		}
+		if best == nil || bad < worst || bad == worst && pad < least {
+			best, worst, least = p, bad, pad
+		}
+	}
+	return best
+}
+
+func (b *Bond) move(l *leg, to *path, now time.Time, why string) {
+	l.path, l.quicker = to, time.Time{}
+	if l.pinned {
+		l.f.stats.Moves++
+	}
+	l.pinned = true
+	// What the other leg gave to this path before it moved away has been there.
+	kept := l.q
+	l.q, l.bulk = nil, l.bulk && len(kept) > 0
+	for _, q := range kept {
+		if *q.went == to.id {
+			l.uncount(q)
+		} else {
+			l.q = append(l.q, q)
+		}
+	}
+	to.expressUntil(now.Add(expressFor))
+	b.trace(now, trace.Event{Kind: trace.FlowMove, Flow: uint64(l.f.id), Path: uint32(to.id), Reason: why})
+}
+
+// unpin tells flows and streams that a path is gone.
+func (b *Bond) unpin(p *path) {
+	for _, s := range b.streams {
+		if s.pin.path == p {
+			s.pin.path = nil
+		}
+	}
+	for _, f := range b.flows.all {
+		for i := range f.legs {
+			if f.legs[i].path == p {
+				f.legs[i].path = nil
+			}
+		}
+	}
+	for _, l := range b.flows.ready { // of ended flows too
+		if l.path == p {
+			l.path = nil
+		}
+	}
+}
+
+// datagramTurn is who waits with datagrams for a path that is idle, or nil. Old
+// ones are dropped on the way.
+func (b *Bond) datagramTurn(now time.Time) *leg {
+	b.dropOld(now)
+	for _, l := range b.flows.ready {
+		b.pin(l, now)
+		p := l.path
+		if p != nil && p.idle && len(l.q) > 0 && !(l.bulk && b.holds(p, p.est.At(now), now)) {
+			return l
+		}
+	}
+	return nil
+}
+
+// dropOld drops what has waited too long, and ends the turn of empty legs.
+func (b *Bond) dropOld(now time.Time) {
+	b.flows.ready = slices.DeleteFunc(b.flows.ready, func(l *leg) bool {
+		for len(l.q) > 0 && now.Sub(l.q[0].at) > sojourn {
+			l.drop()
+		}
+		l.inReady = len(l.q) > 0
+		return !l.inReady
+	})
+}
+
+// fillDatagrams appends a segment of datagrams for path p: one of each leg in
+// turn, and at least one.
+func (b *Bond) fillDatagrams(p *path, now time.Time, buf []byte) []byte {
+	first, room := true, b.segmentSize(p, now)
+	backlog := max(p.est.At(now).Th.Bytes(standing), 4*minSegment)
+	p.yield = false
+	for i := 0; i < len(b.flows.ready); {
+		l := b.flows.ready[i]
+		if l.path != p || len(l.q) == 0 || !first && (len(l.q[0].frame) > room || b.outranked(l)) {
+			if l.path == p && l.bytes > backlog {
+				l.bulk, p.yield = true, true
+			}
+			i++
+			continue
+		}
+		q := l.take()
+		buf = append(buf, q.frame...)
+		n := len(q.frame)
+		r := b.legRank(l)
+		if first { // what goes along has no turn of its own, or others would lose theirs
+			b.turns.begins(r)
+		}
+		r.has(unit.Bytes(n))
+		first, room = false, room-n
+		p.note(n, sentFrame{t: wire.TypeDatagram})
+		l.f.stats.Sent++
+		if *q.went != 0 {
+			b.stats.Redundant += unit.Bytes(n)
+		} else {
+			l.f.stats.SentBytes += q.data
+		}
+		*q.went = p.id
+		b.flows.ready = append(b.flows.ready[:i], b.flows.ready[i+1:]...)
+		if l.inReady = len(l.q) > 0; l.inReady {
+			b.enqueueLeg(l)
+		}
+	}
+	return buf
+}

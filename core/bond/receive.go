@@ -1,0 +1,302 @@
+package bond
+
+import (
+	"fmt"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/trace"
+	"mpbond/link/wire"
+)
+
+// Receive takes one frame that arrived on a subflow. The payload is not kept.
+// An error means that the other end broke the protocol: the subflow must be
+// closed.
+func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Time) error {
+	p := b.path(id)
+	if p == nil {
+		return nil // removed a moment ago: its bytes come again on another one
+	}
+	p.received += uint64(wire.HeaderLen + len(payload))
+	p.carried = now
+	switch t {
+	case wire.TypeAck:
+		return b.receiveAck(p, payload, now)
+	case wire.TypePipeState:
+		f, err := wire.ParsePipeState(payload)
+		if err == nil {
+			b.Remote(f.Path, now, f.HopState)
+		}
+		return err
+	}
+	if t == wire.TypeChoice {
+		return b.receiveChoice(payload)
+	}
+	b.wantAck(now, unit.Bytes(len(payload)))
+	if !p.owes {
+		p.owe(now)
+		b.wake(p.owesDue)
+	}
+	if len(b.control)+b.inFlight() > maxUntold {
+		return fmt.Errorf("%d frames are not acknowledged: %w", maxUntold, wire.ErrMalformed)
+	}
+	switch t {
+	case wire.TypeData:
+		f, err := wire.ParseData(payload)
+		if err != nil {
+			return err
+		}
+		return b.receiveData(p, f, now)
+	case wire.TypeOpen:
+		f, err := wire.ParseOpen(payload)
+		if err != nil {
+			return err
+		}
+		s, err := b.stream(f.Stream)
+		if s != nil && !s.seen && !b.cfg.Opens {
+			s.seen, s.dest = true, f.Dest
+			if s.treats == 0 { // else TREAT came first, and is newer
+				if b.gone(f.Group) { // it was reset before this came
+					s.Reset(wire.CodeClosed, "the other end has ended it")
+					return nil
+				}
+				s.group = f.Group
+				s.SetMode(f.Mode)
+			}
+			b.accepted = append(b.accepted, s)
+			b.opened(s)
+		}
+		return err
+	case wire.TypeOpened:
+		f, err := wire.ParseOpened(payload)
+		if err != nil {
+			return err
+		}
+		s, err := b.stream(f.Stream)
+		if s != nil {
+			s.opened = true
+			b.notify(s)
+		}
+		return err
+	case wire.TypeFin:
+		f, err := wire.ParseFin(payload)
+		if err != nil {
+			return err
+		}
+		return b.receiveFin(f)
+	case wire.TypeReset:
+		f, err := wire.ParseReset(payload)
+		if err != nil {
+			return err
+		}
+		s, err := b.stream(f.Stream)
+		if s != nil {
+			s.fail(f)
+		}
+		return err
+	case wire.TypeWindow:
+		f, err := wire.ParseWindow(payload)
+		if err != nil {
+			return err
+		}
+		s, err := b.stream(f.Stream)
+		if s != nil && f.Limit > s.outLimit {
+			s.outLimit = f.Limit
+			b.update(s)
+			if s.roomy() {
+				b.notify(s)
+			}
+		}
+		return err
+	case wire.TypeChunk:
+		f, err := wire.ParseChunk(payload)
+		if err != nil {
+			return err
+		}
+		s, err := b.stream(f.Stream)
+		if s != nil && s.err == nil {
+			s.ChunkEnd(f.End)
+		}
+		return err
+	case wire.TypeTreat:
+		return b.receiveTreat(payload)
+	case wire.TypePlan:
+		return b.receivePlan(payload, now)
+	case wire.TypeDatagram, wire.TypeFlowEnd, wire.TypeFlowRefused:
+		return b.receiveFlow(p, t, payload, now)
+	case wire.TypeBye:
+		b.byeSeen = true
+		return nil
+	}
+	if t.Skippable() {
+		return nil
+	}
+	return fmt.Errorf("%v does not belong on a subflow: %w", t, wire.ErrMalformed)
+}
+
+// inFlight returns how many frames of all paths are not acknowledged.
+func (b *Bond) inFlight() (n int) {
+	for _, p := range b.paths {
+		n += p.flight.len()
+	}
+	return n
+}
+
+// stream finds the stream that a frame is about. It is nil for one that has
+// ended. Frames overtake each other on different subflows, so at the accepting
+// end a number not seen before opens its stream and all lower ones.
+func (b *Bond) stream(id wire.StreamID) (*Stream, error) {
+	if id <= b.nextID {
+		return b.streams[id], nil
+	}
+	if b.cfg.Opens {
+		return nil, fmt.Errorf("stream %d was never opened: %w", id, wire.ErrMalformed)
+	}
+	if len(b.streams)+int(min(id-b.nextID, 1<<20)) > b.cfg.MaxStreams {
+		return nil, fmt.Errorf("stream %d is beyond the limit of %d streams: %w", id, b.cfg.MaxStreams, wire.ErrMalformed)
+	}
+	for b.nextID < id {
+		b.nextID++
+		b.newStream(b.nextID)
+	}
+	return b.streams[id], nil
+}
+
+func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
+	s, err := b.stream(f.Stream)
+	if s == nil || s.err != nil {
+		return err
+	}
+	end := f.Seq + wire.DataSeq(len(f.Bytes))
+	if end > s.inLimit || s.finSeen && end > s.inEnd {
+		return fmt.Errorf("bytes up to %d of stream %d, which may send %d: %w", end, f.Stream, s.inLimit, wire.ErrMalformed)
+	}
+	if b.cfg.Opens {
+		s.opened = true // what comes from the destination proves it
+	}
+	from, to := max(f.Seq, s.inNext), max(end, s.inNext)
+	if !s.in.reserve(from, to) {
+		s.Reset(wire.CodeLimit, errMemory)
+		return nil
+	}
+	fresh := 0
+	// Only what is missing is written: what is readable may be being read.
+	s.got.missing(from, to, func(from, to wire.DataSeq) {
+		s.in.write(from, f.Bytes[from-f.Seq:to-f.Seq])
+		fresh += int(to - from)
+	})
+	if fresh < len(f.Bytes) {
+		b.stats.Duplicate += unit.Bytes(len(f.Bytes) - fresh)
+		b.traceBytes(now, trace.Duplicate, p, sentFrame{s: s, from: f.Seq, to: f.Seq + wire.DataSeq(len(f.Bytes)-fresh)}, "")
+	}
+	if fresh > 0 {
+		b.brought(p, now)
+	}
+	if from > s.inNext {
+		s.got.add(from, to)
+	} else if from < to {
+		next := s.got.find(false, to, max(to, s.got.end))
+		b.traceBytes(now, trace.Deliver, p, sentFrame{s: s, from: from, to: next}, "")
+		s.got.release(from, next, uint64(fresh))
+		s.inNext = next
+		b.notify(s)
+	}
+	if !s.takeMarks() {
+		s.Reset(wire.CodeLimit, errMemory)
+	}
+	return nil
+}
+
+func (b *Bond) receiveFin(f wire.Fin) error {
+	s, err := b.stream(f.Stream)
+	if s == nil || s.err != nil || s.finSeen {
+		return err
+	}
+	if f.Seq < s.inNext || f.Seq < s.got.end {
+		return fmt.Errorf("stream %d ends at %d, before bytes received: %w", f.Stream, f.Seq, wire.ErrMalformed)
+	}
+	s.finSeen, s.inEnd = true, f.Seq
+	b.notify(s)
+	return nil
+}
+
+// wantAck lets an ACK be sent soon.
+func (b *Bond) wantAck(now time.Time, n unit.Bytes) {
+	b.newestByte = now
+	b.ackSize += n
+	if !b.ackPending {
+		b.ackPending, b.ackDue = true, now.Add(ackDelay)
+		b.wake(b.ackDue)
+	}
+}
+
+func (b *Bond) receiveAck(on *path, payload []byte, now time.Time) error {
+	f, err := wire.ParseAck(payload, b.ackView)
+	if err != nil {
+		return err
+	}
+	b.ackView = f.Paths
+	b.lastAck = now
+	// What it tells was true before it travelled.
+	travelled := on.est.At(now).OWD
+	at := now.Add(-f.Delay - travelled)
+	for _, a := range f.Paths {
+		p := b.path(a.Path)
+		if p == nil {
+			continue
+		}
+		if a.Received > p.sent {
+			return fmt.Errorf("ACK of %d bytes of path %d, which has sent %d: %w", a.Received, a.Path, p.sent, wire.ErrMalformed)
+		}
+		if b.tracing() && p.flight.len() > 0 {
+			b.trace(now, trace.Event{Kind: trace.Ack, Path: uint32(p.id), Offset: a.Received})
+		}
+		p.est.Acked(a.Received, at, travelled)
+		for p.flight.len() > 0 && p.flight.all()[0].end <= a.Received {
+			b.landed(p.flight.pop())
+			p.progress = now
+		}
+		if p.flight.len() == 0 {
+			p.progress = now
+		}
+		p.settle(at)
+	}
+	b.checkSilence(now)
+	return nil
+}
+
+// landed ends the flight of a frame that has arrived.
+func (b *Bond) landed(f sentFrame) {
+	s := f.s
+	if s == nil || s.err != nil {
+		return
+	}
+	switch f.t {
+	case wire.TypeData:
+		fresh := s.acked.add(max(f.from, s.outBase), max(f.to, s.outBase))
+		s.todo.remove(f.from, f.to)
+		s.shared.remove(f.from, f.to)
+		b.held -= unit.Bytes(fresh)
+		if len(s.acked) > 0 && s.acked[0].from == s.outBase {
+			s.outBase = s.acked[0].to
+			s.acked = s.acked[:copy(s.acked, s.acked[1:])]
+			if s.outBase == s.outEnd {
+				s.out.clear(s.outBase)
+			} else {
+				s.out.release(s.outBase)
+			}
+		}
+		b.update(s)
+		if s.roomy() {
+			b.notify(s)
+		}
+	case wire.TypeFin:
+		s.finAcked = true
+	case wire.TypeTreat:
+		s.treated(uint64(f.from))
+		return
+	default:
+		return
+	}
+	b.finish(s)
+}

@@ -1,0 +1,317 @@
+package bond
+
+import (
+	"cmp"
+	"math"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/core/trace"
+	"mpbond/link/estimate"
+	"mpbond/link/wire"
+)
+
+// Tick does what is due by time: acknowledgements and the watch for subflows
+// that fell silent. The caller takes Local samples of all paths first.
+func (b *Bond) Tick(now time.Time) {
+	if late := now.Sub(b.nextTick); !b.nextTick.IsZero() && late > probeEvery {
+		// This process itself did not run: no path is to blame for that time.
+		for _, p := range b.paths {
+			p.progress = p.progress.Add(late)
+			p.hopProgress = p.hopProgress.Add(late)
+			p.owesDue = p.owesDue.Add(late)
+			p.est.Stood(late)
+		}
+	}
+	b.nextTick = time.Time{}
+	b.checkSilence(now)
+	b.traceStates(now)
+	b.expireFlows(now)
+	b.wakeForFlows(now)
+	for _, p := range b.paths {
+		if p.flight.len() > 0 || p.est.Hop().Queue > 0 {
+			b.wake(now.Add(probeEvery))
+		}
+	}
+	b.watchQuiet(now)
+	for _, p := range b.paths {
+		if p.owes && p.owesDue.After(now) {
+			b.wake(p.owesDue)
+		}
+	}
+	if b.ackPending && b.ackDue.After(now) {
+		b.wake(b.ackDue) // one that is overdue waits for an idle subflow
+	}
+}
+
+// NextTick is when Tick is to be called; zero means that nothing is due.
+func (b *Bond) NextTick() time.Time { return b.nextTick }
+
+func (b *Bond) wake(at time.Time) {
+	if b.nextTick.IsZero() || at.Before(b.nextTick) {
+		b.nextTick = at
+	}
+}
+
+// checkSilence finds subflows that have bytes in flight and make no progress,
+// and gives those bytes back to the meta buffers, as long as another subflow
+// is alive to carry them. A silent subflow is not used until it makes progress
+// again.
+//
+// There are two signs. The sending hop's own TCP gets no acknowledgement: then
+// what never left the hop is stuck. Or no data acknowledgement comes for the
+// subflow although acknowledgements as such do come (or have failed to come
+// for twice as long): then all it has in flight is stuck.
+func (b *Bond) checkSilence(now time.Time) {
+	for _, p := range b.paths {
+		h := p.est.Hop()
+		est := p.est.At(now)
+		// Where packets are far apart, because the pace of a hop is limited, two
+		// of them (what TCP sends at once) are no silence.
+		apart := time.Duration(0)
+		if slowest := min(cmp.Or(h.Limit, est.Th), cmp.Or(est.Th2, est.Th)); h.Limit > 0 || est.Th2 > 0 {
+			apart = slowest.Time(2 * max(h.MSS, minSegment))
+		}
+		apart = min(apart, maxSilence)
+		near := time.Duration(0)
+		if h.Limit > 0 {
+			near = min(h.Limit.Time(2*max(h.MSS, minSegment)), maxSilence)
+		}
+		limit := silenceLimit(est.SRTT + apart)
+		stuck := p.flight.len() > 0 && now.Sub(p.progress) > limit &&
+			(b.lastAck.Sub(p.progress) > limit || now.Sub(p.progress) > 2*limit)
+		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > hopSilence(h)+near
+		if est.Late > 0 && b.othersOnTime(p, now) {
+			b.repeatControl(p, now)
+		}
+		if !stuck && !hopStuck {
+			if p.silent() {
+				b.unguide()
+			}
+			p.silentAt, p.stuckAt = time.Time{}, time.Time{}
+			continue
+		}
+		if p.stuckAt.IsZero() {
+			p.stuckAt = now
+		}
+		b.seenStuck = now
+		if !b.othersLive(p) {
+			continue
+		}
+		if !p.silent() {
+			p.silentAt = now
+			b.unguide()
+			b.trace(now, trace.Event{Kind: trace.PathSilent, Path: uint32(p.id), Length: p.est.Outstanding()})
+		}
+		beyond := uint64(0)
+		if !stuck {
+			// The far hop still delivers what the helper has.
+			beyond = p.sent - min(p.sent, uint64(h.Queue))
+		}
+		b.stats.Silent += b.recall(p, beyond, now, "silent")
+	}
+}
+
+// silenceLimit is how long a hop or path of that round trip may make no
+// progress.
+func silenceLimit(srtt time.Duration) time.Duration {
+	return min(max(minSilence, 2*srtt), maxSilence)
+}
+
+// hopSilence is how long a hop's TCP may get no acknowledgement while bytes are
+// queued: its retransmission time-out (RFC 6298 section 2), which is less than
+// two round trips where a long queue makes those long and steady.
+func hopSilence(h estimate.Hop) time.Duration {
+	if h.RTTVar == 0 {
+		return silenceLimit(h.SRTT)
+	}
+	return min(max(minSilence, h.SRTT+4*h.RTTVar), maxSilence)
+}
+
+func (b *Bond) othersLive(not *path) bool {
+	for _, p := range b.paths {
+		if p != not && !p.silent() {
+			return true
+		}
+	}
+	return false
+}
+
+// othersOnTime reports whether another subflow may carry control frames and is not late.
+func (b *Bond) othersOnTime(not *path, now time.Time) bool {
+	b.guideSmall(now)
+	for _, p := range b.paths {
+		if p != not && !p.silent() && b.forSmall(p) && p.est.At(now).Late == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// recall gives what path p has in flight beyond a position of its own back to
+// the meta buffers, once, and returns how many stream bytes were sent in vain.
+func (b *Bond) recall(p *path, beyond uint64, now time.Time, why string) (n unit.Bytes) {
+	all := p.flight.all()
+	for i := range all {
+		f := &all[i]
+		if f.end <= beyond || f.again {
+			continue
+		}
+		p.flight.recall(f)
+		n += b.giveBack(f, p, now, false, why)
+	}
+	return n - min(n, b.withdraw(p))
+}
+
+// repeatControl lets the control frames that path p has in flight be sent again: a helper is
+// late with them, and they are small. What was repeated is not for that reason again, or
+// two subflows whose acknowledgements are always late would pass it to and fro.
+func (b *Bond) repeatControl(p *path, now time.Time) {
+	all := p.flight.all()
+	for i := range all {
+		f := &all[i]
+		if f.again || f.repeated || f.t == wire.TypeData || f.t == wire.TypeDatagram || f.t == wire.TypePing {
+			continue
+		}
+		p.flight.recall(f)
+		if f.t == wire.TypeFin {
+			f.s.finRecalled = true
+		}
+		b.giveBack(f, p, now, true, "late")
+		*b.repeatedOf(f.s) |= 1 << f.t
+	}
+}
+
+// repeatedOf returns the set of types of control frames, of a stream or, if s is nil, of the
+// bond, of which the next one that is sent is a repetition.
+func (b *Bond) repeatedOf(s *Stream) *uint64 {
+	if s == nil {
+		return &b.repeated
+	}
+	return &s.repeated
+}
+
+// giveBack lets a frame in flight be sent again. While its own subflow is alive
+// and carries it too, what comes of it is not recalled once more, or two subflows
+// could pass the same bytes to and fro.
+func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, alive bool, why string) (n unit.Bytes) {
+	s := f.s
+	if s == nil && f.t != wire.TypeBye && f.t != wire.TypePlan || s != nil && s.err != nil && f.t != wire.TypeReset {
+		return 0
+	}
+	if f.t == wire.TypePlan {
+		b.queuePlan()
+		return 0
+	}
+	if f.t != wire.TypeData {
+		b.queue(s, f.t)
+		return 0
+	}
+	s.acked.missing(max(f.from, s.outBase), max(f.to, s.outBase), func(from, to wire.DataSeq) {
+		n += unit.Bytes(s.todo.add(from, to))
+		if alive {
+			s.shared.add(from, to)
+		} else {
+			s.shared.remove(from, to)
+		}
+		b.traceBytes(now, trace.Reinject, p, sentFrame{s: s, from: from, to: to}, why)
+	})
+	b.update(s)
+	return n
+}
+
+// rebalance is reinjection at the end of a transfer: when nothing is left to
+// schedule and another subflow is idle, the newest bytes in flight on the
+// slowest one return to the meta buffers, as many as the scheduler's rule says
+// (sched.PaperRecall). Each byte returns at most once from a subflow.
+func (b *Bond) rebalance(now time.Time) {
+	if b.cfg.Eta < 0 || len(b.paths) < 2 || !b.idleBesides(0) {
+		return
+	}
+	b.schedView = b.schedView[:0]
+	for _, p := range b.paths {
+		v := p.tail(now)
+		if p.silent() { // what it has still arrives, perhaps, but is not to wait for
+			v.PAD = math.MaxInt64
+		}
+		if !p.silent() || v.InFlight > 0 {
+			b.schedView = append(b.schedView, v)
+		}
+	}
+	rule := sched.PaperRecall
+	if s, ok := b.cfg.Scheduler.(sched.Recaller); ok {
+		rule = s.Recall
+	}
+	r := rule(b.schedView, b.cfg.Eta, b.ledger)
+	if r.From == 0 || !b.idleBesides(r.From) {
+		return
+	}
+	slow := b.path(r.From)
+	nothingElse := b.pending == 0
+	if !nothingElse && slow.comesSoon(now) {
+		return
+	}
+	var back unit.Bytes
+	all := slow.flight.all()
+	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
+		f := &all[i]
+		if f.wanted() && b.elsewhere(f.s, slow, r.Bytes, now) {
+			slow.flight.recall(f)
+			f.late = true
+			slow.flight.late++
+			if f.t == wire.TypeFin {
+				f.s.finRecalled = true
+			}
+			r.Bytes -= unit.Bytes(f.to - f.from)
+			n := b.giveBack(f, slow, now, true, "eta")
+			back += n
+			if n > 0 && nothingElse {
+				b.avoid = slow.id
+			}
+		}
+	}
+	back -= min(back, b.withdraw(slow))
+	b.stats.Eta += back
+	if r.Budgeted {
+		b.ledger.Copied += back
+	}
+}
+
+// tail is the path as the rules of reinjection see it: who waits for what was
+// recalled from it waits for another subflow. So its tail is when the newest of
+// the others arrives, which what lies behind that does not delay; what lies before
+// it does, recalled or not.
+func (p *path) tail(now time.Time) sched.Path {
+	n := p.est.At(now)
+	v := p.view(n, now)
+	newest, some := p.flight.newest()
+	if !some {
+		v.InFlight = 0
+	}
+	v.Tail = max(n.Overdue, v.PAD-min(v.PAD, v.Th.Time(unit.Bytes(p.sent-newest))))
+	return v
+}
+
+// comesSoon reports whether what a path holds is waited for while windows are full: it is
+// not late, and is expected soon. Before arrivals by a helper were measured, its rate counts as
+// that of a TCP which starts, often too little, and it has twice the time.
+func (p *path) comesSoon(now time.Time) bool {
+	gap := blockedGap
+	if p.est.Helped && !p.est.At(now).Measured {
+		gap *= 2
+	}
+	v := p.tail(now)
+	return !v.Late && v.Tail < gap
+}
+
+// idleBesides reports whether a subflow other than the one named could take a
+// segment now.
+func (b *Bond) idleBesides(id wire.PathID) bool {
+	for _, p := range b.paths {
+		if p.id != id && p.idle && !p.silent() {
+			return true
+		}
+	}
+	return false
+}

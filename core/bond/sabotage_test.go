@@ -1,0 +1,208 @@
+package bond
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"mpbond/link/wire"
+)
+
+// sabotage breaks an end of a bond after each of its events. It stands for a
+// mistake in the bond's code.
+type sabotage struct {
+	name  string
+	spoil func(n *simNet, d int, b *Bond)
+}
+
+// without takes control frames of a type out of the queue before they are sent.
+func without(t wire.Type) func(*simNet, int, *Bond) {
+	return func(_ *simNet, _ int, b *Bond) {
+		b.control = slices.DeleteFunc(b.control, func(c control) bool { return c.t == t })
+	}
+}
+
+// eachStream calls f for the streams of an end, by number.
+func (n *simNet) eachStream(b *Bond, f func(s *Stream)) {
+	for id := 1; id < len(n.transfers); id++ {
+		if s := b.streams[wire.StreamID(id)]; s != nil {
+			f(s)
+		}
+	}
+}
+
+var sabotages = []sabotage{
+	{"what a lost or silent subflow had is not sent again", func(_ *simNet, _ int, b *Bond) {
+		for _, p := range b.paths {
+			for i := range p.flight.all() {
+				p.flight.all()[i].again = true
+			}
+		}
+	}},
+	{"a segment that was withdrawn is written all the same", func(n *simNet, d int, _ *Bond) {
+		n.disobeys, n.lag[d] = true, 10*ms
+	}},
+	{"a byte too many is acknowledged", func(_ *simNet, _ int, b *Bond) {
+		for _, p := range b.paths {
+			if p.received == 10_000/1402*1402 || p.received > 10_000 {
+				p.received++
+			}
+		}
+	}},
+	{"an acknowledgement lets go of too much", func(n *simNet, _ int, b *Bond) {
+		n.eachStream(b, func(s *Stream) {
+			if s.outBase > 0 && s.outBase < s.outEnd && len(s.acked) == 0 && len(s.todo) == 0 {
+				b.held--
+				s.outBase++
+			}
+		})
+	}},
+	{"a byte is handed over twice", func(n *simNet, _ int, b *Bond) {
+		n.eachStream(b, func(s *Stream) {
+			if s.inBase%pageSize > 100 {
+				s.inBase--
+			}
+		})
+	}},
+	{"a byte is left out", func(n *simNet, _ int, b *Bond) {
+		n.eachStream(b, func(s *Stream) {
+			if s.inBase > 100 && s.Readable() > 1 {
+				s.inBase++
+			}
+		})
+	}},
+	{"a byte is never given to a subflow", func(n *simNet, _ int, b *Bond) {
+		n.eachStream(b, func(s *Stream) {
+			if len(s.todo) > 0 && s.todo[0].to-s.todo[0].from > 1 {
+				s.todo.remove(s.todo[0].from, s.todo[0].from+1)
+				b.update(s)
+			}
+		})
+	}},
+	{"bytes are mixed up in the buffer", func(n *simNet, _ int, b *Bond) {
+		n.eachStream(b, func(s *Stream) {
+			if len(s.out.list) > 1 && s.out.list[0] != nil {
+				s.out.list[0], s.out.list[1] = s.out.list[1], s.out.list[0]
+			}
+		})
+	}},
+	{"a gap is taken for received", func(n *simNet, _ int, b *Bond) {
+		n.eachStream(b, func(s *Stream) {
+			if s.got.count > 0 {
+				from := s.got.find(true, s.inNext, s.got.end)
+				to := s.got.find(false, from, s.got.end)
+				s.got.release(from, to, 0)
+				s.inNext = to
+				b.notify(s)
+			}
+		})
+	}},
+	{"an end comes early", func(n *simNet, _ int, b *Bond) {
+		n.eachStream(b, func(s *Stream) {
+			if s.inBase > 0 && s.inBase == s.inNext && !s.finSeen {
+				s.finSeen, s.inEnd = true, s.inNext
+				b.notify(s)
+			}
+		})
+	}},
+	{"FIN is forgotten", without(wire.TypeFin)},
+	{"RESET is forgotten", without(wire.TypeReset)},
+	{"OPEN is forgotten", without(wire.TypeOpen)},
+	{"PLAN is forgotten", without(wire.TypePlan)},
+	{"WINDOW is forgotten", without(wire.TypeWindow)},
+	{"BYE is forgotten", without(wire.TypeBye)},
+	{"the window is overrun", func(n *simNet, _ int, b *Bond) {
+		n.eachStream(b, func(s *Stream) { s.outLimit = max(s.outLimit, s.outEnd) })
+	}},
+	{"more is granted than kept room for", func(n *simNet, _ int, b *Bond) {
+		n.eachStream(b, func(s *Stream) {
+			if s.inLimit == s.inBase+wire.DataSeq(s.window) {
+				s.inLimit++
+			}
+		})
+	}},
+	{"a stream resets itself", func(n *simNet, _ int, b *Bond) {
+		n.eachStream(b, func(s *Stream) {
+			if s.inBase > 1000 {
+				s.Reset(wire.CodeLimit, "too many bytes")
+			}
+		})
+	}},
+	{"a page leaks", func(_ *simNet, _ int, b *Bond) {
+		if b.pool.inUse > 0 && b.pool.inUse < 5 {
+			b.pool.get()
+		}
+	}},
+	{"pending bytes are miscounted", func(_ *simNet, _ int, b *Bond) {
+		if b.pending > 0 {
+			b.pending++
+		}
+	}},
+	{"what is sent twice is not counted", func(_ *simNet, _ int, b *Bond) {
+		b.stats.LostPath, b.stats.Silent, b.stats.Eta, b.stats.Redundant = 0, 0, 0, 0
+	}},
+	{"writers are not told of room", func(_ *simNet, _ int, b *Bond) {
+		b.changed = slices.DeleteFunc(b.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() == 0 && !s.finSeen })
+	}},
+	{"readers are not told of bytes", func(_ *simNet, _ int, b *Bond) {
+		b.changed = slices.DeleteFunc(b.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() > 0 })
+	}},
+	{"the timer is never set", func(n *simNet, _ int, b *Bond) { b.nextTick = n.now.Add(never) }},
+	{"a datagram is handed over twice", func(n *simNet, _ int, b *Bond) {
+		for _, g := range n.flows[1:] {
+			for _, f := range g.f {
+				if f != nil && f.bond == b && g.plan.redundant {
+					f.got = numbers{}
+				}
+			}
+		}
+	}},
+	{"both copies of a datagram go over one path", func(n *simNet, _ int, b *Bond) {
+		for _, f := range b.flows.all {
+			if f.redundant && f.legs[1].path != nil {
+				f.legs[1].path = f.legs[0].path
+			}
+		}
+	}},
+	{"datagrams overtake each other", func(n *simNet, _ int, b *Bond) {
+		for _, l := range b.flows.ready {
+			if len(l.q) > 1 {
+				l.q[0].frame, l.q[1].frame = l.q[1].frame, l.q[0].frame
+			}
+		}
+	}},
+	{"old datagrams are sent", func(n *simNet, _ int, b *Bond) {
+		for _, l := range b.flows.ready {
+			for i := range l.q {
+				l.q[i].at = n.now
+			}
+		}
+	}},
+	{"acknowledgements are not sent", func(_ *simNet, _ int, b *Bond) {
+		b.ackPending = false
+		for _, p := range b.paths {
+			p.owes = false
+		}
+	}},
+}
+
+// TestSabotage: each mistake is seen within a few seeds. This is what the
+// silence of TestTransfers is worth.
+func TestSabotage(t *testing.T) {
+	for _, sab := range sabotages {
+		t.Run(strings.ReplaceAll(sab.name, " ", "_"), func(t *testing.T) {
+			var l lab
+			for seed := range uint64(200) {
+				out := l.run(newScenario(seed), nil, func(n *simNet) {
+					n.sabotage = func(d int) { sab.spoil(n, d, n.ends[d]) }
+				})
+				if out.failed != nil {
+					text, _, _ := strings.Cut(out.failed.text, "\n")
+					t.Logf("seen with seed %d: %s", seed, text)
+					return
+				}
+			}
+			t.Error("not seen in 200 seeds")
+		})
+	}
+}

@@ -1,0 +1,596 @@
+package bond
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/link/wire"
+)
+
+// scenario is a network, what happens to it, and what is to be carried. It is
+// plain data: it can be printed, and made smaller as long as it fails.
+type scenario struct {
+	seed      uint64
+	stable    bool // nothing happens to the network: its time says how well it was used
+	scheduler string
+	eta       float64
+	meta      unit.Bytes // 0: the default
+	buffered  unit.Bytes
+	paths     []pathPlan // the first one stays and works in the end
+	streams   []streamPlan
+	freezes   []freezePlan
+	flows     []flowPlan
+	guide     bool       // each stream may use some paths only, now these, now others
+	plans     []planPlan // in order
+	treats    []treatPlan
+	lag       [2]time.Duration // how long the writers of each end take to begin
+}
+
+type pathPlan struct {
+	join   [2]time.Duration // at each end
+	leave  [2]time.Duration // 0: stays
+	drain  bool             // what is under way when it leaves still arrives
+	hops   []hopPlan        // the opener's side first: pipe, HS-path
+	buffer unit.Bytes       // of the helper
+	relay  bool             // its reports go by the opener
+}
+
+type hopPlan struct {
+	rate   [2]unit.Rate // by direction
+	delay  [2]time.Duration
+	window [2]unit.Bytes
+	loss   float64
+	wait   time.Duration // of a retransmission, besides the round trip
+	faults []faultPlan   // in order, none overlaps another
+}
+
+// faultPlan is a change of a hop: of rate for a time, then of rate and delay
+// for good. A pipe that breaks and goes on elsewhere is rate 0, then the new
+// pipe's rate and delay.
+type faultPlan struct {
+	at, lasts time.Duration
+	dirs      [2]bool
+	rate      unit.Rate     // meanwhile
+	after     unit.Rate     // 0: as before
+	delay     time.Duration // 0: as before
+	forever   bool
+}
+
+type streamPlan struct {
+	at    time.Duration
+	talk  [2]talk
+	mode  wire.Mode
+	group wire.GroupID
+	await int // bytes that the opener tells to wait for, each time it has had them; 0: none
+}
+
+// planPlan is a change of the plan: which paths groups 1 and 2 may use, a bit for
+// each; 0 is no limit.
+type planPlan struct {
+	at     time.Duration
+	paths  [2]uint
+	class  wire.Class // of group 1
+	weight uint8
+}
+
+// treatPlan is a change of how a stream is treated.
+type treatPlan struct {
+	at     time.Duration
+	stream wire.StreamID
+	mode   wire.Mode
+	group  wire.GroupID
+}
+
+type freezePlan struct {
+	end       int
+	at, lasts time.Duration
+}
+
+// dice draws what a scenario is made of.
+type dice struct{ *rand.Rand }
+
+// log is log-uniform.
+func (r dice) log(lo, hi float64) float64 { return lo * math.Exp(r.Float64()*math.Log(hi/lo)) }
+func (r dice) rate(lo, hi unit.Rate) unit.Rate {
+	return unit.Rate(r.log(float64(lo), float64(hi)))
+}
+func (r dice) span(lo, hi time.Duration) time.Duration {
+	return time.Duration(r.log(float64(lo), float64(hi)))
+}
+func (r dice) upTo(d time.Duration) time.Duration { return time.Duration(r.Float64() * float64(d)) }
+func (r dice) chance(p float64) bool              { return r.Float64() < p }
+
+const ms = time.Millisecond
+
+// newScenario is the scenario of a seed.
+func newScenario(seed uint64) *scenario {
+	r := dice{rand.New(rand.NewPCG(seed, 7))}
+	if seed%8 == 7 {
+		return stableScenario(seed, r)
+	}
+	sc := &scenario{seed: seed, eta: []float64{-1, 0.2, 0.2, r.log(0.02, 5)}[r.IntN(4)]}
+	if r.chance(0.2) {
+		sc.meta = unit.Bytes(r.log(2e3, 1e6))
+	}
+	if r.chance(0.2) {
+		sc.buffered = unit.Bytes(r.log(1e4, 4e6))
+	}
+	var all unit.Rate
+	for i := range 1 + r.IntN(4) {
+		p := newPathPlan(r, 100*unit.Kbps, 200*unit.Mbps)
+		all += p.rate()
+		if i > 0 && r.chance(0.6) || r.chance(0.1) {
+			p.join[0] = r.span(ms, 5*time.Second)
+			p.join[1] = p.join[0]
+			p.join[r.IntN(2)] += r.span(ms, 300*ms)
+		}
+		if i > 0 && r.chance(0.5) {
+			p.leave[0] = max(p.join[0], p.join[1]) + r.span(10*ms, 5*time.Second)
+			p.leave[1] = p.leave[0]
+			p.leave[r.IntN(2)] += r.span(ms, 2*time.Second)
+			p.drain = r.chance(0.5)
+		}
+		sc.paths = append(sc.paths, p)
+	}
+	// What takes up to some seconds, mostly.
+	total := float64(min(all.Bytes(r.span(20*ms, 10*time.Second)), unit.Bytes(r.log(100, 12e6))))
+	sc.addStreams(r, total)
+	horizon := 2*time.Second + all.Time(unit.Bytes(total))
+	for i := range sc.paths {
+		for j := range sc.paths[i].hops {
+			if r.chance(0.5) {
+				sc.paths[i].hops[j].addFaults(r, horizon, i > 0)
+			}
+		}
+	}
+	for r.chance(0.15) {
+		sc.freezes = append(sc.freezes, freezePlan{r.IntN(2), r.upTo(horizon), r.span(ms, 4*time.Second)})
+	}
+	names := sched.Names()
+	sc.scheduler = names[r.IntN(len(names))]
+	for r.chance(0.3) {
+		f := flowPlan{at: r.upTo(2 * time.Second), every: r.span(ms, 100*ms), size: r.IntN(1400), redundant: r.chance(0.3)}
+		for d := range 2 {
+			f.count[d] = int(r.span(10*ms, 4*time.Second)/f.every) + 1
+		}
+		if r.chance(0.2) {
+			f.end = r.upTo(4 * time.Second)
+		}
+		sc.flows = append(sc.flows, f)
+	}
+	sc.guide = r.chance(0.4)
+	for d := range 2 {
+		// Paths are held to what a stream may use when its writer begins.
+		if !sc.guide && r.chance(0.1) {
+			sc.lag[d] = r.span(ms, 100*ms)
+		}
+	}
+	if sc.lag == [2]time.Duration{} && r.chance(0.4) {
+		sc.addPlans(r)
+	}
+	for sc.lag == [2]time.Duration{} && r.chance(0.4) {
+		t := treatPlan{at: r.upTo(horizon), stream: wire.StreamID(1 + r.IntN(len(sc.streams))), mode: wire.Mode(r.IntN(3))}
+		if len(sc.plans) > 0 {
+			t.group = wire.GroupID(r.IntN(3))
+		}
+		sc.treats = append(sc.treats, t)
+	}
+	return sc
+}
+
+func stableScenario(seed uint64, r dice) *scenario {
+	sc := &scenario{seed: seed, stable: true, eta: []float64{-1, 0.2}[r.IntN(2)], scheduler: []string{"auto", "pams"}[r.IntN(2)]}
+	var all unit.Rate
+	for range 1 + r.IntN(3) {
+		p := newPathPlan(r, unit.Mbps, 100*unit.Mbps)
+		for i := range p.hops {
+			p.hops[i].loss = 0
+		}
+		all += p.rate()
+		sc.paths = append(sc.paths, p)
+	}
+	size := min(all.Bytes(r.span(time.Second, 8*time.Second)), unit.Bytes(r.log(256e3, 8e6)))
+	st := streamPlan{}
+	st.talk[r.IntN(2)].Bytes = int(size)
+	sc.streams = append(sc.streams, st)
+	return sc
+}
+
+func newPathPlan(r dice, lo, hi unit.Rate) (p pathPlan) {
+	p.hops = []hopPlan{newHopPlan(r, lo, hi, 300*ms)}
+	if r.chance(0.6) {
+		p.hops = append([]hopPlan{newHopPlan(r, lo, hi, 30*ms)}, p.hops...)
+		p.buffer = unit.Bytes(r.log(32e3, 4e6))
+		p.relay = r.chance(0.5)
+	}
+	return p
+}
+
+func newHopPlan(r dice, lo, hi unit.Rate, delay time.Duration) (h hopPlan) {
+	for d := range 2 {
+		if d == 0 || r.chance(0.5) {
+			h.rate[d], h.delay[d] = r.rate(lo, hi), r.span(200*time.Microsecond, delay)
+		} else {
+			h.rate[d], h.delay[d] = h.rate[0], h.delay[0]
+		}
+	}
+	for d := range 2 {
+		h.window[d] = max(32*unit.KB, min(6*unit.MB, unit.Bytes(r.log(1, 6)*float64(h.rate[d].Bytes(h.delay[0]+h.delay[1])))))
+	}
+	if r.chance(0.3) {
+		h.loss, h.wait = r.log(0.001, 0.1), r.upTo(200*ms)
+	}
+	return h
+}
+
+// rate is that of the slower hop, of the quicker direction.
+func (p *pathPlan) rate() unit.Rate {
+	least := p.hops[0].rate
+	for _, h := range p.hops {
+		for d := range 2 {
+			least[d] = min(least[d], h.rate[d])
+		}
+	}
+	return max(least[0], least[1])
+}
+
+// addFaults lets something happen to a hop.
+func (h *hopPlan) addFaults(r dice, horizon time.Duration, mayEnd bool) {
+	both := [2]bool{true, true}
+	at := r.upTo(horizon)
+	switch r.IntN(5) {
+	case 0: // outages
+		for range 1 + r.IntN(3) {
+			f := faultPlan{at: at, lasts: r.span(10*ms, 5*time.Second), dirs: both}
+			if r.chance(0.3) {
+				f.dirs[r.IntN(2)] = false
+			}
+			h.faults = append(h.faults, f)
+			at += f.lasts + r.upTo(horizon)
+		}
+	case 1: // a new rate
+		f := faultPlan{at: at, dirs: both, rate: r.rate(100*unit.Kbps, 200*unit.Mbps)}
+		f.after = f.rate
+		h.faults = append(h.faults, f)
+	case 2: // Markov: good and bad by turns
+		for range 5 + r.IntN(30) {
+			f := faultPlan{at: at, lasts: r.span(20*ms, time.Second), dirs: both, rate: h.rate[0] / unit.Rate(2+r.IntN(30))}
+			if r.chance(0.2) {
+				f.rate = 0
+			}
+			h.faults = append(h.faults, f)
+			at += f.lasts + r.span(20*ms, time.Second)
+		}
+	case 3: // migrations
+		for range 1 + r.IntN(3) {
+			f := faultPlan{at: at, lasts: r.upTo(2 * time.Second), dirs: both, after: r.rate(100*unit.Kbps, 200*unit.Mbps), delay: r.span(200*time.Microsecond, 100*ms)}
+			h.faults = append(h.faults, f)
+			at += f.lasts + r.span(100*ms, 4*time.Second)
+		}
+	case 4: // a black hole, which nobody ever tells of
+		f := faultPlan{at: at, lasts: r.span(time.Second, 20*time.Second), dirs: both, forever: mayEnd}
+		h.faults = append(h.faults, f)
+	}
+}
+
+// addStreams divides total bytes, more or less, over streams.
+func (sc *scenario) addStreams(r dice, total float64) {
+	count := 1 + r.IntN(4)
+	if r.chance(0.05) {
+		count = 10 + r.IntN(60)
+	}
+	for range count {
+		st := streamPlan{at: r.upTo(time.Second)}
+		if r.chance(0.5) {
+			st.at = 0
+		}
+		main := r.IntN(2)
+		for d := range 2 {
+			t := &st.talk[d]
+			share := total / float64(count)
+			if d == main || r.chance(0.3) {
+				t.Bytes = int(r.log(1, max(2, share)))
+				if r.chance(0.5) {
+					t.Bytes = int(share)
+				}
+			}
+			// Apps with a pace take at most some seconds of their own.
+			if r.chance(0.1) {
+				t.WriteRate = unit.RateOf(unit.Bytes(t.Bytes), r.span(50*ms, 5*time.Second)) + unit.Kbps
+			}
+			if r.chance(0.2) {
+				t.Delay = r.span(ms, 2*time.Second)
+			}
+			if r.chance(0.1) {
+				t.CloseLate = r.span(ms, 2*time.Second)
+			}
+			if r.chance(0.15) {
+				t.PauseAt, t.Pause = r.upTo(time.Second), r.span(10*ms, 5*time.Second)
+			}
+			if r.chance(0.2) {
+				t.Hold = r.span(10*time.Microsecond, 20*ms)
+			}
+			if r.chance(0.05) {
+				t.ResetAt = r.span(ms, 4*time.Second)
+			}
+		}
+		if r.chance(0.2) {
+			st.talk[1-main].AfterEOF = true
+		}
+		for d := range 2 {
+			if r.chance(0.1) {
+				st.talk[d].ReadRate = unit.RateOf(unit.Bytes(st.talk[1-d].Bytes), r.span(50*ms, 5*time.Second)) + unit.Kbps
+			}
+		}
+		if r.chance(0.2) {
+			st.mode = []wire.Mode{wire.Latency, wire.Redundant}[r.IntN(2)]
+		}
+		if r.chance(0.2) {
+			st.await = 1 + st.talk[1].Bytes/(1+r.IntN(8))
+		}
+		sc.streams = append(sc.streams, st)
+	}
+}
+
+// hop makes one direction of a hop.
+func (h *hopPlan) make(d int, seed uint64) *simHop {
+	s := &simHop{delay: h.delay[d], freeAt: simStart, steps: []simStep{{simStart, h.rate[d]}}, window: h.window[d],
+		loss: h.loss, retransmit: h.wait}
+	if h.loss > 0 {
+		s.rng = rand.New(rand.NewPCG(seed, uint64(d)))
+	}
+	rate := h.rate[d]
+	for _, f := range h.faults {
+		if !f.dirs[d] {
+			continue
+		}
+		at, back := simStart.Add(f.at), simStart.Add(f.at+f.lasts)
+		s.steps = append(s.steps, simStep{at, f.rate})
+		if f.forever {
+			break
+		}
+		if f.after > 0 {
+			rate = f.after
+		}
+		s.steps = append(s.steps, simStep{back, rate})
+		if f.delay > 0 {
+			s.moves = append(s.moves, simMove{back, f.delay})
+		}
+	}
+	return s
+}
+
+// network makes the network of a scenario, with all that will happen to it.
+func (sc *scenario) network() *simNet {
+	n := newNet(nil, sc.scheduler, Config{Eta: sc.eta, MetaBuffer: sc.meta, MaxBuffered: sc.buffered})
+	n.lag = sc.lag
+	n.limit = simStart.Add(2 * sc.bound())
+	for i := range sc.paths {
+		plan := &sc.paths[i]
+		var hops [2][2]*simHop
+		for j := range plan.hops {
+			for d := range 2 {
+				hops[j][d] = plan.hops[j].make(d, sc.seed<<8|uint64(i<<2|j))
+			}
+		}
+		far, pipe := &hops[0], (*[2]*simHop)(nil)
+		if len(plan.hops) > 1 {
+			far, pipe = &hops[1], &hops[0]
+		}
+		p := n.newPath(wire.PathID(i+1), far, pipe)
+		p.buffer, p.relay = plan.buffer, plan.relay
+		for d := range 2 {
+			n.at(simStart.Add(plan.join[d]), d, func() { n.join(p, d) })
+			if plan.leave[d] > 0 {
+				n.at(simStart.Add(plan.leave[d]), d, func() {
+					p.dead = p.dead || !plan.drain
+					n.leave(p, d)
+				})
+			}
+		}
+	}
+	for d := range 2 {
+		if sc.guide {
+			n.ends[d].SetGuide(&simGuide{dice{rand.New(rand.NewPCG(sc.seed, uint64(d)))}})
+		}
+	}
+	groups := newSimGroups(n)
+	for _, p := range sc.plans {
+		n.at(simStart.Add(p.at), 0, func() { groups.use(p.plan(len(sc.paths))) })
+	}
+	for _, t := range sc.treats {
+		n.at(simStart.Add(t.at), 0, func() { n.ends[0].Treat(t.stream, t.mode, groups.of(t.group)) })
+	}
+	for _, st := range sc.streams {
+		tr := &transfer{talk: st.talk, mode: st.mode, await: st.await, up: st.talk[0].Bytes > st.talk[1].Bytes}
+		n.at(simStart.Add(st.at), 0, func() {
+			tr.group = groups.of(st.group)
+			n.open(tr)
+		})
+	}
+	for _, f := range sc.flows {
+		n.at(simStart.Add(f.at), 0, func() {
+			f.group = groups.of(f.group)
+			n.openFlow(f)
+		})
+	}
+	for _, f := range sc.freezes {
+		n.at(simStart.Add(f.at), nobody, func() { n.freeze(f.end, f.lasts) })
+	}
+	return n
+}
+
+// bytes is what all apps write.
+func (sc *scenario) bytes() (n unit.Bytes) {
+	for i := range sc.streams {
+		n += unit.Bytes(sc.streams[i].talk[0].Bytes + sc.streams[i].talk[1].Bytes)
+	}
+	return n
+}
+
+// last is what remains of a hop after all faults: 0 for a black hole.
+func (h *hopPlan) last(d int) (unit.Rate, time.Duration) {
+	rate, delay := h.rate[d], h.delay[d]
+	for _, f := range h.faults {
+		if !f.dirs[d] {
+			continue
+		}
+		if f.forever {
+			return 0, delay
+		}
+		if f.after > 0 {
+			rate = f.after
+		}
+		if f.delay > 0 {
+			delay = f.delay
+		}
+	}
+	return rate, delay
+}
+
+// bound is by when all must be over, whatever a scheduler does with paths that
+// exist: when nothing changes any more, the apps have had their time, and the
+// slowest path that is left could have carried all bytes several times over.
+func (sc *scenario) bound() time.Duration {
+	var calm, apps, stalls time.Duration
+	slowest := unit.Rate(math.MaxInt64)
+	for i := range sc.paths {
+		p := &sc.paths[i]
+		calm = max(calm, p.join[0], p.join[1], p.leave[0], p.leave[1])
+		works, least := true, unit.Rate(math.MaxInt64)
+		for j := range p.hops {
+			h := &p.hops[j]
+			for _, f := range h.faults {
+				calm = max(calm, f.at+f.lasts)
+			}
+			up, there := h.last(0)
+			down, back := h.last(1)
+			works = works && up > 0 && down > 0
+			rtt := there + back
+			least = min(least, up, down, unit.RateOf(h.window[0], rtt), unit.RateOf(h.window[1], rtt))
+			lost := h.loss * float64(sc.bytes()/1000+100)
+			stalls += time.Duration(lost*float64(rtt+h.wait)) + 10*rtt
+		}
+		if works && p.leave[0] == 0 {
+			slowest = min(slowest, least)
+		}
+	}
+	// With small buffers or windows each packet waits for the writers.
+	apps += (sc.lag[0] + sc.lag[1]) * time.Duration(sc.bytes()/1000+100)
+	var datagrams unit.Bytes
+	for _, f := range sc.flows {
+		count := f.count[0] + f.count[1]
+		calm = max(calm, f.at+time.Duration(count)*f.every)
+		datagrams += unit.Bytes(count * (f.size + 100))
+	}
+	for _, f := range sc.freezes {
+		calm = max(calm, f.at+f.lasts)
+	}
+	for _, p := range sc.plans {
+		calm = max(calm, p.at)
+	}
+	for _, t := range sc.treats {
+		calm = max(calm, t.at)
+	}
+	for i := range sc.streams {
+		st := &sc.streams[i]
+		calm = max(calm, st.at)
+		for d, t := range st.talk {
+			apps += t.Delay + t.CloseLate + t.PauseAt + t.Pause + t.ResetAt
+			if t.WriteRate > 0 {
+				apps += t.WriteRate.Time(unit.Bytes(t.Bytes)) * 2
+			}
+			other := unit.Bytes(st.talk[1-d].Bytes)
+			if t.ReadRate > 0 {
+				apps += t.ReadRate.Time(other) * 2
+			}
+			apps += time.Duration(other/1000+2) * t.Hold
+		}
+	}
+	return calm + apps + 2*stalls + 10*time.Second + 4*slowest.Time(sc.bytes()+datagrams+100*unit.KB)
+}
+
+// fluid is the least time in which the paths can carry the bytes of a stable
+// scenario at all: path i carries nothing before its delay.
+func (sc *scenario) fluid() time.Duration {
+	d, size := 1, float64(sc.streams[0].talk[1].Bytes)
+	if size == 0 {
+		d, size = 0, float64(sc.streams[0].talk[0].Bytes)
+	}
+	type pipe struct{ rate, delay float64 }
+	var pipes []pipe
+	request := math.Inf(1)
+	for i := range sc.paths {
+		p := pipe{rate: math.Inf(1)}
+		there := 0.0
+		for j := range sc.paths[i].hops {
+			h := &sc.paths[i].hops[j]
+			rtt := h.delay[0] + h.delay[1]
+			p.rate = min(p.rate, float64(h.rate[d])/8, float64(h.window[d])/rtt.Seconds())
+			p.delay += h.delay[d].Seconds()
+			there += h.delay[0].Seconds()
+		}
+		request = min(request, there)
+		pipes = append(pipes, p)
+	}
+	if d == 0 {
+		request = 0
+	}
+	lo, hi := 0.0, 1e6
+	for range 60 {
+		mid, carried := (lo+hi)/2, 0.0
+		for _, p := range pipes {
+			carried += p.rate * max(0, mid-p.delay)
+		}
+		if carried < size {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return time.Duration((hi + request) * 1e9)
+}
+
+// String describes a scenario to people.
+func (sc *scenario) String() string {
+	var w strings.Builder
+	fmt.Fprintf(&w, "scheduler %s, η %.2g, meta buffer %v, buffers %v, guide %v\n", sc.scheduler, sc.eta, sc.meta, sc.buffered, sc.guide)
+	for i := range sc.paths {
+		p := &sc.paths[i]
+		fmt.Fprintf(&w, "path %d: joins at %v, leaves at %v, drain %v, helper's buffer %v, relay %v\n", i+1, p.join, p.leave, p.drain, p.buffer, p.relay)
+		for _, h := range p.hops {
+			fmt.Fprintf(&w, "  hop: %v, delay %v, window %v", h.rate, h.delay, h.window)
+			if h.loss > 0 {
+				fmt.Fprintf(&w, ", loss %.1f %%, again after %v", h.loss*100, h.wait)
+			}
+			fmt.Fprintln(&w)
+			for _, f := range h.faults {
+				fmt.Fprintf(&w, "    at %v: %v for %v, directions %v, then %v, delay %v (0: as before); forever %v\n", f.at, f.rate, f.lasts, f.dirs, f.after, f.delay, f.forever)
+			}
+		}
+	}
+	for i, st := range sc.streams {
+		fmt.Fprintf(&w, "stream %d: at %v, mode %v, group %d, awaits %d, opener %+v, acceptor %+v\n", i+1, st.at, st.mode, st.group, st.await, st.talk[0], st.talk[1])
+	}
+	for _, p := range sc.plans {
+		fmt.Fprintf(&w, "plan: %+v\n", p)
+	}
+	for _, t := range sc.treats {
+		fmt.Fprintf(&w, "treated: %+v\n", t)
+	}
+	for i, f := range sc.flows {
+		fmt.Fprintf(&w, "flow %d: %+v\n", i+1, f)
+	}
+	if sc.lag != [2]time.Duration{} {
+		fmt.Fprintf(&w, "writers begin %v after a segment was given\n", sc.lag)
+	}
+	for _, f := range sc.freezes {
+		fmt.Fprintf(&w, "%s frozen at %v for %v\n", endNames[f.end], f.at, f.lasts)
+	}
+	return w.String()
+}

@@ -1,0 +1,471 @@
+package bond
+
+import (
+	"slices"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/link/wire"
+)
+
+// control is a reliable frame to be sent that carries no stream bytes. The
+// frame itself is made when it is sent, from the stream's state then.
+type control struct {
+	s *Stream
+	t wire.Type
+}
+
+// queue lets a control frame be sent, unless the same is queued already.
+func (b *Bond) queue(s *Stream, t wire.Type) {
+	if s != nil {
+		if s.queued&(1<<t) != 0 {
+			return
+		}
+		s.queued |= 1 << t
+	}
+	b.control = append(b.control, control{s, t})
+}
+
+// Next takes the next decision: it appends to buf a segment, which is to be
+// written whole to the subflow it names, and marks that subflow busy. Without
+// a segment to send now it returns 0: after the next event (a frame received,
+// a subflow idle, bytes written, a tick) it is worth asking again. Who writes the
+// segment asks Begun first.
+func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
+	if p := b.owing(now); p != nil {
+		start := len(buf)
+		p.begin(now)
+		buf = b.fillAck(p, now, buf)
+		b.gave(p, len(buf)-start, now)
+		return p.id, buf
+	}
+	if b.scheduled() || b.overdue(now) {
+		b.rebalance(now)
+	}
+	// Control frames and acks go by the quickest subflow, or by an idle one that
+	// is nearly as quick; if there is none they wait a moment.
+	b.guideSmall(now)
+	var onTime, any quickest // a late helper carries them only where all are late
+	view := b.schedView[:0]
+	live, timely, idle := 0, 0, false
+	for _, p := range b.paths {
+		if !p.silent() {
+			live++
+			if p.flight.late == 0 {
+				timely++
+			}
+		}
+	}
+	if live < 2 {
+		b.avoid = 0
+	}
+	for _, p := range b.paths {
+		if p.silent() && live > 0 {
+			continue
+		}
+		n := p.est.At(now)
+		idle = idle || p.idle
+		if b.forSmall(p) {
+			any.offer(p, n.PAD)
+			if n.Late == 0 {
+				onTime.offer(p, n.PAD)
+			}
+		}
+		if p.id != b.avoid && (timely == 0 || p.flight.late == 0) {
+			v := p.view(n, now)
+			v.Idle = v.Idle && (b.pending == 0 || !b.holds(p, n, now))
+			view = append(view, v)
+		}
+	}
+	b.schedView = view
+	if !idle {
+		return 0, buf
+	}
+	carrier := onTime.carrier()
+	if !onTime.found {
+		carrier = any.carrier()
+	}
+	t := b.choose(now, view)
+	p := t.path
+	ack := b.ackPending && (b.ackSize >= ackBytes || !now.Before(b.ackDue))
+	if carrier != nil && (len(b.control) > 0 || ack || len(b.flows.notices) > 0) {
+		p = carrier
+	}
+	if p == nil {
+		p = b.asking()
+	}
+	if p == nil {
+		return 0, buf
+	}
+	p.begin(now)
+	start := len(buf)
+	if p == carrier {
+		buf = b.fillControl(p, now, buf)
+	}
+	only := t.kind == bulk && len(buf) == start
+	if p == t.path {
+		switch t.kind {
+		case datagrams:
+			buf = b.fillDatagrams(p, now, buf)
+		case express:
+			buf = b.fillExpress(p, t.stream, now, buf)
+		case copies:
+			buf = b.fillCopies(p, now, buf)
+		case bulk:
+			buf = b.fillData(p, t, now, buf)
+		}
+	}
+	only = only && !p.askDue
+	buf = p.fillAsk(buf)
+	n := len(buf) - start
+	if n == 0 {
+		return 0, buf
+	}
+	b.gave(p, n, now)
+	if only {
+		p.unbegun = unit.Bytes(n)
+	}
+	return p.id, buf
+}
+
+// begin starts the watch for silence of a path that had nothing in flight.
+func (p *path) begin(now time.Time) {
+	if p.flight.len() == 0 {
+		p.progress = now
+	}
+	if p.est.Hop().Queue == 0 {
+		p.hopProgress = now
+	}
+}
+
+// gave tells that n bytes are for path p.
+func (b *Bond) gave(p *path, n int, now time.Time) {
+	p.est.Sent(now, unit.Bytes(n))
+	if p.telling {
+		h := p.est.Hop()
+		p.told, p.toldAt, p.telling = h.Acked+uint64(h.Queue)+uint64(n), now, false
+	}
+	p.settle(now)
+	p.idle, p.carried, p.sentAt, p.unbegun, p.withdrawn = false, now, now, 0, false
+	b.wake(now.Add(probeEvery))
+}
+
+// turn is what the next segment is filled with, and for which path; nil is none.
+type turn struct {
+	path     *path
+	kind     turnKind
+	stream   *Stream        // express, bulk
+	decision sched.Decision // bulk
+}
+
+type turnKind uint8
+
+const (
+	datagrams turnKind = iota
+	express            // of a stream that must not wait
+	copies             // of what other subflows carry
+	bulk               // as the scheduler says
+)
+
+// choose decides whose turn is next, the most urgent first. Datagrams that came
+// faster than a network would take them take turns with streams.
+func (b *Bond) choose(now time.Time, view []sched.Path) turn {
+	var flow *path
+	if l := b.datagramTurn(now); l != nil {
+		if flow = l.path; !b.yields(l) {
+			return turn{path: flow, kind: datagrams}.bounded()
+		}
+	}
+	var t turn
+	if p, s := b.expressStream(now); p != nil {
+		t = turn{path: p, kind: express, stream: s}
+	} else if p := b.copyTarget(now); p != nil {
+		t = turn{path: p, kind: copies}
+	} else if len(b.ready) > 0 {
+		t = b.bulkTurn(now, view)
+	}
+	if flow != nil && flow != t.path {
+		t = turn{path: flow, kind: datagrams}
+	}
+	return t.bounded()
+}
+
+// bounded is no turn for a path whose other end acknowledges nothing: what is
+// noted of each frame would take ever more memory.
+func (t turn) bounded() turn {
+	if t.path != nil && t.path.flight.len() > maxUntold {
+		return turn{}
+	}
+	return t
+}
+
+// fillControl appends what must be told: control frames, acknowledgements and
+// relayed reports.
+func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
+	sent := 0
+	for _, c := range b.control {
+		if len(buf) > maxSegment {
+			break
+		}
+		sent++
+		if c.s != nil {
+			c.s.queued &^= 1 << c.t
+		}
+		repeated := b.repeatedOf(c.s)
+		again := *repeated&(1<<c.t) != 0
+		*repeated &^= 1 << c.t
+		f := b.frame(c)
+		if f == nil {
+			continue
+		}
+		at := len(buf)
+		buf = wire.Append(buf, f)
+		note := sentFrame{t: c.t, s: c.s, repeated: again, copied: c.t == wire.TypeFin && c.s.finRecalled}
+		if t, ok := f.(wire.Treat); ok {
+			note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
+		}
+		p.note(len(buf)-at, note)
+	}
+	b.control = b.control[:copy(b.control, b.control[sent:])]
+	if b.ackPending {
+		buf = b.fillAck(p, now, buf)
+	}
+	for _, q := range b.paths {
+		if now.Sub(q.relayAt) <= relayWithin {
+			buf = p.unreliable(buf, q.relay)
+		}
+		q.relayAt = time.Time{}
+	}
+	told := 0
+	for ; told < len(b.flows.notices) && len(buf) <= maxSegment; told++ {
+		buf = p.unreliable(buf, b.flows.notices[told])
+	}
+	b.flows.notices = b.flows.notices[:copy(b.flows.notices, b.flows.notices[told:])]
+	return buf
+}
+
+// fillAck acknowledges everything, on path p.
+func (b *Bond) fillAck(p *path, now time.Time, buf []byte) []byte {
+	b.ackPending, b.ackSize, p.owes = false, 0, false
+	b.ackView = b.ackView[:0]
+	for _, q := range b.paths[max(0, len(b.paths)-wire.MaxAcks):] {
+		b.ackView = append(b.ackView, wire.PathAck{Path: q.id, Received: q.received})
+	}
+	p.telling = !p.est.Helped && p.told == 0
+	return p.unreliable(buf, wire.Ack{Delay: now.Sub(b.newestByte), Paths: b.ackView})
+}
+
+// owe lets the next ACKs not do unless one travels on p itself.
+func (p *path) owe(now time.Time) {
+	if !p.owes {
+		p.owes, p.owesDue = true, now.Add(ackOwn)
+	}
+}
+
+// heard takes note that an ACK sent on a direct subflow has arrived, as its TCP
+// tells: then no other subflow has to carry one itself for what came before. So
+// the radio of a helper that only drains its buffer to us is not woken. What came
+// since has time for the next one.
+func (b *Bond) heard(p *path, now time.Time) {
+	if p.told == 0 || p.est.Hop().Acked < p.told {
+		return
+	}
+	p.told = 0
+	for _, q := range b.paths {
+		if !q.owes {
+			continue
+		}
+		if !q.owesDue.Add(-ackOwn).After(p.toldAt) {
+			q.owes = false
+		} else if next := now.Add(ackOwn); q.owesDue.Before(next) {
+			q.owesDue = next
+		}
+	}
+}
+
+// owing is an idle subflow that must carry an ACK itself, or nil.
+func (b *Bond) owing(now time.Time) *path {
+	for _, p := range b.paths {
+		if p.idle && p.owes && !now.Before(p.owesDue) && !b.awaitsTelling(now) {
+			return p
+		}
+	}
+	return nil
+}
+
+// awaitsTelling reports whether an ACK is under way on a direct subflow whose
+// TCP has not yet had the time that it needs to tell of it.
+func (b *Bond) awaitsTelling(now time.Time) bool {
+	for _, p := range b.paths {
+		if p.told > 0 && !p.silent() && now.Sub(p.toldAt) < min(hopSilence(p.est.Hop()), ackOwnMost) {
+			return true
+		}
+	}
+	return false
+}
+
+// unreliable appends a frame that is not sent again when it is lost.
+func (p *path) unreliable(buf []byte, f wire.Frame) []byte {
+	at := len(buf)
+	buf = wire.Append(buf, f)
+	p.sent += uint64(len(buf) - at)
+	return buf
+}
+
+// note remembers a reliable frame of n bytes as in flight. It returns the
+// subflow's byte count after it.
+func (p *path) note(n int, f sentFrame) uint64 {
+	p.sent += uint64(n)
+	f.end = p.sent
+	p.given += unit.Bytes(f.to - f.from)
+	p.flight.push(f)
+	return f.end
+}
+
+// frame makes the frame, or nil if it has become pointless.
+func (b *Bond) frame(c control) wire.Frame {
+	s := c.s
+	switch c.t {
+	case wire.TypeBye:
+		return wire.Bye{}
+	case wire.TypePlan:
+		return b.planFrame()
+	}
+	if c.t == wire.TypeReset {
+		r, _ := s.err.(wire.Reset)
+		return r
+	}
+	if s.err != nil {
+		return nil
+	}
+	switch c.t {
+	case wire.TypeOpen:
+		return wire.Open{Stream: s.id, Mode: s.mode, Group: s.group, Dest: s.dest}
+	case wire.TypeOpened:
+		return wire.Opened{Stream: s.id}
+	case wire.TypeFin:
+		return wire.Fin{Stream: s.id, Seq: s.outEnd}
+	case wire.TypeChunk:
+		return wire.Chunk{Stream: s.id, End: s.wanted}
+	case wire.TypeWindow:
+		return wire.Window{Stream: s.id, Limit: s.inLimit}
+	case wire.TypeTreat:
+		return wire.Treat{Stream: s.id, Serial: s.treats, Mode: s.mode, Group: s.group}
+	}
+	return nil
+}
+
+// Bye tells the other end that this one gives up the bond.
+func (b *Bond) Bye() { b.queue(nil, wire.TypeBye) }
+
+// Told reports that the other end has acknowledged every control frame.
+func (b *Bond) Told() bool {
+	for _, p := range b.paths {
+		for _, f := range p.flight.all() {
+			if f.t != wire.TypeData && f.t != wire.TypeDatagram && !f.again {
+				return false
+			}
+		}
+	}
+	return len(b.control) == 0
+}
+
+// fillData appends a segment of stream bytes for path p.
+//
+// d.Diff is what quicker subflows will take before p delivers (PAMS). So p is
+// given bytes from that far ahead in the meta buffer, not the next ones:
+// then they arrive about when they are needed, little waits for reassembly, and
+// what a slow subflow loses is not what the app waits for.
+func (b *Bond) fillData(p *path, t turn, now time.Time, buf []byte) []byte {
+	if i := slices.Index(b.ready, t.stream); i > 0 {
+		copy(b.ready[1:i+1], b.ready[:i])
+		b.ready[0] = t.stream
+	}
+	f := fill{room: b.segmentSize(p, now), copies: t.decision.Copy, fromEnd: b.avoid != 0,
+		ahead: b.share(t.decision.Diff, t.stream)} // streams share the quicker subflows
+	p.yield = false
+	redundant := len(b.ready) > 0 && b.ready[0].mode == wire.Redundant
+	for i, n := 0, len(b.ready); n > 0 && f.room > wire.MaxDataHeader; n-- {
+		s := b.ready[i]
+		if (s.mode == wire.Redundant) != redundant {
+			break
+		}
+		if i > 0 || n < len(b.ready) { // the scheduler was asked about the first one
+			b.guided(s, now)
+		}
+		if !s.may(p.id) {
+			i++
+			continue
+		}
+		b.ready = append(b.ready[:i], b.ready[i+1:]...)
+		// It goes to the end of the turn while it has more.
+		buf, f.room = b.fillStream(p, s, f, now, buf)
+		if f.room > wire.MaxDataHeader && len(s.todo) > 0 {
+			b.blocked++
+		}
+	}
+	return buf
+}
+
+// next is the part of a sendable stream's meta buffer to be sent now, at most
+// n bytes: from ahead bytes on, or as far on as the window reaches, or from the
+// end.
+func (s *Stream) next(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) span {
+	last := len(s.todo) - 1
+	for s.todo[last].from >= s.outLimit {
+		last--
+	}
+	if fromEnd {
+		ahead = unit.Bytes(s.outEnd)
+	}
+	for i, part := range s.todo[:last+1] {
+		part.to = min(part.to, s.outLimit)
+		size := unit.Bytes(part.to - part.from)
+		if ahead < size || i == last {
+			part.from += min(wire.DataSeq(ahead), max(part.to-part.from, n)-n)
+			part.to = min(part.to, part.from+n)
+			return part
+		}
+		ahead -= size
+	}
+	return span{} // not reached: the last part always returns
+}
+
+// segmentSize is how many bytes of frames fill whole packets for about
+// segmentTime.
+func (b *Bond) segmentSize(p *path, now time.Time) int {
+	mss := int(p.est.Hop().MSS)
+	if mss < minSegment/2 {
+		mss = minSegment
+	}
+	n := int(p.est.At(now).Th.Bytes(segmentTime))
+	n = max(n/mss, 1) * mss
+	return min(n-tlsOverhead, maxSegment)
+}
+
+// quickest is the quickest of some subflows, and the quickest of those that are idle.
+type quickest struct {
+	found     bool
+	least     time.Duration // PAD of the quickest
+	idle      *path
+	idleLeast time.Duration // PAD of idle
+}
+
+func (q *quickest) offer(p *path, pad time.Duration) {
+	if !q.found || pad < q.least {
+		q.found, q.least = true, pad
+	}
+	if p.idle && (q.idle == nil || pad < q.idleLeast) {
+		q.idle, q.idleLeast = p, pad
+	}
+}
+
+// carrier returns the idle subflow, or nil if there is none that is nearly as quick as the
+// quickest.
+func (q *quickest) carrier() *path {
+	if q.idleLeast > q.least*5/4+5*time.Millisecond {
+		return nil
+	}
+	return q.idle
+}

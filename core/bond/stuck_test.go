@@ -1,0 +1,346 @@
+package bond
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/link/estimate"
+	"mpbond/link/wire"
+)
+
+// receiving is a bond with two idle paths, the first of which has just brought
+// bytes of a download.
+func receiving(t *testing.T) *Bond {
+	t.Helper()
+	b := New(Config{Opens: true})
+	for id := wire.PathID(1); id <= 2; id++ {
+		b.AddPath(id, id == 2, start)
+		b.Local(id, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+	}
+	if _, err := b.Open("a:1"); err != nil {
+		t.Fatal(err)
+	}
+	drain(b, start)
+	acknowledge(t, b, start)
+	f := wire.Data{Stream: 1, Bytes: make([]byte, 1000)}
+	if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// drain lets all paths send what they have, and returns which sent a PING.
+func drain(b *Bond, now time.Time) (pings []wire.PathID) {
+	for {
+		b.Idle(1)
+		b.Idle(2)
+		id, _ := b.Next(now, nil)
+		if id == 0 {
+			return pings
+		}
+		for _, f := range b.path(id).flight.all() {
+			if f.t == wire.TypePing {
+				pings = append(pings, id)
+			}
+		}
+	}
+}
+
+// acknowledge has everything arrive.
+func acknowledge(t *testing.T, b *Bond, now time.Time) {
+	t.Helper()
+	a := wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: b.path(1).sent}, {Path: 2, Received: b.path(2).sent}}}
+	if err := b.Receive(2, a.Type(), a.AppendPayload(nil), now); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run ticks from one second after start to another, and returns the pings.
+func run(b *Bond, from, to float64) (pings []wire.PathID) {
+	for s := from; s < to; s += 0.02 {
+		now := start.Add(time.Duration(s * float64(time.Second)))
+		b.Tick(now)
+		pings = append(pings, drain(b, now)...)
+	}
+	return pings
+}
+
+// TestQuietPathIsAskedOnce: the path that carried bytes a moment ago is asked,
+// and no other, whose radio may sleep.
+func TestQuietPathIsAskedOnce(t *testing.T) {
+	b := receiving(t)
+	if pings := run(b, 0, 0.98); len(pings) > 0 {
+		t.Fatalf("asked %v after less than a second", pings)
+	}
+	if pings := run(b, 0.98, 1.1); len(pings) != 1 || pings[0] != 1 {
+		t.Fatalf("asked %v", pings)
+	}
+	acknowledge(t, b, start.Add(1100*time.Millisecond))
+	if pings := run(b, 1.1, 60); len(pings) > 0 || b.path(1).silent() {
+		t.Errorf("asked again: %v", pings)
+	}
+	if b.NextTick(); !b.nextTick.IsZero() {
+		t.Errorf("an idle bond wakes at %v", b.nextTick.Sub(start))
+	}
+}
+
+// bring has path id bring the next bytes of the download, s seconds after start.
+func bring(t *testing.T, b *Bond, id wire.PathID, s float64) {
+	t.Helper()
+	f := wire.Data{Stream: 1, Seq: b.streams[1].inNext, Bytes: make([]byte, 1000)}
+	if err := b.Receive(id, f.Type(), f.AppendPayload(nil), start.Add(time.Duration(s*float64(time.Second)))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOneIsAskedForAll: of paths that brought bytes to the end one is asked, a
+// direct one if there is one, and of those the newest; one that fell silent before
+// is asked as well. When the one does not answer, and when it brings what had been
+// in flight on another, it is that other's turn.
+func TestOneIsAskedForAll(t *testing.T) {
+	for _, c := range []struct {
+		helped [2]bool
+		last   [2]float64 // when they brought their last bytes
+		mute   bool       // no question is answered
+		again  float64    // so long after its last bytes the first one brings more; 0: never
+		want   []wire.PathID
+	}{
+		{[2]bool{false, true}, [2]float64{0, 0.15}, false, 0, []wire.PathID{1}},
+		{[2]bool{false, true}, [2]float64{0.15, 0.1}, false, 0, []wire.PathID{1}},
+		{[2]bool{true, false}, [2]float64{0.15, 0.1}, false, 0, []wire.PathID{2}},
+		{[2]bool{false, false}, [2]float64{0, 0.15}, false, 0, []wire.PathID{2}},
+		{[2]bool{false, false}, [2]float64{0.15, 0.1}, false, 0, []wire.PathID{1}},
+		{[2]bool{true, true}, [2]float64{0, 0.15}, false, 0, []wire.PathID{2}},
+		{[2]bool{true, true}, [2]float64{0.15, 0.1}, false, 0, []wire.PathID{1}},
+		{[2]bool{false, true}, [2]float64{0.5, 0}, false, 0, []wire.PathID{1}}, // the other never brought any
+		{[2]bool{false, true}, [2]float64{0.5, 0.2}, false, 0, []wire.PathID{1, 2}},
+		{[2]bool{false, true}, [2]float64{0, 0.5}, false, 0, []wire.PathID{1, 2}},
+		{[2]bool{false, true}, [2]float64{0, 0.15}, true, 0, []wire.PathID{1, 2}},
+		{[2]bool{false, true}, [2]float64{0, 0.15}, false, 1.3, []wire.PathID{1, 2}},
+	} {
+		b := receiving(t)
+		for i, helped := range c.helped {
+			b.path(wire.PathID(i + 1)).est.Helped = helped
+		}
+		first, second := wire.PathID(1), wire.PathID(2)
+		if c.last[1] < c.last[0] {
+			first, second = second, first
+		}
+		for _, id := range []wire.PathID{first, second} {
+			if c.last[id-1] > 0 {
+				bring(t, b, id, c.last[id-1])
+			}
+		}
+		again := c.last[0] + c.again
+		asked := map[wire.PathID]bool{}
+		for s := c.last[second-1]; s < 4; s += 0.1 {
+			if c.again > 0 && s >= again {
+				bring(t, b, 1, s)
+				again = math.Inf(1)
+			}
+			for _, id := range run(b, s, s+0.1) {
+				asked[id] = true
+			}
+			if !c.mute {
+				acknowledge(t, b, start.Add(time.Duration((s+0.1)*float64(time.Second))))
+			}
+		}
+		if len(asked) != len(c.want) || !asked[c.want[0]] || !asked[c.want[len(c.want)-1]] {
+			t.Errorf("%+v: asked %v", c, asked)
+		}
+	}
+}
+
+// TestPauseLikeTheOneBefore: a direct path that was well after its last byte is
+// not asked in a pause that is no more than a quarter longer than the newest one;
+// any other is, and any is when the pause gets longer.
+func TestPauseLikeTheOneBefore(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name   string
+		helped bool
+		queue  unit.Bytes    // of the path's TCP
+		answer time.Duration // how long each question waits for one
+		brings []time.Duration
+		after  time.Duration // when it is asked after the last bytes
+	}{
+		{"well", false, 0, 100 * ms, []time.Duration{2000 * ms}, 2500 * ms},
+		{"nothing heard", false, 100, 100 * ms, []time.Duration{2000 * ms}, 1000 * ms},
+		{"by a helper", true, 0, 100 * ms, []time.Duration{2000 * ms}, 1000 * ms},
+		{"while it may be asked", false, 0, 100 * ms, []time.Duration{4500 * ms}, 4000 * ms},
+		{"a gap is no pause", false, 0, 100 * ms, []time.Duration{2000 * ms, 2100 * ms}, 2500 * ms},
+		{"the newest", false, 0, 100 * ms, []time.Duration{2000 * ms, 3200 * ms}, 1500 * ms},
+		{"a new beginning", false, 0, 100 * ms, []time.Duration{2000 * ms, 7500 * ms}, 1000 * ms},
+		{"a stall", false, 0, 900 * ms, []time.Duration{2000 * ms}, 1000 * ms},
+	} {
+		b := receiving(t)
+		p := b.path(1)
+		p.est.Helped = c.helped
+		var last, unanswered, asked time.Duration
+		for at := 20 * ms; at < 15*time.Second && asked == 0; at += 20 * ms {
+			now := start.Add(at)
+			b.Local(1, now, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: c.queue, Acked: uint64(at / ms)})
+			if unanswered > 0 && at >= unanswered+c.answer {
+				acknowledge(t, b, now)
+				unanswered = 0
+			}
+			if len(c.brings) > 0 && at >= c.brings[0] {
+				bring(t, b, 1, at.Seconds())
+				last, c.brings = at, c.brings[1:]
+			}
+			told := !p.sentAt.Before(p.lastData)
+			b.Tick(now)
+			if pings := drain(b, now); len(pings) > 0 && unanswered == 0 {
+				if !told {
+					t.Fatalf("%s: no ACK was sent before the question", c.name)
+				}
+				if unanswered = at; len(c.brings) == 0 {
+					asked = at
+				}
+			}
+		}
+		if got := asked - last; got < c.after || got > c.after+50*ms {
+			t.Errorf("%s: asked after %v, want %v", c.name, got, c.after)
+		}
+	}
+}
+
+// TestEarlierPathDoesNotWait: a pause like the newest one is no reason to wait for
+// a path that brought nothing to the end.
+func TestEarlierPathDoesNotWait(t *testing.T) {
+	b := receiving(t)
+	b.pause = 3 * time.Second
+	b.path(2).est.Helped = false
+	for _, s := range []float64{0.1, 0.2, 0.3} {
+		bring(t, b, 2, s)
+	}
+	if pings := run(b, 0.3, 1.28); len(pings) > 0 {
+		t.Fatalf("asked %v after less than a second", pings)
+	}
+	if pings := run(b, 1.3, 1.5); len(pings) != 1 || pings[0] != 1 {
+		t.Errorf("asked %v", pings)
+	}
+}
+
+// TestStuckPathAsksOthers: when a path is stuck another is asked, as soon as it has
+// brought nothing for 200 ms; one that brings bytes as before is not.
+func TestStuckPathAsksOthers(t *testing.T) {
+	for _, c := range []struct{ until, want float64 }{
+		{0.1, 0.42}, // quiet when the first one is found stuck
+		{0.36, 0.56},
+		{1.5, 2.5}, // all have been quiet for a second
+	} {
+		b := receiving(t)
+		b.path(1).askDue = true
+		if pings := drain(b, start); len(pings) != 1 || pings[0] != 1 {
+			t.Fatalf("%v sent a PING", pings)
+		}
+		asked, found := 0.0, 0.0
+		for i := 1; i < 200 && asked == 0; i++ {
+			s := float64(i) / 50
+			if s <= c.until {
+				bring(t, b, 2, s)
+			}
+			if len(run(b, s, s+0.01)) > 0 && b.path(2).flight.len() > 0 {
+				asked = s
+			}
+			if found == 0 && !b.path(1).stuckAt.IsZero() {
+				found = s
+			}
+		}
+		if found < 0.35 || found > 0.43 {
+			t.Fatalf("the first path is found stuck after %v s", found)
+		}
+		if asked < c.want-0.001 || asked > c.want+0.041 {
+			t.Errorf("bytes until %v s: asked after %v s, want %v", c.until, asked, c.want)
+		}
+	}
+}
+
+// TestAllPathsStuck: when no answer comes, the others are asked; when none has
+// an answer, all are told to be stuck, the last one too.
+func TestAllPathsStuck(t *testing.T) {
+	b := receiving(t)
+	asked := map[wire.PathID]bool{}
+	for _, id := range run(b, 0.98, 6) {
+		asked[id] = true
+	}
+	if !asked[1] || !asked[2] {
+		t.Errorf("asked %v", asked)
+	}
+	for _, p := range b.Paths(nil, start.Add(6*time.Second)) {
+		if p.StuckFor < time.Second {
+			t.Errorf("path %d is stuck for %v", p.ID, p.StuckFor)
+		}
+	}
+	if b.path(1).silent() == b.path(2).silent() {
+		t.Error("one of them is left for use")
+	}
+}
+
+func TestNoStreamsNoQuestions(t *testing.T) {
+	b := receiving(t)
+	b.Fail(wire.CodeClosed, "done", start)
+	drain(b, start)
+	acknowledge(t, b, start)
+	if pings := run(b, 0, 10); len(pings) > 0 {
+		t.Errorf("asked %v", pings)
+	}
+}
+
+// TestRestingStreamHoldsNoPages: what was read, and what was acknowledged,
+// costs nothing.
+func TestRestingStreamHoldsNoPages(t *testing.T) {
+	b := receiving(t)
+	s := b.streams[1]
+	for i := range 3 {
+		at := wire.DataSeq(s.inNext)
+		f := wire.Data{Stream: 1, Seq: at, Bytes: make([]byte, 20_000)}
+		if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
+			t.Fatal(err)
+		}
+		s.Write(make([]byte, 30_000))
+		if b.pool.inUse == 0 {
+			t.Error("bytes without pages")
+		}
+		buf := make([]byte, 30_000)
+		if n, err := s.Read(buf[:100]); n != 100 || err != nil || b.pool.inUse == 0 {
+			t.Fatal(n, err)
+		}
+		for s.Readable() > 0 {
+			_, _ = s.Read(buf)
+		}
+		drain(b, start)
+		acknowledge(t, b, start)
+		if b.pool.inUse != 0 {
+			t.Errorf("round %d: %d pages are held", i, b.pool.inUse)
+		}
+	}
+}
+
+// TestControlWhileAllAreLate: where every subflow is late, control frames still go by the
+// quickest of them.
+func TestControlWhileAllAreLate(t *testing.T) {
+	now := time.Unix(1000, 0)
+	b := New(Config{Opens: true})
+	for id := range wire.PathID(2) {
+		b.AddPath(id+1, true, now)
+		b.Local(id+1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond})
+		b.Idle(id + 1)
+		b.path(id+1).est.Sent(now, 10_000)
+	}
+	now = now.Add(time.Second)
+	for _, p := range b.paths {
+		if p.est.At(now).Late == 0 {
+			t.Fatalf("subflow %d is not late", p.id)
+		}
+	}
+	if _, err := b.Open("example.com:80"); err != nil {
+		t.Fatal(err)
+	}
+	if id, buf := b.Next(now, nil); id == 0 || len(buf) == 0 {
+		t.Error("a stream was opened, and nothing leaves while both helpers are late")
+	}
+}

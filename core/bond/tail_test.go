@@ -1,0 +1,236 @@
+package bond
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/link/estimate"
+	"mpbond/link/wire"
+)
+
+// changed runs a download during which something happens to a hop, and returns
+// how long it took and the longest gap in delivery.
+func changed(t *testing.T, scheduler string, size unit.Bytes, rates []unit.Rate, change func(*simNet)) (took, gap time.Duration) {
+	t.Helper()
+	n := newSim(t, scheduler, 0.2)
+	n.house(rates[0], rates[1:]...)
+	change(n)
+	begin, tr := n.now, &transfer{size: int(size)}
+	done := n.carry([]*transfer{tr})
+	last, read := n.now, 0
+	n.run(func() bool {
+		if tr.read > read || tr.read == tr.size {
+			gap, last, read = max(gap, n.now.Sub(last)), n.now, tr.read
+		}
+		return done()
+	})
+	return tr.done.Sub(begin), gap
+}
+
+// TestDeeperAtTheEnd: a helper holds enough at the end of a transfer to hide
+// that its link falls, and no more than before the end where the app would wait
+// for what lies behind that.
+func TestDeeperAtTheEnd(t *testing.T) {
+	m := unit.Mbps
+	fall := func(n *simNet) {
+		h := n.paths[1].hops[1][0]
+		h.steps = append(h.steps, simStep{n.now.Add(2 * time.Second), m})
+	}
+	auto, _ := changed(t, "auto", 4*unit.MB, []unit.Rate{8 * m, 10 * m, 5 * m}, fall)
+	pams, _ := changed(t, "pams", 4*unit.MB, []unit.Rate{8 * m, 10 * m, 5 * m}, fall)
+	t.Logf("HS-path 10 to 1 Mbit/s: auto %.3f s, pams %.3f s", auto.Seconds(), pams.Seconds())
+	if auto > pams+30*time.Millisecond {
+		t.Errorf("auto takes %v, pams %v", auto, pams)
+	}
+	for _, rates := range [][]unit.Rate{{8 * m, 10 * m, 5 * m}, {8 * m, 10 * m, 5 * m, 10 * m, 5 * m}} {
+		_, gap := changed(t, "auto", 20*unit.MB, rates, func(n *simNet) {
+			for d := range 2 {
+				h := n.paths[0].hops[d][0]
+				h.steps = append(h.steps, simStep{n.now.Add(3 * time.Second), 0})
+			}
+		})
+		t.Logf("%v, PS-path silent: longest gap %.3f s", rates, gap.Seconds())
+		if gap > 450*time.Millisecond {
+			t.Errorf("%v, PS-path silent: longest gap %v", rates, gap)
+		}
+	}
+}
+
+// TestAtHand: when all that remains counts as at hand.
+func TestAtHand(t *testing.T) {
+	b := New(Config{Opens: true, MetaBuffer: unit.MB})
+	s, err := b.Open("a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		write int
+		want  bool
+	}{{700_000, true}, {100_000, false}, {1 << 20, false}} {
+		s.Write(make([]byte, c.write))
+		if got := s.atHand(); got != c.want {
+			t.Errorf("with %v of 1 MB waiting: %v", unit.Bytes(s.todo.size()), got)
+		}
+	}
+	s.CloseWrite()
+	if !s.atHand() {
+		t.Error("not at hand though the source has ended")
+	}
+	b.AddPath(1, false, start)
+	b.AddPath(2, false, start)
+	if b.urgentBeside(start) {
+		t.Error("nothing is urgent")
+	}
+	b.path(2).expressUntil(start.Add(time.Second))
+	if !b.urgentBeside(start) || b.urgentBeside(start.Add(time.Second)) {
+		t.Error("an express path beside is not seen, or for ever")
+	}
+}
+
+// TestWithdrawn: what is recalled before its subflow's writer has begun with it
+// is not sent there: by silence, by loss, and at the end of a transfer.
+func TestWithdrawn(t *testing.T) {
+	given := func(begun bool) (*Bond, *path, wire.DataSeq) {
+		b := filled(t, 2)
+		s := b.streams[1]
+		before := wire.DataSeq(200_000) - wire.DataSeq(b.pending)
+		b.Idle(1)
+		if id, _ := b.Next(start, nil); id != 1 {
+			t.Fatalf("segment for path %d", id)
+		}
+		if begun && !b.Begun(1) {
+			t.Fatal("a segment that nobody recalled may not be written")
+		}
+		if end := wire.DataSeq(200_000) - wire.DataSeq(b.pending); end <= before || s.todo[0].from != end {
+			t.Fatalf("no stream bytes in the segment: %v to %v", before, end)
+		}
+		return b, b.path(1), before
+	}
+	for _, begun := range []bool{false, true} {
+		b, p, before := given(begun)
+		sent := p.sent
+		b.stats.Silent += b.recall(p, 0, start, "silent")
+		want := before // what really went out
+		if begun {
+			want = wire.DataSeq(p.given)
+		}
+		if b.Begun(1) != begun || p.sent == sent != begun || b.stats.Silent != unit.Bytes(want) || p.given != unit.Bytes(want) {
+			t.Errorf("begun %v: may be written %v, %d of %d bytes count as sent, %v as sent again, %v as given", begun, b.Begun(1), p.sent, sent, b.stats.Silent, p.given)
+		}
+		if p.est.Outstanding() != unit.Bytes(p.sent) {
+			t.Errorf("begun %v: %v outstanding, %d sent", begun, p.est.Outstanding(), p.sent)
+		}
+		if b.pending != 200_000 {
+			t.Errorf("begun %v: %v wait to be sent", begun, b.pending)
+		}
+		if p.flight.fresh != 0 {
+			t.Errorf("begun %v: the queue of frames counts %d", begun, p.flight.fresh)
+		}
+		b.Idle(1)
+		if id, _ := b.Next(start, nil); id != 1 || !b.Begun(1) {
+			t.Errorf("begun %v: no segment afterwards", begun)
+		}
+	}
+	b, _, before := given(false)
+	b.RemovePath(1, start)
+	if st := b.Stats(); st.LostPath != unit.Bytes(before) || b.Begun(1) {
+		t.Errorf("lost: %v sent again, want %v", st.LostPath, before)
+	}
+	// At the end of a transfer: the newest bytes of the slow subflow.
+	b, p, before := given(false)
+	s := b.streams[1]
+	s.todo = nil
+	s.outEnd = wire.DataSeq(p.given)
+	b.update(s)
+	b.cfg.Eta, b.cfg.Scheduler = 0.2, onlyNewest{unit.Bytes(p.given) - unit.Bytes(before)}
+	b.Idle(2)
+	id, _ := b.Next(start, nil)
+	if id != 2 || b.Begun(1) || !b.Begun(2) {
+		t.Errorf("the end goes to path %d; path 1 may write %v", id, b.Begun(1))
+	}
+	if b.stats.Eta != 0 || b.ledger.Copied != 0 || len(s.shared) != 0 {
+		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.Eta, b.ledger.Copied, s.shared)
+	}
+}
+
+// onlyNewest recalls so many of the newest bytes of path 1, once.
+type onlyNewest struct{ n unit.Bytes }
+
+func (onlyNewest) Name() string { return "test" }
+func (onlyNewest) Pick(paths []sched.Path, _ unit.Bytes) sched.Decision {
+	return sched.Decision{Path: paths[len(paths)-1].ID}
+}
+func (o onlyNewest) Recall(paths []sched.Path, _ float64, _ sched.Ledger) sched.Recall {
+	for _, p := range paths {
+		if p.ID == 1 && p.InFlight > o.n {
+			return sched.Recall{From: 1, Bytes: o.n, Budgeted: true}
+		}
+	}
+	return sched.Recall{}
+}
+
+// TestSmallGapOfHelped: for auto a gap at the end is small if it is under the round
+// trip of the quickest subflow end to end, also where the hop next to the sender is
+// a quick pipe, as in an upload: then it is copied within the allowance only.
+func TestSmallGapOfHelped(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name   string
+		copied unit.Bytes // before
+		far    time.Duration
+		want   bool
+	}{
+		{"small, and it is spent", 20_000, 70 * ms, false},
+		{"small, within the allowance", 0, 70 * ms, true},
+		{"large", 20_000, 5 * ms, true},
+	} {
+		b := filled(t, 5)
+		p, s := b.path(1), b.streams[1]
+		s.todo = nil
+		s.outEnd = wire.DataSeq(p.given)
+		b.update(s)
+		b.cfg.Scheduler, _ = sched.New("auto")
+		b.ledger = sched.Ledger{Given: 2 * unit.MB, Copied: c.copied}
+		b.path(2).est.Helped = true
+		b.Local(2, start, estimate.Hop{SRTT: 5 * ms, MinRTT: 5 * ms, Cwnd: 100_000, MSS: 1448})
+		b.Remote(2, start, wire.HopState{RTT: c.far, Rate: 16 * unit.Mbps})
+		b.Local(1, start, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: 180_000})
+		gap := p.tail(start).Tail - b.path(2).tail(start).PAD
+		if gap < 20*ms || gap > 70*ms {
+			t.Fatalf("%s: a gap of %v", c.name, gap)
+		}
+		b.Idle(2)
+		b.rebalance(start)
+		if got := b.stats.Eta > 0; got != c.want {
+			t.Errorf("%s: %v of a gap of %v are sent again", c.name, b.stats.Eta, gap)
+		}
+		if small := c.far > gap; c.want && (b.ledger.Copied > c.copied) != small {
+			t.Errorf("%s: %v of the allowance are used", c.name, b.ledger.Copied-c.copied)
+		}
+	}
+}
+
+// TestRecalledBefore: what was recalled because its subflow was silent still lies
+// before what the subflow is given afterwards. That comes as late as if nothing had
+// been recalled, and other subflows deliver it when it comes too late.
+func TestRecalledBefore(t *testing.T) {
+	at := func(n *simNet, after time.Duration, rate unit.Rate) {
+		for d := range 2 {
+			pipe := n.paths[1].hops[d][d]
+			pipe.steps = append(pipe.steps, simStep{n.now.Add(after), rate})
+		}
+	}
+	for _, scheduler := range []string{"auto", "pams"} {
+		took, _ := changed(t, scheduler, unit.MB, []unit.Rate{8 * unit.Mbps, 10 * unit.Mbps, 4 * unit.Mbps}, func(n *simNet) {
+			at(n, 0, 0)
+			at(n, 500*time.Millisecond, 4*unit.Mbps)
+			at(n, 600*time.Millisecond, unit.Mbps)
+		})
+		t.Logf("%s: %.3f s", scheduler, took.Seconds())
+		if most := 1500 * time.Millisecond; took > most {
+			t.Errorf("%s: 1 MB takes %v over 8 Mbit/s and a pipe that comes back and falls, want %v at most", scheduler, took, most)
+		}
+	}
+}

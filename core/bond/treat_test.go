@@ -1,0 +1,242 @@
+package bond
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/link/estimate"
+	"mpbond/link/wire"
+)
+
+// TestTreat: while a download runs, how it is carried is changed, and both ends do so
+// from then on.
+func TestTreat(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	house(n)
+	n.ends[0].SetPlan([]wire.Group{{ID: 1, Class: wire.High, Weight: 3, Limited: true, Paths: []wire.PathID{1}}})
+	tr := &transfer{size: int(12 * unit.MB)}
+	done := n.carry([]*transfer{tr})
+	var sent [][2]uint64 // over each path, at each change
+	var redundant []unit.Bytes
+	note := func() {
+		s := n.ends[1]
+		sent = append(sent, [2]uint64{s.path(1).sent, s.path(2).sent})
+		redundant = append(redundant, s.Stats().Redundant)
+	}
+	type state struct {
+		mode  wire.Mode
+		group wire.GroupID
+	}
+	steps := []state{{wire.Bond, 1}, {wire.Redundant, 0}, {wire.Latency, 1}, {wire.Bond, 0}}
+	var got []state
+	for i, to := range steps {
+		n.after(time.Duration(1+i)*time.Second, func() {
+			if !n.ends[0].Treat(tr.id, to.mode, to.group) {
+				t.Error("there is no such stream")
+			}
+		})
+		n.after(time.Duration(1+i)*time.Second+500*time.Millisecond, func() { // what was on its way has come
+			note()
+			s := n.ends[1].streams[tr.id]
+			got = append(got, state{s.mode, s.group})
+		})
+		n.after(time.Duration(2+i)*time.Second-ms, note)
+	}
+	n.run(done)
+	for i, to := range steps {
+		if got[i] != to {
+			t.Errorf("change %d: the server has %+v, want %+v", i, got[i], to)
+		}
+		first, second := sent[2*i+1][0]-sent[2*i][0], sent[2*i+1][1]-sent[2*i][1]
+		copies := redundant[2*i+1] - redundant[2*i]
+		t.Logf("%+v: %d and %d bytes, %v of them copies", to, first, second, copies)
+		if alone := second < first/10; alone != (to.group == 1) {
+			t.Errorf("%+v: %d and %d bytes", to, first, second)
+		}
+		if (copies > 100*unit.KB) != (to.mode == wire.Redundant) {
+			t.Errorf("%+v: %v of copies", to, copies)
+		}
+	}
+}
+
+// TestTreatOutOfOrder: what is newest counts, whatever comes first; who does not open
+// streams changes none.
+func TestTreatOutOfOrder(t *testing.T) {
+	n := newSim(t, "auto", 0.2)
+	house(n)
+	primary, server := n.ends[0], n.ends[1]
+	receive := func(b *Bond, f wire.Frame) error {
+		return b.Receive(1, f.Type(), f.AppendPayload(nil), n.now)
+	}
+	is := func(mode wire.Mode, group wire.GroupID) {
+		t.Helper()
+		if m, g, ok := server.TreatmentOf(1); m != mode || g != group || !ok {
+			t.Errorf("mode %v, group %d, %v; want %v, %d", m, g, ok, mode, group)
+		}
+	}
+	n.foreign = 1
+	n.run(func() bool { return server.path(1) != nil && primary.path(1) != nil })
+	for _, c := range []struct {
+		frame wire.Frame
+		mode  wire.Mode
+		group wire.GroupID
+	}{
+		{wire.Treat{Stream: 1, Serial: 2, Mode: wire.Latency, Group: 7}, wire.Latency, 7},
+		{wire.Open{Stream: 1, Mode: wire.Redundant, Group: 3, Dest: "a:1"}, wire.Latency, 7},
+		{wire.Treat{Stream: 1, Serial: 1, Mode: wire.Redundant, Group: 3}, wire.Latency, 7},
+		{wire.Treat{Stream: 1, Serial: 3, Mode: wire.Bond}, wire.Bond, 0},
+	} {
+		if err := receive(server, c.frame); err != nil {
+			t.Fatal(err)
+		}
+		is(c.mode, c.group)
+	}
+	if server.Treat(99, wire.Bond, 0) {
+		t.Error("a stream that there is not was changed")
+	}
+	if _, err := primary.Open("a:1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := receive(primary, wire.Treat{Stream: 1, Serial: 1, Mode: wire.Latency}); !errors.Is(err, wire.ErrMalformed) {
+		t.Errorf("the server changes a stream: %v", err)
+	}
+	server.ResetStream(1, wire.CodeClosed, "")
+	if _, _, ok := server.TreatmentOf(1); ok || receive(server, wire.Treat{Stream: 1, Serial: 9, Mode: wire.Latency}) != nil {
+		t.Error("one that has ended")
+	}
+}
+
+// TestTreatKeepsGroups: the plan goes on to tell of the groups that a stream was of,
+// while it lasts: the other end may not know yet that it is of another one, and must not
+// take it for ended.
+func TestTreatKeepsGroups(t *testing.T) {
+	b := New(Config{Opens: true})
+	s, err := b.Open("a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetGroup(5)
+	for _, g := range []wire.GroupID{7, 5, 7, 0} {
+		b.Treat(s.ID(), wire.Bond, g)
+	}
+	if used := b.Groups(); !used[5] || !used[7] || !used[0] || len(used) != 3 {
+		t.Errorf("%v", used)
+	}
+	s.Reset(wire.CodeClosed, "")
+	if used := b.Groups(); len(used) != 0 {
+		t.Errorf("after its end: %v", used)
+	}
+}
+
+// TestTreatFreesGroups: once the other end knows of a change, the plan need not tell of
+// the groups that the stream has left by then, however often it is changed.
+func TestTreatFreesGroups(t *testing.T) {
+	b := New(Config{Opens: true})
+	s, err := b.Open("a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetGroup(1)
+	add := func(id wire.PathID) {
+		b.AddPath(id, false, start)
+		b.Local(id, start, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448})
+	}
+	send := func(id wire.PathID) uint64 {
+		t.Helper()
+		b.Idle(id)
+		if on, _ := b.Next(start, nil); on != id {
+			t.Fatalf("a segment for path %d", on)
+		}
+		b.Begun(id)
+		return b.path(id).sent
+	}
+	knows := func(id wire.PathID, sent uint64) {
+		t.Helper()
+		f := wire.Ack{Paths: []wire.PathAck{{Path: id, Received: sent}}}
+		if err := b.Receive(id, wire.TypeAck, f.AppendPayload(nil), start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(want ...wire.GroupID) {
+		t.Helper()
+		if got := slices.Sorted(maps.Keys(b.Groups())); !slices.Equal(got, want) {
+			t.Fatalf("groups %v, want %v", got, want)
+		}
+	}
+	add(1)
+	sent := send(1) // OPEN
+	for g := wire.GroupID(2); g <= 1000; g++ {
+		b.Treat(s.ID(), wire.Bond, g)
+		newer := send(1)
+		if g > 2 {
+			is(g-2, g-1, g)
+		}
+		knows(1, sent) // of the change before
+		is(g-1, g)
+		sent = newer
+	}
+	b.Treat(s.ID(), wire.Latency, 1000) // it stays where it is
+	is(999, 1000)
+	b.Treat(s.ID(), wire.Bond, 999) // and comes back
+	sent = send(1)
+	b.Treat(s.ID(), wire.Bond, 1001)
+	send(1)
+	knows(1, sent)
+	is(999, 1001)
+	b.RemovePath(1, start) // with the last change in flight
+	is(999, 1001)
+	add(2)
+	knows(2, send(2))
+	is(1001)
+}
+
+// TestTreatsAreNotKept: a server has no use for the groups that its streams have left,
+// and a primary that makes ever new ones takes no memory there.
+func TestTreatsAreNotKept(t *testing.T) {
+	const streams, times = 100, 1000
+	b := New(Config{})
+	b.AddPath(1, false, start)
+	for serial := uint64(1); serial <= times; serial++ {
+		for id := wire.StreamID(1); id <= streams; id++ {
+			f := wire.Treat{Stream: id, Serial: serial, Group: wire.GroupID(serial*streams + uint64(id))}
+			if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := len(b.Groups()); n != streams {
+		t.Errorf("%d streams are of %d groups", streams, n)
+	}
+}
+
+// TestGoneComesLate: what names a group that is gone was overtaken by all that came of
+// it, and changes nothing: no stream waits for a plan that will not come.
+func TestGoneComesLate(t *testing.T) {
+	b, receive := newAlone(t)
+	receive(wire.Plan{Serial: 1, Groups: []wire.Group{{ID: 1, Weight: 1}, {ID: 2, Weight: 1}}})
+	receive(wire.Open{Stream: 1, Group: 2, Dest: "a:1"})
+	receive(wire.Open{Stream: 3, Group: 2, Dest: "a:1"})
+	receive(wire.Plan{Serial: 2, Groups: []wire.Group{{ID: 2, Weight: 1}}})
+	receive(wire.Treat{Stream: 1, Serial: 1, Mode: wire.Latency, Group: 1})
+	if m, g, ok := b.TreatmentOf(1); m != wire.Bond || g != 2 || !ok {
+		t.Errorf("TREAT: mode %v, group %d, %v", m, g, ok)
+	}
+	receive(wire.Treat{Stream: 1, Serial: 2, Mode: wire.Latency, Group: 3}) // of which a plan is yet to tell
+	if m, g, ok := b.TreatmentOf(1); m != wire.Latency || g != 3 || !ok {
+		t.Errorf("the next TREAT: mode %v, group %d, %v", m, g, ok)
+	}
+	open := wire.Open{Stream: 2, Group: 1, Dest: "a:1"}
+	receive(open)
+	receive(open)
+	var ids []wire.StreamID
+	for s := b.Accept(); s != nil; s = b.Accept() {
+		ids = append(ids, s.ID())
+	}
+	if !slices.Equal(ids, []wire.StreamID{1, 3}) || b.streams[2] != nil {
+		t.Errorf("OPEN: accepted are %v", ids)
+	}
+}

@@ -1,0 +1,87 @@
+package bond
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// TestSlowReaders: however many apps do not read, what waits for them is within
+// the bound, one that reads gets its bytes at the links' pace, and the others
+// get theirs when they read.
+func TestSlowReaders(t *testing.T) {
+	const streams, memory = 300, 8 * unit.MB
+	n := newSim(t, "auto", 0.2)
+	n.limit = n.now.Add(time.Hour)
+	n.house(50*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps)
+	for _, b := range n.ends {
+		b.cfg.MaxBuffered = memory
+	}
+	const pause = 60 * time.Second
+	var slow []*transfer
+	for range streams {
+		tr := &transfer{size: int(unit.MB)}
+		tr.talk[0].Pause = pause
+		slow = append(slow, tr)
+	}
+	all := n.carry(slow)
+	quick := &transfer{size: int(4 * unit.MB)}
+	var began time.Time
+	n.after(pause/2, func() { began = n.now; n.carry([]*transfer{quick}) })
+	var most unit.Bytes
+	n.onEnd[0] = func(b *Bond) {
+		var wait unit.Bytes
+		for _, s := range b.streams {
+			wait += unit.Bytes(s.inLimit - s.inBase) // all that may come
+		}
+		most = max(most, wait)
+	}
+	n.run(func() bool { return all() && !quick.done.IsZero() })
+	bound := memory + (streams+1)*wire.InitialDown
+	took := quick.done.Sub(began)
+	t.Logf("%d streams were granted %v, bound %v; one that reads takes %v", streams, most, bound, took)
+	if most > bound || most < bound/2 {
+		t.Errorf("%v were granted, bound %v", most, bound)
+	}
+	if fluid := (100 * unit.Mbps).Time(unit.Bytes(quick.size)); took > 4*fluid {
+		t.Errorf("one that reads takes %v, alone at least %v", took, fluid)
+	}
+}
+
+// TestWindowsShare: streams that all read share the memory for windows, and
+// give back what they got while they were few.
+func TestWindowsShare(t *testing.T) {
+	b := New(Config{Opens: true, MaxBuffered: 12 * unit.MB})
+	var list []*Stream
+	read := func(s *Stream, size unit.Bytes) { // as if it had come and were read
+		for ; size > 0; size -= unit.KB {
+			if s.inNext += wire.DataSeq(unit.KB); s.inNext > s.inLimit {
+				t.Fatalf("stream %d may not send on", s.id)
+			}
+			s.Consume(int(unit.KB))
+		}
+	}
+	for range 10 {
+		s, err := b.Open("x:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, s)
+		for range 40 {
+			for _, s := range list {
+				read(s, min(s.window, 512*unit.KB))
+			}
+		}
+		want := wire.InitialDown + 12*unit.MB/unit.Bytes(len(list)+2)
+		for _, s := range list {
+			if s.window < want*9/10 || s.window > want*11/10 {
+				t.Errorf("of %d streams, %d has a window of %v, want about %v", len(list), s.id, s.window, want)
+			}
+			if granted := unit.Bytes(s.inLimit - s.inBase); granted > s.window || granted < s.window*3/4 {
+				t.Errorf("stream %d may send %v, of a window of %v", s.id, granted, s.window)
+			}
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package sched
+
+import (
+	"time"
+
+	"mpbond/base/unit"
+)
+
+// blest is the blocking estimation scheduler (Ferlin, Alay, Mehani, Boreli:
+// "BLEST: Blocking Estimation-based MPTCP Scheduler for Heterogeneous
+// Networks", IFIP Networking 2016, section III): a slower subflow is not used
+// if, while its segment is on the way, the fastest one would fill the rest of
+// the send window |M| and then stand still. With rtts = RTT_S/RTT_F it waits if
+//
+//	X·λ > |M| − (inflight_S + 1 segment)
+//	X   = MSS_F · (CWND_F + (rtts − 1)/2) · rtts
+//
+// λ corrects the estimate: after each round trip of the slow subflow it rises
+// by 4 % if the window did block and falls by 1 % if not, between 1 and 1.3,
+// beginning at 1.2 (the authors' implementation for Linux).
+//
+// It is fed with pipe-aware numbers: PAD is the RTT and Th·PAD the window.
+type blest struct {
+	window  Window
+	now     time.Time
+	lambda  float64
+	updated time.Time
+	blocked uint64 // at the last update of λ
+}
+
+const (
+	blestLambda, blestLeast, blestMost = 1.2, 1.0, 1.3
+	blestRise, blestFall               = 0.04, 0.01
+)
+
+func (*blest) Name() string { return "blest" }
+
+// SendWindow implements WindowAware.
+func (b *blest) SendWindow(w Window, now time.Time) { b.window, b.now = w, now }
+
+func (b *blest) Pick(paths []Path, _ unit.Bytes) Decision {
+	s := least(paths, byPAD)
+	if s == nil {
+		return Decision{Wait: true, Reason: NoIdlePath}
+	}
+	f := quickest(paths)
+	if f.PAD >= s.PAD {
+		return Decision{Path: s.ID, Reason: LeastPAD}
+	}
+	b.adapt(s.PAD)
+	rtts := float64(s.PAD) / float64(max(f.PAD, time.Microsecond))
+	x := (float64(f.Th.Bytes(f.PAD)) + float64(f.MSS)*(rtts-1)/2) * rtts
+	if x*b.lambda > float64(b.window.Size-s.InFlight-s.MSS) {
+		return Decision{Wait: true, Reason: WouldBlock}
+	}
+	return Decision{Path: s.ID, Reason: LeastIdlePAD}
+}
+
+// adapt corrects λ once in a round trip of the slow subflow.
+func (b *blest) adapt(rtt time.Duration) {
+	if b.lambda == 0 {
+		b.lambda, b.updated, b.blocked = blestLambda, b.now, b.window.Blocked
+	}
+	if b.now.Sub(b.updated) < rtt {
+		return
+	}
+	if b.window.Blocked != b.blocked {
+		b.lambda += blestRise
+	} else {
+		b.lambda -= blestFall
+	}
+	b.lambda = min(max(b.lambda, blestLeast), blestMost)
+	b.updated, b.blocked = b.now, b.window.Blocked
+}

@@ -1,0 +1,93 @@
+package sched
+
+import (
+	"fmt"
+	"strconv"
+
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// ratio gives the direct subflows a fixed share p of the bytes and the helped
+// ones the rest, each kind shared equally: the oracle that the best constant
+// split is searched with (MPBond, MobiSys 2020, section 6, "fixed ratio").
+// The subflow that is furthest behind its share is next, and is waited for.
+//
+// Bytes count since the set of usable subflows last changed: a subflow that
+// joins late does not have to catch up with history.
+type ratio struct {
+	name string
+	p    float64
+	base []given
+}
+
+type given struct {
+	id    wire.PathID
+	bytes unit.Bytes
+}
+
+func newRatio(name, share string) (Scheduler, error) {
+	p, err := strconv.ParseFloat(share, 64)
+	if err != nil || !(p >= 0 && p <= 1) {
+		return nil, fmt.Errorf("scheduler %q: %q is no share of the direct subflow between 0 and 1 (write it like ratio:0.6)", name, share)
+	}
+	return &ratio{name: name, p: p}, nil
+}
+
+func (r *ratio) Name() string { return r.name }
+
+func (r *ratio) Pick(paths []Path, _ unit.Bytes) Decision {
+	if !r.same(paths) {
+		r.base = r.base[:0]
+		for i := range paths {
+			r.base = append(r.base, given{paths[i].ID, paths[i].Given})
+		}
+	}
+	direct := 0
+	for i := range paths {
+		if !paths[i].Helped {
+			direct++
+		}
+	}
+	var next *Path
+	var least float64
+	for i := range paths {
+		share := r.share(paths[i].Helped, direct, len(paths)-direct)
+		if share == 0 {
+			continue
+		}
+		if behind := float64(paths[i].Given-r.base[i].bytes) / share; next == nil || behind < least {
+			next, least = &paths[i], behind
+		}
+	}
+	switch {
+	case next == nil:
+		return Decision{Wait: true, Reason: NoIdlePath}
+	case !next.Idle:
+		return Decision{Wait: true, Reason: NotItsTurn}
+	}
+	return Decision{Path: next.ID, Reason: BehindShare}
+}
+
+// share is one subflow's part. Where one kind is missing, the other has all.
+func (r *ratio) share(helped bool, direct, others int) float64 {
+	switch {
+	case direct == 0 || others == 0:
+		return 1
+	case helped:
+		return (1 - r.p) / float64(others)
+	}
+	return r.p / float64(direct)
+}
+
+func (r *ratio) same(paths []Path) bool {
+	if len(paths) != len(r.base) {
+		return false
+	}
+	for i := range paths {
+		if paths[i].ID != r.base[i].id || paths[i].Given < r.base[i].bytes {
+			return false
+		}
+	}
+	return true
+}

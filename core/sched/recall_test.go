@@ -1,0 +1,123 @@
+package sched
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+func TestRecall(t *testing.T) {
+	two := func(fast, slow time.Duration, inFlight unit.Bytes) []Path {
+		return []Path{{ID: 1, PAD: fast, Tail: fast, SRTT: 150 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps}, {ID: 2, PAD: slow, Tail: slow, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: inFlight}}
+	}
+	for _, c := range []struct {
+		name        string
+		paths       []Path
+		eta         float64
+		paper, auto Recall
+	}{
+		// 5 Mbit/s for 400 ms; auto lets the quick one carry 8/13 of that.
+		{"slow by far", two(100*ms, 500*ms, unit.MB), 0.2, Recall{2, 250_000, false}, Recall{2, 153_846, false}},
+		{"exactly eta", two(100*ms, 120*ms, unit.MB), 0.2, Recall{}, Recall{}},
+		{"under a round trip", two(100*ms, 130*ms, unit.MB), 0.2, Recall{2, 18_750, false}, Recall{2, 11_538, true}},
+		{"a little", two(20*ms, 25*ms, unit.MB), 0.2, Recall{2, 3125, false}, Recall{2, 1923, true}},
+		{"beyond the budget", two(10*ms, 60*ms, unit.MB), 0.2, Recall{2, 31_250, false}, Recall{2, 16_384, true}},
+		// The helped one's tail is carried by the direct one already: copies the
+		// other way would wait behind it.
+		{"its tail was recalled", []Path{{ID: 1, PAD: 100 * ms, Tail: 100 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB}, {ID: 2, PAD: 500 * ms, Tail: 50 * ms, Th: unit.Mbps, InFlight: unit.MB}}, 0.2, Recall{}, Recall{}},
+		{"another eta", two(100*ms, 500*ms, unit.MB), 4, Recall{}, Recall{}},
+		{"nothing in flight on the slow one", two(100*ms, 500*ms, 0), 0.2, Recall{}, Recall{}},
+		{"alone", two(100*ms, 500*ms, unit.MB)[1:], 0.2, Recall{}, Recall{}},
+		{"none", nil, 0.2, Recall{}, Recall{}},
+	} {
+		if got := PaperRecall(c.paths, c.eta, Ledger{}); got != c.paper {
+			t.Errorf("%s, paper: %+v, want %+v", c.name, got, c.paper)
+		}
+		if got := (&auto{}).Recall(c.paths, c.eta, Ledger{Given: 300_000}); got != c.auto {
+			t.Errorf("%s, auto: %+v, want %+v", c.name, got, c.auto)
+		}
+	}
+}
+
+// TestMeasuredRecall: the paper's rule by what was measured, less what was
+// recalled before.
+func TestMeasuredRecall(t *testing.T) {
+	paths := []Path{{ID: 1, PAD: 500 * ms, PastPAD: 100 * ms, Tail: 500 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB},
+		{ID: 2, PAD: 100 * ms, PastPAD: 500 * ms, Tail: 40 * ms, Th: 5 * unit.Mbps, InFlight: unit.MB}}
+	if got, want := (&measured{}).Recall(paths, 0.2, Ledger{}), (Recall{2, 212_500, false}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestAllowance: what auto copies for small gaps, by what was given and copied.
+func TestAllowance(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		gap  time.Duration
+		so   Ledger
+		want Recall
+	}{
+		{"tiny", 50 * ms, Ledger{Given: 64 * unit.KB}, Recall{}},
+		{"tiny, the estimates may be wrong", 150 * ms, Ledger{Given: 64 * unit.KB}, Recall{}},
+		{"tiny, a link has failed", 250 * ms, Ledger{Given: 64 * unit.KB}, Recall{2, 96_153, false}},
+		{"short", 50 * ms, Ledger{Given: 512 * unit.KB}, Recall{2, 16_384, true}},
+		{"short, over a round trip", 60 * ms, Ledger{Given: 512 * unit.KB}, Recall{2, 23_076, false}},
+		{"one part in a hundred", 50 * ms, Ledger{Given: 1_900_000}, Recall{2, 19_000, true}},
+		{"a part is spent", 50 * ms, Ledger{Given: 2_000_000, Copied: 18_000}, Recall{2, 2000, true}},
+		{"it is spent", 50 * ms, Ledger{Given: 2_000_000, Copied: 19_000}, Recall{}},
+		{"more than is asked", 50 * ms, Ledger{Given: 10_000_000}, Recall{2, 19_230, true}},
+	} {
+		paths := []Path{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, SRTT: 150 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
+			{ID: 2, PAD: 10*ms + c.gap, Tail: 10*ms + c.gap, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: unit.MB}}
+		if got := (&auto{}).Recall(paths, 0.2, c.so); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestRecallLate: what a helper has not delivered in time is recalled whatever the gap,
+// and counts against no budget.
+func TestRecallLate(t *testing.T) {
+	paths := []Path{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
+		{ID: 2, PAD: 60 * ms, Tail: 60 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: unit.MB, Helped: true, Late: true}}
+	for _, so := range []Ledger{{Given: 64 * unit.KB}, {Given: 2_000_000, Copied: 20_000}} {
+		if got, want := (&auto{}).Recall(paths, 0.2, so), (Recall{2, 19_230, false}); got != want {
+			t.Errorf("%+v: %+v, want %+v", so, got, want)
+		}
+	}
+}
+
+// TestTrusted: a helper holds more than has ever arrived by it only while the others have
+// enough to do until its failure would show.
+func TestTrusted(t *testing.T) {
+	direct := Path{ID: 1, PAD: 30 * ms, Th: 8 * unit.Mbps}
+	for _, c := range []struct {
+		name      string
+		acked     unit.Bytes
+		inFlight  unit.Bytes
+		remaining unit.Bytes
+		want      bool
+	}{
+		// In the 100 ms between 30 and 130 ms the direct subflow carries 100 KB.
+		{"new, short transfer", 0, 0, 90_000, false},
+		{"new, longer transfer", 0, 0, 110_000, true},
+		{"new, its own bytes count", 0, 20_000, 90_000, true},
+		{"proved", 30_000, 20_000, 10_000, true},
+		{"proved too little", 20_000, 20_000, 10_000, false},
+	} {
+		helper := Path{ID: 2, Idle: true, PAD: 20 * ms, Confirm: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400, Helped: true, Acked: c.acked, InFlight: c.inFlight}
+		if got := trusted([]Path{direct, helper}, &helper, c.remaining); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+		if d := (&auto{}).Pick([]Path{direct, helper}, c.remaining); d.Wait == c.want {
+			t.Errorf("%s: %+v", c.name, d)
+		}
+		if !trusted([]Path{helper}, &helper, c.remaining) {
+			t.Errorf("%s: the only subflow is not used", c.name)
+		}
+		if !trusted([]Path{direct, helper}, &direct, c.remaining) {
+			t.Errorf("%s: the direct subflow is not used", c.name)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package sched
+
+import "mpbond/base/unit"
+
+// minRTTWindows is minRTT that takes a helped subflow only while both of its
+// windows have room, the sending hop's and the pipe's: the strawman of MPBond
+// (MobiSys 2020, section 4). No more waits at the helper than the pipe's window
+// holds, so the pipe runs dry whenever the HS-path falters, and what the HS-path
+// could have brought ahead is lost. It is here to be measured against.
+type minRTTWindows struct{ view []Path }
+
+func (*minRTTWindows) Name() string { return "minrtt-windows" }
+
+func (m *minRTTWindows) Pick(paths []Path, _ unit.Bytes) Decision {
+	m.view = append(m.view[:0], paths...)
+	full := false
+	for i := range m.view {
+		p := &m.view[i]
+		if p.Idle && (closed(p.Flight, p.Cwnd) || p.Helped && closed(p.FarFlight, p.FarCwnd)) {
+			p.Idle, full = false, true
+		}
+	}
+	t := least(m.view, byRTT)
+	switch {
+	case t != nil:
+		return Decision{Path: t.ID, Reason: LeastRTT}
+	case full:
+		return Decision{Wait: true, Reason: WindowFull}
+	}
+	return Decision{Wait: true, Reason: NoIdlePath}
+}
+
+// closed reports whether a window, if it is known, has no room.
+func closed(flight, window unit.Bytes) bool { return window > 0 && flight >= window }

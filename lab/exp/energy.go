@@ -1,0 +1,175 @@
+package exp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/lab"
+	"mpbond/lab/radio"
+)
+
+// radioOf is which radio a link stands for, by its name.
+func radioOf(link string) radio.Kind {
+	if strings.HasPrefix(link, "pipe") || strings.HasPrefix(link, "wifi") || strings.HasPrefix(link, "wlan") {
+		return radio.WiFi
+	}
+	return radio.LTE // ps, hs1, lte, wwan0, …
+}
+
+// traces are a transfer's packets by device and radio: a device has one of each.
+func traces(r lab.Result) (all []radio.Trace) {
+	for _, t := range r.Traffic {
+		x := radio.Trace{Device: t.Node, Radio: radioOf(t.Link), Packets: make([]radio.Packet, 0, len(t.Sizes))}
+		t.Each(func(at time.Duration, n unit.Bytes, sent bool) {
+			x.Packets = append(x.Packets, radio.Packet{At: at, Size: n, Up: sent})
+		})
+		all = append(all, x)
+	}
+	return all
+}
+
+// Energy is a metric: E_active or E_full of all devices, or of one, by the
+// constants of a set. Radios are idle before the transfer. A row that has it
+// needs the packets of its transfers.
+func Energy(set radio.Set, device string, full bool) Metric {
+	name := ""
+	if device != "" {
+		name = " of " + device
+	}
+	return energyOf(set, name, full, func(i radio.Item) bool { return device == "" || i.Device == device })
+}
+
+// radioID is one radio of a device.
+type radioID struct {
+	device string
+	kind   radio.Kind
+}
+
+// radioEnergy is likewise that of one radio, of transfers whose house has it.
+func radioEnergy(set radio.Set, id radioID, full bool) Metric {
+	return energyOf(set, fmt.Sprintf(" of %s, %s", id.device, id.kind), full, func(i radio.Item) bool { return i.Device == id.device && i.Radio == id.kind })
+}
+
+// activeName begins the names of energies without tails.
+const activeName = "E_active"
+
+// energyOf is the energy of those items that are meant.
+func energyOf(set radio.Set, name string, full bool, meant func(radio.Item) bool) Metric {
+	m := Metric{Name: activeName + name, Unit: "J", packets: true, set: &set}
+	if full {
+		m.Name = "E_full" + name
+	}
+	m.Of = func(r lab.Result) (float64, bool) {
+		items, err := set.Account(traces(r))
+		if err != nil {
+			return 0, false // every set has LTE and WiFi
+		}
+		var sum radio.Energy
+		told := false
+		for _, i := range items {
+			if meant(i) {
+				sum, told = sum.Add(i.Energy), true
+			}
+		}
+		if full {
+			return float64(sum.Full()), told
+		}
+		return float64(sum.Active()), told
+	}
+	return m
+}
+
+// busy is the processor time, in seconds, of programs of a node while the client
+// ran; of the primary with the client.
+func busy(r lab.Result, node string) float64 {
+	used := r.CPU[node]
+	if node == "primary" {
+		used += r.ClientCPU
+	}
+	return used
+}
+
+// devices are the primary and its helpers, of which a transfer tells processor
+// time: not the servers.
+func devices(r lab.Result) (all []string) {
+	for node := range r.CPU {
+		if node == "primary" || strings.HasPrefix(node, "helper") {
+			all = append(all, node)
+		}
+	}
+	if !slices.Contains(all, "primary") && r.ClientCPU > 0 {
+		all = append(all, "primary")
+	}
+	slices.Sort(all)
+	return all
+}
+
+// CPUEnergy is a metric: E_cpu, what the processors of all devices took, or that
+// of one, by a set's core. It is part of neither E_active nor E_full, which are
+// those of radios, as published ones are.
+func CPUEnergy(set radio.Set, device string) Metric {
+	m := Metric{Name: "E_cpu", Unit: "J"}
+	if device != "" {
+		m.Name += " of " + device
+	}
+	m.Of = func(r lab.Result) (float64, bool) {
+		seconds, told := 0.0, false
+		for _, d := range devices(r) {
+			if device == "" || d == device {
+				seconds, told = seconds+busy(r, d), true
+			}
+		}
+		return float64(set.Core().Of(seconds)), told
+	}
+	return m
+}
+
+// Part is what one component of one consumer of a device took in a transfer.
+type Part struct {
+	Device    string
+	Consumer  string // a radio.Kind, or CPU
+	Component string // of radio.Energy, or "busy"
+	Energy    unit.Joules
+}
+
+// Parts are a transfer's energies by device, radio and component, and those of
+// processors: devices in the order of their names, radios in that of their links,
+// components in a fixed one, also those that are 0. Of a transfer without recorded
+// packets there are those of processors alone.
+func Parts(set radio.Set, r lab.Result) (all []Part) {
+	items, err := set.Account(traces(r))
+	if err != nil {
+		return nil // every set has LTE and WiFi
+	}
+	for _, i := range items {
+		for _, c := range i.Components() {
+			all = append(all, Part{i.Device, string(i.Radio), c.Name, c.Energy})
+		}
+	}
+	for _, d := range devices(r) {
+		all = append(all, Part{d, "CPU", "busy", set.Core().Of(busy(r, d))})
+	}
+	slices.SortStableFunc(all, func(a, b Part) int { return strings.Compare(a.Device, b.Device) })
+	return all
+}
+
+// energySetup says what energies are made of.
+func energySetup(set radio.Set) string {
+	text := fmt.Sprintf("Energy by constants %s, of radios that are idle before; E_active is without tails. Packets count while the client runs, for all schemes: mpbond's subflows are up before, other schemes' handshakes are in it.", set.Name)
+	for _, k := range []radio.Kind{radio.LTE, radio.WiFi} {
+		m, err := set.Model(k)
+		if err != nil {
+			continue // every set has both
+		}
+		text += fmt.Sprintf(" %s: %s", k, m.Source)
+		if m.Lacks != "" {
+			text += "; without " + m.Lacks
+		}
+		text += "."
+	}
+	c := set.Core()
+	return text + fmt.Sprintf(" E_cpu, of programs on the devices: %s; %s. What a helper's kernel does as a router is nobody's, so that kernel MPTCP's is too low.", c.Source, c.Lacks)
+}

@@ -1,0 +1,74 @@
+package exp
+
+import (
+	"math"
+	"testing"
+
+	"mpbond/base/unit"
+	"mpbond/lab"
+	"mpbond/lab/radio"
+)
+
+// TestParts: energies by device, radio and component come to those of the metrics.
+func TestParts(t *testing.T) {
+
+	r := lab.Result{Seconds: 1, ClientCPU: 0.5, CPU: map[string]float64{"primary": 1, "helper1": 0.25, "server": 8, "web": 8},
+		Traffic: []lab.Traffic{
+			{Node: "primary", Link: "ps", Gaps: []int64{0, 50_000}, Sizes: []int32{40, -1500}},
+			{Node: "primary", Link: "pipe1", Gaps: []int64{0, 900_000}, Sizes: []int32{-1500, 40}},
+			{Node: "helper1", Link: "pipe1", Gaps: []int64{0, 900_000}, Sizes: []int32{1500, -40}},
+			{Node: "helper1", Link: "hs1", Gaps: []int64{0, 20_000_000}, Sizes: []int32{-1500, -1500}},
+		}}
+	for _, set := range radio.Sets {
+		var all, active, cpu unit.Joules
+		by := map[[3]string]unit.Joules{}
+		for _, p := range Parts(set, r) {
+			key := [3]string{p.Device, p.Consumer, p.Component}
+			if _, twice := by[key]; twice || p.Energy < 0 {
+				t.Errorf("%+v is there twice, or less than nothing", p)
+			}
+			by[key] = p.Energy
+			switch p.Component {
+			case "busy":
+				cpu += p.Energy
+				continue
+			case "promotion", "base", "data":
+				active += p.Energy
+			}
+			all += p.Energy
+		}
+		if len(by) != 4*5+2 {
+			t.Errorf("%s: %d parts", set.Name, len(by))
+		}
+		for _, c := range []struct {
+			m    Metric
+			want unit.Joules
+		}{
+			{Energy(set, "", true), all}, {Energy(set, "", false), active}, {CPUEnergy(set, ""), cpu},
+			{CPUEnergy(set, "helper1"), by[[3]string{"helper1", "CPU", "busy"}]},
+			{CPUEnergy(set, "primary"), set.Core().Of(1.5)},
+		} {
+			if v, told := c.m.Of(r); !told || math.Abs(v-float64(c.want)) > 1e-9 {
+				t.Errorf("%s, %s: %v %v, its parts come to %v", set.Name, c.m.Name, v, told, c.want)
+			}
+		}
+		if got, want := by[[3]string{"primary", "LTE", "base"}], mustModel(t, set).Base.Over(0.05); math.Abs(float64(got-want)) > 1e-9 {
+			t.Errorf("%s: 50 ms of LTE take %v, not %v", set.Name, got, want)
+		}
+	}
+	if _, told := CPUEnergy(radio.Sets[0], "").Of(lab.Result{}); told || len(Parts(radio.Sets[0], lab.Result{})) != 0 {
+		t.Error("a transfer that tells nothing has energies")
+	}
+	if _, told := CPUEnergy(radio.Sets[0], "helper2").Of(r); told {
+		t.Error("a helper that is not there took energy")
+	}
+}
+
+func mustModel(t *testing.T, set radio.Set) radio.Model {
+	t.Helper()
+	m, err := set.Model(radio.LTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}

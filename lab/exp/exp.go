@@ -1,0 +1,432 @@
+// Package exp reproduces published tables and figures, one file for each. It
+// stands behind the lab, which makes the transfers, and before the reports that
+// people read.
+//
+//	Row ─ Experiments ─▶ lab.RunAll ─ results ─▶ Record ─▶ Judge ─▶ report: HTML, CSV
+//
+// A row is one table or figure: cells (networks and sizes, each with the schemes
+// that are compared in it, in turn), metrics, and points: figures that the paper
+// tells, beside which ours stand. The package runs nothing itself and keeps no
+// state; what it makes of results depends on them alone.
+package exp
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/lab"
+	"mpbond/lab/radio"
+)
+
+// Row is one published table or figure.
+type Row struct {
+	ID, Title string
+	Source    string // paper, section or figure
+	Setup     string // what the paper does not tell and we assume
+	Lacks     string // what the paper shows and this row does not yet
+	Cells     []Cell
+	// Together are cells of so few repetitions that only all of them show what the
+	// product is behind of. Others stand for themselves.
+	Together [][]string
+	Metrics  []Metric // the first is what is compared with the baselines
+	Points   []Point
+	// What the report looks at more closely. Shown is the cell of which it draws
+	// timelines, for which packets are kept, and tells energies by radio; none: the
+	// first one that was measured with a helper's packets. Spread are cells whose transfers it draws as one
+	// distribution; none: the shown one. Samples may be nil.
+	Shown   string
+	Spread  []string
+	Samples *Samples
+	// Of rows in virtual time. Ours is the scheme that is judged (none: the product).
+	// Places says that cells are many places: shown is the median one of each
+	// repetition. Of the cells in CDFs rates and delays are drawn as distributions, of
+	// those in Series in time.
+	Ours         string
+	Places       bool
+	CDFs, Series []string
+}
+
+// Cell is one network and transfer, with the schemes that take turns in it.
+type Cell struct {
+	Name  string
+	House string // of lab.House
+	// Net makes the network where it is no house of steady links: the same one for
+	// the same seed, as long as the lengths of its changes allow.
+	Net func(seed uint64) (*lab.Topology, error)
+	// Traced makes it of recordings below a directory. Such cells are run if the user
+	// names one, instead of the row's other cells.
+	Traced func(dir string) (*lab.Topology, error)
+	Size   unit.Bytes // 0, with a Length: what the links can carry in it, and more
+	Upload bool
+	Length time.Duration // ends each transfer after it, as in lab.Plan
+	Video  *lab.Video    // is played for Length instead, in the short form for less
+	Stride time.Duration // how much further in its network's changes each repetition begins
+	// Items are moved instead of one object of Size: files of these sizes. Virtual says
+	// that they are in virtual time, over what the network's links would carry; real
+	// transfers all have those of the first repetition.
+	Items   func(seed uint64, rep int) []unit.Bytes
+	Virtual bool
+	At      []string      // changes, as in lab.Plan
+	Ping    time.Duration // as in lab.Plan
+	Schemes []string
+	// Told are published figures of the row's first metric, by the scheme beside which
+	// they stand.
+	Told map[string]float64
+	Reps int
+	// Fewer says how many repetitions schemes make that need less than Reps.
+	Fewer map[string]int
+	Quick int  // repetitions in the short form; 0: the cell is not in it
+	Alone bool // nothing may run beside it, but in the short form: it measures the machine
+	// Dual is set where two users lend each other their links instead. Its rates,
+	// size, repetitions and seed are the cell's, and House "PS/HS".
+	Dual *lab.DualPlan
+	// Flows has bulk flows for Length over one link instead, the only one of its
+	// network; schemes are controllers.
+	Flows func(seed uint64) *lab.Topology
+	// Model is set where transfers are computed in virtual time instead.
+	Model *model
+}
+
+// fewer has some schemes make no more than so many repetitions: those of which a
+// few tell as much as the paper's figure asks for.
+func (c Cell) fewer(reps int, schemes ...string) Cell {
+	all := maps.Clone(c.Fewer)
+	if all == nil {
+		all = map[string]int{}
+	}
+	for _, s := range schemes {
+		all[s] = reps
+	}
+	c.Fewer = all
+	return c
+}
+
+// Metric is a figure of transfers, of those that tell it.
+type Metric struct {
+	Name, Unit string
+	Of         func(lab.Result) (v float64, told bool)
+	More       bool       // more is better
+	packets    bool       // it is made of the transfer's packets
+	set        *radio.Set // of an energy
+	beside     bool       // is compared with the baselines too, though it is not the first
+}
+
+// better tells whether a value is better than another one.
+func (m Metric) better(a, b float64) bool { return a != b && (a > b) == m.More }
+
+// Metrics of any transfer.
+var (
+	Time = Metric{Name: "time", Unit: "s", Of: func(r lab.Result) (float64, bool) { return r.Seconds, true }}
+	// Rate is the mean rate of the payload.
+	Rate = Metric{Name: "rate", Unit: "Mbit/s", More: true, Of: func(r lab.Result) (float64, bool) {
+		return float64(8*r.Bytes) / 1e6 / r.Seconds, r.Seconds > 0
+	}}
+	// Apart is the time between the ends of the first and of the last subflow;
+	// only mpbond tells it.
+	Apart = Metric{Name: "subflows end apart", Unit: "s", Of: func(r lab.Result) (float64, bool) {
+		return r.EndSpread, strings.HasPrefix(r.Scheme, Product)
+	}}
+)
+
+// Options of a run.
+type Options struct {
+	Quick bool
+	Reps  int // of each cell; 0: the cell's own
+	Seed  uint64
+	// Traces is where recordings are: a directory for each source, as docs/exp.md has
+	// them. Empty: all networks are made here.
+	Traces string
+}
+
+// rows are all there are, in the order of the papers.
+var rows = []func(radio.Set) Row{
+	m0a,
+	m0d,
+	m1,
+	m2,
+	m3,
+	m4,
+	m5,
+	m5e,
+	m6,
+	m7,
+	m8,
+	m9,
+	m10,
+	m11,
+	m12,
+	m13,
+	m14,
+	m15,
+	p0,
+	p1,
+	p1b,
+	p2,
+	p3,
+	p4,
+	p5,
+	p6,
+	p7,
+	p8,
+	p9,
+	p10,
+	p11,
+	p12,
+	g1,
+	g2,
+	g3,
+	g4,
+	g5,
+}
+
+// Rows are all there are. Energies are by the constants of a set: another one
+// judges the same transfers anew.
+func Rows(set radio.Set) (all []Row) {
+	for _, r := range rows {
+		all = append(all, r(set))
+	}
+	return all
+}
+
+// Find returns one of rows by its ID.
+func Find(rows []Row, id string) (Row, error) {
+	var ids []string
+	for _, r := range rows {
+		if r.ID == id {
+			return r, nil
+		}
+		ids = append(ids, r.ID)
+	}
+	return Row{}, fmt.Errorf("no row %q (there are %s)", id, strings.Join(ids, ", "))
+}
+
+// Experiments are what the lab is to run for a row: one for each cell, of the
+// cell's name.
+func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
+	traced := o.Traces != "" && slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Traced != nil })
+	for _, c := range r.Cells {
+		if (c.Traced != nil) != traced {
+			continue
+		}
+		reps := c.Reps
+		if o.Quick {
+			reps = c.Quick
+		}
+		if reps > 0 && o.Reps > 0 {
+			reps = o.Reps
+		}
+		if reps == 0 {
+			continue
+		}
+		if c.Model != nil {
+			all = append(all, c.computed(reps, o.Seed))
+			continue
+		}
+		if c.Virtual {
+			all = append(all, c.moved(reps, o))
+			continue
+		}
+		if c.Flows != nil {
+			all = append(all, c.flows(reps, o.Seed))
+			continue
+		}
+		if c.Dual != nil {
+			d := *c.Dual
+			d.Links, d.Size, d.Reps, d.Seed, d.Traffic = c.House, c.Size, reps, o.Seed, r.packets()
+			e, err := lab.NewDualExperiment(c.Name, d)
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
+			}
+			all = append(all, e)
+			continue
+		}
+		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At, Upload: c.Upload,
+			Length: c.Length, Stride: c.Stride, Fewer: c.Fewer, Video: c.Video, Ping: c.Ping, Traffic: r.packets() || c.Name == r.Shown}
+		if c.Video != nil && o.Quick {
+			p.Length = min(p.Length, quickPlay)
+		}
+		if c.Items != nil {
+			p.Streams, p.Items = 0, c.items(o, 0)
+		}
+		if p.Topology, err = c.network(o); err == nil && p.Size == 0 && p.Video == nil && p.Items == nil {
+			p.Size, err = lab.Carried(p.Topology, p.Upload, p.Length)
+			p.Size += p.Size/20 + unit.MB
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
+		}
+		e, err := lab.NewExperiment(c.Name, p)
+		if err != nil {
+			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
+		}
+		if c.Alone && !o.Quick {
+			e.Group = lab.Machine
+		}
+		all = append(all, e)
+	}
+	if o.Quick {
+		shortestFirst(all)
+	}
+	return all, nil
+}
+
+// shortestFirst has the cell in real time begin first that takes the least: the short
+// form has something of every row, also if there is no time for all cells.
+func shortestFirst(all []lab.Experiment) {
+	var first *lab.Experiment
+	for i := range all {
+		if e := &all[i]; e.Group != lab.Computed && (first == nil || e.Expected < first.Expected) {
+			first = e
+		}
+	}
+	if first != nil {
+		first.First = true
+	}
+}
+
+// quickPlay is how much of a video is played in the short form.
+const quickPlay = 20 * time.Second
+
+// items are those of a repetition: in the short form few, and small ones.
+func (c Cell) items(o Options, rep int) []unit.Bytes {
+	all := c.Items(o.Seed, rep)
+	if o.Quick {
+		all = all[:min(len(all), quickItems)]
+		for i, n := range all {
+			all[i] = min(n, quickItem)
+		}
+	}
+	return all
+}
+
+// quickItems is how many items are moved in the short form, and quickItem the most of
+// one.
+const (
+	quickItems = 5
+	quickItem  = 200 * unit.KB
+)
+
+// packets tells whether the row needs those of all its transfers.
+func (r Row) packets() bool {
+	return r.Samples != nil || slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.packets })
+}
+
+func (c Cell) network(o Options) (*lab.Topology, error) {
+	switch {
+	case c.Traced != nil:
+		return c.Traced(o.Traces)
+	case c.Net != nil:
+		return c.Net(o.Seed)
+	}
+	return lab.House(c.House)
+}
+
+// Data is what was measured: by cell, then in the order of its transfers.
+type Data map[string][]lab.Result
+
+// counted are the transfers of a scheme that count, by repetition.
+func (d Data) counted(cell, scheme string) (some []lab.Result) {
+	for _, r := range d[cell] {
+		if r.Scheme == scheme && Counts(r) {
+			some = append(some, r)
+		}
+	}
+	slices.SortStableFunc(some, func(a, b lab.Result) int { return a.Rep - b.Rep })
+	return some
+}
+
+// Values are a metric's, of each transfer that counts.
+func (d Data) Values(cell, scheme string, m Metric) (v []float64) {
+	for _, r := range d.counted(cell, scheme) {
+		if x, ok := m.Of(r); ok {
+			v = append(v, x)
+		}
+	}
+	return v
+}
+
+// Changes are by how many percent a scheme differs from a base, in each
+// repetition in which both count: they took turns, so each pair met about the
+// same machine.
+func (d Data) Changes(cell string, pair [2]string, m Metric) (percent []float64) {
+	d.each(cell, pair, m, func(_ int, ours, base float64) {
+		if base > 0 {
+			percent = append(percent, 100*(ours/base-1))
+		}
+	})
+	return percent
+}
+
+// Pooled are Changes of several cells, one cell after the other.
+func (d Data) Pooled(cells []string, pair [2]string, m Metric) (percent []float64) {
+	for _, c := range cells {
+		percent = append(percent, d.Changes(c, pair, m)...)
+	}
+	return percent
+}
+
+// Differences are likewise by how much, in the metric's unit.
+func (d Data) Differences(cell string, pair [2]string, m Metric) (all []float64) {
+	d.each(cell, pair, m, func(_ int, ours, base float64) { all = append(all, ours-base) })
+	return all
+}
+
+// each gives f a metric of two schemes, of each repetition in which both count.
+func (d Data) each(cell string, pair [2]string, m Metric, f func(rep int, ours, base float64)) {
+	d.paired(cell, pair, func(r, b lab.Result) {
+		ours, ok1 := m.Of(r)
+		base, ok2 := m.Of(b)
+		if ok1 && ok2 {
+			f(r.Rep, ours, base)
+		}
+	})
+}
+
+// paired gives f the transfers of two schemes, of each repetition in which both
+// count.
+func (d Data) paired(cell string, pair [2]string, f func(ours, base lab.Result)) {
+	bases := d.counted(cell, pair[1])
+	for _, r := range d.counted(cell, pair[0]) {
+		if i := slices.IndexFunc(bases, func(b lab.Result) bool { return b.Rep == r.Rep }); i >= 0 {
+			f(r, bases[i])
+		}
+	}
+}
+
+// between are changes of a scheme likewise, in one cell beside another one. Cells
+// do not take turns: the same repetition is only about as far from the start.
+func (d Data) between(cells [2]string, scheme string, m Metric) []float64 {
+	return d.across(cells, [2]string{scheme, scheme}, m)
+}
+
+// across are likewise changes of a scheme in one cell beside another scheme in
+// another cell.
+func (d Data) across(cells, pair [2]string, m Metric) []float64 {
+	const here, there = "here", "there"
+	both := Data{}
+	for i, name := range [2]string{here, there} {
+		for _, r := range d[cells[i]] {
+			if r.Scheme == pair[i] {
+				r.Scheme = name
+				both[""] = append(both[""], r)
+			}
+		}
+	}
+	return both.Changes("", [2]string{here, there}, m)
+}
+
+// best is that one of several schemes whose mean in a metric is the best; "" if
+// none was measured.
+func (d Data) best(cell string, schemes []string, by Metric) (best string) {
+	for _, s := range schemes {
+		v := Summarize(d.Values(cell, s, by))
+		if v.N > 0 && (best == "" || by.better(v.Mean, Summarize(d.Values(cell, best, by)).Mean)) {
+			best = s
+		}
+	}
+	return best
+}

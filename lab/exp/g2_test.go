@@ -1,0 +1,102 @@
+package exp
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"mpbond/base/unit"
+	"mpbond/lab"
+	"mpbond/lab/radio"
+)
+
+// TestPrebuffer: a share of the items counts from the first one on, without a gap.
+func TestPrebuffer(t *testing.T) {
+	r := lab.Result{Items: []float64{2, 9, 3, 4, 10}, Seconds: 10}
+	for share, want := range map[float64]float64{0.2: 2, 0.4: 9, 0.6: 9, 0.8: 9, 1: 10} {
+		if got, told := prebuffer(share).Of(r); !told || got != want {
+			t.Errorf("%v: %v, %v", share, got, told)
+		}
+	}
+	if _, told := prebuffer(0.2).Of(lab.Result{Seconds: 3}); told {
+		t.Error("of no items")
+	}
+}
+
+// TestG2Figures: what points make of transfers, of made networks and of recordings.
+func TestG2Figures(t *testing.T) {
+	of := func(scheme string, rep int, seconds float64) lab.Result {
+		return lab.Result{Scheme: scheme, Rep: rep, Seconds: seconds, Bytes: 2 * unit.MB, Items: []float64{seconds / 4, seconds}}
+	}
+	d := Data{
+		"a":           {of(onloads, 0, 5), of("single", 0, 10), of(onloads, 1, 5), of("single", 1, 20), of(phonesAlone[0], 0, 16), of(phonesAlone[1], 0, 8)},
+		"b, recorded": {of(onloads, 0, 2), of("single", 0, 10)},
+	}
+	pair, times := [2]string{onloads, "single"}, []Metric{Time}
+	almost := func(a, b float64) int {
+		if math.Abs(a-b) < 1e-9 {
+			return 0
+		}
+		return 1
+	}
+	if got := quicker(d.pooled([]string{"a", "b"}, pair, times)); slices.CompareFunc(got, []float64{2, 4, 5}, almost) != 0 {
+		t.Error("pooled:", got)
+	}
+	if got := d.most([]string{"a", "b"}, pair, append(times, prebuffer(0.5))); !slices.Equal(got, []float64{5, 4}) {
+		t.Error("at most:", got)
+	}
+	if got := d.added("a", phonesAlone, Rate); len(got) != 1 || math.Abs(got[0]-2*8*1.024*1.024*(1./16+1./8)) > 0.2 {
+		t.Error("both phones:", got)
+	}
+	if got, _ := byPhones.Of(lab.Result{Seconds: 4, Devices: map[string]unit.Bytes{"primary": 9 * unit.MB, "helper1": unit.MB, "helper2": unit.MB}}); math.Abs(got-2*2.05*lab.Payload) > 0.1 {
+		t.Error("by phones:", got)
+	}
+}
+
+// TestG2Networks: phones sleep where they are idle, and nowhere else; buffers are small where the cell says so.
+func TestG2Networks(t *testing.T) {
+	asleep, small := 0, 0
+	for _, r := range []Row{g2(radio.Sets[0]), g5(radio.Sets[0])} {
+		for _, c := range r.Cells {
+			if c.Net == nil {
+				continue
+			}
+			top, err := c.Net(1)
+			if err != nil {
+				t.Fatal(c.Name, err)
+			}
+			if top.Link["hs1"].Promotion != "" && top.Link["hs2"].Tail != "" {
+				asleep++
+			}
+			if top.Node["primary"].Sysctl != nil {
+				small++
+			}
+			if top.Link["ps"].Promotion != "" || top.Link["ps"].Up.Rate == "" || len(top.Helpers()) != 2 {
+				t.Errorf("%s: %+v", c.Name, top.Link["ps"])
+			}
+		}
+	}
+	if asleep != len(g2Homes)+1 || small != 1 {
+		t.Errorf("%d cells with phones that sleep, %d with small buffers", asleep, small)
+	}
+}
+
+// TestG2Recorded: with recordings g2 and g5 have their cells with phones, recorded.
+func TestG2Recorded(t *testing.T) {
+	dir := recordings3G(t)
+	for want, r := range map[int]Row{2 * len(g2Homes): g2(radio.Sets[0]), 3: g5(radio.Sets[0])} {
+		all, err := r.Experiments(Options{Traces: dir})
+		if err != nil || len(all) != want {
+			t.Errorf("%s: %d cells of %d, %v", r.ID, len(all), want, err)
+		}
+		for _, e := range all {
+			if !strings.HasSuffix(e.Name, sources[1]) || e.Plan.Topology.Link["hs1"].Schedule == nil {
+				t.Error(r.ID, e.Name)
+			}
+		}
+		if _, err := r.Experiments(Options{Traces: t.TempDir()}); err == nil {
+			t.Error(r.ID, "recordings that are not there")
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package exp
+
+import (
+	"fmt"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/lab"
+	"mpbond/lab/radio"
+)
+
+// bunnyLadder is that of Big Buck Bunny in the public DASH data set of ITEC,
+// Klagenfurt, which the paper names.
+var bunnyLadder = []unit.Rate{45652, 89283, 131087, 178351, 221600, 262537, 334349, 396126, 522286, 595491, 791182, 1032682, 1244778,
+	1546902, 2133691, 2484135, 3078587, 3526922, 3840360, 4219897}
+
+// tearsLadder is that of Tears of Steel: its ends are known to us, and levels
+// between them assumed.
+var tearsLadder = []unit.Rate{253e3, 500e3, 800e3, 1500e3, 2400e3, 3 * unit.Mbps, 4 * unit.Mbps, 6 * unit.Mbps, 10 * unit.Mbps}
+
+// videos are the paper's, by its names.
+var videos = []struct {
+	name  string
+	video lab.Video
+}{
+	{"B2", lab.Video{Ladder: bunnyLadder, Segment: 2 * time.Second}},
+	{"T2", lab.Video{Ladder: tearsLadder, Segment: 2 * time.Second}},
+	{"T6", lab.Video{Ladder: tearsLadder, Segment: 6 * time.Second}},
+}
+
+// m10Play is how much of a video is played.
+const m10Play = 90 * time.Second
+
+// Repetitions of m10: of what its figures are of, and of all else.
+const (
+	m10Reps  = 3
+	m10Fewer = 2
+)
+
+// Metrics of playbacks.
+var (
+	Bitrate = Metric{Name: "bitrate", Unit: "Mbit/s", More: true, Of: func(r lab.Result) (float64, bool) {
+		return ofPlayback(r, func(p lab.Playback) float64 { return p.Bitrate / 1e6 })
+	}}
+	Switches = Metric{Name: "switches", Unit: "", Of: func(r lab.Result) (float64, bool) {
+		return ofPlayback(r, func(p lab.Playback) float64 { return float64(p.Switches) })
+	}}
+	// StallRatio is the time of stalls by that of the media that was played.
+	StallRatio = Metric{Name: "stall ratio", Unit: "%", Of: func(r lab.Result) (float64, bool) {
+		return ofPlayback(r, func(p lab.Playback) float64 { return 100 * p.StallRatio })
+	}}
+	StartUp = Metric{Name: "start-up", Unit: "s", Of: func(r lab.Result) (float64, bool) {
+		return ofPlayback(r, func(p lab.Playback) float64 { return p.StartUp })
+	}}
+)
+
+func ofPlayback(r lab.Result, f func(lab.Playback) float64) (float64, bool) {
+	if r.Video == nil {
+		return 0, false
+	}
+	return f(*r.Video), true
+}
+
+// playerSetup says what the player does.
+const playerSetup = "The player is the lab's own, which decodes nothing: one request after the other over one connection that stays open, segments of one bitrate all of one size; it begins with 2 s in its buffer, which holds 30 s at most; a segment's bitrate is the highest one within 3/4 of the throughput, the harmonic mean of the last three segments from request to last byte."
+
+// m10: a video at the bitrate that the links allow.
+func m10(set radio.Set) Row {
+	active, full := Energy(set, "", false), Energy(set, "", true)
+	r := Row{
+		ID: "m10", Title: "Video at a bitrate that adapts, one to three devices", Source: mobi + ", video",
+		Setup:   fmt.Sprintf("%s 8/10/5 Mbit/s, a third device like the second. B2 is Big Buck Bunny in segments of 2 s, T2 and T6 are Tears of Steel in segments of 2 and 6 s. %s The first %v of each are played, and up to 30 s more fetched. That three devices have a bitrate 118 %% higher we take as beside one device, which plays without mpbond; that bitrates are those of kernel MPTCP, as at most 2 %% less. %s", setup, playerSetup, m10Play, energySetup(set)),
+		Lacks:   "the videos in full (10 and 12 minutes): the beginning, when the buffer fills, has a larger part here; the published bitrates themselves; a browser",
+		Metrics: []Metric{Bitrate, Switches, StallRatio, StartUp, active, full, Energy(set, "primary", false), Energy(set, "helper1", false)},
+	}
+	for _, v := range videos {
+		for i, house := range m5Houses {
+			c := Cell{Name: m10Cell(v.name, i+1), House: house, Video: &v.video, Length: m10Play, Reps: m10Reps}
+			switch {
+			case i == 0:
+				c.Schemes = []string{Product, "single"}
+				c = c.fewer(m10Fewer, Product)
+			case v.name == "T2":
+				c.Schemes, c.Quick = []string{Product, mptcp, "combine:256KB"}, 1
+				c = c.fewer(m10Fewer, "combine:256KB")
+			default:
+				c.Schemes = []string{Product, mptcp}
+			}
+			if i > 0 {
+				r.Points = append(r.Points,
+					Point{What: c.Name + ": bitrate beside " + mptcp, Unit: "%", Low: -2, High: -2, Told: "the same", Aim: Gain,
+						Of: func(d Data) []float64 { return d.Changes(c.Name, [2]string{Product, mptcp}, Bitrate) }},
+					alone(c).beside(mptcp, active, -14, -13))
+			}
+			r.Cells = append(r.Cells, c)
+		}
+		if v.name == "B2" {
+			continue
+		}
+		r.Points = append(r.Points, Point{What: v.name + ": bitrate, 3 devices beside 1 without mpbond", Unit: "%", Low: 118, High: 118, Aim: Gain,
+			Of: func(d Data) []float64 {
+				return d.across([2]string{m10Cell(v.name, 3), m10Cell(v.name, 1)}, [2]string{Product, "single"}, Bitrate)
+			}})
+	}
+	for i := 2; i <= len(m5Houses); i++ {
+		r.Together = append(r.Together, []string{m10Cell("B2", i), m10Cell("T6", i)}) // of the same schemes
+	}
+	return r
+}
+
+func m10Cell(video string, devices int) string {
+	if devices == 1 {
+		return video + ", 1 device"
+	}
+	return fmt.Sprintf("%s, %d devices", video, devices)
+}

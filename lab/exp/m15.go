@@ -1,0 +1,119 @@
+package exp
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/lab"
+	"mpbond/lab/radio"
+)
+
+// What the paper does not tell of the carrier: ours. Rate and users are such that
+// one device alone gets the published 10.1 Mbit/s, and two of so many users get
+// about the published 15.1.
+const (
+	m15Rate     = 37  // Mbit/s of the cell
+	m15Others   = 6   // users besides, each busy half of the time
+	m15Turn     = 4.0 // mean seconds for which they are busy, and idle
+	m15Queue    = "500KB"
+	m15Cells    = 5 // patterns of the others, as cells of the row
+	m15Length   = time.Minute
+	m15Delay    = "25ms"
+	m15Pipe     = "50/50"       // HS-path, which the carrier's cell limits, and pipe
+	m15Download = 144 * unit.MB // 20 Mbit/s, more than what two devices get
+)
+
+// m15: two devices of one carrier, and so of one cell.
+func m15(radio.Set) Row {
+	r := Row{
+		ID: "m15", Title: "Two devices at one carrier (its rate inferred from the published ones)", Source: mobi + ", both devices on one carrier",
+		Setup:   fmt.Sprintf("Mean rate of %v of a download, once with each of %d patterns of other users (the paper 10 times). Both links share a cell of %d Mbit/s, which each moment is divided equally among the users who have something to send: the two devices, and %d others, each busy and idle in turn for %g s on average (exponential, seeded; the same for all schemes in a repetition). Rate and others are chosen so that one device gets about the published 10.1 Mbit/s and two about 15.1: what is shown is how much of two shares a scheme takes, not what a carrier gives. Delays %s each way, queues %s, pipe 50 Mbit/s.", m15Length, m15Cells, m15Rate, m15Others, m15Turn, m15Delay, m15Queue),
+		Metrics: []Metric{Rate, deviceRate("primary"), deviceRate("helper1")},
+	}
+	for i := range m15Cells {
+		c := Cell{Name: fmt.Sprintf("pattern %d of other users", i+1), Net: func(seed uint64) (*lab.Topology, error) { return m15Net(seed, uint64(i)) },
+			Size: m15Download, Length: m15Length, Reps: 1, Schemes: []string{"mpbond", "kibbutz", "single", "single:helper1"}}
+		if i == 0 {
+			c.Quick = 1
+		}
+		r.Cells = append(r.Cells, c)
+	}
+	// A pattern is one case, however many repetitions it has: their mean counts.
+	each := func(of func(d Data, cell string) []float64) func(Data) []float64 {
+		return func(d Data) (v []float64) {
+			for _, c := range r.Cells {
+				if s := Summarize(of(d, c.Name)); s.N > 0 {
+					v = append(v, s.Mean)
+				}
+			}
+			return v
+		}
+	}
+	all := func(scheme string, m Metric) func(Data) []float64 {
+		return each(func(d Data, cell string) []float64 { return d.Values(cell, scheme, m) })
+	}
+	r.Together = [][]string{names(r.Cells)}
+	r.Points = []Point{
+		{What: "one device", Unit: "Mbit/s", Low: 10.1, High: 10.1, Aim: Near, Of: all("single", Rate)},
+		{What: "two devices", Unit: "Mbit/s", Low: 15.1, High: 15.1, Aim: More, Of: all(Product, Rate)},
+		{What: "two devices beside one", Unit: "%", Low: 49.5, High: 49.5, Told: "49.5 % (derived)", Aim: Gain, Of: each(func(d Data, cell string) []float64 {
+			return d.Changes(cell, [2]string{Product, "single"}, Rate)
+		})},
+		{What: "of two devices, by the primary", Unit: "Mbit/s", Low: 8.2, High: 8.2, Aim: Near, Of: all(Product, deviceRate("primary"))},
+		{What: "of two devices, by the helper", Unit: "Mbit/s", Low: 6.9, High: 6.9, Aim: Near, Of: all(Product, deviceRate("helper1"))},
+	}
+	return r
+}
+
+// deviceRate is the mean rate of payload that came by a device.
+func deviceRate(device string) Metric {
+	return Metric{Name: "rate by " + device, Unit: "Mbit/s", More: true, Of: func(r lab.Result) (float64, bool) {
+		n, told := r.Devices[device]
+		return lab.Payload * float64(8*n) / 1e6 / r.Seconds, told && r.Seconds > 0
+	}}
+}
+
+// m15Net is a house of one cell.
+func m15Net(seed, pattern uint64) (*lab.Topology, error) {
+	t, err := lab.House("50/" + m15Pipe)
+	if err != nil {
+		return nil, err
+	}
+	c := &lab.RadioCell{CellDir: lab.CellDir{Rate: fmt.Sprintf("%dMbit/s", m15Rate)}}
+	c.Others, c.Schedule = m15Users(rand.New(rand.NewPCG(seed, pattern)))
+	t.Cell = map[string]*lab.RadioCell{"carrier": c}
+	for _, name := range []string{"ps", "hs1"} {
+		l := t.Link[name]
+		l.Cell, l.Rate, l.Delay, l.Queue = "carrier", "", m15Delay, m15Queue
+	}
+	return t, t.Check()
+}
+
+// m15Users is how many others are busy at first, and how that changes.
+func m15Users(rng *rand.Rand) (first int, schedule []string) {
+	type step struct {
+		at time.Duration
+		by int
+	}
+	var steps []step
+	for range m15Others {
+		at, by := 0.0, 1
+		if rng.IntN(2) == 0 {
+			first, by = first+1, -1
+		}
+		for at += m15Turn * rng.ExpFloat64(); at < m15Length.Seconds(); at += m15Turn * rng.ExpFloat64() {
+			steps = append(steps, step{time.Duration(at * float64(time.Second)).Round(time.Millisecond), by})
+			by = -by
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return int(a.at - b.at) })
+	now := first
+	for _, s := range steps {
+		now += s.by
+		schedule = append(schedule, fmt.Sprintf("at %v: others %d", s.at, now))
+	}
+	return first, schedule
+}

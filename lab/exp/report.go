@@ -1,0 +1,277 @@
+package exp
+
+import (
+	_ "embed"
+	"encoding/csv"
+	"fmt"
+	"html"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mpbond/base/unit"
+)
+
+// pageHead begins the page: its styles. html/template is not used, since it makes
+// the linker keep every method of the program: 8 MB.
+//
+//go:embed report_head.html
+var pageHead string
+
+// text is a text for HTML.
+func text(format string, args ...any) string { return html.EscapeString(fmt.Sprintf(format, args...)) }
+
+// WriteHTML writes one page that needs nothing else: for each record a plot of
+// each metric, figures beside published ones, and the verdict. What is worse
+// than a paper or a baseline comes before everything else.
+func WriteHTML(w io.Writer, all []Evaluation) error {
+	var b strings.Builder
+	b.WriteString(pageHead)
+	writeWorse(&b, all)
+	writeUnsure(&b, all)
+	b.WriteString("<h2>All rows</h2>\n")
+	var rows [][]string
+	for _, e := range all {
+		rows = append(rows, []string{link(e.Row), text("%s", e.Title), text("%s", e.Source), text("%s%s", e.Verdict, e.Caution())})
+	}
+	writeTable(&b, []string{"row", "what", "from", "verdict"}, rows)
+	for _, e := range all {
+		if err := writeSection(&b, e); err != nil {
+			return err
+		}
+	}
+	b.WriteString("</body>\n</html>\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func link(row string) string {
+	return fmt.Sprintf(`<a href="#%[1]s">%[1]s</a>`, html.EscapeString(row))
+}
+
+// worse is one thing that we do worse than others, or than published.
+type worse struct {
+	row, what string
+	surely    bool // than a baseline; or it could not be measured
+}
+
+// worseOf is all of that: what users would get a better thing for first.
+func worseOf(all []Evaluation) (list []worse) {
+	for _, e := range all {
+		for _, what := range e.Behind {
+			list = append(list, worse{e.Row, what, true})
+		}
+		for _, failed := range e.Errors {
+			list = append(list, worse{e.Row, "incomplete: " + failed, true})
+		}
+	}
+	for _, e := range all {
+		missing := 0
+		for _, p := range e.Points {
+			switch p.Verdict {
+			case Reproduced:
+			case NotMeasured:
+				missing++
+			default:
+				list = append(list, worse{e.Row, p.String(), false})
+			}
+		}
+		if missing > 0 {
+			list = append(list, worse{e.Row, missingText(missing, len(e.Points)), false})
+		}
+	}
+	return list
+}
+
+// writeWorse writes where we are worse.
+func writeWorse(b *strings.Builder, all []Evaluation) {
+	b.WriteString("<h2>Where we are worse</h2>\n<ul>\n")
+	list := worseOf(all)
+	for _, w := range list {
+		class := ""
+		if w.surely {
+			class = ` class="worse"`
+		}
+		fmt.Fprintf(b, "<li%s>%s: %s</li>\n", class, link(w.row), text("%s", w.what))
+	}
+	if len(list) == 0 {
+		b.WriteString("<li>Nowhere in what was measured.</li>\n")
+	}
+	b.WriteString("</ul>\n")
+}
+
+// unsure is where mpbond is not surely faster than kernel MPTCP, its best fixed ratio or COMBINE.
+func unsure(all []Evaluation) (list []worse) {
+	for _, e := range all {
+		for _, what := range e.Unsure {
+			list = append(list, worse{e.Row, what, false})
+		}
+	}
+	return list
+}
+
+// unsureHead is over that list.
+const unsureHead = "Not surely faster than kernel MPTCP, its best fixed ratio or COMBINE"
+
+func writeUnsure(b *strings.Builder, all []Evaluation) {
+	fmt.Fprintf(b, "<h2>%s</h2>\n<ul>\n", unsureHead)
+	for _, w := range unsure(all) {
+		fmt.Fprintf(b, "<li>%s: %s</li>\n", link(w.row), text("%s", w.what))
+	}
+	b.WriteString("</ul>\n")
+}
+
+// writeSection writes all that is said of one row.
+func writeSection(b *strings.Builder, e Evaluation) error {
+	fmt.Fprintf(b, "<h2 id=%q>%s</h2>\n<p><b>%s</b></p>\n<p>%s", html.EscapeString(e.Row), text("%s: %s", e.Row, e.Title), text("%s%s", e.Line, e.Caution()), text("%s. %s", e.Source, e.Setup))
+	if e.Search != "" {
+		b.WriteString(text(" %s", e.Search))
+	}
+	if e.Lacks != "" {
+		b.WriteString(text(" Not in it yet: %s.", e.Lacks))
+	}
+	b.WriteString("</p>\n")
+	var points, lines [][]string
+	for _, p := range e.Points {
+		points = append(points, []string{text("%s", p.What), text("%s", p.Published), text("%s", p.Text(p.Unit)), fmt.Sprint(p.N), p.spread(p.Unit), text("%s", p.Verdict)})
+	}
+	writeTable(b, []string{"figure", "published", "here, mean ± 95 %", "n", "σ", "verdict"}, points)
+	drawn := map[string]bool{}
+	var colors palette
+	tabled := e.Tabled()
+	for _, l := range tabled {
+		if !slices.Contains(colors, l.Scheme) {
+			colors = append(colors, l.Scheme)
+		}
+	}
+	b.WriteString("<div class=\"row\">\n")
+	for _, l := range tabled {
+		bound := ""
+		if l.Bound > 0 {
+			bound = number(l.Bound, "s")
+		}
+		lines = append(lines, []string{text("%s", l.Cell), text("%s", l.Scheme), text("%s", l.Metric), fmt.Sprint(l.N), text("%s", l.Text(l.Unit)),
+			l.spread(l.Unit), bound, fmt.Sprint(l.Discarded), fmt.Sprint(l.Failed)})
+		if drawn[l.Metric] {
+			continue
+		}
+		drawn[l.Metric] = true
+		plot, err := bars(tabled, l.Metric, colors)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "<figure>%s</figure>\n", plot) // names are escaped by the library
+	}
+	b.WriteString("</div>\n")
+	if err := writeCloser(b, e, colors); err != nil {
+		return err
+	}
+	open := " open"
+	if len(lines) > mostLines {
+		open = ""
+	}
+	fmt.Fprintf(b, "<details%s><summary>%d figures</summary>\n", open, len(lines))
+	writeTable(b, []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound, s", "discarded", "failed"}, lines)
+	b.WriteString("</details>\n")
+	fmt.Fprintf(b, "<p class=\"small\">%s <code>%s</code></p>\n", text("mpbond %s, seed %d, Linux %s, %d processors, %s; %s planned transfers count. Again:", e.Version, e.Seed, e.Kernel, e.Cores, e.Date, e.counted()), text("%s", e.Rerun))
+	return nil
+}
+
+// writeCloser writes what is looked at more closely: distributions, timelines of
+// a cell and its energies by radio.
+func writeCloser(b *strings.Builder, e Evaluation, colors palette) error {
+	for _, s := range e.spreads {
+		plot, err := distributions(s, colors)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
+	}
+	for _, c := range e.charts {
+		plot, err := c.draw(colors)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
+	}
+	seconds, mb := 0.0, 0.0
+	for _, t := range e.timelines {
+		seconds = max(seconds, t.took)
+		for _, l := range t.lines {
+			mb = max(mb, slices.Max(l.mb))
+		}
+	}
+	if len(e.timelines) > 0 {
+		fmt.Fprintf(b, "<p>%s</p>\n<div class=\"row\">\n", text("%s: what came by each link of the primary so far, and what helpers held, in IP bytes; of each scheme the median transfer.", e.shown))
+	}
+	for _, t := range e.timelines {
+		plot, err := t.draw(seconds, mb)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
+	}
+	if len(e.timelines) > 0 {
+		b.WriteString("</div>\n")
+	}
+	if len(e.Energies) == 0 {
+		return nil
+	}
+	fmt.Fprintf(b, "<p>%s</p>\n", text("%s: energy by radio, J, means. E_active is promotion, base and data; E_full adds the tail and idle times.", e.shown))
+	var rows [][]string
+	for _, l := range e.Energies {
+		r := []string{text("%s", l.Scheme), text("%s", l.Device), text("%s", l.Radio), fmt.Sprint(l.N)}
+		for _, v := range []unit.Joules{l.Promotion, l.Base, l.Data, l.Tail, l.Idle, l.Active(), l.Full()} {
+			r = append(r, number(float64(v), "J"))
+		}
+		rows = append(rows, r)
+	}
+	writeTable(b, []string{"scheme", "device", "radio", "n", "promotion", "base", "data", "tail", "idle", "E_active", "E_full"}, rows)
+	return nil
+}
+
+// writeTable writes cells that are HTML.
+func writeTable(b *strings.Builder, head []string, rows [][]string) {
+	b.WriteString("<table>\n<tr><th>" + strings.Join(head, "</th><th>") + "</th></tr>\n")
+	for _, r := range rows {
+		b.WriteString("<tr><td>" + strings.Join(r, "</td><td>") + "</td></tr>\n")
+	}
+	b.WriteString("</table>\n")
+}
+
+// csvHead names the columns of WriteCSV. A line is a scheme in a cell, or a point
+// (then what is in "published" and "verdict" is not empty).
+var csvHead = []string{"row", "cell_or_figure", "scheme", "metric", "unit", "n", "mean", "sigma", "half_interval95", "fluid_bound_s",
+	"published", "verdict", "discarded", "failed", "seed", "commit", "kernel", "quick"}
+
+// WriteCSV writes all figures, one a line.
+func WriteCSV(w io.Writer, all []Evaluation) error {
+	out := csv.NewWriter(w)
+	if err := out.Write(csvHead); err != nil {
+		return err
+	}
+	float := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+	write := func(e Evaluation, s Stat, first, rest []string) error {
+		l := append(append([]string{e.Row}, first...), strconv.Itoa(s.N), float(s.Mean), float(s.Sigma), float(s.Half))
+		return out.Write(append(append(l, rest...), strconv.FormatUint(e.Seed, 10), e.Version, e.Kernel, strconv.FormatBool(e.Quick)))
+	}
+	for _, e := range all {
+		for _, p := range e.Points {
+			if err := write(e, p.Stat, []string{p.What, "", "", p.Unit}, []string{"", p.Published, string(p.Verdict), "", ""}); err != nil {
+				return err
+			}
+		}
+		for _, l := range e.Lines {
+			bound := ""
+			if l.Bound > 0 {
+				bound = float(l.Bound)
+			}
+			if err := write(e, l.Stat, []string{l.Cell, l.Scheme, l.Metric, l.Unit}, []string{bound, "", "", strconv.Itoa(l.Discarded), strconv.Itoa(l.Failed)}); err != nil {
+				return err
+			}
+		}
+	}
+	out.Flush()
+	return out.Error()
+}

@@ -1,0 +1,342 @@
+package replay
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/core/trace"
+)
+
+const ms = time.Millisecond
+
+func fixed(r unit.Rate) []Step { return []Step{{0, r}} }
+
+// house is a download of the published setup, as if it had been recorded.
+func house(size unit.Bytes) *Recording {
+	return &Recording{Sender: "server", Bond: "b", Streams: []Stream{{ID: 1, Size: size}}, Paths: []Path{
+		{ID: 1, Device: "primary", Near: Hop{RTT: 50 * ms, Rates: fixed(8 * unit.Mbps), FirstWindow: 10 * segment, Window: 150_000}},
+		{ID: 2, Device: "helper1", Helped: true, Near: Hop{RTT: 70 * ms, Rates: fixed(10 * unit.Mbps), FirstWindow: 10 * segment, Window: 210_000},
+			Far: Hop{RTT: 5 * ms, Rates: fixed(5 * unit.Mbps)}},
+	}, Recorded: Result{Seconds: 10}}
+}
+
+func run(t *testing.T, r *Recording, scheduler string, o Options) Result {
+	t.Helper()
+	s, err := sched.New(scheduler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := r.Run(s, o)
+	if err != nil {
+		t.Fatalf("%s: %v", scheduler, err)
+	}
+	t.Logf("%-10s %.3f s, ended %.3f and %.3f, shares %.3f and %.3f, wasted %v", scheduler, res.Seconds,
+		res.Paths[0].Ended, res.Paths[1].Ended, res.Paths[0].Share, res.Paths[1].Share, res.Wasted)
+	return res
+}
+
+// record replays with a scheduler and reads the trace of that.
+func record(t *testing.T, r *Recording, scheduler string, o Options) *Recording {
+	t.Helper()
+	var file bytes.Buffer
+	enc := json.NewEncoder(&file)
+	o.Trace = func(e trace.Event) {
+		if err := enc.Encode(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := run(t, r, scheduler, o)
+	got, err := Read(trace.Read(&file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Recorded.Seconds != want.Seconds || got.Recorded.Apart != want.Apart || got.Sender != r.Sender || len(got.Notes) > 0 {
+		t.Errorf("recorded %+v, read %+v", want, got)
+	}
+	return got
+}
+
+func near(a, b float64) bool { return a > b*0.95 && a < b*1.05 }
+
+// TestHouse: what a trace of PAMS tells is enough to know what PAMS takes, and
+// what minRTT would have taken: the published gap of 4.5 s at 10 MB.
+func TestHouse(t *testing.T) {
+	truth := house(10 * unit.MB)
+	off := Options{Eta: -1}
+	recording := record(t, truth, "pams", off)
+	for i, h := range []Hop{recording.Paths[0].Near, recording.Paths[1].Near, recording.Paths[1].Far} {
+		want := []unit.Rate{8 * unit.Mbps, 10 * unit.Mbps, 5 * unit.Mbps}[i]
+		for _, s := range h.Rates {
+			if !near(float64(s.Rate), float64(want)) {
+				t.Errorf("hop %d, from %v: %v, want %v", i, s.At, s.Rate, want)
+			}
+		}
+		if h.Measured < .3 {
+			t.Errorf("hop %d is known for %.2f of the time", i, h.Measured)
+		}
+	}
+	for _, name := range []string{"pams", "minrtt", "ecf", "ratio:0.3"} {
+		if was, is := run(t, truth, name, off), run(t, recording, name, off); !near(is.Seconds, was.Seconds) {
+			t.Errorf("%s: %.3f s over the rebuilt hops, %.3f over the true ones", name, is.Seconds, was.Seconds)
+		}
+	}
+	if r := run(t, recording, "minrtt", off); r.Apart < 4 || r.Paths[1].Ended < r.Paths[0].Ended {
+		t.Errorf("minrtt ends %.3f s apart", r.Apart)
+	}
+	if r := run(t, recording, "pams", off); r.Apart > .5 {
+		t.Errorf("pams ends %.3f s apart", r.Apart)
+	}
+}
+
+// TestChangesAreRebuilt: a hop that becomes slow, one that is dead for a
+// moment, and a path that leaves.
+func TestChangesAreRebuilt(t *testing.T) {
+	for name, change := range map[string]func(*Recording){
+		"pipe slow from 1 s": func(r *Recording) { r.Paths[1].Far.Rates = []Step{{0, 5 * unit.Mbps}, {time.Second, unit.Mbps}} },
+		"PS-path dead for 0.8 s": func(r *Recording) {
+			r.Paths[0].Near.Rates = []Step{{0, 8 * unit.Mbps}, {time.Second, 0}, {1800 * ms, 8 * unit.Mbps}}
+		},
+		"helper leaves": func(r *Recording) { r.Paths[1].Down = time.Second },
+	} {
+		truth := house(4 * unit.MB)
+		change(truth)
+		recording := record(t, truth, "pams", Options{})
+		if is := run(t, recording, "pams", Options{}); is.Seconds < recording.Recorded.Seconds*.9 || is.Seconds > recording.Recorded.Seconds*1.1 {
+			t.Errorf("%s: %.3f s, recorded %.3f", name, is.Seconds, recording.Recorded.Seconds)
+		}
+	}
+}
+
+// TestRealRecording: a download of 2 MB in the lab (8/10/5, PAMS), with real
+// TCP, is replayed in about the recorded time.
+func TestRealRecording(t *testing.T) {
+	r := realRecording(t)
+	if len(r.Paths) != 2 || r.Paths[0].Helped || !r.Paths[1].Helped || r.Streams[0].Size < 2*unit.MB || len(r.Notes) > 0 {
+		t.Fatalf("%+v", r)
+	}
+	if is := run(t, r, "pams", Options{}); !near(is.Seconds, r.Recorded.Seconds) {
+		t.Errorf("replayed in %.3f s, recorded %.3f", is.Seconds, r.Recorded.Seconds)
+	}
+}
+
+// realRecording reads that recording.
+func realRecording(t *testing.T) *Recording {
+	t.Helper()
+	f, err := os.Open("testdata/house-8-10-5-2MB-pams.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Read(trace.Read(z))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestEveryScheduler: each one, by name, carries a real recording again, deciding
+// for reasons of its own, and the same way each time.
+func TestEveryScheduler(t *testing.T) {
+	r := realRecording(t)
+	size := unit.Bytes(0)
+	for _, s := range r.Streams {
+		size += s.Size
+	}
+	own := map[string]sched.Reason{"auto": sched.BudgetSpent, "blest": sched.LeastIdlePAD, "ecf": sched.FasterIsSoon, "minpad": sched.LeastIdlePAD,
+		"minrtt": sched.LeastRTT, "minrtt-windows": sched.WindowFull, "pams": sched.FasterIsSoon, "ratio": sched.BehindShare,
+		"redundant": sched.OnEveryPath, "roundrobin": sched.NextInTurn}
+	if len(r.Recorded.Decisions) == 0 {
+		t.Error("the recording has no decisions")
+	}
+	for _, name := range append(sched.Names(), "ratio:0.3") {
+		one, two := run(t, r, name, Options{}), run(t, r, name, Options{})
+		if !reflect.DeepEqual(one, two) {
+			t.Errorf("%s: two replays differ: %+v, %+v", name, one, two)
+		}
+		if one.Scheduler != name {
+			t.Errorf("%s calls itself %s", name, one.Scheduler)
+		}
+		base, _, _ := strings.Cut(name, ":")
+		if one.Decisions[own[base].String()] == 0 {
+			t.Errorf("%s never decides because %q: %v", name, own[base], one.Decisions)
+		}
+		for other, reason := range own {
+			foreign := reason == sched.LeastRTT || reason == sched.BehindShare || reason == sched.OnEveryPath || reason == sched.NextInTurn || reason == sched.WindowFull
+			if foreign && other != base && !(reason == sched.LeastRTT && base == "minrtt-windows") && one.Decisions[reason.String()] > 0 {
+				t.Errorf("%s decides as %s: %v", name, other, one.Decisions)
+			}
+		}
+		given := unit.Bytes(0)
+		for _, p := range one.Paths {
+			given += p.Bytes
+		}
+		again := unit.Bytes(0)
+		for _, n := range one.Wasted {
+			again += n
+		}
+		if given < size || given > size+again {
+			t.Errorf("%s gave %v of %v, %v of it again", name, given, size, again)
+		}
+	}
+	if once := run(t, r, "ratio:0.3", Options{Eta: -1}); !near(once.Paths[0].Share, .3) {
+		t.Errorf("ratio:0.3 gave the direct subflow %.3f", once.Paths[0].Share)
+	}
+}
+
+// TestBadTraces: each says what is wrong and what to do.
+func TestBadTraces(t *testing.T) {
+	const seg = `{"t":1,"who":"server","kind":"segment","bond":"b","path":1,"stream":1,"len":1000,"count":1010}` + "\n"
+	for _, c := range []struct {
+		name, in, says string
+		kind           fault.Kind
+	}{
+		{"empty", "", "no trace", fault.Integrity},
+		{"text", "hello\nworld\n", "line 1", fault.Integrity},
+		{"other JSON", `{"t":1,"name":"x"}` + "\n", "no trace", fault.Integrity},
+		{"a line cut in the middle", seg[:40] + "\n" + seg, "line 1", fault.Integrity},
+		{"no sender", `{"t":1,"who":"primary","kind":"deliver","bond":"b","stream":1,"len":5}` + "\n", "bytes sent", fault.NotFound},
+		{"of an earlier version", strings.Replace(seg, `,"count":1010`, "", 1), "earlier", fault.Unsupported},
+		{"too little", seg, "rate", fault.NotFound},
+	} {
+		_, err := Read(trace.Read(strings.NewReader(c.in)))
+		if err == nil || !strings.Contains(err.Error(), c.says) || !fault.Is(err, c.kind) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v (hint %q)", c.name, err, fault.HintOf(err))
+		}
+	}
+}
+
+// TestCutAnywhere: a trace of which the end is missing is read as far as it
+// goes, and no cut does harm.
+func TestCutAnywhere(t *testing.T) {
+	var file bytes.Buffer
+	enc := json.NewEncoder(&file)
+	run(t, house(256*unit.KB), "pams", Options{Trace: func(e trace.Event) { _ = enc.Encode(e) }})
+	whole := file.Bytes()
+	for n := 0; n < len(whole); n += 4999 {
+		r, err := Read(trace.Read(bytes.NewReader(whole[:n])))
+		if err == nil && r.Recorded.Seconds > 0 {
+			if _, err := r.Run(sched.Redundant, Options{}); err != nil {
+				t.Errorf("cut at %d: %v", n, err)
+			}
+		}
+	}
+}
+
+// TestParts against a model.
+func TestParts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var p parts
+		var model [64]bool
+		for range 30 {
+			from := rng.Uint64N(64)
+			to := from + rng.Uint64N(64-from)
+			want := unit.Bytes(0)
+			for i := from; i < to; i++ {
+				if !model[i] {
+					model[i] = true
+					want++
+				}
+			}
+			if got := p.add(from, to); got != want {
+				t.Fatalf("%d to %d: %d new, want %d", from, to, got, want)
+			}
+		}
+		for i := 1; i < len(p.list); i++ {
+			if p.list[i-1][1] >= p.list[i][0] {
+				t.Fatalf("not apart: %v", p.list)
+			}
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"t":1,"who":"s","kind":"segment","path":1,"stream":1,"len":1000,"count":1010}`))
+	f.Add([]byte(`{"t":1,"kind":"path_state","path":1,"len":-5,"count":18446744073709551615,"srtt":-1}`))
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		_, _ = Read(trace.Read(io.MultiReader(bytes.NewReader(b), strings.NewReader("\n"))))
+	})
+}
+
+// samples makes what a hop of 8 Mbit/s and 50 ms tells each 10 ms, while it
+// carries at a rate with some bytes under way.
+func samples(pieces ...struct {
+	took  time.Duration
+	rate  unit.Rate
+	queue unit.Bytes
+}) (list []sample) {
+	at, done := time.Duration(0), uint64(0)
+	for _, p := range pieces {
+		for end := at + p.took; at < end; at += 10 * ms {
+			list = append(list, sample{at, done, p.queue})
+			done += uint64(p.rate.Bytes(10 * ms))
+		}
+	}
+	return list
+}
+
+// TestMeasure: only what a hop did at its limit tells its rate.
+func TestMeasure(t *testing.T) {
+	type piece = struct {
+		took  time.Duration
+		rate  unit.Rate
+		queue unit.Bytes
+	}
+	m := unit.Mbps
+	for _, c := range []struct {
+		name        string
+		pieces      []piece
+		least, most unit.Rate
+		measured    float64
+	}{
+		{"steady", []piece{{time.Second, 8 * m, 100_000}}, 8 * m, 8 * m, 1},
+		{"slow source in the middle", []piece{{time.Second, 8 * m, 100_000}, {time.Second, m, 6_000}, {time.Second, 8 * m, 100_000}}, 8 * m, 8 * m, .67},
+		{"slow link in the middle", []piece{{time.Second, 8 * m, 100_000}, {time.Second, m, 100_000}, {time.Second, 8 * m, 100_000}}, m, 8 * m, 1},
+		{"dead in the middle", []piece{{time.Second, 8 * m, 100_000}, {time.Second, 0, 100_000}, {time.Second, 8 * m, 100_000}}, 0, 8 * m, 1},
+		{"slow start", []piece{{100 * ms, m, 30_000}, {100 * ms, 2 * m, 60_000}, {100 * ms, 4 * m, 120_000}, {time.Second, 8 * m, 120_000}}, 8 * m, 8 * m, .75},
+		{"never at its limit", []piece{{time.Second, 3 * m, 18_000}}, 3 * m, 3 * m, 0},
+	} {
+		h := Hop{RTT: 50 * ms}
+		h.measure(samples(c.pieces...), 0)
+		least, most := h.Rates[0].Rate, h.Rates[0].Rate
+		for _, s := range h.Rates {
+			least, most = min(least, s.Rate), max(most, s.Rate)
+		}
+		// A bin may span a change.
+		if least > c.least+c.least/50 || least < c.least-c.least/50 || most > c.most+c.most/50 || most < c.most-c.most/50 ||
+			h.Measured > c.measured+.12 || h.Measured < c.measured-.12 {
+			t.Errorf("%s: %v to %v, known for %.2f; want %v to %v, %.2f: %+v", c.name, least, most, h.Measured, c.least, c.most, c.measured, h.Rates)
+		}
+	}
+}
+
+// TestHelperPushesBack: no more than its buffer waits at a helper.
+func TestHelperPushesBack(t *testing.T) {
+	r := house(16 * unit.MB)
+	r.Paths[0].Near.Rates, r.Paths[1].Near.Rates, r.Paths[1].Far.Rates = fixed(2*unit.Mbps), fixed(50*unit.Mbps), fixed(2*unit.Mbps)
+	r.Recorded.Seconds = 40
+	most := unit.Bytes(0)
+	run(t, r, "minrtt", Options{Eta: -1, Trace: func(e trace.Event) {
+		if e.Kind == trace.PipeState {
+			most = max(most, e.Backlog)
+		}
+	}})
+	if most > helperBuffer+256*unit.KB || most < helperBuffer/2 {
+		t.Errorf("%v waited at the helper, which takes %v", most, helperBuffer)
+	}
+}

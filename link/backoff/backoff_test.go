@@ -1,0 +1,100 @@
+package backoff
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/link/wire"
+)
+
+func TestBackoff(t *testing.T) {
+	var b Backoff
+	want := 200 * time.Millisecond
+	for range 12 {
+		if d := b.Next(200*time.Millisecond, 30*time.Second); d > want || d < want*3/4 {
+			t.Errorf("%v, want up to %v", d, want)
+		}
+		want = min(2*want, 30*time.Second)
+	}
+	if b.Reset(); b.Next(time.Second, time.Minute) > time.Second {
+		t.Error("it is not reset")
+	}
+	refusal, limit := wire.Refuse{Code: wire.CodeVersion}, wire.Refuse{Code: wire.CodeLimit}
+	for err, most := range map[error]time.Duration{refusal: LongestRefused, limit: LongestLimited} {
+		b.Reset()
+		var d time.Duration
+		for range 20 {
+			d = b.Refused(err)
+		}
+		if d > most || d < most*3/4 {
+			t.Errorf("%v: %v", err, d)
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	there := func(v uint8) wire.Refuse { return wire.Refuse{Code: wire.CodeVersion, Version: v, Text: "x"} }
+	for _, c := range []struct {
+		err     error
+		refused bool
+		reason  string
+	}{
+		{there(wire.Version + 1), true, fmt.Sprintf("version %d here, %d there: upgrade mpbond on this device", wire.Version, wire.Version+1)},
+		{fault.New(fault.Protocol, there(wire.Version-1), "y"), true, fmt.Sprintf("version %d here, %d there: upgrade mpbond on home", wire.Version, wire.Version-1)},
+		{fmt.Errorf("pipe: %w", wire.VersionMismatch{Peer: "helper", Here: 9, There: 7}), true, "version 9 here, 7 there: upgrade mpbond on home"},
+		{there(wire.Version), true, "x"}, // it speaks of a third device
+		{fmt.Errorf("pipe from x: %w", fault.New(fault.UnknownDevice, errors.New("unknown device"), "z")), true, "unknown device"},
+		{wire.Refuse{Code: wire.CodeLimit, Text: "paused"}, true, "paused"},
+		{wire.Refuse{Code: wire.CodeUnreachable, Text: "no route"}, false, "no route"},
+		{errors.New("connection refused"), false, "connection refused"},
+	} {
+		if got, _ := Explain(c.err, "home"); Refused(c.err) != c.refused || got != c.reason {
+			t.Errorf("%v: %v, %q", c.err, Refused(c.err), got)
+		}
+	}
+	if Refused(nil) {
+		t.Error("nil is a refusal")
+	}
+}
+
+// TestList: a refusal is logged once, again when it changes and each hour; strangers
+// take only a part of the list and of the log, and none of it for long.
+func TestList(t *testing.T) {
+	var l List
+	now := time.Unix(1e9, 0)
+	for i, c := range []struct {
+		after  time.Duration
+		reason string
+		log    bool
+	}{{0, "a", true}, {time.Minute, "a", false}, {2 * time.Minute, "b", true}, {3 * time.Minute, "b", false}} {
+		if got := l.Note(Refusal{Key: "k", Device: "phone", Here: true, Reason: c.reason}, now.Add(c.after)); got != c.log {
+			t.Errorf("%d: %v", i, got)
+		}
+	}
+	lines := 0
+	for i := range 1000 {
+		if l.Note(Refusal{Key: fmt.Sprint(i), Reason: "unknown"}, now.Add(4*time.Minute)) {
+			lines++
+		}
+	}
+	if n := len(l.Refusals(now.Add(4 * time.Minute))); n != maxStrangers+1 || lines > maxLogged {
+		t.Errorf("%d refusals and %d lines", n, lines)
+	}
+	for i := range 100 {
+		l.Note(Refusal{Key: fmt.Sprint("d", i), Device: fmt.Sprint("d", i), Reason: "paused"}, now.Add(5*time.Minute))
+	}
+	if n := len(l.Refusals(now.Add(5 * time.Minute))); n != maxRefusals {
+		t.Errorf("%d refusals", n)
+	}
+	l.Note(Refusal{Key: "d99", Device: "d99", Here: true, Reason: "version"}, now.Add(6*time.Minute))
+	l.Forget("d99", true)
+	if n := len(l.Refusals(now.Add(6 * time.Minute))); n != maxRefusals-1 {
+		t.Errorf("%d refusals", n)
+	}
+	if n := len(l.Refusals(now.Add(time.Hour))); n != 0 {
+		t.Errorf("%d refusals are kept", n)
+	}
+}

@@ -1,0 +1,19 @@
+// Package link is the layer that carries bytes between two devices.
+//
+//	core/bond ─ frames ─▶ subflow ═ TLS, end to end ═▶ subflow ─▶ core/bond
+//	                         │                            │
+//	                        tcp  (direct)                tcp
+//	                        pipe (helped) ── helper ──── tcp
+//
+//	wire      every frame, its layout and its bounds (pure)
+//	estimate  throughput, delay and bytes in flight of a subflow (pure)
+//	subflow   frames over one connection, in TLS
+//	pipe      the connection between a primary and its helper
+//	tcp       TCP sockets with small unsent queues; admission of connections
+//	udpsock   UDP sockets
+//	splice    bytes between two connections, in order or with a reset
+//	discovery, pairing  how devices find and come to trust each other
+//	backoff   how long to wait after a refusal
+//
+// It imports base.
+package link

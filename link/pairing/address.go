@@ -1,0 +1,149 @@
+package pairing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"mpbond/base/fault"
+)
+
+// maxShown bounds the addresses that a code shows.
+const maxShown = 4
+
+// Addresses are those at which others may reach a listener of this device at
+// port: public ones first, IPv4 before IPv6.
+func Addresses(port int) []string {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	var list []netip.Addr
+	for _, a := range all {
+		n, ok := a.(*net.IPNet)
+		if !ok {
+			continue
+		}
+		ip, ok := netip.AddrFromSlice(n.IP)
+		if ok {
+			list = append(list, ip.Unmap())
+		}
+	}
+	var out []string
+	for _, a := range best(list) {
+		out = append(out, net.JoinHostPort(a.String(), strconv.Itoa(port)))
+	}
+	return out
+}
+
+// best are the addresses of a device that a code shows. It sorts list.
+func best(list []netip.Addr) []netip.Addr {
+	list = slices.DeleteFunc(list, func(a netip.Addr) bool { return !a.IsGlobalUnicast() })
+	rank := func(a netip.Addr) (r int) {
+		if a.IsPrivate() {
+			r += 2
+		}
+		if a.Is6() {
+			r++
+		}
+		return r
+	}
+	slices.SortStableFunc(list, func(a, b netip.Addr) int { return rank(a) - rank(b) })
+	return list[:min(len(list), maxShown)]
+}
+
+// Reach calls the device of a code at all of its addresses at once. Of several
+// that answer the first that proves to know the code counts.
+func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
+	type result struct {
+		m        *Meeting
+		answered bool
+		err      error
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	caller := newCaller(self, code.Secret)
+	var failed []error // at addresses where nobody answers
+	refused := 0       // of them, those that refused the call
+	results := make(chan result, len(code.Addrs))
+	for _, addr := range code.Addrs {
+		go func() {
+			d := net.Dialer{Timeout: stepTimeout / 2}
+			conn, err := d.DialContext(ctx, "tcp", addr)
+			if err != nil {
+				results <- result{err: fmt.Errorf("%s: %w", addr, why(err))}
+				return
+			}
+			m, err := caller.call(ctx, conn, addr)
+			results <- result{m, true, err}
+		}()
+	}
+	var found *Meeting
+	worst := result{err: errors.New("the code has no address")}
+	for i := range code.Addrs {
+		r := <-results
+		switch {
+		case r.err != nil:
+			if !r.answered {
+				failed = append(failed, r.err)
+				if errors.Is(r.err, errRefused) {
+					refused++
+				}
+			}
+			if i == 0 || r.answered && !worst.answered || r.err == errWrongCode {
+				worst = r
+			}
+		case found != nil:
+			r.m.Close()
+		default:
+			found = r.m
+			stop()
+		}
+	}
+	switch {
+	case found != nil:
+		return found, nil
+	case worst.answered:
+		return nil, worst.err
+	}
+	if refused > 0 && refused == len(code.Addrs) { // a helper's port is open while there is a code, and a while longer
+		return nil, fault.New(fault.Unreachable, fmt.Errorf("%s refused the call: the code has expired or was used long ago, or mpbond does not run there", strings.Join(code.Addrs, " and ")),
+			"have that device show a new code: `mpbond accept` there, while `mpbond helper` or `mpbond server` runs; if it has another address, write that: CODE@ADDRESS")
+	}
+	if len(failed) == 0 {
+		failed = append(failed, worst.err)
+	}
+	slices.SortFunc(failed, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	list := make([]string, len(failed))
+	for i, err := range failed {
+		list[i] = err.Error()
+	}
+	return nil, fault.New(fault.Unreachable, fmt.Errorf("the device that shows the code cannot be reached: %s", strings.Join(list, "; ")),
+		fmt.Sprintf("check the address behind @, and that a server's port %d, or a helper's %d, is open; if the device has another address, write that: CODE@ADDRESS", ServerPort, HelperPort))
+}
+
+var errRefused = errors.New("connection refused: nothing listens there")
+
+// why returns an error of net.Dial in plain words, without the address, which is named
+// before it.
+func why(err error) error {
+	var op *net.OpError
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return errors.New("no such name")
+	case errors.As(err, &op) && op.Timeout():
+		return errors.New("no answer: a firewall may be in between")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return errRefused
+	case errors.As(err, &op):
+		return op.Err
+	}
+	return err
+}

@@ -1,0 +1,121 @@
+package pairing
+
+import (
+	"crypto"
+	"crypto/rand"
+
+	"github.com/bytemare/opaque"
+
+	"mpbond/base/identity"
+	"mpbond/link/wire"
+)
+
+// suite is the first recommended one of RFC 9807 section 7, but for its key
+// stretching: that slows down guesses by who has stolen a server's records. Ours
+// is made for one connection and never stored, and a code is random.
+func suite(binding []byte) *opaque.Configuration {
+	return &opaque.Configuration{
+		Context: append([]byte{'m', 'p', 'b', 'o', 'n', 'd', ' ', 'p', 'a', 'i', 'r', wire.Version}, binding...),
+		OPRF:    opaque.RistrettoSha512, AKE: opaque.RistrettoSha512,
+		KDF: crypto.SHA512, MAC: crypto.SHA512, Hash: crypto.SHA512,
+	}
+}
+
+// parties are the identities that both ends put into the proof, and what binds
+// it to their connection.
+type parties struct {
+	caller, acceptor identity.PublicKey
+	binding          []byte
+}
+
+// callerProof is the side of the caller.
+type callerProof struct {
+	parties
+	client *opaque.Client
+}
+
+// begin returns the caller's first message.
+func begin(p parties, secret string) (*callerProof, []byte, error) {
+	client, err := suite(p.binding).Client()
+	if err != nil {
+		return nil, nil, err
+	}
+	ke1, err := client.GenerateKE1([]byte(secret))
+	if err != nil {
+		return nil, nil, err
+	}
+	return &callerProof{p, client}, ke1.Serialize(), nil
+}
+
+// finish checks the acceptor's message and returns the caller's second one. An
+// error means that the acceptor does not know the code, or not these keys.
+func (c *callerProof) finish(ke2 []byte) ([]byte, error) {
+	defer c.client.ClearState()
+	m, err := c.client.Deserialize.KE2(ke2)
+	if err != nil {
+		return nil, err
+	}
+	ke3, _, _, err := c.client.GenerateKE3(m, c.caller[:], c.acceptor[:])
+	if err != nil {
+		return nil, err
+	}
+	return ke3.Serialize(), nil
+}
+
+// acceptorProof is the side of the acceptor.
+type acceptorProof struct {
+	server *opaque.Server
+	mac    []byte // that the caller must show
+}
+
+// answer returns the acceptor's message to a caller's first one. The acceptor
+// knows the code and so is both sides of OPAQUE's registration.
+func answer(p parties, secret string, ke1 []byte) (*acceptorProof, []byte, error) {
+	conf := suite(p.binding)
+	client, err := conf.Client()
+	if err != nil {
+		return nil, nil, err
+	}
+	server, err := conf.Server()
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := server.Deserialize.KE1(ke1)
+	if err != nil {
+		return nil, nil, err
+	}
+	private, public := conf.KeyGen()
+	err = server.SetKeyMaterial(&opaque.ServerKeyMaterial{Identity: p.acceptor[:], PrivateKey: private,
+		PublicKeyBytes: public.Encode(), OPRFGlobalSeed: conf.GenerateOPRFSeed()})
+	if err != nil {
+		return nil, nil, err
+	}
+	request, err := client.RegistrationInit([]byte(secret))
+	if err != nil {
+		return nil, nil, err
+	}
+	id := make([]byte, 32)
+	_, _ = rand.Read(id) // never fails
+	response, err := server.RegistrationResponse(request, id, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	record, _, err := client.RegistrationFinalize(response, p.caller[:], p.acceptor[:])
+	if err != nil {
+		return nil, nil, err
+	}
+	ke2, out, err := server.GenerateKE2(m, &opaque.ClientRecord{RegistrationRecord: record, CredentialIdentifier: id, ClientIdentity: p.caller[:]})
+	if err != nil {
+		return nil, nil, err
+	}
+	return &acceptorProof{server, out.ClientMAC}, ke2.Serialize(), nil
+}
+
+// check tells by an error that the caller does not know the code.
+func (a *acceptorProof) check(ke3 []byte) error {
+	m, err := a.server.Deserialize.KE3(ke3)
+	if err != nil {
+		return err
+	}
+	return a.server.LoginFinish(m, a.mac)
+}

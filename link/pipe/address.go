@@ -1,0 +1,49 @@
+package pipe
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"mpbond/base/fault"
+)
+
+// Any makes connections of several kinds. An address begins with the name of
+// its carrier and "://"; without, it is of the first one.
+type Any []Carrier
+
+// Name implements Carrier.
+func (Any) Name() string { return "any" }
+
+// Dial implements Carrier.
+func (a Any) Dial(ctx context.Context, addr string) (Conn, error) {
+	c, addr, err := a.of(addr)
+	if err != nil {
+		return nil, err
+	}
+	return c.Dial(ctx, addr)
+}
+
+// Listen implements Carrier.
+func (a Any) Listen(ctx context.Context, addr string) (Listener, error) {
+	c, addr, err := a.of(addr)
+	if err != nil {
+		return nil, err
+	}
+	return c.Listen(ctx, addr)
+}
+
+func (a Any) of(addr string) (Carrier, string, error) {
+	name, rest, ok := strings.Cut(addr, "://")
+	if !ok {
+		return a[0], addr, nil
+	}
+	var names []string
+	for _, c := range a {
+		if c.Name() == name {
+			return c, rest, nil
+		}
+		names = append(names, c.Name()+"://")
+	}
+	return nil, "", fault.New(fault.Config, fmt.Errorf("address %q: no carrier is called %q", addr, name), "there are "+strings.Join(names, ", "))
+}

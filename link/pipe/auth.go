@@ -1,0 +1,139 @@
+package pipe
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"hash"
+	"sync/atomic"
+
+	"mpbond/link/wire"
+)
+
+// Why a server ignores a HOP_AUTH.
+var (
+	ErrForged   = errors.New("its tag is wrong")
+	ErrRepeated = errors.New("its counter has not risen")
+)
+
+// signer makes the HOP_AUTH frames of one HS-path, at the helper.
+type signer struct {
+	tags    tagger
+	counter uint64
+	inner   []byte // scratch
+}
+
+// append appends f in a HOP_AUTH to b.
+func (s *signer) append(b []byte, f wire.Frame) []byte {
+	s.counter++
+	s.inner = f.AppendPayload(s.inner[:0])
+	a := wire.HopAuth{Counter: s.counter, Of: f.Type(), Payload: s.inner}
+	a.Tag = s.tags.tag(a)
+	return wire.Append(b, a)
+}
+
+// verifier checks the HOP_AUTH frames of one HS-path, at the server.
+type verifier struct {
+	tags     tagger
+	known    bool   // tags has the key
+	newest   uint64 // highest counter taken
+	early    []byte // newest limit that came before the key, a HOP_AUTH's payload; nil: none
+	onReject func(error)
+	rejected atomic.Uint64
+}
+
+// open returns the frame that a HOP_AUTH carries. ok is false for one that has no effect:
+// forged, repeated, or before the key is known. An error is of one that is malformed.
+func (v *verifier) open(payload []byte) (f wire.HopAuth, ok bool, err error) {
+	if f, err = wire.ParseHopAuth(payload); err != nil {
+		return f, false, err
+	}
+	if !v.known {
+		if f.Of == wire.TypeHopLimit { // it is not sent again, as a report is
+			v.early = bytes.Clone(payload)
+		}
+		return f, false, nil
+	}
+	var why error
+	switch tag := v.tags.tag(f); {
+	case !hmac.Equal(tag[:], f.Tag[:]):
+		why = ErrForged
+	case f.Counter <= v.newest:
+		why = ErrRepeated
+	default:
+		v.newest = f.Counter
+		return f, true, nil
+	}
+	v.rejected.Add(1)
+	if v.onReject != nil {
+		v.onReject(why)
+	}
+	return f, false, nil
+}
+
+// tagger computes tags by one key.
+type tagger struct {
+	mac hash.Hash
+	buf []byte // scratch
+}
+
+func newTagger(key wire.HopKey) tagger { return tagger{mac: hmac.New(sha256.New, key[:])} }
+
+func (t *tagger) tag(f wire.HopAuth) (tag [wire.HopTagLen]byte) {
+	t.buf = f.AppendSigned(t.buf[:0])
+	t.mac.Reset()
+	t.mac.Write(t.buf)
+	t.buf = t.mac.Sum(t.buf[:0])
+	copy(tag[:], t.buf)
+	return tag
+}
+
+// Authenticate has the server's end of an HS-path take those reports and limits of the helper
+// that have a tag by key and do not come again. Others are counted, and onReject, unless nil,
+// is called with the reason; else they have no effect. Of what came before, reports are lost and
+// the newest limit is checked now. Call it, and expect onReject, in the goroutine that reads.
+func (l *Link) Authenticate(key wire.HopKey, onReject func(error)) error {
+	v := l.auth
+	v.tags, v.known, v.onReject = newTagger(key), true, onReject
+	early := v.early
+	v.early = nil
+	if early == nil {
+		return nil
+	}
+	_, err := l.take(wire.TypeHopAuth, early)
+	return err
+}
+
+// Rejected counts the reports and limits that were ignored because they were forged or
+// repeated.
+func (l *Link) Rejected() uint64 {
+	if l.auth == nil {
+		return 0
+	}
+	return l.auth.rejected.Load()
+}
+
+// takeAuth handles a HOP_AUTH.
+func (l *Link) takeAuth(payload []byte) error {
+	f, ok, err := l.auth.open(payload)
+	if !ok || err != nil {
+		return err
+	}
+	if f.Of == wire.TypeHopState {
+		return l.takeState(f.Payload)
+	}
+	limit, err := wire.ParseHopLimit(f.Payload)
+	if err == nil {
+		err = l.Pace(limit.Rate)
+	}
+	return err
+}
+
+func (l *Link) takeState(payload []byte) error {
+	s, err := wire.ParseHopState(payload)
+	if f := l.onState.Load(); err == nil && f != nil {
+		(*f)(s)
+	}
+	return err
+}

@@ -1,0 +1,52 @@
+package pipe
+
+import (
+	"errors"
+	"testing"
+
+	"mpbond/base/unit"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+)
+
+// TestLimit: the far end of an HS-path keeps to the pace that the helper asks
+// for, is told of each change once, and that of a pipe refuses to be told.
+func TestLimit(t *testing.T) {
+	a, b := connect(t, TCP(tcp.Options{}), "127.0.0.1:0")
+	h, s := hsLinks(t, a, b)
+	buf := make([]byte, 1)
+	say := func(r unit.Rate, want unit.Rate) {
+		t.Helper()
+		sent := func() uint64 { p, _ := h.Probe(); return p.Acked + uint64(p.Queue) }
+		for i := range 2 {
+			before := sent()
+			if err := h.SendLimit(r); err != nil {
+				t.Fatal(err)
+			}
+			if i == 1 && sent() != before {
+				t.Errorf("a limit of %v that is known was sent again", r)
+			}
+		}
+		if _, err := h.Write([]byte{1}); err != nil { // what follows the limit
+			t.Fatal(err)
+		}
+		if _, err := s.Read(buf); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := s.Probe(); err != nil || p.Limit != want {
+			t.Errorf("after a limit of %v the pace is %v, %v", r, p.Limit, err)
+		}
+	}
+	say(5*unit.Mbps, 5*unit.Mbps)
+	say(1, wire.LeastLimit)
+	say(0, 0)
+
+	a, b = connect(t, TCP(tcp.Options{}), "127.0.0.1:0")
+	h, p := links(t, a, b)
+	if err := h.SendLimit(unit.Mbps); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Read(buf); !errors.Is(err, wire.ErrMalformed) {
+		t.Errorf("a pipe took a limit: %v", err)
+	}
+}

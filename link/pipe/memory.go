@@ -1,0 +1,263 @@
+package pipe
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/link/estimate"
+)
+
+// Memory is a carrier within the process, for tests: no sockets, so that it
+// runs in virtual time. Addresses are any strings. The zero value is ready.
+type Memory struct {
+	mu        sync.Mutex
+	listeners map[string]*memoryListener
+}
+
+// memoryBuffer bounds what a direction holds, as a send buffer would.
+const memoryBuffer = 64 << 10
+
+// Name implements Carrier.
+func (*Memory) Name() string { return "memory" }
+
+// Dial implements Carrier.
+func (m *Memory) Dial(ctx context.Context, addr string) (Conn, error) {
+	m.mu.Lock()
+	l := m.listeners[addr]
+	m.mu.Unlock()
+	if l == nil {
+		return nil, fault.New(fault.Unreachable, fmt.Errorf("connect to %s: connection refused", addr), "nothing listens there")
+	}
+	x, y := newQueue(), newQueue()
+	a, b := &memoryConn{x, y, "caller", l.addr}, &memoryConn{y, x, l.addr, "caller"}
+	select {
+	case l.backlog <- b:
+		return a, nil
+	case <-l.closed:
+		return nil, fault.New(fault.Unreachable, fmt.Errorf("connect to %s: connection refused", addr), "nothing listens there")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Listen implements Carrier.
+func (m *Memory) Listen(_ context.Context, addr string) (Listener, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.listeners[addr] != nil {
+		return nil, fault.New(fault.AlreadyRunning, fmt.Errorf("listen on %s: address in use", addr), "choose another address")
+	}
+	if m.listeners == nil {
+		m.listeners = map[string]*memoryListener{}
+	}
+	l := &memoryListener{m: m, addr: memoryAddr(addr), backlog: make(chan Conn), closed: make(chan struct{})}
+	m.listeners[addr] = l
+	return l, nil
+}
+
+type memoryAddr string
+
+func (memoryAddr) Network() string  { return "memory" }
+func (a memoryAddr) String() string { return string(a) }
+
+type memoryListener struct {
+	m       *Memory
+	addr    memoryAddr
+	backlog chan Conn
+	once    sync.Once
+	closed  chan struct{}
+}
+
+func (l *memoryListener) Addr() net.Addr { return l.addr }
+
+func (l *memoryListener) Accept() (Conn, error) {
+	select {
+	case c := <-l.backlog:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *memoryListener) Close() error {
+	l.once.Do(func() {
+		l.m.mu.Lock()
+		delete(l.m.listeners, string(l.addr))
+		l.m.mu.Unlock()
+		close(l.closed)
+	})
+	return nil
+}
+
+// MemoryPipe is a connection in memory, as seen from both ends.
+func MemoryPipe() (a, b Conn) {
+	ab, ba := newQueue(), newQueue()
+	return &memoryConn{ba, ab, "memory", "memory"}, &memoryConn{ab, ba, "memory", "memory"}
+}
+
+type memoryConn struct {
+	in, out       *queue
+	local, remote memoryAddr
+}
+
+func (c *memoryConn) Read(p []byte) (int, error)  { return c.in.read(p) }
+func (c *memoryConn) Write(p []byte) (int, error) { return c.out.write(p) }
+func (c *memoryConn) WaitWritable() error         { return c.out.waitWritable() }
+func (c *memoryConn) CloseWrite() error           { c.out.set(&c.out.finished); return nil }
+func (c *memoryConn) Cork()                       {}
+func (c *memoryConn) Flush() error                { return nil }
+func (c *memoryConn) LocalAddr() net.Addr         { return c.local }
+func (c *memoryConn) RemoteAddr() net.Addr        { return c.remote }
+
+func (c *memoryConn) Close() error {
+	c.in.set(&c.in.unread)
+	c.out.set(&c.out.unwritten, &c.out.finished)
+	return nil
+}
+
+func (c *memoryConn) Probe() (estimate.Hop, error) {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	n := unit.Bytes(len(c.out.buf))
+	return estimate.Hop{Queue: n, Unsent: n, Acked: c.out.taken, MSS: 1460, Cwnd: memoryBuffer}, nil
+}
+
+func (c *memoryConn) SetDeadline(t time.Time) error {
+	_ = c.SetReadDeadline(t)
+	return c.SetWriteDeadline(t)
+}
+
+func (c *memoryConn) SetReadDeadline(t time.Time) error {
+	c.in.setDeadline(&c.in.readBy, t)
+	return nil
+}
+
+func (c *memoryConn) SetWriteDeadline(t time.Time) error {
+	c.out.setDeadline(&c.out.writeBy, t)
+	return nil
+}
+
+// queue is one direction.
+type queue struct {
+	mu    sync.Mutex
+	cond  sync.Cond
+	buf   []byte
+	taken uint64
+
+	finished  bool // the writer has ended: EOF after buf
+	unwritten bool // the writer has closed: writes fail with net.ErrClosed
+	unread    bool // the reader has closed: writes fail, reads too
+
+	readBy, writeBy deadline
+}
+
+type deadline struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
+
+func newQueue() *queue {
+	q := &queue{}
+	q.cond.L = &q.mu
+	return q
+}
+
+// set raises flags together, so that nobody who waits sees one without the other.
+func (q *queue) set(flags ...*bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, f := range flags {
+		*f = true
+	}
+	q.cond.Broadcast()
+}
+
+func (q *queue) setDeadline(d *deadline, t time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	d.at = t
+	if !t.IsZero() {
+		d.timer = time.AfterFunc(time.Until(t), func() {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.cond.Broadcast()
+		})
+	}
+	q.cond.Broadcast()
+}
+
+func (q *queue) read(p []byte) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		switch {
+		case q.unread:
+			return 0, net.ErrClosed
+		case q.readBy.passed():
+			return 0, os.ErrDeadlineExceeded
+		case len(q.buf) > 0:
+			n := copy(p, q.buf)
+			q.buf = q.buf[:copy(q.buf, q.buf[n:])]
+			q.taken += uint64(n)
+			q.cond.Broadcast()
+			return n, nil
+		case q.finished:
+			return 0, io.EOF
+		}
+		q.cond.Wait()
+	}
+}
+
+// room waits until at most limit bytes are held.
+func (q *queue) room(limit int) error {
+	for {
+		switch {
+		case q.unwritten:
+			return net.ErrClosed
+		case q.unread, q.finished:
+			return io.ErrClosedPipe
+		case q.writeBy.passed():
+			return os.ErrDeadlineExceeded
+		case len(q.buf) <= limit:
+			return nil
+		}
+		q.cond.Wait()
+	}
+}
+
+func (q *queue) write(p []byte) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for n < len(p) {
+		if err := q.room(memoryBuffer - 1); err != nil {
+			return n, err
+		}
+		m := min(len(p)-n, memoryBuffer-len(q.buf))
+		q.buf = append(q.buf, p[n:n+m]...)
+		n += m
+		q.cond.Broadcast()
+	}
+	return n, nil
+}
+
+func (q *queue) waitWritable() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.room(memoryBuffer / 4); err != io.ErrClosedPipe {
+		return err
+	}
+	return nil // as with a kernel, the write tells
+}

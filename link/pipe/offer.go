@@ -1,0 +1,166 @@
+package pipe
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/wire"
+)
+
+// Offer is the helper's end of a pipe that no subflow uses yet.
+type Offer struct {
+	hop Conn
+	tls *tls.Conn
+	r   *wire.Reader
+
+	// OnServers, set before Wait, is called with the primary's own servers, as it
+	// announces them. An error that it returns ends the pipe.
+	OnServers func([]string) error
+	// OnTrouble, set before Wait, is called with each report of what keeps the primary
+	// from using this device.
+	OnTrouble func(wire.Trouble)
+}
+
+// maxServers bounds how often a primary may name its servers over one pipe, and
+// maxHints the hints that it may send over it besides.
+const maxServers, maxHints = 16, 4096
+
+// NewOffer makes a pipe of a connection to a primary. Cfg is of
+// identity.Key.Client with wire.PipeALPN, name is for display. It owns conn
+// from now on and fails after HandshakeTimeout; its errors are faults. That the
+// primary refuses this device's key is known only when Wait returns.
+func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Offer, error) {
+	o := &Offer{hop: conn, tls: tls.Client(conn, cfg)}
+	err := within(ctx, HandshakeTimeout, conn, func(ctx context.Context) error {
+		if err := o.tls.HandshakeContext(ctx); err != nil {
+			return err
+		}
+		_, err := o.tls.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: name}))
+		if err == nil {
+			return nil
+		}
+		// The primary may have hung up on our key already: what it said is there
+		// to be read.
+		if _, said := o.tls.Read(make([]byte, 1)); fault.Is(identity.Explain(said), fault.UnknownDevice) {
+			return said
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pipe to %v: %w", conn.RemoteAddr(), err)
+	}
+	o.r = wire.NewReader(o.tls)
+	return o, nil
+}
+
+// Request is what a primary asks of a pipe that waits: a subflow to Server, or
+// to resume another pipe's.
+type Request struct {
+	Token  wire.Token
+	Key    wire.HopKey // of the subflow, for DialHS
+	Server string
+	Window time.Duration // how long the subflow shall outlive a break
+	Resume *wire.Resume  // nil when a new subflow is asked for
+}
+
+// Wait blocks until the primary asks for something. The caller must then call
+// Accept, Refuse or Link.Continue. When ctx ends, or the pipe breaks, the pipe is
+// closed. Errors are faults where a person can do something.
+func (o *Offer) Wait(ctx context.Context) (q Request, err error) {
+	stop := context.AfterFunc(ctx, func() { o.Close() })
+	t, payload, err := o.next()
+	if !stop() {
+		return q, ctx.Err()
+	}
+	if err == nil && t == wire.TypeResume {
+		f, err := wire.ParseResume(payload)
+		if err != nil {
+			o.Close()
+			return q, notMpbond(err)
+		}
+		return Request{Token: f.Token, Resume: &f}, nil
+	}
+	payload, err = judge(t, payload, err, wire.TypeInitJoin)
+	var f wire.InitJoin
+	if err == nil {
+		f, err = wire.ParseInitJoin(payload)
+	}
+	if err != nil {
+		o.Close()
+		return q, identity.Explain(err)
+	}
+	return Request{Token: f.Token, Key: f.Key, Server: f.Server, Window: f.Window}, nil
+}
+
+// next reads up to the next frame that asks for something.
+func (o *Offer) next() (wire.Type, []byte, error) {
+	for servers, hints := 0, 0; servers < maxServers && hints < maxHints; {
+		t, payload, err := o.r.Next()
+		switch {
+		case err == nil && t == wire.TypeServers:
+			servers++
+			f, err := wire.ParseServers(payload)
+			if err == nil && o.OnServers != nil {
+				err = o.OnServers(f.Addresses)
+			}
+			if err != nil {
+				return 0, nil, err
+			}
+		case err == nil && t == wire.TypeTrouble:
+			hints++
+			f, err := wire.ParseTrouble(payload)
+			if err != nil {
+				return 0, nil, err
+			}
+			if o.OnTrouble != nil {
+				o.OnTrouble(f)
+			}
+		case err == nil && t.Skippable():
+			hints++
+		default:
+			return t, payload, err
+		}
+	}
+	return 0, nil, fmt.Errorf("%w: more than %d times %v, or %d hints", wire.ErrMalformed, maxServers-1, wire.TypeServers, maxHints)
+}
+
+// Stalled reports to the primary that the session of that token needs a pipe. It
+// must be called before Wait.
+func (o *Offer) Stalled(t wire.Token) error {
+	_ = o.hop.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
+	_, err := o.tls.Write(wire.Append(nil, wire.Stalled{Token: t}))
+	_ = o.hop.SetWriteDeadline(time.Time{})
+	return err
+}
+
+// SendFacts sends the primary the facts about this device. It may be called by
+// any goroutine while the pipe waits; a call that is late does no harm.
+func (o *Offer) SendFacts(f wire.Facts) error {
+	_, err := o.tls.Write(wire.Append(nil, f))
+	return err
+}
+
+// Accept answers INIT_MP_OK to q: the HS-path is connected, over a link of that
+// radio. The Link is a session that waits for window, if a pipe of it breaks,
+// for another one.
+func (o *Offer) Accept(q Request, window time.Duration, radio wire.Radio) (*Link, error) {
+	if _, err := o.tls.Write(wire.Append(nil, wire.InitOK{Radio: radio})); err != nil {
+		o.Close()
+		return nil, err
+	}
+	return newLink(o.carried()).start(q.Token, window), nil
+}
+
+func (o *Offer) carried() *carried { return &carried{hop: o.hop, rw: o.tls, r: o.r} }
+
+// Refuse answers REFUSE and closes.
+func (o *Offer) Refuse(code wire.Code, text string) error {
+	return newLink(o.carried()).Refuse(code, text)
+}
+
+// Close hangs up.
+func (o *Offer) Close() error { return o.tls.Close() }

@@ -1,0 +1,105 @@
+package pipe
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/link/wire"
+)
+
+// TestEndDuringResume: one end's HOP_END comes over the old connection while the
+// other end is changing to a new one. What was kept has been let go by then and
+// cannot be sent again: the change does not happen, the end is in order, and the
+// new connection is closed.
+func TestEndDuringResume(t *testing.T) {
+	t.Run("of the helper", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPair(t)
+			if _, err := p.primary.Write(make([]byte, 1000)); err != nil { // nobody reads it
+				t.Fatal(err)
+			}
+			a, b := MemoryPipe()
+			o, w := ready(t, a, b)
+			var all sync.WaitGroup
+			asked := make(chan struct{})
+			all.Go(func() {
+				q, err := o.Wait(t.Context())
+				close(asked)
+				if time.Sleep(time.Second); err == nil {
+					err = p.helper.Continue(o, *q.Resume)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				<-asked
+				if err := p.helper.CloseWrite(); err != nil {
+					t.Error(err)
+				}
+				if _, err := p.primary.Read(make([]byte, 1)); err != io.EOF {
+					t.Errorf("the primary reads: %v", err)
+				}
+			})
+			if err := p.primary.Resume(t.Context(), w); err == nil {
+				t.Error("resumed after the end")
+			}
+			all.Wait()
+			if p.primary.Ended() {
+				t.Error("its end is not in order")
+			}
+			if _, err := b.Write([]byte{0}); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("the new connection is left open: %v", err)
+			}
+			p.primary.Close()
+			p.helper.Close()
+			time.Sleep(time.Minute)
+		})
+	})
+	t.Run("of the primary", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPair(t)
+			if _, err := p.helper.Write(make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			a, b := MemoryPipe()
+			o, w := ready(t, a, b)
+			p.helper.wmu.Lock() // as one who writes
+			var all sync.WaitGroup
+			all.Go(func() {
+				q, err := o.Wait(t.Context())
+				if err == nil {
+					err = p.helper.Continue(o, *q.Resume)
+				}
+				if err == nil {
+					t.Error("continued after the end")
+				}
+			})
+			all.Go(func() {
+				if err := p.primary.Resume(t.Context(), w); !errors.As(err, new(wire.Refuse)) {
+					t.Errorf("resuming: %v", err)
+				}
+			})
+			synctest.Wait() // Continue has found that it may
+			if err := p.primary.CloseWrite(); err != nil {
+				t.Error(err)
+			}
+			if _, err := p.helper.Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("the helper reads: %v", err)
+			}
+			p.helper.wmu.Unlock()
+			all.Wait()
+			if p.helper.Ended() {
+				t.Error("its end is not in order")
+			}
+			p.primary.Close()
+			p.helper.Close()
+			time.Sleep(time.Minute)
+		})
+	})
+}

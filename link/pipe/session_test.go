@@ -1,0 +1,502 @@
+package pipe
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/link/estimate"
+	"mpbond/link/wire"
+)
+
+// pair is a session, with what is needed to move it.
+type pair struct {
+	t               testing.TB
+	helper, primary *Link
+
+	mu   sync.Mutex
+	a, b Conn // of the newest connection, at the helper and at the primary
+}
+
+func newPair(t testing.TB) *pair {
+	p := &pair{t: t}
+	p.a, p.b = MemoryPipe()
+	p.helper, p.primary = links(t, p.a, p.b)
+	return p
+}
+
+// cut breaks the newest connection; what is on its way is lost.
+func (p *pair) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.a.Close()
+	p.b.Close()
+}
+
+// resume moves the session to a new connection, on which the helper answers
+// after a delay, and which breaks after that long, if that is not 0.
+func (p *pair) resume(delay, breaks time.Duration) error {
+	a, b := MemoryPipe()
+	o, w := ready(p.t, a, b)
+	p.mu.Lock()
+	p.a, p.b = a, b
+	p.mu.Unlock()
+	if breaks > 0 {
+		time.AfterFunc(breaks, func() { a.Close(); b.Close() })
+	}
+	var done sync.WaitGroup
+	done.Go(func() {
+		q, err := o.Wait(p.t.Context())
+		if time.Sleep(delay); err == nil && q.Resume != nil {
+			_ = p.helper.Continue(o, *q.Resume)
+		}
+	})
+	err := p.primary.Resume(p.t.Context(), w)
+	if err != nil {
+		a.Close()
+	}
+	done.Wait()
+	return err
+}
+
+// TestRandomBreaks: both directions at once, while connections break, change
+// while they still carry, and break during the change, at random: no byte is
+// lost, repeated or re-ordered.
+func TestRandomBreaks(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { randomBreaks(t, seed) })
+		})
+	}
+}
+
+func randomBreaks(t *testing.T, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 5))
+	p := newPair(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var all, moving, ends sync.WaitGroup
+	const n = 3 << 20
+	if seed%2 == 0 { // as a relay does
+		p.helper.KeepIn(NewRing(512 << 10))
+	}
+	for i, dir := range []struct{ from, to *Link }{{p.helper, p.primary}, {p.primary, p.helper}} {
+		sent := make([]byte, n)
+		_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(i)}).Read(sent)
+		want := sha256.Sum256(sent)
+		w, r := rand.New(rand.NewPCG(seed, uint64(i))), rand.New(rand.NewPCG(seed, uint64(10+i)))
+		all.Go(func() {
+			for b := sent; len(b) > 0; {
+				m := min(len(b), 1+w.IntN(100_000))
+				if err := dir.from.WaitWritable(); err != nil {
+					t.Error(err)
+					return
+				}
+				if !dir.from.s.own {
+					m = dir.from.s.store(b[:m])
+				}
+				if k, err := dir.from.Write(b[:m]); k != m || err != nil {
+					t.Error(k, err)
+					return
+				}
+				b = b[m:]
+				time.Sleep(time.Duration(w.IntN(10)) * time.Millisecond)
+			}
+		})
+		all.Add(1)
+		ends.Go(func() {
+			h := sha256.New()
+			buf := make([]byte, 64<<10)
+			for left := n; left > 0; {
+				k, err := dir.to.Read(buf[:min(left, 1+r.IntN(len(buf)))])
+				h.Write(buf[:k])
+				if left -= k; err != nil {
+					t.Errorf("%d bytes missing: %v", left, err)
+					all.Done()
+					return
+				}
+				time.Sleep(time.Duration(r.IntN(5)) * time.Millisecond)
+			}
+			if !bytes.Equal(h.Sum(nil), want[:]) {
+				t.Error("other bytes")
+			}
+			all.Done()
+			if k, err := io.Copy(io.Discard, dir.to); k != 0 || err != nil {
+				t.Errorf("%d bytes after all, %v", k, err)
+			}
+		})
+	}
+	moving.Go(func() {
+		for ctx.Err() == nil {
+			time.Sleep(time.Duration(rnd.IntN(200)) * time.Millisecond)
+			if rnd.IntN(2) == 0 {
+				p.cut()
+				time.Sleep(time.Duration(rnd.IntN(300)) * time.Millisecond)
+			}
+			for ctx.Err() == nil {
+				if rnd.IntN(3) > 0 {
+					if p.resume(time.Duration(rnd.IntN(30))*time.Millisecond, 0) == nil {
+						break
+					}
+				} else {
+					_ = p.resume(0, time.Duration(1+rnd.IntN(100_000))) // up to 0.1 ms after RESUME
+					time.Sleep(time.Millisecond)
+				}
+			}
+		}
+	})
+	all.Wait()
+	stop()
+	moving.Wait()
+	for time.Sleep(time.Millisecond); p.primary.Broken() || p.helper.Broken(); time.Sleep(time.Millisecond) {
+		_ = p.resume(0, 0)
+	}
+	c := p.primary.Counts()
+	if t.Failed() || c.Migrated+c.Resumed == 0 {
+		t.Errorf("%+v; at the helper %+v", c, p.helper.Counts())
+	}
+	// What was confirmed is not kept.
+	time.Sleep(time.Second)
+	for _, l := range []*Link{p.helper, p.primary} {
+		if now, most := l.s.keep.Held(); now != 0 || most > replayLimit {
+			t.Errorf("%d bytes kept, at most %d", now, most)
+		}
+	}
+	for _, l := range []*Link{p.helper, p.primary} {
+		if err := l.CloseWrite(); err != nil {
+			t.Error(err)
+		}
+	}
+	ends.Wait()
+	p.primary.Close()
+	p.helper.Close()
+	time.Sleep(time.Minute) // all timers have fired
+}
+
+// TestWindow: a session that is not resumed ends, after its window, at both
+// ends; what was received before is not lost.
+func TestWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		_, _ = p.helper.Write([]byte("hello"))
+		synctest.Wait()
+		if _, err := io.ReadFull(p.primary, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		p.cut()
+		var all sync.WaitGroup
+		all.Go(func() {
+			if _, err := p.helper.Read(make([]byte, 1)); !fault.Is(err, fault.Unreachable) || fault.HintOf(err) == "" {
+				t.Errorf("helper: %v", err)
+			}
+		})
+		got, err := io.ReadAll(p.primary)
+		if string(got) != "ello" || !fault.Is(err, fault.Unreachable) || time.Since(began) != DefaultWindow {
+			t.Errorf("%q, %v after %v", got, err, time.Since(began))
+		}
+		all.Wait()
+		if _, err := p.primary.Write([]byte("x")); err == nil {
+			t.Error("an ended session takes bytes")
+		}
+		if err := p.primary.WaitWritable(); err == nil {
+			t.Error("an ended session is writable")
+		}
+		if p.resume(0, 0) == nil {
+			t.Error("resumed after its end")
+		}
+	})
+}
+
+// TestWriterIsNotTold: a break is no error for who writes, and who waits is
+// woken when it is over.
+func TestWriterIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		go func() { _, _ = io.Copy(io.Discard, p.helper) }()
+		got := make(chan byte)
+		go func() {
+			for b := make([]byte, 1); ; {
+				if _, err := p.primary.Read(b); err != nil {
+					close(got)
+					return
+				}
+				got <- b[0]
+			}
+		}()
+		p.cut()
+		synctest.Wait()
+		if !p.primary.Broken() || !p.helper.Broken() {
+			t.Fatal("nobody noticed")
+		}
+		if _, err := p.helper.Probe(); err == nil {
+			t.Error("nothing carries it, and its state is told")
+		}
+		<-p.primary.Trouble()
+		if _, err := p.helper.Write([]byte("x")); err != nil {
+			t.Error(err)
+		}
+		writable := make(chan error, 1)
+		go func() { writable <- p.helper.WaitWritable() }()
+		time.Sleep(5 * time.Second)
+		select {
+		case <-writable:
+			t.Error("writable while nothing carries it")
+		default:
+		}
+		if err := p.resume(0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if b := <-got; b != 'x' {
+			t.Errorf("got %q", b)
+		}
+		if err := <-writable; err != nil {
+			t.Error(err)
+		}
+		if c := p.primary.Counts(); c.Resumed != 1 || c.Migrated != 0 || c.Away != 5*time.Second || time.Since(c.Since) > time.Second {
+			t.Errorf("%+v", c)
+		}
+		p.primary.Close()
+		<-got
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestKeptIsBounded: while nothing is confirmed, a primary takes what it may
+// keep and no more.
+func TestKeptIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		p.cut()
+		go func() { _, _ = io.Copy(io.Discard, p.primary) }()
+		done := make(chan int, 1)
+		go func() {
+			n, _ := p.primary.Write(make([]byte, 2*replayLimit))
+			done <- n
+		}()
+		time.Sleep(time.Second)
+		if now, _ := p.primary.s.keep.Held(); now != replayLimit {
+			t.Errorf("%d bytes kept", now)
+		}
+		p.primary.Close()
+		if n := <-done; n != replayLimit {
+			t.Errorf("%d bytes taken", n)
+		}
+		p.helper.Close()
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestUntrueCounts: counts that cannot be, and attempts that come late, are
+// refused or end the session.
+func TestUntrueCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		f     func(p *pair, o *Offer, w *Waiting) error // at the primary
+		fatal bool
+	}{
+		"RESUME of more than was sent": {func(p *pair, _ *Offer, w *Waiting) error {
+			_, err := w.ask(p.t.Context(), time.Second, wire.Resume{Token: p.primary.Token(), Attempt: 9, Received: 1}, wire.TypeResumed)
+			return err
+		}, false},
+		"RESUME of an old attempt": {func(p *pair, _ *Offer, w *Waiting) error {
+			_, err := w.ask(p.t.Context(), time.Second, wire.Resume{Token: p.primary.Token()}, wire.TypeResumed)
+			return err
+		}, false},
+		"RECEIVED of more than was sent": {func(p *pair, _ *Offer, w *Waiting) error {
+			p.primary.s.got = 5
+			p.primary.sendReceived()
+			_, err := p.helper.Read(make([]byte, 1))
+			return err
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				a, b := MemoryPipe()
+				o, w := ready(t, a, b)
+				go func() {
+					if q, err := o.Wait(t.Context()); err == nil {
+						_ = p.helper.Continue(o, *q.Resume)
+					}
+				}()
+				err := c.f(p, o, w)
+				if err == nil || p.helper.Ended() != c.fatal {
+					t.Errorf("%v; ended %v", err, p.helper.Ended())
+				}
+				w.Close()
+				o.Close()
+				p.primary.Close()
+				p.helper.Close()
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+	// The primary trusts no count of a helper either.
+	for name, answer := range map[string]wire.Frame{
+		"sends from beyond what we have": wire.Resumed{From: 1},
+		"has more than we sent":          wire.Resumed{Received: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				a, b := MemoryPipe()
+				o, w := ready(t, a, b)
+				go func() {
+					if _, err := o.Wait(t.Context()); err == nil {
+						_, _ = o.tls.Write(wire.Append(nil, answer))
+					}
+				}()
+				if err := p.primary.Resume(t.Context(), w); !errors.Is(err, wire.ErrMalformed) || !p.primary.Ended() {
+					t.Errorf("%v; ended %v", err, p.primary.Ended())
+				}
+				o.Close()
+				p.helper.Close()
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// TestRefusedResumeEnds: a helper that knows nothing of the session, say
+// because it was restarted, ends it at once.
+func TestRefusedResumeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		p.cut()
+		a, b := MemoryPipe()
+		o, w := ready(t, a, b)
+		go func() {
+			if _, err := o.Wait(t.Context()); err == nil {
+				_ = o.Refuse(wire.CodeClosed, "who?")
+			}
+		}()
+		var r wire.Refuse
+		if err := p.primary.Resume(t.Context(), w); !errors.As(err, &r) || !p.primary.Ended() {
+			t.Errorf("%v", err)
+		}
+		if _, err := p.primary.Read(make([]byte, 1)); !errors.As(err, &r) {
+			t.Errorf("the reader is told %v", err)
+		}
+		p.helper.Close()
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestNothingIsConfirmedAfterTheEnd: who has sent HOP_END confirms nothing more,
+// since the other end does not read any more.
+func TestNothingIsConfirmedAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		if err := p.primary.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(p.helper, io.LimitReader(neverEnds{}, 300_000)) }()
+		if _, err := io.CopyN(io.Discard, p.primary, 300_000); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // every timer has fired
+		if got, told := p.primary.s.got, p.primary.s.told; got < 300_000 || told != 0 {
+			t.Errorf("%d bytes came, %d are confirmed", got, told)
+		}
+		p.primary.Close()
+		p.helper.Close()
+	})
+}
+
+type neverEnds struct{}
+
+func (neverEnds) Read(b []byte) (int, error) { return len(b), nil }
+
+// TestCloseIsNoBreak: the other end of a session that is closed learns it at
+// once.
+func TestCloseIsNoBreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		began := time.Now()
+		_, _ = p.primary.Write([]byte("bye"))
+		p.primary.Close()
+		if got, err := io.ReadAll(p.helper); string(got) != "bye" || err != nil || time.Since(began) != 0 {
+			t.Errorf("%q, %v after %v", got, err, time.Since(began))
+		}
+		if _, err := p.primary.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("read after Close: %v", err)
+		}
+		p.helper.Close()
+		time.Sleep(time.Minute)
+	})
+}
+
+// blindConn is a connection whose carrier knows nothing of the other end.
+type blindConn struct{ Conn }
+
+func (c blindConn) Probe() (estimate.Hop, error) {
+	h, err := c.Conn.Probe()
+	h.Blind = true
+	return h, err
+}
+
+// TestBlindCarrier: the session itself knows what has arrived, and how long
+// that takes.
+func TestBlindCarrier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := MemoryPipe()
+		h, p := links(t, blindConn{a}, b)
+		go func() { _, _ = io.Copy(io.Discard, h) }()
+		if _, err := h.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := h.Probe(); err != nil || s.Queue != 1000 || s.Acked != 0 {
+			t.Errorf("on its way: %+v, %v", s, err)
+		}
+		time.Sleep(30 * time.Millisecond)
+		_, _ = io.ReadFull(p, make([]byte, 1000))
+		time.Sleep(time.Second)
+		if s, err := h.Probe(); err != nil || s.Queue != 0 || s.Acked != 1000 || s.SRTT < 30*time.Millisecond || s.SRTT > 30*time.Millisecond+confirmAfter {
+			t.Errorf("arrived: %+v, %v", s, err)
+		}
+		p.Close()
+		h.Close()
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestStall: what was sent just now, after a time in which nobody looked, is not
+// stalled; what nobody acknowledges is, after three round trips and 250 ms.
+func TestStall(t *testing.T) {
+	const look = 25 * time.Millisecond
+	var s stall
+	start := time.Now()
+	for _, c := range []struct {
+		from, to time.Duration // looks at each step between
+		hop      estimate.Hop
+		stalled  time.Duration // from when on; 0: never
+	}{
+		{0, time.Second, estimate.Hop{Acked: 10}, 0},
+		{7 * time.Second, 7200 * time.Millisecond, estimate.Hop{Acked: 10, Queue: 500, SRTT: 5 * time.Millisecond}, 0},
+		{7225 * time.Millisecond, 8 * time.Second, estimate.Hop{Acked: 510, Queue: 500, SRTT: 5 * time.Millisecond}, 7475 * time.Millisecond},
+		{8025 * time.Millisecond, 9 * time.Second, estimate.Hop{Acked: 900, Queue: 500, SRTT: 200 * time.Millisecond}, 8625 * time.Millisecond},
+		{9025 * time.Millisecond, 10 * time.Second, estimate.Hop{Acked: 900, Queue: 500, Unsent: 500}, 0}, // in the sender's own buffer
+	} {
+		for at := c.from; at <= c.to; at += look {
+			if got, want := s.look(start.Add(at), c.hop), c.stalled > 0 && at >= c.stalled; got != want {
+				t.Fatalf("at %v: stalled %v, want %v", at, got, want)
+			}
+		}
+	}
+	// Looks may be seldom.
+	s = stall{}
+	for i, want := range []bool{false, true, true} {
+		if got := s.look(start.Add(time.Duration(i)*time.Second), estimate.Hop{Queue: 500, SRTT: time.Millisecond}); got != want {
+			t.Errorf("look %d: stalled %v", i, got)
+		}
+	}
+}

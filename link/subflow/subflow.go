@@ -1,0 +1,271 @@
+// Package subflow is one end-to-end lane of a bond: TLS 1.3 between primary
+// and server over one transport, the MP_JOIN handshake, and frames in both
+// directions. It stands between package endpoint, whose goroutines read and
+// write it, and the transports: package tcp for a direct subflow, package pipe
+// for a helped one. That choice is the only difference between the two.
+package subflow
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/link/estimate"
+	"mpbond/link/wire"
+)
+
+// Transport is what a subflow runs over: a reliable ordered connection whose
+// sending hop can be watched. Write, WaitWritable, Cork and Flush are called by
+// one goroutine, Read by another, Probe and Close by any.
+type Transport interface {
+	net.Conn
+	// WaitWritable blocks until a segment written now would leave soon.
+	WaitWritable() error
+	// Probe tells the state of the sending hop.
+	Probe() (estimate.Hop, error)
+	// Cork gathers writes until Flush.
+	Cork()
+	Flush() error
+}
+
+// HandshakeTimeout bounds TLS and MP_JOIN together.
+const HandshakeTimeout = 10 * time.Second
+
+// Subflow is a joined subflow.
+type Subflow struct {
+	Path   wire.PathID
+	Helped bool
+	Device string // who carries it, for display
+	// Terms are what it costs; Rate is what it was once seen to carry away from
+	// this end.
+	Terms wire.Terms
+	Peer  identity.PublicKey // the far end, as TLS proved it
+	// RTT is the round trip that MP_JOIN and MP_OK took end to end; 0 at the
+	// server, which does not see it.
+	RTT time.Duration
+
+	t     Transport
+	tls   *tls.Conn
+	r     *wire.Reader
+	lowat unit.Bytes
+}
+
+// Join makes a subflow over t as the primary. It owns t from now on. The
+// server's refusal is a fault that wraps a wire.Refuse.
+func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subflow, wire.OK, error) {
+	s := &Subflow{Path: j.Path, Helped: j.Helped, Device: j.Device, Terms: j.Terms, t: t, tls: tls.Client(t, cfg)}
+	var ok wire.OK
+	err := s.handshake(ctx, func() error {
+		asked := time.Now()
+		_, unsent := s.tls.Write(wire.Append(nil, j))
+		// The server may have hung up on our key already: what it said is there
+		// to be read.
+		typ, payload, err := s.r.Next()
+		if unsent != nil && !fault.Is(identity.Explain(err), fault.UnknownDevice) {
+			return unsent
+		}
+		if err != nil {
+			return ended(err)
+		}
+		switch typ {
+		case wire.TypeOK:
+			s.RTT = time.Since(asked)
+			ok, err = wire.ParseOK(payload)
+			return err
+		case wire.TypeRefuse:
+			f, err := wire.ParseRefuse(payload)
+			if err != nil {
+				return err
+			}
+			return explainRefusal(f)
+		}
+		return unexpected(typ)
+	})
+	if err != nil {
+		return nil, ok, fmt.Errorf("joining the server: %w", err)
+	}
+	return s, ok, nil
+}
+
+// Accept makes a subflow over t as the server. It owns t from now on. Judge
+// sees who wants to join which bond and answers with MP_OK, or with a REFUSE
+// as its error.
+func Accept(ctx context.Context, t Transport, cfg *tls.Config, judge func(identity.PublicKey, wire.Join) (wire.OK, error)) (*Subflow, wire.Join, error) {
+	s := &Subflow{t: t, tls: tls.Server(t, cfg)}
+	var j wire.Join
+	err := s.handshake(ctx, func() error {
+		typ, payload, err := s.r.Next()
+		if errors.Is(err, wire.ErrMalformed) {
+			return s.refuse(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
+		}
+		if err != nil {
+			return ended(err)
+		}
+		if typ != wire.TypeJoin {
+			return s.refuse(wire.Refuse{Code: wire.CodeMalformed, Text: unexpected(typ).Error()})
+		}
+		if j, err = wire.ParseJoin(payload); err != nil {
+			return s.refuse(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
+		}
+		if j.Version != wire.Version {
+			_ = s.refuse(wire.Refuse{Code: wire.CodeVersion, Version: wire.Version,
+				Text: fmt.Sprintf("this server speaks protocol version %d, the device version %d", wire.Version, j.Version)})
+			return fault.New(fault.Protocol, wire.VersionMismatch{Peer: "device", Here: wire.Version, There: j.Version}, hintUpdate)
+		}
+		s.Path, s.Helped, s.Device, s.Terms = j.Path, j.Helped, j.Device, j.Terms
+		ok, err := judge(s.Peer, j)
+		if err != nil {
+			r := wire.Refuse{Code: wire.CodeInternal, Text: err.Error()}
+			errors.As(err, &r)
+			return s.refuse(r)
+		}
+		_, err = s.tls.Write(wire.Append(nil, ok))
+		return err
+	})
+	if err != nil && s.Peer != (identity.PublicKey{}) {
+		err = &identity.PeerError{Peer: s.Peer, Err: err}
+	}
+	if err != nil {
+		return nil, j, err
+	}
+	return s, j, nil
+}
+
+// handshake runs TLS and then f, both within HandshakeTimeout and ctx.
+func (s *Subflow) handshake(ctx context.Context, f func() error) error {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { s.t.Close() })
+	err := s.tls.HandshakeContext(ctx)
+	if err == nil {
+		s.Peer, err = identity.PeerKey(s.tls.ConnectionState())
+	}
+	if err == nil {
+		s.r = wire.NewReader(s.tls)
+		err = f()
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		return nil
+	}
+	s.t.Close()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", time.Since(began).Round(time.Second)), "is mpbond running there, and is the link good?")
+	}
+	return identity.Explain(err)
+}
+
+const hintUpdate = "install the same release of mpbond on all devices"
+
+func (s *Subflow) refuse(r wire.Refuse) error {
+	_, _ = s.tls.Write(wire.Append(nil, r)) // it is over either way
+	_ = s.tls.CloseWrite()
+	return explainRefusal(r)
+}
+
+func explainRefusal(r wire.Refuse) error {
+	switch r.Code {
+	case wire.CodeVersion:
+		return fault.New(fault.Protocol, r, hintUpdate)
+	case wire.CodeUnknown:
+		return fault.New(fault.UnknownDevice, r, "pair this device with the server: `mpbond accept` there, `mpbond pair CODE` here")
+	case wire.CodeLimit:
+		return fault.New(fault.Limit, r, "the server's owner can raise max_subflows and max_bonds")
+	case wire.CodeMalformed:
+		return fault.New(fault.Protocol, r, hintUpdate)
+	}
+	return r
+}
+
+// ended explains the end of a connection in the handshake.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return fault.New(fault.Protocol, errors.New("the other end hung up"), "its log says why")
+	}
+	return err
+}
+
+func unexpected(t wire.Type) error {
+	return fmt.Errorf("%v during the handshake: %w", t, wire.ErrMalformed)
+}
+
+// Next returns the next frame; see wire.Reader.Next.
+func (s *Subflow) Next() (wire.Type, []byte, error) {
+	t, p, err := s.r.Next()
+	if errors.Is(err, wire.ErrMalformed) {
+		err = fault.New(fault.Protocol, err, hintUpdate)
+	}
+	return t, p, identity.Explain(err)
+}
+
+// Buffered reports whether Next returns without reading the network.
+func (s *Subflow) Buffered() bool { return s.r.Buffered() }
+
+// WaitWritable blocks until the sending hop has room for a segment.
+func (s *Subflow) WaitWritable() error { return s.t.WaitWritable() }
+
+// Write sends a segment in one system call, if the kernel takes it whole.
+func (s *Subflow) Write(segment []byte) error {
+	if len(segment) <= maxRecord {
+		_, err := s.tls.Write(segment)
+		return err
+	}
+	s.t.Cork()
+	if _, err := s.tls.Write(segment); err != nil {
+		return err
+	}
+	return s.t.Flush()
+}
+
+const maxRecord = 16 << 10 // RFC 8446 section 5.1
+
+// Probe tells the state of the sending hop and adapts how much may be unsent
+// there: about two milliseconds of its rate, so that the writer is woken in
+// time on a fast link and decisions stay late on a slow one.
+func (s *Subflow) Probe() (estimate.Hop, error) {
+	h, err := s.t.Probe()
+	if l, ok := s.t.(interface{ SetNotSentLowat(unit.Bytes) error }); ok && err == nil && h.Rate > 0 {
+		want := min(max(h.Rate.Bytes(lowatTime), minLowat), maxLowat)
+		if want > 2*s.lowat || want < s.lowat/4 {
+			s.lowat = want
+			if err := l.SetNotSentLowat(want); err != nil {
+				return h, err
+			}
+		}
+	}
+	return h, err
+}
+
+const (
+	lowatTime          = 2 * time.Millisecond
+	minLowat, maxLowat = 16 * unit.KB, 512 * unit.KB
+)
+
+// RejectedReports counts the reports of a helper that were forged or repeated; see
+// pipe.Link.Rejected.
+func (s *Subflow) RejectedReports() uint64 {
+	if l, ok := s.t.(interface{ Rejected() uint64 }); ok {
+		return l.Rejected()
+	}
+	return 0
+}
+
+// Close ends the subflow at once: TLS gets no close alert, since the bond's
+// own frames say what is whole.
+func (s *Subflow) Close() error { return s.t.Close() }
+
+// RemoteAddr is the far end of the transport.
+func (s *Subflow) RemoteAddr() net.Addr { return s.t.RemoteAddr() }
+
+// LocalAddr is this end's address of the hop that begins here.
+func (s *Subflow) LocalAddr() net.Addr { return s.t.LocalAddr() }

@@ -1,0 +1,276 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/link/estimate"
+)
+
+// Probe reads the state of the sending direction from the kernel (TCP_INFO,
+// SIOCOUTQ; together under 1 µs). Acked counts bytes of ours, no
+// SYN or FIN.
+func (c *Conn) Probe() (h estimate.Hop, err error) {
+	err = control(c.raw, func(fd int) error { h, err = probe(fd, c.ipv6); return err })
+	h.Acked = min(h.Acked-min(h.Acked, c.ackedBefore), c.written.Load())
+	h.Limit = unit.Rate(c.pace.Load())
+	return h, err
+}
+
+// acked is the kernel's own count, in which a SYN is a byte.
+func acked(raw syscall.RawConn) (n uint64) {
+	_ = control(raw, func(fd int) error {
+		h, err := probe(fd, false)
+		n = h.Acked
+		return err
+	})
+	return n
+}
+
+func probe(fd int, ipv6 bool) (h estimate.Hop, err error) {
+	i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return h, fmt.Errorf("TCP_INFO: %w", err)
+	}
+	queue, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	if err != nil {
+		return h, fmt.Errorf("SIOCOUTQ: %w", err)
+	}
+	unsent := min(int(i.Notsent_bytes), queue) // Linux 4.6 on
+	// What the other end holds beyond a gap has arrived, though TCP does not
+	// count it as acknowledged: without it a single loss looks like a stall.
+	sacked := min(unit.Bytes(i.Sacked)*unit.Bytes(i.Snd_mss), unit.Bytes(queue-unsent))
+	h = estimate.Hop{
+		SRTT:       time.Duration(i.Rtt) * time.Microsecond,
+		RTTVar:     time.Duration(i.Rttvar) * time.Microsecond,
+		Rate:       unit.Rate(min(i.Delivery_rate, math.MaxInt64/8) * 8),
+		AppLimited: appLimited(i),
+		Cwnd:       unit.Bytes(i.Snd_cwnd) * unit.Bytes(i.Snd_mss),
+		SlowStart:  i.Snd_cwnd < i.Snd_ssthresh,
+		MSS:        unit.Bytes(i.Snd_mss),
+		Queue:      unit.Bytes(queue),
+		Unsent:     unit.Bytes(unsent),
+		Acked:      i.Bytes_acked + uint64(max(sacked, 0)),
+		Received:   i.Bytes_received,
+		PathMTU:    unit.Bytes(i.Pmtu),
+		Packets:    uint64(i.Data_segs_out),
+		Resent:     uint64(i.Total_retrans),
+	}
+	if i.Bytes_sent > 0 { // Linux 4.19 on
+		headers, ack := uint64(dataHeaders), uint64(ackSize)
+		if ipv6 {
+			headers, ack = headers+longerIPv6, ack+longerIPv6
+		}
+		h.WireOut = i.Bytes_sent + uint64(i.Data_segs_out)*headers + uint64(i.Segs_out-i.Data_segs_out)*ack
+		h.WireIn = i.Bytes_received + uint64(i.Data_segs_in)*headers + uint64(i.Segs_in-i.Data_segs_in)*ack
+	}
+	if i.Min_rtt != math.MaxUint32 { // the kernel's "not measured"
+		h.MinRTT = time.Duration(i.Min_rtt) * time.Microsecond
+	}
+	return h, nil
+}
+
+// TellsCarried is whether Carried tells anything.
+const TellsCarried = true
+
+// Carried tells what the connection has had the network carry, each way, since
+// it was made: bytes of IP packets, with the headers of IP and TCP, and each
+// time that data were sent again. Pending is the same of what the kernel holds
+// and has not sent once.
+//
+// What this device's own queue drops after TCP gave it away counts as sent: some 6 % more
+// than an interface tells behind a shaper with fq_codel. What came a second time, and
+// options of acknowledgements while packets are missing, are not told by the kernel and
+// reckoned: see TestCarried in package
+// e2e for how well that agrees with an interface's own counters.
+func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
+	err = control(c.raw, func(fd int) error {
+		i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return fmt.Errorf("TCP_INFO: %w", err)
+		}
+		refused := refusedBytes(i)
+		if i.State != tcpClose {
+			c.refused.Store(uint64(refused))
+		} else { // and has forgotten what was on its way
+			refused = unit.Bytes(c.refused.Load())
+		}
+		in, out, pending = carried(i, refused, c.ipv6)
+		return nil
+	})
+	if c.dropped.Load() {
+		pending = 0
+	}
+	return in, out, pending, err
+}
+
+// Sizes of headers (RFC 791, RFC 8200, RFC 9293, RFC 7323, RFC 2018).
+const (
+	ipv4Header, tcpHeader = 20, 20
+	timestamps            = 12
+	oneSACK               = 12 // 2 of padding, 2, and a range of 8; each further range 8
+	synOptions            = 8  // MSS and window scale, besides those of every packet
+)
+
+// tcpClose is the state of a connection that is over (net/tcp_states.h).
+const tcpClose = 7
+
+// refusedBytes is how much of what TCP counts as sent never left: what the interface's own
+// queue did not take (a shaper of this device's, say), TCP offers again, and counts each
+// time. No more can have left than has arrived, is on its way, or was sent again.
+func refusedBytes(i *unix.TCPInfo) unit.Bytes {
+	left := i.Bytes_acked + uint64(i.Unacked)*uint64(i.Snd_mss) + i.Bytes_retrans
+	return unit.Bytes(i.Bytes_sent - min(i.Bytes_sent, left))
+}
+
+func carried(i *unix.TCPInfo, refused unit.Bytes, ipv6 bool) (in, out, pending unit.Bytes) {
+	header := unit.Bytes(ipv4Header + tcpHeader)
+	if ipv6 {
+		header += longerIPv6
+	}
+	if i.Options&1 != 0 { // TCPI_OPT_TIMESTAMPS
+		header += timestamps
+	}
+	segments := unit.Bytes(i.Segs_out)
+	if mss := unit.Bytes(i.Snd_mss); mss > 0 {
+		segments -= min(segments, refused/mss)
+	}
+	out = sent(i) - min(sent(i), refused) + segments*header + unit.Bytes(i.Rcv_ooopack)*oneSACK + synOptions
+	in = unit.Bytes(i.Bytes_received) + unit.Bytes(i.Segs_in)*header + synOptions
+	if mss := unit.Bytes(i.Snd_mss); mss > 0 {
+		pending = unit.Bytes(i.Notsent_bytes) + (unit.Bytes(i.Notsent_bytes)+mss-1)/mss*header
+	}
+	return in, out, pending
+}
+
+// sent is how many bytes of data were sent, each time. Before Linux 4.19 that is
+// reckoned, with packets as if they were full. What a kernel counts as acknowledged
+// has a SYN and a FIN in it, a byte each.
+func sent(i *unix.TCPInfo) unit.Bytes {
+	if i.Bytes_sent > 0 || i.Bytes_acked <= 2 {
+		return unit.Bytes(i.Bytes_sent)
+	}
+	return unit.Bytes(i.Bytes_acked) + unit.Bytes(i.Total_retrans+i.Unacked)*unit.Bytes(i.Snd_mss)
+}
+
+// What a packet of TCP takes besides its data, and one without data: IPv4 and
+// TCP headers with time stamps are 52 bytes. Interfaces may count those of
+// Ethernet too, and an acknowledgement has 28 more while packets are missing
+// (RFC 2018). What is too much here is 1 % of the data at most.
+const dataHeaders, ackSize = 66, 80
+
+// longerIPv6 is what IPv6's header has more than IPv4's.
+const longerIPv6 = 20
+
+// appLimited reads tcpi_delivery_rate_app_limited: the first bit of the eighth
+// byte of struct tcp_info (linux/tcp.h), which golang.org/x/sys leaves in the
+// padding after Options, since C does not say where bit fields lie.
+func appLimited(i *unix.TCPInfo) bool {
+	const offset = unsafe.Offsetof(i.Options) + 2
+	b := (*[offset + 1]byte)(unsafe.Pointer(i))[offset]
+	if bigEndian {
+		return b&0x80 != 0
+	}
+	return b&1 != 0
+}
+
+var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// writable asks whether the kernel would report POLLOUT, which looks at the
+// unsent bytes, unlike write, which looks at the send buffer. Asking also arms
+// the edge that wakes the runtime's poller when the answer is no.
+func writable(fd int) bool {
+	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	for {
+		n, err := unix.Ppoll(p[:], &unix.Timespec{}, nil)
+		if err != unix.EINTR {
+			return n != 0 || err != nil
+		}
+	}
+}
+
+func setNotSentLowat(fd, n int) error {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, n)
+}
+
+// setWindowClamp sets TCP_WINDOW_CLAMP. TCP never takes back what it has said may
+// be sent (RFC 9293 section 3.8.6), and raises the clamp again when it gives the
+// connection more memory.
+func setWindowClamp(fd, n int) error {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, n)
+}
+
+// setPace sets SO_MAX_PACING_RATE, which TCP keeps to by itself where there is
+// no fq qdisc (Linux 4.13 on).
+func setPace(fd int, r unit.Rate) error {
+	v := uint64(math.MaxUint64)
+	if r > 0 {
+		v = uint64(max(r/8, 1))
+	}
+	return unix.SetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, v)
+}
+
+func setUserTimeout(fd int, d time.Duration) error {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+}
+
+const congestionList = "/proc/sys/net/ipv4/tcp_available_congestion_control"
+
+func setCongestion(fd int, name string) error {
+	err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, unix.EPERM) {
+		return fault.New(fault.Permission, fmt.Errorf("congestion control %q: %w", name, err),
+			"only root may use it, unless the sysctl net.ipv4.tcp_allowed_congestion_control lists it")
+	}
+	have := "see " + congestionList
+	if b, e := os.ReadFile(congestionList); e == nil {
+		have = "this kernel has: " + strings.TrimSpace(string(b))
+	}
+	return fault.New(fault.Config, fmt.Errorf("congestion control %q: %w", name, err), have)
+}
+
+// checkCongestion is CheckCongestion of a name of the system's.
+func checkCongestion(name string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("congestion control %q: %w", name, err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // never connected
+	return setCongestion(fd, name)
+}
+
+func setMaxSegment(fd, n int) error {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, n)
+}
+
+func bind(fd int, device string, mark int) error {
+	if device != "" {
+		if err := unix.BindToDevice(fd, device); err != nil {
+			return fmt.Errorf("interface %q: %w", device, err)
+		}
+	}
+	if mark != 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark); err != nil {
+			err = fmt.Errorf("packets cannot be marked: %w", err)
+			if errors.Is(err, unix.EPERM) {
+				return fault.New(fault.Permission, err, "run it as root (CAP_NET_ADMIN)")
+			}
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+//go:build !linux
+
+package tcp
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/link/estimate"
+)
+
+// Probe tells nothing outside Linux.
+func (c *Conn) Probe() (estimate.Hop, error) { return estimate.Hop{Blind: true}, nil }
+
+// TellsCarried is whether Carried tells anything.
+const TellsCarried = false
+
+// Carried tells nothing outside Linux.
+func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
+	return 0, 0, 0, errors.ErrUnsupported
+}
+
+func acked(syscall.RawConn) uint64 { return 0 }
+
+func writable(int) bool { return true }
+
+func setNotSentLowat(int, int) error { return nil }
+
+func setPace(int, unit.Rate) error { return errors.New("a pace can be set on Linux only") }
+
+func setMaxSegment(int, int) error { return errors.New("segments can be bounded on Linux only") }
+
+func setWindowClamp(int, int) error { return nil }
+
+func setUserTimeout(int, time.Duration) error { return nil }
+
+func setCongestion(int, string) error {
+	return errors.New("the congestion control can be chosen on Linux only")
+}
+
+// checkCongestion takes no name.
+func checkCongestion(name string) error { return setCongestion(-1, name) }
+
+func bind(_ int, device string, mark int) error {
+	if device != "" || mark != 0 {
+		return errors.New("binding to an interface and marks work on Linux only")
+	}
+	return nil
+}

@@ -1,0 +1,533 @@
+// Package tcp is a kernel TCP connection made ready for bonding: it binds
+// late, tells its state, and makes few system calls. It stands below the
+// transports of subflow (PS-path) and pipe (pipe, HS-path) and above the
+// kernel; it knows nothing of frames, keys or roles.
+//
+// Late binding: bytes that the kernel holds unsent can be given to no other
+// subflow. So a writer calls WaitWritable, which returns when little is left
+// unsent, chooses its next segment only then, and writes that one segment. A
+// plain blocking Write would not do: it fills the send buffer whatever
+// TCP_NOTSENT_LOWAT says.
+package tcp
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+)
+
+// Tuning.
+const (
+	// DefaultNotSentLowat is the low-water mark of unsent bytes. With segments
+	// of 16 KB it keeps 100 % of the rate of a 10 Mbit/s link and 16–24 KB
+	// unsent (measured); smaller segments cost two to three times the CPU.
+	DefaultNotSentLowat = 16 * unit.KB
+	// DefaultKeepAlive is the silence after which the kernel probes the peer;
+	// a dead one is noticed after four missing answers, 20 s later. Keep-alives
+	// are the only thing that travels on an idle connection, so they are rare.
+	DefaultKeepAlive = 30 * time.Second
+	// RadioKeepAlive is the same for an HS-path, and for a direct subflow over a
+	// cellular link: nothing else may wake the radio
+	// of a helper that is not used. It is under the five minutes after which
+	// some NATs forget a silent connection.
+	RadioKeepAlive = 4 * time.Minute
+	keepAliveEvery = 5 * time.Second
+	keepAliveCount = 4
+
+	readBuffer = 64 << 10  // four TLS records in one system call
+	corkLimit  = 128 << 10 // a corked connection writes by itself beyond this
+)
+
+// OwnMark marks mpbond's own sockets where all others are taken by a TUN
+// device: "mpbd".
+const OwnMark = 0x6d706264
+
+// PBE names PBE-CC, which needs what only transports over UDP tell (package pbe/transport),
+// Copa a congestion control that these alone have: no system has it for TCP.
+const (
+	PBE  = "pbe"
+	Copa = "copa"
+)
+
+// ofSystem tells whether a congestion control is one for the system to choose.
+func ofSystem(name string) bool { return name != "" && name != PBE && name != Copa }
+
+// CheckCongestion tells whether this process may use a congestion control for its TCP,
+// so that a wrong name is told before the first connection. The empty name is the
+// system's choice, and so are, where something goes over UDP as well, names that only
+// UDP has; else these mean nothing, which is an error. Errors are faults.
+func CheckCongestion(name string, udp bool) error {
+	switch {
+	case ofSystem(name):
+		return checkCongestion(name)
+	case name != "" && !udp:
+		return fault.New(fault.Config, fmt.Errorf("congestion control %q is one over UDP, and nothing here goes over UDP", name), "set `udp` too, or another congestion control")
+	}
+	return nil
+}
+
+// Options are the settings of a connection or listener. The zero value is
+// good.
+type Options struct {
+	// Congestion names the congestion control of the sending side, as
+	// /proc/sys/net/ipv4/tcp_available_congestion_control lists them. Empty, PBE and Copa
+	// are the system's default.
+	Congestion string
+	// Interface binds to a network device by name, Local to a local address
+	// ("192.0.2.7" or "192.0.2.7:0"). Dial only.
+	Interface string
+	Local     string
+	// Mark is the socket's firewall mark; 0 is none. It needs CAP_NET_ADMIN.
+	Mark int
+	// MaxSegment bounds the data of a packet, both ways; 0 is what the interfaces
+	// allow. Dial only.
+	MaxSegment unit.Bytes
+	// Judge, if not nil, is asked of each address before it is connected to, whatever
+	// name led there; its error ends the try. Dial only.
+	Judge func(netip.AddrPort) error
+	// NotSentLowat is the low-water mark of WaitWritable; 0 is
+	// DefaultNotSentLowat.
+	NotSentLowat unit.Bytes
+	// KeepAlive is the silence before the first keep-alive probe; 0 is
+	// DefaultKeepAlive, below 0 is never.
+	KeepAlive time.Duration
+	// UserTimeout ends a connection whose data is not acknowledged for so long;
+	// 0 is the kernel's own limit, about 15 minutes. Linux applies it to a peer
+	// that keeps its window shut as well: do not use it where push-back may
+	// last.
+	UserTimeout time.Duration
+	// Ledger, if not nil, is told of each connection.
+	Ledger Ledger
+}
+
+// Ledger counts what connections carry. Its methods are called by many
+// goroutines, and must not close the connection.
+type Ledger interface {
+	// Opened is told of a connection that is ready.
+	Opened(*Conn)
+	// Closing is told of it once more, when nothing can be added to what it
+	// carries but what the kernel still holds. It can be asked for the last time.
+	Closing(*Conn)
+}
+
+// Conn is a TCP connection. Reads go through a large buffer, so that a reader
+// of small pieces (crypto/tls) makes few system calls. Methods may be called
+// from several goroutines, with at most one reader at a time.
+type Conn struct {
+	c   *net.TCPConn
+	raw syscall.RawConn
+	r   *bufio.Reader
+
+	ipv6    bool   // packets are IPv6's
+	ledger  Ledger // or nil
+	settled sync.Once
+	device  string                 // that we dial by, if Options say so
+	peer    atomic.Pointer[string] // see For
+	dropped atomic.Bool            // what the kernel holds is not sent any more
+	refused atomic.Uint64          // bytes that TCP counts as sent, and the interface's queue did not take
+
+	ackedBefore uint64        // what the kernel counts as acknowledged before our first byte (the SYN)
+	written     atomic.Uint64 // bytes that the kernel has taken
+	reset       atomic.Bool   // a write has learnt of a reset
+	pace        atomic.Int64  // bit/s, 0: none
+
+	mu     sync.Mutex // guards below; held while writing
+	corked bool
+	buf    []byte
+}
+
+// Wrap takes over c, on which nothing may have been sent, and applies opt. It
+// closes c when that fails.
+func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	t := &Conn{c: c, raw: raw, r: bufio.NewReaderSize(c, readBuffer)}
+	if err := t.apply(opt); err != nil {
+		c.Close()
+		return nil, err
+	}
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		t.ipv6 = a.IP.To4() == nil
+	}
+	t.ackedBefore = acked(raw)
+	if t.ledger, t.device = opt.Ledger, opt.Interface; t.ledger != nil {
+		t.ledger.Opened(t)
+	}
+	return t, nil
+}
+
+// For names whom the connection is for, once that is known; Peer tells a Ledger.
+func (c *Conn) For(peer string) { c.peer.Store(&peer) }
+
+// Peer is what For was told last, or "".
+func (c *Conn) Peer() string {
+	if p := c.peer.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// LimitWindow bounds what the other end may have on its way to here, from when
+// it has used up what it was told it may; 2 KB is the least. A large limit takes
+// it back. Outside Linux it does nothing.
+func (c *Conn) LimitWindow(n unit.Bytes) error {
+	return control(c.raw, func(fd int) error { return setWindowClamp(fd, int(min(n, 1<<30))) })
+}
+
+// Interface is the network device that the connection is bound to, "" if that
+// is left to the routes.
+func (c *Conn) Interface() string { return c.device }
+
+// settle tells the ledger that the connection is about to close.
+func (c *Conn) settle() {
+	if c.ledger != nil {
+		c.settled.Do(func() { c.ledger.Closing(c) })
+	}
+}
+
+func (c *Conn) apply(opt Options) error {
+	if err := c.c.SetNoDelay(true); err != nil { // segments are chosen above; tails must not wait
+		return err
+	}
+	if err := c.SetKeepAlive(opt.KeepAlive); err != nil {
+		return err
+	}
+	if ofSystem(opt.Congestion) {
+		if err := control(c.raw, func(fd int) error { return setCongestion(fd, opt.Congestion) }); err != nil {
+			return err
+		}
+	}
+	if opt.UserTimeout > 0 {
+		if err := control(c.raw, func(fd int) error { return setUserTimeout(fd, opt.UserTimeout) }); err != nil {
+			return fmt.Errorf("user timeout: %w", err)
+		}
+	}
+	lowat := opt.NotSentLowat
+	if lowat == 0 {
+		lowat = DefaultNotSentLowat
+	}
+	return c.SetNotSentLowat(lowat)
+}
+
+// SetKeepAlive changes Options.KeepAlive.
+func (c *Conn) SetKeepAlive(idle time.Duration) error {
+	ka := net.KeepAliveConfig{Enable: idle >= 0, Idle: idle, Interval: keepAliveEvery, Count: keepAliveCount}
+	if ka.Idle == 0 {
+		ka.Idle = DefaultKeepAlive
+	}
+	if err := c.c.SetKeepAliveConfig(ka); err != nil {
+		return fmt.Errorf("keep-alive: %w", err)
+	}
+	return nil
+}
+
+// control runs f on the connection's descriptor and returns its error.
+func control(raw syscall.RawConn, f func(fd int) error) (err error) {
+	if e := raw.Control(func(fd uintptr) { err = f(int(fd)) }); e != nil {
+		return e
+	}
+	return err
+}
+
+// SetNotSentLowat sets the low-water mark of WaitWritable. A writer that waits
+// already notices when the next acknowledgement arrives.
+func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
+	if err := control(c.raw, func(fd int) error { return setNotSentLowat(fd, int(n)) }); err != nil {
+		return fmt.Errorf("unsent low-water mark: %w", err)
+	}
+	return nil
+}
+
+// Pace makes the kernel send no faster than r from now on; 0 ends that. What it
+// already holds is paced too.
+func (c *Conn) Pace(r unit.Rate) error {
+	if err := control(c.raw, func(fd int) error { return setPace(fd, r) }); err != nil {
+		return fmt.Errorf("pace of %v: %w", r, err)
+	}
+	c.pace.Store(int64(r))
+	return nil
+}
+
+// WaitWritable blocks until less than half the low-water mark is unsent (the
+// kernel's own rule), so that a segment written now leaves soon. It returns an
+// error after Close or the write deadline. A failure of the connection ends
+// the wait without an error: the write that follows tells it. Outside Linux it
+// returns at once.
+func (c *Conn) WaitWritable() error {
+	return c.raw.Write(func(fd uintptr) bool { return writable(int(fd)) })
+}
+
+// Read implements net.Conn. A reset by the peer is always an error here, after
+// what came before it: the kernel tells it once only, and if a write was told,
+// would let a read take it for an end in order.
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	if err == io.EOF && c.reset.Load() {
+		err = syscall.ECONNRESET
+	}
+	return n, err
+}
+
+// Peek returns the next n bytes without taking them, n at most 64 KB. They are
+// valid until the next Read.
+func (c *Conn) Peek(n int) ([]byte, error) { return c.r.Peek(n) }
+
+// Write implements net.Conn. Between Cork and Flush it only gathers, until
+// there is much.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.corked {
+		return c.write(p)
+	}
+	c.buf = append(c.buf, p...)
+	if len(c.buf) < corkLimit {
+		return len(p), nil
+	}
+	if err := c.writeGathered(); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Cork makes writes gather until Flush, so that several TLS records leave in
+// one system call. What is gathered when the connection closes is lost.
+func (c *Conn) Cork() {
+	c.mu.Lock()
+	c.corked = true
+	c.mu.Unlock()
+}
+
+// Flush writes what was gathered and ends the gathering. It blocks as Write
+// does.
+func (c *Conn) Flush() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.corked = false
+	return c.writeGathered()
+}
+
+func (c *Conn) writeGathered() error {
+	if len(c.buf) == 0 {
+		return nil
+	}
+	_, err := c.write(c.buf)
+	c.buf = c.buf[:0]
+	return err
+}
+
+func (c *Conn) write(p []byte) (int, error) {
+	n, err := c.c.Write(p)
+	c.written.Add(uint64(n))
+	if errors.Is(err, syscall.ECONNRESET) { // and not EPIPE, which follows upon a FIN
+		c.reset.Store(true)
+	}
+	return n, err
+}
+
+// Written counts the bytes that the kernel has taken.
+func (c *Conn) Written() uint64 { return c.written.Load() }
+
+// CloseWrite ends our sending direction (FIN) after what the kernel holds.
+func (c *Conn) CloseWrite() error { return c.c.CloseWrite() }
+
+// Close implements net.Conn. It does not wait: the kernel goes on sending what
+// it holds. Blocked calls return net.ErrClosed.
+func (c *Conn) Close() error {
+	c.settle()
+	return c.c.Close()
+}
+
+// SetLinger is that of net.TCPConn, for package splice: after 0 the connection is
+// reset when it closes, also by the end of the process; below 0 is the default.
+func (c *Conn) SetLinger(seconds int) error { return c.c.SetLinger(seconds) }
+
+// Abort closes the connection with a reset; the kernel drops what it holds.
+func (c *Conn) Abort() error {
+	c.dropped.Store(true)
+	c.settle()
+	_ = c.c.SetLinger(0)
+	return c.c.Close()
+}
+
+// LocalAddr implements net.Conn.
+func (c *Conn) LocalAddr() net.Addr { return c.c.LocalAddr() }
+
+// RemoteAddr implements net.Conn.
+func (c *Conn) RemoteAddr() net.Addr { return c.c.RemoteAddr() }
+
+// SetDeadline implements net.Conn.
+func (c *Conn) SetDeadline(t time.Time) error { return c.c.SetDeadline(t) }
+
+// SetReadDeadline implements net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.c.SetReadDeadline(t) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.c.SetWriteDeadline(t) }
+
+// Dial connects to addr, "host:port". Errors are faults that say what to look at.
+func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
+	d := net.Dialer{KeepAlive: -1, Control: opt.beforeConnect}
+	if opt.Local != "" {
+		host, port, err := net.SplitHostPort(opt.Local)
+		if err != nil {
+			host, port = opt.Local, "0"
+		}
+		local, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(host, port))
+		if err != nil {
+			return nil, fmt.Errorf("local address %q: %w", opt.Local, err)
+		}
+		d.LocalAddr = local
+	}
+	d.SetMultipathTCP(false) // bonding is ours; a kernel that adds paths by itself would spoil every estimate
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, explain(fmt.Errorf("connect to %s: %w", addr, bare(err)))
+	}
+	return Wrap(c.(*net.TCPConn), opt)
+}
+
+func (o Options) beforeConnect(_, address string, raw syscall.RawConn) error {
+	if o.Judge != nil {
+		to, err := netip.ParseAddrPort(address)
+		if err == nil {
+			err = o.Judge(to)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return control(raw, func(fd int) error {
+		if o.MaxSegment > 0 {
+			if err := setMaxSegment(fd, int(o.MaxSegment)); err != nil {
+				return fmt.Errorf("segments of %v: %w", o.MaxSegment, err)
+			}
+		}
+		return bind(fd, o.Interface, o.Mark)
+	})
+}
+
+// Bind has a socket that is no TCP go out as Options say: by their interface, with
+// their mark. It is a Control of package net.
+func (o Options) Bind(_, _ string, raw syscall.RawConn) error {
+	return control(raw, func(fd int) error { return bind(fd, o.Interface, o.Mark) })
+}
+
+// SetMark marks a socket that others make; see Options.Mark.
+func SetMark(raw syscall.RawConn, mark int) error {
+	return control(raw, func(fd int) error { return bind(fd, "", mark) })
+}
+
+// Listener accepts connections and applies its options to them.
+type Listener struct {
+	l     *net.TCPListener
+	opt   Options
+	pause func() // before another try, when descriptors have run out
+}
+
+// Listen listens on addr, "host:port". Errors are faults that say what to look at.
+func Listen(ctx context.Context, addr string, opt Options) (*Listener, error) {
+	lc := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
+		return control(raw, func(fd int) error {
+			if ofSystem(opt.Congestion) { // so that a wrong name is told now, not at the first connection
+				if err := setCongestion(fd, opt.Congestion); err != nil {
+					return err
+				}
+			}
+			return bind(fd, "", opt.Mark)
+		})
+	}}
+	lc.SetMultipathTCP(false)
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, explain(fmt.Errorf("listen on %s: %w", addr, bare(err)))
+	}
+	return &Listener{l.(*net.TCPListener), opt, func() { time.Sleep(50 * time.Millisecond) }}, nil
+}
+
+// Accept waits for the next connection. After Close it returns net.ErrClosed.
+// A connection that breaks before its options are set is passed over, and when
+// descriptors or memory run out it tries again until others have freed some.
+func (l *Listener) Accept() (*Conn, error) {
+	for {
+		c, err := l.l.AcceptTCP()
+		if Exhausted(err) {
+			l.pause()
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if t, err := Wrap(c, l.opt); err == nil {
+			return t, nil
+		}
+	}
+}
+
+// Exhausted tells errors of accept which pass when resources are freed.
+func Exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
+		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED)
+}
+
+// Addr is the address listened on.
+func (l *Listener) Addr() net.Addr { return l.l.Addr() }
+
+// Close stops accepting; a blocked Accept returns net.ErrClosed.
+func (l *Listener) Close() error { return l.l.Close() }
+
+// bare takes the addresses off a net.OpError, since our message names them.
+func bare(err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// explain makes err a fault that says what a person can do about it.
+func explain(err error) error {
+	for _, h := range []struct {
+		is   error
+		kind fault.Kind
+		hint string
+	}{
+		{syscall.EADDRINUSE, fault.AlreadyRunning, "is mpbond already running here? `ss -ltnp` shows who listens"},
+		{syscall.EADDRNOTAVAIL, fault.Config, "no interface of this device has that address: `ip address` lists them"},
+		{syscall.ECONNREFUSED, fault.Unreachable, "the device answers, but nothing listens there: is mpbond running on it, with this port?"},
+		{syscall.ENETUNREACH, fault.Unreachable, "this device has no route there: is the network up?"},
+		{syscall.EHOSTUNREACH, fault.Unreachable, "is the device on, and on the same network?"},
+		{syscall.ENODEV, fault.Config, "there is no such network interface: `ip link` lists them"},
+		{os.ErrPermission, fault.Permission, "run as root, or choose a port over 1023 and no mark"},
+		{os.ErrDeadlineExceeded, fault.Timeout, "check the address and any firewall"},
+		{context.DeadlineExceeded, fault.Timeout, "check the address and any firewall"},
+	} {
+		if errors.Is(err, h.is) && fault.Is(err, fault.Other) {
+			return fault.New(h.kind, err, h.hint)
+		}
+	}
+	var wrong *net.AddrError
+	var unknown *net.DNSError
+	switch {
+	case !fault.Is(err, fault.Other):
+	case errors.As(err, &wrong):
+		return fault.New(fault.Config, err, "write an address as HOST:PORT; where mpbond listens HOST may be empty, as in :7600")
+	case errors.As(err, &unknown):
+		return fault.New(fault.Unreachable, err, "is the name right, and does this device have DNS?")
+	}
+	return err
+}

@@ -1,0 +1,90 @@
+package udpsock
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// closedPort is an address where nobody listens.
+func closedPort(t *testing.T, host string) netip.AddrPort {
+	t.Helper()
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(host), 0)))
+	if err != nil {
+		t.Skipf("no UDP at %s: %v", host, err)
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+// TestFailures: a socket that is not connected hears of closed ports, IPv4 and
+// IPv6, and what it sends to others right after each error arrives.
+func TestFailures(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		t.Run(host, func(t *testing.T) {
+			closed := closedPort(t, host)
+			open, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(closed.Addr(), 0)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer open.Close()
+			_ = open.SetReadDeadline(time.Now().Add(time.Minute))
+			to := open.LocalAddr().(*net.UDPAddr).AddrPort()
+			c, err := net.ListenUDP("udp", nil) // of both families, as the server's
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Failing(c); err != nil {
+				t.Fatal(err)
+			}
+			failures, done := make(chan Failure, 100), make(chan bool)
+			go func() {
+				defer close(done)
+				Receive(c, func([]byte, netip.AddrPort) bool { return true }, func(f Failure) { failures <- f })
+			}()
+			defer func() { c.Close(); <-done }()
+			for i := range byte(20) {
+				for _, dest := range []netip.AddrPort{closed, to} { // the error of the first may come before the second leaves
+					if err := Send(c, []byte{i}, dest); err != nil {
+						t.Fatalf("to %v: %v", dest, err)
+					}
+				}
+				b := make([]byte, 10)
+				if n, err := open.Read(b); err != nil || n != 1 || b[0] != i {
+					t.Fatalf("datagram %d arrives as %v, %v", i, b[:n], err)
+				}
+				select {
+				case f := <-failures:
+					if f.Dest != closed || f.Err != syscall.ECONNREFUSED {
+						t.Errorf("told of %+v, want %v refused", f, closed)
+					}
+				case <-time.After(time.Minute):
+					t.Fatal("nothing is told")
+				}
+			}
+		})
+	}
+}
+
+// TestSendFails: what is wrong with this datagram is told at once.
+func TestSendFails(t *testing.T) {
+	c, err := net.ListenUDP("udp4", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Failing(c); err != nil {
+		t.Fatal(err)
+	}
+	to := netip.MustParseAddrPort("127.0.0.1:9")
+	if err := Send(c, make([]byte, 65530), to); !errors.Is(err, syscall.EMSGSIZE) {
+		t.Errorf("one too long: %v", err)
+	}
+	c.Close()
+	if err := Send(c, nil, to); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	Receive(c, nil, nil) // returns
+}

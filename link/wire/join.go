@@ -1,0 +1,251 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+// BondID names a bond. The primary draws it at random when it starts.
+type BondID [16]byte
+
+func (id BondID) String() string { return fmt.Sprintf("%x", id[:4]) }
+
+// PathID names a subflow within its bond. The primary gives a new number to
+// each subflow it opens; numbers are never used again.
+type PathID uint32
+
+// Join, MP_JOIN, is the primary's first frame on a subflow. Who sends it is
+// known from TLS.
+//
+//	version (1 byte) | bond (16 bytes) | path | instance | helped (1 byte) | key (32 bytes, if helped)
+//	| terms | device, length first
+//
+// Instance is the server's bond instance that the primary believes in, or 0
+// when it has none. Device is the name of the device that carries the subflow,
+// for display. Key is the subflow's, for HOP_AUTH.
+type Join struct {
+	Version  uint8
+	Bond     BondID
+	Path     PathID
+	Instance uint64
+	Helped   bool
+	Key      HopKey // zero unless Helped
+	Terms    Terms
+	Device   string
+}
+
+// Terms are what it costs to use a subflow, and what it has been seen to do
+// where the primary is now. Both ends weigh them when they choose a stream's
+// subflows.
+//
+//	radio (1 byte) | metered (1 byte) | tier (1 byte) | rate, bit/s | rtt, µs
+type Terms struct {
+	Radio   Radio // of the HS-path's or PS-path's link at the device
+	Metered bool  // its data costs money; for display
+	Tier    Tier
+	// Rate towards the primary and RTT were seen here before; 0: not known.
+	Rate unit.Rate
+	RTT  time.Duration
+}
+
+func (t Terms) appendTo(b []byte) []byte {
+	b = append(b, byte(t.Radio), boolByte(t.Metered), byte(t.Tier))
+	b = binary.AppendUvarint(b, uint64(max(t.Rate, 0)))
+	return binary.AppendUvarint(b, uint64(max(t.RTT, 0)/time.Microsecond))
+}
+
+func (p *parser) terms() (t Terms) {
+	t.Radio, t.Metered, t.Tier = p.radio(), p.bool(), p.tier()
+	rate, us := p.uvarint(), p.uvarint()
+	p.bad = p.bad || rate > uint64(1000*unit.Gbps) || us > uint64(time.Hour/time.Microsecond)
+	t.Rate, t.RTT = unit.Rate(rate), time.Duration(us)*time.Microsecond
+	return t
+}
+
+// Type implements Frame.
+func (Join) Type() Type { return TypeJoin }
+
+// AppendPayload implements Frame.
+func (f Join) AppendPayload(b []byte) []byte {
+	b = append(b, f.Version)
+	b = append(b, f.Bond[:]...)
+	b = binary.AppendUvarint(b, uint64(f.Path))
+	b = binary.AppendUvarint(b, f.Instance)
+	b = append(b, boolByte(f.Helped))
+	if f.Helped {
+		b = append(b, f.Key[:]...)
+	}
+	return appendBytes(f.Terms.appendTo(b), f.Device)
+}
+
+// ParseJoin parses the payload of an MP_JOIN. A version other than ours is no
+// error here: the rest is then not looked at, since it may differ.
+func ParseJoin(b []byte) (f Join, err error) {
+	p := parser{b: b}
+	if f.Version = p.u8(); f.Version != Version && !p.bad {
+		return f, nil
+	}
+	p.fixed(f.Bond[:])
+	f.Path = p.path()
+	f.Instance = p.uvarint()
+	if f.Helped = p.bool(); f.Helped {
+		p.fixed(f.Key[:])
+	}
+	f.Terms = p.terms()
+	f.Device = string(p.bytes(MaxName))
+	return f, p.end(TypeJoin)
+}
+
+// OK, MP_OK, is the server's answer to MP_JOIN: the subflow is part of the
+// bond.
+//
+//	instance
+//
+// Instance is a random number that the server draws with the bond's state. If
+// the primary knew another one, the server has lost that state and all streams
+// of it are gone.
+type OK struct {
+	Instance uint64
+}
+
+// Type implements Frame.
+func (OK) Type() Type { return TypeOK }
+
+// AppendPayload implements Frame.
+func (f OK) AppendPayload(b []byte) []byte { return binary.AppendUvarint(b, f.Instance) }
+
+// ParseOK parses the payload of an MP_OK.
+func ParseOK(b []byte) (f OK, err error) {
+	p := parser{b: b}
+	f.Instance = p.uvarint()
+	return f, p.end(TypeOK)
+}
+
+// Code says why something was refused or reset. Codes cross the network: the
+// list is append-only.
+type Code uint8
+
+// Codes.
+const (
+	CodeInternal     Code = 0  // a fault of the sender
+	CodeVersion      Code = 1  // protocol version not spoken
+	CodeUnknown      Code = 2  // device or server not enrolled
+	CodeUnreachable  Code = 3  // destination or server cannot be reached
+	CodeForbidden    Code = 4  // destination not allowed
+	CodeTimeout      Code = 5  // no answer in time
+	CodeLimit        Code = 6  // too many streams, subflows or bytes
+	CodeMalformed    Code = 7  // the peer broke the protocol
+	CodeClosed       Code = 8  // going away in order
+	CodeConnRefused  Code = 9  // the destination refused the connection
+	CodeConnReset    Code = 10 // the destination, or the app, reset the connection
+	CodeNameNotFound Code = 11 // the destination's name does not resolve
+	CodeTooBig       Code = 12 // longer than what the way to the destination carries
+)
+
+var codeNames = []string{"internal error", "unsupported version", "unknown device", "unreachable", "forbidden",
+	"timed out", "limit reached", "protocol error", "closed", "connection refused", "connection reset", "name not found", "too big"}
+
+func (c Code) String() string {
+	if int(c) < len(codeNames) {
+		return codeNames[c]
+	}
+	return fmt.Sprintf("code %d", uint8(c))
+}
+
+// Refuse ends a handshake: of a subflow, a pipe, or an HS-path.
+//
+//	code (1 byte) | version (1 byte) | text, to the end
+//
+// Version is the sender's, for CodeVersion; text is for people.
+type Refuse struct {
+	Code    Code
+	Version uint8
+	Text    string
+}
+
+// Type implements Frame.
+func (Refuse) Type() Type { return TypeRefuse }
+
+// AppendPayload implements Frame. A text over MaxText is cut.
+func (f Refuse) AppendPayload(b []byte) []byte {
+	return append(append(b, byte(f.Code), f.Version), cut(f.Text)...)
+}
+
+// Error makes a refusal usable as an error.
+func (f Refuse) Error() string {
+	if f.Text == "" {
+		return "refused: " + f.Code.String()
+	}
+	return "refused: " + f.Text
+}
+
+// VersionMismatch is the error that the two ends of a connection speak different versions of
+// the protocol.
+type VersionMismatch struct {
+	Peer        string // what the other end is, like "helper"
+	Here, There uint8
+}
+
+// Error implements error.
+func (e VersionMismatch) Error() string {
+	return fmt.Sprintf("the %s speaks protocol version %d, this device version %d", e.Peer, e.There, e.Here)
+}
+
+// ParseRefuse parses the payload of a REFUSE.
+func ParseRefuse(b []byte) (f Refuse, err error) {
+	p := parser{b: b}
+	f.Code, f.Version = Code(p.u8()), p.u8()
+	if len(p.b) > MaxText {
+		return f, fmt.Errorf("%v: %w", TypeRefuse, ErrTooLarge)
+	}
+	f.Text, p.b = string(p.b), nil
+	return f, p.end(TypeRefuse)
+}
+
+// Bye tells that the sender gives up the whole bond. It has no payload.
+type Bye struct{}
+
+// Type implements Frame.
+func (Bye) Type() Type { return TypeBye }
+
+// AppendPayload implements Frame.
+func (Bye) AppendPayload(b []byte) []byte { return b }
+
+func boolByte(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+func (p *parser) bool() bool {
+	v := p.u8()
+	p.bad = p.bad || v > 1
+	return v == 1
+}
+
+func (p *parser) path() PathID {
+	v := p.uvarint()
+	p.bad = p.bad || v > 1<<32-1
+	return PathID(v)
+}
+
+func cut(s string) string {
+	if len(s) > MaxText {
+		return s[:MaxText]
+	}
+	return s
+}
+
+// Ping asks for an acknowledgement, as every reliable frame does, and is
+// nothing else. The payload is empty.
+type Ping struct{}
+
+// Type implements Frame.
+func (Ping) Type() Type { return TypePing }
+
+// AppendPayload implements Frame.
+func (Ping) AppendPayload(b []byte) []byte { return b }

@@ -1,0 +1,220 @@
+package helper
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
+)
+
+// addresses are those of a device, as a test wants them.
+type addresses struct {
+	mu  sync.Mutex
+	now map[netip.Addr]bool
+}
+
+func (a *addresses) get() (map[netip.Addr]bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.now), nil
+}
+
+func (a *addresses) set(list ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.now = map[netip.Addr]bool{}
+	for _, s := range list {
+		a.now[netip.MustParseAddr(s)] = true
+	}
+}
+
+// worldOf is a world whose helper believes it has these addresses, of which it
+// has taken note.
+func worldOf(t *testing.T, list ...string) (*world, *addresses) {
+	a, looked := &addresses{}, make(chan struct{}, 99)
+	a.set(list...)
+	w := &world{t: t, pipes: overTCP(), servers: overTCP()}
+	w.listenAt("127.0.0.1:0", "[::1]:0")
+	w.prepare = func(h *Helper) {
+		h.addresses = func() (map[netip.Addr]bool, error) {
+			defer func() {
+				select {
+				case looked <- struct{}{}:
+				default:
+				}
+			}()
+			return a.get()
+		}
+	}
+	w.start(Config{})
+	<-looked
+	<-looked // the first is acted on
+	return w, a
+}
+
+// TestPipeLosesAddress: a pipe that waits, and one that carries a subflow, are
+// made anew when the address that they go from is no longer the device's; the
+// subflow is the same.
+func TestPipeLosesAddress(t *testing.T) {
+	w, a := worldOf(t, "127.0.0.1", "192.0.2.1")
+	p, s, _ := w.subflow()
+	reserve := w.waiting()
+	want, _ := io.ReadAll(noise(1<<20, 1))
+	got, read := make([]byte, len(want)), make(chan error, 1)
+	go func() {
+		_, err := io.ReadFull(p, got)
+		read <- err
+	}()
+	a.set("192.0.2.1")
+	select {
+	case <-reserve.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("the pipe that waits is still there")
+	}
+	a.set("127.0.0.1", "192.0.2.1")
+	eventually(t, "the subflow needs another pipe", p.Broken)
+	next := w.waiting()
+	if err := p.Resume(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = s.Write(want) }()
+	if err := <-read; err != nil || !bytes.Equal(got, want) {
+		t.Error("other bytes", err)
+	}
+	if p.Counts().Resumed+p.Counts().Migrated != 1 {
+		t.Errorf("%+v", p.Counts())
+	}
+}
+
+// TestForeignAddress: a connection from an address that no interface ever had
+// is left alone.
+func TestForeignAddress(t *testing.T) {
+	w, a := worldOf(t, "192.0.2.1")
+	p, s, _ := w.subflow()
+	a.set("192.0.2.2")
+	for end := time.Now().Add(2 * addressEvery); time.Now().Before(end); {
+		if _, err := s.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(p, make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if p.Broken() || p.Counts() != (pipe.Counts{}) {
+		t.Errorf("%+v", p.Counts())
+	}
+}
+
+// TestServerSideLosesAddress: a subflow whose HS-path has lost its address is
+// given back to the primary at once.
+func TestServerSideLosesAddress(t *testing.T) {
+	w, a := worldOf(t, "127.0.0.1", "::1")
+	p, _, _ := w.subflow()
+	a.set("127.0.0.1")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.Read(make([]byte, 1))
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		var r wire.Refuse
+		if !errors.As(err, &r) || r.Code != wire.CodeConnReset {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the primary was told nothing")
+	}
+}
+
+// TestAwake: after a sleep a pipe that waits is made anew, though nothing tells that
+// it is dead, and a primary that has been away for long is called at once.
+func TestAwake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept atomic.Int64
+		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
+		w.listen("x:1")
+		w.prepare = func(h *Helper) { h.wall = func() time.Time { return wallClock().Add(time.Duration(slept.Load())) } }
+		w.start(Config{})
+		a := w.waiting()
+		time.Sleep(time.Hour)
+		if a.Err() != nil {
+			t.Fatal("without a sleep:", a.Err())
+		}
+		slept.Add(int64(time.Minute))
+		began := time.Now()
+		b := w.waiting()
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("a new pipe came after %v", took)
+		}
+		<-a.Done()
+		slept.Add(int64(-time.Hour)) // the clock was set
+		time.Sleep(time.Minute)
+		if b.Err() != nil {
+			t.Error("a clock that was set back:", b.Err())
+		}
+		w.pl.Close()
+		w.sl.Close()
+		b.Close()
+		for range 5 { // each time somewhere between two calls, which are 15 s apart
+			time.Sleep(10 * time.Minute)
+			w.listen("x:1")
+			slept.Add(int64(time.Minute))
+			began = time.Now()
+			b = w.waiting()
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("after a long absence it was called after %v", took)
+			}
+			w.pl.Close()
+			w.sl.Close()
+			b.Close()
+		}
+		w.stop()
+	})
+}
+
+// TestSleepAtAnyRead: a sleep is noticed wherever it falls between two readings of the
+// clock.
+func TestSleepAtAnyRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var slept time.Duration
+		reads := 0 // until the device sleeps
+		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
+		w.listen("x:1")
+		w.prepare = func(h *Helper) {
+			h.wall = func() time.Time {
+				mu.Lock()
+				defer mu.Unlock()
+				now := wallClock().Add(slept)
+				if reads--; reads == 0 {
+					slept += time.Minute
+				}
+				return now
+			}
+		}
+		w.start(Config{})
+		for after := 1; after <= 4; after++ {
+			a := w.waiting()
+			mu.Lock()
+			reads = after
+			mu.Unlock()
+			time.Sleep(time.Duration(after+2) * addressEvery)
+			synctest.Wait()
+			if a.Err() == nil {
+				t.Fatalf("a sleep after %d readings is not noticed", after)
+			}
+		}
+		w.stop()
+	})
+}

@@ -1,0 +1,274 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/base/identity"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
+)
+
+// TestServersOfEach: a primary is carried to the servers that it has told, and to
+// those that the owner trusts; nobody to another primary's.
+func TestServersOfEach(t *testing.T) {
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	laptop, tablet := keys().primary.Public(), keys().helper.Public()
+	primary := []identity.Role{identity.RolePrimary}
+	for _, p := range []identity.Peer{
+		{Name: "laptop", Roles: primary, Key: laptop, Servers: []string{"192.0.2.1:7600", "[2001:DB8::1]:7600"}},
+		{Name: "tablet", Roles: primary, Key: tablet, Servers: []string{"192.0.2.2:7600"}},
+		{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys().server.Public(), Addresses: []string{"Home.example.org:7600"}},
+	} {
+		if err := trust.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, err := New(Config{}, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(primary identity.PublicKey, server string, want bool) {
+		t.Helper()
+		if h.allowed(primary, server) != want {
+			t.Errorf("%v to %s: %v", primary.ID(), server, !want)
+		}
+	}
+	for _, server := range []string{"192.0.2.1:7600", "[2001:db8:0::1]:7600", "home.example.org:7600"} {
+		check(laptop, server, true)
+	}
+	check(tablet, "192.0.2.2:7600", true)
+	check(tablet, "192.0.2.1:7600", false)
+	check(laptop, "192.0.2.2:7600", false)
+	check(laptop, "192.0.2.1:22", false)
+	check(keys().server.Public(), "home.example.org:7600", false)
+	if err := trust.Remove("laptop"); err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range []string{"192.0.2.1:7600", "home.example.org:7600"} {
+		check(laptop, server, false)
+	}
+}
+
+func TestAstray(t *testing.T) {
+	for _, c := range []struct {
+		server, here, there string
+		want                bool
+	}{
+		{"vps.example.org:7600", "192.168.1.9", "192.0.2.1", false},
+		{"192.168.1.2:7600", "192.168.1.9", "192.168.1.2", false},
+		{"evil.example.org:22", "127.0.0.1", "127.0.0.1", true},
+		{"evil.example.org:22", "192.168.1.9", "127.0.0.1", true},
+		{"evil.example.org:80", "192.168.1.9", "169.254.169.254", true},
+		{"evil.example.org:80", "fe80::2", "fe80::1", true},
+		{"evil.example.org:22", "192.168.1.9", "192.168.1.9", true},
+		{"192.168.1.9:22", "192.168.1.9", "192.168.1.9", true},
+		{"127.1:22", "127.0.0.1", "127.0.0.1", true},
+		{"127.0.0.1:7600", "127.0.0.1", "127.0.0.1", false}, // told between two on one machine
+		{"localhost:7600", "::1", "::1", false},
+	} {
+		end := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 7600} }
+		if got := astray(c.server, end(c.here), end(c.there)); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// slowly is a carrier by which something happens while it dials.
+type slowly struct {
+	pipe.Carrier
+	meanwhile func()
+}
+
+func (s slowly) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+	c, err := s.Carrier.Dial(ctx, addr)
+	s.meanwhile()
+	return c, err
+}
+
+// TestRevokedWhileDialling: a server that is trusted no longer when the
+// connection to it is made is not relayed to.
+func TestRevokedWhileDialling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
+		w.prepare = func(h *Helper) {
+			h.servers = slowly{w.servers, func() {
+				if err := h.trust.Remove("home"); err != nil {
+					t.Error(err)
+				}
+				h.TrustChanged()
+				synctest.Wait() // the relays there are were looked at
+			}}
+		}
+		w.listen("x:1")
+		w.start(Config{})
+		p, s, _ := w.subflow()
+		time.Sleep(time.Minute)
+		if list := w.h.Status().Subflows; len(list) > 0 {
+			t.Errorf("relayed to whom nobody trusts: %+v", list)
+		}
+		for _, l := range []*pipe.Link{p, s} {
+			if _, err := io.ReadAll(l); err == nil {
+				t.Error("it ended in order")
+			}
+		}
+		w.stop()
+	})
+}
+
+// hooked is a carrier by which something happens, once, when it is armed and
+// writes the next time.
+type hooked struct {
+	pipe.Carrier
+	armed     *atomic.Bool
+	meanwhile func()
+}
+
+func (h hooked) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+	c, err := h.Carrier.Dial(ctx, addr)
+	return hookedConn{c, h}, err
+}
+
+type hookedConn struct {
+	pipe.Conn
+	hooked
+}
+
+func (c hookedConn) Write(b []byte) (int, error) {
+	if c.armed.CompareAndSwap(true, false) {
+		c.meanwhile()
+	}
+	return c.Conn.Write(b)
+}
+
+// TestSubflowWhileEnding: a subflow that is answered when the helper has closed
+// all that there are is closed too, and the helper ends.
+func TestSubflowWhileEnding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
+		armed, ended := new(atomic.Bool), make(chan struct{})
+		w.prepare = func(h *Helper) {
+			h.servers = slowly{w.servers, func() { armed.Store(true) }} // the answer comes next
+			h.pipes = hooked{w.pipes, armed, func() {
+				go func() { w.stop(); close(ended) }()
+				synctest.Wait()
+			}}
+		}
+		w.listen("x:1")
+		w.start(Config{})
+		p := w.waiting()
+		joined := make(chan error, 1)
+		go func() {
+			_, err := p.Join(t.Context(), w.server, pipe.DefaultWindow)
+			joined <- err
+		}()
+		conn, err := w.sl.Accept()
+		if err == nil {
+			_, _, err = pipe.AcceptHS(t.Context(), conn)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-ended:
+		case <-time.After(3 * partingTime):
+			t.Error("the helper does not end")
+			<-ended
+		}
+		if err := <-joined; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestServersAreTold: a primary that has other servers than when it was paired
+// tells them, and is carried there, and not where only this device can reach. It is
+// written down; and it is bounded how often that may change.
+func TestServersAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, inMemory, "x:1", Config{})
+		ask := func(p *pipe.Waiting, server string) wire.Code {
+			t.Helper()
+			_, err := p.Join(t.Context(), server, pipe.DefaultWindow)
+			var r wire.Refuse
+			if !errors.As(err, &r) {
+				t.Errorf("%s: %v", server, err)
+			}
+			return r.Code
+		}
+		tell := func(servers ...string) *pipe.Waiting {
+			p := w.waiting()
+			p.Tell(func() []string { return servers })
+			return p
+		}
+		const other = "192.0.2.77:7600" // where nobody listens
+		if got := ask(w.waiting(), other); got != wire.CodeForbidden {
+			t.Errorf("a server of which nobody told: %v", got)
+		}
+		if got := ask(tell(other, "127.0.0.1:22", "169.254.1.1:80"), "127.0.0.1:22"); got != wire.CodeForbidden {
+			t.Errorf("the helper itself: %v", got)
+		}
+		if got := ask(w.waiting(), other); got != wire.CodeUnreachable {
+			t.Errorf("a server that was told: %v", got)
+		}
+		if p, _ := w.h.trust.LookupName("laptop"); !slices.Equal(p.Servers, []string{other}) {
+			t.Errorf("written down: %v", p.Servers)
+		}
+		if got := ask(tell(), other); got != wire.CodeForbidden {
+			t.Errorf("a server that it has no more: %v", got)
+		}
+		for n := 2; n < mostNews; n++ {
+			if got := ask(tell(fmt.Sprintf("192.0.2.%d:1", n)), "192.0.2.9:1"); got != wire.CodeUnreachable { // the owner's own
+				t.Errorf("told %d times: %v", n+1, got)
+			}
+		}
+		_, err := tell(other).Join(t.Context(), other, pipe.DefaultWindow)
+		if r := (wire.Refuse{}); err == nil || errors.As(err, &r) { // else the pipe has ended
+			t.Errorf("told %d times: %v", mostNews+1, err)
+		}
+		time.Sleep(newsTime)
+		if got := ask(tell(other), other); got != wire.CodeUnreachable {
+			t.Errorf("later: %v", got)
+		}
+		w.stop()
+	})
+}
+
+// TestRevokedFirst: what is carried for a primary that is trusted no longer ends though
+// another one, which is to be told something, does not read.
+func TestRevokedFirst(t *testing.T) {
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{})
+	p, _, _ := w.subflow()
+	w.h.factsMu.Lock() // as who tells has it
+	defer w.h.factsMu.Unlock()
+	if err := w.h.trust.Remove("laptop"); err != nil {
+		t.Fatal(err)
+	}
+	w.h.TrustChanged()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, p)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it ended in order")
+		}
+	case <-time.After(time.Minute):
+		t.Error("it goes on")
+	}
+}

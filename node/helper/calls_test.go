@@ -1,0 +1,164 @@
+package helper
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/backoff"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
+)
+
+// lines counts the lines of a log.
+type lines struct{ n atomic.Int64 }
+
+func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
+func (l *lines) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *lines) WithGroup(string) slog.Handler            { return l }
+func (l *lines) Handle(context.Context, slog.Record) error {
+	l.n.Add(1)
+	return nil
+}
+
+// refuse is a primary that answers a helper's HELLO with a REFUSE.
+func refuse(t *testing.T, c pipe.Conn, f wire.Refuse) {
+	conn := tls.Server(c, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+	defer conn.Close()
+	if _, _, err := wire.NewReader(conn).Next(); err != nil {
+		t.Error(err)
+	}
+	if _, err := conn.Write(wire.Append(nil, f)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRefused: a primary that refuses a helper is called some 12 times in an hour
+// at each address instead of 6 times in a second; the log has one line for it,
+// whatever the number of addresses; status has the reason. Another address of this
+// device, or another trust file, ends the wait.
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		refuse func(*testing.T, pipe.Conn)
+		reason string
+	}{
+		"newer primary": {func(t *testing.T, c pipe.Conn) {
+			refuse(t, c, wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1, Text: "too old"})
+		}, fmt.Sprintf("version %d here, %d there: upgrade mpbond on this device", wire.Version, wire.Version+1)},
+		"older primary": {func(t *testing.T, c pipe.Conn) {
+			refuse(t, c, wire.Refuse{Code: wire.CodeVersion, Version: wire.Version - 1, Text: "too new"})
+		}, fmt.Sprintf("version %d here, %d there: upgrade mpbond on laptop", wire.Version, wire.Version-1)},
+		"unknown": {func(t *testing.T, c pipe.Conn) {
+			if _, err := pipe.Accept(t.Context(), c, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return false })); !fault.Is(err, fault.UnknownDevice) {
+				t.Error(err)
+			}
+		}, "the other end refused the key of this device"},
+		"another device": {func(t *testing.T, c pipe.Conn) {
+			_, _ = pipe.Accept(t.Context(), c, keys().server.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+		}, "a device with another key answered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log lines
+				var list atomic.Pointer[map[netip.Addr]bool]
+				list.Store(&map[netip.Addr]bool{netip.MustParseAddr("10.0.0.7"): true})
+				w := &world{t: t, pipes: inMemory(), servers: inMemory(), prepare: func(h *Helper) {
+					h.log = slog.New(&log)
+					h.addresses = func() (map[netip.Addr]bool, error) { return *list.Load(), nil }
+				}}
+				w.listen("x:1")
+				var calls atomic.Int64
+				go func() {
+					for {
+						conn, err := w.pl.Accept()
+						if err != nil {
+							return
+						}
+						calls.Add(1)
+						go c.refuse(t, conn)
+					}
+				}()
+				w.start(Config{})
+				time.Sleep(time.Hour)
+				if n := calls.Load(); n < 10 || n > 25 {
+					t.Errorf("%d calls in an hour", n)
+				}
+				if n := log.n.Load(); n < 1 || n > 2 {
+					t.Errorf("%d lines in an hour", n)
+				}
+				r := w.h.Refusals()
+				if len(r) != 1 || r[0].Device != "laptop" || !strings.HasPrefix(r[0].Reason, c.reason) || r[0].Count != int(calls.Load()) {
+					t.Errorf("refusals %+v, want %q", r, c.reason)
+				}
+				if p := w.h.Status().Pipes[0]; p.State != "retrying" || !strings.HasPrefix(p.Error, "refused: "+c.reason) {
+					t.Errorf("pipe %+v", p)
+				}
+				for what, happen := range map[string]func(){
+					"another address":    func() { list.Store(&map[netip.Addr]bool{netip.MustParseAddr("10.0.0.8"): true}) },
+					"another trust file": w.h.TrustChanged,
+				} {
+					time.Sleep(2 * time.Second) // addresses are compared each second
+					before := calls.Load()
+					happen()
+					time.Sleep(1100 * time.Millisecond)
+					if n := calls.Load() - before; n != 1 {
+						t.Errorf("%s: %d calls", what, n)
+					}
+				}
+				time.Sleep(2*time.Hour + 2*backoff.LongestRefused)
+				if n := log.n.Load(); n < 3 || n > 4 {
+					t.Errorf("%d lines in over three hours, one an hour wanted", n)
+				}
+				w.stop()
+				w.pl.Close()
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// TestRefusedThenTaken: what was refused is forgotten once the device is let in.
+func TestRefusedThenTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, inMemory, "x:1", Config{})
+		c, err := w.pl.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		refuse(t, c, wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1})
+		time.Sleep(time.Millisecond)
+		if len(w.h.Refusals()) != 1 {
+			t.Errorf("refusals %+v", w.h.Refusals())
+		}
+		p, s, _ := w.subflow()
+		if r := w.h.Refusals(); len(r) != 0 {
+			t.Errorf("refusals %+v", r)
+		}
+		p.Close()
+		s.Close()
+		w.stop()
+	})
+}
+
+func TestLastLog(t *testing.T) {
+	var l lastLog
+	now := time.Now()
+	for i, c := range []struct {
+		text string
+		at   time.Duration
+		due  bool
+	}{{"a", 0, true}, {"a", time.Minute, false}, {"b", time.Minute, true}, {"a", time.Minute, true}, {"a", 59 * time.Minute, false}, {"a", 61 * time.Minute, true}} {
+		if got := l.due(c.text, now.Add(c.at)); got != c.due {
+			t.Errorf("%d: %v", i, got)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/control/device"
+	"mpbond/control/policy"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
+)
+
+// TestSpentLink: what is asked about in the end is the link that the connection
+// has, whatever the routes told before.
+func TestSpentLink(t *testing.T) {
+	spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{Allowed: func(of device.Bounded) policy.Allowance {
+		if of.Link == "" { // of a server on this device no link is told before
+			return policy.Allowance{}
+		}
+		return spent
+	}})
+	came := make(chan error, 1)
+	go func() {
+		c, err := w.sl.Accept()
+		if err == nil {
+			_, err = c.Read(make([]byte, 1))
+			c.Close()
+		}
+		came <- err
+	}()
+	_, err := w.waiting().Join(t.Context(), w.server, pipe.DefaultWindow)
+	if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "the daily cap of 20 MB is used up") {
+		t.Errorf("a subflow: %v", err)
+	}
+	w.sl.Close()
+	if err := <-came; err == nil {
+		t.Error("something was sent over it")
+	}
+	w.stop()
+}
+
+// TestSpent: subflows over a link, or for a primary, whose cap is used up end at once,
+// primaries are told why, and new ones are refused before anything is sent, until it
+// may be used again. Caps of others change nothing.
+func TestSpent(t *testing.T) {
+	laptop := device.Bounded{Peer: keys().primary.Public().ID().String(), By: policy.ForPath}
+	somebody := device.Bounded{Peer: keys().server.Public().ID().String(), By: policy.ForPath}
+	itsPipe := device.Bounded{Peer: laptop.Peer, By: policy.ForPipe}
+	for _, c := range []struct {
+		of     device.Bounded
+		others []device.Bounded
+		told   string
+	}{
+		{device.Bounded{Link: "wwan0"}, []device.Bounded{{Link: "wlan0"}, somebody}, "wwan0 of the helper: "},
+		{laptop, []device.Bounded{somebody, itsPipe}, "for this device "},
+	} {
+		spent(t, c.of, c.others, c.told+"the daily cap of 20 MB is used up, until 2026-11-22 00:00")
+	}
+}
+
+// barred fails to dial while it is on.
+type barred struct {
+	pipe.Carrier
+	on atomic.Bool
+}
+
+func (b *barred) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+	if b.on.Load() {
+		return nil, errors.New("nothing may be dialled")
+	}
+	return b.Carrier.Dial(ctx, addr)
+}
+
+func spent(t *testing.T, of device.Bounded, others []device.Bounded, told string) {
+	synctest.Test(t, func(t *testing.T) {
+		spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
+		var now atomic.Pointer[policy.Allowance]
+		now.Store(&policy.Allowance{})
+		var carriers []*barred // of pipes, and of servers
+		w := newWorld(t, func() pipe.Carrier {
+			carriers = append(carriers, &barred{Carrier: inMemory()})
+			return carriers[len(carriers)-1]
+		}, "x:1", Config{HSInterface: "wwan0", Allowed: func(asked device.Bounded) policy.Allowance {
+			if asked != of {
+				return policy.Allowance{}
+			}
+			return *now.Load()
+		}})
+		p, s, _ := w.subflow()
+		ended := make(chan error, 2)
+		for _, l := range []*pipe.Link{p, s} {
+			go func() {
+				_, err := io.ReadAll(l)
+				ended <- err
+			}()
+		}
+		for _, other := range others {
+			w.h.Spent(other, spent)
+			time.Sleep(time.Minute)
+			if n := len(w.h.Status().Subflows); n != 1 || len(ended) > 0 {
+				t.Fatalf("the cap of %+v: %d subflows", other, n)
+			}
+		}
+		now.Store(&spent)
+		w.h.Spent(of, spent)
+		var f wire.Refuse
+		for range 2 {
+			if err := <-ended; errors.As(err, &f) && (f.Code != wire.CodeLimit || f.Text != told) {
+				t.Errorf("told %v", f)
+			}
+		}
+		if f.Text == "" {
+			t.Error("the primary is not told")
+		}
+		synctest.Wait()
+		if n := len(w.h.Status().Subflows); n != 0 {
+			t.Errorf("%d subflows are left", n)
+		}
+		carriers[1].on.Store(true)
+		_, err := w.waiting().Join(t.Context(), w.server, pipe.DefaultWindow)
+		if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), told) {
+			t.Errorf("a new one: %v", err)
+		}
+		carriers[1].on.Store(false)
+		now.Store(&policy.Allowance{})
+		w.subflow()
+		w.stop()
+	})
+}

@@ -1,0 +1,223 @@
+package helper
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/control/facts"
+	"mpbond/control/policy"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
+)
+
+// TestFactsAreTold: on a pipe that waits and on one that carries a subflow, what
+// was known before and what changes; nothing that has not changed.
+func TestFactsAreTold(t *testing.T) {
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo"})
+	knows := func(n float64) {
+		w.h.FactsChanged(facts.Facts{Battery: unit.Percent(n), Links: map[string]facts.Link{"lo": {Metered: wire.MeteredYes}}})
+	}
+	want := func(n float64) wire.Facts {
+		return wire.Facts{Battery: unit.Percent(n), Link: "lo", Metered: wire.MeteredYes}
+	}
+	type told interface{ OnFacts(func(wire.Facts)) }
+	listen := func(p told) <-chan wire.Facts {
+		c := make(chan wire.Facts, 16)
+		p.OnFacts(func(f wire.Facts) { c <- f })
+		return c
+	}
+	expect := func(c <-chan wire.Facts, f wire.Facts) {
+		t.Helper()
+		select {
+		case got := <-c:
+			if got != f {
+				t.Fatalf("%+v is told, not %+v", got, f)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%+v is not told", f)
+		}
+	}
+	first := w.waiting()
+	toFirst := listen(first)
+	knows(80)
+	expect(toFirst, want(80))
+	knows(80)
+	knows(79)
+	expect(toFirst, want(79))
+
+	joined := make(chan *pipe.Link)
+	go func() {
+		l, err := first.Join(t.Context(), w.server, pipe.DefaultWindow)
+		if err != nil {
+			t.Error(err)
+		}
+		joined <- l
+	}()
+	conn, err := w.sl.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, _, err := pipe.AcceptHS(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	link := <-joined
+	if link == nil {
+		t.FailNow()
+	}
+	defer link.Close()
+	toLink := listen(link)
+	go func() { _, _ = io.Copy(io.Discard, link) }()
+	toSecond := listen(w.waiting())
+	expect(toSecond, want(79)) // known before
+	knows(20)
+	expect(toSecond, want(20))
+	for told := range toLink { // before that maybe what was known when it was made
+		if told == want(20) {
+			break
+		}
+		if told != want(79) {
+			t.Fatalf("%+v is told", told)
+		}
+	}
+	if got := w.h.Facts(); got != want(20) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestRests: below its owner's floor a helper ends what it relays, refuses more
+// and says so, until its battery is better and some time has passed.
+func TestRests(t *testing.T) {
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo", BatteryFloor: 20})
+	knows := func(n float64) {
+		w.h.FactsChanged(facts.Facts{Battery: unit.Percent(n), Power: wire.PowerBattery})
+	}
+	knows(20)
+	p, s, _ := w.subflow()
+	if _, err := s.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(p, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	knows(19)
+	for _, l := range []*pipe.Link{p, s} {
+		var r wire.Refuse
+		if _, err := io.Copy(io.Discard, l); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(err.Error(), "rests") {
+			t.Errorf("the subflow ended with %v", err)
+		}
+	}
+	const why = "its battery is at 19 %, and below 20 % it shall rest"
+	if got := w.h.Facts().Refuses; got != why {
+		t.Errorf("it refuses: %q", got)
+	}
+	if _, err := w.waiting().Join(t.Context(), w.server, pipe.DefaultWindow); err == nil || !strings.Contains(err.Error(), why) {
+		t.Errorf("joined: %v", err)
+	}
+	knows(50)
+	if w.h.Facts().Refuses == "" {
+		t.Error("it has rested for a moment only")
+	}
+	w.h.reviewFacts(time.Now().Add(time.Minute))
+	if got := w.h.Facts(); got.Refuses != "" || got.Battery.Percent() != 50 {
+		t.Errorf("afterwards: %+v", got)
+	}
+	w.subflow()
+	if _, err := New(Config{BatteryFloor: 200}, "x", Identity{keys().helper, w.h.trust}, slog.New(slog.DiscardHandler), nil); err == nil {
+		t.Error("a floor of 200 % is taken")
+	}
+}
+
+// TestLimitsOfPolicy: what the configuration leaves out the policy says, from one
+// look to the next.
+func TestLimitsOfPolicy(t *testing.T) {
+	var says atomic.Pointer[policy.Limits]
+	says.Store(new(policy.Limits))
+	w := newWorld(t, inMemory, "a:1", Config{HSInterface: "lo", MaxTemperature: 50, Limits: func() policy.Limits { return *says.Load() }})
+	w.h.FactsChanged(facts.Facts{Battery: unit.Percent(30), Power: wire.PowerBattery, Temperature: unit.Celsius(45)})
+	later := time.Now().Add(time.Minute)
+	for _, c := range []struct {
+		limits policy.Limits
+		rests  string
+	}{
+		{policy.Limits{}, ""},
+		{policy.Limits{BatteryFloor: 40}, "below 40 % it shall rest"},
+		{policy.Limits{BatteryFloor: 20, MaxTemperature: 44}, ""}, // the configuration says 50
+	} {
+		says.Store(&c.limits)
+		w.h.reviewFacts(later)
+		if got := w.h.Facts().Refuses; (got == "") != (c.rests == "") || !strings.Contains(got, c.rests) {
+			t.Errorf("%+v: %q, want %q", c.limits, got, c.rests)
+		}
+		later = later.Add(time.Minute)
+	}
+}
+
+// TestPaused: a primary that is paused here loses its subflows, gets no more and is
+// told so, on pipes that wait too, until it is resumed.
+func TestPaused(t *testing.T) {
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo"})
+	set := func(paused bool) {
+		t.Helper()
+		if err := w.h.trust.Pause("laptop", paused); err != nil {
+			t.Fatal(err)
+		}
+		w.h.TrustChanged()
+	}
+	p, s, _ := w.subflow()
+	if _, err := s.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(p, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	next := w.waiting()
+	told := make(chan string, 9)
+	next.OnFacts(func(f wire.Facts) { told <- f.Refuses })
+	set(true)
+	for _, l := range []*pipe.Link{p, s} {
+		var r wire.Refuse
+		if _, err := io.Copy(io.Discard, l); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(err.Error(), "paused there") {
+			t.Errorf("the subflow ended with %v", err)
+		}
+	}
+	expect := func(want string) {
+		t.Helper()
+		for why := range told {
+			if why == want {
+				return
+			}
+		}
+	}
+	expect("this device is paused there")
+	set(false)
+	expect("")
+	set(true)
+	expect("this device is paused there")
+	var r wire.Refuse
+	if _, err := next.Join(t.Context(), w.server, pipe.DefaultWindow); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(err.Error(), "mpbond resume") {
+		t.Errorf("joined: %v", err)
+	}
+	set(false)
+	w.subflow()
+}
+
+// TestRoaming: what is told is of the link that is lent, also when only that has
+// changed.
+func TestRoaming(t *testing.T) {
+	w, a := worldOf(t, "127.0.0.1", "192.0.2.1")
+	w.h.FactsChanged(facts.Facts{Links: map[string]facts.Link{"lo": {Metered: wire.MeteredYes}}})
+	_, _, _ = w.subflow() // which makes it the link
+	if f := w.h.Facts(); f.Link == "lo" {
+		t.Fatal("it was known before")
+	}
+	a.set("127.0.0.1", "192.0.2.2")
+	eventually(t, "the other link is told", func() bool { return w.h.Facts().Link == "lo" && w.h.Facts().Metered == wire.MeteredYes })
+}

@@ -1,0 +1,435 @@
+package helper
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/link/pipe"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+)
+
+// move sends n bytes and checks what arrives; then the direction ends.
+func move(t *testing.T, from, to *pipe.Link, n int64, seed byte) {
+	var all sync.WaitGroup
+	all.Go(func() {
+		if _, err := io.CopyBuffer(struct{ io.Writer }{from}, noise(n, seed), make([]byte, 64<<10)); err != nil {
+			t.Error(err)
+		}
+		if err := from.CloseWrite(); err != nil {
+			t.Error(err)
+		}
+	})
+	got := sha256.New()
+	k, err := io.CopyBuffer(got, struct{ io.Reader }{to}, make([]byte, 64<<10))
+	all.Wait()
+	want := sha256.New()
+	_, _ = io.Copy(want, noise(n, seed))
+	if k != n || err != nil || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+		t.Errorf("%d bytes of %d arrived, right: %v, %v", k, n, bytes.Equal(got.Sum(nil), want.Sum(nil)), err)
+	}
+}
+
+// eventually waits for a state of the helper that no event tells.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+func TestRelayBothWays(t *testing.T) {
+	for name, c := range map[string]struct {
+		carrier func() pipe.Carrier
+		addr    string
+		n       int64
+	}{
+		"tcp":    {overTCP, "127.0.0.1:0", 100 << 20},
+		"memory": {inMemory, "x:1", 4 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, c.carrier, c.addr, Config{Buffer: unit.MB})
+			p, s, _ := w.subflow()
+			var all sync.WaitGroup
+			all.Go(func() { move(t, p, s, c.n, 1) })
+			all.Go(func() { move(t, s, p, c.n, 2) })
+			all.Wait()
+			eventually(t, "the relay has ended", func() bool { return len(w.h.Status().Subflows) == 0 })
+			if got := w.h.Status().Relayed; got != uint64(2*c.n) {
+				t.Errorf("relayed %d bytes", got)
+			}
+		})
+	}
+}
+
+// TestPushBack: while the primary reads nothing, the helper takes from the
+// server what fits its ring, and not more.
+func TestPushBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const buffer, n = 512 << 10, 3 << 20
+		w := newWorld(t, inMemory, "x:1", Config{Buffer: buffer})
+		p, s, _ := w.subflow()
+		go func() {
+			_, _ = io.Copy(struct{ io.Writer }{s}, noise(n, 1))
+			_ = s.CloseWrite()
+		}()
+		time.Sleep(time.Minute)
+		d := w.h.Status().Subflows[0].Down
+		// Beyond the ring: what the pipe holds.
+		if d.Buffered != buffer || d.Most != buffer || d.Bytes < buffer || d.Bytes > buffer+256<<10 {
+			t.Errorf("%d bytes taken, %d held, at most %d; the ring has %d", d.Bytes, d.Buffered, d.Most, buffer)
+		}
+		got, want := sha256.New(), sha256.New()
+		k, err := io.Copy(got, p)
+		_, _ = io.Copy(want, noise(n, 1))
+		if k != n || err != nil || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+			t.Errorf("%d bytes, %v", k, err)
+		}
+		p.Close()
+		s.Close()
+		w.stop()
+	})
+}
+
+// TestPushBackTCP is the same over the kernel, whose buffers come on top.
+func TestPushBackTCP(t *testing.T) {
+	const buffer, n = 256 << 10, 64 << 20
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{Buffer: buffer})
+	p, s, _ := w.subflow()
+	go func() {
+		_, _ = io.Copy(struct{ io.Writer }{s}, noise(n, 1))
+		_ = s.CloseWrite()
+	}()
+	eventually(t, "the ring is full", func() bool {
+		f := w.h.Status().Subflows
+		return len(f) == 1 && f[0].Down.Buffered == buffer
+	})
+	got, want := sha256.New(), sha256.New()
+	k, err := io.Copy(got, p)
+	_, _ = io.Copy(want, noise(n, 1))
+	if k != n || err != nil || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+		t.Errorf("%d bytes, %v", k, err)
+	}
+	if f := w.h.Status().Subflows; len(f) == 1 && f[0].Down.Most > buffer {
+		t.Errorf("held %d bytes in a ring of %d", f[0].Down.Most, buffer)
+	}
+}
+
+func TestHalfClose(t *testing.T) {
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{})
+	p, s, _ := w.subflow()
+	_, _ = p.Write([]byte("request"))
+	_ = p.CloseWrite()
+	if got, err := io.ReadAll(s); string(got) != "request" || err != nil {
+		t.Fatalf("%q, %v", got, err)
+	}
+	_, _ = s.Write([]byte("answer"))
+	s.Close()
+	if got, err := io.ReadAll(p); string(got) != "answer" || err != nil {
+		t.Fatalf("%q, %v", got, err)
+	}
+}
+
+// TestCloseDelivers: what was written before an end in order arrives, although
+// nobody takes the other direction any more.
+func TestCloseDelivers(t *testing.T) {
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{Buffer: 256 << 10})
+	p, s, _ := w.subflow()
+	go func() { _, _ = io.Copy(struct{ io.Writer }{s}, noise(64<<20, 1)) }()
+	if _, err := io.ReadFull(p, make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = p.Write([]byte("goodbye"))
+	_ = p.CloseWrite()
+	if got, err := io.ReadAll(s); string(got) != "goodbye" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	s.Close()
+}
+
+func TestKillEitherEnd(t *testing.T) {
+	w := newWorld(t, overTCP, "127.0.0.1:0", Config{})
+	for _, end := range []string{"server", "primary"} {
+		p, s, conn := w.subflow()
+		go func() { _, _ = io.Copy(struct{ io.Writer }{s}, noise(1<<30, 1)) }()
+		_, _ = io.ReadFull(p, make([]byte, 1<<20))
+		if end == "server" {
+			_ = conn.(*tcp.Conn).Abort()
+			if _, err := io.Copy(io.Discard, p); err == nil {
+				t.Error("a reset of the HS-path looks like an end in order")
+			}
+		} else {
+			p.Close()
+			_ = s.CloseWrite()
+			_, _ = io.Copy(io.Discard, s)
+		}
+		s.Close()
+		eventually(t, "the relay has ended: "+end, func() bool { return len(w.h.Status().Subflows) == 0 })
+	}
+}
+
+func TestLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, inMemory, "x:1", Config{})
+		p, s, _ := w.subflow()
+		time.Sleep(time.Hour) // an idle subflow stays
+		_, _ = s.Write([]byte("x"))
+		_, _ = p.Read(make([]byte, 1))
+		_ = p.CloseWrite()
+		began := time.Now()
+		if _, err := p.Read(make([]byte, 1)); err == nil {
+			t.Error("data from nowhere")
+		}
+		if took := time.Since(began); took < lingerTime || took > 3*lingerTime {
+			t.Errorf("closed after %v", took)
+		}
+		p.Close()
+		s.Close()
+		w.stop()
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	w := newWorld(t, inMemory, "x:1", Config{MaxSubflows: 1})
+	refused := func(server string, code wire.Code, says string) {
+		t.Helper()
+		_, err := w.waiting().Join(t.Context(), server, pipe.DefaultWindow)
+		var r wire.Refuse
+		if !errors.As(err, &r) || r.Code != code || !strings.Contains(r.Text, says) {
+			t.Errorf("%s: %v", server, err)
+		}
+	}
+	refused("evil.example:80", wire.CodeForbidden, "mpbond trust add")
+	refused("192.0.2.9:1", wire.CodeUnreachable, "refused")
+	refused("[2001:db8:0::]:7", wire.CodeUnreachable, "refused") // allowed, spelt in another way
+	w.subflow()
+	refused(w.server, wire.CodeLimit, "max_subflows")
+}
+
+// TestServerRefusal reaches the primary.
+func TestServerRefusal(t *testing.T) {
+	w := newWorld(t, inMemory, "x:1", Config{})
+	p, s, _ := w.subflow()
+	_ = s.Refuse(wire.CodeVersion, "too old")
+	var r wire.Refuse
+	if _, err := p.Read(make([]byte, 1)); !errors.As(err, &r) || r.Code != wire.CodeVersion || r.Text != "too old" {
+		t.Errorf("primary was told %v", err)
+	}
+}
+
+// single is a carrier of one connection at a time.
+type single struct {
+	pipe.Carrier
+	open  atomic.Bool
+	tries atomic.Int32
+}
+
+type singleConn struct {
+	pipe.Conn
+	end func() // once
+}
+
+func (c *single) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+	c.tries.Add(1)
+	if c.open.Swap(true) {
+		return nil, fault.New(fault.Exists, errors.New("busy"), "")
+	}
+	end := sync.OnceFunc(func() { c.open.Store(false) })
+	conn, err := c.Carrier.Dial(ctx, addr)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return singleConn{conn, end}, nil
+}
+
+func (c singleConn) Close() error {
+	c.end()
+	return c.Conn.Close()
+}
+
+// TestOnePipe: where the pipe of a subflow leaves room for no other, the next
+// one comes soon after that subflow; meanwhile nothing is wrong.
+func TestOnePipe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		carrier := &single{Carrier: inMemory()}
+		w := &world{t: t, pipes: carrier, servers: inMemory()}
+		w.listen("x:1")
+		w.start(Config{})
+		p, s, _ := w.subflow()
+		time.Sleep(time.Minute)
+		if p := w.h.Status().Pipes[0]; p.State != "busy" || p.Error != "" {
+			t.Errorf("status %+v", p)
+		}
+		if n := carrier.tries.Load(); n > 120 {
+			t.Errorf("%d tries in a minute", n)
+		}
+		p.Close()
+		synctest.Wait() // else the helper may take the end for a break, and call once more
+		s.Close()
+		began := time.Now()
+		w.waiting()
+		if took := time.Since(began); took > 2*backoffSoon {
+			t.Errorf("the next pipe took %v", took)
+		}
+	})
+}
+
+// TestRejoin: the helper comes back after either side was gone, soon but
+// without hammering.
+func TestRejoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, inMemory, "x:1", Config{})
+		a := w.waiting()
+		// The primary restarts.
+		w.pl.Close()
+		w.sl.Close()
+		a.Close()
+		time.Sleep(10 * time.Minute)
+		if p := w.h.Status().Pipes[0]; p.State != "retrying" || p.Error == "" || p.Hint == "" {
+			t.Errorf("status %+v", p)
+		}
+		w.listen("x:1")
+		began := time.Now()
+		b := w.waiting()
+		if took := time.Since(began); took > backoffMax {
+			t.Errorf("came back after %v", took)
+		}
+		synctest.Wait()
+		if p := w.h.Status().Pipes[0]; p.State != "waiting" {
+			t.Errorf("status %+v", p)
+		}
+		// The helper restarts.
+		w.stop()
+		<-b.Done()
+		w.start(Config{})
+		// A pipe that was taken is replaced at once.
+		began = time.Now()
+		p, s, _ := w.subflow()
+		c := w.waiting()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the next pipe took %v", took)
+		}
+		w.stop()
+		c.Close()
+		p.Close()
+		s.Close()
+	})
+}
+
+// TestBackoff: a primary that hangs up is not called in quick succession.
+func TestBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, inMemory, "x:1", Config{})
+		var calls int
+		go func() {
+			for {
+				c, err := w.pl.Accept()
+				if err != nil {
+					return
+				}
+				calls++
+				c.Close()
+			}
+		}()
+		time.Sleep(time.Minute)
+		w.stop()
+		w.pl.Close()
+		synctest.Wait()
+		if calls < 10 || calls > 60 {
+			t.Errorf("%d calls in a minute", calls)
+		}
+	})
+}
+
+func TestBadConfig(t *testing.T) {
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(cfg Config, says string) {
+		t.Helper()
+		if _, err := New(cfg, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil); !fault.Is(err, fault.Config) ||
+			fault.HintOf(err) == "" || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+	if _, err := New(Config{}, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil); err != nil {
+		t.Errorf("one that is to be paired: %v", err)
+	}
+	check(Config{Primaries: []string{"h:1"}}, "0 trusted primaries")
+	check(Config{Primaries: []string{"laptop"}}, "no primary of that name")
+	check(Config{Buffer: 1}, "buffer")
+	check(Config{MaxSubflows: -1}, "max_subflows")
+	check(Config{Feedback: "often"}, "feedback")
+	check(Config{PipeCongestion: "copa", UDP: []string{"any"}}, "pipe_congestion")
+	check(Config{HSCongestion: "pbe"}, "nothing here goes over UDP")
+	for i, name := range []string{"laptop", "tablet"} {
+		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RolePrimary}, Key: []*identity.Key{keys().primary, keys().server}[i].Public()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(Config{Primaries: []string{"laptop"}}, "no address")
+	check(Config{Primaries: []string{"h:1"}}, "2 trusted primaries")
+	check(Config{Primaries: []string{"laptop@h"}}, "no host:port")
+	h, err := New(Config{Primaries: []string{"laptop@h:1", "tablet@h:1", "laptop@h:1"}}, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil)
+	if err != nil || len(h.targets) != 2 {
+		t.Errorf("%v, %v", h, err)
+	}
+}
+
+// TestRename: what is there is told of by the name that the primary has now.
+func TestRename(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, inMemory, "x:1", Config{})
+		p, s, _ := w.subflow()
+		if err := w.h.trust.Rename("laptop", "notebook"); err != nil {
+			t.Fatal(err)
+		}
+		w.h.TrustChanged()
+		synctest.Wait()
+		st := w.h.Status()
+		if len(st.Pipes) != 1 || len(st.Subflows) != 1 || st.Pipes[0].Primary != "notebook" || st.Subflows[0].Primary != "notebook" {
+			t.Errorf("%+v", st)
+		}
+		p.Close()
+		s.Close()
+		w.stop()
+	})
+}
+
+func TestRunEndsWhileDialling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, inMemory, "x:1", Config{})
+		c, err := w.pl.Accept() // and say nothing
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.stop()
+		c.Close()
+	})
+}
+
+func TestLongestWait(t *testing.T) {
+	for away, want := range map[time.Duration]time.Duration{0: backoffSoon, 15 * time.Second: 1500 * time.Millisecond, time.Minute: 6 * time.Second, time.Hour: backoffMax} {
+		if got := longestWait(away); got != want {
+			t.Errorf("away %v: %v, want %v", away, got, want)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"mpbond/link/estimate"
+	"mpbond/link/pipe"
+	"mpbond/link/tcp"
+	"mpbond/node/dial"
+)
+
+// dialer makes the connection of an HS-path.
+type dialer interface {
+	Dial(ctx context.Context, addr string) (pipe.Conn, error)
+}
+
+// hsPath is a dialer over TCP or UDP.
+type hsPath struct {
+	d   *dial.Dialer
+	opt tcp.Options
+}
+
+// Dial implements dialer.
+func (p hsPath) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+	c, err := p.d.Dial(ctx, addr, p.opt)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.SetKeepAlive(dial.RadioKeepAlive(c)); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// errMute is that the server never said anything.
+var errMute = errors.New("nothing came back over UDP")
+
+// errSilent is that the server says nothing any more.
+var errSilent = errors.New("nothing comes back over UDP any more")
+
+// muteLimit is how long an HS-path that ends was mute if that is why: its primary gives
+// up a subflow that is silent for 3 s, and it is looked at each addressEvery.
+const muteLimit = 1500 * time.Millisecond
+
+// mute is since when nothing comes by an HS-path, though what was sent waits for its
+// acknowledgement. Helper.mu guards it.
+type mute struct {
+	acked, received uint64
+	since           time.Time // the last look at which all was well
+}
+
+// look is called each addressEvery.
+func (m *mute) look(now time.Time, hs estimate.Hop) {
+	if m.since.IsZero() || hs.Queue == 0 || hs.Acked != m.acked || hs.Received != m.received {
+		*m = mute{hs.Acked, hs.Received, now}
+	}
+}
+
+// silent is errSilent if an HS-path that ended then, for that reason, had fallen silent,
+// else nil.
+func (m mute) silent(ended time.Time, why error) error {
+	if m.since.IsZero() || ended.Sub(m.since) < muteLimit || errors.Is(why, errAddress) {
+		return nil
+	}
+	return errSilent
+}
+
+// judge tells the dialer of an HS-path over UDP that has ended how it went, since some
+// networks let through the beginning alone: whether the server never answered the
+// handshake that its primary waited for, or said nothing any more at the end. It began
+// at a time, and err is why it ended.
+func (h *Helper) judge(r *relay, m mute, began time.Time, err error) {
+	c, now := r.hs.Conn(), time.Now()
+	switch {
+	case r.hs.Received() > 0:
+		h.paths.Ended(c, began, m.silent(now, err))
+	case r.up.read.Load() > 0 && now.Sub(began) >= pipe.HandshakeTimeout/2:
+		h.paths.Lost(c, errMute)
+	}
+}
+
+// listen looks which HS-paths are mute.
+func (h *Helper) listen(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r, f := range h.relays {
+		f.meter.add(now, r.up.read.Load(), r.down.read.Load())
+		if hs, err := r.hs.Probe(); err == nil {
+			f.mute.look(now, hs)
+		}
+	}
+}
+
+// moveTries is how many times, one each addressEvery, an HS-path that has lost its
+// address looks for another one, until it is given up: about as long as the primary
+// waits for a silent subflow.
+const moveTries = 3
+
+// moves is what has become of an HS-path that lost its address; Helper.mu guards it.
+type moves struct {
+	count, failed int
+}
+
+// follow has an HS-path go on from another address of its interface. False: it cannot,
+// or no longer waits for one.
+func (m *moves) follow(c net.Conn) bool {
+	switch err := dial.Move(c); {
+	case err == nil:
+		m.count++
+		m.failed = 0
+	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, dial.ErrElsewhere), errors.Is(err, net.ErrClosed):
+		return false
+	default:
+		m.failed++
+	}
+	return m.failed < moveTries
+}

@@ -1,0 +1,392 @@
+package helper
+
+import (
+	"context"
+	"io"
+	"maps"
+	"math"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/control/device"
+	"mpbond/link/estimate"
+	"mpbond/link/pipe"
+)
+
+// TestOwnerGoesFirst: while the owner uses the interface that a relay's HS-path
+// has, both ends of that keep to a limit, and no longer than that. Who the owner
+// is does not matter: a program that only the counters know, or a primary in
+// this process where there are no counters.
+func TestOwnerGoesFirst(t *testing.T) {
+	start := time.Now()
+	for name, prepare := range map[string]func(m *manager, own func() uint64){
+		"any program": func(m *manager, own func() uint64) {
+			m.counters = func() (map[string]device.Counters, error) {
+				return map[string]device.Counters{"wwan0": {Rx: 1 + own(), Tx: 1 + own()}, "lo": {}}, nil
+			}
+		},
+		"a primary here": func(m *manager, own func() uint64) {
+			m.counters = func() (map[string]device.Counters, error) { return nil, os.ErrPermission }
+			m.own = func() map[string]device.Flow {
+				return map[string]device.Flow{"x/1": {Local: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, Rx: own(), Tx: own()}}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var busy atomic.Bool
+			moved, last := uint64(0), start // asked by one goroutine
+			own := func() uint64 {
+				now := time.Now()
+				if busy.Load() {
+					moved += uint64(now.Sub(last) / time.Microsecond) // 8 Mbit/s
+				}
+				last = now
+				return moved
+			}
+			w := &world{t: t, pipes: overTCP(), servers: overTCP(), prepare: func(h *Helper) {
+				h.manager.interfaceOf = func(net.Addr) string { return "wwan0" }
+				prepare(h.manager, own)
+			}}
+			w.listen("127.0.0.1:0")
+			w.start(Config{})
+			_, server, conn := w.subflow()
+			go func() { _, _ = server.Read(make([]byte, 1)) }() // limits come between data
+			limited := func() (down, up bool) {
+				p, err := conn.Probe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.h.mu.Lock()
+				defer w.h.mu.Unlock()
+				for r := range w.h.relays {
+					h, _ := r.hs.Probe()
+					up = h.Limit > 0
+				}
+				return p.Limit > 0, up
+			}
+			busy.Store(true)
+			eventually(t, "both ends are limited", func() bool { down, up := limited(); return down && up })
+			if l := w.h.Status().Lent; len(l) != 1 || l[0].Interface != "wwan0" || !l[0].Down.Limited || l[0].Down.Own == 0 {
+				t.Errorf("status: %+v", l)
+			}
+			busy.Store(false)
+			eventually(t, "no end is limited", func() bool { down, up := limited(); return !down && !up })
+		})
+	}
+}
+
+// TestLimitEndsOnFullHop: what an HS-path that takes nothing keeps to follows
+// the owner too, both ways.
+func TestLimitEndsOnFullHop(t *testing.T) {
+	var busy atomic.Bool
+	var moved atomic.Uint64
+	w := &world{t: t, pipes: overTCP(), servers: overTCP(), prepare: func(h *Helper) {
+		h.manager.interfaceOf = func(net.Addr) string { return "wwan0" }
+		last := time.Now()
+		h.manager.counters = func() (map[string]device.Counters, error) {
+			now := time.Now()
+			if busy.Load() {
+				moved.Add(uint64(now.Sub(last)/time.Microsecond) * 100) // 800 Mbit/s, more than what fills the hop
+			}
+			last = now
+			return map[string]device.Counters{"wwan0": {Rx: 1 + moved.Load(), Tx: 1 + moved.Load()}}, nil
+		}
+	}}
+	w.listen("127.0.0.1:0")
+	w.start(Config{Buffer: 1 << 20})
+	primary, server, _ := w.subflow()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_, _ = primary.Write(make([]byte, 64<<20)) // nobody reads it
+	}()
+	defer func() { primary.Close(); server.Close(); <-written }()
+	hop := func() (full bool, limit unit.Rate) {
+		w.h.mu.Lock()
+		defer w.h.mu.Unlock()
+		for r := range w.h.relays {
+			h, _ := r.hs.Probe()
+			held, _ := r.up.ring.Held()
+			return h.Unsent > 0 && held == 1<<20, h.Limit
+		}
+		return false, 0
+	}
+	eventually(t, "the hop takes nothing", func() bool { full, _ := hop(); return full })
+	for range 2 {
+		busy.Store(true)
+		eventually(t, "it is limited", func() bool { _, limit := hop(); return limit > 0 })
+		busy.Store(false)
+		eventually(t, "it is not limited", func() bool { _, limit := hop(); return limit == 0 })
+	}
+}
+
+// scripted is a carrier whose connections tell what a test says.
+type scripted struct {
+	pipe.Carrier
+	hop *atomic.Pointer[estimate.Hop]
+}
+
+func (s scripted) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+	c, err := s.Carrier.Dial(ctx, addr)
+	return scriptedConn{c, s.hop}, err
+}
+
+type scriptedConn struct {
+	pipe.Conn
+	hop *atomic.Pointer[estimate.Hop]
+}
+
+func (c scriptedConn) Probe() (estimate.Hop, error) { return *c.hop.Load(), nil }
+
+// TestLossIsNoOwner: what a relay's TCP sends again is not taken for the owner's,
+// however much it is, while it makes no progress and when it does. What others
+// send beside it is.
+func TestLossIsNoOwner(t *testing.T) {
+	var hop atomic.Pointer[estimate.Hop]
+	hop.Store(&estimate.Hop{Received: 100, WireIn: 200, WireOut: 200})
+	w := &world{t: t, pipes: overTCP(), servers: scripted{overTCP(), &hop}}
+	w.listen("127.0.0.1:0")
+	w.start(Config{})
+	w.subflow()
+	eventually(t, "the relay is there", func() bool {
+		w.h.mu.Lock()
+		defer w.h.mu.Unlock()
+		return len(w.h.relays) == 1
+	})
+	m := newManager(w.h) // the helper's own passes loopback over
+	w.h.mu.Lock()
+	for r := range w.h.relays {
+		hs := r.hs.LocalAddr().String()
+		m.interfaceOf = func(a net.Addr) string { return map[string]string{hs: "wwan0"}[a.String()] }
+	}
+	w.h.mu.Unlock()
+	others, now := uint64(0), time.Now()
+	m.counters = func() (map[string]device.Counters, error) {
+		h := hop.Load()
+		return map[string]device.Counters{"wwan0": {Rx: h.WireIn, Tx: h.WireOut + others}}, nil
+	}
+	// second lets a second pass in which the relay sends 8 Mbit/s, of which a share
+	// is new.
+	second := func(fresh float64, other uint64) (limited bool) {
+		var all sync.WaitGroup
+		for range 20 {
+			h := *hop.Load()
+			h.WireOut, h.WireIn = h.WireOut+50_000, h.WireIn+1_000
+			h.Acked += uint64(50_000 * fresh)
+			hop.Store(&h)
+			others += other
+			now = now.Add(lendTick)
+			m.tick(now, &all)
+			limited = limited || m.links["wwan0"].up.grant.Limited
+		}
+		all.Wait()
+		return limited
+	}
+	for _, fresh := range []float64{1, 0, 0.5, 1, 0, 1} {
+		if second(fresh, 0) {
+			t.Fatalf("a share of %v is new, and the owner is said to be busy: %+v", fresh, m.links["wwan0"].up.grant)
+		}
+	}
+	if !second(0.5, 25_000) {
+		t.Errorf("4 Mbit/s of others are not seen: %+v", m.links["wwan0"].up.grant)
+	}
+}
+
+// tunnel is a carrier as a test wants it.
+type tunnel struct {
+	local net.Addr
+	hop   estimate.Hop
+}
+
+func (c *tunnel) Probe() (estimate.Hop, error) { return c.hop, nil }
+func (c *tunnel) LocalAddr() net.Addr          { return c.local }
+
+// TestOnloadIsNoOwner: what is carried for other devices outside the bond is lent, however
+// short its connections are, and no reason to limit the relays. The same traffic of
+// another program is the owner's, and so is what comes on top.
+func TestOnloadIsNoOwner(t *testing.T) {
+	w := &world{t: t, pipes: overTCP(), servers: overTCP()}
+	w.listen("127.0.0.1:0")
+	w.start(Config{})
+	w.subflow()
+	eventually(t, "the relay is there", func() bool {
+		w.h.mu.Lock()
+		defer w.h.mu.Unlock()
+		return len(w.h.relays) == 1
+	})
+	wwan := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
+	for name, x := range map[string]struct {
+		lent    bool // as onloading counts it
+		ticks   int  // that a connection lasts for
+		other   uint64
+		limited bool
+	}{
+		"one connection":             {lent: true, ticks: 1 << 20},
+		"a connection for each file": {lent: true, ticks: 2},
+		"shorter than a tick":        {lent: true, ticks: 1},
+		"another program":            {ticks: 1 << 20, limited: true},
+		"another program beside it":  {lent: true, ticks: 2, other: 25_000, limited: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newManager(w.h) // the helper's own passes loopback over
+			m.interfaceOf = func(net.Addr) string { return "wwan0" }
+			moved, now := uint64(1), time.Now()
+			m.counters = func() (map[string]device.Counters, error) {
+				return map[string]device.Counters{"wwan0": {Rx: moved, Tx: moved}}, nil
+			}
+			var all sync.WaitGroup
+			var c *tunnel
+			limited := false
+			for i := range 60 {
+				if i%x.ticks == 0 {
+					c = &tunnel{local: wwan}
+					if x.lent {
+						m.addCarrier(c)
+					}
+				}
+				c.hop.WireIn, c.hop.WireOut = c.hop.WireIn+50_000, c.hop.WireOut+50_000
+				moved += 50_000 + x.other
+				if (i+1)%x.ticks == 0 && x.lent {
+					m.removeCarrier(c)
+				}
+				now = now.Add(lendTick)
+				m.tick(now, &all)
+				link := m.links["wwan0"]
+				limited = limited || link.down.grant.Limited || link.up.grant.Limited
+			}
+			all.Wait()
+			if limited != x.limited {
+				t.Errorf("limited: %v, want %v: down %+v, up %+v", limited, x.limited, m.links["wwan0"].down.grant, m.links["wwan0"].up.grant)
+			}
+			if lent := m.links["wwan0"].down.lent; x.lent && (lent < 59*50_000 || lent > 61*50_000) {
+				t.Errorf("%.0f bytes are lent", lent)
+			}
+		})
+	}
+}
+
+// TestLendTotals: the manager's sums for an interface are what all relays and the
+// owner have moved over it since they were first seen; a relay
+// whose pipe has the same interface counts twice.
+func TestLendTotals(t *testing.T) {
+	for name, same := range map[string]bool{"HS-paths alone": false, "pipes too": true} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			own := map[string]device.Flow{"b/1": {Local: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, Rx: 1 << 30, Tx: 1 << 30}}
+			counters, broken := map[string]device.Counters{"wwan0": {Rx: 5, Tx: 7}}, false
+			w := &world{t: t, pipes: overTCP(), servers: overTCP(), prepare: func(h *Helper) {
+				h.manager.interfaceOf = func(a net.Addr) string {
+					if !same && strings.HasPrefix(a.String(), "[::1]") {
+						return "wlan0"
+					}
+					return "wwan0"
+				}
+				h.manager.counters = func() (map[string]device.Counters, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if broken {
+						return nil, os.ErrDeadlineExceeded
+					}
+					return maps.Clone(counters), nil
+				}
+				h.manager.own = func() map[string]device.Flow {
+					mu.Lock()
+					defer mu.Unlock()
+					return maps.Clone(own)
+				}
+			}}
+			w.listenAt("[::1]:0", "127.0.0.1:0")
+			w.start(Config{})
+			m := w.h.manager
+			sums := func() lentLink {
+				var all sync.WaitGroup
+				m.tick(time.Now(), &all)
+				all.Wait()
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				if l := m.links["wwan0"]; l != nil && len(m.links) == 1 {
+					return *l
+				}
+				t.Fatalf("interfaces %v", m.links)
+				return lentLink{}
+			}
+
+			// Two relays; what is sent down on one and up on the other.
+			p1, s1, _ := w.subflow()
+			p2, s2, _ := w.subflow()
+			eventually(t, "both are there", func() bool {
+				w.h.mu.Lock()
+				defer w.h.mu.Unlock()
+				return len(w.h.relays) == 2
+			})
+			first := sums()
+			if first.down.lent != 0 || first.up.lent != 0 || first.down.owned != 0 || first.asked != 0 {
+				t.Errorf("before anything has moved: %+v", first)
+			}
+			const down, up = 2_000_000., 1_000_000.
+			var all sync.WaitGroup
+			for _, x := range []struct {
+				from, to *pipe.Link
+				n        int
+			}{{s1, p1, down}, {p2, s2, up}} {
+				all.Go(func() { _, _ = x.from.Write(make([]byte, x.n)) })
+				all.Go(func() {
+					if _, err := io.CopyN(io.Discard, struct{ io.Reader }{x.to}, int64(x.n)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			wantDown, wantUp := down, up // headers are few on loopback
+			if same {
+				wantDown, wantUp = wantDown+wantUp, wantUp+wantDown
+			}
+			eventually(t, "all is counted", func() bool { l := sums(); return l.down.lent >= wantDown && l.up.lent >= wantUp })
+			if l := sums(); l.down.lent > 1.1*wantDown || l.up.lent > 1.1*wantUp { // frames, TLS and acknowledgements come on top
+				t.Errorf("lent: %.0f down and %.0f up, want a little more than %.0f and %.0f", l.down.lent, l.up.lent, wantDown, wantUp)
+			}
+
+			// The owner: a flow that was there, and one that comes with a past.
+			step := func(key string, f device.Flow, fails bool) {
+				mu.Lock()
+				f.Local, broken = own["b/1"].Local, fails
+				own[key] = f
+				mu.Unlock()
+				sums()
+			}
+			step("b/1", device.Flow{Rx: 1<<30 + 500_000, Tx: 1<<30 + 100_000}, false)
+			step("b/2", device.Flow{Rx: 9_000_000, Tx: 9_000_000}, true)
+			step("b/1", device.Flow{Rx: 1<<30 + 500_000, Tx: 1<<30 + 99_000}, true) // its queue was read late
+			step("b/1", device.Flow{Rx: 1<<30 + 500_000, Tx: 1<<30 + 100_000}, true)
+			step("b/2", device.Flow{Rx: 9_000_000, Tx: 9_000_100}, true)
+			l := sums()
+			const rx, tx = 500_000., 100_100.
+			if math.Abs(l.down.owned-(rx*headers+tx*acks)) > 1 || math.Abs(l.up.owned-(tx*headers+rx*acks)) > 1 || l.asked != tx {
+				t.Errorf("owned: %.0f down, %.0f up, %d asked", l.down.owned, l.up.owned, l.asked)
+			}
+			m.mu.Lock()
+			if m.totals["wwan0"] != counters["wwan0"] {
+				t.Errorf("counters that cannot be read are taken for %+v", m.totals)
+			}
+			m.mu.Unlock()
+		})
+	}
+}
+
+// TestNoNetwork: what stays in the machine is nobody's link.
+func TestNoNetwork(t *testing.T) {
+	if networkOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 5}) != "" {
+		t.Error("loopback counts as a network")
+	}
+	a, _ := pipe.MemoryPipe()
+	if networkOf(a.LocalAddr()) != "" {
+		t.Error("memory counts as a network")
+	}
+}

@@ -1,0 +1,214 @@
+package helper
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/base/identity"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
+)
+
+// accepted takes the next pipe that the helper makes to l, and its connection.
+func (w *world) accepted(l pipe.Listener, by *identity.Key) (*pipe.Waiting, pipe.Conn) {
+	w.t.Helper()
+	c, err := l.Accept()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p, err := pipe.Accept(w.t.Context(), c, by.Server(wire.PipeALPN, func(k identity.PublicKey) bool { return k == keys().helper.Public() }))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { p.Close() })
+	return p, c
+}
+
+// joined is subflow over a given pipe.
+func (w *world) joined(p *pipe.Waiting) (primary, server *pipe.Link) {
+	w.t.Helper()
+	got := make(chan *pipe.Link, 1)
+	go func() {
+		l, err := p.Join(w.t.Context(), w.server, pipe.DefaultWindow)
+		if err != nil {
+			w.t.Error(err)
+		}
+		got <- l
+	}()
+	c, err := w.sl.Accept()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if server, _, err = pipe.AcceptHS(w.t.Context(), c); err != nil {
+		w.t.Fatal(err)
+	}
+	if primary = <-got; primary == nil {
+		w.t.FailNow()
+	}
+	if err := server.Authenticate(primary.HopKey(), nil); err != nil {
+		w.t.Fatal(err)
+	}
+	return primary, server
+}
+
+// TestSeveralAddresses: a primary at two addresses has a pipe from each. The
+// subflow goes on over the second when the first one breaks, and when that does
+// too, over what the helper makes then, which says that it is wanted.
+func TestSeveralAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
+		w.listen("x:1")
+		second, err := w.pipes.Listen(t.Context(), "y:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer second.Close()
+		w.start(Config{Primaries: []string{"laptop@x:1", "laptop@y:1"}})
+		one, cut := w.accepted(w.pl, keys().primary)
+		two, cut2 := w.accepted(second, keys().primary)
+		p, s := w.joined(one)
+		synctest.Wait()
+		since := w.h.Status().Subflows[0].Since
+		const n = 1 << 20
+		want, _ := io.ReadAll(noise(n, 1))
+		go func() { _, _ = s.Write(want) }()
+		got := make([]byte, n)
+		read := func(from, to int) {
+			t.Helper()
+			if _, err := io.ReadFull(p, got[from:to]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		read(0, n/4)
+		cut.Close()
+		if err := p.Resume(t.Context(), two); err != nil {
+			t.Fatal(err)
+		}
+		read(n/4, n/2)
+
+		cut2.Close()
+		wanted := make(chan *pipe.Waiting, 9)
+		for _, l := range []pipe.Listener{w.pl, second, w.pl, second} { // of the keepers, and those that are made now
+			next, _ := w.accepted(l, keys().primary)
+			next.OnStalled(func(k wire.Token) {
+				if k != p.Token() {
+					t.Errorf("STALLED of %x, want %x", k, p.Token())
+				}
+				wanted <- next
+			})
+		}
+		again := <-wanted
+		if err := p.Resume(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		read(n/2, n)
+		if !bytes.Equal(got, want) {
+			t.Error("other bytes")
+		}
+		if f := w.h.Status().Subflows; len(f) != 1 || f[0].Since != since {
+			t.Errorf("not the same subflow: %+v", f)
+		}
+		p.Close()
+		s.Close()
+		w.stop()
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestResumeOfAnother: a subflow is not resumed for another device than the one
+// that asked for it, though the token is right.
+func TestResumeOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, inMemory, "x:1", Config{})
+		one, _ := w.accepted(w.pl, keys().primary)
+		p, s := w.joined(one)
+		two, _ := w.accepted(w.pl, keys().primary)
+		synctest.Wait()
+		w.h.mu.Lock()
+		for _, f := range w.h.relays { // as if another primary had made it
+			f.primary.Key = keys().server.Public()
+		}
+		w.h.mu.Unlock()
+		var refused wire.Refuse
+		if err := p.Resume(t.Context(), two); !errors.As(err, &refused) || !p.Ended() {
+			t.Errorf("resumed for another device: %v", err)
+		}
+		p.Close()
+		s.Close()
+		w.stop()
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestRefusedRescue: a primary that refuses the calls for a broken subflow, for whatever
+// reason, is called again, ever more slowly, while the subflow may be resumed: it goes on
+// once the refusals have passed.
+func TestRefusedRescue(t *testing.T) {
+	for name, f := range map[string]wire.Refuse{
+		"limit":     {Code: wire.CodeLimit, Text: "busy"},
+		"version":   {Code: wire.CodeVersion, Version: wire.Version + 1, Text: "too old"},
+		"malformed": {Code: wire.CodeMalformed, Text: "what"},
+		"unknown":   {Code: wire.CodeUnknown, Text: "who"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, inMemory, "x:1", Config{})
+				one, cut := w.accepted(w.pl, keys().primary)
+				p, s := w.joined(one)
+				two, _ := w.accepted(w.pl, keys().primary)
+				passed, calls := time.Now().Add(pipe.DefaultWindow*2/3), 0
+				var resumed atomic.Bool
+				done := make(chan struct{})
+				cut.Close()
+				two.Close()
+				go func() {
+					defer close(done)
+					for {
+						c, err := w.pl.Accept()
+						if err != nil {
+							return
+						}
+						if time.Now().Before(passed) {
+							calls++
+							refuse(t, c, f)
+							continue
+						}
+						next, err := pipe.Accept(t.Context(), c, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+						if err != nil {
+							continue
+						}
+						next.OnStalled(func(k wire.Token) {
+							go func() {
+								if k == p.Token() && resumed.CompareAndSwap(false, true) && p.Resume(t.Context(), next) != nil {
+									resumed.Store(false)
+								}
+							}()
+						})
+					}
+				}()
+				go func() { _, _ = s.Write([]byte("goes on")) }()
+				got := make([]byte, 7)
+				if _, err := io.ReadFull(p, got); err != nil || string(got) != "goes on" {
+					t.Errorf("after refusals that passed: %q, %v", got, err)
+				}
+				if late := time.Since(passed); late > 2*callRefused {
+					t.Errorf("it went on %v after the refusals had passed", late)
+				}
+				p.Close()
+				s.Close()
+				w.stop()
+				w.pl.Close()
+				<-done
+				if calls < 5 || calls > 25 {
+					t.Errorf("%d calls that were refused", calls)
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}

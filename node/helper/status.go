@@ -1,0 +1,145 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"mpbond/api"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+)
+
+// Status is the state of the role at an instant, for the api.
+type Status struct {
+	Name     string          `json:"name"`
+	Pipes    []PipeStatus    `json:"pipes"`
+	Subflows []SubflowStatus `json:"subflows"`
+	// Buffer bounds what is held per subflow and direction.
+	Buffer unit.Bytes `json:"buffer"`
+	// Relayed counts the bytes of all subflows, ended ones included.
+	Relayed uint64 `json:"relayed"`
+	// Lent is what may be lent of each interface that carries subflows.
+	Lent []Lent `json:"lent"`
+}
+
+// PipeStatus is the pipe kept ready at one address of a primary.
+type PipeStatus struct {
+	Primary string `json:"primary"`
+	Address string `json:"address"`
+	// State is "starting", "waiting" (ready for a subflow), "busy" (over
+	// Bluetooth: it carries one, and there is no second) or "retrying"; Error
+	// and Hint then say why.
+	State string `json:"state"`
+	Error string `json:"error,omitempty"`
+	Hint  string `json:"hint,omitempty"`
+	// Trouble is Error in parts; of a pipe that is there, what keeps the primary from
+	// using it.
+	Trouble *api.Trouble `json:"trouble,omitempty"`
+}
+
+// SubflowStatus is one relayed subflow. Up is primary to server.
+type SubflowStatus struct {
+	// Number counts the relays of this helper, from 1.
+	Number  uint64    `json:"number"`
+	Primary string    `json:"primary"`
+	Server  string    `json:"server"`
+	Since   time.Time `json:"since"`
+	// Transport is the HS-path's, "tcp" or "udp"; Fallback why it is TCP although UDP
+	// is asked for. Migrated is how many times it went on from another address.
+	Transport string    `json:"transport"`
+	Fallback  string    `json:"fallback,omitempty"`
+	Migrated  int       `json:"migrated,omitempty"`
+	Up        Direction `json:"up"`
+	Down      Direction `json:"down"`
+	// UpBps and DownBps are what was relayed over the last second.
+	UpBps   unit.Rate `json:"up_bps"`
+	DownBps unit.Rate `json:"down_bps"`
+}
+
+// Direction is one direction of a relay: bytes of ciphertext that came, those
+// of them in the buffer, the most that ever were, and the throughput of the hop
+// beyond (0 if unknown).
+type Direction struct {
+	Bytes    uint64    `json:"bytes"`
+	Buffered int       `json:"buffered"`
+	Most     int       `json:"most_buffered"`
+	Rate     unit.Rate `json:"rate"`
+}
+
+func (d *direction) status() Direction {
+	now, most := d.ring.Held()
+	return Direction{d.read.Load(), now, most, unit.Rate(d.rate.Load())}
+}
+
+// nameOf is what a device is called now; if it is trusted no longer, what it was.
+func (h *Helper) nameOf(p identity.Peer) string {
+	if now, ok := h.trust.Lookup(p.Key); ok {
+		return now.Name
+	}
+	return p.Name
+}
+
+// causeOf is the reverse of codes.
+func causeOf(code wire.Code) fault.Cause {
+	for cause, c := range codes {
+		if c == code {
+			return cause
+		}
+	}
+	return fault.CauseUnknown
+}
+
+// Status may be called at any time, by any goroutine.
+func (h *Helper) Status() Status {
+	s := Status{Name: h.name, Pipes: []PipeStatus{}, Subflows: []SubflowStatus{}, Buffer: h.cfg.Buffer}
+	h.mu.Lock()
+	targets := h.targets
+	h.mu.Unlock()
+	for _, t := range targets {
+		t.mu.Lock()
+		p := PipeStatus{Primary: h.nameOf(t.primary), Address: t.addr, State: t.state, Hint: fault.HintOf(t.err)}
+		if t.err != nil {
+			p.Error = t.err.Error()
+			p.Trouble = &api.Trouble{Kind: fault.KindOf(t.err), Cause: tcp.CauseOf(t.err), At: t.addr, Text: p.Error, Hint: p.Hint}
+		} else if f := t.peer.get(); t.state == waiting && f.Text != "" {
+			p.Trouble = &api.Trouble{Kind: fault.Unreachable, Cause: causeOf(f.Code), By: p.Primary, At: f.At, Text: f.Text}
+		}
+		t.mu.Unlock()
+		s.Pipes = append(s.Pipes, p)
+	}
+	s.Lent = h.manager.status()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.Relayed = h.moved
+	for r, f := range h.relays {
+		s.Relayed += r.up.read.Load() + r.down.read.Load()
+		one := SubflowStatus{Number: f.number, Primary: h.nameOf(f.primary), Server: f.server, Since: f.since, Transport: r.hs.LocalAddr().Network(), Migrated: f.moves.count, Up: r.up.status(), Down: r.down.status(), UpBps: f.meter.upBps, DownBps: f.meter.downBps}
+		if one.Transport != "udp" {
+			one.Fallback = h.paths.Why(f.link, r.hs.LocalAddr())
+		}
+		s.Subflows = append(s.Subflows, one)
+	}
+	slices.SortFunc(s.Subflows, func(a, b SubflowStatus) int { return a.Since.Compare(b.Since) })
+	return s
+}
+
+// CloseSubflow ends the relay of that number; bond must be empty, since a helper
+// knows of none. Its primary makes a new subflow.
+func (h *Helper) CloseSubflow(bond string, number uint32) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r, f := range h.relays {
+		if bond == "" && f.number == uint64(number) {
+			go r.close(errByHand) // it may wait for its TLS to say goodbye
+			return nil
+		}
+	}
+	return fault.New(fault.NotFound, fmt.Errorf("no subflow %d is relayed", number), "`mpbond status` lists them; at a helper the bond is written -")
+}
+
+var errByHand = errors.New("ended by hand at the helper")

@@ -1,0 +1,124 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/base/identity"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
+)
+
+// failing is a carrier by which a primary is not reached.
+type failing struct {
+	pipe.Carrier
+	err func() error // nil: it is
+}
+
+func (f failing) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return f.Carrier.Dial(ctx, addr)
+}
+
+// reportsAt is a dialer of servers, which counts reports.
+type reportsAt struct {
+	down bool // no server is reached
+
+	mu sync.Mutex
+	at []time.Time
+}
+
+func (r *reportsAt) Dial(context.Context, string) (pipe.Conn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.at); n == 0 || time.Since(r.at[n-1]) > 0 { // one report may try several servers
+		r.at = append(r.at, time.Now())
+	}
+	if r.down {
+		return nil, errors.New("no server")
+	}
+	here, there := pipe.MemoryPipe()
+	go func() {
+		_, _ = io.Copy(io.Discard, there)
+		there.Close()
+	}()
+	return here, nil
+}
+
+// TestReportsBackOff: a helper calls the server about a primary that it does not reach at
+// once, again each ten minutes while that lasts, and not much more often however often the
+// cause changes, or the primary comes and goes, or while no server is reached.
+func TestReportsBackOff(t *testing.T) {
+	refused, silent := fmt.Errorf("dial: %w", syscall.ECONNREFUSED), fmt.Errorf("dial: %w", os.ErrDeadlineExceeded)
+	began := time.Time{}
+	turns := func(each time.Duration, errs ...error) func() error {
+		return func() error { return errs[int(time.Since(began)/each)%len(errs)] }
+	}
+	for name, c := range map[string]struct {
+		err         func() error
+		down        bool
+		least, most int // reports in three hours
+	}{
+		"lasting":             {func() error { return refused }, false, 18, 19},
+		"changing":            {turns(7*time.Second, refused, silent), false, 15, 30},
+		"changing slowly":     {turns(90*time.Second, refused, silent), false, 15, 30},
+		"coming and going":    {turns(40*time.Second, nil, silent), false, 10, 30},
+		"no server":           {func() error { return refused }, true, 15, 30},
+		"changing, no server": {turns(7*time.Second, refused, silent), true, 15, 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began = time.Now()
+				servers := &reportsAt{down: c.down}
+				w := &world{t: t, pipes: inMemory(), servers: inMemory()}
+				w.listen("x:1")
+				w.prepare = func(h *Helper) { h.pipes, h.servers = failing{w.pipes, c.err}, servers }
+				taken := make(chan struct{})
+				go func() { // pipes that come are taken, and end when the primary has gone again
+					defer close(taken)
+					for {
+						conn, err := w.pl.Accept()
+						if err != nil {
+							return
+						}
+						p, err := pipe.Accept(t.Context(), conn, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+						if err != nil {
+							continue
+						}
+						time.AfterFunc(10*time.Second, func() { p.Close() })
+					}
+				}()
+				w.start(Config{Primaries: []string{"laptop@192.0.2.7:7601"}})
+				time.Sleep(3 * time.Hour)
+				w.stop()
+				w.pl.Close()
+				<-taken
+				servers.mu.Lock()
+				defer servers.mu.Unlock()
+				n := len(servers.at)
+				if n < c.least || n > c.most {
+					t.Errorf("%d reports in three hours, want %d to %d", n, c.least, c.most)
+				}
+				if n > 0 && servers.at[0].Sub(began) > 2*time.Minute {
+					t.Errorf("the first one came after %v", servers.at[0].Sub(began))
+				}
+				for i := 1; i < n; i++ {
+					if d := servers.at[i].Sub(servers.at[i-1]); d < reportRetry*3/4 {
+						t.Errorf("a report came %v after another one", d)
+					}
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}

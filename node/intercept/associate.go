@@ -1,0 +1,161 @@
+package intercept
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mpbond/link/udpsock"
+	"mpbond/link/wire"
+)
+
+// SOCKS5 UDP ASSOCIATE, RFC 1928 sections 6 and 7. The answer names a UDP port;
+// the app sends its datagrams there and gets theirs from there, each as
+//
+//	00 00 | fragment | address | data
+//
+// in both directions. An association is one flow of the bond. It takes
+// datagrams only from the host whose TCP connection asked for it, and only from
+// the port that was announced or, if none was, that sent first. It ends with
+// the TCP connection. Fragments are dropped, as the RFC allows.
+//
+// SOCKS5 has no way to tell an app that a destination refuses its datagrams, or
+// cannot be reached. `mpbond run`, whose associations serveAssociationOnly
+// serves, is told on the TCP connection, which carries nothing else: by
+// FLOW_REFUSED frames (package wire) of flow 1.
+
+// serveAssociate serves an association that was asked for; from is what the app
+// says that it will send from, or has port 0. Tells lets refusals be told.
+func (e *Edge) serveAssociate(a *appConn, from wire.Addr, tells bool) {
+	peer, ok1 := a.RemoteAddr().(*net.TCPAddr)
+	local, ok2 := a.LocalAddr().(*net.TCPAddr)
+	defer a.CloseInOrder() //nolint:errcheck // it carries no stream
+	if !ok1 || !ok2 || e.cfg.Packets == nil {
+		writeSOCKSReply(a, socksCommandUnsupported) //nolint:errcheck // closing is all that is left
+		return
+	}
+	sock, err := net.ListenUDP("udp", &net.UDPAddr{IP: local.IP, Zone: local.Zone})
+	if err != nil {
+		e.log.Warn("no socket for a SOCKS5 UDP association", "err", err)
+		writeSOCKSReply(a, socksFailure) //nolint:errcheck // closing is all that is left
+		return
+	}
+	s := &association{sock: sock, host: peer.AddrPort().Addr().Unmap()}
+	if from.Port != 0 {
+		s.app.Store(netip.AddrPortFrom(s.host, from.Port))
+	}
+	f := e.newFlow(s.deliver)
+	app := a.app()
+	app.DSCP, app.ByRun = 0, tells // they are not those of its datagrams
+	f.ctx = app.context(f.ctx)
+	defer f.close()
+	replied := make(chan struct{}) // before it no refusal may be told
+	if tells {
+		f.refused = func(r *PacketRefusal) { <-replied; s.refused(a, r) }
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		udpsock.Receive(sock, func(b []byte, from netip.AddrPort) bool {
+			if payload, dest, ok := s.take(b, from); ok {
+				f.send(payload, dest)
+			}
+			return true
+		}, nil)
+	}()
+	defer func() { <-done }()
+	defer sock.Close()
+	a.SetDeadline(time.Time{}) //nolint:errcheck // reading reports it
+	reply := append([]byte{socksVersion, socksSucceeded, 0}, wire.AddrFrom(sock.LocalAddr().(*net.UDPAddr).AddrPort()).Append(nil)...)
+	_, err = a.Write(reply)
+	close(replied)
+	if err == nil {
+		io.Copy(io.Discard, a) //nolint:errcheck // any end will do
+	}
+}
+
+// association is the app's side of a SOCKS5 UDP association.
+type association struct {
+	sock *net.UDPConn
+	host netip.Addr
+	app  atomicAddr // the socket of the app
+	tell sync.Mutex // for refusals
+}
+
+// refusalTime is how long a refusal may take to be told.
+const refusalTime = time.Second
+
+// refused tells `mpbond run` of a refusal, or not, if it does not listen.
+func (s *association) refused(c net.Conn, r *PacketRefusal) {
+	addr, err := wire.AddrOf(r.Dest)
+	if err != nil {
+		return
+	}
+	s.tell.Lock()
+	defer s.tell.Unlock()
+	c.SetWriteDeadline(time.Now().Add(refusalTime)) //nolint:errcheck // writing reports it
+	frame := wire.FlowRefused{Flow: 1, Code: r.Code, MTU: uint16(r.MTU), Addr: addr, Text: r.Text}
+	if _, err := c.Write(wire.Append(nil, frame)); err != nil {
+		c.Close() // it may be cut, and the next one could not be read
+	}
+}
+
+// atomicAddr is an address that is set once.
+type atomicAddr struct{ v atomic.Value }
+
+// Load returns the address, which is not valid before it is set.
+func (a *atomicAddr) Load() netip.AddrPort {
+	v, _ := a.v.Load().(netip.AddrPort)
+	return v
+}
+
+// Store sets the address.
+func (a *atomicAddr) Store(v netip.AddrPort) { a.v.Store(v) }
+
+// take checks a datagram of the app and returns what it carries where.
+func (s *association) take(b []byte, from netip.AddrPort) (payload []byte, dest string, ok bool) {
+	app := s.app.Load()
+	if from.Addr().WithZone("") != s.host.WithZone("") || app.IsValid() && from.Port() != app.Port() {
+		return nil, "", false
+	}
+	payload, dest, err := parseSOCKSDatagram(b)
+	if err != nil {
+		return nil, "", false
+	}
+	if app != from {
+		s.app.Store(from)
+	}
+	return payload, dest, true
+}
+
+// deliver sends a datagram to the app.
+func (s *association) deliver(b []byte, from netip.AddrPort) {
+	if app := s.app.Load(); app.IsValid() {
+		head := wire.AddrFrom(from).Append(make([]byte, 3, 32))
+		_, _ = s.sock.WriteToUDPAddrPort(append(head, b...), app) // as good as lost
+	}
+}
+
+// parseSOCKSDatagram takes a datagram of an app apart. The payload aliases b.
+func parseSOCKSDatagram(b []byte) (payload []byte, dest string, err error) {
+	if len(b) < 3 || b[0] != 0 || b[1] != 0 {
+		return nil, "", fmt.Errorf("%w: no SOCKS5 datagram", wire.ErrMalformed)
+	}
+	if b[2] != 0 {
+		return nil, "", fmt.Errorf("%w: a fragment", wire.ErrMalformed)
+	}
+	a, payload, err := wire.CutAddr(b[3:])
+	if err != nil {
+		return nil, "", err
+	}
+	host := a.Name
+	if a.IP.IsValid() {
+		host = a.IP.String()
+	}
+	dest, err = destination(host, a.Port)
+	return payload, dest, err
+}

@@ -1,0 +1,213 @@
+package intercept
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+
+	"mpbond/link/splice"
+	"mpbond/link/wire"
+)
+
+// maxReplay is how much an app may send before the far end answered. It is
+// kept until then, so that it can be sent again without the bond. Enough for a
+// TLS client hello or an HTTP request with large cookies.
+const maxReplay = 32 << 10
+
+// fallbackConn is a stream that turns into a direct connection if the far end
+// refuses the destination for a reason that need not hold here. Nothing was
+// delivered to the app before that, and what the app sent so far is replayed.
+//
+// Reads wait for the answer; so do writes beyond maxReplay.
+type fallbackConn struct {
+	net.Conn // the stream; deadlines and addresses are its own
+	cancel   context.CancelFunc
+	answered chan struct{} // closed when final and err are set
+
+	mu    sync.Mutex // orders writes against the replay
+	early []byte     // what was written before the answer
+	half  bool       // CloseWrite was called before the answer
+
+	final net.Conn // the stream or the direct connection
+	err   error    // the refusal, if there is no other way
+}
+
+func newFallbackConn(e *Edge, stream net.Conn, w openWaiter, dest string) *fallbackConn {
+	ctx, cancel := context.WithTimeout(e.ctx, openTimeout)
+	f := &fallbackConn{Conn: stream, cancel: cancel, answered: make(chan struct{})}
+	go func() {
+		defer cancel()
+		err := w.WaitOpen(ctx)
+		if err == nil || !worthDirect(err) {
+			f.answer(stream, err)
+			return
+		}
+		direct, derr := e.cfg.Direct(ctx, "tcp", dest)
+		if derr != nil {
+			// The far end's word first: it is about the way which was asked for.
+			f.answer(stream, errors.Join(err, derr))
+			return
+		}
+		splice.ResetOnExit(direct)
+		e.log.Info("going direct", "dest", dest, "why", err)
+		stop := context.AfterFunc(ctx, func() { direct.Close() })
+		defer stop()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if err := f.replay(direct); err != nil {
+			direct.Close()
+			f.answerLocked(stream, err)
+			return
+		}
+		stream.Close()
+		f.answerLocked(direct, nil)
+	}()
+	return f
+}
+
+// answer settles where the connection goes. No write comes between a replay
+// and the answer: both are done under mu.
+func (f *fallbackConn) answer(c net.Conn, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answerLocked(c, err)
+}
+
+func (f *fallbackConn) answerLocked(c net.Conn, err error) {
+	f.final, f.err, f.early = c, err, nil
+	close(f.answered)
+}
+
+// worthDirect tells refusals that speak of the far end's position in the
+// network from those that hold everywhere.
+func worthDirect(err error) bool {
+	switch refusal(err) {
+	case wire.CodeUnreachable, wire.CodeForbidden, wire.CodeNameNotFound:
+		return true
+	}
+	return false
+}
+
+// replay sends to c what the app has sent so far.
+func (f *fallbackConn) replay(c net.Conn) error {
+	if _, err := c.Write(f.early); err != nil {
+		return err
+	}
+	if f.half {
+		return splice.CloseWrite(c)
+	}
+	return nil
+}
+
+// WaitOpen waits until the destination is reached, one way or the other.
+func (f *fallbackConn) WaitOpen(ctx context.Context) error {
+	select {
+	case <-f.answered:
+		return f.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// settle waits for the answer.
+func (f *fallbackConn) settle() (net.Conn, error) {
+	<-f.answered
+	return f.final, f.err
+}
+
+// open tells whether the answer is still awaited. The caller holds mu, without
+// which a replay cannot take place.
+func (f *fallbackConn) open() bool {
+	select {
+	case <-f.answered:
+		return false
+	default:
+		return true
+	}
+}
+
+// Read implements net.Conn.
+func (f *fallbackConn) Read(p []byte) (int, error) {
+	c, err := f.settle()
+	if err != nil {
+		return 0, err
+	}
+	return c.Read(p)
+}
+
+// WriteTo implements io.WriterTo.
+func (f *fallbackConn) WriteTo(w io.Writer) (int64, error) {
+	c, err := f.settle()
+	if err != nil {
+		return 0, err
+	}
+	if t, ok := c.(io.WriterTo); ok {
+		return t.WriteTo(w)
+	}
+	return io.Copy(w, struct{ io.Reader }{c})
+}
+
+// Write implements net.Conn.
+func (f *fallbackConn) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	if f.open() && len(f.early)+len(p) <= maxReplay {
+		f.early = append(f.early, p...)
+		_, err := f.Conn.Write(p)
+		f.mu.Unlock()
+		if err == nil {
+			return len(p), nil
+		}
+		// The refusal came first; p is part of what is replayed.
+		if _, err := f.settle(); err != nil {
+			return 0, err
+		}
+		return len(p), nil
+	}
+	f.mu.Unlock()
+	c, err := f.settle()
+	if err != nil {
+		return 0, err
+	}
+	return c.Write(p)
+}
+
+// CloseWrite ends the direction to the destination.
+func (f *fallbackConn) CloseWrite() error {
+	f.mu.Lock()
+	if f.open() {
+		f.half = true
+		splice.CloseWrite(f.Conn) //nolint:errcheck // if it fails, so do reads
+		f.mu.Unlock()
+		return nil
+	}
+	f.mu.Unlock()
+	c, err := f.settle()
+	if err != nil {
+		return err
+	}
+	return splice.CloseWrite(c)
+}
+
+// Close implements net.Conn.
+func (f *fallbackConn) Close() error { return f.end(net.Conn.Close) }
+
+// CloseInOrder closes it in order; see package splice.
+func (f *fallbackConn) CloseInOrder() error { return f.end(splice.CloseInOrder) }
+
+// Reset ends both directions at once.
+func (f *fallbackConn) Reset() {
+	f.end(func(c net.Conn) error { splice.Reset(c); return nil }) //nolint:errcheck // always nil
+}
+
+func (f *fallbackConn) end(how func(net.Conn) error) error {
+	select {
+	case <-f.answered:
+	default:
+		how(f.Conn) //nolint:errcheck // the second time reports
+	}
+	f.cancel()
+	c, _ := f.settle()
+	return how(c)
+}

@@ -1,0 +1,317 @@
+//go:build linux
+
+package intercept
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"mpbond/base/fault"
+)
+
+// RedirectConfig says whose connections go where.
+type RedirectConfig struct {
+	// Port is where an Edge serves redirected connections on the loopback
+	// addresses. At least one of 127.0.0.1 and [::1] must accept.
+	Port uint16
+	// User, if not nil, selects the app by the user it runs as, for machines
+	// where cgroups are unusable. No other program may run as that user.
+	User *uint32
+	// Label is for policy: it becomes part of the name of the app's cgroup.
+	Label string
+	// Direct lists destinations that are left alone, besides this machine
+	// itself and link-local addresses.
+	Direct []netip.Prefix
+	// Log tells what works only in part. nil discards.
+	Log *slog.Logger
+}
+
+// Redirect makes the kernel send the TCP connections, datagrams and DNS queries
+// of one app, and of all processes it starts, to an Edge in the same network
+// namespace. It holds
+//
+//	a cgroup     mpbond-run-PID[-LABEL] below the own one; the app is started in it
+//	a table      inet mpbond_run_PID, owned by a netlink socket: the kernel
+//	             removes it with this process, however that ends (Linux 5.12)
+//	a forwarder  of DNS queries, see dnsForwarder
+//	a proxy      of other datagrams, see datagramProxy, with policy routes that
+//	             lead them to it, see divert
+//
+// Cgroup and routes of a killed process are removed by the next Redirect.
+type Redirect struct {
+	group *cgroup // nil if matched by user
+	nft   *nftables.Conn
+	dns   *dnsForwarder // nil if DNS stays direct
+	// Both nil if datagrams stay direct.
+	datagrams *datagramProxy
+	divert    *divert
+}
+
+// dnsMark marks the forwarder's own connections, which are redirected though
+// they are not the app's.
+const dnsMark = 0x6d70646e
+
+// edgeProbeTimeout bounds the wait for a listener on the loopback address.
+const edgeProbeTimeout = 5 * time.Second
+
+// NewRedirect sets everything up for an app yet to be started. Errors carry a
+// hint for people.
+func NewRedirect(cfg RedirectConfig) (_ *Redirect, err error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	families, err := probeEdge(cfg.Port)
+	if err != nil {
+		return nil, err
+	}
+	r := &Redirect{}
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	if cfg.User == nil {
+		if r.group, err = newCgroup(cfg.Label); err != nil {
+			return nil, cgroupHint(err)
+		}
+	}
+	if r.dns, err = newDNSForwarder(cfg.Log); err != nil {
+		cfg.Log.Warn("the app's DNS queries stay direct", "err", err)
+		r.dns = nil
+	}
+	// The socket that owns the table: it must stay open.
+	if r.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(ownTable)); err != nil {
+		return nil, nftHint(err)
+	}
+	if err := r.load(cfg, families); err != nil {
+		return nil, nftHint(err)
+	}
+	if err := r.takeDatagrams(cfg); err != nil {
+		cfg.Log.Warn("the app's datagrams stay direct, but for DNS", "err", err)
+	}
+	return r, nil
+}
+
+// probeEdge finds out for which address families an Edge listens.
+func probeEdge(port uint16) ([]byte, error) {
+	var families []byte
+	var last error
+	for family, host := range map[byte]string{unix.NFPROTO_IPV4: "127.0.0.1", unix.NFPROTO_IPV6: "::1"} {
+		c, err := net.DialTimeout("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))), edgeProbeTimeout)
+		switch {
+		case err == nil:
+			c.Close()
+		case errors.Is(err, syscall.ECONNRESET):
+			// It accepted, and has already thrown this out as not redirected.
+		default:
+			last = err
+			continue
+		}
+		families = append(families, family)
+	}
+	if families == nil {
+		return nil, fault.New(fault.NotRunning, fmt.Errorf("no primary takes redirected connections on port %d: %w", port, last),
+			"start `mpbond primary` on this machine and, if there are several, in this network namespace")
+	}
+	slices.Sort(families)
+	return families, nil
+}
+
+// proxyHint is the way out for whoever cannot have redirection.
+const proxyHint = "use the SOCKS5 or HTTP proxy of the primary"
+
+func cgroupHint(err error) error {
+	if errors.Is(err, os.ErrPermission) {
+		return fault.New(fault.Permission, err, "run it as root, or without rights "+proxyHint)
+	}
+	return fault.New(fault.Unsupported, err, "cgroups (version 2) are unusable here: start the app as a user of its own with --user, or "+proxyHint)
+}
+
+func nftHint(err error) error {
+	err = fmt.Errorf("loading redirect rules: %w", err)
+	if errors.Is(err, os.ErrPermission) {
+		return fault.New(fault.Permission, err, "run it as root, or without rights "+proxyHint)
+	}
+	return fault.New(fault.Unsupported, err,
+		"this takes Linux 5.12 with nf_tables and its modules nft_redir, nft_socket and nft_chain_nat; without them "+proxyHint)
+}
+
+// Apply makes a process that is started with attr the app: it is born in the
+// cgroup, so that not even its first packet escapes. With a User, starting it
+// as that user is the caller's part.
+func (r *Redirect) Apply(attr *syscall.SysProcAttr) {
+	if r.group != nil {
+		attr.UseCgroupFD = true
+		attr.CgroupFD = int(r.group.dir.Fd())
+	}
+}
+
+// Close removes the rules, then the cgroup. Processes of the app that still
+// run connect directly from then on; connections already redirected go on.
+func (r *Redirect) Close() error {
+	var errs []error
+	if r.nft != nil {
+		errs = append(errs, r.nft.CloseLasting()) // and with it the table
+	}
+	errs = append(errs, r.leaveDatagrams())
+	if r.dns != nil {
+		errs = append(errs, r.dns.Close())
+	}
+	if r.group != nil {
+		errs = append(errs, r.group.close())
+	}
+	return errors.Join(errs...)
+}
+
+// tableOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h.
+const tableOwner = 0x2
+
+func tableName() string { return "mpbond_run_" + strconv.Itoa(os.Getpid()) }
+
+// ownTable makes the table on c, which thereby owns it. The nftables library
+// cannot set the flag, nor add a table that exists, but is content to use it.
+func ownTable(c *netlink.Conn) error {
+	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
+		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(tableName()), 0)},
+		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, tableOwner)},
+	})
+	if err != nil {
+		return err
+	}
+	// nfgenmsg: family, version, and the resource in network byte order, which
+	// in a batch is the subsystem.
+	batch := []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
+	table := append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, attrs...)
+	message := func(kind int, flags netlink.HeaderFlags, data []byte) netlink.Message {
+		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags}, Data: data}
+	}
+	if _, err := c.SendMessages([]netlink.Message{
+		message(unix.NFNL_MSG_BATCH_BEGIN, 0, batch),
+		message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, netlink.Create|netlink.Excl|netlink.Acknowledge, table),
+		message(unix.NFNL_MSG_BATCH_END, 0, batch),
+	}); err != nil {
+		return err
+	}
+	_, err = c.Receive() // the acknowledgement
+	return err
+}
+
+// load fills the table, in one transaction:
+//
+//	table inet mpbond_run_PID {
+//	  flags owner
+//	  chain output {
+//	    type nat hook output priority dstnat
+//	    meta mark DNSMARK meta l4proto tcp redirect to :PORT
+//	    socket cgroupv2 level L CGROUP jump app        (or: meta skuid USER)
+//	  }
+//	  chain app {
+//	    oifname "lo" return                            this machine, all its addresses
+//	    ip daddr 169.254.0.0/16 return                 and other direct prefixes
+//	    meta nfproto ipv4 meta l4proto tcp redirect to :PORT
+//	    meta nfproto ipv4 udp dport 53 redirect to :DNSPORT
+//	  }
+//	}
+//
+// Matching positively matters: packets without a socket match neither way.
+func (r *Redirect) load(cfg RedirectConfig, families []byte) error {
+	t := &nftables.Table{Name: tableName(), Family: nftables.TableFamilyINet}
+	app := r.nft.AddChain(&nftables.Chain{Name: "app", Table: t})
+	accept := nftables.ChainPolicyAccept
+	output := r.nft.AddChain(&nftables.Chain{
+		Name: "output", Table: t, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest, Policy: &accept,
+	})
+	rule := func(c *nftables.Chain, parts ...[]expr.Any) {
+		r.nft.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: slices.Concat(parts...)})
+	}
+	if r.dns != nil {
+		rule(output, meta(expr.MetaKeyMARK, binaryutil.NativeEndian.PutUint32(dnsMark)), l4proto(unix.IPPROTO_TCP), redirectTo(cfg.Port))
+	}
+	rule(output, r.matchApp(cfg.User), verdict(expr.VerdictJump, app.Name))
+	returnDirect(cfg, func(parts ...[]expr.Any) { rule(app, parts...) })
+	for _, f := range families {
+		nfproto := meta(expr.MetaKeyNFPROTO, []byte{f})
+		rule(app, nfproto, l4proto(unix.IPPROTO_TCP), redirectTo(cfg.Port))
+		if r.dns != nil {
+			rule(app, nfproto, l4proto(unix.IPPROTO_UDP), dport(dnsPort), redirectTo(r.dns.port))
+		}
+	}
+	return r.nft.Flush()
+}
+
+// returnDirect adds rules that return what stays direct.
+func returnDirect(cfg RedirectConfig, rule func(...[]expr.Any)) {
+	rule(meta(expr.MetaKeyOIFNAME, append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)), verdict(expr.VerdictReturn, ""))
+	for _, p := range append([]netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}, cfg.Direct...) {
+		rule(daddr(p), verdict(expr.VerdictReturn, ""))
+	}
+}
+
+func (r *Redirect) matchApp(user *uint32) []expr.Any {
+	if user != nil {
+		return meta(expr.MetaKeySKUID, binaryutil.NativeEndian.PutUint32(*user))
+	}
+	return []expr.Any{
+		&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: uint32(r.group.level), Register: 1},
+		equal(binaryutil.NativeEndian.PutUint64(r.group.id)),
+	}
+}
+
+// The expressions that nft(8) would compile the rules above to.
+
+func equal(data []byte) expr.Any {
+	return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}
+}
+
+func meta(key expr.MetaKey, is []byte) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, equal(is)}
+}
+
+func l4proto(p byte) []expr.Any { return meta(expr.MetaKeyL4PROTO, []byte{p}) }
+
+func dport(port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		equal(binary.BigEndian.AppendUint16(nil, port)),
+	}
+}
+
+func daddr(p netip.Prefix) []expr.Any {
+	family, offset := byte(unix.NFPROTO_IPV4), uint32(16)
+	if p.Addr().Is6() {
+		family, offset = unix.NFPROTO_IPV6, 24
+	}
+	addr := p.Masked().Addr().AsSlice()
+	n := uint32(len(addr))
+	return append(meta(expr.MetaKeyNFPROTO, []byte{family}),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: n},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: n, Mask: net.CIDRMask(p.Bits(), len(addr)*8), Xor: make([]byte, n)},
+		equal(addr))
+}
+
+func verdict(kind expr.VerdictKind, chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: kind, Chain: chain}}
+}
+
+func redirectTo(port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: 1, Data: binary.BigEndian.AppendUint16(nil, port)},
+		&expr.Redir{RegisterProtoMin: 1},
+	}
+}

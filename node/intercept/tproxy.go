@@ -1,0 +1,381 @@
+//go:build linux
+
+package intercept
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mpbond/link/udpsock"
+	"mpbond/link/wire"
+	"mpbond/node/intercept/icmp"
+)
+
+// datagramProxy takes the datagrams of one app that the kernel hands to it
+// (see divert) and carries them over the Edge that takes redirected connections:
+// for each socket of the app one SOCKS5 UDP association. What comes back is sent
+// from a socket bound to the address that it came from, which is not of this
+// machine: the app sees the answer come from where it asked.
+type datagramProxy struct {
+	edge   uint16 // the Edge's port
+	conns  []*net.UDPConn
+	log    *slog.Logger
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	apps    map[netip.AddrPort]*appSocket
+	answers map[netip.AddrPort]*net.UDPConn // by the address they speak for
+}
+
+// appSocket is one socket of the app. Its association is made while the first
+// datagrams wait.
+type appSocket struct {
+	app   netip.AddrPort
+	queue chan packet
+	used  time.Time // guarded by datagramProxy.mu
+	stop  context.CancelFunc
+}
+
+// packet is a datagram of the app, owned by whoever holds it.
+type packet struct {
+	dest netip.AddrPort
+	b    []byte
+}
+
+const (
+	maxAppSockets    = 1024
+	maxAnswerSockets = 256
+	maxWaiting       = 64 // datagrams of a socket that wait for its association
+	// appSocketIdle is how long a socket of the app may be unused: RFC 4787
+	// section 4.3.
+	appSocketIdle = 5 * time.Minute
+	associateTime = 10 * time.Second
+)
+
+func newDatagramProxy(edge uint16, log *slog.Logger) (*datagramProxy, error) {
+	conns, err := listenPair("udp", 0, listenForeign) // for datagrams to any address
+	if err != nil {
+		return nil, err
+	}
+	p := &datagramProxy{edge: edge, conns: conns, log: log, apps: map[netip.AddrPort]*appSocket{}, answers: map[netip.AddrPort]*net.UDPConn{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for _, c := range conns {
+		p.wg.Go(func() { p.serve(c) })
+	}
+	p.wg.Go(p.expire)
+	return p, nil
+}
+
+// port is where the kernel has to hand datagrams to, on the loopback addresses.
+func (p *datagramProxy) port() uint16 { return portOf(p.conns[0]) }
+
+// Close ends everything and waits for it.
+func (p *datagramProxy) Close() error {
+	p.cancel()
+	for _, c := range p.conns {
+		c.Close()
+	}
+	p.wg.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.answers {
+		c.Close()
+	}
+	return nil
+}
+
+// listenForeign makes a socket that may be bound to, and told of, addresses
+// that are not of this machine (ip(7): IP_TRANSPARENT, IP_RECVORIGDSTADDR).
+func listenForeign(network string, at netip.AddrPort) (*net.UDPConn, error) {
+	lc := net.ListenConfig{Control: func(network, _ string, raw syscall.RawConn) error {
+		var serr error
+		err := raw.Control(func(fd uintptr) {
+			level, transparent, original := unix.SOL_IP, unix.IP_TRANSPARENT, unix.IP_RECVORIGDSTADDR
+			if network == "udp6" {
+				level, transparent, original = unix.SOL_IPV6, unix.IPV6_TRANSPARENT, unix.IPV6_RECVORIGDSTADDR
+			}
+			serr = errors.Join(unix.SetsockoptInt(int(fd), level, transparent, 1), unix.SetsockoptInt(int(fd), level, original, 1),
+				unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+		})
+		return errors.Join(err, serr)
+	}}
+	c, err := lc.ListenPacket(context.Background(), network, at.String())
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UDPConn), nil
+}
+
+// serve takes the app's datagrams.
+func (p *datagramProxy) serve(c *net.UDPConn) {
+	b, oob := make([]byte, udpsock.MaxPayload), make([]byte, 256)
+	for {
+		n, m, _, from, err := c.ReadMsgUDPAddrPort(b, oob)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		dest, ok := destinationOf(oob[:m])
+		if !ok || dest.Addr().IsLoopback() {
+			continue // not handed over by our rules
+		}
+		p.take(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), packet{dest, append([]byte(nil), b[:n]...)})
+	}
+}
+
+// destinationOf finds the destination of a datagram in its control messages.
+func destinationOf(oob []byte) (netip.AddrPort, bool) {
+	list, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	for _, m := range list {
+		d := m.Data // a sockaddr, as in transparent.go
+		switch {
+		case m.Header.Level == unix.SOL_IP && m.Header.Type == unix.IP_ORIGDSTADDR && len(d) >= 8:
+			return netip.AddrPortFrom(netip.AddrFrom4([4]byte(d[4:8])), binary.BigEndian.Uint16(d[2:])), true
+		case m.Header.Level == unix.SOL_IPV6 && m.Header.Type == unix.IPV6_ORIGDSTADDR && len(d) >= 24:
+			return netip.AddrPortFrom(netip.AddrFrom16([16]byte(d[8:24])).Unmap(), binary.BigEndian.Uint16(d[2:])), true
+		}
+	}
+	return netip.AddrPort{}, false
+}
+
+// take gives a datagram to its socket's association, made if need be. What
+// finds no room is dropped.
+func (p *datagramProxy) take(app netip.AddrPort, d packet) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.apps[app]
+	if s == nil {
+		if p.ctx.Err() != nil || len(p.apps) >= maxAppSockets {
+			return
+		}
+		s = &appSocket{app: app, queue: make(chan packet, maxWaiting)}
+		ctx, stop := context.WithCancel(p.ctx)
+		s.stop = stop
+		p.apps[app] = s
+		p.wg.Go(func() {
+			defer stop()
+			if err := p.carry(ctx, s); err != nil && ctx.Err() == nil {
+				p.log.Info("datagrams of the app lost", "app", app, "err", err)
+			}
+			p.mu.Lock()
+			if p.apps[app] == s {
+				delete(p.apps, app)
+			}
+			p.mu.Unlock()
+		})
+	}
+	s.used = time.Now()
+	select {
+	case s.queue <- d:
+	default:
+	}
+}
+
+// carry makes an association and moves datagrams over it until ctx or the
+// association ends.
+func (p *datagramProxy) carry(ctx context.Context, s *appSocket) error {
+	control, relay, err := p.associate(ctx)
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Here, and not by context.AfterFunc: one that is stopped while ctx ends may
+	// not run, and nobody would wake the goroutines below.
+	defer func() { control.Close(); relay.Close() }()
+	wg.Go(func() {
+		defer cancel()
+		p.hearRefusals(s, control)
+	})
+	wg.Go(func() {
+		defer cancel()
+		udpsock.Receive(relay, func(b []byte, _ netip.AddrPort) bool {
+			p.answer(s, b)
+			return true
+		}, nil)
+	})
+	var buf []byte
+	for {
+		select {
+		case <-ctx.Done():
+			return errors.New("the primary has ended it")
+		case d := <-s.queue:
+			buf = append(wire.AddrFrom(d.dest).Append(append(buf[:0], 0, 0, 0)), d.b...)
+			_, _ = relay.Write(buf) // as good as lost
+		}
+	}
+}
+
+// hearRefusals passes on what the Edge tells on the TCP connection of an
+// association, until that ends.
+func (p *datagramProxy) hearRefusals(s *appSocket, control net.Conn) {
+	frames := wire.NewReader(control)
+	for {
+		t, b, err := frames.Next()
+		if err != nil {
+			return
+		}
+		if r, err := wire.ParseFlowRefused(b); t == wire.TypeFlowRefused && err == nil && r.Addr.IP.IsValid() {
+			if err := tellApp(s.app, r); err != nil {
+				p.log.Debug("the app is not told of a refusal", "app", s.app, "why", r.Text, "err", err)
+			}
+		}
+	}
+}
+
+// tellApp sends the app's kernel the ICMP error that its destination, or a
+// router, would have sent: by a raw socket, since it comes from another address
+// (raw(7): with IPPROTO_RAW the header is ours).
+func tellApp(app netip.AddrPort, r wire.FlowRefused) error {
+	b := icmp.Unreachable(icmp.Datagram(app, r.Addr.AddrPort(), nil), icmp.ReasonFor(r.Code), int(r.MTU))
+	if b == nil {
+		return fmt.Errorf("no ICMP about %v", r.Addr)
+	}
+	family, to := unix.AF_INET, unix.Sockaddr(nil)
+	if app.Addr().Is4() {
+		to = &unix.SockaddrInet4{Addr: app.Addr().As4()}
+	} else {
+		family, to = unix.AF_INET6, &unix.SockaddrInet6{Addr: app.Addr().As16()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_RAW)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd) //nolint:errcheck // sent or not, it is over
+	return unix.Sendto(fd, b, 0, to)
+}
+
+// associate asks the Edge for an association.
+func (p *datagramProxy) associate(ctx context.Context) (net.Conn, *net.UDPConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, associateTime)
+	defer cancel()
+	host := "127.0.0.1"
+	control, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(p.edge))))
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { control.Close() })
+	relay, err := askAssociation(control)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		control.Close()
+		return nil, nil, fmt.Errorf("the primary carries no datagrams: %w", err)
+	}
+	return control, relay, nil
+}
+
+// askAssociation speaks SOCKS5 with the Edge and connects a socket to what it
+// answers.
+func askAssociation(c net.Conn) (*net.UDPConn, error) {
+	if _, err := c.Write([]byte{socksVersion, 1, socksNoAuth, socksVersion, socksAssociate, 0, socksIPv4, 0, 0, 0, 0, 0, 0}); err != nil {
+		return nil, err
+	}
+	b := make([]byte, 12) // the Edge's address on 127.0.0.1 is IPv4
+	if _, err := io.ReadFull(c, b); err != nil {
+		return nil, err
+	}
+	a, _, err := wire.CutAddr(b[5:])
+	if err != nil || b[1] != socksNoAuth || b[3] != socksSucceeded || !a.IP.IsLoopback() {
+		return nil, fmt.Errorf("SOCKS5 reply %d", b[3])
+	}
+	return net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(a.AddrPort()))
+}
+
+// answer gives the app a datagram that came over its association.
+func (p *datagramProxy) answer(s *appSocket, b []byte) {
+	if len(b) < 3 {
+		return
+	}
+	a, payload, err := wire.CutAddr(b[3:])
+	if err != nil || !a.IP.IsValid() {
+		return
+	}
+	c, err := p.speakFor(a.AddrPort())
+	if err != nil {
+		p.log.Debug("an answer is lost", "from", a, "err", err)
+		return
+	}
+	_, _ = c.WriteToUDPAddrPort(payload, s.app) // as good as lost
+	p.mu.Lock()
+	s.used = time.Now()
+	p.mu.Unlock()
+}
+
+// speakFor is a socket bound to a foreign address.
+func (p *datagramProxy) speakFor(from netip.AddrPort) (*net.UDPConn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.answers[from]; c != nil {
+		return c, nil
+	}
+	if p.ctx.Err() != nil {
+		return nil, net.ErrClosed
+	}
+	network := "udp4"
+	if from.Addr().Is6() {
+		network = "udp6"
+	}
+	c, err := listenForeign(network, from)
+	if err != nil {
+		return nil, err
+	}
+	for old, o := range p.answers { // any will do: it is made again when needed
+		if len(p.answers) < maxAnswerSockets {
+			break
+		}
+		o.Close()
+		delete(p.answers, old)
+	}
+	p.answers[from] = c
+	return c, nil
+}
+
+// expire ends what was unused for long.
+func (p *datagramProxy) expire() {
+	t := time.NewTicker(appSocketIdle / 10)
+	defer t.Stop()
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case now := <-t.C:
+			p.mu.Lock()
+			for _, s := range p.apps {
+				if now.Sub(s.used) > appSocketIdle {
+					s.stop()
+				}
+			}
+			p.mu.Unlock()
+		}
+	}
+}
+
+// alive reports whether a process exists.
+func alive(pid int) bool {
+	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
+	return err == nil
+}

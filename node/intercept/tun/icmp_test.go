@@ -1,0 +1,21 @@
+package tun
+
+import (
+	"net/netip"
+	"testing"
+
+	"mpbond/node/intercept/icmp"
+)
+
+// FuzzJudge: a packet that is no packet goes nowhere, and of one that is judged
+// every header was there.
+func FuzzJudge(f *testing.F) {
+	f.Add(icmp.Datagram(netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("10.0.0.2:2"), []byte("x")))
+	f.Add(icmp.Datagram(netip.MustParseAddrPort("[2001:db8::1]:1"), netip.MustParseAddrPort("[2001:db8::2]:2"), nil))
+	f.Add(icmp.Unreachable(make([]byte, 20), icmp.Prohibited, 0))
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		if v := judge(packet); v != ignore && (len(packet) < 20 || packet[0]>>4 != 4 && packet[0]>>4 != 6) {
+			t.Errorf("%x: %v", packet, v)
+		}
+	})
+}

@@ -1,0 +1,303 @@
+//go:build linux
+
+package tun
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"mpbond/link/wire"
+	"mpbond/node/intercept"
+	"mpbond/node/intercept/icmp"
+)
+
+// Limits of this implementation.
+const (
+	// maxAttempts bounds the TCP connections that wait for the far end's
+	// answer; more are ignored, and the app's kernel asks again.
+	maxAttempts = 1024
+	// tcpBuffer bounds what a connection holds in each direction. Between two
+	// stacks in one machine that is several round trips' worth.
+	tcpBuffer = 256 << 10
+	// maxQueries bounds the DNS queries under way; more are dropped.
+	maxQueries = 256
+)
+
+const (
+	nicID   = 1
+	dnsPort = 53
+)
+
+// An edge is what carries connections, datagrams and DNS queries:
+// *intercept.Edge.
+type edge interface {
+	Attempt(a intercept.Attempt, app intercept.App, dest netip.AddrPort)
+	Flow(app intercept.App, deliver func(b []byte, from netip.AddrPort), refused func(*intercept.PacketRefusal)) *intercept.Flow
+	AskDNS(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
+}
+
+// netstack ends the apps' TCP, UDP and IP: it is every host of the Internet.
+type netstack struct {
+	edge  edge
+	flows *flows
+	log   *slog.Logger
+	link  *link
+	stack *stack.Stack
+
+	ctx     context.Context // ends with close
+	cancel  context.CancelFunc
+	queries chan struct{} // a place for each DNS query under way
+
+	mu       sync.Mutex
+	closed   bool
+	attempts map[stack.TransportEndpointID][]byte // the headers of the SYN, for an ICMP error
+	wg       sync.WaitGroup                       // handlers; Add under mu
+}
+
+// newStack makes a stack on l, which it owns. Run starts it.
+func newStack(l *link, e edge, log *slog.Logger) (*netstack, error) {
+	n := &netstack{edge: e, log: log, link: l, queries: make(chan struct{}, maxQueries), attempts: map[stack.TransportEndpointID][]byte{}}
+	n.flows = newFlows(e, n.answer, n.tell)
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.stack = stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
+	})
+	if err := n.configure(); err != nil {
+		n.close()
+		return nil, errors.New("setting up the TCP/IP stack: " + err.String())
+	}
+	return n, nil
+}
+
+func (n *netstack) configure() tcpip.Error {
+	sack, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false)
+	for _, o := range []tcpip.SettableTransportProtocolOption{
+		&sack, &moderate,
+		&tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: tcpBuffer, Max: tcpBuffer},
+		&tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: tcpBuffer, Max: tcpBuffer},
+	} {
+		if err := n.stack.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
+			return err
+		}
+	}
+	// Twice as many: it must never be the forwarder that ignores an attempt.
+	f := tcp.NewForwarder(n.stack, tcpBuffer, 2*maxAttempts, n.attempt)
+	n.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
+		n.remember(id, p)
+		return f.HandlePacket(id, p)
+	})
+	n.stack.SetTransportProtocolHandler(udp.ProtocolNumber, n.datagram)
+	n.link.seen = n.see
+	if err := n.stack.CreateNIC(nicID, n.link); err != nil {
+		return err
+	}
+	// Be every address.
+	if err := n.stack.SetPromiscuousMode(nicID, true); err != nil {
+		return err
+	}
+	if err := n.stack.SetSpoofing(nicID, true); err != nil {
+		return err
+	}
+	n.stack.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nicID}, {Destination: header.IPv6EmptySubnet, NIC: nicID}})
+	return nil
+}
+
+// run carries packets until close.
+func (n *netstack) run() error { return n.link.run() }
+
+// close ends run and all connections with a reset, and waits until nothing of
+// the stack runs any more. The edge ends what it carries itself.
+func (n *netstack) close() {
+	n.mu.Lock()
+	n.closed = true
+	n.cancel()
+	n.mu.Unlock()
+	n.flows.close()
+	n.stack.Close() // its resets still leave
+	n.wg.Wait()
+	n.link.Close()
+	n.stack.Wait()
+}
+
+// begin counts one more handler, to be ended by wg.Done. It reports false after
+// close.
+func (n *netstack) begin() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return false
+	}
+	n.wg.Add(1)
+	return true
+}
+
+// see decides whether the stack shall have a packet.
+func (n *netstack) see(packet []byte) bool {
+	switch judge(packet) {
+	case deliver:
+		return true
+	case refuse:
+		n.send(icmp.Unreachable(packet, icmp.Prohibited, 0))
+	}
+	return false
+}
+
+// send sends a packet to the apps; it may be lost. nil is none.
+func (n *netstack) send(packet []byte) {
+	if packet != nil {
+		n.link.send(packet) //nolint:errcheck // as good as lost
+	}
+}
+
+// remember keeps the headers of a connection attempt for an ICMP error about
+// it. One that is not remembered will be ignored.
+func (n *netstack) remember(id stack.TransportEndpointID, p *stack.PacketBuffer) {
+	h := header.TCP(p.TransportHeader().Slice())
+	if len(h) < header.TCPMinimumSize || h.Flags()&(header.TCPFlagSyn|header.TCPFlagAck) != header.TCPFlagSyn {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, again := n.attempts[id]; !again && len(n.attempts) < maxAttempts {
+		n.attempts[id] = append(append([]byte(nil), p.NetworkHeader().Slice()...), h...)
+	}
+}
+
+// attempt handles a connection attempt, in its own goroutine.
+func (n *netstack) attempt(r *tcp.ForwarderRequest) {
+	id := r.ID()
+	n.mu.Lock()
+	syn := n.attempts[id]
+	n.mu.Unlock()
+	if syn == nil || !n.begin() {
+		r.Complete(false)
+		return
+	}
+	defer n.wg.Done()
+	a := &attempt{n: n, r: r, syn: syn}
+	n.edge.Attempt(a, intercept.App{Addr: addrPort(id.RemoteAddress, id.RemotePort), DSCP: intercept.HeaderDSCP(syn)}, addrPort(id.LocalAddress, id.LocalPort))
+	if !a.done {
+		a.Refuse(wire.CodeInternal)
+	}
+}
+
+// attempt is a TCP connection whose SYN is not answered. It implements
+// intercept.Attempt.
+type attempt struct {
+	n    *netstack
+	r    *tcp.ForwarderRequest
+	syn  []byte // its headers
+	done bool
+}
+
+// complete lets the next SYN of these addresses be another attempt.
+func (a *attempt) complete(reset bool) {
+	a.done = true
+	id := a.r.ID()
+	a.n.mu.Lock()
+	defer a.n.mu.Unlock()
+	delete(a.n.attempts, id)
+	a.r.Complete(reset)
+}
+
+// Accept shakes hands.
+func (a *attempt) Accept() (net.Conn, error) {
+	var wq waiter.Queue
+	ep, err := a.r.CreateEndpoint(&wq)
+	a.complete(false)
+	if err != nil {
+		return nil, errors.New(err.String())
+	}
+	return &conn{TCPConn: gonet.NewTCPConn(&wq, ep), ep: ep}, nil
+}
+
+// Refuse answers with a reset where the destination did or the reason is our
+// own, else with the ICMP error that fits.
+func (a *attempt) Refuse(why wire.Code) {
+	switch why {
+	case wire.CodeUnreachable, wire.CodeForbidden, wire.CodeTimeout:
+		a.n.send(icmp.Unreachable(a.syn, icmp.ReasonFor(why), 0))
+		a.complete(false)
+	default:
+		a.complete(true)
+	}
+}
+
+// conn is the stack's end of an app's connection.
+type conn struct {
+	*gonet.TCPConn
+	ep tcpip.Endpoint
+}
+
+// SetLinger is that of net.TCPConn: after 0, Close resets the connection, so
+// that the app sees an error. No other value is of use here.
+func (c *conn) SetLinger(seconds int) error {
+	c.ep.SocketOptions().SetLinger(tcpip.LingerOption{Enabled: seconds >= 0, Timeout: time.Duration(seconds) * time.Second})
+	return nil
+}
+
+// datagram handles a datagram from an app, by the goroutine of run.
+func (n *netstack) datagram(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
+	app, dest := addrPort(id.RemoteAddress, id.RemotePort), addrPort(id.LocalAddress, id.LocalPort)
+	payload := p.Data().AsRange().ToSlice()
+	if dest.Port() == dnsPort {
+		n.query(app, dest, payload)
+		return true
+	}
+	n.flows.send(intercept.App{Addr: app, Peer: dest, DSCP: intercept.HeaderDSCP(p.NetworkHeader().Slice())}, dest, payload)
+	return true
+}
+
+// query has a DNS query answered. It keeps q.
+func (n *netstack) query(app, resolver netip.AddrPort, q []byte) {
+	select {
+	case n.queries <- struct{}{}:
+	default:
+		return
+	}
+	if !n.begin() {
+		return
+	}
+	go func() {
+		defer n.wg.Done()
+		defer func() { <-n.queries }()
+		a, err := n.edge.AskDNS(n.ctx, resolver, q)
+		if err != nil {
+			n.log.Debug("DNS query not answered", "resolver", resolver, "err", err)
+			return
+		}
+		n.answer(resolver, app, a)
+	}()
+}
+
+// answer sends a datagram to an app. Payload is not kept.
+func (n *netstack) answer(from, app netip.AddrPort, payload []byte) {
+	n.send(icmp.Datagram(from, app, payload))
+}
+
+// tell tells an app why its datagrams do not reach dest.
+func (n *netstack) tell(app, dest netip.AddrPort, r *intercept.PacketRefusal) {
+	// All that its kernel looks at in what an error quotes.
+	n.send(icmp.Unreachable(icmp.Datagram(app, dest, nil), icmp.ReasonFor(r.Code), r.MTU))
+}
+
+func addrPort(a tcpip.Address, port uint16) netip.AddrPort {
+	ip, _ := netip.AddrFromSlice(a.AsSlice())
+	return netip.AddrPortFrom(ip, port)
+}

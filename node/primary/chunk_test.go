@@ -1,0 +1,26 @@
+package primary
+
+import (
+	"testing"
+
+	"mpbond/api"
+	"mpbond/base/fault"
+)
+
+// TestChunkErrors: who asks for what cannot be is told why.
+func TestChunkErrors(t *testing.T) {
+	p := &Primary{}
+	for _, c := range []struct {
+		chunk api.Chunk
+		kind  fault.Kind
+	}{
+		{api.Chunk{App: "somewhere", Bytes: 1}, fault.Usage},
+		{api.Chunk{App: "127.0.0.1:1"}, fault.Usage},
+		{api.Chunk{App: "127.0.0.1:1", Bytes: -1}, fault.Usage},
+		{api.Chunk{App: "127.0.0.1:1", Bytes: 1}, fault.NotFound},
+	} {
+		if err := p.Chunk(c.chunk); !fault.Is(err, c.kind) || fault.HintOf(err) == "" {
+			t.Errorf("%+v: %v, want a fault of kind %s with a hint", c.chunk, err, c.kind)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package primary
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/link/backoff"
+	"mpbond/link/tcp"
+	"mpbond/node/dial"
+)
+
+const (
+	// betterEvery is how often a subflow over TCP that carries something looks whether
+	// UDP, which is asked for, may be tried again; betterFirst is when it does so first,
+	// whether it carries something or not: UDP may have been late by a hair, and it would
+	// stay over TCP for as long as it is idle.
+	betterEvery, betterFirst = 15 * time.Second, 3 * time.Second
+	// betterWithin is how long a subflow over UDP may take to be made then.
+	betterWithin = 3 * time.Second
+)
+
+// keepDirect keeps a direct subflow over an interface, "" for any.
+func (p *Primary) keepDirect(ctx context.Context, iface string) {
+	device := p.deviceName()
+	if iface != "" {
+		device += "/" + iface
+	}
+	var b backoff.Backoff
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		if iface != "" {
+			p.awaitAwake(ctx, p.link(iface), device, nil, nil)
+		}
+		l, err := p.direct(ctx, iface, device, attempt)
+		if err == nil {
+			attempt = -1
+			p.setError(device, nil)
+			p.forgetRefusal(l.peer)
+			b.Reset()
+			p.uplinkChanged(iface, 1)
+			err = p.hold(ctx, &l, iface, device)
+			p.paths.Ended(l.conn, l.since, silent(err))
+			p.uplinkChanged(iface, -1)
+		}
+		if ctx.Err() != nil {
+			p.setError(device, nil)
+			return
+		}
+		if errors.Is(err, errRestarted) || err == errStanding {
+			continue
+		}
+		p.setError(device, err)
+		p.restAfter(ctx, err, &b, nil)
+	}
+}
+
+// address is the server's for an attempt: each in turn, the best first.
+func (p *Primary) address(attempt int) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.noPeer != nil {
+		return "", p.noPeer
+	}
+	return p.server.Addresses[attempt%len(p.server.Addresses)], nil
+}
+
+func (p *Primary) direct(ctx context.Context, iface, device string, attempt int) (lane, error) {
+	addr, err := p.address(attempt)
+	if err != nil {
+		return lane{}, err
+	}
+	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if err := p.spent(dctx, iface, addr); err != nil {
+		return lane{}, err
+	}
+	c, err := p.paths.Dial(dctx, addr, p.options(iface))
+	if err != nil {
+		return lane{}, err
+	}
+	return p.joinDirect(ctx, c, iface, device, addr)
+}
+
+// options are those of a direct subflow's connection.
+func (p *Primary) options(iface string) tcp.Options {
+	return tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout, Mark: p.cfg.mark()}
+}
+
+// joinDirect makes a subflow of a connection to the server at addr.
+func (p *Primary) joinDirect(ctx context.Context, c dial.Conn, iface, device, addr string) (lane, error) {
+	p.mu.Lock()
+	c.For(p.server.Key.ID().String())
+	p.mu.Unlock()
+	if err := p.spentOn(linkOf(iface, c.LocalAddr())); err != nil { // it need not be the one that the routes told
+		c.Close()
+		return lane{}, err
+	}
+	l, err := p.join(ctx, c, nil, nil, device)
+	if fault.Is(err, fault.Timeout) { // the answer to the first packet came, and then nothing
+		p.paths.Lost(c, err)
+	}
+	l.server = addr
+	return l, err
+}
+
+// hold waits for the end of a direct subflow, or of ctx, and returns why it has ended.
+// One that goes over TCP since UDP did not get through is replaced when it does.
+func (p *Primary) hold(ctx context.Context, l *lane, iface, device string) error {
+	look := time.NewTimer(betterFirst)
+	defer look.Stop()
+	var a attempt // under way, or not
+	moved, first := uint64(0), true
+	leave := func(l lane, err error) {
+		l.s.e.Detach(l.id)
+		p.ended(l.s, l.id, err)
+	}
+	for {
+		select {
+		case err := <-l.down:
+			next := a.end()
+			if next == nil {
+				return err
+			}
+			*l = *next
+		case <-ctx.Done():
+			next := a.end()
+			if context.Cause(ctx) != errNotWanted { // all is about to end, which says goodbye first
+				return nil
+			}
+			leave(*l, nil)
+			if next != nil {
+				leave(*next, nil)
+			}
+			return nil
+		case <-look.C:
+			look.Reset(betterEvery)
+			f := l.s.e.DirectFlows()[l.id]
+			idle := f.Rx+f.Tx == moved && !first // no radio is woken to find out
+			moved, first = f.Rx+f.Tx, false
+			if !idle && a.made == nil && l.conn.LocalAddr().Network() != "udp" {
+				a = p.better(ctx, *l, iface, device)
+			}
+		case next := <-a.made:
+			if a = (attempt{}); next == nil {
+				continue
+			}
+			p.log.Info("subflow over TCP is replaced, since UDP gets through", "path", l.id, "by", next.id)
+			leave(*l, nil)
+			*l = *next
+		}
+	}
+}
+
+// attempt is one to make a subflow over UDP in the place of another one. Made gives it,
+// or nil, once; a nil channel is no attempt.
+type attempt struct {
+	made   chan *lane
+	cancel func()
+}
+
+// end ends an attempt, and returns what it has made, if it was quicker than that.
+func (a *attempt) end() *lane {
+	if a.made == nil {
+		return nil
+	}
+	a.cancel()
+	next := <-a.made
+	*a = attempt{}
+	return next
+}
+
+// better begins to make a subflow over UDP in the place of one over TCP.
+func (p *Primary) better(ctx context.Context, l lane, iface, device string) attempt {
+	ctx, cancel := context.WithTimeout(ctx, betterWithin)
+	a := attempt{make(chan *lane, 1), cancel}
+	go func() {
+		defer cancel()
+		var next *lane
+		if c := p.paths.Again(ctx, l.server, p.options(iface)); c != nil {
+			if l, err := p.joinDirect(ctx, c, iface, device, l.server); err == nil {
+				next = &l
+			} else {
+				p.log.Debug("no subflow over UDP yet", "by", device, "err", err)
+			}
+		}
+		a.made <- next
+	}()
+	return a
+}

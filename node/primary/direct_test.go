@@ -1,0 +1,79 @@
+package primary
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/control/device"
+	"mpbond/link/estimate"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+	"mpbond/node/dial"
+)
+
+// mute is a connection over UDP by which a handshake is never answered.
+type mute struct {
+	dial.OverUDP
+	net.Conn
+}
+
+func (m *mute) Close() error                       { return m.Conn.Close() }
+func (m *mute) Read(p []byte) (int, error)         { return m.Conn.Read(p) }
+func (m *mute) Write(p []byte) (int, error)        { return m.Conn.Write(p) }
+func (m *mute) SetDeadline(t time.Time) error      { return m.Conn.SetDeadline(t) }
+func (m *mute) SetReadDeadline(t time.Time) error  { return m.Conn.SetReadDeadline(t) }
+func (m *mute) SetWriteDeadline(t time.Time) error { return m.Conn.SetWriteDeadline(t) }
+func (m *mute) LocalAddr() net.Addr                { return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2} }
+func (m *mute) RemoteAddr() net.Addr               { return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+func (m *mute) For(string)                         {}
+func (m *mute) WaitWritable() error                { return nil }
+func (m *mute) Cork()                              {}
+func (m *mute) Flush() error                       { return nil }
+func (m *mute) Probe() (estimate.Hop, error)       { return estimate.Hop{}, nil }
+
+// TestHold: a subflow over TCP, though idle, looks once whether UDP gets through, which
+// may have been late by a hair; then only while it carries something. While UDP lets the
+// beginning through alone, its own end is seen at once.
+func TestHold(t *testing.T) {
+	for name, ends := range map[string]time.Duration{
+		"before the look": betterFirst / 2, "during the attempt": betterFirst + 100*time.Millisecond, "long after": 10 * time.Minute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := offline(t, time.Minute)
+				tries := 0
+				p.paths = dial.Dialer{Over: []string{dial.Any}, UDP: func(context.Context, string, tcp.Options) (dial.OverUDP, error) {
+					tries++
+					near, far := net.Pipe()
+					go func() { // it takes what comes, and says nothing
+						for b := make([]byte, 4096); ; {
+							if _, err := far.Read(b); err != nil {
+								return
+							}
+						}
+					}()
+					return &mute{Conn: near}, nil
+				}}
+				down := make(chan error, 1)
+				l := lane{s: p.cur, id: wire.PathID(7), down: down, conn: &roamer{at: "127.0.0.1:3"}, server: "127.0.0.1:1"}
+				began, broken := time.Now(), errors.New("broken")
+				time.AfterFunc(ends, func() { down <- broken })
+				if err := p.hold(t.Context(), &l, "", "laptop"); err != broken {
+					t.Errorf("it ended with %v", err)
+				}
+				if late := time.Since(began) - ends; late > 100*time.Millisecond {
+					t.Errorf("its end was seen %v late", late)
+				}
+				if want := min(1, int(ends/betterFirst)); tries != want {
+					t.Errorf("%d tries, want %d", tries, want)
+				}
+			})
+		})
+	}
+}
+
+var _ device.Counted = (*mute)(nil)

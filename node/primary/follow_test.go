@@ -1,0 +1,68 @@
+package primary
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"mpbond/link/wire"
+)
+
+// roamer is a connection that goes from an address, until it moves.
+type roamer struct {
+	net.Conn
+	at  string
+	now string
+	err error
+}
+
+func (r *roamer) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(r.at)) }
+func (r *roamer) Move() error {
+	if r.err == nil {
+		r.at = r.now
+	}
+	return r.err
+}
+
+// TestFollow: subflows that have lost their address go on from another one, again and
+// again until there is one; others are left alone.
+func TestFollow(t *testing.T) {
+	p := offline(t, time.Minute)
+	present := map[netip.Addr]bool{netip.MustParseAddr("10.0.0.1"): true, netip.MustParseAddr("10.9.0.1"): true}
+	fails := false
+	a := &addresses{known: map[netip.Addr]bool{}, list: func() (map[netip.Addr]bool, error) {
+		if fails {
+			return nil, errors.New("no")
+		}
+		return present, nil
+	}}
+	a.lost()
+	lte, wifi, odd := &roamer{at: "10.0.0.1:1", now: "10.0.0.21:1"}, &roamer{at: "10.9.0.1:1"}, &roamer{at: "10.66.0.1:1"}
+	s := p.cur
+	s.names[1], s.names[2], s.names[3], s.names[4] = &linkName{conn: lte}, &linkName{conn: wifi}, &linkName{conn: odd}, &linkName{}
+	expect := func(moved int, at string) {
+		t.Helper()
+		p.follow(a.lost())
+		if s.names[1].moved != moved || lte.at != at || s.names[2].moved+s.names[3].moved > 0 {
+			t.Errorf("%d times, at %s; want %d at %s", s.names[1].moved, lte.at, moved, at)
+		}
+	}
+	expect(0, "10.0.0.1:1")
+	delete(present, netip.MustParseAddr("10.0.0.1"))
+	lte.err, fails = errors.New("no address"), true
+	expect(0, "10.0.0.1:1") // one cannot look
+	fails = false
+	expect(0, "10.0.0.1:1") // there is none
+	if now := time.Now(); !p.moves(s, 1, now) || p.moves(s, 1, now.Add(silentLimit)) || p.moves(s, 2, now) || p.moves(s, 9, now) {
+		t.Error("it is not waited for, or for ever")
+	}
+	lte.err = nil
+	present[netip.MustParseAddr("10.0.0.21")] = true
+	expect(1, "10.0.0.21:1")
+	expect(1, "10.0.0.21:1")
+	for id := range wire.PathID(5) {
+		delete(s.names, id)
+	}
+}

@@ -1,0 +1,566 @@
+package primary
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"mpbond/api"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/control/policy"
+	"mpbond/core/trace"
+	"mpbond/link/backoff"
+	"mpbond/link/pipe"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+)
+
+// helperSlot is a helper that calls: its subflow, and pipes in reserve. Its
+// variables are guarded by Primary.mu.
+type helperSlot struct {
+	name     string          // as it is called now
+	id       string          // of its key
+	revoked  chan struct{}   // closed when the helper is trusted no longer
+	kept     bool            // a goroutine keeps its subflow
+	lastPipe time.Time       // when one came last
+	reserve  []*pipe.Waiting // oldest first
+	fresh    chan struct{}   // gets a value when reserve has grown
+	wishes   chan wish       // where its subflow shall go on; tend takes them
+	link     *pipe.Link      // that carries its subflow, or nil
+	attempt  int             // which of the server's addresses that subflow goes to
+	facts    wire.Facts      // that it has told
+	energy   lentEnergy
+	gate
+	held *pipe.Waiting // while it rests; else nil
+}
+
+func (s *helperSlot) isRevoked() bool {
+	select {
+	case <-s.revoked:
+		return true
+	default:
+		return false
+	}
+}
+
+// listen opens what Config.Pipe names, or nothing.
+func (p *Primary) listen() error {
+	carriers := pipe.Any{pipe.TCP(tcp.Options{Congestion: p.cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: p.cfg.mark(),
+		Ledger: p.cfg.Usage.Ledger(policy.ForPipe)}), pipe.RFCOMM{}}
+	for addr := range strings.SplitSeq(p.cfg.Pipe, ",") {
+		if addr = strings.TrimSpace(addr); addr == "" {
+			continue
+		}
+		l, err := carriers.Listen(context.Background(), addr)
+		if err != nil {
+			for _, l := range p.pipes {
+				l.Close()
+			}
+			return err
+		}
+		p.pipes = append(p.pipes, l)
+	}
+	return nil
+}
+
+// acceptPipes takes the calls of helpers until ctx ends.
+func (p *Primary) acceptPipes(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	gate := tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute)
+	ends := make(chan error, len(p.pipes))
+	for _, l := range p.pipes {
+		stop := context.AfterFunc(ctx, func() { l.Close() })
+		defer stop()
+		go func() {
+			err := p.acceptFrom(ctx, l, gate)
+			cancel() // all end together
+			ends <- err
+		}()
+	}
+	var first error
+	for range p.pipes {
+		if err := <-ends; first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (p *Primary) acceptFrom(ctx context.Context, l pipe.Listener, gate *tcp.Gate) error {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		p.noteCall(c.RemoteAddr(), time.Now())
+		v := gate.Enter(c.RemoteAddr(), func() { abort(c) }) // more half-open pipes than anybody has helpers replace others
+		if v == nil {
+			abort(c)
+			continue
+		}
+		p.wg.Go(func() {
+			w := p.handshake(ctx, c, v)
+			v.Leave()
+			if w != nil {
+				p.useHelper(ctx, w)
+			}
+		})
+	}
+}
+
+// abort closes a connection, if it can with a reset.
+func abort(c pipe.Conn) {
+	if t, ok := c.(*tcp.Conn); ok {
+		_ = t.Abort()
+	} else {
+		c.Close()
+	}
+}
+
+var errCrowd = errors.New("too many connections wait for their handshake")
+
+// handshake proves who calls; nil means that it was refused.
+func (p *Primary) handshake(ctx context.Context, c pipe.Conn, v *tcp.Visit) *pipe.Waiting {
+	p.track(c, true)
+	defer p.track(c, false)
+	w, err := pipe.Accept(ctx, c, identity.OnHello(p.key.Server(wire.PipeALPN, p.trust.Allowed(identity.RoleHelper)), func() error {
+		if !v.Spoke() {
+			return errCrowd
+		}
+		return nil
+	}))
+	if err == nil && !v.Prove() {
+		w.Close()
+		return nil
+	}
+	if err != nil {
+		if !v.Evicted() && !errors.Is(err, errCrowd) && p.noteRefused(c.RemoteAddr(), err) {
+			p.refusals.Log(slog.LevelInfo, string(fault.KindOf(err)), "pipe refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+		}
+		c.Close()
+		return nil
+	}
+	p.refused.Forget(w.Peer().String(), true)
+	if c, ok := c.(*tcp.Conn); ok {
+		c.For(w.Peer().ID().String())
+	}
+	return w
+}
+
+// noteRefused keeps who could not make a pipe with this device, and reports whether that is
+// worth a line in the log.
+func (p *Primary) noteRefused(from net.Addr, err error) bool {
+	if !backoff.Refused(err) {
+		return true
+	}
+	key, known := identity.FailedPeer(err)
+	peer, _ := p.trust.Lookup(key)
+	r := backoff.Refusal{Key: tcp.Source(from).String(), Device: peer.Name, Address: from.String(), Here: true}
+	if known {
+		r.Key = key.String()
+	}
+	r.Reason, r.Hint = backoff.Explain(err, cmp.Or(peer.Name, "that device"))
+	return p.refused.Note(r, time.Now())
+}
+
+func (p *Primary) track(c net.Conn, on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if on {
+		p.conns[c] = true
+	} else {
+		delete(p.conns, c)
+	}
+}
+
+// useHelper hands a waiting pipe to the keeper of its helper and becomes that
+// keeper if there is none. Further pipes wait in reserve, so that a broken one is
+// replaced at once, and a better one used.
+func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
+	w.Tell(p.trust.ServerAddresses)
+	p.mu.Lock()
+	peer, ok := p.trust.Lookup(w.Peer())
+	if !ok || !peer.Is(identity.RoleHelper) || p.ending { // any more
+		p.mu.Unlock()
+		w.Close()
+		return
+	}
+	slot := p.helpers[w.Peer()]
+	if slot == nil {
+		slot = &helperSlot{name: peer.Name, id: w.Peer().ID().String(), revoked: make(chan struct{}), fresh: make(chan struct{}, 1), wishes: make(chan wish)}
+		p.helpers[w.Peer()] = slot
+	}
+	if !slot.kept {
+		p.rec.Add(trace.Event{Kind: trace.DeviceUp, Device: slot.name})
+	}
+	p.rec.Add(trace.Event{Kind: trace.PipeUp, Device: slot.name, Text: w.RemoteAddr().String()})
+	p.wg.Go(func() { p.tellEnd(ctx, w, slot) })
+	slot.paused, slot.lastPipe = peer.Paused, time.Now()
+	p.wg.Go(func() { p.reportTo(ctx, w) })
+	p.look(time.Now(), &slot.gate, slot.name, slot)
+	key := w.Peer()
+	if slot.kept {
+		slot.addReserve(w)
+		p.mu.Unlock()
+		w.OnFacts(func(f wire.Facts) { p.factsCame(key, f) })
+		w.OnStalled(func(t wire.Token) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if slot.link != nil && slot.link.Token() == t {
+				slot.link.Upset()
+			}
+		})
+		return
+	}
+	slot.kept = true
+	p.mu.Unlock()
+	w.OnFacts(func(f wire.Facts) { p.factsCame(key, f) })
+	p.keepHelped(ctx, slot, w)
+}
+
+// tellEnd tells of the end of a pipe that waits. One that carries a subflow is
+// told of by tend and move.
+func (p *Primary) tellEnd(ctx context.Context, w *pipe.Waiting, slot *helperSlot) {
+	select {
+	case <-w.Done():
+	case <-ctx.Done():
+		return
+	}
+	if err := w.Err(); err != nil {
+		p.rec.Add(trace.Event{Kind: trace.PipeDown, Device: p.nameOf(slot), Text: w.RemoteAddr().String(), Reason: err.Error()})
+	}
+}
+
+// maxReserve bounds the pipes in reserve: one for each address at which a
+// helper finds us, and more is of no use.
+const maxReserve = 8
+
+// addReserve keeps a pipe for later. Broken ones make room, then the oldest.
+func (s *helperSlot) addReserve(w *pipe.Waiting) {
+	s.reserve = slices.DeleteFunc(s.reserve, func(r *pipe.Waiting) bool {
+		select {
+		case <-r.Done():
+			return true
+		default:
+			return false
+		}
+	})
+	if len(s.reserve) == maxReserve {
+		s.reserve[0].Close()
+		s.reserve = s.reserve[1:]
+	}
+	s.reserve = append(s.reserve, w)
+	select {
+	case s.fresh <- struct{}{}:
+	default:
+	}
+}
+
+// takeReserve returns the newest pipe in reserve, the likeliest to work, or
+// nil.
+func (s *helperSlot) takeReserve() *pipe.Waiting {
+	n := len(s.reserve)
+	if n == 0 {
+		return nil
+	}
+	w := s.reserve[n-1]
+	s.reserve = s.reserve[:n-1]
+	return w
+}
+
+// takeVia returns the newest pipe in reserve over a local link, or nil.
+func (s *helperSlot) takeVia(link string) *pipe.Waiting {
+	for i, w := range slices.Backward(s.reserve) {
+		if w.Via() == link && w.Err() == nil {
+			s.reserve = slices.Delete(s.reserve, i, i+1)
+			return w
+		}
+	}
+	return nil
+}
+
+// takeAt returns the pipe in reserve to an address, or nil.
+func (s *helperSlot) takeAt(addr string) *pipe.Waiting {
+	for i, w := range s.reserve {
+		if w.RemoteAddr().String() == addr && w.Err() == nil {
+			s.reserve = slices.Delete(s.reserve, i, i+1)
+			return w
+		}
+	}
+	return nil
+}
+
+func (s *helperSlot) closeReserve() {
+	for w := s.takeReserve(); w != nil; w = s.takeReserve() {
+		w.Close()
+	}
+}
+
+// keepHelped keeps a subflow over a helper as long as pipes to it come.
+func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Waiting) {
+	var b backoff.Backoff
+	for attempt := 0; w != nil; attempt++ {
+		p.awaitHelper(ctx, slot, w)
+		if slot.isRevoked() {
+			w.Close()
+		}
+		joined := false
+		l, err := p.helped(ctx, slot, w, attempt, &slot.link)
+		if err == nil {
+			p.mu.Lock()
+			slot.attempt = attempt
+			p.mu.Unlock()
+			attempt = -1
+			p.setError(p.nameOf(slot), nil)
+			p.forgetRefusal(l.peer)
+			p.forgetRefusal(w.Peer())
+			b.Reset()
+			joined, err = true, p.tend(ctx, slot, l)
+		}
+		w.Close()
+		p.mu.Lock()
+		slot.link = nil
+		p.mu.Unlock()
+		if ctx.Err() == nil {
+			p.setError(p.nameOf(slot), err)
+		}
+		if !joined && !errors.Is(err, errRestarted) {
+			p.restAfter(ctx, err, &b, slot.revoked)
+		}
+		p.mu.Lock()
+		if ctx.Err() != nil || slot.isRevoked() {
+			slot.closeReserve()
+		}
+		if w = slot.takeReserve(); w == nil {
+			slot.kept = false // its next call makes a keeper again
+			p.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: slot.name})
+		}
+		if slot.isRevoked() {
+			delete(p.errs, slot.name)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// renaming is a helper that has another name from now on.
+type renaming struct {
+	slot *helperSlot
+	to   string
+}
+
+// rename gives helpers other names wherever they are told of: all at once, since
+// one may have got what another was called. Mu is held.
+func (p *Primary) rename(list []renaming) {
+	steps := make([]renaming, 0, 2*len(list))
+	for i, r := range list {
+		steps = append(steps, renaming{r.slot, fmt.Sprintf(" %d", i)}) // which is no name
+	}
+	for _, r := range append(steps, list...) {
+		p.cur.e.RenameHelper(r.slot.name, r.to)
+		if text, ok := p.errs[r.slot.name]; ok {
+			delete(p.errs, r.slot.name)
+			p.errs[r.to] = text
+		}
+		r.slot.name = r.to
+	}
+}
+
+// nameOf is what a helper is called now.
+func (p *Primary) nameOf(s *helperSlot) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return s.name
+}
+
+// TrustChanged acts on the trust file after it was read again. Helpers that
+// are not in it any more lose their pipes, and a server its subflows.
+func (p *Primary) TrustChanged() {
+	var renamed []renaming
+	now := time.Now()
+	defer func() { p.review(now) }()
+	p.mu.Lock()
+	for key, slot := range p.helpers {
+		if !p.trust.Allowed(identity.RoleHelper)(key) {
+			delete(p.helpers, key)
+			close(slot.revoked)
+			p.log.Info("helper is trusted no longer", "helper", slot.name)
+			slot.closeReserve()
+			continue
+		}
+		peer, ok := p.trust.Lookup(key)
+		if ok && peer.Name != slot.name {
+			renamed = append(renamed, renaming{slot, peer.Name})
+		}
+		slot.paused = ok && peer.Paused // which review acts on
+	}
+	p.rename(renamed)
+	p.demand.retryRefused()
+	before := p.server.Key
+	if now, ok := p.trust.Lookup(before); ok && now.Is(identity.RoleServer) && len(now.Addresses) > 0 {
+		p.server, p.noPeer = now, nil
+	} else {
+		p.server, p.noPeer = findServer(p.cfg.Server, p.trust)
+	}
+	s, changed := p.cur, p.server.Key != before
+	for _, slot := range p.helpers { // of each a pipe waits, or will
+		for _, w := range slot.reserve {
+			if !p.ending {
+				p.wg.Go(func() { w.Tell(p.trust.ServerAddresses) })
+			}
+		}
+	}
+	p.mu.Unlock()
+	if changed {
+		p.restart(s, "the server is trusted no longer")
+	}
+}
+
+// helped makes a subflow over a waiting pipe, and keeps the pipe's Link in at,
+// which Primary.mu guards.
+func (p *Primary) helped(ctx context.Context, slot *helperSlot, w *pipe.Waiting, attempt int, at **pipe.Link) (lane, error) {
+	addr, err := p.address(attempt)
+	if err != nil {
+		return lane{}, err
+	}
+	w.Tell(p.trust.ServerAddresses) // if they have changed since it came
+	link, err := w.Join(ctx, addr, time.Duration(p.cfg.Resume))
+	if err != nil {
+		p.mu.Lock()
+		name, server := slot.name, p.server.Name
+		p.mu.Unlock()
+		return lane{}, &identity.PeerError{Peer: w.Peer(), Err: explainJoin(name, server, addr, err)}
+	}
+	key := w.Peer()
+	link.OnFacts(func(f wire.Facts) { p.factsCame(key, f) })
+	p.mu.Lock()
+	*at = link
+	p.mu.Unlock()
+	l, err := p.join(ctx, link, link, slot, p.nameOf(slot))
+	if err != nil {
+		link.Close()
+	}
+	return l, err
+}
+
+// stallCheck is how often a pipe is looked at.
+const stallCheck = 100 * time.Millisecond
+
+// tend keeps a pipe under a helped subflow until that ends, and returns why it
+// did: when the pipe breaks or stalls, the subflow goes on over one in reserve,
+// the newest first, or over the next that comes; and over a better one when
+// there is one. Second subflows by this helper end with it.
+func (p *Primary) tend(ctx context.Context, slot *helperSlot, l lane) error {
+	tick := time.NewTicker(stallCheck)
+	defer tick.Stop()
+	c := newChooser(p, slot, l)
+	defer c.close()
+	for wanted := false; ; {
+		select {
+		case err := <-l.down:
+			return err
+		case <-slot.revoked:
+			l.s.e.Detach(l.id)
+			p.ended(l.s, l.id, nil)
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-l.link.Trouble():
+			if wanted = true; l.link.Broken() {
+				p.rec.Add(trace.Event{Kind: trace.PipeDown, Bond: l.s.id.String(), Path: uint32(l.id), Device: p.nameOf(slot), Reason: "it broke"})
+			}
+		case <-slot.fresh:
+		case w := <-slot.wishes:
+			w.done <- c.follow(ctx, w)
+		case now := <-tick.C:
+			wanted = wanted || l.link.Stalled(now)
+			if !wanted && !l.link.Broken() {
+				c.choose(ctx, now)
+			}
+		}
+		for wanted && !l.link.Ended() {
+			p.mu.Lock()
+			w := slot.takeReserve()
+			p.mu.Unlock()
+			if w == nil {
+				wanted = l.link.Broken() // the wish is old when the next one comes
+				break
+			}
+			wanted = p.move(ctx, slot, l, w, "") != nil
+		}
+	}
+}
+
+// move has a subflow go on over another pipe, for a reason if the one in use is
+// neither broken nor stalled.
+func (p *Primary) move(ctx context.Context, slot *helperSlot, l lane, w *pipe.Waiting, reason string) error {
+	before, by := l.link.Counts(), w.RemoteAddr()
+	if err := l.link.Resume(ctx, w); err != nil {
+		p.log.Info("pipe not resumed", "by", p.nameOf(slot), "path", l.id, "over", by, "err", err)
+		return err
+	}
+	name := p.nameOf(slot)
+	moved, after := trace.Event{Kind: trace.PipeMoved, Bond: l.s.id.String(), Path: uint32(l.id), Device: name,
+		Text: by.String(), Reason: cmp.Or(reason, "change")}, l.link.Counts()
+	if after.Resumed > before.Resumed {
+		moved.Reason, moved.Gap = "break", after.Away-before.Away
+	}
+	p.log.Info("pipe goes on", "by", name, "path", l.id, "over", by, "reason", moved.Reason)
+	p.rec.Add(moved)
+	return nil
+}
+
+// away reports whether a subflow is silent because its pipe is, or was until a
+// moment ago; hopeless is its silence beyond the time that pipes are given to
+// come back. Link is nil for a direct one.
+func away(link *pipe.Link, now time.Time, hopeless bool) bool {
+	if link == nil || link.Ended() {
+		return false
+	}
+	link.Stalled(now)
+	c := link.Counts()
+	return awaited(link.Broken(), hopeless, now.Sub(c.Stalled), now.Sub(c.Since))
+}
+
+// awaited decides for how long a silent subflow is left to its pipe, which was last
+// found stalled, and last went on over another connection, so long ago. A broken
+// pipe has its session's window, which ends by itself. What went on a moment ago is
+// given time to speak, also when that was in the window's last moments. A pipe that
+// only stalls is waited for until that is hopeless; one that no longer does carries
+// again this way, but what comes the other way may wait for a retransmission that
+// has been put off for as long as the silence was.
+func awaited(broken, hopeless bool, stalled, back time.Duration) bool {
+	return broken || back < silentLimit || stalled < silentLimit && !hopeless
+}
+
+// describePipes tells of helped paths what is under them.
+func (p *Primary) describePipes(s *session, paths []api.Path) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range paths {
+		l := s.links[wire.PathID(paths[i].ID)]
+		if l == nil {
+			continue
+		}
+		c := l.Counts()
+		paths[i].Resumed, paths[i].Migrated = c.Resumed, c.Migrated
+		if !l.Broken() {
+			paths[i].Pipe = l.RemoteAddr().String()
+		}
+		for _, slot := range p.helpers {
+			if slot.link == l {
+				paths[i].Waiting = len(slot.reserve)
+			}
+		}
+	}
+}

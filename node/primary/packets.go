@@ -1,0 +1,118 @@
+package primary
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+
+	"mpbond/control/policy"
+	"mpbond/link/wire"
+	"mpbond/node/endpoint"
+	"mpbond/node/intercept"
+)
+
+// DialPackets opens a datagram flow of the bond; see intercept.PacketDialer.
+func (p *Primary) DialPackets(ctx context.Context) (intercept.PacketConn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock() // so that the bond is not replaced meanwhile
+	c, err := p.cur.e.DialPackets(false)
+	if err != nil {
+		return nil, err
+	}
+	app, _ := intercept.AppOf(ctx)
+	return &packetConn{PacketConn: c, p: p, app: app, verdicts: map[string]error{}}, nil
+}
+
+// packetConn is a flow as apps use it. Whether and how datagrams are carried
+// depends on their destination; over how many paths, on the first one's.
+type packetConn struct {
+	*endpoint.PacketConn
+	p   *Primary
+	app intercept.App // of its first datagram
+
+	mu       sync.Mutex
+	rules    *inForce        // that verdicts are by
+	process  *policy.Process // that has the socket, once it was looked for
+	looked   bool
+	asked    bool             // whose it is
+	verdicts map[string]error // by destination
+}
+
+// maxVerdicts bounds what a flow remembers of its destinations.
+const maxVerdicts = 1024
+
+// judge is whether a datagram to dest is carried: nil, or what Send returns.
+func (c *packetConn) judge(dest string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rules := c.p.plan.force.Load()
+	if rules != c.rules || len(c.verdicts) >= maxVerdicts {
+		c.rules = rules
+		clear(c.verdicts)
+	}
+	err, known := c.verdicts[dest]
+	if known {
+		return err
+	}
+	if rules.AskProcess() && !c.looked {
+		c.looked, c.process = true, c.p.plan.processOf(c.app)
+	}
+	if !c.asked {
+		c.asked = true
+		c.p.owners.ask(question{of: c.PacketConn, app: c.app, process: c.process, looked: c.looked})
+	}
+	v := c.p.plan.decide(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
+	switch v.Mode {
+	case policy.ModeBlock:
+		err = &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: blockedText(dest, v)}
+	case policy.ModeDirect:
+		err = intercept.ErrAround
+	default: // every flow has what mode Latency gives a stream
+		c.SetRedundant(v.Mode == policy.ModeRedundant) // nothing, after the first datagram
+		err = c.join(v.Treat)
+	}
+	c.verdicts[dest] = err
+	return err
+}
+
+// join puts the flow into the group that a rule wants, unless a datagram was sent
+// before: of a socket with several destinations the first one decides.
+func (c *packetConn) join(t *policy.Treatment) error {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock() // so that the group is not gone meanwhile
+	g, err := c.p.groupOf(t)
+	if err == nil {
+		c.SetGroup(g)
+	}
+	return err
+}
+
+// Send implements intercept.PacketConn.
+func (c *packetConn) Send(b []byte, dest string) error {
+	a, err := wire.AddrOf(dest)
+	if err != nil {
+		return err
+	}
+	if err := c.judge(dest); err != nil {
+		return err
+	}
+	return c.PacketConn.Send(b, a)
+}
+
+// Receive implements intercept.PacketConn.
+func (c *packetConn) Receive(b []byte) (int, netip.AddrPort, error) {
+	p, from, err := c.Take()
+	return copy(b, p), from, err
+}
+
+// Take is Receive without a copy: the bytes are the caller's.
+func (c *packetConn) Take() ([]byte, netip.AddrPort, error) {
+	r, err := c.PacketConn.Receive()
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	if r.Refused {
+		return nil, netip.AddrPort{}, &intercept.PacketRefusal{Dest: r.Addr.String(), Code: r.Code, MTU: int(r.MTU), Text: r.Text}
+	}
+	return r.Bytes, r.Addr.AddrPort(), nil
+}

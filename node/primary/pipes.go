@@ -1,0 +1,202 @@
+package primary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/control/policy"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
+)
+
+// reportAge is how long a helper's report about a pipe holds: on one that has
+// become very slow the next one is behind the bytes that it has queued.
+const reportAge = 3 * time.Second
+
+// chooser uses the pipes of a helper as policy.Pipes decides: it moves the
+// helper's subflow, and keeps second ones while they raise the rate.
+type chooser struct {
+	p       *Primary
+	slot    *helperSlot
+	main    tended
+	decide  policy.Pipes
+	seconds map[string]*second // by link
+	all     sync.WaitGroup
+}
+
+// tended is a helped subflow whose pipe is looked at.
+type tended struct {
+	lane
+	acked uint64
+}
+
+// second is a further subflow by a helper.
+type second struct {
+	end  context.CancelFunc
+	done chan struct{}
+	up   chan struct{} // closed when t is set
+	t    tended
+}
+
+func newChooser(p *Primary, slot *helperSlot, main lane) *chooser {
+	return &chooser{p: p, slot: slot, main: tended{lane: main}, seconds: map[string]*second{}}
+}
+
+// close ends the second subflows.
+func (c *chooser) close() {
+	for link := range c.seconds {
+		c.endSecond(link)
+	}
+	c.all.Wait()
+}
+
+// choose looks at the pipes and does what policy decides. It takes as long as a
+// move, if it comes to that.
+func (c *chooser) choose(ctx context.Context, now time.Time) {
+	plan := c.decide.Decide(now, c.snapshot(now))
+	if plan.Do == policy.PipesStay {
+		return
+	}
+	if plan.Do == policy.PipesMove || plan.Do == policy.PipesEnd {
+		c.endSecond(plan.Link)
+	}
+	if plan.Do == policy.PipesEnd {
+		c.p.log.Info("pipe not used any more", "by", c.p.nameOf(c.slot), "link", plan.Link, "reason", plan.Reason)
+		return
+	}
+	c.p.mu.Lock()
+	w := c.slot.takeVia(plan.Link)
+	c.p.mu.Unlock()
+	switch {
+	case w == nil:
+	case plan.Do == policy.PipesMove:
+		_ = c.p.move(ctx, c.slot, c.main.lane, w, plan.Reason) // policy sees what came of it
+	case plan.Do == policy.PipesTry:
+		c.p.log.Info("another pipe is tried", "by", c.p.nameOf(c.slot), "link", plan.Link, "reason", plan.Reason)
+		c.try(ctx, plan.Link, w)
+	}
+}
+
+// wish is that a subflow goes on over the pipe to an address.
+type wish struct {
+	path wire.PathID
+	to   string
+	done chan error // has room for what has become of it
+}
+
+// follow does what somebody wishes.
+func (c *chooser) follow(ctx context.Context, w wish) error {
+	if w.path != c.main.id {
+		return fault.New(fault.NotFound, fmt.Errorf("subflow %d has ended", w.path), "see `mpbond status`")
+	}
+	c.p.mu.Lock()
+	to := c.slot.takeAt(w.to)
+	c.p.mu.Unlock()
+	if to == nil {
+		return fault.New(fault.NotFound, fmt.Errorf("no pipe of %s waits at %.100q", c.p.nameOf(c.slot), w.to), "`mpbond status` lists those that wait")
+	}
+	c.endSecond(to.Via())
+	return fault.New(fault.Unreachable, c.p.move(ctx, c.slot, c.main.lane, to, "asked for"), "the subflow stays where it was, as far as that works")
+}
+
+// snapshot is all pipes of the helper.
+func (c *chooser) snapshot(now time.Time) []policy.Pipe {
+	list := []policy.Pipe{c.main.state(now, policy.PipeMain)}
+	for link, x := range c.seconds {
+		select {
+		case <-x.done:
+			delete(c.seconds, link)
+			continue
+		default:
+		}
+		select {
+		case <-x.up:
+			list = append(list, x.t.state(now, policy.PipeHelps))
+		default:
+			list = append(list, policy.Pipe{Link: link, Use: policy.PipeJoins})
+		}
+	}
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	for _, w := range c.slot.reserve {
+		if w.Err() == nil {
+			list = append(list, policy.Pipe{Link: w.Via(), RTT: w.RTT()})
+		}
+	}
+	return list
+}
+
+// state is what is known of the pipe in use.
+func (t *tended) state(now time.Time, use policy.PipeUse) policy.Pipe {
+	s := policy.Pipe{Link: t.link.Via(), Use: use}
+	if h, err := t.link.Probe(); err == nil {
+		t.acked, s.Waiting, s.RTT = h.Acked, h.Queue, h.MinRTT
+	}
+	s.Moved = t.link.Received() + t.acked
+	if r := t.seen.Load(); r != nil && now.Sub(r.at) <= reportAge {
+		s.Waiting = max(s.Waiting, r.waiting)
+	}
+	return s
+}
+
+// try makes a second subflow over w, which lasts until its pipe breaks or stalls,
+// or it is ended.
+func (c *chooser) try(ctx context.Context, link string, w *pipe.Waiting) {
+	tried, end := context.WithCancel(ctx)
+	x := &second{end: end, done: make(chan struct{}), up: make(chan struct{})}
+	c.seconds[link] = x
+	c.p.mu.Lock()
+	attempt := c.slot.attempt
+	c.p.mu.Unlock()
+	c.all.Go(func() {
+		defer close(x.done)
+		defer end()
+		defer w.Close()
+		var made *pipe.Link
+		l, err := c.p.helped(tried, c.slot, w, attempt, &made)
+		if err == nil {
+			x.t.lane = l
+			close(x.up)
+			err = c.tendSecond(tried, l)
+			if ctx.Err() == nil { // else all is about to end, which says goodbye first
+				l.s.e.Detach(l.id)
+				c.p.ended(l.s, l.id, nil)
+			}
+		}
+		if tried.Err() == nil {
+			c.p.log.Info("no second subflow", "by", c.p.nameOf(c.slot), "link", link, "err", err)
+		}
+	})
+}
+
+// tendSecond returns when a second subflow is to end, and why.
+func (c *chooser) tendSecond(ctx context.Context, l lane) error {
+	tick := time.NewTicker(stallCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-l.down:
+			return err
+		case <-l.link.Trouble():
+			return errors.New("its pipe broke")
+		case <-ctx.Done():
+			return ctx.Err()
+		case now := <-tick.C:
+			if l.link.Stalled(now) {
+				return errors.New("its pipe stalled")
+			}
+		}
+	}
+}
+
+// endSecond ends the second subflow over a link, if there is one.
+func (c *chooser) endSecond(link string) {
+	if x := c.seconds[link]; x != nil {
+		x.end()
+		delete(c.seconds, link)
+	}
+}

@@ -1,0 +1,230 @@
+package primary
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"mpbond/api"
+	"mpbond/base/fault"
+	"mpbond/control/policy"
+	"mpbond/core/trace"
+	"mpbond/link/wire"
+	"mpbond/node/intercept"
+)
+
+// TestPlan: a file is in force once it is read; a bad one changes nothing and is
+// told of; what it leaves open the primary's own settings decide.
+func TestPlan(t *testing.T) {
+	modes, err := policy.ParseModes([]string{"port:22"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []string
+	p := &Primary{log: slog.New(slog.DiscardHandler), rec: (*trace.Recorder)(nil).Tell("p", func(e trace.Event) { events = append(events, string(e.Kind)) })}
+	p.plan.start(modes)
+	file := filepath.Join(t.TempDir(), "policy.toml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	judged := func(dest string) string {
+		how, err := p.judge(intercept.App{}, dest)
+		var r wire.Reset
+		switch {
+		case errors.Is(err, intercept.ErrAround):
+			return "direct"
+		case errors.As(err, &r) && r.Code == wire.CodeForbidden:
+			return "block"
+		case err != nil:
+			return err.Error()
+		}
+		return how.mode.String()
+	}
+	expect := func(when string, want ...string) {
+		t.Helper()
+		for i, dest := range []string{"a:22", "a:80", "a:81", "a:82"} {
+			if got := judged(dest); got != want[i] {
+				t.Errorf("%s: %s is %s, want %s", when, dest, got, want[i])
+			}
+		}
+	}
+	if err := p.UsePolicy(file, false); err != nil || p.Policy() != nil {
+		t.Errorf("without a file: %v, %+v", err, p.Policy())
+	}
+	expect("without a file", "latency", "bond", "bond", "bond")
+	if err := p.UsePolicy(file, true); !fault.Is(err, fault.NotFound) {
+		t.Errorf("a file that must exist: %v", err)
+	}
+	const good = "default='deny'\n[[rule]]\nport=[22]\n[[rule]]\nport=[80]\nmode='redundant'\n[[rule]]\nport=[81]\nmode='direct'\n"
+	write(good)
+	if err := p.UsePolicy(file, false); err != nil {
+		t.Fatal(err)
+	}
+	expect("with rules", "latency", "redundant", "direct", "block")
+	if s := p.Policy(); s == nil || s.Rules != 3 || s.Error != "" || s.Blocked != 1 || s.Direct != 1 || s.Loaded.IsZero() {
+		t.Errorf("%+v", s)
+	}
+	write("default='allow'\n[[rule]]\nmod='block'\n")
+	p.plan.ReloadFile(true)
+	expect("with a bad file", "latency", "redundant", "direct", "block")
+	if s := p.Policy(); s == nil || !strings.Contains(s.Error, ":3: unknown setting") || !strings.Contains(s.Error, `did you mean "mode"?`) || s.Rules != 3 {
+		t.Errorf("%+v", s)
+	}
+	write("default='allow'\n")
+	p.plan.ReloadFile(true)
+	expect("mended", "latency", "bond", "bond", "bond")
+	if s := p.Policy(); s == nil || s.Error != "" {
+		t.Errorf("%+v", s)
+	}
+	write(good)
+	p.plan.ReloadFile(true)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	p.plan.ReloadFile(true)
+	expect("removed", "latency", "bond", "bond", "bond")
+	p.plan.ReloadFile(true)
+	write("default='allow'\n")
+	p.plan.ReloadFile(false)
+	p.plan.ReloadFile(false) // as it was
+	if want := []string{"policy_changed", "policy_refused", "policy_changed", "policy_changed", "policy_changed", "policy_changed"}; !slices.Equal(events, want) {
+		t.Errorf("events %q, want %q", events, want)
+	}
+}
+
+// TestSetPolicy: a text that can be used is written and holds at once; one that
+// cannot, or that was made from another one, changes nothing.
+func TestSetPolicy(t *testing.T) {
+	p := &Primary{log: slog.New(slog.DiscardHandler)}
+	p.plan.start(policy.Modes{})
+	file := filepath.Join(t.TempDir(), "policy.toml")
+	if err := p.UsePolicy(file, false); err != nil {
+		t.Fatal(err)
+	}
+	const first, second = "[[rule]]\nport=[80]\nmode='block'\n", "default='deny'\n"
+	none, of := "", func(text string) *string { v := versionOf([]byte(text)); return &v }
+	expect := func(when, text string, rules int) {
+		t.Helper()
+		if data, _ := os.ReadFile(file); string(data) != text || p.plan.force.Load().Len() != rules {
+			t.Errorf("%s: %q and %d rules, want %q and %d", when, data, p.plan.force.Load().Len(), text, rules)
+		}
+	}
+	for _, c := range []struct {
+		when, text string
+		version    *string
+		kind       fault.Kind
+		after      string
+		rules      int
+	}{
+		{"made from a file that is not there", first, of(second), fault.Exists, "", 0},
+		{"made from none", first, &none, "", first, 1},
+		{"made from none, again", second, &none, fault.Exists, first, 1},
+		{"unusable", "[[rule]]\nmode='blok'\n", nil, fault.Config, first, 1},
+		{"contradictory", "[[rule]]\n[[rule]]\nweight=3\nmode='direct'\n", nil, fault.Config, first, 1},
+		{"made from what is there", second, of(first), "", second, 0},
+		{"made from whatever", first, nil, "", first, 1},
+	} {
+		err := p.plan.write(api.PolicyText{Text: c.text, Version: c.version})
+		if fault.KindOf(err) != c.kind {
+			t.Errorf("%s: %v, want %q", c.when, err, c.kind)
+		}
+		expect(c.when, c.after, c.rules)
+	}
+	p.plan.ReloadFile(false)
+	expect("looked at again", first, 1)
+	if err := os.WriteFile(file, []byte("default='allow'"), 0o600); err != nil { // by somebody else, a moment ago
+		t.Fatal(err)
+	}
+	if err := p.plan.write(api.PolicyText{Text: second, Version: of(first)}); !fault.Is(err, fault.Exists) {
+		t.Errorf("somebody else's change is overwritten: %v", err)
+	}
+	_, err := ParsePolicy("p", []byte("[[rule]]\n[[rule]]\n weight=3\nmode='direct'\n"))
+	if e := RefusedPolicy(err); e.Line != 4 || e.Column != 1 || e.Text == "" {
+		t.Errorf("%+v", e)
+	}
+	_, err = ParsePolicy("p", []byte("[[rule]]\nprot=[1]\n"))
+	if e := RefusedPolicy(err); e.Line != 2 || e.Column != 1 || e.Nearest != "port" || !strings.Contains(e.Hint, "port") {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestExplain: what a rule means now is what its group may use.
+func TestExplain(t *testing.T) {
+	now := routing{routes: []policy.Route{
+		{ID: 1, Own: true, Names: []string{"laptop", "wlan0"}, Delay: 2}, {ID: 2, Names: []string{"phone"}, Pipe: "wlan0", Delay: 1},
+	}}
+	treat := func(t policy.Treatment) *policy.Treatment { t.Weight = 1; return &t }
+	for _, c := range []struct {
+		mode  policy.Mode
+		treat *policy.Treatment
+		paths []uint32
+		says  string
+	}{
+		{policy.ModeBlock, nil, nil, "not carried"},
+		{policy.ModeDirect, nil, nil, "around"},
+		{policy.ModeBond, nil, []uint32{1, 2}, "1 by laptop, 2 by phone"},
+		{policy.ModeRedundant, nil, []uint32{1, 2}, "all carry it"},
+		{policy.ModeBond, treat(policy.Treatment{Devices: []string{"phone"}}), []uint32{2}, "2 by phone"},
+		{policy.ModeBond, treat(policy.Treatment{Devices: []string{"wlan0"}}), []uint32{1}, "1 by laptop"},
+		{policy.ModeBond, treat(policy.Treatment{Devices: []string{"tablet"}}), nil, "it waits"},
+		{policy.ModeSingle, treat(policy.Treatment{Single: true}), []uint32{2}, "now 2 by phone"},
+	} {
+		a := now.explain(c.mode, c.treat)
+		if !slices.Equal(a.Paths, c.paths) || !strings.Contains(a.Reason, c.says) || a.Mode != c.mode.String() {
+			t.Errorf("%v %+v: %+v, want %v, %q", c.mode, c.treat, a, c.paths, c.says)
+		}
+	}
+	single := treat(policy.Treatment{Single: true})
+	now.single = map[string]wire.PathID{single.Key(): 1}
+	if a := now.explain(policy.ModeSingle, single); !slices.Equal(a.Paths, []uint32{1}) {
+		t.Errorf("a single one stays with what it uses: %+v", a)
+	}
+	if a := (routing{}).explain(policy.ModeBond, nil); !strings.Contains(a.Reason, "there is no subflow") {
+		t.Errorf("%+v", a)
+	}
+}
+
+// BenchmarkJudge: what 1,000 rules cost a new connection, without and with finding
+// the program that has it, this one, among this machine's processes.
+func BenchmarkJudge(b *testing.B) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	app := intercept.App{Network: "tcp", Addr: c.LocalAddr().(*net.TCPAddr).AddrPort(), Peer: c.RemoteAddr().(*net.TCPAddr).AddrPort()}
+	for _, kind := range []string{"domain = ['www%d.example.org']", "app = ['/usr/bin/app%d']"} {
+		text := ""
+		for i := range 1000 {
+			text += "[[rule]]\n" + fmt.Sprintf(kind, i) + "\nmode = 'block'\n"
+		}
+		p := &Primary{log: slog.New(slog.DiscardHandler)}
+		p.plan.start(policy.Modes{})
+		rules, err := ParsePolicy("p", []byte(text))
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.plan.putInForce(rules, nil)
+		b.Run(strings.Fields(kind)[0], func(b *testing.B) {
+			for b.Loop() {
+				if how, err := p.judge(app, "www.example.net:443"); err != nil || how.mode != wire.Bond {
+					b.Fatal(how, err)
+				}
+			}
+		})
+	}
+}

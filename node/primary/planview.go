@@ -1,0 +1,187 @@
+package primary
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mpbond/api"
+	"mpbond/base/config"
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/control/policy"
+	"mpbond/link/wire"
+)
+
+// FullPolicy is the policy file, and what is in force with what it means now.
+func (p *Primary) FullPolicy() api.Policy {
+	a, force, places := p.plan.tell()
+	a.Default, a.Blocked, a.Direct = force.Default().String(), p.plan.blocked.Load(), p.plan.around.Load()
+	now := p.routesNow()
+	for i, r := range force.List() {
+		rule := api.PolicyRule{Name: r.Name, When: r.When(), PolicyTreatment: now.explain(r.Mode, r.Treat()), Matched: force.matched[i].Load()}
+		rule.Line, _ = places.Table(policy.TableRule, i, "")
+		a.Rules = append(a.Rules, rule)
+	}
+	return a
+}
+
+// Tables is the policy file of a role that has no rules for apps, and what of it is
+// in force.
+func (f *PolicyFile) Tables() api.Policy {
+	a, _, _ := f.tell()
+	a.Default = policy.Allow.String()
+	return a
+}
+
+// tell is the file with the tables of devices in force, these with the rules, and
+// where they are in their text.
+func (f *PolicyFile) tell() (api.Policy, *inForce, *config.Locate) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	force := f.force.Load()
+	places := config.NewLocate(force.text)
+	a := api.Policy{File: f.path, Text: string(f.text), Version: versionOf(f.text), ReadOnly: !config.Writable(f.path), Rules: []api.PolicyRule{}, Devices: []api.PolicyDevice{}}
+	if !f.loaded.IsZero() {
+		loaded := f.loaded
+		a.Loaded = &loaded
+	}
+	if f.err != nil {
+		a.Refused = RefusedPolicy(f.err)
+	}
+	devices := force.Devices()
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		d := devices[name]
+		t := api.PolicyDevice{Name: name, Metered: d.Metered, BatteryFloorPercent: d.BatteryFloor, MaxTemperatureC: d.MaxTemperature,
+			DailyCapBytes: unit.Bytes(d.Daily), MonthlyCapBytes: unit.Bytes(d.Monthly), ResetDay: d.ResetDay}
+		t.Line, _ = places.Table(policy.TableDevice+name, 0, "")
+		if d.Tier != nil {
+			t.Tier = d.Tier.String()
+		}
+		if d.Any() {
+			warn, stop := d.Levels()
+			t.WarnAtPercent, t.StopAtPercent = warn.Percent(), stop.Percent()
+		}
+		a.Devices = append(a.Devices, t)
+	}
+	return a, force, places
+}
+
+// RefusedPolicy tells programs why a text cannot be used.
+func RefusedPolicy(err error) *api.PolicyError {
+	e := &api.PolicyError{Text: err.Error(), Hint: fault.HintOf(err)}
+	var at *config.Error
+	if errors.As(err, &at) {
+		e.Line, e.Column, e.Nearest = at.Place()
+	}
+	return e
+}
+
+// CheckTables is Primary.CheckPolicy for a role that has no rules for apps: it
+// knows nothing of connections.
+func (f *PolicyFile) CheckTables(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
+	if c.Text != nil {
+		if _, err = ParsePolicy("policy.toml", []byte(*c.Text)); err != nil {
+			return a, err
+		}
+	}
+	if c.Flow != nil {
+		err = fault.New(fault.Unsupported, errors.New("connections of apps are not judged here"), "ask the primary: rules count there")
+	}
+	return a, err
+}
+
+// CheckPolicy tells whether a text could be used, and what would happen to a
+// connection. It changes nothing.
+func (p *Primary) CheckPolicy(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
+	rules := p.plan.force.Load().Rules
+	if c.Text != nil {
+		if rules, err = ParsePolicy("policy.toml", []byte(*c.Text)); err != nil {
+			return a, err
+		}
+	}
+	a.Rules = rules.Len()
+	if c.Flow == nil {
+		return a, nil
+	}
+	v := p.plan.of(rules, flowOf(*c.Flow))
+	t := p.routesNow().explain(v.Mode, v.Treat)
+	t.Reason = v.Reason + "; " + t.Reason
+	a.Rule, a.Verdict = v.Rule, &t
+	return a, nil
+}
+
+func flowOf(f api.PolicyFlow) policy.Flow {
+	flow := policy.Flow{Dest: net.JoinHostPort(strings.Trim(f.Host, "[]"), strconv.Itoa(int(f.Port))), Name: f.Name, DSCP: f.DSCP}
+	if f.App != "" || f.Cgroup != "" || f.Label != "" || f.UID != nil {
+		flow.Process = &policy.Process{Exe: f.App, Cgroup: f.Cgroup, Label: f.Label, UID: policy.NoUID}
+		if f.UID != nil {
+			flow.Process.UID = *f.UID
+		}
+	}
+	return flow
+}
+
+// routing is what there is to carry something, at one moment.
+type routing struct {
+	routes []policy.Route
+	single map[string]wire.PathID // of groups that use one subflow: which, by key
+}
+
+func (p *Primary) routesNow() routing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := routing{p.routes(), map[string]wire.PathID{}}
+	for _, g := range p.groups {
+		if len(g.now.Paths) > 0 {
+			r.single[g.key] = g.now.Paths[0]
+		}
+	}
+	return r
+}
+
+// explain is what a mode and a treatment, nil for nothing special, mean now.
+func (r routing) explain(m policy.Mode, t *policy.Treatment) api.PolicyTreatment {
+	a := api.PolicyTreatment{Mode: m.String()}
+	switch m {
+	case policy.ModeBlock:
+		a.Reason = "it is not carried"
+		return a
+	case policy.ModeDirect:
+		a.Reason = "it goes around the bond"
+		return a
+	}
+	if t == nil {
+		t = &policy.Treatment{Weight: 1}
+	}
+	a.Device, a.Pipe, a.Priority, a.Weight = t.Devices, t.Pipes, t.Class.String(), int(t.Weight)
+	g := t.Group(1, r.routes, r.single[t.Key()])
+	var by []string
+	for _, one := range r.routes {
+		if g.Limited && !slices.Contains(g.Paths, one.ID) {
+			continue
+		}
+		a.Paths = append(a.Paths, uint32(one.ID))
+		by = append(by, fmt.Sprintf("%d by %s", one.ID, cmp.Or(slices.Concat(one.Names, []string{"?"})...)))
+	}
+	switch {
+	case len(by) > 0 && t.Single:
+		a.Reason = "one subflow at a time carries it, now " + by[0]
+	case len(by) > 0 && m == policy.ModeLatency:
+		a.Reason = "the quickest carries it, of subflows " + strings.Join(by, ", ")
+	case len(by) > 0 && m == policy.ModeRedundant:
+		a.Reason = "all carry it: subflows " + strings.Join(by, ", ")
+	case len(by) > 0:
+		a.Reason = "the scheduler has subflows " + strings.Join(by, ", ")
+	case g.Limited:
+		a.Reason = "it waits: nothing that the rule names has a subflow"
+	default:
+		a.Reason = "it waits: there is no subflow"
+	}
+	return a
+}

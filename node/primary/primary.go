@@ -1,0 +1,557 @@
+// Package primary is the role on the device whose apps are carried: it keeps
+// the bond with the server, joins a direct subflow for each of its own
+// interfaces and a helped one for each helper that calls, and hands out
+// streams to package intercept. It stands between intercept and endpoint.
+package primary
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mpbond/api"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/loglimit"
+	"mpbond/base/unit"
+	"mpbond/control/device"
+	"mpbond/control/facts"
+	"mpbond/control/policy"
+	"mpbond/core/bond"
+	"mpbond/core/sched"
+	"mpbond/core/trace"
+	"mpbond/link/backoff"
+	"mpbond/link/pipe"
+	"mpbond/link/subflow"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+	"mpbond/node/dial"
+	"mpbond/node/endpoint"
+)
+
+// Config is the primary's configuration; the toml tags are the file's keys.
+type Config struct {
+	// Name is what this device is called in status output; empty is the host's.
+	Name string `toml:"name"`
+	// Server names the server in the trust file; it may be left out when there
+	// is just one.
+	Server string `toml:"server"`
+	// Proxy is where apps find the SOCKS5 and HTTP proxy, "host:port"; empty is
+	// none.
+	Proxy string `toml:"proxy"`
+	// Direct connects without the bond where the server may not or cannot reach
+	// a destination. Left out, it is so only while the proxy is on loopback:
+	// else whoever reaches the proxy would reach this device's networks.
+	Direct *bool `toml:"direct"`
+	// Transparent is the loopback port that `mpbond run` redirects to; 0 is
+	// none.
+	Transparent uint16 `toml:"transparent"`
+	// Pipe is where helpers connect, "host:port"; several are separated by
+	// commas, and "rfcomm://CHANNEL" is Bluetooth. Empty is nowhere.
+	Pipe string `toml:"pipe"`
+	// Interfaces each carry a direct subflow. ["auto"], which is the default, is each
+	// interface that has a default route and is no tunnel, as they come and go;
+	// while there is one alone, or none, or the server is reached otherwise, one
+	// subflow goes by the system's routes. Empty is always that.
+	Interfaces []string `toml:"interfaces"`
+	// UDP are interfaces whose direct subflows go over UDP instead of TCP, where it gets
+	// through and the server serves it (docs/pbe.md); "any" is each.
+	UDP []string `toml:"udp"`
+	// Cell tells, for interfaces of UDP, where the control messages of their mobile cells
+	// are heard: a table for each, like [cell.wwan0].
+	Cell map[string]device.Cell `toml:"cell"` // for the caller to listen to
+	// Metered are interfaces and helpers whose data costs money: they carry
+	// nothing while another one works.
+	Metered []string `toml:"metered"`
+	// Subflows is how many direct subflows each interface carries, 32 at most.
+	Subflows int `toml:"subflows"`
+	// Scheduler chooses the subflow for bytes to the server; see docs/schedulers.md.
+	Scheduler string `toml:"scheduler"`
+	// Latency and Redundant are rules for connections that must not wait, or go
+	// over every subflow: "port:N", "port:N-M", "host:PATTERN", or "dscp:N" of the
+	// first packet (of datagrams only with TUN). See docs/datapath.md.
+	Latency   []string `toml:"latency"`
+	Redundant []string `toml:"redundant"`
+	// Policy is a file with rules for apps and destinations (docs/policy.md); empty
+	// is policy.toml beside this one.
+	Policy string `toml:"policy"` // for the caller to read: UsePolicy
+	// Congestion is the congestion control of direct subflows and pipes, "pbe" that of those over UDP alone; empty
+	// is the system's default.
+	Congestion string `toml:"congestion"`
+	// Reinject is the threshold η of reinjection (docs/datapath.md); negative
+	// switches it off. It must not be 0.
+	Reinject float64 `toml:"reinject"`
+	// Resume is how long a helped subflow waits for another pipe when its own
+	// broke, at most 60s.
+	Resume Duration `toml:"resume"`
+	// GiveUp is how long streams wait while there is no subflow at all. It must
+	// be over 0.
+	GiveUp Duration `toml:"give_up"`
+	// TUN carries the whole machine, apps of all users: it needs rights of root
+	// (docs/install.md).
+	TUN bool `toml:"tun"` // who starts a primary makes the device; its own sockets have tcp.OwnMark, to go around it
+	// API is where requests over TCP and the web console (docs/console.md) are answered, a loopback "host:port"; empty is none.
+	API string `toml:"api"`
+	// Usage counts what direct subflows and pipes carry; nil: nothing is counted.
+	Usage *device.Usage `toml:"-"`
+	// DialUDP connects over UDP; nil: it cannot.
+	DialUDP dial.DialUDP `toml:"-"`
+	// Allowed is what an own link, or a helper, may still carry; nil: there are no caps.
+	Allowed func(of device.Bounded) policy.Allowance `toml:"-"`
+}
+
+// Duration is a time.Duration that configuration writes like "60s".
+type Duration time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(t []byte) error {
+	v, err := time.ParseDuration(string(t))
+	if _, number := strconv.ParseFloat(string(t), 64); err != nil && number == nil {
+		return fmt.Errorf("%s has no unit (write it like \"%[1]ss\")", t)
+	} else if err != nil {
+		return fmt.Errorf("%q is no time (write it like \"60s\")", t)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// mark is the mark of all sockets, 0 for none.
+func (c Config) mark() int {
+	if c.TUN {
+		return tcp.OwnMark
+	}
+	return 0
+}
+
+// Default is the configuration that a file changes.
+var Default = Config{Proxy: "127.0.0.1:1080", Transparent: 7601, Pipe: ":7602", Interfaces: []string{autoInterfaces}, Subflows: 1, Scheduler: sched.Default, Latency: []string{"dscp:46"},
+	Reinject: 0.2, Resume: Duration(pipe.DefaultWindow), GiveUp: Duration(60 * time.Second)}
+
+// What a file may say.
+const (
+	// A server takes 32 subflows of a bond, unless told otherwise.
+	maxSubflows = 32
+	// A number without a unit counts nanoseconds: shorter times are such mistakes.
+	unitless = Duration(time.Millisecond)
+)
+
+// Tuning.
+const (
+	// A subflow that is silent for longer is given up, so that a new one can
+	// be tried; TCP's own retries would be seconds apart by then.
+	silentLimit = 3 * time.Second
+	// userTimeout ends a direct subflow whose data nobody acknowledges.
+	userTimeout = 30 * time.Second
+	// dialTimeout leaves SYNs at 0, 1 and 3 s, so that a server's return shows
+	// within 2 s.
+	dialTimeout = 3500 * time.Millisecond
+	// maxHandshakes bounds pipes that have not proved whose they are, maxFromOne
+	// those of one source, and maxPerMinute how many one source may begin in a
+	// minute. A helper calls each 250 ms, at each address, while a pipe is broken.
+	maxHandshakes, maxFromOne, maxPerMinute = 64, 16, 1200
+)
+
+// Primary is a running primary. Safe for concurrent use.
+type Primary struct {
+	cfg      Config
+	key      *identity.Key
+	trust    *identity.Trust
+	host     string // this device's host name, "" if it has none
+	log      *slog.Logger
+	refusals *loglimit.Limiter // the log, for what strangers cause
+	rec      *trace.Recorder   // nil: nothing is traced
+	pipes    []pipe.Listener
+
+	memory *endpoint.Memory
+	share  *endpoint.Share // of it, of the bond
+
+	findUplinks func() ([]string, error) // ownUplinks; a fake in tests
+	places      places
+	paths       dial.Dialer
+	ways        device.Routes
+	plan        plan
+	owners      *owners
+
+	mu      sync.Mutex
+	server  identity.Peer
+	noPeer  error // why there is no server now, or nil
+	cur     *session
+	apps    map[netip.AddrPort]*endpoint.Conn // streams by the app's end, ended ones included
+	conns   map[net.Conn]bool                 // pipes in a handshake
+	errs    map[string]api.Trouble            // last error by device
+	calls   api.Calls                         // to the port for helpers
+	helpers map[identity.PublicKey]*helperSlot
+	uplinks map[string]*uplink // if interfaces are found
+	demand  demand
+	refused backoff.List     // who is refused here, or refuses this device
+	groups  []*planned       // of the plan, by rising number
+	newest  wire.GroupID     // number of the last one that was made
+	facts   facts.Facts      // of this device
+	links   map[string]*gate // of own interfaces that are named
+	ending  bool             // Run is about to return: wg is being waited for
+	closing chan struct{}    // closed then
+	wg      sync.WaitGroup
+}
+
+// session is the bond with one instance of the server.
+type session struct {
+	id       wire.BondID
+	instance uint64 // 0 until the first MP_OK
+	e        *endpoint.Endpoint
+	lastPath wire.PathID
+	down     map[wire.PathID]chan error
+	links    map[wire.PathID]*pipe.Link // of helped subflows
+	names    map[wire.PathID]*linkName
+}
+
+// lane is a subflow that has joined.
+type lane struct {
+	s      *session
+	id     wire.PathID
+	down   <-chan error       // tells its end
+	conn   net.Conn           // that it goes by
+	peer   identity.PublicKey // of the server
+	since  time.Time
+	server string     // of a direct one: its address, as it is known
+	link   *pipe.Link // nil if it is direct
+	// seen is the newest report about the pipe of a helped one.
+	seen *atomic.Pointer[pipeReport]
+}
+
+// pipeReport is what a helper told of a pipe: how much waited for it.
+type pipeReport struct {
+	at      time.Time
+	waiting unit.Bytes
+}
+
+// New checks the configuration and opens the port for helpers. Rec, if not
+// nil, is told what happens.
+func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Primary, error) {
+	if _, err := sched.New(cfg.Scheduler); err != nil {
+		return nil, fault.New(fault.Config, err, "set `scheduler` to one of them")
+	}
+	switch {
+	case cfg.Subflows < 0 || cfg.Subflows > maxSubflows:
+		return nil, fault.New(fault.Config, fmt.Errorf("%d subflows for each interface", cfg.Subflows), fmt.Sprintf("set `subflows` to 1 to %d", maxSubflows))
+	case cfg.Reinject == 0, math.IsNaN(cfg.Reinject): // 0 would be package bond's default
+		return nil, fault.New(fault.Config, fmt.Errorf("the reinjection threshold is %v", cfg.Reinject), "set `reinject` over 0, like 0.2, or below 0 to switch reinjection off")
+	case cfg.Resume < 0 || cfg.Resume > Duration(time.Minute) || cfg.Resume > 0 && cfg.Resume < unitless:
+		return nil, fault.New(fault.Config, fmt.Errorf("subflows would wait %v for a pipe", time.Duration(cfg.Resume)), "set `resume` to a time from 0 to \"60s\"; \"10s\" is usual")
+	case slices.Contains(cfg.Interfaces, autoInterfaces) && len(cfg.Interfaces) > 1:
+		return nil, fault.New(fault.Config, fmt.Errorf("interfaces are %q", cfg.Interfaces), "write either names, or \"auto\" alone")
+	case cfg.GiveUp < unitless:
+		return nil, fault.New(fault.Config, fmt.Errorf("streams would give up after %v", time.Duration(cfg.GiveUp)), "set `give_up` to a time, like \"60s\"")
+	}
+	for _, name := range cfg.UDP {
+		switch {
+		case name != dial.Any && !slices.Contains(cfg.Interfaces, name) && !slices.Contains(cfg.Interfaces, autoInterfaces):
+			return nil, fault.New(fault.Config, fmt.Errorf("udp names %q, and interfaces do not", name), "name it in `interfaces` too, or write \"any\"")
+		case cfg.DialUDP == nil:
+			return nil, fault.New(fault.Unsupported, errors.New("subflows cannot go over UDP here"), "leave `udp` out")
+		}
+	}
+	if err := dial.CheckCells(cfg.Cell, cfg.UDP); err != nil {
+		return nil, err
+	}
+	modes, err := policy.ParseModes(cfg.Latency, cfg.Redundant)
+	if err != nil {
+		return nil, fault.New(fault.Config, err, "mend `latency` or `redundant`")
+	}
+	if err := tcp.CheckCongestion(cfg.Congestion, len(cfg.UDP) > 0); err != nil {
+		return nil, err
+	}
+	server, err := findServer(cfg.Server, trust)
+	if err != nil {
+		return nil, err
+	}
+	p := &Primary{cfg: cfg, apps: map[netip.AddrPort]*endpoint.Conn{}, key: key, trust: trust, server: server, log: log, refusals: loglimit.New(log), rec: rec,
+		conns: map[net.Conn]bool{}, errs: map[string]api.Trouble{}, helpers: map[identity.PublicKey]*helperSlot{},
+		uplinks: map[string]*uplink{}, places: places{where: device.Place},
+		paths:  dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
+		demand: newDemand(), closing: make(chan struct{})}
+	p.host, _ = os.Hostname()
+	p.findUplinks = p.ownUplinks
+	p.plan.start(modes)
+	p.owners = newOwners(p.plan.processOf)
+	if err := p.listen(); err != nil {
+		return nil, err
+	}
+	p.memory = endpoint.NewMemory(0)
+	p.share = p.memory.Share()
+	p.cur = p.newSession()
+	return p, nil
+}
+
+func (p *Primary) newSession() *session {
+	s := &session{down: map[wire.PathID]chan error{}, links: map[wire.PathID]*pipe.Link{}, names: map[wire.PathID]*linkName{}}
+	_, _ = rand.Read(s.id[:]) // never fails
+	scheduler, _ := sched.New(p.cfg.Scheduler)
+	s.e = endpoint.New(endpoint.Config{
+		Bond:  bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject, Trace: p.rec.Func(s.id.String()), ChangesOnly: !p.rec.On()},
+		Share: p.share,
+		Down: func(sf *subflow.Subflow, err error) {
+			p.ended(s, sf.Path, err)
+			if s.e.ByeSeen() { // new streams shall wait for the server's next life
+				p.restart(s, "the server has ended the bond")
+			}
+		},
+		Log: p.log,
+	})
+	return s
+}
+
+// PipeAddr is where helpers connect, the first of several, nil if nowhere.
+func (p *Primary) PipeAddr() net.Addr {
+	if len(p.pipes) == 0 {
+		return nil
+	}
+	return p.pipes[0].Addr()
+}
+
+// Run keeps the bond until ctx ends, and returns when nothing is left running.
+func (p *Primary) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	switch ifaces := p.cfg.Interfaces; {
+	case len(ifaces) == 1 && ifaces[0] == autoInterfaces:
+		p.wg.Go(func() { p.keepUplinks(ctx) })
+	case len(ifaces) == 0:
+		ifaces = []string{""}
+		fallthrough
+	default:
+		for _, i := range ifaces {
+			for range max(p.cfg.Subflows, 1) {
+				p.wg.Go(func() { p.keepDirect(ctx, i) })
+			}
+		}
+	}
+	p.wg.Go(func() { p.watch(ctx) })
+	p.wg.Go(func() { p.keepGroups(ctx) })
+	p.wg.Go(func() { p.owners.run(ctx) })
+	var err error
+	if len(p.pipes) > 0 {
+		err = p.acceptPipes(ctx)
+	} else {
+		<-ctx.Done()
+	}
+	cancel()
+	p.mu.Lock()
+	p.ending = true
+	close(p.closing)
+	for c := range p.conns {
+		c.Close()
+	}
+	e := p.cur.e
+	p.mu.Unlock()
+	farewell, done := context.WithTimeout(context.Background(), time.Second)
+	defer done()
+	e.Close(farewell)
+	p.wg.Wait()
+	p.places.save(p.log)
+	return err
+}
+
+// watch gives up what has been without life for long.
+func (p *Primary) watch(ctx context.Context) {
+	const every = time.Second
+	t := time.NewTicker(every)
+	defer t.Stop()
+	own := newAddresses()
+	for last := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		p.memory.Trim()
+		p.places.note(p)
+		p.follow(own.lost())
+		if own.changed() {
+			p.mu.Lock()
+			p.demand.retryRefused()
+			p.mu.Unlock()
+		}
+		p.review(time.Now())
+		p.meter(time.Now())
+		frozen := time.Since(last) > 2*every
+		if last = time.Now(); frozen {
+			continue // this process, and not its subflows: what they have to say is still to be read
+		}
+		p.mu.Lock()
+		s := p.cur
+		p.mu.Unlock()
+		hopeless := s.e.SilentPaths(max(silentLimit, time.Duration(p.cfg.Resume)))
+		for _, id := range s.e.SilentPaths(silentLimit) {
+			p.mu.Lock()
+			link := s.links[id]
+			p.mu.Unlock()
+			if over := slices.Contains(hopeless, id); away(link, time.Now(), over) || !over && p.moves(s, id, time.Now()) {
+				continue // its pipe, or its interface, may come back, or has
+			}
+			p.log.Info("silent subflow given up", "path", id)
+			s.e.Detach(id)
+			p.ended(s, id, fmt.Errorf("%w for more than %v", errSilent, silentLimit))
+		}
+		if gone := s.e.WithoutSubflow(); gone > time.Duration(p.cfg.GiveUp) {
+			// Not CodeUnreachable, which lets apps go directly.
+			s.e.Fail(wire.CodeTimeout, fmt.Sprintf("no way to the server for %v", gone.Round(time.Second)))
+		}
+	}
+}
+
+// join makes a subflow over t, by a device of that name; of a helper if slot is
+// not nil.
+func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link, slot *helperSlot, device string) (lane, error) {
+	p.mu.Lock()
+	s, server := p.cur, p.server.Key
+	s.lastPath++
+	j := wire.Join{Version: wire.Version, Bond: s.id, Path: s.lastPath, Instance: s.instance, Helped: link != nil, Device: device}
+	p.mu.Unlock()
+	seen := &atomic.Pointer[pipeReport]{}
+	terms, up := p.terms(t, link, slot, device)
+	j.Terms = terms
+	if link != nil {
+		j.Key = link.HopKey()
+		link.OnState(func(st wire.HopState) {
+			if st.OfPipe {
+				seen.Store(&pipeReport{time.Now(), unit.Bytes(st.Received - st.Forwarded)})
+			}
+			if st.Stays {
+				return
+			}
+			if st.OfPipe {
+				s.e.Relay(wire.PipeState{Path: j.Path, HopState: st})
+			} else {
+				s.e.Remote(j.Path, st)
+			}
+		})
+	}
+	sf, ok, err := subflow.Join(ctx, t, p.key.Client(server, wire.ALPN), j)
+	if err != nil {
+		return lane{}, err
+	}
+	sf.Terms.Rate = up
+	if c, ok := t.(dial.Conn); ok && terms.Radio == wire.RadioCellular { // nothing else may wake it; the server does the same
+		if err := c.SetKeepAlive(dial.RadioKeepAlive(c)); err != nil {
+			return lane{}, err
+		}
+	}
+	p.mu.Lock()
+	if s.instance == 0 {
+		s.instance = ok.Instance
+	}
+	fresh := s.instance == ok.Instance
+	down := make(chan error, 1)
+	s.down[j.Path] = down
+	if link != nil {
+		s.links[j.Path] = link
+	}
+	p.nameLink(s, j.Path, t)
+	s.names[j.Path].tier, s.names[j.Path].helper = terms.Tier, slot
+	p.mu.Unlock()
+	if !fresh {
+		sf.Close()
+		p.restart(s, "the server has restarted")
+		return lane{}, errRestarted
+	}
+	if err := s.e.Attach(sf); err != nil {
+		return lane{}, err
+	}
+	p.mu.Lock()
+	p.demand.up()
+	p.replan()
+	p.mu.Unlock()
+	far := "server"
+	if j.Helped {
+		far = "via" // the transport ends at the helper
+	}
+	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, far, t.RemoteAddr(), "over", t.LocalAddr().Network())
+	return lane{s: s, id: j.Path, down: down, conn: t, peer: server, since: time.Now(), link: link, seen: seen}, nil
+}
+
+// errRestarted asks for another attempt at once.
+var errRestarted = errors.New("the server has lost the bond, a new one is made")
+
+// restart replaces the bond for a reason: its streams end with a reset, new
+// ones work.
+func (p *Primary) restart(old *session, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cur != old || p.ending {
+		return
+	}
+	p.cur = p.newSession()
+	for _, g := range p.groups {
+		g.told, g.now = false, wire.Group{}
+	}
+	p.replan()
+	p.log.Warn("open streams end", "reason", why)
+	p.wg.Go(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		old.e.Fail(wire.CodeConnReset, why)
+		old.e.Close(now)
+		p.mu.Lock()
+		ends := old.down
+		old.down = map[wire.PathID]chan error{}
+		p.mu.Unlock()
+		for _, c := range ends {
+			c <- errors.New("the bond was replaced")
+		}
+	})
+}
+
+// ended tells the keeper of a subflow that it has ended.
+func (p *Primary) ended(s *session, id wire.PathID, err error) {
+	p.mu.Lock()
+	c := s.down[id]
+	delete(s.down, id)
+	delete(s.links, id)
+	delete(s.names, id)
+	p.replan()
+	p.mu.Unlock()
+	if c != nil {
+		c <- err
+	}
+}
+
+// deviceName is what subflows, status and events call this device.
+func (p *Primary) deviceName() string {
+	if p.cfg.Name != "" {
+		return p.cfg.Name
+	}
+	return "primary"
+}
+
+// Status describes the bond. With why it holds the last decisions too.
+func (p *Primary) Status(why bool) api.Bond {
+	p.mu.Lock()
+	s, peer := p.cur, p.server.Name
+	errs := maps.Clone(p.errs)
+	p.mu.Unlock()
+	b := s.e.Status(why)
+	b.ID, b.Peer = s.id.String(), peer
+	p.describePipes(s, b.Paths)
+	p.describeWays(s, b.Paths)
+	for _, path := range b.Paths {
+		delete(errs, path.Device)
+	}
+	for device, t := range errs {
+		if t.Text != "" {
+			b.Paths = append(b.Paths, api.Path{Device: device, State: api.Down, LastError: lastError(t), Trouble: &t})
+		}
+	}
+	return b
+}

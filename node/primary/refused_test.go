@@ -1,0 +1,120 @@
+package primary
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/base/identity"
+	"mpbond/base/loglimit"
+	"mpbond/link/backoff"
+	"mpbond/link/pipe"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+)
+
+// TestRefusedRests: after a refusal by the server a keeper waits for minutes in the
+// end, though apps want streams; another trust file ends that.
+func TestRefusedRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := offline(t, 3*time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _, _ = p.DialStream(ctx, "web:80") }()
+		var b backoff.Backoff
+		refusal := wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1}
+		began, tries := time.Now(), 0
+		for ; time.Since(began) < time.Hour; tries++ {
+			p.setError("laptop", refusal)
+			p.restAfter(t.Context(), refusal, &b, nil)
+		}
+		if tries > 25 {
+			t.Errorf("%d attempts in an hour", tries)
+		}
+		list := p.Refusals()
+		want := fmt.Sprintf("version %d here, %d there: upgrade mpbond on this device", wire.Version, wire.Version+1)
+		if len(list) != 1 || list[0].Device != "home" || list[0].Here || list[0].Reason != want || list[0].Count != tries {
+			t.Errorf("refusals %+v, want %q", list, want)
+		}
+		if paths := p.Status(false).Paths; len(paths) != 1 || paths[0].LastError != "refused: "+want {
+			t.Errorf("paths %+v", paths)
+		}
+		began = time.Now()
+		go func() {
+			time.Sleep(time.Second)
+			p.TrustChanged()
+		}()
+		if p.restAfter(t.Context(), refusal, &b, nil); time.Since(began) != time.Second {
+			t.Errorf("another trust file ended the rest after %v", time.Since(began))
+		}
+		// Who is only unreachable is tried again each second while apps wait.
+		b.Reset()
+		began = time.Now()
+		for range 10 {
+			p.restAfter(t.Context(), errors.New("no answer"), &b, nil)
+		}
+		if took := time.Since(began); took > 10*busyBackoff {
+			t.Errorf("ten attempts without an answer took %v", took)
+		}
+		cancel()
+	})
+}
+
+// TestCallersRefused: a helper of another version and one that is not known are kept
+// with the reason, and logged once each, however often they call.
+func TestCallersRefused(t *testing.T) {
+	helper, stranger := newKey(t), newKey(t)
+	p := offline(t, time.Minute)
+	if err := p.trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: helper.Public()}); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	p.log = slog.New(slog.NewTextHandler(&log, nil))
+	p.refusals = loglimit.New(p.log)
+	var carrier pipe.Memory
+	l, err := carrier.Listen(t.Context(), "laptop:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	gate := tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute)
+	call := func(key *identity.Key) {
+		var both sync.WaitGroup
+		both.Go(func() {
+			if a, err := l.Accept(); err != nil {
+				t.Error(err)
+			} else {
+				v := gate.Enter(a.RemoteAddr(), func() {})
+				defer v.Leave()
+				p.handshake(t.Context(), a, v)
+			}
+		})
+		b, err := carrier.Dial(t.Context(), "laptop:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := tls.Client(b, key.Client(p.key.Public(), wire.PipeALPN))
+		_, _ = c.Write(wire.Append(nil, wire.Hello{Version: wire.Version - 1, Name: "phone"}))
+		_, _ = c.Read(make([]byte, 100))
+		b.Close()
+		both.Wait()
+	}
+	for range 5 {
+		call(helper)
+		call(stranger)
+	}
+	want := fmt.Sprintf("version %d here, %d there: upgrade mpbond on phone", wire.Version, wire.Version-1)
+	list := p.Refusals()
+	if len(list) != 2 || list[1].Device != "phone" || list[1].Reason != want || list[1].Count != 5 || !strings.HasPrefix(list[0].Reason, "unknown device") {
+		t.Errorf("refusals %+v, want %q", list, want)
+	}
+	if n := strings.Count(log.String(), "pipe refused"); n < 1 || n > 2 { // the log bounds them too
+		t.Errorf("%d lines: %s", n, &log)
+	}
+}

@@ -1,0 +1,121 @@
+package probe
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"mpbond/api"
+)
+
+// Far is the server, as far as it is told of.
+type Far struct {
+	Version string
+	Seen    string // where the subflow comes from
+	Copied  bool   // two mpbond at once use the asker's key
+	Reports []Report
+	// Hop samples the subflow; nil: it has ended.
+	Hop func() *api.Hop
+	// Now is the server's clock; nil: time.Now.
+	Now func() time.Time
+}
+
+// Serve answers on c, whose bytes are bound to the subflow, until the asker has
+// what it wants, or ctx ends. It does not close c.
+func Serve(ctx context.Context, c net.Conn, f Far) error {
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if f.Now == nil {
+		f.Now = time.Now
+	}
+	_ = c.SetDeadline(time.Now().Add(patience))
+	r := bufio.NewReaderSize(c, 2*maxBlock)
+	var a Ask
+	if err := readLine(r, &a); err != nil {
+		return fmt.Errorf("measurement: %w", err)
+	}
+	a = a.bounded()
+	about := About{Version: f.Version, Seen: f.Seen, IPv6: HasIPv6()}
+	if a.Resolve {
+		if err := Resolver(ctx); err != nil {
+			about.Names = err.Error()
+		}
+	}
+	if a.Resolve {
+		about.Copied, about.Reports = f.Copied, f.Reports
+	}
+	about.Time = f.Now()
+	if err := writeLine(c, about); err != nil || ctx.Err() != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	_ = c.SetDeadline(time.Now().Add(time.Duration(a.Ms)*time.Millisecond + patience))
+	var res Result
+	var err error
+	busy := StartBusy()
+	switch a.Direction {
+	case Down:
+		samples, waits := 0, 0
+		res.Bytes, err = send(c, r, a, func() {
+			if h := f.Hop(); h != nil {
+				samples++
+				if h.FarWaitMs > ms(Waits) {
+					waits++
+				}
+			}
+		})
+		res.FarShare = float64(waits) / float64(max(samples, 1))
+	case Up:
+		var m meter
+		m, err = receive(ctx, c, r, a.Bytes)
+		res.Bytes, res.RateBps = m.bytes(), m.steady()
+	}
+	if err != nil {
+		return fmt.Errorf("measurement: %w", err)
+	}
+	res.Busy, res.Hop = busy.Share(), f.Hop()
+	return writeLine(c, res)
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// HasIPv6 reports whether there is a way out by IPv6. Nothing is sent: to connect
+// a UDP socket is to ask the kernel for a route.
+func HasIPv6() bool {
+	c, err := net.Dial("udp6", "[2000::1]:9")
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	a, ok := c.LocalAddr().(*net.UDPAddr)
+	return ok && a.IP.IsGlobalUnicast() && !a.IP.IsPrivate()
+}
+
+// Resolver asks this system's resolvers for the root's name servers, which all of
+// them know, and which tells nobody anything. It is nil if one answers.
+func Resolver(ctx context.Context) error {
+	if b, err := os.ReadFile("/etc/resolv.conf"); err == nil && !hasServer(string(b)) {
+		return ErrNoResolver
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience/2)
+	defer cancel()
+	_, err := net.DefaultResolver.LookupNS(ctx, ".")
+	return err
+}
+
+// ErrNoResolver is Resolver's answer where none is configured.
+var ErrNoResolver = errors.New("no name server is configured")
+
+// hasServer looks for one in the text of resolv.conf(5).
+func hasServer(text string) bool {
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"mpbond/base/identity"
+	"mpbond/link/subflow"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+)
+
+// crowd is an attack: each of many addresses keeps 64 connections to the server, and
+// opens another one for each that the server ends, 500 a second in all.
+type crowd struct {
+	opened, ended atomic.Int64
+	first         []byte // what each sends before it falls silent
+}
+
+// start begins the attack from so many addresses.
+func (a *crowd) start(t *testing.T, s *Server, addresses int) {
+	ctx, cancel := context.WithCancel(t.Context())
+	pace := rate.NewLimiter(500, 1)
+	var all sync.WaitGroup
+	for i := range addresses * 64 {
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 7, byte(i%addresses), 1)}}
+		all.Go(func() {
+			for pace.Wait(ctx) == nil {
+				c, err := from.DialContext(ctx, "tcp", s.Addr().String())
+				if err != nil {
+					continue
+				}
+				a.opened.Add(1)
+				stop := context.AfterFunc(ctx, func() { c.Close() })
+				_, _ = c.Write(a.first)
+				_, _ = io.Copy(io.Discard, c)
+				stop()
+				c.Close()
+				a.ended.Add(1)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		cancel()
+		all.Wait()
+	})
+}
+
+// clientHello is the first flight of a stranger that speaks our protocol.
+func clientHello(t *testing.T, server identity.PublicKey) []byte {
+	t.Helper()
+	stranger, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := net.Pipe()
+	defer far.Close()
+	go func() { _ = tls.Client(near, stranger.Client(server, wire.ALPN)).Handshake(); near.Close() }()
+	b := make([]byte, 16<<10)
+	n, err := far.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b[:n]
+}
+
+// TestCrowdAtTheServer: while a crowd takes all places, by silence, by a byte and by
+// half a handshake, a device that is known joins at its first try, from an address of its own
+// that the server has never seen, and the server holds no more connections than its bound.
+func TestCrowdAtTheServer(t *testing.T) {
+	for _, a := range []struct {
+		name      string
+		addresses int
+		first     func(identity.PublicKey) []byte
+	}{
+		{"24 silent", 24, func(identity.PublicKey) []byte { return nil }},
+		{"240 silent", 240, func(identity.PublicKey) []byte { return nil }},
+		{"240 with a byte", 240, func(identity.PublicKey) []byte { return []byte{22} }},
+		{"240 with half a handshake", 240, func(k identity.PublicKey) []byte { return clientHello(t, k) }},
+	} {
+		t.Run(a.name, func(t *testing.T) {
+			s, primary, _ := start(t, firstByte)
+			c := crowd{first: a.first(s.key.Public())}
+			c.start(t, s, a.addresses)
+			for c.opened.Load() < maxHandshakes+100 {
+				time.Sleep(time.Millisecond)
+			}
+			var worst time.Duration
+			most := 0
+			for try := range 10 {
+				began := time.Now()
+				err := joinFrom(t, s, primary, netip.AddrFrom4([4]byte{127, 8, 0, byte(1 + try)}), byte(1+try%4))
+				worst = max(worst, time.Since(began))
+				s.mu.Lock()
+				most = max(most, len(s.conns))
+				s.mu.Unlock()
+				if err != nil {
+					t.Errorf("try %d, after %v: %v", try+1, time.Since(began), err)
+				}
+			}
+			t.Logf("%d connections of strangers, %d ended by the server; a join took %v at most; the server had %d at most", c.opened.Load(), c.ended.Load(), worst, most)
+			if most > 2*maxHandshakes { // half of them evicted, and not gone yet
+				t.Errorf("the server had %d connections in handshakes at once", most)
+			}
+		})
+	}
+}
+
+// joinFrom joins a bond from an address, once.
+func joinFrom(t *testing.T, s *Server, device *identity.Key, from netip.Addr, bond byte) error {
+	t.Helper()
+	c, err := tcp.Dial(t.Context(), s.Addr().String(), tcp.Options{Local: from.String()})
+	if err != nil {
+		return err
+	}
+	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.key.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Path: 1, Device: "test"})
+	if err == nil {
+		sf.Close()
+	}
+	return err
+}

@@ -1,0 +1,81 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"mpbond/base/dialpolicy"
+	"mpbond/link/splice"
+	"mpbond/link/wire"
+	"mpbond/node/endpoint"
+)
+
+const dialTimeout = 30 * time.Second
+
+var errForbidden = errors.New("this server does not connect to private addresses (its owner may allow some)")
+
+// dialDestination connects to a destination for a device. The check is made on the
+// address that is really connected to, so that no name can lead around it. The
+// connection ends with a reset until splice.CloseInOrder. An error is a wire.Reset.
+func dialDestination(ctx context.Context, dest string, allow []netip.Prefix) (net.Conn, error) {
+	_, port, err := net.SplitHostPort(dest)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return nil, wire.Reset{Code: wire.CodeUnreachable, Text: fmt.Sprintf("%s: no host:port with a number for the port", dest)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	d := net.Dialer{ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		ap, err := netip.ParseAddrPort(address)
+		if err != nil || !dialpolicy.Permitted(ap.Addr(), allow) {
+			return errForbidden
+		}
+		return nil
+	}}
+	c, err := d.DialContext(ctx, "tcp", dest)
+	if err == nil {
+		splice.ResetOnExit(c)
+		return c, nil
+	}
+	r := wire.Reset{Code: wire.CodeUnreachable, Text: fmt.Sprintf("%s: %v", dest, err)}
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, errForbidden):
+		r.Code = wire.CodeForbidden
+		r.Text = fmt.Sprintf("%s: %v", dest, errForbidden)
+	case errors.As(err, &dns) && dns.IsNotFound:
+		r.Code = wire.CodeNameNotFound
+		r.Text = fmt.Sprintf("%s: the server finds no such name", dest)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		r.Code = wire.CodeConnRefused
+		r.Text = fmt.Sprintf("%s: connection refused", dest)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+		r.Code = wire.CodeTimeout
+		r.Text = fmt.Sprintf("%s: no answer", dest)
+	}
+	return nil, r
+}
+
+// dialFor dials the destination of c, as long as its device wants it.
+func (s *Server) dialFor(ctx context.Context, c *endpoint.Conn) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if c.WaitOpen(ctx) != nil {
+			cancel()
+		}
+	})
+	defer watch.Wait()
+	defer cancel()
+	return dialDestination(ctx, c.Dest(), s.cfg.Allow)
+}

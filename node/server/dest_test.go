@@ -1,0 +1,117 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"mpbond/link/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func prefixes(list ...string) (out []netip.Prefix) {
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+func TestDialRefusals(t *testing.T) {
+	web, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer web.Close()
+	_, port, _ := net.SplitHostPort(web.Addr().String())
+	loopback := prefixes("127.0.0.0/8", "::1/128")
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	for _, c := range []struct {
+		dest  string
+		allow []netip.Prefix
+		code  wire.Code
+		text  string
+	}{
+		{"127.0.0.1:" + port, nil, wire.CodeForbidden, "private"},
+		{"[::1]:" + port, nil, wire.CodeForbidden, "private"},
+		{"[::ffff:127.0.0.1]:" + port, nil, wire.CodeForbidden, "private"},
+		{"[64:ff9b::7f00:1]:" + port, nil, wire.CodeForbidden, "private"},
+		{"[2002:7f00:1::]:" + port, nil, wire.CodeForbidden, "private"},
+		{"localhost:" + port, nil, wire.CodeForbidden, "private"}, // what counts is where the name leads
+		{"0.0.0.0:" + port, loopback, wire.CodeForbidden, "private"},
+		{gone.Addr().String(), loopback, wire.CodeConnRefused, "refused"},
+		{"nowhere.invalid:80", nil, wire.CodeNameNotFound, "no such name"},
+		{full(t), loopback, wire.CodeTimeout, "no answer"},
+		{"127.0.0.1:http-nonsense", loopback, wire.CodeUnreachable, "number"},
+	} {
+		limit := 10 * time.Second
+		if c.code == wire.CodeTimeout || c.code == wire.CodeNameNotFound { // to be waited out, here or where no resolver answers
+			limit = 500 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		conn, err := dialDestination(ctx, c.dest, c.allow)
+		cancel()
+		if err == nil {
+			conn.Close()
+		}
+		var r wire.Reset
+		if !errors.As(err, &r) {
+			t.Errorf("%s: %v", c.dest, err)
+			continue
+		}
+		if c.code == wire.CodeNameNotFound && (r.Code == wire.CodeTimeout || r.Code == wire.CodeUnreachable) {
+			t.Logf("no resolver answers here: %v", r)
+			continue
+		}
+		if r.Code != c.code || !strings.Contains(r.Text, c.text) || !strings.Contains(r.Text, c.dest) {
+			t.Errorf("%s: %v, %q", c.dest, r.Code, r.Text)
+		}
+	}
+	conn, err := dialDestination(t.Context(), "localhost:"+port, loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+}
+
+// full is the address of a listener that takes no further connection, so that
+// a caller gets no answer.
+func full(t *testing.T) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(sa.(*unix.SockaddrInet4).Port)).String()
+	for range 5 {
+		c, err := net.DialTimeout("tcp", addr, 500*time.Millisecond)
+		if err != nil {
+			return addr
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	t.Fatal("the listener never fills")
+	return ""
+}

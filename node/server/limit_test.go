@@ -1,0 +1,344 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/core/bond"
+	"mpbond/link/subflow"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+	"mpbond/node/endpoint"
+)
+
+// TestOneSourceDoesNotFillTheServer: silent connections from one address leave
+// room for others.
+func TestOneSourceDoesNotFillTheServer(t *testing.T) {
+	s, _, _ := start(t, time.Minute)
+	from := func(ip string) (net.Conn, error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+		c, err := d.Dial("tcp", s.Addr().String())
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+		}
+		return c, err
+	}
+	var first net.Conn
+	for range maxFromOne {
+		c, err := from("127.0.0.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first = cmp.Or(first, c)
+	}
+	waits := func(c net.Conn) bool {
+		_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		_, err := c.Read(make([]byte, 1))
+		return errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	for _, ip := range []string{"127.0.0.1", "127.0.0.2"} {
+		c, err := from(ip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !waits(c) {
+			t.Errorf("one more, of %s, is not served", ip)
+		}
+	}
+	_ = first.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := first.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the first of %d of one address: %v", maxFromOne+1, err)
+	}
+}
+
+// TestDatagramsBeyondTheRateAreDropped: after a burst, as many pass as the rate
+// allows. Both directions have their own, and all bonds of a device share one.
+func TestDatagramsBeyondTheRateAreDropped(t *testing.T) {
+	s := &Server{cfg: Config{Rate: 8 * unit.Mbps}, accounts: map[identity.PublicKey]*account{}}
+	v := s.accountOf(identity.PublicKey{1}).speed
+	if s.accountOf(identity.PublicKey{1}).speed != v || s.accountOf(identity.PublicKey{2}).speed == v {
+		t.Error("a device has not just one")
+	}
+	passed := 0
+	for range 10_000 {
+		if !v.dropsUp(1000) {
+			passed++
+		}
+	}
+	if passed < leastBurst/1000 || passed > 1000 || v.dropsDown(1000) {
+		t.Errorf("%d KB passed at once", passed)
+	}
+	if (*speed)(nil).dropsUp(1 << 30) {
+		t.Error("no limit drops something")
+	}
+}
+
+// TestStreamsKeepToTheRate: two streams of a device, each way.
+func TestStreamsKeepToTheRate(t *testing.T) {
+	const rate, each = 40 * unit.Mbps, 500_000
+	s := &Server{cfg: Config{Rate: rate}, accounts: map[identity.PublicKey]*account{}}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	began := time.Now()
+	var all sync.WaitGroup
+	for range 2 {
+		d, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		web, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := s.accountOf(identity.PublicKey{1}).speed.carry(t.Context(), d)
+		all.Go(func() { _, _ = web.Write(make([]byte, each)) })
+		all.Go(func() { _, _ = io.CopyN(io.Discard, web, each) })
+		all.Go(func() {
+			if n, err := io.CopyN(io.Discard, c, each); err != nil {
+				t.Error(n, err)
+			}
+		})
+		all.Go(func() {
+			parts := net.Buffers{make([]byte, each/2), make([]byte, each/2)}
+			if n, err := parts.WriteTo(c); err != nil {
+				t.Error(n, err)
+			}
+		})
+		t.Cleanup(func() { d.Close(); web.Close() })
+	}
+	all.Wait()
+	least := unit.Rate(rate).Time(2*each - 250_000) // beyond a burst
+	if took := time.Since(began); took < least || took > 3*least+20*time.Second {
+		t.Errorf("took %v, the limit is %v", took, least)
+	}
+}
+
+// TestJoinsOfOneDevice: a device that is trusted may not begin subflows without
+// end either, from wherever; another one is not kept out by that.
+func TestJoinsOfOneDevice(t *testing.T) {
+	s, primary, _ := start(t, time.Minute)
+	other, err := identity.Generate()
+	if err == nil {
+		err = s.trust.Add(identity.Peer{Name: "desktop", Roles: []identity.Role{identity.RolePrimary}, Key: other.Public()})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	join := func(k *identity.Key) error {
+		_, err := s.join(t.Context(), bondKey{k.Public(), wire.BondID{1}}, wire.Join{})
+		return err
+	}
+	now := time.Now()
+	for range maxPerMinute {
+		s.joins.Take(primary.Public(), now.Add(time.Hour)) // a slow machine does not come to the end of that minute
+	}
+	var r wire.Refuse
+	if err := join(primary); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(r.Text, "within a minute") {
+		t.Error(err)
+	}
+	if err := join(other); err != nil {
+		t.Error(err)
+	}
+	s.joins = tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute} // a minute has passed
+	if err := join(primary); err != nil {
+		t.Error("a minute later:", err)
+	}
+}
+
+// bondWith is a device's end of a bond with the server, and its one subflow.
+func bondWith(t *testing.T, s *Server, device *identity.Key, id byte) (*endpoint.Endpoint, *subflow.Subflow) {
+	t.Helper()
+	c, err := tcp.Dial(t.Context(), s.Addr().String(), tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := wire.Join{Version: wire.Version, Bond: wire.BondID{id}, Path: 1, Device: "test"}
+	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.key.Public(), wire.ALPN), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := endpoint.New(endpoint.Config{Bond: bond.Config{Opens: true}})
+	if err := e.Attach(sf); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		e.Close(now)
+	})
+	return e, sf
+}
+
+// TestLostBondsMakeRoom: a device that was switched off and comes back with a new bond
+// need not wait until the old one, with all its streams, is given up; a bond that is
+// connected ends for nobody.
+func TestLostBondsMakeRoom(t *testing.T) {
+	const most = 3
+	cfg := Default
+	cfg.MaxStreams, cfg.Allow = most, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	s, primary, _ := startWith(t, time.Minute, cfg)
+	web, err := net.Listen("tcp", "127.0.0.1:0") // whose queue takes all
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer web.Close()
+	open := func(e *endpoint.Endpoint) error {
+		t.Helper()
+		c, err := e.Dial(web.Addr().String(), wire.Bond, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.WaitOpen(t.Context())
+	}
+	refused := func(err error) bool {
+		var r wire.Reset
+		return errors.As(err, &r) && r.Code == wire.CodeLimit
+	}
+	old, cut := bondWith(t, s, primary, 1)
+	for range most {
+		if err := open(old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, _ := bondWith(t, s, primary, 2)
+	if err := open(again); !refused(err) {
+		t.Errorf("beside a bond that is connected: %v", err)
+	}
+	cut.Close()
+	for err = open(again); refused(err); err = open(again) { // until the server knows
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 1; n < most && err == nil; n++ {
+		err = open(again)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := s.Status(false); len(list) != 1 || list[0].ID != (wire.BondID{2}).String() {
+		t.Errorf("bonds: %+v", list)
+	}
+	if err := open(again); !refused(err) {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
+// TestPlacesOfLostBonds: what makes room is the bond that has been lost for longest, of
+// those that have what is wanted, and only as many as it takes; what ends later of one
+// that made room counts once.
+func TestPlacesOfLostBonds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, primary, _ := newServer(t, Default)
+		defer s.ln.Close()
+		defer s.wg.Wait()
+		const most = 10
+		var bonds []*session
+		for id := range byte(4) {
+			b, err := s.join(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			bonds = append(bonds, b)
+			time.Sleep(time.Second)
+		}
+		fill := func(b *session, k kind, n int) {
+			t.Helper()
+			for range n {
+				if !b.take(k, most) {
+					t.Fatal("no place")
+				}
+			}
+		}
+		there := func(want ...*session) {
+			t.Helper()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for i, b := range want {
+				if s.bonds[b.key] != b {
+					t.Errorf("bond %d has ended", i)
+				}
+			}
+			if len(s.bonds) != len(want) {
+				t.Errorf("%d bonds are there, want %d", len(s.bonds), len(want))
+			}
+		}
+		fill(bonds[0], streams, most)
+		fill(bonds[1], flows, 6)
+		fill(bonds[2], flows, 4)
+		now := bonds[3]
+		if !s.admit(now, flows, most) {
+			t.Error("no place for a flow")
+		}
+		there(bonds[0], bonds[2], now)
+		if own, all := now.taking(flows); own != 1 || all != 5 {
+			t.Errorf("%d of %d", own, all)
+		}
+		for range 6 {
+			bonds[1].give(flows)
+		}
+		if _, all := now.taking(flows); all != 5 {
+			t.Errorf("after the end of what made room %d are taken", all)
+		}
+		if bonds[1].take(flows, most) {
+			t.Error("a bond that made room has got a place")
+		}
+		fill(now, flows, 5)
+		if !s.admit(now, flows, most) || s.admit(now, flows, 7) {
+			t.Error("the second bond, and its own place, made no room, or more than there is")
+		}
+		there(bonds[0], now)
+	})
+}
+
+// TestCrashedPrimaryIsLetIn: each start of a primary makes a bond. However often it
+// crashes, those that are left make room, the one first that has been left for longest.
+func TestCrashedPrimaryIsLetIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, primary, _ := newServer(t, Default)
+		defer s.ln.Close()
+		defer s.wg.Wait()
+		for id := range byte(3 * Default.MaxBonds) {
+			if _, err := s.join(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{}); err != nil {
+				t.Fatalf("start %d: %v", id, err)
+			}
+			s.mu.Lock()
+			_, first := s.bonds[bondKey{primary.Public(), wire.BondID{id - byte(Default.MaxBonds) + 1}}]
+			if n := len(s.bonds); n > Default.MaxBonds || int(id) >= Default.MaxBonds && !first {
+				t.Errorf("start %d: %d bonds; the oldest that has a place is there: %v", id, n, first)
+			}
+			s.mu.Unlock()
+			time.Sleep(1700 * time.Millisecond)
+		}
+	})
+}
+
+// TestStrangersDoNotFillTheLog: whatever strangers send, of each kind of failure the log
+// has one line a minute.
+func TestStrangersDoNotFillTheLog(t *testing.T) {
+	s, _, stop := start(t, time.Minute)
+	for i := range 60 {
+		c := dialServer(t, s)
+		_, _ = io.WriteString(c, []string{"GET / HTTP/1.0\r\n\r\n", "\x16\x03\x01\x00\x05hello", ""}[i%3])
+		_ = c.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, c)
+	}
+	if log := stop(); strings.Count(log, "\n") > 5 || !strings.Contains(log, "connection refused") {
+		t.Errorf("log:\n%s", log)
+	}
+}

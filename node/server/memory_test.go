@@ -1,0 +1,231 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"runtime"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/link/subflow"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+	"mpbond/node/endpoint"
+)
+
+// hostile is a device that is enrolled and writes whatever frames it likes.
+type hostile struct {
+	t    *testing.T
+	sf   *subflow.Subflow
+	buf  []byte
+	sent unit.Bytes
+	end  chan error // gets why the server ended the subflow
+}
+
+func newHostile(t *testing.T, s *Server, device *identity.Key, id byte) *hostile {
+	t.Helper()
+	c, err := tcp.Dial(t.Context(), s.Addr().String(), tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.key.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{id}, Path: 1, Device: "hostile"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hostile{t: t, sf: sf, end: make(chan error, 1)}
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		for {
+			if _, _, err := sf.Next(); err != nil {
+				h.end <- err
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		sf.Close()
+		<-done
+	})
+	return h
+}
+
+// data sends bytes of a stream; it returns false when the server has ended the subflow.
+func (h *hostile) data(id wire.StreamID, at wire.DataSeq, b string) bool {
+	h.buf = wire.Append(h.buf, wire.Data{Stream: id, Seq: at, Bytes: []byte(b)})
+	return len(h.buf) < 32<<10 || h.flush()
+}
+
+func (h *hostile) flush() bool {
+	h.sent += unit.Bytes(len(h.buf))
+	err := h.sf.Write(h.buf)
+	h.buf = h.buf[:0]
+	return err == nil
+}
+
+// finish breaks the protocol, so that the server ends the subflow when it has taken
+// everything before that; the bond stays.
+func (h *hostile) finish() {
+	h.t.Helper()
+	h.buf = wire.Append(h.buf, wire.Data{Stream: 1 << 40, Bytes: []byte("x")})
+	h.flush()
+	<-h.end
+}
+
+// heap returns the memory that is in use.
+func heap() unit.Bytes {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return unit.Bytes(m.HeapAlloc)
+}
+
+// cpu returns the processor time of this process.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// echoes is a stream of another device through the server, to a destination that returns
+// what it gets; check moves bytes both ways.
+func echoes(t *testing.T, s *Server) (check func()) {
+	t.Helper()
+	key, err := identity.Generate()
+	if err == nil {
+		err = s.trust.Add(identity.Peer{Name: "desktop", Roles: []identity.Role{identity.RolePrimary}, Key: key.Public()})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { web.Close() })
+	go func() {
+		for {
+			c, err := web.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); c.Close() }()
+		}
+	}()
+	e, _ := bondWith(t, s, key, 9)
+	c, err := e.Dial(web.Addr().String(), wire.Bond, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := byte(0)
+	return func() {
+		t.Helper()
+		out := make([]byte, 300_000)
+		for i := range out {
+			sent = sent*5 + 1
+			out[i] = sent
+		}
+		go func() { _, _ = c.Write(out) }()
+		in := make([]byte, len(out))
+		if _, err := io.ReadFull(c, in); err != nil {
+			t.Fatalf("the stream of another device: %v", err)
+		}
+		if string(in) != string(out) {
+			t.Fatal("the stream of another device has other bytes")
+		}
+	}
+}
+
+// TestHostilePages: a device that sends one byte into each page of its streams, over several
+// bonds, gets its share of the memory and no more. The streams of another
+// device go on.
+func TestHostilePages(t *testing.T) {
+	cfg := Default
+	const bonds = 3 // of which each could hold 1 GB
+	cfg.Memory, cfg.Allow = 64*unit.MB, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	s, primary, _ := startWith(t, time.Minute, cfg)
+	check := echoes(t, s)
+	check()
+	before, began := heap(), cpu()
+	var sent unit.Bytes
+	for id := range byte(bonds) {
+		h := newHostile(t, s, primary, id+1)
+		for n := range 65_536 { // 1 GB of pages
+			if !h.data(wire.StreamID(1+n/32), wire.DataSeq(n%32<<14+1), "x") {
+				break
+			}
+		}
+		h.finish()
+		sent += h.sent
+		check()
+	}
+	grown := heap() - before
+	t.Logf("%v sent in %d bonds: the heap has grown by %v, %v of processor time", sent, bonds, grown, cpu()-began)
+	if bound := cfg.Memory + 16*unit.MB; grown > bound { // what is not counted, as of 2,048 streams of each bond
+		t.Errorf("the heap has grown by %v, bound %v", grown, bound)
+	}
+	if used := s.accountOf(primary.Public()).memory.Used(); used > cfg.Memory*3/4 || used < cfg.Memory/2 {
+		t.Errorf("the device has %v of %v", used, cfg.Memory)
+	}
+}
+
+// TestHostileGaps: every other byte of a stream, backwards: what is held is the stream's
+// window and a bit for each of its bytes.
+func TestHostileGaps(t *testing.T) {
+	s, primary, _ := start(t, time.Minute)
+	h := newHostile(t, s, primary, 1)
+	before, began := heap(), cpu()
+	for n := range 131_000 {
+		if !h.data(1, wire.DataSeq(wire.InitialWindow)-1-2*wire.DataSeq(n), "x") {
+			break
+		}
+	}
+	h.finish()
+	grown := heap() - before
+	t.Logf("%v sent: the heap has grown by %v, %v of processor time", h.sent, grown, cpu()-began)
+	used, want := s.accountOf(primary.Public()).memory.Used(), unit.Bytes(wire.InitialWindow)*9/8
+	if used < want/2 || used > want || grown > want+unit.MB {
+		t.Errorf("a stream of gaps has %v, want up to %v; the heap has grown by %v", used, want, grown)
+	}
+}
+
+// TestMemoryComesBack: a bond that has lost its device, and has more than its share,
+// ends soon; another one is kept.
+func TestMemoryComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Default
+		cfg.Memory = 64 * unit.MB
+		s, primary, _ := newServer(t, cfg)
+		defer s.ln.Close()
+		defer s.wg.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s.wg.Go(func() { s.reap(ctx) })
+		var bonds []*session
+		for id := range byte(2) {
+			device := primary.Public()
+			device[0] += id
+			s.mu.Lock()
+			b := &session{key: bondKey{device, wire.BondID{id}}, of: s.accountOf(device)}
+			b.e = endpoint.New(endpoint.Config{Share: b.of.memory})
+			s.bonds[b.key] = b
+			s.mu.Unlock()
+			bonds = append(bonds, b)
+		}
+		if m := bonds[0].of.memory; !m.Take(40*unit.MB) || !m.Short() || bonds[1].of.memory.Short() {
+			t.Fatal("the shares are not as they should be")
+		}
+		time.Sleep(30 * time.Second)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.bonds[bonds[0].key] != nil || s.bonds[bonds[1].key] == nil {
+			t.Errorf("%d bonds are left", len(s.bonds))
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package server
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"mpbond/api"
+	"mpbond/base/identity"
+	"mpbond/link/pipe"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+	"mpbond/node/probe"
+)
+
+// Reports of helpers that cannot reach their primary (wire.Report) are kept for it here.
+// Nobody has proved who left one: a signature proves only that one who has that key did,
+// and the primary alone knows whether the key is a helper's of its own. What the server
+// knows is whether an enrolled device has joined by the address that a report came from, as
+// it does by its helpers.
+const (
+	mostReports = 6                // for one primary: what fits into the line that tells it of them
+	keepReport  = 30 * time.Minute // a helper repeats it each ten, while it is true
+	// together is how long two bonds of a device must carry subflows at once to count as
+	// two mpbond with one key: a device that restarts has two for up to a minute.
+	together = 90 * time.Second
+)
+
+// keptReport is a report, when it came and whence.
+type keptReport struct {
+	wire.Report
+	at     time.Time
+	source netip.Prefix
+	proved bool // a device has proved its identity by that source
+}
+
+// takeReports keeps the report that comes on an HS-path instead of a subflow. Checking
+// its signature takes the caller's turn, as the work of a handshake does. left reports
+// whether one came.
+func (s *Server) takeReports(link *pipe.Link, v *tcp.Visit) (left func() bool) {
+	came := false
+	link.OnReport(func(f wire.Report) {
+		if came || !v.Spoke() {
+			return
+		}
+		came = true
+		s.keepReport(keptReport{f, time.Now(), v.Source(), v.Proved()})
+	})
+	return func() bool { return came }
+}
+
+// keepReport keeps a report for a device that is enrolled.
+func (s *Server) keepReport(r keptReport) {
+	to := identity.PublicKey(r.To)
+	if !s.trust.Allowed(identity.RolePrimary)(to) || !identity.PublicKey(r.From).Verify(r.Signed(), r.Sig) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := slices.DeleteFunc(s.reports[to], func(k keptReport) bool { return r.at.Sub(k.at) > keepReport })
+	if i := slices.IndexFunc(list, func(k keptReport) bool { return k.From == r.From }); i >= 0 {
+		if r.Unix <= list[i].Unix {
+			s.reports[to] = list
+			return // said again, by whoever heard it on the way
+		}
+		list = slices.Delete(list, i, i+1)
+	}
+	list = append(list, r)
+	if len(list) > mostReports {
+		i := leastReport(list)
+		list = slices.Delete(list, i, i+1)
+	}
+	s.reports[to] = list
+}
+
+// leastReport returns the one of a list, the oldest first, that makes room for the others:
+// one whose source has not proved itself, if there is such a one; of these one of the source
+// that has left most; of these the oldest.
+func leastReport(list []keptReport) (least int) {
+	from := map[netip.Prefix]int{}
+	for _, k := range list {
+		from[k.source]++
+	}
+	for i, k := range list {
+		l := list[least]
+		if k.proved != l.proved && l.proved || k.proved == l.proved && from[k.source] > from[l.source] {
+			least = i
+		}
+	}
+	return least
+}
+
+// reportsFor are those that are kept for a device.
+func (s *Server) reportsFor(device identity.PublicKey, now time.Time) (list []probe.Report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.reports[device] {
+		if age := now.Sub(k.at); age <= keepReport {
+			list = append(list, probe.Report{Frame: k.AppendPayload(nil), AgeS: age.Seconds()})
+		}
+	}
+	return list
+}
+
+// Copied reports whether two mpbond at once use the key of a device: two of its bonds have
+// had subflows for long, and neither is a doctor's.
+func (s *Server) Copied(device identity.PublicKey) bool { return s.copied(device, time.Now()) }
+
+func (s *Server) copied(device identity.PublicKey, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for k, b := range s.bonds {
+		if k.device == device && !b.shared.IsZero() && now.Sub(b.shared) >= together {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// watchCopies notes which bonds of devices have subflows beside another bond of theirs.
+// It is called every few seconds. IsUsed reports whether a bond has subflows.
+func (s *Server) watchCopies(now time.Time, isUsed func(*session) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in, used := map[identity.PublicKey]int{}, map[*session]bool{}
+	for k, b := range s.bonds {
+		if used[b] = s.bondsOf(k.device) > 1 && isUsed(b); used[b] {
+			in[k.device]++
+		}
+	}
+	for k, b := range s.bonds {
+		switch {
+		case in[k.device] < 2 || !used[b]:
+			b.shared = time.Time{}
+		case b.shared.IsZero():
+			b.shared = now
+		case now.Sub(b.shared) >= together && !b.warned:
+			b.warned = true
+			s.log.Warn("two mpbond use the key of one device at once", "device", b.name,
+				"hint", "a copy of its files runs on another device: revoke it, and pair each anew with a key of its own")
+		}
+	}
+}
+
+// isUsed reports whether a bond has a subflow that is no doctor's.
+func isUsed(b *session) bool {
+	return slices.ContainsFunc(b.e.Status(false).Paths, func(p api.Path) bool { return p.Device != probe.DoctorName })
+}
+
+// noteCall counts a connection to the server's port, unless it came from this machine.
+func (s *Server) noteCall(from net.Addr, now time.Time) {
+	if a, err := netip.ParseAddrPort(from.String()); err == nil && a.Addr().IsLoopback() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls.Count++
+	s.calls.Last = now
+}
+
+// Calls returns the connections that reached the server's port.
+func (s *Server) Calls() *api.Calls {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.calls
+	return &c
+}

@@ -1,0 +1,167 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/base/identity"
+	"mpbond/link/pipe"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+	"mpbond/node/probe"
+)
+
+func report(by *identity.Key, to identity.PublicKey) wire.Report {
+	f := wire.Report{To: to, From: by.Public(), Unix: 1_800_000_000, Code: wire.CodeTimeout, At: "192.0.2.1:7602"}
+	f.Sig = by.Sign(f.Signed())
+	return f
+}
+
+func generate(t *testing.T) *identity.Key {
+	t.Helper()
+	k, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// TestReports: reports for an enrolled device are kept, one of each helper, a few, for a
+// while; others are not.
+func TestReports(t *testing.T) {
+	s, primary, _ := newServer(t, Default)
+	defer s.ln.Close()
+	now, phone, stranger := time.Now(), generate(t), generate(t)
+	count := func(at time.Time, want int) {
+		t.Helper()
+		if got := s.reportsFor(primary.Public(), at); len(got) != want {
+			t.Errorf("%d reports, want %d", len(got), want)
+		}
+	}
+	keep := func(f wire.Report, at time.Time) { s.keepReport(keptReport{Report: f, at: at}) }
+	keep(report(phone, primary.Public()), now)
+	keep(report(phone, primary.Public()), now.Add(time.Second))
+	count(now, 1)
+	forged := report(stranger, primary.Public())
+	forged.From = phone.Public()
+	keep(forged, now)
+	keep(report(phone, stranger.Public()), now)
+	count(now, 1)
+	for range 3 * mostReports {
+		keep(report(generate(t), primary.Public()), now)
+	}
+	count(now, mostReports)
+	count(now.Add(keepReport+time.Minute), 0)
+	if len(s.reports) != 1 {
+		t.Errorf("reports for %d devices are kept", len(s.reports))
+	}
+}
+
+// TestReportsOfStrangers: strangers' reports do not push out that of a helper: none where a
+// device has joined by its address, else not those from fewer addresses than are kept.
+func TestReportsOfStrangers(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		proved  bool
+		sources int // of the strangers
+	}{{"a helper's address that is known", true, 100}, {"one that is not", false, mostReports - 1}} {
+		t.Run(c.name, func(t *testing.T) {
+			s, primary, _ := newServer(t, Default)
+			defer s.ln.Close()
+			phone, now := generate(t), time.Now()
+			at := func(last int) netip.Prefix {
+				return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(last)}), 32)
+			}
+			s.keepReport(keptReport{report(phone, primary.Public()), now, at(200), c.proved})
+			for i := range 100 {
+				s.keepReport(keptReport{report(generate(t), primary.Public()), now.Add(time.Duration(i) * time.Second), at(1 + i%c.sources), false})
+			}
+			s.keepReport(keptReport{report(phone, primary.Public()), now.Add(time.Minute), at(1), false}) // said again by a stranger
+			kept := s.reports[primary.Public()]
+			if c.proved && !slices.ContainsFunc(kept, func(k keptReport) bool { return k.From == phone.Public() && k.proved }) {
+				t.Error("a stranger who said the helper's report again took its protection")
+			}
+			if !slices.ContainsFunc(kept, func(k keptReport) bool { return k.From == phone.Public() }) || len(kept) != mostReports {
+				t.Errorf("of %d reports none is the helper's", len(kept))
+			}
+		})
+	}
+}
+
+// TestReportsFitTheLine: the longest reports fit into the line of 4 KB by which a device is
+// told of them.
+func TestReportsFitTheLine(t *testing.T) {
+	s, primary, _ := newServer(t, Default)
+	defer s.ln.Close()
+	for range mostReports {
+		by := generate(t)
+		f := report(by, primary.Public())
+		f.At = strings.Repeat("x", wire.MaxDest)
+		f.Sig = by.Sign(f.Signed())
+		s.keepReport(keptReport{Report: f, at: time.Now()})
+	}
+	b, err := json.Marshal(probe.About{Reports: s.reportsFor(primary.Public(), time.Now()), Names: strings.Repeat("x", 200), Seen: "[2001:db8::1]:65535"})
+	if err != nil || len(b) > 4096 {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+}
+
+// TestReportIsLeft: a helper leaves a report over a connection of its own, and the log does not
+// call that a refused connection.
+func TestReportIsLeft(t *testing.T) {
+	s, primary, stop := start(t, time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	conn, err := tcp.Dial(ctx, s.Addr().String(), tcp.Options{})
+	if err == nil {
+		err = pipe.LeaveReport(ctx, conn, "phone", report(generate(t), primary.Public()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(s.reportsFor(primary.Public(), time.Now())) == 0 {
+		if ctx.Err() != nil {
+			t.Fatal("nothing was left")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if log := stop(); strings.Contains(log, "refused") {
+		t.Errorf("it logs %s", log)
+	}
+}
+
+// TestCopied: two bonds of one device that have subflows at once for long are two mpbond with
+// one key; a restart, and a doctor beside its primary, are not.
+func TestCopied(t *testing.T) {
+	s, primary, log := newServer(t, Default)
+	defer s.ln.Close()
+	key, now := primary.Public(), time.Unix(1_800_000_000, 0)
+	a, b := &session{name: "laptop"}, &session{name: "laptop"}
+	s.bonds[bondKey{key, wire.BondID{1}}], s.bonds[bondKey{key, wire.BondID{2}}] = a, b
+	used := map[*session]bool{a: true, b: true}
+	look := func(after time.Duration, want bool) {
+		t.Helper()
+		s.watchCopies(now.Add(after), func(b *session) bool { return used[b] })
+		if got := s.copied(key, now.Add(after)); got != want {
+			t.Errorf("after %v: %v", after, got)
+		}
+	}
+	look(0, false)
+	look(together-1, false)
+	used[b] = false // that was a restart
+	look(together, false)
+	used[b] = true
+	look(together+time.Second, false)
+	look(2*together+2*time.Second, true)
+	look(3*together, true)
+	if n := strings.Count(log.String(), "two mpbond use the key"); n != 2 { // of each bond once
+		t.Errorf("it warns %d times", n)
+	}
+	delete(s.bonds, bondKey{key, wire.BondID{2}})
+	look(4*together, false)
+}

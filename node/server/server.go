@@ -1,0 +1,451 @@
+// Package server is the role at the far end: it accepts subflows of enrolled
+// devices, keeps their bonds, and connects streams to their destinations. It
+// stands between package endpoint and the Internet.
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"mpbond/api"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/loglimit"
+	"mpbond/base/unit"
+	"mpbond/control/device"
+	"mpbond/control/policy"
+	"mpbond/core/bond"
+	"mpbond/core/sched"
+	"mpbond/core/trace"
+	"mpbond/link/backoff"
+	"mpbond/link/splice"
+	"mpbond/link/subflow"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+	"mpbond/node/dial"
+	"mpbond/node/endpoint"
+	"mpbond/node/probe"
+)
+
+// Config is the server's configuration; the toml tags are the file's keys.
+type Config struct {
+	// Listen is where devices connect, "host:port".
+	Listen string `toml:"listen"`
+	// Public is where they reach it from elsewhere, "host:port" or "host", as
+	// codes for pairing tell it; empty: at the addresses of its interfaces.
+	Public string `toml:"public"`
+	// Scheduler chooses the subflow for bytes to the devices; see docs/schedulers.md.
+	Scheduler string `toml:"scheduler"`
+	// Congestion is the congestion control of every subflow, "pbe" that of those over UDP alone (docs/pbe.md); empty is the
+	// system's default.
+	Congestion string `toml:"congestion"`
+	// Allow lists address prefixes that devices may be connected to although
+	// they are private.
+	Allow []netip.Prefix `toml:"allow"`
+	// MaxStreams, MaxFlows (of datagrams) and MaxBonds bound one device, the first
+	// two over all its bonds, MaxSubflows one bond.
+	MaxStreams  int `toml:"max_streams"`
+	MaxFlows    int `toml:"max_flows"`
+	MaxSubflows int `toml:"max_subflows"`
+	MaxBonds    int `toml:"max_bonds"`
+	// Rate bounds what one device moves in each direction, over all its bonds;
+	// 0 is no bound. At least 64 kbit/s.
+	Rate unit.Rate `toml:"rate"`
+	// Reinject is the threshold η of reinjection (docs/datapath.md); negative
+	// switches it off. It must not be 0.
+	Reinject float64 `toml:"reinject"`
+	// API is where requests over TCP and the web console (docs/console.md) are answered, a loopback "host:port"; empty is none.
+	API string `toml:"api"`
+	// UDP serves subflows over UDP too (docs/pbe.md), at the same address.
+	UDP bool `toml:"udp"`
+	// ListenUDP opens that; nil: it cannot.
+	ListenUDP func(addr string) (Listener, error) `toml:"-"`
+	// Memory bounds what all devices together have in memory: see endpoint.Memory.
+	Memory unit.Bytes `toml:"-"`
+	// Usage counts what subflows carry; nil: nothing is counted.
+	Usage *device.Usage `toml:"-"`
+}
+
+// Listener accepts connections that are no TCP: of subflows, direct and helped, and
+// not for pairing.
+type Listener interface {
+	// Accept returns net.ErrClosed after Close; another error is the last.
+	Accept() (dial.Conn, error)
+	Close() error
+}
+
+// Default is the configuration that a file changes.
+var Default = Config{Listen: ":7600", Scheduler: sched.Default, MaxStreams: 4096, MaxFlows: 1024, MaxSubflows: 32, MaxBonds: 8, Reinject: 0.2}
+
+// Tuning.
+const (
+	// keepBond is how long a bond without any subflow is kept.
+	keepBond = 60 * time.Second
+	// keepLarge is how long it is kept if its device has more than its share of the
+	// memory: with reap's ticks and Memory.Trim all is given back within 30 s.
+	keepLarge = 15 * time.Second
+	// UserTimeout ends a subflow whose data nobody acknowledges.
+	UserTimeout = time.Minute
+	// maxHandshakes bounds connections that have not proved who they are, maxFromOne
+	// those of one source. maxPerMinute bounds the handshakes that one source, and the
+	// subflows that one device, may begin in a minute: some 1 % of a core.
+	maxHandshakes, maxFromOne, maxPerMinute = 512, 64, 600
+	// firstByte is how long a connection may be silent at first.
+	firstByte = 10 * time.Second
+	// overshoot is how many streams beyond the limit are told so by a reset. The
+	// device learns of an end later than the server, and its own limit may be
+	// higher.
+	overshoot = 8192
+	// streamCost is the memory of a stream that is served, besides its buffers:
+	// goroutines, and the connection to its destination.
+	streamCost = 32 * unit.KB
+)
+
+// Server is a running server. Safe for concurrent use.
+type Server struct {
+	cfg   Config
+	key   *identity.Key
+	trust *identity.Trust
+	log   *slog.Logger
+	rec   *trace.Recorder // nil: nothing is traced
+	ln    *tcp.Listener
+	udp   Listener // or nil
+	start time.Time
+	// Version is the program's, for those who measure. To be set before Run.
+	Version string
+
+	firstByte time.Duration // shorter in tests
+	pair      func(context.Context, net.Conn)
+	gate      *tcp.Gate
+	memory    *endpoint.Memory
+
+	mu       sync.Mutex
+	accounts map[identity.PublicKey]*account
+	joins    tcp.Tries[identity.PublicKey] // of subflows
+	refusals *loglimit.Limiter             // the log, for what strangers cause
+	bonds    map[bondKey]*session
+	conns    map[net.Conn]bool                   // in a handshake
+	reports  map[identity.PublicKey][]keptReport // for devices; of those that are not enrolled any more, until the end
+	calls    api.Calls
+	refused  backoff.List // devices that were refused
+	ending   bool         // Run is about to return: wg is being waited for
+	wg       sync.WaitGroup
+}
+
+// bondKey makes a bond its device's own: nobody joins another device's bond.
+type bondKey struct {
+	device identity.PublicKey
+	id     wire.BondID
+}
+
+// session is a bond with a device.
+type session struct {
+	key      bondKey
+	id       string // that no other bond here has: of its key, if need be with a number
+	name     string // of its device when it began
+	instance uint64
+	ended    bool // guarded by Server.mu
+	e        *endpoint.Endpoint
+	of       *account  // of its device
+	taken    load      // of it, by this bond
+	over     bool      // it was ended for want of room: taken counts no more
+	measures chan bool // holds one while a subflow is measured
+	// Since when it has subflows beside another bond of its device, and whether that was
+	// warned of; guarded by Server.mu.
+	shared time.Time
+	warned bool
+}
+
+// New opens the server's port. Trust says which devices are enrolled; rec, if
+// not nil, is told what happens.
+func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Server, error) {
+	if _, err := sched.New(cfg.Scheduler); err != nil {
+		return nil, fault.New(fault.Config, err, "set `scheduler` to one of them")
+	}
+	for name, n := range map[string]int{"max_streams": cfg.MaxStreams, "max_flows": cfg.MaxFlows, "max_subflows": cfg.MaxSubflows, "max_bonds": cfg.MaxBonds} {
+		if n < 1 {
+			return nil, fault.New(fault.Config, fmt.Errorf("%s is %d", name, n), "set it to 1 or more, or leave it out")
+		}
+	}
+	if cfg.Rate != 0 && cfg.Rate < leastRate {
+		return nil, fault.New(fault.Config, fmt.Errorf("rate is %v", cfg.Rate), "set it to 64kbit/s or more, or leave it out")
+	}
+	if cfg.Reinject == 0 || math.IsNaN(cfg.Reinject) {
+		return nil, fault.New(fault.Config, fmt.Errorf("reinject is %v", cfg.Reinject), "a negative value switches reinjection off; 0.2 is usual")
+	}
+	if err := tcp.CheckCongestion(cfg.Congestion, cfg.UDP); err != nil {
+		return nil, err
+	}
+	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion, UserTimeout: UserTimeout, Ledger: cfg.Usage.Ledger(policy.ForSubflow)})
+	if err != nil {
+		return nil, err
+	}
+	var udp Listener
+	if cfg.UDP {
+		if cfg.ListenUDP == nil {
+			err = fault.New(fault.Unsupported, errors.New("subflows cannot come over UDP here"), "leave `udp` out")
+		} else {
+			udp, err = cfg.ListenUDP(ln.Addr().String())
+		}
+		if err != nil {
+			ln.Close()
+			return nil, err
+		}
+	}
+	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, udp: udp, start: time.Now(), firstByte: firstByte,
+		memory: endpoint.NewMemory(cfg.Memory),
+		gate:   tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}, refusals: loglimit.New(log),
+		accounts: map[identity.PublicKey]*account{}, bonds: map[bondKey]*session{}, reports: map[identity.PublicKey][]keptReport{}, conns: map[net.Conn]bool{}}, nil
+}
+
+// PairWith has answer attend to devices that call to be paired; it closes their
+// connections. To be called before Run; without it they are refused.
+func (s *Server) PairWith(answer func(context.Context, net.Conn)) { s.pair = answer }
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.ln.Addr() }
+
+// Run serves until ctx ends, then resets all streams and returns when nothing
+// of the server is left running.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { s.ln.Close() })
+	defer stop()
+	s.wg.Go(func() { s.reap(ctx) })
+	if s.udp != nil {
+		s.wg.Go(func() { s.acceptUDP(ctx) })
+	}
+	var err error
+	for {
+		var c *tcp.Conn
+		if c, err = s.ln.Accept(); err != nil {
+			if ctx.Err() != nil {
+				err = nil
+			}
+			break
+		}
+		s.greet(ctx, c, s.pair)
+	}
+	cancel()
+	s.mu.Lock()
+	s.ending = true
+	for c := range s.conns {
+		c.Close()
+	}
+	var list []*session
+	for _, b := range s.bonds {
+		list = append(list, b)
+	}
+	s.mu.Unlock()
+	var farewell sync.WaitGroup
+	for _, b := range list {
+		farewell.Go(func() { s.end(b) })
+	}
+	farewell.Wait()
+	if s.udp != nil {
+		s.udp.Close()
+	}
+	s.wg.Wait()
+	return err
+}
+
+// end forgets a session and closes it.
+func (s *Server) end(b *session) {
+	s.mu.Lock()
+	if s.bonds[b.key] == b {
+		delete(s.bonds, b.key)
+	}
+	if !b.ended && s.bondsOf(b.key.device) == 0 {
+		s.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: s.nameOf(b)})
+	}
+	b.ended = true
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	b.e.Close(ctx)
+}
+
+// What devices are told that may not be here.
+const (
+	distrusted = "the server trusts this device no longer"
+	pausedHere = "this device is paused at the server"
+)
+
+// TrustChanged ends the bonds of devices that may not be here any more, or are
+// paused, after the trust file was read again.
+func (s *Server) TrustChanged() {
+	allowed := s.trust.Allowed(identity.RolePrimary)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, b := range s.bonds {
+		why := wire.Refuse{Code: wire.CodeUnknown, Text: distrusted}
+		switch paused := s.trust.Paused(k.device); {
+		case s.ending, allowed(k.device) && !paused:
+			continue
+		case paused:
+			why = wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
+		}
+		delete(s.bonds, k) // so that Run need not end it too
+		s.log.Info("bond ended", "device", b.name, "why", why.Text)
+		s.wg.Go(func() {
+			b.e.Fail(why.Code, why.Text)
+			s.end(b)
+		})
+	}
+}
+
+// join finds the bond that a subflow belongs to, or makes it. It is nil if the
+// device believes in one that was lost: seeing another instance, the device
+// will make a new one.
+func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutting down"}
+	}
+	if !s.trust.Allowed(identity.RolePrimary)(key.device) { // any more
+		return nil, wire.Refuse{Code: wire.CodeUnknown, Text: distrusted}
+	}
+	if s.trust.Paused(key.device) {
+		return nil, wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
+	}
+	if !s.joins.Take(key.device, time.Now()) {
+		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has begun %d subflows within a minute, which is the limit", maxPerMinute)}
+	}
+	if b := s.bonds[key]; b != nil {
+		if b.e.Subflows() >= s.cfg.MaxSubflows {
+			return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the bond has %d subflows, which is the limit", s.cfg.MaxSubflows)}
+		}
+		return b, nil
+	}
+	if j.Instance != 0 {
+		return nil, nil
+	}
+	n := s.bondsOf(key.device)
+	if n >= s.cfg.MaxBonds && s.endLost(key.device, func(*session) bool { return true }) { // of a process that crashed
+		n--
+	}
+	if n >= s.cfg.MaxBonds {
+		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has %d bonds, which is the limit; each has a subflow", n)}
+	}
+	b := &session{key: key, id: s.freeID(key.id), name: key.device.ID().String(), instance: randomInstance(), of: s.accountOf(key.device), measures: make(chan bool, 1)}
+	if p, ok := s.trust.Lookup(key.device); ok {
+		b.name = p.Name
+	}
+	scheduler, _ := sched.New(s.cfg.Scheduler) // New has checked it
+	b.e = endpoint.New(endpoint.Config{
+		Bond:          bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + overshoot, MaxFlows: s.cfg.MaxFlows, Eta: s.cfg.Reinject, Trace: s.rec.Func(b.id), ChangesOnly: !s.rec.On()},
+		Share:         b.of.memory,
+		Accept:        func(c *endpoint.Conn) { s.serve(ctx, b, c) },
+		AcceptPackets: func(c *endpoint.PacketConn) { s.servePackets(ctx, b, c) },
+		Down: func(sf *subflow.Subflow, err error) {
+			s.log.Info("subflow ended", "device", s.nameOf(b), "path", sf.Path, "by", sf.Device, "err", err)
+			if b.e.ByeSeen() {
+				s.wg.Go(func() { s.end(b) })
+			}
+		},
+		Log: s.log,
+	})
+	s.bonds[key] = b
+	if n == 0 {
+		s.rec.Add(trace.Event{Kind: trace.DeviceUp, Device: b.name})
+	}
+	return b, nil
+}
+
+// freeID is a bond's short ID or, if a bond of another device or a longer ID has
+// it already, that with a number. Mu is held.
+func (s *Server) freeID(id wire.BondID) string {
+	taken := map[string]bool{}
+	for _, b := range s.bonds {
+		taken[b.id] = true
+	}
+	free := id.String()
+	for n := 2; taken[free]; n++ {
+		free = fmt.Sprintf("%v-%d", id, n)
+	}
+	return free
+}
+
+// bondsOf is how many bonds a device has. Mu is held.
+func (s *Server) bondsOf(device identity.PublicKey) (n int) {
+	for k := range s.bonds {
+		if k.device == device {
+			n++
+		}
+	}
+	return n
+}
+
+// serve connects a stream to its destination.
+func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
+	if !s.admit(b, streams, s.cfg.MaxStreams) {
+		c.ResetWith(wire.CodeLimit, fmt.Sprintf("%d streams of the device are open, which is the server's limit", s.cfg.MaxStreams))
+		return
+	}
+	defer b.give(streams)
+	if !b.of.memory.Take(streamCost) {
+		c.ResetWith(wire.CodeLimit, "the server's memory for this device is used up")
+		return
+	}
+	defer b.of.memory.Give(streamCost)
+	if path, ok := probe.Path(c.Dest()); ok {
+		s.measure(ctx, b, c, wire.PathID(path))
+		return
+	}
+	d, err := s.dialFor(ctx, c)
+	if err != nil {
+		r := wire.Reset{Code: wire.CodeInternal, Text: err.Error()}
+		errors.As(err, &r)
+		c.ResetWith(r.Code, r.Text)
+		s.log.Info("destination failed", "device", s.nameOf(b), "dest", c.Dest(), "err", err)
+		return
+	}
+	c.Opened()
+	up, down, err := splice.Both(b.of.speed.carry(ctx, d), c)
+	s.log.Debug("stream ended", "device", s.nameOf(b), "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
+}
+
+// reap ends bonds whose device has been away for long.
+func (s *Server) reap(ctx context.Context) {
+	t := time.NewTicker(keepBond / 12)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		s.mu.Lock()
+		var gone []*session
+		for _, b := range s.bonds {
+			if away := b.e.WithoutSubflow(); away > keepBond || away > keepLarge && b.of.memory.Short() {
+				gone = append(gone, b)
+			}
+		}
+		s.mu.Unlock()
+		s.watchCopies(time.Now(), isUsed)
+		for _, b := range gone {
+			s.log.Info("bond ended: no subflow for long", "device", s.nameOf(b))
+			s.end(b)
+		}
+		s.memory.Trim()
+	}
+}
+
+// randomInstance draws a bond instance that is not 0.
+func randomInstance() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint64(b[:]) | 1
+}

@@ -1,0 +1,99 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/link/tcp"
+	"mpbond/link/wire"
+	"mpbond/node/dial"
+)
+
+// other is a Listener of connections that are called something else than they are.
+type other struct {
+	*tcp.Listener
+	broken chan error
+}
+
+func (o other) Accept() (dial.Conn, error) {
+	c, err := o.Listener.Accept()
+	if err != nil {
+		select {
+		case err = <-o.broken:
+		default:
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// TestOtherListener: nobody is paired over UDP; who calls over it is in the server's
+// count of handshakes, and when it ends for good that is told.
+func TestOtherListener(t *testing.T) {
+	ln, err := tcp.Listen(t.Context(), "127.0.0.1:0", tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := other{ln, make(chan error, 1)}
+	cfg := Default
+	cfg.UDP, cfg.ListenUDP = true, func(string) (Listener, error) { return o, nil }
+	s, _, log := newServer(t, cfg)
+	s.firstByte = time.Minute
+	paired := make(chan bool, 2)
+	s.PairWith(func(_ context.Context, c net.Conn) { paired <- true; c.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	for _, addr := range []net.Addr{ln.Addr(), s.Addr()} {
+		c, err := net.Dial("tcp", addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = c.Write([]byte{byte(wire.TypePair), 0, 0, 0, 0})
+		_, _ = io.ReadAll(c) // until it hangs up
+	}
+	if len(paired) != 1 {
+		t.Errorf("%d were paired", len(paired))
+	}
+	o.broken <- errors.New("the socket is on fire")
+	ln.Close()
+	for end := time.Now().Add(time.Minute); len(o.broken) > 0; time.Sleep(time.Millisecond) { // Accept takes it
+		if time.Now().After(end) {
+			t.Fatal("nobody accepts any more")
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "on fire") {
+		t.Errorf("log: %s", log)
+	}
+}
+
+// TestCongestionOverUDP: a name that only UDP has is taken where UDP is served, and
+// refused where it would mean nothing.
+func TestCongestionOverUDP(t *testing.T) {
+	for _, name := range []string{tcp.PBE, tcp.Copa} {
+		ln, err := tcp.Listen(t.Context(), "127.0.0.1:0", tcp.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Default
+		cfg.Listen, cfg.Congestion = "127.0.0.1:0", name
+		if _, err := New(cfg, nil, nil, nil, nil); !fault.Is(err, fault.Config) || !strings.Contains(fault.HintOf(err), "udp") {
+			t.Errorf("%s: %v", name, err)
+		}
+		cfg.UDP, cfg.ListenUDP = true, func(string) (Listener, error) { return other{ln, nil}, nil }
+		s, _, _ := newServer(t, cfg)
+		s.ln.Close()
+		ln.Close()
+	}
+}

@@ -1,0 +1,342 @@
+package allowance
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/control/policy"
+)
+
+func TestChoice(t *testing.T) {
+	for text, want := range map[string]Choice{
+		"50MB": {Daily: 50e6}, " 1.5 GB ": {Daily: 15e8}, "caps": {Caps: true}, "unlimited": {Unlimited: true},
+		"permit permits.example.org:7605": {Permit: "permits.example.org:7605"}, "permit\t[::1]:1": {Permit: "[::1]:1"},
+	} {
+		var c Choice
+		if err := c.UnmarshalText([]byte(text)); err != nil || c != want {
+			t.Errorf("%q: %+v, %v", text, c, err)
+		}
+		var again Choice
+		if err := again.UnmarshalText([]byte(c.String())); err != nil || again != c {
+			t.Errorf("%q is written as %q", text, c)
+		}
+	}
+	for _, text := range []string{"", "permit", "permit ", "permits.example.org:1", "permita:1", "permit a b", "50", "-5MB", "cap", "1kB"} {
+		var c Choice
+		if err := c.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken for %+v", text, c)
+		}
+	}
+}
+
+// at is a time on a day of 2026.
+func at(date string, hour int) time.Time {
+	d, err := time.ParseInLocation(time.DateOnly, date, time.UTC)
+	if err != nil {
+		panic(err)
+	}
+	return d.Add(time.Duration(hour) * time.Hour)
+}
+
+// months is a history of months before that of a day, newest first: what the owner used
+// in each, spread evenly, with as much again for onloading.
+func months(before time.Time, resetDay int, used ...unit.Bytes) History {
+	h := History{}
+	from, _ := policy.Month(before, resetDay)
+	for _, u := range used {
+		begin, until := policy.Month(from.Add(-time.Second), resetDay)
+		days := unit.Bytes(math.Round(until.Sub(begin).Hours() / 24))
+		for d := begin.Add(12 * time.Hour); d.Before(until); d = d.AddDate(0, 0, 1) {
+			h[d.Format(time.DateOnly)] = Day{2 * u / days, u / days}
+		}
+		from = begin
+	}
+	return h
+}
+
+const gb = 1000 * 1000 * 1000
+
+// TestTrack: so much may be carried today as 3GOL's estimate of what the plan leaves
+// over says, and nothing where that is not known.
+func TestTrack(t *testing.T) {
+	steady := []unit.Bytes{6 * gb, 6 * gb, 6 * gb, 6 * gb, 6 * gb}
+	swaying := []unit.Bytes{6 * gb, 6.1 * gb, 5.9 * gb, 6.2 * gb, 5.8 * gb}
+	sigma := math.Sqrt((0 + 0.1*0.1*2 + 0.2*0.2*2) / 4)
+	for _, c := range []struct {
+		name  string
+		now   time.Time
+		plan  Plan
+		used  []unit.Bytes
+		today History // of this month, if any
+		want  float64 // GB
+		why   string
+	}{
+		{"steady", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, nil, 4. / 30, "has left over 4 GB"},
+		{"a long month", at("2026-07-31", 23), Plan{Cap: 10 * gb}, steady, nil, 4. / 31, ""},
+		{"February", at("2026-02-01", 0), Plan{Cap: 10 * gb}, steady, nil, 4. / 28, ""},
+		{"reset day 31", at("2026-03-01", 0), Plan{Cap: 10 * gb, ResetDay: 31}, steady, nil, 4. / 31, ""},
+		{"swaying", at("2026-06-10", 9), Plan{Cap: 10 * gb}, swaying, nil, (4 - 4*sigma) / 30, "sways by 158 MB"},
+		{"swaying much", at("2026-06-10", 9), Plan{Cap: 10 * gb}, []unit.Bytes{9 * gb, 2 * gb, 7 * gb, 1 * gb, 5 * gb}, nil, 0, "nothing is sure"},
+		{"all is used", at("2026-06-10", 9), Plan{Cap: 10 * gb}, []unit.Bytes{10 * gb, 11 * gb, 12 * gb, 10 * gb, 10 * gb}, nil, 0, "nothing is sure"},
+		{"older months count no more", at("2026-06-10", 9), Plan{Cap: 10 * gb}, append(steady[:5:5], 10*gb, 1*gb), nil, 4. / 30, ""},
+		{"four months", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady[:4], nil, 0, "known of 4 months, and 5"},
+		{"nothing", at("2026-06-10", 9), Plan{Cap: 10 * gb}, nil, nil, 0, "known of 0 months"},
+		{"bills", at("2026-06-10", 9), Plan{Cap: 10 * gb, Bills: []policy.Volume{1 * gb, 6 * gb, 6 * gb, 6 * gb, 6 * gb, 6 * gb}}, nil, nil, 4. / 30, ""},
+		{"bills of those before", at("2026-06-10", 9), Plan{Cap: 10 * gb, Bills: []policy.Volume{5 * gb, 5 * gb, 5 * gb}}, steady[:2], nil, 4.6/30 - 4*math.Sqrt(.3)/30, ""},
+		{"a month that uses more", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {All: 9.95 * gb}}, .05, ""},
+		{"it was onloaded already", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {All: 9.9 * gb}, "2026-06-10": {All: .08 * gb, Onload: .08 * gb}}, .1, ""},
+		{"a month that has used all", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {All: 10 * gb}}, 0, "used up in this month"},
+	} {
+		h := months(c.now, max(c.plan.ResetDay, 1), c.used...)
+		for day, d := range c.today {
+			h[day] = d
+		}
+		got := c.plan.Today(c.now, h)
+		if diff := float64(got.Bytes)/gb - max(c.want, 0); math.Abs(diff) > 1e-5 || got.Free || !strings.Contains(got.Why, c.why) || (got.May() == nil) != (c.want > 0) {
+			t.Errorf("%s: %.6f GB instead of %.6f: %s", c.name, float64(got.Bytes)/gb, c.want, got.Why)
+		}
+	}
+}
+
+// TestTrackGaps: days of which nothing is known count as those that are, and with too
+// many of them a month counts as one that nobody knows.
+func TestTrackGaps(t *testing.T) {
+	now, plan := at("2026-06-10", 9), Plan{Cap: 10 * gb}
+	for missing, want := range map[int]float64{0: 4. / 30, 7: 4. / 30, 8: 0, 31: 0} {
+		h := months(now, 1, 6*gb, 6*gb, 6*gb, 6*gb, 6*gb)
+		for d := range missing {
+			delete(h, at("2026-05-01", 0).AddDate(0, 0, d).Format(time.DateOnly))
+		}
+		if got := plan.Today(now, h); math.Abs(float64(got.Bytes)/gb-want) > 1e-5 {
+			t.Errorf("%d days of May missing: %+v, want %.3f GB", missing, got, want)
+		}
+	}
+}
+
+// TestTrackYear: over years of days that sway, on which all that is allowed is used, a plan is
+// never exceeded, and the owner, whose use does not grow, hardly ever finds it short.
+func TestTrackYear(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 9))
+	plan := Plan{Cap: 10 * gb, ResetDay: 17}
+	h, lent, over := History{}, unit.Bytes(0), 0
+	var month unit.Bytes
+	for now := at("2026-01-17", 12); now.Before(at("2030-01-17", 0)); now = now.AddDate(0, 0, 1) {
+		if now.Day() == plan.ResetDay {
+			if month > unit.Bytes(plan.Cap) {
+				over++
+			}
+			month = 0
+		}
+		own := unit.Bytes(200e6 * (1 + .3*r.NormFloat64())) // 6 GB a month
+		day := now.Format(time.DateOnly)
+		today := plan.Today(now, h).Bytes
+		h[day] = Day{All: own + today, Onload: today}
+		lent, month = lent+today, month+own+today
+	}
+	if over > 0 || lent < 40*gb {
+		t.Errorf("%d months over the cap, %v onloaded in 43", over, policy.Volume(lent))
+	}
+}
+
+// TestHolder follows a permit in virtual time.
+func TestHolder(t *testing.T) {
+	zero := at("2026-06-10", 9)
+	sec := func(n float64) time.Time { return zero.Add(time.Duration(n * float64(time.Second))) }
+	var h Holder
+	check := func(n float64, free bool, next float64, why string) {
+		t.Helper()
+		got := h.Today(sec(n))
+		if got.Free != free || got.Bytes != 0 || (got.May() == nil) != free || !strings.Contains(got.Why, why) || h.Until(sec(n)).IsZero() == free {
+			t.Errorf("%v s: %+v", n, got)
+		}
+		if next >= 0 && !h.Next().Equal(sec(next)) {
+			t.Errorf("%v s: asks at %v, want %v", n, h.Next(), sec(next))
+		}
+	}
+	check(0, false, -1, "not answered yet")
+	if !h.Next().IsZero() {
+		t.Error("it does not ask at once")
+	}
+	h.Failed(sec(0), errors.New("no route"))
+	check(0, false, 5, "no route")
+	h.Failed(sec(5), errors.New("no route"))
+	check(5, false, 15, "no route")
+	h.Granted(sec(15), 100*time.Second)
+	check(15, true, 65, "until 09:01:55")
+	h.Failed(sec(65), errors.New("no route"))
+	check(65, true, 70, "no route") // it holds to its end, and no longer
+	check(114.9, true, 70, "")
+	check(115, false, 70, "no route")
+	h.Granted(sec(120), 100*time.Second)
+	h.Refused(sec(170), "the cell is loaded by 90 %", 25*time.Second)
+	check(170, false, 195, "loaded by 90 %") // at once
+	h.Refused(sec(195), "again", 0)
+	check(195, false, 205, "again")
+	for range 20 {
+		h.Failed(sec(1000), errors.New("x"))
+	}
+	check(1000, false, 1120, "x")
+	h.Granted(sec(2000), 30*24*time.Hour) // whatever it says
+	check(2000, true, 3800, "")
+	check(5599, true, 3800, "")
+	check(5600, false, 3800, "")
+	check(1999, false, -1, "") // the clock was set back: longer than it was
+}
+
+// TestHolderRestarts: a permit survives a restart for as long as it held, and no longer,
+// whatever the clock does meanwhile.
+func TestHolderRestarts(t *testing.T) {
+	now := at("2026-06-10", 9)
+	var h Holder
+	kept := h.Granted(now, 5*time.Minute)
+	line, err := json.Marshal(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for after, want := range map[time.Duration]bool{0: true, 4 * time.Minute: true, 5 * time.Minute: false, 24 * time.Hour: false, -time.Second: false, -24 * time.Hour: false} {
+		var p Permit
+		if err := json.Unmarshal(line, &p); err != nil {
+			t.Fatal(err)
+		}
+		var again Holder
+		again.Restore(p, now.Add(after))
+		if got := again.Today(now.Add(after)).Free; got != want {
+			t.Errorf("%v later: %v", after, got)
+		}
+		if !again.Next().IsZero() {
+			t.Errorf("%v later: it does not ask at once", after)
+		}
+	}
+	var forged Holder
+	forged.Restore(Permit{now.Add(24 * time.Hour), 48 * time.Hour}, now)
+	if forged.Today(now).Free {
+		t.Error("a permit of two days is taken from the file")
+	}
+}
+
+// TestIssuer: permits are granted below the threshold, to so many, while the load is
+// known.
+func TestIssuer(t *testing.T) {
+	now := at("2026-06-10", 9)
+	i := NewIssuer(Rules{Threshold: .7, Life: time.Minute, Most: 2}, "north", "south")
+	ask := func(after time.Duration, device, cell string, want bool, why string) {
+		t.Helper()
+		if a := i.Ask(now.Add(after), device, cell); a.Granted != want || !strings.Contains(a.Why, why) || a.Granted == (a.Life == 0) || a.Granted == (a.Again > 0) {
+			t.Errorf("%v, %s in %q: %+v", after, device, cell, a)
+		}
+	}
+	ask(0, "a", "north", false, "not known")
+	i.Observe("north", .69, now)
+	i.Observe("west", .1, now)
+	i.Observe("north", 1.1, now)
+	i.Observe("north", math.NaN(), now)
+	ask(0, "a", "north", true, "")
+	ask(0, "b", "south", false, "not known")
+	ask(0, "b", "", false, "no such cell")
+	ask(0, "b", "north", true, "")
+	ask(0, "c", "north", false, "2 devices")
+	ask(time.Second, "a", "north", true, "") // renewed
+	ask(31*time.Second, "a", "north", false, "not known")
+	i.Observe("north", .7, now.Add(32*time.Second))
+	ask(32*time.Second, "b", "north", false, "loaded by 70 %")
+	i.Observe("north", .2, now.Add(40*time.Second))
+	ask(40*time.Second, "c", "north", false, "2 devices") // b may not have heard that it was refused
+	ask(40*time.Second, "b", "north", true, "")
+	i.Observe("north", .2, now.Add(101*time.Second))
+	ask(101*time.Second, "a", "north", true, "") // theirs are over
+
+	kept := i.Held(now.Add(101 * time.Second))
+	if len(kept) != 1 || kept[0].Device != "a" || kept[0].Cell != "north" {
+		t.Errorf("%+v", kept)
+	}
+	again := NewIssuer(Rules{Threshold: .7, Life: time.Minute, Most: 1}, "north")
+	kept = append(kept, Held{"x", "gone", now, now.Add(time.Hour)}, Held{"y", "north", now, now.Add(time.Hour)}, Held{"z", "north", now, now})
+	again.Restore(now.Add(110*time.Second), kept)
+	again.Observe("north", .2, now.Add(110*time.Second))
+	if a := again.Ask(now.Add(110*time.Second), "b", ""); a.Granted || !strings.Contains(a.Why, "1 devices") {
+		t.Errorf("after a restart: %+v", a)
+	}
+	if a := again.Ask(now.Add(110*time.Second), "a", ""); !a.Granted {
+		t.Errorf("after a restart: %+v", a)
+	}
+}
+
+// TestMany: devices that come and go in a cell whose load they make themselves, with
+// answers lost and both ends restarted, never have more permits than there are, none for
+// longer than a life after the cell was loaded, and all of those that ask get some.
+func TestMany(t *testing.T) {
+	const devices, most, life = 12, 4, 40 * time.Second
+	rules := Rules{Threshold: .7, Life: life, Most: most}
+	for seed := range uint64(6) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		i, zero := NewIssuer(rules, "c"), at("2026-06-10", 9)
+		var hold [devices]Holder
+		var kept [devices]Permit
+		var had [devices]int
+		var loadedSince time.Time
+		for n := range 3600 {
+			now := zero.Add(time.Duration(n) * time.Second)
+			load, free := .4, 0
+			if n%900 >= 600 { // others come
+				load = .9
+			}
+			for d := range hold {
+				if hold[d].Today(now).Free {
+					free++
+					had[d]++
+				}
+			}
+			load = min(load+.05*float64(free), 1)
+			i.Observe("c", load, now)
+			if load < rules.Threshold {
+				loadedSince = time.Time{}
+			} else if loadedSince.IsZero() {
+				loadedSince = now
+			}
+			if free > most || free > 0 && !loadedSince.IsZero() && now.Sub(loadedSince) > life {
+				t.Fatalf("seed %d, %d s: %d permits, loaded since %v", seed, n, free, loadedSince)
+			}
+			for d := range hold {
+				if r.IntN(300) == 0 { // it restarts, with what was kept
+					hold[d] = Holder{}
+					hold[d].Restore(kept[d], now)
+				}
+				if now.Before(hold[d].Next()) {
+					continue
+				}
+				if r.IntN(5) == 0 {
+					hold[d].Failed(now, errors.New("lost"))
+					continue
+				}
+				a := i.Ask(now, fmt.Sprint(d), "")
+				switch lost := r.IntN(5) == 0; {
+				case lost: // the answer
+					hold[d].Failed(now, errors.New("lost"))
+				case a.Granted:
+					kept[d] = hold[d].Granted(now, a.Life)
+				default:
+					hold[d].Refused(now, a.Why, a.Again)
+					kept[d] = Permit{}
+				}
+			}
+			if r.IntN(200) == 0 {
+				again := NewIssuer(rules, "c")
+				again.Restore(now, i.Held(now))
+				again.Observe("c", load, now)
+				i = again
+			}
+		}
+		for d, n := range had {
+			if n == 0 {
+				t.Errorf("seed %d: device %d never had a permit", seed, d)
+			}
+		}
+	}
+}

@@ -1,0 +1,376 @@
+package board_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
+)
+
+var start = time.Unix(1000, 0)
+
+func at(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+
+// newBoard makes one whose paths are all up.
+func newBoard(t *testing.T, name string, paths int, items ...board.Item) *board.Board {
+	t.Helper()
+	s, err := board.New(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Name() != name {
+		t.Errorf("%s calls itself %s", name, s.Name())
+	}
+	b := board.NewBoard(s, paths)
+	for p := range paths {
+		b.Up(p)
+	}
+	b.Add(items...)
+	return b
+}
+
+// orders takes all that there are.
+func orders(b *board.Board, now time.Time) (list []board.Order) {
+	for {
+		o, ok := b.Next(now)
+		if !ok {
+			return list
+		}
+		list = append(list, o)
+	}
+}
+
+func show(list []board.Order) string {
+	var s []string
+	for _, o := range list {
+		s = append(s, fmt.Sprintf("%s p%d %d:%d-%d", []string{"start", "shorten", "cancel"}[o.Kind], o.Job.Path, o.Job.Item.Object, o.Job.Item.From, o.Job.Item.To))
+	}
+	return strings.Join(s, ", ")
+}
+
+func expect(t *testing.T, got []board.Order, want string) {
+	t.Helper()
+	if s := show(got); s != want {
+		t.Errorf("got %s\nwant %s", s, want)
+	}
+}
+
+func items(n int, size unit.Bytes, split bool) (list []board.Item) {
+	for i := range n {
+		list = append(list, board.Item{Object: i, To: size, Split: split})
+	}
+	return list
+}
+
+func TestGreedyCopiesTheOldest(t *testing.T) {
+	b := newBoard(t, "grd", 2, items(3, 100, false)...)
+	first := orders(b, at(0))
+	expect(t, first, "start p0 0:0-100, start p1 1:0-100")
+	b.Finish(first[0].Job.ID, at(1))
+	expect(t, orders(b, at(1)), "start p0 2:0-100")
+	b.Finish(first[1].Job.ID, at(2))
+	copied := orders(b, at(2))
+	expect(t, copied, "start p1 2:0-100")
+	if !b.Finish(copied[0].Job.ID, at(3)) || !b.Done() {
+		t.Error("the copy did not count")
+	}
+	expect(t, orders(b, at(3)), "cancel p0 2:0-100")
+}
+
+func TestRoundRobinTurns(t *testing.T) {
+	b := newBoard(t, "rr", 2, items(5, 100, false)...)
+	first := orders(b, at(0))
+	b.Finish(first[0].Job.ID, at(1))
+	expect(t, orders(b, at(1)), "start p0 2:0-100")
+	b.Down(1, at(2)) // all are path 0's now, in order
+	for _, want := range []string{"", "start p0 1:0-100", "start p0 3:0-100", "start p0 4:0-100"} {
+		o := orders(b, at(3))
+		expect(t, o, want)
+		if len(o) == 0 {
+			b.Finish(first[1].Job.ID+1, at(3)) // item 2's
+			continue
+		}
+		b.Finish(o[0].Job.ID, at(4))
+	}
+	if !b.Done() {
+		t.Error("something is left")
+	}
+}
+
+func TestLeastTimeQueues(t *testing.T) {
+	b := newBoard(t, "min", 2, items(7, 100, false)...)
+	first := orders(b, at(0))
+	expect(t, first, "start p0 0:0-100, start p1 1:0-100")
+	b.Finish(first[0].Job.ID, at(1)) // 100 a second
+	next := orders(b, at(1))
+	expect(t, next, "start p0 2:0-100")
+	b.Finish(first[1].Job.ID, at(4)) // 25 a second: items 3, 4, 5 wait for path 0, 6 comes sooner here
+	o := orders(b, at(4))
+	expect(t, o, "start p1 6:0-100")
+	if o[0].Reason != board.LeastTime {
+		t.Error(o[0].Reason)
+	}
+}
+
+func TestQueueTakesChunks(t *testing.T) {
+	b := newBoard(t, "queue", 2, board.Item{To: 3 * board.DefaultChunk / 2, Split: true})
+	expect(t, orders(b, at(0)), "start p0 0:0-524288, start p1 0:524288-786432")
+}
+
+// TestAutoSplits: the second path takes what lets both end together, nothing more is
+// begun, and nothing is copied.
+func TestAutoSplits(t *testing.T) {
+	b := newBoard(t, "auto", 2, board.Item{To: 8e6, Split: true})
+	first := orders(b, at(0))
+	expect(t, first, "start p0 0:0-8000000, shorten p0 0:0-4000000, start p1 0:4000000-8000000")
+	a, z := first[0].Job.ID, first[2].Job.ID
+	for s := range 31 { // path 0 with 1 MB/s, path 1 with 0.1
+		b.Progress(a, unit.Bytes(s*1e5), at(0.1+float64(s)/10))
+		b.Progress(z, unit.Bytes(s*1e4), at(0.1+float64(s)/10))
+	}
+	expect(t, orders(b, at(3.1)), "")
+	b.Progress(a, 4e6, at(4))
+	b.Finish(a, at(4))
+	o := orders(b, at(4))
+	if len(o) != 2 || o[0].Kind != board.Shorten || o[1].Reason != board.LastEnd {
+		t.Fatal(show(o))
+	}
+	if taken := o[1].Job.Item.Size(); taken < 3e6 || taken > 3.6e6 {
+		t.Errorf("took %v of 3.7 MB", taken)
+	}
+}
+
+// TestAutoWaitsForSizes: an item of which nothing is known is copied only when there is
+// no answer for long, and shared as soon as it can be.
+func TestAutoWaitsForSizes(t *testing.T) {
+	b := newBoard(t, "auto", 2, board.Item{To: board.Unknown})
+	first := orders(b, at(0))
+	expect(t, first, "start p0 0:0--1")
+	expect(t, orders(b, at(0.9)), "")
+	c := orders(b, at(1.1))
+	expect(t, c, "start p1 0:0--1")
+	if c[0].Reason != board.NoAnswer {
+		t.Error(c[0].Reason)
+	}
+	b.Learn(c[0].Job.ID, 1e6, true)
+	// Path 1 waits for its answer as long as path 0 will, if that is new to it.
+	expect(t, orders(b, at(1.2)), "cancel p0 0:0-1000000, shorten p1 0:0-496724, start p0 0:496724-1000000")
+}
+
+// TestBarredAndDropped: a path that cannot have an object gets others, and one that is
+// dropped can be added again.
+func TestBarredAndDropped(t *testing.T) {
+	for _, name := range board.Names() {
+		b := newBoard(t, name, 2, items(2, 100, true)...)
+		b.Bar(0, 0, at(0))
+		b.Bar(1, 1, at(0))
+		begun := map[string]bool{}
+		for n := 0; !b.Done() && n < 10; n++ {
+			for _, o := range orders(b, at(1)) {
+				begun[fmt.Sprintf("p%d %d", o.Job.Path, o.Job.Item.Object)] = true
+				b.Finish(o.Job.ID, at(2))
+			}
+		}
+		if !b.Done() || len(begun) != 2 || !begun["p0 1"] || !begun["p1 0"] {
+			t.Errorf("%s: %v", name, begun)
+		}
+	}
+	b := newBoard(t, "auto", 1, items(1, 100, true)...)
+	orders(b, at(0))
+	b.Bar(0, 0, at(0))
+	expect(t, orders(b, at(0)), "")
+	b.Drop(0)
+	if !b.Done() {
+		t.Error("something is left")
+	}
+	b.Add(items(1, 70, true)...)
+	expect(t, orders(b, at(0)), "start p0 0:0-70")
+	b.Drop(0)
+	expect(t, orders(b, at(0)), "cancel p0 0:0-70")
+}
+
+// TestFailuresReturn: what a failed path had waits again, without what it brought of
+// something that can be split, and is not begun twice while a copy goes on.
+func TestFailuresReturn(t *testing.T) {
+	for _, split := range []bool{false, true} {
+		b := newBoard(t, "grd", 1, items(2, 100, split)...)
+		o := orders(b, at(0))
+		b.Progress(o[0].Job.ID, 40, at(1))
+		b.Down(0, at(2))
+		expect(t, orders(b, at(2)), "")
+		b.Up(0)
+		want := "start p0 0:0-100"
+		if split {
+			want = "start p0 0:40-100"
+		}
+		expect(t, orders(b, at(3)), want)
+	}
+	b := newBoard(t, "grd", 2, items(1, 100, false)...)
+	o := orders(b, at(0))
+	expect(t, o, "start p0 0:0-100, start p1 0:0-100")
+	b.Down(0, at(1))
+	expect(t, orders(b, at(1)), "")
+	if b.Done() || !b.Finish(o[1].Job.ID, at(2)) || !b.Done() {
+		t.Error("the copy did not count")
+	}
+	if b.Finish(o[0].Job.ID, at(3)) {
+		t.Error("delivered twice")
+	}
+}
+
+// TestOldestFirst: whatever happens, each item is delivered exactly once; and no scheduler
+// begins one before an older one, but those with queues, and auto, which plans.
+func TestOldestFirst(t *testing.T) {
+	for _, name := range board.Names() {
+		for seed := range 200 {
+			r := rand.New(rand.NewPCG(uint64(seed), 11))
+			n := 1 + r.IntN(20)
+			b := newBoard(t, name, 1+r.IntN(4), items(n, 1000, false)...)
+			var running []board.Job
+			begun, delivered, newest := map[int]bool{}, map[int]int{}, -1
+			for step := 0; !b.Done(); step++ {
+				for _, o := range orders(b, at(float64(step))) {
+					i := o.Job.Item.Object
+					running = slices.DeleteFunc(running, func(j board.Job) bool { return j.ID == o.Job.ID })
+					if o.Kind != board.Start {
+						continue
+					}
+					running = append(running, o.Job)
+					if !begun[i] && i != newest+1 && (name == "grd" || name == "queue") {
+						t.Fatalf("%s, seed %d: begins %d after %d", name, seed, i, newest)
+					}
+					begun[i], newest = true, max(newest, i)
+				}
+				if len(running) == 0 {
+					t.Fatalf("%s, seed %d: nothing is under way", name, seed)
+				}
+				at2, k := at(float64(step)+0.5), r.IntN(len(running))
+				j := running[k]
+				running = slices.Delete(running, k, k+1)
+				switch r.IntN(4) {
+				case 0:
+					b.Fail(j.ID, at2)
+				case 1:
+					b.Down(j.Path, at2)
+					b.Up(j.Path)
+				default:
+					if b.Finish(j.ID, at2) {
+						delivered[j.Item.Object]++
+					}
+				}
+			}
+			for i := range n {
+				if delivered[i] != 1 {
+					t.Fatalf("%s, seed %d: item %d was delivered %d times", name, seed, i, delivered[i])
+				}
+			}
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	if _, err := board.New("x"); !fault.Is(err, fault.Usage) || !strings.Contains(fault.HintOf(err), "auto, grd, min, queue, rr") {
+		t.Error(err, fault.HintOf(err))
+	}
+	for r := board.NothingLeft; !strings.HasPrefix(r.String(), "reason "); r++ {
+		if r.String() == "" {
+			t.Errorf("reason %d has no text", r)
+		}
+	}
+}
+
+func TestSpans(t *testing.T) {
+	for seed := range 200 {
+		r := rand.New(rand.NewPCG(uint64(seed), 5))
+		var s board.Spans
+		var have [64]bool
+		for range r.IntN(12) {
+			from := r.IntN(64)
+			to := from + r.IntN(65-from)
+			s = s.Add(unit.Bytes(from), unit.Bytes(to))
+			for i := from; i < to; i++ {
+				have[i] = true
+			}
+		}
+		var again board.Spans
+		for i, h := range have {
+			if h {
+				again = again.Add(unit.Bytes(i), unit.Bytes(i+1))
+			}
+		}
+		if !slices.Equal(s, again) {
+			t.Fatalf("seed %d: %v, want %v", seed, s, again)
+		}
+		if gaps := s.Missing(64); gaps.Size()+s.Size() != 64 {
+			t.Fatalf("seed %d: %v lacks %v", seed, s, gaps)
+		}
+		for _, g := range s.Missing(40) {
+			for i := g.From; i < g.To; i++ {
+				if have[i] || i >= 40 {
+					t.Fatalf("seed %d: %v lacks %v?", seed, s, g)
+				}
+			}
+		}
+	}
+}
+
+// TestOnce: what must not be under way twice is copied by nobody; ours moves it when it
+// is slow, and somebody fast has nothing to do.
+func TestOnce(t *testing.T) {
+	for _, name := range board.Names() {
+		list := items(3, 1_000_000, false)
+		for i := range list {
+			list[i].Once = true
+		}
+		b := newBoard(t, name, 2, list...)
+		first := orders(b, at(0))
+		if len(first) != 2 {
+			t.Fatal(name, first)
+		}
+		b.Progress(first[0].Job.ID, 0, at(0))
+		b.Progress(first[1].Job.ID, 0, at(0))
+		b.Finish(first[1].Job.ID, at(0.5))
+		for _, o := range orders(b, at(0.5)) {
+			b.Finish(o.Job.ID, at(0.9))
+		}
+		b.Progress(first[0].Job.ID, 10_000, at(0.95))
+		expect(t, orders(b, at(0.95)), "")
+		b.Progress(first[0].Job.ID, 20_000, at(2))
+		want := ""
+		if name == "auto" {
+			want = "cancel p0 0:0-1000000, start p1 0:0-1000000"
+		}
+		expect(t, orders(b, at(2)), want)
+	}
+}
+
+// TestLeft: what is sent once is left to a device at work that would have it sooner, and
+// begun all the same when nobody is.
+func TestLeft(t *testing.T) {
+	list := items(4, 1_000_000, false)
+	for i := range list {
+		list[i].Once = true
+	}
+	b := newBoard(t, "auto", 2, list...)
+	first := orders(b, at(0))
+	b.Progress(first[0].Job.ID, 0, at(0))
+	b.Progress(first[1].Job.ID, 0, at(0))
+	b.Progress(first[0].Job.ID, 900_000, at(9))
+	b.Finish(first[1].Job.ID, at(9))
+	second := orders(b, at(9))
+	expect(t, second, "start p1 2:0-1000000")
+	b.Progress(second[0].Job.ID, 0, at(9))
+	b.Progress(second[0].Job.ID, 900_000, at(9.9))
+	b.Finish(first[0].Job.ID, at(10))
+	expect(t, orders(b, at(10)), "") // 10 s, where the other one takes 1 for both
+	b.Down(1, at(10))
+	if got := orders(b, at(10)); len(got) != 1 || got[0].Job.Path != 0 {
+		t.Errorf("nobody is at work: %v", got)
+	}
+}

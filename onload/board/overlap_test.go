@@ -1,0 +1,99 @@
+package board_test
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/onload/board"
+)
+
+// TestOverlaps: a line asks for small items while it brings another, for so many that the
+// answers' time is used, and for no large ones; none is had twice over one line.
+func TestOverlaps(t *testing.T) {
+	for _, c := range []struct {
+		size unit.Bytes
+		want int // under way over one line of 8 Mbit/s and 40 ms
+	}{{5_000, 4}, {60_000, 3}, {120_000, 2}, {300_000, 1}} {
+		s, err := board.New("auto")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := board.NewBoard(s, 1)
+		b.SetLanes(4)
+		b.Up(0)
+		now := at(0)
+		for i := range 2 { // what the line does is measured
+			b.Add(board.Item{Object: i, To: c.size})
+			first := orders(b, now)
+			if len(first) != 1 || first[0].Job.Path != 0 {
+				t.Fatal(first)
+			}
+			now = now.Add(40 * time.Millisecond)
+			b.Progress(first[0].Job.ID, 0, now)
+			now = now.Add(time.Duration(c.size) * time.Microsecond)
+			b.Finish(first[0].Job.ID, now)
+		}
+		for i := range 8 {
+			b.Add(board.Item{Object: 2 + i, To: c.size})
+		}
+		if n := len(orders(b, now)); n != c.want {
+			t.Errorf("items of %v: %d under way, not %d", c.size, n, c.want)
+		}
+	}
+}
+
+// TestOverlapsAtTheEnd: what is left is not copied by another connection of the same line.
+func TestOverlapsAtTheEnd(t *testing.T) {
+	s, err := board.New("auto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := board.NewBoard(s, 2)
+	b.SetLanes(4)
+	b.Up(0)
+	b.Up(1)
+	b.Add(items(2, 10_000, false)...)
+	first := orders(b, at(0))
+	if len(first) != 2 || first[0].Job.Path != 0 || first[1].Job.Path != 1 {
+		t.Fatal(first)
+	}
+	b.Progress(first[0].Job.ID, 1, at(0.05))
+	b.Finish(first[0].Job.ID, at(0.06))
+	for _, o := range orders(b, at(0.06)) {
+		if o.Kind == board.Start && o.Job.Path != 0 {
+			t.Error("a copy over the line that has it", o)
+		}
+	}
+	if list := b.Paths(at(0.06)); len(list) != 2 {
+		t.Errorf("%d paths", len(list))
+	}
+	b.Down(1, at(0.07))
+	b.Bar(0, 1, at(0.07))
+	if b.Up(1); b.Done() {
+		t.Error("what was under way is lost")
+	}
+}
+
+// TestHomeHasLanes: a home line with several connections is one line for what others do beside
+// it, whichever its place in the list.
+func TestHomeHasLanes(t *testing.T) {
+	for lanes := 1; lanes <= 4; lanes += 3 {
+		s, err := board.New("auto")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := board.NewBoard(s, 2)
+		b.SetLanes(lanes)
+		b.SetHome(1)
+		b.Add(board.Item{Object: 0, To: 8e6, Split: true})
+		b.Up(0)
+		first := orders(b, at(0))
+		expect(t, first, "start p0 0:0-8000000")
+		b.Progress(first[0].Job.ID, 0, at(0.1))
+		b.Progress(first[0].Job.ID, 1e6, at(1))
+		b.Up(1)
+		// The phone is silent: the home line takes all that is left, and the phone may help.
+		expect(t, orders(b, at(3)), "cancel p0 0:0-1000000, start p1 0:1000000-8000000, shorten p1 0:1000000-4527778, start p0 0:4527778-8000000")
+	}
+}

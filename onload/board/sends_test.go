@@ -1,0 +1,118 @@
+package board_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/onload/board"
+	"mpbond/onload/simulate"
+)
+
+// photos are to be sent over a home line and two phones.
+func photos(seed, n int, buffer unit.Bytes) (c simulate.Case, bound time.Duration) {
+	r := rand.New(rand.NewPCG(uint64(seed), 3))
+	c.Sends = true
+	all, sum := unit.Rate(0), unit.Bytes(0)
+	for _, kbps := range []float64{between(r, 600, 3000), between(r, 600, 2500), between(r, 600, 2500)} {
+		rate := unit.Rate(kbps * 1000)
+		c.Paths = append(c.Paths, simulate.Path{RTT: milliseconds(r, 40, 100), Rates: []simulate.Step{{Rate: rate}}, Buffer: buffer})
+		all += rate
+	}
+	for i := range n {
+		size := unit.Bytes(max(280_000, 2.5e6+0.74e6*r.NormFloat64()))
+		c.Items, sum = append(c.Items, board.Item{Object: i, To: size, Once: true}), sum+size
+	}
+	return c, time.Duration(float64(sum) * 8 / float64(all) * 1e9)
+}
+
+// TestSendsBehindBuffers: what waits in buffers makes no path look quick, nor one that has
+// handed all over slow. With rates of what was handed over it took 1.24 times as long, in
+// the lab too.
+func TestSendsBehindBuffers(t *testing.T) {
+	for _, x := range []struct {
+		photos int
+		most   float64 // times the bound of a fluid
+	}{{10, 1.063}, {30, 1.015}} {
+		sum, least := map[unit.Bytes]time.Duration{}, time.Duration(0)
+		for seed := range *seeds {
+			for _, buffer := range []unit.Bytes{0, 300_000, 1_000_000} {
+				c, bound := photos(seed, x.photos, buffer)
+				sum[buffer] += run(t, c, "auto").Took
+				least += bound / 3
+			}
+		}
+		for buffer, took := range sum {
+			if times := took.Seconds() / least.Seconds(); times > x.most {
+				t.Errorf("%d photos behind %v of buffers: %.3f times the bound", x.photos, buffer, times)
+			}
+		}
+		t.Log(x.photos, least, sum)
+	}
+}
+
+// TestSendsFade: a path that fades keeps nothing; what it had of a file is sent again.
+func TestSendsFade(t *testing.T) {
+	steps := func(mbps ...float64) (list []simulate.Step) {
+		for i, r := range mbps {
+			list = append(list, simulate.Step{At: time.Duration(i) * 7 * time.Second, Rate: unit.Rate(r * 1e6)})
+		}
+		return list
+	}
+	for _, buffer := range []unit.Bytes{0, 300_000} {
+		c := simulate.Case{Sends: true, Paths: []simulate.Path{
+			{RTT: 40 * time.Millisecond, Rates: steps(1), Buffer: buffer}, {RTT: 100 * time.Millisecond, Rates: steps(2, 0.02), Buffer: buffer}}}
+		for i := range 5 {
+			c.Items = append(c.Items, board.Item{Object: i, To: 1_400_000, Once: true})
+		}
+		took := run(t, c, "auto").Took
+		c.Paths = c.Paths[:1]
+		if alone := run(t, c, "auto").Took; took > alone {
+			t.Errorf("behind %v: %v with a phone that fades, %v without", buffer, took, alone)
+		}
+	}
+}
+
+// TestSendsToIdle: a file is left to a path that is idle and would have it sooner; and one
+// that nothing is known of is tried.
+func TestSendsToIdle(t *testing.T) {
+	list := items(4, 1_000_000, false)
+	for i := range list {
+		list[i].Once = true
+	}
+	list[2].To = 3_000_000
+	b := newBoard(t, "auto", 3)
+	b.Sends()
+	b.Add(list...)
+	b.Down(2, at(0))
+	first := orders(b, at(0))
+	expect(t, first, "start p0 2:0-3000000, start p1 0:0-1000000") // the largest first
+	for _, o := range first {
+		b.Progress(o.Job.ID, 0, at(0))
+	}
+	b.Finish(first[1].Job.ID, at(1))    // 8 Mbit/s
+	b.Finish(first[0].Job.ID, at(3.75)) // 6.4
+	b.Add(board.Item{Object: 9, To: 3_000_000, Once: true})
+	b.Up(2)
+	expect(t, orders(b, at(3.75)), "start p0 3:0-1000000, start p1 9:0-3000000, start p2 1:0-1000000")
+}
+
+// TestSendsBarred: what the quickest path may not have is not kept for it.
+func TestSendsBarred(t *testing.T) {
+	list := items(3, 1_000_000, false)
+	for i := range list {
+		list[i].Once = true
+	}
+	b := newBoard(t, "auto", 2, list...)
+	b.Sends()
+	first := orders(b, at(0))
+	for _, o := range first {
+		b.Progress(o.Job.ID, 0, at(0))
+	}
+	b.Finish(first[1].Job.ID, at(1))
+	b.Finish(first[0].Job.ID, at(10))
+	b.Bar(1, 2, at(10))
+	b.Add(board.Item{Object: 3, To: 2_000_000, Once: true})
+	expect(t, orders(b, at(10)), "start p0 2:0-1000000, start p1 3:0-2000000")
+}

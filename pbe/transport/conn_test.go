@@ -1,0 +1,579 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/link/subflow"
+	"mpbond/link/wire"
+	"mpbond/pbe/cc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds what must happen, on however busy a machine.
+const patience = time.Minute
+
+func listen(t testing.TB, opt Options) *Endpoint {
+	t.Helper()
+	ep, err := Listen("127.0.0.1:0", opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ep.Close() })
+	return ep
+}
+
+func dial(t testing.TB, to net.Addr, opt Options) *Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := Dial(ctx, to.String(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Abort(); <-c.gone })
+	return c
+}
+
+// through are both ends of a connection, by way of what via makes of the server's
+// address.
+func through(t testing.TB, opt Options, via func(net.Addr) net.Addr) (client, server *Conn) {
+	t.Helper()
+	ep := listen(t, opt)
+	c := dial(t, via(ep.Addr()), opt)
+	s, err := ep.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, s
+}
+
+func two(t testing.TB, opt Options) (client, server *Conn) {
+	return through(t, opt, func(a net.Addr) net.Addr { return a })
+}
+
+// steady is a controller that nothing slows down, so that how long it takes is not a matter
+// of how busy the machine is.
+var steady = Options{Controller: func() cc.Controller { return fixed{cc.NewCUBIC(), 100 * unit.KB} }}
+
+// shimmed are both ends with a shim between them.
+func shimmed(t testing.TB, mangle func(dir int, p []byte) [][]byte) (client, server *Conn, s *shim) {
+	client, server = through(t, steady, func(a net.Addr) net.Addr {
+		s = newShim(t, a, mangle)
+		return s.front.LocalAddr()
+	})
+	return client, server, s
+}
+
+// exchangeStreams sends n bytes each way at once and checks what arrives.
+func exchangeStreams(t testing.TB, a, b *Conn, n int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for i, d := range [][2]*Conn{{a, b}, {b, a}} {
+		data := make([]byte, n)
+		rand.NewChaCha8([32]byte{byte(i)}).Read(data)
+		all.Go(func() {
+			if k, err := d[0].Write(data); err != nil {
+				t.Errorf("writing: %d bytes, %v", k, err)
+			}
+		})
+		all.Go(func() {
+			got := make([]byte, n)
+			d[1].SetReadDeadline(time.Now().Add(patience))
+			if k, err := io.ReadFull(d[1], got); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("direction %d: %d of %d bytes, equal: %v, %v", i, k, n, bytes.Equal(got[:k], data[:k]), err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// counted are the counts of a connection that goes on.
+func (c *Conn) counted() counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.e.counts
+}
+
+// eventually waits for what other goroutines do.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+func TestLoopback(t *testing.T) {
+	c, s := two(t, Options{})
+	exchangeStreams(t, c, s, 2<<20)
+	c.CloseWrite()
+	if got, err := io.ReadAll(s); err != nil || len(got) > 0 {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	if _, err := c.Write([]byte("more")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("writing after CloseWrite: %v", err)
+	}
+	s.Write([]byte("thanks"))
+	s.Close()
+	if got, err := io.ReadAll(c); err != nil || string(got) != "thanks" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	h, _ := c.Probe()
+	if h.SRTT <= 0 || h.MinRTT <= 0 || h.Cwnd <= 0 || h.Acked != 2<<20 || h.Received != 2<<20+6 || h.Queue != 0 || h.WireOut < 2<<20 || h.WireIn < 2<<20 {
+		t.Errorf("%+v", h)
+	}
+}
+
+// TestIPv6: over IPv6, and IPv4 to a socket for both.
+func TestIPv6(t *testing.T) {
+	ep, err := Listen(":0", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ep.Close()
+	_, port, _ := net.SplitHostPort(ep.Addr().String())
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if l, err := net.ListenPacket("udp", net.JoinHostPort(host, "0")); err != nil {
+			t.Log("no ", host)
+			continue
+		} else {
+			l.Close()
+		}
+		c, err := Dial(ctx, net.JoinHostPort(host, port), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := ep.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchangeStreams(t, c, s, 100_000)
+		c.Abort()
+		<-c.gone
+	}
+}
+
+// TestStrangers: packets that are not the peer's change nothing, from wherever, and
+// neither do its own when they come again.
+func TestStrangers(t *testing.T) {
+	var seen [2][][]byte
+	c, s, sh := shimmed(t, nil)
+	sh.do(func() {
+		sh.mangle = func(dir int, p []byte) [][]byte {
+			if len(seen[dir]) < 200 {
+				seen[dir] = append(seen[dir], p)
+			}
+			return [][]byte{p}
+		}
+	})
+	exchangeStreams(t, c, s, 200_000)
+	remote, r := s.RemoteAddr().String(), rand.New(rand.NewPCG(1, 1))
+	elsewhere := loopback(t)
+	defer elsewhere.Close()
+	inject := func(dir int, p []byte) {
+		sh.do(func() { sh.send(dir, p) })
+		if dir == toServer {
+			_, _ = elsewhere.WriteToUDPAddrPort(p, sh.server)
+		}
+	}
+	sh.do(func() { sh.mangle = nil })
+	for dir := range seen {
+		for _, p := range seen[dir] {
+			inject(dir, p) // again
+			inject(dir, p[:r.IntN(len(p))])
+			q := bytes.Clone(p)
+			q[r.IntN(len(q))] ^= byte(1 + r.IntN(255))
+			inject(dir, q)
+			// A number that is new, and an end.
+			q = append(head(nil, connID(p[1:1+idLen])), frameClose, 0)
+			q[dataHeader-2] = 0x77
+			inject(dir, append(q, make([]byte, tagLen)...))
+			for i := range q {
+				q[i] = byte(r.Uint32())
+			}
+			q[0] = byte(r.IntN(6))
+			inject(dir, q)
+		}
+	}
+	exchangeStreams(t, c, s, 200_000)
+	if a, b := c.counted(), s.counted(); a.duplicate < 20 || b.duplicate < 20 {
+		t.Errorf("nothing was replayed: %+v, %+v", a, b)
+	}
+	if now := s.RemoteAddr().String(); now != remote {
+		t.Errorf("the server follows a stranger to %s", now)
+	}
+}
+
+// TestFollowsWhoAnswers: who repeats the client's newest packet from elsewhere gets
+// some short questions, and the connection stays where it is.
+func TestFollowsWhoAnswers(t *testing.T) {
+	c, s, sh := shimmed(t, nil)
+	exchangeStreams(t, c, s, 100_000)
+	eventually(t, "all is acknowledged", func() bool { h, _ := c.Probe(); return h.Queue == 0 })
+	elsewhere := loopback(t)
+	defer elsewhere.Close()
+	var sent int
+	pass := func(dir int, p []byte) [][]byte { return [][]byte{p} }
+	sh.do(func() { // the next packet goes out from elsewhere, and others not yet
+		sh.mangle = func(dir int, p []byte) [][]byte {
+			if dir == toClient {
+				return pass(dir, p)
+			}
+			if sent == 0 {
+				sent = len(p)
+				_, _ = elsewhere.WriteToUDPAddrPort(p, sh.server)
+			}
+			return nil
+		}
+	})
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2000)
+	elsewhere.SetReadDeadline(time.Now().Add(patience))
+	for range challenges {
+		n, _, err := elsewhere.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sh.do(func() {
+			if sh.mangle = pass; n >= sent {
+				t.Errorf("%d bytes answer %d", n, sent)
+			}
+		})
+	}
+	eventually(t, "the attempt ends", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.try.left == 0 })
+	if addrOf(s.RemoteAddr()) != sh.address() {
+		t.Error("the server follows who has not answered")
+	}
+	one := make([]byte, 1)
+	if _, err := io.ReadFull(s, one); err != nil {
+		t.Fatal(err)
+	}
+	exchangeStreams(t, c, s, 100_000)
+}
+
+// TestRebinding: a NAT that forgets the client's address on the way ends nothing.
+func TestRebinding(t *testing.T) {
+	c, s, sh := shimmed(t, nil)
+	exchangeStreams(t, c, s, 500_000)
+	before := s.RemoteAddr().String()
+	sh.rebind()
+	exchangeStreams(t, c, s, 500_000)
+	if now := s.RemoteAddr().String(); now == before {
+		t.Error("the server still sends to ", now)
+	}
+}
+
+// TestMigrate changes the client's socket in the middle, over a network that loses
+// packets.
+func TestMigrate(t *testing.T) {
+	c, s, sh := shimmed(t, lossy(9))
+	done := make(chan bool)
+	go func() {
+		exchangeStreams(t, c, s, 256<<10)
+		close(done)
+	}()
+	other := listen(t, c.ep.opt)
+	before := s.RemoteAddr().String()
+	if err := c.Migrate(other); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	eventually(t, "the client is at the new address", func() bool {
+		var at netip.AddrPort
+		sh.do(func() { at = sh.client })
+		return at == addrOf(other.Addr()) && c.LocalAddr().String() == other.Addr().String()
+	})
+	if s.RemoteAddr().String() != before {
+		t.Error("the shim hides the client's address")
+	}
+	if err := s.Migrate(other); err == nil {
+		t.Error("the end that was dialled can migrate")
+	}
+}
+
+// TestServerFollows: without anything between, the server sends to the new address.
+func TestServerFollows(t *testing.T) {
+	c, s := two(t, Options{})
+	other := listen(t, Options{})
+	if err := c.Migrate(other); err != nil {
+		t.Fatal(err)
+	}
+	exchangeStreams(t, c, s, 1<<20)
+	eventually(t, "the server follows", func() bool { return s.RemoteAddr().String() == other.Addr().String() })
+}
+
+// TestClose: what was written before arrives, and then the end; afterwards neither
+// side can go on.
+func TestClose(t *testing.T) {
+	c, s := two(t, steady)
+	data := bytes.Repeat([]byte("0123456789"), 200_000)
+	c.Write(data)
+	c.Close()
+	if got, err := io.ReadAll(s); err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("%d of %d bytes, %v", len(got), len(data), err)
+	}
+	<-c.gone
+	for what, err := range map[string]error{"read": second(c.Read(make([]byte, 1))), "write": second(c.Write(data)), "wait": c.WaitWritable(), "deadline": c.SetDeadline(time.Now())} {
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s after Close: %v", what, err)
+		}
+	}
+	eventually(t, "the peer learns that nobody reads", func() bool { return errors.Is(s.WaitWritable(), syscall.ECONNRESET) })
+	<-s.gone
+}
+
+// TestCloseWhileLost: the end of the stream may be known to have arrived before all
+// of it has.
+func TestCloseWhileLost(t *testing.T) {
+	c, s, sh := shimmed(t, nil)
+	lost := 0
+	sh.do(func() {
+		sh.mangle = func(dir int, p []byte) [][]byte {
+			if dir == toServer && len(p) >= 1000 && lost < 2 {
+				lost++
+				return nil
+			}
+			return [][]byte{p}
+		}
+	})
+	data := bytes.Repeat([]byte("0123456789"), 500)
+	c.Write(data)
+	c.Close()
+	if got, err := io.ReadAll(s); err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("%d of %d bytes, %v", len(got), len(data), err)
+	}
+}
+
+// TestAttempt: only what was asked counts, from where it was asked, once; and who
+// comes from elsewhere meanwhile does not end it.
+func TestAttempt(t *testing.T) {
+	here, there := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:1")
+	var a attempt
+	if a.proved(here, a.data[:]) || a.due(time.Second) {
+		t.Error("an answer to no question counts")
+	}
+	a.begin(here, time.Second)
+	data := a.data
+	a.begin(there, time.Second)
+	if a.to != here || !a.due(time.Second) {
+		t.Errorf("the attempt is at %v", a.to)
+	}
+	a.asked(time.Second)
+	if a.due(time.Second + challengeEvery - 1) {
+		t.Error("the next question is too early")
+	}
+	if a.proved(there, data[:]) || a.proved(here, []byte("whatever")) {
+		t.Error("another answer counts")
+	}
+	for range challenges - 1 {
+		a.asked(2 * time.Second)
+	}
+	a.begin(there, 2*time.Second)
+	if a.to != here {
+		t.Error("the last question is not waited for")
+	}
+	if !a.proved(here, data[:]) || a.proved(here, data[:]) {
+		t.Error("the answer does not count once")
+	}
+	a.begin(there, time.Minute)
+	if a.to != there || a.data == data {
+		t.Error("no other attempt is made")
+	}
+}
+
+func second(_ int, err error) error { return err }
+
+// TestAbort ends both ends at once, and who waits there.
+func TestAbort(t *testing.T) {
+	c, s := two(t, Options{})
+	errs := make(chan error, 2)
+	for _, x := range []*Conn{c, s} {
+		go func() { errs <- second(x.Read(make([]byte, 1))) }()
+	}
+	c.Abort()
+	a, b := <-errs, <-errs
+	if errors.Is(b, net.ErrClosed) {
+		a, b = b, a
+	}
+	if !errors.Is(a, net.ErrClosed) || !errors.Is(b, syscall.ECONNRESET) {
+		t.Errorf("%v, %v", a, b)
+	}
+}
+
+// TestEndpointClose ends Accept and all connections.
+func TestEndpointClose(t *testing.T) {
+	ep := listen(t, Options{})
+	c := dial(t, ep.Addr(), Options{})
+	s, err := ep.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ep.Close()
+	ep.Close()
+	if _, err := ep.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := s.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+	if _, err := ep.Dial(t.Context(), addrOf(ep.Addr())); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// TestDeadlines are those of net.Conn.
+func TestDeadlines(t *testing.T) {
+	c, s := two(t, Options{})
+	c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	c.SetReadDeadline(time.Time{})
+	s.Write([]byte("x"))
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+	// Nobody reads at the other end, so that writing stops.
+	type result struct {
+		n   int
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		n, err := c.Write(make([]byte, maxSendBuffer+firstWindow+1))
+		done <- result{n, err}
+	}()
+	eventually(t, "nothing goes on", func() bool { h, _ := c.Probe(); return h.Queue > maxSendBuffer-defaultLowat && h.Acked == firstWindow })
+	c.SetWriteDeadline(time.Now())
+	if r := <-done; !errors.Is(r.err, os.ErrDeadlineExceeded) || r.n <= maxSendBuffer+firstWindow-int(defaultLowat) || r.n > maxSendBuffer+firstWindow {
+		t.Errorf("%d, %v", r.n, r.err)
+	}
+}
+
+// TestCork: what is written between Cork and Flush leaves together.
+func TestCork(t *testing.T) {
+	c, s := two(t, Options{})
+	c.Cork()
+	for range 100 {
+		c.Write([]byte("0123456789"))
+	}
+	if h, _ := c.Probe(); h.Queue != 0 {
+		t.Errorf("%v has left", h.Queue)
+	}
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Read(make([]byte, 2000)); n != 1000 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// TestRadio: the receiver's feedback is with the sender.
+func TestRadio(t *testing.T) {
+	want := cc.Radio{Capacity: 50 * unit.Mbps, Fair: 10 * unit.Mbps, Internet: true, Activated: 2}
+	ep := listen(t, Options{Feedback: func() Feedback { return &says{radio: want} }})
+	c := dial(t, ep.Addr(), Options{})
+	eventually(t, "the feedback arrives", func() bool {
+		c.Write([]byte("x"))
+		return c.Radio() == want
+	})
+}
+
+// says is a Feedback that always says the same.
+type says struct {
+	radio  cc.Radio
+	closed atomic.Bool
+}
+
+func (s *says) OnPacket(now, oneWay, rtprop time.Duration) cc.Radio { return s.radio }
+func (s *says) Close()                                              { s.closed.Store(true) }
+
+// TestFeedbackMoves: who goes on over another endpoint tells of the cells there, and
+// of none any more when it has ended.
+func TestFeedbackMoves(t *testing.T) {
+	here, there := &says{radio: cc.Radio{Capacity: 10 * unit.Mbps}}, &says{radio: cc.Radio{Capacity: 20 * unit.Mbps}}
+	ep := listen(t, Options{})
+	c := dial(t, ep.Addr(), Options{Feedback: func() Feedback { return here }})
+	s, err := ep.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tells := func(want cc.Radio) func() bool {
+		return func() bool { s.Write([]byte("x")); return s.Radio() == want }
+	}
+	eventually(t, "the cells here are told", tells(here.radio))
+	other, err := Listen("127.0.0.1:0", Options{Feedback: func() Feedback { return there }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := c.Migrate(other); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cells there are told", tells(there.radio))
+	if !here.closed.Load() || there.closed.Load() {
+		t.Errorf("closed: here %v, there %v", here.closed.Load(), there.closed.Load())
+	}
+	c.Abort()
+	eventually(t, "nobody tells", there.closed.Load)
+}
+
+// TestSubflow: a subflow runs over it as over any transport.
+func TestSubflow(t *testing.T) {
+	var _ subflow.Transport = (*Conn)(nil)
+	primary, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b, _ := shimmed(t, lossy(3))
+	type result struct {
+		s   *subflow.Subflow
+		err error
+	}
+	accepted := make(chan result, 1)
+	go func() {
+		s, _, err := subflow.Accept(t.Context(), b, server.Server(wire.ALPN, func(k identity.PublicKey) bool { return k == primary.Public() }),
+			func(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 7}, nil })
+		accepted <- result{s, err}
+	}()
+	p, ok, err := subflow.Join(t.Context(), a, primary.Client(server.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Path: 3, Device: "laptop"})
+	r := <-accepted
+	if err := errors.Join(err, r.err); err != nil || ok.Instance != 7 {
+		t.Fatal(ok, err)
+	}
+	defer p.Close()
+	defer r.s.Close()
+	if h, err := p.Probe(); err != nil || h.Acked == 0 || !strings.HasPrefix(p.RemoteAddr().String(), "127.0.0.1:") {
+		t.Errorf("%+v, %v", h, err)
+	}
+}

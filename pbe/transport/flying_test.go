@@ -1,0 +1,110 @@
+package transport
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/pbe/cc"
+)
+
+// checkFlying tells how many packets e remembers, which are as it counts them.
+func checkFlying(t *testing.T, e *engine) int {
+	t.Helper()
+	quiet, size := 0, unit.Bytes(0)
+	for i := range uint64(e.flying.n) {
+		p := e.flying.at(e.flying.first + i)
+		if p.quiet {
+			quiet++
+		}
+		size += p.size
+	}
+	if quiet != e.quiet || size != e.inFlight || e.flying.n > 0 && e.flying.first+uint64(e.flying.n) != e.number {
+		t.Fatalf("%d of %d quiet, %d bytes of %d in flight, %d from %d to %d", quiet, e.quiet, size, e.inFlight, e.flying.n, e.flying.first, e.number)
+	}
+	return e.flying.n
+}
+
+// TestOnlyReceives: who sends nothing but acknowledgements, which nobody
+// acknowledges, remembers none of them; once it has sent anything else, few.
+func TestOnlyReceives(t *testing.T) {
+	for first, bound := range []int{1, maxQuiet + 10} {
+		w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 200 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 8)
+		w.e[1].write(make([]byte, first))
+		w.forever(0)
+		most := 0
+		w.until(time.Minute, func() bool { most = max(most, w.e[1].flying.n); return w.e[1].read > 100<<20 })
+		if got := w.e[1]; most > bound || got.read < 100<<20 || got.counts.packets < 10*maxQuiet/2 {
+			t.Errorf("%d packets remembered of %d, after %d bytes", most, got.counts.packets, got.read)
+		}
+		checkFlying(t, w.e[1])
+	}
+}
+
+// TestAsksOnly: a peer that has all acknowledged and acknowledges nothing, as a
+// stranger can do before TLS, costs little memory.
+func TestAsksOnly(t *testing.T) {
+	e := newEngine(cc.NewCUBIC(), 28)
+	e.write(make([]byte, 5000))
+	now, most := time.Second, 0
+	e.heard, e.spoke = now, now
+	for i := range uint64(200_000) {
+		if err := e.handle(now, i, []byte{framePing}); err != nil {
+			t.Fatal(err)
+		}
+		e.tick(now)
+		for ok := true; ok; {
+			_, _, ok = e.poll(now, nil)
+		}
+		most = max(most, e.flying.n)
+		now += 50 * time.Microsecond
+	}
+	if checkFlying(t, e); most > maxQuiet+100 || e.counts.packets < 90_000 || e.err != nil {
+		t.Errorf("%d packets remembered of %d; %v", most, e.counts.packets, e.err)
+	}
+}
+
+// TestFewAcksKept: nor does one who acknowledges every second of what asks for nothing.
+func TestFewAcksKept(t *testing.T) {
+	e := newEngine(cc.NewCUBIC(), 28)
+	now, most := time.Second, 0
+	e.heard, e.spoke = now, now
+	for i := range uint64(20_000) {
+		b := []byte{framePing}
+		if n := e.number; n > 2 && !slices.Contains(e.skipped, (n-1)&^1) {
+			n = (n - 1) &^ 1
+			a := ackFrame{window: 1 << 20, n: 1, spans: [maxRanges]span{{n, n}}}
+			b = append(b, a.append(nil)...)
+		}
+		if err := e.handle(now, 2*i, b); err != nil {
+			t.Fatal(err)
+		}
+		e.tick(now)
+		for ok := true; ok; {
+			_, _, ok = e.poll(now, nil)
+		}
+		most = max(most, len(e.acks))
+		now += 50 * time.Microsecond
+	}
+	if checkFlying(t, e); most > 100 || e.number < 10_000 {
+		t.Errorf("%d ranges remembered of %d packets", most, e.number)
+	}
+}
+
+// TestForgotten: what was forgotten before it was acknowledged is sent again.
+func TestForgotten(t *testing.T) {
+	w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 9)
+	w.e[0].write(make([]byte, 5000))
+	w.drop = func(from int, f flight) bool { return from == 0 && w.now < 8*time.Second && f.size > 300 } // only ACKs get through
+	most := 0
+	w.forever(1)
+	w.until(7*time.Second, func() bool { most = max(most, w.e[0].flying.n); return false })
+	if checkFlying(t, w.e[0]); w.e[0].flying.first == 0 || w.e[1].readable() > 0 || most > maxQuiet+100 || w.e[0].counts.packets < 2*maxQuiet {
+		t.Fatalf("all from packet %d on is remembered, %d at most; %d bytes arrived", w.e[0].flying.first, most, w.e[1].readable())
+	}
+	w.until(20*time.Second, func() bool { return w.e[1].readable() == 5000 })
+	if got := w.e[1].readable(); got != 5000 {
+		t.Errorf("%d bytes arrived", got)
+	}
+}

@@ -1,0 +1,204 @@
+package transport
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/pbe/cc"
+)
+
+// Frames within a DATA packet, one after the other. u is an unsigned varint
+// (LEB128).
+//
+//	PADDING    0x00
+//	PING       0x01                                     asks for an acknowledgement
+//	ACK        0x02 largest(u) delay_us(u) oneway_us(4) window_end(u) ranges(u) first(u) { gap(u) length(u) }
+//	RADIO      0x03 capacity(u, kbit/s) fair(u, kbit/s) flags(1: bit 0 internet) activated(1)
+//	STREAM     0x04 offset(u) length(u) data            asks for an acknowledgement
+//	FIN        0x05 offset(u)                           the stream ends there; asks for an acknowledgement
+//	CLOSE      0x06 code(u)                             the connection is over; the code is 0 and says nothing
+//	STAMP      0x07 sent_us(4) rtprop_us(u)             when this packet left, and the least round trip
+//	CHALLENGE  0x08 data(8)                             to be returned from where it arrives
+//	RESPONSE   0x09 data(8)
+//
+// ACK: packets largest−first to largest were received, then, downwards, gap+1
+// were not and length+1 were. oneway_us is the one-way delay of the largest by
+// the two clocks, modulo 2^32. window_end is up to which offset of the stream
+// there is room. RADIO is PBE-CC's feedback (cc.Radio), and belongs to the ACK that
+// follows.
+const (
+	framePadding   = 0x00
+	framePing      = 0x01
+	frameAck       = 0x02
+	frameRadio     = 0x03
+	frameStream    = 0x04
+	frameFin       = 0x05
+	frameClose     = 0x06
+	frameStamp     = 0x07
+	frameChallenge = 0x08
+	frameResponse  = 0x09
+)
+
+// maxRanges bounds the ranges of an ACK; older gaps are then not told again.
+const maxRanges = 32
+
+// maxOffset bounds offsets of the stream and numbers of packets.
+const maxOffset = 1 << 60
+
+// ackFrame is an ACK.
+type ackFrame struct {
+	delay  time.Duration // between receiving the largest and sending this
+	oneWay uint32        // µs
+	window uint64
+	spans  [maxRanges]span // from the largest downwards
+	n      int             // of them, 1 at least
+}
+
+func (a *ackFrame) append(b []byte) []byte {
+	b = append(b, frameAck)
+	b = binary.AppendUvarint(b, a.spans[0].hi)
+	b = binary.AppendUvarint(b, uint64(max(0, a.delay.Microseconds())))
+	b = binary.BigEndian.AppendUint32(b, a.oneWay)
+	b = binary.AppendUvarint(b, a.window)
+	b = binary.AppendUvarint(b, uint64(a.n-1))
+	b = binary.AppendUvarint(b, a.spans[0].hi-a.spans[0].lo)
+	for i := 1; i < a.n; i++ {
+		b = binary.AppendUvarint(b, a.spans[i-1].lo-a.spans[i].hi-2)
+		b = binary.AppendUvarint(b, a.spans[i].hi-a.spans[i].lo)
+	}
+	return b
+}
+
+func appendRadio(b []byte, r cc.Radio) []byte {
+	b = append(b, frameRadio)
+	b = binary.AppendUvarint(b, uint64(max(0, r.Capacity/unit.Kbps)))
+	b = binary.AppendUvarint(b, uint64(max(0, r.Fair/unit.Kbps)))
+	flags := byte(0)
+	if r.Internet {
+		flags = 1
+	}
+	return append(b, flags, r.Activated)
+}
+
+func appendStamp(b []byte, now, rtprop time.Duration) []byte {
+	b = append(b, frameStamp)
+	b = binary.BigEndian.AppendUint32(b, uint32(now.Microseconds()))
+	return binary.AppendUvarint(b, uint64(rtprop.Microseconds()))
+}
+
+// frame is one that was read; which fields count its kind says.
+type frame struct {
+	kind  byte
+	value uint64 // offset, code, or least round trip in µs
+	sent  uint32 // µs
+	data  []byte // in the packet's memory
+	ack   ackFrame
+	radio cc.Radio
+}
+
+// asks tells whether its sender wants to know that it arrived.
+func (f *frame) asks() bool {
+	return f.kind == framePing || f.kind == frameStream || f.kind == frameFin
+}
+
+// reader takes frames apart; after the first error all it reads is zero.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+// next reads a frame into f. It may be called while r.b is not empty. No value it
+// gives is over maxOffset.
+func (r *reader) next(f *frame) error {
+	f.kind = r.byte()
+	switch f.kind {
+	case framePadding, framePing:
+	case frameAck:
+		r.ack(&f.ack)
+	case frameRadio:
+		f.radio = r.radio()
+	case frameStream:
+		f.value = r.u()
+		f.data = r.bytes(r.u())
+	case frameFin, frameClose:
+		f.value = r.u()
+	case frameStamp:
+		f.sent, f.value = r.u32(), r.u()
+	case frameChallenge, frameResponse:
+		f.data = r.bytes(8)
+	default:
+		return fmt.Errorf("%w: frame %#x", errMalformed, f.kind)
+	}
+	if r.bad {
+		return fmt.Errorf("%w: in frame %#x", errMalformed, f.kind)
+	}
+	return nil
+}
+
+func (r *reader) fail() { r.bad, r.b = true, nil }
+
+func (r *reader) u() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 || v > maxOffset {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) bytes(n uint64) []byte {
+	if n > uint64(len(r.b)) {
+		r.fail()
+		return nil
+	}
+	p := r.b[:n]
+	r.b = r.b[n:]
+	return p
+}
+
+func (r *reader) u32() uint32 {
+	if p := r.bytes(4); p != nil {
+		return binary.BigEndian.Uint32(p)
+	}
+	return 0
+}
+
+func (r *reader) byte() byte {
+	if p := r.bytes(1); p != nil {
+		return p[0]
+	}
+	return 0
+}
+
+func (r *reader) ack(a *ackFrame) {
+	hi := r.u()
+	a.delay = time.Duration(min(r.u(), 1e9)) * time.Microsecond
+	a.oneWay, a.window = r.u32(), r.u()
+	more, first := r.u(), r.u()
+	if r.bad || more >= maxRanges || first > hi {
+		r.fail()
+		return
+	}
+	a.spans[0], a.n = span{hi - first, hi}, 1
+	for range more {
+		gap, length := r.u(), r.u()
+		lo := a.spans[a.n-1].lo
+		if r.bad || gap+2 > lo || length > lo-gap-2 {
+			r.fail()
+			return
+		}
+		hi := lo - gap - 2
+		a.spans[a.n] = span{hi - length, hi}
+		a.n++
+	}
+}
+
+func (r *reader) radio() cc.Radio {
+	const most = 1e9 // kbit/s: a terabit
+	capacity, fair := min(r.u(), most), min(r.u(), most)
+	flags, activated := r.byte(), r.byte()
+	return cc.Radio{Capacity: unit.Rate(capacity) * unit.Kbps, Fair: unit.Rate(fair) * unit.Kbps, Internet: flags&1 != 0, Activated: activated}
+}

@@ -1,0 +1,199 @@
+package transport
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/pbe/cc"
+)
+
+// someFrames are one of each kind, and what they mean.
+func someFrames() (list []frame, b [][]byte) {
+	ack := ackFrame{delay: 3 * time.Millisecond, oneWay: 1 << 31, window: 1 << 40, n: 3}
+	copy(ack.spans[:], []span{{90, 1 << 35}, {70, 88}, {0, 3}})
+	radio := cc.Radio{Capacity: 77 * unit.Mbps, Fair: 3 * unit.Kbps, Internet: true, Activated: 200}
+	add := func(f frame, bytes []byte) { list, b = append(list, f), append(b, bytes) }
+	add(frame{kind: framePadding}, []byte{framePadding})
+	add(frame{kind: framePing}, []byte{framePing})
+	add(frame{kind: frameAck, ack: ack}, ack.append(nil))
+	add(frame{kind: frameRadio, radio: radio}, appendRadio(nil, radio))
+	e := newEngine(cc.NewCUBIC(), 28)
+	e.write([]byte("what the stream says"))
+	add(frame{kind: frameStream, value: 5, data: []byte("the stream")}, e.stream(nil, &packet{lo: 5, hi: 15}))
+	add(frame{kind: frameFin, value: 1 << 50}, binary.AppendUvarint([]byte{frameFin}, 1<<50))
+	add(frame{kind: frameClose}, []byte{frameClose, 0})
+	add(frame{kind: frameStamp, sent: 5_000_000, value: 25_000}, appendStamp(nil, 5*time.Second, 25*time.Millisecond))
+	add(frame{kind: frameChallenge, data: []byte("12345678")}, []byte("\x0812345678"))
+	add(frame{kind: frameResponse, data: []byte("12345678")}, []byte("\x0912345678"))
+	return list, b
+}
+
+// TestFrames: each frame is read as it was written, and no part of one is.
+func TestFrames(t *testing.T) {
+	frames, bytes := someFrames()
+	var all []byte
+	for i, want := range frames {
+		all = append(all, bytes[i]...)
+		var got frame
+		r := reader{b: bytes[i]}
+		if err := r.next(&got); err != nil || len(r.b) > 0 || !reflect.DeepEqual(got, want) {
+			t.Errorf("frame %d: %+v, %v, %d bytes are left; want %+v", want.kind, got, err, len(r.b), want)
+		}
+		for n := 1; n < len(bytes[i]); n++ {
+			r := reader{b: bytes[i][:n]}
+			if err := r.next(&got); err == nil && len(r.b) == 0 {
+				t.Errorf("frame %d: the first %d of %d bytes are one", want.kind, n, len(bytes[i]))
+			}
+		}
+	}
+	r := reader{b: all}
+	for i := range frames {
+		var got frame
+		if err := r.next(&got); err != nil || got.kind != frames[i].kind {
+			t.Fatalf("frame %d of several: %v, %v", i, got.kind, err)
+		}
+	}
+}
+
+// TestBadFrames: what cannot be is refused.
+func TestBadFrames(t *testing.T) {
+	uv := func(kind byte, v ...uint64) []byte {
+		b := []byte{kind}
+		for _, x := range v {
+			b = binary.AppendUvarint(b, x)
+		}
+		return b
+	}
+	ack := func(largest, ranges, first uint64, more ...uint64) []byte {
+		b := append(uv(frameAck, largest, 0), 0, 0, 0, 0)
+		return append(b, uv(0, append([]uint64{0, ranges, first}, more...)...)[1:]...)
+	}
+	for what, b := range map[string][]byte{
+		"an unknown kind":                {0x0a},
+		"an offset over 2^60":            uv(frameFin, 1<<60+1),
+		"a varint of 11 bytes":           {frameFin, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1},
+		"data longer than the packet":    uv(frameStream, 0, 1<<59),
+		"a range below zero":             ack(5, 0, 6),
+		"a second range below zero":      ack(5, 1, 2, 2, 0),
+		"a range that begins nowhere":    ack(5, 1, 2, 0, 2),
+		"more ranges than are ever told": ack(1<<20, maxRanges, 0),
+		"a challenge of 7 bytes":         append([]byte{frameChallenge}, make([]byte, 7)...),
+	} {
+		r := reader{b: b}
+		var f frame
+		if err := r.next(&f); err == nil {
+			t.Errorf("%s is taken: %+v", what, f)
+		}
+	}
+}
+
+// FuzzPacket: whatever the frames of a packet are, an engine takes them or refuses
+// them, without panic, with bounded memory, and goes on afterwards.
+func FuzzPacket(f *testing.F) {
+	_, frames := someFrames()
+	var all []byte
+	for _, b := range frames {
+		f.Add(b, b)
+		all = append(all, b...)
+	}
+	f.Add(all, all)
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		e := newEngine(cc.NewCUBIC(), 28)
+		now := time.Second
+		e.heard, e.spoke = now, now
+		e.write(make([]byte, 20_000))
+		for i, p := range [][]byte{a, b} {
+			now += time.Millisecond
+			e.tick(now)
+			for range 20 {
+				if _, _, ok := e.poll(now, nil); !ok {
+					break
+				}
+			}
+			if e.handle(now, uint64(2*i), p) != nil {
+				return
+			}
+		}
+		if len(e.in.b) > maxWindow || len(e.got) > maxGaps || len(e.numbers) > maxKept || e.flying.n > maxFlying || e.inFlight < 0 {
+			t.Fatalf("%d bytes, %d gaps, %d numbers, %d in flight", len(e.in.b), len(e.got), len(e.numbers), e.inFlight)
+		}
+		e.take(now, make([]byte, 1<<20))
+		for range 50 {
+			if now = max(now, e.wait(now)); e.err != nil {
+				return
+			}
+			e.tick(now)
+			e.poll(now, nil)
+		}
+	})
+}
+
+// FuzzDatagram: whatever arrives as a datagram opens nothing.
+func FuzzDatagram(f *testing.F) {
+	c, s, _ := exchanged(f, nil)
+	good := c.finish(append(head(nil, connID{}), framePing), 0, 1)
+	f.Add(good, uint64(0))
+	f.Add([]byte{typeData}, uint64(1<<62))
+	f.Fuzz(func(t *testing.T, p []byte, high uint64) {
+		if _, _, err := s.open(p, high); err == nil && string(p) != string(good) {
+			t.Fatalf("%x is taken for the peer's", p)
+		}
+	})
+}
+
+// TestSpans compares with a map.
+func TestSpans(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var s spans
+	model := map[uint64]bool{}
+	for range 5000 {
+		lo := r.Uint64N(200)
+		hi := lo + r.Uint64N(10)
+		switch r.IntN(3) {
+		case 0:
+			s = s.add(lo, hi)
+			for n := lo; n <= hi; n++ {
+				model[n] = true
+			}
+		case 1:
+			s = s.remove(lo, hi)
+			for n := lo; n <= hi; n++ {
+				delete(model, n)
+			}
+		case 2:
+			if len(s) == 0 {
+				continue
+			}
+			var x span
+			x, s = s.cut(r.Uint64N(5) + 1)
+			for n := x.lo; n <= x.hi; n++ {
+				if !model[n] {
+					t.Fatalf("cut %d, which is not there", n)
+				}
+				delete(model, n)
+			}
+		}
+		for n := range uint64(220) {
+			if s.overlap(n, n+2) != (model[n] || model[n+1] || model[n+2]) {
+				t.Fatalf("%d to %d in %v", n, n+2, s)
+			}
+			if s.has(n) != model[n] {
+				t.Fatalf("%d: %v in %v", n, s.has(n), s)
+			}
+		}
+		count := 0
+		for i, x := range s {
+			if x.lo > x.hi || i > 0 && x.lo <= s[i-1].hi+1 {
+				t.Fatalf("spans touch: %v", s)
+			}
+			count += int(x.hi - x.lo + 1)
+		}
+		if count != len(model) {
+			t.Fatalf("%d of %d", count, len(model))
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package transport
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/pbe/cc"
+)
+
+// cell is a path of 20 Mbit/s, 50 ms there and back.
+var cell = path{delay: 25 * time.Millisecond, rate: 20 * unit.Mbps, mtu: 1472, queue: 100 * time.Millisecond}
+
+// loads is a world with engine 0 sending without end, after five seconds, of which it
+// returns the rate of the last two.
+func loads(t *testing.T, ctl func() cc.Controller) (*world, unit.Rate) {
+	w := newWorld(t, cell, 21)
+	for _, e := range w.e {
+		e.ctl = ctl()
+	}
+	w.forever(0)
+	w.until(3*time.Second, never)
+	return w, w.measure(2 * time.Second)
+}
+
+func never() bool { return false }
+
+// measure is the rate of the stream to engine 1 in the time to come.
+func (w *world) measure(long time.Duration) unit.Rate {
+	had, from := w.e[1].read, w.now
+	w.until(long, never)
+	return unit.RateOf(unit.Bytes(w.e[1].read-had), w.now-from)
+}
+
+var controllers = map[string]func() cc.Controller{
+	"CUBIC": func() cc.Controller { return cc.NewCUBIC() },
+	"BBR":   func() cc.Controller { return cc.NewBBR(1) },
+	"PBE":   func() cc.Controller { return cc.NewPBE(1) },
+}
+
+// TestHeldBack: a handover that holds all packets of one direction, or of both, back
+// for 700 ms loses none: none is taken for lost, and a second later the rate and the
+// length of packets are as before.
+func TestHeldBack(t *testing.T) {
+	for name, ctl := range controllers {
+		for what, held := range map[string][2]bool{"both": {true, true}, "data": {true, false}, "acknowledgements": {false, true}} {
+			w, before := loads(t, ctl)
+			resent, mtu, until := w.e[0].counts.resent, w.e[0].mtu.size, w.now+700*time.Millisecond
+			q := w.q // what is on the way already waits too
+			w.q = nil
+			for _, f := range q {
+				if held[1-f.to] {
+					f.at = max(f.at, until)
+				}
+				w.push(f)
+			}
+			w.drop = func(from int, f flight) bool {
+				if w.now >= until || !held[from] {
+					return false
+				}
+				f.at = until + cell.delay
+				w.push(f)
+				return true
+			}
+			w.until(700*time.Millisecond+time.Second, never)
+			after := w.measure(2 * time.Second)
+			e := w.e[0]
+			t.Logf("%s, %s: %v before, %v after, %d sent again", name, what, before, after, e.counts.resent-resent)
+			if float64(after) < 0.9*float64(before) || e.counts.resent != resent {
+				t.Errorf("%s, %s: %v, %v before; %d sent again", name, what, after, before, e.counts.resent-resent)
+			}
+			if e.mtu.size != mtu || mtu != 1472 {
+				t.Errorf("%s, %s: packets of %d, %d before", name, what, e.mtu.size, mtu)
+			}
+		}
+	}
+}
+
+// TestOutage: after ten seconds in which all is lost, the first byte arrives within the
+// longest probe timeout and a round trip, and three seconds later the rate is that of
+// before; packets are as long as before.
+func TestOutage(t *testing.T) {
+	for name, ctl := range controllers {
+		w, before := loads(t, ctl)
+		mtu, end := w.e[0].mtu.size, w.now+10*time.Second
+		w.q = nil
+		w.drop = func(int, flight) bool { return w.now < end }
+		w.until(10*time.Second, never)
+		had, timeouts := w.e[1].read, w.e[0].timeouts
+		w.until(10*time.Second, func() bool { return w.e[1].read > had })
+		first := w.now - end
+		w.until(3*time.Second, never)
+		after := w.measure(2 * time.Second)
+		t.Logf("%s: first byte after %v, then %v, %v before; %d probes", name, first, after, before, timeouts)
+		if first > maxTimeout+100*time.Millisecond || float64(after) < 0.9*float64(before) || w.e[0].mtu.size != mtu || timeouts < 8 {
+			t.Errorf("%s: first byte after %v, then %v, %v before; packets of %d, %d before; %d probes", name, first, after, before, w.e[0].mtu.size, mtu, timeouts)
+		}
+	}
+}
+
+// watcher is told what a controller is.
+type watcher struct {
+	cc.Controller
+	losses, timeouts int
+}
+
+func (w *watcher) OnLoss(l cc.Loss) {
+	w.losses++
+	if l.Timeout {
+		w.timeouts++
+	}
+	w.Controller.OnLoss(l)
+}
+
+// TestPersistent: only losses in a row over more than three probe timeouts are a
+// timeout to the controller (RFC 9002 section 7.6), and that once.
+func TestPersistent(t *testing.T) {
+	for long, want := range map[time.Duration]int{50 * time.Millisecond: 0, 3 * time.Second: 1} {
+		var seen watcher
+		w, _ := loads(t, func() cc.Controller { return &watcher{Controller: cc.NewCUBIC()} })
+		w.e[0].ctl, seen.Controller = &seen, w.e[0].ctl
+		begun := w.now
+		w.drop = func(int, flight) bool { return w.now < begun+long }
+		w.until(long+2*time.Second, never)
+		if seen.timeouts != want || seen.losses == 0 {
+			t.Errorf("%v: %d timeouts of %d losses", long, seen.timeouts, seen.losses)
+		}
+	}
+}
+
+// TestLatest: where round trips grow, packets are late by the latest, not by the mean
+// (RFC 9002 section 6.1.2).
+func TestLatest(t *testing.T) {
+	e := newEngine(fixed{cc.NewCUBIC(), unit.MB}, 28)
+	e.heard, e.spoke = time.Second, time.Second
+	e.write(make([]byte, 20_000))
+	e.sampleRTT(50*time.Millisecond, 50*time.Millisecond)
+	now, n := time.Second, 0
+	for ok := true; ok; n++ {
+		_, _, ok = e.poll(now, nil)
+	}
+	now += 200 * time.Millisecond
+	a := ackFrame{window: maxWindow, n: 1, spans: [maxRanges]span{{1, 1}}} // not 0
+	if err := e.handle(now, 0, a.append(nil)); err != nil || e.counts.lost != 0 {
+		t.Fatalf("%d lost, %v", e.counts.lost, err)
+	}
+	if want := time.Second + 225*time.Millisecond; e.lossAt != want {
+		t.Errorf("packet 0 is late at %v, not %v", e.lossAt, want)
+	}
+	if e.tick(e.lossAt); e.counts.lost != 1 {
+		t.Errorf("%d are lost then", e.counts.lost)
+	}
+}
+
+// TestBlackHole: long packets that are lost while short ones arrive end them; those lost
+// in an outage, though its end is noticed by a short one, do not.
+func TestBlackHole(t *testing.T) {
+	m := mtuSearch{size: 1472}
+	m.arrived(10, 1472, false)
+	for n := range uint64(20) {
+		m.lost(time.Second, 11+n, 1472, false)
+	}
+	m.arrived(40, 300, false) // later than all that was lost
+	if m.size != 1472 || m.longLost != 0 {
+		t.Errorf("packets of %d after an outage, %d lost", m.size, m.longLost)
+	}
+	for n := range uint64(blackHole) {
+		if m.size != 1472 {
+			t.Errorf("%d are enough", n)
+		}
+		m.lost(time.Second, 41+n, 1472, false)
+	}
+	if m.size != minPayload {
+		t.Errorf("packets of %d where short ones arrive only", m.size)
+	}
+}
+
+// TestQuestionsShowNoRate: round trips of which each had one small question do not tell
+// a controller what the path has, and a first one that was long is not the least for ever.
+func TestQuestionsShowNoRate(t *testing.T) {
+	for name, ctl := range controllers {
+		w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 8 * unit.Mbps, mtu: 1472, queue: 80 * time.Millisecond}, 1)
+		w.e[0].ctl = ctl()
+		w.drop = func(from int, f flight) bool { // the first answer comes late
+			w.drop = func(_ int, f flight) bool {
+				f.at = w.now + w.p.delay + 40*time.Millisecond
+				w.push(f)
+				w.drop = nil
+				return true
+			}
+			return false
+		}
+		for range 6 {
+			w.e[0].ping = true
+			w.send(0)
+			for w.until(50*time.Millisecond, func() bool { return w.e[0].inFlight == 0 }); len(w.q) > 0; {
+				w.step()
+			}
+		}
+		if rtt := w.e[0].minRTT; rtt > 45*time.Millisecond {
+			t.Errorf("%s: the least round trip is %v, of 40 ms", name, rtt)
+		}
+		begun := w.now
+		if took := w.transfer(2_000_000, 0) + time.Second - begun; took > 3*time.Second {
+			t.Errorf("%s: 2 MB over 8 Mbit/s took %v", name, took)
+		}
+	}
+}

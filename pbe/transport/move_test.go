@@ -1,0 +1,130 @@
+package transport
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+// TestMove changes the client's socket again and again in the middle; each one before
+// is closed, and forgotten.
+func TestMove(t *testing.T) {
+	c, s := two(t, Options{})
+	first := c.endpoint()
+	done := make(chan bool)
+	go func() {
+		exchangeStreams(t, c, s, 1<<20)
+		close(done)
+	}()
+	for range 2 {
+		before := c.LocalAddr().String()
+		if err := c.Move(); err != nil {
+			t.Fatal(err)
+		}
+		if c.LocalAddr().String() == before {
+			t.Error("it is where it was: ", before)
+		}
+	}
+	<-done
+	eventually(t, "the server follows", func() bool { return s.RemoteAddr().String() == c.LocalAddr().String() })
+	if n := len(c.known()); n != 1 {
+		t.Errorf("%d endpoints know of it", n)
+	}
+	if _, err := first.sock.Write(nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the first socket is open: %v", err)
+	}
+	if err := s.Move(); err == nil {
+		t.Error("the end that was dialled can move")
+	}
+	c.Close()
+	if err := c.Move(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a closed one: %v", err)
+	}
+}
+
+// TestPeek looks at what is read afterwards.
+func TestPeek(t *testing.T) {
+	c, s := two(t, Options{})
+	c.Write([]byte("ab"))
+	if b, err := s.Peek(1); string(b) != "a" || err != nil {
+		t.Fatalf("%q, %v", b, err)
+	}
+	if b, err := s.Peek(2); string(b) != "ab" || err != nil {
+		t.Fatalf("%q, %v", b, err)
+	}
+	b := make([]byte, 3)
+	if n, err := s.Read(b); string(b[:n]) != "ab" || err != nil {
+		t.Fatalf("%q, %v", b[:n], err)
+	}
+	c.Write([]byte("cd"))
+	c.CloseWrite()
+	if b, err := s.Peek(3); err == nil {
+		t.Errorf("%q, more than there is", b)
+	}
+	if n, err := s.Read(b); string(b[:n]) != "cd" || err != nil {
+		t.Errorf("%q, %v", b[:n], err)
+	}
+}
+
+// TestKeepAlive: a connection over which nothing goes sends a PING as often as it was
+// told, and ends after three times that alone.
+func TestKeepAlive(t *testing.T) {
+	const idle = 110 * time.Second
+	w := newWorld(t, path{delay: 10 * time.Millisecond, mtu: minPayload}, 1)
+	for _, e := range w.e {
+		e.idle = idle
+		e.mtu.fixed = true
+	}
+	w.transfer(1000, 0)
+	gone := false
+	w.drop = func(int, flight) bool { return gone }
+	began, before := w.now, w.e[0].counts.packets+w.e[1].counts.packets
+	for w.now < began+10*idle {
+		w.step()
+	}
+	if n := w.e[0].counts.packets + w.e[1].counts.packets - before; n < 10 || n > 50 {
+		t.Errorf("%d packets in ten times the time", n)
+	}
+	gone = true
+	for w.e[0].err == nil && w.step() {
+	}
+	if took := w.now - w.e[0].heard; took < 3*idle || took > 3*idle+time.Second {
+		t.Errorf("given up after %v", took)
+	}
+}
+
+// TestPaced: no more is sent than was told, until that ends.
+func TestPaced(t *testing.T) {
+	const n = 2_000_000
+	takes := func(pace unit.Rate) time.Duration {
+		w := newWorld(t, path{delay: 10 * time.Millisecond, mtu: 1472, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond}, 1)
+		w.e[0].pace = pace
+		return w.transfer(n, 0)
+	}
+	least := (4 * unit.Mbps).Time(n)
+	if took := takes(4 * unit.Mbps); took < least || took > least*12/10 {
+		t.Errorf("%v, at least %v", took, least)
+	}
+	if took := takes(0); took > least/4 {
+		t.Errorf("%v without a pace", took)
+	}
+}
+
+// TestBrokenSocket: an endpoint whose socket fails for good says so.
+func TestBrokenSocket(t *testing.T) {
+	ep := listen(t, Options{})
+	c := dial(t, ep.Addr(), Options{})
+	if _, err := ep.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	ep.sock.SetReadDeadline(time.Now().Add(-time.Hour)) // each read fails
+	if _, err := ep.Accept(); err == nil || errors.Is(err, net.ErrClosed) {
+		t.Errorf("accepting: %v", err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection goes on")
+	}
+}

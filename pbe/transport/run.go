@@ -1,0 +1,194 @@
+package transport
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Bounds of what is made before it is sent together: packets and bytes.
+const atOnce, bytesAtOnce = 64, 128 << 10
+
+// outbox is a batch of packets, one after the other, for one address.
+type outbox struct {
+	buf   []byte
+	ends  []int // of the packets in buf
+	alone int   // index + 1 of the one that is no part of a train; 0: none
+	messages
+}
+
+func (o *outbox) empty() { o.buf, o.ends, o.alone = o.buf[:0], o.ends[:0], 0 }
+
+// add takes buf, which another packet was appended to. One that is longer than size
+// is an MTU probe, which the link of this device may not take: it goes alone, so that
+// no other is lost with it.
+func (o *outbox) add(buf []byte, size int) {
+	if len(buf)-len(o.buf) > size {
+		o.alone = len(o.ends) + 1
+	}
+	o.buf = buf
+	o.ends = append(o.ends, len(buf))
+}
+
+// run sends until the connection is over.
+func (c *Conn) run() {
+	defer close(c.gone)
+	c.setRuns(true)
+	defer c.setRuns(false)
+	defer func() {
+		for _, ep := range c.known() {
+			ep.forget(c)
+		}
+	}()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var o, side outbox
+	for {
+		over, wait := c.fill(&o, &side)
+		if over && len(o.ends) == 0 {
+			return
+		}
+		if len(o.ends) > 0 || len(side.ends) > 0 || wait <= 0 {
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-c.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// setRuns has feedback begin with run, and end with it.
+func (c *Conn) setRuns(runs bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.runs = runs
+	c.refeed()
+}
+
+// fill makes and sends a batch, in o, and the packet of an attempt, in side. It
+// returns whether the connection is over, else how long there is nothing to do.
+func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
+	o.empty()
+	side.empty()
+	c.mu.Lock()
+	now := c.now()
+	if c.closed && (c.e.flushed() || now >= c.closeBy) {
+		c.e.finish(net.ErrClosed)
+	}
+	c.e.tick(now)
+	for len(o.ends) < atOnce && len(o.buf) < bytesAtOnce {
+		start := len(o.buf)
+		b, number, ok := c.e.poll(now, head(o.buf, c.peer))
+		if !ok {
+			o.buf = b[:start]
+			break
+		}
+		o.add(c.keys.finish(b, start, number), c.e.mtu.size)
+	}
+	if c.try.due(now) && c.e.err == nil {
+		b, number := c.e.challenge(now, head(side.buf, c.peer), c.try.data[:])
+		side.add(c.keys.finish(b, 0, number), c.e.mtu.size)
+		c.try.asked(now)
+	}
+	over = c.e.over(now)
+	c.wakeWriters()
+	at := c.e.wait(now)
+	if c.try.left > 0 {
+		at = min(at, c.try.at)
+	}
+	ep, to, aside := c.ep, c.remote, c.try.to
+	c.mu.Unlock()
+	if len(o.ends) > 0 {
+		if packets, bytes := ep.sock.send(o, to); packets > 0 {
+			c.mu.Lock()
+			c.e.refused(packets, bytes)
+			c.mu.Unlock()
+		}
+	}
+	if len(side.ends) > 0 {
+		ep.sock.send(side, aside)
+	}
+	return over, at - c.now()
+}
+
+// known are the endpoints that know of the connection.
+func (c *Conn) known() []*Endpoint {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.eps
+}
+
+// An attempt asks so often, so far apart.
+const challenges, challengeEvery = 5, 200 * time.Millisecond
+
+// attempt is the question whether the peer is at another address, from where its
+// newest packet came: it is believed when it answers from there (RFC 9000 section
+// 9.3). Until then nothing else is sent there.
+type attempt struct {
+	to   netip.AddrPort
+	data connID
+	left int
+	at   time.Duration // of the next question
+}
+
+// begin starts one, unless one goes on: who can repeat the peer's packets from
+// elsewhere must not end the true one.
+func (a *attempt) begin(to netip.AddrPort, now time.Duration) {
+	if a.left == 0 && now >= a.at {
+		*a = attempt{to: to, data: newID(), left: challenges, at: now}
+	}
+}
+
+// due tells that it is time to ask; asked that it was done.
+func (a *attempt) due(now time.Duration) bool { return a.left > 0 && now >= a.at }
+
+func (a *attempt) asked(now time.Duration) { a.left, a.at = a.left-1, now+challengeEvery }
+
+// proved takes an answer, and tells whether it is the one waited for.
+func (a *attempt) proved(from netip.AddrPort, data []byte) bool {
+	if from != a.to || string(data) != string(a.data[:]) {
+		return false
+	}
+	a.left, a.data = 0, newID() // holds once
+	return true
+}
+
+// Migrate goes on over another endpoint, such as one of another interface, which
+// the caller closes some time after the connection. The peer follows when this end
+// has answered it from there; what it sends until then still arrives at the old
+// endpoint. Only the end that dialled can do so.
+func (c *Conn) Migrate(to *Endpoint) error {
+	old, err := c.migrate(to)
+	for _, ep := range old {
+		ep.forget(c)
+	}
+	return err
+}
+
+// maxWays is at how many endpoints packets may arrive: that of now, and those before.
+const maxWays = 4
+
+// migrate returns the endpoints where packets are no longer waited for.
+func (c *Conn) migrate(to *Endpoint) (old []*Endpoint, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.follows {
+		return nil, errFollows
+	}
+	if c.e.err != nil || c.closed || !to.adopt(c) {
+		return nil, net.ErrClosed
+	}
+	c.eps = append(slices.DeleteFunc(slices.Clone(c.eps), func(ep *Endpoint) bool { return ep == to }), to)
+	if n := len(c.eps) - maxWays; n > 0 {
+		old, c.eps = c.eps[:n], c.eps[n:]
+	}
+	c.ep = to
+	c.e.now = c.now()
+	c.e.mtu.fixed = !to.sock.whole
+	c.e.reroute(to.opt.Controller())
+	c.nudge()
+	return old, nil
+}

@@ -1,0 +1,99 @@
+package transport
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/pbe/cc"
+)
+
+// TestSkipped: numbers are left out now and then, more of them where less is in flight,
+// and honest ends do not mind.
+func TestSkipped(t *testing.T) {
+	w, _ := loads(t, func() cc.Controller { return cc.NewCUBIC() })
+	seen, last, out := 0, w.e[0].number-1, 0
+	w.drop = func(from int, f flight) bool {
+		if from == 0 {
+			seen++
+			out += int(f.number - last - 1)
+			last = f.number
+		}
+		return false
+	}
+	w.until(10*time.Second, never)
+	if each := seen / max(out, 1); each < skipEvery/2 || each > 2*skipEvery {
+		t.Errorf("%d of %d were left out", out, seen)
+	}
+	if e := w.e[0]; e.err != nil || e.counts.spurious > 0 {
+		t.Errorf("%v, %+v", e.err, e.counts)
+	}
+}
+
+// TestAheadAck: who acknowledges all that was sent, whether it has arrived or not, is
+// found out before it has gained much.
+func TestAheadAck(t *testing.T) {
+	const seeds = 40
+	total := uint64(0)
+	for range seeds {
+		e := newEngine(cc.NewCUBIC(), 28)
+		e.heard, e.spoke = time.Second, time.Second
+		e.room = 1 << 40
+		now, number := time.Second, uint64(0)
+		var err error
+		for err == nil && e.number < 100_000 {
+			now += 10 * time.Millisecond
+			e.write(make([]byte, 1<<20))
+			for ok := true; ok; {
+				_, _, ok = e.poll(now, nil)
+			}
+			a := ackFrame{window: 1 << 40, n: 1, spans: [maxRanges]span{{0, e.number - 1}}}
+			err = e.handle(now, number, a.append(nil))
+			number++
+		}
+		if !errors.Is(err, errMalformed) {
+			t.Fatalf("%d packets, %v", e.number, err)
+		}
+		total += e.number
+	}
+	if mean := total / seeds; mean > 10*skipEvery {
+		t.Errorf("%d packets until it is found out", mean)
+	}
+}
+
+// TestFewRanges: without loss an acknowledgement stays short, though numbers are left
+// out.
+func TestFewRanges(t *testing.T) {
+	w, _ := loads(t, func() cc.Controller { return cc.NewCUBIC() })
+	most := 0
+	w.drop = func(from int, f flight) bool {
+		if from == 1 {
+			r := reader{b: f.frames}
+			var fr frame
+			for len(r.b) > 0 && r.next(&fr) == nil {
+				if fr.kind == frameAck {
+					most = max(most, fr.ack.n)
+				}
+			}
+		}
+		return false
+	}
+	w.until(20*time.Second, never)
+	// 20 Mbit/s are 1700 packets a second; what is two seconds old is told no more.
+	if most < 2 || most > 2+2*2*1700/skipEvery {
+		t.Errorf("%d ranges", most)
+	}
+}
+
+// TestWindowGrows: where one packet in a hundred is lost, at 100 ms there and back, the
+// receiver's window is no limit.
+func TestWindowGrows(t *testing.T) {
+	w := newWorld(t, path{delay: 50 * time.Millisecond, rate: 100 * unit.Mbps, queue: time.Second, mtu: 1472, loss: 0.01}, 4)
+	w.e[0].ctl = fixed{cc.NewCUBIC(), 4 * unit.MB}
+	w.forever(0)
+	w.until(5*time.Second, never)
+	if got := w.measure(5 * time.Second); got < 80*unit.Mbps {
+		t.Errorf("%v, a window of %d", got, w.e[1].window)
+	}
+}

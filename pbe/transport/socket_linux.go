@@ -1,0 +1,183 @@
+package transport
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of one system call. Linux cuts a buffer of 64 KB at most into 64 packets
+// at most (UDP_MAX_SEGMENTS).
+const (
+	maxSegments = 64
+	maxTrain    = 65000
+	readAtOnce  = 8 // trains
+)
+
+// socket sends and receives batches of packets: several in one system call
+// (sendmmsg, recvmmsg), and trains of packets as one where the kernel can cut them
+// (UDP_SEGMENT, Linux 4.18) and put them together (UDP_GRO, Linux 5.0). send is for
+// any goroutine, receive for one.
+type socket struct {
+	*net.UDPConn
+	pc       *ipv4.PacketConn
+	whole    bool // no packet is cut up on the way, so that its length can be tried
+	segments atomic.Bool
+	in       []ipv4.Message
+}
+
+// messages is what a batch needs to be sent.
+type messages struct {
+	list   []ipv4.Message
+	counts []int // of packets
+	to     net.UDPAddr
+}
+
+func newSocket(c *net.UDPConn) (*socket, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{UDPConn: c, pc: ipv4.NewPacketConn(c)} // IPv6 sockets too: the calls are the same
+	err = raw.Control(func(fd uintptr) {
+		set := func(level, option, value int) bool { return unix.SetsockoptInt(int(fd), level, option, value) == nil }
+		// More than the system's limit, for root.
+		_ = set(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer) || set(unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer)
+		_ = set(unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer) || set(unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer)
+		v4 := set(unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
+		domain, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN)
+		s.whole = v4 && (domain == unix.AF_INET || set(unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE))
+		_, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)
+		s.segments.Store(err == nil)
+		_ = set(unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+	})
+	for range readAtOnce {
+		s.in = append(s.in, ipv4.Message{Buffers: [][]byte{make([]byte, 1<<16)}, OOB: make([]byte, unix.CmsgSpace(4))})
+	}
+	return s, err
+}
+
+// send sends the packets of o. What the kernel does not take is lost, as in the
+// network; it returns how many packets that were, and their bytes.
+func (s *socket) send(o *outbox, to netip.AddrPort) (packets, bytes int) {
+	m := &o.messages
+	m.to = net.UDPAddr{IP: append(m.to.IP[:0], to.Addr().AsSlice()...), Port: int(to.Port()), Zone: to.Addr().Zone()}
+	together := s.segments.Load()
+	for done := 0; done < len(o.ends); {
+		o.trains(done, together)
+		n, err := s.pc.WriteBatch(m.list, 0)
+		n = max(n, 0)
+		for _, c := range m.counts[:n] {
+			done += c
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, net.ErrClosed):
+			return packets, bytes
+		case m.counts[n] > 1 && (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EINVAL)):
+			together = false
+			// The device cannot; or it carries shorter packets now than it did, which
+			// Linux before 6.14 says in the same way.
+			if errors.Is(err, syscall.EIO) || o.length(done) <= minPayload {
+				s.segments.Store(false)
+			}
+		default:
+			done += m.counts[n]
+			packets += m.counts[n]
+			bytes += len(m.list[n].Buffers[0])
+		}
+	}
+	return packets, bytes
+}
+
+// length is that of packet i.
+func (o *outbox) length(i int) int {
+	if i == 0 {
+		return o.ends[0]
+	}
+	return o.ends[i] - o.ends[i-1]
+}
+
+// trains makes the messages of the packets from the one of that index on. If
+// together, packets of one length go as one message, the last of which may be
+// shorter.
+func (o *outbox) trains(first int, together bool) {
+	m := &o.messages
+	m.list, m.counts = m.list[:0], m.counts[:0]
+	start := 0
+	if first > 0 {
+		start = o.ends[first-1]
+	}
+	for i := first; i < len(o.ends); {
+		size, j := o.ends[i]-start, i+1
+		for together && i+1 != o.alone && j+1 != o.alone && j < len(o.ends) && j-i < maxSegments && o.length(j) <= size && o.ends[j]-start <= maxTrain {
+			j++
+			if o.length(j-1) < size {
+				break
+			}
+		}
+		m.add(o.buf[start:o.ends[j-1]], size, j-i)
+		start, i = o.ends[j-1], j
+	}
+}
+
+// add appends a message of so many packets, whose control message tells their
+// length (udp(7)).
+func (m *messages) add(train []byte, size, packets int) {
+	if n := len(m.list); n < cap(m.list) {
+		m.list = m.list[:n+1]
+	} else {
+		m.list = append(m.list, ipv4.Message{})
+	}
+	msg := &m.list[len(m.list)-1]
+	if msg.Buffers == nil {
+		msg.Buffers, msg.OOB = make([][]byte, 1), make([]byte, unix.CmsgSpace(2))
+	}
+	msg.Buffers[0], msg.Addr, msg.OOB = train, &m.to, msg.OOB[:0]
+	m.counts = append(m.counts, packets)
+	if packets == 1 {
+		return
+	}
+	b := msg.OOB[:unix.CmsgSpace(2)]
+	at := unix.CmsgLen(0)
+	if at-8 == 8 {
+		binary.NativeEndian.PutUint64(b, uint64(unix.CmsgLen(2)))
+	} else {
+		binary.NativeEndian.PutUint32(b, uint32(unix.CmsgLen(2)))
+	}
+	binary.NativeEndian.PutUint32(b[at-8:], unix.IPPROTO_UDP)
+	binary.NativeEndian.PutUint32(b[at-4:], unix.UDP_SEGMENT)
+	binary.NativeEndian.PutUint16(b[at:], uint16(size))
+	msg.OOB = b
+}
+
+// receive waits for packets and hands them on, as trains of packets of one size,
+// the last of which may be shorter. The memory is its own again afterwards.
+func (s *socket) receive(take func(train []byte, size int, from netip.AddrPort)) error {
+	n, err := s.pc.ReadBatch(s.in, 0)
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		m := &s.in[i]
+		from, ok := m.Addr.(*net.UDPAddr)
+		if !ok || m.N == 0 || m.Flags&unix.MSG_TRUNC != 0 {
+			continue
+		}
+		size := m.N
+		if m.NN >= unix.CmsgLen(4) {
+			if h, data, _, err := unix.ParseOneSocketControlMessage(m.OOB[:m.NN]); err == nil && h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO {
+				size = max(int(binary.NativeEndian.Uint32(data)), 1)
+			}
+		}
+		a := from.AddrPort()
+		take(m.Buffers[0][:m.N], size, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
+	}
+	return nil
+}
