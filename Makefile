@@ -81,7 +81,7 @@ exp: deps build ## the published tables and figures, and ours: bin/exp/report.ht
 	@$(MPBOND) exp --dir bin/exp run all $(EXP); status=$$?; $(MPBOND) exp --dir bin/exp report $(filter --quick,$(EXP)) && exit $$status
 
 build: ## bin/mpbond, one static program
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS) -X main.version=$(VERSION)' -o $(MPBOND) ./cmd/mpbond
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS) -X mpbond/internal/cli.Version=$(VERSION)' -o $(MPBOND) ./cmd/mpbond
 
 # Does not build what is there: root seldom has Go.
 install: $(if $(wildcard $(MPBOND)),,build) ## bin/mpbond, units, completion, configuration to PREFIX (/usr/local), below DESTDIR

@@ -23,7 +23,8 @@ type layer struct {
 // of its own layer and of the layers listed, which all stand below it. Tests may import
 // what they need.
 var layers = []layer{
-	{"cmd", []string{"cmd"}, "the programs: flags, texts and wiring", []string{"lab", "onload", "node", "pbe", "control", "core", "api", "link", "base"}},
+	{"cmd", []string{"cmd"}, "the programs: flags, texts and wiring", []string{"cli", "lab", "onload", "node", "pbe", "control", "core", "api", "link", "base"}},
+	{"cli", []string{"internal"}, "what the programs share at the command line", []string{"base"}},
 	{"tests", []string{"e2e", "archtest"}, "tests of whole programs and of the tree", []string{"lab", "api", "base"}},
 	{"lab", []string{"lab"}, "emulated networks and what is measured on them", []string{"onload", "pbe", "core", "api", "link", "base"}},
 	{"onload", []string{"onload"}, "whole items over several devices, without a bonding server", []string{"control", "link", "base"}},
@@ -71,7 +72,7 @@ func TestEveryPackageHasALayer(t *testing.T) {
 	}
 	for _, l := range layers {
 		for _, folder := range l.folders {
-			if slices.Contains([]string{"cmd", "e2e"}, folder) {
+			if slices.Contains([]string{"cmd", "e2e", "internal"}, folder) {
 				continue // commands and tests, each with a comment of its own
 			}
 			if _, err := os.Stat("../" + folder + "/doc.go"); err != nil {

@@ -120,10 +120,10 @@ var libraries = map[string]struct {
 	only   []string
 	reason string
 }{
-	"github.com/gdamore/tcell/v2":         {[]string{"cmd"}, "the screen is an edge"},
+	"github.com/gdamore/tcell/v2":         {[]string{"cmd", "internal/cli"}, "the screen is an edge"},
 	"github.com/aws/aws-sdk-go-v2":        {[]string{"onload/upload"}, "signing is an edge: of all that Amazon has, nothing else is wanted"},
-	"github.com/spf13/cobra":              {[]string{"cmd"}, "the command line is an edge"},
-	"github.com/vbauerster/mpb/v8":        {[]string{"cmd"}, "the screen is an edge"},
+	"github.com/spf13/cobra":              {[]string{"cmd", "internal/cli"}, "the command line is an edge"},
+	"github.com/vbauerster/mpb/v8":        {[]string{"cmd", "internal/cli"}, "the screen is an edge"},
 	"go.uber.org/goleak":                  {[]string{"e2e"}, "for tests"},
 	"github.com/danielgtaylor/huma/v2":    {[]string{"api/serve"}, "the types of the API do not depend on what serves them"},
 	"github.com/prometheus/client_golang": {[]string{"api/serve"}, "figures are told by status; only the API makes metrics of them"},

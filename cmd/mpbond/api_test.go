@@ -14,6 +14,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/fault"
+	"mpbond/internal/cli"
 )
 
 // TestAPIOverTCP: each role answers at a port too, to who has the token, and to
@@ -28,7 +29,7 @@ func TestAPIOverTCP(t *testing.T) {
 			if err := os.WriteFile(file, []byte("api = \"0.0.0.0:0\"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			fails(t, exitUsage, "must be a loopback address", "ssh -L", args...)
+			fails(t, cli.ExitUsage, "must be a loopback address", "ssh -L", args...)
 			_, log := serving(t, append(args, "--api", "127.0.0.1:0")...) // which goes first
 			var addr string
 			awaitStatus(t, args[0], log, func(s api.Status) bool { addr = s.API; return true })
@@ -66,27 +67,27 @@ func TestAPIOverTCP(t *testing.T) {
 		})
 	}
 	devices(t)
-	fails(t, exitUsage, "must be a loopback address", "ssh -L", "server", "--listen", "127.0.0.1:0", "--api", "0.0.0.0:0")
+	fails(t, cli.ExitUsage, "must be a loopback address", "ssh -L", "server", "--listen", "127.0.0.1:0", "--api", "0.0.0.0:0")
 	for _, table := range []string{"", "[helper]\n"} {
 		file := filepath.Join(os.Getenv("MPBOND_HOME"), "dual.toml")
 		text := "[primary]\nproxy = \"\"\ntransparent = 0\npipe = \"\"\n" + table + "api = \"0.0.0.0:0\"\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		fails(t, exitUsage, "must be a loopback address", "ssh -L", "dual")
+		fails(t, cli.ExitUsage, "must be a loopback address", "ssh -L", "dual")
 	}
 	token := filepath.Join(os.Getenv("MPBOND_HOME"), "api.token")
 	if err := errors.Join(os.WriteFile(token, []byte("x"), 0o600), os.Chmod(token, 0o644)); err != nil { // whatever the umask
 		t.Fatal(err)
 	}
-	fails(t, exitRefused, "others can read it", "remove it", "server", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
+	fails(t, cli.ExitRefused, "others can read it", "remove it", "server", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
 }
 
 // TestEventsOfNobody: without an mpbond there is nothing to listen to.
 func TestEventsOfNobody(t *testing.T) {
 	home(t)
 	code, _, errs := mpbond(t, "events", "--json")
-	if code != exitNoConn || !strings.Contains(errs, string(fault.NotRunning)) {
+	if code != cli.ExitNoConn || !strings.Contains(errs, string(fault.NotRunning)) {
 		t.Errorf("code %d: %s", code, errs)
 	}
 }
@@ -143,7 +144,7 @@ func TestDevicesAreChanged(t *testing.T) {
 			if code, out, errs := mpbond(t, "devices"); code != 0 || !strings.Contains(out, "paused") {
 				t.Errorf("%d, %s%s", code, out, errs)
 			}
-			fails(t, exitUsage, "my-server is a server", "uses another server", "pause", "my-server")
+			fails(t, cli.ExitUsage, "my-server is a server", "uses another server", "pause", "my-server")
 			if err := c.PauseDevice(t.Context(), "my-helper", false); err != nil {
 				t.Error(err)
 			}

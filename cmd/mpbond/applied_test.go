@@ -10,6 +10,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 )
 
 // TestNotFound: the hint names each helper that is not paused, and what to do where
@@ -79,7 +80,7 @@ func TestAwaitApplied(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if code, _, errs := mpbond(t, "trust", "add", "phone", "--role", "helper", "--key", key.Public().String()); code != exitOK {
+			if code, _, errs := mpbond(t, "trust", "add", "phone", "--role", "helper", "--key", key.Public().String()); code != cli.ExitOK {
 				t.Fatal(errs)
 			}
 			const late = 3
@@ -97,7 +98,7 @@ func TestAwaitApplied(t *testing.T) {
 				return s
 			})
 			code, _, errs := mpbond(t, strings.Fields(c.command)...)
-			if code != exitOK || c.never != strings.Contains(errs, "has not acted on it") {
+			if code != cli.ExitOK || c.never != strings.Contains(errs, "has not acted on it") {
 				t.Errorf("code %d: %s", code, errs)
 			}
 			unknown := len(c.before) > 0 && c.before[0].Self

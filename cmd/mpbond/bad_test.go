@@ -19,6 +19,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 	"mpbond/node/primary"
 )
 
@@ -109,18 +110,18 @@ var quiet = []string{"primary", "--proxy", "", "--transparent", "0", "--pipe", "
 func TestPortsInUse(t *testing.T) {
 	devices(t)
 	addr, port := taken(t)
-	fails(t, exitFailure, addr+": bind: address already in use", "ss -ltnp", "server", "--listen", addr)
-	fails(t, exitFailure, "address already in use", "ss -ltnp", append(quiet, "--pipe", addr)...)
-	fails(t, exitFailure, "proxy: ", "choose one with --proxy", append(quiet, "--proxy", addr)...)
-	fails(t, exitFailure, "address already in use", "choose one with --transparent", append(quiet, "--transparent", port)...)
-	fails(t, exitUsage, "203.0.113.1", "ip address", "server", "--listen", "203.0.113.1:7600")
+	fails(t, cli.ExitFailure, addr+": bind: address already in use", "ss -ltnp", "server", "--listen", addr)
+	fails(t, cli.ExitFailure, "address already in use", "ss -ltnp", append(quiet, "--pipe", addr)...)
+	fails(t, cli.ExitFailure, "proxy: ", "choose one with --proxy", append(quiet, "--proxy", addr)...)
+	fails(t, cli.ExitFailure, "address already in use", "choose one with --transparent", append(quiet, "--transparent", port)...)
+	fails(t, cli.ExitUsage, "203.0.113.1", "ip address", "server", "--listen", "203.0.113.1:7600")
 }
 
 func TestBadAddresses(t *testing.T) {
 	devices(t)
 	for _, addr := range []string{"7600", "localhost", ":99999", "::1:7600"} {
-		fails(t, exitUsage, "listen on "+addr, "HOST:PORT", "server", "--listen", addr)
-		fails(t, exitUsage, "listen on "+addr, "HOST:PORT", append(quiet, "--pipe", addr)...)
+		fails(t, cli.ExitUsage, "listen on "+addr, "HOST:PORT", "server", "--listen", addr)
+		fails(t, cli.ExitUsage, "listen on "+addr, "HOST:PORT", append(quiet, "--pipe", addr)...)
 	}
 }
 
@@ -149,14 +150,14 @@ func TestMisusedLab(t *testing.T) {
 		{"dual", []string{"--links", "5"}, "two rates"},
 		{"dual", []string{"--reps", "0"}, "over 0"},
 	} {
-		fails(t, exitUsage, c.says, "", append([]string{"lab", c.command}, c.args...)...)
+		fails(t, cli.ExitUsage, c.says, "", append([]string{"lab", c.command}, c.args...)...)
 	}
 }
 
 func TestSecondProcess(t *testing.T) {
 	devices(t)
 	serving(t, "server", "--listen", "127.0.0.1:0")
-	fails(t, exitFailure, "mpbond is already running", "--socket", "server", "--listen", "127.0.0.1:0")
+	fails(t, cli.ExitFailure, "mpbond is already running", "--socket", "server", "--listen", "127.0.0.1:0")
 }
 
 func TestMissingOrBrokenFiles(t *testing.T) {
@@ -173,15 +174,15 @@ func TestMissingOrBrokenFiles(t *testing.T) {
 	}
 	for _, role := range []string{"server", "primary", "helper"} {
 		write("bad.toml", "listn = 'x'\n", 0o600)
-		fails(t, exitUsage, `bad.toml:1: unknown setting "listn"`, "", role, "--config", filepath.Join(dir, "bad.toml"))
+		fails(t, cli.ExitUsage, `bad.toml:1: unknown setting "listn"`, "", role, "--config", filepath.Join(dir, "bad.toml"))
 		write("bad.toml", "\n[[[", 0o600)
-		fails(t, exitUsage, "bad.toml:2", "quotes around text", role, "--config", filepath.Join(dir, "bad.toml"))
-		fails(t, exitFailure, "no such file", "path", role, "--config", filepath.Join(dir, "none.toml"))
+		fails(t, cli.ExitUsage, "bad.toml:2", "quotes around text", role, "--config", filepath.Join(dir, "bad.toml"))
+		fails(t, cli.ExitFailure, "no such file", "path", role, "--config", filepath.Join(dir, "none.toml"))
 	}
 	write("bad.toml", "max_streams = 'many'\n", 0o600)
-	fails(t, exitUsage, "bad.toml:1: max_streams", "quotes around text", "server", "--config", filepath.Join(dir, "bad.toml"))
-	fails(t, exitUsage, "everything", "192.168.7.0/24", "server", "--allow", "everything")
-	fails(t, exitUsage, "no scheduler", "scheduler", "server", "--scheduler", "best")
+	fails(t, cli.ExitUsage, "bad.toml:1: max_streams", "quotes around text", "server", "--config", filepath.Join(dir, "bad.toml"))
+	fails(t, cli.ExitUsage, "everything", "192.168.7.0/24", "server", "--allow", "everything")
+	fails(t, cli.ExitUsage, "no scheduler", "scheduler", "server", "--scheduler", "best")
 
 	trust := filepath.Join(dir, "trust.toml")
 	good, err := os.ReadFile(trust)
@@ -189,13 +190,13 @@ func TestMissingOrBrokenFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	write("trust.toml", string(good), 0o666)
-	fails(t, exitRefused, "open to other users", "chmod 600", "server")
+	fails(t, cli.ExitRefused, "open to other users", "chmod 600", "server")
 	write("trust.toml", "[[peer]]\nname = 'x'\n", 0o600)
-	fails(t, exitUsage, "has no role", "mend the file", "server")
+	fails(t, cli.ExitUsage, "has no role", "mend the file", "server")
 	write("trust.toml", "", 0o600)
-	fails(t, exitUsage, "no server is trusted", "mpbond trust add", quiet...)
+	fails(t, cli.ExitUsage, "no server is trusted", "mpbond trust add", quiet...)
 	write("device.key", "nonsense", 0o600)
-	fails(t, exitUsage, "no PEM block", "mpbond keygen", "server")
+	fails(t, cli.ExitUsage, "no PEM block", "mpbond keygen", "server")
 }
 
 func TestMissingKernelFeature(t *testing.T) {
@@ -205,13 +206,13 @@ func TestMissingKernelFeature(t *testing.T) {
 		append(quiet[:len(quiet):len(quiet)], "--pipe", "127.0.0.1:0", "--congestion", "warp"),
 		append(quiet[:len(quiet):len(quiet)], "--congestion", "warp"),
 	} {
-		fails(t, exitUsage, `congestion control "warp"`, "this kernel has: ", args...)
+		fails(t, cli.ExitUsage, `congestion control "warp"`, "this kernel has: ", args...)
 	}
 	for _, hop := range []string{"pipe", "hs"} {
 		if err := os.WriteFile(filepath.Join(dir, "helper.toml"), []byte(hop+"_congestion = 'warp'\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		fails(t, exitUsage, `congestion control "warp"`, "this kernel has: ", "helper")
+		fails(t, cli.ExitUsage, `congestion control "warp"`, "this kernel has: ", "helper")
 	}
 }
 
@@ -258,7 +259,7 @@ func TestMissingRights(t *testing.T) {
 	if err := errors.Join(os.Mkdir(theirs, 0o755), os.WriteFile(filepath.Join(theirs, "device.key"), key, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	run(exitRefused, "permission denied", "run mpbond as the user who made the key", theirs, "server")
+	run(cli.ExitRefused, "permission denied", "run mpbond as the user who made the key", theirs, "server")
 	// Their own files, and ports or rules that need root.
 	if err := errors.Join(os.Mkdir(own, 0o700), os.Chown(own, 65534, 65534)); err != nil {
 		t.Fatal(err)
@@ -277,8 +278,8 @@ func TestMissingRights(t *testing.T) {
 	}
 	low, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err == nil && strings.TrimSpace(string(low)) == "1024" {
-		run(exitRefused, "permission denied", "over 1023", own, "server", "--listen", "127.0.0.1:443")
-		run(exitRefused, "permission denied", "ports below 1024 need root", own, append(quiet, "--proxy", "127.0.0.1:443")...)
+		run(cli.ExitRefused, "permission denied", "over 1023", own, "server", "--listen", "127.0.0.1:443")
+		run(cli.ExitRefused, "permission denied", "ports below 1024 need root", own, append(quiet, "--proxy", "127.0.0.1:443")...)
 	} else {
 		t.Logf("ordinary users may take low ports here: %s", low)
 	}
@@ -377,7 +378,7 @@ func TestFullDisk(t *testing.T) {
 	quietly := program(append(quiet[:len(quiet):len(quiet)], "--trace", "/dev/full")...)
 	quietly.Stderr = full // all of its log is lost
 	began(t, quietly, "primary", log)
-	fails(t, exitUsage, "/nowhere/", "--trace", "server", "--listen", "127.0.0.1:0", "--trace", "/nowhere/trace")
+	fails(t, cli.ExitUsage, "/nowhere/", "--trace", "server", "--listen", "127.0.0.1:0", "--trace", "/nowhere/trace")
 }
 
 // TestGarbageAtTheAppsDoors: proxy and status socket answer nonsense with an
@@ -497,7 +498,7 @@ func TestStatusOfAWaitingHelper(t *testing.T) {
 	awaitStatus(t, "helper", log, func(s api.Status) bool {
 		return s.Name == "phone" && s.Helper != nil && strings.Contains(s.Helper.LastError, "refused") && strings.Contains(s.Helper.LastError, "is mpbond running")
 	})
-	if code, out, errs := mpbond(t, "status"); code != exitOK || !strings.Contains(out, "refused") {
+	if code, out, errs := mpbond(t, "status"); code != cli.ExitOK || !strings.Contains(out, "refused") {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
 }

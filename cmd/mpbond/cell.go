@@ -12,6 +12,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 	"mpbond/pbe/cell"
 	hearing "mpbond/pbe/listen"
 )
@@ -175,7 +176,7 @@ func lineOf(e cell.Estimate, self cell.RNTI, subframes int64) capacityLine {
 
 func printCapacity(w io.Writer, l capacityLine, asJSON bool) error {
 	if asJSON {
-		return printJSON(w, l)
+		return cli.PrintJSON(w, l)
 	}
 	_, err := fmt.Fprintf(w, "%7.1f s  C_p %-12v C_f %-12v C_t %-12v %s\n", l.Seconds, l.Physical, l.Fair, l.Transport, l.cells())
 	return err

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/base/fault"
+	"mpbond/internal/cli"
 	"mpbond/pbe/air"
 	"mpbond/pbe/cell"
 )
@@ -25,8 +26,8 @@ type airOptions struct {
 func (o *airOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&o.formats, "format", nil, "how samples are written, `cf32`, sc16 or cu8, if the name's ending does not say it; once for all, or for each in turn")
 	cmd.Flags().StringArrayVar(&o.rates, "rate", nil, "samples per second, like `15.36M`; once for all, or for each in turn; found out of files")
-	completeWith(cmd, "format", air.FormatNames...)
-	completeWith(cmd, "rate", "1.92M", "3.84M", "7.68M", "15.36M", "23.04M", "30.72M")
+	cli.CompleteWith(cmd, "format", air.FormatNames...)
+	cli.CompleteWith(cmd, "rate", "1.92M", "3.84M", "7.68M", "15.36M", "23.04M", "30.72M")
 }
 
 // parseRate reads 15.36M, 15360k or 15360000.

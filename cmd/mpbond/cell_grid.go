@@ -14,6 +14,7 @@ import (
 
 	"mpbond/api/chart"
 	"mpbond/base/fault"
+	"mpbond/internal/cli"
 	"mpbond/pbe/air"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/census"
@@ -45,7 +46,7 @@ most; take several, with --from, for more.`, mostGrid),
 			if o.span < time.Millisecond || o.span > mostGrid*time.Millisecond || o.from < 0 {
 				return fault.New(fault.Usage, fmt.Errorf("--from %v --for %v: a picture has 1 to %d ms, from the beginning on", o.from, o.span, mostGrid), "draw several pictures, each with its --from")
 			}
-			if err := apart("--out", o.out, args, cmd.InOrStdin()); err != nil {
+			if err := cli.RefuseSameFile("--out", o.out, args, cmd.InOrStdin()); err != nil {
 				return err
 			}
 			in, err := o.air.inputs(args)
@@ -60,15 +61,15 @@ most; take several, with --from, for more.`, mostGrid),
 			if err != nil {
 				return err
 			}
-			to, err := openTarget(o.out, false, cmd.OutOrStdout())
+			to, err := cli.OpenTarget(o.out, false, cmd.OutOrStdout())
 			if err != nil {
 				return err
 			}
-			defer to.abandon()
+			defer to.Abandon()
 			if _, err := to.Write(data); err != nil {
 				return err
 			}
-			return to.finish()
+			return to.Finish()
 		},
 	}
 	o.air.flags(cmd)
@@ -170,7 +171,7 @@ func gridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 			return userColor(c.Users[row])
 		}
 	}}
-	for prb := 0; prb < g.PRB; prb += ifElse(g.PRB > 25, 10, 5) {
+	for prb := 0; prb < g.PRB; prb += cli.IfElse(g.PRB > 25, 10, 5) {
 		p.Y = append(p.Y, chart.Mark{At: prb, Label: fmt.Sprint(prb)})
 	}
 	step := gridStep(n)
@@ -179,7 +180,7 @@ func gridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 			p.X = append(p.X, chart.Mark{At: i, Label: fmt.Sprintf("SFN %d", number/10%1024), Below: fmt.Sprintf("%.2f s", float64(number-span[0])/1000)})
 		}
 	}
-	p.Keys = gridKeys(given, heard*g.PRB, ifElse(g.PRB > 50, 8, 4))
+	p.Keys = gridKeys(given, heard*g.PRB, cli.IfElse(g.PRB > 50, 8, 4))
 	return p
 }
 

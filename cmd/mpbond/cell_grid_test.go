@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"mpbond/internal/cli"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/census"
 	"mpbond/pbe/lte"
@@ -18,7 +19,7 @@ import (
 func TestCellGrid(t *testing.T) {
 	files := recordings(t, heard(t, 400, 500))
 	out := filepath.Join(t.TempDir(), "grid.png")
-	if code, _, errs := mpbond(t, "cell", "grid", files[0], files[0], "--from", "100ms", "--for", "200ms", "--out", out); code != exitOK {
+	if code, _, errs := mpbond(t, "cell", "grid", files[0], files[0], "--from", "100ms", "--for", "200ms", "--out", out); code != cli.ExitOK {
 		t.Fatal(errs)
 	}
 	data, err := os.ReadFile(out)
@@ -48,7 +49,7 @@ func TestCellGrid(t *testing.T) {
 			}
 		}
 	}
-	if code, o, _ := mpbond(t, "cell", "grid", files[0], "--out", "-"); code != exitOK || !strings.HasPrefix(o, "\x89PNG") {
+	if code, o, _ := mpbond(t, "cell", "grid", files[0], "--out", "-"); code != cli.ExitOK || !strings.HasPrefix(o, "\x89PNG") {
 		t.Errorf("code %d, %.20q", code, o)
 	}
 }
@@ -97,10 +98,10 @@ func TestGridErrors(t *testing.T) {
 		code int
 		text string
 	}{
-		{[]string{"--for", "1601ms"}, exitUsage, "draw several pictures"},
-		{[]string{"--for", "0s"}, exitUsage, "1 to 1600 ms"},
-		{[]string{"--from", "-1s"}, exitUsage, "--from"},
-		{[]string{"--from", "1s"}, exitFailure, "after the end"},
+		{[]string{"--for", "1601ms"}, cli.ExitUsage, "draw several pictures"},
+		{[]string{"--for", "0s"}, cli.ExitUsage, "1 to 1600 ms"},
+		{[]string{"--from", "-1s"}, cli.ExitUsage, "--from"},
+		{[]string{"--from", "1s"}, cli.ExitFailure, "after the end"},
 	} {
 		code, _, errs := mpbond(t, append([]string{"cell", "grid", files[0], "--out", out}, c.args...)...)
 		if code != c.code || !strings.Contains(errs, c.text) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"mpbond/internal/cli"
 	"mpbond/pbe/cell"
 )
 
@@ -34,7 +35,7 @@ func TestCellKeepsInputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bad := range [][]string{{"watch", file, "--record", link}, {"grid", file, "--out", link}, {"watch", file, "--json", "--record", "-"}, {"watch", file, "--for", "-1s"}, {"scan", file, "--for", "-1s"}} {
-		if code, _, errs := mpbond(t, append([]string{"cell"}, bad...)...); code != exitUsage || !strings.Contains(errs, "hint") {
+		if code, _, errs := mpbond(t, append([]string{"cell"}, bad...)...); code != cli.ExitUsage || !strings.Contains(errs, "hint") {
 			t.Errorf("%v: %d: %s", bad, code, errs)
 		}
 		if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, data) {
@@ -51,7 +52,7 @@ func TestCellOutputsAreWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range [][]string{{"watch", silence, "--rate", "1.92M", "--record", old}, {"grid", silence, "--rate", "1.92M", "--out", old}} {
-		if code, _, _ := mpbond(t, append([]string{"cell"}, c...)...); code == exitOK {
+		if code, _, _ := mpbond(t, append([]string{"cell"}, c...)...); code == cli.ExitOK {
 			t.Errorf("%v: a cell in silence", c)
 		}
 		if now, _ := os.ReadFile(old); string(now) != "old" {
@@ -60,7 +61,7 @@ func TestCellOutputsAreWhole(t *testing.T) {
 	}
 	code, out, errs := mpbond(t, "cell", "watch", file, "--record", old, "--for", "10ms")
 	in, err := os.Open(old)
-	if err != nil || code != exitOK || !strings.Contains(out, ": 10 subframes, ") {
+	if err != nil || code != cli.ExitOK || !strings.Contains(out, ": 10 subframes, ") {
 		t.Fatal(code, out, errs, err)
 	}
 	defer in.Close()
@@ -86,7 +87,7 @@ func TestCellFullDisk(t *testing.T) {
 	defer full.Close()
 	for _, c := range [][]string{{"scan"}, {"scan", "--json"}, {"watch"}, {"watch", "--json"}, {"stats"}, {"grid", "--out", "-"}} {
 		var errs bytes.Buffer
-		if code := execute(t.Context(), append([]string{"cell", c[0], narrowSamples + ".sc16"}, c[1:]...), full, &errs); code == exitOK || errs.Len() == 0 {
+		if code := thisProgram().Run(t.Context(), append([]string{"cell", c[0], narrowSamples + ".sc16"}, c[1:]...), full, &errs); code == cli.ExitOK || errs.Len() == 0 {
 			t.Errorf("%v: %d %s", c, code, &errs)
 		}
 	}
@@ -102,7 +103,7 @@ func TestStatsOfAnySamples(t *testing.T) {
 	}
 	_, want, _ := mpbond(t, "cell", "stats", file, "--csv")
 	code, got, errs := mpbond(t, "cell", "stats", plain, "--format", "sc16", "--rate", "1.92M", "--csv")
-	if code != exitOK || strings.ReplaceAll(want, file, plain) != got {
+	if code != cli.ExitOK || strings.ReplaceAll(want, file, plain) != got {
 		t.Errorf("%d: %s%s, want %s", code, got, errs, want)
 	}
 	if !strings.Contains(got, ",,,") {

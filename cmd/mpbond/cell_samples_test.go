@@ -14,6 +14,7 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 
+	"mpbond/internal/cli"
 	"mpbond/pbe/cell"
 )
 
@@ -45,7 +46,7 @@ func sentIn(t *testing.T) (rows []map[string]string) {
 func TestStatsOfSamples(t *testing.T) {
 	code, out, errs := mpbond(t, "cell", "stats", narrowSamples+".sc16", "--json")
 	var s cellStats
-	if err := json.Unmarshal([]byte(out), &s); err != nil || code != exitOK {
+	if err := json.Unmarshal([]byte(out), &s); err != nil || code != cli.ExitOK {
 		t.Fatal(code, err, errs)
 	}
 	want := map[string]int64{}
@@ -70,7 +71,7 @@ func TestStatsOfSamples(t *testing.T) {
 		}
 	}
 	recorded := t.TempDir() + "/narrow.cells"
-	if code, _, errs := mpbond(t, "cell", "watch", narrowSamples+".sc16", "--record", recorded); code != exitOK {
+	if code, _, errs := mpbond(t, "cell", "watch", narrowSamples+".sc16", "--record", recorded); code != cli.ExitOK {
 		t.Fatal(errs)
 	}
 	_, out, _ = mpbond(t, "cell", "stats", recorded, "--json")
@@ -84,7 +85,7 @@ func TestStatsOfSamples(t *testing.T) {
 // blocks there.
 func TestGridOfSamples(t *testing.T) {
 	code, data, errs := mpbond(t, "cell", "grid", narrowSamples+".sc16", "--out", "-")
-	if code != exitOK {
+	if code != cli.ExitOK {
 		t.Fatal(errs)
 	}
 	img, err := png.Decode(strings.NewReader(data))

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/base/fault"
+	"mpbond/internal/cli"
 	"mpbond/pbe/air"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
@@ -125,7 +126,7 @@ func scanCell(cmd *cobra.Command, args []string, o scanOptions) error {
 	}
 	r := scanned(st, s)
 	if o.asJSON {
-		return printJSON(cmd.OutOrStdout(), r)
+		return cli.PrintJSON(cmd.OutOrStdout(), r)
 	}
 	return printScan(cmd.OutOrStdout(), r, st)
 }

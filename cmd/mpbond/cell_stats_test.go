@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"mpbond/internal/cli"
 )
 
 // recordings are files that heard makes.
@@ -29,7 +31,7 @@ func recordings(t *testing.T, data ...[]byte) (files []string) {
 func TestCellStats(t *testing.T) {
 	files := recordings(t, heard(t, 4000, 500), heard(t, 200, 0))
 	code, out, errs := mpbond(t, "cell", "stats", files[0], files[1])
-	if code != exitOK || errs != "" {
+	if code != cli.ExitOK || errs != "" {
 		t.Fatal(code, errs)
 	}
 	out = strings.Join(strings.Fields(out), " ")
@@ -63,7 +65,7 @@ func TestCellStats(t *testing.T) {
 func TestCellStatsPlots(t *testing.T) {
 	files := recordings(t, heard(t, 500, 500), heard(t, 200, 0))
 	dir := filepath.Join(t.TempDir(), "new", "figures")
-	if code, _, errs := mpbond(t, "cell", "stats", files[0], files[1], "--plots", dir); code != exitOK {
+	if code, _, errs := mpbond(t, "cell", "stats", files[0], files[1], "--plots", dir); code != cli.ExitOK {
 		t.Fatal(errs)
 	}
 	list, err := os.ReadDir(dir)
@@ -94,15 +96,15 @@ func TestCellStatsErrors(t *testing.T) {
 	data := heard(t, 500, 0)
 	files := recordings(t, data[:len(data)-1], []byte("GIF89a, certainly"))
 	code, out, errs := mpbond(t, "cell", "stats", files[0], files[1], filepath.Join(filepath.Dir(files[0]), "none"))
-	if code == exitOK || !strings.Contains(out, "499ms heard") || !strings.Contains(errs, "a.cells: the recording is cut off") || !strings.Contains(errs, "b.cells: this is no recording") || !strings.Contains(errs, "no such file") {
+	if code == cli.ExitOK || !strings.Contains(out, "499ms heard") || !strings.Contains(errs, "a.cells: the recording is cut off") || !strings.Contains(errs, "b.cells: this is no recording") || !strings.Contains(errs, "no such file") {
 		t.Errorf("code %d\n%s\n%s", code, out, errs)
 	}
 	for _, args := range [][]string{{"--start", "noon", files[0]}, {}} {
-		if code, _, _ := mpbond(t, append([]string{"cell", "stats"}, args...)...); code != exitUsage {
+		if code, _, _ := mpbond(t, append([]string{"cell", "stats"}, args...)...); code != cli.ExitUsage {
 			t.Errorf("%v: code %d", args, code)
 		}
 	}
-	if code, _, errs := mpbond(t, "cell", "stats", files[1], "--plots", t.TempDir()); code == exitOK || !strings.Contains(errs, "nothing to draw") {
+	if code, _, errs := mpbond(t, "cell", "stats", files[1], "--plots", t.TempDir()); code == cli.ExitOK || !strings.Contains(errs, "nothing to draw") {
 		t.Errorf("code %d: %s", code, errs)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gdamore/tcell/v2"
 
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 	"mpbond/pbe/air"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/census"
@@ -46,7 +47,7 @@ type tile struct {
 
 // viewRow is a line of the screen: text, and over it from column at on tiles.
 type viewRow struct {
-	row
+	cli.Row
 	at    int
 	tiles []tile
 }
@@ -166,14 +167,14 @@ func (v *cellView) draw(width, height int) (rows []viewRow) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	add := func(style int, format string, args ...any) {
-		rows = append(rows, viewRow{row: row{cut(oneLine(fmt.Sprintf(format, args...)), width), style}})
+		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(cli.Printable(fmt.Sprintf(format, args...)), width), Style: style}})
 	}
 	c := v.cells[v.shown]
 	v.drawHead(c, add)
 	switch room := height - len(rows) - 1; {
 	case v.help:
 		for _, line := range viewHelp {
-			add(stylePlain, "%s", line)
+			add(cli.StylePlain, "%s", line)
 		}
 	case c.heard:
 		c.list = c.users.List(c.list[:0])
@@ -183,7 +184,7 @@ func (v *cellView) draw(width, height int) (rows []viewRow) {
 		rows = append(rows, c.drawUsers(height-len(rows)-1, width, v.rnti)...)
 	}
 	for len(rows) < height-1 {
-		add(stylePlain, "")
+		add(cli.StylePlain, "")
 	}
 	rows = rows[:max(min(len(rows), height-1), 0)]
 	if height > 0 {
@@ -209,13 +210,13 @@ var viewHelp = []string{
 func (v *cellView) drawFoot(add func(style int, format string, args ...any)) {
 	switch {
 	case v.ended:
-		add(styleHead, "the input has ended; q ends this")
+		add(cli.StyleHead, "the input has ended; q ends this")
 	case v.paused:
-		add(styleHead, "stopped; %d subframes have passed; Space goes on", v.passed)
+		add(cli.StyleHead, "stopped; %d subframes have passed; Space goes on", v.passed)
 	case v.told != nil:
-		add(styleBad, "%v", v.told)
+		add(cli.StyleBad, "%v", v.told)
 	default:
-		add(styleDim, "q ends this; Space stops it; Tab: another cell; + and -: time; ?: help")
+		add(cli.StyleDim, "q ends this; Space stops it; Tab: another cell; + and -: time; ?: help")
 	}
 }
 
@@ -237,7 +238,7 @@ func (v *cellView) drawHead(c *viewedCell, add func(style int, format string, ar
 		}
 		names = append(names, name)
 	}
-	add(styleHead, "%s", strings.Join(names, "  "))
+	add(cli.StyleHead, "%s", strings.Join(names, "  "))
 	if v.shown < len(v.states) {
 		s := v.states[v.shown]
 		what := "searching for a cell"
@@ -247,16 +248,16 @@ func (v *cellView) drawHead(c *viewedCell, add func(style int, format string, ar
 		case c.heard:
 			what = "the cell is heard no more"
 		}
-		add(ifElse(s.Heard, stylePlain, styleBad), "%s; lost %v; %s", what, lostTime(s), s.Source)
+		add(cli.IfElse(s.Heard, cli.StylePlain, cli.StyleBad), "%s; lost %v; %s", what, lostTime(s), s.Source)
 	}
 	if !c.heard {
 		return
 	}
 	f := c.window.Facts()
-	add(stylePlain, "load %s, idle %.1f of %.0f PRB; in 40 ms %d users, %d of them with data", partOf(1-f.Idle/f.PRB), f.Idle, f.PRB, f.All, f.Users-1)
+	add(cli.StylePlain, "load %s, idle %.1f of %.0f PRB; in 40 ms %d users, %d of them with data", partOf(1-f.Idle/f.PRB), f.Idle, f.PRB, f.All, f.Users-1)
 	if v.rnti != 0 {
 		l := lineOf(v.monitor.Estimate(), v.rnti, 0)
-		add(stylePlain, "0x%04x: C_p %v, C_f %v, C_t %v; %s", uint16(v.rnti), l.Physical, l.Fair, l.Transport, l.cells())
+		add(cli.StylePlain, "0x%04x: C_p %v, C_f %v, C_t %v; %s", uint16(v.rnti), l.Physical, l.Fair, l.Transport, l.cells())
 	}
 }
 
@@ -322,7 +323,7 @@ func (c *viewedCell) drawGrid(width, room, scale int) (rows []viewRow) {
 	each := (prb + room - 2) / (room - 1) // PRBs of a line
 	newest := c.grid.At(c.grid.Len()-1).Number / int64(scale)
 	for low := (prb - 1) / each * each; low >= 0; low -= each {
-		r := viewRow{row: row{fmt.Sprintf("%3d ", low), styleDim}, at: gridLabel, tiles: make([]tile, columns)}
+		r := viewRow{Row: cli.Row{Text: fmt.Sprintf("%3d ", low), Style: cli.StyleDim}, at: gridLabel, tiles: make([]tile, columns)}
 		for x := range r.tiles {
 			r.tiles[x] = c.tileOf(newest-int64(columns-1-x), scale, low, min(low+each, prb))
 			if t := &r.tiles[x]; t.mark == 0 {
@@ -331,7 +332,7 @@ func (c *viewedCell) drawGrid(width, room, scale int) (rows []viewRow) {
 		}
 		rows = append(rows, r)
 	}
-	return append(rows, viewRow{row: row{cut(c.times(columns, scale), width), styleDim}})
+	return append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(c.times(columns, scale), width), Style: cli.StyleDim}})
 }
 
 // times is the line below the grid.
@@ -397,9 +398,9 @@ func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow)
 	}
 	const columns = "  %-12s %7s %12s %3s %-3s %7s %7s %s"
 	add := func(style int, format string, args ...any) {
-		rows = append(rows, viewRow{row: row{cut(oneLine(fmt.Sprintf(format, args...)), width), style}})
+		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(cli.Printable(fmt.Sprintf(format, args...)), width), Style: style}})
 	}
-	add(styleHead, columns, "USER", "PRB", "RATE", "MCS", "DCI", "AGAIN", "UPLINK", "HEARD")
+	add(cli.StyleHead, columns, "USER", "PRB", "RATE", "MCS", "DCI", "AGAIN", "UPLINK", "HEARD")
 	shown := c.list[:min(len(c.list), room-1)]
 	if len(shown) < len(c.list) {
 		shown = shown[:len(shown)-1]
@@ -413,9 +414,9 @@ func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow)
 		if u.Ago >= 100 {
 			ago = fmt.Sprintf("%.1f s ago", float64(u.Ago)/1000)
 		}
-		style := ifElse(u.Ago < 1000, stylePlain, styleDim)
+		style := cli.IfElse(u.Ago < 1000, cli.StylePlain, cli.StyleDim)
 		if u.RNTI == self {
-			style = styleHead
+			style = cli.StyleHead
 		}
 		add(style, columns, fmt.Sprintf("0x%04x %d", uint16(u.RNTI), u.RNTI), partOf(u.Part), rateWords(u.Rate), mcs, format, partOf(u.Again), partOf(u.Uplink), ago)
 		if width > 0 {
@@ -423,7 +424,7 @@ func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow)
 		}
 	}
 	if more := len(c.list) - len(shown); more > 0 {
-		add(styleDim, "  and %d more with less", more)
+		add(cli.StyleDim, "  and %d more with less", more)
 	}
 	return rows
 }

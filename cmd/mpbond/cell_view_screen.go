@@ -7,6 +7,7 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 
+	"mpbond/internal/cli"
 	"mpbond/pbe/air"
 	"mpbond/pbe/census"
 )
@@ -93,11 +94,11 @@ func (s *cellScreen) run(ctx context.Context) error {
 
 // paintTiles puts rows with tiles on the screen.
 func paintTiles(screen tcell.Screen, rows []viewRow) {
-	plain := make([]row, len(rows))
+	plain := make([]cli.Row, len(rows))
 	for y, r := range rows {
-		plain[y] = r.row
+		plain[y] = r.Row
 	}
-	lay(screen, plain)
+	cli.SetRows(screen, plain)
 	for y, r := range rows {
 		for i, t := range r.tiles {
 			style := tcell.StyleDefault

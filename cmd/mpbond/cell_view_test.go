@@ -51,7 +51,7 @@ func viewState() []air.State {
 func frame(rows []viewRow) string {
 	var b strings.Builder
 	for _, r := range rows {
-		line := []rune(r.text)
+		line := []rune(r.Text)
 		for i, t := range r.tiles {
 			for len(line) <= r.at+i {
 				line = append(line, ' ')
@@ -118,7 +118,7 @@ func TestCellViewColours(t *testing.T) {
 	grid := map[string][]tile{}
 	for _, r := range rows {
 		if len(r.tiles) > 1 {
-			grid[strings.TrimSpace(r.text)] = r.tiles
+			grid[strings.TrimSpace(r.Text)] = r.tiles
 		}
 	}
 	if len(grid) != 25 {
@@ -153,8 +153,8 @@ func TestCellViewFits(t *testing.T) {
 					t.Fatalf("%d rows of %d", len(rows), height)
 				}
 				for _, r := range rows {
-					if utf8.RuneCountInString(r.text) > width || len(r.tiles) > 0 && r.at+len(r.tiles) > width {
-						t.Fatalf("%q is wider than %d", r.text, width)
+					if utf8.RuneCountInString(r.Text) > width || len(r.tiles) > 0 && r.at+len(r.tiles) > width {
+						t.Fatalf("%q is wider than %d", r.Text, width)
 					}
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/base/fault"
+	"mpbond/internal/cli"
 	"mpbond/pbe/air"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
@@ -52,8 +53,10 @@ Only who is given what is heard, and nobody's content.`,
   mpbond cell watch primary.sc16 secondary.sc16 --record walk.cells
   mpbond cell watch unix:/run/iq.sock --format sc16 --rate 15.36M --serve unix:/run/cells.sock --rnti 0x4601`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if isTerminal(cmd.OutOrStdout()) && !o.asJSON && o.record == "" && o.serve == "" {
-				o.screen = func() (tcell.Screen, error) { return takeScreen("pipe the output into another program, or use --json") }
+			if cli.IsTerminal(cmd.OutOrStdout()) && !o.asJSON && o.record == "" && o.serve == "" {
+				o.screen = func() (tcell.Screen, error) {
+					return cli.OpenScreen("pipe the output into another program, or use --json")
+				}
 			}
 			return watchCells(cmd, args, o)
 		},
@@ -129,7 +132,7 @@ func (o *watchOptions) check(cmd *cobra.Command, args []string) error {
 	if o.asJSON && o.record == "-" {
 		return fault.New(fault.Usage, errors.New("--json and --record - both write to standard output"), "record into a file, or leave one of them out")
 	}
-	return apart("--record", o.record, args, cmd.InOrStdin(), cmd.OutOrStdout())
+	return cli.RefuseSameFile("--record", o.record, args, cmd.InOrStdin(), cmd.OutOrStdout())
 }
 
 func errNegative(length time.Duration) error {
@@ -202,7 +205,7 @@ func (o *watchOptions) watchers(l *air.Listener, out io.Writer, self cell.RNTI) 
 		all = append(all, &recording{r, served})
 	}
 	if o.record != "" {
-		file, err := openTarget(o.record, false, out)
+		file, err := cli.OpenTarget(o.record, false, out)
 		if err != nil {
 			for _, w := range all {
 				w.Close()
@@ -216,7 +219,7 @@ func (o *watchOptions) watchers(l *air.Listener, out io.Writer, self cell.RNTI) 
 	switch {
 	case o.asJSON:
 		b := bufio.NewWriter(out)
-		all = append(all, &subframeLines{b: b, live: l.State()[0].Live, print: func(s *air.Subframe) error { return printJSON(b, subframeLine(s)) }})
+		all = append(all, &subframeLines{b: b, live: l.State()[0].Live, print: func(s *air.Subframe) error { return cli.PrintJSON(b, subframeLine(s)) }})
 	case len(all) > 0, o.view != nil:
 	default:
 		b := bufio.NewWriter(out)
@@ -236,7 +239,7 @@ func (e *recording) Close() error { return errors.Join(e.Recorder.Close(), e.aft
 // wholeRecording is one that becomes a file when it is whole.
 type wholeRecording struct {
 	*air.Recorder
-	to     *target
+	to     *cli.Target
 	begun  bool
 	failed bool
 }
@@ -256,14 +259,14 @@ func (r *wholeRecording) Close() error {
 		r.failed = true
 	}
 	switch {
-	case r.to.temporary == nil:
+	case r.to.File == nil:
 	case r.failed && r.begun:
-		return errors.Join(err, r.to.close(), fmt.Errorf("what was recorded until then is in %s", r.to.temporary.Name()))
+		return errors.Join(err, r.to.Close(), fmt.Errorf("what was recorded until then is in %s", r.to.File.Name()))
 	case !r.begun:
-		r.to.abandon()
-		return errors.Join(err, fault.New(fault.NotFound, fmt.Errorf("no subframe was heard: %s is not written", r.to.name), ""))
+		r.to.Abandon()
+		return errors.Join(err, fault.New(fault.NotFound, fmt.Errorf("no subframe was heard: %s is not written", r.to.Name), ""))
 	}
-	return errors.Join(err, r.to.finish())
+	return errors.Join(err, r.to.Finish())
 }
 
 // subframeLines prints subframes: at once what is live.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/internal/cli"
 	"mpbond/pbe/cell"
 	"mpbond/pbe/lte"
 )
@@ -46,7 +47,7 @@ func onAir(t *testing.T, n int) []byte {
 func mpbondRun(ctx context.Context, t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = execute(ctx, args, &out, &errs)
+	code = thisProgram().Run(ctx, args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -86,7 +87,7 @@ func TestCellScanAndWatch(t *testing.T) {
 	if code, out, _ := mpbondRun(t.Context(), t, "cell", "watch", file, "--rate", "1920k", "--for", "10ms"); code != 0 || !strings.Contains(out, "0x01f4  1  down") || !strings.Contains(out, "cell 0 (") {
 		t.Errorf("%d: %s", code, out)
 	}
-	if code, _, errs := mpbondRun(t.Context(), t, "cell", "capacity", file, "--rnti", "500"); code != exitIntegrity || !strings.Contains(errs, "cell watch") {
+	if code, _, errs := mpbondRun(t.Context(), t, "cell", "capacity", file, "--rnti", "500"); code != cli.ExitIntegrity || !strings.Contains(errs, "cell watch") {
 		t.Errorf("samples as messages: %d: %s", code, errs)
 	}
 	for _, bad := range [][]string{{"scan", rec}, {"watch", file, "--rate", "fast"}, {"watch", file, "--rate", "1M", "--rate", "2M"}, {"watch", file, "--rnti", "65535"}, {"watch", file, "--rate", "1.92M", "--serve", "nowhere"}, {"watch", file, "--rate", "1.92M", "--serve", "unix:/" + strings.Repeat("x", 200)},

@@ -10,9 +10,6 @@ import (
 	"mpbond/base/identity"
 )
 
-// completion completes an argument, or the value of a flag, in a shell.
-type completion = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
-
 // completeDevice completes the name of a device, as the first argument.
 func completeDevice(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
@@ -49,16 +46,4 @@ func completeLane(cmd *cobra.Command, args []string, _ string) ([]string, cobra.
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeFlag completes the value of a flag.
-func completeFlag(cmd *cobra.Command, flag string, f completion) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, f); err != nil {
-		panic(err) // there is no such flag
-	}
-}
-
-// completeWith completes the value of a flag with words.
-func completeWith(cmd *cobra.Command, flag string, words ...string) {
-	completeFlag(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }

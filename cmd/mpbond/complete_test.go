@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 )
 
 // withoutJSON are commands that have no --json, and why.
@@ -68,7 +69,7 @@ var withoutNames = map[string]string{
 // TestCommandsAreComplete: every command shows by an example how it is used, can
 // be asked for JSON, and completes arguments that are names.
 func TestCommandsAreComplete(t *testing.T) {
-	root, _ := rootCommand(&bytes.Buffer{})
+	root, _ := thisProgram().Root(&bytes.Buffer{})
 	seen := map[string]bool{}
 	var check func(c *cobra.Command)
 	check = func(c *cobra.Command) {
@@ -155,12 +156,12 @@ func TestDevicesAsJSON(t *testing.T) {
 		name := c[len(c)-1]
 		code, out, errs := mpbond(t, append(c, "--json")...)
 		var d struct{ Name, ID, Key string }
-		if err := json.Unmarshal([]byte(out), &d); err != nil || code != exitOK || d.Name != name || d.ID != key.ID().String() || d.Key == "" || errs != "" {
+		if err := json.Unmarshal([]byte(out), &d); err != nil || code != cli.ExitOK || d.Name != name || d.ID != key.ID().String() || d.Key == "" || errs != "" {
 			t.Errorf("%v: code %d, %v: %s%s", c, code, err, out, errs)
 		}
 	}
 	code, out, errs := mpbond(t, "revoke", "pixel", "--json")
-	if code != exitFailure || out != "" || !strings.Contains(errs, `"kind":"not_found"`) {
+	if code != cli.ExitFailure || out != "" || !strings.Contains(errs, `"kind":"not_found"`) {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
 }

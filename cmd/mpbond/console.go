@@ -15,6 +15,7 @@ import (
 	"mpbond/api/serve"
 	"mpbond/base/fault"
 	"mpbond/base/userfile"
+	"mpbond/internal/cli"
 )
 
 // consoleAt is where one role's console is. The JSON is a contract.
@@ -51,7 +52,7 @@ tunnel to the same port: ssh -L 7680:127.0.0.1:7680 HOST.`,
 			}
 			for _, c := range list {
 				if asJSON {
-					if err := printJSON(cmd.OutOrStdout(), c); err != nil {
+					if err := cli.PrintJSON(cmd.OutOrStdout(), c); err != nil {
 						return err
 					}
 					continue

@@ -18,6 +18,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/core/trace"
+	"mpbond/internal/cli"
 )
 
 // knownDevice is a trusted device and what is known of it now. The JSON is a
@@ -66,7 +67,7 @@ key, for people to compare.`,
 				r.Devices = append(r.Devices, d)
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), r)
+				return cli.PrintJSON(cmd.OutOrStdout(), r)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "this device has the ID %v\n", r.Self.ID)
 			if len(r.Devices) == 0 {
@@ -90,7 +91,7 @@ key, for people to compare.`,
 			}
 			for _, d := range r.Devices {
 				if d.Refused != "" {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: refused: %s\n", d.Name, oneLine(d.Refused))
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: refused: %s\n", d.Name, cli.Printable(d.Refused))
 				}
 			}
 			return nil
@@ -232,8 +233,8 @@ func roleWords(roles []identity.Role) string { return strings.Join(roleNames(rol
 
 // printDevice tells what became of a device: in words or, with --json, the device.
 func printDevice(cmd *cobra.Command, p identity.Peer, format string, words ...any) error {
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), knownDevice{Peer: p, ID: p.Key.ID()})
+	if cli.WantsJSON(cmd) {
+		return cli.PrintJSON(cmd.OutOrStdout(), knownDevice{Peer: p, ID: p.Key.ID()})
 	}
 	cmd.PrintErrf(format+"\n", words...)
 	return nil

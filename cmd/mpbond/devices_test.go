@@ -12,6 +12,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/identity"
 	"mpbond/core/trace"
+	"mpbond/internal/cli"
 	"mpbond/link/wire"
 )
 
@@ -29,13 +30,13 @@ func TestDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, errs := mpbond(t, "devices")
-	if code != exitOK || !strings.Contains(out, "phone  helper  "+other.ID().String()+"  -") {
+	if code != cli.ExitOK || !strings.Contains(out, "phone  helper  "+other.ID().String()+"  -") {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
 	if st, err := os.Stat(filepath.Join(dir, "device.key")); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the key was not made: %v, %v", st, err)
 	}
-	if code, out, errs := mpbond(t, "rename", "phone", "pixel"); code != exitOK {
+	if code, out, errs := mpbond(t, "rename", "phone", "pixel"); code != cli.ExitOK {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
 	var r struct {
@@ -46,7 +47,7 @@ func TestDevices(t *testing.T) {
 		r.Devices[0].ID != other.ID().String() || len(r.Self.ID) != len(r.Devices[0].ID) {
 		t.Errorf("%s", out)
 	}
-	if code, out, errs := mpbond(t, "revoke", "pixel"); code != exitOK {
+	if code, out, errs := mpbond(t, "revoke", "pixel"); code != cli.ExitOK {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
 	if _, out, errs := mpbond(t, "devices"); strings.Contains(out, "pixel") {

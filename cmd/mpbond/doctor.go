@@ -24,6 +24,7 @@ import (
 	"mpbond/base/unit"
 	mydevice "mpbond/control/device"
 	"mpbond/control/policy"
+	"mpbond/internal/cli"
 	"mpbond/link/tcp"
 	"mpbond/node/doctor"
 	"mpbond/node/intercept/tun"
@@ -87,10 +88,10 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 	if o.repair {
 		removed, err := removeLeftovers()
 		for _, what := range removed {
-			fmt.Fprintf(stderr, "removed: %s\n", oneLine(what))
+			fmt.Fprintf(stderr, "removed: %s\n", cli.Printable(what))
 		}
 		if err != nil {
-			return fault.New(ifElse(errors.Is(err, os.ErrPermission), fault.Permission, fault.Other), fmt.Errorf("repair: %w", err), "run `sudo mpbond doctor --repair`")
+			return fault.New(cli.IfElse(errors.Is(err, os.ErrPermission), fault.Permission, fault.Other), fmt.Errorf("repair: %w", err), "run `sudo mpbond doctor --repair`")
 		}
 		if len(removed) == 0 {
 			fmt.Fprintln(stderr, "nothing is left of killed processes")
@@ -105,14 +106,14 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 		if p.Rates && !o.asJSON {
 			fmt.Fprintf(stderr, "measures rates with up to %v each way over each lane; --no-rate leaves that out\n", doctor.RateBytes)
 		}
-		line := newSteps(ifElse(o.asJSON, io.Discard, stderr))
-		p.Progress = func(what string) { line.now(what + " …") }
+		line := cli.NewSteps(cli.IfElse(o.asJSON, io.Discard, stderr))
+		p.Progress = func(what string) { line.Show(what + " …") }
 		spent := mydevice.NewUsage(slog.Default())
 		if p.Status == nil { // else the file is that of who runs
 			p.Ledger = spent.Ledger(policy.ForDirect)
 		}
 		f := doctor.Gather(ctx, p)
-		line.clear()
+		line.Clear()
 		if err := addSpent(spent); err != nil {
 			slog.Error("what was measured is not counted", "err", err, "hint", fault.HintOf(err))
 		}
@@ -127,16 +128,12 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 		r = doctor.Judge(f)
 	}
 	if o.asJSON {
-		err = printJSON(stdout, r)
+		err = cli.PrintJSON(stdout, r)
 	} else {
 		err = printReport(stdout, r)
 	}
 	if err == nil && r.Kind != "" {
-		code, ok := exitCodes[r.Kind]
-		if !ok {
-			code = exitFailure
-		}
-		err = &exitStatus{code: code}
+		err = &cli.ExitStatus{Code: cli.ExitCodeOfKind(r.Kind)}
 	}
 	return err
 }
@@ -176,7 +173,7 @@ func (o doctorOptions) patient(ctx context.Context) (p doctor.Patient, done func
 	if err != nil {
 		return p, nil, err
 	}
-	p = doctor.Patient{Key: key, Only: o.only, Version: version, Now: time.Now}
+	p = doctor.Patient{Key: key, Only: o.only, Version: cli.Version, Now: time.Now}
 	st, done, err := o.running(ctx, &p)
 	if err != nil {
 		return p, nil, err
@@ -364,35 +361,28 @@ func printReport(w io.Writer, r doctor.Report) error {
 		if f.Subject != "" {
 			what += " " + f.Subject
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Level, oneLine(what), oneLine(f.Text))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Level, cli.Printable(what), cli.Printable(f.Text))
 		if f.Hint != "" && f.Level != doctor.OK {
-			fmt.Fprintf(t, "\t\t  %s\n", oneLine(f.Hint))
+			fmt.Fprintf(t, "\t\t  %s\n", cli.Printable(f.Hint))
 		}
 	}
 	_ = t.Flush()
 	if len(r.Lanes) > 0 {
 		fmt.Fprintln(t, "\nLANE\tHOP\tDOWN\tUP\tRTT\tLOSS\tMTU")
 		for _, l := range r.Lanes {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\n", oneLine(l.Name), ifElse(l.Up, l.Kind, "not there"), rateOf(l.DownBps, false), rateOf(l.UpBps, false))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\n", cli.Printable(l.Name), cli.IfElse(l.Up, l.Kind, "not there"), rateOf(l.DownBps, false), rateOf(l.UpBps, false))
 			for _, h := range l.Hops {
-				fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", h.Name, rateOf(h.DownBps, h.DownAtLeast), rateOf(h.UpBps, h.UpAtLeast), ms(h.RTTms), 100*h.Loss, sizeOf(h.MTU))
+				fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", h.Name, rateOf(h.DownBps, h.DownAtLeast), rateOf(h.UpBps, h.UpAtLeast), cli.Milliseconds(h.RTTms), 100*h.Loss, sizeOf(h.MTU))
 			}
 		}
 		_ = t.Flush()
 	}
-	fmt.Fprintf(&page, "\nbottleneck: %s\n", oneLine(r.Bottleneck.Text))
+	fmt.Fprintf(&page, "\nbottleneck: %s\n", cli.Printable(r.Bottleneck.Text))
 	if r.Bottleneck.Advice != "" {
-		fmt.Fprintf(&page, "what may help: %s\n", oneLine(r.Bottleneck.Advice))
+		fmt.Fprintf(&page, "what may help: %s\n", cli.Printable(r.Bottleneck.Advice))
 	}
 	_, err := io.WriteString(w, page.String())
 	return err
-}
-
-func ifElse[T any](is bool, yes, no T) T {
-	if is {
-		return yes
-	}
-	return no
 }
 
 // rateOf is a measured rate, "-" for none, and "≥" before one that is a lower bound.

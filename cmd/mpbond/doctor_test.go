@@ -16,6 +16,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 	"mpbond/node/doctor"
 )
 
@@ -32,7 +33,7 @@ func TestDoctorOfFiles(t *testing.T) {
 		}
 		return r.Bottleneck
 	}
-	if v := bottleneck(exitUsage); v.What != "configuration" || v.Text != "this device is not paired with any other" || !strings.Contains(v.Advice, "`mpbond pair CODE` here") {
+	if v := bottleneck(cli.ExitUsage); v.What != "configuration" || v.Text != "this device is not paired with any other" || !strings.Contains(v.Advice, "`mpbond pair CODE` here") {
 		t.Errorf("%+v", v)
 	}
 	if list, _ := os.ReadDir(dir); len(list) > 0 {
@@ -41,23 +42,23 @@ func TestDoctorOfFiles(t *testing.T) {
 	if _, err := identity.CreateKey(filepath.Join(dir, "device.key")); err != nil {
 		t.Fatal(err)
 	}
-	if v := bottleneck(exitUsage); v.What != "configuration" || v.Text != "this device is not paired with any other" || !strings.Contains(v.Advice, "`mpbond pair CODE` here") {
+	if v := bottleneck(cli.ExitUsage); v.What != "configuration" || v.Text != "this device is not paired with any other" || !strings.Contains(v.Advice, "`mpbond pair CODE` here") {
 		t.Errorf("%+v", v)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "primary.toml"), []byte("servr = 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if v := bottleneck(exitUsage); !strings.Contains(v.Text, "servr") || !strings.Contains(v.Advice, "server") {
+	if v := bottleneck(cli.ExitUsage); !strings.Contains(v.Text, "servr") || !strings.Contains(v.Advice, "server") {
 		t.Errorf("%+v", v)
 	}
 	code, out, errs := mpbond(t, "doctor")
-	if code != exitUsage || errs != "" || !strings.Contains(out, "bad  configuration  ") || !strings.Contains(out, "\nbottleneck: ") || !strings.Contains(out, "\nwhat may help: ") {
+	if code != cli.ExitUsage || errs != "" || !strings.Contains(out, "bad  configuration  ") || !strings.Contains(out, "\nbottleneck: ") || !strings.Contains(out, "\nwhat may help: ") {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
 	if err := os.Chmod(filepath.Join(dir, "device.key"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if v := bottleneck(exitRefused); !strings.Contains(v.Advice, "chmod 600") {
+	if v := bottleneck(cli.ExitRefused); !strings.Contains(v.Advice, "chmod 600") {
 		t.Errorf("%+v", v)
 	}
 }
@@ -87,13 +88,13 @@ func TestDoctorOfServices(t *testing.T) {
 func TestDoctorUnreachable(t *testing.T) {
 	devices(t)
 	code, out, errs := mpbond(t, "doctor")
-	if code != exitNoConn || !strings.Contains(out, "bad   server 127.0.0.1:9") || !strings.Contains(out, "refuses TCP port 9") || !strings.Contains(errs, "24 MB each way") {
+	if code != cli.ExitNoConn || !strings.Contains(out, "bad   server 127.0.0.1:9") || !strings.Contains(out, "refuses TCP port 9") || !strings.Contains(errs, "24 MB each way") {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
-	if code, out, errs := mpbond(t, "doctor", "--no-rate"); code != exitNoConn || errs != "" {
+	if code, out, errs := mpbond(t, "doctor", "--no-rate"); code != cli.ExitNoConn || errs != "" {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
-	if code, _, errs := mpbond(t, "doctor", "--socket", "/nowhere"); code != exitNoConn && code != exitUsage {
+	if code, _, errs := mpbond(t, "doctor", "--socket", "/nowhere"); code != cli.ExitNoConn && code != cli.ExitUsage {
 		t.Errorf("code %d: %s", code, errs)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/base/fault"
 	"mpbond/core/trace"
+	"mpbond/internal/cli"
 )
 
 type eventsOptions struct {
@@ -118,14 +119,14 @@ func showNews(w io.Writer, role string, n client.News, asJSON bool) error {
 	}
 	switch {
 	case asJSON && n.Change != nil:
-		return printJSON(w, eventLine{Role: role, Event: n.Change})
+		return cli.PrintJSON(w, eventLine{Role: role, Event: n.Change})
 	case asJSON:
-		return printJSON(w, eventLine{Role: role, MissedEvents: n.Position.MissedEvents})
+		return cli.PrintJSON(w, eventLine{Role: role, MissedEvents: n.Position.MissedEvents})
 	case n.Change == nil:
 		_, err := fmt.Fprintf(w, "%s: %d events are missing here\n", role, n.Position.MissedEvents)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s  %s: %s\n", n.Change.T.Local().Format("15:04:05.000"), role, oneLine(eventWords(*n.Change)))
+	_, err := fmt.Fprintf(w, "%s  %s: %s\n", n.Change.T.Local().Format("15:04:05.000"), role, cli.Printable(eventWords(*n.Change)))
 	return err
 }
 

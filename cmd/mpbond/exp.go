@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/base/fault"
+	"mpbond/internal/cli"
 	"mpbond/lab"
 	"mpbond/lab/exp"
 	"mpbond/lab/radio"
@@ -51,7 +52,7 @@ func (f *expFlags) kept(quick bool) string {
 func (f *expFlags) rows() ([]exp.Row, error) {
 	set, err := radio.Find(f.set)
 	if err != nil {
-		return nil, usage("%v", err)
+		return nil, cli.UsageError("%v", err)
 	}
 	return exp.Rows(set), nil
 }
@@ -91,8 +92,8 @@ func expList() *cobra.Command {
 				pool = append(pool, all...)
 			}
 			add("all", "all of them together", "", pool)
-			if wantsJSON(c) {
-				return printJSON(c.OutOrStdout(), list)
+			if cli.WantsJSON(c) {
+				return cli.PrintJSON(c.OutOrStdout(), list)
 			}
 			return t.print(c.OutOrStdout())
 		},
@@ -138,11 +139,11 @@ where transfers are missing.`,
 			}
 			if len(args) != 1 || args[0] != "all" {
 				if rows, err = chosenRows(rows, args); err != nil {
-					return usage("%v", err)
+					return cli.UsageError("%v", err)
 				}
 			}
 			if o.Reps < 0 || o.jobs < 0 || o.limit < 0 {
-				return usage("--reps, --jobs and --for are at least 0")
+				return cli.UsageError("--reps, --jobs and --for are at least 0")
 			}
 			if o.Quick && !c.Flags().Changed("for") {
 				o.limit = quickTime
@@ -249,7 +250,7 @@ baseline, or than published, comes first.`,
 				return fault.New(fault.NotFound, fmt.Errorf("there are no results in %s", dir), again+" makes some")
 			}
 			if asJSON {
-				return printJSON(c.OutOrStdout(), all)
+				return cli.PrintJSON(c.OutOrStdout(), all)
 			}
 			for name, write := range map[string]func(io.Writer, []exp.Evaluation) error{"report.html": exp.WriteHTML, "report.csv": exp.WriteCSV} {
 				var text bytes.Buffer

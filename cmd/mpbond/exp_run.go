@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mpbond/internal/cli"
 	"mpbond/lab"
 	"mpbond/lab/exp"
 )
@@ -50,7 +51,7 @@ func (r *expRunner) run(ctx context.Context) error {
 		failed = errors.Join(failed, j.Close())
 	}
 	if ctx.Err() != nil {
-		if named(version) {
+		if named(cli.Version) {
 			fmt.Fprintln(r.screen, "the same command goes on from here; mpbond exp report shows what there is")
 		}
 		return errors.Join(failed, ctx.Err())
@@ -66,7 +67,7 @@ func (r *expRunner) run(ctx context.Context) error {
 			fmt.Fprintf(r.screen, "warning: %s: no transfer counts, for lack of time or because all were disturbed\n", row.ID)
 		}
 		if r.asJSON {
-			failed = errors.Join(failed, printJSON(r.out, e))
+			failed = errors.Join(failed, cli.PrintJSON(r.out, e))
 		} else {
 			failed = errors.Join(failed, printEvaluation(r.out, e))
 		}
@@ -104,7 +105,7 @@ func (r *expRunner) prepare() error {
 	}
 	anew := make([]bool, len(r.rows))
 	for i, rec := range kept {
-		anew[i] = !named(version) || !rec.Fits(r.stamp(0))
+		anew[i] = !named(cli.Version) || !rec.Fits(r.stamp(0))
 	}
 	taken := func(i int) []lab.Result {
 		if c := r.cells[i]; !anew[c.row] {
@@ -149,7 +150,7 @@ func withoutFailed(results []lab.Result) (some []lab.Result) {
 func (r *expRunner) stamp(planned int) exp.Stamp {
 	var u unix.Utsname
 	_ = unix.Uname(&u)
-	return exp.Stamp{Version: version, Kernel: unix.ByteSliceToString(u.Release[:]), Date: time.Now().UTC().Format(time.DateOnly),
+	return exp.Stamp{Version: cli.Version, Kernel: unix.ByteSliceToString(u.Release[:]), Date: time.Now().UTC().Format(time.DateOnly),
 		Processors: runtime.NumCPU(), Seed: r.Seed, Quick: r.Quick, Reps: r.Reps, Traces: r.Traces, Planned: planned}
 }
 

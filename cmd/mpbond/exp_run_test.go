@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/internal/cli"
 	"mpbond/lab"
 	"mpbond/lab/exp"
 )
@@ -32,7 +33,7 @@ func TestExpGoesOn(t *testing.T) {
 	}
 	results, program := t.TempDir(), filepath.Join(t.TempDir(), "mpbond")
 	dir := exp.Short(results)
-	if out, err := exec.Command("go", "build", "-ldflags", "-X main.version=v1", "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags", "-X mpbond/internal/cli.Version=v1", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	runtime, err := os.MkdirTemp("", "exp") // short: a socket's path has 108 bytes at most
@@ -71,15 +72,15 @@ func TestExpGoesOn(t *testing.T) {
 		return cmd.ProcessState.ExitCode(), stderr.String()
 	}
 	run(2, syscall.SIGKILL)
-	if code, out, errs := mpbond(t, "exp", "report", "--quick", "--dir", results); code != exitOK || !strings.Contains(out, row) {
+	if code, out, errs := mpbond(t, "exp", "report", "--quick", "--dir", results); code != cli.ExitOK || !strings.Contains(out, row) {
 		t.Errorf("report: %d %s %s", code, out, errs)
 	}
 	code, screen := run(1, syscall.SIGINT)
-	if code != exitInterrupted || strings.Count(screen, "interrupted") != 1 || !strings.Contains(screen, "transfers are taken from "+dir) {
+	if code != cli.ExitInterrupted || strings.Count(screen, "interrupted") != 1 || !strings.Contains(screen, "transfers are taken from "+dir) {
 		t.Errorf("interrupted: %d %s", code, screen)
 	}
 	code, screen = run(0, 0)
-	if code != exitOK || !strings.Contains(screen, "transfers are taken from "+dir) {
+	if code != cli.ExitOK || !strings.Contains(screen, "transfers are taken from "+dir) {
 		t.Errorf("the rest: %d %s", code, screen)
 	}
 	if now, err := os.ReadFile(filepath.Join(results, row+".jsonl")); err != nil || !bytes.Equal(now, full) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"mpbond/internal/cli"
 	"mpbond/lab"
 	"mpbond/lab/exp"
 	"mpbond/lab/radio"
@@ -19,7 +20,7 @@ import (
 func TestExp(t *testing.T) {
 	run := func(args ...string) (int, string) {
 		var out, errs strings.Builder
-		code := execute(t.Context(), append([]string{"exp"}, args...), &out, &errs)
+		code := thisProgram().Run(t.Context(), append([]string{"exp"}, args...), &out, &errs)
 		return code, out.String() + errs.String()
 	}
 	dir := t.TempDir()
@@ -30,7 +31,7 @@ func TestExp(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]string{{"run", "m99"}, {"run", "m4", "--reps", "-1"}, {"run", "m4", "--set", "nokia3310"}, {"run"}} {
-		if code, text := run(append(bad, "--dir", dir)...); code != exitUsage {
+		if code, text := run(append(bad, "--dir", dir)...); code != cli.ExitUsage {
 			t.Errorf("%v: %d %s", bad, code, text)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
+	"mpbond/internal/cli"
 	"mpbond/onload/fetch"
 )
 
@@ -90,7 +91,7 @@ http:// they are left out.`,
 				return g.command(cmd)
 			}
 			if len(args) > 1 || len(o.interfaces) > 0 || o.scheduler != "" {
-				return usage("several URLs, and --interface, are for --onload")
+				return cli.UsageError("several URLs, and --interface, are for --onload")
 			}
 			g, err := newGet(o, args[0])
 			if err != nil {
@@ -105,7 +106,7 @@ http:// they are left out.`,
 				if g.file == "-" {
 					out = cmd.ErrOrStderr()
 				}
-				return printJSON(out, res)
+				return cli.PrintJSON(out, res)
 			}
 			if !o.quiet {
 				cmd.PrintErrln(res)
@@ -128,13 +129,13 @@ http:// they are left out.`,
 
 // String is the result for people.
 func (r getResult) String() string {
-	s := fmt.Sprintf("%s: %s in %.2f s, %v", oneLine(r.File), r.Bytes.Decimal(), r.Seconds, r.RateBps)
+	s := fmt.Sprintf("%s: %s in %.2f s, %v", cli.Printable(r.File), r.Bytes.Decimal(), r.Seconds, r.RateBps)
 	width := 0
 	for _, d := range r.Devices {
 		width = max(width, len(d.Device))
 	}
 	for _, d := range r.Devices {
-		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, oneLine(d.Device), 100*d.Share, d.Bytes.Decimal())
+		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, cli.Printable(d.Device), 100*d.Share, d.Bytes.Decimal())
 	}
 	return s
 }
@@ -162,7 +163,7 @@ func newGet(o getOptions, rawURL string) (*get, error) {
 	}
 	if o.sha256 != "" {
 		if g.sum, err = hex.DecodeString(o.sha256); err != nil || len(g.sum) != sha256.Size {
-			return nil, usage("--sha256 needs %d hexadecimal digits", 2*sha256.Size)
+			return nil, cli.UsageError("--sha256 needs %d hexadecimal digits", 2*sha256.Size)
 		}
 	}
 	g.socket = cmp.Or(g.socket, api.SocketPath("primary"))
@@ -211,10 +212,10 @@ func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult,
 		return res, explainGet(err)
 	}
 	defer d.close()
-	if d.target, err = openTarget(g.file, g.keep, stdout); err != nil {
+	if d.target, err = cli.OpenTarget(g.file, g.keep, stdout); err != nil {
 		return res, err
 	}
-	defer d.target.abandon()
+	defer d.target.Abandon()
 
 	screen := io.Discard
 	if !g.quiet && !g.asJSON {
@@ -234,7 +235,7 @@ func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult,
 	if err := g.verify(d.n, d.size, d.digest); err != nil {
 		return res, err
 	}
-	if err := d.target.finish(); err != nil {
+	if err := d.target.Finish(); err != nil {
 		return res, err
 	}
 	return getResult{g.url.Redacted(), g.file, n, took.Seconds(), unit.RateOf(n, took),

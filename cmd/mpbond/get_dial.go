@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/internal/cli"
 )
 
 // maxRefusal bounds what the proxy says of a destination that it cannot reach.
@@ -68,7 +69,7 @@ func refusedBy(status int, text string) error {
 	if text == "" {
 		text = http.StatusText(status)
 	}
-	err := errors.New(oneLine(text))
+	err := errors.New(cli.Printable(text))
 	switch status {
 	case http.StatusGatewayTimeout:
 		return fault.New(fault.Timeout, err, "is the address right, and is that web server up? `mpbond status` says whether the bond works")

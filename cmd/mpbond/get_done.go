@@ -16,6 +16,7 @@ import (
 	"mpbond/base/store"
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
+	"mpbond/internal/cli"
 	"mpbond/onload/fetch"
 )
 
@@ -89,7 +90,7 @@ func (d *doneFiles) sort(o fetch.Object, known doneFile) {
 		d.there = append(d.there, fetch.Got{URL: o.URL, File: o.File, Bytes: unit.Bytes(n), Resumed: unit.Bytes(n), SHA256: got})
 		return
 	}
-	err = fault.New(fault.Exists, fmt.Errorf("%s is already there", oneLine(o.File)), "move it away, or have another directory with --output")
+	err = fault.New(fault.Exists, fmt.Errorf("%s is already there", cli.Printable(o.File)), "move it away, or have another directory with --output")
 	d.failed = append(d.failed, fetch.Failed{URL: o.URL, File: o.File, Error: err.Error(), Kind: fault.Exists})
 	d.err = errors.Join(d.err, err)
 }

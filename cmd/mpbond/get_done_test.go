@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"mpbond/internal/cli"
 )
 
 // TestGetOnloadGoesOn: the same command with several URLs fetches what is missing, and
@@ -37,7 +39,7 @@ func TestGetOnloadGoesOn(t *testing.T) {
 	}
 	broken.Store(true)
 	res, code, errs := get("photos")
-	if code != exitFailure || len(res.Objects) != 1 || len(res.Failed) != 2 || res.Failed[0].Kind != "not_found" {
+	if code != cli.ExitFailure || len(res.Objects) != 1 || len(res.Failed) != 2 || res.Failed[0].Kind != "not_found" {
 		t.Fatalf("code %d, %+v, %s", code, res, errs)
 	}
 	broken.Store(false)
@@ -46,7 +48,7 @@ func TestGetOnloadGoesOn(t *testing.T) {
 	}
 	before := asked.Load()
 	res, code, errs = get("photos")
-	if code != exitFailure || len(res.Objects) != 2 || len(res.Failed) != 1 || !strings.Contains(errs, "photos/3.jpg is already there") || !strings.Contains(errs, "move it away") || asked.Load() != before+1 {
+	if code != cli.ExitFailure || len(res.Objects) != 2 || len(res.Failed) != 1 || !strings.Contains(errs, "photos/3.jpg is already there") || !strings.Contains(errs, "move it away") || asked.Load() != before+1 {
 		t.Fatalf("code %d, %+v, %s, %d requests", code, res, errs, asked.Load()-before)
 	}
 	if text, _ := os.ReadFile("photos/3.jpg"); string(text) != "somebody's" {
@@ -56,7 +58,7 @@ func TestGetOnloadGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	res, code, errs = get("photos")
-	if text, _ := os.ReadFile("photos/2.jpg"); code != exitOK || len(res.Objects) != 3 || string(text) != "photo /2.jpg" || !strings.Contains(res.String(), "2 of them were there") {
+	if text, _ := os.ReadFile("photos/2.jpg"); code != cli.ExitOK || len(res.Objects) != 3 || string(text) != "photo /2.jpg" || !strings.Contains(res.String(), "2 of them were there") {
 		t.Errorf("code %d, %v, %s, %q", code, res, errs, text)
 	}
 	if left, _ := filepath.Glob(filepath.Join(os.Getenv("MPBOND_HOME"), "get-*")); len(left) != 0 {

@@ -19,6 +19,7 @@ import (
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
 	"mpbond/control/policy"
+	"mpbond/internal/cli"
 	"mpbond/link/tcp"
 	"mpbond/node/intercept/tun"
 	"mpbond/onload/board"
@@ -74,7 +75,7 @@ func sharesText(devices []onloadShare) (s string) {
 		width = max(width, len(d.Device))
 	}
 	for _, d := range devices {
-		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, oneLine(d.Device), 100*d.Of, d.Bytes.Decimal())
+		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, cli.Printable(d.Device), 100*d.Of, d.Bytes.Decimal())
 		if d.Wasted > 0 {
 			s += fmt.Sprintf(", %s of it for nothing", d.Wasted.Decimal())
 		}
@@ -86,17 +87,17 @@ func sharesText(devices []onloadShare) (s string) {
 func (r onloadResult) String() string {
 	what, done := countOf(len(r.Objects), "file"), 0
 	if len(r.Objects) == 1 {
-		what = oneLine(r.Objects[0].File)
+		what = cli.Printable(r.Objects[0].File)
 	}
 	s := fmt.Sprintf("%s: %s in %.2f s, %v", what, r.Bytes.Decimal(), r.Seconds, r.RateBps)
 	for _, o := range r.Objects {
 		if o.Resumed > 0 && o.Resumed == o.Bytes {
 			done++
 		} else if o.Resumed > 0 {
-			s += fmt.Sprintf("\n  %s: %s were there", oneLine(o.File), o.Resumed.Decimal())
+			s += fmt.Sprintf("\n  %s: %s were there", cli.Printable(o.File), o.Resumed.Decimal())
 		}
 		if o.Unchecked != "" {
-			s += fmt.Sprintf("\n  %s: not checked: it came unencrypted, over %s alone", oneLine(o.File), oneLine(o.Unchecked))
+			s += fmt.Sprintf("\n  %s: not checked: it came unencrypted, over %s alone", cli.Printable(o.File), cli.Printable(o.Unchecked))
 		}
 	}
 	if done > 0 {
@@ -119,10 +120,10 @@ type onloadGet struct {
 func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 	g := &onloadGet{getOptions: o, urls: urls, log: slog.Default()}
 	if o.socket != "" {
-		return nil, usage("--socket is of a primary, which --onload does without")
+		return nil, cli.UsageError("--socket is of a primary, which --onload does without")
 	}
 	if o.file == "-" {
-		return nil, usage("with --onload the parts come in any order: name a file with --output")
+		return nil, cli.UsageError("with --onload the parts come in any order: name a file with --output")
 	}
 	var err error
 	if g.secrets, err = o.secretOptions.read(urls...); err != nil {
@@ -135,11 +136,11 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 	}
 	switch {
 	case o.file != "" && len(urls) > 1 && !dir:
-		return nil, usage("with several URLs, --output names a directory")
+		return nil, cli.UsageError("with several URLs, --output names a directory")
 	case err == nil && !dir && !st.Mode().IsRegular():
-		return nil, usage("%s is no plain file", oneLine(o.file))
+		return nil, cli.UsageError("%s is no plain file", cli.Printable(o.file))
 	case o.sha256 != "" && len(urls) > 1:
-		return nil, usage("--sha256 is of one file")
+		return nil, cli.UsageError("--sha256 is of one file")
 	}
 	names := map[string]bool{}
 	in := "."
@@ -159,7 +160,7 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 			return nil, err
 		}
 		if names[one.file] {
-			return nil, usage("two of the URLs are of the name %s", oneLine(one.file))
+			return nil, cli.UsageError("two of the URLs are of the name %s", cli.Printable(one.file))
 		}
 		names[one.file] = true
 		g.objects = append(g.objects, fetch.Object{URL: url, File: one.file, Keep: one.keep, SHA256: one.sum})
@@ -219,7 +220,7 @@ const noLowat = 1 << 30
 func ownLines(interfaces []string, ledger tcp.Ledger) (list []fetch.Device, err error) {
 	for i, name := range interfaces {
 		if slices.Contains(interfaces[:i], name) {
-			return nil, usage("--interface %s is given twice", oneLine(name))
+			return nil, cli.UsageError("--interface %s is given twice", cli.Printable(name))
 		}
 		if _, err := net.InterfaceByName(name); err != nil {
 			return nil, fault.New(fault.Usage, fmt.Errorf("--interface %s: %w", name, err), "`ip link` lists the interfaces")
@@ -293,7 +294,7 @@ func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult
 	}
 	search := searchHelpers(ctx, use.finder(g.find), len(devices) == 1, bars.above(notes))
 	defer search.end()
-	cfg := fetch.Config{Devices: devices, Joins: search.found, Objects: done.left, Secrets: g.secrets, Whole: done.note, Scheduler: scheduler, UserAgent: "mpbond/" + version, Mode: newFileMode(), Log: g.log}
+	cfg := fetch.Config{Devices: devices, Joins: search.found, Objects: done.left, Secrets: g.secrets, Whole: done.note, Scheduler: scheduler, UserAgent: "mpbond/" + cli.Version, Mode: cli.NewFileMode(), Log: g.log}
 	cfg.Progress = bars.draw
 	r, err := fetch.Get(ctx, cfg)
 	search.end()
@@ -321,7 +322,7 @@ func (g *onloadGet) command(cmd *cobra.Command) error {
 	switch {
 	case len(res.Objects) == 0 && err != nil && (!g.asJSON || len(res.Failed) == 0):
 	case g.asJSON:
-		err = errors.Join(err, printJSON(cmd.OutOrStdout(), res))
+		err = errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), res))
 	case !g.quiet:
 		cmd.PrintErrln(res)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"mpbond/base/identity"
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 	"mpbond/link/tcp"
 	"mpbond/onload/fetch"
 	"mpbond/onload/relay"
@@ -125,7 +126,7 @@ func TestGetOnloadAlone(t *testing.T) {
 	url, data := site(t)
 	code, out, errs := mpbond(t, "get", "--onload", "--json", "--interface", "lo", url+"/a", url+"/b")
 	var res onloadResult
-	if err := json.Unmarshal([]byte(out), &res); code != exitOK || err != nil {
+	if err := json.Unmarshal([]byte(out), &res); code != cli.ExitOK || err != nil {
 		t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
 	}
 	if len(res.Objects) != 2 || res.Bytes != unit.Bytes(2*len(data)) || res.RateBps <= 0 || res.Devices[0].Device != "lo" || !strings.Contains(errs, "no helper") {
@@ -136,15 +137,15 @@ func TestGetOnloadAlone(t *testing.T) {
 	}
 	// Again: never over the first, unless its name is given; what one lacks does not harm others.
 	code, _, errs = mpbond(t, "get", "--onload", url+"/a")
-	if code != exitFailure || !strings.Contains(errs, "already there") {
+	if code != cli.ExitFailure || !strings.Contains(errs, "already there") {
 		t.Errorf("code %d: %s", code, errs)
 	}
 	code, _, errs = mpbond(t, "get", "--onload", "-o", "a", url+"/b")
-	if code != exitOK || !strings.Contains(errs, "a: 4.19 MB in") {
+	if code != cli.ExitOK || !strings.Contains(errs, "a: 4.19 MB in") {
 		t.Errorf("code %d: %s", code, errs)
 	}
 	code, _, errs = mpbond(t, "get", "--onload", "-o", "dir", url+"/a", url+"/none")
-	if _, err := os.Stat("dir/a"); err != nil || code != exitFailure || !strings.Contains(errs, "dir/none: the web server answered 404") || !strings.Contains(errs, "dir/a") {
+	if _, err := os.Stat("dir/a"); err != nil || code != cli.ExitFailure || !strings.Contains(errs, "dir/none: the web server answered 404") || !strings.Contains(errs, "dir/a") {
 		t.Errorf("code %d, %v: %s", code, err, errs)
 	}
 }
@@ -158,21 +159,21 @@ func TestGetOnloadRefuses(t *testing.T) {
 		code int
 		text string
 	}{
-		{url + "/a " + url + "/b", exitUsage, "for --onload"},
-		{"--interface lo " + url + "/a", exitUsage, "for --onload"},
-		{"--onload -o - " + url + "/a", exitUsage, "--output"},
-		{"--onload -o /dev/null " + url + "/a " + url + "/b", exitUsage, "directory"},
-		{"--onload -o /dev/null/x/ " + url + "/a", exitUsage, "not a directory"},
-		{"--onload -o /dev/null " + url + "/a", exitUsage, "plain file"},
-		{"--onload --sha256 " + strings.Repeat("0", 64) + " " + url + "/a " + url + "/b", exitUsage, "of one file"},
-		{"--onload --sha256 beef " + url + "/a", exitUsage, "64"},
-		{"--onload --socket x " + url + "/a", exitUsage, "--socket"},
-		{"--onload " + url + "/a " + url + "/x/a", exitUsage, "two of the URLs"},
-		{"--onload " + url + "/", exitUsage, "--output"},
-		{"--onload ftp://x/a", exitUsage, "web address"},
-		{"--onload --interface none0 " + url + "/a", exitUsage, "none0"},
-		{"--onload --scheduler x " + url + "/a", exitUsage, "auto"},
-		{"--onload " + url + "/a", exitNoConn, "refused"},
+		{url + "/a " + url + "/b", cli.ExitUsage, "for --onload"},
+		{"--interface lo " + url + "/a", cli.ExitUsage, "for --onload"},
+		{"--onload -o - " + url + "/a", cli.ExitUsage, "--output"},
+		{"--onload -o /dev/null " + url + "/a " + url + "/b", cli.ExitUsage, "directory"},
+		{"--onload -o /dev/null/x/ " + url + "/a", cli.ExitUsage, "not a directory"},
+		{"--onload -o /dev/null " + url + "/a", cli.ExitUsage, "plain file"},
+		{"--onload --sha256 " + strings.Repeat("0", 64) + " " + url + "/a " + url + "/b", cli.ExitUsage, "of one file"},
+		{"--onload --sha256 beef " + url + "/a", cli.ExitUsage, "64"},
+		{"--onload --socket x " + url + "/a", cli.ExitUsage, "--socket"},
+		{"--onload " + url + "/a " + url + "/x/a", cli.ExitUsage, "two of the URLs"},
+		{"--onload " + url + "/", cli.ExitUsage, "--output"},
+		{"--onload ftp://x/a", cli.ExitUsage, "web address"},
+		{"--onload --interface none0 " + url + "/a", cli.ExitUsage, "none0"},
+		{"--onload --scheduler x " + url + "/a", cli.ExitUsage, "auto"},
+		{"--onload " + url + "/a", cli.ExitNoConn, "refused"},
 	} {
 		code, out, errs := mpbond(t, append([]string{"get"}, strings.Fields(c.args)...)...)
 		if code != c.code || !strings.Contains(errs, c.text) {

@@ -15,6 +15,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/base/fault"
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 	"mpbond/onload/board"
 	"mpbond/onload/fetch"
 )
@@ -39,7 +40,7 @@ type download struct {
 	size      int64 // -1: not known
 	n         int64 // bytes written
 	anew      int
-	target    *target
+	target    *cli.Target
 	digest    hash.Hash
 	progress  *progress
 	notes     io.Writer
@@ -55,7 +56,7 @@ func (g *get) open(ctx context.Context, c *client.Client, s api.Status) (*downlo
 	}
 	if d.answer.StatusCode != http.StatusOK {
 		d.answer.Body.Close()
-		return nil, fmt.Errorf("the web server answered %s", oneLine(d.answer.Status))
+		return nil, fmt.Errorf("the web server answered %s", cli.Printable(d.answer.Status))
 	}
 	d.take()
 	return d, nil
@@ -91,7 +92,7 @@ func (g *get) request(ctx context.Context, s api.Status, from int64, validator s
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("User-Agent", "mpbond/"+version)
+	req.Header.Set("User-Agent", "mpbond/"+cli.Version)
 	if from > 0 && validator != "" {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
 		req.Header.Set("If-Range", validator)
@@ -111,7 +112,7 @@ func (d *download) run(ctx context.Context) error {
 		}
 		if d.n != before {
 			last, pause = time.Now(), firstPause
-			fmt.Fprintf(d.notes, "interrupted after %s, goes on: %s\n", unit.Bytes(d.n).Decimal(), oneLine(err.Error()))
+			fmt.Fprintf(d.notes, "interrupted after %s, goes on: %s\n", unit.Bytes(d.n).Decimal(), cli.Printable(err.Error()))
 		}
 		for {
 			select {
@@ -168,7 +169,7 @@ func (d *download) canGoOn(err error) bool {
 	if errors.As(err, new(writeError)) || errors.Is(err, context.Canceled) {
 		return false
 	}
-	return d.validator != "" || d.target.temporary != nil && d.anew < mostAnew
+	return d.validator != "" || d.target.File != nil && d.anew < mostAnew
 }
 
 // reopen asks for the rest, or for all where that cannot be had.
@@ -199,15 +200,15 @@ func (d *download) reopen(ctx context.Context) error {
 		return d.beginAnew()
 	case c >= 500 || c == http.StatusTooManyRequests:
 		a.Body.Close()
-		return fmt.Errorf("the web server answered %s", oneLine(a.Status))
+		return fmt.Errorf("the web server answered %s", cli.Printable(a.Status))
 	}
 	a.Body.Close()
-	return finalError{fmt.Errorf("the web server answered %s", oneLine(a.Status))}
+	return finalError{fmt.Errorf("the web server answered %s", cli.Printable(a.Status))}
 }
 
 // beginAnew forgets what was written: the answer has all of the file.
 func (d *download) beginAnew() error {
-	f := d.target.temporary
+	f := d.target.File
 	d.anew++
 	switch {
 	case d.n == 0:

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 )
 
 // breaking is a web server whose first answers break off.
@@ -77,35 +78,35 @@ func TestGetGoesOn(t *testing.T) {
 				t.Errorf("request %d: Range %q, If-Range %q", n, ranged, r.Header.Get("If-Range"))
 			}
 			content(w, r, `"v1"`, data)
-		}, data, "goes on", exitOK, exitOK},
-		"no version":   {2, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, data, "does not name the version", exitOK, exitIntegrity},
-		"weak version": {1, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, `W/"v1"`, data) }, data, "does not name the version", exitOK, exitIntegrity},
+		}, data, "goes on", cli.ExitOK, cli.ExitOK},
+		"no version":   {2, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, data, "does not name the version", cli.ExitOK, cli.ExitIntegrity},
+		"weak version": {1, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, `W/"v1"`, data) }, data, "does not name the version", cli.ExitOK, cli.ExitIntegrity},
 		"it changes": {1, func(w http.ResponseWriter, r *http.Request, n int64) {
 			if n == 1 {
 				content(w, r, `"v1"`, data)
 			} else {
 				content(w, r, `"v2"`, later)
 			}
-		}, later, "another version", exitOK, exitIntegrity},
+		}, later, "another version", cli.ExitOK, cli.ExitIntegrity},
 		"a lie": {1, func(w http.ResponseWriter, r *http.Request, n int64) {
 			r.Header.Del("If-Range")
 			content(w, r, fmt.Sprintf(`"v%d"`, n), data)
-		}, nil, "another version", exitIntegrity, exitIntegrity},
+		}, nil, "another version", cli.ExitIntegrity, cli.ExitIntegrity},
 		"gone": {1, func(w http.ResponseWriter, r *http.Request, n int64) {
 			if n > 1 {
 				http.NotFound(w, r)
 				return
 			}
 			content(w, r, `"v1"`, data)
-		}, nil, "404", exitFailure, exitFailure},
+		}, nil, "404", cli.ExitFailure, cli.ExitFailure},
 		"busy": {1, func(w http.ResponseWriter, r *http.Request, n int64) {
 			if n == 2 {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return
 			}
 			content(w, r, `"v1"`, data)
-		}, data, "goes on", exitOK, exitOK},
-		"always cut": {1000, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, nil, "cut short", exitIntegrity, exitIntegrity},
+		}, data, "goes on", cli.ExitOK, cli.ExitOK},
+		"always cut": {1000, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, nil, "cut short", cli.ExitIntegrity, cli.ExitIntegrity},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &breaking{breaks: c.breaks, serve: c.serve}
@@ -119,7 +120,7 @@ func TestGetGoesOn(t *testing.T) {
 			}
 			b.asked.Store(0)
 			code, out, errs := mpbond(t, "get", "-q", "-o", "-", site.URL+"/x")
-			if code != c.stream || code == exitOK && (out != string(c.want) || errs != "") {
+			if code != c.stream || code == cli.ExitOK && (out != string(c.want) || errs != "") {
 				t.Errorf("to a stream: code %d, %d bytes: %s", code, len(out), errs)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/userfile"
+	"mpbond/internal/cli"
 	"mpbond/onload/fetch"
 )
 
@@ -40,11 +41,11 @@ func (o *secretOptions) read(urls ...string) (*fetch.Secrets, error) {
 	s := &fetch.Secrets{}
 	var err error
 	if s.Header, err = fetch.ParseHeaders(o.headers); err != nil {
-		return nil, usage("%v", err)
+		return nil, cli.UsageError("%v", err)
 	}
 	for _, name := range ownHeaders {
 		if s.Header.Get(name) != "" {
-			return nil, usage("--header %s is set by the download itself", name)
+			return nil, cli.UsageError("--header %s is set by the download itself", name)
 		}
 	}
 	for _, c := range o.cookies {
@@ -62,7 +63,7 @@ func (o *secretOptions) read(urls ...string) (*fetch.Secrets, error) {
 		}
 	}
 	if strings.ContainsAny(s.Cookie, "\r\n\x00") {
-		return nil, usage("--cookie is written NAME=VALUE")
+		return nil, cli.UsageError("--cookie is written NAME=VALUE")
 	}
 	if o.netrc || o.netrcFile != "" {
 		name := o.netrcFile

@@ -20,6 +20,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/serve"
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 )
 
 const fileSize = 300_000
@@ -153,7 +154,7 @@ func TestGetRefused(t *testing.T) {
 	at := dead.Addr().String()
 	for _, url := range []string{"http://" + at + "/x", "https://" + at + "/x"} {
 		code, _, errs := mpbond(t, "get", url)
-		if want := at + " cannot be reached: connection refused"; code != exitNoConn || !strings.Contains(errs, want) || !strings.Contains(errs, "hint: is the address right?") {
+		if want := at + " cannot be reached: connection refused"; code != cli.ExitNoConn || !strings.Contains(errs, want) || !strings.Contains(errs, "hint: is the address right?") {
 			t.Errorf("%s: code %d, want %q: %s", url, code, want, errs)
 		}
 	}
@@ -232,7 +233,7 @@ func TestGet(t *testing.T) {
 			sum := fmt.Sprintf("%x", sha256.Sum256(make([]byte, fileSize)))
 			code, out, errs := mpbond(t, "get", "--json", "--sha256", sum, w.web+"/file.bin")
 			var res getResult
-			if err := json.Unmarshal([]byte(out), &res); code != exitOK || err != nil {
+			if err := json.Unmarshal([]byte(out), &res); code != cli.ExitOK || err != nil {
 				t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
 			}
 			if res.Bytes != fileSize || res.SHA256 != sum || res.File != "file.bin" || res.RateBps <= 0 {
@@ -249,10 +250,10 @@ func TestGet(t *testing.T) {
 				t.Errorf("files %v", names)
 			}
 			// Again: never over the first, unless its name is given.
-			if code, _, errs := mpbond(t, "get", w.web+"/file.bin"); code != exitFailure || !strings.Contains(errs, "already there") {
+			if code, _, errs := mpbond(t, "get", w.web+"/file.bin"); code != cli.ExitFailure || !strings.Contains(errs, "already there") {
 				t.Errorf("second: code %d, %s", code, errs)
 			}
-			if code, _, errs := mpbond(t, "get", "-o", "file.bin", w.web+"/chunked"); code != exitOK || !strings.Contains(errs, "phone") {
+			if code, _, errs := mpbond(t, "get", "-o", "file.bin", w.web+"/chunked"); code != cli.ExitOK || !strings.Contains(errs, "phone") {
 				t.Errorf("third: code %d, %s", code, errs)
 			}
 		})
@@ -262,13 +263,13 @@ func TestGet(t *testing.T) {
 func TestGetToStream(t *testing.T) {
 	w := newWorld(t, false)
 	code, out, errs := mpbond(t, "get", "-q", "-o", "-", w.web+"/chunked")
-	if code != exitOK || len(out) != fileSize || errs != "" {
+	if code != cli.ExitOK || len(out) != fileSize || errs != "" {
 		t.Errorf("code %d, %d bytes, %s", code, len(out), errs)
 	}
 	if err := os.Symlink(os.DevNull, "null"); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := mpbond(t, "get", "-o", "null", w.web+"/file.bin"); code != exitOK {
+	if code, _, errs := mpbond(t, "get", "-o", "null", w.web+"/file.bin"); code != cli.ExitOK {
 		t.Errorf("code %d: %s", code, errs)
 	}
 	if st, err := os.Lstat("null"); err != nil || st.Mode()&os.ModeSymlink == 0 {
@@ -288,13 +289,13 @@ func TestGetFails(t *testing.T) {
 		code int
 		text string
 	}{
-		{[]string{w.web + "/none"}, exitFailure, "404"},
-		{[]string{w.web + "/"}, exitUsage, "--output"},
-		{[]string{w.web + "/short"}, exitIntegrity, "cut short"},
-		{[]string{"--sha256", strings.Repeat("0", 64), w.web + "/file.bin"}, exitIntegrity, "SHA-256"},
-		{[]string{"http://" + dead.Addr().String() + "/x"}, exitNoConn, "mpbond status"},
-		{[]string{"-o", "no/such/dir/x", w.web + "/file.bin"}, exitFailure, "no such"},
-		{[]string{"-o", "/dev/full", w.web + "/file.bin"}, exitFailure, "no space"},
+		{[]string{w.web + "/none"}, cli.ExitFailure, "404"},
+		{[]string{w.web + "/"}, cli.ExitUsage, "--output"},
+		{[]string{w.web + "/short"}, cli.ExitIntegrity, "cut short"},
+		{[]string{"--sha256", strings.Repeat("0", 64), w.web + "/file.bin"}, cli.ExitIntegrity, "SHA-256"},
+		{[]string{"http://" + dead.Addr().String() + "/x"}, cli.ExitNoConn, "mpbond status"},
+		{[]string{"-o", "no/such/dir/x", w.web + "/file.bin"}, cli.ExitFailure, "no such"},
+		{[]string{"-o", "/dev/full", w.web + "/file.bin"}, cli.ExitFailure, "no space"},
 	} {
 		if code, _, errs := mpbond(t, append([]string{"get"}, c.args...)...); code != c.code || !strings.Contains(errs, c.text) {
 			t.Errorf("%v: code %d, want %d and %q: %s", c.args, code, c.code, c.text, errs)
@@ -308,7 +309,7 @@ func TestGetFails(t *testing.T) {
 func TestGetWithoutProxy(t *testing.T) {
 	home(t)
 	serveStatus(t, func(bool) api.Status { return api.Status{Role: "primary"} })
-	if code, _, errs := mpbond(t, "get", "-o", "-", "http://example.org/x"); code != exitNoConn || !strings.Contains(errs, "no proxy") {
+	if code, _, errs := mpbond(t, "get", "-o", "-", "http://example.org/x"); code != cli.ExitNoConn || !strings.Contains(errs, "no proxy") {
 		t.Errorf("code %d, %s", code, errs)
 	}
 }
@@ -316,7 +317,7 @@ func TestGetWithoutProxy(t *testing.T) {
 func TestStatusOfAPrimary(t *testing.T) {
 	newWorld(t, false)
 	code, out, errs := mpbond(t, "status", "--why")
-	if code != exitOK {
+	if code != cli.ExitOK {
 		t.Fatal(code, errs)
 	}
 	for _, want := range []string{"primary laptop", "HTTP proxy at 127.0.0.1:", "with home", "DEVICE", "phone", "helped", "phone: least PAD", "wait: waits"} {
@@ -326,7 +327,7 @@ func TestStatusOfAPrimary(t *testing.T) {
 	}
 	code, out, _ = mpbond(t, "status", "--json")
 	var s api.Status
-	if err := json.Unmarshal([]byte(out), &s); code != exitOK || err != nil || len(s.Bonds[0].Paths) != 2 || s.Bonds[0].Decisions != nil {
+	if err := json.Unmarshal([]byte(out), &s); code != cli.ExitOK || err != nil || len(s.Bonds[0].Paths) != 2 || s.Bonds[0].Decisions != nil {
 		t.Errorf("code %d, %v: %s", code, err, out)
 	}
 }
@@ -349,7 +350,7 @@ func TestWatch(t *testing.T) {
 	out := &lines{stop: cancel, most: 2}
 	var errs bytes.Buffer
 	began := time.Now()
-	if code := execute(ctx, []string{"status", "--watch", "--json"}, out, &errs); code != exitOK || out.n != 2 {
+	if code := thisProgram().Run(ctx, []string{"status", "--watch", "--json"}, out, &errs); code != cli.ExitOK || out.n != 2 {
 		t.Errorf("code %d, %d lines, %s", code, out.n, &errs)
 	}
 	if took := time.Since(began); took < watchEvery {

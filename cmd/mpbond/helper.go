@@ -14,6 +14,7 @@ import (
 	"mpbond/api/serve"
 	"mpbond/base/unit"
 	"mpbond/control/policy"
+	"mpbond/internal/cli"
 	"mpbond/link/discovery"
 	"mpbond/link/wire"
 	"mpbond/node/helper"
@@ -117,7 +118,7 @@ lasts.`,
 	cellFlag(cmd, &cellFlags)
 	onloadFlag(cmd, &onload)
 	cmd.Flags().StringSliceVar(&overUDP, "udp", nil, "network interface by which servers are reached over UDP, where that gets through; may be repeated; any: each")
-	completeWith(cmd, "feedback", helper.FeedbackModes()...)
+	cli.CompleteWith(cmd, "feedback", helper.FeedbackModes()...)
 	return cmd
 }
 

@@ -21,6 +21,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 	"mpbond/link/discovery"
 	"mpbond/link/pairing"
 )
@@ -77,7 +78,7 @@ func (i *inviter) invite() (api.Invitation, error) {
 	if i.listen != nil && i.calling == nil {
 		l, err := i.listen()
 		if err != nil {
-			return api.Invitation{}, portHint(err, "the `pair` setting")
+			return api.Invitation{}, cli.PortHint(err, "the `pair` setting")
 		}
 		i.calling = l
 		ctx := i.ctx
@@ -164,7 +165,7 @@ func (i *inviter) api() *api.Inviter { return &api.Inviter{Invite: i.invite, Cur
 // showInvitation tells people of a code; with a picture of it on a terminal.
 func showInvitation(w io.Writer, role string, inv api.Invitation) {
 	fmt.Fprintf(w, "To pair a primary with this %s, run there until %s:\n\n  mpbond pair %s\n\n", role, inv.Until.Local().Format("15:04"), inv.Code)
-	if isTerminal(w) {
+	if cli.IsTerminal(w) {
 		qrterminal.GenerateHalfBlock(inv.QR, qrterminal.L, w)
 	}
 }
@@ -189,7 +190,7 @@ it as a second one.`,
 			}
 			defer c.Close()
 			if asJSON {
-				err = printJSON(cmd.OutOrStdout(), inv)
+				err = cli.PrintJSON(cmd.OutOrStdout(), inv)
 			} else {
 				showInvitation(cmd.OutOrStdout(), role, inv)
 			}
@@ -200,7 +201,7 @@ it as a second one.`,
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), inv)
+				return cli.PrintJSON(cmd.OutOrStdout(), inv)
 			}
 			cmd.PrintErrf("%s is paired; its ID is %s\n", inv.Device, inv.ID)
 			return nil

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 )
 
 func keygenCommand() *cobra.Command {
@@ -28,7 +29,7 @@ with mpbond trust add. The ID is a short name of it, for people to compare.`,
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), struct {
+				return cli.PrintJSON(cmd.OutOrStdout(), struct {
 					Key     identity.PublicKey `json:"key"`
 					ID      identity.ID        `json:"id"`
 					File    string             `json:"file"`

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mpbond/internal/cli"
 	"mpbond/lab"
 )
 
@@ -49,12 +50,12 @@ func (f *labFlags) topology(args []string) (*lab.Topology, error) {
 	switch {
 	case f.house != "" && len(args) == 0:
 		t, err := lab.House(f.house)
-		return t, misused(err)
+		return t, cli.AsUsageError(err)
 	case f.house == "" && len(args) == 1:
 		t, err := lab.Load(args[0])
-		return t, misused(err)
+		return t, cli.AsUsageError(err)
 	}
-	return nil, usage("name a topology file, or --house PS/HS/pipe[+pipe…][,HS/pipe…] (one of them)")
+	return nil, cli.UsageError("name a topology file, or --house PS/HS/pipe[+pipe…][,HS/pipe…] (one of them)")
 }
 
 func (f *labFlags) houseFlag(c *cobra.Command) {
@@ -135,7 +136,7 @@ black hole), dir (up: from the link's first end, down; absent: both).`,
 			if err != nil {
 				return err
 			}
-			return misused(l.Set(args[0], dir, props...))
+			return cli.AsUsageError(l.Set(args[0], dir, props...))
 		},
 	}
 }

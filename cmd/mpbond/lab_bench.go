@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"mpbond/internal/cli"
 	"mpbond/lab"
 )
 
@@ -60,10 +61,10 @@ do not: they are what is to be found out.`,
 			}
 			experiments = slices.DeleteFunc(experiments, func(e lab.Experiment) bool { return !strings.Contains(e.Name, o.only) })
 			if len(experiments) == 0 {
-				return usage("no experiment has %q in its name", o.only)
+				return cli.UsageError("no experiment has %q in its name", o.only)
 			}
 			if o.jobs < 0 {
-				return usage("--jobs %d: at least 1, or 0 for as many as this machine can", o.jobs)
+				return cli.UsageError("--jobs %d: at least 1, or 0 for as many as this machine can", o.jobs)
 			}
 			b := &bench{benchOptions: o, out: c.OutOrStdout(), screen: c.ErrOrStderr(), experiments: experiments}
 			if o.list {
@@ -219,7 +220,7 @@ func (b *bench) end(i int) error {
 	r := &b.reports[i]
 	switch {
 	case b.asJSON:
-		return printJSON(b.out, r)
+		return cli.PrintJSON(b.out, r)
 	case r.Group != lab.Grid && r.Group != lab.Ride:
 		b.clear()
 		return r.table().print(b.out)
@@ -365,8 +366,8 @@ func (b *bench) progress(last string, matters bool) {
 	have, want := b.counted()
 	text := fmt.Sprintf("%d/%d, %d running, about %v left%s", have, want, b.running, left.Round(time.Second), last)
 	switch {
-	case isTerminal(b.screen):
-		newSteps(b.screen).now(text)
+	case cli.IsTerminal(b.screen):
+		cli.NewSteps(b.screen).Show(text)
 	case matters || time.Since(b.spoke) > speakEvery:
 		b.spoke = time.Now()
 		fmt.Fprintln(b.screen, text)
@@ -374,7 +375,7 @@ func (b *bench) progress(last string, matters bool) {
 }
 
 // clear makes room for other text.
-func (b *bench) clear() { newSteps(b.screen).clear() }
+func (b *bench) clear() { cli.NewSteps(b.screen).Clear() }
 
 // stamp says what was measured where, and when.
 func (b *bench) stamp() string {
@@ -386,7 +387,7 @@ func (b *bench) stamp() string {
 	}
 	have, want := b.counted()
 	form += fmt.Sprintf(" form, %d of %d planned transfers count", have, want)
-	return fmt.Sprintf("mpbond %s, %s, seed %d, %s, Linux %s, %d processors, took %v.", version, form, b.seed,
+	return fmt.Sprintf("mpbond %s, %s, seed %d, %s, Linux %s, %d processors, took %v.", cli.Version, form, b.seed,
 		time.Now().UTC().Format(time.DateOnly), unix.ByteSliceToString(u.Release[:]), runtime.NumCPU(), time.Since(b.begin).Round(time.Second))
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"mpbond/internal/cli"
 	"mpbond/lab"
 )
 
@@ -51,7 +52,7 @@ func openJournal(name string, seed uint64, mixed bool) (*journal, error) {
 		var l journalLine
 		// The last line may have been cut off.
 		if json.Unmarshal(line, &l) == nil && l.Result.Error == "" {
-			if mixed || l.Version == version && named(version) {
+			if mixed || l.Version == cli.Version && named(cli.Version) {
 				j.old[l.Key] = append(j.old[l.Key], l.Result)
 			} else {
 				j.rest++
@@ -96,7 +97,7 @@ func (j *journal) add(e lab.Experiment, r lab.Result) error {
 		return nil
 	}
 	r.Notes = nil // long, and in no table
-	line, err := json.Marshal(journalLine{version, j.key(e), r})
+	line, err := json.Marshal(journalLine{cli.Version, j.key(e), r})
 	if err != nil {
 		return err
 	}

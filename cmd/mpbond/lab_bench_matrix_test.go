@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 	"mpbond/lab"
 )
 
@@ -110,8 +111,8 @@ func TestMatrixAndRides(t *testing.T) {
 // TestJournal takes a run up where it was interrupted, with the last line cut
 // off, and does not take over what failed or is of another version.
 func TestJournal(t *testing.T) {
-	defer func(was string) { version = was }(version)
-	version = "v1"
+	defer func(was string) { cli.Version = was }(cli.Version)
+	cli.Version = "v1"
 	name := filepath.Join(t.TempDir(), "new", "bench.jsonl")
 	e := lab.Experiment{Name: "e", Plan: lab.Plan{Size: unit.MB}}
 	has := func(j *journal, e lab.Experiment, scheme string, rep int) bool {
@@ -156,11 +157,11 @@ func TestJournal(t *testing.T) {
 	if all, err := openJournal(name, 1, true); err != nil || !has(all, e, "b", 0) || all.others() != 0 {
 		t.Errorf("any version: %+v, %v", all, err)
 	}
-	version = "v1-dirty"
+	cli.Version = "v1-dirty"
 	if dirty, err := openJournal(name, 1, false); err != nil || len(dirty.old) != 0 {
 		t.Errorf("%v, %v", dirty, err)
 	}
-	version = "v1"
+	cli.Version = "v1"
 	if err := j.close(true); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +199,7 @@ func TestBenchInterrupted(t *testing.T) {
 
 func TestBenchList(t *testing.T) {
 	var out, errs strings.Builder
-	if code := execute(t.Context(), []string{"lab", "bench", "--list", "--only", "1/18/5, 10 MB, up"}, &out, &errs); code != 0 {
+	if code := thisProgram().Run(t.Context(), []string{"lab", "bench", "--list", "--only", "1/18/5, 10 MB, up"}, &out, &errs); code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs.String())
 	}
 	if got := out.String(); !strings.Contains(got, "53") || !strings.Contains(got, "1 experiments") {

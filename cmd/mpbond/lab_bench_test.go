@@ -10,6 +10,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 	"mpbond/lab"
 )
 
@@ -79,7 +80,7 @@ func TestBenchTables(t *testing.T) {
 
 func TestBenchFindsNothing(t *testing.T) {
 	var out, errs strings.Builder
-	if code := execute(t.Context(), []string{"lab", "bench", "--only", "no such thing"}, &out, &errs); code != exitUsage {
+	if code := thisProgram().Run(t.Context(), []string{"lab", "bench", "--only", "no such thing"}, &out, &errs); code != cli.ExitUsage {
 		t.Errorf("exit code %d: %s", code, errs.String())
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 	"mpbond/lab"
 )
 
@@ -44,11 +45,11 @@ leaves nothing behind.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			top, err := lab.House(house)
 			if err != nil {
-				return misused(err)
+				return cli.AsUsageError(err)
 			}
 			d := &demo{topology: top, out: c.OutOrStdout(), screen: c.ErrOrStderr()}
 			if d.size, err = unit.ParseBytes(size); err != nil {
-				return misused(err)
+				return cli.AsUsageError(err)
 			}
 			return d.run(c.Context())
 		},
@@ -156,15 +157,15 @@ func newDemoShow(d *demo, scheme string) *demoShow {
 			s.name = k.what
 		}
 	}
-	if !isTerminal(d.screen) {
+	if !cli.IsTerminal(d.screen) {
 		return s
 	}
 	fmt.Fprintln(d.screen, s.name)
-	s.screen = newScreen(d.screen)
+	s.screen = cli.NewBars(d.screen)
 	for _, name := range append([]string{demoTotal}, d.devices()...) {
 		b := &demoBar{}
 		b.rate.Store(new(string))
-		b.bar = newBar(s.screen, d.size, "  "+name, func(unit.Bytes) string { return *b.rate.Load() })
+		b.bar = cli.NewBar(s.screen, d.size, "  "+name, func(unit.Bytes) string { return *b.rate.Load() })
 		s.bars[name] = b
 	}
 	return s
@@ -240,7 +241,7 @@ func (d *demo) table() error {
 		}
 		fmt.Fprintf(w, "%s\t%.2f s\t%v", s.what, r.Seconds, unit.RateOf(r.Bytes, seconds(r.Seconds)))
 		for _, name := range d.devices() {
-			fmt.Fprintf(w, "\t%s", percent(r.Devices[name], sum))
+			fmt.Fprintf(w, "\t%s", cli.Percent(r.Devices[name], sum))
 		}
 		verdict := "WRONG"
 		if r.SHA {

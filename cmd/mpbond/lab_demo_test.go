@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"mpbond/internal/cli"
 )
 
 // TestDemo runs the demo as a process, to its end and interrupted at several
@@ -43,7 +45,7 @@ func TestDemo(t *testing.T) {
 		switch code := cmd.ProcessState.ExitCode(); {
 		case strings.Contains(stderr.String(), "lacks what the lab needs"):
 			t.Skip(strings.TrimSpace(stderr.String()))
-		case after == 0 && code != exitOK:
+		case after == 0 && code != cli.ExitOK:
 			t.Errorf("%v: %s", err, stderr.String())
 		case after == 0:
 			for _, row := range []string{`one link .* 100 % +0 % .* right`, `kernel MPTCP, tethered .* right`, `mpbond .* \d+ % +\d+ % .* right`, `fluid bound of all links +0.43 s`} {
@@ -51,7 +53,7 @@ func TestDemo(t *testing.T) {
 					t.Errorf("no row like %q in\n%s", row, stdout.String())
 				}
 			}
-		case code != exitInterrupted && code != exitOK && code != -1: // -1: before it could listen to signals
+		case code != cli.ExitInterrupted && code != cli.ExitOK && code != -1: // -1: before it could listen to signals
 			t.Errorf("after %v: %v: %s", after, err, stderr.String())
 		}
 		if left := leftOf(runtime); left != "" {

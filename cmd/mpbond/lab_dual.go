@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 	"mpbond/lab"
 )
 
@@ -29,7 +30,7 @@ is the mean of one.`,
   mpbond lab dual --links 5/5 --size 1MB --chunks 20     # the MPBond paper's dual mode`,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if p.Size, err = unit.ParseBytes(size); err != nil {
-				return misused(err)
+				return cli.AsUsageError(err)
 			}
 			all := map[string][]lab.DualResult{}
 			var failed error
@@ -40,7 +41,7 @@ is the mean of one.`,
 					all[r.Case] = append(all[r.Case], r)
 				}
 				if asJSON {
-					_ = printJSON(c.OutOrStdout(), r)
+					_ = cli.PrintJSON(c.OutOrStdout(), r)
 				}
 			})
 			if err = errors.Join(err, failed); err != nil || asJSON {

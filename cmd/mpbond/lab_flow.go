@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mpbond/internal/cli"
 	"mpbond/lab"
 	"mpbond/pbe/cc"
 	"mpbond/pbe/flow"
@@ -49,7 +50,7 @@ is marked disturbed, discarded and repeated.`,
 			for _, set := range p.Sets {
 				for _, name := range strings.Split(strings.TrimPrefix(set, lab.BySamples), "+") {
 					if err := flow.Check(name); err != nil {
-						return misused(err)
+						return cli.AsUsageError(err)
 					}
 				}
 			}
@@ -89,7 +90,7 @@ func runFlows(c *cobra.Command, p lab.FlowPlan, asJSON bool) error {
 			counted[r.Set]++
 		}
 		if asJSON {
-			_ = printJSON(out, r)
+			_ = cli.PrintJSON(out, r)
 		} else {
 			printFlow(out, r)
 		}
@@ -150,7 +151,7 @@ func labFlowSource() *cobra.Command {
 		Use: "flow-source CONTROLLER@ADDRESS…", Hidden: true, Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := job.Read(seed, args); err != nil {
-				return misused(err)
+				return cli.AsUsageError(err)
 			}
 			return flow.Source(c.Context(), job, os.Stdin, c.OutOrStdout())
 		},

@@ -16,6 +16,7 @@ import (
 
 	"mpbond/base/unit"
 	"mpbond/core/sched"
+	"mpbond/internal/cli"
 	"mpbond/lab"
 	"mpbond/onload/board"
 )
@@ -62,7 +63,7 @@ Times count from the start of the client.`,
 			var err error
 			if drive != "" {
 				if len(args) > 0 || get+put != "" || c.Flags().Changed("house") {
-					return usage("--drive goes without FILE, --house, --get and --put")
+					return cli.UsageError("--drive goes without FILE, --house, --get and --put")
 				}
 				return runDrive(c, p, f, drive, schemes)
 			}
@@ -70,13 +71,13 @@ Times count from the start of the client.`,
 				return err
 			}
 			if p.Upload = put != ""; p.Upload == (get != "") {
-				return usage("give --get BYTES or --put BYTES")
+				return cli.UsageError("give --get BYTES or --put BYTES")
 			}
 			if p.Size, err = unit.ParseBytes(get + put); err != nil {
-				return misused(err)
+				return cli.AsUsageError(err)
 			}
 			if p.Size <= 0 || p.Reps <= 0 {
-				return usage("the size and --reps must be over 0")
+				return cli.UsageError("the size and --reps must be over 0")
 			}
 			if items > 0 {
 				p.Items, p.Size = slices.Repeat([]unit.Bytes{p.Size}, items), 0
@@ -105,10 +106,10 @@ Times count from the start of the client.`,
 func runDrive(c *cobra.Command, p lab.Plan, f *labFlags, name, schemes string) error {
 	ride, err := lab.RidePlan(name)
 	if err != nil {
-		return misused(err)
+		return cli.AsUsageError(err)
 	}
 	if p.Reps <= 0 {
-		return usage("--reps must be over 0")
+		return cli.UsageError("--reps must be over 0")
 	}
 	p.Topology, p.Size, p.Upload, p.Length = ride.Topology, ride.Size, ride.Upload, ride.Length
 	p.Schemes, p.Pcap = strings.Split(schemes, ","), f.pcap
@@ -128,14 +129,14 @@ func labBound(f *labFlags) *cobra.Command {
 			}
 			n, err := unit.ParseBytes(size)
 			if err != nil {
-				return misused(err)
+				return cli.AsUsageError(err)
 			}
 			d, err := lab.Bound(t, n, put)
 			if err != nil {
 				return err
 			}
-			if wantsJSON(c) {
-				return printJSON(c.OutOrStdout(), struct {
+			if cli.WantsJSON(c) {
+				return cli.PrintJSON(c.OutOrStdout(), struct {
 					Seconds float64 `json:"seconds"`
 				}{d.Seconds()})
 			}
@@ -177,7 +178,7 @@ func calibrate(c *cobra.Command, rates []string, length time.Duration, asJSON bo
 	for _, text := range rates {
 		rate, err := unit.ParseRate(text)
 		if err != nil {
-			return misused(err)
+			return cli.AsUsageError(err)
 		}
 		r, err := lab.Calibrate(c.Context(), rate, length)
 		if err != nil {
@@ -262,7 +263,7 @@ func labSplit() *cobra.Command {
 			for _, text := range parts {
 				p, err := lab.ParseSplitPart(text)
 				if err != nil {
-					return misused(err)
+					return cli.AsUsageError(err)
 				}
 				l.Parts = append(l.Parts, p)
 			}
@@ -279,7 +280,7 @@ func labPlayer() *cobra.Command {
 		Use: "player VIDEO", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := json.Unmarshal([]byte(args[0]), &p); err != nil {
-				return misused(err)
+				return cli.AsUsageError(err)
 			}
 			return p.Run(c.Context(), c.OutOrStdout())
 		},
@@ -320,7 +321,7 @@ func runPlan(c *cobra.Command, p lab.Plan, asJSON bool) error {
 	err := lab.Run(c.Context(), p, func(r lab.Result) {
 		results = append(results, r)
 		if asJSON {
-			_ = printJSON(out, r)
+			_ = cli.PrintJSON(out, r)
 		} else {
 			printResult(out, r)
 		}

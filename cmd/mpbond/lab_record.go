@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mpbond/internal/cli"
 	"mpbond/lab"
 )
 
@@ -25,10 +26,10 @@ func labRecord(f *labFlags) *cobra.Command {
 of its users, from now on until --for has passed or the command is interrupted.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if messages == "" && truth == "" {
-				return usage("name a file: --messages, --truth or both")
+				return cli.UsageError("name a file: --messages, --truth or both")
 			}
 			if messages == truth {
-				return usage("--messages and --truth are the same file")
+				return cli.UsageError("--messages and --truth are the same file")
 			}
 			l, err := lab.Open(f.name)
 			if err != nil {

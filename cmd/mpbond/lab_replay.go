@@ -17,6 +17,7 @@ import (
 	"mpbond/base/unit"
 	"mpbond/core/sched"
 	"mpbond/core/trace"
+	"mpbond/internal/cli"
 	"mpbond/lab/replay"
 )
 
@@ -72,7 +73,7 @@ sets the direct subflow's share).`,
 				report.Replayed = append(report.Replayed, res)
 			}
 			if asJSON {
-				return printJSON(c.OutOrStdout(), report)
+				return cli.PrintJSON(c.OutOrStdout(), report)
 			}
 			return report.print(c.OutOrStdout())
 		},
@@ -89,21 +90,21 @@ func (r replayReport) print(out io.Writer) error {
 	for _, s := range r.Streams {
 		size += s.Size
 	}
-	fmt.Fprintf(out, "%s sent %v, streams: %d\n", oneLine(r.Sender), size, len(r.Streams))
+	fmt.Fprintf(out, "%s sent %v, streams: %d\n", cli.Printable(r.Sender), size, len(r.Streams))
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, p := range r.Paths {
 		if !p.Helped {
-			fmt.Fprintf(t, "  %s\tdirect\t%s\n", oneLine(p.Device), hopWords(p.Near))
+			fmt.Fprintf(t, "  %s\tdirect\t%s\n", cli.Printable(p.Device), hopWords(p.Near))
 			continue
 		}
-		fmt.Fprintf(t, "  %s\tfirst hop\t%s\n  \tsecond hop\t%s\n", oneLine(p.Device), hopWords(p.Near), hopWords(p.Far))
+		fmt.Fprintf(t, "  %s\tfirst hop\t%s\n  \tsecond hop\t%s\n", cli.Printable(p.Device), hopWords(p.Near), hopWords(p.Far))
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintln(t, "  note:", oneLine(n))
+		fmt.Fprintln(t, "  note:", cli.Printable(n))
 	}
 	head := []string{"SCHEDULER", "SECONDS"}
 	for _, p := range r.Recorded.Paths {
-		head = append(head, strings.ToUpper(oneLine(p.Device)))
+		head = append(head, strings.ToUpper(cli.Printable(p.Device)))
 	}
 	fmt.Fprintln(t, "\n"+strings.Join(append(head, "APART", "AGAIN"), "\t"))
 	all := append([]replay.Result{r.Recorded}, r.Replayed...)
@@ -129,7 +130,7 @@ func (r replayReport) print(out io.Writer) error {
 			if i == 0 {
 				name = res.Scheduler
 			}
-			fmt.Fprintf(out, "  %-15s %6d  %s\n", name, res.Decisions[reason], oneLine(reason))
+			fmt.Fprintf(out, "  %-15s %6d  %s\n", name, res.Decisions[reason], cli.Printable(reason))
 		}
 	}
 	return nil
@@ -140,7 +141,7 @@ func waste(by map[string]unit.Bytes) string {
 	var parts []string
 	for _, cause := range slices.Sorted(maps.Keys(by)) {
 		if by[cause] > 0 {
-			parts = append(parts, fmt.Sprintf("%v %s", by[cause], oneLine(cause)))
+			parts = append(parts, fmt.Sprintf("%v %s", by[cause], cli.Printable(cause)))
 		}
 	}
 	if len(parts) == 0 {
@@ -156,7 +157,7 @@ func hopWords(h replay.Hop) string {
 		rates[i] = s.Rate
 	}
 	slices.Sort(rates)
-	trip := ms(float64(h.RTT.Microseconds()) / 1000)
+	trip := cli.Milliseconds(float64(h.RTT.Microseconds()) / 1000)
 	if h.Measured == 0 {
 		return fmt.Sprintf("round trip %s, never at its limit: at least %v", trip, rates[len(rates)-1])
 	}

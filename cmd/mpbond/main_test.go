@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mpbond/base/fault"
+	"mpbond/internal/cli"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func mpbond(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = execute(t.Context(), args, &out, &errs)
+	code = thisProgram().Run(t.Context(), args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -41,33 +41,33 @@ func TestExitCodes(t *testing.T) {
 		code int
 		text string
 	}{
-		{"version", exitOK, "mpbond dev"},
-		{"--version", exitOK, "mpbond dev"},
-		{"--help", exitOK, "Exit codes"},
-		{"help trust add", exitOK, "--role"},
-		{"frobnicate", exitUsage, "unknown command"},
-		{"trust frobnicate", exitUsage, "unknown command"},
-		{"version x", exitUsage, "does not take"},
-		{"version --jsn", exitUsage, "--help"},
-		{"version --log-level loud", exitUsage, "debug, info"},
-		{"version --log-format xml", exitUsage, "text and json"},
-		{"trust add", exitUsage, "NAME is missing"},
-		{"trust add x", exitUsage, "--key"},
-		{"trust add x --role helper --key mpb1", exitUsage, "characters"},
-		{"trust remove x", exitFailure, "no device"},
-		{"pair", exitUsage, "CODE is missing"},
-		{"pair K7QF", exitUsage, "4 characters"},
-		{"pair K7QF-3M2A@127.0.0.1:1", exitNoConn, "CODE@ADDRESS"},
-		{"accept", exitNoConn, "mpbond server"},
-		{"devices", exitOK, "no other device"},
-		{"rename x y", exitFailure, "no device"},
-		{"revoke x", exitFailure, "mpbond devices"},
-		{"status", exitNoConn, "mpbond primary"},
-		{"status --socket " + dir + "/none", exitNoConn, "--socket"},
-		{"get http://example.org/x", exitNoConn, "not running"},
-		{"get ftp://example.org/x", exitUsage, "web address"},
-		{"get http://example.org/", exitNoConn, "not running"},
-		{"get http://example.org/x --sha256 beef", exitUsage, "64"},
+		{"version", cli.ExitOK, "mpbond dev"},
+		{"--version", cli.ExitOK, "mpbond dev"},
+		{"--help", cli.ExitOK, "Exit codes"},
+		{"help trust add", cli.ExitOK, "--role"},
+		{"frobnicate", cli.ExitUsage, "unknown command"},
+		{"trust frobnicate", cli.ExitUsage, "unknown command"},
+		{"version x", cli.ExitUsage, "does not take"},
+		{"version --jsn", cli.ExitUsage, "--help"},
+		{"version --log-level loud", cli.ExitUsage, "debug, info"},
+		{"version --log-format xml", cli.ExitUsage, "text and json"},
+		{"trust add", cli.ExitUsage, "NAME is missing"},
+		{"trust add x", cli.ExitUsage, "--key"},
+		{"trust add x --role helper --key mpb1", cli.ExitUsage, "characters"},
+		{"trust remove x", cli.ExitFailure, "no device"},
+		{"pair", cli.ExitUsage, "CODE is missing"},
+		{"pair K7QF", cli.ExitUsage, "4 characters"},
+		{"pair K7QF-3M2A@127.0.0.1:1", cli.ExitNoConn, "CODE@ADDRESS"},
+		{"accept", cli.ExitNoConn, "mpbond server"},
+		{"devices", cli.ExitOK, "no other device"},
+		{"rename x y", cli.ExitFailure, "no device"},
+		{"revoke x", cli.ExitFailure, "mpbond devices"},
+		{"status", cli.ExitNoConn, "mpbond primary"},
+		{"status --socket " + dir + "/none", cli.ExitNoConn, "--socket"},
+		{"get http://example.org/x", cli.ExitNoConn, "not running"},
+		{"get ftp://example.org/x", cli.ExitUsage, "web address"},
+		{"get http://example.org/", cli.ExitNoConn, "not running"},
+		{"get http://example.org/x --sha256 beef", cli.ExitUsage, "64"},
 	} {
 		code, out, errs := mpbond(t, strings.Fields(c.args)...)
 		if code != c.code || !strings.Contains(out+errs, c.text) {
@@ -77,7 +77,7 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestHelpIsComplete(t *testing.T) {
-	root, _ := rootCommand(&bytes.Buffer{})
+	root, _ := thisProgram().Root(&bytes.Buffer{})
 	var check func(c *cobra.Command)
 	check = func(c *cobra.Command) {
 		if c.Short == "" && !c.Hidden {
@@ -88,11 +88,6 @@ func TestHelpIsComplete(t *testing.T) {
 		}
 	}
 	check(root)
-	for kind, code := range exitCodes {
-		if code <= exitFailure || code > exitIntegrity {
-			t.Errorf("%q has exit code %d", kind, code)
-		}
-	}
 }
 
 func TestErrorsAsJSON(t *testing.T) {
@@ -102,7 +97,7 @@ func TestErrorsAsJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(errs), &got); err != nil {
 		t.Fatalf("%v in %q", err, errs)
 	}
-	if code != exitNoConn || out != "" || got.Kind != string(fault.NotRunning) || got.Error == "" || got.Hint == "" {
+	if code != cli.ExitNoConn || out != "" || got.Kind != string(fault.NotRunning) || got.Error == "" || got.Hint == "" {
 		t.Errorf("code %d, %q, %+v", code, out, got)
 	}
 }
@@ -112,33 +107,8 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out bytes.Buffer
-	if code := execute(ctx, []string{"status"}, &out, &out); code != exitInterrupted {
+	if code := thisProgram().Run(ctx, []string{"status"}, &out, &out); code != cli.ExitInterrupted {
 		t.Errorf("code %d: %s", code, &out)
-	}
-}
-
-// quietExit is an error as that of `mpbond run`.
-type quietExit struct{ silent bool }
-
-func (quietExit) Error() string  { return "command failed" }
-func (quietExit) ExitCode() int  { return 42 }
-func (e quietExit) Silent() bool { return e.silent }
-
-func TestOwnExitCode(t *testing.T) {
-	for _, silent := range []bool{true, false} {
-		var errs bytes.Buffer
-		code := report(t.Context(), &errs, &cobra.Command{}, errors.Join(quietExit{silent}))
-		if code != 42 || (errs.Len() == 0) != silent {
-			t.Errorf("silent %v: code %d, %q", silent, code, &errs)
-		}
-	}
-}
-
-func TestVersionJSON(t *testing.T) {
-	_, out, _ := mpbond(t, "version", "--json")
-	var b build
-	if err := json.Unmarshal([]byte(out), &b); err != nil || b.Version != version || b.Go == "" || b.System == "" {
-		t.Errorf("%s: %v", out, err)
 	}
 }
 
@@ -150,7 +120,7 @@ func TestKeygenAndTrust(t *testing.T) {
 	}) {
 		t.Helper()
 		code, out, errs := mpbond(t, "keygen", "--json")
-		if err := json.Unmarshal([]byte(out), &k); code != exitOK || err != nil {
+		if err := json.Unmarshal([]byte(out), &k); code != cli.ExitOK || err != nil {
 			t.Fatal(code, err, errs)
 		}
 		return k
@@ -171,18 +141,18 @@ func TestKeygenAndTrust(t *testing.T) {
 		code int
 		text string
 	}{
-		{[]string{"list"}, exitOK, "no device"},
-		{[]string{"list", "--json"}, exitOK, "[]\n"},
-		{[]string{"add", "me", "--role", "helper", "--key", own.Key}, exitUsage, "this device itself"},
-		{[]string{"add", "home", "--role", "server", "--key", other.Key}, exitUsage, "--addr"},
-		{[]string{"add", "home", "--role", "king", "--key", other.Key}, exitUsage, "king"},
-		{[]string{"add", "home", "--role", "server,helper", "--key", other.Key, "--addr", "h:1", "--addr", "i:2"}, exitOK, other.ID},
-		{[]string{"add", "home", "--role", "helper", "--key", own.Key[:59]}, exitUsage, "59"},
-		{[]string{"add", "twin", "--role", "helper", "--key", other.Key}, exitFailure, `"home"`},
-		{[]string{"list"}, exitOK, "server helper  " + other.ID + "  h:1 i:2"},
-		{[]string{"list", "--json"}, exitOK, other.Key},
-		{[]string{"remove", "home"}, exitOK, "no longer"},
-		{[]string{"list"}, exitOK, "no device"},
+		{[]string{"list"}, cli.ExitOK, "no device"},
+		{[]string{"list", "--json"}, cli.ExitOK, "[]\n"},
+		{[]string{"add", "me", "--role", "helper", "--key", own.Key}, cli.ExitUsage, "this device itself"},
+		{[]string{"add", "home", "--role", "server", "--key", other.Key}, cli.ExitUsage, "--addr"},
+		{[]string{"add", "home", "--role", "king", "--key", other.Key}, cli.ExitUsage, "king"},
+		{[]string{"add", "home", "--role", "server,helper", "--key", other.Key, "--addr", "h:1", "--addr", "i:2"}, cli.ExitOK, other.ID},
+		{[]string{"add", "home", "--role", "helper", "--key", own.Key[:59]}, cli.ExitUsage, "59"},
+		{[]string{"add", "twin", "--role", "helper", "--key", other.Key}, cli.ExitFailure, `"home"`},
+		{[]string{"list"}, cli.ExitOK, "server helper  " + other.ID + "  h:1 i:2"},
+		{[]string{"list", "--json"}, cli.ExitOK, other.Key},
+		{[]string{"remove", "home"}, cli.ExitOK, "no longer"},
+		{[]string{"list"}, cli.ExitOK, "no device"},
 	} {
 		code, out, errs := mpbond(t, append([]string{"trust"}, c.args...)...)
 		if code != c.code || !strings.Contains(out+errs, c.text) {
@@ -192,7 +162,7 @@ func TestKeygenAndTrust(t *testing.T) {
 	if err := os.Chmod(own.File, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := mpbond(t, "keygen"); code != exitRefused || !strings.Contains(errs, "chmod 600") {
+	if code, _, errs := mpbond(t, "keygen"); code != cli.ExitRefused || !strings.Contains(errs, "chmod 600") {
 		t.Errorf("open key file: code %d, %s", code, errs)
 	}
 }
@@ -214,16 +184,10 @@ func TestLoadConfig(t *testing.T) {
 	}
 }
 
-func TestOneLine(t *testing.T) {
-	if got := oneLine("a\x1b[2Jb\nc\u009bd ü\u202e\u2028"); got != "a?[2Jb?c?d ü??" {
-		t.Errorf("%q", got)
-	}
-}
-
 // TestCompletion: shells complete commands and flags.
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if code, out, errs := mpbond(t, "completion", shell); code != exitOK || !strings.Contains(out, "mpbond") || !strings.Contains(out, "__complete") {
+		if code, out, errs := mpbond(t, "completion", shell); code != cli.ExitOK || !strings.Contains(out, "mpbond") || !strings.Contains(out, "__complete") {
 			t.Errorf("%s: code %d, %d bytes, %s", shell, code, len(out), errs)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"mpbond/internal/cli"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -16,7 +18,7 @@ func manCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			root := cmd.Root()
 			var b bytes.Buffer
-			fmt.Fprintf(&b, ".TH MPBOND 1 \"\" \"mpbond %s\"\n.SH NAME\nmpbond \\- %s\n.SH SYNOPSIS\n.B mpbond\n.I COMMAND\n", roff(version), roff(root.Short))
+			fmt.Fprintf(&b, ".TH MPBOND 1 \"\" \"mpbond %s\"\n.SH NAME\nmpbond \\- %s\n.SH SYNOPSIS\n.B mpbond\n.I COMMAND\n", roff(cli.Version), roff(root.Short))
 			b.WriteString(".SH DESCRIPTION\n")
 			manText(&b, root.Long)
 			b.WriteString(".SH OPTIONS OF EVERY COMMAND\n")
@@ -59,9 +61,9 @@ func manText(b *bytes.Buffer, text string) {
 	for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
 		if indented := strings.HasPrefix(line, " "); indented != fixed {
 			fixed = indented
-			b.WriteString(ifElse(fixed, ".PP\n.nf\n", ".fi\n"))
+			b.WriteString(cli.IfElse(fixed, ".PP\n.nf\n", ".fi\n"))
 		}
-		b.WriteString(ifElse(line == "", ".PP", roff(line)) + "\n")
+		b.WriteString(cli.IfElse(line == "", ".PP", roff(line)) + "\n")
 	}
 	if fixed {
 		b.WriteString(".fi\n")

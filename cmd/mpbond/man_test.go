@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"mpbond/internal/cli"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -16,7 +18,7 @@ import (
 func TestMan(t *testing.T) {
 	home(t)
 	code, page, errs := mpbond(t, "man")
-	if code != exitOK || errs != "" || !strings.HasPrefix(page, `.TH MPBOND 1 "" "mpbond `) {
+	if code != cli.ExitOK || errs != "" || !strings.HasPrefix(page, `.TH MPBOND 1 "" "mpbond `) {
 		t.Fatalf("code %d: %.100s%s", code, page, errs)
 	}
 	request := regexp.MustCompile(`^\.(TH|SH|SS|PP|TP|B|I|nf|fi)( |$)`)
@@ -25,7 +27,7 @@ func TestMan(t *testing.T) {
 			t.Errorf("a request: %q", line)
 		}
 	}
-	root, _ := rootCommand(io.Discard)
+	root, _ := thisProgram().Root(io.Discard)
 	eachCommand(root, func(c *cobra.Command) {
 		_, text, ok := strings.Cut(page, "\n.SS "+roff(strings.TrimPrefix(c.UseLine(), "mpbond "))+"\n")
 		text, _, _ = strings.Cut(text, "\n.SS ")

@@ -26,6 +26,7 @@ import (
 	"mpbond/base/unit"
 	mydevice "mpbond/control/device"
 	"mpbond/control/policy"
+	"mpbond/internal/cli"
 	"mpbond/link/discovery"
 	"mpbond/link/tcp"
 	"mpbond/node/helper"
@@ -75,7 +76,7 @@ func onloadFlag(cmd *cobra.Command, text *string) {
 // behind "=", as it may stand alone.
 func noStrayAllowance(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.Flags().Changed("onload") && new(allowance.Choice).UnmarshalText([]byte(args[0])) == nil {
-		return usage("%s is not taken for the allowance: write --onload=%[1]s", oneLine(args[0]))
+		return cli.UsageError("%s is not taken for the allowance: write --onload=%[1]s", cli.Printable(args[0]))
 	}
 	return cobra.NoArgs(cmd, args)
 }
@@ -177,7 +178,7 @@ func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Ke
 	}
 	at := cmp.Or(cfg.Listen, ":"+strconv.Itoa(relay.Port))
 	if o.l, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: lends.Mark, Ledger: h.CountLent(r.usage.Ledger(policy.ForPipe))}); err != nil {
-		return portHint(err, "`listen` in [onload]")
+		return cli.PortHint(err, "`listen` in [onload]")
 	}
 	line.Ledger = h.CountLent(r.usage.Ledger(policy.ForOnload))
 	o.relay = relay.New(relay.Config{Key: key, Trust: r.trust, Line: line, Allow: cfg.Allow, Unmetered: cfg.Allowance.Unlimited, May: o.may, Log: slog.Default()})
@@ -392,7 +393,7 @@ func onloadWords(o api.OnloadStatus) (state, today string) {
 	if o.Bounded && o.DayBytes > 0 {
 		left = fmt.Sprintf(" of %v, %v are left", policy.Volume(o.DayBytes), policy.Volume(o.LeftBytes))
 	}
-	return fmt.Sprintf("%s at %s: %s", state, o.Listen, oneLine(o.Why)),
+	return fmt.Sprintf("%s at %s: %s", state, o.Listen, cli.Printable(o.Why)),
 		fmt.Sprintf("onloaded today: %v%s; %s now", policy.Volume(o.CarriedBytes), left, countOf(len(o.Tunnels), "connection"))
 }
 
@@ -402,7 +403,7 @@ func printOnload(w io.Writer, o api.OnloadStatus) {
 	fmt.Fprintf(w, "%s\n%s\n", state, today)
 	by := o.ByDevice()
 	for _, name := range slices.Sorted(maps.Keys(by)) {
-		fmt.Fprintf(w, "  for %s: %s, %v by now\n", oneLine(name), countOf(by[name].Count, "connection"), policy.Volume(by[name].Bytes))
+		fmt.Fprintf(w, "  for %s: %s, %v by now\n", cli.Printable(name), countOf(by[name].Count, "connection"), policy.Volume(by[name].Bytes))
 	}
 	if o.Page != nil {
 		printPage(w, *o.Page)

@@ -12,6 +12,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 	"mpbond/onload/fetch"
 )
 
@@ -41,14 +42,14 @@ func searchHelpers(ctx context.Context, find func(context.Context) ([]fetch.Devi
 		list, err := find(ctx)
 		var names []string
 		for _, d := range list {
-			names = append(names, oneLine(d.Name))
+			names = append(names, cli.Printable(d.Name))
 		}
 		switch {
 		case ctx.Err() != nil: // all is done without them
 		case err != nil:
-			text := oneLine(err.Error())
+			text := cli.Printable(err.Error())
 			if hint := fault.HintOf(err); hint != "" {
-				text += ": " + oneLine(hint)
+				text += ": " + cli.Printable(hint)
 			}
 			fmt.Fprintf(notes, "no helper is found: %s\n", text)
 		case len(list) > 0:
@@ -100,7 +101,7 @@ func (r *resting) tell(device string, err error) {
 	defer r.mu.Unlock()
 	if !r.told[device] {
 		r.told[device] = true
-		fmt.Fprintf(r.to, "%s does not work now, and is tried again: %s\n", oneLine(device), oneLine(fetch.Reason{Device: device, Err: err}.String()))
+		fmt.Fprintf(r.to, "%s does not work now, and is tried again: %s\n", cli.Printable(device), cli.Printable(fetch.Reason{Device: device, Err: err}.String()))
 	}
 }
 
@@ -115,9 +116,9 @@ type onloadBars struct {
 }
 
 func newOnloadBars(to, notes io.Writer) *onloadBars {
-	b := &onloadBars{screen: newScreen(to), begun: time.Now(), drawn: isTerminal(to)}
+	b := &onloadBars{screen: cli.NewBars(to), begun: time.Now(), drawn: cli.IsTerminal(to)}
 	b.resting = newResting(b.above(notes))
-	b.total = newBar(b.screen, -1, "total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(b.begun)).String() })
+	b.total = cli.NewBar(b.screen, -1, "total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(b.begun)).String() })
 	return b
 }
 
@@ -136,7 +137,7 @@ func (b *onloadBars) draw(p fetch.Progress) {
 		if i == len(b.devices) {
 			one := &deviceBar{}
 			one.note.Store(new(string))
-			one.bar = newBar(b.screen, -1, d.Device, func(unit.Bytes) string { return *one.note.Load() })
+			one.bar = cli.NewBar(b.screen, -1, d.Device, func(unit.Bytes) string { return *one.note.Load() })
 			b.devices = append(b.devices, one)
 		}
 		note := d.Rate.String()

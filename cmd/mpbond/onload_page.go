@@ -21,6 +21,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/control/policy"
+	"mpbond/internal/cli"
 	"mpbond/link/pairing"
 	"mpbond/link/tcp"
 	"mpbond/onload/page"
@@ -121,13 +122,13 @@ func (o *onloading) usePage(mark int) error {
 		return err
 	}
 	p.Page, err = page.New(page.Config{Target: target, Devices: devices, Dir: dir, Room: unit.Bytes(cmp.Or(c.Spool, usualSpool)), Code: p.code,
-		Names: []string{host}, Away: o.cfg.Interface, Note: o.pageNote, UserAgent: "mpbond/" + version, Log: slog.Default()})
+		Names: []string{host}, Away: o.cfg.Interface, Note: o.pageNote, UserAgent: "mpbond/" + cli.Version, Log: slog.Default()})
 	if err != nil {
 		return err
 	}
 	at := cmp.Or(c.Listen, ":"+strconv.Itoa(page.Port))
 	if p.l, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: mark, Ledger: o.h.CountLent(o.r.usage.Ledger(policy.ForPipe))}); err != nil {
-		return portHint(err, "`listen` in [onload.page]")
+		return cli.PortHint(err, "`listen` in [onload.page]")
 	}
 	o.page = p
 	return nil
@@ -184,13 +185,13 @@ func (p *onloadPage) status() *api.OnloadPage {
 // show tells people of it; with a picture of it on a terminal, which brings the code.
 func (p *onloadPage) show(w io.Writer) {
 	printPage(w, *p.status())
-	if urls := p.urls(); len(urls) > 0 && isTerminal(w) {
+	if urls := p.urls(); len(urls) > 0 && cli.IsTerminal(w) {
 		qrterminal.GenerateHalfBlock(urls[0]+"#code="+p.code, qrterminal.L, w)
 	}
 }
 
 // printPage tells people of it.
 func printPage(w io.Writer, p api.OnloadPage) {
-	fmt.Fprintf(w, "page for photos, with the code %s: %s\n", oneLine(p.Code), oneLine(cmp.Or(strings.Join(p.URLs, " "), p.Listen)))
+	fmt.Fprintf(w, "page for photos, with the code %s: %s\n", cli.Printable(p.Code), cli.Printable(cmp.Or(strings.Join(p.URLs, " "), p.Listen)))
 	fmt.Fprintf(w, "photos: %d arrived, %d on the way, %d failed; %s are kept\n", p.Sent, p.Waiting, p.Failed, p.SpoolBytes.Decimal())
 }

@@ -21,6 +21,7 @@ import (
 	"mpbond/base/config"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 	"mpbond/onload/allowance"
 	"mpbond/onload/permit"
 	"mpbond/onload/relay"
@@ -114,7 +115,7 @@ func TestOnload(t *testing.T) {
 	defer web.CloseIdleConnections()
 
 	eventually("the operator's refusal is told", func(st *api.OnloadStatus) bool { return strings.Contains(st.Why, "loaded by 91 %") && !st.Open })
-	if code, out, errs := mpbond(t, "permit", "ask", service, "--key", key.Public().String()); code != exitFailure || !strings.Contains(out, "cell north, loaded by 91 %: not permitted") {
+	if code, out, errs := mpbond(t, "permit", "ask", service, "--key", key.Public().String()); code != cli.ExitFailure || !strings.Contains(out, "cell north, loaded by 91 %: not permitted") {
 		t.Errorf("permit ask: code %d, %s%s", code, out, errs)
 	}
 	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "loaded by 91 %") {
@@ -137,11 +138,11 @@ func TestOnload(t *testing.T) {
 	if _, out, _ := mpbond(t, "status"); !strings.Contains(out, "takes connections for onloading at "+at+": the operator permits it until") {
 		t.Error(out)
 	}
-	if code, out, errs := mpbond(t, "permit", "status", service); code != exitOK || !strings.Contains(out, "north  30 %  1 of 16  yes") || !strings.Contains(out, "phone   north  ") {
+	if code, out, errs := mpbond(t, "permit", "status", service); code != cli.ExitOK || !strings.Contains(out, "north  30 %  1 of 16  yes") || !strings.Contains(out, "phone   north  ") {
 		t.Errorf("permit status: code %d, %s%s", code, out, errs)
 	}
 	var told permit.Report
-	if code, out, errs := mpbond(t, "permit", "status", "--json", service); code != exitOK || json.Unmarshal([]byte(out), &told) != nil || len(told.Cells) != 1 || len(told.Cells[0].Permits) != 1 {
+	if code, out, errs := mpbond(t, "permit", "status", "--json", service); code != cli.ExitOK || json.Unmarshal([]byte(out), &told) != nil || len(told.Cells) != 1 || len(told.Cells[0].Permits) != 1 {
 		t.Errorf("permit status: code %d, %s%s", code, out, errs)
 	}
 	write(t, load, "0.9") // the permit would hold for a minute, and be renewed at half of that
@@ -149,7 +150,7 @@ func TestOnload(t *testing.T) {
 	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "loaded by 90 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
-	if code, _, errs := mpbond(t, "revoke", "laptop"); code != exitOK {
+	if code, _, errs := mpbond(t, "revoke", "laptop"); code != cli.ExitOK {
 		t.Fatal(errs)
 	}
 	eventually("its primary is unknown", func(*api.OnloadStatus) bool {
@@ -267,16 +268,16 @@ func TestOnloadConfig(t *testing.T) {
 	} {
 		write(t, filepath.Join(home(t), "helper.toml"), "[onload]\n"+text)
 		code, _, errs := mpbond(t, "helper")
-		if code != exitUsage || !strings.Contains(errs, want) {
+		if code != cli.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", text, code, errs)
 		}
 	}
 	home(t)
-	if code, _, errs := mpbond(t, "helper", "--onload=much"); code != exitUsage || !strings.Contains(errs, "no allowance") {
+	if code, _, errs := mpbond(t, "helper", "--onload=much"); code != cli.ExitUsage || !strings.Contains(errs, "no allowance") {
 		t.Errorf("code %d, %s", code, errs)
 	}
 	home(t)
-	if code, _, errs := mpbond(t, "helper", "--onload"); code != exitUsage || !strings.Contains(errs, "--onload=200MB") {
+	if code, _, errs := mpbond(t, "helper", "--onload"); code != cli.ExitUsage || !strings.Contains(errs, "--onload=200MB") {
 		t.Errorf("code %d, %s", code, errs)
 	}
 }
@@ -312,21 +313,21 @@ func TestPermitUsage(t *testing.T) {
 		{"serve --cell a=load:x --threshold 130%", "70%"}, {"serve --cell a=load:x --life 1s", "10s"}, {"serve --cell a=load:x --most 0", "at least 1"},
 		{"serve --cell a=load:x --listen nowhere", "--listen"}, {"ask 127.0.0.1:1", "key"}, {"ask 127.0.0.1:1 --key mpb1", "characters"},
 	} {
-		if code, out, errs := mpbond(t, append([]string{"permit"}, strings.Fields(c.args)...)...); code != exitUsage || !strings.Contains(errs, c.text) {
+		if code, out, errs := mpbond(t, append([]string{"permit"}, strings.Fields(c.args)...)...); code != cli.ExitUsage || !strings.Contains(errs, c.text) {
 			t.Errorf("%s: code %d, %s%s", c.args, code, out, errs)
 		}
 	}
-	if code, _, errs := mpbond(t, "permit", "serve", "--cell", "a=lode:x"); code != exitFailure || !strings.Contains(errs, "load:PATH") {
+	if code, _, errs := mpbond(t, "permit", "serve", "--cell", "a=lode:x"); code != cli.ExitFailure || !strings.Contains(errs, "load:PATH") {
 		t.Errorf("no such source: code %d, %s", code, errs)
 	}
 	if text := permitText(allowance.Answer{Cell: "south", Why: "the operator knows no such cell"}); text != "cell south: not permitted: the operator knows no such cell" {
 		t.Error(text)
 	}
-	if code, _, errs := mpbond(t, "permit", "status", "127.0.0.1:1"); code != exitNoConn {
+	if code, _, errs := mpbond(t, "permit", "status", "127.0.0.1:1"); code != cli.ExitNoConn {
 		t.Errorf("code %d, %s", code, errs)
 	}
 	empty := home(t)
-	if code, _, errs := mpbond(t, "permit", "status", "127.0.0.1:1"); code == exitOK || !strings.Contains(errs, filepath.Join(empty, "device.key")) {
+	if code, _, errs := mpbond(t, "permit", "status", "127.0.0.1:1"); code == cli.ExitOK || !strings.Contains(errs, filepath.Join(empty, "device.key")) {
 		t.Errorf("without a key: code %d, %s", code, errs)
 	}
 	if list, err := os.ReadDir(empty); len(list) != 0 || err != nil {
@@ -345,7 +346,7 @@ func TestPermitUsage(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, &page)
 		}
 	}
-	if code, _, errs := mpbond(t, "permit", "ask", "127.0.0.1:1", "--key", mustGenerate(t).Public().String()); code != exitNoConn {
+	if code, _, errs := mpbond(t, "permit", "ask", "127.0.0.1:1", "--key", mustGenerate(t).Public().String()); code != cli.ExitNoConn {
 		t.Errorf("code %d, %s", code, errs)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/identity"
 	"mpbond/control/policy"
+	"mpbond/internal/cli"
 	"mpbond/link/tcp"
 )
 
@@ -27,16 +28,16 @@ func TestOnloadUsage(t *testing.T) {
 	used := func() (u api.Usage) {
 		t.Helper()
 		code, out, errs := mpbond(t, "usage", "--json")
-		if err := json.Unmarshal([]byte(out), &u); code != exitOK || err != nil || u.Role != "onload" {
+		if err := json.Unmarshal([]byte(out), &u); code != cli.ExitOK || err != nil || u.Role != "onload" {
 			t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
 		}
 		return u
 	}
-	if code, _, errs := mpbond(t, "usage"); code != exitNoConn {
+	if code, _, errs := mpbond(t, "usage"); code != cli.ExitNoConn {
 		t.Errorf("before: code %d, %s", code, errs)
 	}
 	for n := range 2 {
-		if code, _, errs := mpbond(t, "get", "--onload", "--interface", "lo", "-o", fmt.Sprint(n), url+"/a"); code != exitOK {
+		if code, _, errs := mpbond(t, "get", "--onload", "--interface", "lo", "-o", fmt.Sprint(n), url+"/a"); code != cli.ExitOK {
 			t.Fatal(errs)
 		}
 		m := used().Months
@@ -44,7 +45,7 @@ func TestOnloadUsage(t *testing.T) {
 			t.Errorf("%d bytes: %+v", least, m)
 		}
 	}
-	if code, _, errs := mpbond(t, "usage", "--socket", filepath.Join(dir, "none.sock")); code != exitNoConn {
+	if code, _, errs := mpbond(t, "usage", "--socket", filepath.Join(dir, "none.sock")); code != cli.ExitNoConn {
 		t.Errorf("of a socket: code %d, %s", code, errs)
 	}
 

@@ -12,6 +12,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/base/fault"
+	"mpbond/internal/cli"
 	"mpbond/node/helper"
 	"mpbond/onload/allowance"
 	"mpbond/onload/fetch"
@@ -82,7 +83,7 @@ func TestPutWords(t *testing.T) {
 		"--form a=b": "--method post", "--interface lo --interface lo": "given twice", "--keep none": "that are there",
 	} {
 		code, _, errs := mpbond(t, append([]string{"put", "--to", p.to, filepath.Join(dir, "a.txt")}, strings.Fields(args)...)...)
-		if code == exitOK || !strings.Contains(errs, want) {
+		if code == cli.ExitOK || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", args, code, errs)
 		}
 	}
@@ -98,13 +99,13 @@ func TestOnloadWords(t *testing.T) {
 		"[onload.page]\nhome = \"lo\"": "without `to`",
 	} {
 		write(t, filepath.Join(home(t), "helper.toml"), "[onload]\n"+text)
-		if code, _, errs := mpbond(t, "helper"); code != exitUsage || !strings.Contains(errs, want) {
+		if code, _, errs := mpbond(t, "helper"); code != cli.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", text, code, errs)
 		}
 	}
 	home(t)
 	for args, want := range map[string]string{"--onload 200MB": "--onload=200MB", "--onload much": "does not take", "200MB": "does not take"} {
-		if code, _, errs := mpbond(t, append([]string{"helper"}, strings.Fields(args)...)...); code != exitUsage || !strings.Contains(errs, want) {
+		if code, _, errs := mpbond(t, append([]string{"helper"}, strings.Fields(args)...)...); code != cli.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", args, code, errs)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 	"mpbond/link/discovery"
 	"mpbond/link/pairing"
 	"mpbond/link/wire"
@@ -45,7 +46,7 @@ put that behind the @; a helper on the same local network is found without. With
   mpbond pair K7QF-3M2A@vps.example.org X4T0-99ZQ@192.168.43.1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if as != "" && as != string(identity.RoleServer) && as != string(identity.RoleHelper) {
-				return usage("--as is server or helper")
+				return cli.UsageError("--as is server or helper")
 			}
 			codes, err := parseCodes(args)
 			if err != nil {
@@ -62,22 +63,22 @@ put that behind the @; a helper on the same local network is found without. With
 			self := pairing.Self{Key: key, Trust: trust, About: func() wire.PairAbout { return about }}
 			result := pairingOf(time.Now(), len(codes))
 			var told sync.Mutex // guards result
-			line := newSteps(ifElse(asJSON, io.Discard, cmd.ErrOrStderr()))
-			line.now(pairSteps(codes, result.Devices))
+			line := cli.NewSteps(cli.IfElse(asJSON, io.Discard, cmd.ErrOrStderr()))
+			line.Show(pairSteps(codes, result.Devices))
 			err = pairAll(cmd.Context(), self, codes, as, func(i int, d api.PairedDevice) {
 				told.Lock()
 				defer told.Unlock()
 				result.Devices[i] = d
 				if d.State == api.PairDone && !asJSON {
-					line.clear()
+					line.Clear()
 					cmd.PrintErrf("paired with %s as %s; its ID is %s\n", d.Name, strings.Join(d.Roles, " "), d.ID)
 				}
-				line.now(pairSteps(codes, result.Devices))
+				line.Show(pairSteps(codes, result.Devices))
 			})
-			line.clear()
+			line.Clear()
 			result.State = pairState(err)
 			if asJSON {
-				err = errors.Join(err, printJSON(cmd.OutOrStdout(), result))
+				err = errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), result))
 			}
 			helps := func(d api.PairedDevice) bool { return slices.Contains(d.Roles, string(identity.RoleHelper)) }
 			if slices.ContainsFunc(result.Devices, helps) && len(trust.ByRole(identity.RoleServer)) == 0 {
@@ -90,7 +91,7 @@ put that behind the @; a helper on the same local network is found without. With
 	cmd.Flags().StringVar(&name, "name", "", "what the others shall call this device; empty: as primary.toml says, or its host name")
 	cmd.Flags().BoolVar(&dual, "dual", false, "this device helps others too: mpbond dual")
 	cmd.Flags().StringVar(&as, "as", "", "refuse devices that say they are something else than this `ROLE`, server or helper; a second server is taken with it only")
-	completeWith(cmd, "as", string(identity.RoleServer), string(identity.RoleHelper))
+	cli.CompleteWith(cmd, "as", string(identity.RoleServer), string(identity.RoleHelper))
 	return cmd
 }
 

@@ -12,6 +12,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 	"mpbond/link/pairing"
 	"mpbond/link/wire"
 )
@@ -71,7 +72,7 @@ func TestSecondServer(t *testing.T) {
 	pair := func(says string, args ...string) {
 		t.Helper()
 		code, out, errs := mpbond(t, append([]string{"pair"}, args...)...)
-		if (code == exitOK) != (says == "") || !strings.Contains(errs, says) {
+		if (code == cli.ExitOK) != (says == "") || !strings.Contains(errs, says) {
 			t.Errorf("%q: code %d: %s%s", args, code, out, errs)
 		}
 	}
@@ -188,7 +189,7 @@ func TestPairJSON(t *testing.T) {
 	one := shows(t, wire.PairServer, "one")
 	code, out, errs := mpbond(t, "pair", "--json", one(), "K7QF-3M2A@127.0.0.1:1")
 	var got api.Pairing
-	if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitNoConn {
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != cli.ExitNoConn {
 		t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
 	}
 	if got.State != api.PairFailed || got.Devices[0].State != api.PairDone || got.Devices[0].Name != "one" || got.Devices[1].State != api.PairFailed || got.Devices[1].Kind != string(fault.Unreachable) {

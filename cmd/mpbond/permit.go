@@ -18,6 +18,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/userfile"
+	"mpbond/internal/cli"
 	"mpbond/link/tcp"
 	"mpbond/onload/allowance"
 	"mpbond/onload/permit"
@@ -77,17 +78,17 @@ own pace. A load that is not known, or not newer than 30 s, grants nothing.`,
 func servePermits(ctx context.Context, o permitOptions) error {
 	var err error
 	if o.rules.Threshold, err = parseLoad(o.threshold); err != nil || o.rules.Threshold == 0 {
-		return usage("--threshold is a load like 70%%")
+		return cli.UsageError("--threshold is a load like 70%%")
 	}
 	if o.rules.Life < 10*time.Second || o.rules.Life > allowance.MaxLife || o.rules.Most < 1 {
-		return usage("--life is from 10s to %v, --most at least 1", allowance.MaxLife)
+		return cli.UsageError("--life is from 10s to %v, --most at least 1", allowance.MaxLife)
 	}
 	sources := map[string]string{}
 	var names []string
 	for _, c := range o.cells {
 		name, from, ok := strings.Cut(c, "=")
 		if !ok || name == "" || from == "" || len(name) > 64 || sources[name] != "" {
-			return usage("--cell %q is no NAME=SOURCE, or there twice", c)
+			return cli.UsageError("--cell %q is no NAME=SOURCE, or there twice", c)
 		}
 		if err := checkLoad(from); err != nil {
 			return err
@@ -109,7 +110,7 @@ func servePermits(ctx context.Context, o permitOptions) error {
 	defer s.Close()
 	l, err := tcp.Listen(ctx, o.listen, tcp.Options{})
 	if err != nil {
-		return portHint(err, "--listen")
+		return cli.PortHint(err, "--listen")
 	}
 	g, serving := errgroup.WithContext(ctx)
 	for name, from := range sources {
@@ -321,12 +322,12 @@ func parseLoad(text string) (float64, error) {
 
 // permitText is an answer for people. Where the load is not known none is told.
 func permitText(a allowance.Answer) string {
-	text := "cell " + oneLine(a.Cell)
+	text := "cell " + cli.Printable(a.Cell)
 	if a.Granted || a.Load > 0 {
 		text += fmt.Sprintf(", loaded by %.0f %%", 100*a.Load)
 	}
 	if !a.Granted {
-		return text + ": not permitted: " + oneLine(a.Why)
+		return text + ": not permitted: " + cli.Printable(a.Why)
 	}
 	return text + fmt.Sprintf(": permitted for %v", a.Life)
 }
@@ -354,7 +355,7 @@ it is not permitted.`,
 				return err
 			}
 			if asJSON {
-				err = printJSON(cmd.OutOrStdout(), struct {
+				err = cli.PrintJSON(cmd.OutOrStdout(), struct {
 					Granted bool    `json:"granted"`
 					Cell    string  `json:"cell"`
 					Load    float64 `json:"load"`
@@ -365,7 +366,7 @@ it is not permitted.`,
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), permitText(a))
 			}
 			if err == nil && !a.Granted {
-				err = &exitStatus{code: exitFailure}
+				err = &cli.ExitStatus{Code: cli.ExitFailure}
 			}
 			return err
 		},

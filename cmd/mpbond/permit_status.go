@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 	"mpbond/onload/permit"
 )
 
@@ -41,7 +42,7 @@ as mpbond permit serve, with the same $MPBOND_HOME.`,
 			case err != nil:
 				return err
 			case asJSON:
-				return printJSON(cmd.OutOrStdout(), r)
+				return cli.PrintJSON(cmd.OutOrStdout(), r)
 			}
 			return printPermits(cmd.OutOrStdout(), r, time.Now())
 		},
@@ -54,7 +55,7 @@ as mpbond permit serve, with the same $MPBOND_HOME.`,
 func printPermits(w io.Writer, r permit.Report, now time.Time) error {
 	fmt.Fprintf(w, "nothing is granted from a load of %.0f %% on; a permit holds for %v\n", 100*r.Threshold, seconds(r.LifeSeconds))
 	if r.NotKept != "" {
-		fmt.Fprintln(w, "a restart would forget who has permits:", oneLine(r.NotKept))
+		fmt.Fprintln(w, "a restart would forget who has permits:", cli.Printable(r.NotKept))
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "CELL\tLOAD\tPERMITS\tGRANTS")
@@ -66,12 +67,12 @@ func printPermits(w io.Writer, r permit.Report, now time.Time) error {
 		}
 		switch {
 		case c.Why != "":
-			grants = "no: " + oneLine(c.Why)
+			grants = "no: " + cli.Printable(c.Why)
 		case len(c.Permits) >= r.Most:
 			grants = "to who has one: all are taken"
 		}
 		held += len(c.Permits)
-		fmt.Fprintf(t, "%s\t%s\t%d of %d\t%s\n", oneLine(c.Name), load, len(c.Permits), r.Most, grants)
+		fmt.Fprintf(t, "%s\t%s\t%d of %d\t%s\n", cli.Printable(c.Name), load, len(c.Permits), r.Most, grants)
 	}
 	if held > 0 {
 		_ = t.Flush() // its columns are its own
@@ -79,11 +80,11 @@ func printPermits(w io.Writer, r permit.Report, now time.Time) error {
 	}
 	for _, c := range r.Cells {
 		for _, p := range c.Permits {
-			name := oneLine(p.Device)
+			name := cli.Printable(p.Device)
 			if name == "" {
-				name = oneLine(p.DeviceID) + " (not trusted any more)"
+				name = cli.Printable(p.DeviceID) + " (not trusted any more)"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, oneLine(c.Name), clockTime(now.Add(-seconds(p.HeldSeconds)), now), clockTime(now.Add(seconds(p.LeftSeconds)), now))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, cli.Printable(c.Name), clockTime(now.Add(-seconds(p.HeldSeconds)), now), clockTime(now.Add(seconds(p.LeftSeconds)), now))
 		}
 	}
 	return t.Flush()

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/control/policy"
+	"mpbond/internal/cli"
 	"mpbond/onload/board"
 	"mpbond/onload/fetch"
 	"mpbond/onload/playlist"
@@ -78,11 +79,11 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 		return err
 	}
 	if host, _, err := net.SplitHostPort(o.listen); err != nil || host != "localhost" && !net.ParseIP(host).IsLoopback() {
-		return usage("--listen is an address of this device alone, as 127.0.0.1:7606: whoever reaches the proxy would use its lines")
+		return cli.UsageError("--listen is an address of this device alone, as 127.0.0.1:7606: whoever reaches the proxy would use its lines")
 	}
 	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", o.listen)
 	if err != nil {
-		return portHint(err, "--listen")
+		return cli.PortHint(err, "--listen")
 	}
 	defer l.Close()
 	use, err := openOnloadTally()
@@ -100,7 +101,7 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 	}
 	var names []string
 	for _, d := range devices {
-		names = append(names, oneLine(d.Name))
+		names = append(names, cli.Printable(d.Name))
 	}
 	fmt.Fprintf(notes, "players on this device: http_proxy=http://%s\nover %s; what is encrypted by %s alone\n", l.Addr(), strings.Join(names, ", "), names[0])
 	search := searchHelpers(cmd.Context(), use.finder(find), len(devices) == 1, notes)
@@ -121,7 +122,7 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 	out.Devices, _ = onloadShares(r.Devices)
 	switch {
 	case o.asJSON:
-		return printJSON(cmd.OutOrStdout(), out)
+		return cli.PrintJSON(cmd.OutOrStdout(), out)
 	case !o.quiet:
 		cmd.PrintErrln(out)
 	}

@@ -18,6 +18,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/control/policy"
 	"mpbond/core/trace"
+	"mpbond/internal/cli"
 	"mpbond/node/primary"
 )
 
@@ -97,7 +98,7 @@ helper, its.`,
 			case err != nil:
 				return err
 			case asJSON:
-				return printJSON(cmd.OutOrStdout(), p)
+				return cli.PrintJSON(cmd.OutOrStdout(), p)
 			}
 			return showPolicy(cmd.OutOrStdout(), p)
 		},
@@ -123,18 +124,18 @@ func showPolicy(w io.Writer, p api.Policy) error {
 	if p.Loaded != nil {
 		since = fmt.Sprintf("%d rules in force since %s", len(p.Rules), p.Loaded.Local().Format("2006-01-02 15:04:05"))
 	}
-	fmt.Fprintf(w, "%s: %s; default: %s\n", oneLine(p.File), since, p.Default)
+	fmt.Fprintf(w, "%s: %s; default: %s\n", cli.Printable(p.File), since, p.Default)
 	if e := p.Refused; e != nil {
-		fmt.Fprintln(w, "the file as it is now is not in force:", oneLine(e.Text))
+		fmt.Fprintln(w, "the file as it is now is not in force:", cli.Printable(e.Text))
 		if e.Hint != "" {
-			fmt.Fprintln(w, "hint:", oneLine(e.Hint))
+			fmt.Fprintln(w, "hint:", cli.Printable(e.Hint))
 		}
 	}
 	if len(p.Devices) > 0 {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "DEVICE\tSAYS")
 		for _, d := range p.Devices {
-			fmt.Fprintf(t, "%s\t%s\n", oneLine(d.Name), deviceWords(d))
+			fmt.Fprintf(t, "%s\t%s\n", cli.Printable(d.Name), deviceWords(d))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -146,7 +147,7 @@ func showPolicy(w io.Writer, p api.Policy) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RULE\tMATCHES\tMODE\tMATCHED\tNOW")
 	for _, r := range p.Rules {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", oneLine(r.Name), oneLine(whenWords(r.When)), oneLine(treatWords(r.PolicyTreatment)), r.Matched, oneLine(r.Reason))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", cli.Printable(r.Name), cli.Printable(whenWords(r.When)), cli.Printable(treatWords(r.PolicyTreatment)), r.Matched, cli.Printable(r.Reason))
 	}
 	return t.Flush()
 }
@@ -224,11 +225,11 @@ what is not told is unknown, and matches no rule that asks for it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host, port, err := net.SplitHostPort(args[0])
 			if err != nil {
-				return usage("%v: write it like example.org:443", err)
+				return cli.UsageError("%v: write it like example.org:443", err)
 			}
 			n, err := strconv.ParseUint(port, 10, 16)
 			if err != nil || n == 0 || host == "" {
-				return usage("%q: write it like example.org:443", args[0])
+				return cli.UsageError("%q: write it like example.org:443", args[0])
 			}
 			flow.Host, flow.Port = host, uint16(n)
 			if cmd.Flags().Changed("uid") {
@@ -250,9 +251,9 @@ what is not told is unknown, and matches no rule that asks for it.`,
 			case err != nil:
 				return err
 			case asJSON:
-				return printJSON(cmd.OutOrStdout(), a)
+				return cli.PrintJSON(cmd.OutOrStdout(), a)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\n", oneLine(treatWords(*a.Verdict)), oneLine(a.Verdict.Reason))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\n", cli.Printable(treatWords(*a.Verdict)), cli.Printable(a.Verdict.Reason))
 			return err
 		},
 	}

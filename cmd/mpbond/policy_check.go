@@ -13,6 +13,7 @@ import (
 	"mpbond/base/config"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 	"mpbond/node/primary"
 )
 
@@ -55,10 +56,10 @@ changed, and nothing need run. The exit code is 0 if it can be used and 2 if not
 			out := cmd.OutOrStdout()
 			switch {
 			case err != nil && asJSON:
-				if err := printJSON(out, checked{File: name, Refused: primary.RefusedPolicy(err)}); err != nil {
+				if err := cli.PrintJSON(out, checked{File: name, Refused: primary.RefusedPolicy(err)}); err != nil {
 					return err
 				}
-				return &exitStatus{code: exitUsage}
+				return &cli.ExitStatus{Code: cli.ExitUsage}
 			case err != nil:
 				return err
 			}
@@ -67,11 +68,11 @@ changed, and nothing need run. The exit code is 0 if it can be used and 2 if not
 				unkept = rules.UnkeptByHelper(d.name)
 			}
 			if asJSON {
-				return printJSON(out, checked{File: name, Valid: true, Rules: rules.Len(), Unkept: unkept})
+				return cli.PrintJSON(out, checked{File: name, Valid: true, Rules: rules.Len(), Unkept: unkept})
 			}
-			_, err = fmt.Fprintf(out, "%s: %d rules, can be used\n", oneLine(name), rules.Len())
+			_, err = fmt.Fprintf(out, "%s: %d rules, can be used\n", cli.Printable(name), rules.Len())
 			for _, what := range unkept {
-				fmt.Fprintf(out, "the helper %s does not keep to %s\n", oneLine(d.name), oneLine(what))
+				fmt.Fprintf(out, "the helper %s does not keep to %s\n", cli.Printable(d.name), cli.Printable(what))
 			}
 			return err
 		},

@@ -15,6 +15,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 )
 
 // TestPolicyCheck: a file is judged without a primary, by exit code, words and
@@ -81,7 +82,7 @@ func TestPolicyCheckAtHelper(t *testing.T) {
 		t.Helper()
 		var got checked
 		code, out, errs := mpbond(t, "policy", "check", "--json")
-		if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitOK || !got.Valid || !slices.Equal(got.Unkept, want) {
+		if err := json.Unmarshal([]byte(out), &got); err != nil || code != cli.ExitOK || !got.Valid || !slices.Equal(got.Unkept, want) {
 			t.Errorf("code %d, %v: %s%s, want %q", code, err, out, errs, want)
 		}
 	}
@@ -89,7 +90,7 @@ func TestPolicyCheckAtHelper(t *testing.T) {
 	check("the rules (1): they are for a primary", "battery_floor of tin: here they count for "+host+" alone")
 	serving(t, "helper", "--name", "tin")
 	check("the rules (1): they are for a primary")
-	if code, out, _ := mpbond(t, "policy", "check"); code != exitOK || !strings.HasSuffix(out, "1 rules, can be used\nthe helper tin does not keep to the rules (1): they are for a primary\n") {
+	if code, out, _ := mpbond(t, "policy", "check"); code != cli.ExitOK || !strings.HasSuffix(out, "1 rules, can be used\nthe helper tin does not keep to the rules (1): they are for a primary\n") {
 		t.Errorf("code %d: %s", code, out)
 	}
 }

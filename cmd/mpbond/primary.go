@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,9 +15,9 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/serve"
-	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/core/trace"
+	"mpbond/internal/cli"
 	"mpbond/link/discovery"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
@@ -130,7 +129,7 @@ proxy that others can reach has this off unless --direct is given.`,
 	f.StringVar(&flags.Policy, "policy", "", "`FILE` with rules for apps and destinations, instead of policy.toml")
 	f.BoolVar(&flags.TUN, "tun", false, "carry all apps of this machine, through a TUN device; needs root")
 	f.IntVar(&flags.Subflows, "subflows", cfg.Subflows, "direct subflows for each interface")
-	completeFlag(cmd, "server", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	cli.CompleteFlag(cmd, "server", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return devicesOf(identity.RoleServer)
 	})
 	schedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
@@ -187,7 +186,7 @@ type apps struct {
 func openApps(cfg primary.Config) (a apps, err error) {
 	if cfg.Proxy != "" {
 		if a.proxy, err = intercept.Listen("tcp", cfg.Proxy); err != nil {
-			return a, portHint(fmt.Errorf("proxy: %w", err), "--proxy")
+			return a, cli.PortHint(fmt.Errorf("proxy: %w", err), "--proxy")
 		}
 	}
 	if cfg.Transparent != 0 {
@@ -195,21 +194,10 @@ func openApps(cfg primary.Config) (a apps, err error) {
 			if a.proxy != nil {
 				a.proxy.Close()
 			}
-			return a, portHint(err, "--transparent")
+			return a, cli.PortHint(err, "--transparent")
 		}
 	}
 	return a, nil
-}
-
-// portHint explains the usual reasons why a port cannot be had.
-func portHint(err error, flag string) error {
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fault.New(fault.AlreadyRunning, err, "another program, or another mpbond, has that port: choose one with "+flag)
-	case errors.Is(err, syscall.EACCES):
-		return fault.New(fault.Permission, err, "ports below 1024 need root: choose another with "+flag)
-	}
-	return fault.New(fault.Config, err, "choose another address with "+flag)
 }
 
 // edged is a primary and the edge towards its apps.

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 )
 
 // pollEvery is how often the primary is asked during a download.
@@ -136,29 +136,13 @@ func startProgress(ctx context.Context, c progressConfig) *progress {
 	begin := time.Now()
 	p := &progress{
 		progressConfig: c, cancel: cancel,
-		screen: newScreen(c.output),
+		screen: cli.NewBars(c.output),
 		shares: newShares(c.start, begin), devices: map[string]*deviceBar{},
 	}
-	p.total = newBar(p.screen, p.size, "total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(begin)).String() })
+	p.total = cli.NewBar(p.screen, p.size, "total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(begin)).String() })
 	p.draw()
 	p.done.Go(func() { p.poll(ctx) })
 	return p
-}
-
-// newScreen is where bars are drawn, if it is a terminal.
-func newScreen(to io.Writer) *mpb.Progress {
-	return mpb.New(mpb.WithOutput(to), mpb.WithWidth(40), mpb.WithRefreshRate(pollEvery/2))
-}
-
-// newBar makes a bar with a name and, after it, the bytes so far and a note.
-func newBar(screen *mpb.Progress, size unit.Bytes, name string, note func(unit.Bytes) string) *mpb.Bar {
-	style := mpb.BarStyle().Lbound("[").Filler("=").Tip(">").Padding(" ").Rbound("]")
-	text := func(s decor.Statistics) string {
-		n := unit.Bytes(s.Current)
-		return fmt.Sprintf(" %s, %s", n.Decimal(), note(n))
-	}
-	return screen.New(max(0, int64(size)), style,
-		mpb.PrependDecorators(decor.Name(oneLine(name), decor.WCSyncSpaceR)), mpb.AppendDecorators(decor.Any(text)))
 }
 
 // Write counts. It never fails.
@@ -198,7 +182,7 @@ func (p *progress) draw() {
 		if b == nil {
 			b = &deviceBar{}
 			b.note.Store(new(string))
-			b.bar = newBar(p.screen, p.size, d.Device, func(unit.Bytes) string { return *b.note.Load() })
+			b.bar = cli.NewBar(p.screen, p.size, d.Device, func(unit.Bytes) string { return *b.note.Load() })
 			p.devices[d.Device] = b
 		}
 		note := fmt.Sprintf("%v, %.0f %%", p.shares.devices[d.Device].rate, 100*d.Share)

@@ -22,6 +22,7 @@ import (
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
 	"mpbond/control/policy"
+	"mpbond/internal/cli"
 	"mpbond/onload/board"
 	"mpbond/onload/fetch"
 	"mpbond/onload/upload"
@@ -83,8 +84,8 @@ A URL that ends with a slash is a place, where files keep their names.`,
 	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "who sends what, by `NAME`: "+strings.Join(board.Names(), ", "))
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
-	completeWith(cmd, "method", upload.Methods...)
-	completeWith(cmd, "scheduler", board.Names()...)
+	cli.CompleteWith(cmd, "method", upload.Methods...)
+	cli.CompleteWith(cmd, "scheduler", board.Names()...)
 	if err := cmd.MarkFlagRequired("to"); err != nil {
 		panic(err)
 	}
@@ -103,18 +104,18 @@ type put struct {
 // newTarget is where the options say that files go.
 func newTarget(p putOptions) (t upload.Target, err error) {
 	if !slices.Contains(upload.Methods, p.method) {
-		return t, usage("no method is called %q: take one of %s", oneLine(p.method), strings.Join(upload.Methods, ", "))
+		return t, cli.UsageError("no method is called %q: take one of %s", cli.Printable(p.method), strings.Join(upload.Methods, ", "))
 	}
 	t = upload.Target{Method: p.method, URL: p.to, Keep: p.keep, Field: p.field,
 		Region: cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1"), Key: os.Getenv("AWS_ACCESS_KEY_ID"),
 		Secret: os.Getenv("AWS_SECRET_ACCESS_KEY"), Session: os.Getenv("AWS_SESSION_TOKEN")}
 	if t.Header, err = fetch.ParseHeaders(p.headers); err != nil {
-		return t, usage("%v", err)
+		return t, cli.UsageError("%v", err)
 	}
 	for _, f := range p.form {
 		name, value, ok := strings.Cut(f, "=")
 		if !ok || name == "" {
-			return t, usage("a field of a form is written NAME=VALUE")
+			return t, cli.UsageError("a field of a form is written NAME=VALUE")
 		}
 		t.Fields = append(t.Fields, upload.Field{Name: name, Value: value})
 	}
@@ -127,10 +128,10 @@ func (p *put) choose(args []string) (err error) {
 		return err
 	}
 	if p.method != upload.Post && len(p.form) > 0 {
-		return usage("--form is of a form: for --method post")
+		return cli.UsageError("--form is of a form: for --method post")
 	}
 	if p.keep && p.method == upload.Post {
-		return usage("--keep is for put and s3: who takes a form decides himself")
+		return cli.UsageError("--keep is for put and s3: who takes a form decides himself")
 	}
 	for _, a := range args {
 		if err := p.add(a); err != nil {
@@ -213,7 +214,7 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 		if n > 3 {
 			more = fmt.Sprintf(" and %d more", n-3)
 		}
-		fmt.Fprintf(notes, "not sent, as they are no plain files: %s%s\n", oneLine(strings.Join(p.left[:min(n, 3)], ", ")), more)
+		fmt.Fprintf(notes, "not sent, as they are no plain files: %s%s\n", cli.Printable(strings.Join(p.left[:min(n, 3)], ", ")), more)
 	}
 	journal, known, where, err := p.journal()
 	if err != nil {
@@ -225,7 +226,7 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 	}
 	search := searchHelpers(ctx, use.finder(p.find), len(devices) == 1, bars.above(notes))
 	r, err := upload.Send(ctx, upload.Config{Devices: devices, Joins: search.found, Target: p.target, Files: p.files, Scheduler: scheduler,
-		Journal: journal, Known: known, UserAgent: "mpbond/" + version, Progress: bars.draw, Log: slog.Default()})
+		Journal: journal, Known: known, UserAgent: "mpbond/" + cli.Version, Progress: bars.draw, Log: slog.Default()})
 	search.end()
 	bars.end(err == nil)
 	if known.Empty() {
@@ -262,7 +263,7 @@ func (r putResult) String() string {
 			answers++
 		}
 		if f.Twice {
-			twice = append(twice, oneLine(f.File))
+			twice = append(twice, cli.Printable(f.File))
 		}
 	}
 	if earlier > 0 {
@@ -276,7 +277,7 @@ func (r putResult) String() string {
 	}
 	for _, f := range r.Failed {
 		if f.There {
-			s += fmt.Sprintf("\n  %s: failed, but the server may have it", oneLine(f.File))
+			s += fmt.Sprintf("\n  %s: failed, but the server may have it", cli.Printable(f.File))
 		}
 	}
 	return s + sharesText(r.Devices)
@@ -288,7 +289,7 @@ func (p *put) command(cmd *cobra.Command) error {
 	switch {
 	case len(res.Files)+len(res.Failed) == 0 && err != nil:
 	case p.asJSON:
-		err = errors.Join(err, printJSON(cmd.OutOrStdout(), res))
+		err = errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), res))
 	case !p.quiet:
 		cmd.PrintErrln(res)
 	}

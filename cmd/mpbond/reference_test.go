@@ -71,7 +71,7 @@ A setting without a default is empty, none or off.
 
 `)
 	cobra.EnableCommandSorting = false
-	root, _ := rootCommand(io.Discard)
+	root, _ := thisProgram().Root(io.Discard)
 	for _, s := range []settingsFile{
 		{"server.toml", "", server.Default, "../../node/server", "server"},
 		{"primary.toml", "", primary.Default, "../../node/primary", "primary"},

@@ -25,6 +25,7 @@ import (
 	"mpbond/control/facts"
 	"mpbond/control/policy"
 	"mpbond/core/trace"
+	"mpbond/internal/cli"
 	"mpbond/node/intercept"
 	"mpbond/node/intercept/tun"
 	"mpbond/node/primary"
@@ -206,7 +207,7 @@ func (r *role) describe(key *identity.Key, name string, since time.Time) api.Sta
 	if name == "" {
 		name, _ = os.Hostname()
 	}
-	return api.Status{API: r.api, Role: r.name, Name: name, ID: key.ID().String(), Version: version,
+	return api.Status{API: r.api, Role: r.name, Name: name, ID: key.ID().String(), Version: cli.Version,
 		UptimeSeconds: time.Since(since).Seconds(), MemoryBytes: memoryInUse(), Bonds: []api.Bond{}}
 }
 

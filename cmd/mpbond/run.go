@@ -22,6 +22,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/fault"
+	"mpbond/internal/cli"
 	"mpbond/node/intercept"
 )
 
@@ -68,7 +69,7 @@ cannot be run or is not found.`,
   mpbond run --direct 192.168.0.0/16 -- rsync -a files backup.example.org:`,
 		Args: func(c *cobra.Command, args []string) error {
 			if err := cobra.MinimumNArgs(1)(c, args); err != nil {
-				return &exitStatus{exitRunFailed, err}
+				return &cli.ExitStatus{Code: exitRunFailed, Err: err}
 			}
 			return nil
 		},
@@ -76,7 +77,7 @@ cannot be run or is not found.`,
 			return runApp(c.Context(), o, args, slog.Default())
 		},
 	}
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitStatus{exitRunFailed, err} })
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &cli.ExitStatus{Code: exitRunFailed, Err: err} })
 	f := c.Flags()
 	f.SetInterspersed(false) // flags behind COMMAND are COMMAND's
 	f.Uint16Var(&o.port, "redirect-port", 0, "`PORT` where the primary takes redirected connections; 0: ask it")
@@ -95,10 +96,10 @@ func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) 
 		err = errors.New("a label is on a control group, which --user does without")
 	}
 	if err != nil {
-		return &exitStatus{exitRunFailed, usage("--label: %v", err)}
+		return &cli.ExitStatus{Code: exitRunFailed, Err: cli.UsageError("--label: %v", err)}
 	}
 	if cfg.Direct, err = parsePrefixes(o.direct); err != nil {
-		return &exitStatus{exitRunFailed, err}
+		return &cli.ExitStatus{Code: exitRunFailed, Err: err}
 	}
 	// Before anything is set up: a command that cannot be found is the most
 	// frequent mistake.
@@ -110,7 +111,7 @@ func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) 
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if o.user != "" {
 		if cmd.SysProcAttr.Credential, err = credentialOf(o.user); err != nil {
-			return &exitStatus{exitRunFailed, err}
+			return &cli.ExitStatus{Code: exitRunFailed, Err: err}
 		}
 		cfg.User = &cmd.SysProcAttr.Credential.Uid
 	}
@@ -119,7 +120,7 @@ func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) 
 			o.socket = api.SocketPath("primary")
 		}
 		if cfg.Port, err = transparentPort(ctx, o.socket); err != nil {
-			return &exitStatus{exitRunFailed, err}
+			return &cli.ExitStatus{Code: exitRunFailed, Err: err}
 		}
 	}
 	// From here on signals must not end this process before it has cleaned up.
@@ -133,14 +134,14 @@ func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) 
 	defer signal.Stop(signals)
 	redirect, err := intercept.NewRedirect(cfg)
 	if err != nil {
-		return &exitStatus{exitRunFailed, err}
+		return &cli.ExitStatus{Code: exitRunFailed, Err: err}
 	}
 	redirect.Apply(cmd.SysProcAttr)
 	status := startAndWait(cmd, signals)
 	if err := redirect.Close(); err != nil {
 		log.Warn("cleaning up", "err", err)
 	}
-	if status.code == 0 {
+	if status.Code == 0 {
 		return nil
 	}
 	return status
@@ -153,17 +154,17 @@ var forwarded = []os.Signal{
 }
 
 // startFailure tells why a command did not start.
-func startFailure(err error) *exitStatus {
+func startFailure(err error) *cli.ExitStatus {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound), errors.Is(err, exec.ErrDot):
-		return &exitStatus{exitNotFound, err}
+		return &cli.ExitStatus{Code: exitNotFound, Err: err}
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
-		return &exitStatus{exitNotExecutable, err}
+		return &cli.ExitStatus{Code: exitNotExecutable, Err: err}
 	}
-	return &exitStatus{exitRunFailed, err}
+	return &cli.ExitStatus{Code: exitRunFailed, Err: err}
 }
 
-func startAndWait(cmd *exec.Cmd, signals <-chan os.Signal) *exitStatus {
+func startAndWait(cmd *exec.Cmd, signals <-chan os.Signal) *cli.ExitStatus {
 	if err := cmd.Start(); err != nil {
 		return startFailure(err)
 	}
@@ -180,11 +181,11 @@ func startAndWait(cmd *exec.Cmd, signals <-chan os.Signal) *exitStatus {
 			ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 			switch {
 			case !ok:
-				return &exitStatus{exitRunFailed, fmt.Errorf("%s ended in an unknown way", cmd.Path)}
+				return &cli.ExitStatus{Code: exitRunFailed, Err: fmt.Errorf("%s ended in an unknown way", cmd.Path)}
 			case ws.Signaled():
-				return &exitStatus{128 + int(ws.Signal()), nil}
+				return &cli.ExitStatus{Code: 128 + int(ws.Signal()), Err: nil}
 			}
-			return &exitStatus{ws.ExitStatus(), nil}
+			return &cli.ExitStatus{Code: ws.ExitStatus(), Err: nil}
 		}
 	}
 }
@@ -214,7 +215,7 @@ func parsePrefixes(list []string) ([]netip.Prefix, error) {
 			p, err = netip.PrefixFrom(a, a.BitLen()), nil
 		}
 		if err != nil {
-			return nil, usage("--direct %q: give an address or a prefix like 192.168.0.0/16", s)
+			return nil, cli.UsageError("--direct %q: give an address or a prefix like 192.168.0.0/16", s)
 		}
 		ps = append(ps, p)
 	}
@@ -226,7 +227,7 @@ func credentialOf(name string) (*syscall.Credential, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
 		if u, err = user.LookupId(name); err != nil {
-			return nil, usage("--user %q: there is no such user", name)
+			return nil, cli.UsageError("--user %q: there is no such user", name)
 		}
 	}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
@@ -238,7 +239,7 @@ func credentialOf(name string) (*syscall.Credential, error) {
 		return nil, fmt.Errorf("--user %q: %w", name, err)
 	}
 	if int(uid) == os.Geteuid() {
-		return nil, usage("--user %q is who you are: the rules could not tell the app from mpbond; choose a user of its own", name)
+		return nil, cli.UsageError("--user %q is who you are: the rules could not tell the app from mpbond; choose a user of its own", name)
 	}
 	cred := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	groups, err := u.GroupIds()

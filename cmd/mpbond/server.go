@@ -12,6 +12,7 @@ import (
 	"mpbond/api/serve"
 	"mpbond/base/fault"
 	"mpbond/core/sched"
+	"mpbond/internal/cli"
 	"mpbond/link/wire"
 	"mpbond/node/server"
 )
@@ -51,7 +52,7 @@ allowed.`,
 			for _, a := range allow {
 				p, err := netip.ParsePrefix(a)
 				if err != nil {
-					return fault.New(fault.Usage, fmt.Errorf("--allow %s is no prefix of addresses", oneLine(a)), "write a prefix like 192.168.7.0/24 or fd00::/8")
+					return fault.New(fault.Usage, fmt.Errorf("--allow %s is no prefix of addresses", cli.Printable(a)), "write a prefix like 192.168.7.0/24 or fd00::/8")
 				}
 				cfg.Allow = append(cfg.Allow, p)
 			}
@@ -70,7 +71,7 @@ allowed.`,
 			if err != nil {
 				return err
 			}
-			s.Version = version
+			s.Version = cli.Version
 			about := wire.PairAbout{Roles: wire.PairServer, Name: deviceName("")}
 			i := r.inviter(cmd, key, about, &inviter{addresses: func() []string { return calledAt(s.Addr().String(), cfg.Public) }})
 			s.PairWith(i.acceptor.Answer)
@@ -109,6 +110,6 @@ func set[T any](changed func(string) bool, flag string, dst *T, v T) {
 func schedulingFlags(cmd *cobra.Command, scheduler, congestion *string, reinject *float64) {
 	cmd.Flags().StringVar(scheduler, "scheduler", sched.Default, "how bytes are shared out: one of "+joined(sched.Names())+" (ratio:0.6 sets the direct subflow's share)")
 	cmd.Flags().StringVar(congestion, "congestion", "", "congestion control of the subflows, of TCP and where it has it of UDP; pbe: PBE-CC over UDP; empty: the system's default, and over UDP CUBIC, or PBE-CC where the receiver hears its cells")
-	completeWith(cmd, "scheduler", sched.Names()...)
+	cli.CompleteWith(cmd, "scheduler", sched.Names()...)
 	cmd.Flags().Float64Var(reinject, "reinject", 0.2, "reinjection threshold η, not 0; negative: off")
 }

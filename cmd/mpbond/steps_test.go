@@ -1,32 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"strings"
 	"testing"
 
 	"mpbond/api"
 	"mpbond/link/pairing"
 )
-
-// TestSteps: a step replaces the one before, in one line whatever it says; what is
-// no terminal gets nothing.
-func TestSteps(t *testing.T) {
-	var b bytes.Buffer
-	s := newSteps(&b)
-	s.now("x")
-	s.clear()
-	if b.Len() > 0 {
-		t.Errorf("%q off a terminal", &b)
-	}
-	s.on = true
-	s.now("one\n\x1b[2J")
-	s.now(strings.Repeat("é", 100))
-	s.clear()
-	if want := "\r\x1b[Kone??[2J\r\x1b[K" + strings.Repeat("é", maxStep) + "\r\x1b[K"; b.String() != want {
-		t.Errorf("%q, want %q", &b, want)
-	}
-}
 
 // TestPairSteps: what each code is at while a person waits.
 func TestPairSteps(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/base/fault"
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 )
 
 func streamsCommand() *cobra.Command {
@@ -41,16 +42,16 @@ subflow. The rule that it was opened by goes on to say which devices may carry i
 			}
 			changes := to != api.StreamChange{}
 			if len(args) == 0 && (changes || reset) {
-				return usage("which stream? `mpbond streams` lists them")
+				return cli.UsageError("which stream? `mpbond streams` lists them")
 			}
 			if changes && reset {
-				return usage("--reset ends it: there is nothing more to change")
+				return cli.UsageError("--reset ends it: there is nothing more to change")
 			}
 			n := uint64(0)
 			if len(args) > 0 {
 				var err error
 				if n, err = strconv.ParseUint(args[0], 10, 64); err != nil {
-					return usage("%q is no number of a stream", args[0])
+					return cli.UsageError("%q is no number of a stream", args[0])
 				}
 			}
 			c := client.New(cmp.Or(socket, api.SocketPath("primary")))
@@ -73,7 +74,7 @@ subflow. The rule that it was opened by goes on to say which devices may carry i
 				if err := c.ResetStream(cmd.Context(), s.Bond, s.ID); err != nil {
 					return err
 				}
-				cmd.PrintErrf("stream %d to %s is reset\n", s.ID, oneLine(s.Dest))
+				cmd.PrintErrf("stream %d to %s is reset\n", s.ID, cli.Printable(s.Dest))
 				return nil
 			case changes:
 				if err := c.ChangeStream(cmd.Context(), s.Bond, s.ID, to); err != nil {
@@ -95,20 +96,20 @@ subflow. The rule that it was opened by goes on to say which devices may carry i
 	cmd.Flags().StringVar(&priority, "priority", "", "give it this `PRIORITY` over others")
 	cmd.Flags().IntVar(&weight, "weight", 0, "give it this share among those of its priority, 1 to 100")
 	cmd.Flags().BoolVar(&reset, "reset", false, "end it: the app's connection is reset")
-	completeWith(cmd, "mode", "bond", "single", "latency", "redundant")
-	completeWith(cmd, "priority", "high", "normal", "low")
+	cli.CompleteWith(cmd, "mode", "bond", "single", "latency", "redundant")
+	cli.CompleteWith(cmd, "priority", "high", "normal", "low")
 	return cmd
 }
 
 // showStreams prints streams, and over which subflows each may go if not over all.
 func showStreams(w io.Writer, list []api.StreamOf, asJSON bool) error {
 	if asJSON {
-		return printJSON(w, list)
+		return cli.PrintJSON(w, list)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "STREAM\tTO\tMODE\tPRIORITY\tWEIGHT\tDOWN\tUP\tSUBFLOWS")
 	for _, s := range list {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%v\t%v\t%s\n", s.ID, oneLine(s.Dest), s.Mode, s.Priority, s.Weight, unit.Bytes(s.DownBytes), unit.Bytes(s.UpBytes), oneLine(subflowWords(s.Stream)))
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%v\t%v\t%s\n", s.ID, cli.Printable(s.Dest), s.Mode, s.Priority, s.Weight, unit.Bytes(s.DownBytes), unit.Bytes(s.UpBytes), cli.Printable(subflowWords(s.Stream)))
 	}
 	return t.Flush()
 }

@@ -8,6 +8,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/fault"
+	"mpbond/internal/cli"
 )
 
 // TestStreams: streams are shown with what they may use; what cannot be asked for is
@@ -27,9 +28,9 @@ func TestStreams(t *testing.T) {
 		}
 	}
 	devices(t)
-	fails(t, exitUsage, "which stream", "streams --help", "streams", "--mode", "bond")
-	fails(t, exitUsage, "no number", "streams --help", "streams", "x")
-	fails(t, exitUsage, "ends it", "streams --help", "streams", "7", "--reset", "--mode", "bond")
+	fails(t, cli.ExitUsage, "which stream", "streams --help", "streams", "--mode", "bond")
+	fails(t, cli.ExitUsage, "no number", "streams --help", "streams", "x")
+	fails(t, cli.ExitUsage, "ends it", "streams --help", "streams", "7", "--reset", "--mode", "bond")
 	_, _ = serving(t, quiet...)
 	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
@@ -37,7 +38,7 @@ func TestStreams(t *testing.T) {
 	if err := c.ChangeStream(t.Context(), "x", 1, api.StreamChange{Mode: &mode}); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a bond that there is not: %v", err)
 	}
-	fails(t, exitFailure, "no stream 9", "lists those", "streams", "9", "--weight", "2")
+	fails(t, cli.ExitFailure, "no stream 9", "lists those", "streams", "9", "--weight", "2")
 	if code, out, errs := mpbond(t, "streams", "--json"); code != 0 || strings.TrimSpace(out) != "[]" {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mpbond/internal/cli"
 	"mpbond/link/wire"
 )
 
@@ -45,7 +46,7 @@ func onTerminal(t *testing.T, args ...string) (code int, stdout, shown string) {
 		_, _ = io.Copy(&seen, master) // ends with EIO when nobody has the terminal
 	}()
 	var out bytes.Buffer
-	code = execute(t.Context(), args, &out, screen)
+	code = thisProgram().Run(t.Context(), args, &out, screen)
 	screen.Close()
 	<-read
 	return code, out.String(), seen.String()
@@ -58,11 +59,11 @@ func TestPairOnTerminal(t *testing.T) {
 	one := shows(t, wire.PairServer, "one")
 	const wiped = "\r\x1b[K"
 	code, _, shown := onTerminal(t, "pair", one())
-	if code != exitOK || !strings.Contains(shown, wiped+"calls 127.0.0.1:") || !strings.Contains(shown, " answers …"+wiped+"paired with one as server") {
+	if code != cli.ExitOK || !strings.Contains(shown, wiped+"calls 127.0.0.1:") || !strings.Contains(shown, " answers …"+wiped+"paired with one as server") {
 		t.Errorf("code %d: %q", code, shown)
 	}
 	code, out, shown := onTerminal(t, "pair", "--json", one())
-	if code != exitOK || strings.Contains(shown, wiped) || !strings.Contains(out, `"name":"one"`) {
+	if code != cli.ExitOK || strings.Contains(shown, wiped) || !strings.Contains(out, `"name":"one"`) {
 		t.Errorf("code %d: %s%q", code, out, shown)
 	}
 }
@@ -71,7 +72,7 @@ func TestPairOnTerminal(t *testing.T) {
 func TestDoctorOnTerminal(t *testing.T) {
 	devices(t)
 	code, out, shown := onTerminal(t, "doctor", "--no-rate")
-	if code != exitNoConn || !strings.HasPrefix(shown, "\r\x1b[Kthis device …\r\x1b[K") || !strings.HasSuffix(shown, "\r\x1b[K") || strings.Contains(out, "\x1b") {
+	if code != cli.ExitNoConn || !strings.HasPrefix(shown, "\r\x1b[Kthis device …\r\x1b[K") || !strings.HasSuffix(shown, "\r\x1b[K") || strings.Contains(out, "\x1b") {
 		t.Errorf("code %d: %s%q", code, out, shown)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/fault"
+	"mpbond/internal/cli"
 )
 
 // topEvery is how often `mpbond top` asks. Rates are means over a second.
@@ -30,14 +31,14 @@ It needs a terminal. For programs there are mpbond status --watch --json, and
 mpbond events --json.`,
 		Example: `  mpbond top`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !isTerminal(cmd.OutOrStdout()) {
+			if !cli.IsTerminal(cmd.OutOrStdout()) {
 				return fault.New(fault.Usage, fmt.Errorf("top needs a terminal"), "use `mpbond status --watch`, with --json for programs")
 			}
 			sockets := socketsOf(socket)
 			if _, err := ask(cmd.Context(), sockets, false); err != nil { // before the screen is taken
 				return err
 			}
-			screen, err := takeScreen("use `mpbond status --watch`")
+			screen, err := cli.OpenScreen("use `mpbond status --watch`")
 			if err != nil {
 				return err
 			}
@@ -46,18 +47,6 @@ mpbond events --json.`,
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "watch the mpbond at this `PATH` only")
 	return cmd
-}
-
-// takeScreen takes the terminal; hint says what else there is.
-func takeScreen(hint string) (tcell.Screen, error) {
-	screen, err := tcell.NewScreen()
-	if err == nil {
-		err = screen.Init()
-	}
-	if err != nil {
-		return nil, fault.New(fault.Unsupported, fmt.Errorf("this terminal: %w", err), hint)
-	}
-	return screen, nil
 }
 
 // top shows what the mpbonds behind sockets do, until ctx ends or a key says
@@ -150,7 +139,7 @@ func keepListening(ctx context.Context, socket string, to chan<- string) {
 				continue
 			}
 			select {
-			case to <- n.Change.T.Local().Format("15:04:05 ") + oneLine(eventWords(*n.Change)):
+			case to <- n.Change.T.Local().Format("15:04:05 ") + cli.Printable(eventWords(*n.Change)):
 			case <-ctx.Done():
 			}
 		}
@@ -163,24 +152,7 @@ func keepListening(ctx context.Context, socket string, to chan<- string) {
 }
 
 // paint shows rows on the screen, the first at its top.
-func paint(screen tcell.Screen, rows []row) {
-	lay(screen, rows)
+func paint(screen tcell.Screen, rows []cli.Row) {
+	cli.SetRows(screen, rows)
 	screen.Show()
-}
-
-// lay puts rows where paint has them, to be shown.
-func lay(screen tcell.Screen, rows []row) {
-	screen.Clear()
-	for y, r := range rows {
-		style := tcell.StyleDefault
-		switch r.style {
-		case styleHead:
-			style = style.Bold(true)
-		case styleDim:
-			style = style.Dim(true)
-		case styleBad:
-			style = style.Foreground(tcell.ColorRed)
-		}
-		screen.PutStrStyled(0, y, r.text, style)
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 )
 
 // shownApps are told of one by one.
@@ -102,14 +103,14 @@ func (v *topView) drawApps(width int, add func(style int, format string, args ..
 	const columns = "  %-*s  %11s  %12s  %12s  "
 	head := fmt.Sprintf(columns, name, "APP", "CONNECTIONS", "DOWN", "UP")
 	note, sparks := v.sparks(list, width-utf8.RuneCountInString(head))
-	add(styleHead, "%s", head+note)
+	add(cli.StyleHead, "%s", head+note)
 	for _, x := range list {
-		add(stylePlain, "%s", fmt.Sprintf(columns, name, cut(x.name, name), x.state, x.down, x.up)+sparks(x.key))
+		add(cli.StylePlain, "%s", fmt.Sprintf(columns, name, cli.Truncate(x.name, name), x.state, x.down, x.up)+sparks(x.key))
 	}
 	if more := len(v.appList) - len(list); more > 0 {
-		add(styleDim, "  and %d more with less", more)
+		add(cli.StyleDim, "  and %d more with less", more)
 	}
-	add(stylePlain, "")
+	add(cli.StylePlain, "")
 }
 
 // sparks draws the rates of lanes into a room beside them, all of one scale, with

@@ -14,6 +14,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/base/unit"
+	"mpbond/internal/cli"
 )
 
 func topStatus(rate unit.Rate) api.Status {
@@ -29,10 +30,10 @@ func topStatus(rate unit.Rate) api.Status {
 	}
 }
 
-func rowsText(rows []row) string {
+func rowsText(rows []cli.Row) string {
 	var b strings.Builder
 	for _, r := range rows {
-		b.WriteString(strings.TrimRight(r.text, " ") + "\n")
+		b.WriteString(strings.TrimRight(r.Text, " ") + "\n")
 	}
 	return b.String()
 }
@@ -65,8 +66,8 @@ func TestTopView(t *testing.T) {
 				t.Fatalf("%d rows on a screen of %d", len(rows), height)
 			}
 			for _, r := range rows {
-				if utf8.RuneCountInString(r.text) > width {
-					t.Fatalf("%q is wider than %d", r.text, width)
+				if utf8.RuneCountInString(r.Text) > width {
+					t.Fatalf("%q is wider than %d", r.Text, width)
 				}
 			}
 		}
@@ -94,8 +95,8 @@ func TestTopOnload(t *testing.T) {
 	}
 	shut := look{time.Unix(1002, 0), []api.Status{{Role: "helper", Onload: &api.OnloadStatus{Why: "all is used"}}}, nil, nil}
 	v.look(shut)
-	if want := (row{"takes no connections for onloading now at : all is used", styleBad}); !slices.Contains(v.draw(120, 20), want) {
-		t.Errorf("no %q in\n%s", want.text, rowsText(v.draw(120, 20)))
+	if want := (cli.Row{Text: "takes no connections for onloading now at : all is used", Style: cli.StyleBad}); !slices.Contains(v.draw(120, 20), want) {
+		t.Errorf("no %q in\n%s", want.Text, rowsText(v.draw(120, 20)))
 	}
 }
 
@@ -118,10 +119,10 @@ func TestTopTells(t *testing.T) {
 	v.look(look{time.Unix(1000, 0), []api.Status{s}, nil, nil})
 	rows := v.draw(120, 30)
 	for want, style := range map[string]int{
-		"laptop: battery 15 %": styleDim, "phone: it rests: its battery ? is at 15 %, tier secondary, cellular (metered)": styleBad,
-		"anna: it carries nothing now: it is hot": styleBad, "tin: it is paused": styleBad, "wlan0: a little is used": styleDim, "wwan0: all is used": styleBad,
+		"laptop: battery 15 %": cli.StyleDim, "phone: it rests: its battery ? is at 15 %, tier secondary, cellular (metered)": cli.StyleBad,
+		"anna: it carries nothing now: it is hot": cli.StyleBad, "tin: it is paused": cli.StyleBad, "wlan0: a little is used": cli.StyleDim, "wwan0: all is used": cli.StyleBad,
 	} {
-		if !slices.Contains(rows, row{want, style}) {
+		if !slices.Contains(rows, cli.Row{Text: want, Style: style}) {
 			t.Errorf("no %q of style %d in\n%s", want, style, rowsText(rows))
 		}
 	}
@@ -243,7 +244,7 @@ func awaitText(t *testing.T, screen tcell.SimulationScreen, want ...string) {
 func TestTopNeedsATerminal(t *testing.T) {
 	home(t)
 	code, _, errs := mpbond(t, "top")
-	if code != exitUsage || !strings.Contains(errs, "status --watch") {
+	if code != cli.ExitUsage || !strings.Contains(errs, "status --watch") {
 		t.Errorf("code %d: %s", code, errs)
 	}
 }
@@ -289,8 +290,8 @@ func TestTopApps(t *testing.T) {
 				t.Fatalf("%d rows of %d", len(rows), height)
 			}
 			for _, r := range rows {
-				if utf8.RuneCountInString(r.text) > width {
-					t.Fatalf("%q is wider than %d", r.text, width)
+				if utf8.RuneCountInString(r.Text) > width {
+					t.Fatalf("%q is wider than %d", r.Text, width)
 				}
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/unit"
 	"mpbond/control/policy"
+	"mpbond/internal/cli"
 	"mpbond/link/wire"
 )
 
@@ -22,20 +23,6 @@ const (
 	keptNews = 100
 	// leastSpark is how many columns a sparkline needs to be worth anything.
 	leastSpark = 8
-)
-
-// row is a line of the screen.
-type row struct {
-	text  string
-	style int
-}
-
-// Styles of a row.
-const (
-	stylePlain = iota
-	styleHead
-	styleDim
-	styleBad
 )
 
 // onloadFor is a part of the keys of those who onload.
@@ -116,7 +103,7 @@ func (v *topView) lanesOf(s api.Status) (list []topLane) {
 				x.state += ": " + p.LastError
 			} else {
 				x.key = fmt.Sprint(s.Role, b.ID, p.ID)
-				x.pad, x.waiting = ms(p.PADms), p.BacklogBytes
+				x.pad, x.waiting = cli.Milliseconds(p.PADms), p.BacklogBytes
 			}
 			list = append(list, x)
 		}
@@ -142,55 +129,55 @@ func (v *topView) lanesOf(s api.Status) (list []topLane) {
 }
 
 // draw lays everything out for a screen of that size.
-func (v *topView) draw(width, height int) (rows []row) {
+func (v *topView) draw(width, height int) (rows []cli.Row) {
 	add := func(style int, format string, args ...any) {
-		rows = append(rows, row{cut(oneLine(fmt.Sprintf(format, args...)), width), style})
+		rows = append(rows, cli.Row{Text: cli.Truncate(cli.Printable(fmt.Sprintf(format, args...)), width), Style: style})
 	}
 	if v.last.err != nil {
-		add(styleBad, "%v", v.last.err)
+		add(cli.StyleBad, "%v", v.last.err)
 	}
 	for i, s := range v.last.all {
 		up := time.Duration(s.UptimeSeconds * float64(time.Second)).Round(time.Second)
-		add(styleHead, "%s %s, up %v, %v of memory", s.Role, s.Name, up, s.MemoryBytes)
+		add(cli.StyleHead, "%s %s, up %v, %v of memory", s.Role, s.Name, up, s.MemoryBytes)
 		for _, b := range s.Bonds {
-			add(stylePlain, "bond %s with %s: %d streams, %d datagram flows, %v to schedule, %v out of order", b.ID, b.Peer, b.Streams, b.Flows, b.MetaBytes, b.ReorderBytes)
+			add(cli.StylePlain, "bond %s with %s: %d streams, %d datagram flows, %v to schedule, %v out of order", b.ID, b.Peer, b.Streams, b.Flows, b.MetaBytes, b.ReorderBytes)
 		}
 		v.drawLanes(v.lanes[i], width, add)
 		if s.Onload != nil {
 			state, today := onloadWords(*s.Onload)
-			add(ifElse(s.Onload.Open, styleDim, styleBad), "%s", state)
-			add(styleDim, "%s", today)
+			add(cli.IfElse(s.Onload.Open, cli.StyleDim, cli.StyleBad), "%s", state)
+			add(cli.StyleDim, "%s", today)
 		}
 		for _, d := range s.Devices {
 			if !d.Self && !d.Online {
-				add(styleDim, "%s (%s) is not there", d.Name, strings.Join(d.Roles, ", "))
+				add(cli.StyleDim, "%s (%s) is not there", d.Name, strings.Join(d.Roles, ", "))
 			}
 			if text, rests := aboutDevice(d); text != "" {
-				add(ifElse(rests, styleBad, styleDim), "%s: %s", d.Name, text)
+				add(cli.IfElse(rests, cli.StyleBad, cli.StyleDim), "%s: %s", d.Name, text)
 			}
 		}
 		for _, c := range s.Caps {
-			add(ifElse(c.State == policy.CapFine.String(), styleDim, styleBad), "%s: %s", c.Name, c.Text)
+			add(cli.IfElse(c.State == policy.CapFine.String(), cli.StyleDim, cli.StyleBad), "%s: %s", c.Name, c.Text)
 		}
 		for _, p := range s.Pipes {
 			if p.Error != "" {
-				add(styleBad, "pipe to %s at %s: %s", p.Device, p.Address, p.Error)
+				add(cli.StyleBad, "pipe to %s at %s: %s", p.Device, p.Address, p.Error)
 			}
 		}
-		add(stylePlain, "")
+		add(cli.StylePlain, "")
 	}
 	v.drawApps(width, add)
 	if room := height - len(rows) - 1; room > 0 { // the newest changes that there is room for
 		for _, line := range v.news[max(0, len(v.news)-room):] {
-			add(styleDim, "%s", line)
+			add(cli.StyleDim, "%s", line)
 		}
 	}
 	for len(rows) < height-1 {
-		add(stylePlain, "")
+		add(cli.StylePlain, "")
 	}
 	rows = rows[:max(min(len(rows), height-1), 0)]
 	if height > 0 {
-		add(styleDim, "q ends this; rates are means over a second; PAD is the predicted delivery time of a byte sent now")
+		add(cli.StyleDim, "q ends this; rates are means over a second; PAD is the predicted delivery time of a byte sent now")
 	}
 	return rows
 }
@@ -200,7 +187,7 @@ func tierWords(tier string, metered bool) string {
 	if tier == wire.TierPrimary.String() {
 		tier = ""
 	}
-	return strings.Trim(tier+", "+ifElse(metered, "metered", ""), ", ")
+	return strings.Trim(tier+", "+cli.IfElse(metered, "metered", ""), ", ")
 }
 
 // aboutDevice is what else is to be known of a device, "" for nothing, and whether
@@ -212,7 +199,7 @@ func aboutDevice(d api.Device) (text string, rests bool) {
 			told = append(told, fmt.Sprintf(format, what))
 		}
 	}
-	say("it is %s", ifElse(d.Paused, "paused", ""))
+	say("it is %s", cli.IfElse(d.Paused, "paused", ""))
 	say("it rests: %s", d.Rests)
 	say("tier %s", tierWords(d.Tier, false))
 	if power := battery(d.Facts); power != "-" {
@@ -240,15 +227,15 @@ func (v *topView) drawLanes(list []topLane, width int, add func(style int, forma
 	const columns = "  %-*s  %-*s  %s%12s  %12s  %9s  %8s  "
 	head := fmt.Sprintf(columns, name, "BY", state, "STATE", tierOf("TIER"), "DOWN", "UP", "PAD", "WAITING")
 	note, sparks := v.sparks(list, width-utf8.RuneCountInString(head))
-	add(styleHead, "%s", head+note)
+	add(cli.StyleHead, "%s", head+note)
 	for _, x := range list {
-		line := fmt.Sprintf(columns, name, cut(x.name, name), state, cut(x.state, state), tierOf(cmp.Or(x.tier, "-")), x.down, x.up, cmp.Or(x.pad, "-"), x.waiting)
-		style := stylePlain
+		line := fmt.Sprintf(columns, name, cli.Truncate(x.name, name), state, cli.Truncate(x.state, state), tierOf(cmp.Or(x.tier, "-")), x.down, x.up, cmp.Or(x.pad, "-"), x.waiting)
+		style := cli.StylePlain
 		switch {
 		case x.bad && x.key == "":
-			style, line = styleBad, fmt.Sprintf("  %-*s  %s", name, cut(x.name, name), x.state)
+			style, line = cli.StyleBad, fmt.Sprintf("  %-*s  %s", name, cli.Truncate(x.name, name), x.state)
 		case x.bad:
-			style = styleBad
+			style = cli.StyleBad
 		}
 		add(style, "%s", line+sparks(x.key))
 	}
@@ -269,15 +256,4 @@ func spark(values []unit.Rate, width int, top unit.Rate) string {
 		}
 	}
 	return string(out)
-}
-
-// cut keeps the first n characters of s; a cut shows.
-func cut(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	if n < 1 {
-		return ""
-	}
-	return string([]rune(s)[:n-1]) + "…"
 }

@@ -9,6 +9,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 )
 
 func trustCommand() *cobra.Command {
@@ -38,14 +39,14 @@ func trustAddCommand() *cobra.Command {
 		Example: "  mpbond trust add home --role server --key mpb1… --addr vps.example.org:7600",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if key == "" || len(roles) == 0 {
-				return usage("--key and --role are needed")
+				return cli.UsageError("--key and --role are needed")
 			}
 			peer := identity.Peer{Name: args[0], Addresses: addresses}
 			for _, r := range roles {
 				peer.Roles = append(peer.Roles, identity.Role(r))
 			}
 			if peer.Is(identity.RoleServer) && len(addresses) == 0 {
-				return usage("a server needs its address: --addr HOST:PORT")
+				return cli.UsageError("a server needs its address: --addr HOST:PORT")
 			}
 			var err error
 			if peer.Key, err = identity.ParsePublicKey(key); err != nil {
@@ -53,7 +54,7 @@ func trustAddCommand() *cobra.Command {
 			}
 			if path, err := keyPath(); err == nil {
 				if own, err := identity.LoadKey(path); err == nil && own.Public() == peer.Key {
-					return usage("this is the key of this device itself")
+					return cli.UsageError("this is the key of this device itself")
 				}
 			}
 			trust, err := openTrust()
@@ -69,7 +70,7 @@ func trustAddCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&roles, "role", nil, "what it may be to this device: server, helper or primary; may be repeated")
 	cmd.Flags().StringVar(&key, "key", "", "its public key, as mpbond keygen prints it there")
 	cmd.Flags().StringSliceVar(&addresses, "addr", nil, "where it listens, as host:port, a primary also as rfcomm://ADDRESS/CHANNEL; may be repeated: a server's are tried in turn, a primary's are all used")
-	completeWith(cmd, "role", roleNames(identity.Roles())...)
+	cli.CompleteWith(cmd, "role", roleNames(identity.Roles())...)
 	return jsonOf(cmd)
 }
 
@@ -88,7 +89,7 @@ func trustListCommand() *cobra.Command {
 				if peers == nil {
 					peers = []identity.Peer{}
 				}
-				return printJSON(cmd.OutOrStdout(), peers)
+				return cli.PrintJSON(cmd.OutOrStdout(), peers)
 			}
 			if len(peers) == 0 {
 				cmd.PrintErrln("no device is trusted yet: see `mpbond trust add --help`")

@@ -20,6 +20,7 @@ import (
 	"mpbond/base/unit"
 	mydevice "mpbond/control/device"
 	"mpbond/control/policy"
+	"mpbond/internal/cli"
 )
 
 func usageCommand() *cobra.Command {
@@ -64,7 +65,7 @@ is named, by the Internet), "onload" (the same, for one that onloads), "pipe"
 			for i, u := range all {
 				switch {
 				case asJSON:
-					err = printJSON(&page, u)
+					err = cli.PrintJSON(&page, u)
 				case asCSV:
 					var table bytes.Buffer
 					err = u.CSV(&table)
@@ -93,9 +94,9 @@ is named, by the Internet), "onload" (the same, for one that onloads), "pipe"
 
 // printUsage prints u for people.
 func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
-	fmt.Fprintf(w, "%s %s\n", u.Role, oneLine(u.Name))
+	fmt.Fprintf(w, "%s %s\n", u.Role, cli.Printable(u.Name))
 	if u.NotKept != "" {
-		fmt.Fprintln(w, "a restart would forget this:", oneLine(u.NotKept))
+		fmt.Fprintln(w, "a restart would forget this:", cli.Printable(u.NotKept))
 	}
 	today, monthAgo := now.Format(time.DateOnly), now.AddDate(0, -1, 0).Format(time.DateOnly)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -121,14 +122,14 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 		fmt.Fprintln(t, head)
 		for _, r := range u.Days {
 			if r.From >= monthAgo {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%v%s\n", r.From, oneLine(r.Link), r.Purpose, oneLine(r.Device), policy.Volume(r.DownBytes), policy.Volume(r.UpBytes), energy(r))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%v%s\n", r.From, cli.Printable(r.Link), r.Purpose, cli.Printable(r.Device), policy.Volume(r.DownBytes), policy.Volume(r.UpBytes), energy(r))
 			}
 		}
 		sayEstimate(t, estimated)
 		return
 	}
 	for _, c := range u.Caps {
-		fmt.Fprintf(w, "%s: %s\n", oneLine(c.Name), oneLine(c.Text))
+		fmt.Fprintf(w, "%s: %s\n", cli.Printable(c.Name), cli.Printable(c.Text))
 	}
 	if len(u.Months) == 0 {
 		fmt.Fprintln(t, "nothing was carried yet")
@@ -148,7 +149,7 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 				d = r
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s%s\n", oneLine(m.Link), m.Purpose, oneLine(m.Device), policy.Volume(d.DownBytes), policy.Volume(d.UpBytes), policy.Volume(m.DownBytes), policy.Volume(m.UpBytes), m.From, energy(d, m))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s%s\n", cli.Printable(m.Link), m.Purpose, cli.Printable(m.Device), policy.Volume(d.DownBytes), policy.Volume(d.UpBytes), policy.Volume(m.DownBytes), policy.Volume(m.UpBytes), m.From, energy(d, m))
 	}
 	sayEstimate(t, estimated)
 }

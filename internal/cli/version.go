@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -8,11 +8,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the Makefile: -ldflags "-X main.version=…".
-var version = "dev"
+// Version is set by the Makefile: -ldflags "-X mpbond/internal/cli.Version=…".
+var Version = "dev"
 
-// build says which program this is.
-type build struct {
+// Build says which build this program is.
+type Build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
 	Time     string `json:"time,omitempty"`     // of the commit
@@ -21,8 +21,9 @@ type build struct {
 	System   string `json:"system"`
 }
 
-func thisBuild() build {
-	b := build{Version: version, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+// ThisBuild returns the build of this program.
+func ThisBuild() Build {
+	b := Build{Version: Version, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -40,8 +41,9 @@ func thisBuild() build {
 	return b
 }
 
-func (b build) String() string {
-	s := "mpbond " + b.Version
+// String formats the build on one line, without the program's name.
+func (b Build) String() string {
+	s := b.Version
 	if b.Commit != "" {
 		s += fmt.Sprintf(", commit %.12s", b.Commit)
 		if b.Modified {
@@ -51,19 +53,20 @@ func (b build) String() string {
 	return s + fmt.Sprintf(", %s, %s", b.Go, b.System)
 }
 
-func versionCommand() *cobra.Command {
+// VersionCommand returns the command that prints the version.
+func VersionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "version", Short: "print which mpbond this is", Args: cobra.NoArgs,
-		Example: "  mpbond version --json | jq -r .version",
+		Use: "version", Short: "print the version", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), thisBuild())
+				return PrintJSON(cmd.OutOrStdout(), ThisBuild())
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), thisBuild())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), cmd.Root().Name(), ThisBuild())
 			return err
 		},
 	}
+	cmd.Example = "  mpbond version --json | jq -r .version"
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"mpbond/base/text"
+	"mpbond/base/unit"
+)
+
+// WantsJSON reports whether cmd was given --json.
+func WantsJSON(cmd *cobra.Command) bool {
+	f := cmd.Flags().Lookup("json")
+	return f != nil && f.Value.String() == "true"
+}
+
+// PrintJSON writes v on one line.
+func PrintJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Printable returns text of others as a terminal may show it, on one line.
+func Printable(s string) string { return text.Printable(s) }
+
+// Milliseconds formats a delay with three significant digits.
+func Milliseconds(v float64) string { return fmt.Sprintf("%.3g ms", v) }
+
+// Percent formats part of whole, "-" if there is no whole.
+func Percent(part, whole unit.Bytes) string {
+	if whole <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
+}
+
+// IfElse returns yes if is holds, else no.
+func IfElse[T any](is bool, yes, no T) T {
+	if is {
+		return yes
+	}
+	return no
+}
+
+// Truncate returns the first n characters of s. The last of them is "…" if s is longer.
+func Truncate(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	if n < 1 {
+		return ""
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}

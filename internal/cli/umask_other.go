@@ -1,0 +1,8 @@
+//go:build !unix
+
+package cli
+
+import "os"
+
+// NewFileMode returns the mode of a new file.
+func NewFileMode() os.FileMode { return 0o666 }

@@ -1,0 +1,15 @@
+//go:build unix
+
+package cli
+
+import (
+	"os"
+	"syscall"
+)
+
+// NewFileMode returns the mode of a new file.
+func NewFileMode() os.FileMode {
+	mask := syscall.Umask(0) // the only way to read it; nothing else makes files here
+	syscall.Umask(mask)
+	return 0o666 &^ os.FileMode(mask)
+}
