@@ -36,7 +36,7 @@ func sources(t *testing.T) []*source {
 		if err != nil {
 			return err
 		}
-		if base := path.Base(name); d.IsDir() && name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "bin" || base == "out") {
+		if isNoSource(name, d) {
 			return fs.SkipDir
 		}
 		if d.IsDir() || !strings.HasSuffix(name, ".go") {
@@ -74,6 +74,13 @@ func sources(t *testing.T) []*source {
 		t.Fatalf("found %d files: this test looks in the wrong place", len(all))
 	}
 	return all
+}
+
+// isNoSource reports whether a folder holds nothing that people write: hidden folders, test
+// data, and what was built.
+func isNoSource(name string, d fs.DirEntry) bool {
+	base := path.Base(name)
+	return d.IsDir() && name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "bin" || base == "out")
 }
 
 // in reports whether dir is one of folders or within one.

@@ -19,7 +19,7 @@ func TestLinksLead(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if base := path.Base(name); d.IsDir() && name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "bin" || base == "out") {
+		if isNoSource(name, d) {
 			return fs.SkipDir
 		}
 		if d.IsDir() || !strings.HasSuffix(name, ".md") {

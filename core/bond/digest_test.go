@@ -26,7 +26,7 @@ const fewDigests = 100
 // and times, must stay the same for each seed. Write the digests before a change and compare
 // after it:
 //
-//	go test ./bond -run '^TestDigests$' -transfers 10000 -digests FILE
+//	go test ./core/bond -run '^TestDigests$' -transfers 10000 -digests FILE
 //
 // Without -digests it checks that a transfer that is run again has the same events, and
 // that one with another seed has others.

@@ -56,7 +56,7 @@ func TestHostile(t *testing.T) {
 		frames += h.sent
 		most = max(most, h.most)
 		if err != nil {
-			t.Fatalf("go test ./bond -run '^TestHostile$' -hostile-seed %d, bond %d, frame %d: %v", seed, n, h.sent, err)
+			t.Fatalf("go test ./core/bond -run '^TestHostile$' -hostile-seed %d, bond %d, frame %d: %v", seed, n, h.sent, err)
 		}
 	}
 	t.Logf("seed %d: %d frames in %v, %v held at most", seed, frames, time.Since(began).Round(time.Millisecond), most)

@@ -199,8 +199,8 @@ func (c *liarCase) String() string {
 // TestHostileHelper: whatever a helper reports, and however it carries what it is
 // given, a bond is hardly slower with it than without it. Seeds are new at each run.
 //
-//	go test ./bond -run TestHostileHelper -v -lies 10000
-//	go test ./bond -run TestHostileHelper -v -lies 1 -lie-seed 42
+//	go test ./core/bond -run TestHostileHelper -v -lies 10000
+//	go test ./core/bond -run TestHostileHelper -v -lies 1 -lie-seed 42
 func TestHostileHelper(t *testing.T) {
 	first := *lieSeedFlag
 	if first == 0 {

@@ -96,8 +96,8 @@ func (n *simNet) settle(d int) {
 // in order, and buffers stay within their bounds. All that make test runs, and
 // one seed alone:
 //
-//	go test ./bond -run TestTransfers -v -transfers 10000
-//	go test ./bond -run TestTransfers -v -seed 42
+//	go test ./core/bond -run TestTransfers -v -transfers 10000
+//	go test ./core/bond -run TestTransfers -v -seed 42
 func TestTransfers(t *testing.T) {
 	if *seedFlag >= 0 {
 		sc := newScenario(uint64(*seedFlag))
@@ -214,7 +214,7 @@ func explain(t *testing.T, sc *scenario, spoil func(*simNet)) {
 	d := &diagram{}
 	out := l.run(small, d, spoil)
 	var w strings.Builder
-	fmt.Fprintf(&w, "seed %d fails; to run it alone: go test ./bond -run TestTransfers -seed %d\n", sc.seed, sc.seed)
+	fmt.Fprintf(&w, "seed %d fails; to run it alone: go test ./core/bond -run TestTransfers -seed %d\n", sc.seed, sc.seed)
 	fmt.Fprintf(&w, "made as small as it still fails:\n%s", small)
 	if out.failed == nil {
 		t.Errorf("%sbut then it passes: the run is not the same each time", w.String())

@@ -94,8 +94,6 @@ func ratios(with, alone simulate.Result, media, slack time.Duration) [3]float64 
 	}
 }
 
-func sliceOf(a [3]float64) []float64 { return a[:] }
-
 // TestNeverBehindHome: whatever phones do, a video begins, plays and is there at most 5 % later
 // than over the home line alone, and stands still no longer, with ranges and without. Of
 // 57,000 cases one began 8.6 % later (seed 677682948, a phone that falls to 50 kbit/s): one of
@@ -124,7 +122,8 @@ func TestNeverBehindHome(t *testing.T) {
 				}
 				// A path is late after a round trip and a half.
 				slack := paths[0].RTT * 3 / 2
-				if r := slices.Max(sliceOf(ratios(with, alone, media, slack))); r > 1.05 {
+				late := ratios(with, alone, media, slack)
+				if r := slices.Max(late[:]); r > 1.05 {
 					t.Logf("%s, split %v, seed %d: %.3f times as late as over the home line alone", trouble.name, split, at, r)
 					if over++; over > 1+*homeCases/1000 || r > 1.15 {
 						t.Errorf("%s, split %v: %d of %d cases over 1.05", trouble.name, split, over, i+1)
