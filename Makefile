@@ -17,17 +17,17 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 SOAK ?= 1h
-.PHONY: help demo test check fuzz kill again flows sleep soak gigabyte hostile vm bench exp build install deb cross long reference picture deps clean
+.PHONY: help demo test check fuzz kill again flows sleep soak gigabyte hostile vm bench exp build product install deb cross long reference picture deps clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: deps build ## one download over three emulated devices, beside one link and kernel MPTCP
-	@$(MPBOND) lab demo
+	@bin/mpbond-lab demo
 
 # Packages after bin/count run programs in real time: what fails there is made once
 # more. Whether all is well bin/count decides.
-AGAIN := cmd/mpbond e2e e2e/console e2e/flow e2e/onload e2e/pair lab onload/fetch onload/page onload/playlist onload/upload
+AGAIN := cmd/mpbond cmd/mpbond-lab e2e e2e/console e2e/flow e2e/onload e2e/pair lab onload/fetch onload/page onload/playlist onload/upload
 test: ## all tests, with the race detector where there are goroutines, and their counts
 	@go build -o bin/count ./archtest/count
 	@.ci/test | bin/count $(addprefix mpbond/,$(AGAIN))
@@ -73,23 +73,29 @@ vm: build ## pipes over Bluetooth, emulated in virtual machines: a minute, fetch
 	@CGO_ENABLED=0 go test -c -o bin/vm/pipe.test ./link/pipe
 	@MPBOND_TEST_VM=$(CURDIR)/bin/vm CGO_ENABLED=0 go test -count=1 -v ./e2e/vm
 
-bench: deps build ## what mpbond claims, measured: 45 minutes (BENCH=--quick: 5; see mpbond lab bench --help)
+bench: deps build ## what mpbond claims, measured: 45 minutes (BENCH=--quick: 5; see mpbond-lab bench --help)
 	@go test -run '^$$' -bench . -benchmem -benchtime 200ms ./... | grep -v '^ok\|no test files\|^PASS\|^goos\|^goarch'
-	@$(MPBOND) lab bench --resume bin/bench.jsonl $(BENCH)
+	@bin/mpbond-lab bench --resume bin/bench.jsonl $(BENCH)
 
 exp: deps build ## the published tables and figures, and ours: bin/exp/report.html (EXP=--quick: bin/exp/quick/report.html, 12 minutes at most)
-	@$(MPBOND) exp --dir bin/exp run all $(EXP); status=$$?; $(MPBOND) exp --dir bin/exp report $(filter --quick,$(EXP)) && exit $$status
+	@bin/mpbond-lab exp --dir bin/exp run all $(EXP); status=$$?; bin/mpbond-lab exp --dir bin/exp report $(filter --quick,$(EXP)) && exit $$status
 
-build: ## bin/mpbond, one static program
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS) -X mpbond/internal/cli.Version=$(VERSION)' -o $(MPBOND) ./cmd/mpbond
+# The programs, each static. Targets for other machines build the product alone.
+BUILD = CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS) -X mpbond/internal/cli.Version=$(VERSION)'
+build: ## bin/mpbond, bin/mpbond-lab and bin/cellwatch
+	@mkdir -p bin
+	@$(BUILD) -o bin/ ./cmd/...
+
+product: ## bin/mpbond alone
+	@$(BUILD) -o $(MPBOND) ./cmd/mpbond
 
 # Does not build what is there: root seldom has Go.
-install: $(if $(wildcard $(MPBOND)),,build) ## bin/mpbond, units, completion, configuration to PREFIX (/usr/local), below DESTDIR
+install: $(if $(wildcard $(MPBOND)),,product) ## bin/mpbond, units, completion, configuration to PREFIX (/usr/local), below DESTDIR
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' SYSCONFDIR='$(SYSCONFDIR)' UNITDIR='$(UNITDIR)' ZSHDIR='$(ZSHDIR)' \
 		MPBOND='$(abspath $(MPBOND))' packaging/install
 
 deb: LDFLAGS := -s -w
-deb: build ## bin/mpbond_VERSION_ARCH.deb (GOARCH=arm64 make deb: for another machine)
+deb: product ## bin/mpbond_VERSION_ARCH.deb (GOARCH=arm64 make deb: for another machine)
 	@MPBOND='$(MPBOND)' VERSION='$(VERSION)' packaging/deb
 
 # What cannot be run here is vetted at least.
@@ -99,7 +105,7 @@ cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7, mips without FPU,
 		export GOOS=$${t%/*} GOARCH=$${t#*/} GOARM=7 GOMIPS=softfloat CGO_ENABLED=0; \
 		out=bin/cross/mpbond-$$GOOS-$$GOARCH; \
 		[ $$GOOS != windows ] || out=$$out.exe; \
-		$(MAKE) build MPBOND=$$out LDFLAGS='-s -w'; \
+		$(MAKE) product MPBOND=$$out LDFLAGS='-s -w'; \
 		[ $$GOOS = linux ] || packaging/vet; \
 		echo $$out; \
 	done
@@ -111,8 +117,8 @@ cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7, mips without FPU,
 long: ## cross, kill, sleep, again, soak, gigabyte, hostile, flows, fuzz with 1,000,000 inputs each, exp, vm: hours; goes on where it was interrupted (LONG="kill vm": these)
 	@.ci/long $(LONG)
 
-reference: ## docs/reference.md, from the types and commands
-	@go test -count=1 -run '^TestReference$$' ./cmd/mpbond -update
+reference: ## docs/reference*.md, from the types and commands
+	@go test -count=1 -run '^TestReference$$' ./cmd/... -update
 
 picture: ## the picture of layers and imports in ARCHITECTURE.md
 	@go test -count=1 -run '^TestPicture$$' ./archtest -update

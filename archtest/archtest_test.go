@@ -130,7 +130,7 @@ func TestImports(t *testing.T) {
 func TestImportRules(t *testing.T) {
 	for _, bad := range [][2]string{
 		{"core/bond", "link/subflow"}, {"core/bond", "api"}, {"core/sched", "core/bond"}, {"link/wire", "core/bond"}, {"link/tcp", "node/primary"}, {"link/subflow", "node/server"},
-		{"node/primary", "node/helper"}, {"node/primary", "lab"}, {"lab/shaper", "core/bond"}, {"link/pipe", "api"}, {"link/subflow", "pbe/transport"}, {"lab", "cmd/mpbond"},
+		{"node/primary", "node/helper"}, {"node/primary", "lab"}, {"lab/shaper", "core/bond"}, {"link/pipe", "api"}, {"link/subflow", "pbe/transport"}, {"lab", "cmd/mpbond"}, {"cmd/mpbond", "lab"}, {"cmd/mpbond-lab", "node/primary"}, {"cmd/cellwatch", "core/bond"},
 		{"base/unit", "link/wire"}, {"lab/exp", "cmd/mpbond"}, {"api", "core/bond"}, {"lab/virtual", "core/bond"}, {"lab/shaper", "pbe/cc"}, {"lab", "pbe/transport"}, {"core/bond", "pbe/cc"},
 		{"pbe/transport", "link/subflow"}, {"onload/fetch", "link/subflow"}, {"node/intercept", "control/policy"}, {"node/server", "onload/board"}, {"node/primary", "pbe/cc"}, {"base/store", "api"}, {"control/policy", "core/bond"},
 	} {
@@ -139,7 +139,7 @@ func TestImportRules(t *testing.T) {
 		}
 	}
 	for _, good := range [][2]string{
-		{"cmd/mpbond", "lab"}, {"cmd/mpbond", "node/primary"}, {"core/bond", "core/sched"}, {"lab", "lab/shaper"}, {"lab/exp", "lab"}, {"node/primary", "api"},
+		{"cmd/mpbond-lab", "lab"}, {"cmd/mpbond", "node/primary"}, {"core/bond", "core/sched"}, {"lab", "lab/shaper"}, {"lab/exp", "lab"}, {"node/primary", "api"},
 		{"link/subflow", "base/identity"}, {"pbe/transport", "pbe/cc"}, {"cmd/mpbond", "onload/board"}, {"lab/virtual", "pbe/cc"}, {"lab", "pbe/cell"}, {"node/server", "core/bond"},
 	} {
 		if why := violation(good[0], good[1]); why != "" {

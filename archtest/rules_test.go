@@ -33,6 +33,10 @@ var (
 
 // importRules hold within the layers and between them.
 var importRules = []importRule{
+	{from: []string{"cmd/mpbond", "cmd/cellwatch"}, to: []string{"lab", "pbe/flow"}, reason: "mpbond-lab alone holds the measuring instruments"},
+	{from: []string{"cmd/mpbond"}, to: []string{"pbe/air", "pbe/lte", "pbe/census"}, reason: "cellwatch alone decodes cells"},
+	{from: []string{"cmd/mpbond-lab"}, to: []string{"node"}, reason: "it runs the roles as processes"},
+	{from: []string{"cmd/cellwatch"}, only: []string{"internal/cli", "base", "api/chart", "pbe"}, reason: "it needs no bond"},
 	{from: product, to: []string{"lab"}, reason: "the product never depends on its own measuring instruments"},
 	{except: []string{"cmd", "lab/exp"}, to: []string{"lab/replay"}, reason: "a replay judges the core from outside"},
 	{except: []string{"cmd"}, to: roles, reason: "roles are thin and meet on the network only; what two of them share is a package of its own"},

@@ -21,9 +21,9 @@ func TestLabOnload(t *testing.T) {
 	if _, err := exec.LookPath("nginx"); err != nil {
 		t.Skip("nginx is not installed")
 	}
-	mpbond := rig.New(t, rig.Options{Race: true}).Mpbond
+	program := rig.Beside(t, rig.New(t, rig.Options{Race: true}).Mpbond, "mpbond-lab")
 	for _, c := range []struct{ scheme, direction string }{{"onload:grd:helpers=1", "--get"}, {"onload", "--put"}} {
-		cmd := exec.Command(mpbond, "lab", "run", "--house", "4/4/20,4/20", "--scheme", c.scheme, c.direction, "50KB", "--items", "6", "--json")
+		cmd := exec.Command(program, "run", "--house", "4/4/20,4/20", "--scheme", c.scheme, c.direction, "50KB", "--items", "6", "--json")
 		cmd.Stderr = t.Output()
 		out, err := cmd.StdoutPipe()
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"mpbond/lab"
 )
 
-// TestCellByAir: mpbond cell watch decodes the samples of a cell and serves what it says,
+// TestCellByAir: cellwatch decodes the samples of a cell and serves what it says,
 // a primary hears it there, and the server paces a download by it.
 func TestCellByAir(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestCellByAir(t *testing.T) {
 	}
 	samples := stats.LTE[0].Samples[0]
 	messages := "unix:" + filepath.Join(n.Dir, "decoded.sock")
-	n.Start("primary", n.Mpbond, "cell", "watch", "unix:"+samples.Socket, "--rate", strconv.Itoa(samples.Rate), "--rnti", strconv.Itoa(rnti), "--serve", messages)
+	n.Start("primary", rig.Beside(t, n.Mpbond, "cellwatch"), "watch", "unix:"+samples.Socket, "--rate", strconv.Itoa(samples.Rate), "--rnti", strconv.Itoa(rnti), "--serve", messages)
 	n.Start("server", n.Mpbond, "server", "--allow", "10.77.0.0/16", "--udp", "--congestion", "pbe")
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop", "--interface", "lte", "--udp", "lte", "--cell", "lte="+messages) // the messages say who it is
 	n.uses("laptop/lte")

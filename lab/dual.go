@@ -212,18 +212,18 @@ func (d *dualRun) start(ctx context.Context) error {
 	if err := d.StartWeb(ctx); err != nil {
 		return err
 	}
-	self, err := os.Executable()
+	mpbond, err := findProgram("mpbond")
 	if err != nil {
 		return err
 	}
-	if err := d.keys(ctx, self); err != nil {
+	if err := d.keys(ctx, mpbond); err != nil {
 		return err
 	}
-	if err := d.Spawn(ctx, "server", bondPort, mpbondEnv(d.Bench, "server"), self, "server", "--allow", "10.0.0.0/8"); err != nil {
+	if err := d.Spawn(ctx, "server", bondPort, mpbondEnv(d.Bench, "server"), mpbond, "server", "--allow", "10.0.0.0/8"); err != nil {
 		return err
 	}
 	for _, node := range DualUsers {
-		if err := d.Spawn(ctx, node, socksPort, mpbondEnv(d.Bench, node), self, "dual", "--name", node); err != nil {
+		if err := d.Spawn(ctx, node, socksPort, mpbondEnv(d.Bench, node), mpbond, "dual", "--name", node); err != nil {
 			return err
 		}
 	}
@@ -236,8 +236,8 @@ func (d *dualRun) start(ctx context.Context) error {
 }
 
 // keys makes keys; the server trusts both users, and they each other.
-func (d *dualRun) keys(ctx context.Context, self string) error {
-	h, err := d.newHomes(ctx, self, mpbondHome(d.Bench, ""), append([]string{"server"}, DualUsers[:]...))
+func (d *dualRun) keys(ctx context.Context, mpbond string) error {
+	h, err := d.newHomes(ctx, mpbond, mpbondHome(d.Bench, ""), append([]string{"server"}, DualUsers[:]...))
 	if err != nil {
 		return err
 	}

@@ -81,11 +81,11 @@ type FlowSecond struct {
 	Flows  []unit.Rate `json:"flows_bps"`
 }
 
-// BySamples, before a set, has mpbond cell watch decode the network's samples for it,
+// BySamples, before a set, has cellwatch watch decode the network's samples for it,
 // in the receivers' node; else they are told its messages.
 const BySamples = "samples:"
 
-// flowReady is pbe/flow's ReportPort; at flowDecoder mpbond cell watch serves.
+// flowReady is pbe/flow's ReportPort; at flowDecoder cellwatch watch serves.
 const (
 	flowReady   = 93
 	flowDecoder = 96
@@ -229,7 +229,7 @@ func (w *flowRun) run(ctx context.Context, rep int, sets []int) (results []FlowR
 	if err != nil {
 		return results, err
 	}
-	hear, err := w.hear(ctx, self, sets[0])
+	hear, err := w.hear(ctx, sets[0])
 	if err != nil {
 		return results, err
 	}
@@ -272,7 +272,7 @@ func (w *flowRun) run(ctx context.Context, rep int, sets []int) (results []FlowR
 
 // hear are the options by which the sink hears the cells, if the set's link is a device
 // of some. It starts what decodes their samples.
-func (w *flowRun) hear(ctx context.Context, self string, set int) ([]string, error) {
+func (w *flowRun) hear(ctx context.Context, set int) ([]string, error) {
 	lte := w.topology.Link[w.links[set]].LTE
 	if lte == nil {
 		return nil, nil
@@ -288,7 +288,11 @@ func (w *flowRun) hear(ctx context.Context, self string, set int) ([]string, err
 	source := "unix:" + s.LTE[i].Messages
 	if strings.HasPrefix(w.Sets[set], BySamples) {
 		source = fmt.Sprintf("tcp:127.0.0.1:%d", flowDecoder)
-		argv := []string{self, "cell", "watch", "--serve", source}
+		cellwatch, err := findProgram("cellwatch")
+		if err != nil {
+			return nil, err
+		}
+		argv := []string{cellwatch, "watch", "--serve", source}
 		for _, c := range s.LTE[i].Samples {
 			argv = append(argv, "--rate", strconv.Itoa(c.Rate), "unix:"+c.Socket)
 		}

@@ -11,14 +11,14 @@ import (
 // homes are directories of mpbond's devices, a node each, with their keys and whom they
 // trust.
 type homes struct {
-	b          *Bench
-	root, self string
-	keys       map[string]string // public ones, by node
+	b            *Bench
+	root, mpbond string
+	keys         map[string]string // public ones, by node
 }
 
-// newHomes makes homes below root, with a key in each; self is mpbond.
-func (b *Bench) newHomes(ctx context.Context, self, root string, nodes []string) (*homes, error) {
-	h := &homes{b, root, self, map[string]string{}}
+// newHomes makes homes below root, with a key in each; mpbond is the program.
+func (b *Bench) newHomes(ctx context.Context, mpbond, root string, nodes []string) (*homes, error) {
+	h := &homes{b, root, mpbond, map[string]string{}}
 	for _, node := range nodes {
 		if err := os.MkdirAll(h.dir(node), 0o700); err != nil {
 			return nil, err
@@ -44,7 +44,7 @@ func (h *homes) env(node string) string { return "MPBOND_HOME=" + h.dir(node) }
 
 // run runs mpbond in a node.
 func (h *homes) run(ctx context.Context, node string, args ...string) (string, error) {
-	return h.b.Run(ctx, node, append([]string{"env", h.env(node), h.self}, args...)...)
+	return h.b.Run(ctx, node, append([]string{"env", h.env(node), h.mpbond}, args...)...)
 }
 
 // trust has a node trust a peer, in a role, and by further options of `mpbond trust add`.

@@ -166,7 +166,7 @@ func Open(name string) (*Lab, error) {
 	}
 	l := &Lab{Name: name, dir: filepath.Join(root, name)}
 	if l.client, err = dial(filepath.Join(l.dir, socketName)); err != nil {
-		return nil, fmt.Errorf("no lab %q is up (start one: mpbond lab up FILE)", name)
+		return nil, fmt.Errorf("no lab %q is up (start one: mpbond-lab up FILE)", name)
 	}
 	a, err := l.client.ask(request{Op: "hello"})
 	if err != nil {
@@ -210,7 +210,7 @@ func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.C
 }
 
 // Set changes a link now: both directions if dir is empty. Properties are
-// written as in "mpbond lab set": rate=1Mbit/s, delay=40ms, outage=on.
+// written as in "mpbond-lab set": rate=1Mbit/s, delay=40ms, outage=on.
 func (l *Lab) Set(link, dir string, props ...string) error {
 	_, err := l.ask(request{Op: "set", Link: link, Dir: dir, Props: props})
 	return err
@@ -386,7 +386,7 @@ func claimDir(name string) (string, error) {
 	}
 	if c, err := dial(filepath.Join(dir, socketName)); err == nil {
 		c.conn.Close()
-		return "", fmt.Errorf("a lab %q is up already (mpbond lab down --name %s, or give another --name)", name, name)
+		return "", fmt.Errorf("a lab %q is up already (mpbond-lab down --name %s, or give another --name)", name, name)
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return "", err

@@ -112,14 +112,14 @@ func (m *bonded) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
 	}
-	self, err := os.Executable()
+	mpbond, err := findProgram("mpbond")
 	if err != nil {
 		return err
 	}
-	if err := b.mpbondKeys(ctx, self); err != nil {
+	if err := b.mpbondKeys(ctx, mpbond); err != nil {
 		return err
 	}
-	for _, p := range m.processes(b, self) {
+	for _, p := range m.processes(b, mpbond) {
 		if b.LogDir != "" {
 			p.argv = append(p.argv, "--trace", filepath.Join(b.LogDir, p.node+"-trace.jsonl"))
 		}
@@ -243,9 +243,9 @@ func mpbondHome(b *Bench, node string) string { return filepath.Join(b.Dir, "mpb
 func mpbondEnv(b *Bench, node string) []string { return []string{"MPBOND_HOME=" + mpbondHome(b, node)} }
 
 // processes are the commands, in the order in which to start them.
-func (m *bonded) processes(b *Bench, self string) (p []mpbondProcess) {
-	server := []string{self, "server", "--allow", "10.0.0.0/8", "--allow", "fd00::/8"}
-	primary := []string{self, "primary", "--name", "primary", "--transparent", "0"}
+func (m *bonded) processes(b *Bench, mpbond string) (p []mpbondProcess) {
+	server := []string{mpbond, "server", "--allow", "10.0.0.0/8", "--allow", "fd00::/8"}
+	primary := []string{mpbond, "primary", "--name", "primary", "--transparent", "0"}
 	for _, argv := range []*[]string{&server, &primary} {
 		if m.scheduler != "" {
 			*argv = append(*argv, "--scheduler", m.scheduler)
@@ -275,7 +275,7 @@ func (m *bonded) processes(b *Bench, self string) (p []mpbondProcess) {
 	}
 	p = append(p, mpbondProcess{"server", bondPort, server}, mpbondProcess{"primary", socksPort, primary})
 	for _, h := range m.helpers(b) {
-		helper := []string{self, "helper"}
+		helper := []string{mpbond, "helper"}
 		if m.feedback != "" {
 			helper = append(helper, "--feedback", m.feedback)
 		}
@@ -305,12 +305,12 @@ func (m *bonded) cell(b *Bench, link string) []string {
 // mpbondKeys makes each device's key and tells the others, once for a bench.
 // All devices name the server by one address, which each reaches by its own
 // path; helpers call the primary over their pipes.
-func (b *Bench) mpbondKeys(ctx context.Context, self string) error {
+func (b *Bench) mpbondKeys(ctx context.Context, mpbond string) error {
 	if _, err := os.Stat(filepath.Join(b.Dir, "mpbond")); err == nil {
 		return nil
 	}
 	t := b.Lab.Topology
-	homes, err := b.newHomes(ctx, self, mpbondHome(b, ""), append([]string{"primary", "server"}, t.Helpers()...))
+	homes, err := b.newHomes(ctx, mpbond, mpbondHome(b, ""), append([]string{"primary", "server"}, t.Helpers()...))
 	if err != nil {
 		return err
 	}

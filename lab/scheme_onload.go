@@ -57,15 +57,15 @@ func (o *onloaded) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
 	}
-	self, err := os.Executable()
+	mpbond, err := findProgram("mpbond")
 	if err != nil {
 		return err
 	}
-	if err := b.onloadKeys(ctx, self, o.most); err != nil {
+	if err := b.onloadKeys(ctx, mpbond, o.most); err != nil {
 		return err
 	}
 	for _, h := range b.Lab.Topology.first(o.most) {
-		argv := []string{self, "helper", "--onload=unlimited", "--name", h}
+		argv := []string{mpbond, "helper", "--onload=unlimited", "--name", h}
 		if b.LogDir != "" {
 			argv = append(argv, "--trace", filepath.Join(b.LogDir, h+"-trace.jsonl"))
 		}
@@ -77,8 +77,8 @@ func (o *onloaded) Start(ctx context.Context, b *Bench) error {
 }
 
 func (o *onloaded) Client(b *Bench, t Transfer) []string {
-	self, _ := os.Executable()
-	argv := []string{"env", b.onloadHomes.env("primary"), self}
+	mpbond, _ := findProgram("mpbond") // Start has found it
+	argv := []string{"env", b.onloadHomes.env("primary"), mpbond}
 	if t.Upload {
 		argv = append(argv, "put", "--to", b.itemURL(t, -1))
 	} else {
@@ -172,10 +172,10 @@ func (*onloaded) Stop(context.Context, *Bench) error { return nil }
 
 // onloadKeys makes the devices' keys, once for a bench, and has the primary trust the
 // first n helpers, or all if n is 0, and these it.
-func (b *Bench) onloadKeys(ctx context.Context, self string, n int) error {
+func (b *Bench) onloadKeys(ctx context.Context, mpbond string, n int) error {
 	t := b.Lab.Topology
 	if b.onloadHomes == nil {
-		h, err := b.newHomes(ctx, self, filepath.Join(b.Dir, "onload"), append([]string{"primary"}, t.Helpers()...))
+		h, err := b.newHomes(ctx, mpbond, filepath.Join(b.Dir, "onload"), append([]string{"primary"}, t.Helpers()...))
 		if err != nil {
 			return err
 		}

@@ -46,11 +46,11 @@ func (p *paged) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
 	}
-	self, err := os.Executable()
+	mpbond, err := findProgram("mpbond")
 	if err != nil {
 		return err
 	}
-	if err := b.onloadKeys(ctx, self, 1); err != nil {
+	if err := b.onloadKeys(ctx, mpbond, 1); err != nil {
 		return err
 	}
 	t := b.Lab.Topology
@@ -88,7 +88,7 @@ func (p *paged) Start(ctx context.Context, b *Bench) error {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
-	if err := b.Spawn(ctx, h, pagePort, []string{b.onloadHomes.env(h)}, self, "helper", "--name", h); err != nil {
+	if err := b.Spawn(ctx, h, pagePort, []string{b.onloadHomes.env(h)}, mpbond, "helper", "--name", h); err != nil {
 		return err
 	}
 	out, err := b.onloadHomes.run(ctx, h, "status", "--json")

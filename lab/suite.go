@@ -134,7 +134,7 @@ var suite = []experiment{
 	{name: "1 GB, links not limited, all on one machine", group: Machine, house: "-/-/-", size: unit.GB, schemes: "mpbond:direct,mpbond:direct:subflows=2,mpbond,kibbutz:direct,kibbutz:direct:subflows=2,relay,relay:copy,single", reps: 7, quick: 1},
 }
 
-// Suite lists the experiments of "mpbond lab bench". Recordings of drives are
+// Suite lists the experiments of "mpbond-lab bench". Recordings of drives are
 // read from a directory, or are those that come with the program.
 func Suite(quick bool, seed uint64, driveDir string) (all []Experiment, err error) {
 	lines := gridLines()

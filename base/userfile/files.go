@@ -187,6 +187,12 @@ func Lstat(path string) (st fs.FileInfo, err error) {
 	return st, err
 }
 
+// Exists reports whether there is a file, directory or link at path.
+func Exists(path string) bool {
+	_, err := Lstat(path)
+	return err == nil
+}
+
 // ReadDir lists a directory, by name.
 func ReadDir(path string) (list []fs.DirEntry, err error) {
 	err = Do(path, func(path string) (err error) { list, err = os.ReadDir(path); return err })

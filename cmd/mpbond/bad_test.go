@@ -125,35 +125,6 @@ func TestBadAddresses(t *testing.T) {
 	}
 }
 
-func TestMisusedLab(t *testing.T) {
-	house := []string{"--house", "8/10/5"}
-	size := append(house, "--get", "1MB")
-	for _, c := range []struct {
-		command string
-		args    []string
-		says    string
-	}{
-		{"up", nil, "--house"},
-		{"up", []string{"--house", "8/10"}, "needs two rates"},
-		{"up", append(house, "example.toml"), "one of them"},
-		{"up", []string{"/none.toml"}, "no such file"},
-		{"run", house, "--get BYTES or --put BYTES"},
-		{"run", append(size, "--put", "1MB"), "--get BYTES or --put BYTES"},
-		{"run", append(house, "--get", "much"), `size "much"`},
-		{"run", append(size, "--reps", "0"), "over 0"},
-		{"run", append(size, "--scheme", "warp"), `unknown scheme "warp"`},
-		{"run", append(size, "--at", "soon"), `--at "soon"`},
-		{"run", append(size, "--at", "1s:hs9.rate=1Mbit/s"), `no link "hs9"`},
-		{"bound", append(house, "--bytes", "much"), `size "much"`},
-		{"calibrate", []string{"--rates", "fast"}, `rate "fast"`},
-		{"demo", []string{"--size", "much"}, `size "much"`},
-		{"dual", []string{"--links", "5"}, "two rates"},
-		{"dual", []string{"--reps", "0"}, "over 0"},
-	} {
-		fails(t, cli.ExitUsage, c.says, "", append([]string{"lab", c.command}, c.args...)...)
-	}
-}
-
 func TestSecondProcess(t *testing.T) {
 	devices(t)
 	serving(t, "server", "--listen", "127.0.0.1:0")

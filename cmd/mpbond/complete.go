@@ -8,6 +8,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 )
 
 // completeDevice completes the name of a device, as the first argument.
@@ -20,7 +21,7 @@ func completeDevice(_ *cobra.Command, args []string, _ string) ([]string, cobra.
 
 // devicesOf are the names of devices of any of these roles.
 func devicesOf(roles ...identity.Role) ([]string, cobra.ShellCompDirective) {
-	trust, err := openTrust()
+	trust, err := cli.OpenTrust()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

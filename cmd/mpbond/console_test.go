@@ -9,6 +9,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/serve"
 	"mpbond/base/fault"
+	"mpbond/base/userfile"
 )
 
 // TestConsoles: the address has the token behind the #, and there is none where
@@ -24,7 +25,7 @@ func TestConsoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Whose token it is the mpbond that runs decides: none is made here.
-	if _, err := consoles(running); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "start the mpbond") || exists(path) {
+	if _, err := consoles(running); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "start the mpbond") || userfile.Exists(path) {
 		t.Error(err, fault.HintOf(err))
 	}
 	if _, err := serve.Token(path); err != nil {

@@ -51,7 +51,7 @@ func devicesCommand() *cobra.Command {
 mpbond that runs here is connected with them. An ID is a short name of a device's
 key, for people to compare.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			key, trust, err := loadIdentity()
+			key, trust, err := cli.LoadIdentity()
 			if err != nil {
 				return err
 			}
@@ -251,7 +251,7 @@ func renameCommand() *cobra.Command {
 		Use: "rename NAME NEW", Short: "give a device another name", Args: cobra.ExactArgs(2), ValidArgsFunction: completeDevice,
 		Example: "  mpbond rename phone old-phone",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			trust, err := openTrust()
+			trust, err := cli.OpenTrust()
 			if err != nil {
 				return err
 			}
@@ -289,7 +289,7 @@ func resumeCommand() *cobra.Command {
 // pause writes into the trust file, which running roles watch, whether a device is
 // paused.
 func pause(cmd *cobra.Command, name string, paused bool, words string) error {
-	trust, err := openTrust()
+	trust, err := cli.OpenTrust()
 	if err != nil {
 		return err
 	}
@@ -346,7 +346,7 @@ at the primary, and a lost primary at the server and at the helpers.`,
 // revoke takes the device of that name out of the trust file, which running roles
 // watch.
 func revoke(cmd *cobra.Command, args []string) error {
-	trust, err := openTrust()
+	trust, err := cli.OpenTrust()
 	if trust == nil {
 		return err
 	}

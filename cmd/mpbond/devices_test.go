@@ -22,7 +22,7 @@ func TestDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trust, err := openTrust()
+	trust, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
 	}

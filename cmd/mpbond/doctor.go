@@ -22,6 +22,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/unit"
+	"mpbond/base/userfile"
 	mydevice "mpbond/control/device"
 	"mpbond/control/policy"
 	"mpbond/internal/cli"
@@ -158,18 +159,18 @@ func addSpent(spent *mydevice.Usage) error {
 
 // patient is this device, as its files and a running role tell.
 func (o doctorOptions) patient(ctx context.Context) (p doctor.Patient, done func(), err error) {
-	path, err := keyPath()
+	path, err := cli.KeyPath()
 	if err != nil {
 		return p, nil, err
 	}
 	key, err := identity.LoadKey(path) // none is made: who asks wants to know
 	if fault.Is(err, fault.NotFound) {
-		return p, nil, aboutServices(unpaired(), path, rootState)
+		return p, nil, aboutServices(unpaired(), path, cli.RootState)
 	}
 	if err != nil {
 		return p, nil, err
 	}
-	trust, err := openTrust()
+	trust, err := cli.OpenTrust()
 	if err != nil {
 		return p, nil, err
 	}
@@ -200,7 +201,7 @@ func unpaired() error {
 // aboutServices adds to why there is no key at path what is likely where state is
 // there: mpbond is a service, whose files are root's to read.
 func aboutServices(err error, path, state string) error {
-	if !fault.Is(err, fault.NotFound) || filepath.Dir(path) == state || !exists(state) {
+	if !fault.Is(err, fault.NotFound) || filepath.Dir(path) == state || !userfile.Exists(state) {
 		return err
 	}
 	return fault.New(fault.NotFound, err, "if mpbond is a service here: `sudo mpbond doctor`; else "+fault.HintOf(err))

@@ -66,7 +66,7 @@ func TestDoctorOfFiles(t *testing.T) {
 // TestDoctorOfServices: who has no key, where services have theirs, is told that
 // these are root's.
 func TestDoctorOfServices(t *testing.T) {
-	state, own := t.TempDir(), filepath.Join(t.TempDir(), keyFile)
+	state, own := t.TempDir(), filepath.Join(t.TempDir(), cli.KeyFile)
 	none := fault.New(fault.NotFound, errors.New("no key"), "make one")
 	for _, c := range []struct {
 		err         error
@@ -75,7 +75,7 @@ func TestDoctorOfServices(t *testing.T) {
 	}{
 		{none, own, state, "if mpbond is a service here: `sudo mpbond doctor`; else make one"},
 		{none, own, filepath.Join(state, "none"), "make one"},
-		{none, filepath.Join(state, keyFile), state, "make one"}, // root's own
+		{none, filepath.Join(state, cli.KeyFile), state, "make one"}, // root's own
 		{fault.New(fault.Permission, errors.New("open"), "chmod"), own, state, "chmod"},
 	} {
 		if err := aboutServices(c.err, c.path, c.state); fault.HintOf(err) != c.want || fault.KindOf(err) != fault.KindOf(c.err) {
@@ -133,7 +133,7 @@ what may help: come nearer
 
 func TestRoleOf(t *testing.T) {
 	home(t)
-	trust, err := openTrust()
+	trust, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestLanesOf(t *testing.T) {
 // uses, which a flag may have named.
 func TestServerOfRunning(t *testing.T) {
 	home(t)
-	trust, err := openTrust()
+	trust, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestServerOfRunning(t *testing.T) {
 // too; one that cannot be used is what is wrong, unless a primary runs on.
 func TestDoctorReadsPolicy(t *testing.T) {
 	dir := devices(t)
-	trust, err := openTrust()
+	trust, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func (g *onloadGet) openDone() (*doneFiles, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256([]byte(dir + "\n" + strings.Join(g.urls, "\n")))
-	if d.where, err = inHome(fmt.Sprintf("get-%x.jsonl", sum[:8])); err != nil {
+	if d.where, err = cli.InHome(fmt.Sprintf("get-%x.jsonl", sum[:8])); err != nil {
 		return nil, err
 	}
 	known := map[string]doneFile{}

@@ -171,11 +171,11 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 // findHelpers lists the helpers that may be onloaded through, and has the ledger told of
 // connections to them.
 func findHelpers(ctx context.Context, ledger tcp.Ledger) (list []fetch.Device, err error) {
-	trust, err := openTrust()
+	trust, err := cli.OpenTrust()
 	if err != nil || len(trust.ByRole(identity.RoleHelper)) == 0 {
 		return nil, err
 	}
-	key, trust, err := loadIdentity()
+	key, trust, err := cli.LoadIdentity()
 	if err != nil {
 		return nil, err
 	}

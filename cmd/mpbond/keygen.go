@@ -20,7 +20,7 @@ A key that is there already is printed and never replaced. The private half
 stays in the file device.key; the public half is what other devices are told
 with mpbond trust add. The ID is a short name of it, for people to compare.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path, err := keyPath()
+			path, err := cli.KeyPath()
 			if err != nil {
 				return err
 			}

@@ -35,14 +35,14 @@ func commands() []*cobra.Command {
 		eventsCommand(),
 		topCommand(),
 		policyCommand(),
-		cellCommand(),
-		permitCommand(),
 		consoleCommand(),
 		doctorCommand(),
-		labCommand(),
-		expCommand(),
 		cli.VersionCommand(),
-		manCommand(),
+		cli.ManCommand(),
+		cli.MovedCommand("lab", "mpbond-lab"),
+		cli.MovedCommand("exp", "mpbond-lab exp"),
+		cli.MovedCommand("permit", "mpbond-lab permit"),
+		cli.MovedCommand("cell", "cellwatch"),
 	}
 }
 

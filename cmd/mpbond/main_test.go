@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
 	"mpbond/base/fault"
 	"mpbond/internal/cli"
+	"mpbond/internal/cli/clitest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,18 +21,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // mpbond runs the program in this process.
 func mpbond(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, errs bytes.Buffer
-	code = thisProgram().Run(t.Context(), args, &out, &errs)
-	return code, out.String(), errs.String()
+	return clitest.Run(t, thisProgram(), args...)
 }
 
 // home gives the test a place of its own for keys and sockets.
-func home(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	t.Setenv("MPBOND_HOME", dir)
-	return dir
-}
+func home(t *testing.T) string { t.Helper(); return clitest.Home(t) }
 
 func TestExitCodes(t *testing.T) {
 	dir := home(t)
@@ -74,20 +67,6 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("%s: code %d, want %d and %q:\n%s%s", c.args, code, c.code, c.text, out, errs)
 		}
 	}
-}
-
-func TestHelpIsComplete(t *testing.T) {
-	root, _ := thisProgram().Root(&bytes.Buffer{})
-	var check func(c *cobra.Command)
-	check = func(c *cobra.Command) {
-		if c.Short == "" && !c.Hidden {
-			t.Errorf("%q has no description", c.CommandPath())
-		}
-		for _, sub := range c.Commands() {
-			check(sub)
-		}
-	}
-	check(root)
 }
 
 func TestErrorsAsJSON(t *testing.T) {

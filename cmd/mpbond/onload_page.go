@@ -117,7 +117,7 @@ func (o *onloading) usePage(mark int) error {
 		devices = slices.Insert(devices, 0, page.NewLine(c.Home, tcp.Options{Interface: c.Home, Mark: mark, Ledger: o.h.CountLent(o.r.usage.Ledger(policy.ForDirect))}, nil).Device())
 	}
 	host, _ := os.Hostname()
-	dir, err := inHome("page-" + o.r.name)
+	dir, err := cli.InHome("page-" + o.r.name)
 	if err != nil {
 		return err
 	}

@@ -3,9 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,10 +23,10 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/internal/cli"
+	"mpbond/link/tcp"
 	"mpbond/onload/allowance"
 	"mpbond/onload/permit"
 	"mpbond/onload/relay"
-	"mpbond/pbe/cell"
 )
 
 // freeAddress is one of this machine at which nobody listens.
@@ -67,11 +68,44 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
+// grantPermits runs an operator's permit service for one cell until the test ends. The
+// returned function sets the load of the cell.
+func grantPermits(t *testing.T, address string, id permit.Identity) (observe func(load float64)) {
+	t.Helper()
+	rules := allowance.Rules{Threshold: .7, Life: time.Minute, Most: 16}
+	s, err := permit.NewService(id, allowance.NewIssuer(rules, "north"), filepath.Join(t.TempDir(), "permits.jsonl"), slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tcp.Listen(t.Context(), address, tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	var load atomic.Uint64
+	go func() { // a load that is not observed for a while counts as unknown
+		for tick := time.NewTicker(time.Second); ctx.Err() == nil; <-tick.C {
+			s.Observe("north", math.Float64frombits(load.Load()))
+		}
+	}()
+	go func() { ended <- s.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+		s.Close()
+	})
+	return func(v float64) {
+		load.Store(math.Float64bits(v))
+		s.Observe("north", v)
+	}
+}
+
 // TestOnload: a helper that no primary is called by takes connections while the
 // operator's service permits it, tells so, and ends them when its cell is loaded.
 func TestOnload(t *testing.T) {
 	dir := home(t)
-	key, trust, err := loadIdentity()
+	key, trust, err := cli.LoadIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,10 +120,10 @@ func TestOnload(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	load, service, at := filepath.Join(dir, "load"), freeAddress(t), freeAddress(t)
-	write(t, load, "91%\n")
+	service, at := freeAddress(t), freeAddress(t)
+	observe := grantPermits(t, service, permit.Identity{Key: key, Trust: trust})
+	observe(.91)
 	write(t, filepath.Join(dir, "helper.toml"), fmt.Sprintf("battery_floor = 5\n[onload]\nallowance = \"permit %s\"\npermit_key = %q\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", service, key.Public(), at))
-	running(t, "permit", "serve", "--listen", service, "--cell", "north=load:"+load, "--life", "1m")
 	running(t, "helper", "--name", "phone")
 	status := func() (st *api.OnloadStatus) {
 		t.Helper()
@@ -115,13 +149,10 @@ func TestOnload(t *testing.T) {
 	defer web.CloseIdleConnections()
 
 	eventually("the operator's refusal is told", func(st *api.OnloadStatus) bool { return strings.Contains(st.Why, "loaded by 91 %") && !st.Open })
-	if code, out, errs := mpbond(t, "permit", "ask", service, "--key", key.Public().String()); code != cli.ExitFailure || !strings.Contains(out, "cell north, loaded by 91 %: not permitted") {
-		t.Errorf("permit ask: code %d, %s%s", code, out, errs)
-	}
 	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "loaded by 91 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
-	write(t, load, "0.3")
+	observe(.3)
 	eventually("it is open", func(st *api.OnloadStatus) bool { return st.Open && !st.Bounded })
 	a, err := web.Get(site.URL)
 	if err != nil {
@@ -138,14 +169,7 @@ func TestOnload(t *testing.T) {
 	if _, out, _ := mpbond(t, "status"); !strings.Contains(out, "takes connections for onloading at "+at+": the operator permits it until") {
 		t.Error(out)
 	}
-	if code, out, errs := mpbond(t, "permit", "status", service); code != cli.ExitOK || !strings.Contains(out, "north  30 %  1 of 16  yes") || !strings.Contains(out, "phone   north  ") {
-		t.Errorf("permit status: code %d, %s%s", code, out, errs)
-	}
-	var told permit.Report
-	if code, out, errs := mpbond(t, "permit", "status", "--json", service); code != cli.ExitOK || json.Unmarshal([]byte(out), &told) != nil || len(told.Cells) != 1 || len(told.Cells[0].Permits) != 1 {
-		t.Errorf("permit status: code %d, %s%s", code, out, errs)
-	}
-	write(t, load, "0.9") // the permit would hold for a minute, and be renewed at half of that
+	observe(.9) // the permit would hold for a minute, and be renewed at half of that
 	eventually("the operator takes the permit back", func(st *api.OnloadStatus) bool { return !st.Open && len(st.Tunnels) == 0 })
 	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "loaded by 90 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
@@ -164,7 +188,7 @@ func TestOnload(t *testing.T) {
 // is paused.
 func TestOnloadRests(t *testing.T) {
 	dir := home(t)
-	key, trust, err := loadIdentity()
+	key, trust, err := cli.LoadIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,120 +327,4 @@ func mustGenerate(t *testing.T) *identity.Key {
 		t.Fatal(err)
 	}
 	return k
-}
-
-// TestPermitUsage: a service without a load it can read does not begin.
-func TestPermitUsage(t *testing.T) {
-	home(t)
-	for _, c := range []struct{ args, text string }{
-		{"serve", "cell"}, {"serve --cell north", "NAME=SOURCE"}, {"serve --cell a=load:x --cell a=load:y", "twice"},
-		{"serve --cell a=load:x --threshold 130%", "70%"}, {"serve --cell a=load:x --life 1s", "10s"}, {"serve --cell a=load:x --most 0", "at least 1"},
-		{"serve --cell a=load:x --listen nowhere", "--listen"}, {"ask 127.0.0.1:1", "key"}, {"ask 127.0.0.1:1 --key mpb1", "characters"},
-	} {
-		if code, out, errs := mpbond(t, append([]string{"permit"}, strings.Fields(c.args)...)...); code != cli.ExitUsage || !strings.Contains(errs, c.text) {
-			t.Errorf("%s: code %d, %s%s", c.args, code, out, errs)
-		}
-	}
-	if code, _, errs := mpbond(t, "permit", "serve", "--cell", "a=lode:x"); code != cli.ExitFailure || !strings.Contains(errs, "load:PATH") {
-		t.Errorf("no such source: code %d, %s", code, errs)
-	}
-	if text := permitText(allowance.Answer{Cell: "south", Why: "the operator knows no such cell"}); text != "cell south: not permitted: the operator knows no such cell" {
-		t.Error(text)
-	}
-	if code, _, errs := mpbond(t, "permit", "status", "127.0.0.1:1"); code != cli.ExitNoConn {
-		t.Errorf("code %d, %s", code, errs)
-	}
-	empty := home(t)
-	if code, _, errs := mpbond(t, "permit", "status", "127.0.0.1:1"); code == cli.ExitOK || !strings.Contains(errs, filepath.Join(empty, "device.key")) {
-		t.Errorf("without a key: code %d, %s", code, errs)
-	}
-	if list, err := os.ReadDir(empty); len(list) != 0 || err != nil {
-		t.Error("something is made for who only asks:", list, err)
-	}
-	load := .456
-	var page bytes.Buffer
-	at := time.Date(2026, 6, 10, 0, 1, 0, 0, time.UTC)
-	if err := printPermits(&page, permit.Report{Threshold: .7, LifeSeconds: 300, Most: 1, NotKept: "full", Cells: []permit.Cell{
-		{Name: "a\x1b", Why: "it is not known"}, {Name: "b", Load: &load, Permits: []permit.Granted{{DeviceID: "id", HeldSeconds: 120, LeftSeconds: 60}}}}}, at); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"a load of 70 % on; a permit holds for 5m0s\n", "forget who has permits: full\n", "a?    -     0 of 1   no: it is not known\n",
-		"b     46 %  1 of 1   to who has one: all are taken\n", "id (not trusted any more)  b     2026-06-09 23:59:00  00:02:00\n"} {
-		if !strings.Contains(page.String(), want) {
-			t.Errorf("no %q in\n%s", want, &page)
-		}
-	}
-	if code, _, errs := mpbond(t, "permit", "ask", "127.0.0.1:1", "--key", mustGenerate(t).Public().String()); code != cli.ExitNoConn {
-		t.Errorf("code %d, %s", code, errs)
-	}
-}
-
-// TestLoads: what is a load, and how old it may be.
-func TestLoads(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "load")
-	page, changed := "0.25", time.Time{}
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if !changed.IsZero() {
-			w.Header().Set("Last-Modified", changed.UTC().Format(http.TimeFormat))
-		}
-		if q.URL.Path != "/load" {
-			w.WriteHeader(http.StatusNotFound)
-		}
-		_, _ = io.WriteString(w, page)
-	}))
-	defer site.Close()
-	for text, want := range map[string]float64{"0": 0, "1\n": 1, " 42 % ": .42, "0.5": .5, "": -1, "x": -1, "1.1": -1, "-1": -1, "NaN": -1, "101%": -1, strings.Repeat("0", 2000): 0} {
-		write(t, path, text)
-		page = text
-		for _, at := range []string{path, site.URL + "/load"} {
-			if got, err := readLoad(t.Context(), at); (err != nil) != (want < 0) || err == nil && got != want {
-				t.Errorf("%s has %.20q: %v, %v", at, text, got, err)
-			}
-		}
-	}
-	write(t, path, "0.5")
-	old := time.Now().Add(-freshLoad - time.Second)
-	if err := os.Chtimes(path, old, old); err != nil {
-		t.Fatal(err)
-	}
-	page, changed = "0.5", time.Now()
-	if got, err := readLoad(t.Context(), site.URL+"/load"); err != nil || got != .5 {
-		t.Errorf("a page of now: %v, %v", got, err)
-	}
-	changed = old
-	for _, at := range []string{path, path + "x", site.URL, site.URL + "/load", "http://" + freeAddress(t)} {
-		if got, err := readLoad(t.Context(), at); err == nil {
-			t.Errorf("%s: %v", at, got)
-		}
-	}
-}
-
-// TestHearLoad: the load of control messages is what part of the resource blocks is given
-// to anybody, at the pace of a recording.
-func TestHearLoad(t *testing.T) {
-	var b bytes.Buffer
-	w, err := cell.NewWriter(&b, [cell.MaxCells]uint8{50})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range int64(1200) {
-		if err := w.Write(cell.Subframe{PRB: 50, Number: n, Grants: []cell.Grant{{RNTI: 0x100, Format: cell.Format1, PRB: 20}}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	var told []float64
-	begin := time.Now()
-	if err := hearLoad(t.Context(), bytes.NewReader(b.Bytes()), true, func(l float64) { mu.Lock(); told = append(told, l); mu.Unlock() }); err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(begin); took < 1100*time.Millisecond || len(told) == 0 || told[0] < .399 || told[0] > .401 {
-		t.Errorf("%v after %v", told, took)
-	}
-	if err := hearLoad(t.Context(), strings.NewReader("x"), true, nil); err == nil {
-		t.Error("nonsense is heard")
-	}
 }

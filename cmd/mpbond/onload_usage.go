@@ -11,6 +11,7 @@ import (
 	"mpbond/base/identity"
 	mydevice "mpbond/control/device"
 	"mpbond/control/policy"
+	"mpbond/internal/cli"
 	"mpbond/onload/fetch"
 )
 
@@ -54,7 +55,7 @@ func onloadUsed() (u api.Usage, ok bool, err error) {
 	if err != nil || len(list) == 0 {
 		return u, false, err
 	}
-	trust, err := openTrust()
+	trust, err := cli.OpenTrust()
 	if err != nil {
 		return u, false, err
 	}

@@ -57,7 +57,7 @@ func TestOnloadUsage(t *testing.T) {
 	d := toPhone(t)
 	d.Options = tcp.Options{Interface: "lo", Ledger: use.Ledger(policy.ForPipe)}
 	d.Helper.Roles = []identity.Role{identity.RoleHelper}
-	trust, err := openTrust()
+	trust, err := cli.OpenTrust()
 	if err == nil {
 		err = trust.Add(d.Helper)
 	}

@@ -52,7 +52,7 @@ put that behind the @; a helper on the same local network is found without. With
 			if err != nil {
 				return err
 			}
-			key, trust, err := loadIdentity()
+			key, trust, err := cli.LoadIdentity()
 			if err != nil {
 				return err
 			}

@@ -57,7 +57,7 @@ func TestSecondServer(t *testing.T) {
 	phone, both := shows(t, wire.PairHelper, "phone"), shows(t, wire.PairServer|wire.PairHelper, "both")
 	knows := func(want string) {
 		t.Helper()
-		trust, err := openTrust()
+		trust, err := cli.OpenTrust()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestWhyCodesEnd(t *testing.T) {
 // a time, and each device's outcome is told.
 func TestPairer(t *testing.T) {
 	home(t)
-	key, trust, err := loadIdentity()
+	key, trust, err := cli.LoadIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}

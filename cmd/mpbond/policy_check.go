@@ -94,7 +94,7 @@ type policyDevice struct {
 // what runs here tells, else as files do.
 func policyDeviceOf(ctx context.Context, config string) (d policyDevice) {
 	d.role, d.name = identity.RolePrimary, deviceName("")
-	if trust, err := openTrust(); err == nil { // a file can be judged without
+	if trust, err := cli.OpenTrust(); err == nil { // a file can be judged without
 		d.role = roleOf("", trust)
 	}
 	for _, role := range []identity.Role{identity.RolePrimary, identity.RoleHelper} {

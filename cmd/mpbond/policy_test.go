@@ -64,7 +64,7 @@ func TestPolicyCheck(t *testing.T) {
 // trusts, and when it runs by its name there.
 func TestPolicyCheckAtHelper(t *testing.T) {
 	dir := home(t)
-	trust, err := openTrust()
+	trust, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -173,7 +173,7 @@ func (p *put) add(arg string) error {
 
 // journal is what is kept of uploads to a target, and where.
 func (p *put) journal() (j *store.Journal, known *upload.Known, where string, err error) {
-	if where, err = inHome("put-" + p.target.ID() + ".jsonl"); err != nil {
+	if where, err = cli.InHome("put-" + p.target.ID() + ".jsonl"); err != nil {
 		return nil, nil, "", err
 	}
 	known = upload.NewKnown()

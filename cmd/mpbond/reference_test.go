@@ -4,18 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"encoding"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
-	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,31 +23,16 @@ import (
 	"mpbond/base/identity"
 	mydevice "mpbond/control/device"
 	"mpbond/control/policy"
+	"mpbond/internal/cli/clitest"
 	"mpbond/node/helper"
 	"mpbond/node/primary"
 	"mpbond/node/server"
 )
 
-var update = flag.Bool("update", false, "write docs/reference.md")
-
-const referenceFile = "../../docs/reference.md"
-
 // TestReference: docs/reference.md is what the types and commands say.
 func TestReference(t *testing.T) {
 	t.Setenv("MPBOND_HOME", "/nowhere") // whatever is there must not show
-	got := reference(t)
-	if *update {
-		if err := os.WriteFile(referenceFile, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(referenceFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Error("docs/reference.md is not what types and commands say now: run `make reference`")
-	}
+	clitest.CheckReference(t, "../../docs/reference.md", reference(t))
 }
 
 // settingsFile is a struct that a file of configuration fills.
@@ -67,10 +48,10 @@ func reference(t *testing.T) []byte {
 	b.WriteString(`# Reference
 
 Made by ` + "`make reference`" + ` from types and commands: change these. How files are found: [config.md](config.md).
+Commands of the other programs: [mpbond-lab](reference-lab.md), [cellwatch](reference-cellwatch.md).
 A setting without a default is empty, none or off.
 
 `)
-	cobra.EnableCommandSorting = false
 	root, _ := thisProgram().Root(io.Discard)
 	for _, s := range []settingsFile{
 		{"server.toml", "", server.Default, "../../node/server", "server"},
@@ -92,9 +73,8 @@ A setting without a default is empty, none or off.
 		settings(t, &b, s, root)
 	}
 	b.WriteString("`dual.toml` has `primary.toml` and `helper.toml` as tables `[primary]` and `[helper]`.\n\n")
-	fmt.Fprintf(&b, "## Commands\n\nOf every command: %s.\n\n", flagNames(root.PersistentFlags()))
-	eachCommand(root, func(c *cobra.Command) { describeCommand(&b, c) })
-	return append(bytes.TrimRight(b.Bytes(), "\n"), '\n')
+	clitest.DescribeCommands(&b, thisProgram())
+	return b.Bytes()
 }
 
 // settings writes a row for each group of settings that share a comment.
@@ -126,7 +106,7 @@ func settings(t *testing.T, b *bytes.Buffer, s settingsFile, root *cobra.Command
 		if meaning == "" {
 			t.Errorf("%s.%s of %s has no comment", v.Type(), f.Name, s.heading)
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", keyOf(f), typeName(f.Type), valueOf(v.FieldByIndex(f.Index)), flagOf(flags, keyOf(f)), tableCell(sayKeys(meaning, names)))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", keyOf(f), typeName(f.Type), valueOf(v.FieldByIndex(f.Index)), flagOf(flags, keyOf(f)), clitest.TableCell(sayKeys(meaning, names)))
 	}
 	b.WriteString("\n")
 }
@@ -276,56 +256,3 @@ func flagOf(flags *pflag.FlagSet, key string) string {
 	}
 	return ""
 }
-
-func describeCommand(b *bytes.Buffer, c *cobra.Command) {
-	fmt.Fprintf(b, "### %s\n\n%s.\n\n", c.CommandPath(), strings.ToUpper(c.Short[:1])+c.Short[1:])
-	if c.Runnable() && !c.HasSubCommands() {
-		fmt.Fprintf(b, "    %s\n\n", c.UseLine())
-	}
-	if c.Long != "" {
-		fmt.Fprintf(b, "%s\n\n", strings.TrimSpace(c.Long))
-	}
-	if c.Example != "" {
-		for line := range strings.Lines(strings.Trim(c.Example, "\n")) {
-			fmt.Fprintf(b, "  %s", line)
-		}
-		b.WriteString("\n\n")
-	}
-	flags := map[string]*pflag.Flag{}
-	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && f.Name != "help" {
-			flags[f.Name] = f
-		}
-	})
-	if len(flags) == 0 {
-		return
-	}
-	b.WriteString("| flag | default | meaning |\n|---|---|---|\n")
-	for _, name := range slices.Sorted(maps.Keys(flags)) {
-		f := flags[name]
-		value, usage := pflag.UnquoteUsage(f)
-		if value != "" {
-			name += " " + value
-		}
-		def := f.DefValue
-		if def == "[]" || def == "false" && f.NoOptDefVal != "" || def == "0" && !strings.Contains(usage, "0:") {
-			def = ""
-		}
-		if def != "" {
-			def = "`" + def + "`"
-		}
-		fmt.Fprintf(b, "| `--%s` | %s | %s |\n", tableCell(name), def, tableCell(usage))
-	}
-	b.WriteString("\n")
-}
-
-func flagNames(flags *pflag.FlagSet) string {
-	var list []string
-	flags.VisitAll(func(f *pflag.Flag) {
-		list = append(list, fmt.Sprintf("`--%s`, %s (`%s`)", f.Name, f.Usage, f.DefValue))
-	})
-	return strings.Join(list, "; ")
-}
-
-// tableCell keeps text from ending a table's cell.
-func tableCell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

@@ -71,7 +71,7 @@ func (r *role) load(cmd *cobra.Command, cfg any, fromFlags func(changed func(str
 	if fromFlags != nil {
 		fromFlags(cmd.Flags().Changed)
 	}
-	key, trust, err := loadIdentity()
+	key, trust, err := cli.LoadIdentity()
 	if err == nil {
 		r.usage = openUsage(r.name)
 	}

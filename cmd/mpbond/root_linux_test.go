@@ -24,18 +24,19 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 )
 
 const ordinary = 12345 // a user
 
 // knownNames lists each file name that the program knows, as its code says: what is
-// given to inHome, names and endings in the packages that keep files, with each role
+// given to cli.InHome, names and endings in the packages that keep files, with each role
 // for what is not known before it runs.
 func knownNames(t *testing.T) (names []string) {
 	t.Helper()
 	name, ending := regexp.MustCompile(`^\.?[a-z][a-z-]*\.(toml|json|jsonl|key|token|html|sock)$`), regexp.MustCompile(`^\.[a-z]+$`)
 	bases, endings := map[string]bool{"run": true, ".lock": true}, map[string]bool{"": true}
-	for _, dir := range []string{"cmd/mpbond", "api", "api/serve", "base/config", "control/device", "base/identity", "node/primary", "base/store", "onload/page", "onload/permit", "onload/dataplan"} {
+	for _, dir := range []string{"cmd/mpbond", "cmd/mpbond-lab", "internal/cli", "api", "api/serve", "base/config", "control/device", "base/identity", "node/primary", "base/store", "onload/page", "onload/permit", "onload/dataplan"} {
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)
@@ -51,7 +52,7 @@ func knownNames(t *testing.T) (names []string) {
 			ast.Inspect(syntax, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.CallExpr:
-					if f, ok := n.Fun.(*ast.Ident); ok && f.Name == "inHome" {
+					if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "InHome" {
 						for _, s := range texts(n.Args[0]) {
 							bases[s] = true
 						}
@@ -110,8 +111,8 @@ func texts(e ast.Expr) []string {
 		}
 		return all
 	case *ast.Ident:
-		if e.Name == "keyFile" {
-			return []string{keyFile}
+		if e.Name == "KeyFile" {
+			return []string{cli.KeyFile}
 		}
 	}
 	return []string{"primary", "helper", "server", "dual"}

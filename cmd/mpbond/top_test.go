@@ -15,6 +15,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/unit"
 	"mpbond/internal/cli"
+	"mpbond/internal/cli/clitest"
 )
 
 func topStatus(rate unit.Rate) api.Status {
@@ -188,9 +189,9 @@ func TestTop(t *testing.T) {
 		screen.SetSize(100, 24)
 		ended := make(chan error)
 		go func() { ended <- top(t.Context(), screen, []string{api.SocketPath("primary")}) }()
-		awaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is not there", "  curl            2 ")
+		clitest.AwaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is not there", "  curl            2 ")
 		screen.SetSize(60, 10)
-		awaitText(t, screen, "q ends this")
+		clitest.AwaitText(t, screen, "q ends this")
 		screen.InjectKey(tcell.KeyRune, 'x', 0) // says nothing
 		screen.InjectKey(key.key, key.r, 0)
 		if err := <-ended; err != nil {
@@ -205,39 +206,6 @@ func TestTop(t *testing.T) {
 	cancel()
 	if err := top(ctx, screen, []string{api.SocketPath("primary")}); err != nil {
 		t.Error(err)
-	}
-}
-
-// awaitText waits until a screen shows all of want.
-func awaitText(t *testing.T, screen tcell.SimulationScreen, want ...string) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(time.Minute)
-	for {
-		width, height := screen.Size()
-		var b strings.Builder
-		for y := range height {
-			for x := 0; x < width; x++ {
-				cell, _, _ := screen.Get(x, y)
-				b.WriteString(cell)
-			}
-			b.WriteByte('\n')
-		}
-		missing := ""
-		for _, w := range want {
-			if !strings.Contains(b.String(), w) {
-				missing = w
-			}
-		}
-		if missing == "" {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("no %q on the screen:\n%s", missing, b.String())
-		}
 	}
 }
 

@@ -52,12 +52,12 @@ func trustAddCommand() *cobra.Command {
 			if peer.Key, err = identity.ParsePublicKey(key); err != nil {
 				return fault.New(fault.Usage, err, fault.HintOf(err))
 			}
-			if path, err := keyPath(); err == nil {
+			if path, err := cli.KeyPath(); err == nil {
 				if own, err := identity.LoadKey(path); err == nil && own.Public() == peer.Key {
 					return cli.UsageError("this is the key of this device itself")
 				}
 			}
-			trust, err := openTrust()
+			trust, err := cli.OpenTrust()
 			if err != nil {
 				return err
 			}
@@ -80,7 +80,7 @@ func trustListCommand() *cobra.Command {
 		Use: "list", Short: "list the trusted devices", Args: cobra.NoArgs,
 		Example: "  mpbond trust list\n  mpbond trust list --json | jq -r '.[].key'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			trust, err := openTrust()
+			trust, err := cli.OpenTrust()
 			if err != nil {
 				return err
 			}

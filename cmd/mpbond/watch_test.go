@@ -11,6 +11,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/internal/cli"
 )
 
 // told is a role that tells when its trust has changed.
@@ -23,7 +24,7 @@ func (t told) TrustChanged()           { t <- struct{}{} }
 // are acted upon without a signal.
 func TestTrustIsWatched(t *testing.T) {
 	home(t)
-	mine, err := openTrust()
+	mine, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func TestTrustIsWatched(t *testing.T) {
 	done, changed := make(chan error), make(told)
 	r := &role{trust: mine}
 	go func() { done <- r.keepTrust(ctx, changed, nil) }()
-	other, err := openTrust()
+	other, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestSavingCutsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		trust, err := openTrust()
+		trust, err := cli.OpenTrust()
 		if err == nil {
 			err = trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()})
 		}
@@ -129,7 +130,7 @@ func TestRevokedUnread(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		trust, err := openTrust()
+		trust, err := cli.OpenTrust()
 		if err == nil {
 			err = trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()})
 		}
@@ -160,7 +161,7 @@ func TestRevokedUnread(t *testing.T) {
 		}
 		time.Sleep(2 * saveEvery)
 		synctest.Wait()
-		if now, err := openTrust(); err != nil || len(now.Peers()) != 0 || len(trust.Unsaved()) != 0 {
+		if now, err := cli.OpenTrust(); err != nil || len(now.Peers()) != 0 || len(trust.Unsaved()) != 0 {
 			t.Errorf("the file has %v, unsaved %v, %v", now.Peers(), trust.Unsaved(), err)
 		}
 		cancel()

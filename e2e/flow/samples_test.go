@@ -19,14 +19,13 @@ import (
 )
 
 // TestSamples: real packets through an emulated cell, by real programs: PBE-CC whose
-// receiver hears the cell by its samples, which mpbond cell watch decodes, uses it
+// receiver hears the cell by its samples, which cellwatch decodes, uses it
 // without a queue, as BBR would not. With -long it has within 5 % the rate, and at most
 // 5 % more delay, than where it is told the messages, in 5 MHz.
 func TestSamples(t *testing.T) {
 	needLab(t)
 	dir := t.TempDir()
-	mpbond := filepath.Join(dir, "mpbond")
-	if out, err := exec.Command("go", "build", "-o", mpbond, "mpbond/cmd/mpbond").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", dir+"/", "mpbond/cmd/mpbond-lab", "mpbond/cmd/cellwatch").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	prb, length, from, reps, sets := 15, 3*time.Second, time.Second, 1, lab.BySamples+"pbe"
@@ -39,7 +38,7 @@ func TestSamples(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(reps)*2*length)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, mpbond, "lab", "flow", file, "--over", sets, "--json", "--length", length.String(), "--phases", from.String(), "--reps", strconv.Itoa(reps))
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, "mpbond-lab"), "flow", file, "--over", sets, "--json", "--length", length.String(), "--phases", from.String(), "--reps", strconv.Itoa(reps))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, 20*time.Second

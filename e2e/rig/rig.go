@@ -175,12 +175,28 @@ func (j *Journal) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-var plain, raced = sync.OnceValues(func() (string, error) { return build("plain") }),
-	sync.OnceValues(func() (string, error) { return build("raced", "-race") })
+var plain, raced = sync.OnceValues(func() (string, error) { return build("mpbond", "plain") }),
+	sync.OnceValues(func() (string, error) { return build("mpbond", "raced", "-race") })
 
-func build(name string, flags ...string) (string, error) {
-	path := filepath.Join(dir, name)
-	out, err := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), "mpbond/cmd/mpbond")...).CombinedOutput()
+// Beside builds another program of this module, cellwatch or mpbond-lab, into the directory
+// of the program mpbond, where mpbond-lab looks for it, and returns its path.
+func Beside(tb testing.TB, mpbond, name string) string {
+	tb.Helper()
+	var flags []string
+	if filepath.Base(filepath.Dir(mpbond)) == "raced" {
+		flags = []string{"-race"}
+	}
+	path, err := build(name, filepath.Base(filepath.Dir(mpbond)), flags...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+// build builds the program name into a directory of dir.
+func build(name, in string, flags ...string) (string, error) {
+	path := filepath.Join(dir, in, name)
+	out, err := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), "mpbond/cmd/"+name)...).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("go build: %w\n%s", err, out)
 	}

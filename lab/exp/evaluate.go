@@ -105,7 +105,7 @@ func (e Evaluation) Tabled() (some []Line) {
 func Evaluate(row Row, rec Record) Evaluation {
 	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Search: row.searched(rec.Results), Lacks: row.Lacks, Line: row.Line(rec.Results),
 		Version: rec.Version, Kernel: rec.Kernel, Date: rec.Date, Cores: rec.Processors, Seed: rec.Seed, Quick: rec.Quick, Planned: rec.Planned,
-		Rerun: fmt.Sprintf("mpbond exp run %s --seed %d", row.ID, rec.Seed), Behind: []string{}, Unsure: row.Unsure(rec.Results)}
+		Rerun: fmt.Sprintf("mpbond-lab exp run %s --seed %d", row.ID, rec.Seed), Behind: []string{}, Unsure: row.Unsure(rec.Results)}
 	if rec.Quick {
 		e.Rerun += " --quick"
 	}

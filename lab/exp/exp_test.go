@@ -419,7 +419,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("%s: what is worse does not come first", r.ID)
 		}
 	}
-	for _, want := range []string{"<svg", "abc1234", "the &lt;lab&gt; died", "mpbond exp run m4 --seed 5 --quick --reps 3", "slower than kibbutz", "fluid bound", "(short form: not for figures)"} {
+	for _, want := range []string{"<svg", "abc1234", "the &lt;lab&gt; died", "mpbond-lab exp run m4 --seed 5 --quick --reps 3", "slower than kibbutz", "fluid bound", "(short form: not for figures)"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
 		}

@@ -32,7 +32,7 @@ func TestMarkdown(t *testing.T) {
 		if !ok {
 			t.Errorf("no %s", e.Row)
 		}
-		if part, _, _ = strings.Cut(part, "\n## "); !strings.Contains(part, "abc1234") || !strings.Contains(part, "mpbond exp run "+e.Row) || strings.Count(part, "\n") > 120 {
+		if part, _, _ = strings.Cut(part, "\n## "); !strings.Contains(part, "abc1234") || !strings.Contains(part, "mpbond-lab exp run "+e.Row) || strings.Count(part, "\n") > 120 {
 			t.Errorf("%s: %s", e.Row, part)
 		}
 		if (e.Row == "p0" || e.Row == "p2" || e.Row == "p10") && (e.second == "" || !strings.Contains(part, "\n| "+e.second+", ms |")) {

@@ -20,7 +20,7 @@ const (
 func p12(radio.Set) Row {
 	r := Row{
 		ID: "p12", Title: "The default cell with real packets, and in virtual time", Source: "none: ours", Ours: pbe,
-		Setup:   "One device alone in the default cell of p0, one flow for 10 s, from its first packet on. With real packets: sender and receiver are programs in namespaces, over pbe/transport and the lab's mobile network (mpbond lab flow), delays are the link's own count, and PBE-CC hears the network's control messages by its socket. Both are to agree within 15 %.",
+		Setup:   "One device alone in the default cell of p0, one flow for 10 s, from its first packet on. With real packets: sender and receiver are programs in namespaces, over pbe/transport and the lab's mobile network (mpbond-lab flow), delays are the link's own count, and PBE-CC hears the network's control messages by its socket. Both are to agree within 15 %.",
 		Metrics: []Metric{Rate, LateP95, flowMetric("delay, p50", "ms", 0, false, func(f lab.Flow) float64 { return f.P50 })},
 	}
 	schemes := []string{pbe, "bbr", "cubic"}

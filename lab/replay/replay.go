@@ -70,7 +70,7 @@ func Read(events iter.Seq2[trace.Event, error]) (*Recording, error) {
 	n, known := 0, false
 	for e, err := range events {
 		if err != nil {
-			return nil, fault.New(fault.Integrity, err, "name a file that `mpbond lab run --trace DIR` or `--trace FILE` wrote: events.jsonl or SENDER-trace.jsonl")
+			return nil, fault.New(fault.Integrity, err, "name a file that `mpbond-lab run --trace DIR` or `--trace FILE` wrote: events.jsonl or SENDER-trace.jsonl")
 		}
 		if n++; n > maxEvents {
 			return nil, fault.New(fault.Limit, fmt.Errorf("the trace has over %d events", maxEvents), "record a shorter transfer")
@@ -84,7 +84,7 @@ func Read(events iter.Seq2[trace.Event, error]) (*Recording, error) {
 	}
 	if !known {
 		return nil, fault.New(fault.Integrity, errors.New("this is no trace: it has no event of a known kind"),
-			"name a file that `mpbond lab run --trace DIR` wrote: events.jsonl or SENDER-trace.jsonl")
+			"name a file that `mpbond-lab run --trace DIR` wrote: events.jsonl or SENDER-trace.jsonl")
 	}
 	best := key{}
 	for k, size := range sent {

@@ -99,4 +99,4 @@ func (a Asker) Report(ctx context.Context) (r Report, err error) {
 	return r, nil
 }
 
-const hintOwn = "ask where `mpbond permit serve` runs, as the same user and with the same $MPBOND_HOME"
+const hintOwn = "ask where `mpbond-lab permit serve` runs, as the same user and with the same $MPBOND_HOME"

@@ -84,7 +84,7 @@ func search(ctx context.Context, f Format, raw []byte, rates []int) (rate int, w
 
 // known are what files begin with that are something else.
 var known = []struct{ magic, what, hint string }{
-	{"mpbcell", "a recording of control messages", "mpbond cell capacity reads it"},
+	{"mpbcell", "a recording of control messages", "cellwatch capacity reads it"},
 	{"RIFF", "a WAV file", "write its samples without head, as sc16"},
 	{"\x1f\x8b", "a compressed file", "gunzip it"},
 	{"\x28\xb5\x2f\xfd", "a compressed file", "zstd -d it"},

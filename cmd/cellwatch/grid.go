@@ -1,0 +1,225 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"image/color"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/api/chart"
+	"mpbond/base/fault"
+	"mpbond/internal/cli"
+	"mpbond/pbe/air"
+	"mpbond/pbe/cell"
+	"mpbond/pbe/census"
+)
+
+// mostGrid is how many subframes a picture has at most: a column is a pixel wide then.
+const mostGrid = 1600
+
+type gridOptions struct {
+	air        airOptions
+	out        string
+	from, span time.Duration
+}
+
+func gridCommand() *cobra.Command {
+	var o gridOptions
+	cmd := &cobra.Command{
+		Use: "grid SOURCE…", Short: "draw who has which resource blocks, as PNG", Args: cobra.MinimumNArgs(1),
+		Long: fmt.Sprintf(`Draw who is given which resource blocks in each subframe, downlink: time goes to the
+right, the lowest block is the first, each user has a colour, and what is for all is
+grey. Cells stand one above the other. White is nobody's, dark what was not heard.
+
+Sources are as for cellwatch stats: samples, and recordings of messages. These say how
+many blocks somebody has, and not which: there they are stacked. A picture has %d ms at
+most; take several, with --from, for more.`, mostGrid),
+		Example: `  cellwatch grid walk.cf32 --out walk.png
+  cellwatch grid walk.cells --from 2.5s --for 100ms --out later.png`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.span < time.Millisecond || o.span > mostGrid*time.Millisecond || o.from < 0 {
+				return fault.New(fault.Usage, fmt.Errorf("--from %v --for %v: a picture has 1 to %d ms, from the beginning on", o.from, o.span, mostGrid), "draw several pictures, each with its --from")
+			}
+			if err := cli.RefuseSameFile("--out", o.out, args, cmd.InOrStdin()); err != nil {
+				return err
+			}
+			in, err := o.air.inputs(args)
+			if err != nil {
+				return err
+			}
+			r, err := drawGrid(cmd.Context(), in, cmd.InOrStdin(), o)
+			if err != nil {
+				return err
+			}
+			data, err := r.PNG()
+			if err != nil {
+				return err
+			}
+			to, err := cli.OpenTarget(o.out, false, cmd.OutOrStdout())
+			if err != nil {
+				return err
+			}
+			defer to.Abandon()
+			if _, err := to.Write(data); err != nil {
+				return err
+			}
+			return to.Finish()
+		},
+	}
+	o.air.flags(cmd)
+	cmd.Flags().StringVar(&o.out, "out", "", "write the picture to `FILE`, \"-\" for standard output")
+	cmd.Flags().DurationVar(&o.from, "from", 0, "begin so long after the first subframe")
+	cmd.Flags().DurationVar(&o.span, "for", 250*time.Millisecond, "draw so much")
+	_ = cmd.MarkFlagRequired("out") // it is there
+	return cmd
+}
+
+// gridCells are the grids of the cells of one source.
+type gridCells struct {
+	begun bool
+	first int64 // number of the first subframe of all, and of the last to be drawn
+	last  int64
+	grids [cell.MaxCells]*census.Grid
+}
+
+// drawGrid reads so much of the sources as o wants, and lays it out.
+func drawGrid(ctx context.Context, sources []air.Input, stdin io.Reader, o gridOptions) (chart.Raster, error) {
+	var r chart.Raster
+	from, n := o.from.Milliseconds(), o.span.Milliseconds()
+	for _, source := range sources {
+		var g gridCells
+		ctx, done := context.WithCancel(ctx)
+		err := hearCells(ctx, source, stdin, func(s census.Subframe) {
+			if !g.begun {
+				g.begun, g.first = true, s.Number
+			}
+			switch at := s.Number - g.first - from; {
+			case at >= n+cell.MaxLate:
+				done()
+			case at >= 0 && at < n:
+				if g.grids[s.Cell] == nil {
+					g.grids[s.Cell] = census.NewGrid(int(n))
+				}
+				g.grids[s.Cell].Add(s)
+				g.last = max(g.last, s.Number)
+			}
+		})
+		done()
+		if err != nil {
+			return r, ofSource(source.Source, err)
+		}
+		from := g.first + from
+		n := min(n, g.last-from+1)
+		for id, grid := range g.grids {
+			if grid != nil {
+				r.Panels = append(r.Panels, gridPanel(fmt.Sprintf("%s, cell %d (%s)", source.Source, id, widthWords(grid.PRB)), grid, [3]int64{g.first, from - g.first, n}))
+			}
+		}
+	}
+	if len(r.Panels) == 0 {
+		return r, fault.New(fault.NotFound, errors.New("nothing was heard there: there is nothing to draw"), "is --from after the end?")
+	}
+	return r, nil
+}
+
+// Colours of what is no user's.
+var (
+	gridIdle   = color.RGBA{255, 255, 255, 255}
+	gridMissed = color.RGBA{60, 60, 60, 255}
+)
+
+func userColor(r cell.RNTI) color.Color {
+	red, green, blue := census.Colour(r)
+	return color.RGBA{red, green, blue, 255}
+}
+
+// gridPanel lays a grid out: of a stream that begins at number span[0] the subframes
+// from span[1] on, span[2] of them.
+func gridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
+	first, n := span[0]+span[1], int(span[2])
+	columns := make([]*census.Column, n)
+	given, heard, placed := map[cell.RNTI]int{}, 0, true
+	for i := range g.Len() {
+		c := g.At(i)
+		if at := c.Number - first; at >= 0 && at < int64(n) && c.Heard {
+			columns[at] = c
+			heard++
+			placed = placed && c.Placed
+			for _, who := range c.Users[:g.PRB] {
+				if who != 0 {
+					given[who]++
+				}
+			}
+		}
+	}
+	if !placed {
+		title += "; blocks are stacked"
+	}
+	p := chart.Panel{Title: title, Rows: g.PRB, Columns: n, At: func(row, column int) color.Color {
+		switch c := columns[column]; {
+		case c == nil:
+			return gridMissed
+		case c.Users[row] == 0:
+			return gridIdle
+		default:
+			return userColor(c.Users[row])
+		}
+	}}
+	for prb := 0; prb < g.PRB; prb += cli.IfElse(g.PRB > 25, 10, 5) {
+		p.Y = append(p.Y, chart.Mark{At: prb, Label: fmt.Sprint(prb)})
+	}
+	step := gridStep(n)
+	for i := range n {
+		if number := first + int64(i); number%int64(step) == 0 {
+			p.X = append(p.X, chart.Mark{At: i, Label: fmt.Sprintf("SFN %d", number/10%1024), Below: fmt.Sprintf("%.2f s", float64(number-span[0])/1000)})
+		}
+	}
+	p.Keys = gridKeys(given, heard*g.PRB, cli.IfElse(g.PRB > 50, 8, 4))
+	return p
+}
+
+// gridStep is how many subframes are between two marks: whole frames, five to twelve marks.
+func gridStep(n int) int {
+	for _, step := range []int{10, 20, 50, 100, 200} {
+		if n/step <= 12 {
+			return step
+		}
+	}
+	return 200
+}
+
+// gridKeys name the users with the most blocks first, so many of them one by one, and
+// sum up what is for all.
+func gridKeys(given map[cell.RNTI]int, all, named int) (keys []chart.Key) {
+	var users []cell.RNTI
+	everybody := 0
+	for r, n := range given {
+		if r.User() {
+			users = append(users, r)
+		} else {
+			everybody += n
+		}
+	}
+	slices.SortFunc(users, func(a, b cell.RNTI) int { return cmp.Or(given[b]-given[a], int(a)-int(b)) })
+	part := func(n int) string { return partOf(float64(n) / float64(max(all, 1))) }
+	if everybody > 0 {
+		keys = append(keys, chart.Key{Color: userColor(0xFFFF), Name: "for all  " + part(everybody)})
+	}
+	for i, r := range users {
+		if i == named && len(users) > named+1 {
+			rest := 0
+			for _, r := range users[i:] {
+				rest += given[r]
+			}
+			return append(keys, chart.Key{Color: color.Transparent, Name: fmt.Sprintf("%d more  %s", len(users)-i, part(rest))})
+		}
+		keys = append(keys, chart.Key{Color: userColor(r), Name: fmt.Sprintf("0x%04x  %s", uint16(r), part(given[r]))})
+	}
+	return keys
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"mpbond/internal/cli"
+	"mpbond/internal/cli/clitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cellwatch runs the program in this process.
+func cellwatch(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return clitest.Run(t, thisProgram(), args...)
+}
+
+func TestCommandsAreComplete(t *testing.T) {
+	clitest.CheckCommands(t, thisProgram(), clitest.Excuses{
+		"cellwatch grid": "a picture for people: watch --json has what is in it",
+	}, clitest.Excuses{
+		"cellwatch capacity": "a file or socket",
+		"cellwatch stats":    "a file or socket",
+		"cellwatch grid":     "a file or socket",
+		"cellwatch scan":     "a file or socket",
+		"cellwatch watch":    "files or sockets",
+	})
+}
+
+func TestMan(t *testing.T) { clitest.CheckMan(t, thisProgram()) }
+
+func TestExitCodes(t *testing.T) {
+	for args, want := range map[string]int{"version": cli.ExitOK, "frobnicate": cli.ExitUsage, "stats": cli.ExitUsage, "grid": cli.ExitUsage} {
+		if code, out, errs := cellwatch(t, args); code != want {
+			t.Errorf("%s: code %d, want %d: %s%s", args, code, want, out, errs)
+		}
+	}
+}
+
+// TestReference: docs/reference-cellwatch.md is what the commands say.
+func TestReference(t *testing.T) {
+	clitest.CheckCommandReference(t, "../../docs/reference-cellwatch.md", thisProgram())
+}

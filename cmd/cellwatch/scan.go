@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/base/fault"
+	"mpbond/internal/cli"
+	"mpbond/pbe/air"
+	"mpbond/pbe/cell"
+	"mpbond/pbe/lte"
+)
+
+type scanOptions struct {
+	air    airOptions
+	asJSON bool
+	length time.Duration
+}
+
+func scanCommand() *cobra.Command {
+	var o scanOptions
+	cmd := &cobra.Command{
+		Use: "scan SOURCE", Short: "say which cell is heard in samples of the air", Args: cobra.ExactArgs(1),
+		Long: `Say which LTE cell (FDD) is heard in samples of the air: its identity, width, antenna
+ports and frames, how much the carrier is off, how strong it is, and how many users were
+heard in the first seconds. Of several cells at one frequency the strongest is decoded;
+of a file those are named besides that are of the same site and hardly weaker.
+
+The format (cf32, sc16, cu8) follows from the name's ending, else say --format; the rate
+of a file is found out.`,
+		Example: `  cellwatch scan walk.cf32
+  cellwatch scan tcp:192.0.2.7:7001 --format sc16 --rate 15.36M --json`,
+		RunE: func(cmd *cobra.Command, args []string) error { return scanCell(cmd, args, o) },
+	}
+	o.air.flags(cmd)
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON")
+	cmd.Flags().DurationVar(&o.length, "for", 2*time.Second, "how long to listen, by the samples; 0: to their end")
+	return cmd
+}
+
+// scanReport is what `scan --json` prints.
+type scanReport struct {
+	Source   string         `json:"source"`
+	Format   string         `json:"format"`
+	Rate     int            `json:"rate"`
+	Guessed  bool           `json:"rate_found_out"`
+	Identity int            `json:"identity"`
+	PRB      int            `json:"prb"`
+	MHz      float64        `json:"mhz"`
+	Ports    int            `json:"ports"`
+	PHICH    string         `json:"phich"`    // normal, extended
+	Groups   string         `json:"phich_ng"` // 1/6, 1/2, 1, 2
+	Offset   float64        `json:"offset_hz"`
+	SNR      float64        `json:"snr_db"`
+	Level    float64        `json:"level_db"`
+	Clipped  float64        `json:"clipped"`
+	First    string         `json:"first"` // SFN.index
+	Last     string         `json:"last"`
+	Count    int64          `json:"subframes"`
+	Messages int64          `json:"messages"`
+	Formats  map[string]int `json:"formats"`
+	Users    int            `json:"users"`
+	Samples  int64          `json:"samples"`
+	Lost     int64          `json:"lost_samples"`
+	Resyncs  int            `json:"resyncs"`
+	Others   []otherCell    `json:"others"`
+}
+
+// otherCell is another one at the same frequency.
+type otherCell struct {
+	Identity int `json:"identity"`
+	PRB      int `json:"prb"`
+	Ports    int `json:"ports"`
+}
+
+// scan collects what is heard.
+type scan struct {
+	first, last string
+	users       map[cell.RNTI]bool
+	formats     map[string]int
+	others      []lte.Cell // that were decoded before or after
+}
+
+func (s *scan) Add(sub *air.Subframe) error {
+	at := fmt.Sprintf("%d.%d", sub.SFN, sub.Index)
+	if s.last = at; s.first == "" {
+		s.first = at
+	}
+	if c := sub.Subframe.Cell; !slices.Contains(s.others, c) {
+		s.others = append(s.others, c)
+	}
+	for i := range sub.DCIs {
+		s.formats[sub.DCIs[i].Format.String()]++
+		if r := sub.DCIs[i].RNTI; r.User() {
+			s.users[r] = true
+		}
+	}
+	return nil
+}
+
+func (s *scan) Close() error { return nil }
+
+func scanCell(cmd *cobra.Command, args []string, o scanOptions) error {
+	o.air.all = true
+	if o.length < 0 {
+		return errNegative(o.length)
+	}
+	l, err := o.air.open(cmd, args)
+	if err != nil {
+		return err
+	}
+	s := &scan{users: map[cell.RNTI]bool{}, formats: map[string]int{}}
+	told, err := watchUntil(cmd.Context(), l, []watcher{s}, o.length)
+	if err != nil {
+		return err
+	}
+	st := l.State()[0]
+	if st.Subframes, st.Messages = told[0].subframes, told[0].messages; st.Subframes == 0 {
+		return fault.New(fault.Timeout, fmt.Errorf("%s: no cell was heard in %d samples", st.Source, st.Samples), "does whoever writes samples run, and hear a cell? --for waits longer")
+	}
+	r := scanned(st, s)
+	if o.asJSON {
+		return cli.PrintJSON(cmd.OutOrStdout(), r)
+	}
+	return printScan(cmd.OutOrStdout(), r, st)
+}
+
+// widths are those of 36.101 table 5.6-1.
+var widths = map[int]float64{6: 1.4, 15: 3, 25: 5, 50: 10, 75: 15, 100: 20}
+
+func scanned(st air.State, s *scan) scanReport {
+	c := st.Cell
+	r := scanReport{Source: st.Source, Format: st.Format.String(), Rate: st.Rate, Guessed: st.Guessed, Identity: c.ID, PRB: c.PRB, MHz: widths[c.PRB], Ports: c.Ports, PHICH: "normal",
+		Groups: map[int]string{1: "1/6", 3: "1/2", 6: "1", 12: "2"}[c.Sixths], Offset: tenths(st.Offset), SNR: tenths(st.SNR), Level: tenths(st.Level), Clipped: st.Clipped,
+		First: s.first, Last: s.last, Count: st.Subframes, Messages: st.Messages, Formats: s.formats, Users: len(s.users),
+		Samples: st.Samples, Lost: st.Lost, Resyncs: st.Resyncs, Others: []otherCell{}}
+	if c.Extended {
+		r.PHICH = "extended"
+	}
+	for _, x := range append(s.others, st.There...) {
+		o := otherCell{x.ID, x.PRB, x.Ports}
+		if x != c && !slices.Contains(r.Others, o) {
+			r.Others = append(r.Others, o)
+		}
+	}
+	return r
+}
+
+func printScan(w io.Writer, r scanReport, st air.State) error {
+	ports := "1 antenna port"
+	if r.Ports > 1 {
+		ports = fmt.Sprintf("%d antenna ports", r.Ports)
+	}
+	found := ""
+	if r.Guessed {
+		found = " (found out)"
+	}
+	var formats []string
+	for _, f := range slices.Sorted(maps.Keys(r.Formats)) {
+		formats = append(formats, fmt.Sprintf("%s: %d", f, r.Formats[f]))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "cell %d, %g MHz (%d PRB), %s, PHICH %s, N_g %s\n", r.Identity, r.MHz, r.PRB, ports, r.PHICH, r.Groups)
+	fmt.Fprintf(&b, "signal: SNR %.1f dB, carrier off by %.0f Hz, level %.1f dB\n", r.SNR, r.Offset, r.Level)
+	fmt.Fprintf(&b, "heard: frames %s to %s, %d subframes, %d messages (%s), %d users\n", r.First, r.Last, r.Count, r.Messages, strings.Join(formats, ", "), r.Users)
+	fmt.Fprintf(&b, "samples: %s, %gM a second%s, %d\n", r.Format, float64(r.Rate)/1e6, found, r.Samples)
+	for _, o := range r.Others {
+		fmt.Fprintf(&b, "also there: cell %d, %g MHz; the strongest is decoded\n", o.Identity, widths[o.PRB])
+	}
+	b.WriteString(doubts([]air.State{st}))
+	_, err := io.WriteString(w, b.String())
+	return err
+}

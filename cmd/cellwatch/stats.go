@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/base/fault"
+	"mpbond/pbe/air"
+	"mpbond/pbe/cell"
+	"mpbond/pbe/census"
+	"mpbond/pbe/lte"
+)
+
+type statsOptions struct {
+	air           airOptions
+	start         string
+	asJSON, asCSV bool
+	plots         string
+}
+
+func statsCommand() *cobra.Command {
+	var o statsOptions
+	cmd := &cobra.Command{
+		Use: "stats SOURCE…", Short: "count the users of cells, and what they are given", Args: cobra.MinimumNArgs(1),
+		Long: `Count who is heard in mobile cells and what he is given there, from control messages
+as a recording has them: of a file, at once; of a FIFO, unix:PATH or tcp:HOST:PORT, as
+they come, until interrupted; of standard input, "-"; or from samples of the air, told by
+the ending of a name (.cf32, .sc16, .cu8) or --format. Each source counts by itself.
+
+It tells users by the hour; users in each 40 ms, all and those who pass the user filter
+(docs/pbe.md); rates, activities, what comes again, formats and levels. Users are told
+apart by RNTI, which a network gives anew with each connection. A recording does not
+say what time it was: hours count from its beginning, or from --start.`,
+		Example: `  cellwatch stats walk.cells
+  cellwatch stats walk.cells --start "2026-11-22 07:40" --plots figures
+  cellwatch stats walk.cells --json | jq '.users_40ms.mean'
+  cellwatch watch tcp:192.0.2.7:7001 --format sc16 --rate 15.36M --record - | cellwatch stats -`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			start, err := parseStart(o.start)
+			if err != nil {
+				return err
+			}
+			in, err := o.air.inputs(args)
+			if err != nil {
+				return err
+			}
+			all, err := countCells(cmd.Context(), in, cmd.InOrStdin(), start)
+			if o.plots != "" {
+				err = errors.Join(err, drawStats(o.plots, all))
+			}
+			return errors.Join(err, printStats(cmd.OutOrStdout(), all, o))
+		},
+	}
+	o.air.flags(cmd)
+	cmd.Flags().StringVar(&o.start, "start", "", "when the first subframe was, like \"2026-11-22 07:40\" here or 2026-11-22T07:40:00Z; empty: not known")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, an object on one line for each cell, with whole distributions")
+	cmd.Flags().BoolVar(&o.asCSV, "csv", false, "print a table of all hours, for a spreadsheet")
+	cmd.Flags().StringVar(&o.plots, "plots", "", "draw the figures, as SVG and PNG, into the directory `DIR`, which is made")
+	cmd.MarkFlagsMutuallyExclusive("json", "csv")
+	return cmd
+}
+
+// parseStart reads a time, the zero one of an empty text.
+func parseStart(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{"2006-01-02 15:04", "2006-01-02 15:04:05"} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, fault.New(fault.Usage, fmt.Errorf("--start %q is no time", text), `write it like "2026-11-22 07:40"`)
+	}
+	return t, nil
+}
+
+// cellStats are the figures of one cell of a source.
+type cellStats struct {
+	Source string `json:"source"`
+	// Start is when the hour of the first subframe began, if that is known.
+	Start *time.Time `json:"start,omitempty"`
+	census.Figures
+}
+
+// hour is what hour h is called.
+func (s *cellStats) hour(h census.Hour) string {
+	if s.Start == nil {
+		return fmt.Sprintf("%d h", h.Number)
+	}
+	return s.Start.Add(time.Duration(h.Number) * time.Hour).Format("2006-01-02 15:04")
+}
+
+// countCells counts what sources tell until they end or ctx does, all at a time. With
+// an error come the figures up to it.
+func countCells(ctx context.Context, sources []air.Input, stdin io.Reader, start time.Time) (all []cellStats, failed error) {
+	type counted struct {
+		figures []census.Figures
+		err     error
+	}
+	var begin *time.Time
+	after := time.Duration(0)
+	if !start.IsZero() {
+		hour := start.Add(-time.Duration(start.Minute())*time.Minute - time.Duration(start.Second())*time.Second - time.Duration(start.Nanosecond()))
+		begin, after = &hour, start.Sub(hour)
+	}
+	results := make([]chan counted, len(sources))
+	for i, source := range sources {
+		results[i] = make(chan counted, 1)
+		go func() {
+			c := census.New(after.Milliseconds())
+			err := hearCells(ctx, source, stdin, c.Add)
+			results[i] <- counted{c.Close(), err}
+		}()
+	}
+	for i, source := range sources {
+		r := <-results[i]
+		for _, f := range r.figures {
+			all = append(all, cellStats{source.Source, begin, f})
+		}
+		if r.err != nil {
+			failed = errors.Join(failed, ofSource(source.Source, r.err))
+		}
+	}
+	return all, failed
+}
+
+// ofSource begins an error with the source that it is of, unless it does so.
+func ofSource(source string, err error) error {
+	if strings.HasPrefix(err.Error(), source+": ") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", source, err)
+}
+
+// hearCells reads a source of control messages, or of samples, until it ends or ctx
+// does, and tells each the subframes of all its cells, those of each in their order.
+func hearCells(ctx context.Context, source air.Input, stdin io.Reader, each func(census.Subframe)) error {
+	if source.Format != air.AnyFormat || air.FormatOf(source.Source) != air.AnyFormat {
+		l, err := air.Open(ctx, air.Config{Inputs: []air.Input{source}, Stdin: stdin, Tell: tellLog})
+		if err != nil {
+			return err
+		}
+		return l.Run(ctx, func(s *air.Subframe) {
+			each(census.Subframe{Cell: s.Cell, Number: s.Number, PRB: s.PRB, DCIs: s.DCIs})
+		})
+	}
+	in, err := openMessages(ctx, source.Source, stdin)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	err = readMessages(bufio.NewReaderSize(in, 1<<16), each)
+	if ctx.Err() != nil || errors.Is(err, os.ErrClosed) { // Ctrl-C is how one ends a source
+		return nil
+	}
+	return err
+}
+
+// readMessages reads a recording to its end.
+func readMessages(in io.Reader, each func(census.Subframe)) error {
+	r, err := cell.NewReader(in)
+	if err != nil {
+		return err
+	}
+	var ids []cell.ID
+	for c, prb := range r.PRB {
+		if prb > 0 {
+			ids = append(ids, cell.ID(c))
+		}
+	}
+	var list []lte.DCI
+	row := func(row *cell.Row) {
+		for c, told := range row.Told {
+			if told {
+				s := census.Recorded(row.Cells[c], list[:0])
+				list = s.DCIs
+				each(s)
+			}
+		}
+	}
+	f := cell.NewFusion(ids...)
+	for {
+		s, err := r.Read()
+		if err != nil {
+			f.Flush(row)
+			if err == io.EOF {
+				err = nil
+			}
+			return err
+		}
+		f.Add(s, row)
+	}
+}

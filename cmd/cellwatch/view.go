@@ -1,0 +1,438 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gdamore/tcell/v2"
+
+	"mpbond/base/unit"
+	"mpbond/internal/cli"
+	"mpbond/pbe/air"
+	"mpbond/pbe/cell"
+	"mpbond/pbe/census"
+)
+
+const (
+	// viewedSubframes are kept of each cell.
+	viewedSubframes = 4000
+	// leastUsers is how many lines the table of users has at least, with its head.
+	leastUsers = 4
+	gridLabel  = 4 // columns before the grid
+)
+
+// viewScales are how many subframes a column may stand for.
+var viewScales = [...]int{1, 2, 5, 10, 20}
+
+// Marks of a grid that are no user's letter.
+const (
+	markIdle    = '·'
+	markAll     = '#'
+	markControl = '-'
+	markMissed  = ' '
+	markNoName  = '+' // of a data user, when letters have run out
+)
+
+// letters are given to data users in turn.
+const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// tile is one place of the grid: who has most of it.
+type tile struct {
+	mark rune
+	who  cell.RNTI // 0: nobody
+}
+
+// viewRow is a line of the screen: text, and over it from column at on tiles.
+type viewRow struct {
+	cli.Row
+	at    int
+	tiles []tile
+}
+
+// viewedCell is what is kept of one cell.
+type viewedCell struct {
+	grid    *census.Grid
+	users   *census.Users
+	window  *cell.Window // for its facts
+	letters map[cell.RNTI]byte
+	list    []census.User // scratch
+	// Of the last subframe:
+	sfn, index int
+	cfi        int
+	heard      bool
+}
+
+// cellView is what the live view of cells knows. hear is for the goroutine that
+// listens, all else for the one of the screen.
+type cellView struct {
+	mu      sync.Mutex
+	cells   []*viewedCell
+	states  []air.State
+	rnti    cell.RNTI // 0: not told
+	fusion  *cell.Fusion
+	monitor *cell.Monitor
+	grants  []cell.Grant
+	shown   int
+	scale   int // of viewScales
+	paused  bool
+	help    bool
+	passed  int64 // subframes while it was paused
+	ended   bool
+	told    error // the last
+}
+
+// newCellView is for so many cells, and for the device that is called rnti there.
+func newCellView(cells int, rnti cell.RNTI) *cellView {
+	v := &cellView{rnti: rnti, monitor: cell.NewMonitor(), scale: 3}
+	var ids []cell.ID
+	for i := range cells {
+		v.cells = append(v.cells, &viewedCell{grid: census.NewGrid(viewedSubframes), users: census.NewUsers(), window: cell.NewWindow(0), letters: map[cell.RNTI]byte{}})
+		ids = append(ids, cell.ID(i))
+		v.monitor.Listen(cell.ID(i), rnti, cell.DefaultErrorRate)
+	}
+	v.fusion = cell.NewFusion(ids...)
+	return v
+}
+
+// hear takes the next subframe.
+func (v *cellView) hear(s *air.Subframe) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.paused {
+		v.passed++
+		return
+	}
+	c := v.cells[s.Cell]
+	x := census.Subframe{Cell: s.Cell, Number: s.Number, PRB: s.PRB, DCIs: s.DCIs}
+	c.grid.Add(x)
+	c.users.Add(x)
+	m := s.Message(v.grants)
+	v.grants = m.Grants
+	c.window.Add(m, census.Window)
+	v.fusion.Add(m, v.monitor.Add)
+	c.sfn, c.index, c.cfi, c.heard = s.SFN, s.Index, s.CFI, true
+}
+
+// end says that nothing more comes; false: nothing ever came.
+func (v *cellView) end() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.ended = true
+	return slices.ContainsFunc(v.cells, func(c *viewedCell) bool { return c.heard })
+}
+
+// tell takes what somebody should know.
+func (v *cellView) tell(err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.told = err
+}
+
+// know takes what is known of the carriers.
+func (v *cellView) know(states []air.State) { v.states = states }
+
+// key does what a key says; true ends the view.
+func (v *cellView) key(e *tcell.EventKey) (quit bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r := e.Rune()
+	switch {
+	case e.Key() == tcell.KeyEscape && v.help:
+		v.help = false
+	case e.Key() == tcell.KeyEscape, e.Key() == tcell.KeyCtrlC, r == 'q':
+		return true
+	case e.Key() == tcell.KeyTab:
+		v.shown = (v.shown + 1) % len(v.cells)
+	case e.Key() == tcell.KeyBacktab:
+		v.shown = (v.shown + len(v.cells) - 1) % len(v.cells)
+	case r >= '1' && r <= '9' && int(r-'1') < len(v.cells):
+		v.shown = int(r - '1')
+	case r == ' ' || r == 'p':
+		v.paused, v.passed = !v.paused, 0
+	case r == '+' || r == '=':
+		v.scale = max(v.scale-1, 0)
+	case r == '-':
+		v.scale = min(v.scale+1, len(viewScales)-1)
+	case r == '?' || r == 'h':
+		v.help = !v.help
+	}
+	return false
+}
+
+// draw lays everything out for a screen of that size.
+func (v *cellView) draw(width, height int) (rows []viewRow) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	add := func(style int, format string, args ...any) {
+		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(cli.Printable(fmt.Sprintf(format, args...)), width), Style: style}})
+	}
+	c := v.cells[v.shown]
+	v.drawHead(c, add)
+	switch room := height - len(rows) - 1; {
+	case v.help:
+		for _, line := range viewHelp {
+			add(cli.StylePlain, "%s", line)
+		}
+	case c.heard:
+		c.list = c.users.List(c.list[:0])
+		c.name()
+		table := min(len(c.list)+1, max(leastUsers, room/3))
+		rows = append(rows, c.drawGrid(width, room-table, viewScales[v.scale])...)
+		rows = append(rows, c.drawUsers(height-len(rows)-1, width, v.rnti)...)
+	}
+	for len(rows) < height-1 {
+		add(cli.StylePlain, "")
+	}
+	rows = rows[:max(min(len(rows), height-1), 0)]
+	if height > 0 {
+		v.drawFoot(add)
+	}
+	return rows
+}
+
+var viewHelp = []string{
+	"",
+	"  Tab, 1 to 8  another cell          Space  stop and go on",
+	"  + and -      less and more time    ?      this help, and back          q, Esc  end",
+	"",
+	"The grid has resource blocks upwards and time to the right, downlink. Of each place it",
+	"shows who has most of it: A to z a user of the table below, - one who exchanges control",
+	"traffic only, + one more user, # what is for all, · nobody. Blank was not heard. Colours",
+	"are those of users, the same in pictures of cellwatch grid.",
+	"",
+	"The table is of the last second: the part of all blocks that a user was given, what they",
+	"carried, his last MCS and format, the part of his transport blocks that came again.",
+}
+
+func (v *cellView) drawFoot(add func(style int, format string, args ...any)) {
+	switch {
+	case v.ended:
+		add(cli.StyleHead, "the input has ended; q ends this")
+	case v.paused:
+		add(cli.StyleHead, "stopped; %d subframes have passed; Space goes on", v.passed)
+	case v.told != nil:
+		add(cli.StyleBad, "%v", v.told)
+	default:
+		add(cli.StyleDim, "q ends this; Space stops it; Tab: another cell; + and -: time; ?: help")
+	}
+}
+
+// drawHead tells which cell is shown, and what there is to have.
+func (v *cellView) drawHead(c *viewedCell, add func(style int, format string, args ...any)) {
+	var names []string
+	for i := range v.cells {
+		name := "no cell yet"
+		if i < len(v.states) {
+			if s := v.states[i]; s.Cell.PRB > 0 {
+				name = fmt.Sprintf("cell %d, %g MHz", s.Cell.ID, widths[s.Cell.PRB])
+			}
+		}
+		if len(v.cells) > 1 {
+			name = fmt.Sprintf("%d: %s", i+1, name)
+		}
+		if i == v.shown && len(v.cells) > 1 {
+			name = "[" + name + "]"
+		}
+		names = append(names, name)
+	}
+	add(cli.StyleHead, "%s", strings.Join(names, "  "))
+	if v.shown < len(v.states) {
+		s := v.states[v.shown]
+		what := "searching for a cell"
+		switch {
+		case c.heard && s.Heard:
+			what = fmt.Sprintf("%d PRB, ports: %d, SFN %d.%d, SNR %.1f dB, CFI %d, carrier %+.0f Hz", s.Cell.PRB, s.Cell.Ports, c.sfn, c.index, s.SNR, c.cfi, s.Offset)
+		case c.heard:
+			what = "the cell is heard no more"
+		}
+		add(cli.IfElse(s.Heard, cli.StylePlain, cli.StyleBad), "%s; lost %v; %s", what, lostTime(s), s.Source)
+	}
+	if !c.heard {
+		return
+	}
+	f := c.window.Facts()
+	add(cli.StylePlain, "load %s, idle %.1f of %.0f PRB; in 40 ms %d users, %d of them with data", partOf(1-f.Idle/f.PRB), f.Idle, f.PRB, f.All, f.Users-1)
+	if v.rnti != 0 {
+		l := lineOf(v.monitor.Estimate(), v.rnti, 0)
+		add(cli.StylePlain, "0x%04x: C_p %v, C_f %v, C_t %v; %s", uint16(v.rnti), l.Physical, l.Fair, l.Transport, l.cells())
+	}
+}
+
+// lostTime is how long the samples would be that were dropped.
+func lostTime(s air.State) time.Duration {
+	if s.Rate == 0 {
+		return 0
+	}
+	return (time.Duration(s.Lost) * time.Second / time.Duration(s.Rate)).Round(time.Millisecond)
+}
+
+// name gives letters to data users who have none, and takes those of who is gone.
+func (c *viewedCell) name() {
+	there, used := map[cell.RNTI]bool{}, map[byte]bool{}
+	for _, u := range c.list {
+		there[u.RNTI] = true
+	}
+	for r, l := range c.letters {
+		if !there[r] {
+			delete(c.letters, r)
+		} else {
+			used[l] = true
+		}
+	}
+	for _, u := range c.list {
+		if _, has := c.letters[u.RNTI]; has || !u.Data {
+			continue
+		}
+		for i := range len(letters) {
+			if l := letters[i]; !used[l] {
+				c.letters[u.RNTI], used[l] = l, true
+				break
+			}
+		}
+	}
+}
+
+// mark is how a user is shown.
+func (c *viewedCell) mark(r cell.RNTI, data bool) rune {
+	l, has := c.letters[r]
+	switch {
+	case !r.User():
+		return markAll
+	case has:
+		return rune(l)
+	case data:
+		return markNoName
+	}
+	return markControl
+}
+
+// drawGrid draws so many lines at most: the grid, the last block at the top, and a line
+// of times.
+func (c *viewedCell) drawGrid(width, room, scale int) (rows []viewRow) {
+	columns, prb := width-gridLabel, c.grid.PRB
+	if columns < 1 || room < 2 || c.grid.Len() == 0 {
+		return nil
+	}
+	data := map[cell.RNTI]bool{}
+	for _, u := range c.list {
+		data[u.RNTI] = u.Data
+	}
+	each := (prb + room - 2) / (room - 1) // PRBs of a line
+	newest := c.grid.At(c.grid.Len()-1).Number / int64(scale)
+	for low := (prb - 1) / each * each; low >= 0; low -= each {
+		r := viewRow{Row: cli.Row{Text: fmt.Sprintf("%3d ", low), Style: cli.StyleDim}, at: gridLabel, tiles: make([]tile, columns)}
+		for x := range r.tiles {
+			r.tiles[x] = c.tileOf(newest-int64(columns-1-x), scale, low, min(low+each, prb))
+			if t := &r.tiles[x]; t.mark == 0 {
+				t.mark = c.mark(t.who, data[t.who])
+			}
+		}
+		rows = append(rows, r)
+	}
+	return append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(c.times(columns, scale), width), Style: cli.StyleDim}})
+}
+
+// times is the line below the grid.
+func (c *viewedCell) times(columns, scale int) string {
+	back := time.Duration(columns*scale) * time.Millisecond
+	left, right := fmt.Sprintf("%4s−%v", "", back), fmt.Sprintf("SFN %d", c.sfn)
+	if scale > 1 {
+		right = fmt.Sprintf("%d ms a column, SFN %d", scale, c.sfn)
+	}
+	space := gridLabel + columns - len([]rune(left)) - len(right)
+	return left + strings.Repeat(" ", max(space, 1)) + right
+}
+
+// tileOf is who has most of the blocks from low to high, in the subframes of one column.
+// A mark of 0 stands for the user's.
+func (c *viewedCell) tileOf(column int64, scale, low, high int) tile {
+	type has struct {
+		who cell.RNTI
+		n   int
+	}
+	var few [16]has
+	list, heard := few[:0], 0
+	oldest := c.grid.At(0).Number
+	for number := column * int64(scale); number < (column+1)*int64(scale); number++ {
+		i := int(number - oldest)
+		if number < oldest || i >= c.grid.Len() || !c.grid.At(i).Heard {
+			continue
+		}
+		heard++
+	blocks:
+		for _, who := range c.grid.At(i).Users[low:high] {
+			for k := range list {
+				if list[k].who == who {
+					list[k].n++
+					continue blocks
+				}
+			}
+			list = append(list, has{who, 1})
+		}
+	}
+	if heard == 0 {
+		return tile{mark: markMissed}
+	}
+	best, idle := has{}, 0
+	for _, h := range list {
+		switch {
+		case h.who == 0:
+			idle = h.n
+		case h.n > best.n:
+			best = h
+		}
+	}
+	if 2*idle > heard*(high-low) || best.n == 0 {
+		return tile{mark: markIdle}
+	}
+	return tile{who: best.who}
+}
+
+// drawUsers draws the table of users, of so many lines at most; self stands out.
+func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow) {
+	if room < 2 {
+		return nil
+	}
+	const columns = "  %-12s %7s %12s %3s %-3s %7s %7s %s"
+	add := func(style int, format string, args ...any) {
+		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(cli.Printable(fmt.Sprintf(format, args...)), width), Style: style}})
+	}
+	add(cli.StyleHead, columns, "USER", "PRB", "RATE", "MCS", "DCI", "AGAIN", "UPLINK", "HEARD")
+	shown := c.list[:min(len(c.list), room-1)]
+	if len(shown) < len(c.list) {
+		shown = shown[:len(shown)-1]
+	}
+	for _, u := range shown {
+		mcs, format := "-", "-"
+		if u.MCS >= 0 {
+			mcs, format = fmt.Sprint(u.MCS), u.Format.String()
+		}
+		ago := "now"
+		if u.Ago >= 100 {
+			ago = fmt.Sprintf("%.1f s ago", float64(u.Ago)/1000)
+		}
+		style := cli.IfElse(u.Ago < 1000, cli.StylePlain, cli.StyleDim)
+		if u.RNTI == self {
+			style = cli.StyleHead
+		}
+		add(style, columns, fmt.Sprintf("0x%04x %d", uint16(u.RNTI), u.RNTI), partOf(u.Part), rateWords(u.Rate), mcs, format, partOf(u.Again), partOf(u.Uplink), ago)
+		if width > 0 {
+			rows[len(rows)-1].tiles = []tile{{c.mark(u.RNTI, u.Data), u.RNTI}}
+		}
+	}
+	if more := len(c.list) - len(shown); more > 0 {
+		add(cli.StyleDim, "  and %d more with less", more)
+	}
+	return rows
+}
+
+// rateWords are steady enough to be read while they change.
+func rateWords(r unit.Rate) string {
+	if r >= unit.Mbps {
+		return fmt.Sprintf("%.1f Mbit/s", float64(r)/1e6)
+	}
+	return fmt.Sprintf("%.0f kbit/s", float64(r)/1e3)
+}

@@ -1,0 +1,412 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/gdamore/tcell/v2"
+	"github.com/spf13/cobra"
+
+	"mpbond/base/fault"
+	"mpbond/internal/cli"
+	"mpbond/pbe/air"
+	"mpbond/pbe/cell"
+	"mpbond/pbe/lte"
+)
+
+type watchOptions struct {
+	air           airOptions
+	asJSON        bool
+	record, serve string
+	rnti          string
+	length        time.Duration
+
+	screen func() (tcell.Screen, error) // the terminal's, if it shows what is heard
+	view   *cellView                    // on it
+}
+
+func watchCommand() *cobra.Command {
+	var o watchOptions
+	cmd := &cobra.Command{
+		Use: "watch SOURCE…", Short: "decode the control channels of cells, and show, record or serve what they say", Args: cobra.RangeArgs(1, cell.MaxCells),
+		Long: `Decode the control channels of LTE cells (FDD) from samples of the air: of files, as fast
+as that goes; of a FIFO, unix:PATH, tcp:HOST:PORT or standard input ("-"), as they come.
+What comes over a socket, and with --serve over a pipe, faster than it is decoded is
+dropped and counted; files and pipes are kept waiting. Several sources are carriers
+of one site, recorded at the same time, the primary one first: their subframes have the
+same numbers.
+
+A terminal shows, live, who has which resource blocks, a table of users, and what there
+is to have, for the device that --rnti names too; ? tells its keys. Files go at the rate
+of their samples there. What is no terminal gets a line for each message.
+
+--json prints each subframe with its messages; --record writes a recording that mpbond
+cell capacity and stats read; --serve lets whoever calls hear the same live, such as
+mpbond primary --cell wwan0=unix:PATH (files are then read at the rate of their samples).
+Only who is given what is heard, and nobody's content.`,
+		Example: `  cellwatch watch walk.cf32
+  cellwatch watch primary.sc16 secondary.sc16 --record walk.cells
+  cellwatch watch unix:/run/iq.sock --format sc16 --rate 15.36M --serve unix:/run/cells.sock --rnti 0x4601`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cli.IsTerminal(cmd.OutOrStdout()) && !o.asJSON && o.record == "" && o.serve == "" {
+				o.screen = func() (tcell.Screen, error) {
+					return cli.OpenScreen("pipe the output into another program, or use --json")
+				}
+			}
+			return watchCells(cmd, args, o)
+		},
+	}
+	o.air.flags(cmd)
+	cmd.Flags().BoolVar(&o.air.paced, "paced", false, "read files at the rate of their samples, as from a radio")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, one object on one line for each subframe of each cell")
+	cmd.Flags().StringVar(&o.record, "record", "", "write a recording of the messages into `FILE`")
+	cmd.Flags().StringVar(&o.serve, "serve", "", "serve the messages, live, at `ADDRESS`: unix:PATH or tcp:HOST:PORT")
+	cmd.Flags().StringVar(&o.rnti, "rnti", "", "what the cells call the device, like 17921 or 0x4601")
+	cmd.Flags().DurationVar(&o.length, "for", 0, "how long, by the samples; 0: to their end, or until interrupted")
+	return cmd
+}
+
+// watcher is told of subframes.
+type watcher interface {
+	Add(*air.Subframe) error
+	Close() error
+}
+
+func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
+	self, err := parseRNTI(o.rnti)
+	if err == nil {
+		err = o.check(cmd, args)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	out := cmd.OutOrStdout()
+	if o.screen != nil {
+		o.view = newCellView(len(args), self)
+		o.air.tell = o.view.tell
+	}
+	o.air.paced = o.air.paced || o.serve != "" || o.view != nil
+	o.air.fresh = o.serve != ""
+	l, err := o.air.open(cmd, args)
+	if err != nil {
+		return err
+	}
+	all, served, err := o.watchers(l, out, self)
+	if err == nil && o.view != nil {
+		var screen tcell.Screen
+		if screen, err = o.screen(); err == nil {
+			all = []watcher{showCells(ctx, screen, o.view, l.State, stop)}
+		}
+	}
+	if err != nil {
+		l.Close()
+		return err
+	}
+	told, err := watchUntil(ctx, l, all, o.length)
+	for _, w := range all {
+		err = errors.Join(err, w.Close())
+	}
+	words := out
+	if o.asJSON || o.record == "-" {
+		words = cmd.ErrOrStderr()
+	}
+	states := l.State()
+	for i, t := range told[:len(states)] {
+		states[i].Subframes, states[i].Messages = t.subframes, t.messages
+	}
+	return errors.Join(err, printWatched(words, states, served))
+}
+
+// check refuses outputs that would spoil an input or each other.
+func (o *watchOptions) check(cmd *cobra.Command, args []string) error {
+	if o.length < 0 {
+		return errNegative(o.length)
+	}
+	if o.asJSON && o.record == "-" {
+		return fault.New(fault.Usage, errors.New("--json and --record - both write to standard output"), "record into a file, or leave one of them out")
+	}
+	return cli.RefuseSameFile("--record", o.record, args, cmd.InOrStdin(), cmd.OutOrStdout())
+}
+
+func errNegative(length time.Duration) error {
+	return fault.New(fault.Usage, fmt.Errorf("--for %v is negative", length), "0 is to the end")
+}
+
+// toldOf is what was handed on of a carrier: less than was decoded, with --for.
+type toldOf struct{ subframes, messages int64 }
+
+// watchUntil hands all that is heard to watchers, until one of them fails.
+func watchUntil(ctx context.Context, l *air.Listener, all []watcher, length time.Duration) (told [cell.MaxCells]toldOf, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if length > 0 && l.State()[0].Live {
+		go stopLate(ctx, l, length+time.Second, stop) // ends with ctx
+	}
+	var failed error
+	first := int64(-1)
+	err = l.Run(ctx, func(s *air.Subframe) {
+		if first < 0 {
+			first = s.Number
+		}
+		if failed != nil || length > 0 && s.Number-first >= length.Milliseconds() {
+			stop()
+			return
+		}
+		told[s.Cell].subframes++
+		told[s.Cell].messages += int64(len(s.DCIs))
+		for _, w := range all {
+			if failed = w.Add(s); failed != nil {
+				stop()
+				return
+			}
+		}
+	})
+	return told, errors.Join(failed, err)
+}
+
+// stopLate ends listening to what is live when so much has come though it was no cell's,
+// or nothing comes. What can wait may take longer than a radio.
+func stopLate(ctx context.Context, l *air.Listener, length time.Duration, stop func()) {
+	tick := time.NewTimer(length)
+	defer tick.Stop()
+	for last := int64(-1); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s := l.State()[0]
+		came := s.Samples + s.Lost
+		if came == last || came >= int64(length.Seconds()*float64(s.Rate)) {
+			stop()
+			return
+		}
+		last = came
+		tick.Reset(time.Second)
+	}
+}
+
+// watchers are those that o asks for.
+func (o *watchOptions) watchers(l *air.Listener, out io.Writer, self cell.RNTI) (all []watcher, served *air.Server, err error) {
+	n := len(l.State())
+	if o.serve != "" {
+		if served, err = air.Serve(o.serve); err != nil {
+			return nil, nil, err
+		}
+		r := served.Recorder(n)
+		r.Self = self
+		all = append(all, &recording{r, served})
+	}
+	if o.record != "" {
+		file, err := cli.OpenTarget(o.record, false, out)
+		if err != nil {
+			for _, w := range all {
+				w.Close()
+			}
+			return nil, nil, err
+		}
+		r := air.NewRecorder(file, n)
+		r.Self = self
+		all = append(all, &wholeRecording{Recorder: r, to: file})
+	}
+	switch {
+	case o.asJSON:
+		b := bufio.NewWriter(out)
+		all = append(all, &subframeLines{b: b, live: l.State()[0].Live, print: func(s *air.Subframe) error { return cli.PrintJSON(b, subframeLine(s)) }})
+	case len(all) > 0, o.view != nil:
+	default:
+		b := bufio.NewWriter(out)
+		all = append(all, &subframeLines{b: b, live: l.State()[0].Live, print: func(s *air.Subframe) error { return printMessages(b, s) }})
+	}
+	return all, served, nil
+}
+
+// recording is served.
+type recording struct {
+	*air.Recorder
+	after io.Closer
+}
+
+func (e *recording) Close() error { return errors.Join(e.Recorder.Close(), e.after.Close()) }
+
+// wholeRecording is one that becomes a file when it is whole.
+type wholeRecording struct {
+	*air.Recorder
+	to     *cli.Target
+	begun  bool
+	failed bool
+}
+
+func (r *wholeRecording) Add(s *air.Subframe) error {
+	err := r.Recorder.Add(s)
+	r.begun, r.failed = true, r.failed || err != nil
+	return err
+}
+
+// Close gives the file its name, if there is something in it: what is there with this
+// name is better than nothing. Of what cannot be written, as the disk is full, the
+// beginning is kept aside.
+func (r *wholeRecording) Close() error {
+	err := r.Recorder.Close()
+	if err != nil && !fault.Is(err, fault.Integrity) {
+		r.failed = true
+	}
+	switch {
+	case r.to.File == nil:
+	case r.failed && r.begun:
+		return errors.Join(err, r.to.Close(), fmt.Errorf("what was recorded until then is in %s", r.to.File.Name()))
+	case !r.begun:
+		r.to.Abandon()
+		return errors.Join(err, fault.New(fault.NotFound, fmt.Errorf("no subframe was heard: %s is not written", r.to.Name), ""))
+	}
+	return errors.Join(err, r.to.Finish())
+}
+
+// subframeLines prints subframes: at once what is live.
+type subframeLines struct {
+	b     *bufio.Writer
+	live  bool
+	print func(*air.Subframe) error
+}
+
+func (l *subframeLines) Add(s *air.Subframe) error {
+	err := l.print(s)
+	if err == nil && l.live {
+		err = l.b.Flush()
+	}
+	return err
+}
+
+func (l *subframeLines) Close() error { return l.b.Flush() }
+
+// watchLine is one of `watch --json`. Names and meanings are stable: docs/pbe.md.
+type watchLine struct {
+	Subframe int64          `json:"subframe"`
+	Cell     int            `json:"cell"`
+	Identity int            `json:"identity"`
+	SFN      int            `json:"sfn"`
+	Index    int            `json:"index"`
+	PRB      int            `json:"prb"`
+	CFI      int            `json:"cfi"`
+	CCEs     int            `json:"cces"`
+	SNR      float64        `json:"snr_db"`
+	Offset   float64        `json:"offset_hz"`
+	Sample   int64          `json:"sample"`
+	Messages []watchMessage `json:"messages"`
+}
+
+type watchMessage struct {
+	RNTI        uint16       `json:"rnti"`
+	Type        string       `json:"type"` // C, SI, P, RA
+	Format      string       `json:"format"`
+	Direction   string       `json:"direction"` // down, up
+	PRB         int          `json:"prb"`
+	PRBs        [][2]int     `json:"prbs"` // first and last of each range
+	Distributed bool         `json:"distributed"`
+	HARQ        *int         `json:"harq,omitempty"`
+	Blocks      []watchBlock `json:"blocks"`
+	CCE         int          `json:"cce"`
+	Level       int          `json:"level"`
+	Agreement   float64      `json:"agreement"`
+}
+
+type watchBlock struct {
+	MCS int  `json:"mcs"`
+	TBS *int `json:"tbs"` // bits; null: not said
+	NDI bool `json:"ndi"`
+	RV  int  `json:"rv"`
+}
+
+func subframeLine(s *air.Subframe) watchLine {
+	l := watchLine{Subframe: s.Number, Cell: int(s.Cell), Identity: s.Subframe.Cell.ID, SFN: s.SFN, Index: s.Index, PRB: int(s.PRB), CFI: s.CFI, CCEs: s.CCEs,
+		SNR: tenths(s.SNR), Offset: tenths(s.Offset), Sample: s.Start, Messages: []watchMessage{}}
+	for i := range s.DCIs {
+		d := &s.DCIs[i]
+		m := watchMessage{RNTI: uint16(d.RNTI), Type: rntiType(d.RNTI), Format: d.Format.String(), Direction: "down", PRB: d.PRB, PRBs: ranges(d.PRBs), Distributed: d.Distributed,
+			Blocks: []watchBlock{}, CCE: d.CCE, Level: d.Level, Agreement: float64(int(1000*d.Agreement+0.5)) / 1000}
+		if d.Format == cell.Format0 {
+			m.Direction = "up"
+		} else if d.RNTI.User() {
+			harq := int(d.HARQ)
+			m.HARQ = &harq
+		}
+		for _, b := range d.Blocks[:d.N] {
+			w := watchBlock{MCS: int(b.MCS), NDI: b.NDI, RV: int(b.RV)}
+			if size := int(b.Size); size > 0 {
+				w.TBS = &size
+			}
+			m.Blocks = append(m.Blocks, w)
+		}
+		l.Messages = append(l.Messages, m)
+	}
+	return l
+}
+
+// tenths is v with one digit after the point.
+func tenths(v float64) float64 { return float64(int(10*v+100000.5)-100000) / 10 }
+
+// ranges are the first and last of neighbouring resource blocks.
+func ranges(m lte.Map) [][2]int {
+	all := [][2]int{}
+	for prb := 0; prb < cell.MaxPRB; prb++ {
+		if !m.Has(prb) {
+			continue
+		}
+		first := prb
+		for prb+1 < cell.MaxPRB && m.Has(prb+1) {
+			prb++
+		}
+		all = append(all, [2]int{first, prb})
+	}
+	return all
+}
+
+// printMessages prints a line for each message.
+func printMessages(w io.Writer, s *air.Subframe) error {
+	for _, m := range subframeLine(s).Messages {
+		var what []string
+		for _, r := range m.PRBs {
+			what = append(what, fmt.Sprintf("%d-%d", r[0], r[1]))
+		}
+		text := fmt.Sprintf("%d PRB (%s)", m.PRB, strings.Join(what, ","))
+		if m.HARQ != nil {
+			text += fmt.Sprintf(", HARQ %d", *m.HARQ)
+		}
+		for _, b := range m.Blocks {
+			text += fmt.Sprintf(", MCS %d", b.MCS)
+			if b.TBS != nil {
+				text += fmt.Sprintf(" %d bits", *b.TBS)
+			}
+			ndi := 0
+			if b.NDI {
+				ndi = 1
+			}
+			text += fmt.Sprintf(" NDI %d RV %d", ndi, b.RV)
+		}
+		if _, err := fmt.Fprintf(w, "%d  cell %d  %-2s 0x%04x  %-2s %-4s  %d CCE at %-2d  %s\n", s.Number, s.Cell, m.Type, m.RNTI, m.Format, m.Direction, m.Level, m.CCE, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printWatched sums up.
+func printWatched(w io.Writer, all []air.State, served *air.Server) error {
+	var b strings.Builder
+	for i, s := range all {
+		fmt.Fprintf(&b, "cell %d (%s): %d subframes, %d messages; %d samples, %d lost; found again %d times\n", i, s.Source, s.Subframes, s.Messages, s.Samples, s.Lost, s.Resyncs)
+	}
+	b.WriteString(doubts(all))
+	if served != nil && served.Dropped() > 0 {
+		fmt.Fprintf(&b, "%d callers did not keep up, and were dropped\n", served.Dropped())
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

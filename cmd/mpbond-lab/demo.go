@@ -1,0 +1,266 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/vbauerster/mpb/v8"
+
+	"mpbond/base/unit"
+	"mpbond/internal/cli"
+	"mpbond/lab"
+)
+
+// What the demo shows.
+const (
+	demoHouse = "8/10/5,10/5"
+	demoSize  = 20 * unit.MB
+)
+
+var demoSchemes = []struct{ name, what string }{
+	{"single", "one link"},
+	{"kibbutz", "kernel MPTCP, tethered"},
+	{"mpbond", "mpbond"},
+}
+
+func labDemo() *cobra.Command {
+	house, size := demoHouse, demoSize.String()
+	c := &cobra.Command{
+		Use: "demo", Short: "Show one download over one link, kernel MPTCP and mpbond", Args: cobra.NoArgs,
+		Example: "  mpbond-lab demo --house 8/10/5 --size 4MB",
+		Long: `Emulate a primary and two helpers, each with a link to the same server, and
+download the same file three times, with real curl from real nginx: over the
+primary's own link, by tethering with the kernel's MPTCP, and with mpbond. Shows
+what each device carries meanwhile, and compares. It takes about a minute and
+leaves nothing behind.`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			top, err := lab.House(house)
+			if err != nil {
+				return cli.AsUsageError(err)
+			}
+			d := &demo{topology: top, out: c.OutOrStdout(), screen: c.ErrOrStderr()}
+			if d.size, err = unit.ParseBytes(size); err != nil {
+				return cli.AsUsageError(err)
+			}
+			return d.run(c.Context())
+		},
+	}
+	c.Flags().StringVar(&house, "house", house, "rates in Mbit/s as PS/HS/pipe[+pipe…][,HS/pipe…]")
+	c.Flags().StringVar(&size, "size", size, "of the file")
+	return c
+}
+
+// demo is one showing. Its samples and results come one after the other.
+type demo struct {
+	topology *lab.Topology
+	size     unit.Bytes
+	out      io.Writer // the table
+	screen   io.Writer // what happens meanwhile
+	show     *demoShow // of the transfer that runs, or nil
+	results  map[string]lab.Result
+}
+
+// run makes the downloads and prints the table.
+func (d *demo) run(ctx context.Context) error {
+	d.results = map[string]lab.Result{}
+	p := lab.Plan{Topology: d.topology, Size: d.size, Reps: 1, Seed: uint64(time.Now().UnixNano()), KeepDisturbed: true, Watch: d.watch}
+	for _, s := range demoSchemes {
+		p.Schemes = append(p.Schemes, s.name)
+	}
+	if err := p.Check(); err != nil {
+		return err
+	}
+	fmt.Fprintln(d.screen, d.describe())
+	err := lab.Run(ctx, p, func(r lab.Result) {
+		d.end(&r)
+		d.results[r.Scheme] = r
+	})
+	d.end(nil)
+	if err != nil {
+		return err
+	}
+	if err := d.table(); err != nil {
+		return err
+	}
+	for _, s := range demoSchemes {
+		if r := d.results[s.name]; r.Error != "" {
+			return fmt.Errorf("%s: %s", s.what, r.Error)
+		}
+	}
+	return nil
+}
+
+// describe says what is emulated.
+func (d *demo) describe() string {
+	link := func(name string) string {
+		l := d.topology.Link[name]
+		return fmt.Sprintf("%s, %s one way", cmp.Or(l.Rate, "not limited"), cmp.Or(l.Delay, "0ms"))
+	}
+	var s strings.Builder
+	fmt.Fprintf(&s, "Emulated: primary to server %s;", link("ps"))
+	for i, h := range d.topology.Helpers() {
+		fmt.Fprintf(&s, "\n  %s to server %s, to primary %s;", h, link(fmt.Sprintf("hs%d", i+1)), link(fmt.Sprintf("pipe%d", i+1)))
+	}
+	fmt.Fprintf(&s, "\nEach of %d ways downloads the same %v with curl from nginx behind the server.\n", len(demoSchemes), d.size)
+	return s.String()
+}
+
+func (d *demo) watch(s lab.Sample) {
+	if d.show == nil {
+		d.show = newDemoShow(d, s.Scheme)
+	}
+	d.show.add(s)
+}
+
+// end ends the display of a transfer; r is nil if it was interrupted.
+func (d *demo) end(r *lab.Result) {
+	if d.show != nil {
+		d.show.end(r)
+		d.show = nil
+	}
+}
+
+// devices lists the primary, then the helpers.
+func (d *demo) devices() []string { return append([]string{"primary"}, d.topology.Helpers()...) }
+
+// demoShow displays a transfer that runs: bars on a terminal, else a line a
+// second.
+type demoShow struct {
+	demo   *demo
+	name   string
+	screen *mpb.Progress // nil if this is no terminal
+	bars   map[string]*demoBar
+	past   []lab.Sample // of the last second, for rates
+	spoken time.Duration
+}
+
+type demoBar struct {
+	bar  *mpb.Bar
+	rate atomic.Pointer[string] // drawn by a goroutine of the library
+}
+
+const demoTotal = "all"
+
+func newDemoShow(d *demo, scheme string) *demoShow {
+	s := &demoShow{demo: d, name: scheme, bars: map[string]*demoBar{}, past: []lab.Sample{{}}}
+	for _, k := range demoSchemes {
+		if k.name == scheme {
+			s.name = k.what
+		}
+	}
+	if !cli.IsTerminal(d.screen) {
+		return s
+	}
+	fmt.Fprintln(d.screen, s.name)
+	s.screen = cli.NewBars(d.screen)
+	for _, name := range append([]string{demoTotal}, d.devices()...) {
+		b := &demoBar{}
+		b.rate.Store(new(string))
+		b.bar = cli.NewBar(s.screen, d.size, "  "+name, func(unit.Bytes) string { return *b.rate.Load() })
+		s.bars[name] = b
+	}
+	return s
+}
+
+// add takes in a sample.
+func (s *demoShow) add(now lab.Sample) {
+	for len(s.past) > 1 && now.Elapsed-s.past[1].Elapsed >= time.Second {
+		s.past = s.past[1:]
+	}
+	before := s.past[0]
+	s.past = append(s.past, now)
+	rate := func(a, b unit.Bytes) string { return unit.RateOf(b-a, now.Elapsed-before.Elapsed).String() }
+	if s.screen != nil {
+		for name, b := range s.bars {
+			from, to := before.Devices[name], now.Devices[name]
+			if name == demoTotal {
+				from, to = before.Bytes, now.Bytes
+			}
+			text := rate(from, to)
+			b.rate.Store(&text)
+			b.bar.SetCurrent(int64(min(to, s.demo.size-1))) // complete only at the end
+		}
+		return
+	}
+	if now.Elapsed-s.spoken < time.Second {
+		return
+	}
+	s.spoken = now.Elapsed.Truncate(time.Second)
+	line := fmt.Sprintf("%-22s %4.0f s  %v of %v", s.name, now.Elapsed.Seconds(), now.Bytes, s.demo.size)
+	for _, name := range s.demo.devices() {
+		line += fmt.Sprintf("  %s %s", name, rate(before.Devices[name], now.Devices[name]))
+	}
+	fmt.Fprintln(s.demo.screen, line)
+}
+
+// end leaves the bars on the screen if all went well, with what they came to.
+func (s *demoShow) end(r *lab.Result) {
+	if s.screen == nil {
+		return
+	}
+	ok := r != nil && r.Error == ""
+	for name, b := range s.bars {
+		if ok {
+			n := r.Devices[name]
+			if name == demoTotal {
+				n = r.Bytes
+			}
+			text := unit.RateOf(n, seconds(r.Seconds)).String()
+			b.rate.Store(&text)
+			b.bar.SetCurrent(int64(min(n, s.demo.size)))
+		}
+		b.bar.Abort(!ok)
+	}
+	s.screen.Wait()
+}
+
+// table compares.
+func (d *demo) table() error {
+	w := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "\n%v\tTIME\tRATE\t%s\tOF BOUND\tSHA-256\t\n", d.size, strings.Join(d.devices(), "\t"))
+	var bound float64
+	var notes []string
+	for _, s := range demoSchemes {
+		r, ok := d.results[s.name]
+		if !ok {
+			continue
+		}
+		bound = r.Bound
+		var sum unit.Bytes
+		for _, n := range r.Devices {
+			sum += n
+		}
+		fmt.Fprintf(w, "%s\t%.2f s\t%v", s.what, r.Seconds, unit.RateOf(r.Bytes, seconds(r.Seconds)))
+		for _, name := range d.devices() {
+			fmt.Fprintf(w, "\t%s", cli.Percent(r.Devices[name], sum))
+		}
+		verdict := "WRONG"
+		if r.SHA {
+			verdict = "right"
+		}
+		fmt.Fprintf(w, "\t%.0f %%\t%s\t\n", 100*r.Efficiency, verdict)
+		if r.Disturbed {
+			notes = append(notes, fmt.Sprintf("%s: the machine was busy, and links were late by up to %v; the time may be off.", s.what, r.Lateness.Max.Round(time.Millisecond)))
+		}
+	}
+	fmt.Fprintf(w, "fluid bound of all links\t%.2f s\t%v\t\n", bound, unit.RateOf(d.size, seconds(bound)))
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, n := range notes {
+		fmt.Fprintln(d.out, n)
+	}
+	if one, all := d.results["single"], d.results["mpbond"]; one.Error == "" && all.Error == "" && all.Seconds > 0 {
+		fmt.Fprintf(d.out, "mpbond took %.2f of the time of one link.\n", all.Seconds/one.Seconds)
+	}
+	return nil
+}

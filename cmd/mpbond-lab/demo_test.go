@@ -1,0 +1,83 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"mpbond/internal/cli"
+)
+
+// TestDemo runs the demo as a process, to its end and interrupted at several
+// moments. Each time nothing may be left of it.
+func TestDemo(t *testing.T) {
+	program := buildPrograms(t)
+	runtime, err := os.MkdirTemp("", "demo") // short: a socket's path has 108 bytes at most
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(runtime)
+	for _, after := range []time.Duration{0, 30 * time.Millisecond, 150 * time.Millisecond, 600 * time.Millisecond, 2500 * time.Millisecond} {
+		cmd := exec.Command(program, "demo", "--size", "512KB", "--house", "8/10/5")
+		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if after > 0 {
+			time.Sleep(after)
+			_ = cmd.Process.Signal(syscall.SIGINT) // it may have ended
+		}
+		err := cmd.Wait()
+		switch code := cmd.ProcessState.ExitCode(); {
+		case strings.Contains(stderr.String(), "lacks what the lab needs"):
+			t.Skip(strings.TrimSpace(stderr.String()))
+		case after == 0 && code != cli.ExitOK:
+			t.Errorf("%v: %s", err, stderr.String())
+		case after == 0:
+			for _, row := range []string{`one link .* 100 % +0 % .* right`, `kernel MPTCP, tethered .* right`, `mpbond .* \d+ % +\d+ % .* right`, `fluid bound of all links +0.43 s`} {
+				if !regexp.MustCompile(row).MatchString(stdout.String()) {
+					t.Errorf("no row like %q in\n%s", row, stdout.String())
+				}
+			}
+		case code != cli.ExitInterrupted && code != cli.ExitOK && code != -1: // -1: before it could listen to signals
+			t.Errorf("after %v: %v: %s", after, err, stderr.String())
+		}
+		if left := leftOf(runtime); left != "" {
+			t.Errorf("after %v: left: %s", after, left)
+		}
+	}
+}
+
+// leftOf waits until nothing in runtime and no process that names it is left,
+// and says what is, in the end.
+func leftOf(runtime string) (left string) {
+	for range 3000 {
+		left = ""
+		if files, _ := os.ReadDir(runtime); len(files) > 0 {
+			left = fmt.Sprint(files)
+		}
+		environ, _ := filepath.Glob("/proc/[0-9]*/environ")
+		for _, file := range environ {
+			if b, _ := os.ReadFile(file); bytes.Contains(b, []byte("XDG_RUNTIME_DIR="+runtime)) {
+				name, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+				left += " " + strings.ReplaceAll(string(name), "\x00", " ")
+			}
+		}
+		if left == "" {
+			return ""
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return left
+}

@@ -1,0 +1,93 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/base/unit"
+	"mpbond/internal/cli"
+	"mpbond/lab"
+)
+
+func labDual() *cobra.Command {
+	p := lab.DualPlan{Links: "5/5", Reps: 3, Seed: 1}
+	size := "8MB"
+	asJSON := false
+	c := &cobra.Command{
+		Use: "dual", Short: "Measure two users who lend each other their links", Args: cobra.NoArgs,
+		Long: `Emulate two devices, each with a link of its own and a free link between them,
+that are primary and helper at once. Each user downloads: alone over the own
+link without mpbond (both at the same time, since they do not meet); with mpbond while the other one is idle; and both at once.
+With --chunks each makes so many downloads with pauses of 1 to 5 s, and its time
+is the mean of one.`,
+		Example: `  mpbond-lab dual --links 10/3 --size 8MB
+  mpbond-lab dual --links 5/5 --size 1MB --chunks 20     # the MPBond paper's dual mode`,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if p.Size, err = unit.ParseBytes(size); err != nil {
+				return cli.AsUsageError(err)
+			}
+			all := map[string][]lab.DualResult{}
+			var failed error
+			err = lab.RunDual(c.Context(), p, func(r lab.DualResult) {
+				if r.Error != "" {
+					failed = errors.Join(failed, fmt.Errorf("%s #%d: %s", r.Case, r.Rep, r.Error))
+				} else if !r.Disturbed {
+					all[r.Case] = append(all[r.Case], r)
+				}
+				if asJSON {
+					_ = cli.PrintJSON(c.OutOrStdout(), r)
+				}
+			})
+			if err = errors.Join(err, failed); err != nil || asJSON {
+				return err
+			}
+			return printDual(c, p, all)
+		},
+	}
+	c.Flags().StringVar(&p.Links, "links", p.Links, "rates of the two links in `Mbit/s`")
+	c.Flags().StringVar(&size, "size", size, "of each download")
+	c.Flags().IntVar(&p.Chunks, "chunks", 0, "downloads of each user, with pauses; 0: one without")
+	c.Flags().IntVar(&p.Reps, "reps", p.Reps, "repetitions of each case")
+	c.Flags().Uint64Var(&p.Seed, "seed", p.Seed, "of the file's content and the pauses")
+	c.Flags().StringVar(&p.Trace, "trace", "", "keep programs' output in `DIR`")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per case and repetition")
+	return c
+}
+
+// printDual prints medians, and how they compare with alone.
+func printDual(c *cobra.Command, p lab.DualPlan, all map[string][]lab.DualResult) error {
+	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "links %s, %v\tundisturbed\tfirst user\tsecond user\n", p.Links, p.Size)
+	alone := [2]float64{}
+	for _, name := range []string{lab.DualAlone, lab.DualIdle, lab.DualBoth} {
+		fmt.Fprintf(w, "%s\t%d of %d", map[string]string{lab.DualAlone: "alone, without mpbond", lab.DualIdle: "the other is idle", lab.DualBoth: "both at once"}[name],
+			len(all[name]), p.Reps)
+		for i := range lab.DualUsers {
+			var times []float64
+			for _, r := range all[name] {
+				times = append(times, r.Seconds[i])
+			}
+			if len(times) == 0 {
+				fmt.Fprint(w, "\t-")
+				continue
+			}
+			slices.Sort(times)
+			median := (times[len(times)/2] + times[(len(times)-1)/2]) / 2
+			if name == lab.DualAlone {
+				alone[i] = median
+			}
+			fmt.Fprintf(w, "\t%.2f s", median)
+			if alone[i] > 0 && name != lab.DualAlone {
+				fmt.Fprintf(w, " (%+.0f %%)", 100*(median/alone[i]-1))
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}

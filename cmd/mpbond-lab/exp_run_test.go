@@ -1,0 +1,155 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"mpbond/internal/cli"
+	"mpbond/lab"
+	"mpbond/lab/exp"
+)
+
+// TestExpGoesOn: a run that is killed, then one that is interrupted, lose no
+// transfer that had ended, leave nothing behind, and the third one makes the
+// rest; meanwhile a report can be made.
+func TestExpGoesOn(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for real-time priority")
+	}
+	for _, p := range []string{"ip", "curl", "nginx", "nsenter"} {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skipf("%s is not installed", p)
+		}
+	}
+	results, program := t.TempDir(), buildPrograms(t, "-ldflags", "-X mpbond/internal/cli.Version=v1")
+	dir := exp.Short(results)
+	runtime, err := os.MkdirTemp("", "exp") // short: a socket's path has 108 bytes at most
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(runtime)
+	const row = "m13"
+	full := keepFull(t, results, row)
+	// run begins a run, or goes on, and gives it a signal after some more transfers.
+	run := func(more int, signal syscall.Signal) (code int, screen string) {
+		cmd := exec.Command(program, "exp", "run", row, "--quick", "--dir", results)
+		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		before := len(ended(t, dir, row))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		for more > 0 && len(ended(t, dir, row)) < before+more {
+			select {
+			case err := <-done:
+				t.Skipf("no transfers: %v: %s", err, stderr.String()) // or all of them at once
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		if more > 0 {
+			_ = cmd.Process.Signal(signal)
+		}
+		<-done
+		if left := leftOf(runtime); left != "" {
+			t.Errorf("%v left: %s", signal, left)
+		}
+		return cmd.ProcessState.ExitCode(), stderr.String()
+	}
+	run(2, syscall.SIGKILL)
+	if code, out, errs := mpbondLab(t, "exp", "report", "--quick", "--dir", results); code != cli.ExitOK || !strings.Contains(out, row) {
+		t.Errorf("report: %d %s %s", code, out, errs)
+	}
+	code, screen := run(1, syscall.SIGINT)
+	if code != cli.ExitInterrupted || strings.Count(screen, "interrupted") != 1 || !strings.Contains(screen, "transfers are taken from "+dir) {
+		t.Errorf("interrupted: %d %s", code, screen)
+	}
+	code, screen = run(0, 0)
+	if code != cli.ExitOK || !strings.Contains(screen, "transfers are taken from "+dir) {
+		t.Errorf("the rest: %d %s", code, screen)
+	}
+	if now, err := os.ReadFile(filepath.Join(results, row+".jsonl")); err != nil || !bytes.Equal(now, full) {
+		t.Errorf("what a run in full had measured is lost to the short form: %v", err)
+	}
+	times := map[string]int{}
+	for _, transfer := range ended(t, dir, row) {
+		if times[transfer]++; times[transfer] > 1 {
+			t.Errorf("%s was made again", transfer)
+		}
+	}
+	if len(times) < 10 {
+		t.Logf("only %d of 10 transfers were not disturbed: %s", len(times), screen)
+	}
+}
+
+// keepFull makes the record of a run in full, and returns what is in its file.
+func keepFull(t *testing.T, dir, row string) []byte {
+	j, err := exp.Append(dir, row, exp.Stamp{Version: "v0"}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(j.Add("cell", lab.Result{Scheme: exp.Product}), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, row+".jsonl"))
+	if err != nil || len(text) == 0 {
+		t.Fatal("no record", err)
+	}
+	return text
+}
+
+// ended are the transfers of a row that count.
+func ended(t *testing.T, dir, row string) (all []string) {
+	rec, err := exp.Load(dir, row, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cell, results := range rec.Results {
+		for _, r := range results {
+			if exp.Counts(r) {
+				all = append(all, fmt.Sprintf("%s, %s, %d", cell, r.Scheme, r.Rep))
+			}
+		}
+	}
+	return all
+}
+
+// TestBroken: what fails always is an error, not what is disturbed or was not
+// begun, and not what had only one try.
+func TestBroken(t *testing.T) {
+	failed, late := lab.Result{Scheme: "a", Error: "no"}, lab.Result{Scheme: "a", Error: "no", Disturbed: true}
+	for _, c := range []struct {
+		results []lab.Result
+		broken  bool
+	}{
+		{nil, false},
+		{[]lab.Result{failed}, false}, // there was no time for another try
+		{[]lab.Result{failed, failed}, true},
+		{[]lab.Result{failed, late, failed}, true},
+		{[]lab.Result{failed, late, late}, false},
+		{[]lab.Result{failed, {Scheme: "a", Rep: 1, Error: "no"}, {Scheme: "b"}}, true},
+		{[]lab.Result{failed, failed, {Scheme: "a"}}, false},
+		{[]lab.Result{failed, failed, {Scheme: "a", Disturbed: true}}, false},
+	} {
+		b := &bench{reports: []benchReport{{Name: "x", Results: c.results, Summary: lab.Summarize([]string{"a", "b"}, c.results, false)}}}
+		if err := b.broken(); (err != nil) != c.broken {
+			t.Errorf("%v: %v", c.results, err)
+		}
+	}
+	b := &bench{reports: []benchReport{{Name: "x", Error: "its lab failed"}}}
+	if b.broken() == nil {
+		t.Error("a cell without a lab")
+	}
+}

@@ -1,0 +1,33 @@
+// Command mpbond-lab emulates networks on one machine and measures mpbond and its
+// baselines over them, reproduces published experiments, and runs the permit service of an
+// operator of cells. This package has flags, texts and wiring; package lab has the rest.
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"mpbond/internal/cli"
+)
+
+// commands returns the subcommands in the order of the help text.
+func commands() []*cobra.Command {
+	return append(labCommands(), permitCommand(), cli.VersionCommand(), cli.ManCommand())
+}
+
+const rootHelp = `mpbond-lab emulates networks in network namespaces and measures over them: links with
+rate, delay, queue, loss, schedules, traces and outages. No kernel modules are needed.
+It runs the programs mpbond and cellwatch beside it, or those in PATH.`
+
+const rootExample = `  mpbond-lab demo                       # one download by one link, kernel MPTCP and mpbond
+  mpbond-lab run --house 8/10/5 --get 2MB --reps 5
+  mpbond-lab exp run m1 --quick         # a published table or figure
+  mpbond-lab up --house 8/10/5          # primary, helper1, server and web
+  mpbond-lab exec primary -- curl http://web/
+  mpbond-lab down`
+
+// thisProgram returns this program.
+func thisProgram() cli.Program {
+	return cli.Program{Name: "mpbond-lab", Short: "emulate networks and measure over them", Long: rootHelp, Example: rootExample, Commands: commands}
+}
+
+func main() { thisProgram().Main() }

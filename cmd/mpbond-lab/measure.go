@@ -1,0 +1,359 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/internal/cli"
+	"mpbond/lab"
+	"mpbond/onload/board"
+)
+
+func labRun(f *labFlags) *cobra.Command {
+	var p lab.Plan
+	var schemes, get, put, drive string
+	var items int
+	c := &cobra.Command{
+		Use: "run [FILE]", Short: "Measure transfers between primary and web over an emulated network", Args: cobra.MaximumNArgs(1),
+		Example: "  mpbond-lab run --house 8/10/5 --get 2MB --reps 5",
+		Long: `Bring a network up, measure transfers between the nodes primary and web with
+real curl and nginx, schemes interleaved, and take it down again.
+
+Schemes: single (direct path), kibbutz (helpers as NAT routers, kernel MPTCP),
+kibbutz:ratio=P[/P…] (likewise, a TCP connection by each path, which carries a
+fixed share of the bytes: of the direct path, of helper1, …),
+combine[:CHUNK] (HTTP byte ranges from a common queue, helpers as HTTP proxies),
+relay (a TCP relay in Go on the server, direct path; relay:copy reads and writes
+what relay leaves in the kernel) and
+mpbond[:SCHEDULER][:noreinject][:direct][:subflows=N][:feedback=MODE] (direct:
+without helpers), also [:if=LINK+LINK][:udp][:cc=NAME] (subflows by these own
+links, over UDP; bbr, cubic, pbe for one that hears the cells of links in
+mobile networks), and
+onload[:SCHEDULER] (no server: mpbond get --onload, or put; helpers that onload;
+schedulers ` + strings.Join(board.Names(), ", ") + `), and
+page (uploads by a helper's page, without a client).
+With kibbutz, mpbond and onload :helpers=N lets the first N helpers take part.
+Schedulers: ` + strings.Join(sched.Names(), ", ") + ` (ratio:0.6 sets
+the direct subflow's share).
+A transfer in which the emulator was late is marked disturbed, discarded and
+repeated.
+
+Faults: --at 2s:hs1.rate=1Mbit/s    change a link (LINK[.up|.down].PROPERTY=VALUE)
+        --at 3s:kill=helper1        end the programs in a node
+        --at 3s:off=helper1         all its links fall silent
+Times count from the start of the client.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			var err error
+			if drive != "" {
+				if len(args) > 0 || get+put != "" || c.Flags().Changed("house") {
+					return cli.UsageError("--drive goes without FILE, --house, --get and --put")
+				}
+				return runDrive(c, p, f, drive, schemes)
+			}
+			if p.Topology, err = f.topology(args); err != nil {
+				return err
+			}
+			if p.Upload = put != ""; p.Upload == (get != "") {
+				return cli.UsageError("give --get BYTES or --put BYTES")
+			}
+			if p.Size, err = unit.ParseBytes(get + put); err != nil {
+				return cli.AsUsageError(err)
+			}
+			if p.Size <= 0 || p.Reps <= 0 {
+				return cli.UsageError("the size and --reps must be over 0")
+			}
+			if items > 0 {
+				p.Items, p.Size = slices.Repeat([]unit.Bytes{p.Size}, items), 0
+			}
+			p.Schemes, p.Pcap = strings.Split(schemes, ","), f.pcap
+			return runPlan(c, p, f.json)
+		},
+	}
+	f.topologyFlags(c)
+	c.Flags().StringVar(&schemes, "scheme", "single,kibbutz,mpbond", "schemes to compare")
+	c.Flags().StringVar(&get, "get", "", "download so many `BYTES` (512KB, 10MB)")
+	c.Flags().StringVar(&put, "put", "", "upload so many `BYTES`")
+	c.Flags().StringVar(&drive, "drive", "", "instead, transfer for 30 s over the recorded drive `NAME`, as the bench does")
+	c.Flags().IntVar(&p.Streams, "streams", 1, "downloads at once, each of that size")
+	c.Flags().IntVar(&items, "items", 0, "files in one transfer, each of that size, as the segments of a video or photos")
+	c.Flags().IntVar(&p.Reps, "reps", 1, "transfers of each scheme")
+	c.Flags().Uint64Var(&p.Seed, "seed", 1, "of the file's content")
+	c.Flags().StringArrayVar(&p.At, "at", nil, "fault or change at a `TIME:WHAT` (repeatable)")
+	c.Flags().DurationVar(&p.Ping, "ping", 0, "send a small packet in each such interval over each link between primary and server beside the transfer, and tell its delays")
+	c.Flags().StringVar(&p.Trace, "trace", "", "keep programs' output and events in `DIR`")
+	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object per transfer")
+	return c
+}
+
+// runDrive runs the transfers of p over a drive that comes with the program.
+func runDrive(c *cobra.Command, p lab.Plan, f *labFlags, name, schemes string) error {
+	ride, err := lab.RidePlan(name)
+	if err != nil {
+		return cli.AsUsageError(err)
+	}
+	if p.Reps <= 0 {
+		return cli.UsageError("--reps must be over 0")
+	}
+	p.Topology, p.Size, p.Upload, p.Length = ride.Topology, ride.Size, ride.Upload, ride.Length
+	p.Schemes, p.Pcap = strings.Split(schemes, ","), f.pcap
+	return runPlan(c, p, f.json)
+}
+
+func labBound(f *labFlags) *cobra.Command {
+	var size string
+	var put bool
+	c := &cobra.Command{
+		Use: "bound [FILE]", Short: "Print the fluid bound of a transfer", Args: cobra.MaximumNArgs(1),
+		Example: "  mpbond-lab bound --house 8/10/5 --bytes 2MB",
+		RunE: func(c *cobra.Command, args []string) error {
+			t, err := f.topology(args)
+			if err != nil {
+				return err
+			}
+			n, err := unit.ParseBytes(size)
+			if err != nil {
+				return cli.AsUsageError(err)
+			}
+			d, err := lab.Bound(t, n, put)
+			if err != nil {
+				return err
+			}
+			if cli.WantsJSON(c) {
+				return cli.PrintJSON(c.OutOrStdout(), struct {
+					Seconds float64 `json:"seconds"`
+				}{d.Seconds()})
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%.3f\n", d.Seconds())
+			return nil
+		},
+	}
+	f.houseFlag(c)
+	c.Flags().StringVar(&size, "bytes", "10MB", "size of the transfer")
+	c.Flags().BoolVar(&put, "put", false, "an upload")
+	c.Flags().Bool("json", false, "print JSON")
+	return c
+}
+
+func labCalibrate(f *labFlags) *cobra.Command {
+	rates := []string{"1Mbit/s", "10Mbit/s", "50Mbit/s", "100Mbit/s"}
+	length := 5 * time.Second
+	c := &cobra.Command{
+		Use: "calibrate", Short: "Measure how true the emulator is on this machine", Args: cobra.NoArgs,
+		Example: "  mpbond-lab calibrate --length 5s",
+		Long: `Load six emulated links at once with TCP, at several rates each, and measure
+the rate of the links and the one-way delay that the emulator adds to datagrams
+on a seventh. Fit means: rate within 0.5 % (1 % from 100 Mbit/s on), added delay
+p99 at most 0.5 ms, no disturbance.`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return calibrate(c, rates, length, f.json)
+		},
+	}
+	c.Flags().StringSliceVar(&rates, "rates", rates, "rates of each link")
+	c.Flags().DurationVar(&length, "length", length, "time to measure at each rate")
+	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object per rate")
+	return c
+}
+
+func calibrate(c *cobra.Command, rates []string, length time.Duration, asJSON bool) error {
+	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "SIX LINKS OF\tRATE ERROR\tADDED DELAY p50\tp99\tLATENESS p99\tp99.9\tmax\tCORES\tFIT")
+	fit := unit.Rate(0)
+	for _, text := range rates {
+		rate, err := unit.ParseRate(text)
+		if err != nil {
+			return cli.AsUsageError(err)
+		}
+		r, err := lab.Calibrate(c.Context(), rate, length)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			if err := json.NewEncoder(c.OutOrStdout()).Encode(r); err != nil {
+				return err
+			}
+			continue
+		}
+		verdict := "yes"
+		if r.Lateness.Disturbed {
+			verdict = "no: disturbed"
+		} else if !r.Fit {
+			verdict = "no"
+		} else {
+			fit = max(fit, rate)
+		}
+		us := func(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
+		fmt.Fprintf(w, "%v\t%+.3f%%\t%v\t%v\t%v\t%v\t%v\t%.2f\t%s\n", rate, 100*r.RateError, us(r.AddedP50), us(r.AddedP99),
+			us(r.Lateness.P99), us(r.Lateness.P999), us(r.Lateness.Max), r.CPU, verdict)
+	}
+	if asJSON {
+		return nil
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if fit == 0 {
+		return fmt.Errorf("this machine is not fit for emulation at present (is something else running?)")
+	}
+	fmt.Fprintf(c.OutOrStdout(), "Here the emulator is true up to six links of %v at once; beyond that nothing is promised.\n", fit)
+	return nil
+}
+
+func labProbe() *cobra.Command {
+	return &cobra.Command{
+		Use: "probe", Hidden: true, DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error { return lab.Probe(args) },
+	}
+}
+
+func labSink() *cobra.Command {
+	return &cobra.Command{
+		Use: "sink ADDRESS", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return lab.Sink(c.Context(), args[0]) },
+	}
+}
+
+func labRelay() *cobra.Command {
+	var copies bool
+	c := &cobra.Command{
+		Use: "relay LISTEN TARGET", Hidden: true, Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error { return lab.Relay(c.Context(), args[0], args[1], copies) },
+	}
+	c.Flags().BoolVar(&copies, "copy", false, "read and write the bytes")
+	return c
+}
+
+func labCombine() *cobra.Command {
+	var l lab.Combine
+	c := &cobra.Command{
+		Use: "combine URL", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			l.URL = args[0]
+			return l.Run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	c.Flags().Int64Var(&l.Chunk, "chunk", 256<<10, "bytes of a range")
+	c.Flags().DurationVar(&l.Length, "length", 0, "end it after that time")
+	c.Flags().StringArrayVar(&l.Proxies, "proxy", nil, "HTTP proxy at `HOST:PORT` (repeatable)")
+	return c
+}
+
+func labSplit() *cobra.Command {
+	var parts []string
+	c := &cobra.Command{
+		Use: "split URL", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			l := lab.Split{URL: args[0]}
+			for _, text := range parts {
+				p, err := lab.ParseSplitPart(text)
+				if err != nil {
+					return cli.AsUsageError(err)
+				}
+				l.Parts = append(l.Parts, p)
+			}
+			return l.Run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	c.Flags().StringArrayVar(&parts, "part", nil, "own address and bytes of a connection, as `ADDRESS=BYTES` (repeatable)")
+	return c
+}
+
+func labPlayer() *cobra.Command {
+	var p lab.Player
+	c := &cobra.Command{
+		Use: "player VIDEO", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := json.Unmarshal([]byte(args[0]), &p); err != nil {
+				return cli.AsUsageError(err)
+			}
+			return p.Run(c.Context(), c.OutOrStdout())
+		},
+	}
+	c.Flags().StringVar(&p.SOCKS, "socks5-hostname", "", "go through the proxy at `HOST:PORT`") // as curl has it
+	c.Flags().BoolVar(&p.MPTCP, "mptcp", false, "ask the kernel for MPTCP")
+	c.Flags().Int64Var(&p.Chunk, "chunk", 0, "fetch in ranges of so many bytes")
+	c.Flags().StringArrayVar(&p.Proxies, "proxy", nil, "HTTP proxy at `HOST:PORT`, for ranges (repeatable)")
+	return c
+}
+
+func labProxy() *cobra.Command {
+	return &cobra.Command{
+		Use: "proxy ADDRESS", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return lab.Proxy(c.Context(), args[0]) },
+	}
+}
+
+func labStreams() *cobra.Command {
+	var s lab.Streams
+	c := &cobra.Command{
+		Use: "streams URL", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			s.URL = args[0]
+			return s.Run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	c.Flags().StringVar(&s.SOCKS, "socks5-hostname", "", "go through the proxy at `HOST:PORT`") // as curl has it
+	c.Flags().IntVar(&s.N, "streams", 1, "downloads at once")
+	return c
+}
+
+// runPlan runs a plan and prints each transfer as it ends, then, unless as
+// JSON, a summary.
+func runPlan(c *cobra.Command, p lab.Plan, asJSON bool) error {
+	out := c.OutOrStdout()
+	var results []lab.Result
+	err := lab.Run(c.Context(), p, func(r lab.Result) {
+		results = append(results, r)
+		if asJSON {
+			_ = cli.PrintJSON(out, r)
+		} else {
+			printResult(out, r)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	report := benchReport{Results: results, Summary: lab.Summarize(p.Schemes, results, false), plan: p}
+	if !asJSON {
+		if err := report.table().print(out); err != nil {
+			return err
+		}
+	}
+	for _, s := range report.Summary {
+		switch {
+		case s.Failed > 0:
+			return fmt.Errorf("%d transfers of %s failed", s.Failed, s.Scheme)
+		case s.N < p.Reps:
+			return fmt.Errorf("%d transfers of %s stayed disturbed: the machine is too busy to measure", p.Reps-s.N, s.Scheme)
+		}
+	}
+	return nil
+}
+
+func printResult(out io.Writer, r lab.Result) {
+	fmt.Fprintf(out, "%-16s #%d  %7.3f s  %v  %3.0f%% of bound %.3f s  gap %.3f s  %s", r.Scheme, r.Rep, r.Seconds,
+		unit.RateOf(r.Bytes*unit.Bytes(r.Streams), time.Duration(r.Seconds*float64(time.Second))), 100*r.Efficiency, r.Bound, r.LongestGap,
+		byDevice(r.Devices, unit.Bytes.String))
+	for _, link := range slices.Sorted(maps.Keys(r.Pings)) {
+		p := r.Pings[link]
+		fmt.Fprintf(out, "  ping %s %s ms, %d of %d lost", link, oneWay(p.Down), p.Lost, p.Sent)
+	}
+	if r.Disturbed {
+		fmt.Fprintf(out, "  DISTURBED (late: p99.9 %v, max %v), discarded", r.Lateness.P999, r.Lateness.Max)
+	}
+	if r.Error != "" {
+		fmt.Fprint(out, "  ERROR: ", r.Error)
+	}
+	fmt.Fprintln(out)
+}

@@ -1,0 +1,379 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/userfile"
+	"mpbond/internal/cli"
+	"mpbond/link/tcp"
+	"mpbond/onload/allowance"
+	"mpbond/onload/permit"
+	"mpbond/pbe/cell"
+	hearing "mpbond/pbe/listen"
+)
+
+func permitCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "permit", Short: "grant permits for onloading, as the operator of cells",
+		Long: `Grant permits for onloading, as the operator of mobile cells: helpers whose owners
+pay for no volume then carry for others only while their cell has room
+(docs/onload.md).`,
+		Example: `  mpbond-lab permit serve --cell north=load:/run/north.load
+  mpbond-lab permit status
+  mpbond-lab permit ask permits.example.org:7605 --key mpb1…`,
+	}
+	cmd.AddCommand(permitServeCommand(), permitAskCommand(), permitStatusCommand())
+	return cmd
+}
+
+// permitOptions are what `permit serve` is told.
+type permitOptions struct {
+	listen, threshold string
+	cells             []string
+	rules             allowance.Rules
+}
+
+func permitServeCommand() *cobra.Command {
+	o := permitOptions{}
+	cmd := &cobra.Command{
+		Use: "serve", Short: "grant permits while the load of a cell is under a threshold", Args: cobra.NoArgs,
+		Long: `Grant permits to the helpers of the trust file (mpbond trust add NAME --role helper)
+while the load of their cell is under a threshold. A permit holds for a while, and
+is asked for again; which hold is kept over restarts. Helpers are told this
+service's key, which mpbond keygen prints.
+
+A cell's load comes from SOURCE: load:PATH or load:URL, a file or web page that has
+a number like 0.42 or 42%, looked at each 2 s; or control messages of the cell, as
+for cellwatch capacity: a FIFO, unix:PATH or tcp:HOST:PORT, where the load is what
+part of the resource blocks is given to anybody; a recording is played once, at its
+own pace. A load that is not known, or not newer than 30 s, grants nothing.`,
+		Example: `  mpbond-lab permit serve --cell north=load:/run/north.load
+  mpbond-lab permit serve --cell north=unix:/run/north.cells --threshold 60% --life 2m`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return servePermits(cmd.Context(), o) },
+	}
+	cmd.Flags().StringVar(&o.listen, "listen", ":"+strconv.Itoa(permit.Port), "answer helpers at this `HOST:PORT`")
+	cmd.Flags().StringSliceVar(&o.cells, "cell", nil, "a cell's name and where its load comes from, `NAME=SOURCE`; may be repeated")
+	cmd.Flags().StringVar(&o.threshold, "threshold", "70%", "the load from which on nothing is granted")
+	cmd.Flags().DurationVar(&o.rules.Life, "life", 5*time.Minute, "how long a permit holds")
+	cmd.Flags().IntVar(&o.rules.Most, "most", 16, "how many permits of a cell may hold at once")
+	_ = cmd.MarkFlagRequired("cell")
+	return cmd
+}
+
+// servePermits grants permits until ctx ends.
+func servePermits(ctx context.Context, o permitOptions) error {
+	var err error
+	if o.rules.Threshold, err = parseLoad(o.threshold); err != nil || o.rules.Threshold == 0 {
+		return cli.UsageError("--threshold is a load like 70%%")
+	}
+	if o.rules.Life < 10*time.Second || o.rules.Life > allowance.MaxLife || o.rules.Most < 1 {
+		return cli.UsageError("--life is from 10s to %v, --most at least 1", allowance.MaxLife)
+	}
+	sources := map[string]string{}
+	var names []string
+	for _, c := range o.cells {
+		name, from, ok := strings.Cut(c, "=")
+		if !ok || name == "" || from == "" || len(name) > 64 || sources[name] != "" {
+			return cli.UsageError("--cell %q is no NAME=SOURCE, or there twice", c)
+		}
+		if err := checkLoad(from); err != nil {
+			return err
+		}
+		sources[name], names = from, append(names, name)
+	}
+	key, trust, err := cli.LoadIdentity()
+	if err != nil {
+		return err
+	}
+	path, err := cli.InHome("permits.jsonl")
+	if err != nil {
+		return err
+	}
+	s, err := permit.NewService(permit.Identity{Key: key, Trust: trust}, allowance.NewIssuer(o.rules, names...), path, slog.Default())
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	l, err := tcp.Listen(ctx, o.listen, tcp.Options{})
+	if err != nil {
+		return cli.PortHint(err, "--listen")
+	}
+	g, serving := errgroup.WithContext(ctx)
+	for name, from := range sources {
+		g.Go(func() error { return watchLoad(serving, s, name, from) })
+	}
+	g.Go(func() error { return reloadTrust(serving, trust) })
+	g.Go(func() error { return s.Serve(serving, l) })
+	slog.Info("permits are granted", "at", l.Addr(), "key", key.Public(), "cells", slices.Sorted(slices.Values(names)))
+	if err := g.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// lookAtLoad is how often a number is looked at, and how soon a source is tried again.
+const lookAtLoad = 2 * time.Second
+
+// reloadTrust reads the trust file each second: who is revoked is asked for no more.
+func reloadTrust(ctx context.Context, trust *identity.Trust) error {
+	return each(ctx, time.Second, func() error { return trust.Reload() })
+}
+
+// each calls f at once and then again and again until ctx ends. A new error is logged.
+func each(ctx context.Context, wait time.Duration, f func() error) error {
+	t := time.NewTicker(wait)
+	defer t.Stop()
+	for told := ""; ; {
+		err := f()
+		if err == nil {
+			told = ""
+		} else if err.Error() != told && ctx.Err() == nil {
+			told = err.Error()
+			slog.Warn("not known now", "err", err, "hint", fault.HintOf(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// checkLoad says why a source of loads can never be one. What only is not there yet, a
+// socket or a file with a number, may come.
+func checkLoad(from string) error {
+	if strings.HasPrefix(from, "load:") {
+		return nil
+	}
+	if _, err := hearing.ParseSource(from); err != nil {
+		return err
+	}
+	if strings.HasPrefix(from, "unix:") || strings.HasPrefix(from, "tcp:") {
+		return nil
+	}
+	if _, err := userfile.Stat(from); err != nil {
+		return fault.New(fault.NotFound, err, "a load comes from load:PATH, load:URL, unix:PATH, tcp:HOST:PORT, a FIFO or a recording")
+	}
+	return nil
+}
+
+// watchLoad tells a service the load of a cell until ctx ends.
+func watchLoad(ctx context.Context, s *permit.Service, name, from string) error {
+	if at, ok := strings.CutPrefix(from, "load:"); ok {
+		return each(ctx, lookAtLoad, func() error {
+			load, err := readLoad(ctx, at)
+			if err == nil {
+				s.Observe(name, load)
+			}
+			return err
+		})
+	}
+	src, err := hearing.ParseSource(from)
+	if err != nil {
+		return err
+	}
+	played := false
+	return each(ctx, lookAtLoad, func() error {
+		if played { // once: it says nothing of now
+			return nil
+		}
+		in, kept, err := src.Open(ctx)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		played = kept
+		return hearLoad(ctx, in, kept, func(load float64) { s.Observe(name, load) })
+	})
+}
+
+// hearLoad tells the load of the cell of control messages, twice a second, until they or
+// ctx end. Those of a recording come at its own pace.
+func hearLoad(ctx context.Context, in io.Reader, recorded bool, tell func(float64)) error {
+	r, err := cell.NewReader(in)
+	if err != nil {
+		return err
+	}
+	var load cell.Load
+	var first int64 = -1
+	begin, told := time.Now(), time.Time{}
+	for ctx.Err() == nil {
+		sub, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if first < 0 {
+			first = sub.Number
+		}
+		if at := begin.Add(time.Duration(sub.Number-first) * time.Millisecond); recorded && time.Until(at) > 20*time.Millisecond {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(time.Until(at)):
+			}
+		}
+		load.Add(sub)
+		if share, known := load.Share(); known && time.Since(told) > 500*time.Millisecond {
+			tell(share)
+			told = time.Now()
+		}
+	}
+	return nil
+}
+
+// maxLoadPage bounds what is read for a number.
+const maxLoadPage = 1 << 10
+
+// readLoad reads a number from a file or web page, which must not be older than is of use.
+func readLoad(ctx context.Context, at string) (float64, error) {
+	var in io.ReadCloser
+	if strings.HasPrefix(at, "http://") || strings.HasPrefix(at, "https://") {
+		ctx, cancel := context.WithTimeout(ctx, lookAtLoad)
+		defer cancel()
+		q, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+		if err != nil {
+			return 0, err
+		}
+		a, err := http.DefaultClient.Do(q)
+		if err != nil {
+			return 0, err
+		}
+		in = a.Body
+		if a.StatusCode != http.StatusOK {
+			in.Close()
+			return 0, fmt.Errorf("%s: %s", at, a.Status)
+		}
+		if err := fresh(at, a.Header); err != nil {
+			in.Close()
+			return 0, err
+		}
+	} else {
+		st, err := userfile.Stat(at)
+		if err != nil {
+			return 0, err
+		}
+		if age := time.Since(st.ModTime()); age > freshLoad {
+			return 0, fmt.Errorf("%s was written %v ago", at, age.Round(time.Second))
+		}
+		if in, err = userfile.Open(at); err != nil {
+			return 0, err
+		}
+	}
+	defer in.Close()
+	text, err := io.ReadAll(io.LimitReader(in, maxLoadPage))
+	if err != nil {
+		return 0, err
+	}
+	return parseLoad(strings.TrimSpace(string(text)))
+}
+
+// fresh says why a page with a load is too old, by its server's own clock. Of a page
+// without a date of change nothing is known, and it is taken for one that is made anew.
+func fresh(at string, h http.Header) error {
+	changed, err := http.ParseTime(h.Get("Last-Modified"))
+	if err != nil {
+		return nil
+	}
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	if seconds, err := strconv.ParseUint(h.Get("Age"), 10, 31); err == nil { // a cache's
+		now = now.Add(time.Duration(seconds) * time.Second)
+	}
+	if age := now.Sub(changed); age > freshLoad {
+		return fmt.Errorf("%s was written %v ago", at, age)
+	}
+	return nil
+}
+
+// freshLoad is how old a file or page with a load may be.
+const freshLoad = 30 * time.Second
+
+// parseLoad reads a load like 0.42 or 42%.
+func parseLoad(text string) (float64, error) {
+	digits, percent := strings.CutSuffix(text, "%")
+	load, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+	if percent {
+		load /= 100
+	}
+	if err != nil || !(load >= 0 && load <= 1) {
+		return 0, fmt.Errorf("%.40q is no load from 0 to 1, or from 0%% to 100%%", text)
+	}
+	return load, nil
+}
+
+// permitText is an answer for people. Where the load is not known none is told.
+func permitText(a allowance.Answer) string {
+	text := "cell " + cli.Printable(a.Cell)
+	if a.Granted || a.Load > 0 {
+		text += fmt.Sprintf(", loaded by %.0f %%", 100*a.Load)
+	}
+	if !a.Granted {
+		return text + ": not permitted: " + cli.Printable(a.Why)
+	}
+	return text + fmt.Sprintf(": permitted for %v", a.Life)
+}
+
+func permitAskCommand() *cobra.Command {
+	var key, in string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "ask HOST:PORT", Short: "ask a service for a permit, as this helper would", Args: cobra.ExactArgs(1),
+		Example: "  mpbond-lab permit ask permits.example.org:7605 --key mpb1… --cell north",
+		Long: `Ask a service for a permit, once, as this helper would, and print the answer.
+What is granted counts as this device's until it is over. The exit code is 1 where
+it is not permitted.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			service, err := identity.ParsePublicKey(key)
+			if err != nil {
+				return err
+			}
+			own, _, err := cli.LoadIdentity()
+			if err != nil {
+				return err
+			}
+			a, err := permit.Asker{Key: own, Address: args[0], Service: service, Cell: in}.Ask(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = cli.PrintJSON(cmd.OutOrStdout(), struct {
+					Granted bool    `json:"granted"`
+					Cell    string  `json:"cell"`
+					Load    float64 `json:"load"`
+					Seconds float64 `json:"seconds"`
+					Why     string  `json:"why,omitempty"`
+				}{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Why})
+			} else {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), permitText(a))
+			}
+			if err == nil && !a.Granted {
+				err = &cli.ExitStatus{Code: cli.ExitFailure}
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&key, "key", "", "the service's `KEY`")
+	cmd.Flags().StringVar(&in, "cell", "", "the cell that this device is in; empty: the only one of the service")
+	_ = cmd.MarkFlagRequired("key")
+	return cmd
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mpbond/base/identity"
+	"mpbond/internal/cli"
+	"mpbond/internal/cli/clitest"
+	"mpbond/onload/allowance"
+	"mpbond/onload/permit"
+	"mpbond/pbe/cell"
+)
+
+// freeAddress returns an address of this machine at which nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// write replaces a file by one rename.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".tmp", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPermitService: the service grants permits while the load of the cell is under the
+// threshold; ask and status print what it answers.
+func TestPermitService(t *testing.T) {
+	dir := clitest.Home(t)
+	key, trust, err := cli.LoadIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trust.Add(identity.Peer{Name: "phone", Key: key.Public(), Roles: []identity.Role{identity.RoleHelper}}); err != nil {
+		t.Fatal(err)
+	}
+	load, service := filepath.Join(dir, "load"), freeAddress(t)
+	write(t, load, "91%\n")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() {
+		ended <- thisProgram().Run(ctx, []string{"permit", "serve", "--listen", service, "--cell", "north=load:" + load, "--life", "1m"}, io.Discard, io.Discard)
+	}()
+	defer func() {
+		stop()
+		if code := <-ended; code != cli.ExitOK {
+			t.Errorf("the service ends with %d", code)
+		}
+	}()
+	ask := func(want string, code int) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(400 * time.Millisecond) {
+			got, out, errs := mpbondLab(t, "permit", "ask", service, "--key", key.Public().String())
+			if got == code && strings.Contains(out, want) {
+				return
+			} else if time.Now().After(end) {
+				t.Fatalf("code %d, want %d and %q: %s%s", got, code, want, out, errs)
+			}
+		}
+	}
+	ask("cell north, loaded by 91 %: not permitted", cli.ExitFailure)
+	write(t, load, "0.3")
+	ask("permitted for 1m0s", cli.ExitOK)
+	if code, out, errs := mpbondLab(t, "permit", "status", service); code != cli.ExitOK || !strings.Contains(out, "north  30 %  1 of 16  yes") || !strings.Contains(out, "phone   north  ") {
+		t.Errorf("code %d, %s%s", code, out, errs)
+	}
+	var report permit.Report
+	if code, out, errs := mpbondLab(t, "permit", "status", "--json", service); code != cli.ExitOK || json.Unmarshal([]byte(out), &report) != nil || len(report.Cells) != 1 || len(report.Cells[0].Permits) != 1 {
+		t.Errorf("code %d, %s%s", code, out, errs)
+	}
+	write(t, load, "0.9")
+	ask("loaded by 90 %: not permitted", cli.ExitFailure)
+}
+
+// TestPermitUsage: a service without a load it can read does not begin.
+func TestPermitUsage(t *testing.T) {
+	clitest.Home(t)
+	for _, c := range []struct{ args, text string }{
+		{"serve", "cell"}, {"serve --cell north", "NAME=SOURCE"}, {"serve --cell a=load:x --cell a=load:y", "twice"},
+		{"serve --cell a=load:x --threshold 130%", "70%"}, {"serve --cell a=load:x --life 1s", "10s"}, {"serve --cell a=load:x --most 0", "at least 1"},
+		{"serve --cell a=load:x --listen nowhere", "--listen"}, {"ask 127.0.0.1:1", "key"}, {"ask 127.0.0.1:1 --key mpb1", "characters"},
+	} {
+		if code, out, errs := mpbondLab(t, append([]string{"permit"}, strings.Fields(c.args)...)...); code != cli.ExitUsage || !strings.Contains(errs, c.text) {
+			t.Errorf("%s: code %d, %s%s", c.args, code, out, errs)
+		}
+	}
+	if code, _, errs := mpbondLab(t, "permit", "serve", "--cell", "a=lode:x"); code != cli.ExitFailure || !strings.Contains(errs, "load:PATH") {
+		t.Errorf("no such source: code %d, %s", code, errs)
+	}
+	if text := permitText(allowance.Answer{Cell: "south", Why: "the operator knows no such cell"}); text != "cell south: not permitted: the operator knows no such cell" {
+		t.Error(text)
+	}
+	if code, _, errs := mpbondLab(t, "permit", "status", "127.0.0.1:1"); code != cli.ExitNoConn {
+		t.Errorf("code %d, %s", code, errs)
+	}
+	empty := clitest.Home(t)
+	if code, _, errs := mpbondLab(t, "permit", "status", "127.0.0.1:1"); code == cli.ExitOK || !strings.Contains(errs, filepath.Join(empty, "device.key")) {
+		t.Errorf("without a key: code %d, %s", code, errs)
+	}
+	if list, err := os.ReadDir(empty); len(list) != 0 || err != nil {
+		t.Error("something is made for who only asks:", list, err)
+	}
+	load := .456
+	var page bytes.Buffer
+	at := time.Date(2026, 6, 10, 0, 1, 0, 0, time.UTC)
+	if err := printPermits(&page, permit.Report{Threshold: .7, LifeSeconds: 300, Most: 1, NotKept: "full", Cells: []permit.Cell{
+		{Name: "a\x1b", Why: "it is not known"}, {Name: "b", Load: &load, Permits: []permit.Granted{{DeviceID: "id", HeldSeconds: 120, LeftSeconds: 60}}}}}, at); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"a load of 70 % on; a permit holds for 5m0s\n", "forget who has permits: full\n", "a?    -     0 of 1   no: it is not known\n",
+		"b     46 %  1 of 1   to who has one: all are taken\n", "id (not trusted any more)  b     2026-06-09 23:59:00  00:02:00\n"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("no %q in\n%s", want, &page)
+		}
+	}
+	key, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := mpbondLab(t, "permit", "ask", "127.0.0.1:1", "--key", key.Public().String()); code != cli.ExitNoConn {
+		t.Errorf("code %d, %s", code, errs)
+	}
+}
+
+// TestLoads: what is a load, and how old it may be.
+func TestLoads(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "load")
+	page, changed := "0.25", time.Time{}
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if !changed.IsZero() {
+			w.Header().Set("Last-Modified", changed.UTC().Format(http.TimeFormat))
+		}
+		if q.URL.Path != "/load" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = io.WriteString(w, page)
+	}))
+	defer site.Close()
+	for text, want := range map[string]float64{"0": 0, "1\n": 1, " 42 % ": .42, "0.5": .5, "": -1, "x": -1, "1.1": -1, "-1": -1, "NaN": -1, "101%": -1, strings.Repeat("0", 2000): 0} {
+		write(t, path, text)
+		page = text
+		for _, at := range []string{path, site.URL + "/load"} {
+			if got, err := readLoad(t.Context(), at); (err != nil) != (want < 0) || err == nil && got != want {
+				t.Errorf("%s has %.20q: %v, %v", at, text, got, err)
+			}
+		}
+	}
+	write(t, path, "0.5")
+	old := time.Now().Add(-freshLoad - time.Second)
+	if err := os.Chtimes(path, old, old); err != nil {
+		t.Fatal(err)
+	}
+	page, changed = "0.5", time.Now()
+	if got, err := readLoad(t.Context(), site.URL+"/load"); err != nil || got != .5 {
+		t.Errorf("a page of now: %v, %v", got, err)
+	}
+	changed = old
+	for _, at := range []string{path, path + "x", site.URL, site.URL + "/load", "http://" + freeAddress(t)} {
+		if got, err := readLoad(t.Context(), at); err == nil {
+			t.Errorf("%s: %v", at, got)
+		}
+	}
+}
+
+// TestHearLoad: the load of control messages is what part of the resource blocks is given
+// to anybody, at the pace of a recording.
+func TestHearLoad(t *testing.T) {
+	var b bytes.Buffer
+	w, err := cell.NewWriter(&b, [cell.MaxCells]uint8{50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range int64(1200) {
+		if err := w.Write(cell.Subframe{PRB: 50, Number: n, Grants: []cell.Grant{{RNTI: 0x100, Format: cell.Format1, PRB: 20}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var told []float64
+	begin := time.Now()
+	if err := hearLoad(t.Context(), bytes.NewReader(b.Bytes()), true, func(l float64) { mu.Lock(); told = append(told, l); mu.Unlock() }); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took < 1100*time.Millisecond || len(told) == 0 || told[0] < .399 || told[0] > .401 {
+		t.Errorf("%v after %v", told, took)
+	}
+	if err := hearLoad(t.Context(), strings.NewReader("x"), true, nil); err == nil {
+		t.Error("nonsense is heard")
+	}
+}

@@ -1,0 +1,165 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/core/trace"
+	"mpbond/internal/cli"
+	"mpbond/lab/replay"
+)
+
+// replayReport is what --json prints.
+type replayReport struct {
+	*replay.Recording
+	Replayed []replay.Result `json:"replayed"`
+}
+
+// labReplay is "mpbond-lab replay".
+func labReplay() *cobra.Command {
+	var schedulers []string
+	var eta float64
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "replay TRACE", Short: "Run a recorded transfer again with other schedulers, offline", Args: cobra.ExactArgs(1),
+		Long: `Run a recorded transfer again with other schedulers, offline, in virtual time.
+
+TRACE is a file of events that "mpbond-lab run --trace DIR" left in DIR
+(events.jsonl, or the trace of the end that sent), or that a role wrote with
+--trace. From it the rates of all hops over time are rebuilt; over those the real
+core sends the same bytes again. It takes a second.
+
+Columns: SECONDS until the sender knew that all had arrived, the SHARE of each
+device and when its last new bytes had arrived, APART the time between these ends,
+AGAIN the bytes sent twice. Where a hop was not at its limit in the recording,
+its rate is a guess, which is said.
+
+Schedulers: ` + strings.Join(sched.Names(), ", ") + ` (ratio:0.6
+sets the direct subflow's share).`,
+		Example: `  mpbond-lab run --house 8/10/5 --scheme mpbond:pams --get 10MB --trace /tmp/t
+  mpbond-lab replay /tmp/t/mpbond-pams-0/events.jsonl --scheduler pams,minrtt,ecf`,
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := os.Open(args[0])
+			if err != nil {
+				return fault.New(fault.NotFound, err, "name a file that `mpbond-lab run --trace DIR` left in DIR")
+			}
+			defer f.Close()
+			rec, err := replay.Read(trace.Read(f))
+			if err != nil {
+				return fault.New(fault.KindOf(err), fmt.Errorf("%s: %w", args[0], err), fault.HintOf(err))
+			}
+			report := replayReport{Recording: rec}
+			for _, name := range schedulers {
+				s, err := sched.New(name)
+				if err != nil {
+					return fault.New(fault.Usage, err, "take one of them")
+				}
+				res, err := rec.Run(s, replay.Options{Eta: eta})
+				if err != nil {
+					return err
+				}
+				report.Replayed = append(report.Replayed, res)
+			}
+			if asJSON {
+				return cli.PrintJSON(c.OutOrStdout(), report)
+			}
+			return report.print(c.OutOrStdout())
+		},
+	}
+	c.Flags().StringSliceVar(&schedulers, "scheduler", []string{sched.Default}, "schedulers to replay with (repeatable, or with commas)")
+	c.Flags().Float64Var(&eta, "reinject", 0.2, "reinjection threshold η, not 0; negative: off")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return c
+}
+
+// print tells the report to people.
+func (r replayReport) print(out io.Writer) error {
+	var size unit.Bytes
+	for _, s := range r.Streams {
+		size += s.Size
+	}
+	fmt.Fprintf(out, "%s sent %v, streams: %d\n", cli.Printable(r.Sender), size, len(r.Streams))
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, p := range r.Paths {
+		if !p.Helped {
+			fmt.Fprintf(t, "  %s\tdirect\t%s\n", cli.Printable(p.Device), hopWords(p.Near))
+			continue
+		}
+		fmt.Fprintf(t, "  %s\tfirst hop\t%s\n  \tsecond hop\t%s\n", cli.Printable(p.Device), hopWords(p.Near), hopWords(p.Far))
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(t, "  note:", cli.Printable(n))
+	}
+	head := []string{"SCHEDULER", "SECONDS"}
+	for _, p := range r.Recorded.Paths {
+		head = append(head, strings.ToUpper(cli.Printable(p.Device)))
+	}
+	fmt.Fprintln(t, "\n"+strings.Join(append(head, "APART", "AGAIN"), "\t"))
+	all := append([]replay.Result{r.Recorded}, r.Replayed...)
+	for _, res := range all {
+		fmt.Fprintf(t, "%s\t%.3f", res.Scheduler, res.Seconds)
+		for _, p := range res.Paths {
+			end := "-"
+			if p.Ended > 0 {
+				end = fmt.Sprintf("%.3f", p.Ended)
+			}
+			fmt.Fprintf(t, "\t%.0f %% to %s", 100*p.Share, end)
+		}
+		fmt.Fprintf(t, "\t%.3f\t%s\n", res.Apart, waste(res.Wasted))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "\nDecisions by reason:")
+	for _, res := range all {
+		reasons := slices.SortedFunc(maps.Keys(res.Decisions), func(a, b string) int { return res.Decisions[b] - res.Decisions[a] })
+		for i, reason := range reasons {
+			name := ""
+			if i == 0 {
+				name = res.Scheduler
+			}
+			fmt.Fprintf(out, "  %-15s %6d  %s\n", name, res.Decisions[reason], cli.Printable(reason))
+		}
+	}
+	return nil
+}
+
+// waste tells bytes sent again, by cause.
+func waste(by map[string]unit.Bytes) string {
+	var parts []string
+	for _, cause := range slices.Sorted(maps.Keys(by)) {
+		if by[cause] > 0 {
+			parts = append(parts, fmt.Sprintf("%v %s", by[cause], cli.Printable(cause)))
+		}
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// hopWords tells a hop's rate and how well it is known.
+func hopWords(h replay.Hop) string {
+	rates := make([]unit.Rate, len(h.Rates))
+	for i, s := range h.Rates {
+		rates[i] = s.Rate
+	}
+	slices.Sort(rates)
+	trip := cli.Milliseconds(float64(h.RTT.Microseconds()) / 1000)
+	if h.Measured == 0 {
+		return fmt.Sprintf("round trip %s, never at its limit: at least %v", trip, rates[len(rates)-1])
+	}
+	return fmt.Sprintf("round trip %s, median %v (%v to %v), known for %.0f %% of the time", trip, rates[len(rates)/2], rates[0], rates[len(rates)-1], 100*h.Measured)
+}

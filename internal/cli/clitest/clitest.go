@@ -1,0 +1,145 @@
+// Package clitest tests what each program of this module promises at the command line.
+package clitest
+
+import (
+	"bytes"
+	"io"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gdamore/tcell/v2"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"mpbond/internal/cli"
+)
+
+// Run runs p in this process and returns its exit code and what it printed.
+func Run(t testing.TB, p cli.Program, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = p.Run(t.Context(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// Home gives the test a directory of its own for keys and sockets, and returns it.
+func Home(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("MPBOND_HOME", dir)
+	return dir
+}
+
+// Excuses name commands without something, like "mpbond top", and why.
+type Excuses map[string]string
+
+// CheckCommands checks that every visible command of p has a description and an example,
+// prints JSON, and completes arguments that are names of known things; and that the excuses
+// name commands that exist and need them.
+func CheckCommands(t *testing.T, p cli.Program, withoutJSON, withoutNames Excuses) {
+	t.Helper()
+	root, _ := p.Root(io.Discard)
+	seen := map[string]bool{}
+	cli.EachCommand(root, func(c *cobra.Command) {
+		path := c.CommandPath()
+		seen[path] = true
+		if c.Short == "" {
+			t.Errorf("%s has no description", path)
+		}
+		if c.Example == "" && !c.HasSubCommands() {
+			t.Errorf("%s has no example", path)
+		}
+		for line := range strings.SplitSeq(strings.TrimPrefix(c.Example, "\n"), "\n") {
+			if line != "" && !strings.HasPrefix(line, "  ") {
+				t.Errorf("%s: the example %q is not indented", path, line)
+			}
+		}
+		if _, excused := withoutJSON[path]; (c.Flags().Lookup("json") == nil) != excused {
+			t.Errorf("%s: it needs --json or an excuse, and not both", path)
+		}
+		_, args, _ := strings.Cut(c.Use, " ")
+		if _, excused := withoutNames[path]; (args != "" && c.ValidArgsFunction == nil) != excused {
+			t.Errorf("%s %s: it needs completion of arguments or an excuse, and not both", path, args)
+		}
+	})
+	for _, list := range []Excuses{withoutJSON, withoutNames} {
+		for path := range list {
+			if !seen[path] {
+				t.Errorf("there is no %s", path)
+			}
+		}
+	}
+}
+
+// CheckMan checks that the man page of p has every command and flag, and no line of text
+// that troff takes for a request.
+func CheckMan(t *testing.T, p cli.Program) {
+	t.Helper()
+	code, page, errs := Run(t, p, "man")
+	if code != cli.ExitOK || errs != "" || !strings.HasPrefix(page, ".TH ") {
+		t.Fatalf("code %d: %.100s%s", code, page, errs)
+	}
+	request := regexp.MustCompile(`^\.(TH|SH|SS|PP|TP|B|I|nf|fi)( |$)`)
+	for line := range strings.SplitSeq(page, "\n") {
+		if (strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'")) && !request.MatchString(line) {
+			t.Errorf("a request: %q", line)
+		}
+	}
+	root, _ := p.Root(io.Discard)
+	hyphens := strings.NewReplacer("-", `\-`)
+	cli.EachCommand(root, func(c *cobra.Command) {
+		_, text, ok := strings.Cut(page, "\n.SS "+hyphens.Replace(strings.TrimPrefix(c.UseLine(), root.Name()+" "))+"\n")
+		text, _, _ = strings.Cut(text, "\n.SS ")
+		if !ok {
+			t.Errorf("no %s", c.CommandPath())
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" && !f.Hidden && !strings.Contains(text, "\n.TP\n.B "+hyphens.Replace("--"+f.Name)) {
+				t.Errorf("%s: no --%s", c.CommandPath(), f.Name)
+			}
+		})
+	})
+	if _, err := exec.LookPath("groff"); err == nil {
+		cmd := exec.Command("groff", "-man", "-ww", "-Tutf8", "-Kutf8", "-z")
+		cmd.Stdin = strings.NewReader(page)
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("groff: %v\n%s", err, out)
+		}
+	}
+}
+
+// AwaitText waits until a screen shows all of want.
+func AwaitText(t testing.TB, screen tcell.SimulationScreen, want ...string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(time.Minute)
+	for {
+		width, height := screen.Size()
+		var b strings.Builder
+		for y := range height {
+			for x := 0; x < width; x++ {
+				cell, _, _ := screen.Get(x, y)
+				b.WriteString(cell)
+			}
+			b.WriteByte('\n')
+		}
+		missing := ""
+		for _, w := range want {
+			if !strings.Contains(b.String(), w) {
+				missing = w
+			}
+		}
+		if missing == "" {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("no %q on the screen:\n%s", missing, b.String())
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"mpbond/base/identity"
+	"mpbond/base/userfile"
+)
+
+// Root's directories without MPBOND_HOME: what the programs write, and the configuration.
+// The services have the same ones (packaging), so that root's commands find them.
+const (
+	RootState  = "/var/lib/mpbond"
+	rootConfig = "/etc/mpbond"
+)
+
+// KeyFile is the name of the device key's file in the home directory.
+const KeyFile = "device.key"
+
+// HomeDir returns the directory of the key, the trust file and all else that the programs
+// write. The error says that no home directory is known.
+func HomeDir() (string, error) { return dirFor(rootStateIn(RootState, rootConfig)) }
+
+// ConfigDir returns the directory of configuration files, which people write: HomeDir for
+// all users but root.
+func ConfigDir() (string, error) { return dirFor(rootConfig) }
+
+// InHome returns the path of the file name in HomeDir.
+func InHome(name string) (string, error) {
+	dir, err := HomeDir()
+	return filepath.Join(dir, name), err
+}
+
+// KeyPath returns the path of the device key.
+func KeyPath() (string, error) { return InHome(KeyFile) }
+
+// rootStateIn returns the directory of root's key: state, but former when only that holds
+// one. Former versions kept all of root's files there.
+func rootStateIn(state, former string) string {
+	if !userfile.Exists(filepath.Join(state, KeyFile)) && userfile.Exists(filepath.Join(former, KeyFile)) {
+		return former
+	}
+	return state
+}
+
+// oldState returns what root should do about a key that a former version put beside the
+// configuration, or "". Path is the key in use.
+func oldState(path, state, former string) string {
+	switch {
+	case filepath.Dir(path) == former:
+		return "root's key and list of devices are still in " + former + ", where services do not look: stop mpbond, and move device.key, " +
+			"trust.toml, places.json and api.token, as far as they are there, to " + state
+	case filepath.Dir(path) == state && userfile.Exists(filepath.Join(former, KeyFile)):
+		return "the key in " + former + " is of a former version and is not used: if devices were paired with it, move it and its trust.toml to " +
+			state + "; else remove it"
+	}
+	return ""
+}
+
+func dirFor(root string) (string, error) {
+	if dir := os.Getenv("MPBOND_HOME"); dir != "" {
+		return dir, nil
+	}
+	if os.Geteuid() == 0 {
+		return root, nil
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", errors.New("no home directory is known: set MPBOND_HOME")
+	}
+	return filepath.Join(dir, "mpbond"), nil
+}
+
+// LoadIdentity loads the device key, which it creates if there is none, and the trust file.
+func LoadIdentity() (*identity.Key, *identity.Trust, error) {
+	path, err := KeyPath()
+	if err != nil {
+		return nil, nil, err
+	}
+	key, created, err := identity.LoadOrCreateKey(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if created {
+		slog.Info("this device has got a key", "id", key.ID(), "file", path)
+	}
+	if old := oldState(path, RootState, rootConfig); old != "" && os.Geteuid() == 0 {
+		slog.Warn(old, "key", path)
+	}
+	trust, err := OpenTrust()
+	return key, trust, err
+}
+
+// OpenTrust opens the trust file, which need not exist.
+func OpenTrust() (*identity.Trust, error) {
+	path, err := InHome("trust.toml")
+	if err != nil {
+		return nil, err
+	}
+	return identity.OpenTrust(path)
+}

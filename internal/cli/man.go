@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// ManCommand returns the hidden command that prints the man page, for packaging.
+func ManCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "man", Short: "print the man page", Args: cobra.NoArgs, Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			root := cmd.Root()
+			var b bytes.Buffer
+			fmt.Fprintf(&b, ".TH %s 1 \"\" \"%[2]s %[3]s\"\n.SH NAME\n%[2]s \\- %[4]s\n.SH SYNOPSIS\n.B %[2]s\n.I COMMAND\n",
+				roff(strings.ToUpper(root.Name())), roff(root.Name()), roff(Version), roff(root.Short))
+			b.WriteString(".SH DESCRIPTION\n")
+			manText(&b, root.Long)
+			b.WriteString(".SH OPTIONS OF EVERY COMMAND\n")
+			root.PersistentFlags().VisitAll(func(f *pflag.Flag) { manFlag(&b, f) })
+			b.WriteString(".SH COMMANDS\n")
+			EachCommand(root, func(c *cobra.Command) {
+				fmt.Fprintf(&b, ".SS %s\n", roff(strings.TrimPrefix(c.UseLine(), root.Name()+" ")))
+				manText(&b, strings.ToUpper(c.Short[:1])+c.Short[1:]+".\n\n"+c.Long)
+				c.LocalFlags().VisitAll(func(f *pflag.Flag) { manFlag(&b, f) })
+				b.WriteString(".PP\n")
+				manText(&b, c.Example)
+			})
+			b.WriteString(".SH EXAMPLES\n")
+			manText(&b, root.Example)
+			_, err := cmd.OutOrStdout().Write(b.Bytes())
+			return err
+		},
+	}
+}
+
+// EachCommand calls f for each command below c that people see, in the order of the help
+// text.
+func EachCommand(c *cobra.Command, f func(*cobra.Command)) {
+	for _, c := range c.Commands() {
+		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
+			continue
+		}
+		f(c)
+		EachCommand(c, f)
+	}
+}
+
+// manText writes help text: paragraphs, and indented lines as they are.
+func manText(b *bytes.Buffer, text string) {
+	fixed := false
+	for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
+		if indented := strings.HasPrefix(line, " "); indented != fixed {
+			fixed = indented
+			b.WriteString(IfElse(fixed, ".PP\n.nf\n", ".fi\n"))
+		}
+		b.WriteString(IfElse(line == "", ".PP", roff(line)) + "\n")
+	}
+	if fixed {
+		b.WriteString(".fi\n")
+	}
+}
+
+// manFlag writes what a flag is for.
+func manFlag(b *bytes.Buffer, f *pflag.Flag) {
+	if f.Hidden || f.Name == "help" {
+		return
+	}
+	value, usage := pflag.UnquoteUsage(f)
+	fmt.Fprintf(b, ".TP\n.B %s\n%s\n", roff(strings.TrimSpace("--"+f.Name+" "+value)), roff(usage))
+	if _, on := map[string]bool{"": true, "[]": true, "false": true}[f.DefValue]; !on {
+		fmt.Fprintf(b, "(%s)\n", roff(f.DefValue))
+	}
+}
+
+// roff is text as troff has it: no line of it is a request.
+func roff(s string) string {
+	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n", " ").Replace(s)
+	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
+		s = `\&` + s
+	}
+	return s
+}
