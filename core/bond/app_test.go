@@ -353,8 +353,8 @@ func (n *simNet) unfinished() (text string) {
 	}
 	for _, p := range n.paths {
 		for d, b := range n.ends {
-			if q := b.path(p.id); q != nil {
-				text += fmt.Sprintf("\n  path %d at %s: idle %v, silent %v, %d frames in flight, %v; hops hold", p.id, endNames[d], q.idle, q.silent(), q.flight.len(), q.est.At(n.now))
+			if q := b.subflow(p.id); q != nil {
+				text += fmt.Sprintf("\n  path %d at %s: idle %v, silent %v, %d frames in flight, %v; hops hold", p.id, endNames[d], q.idle, q.silent(), q.inFlight.len(), q.est.At(n.now))
 				for _, h := range p.hops[d] {
 					text += fmt.Sprintf(" %d", h.written-h.acked)
 				}

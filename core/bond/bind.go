@@ -12,7 +12,7 @@ import (
 // be of mode wire.Bond. Control frames go as always.
 func (s *Stream) Bind(id wire.PathID) bool {
 	b := s.bond
-	if b.path(id) == nil || s.Done() || s.mode != wire.Bond {
+	if b.subflow(id) == nil || s.Done() || s.mode != wire.Bond {
 		return false
 	}
 	if s.only == 0 {
@@ -23,7 +23,7 @@ func (s *Stream) Bind(id wire.PathID) bool {
 }
 
 // unbind ends the streams that are bound to a path which is gone.
-func (b *Bond) unbind(p *path) {
+func (b *Bond) unbind(p *subflow) {
 	if b.bound == 0 {
 		return
 	}

@@ -107,11 +107,11 @@ const (
 
 // Bond is one end of a bond. Not safe for concurrent use.
 type Bond struct {
-	cfg     Config
-	paths   []*path // by rising id
-	streams map[wire.StreamID]*Stream
-	pool    pagePool
-	taken   unit.Bytes // see Taken
+	cfg      Config
+	subflows []*subflow // by rising id
+	streams  map[wire.StreamID]*Stream
+	pool     pagePool
+	taken    unit.Bytes // see Taken
 
 	nextID   wire.StreamID // Opens: the next stream's number; else: the highest seen
 	accepted []*Stream
@@ -210,32 +210,32 @@ func setDefault[T comparable](v *T, def T) {
 // AddPath makes a subflow usable. It is busy until Idle is called.
 func (b *Bond) AddPath(id wire.PathID, helped bool, now time.Time) {
 	b.RemovePath(id, now)
-	p := &path{id: id, progress: now, hopProgress: now, carried: now}
+	p := &subflow{id: id, lastProgress: now, lastHopProgress: now, lastActive: now}
 	p.est.Helped = helped
-	at := len(b.paths)
-	for at > 0 && b.paths[at-1].id > id {
+	at := len(b.subflows)
+	for at > 0 && b.subflows[at-1].id > id {
 		at--
 	}
-	b.paths = append(b.paths, nil)
-	copy(b.paths[at+1:], b.paths[at:])
-	b.paths[at] = p
+	b.subflows = append(b.subflows, nil)
+	copy(b.subflows[at+1:], b.subflows[at:])
+	b.subflows[at] = p
 	b.unguide()
 }
 
 // RemovePath tells that a subflow is gone. What it had in flight is sent again
 // on others.
 func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
-	for i, p := range b.paths {
+	for i, p := range b.subflows {
 		if p.id == id {
-			b.paths = append(b.paths[:i], b.paths[i+1:]...)
+			b.subflows = append(b.subflows[:i], b.subflows[i+1:]...)
 			b.unguide()
 			b.unpin(p)
 			b.unbind(p)
 			b.stats.LostPath += b.recall(p, 0, now, "lost")
 			// Others may wait for an ack that travelled on this one.
 			b.wantAck(now, 0)
-			for _, q := range b.paths {
-				if q.received > 0 {
+			for _, q := range b.subflows {
+				if q.bytesReceived > 0 {
 					q.owe(now)
 				}
 			}
@@ -247,27 +247,27 @@ func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
 
 // JoinRTT tells how long the round trip of a subflow's handshake took.
 func (b *Bond) JoinRTT(id wire.PathID, d time.Duration) {
-	if p := b.path(id); p != nil {
+	if p := b.subflow(id); p != nil {
 		p.est.JoinRTT = d
 	}
 }
 
 // Idle tells that a subflow's socket has room for a segment.
 func (b *Bond) Idle(id wire.PathID) {
-	if p := b.path(id); p != nil {
+	if p := b.subflow(id); p != nil {
 		p.idle = true
 	}
 }
 
 // Local takes a sample of a subflow's own hop.
 func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
-	p := b.path(id)
+	p := b.subflow(id)
 	if p == nil {
 		return
 	}
 	h = p.est.Reckoned(h)
 	if h.Acked != p.est.Hop().Acked || h.Queue == 0 {
-		p.hopProgress = now
+		p.lastHopProgress = now
 	}
 	p.est.Local(now, h)
 	b.heard(p, now)
@@ -276,7 +276,7 @@ func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
 // Unknown tells that no sample of a subflow's own hop can be had: nothing
 // carries it at present. Then it makes no progress, whatever was last seen.
 func (b *Bond) Unknown(id wire.PathID, now time.Time) {
-	if p := b.path(id); p != nil {
+	if p := b.subflow(id); p != nil {
 		h := p.est.Hop()
 		h.Queue = max(h.Queue, 1)
 		b.Local(id, now, h)
@@ -285,7 +285,7 @@ func (b *Bond) Unknown(id wire.PathID, now time.Time) {
 
 // Remote takes a helper's report about a subflow's far hop.
 func (b *Bond) Remote(id wire.PathID, now time.Time, s wire.HopState) {
-	p := b.path(id)
+	p := b.subflow(id)
 	if p == nil {
 		return
 	}
@@ -304,13 +304,13 @@ func (b *Bond) Remote(id wire.PathID, now time.Time, s wire.HopState) {
 // relayWithin: while the pipe brings bytes these are acknowledged, and afterwards
 // no radio need work for it. Nothing is sent on its account.
 func (b *Bond) Relay(s wire.PipeState, now time.Time) {
-	if p := b.path(s.Path); p != nil {
+	if p := b.subflow(s.Path); p != nil {
 		p.relay, p.relayAt = s, now
 	}
 }
 
-func (b *Bond) path(id wire.PathID) *path {
-	for _, p := range b.paths {
+func (b *Bond) subflow(id wire.PathID) *subflow {
+	for _, p := range b.subflows {
 		if p.id == id {
 			return p
 		}

@@ -24,8 +24,8 @@ type copyOf struct {
 
 // copyToOthers notes bytes that p carries for each other subflow that is
 // alive. What is noted is at most what streams have in flight.
-func (b *Bond) copyToOthers(p *path, c copyOf) (any bool) {
-	for _, q := range b.paths {
+func (b *Bond) copyToOthers(p *subflow, c copyOf) (any bool) {
+	for _, q := range b.subflows {
 		if q == p || q.silent() || !c.s.may(q.id) {
 			continue
 		}
@@ -36,7 +36,7 @@ func (b *Bond) copyToOthers(p *path, c copyOf) (any bool) {
 }
 
 // uptodate drops the oldest copies that are not needed any more.
-func (p *path) uptodate() []copyOf {
+func (p *subflow) uptodate() []copyOf {
 	n := 0
 	for n < len(p.copies) && !p.copies[n].needed() {
 		n++
@@ -57,14 +57,14 @@ func (c copyOf) needed() (any bool) {
 // dropCopies forgets copies of a stream that are not sent yet: the subflow that carries
 // its bytes is enough from now on, and if that is lost they go over another one.
 func (b *Bond) dropCopies(s *Stream) {
-	for _, p := range b.paths {
+	for _, p := range b.subflows {
 		p.copies = slices.DeleteFunc(p.copies, func(c copyOf) bool { return c.s == s })
 	}
 }
 
 // copyTarget is an idle subflow that has copies to send, or nil.
-func (b *Bond) copyTarget(now time.Time) *path {
-	for _, p := range b.paths {
+func (b *Bond) copyTarget(now time.Time) *subflow {
+	for _, p := range b.subflows {
 		if !p.idle || p.silent() || len(p.copies) == 0 || len(p.uptodate()) == 0 {
 			continue
 		}
@@ -76,9 +76,9 @@ func (b *Bond) copyTarget(now time.Time) *path {
 }
 
 // fillCopies appends a segment of copies for path p.
-func (b *Bond) fillCopies(p *path, now time.Time, buf []byte) []byte {
+func (b *Bond) fillCopies(p *subflow, now time.Time, buf []byte) []byte {
 	room := b.segmentSize(p, now)
-	p.yield = false
+	p.streamsFirst = false
 	for len(p.copies) > 0 && room > wire.MaxDataHeader {
 		c := &p.copies[0]
 		part := span{c.from, min(c.to, c.from+wire.DataSeq(room-wire.MaxDataHeader))}
@@ -90,8 +90,8 @@ func (b *Bond) fillCopies(p *path, now time.Time, buf []byte) []byte {
 				start := len(buf)
 				buf = wire.AppendData(buf, s.id, from, int(to-from))
 				buf = s.out.append(buf, from, to)
-				f := sentFrame{t: wire.TypeData, s: s, from: from, to: to, copied: true}
-				f.end = p.note(len(buf)-start, f)
+				f := sentFrame{frameType: wire.TypeData, stream: s, from: from, to: to, copied: true}
+				f.end = p.noteFrame(len(buf)-start, f)
 				b.stats.Redundant += unit.Bytes(to - from)
 				b.traceBytes(now, trace.Segment, p, f, "copy")
 			})

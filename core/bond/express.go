@@ -19,24 +19,24 @@ const (
 	standing = 25 * time.Millisecond
 )
 
-// expressUntil marks p as the path of something that must not wait.
-func (p *path) expressUntil(t time.Time) {
-	if t.After(p.express) {
-		p.express = t
+// extendLowLatency marks p as the path of something that must not wait.
+func (p *subflow) extendLowLatency(t time.Time) {
+	if t.After(p.lowLatencyUntil) {
+		p.lowLatencyUntil = t
 	}
 }
 
 // urgentBeside reports whether a path is express now. What must not wait moves to
 // another path when its own fails, and shall find no long queue there.
 func (b *Bond) urgentBeside(now time.Time) bool {
-	return slices.ContainsFunc(b.paths, func(p *path) bool { return now.Before(p.express) })
+	return slices.ContainsFunc(b.subflows, func(p *subflow) bool { return now.Before(p.lowLatencyUntil) })
 }
 
 // holds reports that bulk must not be given to p now, and asks for a look when
 // the queue has become short.
-func (b *Bond) holds(p *path, n estimate.Numbers, now time.Time) bool {
+func (b *Bond) holds(p *subflow, n estimate.Numbers, now time.Time) bool {
 	over := n.Queued - standing
-	if over <= 0 || !now.Before(p.express) {
+	if over <= 0 || !now.Before(p.lowLatencyUntil) {
 		return false
 	}
 	b.wake(now.Add(max(over, time.Millisecond)))

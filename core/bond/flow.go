@@ -257,7 +257,7 @@ func (f *Flow) enqueue(q queued) {
 		l.bytes += cost
 		b.flows.out += cost
 		if l.path != nil && !l.bulk {
-			l.path.expressUntil(now.Add(expressFor))
+			l.path.extendLowLatency(now.Add(expressFor))
 		}
 		if !l.inReady {
 			l.inReady = true
@@ -409,7 +409,7 @@ func (b *Bond) wakeForFlows(now time.Time) {
 }
 
 // receiveFlow takes a frame about flows.
-func (b *Bond) receiveFlow(p *path, t wire.Type, payload []byte, now time.Time) error {
+func (b *Bond) receiveFlow(p *subflow, t wire.Type, payload []byte, now time.Time) error {
 	switch t {
 	case wire.TypeDatagram:
 		d, err := wire.ParseDatagram(payload)
@@ -436,7 +436,7 @@ func (b *Bond) receiveFlow(p *path, t wire.Type, payload []byte, now time.Time) 
 	return err
 }
 
-func (b *Bond) receiveDatagram(p *path, d wire.Datagram, now time.Time) error {
+func (b *Bond) receiveDatagram(p *subflow, d wire.Datagram, now time.Time) error {
 	f := b.flows.all[d.Flow]
 	if f == nil {
 		if b.cfg.Opens && d.Flow > b.flows.next {

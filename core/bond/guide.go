@@ -83,12 +83,12 @@ func (b *Bond) ask(a *allowed, g *group, d Demand, now time.Time) {
 		return
 	}
 	list := b.guideView[:0]
-	for _, p := range b.paths {
+	for _, p := range b.subflows {
 		if p.silent() || !g.permits(p.id) {
 			continue
 		}
 		n := p.est.At(now)
-		list = append(list, GuidePath{ID: p.id, Rate: n.Th, Known: n.Known, RTT: n.SRTT, Delay: n.PAD, Idle: now.Sub(p.carried), Used: slices.Contains(a.paths, p.id)})
+		list = append(list, GuidePath{ID: p.id, Rate: n.Th, Known: n.Known, RTT: n.SRTT, Delay: n.PAD, Idle: now.Sub(p.lastActive), Used: slices.Contains(a.paths, p.id)})
 	}
 	b.guideView = list
 	a.reason, a.at, a.asked = b.guide.Guide(list, d), now, d
@@ -116,7 +116,7 @@ func (b *Bond) guided(s *Stream, now time.Time) {
 		b.flows.notices = append(b.flows.notices, *told)
 	}
 	a.released = true
-	for _, p := range b.paths {
+	for _, p := range b.subflows {
 		if !p.silent() && p.id != b.avoid && slices.Contains(s.allowed.paths, p.id) {
 			s.allowed.released = false
 		}
@@ -132,7 +132,7 @@ func (b *Bond) guideSmall(now time.Time) {
 
 // forSmall reports whether something small may use p: a control frame, a
 // datagram, a stream that must not wait.
-func (b *Bond) forSmall(p *path) bool {
+func (b *Bond) forSmall(p *subflow) bool {
 	return b.guide == nil || len(b.small.paths) == 0 || slices.Contains(b.small.paths, p.id)
 }
 
@@ -182,7 +182,7 @@ func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 		t.decision = b.pick(s, now, seen)
 		b.decided(now, t.decision, seen)
 		if !t.decision.Wait {
-			t.path, t.stream = b.path(t.decision.Path), s
+			t.path, t.stream = b.subflow(t.decision.Path), s
 			break
 		}
 		if !differ {
@@ -201,7 +201,7 @@ func (s *Stream) alike(o *Stream) bool {
 // over another path that could take them now. The last answer of the guide was
 // about the stream's last segment, and p may have become slow since: then the
 // guide is asked again.
-func (b *Bond) elsewhere(s *Stream, p *path, n unit.Bytes, now time.Time) bool {
+func (b *Bond) elsewhere(s *Stream, p *subflow, n unit.Bytes, now time.Time) bool {
 	if s == nil || b.guide == nil && !b.limits || b.another(s, p) {
 		return true
 	}
@@ -217,8 +217,8 @@ func (b *Bond) elsewhere(s *Stream, p *path, n unit.Bytes, now time.Time) bool {
 }
 
 // another reports whether a stream may use a path besides p that is idle.
-func (b *Bond) another(s *Stream, p *path) bool {
-	for _, q := range b.paths {
+func (b *Bond) another(s *Stream, p *subflow) bool {
+	for _, q := range b.subflows {
 		if q != p && q.idle && !q.silent() && s.may(q.id) {
 			return true
 		}

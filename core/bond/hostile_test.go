@@ -168,7 +168,7 @@ func (h *hostilePeer) run() (err error) {
 		}
 	}()
 	for n := 0; !h.over() && h.err == nil; n++ {
-		if len(h.b.paths) == 0 { // a peer that was cut off comes again
+		if len(h.b.subflows) == 0 { // a peer that was cut off comes again
 			h.b.AddPath(1, false, h.now)
 			h.fed[1], h.acked[1] = 0, 0
 		}
@@ -192,7 +192,7 @@ func (h *hostilePeer) run() (err error) {
 			s.s.in.drop()
 		}
 	}
-	for _, p := range append([]*path{}, h.b.paths...) {
+	for _, p := range append([]*subflow{}, h.b.subflows...) {
 		h.b.RemovePath(p.id, h.now)
 	}
 	if n := h.b.pool.inUse; n != 0 || h.b.Streams() != 0 || h.b.held != 0 || h.b.pending != 0 || h.b.urgent != 0 || h.b.grown != 0 {
@@ -209,7 +209,7 @@ func (h *hostilePeer) step() {
 	id := wire.PathID(1 + h.below(4))
 	switch h.below(32) {
 	case 0:
-		if h.b.path(id) != nil && h.below(8) > 0 {
+		if h.b.subflow(id) != nil && h.below(8) > 0 {
 			return
 		}
 		h.b.AddPath(id, h.below(2) == 0, h.now)

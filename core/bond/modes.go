@@ -43,7 +43,7 @@ func leaveOut(list []*Stream, s *Stream) []*Stream {
 
 // expressStream is a stream of mode Latency and the idle path that it is pinned
 // to, if there is one with bytes to send.
-func (b *Bond) expressStream(now time.Time) (*path, *Stream) {
+func (b *Bond) expressStream(now time.Time) (*subflow, *Stream) {
 	for len(b.express) > 0 && !b.express[0].sendable() { // reset, or acknowledged meanwhile
 		b.express[0].inReady = false
 		b.express = b.express[:copy(b.express, b.express[1:])]
@@ -67,7 +67,7 @@ func (b *Bond) expressStream(now time.Time) (*path, *Stream) {
 			s.pin = pin{path: best}
 		}
 		if p := s.pin.path; p != nil {
-			p.expressUntil(now.Add(expressFor))
+			p.extendLowLatency(now.Add(expressFor))
 			if p.idle {
 				return p, s
 			}
@@ -78,8 +78,8 @@ func (b *Bond) expressStream(now time.Time) (*path, *Stream) {
 
 // fillExpress appends a segment of the stream's next bytes for the path p that
 // it is pinned to.
-func (b *Bond) fillExpress(p *path, s *Stream, now time.Time, buf []byte) []byte {
-	p.yield = false
+func (b *Bond) fillExpress(p *subflow, s *Stream, now time.Time, buf []byte) []byte {
+	p.streamsFirst = false
 	b.express = leaveOut(b.express, s)
 	buf, _ = b.fillStream(p, s, fill{room: b.segmentSize(p, now)}, now, buf)
 	return buf
@@ -130,8 +130,8 @@ func (b *Bond) scheduled() bool {
 // for longer than any that it was meant to hold: it is slower than was believed,
 // or its pace has been limited since.
 func (b *Bond) overdue(now time.Time) bool {
-	for _, p := range b.paths {
-		if !p.est.Helped || p.flight.fresh == 0 {
+	for _, p := range b.subflows {
+		if !p.est.Helped || p.inFlight.recallable == 0 {
 			continue
 		}
 		if n := p.est.At(now); n.Overdue > overdueAfter || p.est.Hop().Limit > 0 && n.PAD > overdueAfter {
@@ -151,7 +151,7 @@ type fill struct {
 
 // fillStream appends bytes of a stream that has been taken from its turn, and
 // lets it have another one while it has more. It returns the room left.
-func (b *Bond) fillStream(p *path, s *Stream, f fill, now time.Time, buf []byte) ([]byte, int) {
+func (b *Bond) fillStream(p *subflow, s *Stream, f fill, now time.Time, buf []byte) ([]byte, int) {
 	r := b.streamRank(s)
 	b.turns.begins(r)
 	for f.room > wire.MaxDataHeader && s.sendable() {
@@ -160,12 +160,12 @@ func (b *Bond) fillStream(p *path, s *Stream, f fill, now time.Time, buf []byte)
 		buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
 		buf = s.out.append(buf, part.from, part.to)
 		s.todo.remove(part.from, part.to)
-		sent := sentFrame{t: wire.TypeData, s: s, from: part.from, to: part.to}
+		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.from, to: part.to}
 		sent.copied = s.shared.take(part.from, part.to) || s.only != 0 // it is of no use elsewhere
 		if f.copies {
 			sent.copied = b.copyToOthers(p, copyOf{s, part.from, part.to}) || sent.copied
 		}
-		sent.end = p.note(len(buf)-at, sent)
+		sent.end = p.noteFrame(len(buf)-at, sent)
 		s.burst += unit.Bytes(part.to - part.from)
 		r.has(unit.Bytes(part.to - part.from))
 		b.ledger.Given += unit.Bytes(part.to - part.from)

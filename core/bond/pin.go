@@ -11,18 +11,18 @@ import (
 
 // pin ties something that must not wait to one path.
 type pin struct {
-	path    *path     // nil: none yet, or gone
+	path    *subflow  // nil: none yet, or gone
 	quicker time.Time // since when another path has been clearly quicker
 }
 
 // due reports whether to move to best, the path of least PAD, and why.
-func (n *pin) due(best *path, now time.Time) (move bool, why string) {
+func (n *pin) due(best *subflow, now time.Time) (move bool, why string) {
 	switch {
 	case best == nil || best == n.path:
 		n.quicker = time.Time{}
 	case n.path == nil:
 		return true, ""
-	case n.path.doubtful(now) && !best.doubtful(now):
+	case n.path.possiblySilent(now) && !best.possiblySilent(now):
 		return true, "its path is silent"
 	default:
 		was, is := n.path.est.At(now).PAD, best.est.At(now).PAD
@@ -51,7 +51,7 @@ func (b *Bond) pin(l *leg, now time.Time) {
 }
 
 // taken is the path of a redundant flow's other leg, which this one may not use.
-func (l *leg) taken() *path {
+func (l *leg) taken() *subflow {
 	switch {
 	case !l.f.redundant:
 		return nil
@@ -61,20 +61,20 @@ func (l *leg) taken() *path {
 	return l.f.legs[0].path
 }
 
-// doubtful reports that p is silent or may be: nothing was acknowledged for as
+// possiblySilent reports that p is silent or may be: nothing was acknowledged for as
 // long as silence takes. Whether that is for want of acknowledgements does not
 // matter to a flow, which moves at no cost.
-func (p *path) doubtful(now time.Time) bool {
-	return p.silent() || p.flight.len() > 0 && now.Sub(p.progress) > silenceLimit(p.est.At(now).SRTT)
+func (p *subflow) possiblySilent(now time.Time) bool {
+	return p.silent() || p.inFlight.len() > 0 && now.Sub(p.lastProgress) > silenceLimit(p.est.At(now).SRTT)
 }
 
 // quickest is the path of least PAD that a group may use, besides one: one that is
 // not doubtful if there is any, and of these one that the guide lets carry small
 // things.
-func (b *Bond) quickest(besides *path, g *group, now time.Time) (best *path) {
+func (b *Bond) quickest(besides *subflow, g *group, now time.Time) (best *subflow) {
 	var least time.Duration
 	worst := 0
-	for _, p := range b.paths {
+	for _, p := range b.subflows {
 		if p == besides || !g.permits(p.id) {
 			continue
 		}
@@ -82,7 +82,7 @@ func (b *Bond) quickest(besides *path, g *group, now time.Time) (best *path) {
 		if !b.forSmall(p) {
 			bad = 1
 		}
-		if p.doubtful(now) {
+		if p.possiblySilent(now) {
 			bad += 2
 		}
 		if best == nil || bad < worst || bad == worst && pad < least {
@@ -92,7 +92,7 @@ func (b *Bond) quickest(besides *path, g *group, now time.Time) (best *path) {
 	return best
 }
 
-func (b *Bond) move(l *leg, to *path, now time.Time, why string) {
+func (b *Bond) move(l *leg, to *subflow, now time.Time, why string) {
 	l.path, l.quicker = to, time.Time{}
 	if l.pinned {
 		l.f.stats.Moves++
@@ -108,12 +108,12 @@ func (b *Bond) move(l *leg, to *path, now time.Time, why string) {
 			l.q = append(l.q, q)
 		}
 	}
-	to.expressUntil(now.Add(expressFor))
+	to.extendLowLatency(now.Add(expressFor))
 	b.trace(now, trace.Event{Kind: trace.FlowMove, Flow: uint64(l.f.id), Path: uint32(to.id), Reason: why})
 }
 
 // unpin tells flows and streams that a path is gone.
-func (b *Bond) unpin(p *path) {
+func (b *Bond) unpin(p *subflow) {
 	for _, s := range b.streams {
 		if s.pin.path == p {
 			s.pin.path = nil
@@ -160,15 +160,15 @@ func (b *Bond) dropOld(now time.Time) {
 
 // fillDatagrams appends a segment of datagrams for path p: one of each leg in
 // turn, and at least one.
-func (b *Bond) fillDatagrams(p *path, now time.Time, buf []byte) []byte {
+func (b *Bond) fillDatagrams(p *subflow, now time.Time, buf []byte) []byte {
 	first, room := true, b.segmentSize(p, now)
 	backlog := max(p.est.At(now).Th.Bytes(standing), 4*minSegment)
-	p.yield = false
+	p.streamsFirst = false
 	for i := 0; i < len(b.flows.ready); {
 		l := b.flows.ready[i]
 		if l.path != p || len(l.q) == 0 || !first && (len(l.q[0].frame) > room || b.outranked(l)) {
 			if l.path == p && l.bytes > backlog {
-				l.bulk, p.yield = true, true
+				l.bulk, p.streamsFirst = true, true
 			}
 			i++
 			continue
@@ -182,7 +182,7 @@ func (b *Bond) fillDatagrams(p *path, now time.Time, buf []byte) []byte {
 		}
 		r.has(unit.Bytes(n))
 		first, room = false, room-n
-		p.note(n, sentFrame{t: wire.TypeDatagram})
+		p.noteFrame(n, sentFrame{frameType: wire.TypeDatagram})
 		l.f.stats.Sent++
 		if *q.went != 0 {
 			b.stats.Redundant += unit.Bytes(n)

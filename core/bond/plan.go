@@ -123,8 +123,8 @@ func (b *Bond) gone(id wire.GroupID) bool { return id > 0 && id <= b.newest && b
 func (b *Bond) dropGone(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(b.streams)) {
 		if s := b.streams[id]; b.gone(s.group) && s.finSet {
-			b.landed(sentFrame{s: s, t: wire.TypeFin})
-			b.landed(sentFrame{s: s, t: wire.TypeData, from: s.outBase, to: s.outEnd})
+			b.landed(sentFrame{stream: s, frameType: wire.TypeFin})
+			b.landed(sentFrame{stream: s, frameType: wire.TypeData, from: s.outBase, to: s.outEnd})
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(b.flows.all)) {
@@ -235,7 +235,7 @@ func (b *Bond) barred(s *Stream) bool {
 	if g == nil || !g.limited {
 		return false
 	}
-	for _, p := range b.paths {
+	for _, p := range b.subflows {
 		if !p.silent() && g.permits(p.id) {
 			return false
 		}

@@ -130,7 +130,7 @@ func (b *Bond) share(n unit.Bytes, s *Stream) unit.Bytes {
 // weights say if there are any.
 func (b *Bond) yields(l *leg) bool {
 	if !b.ranked || !l.bulk {
-		return l.path.yield
+		return l.path.streamsFirst
 	}
 	for _, s := range b.ready {
 		if !s.sendable() || !s.may(l.path.id) {

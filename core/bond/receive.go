@@ -13,12 +13,12 @@ import (
 // An error means that the other end broke the protocol: the subflow must be
 // closed.
 func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Time) error {
-	p := b.path(id)
+	p := b.subflow(id)
 	if p == nil {
 		return nil // removed a moment ago: its bytes come again on another one
 	}
-	p.received += uint64(wire.HeaderLen + len(payload))
-	p.carried = now
+	p.bytesReceived += uint64(wire.HeaderLen + len(payload))
+	p.lastActive = now
 	switch t {
 	case wire.TypeAck:
 		return b.receiveAck(p, payload, now)
@@ -136,8 +136,8 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 
 // inFlight returns how many frames of all paths are not acknowledged.
 func (b *Bond) inFlight() (n int) {
-	for _, p := range b.paths {
-		n += p.flight.len()
+	for _, p := range b.subflows {
+		n += p.inFlight.len()
 	}
 	return n
 }
@@ -162,7 +162,7 @@ func (b *Bond) stream(id wire.StreamID) (*Stream, error) {
 	return b.streams[id], nil
 }
 
-func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
+func (b *Bond) receiveData(p *subflow, f wire.Data, now time.Time) error {
 	s, err := b.stream(f.Stream)
 	if s == nil || s.err != nil {
 		return err
@@ -187,7 +187,7 @@ func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
 	})
 	if fresh < len(f.Bytes) {
 		b.stats.Duplicate += unit.Bytes(len(f.Bytes) - fresh)
-		b.traceBytes(now, trace.Duplicate, p, sentFrame{s: s, from: f.Seq, to: f.Seq + wire.DataSeq(len(f.Bytes)-fresh)}, "")
+		b.traceBytes(now, trace.Duplicate, p, sentFrame{stream: s, from: f.Seq, to: f.Seq + wire.DataSeq(len(f.Bytes)-fresh)}, "")
 	}
 	if fresh > 0 {
 		b.brought(p, now)
@@ -196,7 +196,7 @@ func (b *Bond) receiveData(p *path, f wire.Data, now time.Time) error {
 		s.got.add(from, to)
 	} else if from < to {
 		next := s.got.find(false, to, max(to, s.got.end))
-		b.traceBytes(now, trace.Deliver, p, sentFrame{s: s, from: from, to: next}, "")
+		b.traceBytes(now, trace.Deliver, p, sentFrame{stream: s, from: from, to: next}, "")
 		s.got.release(from, next, uint64(fresh))
 		s.inNext = next
 		b.notify(s)
@@ -230,7 +230,7 @@ func (b *Bond) wantAck(now time.Time, n unit.Bytes) {
 	}
 }
 
-func (b *Bond) receiveAck(on *path, payload []byte, now time.Time) error {
+func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 	f, err := wire.ParseAck(payload, b.ackView)
 	if err != nil {
 		return err
@@ -241,25 +241,25 @@ func (b *Bond) receiveAck(on *path, payload []byte, now time.Time) error {
 	travelled := on.est.At(now).OWD
 	at := now.Add(-f.Delay - travelled)
 	for _, a := range f.Paths {
-		p := b.path(a.Path)
+		p := b.subflow(a.Path)
 		if p == nil {
 			continue
 		}
-		if a.Received > p.sent {
-			return fmt.Errorf("ACK of %d bytes of path %d, which has sent %d: %w", a.Received, a.Path, p.sent, wire.ErrMalformed)
+		if a.Received > p.bytesSent {
+			return fmt.Errorf("ACK of %d bytes of path %d, which has sent %d: %w", a.Received, a.Path, p.bytesSent, wire.ErrMalformed)
 		}
-		if b.tracing() && p.flight.len() > 0 {
+		if b.tracing() && p.inFlight.len() > 0 {
 			b.trace(now, trace.Event{Kind: trace.Ack, Path: uint32(p.id), Offset: a.Received})
 		}
 		p.est.Acked(a.Received, at, travelled)
-		for p.flight.len() > 0 && p.flight.all()[0].end <= a.Received {
-			b.landed(p.flight.pop())
-			p.progress = now
+		for p.inFlight.len() > 0 && p.inFlight.all()[0].end <= a.Received {
+			b.landed(p.inFlight.pop())
+			p.lastProgress = now
 		}
-		if p.flight.len() == 0 {
-			p.progress = now
+		if p.inFlight.len() == 0 {
+			p.lastProgress = now
 		}
-		p.settle(at)
+		p.settleIdle(at)
 	}
 	b.checkSilence(now)
 	return nil
@@ -267,11 +267,11 @@ func (b *Bond) receiveAck(on *path, payload []byte, now time.Time) error {
 
 // landed ends the flight of a frame that has arrived.
 func (b *Bond) landed(f sentFrame) {
-	s := f.s
+	s := f.stream
 	if s == nil || s.err != nil {
 		return
 	}
-	switch f.t {
+	switch f.frameType {
 	case wire.TypeData:
 		fresh := s.acked.add(max(f.from, s.outBase), max(f.to, s.outBase))
 		s.todo.remove(f.from, f.to)

@@ -17,9 +17,9 @@ import (
 func (b *Bond) Tick(now time.Time) {
 	if late := now.Sub(b.nextTick); !b.nextTick.IsZero() && late > probeEvery {
 		// This process itself did not run: no path is to blame for that time.
-		for _, p := range b.paths {
-			p.progress = p.progress.Add(late)
-			p.hopProgress = p.hopProgress.Add(late)
+		for _, p := range b.subflows {
+			p.lastProgress = p.lastProgress.Add(late)
+			p.lastHopProgress = p.lastHopProgress.Add(late)
 			p.owesDue = p.owesDue.Add(late)
 			p.est.Stood(late)
 		}
@@ -29,13 +29,13 @@ func (b *Bond) Tick(now time.Time) {
 	b.traceStates(now)
 	b.expireFlows(now)
 	b.wakeForFlows(now)
-	for _, p := range b.paths {
-		if p.flight.len() > 0 || p.est.Hop().Queue > 0 {
+	for _, p := range b.subflows {
+		if p.inFlight.len() > 0 || p.est.Hop().Queue > 0 {
 			b.wake(now.Add(probeEvery))
 		}
 	}
 	b.watchQuiet(now)
-	for _, p := range b.paths {
+	for _, p := range b.subflows {
 		if p.owes && p.owesDue.After(now) {
 			b.wake(p.owesDue)
 		}
@@ -64,7 +64,7 @@ func (b *Bond) wake(at time.Time) {
 // subflow although acknowledgements as such do come (or have failed to come
 // for twice as long): then all it has in flight is stuck.
 func (b *Bond) checkSilence(now time.Time) {
-	for _, p := range b.paths {
+	for _, p := range b.subflows {
 		h := p.est.Hop()
 		est := p.est.At(now)
 		// Where packets are far apart, because the pace of a hop is limited, two
@@ -79,9 +79,9 @@ func (b *Bond) checkSilence(now time.Time) {
 			near = min(h.Limit.Time(2*max(h.MSS, minSegment)), maxSilence)
 		}
 		limit := silenceLimit(est.SRTT + apart)
-		stuck := p.flight.len() > 0 && now.Sub(p.progress) > limit &&
-			(b.lastAck.Sub(p.progress) > limit || now.Sub(p.progress) > 2*limit)
-		hopStuck := h.Queue > 0 && now.Sub(p.hopProgress) > hopSilence(h)+near
+		stuck := p.inFlight.len() > 0 && now.Sub(p.lastProgress) > limit &&
+			(b.lastAck.Sub(p.lastProgress) > limit || now.Sub(p.lastProgress) > 2*limit)
+		hopStuck := h.Queue > 0 && now.Sub(p.lastHopProgress) > hopSilence(h)+near
 		if est.Late > 0 && b.othersOnTime(p, now) {
 			b.repeatControl(p, now)
 		}
@@ -89,25 +89,25 @@ func (b *Bond) checkSilence(now time.Time) {
 			if p.silent() {
 				b.unguide()
 			}
-			p.silentAt, p.stuckAt = time.Time{}, time.Time{}
+			p.silentSince, p.stalledSince = time.Time{}, time.Time{}
 			continue
 		}
-		if p.stuckAt.IsZero() {
-			p.stuckAt = now
+		if p.stalledSince.IsZero() {
+			p.stalledSince = now
 		}
 		b.seenStuck = now
 		if !b.othersLive(p) {
 			continue
 		}
 		if !p.silent() {
-			p.silentAt = now
+			p.silentSince = now
 			b.unguide()
 			b.trace(now, trace.Event{Kind: trace.PathSilent, Path: uint32(p.id), Length: p.est.Outstanding()})
 		}
 		beyond := uint64(0)
 		if !stuck {
 			// The far hop still delivers what the helper has.
-			beyond = p.sent - min(p.sent, uint64(h.Queue))
+			beyond = p.bytesSent - min(p.bytesSent, uint64(h.Queue))
 		}
 		b.stats.Silent += b.recall(p, beyond, now, "silent")
 	}
@@ -129,8 +129,8 @@ func hopSilence(h estimate.Hop) time.Duration {
 	return min(max(minSilence, h.SRTT+4*h.RTTVar), maxSilence)
 }
 
-func (b *Bond) othersLive(not *path) bool {
-	for _, p := range b.paths {
+func (b *Bond) othersLive(not *subflow) bool {
+	for _, p := range b.subflows {
 		if p != not && !p.silent() {
 			return true
 		}
@@ -139,9 +139,9 @@ func (b *Bond) othersLive(not *path) bool {
 }
 
 // othersOnTime reports whether another subflow may carry control frames and is not late.
-func (b *Bond) othersOnTime(not *path, now time.Time) bool {
+func (b *Bond) othersOnTime(not *subflow, now time.Time) bool {
 	b.guideSmall(now)
-	for _, p := range b.paths {
+	for _, p := range b.subflows {
 		if p != not && !p.silent() && b.forSmall(p) && p.est.At(now).Late == 0 {
 			return true
 		}
@@ -151,14 +151,14 @@ func (b *Bond) othersOnTime(not *path, now time.Time) bool {
 
 // recall gives what path p has in flight beyond a position of its own back to
 // the meta buffers, once, and returns how many stream bytes were sent in vain.
-func (b *Bond) recall(p *path, beyond uint64, now time.Time, why string) (n unit.Bytes) {
-	all := p.flight.all()
+func (b *Bond) recall(p *subflow, beyond uint64, now time.Time, why string) (n unit.Bytes) {
+	all := p.inFlight.all()
 	for i := range all {
 		f := &all[i]
-		if f.end <= beyond || f.again {
+		if f.end <= beyond || f.recalled {
 			continue
 		}
-		p.flight.recall(f)
+		p.inFlight.markRecalled(f)
 		n += b.giveBack(f, p, now, false, why)
 	}
 	return n - min(n, b.withdraw(p))
@@ -167,19 +167,19 @@ func (b *Bond) recall(p *path, beyond uint64, now time.Time, why string) (n unit
 // repeatControl lets the control frames that path p has in flight be sent again: a helper is
 // late with them, and they are small. What was repeated is not for that reason again, or
 // two subflows whose acknowledgements are always late would pass it to and fro.
-func (b *Bond) repeatControl(p *path, now time.Time) {
-	all := p.flight.all()
+func (b *Bond) repeatControl(p *subflow, now time.Time) {
+	all := p.inFlight.all()
 	for i := range all {
 		f := &all[i]
-		if f.again || f.repeated || f.t == wire.TypeData || f.t == wire.TypeDatagram || f.t == wire.TypePing {
+		if f.recalled || f.repeated || f.frameType == wire.TypeData || f.frameType == wire.TypeDatagram || f.frameType == wire.TypePing {
 			continue
 		}
-		p.flight.recall(f)
-		if f.t == wire.TypeFin {
-			f.s.finRecalled = true
+		p.inFlight.markRecalled(f)
+		if f.frameType == wire.TypeFin {
+			f.stream.finRecalled = true
 		}
 		b.giveBack(f, p, now, true, "late")
-		*b.repeatedOf(f.s) |= 1 << f.t
+		*b.repeatedOf(f.stream) |= 1 << f.frameType
 	}
 }
 
@@ -195,17 +195,17 @@ func (b *Bond) repeatedOf(s *Stream) *uint64 {
 // giveBack lets a frame in flight be sent again. While its own subflow is alive
 // and carries it too, what comes of it is not recalled once more, or two subflows
 // could pass the same bytes to and fro.
-func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, alive bool, why string) (n unit.Bytes) {
-	s := f.s
-	if s == nil && f.t != wire.TypeBye && f.t != wire.TypePlan || s != nil && s.err != nil && f.t != wire.TypeReset {
+func (b *Bond) giveBack(f *sentFrame, p *subflow, now time.Time, alive bool, why string) (n unit.Bytes) {
+	s := f.stream
+	if s == nil && f.frameType != wire.TypeBye && f.frameType != wire.TypePlan || s != nil && s.err != nil && f.frameType != wire.TypeReset {
 		return 0
 	}
-	if f.t == wire.TypePlan {
+	if f.frameType == wire.TypePlan {
 		b.queuePlan()
 		return 0
 	}
-	if f.t != wire.TypeData {
-		b.queue(s, f.t)
+	if f.frameType != wire.TypeData {
+		b.queue(s, f.frameType)
 		return 0
 	}
 	s.acked.missing(max(f.from, s.outBase), max(f.to, s.outBase), func(from, to wire.DataSeq) {
@@ -215,7 +215,7 @@ func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, alive bool, why st
 		} else {
 			s.shared.remove(from, to)
 		}
-		b.traceBytes(now, trace.Reinject, p, sentFrame{s: s, from: from, to: to}, why)
+		b.traceBytes(now, trace.Reinject, p, sentFrame{stream: s, from: from, to: to}, why)
 	})
 	b.update(s)
 	return n
@@ -226,12 +226,12 @@ func (b *Bond) giveBack(f *sentFrame, p *path, now time.Time, alive bool, why st
 // slowest one return to the meta buffers, as many as the scheduler's rule says
 // (sched.PaperRecall). Each byte returns at most once from a subflow.
 func (b *Bond) rebalance(now time.Time) {
-	if b.cfg.Eta < 0 || len(b.paths) < 2 || !b.idleBesides(0) {
+	if b.cfg.Eta < 0 || len(b.subflows) < 2 || !b.idleBesides(0) {
 		return
 	}
 	b.schedView = b.schedView[:0]
-	for _, p := range b.paths {
-		v := p.tail(now)
+	for _, p := range b.subflows {
+		v := p.tailView(now)
 		if p.silent() { // what it has still arrives, perhaps, but is not to wait for
 			v.PAD = math.MaxInt64
 		}
@@ -247,21 +247,21 @@ func (b *Bond) rebalance(now time.Time) {
 	if r.From == 0 || !b.idleBesides(r.From) {
 		return
 	}
-	slow := b.path(r.From)
+	slow := b.subflow(r.From)
 	nothingElse := b.pending == 0
-	if !nothingElse && slow.comesSoon(now) {
+	if !nothingElse && slow.deliversSoon(now) {
 		return
 	}
 	var back unit.Bytes
-	all := slow.flight.all()
+	all := slow.inFlight.all()
 	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
 		f := &all[i]
-		if f.wanted() && b.elsewhere(f.s, slow, r.Bytes, now) {
-			slow.flight.recall(f)
-			f.late = true
-			slow.flight.late++
-			if f.t == wire.TypeFin {
-				f.s.finRecalled = true
+		if f.wanted() && b.elsewhere(f.stream, slow, r.Bytes, now) {
+			slow.inFlight.markRecalled(f)
+			f.tooLate = true
+			slow.inFlight.tooLate++
+			if f.frameType == wire.TypeFin {
+				f.stream.finRecalled = true
 			}
 			r.Bytes -= unit.Bytes(f.to - f.from)
 			n := b.giveBack(f, slow, now, true, "eta")
@@ -278,37 +278,37 @@ func (b *Bond) rebalance(now time.Time) {
 	}
 }
 
-// tail is the path as the rules of reinjection see it: who waits for what was
+// tailView is the subflow as the rules of reinjection see it: who waits for what was
 // recalled from it waits for another subflow. So its tail is when the newest of
 // the others arrives, which what lies behind that does not delay; what lies before
 // it does, recalled or not.
-func (p *path) tail(now time.Time) sched.Path {
+func (p *subflow) tailView(now time.Time) sched.Path {
 	n := p.est.At(now)
-	v := p.view(n, now)
-	newest, some := p.flight.newest()
+	v := p.schedulerView(n, now)
+	newest, some := p.inFlight.newest()
 	if !some {
 		v.InFlight = 0
 	}
-	v.Tail = max(n.Overdue, v.PAD-min(v.PAD, v.Th.Time(unit.Bytes(p.sent-newest))))
+	v.Tail = max(n.Overdue, v.PAD-min(v.PAD, v.Th.Time(unit.Bytes(p.bytesSent-newest))))
 	return v
 }
 
-// comesSoon reports whether what a path holds is waited for while windows are full: it is
+// deliversSoon reports whether what a subflow holds is waited for while windows are full: it is
 // not late, and is expected soon. Before arrivals by a helper were measured, its rate counts as
 // that of a TCP which starts, often too little, and it has twice the time.
-func (p *path) comesSoon(now time.Time) bool {
+func (p *subflow) deliversSoon(now time.Time) bool {
 	gap := blockedGap
 	if p.est.Helped && !p.est.At(now).Measured {
 		gap *= 2
 	}
-	v := p.tail(now)
+	v := p.tailView(now)
 	return !v.Late && v.Tail < gap
 }
 
 // idleBesides reports whether a subflow other than the one named could take a
 // segment now.
 func (b *Bond) idleBesides(id wire.PathID) bool {
-	for _, p := range b.paths {
+	for _, p := range b.subflows {
 		if p.id != id && p.idle && !p.silent() {
 			return true
 		}

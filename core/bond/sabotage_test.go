@@ -33,9 +33,9 @@ func (n *simNet) eachStream(b *Bond, f func(s *Stream)) {
 
 var sabotages = []sabotage{
 	{"what a lost or silent subflow had is not sent again", func(_ *simNet, _ int, b *Bond) {
-		for _, p := range b.paths {
-			for i := range p.flight.all() {
-				p.flight.all()[i].again = true
+		for _, p := range b.subflows {
+			for i := range p.inFlight.all() {
+				p.inFlight.all()[i].recalled = true
 			}
 		}
 	}},
@@ -43,9 +43,9 @@ var sabotages = []sabotage{
 		n.disobeys, n.lag[d] = true, 10*ms
 	}},
 	{"a byte too many is acknowledged", func(_ *simNet, _ int, b *Bond) {
-		for _, p := range b.paths {
-			if p.received == 10_000/1402*1402 || p.received > 10_000 {
-				p.received++
+		for _, p := range b.subflows {
+			if p.bytesReceived == 10_000/1402*1402 || p.bytesReceived > 10_000 {
+				p.bytesReceived++
 			}
 		}
 	}},
@@ -180,7 +180,7 @@ var sabotages = []sabotage{
 	}},
 	{"acknowledgements are not sent", func(_ *simNet, _ int, b *Bond) {
 		b.ackPending = false
-		for _, p := range b.paths {
+		for _, p := range b.subflows {
 			p.owes = false
 		}
 	}},

@@ -39,8 +39,8 @@ func measure(t *testing.T, scheduler string, size unit.Bytes, rates ...unit.Rate
 	for i, p := range n.ends[0].Paths(nil, n.now) {
 		e.ended[i] = p.LastData.Sub(begin)
 	}
-	for i, p := range n.ends[1].paths {
-		e.given[i] = p.given
+	for i, p := range n.ends[1].subflows {
+		e.given[i] = p.streamBytesSent
 	}
 	t.Logf("%-15s %.3f s, ended %.3f and %.3f s, %.3f direct, at most %v at the helper", scheduler, e.took.Seconds(),
 		e.ended[0].Seconds(), e.ended[1].Seconds(), e.direct(), e.atMost)
@@ -136,8 +136,8 @@ func trickle(t *testing.T, scheduler string, join func(n *simNet)) float64 {
 	join(n)
 	tr := &transfer{size: 200_000, talk: [2]talk{1: {WriteRate: 400 * unit.Kbps}}}
 	n.run(n.carry([]*transfer{tr}))
-	p := n.ends[1].paths
-	share := float64(p[0].given) / float64(p[0].given+p[1].given)
+	p := n.ends[1].subflows
+	share := float64(p[0].streamBytesSent) / float64(p[0].streamBytesSent+p[1].streamBytesSent)
 	t.Logf("%-10s %.3f by path 1", scheduler, share)
 	return share
 }

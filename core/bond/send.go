@@ -35,7 +35,7 @@ func (b *Bond) queue(s *Stream, t wire.Type) {
 func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if p := b.owing(now); p != nil {
 		start := len(buf)
-		p.begin(now)
+		p.startWatch(now)
 		buf = b.fillAck(p, now, buf)
 		b.gave(p, len(buf)-start, now)
 		return p.id, buf
@@ -49,10 +49,10 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	var onTime, any quickest // a late helper carries them only where all are late
 	view := b.schedView[:0]
 	live, timely, idle := 0, 0, false
-	for _, p := range b.paths {
+	for _, p := range b.subflows {
 		if !p.silent() {
 			live++
-			if p.flight.late == 0 {
+			if p.inFlight.tooLate == 0 {
 				timely++
 			}
 		}
@@ -60,7 +60,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if live < 2 {
 		b.avoid = 0
 	}
-	for _, p := range b.paths {
+	for _, p := range b.subflows {
 		if p.silent() && live > 0 {
 			continue
 		}
@@ -72,8 +72,8 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 				onTime.offer(p, n.PAD)
 			}
 		}
-		if p.id != b.avoid && (timely == 0 || p.flight.late == 0) {
-			v := p.view(n, now)
+		if p.id != b.avoid && (timely == 0 || p.inFlight.tooLate == 0) {
+			v := p.schedulerView(n, now)
 			v.Idle = v.Idle && (b.pending == 0 || !b.holds(p, n, now))
 			view = append(view, v)
 		}
@@ -98,7 +98,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if p == nil {
 		return 0, buf
 	}
-	p.begin(now)
+	p.startWatch(now)
 	start := len(buf)
 	if p == carrier {
 		buf = b.fillControl(p, now, buf)
@@ -116,44 +116,44 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 			buf = b.fillData(p, t, now, buf)
 		}
 	}
-	only = only && !p.askDue
-	buf = p.fillAsk(buf)
+	only = only && !p.probeDue
+	buf = p.appendProbe(buf)
 	n := len(buf) - start
 	if n == 0 {
 		return 0, buf
 	}
 	b.gave(p, n, now)
 	if only {
-		p.unbegun = unit.Bytes(n)
+		p.unwritten = unit.Bytes(n)
 	}
 	return p.id, buf
 }
 
-// begin starts the watch for silence of a path that had nothing in flight.
-func (p *path) begin(now time.Time) {
-	if p.flight.len() == 0 {
-		p.progress = now
+// startWatch starts the watch for silence of a subflow that had nothing in flight.
+func (p *subflow) startWatch(now time.Time) {
+	if p.inFlight.len() == 0 {
+		p.lastProgress = now
 	}
 	if p.est.Hop().Queue == 0 {
-		p.hopProgress = now
+		p.lastHopProgress = now
 	}
 }
 
 // gave tells that n bytes are for path p.
-func (b *Bond) gave(p *path, n int, now time.Time) {
+func (b *Bond) gave(p *subflow, n int, now time.Time) {
 	p.est.Sent(now, unit.Bytes(n))
 	if p.telling {
 		h := p.est.Hop()
 		p.told, p.toldAt, p.telling = h.Acked+uint64(h.Queue)+uint64(n), now, false
 	}
-	p.settle(now)
-	p.idle, p.carried, p.sentAt, p.unbegun, p.withdrawn = false, now, now, 0, false
+	p.settleIdle(now)
+	p.idle, p.lastActive, p.lastSent, p.unwritten, p.withdrawn = false, now, now, 0, false
 	b.wake(now.Add(probeEvery))
 }
 
 // turn is what the next segment is filled with, and for which path; nil is none.
 type turn struct {
-	path     *path
+	path     *subflow
 	kind     turnKind
 	stream   *Stream        // express, bulk
 	decision sched.Decision // bulk
@@ -171,7 +171,7 @@ const (
 // choose decides whose turn is next, the most urgent first. Datagrams that came
 // faster than a network would take them take turns with streams.
 func (b *Bond) choose(now time.Time, view []sched.Path) turn {
-	var flow *path
+	var flow *subflow
 	if l := b.datagramTurn(now); l != nil {
 		if flow = l.path; !b.yields(l) {
 			return turn{path: flow, kind: datagrams}.bounded()
@@ -194,7 +194,7 @@ func (b *Bond) choose(now time.Time, view []sched.Path) turn {
 // bounded is no turn for a path whose other end acknowledges nothing: what is
 // noted of each frame would take ever more memory.
 func (t turn) bounded() turn {
-	if t.path != nil && t.path.flight.len() > maxUntold {
+	if t.path != nil && t.path.inFlight.len() > maxUntold {
 		return turn{}
 	}
 	return t
@@ -202,7 +202,7 @@ func (t turn) bounded() turn {
 
 // fillControl appends what must be told: control frames, acknowledgements and
 // relayed reports.
-func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
+func (b *Bond) fillControl(p *subflow, now time.Time, buf []byte) []byte {
 	sent := 0
 	for _, c := range b.control {
 		if len(buf) > maxSegment {
@@ -221,43 +221,43 @@ func (b *Bond) fillControl(p *path, now time.Time, buf []byte) []byte {
 		}
 		at := len(buf)
 		buf = wire.Append(buf, f)
-		note := sentFrame{t: c.t, s: c.s, repeated: again, copied: c.t == wire.TypeFin && c.s.finRecalled}
+		note := sentFrame{frameType: c.t, stream: c.s, repeated: again, copied: c.t == wire.TypeFin && c.s.finRecalled}
 		if t, ok := f.(wire.Treat); ok {
 			note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
 		}
-		p.note(len(buf)-at, note)
+		p.noteFrame(len(buf)-at, note)
 	}
 	b.control = b.control[:copy(b.control, b.control[sent:])]
 	if b.ackPending {
 		buf = b.fillAck(p, now, buf)
 	}
-	for _, q := range b.paths {
+	for _, q := range b.subflows {
 		if now.Sub(q.relayAt) <= relayWithin {
-			buf = p.unreliable(buf, q.relay)
+			buf = p.appendUnreliable(buf, q.relay)
 		}
 		q.relayAt = time.Time{}
 	}
 	told := 0
 	for ; told < len(b.flows.notices) && len(buf) <= maxSegment; told++ {
-		buf = p.unreliable(buf, b.flows.notices[told])
+		buf = p.appendUnreliable(buf, b.flows.notices[told])
 	}
 	b.flows.notices = b.flows.notices[:copy(b.flows.notices, b.flows.notices[told:])]
 	return buf
 }
 
 // fillAck acknowledges everything, on path p.
-func (b *Bond) fillAck(p *path, now time.Time, buf []byte) []byte {
+func (b *Bond) fillAck(p *subflow, now time.Time, buf []byte) []byte {
 	b.ackPending, b.ackSize, p.owes = false, 0, false
 	b.ackView = b.ackView[:0]
-	for _, q := range b.paths[max(0, len(b.paths)-wire.MaxAcks):] {
-		b.ackView = append(b.ackView, wire.PathAck{Path: q.id, Received: q.received})
+	for _, q := range b.subflows[max(0, len(b.subflows)-wire.MaxAcks):] {
+		b.ackView = append(b.ackView, wire.PathAck{Path: q.id, Received: q.bytesReceived})
 	}
 	p.telling = !p.est.Helped && p.told == 0
-	return p.unreliable(buf, wire.Ack{Delay: now.Sub(b.newestByte), Paths: b.ackView})
+	return p.appendUnreliable(buf, wire.Ack{Delay: now.Sub(b.newestByte), Paths: b.ackView})
 }
 
 // owe lets the next ACKs not do unless one travels on p itself.
-func (p *path) owe(now time.Time) {
+func (p *subflow) owe(now time.Time) {
 	if !p.owes {
 		p.owes, p.owesDue = true, now.Add(ackOwn)
 	}
@@ -267,12 +267,12 @@ func (p *path) owe(now time.Time) {
 // tells: then no other subflow has to carry one itself for what came before. So
 // the radio of a helper that only drains its buffer to us is not woken. What came
 // since has time for the next one.
-func (b *Bond) heard(p *path, now time.Time) {
+func (b *Bond) heard(p *subflow, now time.Time) {
 	if p.told == 0 || p.est.Hop().Acked < p.told {
 		return
 	}
 	p.told = 0
-	for _, q := range b.paths {
+	for _, q := range b.subflows {
 		if !q.owes {
 			continue
 		}
@@ -285,8 +285,8 @@ func (b *Bond) heard(p *path, now time.Time) {
 }
 
 // owing is an idle subflow that must carry an ACK itself, or nil.
-func (b *Bond) owing(now time.Time) *path {
-	for _, p := range b.paths {
+func (b *Bond) owing(now time.Time) *subflow {
+	for _, p := range b.subflows {
 		if p.idle && p.owes && !now.Before(p.owesDue) && !b.awaitsTelling(now) {
 			return p
 		}
@@ -297,7 +297,7 @@ func (b *Bond) owing(now time.Time) *path {
 // awaitsTelling reports whether an ACK is under way on a direct subflow whose
 // TCP has not yet had the time that it needs to tell of it.
 func (b *Bond) awaitsTelling(now time.Time) bool {
-	for _, p := range b.paths {
+	for _, p := range b.subflows {
 		if p.told > 0 && !p.silent() && now.Sub(p.toldAt) < min(hopSilence(p.est.Hop()), ackOwnMost) {
 			return true
 		}
@@ -305,21 +305,21 @@ func (b *Bond) awaitsTelling(now time.Time) bool {
 	return false
 }
 
-// unreliable appends a frame that is not sent again when it is lost.
-func (p *path) unreliable(buf []byte, f wire.Frame) []byte {
+// appendUnreliable appends a frame that is not sent again when it is lost.
+func (p *subflow) appendUnreliable(buf []byte, f wire.Frame) []byte {
 	at := len(buf)
 	buf = wire.Append(buf, f)
-	p.sent += uint64(len(buf) - at)
+	p.bytesSent += uint64(len(buf) - at)
 	return buf
 }
 
-// note remembers a reliable frame of n bytes as in flight. It returns the
+// noteFrame remembers a reliable frame of n bytes as in flight. It returns the
 // subflow's byte count after it.
-func (p *path) note(n int, f sentFrame) uint64 {
-	p.sent += uint64(n)
-	f.end = p.sent
-	p.given += unit.Bytes(f.to - f.from)
-	p.flight.push(f)
+func (p *subflow) noteFrame(n int, f sentFrame) uint64 {
+	p.bytesSent += uint64(n)
+	f.end = p.bytesSent
+	p.streamBytesSent += unit.Bytes(f.to - f.from)
+	p.inFlight.push(f)
 	return f.end
 }
 
@@ -361,9 +361,9 @@ func (b *Bond) Bye() { b.queue(nil, wire.TypeBye) }
 
 // Told reports that the other end has acknowledged every control frame.
 func (b *Bond) Told() bool {
-	for _, p := range b.paths {
-		for _, f := range p.flight.all() {
-			if f.t != wire.TypeData && f.t != wire.TypeDatagram && !f.again {
+	for _, p := range b.subflows {
+		for _, f := range p.inFlight.all() {
+			if f.frameType != wire.TypeData && f.frameType != wire.TypeDatagram && !f.recalled {
 				return false
 			}
 		}
@@ -377,14 +377,14 @@ func (b *Bond) Told() bool {
 // given bytes from that far ahead in the meta buffer, not the next ones:
 // then they arrive about when they are needed, little waits for reassembly, and
 // what a slow subflow loses is not what the app waits for.
-func (b *Bond) fillData(p *path, t turn, now time.Time, buf []byte) []byte {
+func (b *Bond) fillData(p *subflow, t turn, now time.Time, buf []byte) []byte {
 	if i := slices.Index(b.ready, t.stream); i > 0 {
 		copy(b.ready[1:i+1], b.ready[:i])
 		b.ready[0] = t.stream
 	}
 	f := fill{room: b.segmentSize(p, now), copies: t.decision.Copy, fromEnd: b.avoid != 0,
 		ahead: b.share(t.decision.Diff, t.stream)} // streams share the quicker subflows
-	p.yield = false
+	p.streamsFirst = false
 	redundant := len(b.ready) > 0 && b.ready[0].mode == wire.Redundant
 	for i, n := 0, len(b.ready); n > 0 && f.room > wire.MaxDataHeader; n-- {
 		s := b.ready[i]
@@ -434,7 +434,7 @@ func (s *Stream) next(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) span {
 
 // segmentSize is how many bytes of frames fill whole packets for about
 // segmentTime.
-func (b *Bond) segmentSize(p *path, now time.Time) int {
+func (b *Bond) segmentSize(p *subflow, now time.Time) int {
 	mss := int(p.est.Hop().MSS)
 	if mss < minSegment/2 {
 		mss = minSegment
@@ -448,11 +448,11 @@ func (b *Bond) segmentSize(p *path, now time.Time) int {
 type quickest struct {
 	found     bool
 	least     time.Duration // PAD of the quickest
-	idle      *path
+	idle      *subflow
 	idleLeast time.Duration // PAD of idle
 }
 
-func (q *quickest) offer(p *path, pad time.Duration) {
+func (q *quickest) offer(p *subflow, pad time.Duration) {
 	if !q.found || pad < q.least {
 		q.found, q.least = true, pad
 	}
@@ -463,7 +463,7 @@ func (q *quickest) offer(p *path, pad time.Duration) {
 
 // carrier returns the idle subflow, or nil if there is none that is nearly as quick as the
 // quickest.
-func (q *quickest) carrier() *path {
+func (q *quickest) carrier() *subflow {
 	if q.idleLeast > q.least*5/4+5*time.Millisecond {
 		return nil
 	}

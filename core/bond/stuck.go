@@ -20,7 +20,7 @@ const (
 )
 
 // brought tells that path p has brought new bytes.
-func (b *Bond) brought(p *path, now time.Time) {
+func (b *Bond) brought(p *subflow, now time.Time) {
 	if pause := now.Sub(b.newestData); pause >= recently {
 		b.pause = 0 // a new beginning
 	} else if pause > minSilence && !b.seenStuck.After(b.newestData) {
@@ -48,21 +48,21 @@ func (b *Bond) watchQuiet(now time.Time) {
 		return
 	}
 	var trouble time.Time
-	for _, p := range b.paths {
-		if p.stuckAt.After(trouble) {
-			trouble = p.stuckAt
+	for _, p := range b.subflows {
+		if p.stalledSince.After(trouble) {
+			trouble = p.stalledSince
 		}
 	}
 	one := b.spokesman()
-	for _, p := range b.paths {
-		if p.flight.len() > 0 {
+	for _, p := range b.subflows {
+		if p.inFlight.len() > 0 {
 			continue // what is in flight asks as well
 		}
 		var at time.Time
 		switch {
-		case trouble.After(p.asked) && !p.lastData.After(trouble):
+		case trouble.After(p.lastProbeTime) && !p.lastData.After(trouble):
 			at = p.lastData.Add(minSilence) // until then it may be bringing bytes
-		case p.lastData.After(p.asked) && now.Sub(p.lastData) < recently && (p == one || !b.lasted(p)):
+		case p.lastData.After(p.lastProbeTime) && now.Sub(p.lastData) < recently && (p == one || !b.lasted(p)):
 			at = b.newestData.Add(b.quiet(p))
 		default:
 			continue
@@ -70,14 +70,14 @@ func (b *Bond) watchQuiet(now time.Time) {
 		if now.Before(at) {
 			b.wake(at)
 		} else {
-			p.asked, p.askDue = now, true
+			p.lastProbeTime, p.probeDue = now, true
 		}
 	}
 }
 
 // quiet is how long nothing must have come before path p is asked.
-func (b *Bond) quiet(p *path) time.Duration {
-	if b.lasted(p) && p.well() {
+func (b *Bond) quiet(p *subflow) time.Duration {
+	if b.lasted(p) && p.confirmedAlive() {
 		return max(quietAfter, min(b.pause*5/4, quietMost))
 	}
 	return quietAfter
@@ -85,13 +85,13 @@ func (b *Bond) quiet(p *path) time.Duration {
 
 // lasted reports whether a path brought bytes to the end, as far as can be told:
 // since then the far end has not had the time to find it silent.
-func (b *Bond) lasted(p *path) bool { return b.newestData.Sub(p.lastData) < minSilence }
+func (b *Bond) lasted(p *subflow) bool { return b.newestData.Sub(p.lastData) < minSilence }
 
 // spokesman is the path that is asked for all that lasted: a direct one if there
 // is one, since no helper is woken then, and of those the one that brought the
 // newest bytes. It is nil if there is none.
-func (b *Bond) spokesman() (one *path) {
-	for _, p := range b.paths {
+func (b *Bond) spokesman() (one *subflow) {
+	for _, p := range b.subflows {
 		if b.lasted(p) && (one == nil || one.est.Helped && !p.est.Helped ||
 			one.est.Helped == p.est.Helped && p.lastData.After(one.lastData)) {
 			one = p
@@ -100,29 +100,29 @@ func (b *Bond) spokesman() (one *path) {
 	return one
 }
 
-// well reports whether all that was sent on a direct path, the last thing not
+// confirmedAlive reports whether all that was sent on a direct path, the last thing not
 // before its last bytes came, is known to have arrived: both its directions worked then.
-func (p *path) well() bool {
-	return !p.est.Helped && !p.sentAt.Before(p.lastData) && p.est.Hop().Queue == 0
+func (p *subflow) confirmedAlive() bool {
+	return !p.est.Helped && !p.lastSent.Before(p.lastData) && p.est.Hop().Queue == 0
 }
 
 // asking returns an idle path that is to be asked, or nil.
-func (b *Bond) asking() *path {
-	for _, p := range b.paths {
-		if p.askDue && p.idle {
+func (b *Bond) asking() *subflow {
+	for _, p := range b.subflows {
+		if p.probeDue && p.idle {
 			return p
 		}
 	}
 	return nil
 }
 
-// fillAsk appends the question.
-func (p *path) fillAsk(buf []byte) []byte {
-	if p.askDue {
-		p.askDue = false
+// appendProbe appends the question.
+func (p *subflow) appendProbe(buf []byte) []byte {
+	if p.probeDue {
+		p.probeDue = false
 		at := len(buf)
 		buf = wire.Append(buf, wire.Ping{})
-		p.note(len(buf)-at, sentFrame{t: wire.TypePing})
+		p.noteFrame(len(buf)-at, sentFrame{frameType: wire.TypePing})
 	}
 	return buf
 }

@@ -83,7 +83,7 @@ func TestAtHand(t *testing.T) {
 	if b.urgentBeside(start) {
 		t.Error("nothing is urgent")
 	}
-	b.path(2).expressUntil(start.Add(time.Second))
+	b.subflow(2).extendLowLatency(start.Add(time.Second))
 	if !b.urgentBeside(start) || b.urgentBeside(start.Add(time.Second)) {
 		t.Error("an express path beside is not seen, or for ever")
 	}
@@ -92,7 +92,7 @@ func TestAtHand(t *testing.T) {
 // TestWithdrawn: what is recalled before its subflow's writer has begun with it
 // is not sent there: by silence, by loss, and at the end of a transfer.
 func TestWithdrawn(t *testing.T) {
-	given := func(begun bool) (*Bond, *path, wire.DataSeq) {
+	given := func(begun bool) (*Bond, *subflow, wire.DataSeq) {
 		b := filled(t, 2)
 		s := b.streams[1]
 		before := wire.DataSeq(200_000) - wire.DataSeq(b.pending)
@@ -106,27 +106,27 @@ func TestWithdrawn(t *testing.T) {
 		if end := wire.DataSeq(200_000) - wire.DataSeq(b.pending); end <= before || s.todo[0].from != end {
 			t.Fatalf("no stream bytes in the segment: %v to %v", before, end)
 		}
-		return b, b.path(1), before
+		return b, b.subflow(1), before
 	}
 	for _, begun := range []bool{false, true} {
 		b, p, before := given(begun)
-		sent := p.sent
+		sent := p.bytesSent
 		b.stats.Silent += b.recall(p, 0, start, "silent")
 		want := before // what really went out
 		if begun {
-			want = wire.DataSeq(p.given)
+			want = wire.DataSeq(p.streamBytesSent)
 		}
-		if b.Begun(1) != begun || p.sent == sent != begun || b.stats.Silent != unit.Bytes(want) || p.given != unit.Bytes(want) {
-			t.Errorf("begun %v: may be written %v, %d of %d bytes count as sent, %v as sent again, %v as given", begun, b.Begun(1), p.sent, sent, b.stats.Silent, p.given)
+		if b.Begun(1) != begun || p.bytesSent == sent != begun || b.stats.Silent != unit.Bytes(want) || p.streamBytesSent != unit.Bytes(want) {
+			t.Errorf("begun %v: may be written %v, %d of %d bytes count as sent, %v as sent again, %v as given", begun, b.Begun(1), p.bytesSent, sent, b.stats.Silent, p.streamBytesSent)
 		}
-		if p.est.Outstanding() != unit.Bytes(p.sent) {
-			t.Errorf("begun %v: %v outstanding, %d sent", begun, p.est.Outstanding(), p.sent)
+		if p.est.Outstanding() != unit.Bytes(p.bytesSent) {
+			t.Errorf("begun %v: %v outstanding, %d sent", begun, p.est.Outstanding(), p.bytesSent)
 		}
 		if b.pending != 200_000 {
 			t.Errorf("begun %v: %v wait to be sent", begun, b.pending)
 		}
-		if p.flight.fresh != 0 {
-			t.Errorf("begun %v: the queue of frames counts %d", begun, p.flight.fresh)
+		if p.inFlight.recallable != 0 {
+			t.Errorf("begun %v: the queue of frames counts %d", begun, p.inFlight.recallable)
 		}
 		b.Idle(1)
 		if id, _ := b.Next(start, nil); id != 1 || !b.Begun(1) {
@@ -142,9 +142,9 @@ func TestWithdrawn(t *testing.T) {
 	b, p, before := given(false)
 	s := b.streams[1]
 	s.todo = nil
-	s.outEnd = wire.DataSeq(p.given)
+	s.outEnd = wire.DataSeq(p.streamBytesSent)
 	b.update(s)
-	b.cfg.Eta, b.cfg.Scheduler = 0.2, onlyNewest{unit.Bytes(p.given) - unit.Bytes(before)}
+	b.cfg.Eta, b.cfg.Scheduler = 0.2, onlyNewest{unit.Bytes(p.streamBytesSent) - unit.Bytes(before)}
 	b.Idle(2)
 	id, _ := b.Next(start, nil)
 	if id != 2 || b.Begun(1) || !b.Begun(2) {
@@ -187,17 +187,17 @@ func TestSmallGapOfHelped(t *testing.T) {
 		{"large", 20_000, 5 * ms, true},
 	} {
 		b := filled(t, 5)
-		p, s := b.path(1), b.streams[1]
+		p, s := b.subflow(1), b.streams[1]
 		s.todo = nil
-		s.outEnd = wire.DataSeq(p.given)
+		s.outEnd = wire.DataSeq(p.streamBytesSent)
 		b.update(s)
 		b.cfg.Scheduler, _ = sched.New("auto")
 		b.ledger = sched.Ledger{Given: 2 * unit.MB, Copied: c.copied}
-		b.path(2).est.Helped = true
+		b.subflow(2).est.Helped = true
 		b.Local(2, start, estimate.Hop{SRTT: 5 * ms, MinRTT: 5 * ms, Cwnd: 100_000, MSS: 1448})
 		b.Remote(2, start, wire.HopState{RTT: c.far, Rate: 16 * unit.Mbps})
 		b.Local(1, start, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: 180_000})
-		gap := p.tail(start).Tail - b.path(2).tail(start).PAD
+		gap := p.tailView(start).Tail - b.subflow(2).tailView(start).PAD
 		if gap < 20*ms || gap > 70*ms {
 			t.Fatalf("%s: a gap of %v", c.name, gap)
 		}

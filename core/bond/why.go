@@ -45,11 +45,11 @@ func (b *Bond) traceStates(now time.Time) {
 	if !b.tracing() {
 		return
 	}
-	for _, p := range b.paths {
-		if now.Sub(p.traced) < traceEvery {
+	for _, p := range b.subflows {
+		if now.Sub(p.lastTraced) < traceEvery {
 			continue
 		}
-		p.traced = now
+		p.lastTraced = now
 		n, h := p.est.At(now), p.est.Hop()
 		b.trace(now, trace.Event{Kind: trace.PathState, Path: uint32(p.id), Rate: n.Th, PAD: n.PAD, SRTT: n.SRTT,
 			Backlog: n.B1, Backlog2: n.B2, Cwnd: h.Cwnd, Length: h.Queue, Count: h.Acked})
@@ -71,9 +71,9 @@ func (b *Bond) trace(now time.Time, e trace.Event) {
 }
 
 // traceBytes traces what happens to the bytes of a DATA frame.
-func (b *Bond) traceBytes(now time.Time, k trace.Kind, p *path, f sentFrame, reason string) {
+func (b *Bond) traceBytes(now time.Time, k trace.Kind, p *subflow, f sentFrame, reason string) {
 	if b.tracing() {
-		b.trace(now, trace.Event{Kind: k, Path: uint32(p.id), Stream: uint64(f.s.id), Offset: uint64(f.from),
+		b.trace(now, trace.Event{Kind: k, Path: uint32(p.id), Stream: uint64(f.stream.id), Offset: uint64(f.from),
 			Length: unit.Bytes(f.to - f.from), Count: f.end, Reason: reason})
 	}
 }

@@ -14,22 +14,22 @@ import (
 // be written. It reports false if the segment has been withdrawn: then it must
 // not be written, and the subflow is idle as if there had been none.
 func (b *Bond) Begun(id wire.PathID) bool {
-	p := b.path(id)
+	p := b.subflow(id)
 	if p == nil || p.withdrawn {
 		return false
 	}
-	p.unbegun = 0
+	p.unwritten = 0
 	return true
 }
 
 // withdraw takes the segment of path p that its writer has not begun back, if
 // all of it is stream bytes that have been recalled, and returns how many of
 // them were still wanted.
-func (b *Bond) withdraw(p *path) (n unit.Bytes) {
-	all := p.flight.all()
+func (b *Bond) withdraw(p *subflow) (n unit.Bytes) {
+	all := p.inFlight.all()
 	first := len(all)
-	for first > 0 && all[first-1].end > p.sent-uint64(p.unbegun) {
-		if first--; !all[first].again {
+	for first > 0 && all[first-1].end > p.bytesSent-uint64(p.unwritten) {
+		if first--; !all[first].recalled {
 			return 0
 		}
 	}
@@ -39,27 +39,27 @@ func (b *Bond) withdraw(p *path) (n unit.Bytes) {
 	var size unit.Bytes
 	for _, f := range all[first:] {
 		size += unit.Bytes(f.to - f.from)
-		if f.s.err == nil {
-			f.s.acked.missing(max(f.from, f.s.outBase), max(f.to, f.s.outBase), func(from, to wire.DataSeq) { n += unit.Bytes(to - from) })
+		if f.stream.err == nil {
+			f.stream.acked.missing(max(f.from, f.stream.outBase), max(f.to, f.stream.outBase), func(from, to wire.DataSeq) { n += unit.Bytes(to - from) })
 		}
 	}
-	p.flight.cut(len(all) - first)
-	p.est.Unsent(p.unbegun)
-	p.sent -= uint64(p.unbegun)
-	p.given -= size
+	p.inFlight.cut(len(all) - first)
+	p.est.Unsent(p.unwritten)
+	p.bytesSent -= uint64(p.unwritten)
+	p.streamBytesSent -= size
 	b.ledger.Given -= size
-	p.unbegun, p.withdrawn = 0, true
+	p.unwritten, p.withdrawn = 0, true
 	return n
 }
 
 // cut removes the newest n frames, which were recalled.
-func (f *flight) cut(n int) {
+func (f *sentFrames) cut(n int) {
 	for i := range n {
-		s := &f.q[len(f.q)-1-i]
-		if s.late {
-			f.late--
+		s := &f.frames[len(f.frames)-1-i]
+		if s.tooLate {
+			f.tooLate--
 		}
-		s.s = nil
+		s.stream = nil
 	}
-	f.q = f.q[:len(f.q)-n]
+	f.frames = f.frames[:len(f.frames)-n]
 }

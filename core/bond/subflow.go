@@ -1,0 +1,202 @@
+package bond
+
+import (
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/link/estimate"
+	"mpbond/link/wire"
+)
+
+// subflow is what the bond knows of one subflow: the bytes and frames in flight on it, its
+// estimates and the times by which silence is found. It is owned by its Bond.
+type subflow struct {
+	id   wire.PathID
+	est  estimate.Path
+	idle bool
+
+	bytesSent       uint64     // bytes of frames given to the subflow
+	bytesReceived   uint64     // bytes of whole frames received on it
+	streamBytesSent unit.Bytes // stream bytes given to it
+	inFlight        sentFrames
+	// unwritten is the size of the segment that its writer has not begun, if that
+	// holds stream bytes only, else 0; withdrawn tells that it was taken back.
+	unwritten unit.Bytes
+	withdrawn bool
+
+	lastProgress    time.Time // of data acknowledgements, or when something was first in flight
+	lastHopProgress time.Time // of the sending hop's own acknowledgements
+	silentSince     time.Time // since when it is silent; zero if it is not
+	stalledSince    time.Time // the same, also while no other path is alive to take over
+	lastProbeTime   time.Time // when a sign of life was last asked for
+	probeDue        bool
+
+	lowLatencyUntil time.Time // until then bulk keeps the queue short
+	streamsFirst    bool      // the next segment is the streams' turn
+
+	// owes tells that frames came on it that no ACK sent on this subflow itself
+	// has covered; one is due at owesDue.
+	owes    bool
+	owesDue time.Time
+	// told is what the hop's own TCP will have had acknowledged when an ACK sent
+	// at toldAt on this subflow, a direct one, has arrived; 0: none is awaited.
+	told    uint64
+	toldAt  time.Time
+	telling bool // the segment that is being filled has that ACK
+
+	lastTraced time.Time // when its estimates were last traced
+	lastData   time.Time // arrival of the last new stream byte or datagram
+	lastActive time.Time // when anything was last sent or received
+	lastSent   time.Time // when anything was last sent
+	relay      wire.PipeState
+	relayAt    time.Time // when relay came; zero if there is none to be passed on
+
+	copies []copyOf // what other subflows carry and this one has yet to
+}
+
+// settleIdle takes what was sent for received while nothing in flight asks for an
+// acknowledgement: else ACKs and reports, which nobody acknowledges, would in
+// time look like a queue that never drains.
+func (p *subflow) settleIdle(at time.Time) {
+	if p.inFlight.len() == 0 {
+		p.est.Settle(at)
+	}
+}
+
+func (p *subflow) silent() bool { return !p.silentSince.IsZero() }
+
+// schedulerView returns the subflow as a scheduler sees it.
+func (p *subflow) schedulerView(n estimate.Numbers, now time.Time) sched.Path {
+	h := p.est.Hop()
+	doubtful := h.Queue > 0 && now.Sub(p.lastHopProgress) > hopSilence(h)/2
+	return sched.Path{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD, Wait: n.FarWait, SRTT: h.SRTT, MinRTT: 2 * n.OWD, Th: n.Th,
+		Helped: p.est.Helped, Confirm: n.Confirm, Late: n.Late > 0, Acked: n.Acked, RTTVar: h.RTTVar, MSS: max(h.MSS, minSegment), Given: p.streamBytesSent, InFlight: p.est.Outstanding(),
+		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
+}
+
+// pick asks the scheduler about stream s, which is ready.
+func (b *Bond) pick(s *Stream, now time.Time, view []sched.Path) sched.Decision {
+	if s.mode == wire.Redundant {
+		return sched.Redundant.Pick(view, b.pending)
+	}
+	if w, ok := b.cfg.Scheduler.(sched.WindowAware); ok {
+		w.SendWindow(sched.Window{Size: unit.Bytes(s.outLimit - s.outBase), Blocked: b.blocked, AtHand: s.atHand() && !b.urgentBeside(now)}, now)
+	}
+	return b.cfg.Scheduler.Pick(view, b.contended(s))
+}
+
+// sentFrame is one reliable frame in flight.
+type sentFrame struct {
+	end       uint64 // the subflow's byte count after it
+	frameType wire.Type
+	recalled  bool // was given back to be sent on another subflow
+	tooLate   bool // because it would come too late by its own
+	copied    bool // other subflows carry the same bytes, or are to
+	repeated  bool // a control frame that is there because another subflow was late with it
+	stream    *Stream
+	from, to  wire.DataSeq // TypeData; of TypeTreat both are the serial
+}
+
+// sentFrames is a first-in-first-out queue of the reliable frames in flight on a subflow.
+type sentFrames struct {
+	frames     []sentFrame
+	head       int
+	recallable int // frames that could be recalled
+	tooLate    int // frames that others were given besides, since these would come too late
+}
+
+// recallable reports whether the frame may be given to another subflow though
+// its own is alive: bytes, and the end of a stream, once.
+func (s *sentFrame) recallable() bool {
+	return !s.recalled && !s.copied && (s.frameType == wire.TypeData || s.frameType == wire.TypeFin)
+}
+
+// wanted reports whether the frame is recallable and the far end waits for it.
+func (s *sentFrame) wanted() bool {
+	return s.recallable() && (s.stream == nil || s.from < s.stream.awaited())
+}
+
+// newest is the subflow's byte count after the newest frame that is wanted, if
+// there is any.
+func (f *sentFrames) newest() (end uint64, some bool) {
+	if f.recallable == 0 {
+		return 0, false
+	}
+	for i := len(f.frames) - 1; i >= f.head; i-- {
+		if f.frames[i].wanted() {
+			return f.frames[i].end, true
+		}
+	}
+	return 0, false
+}
+
+func (f *sentFrames) push(s sentFrame) {
+	if s.recallable() {
+		f.recallable++
+	}
+	f.frames = append(f.frames, s)
+}
+
+// markRecalled marks a frame of the queue as given back.
+func (f *sentFrames) markRecalled(s *sentFrame) {
+	if s.recallable() {
+		f.recallable--
+	}
+	s.recalled = true
+}
+
+func (f *sentFrames) len() int         { return len(f.frames) - f.head }
+func (f *sentFrames) all() []sentFrame { return f.frames[f.head:] }
+func (f *sentFrames) pop() (s sentFrame) {
+	s = f.frames[f.head]
+	if s.recallable() {
+		f.recallable--
+	}
+	if s.tooLate {
+		f.tooLate--
+	}
+	f.frames[f.head].stream = nil
+	f.head++
+	if f.head > 64 && f.head*2 > len(f.frames) {
+		n := copy(f.frames, f.frames[f.head:])
+		clear(f.frames[n:])
+		f.frames, f.head = f.frames[:n], 0
+	}
+	return s
+}
+
+// PathInfo describes a path for status output.
+type PathInfo struct {
+	ID             wire.PathID
+	Helped, Silent bool
+	StuckFor       time.Duration // silent, or the last path and without progress
+	LastData       time.Time     // arrival of the last new stream byte or datagram; zero: none yet
+	Sent, Received uint64        // bytes of frames
+	InFlight       unit.Bytes    // sent and not acknowledged
+	estimate.Numbers
+}
+
+// Paths appends a description of every path to list.
+func (b *Bond) Paths(list []PathInfo, now time.Time) []PathInfo {
+	for _, p := range b.subflows {
+		i := PathInfo{ID: p.id, Helped: p.est.Helped, Silent: p.silent(), Sent: p.bytesSent, Received: p.bytesReceived,
+			LastData: p.lastData, Numbers: p.est.At(now)}
+		if p.inFlight.len() > 0 {
+			i.InFlight = p.est.Outstanding()
+		}
+		if !p.stalledSince.IsZero() {
+			i.StuckFor = now.Sub(p.stalledSince)
+		}
+		list = append(list, i)
+	}
+	return list
+}
+
+// Carried counts the bytes of frames that a path has received and sent.
+func (b *Bond) Carried(id wire.PathID) (received, sent uint64) {
+	if p := b.subflow(id); p != nil {
+		return p.bytesReceived, p.bytesSent
+	}
+	return 0, 0
+}
