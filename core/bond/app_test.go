@@ -353,7 +353,7 @@ func (n *simNet) unfinished() (text string) {
 	}
 	for _, p := range n.paths {
 		for d, b := range n.ends {
-			if q := b.subflow(p.id); q != nil {
+			if q := b.subflows.find(p.id); q != nil {
 				text += fmt.Sprintf("\n  path %d at %s: idle %v, silent %v, %d frames in flight, %v; hops hold", p.id, endNames[d], q.idle, q.silent(), q.inFlight.len(), q.est.At(n.now))
 				for _, h := range p.hops[d] {
 					text += fmt.Sprintf(" %d", h.written-h.acked)
@@ -363,7 +363,7 @@ func (n *simNet) unfinished() (text string) {
 		}
 	}
 	for d, b := range n.ends {
-		text += fmt.Sprintf("\n  %s: %v pending, %d control frames, ack pending %v, avoids path %d, last decision %+v, tick %v", endNames[d], b.pending, len(b.control), b.ackPending, b.avoid, b.last, b.nextTick.Sub(simStart))
+		text += fmt.Sprintf("\n  %s: %v pending, %d control frames, ack pending %v, avoids path %d, last decision %+v, tick %v", endNames[d], b.pending, len(b.control), b.ackPending, b.avoid, b.trace.last, b.timer.next.Sub(simStart))
 	}
 	return text
 }

@@ -37,7 +37,7 @@ func cutDirect(t *testing.T, scheduler string) (gap time.Duration, before, doubt
 	tr := &transfer{size: int(8 * unit.MB)}
 	done := n.carry([]*transfer{tr})
 	last, read, seen := n.now, 0, false
-	far, direct := n.paths[1].hops[1][1], n.ends[1].subflows[0]
+	far, direct := n.paths[1].hops[1][1], n.ends[1].subflows.list[0]
 	n.run(func() bool {
 		if tr.read > read || tr.read == tr.size {
 			gap, last, read = max(gap, n.now.Sub(last)), n.now, tr.read

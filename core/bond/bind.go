@@ -12,7 +12,7 @@ import (
 // be of mode wire.Bond. Control frames go as always.
 func (s *Stream) Bind(id wire.PathID) bool {
 	b := s.bond
-	if b.subflow(id) == nil || s.Done() || s.mode != wire.Bond {
+	if b.subflows.find(id) == nil || s.Done() || s.mode != wire.Bond {
 		return false
 	}
 	if s.only == 0 {

@@ -108,10 +108,12 @@ const (
 // Bond is one end of a bond. Not safe for concurrent use.
 type Bond struct {
 	cfg      Config
-	subflows []*subflow // by rising id
+	subflows subflowTable
 	streams  map[wire.StreamID]*Stream
 	pool     pagePool
-	taken    unit.Bytes // see Taken
+	memory   memoryBudget
+	timer    wakeTimer
+	trace    tracer
 
 	nextID   wire.StreamID // Opens: the next stream's number; else: the highest seen
 	accepted []*Stream
@@ -141,7 +143,6 @@ type Bond struct {
 	newestData time.Time     // arrival of the newest new stream byte or datagram
 	pause      time.Duration // newest one over minSilence between new bytes, stalls apart; 0 after one of recently
 	seenStuck  time.Time     // when a path was last found stuck
-	nextTick   time.Time
 
 	// guide, if not nil, says which paths a stream may use; small is its answer
 	// for what is none, or must not wait.
@@ -167,8 +168,6 @@ type Bond struct {
 	withinView []sched.Path
 	guideView  []GuidePath
 	ackView    []wire.PathAck
-	last       sched.Decision
-	decisions  *trace.Ring[Decision]
 	stats      Stats
 }
 
@@ -195,8 +194,10 @@ func New(cfg Config) *Bond {
 	setDefault(&cfg.MetaBuffer, defaultMetaBuffer)
 	setDefault(&cfg.MaxBuffered, defaultMaxBuffered)
 	setDefault(&cfg.Eta, defaultEta)
-	b := &Bond{cfg: cfg, streams: map[wire.StreamID]*Stream{}, decisions: trace.NewRing[Decision](64)}
-	b.pool.bond = b
+	b := &Bond{cfg: cfg, streams: map[wire.StreamID]*Stream{}}
+	b.memory.shared = cfg.Memory
+	b.trace = tracer{to: cfg.Trace, changesOnly: cfg.ChangesOnly, decisions: trace.NewRing[Decision](64)}
+	b.pool.memory = &b.memory
 	return b
 }
 
@@ -212,56 +213,48 @@ func (b *Bond) AddPath(id wire.PathID, helped bool, now time.Time) {
 	b.RemovePath(id, now)
 	p := &subflow{id: id, lastProgress: now, lastHopProgress: now, lastActive: now}
 	p.est.Helped = helped
-	at := len(b.subflows)
-	for at > 0 && b.subflows[at-1].id > id {
-		at--
-	}
-	b.subflows = append(b.subflows, nil)
-	copy(b.subflows[at+1:], b.subflows[at:])
-	b.subflows[at] = p
+	b.subflows.insert(p)
 	b.unguide()
 }
 
 // RemovePath tells that a subflow is gone. What it had in flight is sent again
 // on others.
 func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
-	for i, p := range b.subflows {
-		if p.id == id {
-			b.subflows = append(b.subflows[:i], b.subflows[i+1:]...)
-			b.unguide()
-			b.unpin(p)
-			b.unbind(p)
-			b.stats.LostPath += b.recall(p, 0, now, "lost")
-			// Others may wait for an ack that travelled on this one.
-			b.wantAck(now, 0)
-			for _, q := range b.subflows {
-				if q.bytesReceived > 0 {
-					q.owe(now)
-				}
-			}
-			b.wake(now.Add(ackOwn))
-			return
+	p := b.subflows.remove(id)
+	if p == nil {
+		return
+	}
+	b.unguide()
+	b.unpin(p)
+	b.unbind(p)
+	b.stats.LostPath += b.recall(p, 0, now, "lost")
+	// Others may wait for an ack that travelled on this one.
+	b.wantAck(now, 0)
+	for _, q := range b.subflows.list {
+		if q.bytesReceived > 0 {
+			q.owe(now)
 		}
 	}
+	b.timer.wakeAt(now.Add(ackOwn))
 }
 
 // JoinRTT tells how long the round trip of a subflow's handshake took.
 func (b *Bond) JoinRTT(id wire.PathID, d time.Duration) {
-	if p := b.subflow(id); p != nil {
+	if p := b.subflows.find(id); p != nil {
 		p.est.JoinRTT = d
 	}
 }
 
 // Idle tells that a subflow's socket has room for a segment.
 func (b *Bond) Idle(id wire.PathID) {
-	if p := b.subflow(id); p != nil {
+	if p := b.subflows.find(id); p != nil {
 		p.idle = true
 	}
 }
 
 // Local takes a sample of a subflow's own hop.
 func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
-	p := b.subflow(id)
+	p := b.subflows.find(id)
 	if p == nil {
 		return
 	}
@@ -276,7 +269,7 @@ func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
 // Unknown tells that no sample of a subflow's own hop can be had: nothing
 // carries it at present. Then it makes no progress, whatever was last seen.
 func (b *Bond) Unknown(id wire.PathID, now time.Time) {
-	if p := b.subflow(id); p != nil {
+	if p := b.subflows.find(id); p != nil {
 		h := p.est.Hop()
 		h.Queue = max(h.Queue, 1)
 		b.Local(id, now, h)
@@ -285,17 +278,17 @@ func (b *Bond) Unknown(id wire.PathID, now time.Time) {
 
 // Remote takes a helper's report about a subflow's far hop.
 func (b *Bond) Remote(id wire.PathID, now time.Time, s wire.HopState) {
-	p := b.subflow(id)
+	p := b.subflows.find(id)
 	if p == nil {
 		return
 	}
 	p.est.Remote(now, s)
-	if b.tracing() {
+	if b.trace.segments() {
 		e := trace.Event{Kind: trace.PipeState, Path: uint32(id), Rate: s.Rate, SRTT: s.RTT, Offset: s.Received, Backlog: unit.Bytes(s.Received - s.Forwarded)}
 		if s.AppLimited {
 			e.Reason = "app-limited"
 		}
-		b.cfg.Trace(e)
+		b.trace.emit(e)
 	}
 }
 
@@ -304,18 +297,9 @@ func (b *Bond) Remote(id wire.PathID, now time.Time, s wire.HopState) {
 // relayWithin: while the pipe brings bytes these are acknowledged, and afterwards
 // no radio need work for it. Nothing is sent on its account.
 func (b *Bond) Relay(s wire.PipeState, now time.Time) {
-	if p := b.subflow(s.Path); p != nil {
+	if p := b.subflows.find(s.Path); p != nil {
 		p.relay, p.relayAt = s, now
 	}
-}
-
-func (b *Bond) subflow(id wire.PathID) *subflow {
-	for _, p := range b.subflows {
-		if p.id == id {
-			return p
-		}
-	}
-	return nil
 }
 
 // Open makes a stream to a destination. Only the end that opens may call it.
@@ -336,9 +320,7 @@ func (b *Bond) Open(dest string) (*Stream, error) {
 }
 
 func (b *Bond) opened(s *Stream) {
-	if b.cfg.Trace != nil {
-		b.cfg.Trace(trace.Event{Kind: trace.StreamOpen, Stream: uint64(s.id), Text: s.dest})
-	}
+	b.trace.emit(trace.Event{Kind: trace.StreamOpen, Stream: uint64(s.id), Text: s.dest})
 }
 
 func (b *Bond) newStream(id wire.StreamID) *Stream {

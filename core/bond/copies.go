@@ -25,7 +25,7 @@ type copyOf struct {
 // copyToOthers notes bytes that p carries for each other subflow that is
 // alive. What is noted is at most what streams have in flight.
 func (b *Bond) copyToOthers(p *subflow, c copyOf) (any bool) {
-	for _, q := range b.subflows {
+	for _, q := range b.subflows.list {
 		if q == p || q.silent() || !c.s.may(q.id) {
 			continue
 		}
@@ -57,14 +57,14 @@ func (c copyOf) needed() (any bool) {
 // dropCopies forgets copies of a stream that are not sent yet: the subflow that carries
 // its bytes is enough from now on, and if that is lost they go over another one.
 func (b *Bond) dropCopies(s *Stream) {
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		p.copies = slices.DeleteFunc(p.copies, func(c copyOf) bool { return c.s == s })
 	}
 }
 
 // copyTarget is an idle subflow that has copies to send, or nil.
 func (b *Bond) copyTarget(now time.Time) *subflow {
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if !p.idle || p.silent() || len(p.copies) == 0 || len(p.uptodate()) == 0 {
 			continue
 		}
@@ -93,7 +93,7 @@ func (b *Bond) fillCopies(p *subflow, now time.Time, buf []byte) []byte {
 				f := sentFrame{frameType: wire.TypeData, stream: s, from: from, to: to, copied: true}
 				f.end = p.noteFrame(len(buf)-start, f)
 				b.stats.Redundant += unit.Bytes(to - from)
-				b.traceBytes(now, trace.Segment, p, f, "copy")
+				b.trace.bytes(now, trace.Segment, p, f, "copy")
 			})
 			// What was taken back from a lost subflow is on its way again.
 			s.todo.remove(part.from, part.to)

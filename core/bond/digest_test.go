@@ -98,7 +98,7 @@ func digestOf(l *lab, seed uint64) string {
 	enc := json.NewEncoder(hash)
 	out := l.run(newScenario(seed), nil, func(n *simNet) {
 		for i, b := range n.ends {
-			b.cfg.Trace = func(e trace.Event) {
+			b.trace.to = func(e trace.Event) {
 				_ = enc.Encode(struct {
 					End int
 					Now int64

@@ -1,7 +1,6 @@
 package bond
 
 import (
-	"slices"
 	"time"
 
 	"mpbond/link/estimate"
@@ -26,12 +25,6 @@ func (p *subflow) extendLowLatency(t time.Time) {
 	}
 }
 
-// urgentBeside reports whether a path is express now. What must not wait moves to
-// another path when its own fails, and shall find no long queue there.
-func (b *Bond) urgentBeside(now time.Time) bool {
-	return slices.ContainsFunc(b.subflows, func(p *subflow) bool { return now.Before(p.lowLatencyUntil) })
-}
-
 // holds reports that bulk must not be given to p now, and asks for a look when
 // the queue has become short.
 func (b *Bond) holds(p *subflow, n estimate.Numbers, now time.Time) bool {
@@ -39,6 +32,6 @@ func (b *Bond) holds(p *subflow, n estimate.Numbers, now time.Time) bool {
 	if over <= 0 || !now.Before(p.lowLatencyUntil) {
 		return false
 	}
-	b.wake(now.Add(max(over, time.Millisecond)))
+	b.timer.wakeAt(now.Add(max(over, time.Millisecond)))
 	return true
 }

@@ -147,7 +147,7 @@ func (b *Bond) newFlow(id wire.FlowID, redundant bool, now time.Time) *Flow {
 	}
 	b.flows.all[id] = f
 	b.stats.FlowsTotal++
-	b.trace(now, trace.Event{Kind: trace.FlowOpen, Flow: uint64(id)})
+	b.trace.at(now, trace.Event{Kind: trace.FlowOpen, Flow: uint64(id)})
 	b.wakeForFlows(now)
 	return f
 }
@@ -248,7 +248,7 @@ func (f *Flow) enqueue(q queued) {
 		for l.bytes+cost > maxLegQueue {
 			l.drop()
 		}
-		if b.flows.out+cost > maxFlowBytes || !b.takeMemory(cost) {
+		if b.flows.out+cost > maxFlowBytes || !b.memory.take(cost) {
 			f.stats.Dropped++
 			b.stats.DatagramsDropped++
 			continue
@@ -282,7 +282,7 @@ func (l *leg) uncount(q queued) {
 	cost := unit.Bytes(len(q.frame)) + datagramCost
 	l.bytes -= cost
 	l.f.bond.flows.out -= cost
-	l.f.bond.giveMemory(cost)
+	l.f.bond.memory.give(cost)
 }
 
 // drop drops the oldest frame, which counts if no copy of it was sent.
@@ -318,7 +318,7 @@ func (f *Flow) Discard() {
 func (f *Flow) release(n unit.Bytes) {
 	f.inBytes -= n
 	f.bond.flows.in -= n
-	f.bond.giveMemory(n)
+	f.bond.memory.give(n)
 }
 
 // Refuse tells the other end that datagrams to an address do not get there. It
@@ -354,7 +354,7 @@ func (f *Flow) fail(why wire.Reset, now time.Time) {
 	}
 	f.err = why
 	delete(f.bond.flows.all, f.id)
-	f.bond.trace(now, trace.Event{Kind: trace.FlowClose, Flow: uint64(f.id), Count: uint64(f.stats.Sent + f.stats.Received), Reason: why.Error()})
+	f.bond.trace.at(now, trace.Event{Kind: trace.FlowClose, Flow: uint64(f.id), Count: uint64(f.stats.Sent + f.stats.Received), Reason: why.Error()})
 	f.bond.notifyFlow(f)
 }
 
@@ -398,13 +398,13 @@ func (b *Bond) expireFlows(now time.Time) {
 // wakeForFlows asks for the next look at unused flows and old datagrams.
 func (b *Bond) wakeForFlows(now time.Time) {
 	if len(b.flows.ready) > 0 {
-		b.wake(now.Add(sojourn))
+		b.timer.wakeAt(now.Add(sojourn))
 	}
 	if len(b.flows.all) > 0 {
 		if b.flows.check.Before(now) {
 			b.flows.check = now.Add(flowIdleDNS / 2)
 		}
-		b.wake(b.flows.check)
+		b.timer.wakeAt(b.flows.check)
 	}
 }
 
@@ -471,7 +471,7 @@ func (b *Bond) receiveDatagram(p *subflow, d wire.Datagram, now time.Time) error
 // hand lets r be received, if there is room.
 func (f *Flow) hand(r Received) {
 	cost := r.cost()
-	if f.inBytes+cost > maxLegQueue || f.bond.flows.in+cost > maxFlowBytes || !f.bond.takeMemory(cost) {
+	if f.inBytes+cost > maxLegQueue || f.bond.flows.in+cost > maxFlowBytes || !f.bond.memory.take(cost) {
 		f.stats.Dropped++
 		f.bond.stats.DatagramsDropped++
 		return

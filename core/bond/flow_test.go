@@ -302,7 +302,7 @@ func TestFlowsEnd(t *testing.T) {
 	}
 	// A datagram of the ended flow, late.
 	late := wire.Datagram{Flow: a.ID(), Number: 5, Addr: wire.Addr{Name: "x", Port: 1}}
-	if err := n.ends[1].receiveDatagram(n.ends[1].subflows[0], late, n.now); err != nil || n.ends[1].AcceptFlow() != nil {
+	if err := n.ends[1].receiveDatagram(n.ends[1].subflows.list[0], late, n.now); err != nil || n.ends[1].AcceptFlow() != nil {
 		t.Errorf("a late datagram opened its flow again, or %v", err)
 	}
 	// Ended by the accepting end.

@@ -83,7 +83,7 @@ func (b *Bond) ask(a *allowed, g *group, d Demand, now time.Time) {
 		return
 	}
 	list := b.guideView[:0]
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if p.silent() || !g.permits(p.id) {
 			continue
 		}
@@ -116,7 +116,7 @@ func (b *Bond) guided(s *Stream, now time.Time) {
 		b.flows.notices = append(b.flows.notices, *told)
 	}
 	a.released = true
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if !p.silent() && p.id != b.avoid && slices.Contains(s.allowed.paths, p.id) {
 			s.allowed.released = false
 		}
@@ -180,9 +180,10 @@ func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 			continue // all that it may use is gone or silent
 		}
 		t.decision = b.pick(s, now, seen)
-		b.decided(now, t.decision, seen)
+		b.trace.decided(now, t.decision, b.pending, seen)
+		b.trace.estimates(now, b.subflows.list)
 		if !t.decision.Wait {
-			t.path, t.stream = b.subflow(t.decision.Path), s
+			t.path, t.stream = b.subflows.find(t.decision.Path), s
 			break
 		}
 		if !differ {
@@ -218,7 +219,7 @@ func (b *Bond) elsewhere(s *Stream, p *subflow, n unit.Bytes, now time.Time) boo
 
 // another reports whether a stream may use a path besides p that is idle.
 func (b *Bond) another(s *Stream, p *subflow) bool {
-	for _, q := range b.subflows {
+	for _, q := range b.subflows.list {
 		if q != p && q.idle && !q.silent() && s.may(q.id) {
 			return true
 		}

@@ -34,7 +34,7 @@ func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
 	if b.guide == nil || b.Scheduler() == "redundant" || s == nil || s.mode != wire.Bond || slices.Contains(s.allowed.paths, on.id) {
 		return
 	}
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if !p.silent() && p.id != b.avoid && b.groupOf(s.group).permits(p.id) && slices.Contains(s.allowed.paths, p.id) {
 			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d on path %d, but it may use %v", endNames[d], f.Stream, on.id, s.allowed.paths)
 		}
@@ -63,7 +63,7 @@ func TestGuided(t *testing.T) {
 		tr := &transfer{size: int(size)}
 		n.run(n.carry([]*transfer{tr}))
 		for _, b := range n.ends {
-			over2 += b.subflow(2).bytesSent
+			over2 += b.subflows.find(2).bytesSent
 		}
 		return tr.done.Sub(simStart), over2
 	}
@@ -88,7 +88,7 @@ func TestGuidedIsReleased(t *testing.T) {
 	}
 	tr := &transfer{size: int(6 * unit.MB)}
 	done := n.carry([]*transfer{tr})
-	carried := func() uint64 { return n.ends[1].subflow(2).bytesSent }
+	carried := func() uint64 { return n.ends[1].subflows.find(2).bytesSent }
 	var silent, back uint64
 	n.after(2900*time.Millisecond, func() { silent = carried() })
 	n.after(5*time.Second, func() { back = carried() })

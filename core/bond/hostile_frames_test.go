@@ -42,7 +42,7 @@ func (h *hostilePeer) frame(id wire.PathID) {
 	h.sent++
 	h.frames--
 	h.fed[id] += uint64(wire.HeaderLen + len(payload))
-	if h.b.subflow(id) == nil {
+	if h.b.subflows.find(id) == nil {
 		h.fed[id] = 0
 	}
 	if err := h.b.Receive(id, t, payload, h.now); err != nil { // as package endpoint does

@@ -168,7 +168,7 @@ func (h *hostilePeer) run() (err error) {
 		}
 	}()
 	for n := 0; !h.over() && h.err == nil; n++ {
-		if len(h.b.subflows) == 0 { // a peer that was cut off comes again
+		if len(h.b.subflows.list) == 0 { // a peer that was cut off comes again
 			h.b.AddPath(1, false, h.now)
 			h.fed[1], h.acked[1] = 0, 0
 		}
@@ -192,7 +192,7 @@ func (h *hostilePeer) run() (err error) {
 			s.s.in.drop()
 		}
 	}
-	for _, p := range append([]*subflow{}, h.b.subflows...) {
+	for _, p := range append([]*subflow{}, h.b.subflows.list...) {
 		h.b.RemovePath(p.id, h.now)
 	}
 	if n := h.b.pool.inUse; n != 0 || h.b.Streams() != 0 || h.b.held != 0 || h.b.pending != 0 || h.b.urgent != 0 || h.b.grown != 0 {
@@ -209,7 +209,7 @@ func (h *hostilePeer) step() {
 	id := wire.PathID(1 + h.below(4))
 	switch h.below(32) {
 	case 0:
-		if h.b.subflow(id) != nil && h.below(8) > 0 {
+		if h.b.subflows.find(id) != nil && h.below(8) > 0 {
 			return
 		}
 		h.b.AddPath(id, h.below(2) == 0, h.now)
@@ -532,8 +532,8 @@ func (h *hostilePeer) check() {
 		h.fail("counted %d pages, %v pending, %v urgent, %v held, %v grown; there are %d, %v, %v, %v and %v",
 			b.pool.inUse, b.pending, b.urgent, b.held, b.grown, pages, pending, urgent, held, grown)
 	}
-	if want := unit.Bytes(pages)*pageSize + marked + b.flows.in + b.flows.out; b.taken != want || h.m.used != want || want > h.m.limit {
-		h.fail("%v are taken, %v of the budget of %v; there are %v", b.taken, h.m.used, h.m.limit, want)
+	if want := unit.Bytes(pages)*pageSize + marked + b.flows.in + b.flows.out; b.memory.taken != want || h.m.used != want || want > h.m.limit {
+		h.fail("%v are taken, %v of the budget of %v; there are %v", b.memory.taken, h.m.used, h.m.limit, want)
 	}
 	if n := len(b.streams); n > b.cfg.MaxStreams {
 		h.fail("%d streams", n)

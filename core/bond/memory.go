@@ -1,9 +1,6 @@
 package bond
 
-import (
-	"mpbond/base/unit"
-	"mpbond/link/wire"
-)
+import "mpbond/base/unit"
 
 // Memory is a budget that a bond takes memory from, and shares with others. Its methods
 // may be called with the bond's owner's lock held and must not block.
@@ -19,38 +16,50 @@ type Memory interface {
 // errMemory is why a stream is reset.
 const errMemory = "the memory for the device's streams is used up"
 
-// takeMemory counts n bytes as held by the bond and reports whether it may hold them.
-func (b *Bond) takeMemory(n unit.Bytes) bool {
-	if b.taken+n > maxMemory || b.cfg.Memory != nil && !b.cfg.Memory.Take(n) {
+// memoryBudget counts the memory that a bond holds: pages in use, marks of what has arrived
+// in them, and datagrams that wait. It is bounded by maxMemory and by what is shared with
+// other bonds. Who takes bytes from it gives back as many. Not safe for concurrent use; the
+// shared Memory may be.
+type memoryBudget struct {
+	taken  unit.Bytes
+	shared Memory // nil: none
+}
+
+// take counts n bytes as held and reports whether they may be held.
+func (m *memoryBudget) take(n unit.Bytes) bool {
+	if m.taken+n > maxMemory || m.shared != nil && !m.shared.Take(n) {
 		return false
 	}
-	b.taken += n
+	m.taken += n
 	return true
 }
 
-// giveMemory is the opposite of takeMemory.
-func (b *Bond) giveMemory(n unit.Bytes) {
-	b.taken -= n
-	if b.cfg.Memory != nil {
-		b.cfg.Memory.Give(n)
+// give counts n bytes as no longer held.
+func (m *memoryBudget) give(n unit.Bytes) {
+	m.taken -= n
+	if m.shared != nil {
+		m.shared.Give(n)
 	}
 }
 
-// short reports whether this end must hold less: then streams are pushed back.
-func (b *Bond) short() bool { return b.cfg.Memory != nil && b.cfg.Memory.Short() }
+// isShort reports whether the bond must hold less: then streams are pushed back.
+func (m *memoryBudget) isShort() bool { return m.shared != nil && m.shared.Short() }
+
+// detach gives all that is held back to the shared Memory and takes nothing more from it.
+func (m *memoryBudget) detach() {
+	if m.shared != nil {
+		m.shared.Give(m.taken)
+		m.shared = nil
+	}
+}
 
 // ReleaseMemory gives back what the bond still has of Config.Memory, and takes nothing more
 // from there: it is at its end.
-func (b *Bond) ReleaseMemory() {
-	if b.cfg.Memory != nil {
-		b.cfg.Memory.Give(b.taken)
-		b.cfg.Memory = nil
-	}
-}
+func (b *Bond) ReleaseMemory() { b.memory.detach() }
 
 // Taken returns the memory that the bond has taken: pages in use, marks of what
 // has arrived in them, and datagrams that wait.
-func (b *Bond) Taken() unit.Bytes { return b.taken }
+func (b *Bond) Taken() unit.Bytes { return b.memory.taken }
 
 // takeMarks takes the memory for the marks of the stream's received bytes, or gives it
 // back. It reports false if there is none.
@@ -58,8 +67,8 @@ func (s *Stream) takeMarks() bool {
 	cost := unit.Bytes(s.got.made) * marksCost
 	switch held := s.marksTaken; {
 	case cost < held:
-		s.bond.giveMemory(held - cost)
-	case cost > held && !s.bond.takeMemory(cost-held):
+		s.bond.memory.give(held - cost)
+	case cost > held && !s.bond.memory.take(cost-held):
 		return false
 	}
 	s.marksTaken = cost
@@ -70,21 +79,4 @@ func (s *Stream) takeMarks() bool {
 func (s *Stream) dropMarks() {
 	s.got = arrived{}
 	s.takeMarks()
-}
-
-// reserve makes sure that there is a page for each byte of [from, to), which begins at or
-// after the first page. It reports false if there is no memory for one.
-func (p *pages) reserve(from, to wire.DataSeq) bool {
-	for at := from - from%pageSize; from < to && at < to; at += pageSize {
-		i := int((at - p.base) / pageSize)
-		for i >= len(p.list) {
-			p.list = append(p.list, nil)
-		}
-		if p.list[i] == nil {
-			if p.list[i] = p.pool.get(); p.list[i] == nil {
-				return false
-			}
-		}
-	}
-	return true
 }

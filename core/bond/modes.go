@@ -130,7 +130,7 @@ func (b *Bond) scheduled() bool {
 // for longer than any that it was meant to hold: it is slower than was believed,
 // or its pace has been limited since.
 func (b *Bond) overdue(now time.Time) bool {
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if !p.est.Helped || p.inFlight.recallable == 0 {
 			continue
 		}
@@ -169,7 +169,7 @@ func (b *Bond) fillStream(p *subflow, s *Stream, f fill, now time.Time, buf []by
 		s.burst += unit.Bytes(part.to - part.from)
 		r.has(unit.Bytes(part.to - part.from))
 		b.ledger.Given += unit.Bytes(part.to - part.from)
-		b.traceBytes(now, trace.Segment, p, sent, "")
+		b.trace.bytes(now, trace.Segment, p, sent, "")
 		f.room -= len(buf) - at
 	}
 	if len(s.todo) == 0 {

@@ -10,9 +10,9 @@ type page [pageSize]byte
 
 // pagePool keeps pages for the next use, up to a bound.
 type pagePool struct {
-	free  []*page
-	inUse int
-	bond  *Bond // that takes the memory of pages in use; nil: nobody counts it
+	free   []*page
+	inUse  int
+	memory *memoryBudget // of pages in use; nil: nobody counts it
 }
 
 // Free pages are at most maxFreePages, and spareFreePages more than those in use.
@@ -23,7 +23,7 @@ const (
 
 // get returns a page, nil if there is no memory for one.
 func (p *pagePool) get() *page {
-	if p.bond != nil && !p.bond.takeMemory(pageSize) {
+	if p.memory != nil && !p.memory.take(pageSize) {
 		return nil
 	}
 	p.inUse++
@@ -50,8 +50,8 @@ func (p *pagePool) put(pg *page) {
 // giveBack counts a page in use less.
 func (p *pagePool) giveBack() {
 	p.inUse--
-	if p.bond != nil {
-		p.bond.giveMemory(pageSize)
+	if p.memory != nil {
+		p.memory.give(pageSize)
 	}
 }
 
@@ -61,6 +61,23 @@ type pages struct {
 	pool *pagePool
 	base wire.DataSeq // position of the first page's first byte
 	list []*page
+}
+
+// reserve makes sure that there is a page for each byte of [from, to), which begins at or
+// after the first page. It reports false if there is no memory for one.
+func (p *pages) reserve(from, to wire.DataSeq) bool {
+	for at := from - from%pageSize; from < to && at < to; at += pageSize {
+		i := int((at - p.base) / pageSize)
+		for i >= len(p.list) {
+			p.list = append(p.list, nil)
+		}
+		if p.list[i] == nil {
+			if p.list[i] = p.pool.get(); p.list[i] == nil {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // write stores b at a position that is not below what was released. Its pages must be

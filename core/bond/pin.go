@@ -74,7 +74,7 @@ func (p *subflow) possiblySilent(now time.Time) bool {
 func (b *Bond) quickest(besides *subflow, g *group, now time.Time) (best *subflow) {
 	var least time.Duration
 	worst := 0
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if p == besides || !g.permits(p.id) {
 			continue
 		}
@@ -109,7 +109,7 @@ func (b *Bond) move(l *leg, to *subflow, now time.Time, why string) {
 		}
 	}
 	to.extendLowLatency(now.Add(expressFor))
-	b.trace(now, trace.Event{Kind: trace.FlowMove, Flow: uint64(l.f.id), Path: uint32(to.id), Reason: why})
+	b.trace.at(now, trace.Event{Kind: trace.FlowMove, Flow: uint64(l.f.id), Path: uint32(to.id), Reason: why})
 }
 
 // unpin tells flows and streams that a path is gone.

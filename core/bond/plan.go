@@ -218,9 +218,7 @@ func (s *Stream) treat(serial uint64, mode wire.Mode, group wire.GroupID) {
 	s.SetMode(mode)
 	s.SetGroup(group)
 	s.allowed.at = time.Time{}
-	if s.bond.cfg.Trace != nil {
-		s.bond.cfg.Trace(trace.Event{Kind: trace.StreamTreated, Stream: uint64(s.id), Text: mode.String()})
-	}
+	s.bond.trace.emit(trace.Event{Kind: trace.StreamTreated, Stream: uint64(s.id), Text: mode.String()})
 }
 
 // treated tells that the other end knows of that change, and so that the stream is
@@ -235,7 +233,7 @@ func (b *Bond) barred(s *Stream) bool {
 	if g == nil || !g.limited {
 		return false
 	}
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if !p.silent() && g.permits(p.id) {
 			return false
 		}

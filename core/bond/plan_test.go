@@ -188,7 +188,7 @@ func planned(t *testing.T, size unit.Bytes, build func(*simNet), plan ...wire.Gr
 		took = append(took, tr.done.Sub(simStart))
 	}
 	for _, p := range n.paths {
-		over = append(over, n.ends[1].subflow(p.id).bytesSent)
+		over = append(over, n.ends[1].subflows.find(p.id).bytesSent)
 	}
 	return took, over
 }
@@ -261,7 +261,7 @@ func TestPlanPathSilent(t *testing.T) {
 	n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: 1, Limited: true, Paths: []wire.PathID{1}}})
 	tr := &transfer{size: int(2 * unit.MB), group: 1}
 	n.run(n.carry([]*transfer{tr}))
-	if over := n.ends[1].subflow(2).bytesSent; over > 100_000 {
+	if over := n.ends[1].subflows.find(2).bytesSent; over > 100_000 {
 		t.Errorf("%d bytes went over the other path", over)
 	}
 	if took := tr.done.Sub(simStart); took > 7*time.Second {

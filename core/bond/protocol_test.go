@@ -95,7 +95,7 @@ func filled(t *testing.T, segments int) *Bond {
 // have it at the far end, out of order and out of reach.
 func TestSilentPathGivesBackEverything(t *testing.T) {
 	b := filled(t, 5)
-	p := b.subflow(1)
+	p := b.subflows.find(1)
 	sent := b.streams[1].outEnd - wire.DataSeq(b.pending)
 	queue := unit.Bytes(sent / 4)
 	for i := 1; i <= 100; i++ {
@@ -125,7 +125,7 @@ func TestNoRivalNoSilence(t *testing.T) {
 		b.Local(1, now, estimate.Hop{SRTT: 50 * time.Millisecond, MSS: 1448, Queue: 1000, Acked: 1})
 		b.Tick(now)
 	}
-	if st := b.Stats(); st.Silent != 0 || b.subflow(1).silent() {
+	if st := b.Stats(); st.Silent != 0 || b.subflows.find(1).silent() {
 		t.Errorf("%v given back with nobody to carry it", st.Silent)
 	}
 }
@@ -138,7 +138,7 @@ func TestOwnPauseBlamesNobody(t *testing.T) {
 	b.Tick(now)
 	now = now.Add(time.Second)
 	b.Tick(now)
-	if b.subflow(1).silent() {
+	if b.subflows.find(1).silent() {
 		t.Error("a pause of our own made the subflow silent")
 	}
 }
@@ -294,7 +294,7 @@ func TestReportsAreNoQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 		id, seg := b.Next(now.Add(ackDelay), nil)
-		if ack := len(wire.Append(nil, wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: b.subflow(1).bytesReceived}}})); id != 1 || len(seg) <= ack {
+		if ack := len(wire.Append(nil, wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: b.subflows.find(1).bytesReceived}}})); id != 1 || len(seg) <= ack {
 			t.Fatalf("%d bytes leave by path %d, an ACK has %d", len(seg), id, ack)
 		}
 	}
@@ -306,7 +306,7 @@ func TestReportsAreNoQueue(t *testing.T) {
 	}
 	s.Write(make([]byte, 1000))
 	if id, seg := b.Next(now, nil); id != 1 || len(seg) < 1000 {
-		t.Errorf("path %d gets %d bytes: %+v", id, len(seg), b.last)
+		t.Errorf("path %d gets %d bytes: %+v", id, len(seg), b.trace.last)
 	}
 }
 
@@ -327,7 +327,7 @@ func TestLateReport(t *testing.T) {
 		if err := b.Receive(1, wire.TypePing, nil, now.Add(c.late-ackDelay)); err != nil {
 			t.Fatal(err)
 		}
-		ack := len(wire.Append(nil, wire.Ack{Delay: ackDelay, Paths: []wire.PathAck{{Path: 1, Received: b.subflow(1).bytesReceived}}}))
+		ack := len(wire.Append(nil, wire.Ack{Delay: ackDelay, Paths: []wire.PathAck{{Path: 1, Received: b.subflows.find(1).bytesReceived}}}))
 		if id, seg := b.Next(now.Add(c.late), nil); id != 1 || len(seg) < ack || len(seg) > ack != c.want {
 			t.Errorf("%v late: %d bytes leave by path %d, an ACK has %d", c.late, len(seg), id, ack)
 		}
@@ -394,12 +394,12 @@ func TestUnknownHopFallsSilent(t *testing.T) {
 		b.Local(1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
 		b.Unknown(2, now)
 		b.Tick(now)
-		if b.subflow(2).silent() && now.Sub(start) < minSilence {
+		if b.subflows.find(2).silent() && now.Sub(start) < minSilence {
 			t.Fatalf("silent after %v", now.Sub(start))
 		}
 	}
-	if !b.subflow(2).silent() || b.subflow(1).silent() {
-		t.Errorf("silent: %v and %v, want the second only", b.subflow(1).silent(), b.subflow(2).silent())
+	if !b.subflows.find(2).silent() || b.subflows.find(1).silent() {
+		t.Errorf("silent: %v and %v, want the second only", b.subflows.find(1).silent(), b.subflows.find(2).silent())
 	}
 }
 
@@ -419,7 +419,7 @@ func TestUnacknowledgedFramesAreBounded(t *testing.T) {
 		b.Idle(1)
 		b.Next(start, buf[:0])
 	}
-	if n := b.subflow(1).inFlight.len(); n > maxUntold+1000 {
+	if n := b.subflows.find(1).inFlight.len(); n > maxUntold+1000 {
 		t.Errorf("%d frames are remembered", n)
 	}
 }

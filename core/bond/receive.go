@@ -13,7 +13,7 @@ import (
 // An error means that the other end broke the protocol: the subflow must be
 // closed.
 func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Time) error {
-	p := b.subflow(id)
+	p := b.subflows.find(id)
 	if p == nil {
 		return nil // removed a moment ago: its bytes come again on another one
 	}
@@ -35,9 +35,9 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 	b.wantAck(now, unit.Bytes(len(payload)))
 	if !p.owes {
 		p.owe(now)
-		b.wake(p.owesDue)
+		b.timer.wakeAt(p.owesDue)
 	}
-	if len(b.control)+b.inFlight() > maxUntold {
+	if len(b.control)+b.subflows.framesInFlight() > maxUntold {
 		return fmt.Errorf("%d frames are not acknowledged: %w", maxUntold, wire.ErrMalformed)
 	}
 	switch t {
@@ -134,14 +134,6 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 	return fmt.Errorf("%v does not belong on a subflow: %w", t, wire.ErrMalformed)
 }
 
-// inFlight returns how many frames of all paths are not acknowledged.
-func (b *Bond) inFlight() (n int) {
-	for _, p := range b.subflows {
-		n += p.inFlight.len()
-	}
-	return n
-}
-
 // stream finds the stream that a frame is about. It is nil for one that has
 // ended. Frames overtake each other on different subflows, so at the accepting
 // end a number not seen before opens its stream and all lower ones.
@@ -187,7 +179,7 @@ func (b *Bond) receiveData(p *subflow, f wire.Data, now time.Time) error {
 	})
 	if fresh < len(f.Bytes) {
 		b.stats.Duplicate += unit.Bytes(len(f.Bytes) - fresh)
-		b.traceBytes(now, trace.Duplicate, p, sentFrame{stream: s, from: f.Seq, to: f.Seq + wire.DataSeq(len(f.Bytes)-fresh)}, "")
+		b.trace.bytes(now, trace.Duplicate, p, sentFrame{stream: s, from: f.Seq, to: f.Seq + wire.DataSeq(len(f.Bytes)-fresh)}, "")
 	}
 	if fresh > 0 {
 		b.brought(p, now)
@@ -196,7 +188,7 @@ func (b *Bond) receiveData(p *subflow, f wire.Data, now time.Time) error {
 		s.got.add(from, to)
 	} else if from < to {
 		next := s.got.find(false, to, max(to, s.got.end))
-		b.traceBytes(now, trace.Deliver, p, sentFrame{stream: s, from: from, to: next}, "")
+		b.trace.bytes(now, trace.Deliver, p, sentFrame{stream: s, from: from, to: next}, "")
 		s.got.release(from, next, uint64(fresh))
 		s.inNext = next
 		b.notify(s)
@@ -226,7 +218,7 @@ func (b *Bond) wantAck(now time.Time, n unit.Bytes) {
 	b.ackSize += n
 	if !b.ackPending {
 		b.ackPending, b.ackDue = true, now.Add(ackDelay)
-		b.wake(b.ackDue)
+		b.timer.wakeAt(b.ackDue)
 	}
 }
 
@@ -241,15 +233,15 @@ func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 	travelled := on.est.At(now).OWD
 	at := now.Add(-f.Delay - travelled)
 	for _, a := range f.Paths {
-		p := b.subflow(a.Path)
+		p := b.subflows.find(a.Path)
 		if p == nil {
 			continue
 		}
 		if a.Received > p.bytesSent {
 			return fmt.Errorf("ACK of %d bytes of path %d, which has sent %d: %w", a.Received, a.Path, p.bytesSent, wire.ErrMalformed)
 		}
-		if b.tracing() && p.inFlight.len() > 0 {
-			b.trace(now, trace.Event{Kind: trace.Ack, Path: uint32(p.id), Offset: a.Received})
+		if b.trace.segments() && p.inFlight.len() > 0 {
+			b.trace.at(now, trace.Event{Kind: trace.Ack, Path: uint32(p.id), Offset: a.Received})
 		}
 		p.est.Acked(a.Received, at, travelled)
 		for p.inFlight.len() > 0 && p.inFlight.all()[0].end <= a.Received {

@@ -15,44 +15,38 @@ import (
 // Tick does what is due by time: acknowledgements and the watch for subflows
 // that fell silent. The caller takes Local samples of all paths first.
 func (b *Bond) Tick(now time.Time) {
-	if late := now.Sub(b.nextTick); !b.nextTick.IsZero() && late > probeEvery {
+	if late := b.timer.overdueBy(now); late > probeEvery {
 		// This process itself did not run: no path is to blame for that time.
-		for _, p := range b.subflows {
+		for _, p := range b.subflows.list {
 			p.lastProgress = p.lastProgress.Add(late)
 			p.lastHopProgress = p.lastHopProgress.Add(late)
 			p.owesDue = p.owesDue.Add(late)
 			p.est.Stood(late)
 		}
 	}
-	b.nextTick = time.Time{}
+	b.timer.clear()
 	b.checkSilence(now)
-	b.traceStates(now)
+	b.trace.estimates(now, b.subflows.list)
 	b.expireFlows(now)
 	b.wakeForFlows(now)
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if p.inFlight.len() > 0 || p.est.Hop().Queue > 0 {
-			b.wake(now.Add(probeEvery))
+			b.timer.wakeAt(now.Add(probeEvery))
 		}
 	}
 	b.watchQuiet(now)
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if p.owes && p.owesDue.After(now) {
-			b.wake(p.owesDue)
+			b.timer.wakeAt(p.owesDue)
 		}
 	}
 	if b.ackPending && b.ackDue.After(now) {
-		b.wake(b.ackDue) // one that is overdue waits for an idle subflow
+		b.timer.wakeAt(b.ackDue) // one that is overdue waits for an idle subflow
 	}
 }
 
 // NextTick is when Tick is to be called; zero means that nothing is due.
-func (b *Bond) NextTick() time.Time { return b.nextTick }
-
-func (b *Bond) wake(at time.Time) {
-	if b.nextTick.IsZero() || at.Before(b.nextTick) {
-		b.nextTick = at
-	}
-}
+func (b *Bond) NextTick() time.Time { return b.timer.next }
 
 // checkSilence finds subflows that have bytes in flight and make no progress,
 // and gives those bytes back to the meta buffers, as long as another subflow
@@ -64,7 +58,7 @@ func (b *Bond) wake(at time.Time) {
 // subflow although acknowledgements as such do come (or have failed to come
 // for twice as long): then all it has in flight is stuck.
 func (b *Bond) checkSilence(now time.Time) {
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		h := p.est.Hop()
 		est := p.est.At(now)
 		// Where packets are far apart, because the pace of a hop is limited, two
@@ -96,13 +90,13 @@ func (b *Bond) checkSilence(now time.Time) {
 			p.stalledSince = now
 		}
 		b.seenStuck = now
-		if !b.othersLive(p) {
+		if !b.subflows.othersLive(p) {
 			continue
 		}
 		if !p.silent() {
 			p.silentSince = now
 			b.unguide()
-			b.trace(now, trace.Event{Kind: trace.PathSilent, Path: uint32(p.id), Length: p.est.Outstanding()})
+			b.trace.at(now, trace.Event{Kind: trace.PathSilent, Path: uint32(p.id), Length: p.est.Outstanding()})
 		}
 		beyond := uint64(0)
 		if !stuck {
@@ -129,19 +123,10 @@ func hopSilence(h estimate.Hop) time.Duration {
 	return min(max(minSilence, h.SRTT+4*h.RTTVar), maxSilence)
 }
 
-func (b *Bond) othersLive(not *subflow) bool {
-	for _, p := range b.subflows {
-		if p != not && !p.silent() {
-			return true
-		}
-	}
-	return false
-}
-
 // othersOnTime reports whether another subflow may carry control frames and is not late.
 func (b *Bond) othersOnTime(not *subflow, now time.Time) bool {
 	b.guideSmall(now)
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if p != not && !p.silent() && b.forSmall(p) && p.est.At(now).Late == 0 {
 			return true
 		}
@@ -215,7 +200,7 @@ func (b *Bond) giveBack(f *sentFrame, p *subflow, now time.Time, alive bool, why
 		} else {
 			s.shared.remove(from, to)
 		}
-		b.traceBytes(now, trace.Reinject, p, sentFrame{stream: s, from: from, to: to}, why)
+		b.trace.bytes(now, trace.Reinject, p, sentFrame{stream: s, from: from, to: to}, why)
 	})
 	b.update(s)
 	return n
@@ -226,11 +211,11 @@ func (b *Bond) giveBack(f *sentFrame, p *subflow, now time.Time, alive bool, why
 // slowest one return to the meta buffers, as many as the scheduler's rule says
 // (sched.PaperRecall). Each byte returns at most once from a subflow.
 func (b *Bond) rebalance(now time.Time) {
-	if b.cfg.Eta < 0 || len(b.subflows) < 2 || !b.idleBesides(0) {
+	if b.cfg.Eta < 0 || len(b.subflows.list) < 2 || !b.subflows.idleExcept(0) {
 		return
 	}
 	b.schedView = b.schedView[:0]
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		v := p.tailView(now)
 		if p.silent() { // what it has still arrives, perhaps, but is not to wait for
 			v.PAD = math.MaxInt64
@@ -244,10 +229,10 @@ func (b *Bond) rebalance(now time.Time) {
 		rule = s.Recall
 	}
 	r := rule(b.schedView, b.cfg.Eta, b.ledger)
-	if r.From == 0 || !b.idleBesides(r.From) {
+	if r.From == 0 || !b.subflows.idleExcept(r.From) {
 		return
 	}
-	slow := b.subflow(r.From)
+	slow := b.subflows.find(r.From)
 	nothingElse := b.pending == 0
 	if !nothingElse && slow.deliversSoon(now) {
 		return
@@ -303,15 +288,4 @@ func (p *subflow) deliversSoon(now time.Time) bool {
 	}
 	v := p.tailView(now)
 	return !v.Late && v.Tail < gap
-}
-
-// idleBesides reports whether a subflow other than the one named could take a
-// segment now.
-func (b *Bond) idleBesides(id wire.PathID) bool {
-	for _, p := range b.subflows {
-		if p.id != id && p.idle && !p.silent() {
-			return true
-		}
-	}
-	return false
 }

@@ -33,7 +33,7 @@ func (n *simNet) eachStream(b *Bond, f func(s *Stream)) {
 
 var sabotages = []sabotage{
 	{"what a lost or silent subflow had is not sent again", func(_ *simNet, _ int, b *Bond) {
-		for _, p := range b.subflows {
+		for _, p := range b.subflows.list {
 			for i := range p.inFlight.all() {
 				p.inFlight.all()[i].recalled = true
 			}
@@ -43,7 +43,7 @@ var sabotages = []sabotage{
 		n.disobeys, n.lag[d] = true, 10*ms
 	}},
 	{"a byte too many is acknowledged", func(_ *simNet, _ int, b *Bond) {
-		for _, p := range b.subflows {
+		for _, p := range b.subflows.list {
 			if p.bytesReceived == 10_000/1402*1402 || p.bytesReceived > 10_000 {
 				p.bytesReceived++
 			}
@@ -147,7 +147,7 @@ var sabotages = []sabotage{
 	{"readers are not told of bytes", func(_ *simNet, _ int, b *Bond) {
 		b.changed = slices.DeleteFunc(b.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() > 0 })
 	}},
-	{"the timer is never set", func(n *simNet, _ int, b *Bond) { b.nextTick = n.now.Add(never) }},
+	{"the timer is never set", func(n *simNet, _ int, b *Bond) { b.timer.next = n.now.Add(never) }},
 	{"a datagram is handed over twice", func(n *simNet, _ int, b *Bond) {
 		for _, g := range n.flows[1:] {
 			for _, f := range g.f {
@@ -180,7 +180,7 @@ var sabotages = []sabotage{
 	}},
 	{"acknowledgements are not sent", func(_ *simNet, _ int, b *Bond) {
 		b.ackPending = false
-		for _, p := range b.subflows {
+		for _, p := range b.subflows.list {
 			p.owes = false
 		}
 	}},

@@ -39,7 +39,7 @@ func measure(t *testing.T, scheduler string, size unit.Bytes, rates ...unit.Rate
 	for i, p := range n.ends[0].Paths(nil, n.now) {
 		e.ended[i] = p.LastData.Sub(begin)
 	}
-	for i, p := range n.ends[1].subflows {
+	for i, p := range n.ends[1].subflows.list {
 		e.given[i] = p.streamBytesSent
 	}
 	t.Logf("%-15s %.3f s, ended %.3f and %.3f s, %.3f direct, at most %v at the helper", scheduler, e.took.Seconds(),
@@ -136,7 +136,7 @@ func trickle(t *testing.T, scheduler string, join func(n *simNet)) float64 {
 	join(n)
 	tr := &transfer{size: 200_000, talk: [2]talk{1: {WriteRate: 400 * unit.Kbps}}}
 	n.run(n.carry([]*transfer{tr}))
-	p := n.ends[1].subflows
+	p := n.ends[1].subflows.list
 	share := float64(p[0].streamBytesSent) / float64(p[0].streamBytesSent+p[1].streamBytesSent)
 	t.Logf("%-10s %.3f by path 1", scheduler, share)
 	return share

@@ -49,7 +49,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	var onTime, any quickest // a late helper carries them only where all are late
 	view := b.schedView[:0]
 	live, timely, idle := 0, 0, false
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if !p.silent() {
 			live++
 			if p.inFlight.tooLate == 0 {
@@ -60,7 +60,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if live < 2 {
 		b.avoid = 0
 	}
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if p.silent() && live > 0 {
 			continue
 		}
@@ -93,7 +93,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		p = carrier
 	}
 	if p == nil {
-		p = b.asking()
+		p = b.subflows.probeTarget()
 	}
 	if p == nil {
 		return 0, buf
@@ -148,7 +148,7 @@ func (b *Bond) gave(p *subflow, n int, now time.Time) {
 	}
 	p.settleIdle(now)
 	p.idle, p.lastActive, p.lastSent, p.unwritten, p.withdrawn = false, now, now, 0, false
-	b.wake(now.Add(probeEvery))
+	b.timer.wakeAt(now.Add(probeEvery))
 }
 
 // turn is what the next segment is filled with, and for which path; nil is none.
@@ -231,7 +231,7 @@ func (b *Bond) fillControl(p *subflow, now time.Time, buf []byte) []byte {
 	if b.ackPending {
 		buf = b.fillAck(p, now, buf)
 	}
-	for _, q := range b.subflows {
+	for _, q := range b.subflows.list {
 		if now.Sub(q.relayAt) <= relayWithin {
 			buf = p.appendUnreliable(buf, q.relay)
 		}
@@ -249,7 +249,7 @@ func (b *Bond) fillControl(p *subflow, now time.Time, buf []byte) []byte {
 func (b *Bond) fillAck(p *subflow, now time.Time, buf []byte) []byte {
 	b.ackPending, b.ackSize, p.owes = false, 0, false
 	b.ackView = b.ackView[:0]
-	for _, q := range b.subflows[max(0, len(b.subflows)-wire.MaxAcks):] {
+	for _, q := range b.subflows.list[max(0, len(b.subflows.list)-wire.MaxAcks):] {
 		b.ackView = append(b.ackView, wire.PathAck{Path: q.id, Received: q.bytesReceived})
 	}
 	p.telling = !p.est.Helped && p.told == 0
@@ -272,7 +272,7 @@ func (b *Bond) heard(p *subflow, now time.Time) {
 		return
 	}
 	p.told = 0
-	for _, q := range b.subflows {
+	for _, q := range b.subflows.list {
 		if !q.owes {
 			continue
 		}
@@ -286,7 +286,7 @@ func (b *Bond) heard(p *subflow, now time.Time) {
 
 // owing is an idle subflow that must carry an ACK itself, or nil.
 func (b *Bond) owing(now time.Time) *subflow {
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if p.idle && p.owes && !now.Before(p.owesDue) && !b.awaitsTelling(now) {
 			return p
 		}
@@ -297,7 +297,7 @@ func (b *Bond) owing(now time.Time) *subflow {
 // awaitsTelling reports whether an ACK is under way on a direct subflow whose
 // TCP has not yet had the time that it needs to tell of it.
 func (b *Bond) awaitsTelling(now time.Time) bool {
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if p.told > 0 && !p.silent() && now.Sub(p.toldAt) < min(hopSilence(p.est.Hop()), ackOwnMost) {
 			return true
 		}
@@ -361,7 +361,7 @@ func (b *Bond) Bye() { b.queue(nil, wire.TypeBye) }
 
 // Told reports that the other end has acknowledged every control frame.
 func (b *Bond) Told() bool {
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		for _, f := range p.inFlight.all() {
 			if f.frameType != wire.TypeData && f.frameType != wire.TypeDatagram && !f.recalled {
 				return false

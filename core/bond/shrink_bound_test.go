@@ -13,7 +13,7 @@ func TestShrinkIsBounded(t *testing.T) {
 			n.sabotage = func(d int) {
 				b := n.ends[d]
 				b.ackPending = false
-				for _, p := range b.subflows {
+				for _, p := range b.subflows.list {
 					p.owes = false
 				}
 			}

@@ -103,7 +103,7 @@ func (s *Stream) Room() int {
 	if b.held >= b.cfg.MaxBuffered {
 		room = lowMetaBuffer - unacked
 	}
-	if b.short() {
+	if b.memory.isShort() {
 		room = min(room, pageSize-unacked)
 	}
 	if b.held >= b.cfg.MaxBuffered/4 {
@@ -221,7 +221,7 @@ func (s *Stream) Consume(n int) {
 // least (dynamic thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998).
 func (s *Stream) share() unit.Bytes {
 	b, first := s.bond, s.bond.first(false)
-	if b.short() {
+	if b.memory.isShort() {
 		return first
 	}
 	others := b.grown - (s.window - first)
@@ -232,7 +232,7 @@ func (s *Stream) share() unit.Bytes {
 // the memory is left to streams that were seen to use it.
 func (s *Stream) widen() {
 	b, first := s.bond, s.bond.first(false)
-	if b.short() {
+	if b.memory.isShort() {
 		return
 	}
 	more := min(openingWindow-first, (b.cfg.MaxBuffered/2-b.grown)/16)
@@ -345,13 +345,11 @@ func (b *Bond) forget(s *Stream) {
 		s.only = 0
 		b.bound--
 	}
-	if b.cfg.Trace != nil {
-		e := trace.Event{Kind: trace.StreamClose, Stream: uint64(s.id), Offset: uint64(s.inBase)}
-		if s.err != nil {
-			e.Reason = s.err.Error()
-		}
-		b.cfg.Trace(e)
+	e := trace.Event{Kind: trace.StreamClose, Stream: uint64(s.id), Offset: uint64(s.inBase)}
+	if s.err != nil {
+		e.Reason = s.err.Error()
 	}
+	b.trace.emit(e)
 	b.grown -= s.window - b.first(false)
 	s.out.drop()
 	if s.eofGot {

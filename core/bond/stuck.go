@@ -28,7 +28,7 @@ func (b *Bond) brought(p *subflow, now time.Time) {
 	}
 	p.lastData, b.newestData = now, now
 	if b.cfg.Opens {
-		b.wake(now.Add(quietAfter))
+		b.timer.wakeAt(now.Add(quietAfter))
 	}
 }
 
@@ -48,13 +48,13 @@ func (b *Bond) watchQuiet(now time.Time) {
 		return
 	}
 	var trouble time.Time
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if p.stalledSince.After(trouble) {
 			trouble = p.stalledSince
 		}
 	}
 	one := b.spokesman()
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if p.inFlight.len() > 0 {
 			continue // what is in flight asks as well
 		}
@@ -68,7 +68,7 @@ func (b *Bond) watchQuiet(now time.Time) {
 			continue
 		}
 		if now.Before(at) {
-			b.wake(at)
+			b.timer.wakeAt(at)
 		} else {
 			p.lastProbeTime, p.probeDue = now, true
 		}
@@ -91,7 +91,7 @@ func (b *Bond) lasted(p *subflow) bool { return b.newestData.Sub(p.lastData) < m
 // is one, since no helper is woken then, and of those the one that brought the
 // newest bytes. It is nil if there is none.
 func (b *Bond) spokesman() (one *subflow) {
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if b.lasted(p) && (one == nil || one.est.Helped && !p.est.Helped ||
 			one.est.Helped == p.est.Helped && p.lastData.After(one.lastData)) {
 			one = p
@@ -104,16 +104,6 @@ func (b *Bond) spokesman() (one *subflow) {
 // before its last bytes came, is known to have arrived: both its directions worked then.
 func (p *subflow) confirmedAlive() bool {
 	return !p.est.Helped && !p.lastSent.Before(p.lastData) && p.est.Hop().Queue == 0
-}
-
-// asking returns an idle path that is to be asked, or nil.
-func (b *Bond) asking() *subflow {
-	for _, p := range b.subflows {
-		if p.probeDue && p.idle {
-			return p
-		}
-	}
-	return nil
 }
 
 // appendProbe appends the question.

@@ -40,7 +40,7 @@ func drain(b *Bond, now time.Time) (pings []wire.PathID) {
 		if id == 0 {
 			return pings
 		}
-		for _, f := range b.subflow(id).inFlight.all() {
+		for _, f := range b.subflows.find(id).inFlight.all() {
 			if f.frameType == wire.TypePing {
 				pings = append(pings, id)
 			}
@@ -51,7 +51,7 @@ func drain(b *Bond, now time.Time) (pings []wire.PathID) {
 // acknowledge has everything arrive.
 func acknowledge(t *testing.T, b *Bond, now time.Time) {
 	t.Helper()
-	a := wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: b.subflow(1).bytesSent}, {Path: 2, Received: b.subflow(2).bytesSent}}}
+	a := wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: b.subflows.find(1).bytesSent}, {Path: 2, Received: b.subflows.find(2).bytesSent}}}
 	if err := b.Receive(2, a.Type(), a.AppendPayload(nil), now); err != nil {
 		t.Fatal(err)
 	}
@@ -78,11 +78,11 @@ func TestQuietPathIsAskedOnce(t *testing.T) {
 		t.Fatalf("asked %v", pings)
 	}
 	acknowledge(t, b, start.Add(1100*time.Millisecond))
-	if pings := run(b, 1.1, 60); len(pings) > 0 || b.subflow(1).silent() {
+	if pings := run(b, 1.1, 60); len(pings) > 0 || b.subflows.find(1).silent() {
 		t.Errorf("asked again: %v", pings)
 	}
-	if b.NextTick(); !b.nextTick.IsZero() {
-		t.Errorf("an idle bond wakes at %v", b.nextTick.Sub(start))
+	if b.NextTick(); !b.timer.next.IsZero() {
+		t.Errorf("an idle bond wakes at %v", b.timer.next.Sub(start))
 	}
 }
 
@@ -122,7 +122,7 @@ func TestOneIsAskedForAll(t *testing.T) {
 	} {
 		b := receiving(t)
 		for i, helped := range c.helped {
-			b.subflow(wire.PathID(i + 1)).est.Helped = helped
+			b.subflows.find(wire.PathID(i + 1)).est.Helped = helped
 		}
 		first, second := wire.PathID(1), wire.PathID(2)
 		if c.last[1] < c.last[0] {
@@ -176,7 +176,7 @@ func TestPauseLikeTheOneBefore(t *testing.T) {
 		{"a stall", false, 0, 900 * ms, []time.Duration{2000 * ms}, 1000 * ms},
 	} {
 		b := receiving(t)
-		p := b.subflow(1)
+		p := b.subflows.find(1)
 		p.est.Helped = c.helped
 		var last, unanswered, asked time.Duration
 		for at := 20 * ms; at < 15*time.Second && asked == 0; at += 20 * ms {
@@ -212,7 +212,7 @@ func TestPauseLikeTheOneBefore(t *testing.T) {
 func TestEarlierPathDoesNotWait(t *testing.T) {
 	b := receiving(t)
 	b.pause = 3 * time.Second
-	b.subflow(2).est.Helped = false
+	b.subflows.find(2).est.Helped = false
 	for _, s := range []float64{0.1, 0.2, 0.3} {
 		bring(t, b, 2, s)
 	}
@@ -233,7 +233,7 @@ func TestStuckPathAsksOthers(t *testing.T) {
 		{1.5, 2.5}, // all have been quiet for a second
 	} {
 		b := receiving(t)
-		b.subflow(1).probeDue = true
+		b.subflows.find(1).probeDue = true
 		if pings := drain(b, start); len(pings) != 1 || pings[0] != 1 {
 			t.Fatalf("%v sent a PING", pings)
 		}
@@ -243,10 +243,10 @@ func TestStuckPathAsksOthers(t *testing.T) {
 			if s <= c.until {
 				bring(t, b, 2, s)
 			}
-			if len(run(b, s, s+0.01)) > 0 && b.subflow(2).inFlight.len() > 0 {
+			if len(run(b, s, s+0.01)) > 0 && b.subflows.find(2).inFlight.len() > 0 {
 				asked = s
 			}
-			if found == 0 && !b.subflow(1).stalledSince.IsZero() {
+			if found == 0 && !b.subflows.find(1).stalledSince.IsZero() {
 				found = s
 			}
 		}
@@ -275,7 +275,7 @@ func TestAllPathsStuck(t *testing.T) {
 			t.Errorf("path %d is stuck for %v", p.ID, p.StuckFor)
 		}
 	}
-	if b.subflow(1).silent() == b.subflow(2).silent() {
+	if b.subflows.find(1).silent() == b.subflows.find(2).silent() {
 		t.Error("one of them is left for use")
 	}
 }
@@ -329,10 +329,10 @@ func TestControlWhileAllAreLate(t *testing.T) {
 		b.AddPath(id+1, true, now)
 		b.Local(id+1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond})
 		b.Idle(id + 1)
-		b.subflow(id+1).est.Sent(now, 10_000)
+		b.subflows.find(id+1).est.Sent(now, 10_000)
 	}
 	now = now.Add(time.Second)
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		if p.est.At(now).Late == 0 {
 			t.Fatalf("subflow %d is not late", p.id)
 		}

@@ -81,7 +81,7 @@ func (b *Bond) pick(s *Stream, now time.Time, view []sched.Path) sched.Decision 
 		return sched.Redundant.Pick(view, b.pending)
 	}
 	if w, ok := b.cfg.Scheduler.(sched.WindowAware); ok {
-		w.SendWindow(sched.Window{Size: unit.Bytes(s.outLimit - s.outBase), Blocked: b.blocked, AtHand: s.atHand() && !b.urgentBeside(now)}, now)
+		w.SendWindow(sched.Window{Size: unit.Bytes(s.outLimit - s.outBase), Blocked: b.blocked, AtHand: s.atHand() && !b.subflows.anyLowLatency(now)}, now)
 	}
 	return b.cfg.Scheduler.Pick(view, b.contended(s))
 }
@@ -179,7 +179,7 @@ type PathInfo struct {
 
 // Paths appends a description of every path to list.
 func (b *Bond) Paths(list []PathInfo, now time.Time) []PathInfo {
-	for _, p := range b.subflows {
+	for _, p := range b.subflows.list {
 		i := PathInfo{ID: p.id, Helped: p.est.Helped, Silent: p.silent(), Sent: p.bytesSent, Received: p.bytesReceived,
 			LastData: p.lastData, Numbers: p.est.At(now)}
 		if p.inFlight.len() > 0 {
@@ -195,7 +195,7 @@ func (b *Bond) Paths(list []PathInfo, now time.Time) []PathInfo {
 
 // Carried counts the bytes of frames that a path has received and sent.
 func (b *Bond) Carried(id wire.PathID) (received, sent uint64) {
-	if p := b.subflow(id); p != nil {
+	if p := b.subflows.find(id); p != nil {
 		return p.bytesReceived, p.bytesSent
 	}
 	return 0, 0

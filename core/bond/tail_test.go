@@ -80,11 +80,11 @@ func TestAtHand(t *testing.T) {
 	}
 	b.AddPath(1, false, start)
 	b.AddPath(2, false, start)
-	if b.urgentBeside(start) {
+	if b.subflows.anyLowLatency(start) {
 		t.Error("nothing is urgent")
 	}
-	b.subflow(2).extendLowLatency(start.Add(time.Second))
-	if !b.urgentBeside(start) || b.urgentBeside(start.Add(time.Second)) {
+	b.subflows.find(2).extendLowLatency(start.Add(time.Second))
+	if !b.subflows.anyLowLatency(start) || b.subflows.anyLowLatency(start.Add(time.Second)) {
 		t.Error("an express path beside is not seen, or for ever")
 	}
 }
@@ -106,7 +106,7 @@ func TestWithdrawn(t *testing.T) {
 		if end := wire.DataSeq(200_000) - wire.DataSeq(b.pending); end <= before || s.todo[0].from != end {
 			t.Fatalf("no stream bytes in the segment: %v to %v", before, end)
 		}
-		return b, b.subflow(1), before
+		return b, b.subflows.find(1), before
 	}
 	for _, begun := range []bool{false, true} {
 		b, p, before := given(begun)
@@ -187,17 +187,17 @@ func TestSmallGapOfHelped(t *testing.T) {
 		{"large", 20_000, 5 * ms, true},
 	} {
 		b := filled(t, 5)
-		p, s := b.subflow(1), b.streams[1]
+		p, s := b.subflows.find(1), b.streams[1]
 		s.todo = nil
 		s.outEnd = wire.DataSeq(p.streamBytesSent)
 		b.update(s)
 		b.cfg.Scheduler, _ = sched.New("auto")
 		b.ledger = sched.Ledger{Given: 2 * unit.MB, Copied: c.copied}
-		b.subflow(2).est.Helped = true
+		b.subflows.find(2).est.Helped = true
 		b.Local(2, start, estimate.Hop{SRTT: 5 * ms, MinRTT: 5 * ms, Cwnd: 100_000, MSS: 1448})
 		b.Remote(2, start, wire.HopState{RTT: c.far, Rate: 16 * unit.Mbps})
 		b.Local(1, start, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: 180_000})
-		gap := p.tailView(start).Tail - b.subflow(2).tailView(start).PAD
+		gap := p.tailView(start).Tail - b.subflows.find(2).tailView(start).PAD
 		if gap < 20*ms || gap > 70*ms {
 			t.Fatalf("%s: a gap of %v", c.name, gap)
 		}

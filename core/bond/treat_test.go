@@ -24,7 +24,7 @@ func TestTreat(t *testing.T) {
 	var redundant []unit.Bytes
 	note := func() {
 		s := n.ends[1]
-		sent = append(sent, [2]uint64{s.subflow(1).bytesSent, s.subflow(2).bytesSent})
+		sent = append(sent, [2]uint64{s.subflows.find(1).bytesSent, s.subflows.find(2).bytesSent})
 		redundant = append(redundant, s.Stats().Redundant)
 	}
 	type state struct {
@@ -79,7 +79,7 @@ func TestTreatOutOfOrder(t *testing.T) {
 		}
 	}
 	n.foreign = 1
-	n.run(func() bool { return server.subflow(1) != nil && primary.subflow(1) != nil })
+	n.run(func() bool { return server.subflows.find(1) != nil && primary.subflows.find(1) != nil })
 	for _, c := range []struct {
 		frame wire.Frame
 		mode  wire.Mode
@@ -152,7 +152,7 @@ func TestTreatFreesGroups(t *testing.T) {
 			t.Fatalf("a segment for path %d", on)
 		}
 		b.Begun(id)
-		return b.subflow(id).bytesSent
+		return b.subflows.find(id).bytesSent
 	}
 	knows := func(id wire.PathID, sent uint64) {
 		t.Helper()

@@ -14,7 +14,7 @@ import (
 // be written. It reports false if the segment has been withdrawn: then it must
 // not be written, and the subflow is idle as if there had been none.
 func (b *Bond) Begun(id wire.PathID) bool {
-	p := b.subflow(id)
+	p := b.subflows.find(id)
 	if p == nil || p.withdrawn {
 		return false
 	}

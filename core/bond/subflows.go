@@ -1,0 +1,93 @@
+package bond
+
+import (
+	"time"
+
+	"mpbond/link/wire"
+)
+
+// subflowTable is the subflows of a bond, by rising id. Parts of the bond that choose among
+// them share one table and keep a *subflow only as long as it is in there. Not safe for
+// concurrent use.
+type subflowTable struct{ list []*subflow }
+
+// find returns the subflow of that id, or nil.
+func (t *subflowTable) find(id wire.PathID) *subflow {
+	for _, p := range t.list {
+		if p.id == id {
+			return p
+		}
+	}
+	return nil
+}
+
+// insert puts in a subflow whose id is not there yet.
+func (t *subflowTable) insert(p *subflow) {
+	at := len(t.list)
+	for at > 0 && t.list[at-1].id > p.id {
+		at--
+	}
+	t.list = append(t.list, nil)
+	copy(t.list[at+1:], t.list[at:])
+	t.list[at] = p
+}
+
+// remove takes the subflow of that id out and returns it, or nil if there is none.
+func (t *subflowTable) remove(id wire.PathID) *subflow {
+	for i, p := range t.list {
+		if p.id == id {
+			t.list = append(t.list[:i], t.list[i+1:]...)
+			return p
+		}
+	}
+	return nil
+}
+
+// othersLive reports whether a subflow other than p is not silent.
+func (t *subflowTable) othersLive(p *subflow) bool {
+	for _, q := range t.list {
+		if q != p && !q.silent() {
+			return true
+		}
+	}
+	return false
+}
+
+// idleExcept reports whether a subflow other than the one named could take a segment now.
+func (t *subflowTable) idleExcept(id wire.PathID) bool {
+	for _, p := range t.list {
+		if p.id != id && p.idle && !p.silent() {
+			return true
+		}
+	}
+	return false
+}
+
+// framesInFlight returns how many frames of all subflows are not acknowledged.
+func (t *subflowTable) framesInFlight() (n int) {
+	for _, p := range t.list {
+		n += p.inFlight.len()
+	}
+	return n
+}
+
+// anyLowLatency reports whether a subflow carries what must not wait. That moves to another
+// subflow when its own fails, and shall find no long queue there.
+func (t *subflowTable) anyLowLatency(now time.Time) bool {
+	for _, p := range t.list {
+		if now.Before(p.lowLatencyUntil) {
+			return true
+		}
+	}
+	return false
+}
+
+// probeTarget returns an idle subflow that is to be asked for a sign of life, or nil.
+func (t *subflowTable) probeTarget() *subflow {
+	for _, p := range t.list {
+		if p.probeDue && p.idle {
+			return p
+		}
+	}
+	return nil
+}
