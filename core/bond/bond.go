@@ -121,11 +121,9 @@ type Bond struct {
 
 	flows flows
 
-	ready    []*Stream // streams with bytes that may be sent now, in turn
-	pending  unit.Bytes
+	classes  classTable
+	backlog  backlog
 	ledger   sched.Ledger
-	express  []*Stream // the same of streams that must not wait
-	urgent   unit.Bytes
 	blocked  uint64     // how often a segment had room that a stream's window did not let it use
 	held     unit.Bytes // bytes in send buffers, acknowledged ones excluded
 	grown    unit.Bytes // receive windows beyond the first ones
@@ -149,19 +147,6 @@ type Bond struct {
 	guide Guide
 	small allowed
 	bound int // streams that may use one subflow only
-
-	// plan is how groups are treated; planSerial is that of the frame that told of
-	// it, or is to tell of it; newest is the highest group that there was. Limits
-	// tells that one was limited.
-	plan       map[wire.GroupID]*group
-	planSerial uint64
-	newest     wire.GroupID
-	limits     bool
-	// Ranked tells that groups have differed in class or weight; turns and pendingOf are
-	// by class.
-	ranked    bool
-	turns     turns
-	pendingOf [wire.ClassCount]unit.Bytes
 
 	byeSeen    bool
 	schedView  []sched.Path
@@ -198,6 +183,7 @@ func New(cfg Config) *Bond {
 	b.memory.shared = cfg.Memory
 	b.trace = tracer{to: cfg.Trace, changesOnly: cfg.ChangesOnly, decisions: trace.NewRing[Decision](64)}
 	b.pool.memory = &b.memory
+	b.backlog.classes = &b.classes
 	return b
 }
 
@@ -374,7 +360,7 @@ func (b *Bond) Stats() Stats { return b.stats }
 // Buffers returns the memory in stream buffers and, of that, the bytes not yet
 // given to any subflow.
 func (b *Bond) Buffers() (memory, meta unit.Bytes) {
-	return unit.Bytes(b.pool.inUse+len(b.pool.free)) * pageSize, b.pending + b.urgent
+	return unit.Bytes(b.pool.inUse+len(b.pool.free)) * pageSize, b.backlog.pending + b.backlog.urgent
 }
 
 // Reordering is how many received bytes wait for earlier ones.

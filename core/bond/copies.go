@@ -98,7 +98,7 @@ func (b *Bond) fillCopies(p *subflow, now time.Time, buf []byte) []byte {
 			// What was taken back from a lost subflow is on its way again.
 			s.todo.remove(part.from, part.to)
 			s.shared.take(part.from, part.to)
-			b.update(s)
+			b.backlog.update(s)
 			room -= len(buf) - at
 		}
 		if c.from >= c.to {

@@ -446,7 +446,7 @@ func (b *Bond) receiveDatagram(p *subflow, d wire.Datagram, now time.Time) error
 			b.notice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeClosed, Text: "it has ended"})
 			return nil
 		}
-		if b.gone(d.Group) {
+		if b.classes.retired(d.Group) {
 			return nil // it comes late
 		}
 		if len(b.flows.all) >= b.cfg.MaxFlows && !b.evict(now) {

@@ -78,7 +78,7 @@ func (b *Bond) unguide() {
 
 // ask brings an answer about the paths of a group up to date: it is old, or what
 // the stream has to send has grown by a quarter.
-func (b *Bond) ask(a *allowed, g *group, d Demand, now time.Time) {
+func (b *Bond) ask(a *allowed, g *trafficClass, d Demand, now time.Time) {
 	if !a.at.IsZero() && now.Sub(a.at) < guideEvery && d.Pending+d.Burst <= (a.asked.Pending+a.asked.Burst)*5/4 {
 		return
 	}
@@ -109,7 +109,7 @@ func (b *Bond) guided(s *Stream, now time.Time) {
 	if s.fullSince.IsZero() {
 		s.fullSince = now
 	}
-	b.ask(a, b.groupOf(s.group), Demand{b.contended(s), s.burst, now.Sub(s.fullSince)}, now)
+	b.ask(a, b.classes.find(s.group), Demand{b.backlog.contended(s), s.burst, now.Sub(s.fullSince)}, now)
 	if told := &s.told; !b.cfg.Opens && len(b.flows.notices) < maxNotices && now.Sub(a.told) >= tellEvery && (told.Reason != a.reason || !slices.Equal(told.Paths, a.paths)) {
 		a.told = now
 		*told = wire.Choice{Stream: s.id, Paths: slices.Clone(a.paths), Reason: a.reason}
@@ -141,7 +141,7 @@ func (s *Stream) may(id wire.PathID) bool {
 	if s.only != 0 {
 		return id == s.only
 	}
-	if !s.bond.groupOf(s.group).permits(id) {
+	if !s.bond.classes.find(s.group).permits(id) {
 		return false
 	}
 	a := &s.allowed
@@ -150,7 +150,7 @@ func (s *Stream) may(id wire.PathID) bool {
 
 // within is the part of view that stream s may use.
 func (b *Bond) within(view []sched.Path, s *Stream, now time.Time) []sched.Path {
-	if g := b.groupOf(s.group); s.only == 0 && (b.guide == nil || s.mode != wire.Bond) && (g == nil || !g.limited) {
+	if g := b.classes.find(s.group); s.only == 0 && (b.guide == nil || s.mode != wire.Bond) && (g == nil || !g.limited) {
 		return view
 	}
 	b.guided(s, now)
@@ -168,10 +168,10 @@ func (b *Bond) within(view []sched.Path, s *Stream, now time.Time) []sched.Path 
 // has to wait for a path that it may use, about others that may use others.
 func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 	t.kind = bulk
-	differ := b.guide != nil || b.limits || b.bound > 0 || b.ranked
+	differ := b.guide != nil || b.classes.limited || b.bound > 0 || b.classes.ranked
 	var asked *Stream
-	for i, s := range b.ready {
-		if i > 0 && (!differ || !s.sendable() || s.alike(b.ready[0]) || s.alike(asked)) {
+	for i, s := range b.backlog.ready {
+		if i > 0 && (!differ || !s.sendable() || s.alike(b.backlog.ready[0]) || s.alike(asked)) {
 			continue
 		}
 		asked = s
@@ -180,7 +180,7 @@ func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 			continue // all that it may use is gone or silent
 		}
 		t.decision = b.pick(s, now, seen)
-		b.trace.decided(now, t.decision, b.pending, seen)
+		b.trace.decided(now, t.decision, b.backlog.pending, seen)
 		b.trace.estimates(now, b.subflows.list)
 		if !t.decision.Wait {
 			t.path, t.stream = b.subflows.find(t.decision.Path), s
@@ -195,7 +195,7 @@ func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 
 // alike reports whether two streams are of one class and may use the same paths.
 func (s *Stream) alike(o *Stream) bool {
-	return (s.group == o.group || s.bond.groupOf(s.group).alike(s.bond.groupOf(o.group))) && s.only == o.only && slices.Equal(s.allowed.paths, o.allowed.paths)
+	return (s.group == o.group || s.bond.classes.find(s.group).equal(s.bond.classes.find(o.group))) && s.only == o.only && slices.Equal(s.allowed.paths, o.allowed.paths)
 }
 
 // elsewhere reports whether n bytes of what a stream has in flight on p may go
@@ -203,17 +203,17 @@ func (s *Stream) alike(o *Stream) bool {
 // about the stream's last segment, and p may have become slow since: then the
 // guide is asked again.
 func (b *Bond) elsewhere(s *Stream, p *subflow, n unit.Bytes, now time.Time) bool {
-	if s == nil || b.guide == nil && !b.limits || b.another(s, p) {
+	if s == nil || b.guide == nil && !b.classes.limited || b.another(s, p) {
 		return true
 	}
 	if b.guide == nil {
 		return false
 	}
-	d := Demand{Pending: b.contended(s) + n}
+	d := Demand{Pending: b.backlog.contended(s) + n}
 	if !s.fullSince.IsZero() {
 		d.Full = now.Sub(s.fullSince)
 	}
-	b.ask(&s.allowed, b.groupOf(s.group), d, now)
+	b.ask(&s.allowed, b.classes.find(s.group), d, now)
 	return b.another(s, p)
 }
 
@@ -258,15 +258,15 @@ func (b *Bond) StreamList(limit int) (list []StreamInfo) {
 	for _, id := range ids[:min(limit, len(ids))] {
 		s := b.streams[id]
 		i := StreamInfo{ID: s.id, Dest: s.dest, Mode: s.mode, Sent: unit.Bytes(s.outBase), Received: unit.Bytes(s.inBase), User: s.User}
-		r := b.streamRank(s)
+		r := b.backlog.rank(s)
 		i.Class, i.Weight = r.class, r.weight
 		if b.cfg.Opens {
 			i.In = s.told
 		}
 		if b.guide != nil && s.mode == wire.Bond && !s.allowed.released {
 			i.Out = wire.Choice{Paths: slices.Clone(s.allowed.paths), Reason: s.allowed.reason}
-		} else if g := b.groupOf(s.group); g != nil && g.limited {
-			i.Out = wire.Choice{Paths: slices.Clone(g.paths), Reason: "policy"}
+		} else if g := b.classes.find(s.group); g != nil && g.limited {
+			i.Out = wire.Choice{Paths: slices.Clone(g.allowed), Reason: "policy"}
 		}
 		list = append(list, i)
 	}

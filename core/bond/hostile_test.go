@@ -195,8 +195,8 @@ func (h *hostilePeer) run() (err error) {
 	for _, p := range append([]*subflow{}, h.b.subflows.list...) {
 		h.b.RemovePath(p.id, h.now)
 	}
-	if n := h.b.pool.inUse; n != 0 || h.b.Streams() != 0 || h.b.held != 0 || h.b.pending != 0 || h.b.urgent != 0 || h.b.grown != 0 {
-		h.fail("at the end there are %d pages, %d streams, %v held, %v pending, %v urgent, %v grown", n, h.b.Streams(), h.b.held, h.b.pending, h.b.urgent, h.b.grown)
+	if n := h.b.pool.inUse; n != 0 || h.b.Streams() != 0 || h.b.held != 0 || h.b.backlog.pending != 0 || h.b.backlog.urgent != 0 || h.b.grown != 0 {
+		h.fail("at the end there are %d pages, %d streams, %v held, %v pending, %v urgent, %v grown", n, h.b.Streams(), h.b.held, h.b.backlog.pending, h.b.backlog.urgent, h.b.grown)
 	}
 	if h.b.ReleaseMemory(); h.m.used != 0 {
 		h.fail("at the end %v are held", h.m.used)
@@ -528,9 +528,9 @@ func (h *hostilePeer) check() {
 			pending += n
 		}
 	}
-	if pages != b.pool.inUse || pending != b.pending || urgent != b.urgent || held != b.held || grown != b.grown {
+	if pages != b.pool.inUse || pending != b.backlog.pending || urgent != b.backlog.urgent || held != b.held || grown != b.grown {
 		h.fail("counted %d pages, %v pending, %v urgent, %v held, %v grown; there are %d, %v, %v, %v and %v",
-			b.pool.inUse, b.pending, b.urgent, b.held, b.grown, pages, pending, urgent, held, grown)
+			b.pool.inUse, b.backlog.pending, b.backlog.urgent, b.held, b.grown, pages, pending, urgent, held, grown)
 	}
 	if want := unit.Bytes(pages)*pageSize + marked + b.flows.in + b.flows.out; b.memory.taken != want || h.m.used != want || want > h.m.limit {
 		h.fail("%v are taken, %v of the budget of %v; there are %v", b.memory.taken, h.m.used, h.m.limit, want)

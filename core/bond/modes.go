@@ -15,49 +15,26 @@ func (s *Stream) SetMode(m wire.Mode) {
 	if s.err != nil || s.mode == m {
 		return
 	}
-	b := s.bond
-	if s.inReady {
-		s.inReady = false
-		b.ready, b.express = leaveOut(b.ready, s), leaveOut(b.express, s)
-	}
-	all := s.todo
-	s.todo = nil
-	b.update(s) // takes them out of the count of the old mode
-	s.todo, s.mode = all, m
-	b.update(s)
+	s.bond.backlog.setMode(s, m)
 }
 
 // Mode is how the stream's bytes are treated.
 func (s *Stream) Mode() wire.Mode { return s.mode }
 
-func leaveOut(list []*Stream, s *Stream) []*Stream {
-	n := 0
-	for _, x := range list {
-		if x != s {
-			list[n] = x
-			n++
-		}
-	}
-	return list[:n]
-}
-
 // expressStream is a stream of mode Latency and the idle path that it is pinned
 // to, if there is one with bytes to send.
 func (b *Bond) expressStream(now time.Time) (*subflow, *Stream) {
-	for len(b.express) > 0 && !b.express[0].sendable() { // reset, or acknowledged meanwhile
-		b.express[0].inReady = false
-		b.express = b.express[:copy(b.express, b.express[1:])]
-	}
-	if len(b.express) == 0 {
+	b.backlog.dropUnsendable()
+	if len(b.backlog.lowLatency) == 0 {
 		return nil, nil
 	}
 	all := b.quickest(nil, nil, now)
-	for _, s := range b.express {
+	for _, s := range b.backlog.lowLatency {
 		if !s.sendable() {
 			continue
 		}
 		best := all
-		if g := b.groupOf(s.group); g != nil && g.limited {
+		if g := b.classes.find(s.group); g != nil && g.limited {
 			best = b.quickest(nil, g, now)
 			if s.pin.path != nil && !g.permits(s.pin.path.id) {
 				s.pin.path = nil
@@ -80,7 +57,7 @@ func (b *Bond) expressStream(now time.Time) (*subflow, *Stream) {
 // it is pinned to.
 func (b *Bond) fillExpress(p *subflow, s *Stream, now time.Time, buf []byte) []byte {
 	p.streamsFirst = false
-	b.express = leaveOut(b.express, s)
+	b.backlog.lowLatency = removeStream(b.backlog.lowLatency, s)
 	buf, _ = b.fillStream(p, s, fill{room: b.segmentSize(p, now)}, now, buf)
 	return buf
 }
@@ -115,17 +92,6 @@ func (s *Stream) awaited() wire.DataSeq {
 	return wire.MaxSeq
 }
 
-// scheduled reports whether all bytes that the far ends wait for, and that windows
-// have room for, have been given to subflows.
-func (b *Bond) scheduled() bool {
-	for _, s := range b.ready {
-		if s.sendable() && !b.barred(s) && s.todo[0].from < s.awaited() {
-			return false
-		}
-	}
-	return true
-}
-
 // overdue reports whether a helped subflow holds bytes that another one could carry
 // for longer than any that it was meant to hold: it is slower than was believed,
 // or its pace has been limited since.
@@ -152,8 +118,8 @@ type fill struct {
 // fillStream appends bytes of a stream that has been taken from its turn, and
 // lets it have another one while it has more. It returns the room left.
 func (b *Bond) fillStream(p *subflow, s *Stream, f fill, now time.Time, buf []byte) ([]byte, int) {
-	r := b.streamRank(s)
-	b.turns.begins(r)
+	r := b.backlog.rank(s)
+	b.classes.beginTurn(r)
 	for f.room > wire.MaxDataHeader && s.sendable() {
 		at := len(buf)
 		part := s.next(f.ahead, wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
@@ -167,7 +133,7 @@ func (b *Bond) fillStream(p *subflow, s *Stream, f fill, now time.Time, buf []by
 		}
 		sent.end = p.noteFrame(len(buf)-at, sent)
 		s.burst += unit.Bytes(part.to - part.from)
-		r.has(unit.Bytes(part.to - part.from))
+		r.count(unit.Bytes(part.to - part.from))
 		b.ledger.Given += unit.Bytes(part.to - part.from)
 		b.trace.bytes(now, trace.Segment, p, sent, "")
 		f.room -= len(buf) - at
@@ -178,8 +144,8 @@ func (b *Bond) fillStream(p *subflow, s *Stream, f fill, now time.Time, buf []by
 	if !s.sendable() {
 		s.fullSince = time.Time{}
 	}
-	s.inReady = false
-	b.update(s)
+	s.backlog.queued = false
+	b.backlog.update(s)
 	if s.roomy() {
 		b.notify(s)
 	}

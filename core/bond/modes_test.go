@@ -141,14 +141,14 @@ func TestModeChanges(t *testing.T) {
 		ready, express  int
 	}{{wire.Latency, 0, 1000, 0, 1}, {wire.Latency, 0, 1000, 0, 1}, {wire.Redundant, 1000, 0, 1, 0}, {wire.Bond, 1000, 0, 1, 0}} {
 		s.SetMode(c.mode)
-		if b.pending != c.pending || b.urgent != c.urgent || len(b.ready) != c.ready || len(b.express) != c.express {
-			t.Errorf("%v: %v pending, %v urgent, %d ready, %d express", c.mode, b.pending, b.urgent, len(b.ready), len(b.express))
+		if b.backlog.pending != c.pending || b.backlog.urgent != c.urgent || len(b.backlog.ready) != c.ready || len(b.backlog.lowLatency) != c.express {
+			t.Errorf("%v: %v pending, %v urgent, %d ready, %d express", c.mode, b.backlog.pending, b.backlog.urgent, len(b.backlog.ready), len(b.backlog.lowLatency))
 		}
 	}
 	s.SetMode(wire.Latency)
 	s.Reset(wire.CodeClosed, "")
-	if b.pending != 0 || b.urgent != 0 {
-		t.Errorf("after a reset %v are pending, %v urgent", b.pending, b.urgent)
+	if b.backlog.pending != 0 || b.backlog.urgent != 0 {
+		t.Errorf("after a reset %v are pending, %v urgent", b.backlog.pending, b.backlog.urgent)
 	}
 }
 

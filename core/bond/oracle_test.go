@@ -34,7 +34,7 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 			}
 			if int(f.Flow) < len(n.flows) {
 				n.flows[f.Flow].gave(d, p.id, f.Number)
-				if !n.ends[d].groupOf(f.Group).permits(p.id) {
+				if !n.ends[d].classes.find(f.Group).permits(p.id) {
 					n.fatal("%s sends a datagram of group %d on path %d, which the plan forbids", endNames[d], f.Group, p.id)
 				}
 			}
@@ -146,11 +146,11 @@ func (n *simNet) checkStreams(d int) {
 	if n.foreign != 0 {
 		return // there is one more
 	}
-	if pending != b.pending+b.urgent || held != b.held || grown != b.grown {
-		n.fatal("%s counts %v pending, %v held, %v grown; its streams have %v, %v and %v", endNames[d], b.pending, b.held, b.grown, pending, held, grown)
+	if pending != b.backlog.pending+b.backlog.urgent || held != b.held || grown != b.grown {
+		n.fatal("%s counts %v pending, %v held, %v grown; its streams have %v, %v and %v", endNames[d], b.backlog.pending, b.held, b.grown, pending, held, grown)
 	}
-	if ranks := b.pendingOf[0] + b.pendingOf[1] + b.pendingOf[2]; ranks != b.pending {
-		n.fatal("%s counts %v pending, and %v by class", endNames[d], b.pending, b.pendingOf)
+	if ranks := b.backlog.pendingOf[0] + b.backlog.pendingOf[1] + b.backlog.pendingOf[2]; ranks != b.backlog.pending {
+		n.fatal("%s counts %v pending, and %v by class", endNames[d], b.backlog.pending, b.backlog.pendingOf)
 	}
 	// Streams that have ended may have bytes that the app has not read.
 	if len(b.streams) == len(n.transfers)-1 && pages != b.pool.inUse {
@@ -180,9 +180,9 @@ func (n *simNet) checkAcked(tr *transfer, d int, s *Stream) {
 // checkEmpty fails if anything is left behind after all streams have ended.
 func (n *simNet) checkEmpty() {
 	for d, b := range n.ends {
-		if b.Streams() > 0 || b.pool.inUse != 0 || b.pending != 0 || b.held != 0 || b.grown != 0 || len(b.control) > 0 || len(b.ready) > 0 {
+		if b.Streams() > 0 || b.pool.inUse != 0 || b.backlog.pending != 0 || b.held != 0 || b.grown != 0 || len(b.control) > 0 || len(b.backlog.ready) > 0 {
 			n.fatal("%s leaves %d streams, %d pages, %v pending, %v held, %v grown, %d control frames, %d ready%s", endNames[d],
-				b.Streams(), b.pool.inUse, b.pending, b.held, b.grown, len(b.control), len(b.ready), n.unfinished())
+				b.Streams(), b.pool.inUse, b.backlog.pending, b.held, b.grown, len(b.control), len(b.backlog.ready), n.unfinished())
 		}
 		if b.FlowCount() > 0 || b.flows.out != 0 || b.flows.in != 0 {
 			n.fatal("%s leaves %d flows with %v to send and %v received", endNames[d], b.FlowCount(), b.flows.out, b.flows.in)

@@ -40,7 +40,7 @@ func (n *pin) due(best *subflow, now time.Time) (move bool, why string) {
 
 // pin sees to it that a leg has the path it should have now.
 func (b *Bond) pin(l *leg, now time.Time) {
-	g := b.groupOf(l.f.group)
+	g := b.classes.find(l.f.group)
 	if l.path != nil && !g.permits(l.path.id) {
 		l.path = nil
 	}
@@ -71,7 +71,7 @@ func (p *subflow) possiblySilent(now time.Time) bool {
 // quickest is the path of least PAD that a group may use, besides one: one that is
 // not doubtful if there is any, and of these one that the guide lets carry small
 // things.
-func (b *Bond) quickest(besides *subflow, g *group, now time.Time) (best *subflow) {
+func (b *Bond) quickest(besides *subflow, g *trafficClass, now time.Time) (best *subflow) {
 	var least time.Duration
 	worst := 0
 	for _, p := range b.subflows.list {
@@ -178,9 +178,9 @@ func (b *Bond) fillDatagrams(p *subflow, now time.Time, buf []byte) []byte {
 		n := len(q.frame)
 		r := b.legRank(l)
 		if first { // what goes along has no turn of its own, or others would lose theirs
-			b.turns.begins(r)
+			b.classes.beginTurn(r)
 		}
-		r.has(unit.Bytes(n))
+		r.count(unit.Bytes(n))
 		first, room = false, room-n
 		p.noteFrame(n, sentFrame{frameType: wire.TypeDatagram})
 		l.f.stats.Sent++
@@ -196,4 +196,42 @@ func (b *Bond) fillDatagrams(p *subflow, now time.Time, buf []byte) []byte {
 		}
 	}
 	return buf
+}
+
+func (b *Bond) legRank(l *leg) rank { return b.classes.rank(l.f.group, &l.had) }
+
+// enqueueLeg puts a leg where its next turn is.
+func (b *Bond) enqueueLeg(l *leg) {
+	b.flows.ready = insertByRank(&b.classes, b.flows.ready, l, b.legRank)
+}
+
+// yields reports whether streams have the turn before datagrams of a leg that
+// could go over its path. Those that a network would keep no longer wait for
+// nobody; more of them yield to a higher class, and take turns with their own, as
+// weights say if there are any.
+func (b *Bond) yields(l *leg) bool {
+	if !b.classes.ranked || !l.bulk {
+		return l.path.streamsFirst
+	}
+	for _, s := range b.backlog.ready {
+		if !s.sendable() || !s.may(l.path.id) {
+			continue
+		}
+		own, other := b.legRank(l), b.backlog.rank(s)
+		if own.class != other.class {
+			return other.class.Above(own.class)
+		}
+		return *other.sent < *own.sent
+	}
+	return false
+}
+
+// outranked reports that a leg with much to send is not to go along with others,
+// since there is something of a higher class.
+func (b *Bond) outranked(l *leg) bool {
+	if !b.classes.ranked || !l.bulk {
+		return false
+	}
+	own := b.legRank(l).class
+	return b.flows.ready[0] != l && b.legRank(b.flows.ready[0]).class.Above(own) || len(b.backlog.ready) > 0 && b.backlog.rank(b.backlog.ready[0]).class.Above(own)
 }

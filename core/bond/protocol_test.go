@@ -96,7 +96,7 @@ func filled(t *testing.T, segments int) *Bond {
 func TestSilentPathGivesBackEverything(t *testing.T) {
 	b := filled(t, 5)
 	p := b.subflows.find(1)
-	sent := b.streams[1].outEnd - wire.DataSeq(b.pending)
+	sent := b.streams[1].outEnd - wire.DataSeq(b.backlog.pending)
 	queue := unit.Bytes(sent / 4)
 	for i := 1; i <= 100; i++ {
 		now := start.Add(time.Duration(i) * 20 * time.Millisecond)
@@ -175,7 +175,7 @@ func TestControlPrefersTheQuickest(t *testing.T) {
 	b.Local(2, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 10_000, MSS: 1448, Queue: 2_000_000})
 	s := b.streams[1]
 	s.todo = nil
-	b.update(s)
+	b.backlog.update(s)
 	s.CloseWrite()
 	b.Idle(2)
 	if id, _ := b.Next(start, nil); id != 0 {

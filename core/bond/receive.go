@@ -55,8 +55,8 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		s, err := b.stream(f.Stream)
 		if s != nil && !s.seen && !b.cfg.Opens {
 			s.seen, s.dest = true, f.Dest
-			if s.treats == 0 { // else TREAT came first, and is newer
-				if b.gone(f.Group) { // it was reset before this came
+			if s.groups.serial == 0 { // else TREAT came first, and is newer
+				if b.classes.retired(f.Group) { // it was reset before this came
 					s.Reset(wire.CodeClosed, "the other end has ended it")
 					return nil
 				}
@@ -102,7 +102,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		s, err := b.stream(f.Stream)
 		if s != nil && f.Limit > s.outLimit {
 			s.outLimit = f.Limit
-			b.update(s)
+			b.backlog.update(s)
 			if s.roomy() {
 				b.notify(s)
 			}
@@ -278,14 +278,14 @@ func (b *Bond) landed(f sentFrame) {
 				s.out.release(s.outBase)
 			}
 		}
-		b.update(s)
+		b.backlog.update(s)
 		if s.roomy() {
 			b.notify(s)
 		}
 	case wire.TypeFin:
 		s.finAcked = true
 	case wire.TypeTreat:
-		s.treated(uint64(f.from))
+		s.groups.confirm(uint64(f.from))
 		return
 	default:
 		return

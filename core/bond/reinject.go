@@ -202,7 +202,7 @@ func (b *Bond) giveBack(f *sentFrame, p *subflow, now time.Time, alive bool, why
 		}
 		b.trace.bytes(now, trace.Reinject, p, sentFrame{stream: s, from: from, to: to}, why)
 	})
-	b.update(s)
+	b.backlog.update(s)
 	return n
 }
 
@@ -233,7 +233,7 @@ func (b *Bond) rebalance(now time.Time) {
 		return
 	}
 	slow := b.subflows.find(r.From)
-	nothingElse := b.pending == 0
+	nothingElse := b.backlog.pending == 0
 	if !nothingElse && slow.deliversSoon(now) {
 		return
 	}

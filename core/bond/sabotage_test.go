@@ -75,7 +75,7 @@ var sabotages = []sabotage{
 		n.eachStream(b, func(s *Stream) {
 			if len(s.todo) > 0 && s.todo[0].to-s.todo[0].from > 1 {
 				s.todo.remove(s.todo[0].from, s.todo[0].from+1)
-				b.update(s)
+				b.backlog.update(s)
 			}
 		})
 	}},
@@ -134,8 +134,8 @@ var sabotages = []sabotage{
 		}
 	}},
 	{"pending bytes are miscounted", func(_ *simNet, _ int, b *Bond) {
-		if b.pending > 0 {
-			b.pending++
+		if b.backlog.pending > 0 {
+			b.backlog.pending++
 		}
 	}},
 	{"what is sent twice is not counted", func(_ *simNet, _ int, b *Bond) {

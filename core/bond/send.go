@@ -1,7 +1,6 @@
 package bond
 
 import (
-	"slices"
 	"time"
 
 	"mpbond/base/unit"
@@ -40,7 +39,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		b.gave(p, len(buf)-start, now)
 		return p.id, buf
 	}
-	if b.scheduled() || b.overdue(now) {
+	if b.backlog.scheduled(b.subflows.list) || b.overdue(now) {
 		b.rebalance(now)
 	}
 	// Control frames and acks go by the quickest subflow, or by an idle one that
@@ -74,7 +73,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		}
 		if p.id != b.avoid && (timely == 0 || p.inFlight.tooLate == 0) {
 			v := p.schedulerView(n, now)
-			v.Idle = v.Idle && (b.pending == 0 || !b.holds(p, n, now))
+			v.Idle = v.Idle && (b.backlog.pending == 0 || !b.holds(p, n, now))
 			view = append(view, v)
 		}
 	}
@@ -182,7 +181,7 @@ func (b *Bond) choose(now time.Time, view []sched.Path) turn {
 		t = turn{path: p, kind: express, stream: s}
 	} else if p := b.copyTarget(now); p != nil {
 		t = turn{path: p, kind: copies}
-	} else if len(b.ready) > 0 {
+	} else if len(b.backlog.ready) > 0 {
 		t = b.bulkTurn(now, view)
 	}
 	if flow != nil && flow != t.path {
@@ -330,7 +329,7 @@ func (b *Bond) frame(c control) wire.Frame {
 	case wire.TypeBye:
 		return wire.Bye{}
 	case wire.TypePlan:
-		return b.planFrame()
+		return b.classes.frame()
 	}
 	if c.t == wire.TypeReset {
 		r, _ := s.err.(wire.Reset)
@@ -351,7 +350,7 @@ func (b *Bond) frame(c control) wire.Frame {
 	case wire.TypeWindow:
 		return wire.Window{Stream: s.id, Limit: s.inLimit}
 	case wire.TypeTreat:
-		return wire.Treat{Stream: s.id, Serial: s.treats, Mode: s.mode, Group: s.group}
+		return wire.Treat{Stream: s.id, Serial: s.groups.serial, Mode: s.mode, Group: s.group}
 	}
 	return nil
 }
@@ -378,27 +377,25 @@ func (b *Bond) Told() bool {
 // then they arrive about when they are needed, little waits for reassembly, and
 // what a slow subflow loses is not what the app waits for.
 func (b *Bond) fillData(p *subflow, t turn, now time.Time, buf []byte) []byte {
-	if i := slices.Index(b.ready, t.stream); i > 0 {
-		copy(b.ready[1:i+1], b.ready[:i])
-		b.ready[0] = t.stream
-	}
+	l := &b.backlog
+	l.moveToFront(t.stream)
 	f := fill{room: b.segmentSize(p, now), copies: t.decision.Copy, fromEnd: b.avoid != 0,
-		ahead: b.share(t.decision.Diff, t.stream)} // streams share the quicker subflows
+		ahead: l.share(t.decision.Diff, t.stream)} // streams share the quicker subflows
 	p.streamsFirst = false
-	redundant := len(b.ready) > 0 && b.ready[0].mode == wire.Redundant
-	for i, n := 0, len(b.ready); n > 0 && f.room > wire.MaxDataHeader; n-- {
-		s := b.ready[i]
+	redundant := len(l.ready) > 0 && l.ready[0].mode == wire.Redundant
+	for i, n := 0, len(l.ready); n > 0 && f.room > wire.MaxDataHeader; n-- {
+		s := l.ready[i]
 		if (s.mode == wire.Redundant) != redundant {
 			break
 		}
-		if i > 0 || n < len(b.ready) { // the scheduler was asked about the first one
+		if i > 0 || n < len(l.ready) { // the scheduler was asked about the first one
 			b.guided(s, now)
 		}
 		if !s.may(p.id) {
 			i++
 			continue
 		}
-		b.ready = append(b.ready[:i], b.ready[i+1:]...)
+		l.ready = append(l.ready[:i], l.ready[i+1:]...)
 		// It goes to the end of the turn while it has more.
 		buf, f.room = b.fillStream(p, s, f, now, buf)
 		if f.room > wire.MaxDataHeader && len(s.todo) > 0 {

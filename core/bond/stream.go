@@ -22,7 +22,6 @@ type Stream struct {
 	opened    bool  // the destination is connected
 	seen      bool  // OPEN has arrived (accepting end)
 	inChanged bool
-	inReady   bool
 
 	// Sending: todo is the meta buffer, what is to be given to a subflow, for
 	// the first time or again; acked are the spans beyond outBase that have
@@ -33,11 +32,10 @@ type Stream struct {
 	todo, acked      spans
 	shared           spans // of todo, what a subflow that is alive carries already
 	finSet, finAcked bool
-	finRecalled      bool       // a second FIN was sent, its subflow being slow
-	queued           uint64     // a bit for each type of control frame that is queued
-	repeated         uint64     // likewise, of which the next one sent is a repetition
-	counted          unit.Bytes // this stream's part of Bond.pending
-	countedIn        wire.Class // and which of Bond.pendingOf that is
+	finRecalled      bool   // a second FIN was sent, its subflow being slow
+	queued           uint64 // a bit for each type of control frame that is queued
+	repeated         uint64 // likewise, of which the next one sent is a repetition
+	backlog          backlogEntry
 
 	allowed allowed     // where this end may send it, if there is a guide
 	told    wire.Choice // the server's choice, as the primary was told
@@ -49,11 +47,7 @@ type Stream struct {
 	only   wire.PathID // the one subflow that its bytes may use; 0: any
 	mode   wire.Mode
 	group  wire.GroupID
-	treats uint64 // how often mode and group have changed since OPEN
-	// before are groups that it was of, by the change with which it left each, as long
-	// as the other end may not know of that. Of the end that opens.
-	before map[wire.GroupID]uint64
-	had    uint64       // see turns
+	groups groupHistory
 	pin    pin          // of mode Latency
 	chunk  wire.DataSeq // the far end waits for the bytes before it; 0: for all
 	wanted wire.DataSeq // what this end waits for, as it is told in CHUNK
@@ -143,7 +137,7 @@ func (s *Stream) Write(p []byte) int {
 	s.bond.avoid = 0
 	s.outEnd += wire.DataSeq(len(p))
 	s.bond.held += unit.Bytes(len(p))
-	s.bond.update(s)
+	s.bond.backlog.update(s)
 	return len(p)
 }
 
@@ -283,7 +277,7 @@ func (s *Stream) fail(r wire.Reset) {
 	s.outBase = s.outEnd
 	s.todo, s.acked, s.shared = nil, nil, nil
 	s.out.drop()
-	b.update(s)
+	b.backlog.update(s)
 	b.notify(s)
 	b.forget(s)
 }
@@ -291,29 +285,6 @@ func (s *Stream) fail(r wire.Reset) {
 // sendable is what may be given to a subflow now.
 func (s *Stream) sendable() bool {
 	return len(s.todo) > 0 && s.todo[0].from < s.outLimit
-}
-
-// update brings the bond's view of what is to be sent up to date after a
-// change to the stream.
-func (b *Bond) update(s *Stream) {
-	n := unit.Bytes(s.todo.size())
-	if s.mode == wire.Latency {
-		b.urgent += n - s.counted
-	} else {
-		b.pending += n - s.counted
-		b.pendingOf[s.countedIn] -= s.counted
-		s.countedIn = b.classOf(s)
-		b.pendingOf[s.countedIn] += n
-	}
-	s.counted = n
-	if s.sendable() && !s.inReady {
-		s.inReady = true
-		if s.mode == wire.Latency {
-			b.express = append(b.express, s)
-		} else {
-			b.enqueue(s)
-		}
-	}
 }
 
 func (b *Bond) notify(s *Stream) {
@@ -337,11 +308,8 @@ func (b *Bond) forget(s *Stream) {
 		return
 	}
 	delete(b.streams, s.id)
-	if s.inReady { // its turn may never come: of a group whose paths are all silent, say
-		s.inReady = false
-		b.ready, b.express = leaveOut(b.ready, s), leaveOut(b.express, s)
-	}
-	if s.only != 0 { // in its turn, which it may still have, it stands in nobody's way
+	b.backlog.remove(s) // its turn may never come: of a group whose subflows are all silent, say
+	if s.only != 0 {    // in its turn, which it may still have, it stands in nobody's way
 		s.only = 0
 		b.bound--
 	}

@@ -78,12 +78,12 @@ func (p *subflow) schedulerView(n estimate.Numbers, now time.Time) sched.Path {
 // pick asks the scheduler about stream s, which is ready.
 func (b *Bond) pick(s *Stream, now time.Time, view []sched.Path) sched.Decision {
 	if s.mode == wire.Redundant {
-		return sched.Redundant.Pick(view, b.pending)
+		return sched.Redundant.Pick(view, b.backlog.pending)
 	}
 	if w, ok := b.cfg.Scheduler.(sched.WindowAware); ok {
 		w.SendWindow(sched.Window{Size: unit.Bytes(s.outLimit - s.outBase), Blocked: b.blocked, AtHand: s.atHand() && !b.subflows.anyLowLatency(now)}, now)
 	}
-	return b.cfg.Scheduler.Pick(view, b.contended(s))
+	return b.cfg.Scheduler.Pick(view, b.backlog.contended(s))
 }
 
 // sentFrame is one reliable frame in flight.

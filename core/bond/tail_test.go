@@ -95,7 +95,7 @@ func TestWithdrawn(t *testing.T) {
 	given := func(begun bool) (*Bond, *subflow, wire.DataSeq) {
 		b := filled(t, 2)
 		s := b.streams[1]
-		before := wire.DataSeq(200_000) - wire.DataSeq(b.pending)
+		before := wire.DataSeq(200_000) - wire.DataSeq(b.backlog.pending)
 		b.Idle(1)
 		if id, _ := b.Next(start, nil); id != 1 {
 			t.Fatalf("segment for path %d", id)
@@ -103,7 +103,7 @@ func TestWithdrawn(t *testing.T) {
 		if begun && !b.Begun(1) {
 			t.Fatal("a segment that nobody recalled may not be written")
 		}
-		if end := wire.DataSeq(200_000) - wire.DataSeq(b.pending); end <= before || s.todo[0].from != end {
+		if end := wire.DataSeq(200_000) - wire.DataSeq(b.backlog.pending); end <= before || s.todo[0].from != end {
 			t.Fatalf("no stream bytes in the segment: %v to %v", before, end)
 		}
 		return b, b.subflows.find(1), before
@@ -122,8 +122,8 @@ func TestWithdrawn(t *testing.T) {
 		if p.est.Outstanding() != unit.Bytes(p.bytesSent) {
 			t.Errorf("begun %v: %v outstanding, %d sent", begun, p.est.Outstanding(), p.bytesSent)
 		}
-		if b.pending != 200_000 {
-			t.Errorf("begun %v: %v wait to be sent", begun, b.pending)
+		if b.backlog.pending != 200_000 {
+			t.Errorf("begun %v: %v wait to be sent", begun, b.backlog.pending)
 		}
 		if p.inFlight.recallable != 0 {
 			t.Errorf("begun %v: the queue of frames counts %d", begun, p.inFlight.recallable)
@@ -143,7 +143,7 @@ func TestWithdrawn(t *testing.T) {
 	s := b.streams[1]
 	s.todo = nil
 	s.outEnd = wire.DataSeq(p.streamBytesSent)
-	b.update(s)
+	b.backlog.update(s)
 	b.cfg.Eta, b.cfg.Scheduler = 0.2, onlyNewest{unit.Bytes(p.streamBytesSent) - unit.Bytes(before)}
 	b.Idle(2)
 	id, _ := b.Next(start, nil)
@@ -190,7 +190,7 @@ func TestSmallGapOfHelped(t *testing.T) {
 		p, s := b.subflows.find(1), b.streams[1]
 		s.todo = nil
 		s.outEnd = wire.DataSeq(p.streamBytesSent)
-		b.update(s)
+		b.backlog.update(s)
 		b.cfg.Scheduler, _ = sched.New("auto")
 		b.ledger = sched.Ledger{Given: 2 * unit.MB, Copied: c.copied}
 		b.subflows.find(2).est.Helped = true

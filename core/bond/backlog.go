@@ -1,0 +1,161 @@
+package bond
+
+import (
+	"slices"
+
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// backlog is the streams with bytes that may be sent now, in the order of their turns, and
+// how many bytes of all streams wait to be given to a subflow. Streams of mode Latency have a
+// list and a count of their own: they go before the others. A stream's part is in its
+// backlogEntry; whoever changes what a stream has to send calls update. Not safe for
+// concurrent use.
+type backlog struct {
+	classes *classTable
+
+	ready      []*Stream // but of mode Latency
+	pending    unit.Bytes
+	pendingOf  [wire.ClassCount]unit.Bytes // pending by class
+	lowLatency []*Stream
+	urgent     unit.Bytes // as pending, of mode Latency
+}
+
+// backlogEntry is a stream's part of the backlog.
+type backlogEntry struct {
+	queued    bool       // it is in ready or lowLatency
+	counted   unit.Bytes // its part of pending or urgent
+	countedIn wire.Class // and which of pendingOf that is
+	sent      uint64     // its counter of bytes sent, see classTable
+}
+
+func (l *backlog) rank(s *Stream) rank { return l.classes.rank(s.group, &s.backlog.sent) }
+
+// update brings the counts and lists up to date after a change to the stream.
+func (l *backlog) update(s *Stream) {
+	e := &s.backlog
+	n := unit.Bytes(s.todo.size())
+	if s.mode == wire.Latency {
+		l.urgent += n - e.counted
+	} else {
+		l.pending += n - e.counted
+		l.pendingOf[e.countedIn] -= e.counted
+		e.countedIn = l.rank(s).class
+		l.pendingOf[e.countedIn] += n
+	}
+	e.counted = n
+	if s.sendable() && !e.queued {
+		e.queued = true
+		l.enqueue(s)
+	}
+}
+
+// enqueue puts a stream where its next turn is.
+func (l *backlog) enqueue(s *Stream) {
+	if s.mode == wire.Latency {
+		l.lowLatency = append(l.lowLatency, s)
+	} else {
+		l.ready = insertByRank(l.classes, l.ready, s, l.rank)
+	}
+}
+
+// remove takes a stream out of the turns. It stays counted.
+func (l *backlog) remove(s *Stream) {
+	if s.backlog.queued {
+		s.backlog.queued = false
+		l.ready, l.lowLatency = removeStream(l.ready, s), removeStream(l.lowLatency, s)
+	}
+}
+
+// requeue puts a stream of the turns where its turn is by its group now.
+func (l *backlog) requeue(s *Stream) {
+	if i := slices.Index(l.ready, s); i >= 0 {
+		l.ready = slices.Delete(l.ready, i, i+1)
+		l.enqueue(s)
+	}
+}
+
+// setMode changes the mode of a stream.
+func (l *backlog) setMode(s *Stream, m wire.Mode) {
+	l.remove(s)
+	all := s.todo
+	s.todo = nil
+	l.update(s) // takes its bytes out of the count of the old mode
+	s.todo, s.mode = all, m
+	l.update(s)
+}
+
+// reorder brings all turns into order after the classes have changed.
+func (l *backlog) reorder(streams map[wire.StreamID]*Stream) {
+	ready := l.ready
+	l.ready = nil
+	for _, s := range ready {
+		l.enqueue(s)
+	}
+	for _, s := range streams {
+		l.update(s) // which counts by class
+	}
+}
+
+// dropUnsendable takes streams of mode Latency that have nothing to send any more out of the
+// turns, up to the first that has.
+func (l *backlog) dropUnsendable() {
+	for len(l.lowLatency) > 0 && !l.lowLatency[0].sendable() { // reset, or acknowledged meanwhile
+		l.lowLatency[0].backlog.queued = false
+		l.lowLatency = l.lowLatency[:copy(l.lowLatency, l.lowLatency[1:])]
+	}
+}
+
+// moveToFront makes it the turn of a ready stream.
+func (l *backlog) moveToFront(s *Stream) {
+	if i := slices.Index(l.ready, s); i > 0 {
+		copy(l.ready[1:i+1], l.ready[:i])
+		l.ready[0] = s
+	}
+}
+
+// contended returns what there is to send that goes before bytes of stream s, or takes turns
+// with them.
+func (l *backlog) contended(s *Stream) unit.Bytes {
+	if !l.classes.ranked {
+		return l.pending
+	}
+	n, own := unit.Bytes(0), l.rank(s).class
+	for c, waits := range l.pendingOf {
+		if !own.Above(wire.Class(c)) {
+			n += waits
+		}
+	}
+	return n
+}
+
+// share returns the part of n bytes that s would send, if those that are ready take turns.
+func (l *backlog) share(n unit.Bytes, s *Stream) unit.Bytes {
+	if !l.classes.ranked {
+		return n / unit.Bytes(max(len(l.ready), 1))
+	}
+	r, all := l.rank(s), unit.Bytes(0)
+	for _, o := range l.ready {
+		if q := l.rank(o); q.class == r.class {
+			all += unit.Bytes(q.weight)
+		}
+	}
+	return n * unit.Bytes(r.weight) / max(all, unit.Bytes(r.weight))
+}
+
+// scheduled reports whether all bytes that the far ends wait for, and that windows have room
+// for, have been given to subflows; streams whose subflows are all gone or silent apart.
+func (l *backlog) scheduled(subflows []*subflow) bool {
+	for _, s := range l.ready {
+		if s.sendable() && l.classes.find(s.group).permitsLive(subflows) && s.todo[0].from < s.awaited() {
+			return false
+		}
+	}
+	return true
+}
+
+// removeStream takes a stream out of a list.
+func removeStream(list []*Stream, s *Stream) []*Stream {
+	return slices.DeleteFunc(list, func(x *Stream) bool { return x == s })
+}

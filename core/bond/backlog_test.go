@@ -1,0 +1,84 @@
+package bond
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// TestBacklog changes streams at random: the counts are the sums of what streams have to
+// send, each that can send has one turn, and no other has one for long.
+func TestBacklog(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		table := classTable{}
+		table.replace(1, nil)
+		l := backlog{classes: &table}
+		all := map[wire.StreamID]*Stream{}
+		for id := range wire.StreamID(6) {
+			all[id] = &Stream{id: id, group: wire.GroupID(r.IntN(3)), mode: wire.Mode(r.IntN(3))}
+		}
+		for range 300 {
+			s := all[wire.StreamID(r.IntN(len(all)))]
+			switch r.IntN(8) {
+			case 0, 1:
+				from := wire.DataSeq(r.IntN(1000))
+				s.todo.add(from, from+wire.DataSeq(r.IntN(300)))
+			case 2:
+				from := wire.DataSeq(r.IntN(1000))
+				s.todo.remove(from, from+wire.DataSeq(r.IntN(500)))
+			case 3:
+				s.outLimit = wire.DataSeq(r.IntN(1500))
+			case 4:
+				l.setMode(s, wire.Mode(r.IntN(3)))
+			case 5:
+				s.group = wire.GroupID(r.IntN(3))
+				l.requeue(s)
+			case 6:
+				table.replace(table.serial+1, []wire.Group{{ID: 1, Weight: uint8(1 + r.IntN(4)), Class: wire.Class(r.IntN(3))}, {ID: 2, Weight: 1}})
+				l.reorder(all)
+			case 7:
+				if l.remove(s); slices.Contains(l.ready, s) || slices.Contains(l.lowLatency, s) {
+					t.Fatalf("seed %d: a stream that was removed has a turn", seed)
+				}
+			}
+			l.update(s)
+			checkBacklog(t, &l, all)
+		}
+	}
+}
+
+func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
+	t.Helper()
+	var pending, urgent unit.Bytes
+	var byClass [wire.ClassCount]unit.Bytes
+	for _, s := range all {
+		n, turns := unit.Bytes(s.todo.size()), 0
+		for _, x := range slices.Concat(l.ready, l.lowLatency) {
+			if x == s {
+				turns++
+			}
+		}
+		if s.backlog.queued != (turns == 1) || s.sendable() && turns == 0 || slices.Contains(l.ready, s) && s.mode == wire.Latency {
+			t.Fatalf("stream %d of mode %v has %d turns", s.id, s.mode, turns)
+		}
+		if s.mode == wire.Latency {
+			urgent += n
+			continue
+		}
+		pending += n
+		byClass[l.classes.rank(s.group, nil).class] += n
+	}
+	if pending != l.pending || urgent != l.urgent || byClass != l.pendingOf {
+		t.Fatalf("counts %v pending %v, %v urgent; want %v %v, %v", l.pending, l.pendingOf, l.urgent, pending, byClass, urgent)
+	}
+	if !l.classes.ranked {
+		return
+	}
+	if i := slices.IndexFunc(l.ready[min(1, len(l.ready)):], func(s *Stream) bool { return l.rank(s).class.Above(l.rank(l.ready[0]).class) }); i >= 0 {
+		t.Fatalf("the turn is of class %v, before one of %v", l.rank(l.ready[0]).class, l.rank(l.ready[i+1]).class)
+	}
+}
