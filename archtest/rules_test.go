@@ -64,6 +64,8 @@ var importRules = []importRule{
 
 	// api, node
 	{from: []string{"api"}, only: []string{"base/unit", "base/fault", "base/text", "base/userfile"}, reason: "the types of the local API are a contract, not a view of our internals"},
+	{from: []string{"node/endpoint"}, only: []string{"base/unit", "base/fault", "link/estimate", "link/subflow", "link/wire", "core/bond", "core/trace"},
+		reason: "it drives the core and its subflows; the role hands in what policy chooses, and describes the state"},
 	{from: []string{"node/probe"}, only: []string{"base/unit", "api"}, reason: "it speaks over any stream, and knows nothing of bonds"},
 
 	// pbe

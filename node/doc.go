@@ -6,6 +6,8 @@
 //	primary, helper, server  the three roles
 //	intercept  how connections of apps are taken: proxies, `mpbond run`, TUN
 //	endpoint   the goroutines that drive one bond
+//	choice     policy's choice of subflows, for endpoint
+//	status     the state of an endpoint, in the types of the API
 //	dial       the connection of a subflow to the server, over UDP or TCP
 //	probe      what one subflow carries, measured on request
 //	doctor     what is wrong, or limits the rate, in sentences

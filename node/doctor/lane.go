@@ -21,6 +21,7 @@ import (
 	"mpbond/link/wire"
 	"mpbond/node/endpoint"
 	"mpbond/node/probe"
+	"mpbond/node/status"
 )
 
 const (
@@ -231,7 +232,7 @@ func hopOf(name string, h *api.Hop) Hop {
 // rates are that subflow's, so that they are counted with all else that it carries,
 // and no cap is passed by.
 func (p Patient) measureDirect(ctx context.Context, l *Lane, o *own, id uint32, s *Server) (share float64) {
-	hop, dial := func() *api.Hop { h, _ := o.e.HopOf(ownPath); return h }, o.dial
+	hop, dial := func() *api.Hop { h, _ := o.e.HopOf(ownPath); return status.Hop(h) }, o.dial
 	l.Hops = []Hop{{Name: PSPath}}
 	p.look(ctx, l, dial, s)
 	if p.rated(l) {

@@ -30,6 +30,8 @@ import (
 // Config is what an endpoint is made with.
 type Config struct {
 	Bond bond.Config
+	// Chooser decides which subflows a stream may use; nil: the scheduler alone does.
+	Chooser Chooser
 	// Share is what the bond takes memory from; nil: it is not counted.
 	Share *Share
 	// Accept is called in a goroutine of its own for each stream that the other

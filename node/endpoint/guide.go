@@ -1,50 +1,60 @@
 package endpoint
 
 import (
-	"mpbond/control/policy"
 	"mpbond/core/bond"
 	"mpbond/link/wire"
 )
 
-// guide is policy's answer to which subflows a stream may use. Guarded by
-// Endpoint.mu.
+// Chooser chooses which subflows a stream may use. An endpoint calls it with its lock
+// held; it must not block, nor call the endpoint.
+type Chooser interface {
+	// Costs reports whether a subflow with these terms costs energy or money. While
+	// none does, there is nothing to choose, and the scheduler alone decides.
+	Costs(wire.Terms) bool
+	// Choose sets Allowed of those that the stream may use, and returns the reason. It
+	// keeps no reference to the list. To set none allows all.
+	Choose(list []Candidate, d bond.Demand) string
+}
+
+// Candidate is a subflow as a Chooser weighs it.
+type Candidate struct {
+	bond.GuidePath
+	Helped bool
+	Terms  wire.Terms // that it joined with
+}
+
+// guide passes the bond's question on to a Chooser. Endpoint.mu must be held.
 type guide struct {
-	up    bool // this end is the primary
-	lanes map[wire.PathID]*lane
-	list  []policy.Lane
+	chooser Chooser
+	lanes   map[wire.PathID]*lane
+	list    []Candidate
 }
 
 // Guide implements bond.Guide.
 func (g *guide) Guide(paths []bond.GuidePath, d bond.Demand) string {
 	g.list = g.list[:0]
 	for _, p := range paths {
-		l := policy.Lane{Rate: p.Rate, Delay: p.Delay, Idle: p.Idle, Used: p.Used}
-		if e := g.lanes[p.ID]; e != nil {
-			t := e.sf.Terms
-			l.Own, l.Radio, l.Tier = !e.sf.Helped, t.Radio, t.Tier
-			switch {
-			case p.Known:
-			case t.Rate > 0: // as it was here before
-				l.Rate, l.Delay = t.Rate, max(l.Delay, t.RTT/2)
-			default:
-				l.Window, l.Round = p.Rate.Bytes(p.RTT), p.RTT
-			}
+		c := Candidate{GuidePath: p}
+		if l := g.lanes[p.ID]; l != nil {
+			c.Helped, c.Terms = l.sf.Helped, l.sf.Terms
 		}
-		g.list = append(g.list, l)
+		g.list = append(g.list, c)
 	}
-	why := policy.Choose(g.list, policy.Demand{Pending: d.Pending, Burst: d.Burst, Full: d.Full, Up: g.up})
+	reason := g.chooser.Choose(g.list, d)
 	for i := range paths {
 		paths[i].Allowed = g.list[i].Allowed
 	}
-	return why
+	return reason
 }
 
-// reguide asks policy from now on if there is anything to weigh: while no
-// subflow costs anything, the scheduler alone decides.
+// reguide has the chooser asked from now on if there is anything to weigh.
 func (e *Endpoint) reguide() {
+	if e.cfg.Chooser == nil {
+		return
+	}
 	for _, l := range e.lanes {
-		if t := l.sf.Terms; t.Tier != wire.TierPrimary || policy.Costs(t.Radio) {
-			e.b.SetGuide(&guide{up: e.cfg.Bond.Opens, lanes: e.lanes})
+		if e.cfg.Chooser.Costs(l.sf.Terms) {
+			e.b.SetGuide(&guide{chooser: e.cfg.Chooser, lanes: e.lanes})
 			return
 		}
 	}

@@ -4,37 +4,37 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/base/unit"
 	"mpbond/core/bond"
 	"mpbond/link/subflow"
 	"mpbond/link/wire"
 )
 
-// TestGuide: policy is told what a subflow costs, and what it was seen to carry
-// at this place as long as nothing better is known.
+// secondOnly allows what is helped, and remembers the terms that it was asked about.
+type secondOnly struct{ seen []wire.Terms }
+
+func (c *secondOnly) Costs(t wire.Terms) bool { return t.Radio != wire.RadioNone }
+func (c *secondOnly) Choose(list []Candidate, d bond.Demand) string {
+	c.seen = nil
+	for i := range list {
+		list[i].Allowed = list[i].Helped
+		c.seen = append(c.seen, list[i].Terms)
+	}
+	return "helped only"
+}
+
+// TestGuide: the chooser is told the terms of each subflow, and its answer comes back.
 func TestGuide(t *testing.T) {
-	wifi := &lane{sf: &subflow.Subflow{Path: 1, Terms: wire.Terms{Radio: wire.RadioWiFi, Rate: unit.Mbps}}}
-	phone := &lane{sf: &subflow.Subflow{Path: 2, Helped: true, Terms: wire.Terms{Radio: wire.RadioCellular}}}
-	g := &guide{lanes: map[wire.PathID]*lane{1: wifi, 2: phone}}
-	ask := func(known bool, pending unit.Bytes) bool {
-		paths := []bond.GuidePath{
-			{ID: 1, Rate: 20 * unit.Mbps, Known: known, Delay: 25 * time.Millisecond, Idle: time.Minute},
-			{ID: 2, Rate: 5 * unit.Mbps, Known: true, Delay: 35 * time.Millisecond, Idle: time.Minute},
+	wifi := wire.Terms{Radio: wire.RadioWiFi}
+	c := &secondOnly{}
+	g := &guide{chooser: c, lanes: map[wire.PathID]*lane{1: {sf: &subflow.Subflow{Path: 1, Terms: wifi}}, 2: {sf: &subflow.Subflow{Path: 2, Helped: true}}}}
+	for range 2 {
+		paths := []bond.GuidePath{{ID: 1, Allowed: true}, {ID: 2}, {ID: 3}}
+		if why := g.Guide(paths, bond.Demand{}); why != "helped only" || paths[0].Allowed || !paths[1].Allowed || paths[2].Allowed {
+			t.Errorf("%q, %+v", why, paths)
 		}
-		if why := g.Guide(paths, bond.Demand{Pending: pending}); paths[0].Allowed == (wifi.sf.Terms.Tier == wire.TierBackup) || why == "" {
-			t.Errorf("%+v: %s", paths, why)
+		if len(c.seen) != 3 || c.seen[0] != wifi {
+			t.Errorf("it saw %+v", c.seen)
 		}
-		return paths[1].Allowed
-	}
-	if ask(true, 100*unit.KB) || !ask(false, 100*unit.KB) {
-		t.Error("100 KB over WiFi of 20 Mbit/s want the helper, or over one that was slow here do not")
-	}
-	if wifi.sf.Terms.Rate = 0; ask(false, 64*unit.KB) || !ask(false, 10*unit.MB) {
-		t.Error("without memory 64 KB want the helper, or 10 MB do not")
-	}
-	wifi.sf.Terms.Tier = wire.TierBackup
-	if !ask(true, 100) {
-		t.Error("data that costs money is used although a helper works")
 	}
 }
 

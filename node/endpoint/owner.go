@@ -1,31 +1,32 @@
 package endpoint
 
-import (
-	"unique"
+import "unique"
 
-	"mpbond/api"
-)
+// Owner is the app that a stream or flow belongs to, as the role found it out; unknown
+// parts are empty.
+type Owner struct {
+	App, Program, Label, User string
+}
 
-// owner is whose a stream or flow is. Streams of one app share what it says.
-// Guarded by Endpoint.mu.
-type owner struct{ is unique.Handle[api.Owner] }
+// owner is an Owner that streams of one app share. Endpoint.mu must be held.
+type owner struct{ is unique.Handle[Owner] }
 
-func (o owner) get() (none api.Owner) {
+func (o owner) get() (none Owner) {
 	if o == (owner{}) {
 		return none
 	}
 	return o.is.Value()
 }
 
-// SetOwner tells whose the stream is, for status output.
-func (c *Conn) SetOwner(o api.Owner) {
+// SetOwner sets the owner of the stream, for status output.
+func (c *Conn) SetOwner(o Owner) {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
 	c.owner = owner{unique.Make(o)}
 }
 
-// SetOwner tells whose the flow is, for status output.
-func (c *PacketConn) SetOwner(o api.Owner) {
+// SetOwner sets the owner of the flow, for status output.
+func (c *PacketConn) SetOwner(o Owner) {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
 	c.owner = owner{unique.Make(o)}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/api"
 	"mpbond/link/wire"
 )
 
@@ -92,11 +91,11 @@ func TestPacketsEndWithTheBond(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-came
-	c.SetOwner(api.Owner{App: "curl"})
-	if list := p.client.FlowList(); len(list) != 1 || list[0].App != "curl" || list[0].UpBytes != 1 || list[0].DownBytes != 0 {
+	c.SetOwner(Owner{App: "curl"})
+	if list := p.client.FlowList(); len(list) != 1 || list[0].Owner.App != "curl" || list[0].UpBytes != 1 || list[0].DownBytes != 0 {
 		t.Errorf("flows: %+v", list)
 	}
-	if list := p.server.FlowList(); len(list) != 1 || list[0].App != "" || list[0].UpBytes != 1 || list[0].DownBytes != 0 || c.Done() {
+	if list := p.server.FlowList(); len(list) != 1 || list[0].Owner.App != "" || list[0].UpBytes != 1 || list[0].DownBytes != 0 || c.Done() {
 		t.Errorf("flows at the server: %+v", list)
 	}
 	if st := p.server.Status(true); st.Flows != 1 || len(st.FlowList) != 1 || st.FlowList[0].Received != 1 {

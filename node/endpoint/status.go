@@ -1,15 +1,15 @@
 package endpoint
 
 import (
+	"cmp"
 	"math"
 	"net"
-	"sort"
+	"slices"
 	"time"
 
-	"mpbond/api"
 	"mpbond/base/unit"
-	"mpbond/control/device"
 	"mpbond/core/bond"
+	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
 
@@ -103,17 +103,24 @@ func (e *Endpoint) Steady() (list []Steady) {
 	return list
 }
 
-// DirectFlows tells what the direct subflows have moved so far, by number.
-func (e *Endpoint) DirectFlows() map[wire.PathID]device.Flow {
+// DirectFlow is what a direct subflow has moved so far: bytes that this end has received
+// in order, and that it has sent at least once.
+type DirectFlow struct {
+	Local  net.Addr
+	Rx, Tx uint64
+}
+
+// DirectFlows returns what the direct subflows have moved so far, by number.
+func (e *Endpoint) DirectFlows() map[wire.PathID]DirectFlow {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	flows := map[wire.PathID]device.Flow{}
+	flows := map[wire.PathID]DirectFlow{}
 	for id, l := range e.lanes {
 		if l.sf.Helped {
 			continue
 		}
 		if h, err := l.sf.Probe(); err == nil {
-			flows[id] = device.Flow{Local: l.sf.LocalAddr(), Rx: h.Received, Tx: h.Acked + uint64(max(h.Queue-h.Unsent, 0))}
+			flows[id] = DirectFlow{Local: l.sf.LocalAddr(), Rx: h.Received, Tx: h.Acked + uint64(max(h.Queue-h.Unsent, 0))}
 		}
 	}
 	return flows
@@ -154,73 +161,89 @@ func (e *Endpoint) SilentPaths(d time.Duration) (ids []wire.PathID) {
 	return ids
 }
 
-// Status describes the bond. With why it holds the last decisions too.
-func (e *Endpoint) Status(why bool) api.Bond {
+// Status is the state of a bond at one moment. It shares nothing with the endpoint.
+type Status struct {
+	Scheduler string
+	bond.Stats
+	Streams, Flows int        // open now
+	MetaBytes      unit.Bytes // in the meta buffers
+	ReorderBytes   unit.Bytes // received, waiting for earlier bytes
+	Subflows       []Subflow  // by rising number
+	// Decisions, StreamList and FlowList are set only if asked for. The lists hold at
+	// most maxFlowList each.
+	Decisions  []bond.Decision
+	StreamList []Stream
+	FlowList   []Flow
+}
+
+// Subflow is the state of a subflow.
+type Subflow struct {
+	bond.PathInfo
+	Device         string // that carries it
+	Terms          wire.Terms
+	Transport      string // the network of its local address
+	Hop            *Hop   // nil while nothing carries it
+	RxRate, TxRate unit.Rate
+}
+
+// Hop is the state of a subflow's hop that begins at this end.
+type Hop struct {
+	estimate.Hop
+	NearRate, FarRate unit.Rate     // estimated: of this hop, and of the one behind it
+	FarWait           time.Duration // that what waits at the helper takes
+	RejectedReports   uint64
+}
+
+// Stream is the state of a stream. Down is towards the end that opens streams.
+type Stream struct {
+	bond.StreamInfo
+	Owner              Owner
+	Down, Up           wire.Choice
+	DownBytes, UpBytes unit.Bytes
+}
+
+// Flow is the state of a datagram flow.
+type Flow struct {
+	bond.FlowInfo
+	Owner              Owner
+	DownBytes, UpBytes unit.Bytes
+}
+
+// Status returns the state of the bond. With why it holds the last decisions too.
+func (e *Endpoint) Status(why bool) Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	st := e.b.Stats()
-	out := api.Bond{Scheduler: e.b.Scheduler(), Streams: e.b.Streams(), StreamsTotal: int64(st.StreamsTotal),
-		WastedBytes: map[string]unit.Bytes{"duplicate_received": st.Duplicate, "resent_path_lost": st.LostPath,
-			"resent_silent": st.Silent, "resent_eta": st.Eta, "resent_redundant": st.Redundant}}
-	out.Flows, out.FlowsTotal, out.DatagramsDropped = e.b.FlowCount(), int64(st.FlowsTotal), int64(st.DatagramsDropped)
-	_, out.MetaBytes = e.b.Buffers()
-	out.ReorderBytes = e.b.Reordering()
-	out.Paths = []api.Path{}
+	s := Status{Scheduler: e.b.Scheduler(), Stats: e.b.Stats(), Streams: e.b.Streams(), Flows: e.b.FlowCount(), ReorderBytes: e.b.Reordering()}
+	_, s.MetaBytes = e.b.Buffers()
 	for _, p := range e.b.Paths(nil, now) {
 		l := e.lanes[p.ID]
 		if l == nil {
 			continue
 		}
-		a := api.Path{ID: uint32(p.ID), Device: l.device, Kind: api.Direct, State: api.Up, RxBytes: unit.Bytes(p.Received),
-			TxBytes: unit.Bytes(p.Sent), SRTTms: ms(p.SRTT), PADms: ms(p.PAD), ThroughputBps: p.Th, BacklogBytes: p.InFlight, LastData: p.LastData}
-		if p.Helped {
-			a.Kind = api.Helped
-		}
-		if t := l.sf.Terms; t.Radio != wire.RadioNone {
-			a.Radio = t.Radio.String()
-		}
-		a.Transport = l.sf.LocalAddr().Network()
-		a.Metered = l.sf.Terms.Metered
-		if t := l.sf.Terms.Tier; t != wire.TierPrimary {
-			a.Tier = t.String()
-		}
-		if p.Silent {
-			a.State = api.Silent
-		}
-		a.Hop = l.hop(p)
-		a.RxRate, a.TxRate = l.rates.last(now, p.Received, p.Sent)
-		out.Paths = append(out.Paths, a)
+		sub := Subflow{PathInfo: p, Device: l.device, Terms: l.sf.Terms, Transport: l.sf.LocalAddr().Network(), Hop: l.hop(p)}
+		sub.RxRate, sub.TxRate = l.rates.last(now, p.Received, p.Sent)
+		s.Subflows = append(s.Subflows, sub)
 	}
-	sort.Slice(out.Paths, func(i, j int) bool { return out.Paths[i].ID < out.Paths[j].ID })
+	slices.SortFunc(s.Subflows, func(a, b Subflow) int { return cmp.Compare(a.ID, b.ID) })
 	if why {
-		for _, d := range e.b.Decisions() {
-			out.Decisions = append(out.Decisions, decision(d))
-		}
-		out.StreamList = e.streams(maxFlowList)
-		out.FlowList = e.flows(maxFlowList)
+		s.Decisions, s.StreamList, s.FlowList = e.b.Decisions(), e.streams(maxFlowList), e.flows(maxFlowList)
 	}
-	return out
+	return s
 }
 
-// hop describes the hop of a subflow that begins here, nil while nothing carries
-// it.
-func (l *lane) hop(p bond.PathInfo) *api.Hop {
+// hop returns the hop of a subflow that begins here, nil while nothing carries it.
+func (l *lane) hop(p bond.PathInfo) *Hop {
 	h, err := l.sf.Probe()
 	if err != nil {
 		return nil
 	}
-	hop := &api.Hop{RTTms: ms(h.SRTT), MinRTTms: ms(h.MinRTT), MTU: h.PathMTU, Packets: h.Packets, Resent: h.Resent, RateBps: p.Th1,
-		FarRateBps: p.Th2, FarWaitMs: ms(p.FarWait), RejectedReports: l.sf.RejectedReports()}
-	if c := h.Cells; c.State != "" {
-		hop.PBE = &api.PBE{State: c.State, CapacityBps: c.Capacity, FairBps: c.Fair, Fresh: c.Fresh, Doubted: c.Doubted}
-	}
-	return hop
+	return &Hop{h, p.Th1, p.Th2, p.FarWait, l.sf.RejectedReports()}
 }
 
-// HopOf is the hop of a subflow that begins here, and the address at which it
+// HopOf returns the hop of a subflow that begins here, and the address at which it
 // ends; nil if there is none.
-func (e *Endpoint) HopOf(id wire.PathID) (*api.Hop, net.Addr) {
+func (e *Endpoint) HopOf(id wire.PathID) (*Hop, net.Addr) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, p := range e.b.Paths(nil, time.Now()) {
@@ -231,52 +254,46 @@ func (e *Endpoint) HopOf(id wire.PathID) (*api.Hop, net.Addr) {
 	return nil, nil
 }
 
-// StreamList describes the streams that are open, newest first.
-func (e *Endpoint) StreamList() []api.Stream {
+// StreamList returns the streams that are open, newest first.
+func (e *Endpoint) StreamList() []Stream {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.streams(math.MaxInt)
 }
 
-// streams describes the streams that were opened last. Mu is held.
-func (e *Endpoint) streams(limit int) (list []api.Stream) {
-	for _, s := range e.b.StreamList(limit) {
-		down, up := choice(s.In), choice(s.Out)
-		if !e.cfg.Bond.Opens {
-			down, up = up, down
-		}
-		sent, received := s.Received, s.Sent
+// streams returns the streams that were opened last. mu must be held.
+func (e *Endpoint) streams(limit int) (list []Stream) {
+	for _, i := range e.b.StreamList(limit) {
+		s := Stream{StreamInfo: i, Down: i.Out, Up: i.In, DownBytes: i.Sent, UpBytes: i.Received}
 		if e.cfg.Bond.Opens {
-			sent, received = received, sent
+			s.Down, s.Up, s.DownBytes, s.UpBytes = s.Up, s.Down, s.UpBytes, s.DownBytes
 		}
-		a := api.Stream{ID: uint64(s.ID), Dest: s.Dest, Mode: s.Mode.String(), Priority: s.Class.String(), Weight: int(s.Weight), DownBytes: received, UpBytes: sent, Down: down, Up: up}
-		if c, ok := s.User.(*Conn); ok {
-			a.Owner = c.owner.get()
+		if c, ok := i.User.(*Conn); ok {
+			s.Owner = c.owner.get()
 		}
-		list = append(list, a)
+		list = append(list, s)
 	}
 	return list
 }
 
-// FlowList describes the flows, the one used last first.
-func (e *Endpoint) FlowList() []api.Flow {
+// FlowList returns the flows, the one used last first.
+func (e *Endpoint) FlowList() []Flow {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.flows(math.MaxInt)
 }
 
-// flows describes the flows that were used last. Mu is held.
-func (e *Endpoint) flows(limit int) (list []api.Flow) {
-	for _, f := range e.b.Flows(limit) {
-		a := api.Flow{ID: uint64(f.ID), Path: uint32(f.Path), Second: uint32(f.Second), Sent: int64(f.Sent), Received: int64(f.Received), Dropped: int64(f.Dropped),
-			Duplicate: int64(f.Duplicate), Moves: int64(f.Moves), LastUsed: f.Used, DownBytes: f.SentBytes, UpBytes: f.ReceivedBytes}
+// flows returns the flows that were used last. mu must be held.
+func (e *Endpoint) flows(limit int) (list []Flow) {
+	for _, i := range e.b.Flows(limit) {
+		f := Flow{FlowInfo: i, DownBytes: i.SentBytes, UpBytes: i.ReceivedBytes}
 		if e.cfg.Bond.Opens {
-			a.DownBytes, a.UpBytes = a.UpBytes, a.DownBytes
+			f.DownBytes, f.UpBytes = f.UpBytes, f.DownBytes
 		}
-		if c, ok := f.User.(*PacketConn); ok {
-			a.Owner = c.owner.get()
+		if c, ok := i.User.(*PacketConn); ok {
+			f.Owner = c.owner.get()
 		}
-		list = append(list, a)
+		list = append(list, f)
 	}
 	return list
 }
@@ -308,28 +325,5 @@ func (e *Endpoint) TreatmentOf(id wire.StreamID) (mode wire.Mode, group wire.Gro
 	return e.b.TreatmentOf(id)
 }
 
-func choice(c wire.Choice) (a api.StreamChoice) {
-	for _, p := range c.Paths {
-		a.Paths = append(a.Paths, uint32(p))
-	}
-	a.Reason = c.Reason
-	return a
-}
-
-// maxFlowList bounds the streams and flows that a status tells one by one.
+// maxFlowList bounds the streams and flows that a Status lists.
 const maxFlowList = 64
-
-func decision(d bond.Decision) api.Decision {
-	a := api.Decision{T: d.At, RemainingBytes: d.Remaining, DiffBytes: d.Diff, Reason: d.Reason.String()}
-	if !d.Wait {
-		a.Path = uint32(d.Path)
-		for _, p := range d.Seen {
-			if p.ID == d.Path {
-				a.PADms = ms(p.PAD)
-			}
-		}
-	}
-	return a
-}
-
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -11,6 +11,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/control/policy"
 	"mpbond/link/wire"
+	"mpbond/node/status"
 )
 
 // Pipes lists the pipes that carry a subflow, and those that wait.
@@ -180,7 +181,7 @@ func (p *Primary) Streams() []api.StreamOf {
 	p.mu.Lock()
 	s, peer := p.cur, p.server.Name
 	p.mu.Unlock()
-	return api.StreamsOf(s.id.String(), peer, s.e.StreamList())
+	return api.StreamsOf(s.id.String(), peer, status.Streams(s.e.StreamList()))
 }
 
 // Flows lists the bond's datagram flows, the one used last first.
@@ -188,7 +189,7 @@ func (p *Primary) Flows() []api.FlowOf {
 	p.mu.Lock()
 	s, peer := p.cur, p.server.Name
 	p.mu.Unlock()
-	return api.FlowsOf(s.id.String(), peer, s.e.FlowList())
+	return api.FlowsOf(s.id.String(), peer, status.Flows(s.e.FlowList()))
 }
 
 // session is the bond of that name.

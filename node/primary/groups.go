@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/api"
 	"mpbond/base/unit"
 	"mpbond/control/device"
 	"mpbond/control/policy"
@@ -111,13 +110,13 @@ func (p *Primary) replan() {
 
 // routes are the subflows as rules name them. Mu is held.
 func (p *Primary) routes() (list []policy.Route) {
-	for _, a := range p.cur.e.Status(false).Paths {
-		id := wire.PathID(a.ID)
+	for _, a := range p.cur.e.Status(false).Subflows {
+		id := a.ID
 		n := p.cur.names[id]
 		if n == nil {
 			continue // it is just joining
 		}
-		r := policy.Route{ID: id, Own: a.Kind == api.Direct, Names: p.routeNames(a.Device, n), Tier: n.tier, Silent: a.State != api.Up, Delay: time.Duration(a.PADms * float64(time.Millisecond))}
+		r := policy.Route{ID: id, Own: !a.Helped, Names: p.routeNames(a.Device, n), Tier: n.tier, Silent: a.PathInfo.Silent, Delay: a.PAD}
 		if l := p.cur.links[id]; l != nil && !l.Broken() {
 			r.Pipe = n.pipeOf(l)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/control/policy"
+	"mpbond/node/endpoint"
 	"mpbond/node/intercept"
 )
 
@@ -29,12 +30,12 @@ const (
 
 // owned is a stream or flow.
 type owned interface {
-	SetOwner(api.Owner)
+	SetOwner(endpoint.Owner)
 	Done() bool
 }
 
 // ownOwner is whose streams are that are no app's.
-var ownOwner = api.Owner{App: "mpbond"}
+var ownOwner = endpoint.Owner{App: "mpbond"}
 
 // question is whose one is.
 type question struct {
@@ -63,7 +64,7 @@ func (o *owners) ask(q question) {
 	select {
 	case o.questions <- q:
 	default:
-		q.of.SetOwner(api.Owner{App: api.AppUnknown})
+		q.of.SetOwner(endpoint.Owner{App: api.AppUnknown})
 	}
 }
 
@@ -94,12 +95,12 @@ func (o *owners) run(ctx context.Context) {
 }
 
 // answer is whose something is.
-func (o *owners) answer(q question) (a api.Owner) {
+func (o *owners) answer(q question) (a endpoint.Owner) {
 	if !q.looked {
 		q.process = o.find(q.app)
 	}
 	if p := q.process; p != nil {
-		a = api.Owner{Program: p.Exe, Label: p.Label, User: o.user(p.UID)}
+		a = endpoint.Owner{Program: p.Exe, Label: p.Label, User: o.user(p.UID)}
 	}
 	addr := q.app.Addr.Addr()
 	switch {

@@ -15,18 +15,19 @@ import (
 
 	"mpbond/api"
 	"mpbond/control/policy"
+	"mpbond/node/endpoint"
 	"mpbond/node/intercept"
 )
 
 // fakeOwned is a stream or flow that takes down whose it is, and when.
 type fakeOwned struct {
 	mu   sync.Mutex
-	is   api.Owner
+	is   endpoint.Owner
 	at   time.Time
 	over bool
 }
 
-func (f *fakeOwned) SetOwner(o api.Owner) {
+func (f *fakeOwned) SetOwner(o endpoint.Owner) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.is, f.at = o, time.Now()
@@ -34,7 +35,7 @@ func (f *fakeOwned) SetOwner(o api.Owner) {
 
 func (f *fakeOwned) Done() bool { return f.over }
 
-func (f *fakeOwned) got() (api.Owner, time.Time) {
+func (f *fakeOwned) got() (endpoint.Owner, time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.is, f.at
@@ -53,16 +54,16 @@ func TestOwnerNames(t *testing.T) {
 	for _, c := range []struct {
 		app     intercept.App
 		process *policy.Process
-		want    api.Owner
+		want    endpoint.Owner
 	}{
-		{here, &policy.Process{Exe: "/usr/bin/curl", UID: 4000000000}, api.Owner{App: "curl", Program: "/usr/bin/curl", User: name}},
-		{here, &policy.Process{Exe: "/usr/bin/curl", Label: "work", UID: 4000000000}, api.Owner{App: "work", Program: "/usr/bin/curl", Label: "work", User: name}},
-		{here, &policy.Process{UID: 4000000000}, api.Owner{App: "user " + name, User: name}},
-		{here, &policy.Process{Exe: "/tmp/a\xffb", UID: 4000000000}, api.Owner{App: "a\uFFFDb", Program: "/tmp/a\uFFFDb", User: name}},
-		{here, nil, api.Owner{App: api.AppUnknown}},
-		{there, nil, api.Owner{App: "from 192.168.1.9"}},
-		{at("[fe80::9%eth0]:4000"), nil, api.Owner{App: "from fe80::9%eth0"}},
-		{intercept.App{}, nil, api.Owner{App: api.AppUnknown}},
+		{here, &policy.Process{Exe: "/usr/bin/curl", UID: 4000000000}, endpoint.Owner{App: "curl", Program: "/usr/bin/curl", User: name}},
+		{here, &policy.Process{Exe: "/usr/bin/curl", Label: "work", UID: 4000000000}, endpoint.Owner{App: "work", Program: "/usr/bin/curl", Label: "work", User: name}},
+		{here, &policy.Process{UID: 4000000000}, endpoint.Owner{App: "user " + name, User: name}},
+		{here, &policy.Process{Exe: "/tmp/a\xffb", UID: 4000000000}, endpoint.Owner{App: "a\uFFFDb", Program: "/tmp/a\uFFFDb", User: name}},
+		{here, nil, endpoint.Owner{App: api.AppUnknown}},
+		{there, nil, endpoint.Owner{App: "from 192.168.1.9"}},
+		{at("[fe80::9%eth0]:4000"), nil, endpoint.Owner{App: "from fe80::9%eth0"}},
+		{intercept.App{}, nil, endpoint.Owner{App: api.AppUnknown}},
 	} {
 		if got := o.answer(question{app: c.app, process: c.process, looked: true}); got != c.want {
 			t.Errorf("%v %+v: %+v, want %+v", c.app.Addr, c.process, got, c.want)
@@ -122,7 +123,7 @@ func TestOwnersRest(t *testing.T) {
 				t.Errorf("%d: %+v after %v, want %s after %v", i, is, at.Sub(began), c.app, c.after)
 			}
 		}
-		if is, _ := over.got(); is != (api.Owner{}) {
+		if is, _ := over.got(); is != (endpoint.Owner{}) {
 			t.Errorf("what is over is %+v", is)
 		}
 		var many []*fakeOwned

@@ -37,8 +37,10 @@ import (
 	"mpbond/link/subflow"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
+	"mpbond/node/choice"
 	"mpbond/node/dial"
 	"mpbond/node/endpoint"
+	"mpbond/node/status"
 )
 
 // Config is the primary's configuration; the toml tags are the file's keys.
@@ -299,8 +301,9 @@ func (p *Primary) newSession() *session {
 	_, _ = rand.Read(s.id[:]) // never fails
 	scheduler, _ := sched.New(p.cfg.Scheduler)
 	s.e = endpoint.New(endpoint.Config{
-		Bond:  bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject, Trace: p.rec.Func(s.id.String()), ChangesOnly: !p.rec.On()},
-		Share: p.share,
+		Bond:    bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject, Trace: p.rec.Func(s.id.String()), ChangesOnly: !p.rec.On()},
+		Chooser: &choice.ByPolicy{Up: true},
+		Share:   p.share,
 		Down: func(sf *subflow.Subflow, err error) {
 			p.ended(s, sf.Path, err)
 			if s.e.ByeSeen() { // new streams shall wait for the server's next life
@@ -541,7 +544,7 @@ func (p *Primary) Status(why bool) api.Bond {
 	s, peer := p.cur, p.server.Name
 	errs := maps.Clone(p.errs)
 	p.mu.Unlock()
-	b := s.e.Status(why)
+	b := status.Bond(s.e.Status(why))
 	b.ID, b.Peer = s.id.String(), peer
 	p.describePipes(s, b.Paths)
 	p.describeWays(s, b.Paths)

@@ -214,7 +214,7 @@ func (p *Primary) DirectFlows() map[string]device.Flow {
 	p.mu.Unlock()
 	flows := map[string]device.Flow{}
 	for id, f := range s.e.DirectFlows() {
-		flows[fmt.Sprintf("%v/%d", s.id, id)] = f
+		flows[fmt.Sprintf("%v/%d", s.id, id)] = device.Flow(f)
 	}
 	return flows
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/api"
 	"mpbond/base/identity"
 	"mpbond/core/trace"
 	"mpbond/node/server"
@@ -71,8 +70,8 @@ func TestUplinksJoinFirst(t *testing.T) {
 		t.Helper()
 		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 			up := ""
-			for _, path := range p.cur.e.Status(false).Paths {
-				if path.State == api.Up {
+			for _, path := range p.cur.e.Status(false).Subflows {
+				if !path.PathInfo.Silent {
 					up += path.Device
 				}
 			}

@@ -9,13 +9,14 @@ import (
 	"mpbond/api"
 	"mpbond/base/fault"
 	"mpbond/link/wire"
+	"mpbond/node/status"
 )
 
 // Status describes all bonds. With why they hold their last decisions too.
 func (s *Server) Status(why bool) []api.Bond {
 	out := []api.Bond{}
 	for _, b := range s.sessions() {
-		a := b.e.Status(why)
+		a := status.Bond(b.e.Status(why))
 		a.ID, a.Peer = b.id, s.nameOf(b)
 		out = append(out, a)
 	}
@@ -44,7 +45,7 @@ func (s *Server) nameOf(b *session) string {
 func (s *Server) Streams() []api.StreamOf {
 	list := []api.StreamOf{}
 	for _, b := range s.sessions() {
-		list = append(list, api.StreamsOf(b.id, s.nameOf(b), b.e.StreamList())...)
+		list = append(list, api.StreamsOf(b.id, s.nameOf(b), status.Streams(b.e.StreamList()))...)
 	}
 	return list
 }
@@ -53,7 +54,7 @@ func (s *Server) Streams() []api.StreamOf {
 func (s *Server) Flows() []api.FlowOf {
 	list := []api.FlowOf{}
 	for _, b := range s.sessions() {
-		list = append(list, api.FlowsOf(b.id, s.nameOf(b), b.e.FlowList())...)
+		list = append(list, api.FlowsOf(b.id, s.nameOf(b), status.Flows(b.e.FlowList()))...)
 	}
 	return list
 }

@@ -11,6 +11,7 @@ import (
 	"mpbond/link/wire"
 	"mpbond/node/endpoint"
 	"mpbond/node/probe"
+	"mpbond/node/status"
 )
 
 // turn is how long a measurement waits for the one before it to end, and
@@ -41,7 +42,7 @@ func (s *Server) measure(ctx context.Context, b *session, c *endpoint.Conn, path
 	err := probe.Serve(ctx, b.of.speed.serve(ctx, c), probe.Far{Version: s.Version, Seen: from.String(), Copied: s.Copied(b.key.device),
 		Reports: s.reportsFor(b.key.device, time.Now()), Hop: func() *api.Hop {
 			h, _ := b.e.HopOf(path)
-			return h
+			return status.Hop(h)
 		}})
 	s.log.Debug("measured", "device", s.nameOf(b), "path", path, "err", err)
 	if err != nil {

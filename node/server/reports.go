@@ -11,6 +11,7 @@ import (
 	"mpbond/link/pipe"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
+	"mpbond/node/endpoint"
 	"mpbond/node/probe"
 )
 
@@ -146,7 +147,7 @@ func (s *Server) watchCopies(now time.Time, isUsed func(*session) bool) {
 
 // isUsed reports whether a bond has a subflow that is no doctor's.
 func isUsed(b *session) bool {
-	return slices.ContainsFunc(b.e.Status(false).Paths, func(p api.Path) bool { return p.Device != probe.DoctorName })
+	return slices.ContainsFunc(b.e.Status(false).Subflows, func(s endpoint.Subflow) bool { return s.Device != probe.DoctorName })
 }
 
 // noteCall counts a connection to the server's port, unless it came from this machine.

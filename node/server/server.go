@@ -31,6 +31,7 @@ import (
 	"mpbond/link/subflow"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
+	"mpbond/node/choice"
 	"mpbond/node/dial"
 	"mpbond/node/endpoint"
 	"mpbond/node/probe"
@@ -345,6 +346,7 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	scheduler, _ := sched.New(s.cfg.Scheduler) // New has checked it
 	b.e = endpoint.New(endpoint.Config{
 		Bond:          bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + overshoot, MaxFlows: s.cfg.MaxFlows, Eta: s.cfg.Reinject, Trace: s.rec.Func(b.id), ChangesOnly: !s.rec.On()},
+		Chooser:       &choice.ByPolicy{},
 		Share:         b.of.memory,
 		Accept:        func(c *endpoint.Conn) { s.serve(ctx, b, c) },
 		AcceptPackets: func(c *endpoint.PacketConn) { s.servePackets(ctx, b, c) },

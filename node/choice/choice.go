@@ -1,0 +1,47 @@
+// Package choice lets policy choose the subflows of a stream: it stands between
+// package endpoint, which asks, and control/policy, which weighs energy and money.
+package choice
+
+import (
+	"mpbond/control/policy"
+	"mpbond/core/bond"
+	"mpbond/link/wire"
+	"mpbond/node/endpoint"
+)
+
+// ByPolicy chooses by package policy. It implements endpoint.Chooser for one endpoint,
+// whose lock guards it.
+type ByPolicy struct {
+	// Up tells that this end is the primary.
+	Up   bool
+	list []policy.Lane
+}
+
+var _ endpoint.Chooser = (*ByPolicy)(nil)
+
+// Costs implements endpoint.Chooser.
+func (*ByPolicy) Costs(t wire.Terms) bool {
+	return t.Tier != wire.TierPrimary || policy.Costs(t.Radio)
+}
+
+// Choose implements endpoint.Chooser. Until a subflow's rate was measured, the rate seen
+// at this place before counts, else what its window allows.
+func (c *ByPolicy) Choose(list []endpoint.Candidate, d bond.Demand) string {
+	c.list = c.list[:0]
+	for _, s := range list {
+		l := policy.Lane{Own: !s.Helped, Radio: s.Terms.Radio, Tier: s.Terms.Tier, Rate: s.Rate, Delay: s.Delay, Idle: s.Idle, Used: s.Used}
+		switch {
+		case s.Known:
+		case s.Terms.Rate > 0:
+			l.Rate, l.Delay = s.Terms.Rate, max(l.Delay, s.Terms.RTT/2)
+		default:
+			l.Window, l.Round = s.Rate.Bytes(s.RTT), s.RTT
+		}
+		c.list = append(c.list, l)
+	}
+	reason := policy.Choose(c.list, policy.Demand{Pending: d.Pending, Burst: d.Burst, Full: d.Full, Up: c.Up})
+	for i := range list {
+		list[i].Allowed = c.list[i].Allowed
+	}
+	return reason
+}

@@ -1,0 +1,55 @@
+package choice
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/bond"
+	"mpbond/link/wire"
+	"mpbond/node/endpoint"
+)
+
+// TestChoose: policy is told what a subflow costs, and what it was seen to carry
+// at this place as long as nothing better is known.
+func TestChoose(t *testing.T) {
+	wifi := wire.Terms{Radio: wire.RadioWiFi, Rate: unit.Mbps}
+	phone := wire.Terms{Radio: wire.RadioCellular}
+	c := &ByPolicy{}
+	ask := func(known bool, pending unit.Bytes) bool {
+		list := []endpoint.Candidate{
+			{GuidePath: bond.GuidePath{ID: 1, Rate: 20 * unit.Mbps, Known: known, Delay: 25 * time.Millisecond, Idle: time.Minute}, Terms: wifi},
+			{GuidePath: bond.GuidePath{ID: 2, Rate: 5 * unit.Mbps, Known: true, Delay: 35 * time.Millisecond, Idle: time.Minute}, Terms: phone, Helped: true},
+		}
+		if why := c.Choose(list, bond.Demand{Pending: pending}); list[0].Allowed == (wifi.Tier == wire.TierBackup) || why == "" {
+			t.Errorf("%+v: %s", list, why)
+		}
+		return list[1].Allowed
+	}
+	if ask(true, 100*unit.KB) || !ask(false, 100*unit.KB) {
+		t.Error("100 KB over WiFi of 20 Mbit/s want the helper, or over one that was slow here do not")
+	}
+	if wifi.Rate = 0; ask(false, 64*unit.KB) || !ask(false, 10*unit.MB) {
+		t.Error("without memory 64 KB want the helper, or 10 MB do not")
+	}
+	wifi.Tier = wire.TierBackup
+	if !ask(true, 100) {
+		t.Error("data that costs money is used although a helper works")
+	}
+}
+
+// TestCosts: there is something to weigh once a subflow needs a radio, or is not of the
+// first tier.
+func TestCosts(t *testing.T) {
+	for _, c := range []struct {
+		terms wire.Terms
+		want  bool
+	}{
+		{wire.Terms{}, false}, {wire.Terms{Radio: wire.RadioWiFi}, true}, {wire.Terms{Radio: wire.RadioCellular}, true},
+		{wire.Terms{Tier: wire.TierBackup}, true},
+	} {
+		if got := (&ByPolicy{}).Costs(c.terms); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.terms, got, c.want)
+		}
+	}
+}
