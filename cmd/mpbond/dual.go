@@ -96,12 +96,12 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 				return err
 			}
 			cfg.Helper.DialUDP = heard.dialUDP
-			cfg.Helper.Limits = func() policy.Limits { return e.Rules().Device(name).Limits }
+			cfg.Helper.Limits = func() policy.Limits { return e.Policy().Rules().Device(name).Limits }
 			h, err := helper.New(cfg.Helper.Config, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {
 				return err
 			}
-			r.useCaps(e.Owns, e.Rules, h.Spent, e.Spent)
+			r.useCaps(e.Owns, e.Policy().Rules, h.Spent, e.Spent)
 			h.ShareWith(e.DirectFlows)
 			h.FindWith(findPipes)
 			if err := r.useOnload(cfg.Helper.Onload, cfg.Helper.Config, key, h); err != nil {

@@ -29,13 +29,14 @@ func (r *role) usePolicy(p *primary.Primary, named string) error {
 	if err != nil {
 		return err
 	}
-	r.policy = p.PolicyFile()
-	return p.UsePolicy(cmp.Or(named, path), named != "")
+	r.policy = p.Policy().File()
+	return r.policy.Use(cmp.Or(named, path), named != "")
 }
 
 // policyOf is a primary's policy for the API.
 func policyOf(p *primary.Primary) *api.PolicyKeeper {
-	return &api.PolicyKeeper{Get: p.FullPolicy, Put: p.SetPolicy, Check: p.CheckPolicy}
+	l := p.Policy()
+	return &api.PolicyKeeper{Get: l.Full, Put: l.Set, Check: l.Check}
 }
 
 // useTables reads the policy file of a role that has no rules for apps, beside its

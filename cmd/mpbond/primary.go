@@ -98,7 +98,7 @@ proxy that others can reach has this off unless --direct is given.`,
 			if err := r.keepFacts(e.FactsChanged); err != nil {
 				return err
 			}
-			r.useCaps(e.Owns, e.Rules, e.Spent)
+			r.useCaps(e.Owns, e.Policy().Rules, e.Spent)
 			r.pairsAs(key, wire.PairAbout{Roles: wire.PairPrimary, Name: deviceName(cfg.Name), Port: e.pipePort()})
 			start := time.Now()
 			slog.Info("primary is up", e.addresses("id", key.ID())...)
@@ -228,7 +228,7 @@ func newEdged(cfg primary.Config, heard cells, key *identity.Key, trust *identit
 		return e, err
 	}
 	e.edge = intercept.New(intercept.Config{Dialer: e.Primary, Packets: e.Primary, Direct: fallback(cfg, e.apps), Around: around(cfg, e.apps),
-		Names: e.Names(), Log: slog.Default()})
+		Names: e.Policy().Names(), Log: slog.Default()})
 	if !e.apps.private() {
 		slog.Warn("whoever reaches the proxy can use the bond", "proxy", e.apps.proxyAddr())
 	}
@@ -269,7 +269,7 @@ func (e edged) describe(st *api.Status, why bool) {
 	}
 	st.Bonds = append(st.Bonds, e.Primary.Status(why))
 	st.Pipes = append(st.Pipes, e.Pipes()...)
-	st.Policy = e.Policy()
+	st.Policy = e.Policy().Status()
 	st.Cells = e.cells.status()
 	st.Refused = append(st.Refused, refusals(e.Primary.Refusals())...)
 }

@@ -122,11 +122,9 @@ func (p *Primary) ChangeStream(bond string, id uint64, to api.StreamChange) erro
 	}
 	t := policy.Treatment{Weight: 1}
 	if group > 0 {
-		i := slices.IndexFunc(p.groups, func(g *planned) bool { return g.id == group })
-		if i < 0 {
+		if t, ok = p.classes.treatment(group); !ok {
 			return none
 		}
-		t = *p.groups[i].treat
 	}
 	if mode, err = retreat(&t, mode, to); err != nil {
 		return err
@@ -135,7 +133,7 @@ func (p *Primary) ChangeStream(bond string, id uint64, to api.StreamChange) erro
 	if !t.Special() {
 		treat = nil
 	}
-	if group, err = p.groupOf(treat); err != nil {
+	if group, err = p.classOf(treat); err != nil {
 		return fault.New(fault.Limit, err, "close some connections, or reset them")
 	}
 	if !s.e.TreatStream(wire.StreamID(id), mode, group) {

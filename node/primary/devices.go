@@ -79,7 +79,7 @@ func (p *Primary) StandingOf(helper identity.PublicKey) (tier wire.Tier, rests s
 // specOf is what policy says of a helper by its name, or of an own interface: by
 // that, else by a name of this device. Mu is held.
 func (p *Primary) specOf(name string, slot *helperSlot) policy.Limits {
-	rules := p.plan.force.Load()
+	rules := p.policy.Rules()
 	s := rules.Device(name).Limits
 	if slot != nil {
 		return s

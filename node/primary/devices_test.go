@@ -46,8 +46,7 @@ func TestOwnNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &Primary{cfg: Config{Name: c.name}, host: "laptop", trust: trust, log: slog.New(slog.DiscardHandler)}
-		p.plan.start(policy.Modes{})
+		p := &Primary{cfg: Config{Name: c.name}, host: "laptop", trust: trust, log: slog.New(slog.DiscardHandler), policy: newPolicy(policy.Modes{}, nil, slog.New(slog.DiscardHandler), nil)}
 		own := strings.Fields(c.want)
 		if got := p.routeNames("x", &linkName{own: true, link: "wlan0"}); !slices.Equal(got, slices.Concat([]string{"x"}, own, []string{"wlan0"})) {
 			t.Errorf("%+v: rules may say %q", c, got)
@@ -61,7 +60,7 @@ func TestOwnNames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.plan.force.Store(newInForce(rules, nil))
+			p.policy.file.force.Store(newInForce(rules, nil))
 			if limited := p.specOf("wlan0", nil).BatteryFloor == 30; p.Owns(name) != means || limited != means {
 				t.Errorf("%+v: %q means this device: %v, its limits hold: %v", c, name, p.Owns(name), limited)
 			}
@@ -89,8 +88,8 @@ func TestGate(t *testing.T) {
 		p := &Primary{cfg: Config{Name: "laptop"}, log: slog.New(slog.DiscardHandler), errs: map[string]api.Trouble{}, cur: &session{}, trust: trust,
 			helpers: map[identity.PublicKey]*helperSlot{{1}: {name: "phone"}, {2}: {name: "tablet"}},
 			rec:     (*trace.Recorder)(nil).Tell("p", func(e trace.Event) { events = append(events, string(e.Kind)+" "+e.Device) })}
-		p.plan.start(policy.Modes{})
-		if err := p.UsePolicy(file, true); err != nil {
+		p.policy = newPolicy(policy.Modes{}, p.routing, p.log, p.rec)
+		if err := p.policy.File().Use(file, true); err != nil {
 			t.Fatal(err)
 		}
 		low := facts.Facts{Battery: unit.Percent(20), Power: wire.PowerBattery}

@@ -1,6 +1,7 @@
 package primary
 
 import (
+	"log/slog"
 	"maps"
 	"mpbond/api"
 	"path/filepath"
@@ -46,7 +47,7 @@ func TestRename(t *testing.T) {
 	}
 	p := &Primary{trust: trust, helpers: map[identity.PublicKey]*helperSlot{}, errs: map[string]api.Trouble{"phone": {Text: "of the phone"}, "tablet": {Text: "of the tablet"}, "wlan0": {Text: "own"}},
 		cur: &session{e: endpoint.New(endpoint.Config{})}}
-	p.plan.start(policy.Modes{})
+	p.policy = newPolicy(policy.Modes{}, p.routing, slog.New(slog.DiscardHandler), nil)
 	slots := map[string]*helperSlot{}
 	for _, name := range []string{"phone", "tablet", "watch"} {
 		key, err := identity.Generate()

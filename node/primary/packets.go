@@ -45,7 +45,7 @@ const maxVerdicts = 1024
 func (c *packetConn) judge(dest string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rules := c.p.plan.force.Load()
+	rules := c.p.policy.inForce()
 	if rules != c.rules || len(c.verdicts) >= maxVerdicts {
 		c.rules = rules
 		clear(c.verdicts)
@@ -55,13 +55,13 @@ func (c *packetConn) judge(dest string) error {
 		return err
 	}
 	if rules.AskProcess() && !c.looked {
-		c.looked, c.process = true, c.p.plan.processOf(c.app)
+		c.looked, c.process = true, c.p.policy.processOf(c.app)
 	}
 	if !c.asked {
 		c.asked = true
 		c.p.owners.ask(question{of: c.PacketConn, app: c.app, process: c.process, looked: c.looked})
 	}
-	v := c.p.plan.decide(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
+	v := c.p.policy.decide(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
 	switch v.Mode {
 	case policy.ModeBlock:
 		err = &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: blockedText(dest, v)}
@@ -80,7 +80,7 @@ func (c *packetConn) judge(dest string) error {
 func (c *packetConn) join(t *policy.Treatment) error {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock() // so that the group is not gone meanwhile
-	g, err := c.p.groupOf(t)
+	g, err := c.p.classOf(t)
 	if err == nil {
 		c.SetGroup(g)
 	}

@@ -88,7 +88,7 @@ type Config struct {
 	Redundant []string `toml:"redundant"`
 	// Policy is a file with rules for apps and destinations (docs/policy.md); empty
 	// is policy.toml beside this one.
-	Policy string `toml:"policy"` // for the caller to read: UsePolicy
+	Policy string `toml:"policy"` // for the caller to read: PolicyFile.Use
 	// Congestion is the congestion control of direct subflows and pipes, "pbe" that of those over UDP alone; empty
 	// is the system's default.
 	Congestion string `toml:"congestion"`
@@ -183,7 +183,7 @@ type Primary struct {
 	places      places
 	paths       dial.Dialer
 	ways        device.Routes
-	plan        plan
+	policy      *Policy
 	owners      *owners
 
 	mu      sync.Mutex
@@ -197,9 +197,8 @@ type Primary struct {
 	helpers map[identity.PublicKey]*helperSlot
 	uplinks map[string]*uplink // if interfaces are found
 	demand  demand
-	refused backoff.List     // who is refused here, or refuses this device
-	groups  []*planned       // of the plan, by rising number
-	newest  wire.GroupID     // number of the last one that was made
+	refused backoff.List // who is refused here, or refuses this device
+	classes classTable
 	facts   facts.Facts      // of this device
 	links   map[string]*gate // of own interfaces that are named
 	ending  bool             // Run is about to return: wg is being waited for
@@ -285,8 +284,8 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		demand: newDemand(), closing: make(chan struct{})}
 	p.host, _ = os.Hostname()
 	p.findUplinks = p.ownUplinks
-	p.plan.start(modes)
-	p.owners = newOwners(p.plan.processOf)
+	p.policy = newPolicy(modes, p.routing, log, rec)
+	p.owners = newOwners(p.policy.processOf)
 	if err := p.listen(); err != nil {
 		return nil, err
 	}
@@ -341,7 +340,7 @@ func (p *Primary) Run(ctx context.Context) error {
 		}
 	}
 	p.wg.Go(func() { p.watch(ctx) })
-	p.wg.Go(func() { p.keepGroups(ctx) })
+	p.wg.Go(func() { p.keepClasses(ctx) })
 	p.wg.Go(func() { p.owners.run(ctx) })
 	var err error
 	if len(p.pipes) > 0 {
@@ -496,9 +495,7 @@ func (p *Primary) restart(old *session, why string) {
 		return
 	}
 	p.cur = p.newSession()
-	for _, g := range p.groups {
-		g.told, g.now = false, wire.Group{}
-	}
+	p.classes.forgetSent()
 	p.replan()
 	p.log.Warn("open streams end", "reason", why)
 	p.wg.Go(func() {
@@ -529,6 +526,9 @@ func (p *Primary) ended(s *session, id wire.PathID, err error) {
 		c <- err
 	}
 }
+
+// Policy returns the policy in force.
+func (p *Primary) Policy() *Policy { return p.policy }
 
 // deviceName is what subflows, status and events call this device.
 func (p *Primary) deviceName() string {

@@ -108,20 +108,20 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// TestGroupPatience: a stream whose rule allows no device that works waits as long,
+// TestClassPatience: a stream whose rule allows no device that works waits as long,
 // too.
-func TestGroupPatience(t *testing.T) {
+func TestClassPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := offline(t, time.Minute)
 		p.mu.Lock()
-		id, err := p.groupOf(&policy.Treatment{Devices: []string{"phone"}, Weight: 1})
+		id, err := p.classOf(&policy.Treatment{Devices: []string{"phone"}, Weight: 1})
 		p.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go p.keepGroups(ctx)
+		go p.keepClasses(ctx)
 		lasts := func(want time.Duration) {
 			t.Helper()
 			began := time.Now()
@@ -133,7 +133,7 @@ func TestGroupPatience(t *testing.T) {
 			if _, err := c.Read(make([]byte, 1)); !errors.As(err, &r) || r.Code != wire.CodeTimeout {
 				t.Errorf("it ended with %v", err)
 			}
-			if d := time.Since(began); d < want || d > want+2*groupsEvery {
+			if d := time.Since(began); d < want || d > want+2*classesEvery {
 				t.Errorf("it waited %v, want %v", d, want)
 			}
 		}

@@ -19,16 +19,16 @@ import (
 	"mpbond/node/intercept"
 )
 
-// TestPlan: a file is in force once it is read; a bad one changes nothing and is
+// TestPolicy: a file is in force once it is read; a bad one changes nothing and is
 // told of; what it leaves open the primary's own settings decide.
-func TestPlan(t *testing.T) {
+func TestPolicy(t *testing.T) {
 	modes, err := policy.ParseModes([]string{"port:22"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var events []string
-	p := &Primary{log: slog.New(slog.DiscardHandler), rec: (*trace.Recorder)(nil).Tell("p", func(e trace.Event) { events = append(events, string(e.Kind)) })}
-	p.plan.start(modes)
+	rec := (*trace.Recorder)(nil).Tell("p", func(e trace.Event) { events = append(events, string(e.Kind)) })
+	p := newPolicy(modes, nil, slog.New(slog.DiscardHandler), rec)
 	file := filepath.Join(t.TempDir(), "policy.toml")
 	write := func(text string) {
 		t.Helper()
@@ -57,45 +57,45 @@ func TestPlan(t *testing.T) {
 			}
 		}
 	}
-	if err := p.UsePolicy(file, false); err != nil || p.Policy() != nil {
-		t.Errorf("without a file: %v, %+v", err, p.Policy())
+	if err := p.File().Use(file, false); err != nil || p.Status() != nil {
+		t.Errorf("without a file: %v, %+v", err, p.Status())
 	}
 	expect("without a file", "latency", "bond", "bond", "bond")
-	if err := p.UsePolicy(file, true); !fault.Is(err, fault.NotFound) {
+	if err := p.File().Use(file, true); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a file that must exist: %v", err)
 	}
 	const good = "default='deny'\n[[rule]]\nport=[22]\n[[rule]]\nport=[80]\nmode='redundant'\n[[rule]]\nport=[81]\nmode='direct'\n"
 	write(good)
-	if err := p.UsePolicy(file, false); err != nil {
+	if err := p.File().Use(file, false); err != nil {
 		t.Fatal(err)
 	}
 	expect("with rules", "latency", "redundant", "direct", "block")
-	if s := p.Policy(); s == nil || s.Rules != 3 || s.Error != "" || s.Blocked != 1 || s.Direct != 1 || s.Loaded.IsZero() {
+	if s := p.Status(); s == nil || s.Rules != 3 || s.Error != "" || s.Blocked != 1 || s.Direct != 1 || s.Loaded.IsZero() {
 		t.Errorf("%+v", s)
 	}
 	write("default='allow'\n[[rule]]\nmod='block'\n")
-	p.plan.ReloadFile(true)
+	p.File().ReloadFile(true)
 	expect("with a bad file", "latency", "redundant", "direct", "block")
-	if s := p.Policy(); s == nil || !strings.Contains(s.Error, ":3: unknown setting") || !strings.Contains(s.Error, `did you mean "mode"?`) || s.Rules != 3 {
+	if s := p.Status(); s == nil || !strings.Contains(s.Error, ":3: unknown setting") || !strings.Contains(s.Error, `did you mean "mode"?`) || s.Rules != 3 {
 		t.Errorf("%+v", s)
 	}
 	write("default='allow'\n")
-	p.plan.ReloadFile(true)
+	p.File().ReloadFile(true)
 	expect("mended", "latency", "bond", "bond", "bond")
-	if s := p.Policy(); s == nil || s.Error != "" {
+	if s := p.Status(); s == nil || s.Error != "" {
 		t.Errorf("%+v", s)
 	}
 	write(good)
-	p.plan.ReloadFile(true)
+	p.File().ReloadFile(true)
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	p.plan.ReloadFile(true)
+	p.File().ReloadFile(true)
 	expect("removed", "latency", "bond", "bond", "bond")
-	p.plan.ReloadFile(true)
+	p.File().ReloadFile(true)
 	write("default='allow'\n")
-	p.plan.ReloadFile(false)
-	p.plan.ReloadFile(false) // as it was
+	p.File().ReloadFile(false)
+	p.File().ReloadFile(false) // as it was
 	if want := []string{"policy_changed", "policy_refused", "policy_changed", "policy_changed", "policy_changed", "policy_changed"}; !slices.Equal(events, want) {
 		t.Errorf("events %q, want %q", events, want)
 	}
@@ -104,18 +104,17 @@ func TestPlan(t *testing.T) {
 // TestSetPolicy: a text that can be used is written and holds at once; one that
 // cannot, or that was made from another one, changes nothing.
 func TestSetPolicy(t *testing.T) {
-	p := &Primary{log: slog.New(slog.DiscardHandler)}
-	p.plan.start(policy.Modes{})
+	p := newPolicy(policy.Modes{}, nil, slog.New(slog.DiscardHandler), nil)
 	file := filepath.Join(t.TempDir(), "policy.toml")
-	if err := p.UsePolicy(file, false); err != nil {
+	if err := p.File().Use(file, false); err != nil {
 		t.Fatal(err)
 	}
 	const first, second = "[[rule]]\nport=[80]\nmode='block'\n", "default='deny'\n"
 	none, of := "", func(text string) *string { v := versionOf([]byte(text)); return &v }
 	expect := func(when, text string, rules int) {
 		t.Helper()
-		if data, _ := os.ReadFile(file); string(data) != text || p.plan.force.Load().Len() != rules {
-			t.Errorf("%s: %q and %d rules, want %q and %d", when, data, p.plan.force.Load().Len(), text, rules)
+		if data, _ := os.ReadFile(file); string(data) != text || p.inForce().Len() != rules {
+			t.Errorf("%s: %q and %d rules, want %q and %d", when, data, p.inForce().Len(), text, rules)
 		}
 	}
 	for _, c := range []struct {
@@ -133,18 +132,18 @@ func TestSetPolicy(t *testing.T) {
 		{"made from what is there", second, of(first), "", second, 0},
 		{"made from whatever", first, nil, "", first, 1},
 	} {
-		err := p.plan.write(api.PolicyText{Text: c.text, Version: c.version})
+		err := p.file.write(api.PolicyText{Text: c.text, Version: c.version})
 		if fault.KindOf(err) != c.kind {
 			t.Errorf("%s: %v, want %q", c.when, err, c.kind)
 		}
 		expect(c.when, c.after, c.rules)
 	}
-	p.plan.ReloadFile(false)
+	p.File().ReloadFile(false)
 	expect("looked at again", first, 1)
 	if err := os.WriteFile(file, []byte("default='allow'"), 0o600); err != nil { // by somebody else, a moment ago
 		t.Fatal(err)
 	}
-	if err := p.plan.write(api.PolicyText{Text: second, Version: of(first)}); !fault.Is(err, fault.Exists) {
+	if err := p.file.write(api.PolicyText{Text: second, Version: of(first)}); !fault.Is(err, fault.Exists) {
 		t.Errorf("somebody else's change is overwritten: %v", err)
 	}
 	_, err := ParsePolicy("p", []byte("[[rule]]\n[[rule]]\n weight=3\nmode='direct'\n"))
@@ -212,13 +211,12 @@ func BenchmarkJudge(b *testing.B) {
 		for i := range 1000 {
 			text += "[[rule]]\n" + fmt.Sprintf(kind, i) + "\nmode = 'block'\n"
 		}
-		p := &Primary{log: slog.New(slog.DiscardHandler)}
-		p.plan.start(policy.Modes{})
+		p := newPolicy(policy.Modes{}, nil, slog.New(slog.DiscardHandler), nil)
 		rules, err := ParsePolicy("p", []byte(text))
 		if err != nil {
 			b.Fatal(err)
 		}
-		p.plan.putInForce(rules, nil)
+		p.file.putInForce(rules, nil)
 		b.Run(strings.Fields(kind)[0], func(b *testing.B) {
 			for b.Loop() {
 				if how, err := p.judge(app, "www.example.net:443"); err != nil || how.mode != wire.Bond {

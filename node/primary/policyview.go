@@ -18,11 +18,11 @@ import (
 	"mpbond/link/wire"
 )
 
-// FullPolicy is the policy file, and what is in force with what it means now.
-func (p *Primary) FullPolicy() api.Policy {
-	a, force, places := p.plan.tell()
-	a.Default, a.Blocked, a.Direct = force.Default().String(), p.plan.blocked.Load(), p.plan.around.Load()
-	now := p.routesNow()
+// Full returns the policy file, and what is in force with what it means now.
+func (l *Policy) Full() api.Policy {
+	a, force, places := l.file.tell()
+	a.Default, a.Blocked, a.Direct = force.Default().String(), l.blocked.Load(), l.around.Load()
+	now := l.routes()
 	for i, r := range force.List() {
 		rule := api.PolicyRule{Name: r.Name, When: r.When(), PolicyTreatment: now.explain(r.Mode, r.Treat()), Matched: force.matched[i].Load()}
 		rule.Line, _ = places.Table(policy.TableRule, i, "")
@@ -82,7 +82,7 @@ func RefusedPolicy(err error) *api.PolicyError {
 	return e
 }
 
-// CheckTables is Primary.CheckPolicy for a role that has no rules for apps: it
+// CheckTables is Policy.Check for a role that has no rules for apps: it
 // knows nothing of connections.
 func (f *PolicyFile) CheckTables(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
 	if c.Text != nil {
@@ -96,10 +96,10 @@ func (f *PolicyFile) CheckTables(c api.PolicyCheck) (a api.PolicyAnswer, err err
 	return a, err
 }
 
-// CheckPolicy tells whether a text could be used, and what would happen to a
+// Check tells whether a text could be used, and what would happen to a
 // connection. It changes nothing.
-func (p *Primary) CheckPolicy(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
-	rules := p.plan.force.Load().Rules
+func (l *Policy) Check(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
+	rules := l.Rules()
 	if c.Text != nil {
 		if rules, err = ParsePolicy("policy.toml", []byte(*c.Text)); err != nil {
 			return a, err
@@ -109,8 +109,8 @@ func (p *Primary) CheckPolicy(c api.PolicyCheck) (a api.PolicyAnswer, err error)
 	if c.Flow == nil {
 		return a, nil
 	}
-	v := p.plan.of(rules, flowOf(*c.Flow))
-	t := p.routesNow().explain(v.Mode, v.Treat)
+	v := l.of(rules, flowOf(*c.Flow))
+	t := l.routes().explain(v.Mode, v.Treat)
 	t.Reason = v.Reason + "; " + t.Reason
 	a.Rule, a.Verdict = v.Rule, &t
 	return a, nil
@@ -131,18 +131,6 @@ func flowOf(f api.PolicyFlow) policy.Flow {
 type routing struct {
 	routes []policy.Route
 	single map[string]wire.PathID // of groups that use one subflow: which, by key
-}
-
-func (p *Primary) routesNow() routing {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := routing{p.routes(), map[string]wire.PathID{}}
-	for _, g := range p.groups {
-		if len(g.now.Paths) > 0 {
-			r.single[g.key] = g.now.Paths[0]
-		}
-	}
-	return r
 }
 
 // explain is what a mode and a treatment, nil for nothing special, mean now.

@@ -1,25 +1,30 @@
 package primary
 
 import (
-	"context"
 	"fmt"
-	"net"
+	"log/slog"
 	"net/netip"
 	"sync/atomic"
 
 	"mpbond/control/device"
 	"mpbond/control/policy"
+	"mpbond/core/trace"
 	"mpbond/link/wire"
 	"mpbond/node/intercept"
-	"mpbond/node/probe"
 )
 
-// plan is what policy says of connections, with the file it comes from.
-type plan struct {
-	PolicyFile
+// Policy is the policy in force at a primary: the rules of the policy file, and the
+// primary's own settings where these leave a connection open. It decides how each
+// connection of an app is carried, counts what matched, and explains what a rule means
+// with the subflows of the moment. Rules never change: a new reading of the file replaces
+// them at once for all that begins later. Safe for concurrent use. No method blocks on the
+// network, and the lock of the file is held only while it is read or written.
+type Policy struct {
+	file   PolicyFile
 	modes  policy.Modes // for what rules say nothing of
 	names  *intercept.Names
 	owners device.Owners
+	routes func() routing // what there is to carry something
 
 	blocked, around atomic.Int64 // connections, and destinations of datagrams
 }
@@ -35,17 +40,27 @@ func newInForce(rules *policy.Rules, text []byte) *inForce {
 	return &inForce{rules, make([]atomic.Int64, rules.Len()), text}
 }
 
-func (l *plan) start(modes policy.Modes) {
-	l.modes = modes
-	l.force.Store(newInForce(new(policy.Rules), nil))
-	l.names = &intercept.Names{Wanted: func() bool { return l.force.Load().AskNames() }}
+// newPolicy returns a policy without a file. Rec is told of changes, nil is nobody.
+func newPolicy(modes policy.Modes, routes func() routing, log *slog.Logger, rec *trace.Recorder) *Policy {
+	l := &Policy{modes: modes, routes: routes, file: PolicyFile{log: log, rec: rec}}
+	l.file.force.Store(newInForce(new(policy.Rules), nil))
+	l.names = &intercept.Names{Wanted: func() bool { return l.inForce().AskNames() }}
+	return l
 }
 
-// Names are those that the rules want to know; see intercept.Config.
-func (p *Primary) Names() *intercept.Names { return p.plan.names }
+// Names returns the names that the rules ask for; see intercept.Config.
+func (l *Policy) Names() *intercept.Names { return l.names }
+
+// File returns the file that Use was given.
+func (l *Policy) File() *PolicyFile { return &l.file }
+
+// Rules returns those in force, with the tables of devices.
+func (l *Policy) Rules() *policy.Rules { return l.file.Rules() }
+
+func (l *Policy) inForce() *inForce { return l.file.force.Load() }
 
 // decide is the verdict about a flow, which is counted.
-func (l *plan) decide(rules *inForce, f policy.Flow) policy.Verdict {
+func (l *Policy) decide(rules *inForce, f policy.Flow) policy.Verdict {
 	v := l.of(rules.Rules, f)
 	if v.Index >= 0 {
 		rules.matched[v.Index].Add(1)
@@ -61,7 +76,7 @@ func (l *plan) decide(rules *inForce, f policy.Flow) policy.Verdict {
 
 // of is the verdict about a flow, where its rules leave it open by the primary's
 // own settings.
-func (l *plan) of(rules *policy.Rules, f policy.Flow) policy.Verdict {
+func (l *Policy) of(rules *policy.Rules, f policy.Flow) policy.Verdict {
 	if f.Name == "" && rules.AskNames() {
 		if a, err := netip.ParseAddrPort(f.Dest); err == nil {
 			f.Name = l.names.Of(a.Addr())
@@ -82,8 +97,15 @@ func (l *plan) of(rules *policy.Rules, f policy.Flow) policy.Verdict {
 	return v
 }
 
+// usualMode returns the mode of a connection that no app has made, for which rules do
+// not count.
+func (l *Policy) usualMode(dest string) wire.Mode {
+	mode, _ := l.modes.Of(policy.Flow{Dest: dest})
+	return mode
+}
+
 // processOf is the program that has an app's socket, nil if it cannot be known.
-func (l *plan) processOf(app intercept.App) *policy.Process {
+func (l *Policy) processOf(app intercept.App) *policy.Process {
 	if !app.Addr.IsValid() || !app.Peer.IsValid() {
 		return nil
 	}
@@ -97,47 +119,6 @@ func (l *plan) processOf(app intercept.App) *policy.Process {
 	return &policy.Process{Exe: o.Exe, Cgroup: o.Cgroup, Label: intercept.LabelOf(o.Cgroup), UID: o.UID}
 }
 
-// DialStream opens a stream of the bond; see intercept.Dialer.
-func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error) {
-	if path, ok := probe.Path(dest); ok {
-		return p.measuring(ctx, dest, wire.PathID(path))
-	}
-	app, known := intercept.AppOf(ctx)
-	var how treatment
-	if known {
-		var err error
-		if how, err = p.judge(app, dest); err != nil {
-			return nil, err
-		}
-	} else { // it is mpbond's own: a DNS query that it passes on
-		how.mode, _ = p.plan.modes.Of(policy.Flow{Dest: dest})
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock() // so that the bond is not replaced meanwhile
-	if err := p.awaitSubflow(ctx); err != nil {
-		return nil, err
-	}
-	p.demand.want() // a second subflow
-	group, err := p.groupOf(how.treat)
-	if err != nil {
-		return nil, err
-	}
-	c, err := p.cur.e.Dial(dest, how.mode, group)
-	if err != nil {
-		return nil, err
-	}
-	if known {
-		p.remember(app.Addr, c)
-		p.owners.ask(question{of: c, app: app, process: how.process, looked: how.looked})
-	} else {
-		c.SetOwner(ownOwner)
-	}
-	if t := how.treat; t != nil && len(t.Devices)+len(t.Pipes) > 0 {
-		return bondOnly{c}, nil
-	}
-	return c, nil
-}
-
 // treatment is how a connection of an app is carried.
 type treatment struct {
 	mode    wire.Mode
@@ -147,13 +128,13 @@ type treatment struct {
 }
 
 // judge is how a connection of an app is carried, or why not by the bond.
-func (p *Primary) judge(app intercept.App, dest string) (how treatment, err error) {
-	rules := p.plan.force.Load()
+func (l *Policy) judge(app intercept.App, dest string) (how treatment, err error) {
+	rules := l.inForce()
 	f := policy.Flow{Dest: dest, DSCP: app.DSCP, Name: app.Name}
 	if how.looked = rules.AskProcess(); how.looked {
-		f.Process = p.plan.processOf(app)
+		f.Process = l.processOf(app)
 	}
-	v := p.plan.decide(rules, f)
+	v := l.decide(rules, f)
 	how.mode, how.treat, how.process = wire.Bond, v.Treat, f.Process
 	switch v.Mode {
 	case policy.ModeBlock:

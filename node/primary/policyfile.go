@@ -56,7 +56,7 @@ type PolicyFile struct {
 // OpenTables reads the policy file of a role that has no rules for apps: of it only
 // the tables of devices count, and rules are left to a primary beside it. It need
 // not exist, and may come later. An error is about this first reading; see
-// Primary.UsePolicy. Rec is told of changes, nil is nobody.
+// PolicyFile.Use. Rec is told of changes, nil is nobody.
 func OpenTables(path string, log *slog.Logger, rec *trace.Recorder) (*PolicyFile, error) {
 	f := &PolicyFile{path: path, tables: true, log: log, rec: rec}
 	f.force.Store(newInForce(new(policy.Rules), nil))
@@ -66,25 +66,17 @@ func OpenTables(path string, log *slog.Logger, rec *trace.Recorder) (*PolicyFile
 	return f, err
 }
 
-// UsePolicy reads the policy file. Unless it must exist it need not, and may come
-// later. An error is about this first reading; afterwards, by ReloadFile, a file
-// that cannot be used changes nothing, and the log, an event and the status say
-// why.
-func (p *Primary) UsePolicy(path string, must bool) error {
-	f := &p.plan.PolicyFile
+// Use reads the policy file. Unless it must exist it need not, and may come later. An
+// error is about this first reading; afterwards, by ReloadFile, a file that cannot be
+// used changes nothing, and the log, an event and the status say why.
+func (f *PolicyFile) Use(path string, must bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.path, f.must, f.log, f.rec = path, must, p.log, p.rec
+	f.path, f.must = path, must
 	f.forget()
 	_, err := f.read()
 	return err
 }
-
-// PolicyFile is the file that UsePolicy was given.
-func (p *Primary) PolicyFile() *PolicyFile { return &p.plan.PolicyFile }
-
-// Rules are those in force.
-func (p *Primary) Rules() *policy.Rules { return p.plan.Rules() }
 
 // Rules are those in force, with the tables of devices.
 func (f *PolicyFile) Rules() *policy.Rules { return f.force.Load().Rules }
@@ -167,17 +159,16 @@ func nonNil(text []byte) []byte {
 	return text
 }
 
-// SetPolicy writes the policy file, and puts it in force. A text that cannot be
-// used changes nothing, nor does one that was made from another than the file
-// has now.
-func (p *Primary) SetPolicy(t api.PolicyText) (api.Policy, error) {
-	if err := p.plan.write(t); err != nil {
+// Set writes the policy file, and puts it in force. A text that cannot be used changes
+// nothing, nor does one that was made from another than the file has now.
+func (l *Policy) Set(t api.PolicyText) (api.Policy, error) {
+	if err := l.file.write(t); err != nil {
 		return api.Policy{}, err
 	}
-	return p.FullPolicy(), nil
+	return l.Full(), nil
 }
 
-// SetTables is Primary.SetPolicy for a role that has no rules for apps.
+// SetTables is Policy.Set for a role that has no rules for apps.
 func (f *PolicyFile) SetTables(t api.PolicyText) (api.Policy, error) {
 	if err := f.write(t); err != nil {
 		return api.Policy{}, err
@@ -218,11 +209,11 @@ func versionOf(text []byte) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// Policy tells in short what policy is in force, nil for none.
-func (p *Primary) Policy() *api.PolicyStatus {
-	s := p.plan.Status()
+// Status returns in short what policy is in force, nil for none.
+func (l *Policy) Status() *api.PolicyStatus {
+	s := l.file.Status()
 	if s != nil {
-		s.Blocked, s.Direct = p.plan.blocked.Load(), p.plan.around.Load()
+		s.Blocked, s.Direct = l.blocked.Load(), l.around.Load()
 	}
 	return s
 }

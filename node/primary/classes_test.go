@@ -1,0 +1,135 @@
+package primary
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/control/policy"
+	"mpbond/link/wire"
+	"mpbond/node/endpoint"
+)
+
+// TestClassesAreReused edits rules at random while connections come and go: as long
+// as the open ones are of fewer kinds than there may be, there is room for a new
+// one; what is open keeps its group, which means what it did; and no number means
+// two things.
+func TestClassesAreReused(t *testing.T) {
+	type stream struct {
+		c   *endpoint.Conn
+		id  wire.GroupID
+		key string
+	}
+	for seed := range uint64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			p := offline(t, time.Minute)
+			r := rand.New(rand.NewPCG(seed, 0))
+			meant := map[wire.GroupID]string{}
+			var open []stream
+			refused := 0
+			for range 3000 {
+				if len(open) > 0 && r.IntN(5) < 2 || len(open) > 4*wire.MaxGroups {
+					i := r.IntN(len(open))
+					open[i].c.Reset()
+					open[i] = open[len(open)-1]
+					open = open[:len(open)-1]
+					continue
+				}
+				// A slider that moves: kinds come anew, and some return.
+				treat := &policy.Treatment{Devices: []string{fmt.Sprint("phone", r.IntN(20))}, Weight: uint8(1 + r.IntN(100))}
+				kinds := map[string]bool{}
+				for _, s := range open {
+					kinds[s.key] = true
+				}
+				p.mu.Lock()
+				id, err := p.classOf(treat)
+				p.mu.Unlock()
+				if err != nil {
+					var why wire.Reset
+					if !errors.As(err, &why) || why.Code != wire.CodeLimit || len(kinds) < wire.MaxGroups {
+						t.Fatalf("%d kinds are open: %v", len(kinds), err)
+					}
+					refused++
+					continue
+				}
+				if was, ok := meant[id]; ok && was != treat.Key() {
+					t.Fatalf("group %d means %s, and meant %s", id, treat.Key(), was)
+				}
+				meant[id] = treat.Key()
+				c, err := p.cur.e.Dial("web:80", wire.Bond, id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				open = append(open, stream{c, id, treat.Key()})
+				known := map[wire.GroupID]string{}
+				for _, g := range p.classes.list {
+					known[g.id] = g.key
+				}
+				for _, s := range open {
+					if known[s.id] != s.key {
+						t.Fatalf("a stream of group %d, %s, has %q", s.id, s.key, known[s.id])
+					}
+				}
+			}
+			if len(meant) <= 2*wire.MaxGroups || len(p.classes.list) > wire.MaxGroups || refused == 0 {
+				t.Errorf("%d kinds in all, %d refused; %d groups are there", len(meant), refused, len(p.classes.list))
+			}
+		})
+	}
+}
+
+// TestClassPlan: the plan is sent when a class is new or its subflows change, again to a
+// new bond, and a class knows since when it has had no subflow.
+func TestClassPlan(t *testing.T) {
+	var c classTable
+	none := func() map[wire.GroupID]bool { return nil }
+	phone := &policy.Treatment{Devices: []string{"phone"}, Weight: 1}
+	if id, added, err := c.number(nil, none); id != 0 || added || err != nil {
+		t.Errorf("nothing special is class %d, %v, %v", id, added, err)
+	}
+	id, added, err := c.number(phone, none)
+	if id != 1 || !added || err != nil {
+		t.Fatalf("class %d, %v, %v", id, added, err)
+	}
+	same := *phone
+	if again, added, _ := c.number(&same, none); again != id || added {
+		t.Errorf("what says the same is class %d", again)
+	}
+	own, helped := policy.Route{ID: 1, Own: true, Names: []string{"laptop"}}, policy.Route{ID: 2, Names: []string{"phone"}}
+	now := time.Unix(1e9, 0)
+	for i, step := range []struct {
+		routes  []policy.Route
+		again   bool // the bond is a new one
+		changed bool
+		empty   int // classes that have had no subflow for over a minute
+	}{
+		{[]policy.Route{own}, false, true, 0},
+		{[]policy.Route{own}, false, false, 0},
+		{[]policy.Route{own}, false, false, 1},
+		{[]policy.Route{own}, true, true, 1},
+		{[]policy.Route{own, helped}, false, true, 0},
+		{[]policy.Route{helped}, false, false, 0},
+		{nil, false, true, 0},
+	} {
+		if step.again {
+			c.forgetSent()
+		}
+		plan, changed := c.plan(step.routes, now)
+		if changed != step.changed || len(plan) != 1 || plan[0].ID != id {
+			t.Errorf("step %d: changed %v, %+v", i, changed, plan)
+		}
+		if list := c.emptyFor(now, time.Minute); len(list) != step.empty {
+			t.Errorf("step %d: empty are %+v", i, list)
+		}
+		now = now.Add(40 * time.Second)
+	}
+	if got, ok := c.treatment(id); !ok || got.Key() != phone.Key() {
+		t.Errorf("class %d means %+v", id, got)
+	}
+	if _, ok := c.treatment(id + 1); ok {
+		t.Error("a class that nobody has means something")
+	}
+}
