@@ -25,6 +25,7 @@ import (
 	"mpbond/onload/board"
 	"mpbond/onload/fetch"
 	"mpbond/onload/relay"
+	"mpbond/onload/transfer"
 )
 
 // ownLine names this device's own line, by the route that it has.
@@ -246,7 +247,7 @@ func ownLines(interfaces []string, ledger tcp.Ledger) (list []fetch.Device, err 
 			}
 			return counted, nil
 		}
-		list = append(list, fetch.Device{Name: cmp.Or(name, ownLine), Transport: fetch.NewLine(dial)})
+		list = append(list, fetch.Device{Name: cmp.Or(name, ownLine), Transport: transfer.NewLine(dial)})
 	}
 	return list, nil
 }

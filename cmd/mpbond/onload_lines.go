@@ -14,6 +14,7 @@ import (
 	"mpbond/base/unit"
 	"mpbond/internal/cli"
 	"mpbond/onload/fetch"
+	"mpbond/onload/transfer"
 )
 
 // countOf is a number of things, for people.
@@ -101,7 +102,7 @@ func (r *resting) tell(device string, err error) {
 	defer r.mu.Unlock()
 	if !r.told[device] {
 		r.told[device] = true
-		fmt.Fprintf(r.to, "%s does not work now, and is tried again: %s\n", cli.Printable(device), cli.Printable(fetch.Reason{Device: device, Err: err}.String()))
+		fmt.Fprintf(r.to, "%s does not work now, and is tried again: %s\n", cli.Printable(device), cli.Printable(transfer.Reason{Device: device, Err: err}.String()))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
 // version is what tells one state of an object from another. Two that agree are the
@@ -68,29 +69,8 @@ type answer struct {
 	proven   bool       // the end of the body can be told from a break
 }
 
-// verdict is what an answer that cannot be used means for who asked.
-type verdict uint8
-
-const (
-	again   verdict = iota // may be better later
-	barred                 // this device cannot have the object
-	other                  // the object is not what it was
-	noRange                // ranges do not work here
-)
-
-// refusal is an answer that cannot be used.
-type refusal struct {
-	verdict verdict
-	after   time.Duration // the server asks to be left alone for
-	err     error
-	seen    version // other: instead; zero: it does not tell
-}
-
-func (r *refusal) Error() string { return r.err.Error() }
-func (r *refusal) Unwrap() error { return r.err }
-
-func refuse(v verdict, format string, args ...any) *refusal {
-	return &refusal{verdict: v, err: fault.New(fault.Protocol, fmt.Errorf(format, args...), "the server does not do what it should; try `mpbond get` without --onload")}
+func refuse(v transfer.Verdict, format string, args ...any) *transfer.Refusal {
+	return &transfer.Refusal{Verdict: v, Err: fault.New(fault.Protocol, fmt.Errorf(format, args...), "the server does not do what it should; try `mpbond get` without --onload")}
 }
 
 // wanted is what was asked for.
@@ -100,21 +80,21 @@ type wanted struct {
 }
 
 // read judges the head of an answer.
-func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
+func read(r *http.Response, w wanted, now time.Time) (a answer, no *transfer.Refusal) {
 	switch {
 	case r.StatusCode == http.StatusPartialContent && w.ranged, r.StatusCode == http.StatusOK:
 	case r.StatusCode == http.StatusRequestedRangeNotSatisfiable && w.ranged:
 		if w.to == board.Unknown {
-			return a, refuse(noRange, "the server has no range of it (416)")
+			return a, refuse(transfer.NoRange, "the server has no range of it (416)")
 		}
-		return a, refuse(other, "the server does not have bytes %d to %d any more (416)", w.from, w.to)
+		return a, refuse(transfer.Restart, "the server does not have bytes %d to %d any more (416)", w.from, w.to)
 	case r.StatusCode == http.StatusPreconditionFailed:
-		return a, refuse(other, "the object has changed (412)")
+		return a, refuse(transfer.Restart, "the object has changed (412)")
 	default:
 		return a, byStatus(r, now)
 	}
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") || r.Uncompressed {
-		return a, refuse(barred, "the server sends it encoded as %q, although asked for it as it is", e)
+		return a, refuse(transfer.Exclude, "the server sends it encoded as %q, although asked for it as it is", e)
 	}
 	a.ETag, a.Modified, a.typ = Validators(r.Header)
 	a.Repr, a.content = promised(r.Header, "Repr-Digest"), promised(r.Header, "Content-Digest")
@@ -129,33 +109,22 @@ func read(r *http.Response, w wanted, now time.Time) (a answer, no *refusal) {
 	a.part, a.proven = true, true
 	var err error
 	if a.from, a.to, a.Size, err = Part(r, w.from, w.to); err != nil {
-		return a, refuse(noRange, "%w", err)
+		return a, refuse(transfer.NoRange, "%w", err)
 	}
 	return a, nil
 }
 
 // byStatus says what a status without content means.
-func byStatus(r *http.Response, now time.Time) *refusal {
+func byStatus(r *http.Response, now time.Time) *transfer.Refusal {
 	err := fmt.Errorf("the web server answered %s", text.Printable(r.Status))
 	switch c := r.StatusCode; {
 	case c >= 500 && c != http.StatusNotImplemented && c != http.StatusHTTPVersionNotSupported,
 		c == http.StatusTooManyRequests, c == http.StatusRequestTimeout, c == http.StatusTooEarly:
-		return &refusal{verdict: again, after: RetryAfter(r.Header.Get("Retry-After"), now), err: err}
+		return &transfer.Refusal{After: transfer.RetryAfter(r.Header, now), Err: err}
 	case c == http.StatusNotFound || c == http.StatusGone:
-		return &refusal{verdict: barred, err: fault.New(fault.NotFound, err, "")}
+		return &transfer.Refusal{Verdict: transfer.Exclude, Err: fault.New(fault.NotFound, err, "")}
 	}
-	return &refusal{verdict: barred, err: err}
-}
-
-// RetryAfter reads seconds or a date; 0 is no word of it.
-func RetryAfter(s string, now time.Time) time.Duration {
-	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
-	}
-	if t, err := http.ParseTime(s); err == nil {
-		return max(0, t.Sub(now))
-	}
-	return 0
+	return &transfer.Refusal{Verdict: transfer.Exclude, Err: err}
 }
 
 // Validators are those that tell versions apart for sure: an ETag that is not weak; a

@@ -14,6 +14,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
 // TestNoRoom: what there is no room for is not begun.
@@ -49,7 +50,7 @@ func TestDiskErrors(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for errno, kind := range map[syscall.Errno]fault.Kind{syscall.ENOSPC: fault.Limit, syscall.ENOENT: fault.Usage, syscall.ENAMETOOLONG: fault.Usage,
 			syscall.EACCES: fault.Permission, syscall.ENOTDIR: fault.Usage} {
-			err := explain(diskError{&fs.PathError{Op: "write", Path: "x", Err: errno}})
+			err := explain(transfer.Local(&fs.PathError{Op: "write", Path: "x", Err: errno}))
 			if !fault.Is(err, kind) || fault.HintOf(err) == "" {
 				t.Errorf("%v is of the kind %s", err, fault.KindOf(err))
 			}
@@ -79,9 +80,9 @@ func TestKeptPart(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		o.dirty = true
+		o.part.dirty = true
 		o.part.f.Close() // so that nothing can be written
-		(&engine{}).leave(o)
+		o.leave()
 		if _, err := os.Stat(o.File + partSuffix); older != (err == nil) || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%v: %v", older, err)
 		}

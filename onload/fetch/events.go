@@ -1,77 +1,45 @@
 package fetch
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"time"
 
 	"mpbond/base/fault"
-	"mpbond/base/unit"
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
-func (e *engine) handle(ev event) {
-	switch ev.kind {
-	case answered:
-		e.answered(ev)
-	case ended:
-		e.ended(ev.job, ev.err)
-	case warmed:
-		ev.device.warming = false
-		if e.ctx.Err() == nil {
-			e.rest(ev.device, 0, ev.err)
-		}
-	case checked:
-		o := ev.object
-		o.verifying = false
-		if ev.err != nil {
-			e.fail(o, ev.err)
-			return
-		}
-		o.closed = true
-		e.open--
-		e.reopen(o)
-	case compared:
-		if o := ev.second.object; o.checking { // else it was begun anew meanwhile
-			e.compared(ev.second)
-		}
-	case saved:
-		ev.object.saving = false
-		if ev.err != nil {
-			e.Log.Warn("the journal of a download could not be written", "file", ev.object.File, "err", ev.err)
-		}
+// meet returns where the body of an answer goes, or why it cannot be used. The URL is where
+// redirects led.
+func (j *job) meet(a answer, url string) (*part, error) {
+	e, o := j.engine, j.object
+	e.loop.Lock()
+	defer e.loop.Settle()
+	if j.Dropped() {
+		return nil, transfer.ErrDropped
 	}
-}
-
-// answered tells a job where its body goes.
-func (e *engine) answered(ev event) {
-	j, o := ev.job, ev.job.object
-	if j.dropped {
-		j.goOn <- nil
-		return
-	}
+	j.Await(false)
+	e.loop.Answered(j.Worker)
 	news := !o.known
-	j.device.unheard = 0
-	to, no := o.meet(j.device, j.want, ev.answer)
-	if no != nil {
-		j.goOn <- nil
-		e.refused(j, no)
-		return
+	to, err := o.meet(j, a)
+	if err != nil {
+		return nil, err
 	}
 	j.part = to
-	if j.url != ev.url && j.url == o.URL && !hasUser(o.URL) {
-		o.final[j.device] = ev.url
+	if j.url != url && j.url == o.URL && !hasUser(o.URL) {
+		o.final[j.Worker] = url
 	}
 	if news {
-		e.board.Learn(j.ID, o.is.Size, !o.whole)
+		e.loop.Board.Learn(j.ID, o.is.Size, !o.whole)
 		if o.is.Size != board.Unknown {
-			j.end.Store(int64(o.is.Size))
+			j.SetEnd(o.is.Size)
 		}
 	}
-	e.board.Progress(j.ID, 0, time.Now())
-	j.goOn <- to
+	e.loop.Board.Progress(j.ID, 0, time.Now())
+	return to, nil
 }
 
 // hasUser tells whether a URL has a name and a password, which those that redirects lead
@@ -81,103 +49,61 @@ func hasUser(s string) bool {
 	return err != nil || u.User != nil
 }
 
-// count takes in what a job has brought by now.
-func (e *engine) count(j *job) {
-	got := unit.Bytes(j.at.Load()) - j.Item.From
-	n := got - j.counted
-	if n <= 0 {
-		return
+// Ended implements transfer.Carrier.
+func (j *job) Ended(err error) {
+	e, o := j.engine, j.object
+	o.jobs--
+	switch no := (*transfer.Refusal)(nil); {
+	case errors.Is(err, transfer.ErrDropped), e.loop.Closing(), errors.Is(err, errShort):
+	case err == nil && o.whole:
+		j.Worker.Wasted -= j.Counted() // counted so as long as another one could win
+		o.carried[j.Worker] += j.Counted()
+		e.collected(o, j.part)
+	case err == nil:
+		if len(o.have.Missing(o.is.Size)) == 0 {
+			e.collected(o, o.part)
+		}
+	case errors.As(err, new(transfer.LocalError)):
+		e.fail(o, err)
+	case errors.As(err, &no):
+		e.refused(j, no)
+	case errors.Is(err, errDigest): // what it has brought is not what its sender had
+		if !o.whole {
+			o.lose(j)
+			e.loop.Board.Add(board.Item{Object: o.index, From: j.Item.From, To: j.Item.From + j.Counted(), Split: true})
+		}
+		e.loop.Exclude(o.index, o.bars, j.Worker, err)
+	default:
+		e.broken(j, err)
 	}
-	j.counted = got
-	now := time.Now()
-	e.lastByte, e.any = now, true
-	j.object.take(j, n)
-	if j.counted >= goodBytes {
-		j.device.fails, j.device.why = 0, nil
-	}
-	if !j.dropped {
-		e.board.Progress(j.ID, got, now)
+	if j.part != nil && j.part.temp && j.part != o.right { // another one has won
+		j.part.discard()
 	}
 }
 
-// ended takes in how a job went.
-func (e *engine) ended(j *job, err error) {
+// broken takes in that the line of a job broke. An object that is fetched whole begins all
+// over again, as long as that may help.
+func (e *engine) broken(j *job, err error) {
 	o := j.object
-	o.jobs--
-	e.count(j)
-	if !j.dropped {
-		delete(e.jobs, j.ID)
-		switch no := (*refusal)(nil); {
-		case err == nil:
-			e.brought(j)
-		case errors.Is(err, errShort):
-			e.board.Fail(j.ID, time.Now())
-		case errors.As(err, &no):
-			e.refused(j, no)
-		case errors.As(err, new(diskError)):
+	delete(o.final, j.Worker)
+	e.loop.Suspend(j.Worker, 0, err)
+	if o.whole && !j.Awaits() {
+		if o.broken++; o.broken > mostBroken {
 			e.fail(o, err)
-		case errors.Is(err, errDigest):
-			e.spoiled(j, err)
-		default:
-			e.board.Fail(j.ID, time.Now())
-			if o.final[j.device] != "" {
-				delete(o.final, j.device)
-			}
-			e.rest(j.device, 0, err)
-			if o.whole && j.answered.Load() { // all over again, as long as that may help
-				if o.broken++; o.broken > mostBroken {
-					e.fail(o, err)
-				}
-			}
 		}
 	}
-	e.putAway(j)
-	if o.right != nil {
-		e.check(o)
-	}
 }
 
-// spoiled takes in that what a job has brought is not what its sender had.
-func (e *engine) spoiled(j *job, err error) {
-	o := j.object
-	e.board.Fail(j.ID, time.Now())
-	if !o.whole {
-		o.lose(j)
-		e.board.Add(board.Item{Object: o.index, From: j.Item.From, To: j.Item.From + j.counted, Split: true})
-	}
-	e.bar(o, j.device, err)
-}
-
-// brought takes in that a job has done what it should.
-func (e *engine) brought(j *job) {
-	o := j.object
-	j.device.fails, j.device.why = 0, nil
-	if !e.board.Finish(j.ID, time.Now()) {
-		return
-	}
-	if o.whole {
-		j.device.wasted -= j.counted // counted so as long as another one could win
-		o.carried[j.device] += j.counted
-		e.finished(o, j.part)
-	} else if len(o.have.Missing(o.is.Size)) == 0 {
-		e.finished(o, o.part)
-	}
-}
-
-// finished has an object checked when no job of it runs any more.
-func (e *engine) finished(o *object, p *part) {
+// collected notes that all of an object is in a part file. It is checked when no job of it
+// runs any more.
+func (e *engine) collected(o *object, p *part) {
 	o.right = p
-	e.board.Drop(o.index)
-	e.carryOut()
-	e.check(o)
+	e.loop.Withdraw(o.index)
 }
 
-// check has an object checked, once and when nobody writes to its files any more.
+// check has an object checked, when nobody writes to its files any more.
 func (e *engine) check(o *object) {
-	if o.jobs > 0 || o.checking || o.closed {
-		return
-	}
-	o.checking = true
+	o.phase = asking
 	if o.right != o.part && o.part != nil {
 		o.part.discard()
 	}
@@ -190,102 +116,84 @@ func (e *engine) check(o *object) {
 
 // verify compares what is there with what was promised, and gives it its name.
 func (e *engine) verify(o *object) {
-	o.verifying = true
-	e.running.Go(func() { e.tell(event{kind: checked, object: o, err: o.check(&e.Config)}) })
+	o.phase = verifying
+	e.loop.Go(func(context.Context) {
+		err := o.check(&e.Config)
+		e.loop.Lock()
+		defer e.loop.Settle()
+		if err != nil {
+			e.fail(o, err)
+			return
+		}
+		o.phase = closed
+		e.reopen(o)
+	})
 }
 
 // refused acts on an answer that cannot be used.
-func (e *engine) refused(j *job, no *refusal) {
-	o, d := j.object, j.device
-	if !j.dropped {
-		j.dropped = true
-		delete(e.jobs, j.ID)
-		e.board.Fail(j.ID, time.Now())
-	}
-	if errors.As(no.err, new(diskError)) {
-		e.fail(o, no.err)
-		return
-	}
-	if o.final[d] != "" { // where a redirect led once: perhaps not any more
-		delete(o.final, d)
-		if no.verdict != again {
+func (e *engine) refused(j *job, no *transfer.Refusal) {
+	o, w := j.object, j.Worker
+	if o.final[w] != "" { // where a redirect led once: perhaps not any more
+		delete(o.final, w)
+		if no.Verdict != transfer.Retry {
 			return
 		}
 	}
-	if no.verdict == other && e.dispute(o, d, no.err) {
+	if no.Verdict == transfer.Restart && e.dispute(o, w, no.Err) {
 		return
 	}
-	switch no.verdict {
-	case again:
-		e.rest(d, no.after, no)
+	switch no.Verdict {
+	case transfer.Retry:
+		e.loop.Suspend(w, no.After, no)
 		return
-	case other:
-		o.differ[d] = no.seen
-		no.err = fault.New(fault.Integrity, fmt.Errorf("the object changes while it is fetched: %w", no.err), "try again later")
-		if e.changed(o, d) {
-			e.again(o, false, no.err)
+	case transfer.Restart:
+		o.differ[w] = j.seen
+		no.Err = fault.New(fault.Integrity, fmt.Errorf("the object changes while it is fetched: %w", no.Err), "try again later")
+		if e.changed(o, w) {
+			e.again(o, false, no.Err)
 			return
 		}
-	case noRange:
+	case transfer.NoRange:
 		o.noRange = true
 		if !o.known && !o.whole {
-			e.again(o, true, no.err)
+			e.again(o, true, no.Err)
 			return
 		}
 	}
-	e.bar(o, d, no.err)
+	e.loop.Exclude(o.index, o.bars, w, no.Err)
 }
 
 // changed tells whether what a device sees instead of an object is what there is by now:
 // another device must see it too, and this one's own line first, if it works.
-func (e *engine) changed(o *object, d *device) bool {
-	if own := e.devices[0]; own != d && own.down == nil && o.bars[own] == nil {
+func (e *engine) changed(o *object, w *transfer.Worker) bool {
+	if own := e.own(); own != w && own.IsUp() && o.bars[own] == nil {
 		return false
 	}
 	for by, v := range o.differ {
-		if w := o.differ[d]; by != d && (v == version{} || w == version{} || v.agrees(w)) {
+		if is := o.differ[w]; by != w && (v == version{} || is == version{} || v.agrees(is)) {
 			return true
 		}
 	}
 	return false
 }
 
-// bar keeps a device from an object.
-func (e *engine) bar(o *object, d *device, err error) {
-	o.bars[d] = err
-	e.board.Bar(d.path, o.index, time.Now())
-	e.Log.Debug("a device cannot fetch an object", "device", d.Name, "url", o.URL, "err", err)
-	e.judge(o)
-}
-
 // judge gives an object up that no device can have. One that does not work now is not
 // waited for unless there is something to complete, or others are left out as liars.
 func (e *engine) judge(o *object) {
-	if len(o.bars) == 0 || o.closed || o.right != nil || e.Joins != nil {
+	if len(o.bars) == 0 || o.phase == closed || o.right != nil || e.loop.Joining() {
 		return
 	}
-	for _, d := range e.devices {
-		if o.bars[d] == nil && (d.down == nil || len(e.liars[o.host()]) > 0 || len(o.have) > 0 && (len(o.differ) == 0 || d.path == 0)) {
+	for _, w := range e.loop.Workers() {
+		if o.bars[w] == nil && (w.IsUp() || len(e.liars[o.host()]) > 0 || len(o.have) > 0 && (len(o.differ) == 0 || w.IsOwn())) {
 			return
 		}
 	}
-	err := e.none(o)
+	err := e.loop.Reasons(o.bars)
 	if o.noRange && !o.whole || len(o.differ) > 0 { // nobody is left who has what it was
 		e.again(o, o.noRange, err)
 		return
 	}
 	e.fail(o, err)
-}
-
-// none is why no device can have an object, as far as it is known.
-func (e *engine) none(o *object) error {
-	var list []Reason
-	for _, d := range e.devices {
-		if err := cmp.Or(o.bars[d], d.why); err != nil {
-			list = append(list, Reason{d.Name, err})
-		}
-	}
-	return None(len(e.devices), list)
 }
 
 // again begins an object anew.
@@ -298,55 +206,14 @@ func (e *engine) again(o *object, whole bool, why error) {
 	e.anew(o, whole || o.restarts == mostRestarts) // in one go it is of one version
 }
 
-// carryOutDrops ends the jobs of an object that the board has forgotten.
-func (e *engine) carryOutDrops(o *object) {
-	for _, j := range e.jobs {
-		if j.object == o {
-			e.drop(j)
-		}
-	}
-}
-
 // fail gives an object up.
 func (e *engine) fail(o *object, err error) {
-	if o.closed {
+	if o.phase == closed {
 		return
 	}
-	e.board.Drop(o.index)
-	e.carryOutDrops(o)
-	o.closed, o.err = true, explain(err)
-	e.open--
+	e.loop.Withdraw(o.index)
+	o.phase, o.err = closed, explain(err)
 	if o.part != nil {
-		e.leave(o)
-	}
-}
-
-// rest leaves a device alone for a while, longer each time, or has it work if err is nil.
-func (e *engine) rest(d *device, atLeast time.Duration, err error) {
-	if d.down = err; err == nil {
-		e.board.Up(d.path)
-		return
-	}
-	d.fails++
-	if d.unheard++; errors.As(err, new(*refusal)) {
-		d.unheard = 0
-	}
-	pause := max(atLeast, min(mostBackoff, e.times.backoff<<min(d.fails-1, 10)))
-	d.until = time.Now().Add(pause)
-	several := false
-	for _, j := range e.jobs {
-		if j.device == d {
-			several = true
-			e.drop(j)
-		}
-	}
-	e.board.Down(d.path, time.Now())
-	if several && errors.As(err, new(*refusal)) { // perhaps of so many at once
-		e.board.SetSingle(d.path)
-	}
-	d.why = err
-	e.Log.Debug("a device rests", "device", d.Name, "for", pause, "err", err)
-	for _, o := range e.objects {
-		e.judge(o)
+		o.leave()
 	}
 }

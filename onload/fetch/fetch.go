@@ -4,12 +4,11 @@
 // onload/relay).
 //
 //	fetch.go    what is wanted, and what came of it
-//	engine.go   the loop: orders of the board, the clock, the end
-//	events.go   what the jobs tell, and what follows
+//	engine.go   the task of package transfer: what is due, and what came of it
+//	events.go   answers, ends of jobs, and what follows
 //	object.go   one object: what it is known to be, and what is to be done with an answer
 //	job.go      one request
 //	answer.go   what an answer says, and whether it may be believed
-//	none.go     why no device can have it
 //	second.go   what another device is told of what a helper alone has brought
 //	secrets.go  headers, cookies and passwords, and who gets them
 //	digest.go   Content-Digest and Repr-Digest
@@ -23,32 +22,24 @@ package fetch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"time"
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
-// Device is a way to the Internet.
-type Device struct {
-	Name      string
-	Transport http.RoundTripper
-	// Helper is that it is the line of another device, which sees what is not encrypted.
-	Helper bool
-	// Metered reports whether the bytes of its line cost money or count against a bound;
-	// nil: they do not. Safe for concurrent use.
-	Metered func() bool
-}
-
-// IsMetered reports whether bytes of the device's line are to be spared.
-func (d Device) IsMetered() bool { return d.Metered != nil && d.Metered() }
+// What all that moves items over devices has.
+type (
+	Device   = transfer.Device
+	Share    = transfer.Share
+	Progress = transfer.Progress
+)
 
 // Object is something to be fetched.
 type Object struct {
@@ -96,25 +87,6 @@ var usual = times{
 	patience: time.Minute, save: 2 * time.Second, tick: 100 * time.Millisecond,
 }
 
-// mostBackoff bounds the time for which a device is left alone.
-const mostBackoff = 20 * time.Second
-
-// Share is what a device did.
-type Share struct {
-	Device string     `json:"device"`
-	Bytes  unit.Bytes `json:"bytes"`  // of bodies, with those that were wasted
-	Wasted unit.Bytes `json:"wasted"` // fetched twice, or of an object that changed
-	Rate   unit.Rate  `json:"-"`      // lately
-	Down   error      `json:"-"`      // why it is not used, or nil
-}
-
-// Progress is how far it is.
-type Progress struct {
-	Bytes, Size unit.Bytes // of all objects; Size is board.Unknown until all are known
-	Done        int        // objects
-	Devices     []Share
-}
-
 // Got is an object that is there.
 type Got struct {
 	URL     string     `json:"url"`
@@ -147,18 +119,8 @@ type Result struct {
 // and the next Get does. Errors are faults as far as somebody can do something about
 // them; with several objects, the others are fetched all the same.
 func Get(ctx context.Context, cfg Config) (Result, error) {
-	if len(cfg.Devices) == 0 {
-		return Result{}, errors.New("no device to fetch with")
-	}
 	if cfg.times == (times{}) {
 		cfg.times = usual
-	}
-	if cfg.Scheduler == nil {
-		s, err := board.New(board.Default)
-		if err != nil {
-			return Result{}, err
-		}
-		cfg.Scheduler = s
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -172,5 +134,9 @@ func Get(ctx context.Context, cfg Config) (Result, error) {
 			return Result{}, fault.New(fault.Usage, fmt.Errorf("%q is no web address", o.URL), "write the URL like https://example.org/file")
 		}
 	}
-	return newEngine(ctx, cfg).run()
+	e, err := newEngine(cfg)
+	if err != nil {
+		return Result{}, err
+	}
+	return e.run(ctx)
 }

@@ -7,74 +7,48 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
 // pieceSize is what is read at a time: a system call for each two or three TCP segments
 // of a fast link would cost more than the rest.
 const pieceSize = 64 << 10
 
-// Why a job was ended by us.
+// Why a job was ended.
 var (
 	errStalled  = fault.New(fault.Timeout, errors.New("no byte came for long"), "")
 	errNoAnswer = fault.New(fault.Timeout, errors.New("no answer came"), "")
-	errDropped  = errors.New("not needed any more")
 	errShort    = errors.New("the server sent a part of the part")
 	errDigest   = fault.New(fault.Integrity, errors.New("what came does not have the digest that its sender gave (Content-Digest)"), "try again")
 )
 
-// diskError is one of our own side, that no other device can do better.
-type diskError struct{ error }
-
-func (d diskError) Unwrap() error { return d.error }
-
-// job is one request on its way. What it writes is told by at; the engine ends it
-// earlier by end, or by cancel.
+// job is one request on its way.
 type job struct {
-	board.Job
+	*transfer.Job
+	engine *engine
 	object *object
-	device *device
 	url    string
 	want   wanted
 	guard  string // If-Range, or ""
-	agent  string
-	cancel context.CancelCauseFunc
-	goOn   chan *part // where to write; nil: not at all
 
-	at, end  atomic.Int64 // the next byte; the end, or board.Unknown
-	stirred  atomic.Int64 // when it last did something, Unix time in ns
-	answered atomic.Bool
-
-	// The engine's.
-	part    *part
-	counted unit.Bytes
-	dropped bool
+	// The loop's lock guards these.
+	part *part
+	seen version // what it has instead of the object, as far as it is known
 }
 
-// run makes the request, and tells of it.
-func (j *job) run(ctx context.Context, tell func(event)) {
-	err := j.fetch(ctx, tell)
-	if cause := context.Cause(ctx); cause != nil && err != nil && !errors.As(err, new(diskError)) {
-		err = cause
-	}
-	j.cancel(nil)
-	tell(event{kind: ended, job: j, err: err})
-}
-
-func (j *job) stir() { j.stirred.Store(time.Now().UnixNano()) }
-
-func (j *job) fetch(ctx context.Context, tell func(event)) error {
+// Carry implements transfer.Carrier.
+func (j *job) Carry(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, j.url, nil)
 	if err != nil {
 		return err
 	}
-	j.header(req.Header)
-	r, err := j.device.client.Do(req)
+	j.want.setHeader(req.Header, j.engine.UserAgent, j.guard)
+	r, err := j.Worker.Client.Do(req)
 	if err != nil {
 		return err
 	}
@@ -83,34 +57,31 @@ func (j *job) fetch(ctx context.Context, tell func(event)) error {
 	if no != nil {
 		return no
 	}
-	j.answered.Store(true)
-	j.stir()
-	tell(event{kind: answered, job: j, answer: a, url: r.Request.URL.String()})
-	select {
-	case to := <-j.goOn:
-		if to == nil {
-			return errDropped
-		}
-		return j.body(r.Body, a, to)
-	case <-ctx.Done():
-		return ctx.Err()
+	to, err := j.meet(a, r.Request.URL.String())
+	if err != nil {
+		return err
 	}
+	return j.body(r.Body, a, to)
 }
 
-func (j *job) header(h http.Header) {
-	h.Set("User-Agent", j.agent)
+// Moved implements transfer.Carrier.
+func (j *job) Moved(n unit.Bytes) { j.object.take(j, n) }
+
+// setHeader sets what a request for it has; guard is for If-Range, or "".
+func (w wanted) setHeader(h http.Header, agent, guard string) {
+	h.Set("User-Agent", agent)
 	h.Set("Accept-Encoding", "identity") // the file as it is
 	h.Set("Want-Repr-Digest", "sha-256=1")
-	if !j.want.ranged {
+	if !w.ranged {
 		return
 	}
 	last := ""
-	if j.want.to != board.Unknown {
-		last = strconv.FormatInt(int64(j.want.to)-1, 10)
+	if w.to != board.Unknown {
+		last = strconv.FormatInt(int64(w.to)-1, 10)
 	}
-	h.Set("Range", fmt.Sprintf("bytes=%d-%s", j.want.from, last))
-	if j.guard != "" {
-		h.Set("If-Range", j.guard)
+	h.Set("Range", fmt.Sprintf("bytes=%d-%s", w.from, last))
+	if guard != "" {
+		h.Set("If-Range", guard)
 	}
 }
 
@@ -120,7 +91,7 @@ func (j *job) body(body io.Reader, a answer, to *part) error {
 	buf := make([]byte, pieceSize)
 	digest := a.content.start()
 	for at := a.from; ; {
-		end := unit.Bytes(j.end.Load())
+		end := j.End()
 		if a.to != board.Unknown && (end == board.Unknown || a.to < end) {
 			end = a.to
 		}
@@ -130,7 +101,7 @@ func (j *job) body(body io.Reader, a answer, to *part) error {
 				if digest != nil && string(digest.Sum(nil)) != a.content.sum {
 					return errDigest
 				}
-				if want := unit.Bytes(j.end.Load()); want != board.Unknown && at < want {
+				if want := j.End(); want != board.Unknown && at < want {
 					return errShort
 				}
 			}
@@ -143,14 +114,14 @@ func (j *job) body(body io.Reader, a answer, to *part) error {
 		n, err := body.Read(piece)
 		if n > 0 {
 			if _, err := to.f.WriteAt(piece[:n], int64(at)); err != nil {
-				return diskError{err}
+				return transfer.Local(err)
 			}
 			if digest != nil {
 				digest.Write(piece[:n])
 			}
 			at += unit.Bytes(n)
-			j.at.Store(int64(at))
-			j.stir()
+			j.SetMoved(at - j.Item.From)
+			j.Touch()
 		}
 		switch {
 		case errors.Is(err, io.EOF) && end == board.Unknown:

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"time"
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
 // mostRestarts bounds how often an object may change while it is fetched.
@@ -21,6 +21,16 @@ const mostRestarts = 3
 
 // mostBroken bounds how often one that can only be fetched whole breaks off.
 const mostBroken = 4
+
+// phase is how far an object is.
+type phase uint8
+
+const (
+	fetching  phase = iota
+	asking          // another device is asked what it is told of it
+	verifying       // it is checked, and gets its name
+	closed          // done or failed
+)
 
 // object is one download.
 type object struct {
@@ -33,27 +43,21 @@ type object struct {
 	have  board.Spans
 
 	resumed  unit.Bytes
-	carried  map[*device]unit.Bytes // of have
-	seen     map[*device]bool       // who was told of this version
-	differ   map[*device]version    // who sees another version, and which
-	final    map[*device]string     // where redirects led
-	bars     map[*device]error      // who cannot have it, and why
-	noRange  bool                   // that was why, at one of them
+	carried  map[*transfer.Worker]unit.Bytes // of have
+	seen     map[*transfer.Worker]bool       // who was told of this version
+	differ   map[*transfer.Worker]version    // who sees another version, and which
+	final    map[*transfer.Worker]string     // where redirects led
+	bars     transfer.Excluded
+	noRange  bool // that was why, at one of them
 	restarts int
 	broken   int // tries to fetch it whole
 
-	jobs      int   // that run
-	right     *part // is whole, and will be checked when no job runs
-	checking  bool  // is being checked
-	verifying bool  // and gets its name
-	closed    bool  // done or failed
-	err       error
-	sum       []byte
-
-	saved  time.Time
-	saving bool
-	dirty  bool
-	most   unit.Bytes // what a job has of the whole
+	jobs  int   // that run
+	right *part // is whole, and will be checked when no job runs
+	phase phase
+	err   error // it failed
+	sum   []byte
+	most  unit.Bytes // what a job has of the whole
 
 	unchecked string // the only device that was told of it
 }
@@ -82,26 +86,25 @@ func (o *object) items() (list []board.Item) {
 	return list
 }
 
-// meet takes in an answer: where its body goes, or why it cannot be used.
-func (o *object) meet(d *device, w wanted, a answer) (*part, *refusal) {
+// meet returns where the body of an answer to a job goes, or why it cannot be used.
+func (o *object) meet(j *job, a answer) (*part, error) {
 	switch {
 	case o.known && !o.is.agrees(a.version):
-		no := refuse(other, "over %s there is %v, instead of %v", d.Name, a.version, o.is)
-		no.seen = a.version
-		return nil, no
-	case o.known && !o.whole && !a.part && w.from > 0:
-		return nil, refuse(noRange, "the server sends all instead of a part")
+		j.seen = a.version
+		return nil, refuse(transfer.Restart, "over %s there is %v, instead of %v", j.Worker.Name, a.version, o.is)
+	case o.known && !o.whole && !a.part && j.want.from > 0:
+		return nil, refuse(transfer.NoRange, "the server sends all instead of a part")
 	case !a.proven && o.SHA256 == nil && a.Repr.name == "":
-		return nil, refuse(barred, "the server tells neither how long it is nor where it ends")
+		return nil, refuse(transfer.Exclude, "the server tells neither how long it is nor where it ends")
 	}
 	if !o.known {
 		named := a.validator() != "" || o.SHA256 != nil || a.Repr.name != ""
 		if a.part && !named && a.to < a.Size {
-			return nil, refuse(noRange, "the server sends a part, and no name of the version that it is of")
+			return nil, refuse(transfer.NoRange, "the server sends a part, and no name of the version that it is of")
 		}
 		o.is, o.known, o.whole = a.version, true, !a.part || !named
 	}
-	o.seen[d] = true
+	o.seen[j.Worker] = true
 	if o.is.Repr.name == "" {
 		o.is.Repr = a.Repr
 	}
@@ -110,33 +113,33 @@ func (o *object) meet(d *device, w wanted, a answer) (*part, *refusal) {
 	}
 	p, err := tempPart(o.Object)
 	if err != nil {
-		return nil, &refusal{verdict: barred, err: diskError{err}}
+		return nil, transfer.Local(err)
 	}
-	if no := p.room(o.is.Size); no != nil {
+	if err := p.room(o.is.Size); err != nil {
 		p.discard()
-		return nil, no
+		return nil, err
 	}
 	return p, nil
 }
 
 // room tells whether there is some for as much, before it is fetched.
-func (p *part) room(size unit.Bytes) *refusal {
+func (p *part) room(size unit.Bytes) error {
 	need := size - unit.Bytes(userfile.Taken(p.f))
 	free, ok := userfile.Free(p.f)
 	if !ok || unit.Bytes(free) >= need {
 		return nil
 	}
 	err := fmt.Errorf("%s needs %s, and %s are free", p.name, need.Decimal(), unit.Bytes(free).Decimal())
-	return &refusal{verdict: barred, err: diskError{fault.New(fault.Limit, err, makeRoom)}}
+	return transfer.Local(fault.New(fault.Limit, err, makeRoom))
 }
 
 // grow makes the part file as long as the object. From now on what an earlier try has
 // left of something else is not there any more, and its journal must not say so.
-func (p *part) grow(size unit.Bytes) *refusal {
-	if no := p.room(size); no != nil {
-		return no
+func (p *part) grow(size unit.Bytes) error {
+	err := p.room(size)
+	if err != nil {
+		return err
 	}
-	var err error
 	if p.old {
 		p.old, err = false, userfile.Remove(p.name+journalSuffix)
 	}
@@ -144,15 +147,15 @@ func (p *part) grow(size unit.Bytes) *refusal {
 		err = nil
 	}
 	if err = errors.Join(err, p.f.Truncate(int64(size))); err != nil {
-		return &refusal{verdict: barred, err: diskError{err}}
+		return transfer.Local(err)
 	}
 	return nil
 }
 
 // anew forgets all that was fetched.
 func (o *object) anew(whole bool) error {
-	for d, n := range o.carried {
-		d.wasted += n
+	for w, n := range o.carried {
+		w.Wasted += n
 	}
 	o.is, o.known, o.whole, o.have, o.resumed, o.noRange, o.most = version{}, false, whole, nil, 0, false, 0
 	o.forget()
@@ -168,34 +171,48 @@ func (o *object) anew(whole bool) error {
 
 // forget clears what is known of the devices.
 func (o *object) forget() {
-	o.carried, o.differ, o.seen = map[*device]unit.Bytes{}, map[*device]version{}, map[*device]bool{}
-	o.final, o.bars = map[*device]string{}, map[*device]error{}
+	o.carried, o.differ, o.seen = map[*transfer.Worker]unit.Bytes{}, map[*transfer.Worker]version{}, map[*transfer.Worker]bool{}
+	o.final, o.bars = map[*transfer.Worker]string{}, transfer.Excluded{}
 }
 
 // lose forgets what a job has brought.
 func (o *object) lose(j *job) {
 	before := o.have.Size()
-	o.have = o.have.Remove(j.Item.From, j.Item.From+j.counted)
+	o.have = o.have.Remove(j.Item.From, j.Item.From+j.Counted())
 	n := before - o.have.Size()
-	j.device.wasted += n
-	o.carried[j.device] -= n
-	o.dirty = true
+	j.Worker.Wasted += n
+	o.carried[j.Worker] -= n
+	o.part.dirty = true
 }
 
 // take counts the bytes that a job has brought since the last time.
 func (o *object) take(j *job, n unit.Bytes) {
-	j.device.bytes += n
-	if j.dropped || j.part != o.part || o.closed {
-		j.device.wasted += n
-		o.most = max(o.most, j.counted)
+	if j.Dropped() || j.part != o.part || o.phase == closed {
+		j.Worker.Wasted += n
+		o.most = max(o.most, j.Counted())
 		return
 	}
 	before := o.have.Size()
-	o.have = o.have.Add(j.Item.From, j.Item.From+j.counted)
+	o.have = o.have.Add(j.Item.From, j.Item.From+j.Counted())
 	grown := o.have.Size() - before
-	j.device.wasted += n - grown
-	o.carried[j.device] += grown
-	o.dirty = o.dirty || grown > 0
+	j.Worker.Wasted += n - grown
+	o.carried[j.Worker] += grown
+	o.part.dirty = o.part.dirty || grown > 0
+}
+
+// isResumable reports whether the next try can use what there is.
+func (o *object) isResumable() bool {
+	return o.known && !o.whole && len(o.have) > 0 && (o.is.validator() != "" || o.SHA256 != nil)
+}
+
+// leave closes the part file, for the next try if that is worth it. What an older journal
+// says is still true where no new one can be written.
+func (o *object) leave() {
+	if o.part.old { // of another object, and still there
+	} else if !o.isResumable() || (o.part.dirty || o.part.saving) && o.part.save(o.is, o.have) != nil && !o.part.kept() {
+		o.part.discard()
+	}
+	o.part.f.Close()
 }
 
 // check compares what is there with what was wanted and promised, and gives the file

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
@@ -38,6 +39,11 @@ type part struct {
 	url  string
 	temp bool // goes with the job: it cannot be gone on with
 	old  bool // is what an earlier try has left, of something else
+
+	// The loop's lock guards these.
+	saved  time.Time // the journal was written last
+	saving bool
+	dirty  bool // there is more than the journal says
 
 	mu   sync.Mutex // held while a journal is written
 	over bool       // none is written any more: the part has its name, or is gone

@@ -9,6 +9,7 @@ import (
 
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
+	"mpbond/onload/transfer"
 )
 
 // Over plain HTTP a helper's network can put a page of its own in the place of an object.
@@ -18,14 +19,6 @@ import (
 
 // secondTime bounds the wait for a second opinion.
 const secondTime = 5 * time.Second
-
-// second is what another device was told of an object, device nil: none was told anything.
-type second struct {
-	object *object
-	device *device
-	is     version
-	err    error // that there is no such object
-}
 
 // host is that of an object which anybody on the way can change, "" where nobody can.
 func (o *object) host() string {
@@ -37,45 +30,48 @@ func (o *object) host() string {
 }
 
 // alone tells whether only one device was told of an object, and not the own line.
-func (o *object) alone(own *device) bool {
+func (o *object) alone(own *transfer.Worker) bool {
 	return len(o.seen) == 1 && !o.seen[own] && o.resumed == 0
 }
 
 // own is this device's own line.
-func (e *engine) own() *device { return e.devices[0] }
+func (e *engine) own() *transfer.Worker { return e.loop.Workers()[0] }
 
 // ask asks others what they are told of an object that is there.
 func (e *engine) ask(o *object) {
-	var others []*device
-	for _, d := range e.devices {
-		if !o.seen[d] {
-			others = append(others, d)
+	var others []*transfer.Worker
+	for _, w := range e.loop.Workers() {
+		if !o.seen[w] {
+			others = append(others, w)
 		}
 	}
-	e.running.Go(func() {
-		for _, d := range others {
-			ctx, cancel := context.WithTimeout(e.ctx, min(secondTime, e.times.answer))
-			is, err, ok := e.inquire(ctx, d, o.URL)
-			cancel()
-			if ok {
-				e.tell(event{kind: compared, second: second{o, d, is, err}})
-				return
+	right := o.right
+	e.loop.Go(func(ctx context.Context) {
+		var by *transfer.Worker // nil: none is told anything
+		var is version
+		var gone error
+		for _, w := range others {
+			ctx, cancel := context.WithTimeout(ctx, min(secondTime, e.times.answer))
+			var ok bool
+			is, gone, ok = e.second(ctx, w, o.URL)
+			if cancel(); ok {
+				by = w
+				break
 			}
 		}
-		e.tell(event{kind: compared, second: second{object: o}})
+		e.loop.Lock()
+		defer e.loop.Settle()
+		if o.phase == asking && o.right == right { // else it was begun anew meanwhile
+			e.compare(o, by, is, gone)
+		}
 	})
 }
 
-// inquire asks one of them, with GET where HEAD is not known, and tells whether that says
-// anything.
-func (e *engine) inquire(ctx context.Context, d *device, url string) (is version, gone error, ok bool) {
+// second asks a device for a second opinion, with GET where HEAD is not known, and reports
+// whether the answer says anything: what there is, or that there is no such object.
+func (e *engine) second(ctx context.Context, w *transfer.Worker, url string) (is version, gone error, ok bool) {
 	for _, method := range []string{http.MethodHead, http.MethodGet} {
-		req, err := http.NewRequestWithContext(ctx, method, url, nil)
-		if err != nil {
-			return is, nil, false
-		}
-		(&job{agent: e.UserAgent}).header(req.Header)
-		r, err := d.client.Do(req)
+		r, err := e.inquire(ctx, w, method, url)
 		if err != nil {
 			return is, nil, false
 		}
@@ -91,26 +87,25 @@ func (e *engine) inquire(ctx context.Context, d *device, url string) (is version
 	return is, nil, false
 }
 
-// compared takes in a second opinion.
-func (e *engine) compared(s second) {
-	o := s.object
+// compare takes in the second opinion of a device, if there is one.
+func (e *engine) compare(o *object, by *transfer.Worker, told version, gone error) {
 	is := o.is
 	if st, err := o.right.f.Stat(); err == nil {
 		is.Size = unit.Bytes(st.Size())
 	}
-	if s.device != nil && s.device.down != nil { // it works
-		e.rest(s.device, 0, nil)
+	if by != nil && !by.IsUp() { // it works
+		e.loop.Resume(by)
 	}
 	switch {
-	case s.device == nil:
-		for d := range o.seen {
-			o.unchecked = d.Name
+	case by == nil:
+		for w := range o.seen {
+			o.unchecked = w.Name
 		}
-	case s.err != nil:
-		e.expose(o, fmt.Errorf("over %s: %w", s.device.Name, s.err))
+	case gone != nil:
+		e.expose(o, fmt.Errorf("over %s: %w", by.Name, gone))
 		return
-	case !is.agrees(s.is):
-		e.expose(o, fmt.Errorf("over %s there is %v, instead of %v", s.device.Name, s.is, is))
+	case !is.agrees(told):
+		e.expose(o, fmt.Errorf("over %s there is %v, instead of %v", by.Name, told, is))
 		return
 	}
 	e.verify(o)
@@ -118,7 +113,7 @@ func (e *engine) compared(s second) {
 
 // dispute tells whether it is decided already who is wrong, when a device is told of
 // another object than those before it.
-func (e *engine) dispute(o *object, d *device, err error) bool {
+func (e *engine) dispute(o *object, d *transfer.Worker, err error) bool {
 	own := e.own()
 	switch {
 	case o.host() == "" || len(o.seen) == 0 || o.seen[d]:
@@ -135,7 +130,7 @@ func (e *engine) dispute(o *object, d *device, err error) bool {
 
 // expose takes it that all that has come of an object is another one.
 func (e *engine) expose(o *object, err error) {
-	var liars []*device
+	var liars []*transfer.Worker
 	for d := range o.seen {
 		liars = append(liars, d)
 	}
@@ -146,9 +141,9 @@ func (e *engine) expose(o *object, err error) {
 
 // distrust keeps a device from a host, and has fetched again what nobody else has seen of
 // it.
-func (e *engine) distrust(host string, d *device, err error) {
+func (e *engine) distrust(host string, d *transfer.Worker, err error) {
 	if e.liars[host] == nil {
-		e.liars[host] = map[*device]error{}
+		e.liars[host] = transfer.Excluded{}
 	}
 	e.liars[host][d] = err
 	e.Log.Warn("a device is given other files than this device's own line, and is left out", "device", d.Name, "host", host, "err", err)
@@ -157,15 +152,13 @@ func (e *engine) distrust(host string, d *device, err error) {
 			continue
 		}
 		switch alone := e.lied(o); {
-		case o.verifying:
-		case o.closed:
+		case o.phase == verifying:
+		case o.phase == closed:
 			e.reopen(o)
 		case alone:
 			e.anew(o, o.whole)
 		default:
-			o.bars[d] = err
-			e.board.Bar(d.path, o.index, time.Now())
-			e.judge(o)
+			e.loop.Exclude(o.index, o.bars, d, err)
 		}
 	}
 }
@@ -186,27 +179,22 @@ func (e *engine) reopen(o *object) {
 		return
 	}
 	_ = userfile.Remove(o.File)
-	o.closed = false
-	e.open++
 	e.anew(o, false)
 }
 
 // anew forgets what there is of an object, and begins again with those who may.
 func (e *engine) anew(o *object, whole bool) {
-	e.board.Drop(o.index)
-	e.carryOutDrops(o)
+	e.loop.Withdraw(o.index)
 	if o.right != nil && o.right != o.part {
 		o.right.discard()
 	}
-	o.right, o.checking, o.unchecked = nil, false, ""
+	o.right, o.phase, o.unchecked = nil, fetching, ""
 	if err := o.anew(whole); err != nil {
 		e.fail(o, err)
 		return
 	}
 	for d, why := range e.liars[o.host()] {
-		o.bars[d] = why
-		e.board.Bar(d.path, o.index, time.Now())
+		e.loop.Exclude(o.index, o.bars, d, why)
 	}
-	e.board.Add(o.items()...)
-	e.judge(o)
+	e.loop.Board.Add(o.items()...)
 }

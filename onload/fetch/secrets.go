@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"mpbond/base/fault"
+	"mpbond/onload/transfer"
 )
 
 // Secrets are what requests carry besides: headers, cookies, names and passwords. Headers
@@ -160,7 +161,7 @@ func (t *secretTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.secrets.apply(r)
 	if what := t.secrets.exposed(r); t.helper && what != "" {
 		err := fmt.Errorf("it is not encrypted: a helper would see what the request carries (%s)", what)
-		return nil, &refusal{verdict: barred, err: fault.New(fault.Permission, err, "take the https:// address, if there is one")}
+		return nil, &transfer.Refusal{Verdict: transfer.Exclude, Err: fault.New(fault.Permission, err, "take the https:// address, if there is one")}
 	}
 	return t.RoundTripper.RoundTrip(r)
 }

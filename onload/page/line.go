@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"mpbond/link/tcp"
-	"mpbond/onload/fetch"
+	"mpbond/onload/transfer"
 	"mpbond/onload/upload"
 )
 
@@ -35,7 +35,7 @@ func NewLine(name string, opt tcp.Options, may func() error) *Line {
 		may = func() error { return nil }
 	}
 	l := &Line{name: name, opt: opt, may: may, open: map[*lineConn]bool{}}
-	l.way = fetch.NewLine(l.dial)
+	l.way = transfer.NewLine(l.dial)
 	return l
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/text"
-	"mpbond/onload/fetch"
+	"mpbond/onload/transfer"
 )
 
 // verdict is what an answer that is no yes means for who asked.
@@ -51,13 +51,13 @@ func judge(r *http.Response, now time.Time) *refusal {
 	}
 	switch c := r.StatusCode; {
 	case c == http.StatusTooManyRequests, c == http.StatusRequestTimeout, c == http.StatusTooEarly:
-		return &refusal{verdict: again, after: fetch.RetryAfter(r.Header.Get("Retry-After"), now), err: said}
+		return &refusal{verdict: again, after: transfer.RetryAfter(r.Header, now), err: said}
 	case c == http.StatusNotImplemented, c == http.StatusHTTPVersionNotSupported:
 		return no(final, fault.Unsupported, "the server does not take files this way: try another --method")
 	case c == http.StatusInsufficientStorage:
 		return no(final, fault.Limit, "the server has no room left")
 	case c >= 500:
-		return &refusal{verdict: again, after: fetch.RetryAfter(r.Header.Get("Retry-After"), now), err: said, maybe: true}
+		return &refusal{verdict: again, after: transfer.RetryAfter(r.Header, now), err: said, maybe: true}
 	case c == http.StatusUnauthorized, c == http.StatusProxyAuthRequired:
 		return no(final, fault.Permission, "the server wants to know who you are: give a name in the URL, or a --header")
 	case c == http.StatusForbidden, c == http.StatusUnavailableForLegalReasons:

@@ -8,7 +8,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
-	"mpbond/onload/fetch"
+	"mpbond/onload/transfer"
 )
 
 func (e *engine) handle(ev event) {
@@ -189,11 +189,11 @@ func (e *engine) judge(f *file) {
 	if e.Joins != nil || len(f.bars) < len(e.devices) {
 		return
 	}
-	var list []fetch.Reason
+	var list []transfer.Reason
 	for _, d := range e.devices {
-		list = append(list, fetch.Reason{Device: d.Name, Err: f.bars[d]})
+		list = append(list, transfer.Reason{Device: d.Name, Err: f.bars[d]})
 	}
-	e.fail(f, fetch.None(len(e.devices), list), true)
+	e.fail(f, transfer.None(len(e.devices), list), true)
 }
 
 // again begins a file anew.
@@ -324,13 +324,13 @@ func (e *engine) look(now time.Time) {
 
 // giveUp fails all that is open. What is begun stays for another run.
 func (e *engine) giveUp() {
-	var list []fetch.Reason
+	var list []transfer.Reason
 	for _, d := range e.devices {
 		if d.why != nil {
-			list = append(list, fetch.Reason{Device: d.Name, Err: d.why})
+			list = append(list, transfer.Reason{Device: d.Name, Err: d.why})
 		}
 	}
-	err := fetch.None(len(e.devices), list)
+	err := transfer.None(len(e.devices), list)
 	if err == nil {
 		err = fault.New(fault.Timeout, errors.New("nothing leaves any more"), "the same command goes on")
 	}

@@ -23,7 +23,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/onload/board"
-	"mpbond/onload/fetch"
+	"mpbond/onload/transfer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -122,7 +122,7 @@ func (f faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func devices(t *testing.T, n int) (list []Device) {
 	for i := range n {
-		tr := fetch.NewLine(new(net.Dialer).DialContext)
+		tr := transfer.NewLine(new(net.Dialer).DialContext)
 		tr.ExpectContinueTimeout = 100 * time.Millisecond
 		t.Cleanup(tr.CloseIdleConnections)
 		list = append(list, Device{Name: fmt.Sprint("d", i), Transport: tr})

@@ -1,0 +1,259 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"mpbond/onload/board"
+)
+
+// Loop carries out what a board orders, with the devices that there are, until its task has
+// nothing left. Whoever changes something of the board or of the task holds the lock, and
+// gives it back by Settle, so that what follows is begun. Run is called once; after it
+// nothing runs any more.
+type Loop struct {
+	Config
+	task    Task
+	ctx     context.Context // of all that runs
+	stop    context.CancelCauseFunc
+	running sync.WaitGroup
+	done    chan struct{} // closed when the task has nothing left
+
+	mu sync.Mutex
+	// Board is that of the task's items. The lock must be held.
+	Board *board.Board
+	// LongStep lengthens Times.Patience as long as something runs that moves no bytes.
+	LongStep time.Duration
+
+	workers  []*Worker
+	jobs     map[board.JobID]*Job
+	started  bool
+	closing  bool // nothing is begun any more
+	over     bool // done is closed
+	heard    bool // a server has answered
+	lastMove time.Time
+	reported time.Time
+}
+
+// Lock takes the lock. Unlock or Settle gives it back.
+func (l *Loop) Lock() { l.mu.Lock() }
+
+// Unlock gives the lock back, where nothing was changed that the board must know of.
+func (l *Loop) Unlock() { l.mu.Unlock() }
+
+// Settle carries out what the board orders now, and gives the lock back.
+func (l *Loop) Settle() {
+	defer l.mu.Unlock()
+	for l.started && !l.closing && !l.over {
+		if !l.task.Next() {
+			l.over = true
+			close(l.done)
+			return
+		}
+		if !l.carryOut() {
+			return
+		}
+	}
+}
+
+// Go runs f in a goroutine that the end of Run waits for. The context ends with the loop.
+func (l *Loop) Go(f func(ctx context.Context)) { l.running.Go(func() { f(l.ctx) }) }
+
+// Closing reports whether the loop begins nothing any more. The lock must be held.
+func (l *Loop) Closing() bool { return l.closing }
+
+// Joining reports whether more devices may be found. The lock must be held.
+func (l *Loop) Joining() bool { return l.Joins != nil }
+
+// Run works on a task until nothing of it is left, or ctx ends: then it returns the cause.
+// What is on its way then is ended before it returns.
+func (l *Loop) Run(ctx context.Context, task Task) error {
+	defer context.AfterFunc(ctx, func() { l.stop(context.Cause(ctx)) })()
+	l.Lock()
+	l.task, l.started = task, true
+	for _, w := range l.workers {
+		l.admit(w)
+	}
+	l.Settle()
+	err := l.loop(ctx)
+	l.Lock()
+	l.closing = true
+	l.Unlock()
+	l.stop(ErrDropped)
+	l.running.Wait()
+	return err
+}
+
+// CloseIdle closes connections that are kept.
+func (l *Loop) CloseIdle() {
+	for _, w := range l.workers {
+		w.Client.CloseIdleConnections()
+	}
+}
+
+func (l *Loop) loop(ctx context.Context) error {
+	tick := time.NewTicker(l.Times.Tick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.done:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case d, ok := <-l.Joins:
+			l.Lock()
+			l.join(d, ok)
+			l.Settle()
+		case <-tick.C:
+			l.Lock()
+			l.passTime(time.Now())
+			l.Settle()
+		}
+	}
+}
+
+// carryOut does what the board orders, and reports whether it was anything.
+func (l *Loop) carryOut() (any bool) {
+	for {
+		o, ok := l.Board.Next(time.Now())
+		if !ok {
+			return any
+		}
+		any = true
+		switch j := l.jobs[o.Job.ID]; {
+		case o.Kind == board.Start:
+			l.start(o.Job)
+		case j == nil:
+		case o.Kind == board.Shorten:
+			j.Item.To = o.Job.Item.To
+			j.SetEnd(j.Item.To)
+		default:
+			l.drop(j)
+		}
+		l.Log.Debug("onload", "order", o.Kind, "device", l.workers[o.Job.Path].Name, "object", o.Job.Item.Object,
+			"from", o.Job.Item.From, "to", o.Job.Item.To, "reason", o.Reason.String())
+	}
+}
+
+// start has a job carried.
+func (l *Loop) start(of board.Job) {
+	j := &Job{Job: of, Worker: l.workers[of.Path]}
+	j.SetEnd(of.Item.To)
+	j.Await(!l.Sends)
+	if j.carrier = l.task.Start(j); j.carrier == nil {
+		return
+	}
+	l.jobs[j.ID] = j
+	if l.Sends {
+		l.Board.Progress(j.ID, 0, time.Now()) // no answer is waited for: it is sent at once
+	}
+	ctx, cancel := context.WithCancelCause(l.ctx)
+	j.cancel = cancel
+	l.running.Go(func() {
+		err := j.carrier.Carry(ctx)
+		if cause := context.Cause(ctx); cause != nil && err != nil && !errors.As(err, new(LocalError)) {
+			err = cause
+		}
+		cancel(nil)
+		l.Lock()
+		defer l.Settle()
+		l.ended(j, err, time.Now())
+	})
+}
+
+// drop ends a job that the board has forgotten.
+func (l *Loop) drop(j *Job) {
+	l.count(j, time.Now())
+	j.dropped = true
+	delete(l.jobs, j.ID)
+	j.cancel(ErrDropped)
+	if d, ok := j.carrier.(dropper); ok {
+		d.Dropped()
+	}
+}
+
+// ended takes in how a job went. Of one that the end of the loop broke off nothing is known.
+func (l *Loop) ended(j *Job, err error, now time.Time) {
+	l.count(j, now)
+	delete(l.jobs, j.ID)
+	switch {
+	case j.dropped, err != nil && l.ctx.Err() != nil:
+		j.dropped, err = true, ErrDropped
+	case err != nil:
+		l.Board.Fail(j.ID, now)
+	default:
+		if l.Recovered(j.Worker); !l.Board.Finish(j.ID, now) {
+			err = ErrDropped
+		}
+	}
+	j.carrier.Ended(err)
+}
+
+// Count takes in what a job has carried by now. The lock must be held.
+func (l *Loop) Count(j *Job) { l.count(j, time.Now()) }
+
+func (l *Loop) count(j *Job, now time.Time) {
+	got := j.Moved()
+	n := got - j.counted
+	if n == 0 {
+		return
+	}
+	j.counted, l.lastMove = got, now
+	j.Worker.bytes += max(0, n)
+	if got >= goodBytes && !l.Sends { // what is sent may be in buffers
+		j.Worker.failures, j.Worker.lastError = 0, nil
+	}
+	j.carrier.Moved(n)
+	if j.dropped {
+		return
+	}
+	if size := j.Item.Size(); l.Sends && size > 0 {
+		got = min(got, size-1) // all is there when it is confirmed
+	}
+	l.Board.Progress(j.ID, got, now)
+}
+
+// Withdraw has the board forget an object, and ends its jobs. The lock must be held.
+func (l *Loop) Withdraw(object int) {
+	l.Board.Drop(object)
+	for _, j := range l.jobs {
+		if j.Item.Object == object {
+			l.drop(j)
+		}
+	}
+}
+
+// UnderWay reports whether something of an object is carried now. The lock must be held.
+func (l *Loop) UnderWay(object int) bool {
+	for _, j := range l.jobs {
+		if j.Item.Object == object {
+			return true
+		}
+	}
+	return false
+}
+
+// passTime does what time asks for.
+func (l *Loop) passTime(now time.Time) {
+	for _, j := range l.jobs {
+		l.count(j, now)
+		switch quiet, waits := now.Sub(time.Unix(0, j.touched.Load())), j.Awaits(); {
+		case waits && quiet > l.Times.Answer:
+			j.cancel(l.NoAnswer)
+		case !waits && quiet > l.Times.Stall:
+			j.cancel(l.Stalled)
+		}
+	}
+	back, failing := l.reviewWorkers(now)
+	if limit := l.lastMove.Add(l.Times.Patience + l.LongStep); l.Times.Patience > 0 &&
+		(now.After(limit) || !l.Joining() && (back.After(limit) || !l.heard && failing)) {
+		l.task.GiveUp(back.Sub(now))
+		return
+	}
+	if now.Sub(l.reported) >= 2*l.Times.Tick {
+		l.reported = now
+		l.task.Report(now)
+	}
+}

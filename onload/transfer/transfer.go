@@ -1,0 +1,227 @@
+// Package transfer runs the items of a board over several devices. It stands between
+// onload/board, which decides which device carries which item, and those who know how one
+// item is carried: fetch, upload and playlist, each a Task.
+//
+//	board ─ orders ─▶ Loop ─ Start ─▶ Task ─▶ Carrier: one item over one device
+//	  ▲                │ ▲                        │
+//	  └─── progress ───┘ └─────── bytes, end ─────┘
+//
+//	transfer.go  what a loop is given, and what carries an item
+//	loop.go      orders of the board, ends of jobs, the clock
+//	worker.go    a device: whether it works, and what it has carried
+//	refusal.go   answers that cannot be used, and why no device can do something
+//
+// One lock guards the loop, its board and the state of its task. Carriers run without it.
+package transfer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/unit"
+	"mpbond/onload/board"
+)
+
+// Tuning.
+const (
+	// goodBytes is how much a device must bring for its earlier failures not to count.
+	goodBytes = 64 * unit.KB
+	// mostFailures of each device, before any server has answered, end the transfer.
+	mostFailures = 3
+	// mostBackoff bounds the time for which a device is left alone, unless the server asks
+	// for more.
+	mostBackoff = 20 * time.Second
+	warmTime    = 5 * time.Second
+)
+
+// ErrDropped is how a job ends that the board does not need any more.
+var ErrDropped = errors.New("not needed any more")
+
+// Device is a way to the Internet.
+type Device struct {
+	Name      string
+	Transport http.RoundTripper
+	// Helper is that it is the line of another device, which sees what is not encrypted.
+	Helper bool
+	// Metered reports whether the bytes of its line cost money or count against a bound;
+	// nil: they do not. Safe for concurrent use.
+	Metered func() bool
+}
+
+// IsMetered reports whether bytes of the device's line are to be spared.
+func (d Device) IsMetered() bool { return d.Metered != nil && d.Metered() }
+
+// Share is what a device has carried.
+type Share struct {
+	Device string     `json:"device"`
+	Bytes  unit.Bytes `json:"bytes"`  // of bodies, with those that were wasted
+	Wasted unit.Bytes `json:"wasted"` // carried twice, of an object that changed, or not confirmed
+	Rate   unit.Rate  `json:"-"`      // lately
+	Down   error      `json:"-"`      // why it is not used, or nil
+}
+
+// Progress is how far a task is.
+type Progress struct {
+	Bytes, Size unit.Bytes // of all objects; Size is board.Unknown until all are known
+	Done        int        // objects
+	Devices     []Share
+}
+
+// Times bound how long things may take.
+type Times struct {
+	Stall    time.Duration // without a byte, before a job is given up
+	Answer   time.Duration // without an answer
+	Backoff  time.Duration // of a device that failed, the first time; twice that the next time
+	Patience time.Duration // without a byte over any device, before all is given up; 0: for ever
+	Tick     time.Duration
+}
+
+// backoff returns how long to wait after so many failures: twice as long each time.
+func (t Times) backoff(failures int) time.Duration {
+	return min(mostBackoff, t.Backoff<<min(max(failures-1, 0), 10))
+}
+
+// Config is what a Loop needs.
+type Config struct {
+	Devices []Device // at least one, this device's own line first
+	// Joins, if not nil, brings devices that are found later, and is closed when no more
+	// will be.
+	Joins <-chan Device
+	// Client makes the client of a device; nil: the device is not used.
+	Client    func(Device) *http.Client
+	Scheduler board.Scheduler // one that no other loop uses; nil is the default
+	Lanes     int             // items that a device may carry at once; 0: one
+	Sends     bool            // the items are sent, and count when they are confirmed
+	Times     Times
+	// Stalled and NoAnswer end jobs, and are what failed then.
+	Stalled, NoAnswer error
+	// Suspended, if not nil, is called each time that a device fails; it must be quick.
+	Suspended func(device string, err error)
+	Log       *slog.Logger // nil: none
+}
+
+// Task is what a loop works on. Its methods are called with the loop's lock held, and must
+// not block.
+type Task interface {
+	// Warm returns what has a new device meet the server before it is used; nil: it is used
+	// at once. An error of that suspends the device.
+	Warm(w *Worker) func(ctx context.Context) error
+	// Next puts on the board what is due, and gives up what no device can have. It reports
+	// whether anything is left to be done.
+	Next() (more bool)
+	// Start returns what carries a job; nil: its object was given up.
+	Start(j *Job) Carrier
+	// Report is called now and then.
+	Report(now time.Time)
+	// GiveUp fails all that is open: nothing moves, and no device will be used before wait
+	// is over.
+	GiveUp(wait time.Duration)
+}
+
+// Carrier carries the item of one job over its device, and takes in what comes of it.
+type Carrier interface {
+	// Carry moves the bytes, and reports them to the job. It runs in a goroutine of its own,
+	// without the lock. Its error is the cause of ctx's end if that came first, but for a
+	// LocalError.
+	Carry(ctx context.Context) error
+	// Moved takes in that n more bytes have been carried; less than 0: the job began anew.
+	// The lock is held.
+	Moved(n unit.Bytes)
+	// Ended is called once, when Carry has returned: nil tells that the item is complete and
+	// the board had wanted it still, ErrDropped that nobody needs it. The lock is held.
+	Ended(err error)
+}
+
+// dropper is a Carrier that is told at once when its job is dropped, with the lock held;
+// Ended follows.
+type dropper interface{ Dropped() }
+
+// Job is an item on its way over a device. The board's fields and Worker are guarded by the
+// loop's lock; the methods may be called by any goroutine.
+type Job struct {
+	board.Job
+	Worker *Worker
+
+	carrier Carrier
+	cancel  context.CancelCauseFunc
+	dropped bool
+	counted unit.Bytes // of moved, by the loop
+
+	moved   atomic.Int64 // bytes of the item
+	end     atomic.Int64 // Item.To
+	touched atomic.Int64 // when it last did something, Unix time in ns
+	waits   atomic.Bool  // for an answer
+}
+
+// Dropped reports whether the board does not need the job any more. The lock must be held.
+func (j *Job) Dropped() bool { return j.dropped }
+
+// Counted returns the bytes that Moved was called with. The lock must be held.
+func (j *Job) Counted() unit.Bytes { return j.counted }
+
+// End returns where the item ends now, or board.Unknown.
+func (j *Job) End() unit.Bytes { return unit.Bytes(j.end.Load()) }
+
+// SetEnd sets where the item ends.
+func (j *Job) SetEnd(to unit.Bytes) { j.end.Store(int64(to)) }
+
+// SetMoved sets how many bytes of the item have been carried.
+func (j *Job) SetMoved(n unit.Bytes) { j.moved.Store(int64(n)) }
+
+// Moved returns how many bytes of the item have been carried.
+func (j *Job) Moved() unit.Bytes { return unit.Bytes(j.moved.Load()) }
+
+// Touch notes that the job has done something.
+func (j *Job) Touch() { j.touched.Store(time.Now().UnixNano()) }
+
+// Await notes whether the job waits for an answer now, for which Times.Answer holds instead
+// of Times.Stall. A job that begins does, unless the loop sends.
+func (j *Job) Await(yes bool) {
+	j.waits.Store(yes)
+	j.Touch()
+}
+
+// Awaits reports whether the job waits for an answer.
+func (j *Job) Awaits() bool { return j.waits.Load() }
+
+// LocalError is one of this device's own files, which no other device can do better.
+type LocalError struct{ error }
+
+// Local makes a LocalError.
+func Local(err error) error { return LocalError{err} }
+
+// Unwrap returns the error itself.
+func (e LocalError) Unwrap() error { return e.error }
+
+// New makes a loop, whose devices are not used before Run. Errors are of a Config that
+// cannot be meant.
+func New(cfg Config) (*Loop, error) {
+	if len(cfg.Devices) == 0 {
+		return nil, fault.New(fault.Usage, errors.New("no device to carry anything"), "")
+	}
+	if cfg.Scheduler == nil {
+		s, err := board.New(board.Default)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Scheduler = s
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	l := &Loop{Config: cfg, Board: board.NewBoard(cfg.Scheduler, 0), jobs: map[board.JobID]*Job{}, done: make(chan struct{}), lastMove: time.Now()}
+	l.ctx, l.stop = context.WithCancelCause(context.Background())
+	l.Board.SetLanes(max(1, cfg.Lanes))
+	if cfg.Sends {
+		l.Board.Sends()
+	}
+	for _, d := range cfg.Devices {
+		l.addWorker(d)
+	}
+	return l, nil
+}

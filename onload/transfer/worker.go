@@ -1,0 +1,190 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+// Worker is a device of a loop: its client, whether it works, and what it has carried. The
+// loop's lock guards all but Device and Client.
+type Worker struct {
+	Device
+	Client *http.Client
+	// Wasted is what of its bytes was of no use.
+	Wasted unit.Bytes
+
+	path       int // on the board
+	bytes      unit.Bytes
+	failures   int // since it worked the last time
+	unanswered int // of these, the last ones without any answer
+	retryTime  time.Time
+	suspended  error // why it is not used, or nil
+	lastError  error // of its last failure, or nil
+}
+
+// Path returns its number on the board, of which 0 is this device's own line.
+func (w *Worker) Path() int { return w.path }
+
+// IsOwn reports whether it is this device's own line, the first of Config.Devices.
+func (w *Worker) IsOwn() bool { return w.path == 0 }
+
+// IsUp reports whether it is not suspended.
+func (w *Worker) IsUp() bool { return w.suspended == nil }
+
+// MayRetry reports whether it is not to be left alone.
+func (w *Worker) MayRetry(now time.Time) bool { return w.IsUp() && !now.Before(w.retryTime) }
+
+// Unanswered returns how often it has failed without any answer, since the last answer.
+func (w *Worker) Unanswered() int { return w.unanswered }
+
+// Excluded are the devices that cannot have an object, and why.
+type Excluded map[*Worker]error
+
+// Workers lists the devices, this device's own line first. The lock must be held.
+func (l *Loop) Workers() []*Worker { return l.workers }
+
+// Shares lists what the devices have carried. The lock must be held.
+func (l *Loop) Shares(now time.Time) (list []Share) {
+	paths := l.Board.Paths(now)
+	for i, w := range l.workers {
+		s := Share{Device: w.Name, Bytes: w.bytes, Wasted: w.Wasted, Down: w.suspended}
+		if paths[i].Busy {
+			s.Rate = paths[i].Rate
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// addWorker adds a device, unless it is not to be used; its path on the board is down.
+func (l *Loop) addWorker(d Device) *Worker {
+	client := l.Client(d)
+	if client == nil {
+		return nil
+	}
+	w := &Worker{Device: d, Client: client, path: len(l.workers)}
+	l.workers = append(l.workers, w)
+	l.Board.Join()
+	l.Board.SetMetered(w.path, d.IsMetered())
+	return w
+}
+
+// join takes in a device that was found; not ok is that no more will be.
+func (l *Loop) join(d Device, ok bool) {
+	if !ok {
+		l.Joins = nil
+	} else if w := l.addWorker(d); w != nil {
+		l.admit(w)
+	}
+}
+
+// admit has a device be used, once it is warm.
+func (l *Loop) admit(w *Worker) {
+	warm := l.task.Warm(w)
+	if warm == nil {
+		l.Board.Up(w.path)
+		return
+	}
+	l.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, warmTime)
+		defer cancel()
+		err := warm(ctx)
+		l.Lock()
+		defer l.Settle()
+		if err != nil && ctx.Err() == nil {
+			l.Suspend(w, 0, err)
+			return
+		}
+		l.Board.Up(w.path)
+	})
+}
+
+// Exclude keeps a device from an object: from now on, and what it has of it under way. The
+// lock must be held.
+func (l *Loop) Exclude(object int, from Excluded, w *Worker, err error) {
+	from[w] = err
+	l.Board.Bar(w.path, object, time.Now())
+	l.Log.Debug("a device cannot carry an object", "device", w.Name, "object", object, "err", err)
+}
+
+// Answered notes that a server has answered over a device. The lock must be held.
+func (l *Loop) Answered(w *Worker) { w.unanswered, l.heard = 0, true }
+
+// Recovered notes that a device has done what it should. The lock must be held.
+func (l *Loop) Recovered(w *Worker) {
+	l.Answered(w)
+	w.failures, w.lastError, l.lastMove = 0, nil, time.Now()
+}
+
+// Resume has a device used again that was suspended. The lock must be held.
+func (l *Loop) Resume(w *Worker) {
+	w.suspended = nil
+	l.Board.Up(w.path)
+}
+
+// IsBusy reports whether a device carries something. The lock must be held.
+func (l *Loop) IsBusy(w *Worker) bool {
+	for _, j := range l.jobs {
+		if j.Worker == w {
+			return true
+		}
+	}
+	return false
+}
+
+// Delay notes a failure of a device, and leaves it alone for a while, longer each time, but
+// for what it carries; it returns for how long. The lock must be held.
+func (l *Loop) Delay(w *Worker, atLeast time.Duration, err error) time.Duration {
+	w.failures++
+	if w.unanswered++; errors.As(err, new(*Refusal)) {
+		l.Answered(w)
+	}
+	pause := max(atLeast, l.Times.backoff(w.failures))
+	w.retryTime, w.lastError = time.Now().Add(pause), err
+	return pause
+}
+
+// Suspend is Delay for a device that does not work: what it carries fails. One that is
+// refused while it carries several items carries one at a time from now on. The lock must
+// be held.
+func (l *Loop) Suspend(w *Worker, atLeast time.Duration, err error) {
+	pause, several := l.Delay(w, atLeast, err), false
+	for _, j := range l.jobs {
+		if j.Worker == w {
+			several = true
+			l.drop(j)
+		}
+	}
+	w.suspended = err
+	l.Board.Down(w.path, time.Now())
+	if several && errors.As(err, new(*Refusal)) { // perhaps of so many at once
+		l.Board.SetSingle(w.path)
+	}
+	l.Log.Debug("a device is suspended", "device", w.Name, "for", pause, "err", err)
+	if l.Suspended != nil {
+		l.Suspended(w.Name, err)
+	}
+}
+
+// reviewWorkers resumes devices that are due. It returns when the first of the others is,
+// and whether all have failed as often without an answer as to be given up.
+func (l *Loop) reviewWorkers(now time.Time) (back time.Time, failing bool) {
+	back, failing = now.Add(24*time.Hour), true
+	for _, w := range l.workers {
+		l.Board.SetMetered(w.path, w.IsMetered())
+		if w.suspended != nil && now.After(w.retryTime) {
+			l.Resume(w)
+		}
+		if w.suspended == nil {
+			back = now
+		} else if w.retryTime.Before(back) {
+			back = w.retryTime
+		}
+		failing = failing && w.unanswered >= mostFailures
+	}
+	return back, failing
+}
