@@ -54,6 +54,11 @@ type world struct {
 	// drop, if set, says which packets of a direction are lost.
 	drop func(from int, f flight) bool
 	each func() // in each step
+	// trace, if set, is called with each packet that an engine sends ('s') or receives ('r').
+	trace func(what byte, end int, number uint64, frames []byte)
+	// refuse, if set, is called with an error of handle, which else fails the test.
+	refuse func(end int, err error)
+	alarm  time.Duration // step goes no further than this; 0: as far as the next event
 }
 
 func newWorld(t testing.TB, p path, seed uint64) *world {
@@ -73,6 +78,9 @@ func (w *world) send(i int) {
 		w.buf = b
 		if !ok {
 			return
+		}
+		if w.trace != nil {
+			w.trace('s', i, number, b)
 		}
 		f := flight{to: 1 - i, number: number, frames: bytes.Clone(b), size: unit.Bytes(len(b)+overhead) + 28}
 		if len(b)+overhead > max(w.p.mtu, minPayload) || w.rnd.Float64() < w.p.loss || w.drop != nil && w.drop(i, f) {
@@ -115,13 +123,23 @@ func (w *world) step() bool {
 	if len(w.q) > 0 && (at < 0 || w.q[0].at < at) {
 		at = w.q[0].at
 	}
+	if w.alarm > 0 && (at < 0 || w.alarm < at) {
+		at = w.alarm
+	}
 	if at < 0 {
 		return false
 	}
 	w.now = max(w.now, at)
 	for len(w.q) > 0 && w.q[0].at <= w.now {
 		f := heap.Pop(&w.q).(flight)
-		if err := w.e[f.to].handle(w.now, f.number, f.frames); err != nil {
+		if w.trace != nil {
+			w.trace('r', f.to, f.number, f.frames)
+		}
+		switch err := w.e[f.to].handle(w.now, f.number, f.frames); {
+		case err == nil:
+		case w.refuse != nil:
+			w.refuse(f.to, err)
+		default:
 			w.t.Fatalf("at %v: %v", w.now, err)
 		}
 	}

@@ -1,0 +1,461 @@
+package transport
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/pbe/cc"
+)
+
+var (
+	transfersFlag = flag.Uint64("transfers", 100, "how many transfers TestDigests runs")
+	digestsFlag   = flag.String("digests", "", "a file of digests: TestDigests writes it if it is missing, and compares with it otherwise")
+)
+
+// mostListed bounds the differing seeds that TestDigests prints.
+const mostListed = 5
+
+// TestDigests guards changes of structure: all that two engines send, receive, report to
+// their controllers and return to their apps in a transfer of a seed must stay the same,
+// with its times. Write the digests before a change and compare after it:
+//
+//	go test ./pbe/transport -run '^TestDigests$' -transfers 2000 -digests FILE
+//
+// Without -digests it checks that a transfer that is run again has the same digest, and
+// that one with another seed has another.
+func TestDigests(t *testing.T) {
+	got := digests(t, *transfersFlag)
+	if *digestsFlag == "" {
+		if again := digests(t, *transfersFlag); !slices.Equal(got, again) {
+			t.Error("other events when the transfers are run again")
+		}
+		slices.Sort(got)
+		if n := len(slices.Compact(got)); uint64(n) != *transfersFlag {
+			t.Errorf("%d digests of %d transfers", n, *transfersFlag)
+		}
+		return
+	}
+	want, err := readDigests(*digestsFlag)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := writeDigests(*digestsFlag, got); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("digests of %d transfers written to %s", len(got), *digestsFlag)
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared, different := min(len(got), len(want)), 0
+	for seed := range compared {
+		if got[seed] == want[seed] {
+			continue
+		}
+		if different++; different <= mostListed {
+			t.Errorf("seed %d: %s, not %s", seed, got[seed], want[seed])
+		}
+	}
+	t.Logf("%d transfers compared, %d different", compared, different)
+}
+
+// digests returns the digest of each transfer with a seed below n.
+func digests(t *testing.T, n uint64) []string {
+	list := make([]string, n)
+	var next atomic.Uint64
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for {
+				seed := next.Add(1) - 1
+				if seed >= n {
+					return
+				}
+				d := newDigestRun(t, seed)
+				d.run()
+				list[seed] = d.String()
+			}
+		})
+	}
+	all.Wait()
+	return list
+}
+
+// digestRun is one transfer: two engines, a network, and a script of what happens to them.
+type digestRun struct {
+	w        *world
+	rnd      *rand.Rand // of the script
+	hash     hash.Hash
+	line     []byte
+	events   int
+	script   []action // in the order of time
+	app      [2]digestApp
+	recent   []flight // some packets that were sent, to be replayed
+	outage   time.Duration
+	held     [2]time.Duration
+	liar     float64 // part of the packets whose frames are changed on the way
+	vanishes bool    // at the end nothing arrives any more
+}
+
+// action is one line of a script.
+type action struct {
+	at time.Duration
+	do func()
+}
+
+// digestApp is what writes to an engine and reads from it.
+type digestApp struct {
+	left   int // to be written
+	ready  int // of it, now
+	atOnce int // bytes that are read in a step
+	ended  bool
+	buf    []byte
+}
+
+func newDigestRun(t *testing.T, seed uint64) *digestRun {
+	r := rand.New(rand.NewPCG(seed, 19))
+	d := &digestRun{rnd: r, hash: sha256.New(), vanishes: r.IntN(10) == 0}
+	d.w = newWorld(t, d.somePath(), seed)
+	d.w.trace, d.w.refuse, d.w.drop = d.packet, d.refuse, d.drop
+	if r.IntN(12) == 0 {
+		d.liar = 0.01
+	}
+	for i, e := range d.w.e {
+		e.ctl = d.controller(i)
+		if r.IntN(3) == 0 {
+			e.feedback = d.feedback(i)
+		}
+		if r.IntN(4) == 0 {
+			e.patience = time.Duration(1+r.IntN(20)) * time.Second
+		}
+		a := &d.app[i]
+		*a = digestApp{left: r.IntN(200_000), atOnce: 64 << 10, buf: make([]byte, 64<<10)}
+		switch r.IntN(20) {
+		case 0:
+			a.left *= 10
+		case 1, 2, 3, 4, 5:
+			a.left = 0
+		}
+		if a.ready = a.left; r.IntN(3) == 0 {
+			a.ready = 0
+			for range 1 + r.IntN(40) {
+				n := r.IntN(20_000)
+				d.at(time.Duration(r.Int64N(int64(4*time.Second))), func() { a.ready += n })
+			}
+			d.at(4*time.Second, func() { a.ready = a.left })
+		}
+	}
+	for range r.IntN(12) {
+		d.at(time.Duration(r.Int64N(int64(3*time.Second))), d.someAction())
+	}
+	slices.SortStableFunc(d.script, func(a, b action) int { return cmp.Compare(a.at, b.at) })
+	return d
+}
+
+func (d *digestRun) at(after time.Duration, do func()) {
+	d.script = append(d.script, action{time.Second + after, do})
+}
+
+// somePath returns a path as the script's next.
+func (d *digestRun) somePath() path {
+	r := d.rnd
+	p := path{delay: time.Duration(200+r.IntN(80_000)) * time.Microsecond, rate: unit.Rate(1+r.IntN(100)) * unit.Mbps,
+		queue: time.Duration(10+r.IntN(300)) * time.Millisecond, mtu: []int{1200, 1399, 1452, 1472, 9000}[r.IntN(5)]}
+	if r.IntN(10) == 0 {
+		p.rate = 0
+	}
+	if r.IntN(2) == 0 {
+		p.loss = r.Float64() * 0.06
+	}
+	if r.IntN(3) == 0 {
+		p.overtake = r.Float64() * 0.2
+	}
+	if r.IntN(4) == 0 {
+		p.duplicate = r.Float64() * 0.1
+	}
+	return p
+}
+
+// someAction returns something that happens in the middle.
+func (d *digestRun) someAction() func() {
+	w, r := d.w, d.rnd
+	i, other, n := r.IntN(2), d.somePath(), r.IntN(1<<20)
+	long := time.Duration(r.Int64N(int64(1500 * time.Millisecond)))
+	e, a := w.e[i], &d.app[i]
+	switch r.IntN(14) {
+	case 0, 1:
+		return func() { w.p = other }
+	case 2, 3:
+		return func() { d.move(other) }
+	case 4:
+		return func() { d.outage = w.now + long }
+	case 5:
+		return func() { d.held[i] = w.now + long }
+	case 6:
+		return func() {
+			e.most = uint64(min(max(n, 2*minPayload), maxWindow))
+			e.window = min(max(e.window, firstWindow), e.most)
+		}
+	case 7:
+		return func() { e.pace = unit.Rate(n/1000) * unit.Kbps * 8 }
+	case 8:
+		return func() { a.atOnce = 0 }
+	case 9:
+		return func() { a.atOnce = 1 + n/100 }
+	case 10:
+		return func() { e.ping = true }
+	case 11:
+		return func() { d.challenge(i) }
+	case 12:
+		return func() { e.refused(1, payloads[n%len(payloads)]) }
+	}
+	return d.replay
+}
+
+// move has both engines go on over another path.
+func (d *digestRun) move(p path) {
+	d.w.p = p
+	for i, e := range d.w.e {
+		e.now = d.w.now
+		e.reroute(d.controller(i))
+		e.rerouted(nil)
+		if d.rnd.IntN(2) == 0 {
+			e.rerouted(d.feedback(i))
+		}
+	}
+}
+
+// challenge has an engine ask whether the other is there.
+func (d *digestRun) challenge(i int) {
+	b, number := d.w.e[i].challenge(d.w.now, nil, []byte("12345678"))
+	d.packet('s', i, number, b)
+	d.w.push(flight{at: d.w.now + d.w.p.delay, to: 1 - i, number: number, frames: b})
+}
+
+// replay has packets that were sent before arrive once more.
+func (d *digestRun) replay() {
+	for range min(len(d.recent), 3) {
+		f := d.recent[d.rnd.IntN(len(d.recent))]
+		f.at = d.w.now + time.Millisecond
+		d.w.push(f)
+	}
+}
+
+// drop loses, holds back and changes packets as the script says.
+func (d *digestRun) drop(from int, f flight) bool {
+	w := d.w
+	if len(d.recent) < 64 || d.rnd.IntN(50) == 0 {
+		d.recent = append(d.recent[max(0, len(d.recent)-63):], f)
+	}
+	if w.now < d.outage {
+		return true
+	}
+	if d.liar > 0 && d.rnd.Float64() < d.liar {
+		f.at, f.frames = w.now+w.p.delay, bytes.Clone(f.frames)
+		f.frames[d.rnd.IntN(min(40, len(f.frames)))] ^= byte(1 << d.rnd.IntN(8))
+		w.push(f)
+		return true
+	}
+	if w.now < d.held[from] {
+		f.at = d.held[from] + w.p.delay
+		w.push(f)
+		return true
+	}
+	return false
+}
+
+// packet is the trace of the world.
+func (d *digestRun) packet(what byte, end int, number uint64, frames []byte) {
+	d.note(what, end, number, uint64(len(frames)))
+	d.hash.Write(frames)
+}
+
+// refuse ends an engine whose peer sent what no peer of ours sends, as Conn does.
+func (d *digestRun) refuse(end int, err error) {
+	d.note('!', end)
+	io.WriteString(d.hash, err.Error())
+	d.w.e[end].finish(err)
+}
+
+// note puts an event into the digest.
+func (d *digestRun) note(what byte, end int, values ...uint64) {
+	d.events++
+	d.line = append(d.line[:0], what, byte(end))
+	d.line = binary.BigEndian.AppendUint64(d.line, uint64(d.w.now))
+	for _, v := range values {
+		d.line = binary.BigEndian.AppendUint64(d.line, v)
+	}
+	d.hash.Write(d.line)
+}
+
+// run plays the script, ends the connection and waits until both ends are over.
+func (d *digestRun) run() {
+	if d.steps(2*time.Minute, func() bool { return d.finished() && len(d.script) == 0 }); d.vanishes {
+		d.outage = time.Hour
+		d.w.e[0].write(make([]byte, 3000))
+	} else {
+		i := d.rnd.IntN(2)
+		d.w.e[i].finish(net.ErrClosed)
+	}
+	d.steps(5*time.Minute, func() bool { return d.w.e[0].over(d.w.now) && d.w.e[1].over(d.w.now) })
+}
+
+// finished reports whether both streams have arrived, or can no longer.
+func (d *digestRun) finished() bool {
+	over := d.w.e[0].err != nil || d.w.e[1].err != nil
+	return over || d.app[0].ended && d.app[1].ended && d.w.e[0].flushed() && d.w.e[1].flushed()
+}
+
+// steps runs the world until done, so long at most. A transfer of very many steps is cut
+// short.
+func (d *digestRun) steps(long time.Duration, done func() bool) {
+	const most = 40_000
+	w := d.w
+	end := w.now + long
+	for n := 0; n < most && w.now < end && !done(); n++ {
+		for len(d.script) > 0 && d.script[0].at <= w.now {
+			d.script[0].do()
+			d.script = d.script[1:]
+		}
+		if w.alarm = end; len(d.script) > 0 {
+			w.alarm = d.script[0].at
+		}
+		for i := range w.e {
+			d.use(i)
+			w.send(i)
+		}
+		w.step()
+		for i := range w.e {
+			d.state(i)
+		}
+	}
+}
+
+// use lets an app write and read.
+func (d *digestRun) use(i int) {
+	e, a := d.w.e[i], &d.app[i]
+	if e.err == nil && a.ready > 0 {
+		n := e.write(a.buf[:min(len(a.buf), a.ready)])
+		a.left, a.ready = a.left-n, a.ready-n
+		d.note('w', i, uint64(n))
+	}
+	if a.left <= 0 {
+		e.fin = true
+	}
+	for a.atOnce > 0 || d.w.now > 10*time.Second {
+		n, err := e.take(d.w.now, a.buf[:min(len(a.buf), max(a.atOnce, 1000))])
+		a.ended = a.ended || err == io.EOF
+		if n > 0 || err != nil {
+			d.note('t', i, uint64(n))
+		}
+		if n == 0 || a.atOnce < len(a.buf) {
+			return
+		}
+	}
+}
+
+// state notes what an engine's owner can see of it.
+func (d *digestRun) state(i int) {
+	e := d.w.e[i]
+	var acked uint64
+	for _, s := range e.have {
+		acked += s.hi - s.lo + 1
+	}
+	c := e.counts
+	d.note('=', i, uint64(e.wait(d.w.now)), uint64(e.srtt), uint64(e.rttvar), uint64(e.minRTT), uint64(e.inFlight), uint64(e.rate), flagOf(e.limited),
+		e.read, uint64(e.readable()), uint64(e.unsent()), e.out.base, acked, uint64(e.mtu.size), flagOf(e.err != nil), flagOf(e.flushed()), uint64(e.radioIn.Capacity),
+		c.packets, c.resent, c.lost, c.spurious, c.wireOut, c.wireIn, c.duplicate, c.old)
+}
+
+func flagOf(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// String returns the digest, with a few figures that help to see what differs.
+func (d *digestRun) String() string {
+	return fmt.Sprintf("%x %d %v %d %d", d.hash.Sum(nil), d.events, d.w.now, d.w.e[0].counts.packets, d.w.e[1].counts.packets)
+}
+
+// controller makes one of several kinds, of which every call is noted.
+func (d *digestRun) controller(end int) cc.Controller {
+	name := []string{"cubic", "cubic", "bbr", "copa", "pbe", "verus", "sprout"}[d.rnd.IntN(7)]
+	return &noted{cc.New(name, d.rnd.Uint64()), d, end}
+}
+
+// noted is a Controller that notes all calls but those of Limits.
+type noted struct {
+	cc.Controller
+	d   *digestRun
+	end int
+}
+
+func (c *noted) OnSent(now time.Duration, size, inFlight unit.Bytes) {
+	c.d.note('S', c.end, uint64(now), uint64(size), uint64(inFlight))
+	c.Controller.OnSent(now, size, inFlight)
+}
+
+func (c *noted) OnAck(a cc.Ack) {
+	c.d.note('A', c.end)
+	fmt.Fprintf(c.d.hash, "%+v", a)
+	c.Controller.OnAck(a)
+}
+
+func (c *noted) OnLoss(l cc.Loss) {
+	c.d.note('L', c.end)
+	fmt.Fprintf(c.d.hash, "%+v", l)
+	c.Controller.OnLoss(l)
+}
+
+// feedback returns reports that change with time.
+func (d *digestRun) feedback(end int) func(now, oneWay, rtprop time.Duration) cc.Radio {
+	return func(now, oneWay, rtprop time.Duration) cc.Radio {
+		d.note('F', end, uint64(now), uint64(oneWay), uint64(rtprop))
+		return cc.Radio{Capacity: unit.Rate(1+now.Milliseconds()%50) * unit.Mbps, Fair: unit.Mbps, Internet: oneWay > 30*time.Millisecond, Activated: uint8(now / time.Second)}
+	}
+}
+
+func writeDigests(name string, list []string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	for _, digest := range list {
+		fmt.Fprintln(w, digest)
+	}
+	return errors.Join(w.Flush(), f.Close())
+}
+
+func readDigests(name string) (list []string, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		list = append(list, lines.Text())
+	}
+	return list, lines.Err()
+}
