@@ -26,7 +26,7 @@ func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 	e := c.e
 	if e.err == nil {
 		each := unit.Bytes(e.mtu.size - overhead)
-		pending = e.unsent() + (e.unsent()+each-1)/each*(overhead+e.header)
+		pending = e.send.unsent() + (e.send.unsent()+each-1)/each*(overhead+e.header)
 	}
 	return unit.Bytes(e.counts.wireIn), unit.Bytes(e.counts.wireOut), pending, nil
 }

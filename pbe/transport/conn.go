@@ -199,10 +199,10 @@ func (c *Conn) wakeWriters() {
 		c.readers.Broadcast()
 	}
 	// Not for each packet that leaves a full buffer.
-	if over || c.e.wrote-c.e.out.base <= maxSendBuffer-uint64(defaultLowat) {
+	if over || c.e.send.unacked() <= maxSendBuffer-defaultLowat {
 		c.writers.Broadcast()
 	}
-	if over || c.e.unsent() < c.lowat {
+	if over || c.e.send.unsent() < c.lowat {
 		c.movers.Broadcast()
 	}
 }
@@ -278,14 +278,14 @@ func (c *Conn) write(p []byte) (n int, err error) {
 	defer c.mu.Unlock()
 	for {
 		switch {
-		case c.closed || c.e.fin:
+		case c.closed || c.e.send.fin:
 			err = net.ErrClosed
 		case c.e.err != nil:
 			err = c.e.err
 		case c.wdl.over():
 			err = os.ErrDeadlineExceeded
 		default:
-			n += c.e.write(p[n:])
+			n += c.e.send.write(p[n:])
 		}
 		c.nudge()
 		if n == len(p) || err != nil {
@@ -316,7 +316,7 @@ func (c *Conn) WaitWritable() error {
 		if c.closed {
 			err = net.ErrClosed
 		}
-		if err != nil || c.e.unsent() < c.lowat {
+		if err != nil || c.e.send.unsent() < c.lowat {
 			return explain(err)
 		}
 		c.movers.Wait()
@@ -359,11 +359,8 @@ func (c *Conn) Probe() (estimate.Hop, error) {
 	defer c.mu.Unlock()
 	e := c.e
 	h := estimate.Hop{SRTT: e.srtt, MinRTT: e.minRTT, RTTVar: e.rttvar, Rate: e.rate, AppLimited: e.limited, Limit: e.pace, Cwnd: e.ctl.Limits(c.now()).Window,
-		MSS: unit.Bytes(e.mtu.size - overhead), Queue: unit.Bytes(e.wrote - e.out.base), Unsent: e.unsent(), Acked: e.out.base, Received: e.read + uint64(e.readable()),
-		WireIn: e.counts.wireIn, WireOut: e.counts.wireOut, PathMTU: e.packetSize(), Packets: e.counts.packets, Resent: e.counts.resent}
-	for _, s := range e.have {
-		h.Acked += s.hi - s.lo + 1
-	}
+		MSS: unit.Bytes(e.mtu.size - overhead), Queue: e.send.unacked(), Unsent: e.send.unsent(), Acked: e.send.ackedBytes(), Received: e.read + uint64(e.readable()),
+		WireIn: e.counts.wireIn, WireOut: e.counts.wireOut, PathMTU: e.packetSize(), Packets: e.counts.packets, Resent: e.send.resent}
 	if p, ok := e.ctl.(interface{ Status() cc.PBEStatus }); ok {
 		if st := p.Status(); st.Told.Capacity > 0 {
 			h.Cells = estimate.Cells{State: st.State.String(), Capacity: st.Told.Capacity, Fair: st.Told.Fair, Fresh: st.Fresh, Doubted: st.Doubted}
@@ -384,7 +381,7 @@ func (c *Conn) Radio() cc.Radio {
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.e.fin = true
+	c.e.send.fin = true
 	c.wakeAll()
 	c.nudge()
 	return nil
@@ -395,7 +392,7 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
-		c.closed, c.e.fin = true, true
+		c.closed, c.e.send.fin = true, true
 		c.closeBy = c.now() + linger
 		c.wakeAll()
 		c.nudge()

@@ -66,7 +66,7 @@ func newLine(perMille int) *line {
 		l.e[i] = newEngine(paced{fixed{cc.NewCUBIC(), 13 * unit.MB}}, 28)
 		l.e[i].mtu = mtuSearch{size: 1472, fixed: true}
 		l.e[i].heard, l.e[i].spoke = l.at, l.at
-		l.e[i].window, l.e[i].told, l.e[i].room = maxWindow, maxWindow, maxWindow
+		l.e[i].window, l.e[i].told, l.e[i].send.maxData = maxWindow, maxWindow, maxWindow
 		l.pipes[i] = make([][]parcel, 500)
 	}
 	return l
@@ -92,7 +92,7 @@ func (l *line) step() {
 		}
 		e.tick(l.at)
 	}
-	l.e[0].write(l.stream[:max(0, 1<<20-int(l.e[0].unsent()))])
+	l.e[0].send.write(l.stream[:max(0, 1<<20-int(l.e[0].send.unsent()))])
 	for n := 1; n > 0; {
 		n, _ = l.e[1].take(l.at, l.stream)
 	}

@@ -310,7 +310,7 @@ func (d *digestRun) note(what byte, end int, values ...uint64) {
 func (d *digestRun) run() {
 	if d.steps(2*time.Minute, func() bool { return d.finished() && len(d.script) == 0 }); d.vanishes {
 		d.outage = time.Hour
-		d.w.e[0].write(make([]byte, 3000))
+		d.w.e[0].send.write(make([]byte, 3000))
 	} else {
 		i := d.rnd.IntN(2)
 		d.w.e[i].finish(net.ErrClosed)
@@ -321,7 +321,7 @@ func (d *digestRun) run() {
 // finished reports whether both streams have arrived, or can no longer.
 func (d *digestRun) finished() bool {
 	over := d.w.e[0].err != nil || d.w.e[1].err != nil
-	return over || d.app[0].ended && d.app[1].ended && d.w.e[0].flushed() && d.w.e[1].flushed()
+	return over || d.app[0].ended && d.app[1].ended && d.w.e[0].send.isFlushed() && d.w.e[1].send.isFlushed()
 }
 
 // steps runs the world until done, so long at most. A transfer of very many steps is cut
@@ -353,12 +353,12 @@ func (d *digestRun) steps(long time.Duration, done func() bool) {
 func (d *digestRun) use(i int) {
 	e, a := d.w.e[i], &d.app[i]
 	if e.err == nil && a.ready > 0 {
-		n := e.write(a.buf[:min(len(a.buf), a.ready)])
+		n := e.send.write(a.buf[:min(len(a.buf), a.ready)])
 		a.left, a.ready = a.left-n, a.ready-n
 		d.note('w', i, uint64(n))
 	}
 	if a.left <= 0 {
-		e.fin = true
+		e.send.fin = true
 	}
 	for a.atOnce > 0 || d.w.now > 10*time.Second {
 		n, err := e.take(d.w.now, a.buf[:min(len(a.buf), max(a.atOnce, 1000))])
@@ -375,14 +375,10 @@ func (d *digestRun) use(i int) {
 // state notes what an engine's owner can see of it.
 func (d *digestRun) state(i int) {
 	e := d.w.e[i]
-	var acked uint64
-	for _, s := range e.have {
-		acked += s.hi - s.lo + 1
-	}
 	c := e.counts
 	d.note('=', i, uint64(e.wait(d.w.now)), uint64(e.srtt), uint64(e.rttvar), uint64(e.minRTT), uint64(e.inFlight), uint64(e.rate), flagOf(e.limited),
-		e.read, uint64(e.readable()), uint64(e.unsent()), e.out.base, acked, uint64(e.mtu.size), flagOf(e.err != nil), flagOf(e.flushed()), uint64(e.radioIn.Capacity),
-		c.packets, c.resent, c.lost, c.spurious, c.wireOut, c.wireIn, c.duplicate, c.old)
+		e.read, uint64(e.readable()), uint64(e.send.unsent()), e.send.buf.base, e.send.acked.size(), uint64(e.mtu.size), flagOf(e.err != nil), flagOf(e.send.isFlushed()), uint64(e.radioIn.Capacity),
+		c.packets, e.send.resent, c.lost, c.spurious, c.wireOut, c.wireIn, c.duplicate, c.old)
 }
 
 func flagOf(b bool) uint64 {

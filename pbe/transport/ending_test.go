@@ -54,7 +54,7 @@ func TestUserTimeout(t *testing.T) {
 	w.e[0].patience = 5 * time.Second
 	w.forever(1)
 	w.until(2*time.Second, never)
-	w.e[0].write(make([]byte, 1000))
+	w.e[0].send.write(make([]byte, 1000))
 	deaf := w.now
 	w.drop = func(from int, f flight) bool { return from == 0 }
 	w.until(time.Minute, func() bool { return w.e[0].err != nil })
@@ -67,10 +67,10 @@ func TestUserTimeout(t *testing.T) {
 
 	w = newWorld(t, p, 4) // nobody reads
 	w.e[0].patience = 5 * time.Second
-	w.e[0].write(make([]byte, 2*firstWindow))
+	w.e[0].send.write(make([]byte, 2*firstWindow))
 	w.until(2*time.Minute, func() bool { return w.e[0].err != nil })
-	if w.e[0].err != nil || w.e[0].out.base != firstWindow {
-		t.Errorf("%v, %d acknowledged", w.e[0].err, w.e[0].out.base)
+	if w.e[0].err != nil || w.e[0].send.buf.base != firstWindow {
+		t.Errorf("%v, %d acknowledged", w.e[0].err, w.e[0].send.buf.base)
 	}
 }
 

@@ -1,10 +1,8 @@
 package transport
 
 import (
-	"encoding/binary"
 	"io"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"mpbond/base/unit"
@@ -24,22 +22,20 @@ const (
 
 // Tuning.
 const (
-	maxThreshold  = 300                    // as Linux' tcp_max_reordering
-	firstTimeout  = 500 * time.Millisecond // until a round trip is known
-	maxTimeout    = time.Second            // if the round trip is not longer
-	burst         = 2 * time.Millisecond   // what the pacer lets go at once, to make up for late wakings
-	keepAlive     = 15 * time.Second       // under the 30 s after which many NATs forget (RFC 4787 asks for 2 minutes)
-	deadAfter     = 3 * keepAlive
-	maxSendBuffer = 16 << 20
-	firstWindow   = 64 << 10 // which strangers have too
-	maxWindow     = 16 << 20
-	maxGaps       = 4096        // spans out of order that a receiver keeps
-	maxKept       = 256         // ranges of packets received that are remembered; of older ones each counts as received
-	skipEvery     = 256         // packets or so; then a number is left out
-	tellFor       = time.Second // a range is in acknowledgements, and in tellOften at least
-	tellOften     = 8
-	maxFlying     = 1 << 16 // packets sent that are remembered
-	maxQuiet      = 1 << 12 // of them, those that ask for no ACK
+	maxThreshold = 300                    // as Linux' tcp_max_reordering
+	firstTimeout = 500 * time.Millisecond // until a round trip is known
+	maxTimeout   = time.Second            // if the round trip is not longer
+	burst        = 2 * time.Millisecond   // what the pacer lets go at once, to make up for late wakings
+	keepAlive    = 15 * time.Second       // under the 30 s after which many NATs forget (RFC 4787 asks for 2 minutes)
+	deadAfter    = 3 * keepAlive
+	maxWindow    = 16 << 20
+	maxGaps      = 4096        // spans out of order that a receiver keeps
+	maxKept      = 256         // ranges of packets received that are remembered; of older ones each counts as received
+	skipEvery    = 256         // packets or so; then a number is left out
+	tellFor      = time.Second // a range is in acknowledgements, and in tellOften at least
+	tellOften    = 8
+	maxFlying    = 1 << 16 // packets sent that are remembered
+	maxQuiet     = 1 << 12 // of them, those that ask for no ACK
 )
 
 // packet is one that was sent.
@@ -55,6 +51,11 @@ type packet struct {
 	tells  uint64 // its ACK is of so many packets that ask for one
 }
 
+// carry notes what of the stream the packet carries; segment returns it.
+func (p *packet) carry(seg segment) { p.lo, p.hi, p.fin = seg.lo, seg.hi, seg.fin }
+
+func (p *packet) segment() segment { return segment{p.lo, p.hi, p.fin} }
+
 // engine is one end of a connection without sockets and clocks: packets and the
 // time go in, packets come out. Times are those since any fixed moment, over 0, and
 // never go back. It is not safe for concurrent use.
@@ -64,16 +65,7 @@ type engine struct {
 	header  unit.Bytes // of IP and UDP
 	now     time.Duration
 
-	// Sending the stream.
-	out      ring
-	wrote    uint64 // end of what the app gave
-	next     uint64 // first byte never sent
-	resend   spans  // lost
-	have     spans  // acknowledged, above out.base
-	room     uint64 // the peer takes up to here
-	fin      bool   // the app has closed its side
-	finSent  bool
-	finAcked bool
+	send sender
 
 	// Sending packets.
 	number   uint64 // of the next packet
@@ -162,30 +154,12 @@ type engine struct {
 }
 
 // counts are of packets, and of bytes on the wire.
-type counts struct{ packets, resent, lost, spurious, wireOut, wireIn, duplicate, old uint64 }
+type counts struct{ packets, lost, spurious, wireOut, wireIn, duplicate, old uint64 }
 
 func newEngine(ctl cc.Controller, header unit.Bytes) *engine {
-	return &engine{ctl: ctl, header: header, room: firstWindow, window: firstWindow, most: maxWindow, told: firstWindow, reorder: packetThreshold, idle: keepAlive, mtu: mtuSearch{size: minPayload},
+	return &engine{ctl: ctl, header: header, send: sender{maxData: firstWindow}, window: firstWindow, most: maxWindow, told: firstWindow, reorder: packetThreshold, idle: keepAlive, mtu: mtuSearch{size: minPayload},
 		draw: rand.Uint64N, skipAt: skipEvery/2 + rand.Uint64N(skipEvery)}
 }
-
-// write takes as much of p as there is room for.
-func (e *engine) write(p []byte) int {
-	n := min(len(p), maxSendBuffer-int(e.wrote-e.out.base))
-	if n <= 0 {
-		return 0
-	}
-	e.out.grow(e.wrote + uint64(n))
-	e.out.put(e.wrote, p[:n])
-	e.wrote += uint64(n)
-	return n
-}
-
-// unsent is what was written and never left.
-func (e *engine) unsent() unit.Bytes { return unit.Bytes(e.wrote - e.next) }
-
-// flushed tells that the peer has all that was written, and its end.
-func (e *engine) flushed() bool { return e.finAcked && e.out.base == e.wrote }
 
 // readable is how many bytes can be read now.
 func (e *engine) readable() int {
@@ -308,10 +282,10 @@ func (e *engine) wait(now time.Duration) time.Duration {
 	if e.lossAt > 0 {
 		at = min(at, e.lossAt)
 	}
-	if e.inFlight > 0 || e.blocked() {
+	if e.inFlight > 0 || e.send.isBlocked() {
 		at = min(at, e.asked+e.timeout())
 	}
-	if e.wants() {
+	if e.send.hasPendingData() {
 		switch lim := e.ctl.Limits(now); {
 		case e.fits(lim.Window):
 			at = min(at, max(now, e.may))
@@ -328,16 +302,6 @@ func (e *engine) packetSize() unit.Bytes { return unit.Bytes(e.mtu.size) + e.hea
 // may be longer than the least window of a controller.
 func (e *engine) fits(window unit.Bytes) bool {
 	return e.inFlight == 0 || e.inFlight+e.packetSize() <= window
-}
-
-// blocked says that only the peer's window holds the stream.
-func (e *engine) blocked() bool {
-	return e.next < e.wrote && e.next >= e.room && len(e.resend) == 0
-}
-
-// wants tells whether there is something to send that needs the controller's leave.
-func (e *engine) wants() bool {
-	return len(e.resend) > 0 || e.next < e.wrote && e.next < e.room || e.fin && !e.finSent && e.next == e.wrote
 }
 
 // tick does what is due by time.
@@ -362,7 +326,7 @@ func (e *engine) tick(now time.Duration) {
 		e.tellLoss()
 		e.trim()
 	}
-	if (e.inFlight > 0 || e.blocked()) && now >= e.asked+e.timeout() {
+	if (e.inFlight > 0 || e.send.isBlocked()) && now >= e.asked+e.timeout() {
 		e.onTimeout()
 	}
 	if now >= e.spoke+e.idle {
@@ -389,7 +353,7 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 	}
 	lim := e.ctl.Limits(now)
 	free := e.fits(lim.Window) && now >= e.may
-	data := free && e.wants()
+	data := free && e.send.hasPendingData()
 	probe := 0
 	if free && e.srtt > 0 && e.timeouts == 0 {
 		probe = e.mtu.probe(now)
@@ -404,7 +368,7 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 		e.answer = e.answer[:0]
 	}
 	asks := probe > 0 || data || e.ping
-	if !e.wants() && e.fits(lim.Window) {
+	if !e.send.hasPendingData() && e.fits(lim.Window) {
 		// Also of a question, of which there are few in a round trip: what it shows is
 		// not what the path has.
 		e.sampler.AppLimited(e.inFlight)
@@ -418,9 +382,14 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 		p.probe = true
 		b = append(b, make([]byte, probe-overhead-(len(b)-start))...) // PADDING
 	case data:
-		b = e.appendData(b, e.mtu.size-overhead-(len(b)-start), &p)
+		var seg segment
+		b, seg = e.send.appendData(b, e.mtu.size-overhead-(len(b)-start))
+		p.carry(seg)
 	case e.ping:
-		b = e.appendPing(b, minPayload-overhead-(len(b)-start), &p)
+		var seg segment
+		b, seg = e.send.appendOldest(b, minPayload-overhead-(len(b)-start))
+		b = append(b, framePing)
+		p.carry(seg)
 	}
 	if len(b) == start {
 		return b, 0, false
@@ -488,57 +457,4 @@ func (e *engine) skip() {
 func (e *engine) refused(packets, bytes int) {
 	e.counts.wireOut -= uint64(bytes) + uint64(packets)*uint64(e.header)
 	e.mtu.refused(bytes)
-}
-
-// appendData puts what was lost, else what is new, and the end of the stream into
-// the room of a packet.
-func (e *engine) appendData(b []byte, room int, p *packet) []byte {
-	const head = 1 + 9 + 3 // of STREAM
-	n := uint64(max(room-head, 1))
-	switch {
-	case len(e.resend) > 0:
-		var s span
-		s, e.resend = e.resend.cut(n)
-		p.lo, p.hi = s.lo, s.hi+1
-		e.counts.resent++
-	case e.next < e.wrote && e.next < e.room:
-		p.lo = e.next
-		p.hi = min(e.wrote, e.room, e.next+n)
-		e.next = p.hi
-	}
-	b = e.stream(b, p)
-	if e.fin && !e.finSent && e.next == e.wrote && len(e.resend) == 0 && (p.hi == p.lo || room-int(p.hi-p.lo)-head > 10) {
-		b = append(b, frameFin)
-		b = binary.AppendUvarint(b, e.wrote)
-		e.finSent, p.fin = true, true
-	}
-	return b
-}
-
-// appendPing asks for an acknowledgement, by the oldest bytes that the peer lacks,
-// as that tells most (RFC 9002 section 6.2.4).
-func (e *engine) appendPing(b []byte, room int, p *packet) []byte {
-	if n := room - 20; n > 0 && e.out.base < e.next {
-		p.lo = e.out.base
-		p.hi = min(e.next, p.lo+uint64(n))
-		if len(e.have) > 0 {
-			p.hi = min(p.hi, e.have[0].lo)
-		}
-		b = e.stream(b, p)
-	}
-	return append(b, framePing)
-}
-
-// stream appends the bytes that p is to carry.
-func (e *engine) stream(b []byte, p *packet) []byte {
-	if p.hi == p.lo {
-		return b
-	}
-	b = append(b, frameStream)
-	b = binary.AppendUvarint(b, p.lo)
-	b = binary.AppendUvarint(b, p.hi-p.lo)
-	at, n := len(b), int(p.hi-p.lo)
-	b = slices.Grow(b, n)[:at+n]
-	e.out.get(p.lo, b[at:])
-	return b
 }

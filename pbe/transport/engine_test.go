@@ -167,9 +167,9 @@ func (w *world) transfer(n, m int) time.Duration {
 	buf := make([]byte, 64<<10)
 	for !over[0] || !over[1] {
 		for i, e := range w.e {
-			wrote[i] += e.write(data[i][wrote[i]:])
+			wrote[i] += e.send.write(data[i][wrote[i]:])
 			if wrote[i] == len(data[i]) {
-				e.fin = true
+				e.send.fin = true
 			}
 			for {
 				k, err := e.take(w.now, buf)
@@ -208,13 +208,15 @@ func TestStreamIsRight(t *testing.T) {
 		if took := w.transfer(400_000+int(seed), 100_000); took > 20*time.Second {
 			t.Errorf("seed %d: it took %v", seed, took)
 		}
-		w.until(time.Minute, func() bool { return w.e[0].flushed() && w.e[1].flushed() && w.e[0].inFlight+w.e[1].inFlight == 0 })
+		w.until(time.Minute, func() bool {
+			return w.e[0].send.isFlushed() && w.e[1].send.isFlushed() && w.e[0].inFlight+w.e[1].inFlight == 0
+		})
 		for i, e := range w.e {
 			if e.mtu.size != 1452 && e.mtu.at == 0 {
 				t.Errorf("seed %d: the payloads of %d are %d, the path takes 1452", seed, i, e.mtu.size)
 			}
-			if e.inFlight != 0 || len(e.resend) > 0 || !e.flushed() {
-				t.Errorf("seed %d: %d in flight, %d to resend at the end", seed, e.inFlight, len(e.resend))
+			if e.inFlight != 0 || len(e.send.lost) > 0 || !e.send.isFlushed() {
+				t.Errorf("seed %d: %d in flight, %d to resend at the end", seed, e.inFlight, len(e.send.lost))
 			}
 		}
 	}
@@ -274,7 +276,7 @@ func TestOvertaking(t *testing.T) {
 // sent until then. Without that the connection lives, though nobody says anything.
 func TestSilence(t *testing.T) {
 	w := newWorld(t, path{delay: 10 * time.Millisecond, mtu: 1472}, 1)
-	w.e[0].write(make([]byte, 100_000))
+	w.e[0].send.write(make([]byte, 100_000))
 	gone := false
 	w.drop = func(int, flight) bool { return gone }
 	for w.now < 10*deadAfter {
@@ -284,7 +286,7 @@ func TestSilence(t *testing.T) {
 	}
 	heard := w.e[0].heard
 	gone = true
-	w.e[0].write(make([]byte, 100_000))
+	w.e[0].send.write(make([]byte, 100_000))
 	sent := w.e[0].counts.packets
 	for w.e[0].err == nil && w.step() {
 	}
@@ -358,7 +360,7 @@ func TestRefused(t *testing.T) {
 func (w *world) forever(i int) {
 	buf := make([]byte, 64<<10)
 	w.each = func() {
-		w.e[i].write(buf[:min(len(buf), max(0, 1<<20-int(w.e[i].unsent())))])
+		w.e[i].send.write(buf[:min(len(buf), max(0, 1<<20-int(w.e[i].send.unsent())))])
 		for n := 1; n > 0; {
 			n, _ = w.e[1-i].take(w.now, buf)
 		}
@@ -466,14 +468,14 @@ func TestBreaches(t *testing.T) {
 // TestLyingAck: an acknowledgement of what was never sent changes nothing.
 func TestLyingAck(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
-	e.write(make([]byte, 5000))
+	e.send.write(make([]byte, 5000))
 	for ok := true; ok; {
 		_, _, ok = e.poll(time.Second, nil)
 	}
-	flying, room := e.inFlight, e.room
+	flying, room := e.inFlight, e.send.maxData
 	a := ackFrame{window: 1 << 30, n: 1, spans: [maxRanges]span{{0, e.number}}}
-	if err := e.handle(time.Second, 0, a.append(nil)); err != nil || e.inFlight != flying || e.room != room || flying == 0 {
-		t.Errorf("%v, %d in flight of %d, room to %d", err, e.inFlight, flying, e.room)
+	if err := e.handle(time.Second, 0, a.append(nil)); err != nil || e.inFlight != flying || e.send.maxData != room || flying == 0 {
+		t.Errorf("%v, %d in flight of %d, room to %d", err, e.inFlight, flying, e.send.maxData)
 	}
 }
 
@@ -490,7 +492,7 @@ func (f fixed) Limits(time.Duration) cc.Limits { return cc.Limits{Window: f.wind
 func TestSmallWindow(t *testing.T) {
 	e := newEngine(fixed{cc.NewCUBIC(), cc.MSS}, 28)
 	e.mtu = mtuSearch{size: maxPayload, fixed: true}
-	e.write(make([]byte, 20_000))
+	e.send.write(make([]byte, 20_000))
 	e.heard, e.spoke = time.Second, time.Second
 	if at := e.wait(time.Second); at != time.Second {
 		t.Errorf("it waits until %v", at)
@@ -536,7 +538,7 @@ func TestFeedback(t *testing.T) {
 		return cc.Radio{Capacity: unit.Rate(told) * unit.Mbps, Activated: 3}
 	}
 	w.transfer(2<<20, 0)
-	w.until(time.Second, w.e[0].flushed)
+	w.until(time.Second, w.e[0].send.isFlushed)
 	if got := w.e[0].radioIn; got.Capacity != unit.Rate(told)*unit.Mbps || got.Activated != 3 {
 		t.Errorf("%+v after %d packets", got, told)
 	}

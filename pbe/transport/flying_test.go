@@ -31,7 +31,7 @@ func checkFlying(t *testing.T, e *engine) int {
 func TestOnlyReceives(t *testing.T) {
 	for first, bound := range []int{1, maxQuiet + 10} {
 		w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 200 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 8)
-		w.e[1].write(make([]byte, first))
+		w.e[1].send.write(make([]byte, first))
 		w.forever(0)
 		most := 0
 		w.until(time.Minute, func() bool { most = max(most, w.e[1].flying.n); return w.e[1].read > 100<<20 })
@@ -46,7 +46,7 @@ func TestOnlyReceives(t *testing.T) {
 // stranger can do before TLS, costs little memory.
 func TestAsksOnly(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
-	e.write(make([]byte, 5000))
+	e.send.write(make([]byte, 5000))
 	now, most := time.Second, 0
 	e.heard, e.spoke = now, now
 	for i := range uint64(200_000) {
@@ -95,7 +95,7 @@ func TestFewAcksKept(t *testing.T) {
 // TestForgotten: what was forgotten before it was acknowledged is sent again.
 func TestForgotten(t *testing.T) {
 	w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 9)
-	w.e[0].write(make([]byte, 5000))
+	w.e[0].send.write(make([]byte, 5000))
 	w.drop = func(from int, f flight) bool { return from == 0 && w.now < 8*time.Second && f.size > 300 } // only ACKs get through
 	most := 0
 	w.forever(1)

@@ -21,9 +21,9 @@ func someFrames() (list []frame, b [][]byte) {
 	add(frame{kind: framePing}, []byte{framePing})
 	add(frame{kind: frameAck, ack: ack}, ack.append(nil))
 	add(frame{kind: frameRadio, radio: radio}, appendRadio(nil, radio))
-	e := newEngine(cc.NewCUBIC(), 28)
-	e.write([]byte("what the stream says"))
-	add(frame{kind: frameStream, value: 5, data: []byte("the stream")}, e.stream(nil, &packet{lo: 5, hi: 15}))
+	var out sender
+	out.write([]byte("what the stream says"))
+	add(frame{kind: frameStream, value: 5, data: []byte("the stream")}, out.appendStream(nil, segment{lo: 5, hi: 15}))
 	add(frame{kind: frameFin, value: 1 << 50}, binary.AppendUvarint([]byte{frameFin}, 1<<50))
 	add(frame{kind: frameClose}, []byte{frameClose, 0})
 	add(frame{kind: frameStamp, sent: 5_000_000, value: 25_000}, appendStamp(nil, 5*time.Second, 25*time.Millisecond))
@@ -105,7 +105,7 @@ func FuzzPacket(f *testing.F) {
 		e := newEngine(cc.NewCUBIC(), 28)
 		now := time.Second
 		e.heard, e.spoke = now, now
-		e.write(make([]byte, 20_000))
+		e.send.write(make([]byte, 20_000))
 		for i, p := range [][]byte{a, b} {
 			now += time.Millisecond
 			e.tick(now)

@@ -24,7 +24,7 @@ func (e *engine) onAck(a *ackFrame) error {
 			i--
 		}
 	}
-	e.room = max(e.room, min(a.window, e.out.base+1<<32))
+	e.send.raiseLimit(a.window)
 	e.newAck = cc.Ack{Now: e.now, Radio: e.radioNow}
 	var newest *packet
 	e.newlyAcked(a)
@@ -122,7 +122,7 @@ func (e *engine) acked(number uint64, p *packet) {
 	e.mtu.arrived(number, int(p.size-e.header), p.probe)
 	p.size = 0
 	e.knows = max(e.knows, p.tells)
-	e.delivered(p)
+	e.send.onAcked(p.segment())
 }
 
 // spurious is told of an acknowledgement of what was taken for lost: packets
@@ -133,22 +133,7 @@ func (e *engine) spurious(number uint64, p *packet) {
 	if by := e.largest - number; by > e.reorder && by < e.largest {
 		e.reorder = min(by, maxThreshold)
 	}
-	e.delivered(p)
-}
-
-// delivered notes what of the stream the peer has.
-func (e *engine) delivered(p *packet) {
-	e.finAcked = e.finAcked || p.fin
-	lo, hi := max(p.lo, e.out.base), p.hi
-	if hi <= lo {
-		return
-	}
-	e.resend = e.resend.remove(lo, hi-1)
-	e.have = e.have.add(lo, hi-1)
-	if e.have[0].lo == e.out.base {
-		e.out.base = e.have[0].hi + 1
-		e.have = append(e.have[:0], e.have[1:]...)
-	}
+	e.send.onAcked(p.segment())
 }
 
 // sampleRTT takes a round trip, with and without the time that the peer held its
@@ -231,15 +216,7 @@ func (e *engine) lose(number uint64, p *packet) {
 	e.inFlight -= size
 	p.size, p.lost = 0, true
 	e.counts.lost++
-	if lo := max(p.lo, e.out.base); p.hi > lo {
-		e.resend = e.resend.add(lo, p.hi-1)
-		for i := e.have.find(lo); i < len(e.have) && e.have[i].lo < p.hi; i++ {
-			e.resend = e.resend.remove(e.have[i].lo, e.have[i].hi)
-		}
-	}
-	if p.fin {
-		e.finSent = e.finAcked
-	}
+	e.send.onLost(p.segment())
 	e.mtu.lost(e.now, number, int(size-e.header), p.probe)
 	if p.probe {
 		return // says nothing about a queue

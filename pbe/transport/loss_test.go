@@ -45,7 +45,7 @@ func TestHeldBack(t *testing.T) {
 	for name, ctl := range controllers {
 		for what, held := range map[string][2]bool{"both": {true, true}, "data": {true, false}, "acknowledgements": {false, true}} {
 			w, before := loads(t, ctl)
-			resent, mtu, until := w.e[0].counts.resent, w.e[0].mtu.size, w.now+700*time.Millisecond
+			resent, mtu, until := w.e[0].send.resent, w.e[0].mtu.size, w.now+700*time.Millisecond
 			q := w.q // what is on the way already waits too
 			w.q = nil
 			for _, f := range q {
@@ -65,9 +65,9 @@ func TestHeldBack(t *testing.T) {
 			w.until(700*time.Millisecond+time.Second, never)
 			after := w.measure(2 * time.Second)
 			e := w.e[0]
-			t.Logf("%s, %s: %v before, %v after, %d sent again", name, what, before, after, e.counts.resent-resent)
-			if float64(after) < 0.9*float64(before) || e.counts.resent != resent {
-				t.Errorf("%s, %s: %v, %v before; %d sent again", name, what, after, before, e.counts.resent-resent)
+			t.Logf("%s, %s: %v before, %v after, %d sent again", name, what, before, after, e.send.resent-resent)
+			if float64(after) < 0.9*float64(before) || e.send.resent != resent {
+				t.Errorf("%s, %s: %v, %v before; %d sent again", name, what, after, before, e.send.resent-resent)
 			}
 			if e.mtu.size != mtu || mtu != 1472 {
 				t.Errorf("%s, %s: packets of %d, %d before", name, what, e.mtu.size, mtu)
@@ -133,7 +133,7 @@ func TestPersistent(t *testing.T) {
 func TestLatest(t *testing.T) {
 	e := newEngine(fixed{cc.NewCUBIC(), unit.MB}, 28)
 	e.heard, e.spoke = time.Second, time.Second
-	e.write(make([]byte, 20_000))
+	e.send.write(make([]byte, 20_000))
 	e.sampleRTT(50*time.Millisecond, 50*time.Millisecond)
 	now, n := time.Second, 0
 	for ok := true; ok; n++ {

@@ -75,7 +75,7 @@ func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
 	side.empty()
 	c.mu.Lock()
 	now := c.now()
-	if c.closed && (c.e.flushed() || now >= c.closeBy) {
+	if c.closed && (c.e.send.isFlushed() || now >= c.closeBy) {
 		c.e.finish(net.ErrClosed)
 	}
 	c.e.tick(now)

@@ -39,12 +39,12 @@ func TestAheadAck(t *testing.T) {
 	for range seeds {
 		e := newEngine(cc.NewCUBIC(), 28)
 		e.heard, e.spoke = time.Second, time.Second
-		e.room = 1 << 40
+		e.send.maxData = 1 << 40
 		now, number := time.Second, uint64(0)
 		var err error
 		for err == nil && e.number < 100_000 {
 			now += 10 * time.Millisecond
-			e.write(make([]byte, 1<<20))
+			e.send.write(make([]byte, 1<<20))
 			for ok := true; ok; {
 				_, _, ok = e.poll(now, nil)
 			}

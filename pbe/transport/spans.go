@@ -46,6 +46,14 @@ func (s spans) find(n uint64) int {
 	return i
 }
 
+// size returns how many numbers are in the set.
+func (s spans) size() (n uint64) {
+	for _, x := range s {
+		n += x.hi - x.lo + 1
+	}
+	return n
+}
+
 // overlap tells whether any of lo to hi is in the set.
 func (s spans) overlap(lo, hi uint64) bool {
 	i := s.find(lo)

@@ -1,0 +1,162 @@
+package transport
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"mpbond/base/unit"
+)
+
+const (
+	maxSendBuffer = 16 << 20
+	firstWindow   = 64 << 10 // which strangers have too
+	maxAhead      = 1 << 32  // bytes over what is acknowledged that a peer's window may allow
+)
+
+// sender is the sending side of the stream: the bytes that the app wrote and the peer has
+// not acknowledged, which of them must be sent again, and how far the peer lets us send.
+// It cuts them into STREAM and FIN frames. All offsets are those of the stream, in bytes.
+// It knows neither packets nor times, copies what is written, keeps it until it is
+// acknowledged, and is not safe for concurrent use.
+type sender struct {
+	buf      ring   // from the first byte that is not acknowledged
+	written  uint64 // end of what the app wrote
+	next     uint64 // first byte never sent
+	lost     spans  // to be sent again
+	acked    spans  // above buf.base
+	maxData  uint64 // the peer takes up to here
+	fin      bool   // the app has closed its side
+	finSent  bool
+	finAcked bool
+	resent   uint64 // segments that were sent again
+}
+
+// segment is what one packet carries of the stream: the bytes from lo up to hi, none if
+// these are equal, and with fin its end.
+type segment struct {
+	lo, hi uint64
+	fin    bool
+}
+
+// write copies as much of p as there is room for, and returns how much.
+func (s *sender) write(p []byte) int {
+	n := min(len(p), maxSendBuffer-int(s.unacked()))
+	if n <= 0 {
+		return 0
+	}
+	s.buf.grow(s.written + uint64(n))
+	s.buf.put(s.written, p[:n])
+	s.written += uint64(n)
+	return n
+}
+
+// unsent returns how much was written and never sent.
+func (s *sender) unsent() unit.Bytes { return unit.Bytes(s.written - s.next) }
+
+// unacked returns how much was written and lies at or behind the first byte that is not
+// acknowledged.
+func (s *sender) unacked() unit.Bytes { return unit.Bytes(s.written - s.buf.base) }
+
+// ackedBytes returns how much is acknowledged.
+func (s *sender) ackedBytes() uint64 { return s.buf.base + s.acked.size() }
+
+// isFlushed reports whether the peer has all that was written, and its end.
+func (s *sender) isFlushed() bool { return s.finAcked && s.buf.base == s.written }
+
+// isBlocked reports whether nothing but the peer's window holds the stream.
+func (s *sender) isBlocked() bool {
+	return s.next < s.written && s.next >= s.maxData && len(s.lost) == 0
+}
+
+// hasPendingData reports whether bytes, or the end of the stream, wait to be sent and the
+// peer takes them.
+func (s *sender) hasPendingData() bool {
+	return len(s.lost) > 0 || s.next < s.written && s.next < s.maxData || s.fin && !s.finSent && s.next == s.written
+}
+
+// raiseLimit lets the stream go up to offset maxData. Limits are never taken back.
+func (s *sender) raiseLimit(maxData uint64) {
+	s.maxData = max(s.maxData, min(maxData, s.buf.base+maxAhead))
+}
+
+// appendData appends frames with what was lost, else what is new, and with the end of
+// the stream where it follows, in room bytes at most.
+func (s *sender) appendData(b []byte, room int) ([]byte, segment) {
+	const head = 1 + 9 + 3 // of STREAM
+	var seg segment
+	n := uint64(max(room-head, 1))
+	switch {
+	case len(s.lost) > 0:
+		var first span
+		first, s.lost = s.lost.cut(n)
+		seg.lo, seg.hi = first.lo, first.hi+1
+		s.resent++
+	case s.next < s.written && s.next < s.maxData:
+		seg.lo = s.next
+		seg.hi = min(s.written, s.maxData, s.next+n)
+		s.next = seg.hi
+	}
+	b = s.appendStream(b, seg)
+	if s.fin && !s.finSent && s.next == s.written && len(s.lost) == 0 && (seg.hi == seg.lo || room-int(seg.hi-seg.lo)-head > 10) {
+		b = append(b, frameFin)
+		b = binary.AppendUvarint(b, s.written)
+		s.finSent, seg.fin = true, true
+	}
+	return b, seg
+}
+
+// appendOldest appends the oldest bytes that the peer lacks, if any were sent: a probe
+// with them tells most (RFC 9002 section 6.2.4).
+func (s *sender) appendOldest(b []byte, room int) ([]byte, segment) {
+	var seg segment
+	if n := room - 20; n > 0 && s.buf.base < s.next {
+		seg.lo = s.buf.base
+		seg.hi = min(s.next, seg.lo+uint64(n))
+		if len(s.acked) > 0 {
+			seg.hi = min(seg.hi, s.acked[0].lo)
+		}
+	}
+	return s.appendStream(b, seg), seg
+}
+
+// appendStream appends a STREAM frame with the bytes of a segment, if it has any.
+func (s *sender) appendStream(b []byte, seg segment) []byte {
+	if seg.hi == seg.lo {
+		return b
+	}
+	b = append(b, frameStream)
+	b = binary.AppendUvarint(b, seg.lo)
+	b = binary.AppendUvarint(b, seg.hi-seg.lo)
+	at, n := len(b), int(seg.hi-seg.lo)
+	b = slices.Grow(b, n)[:at+n]
+	s.buf.get(seg.lo, b[at:])
+	return b
+}
+
+// onAcked notes that the peer has a segment.
+func (s *sender) onAcked(seg segment) {
+	s.finAcked = s.finAcked || seg.fin
+	lo, hi := max(seg.lo, s.buf.base), seg.hi
+	if hi <= lo {
+		return
+	}
+	s.lost = s.lost.remove(lo, hi-1)
+	s.acked = s.acked.add(lo, hi-1)
+	if s.acked[0].lo == s.buf.base {
+		s.buf.base = s.acked[0].hi + 1
+		s.acked = append(s.acked[:0], s.acked[1:]...)
+	}
+}
+
+// onLost has what the peer lacks of a segment sent again.
+func (s *sender) onLost(seg segment) {
+	if lo := max(seg.lo, s.buf.base); seg.hi > lo {
+		s.lost = s.lost.add(lo, seg.hi-1)
+		for i := s.acked.find(lo); i < len(s.acked) && s.acked[i].lo < seg.hi; i++ {
+			s.lost = s.lost.remove(s.acked[i].lo, s.acked[i].hi)
+		}
+	}
+	if seg.fin {
+		s.finSent = s.finAcked
+	}
+}
