@@ -37,8 +37,7 @@ func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 func (c *Conn) LimitWindow(n unit.Bytes) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.e.most = uint64(min(max(n, 2*minPayload), maxWindow))
-	c.e.window = min(max(c.e.window, firstWindow), c.e.most)
+	c.e.recv.limitWindow(uint64(max(n, 2*minPayload)))
 	return nil
 }
 

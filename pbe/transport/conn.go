@@ -135,7 +135,7 @@ func (c *Conn) receive(ep *Endpoint, b []byte, size int, from netip.AddrPort) (t
 		taken += len(p)
 		c.packet(p, ep, from)
 	}
-	if c.e.readable() > 0 || c.e.ended {
+	if c.e.recv.readable() > 0 || c.e.recv.ended {
 		c.readers.Broadcast()
 	}
 	c.wakeWriters()
@@ -359,7 +359,7 @@ func (c *Conn) Probe() (estimate.Hop, error) {
 	defer c.mu.Unlock()
 	e := c.e
 	h := estimate.Hop{SRTT: e.srtt, MinRTT: e.minRTT, RTTVar: e.rttvar, Rate: e.rate, AppLimited: e.limited, Limit: e.pace, Cwnd: e.ctl.Limits(c.now()).Window,
-		MSS: unit.Bytes(e.mtu.size - overhead), Queue: e.send.unacked(), Unsent: e.send.unsent(), Acked: e.send.ackedBytes(), Received: e.read + uint64(e.readable()),
+		MSS: unit.Bytes(e.mtu.size - overhead), Queue: e.send.unacked(), Unsent: e.send.unsent(), Acked: e.send.ackedBytes(), Received: e.recv.received(),
 		WireIn: e.counts.wireIn, WireOut: e.counts.wireOut, PathMTU: e.packetSize(), Packets: e.counts.packets, Resent: e.send.resent}
 	if p, ok := e.ctl.(interface{ Status() cc.PBEStatus }); ok {
 		if st := p.Status(); st.Told.Capacity > 0 {

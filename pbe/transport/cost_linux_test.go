@@ -33,7 +33,7 @@ func BenchmarkCost(b *testing.B) {
 			b.ReportMetric(float64(after.Mallocs-before.Mallocs)/n, "allocs/packet")
 			b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/n, "B/packet")
 			b.ReportMetric(0, "ns/op")
-			if got := unit.RateOf(unit.Bytes(l.e[1].read), l.at-time.Second); got < 300*unit.Mbps {
+			if got := unit.RateOf(unit.Bytes(l.e[1].recv.read), l.at-time.Second); got < 300*unit.Mbps {
 				b.Errorf("%v only", got)
 			}
 		})
@@ -66,7 +66,7 @@ func newLine(perMille int) *line {
 		l.e[i] = newEngine(paced{fixed{cc.NewCUBIC(), 13 * unit.MB}}, 28)
 		l.e[i].mtu = mtuSearch{size: 1472, fixed: true}
 		l.e[i].heard, l.e[i].spoke = l.at, l.at
-		l.e[i].window, l.e[i].told, l.e[i].send.maxData = maxWindow, maxWindow, maxWindow
+		l.e[i].recv.window, l.e[i].recv.maxData, l.e[i].send.maxData = maxWindow, maxWindow, maxWindow
 		l.pipes[i] = make([][]parcel, 500)
 	}
 	return l

@@ -211,8 +211,7 @@ func (d *digestRun) someAction() func() {
 		return func() { d.held[i] = w.now + long }
 	case 6:
 		return func() {
-			e.most = uint64(min(max(n, 2*minPayload), maxWindow))
-			e.window = min(max(e.window, firstWindow), e.most)
+			e.recv.limitWindow(uint64(max(n, 2*minPayload)))
 		}
 	case 7:
 		return func() { e.pace = unit.Rate(n/1000) * unit.Kbps * 8 }
@@ -377,7 +376,7 @@ func (d *digestRun) state(i int) {
 	e := d.w.e[i]
 	c := e.counts
 	d.note('=', i, uint64(e.wait(d.w.now)), uint64(e.srtt), uint64(e.rttvar), uint64(e.minRTT), uint64(e.inFlight), uint64(e.rate), flagOf(e.limited),
-		e.read, uint64(e.readable()), uint64(e.send.unsent()), e.send.buf.base, e.send.acked.size(), uint64(e.mtu.size), flagOf(e.err != nil), flagOf(e.send.isFlushed()), uint64(e.radioIn.Capacity),
+		e.recv.read, uint64(e.recv.readable()), uint64(e.send.unsent()), e.send.buf.base, e.send.acked.size(), uint64(e.mtu.size), flagOf(e.err != nil), flagOf(e.send.isFlushed()), uint64(e.radioIn.Capacity),
 		c.packets, e.send.resent, c.lost, c.spurious, c.wireOut, c.wireIn, c.duplicate, c.old)
 }
 

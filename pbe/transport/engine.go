@@ -28,8 +28,6 @@ const (
 	burst        = 2 * time.Millisecond   // what the pacer lets go at once, to make up for late wakings
 	keepAlive    = 15 * time.Second       // under the 30 s after which many NATs forget (RFC 4787 asks for 2 minutes)
 	deadAfter    = 3 * keepAlive
-	maxWindow    = 16 << 20
-	maxGaps      = 4096        // spans out of order that a receiver keeps
 	maxKept      = 256         // ranges of packets received that are remembered; of older ones each counts as received
 	skipEvery    = 256         // packets or so; then a number is left out
 	tellFor      = time.Second // a range is in acknowledgements, and in tellOften at least
@@ -66,6 +64,7 @@ type engine struct {
 	now     time.Duration
 
 	send sender
+	recv receiver
 
 	// Sending packets.
 	number   uint64 // of the next packet
@@ -94,18 +93,6 @@ type engine struct {
 	mtu      mtuSearch
 	wayBase  uint32 // the peer's first one-way delay, by clocks that differ
 	wayKnown bool
-
-	// Receiving the stream.
-	in       ring
-	got      spans
-	read     uint64
-	window   uint64
-	most     uint64 // that window may be
-	told     uint64 // window end last told
-	end      uint64
-	ended    bool
-	tuneAt   time.Duration
-	tuneRead uint64
 
 	// Receiving packets.
 	frame    frame
@@ -157,56 +144,21 @@ type engine struct {
 type counts struct{ packets, lost, spurious, wireOut, wireIn, duplicate, old uint64 }
 
 func newEngine(ctl cc.Controller, header unit.Bytes) *engine {
-	return &engine{ctl: ctl, header: header, send: sender{maxData: firstWindow}, window: firstWindow, most: maxWindow, told: firstWindow, reorder: packetThreshold, idle: keepAlive, mtu: mtuSearch{size: minPayload},
+	return &engine{ctl: ctl, header: header, send: sender{maxData: firstWindow}, recv: newReceiver(), reorder: packetThreshold, idle: keepAlive, mtu: mtuSearch{size: minPayload},
 		draw: rand.Uint64N, skipAt: skipEvery/2 + rand.Uint64N(skipEvery)}
-}
-
-// readable is how many bytes can be read now.
-func (e *engine) readable() int {
-	if len(e.got) == 0 || e.got[0].lo > e.read {
-		return 0
-	}
-	return int(e.got[0].hi + 1 - e.read)
 }
 
 // take reads into p: 0 bytes mean to wait, io.EOF the end of the stream.
 func (e *engine) take(now time.Duration, p []byte) (int, error) {
-	n := min(len(p), e.readable())
-	if n == 0 {
-		if e.ended && e.read == e.end {
-			return 0, io.EOF
-		}
-		return 0, e.err
+	n := e.recv.take(now, max(e.rtprop, e.srtt), p)
+	switch {
+	case n > 0:
+		e.ackNow = e.ackNow || e.recv.needsUpdate()
+		return n, nil
+	case e.recv.isFinished():
+		return 0, io.EOF
 	}
-	e.in.get(e.read, p[:n])
-	e.read += uint64(n)
-	e.in.base = e.read
-	e.tune(now)
-	if e.read+e.window >= e.told+e.window/2 {
-		e.ackNow = true // there is room again
-	}
-	return n, nil
-}
-
-// tune doubles the window of a reader that empties half of it in two round trips, or
-// that waits for what was lost while half of it is there already.
-func (e *engine) tune(now time.Duration) {
-	rtt := max(e.rtprop, e.srtt, 10*time.Millisecond)
-	if e.read-e.tuneRead > e.window/2 {
-		if now-e.tuneAt < 2*rtt {
-			e.window = min(2*e.window, e.most)
-		}
-		e.tuneAt, e.tuneRead = now, e.read
-	}
-	if n := len(e.got); n > 1 && e.readable() == 0 && e.got[n-1].hi > e.read+e.window/2 {
-		var there uint64
-		for _, s := range e.got[1:] {
-			there += s.hi + 1 - s.lo
-		}
-		if there > e.window/2 {
-			e.window = min(2*e.window, e.most)
-		}
-	}
+	return 0, e.err
 }
 
 // over tells whether the connection has ended and nobody has to be told any more.

@@ -323,10 +323,10 @@ func TestMTU(t *testing.T) {
 		within     time.Duration
 	}{{1472, 1472, time.Second}, {1300, minPayload, 3 * time.Second}, {1472, 1472, 30 * time.Second}} {
 		w.p.mtu = c.path
-		begun, had := w.now, w.e[1].read
-		w.until(c.within, func() bool { return w.e[0].mtu.size == c.want && w.e[1].read > had })
-		if got := w.e[0].mtu.size; got != c.want || w.e[1].read == had {
-			t.Errorf("path %d for %v: packets of %d, %d bytes arrived", c.path, w.now-begun, got, w.e[1].read-had)
+		begun, had := w.now, w.e[1].recv.read
+		w.until(c.within, func() bool { return w.e[0].mtu.size == c.want && w.e[1].recv.read > had })
+		if got := w.e[0].mtu.size; got != c.want || w.e[1].recv.read == had {
+			t.Errorf("path %d for %v: packets of %d, %d bytes arrived", c.path, w.now-begun, got, w.e[1].recv.read-had)
 		}
 	}
 }
@@ -414,8 +414,8 @@ func TestGaps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(e.got) < maxGaps || e.numbers.has(n-1) {
-		t.Fatalf("%d gaps; the last packet is received: %v", len(e.got), e.numbers.has(n-1))
+	if len(e.recv.got) < maxGaps || e.numbers.has(n-1) {
+		t.Fatalf("%d gaps; the last packet is received: %v", len(e.recv.got), e.numbers.has(n-1))
 	}
 	for i := range uint64(n) {
 		e.handle(time.Second, n+i, stream(2*i))
@@ -459,8 +459,8 @@ func TestBreaches(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s is taken", what)
 		}
-		if len(e.in.b) > firstWindow {
-			t.Errorf("%s: %d bytes of memory", what, len(e.in.b))
+		if len(e.recv.buf.b) > firstWindow {
+			t.Errorf("%s: %d bytes of memory", what, len(e.recv.buf.b))
 		}
 	}
 }
@@ -516,12 +516,12 @@ func TestReroute(t *testing.T) {
 		e.now = w.now
 		e.reroute(cc.NewCUBIC())
 	}
-	had := w.e[1].read
+	had := w.e[1].recv.read
 	w.until(3*time.Second, func() bool { return false })
 	if e := w.e[0]; e.minRTT > 20*time.Millisecond || e.mtu.size != minPayload || e.err != nil {
 		t.Errorf("least round trip %v, packets of %d, %v", e.minRTT, e.mtu.size, e.err)
 	}
-	if got := w.e[1].read - had; got < 8<<20 {
+	if got := w.e[1].recv.read - had; got < 8<<20 {
 		t.Errorf("%d bytes in 3 s of 50 Mbit/s", got)
 	}
 }

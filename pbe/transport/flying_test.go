@@ -34,9 +34,9 @@ func TestOnlyReceives(t *testing.T) {
 		w.e[1].send.write(make([]byte, first))
 		w.forever(0)
 		most := 0
-		w.until(time.Minute, func() bool { most = max(most, w.e[1].flying.n); return w.e[1].read > 100<<20 })
-		if got := w.e[1]; most > bound || got.read < 100<<20 || got.counts.packets < 10*maxQuiet/2 {
-			t.Errorf("%d packets remembered of %d, after %d bytes", most, got.counts.packets, got.read)
+		w.until(time.Minute, func() bool { most = max(most, w.e[1].flying.n); return w.e[1].recv.read > 100<<20 })
+		if got := w.e[1]; most > bound || got.recv.read < 100<<20 || got.counts.packets < 10*maxQuiet/2 {
+			t.Errorf("%d packets remembered of %d, after %d bytes", most, got.counts.packets, got.recv.read)
 		}
 		checkFlying(t, w.e[1])
 	}
@@ -100,11 +100,11 @@ func TestForgotten(t *testing.T) {
 	most := 0
 	w.forever(1)
 	w.until(7*time.Second, func() bool { most = max(most, w.e[0].flying.n); return false })
-	if checkFlying(t, w.e[0]); w.e[0].flying.first == 0 || w.e[1].readable() > 0 || most > maxQuiet+100 || w.e[0].counts.packets < 2*maxQuiet {
-		t.Fatalf("all from packet %d on is remembered, %d at most; %d bytes arrived", w.e[0].flying.first, most, w.e[1].readable())
+	if checkFlying(t, w.e[0]); w.e[0].flying.first == 0 || w.e[1].recv.readable() > 0 || most > maxQuiet+100 || w.e[0].counts.packets < 2*maxQuiet {
+		t.Fatalf("all from packet %d on is remembered, %d at most; %d bytes arrived", w.e[0].flying.first, most, w.e[1].recv.readable())
 	}
-	w.until(20*time.Second, func() bool { return w.e[1].readable() == 5000 })
-	if got := w.e[1].readable(); got != 5000 {
+	w.until(20*time.Second, func() bool { return w.e[1].recv.readable() == 5000 })
+	if got := w.e[1].recv.readable(); got != 5000 {
 		t.Errorf("%d bytes arrived", got)
 	}
 }

@@ -27,9 +27,9 @@ func never() bool { return false }
 
 // measure is the rate of the stream to engine 1 in the time to come.
 func (w *world) measure(long time.Duration) unit.Rate {
-	had, from := w.e[1].read, w.now
+	had, from := w.e[1].recv.read, w.now
 	w.until(long, never)
-	return unit.RateOf(unit.Bytes(w.e[1].read-had), w.now-from)
+	return unit.RateOf(unit.Bytes(w.e[1].recv.read-had), w.now-from)
 }
 
 var controllers = map[string]func() cc.Controller{
@@ -86,8 +86,8 @@ func TestOutage(t *testing.T) {
 		w.q = nil
 		w.drop = func(int, flight) bool { return w.now < end }
 		w.until(10*time.Second, never)
-		had, timeouts := w.e[1].read, w.e[0].timeouts
-		w.until(10*time.Second, func() bool { return w.e[1].read > had })
+		had, timeouts := w.e[1].recv.read, w.e[0].timeouts
+		w.until(10*time.Second, func() bool { return w.e[1].recv.read > had })
 		first := w.now - end
 		w.until(3*time.Second, never)
 		after := w.measure(2 * time.Second)

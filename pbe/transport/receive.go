@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"fmt"
 	"time"
 
 	"mpbond/pbe/cc"
@@ -64,14 +63,14 @@ func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
 // full tells whether a packet has data for which there is no room, as there are too many
 // gaps: it counts as not received, and nothing in it as said.
 func (e *engine) full(frames []byte) bool {
-	if len(e.got) < maxGaps {
+	if !e.recv.isFragmented() {
 		return false
 	}
 	for r := (reader{b: frames}); len(r.b) > 0; {
 		if r.next(&e.frame) != nil {
 			return false
 		}
-		if e.frame.kind == frameStream && e.frame.value > e.read+uint64(e.readable()) {
+		if e.frame.kind == frameStream && e.frame.value > e.recv.received() {
 			return true
 		}
 	}
@@ -88,14 +87,11 @@ func (e *engine) onFrame(newest bool) error {
 			e.radioIn, e.radioNow = f.radio, f.radio
 		}
 	case frameStream:
-		return e.onStream(f.value, f.data)
+		return e.recv.onStream(f.value, f.data)
 	case frameStamp:
 		e.onStamp(newest)
 	case frameFin:
-		if n := len(e.got); n > 0 && e.got[n-1].hi >= f.value || e.ended && e.end != f.value || f.value < e.read {
-			return fmt.Errorf("%w: the stream ends before what it has", errMalformed)
-		}
-		e.ended, e.end = true, f.value
+		return e.recv.onFin(f.value)
 	case frameClose:
 		if e.err == nil {
 			e.err = errPeer
@@ -105,27 +101,6 @@ func (e *engine) onFrame(newest bool) error {
 	case frameResponse:
 		e.proved = append(e.proved[:0], f.data...)
 	}
-	return nil
-}
-
-// onStream takes data of the stream.
-func (e *engine) onStream(offset uint64, data []byte) error {
-	end := offset + uint64(len(data))
-	if end > e.told || e.ended && end > e.end {
-		return fmt.Errorf("%w: data up to %d where %d is the end", errMalformed, end, e.told)
-	}
-	if offset < e.read {
-		if end <= e.read {
-			return nil
-		}
-		data, offset = data[e.read-offset:], e.read
-	}
-	if len(data) == 0 {
-		return nil
-	}
-	e.in.grow(end)
-	e.in.put(offset, data)
-	e.got = e.got.add(offset, end-1)
 	return nil
 }
 
@@ -159,8 +134,7 @@ func (e *engine) appendAck(b []byte) []byte {
 		a.n++
 	}
 	a.delay, a.oneWay = e.now-e.newestAt, e.way
-	e.told = max(e.told, e.read+e.window)
-	a.window = e.told
+	a.window = e.recv.advertise()
 	if e.radioAt > 0 && e.now <= e.radioAt+feedbackFor {
 		b = appendRadio(b, e.radioOut)
 	}

@@ -94,6 +94,6 @@ func TestWindowGrows(t *testing.T) {
 	w.forever(0)
 	w.until(5*time.Second, never)
 	if got := w.measure(5 * time.Second); got < 80*unit.Mbps {
-		t.Errorf("%v, a window of %d", got, w.e[1].window)
+		t.Errorf("%v, a window of %d", got, w.e[1].recv.window)
 	}
 }

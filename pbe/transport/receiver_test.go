@@ -1,0 +1,112 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// TestReceiverOrders: pieces in any order, again and overlapping, are read as the stream
+// that they were cut from, and never more than the window is kept.
+func TestReceiverOrders(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		data := make([]byte, rnd.IntN(300_000))
+		rand.NewChaCha8([32]byte{byte(seed)}).Read(data)
+		r := newReceiver()
+		got, p := make([]byte, 0, len(data)), make([]byte, 5000)
+		now := time.Second
+		for !r.isFinished() {
+			now += time.Duration(rnd.IntN(5)) * time.Millisecond
+			base, limit := r.received(), min(int(r.maxData), len(data))
+			for range 1 + rnd.IntN(8) {
+				lo := int(base) - 100 + rnd.IntN(6000)
+				if rnd.IntN(3) == 0 {
+					lo = int(r.received())
+				}
+				lo = min(max(lo, 0), limit)
+				if err := r.onStream(uint64(lo), data[lo:min(limit, lo+rnd.IntN(1500))]); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+			}
+			if rnd.IntN(10) == 0 {
+				if err := r.onFin(uint64(len(data))); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+			}
+			had := r.readable()
+			n := r.take(now, 50*time.Millisecond, p[:rnd.IntN(len(p))])
+			if got = append(got, p[:n]...); n > had || r.readable() != had-n || int(r.read) != len(got) {
+				t.Fatalf("seed %d: %d of %d bytes are read, %d are left", seed, n, had, r.readable())
+			}
+			if r.needsUpdate() {
+				r.advertise()
+			}
+			if len(r.buf.b) > maxWindow || r.maxData > r.read+2*r.window {
+				t.Fatalf("seed %d: %d bytes of memory, %d to %d advertised", seed, len(r.buf.b), r.read, r.maxData)
+			}
+		}
+		if !bytes.Equal(got, data) {
+			t.Fatalf("seed %d: not what was sent", seed)
+		}
+	}
+}
+
+// TestReceiverRefuses: what no peer of ours sends is an error.
+func TestReceiverRefuses(t *testing.T) {
+	for what, breach := range map[string]func(r *receiver) error{
+		"over what was advertised": func(r *receiver) error { return r.onStream(firstWindow-1, []byte("ab")) },
+		"after the end":            func(r *receiver) error { r.onFin(3); return r.onStream(2, []byte("ab")) },
+		"an end before data":       func(r *receiver) error { r.onStream(2, []byte("ab")); return r.onFin(3) },
+		"an end before what was read": func(r *receiver) error {
+			r.onStream(0, []byte("ab"))
+			r.take(time.Second, 0, make([]byte, 2))
+			return r.onFin(1)
+		},
+		"two ends": func(r *receiver) error { r.onFin(3); return r.onFin(4) },
+	} {
+		r := newReceiver()
+		if err := breach(&r); !errors.Is(err, errMalformed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestReceiverWindow: the window doubles for an app that is fast, or whose packets are
+// lost, up to its limit, and not for a slow one; a limit counts from when the peer has
+// used up what was advertised.
+func TestReceiverWindow(t *testing.T) {
+	const rtt = 50 * time.Millisecond
+	// fill has the peer send all that it may and the app read it, each time after so long.
+	fill := func(r *receiver, each time.Duration) {
+		now := time.Second
+		for range 20 {
+			now += each
+			r.onStream(r.read, make([]byte, r.maxData-r.read))
+			r.take(now, rtt, make([]byte, maxWindow))
+			r.advertise()
+		}
+	}
+	fast, slow, limited := newReceiver(), newReceiver(), newReceiver()
+	fill(&fast, rtt)
+	fill(&slow, 3*rtt)
+	if fast.window != maxWindow || slow.window != firstWindow {
+		t.Errorf("windows of %d and %d", fast.window, slow.window)
+	}
+	limited.limitWindow(4 * firstWindow)
+	if fill(&limited, rtt); limited.window != 4*firstWindow {
+		t.Errorf("a window of %d, limited to %d", limited.window, 4*firstWindow)
+	}
+	limited.limitWindow(firstWindow / 2)
+	if limited.window != firstWindow/2 || limited.advertise() != limited.read+4*firstWindow {
+		t.Errorf("a window of %d, advertised to %d of %d", limited.window, limited.maxData, limited.read)
+	}
+	lossy := newReceiver()
+	lossy.onStream(0, make([]byte, 10))
+	lossy.onStream(20, make([]byte, firstWindow-20))
+	if lossy.take(time.Second, rtt, make([]byte, 10)); lossy.window != 2*firstWindow {
+		t.Errorf("a window of %d behind a gap", lossy.window)
+	}
+}
