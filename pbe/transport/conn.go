@@ -255,7 +255,7 @@ func (c *Conn) next(p []byte) (int, error) {
 			err = os.ErrDeadlineExceeded
 		}
 		if n > 0 || err != nil {
-			if c.e.ackNow {
+			if c.e.acks.ackNow {
 				c.nudge() // there is room again
 			}
 			return n, explain(err)

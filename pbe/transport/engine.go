@@ -13,8 +13,6 @@ import (
 const (
 	packetThreshold = 3                      // RFC 9002 section 6.1.1; grows where packets overtake each other
 	granularity     = time.Millisecond       // RFC 9002 section 6.1.2
-	ackDelay        = 2 * time.Millisecond   // a lone packet is acknowledged then
-	ackEvery        = 2                      // packets, else (RFC 9000 section 13.2.2)
 	feedbackFor     = 100 * time.Millisecond // what was said of the cells goes with acknowledgements that are told again
 	closingFor      = 3                      // probe timeouts in which a CLOSE goes again (RFC 9000 section 10.2)
 	persistent      = 3                      // probe timeouts of nothing but losses (RFC 9002 section 7.6.1)
@@ -28,10 +26,7 @@ const (
 	burst        = 2 * time.Millisecond   // what the pacer lets go at once, to make up for late wakings
 	keepAlive    = 15 * time.Second       // under the 30 s after which many NATs forget (RFC 4787 asks for 2 minutes)
 	deadAfter    = 3 * keepAlive
-	maxKept      = 256         // ranges of packets received that are remembered; of older ones each counts as received
-	skipEvery    = 256         // packets or so; then a number is left out
-	tellFor      = time.Second // a range is in acknowledgements, and in tellOften at least
-	tellOften    = 8
+	skipEvery    = 256     // packets or so; then a number is left out
 	maxFlying    = 1 << 16 // packets sent that are remembered
 	maxQuiet     = 1 << 12 // of them, those that ask for no ACK
 )
@@ -46,7 +41,7 @@ type packet struct {
 	probe  bool   // of the path's MTU
 	lost   bool   // and nothing was heard of it since
 	quiet  bool   // it asks for no ACK, so that none may ever come
-	tells  uint64 // its ACK is of so many packets that ask for one
+	acks   uint64 // its ACK is of so many packets that ask for one
 }
 
 // carry notes what of the stream the packet carries; segment returns it.
@@ -67,48 +62,36 @@ type engine struct {
 	recv receiver
 
 	// Sending packets.
-	number   uint64 // of the next packet
-	flying   flying // maxFlying at most
-	quiet    int    // of them, maxQuiet at most
-	inFlight unit.Bytes
-	acks     spans                 // numbers that were acknowledged, of those in flying
-	fresh    []span                // of them, those that the newest ACK told first, from the highest downwards
-	skipAt   uint64                // this number is left out
-	skipped  []uint64              // the last numbers left out, ascending
-	draw     func(n uint64) uint64 // under n, as nobody can foretell
-	missing  []uint64              // in flight though a later one was acknowledged, ascending; and some that came late
-	largest  uint64                // highest acknowledged + 1
-	reorder  uint64                // threshold
-	may      time.Duration         // the pacer lets the next one go
-	pace     unit.Rate             // that the pacer lets go at most; 0: what the controller says
-	srtt     time.Duration
-	rttvar   time.Duration
-	minRTT   time.Duration
-	latest   time.Duration // round trip
-	firstRTT time.Duration // when a round trip was first known; 0: none is
-	asked    time.Duration // when the last packet that asks for an ACK left
-	lossAt   time.Duration // then packets may be late; 0: none
-	timeouts int           // in turn
-	ping     bool          // something that asks for an ACK must leave
-	mtu      mtuSearch
-	wayBase  uint32 // the peer's first one-way delay, by clocks that differ
-	wayKnown bool
+	number       uint64 // of the next packet
+	flying       flying // maxFlying at most
+	quiet        int    // of them, maxQuiet at most
+	inFlight     unit.Bytes
+	ackedNumbers spans                 // numbers that were acknowledged, of those in flying
+	fresh        []span                // of them, those that the newest ACK told first, from the highest downwards
+	skipAt       uint64                // this number is left out
+	skipped      []uint64              // the last numbers left out, ascending
+	draw         func(n uint64) uint64 // under n, as nobody can foretell
+	missing      []uint64              // in flight though a later one was acknowledged, ascending; and some that came late
+	largest      uint64                // highest acknowledged + 1
+	reorder      uint64                // threshold
+	may          time.Duration         // the pacer lets the next one go
+	pace         unit.Rate             // that the pacer lets go at most; 0: what the controller says
+	srtt         time.Duration
+	rttvar       time.Duration
+	minRTT       time.Duration
+	latest       time.Duration // round trip
+	firstRTT     time.Duration // when a round trip was first known; 0: none is
+	asked        time.Duration // when the last packet that asks for an ACK left
+	lossAt       time.Duration // then packets may be late; 0: none
+	timeouts     int           // in turn
+	ping         bool          // something that asks for an ACK must leave
+	mtu          mtuSearch
+	wayBase      uint32 // the peer's first one-way delay, by clocks that differ
+	wayKnown     bool
 
 	// Receiving packets.
+	acks     ackTracker
 	frame    frame
-	numbers  spans  // received, from floor on
-	floor    uint64 // what is below counts as received
-	asking   uint64 // packets that asked for an ACK
-	knows    uint64 // of them, those whose ACK the peer is known to have
-	pending  int    // of them, since the last ACK
-	ackNow   bool
-	ackAt    time.Duration // 0: none is due
-	newestAt time.Duration // when the packet of the highest number arrived
-	way      uint32        // its one-way delay, µs by the two clocks
-	tellFrom uint64        // ranges below were told for long enough
-	nextFrom uint64        // those below will have been
-	tellAt   time.Duration // since when
-	tells    int           // acknowledgements since
 	rcvBase  uint32
 	rcvKnown bool
 	rtprop   time.Duration // what the sender says of the path
@@ -153,7 +136,7 @@ func (e *engine) take(now time.Duration, p []byte) (int, error) {
 	n := e.recv.take(now, max(e.rtprop, e.srtt), p)
 	switch {
 	case n > 0:
-		e.ackNow = e.ackNow || e.recv.needsUpdate()
+		e.acks.ackNow = e.acks.ackNow || e.recv.needsUpdate()
 		return n, nil
 	case e.recv.isFinished():
 		return 0, io.EOF
@@ -221,15 +204,15 @@ func (e *engine) wait(now time.Duration) time.Duration {
 		return -1
 	case e.err != nil && !e.closing:
 		return e.leave
-	case e.ackNow || e.closing || e.ping || len(e.answer) > 0:
+	case e.acks.ackNow || e.closing || e.ping || len(e.answer) > 0:
 		return now
 	}
 	at := min(e.heard+3*e.idle, e.spoke+e.idle)
 	if e.patience > 0 && e.inFlight > 0 {
 		at = min(at, e.since+e.patience)
 	}
-	if e.ackAt > 0 {
-		at = min(at, e.ackAt)
+	if e.acks.ackTime > 0 {
+		at = min(at, e.acks.ackTime)
 	}
 	if e.lossAt > 0 {
 		at = min(at, e.lossAt)
@@ -270,9 +253,7 @@ func (e *engine) tick(now time.Duration) {
 		e.finish(errUnanswered)
 		return
 	}
-	if e.ackAt > 0 && now >= e.ackAt {
-		e.ackNow = true
-	}
+	e.acks.onTime(now)
 	if e.lossAt > 0 && now >= e.lossAt {
 		e.detect()
 		e.tellLoss()
@@ -311,9 +292,9 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 		probe = e.mtu.probe(now)
 	}
 	// What may be lost goes with all that leaves anyway, until it has arrived.
-	if len(e.numbers) > 0 && (e.ackNow || e.asking > e.knows && (data || e.ping)) {
+	if e.acks.isUseful(data || e.ping) {
 		b = e.appendAck(b)
-		p.tells = e.asking
+		p.acks = e.acks.eliciting
 	}
 	if len(e.answer) > 0 {
 		b = append(append(b, frameResponse), e.answer...)

@@ -414,8 +414,8 @@ func TestGaps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(e.recv.got) < maxGaps || e.numbers.has(n-1) {
-		t.Fatalf("%d gaps; the last packet is received: %v", len(e.recv.got), e.numbers.has(n-1))
+	if len(e.recv.got) < maxGaps || e.acks.received.has(n-1) {
+		t.Fatalf("%d gaps; the last packet is received: %v", len(e.recv.got), e.acks.received.has(n-1))
 	}
 	for i := range uint64(n) {
 		e.handle(time.Second, n+i, stream(2*i))

@@ -84,7 +84,7 @@ func TestFewAcksKept(t *testing.T) {
 		for ok := true; ok; {
 			_, _, ok = e.poll(now, nil)
 		}
-		most = max(most, len(e.acks))
+		most = max(most, len(e.ackedNumbers))
 		now += 50 * time.Microsecond
 	}
 	if checkFlying(t, e); most > 100 || e.number < 10_000 {

@@ -41,7 +41,7 @@ func (e *engine) onAck(a *ackFrame) error {
 				newest = p
 			}
 		}
-		e.acks = e.acks.add(s.lo, s.hi)
+		e.ackedNumbers = e.ackedNumbers.add(s.lo, s.hi)
 	}
 	if newest == nil {
 		e.trim() // what is known of those that asked for nothing is bounded too
@@ -87,7 +87,7 @@ func (e *engine) onAck(a *ackFrame) error {
 func (e *engine) newlyAcked(a *ackFrame) {
 	e.fresh = e.fresh[:0]
 	end := e.flying.first + uint64(e.flying.n) // of what is remembered
-	j := len(e.acks) - 1
+	j := len(e.ackedNumbers) - 1
 	for _, s := range a.spans[:a.n] {
 		lo, hi := max(s.lo, e.flying.first), s.hi
 		if hi < lo || end == 0 {
@@ -95,20 +95,20 @@ func (e *engine) newlyAcked(a *ackFrame) {
 		}
 		hi = min(hi, end-1)
 		for lo <= hi {
-			for j >= 0 && e.acks[j].lo > hi {
+			for j >= 0 && e.ackedNumbers[j].lo > hi {
 				j--
 			}
-			if j < 0 || e.acks[j].hi < lo {
+			if j < 0 || e.ackedNumbers[j].hi < lo {
 				e.fresh = append(e.fresh, span{lo, hi})
 				break
 			}
-			if e.acks[j].hi < hi {
-				e.fresh = append(e.fresh, span{e.acks[j].hi + 1, hi})
+			if e.ackedNumbers[j].hi < hi {
+				e.fresh = append(e.fresh, span{e.ackedNumbers[j].hi + 1, hi})
 			}
-			if e.acks[j].lo <= lo {
+			if e.ackedNumbers[j].lo <= lo {
 				break
 			}
-			hi = e.acks[j].lo - 1
+			hi = e.ackedNumbers[j].lo - 1
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (e *engine) acked(number uint64, p *packet) {
 	e.sampler.Delivered(e.now, p.size)
 	e.mtu.arrived(number, int(p.size-e.header), p.probe)
 	p.size = 0
-	e.knows = max(e.knows, p.tells)
+	e.acks.onConfirmed(p.acks)
 	e.send.onAcked(p.segment())
 }
 
@@ -188,7 +188,7 @@ func (e *engine) detect() {
 		if p.probe || e.firstRTT == 0 || p.sent <= e.firstRTT {
 			continue
 		}
-		if !row.any || e.acks.overlap(row.last, n) {
+		if !row.any || e.ackedNumbers.overlap(row.last, n) {
 			row.begun, row.any = p.sent, true
 		}
 		row.last = n
@@ -244,7 +244,7 @@ func (e *engine) tellLoss() {
 func (e *engine) trim() {
 	e.forget(func(p *packet) bool { return p.size == 0 && !(p.lost && p.sent+2*e.srtt > e.now) })
 	if f := e.flying.first; f > 0 {
-		e.acks = e.acks.remove(0, f-1)
+		e.ackedNumbers = e.ackedNumbers.remove(0, f-1)
 	}
 }
 

@@ -14,49 +14,29 @@ func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
 		e.late(now, frames)
 		return nil
 	}
-	if number < e.floor {
+	if e.acks.isOld(number) {
 		e.counts.old++ // if it had not arrived it is lost
 		return nil
 	}
-	if e.numbers.has(number) || e.full(frames) {
+	if e.acks.isDuplicate(number) || e.full(frames) {
 		e.counts.duplicate++
 		return nil
 	}
 	e.now, e.heard = now, now
 	e.radioNow = cc.Radio{}
-	highest := uint64(0) // + 1
-	if n := len(e.numbers); n > 0 {
-		highest = e.numbers[n-1].hi + 1
-	}
+	newest := number >= e.acks.expected()
 	asks := false
 	for r := (reader{b: frames}); len(r.b) > 0; {
 		err := r.next(&e.frame)
 		if err == nil {
-			err = e.onFrame(number >= highest)
+			err = e.onFrame(newest)
 		}
 		if err != nil {
 			return err
 		}
 		asks = asks || e.frame.asks()
 	}
-	if number >= highest {
-		e.newestAt = now
-	}
-	e.numbers = e.numbers.add(number, number)
-	if n := len(e.numbers); n > maxKept {
-		e.floor = e.numbers[n-maxKept].lo
-		e.numbers = append(e.numbers[:0], e.numbers[n-maxKept:]...)
-	}
-	e.tellFrom = min(e.tellFrom, number)
-	if asks {
-		e.asking++
-		e.pending++
-		if e.pending >= ackEvery || number != highest {
-			e.ackNow = true
-		} else if e.ackAt == 0 {
-			e.ackAt = now + ackDelay
-		}
-	}
+	e.acks.onPacket(now, number, asks)
 	return nil
 }
 
@@ -112,7 +92,7 @@ func (e *engine) onStamp(newest bool) {
 		e.rcvKnown, e.rcvBase = true, way
 	}
 	if newest {
-		e.way = way
+		e.acks.oneWayDelay = way
 	}
 	if e.feedback != nil {
 		e.radioOut = e.feedback(e.now, time.Duration(int32(way-e.rcvBase))*time.Microsecond, e.rtprop)
@@ -120,24 +100,10 @@ func (e *engine) onStamp(newest bool) {
 	}
 }
 
-// appendAck says what has arrived, and what there is room for.
+// appendAck appends what is reported of the cells, and an ACK.
 func (e *engine) appendAck(b []byte) []byte {
-	var a ackFrame
-	if e.tells++; e.now >= e.tellAt+tellFor && e.tells > tellOften {
-		e.tellAt, e.tells, e.tellFrom, e.nextFrom = e.now, 0, e.nextFrom, e.numbers[len(e.numbers)-1].hi
-	}
-	for i := len(e.numbers) - 1; i >= 0 && a.n < maxRanges; i-- {
-		if a.n > 0 && e.numbers[i].hi < e.tellFrom {
-			break
-		}
-		a.spans[a.n] = e.numbers[i]
-		a.n++
-	}
-	a.delay, a.oneWay = e.now-e.newestAt, e.way
-	a.window = e.recv.advertise()
 	if e.radioAt > 0 && e.now <= e.radioAt+feedbackFor {
 		b = appendRadio(b, e.radioOut)
 	}
-	e.pending, e.ackNow, e.ackAt = 0, false, 0
-	return a.append(b)
+	return e.acks.appendAck(e.now, b, e.recv.advertise())
 }

@@ -1,0 +1,126 @@
+package transport
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// ackOf returns the ACK that a tracker appends.
+func ackOf(t *testing.T, a *ackTracker, now time.Duration) ackFrame {
+	t.Helper()
+	var f frame
+	in := reader{b: a.appendAck(now, nil, 77)}
+	if err := in.next(&f); err != nil || len(in.b) > 0 || f.kind != frameAck || f.ack.window != 77 {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	return f.ack
+}
+
+// TestAckTimes: an ACK is due with the second packet that asks for one, at once for one
+// out of order, and after ackDelay for a lone one; packets that ask for nothing wait.
+func TestAckTimes(t *testing.T) {
+	const now = time.Second
+	for what, c := range map[string]struct {
+		numbers   []uint64
+		eliciting bool
+		due       bool
+		at        time.Duration
+	}{
+		"one":          {[]uint64{0}, true, false, now + ackDelay},
+		"two":          {[]uint64{0, 1}, true, true, now + ackDelay},
+		"a gap":        {[]uint64{1}, true, true, 0},
+		"overtaken":    {[]uint64{0, 2, 1}, true, true, now + ackDelay},
+		"asks nothing": {[]uint64{0, 1, 5}, false, false, 0},
+	} {
+		var a ackTracker
+		for _, n := range c.numbers {
+			a.onPacket(now, n, c.eliciting)
+		}
+		if a.ackNow != c.due || a.ackTime != c.at {
+			t.Errorf("%s: due %v, at %v", what, a.ackNow, a.ackTime)
+		}
+		if a.onTime(now + ackDelay); a.ackNow != (c.due || c.at > 0) {
+			t.Errorf("%s: due later: %v", what, a.ackNow)
+		}
+		if ackOf(t, &a, now); a.ackNow || a.ackTime > 0 || a.pending > 0 {
+			t.Errorf("%s: due again", what)
+		}
+		if a.isUseful(false) || a.isUseful(true) != c.eliciting {
+			t.Errorf("%s: useful: %v", what, a.isUseful(true))
+		}
+		if a.onConfirmed(a.eliciting); a.isUseful(true) {
+			t.Errorf("%s: useful though it is known to have arrived", what)
+		}
+	}
+}
+
+// TestAckRanges: whatever arrives in whatever order, an ACK has only numbers that
+// arrived, the highest first, with when that was and its one-way delay; the memory is
+// bounded, and what is forgotten counts as received.
+func TestAckRanges(t *testing.T) {
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var a ackTracker
+		arrived, largest, at := map[uint64]bool{}, uint64(0), time.Duration(0)
+		now, next := time.Second, uint64(0)
+		for range 2000 {
+			now += time.Duration(r.IntN(3000)) * time.Microsecond
+			n := next + uint64(r.IntN(4))
+			if r.IntN(4) == 0 && next > 0 {
+				n = next - min(next, uint64(r.IntN(200)))
+			}
+			if a.isOld(n) != (n < a.floor) || !a.isOld(n) && a.isDuplicate(n) != arrived[n] {
+				t.Fatalf("seed %d: %d: old %v, duplicate %v", seed, n, a.isOld(n), a.isDuplicate(n))
+			}
+			if a.isOld(n) || arrived[n] {
+				continue
+			}
+			if n >= a.expected() {
+				largest, at, a.oneWayDelay = n, now, uint32(n)
+			}
+			a.onPacket(now, n, r.IntN(2) == 0)
+			arrived[n], next = true, max(next, n+1)
+			if len(a.received) > maxKept || a.expected() != largest+1 {
+				t.Fatalf("seed %d: %d ranges, %d is expected", seed, len(a.received), a.expected())
+			}
+			if r.IntN(4) > 0 {
+				continue
+			}
+			f := ackOf(t, &a, now)
+			if f.spans[0].hi != largest || f.oneWay != uint32(largest) || f.delay != (now-at).Truncate(time.Microsecond) {
+				t.Fatalf("seed %d: %+v of %d", seed, f.spans[0], largest)
+			}
+			for _, s := range f.spans[:f.n] {
+				for n := s.lo; n <= s.hi; n++ {
+					if !arrived[n] {
+						t.Fatalf("seed %d: %d is acknowledged", seed, n)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestAckRepeats: a range is in the acknowledgements of a second, and of repeatOften at
+// least, and then no more.
+func TestAckRepeats(t *testing.T) {
+	for each, least := range map[time.Duration]int{10 * time.Millisecond: 100, 500 * time.Millisecond: repeatOften} {
+		var a ackTracker
+		a.onPacket(time.Second, 0, true)
+		now, in := time.Second, 0
+		for n := uint64(2); n < 1000; n++ {
+			now += each
+			a.onPacket(now, n, true)
+			f := ackOf(t, &a, now)
+			if !slices.Contains(f.spans[:f.n], span{0, 0}) {
+				break
+			}
+			in++
+		}
+		if in < least || in > 2*least+repeatOften {
+			t.Errorf("every %v: in %d acknowledgements", each, in)
+		}
+	}
+}
