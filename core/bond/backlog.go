@@ -30,13 +30,13 @@ type backlogEntry struct {
 	sent      uint64     // its counter of bytes sent, see classTable
 }
 
-func (l *backlog) rank(s *Stream) rank { return l.classes.rank(s.group, &s.backlog.sent) }
+func (l *backlog) rank(s *Stream) rank { return l.classes.rank(s.route.group, &s.backlog.sent) }
 
 // update brings the counts and lists up to date after a change to the stream.
 func (l *backlog) update(s *Stream) {
 	e := &s.backlog
 	n := unit.Bytes(s.todo.size())
-	if s.mode == wire.Latency {
+	if s.route.mode == wire.Latency {
 		l.urgent += n - e.counted
 	} else {
 		l.pending += n - e.counted
@@ -53,7 +53,7 @@ func (l *backlog) update(s *Stream) {
 
 // enqueue puts a stream where its next turn is.
 func (l *backlog) enqueue(s *Stream) {
-	if s.mode == wire.Latency {
+	if s.route.mode == wire.Latency {
 		l.lowLatency = append(l.lowLatency, s)
 	} else {
 		l.ready = insertByRank(l.classes, l.ready, s, l.rank)
@@ -82,7 +82,7 @@ func (l *backlog) setMode(s *Stream, m wire.Mode) {
 	all := s.todo
 	s.todo = nil
 	l.update(s) // takes its bytes out of the count of the old mode
-	s.todo, s.mode = all, m
+	s.todo, s.route.mode = all, m
 	l.update(s)
 }
 
@@ -148,7 +148,7 @@ func (l *backlog) share(n unit.Bytes, s *Stream) unit.Bytes {
 // for, have been given to subflows; streams whose subflows are all gone or silent apart.
 func (l *backlog) scheduled(subflows []*subflow) bool {
 	for _, s := range l.ready {
-		if s.sendable() && l.classes.find(s.group).permitsLive(subflows) && s.todo[0].from < s.awaited() {
+		if s.sendable() && l.classes.find(s.route.group).permitsLive(subflows) && s.todo[0].from < s.awaited() {
 			return false
 		}
 	}

@@ -19,7 +19,7 @@ func TestBacklog(t *testing.T) {
 		l := backlog{classes: &table}
 		all := map[wire.StreamID]*Stream{}
 		for id := range wire.StreamID(6) {
-			all[id] = &Stream{id: id, group: wire.GroupID(r.IntN(3)), mode: wire.Mode(r.IntN(3))}
+			all[id] = &Stream{id: id, route: route{group: wire.GroupID(r.IntN(3)), mode: wire.Mode(r.IntN(3))}}
 		}
 		for range 300 {
 			s := all[wire.StreamID(r.IntN(len(all)))]
@@ -35,7 +35,7 @@ func TestBacklog(t *testing.T) {
 			case 4:
 				l.setMode(s, wire.Mode(r.IntN(3)))
 			case 5:
-				s.group = wire.GroupID(r.IntN(3))
+				s.route.group = wire.GroupID(r.IntN(3))
 				l.requeue(s)
 			case 6:
 				table.replace(table.serial+1, []wire.Group{{ID: 1, Weight: uint8(1 + r.IntN(4)), Class: wire.Class(r.IntN(3))}, {ID: 2, Weight: 1}})
@@ -62,15 +62,15 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 				turns++
 			}
 		}
-		if s.backlog.queued != (turns == 1) || s.sendable() && turns == 0 || slices.Contains(l.ready, s) && s.mode == wire.Latency {
-			t.Fatalf("stream %d of mode %v has %d turns", s.id, s.mode, turns)
+		if s.backlog.queued != (turns == 1) || s.sendable() && turns == 0 || slices.Contains(l.ready, s) && s.route.mode == wire.Latency {
+			t.Fatalf("stream %d of mode %v has %d turns", s.id, s.route.mode, turns)
 		}
-		if s.mode == wire.Latency {
+		if s.route.mode == wire.Latency {
 			urgent += n
 			continue
 		}
 		pending += n
-		byClass[l.classes.rank(s.group, nil).class] += n
+		byClass[l.classes.rank(s.route.group, nil).class] += n
 	}
 	if pending != l.pending || urgent != l.urgent || byClass != l.pendingOf {
 		t.Fatalf("counts %v pending %v, %v urgent; want %v %v, %v", l.pending, l.pendingOf, l.urgent, pending, byClass, urgent)

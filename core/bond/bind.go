@@ -12,24 +12,21 @@ import (
 // be of mode wire.Bond. Control frames go as always.
 func (s *Stream) Bind(id wire.PathID) bool {
 	b := s.bond
-	if b.subflows.find(id) == nil || s.Done() || s.mode != wire.Bond {
+	if b.subflows.find(id) == nil || s.Done() || s.route.mode != wire.Bond {
 		return false
 	}
-	if s.only == 0 {
-		b.bound++
-	}
-	s.only = id
+	b.filter.bind(&s.route, id)
 	return true
 }
 
 // unbind ends the streams that are bound to a path which is gone.
 func (b *Bond) unbind(p *subflow) {
-	if b.bound == 0 {
+	if b.filter.bound == 0 {
 		return
 	}
 	var gone []*Stream
 	for _, s := range b.streams {
-		if s.only == p.id {
+		if s.route.only == p.id {
 			gone = append(gone, s)
 		}
 	}

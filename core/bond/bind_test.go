@@ -56,8 +56,8 @@ func TestBoundEnds(t *testing.T) {
 		t.Errorf("it ended with %v", bound.s[0].Err())
 	}
 	for d, b := range n.ends {
-		if b.bound != 0 {
-			t.Errorf("end %d counts %d bound streams", d, b.bound)
+		if b.filter.bound != 0 {
+			t.Errorf("end %d counts %d bound streams", d, b.filter.bound)
 		}
 	}
 	s := bound.s[0]

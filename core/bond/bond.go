@@ -122,6 +122,7 @@ type Bond struct {
 	flows flows
 
 	classes  classTable
+	filter   subflowFilter
 	backlog  backlog
 	ledger   sched.Ledger
 	blocked  uint64     // how often a segment had room that a stream's window did not let it use
@@ -142,16 +143,9 @@ type Bond struct {
 	pause      time.Duration // newest one over minSilence between new bytes, stalls apart; 0 after one of recently
 	seenStuck  time.Time     // when a path was last found stuck
 
-	// guide, if not nil, says which paths a stream may use; small is its answer
-	// for what is none, or must not wait.
-	guide Guide
-	small allowed
-	bound int // streams that may use one subflow only
-
 	byeSeen    bool
 	schedView  []sched.Path
 	withinView []sched.Path
-	guideView  []GuidePath
 	ackView    []wire.PathAck
 	stats      Stats
 }
@@ -183,6 +177,7 @@ func New(cfg Config) *Bond {
 	b.memory.shared = cfg.Memory
 	b.trace = tracer{to: cfg.Trace, changesOnly: cfg.ChangesOnly, decisions: trace.NewRing[Decision](64)}
 	b.pool.memory = &b.memory
+	b.filter.subflows, b.filter.classes = &b.subflows, &b.classes
 	b.backlog.classes = &b.classes
 	return b
 }
@@ -200,7 +195,7 @@ func (b *Bond) AddPath(id wire.PathID, helped bool, now time.Time) {
 	p := &subflow{id: id, lastProgress: now, lastHopProgress: now, lastActive: now}
 	p.est.Helped = helped
 	b.subflows.insert(p)
-	b.unguide()
+	b.filter.expireAll()
 }
 
 // RemovePath tells that a subflow is gone. What it had in flight is sent again
@@ -210,7 +205,7 @@ func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
 	if p == nil {
 		return
 	}
-	b.unguide()
+	b.filter.expireAll()
 	b.unpin(p)
 	b.unbind(p)
 	b.stats.LostPath += b.recall(p, 0, now, "lost")

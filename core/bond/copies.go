@@ -26,7 +26,7 @@ type copyOf struct {
 // alive. What is noted is at most what streams have in flight.
 func (b *Bond) copyToOthers(p *subflow, c copyOf) (any bool) {
 	for _, q := range b.subflows.list {
-		if q == p || q.silent() || !c.s.may(q.id) {
+		if q == p || q.silent() || !b.filter.permits(&c.s.route, q.id) {
 			continue
 		}
 		any = true

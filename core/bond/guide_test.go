@@ -28,15 +28,15 @@ func (g *simGuide) Guide(paths []GuidePath, _ Demand) string {
 func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
 	b := n.ends[d]
 	s := b.streams[f.Stream]
-	if s != nil && s.mode != wire.Redundant && b.Scheduler() != "redundant" && !b.classes.find(s.group).permits(on.id) {
-		n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d of group %d on path %d, which the plan forbids", endNames[d], f.Stream, s.group, on.id)
+	if s != nil && s.route.mode != wire.Redundant && b.Scheduler() != "redundant" && !b.classes.find(s.route.group).permits(on.id) {
+		n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d of group %d on path %d, which the plan forbids", endNames[d], f.Stream, s.route.group, on.id)
 	}
-	if b.guide == nil || b.Scheduler() == "redundant" || s == nil || s.mode != wire.Bond || slices.Contains(s.allowed.paths, on.id) {
+	if b.filter.guide == nil || b.Scheduler() == "redundant" || s == nil || s.route.mode != wire.Bond || slices.Contains(s.route.allowed.paths, on.id) {
 		return
 	}
 	for _, p := range b.subflows.list {
-		if !p.silent() && p.id != b.avoid && b.classes.find(s.group).permits(p.id) && slices.Contains(s.allowed.paths, p.id) {
-			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d on path %d, but it may use %v", endNames[d], f.Stream, on.id, s.allowed.paths)
+		if !p.silent() && p.id != b.avoid && b.classes.find(s.route.group).permits(p.id) && slices.Contains(s.route.allowed.paths, p.id) {
+			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d on path %d, but it may use %v", endNames[d], f.Stream, on.id, s.route.allowed.paths)
 		}
 	}
 }

@@ -522,7 +522,7 @@ func (h *hostilePeer) check() {
 		}
 		grown += s.window - b.first(false)
 		held += unit.Bytes(uint64(s.outEnd-s.outBase) - s.acked.size())
-		if n := unit.Bytes(s.todo.size()); s.mode == wire.Latency {
+		if n := unit.Bytes(s.todo.size()); s.route.mode == wire.Latency {
 			urgent += n
 		} else {
 			pending += n

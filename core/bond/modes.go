@@ -12,14 +12,14 @@ import (
 // now on. At the end that opened it the other end is told too, if that is done
 // before Next is called.
 func (s *Stream) SetMode(m wire.Mode) {
-	if s.err != nil || s.mode == m {
+	if s.err != nil || s.route.mode == m {
 		return
 	}
 	s.bond.backlog.setMode(s, m)
 }
 
 // Mode is how the stream's bytes are treated.
-func (s *Stream) Mode() wire.Mode { return s.mode }
+func (s *Stream) Mode() wire.Mode { return s.route.mode }
 
 // expressStream is a stream of mode Latency and the idle path that it is pinned
 // to, if there is one with bytes to send.
@@ -28,14 +28,14 @@ func (b *Bond) expressStream(now time.Time) (*subflow, *Stream) {
 	if len(b.backlog.lowLatency) == 0 {
 		return nil, nil
 	}
-	all := b.quickest(nil, nil, now)
+	all := b.filter.fastest(nil, nil, now)
 	for _, s := range b.backlog.lowLatency {
 		if !s.sendable() {
 			continue
 		}
 		best := all
-		if g := b.classes.find(s.group); g != nil && g.limited {
-			best = b.quickest(nil, g, now)
+		if g := b.classes.find(s.route.group); g != nil && g.limited {
+			best = b.filter.fastest(nil, g, now)
 			if s.pin.path != nil && !g.permits(s.pin.path.id) {
 				s.pin.path = nil
 			}
@@ -127,22 +127,22 @@ func (b *Bond) fillStream(p *subflow, s *Stream, f fill, now time.Time, buf []by
 		buf = s.out.append(buf, part.from, part.to)
 		s.todo.remove(part.from, part.to)
 		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.from, to: part.to}
-		sent.copied = s.shared.take(part.from, part.to) || s.only != 0 // it is of no use elsewhere
+		sent.copied = s.shared.take(part.from, part.to) || s.route.only != 0 // it is of no use elsewhere
 		if f.copies {
 			sent.copied = b.copyToOthers(p, copyOf{s, part.from, part.to}) || sent.copied
 		}
 		sent.end = p.noteFrame(len(buf)-at, sent)
-		s.burst += unit.Bytes(part.to - part.from)
+		s.route.burst += unit.Bytes(part.to - part.from)
 		r.count(unit.Bytes(part.to - part.from))
 		b.ledger.Given += unit.Bytes(part.to - part.from)
 		b.trace.bytes(now, trace.Segment, p, sent, "")
 		f.room -= len(buf) - at
 	}
 	if len(s.todo) == 0 {
-		s.burst = 0
+		s.route.burst = 0
 	}
 	if !s.sendable() {
-		s.fullSince = time.Time{}
+		s.route.fullSince = time.Time{}
 	}
 	s.backlog.queued = false
 	b.backlog.update(s)

@@ -44,7 +44,7 @@ func (b *Bond) pin(l *leg, now time.Time) {
 	if l.path != nil && !g.permits(l.path.id) {
 		l.path = nil
 	}
-	best := b.quickest(l.taken(), g, now)
+	best := b.filter.fastest(l.taken(), g, now)
 	if move, why := l.due(best, now); move {
 		b.move(l, best, now, why)
 	}
@@ -66,30 +66,6 @@ func (l *leg) taken() *subflow {
 // matter to a flow, which moves at no cost.
 func (p *subflow) possiblySilent(now time.Time) bool {
 	return p.silent() || p.inFlight.len() > 0 && now.Sub(p.lastProgress) > silenceLimit(p.est.At(now).SRTT)
-}
-
-// quickest is the path of least PAD that a group may use, besides one: one that is
-// not doubtful if there is any, and of these one that the guide lets carry small
-// things.
-func (b *Bond) quickest(besides *subflow, g *trafficClass, now time.Time) (best *subflow) {
-	var least time.Duration
-	worst := 0
-	for _, p := range b.subflows.list {
-		if p == besides || !g.permits(p.id) {
-			continue
-		}
-		bad, pad := 0, p.est.At(now).PAD
-		if !b.forSmall(p) {
-			bad = 1
-		}
-		if p.possiblySilent(now) {
-			bad += 2
-		}
-		if best == nil || bad < worst || bad == worst && pad < least {
-			best, worst, least = p, bad, pad
-		}
-	}
-	return best
 }
 
 func (b *Bond) move(l *leg, to *subflow, now time.Time, why string) {
@@ -214,7 +190,7 @@ func (b *Bond) yields(l *leg) bool {
 		return l.path.streamsFirst
 	}
 	for _, s := range b.backlog.ready {
-		if !s.sendable() || !s.may(l.path.id) {
+		if !s.sendable() || !b.filter.permits(&s.route, l.path.id) {
 			continue
 		}
 		own, other := b.legRank(l), b.backlog.rank(s)

@@ -47,7 +47,7 @@ func (b *Bond) receivePlan(payload []byte, now time.Time) error {
 func (b *Bond) Groups() map[wire.GroupID]bool {
 	used := map[wire.GroupID]bool{}
 	for _, s := range b.streams {
-		used[s.group] = true
+		used[s.route.group] = true
 		for g := range s.groups.left {
 			used[g] = true
 		}
@@ -66,7 +66,7 @@ func (b *Bond) Groups() map[wire.GroupID]bool {
 // has arrived.
 func (b *Bond) endRetired(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(b.streams)) {
-		if s := b.streams[id]; b.classes.retired(s.group) && s.finSet {
+		if s := b.streams[id]; b.classes.retired(s.route.group) && s.finSet {
 			b.landed(sentFrame{stream: s, frameType: wire.TypeFin})
 			b.landed(sentFrame{stream: s, frameType: wire.TypeData, from: s.outBase, to: s.outEnd})
 		}
@@ -82,7 +82,7 @@ func (b *Bond) endRetired(now time.Time) {
 // subflows by the new one.
 func (b *Bond) applyClasses(serial uint64, groups []wire.Group) {
 	b.classes.replace(serial, groups)
-	b.unguide()
+	b.filter.expireAll()
 	for _, l := range b.flows.ready { // others are looked at when something is to be sent
 		if l.path != nil && !b.classes.find(l.f.group).permits(l.path.id) {
 			l.path = nil
@@ -101,11 +101,11 @@ func (b *Bond) applyClasses(serial uint64, groups []wire.Group) {
 // SetGroup puts the stream into a group of the plan. At the end that opened it
 // the other end is told too, if that is done before Next is called.
 func (s *Stream) SetGroup(g wire.GroupID) {
-	if s.err != nil || s.group == g {
+	if s.err != nil || s.route.group == g {
 		return
 	}
-	s.group = g
-	s.allowed.at = time.Time{}
+	s.route.group = g
+	s.route.allowed.expire()
 	s.bond.backlog.requeue(s)
 	s.bond.backlog.update(s)
 }
@@ -128,7 +128,7 @@ func (b *Bond) TreatmentOf(id wire.StreamID) (mode wire.Mode, group wire.GroupID
 	if s == nil || s.err != nil {
 		return 0, 0, false
 	}
-	return s.mode, s.group, true
+	return s.route.mode, s.route.group, true
 }
 
 // receiveTreat takes the primary's word.
@@ -149,16 +149,16 @@ func (b *Bond) receiveTreat(payload []byte) error {
 
 // treat is the change of that number.
 func (s *Stream) treat(serial uint64, mode wire.Mode, group wire.GroupID) {
-	if s.bond.cfg.Opens && group != s.group {
-		s.groups.leave(s.group, serial)
+	if s.bond.cfg.Opens && group != s.route.group {
+		s.groups.leave(s.route.group, serial)
 	}
 	s.groups.serial = serial
-	if mode != s.mode {
+	if mode != s.route.mode {
 		s.bond.dropCopies(s)
 	}
 	s.SetMode(mode)
 	s.SetGroup(group)
-	s.allowed.at = time.Time{}
+	s.route.allowed.expire()
 	s.bond.trace.emit(trace.Event{Kind: trace.StreamTreated, Stream: uint64(s.id), Text: mode.String()})
 }
 
@@ -166,7 +166,7 @@ func (s *Stream) treat(serial uint64, mode wire.Mode, group wire.GroupID) {
 // waited long enough.
 func (b *Bond) FailGroup(id wire.GroupID, why wire.Reset, old func(*Stream) bool) {
 	for _, s := range b.streams {
-		if s.group == id && old(s) {
+		if s.route.group == id && old(s) {
 			s.Reset(why.Code, why.Text)
 		}
 	}

@@ -60,7 +60,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 					s.Reset(wire.CodeClosed, "the other end has ended it")
 					return nil
 				}
-				s.group = f.Group
+				s.route.group = f.Group
 				s.SetMode(f.Mode)
 			}
 			b.accepted = append(b.accepted, s)

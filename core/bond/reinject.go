@@ -81,7 +81,7 @@ func (b *Bond) checkSilence(now time.Time) {
 		}
 		if !stuck && !hopStuck {
 			if p.silent() {
-				b.unguide()
+				b.filter.expireAll()
 			}
 			p.silentSince, p.stalledSince = time.Time{}, time.Time{}
 			continue
@@ -95,7 +95,7 @@ func (b *Bond) checkSilence(now time.Time) {
 		}
 		if !p.silent() {
 			p.silentSince = now
-			b.unguide()
+			b.filter.expireAll()
 			b.trace.at(now, trace.Event{Kind: trace.PathSilent, Path: uint32(p.id), Length: p.est.Outstanding()})
 		}
 		beyond := uint64(0)
@@ -125,9 +125,9 @@ func hopSilence(h estimate.Hop) time.Duration {
 
 // othersOnTime reports whether another subflow may carry control frames and is not late.
 func (b *Bond) othersOnTime(not *subflow, now time.Time) bool {
-	b.guideSmall(now)
+	b.filter.refreshSmall(now)
 	for _, p := range b.subflows.list {
-		if p != not && !p.silent() && b.forSmall(p) && p.est.At(now).Late == 0 {
+		if p != not && !p.silent() && b.filter.permitsSmall(p) && p.est.At(now).Late == 0 {
 			return true
 		}
 	}
@@ -241,7 +241,7 @@ func (b *Bond) rebalance(now time.Time) {
 	all := slow.inFlight.all()
 	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
 		f := &all[i]
-		if f.wanted() && b.elsewhere(f.stream, slow, r.Bytes, now) {
+		if f.wanted() && (f.stream == nil || b.filter.permitsOther(&f.stream.route, slow, r.Bytes, b.backlog.contended(f.stream), now)) {
 			slow.inFlight.markRecalled(f)
 			f.tooLate = true
 			slow.inFlight.tooLate++

@@ -44,7 +44,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	}
 	// Control frames and acks go by the quickest subflow, or by an idle one that
 	// is nearly as quick; if there is none they wait a moment.
-	b.guideSmall(now)
+	b.filter.refreshSmall(now)
 	var onTime, any quickest // a late helper carries them only where all are late
 	view := b.schedView[:0]
 	live, timely, idle := 0, 0, false
@@ -65,7 +65,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		}
 		n := p.est.At(now)
 		idle = idle || p.idle
-		if b.forSmall(p) {
+		if b.filter.permitsSmall(p) {
 			any.offer(p, n.PAD)
 			if n.Late == 0 {
 				onTime.offer(p, n.PAD)
@@ -340,7 +340,7 @@ func (b *Bond) frame(c control) wire.Frame {
 	}
 	switch c.t {
 	case wire.TypeOpen:
-		return wire.Open{Stream: s.id, Mode: s.mode, Group: s.group, Dest: s.dest}
+		return wire.Open{Stream: s.id, Mode: s.route.mode, Group: s.route.group, Dest: s.dest}
 	case wire.TypeOpened:
 		return wire.Opened{Stream: s.id}
 	case wire.TypeFin:
@@ -350,7 +350,7 @@ func (b *Bond) frame(c control) wire.Frame {
 	case wire.TypeWindow:
 		return wire.Window{Stream: s.id, Limit: s.inLimit}
 	case wire.TypeTreat:
-		return wire.Treat{Stream: s.id, Serial: s.groups.serial, Mode: s.mode, Group: s.group}
+		return wire.Treat{Stream: s.id, Serial: s.groups.serial, Mode: s.route.mode, Group: s.route.group}
 	}
 	return nil
 }
@@ -382,16 +382,16 @@ func (b *Bond) fillData(p *subflow, t turn, now time.Time, buf []byte) []byte {
 	f := fill{room: b.segmentSize(p, now), copies: t.decision.Copy, fromEnd: b.avoid != 0,
 		ahead: l.share(t.decision.Diff, t.stream)} // streams share the quicker subflows
 	p.streamsFirst = false
-	redundant := len(l.ready) > 0 && l.ready[0].mode == wire.Redundant
+	redundant := len(l.ready) > 0 && l.ready[0].route.mode == wire.Redundant
 	for i, n := 0, len(l.ready); n > 0 && f.room > wire.MaxDataHeader; n-- {
 		s := l.ready[i]
-		if (s.mode == wire.Redundant) != redundant {
+		if (s.route.mode == wire.Redundant) != redundant {
 			break
 		}
 		if i > 0 || n < len(l.ready) { // the scheduler was asked about the first one
-			b.guided(s, now)
+			b.refreshRoute(s, now)
 		}
-		if !s.may(p.id) {
+		if !b.filter.permits(&s.route, p.id) {
 			i++
 			continue
 		}

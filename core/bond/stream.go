@@ -2,7 +2,6 @@ package bond
 
 import (
 	"io"
-	"time"
 
 	"mpbond/base/unit"
 	"mpbond/core/trace"
@@ -37,16 +36,7 @@ type Stream struct {
 	repeated         uint64 // likewise, of which the next one sent is a repetition
 	backlog          backlogEntry
 
-	allowed allowed     // where this end may send it, if there is a guide
-	told    wire.Choice // the server's choice, as the primary was told
-	burst   unit.Bytes  // given to subflows since there was last nothing to send
-	// fullSince is when it was first asked for, of bytes that could be sent since
-	// without a pause.
-	fullSince time.Time
-
-	only   wire.PathID // the one subflow that its bytes may use; 0: any
-	mode   wire.Mode
-	group  wire.GroupID
+	route  route
 	groups groupHistory
 	pin    pin          // of mode Latency
 	chunk  wire.DataSeq // the far end waits for the bytes before it; 0: for all
@@ -308,11 +298,8 @@ func (b *Bond) forget(s *Stream) {
 		return
 	}
 	delete(b.streams, s.id)
-	b.backlog.remove(s) // its turn may never come: of a group whose subflows are all silent, say
-	if s.only != 0 {    // in its turn, which it may still have, it stands in nobody's way
-		s.only = 0
-		b.bound--
-	}
+	b.backlog.remove(s)    // its turn may never come: of a group whose subflows are all silent, say
+	b.filter.end(&s.route) // in its turn, which it may still have, it stands in nobody's way
 	e := trace.Event{Kind: trace.StreamClose, Stream: uint64(s.id), Offset: uint64(s.inBase)}
 	if s.err != nil {
 		e.Reason = s.err.Error()

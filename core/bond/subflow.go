@@ -77,7 +77,7 @@ func (p *subflow) schedulerView(n estimate.Numbers, now time.Time) sched.Path {
 
 // pick asks the scheduler about stream s, which is ready.
 func (b *Bond) pick(s *Stream, now time.Time, view []sched.Path) sched.Decision {
-	if s.mode == wire.Redundant {
+	if s.route.mode == wire.Redundant {
 		return sched.Redundant.Pick(view, b.backlog.pending)
 	}
 	if w, ok := b.cfg.Scheduler.(sched.WindowAware); ok {

@@ -42,7 +42,7 @@ func TestTreat(t *testing.T) {
 		n.after(time.Duration(1+i)*time.Second+500*time.Millisecond, func() { // what was on its way has come
 			note()
 			s := n.ends[1].streams[tr.id]
-			got = append(got, state{s.mode, s.group})
+			got = append(got, state{s.route.mode, s.route.group})
 		})
 		n.after(time.Duration(2+i)*time.Second-ms, note)
 	}

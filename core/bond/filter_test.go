@@ -1,0 +1,191 @@
+package bond
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/link/wire"
+)
+
+// countingGuide allows the subflows it names and counts how often it is asked.
+type countingGuide struct {
+	allow []wire.PathID
+	asked int
+	last  Demand
+}
+
+func (g *countingGuide) Guide(paths []GuidePath, d Demand) string {
+	g.asked, g.last = g.asked+1, d
+	for i := range paths {
+		paths[i].Allowed = slices.Contains(g.allow, paths[i].ID)
+	}
+	return "test"
+}
+
+// newFilter returns a filter over subflows 1, 2 and 3, of which group 1 may use 2 and 3.
+func newFilter() *subflowFilter {
+	f := &subflowFilter{subflows: &subflowTable{}, classes: &classTable{}}
+	for id := range wire.PathID(3) {
+		f.subflows.insert(&subflow{id: id + 1})
+	}
+	f.classes.replace(1, []wire.Group{{ID: 1, Weight: 1, Limited: true, Paths: []wire.PathID{2, 3}}})
+	return f
+}
+
+func TestSubflowFilterPermits(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		guide  []wire.PathID // nil: no guide
+		route  route
+		silent wire.PathID
+		avoid  wire.PathID
+		want   []wire.PathID
+	}{
+		{name: "nothing limits it", want: []wire.PathID{1, 2, 3}},
+		{name: "class", route: route{group: 1}, want: []wire.PathID{2, 3}},
+		{name: "no PLAN has named the group", route: route{group: 2}},
+		{name: "bound", guide: []wire.PathID{2}, route: route{group: 1, only: 1}, want: []wire.PathID{1}},
+		{name: "guide", guide: []wire.PathID{2}, want: []wire.PathID{2}},
+		{name: "the guide allows none", guide: []wire.PathID{}, want: []wire.PathID{1, 2, 3}},
+		{name: "guide and class", guide: []wire.PathID{1, 2}, route: route{group: 1}, want: []wire.PathID{2}},
+		{name: "not of mode Bond", guide: []wire.PathID{2}, route: route{mode: wire.Latency}, want: []wire.PathID{1, 2, 3}},
+		{name: "silent", guide: []wire.PathID{2}, silent: 2, want: []wire.PathID{1, 2, 3}},
+		{name: "avoided", guide: []wire.PathID{2}, avoid: 2, want: []wire.PathID{1, 2, 3}},
+	} {
+		f := newFilter()
+		if c.guide != nil {
+			f.setGuide(&countingGuide{allow: c.guide})
+		}
+		if c.silent > 0 {
+			f.subflows.find(c.silent).silentSince = start
+		}
+		if f.guided(&c.route) {
+			f.refresh(&c.route, unit.MB, c.avoid, start)
+		}
+		var got []wire.PathID
+		view := []sched.Path{{ID: 1}, {ID: 2}, {ID: 3}}
+		for _, p := range f.permitted(nil, view, &c.route) {
+			got = append(got, p.ID)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: permits %v, want %v", c.name, got, c.want)
+		}
+		if len(got) < 3 && !f.limits(&c.route) {
+			t.Errorf("%s: said not to be limited", c.name)
+		}
+	}
+}
+
+// TestSubflowFilterAsks: the guide is asked when its answer is old, was expired, or was about
+// much less; of a stream that has ended only when it is old.
+func TestSubflowFilterAsks(t *testing.T) {
+	f, g := newFilter(), &countingGuide{allow: []wire.PathID{1}}
+	f.setGuide(g)
+	var r route
+	now := start
+	for _, c := range []struct {
+		name  string
+		do    func()
+		bytes unit.Bytes
+		asks  bool
+	}{
+		{"first", func() {}, 1000, true},
+		{"at once again", func() {}, 1000, false},
+		{"a quarter more", func() {}, 1250, false},
+		{"more than that", func() {}, 1251, true},
+		{"just before it is old", func() { now = now.Add(guideEvery - 1) }, 1251, false},
+		{"old", func() { now = now.Add(1) }, 1251, true},
+		{"all expired", f.expireAll, 1251, true},
+		{"this one expired", r.allowed.expire, 1251, true},
+		{"ended", func() { f.end(&r); f.expireAll() }, 1251, false},
+		{"ended, and old", func() { now = now.Add(guideEvery) }, 1251, true},
+	} {
+		before := g.asked
+		c.do()
+		if f.refresh(&r, c.bytes, 0, now); g.asked > before != c.asks {
+			t.Errorf("%s: asked %d times", c.name, g.asked-before)
+		}
+	}
+	if g.last.Full != now.Sub(start) {
+		t.Errorf("the stream has been full for %v, want %v", g.last.Full, now.Sub(start))
+	}
+}
+
+func TestSubflowFilterOther(t *testing.T) {
+	f := newFilter()
+	one := f.subflows.find(1)
+	r := route{group: 1}
+	if f.permitsOther(&r, one, 0, 0, start) {
+		t.Error("another subflow is permitted, but none is idle")
+	}
+	f.subflows.find(3).idle = true
+	if !f.permitsOther(&r, one, 0, 0, start) || f.permitsOther(&r, f.subflows.find(3), 0, 0, start) {
+		t.Error("subflow 3 is the only one that is idle")
+	}
+	g := &countingGuide{allow: []wire.PathID{2}}
+	f.setGuide(g)
+	f.refresh(&r, 0, 0, start)
+	g.allow = []wire.PathID{3} // as soon as it is asked about the bytes in flight too
+	if !f.permitsOther(&r, one, unit.MB, 0, start) || g.asked != 2 {
+		t.Errorf("the guide was asked %d times", g.asked)
+	}
+}
+
+func TestSubflowFilterBound(t *testing.T) {
+	f := newFilter()
+	f.classes.limited = false
+	var r route
+	f.bind(&r, 2)
+	if f.bind(&r, 3); f.bound != 1 || !f.routesDiffer() {
+		t.Errorf("%d routes are bound", f.bound)
+	}
+	f.end(&r)
+	if f.end(&r); f.bound != 0 || r.only != 0 || f.routesDiffer() {
+		t.Errorf("%d routes are bound after the end", f.bound)
+	}
+}
+
+func TestChangedChoice(t *testing.T) {
+	var r route
+	r.allowed.reason, r.allowed.paths = "a", []wire.PathID{1}
+	for _, c := range []struct {
+		after  time.Duration
+		reason string
+		want   bool
+	}{{0, "a", true}, {time.Second, "a", false}, {time.Second, "b", true}, {time.Second + reportEvery - 1, "c", false}, {time.Second + reportEvery, "c", true}} {
+		r.allowed.reason = c.reason
+		if choice, ok := r.changedChoice(7, start.Add(c.after)); ok != c.want || ok && (choice.Stream != 7 || choice.Reason != c.reason) {
+			t.Errorf("after %v: %+v, %v", c.after, choice, ok)
+		}
+	}
+}
+
+// TestFastest: what may be silent comes last, what the guide keeps from small things before
+// that, and of equals the least delay counts.
+func TestFastest(t *testing.T) {
+	f := newFilter()
+	list := f.subflows.list
+	for i, p := range list {
+		p.est.JoinRTT = time.Duration(10*(i+1)) * time.Millisecond
+	}
+	want := func(name string, besides *subflow, c *trafficClass, id wire.PathID) {
+		t.Helper()
+		if p := f.fastest(besides, c, start); p == nil || p.id != id {
+			t.Errorf("%s: got %v, want subflow %d", name, p, id)
+		}
+	}
+	want("least delay", nil, nil, 1)
+	want("besides it", list[0], nil, 2)
+	want("class", nil, f.classes.find(1), 2)
+	f.setGuide(&countingGuide{allow: []wire.PathID{3}})
+	f.refreshSmall(start)
+	want("guide", nil, nil, 3)
+	list[2].silentSince = start
+	want("silent", nil, nil, 1)
+	if p := f.fastest(nil, unknownGroup, start); p != nil {
+		t.Errorf("subflow %d for a group that may use none", p.id)
+	}
+}
