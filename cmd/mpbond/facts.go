@@ -3,15 +3,14 @@ package main
 import (
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"mpbond/api"
 	"mpbond/base/identity"
-	"mpbond/base/unit"
 	mydevice "mpbond/control/device"
 	"mpbond/control/facts"
 	"mpbond/control/policy"
 	"mpbond/link/wire"
+	"mpbond/node/primary"
 )
 
 // keepFacts makes what keeps the facts of this device, which tells each of those.
@@ -77,24 +76,18 @@ func (r *role) describeFacts(list []api.Device, peers []identity.Peer, d device)
 		list[0].Radios = append(list[0].Radios, api.Radio{Link: u.Link, Kind: u.Radio.String(), Joules: milli(u.Joules)})
 	}
 	of, ok := d.(interface {
-		FactsOf(identity.PublicKey) wire.Facts
-		StandingOf(identity.PublicKey) (wire.Tier, string)
-		LastPipeOf(identity.PublicKey) time.Time
-		EnergyOf(identity.PublicKey) (wire.Radio, unit.Joules)
+		HelperOf(identity.PublicKey) primary.HelperState
 	})
 	if !ok {
 		return
 	}
 	for i, p := range peers {
-		d := &list[i+1]
-		told := of.FactsOf(p.Key)
-		d.Facts = facts.ToAPI(told)
+		d, h := &list[i+1], of.HelperOf(p.Key)
+		d.Facts = facts.ToAPI(h.Facts)
 		if p.Is(identity.RoleHelper) {
-			var tier wire.Tier
-			tier, d.Rests = of.StandingOf(p.Key)
-			d.Tier, d.LastPipe = tier.String(), of.LastPipeOf(p.Key)
-			if kind, took := of.EnergyOf(p.Key); policy.Costs(kind) {
-				d.Radios = []api.Radio{{Link: told.Link, Kind: kind.String(), Joules: milli(took)}}
+			d.Tier, d.Rests, d.LastPipe = h.Tier.String(), h.Rests, h.LastPipe
+			if policy.Costs(h.Radio) {
+				d.Radios = []api.Radio{{Link: h.Facts.Link, Kind: h.Radio.String(), Joules: milli(h.Took)}}
 			}
 		}
 	}

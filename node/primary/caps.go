@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"time"
 
 	"mpbond/base/fault"
 	"mpbond/control/device"
@@ -38,22 +37,4 @@ func (p *Primary) spentOn(link string) error {
 		return fault.New(fault.Limit, fmt.Errorf("%s: %v", link, a), "raise the cap in policy.toml, or wait; see `mpbond usage`")
 	}
 	return nil
-}
-
-// usedUp is why a helper may carry nothing more for this device, "" if it may.
-func (p *Primary) usedUp(helper *helperSlot) string {
-	if p.cfg.Allowed == nil {
-		return ""
-	}
-	if a := p.cfg.Allowed(device.Bounded{Peer: helper.id, By: policy.ForPipe}); a.Level == policy.CapReached {
-		return a.String()
-	}
-	return ""
-}
-
-// Spent has a helper rest at once whose cap here is used up.
-func (p *Primary) Spent(of device.Bounded, _ policy.Allowance) {
-	if of.By == policy.ForPipe {
-		p.review(time.Now())
-	}
 }

@@ -177,17 +177,19 @@ func retreat(t *policy.Treatment, mode wire.Mode, to api.StreamChange) (wire.Mod
 // Streams lists the bond's open streams, newest first.
 func (p *Primary) Streams() []api.StreamOf {
 	p.mu.Lock()
-	s, peer := p.cur, p.server.Name
+	s := p.cur
 	p.mu.Unlock()
-	return api.StreamsOf(s.id.String(), peer, status.Streams(s.e.StreamList()))
+	peer, _ := p.server.get()
+	return api.StreamsOf(s.id.String(), peer.Name, status.Streams(s.e.StreamList()))
 }
 
 // Flows lists the bond's datagram flows, the one used last first.
 func (p *Primary) Flows() []api.FlowOf {
 	p.mu.Lock()
-	s, peer := p.cur, p.server.Name
+	s := p.cur
 	p.mu.Unlock()
-	return api.FlowsOf(s.id.String(), peer, status.Flows(s.e.FlowList()))
+	peer, _ := p.server.get()
+	return api.FlowsOf(s.id.String(), peer.Name, status.Flows(s.e.FlowList()))
 }
 
 // session is the bond of that name.

@@ -23,20 +23,20 @@ const (
 
 // keepDirect keeps a direct subflow over an interface, "" for any.
 func (p *Primary) keepDirect(ctx context.Context, iface string) {
-	device := p.deviceName()
+	device := p.names.shown()
 	if iface != "" {
 		device += "/" + iface
 	}
 	var b backoff.Backoff
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		if iface != "" {
-			p.awaitAwake(ctx, p.link(iface), device, nil, nil)
+			p.standings.await(ctx, carrier{link: iface}, func(why error) { p.troubles.set(device, why) }, nil, nil)
 		}
 		l, err := p.direct(ctx, iface, device, attempt)
 		if err == nil {
 			attempt = -1
-			p.setError(device, nil)
-			p.forgetRefusal(l.peer)
+			p.troubles.set(device, nil)
+			p.troubles.joined(l.peer)
 			b.Reset()
 			p.uplinkChanged(iface, 1)
 			err = p.hold(ctx, &l, iface, device)
@@ -44,29 +44,19 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 			p.uplinkChanged(iface, -1)
 		}
 		if ctx.Err() != nil {
-			p.setError(device, nil)
+			p.troubles.set(device, nil)
 			return
 		}
 		if errors.Is(err, errRestarted) || err == errStanding {
 			continue
 		}
-		p.setError(device, err)
-		p.restAfter(ctx, err, &b, nil)
+		p.troubles.set(device, err)
+		p.demand.backOff(ctx, err, &b, nil)
 	}
-}
-
-// address is the server's for an attempt: each in turn, the best first.
-func (p *Primary) address(attempt int) (string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.noPeer != nil {
-		return "", p.noPeer
-	}
-	return p.server.Addresses[attempt%len(p.server.Addresses)], nil
 }
 
 func (p *Primary) direct(ctx context.Context, iface, device string, attempt int) (lane, error) {
-	addr, err := p.address(attempt)
+	addr, err := p.server.address(attempt)
 	if err != nil {
 		return lane{}, err
 	}
@@ -89,9 +79,8 @@ func (p *Primary) options(iface string) tcp.Options {
 
 // joinDirect makes a subflow of a connection to the server at addr.
 func (p *Primary) joinDirect(ctx context.Context, c dial.Conn, iface, device, addr string) (lane, error) {
-	p.mu.Lock()
-	c.For(p.server.Key.ID().String())
-	p.mu.Unlock()
+	server, _ := p.server.get()
+	c.For(server.Key.ID().String())
 	if err := p.spentOn(linkOf(iface, c.LocalAddr())); err != nil { // it need not be the one that the routes told
 		c.Close()
 		return lane{}, err

@@ -2,65 +2,86 @@ package primary
 
 import (
 	"cmp"
+	"sync"
 	"time"
 
 	"mpbond/base/identity"
 	"mpbond/base/unit"
 	"mpbond/control/policy"
 	"mpbond/link/wire"
-	"mpbond/node/endpoint"
 )
 
-// lentEnergy is what the radio of a helper's link to the server took for this
-// primary, as that reckons by the bytes of subflows. What its pipes take is not in
-// it: the helper knows, and counts it. Guarded by Primary.mu.
-type lentEnergy struct {
-	meter policy.Meter
-	took  unit.Joules
+// radioMeters estimate what the radio of each helper's link to the server took for this
+// primary, by the bytes of its subflows. What the pipes take is not in it: the helper
+// knows, and counts it. What a subflow carried in its last second is not known any more.
+// Safe for concurrent use; no other lock is taken while its own is held.
+type radioMeters struct {
+	mu      sync.Mutex
+	all     map[identity.PublicKey]*radioMeter
+	counted map[subflowOf]helpedBytes // at the last look
 }
 
-// meter reckons what helpers' radios have taken. It is called each second.
-func (p *Primary) meter(now time.Time) {
-	p.mu.Lock()
-	s := p.cur
-	p.mu.Unlock()
-	p.metered(now, s, s.e.HelpedFlows())
+type radioMeter struct {
+	policy.Meter
+	took unit.Joules
 }
 
-// metered takes what the helped subflows of a session have carried by now. What one
-// carried in its last second is not known any more.
-func (p *Primary) metered(now time.Time, s *session, flows map[wire.PathID]endpoint.HelpedFlow) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	type bytes struct{ down, up unit.Bytes }
-	fresh := map[*helperSlot]bytes{}
-	newest := map[*helperSlot]wire.PathID{}
+// subflowOf names a subflow for ever: numbers begin anew with each bond.
+type subflowOf struct {
+	bond wire.BondID
+	path wire.PathID
+}
+
+// helpedBytes is what a helped subflow has carried since it joined.
+type helpedBytes struct {
+	helper   identity.PublicKey
+	radio    wire.Radio // that it joined over
+	down, up unit.Bytes
+}
+
+// update takes what the helped subflows have carried by now, with the radio of each helper
+// as it reports it; helpers that are left out are forgotten.
+func (m *radioMeters) update(now time.Time, helpers map[identity.PublicKey]wire.Radio, flows map[subflowOf]helpedBytes) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	type sum struct {
+		down, up unit.Bytes
+		newest   wire.PathID // one that roams has joined over another radio since
+		radio    wire.Radio
+	}
+	sums := map[identity.PublicKey]sum{}
 	for id, f := range flows {
-		n := s.names[id]
-		if n == nil || n.helper == nil {
-			continue
+		s, was := sums[f.helper], m.counted[id]
+		s.down, s.up = s.down+f.down-was.down, s.up+f.up-was.up
+		if id.path >= s.newest {
+			s.newest, s.radio = id.path, f.radio
 		}
-		b := fresh[n.helper]
-		fresh[n.helper] = bytes{b.down + f.Rx - n.rx, b.up + f.Tx - n.tx}
-		n.rx, n.tx = f.Rx, f.Tx
-		newest[n.helper] = max(newest[n.helper], id)
+		sums[f.helper] = s
 	}
-	for slot, id := range newest { // one that roams has joined over another radio since
-		slot.energy.meter.Become(cmp.Or(flows[id].Radio, slot.facts.Radio))
+	m.counted = flows
+	all := make(map[identity.PublicKey]*radioMeter, len(helpers))
+	for key, reported := range helpers {
+		one := m.all[key]
+		if one == nil {
+			one = &radioMeter{}
+		}
+		s := sums[key]
+		if s.newest > 0 {
+			one.Become(cmp.Or(s.radio, reported))
+		}
+		one.took += one.Carried(now, s.down, s.up)
+		all[key] = one
 	}
-	for _, slot := range p.helpers {
-		b := fresh[slot]
-		slot.energy.took += slot.energy.meter.Carried(now, b.down, b.up)
-	}
+	m.all = all
 }
 
-// EnergyOf is what the radio of a helper's link to the server took for this
-// primary, by its kind; wire.RadioNone is not known, or a cable, and took nothing.
-func (p *Primary) EnergyOf(helper identity.PublicKey) (wire.Radio, unit.Joules) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if slot := p.helpers[helper]; slot != nil {
-		return slot.energy.meter.Radio(), slot.energy.took
+// of returns what the radio of a helper took, and its kind; wire.RadioNone is not known,
+// or a cable, and took nothing.
+func (m *radioMeters) of(helper identity.PublicKey) (wire.Radio, unit.Joules) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if one := m.all[helper]; one != nil {
+		return one.Radio(), one.took
 	}
 	return wire.RadioNone, 0
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -25,8 +26,8 @@ import (
 // helperSlot is a helper that calls: its subflow, and pipes in reserve. Its
 // variables are guarded by Primary.mu.
 type helperSlot struct {
-	name     string          // as it is called now
-	id       string          // of its key
+	name     string // as it is called now
+	key      identity.PublicKey
 	revoked  chan struct{}   // closed when the helper is trusted no longer
 	kept     bool            // a goroutine keeps its subflow
 	lastPipe time.Time       // when one came last
@@ -35,10 +36,7 @@ type helperSlot struct {
 	wishes   chan wish       // where its subflow shall go on; tend takes them
 	link     *pipe.Link      // that carries its subflow, or nil
 	attempt  int             // which of the server's addresses that subflow goes to
-	facts    wire.Facts      // that it has told
-	energy   lentEnergy
-	gate
-	held *pipe.Waiting // while it rests; else nil
+	held     *pipe.Waiting   // while it rests; else nil
 }
 
 func (s *helperSlot) isRevoked() bool {
@@ -145,33 +143,17 @@ func (p *Primary) handshake(ctx context.Context, c pipe.Conn, v *tcp.Visit) *pip
 		return nil
 	}
 	if err != nil {
-		if !v.Evicted() && !errors.Is(err, errCrowd) && p.noteRefused(c.RemoteAddr(), err) {
+		if !v.Evicted() && !errors.Is(err, errCrowd) && p.troubles.refuse(c.RemoteAddr(), err) {
 			p.refusals.Log(slog.LevelInfo, string(fault.KindOf(err)), "pipe refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
 		c.Close()
 		return nil
 	}
-	p.refused.Forget(w.Peer().String(), true)
+	p.troubles.accepted(w.Peer())
 	if c, ok := c.(*tcp.Conn); ok {
 		c.For(w.Peer().ID().String())
 	}
 	return w
-}
-
-// noteRefused keeps who could not make a pipe with this device, and reports whether that is
-// worth a line in the log.
-func (p *Primary) noteRefused(from net.Addr, err error) bool {
-	if !backoff.Refused(err) {
-		return true
-	}
-	key, known := identity.FailedPeer(err)
-	peer, _ := p.trust.Lookup(key)
-	r := backoff.Refusal{Key: tcp.Source(from).String(), Device: peer.Name, Address: from.String(), Here: true}
-	if known {
-		r.Key = key.String()
-	}
-	r.Reason, r.Hint = backoff.Explain(err, cmp.Or(peer.Name, "that device"))
-	return p.refused.Note(r, time.Now())
 }
 
 func (p *Primary) track(c net.Conn, on bool) {
@@ -198,7 +180,7 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 	}
 	slot := p.helpers[w.Peer()]
 	if slot == nil {
-		slot = &helperSlot{name: peer.Name, id: w.Peer().ID().String(), revoked: make(chan struct{}), fresh: make(chan struct{}, 1), wishes: make(chan wish)}
+		slot = &helperSlot{name: peer.Name, key: w.Peer(), revoked: make(chan struct{}), fresh: make(chan struct{}, 1), wishes: make(chan wish)}
 		p.helpers[w.Peer()] = slot
 	}
 	if !slot.kept {
@@ -206,9 +188,9 @@ func (p *Primary) useHelper(ctx context.Context, w *pipe.Waiting) {
 	}
 	p.rec.Add(trace.Event{Kind: trace.PipeUp, Device: slot.name, Text: w.RemoteAddr().String()})
 	p.wg.Go(func() { p.tellEnd(ctx, w, slot) })
-	slot.paused, slot.lastPipe = peer.Paused, time.Now()
+	slot.lastPipe = time.Now()
 	p.wg.Go(func() { p.reportTo(ctx, w) })
-	p.look(time.Now(), &slot.gate, slot.name, slot)
+	p.standings.setHelper(w.Peer(), peer.Name, peer.Paused, time.Now())
 	key := w.Peer()
 	if slot.kept {
 		slot.addReserve(w)
@@ -322,9 +304,9 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 			slot.attempt = attempt
 			p.mu.Unlock()
 			attempt = -1
-			p.setError(p.nameOf(slot), nil)
-			p.forgetRefusal(l.peer)
-			p.forgetRefusal(w.Peer())
+			p.troubles.set(p.nameOf(slot), nil)
+			p.troubles.joined(l.peer)
+			p.troubles.joined(w.Peer())
 			b.Reset()
 			joined, err = true, p.tend(ctx, slot, l)
 		}
@@ -333,10 +315,10 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 		slot.link = nil
 		p.mu.Unlock()
 		if ctx.Err() == nil {
-			p.setError(p.nameOf(slot), err)
+			p.troubles.set(p.nameOf(slot), err)
 		}
 		if !joined && !errors.Is(err, errRestarted) {
-			p.restAfter(ctx, err, &b, slot.revoked)
+			p.demand.backOff(ctx, err, &b, slot.revoked)
 		}
 		p.mu.Lock()
 		if ctx.Err() != nil || slot.isRevoked() {
@@ -347,7 +329,7 @@ func (p *Primary) keepHelped(ctx context.Context, slot *helperSlot, w *pipe.Wait
 			p.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: slot.name})
 		}
 		if slot.isRevoked() {
-			delete(p.errs, slot.name)
+			p.troubles.forget(slot.name)
 		}
 		p.mu.Unlock()
 	}
@@ -368,10 +350,7 @@ func (p *Primary) rename(list []renaming) {
 	}
 	for _, r := range append(steps, list...) {
 		p.cur.e.RenameHelper(r.slot.name, r.to)
-		if text, ok := p.errs[r.slot.name]; ok {
-			delete(p.errs, r.slot.name)
-			p.errs[r.to] = text
-		}
+		p.troubles.rename(r.slot.name, r.to)
 		r.slot.name = r.to
 	}
 }
@@ -393,6 +372,7 @@ func (p *Primary) TrustChanged() {
 	for key, slot := range p.helpers {
 		if !p.trust.Allowed(identity.RoleHelper)(key) {
 			delete(p.helpers, key)
+			p.standings.forgetHelper(key)
 			close(slot.revoked)
 			p.log.Info("helper is trusted no longer", "helper", slot.name)
 			slot.closeReserve()
@@ -402,17 +382,13 @@ func (p *Primary) TrustChanged() {
 		if ok && peer.Name != slot.name {
 			renamed = append(renamed, renaming{slot, peer.Name})
 		}
-		slot.paused = ok && peer.Paused // which review acts on
+		if ok {
+			p.standings.setHelper(key, peer.Name, peer.Paused, now)
+		}
 	}
 	p.rename(renamed)
 	p.demand.retryRefused()
-	before := p.server.Key
-	if now, ok := p.trust.Lookup(before); ok && now.Is(identity.RoleServer) && len(now.Addresses) > 0 {
-		p.server, p.noPeer = now, nil
-	} else {
-		p.server, p.noPeer = findServer(p.cfg.Server, p.trust)
-	}
-	s, changed := p.cur, p.server.Key != before
+	s, changed := p.cur, p.server.reload()
 	for _, slot := range p.helpers { // of each a pipe waits, or will
 		for _, w := range slot.reserve {
 			if !p.ending {
@@ -429,17 +405,15 @@ func (p *Primary) TrustChanged() {
 // helped makes a subflow over a waiting pipe, and keeps the pipe's Link in at,
 // which Primary.mu guards.
 func (p *Primary) helped(ctx context.Context, slot *helperSlot, w *pipe.Waiting, attempt int, at **pipe.Link) (lane, error) {
-	addr, err := p.address(attempt)
+	addr, err := p.server.address(attempt)
 	if err != nil {
 		return lane{}, err
 	}
 	w.Tell(p.trust.ServerAddresses) // if they have changed since it came
 	link, err := w.Join(ctx, addr, time.Duration(p.cfg.Resume))
 	if err != nil {
-		p.mu.Lock()
-		name, server := slot.name, p.server.Name
-		p.mu.Unlock()
-		return lane{}, &identity.PeerError{Peer: w.Peer(), Err: explainJoin(name, server, addr, err)}
+		server, _ := p.server.get()
+		return lane{}, &identity.PeerError{Peer: w.Peer(), Err: explainJoin(p.nameOf(slot), server.Name, addr, err)}
 	}
 	key := w.Peer()
 	link.OnFacts(func(f wire.Facts) { p.factsCame(key, f) })
@@ -563,4 +537,108 @@ func (p *Primary) describePipes(s *session, paths []api.Path) {
 			}
 		}
 	}
+}
+
+// factsCame takes what a helper reports of itself.
+func (p *Primary) factsCame(helper identity.PublicKey, f wire.Facts) {
+	if p.standings.setFacts(helper, f, time.Now()) {
+		p.demand.retryRefused()
+	}
+}
+
+// awaitHelper waits until a helper with a pipe that waits may carry something.
+func (p *Primary) awaitHelper(ctx context.Context, slot *helperSlot, w *pipe.Waiting) {
+	hold := func(w *pipe.Waiting) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		slot.held = w
+	}
+	hold(w)
+	defer hold(nil)
+	name := p.nameOf(slot)
+	p.standings.await(ctx, carrier{helper: slot.key}, func(why error) { p.troubles.set(name, why) }, w.Done(), slot.revoked)
+}
+
+// reportTrouble sends waiting helpers the reason why this device has no server, or that
+// it has one again.
+func (p *Primary) reportTrouble() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ending {
+		return
+	}
+	for _, slot := range p.helpers {
+		for _, w := range slot.waiting() {
+			p.wg.Go(func() { w.SendTrouble(p.ownTrouble) })
+		}
+	}
+}
+
+// ownTrouble returns why no subflow of this device's own reaches the server; one without a
+// text if one does, or it is not known.
+func (p *Primary) ownTrouble() (f wire.Trouble) {
+	server, missing := p.server.get()
+	if missing != nil {
+		return wire.Trouble{Code: wire.CodeUnknown, Text: missing.Error()}
+	}
+	p.mu.Lock()
+	without := p.cur == nil || p.cur.e == nil || p.cur.e.WithoutSubflow() == 0
+	helpers := map[string]bool{}
+	for _, slot := range p.helpers {
+		helpers[slot.name] = true
+	}
+	p.mu.Unlock()
+	if without {
+		return f
+	}
+	for device, t := range p.troubles.list() {
+		if t.Text != "" && !helpers[device] && (f.Text == "" || t.Text < f.Text) {
+			f = wire.Trouble{Code: codes[t.Cause], Text: t.Text}
+			if len(server.Addresses) > 0 {
+				f.At = server.Addresses[0]
+			}
+		}
+	}
+	return f
+}
+
+// waiting are the pipes of a helper that wait. Mu is held.
+func (s *helperSlot) waiting() []*pipe.Waiting {
+	list := append([]*pipe.Waiting(nil), s.reserve...)
+	if s.held != nil {
+		list = append(list, s.held)
+	}
+	return list
+}
+
+// reportTo has a helper know, over a pipe that has just come.
+func (p *Primary) reportTo(ctx context.Context, w *pipe.Waiting) {
+	if ctx.Err() != nil {
+		return
+	}
+	if p.ownTrouble().Text != "" {
+		w.SendTrouble(p.ownTrouble)
+	}
+}
+
+// noteCall counts a connection to the port for helpers, unless it came from this machine.
+func (p *Primary) noteCall(from net.Addr, now time.Time) {
+	if a, err := netip.ParseAddrPort(from.String()); err == nil && a.Addr().IsLoopback() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls.Count++
+	p.calls.Last = now
+}
+
+// Calls returns the connections that reached the port for helpers; nil if there is none.
+func (p *Primary) Calls() *api.Calls {
+	if len(p.pipes) == 0 {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.calls
+	return &c
 }

@@ -45,9 +45,12 @@ func TestRename(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Primary{trust: trust, helpers: map[identity.PublicKey]*helperSlot{}, errs: map[string]api.Trouble{"phone": {Text: "of the phone"}, "tablet": {Text: "of the tablet"}, "wlan0": {Text: "own"}},
-		cur: &session{e: endpoint.New(endpoint.Config{})}}
+	p := &Primary{trust: trust, helpers: map[identity.PublicKey]*helperSlot{}, cur: &session{e: endpoint.New(endpoint.Config{})}}
 	p.policy = newPolicy(policy.Modes{}, p.routing, slog.New(slog.DiscardHandler), nil)
+	p.standings = newStandings(t, "", deviceNames{trust: trust})
+	p.troubles = &troubles{last: map[string]api.Trouble{"phone": {Text: "of the phone"}, "tablet": {Text: "of the tablet"}, "wlan0": {Text: "own"}}}
+	p.demand = newDemand(p.isBusy)
+	p.server = &serverPeer{trust: trust}
 	slots := map[string]*helperSlot{}
 	for _, name := range []string{"phone", "tablet", "watch"} {
 		key, err := identity.Generate()
@@ -57,7 +60,7 @@ func TestRename(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		slots[name] = &helperSlot{name: name}
+		slots[name] = &helperSlot{name: name, key: key.Public()}
 		p.helpers[key.Public()] = slots[name]
 	}
 	for _, r := range [][2]string{{"phone", "x"}, {"tablet", "phone"}, {"x", "tablet"}} {
@@ -71,7 +74,7 @@ func TestRename(t *testing.T) {
 			t.Errorf("%s is %s now, want %s", was, got, want)
 		}
 	}
-	if want := map[string]api.Trouble{"tablet": {Text: "of the phone"}, "phone": {Text: "of the tablet"}, "wlan0": {Text: "own"}}; !maps.Equal(p.errs, want) {
-		t.Errorf("what went wrong last: %v, want %v", p.errs, want)
+	if want := map[string]api.Trouble{"tablet": {Text: "of the phone"}, "phone": {Text: "of the tablet"}, "wlan0": {Text: "own"}}; !maps.Equal(p.troubles.list(), want) {
+		t.Errorf("what went wrong last: %v, want %v", p.troubles.list(), want)
 	}
 }

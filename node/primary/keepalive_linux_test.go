@@ -65,7 +65,7 @@ func TestRadioKeepAlive(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- s.Run(ctx) }()
-		p.server = identity.Peer{Name: "home", Key: theirs.Public(), Addresses: []string{s.Addr().String()}}
+		p.server.peer = identity.Peer{Name: "home", Key: theirs.Public(), Addresses: []string{s.Addr().String()}}
 		p.FactsChanged(facts.Facts{Links: map[string]facts.Link{"lo": {Radio: radio}}})
 		l, err := p.direct(ctx, "", "laptop", 0)
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 
-	"mpbond/base/identity"
 	"mpbond/link/wire"
 )
 
@@ -27,9 +26,4 @@ func (p *Primary) measuring(ctx context.Context, dest string, path wire.PathID) 
 		return nil, wire.Reset{Code: wire.CodeClosed, Text: fmt.Sprintf("there is no subflow %d", path)}
 	}
 	return c, nil
-}
-
-// ServerOf is the server that a primary with that configuration uses.
-func ServerOf(cfg Config, trust *identity.Trust) (identity.Peer, error) {
-	return findServer(cfg.Server, trust)
 }

@@ -77,14 +77,14 @@ func (p *Primary) KeepPlaces(file string) error {
 // that name, a helper if slot is not nil, and the rate that it was seen to carry to
 // the server.
 func (p *Primary) terms(t subflow.Transport, link *pipe.Link, slot *helperSlot, name string) (terms wire.Terms, up unit.Rate) {
-	by := name
+	var by carrier
 	if link != nil {
-		terms.Radio = link.Radio()
+		by.helper, terms.Radio = slot.key, link.Radio()
 	} else {
-		by = device.InterfaceOf(t.LocalAddr())
-		terms.Radio = device.RadioOf(by)
+		by.link = device.InterfaceOf(t.LocalAddr())
+		terms.Radio = device.RadioOf(by.link)
 	}
-	p.stand(&terms, by, slot)
+	p.standings.complete(&terms, by)
 	if place, err := p.places.where(); err == nil && place != "" {
 		p.places.mu.Lock()
 		defer p.places.mu.Unlock()

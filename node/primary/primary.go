@@ -10,10 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
 	"net"
-	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -170,7 +168,6 @@ type Primary struct {
 	cfg      Config
 	key      *identity.Key
 	trust    *identity.Trust
-	host     string // this device's host name, "" if it has none
 	log      *slog.Logger
 	refusals *loglimit.Limiter // the log, for what strangers cause
 	rec      *trace.Recorder   // nil: nothing is traced
@@ -185,24 +182,23 @@ type Primary struct {
 	ways        device.Routes
 	policy      *Policy
 	owners      *owners
+	names       deviceNames
+	server      *serverPeer
+	standings   *standings
+	troubles    *troubles
+	demand      *demand
+	meters      radioMeters
+	apps        appStreams
 
 	mu      sync.Mutex
-	server  identity.Peer
-	noPeer  error // why there is no server now, or nil
 	cur     *session
-	apps    map[netip.AddrPort]*endpoint.Conn // streams by the app's end, ended ones included
-	conns   map[net.Conn]bool                 // pipes in a handshake
-	errs    map[string]api.Trouble            // last error by device
-	calls   api.Calls                         // to the port for helpers
+	conns   map[net.Conn]bool // pipes in a handshake
+	calls   api.Calls         // to the port for helpers
 	helpers map[identity.PublicKey]*helperSlot
 	uplinks map[string]*uplink // if interfaces are found
-	demand  demand
-	refused backoff.List // who is refused here, or refuses this device
 	classes classTable
-	facts   facts.Facts      // of this device
-	links   map[string]*gate // of own interfaces that are named
-	ending  bool             // Run is about to return: wg is being waited for
-	closing chan struct{}    // closed then
+	ending  bool          // Run is about to return: wg is being waited for
+	closing chan struct{} // closed then
 	wg      sync.WaitGroup
 }
 
@@ -273,18 +269,21 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if err := tcp.CheckCongestion(cfg.Congestion, len(cfg.UDP) > 0); err != nil {
 		return nil, err
 	}
-	server, err := findServer(cfg.Server, trust)
+	server, err := newServerPeer(cfg.Server, trust)
 	if err != nil {
 		return nil, err
 	}
-	p := &Primary{cfg: cfg, apps: map[netip.AddrPort]*endpoint.Conn{}, key: key, trust: trust, server: server, log: log, refusals: loglimit.New(log), rec: rec,
-		conns: map[net.Conn]bool{}, errs: map[string]api.Trouble{}, helpers: map[identity.PublicKey]*helperSlot{},
+	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, refusals: loglimit.New(log), rec: rec,
+		conns: map[net.Conn]bool{}, helpers: map[identity.PublicKey]*helperSlot{},
 		uplinks: map[string]*uplink{}, places: places{where: device.Place},
-		paths:  dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
-		demand: newDemand(), closing: make(chan struct{})}
-	p.host, _ = os.Hostname()
+		paths: dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
+		names: deviceNames{configured: cfg.Name, trust: trust}, closing: make(chan struct{})}
+	p.names.host, _ = os.Hostname()
+	p.troubles = &troubles{server: server, trust: trust, log: log, changed: p.reportTrouble, last: map[string]api.Trouble{}}
+	p.demand = newDemand(p.isBusy)
 	p.findUplinks = p.ownUplinks
 	p.policy = newPolicy(modes, p.routing, log, rec)
+	p.standings = &standings{names: p.names, rules: p.policy.Rules, metered: cfg.Metered, allowed: cfg.Allowed, log: log, rec: rec, all: map[carrier]*standing{}}
 	p.owners = newOwners(p.policy.processOf)
 	if err := p.listen(); err != nil {
 		return nil, err
@@ -381,9 +380,7 @@ func (p *Primary) watch(ctx context.Context) {
 		p.places.note(p)
 		p.follow(own.lost())
 		if own.changed() {
-			p.mu.Lock()
 			p.demand.retryRefused()
-			p.mu.Unlock()
 		}
 		p.review(time.Now())
 		p.meter(time.Now())
@@ -416,8 +413,10 @@ func (p *Primary) watch(ctx context.Context) {
 // join makes a subflow over t, by a device of that name; of a helper if slot is
 // not nil.
 func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link, slot *helperSlot, device string) (lane, error) {
+	peer, _ := p.server.get()
+	server := peer.Key
 	p.mu.Lock()
-	s, server := p.cur, p.server.Key
+	s := p.cur
 	s.lastPath++
 	j := wire.Join{Version: wire.Version, Bond: s.id, Path: s.lastPath, Instance: s.instance, Helped: link != nil, Device: device}
 	p.mu.Unlock()
@@ -461,7 +460,10 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 		s.links[j.Path] = link
 	}
 	p.nameLink(s, j.Path, t)
-	s.names[j.Path].tier, s.names[j.Path].helper = terms.Tier, slot
+	s.names[j.Path].tier = terms.Tier
+	if slot != nil {
+		s.names[j.Path].carrier = carrier{helper: slot.key}
+	}
 	p.mu.Unlock()
 	if !fresh {
 		sf.Close()
@@ -472,9 +474,9 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 		return lane{}, err
 	}
 	p.mu.Lock()
-	p.demand.up()
 	p.replan()
 	p.mu.Unlock()
+	p.demand.up()
 	far := "server"
 	if j.Helped {
 		far = "via" // the transport ends at the helper
@@ -530,22 +532,110 @@ func (p *Primary) ended(s *session, id wire.PathID, err error) {
 // Policy returns the policy in force.
 func (p *Primary) Policy() *Policy { return p.policy }
 
-// deviceName is what subflows, status and events call this device.
-func (p *Primary) deviceName() string {
-	if p.cfg.Name != "" {
-		return p.cfg.Name
+// isBusy reports whether the bond has open streams.
+func (p *Primary) isBusy() bool {
+	p.mu.Lock()
+	e := p.cur.e
+	p.mu.Unlock()
+	return e.Streams() > 0
+}
+
+// Chunk takes an app's word about what it waits for; see api.Chunk.
+func (p *Primary) Chunk(c api.Chunk) error { return p.apps.announce(c) }
+
+// Refusals returns who is refused here, or refuses this device.
+func (p *Primary) Refusals() []backoff.Refusal { return p.troubles.refused.Refusals(time.Now()) }
+
+// Owns reports whether policy means this device, all its interfaces together, by
+// a name.
+func (p *Primary) Owns(name string) bool { return slices.Contains(p.names.all(), name) }
+
+// FactsChanged takes what is known of this device itself.
+func (p *Primary) FactsChanged(f facts.Facts) { p.standings.setOwnFacts(f) }
+
+// Spent has a helper rest at once whose cap here is used up.
+func (p *Primary) Spent(of device.Bounded, _ policy.Allowance) {
+	if of.By == policy.ForPipe {
+		p.review(time.Now())
 	}
-	return "primary"
+}
+
+// review lets devices rest, and carry again, as policy says, and has subflows made
+// anew whose tier has changed. It is called each second.
+func (p *Primary) review(now time.Time) {
+	p.standings.review(now)
+	type end struct {
+		id  wire.PathID
+		why error
+	}
+	var ends []end
+	p.mu.Lock()
+	s := p.cur
+	for id, n := range s.names {
+		if why := p.standings.endOf(n.carrier, n.tier); why != nil {
+			ends = append(ends, end{id, why})
+		}
+	}
+	p.mu.Unlock()
+	for _, e := range ends {
+		if s.e.Detach(e.id) {
+			p.ended(s, e.id, e.why)
+		}
+	}
+}
+
+// meter has the radios of helpers metered. It is called each second.
+func (p *Primary) meter(now time.Time) {
+	p.mu.Lock()
+	s := p.cur
+	p.mu.Unlock()
+	flows := s.e.HelpedFlows()
+	p.mu.Lock()
+	helped, radios := map[subflowOf]helpedBytes{}, map[identity.PublicKey]wire.Radio{}
+	for id, f := range flows {
+		if n := s.names[id]; n != nil && !n.carrier.isOwn() {
+			helped[subflowOf{s.id, id}] = helpedBytes{n.carrier.helper, f.Radio, f.Rx, f.Tx}
+		}
+	}
+	for key := range p.helpers {
+		radios[key] = p.standings.factsOf(key).Radio
+	}
+	p.mu.Unlock()
+	p.meters.update(now, radios, helped)
+}
+
+// HelperState is what is known of a helper.
+type HelperState struct {
+	Facts    wire.Facts  // that it has reported
+	Tier     wire.Tier   // when it is used
+	Rests    string      // why it carries nothing, "" if it may
+	LastPipe time.Time   // when a pipe of it last came; zero if none did
+	Radio    wire.Radio  // of its link to the server; wire.RadioNone: not known, or a cable
+	Took     unit.Joules // by that radio for this primary
+}
+
+// HelperOf returns what is known of a helper.
+func (p *Primary) HelperOf(key identity.PublicKey) (h HelperState) {
+	h.Facts = p.standings.factsOf(key)
+	h.Tier, h.Rests = p.standings.of(carrier{helper: key})
+	h.Radio, h.Took = p.meters.of(key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slot := p.helpers[key]; slot != nil {
+		h.LastPipe = slot.lastPipe
+	}
+	return h
 }
 
 // Status describes the bond. With why it holds the last decisions too.
 func (p *Primary) Status(why bool) api.Bond {
 	p.mu.Lock()
-	s, peer := p.cur, p.server.Name
-	errs := maps.Clone(p.errs)
+	s := p.cur
 	p.mu.Unlock()
+	peer, _ := p.server.get()
+	errs := p.troubles.list()
 	b := status.Bond(s.e.Status(why))
-	b.ID, b.Peer = s.id.String(), peer
+	b.ID, b.Peer = s.id.String(), peer.Name
 	p.describePipes(s, b.Paths)
 	p.describeWays(s, b.Paths)
 	for _, path := range b.Paths {

@@ -31,8 +31,8 @@ func TestRefusedRests(t *testing.T) {
 		refusal := wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1}
 		began, tries := time.Now(), 0
 		for ; time.Since(began) < time.Hour; tries++ {
-			p.setError("laptop", refusal)
-			p.restAfter(t.Context(), refusal, &b, nil)
+			p.troubles.set("laptop", refusal)
+			p.demand.backOff(t.Context(), refusal, &b, nil)
 		}
 		if tries > 25 {
 			t.Errorf("%d attempts in an hour", tries)
@@ -50,14 +50,14 @@ func TestRefusedRests(t *testing.T) {
 			time.Sleep(time.Second)
 			p.TrustChanged()
 		}()
-		if p.restAfter(t.Context(), refusal, &b, nil); time.Since(began) != time.Second {
+		if p.demand.backOff(t.Context(), refusal, &b, nil); time.Since(began) != time.Second {
 			t.Errorf("another trust file ended the rest after %v", time.Since(began))
 		}
 		// Who is only unreachable is tried again each second while apps wait.
 		b.Reset()
 		began = time.Now()
 		for range 10 {
-			p.restAfter(t.Context(), errors.New("no answer"), &b, nil)
+			p.demand.backOff(t.Context(), errors.New("no answer"), &b, nil)
 		}
 		if took := time.Since(began); took > 10*busyBackoff {
 			t.Errorf("ten attempts without an answer took %v", took)

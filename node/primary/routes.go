@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"mpbond/base/unit"
 	"mpbond/control/device"
 	"mpbond/control/policy"
 	"mpbond/link/pipe"
@@ -21,16 +20,14 @@ const classesEvery = 100 * time.Millisecond
 // linkName is what a subflow goes over, as rules name it, besides its device.
 // Guarded by Primary.mu.
 type linkName struct {
-	own    bool   // it is an own link
-	local  string // address that pipe was found for
-	pipe   string
-	link   string      // the own interface
-	conn   net.Conn    // of a direct subflow
-	moved  int         // how many times that went on from another address
-	last   time.Time   // when it did, or lacked one, last
-	helper *helperSlot // nil: it is direct
-	tier   wire.Tier   // that it joined with
-	rx, tx unit.Bytes  // that a helper's radio was metered for
+	own     bool   // it is an own link
+	local   string // address that pipe was found for
+	pipe    string
+	conn    net.Conn  // of a direct subflow
+	moved   int       // how many times that went on from another address
+	last    time.Time // when it did, or lacked one, last
+	carrier           // the helper, or the own interface
+	tier    wire.Tier // that it joined with
 }
 
 // classOf returns the traffic class of what a rule says; nil is class 0. mu must be held.
@@ -80,7 +77,7 @@ func (p *Primary) routes() (list []policy.Route) {
 func (p *Primary) routeNames(device string, n *linkName) []string {
 	names := []string{device}
 	if n.own {
-		names = append(append(names, p.ownNames()...), n.link)
+		names = append(append(names, p.names.all()...), n.link)
 	}
 	return names
 }

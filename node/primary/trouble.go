@@ -1,17 +1,12 @@
 package primary
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
-	"time"
 
 	"mpbond/api"
 	"mpbond/base/fault"
-	"mpbond/base/identity"
-	"mpbond/link/pipe"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
 )
@@ -86,101 +81,4 @@ func lastError(t api.Trouble) string {
 		return t.Text
 	}
 	return t.Text + " (" + t.Hint + ")"
-}
-
-// reportTrouble sends waiting helpers the reason why this device has no server, or that
-// it has one again.
-func (p *Primary) reportTrouble() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ending {
-		return
-	}
-	for _, slot := range p.helpers {
-		for _, w := range slot.waiting() {
-			p.wg.Go(func() { w.SendTrouble(p.currentTrouble) })
-		}
-	}
-}
-
-// currentTrouble is ownTrouble for callers that do not hold mu.
-func (p *Primary) currentTrouble() wire.Trouble {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ownTrouble()
-}
-
-// ownTrouble is why no subflow of this device's own reaches the server; one without a text
-// if one does, or it is not known. Mu is held.
-func (p *Primary) ownTrouble() (f wire.Trouble) {
-	if p.noPeer != nil {
-		return wire.Trouble{Code: wire.CodeUnknown, Text: p.noPeer.Error()}
-	}
-	if p.cur == nil || p.cur.e == nil || p.cur.e.WithoutSubflow() == 0 {
-		return f
-	}
-	helpers := map[string]bool{}
-	for _, slot := range p.helpers {
-		helpers[slot.name] = true
-	}
-	for device, t := range p.errs {
-		if t.Text != "" && !helpers[device] && (f.Text == "" || t.Text < f.Text) {
-			f = wire.Trouble{Code: codes[t.Cause], Text: t.Text}
-			if len(p.server.Addresses) > 0 {
-				f.At = p.server.Addresses[0]
-			}
-		}
-	}
-	return f
-}
-
-// waiting are the pipes of a helper that wait. Mu is held.
-func (s *helperSlot) waiting() []*pipe.Waiting {
-	list := append([]*pipe.Waiting(nil), s.reserve...)
-	if s.held != nil {
-		list = append(list, s.held)
-	}
-	return list
-}
-
-// reportTo has a helper know, over a pipe that has just come.
-func (p *Primary) reportTo(ctx context.Context, w *pipe.Waiting) {
-	if ctx.Err() != nil {
-		return
-	}
-	if p.currentTrouble().Text != "" {
-		w.SendTrouble(p.currentTrouble)
-	}
-}
-
-// noteCall counts a connection to the port for helpers, unless it came from this machine.
-func (p *Primary) noteCall(from net.Addr, now time.Time) {
-	if a, err := netip.ParseAddrPort(from.String()); err == nil && a.Addr().IsLoopback() {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.calls.Count++
-	p.calls.Last = now
-}
-
-// Calls returns the connections that reached the port for helpers; nil if there is none.
-func (p *Primary) Calls() *api.Calls {
-	if len(p.pipes) == 0 {
-		return nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := p.calls
-	return &c
-}
-
-// LastPipeOf returns when a pipe of a helper last came; zero if none did.
-func (p *Primary) LastPipeOf(helper identity.PublicKey) time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if slot := p.helpers[helper]; slot != nil {
-		return slot.lastPipe
-	}
-	return time.Time{}
 }

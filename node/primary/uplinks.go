@@ -85,13 +85,11 @@ func (p *Primary) ownUplinks() ([]string, error) {
 // reachedBy reports whether the system's routes lead to an address of the server by
 // one of some interfaces, or to none of its addresses at all.
 func (p *Primary) reachedBy(links []string) bool {
-	p.mu.Lock()
-	addrs := p.server.Addresses
-	p.mu.Unlock()
+	server, _ := p.server.get()
 	ctx, cancel := context.WithTimeout(context.Background(), uplinkEvery)
 	defer cancel()
 	elsewhere := false
-	for _, a := range addrs {
+	for _, a := range server.Addresses {
 		link, ok := p.ways.Via(ctx, a, p.cfg.mark())
 		if ok && slices.Contains(links, link) {
 			return true
@@ -140,9 +138,7 @@ func (p *Primary) chooseUplinks(ctx context.Context, now time.Time, found []stri
 			u = &uplink{since: now}
 			p.uplinks[name] = u
 		}
-		_, metered := p.tierOf(name, nil)
-		metered = (metered || slices.Contains(p.cfg.Metered, name)) && p.specOf(name, nil).Tier == nil
-		list[i] = policy.Uplink{Name: name, Metered: metered, Open: u.end != nil, Up: u.up > 0, Since: u.since}
+		list[i] = policy.Uplink{Name: name, Metered: p.standings.costsByDefault(name), Open: u.end != nil, Up: u.up > 0, Since: u.since}
 	}
 	for i, c := range policy.Uplinks(now, list) {
 		name := found[i]

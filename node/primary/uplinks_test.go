@@ -128,7 +128,7 @@ func TestUplinksByDefault(t *testing.T) {
 		t.Fatalf("the default is %q", Default.Interfaces)
 	}
 	p := newUplinked(t)
-	p.cfg.Metered = nil
+	p.standings.metered = nil
 	ctx, cancel := context.WithCancel(t.Context())
 	now := time.Now()
 	see := func(found, want string) {
@@ -171,8 +171,8 @@ func TestReachedBy(t *testing.T) {
 	if p.reachedBy([]string{"wlan0", "wwan0"}) {
 		t.Error("this device itself is reached by a link")
 	}
-	p.server.Addresses = []string{"[fdff:ffff::1]:1"}
-	if _, ok := p.ways.Via(t.Context(), p.server.Addresses[0], 0); !ok && !p.reachedBy([]string{"wlan0", "wwan0"}) {
+	p.server.peer.Addresses = []string{"[fdff:ffff::1]:1"}
+	if _, ok := p.ways.Via(t.Context(), p.server.peer.Addresses[0], 0); !ok && !p.reachedBy([]string{"wlan0", "wwan0"}) {
 		t.Error("a server that cannot be reached at present rules all links out")
 	}
 }

@@ -49,7 +49,7 @@ func TestRest(t *testing.T) {
 		}
 		took := func() time.Duration {
 			began := time.Now()
-			p.rest(t.Context(), &b)
+			p.demand.rest(t.Context(), &b)
 			return time.Since(began)
 		}
 		if d := took(); d < idleBackoff*3/4 || d > idleBackoff {
@@ -75,7 +75,7 @@ func TestRest(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if p.rest(ended, &b); p.demand.resting+p.demand.waiting != 0 {
+		if p.demand.rest(ended, &b); p.demand.resting+p.demand.waiting != 0 {
 			t.Errorf("%+v", p.demand)
 		}
 	})

@@ -1,0 +1,67 @@
+package primary
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"mpbond/base/identity"
+)
+
+// trusting returns a trust file with helpers of these names, and their keys.
+func trusting(t *testing.T, helpers ...string) (*identity.Trust, []identity.PublicKey) {
+	t.Helper()
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	var keys []identity.PublicKey
+	for _, name := range helpers {
+		key := newKey(t).Public()
+		if err == nil {
+			err = trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleHelper}, Key: key})
+		}
+		keys = append(keys, key)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trust, keys
+}
+
+// TestDeviceNames: policy means this device by what it is called, by its host's name
+// and, where nobody has called it anything, by "primary"; but a helper's name means
+// the helper. So do the limits of the device tables.
+func TestDeviceNames(t *testing.T) {
+	for _, c := range []struct {
+		name, helper, want string
+	}{
+		{"", "phone", "laptop primary"},
+		{"", "laptop", "primary"},
+		{"", "primary", "laptop"},
+		{"desk", "phone", "desk laptop"},
+		{"desk", "laptop", "desk"},
+		{"desk", "desk", "desk laptop"},
+		{"laptop", "phone", "laptop"},
+	} {
+		trust, keys := trusting(t, c.helper)
+		n := deviceNames{c.name, "laptop", trust}
+		own := strings.Fields(c.want)
+		if got := n.all(); !slices.Equal(got, own) {
+			t.Errorf("%+v: rules may say %q", c, got)
+		}
+		for _, name := range []string{"", "laptop", "desk", "primary", "phone"} {
+			s := newStandings(t, "[device.'"+name+"']\nbattery_floor = 30\n", n)
+			means := slices.Contains(own, name)
+			if limited := s.limits(carrier{link: "wlan0"}).BatteryFloor == 30; limited != means {
+				t.Errorf("%+v: %q means this device: %v, its limits hold: %v", c, name, means, limited)
+			}
+			s.all[carrier{helper: keys[0]}] = &standing{name: name}
+			if s.limits(carrier{helper: keys[0]}).BatteryFloor != 30 {
+				t.Errorf("%+v: %q at a helper", c, name)
+			}
+			s.all[carrier{helper: keys[0]}].name = "other"
+			if s.limits(carrier{helper: keys[0]}).BatteryFloor != 0 {
+				t.Errorf("%+v: limits of %q at another helper", c, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package primary
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+)
+
+// serverPeer is the server that the bond leads to, as the trust file has it. It may
+// change, or go, while the primary runs: reload reads the file's entries again. Safe for
+// concurrent use; its lock is held while the trust file's is taken, and no other.
+type serverPeer struct {
+	name  string // that was configured, "" for the only one
+	trust *identity.Trust
+
+	mu      sync.Mutex
+	peer    identity.Peer
+	missing error // why there is no server now, or nil
+}
+
+// newServerPeer returns the server of that name; an error if there is none.
+func newServerPeer(name string, trust *identity.Trust) (*serverPeer, error) {
+	peer, err := findServer(name, trust)
+	return &serverPeer{name: name, trust: trust, peer: peer}, err
+}
+
+// get returns the server, and why there is none at present, or nil.
+func (s *serverPeer) get() (identity.Peer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.peer, s.missing
+}
+
+// address returns the server's address for an attempt: each in turn, the best first.
+func (s *serverPeer) address(attempt int) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.missing != nil {
+		return "", s.missing
+	}
+	return s.peer.Addresses[attempt%len(s.peer.Addresses)], nil
+}
+
+// reload takes what the trust file says now, and reports whether the server is another
+// one. The one in use stays as long as it is trusted.
+func (s *serverPeer) reload() (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.peer.Key
+	if now, ok := s.trust.Lookup(before); ok && now.Is(identity.RoleServer) && len(now.Addresses) > 0 {
+		s.peer, s.missing = now, nil
+	} else {
+		s.peer, s.missing = findServer(s.name, s.trust)
+	}
+	return s.peer.Key != before
+}
+
+// ServerOf returns the server that a primary with that configuration uses.
+func ServerOf(cfg Config, trust *identity.Trust) (identity.Peer, error) {
+	return findServer(cfg.Server, trust)
+}
+
+// findServer is the server of that name, or the only one that is trusted.
+func findServer(name string, trust *identity.Trust) (identity.Peer, error) {
+	const hint = "pair this device with a server that shows a code, `mpbond pair CODE`, or add it with `mpbond trust add NAME --role server --key KEY --addr HOST:PORT`"
+	list := trust.ByRole(identity.RoleServer)
+	for _, s := range list {
+		if (name == "" && len(list) == 1) || s.Name == name {
+			if len(s.Addresses) == 0 {
+				return s, fault.New(fault.Config, fmt.Errorf("no address is known of server %s", s.Name), hint)
+			}
+			return s, nil
+		}
+	}
+	if name == "" && len(list) > 1 {
+		return identity.Peer{}, fault.New(fault.Config, fmt.Errorf("%d servers are trusted", len(list)), "name one with `server = \"NAME\"` or --server")
+	}
+	if name == "" {
+		return identity.Peer{}, fault.New(fault.Config, errors.New("no server is trusted"), hint)
+	}
+	return identity.Peer{}, fault.New(fault.Config, fmt.Errorf("no server called %q is trusted", name), hint)
+}

@@ -1,0 +1,109 @@
+package primary
+
+import (
+	"cmp"
+	"log/slog"
+	"maps"
+	"net"
+	"sync"
+	"time"
+
+	"mpbond/api"
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/backoff"
+	"mpbond/link/tcp"
+)
+
+// troubles keeps why each device has no subflow, by the device's name in the status, and
+// who refuses whom. It logs each change once, a refusal again each hour. Safe for
+// concurrent use; no other lock is taken while its own is held, and changed is called
+// without it.
+type troubles struct {
+	server  *serverPeer
+	trust   *identity.Trust
+	log     *slog.Logger
+	changed func() // a device's trouble is another one now
+
+	refused backoff.List // who is refused here, or refuses this device
+
+	mu   sync.Mutex
+	last map[string]api.Trouble
+}
+
+// set takes why a device has no subflow; nil: it has one, or needs none.
+func (t *troubles) set(device string, err error) {
+	now, refused, logAgain := troubleOf(err), backoff.Refused(err), false
+	if refused {
+		r := t.refusal(err)
+		now.Text, now.Hint, logAgain = "refused: "+r.Reason, r.Hint, t.refused.Note(r, time.Now())
+	}
+	t.mu.Lock()
+	changed := t.last[device] != now
+	t.last[device] = now
+	t.mu.Unlock()
+	if err != nil && (changed && !refused || logAgain) {
+		t.log.Warn("no subflow", "by", device, "err", err, "hint", now.Hint)
+	}
+	if changed {
+		t.changed()
+	}
+}
+
+// refusal returns how a subflow was refused: by the helper that err names, else
+// between this device and the server.
+func (t *troubles) refusal(err error) backoff.Refusal {
+	by, _ := t.server.get()
+	if key, ok := identity.FailedPeer(err); ok {
+		by, _ = t.trust.Lookup(key)
+	}
+	r := backoff.Refusal{Key: by.Key.String(), Device: by.Name, Here: fault.Is(err, fault.WrongKey)}
+	r.Reason, r.Hint = backoff.Explain(err, by.Name)
+	return r
+}
+
+// refuse keeps who could not make a pipe with this device, and reports whether that is
+// worth a line in the log.
+func (t *troubles) refuse(from net.Addr, err error) bool {
+	if !backoff.Refused(err) {
+		return true
+	}
+	key, known := identity.FailedPeer(err)
+	peer, _ := t.trust.Lookup(key)
+	r := backoff.Refusal{Key: tcp.Source(from).String(), Device: peer.Name, Address: from.String(), Here: true}
+	if known {
+		r.Key = key.String()
+	}
+	r.Reason, r.Hint = backoff.Explain(err, cmp.Or(peer.Name, "that device"))
+	return t.refused.Note(r, time.Now())
+}
+
+// accepted drops what was kept of a device that was refused here.
+func (t *troubles) accepted(key identity.PublicKey) { t.refused.Forget(key.String(), true) }
+
+// joined drops what was kept of a device that refused this one.
+func (t *troubles) joined(key identity.PublicKey) { t.refused.Forget(key.String(), false) }
+
+// forget drops what went wrong with a device that is none any more.
+func (t *troubles) forget(device string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.last, device)
+}
+
+// rename gives a device another name.
+func (t *troubles) rename(from, to string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text, ok := t.last[from]; ok {
+		delete(t.last, from)
+		t.last[to] = text
+	}
+}
+
+// list returns the last trouble of each device; one without a text is none.
+func (t *troubles) list() map[string]api.Trouble {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.last)
+}
