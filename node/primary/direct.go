@@ -3,6 +3,7 @@ package primary
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"mpbond/base/fault"
@@ -21,6 +22,16 @@ const (
 	betterWithin = 3 * time.Second
 )
 
+// keepUplink keeps the direct subflows over an interface, "" for any, until ctx ends and
+// nothing is left of them.
+func (p *Primary) keepUplink(ctx context.Context, iface string) {
+	var all sync.WaitGroup
+	for range max(p.cfg.Subflows, 1) {
+		all.Go(func() { p.keepDirect(ctx, iface) })
+	}
+	all.Wait()
+}
+
 // keepDirect keeps a direct subflow over an interface, "" for any.
 func (p *Primary) keepDirect(ctx context.Context, iface string) {
 	device := p.names.shown()
@@ -38,10 +49,10 @@ func (p *Primary) keepDirect(ctx context.Context, iface string) {
 			p.troubles.set(device, nil)
 			p.troubles.joined(l.peer)
 			b.Reset()
-			p.uplinkChanged(iface, 1)
+			p.uplinks.count(iface, 1)
 			err = p.hold(ctx, &l, iface, device)
 			p.paths.Ended(l.conn, l.since, silent(err))
-			p.uplinkChanged(iface, -1)
+			p.uplinks.count(iface, -1)
 		}
 		if ctx.Err() != nil {
 			p.troubles.set(device, nil)

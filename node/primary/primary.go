@@ -176,26 +176,25 @@ type Primary struct {
 	memory *endpoint.Memory
 	share  *endpoint.Share // of it, of the bond
 
-	findUplinks func() ([]string, error) // ownUplinks; a fake in tests
-	places      places
-	paths       dial.Dialer
-	ways        device.Routes
-	policy      *Policy
-	owners      *owners
-	names       deviceNames
-	server      *serverPeer
-	standings   *standings
-	troubles    *troubles
-	demand      *demand
-	meters      radioMeters
-	apps        appStreams
+	places    places
+	paths     dial.Dialer
+	ways      device.Routes
+	policy    *Policy
+	owners    *owners
+	uplinks   *uplinks // if interfaces are found
+	names     deviceNames
+	server    *serverPeer
+	standings *standings
+	troubles  *troubles
+	demand    *demand
+	meters    radioMeters
+	apps      appStreams
 
 	mu      sync.Mutex
 	cur     *session
 	conns   map[net.Conn]bool // pipes in a handshake
 	calls   api.Calls         // to the port for helpers
 	helpers map[identity.PublicKey]*helperSlot
-	uplinks map[string]*uplink // if interfaces are found
 	classes classTable
 	ending  bool          // Run is about to return: wg is being waited for
 	closing chan struct{} // closed then
@@ -275,15 +274,15 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	}
 	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, refusals: loglimit.New(log), rec: rec,
 		conns: map[net.Conn]bool{}, helpers: map[identity.PublicKey]*helperSlot{},
-		uplinks: map[string]*uplink{}, places: places{where: device.Place},
-		paths: dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
-		names: deviceNames{configured: cfg.Name, trust: trust}, closing: make(chan struct{})}
+		places: places{where: device.Place},
+		paths:  dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
+		names:  deviceNames{configured: cfg.Name, trust: trust}, closing: make(chan struct{})}
 	p.names.host, _ = os.Hostname()
 	p.troubles = &troubles{server: server, trust: trust, log: log, changed: p.reportTrouble, last: map[string]api.Trouble{}}
 	p.demand = newDemand(p.isBusy)
-	p.findUplinks = p.ownUplinks
 	p.policy = newPolicy(modes, p.routing, log, rec)
 	p.standings = &standings{names: p.names, rules: p.policy.Rules, metered: cfg.Metered, allowed: cfg.Allowed, log: log, rec: rec, all: map[carrier]*standing{}}
+	p.uplinks = &uplinks{find: (&uplinkFinder{server: server, mark: cfg.mark()}).find, costs: p.standings.costsByDefault, keep: p.keepUplink, log: log, all: map[string]*uplink{}}
 	p.owners = newOwners(p.policy.processOf)
 	if err := p.listen(); err != nil {
 		return nil, err
@@ -327,15 +326,13 @@ func (p *Primary) Run(ctx context.Context) error {
 	defer cancel()
 	switch ifaces := p.cfg.Interfaces; {
 	case len(ifaces) == 1 && ifaces[0] == autoInterfaces:
-		p.wg.Go(func() { p.keepUplinks(ctx) })
+		p.wg.Go(func() { p.uplinks.run(ctx) })
 	case len(ifaces) == 0:
 		ifaces = []string{""}
 		fallthrough
 	default:
 		for _, i := range ifaces {
-			for range max(p.cfg.Subflows, 1) {
-				p.wg.Go(func() { p.keepDirect(ctx, i) })
-			}
+			p.wg.Go(func() { p.keepUplink(ctx, i) })
 		}
 	}
 	p.wg.Go(func() { p.watch(ctx) })

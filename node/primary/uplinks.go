@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"mpbond/control/device"
@@ -21,8 +23,25 @@ const uplinkEvery = time.Second
 
 var errNotWanted = errors.New("the interface is not in use any more")
 
-// uplink is an interface of this device, found or named. Its variables are
-// guarded by Primary.mu.
+// uplinks are the interfaces of this device that reach the Internet. run finds them as they
+// come and go, has policy choose, and opens and closes what carries subflows over each: keep
+// is called with a context that ends, with errNotWanted, when the interface is no longer to be
+// used. While there is one alone, or none, or none can be listed, the name is "": the system's
+// routes decide. An uplink that is not found any more goes on until another one is up, so that
+// the bond is never without a subflow. Safe for concurrent use; no other lock is taken while
+// its own is held.
+type uplinks struct {
+	find  func() ([]string, error)
+	costs func(name string) bool // data over it costs money
+	keep  func(ctx context.Context, name string)
+	log   *slog.Logger
+
+	mu  sync.Mutex
+	all map[string]*uplink
+	wg  sync.WaitGroup // of keep
+}
+
+// uplink is one interface. uplinks.mu must be held.
 type uplink struct {
 	up     int // subflows by it
 	since  time.Time
@@ -30,21 +49,20 @@ type uplink struct {
 	end    context.CancelCauseFunc // closes its subflows; nil while it shall have none
 }
 
-// keepUplinks keeps direct subflows over the interfaces that policy chooses. While
-// there is one alone, or none, a subflow goes by the system's routes; so it does
-// where interfaces cannot be listed.
-func (p *Primary) keepUplinks(ctx context.Context) {
+// run keeps the uplinks that policy chooses until ctx ends and nothing is left of them.
+func (u *uplinks) run(ctx context.Context) {
+	defer u.wg.Wait()
 	changed, err := device.WatchUplinks(ctx)
 	if err != nil {
-		p.log.Debug("changes of interfaces are noticed late", "err", err)
+		u.log.Debug("changes of interfaces are noticed late", "err", err)
 	}
 	t := time.NewTicker(uplinkEvery)
 	defer t.Stop()
 	logged := false
 	for {
-		if err := p.updateUplinks(ctx, time.Now()); err != nil && !logged {
+		if err := u.update(ctx, time.Now()); err != nil && !logged {
 			logged = true
-			p.log.Info("interfaces are not found: the system's routes decide", "err", err)
+			u.log.Info("interfaces are not found: the system's routes decide", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -55,101 +73,67 @@ func (p *Primary) keepUplinks(ctx context.Context) {
 	}
 }
 
-// updateUplinks looks at the interfaces once, and opens and closes as policy chooses.
-func (p *Primary) updateUplinks(ctx context.Context, now time.Time) error {
-	found, err := p.findUplinks()
-	if len(found) == 0 || len(found) == 1 && !p.hasNamed() {
+// update looks at the interfaces once, and opens and closes as policy chooses.
+func (u *uplinks) update(ctx context.Context, now time.Time) error {
+	found, err := u.find()
+	named, any := u.known()
+	if len(found) == 0 || len(found) == 1 && !named {
 		found = []string{""}
 	}
-	if err == nil || !p.hasUplinks() { // what is open stays while one cannot look
-		p.chooseUplinks(ctx, now, found)
+	if err == nil || !any { // what is open stays while one cannot look
+		u.choose(ctx, now, found)
 	}
 	return err
 }
 
-// ownUplinks lists the interfaces by which the Internet is reached, without tunnels,
-// whose bytes go by another of these; none if the system reaches the server by none
-// of them: it is this device itself, on a local network, or behind a VPN.
-func (p *Primary) ownUplinks() ([]string, error) {
-	found, err := device.Uplinks()
-	if err != nil {
-		return nil, err
+// known reports whether there is an uplink with a name, of which the last one keeps its
+// subflow, and whether there is any.
+func (u *uplinks) known() (named, any bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for name := range u.all {
+		named = named || name != ""
 	}
-	found = slices.DeleteFunc(found, device.IsTunnel)
-	if len(found) < 2 || p.reachedBy(found) {
-		return found, nil
-	}
-	return nil, nil
+	return named, len(u.all) > 0
 }
 
-// reachedBy reports whether the system's routes lead to an address of the server by
-// one of some interfaces, or to none of its addresses at all.
-func (p *Primary) reachedBy(links []string) bool {
-	server, _ := p.server.get()
-	ctx, cancel := context.WithTimeout(context.Background(), uplinkEvery)
-	defer cancel()
-	elsewhere := false
-	for _, a := range server.Addresses {
-		link, ok := p.ways.Via(ctx, a, p.cfg.mark())
-		if ok && slices.Contains(links, link) {
-			return true
-		}
-		elsewhere = elsewhere || ok
-	}
-	return !elsewhere
-}
-
-// hasNamed reports whether a subflow by a named interface has been used: the last one of
-// several keeps its subflow.
-func (p *Primary) hasNamed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for name := range p.uplinks {
-		if name != "" {
-			return true
-		}
-	}
-	return false
-}
-
-func (p *Primary) hasUplinks() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.uplinks) > 0
-}
-
-// chooseUplinks opens and closes, so that what is open is what policy chooses.
-func (p *Primary) chooseUplinks(ctx context.Context, now time.Time, found []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for name, u := range p.uplinks {
-		if !slices.Contains(found, name) {
-			if p.isAwaited(name, found) {
-				continue
-			}
-			p.closeUplink(name, u, "it has no default route any more")
-			delete(p.uplinks, name)
-		}
-	}
+// choose opens and closes, so that what is open is what policy chooses of those found.
+func (u *uplinks) choose(ctx context.Context, now time.Time, found []string) {
 	list := make([]policy.Uplink, len(found))
 	for i, name := range found {
-		u := p.uplinks[name]
-		if u == nil {
-			u = &uplink{since: now}
-			p.uplinks[name] = u
+		list[i] = policy.Uplink{Name: name, Metered: u.costs(name)}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for name, one := range u.all {
+		if !slices.Contains(found, name) && !u.isAwaited(name, found) {
+			u.close(name, one, "it has no default route any more")
+			delete(u.all, name)
 		}
-		list[i] = policy.Uplink{Name: name, Metered: p.standings.costsByDefault(name), Open: u.end != nil, Up: u.up > 0, Since: u.since}
+	}
+	for i, name := range found {
+		one := u.all[name]
+		if one == nil {
+			one = &uplink{since: now}
+			u.all[name] = one
+		}
+		list[i].Open, list[i].Up, list[i].Since = one.end != nil, one.up > 0, one.since
 	}
 	for i, c := range policy.Uplinks(now, list) {
 		name := found[i]
-		u := p.uplinks[name]
-		u.reason = c.Reason
+		one := u.all[name]
+		one.reason = c.Reason
 		switch {
-		case c.Open && u.end == nil && !p.ending:
-			p.log.Info("interface in use", "interface", name, "reason", c.Reason)
-			p.openUplink(ctx, name, u)
+		case c.Open && one.end == nil && ctx.Err() == nil:
+			u.log.Info("interface in use", "interface", name, "reason", c.Reason)
+			kept, end := context.WithCancelCause(ctx)
+			one.end = end
+			u.wg.Go(func() {
+				defer end(nil)
+				u.keep(kept, name)
+			})
 		case !c.Open:
-			p.closeUplink(name, u, c.Reason)
+			u.close(name, one, c.Reason)
 		}
 	}
 }
@@ -158,51 +142,80 @@ func (p *Primary) chooseUplinks(ctx context.Context, now time.Time, found []stri
 // those that are found does, so that the bond is never without a subflow: the system's
 // routes until an interface is up, and interfaces that are up until a subflow by the
 // system's routes is, as when a VPN comes. mu must be held.
-func (p *Primary) isAwaited(name string, found []string) bool {
-	if slices.ContainsFunc(found, p.isUp) {
+func (u *uplinks) isAwaited(name string, found []string) bool {
+	if slices.ContainsFunc(found, u.isUp) {
 		return false
 	}
-	return name == "" || slices.Contains(found, "") && p.isUp(name)
+	return name == "" || slices.Contains(found, "") && u.isUp(name)
 }
 
 // isUp reports whether a subflow goes by an interface. mu must be held.
-func (p *Primary) isUp(name string) bool {
-	u := p.uplinks[name]
-	return u != nil && u.up > 0
+func (u *uplinks) isUp(name string) bool {
+	one := u.all[name]
+	return one != nil && one.up > 0
 }
 
-func (p *Primary) openUplink(ctx context.Context, name string, u *uplink) {
-	kept, end := context.WithCancelCause(ctx)
-	u.end = end
-	for range max(p.cfg.Subflows, 1) {
-		p.wg.Go(func() {
-			defer end(nil)
-			p.keepDirect(kept, name)
-		})
+// close has what is kept over an uplink end. mu must be held.
+func (u *uplinks) close(name string, one *uplink, reason string) {
+	if one.end != nil {
+		u.log.Info("interface not in use", "interface", name, "reason", reason)
+		one.end(errNotWanted)
+		one.end = nil
 	}
 }
 
-func (p *Primary) closeUplink(name string, u *uplink, reason string) {
-	if u.end != nil {
-		p.log.Info("interface not in use", "interface", name, "reason", reason)
-		u.end(errNotWanted)
-		u.end = nil
-	}
-}
-
-// uplinkChanged tells that there is a subflow more or less by an interface.
-func (p *Primary) uplinkChanged(name string, by int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if u := p.uplinks[name]; u != nil {
-		was := u.up > 0
-		if u.up = max(u.up+by, 0); was != (u.up > 0) {
-			u.since = time.Now()
+// count counts a subflow more or less by an interface.
+func (u *uplinks) count(name string, by int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if one := u.all[name]; one != nil {
+		was := one.up > 0
+		if one.up = max(one.up+by, 0); was != (one.up > 0) {
+			one.since = time.Now()
 		}
 	}
 }
 
-// DirectFlows tells what the direct subflows have moved so far, each by a key
+// uplinkFinder lists the interfaces by which the Internet is reached.
+type uplinkFinder struct {
+	server *serverPeer
+	mark   int // of sockets
+	routes device.Routes
+}
+
+// find lists them without tunnels, whose bytes go by another of these; none if the system
+// reaches the server by none of them: it is this device itself, on a local network, or
+// behind a VPN.
+func (f *uplinkFinder) find() ([]string, error) {
+	found, err := device.Uplinks()
+	if err != nil {
+		return nil, err
+	}
+	found = slices.DeleteFunc(found, device.IsTunnel)
+	if len(found) < 2 || f.reachServer(found) {
+		return found, nil
+	}
+	return nil, nil
+}
+
+// reachServer reports whether the system's routes lead to an address of the server by
+// one of some interfaces, or to none of its addresses at all.
+func (f *uplinkFinder) reachServer(links []string) bool {
+	server, _ := f.server.get()
+	ctx, cancel := context.WithTimeout(context.Background(), uplinkEvery)
+	defer cancel()
+	elsewhere := false
+	for _, a := range server.Addresses {
+		link, ok := f.routes.Via(ctx, a, f.mark)
+		if ok && slices.Contains(links, link) {
+			return true
+		}
+		elsewhere = elsewhere || ok
+	}
+	return !elsewhere
+}
+
+// DirectFlows returns what the direct subflows have moved so far, each by a key
 // that is never used again.
 func (p *Primary) DirectFlows() map[string]device.Flow {
 	p.mu.Lock()

@@ -55,7 +55,7 @@ func TestUplinksJoinFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	var vpn atomic.Bool
-	p.findUplinks = func() ([]string, error) {
+	p.uplinks.find = func() ([]string, error) {
 		if vpn.Load() {
 			return nil, nil
 		}
@@ -64,7 +64,7 @@ func TestUplinksJoinFirst(t *testing.T) {
 	ran := make(chan struct{})
 	go func() {
 		defer close(ran)
-		p.keepUplinks(ctx)
+		p.uplinks.run(ctx)
 	}()
 	uses := func(want string) {
 		t.Helper()
