@@ -84,7 +84,7 @@ var importRules = []importRule{
 	{from: []string{"onload/simulate"}, only: []string{"base/unit", "onload/board"}, reason: "it decides from numbers, in virtual time"},
 	{from: []string{"onload/transfer"}, only: []string{"base/unit", "base/fault", "onload/board"}, reason: "it runs a board's jobs, whatever they carry"},
 	{from: []string{"onload/fetch"}, only: []string{"base/unit", "base/fault", "base/text", "base/userfile", "onload/board", "onload/transfer"}, reason: "it moves items over whatever devices it is given"},
-	{from: []string{"onload/upload"}, only: []string{"base/unit", "base/fault", "base/text", "base/store", "base/userfile", "onload/board", "onload/fetch", "onload/transfer"}, reason: "it moves files over whatever devices it is given"},
+	{from: []string{"onload/upload"}, only: []string{"base/unit", "base/fault", "base/text", "base/store", "base/userfile", "onload/board", "onload/transfer"}, reason: "it moves files over whatever devices it is given"},
 	{from: []string{"onload/playlist"}, only: []string{"base/unit", "base/fault", "link/splice", "onload/board", "onload/fetch", "onload/transfer"}, reason: "it serves players over whatever devices it is given"},
 	{from: []string{"onload/page"}, only: []string{"base/unit", "base/fault", "link/tcp", "base/store", "base/userfile", "onload/transfer", "onload/upload"}, reason: "it takes files from browsers and has them sent; its caller decides who may carry them"},
 	{from: []string{"onload/relay"}, only: []string{"base/unit", "base/fault", "base/loglimit", "base/text", "base/identity", "base/dialpolicy", "link/splice", "link/tcp", "link/discovery"},

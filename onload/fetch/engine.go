@@ -39,7 +39,7 @@ func newEngine(cfg Config) (*engine, error) {
 	e.loop, err = transfer.New(transfer.Config{
 		Devices: cfg.Devices, Joins: cfg.Joins, Scheduler: cfg.Scheduler, Lanes: mostLanes, Log: cfg.Log,
 		Times:   transfer.Times{Stall: cfg.times.stall, Answer: cfg.times.answer, Backoff: cfg.times.backoff, Patience: cfg.times.patience, Tick: cfg.times.tick},
-		Stalled: errStalled, NoAnswer: errNoAnswer,
+		Stalled: errStalled, NoAnswer: errNoAnswer, Warm: e.warm,
 		Client: func(d Device) *http.Client {
 			return &http.Client{Transport: cfg.Secrets.Transport(d.Transport, d.Helper), Jar: cfg.Secrets.Jar(), CheckRedirect: follow}
 		}})
@@ -105,9 +105,9 @@ func (e *engine) leave() {
 	}
 }
 
-// Warm implements transfer.Task. A device that has nothing to do at first meets the server
-// before, so that its connection, and its radio, is ready when the size is known.
-func (e *engine) Warm(w *transfer.Worker) func(context.Context) error {
+// warm has a device that has nothing to do at first meet the server, so that its connection,
+// and its radio, is ready when the size is known.
+func (e *engine) warm(w *transfer.Worker) func(context.Context) error {
 	if w.Path() < len(e.objects) || e.objects[0].known {
 		return nil
 	}
@@ -171,14 +171,11 @@ func (e *engine) Start(of *transfer.Job) transfer.Carrier {
 }
 
 // GiveUp implements transfer.Task. What is being checked goes on.
-func (e *engine) GiveUp(wait time.Duration) {
+func (e *engine) GiveUp() {
 	for _, o := range e.objects {
 		err := e.loop.Reasons(o.bars)
 		if err == nil {
 			err = fault.New(fault.Timeout, errors.New("nothing comes any more"), "what is there is kept: the same command goes on")
-		}
-		if no := (*transfer.Refusal)(nil); errors.As(err, &no) && no.After > 0 {
-			err = fmt.Errorf("%w, and asks to be left alone for %v", err, wait.Round(time.Second))
 		}
 		if o.right == nil {
 			e.fail(o, err)

@@ -18,7 +18,7 @@ func (j *job) meet(a answer, url string) (*part, error) {
 	e, o := j.engine, j.object
 	e.loop.Lock()
 	defer e.loop.Settle()
-	if j.Dropped() {
+	if j.IsDropped() {
 		return nil, transfer.ErrDropped
 	}
 	j.Await(false)

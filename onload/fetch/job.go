@@ -120,7 +120,7 @@ func (j *job) body(body io.Reader, a answer, to *part) error {
 				digest.Write(piece[:n])
 			}
 			at += unit.Bytes(n)
-			j.SetMoved(at - j.Item.From)
+			j.SetCarried(at - j.Item.From)
 			j.Touch()
 		}
 		switch {

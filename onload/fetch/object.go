@@ -187,7 +187,7 @@ func (o *object) lose(j *job) {
 
 // take counts the bytes that a job has brought since the last time.
 func (o *object) take(j *job, n unit.Bytes) {
-	if j.Dropped() || j.part != o.part || o.phase == closed {
+	if j.IsDropped() || j.part != o.part || o.phase == closed {
 		j.Worker.Wasted += n
 		o.most = max(o.most, j.Counted())
 		return

@@ -3,6 +3,8 @@ package transfer
 import (
 	"context"
 	"errors"
+	"iter"
+	"maps"
 	"sync"
 	"time"
 
@@ -62,7 +64,7 @@ func (l *Loop) Settle() {
 func (l *Loop) Go(f func(ctx context.Context)) { l.running.Go(func() { f(l.ctx) }) }
 
 // Closing reports whether the loop begins nothing any more. The lock must be held.
-func (l *Loop) Closing() bool { return l.closing }
+func (l *Loop) Closing() bool { return l.closing || l.ctx.Err() != nil }
 
 // Joining reports whether more devices may be found. The lock must be held.
 func (l *Loop) Joining() bool { return l.Joins != nil }
@@ -179,7 +181,7 @@ func (l *Loop) ended(j *Job, err error, now time.Time) {
 	l.count(j, now)
 	delete(l.jobs, j.ID)
 	switch {
-	case j.dropped, err != nil && l.ctx.Err() != nil:
+	case j.dropped, err != nil && l.Closing():
 		j.dropped, err = true, ErrDropped
 	case err != nil:
 		l.Board.Fail(j.ID, now)
@@ -195,7 +197,7 @@ func (l *Loop) ended(j *Job, err error, now time.Time) {
 func (l *Loop) Count(j *Job) { l.count(j, time.Now()) }
 
 func (l *Loop) count(j *Job, now time.Time) {
-	got := j.Moved()
+	got := j.Carried()
 	n := got - j.counted
 	if n == 0 {
 		return
@@ -205,7 +207,9 @@ func (l *Loop) count(j *Job, now time.Time) {
 	if got >= goodBytes && !l.Sends { // what is sent may be in buffers
 		j.Worker.failures, j.Worker.lastError = 0, nil
 	}
-	j.carrier.Moved(n)
+	if c, ok := j.carrier.(counter); ok {
+		c.Moved(n)
+	}
 	if j.dropped {
 		return
 	}
@@ -224,6 +228,9 @@ func (l *Loop) Withdraw(object int) {
 		}
 	}
 }
+
+// Jobs lists what is carried now. The lock must be held.
+func (l *Loop) Jobs() iter.Seq[*Job] { return maps.Values(l.jobs) }
 
 // UnderWay reports whether something of an object is carried now. The lock must be held.
 func (l *Loop) UnderWay(object int) bool {
@@ -249,7 +256,7 @@ func (l *Loop) passTime(now time.Time) {
 	back, failing := l.reviewWorkers(now)
 	if limit := l.lastMove.Add(l.Times.Patience + l.LongStep); l.Times.Patience > 0 &&
 		(now.After(limit) || !l.Joining() && (back.After(limit) || !l.heard && failing)) {
-		l.task.GiveUp(back.Sub(now))
+		l.task.GiveUp()
 		return
 	}
 	if now.Sub(l.reported) >= 2*l.Times.Tick {

@@ -81,8 +81,8 @@ type Times struct {
 	Tick     time.Duration
 }
 
-// backoff returns how long to wait after so many failures: twice as long each time.
-func (t Times) backoff(failures int) time.Duration {
+// Pause returns how long to wait after so many failures: twice as long each time.
+func (t Times) Pause(failures int) time.Duration {
 	return min(mostBackoff, t.Backoff<<min(max(failures-1, 0), 10))
 }
 
@@ -93,7 +93,10 @@ type Config struct {
 	// will be.
 	Joins <-chan Device
 	// Client makes the client of a device; nil: the device is not used.
-	Client    func(Device) *http.Client
+	Client func(Device) *http.Client
+	// Warm, if not nil, returns what has a new device meet the server before it is used; nil:
+	// it is used at once. An error of that suspends the device. The lock is held.
+	Warm      func(*Worker) func(ctx context.Context) error
 	Scheduler board.Scheduler // one that no other loop uses; nil is the default
 	Lanes     int             // items that a device may carry at once; 0: one
 	Sends     bool            // the items are sent, and count when they are confirmed
@@ -108,9 +111,6 @@ type Config struct {
 // Task is what a loop works on. Its methods are called with the loop's lock held, and must
 // not block.
 type Task interface {
-	// Warm returns what has a new device meet the server before it is used; nil: it is used
-	// at once. An error of that suspends the device.
-	Warm(w *Worker) func(ctx context.Context) error
 	// Next puts on the board what is due, and gives up what no device can have. It reports
 	// whether anything is left to be done.
 	Next() (more bool)
@@ -118,9 +118,8 @@ type Task interface {
 	Start(j *Job) Carrier
 	// Report is called now and then.
 	Report(now time.Time)
-	// GiveUp fails all that is open: nothing moves, and no device will be used before wait
-	// is over.
-	GiveUp(wait time.Duration)
+	// GiveUp fails all that is open: nothing moves, and no device will be used soon.
+	GiveUp()
 }
 
 // Carrier carries the item of one job over its device, and takes in what comes of it.
@@ -129,15 +128,16 @@ type Carrier interface {
 	// without the lock. Its error is the cause of ctx's end if that came first, but for a
 	// LocalError.
 	Carry(ctx context.Context) error
-	// Moved takes in that n more bytes have been carried; less than 0: the job began anew.
-	// The lock is held.
-	Moved(n unit.Bytes)
 	// Ended is called once, when Carry has returned: nil tells that the item is complete and
 	// the board had wanted it still, ErrDropped that nobody needs it. The lock is held.
 	Ended(err error)
 }
 
-// dropper is a Carrier that is told at once when its job is dropped, with the lock held;
+// counter is a Carrier that takes in, now and then, that n more bytes have been carried. The
+// lock is held.
+type counter interface{ Moved(n unit.Bytes) }
+
+// dropper is a Carrier that is called at once when its job is dropped, with the lock held;
 // Ended follows.
 type dropper interface{ Dropped() }
 
@@ -150,18 +150,18 @@ type Job struct {
 	carrier Carrier
 	cancel  context.CancelCauseFunc
 	dropped bool
-	counted unit.Bytes // of moved, by the loop
+	counted unit.Bytes // of carried, by the loop
 
-	moved   atomic.Int64 // bytes of the item
+	carried atomic.Int64 // bytes of the item
 	end     atomic.Int64 // Item.To
 	touched atomic.Int64 // when it last did something, Unix time in ns
 	waits   atomic.Bool  // for an answer
 }
 
-// Dropped reports whether the board does not need the job any more. The lock must be held.
-func (j *Job) Dropped() bool { return j.dropped }
+// IsDropped reports whether the board does not need the job any more. The lock must be held.
+func (j *Job) IsDropped() bool { return j.dropped }
 
-// Counted returns the bytes that Moved was called with. The lock must be held.
+// Counted returns how many bytes of it the loop has taken in. The lock must be held.
 func (j *Job) Counted() unit.Bytes { return j.counted }
 
 // End returns where the item ends now, or board.Unknown.
@@ -170,11 +170,11 @@ func (j *Job) End() unit.Bytes { return unit.Bytes(j.end.Load()) }
 // SetEnd sets where the item ends.
 func (j *Job) SetEnd(to unit.Bytes) { j.end.Store(int64(to)) }
 
-// SetMoved sets how many bytes of the item have been carried.
-func (j *Job) SetMoved(n unit.Bytes) { j.moved.Store(int64(n)) }
+// SetCarried sets how many bytes of the item have been carried.
+func (j *Job) SetCarried(n unit.Bytes) { j.carried.Store(int64(n)) }
 
-// Moved returns how many bytes of the item have been carried.
-func (j *Job) Moved() unit.Bytes { return unit.Bytes(j.moved.Load()) }
+// Carried returns how many bytes of the item have been carried.
+func (j *Job) Carried() unit.Bytes { return unit.Bytes(j.carried.Load()) }
 
 // Touch notes that the job has done something.
 func (j *Job) Touch() { j.touched.Store(time.Now().UnixNano()) }

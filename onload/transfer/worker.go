@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -21,6 +22,7 @@ type Worker struct {
 	bytes      unit.Bytes
 	failures   int // since it worked the last time
 	unanswered int // of these, the last ones without any answer
+	answered   bool
 	retryTime  time.Time
 	suspended  error // why it is not used, or nil
 	lastError  error // of its last failure, or nil
@@ -38,8 +40,8 @@ func (w *Worker) IsUp() bool { return w.suspended == nil }
 // MayRetry reports whether it is not to be left alone.
 func (w *Worker) MayRetry(now time.Time) bool { return w.IsUp() && !now.Before(w.retryTime) }
 
-// Unanswered returns how often it has failed without any answer, since the last answer.
-func (w *Worker) Unanswered() int { return w.unanswered }
+// HasAnswered reports whether a server has ever answered over it.
+func (w *Worker) HasAnswered() bool { return w.answered }
 
 // Excluded are the devices that cannot have an object, and why.
 type Excluded map[*Worker]error
@@ -84,7 +86,10 @@ func (l *Loop) join(d Device, ok bool) {
 
 // admit has a device be used, once it is warm.
 func (l *Loop) admit(w *Worker) {
-	warm := l.task.Warm(w)
+	var warm func(context.Context) error
+	if l.Warm != nil {
+		warm = l.Warm(w)
+	}
 	if warm == nil {
 		l.Board.Up(w.path)
 		return
@@ -112,7 +117,7 @@ func (l *Loop) Exclude(object int, from Excluded, w *Worker, err error) {
 }
 
 // Answered notes that a server has answered over a device. The lock must be held.
-func (l *Loop) Answered(w *Worker) { w.unanswered, l.heard = 0, true }
+func (l *Loop) Answered(w *Worker) { w.unanswered, w.answered, l.heard = 0, true, true }
 
 // Recovered notes that a device has done what it should. The lock must be held.
 func (l *Loop) Recovered(w *Worker) {
@@ -143,8 +148,10 @@ func (l *Loop) Delay(w *Worker, atLeast time.Duration, err error) time.Duration 
 	if w.unanswered++; errors.As(err, new(*Refusal)) {
 		l.Answered(w)
 	}
-	pause := max(atLeast, l.Times.backoff(w.failures))
-	w.retryTime, w.lastError = time.Now().Add(pause), err
+	pause := max(atLeast, l.Times.Pause(w.failures))
+	if w.retryTime, w.lastError = time.Now().Add(pause), err; atLeast > 0 {
+		w.lastError = fmt.Errorf("%w, and asks to be left alone for %v", err, atLeast.Round(time.Second))
+	}
 	return pause
 }
 

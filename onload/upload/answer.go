@@ -1,11 +1,8 @@
 package upload
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"time"
 
@@ -14,69 +11,47 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// verdict is what an answer that is no yes means for who asked.
-type verdict uint8
-
-const (
-	again  verdict = iota // may be better later, or over another device
-	barred                // this device cannot send the file
-	final                 // nobody can
-	anew                  // the file is to be sent from its beginning
-)
-
-// refusal is such an answer.
-type refusal struct {
-	verdict verdict
-	after   time.Duration // the server asks to be left alone for
-	err     error
-	// maybe tells that the server may have kept what it was sent.
-	maybe bool
-}
-
-func (r *refusal) Error() string { return r.err.Error() }
-func (r *refusal) Unwrap() error { return r.err }
-
-func refuse(v verdict, kind fault.Kind, hint string, format string, args ...any) *refusal {
-	return &refusal{verdict: v, err: fault.New(kind, fmt.Errorf(format, args...), hint)}
+func refuse(v transfer.Verdict, kind fault.Kind, hint string, format string, args ...any) *transfer.Refusal {
+	return &transfer.Refusal{Verdict: v, Err: fault.New(kind, fmt.Errorf(format, args...), hint)}
 }
 
 // maxAnswer bounds what is read of an answer.
 const maxAnswer = 1 << 20
 
 // judge says what a status means that is no success.
-func judge(r *http.Response, now time.Time) *refusal {
+func judge(r *http.Response, now time.Time) *transfer.Refusal {
 	said := fmt.Errorf("the web server answered %s", text.Printable(r.Status))
-	no := func(v verdict, kind fault.Kind, hint string) *refusal {
-		return &refusal{verdict: v, err: fault.New(kind, said, hint)}
+	no := func(v transfer.Verdict, kind fault.Kind, hint string) *transfer.Refusal {
+		return &transfer.Refusal{Verdict: v, Err: fault.New(kind, said, hint)}
 	}
 	switch c := r.StatusCode; {
 	case c == http.StatusTooManyRequests, c == http.StatusRequestTimeout, c == http.StatusTooEarly:
-		return &refusal{verdict: again, after: transfer.RetryAfter(r.Header, now), err: said}
+		return &transfer.Refusal{After: transfer.RetryAfter(r.Header, now), Err: said}
 	case c == http.StatusNotImplemented, c == http.StatusHTTPVersionNotSupported:
-		return no(final, fault.Unsupported, "the server does not take files this way: try another --method")
+		return no(transfer.Final, fault.Unsupported, "the server does not take files this way: try another --method")
 	case c == http.StatusInsufficientStorage:
-		return no(final, fault.Limit, "the server has no room left")
+		return no(transfer.Final, fault.Limit, "the server has no room left")
 	case c >= 500:
-		return &refusal{verdict: again, after: transfer.RetryAfter(r.Header, now), err: said, maybe: true}
+		return &transfer.Refusal{After: transfer.RetryAfter(r.Header, now), Err: said, Stored: true}
 	case c == http.StatusUnauthorized, c == http.StatusProxyAuthRequired:
-		return no(final, fault.Permission, "the server wants to know who you are: give a name in the URL, or a --header")
+		return no(transfer.Final, fault.Permission, "the server wants to know who you are: give a name in the URL, or a --header")
 	case c == http.StatusForbidden, c == http.StatusUnavailableForLegalReasons:
-		return no(barred, fault.Permission, "the server does not allow it")
+		return no(transfer.Exclude, fault.Permission, "the server does not allow it")
 	case c == http.StatusNotFound, c == http.StatusGone, c == http.StatusConflict:
-		return no(final, fault.NotFound, "is there such a place at the server?")
+		return no(transfer.Final, fault.NotFound, "is there such a place at the server?")
 	case c == http.StatusMethodNotAllowed:
-		return no(final, fault.Unsupported, "the server does not take files this way: try another --method")
+		return no(transfer.Final, fault.Unsupported, "the server does not take files this way: try another --method")
 	case c == http.StatusRequestEntityTooLarge:
-		return no(final, fault.Limit, "the server takes no file of that size")
+		return no(transfer.Final, fault.Limit, "the server takes no file of that size")
 	case c == http.StatusPreconditionFailed:
-		return no(final, fault.Exists, "there is a file of that name already")
+		return no(transfer.Final, fault.Exists, "there is a file of that name already")
 	case c >= 300 && c < 400:
-		return &refusal{verdict: final, maybe: true, err: fault.New(fault.Protocol,
+		return &transfer.Refusal{Verdict: transfer.Final, Stored: true, Err: fault.New(fault.Protocol,
 			fmt.Errorf("%w, and leads to %q instead of taking the file", said, text.Printable(r.Header.Get("Location"))), "is a login needed? Give the URL that takes files itself")}
 	case c >= 200 && c < 300:
-		return &refusal{verdict: final, maybe: true, err: fault.New(fault.Protocol, fmt.Errorf("%w, which does not say that it has the file", said), "")}
+		return &transfer.Refusal{Verdict: transfer.Final, Stored: true, Err: fault.New(fault.Protocol, fmt.Errorf("%w, which does not say that it has the file", said), "")}
 	}
-	return no(final, fault.Protocol, "")
+	return no(transfer.Final, fault.Protocol, "")
 }
 
 // taken tells whether a status says that the server has what it was sent.
@@ -90,15 +65,8 @@ func taken(status int) bool {
 
 // explain gives errors of networks a kind.
 func explain(err error) error {
-	var op net.Error
-	switch {
-	case fault.KindOf(err) != fault.Other, errors.Is(err, context.Canceled):
-	case errors.As(err, &op) && op.Timeout(), errors.Is(err, context.DeadlineExceeded):
-		return fault.New(fault.Timeout, err, "the same command goes on")
-	case errors.As(err, &op), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fault.New(fault.Unreachable, err, "is this device online, and the address right? The same command goes on")
-	case errors.Is(err, errChanged):
+	if errors.Is(err, errChanged) && fault.KindOf(err) == fault.Other {
 		return fault.New(fault.Integrity, err, "send it when nobody writes to it")
 	}
-	return err
+	return transfer.Explain(err, "the same command goes on", "is this device online, and the address right? The same command goes on")
 }

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
+	"mpbond/onload/transfer"
 )
 
 // errChanged is why a file begins anew.
@@ -28,12 +28,12 @@ type source struct {
 func (f *file) open() (*source, error) {
 	o, err := userfile.Open(f.Path)
 	if err != nil {
-		return nil, readError{err}
+		return nil, transfer.Local(err)
 	}
 	s := &source{o, f.size, f.changed}
 	if err := s.check(); err != nil {
 		o.Close()
-		return nil, readError{err}
+		return nil, transfer.Local(err)
 	}
 	return s, nil
 }
@@ -58,39 +58,22 @@ type body struct {
 	*source
 	before, after []byte
 	at, to        int64 // of the file
-	sent          *meter
+	sent          *job
 }
-
-// meter is how far a request is, for the loop.
-type meter struct {
-	bytes   atomic.Int64 // of the file
-	all     atomic.Bool  // its body has been handed over
-	stirred atomic.Int64 // when, in Unix ns
-	err     atomic.Value // what reading said
-}
-
-func (m *meter) stir() { m.stirred.Store(time.Now().UnixNano()) }
 
 // broken is why the file could not be read, or nil.
-func (m *meter) broken() error {
-	if err, ok := m.err.Load().(readError); ok {
-		return err
-	}
-	return nil
+func (j *job) broken() error {
+	err, _ := j.readErr.Load().(error)
+	return err
 }
-
-// readError is of this side: no other device does better.
-type readError struct{ error }
-
-func (e readError) Unwrap() error { return e.error }
 
 func (b *body) Read(p []byte) (n int, err error) {
 	defer func() {
 		if err != nil && !errors.Is(err, io.EOF) {
-			b.sent.err.Store(readError{err})
+			b.sent.readErr.Store(transfer.Local(err))
 		}
 	}()
-	b.sent.stir()
+	b.sent.Touch()
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -111,13 +94,13 @@ func (b *body) Read(p []byte) (n int, err error) {
 				return 0, err
 			}
 		}
-		b.sent.bytes.Add(int64(n))
+		b.sent.SetCarried(b.sent.Carried() + unit.Bytes(n))
 	default:
 		n = copy(p, b.after)
 		b.after = b.after[n:]
 	}
 	if b.at == b.to && len(b.before) == 0 && len(b.after) == 0 {
-		b.sent.all.Store(true)
+		b.sent.Await(true)
 		return n, io.EOF
 	}
 	return n, nil
@@ -132,6 +115,6 @@ func (j *job) body(before, after []byte) func() (io.ReadCloser, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &body{s, before, after, int64(j.Item.From), int64(j.Item.To), &j.sent}, nil
+		return &body{s, before, after, int64(j.Item.From), int64(j.Item.To), j}, nil
 	}
 }

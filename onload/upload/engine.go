@@ -6,27 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
 // Limits.
 const (
-	mostFails = 3  // of each device before anything was heard: then all is given up
 	ahead     = 64 // files whose first step is done before they are sent
 	stepsEach = 2  // at once, of a device
 	endTime   = 5 * time.Second
 )
 
 var (
-	errDropped  = errors.New("not needed any more")
 	errStalled  = fault.New(fault.Timeout, errors.New("the server does not take anything any more"), "the same command goes on")
 	errNoAnswer = fault.New(fault.Timeout, errors.New("the server does not answer"), "the same command goes on")
 )
@@ -35,110 +31,77 @@ var (
 // file by one at a time, but for send.
 type protocol interface {
 	// first is done before a file is sent.
-	first(ctx context.Context, d *device, f *file) error
+	first(ctx context.Context, d *transfer.Worker, f *file) error
 	// items are what is left to be sent of a file.
 	items(f *file) []board.Item
 	// send sends an item.
 	send(ctx context.Context, j *job) error
 	// last has the server confirm a file of which all was sent, and sets its proof.
-	last(ctx context.Context, d *device, f *file) error
+	last(ctx context.Context, d *transfer.Worker, f *file) error
 	// abandon removes from the server what there is of a file.
-	abandon(ctx context.Context, d *device, f *file)
+	abandon(ctx context.Context, d *transfer.Worker, f *file)
 }
 
-// device is one, and how it does.
-type device struct {
-	Device
-	path          int
-	client        *http.Client
-	bytes, wasted unit.Bytes
-	fails         int
-	unheard       int       // of these, the last ones without any answer
-	until         time.Time // when it is tried again
-	why           error     // it failed the last time, if it did
-	down          error     // nil: it is used
-	steps         int       // under way
-	answered      bool      // once
-}
-
-// job is one item on its way.
-type job struct {
-	board.Job
-	file    *file // the loop's
-	of      *file // what it was when the job began
-	device  *device
-	cancel  context.CancelCauseFunc
-	sent    meter
-	counted unit.Bytes
-	dropped bool
-	expect  bool
-	part    part // S3: what the server called it
-	proof   Proof
-}
-
-// event is what goroutines tell the loop: that a job ended, or a step of a file.
-type event struct {
-	job    *job
-	device *device
-	file   *file
-	err    error
-}
-
-// engine is a Send. All but the events is the loop's.
+// engine is a Send: the task of a loop, whose lock guards its state.
 type engine struct {
 	Config
-	ctx     context.Context
-	stop    context.CancelCauseFunc
-	events  chan event
-	running sync.WaitGroup
+	loop  *transfer.Loop
+	how   protocol
+	notes *notes
 
-	how          protocol
-	host, scheme string
-	user         *url.Userinfo
-
-	board   *board.Board
-	devices []*device
-	files   []*file
-	order   []*file // the same, the largest first
-	jobs    map[board.JobID]*job
-	begun   time.Time
-	moved   time.Time   // when the last byte left, or something was confirmed
-	heard   atomic.Bool // a server answered
-	taken   bool        // it took a file
-	told    time.Time
+	files []*file
+	order []*file                  // the same, the largest first
+	under map[*transfer.Worker]int // steps that a device has under way
+	begun time.Time
+	taken bool // the server took a file
 }
 
-func newEngine(ctx context.Context, cfg Config) (*engine, error) {
-	u, err := url.Parse(cfg.Target.URL)
+func newEngine(cfg Config) (*engine, error) {
+	e := &engine{Config: cfg, notes: &notes{cfg.Target.ID(), cfg.Known, cfg.Journal, cfg.Log}, under: map[*transfer.Worker]int{}, begun: time.Now()}
+	asker, err := newAsker(cfg.Target, cfg.UserAgent)
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Devices = slices.DeleteFunc(slices.Clone(cfg.Devices), cfg.hides); len(cfg.Devices) == 0 {
-		return nil, fault.New(fault.Permission, fmt.Errorf("it is not encrypted: helpers would see what the requests carry (%s)", cfg.Target.Exposed()), "take the https:// address, if there is one")
-	}
-	e := &engine{Config: cfg, events: make(chan event), board: board.NewBoard(cfg.Scheduler, len(cfg.Devices)),
-		jobs: map[board.JobID]*job{}, begun: time.Now(), moved: time.Now(), host: u.Host, scheme: u.Scheme, user: u.User}
 	switch cfg.Target.Method {
 	case Post:
-		e.how = &posting{e}
+		e.how = &posting{asker}
 	case Put:
-		e.how = &putting{engine: e, collections: map[string]*collection{}}
+		e.how = &putting{asker: asker, collections: map[string]*collection{}}
 	case S3:
-		e.how = newS3(e)
+		e.how = newS3(asker, cfg)
 	default:
 		return nil, fault.New(fault.Usage, fmt.Errorf("no method is called %q", cfg.Target.Method), "")
 	}
-	for _, d := range cfg.Devices {
-		e.know(d)
+	e.loop, err = transfer.New(transfer.Config{
+		Devices: cfg.Devices, Joins: cfg.Joins, Scheduler: cfg.Scheduler, Sends: true, Log: cfg.Log, Client: cfg.client,
+		Times:   transfer.Times{Stall: cfg.times.stall, Answer: cfg.times.answer, Backoff: cfg.times.backoff, Patience: cfg.times.patience, Tick: cfg.times.tick},
+		Stalled: errStalled, NoAnswer: errNoAnswer})
+	if err != nil {
+		return nil, err
+	}
+	asker.answered = func(w *transfer.Worker) {
+		e.loop.Lock()
+		defer e.loop.Unlock()
+		e.loop.Answered(w)
+	}
+	if len(e.loop.Workers()) == 0 {
+		return nil, fault.New(fault.Permission, fmt.Errorf("it is not encrypted: helpers would see what the requests carry (%s)", cfg.Target.Exposed()), "take the https:// address, if there is one")
 	}
 	for _, f := range cfg.Files {
 		if err := e.add(f); err != nil {
 			return nil, err
 		}
 	}
-	e.board.Sends()
-	e.ctx, e.stop = context.WithCancelCause(ctx)
 	return e, nil
+}
+
+// client makes the client of a device; nil is a helper that requests are kept from, since
+// they carry secrets unencrypted.
+func (c Config) client(d Device) *http.Client {
+	if d.Helper && c.Target.Exposed() != "" {
+		return nil
+	}
+	return &http.Client{Transport: d.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // add takes in a file. An error is that it cannot be read.
@@ -150,7 +113,7 @@ func (e *engine) add(f File) error {
 	e.files = append(e.files, one)
 	at, _ := slices.BinarySearchFunc(e.order, one.size, func(o *file, size unit.Bytes) int { return cmp.Or(cmp.Compare(size, o.size), -1) })
 	e.order = slices.Insert(e.order, at, one)
-	e.recall(one)
+	e.notes.recall(one)
 	return nil
 }
 
@@ -166,81 +129,27 @@ func (e *engine) more() {
 	}
 }
 
-// hides reports whether a device is a helper that requests are kept from, since they carry
-// secrets unencrypted.
-func (c Config) hides(d Device) bool { return d.Helper && c.Target.Exposed() != "" }
-
-// know adds a device, which has its path on the board.
-func (e *engine) know(d Device) {
-	client := &http.Client{Transport: d.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	e.devices = append(e.devices, &device{Device: d, path: len(e.devices), client: client})
-	e.board.SetMetered(len(e.devices)-1, d.IsMetered())
-	e.board.Up(len(e.devices) - 1)
-}
-
-// join takes in a device that was found; not ok is that no more will be.
-func (e *engine) join(d Device, ok bool) {
-	if ok && e.hides(d) {
-		return
+func (e *engine) run(ctx context.Context) (Result, error) {
+	defer e.loop.CloseIdle()
+	err := e.loop.Run(ctx, e)
+	if err == nil {
+		err = e.failure()
 	}
-	if ok {
-		e.board.Join()
-		e.know(d)
-		return
+	if e.Journal == nil { // nobody can go on with what is not finished
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+		defer cancel()
+		for _, f := range e.files {
+			if f.isOpen() {
+				e.how.abandon(ctx, e.loop.Workers()[0], f)
+			}
+		}
 	}
-	e.Joins = nil
-	for _, f := range e.files {
-		e.judge(f)
-	}
-}
-
-// tell gives an event to the loop, which takes all until no goroutine is left.
-func (e *engine) tell(ev event) { e.events <- ev }
-
-func (e *engine) run() (Result, error) {
-	err := e.loop()
-	e.close()
-	e.report(time.Now())
-	e.forget()
+	e.Report(time.Now())
+	e.notes.clear(e.files)
 	return e.result(), err
 }
 
-// loop runs until all files are done or failed.
-func (e *engine) loop() error {
-	tick := time.NewTicker(e.times.tick)
-	defer tick.Stop()
-	for {
-		e.more()
-		e.steps()
-		e.carryOut()
-		if e.open() == 0 {
-			break
-		}
-		select {
-		case <-e.ctx.Done():
-			return context.Cause(e.ctx)
-		case ev := <-e.events:
-			e.handle(ev)
-		case d, ok := <-e.Joins:
-			e.join(d, ok)
-		case <-tick.C:
-			e.look(time.Now())
-		}
-	}
-	return e.failure()
-}
-
-// open counts the files that are neither done nor failed.
-func (e *engine) open() (n int) {
-	for _, f := range e.files {
-		if f.state != done && f.state != failed {
-			n++
-		}
-	}
-	return n
-}
-
-// failure is what to say of files that are not there.
+// failure returns the errors of files that are not there.
 func (e *engine) failure() error {
 	var all []error
 	for _, f := range e.files {
@@ -254,47 +163,31 @@ func (e *engine) failure() error {
 	return errors.Join(all...)
 }
 
-// close ends what still runs. What cannot be gone on with is removed from the server.
-func (e *engine) close() {
-	e.stop(errDropped)
-	ended := make(chan struct{})
-	go func() { e.running.Wait(); close(ended) }()
-	for open := true; open; {
-		select {
-		case ev := <-e.events:
-			switch {
-			case ev.err == nil: // confirmed after all
-				e.handle(ev)
-			case ev.job != nil:
-				e.count(ev.job)
-			}
-		case <-ended:
-			open = false
+// Next implements transfer.Task.
+func (e *engine) Next() (more bool) {
+	e.more()
+	for _, f := range e.files {
+		if f.isOpen() && !e.loop.Joining() && len(f.bars) == len(e.loop.Workers()) { // no device may send it
+			e.fail(f, e.loop.Reasons(f.bars), true)
 		}
+		more = more || f.isOpen()
 	}
-	if e.Journal == nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), endTime)
-		defer cancel()
-		for _, f := range e.files {
-			if f.state != done && f.state != failed {
-				e.how.abandon(ctx, e.devices[0], f)
-			}
-		}
-	}
-	for _, d := range e.devices {
-		d.client.CloseIdleConnections()
-	}
+	e.steps()
+	return more
 }
 
 // steps begins those that are due.
 func (e *engine) steps() {
-	under := 0
+	under, now := 0, time.Now()
+	e.loop.LongStep = 0
 	for _, f := range e.files {
 		if f.state == sending || f.step {
 			under++
 		}
+		if f.step && f.joins() {
+			e.loop.LongStep = e.times.join
+		}
 	}
-	now := time.Now()
 	for _, f := range e.order {
 		if f.step || now.Before(f.until) || f.state != finishing && (f.state != fresh || under >= ahead) {
 			continue
@@ -305,7 +198,7 @@ func (e *engine) steps() {
 		}
 		under++
 		f.step = true
-		d.steps++
+		e.under[d]++
 		how, limit := e.how.first, e.times.answer
 		if more && f.asked < 10 { // another one may be heard sooner
 			limit = min(limit, e.times.ask<<f.asked)
@@ -317,111 +210,73 @@ func (e *engine) steps() {
 		if f.joins() {
 			limit = e.times.join
 		}
-		e.running.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(e.ctx, limit, errNoAnswer)
+		e.loop.Go(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoAnswer)
 			defer cancel()
-			e.tell(event{file: f, device: d, err: how(ctx, d, f)})
+			err := how(ctx, d, f)
+			e.loop.Lock()
+			defer e.loop.Settle()
+			e.stepped(f, d, err)
 		})
 	}
 }
 
 // idle is a device for a step: rather one that was answered before, and not the one that
 // failed last. More tells that there are others.
-func (e *engine) idle(f *file, now time.Time) (best *device, more bool) {
-	doubts := func(d *device) (n int) {
-		if n = d.steps; d == f.last {
+func (e *engine) idle(f *file, now time.Time) (best *transfer.Worker, more bool) {
+	doubts := func(d *transfer.Worker) (n int) {
+		if n = e.under[d]; d == f.last {
 			n += 2 * stepsEach
 		}
-		if !d.answered {
+		if !d.HasAnswered() {
 			n += stepsEach
 		}
 		return n
 	}
 	usable := 0
-	for _, d := range e.devices {
-		if d.down != nil || now.Before(d.until) || f.bars[d] != nil {
+	for _, d := range e.loop.Workers() {
+		if !d.MayRetry(now) || f.bars[d] != nil {
 			continue
 		}
 		usable++
-		if d.steps < stepsEach && (best == nil || doubts(d) < doubts(best)) {
+		if e.under[d] < stepsEach && (best == nil || doubts(d) < doubts(best)) {
 			best = d
 		}
 	}
 	return best, usable > 1
 }
 
-// carryOut does what the board orders.
-func (e *engine) carryOut() {
-	for {
-		o, ok := e.board.Next(time.Now())
-		if !ok {
-			return
-		}
-		if j := e.jobs[o.Job.ID]; o.Kind == board.Start {
-			e.start(o.Job)
-		} else if j != nil {
-			e.drop(j)
-		}
-		e.Log.Debug("onload", "order", o.Kind, "device", e.devices[o.Job.Path].Name, "file", o.Job.Item.Object,
-			"from", o.Job.Item.From, "to", o.Job.Item.To, "reason", o.Reason.String())
-	}
-}
-
-// drop ends a job that the board has forgotten.
-func (e *engine) drop(j *job) {
-	e.count(j)
-	j.dropped = true
-	j.device.wasted += j.counted
-	delete(e.jobs, j.ID)
-	j.cancel(errDropped)
-	if j.sent.all.Load() && (e.Target.Method == Post || e.Target.Keep) { // and another one sends it
-		j.file.lost, j.file.twice = true, e.Target.Method == Post
-	}
-}
-
-func (e *engine) start(of board.Job) {
-	f, d := e.files[of.Item.Object], e.devices[of.Path]
-	j := &job{Job: of, file: f, device: d, expect: !e.taken || f.tries > 0}
+// Start implements transfer.Task.
+func (e *engine) Start(of *transfer.Job) transfer.Carrier {
+	f := e.files[of.Item.Object]
+	j := &job{Job: of, engine: e, file: f, expect: !e.taken || f.tries > 0}
 	if f.lost && e.Target.Method == Post {
 		f.twice = true
 	}
 	then := *f
 	j.of = &then
 	if e.Target.Method == Post || e.Target.Keep && f.parts.id == "" {
-		x := e.entry(f)
+		x := e.notes.entry(f)
 		x.Begun, x.Key = true, f.key
-		e.note(x)
+		e.notes.put(x)
 	}
-	ctx, cancel := context.WithCancelCause(e.ctx)
-	j.cancel = cancel
-	j.sent.stir()
-	e.jobs[j.ID] = j
-	f.jobs++
-	e.board.Progress(of.ID, 0, time.Now()) // no answer is waited for: it is sent at once
-	e.running.Go(func() {
-		defer cancel(nil)
-		err := e.how.send(ctx, j)
-		e.tell(event{job: j, device: d, file: f, err: err})
-	})
+	return j
 }
 
-func (e *engine) shares(now time.Time) (list []Share) {
-	paths := e.board.Paths(now)
-	for i, d := range e.devices {
-		s := Share{Device: d.Name, Bytes: d.bytes, Wasted: d.wasted, Down: d.down}
-		if paths[i].Busy {
-			s.Rate = paths[i].Rate
+// GiveUp implements transfer.Task. What is begun stays for another run.
+func (e *engine) GiveUp() {
+	for _, f := range e.files {
+		err := e.loop.Reasons(f.bars)
+		if err == nil {
+			err = fault.New(fault.Timeout, errors.New("nothing leaves any more"), "the same command goes on")
 		}
-		list = append(list, s)
+		e.fail(f, err, false)
 	}
-	return list
 }
 
-func (e *engine) report(now time.Time) {
-	if e.told = now; e.Progress == nil {
-		return
-	}
-	p := Progress{Devices: e.shares(now)}
+// Report implements transfer.Task.
+func (e *engine) Report(now time.Time) {
+	p := Progress{Devices: e.loop.Shares(now)}
 	for _, f := range e.files {
 		p.Size += f.size
 		switch f.state {
@@ -434,17 +289,19 @@ func (e *engine) report(now time.Time) {
 			p.Bytes += f.size - f.unsent()
 		}
 	}
-	for _, j := range e.jobs {
+	for j := range e.loop.Jobs() {
 		if !j.Copy {
-			p.Bytes += j.counted
+			p.Bytes += j.Counted()
 		}
 	}
 	e.Log.Debug("progress", "bytes", int64(p.Bytes), "size", int64(p.Size), "done", p.Done)
-	e.Progress(p)
+	if e.Progress != nil {
+		e.Progress(p)
+	}
 }
 
 func (e *engine) result() Result {
-	r := Result{Devices: e.shares(time.Now()), Took: time.Since(e.begun)}
+	r := Result{Devices: e.loop.Shares(time.Now()), Took: time.Since(e.begun)}
 	for _, f := range e.files {
 		switch f.state {
 		case done:

@@ -3,7 +3,8 @@ package upload
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"mpbond/base/fault"
@@ -11,26 +12,65 @@ import (
 	"mpbond/onload/transfer"
 )
 
-func (e *engine) handle(ev event) {
-	if ev.job != nil {
-		e.ended(ev.job, ev.err)
+// job is one item on its way. It awaits an answer when its body has been handed over.
+type job struct {
+	*transfer.Job
+	engine  *engine
+	file    *file        // the loop's
+	of      *file        // what it was when the job began
+	readErr atomic.Value // what reading the file said
+	expect  bool
+	part    part // S3: what the server called it
+	proof   Proof
+}
+
+// Carry implements transfer.Carrier.
+func (j *job) Carry(ctx context.Context) error { return j.engine.how.send(ctx, j) }
+
+// Dropped takes in that another device sends the item instead.
+func (j *job) Dropped() {
+	if t := j.engine.Target; j.Awaits() && (t.Method == Post || t.Keep) {
+		j.file.lost, j.file.twice = true, t.Method == Post
+	}
+}
+
+// Ended implements transfer.Carrier.
+func (j *job) Ended(err error) {
+	e, f := j.engine, j.file
+	if err == nil {
+		e.taken = true
+		e.confirmed(f, j)
 		return
 	}
-	f := ev.file
+	j.Worker.Wasted += j.Counted()
+	var no *transfer.Refusal
+	switch dropped := errors.Is(err, transfer.ErrDropped); {
+	case dropped && j.Awaits() && e.Target.Method == Post:
+		f.lost, f.twice = true, true
+	case !dropped && j.Awaits() && (!errors.As(err, &no) || no.Stored):
+		f.lost = true
+	}
+	if !errors.Is(err, transfer.ErrDropped) {
+		e.refused(f, j.Worker, j.Counted(), err)
+	}
+}
+
+// stepped takes in how a step of a file went.
+func (e *engine) stepped(f *file, w *transfer.Worker, err error) {
 	f.step = false
-	ev.device.steps--
+	e.under[w]--
 	switch {
 	case f.state == failed: // meanwhile
 		if f.over {
 			e.abandon(f)
 		}
-	case errors.Is(ev.err, errAwaited): // the step is tried again
-	case ev.err != nil:
-		e.refused(f, ev.device, 0, ev.err)
+	case errors.Is(err, errAwaited): // the step is tried again
+	case err != nil:
+		e.refused(f, w, 0, err)
 	case f.state == fresh:
 		e.begin(f)
 	default:
-		e.well(ev.device)
+		e.loop.Recovered(w)
 		e.arrived(f)
 	}
 }
@@ -38,9 +78,9 @@ func (e *engine) handle(ev event) {
 // arrived takes in that the server has confirmed a file.
 func (e *engine) arrived(f *file) {
 	f.state = done
-	x := e.entry(f)
+	x := e.notes.entry(f)
 	x.Done, x.Twice = f.proof, f.twice
-	e.note(x)
+	e.notes.put(x)
 	if e.Confirmed != nil {
 		e.Confirmed(f.sent())
 	}
@@ -49,71 +89,16 @@ func (e *engine) arrived(f *file) {
 // begin puts what is to be sent of a file on the board.
 func (e *engine) begin(f *file) {
 	if f.parts.id != "" {
-		x := e.entry(f)
+		x := e.notes.entry(f)
 		x.Upload, x.Part, x.Parts = f.parts.id, f.parts.size, f.parts.have
-		e.note(x)
+		e.notes.put(x)
 	}
 	items := e.how.items(f)
 	f.state, f.left = sending, len(items)
 	if len(items) == 0 {
 		f.state = finishing
 	}
-	e.board.Add(items...)
-}
-
-// well tells that a device has been answered.
-func (e *engine) well(d *device) {
-	d.fails, d.unheard, d.why, d.answered = 0, 0, nil, true
-	e.moved = time.Now()
-}
-
-// count takes in what of a job has left by now.
-func (e *engine) count(j *job) {
-	got := unit.Bytes(j.sent.bytes.Load())
-	if got == j.counted {
-		return
-	}
-	if got > j.counted { // else it was sent on to elsewhere
-		j.device.bytes += got - j.counted
-		if j.dropped {
-			j.device.wasted += got - j.counted
-		}
-	}
-	j.counted = got
-	e.moved = time.Now()
-	if size := j.Item.Size(); !j.dropped && size > 0 {
-		e.board.Progress(j.ID, min(got, size-1), e.moved) // all is there when it is confirmed
-	}
-}
-
-// ended takes in how a job went.
-func (e *engine) ended(j *job, err error) {
-	f, d := j.file, j.device
-	f.jobs--
-	e.count(j)
-	var no *refusal
-	switch all := j.sent.all.Load(); {
-	case j.dropped && all && e.Target.Method == Post:
-		f.lost, f.twice = true, true
-	case !j.dropped && all && err != nil && (!errors.As(err, &no) || no.maybe):
-		f.lost = true
-	}
-	if !j.dropped && err != nil {
-		d.wasted += j.counted
-	}
-	switch {
-	case j.dropped:
-	case err != nil:
-		delete(e.jobs, j.ID)
-		e.board.Fail(j.ID, time.Now())
-		e.refused(f, d, j.counted, err)
-	default:
-		delete(e.jobs, j.ID)
-		e.well(d)
-		e.taken = true
-		e.board.Finish(j.ID, time.Now())
-		e.confirmed(f, j)
-	}
+	e.loop.Board.Add(items...)
 }
 
 // confirmed takes in that the server has an item.
@@ -126,9 +111,9 @@ func (e *engine) confirmed(f *file, j *job) {
 		}
 		n := f.parts.number(j.Item.From)
 		f.parts.have[n] = j.part
-		x := e.entry(f)
+		x := e.notes.entry(f)
 		x.Upload, x.Part, x.Parts = f.parts.id, f.parts.size, map[int]part{n: j.part}
-		e.note(x)
+		e.notes.put(x)
 	}
 	if f.left > 0 {
 		return
@@ -140,60 +125,54 @@ func (e *engine) confirmed(f *file, j *job) {
 }
 
 // refused acts on what went wrong, after so much was sent.
-func (e *engine) refused(f *file, d *device, got unit.Bytes, err error) {
-	if e.ctx.Err() != nil {
+func (e *engine) refused(f *file, w *transfer.Worker, got unit.Bytes, err error) {
+	if e.loop.Closing() {
 		return // it is not known what did
 	}
-	var no *refusal
+	no, answered := (*transfer.Refusal)(nil), true
 	switch {
 	case errors.As(err, &no):
-		d.unheard = 0
 	case errors.Is(err, errChanged):
-		no = &refusal{verdict: anew, err: fault.New(fault.Integrity, err, "send it when nobody writes to it")}
-	case errors.As(err, new(readError)):
-		no = &refusal{verdict: final, err: err}
+		no = &transfer.Refusal{Verdict: transfer.Restart, Err: fault.New(fault.Integrity, err, "send it when nobody writes to it")}
+	case errors.As(err, new(transfer.LocalError)):
+		no = &transfer.Refusal{Verdict: transfer.Final, Err: err}
 	default:
-		no = &refusal{verdict: again, err: explain(err)}
-		d.unheard++
+		no, answered = &transfer.Refusal{Err: explain(err)}, false
 	}
-	e.Log.Debug("a file could not be sent", "file", f.Path, "device", d.Name, "err", err)
-	switch no.verdict {
-	case again:
-		e.rest(d, no.after, no.err)
-		f.until, f.last = time.Time{}, d // what a line does is no other's fault
-		if d.unheard == 0 {              // but the server's may be
-			f.until = time.Now().Add(min(mostBackoff, e.times.backoff<<min(f.tries, 10)))
-		}
-		if errors.As(err, &no) || got > 0 { // else it is the line's, and others may do better
-			f.tries++
-		}
-		if f.tries >= mostTries {
-			e.fail(f, no.err, false)
-		}
-	case barred:
-		f.bars[d] = no.err
-		e.board.Bar(d.path, f.index, time.Now())
-		e.judge(f)
-	case final:
-		if fault.Is(no.err, fault.Exists) {
+	e.Log.Debug("a file could not be sent", "file", f.Path, "device", w.Name, "err", err)
+	switch no.Verdict {
+	case transfer.Exclude:
+		e.loop.Exclude(f.index, f.bars, w, no.Err)
+	case transfer.Final:
+		if fault.Is(no.Err, fault.Exists) {
 			f.lost = false // it has another one
 		}
-		e.fail(f, no.err, true)
-	case anew:
-		e.again(f, no.err)
+		e.fail(f, no.Err, true)
+	case transfer.Restart:
+		e.again(f, no.Err)
+	default:
+		e.retry(f, w, no, answered, answered || got > 0)
 	}
 }
 
-// judge gives up what no device may send, when no more will come.
-func (e *engine) judge(f *file) {
-	if e.Joins != nil || len(f.bars) < len(e.devices) {
-		return
+// retry has a file tried again, later if a server has answered, and rather over another
+// device. It counts unless that was the device's fault, and others may do better.
+func (e *engine) retry(f *file, w *transfer.Worker, no *transfer.Refusal, answered, counts bool) {
+	err := no.Err
+	if f.until, f.last = (time.Time{}), w; answered {
+		f.until, err = time.Now().Add(e.loop.Times.Pause(f.tries+1)), no
 	}
-	var list []transfer.Reason
-	for _, d := range e.devices {
-		list = append(list, transfer.Reason{Device: d.Name, Err: f.bars[d]})
+	if e.loop.IsBusy(w) { // it was a step of another file that failed
+		e.loop.Delay(w, no.After, err)
+	} else {
+		e.loop.Suspend(w, no.After, err)
 	}
-	e.fail(f, transfer.None(len(e.devices), list), true)
+	if counts {
+		f.tries++
+	}
+	if f.tries >= mostTries {
+		e.fail(f, no.Err, false)
+	}
 }
 
 // again begins a file anew.
@@ -213,29 +192,24 @@ func (e *engine) again(f *file, why error) {
 
 // withdraw takes a file from the board, and ends its jobs.
 func (e *engine) withdraw(f *file) {
-	e.board.Drop(f.index)
-	for _, j := range e.jobs {
-		if j.file == f {
-			e.drop(j)
-		}
-	}
-	for d := range f.bars { // Drop has forgotten them
-		e.board.Bar(d.path, f.index, time.Now())
+	e.loop.Withdraw(f.index)
+	for w, err := range f.bars { // the board has forgotten them
+		e.loop.Exclude(f.index, f.bars, w, err)
 	}
 }
 
 // fail gives a file up: for good, or so that another run may go on.
 func (e *engine) fail(f *file, err error, forGood bool) {
-	if f.state == failed || f.state == done {
+	if !f.isOpen() {
 		return
 	}
 	e.withdraw(f)
 	f.state, f.err = failed, explain(err)
 	f.over = forGood || e.Journal == nil
 	if f.over && !f.lost {
-		x := e.entry(f)
+		x := e.notes.entry(f)
 		x.Gone = true
-		e.note(x)
+		e.notes.put(x)
 	}
 	if f.over && !f.step {
 		e.abandon(f)
@@ -246,95 +220,11 @@ func (e *engine) fail(f *file, err error, forGood bool) {
 func (e *engine) abandon(f *file) {
 	left := *f
 	left.bars = nil
-	d := e.devices[0]
-	for _, other := range e.devices {
-		if other.down == nil {
-			d = other
-			break
-		}
-	}
-	e.running.Go(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), endTime)
+	all := e.loop.Workers()
+	w := all[max(0, slices.IndexFunc(all, (*transfer.Worker).IsUp))]
+	e.loop.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 		defer cancel()
-		e.how.abandon(ctx, d, &left)
+		e.how.abandon(ctx, w, &left)
 	})
-}
-
-// rest leaves a device alone for a while, longer each time.
-func (e *engine) rest(d *device, atLeast time.Duration, err error) {
-	d.fails++
-	pause := max(atLeast, min(mostBackoff, e.times.backoff<<min(d.fails-1, 10)))
-	d.until = time.Now().Add(pause)
-	d.why = err
-	if atLeast > 0 {
-		d.why = fmt.Errorf("%w, and asks to be left alone for %v", err, atLeast.Round(time.Second))
-	}
-	for _, j := range e.jobs {
-		if j.device == d { // it was a step of another file that failed
-			return
-		}
-	}
-	d.down = err
-	e.board.Down(d.path, time.Now())
-	e.Log.Debug("a device rests", "device", d.Name, "for", pause, "err", err)
-}
-
-// look does what time asks for.
-func (e *engine) look(now time.Time) {
-	for _, j := range e.jobs {
-		e.count(j)
-		quiet := now.Sub(time.Unix(0, j.sent.stirred.Load()))
-		switch all := j.sent.all.Load(); {
-		case !all && quiet > e.times.stall:
-			j.cancel(errStalled)
-		case all && quiet > e.times.answer:
-			j.cancel(errNoAnswer)
-		}
-	}
-	unheard, back := 0, now.Add(24*time.Hour)
-	for _, d := range e.devices {
-		e.board.SetMetered(d.path, d.IsMetered())
-		if d.down != nil && now.After(d.until) {
-			d.down = nil
-			e.board.Up(d.path)
-		}
-		if d.down == nil {
-			back = now
-		} else if d.until.Before(back) {
-			back = d.until
-		}
-		if d.unheard >= mostFails {
-			unheard++
-		}
-	}
-	limit := e.moved.Add(e.times.patience)
-	for _, f := range e.files {
-		if f.step && f.joins() {
-			limit = e.moved.Add(e.times.patience + e.times.join)
-		}
-	}
-	if now.After(limit) || e.Joins == nil && (back.After(limit) || !e.heard.Load() && unheard == len(e.devices)) {
-		e.giveUp()
-		return
-	}
-	if now.Sub(e.told) >= 2*e.times.tick {
-		e.report(now)
-	}
-}
-
-// giveUp fails all that is open. What is begun stays for another run.
-func (e *engine) giveUp() {
-	var list []transfer.Reason
-	for _, d := range e.devices {
-		if d.why != nil {
-			list = append(list, transfer.Reason{Device: d.Name, Err: d.why})
-		}
-	}
-	err := transfer.None(len(e.devices), list)
-	if err == nil {
-		err = fault.New(fault.Timeout, errors.New("nothing leaves any more"), "the same command goes on")
-	}
-	for _, f := range e.files {
-		e.fail(f, err, false)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
+	"mpbond/onload/transfer"
 )
 
 // state is how far a file is.
@@ -45,17 +46,16 @@ type file struct {
 	err      error
 	proof    Proof
 	earlier  bool
-	lost     bool      // an answer to all of it was lost: it may be there
-	twice    bool      // and it was sent again
-	over     bool      // failed, and nothing is kept of it
-	last     *device   // that failed
-	until    time.Time // when its step is tried again
-	asked    int       // steps since something went well
+	lost     bool             // an answer to all of it was lost: it may be there
+	twice    bool             // and it was sent again
+	over     bool             // failed, and nothing is kept of it
+	last     *transfer.Worker // that failed
+	until    time.Time        // when its step is tried again
+	asked    int              // steps since something went well
 	tries    int
 	restarts int
-	bars     map[*device]error // who cannot send it, and why
-	left     int               // items that are not confirmed
-	jobs     int               // that run
+	bars     transfer.Excluded
+	left     int // items that are not confirmed
 
 	parts partsOf // S3
 }
@@ -66,7 +66,7 @@ func newFile(f File, t Target, index int) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &file{File: f, index: index, full: full, key: rand.Text(), bars: map[*device]error{}}
+	o := &file{File: f, index: index, full: full, key: rand.Text(), bars: transfer.Excluded{}}
 	if o.url, err = address(t, f.Name); err != nil {
 		return nil, err
 	}
@@ -85,6 +85,9 @@ func (f *file) look() error {
 	f.size, f.changed = unit.Bytes(st.Size()), st.ModTime()
 	return nil
 }
+
+// isOpen reports whether it is neither done nor failed.
+func (f *file) isOpen() bool { return f.state != done && f.state != failed }
 
 // sent is what to say of a file that is there.
 func (f *file) sent() Sent { return Sent{f.Path, f.url, f.size, f.proof, f.earlier, f.twice} }

@@ -3,6 +3,8 @@ package upload
 import (
 	"encoding/json"
 	"errors"
+	"log/slog"
+	"slices"
 	"time"
 
 	"mpbond/base/store"
@@ -91,25 +93,34 @@ func (k *Known) Keep(paths map[string]bool, j *store.Journal) error {
 // Empty tells whether nothing is known.
 func (k *Known) Empty() bool { return len(k.entries) == 0 }
 
-func (e *engine) entry(f *file) entry {
-	return entry{Target: e.Target.ID(), Path: f.full, URL: f.url, Size: f.size, Changed: f.changed}
+// notes keeps what is confirmed at a target: in Known, and in a journal if there is one.
+type notes struct {
+	target  string // its ID
+	known   *Known
+	journal *store.Journal
+	log     *slog.Logger
 }
 
-// note writes a line. What cannot be written is told, and sent all the same.
-func (e *engine) note(x entry) {
-	e.Known.put(x)
-	if e.Journal == nil {
+// entry is the line of a file of which nothing is known.
+func (n *notes) entry(f *file) entry {
+	return entry{Target: n.target, Path: f.full, URL: f.url, Size: f.size, Changed: f.changed}
+}
+
+// put writes a line. What cannot be written is told, and sent all the same.
+func (n *notes) put(x entry) {
+	n.known.put(x)
+	if n.journal == nil {
 		return
 	}
-	if err := e.Journal.Append(x); err != nil {
-		e.Log.Warn("the journal of an upload could not be written: what is confirmed would be sent again", "err", err)
+	if err := n.journal.Append(x); err != nil {
+		n.log.Warn("the journal of an upload could not be written: what is confirmed would be sent again", "err", err)
 	}
 }
 
 // recall takes up what an earlier run knew of a file.
-func (e *engine) recall(f *file) {
-	x := e.entry(f)
-	old, ok := e.Known.entries[place{x.Target, x.Path, x.URL}]
+func (n *notes) recall(f *file) {
+	x := n.entry(f)
+	old, ok := n.known.entries[place{x.Target, x.Path, x.URL}]
 	if !ok || old.Size != f.size || !old.Changed.Equal(f.changed) {
 		return
 	}
@@ -127,26 +138,24 @@ func (e *engine) recall(f *file) {
 	}
 }
 
-// forget has the journal forget what is all confirmed: the next run sends it again, as
-// it was told.
-func (e *engine) forget() {
-	for _, f := range e.files {
-		if f.state != done {
-			return
-		}
-	}
-	for _, f := range e.files {
-		x := e.entry(f)
-		delete(e.Known.entries, place{x.Target, x.Path, x.URL})
-	}
-	if e.Journal == nil {
+// clear has the journal forget the files once all are confirmed: the next run sends them
+// again, as it was told.
+func (n *notes) clear(files []*file) {
+	if slices.ContainsFunc(files, func(f *file) bool { return f.state != done }) {
 		return
 	}
-	lines := make([]any, 0, len(e.Known.entries))
-	for _, x := range e.Known.entries {
+	for _, f := range files {
+		x := n.entry(f)
+		delete(n.known.entries, place{x.Target, x.Path, x.URL})
+	}
+	if n.journal == nil {
+		return
+	}
+	lines := make([]any, 0, len(n.known.entries))
+	for _, x := range n.known.entries {
 		lines = append(lines, x)
 	}
-	if err := e.Journal.Rewrite(lines...); err != nil {
-		e.Log.Warn("the journal of an upload could not be cleared: the same files would not be sent again", "err", err)
+	if err := n.journal.Rewrite(lines...); err != nil {
+		n.log.Warn("the journal of an upload could not be cleared: the same files would not be sent again", "err", err)
 	}
 }

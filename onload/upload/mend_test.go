@@ -1,7 +1,6 @@
 package upload
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"io"
@@ -15,6 +14,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
 // TestDowngrade: nobody leads a file from https to where it can be read on the way.
@@ -40,17 +40,16 @@ func TestKnown(t *testing.T) {
 	cfg := config(t, Post, "http://localhost/", files)
 	cfg.Known = NewKnown()
 	look := func() (*engine, *file) {
-		e, err := newEngine(t.Context(), cfg)
+		e, err := newEngine(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.stop(nil)
 		return e, e.files[0]
 	}
 	e, f := look()
-	x := e.entry(f)
+	x := e.notes.entry(f)
 	x.Done = ByAnswer
-	e.note(x)
+	e.notes.put(x)
 	if _, f := look(); f.state != done || !f.earlier {
 		t.Error("forgotten")
 	}
@@ -80,20 +79,19 @@ func TestDropped(t *testing.T) {
 	files, _ := photos(t, 10, 10)
 	cfg := config(t, Post, "http://localhost/", files)
 	cfg.Known = NewKnown()
-	e, err := newEngine(t.Context(), cfg)
+	e, err := newEngine(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.stop(nil)
 	for i, late := range []bool{false, true} {
-		j := &job{file: e.files[i], device: e.devices[0], cancel: func(error) {}}
-		j.sent.all.Store(!late)
-		e.drop(j)
+		j := &job{Job: &transfer.Job{Worker: e.loop.Workers()[0]}, engine: e, file: e.files[i]}
+		j.Await(!late)
+		j.Dropped()
 		if f := e.files[i]; f.twice == late {
 			t.Errorf("late %v: %v", late, f.twice)
 		}
-		j.sent.all.Store(true)
-		e.ended(j, context.Canceled)
+		j.Await(true)
+		j.Ended(transfer.ErrDropped)
 		if f := e.files[i]; !f.twice || !f.lost {
 			t.Errorf("late %v: not told", late)
 		}

@@ -98,16 +98,24 @@ func TestSilentLine(t *testing.T) {
 // TestAsksWhoAnswered: what is asked goes over a line that was answered before, however
 // often one that never was is idle.
 func TestAsksWhoAnswered(t *testing.T) {
-	e := &engine{devices: []*device{{}, {steps: 1, answered: true}}}
-	if d, more := e.idle(&file{}, time.Now()); d != e.devices[1] || !more {
+	cfg := config(t, Post, "http://photos.test/", nil)
+	cfg.Devices = []Device{{Name: "a"}, {Name: "b"}}
+	e, err := newEngine(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := e.loop.Workers()
+	e.under[w[1]] = 1
+	e.loop.Answered(w[1])
+	if d, more := e.idle(&file{}, time.Now()); d != w[1] || !more {
 		t.Error("asks who never answered")
 	}
-	e.devices[0].until, e.devices[1].answered = time.Now().Add(time.Hour), false
-	if d, more := e.idle(&file{}, time.Now()); d != e.devices[1] || more {
+	e.loop.Delay(w[0], time.Hour, errNoAnswer)
+	if d, more := e.idle(&file{}, time.Now()); d != w[1] || more {
 		t.Error("asks who is to be left alone")
 	}
-	e.well(e.devices[0])
-	if !e.devices[0].answered {
+	e.loop.Recovered(w[0])
+	if !w[0].HasAnswered() {
 		t.Error("it is not noted who answered")
 	}
 }

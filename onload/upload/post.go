@@ -11,17 +11,18 @@ import (
 	"time"
 
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
 // posting sends forms, as browsers do: RFC 7578. A server that answers 200, 201, 202 or
 // 204 has the file; nothing else can be asked of it. What is sent again after an answer
 // was lost has the same Idempotency-Key, by which servers that know it keep one copy.
-type posting struct{ *engine }
+type posting struct{ *asker }
 
-func (posting) first(context.Context, *device, *file) error { return nil }
-func (posting) last(context.Context, *device, *file) error  { return nil }
-func (posting) abandon(context.Context, *device, *file)     {}
-func (posting) items(f *file) []board.Item                  { return f.whole() }
+func (posting) first(context.Context, *transfer.Worker, *file) error { return nil }
+func (posting) last(context.Context, *transfer.Worker, *file) error  { return nil }
+func (posting) abandon(context.Context, *transfer.Worker, *file)     {}
+func (posting) items(f *file) []board.Item                           { return f.whole() }
 
 // whole is a file as one item.
 func (f *file) whole() []board.Item {
@@ -33,9 +34,9 @@ func (p posting) send(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	r, err := p.ask(ctx, j.device, request{
-		method: http.MethodPost, url: p.Target.URL, header: http.Header{"Content-Type": {kind}, "Idempotency-Key": {`"` + j.of.key + `"`}},
-		length: int64(len(before)) + int64(j.of.size) + int64(len(after)), body: j.body(before, after), sent: &j.sent, expect: j.expect,
+	r, err := p.ask(ctx, j.Worker, request{
+		method: http.MethodPost, url: p.target.URL, header: http.Header{"Content-Type": {kind}, "Idempotency-Key": {`"` + j.of.key + `"`}},
+		length: int64(len(before)) + int64(j.of.size) + int64(len(after)), body: j.body(before, after), sent: j, expect: j.expect,
 	})
 	if err != nil {
 		return err
@@ -51,12 +52,12 @@ func (p posting) send(ctx context.Context, j *job) error {
 func (p posting) form(f *file) (before, after []byte, kind string, err error) {
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)
-	for _, field := range p.Target.Fields {
+	for _, field := range p.target.Fields {
 		if err := w.WriteField(field.Name, field.Value); err != nil {
 			return nil, nil, "", err
 		}
 	}
-	h := textproto.MIMEHeader{"Content-Disposition": {multipart.FileContentDisposition(p.Target.Field, path.Base(f.Name))}, "Content-Type": {typeOf(f.Name)}}
+	h := textproto.MIMEHeader{"Content-Disposition": {multipart.FileContentDisposition(p.target.Field, path.Base(f.Name))}, "Content-Type": {typeOf(f.Name)}}
 	if _, err := w.CreatePart(h); err != nil {
 		return nil, nil, "", err
 	}

@@ -12,13 +12,14 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
 // putting sends files by PUT, and asks by HEAD whether all has arrived. Collections are
 // made before any file goes out (RFC 4918, 9.3): a server may read a whole file before it
 // answers that its collection is missing.
 type putting struct {
-	*engine
+	*asker
 	mu          sync.Mutex
 	collections map[string]*collection // by path
 }
@@ -30,12 +31,12 @@ type collection struct{ asked chan struct{} } // closed when it was
 // no fault of the device that waited.
 var errAwaited = errors.New("another device has not made the collection yet")
 
-func (*putting) abandon(context.Context, *device, *file) {}
-func (*putting) items(f *file) []board.Item              { return f.whole() }
+func (*putting) abandon(context.Context, *transfer.Worker, *file) {}
+func (*putting) items(f *file) []board.Item                       { return f.whole() }
 
 // first checks that there is no such file yet, if that is to be kept, and makes the
 // collections that the file is in.
-func (p *putting) first(ctx context.Context, d *device, f *file) error {
+func (p *putting) first(ctx context.Context, d *transfer.Worker, f *file) error {
 	if err := p.keep(ctx, d, f, nil); err != nil {
 		return err
 	}
@@ -49,18 +50,18 @@ func (p *putting) first(ctx context.Context, d *device, f *file) error {
 // keep refuses to replace what is there already, if that is wanted. What is as long as a
 // file that was sent without an answer is most likely that: whether it is, is seen when
 // the server refuses to take it again.
-func (e *engine) keep(ctx context.Context, d *device, f *file, sign func(*http.Request) error) error {
-	if !e.Target.Keep {
+func (a *asker) keep(ctx context.Context, d *transfer.Worker, f *file, sign func(*http.Request) error) error {
+	if !a.target.Keep {
 		return nil
 	}
-	r, err := e.ask(ctx, d, request{method: http.MethodHead, url: f.url, sign: sign})
+	r, err := a.ask(ctx, d, request{method: http.MethodHead, url: f.url, sign: sign})
 	switch {
 	case err != nil:
 		return err
 	case r.StatusCode == http.StatusOK && !(f.lost && r.ContentLength == int64(f.size)):
 		return exists(f.url)
 	case r.StatusCode != http.StatusOK:
-		if no := judge(r.Response, time.Now()); no.verdict == again {
+		if no := judge(r.Response, time.Now()); no.Verdict == transfer.Retry {
 			return no
 		}
 	}
@@ -68,16 +69,16 @@ func (e *engine) keep(ctx context.Context, d *device, f *file, sign func(*http.R
 }
 
 func exists(where string) error {
-	return refuse(final, fault.Exists, "to replace it, leave --keep away", "%s is there already", redacted(where))
+	return refuse(transfer.Final, fault.Exists, "to replace it, leave --keep away", "%s is there already", redacted(where))
 }
 
 func (p *putting) send(ctx context.Context, j *job) error {
 	q := request{method: http.MethodPut, url: j.of.url, header: http.Header{"Content-Type": {typeOf(j.of.Name)}},
-		length: int64(j.of.size), body: j.body(nil, nil), sent: &j.sent, expect: j.expect}
-	if p.Target.Keep {
+		length: int64(j.of.size), body: j.body(nil, nil), sent: j, expect: j.expect}
+	if p.target.Keep {
 		q.header.Set("If-None-Match", "*")
 	}
-	r, err := p.ask(ctx, j.device, q)
+	r, err := p.ask(ctx, j.Worker, q)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (p *putting) send(ctx context.Context, j *job) error {
 }
 
 // makeCollection makes the collection that a URL is in, once for all devices.
-func (p *putting) makeCollection(ctx context.Context, d *device, of *url.URL) error {
+func (p *putting) makeCollection(ctx context.Context, d *transfer.Worker, of *url.URL) error {
 	u, ok := collectionOf(*of)
 	if !ok {
 		return nil
@@ -142,7 +143,7 @@ func collectionOf(u url.URL) (_ url.URL, ok bool) {
 // askForCollection makes a collection, and those above if the server answers that they are
 // missing. Any other answer is fine: 405 and 301 mean that it exists, and what a server
 // without collections answers is no reason not to send the file. Errors are of the network.
-func (p *putting) askForCollection(ctx context.Context, d *device, u *url.URL) error {
+func (p *putting) askForCollection(ctx context.Context, d *transfer.Worker, u *url.URL) error {
 	q := request{method: "MKCOL", url: u.String()}
 	r, err := p.ask(ctx, d, q)
 	if err != nil {
@@ -159,7 +160,7 @@ func (p *putting) askForCollection(ctx context.Context, d *device, u *url.URL) e
 }
 
 // last asks how long the file is there.
-func (p *putting) last(ctx context.Context, d *device, f *file) error {
+func (p *putting) last(ctx context.Context, d *transfer.Worker, f *file) error {
 	r, err := p.ask(ctx, d, request{method: http.MethodHead, url: f.url})
 	if err != nil {
 		return err
@@ -167,12 +168,12 @@ func (p *putting) last(ctx context.Context, d *device, f *file) error {
 	switch c := r.StatusCode; {
 	case c == http.StatusOK && r.ContentLength == int64(f.size):
 		f.proof = BySize
-	case c == http.StatusOK && r.ContentLength >= 0 && p.Target.Keep && f.lost:
+	case c == http.StatusOK && r.ContentLength >= 0 && p.target.Keep && f.lost:
 		return exists(f.url)
 	case c == http.StatusOK && r.ContentLength >= 0:
-		return refuse(anew, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
+		return refuse(transfer.Restart, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
 	case c == http.StatusNotFound || c == http.StatusGone:
-		return refuse(anew, fault.Integrity, "is this the URL of a place for files?", "the server took the file, and does not have it")
+		return refuse(transfer.Restart, fault.Integrity, "is this the URL of a place for files?", "the server took the file, and does not have it")
 	case c >= 500 && c != http.StatusNotImplemented || c == http.StatusTooManyRequests:
 		return judge(r.Response, time.Now())
 	default: // it cannot be asked

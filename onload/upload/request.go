@@ -11,6 +11,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/text"
+	"mpbond/onload/transfer"
 )
 
 // Limits of requests.
@@ -30,7 +31,7 @@ type request struct {
 	header      http.Header
 	length      int64
 	body        func() (io.ReadCloser, error) // nil: none
-	sent        *meter                        // of the body, or nil
+	sent        *job                          // whose item it is, or nil
 	expect      bool
 	read        bool // the answer's body is wanted
 	// sign, if not nil, adds what proves who asks. It is called for each place anew.
@@ -44,13 +45,30 @@ type answer struct {
 	text []byte
 }
 
+// asker makes the requests of an upload, with what each has.
+type asker struct {
+	target       Target
+	agent        string
+	host, scheme string // of the target, whose headers and name go nowhere else
+	user         *url.Userinfo
+	answered     func(*transfer.Worker) // is called of each answer
+}
+
+func newAsker(t Target, agent string) (*asker, error) {
+	u, err := url.Parse(t.URL)
+	if err != nil {
+		return nil, err
+	}
+	return &asker{target: t, agent: agent, host: u.Host, scheme: u.Scheme, user: u.User}, nil
+}
+
 // ask sends a request over a device, also to where the server wants it instead: with
 // all that it has by 307 and 308, which alone say so. Credentials do not go along to
 // another host. Errors are of the network, or refusals.
-func (e *engine) ask(ctx context.Context, d *device, q request) (*answer, error) {
+func (a *asker) ask(ctx context.Context, d *transfer.Worker, q request) (*answer, error) {
 	to := q.url
 	for range redirects {
-		r, err := e.one(ctx, d, q, to)
+		r, err := a.one(ctx, d, q, to)
 		if err != nil {
 			return nil, err
 		}
@@ -62,18 +80,18 @@ func (e *engine) ask(ctx context.Context, d *device, q request) (*answer, error)
 		next, err := r.Request.URL.Parse(where)
 		switch {
 		case err != nil || next.Host == "" || next.Scheme != "http" && next.Scheme != "https":
-			return nil, refuse(final, fault.Protocol, "", "the server leads to %q", text.Printable(where))
+			return nil, refuse(transfer.Final, fault.Protocol, "", "the server leads to %q", text.Printable(where))
 		case r.Request.URL.Scheme == "https" && next.Scheme != "https":
-			return nil, refuse(final, fault.Protocol, "", "the server leads from https to %s", next.Scheme)
+			return nil, refuse(transfer.Final, fault.Protocol, "", "the server leads from https to %s", next.Scheme)
 		}
 		next.User = nil
 		to = next.String()
 	}
-	return nil, refuse(final, fault.Protocol, "", "over %d redirects", redirects)
+	return nil, refuse(transfer.Final, fault.Protocol, "", "over %d redirects", redirects)
 }
 
 // one sends a request to one place.
-func (e *engine) one(ctx context.Context, d *device, q request, to string) (*answer, error) {
+func (a *asker) one(ctx context.Context, d *transfer.Worker, q request, to string) (*answer, error) {
 	var body io.ReadCloser
 	if q.body != nil {
 		var err error
@@ -86,23 +104,22 @@ func (e *engine) one(ctx context.Context, d *device, q request, to string) (*ans
 		}
 	}
 	if q.sent != nil {
-		q.sent.bytes.Store(0)
-		q.sent.all.Store(q.length == 0)
-		q.sent.stir()
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { q.sent.stir() }})
+		q.sent.SetCarried(0)
+		q.sent.Await(q.length == 0)
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { q.sent.Touch() }})
 	}
 	r, err := http.NewRequestWithContext(ctx, q.method, to, nil)
 	if err != nil {
 		return nil, err
 	}
 	r.Body, r.ContentLength = body, q.length
-	if err := e.header(r, q); err != nil {
+	if err := a.header(r, q); err != nil {
 		if body != nil {
 			body.Close()
 		}
-		return nil, &refusal{verdict: final, err: err}
+		return nil, &transfer.Refusal{Verdict: transfer.Final, Err: err}
 	}
-	resp, err := d.client.Do(r)
+	resp, err := d.Client.Do(r)
 	if q.sent != nil && q.sent.broken() != nil {
 		if err == nil {
 			resp.Body.Close()
@@ -120,10 +137,10 @@ func (e *engine) one(ctx context.Context, d *device, q request, to string) (*ans
 		return nil, err
 	}
 	defer resp.Body.Close()
-	e.heard.Store(true)
-	a := &answer{Response: resp, url: to}
+	a.answered(d)
+	got := &answer{Response: resp, url: to}
 	if q.read {
-		if a.text, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		if got.text, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
 			return nil, err
 		}
 	} else {
@@ -131,23 +148,23 @@ func (e *engine) one(ctx context.Context, d *device, q request, to string) (*ans
 		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // its status is what counts
 		late.Stop()
 	}
-	if taken(resp.StatusCode) && q.sent != nil && !q.sent.all.Load() {
-		return nil, refuse(again, fault.Protocol, "", "the web server answered %s before it had the file", text.Printable(resp.Status))
+	if taken(resp.StatusCode) && q.sent != nil && !q.sent.Awaits() {
+		return nil, refuse(transfer.Retry, fault.Protocol, "", "the web server answered %s before it had the file", text.Printable(resp.Status))
 	}
-	return a, nil
+	return got, nil
 }
 
 // header sets what each request has.
-func (e *engine) header(r *http.Request, q request) error {
-	if r.URL.Host == e.host && r.URL.Scheme == e.scheme {
-		for name, values := range e.Target.Header {
+func (a *asker) header(r *http.Request, q request) error {
+	if r.URL.Host == a.host && r.URL.Scheme == a.scheme {
+		for name, values := range a.target.Header {
 			if http.CanonicalHeaderKey(name) == "Host" {
 				r.Host = values[0]
 				continue
 			}
 			r.Header[name] = values
 		}
-		if u := e.user; u != nil {
+		if u := a.user; u != nil {
 			password, _ := u.Password()
 			r.SetBasicAuth(u.Username(), password)
 		}
@@ -160,7 +177,7 @@ func (e *engine) header(r *http.Request, q request) error {
 			return err
 		}
 	}
-	r.Header.Set("User-Agent", e.UserAgent)
+	r.Header.Set("User-Agent", a.agent)
 	r.Header.Set("Accept-Encoding", "identity") // sizes are of what was sent
 	if q.expect && q.length >= expectFrom {
 		r.Header.Set("Expect", "100-continue")

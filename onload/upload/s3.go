@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -25,6 +26,7 @@ import (
 	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
 // Limits of S3 (its documentation, "Multipart upload limits").
@@ -72,14 +74,16 @@ func (f *file) joins() bool { return f.state == finishing && f.parts.id != "" }
 // s3 sends objects by the S3 protocol: with Signature Version 4, so that the server
 // checks each byte's digest; large ones in parts of which each is an item.
 type s3 struct {
-	*engine
-	signer *v4.Signer
-	who    aws.Credentials
+	*asker
+	signer    *v4.Signer
+	who       aws.Credentials
+	leastPart unit.Bytes
+	log       *slog.Logger
 }
 
-func newS3(e *engine) *s3 {
-	return &s3{e, v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),
-		aws.Credentials{AccessKeyID: e.Target.Key, SecretAccessKey: e.Target.Secret, SessionToken: e.Target.Session}}
+func newS3(a *asker, cfg Config) *s3 {
+	return &s3{a, v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),
+		aws.Credentials{AccessKeyID: a.target.Key, SecretAccessKey: a.target.Secret, SessionToken: a.target.Session}, cfg.times.part, cfg.Log}
 }
 
 // sign signs a request whose body has the digest.
@@ -87,17 +91,17 @@ func (s *s3) sign(digest []byte) func(*http.Request) error {
 	return func(r *http.Request) error {
 		sum := hex.EncodeToString(digest)
 		r.Header.Set(amzDigest, sum)
-		return s.signer.SignHTTP(r.Context(), s.who, r, sum, "s3", s.Target.Region, time.Now())
+		return s.signer.SignHTTP(r.Context(), s.who, r, sum, "s3", s.target.Region, time.Now())
 	}
 }
 
 // call asks for something small.
-func (s *s3) call(ctx context.Context, d *device, method, where string, body []byte) (*answer, error) {
+func (s *s3) call(ctx context.Context, d *transfer.Worker, method, where string, body []byte) (*answer, error) {
 	digest := sha256.Sum256(body)
 	q := request{method: method, url: where, sign: s.sign(digest[:]), read: method != http.MethodHead, header: http.Header{}}
 	if body != nil {
 		q.header.Set("Content-Type", "application/xml")
-		if s.Target.Keep {
+		if s.target.Keep {
 			q.header.Set("If-None-Match", "*")
 		}
 		q.length, q.body = int64(len(body)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
@@ -108,7 +112,7 @@ func (s *s3) call(ctx context.Context, d *device, method, where string, body []b
 func with(where string, query url.Values) string { return where + "?" + query.Encode() }
 
 // first begins an object in parts, or asks which parts the server has of it.
-func (s *s3) first(ctx context.Context, d *device, f *file) error {
+func (s *s3) first(ctx context.Context, d *transfer.Worker, f *file) error {
 	empty := sha256.Sum256(nil)
 	if err := s.keep(ctx, d, f, s.sign(empty[:])); err != nil {
 		return err
@@ -116,7 +120,7 @@ func (s *s3) first(ctx context.Context, d *device, f *file) error {
 	if f.parts.id != "" {
 		return s.list(ctx, d, f)
 	}
-	if f.size <= 2*s.times.part { // parts cost two requests more
+	if f.size <= 2*s.leastPart { // parts cost two requests more
 		return nil
 	}
 	r, err := s.call(ctx, d, http.MethodPost, with(f.url, url.Values{"uploads": {""}}), nil)
@@ -131,15 +135,15 @@ func (s *s3) first(ctx context.Context, d *device, f *file) error {
 		return said(r)
 	}
 	if err := xml.Unmarshal(r.text, &begun); err != nil || begun.ID == "" {
-		return refuse(final, fault.Protocol, "does it speak S3?", "the server begins no upload: %.100q", text.Printable(string(r.text)))
+		return refuse(transfer.Final, fault.Protocol, "does it speak S3?", "the server begins no upload: %.100q", text.Printable(string(r.text)))
 	}
-	f.parts = partsOf{id: begun.ID, size: max(s.times.part, (f.size+mostParts-1)/mostParts), listed: true}
+	f.parts = partsOf{id: begun.ID, size: max(s.leastPart, (f.size+mostParts-1)/mostParts), listed: true}
 	return nil
 }
 
 // list asks which parts the server has: of those that a journal knows, others are sent
 // again.
-func (s *s3) list(ctx context.Context, d *device, f *file) error {
+func (s *s3) list(ctx context.Context, d *transfer.Worker, f *file) error {
 	if f.parts.listed {
 		return nil
 	}
@@ -171,7 +175,7 @@ func (s *s3) list(ctx context.Context, d *device, f *file) error {
 			} `xml:"Part"`
 		}
 		if err := xml.Unmarshal(r.text, &page); err != nil {
-			return refuse(final, fault.Protocol, "", "the server lists no parts: %w", err)
+			return refuse(transfer.Final, fault.Protocol, "", "the server lists no parts: %w", err)
 		}
 		for _, p := range page.Parts {
 			there[p.Number] = part{p.ETag, unit.Bytes(p.Size)}
@@ -192,7 +196,7 @@ func (s *s3) list(ctx context.Context, d *device, f *file) error {
 
 func (s *s3) items(f *file) (list []board.Item) {
 	if f.parts.id == "" {
-		return []board.Item{{Object: f.index, To: f.size, Once: s.Target.Keep}} // or a copy meets what the other one made
+		return []board.Item{{Object: f.index, To: f.size, Once: s.target.Keep}} // or a copy meets what the other one made
 	}
 	for at := unit.Bytes(0); at < f.size; at += f.parts.size {
 		if _, ok := f.parts.have[f.parts.number(at)]; !ok {
@@ -208,16 +212,16 @@ func (s *s3) send(ctx context.Context, j *job) error {
 		return err
 	}
 	q := request{method: http.MethodPut, url: j.of.url, header: http.Header{}, length: int64(j.Item.Size()),
-		body: j.body(nil, nil), sent: &j.sent, expect: j.expect, sign: s.sign(digest), read: true}
+		body: j.body(nil, nil), sent: j, expect: j.expect, sign: s.sign(digest), read: true}
 	if j.of.parts.id == "" {
 		q.header.Set("Content-Type", typeOf(j.of.Name))
-		if s.Target.Keep {
+		if s.target.Keep {
 			q.header.Set("If-None-Match", "*")
 		}
 	} else {
 		q.url = with(q.url, url.Values{"partNumber": {strconv.Itoa(j.of.parts.number(j.Item.From))}, "uploadId": {j.of.parts.id}})
 	}
-	r, err := s.ask(ctx, j.device, q)
+	r, err := s.ask(ctx, j.Worker, q)
 	if err != nil {
 		return err
 	}
@@ -228,14 +232,14 @@ func (s *s3) send(ctx context.Context, j *job) error {
 	case r.StatusCode != http.StatusOK:
 		return said(r)
 	case j.part.ETag == "":
-		return refuse(final, fault.Protocol, "does it speak S3?", "the server took something, and gives it no ETag")
+		return refuse(transfer.Final, fault.Protocol, "does it speak S3?", "the server took something, and gives it no ETag")
 	}
 	return nil
 }
 
 // ours tells whether the object that is there is the one that was sent without an answer.
 func (s *s3) ours(ctx context.Context, j *job) error {
-	r, err := s.call(ctx, j.device, http.MethodHead, j.of.url, nil)
+	r, err := s.call(ctx, j.Worker, http.MethodHead, j.of.url, nil)
 	if err != nil {
 		return err
 	}
@@ -257,14 +261,14 @@ func (j *job) digest(sum hash.Hash) ([]byte, error) {
 	}
 	defer s.f.Close()
 	if _, err := io.Copy(sum, io.NewSectionReader(s.f, int64(j.Item.From), int64(j.Item.Size()))); err != nil {
-		return nil, readError{err}
+		return nil, transfer.Local(err)
 	}
-	j.sent.stir()
+	j.Touch()
 	return sum.Sum(nil), nil
 }
 
 // last has the server make the object of its parts, and asks what it has then.
-func (s *s3) last(ctx context.Context, d *device, f *file) error {
+func (s *s3) last(ctx context.Context, d *transfer.Worker, f *file) error {
 	if f.parts.id != "" && f.parts.etag == "" {
 		if err := s.complete(ctx, d, f); err != nil {
 			return err
@@ -278,13 +282,13 @@ func (s *s3) last(ctx context.Context, d *device, f *file) error {
 		f.proof = ByDigest
 		return nil
 	case r.StatusCode == http.StatusNotFound:
-		return refuse(anew, fault.Integrity, "", "the server took the object, and does not have it")
+		return refuse(transfer.Restart, fault.Integrity, "", "the server took the object, and does not have it")
 	case r.StatusCode != http.StatusOK:
 		return said(r)
 	case r.ContentLength != int64(f.size):
-		return refuse(anew, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
+		return refuse(transfer.Restart, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
 	case f.parts.etag != "" && bare(r.Header.Get("ETag")) != f.parts.etag:
-		return refuse(anew, fault.Integrity, "does somebody else write there?", "the server has another object than was sent: ETag %q instead of %q",
+		return refuse(transfer.Restart, fault.Integrity, "does somebody else write there?", "the server has another object than was sent: ETag %q instead of %q",
 			text.Printable(r.Header.Get("ETag")), text.Printable(f.parts.etag))
 	}
 	f.proof = ByDigest
@@ -296,7 +300,7 @@ type completed struct {
 	ETag   string `xml:"ETag"`
 }
 
-func (s *s3) complete(ctx context.Context, d *device, f *file) error {
+func (s *s3) complete(ctx context.Context, d *transfer.Worker, f *file) error {
 	var list struct {
 		XMLName xml.Name    `xml:"CompleteMultipartUpload"`
 		Parts   []completed `xml:"Part"`
@@ -331,20 +335,20 @@ func (s *s3) complete(ctx context.Context, d *device, f *file) error {
 		f.parts.etag = ""
 		return s.whether(ctx, d, f)
 	case r.StatusCode == http.StatusOK && done.Code == "InternalError":
-		return refuse(again, fault.Protocol, "", "the server cannot complete the object: %s", text.Printable(done.Message))
+		return refuse(transfer.Retry, fault.Protocol, "", "the server cannot complete the object: %s", text.Printable(done.Message))
 	case done.Code == "ConditionalRequestConflict": // S3 wants it begun anew
-		return refuse(anew, fault.Exists, "does somebody else write there?", "the object is written by another request too")
+		return refuse(transfer.Restart, fault.Exists, "does somebody else write there?", "the object is written by another request too")
 	case done.Code == "InvalidPart" || done.Code == "InvalidPartOrder":
-		return refuse(anew, fault.Integrity, "", "the server has lost parts: %s", text.Printable(done.Message))
+		return refuse(transfer.Restart, fault.Integrity, "", "the server has lost parts: %s", text.Printable(done.Message))
 	case r.StatusCode == http.StatusOK:
-		return refuse(again, fault.Protocol, "", "the server does not say that the object is complete: %s", text.Printable(cmp.Or(done.Message, "no answer that can be read")))
+		return refuse(transfer.Retry, fault.Protocol, "", "the server does not say that the object is complete: %s", text.Printable(cmp.Or(done.Message, "no answer that can be read")))
 	}
 	return said(r)
 }
 
 // whether tells whether an object whose upload is over is there: its ETag is made of its
 // parts' by all servers that have digests for ETags.
-func (s *s3) whether(ctx context.Context, d *device, f *file) error {
+func (s *s3) whether(ctx context.Context, d *transfer.Worker, f *file) error {
 	r, err := s.call(ctx, d, http.MethodHead, f.url, nil)
 	if err != nil {
 		return err
@@ -354,14 +358,14 @@ func (s *s3) whether(ctx context.Context, d *device, f *file) error {
 		f.parts.etag = etag
 		return nil
 	}
-	return refuse(anew, fault.Integrity, "", "the server has forgotten the parts")
+	return refuse(transfer.Restart, fault.Integrity, "", "the server has forgotten the parts")
 }
 
-func (s *s3) abandon(ctx context.Context, d *device, f *file) {
+func (s *s3) abandon(ctx context.Context, d *transfer.Worker, f *file) {
 	if f.parts.id == "" || f.parts.etag != "" {
 		return
 	}
 	if _, err := s.call(ctx, d, http.MethodDelete, with(f.url, url.Values{"uploadId": {f.parts.id}}), nil); err != nil {
-		s.Log.Warn("parts of an object may be left at the server", "url", f.url, "err", fmt.Errorf("%w", err))
+		s.log.Warn("parts of an object may be left at the server", "url", f.url, "err", fmt.Errorf("%w", err))
 	}
 }

@@ -4,8 +4,8 @@
 // onload/relay).
 //
 //	upload.go   what is to be sent where, and what came of it
-//	engine.go   the loop: orders of the board, the clock, the end
-//	events.go   what the jobs tell, and what follows
+//	engine.go   the task of package transfer: what is due, and what came of it
+//	events.go   ends of jobs and of steps, and what follows
 //	file.go     one file: what it was when it was given, and how far it is
 //	body.go     a file's bytes on their way; who changes it is noticed
 //	answer.go   what an answer means
@@ -39,11 +39,11 @@ import (
 	"mpbond/base/store"
 	"mpbond/base/unit"
 	"mpbond/onload/board"
-	"mpbond/onload/fetch"
+	"mpbond/onload/transfer"
 )
 
-// Device is a way to the Internet, as those of fetch.
-type Device = fetch.Device
+// Device is a way to the Internet.
+type Device = transfer.Device
 
 // File is something to be sent.
 type File struct {
@@ -87,7 +87,7 @@ type Config struct {
 	Joins  <-chan Device
 	Target Target
 	Files  []File
-	// More, if not nil, is asked now and then, by Send's goroutine, what else is to be sent:
+	// More, if not nil, is called now and then, and returns what else is to be sent:
 	// Send ends when all is there and nothing comes. Names must differ.
 	More func() []File
 	// Scheduler is one of its own; nil is the default.
@@ -97,8 +97,8 @@ type Config struct {
 	Journal   *store.Journal
 	Known     *Known // what it had
 	UserAgent string
-	// Progress, if not nil, is called now and then, by one goroutine; and Confirmed, by
-	// the same, of each file when it is there, but for those of former runs.
+	// Progress, if not nil, is called now and then; and Confirmed of each file when it is
+	// there, but for those of former runs. Of all three one runs at a time.
 	Progress  func(Progress)
 	Confirmed func(Sent)
 	Log       *slog.Logger
@@ -120,15 +120,12 @@ type times struct {
 
 var usual = times{stall: 30 * time.Second, answer: time.Minute, ask: 5 * time.Second, join: 10 * time.Minute, backoff: 500 * time.Millisecond, patience: 2 * time.Minute, tick: 100 * time.Millisecond, part: leastPart}
 
-// mostBackoff bounds the time for which a device is left alone.
-const mostBackoff = 20 * time.Second
-
 // Share is what a device did: the bytes of files that it sent, and of these what was not
 // confirmed.
-type Share = fetch.Share
+type Share = transfer.Share
 
 // Progress is how far it is. Bytes of what is under way are those that have left.
-type Progress = fetch.Progress
+type Progress = transfer.Progress
 
 // Proof is how the server confirmed a file.
 type Proof string
@@ -175,18 +172,8 @@ type Result struct {
 // Send sends files. Errors are faults as far as somebody can do something about them;
 // with several files, the others are sent all the same.
 func Send(ctx context.Context, cfg Config) (Result, error) {
-	if len(cfg.Devices) == 0 {
-		return Result{}, errors.New("no device to send with")
-	}
 	if cfg.times == (times{}) {
 		cfg.times = usual
-	}
-	if cfg.Scheduler == nil {
-		s, err := board.New(board.Default)
-		if err != nil {
-			return Result{}, err
-		}
-		cfg.Scheduler = s
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -197,11 +184,11 @@ func Send(ctx context.Context, cfg Config) (Result, error) {
 	if err := cfg.check(); err != nil {
 		return Result{}, err
 	}
-	e, err := newEngine(ctx, cfg)
+	e, err := newEngine(cfg)
 	if err != nil {
 		return Result{}, err
 	}
-	return e.run()
+	return e.run(ctx)
 }
 
 // Check refuses what cannot be meant, whatever is sent there.

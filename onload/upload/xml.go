@@ -13,6 +13,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/text"
+	"mpbond/onload/transfer"
 )
 
 // errorXML is what S3 says is wrong.
@@ -22,7 +23,7 @@ type errorXML struct {
 }
 
 // said is what an answer that is no success means, with S3's words.
-func said(r *answer) *refusal {
+func said(r *answer) *transfer.Refusal {
 	no := judge(r.Response, time.Now())
 	var x struct {
 		XMLName xml.Name `xml:"Error"`
@@ -31,14 +32,14 @@ func said(r *answer) *refusal {
 	if xml.Unmarshal(r.text, &x) != nil || x.Code == "" {
 		return no
 	}
-	hint := fault.HintOf(no.err)
+	hint := fault.HintOf(no.Err)
 	switch x.Code {
 	case "SlowDown", "ConditionalRequestConflict", "RequestTimeout", "InternalError", "ServiceUnavailable":
-		no.verdict = again
+		no.Verdict = transfer.Retry
 	case "XAmzContentSHA256Mismatch", "BadDigest":
-		no.verdict = anew // it changed meanwhile
+		no.Verdict = transfer.Restart // it changed meanwhile
 	case "NoSuchUpload":
-		no.verdict = anew
+		no.Verdict = transfer.Restart
 	case "PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException":
 		hint = "is this the bucket's region, and its endpoint?"
 	case "SignatureDoesNotMatch", "InvalidAccessKeyId":
@@ -48,12 +49,12 @@ func said(r *answer) *refusal {
 	case "NoSuchBucket":
 		hint = "is there such a bucket? The URL is https://host/bucket/name/, or https://bucket.host/name/"
 	case "PreconditionFailed":
-		return &refusal{verdict: final, err: fault.New(fault.Exists, errors.New("there is an object of that name already"), hint)}
+		return &transfer.Refusal{Verdict: transfer.Final, Err: fault.New(fault.Exists, errors.New("there is an object of that name already"), hint)}
 	}
 	if r.StatusCode == http.StatusForbidden {
-		no.verdict = final
+		no.Verdict = transfer.Final
 	}
-	no.err = fault.New(fault.KindOf(no.err), fmt.Errorf("%w: %s: %s", no.err, text.Printable(x.Code), text.Printable(x.Message)), hint)
+	no.Err = fault.New(fault.KindOf(no.Err), fmt.Errorf("%w: %s: %s", no.Err, text.Printable(x.Code), text.Printable(x.Message)), hint)
 	return no
 }
 
