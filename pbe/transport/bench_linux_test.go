@@ -108,7 +108,7 @@ func pour(b *testing.B, c, s, w, r net.Conn) {
 	b.ReportMetric(float64(b.N)*float64(len(buf))*8/1e9/b.Elapsed().Seconds(), "Gbit/s")
 	if u, ok := c.(*Conn); ok {
 		u.mu.Lock()
-		b.ReportMetric(float64(u.e.counts.lost)/float64(u.e.counts.packets)*100, "%lost")
+		b.ReportMetric(float64(u.e.loss.lost)/float64(u.e.counts.packets)*100, "%lost")
 		u.mu.Unlock()
 		u.Abort()
 	}

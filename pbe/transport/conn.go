@@ -171,7 +171,7 @@ func (c *Conn) packet(p []byte, ep *Endpoint, from netip.AddrPort) {
 			c.remote = from
 			c.e.header = header(from)
 			if !same {
-				c.e.reroute(c.ep.opt.Controller())
+				c.e.reroute(now, c.ep.opt.Controller())
 			}
 		}
 		c.e.proved = c.e.proved[:0]
@@ -358,7 +358,7 @@ func (c *Conn) Probe() (estimate.Hop, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.e
-	h := estimate.Hop{SRTT: e.srtt, MinRTT: e.minRTT, RTTVar: e.rttvar, Rate: e.rate, AppLimited: e.limited, Limit: e.pace, Cwnd: e.ctl.Limits(c.now()).Window,
+	h := estimate.Hop{SRTT: e.loss.rtt.smoothed, MinRTT: e.loss.rtt.min, RTTVar: e.loss.rtt.variation, Rate: e.rate, AppLimited: e.limited, Limit: e.pace, Cwnd: e.ctl.Limits(c.now()).Window,
 		MSS: unit.Bytes(e.mtu.size - overhead), Queue: e.send.unacked(), Unsent: e.send.unsent(), Acked: e.send.ackedBytes(), Received: e.recv.received(),
 		WireIn: e.counts.wireIn, WireOut: e.counts.wireOut, PathMTU: e.packetSize(), Packets: e.counts.packets, Resent: e.send.resent}
 	if p, ok := e.ctl.(interface{ Status() cc.PBEStatus }); ok {

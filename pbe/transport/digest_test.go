@@ -233,8 +233,7 @@ func (d *digestRun) someAction() func() {
 func (d *digestRun) move(p path) {
 	d.w.p = p
 	for i, e := range d.w.e {
-		e.now = d.w.now
-		e.reroute(d.controller(i))
+		e.reroute(d.w.now, d.controller(i))
 		e.rerouted(nil)
 		if d.rnd.IntN(2) == 0 {
 			e.rerouted(d.feedback(i))
@@ -375,9 +374,9 @@ func (d *digestRun) use(i int) {
 func (d *digestRun) state(i int) {
 	e := d.w.e[i]
 	c := e.counts
-	d.note('=', i, uint64(e.wait(d.w.now)), uint64(e.srtt), uint64(e.rttvar), uint64(e.minRTT), uint64(e.inFlight), uint64(e.rate), flagOf(e.limited),
+	d.note('=', i, uint64(e.wait(d.w.now)), uint64(e.loss.rtt.smoothed), uint64(e.loss.rtt.variation), uint64(e.loss.rtt.min), uint64(e.loss.bytesInFlight), uint64(e.rate), flagOf(e.limited),
 		e.recv.read, uint64(e.recv.readable()), uint64(e.send.unsent()), e.send.buf.base, e.send.acked.size(), uint64(e.mtu.size), flagOf(e.err != nil), flagOf(e.send.isFlushed()), uint64(e.radioIn.Capacity),
-		c.packets, e.send.resent, c.lost, c.spurious, c.wireOut, c.wireIn, c.duplicate, c.old)
+		c.packets, e.send.resent, e.loss.lost, e.loss.spurious, c.wireOut, c.wireIn, c.duplicate, c.old)
 }
 
 func flagOf(b bool) uint64 {

@@ -29,7 +29,6 @@ func TestCloseAgain(t *testing.T) {
 			}
 			return false
 		}
-		w.e[1].now = w.now
 		w.e[1].finish(net.ErrClosed)
 		begun := w.now
 		w.until(time.Second, func() bool { return w.e[0].err != nil })

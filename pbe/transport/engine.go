@@ -2,7 +2,6 @@ package transport
 
 import (
 	"io"
-	"math/rand/v2"
 	"time"
 
 	"mpbond/base/unit"
@@ -11,43 +10,16 @@ import (
 
 // Specification.
 const (
-	packetThreshold = 3                      // RFC 9002 section 6.1.1; grows where packets overtake each other
-	granularity     = time.Millisecond       // RFC 9002 section 6.1.2
-	feedbackFor     = 100 * time.Millisecond // what was said of the cells goes with acknowledgements that are told again
-	closingFor      = 3                      // probe timeouts in which a CLOSE goes again (RFC 9000 section 10.2)
-	persistent      = 3                      // probe timeouts of nothing but losses (RFC 9002 section 7.6.1)
+	feedbackFor = 100 * time.Millisecond // what was said of the cells goes with acknowledgements that are told again
+	closingFor  = 3                      // probe timeouts in which a CLOSE goes again (RFC 9000 section 10.2)
 )
 
 // Tuning.
 const (
-	maxThreshold = 300                    // as Linux' tcp_max_reordering
-	firstTimeout = 500 * time.Millisecond // until a round trip is known
-	maxTimeout   = time.Second            // if the round trip is not longer
-	burst        = 2 * time.Millisecond   // what the pacer lets go at once, to make up for late wakings
-	keepAlive    = 15 * time.Second       // under the 30 s after which many NATs forget (RFC 4787 asks for 2 minutes)
-	deadAfter    = 3 * keepAlive
-	skipEvery    = 256     // packets or so; then a number is left out
-	maxFlying    = 1 << 16 // packets sent that are remembered
-	maxQuiet     = 1 << 12 // of them, those that ask for no ACK
+	burst     = 2 * time.Millisecond // what the pacer lets go at once, to make up for late wakings
+	keepAlive = 15 * time.Second     // under the 30 s after which many NATs forget (RFC 4787 asks for 2 minutes)
+	deadAfter = 3 * keepAlive
 )
-
-// packet is one that was sent.
-type packet struct {
-	sent   time.Duration
-	size   unit.Bytes // on the wire while it is in flight, else 0
-	mark   cc.Mark
-	lo, hi uint64 // of the stream, lo == hi for none
-	fin    bool
-	probe  bool   // of the path's MTU
-	lost   bool   // and nothing was heard of it since
-	quiet  bool   // it asks for no ACK, so that none may ever come
-	acks   uint64 // its ACK is of so many packets that ask for one
-}
-
-// carry notes what of the stream the packet carries; segment returns it.
-func (p *packet) carry(seg segment) { p.lo, p.hi, p.fin = seg.lo, seg.hi, seg.fin }
-
-func (p *packet) segment() segment { return segment{p.lo, p.hi, p.fin} }
 
 // engine is one end of a connection without sockets and clocks: packets and the
 // time go in, packets come out. Times are those since any fixed moment, over 0, and
@@ -56,38 +28,18 @@ type engine struct {
 	ctl     cc.Controller
 	sampler cc.Sampler
 	header  unit.Bytes // of IP and UDP
-	now     time.Duration
 
 	send sender
 	recv receiver
 
 	// Sending packets.
-	number       uint64 // of the next packet
-	flying       flying // maxFlying at most
-	quiet        int    // of them, maxQuiet at most
-	inFlight     unit.Bytes
-	ackedNumbers spans                 // numbers that were acknowledged, of those in flying
-	fresh        []span                // of them, those that the newest ACK told first, from the highest downwards
-	skipAt       uint64                // this number is left out
-	skipped      []uint64              // the last numbers left out, ascending
-	draw         func(n uint64) uint64 // under n, as nobody can foretell
-	missing      []uint64              // in flight though a later one was acknowledged, ascending; and some that came late
-	largest      uint64                // highest acknowledged + 1
-	reorder      uint64                // threshold
-	may          time.Duration         // the pacer lets the next one go
-	pace         unit.Rate             // that the pacer lets go at most; 0: what the controller says
-	srtt         time.Duration
-	rttvar       time.Duration
-	minRTT       time.Duration
-	latest       time.Duration // round trip
-	firstRTT     time.Duration // when a round trip was first known; 0: none is
-	asked        time.Duration // when the last packet that asks for an ACK left
-	lossAt       time.Duration // then packets may be late; 0: none
-	timeouts     int           // in turn
-	ping         bool          // something that asks for an ACK must leave
-	mtu          mtuSearch
-	wayBase      uint32 // the peer's first one-way delay, by clocks that differ
-	wayKnown     bool
+	loss     lossDetector
+	may      time.Duration // the pacer lets the next one go
+	pace     unit.Rate     // that the pacer lets go at most; 0: what the controller says
+	ping     bool          // something that asks for an ACK must leave
+	mtu      mtuSearch
+	wayBase  uint32 // the peer's first one-way delay, by clocks that differ
+	wayKnown bool
 
 	// Receiving packets.
 	acks     ackTracker
@@ -114,26 +66,22 @@ type engine struct {
 	tardy    int           // how often somebody asked
 	hurry    bool          // nobody is waited for
 	patience time.Duration // that something is acknowledged; 0: any
-	since    time.Duration // when something was, or the first was sent that was not
 	err      error         // the connection is over
-	losses   cc.Loss
-	newAck   cc.Ack
-	rate     unit.Rate // newest sample
-	limited  bool      // it was taken while the app set the pace
+	rate     unit.Rate     // newest sample
+	limited  bool          // it was taken while the app set the pace
 	counts   counts
 }
 
 // counts are of packets, and of bytes on the wire.
-type counts struct{ packets, lost, spurious, wireOut, wireIn, duplicate, old uint64 }
+type counts struct{ packets, wireOut, wireIn, duplicate, old uint64 }
 
 func newEngine(ctl cc.Controller, header unit.Bytes) *engine {
-	return &engine{ctl: ctl, header: header, send: sender{maxData: firstWindow}, recv: newReceiver(), reorder: packetThreshold, idle: keepAlive, mtu: mtuSearch{size: minPayload},
-		draw: rand.Uint64N, skipAt: skipEvery/2 + rand.Uint64N(skipEvery)}
+	return &engine{ctl: ctl, header: header, send: sender{maxData: firstWindow}, recv: newReceiver(), loss: newLossDetector(), idle: keepAlive, mtu: mtuSearch{size: minPayload}}
 }
 
 // take reads into p: 0 bytes mean to wait, io.EOF the end of the stream.
 func (e *engine) take(now time.Duration, p []byte) (int, error) {
-	n := e.recv.take(now, max(e.rtprop, e.srtt), p)
+	n := e.recv.take(now, max(e.rtprop, e.loss.rtt.smoothed), p)
 	switch {
 	case n > 0:
 		e.acks.ackNow = e.acks.ackNow || e.recv.needsUpdate()
@@ -175,19 +123,13 @@ func (e *engine) finish(err error) {
 
 // reroute forgets what was learned of a path: packets take another one from now
 // on, and those in flight on the old one are not waited for.
-func (e *engine) reroute(ctl cc.Controller) {
-	for i := range uint64(e.flying.n) {
-		if p := e.flying.at(e.flying.first + i); p.size > 0 {
-			e.lose(e.flying.first+i, p)
-			p.lost = false // what is heard of it late says nothing of the new path
-		}
+func (e *engine) reroute(now time.Duration, ctl cc.Controller) {
+	for _, p := range e.loss.resetPath() {
+		e.send.onLost(p.segment())
 	}
-	e.missing, e.losses = e.missing[:0], cc.Loss{}
 	e.ctl, e.mtu = ctl, mtuSearch{size: minPayload, fixed: e.mtu.fixed}
-	e.srtt, e.rttvar, e.minRTT, e.latest, e.firstRTT = 0, 0, 0, 0, 0
 	e.radioIn, e.radioNow, e.wayKnown = cc.Radio{}, cc.Radio{}, false
-	e.lossAt, e.timeouts, e.reorder = 0, 0, packetThreshold
-	e.may, e.ping = e.now, true
+	e.may, e.ping = now, true
 }
 
 // rerouted has the peer's packets come another way from now on, of whose delay and
@@ -208,17 +150,17 @@ func (e *engine) wait(now time.Duration) time.Duration {
 		return now
 	}
 	at := min(e.heard+3*e.idle, e.spoke+e.idle)
-	if e.patience > 0 && e.inFlight > 0 {
-		at = min(at, e.since+e.patience)
+	if e.patience > 0 && e.loss.bytesInFlight > 0 {
+		at = min(at, e.loss.progressTime+e.patience)
 	}
 	if e.acks.ackTime > 0 {
 		at = min(at, e.acks.ackTime)
 	}
-	if e.lossAt > 0 {
-		at = min(at, e.lossAt)
+	if e.loss.lossTime > 0 {
+		at = min(at, e.loss.lossTime)
 	}
-	if e.inFlight > 0 || e.send.isBlocked() {
-		at = min(at, e.asked+e.timeout())
+	if e.expectsAck() {
+		at = min(at, e.loss.probeTime())
 	}
 	if e.send.hasPendingData() {
 		switch lim := e.ctl.Limits(now); {
@@ -236,12 +178,15 @@ func (e *engine) packetSize() unit.Bytes { return unit.Bytes(e.mtu.size) + e.hea
 // fits tells whether a window lets another packet go. A single one always goes: it
 // may be longer than the least window of a controller.
 func (e *engine) fits(window unit.Bytes) bool {
-	return e.inFlight == 0 || e.inFlight+e.packetSize() <= window
+	return e.loss.bytesInFlight == 0 || e.loss.bytesInFlight+e.packetSize() <= window
 }
+
+// expectsAck reports whether something is in flight, or only the peer can say that its
+// window is open again.
+func (e *engine) expectsAck() bool { return e.loss.bytesInFlight > 0 || e.send.isBlocked() }
 
 // tick does what is due by time.
 func (e *engine) tick(now time.Duration) {
-	e.now = now
 	if e.err != nil {
 		return
 	}
@@ -249,18 +194,15 @@ func (e *engine) tick(now time.Duration) {
 		e.finish(errDead)
 		return
 	}
-	if e.patience > 0 && e.inFlight > 0 && now >= e.since+e.patience {
+	if e.patience > 0 && e.loss.bytesInFlight > 0 && now >= e.loss.progressTime+e.patience {
 		e.finish(errUnanswered)
 		return
 	}
 	e.acks.onTime(now)
-	if e.lossAt > 0 && now >= e.lossAt {
-		e.detect()
-		e.tellLoss()
-		e.trim()
-	}
-	if (e.inFlight > 0 || e.send.isBlocked()) && now >= e.asked+e.timeout() {
-		e.onTimeout()
+	e.onLost(now, e.loss.onTime(now))
+	if e.expectsAck() && now >= e.loss.probeTime() {
+		e.loss.onProbeTimeout(now)
+		e.ping = true
 	}
 	if now >= e.spoke+e.idle {
 		e.ping = true
@@ -270,16 +212,15 @@ func (e *engine) tick(now time.Duration) {
 // poll appends the frames of the next packet to b, at most mtu.size bytes with
 // overhead, and returns its number. False: nothing is to be sent now.
 func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, ok bool) {
-	e.now = now
 	start := len(b)
-	p := packet{sent: now}
+	p := sentPacket{sent: now}
 	if e.err != nil {
 		if !e.closing {
 			return b, 0, false
 		}
 		e.closing = false
 		if e.leave == 0 {
-			e.leave = now + closingFor*e.probeTimeout()
+			e.leave = now + closingFor*e.loss.rtt.probeTimeout()
 		}
 		b = append(b, frameClose, 0)
 		return b, e.sent(p, len(b)-start), true
@@ -288,12 +229,12 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 	free := e.fits(lim.Window) && now >= e.may
 	data := free && e.send.hasPendingData()
 	probe := 0
-	if free && e.srtt > 0 && e.timeouts == 0 {
+	if free && e.loss.rtt.smoothed > 0 && e.loss.ptoCount == 0 {
 		probe = e.mtu.probe(now)
 	}
 	// What may be lost goes with all that leaves anyway, until it has arrived.
 	if e.acks.isUseful(data || e.ping) {
-		b = e.appendAck(b)
+		b = e.appendAck(now, b)
 		p.acks = e.acks.eliciting
 	}
 	if len(e.answer) > 0 {
@@ -304,10 +245,10 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 	if !e.send.hasPendingData() && e.fits(lim.Window) {
 		// Also of a question, of which there are few in a round trip: what it shows is
 		// not what the path has.
-		e.sampler.AppLimited(e.inFlight)
+		e.sampler.AppLimited(e.loss.bytesInFlight)
 	}
 	if asks {
-		b = appendStamp(b, now, e.minRTT)
+		b = appendStamp(b, now, e.loss.rtt.min)
 	}
 	switch {
 	case probe > 0:
@@ -330,13 +271,8 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 	if asks {
 		e.ping = e.ping && probe > 0
 		p.size = unit.Bytes(len(b)-start+overhead) + e.header
-		p.mark = e.sampler.Sent(now, e.inFlight)
-		if e.inFlight == 0 {
-			e.since = now
-		}
-		e.inFlight += p.size
-		e.asked = now
-		e.ctl.OnSent(now, p.size, e.inFlight)
+		p.mark = e.sampler.Sent(now, e.loss.bytesInFlight)
+		e.ctl.OnSent(now, p.size, e.loss.bytesInFlight+p.size)
 		from := max(e.may, now-burst)
 		if lim.Rate > 0 {
 			// No controller knows a path so well that it may be silent for longer.
@@ -354,35 +290,17 @@ func (e *engine) poll(now time.Duration, b []byte) (out []byte, number uint64, o
 func (e *engine) challenge(now time.Duration, b, data []byte) (out []byte, number uint64) {
 	start := len(b)
 	b = append(append(b, frameChallenge), data...)
-	return b, e.sent(packet{sent: now}, len(b)-start)
+	return b, e.sent(sentPacket{sent: now}, len(b)-start)
 }
 
-// sent notes a packet with so many bytes of frames, and gives it a number.
-func (e *engine) sent(p packet, frames int) (number uint64) {
-	if e.number == e.skipAt {
-		e.skip()
-	}
-	number = e.number
-	e.makeRoom()
-	if p.quiet = p.size == 0; p.quiet {
-		e.quiet++
-	}
-	e.flying.add(number, p)
-	e.number++
+// sent notes a packet with so many bytes of frames, and returns its number.
+func (e *engine) sent(p sentPacket, frames int) (number uint64) {
+	number, lost := e.loss.onPacketSent(p)
+	e.resend(p.sent, lost)
 	e.spoke = p.sent
 	e.counts.packets++
 	e.counts.wireOut += uint64(frames+overhead) + uint64(e.header)
 	return number
-}
-
-// skip leaves a number out: who acknowledges it acknowledges what has not arrived (RFC
-// 9000 section 21.4).
-func (e *engine) skip() {
-	e.makeRoom()
-	e.flying.add(e.number, packet{})
-	e.skipped = append(e.skipped[max(0, len(e.skipped)-15):], e.number)
-	e.number++
-	e.skipAt = e.number + skipEvery/2 + e.draw(max(skipEvery, uint64(e.flying.n)))
 }
 
 // refused is told of packets that this device itself did not take, such as those
@@ -390,4 +308,64 @@ func (e *engine) skip() {
 func (e *engine) refused(packets, bytes int) {
 	e.counts.wireOut -= uint64(bytes) + uint64(packets)*uint64(e.header)
 	e.mtu.refused(bytes)
+}
+
+// onAck takes an acknowledgement. What it says of packets never sent is no reason to
+// believe the rest.
+func (e *engine) onAck(now time.Duration, f *ackFrame) error {
+	if ok, err := e.loss.checkAck(f); !ok {
+		return err
+	}
+	e.send.raiseLimit(f.window)
+	r := e.loss.onAck(now, f)
+	ack := cc.Ack{Now: now, Radio: e.radioNow, RTT: r.rtt}
+	var newest cc.Mark
+	for i := range r.acked {
+		p := &r.acked[i]
+		e.send.onAcked(p.segment())
+		if p.size == 0 {
+			continue
+		}
+		ack.Bytes += p.size
+		ack.Packets++
+		e.sampler.Delivered(now, p.size)
+		e.mtu.arrived(p.number, int(p.size-e.header), p.probe)
+		e.acks.onConfirmed(p.acks)
+		newest = p.mark
+	}
+	if ack.Packets == 0 {
+		return nil
+	}
+	if !e.wayKnown {
+		e.wayKnown, e.wayBase = true, f.oneWay
+	}
+	ack.OneWay = time.Duration(int32(f.oneWay-e.wayBase)) * time.Microsecond
+	e.sampler.Fill(&ack, newest, e.loss.rtt.min)
+	if ack.Rate > 0 {
+		e.rate, e.limited = ack.Rate, ack.AppLimited
+	}
+	ack.InFlight = e.loss.bytesInFlight
+	e.onLost(now, r.lost)
+	e.ctl.OnAck(ack)
+	return nil
+}
+
+// onLost has what was lost sent again, and reports it to the controller.
+func (e *engine) onLost(now time.Duration, lost []numberedPacket) {
+	e.resend(now, lost)
+	if l, ok := e.loss.takeLosses(now); ok {
+		e.ctl.OnLoss(l)
+		if l.Timeout {
+			e.may = now
+		}
+	}
+}
+
+// resend has what packets carried sent again.
+func (e *engine) resend(now time.Duration, lost []numberedPacket) {
+	for i := range lost {
+		p := &lost[i]
+		e.send.onLost(p.segment())
+		e.mtu.lost(now, p.number, int(p.size-e.header), p.probe)
+	}
 }

@@ -66,7 +66,7 @@ func newWorld(t testing.TB, p path, seed uint64) *world {
 	for i := range w.e {
 		w.e[i] = newEngine(cc.NewCUBIC(), 28)
 		w.e[i].heard, w.e[i].spoke = time.Second, time.Second
-		w.e[i].draw, w.e[i].skipAt = w.rnd.Uint64N, skipEvery/2
+		w.e[i].loss.numbers.draw, w.e[i].loss.numbers.skipAt = w.rnd.Uint64N, skipEvery/2
 	}
 	return w
 }
@@ -209,14 +209,14 @@ func TestStreamIsRight(t *testing.T) {
 			t.Errorf("seed %d: it took %v", seed, took)
 		}
 		w.until(time.Minute, func() bool {
-			return w.e[0].send.isFlushed() && w.e[1].send.isFlushed() && w.e[0].inFlight+w.e[1].inFlight == 0
+			return w.e[0].send.isFlushed() && w.e[1].send.isFlushed() && w.e[0].loss.bytesInFlight+w.e[1].loss.bytesInFlight == 0
 		})
 		for i, e := range w.e {
 			if e.mtu.size != 1452 && e.mtu.at == 0 {
 				t.Errorf("seed %d: the payloads of %d are %d, the path takes 1452", seed, i, e.mtu.size)
 			}
-			if e.inFlight != 0 || len(e.send.lost) > 0 || !e.send.isFlushed() {
-				t.Errorf("seed %d: %d in flight, %d to resend at the end", seed, e.inFlight, len(e.send.lost))
+			if e.loss.bytesInFlight != 0 || len(e.send.lost) > 0 || !e.send.isFlushed() {
+				t.Errorf("seed %d: %d in flight, %d to resend at the end", seed, e.loss.bytesInFlight, len(e.send.lost))
 			}
 		}
 	}
@@ -267,8 +267,8 @@ func TestRate(t *testing.T) {
 func TestOvertaking(t *testing.T) {
 	w := newWorld(t, path{delay: 25 * time.Millisecond, rate: 50 * unit.Mbps, overtake: 0.05, mtu: 1472, queue: 200 * time.Millisecond}, 1)
 	w.transfer(4<<20, 0)
-	if c := w.e[0].counts; c.spurious > c.packets/50 {
-		t.Errorf("%d of %d packets were resent without need", c.spurious, c.packets)
+	if l, packets := &w.e[0].loss, w.e[0].counts.packets; l.spurious > packets/50 {
+		t.Errorf("%d of %d packets were resent without need", l.spurious, packets)
 	}
 }
 
@@ -472,10 +472,10 @@ func TestLyingAck(t *testing.T) {
 	for ok := true; ok; {
 		_, _, ok = e.poll(time.Second, nil)
 	}
-	flying, room := e.inFlight, e.send.maxData
-	a := ackFrame{window: 1 << 30, n: 1, spans: [maxRanges]span{{0, e.number}}}
-	if err := e.handle(time.Second, 0, a.append(nil)); err != nil || e.inFlight != flying || e.send.maxData != room || flying == 0 {
-		t.Errorf("%v, %d in flight of %d, room to %d", err, e.inFlight, flying, e.send.maxData)
+	flying, room := e.loss.bytesInFlight, e.send.maxData
+	a := ackFrame{window: 1 << 30, n: 1, spans: [maxRanges]span{{0, e.loss.numbers.next}}}
+	if err := e.handle(time.Second, 0, a.append(nil)); err != nil || e.loss.bytesInFlight != flying || e.send.maxData != room || flying == 0 {
+		t.Errorf("%v, %d in flight of %d, room to %d", err, e.loss.bytesInFlight, flying, e.send.maxData)
 	}
 }
 
@@ -513,13 +513,12 @@ func TestReroute(t *testing.T) {
 	w.q = nil
 	w.p = path{delay: 5 * time.Millisecond, rate: 50 * unit.Mbps, queue: 50 * time.Millisecond, mtu: 1300}
 	for _, e := range w.e {
-		e.now = w.now
-		e.reroute(cc.NewCUBIC())
+		e.reroute(w.now, cc.NewCUBIC())
 	}
 	had := w.e[1].recv.read
 	w.until(3*time.Second, func() bool { return false })
-	if e := w.e[0]; e.minRTT > 20*time.Millisecond || e.mtu.size != minPayload || e.err != nil {
-		t.Errorf("least round trip %v, packets of %d, %v", e.minRTT, e.mtu.size, e.err)
+	if e := w.e[0]; e.loss.rtt.min > 20*time.Millisecond || e.mtu.size != minPayload || e.err != nil {
+		t.Errorf("least round trip %v, packets of %d, %v", e.loss.rtt.min, e.mtu.size, e.err)
 	}
 	if got := w.e[1].recv.read - had; got < 8<<20 {
 		t.Errorf("%d bytes in 3 s of 50 Mbit/s", got)
@@ -564,7 +563,7 @@ func TestFeedbackAge(t *testing.T) {
 	if e.radioIn != second || e.radioNow.Capacity != 0 {
 		t.Errorf("after a packet that was overtaken: %+v, and of itself %+v", e.radioIn, e.radioNow)
 	}
-	if e.reroute(cc.NewCUBIC()); e.radioIn.Capacity != 0 {
+	if e.reroute(time.Second, cc.NewCUBIC()); e.radioIn.Capacity != 0 {
 		t.Errorf("on another path still %+v", e.radioIn)
 	}
 	e.feedback = func(now, oneWay, rtprop time.Duration) cc.Radio { return first }
@@ -572,8 +571,7 @@ func TestFeedbackAge(t *testing.T) {
 		t.Fatal(err)
 	}
 	says := func(at time.Duration) bool {
-		e.now = at
-		for r := (reader{b: e.appendAck(nil)}); len(r.b) > 0; {
+		for r := (reader{b: e.appendAck(at, nil)}); len(r.b) > 0; {
 			if err := r.next(&e.frame); err != nil {
 				t.Fatal(err)
 			}

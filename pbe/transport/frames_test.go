@@ -118,8 +118,8 @@ func FuzzPacket(f *testing.F) {
 				return
 			}
 		}
-		if len(e.recv.buf.b) > maxWindow || len(e.recv.got) > maxGaps || len(e.acks.received) > maxKept || e.flying.n > maxFlying || e.inFlight < 0 {
-			t.Fatalf("%d bytes, %d gaps, %d numbers, %d in flight", len(e.recv.buf.b), len(e.recv.got), len(e.acks.received), e.inFlight)
+		if len(e.recv.buf.b) > maxWindow || len(e.recv.got) > maxGaps || len(e.acks.received) > maxKept || e.loss.sent.n > maxSent || e.loss.bytesInFlight < 0 {
+			t.Fatalf("%d bytes, %d gaps, %d numbers, %d in flight", len(e.recv.buf.b), len(e.recv.got), len(e.acks.received), e.loss.bytesInFlight)
 		}
 		e.take(now, make([]byte, 1<<20))
 		for range 50 {

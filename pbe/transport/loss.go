@@ -4,248 +4,92 @@ import (
 	"fmt"
 	"time"
 
+	"mpbond/base/unit"
 	"mpbond/pbe/cc"
 )
 
-// onAck takes an acknowledgement. What it says of packets never sent is no reason
-// to believe the rest; of a number that was left out it can only say if it
-// acknowledges what it has not received.
-func (e *engine) onAck(a *ackFrame) error {
-	if a.spans[0].hi >= e.number {
-		return nil
-	}
-	for i, j := len(e.skipped)-1, 0; i >= 0 && j < a.n; {
-		switch n := e.skipped[i]; {
-		case a.spans[j].lo > n:
-			j++
-		case a.spans[j].hi >= n:
-			return fmt.Errorf("%w: packet %d is acknowledged, which was left out", errMalformed, n)
-		default:
-			i--
-		}
-	}
-	e.send.raiseLimit(a.window)
-	e.newAck = cc.Ack{Now: e.now, Radio: e.radioNow}
-	var newest *packet
-	e.newlyAcked(a)
-	// From the lowest to the highest, so that samples see the order of sending.
-	for i := len(e.fresh) - 1; i >= 0; i-- {
-		s := e.fresh[i]
-		for n := s.lo; n <= s.hi; n++ {
-			p := e.flying.at(n)
-			if p.lost {
-				e.spurious(n, p)
-			}
-			if p.size > 0 {
-				e.acked(n, p)
-				newest = p
-			}
-		}
-		e.ackedNumbers = e.ackedNumbers.add(s.lo, s.hi)
-	}
-	if newest == nil {
-		e.trim() // what is known of those that asked for nothing is bounded too
-		return nil
-	}
-	// A round trip is that of the largest, which may be one that asked for nothing,
-	// if it is known only now (RFC 9002 section 5.1).
-	if largest := a.spans[0].hi; largest >= e.largest {
-		for n := max(e.largest, e.flying.first); n < largest; n++ {
-			if p := e.flying.at(n); p != nil && p.size > 0 {
-				e.missing = append(e.missing, n)
-			}
-		}
-		e.largest = largest + 1
-		if p := e.flying.at(largest); p != nil {
-			// An ACK that is told again is older than any that was only held back.
-			const held = ackDelay + granularity
-			full := e.now - p.sent
-			e.newAck.RTT = max(full-max(a.delay-held, 0), min(full, e.minRTT), time.Microsecond)
-			e.sampleRTT(e.newAck.RTT-min(a.delay, held), e.newAck.RTT)
-		}
-	}
-	e.timeouts, e.since = 0, e.now
-	if !e.wayKnown {
-		e.wayKnown, e.wayBase = true, a.oneWay
-	}
-	e.newAck.OneWay = time.Duration(int32(a.oneWay-e.wayBase)) * time.Microsecond
-	e.sampler.Fill(&e.newAck, newest.mark, e.minRTT)
-	if e.newAck.Rate > 0 {
-		e.rate, e.limited = e.newAck.Rate, e.newAck.AppLimited
-	}
-	e.detect()
-	e.newAck.InFlight = e.inFlight
-	e.tellLoss()
-	e.ctl.OnAck(e.newAck)
-	e.trim()
-	return nil
+// Specification.
+const (
+	packetThreshold = 3 // RFC 9002 section 6.1.1; grows where packets overtake each other
+	persistent      = 3 // probe timeouts of nothing but losses (RFC 9002 section 7.6.1)
+)
+
+// Tuning.
+const (
+	maxThreshold    = 300         // as Linux' tcp_max_reordering
+	maxTimeout      = time.Second // if the round trip is not longer
+	maxSent         = 1 << 16     // packets sent that are remembered
+	maxNonEliciting = 1 << 12     // of them, those that ask for no ACK
+)
+
+// lossDetector follows the packets that were sent until they are acknowledged or lost
+// (RFC 9002): which are in flight, how long a round trip takes, which are lost as later
+// ones have arrived, and when a probe must ask for an acknowledgement. What it finds it
+// returns, as lists that are valid until its next call; what to do about it, and what the
+// packets carry, is its owner's business. Sizes are bytes on the wire, times those of the
+// connection. Its memory is bounded. It is not safe for concurrent use.
+type lossDetector struct {
+	numbers       packetNumbers
+	sent          sentPackets // maxSent at most, maxNonEliciting of them
+	rtt           rttEstimator
+	bytesInFlight unit.Bytes
+
+	acked             spans    // numbers that were acknowledged, of those in sent
+	newlyAcked        []span   // of them, those that the newest ACK named first, from the highest downwards
+	missing           []uint64 // in flight though a later one was acknowledged, ascending; and some that came late
+	largestAcked      uint64   // + 1
+	reorderThreshold  uint64
+	lastElicitingSent time.Duration
+	progressTime      time.Duration // when one was acknowledged last, or the first was sent that is not
+	lossTime          time.Duration // then packets may be lost; 0: none
+	ptoCount          int           // probe timeouts in turn
+	losses            cc.Loss       // not reported yet
+
+	ackedPackets []numberedPacket // of this call
+	lostPackets  []numberedPacket
+	lost         uint64 // packets, since the beginning
+	spurious     uint64 // of them, those that had arrived
 }
 
-// newlyAcked puts into e.fresh, from the highest to the lowest, the numbers that are
-// remembered and that no acknowledgement before this one named: most of it was told
-// before, so that what it costs is not a matter of how much is in flight.
-func (e *engine) newlyAcked(a *ackFrame) {
-	e.fresh = e.fresh[:0]
-	end := e.flying.first + uint64(e.flying.n) // of what is remembered
-	j := len(e.ackedNumbers) - 1
-	for _, s := range a.spans[:a.n] {
-		lo, hi := max(s.lo, e.flying.first), s.hi
-		if hi < lo || end == 0 {
-			return
-		}
-		hi = min(hi, end-1)
-		for lo <= hi {
-			for j >= 0 && e.ackedNumbers[j].lo > hi {
-				j--
-			}
-			if j < 0 || e.ackedNumbers[j].hi < lo {
-				e.fresh = append(e.fresh, span{lo, hi})
-				break
-			}
-			if e.ackedNumbers[j].hi < hi {
-				e.fresh = append(e.fresh, span{e.ackedNumbers[j].hi + 1, hi})
-			}
-			if e.ackedNumbers[j].lo <= lo {
-				break
-			}
-			hi = e.ackedNumbers[j].lo - 1
-		}
-	}
+// numberedPacket is a copy of a packet.
+type numberedPacket struct {
+	number uint64
+	sentPacket
 }
 
-// acked is told of each packet in flight that has arrived.
-func (e *engine) acked(number uint64, p *packet) {
-	e.inFlight -= p.size
-	e.newAck.Bytes += p.size
-	e.newAck.Packets++
-	e.sampler.Delivered(e.now, p.size)
-	e.mtu.arrived(number, int(p.size-e.header), p.probe)
-	p.size = 0
-	e.acks.onConfirmed(p.acks)
-	e.send.onAcked(p.segment())
+// ackResult is what an ACK says. Acked are the packets that it names first, from the
+// lowest to the highest; those of size 0 were not in flight: they had been taken for lost.
+// RTT is the round trip that it shows, 0 if it shows none.
+type ackResult struct {
+	acked, lost []numberedPacket
+	rtt         time.Duration
 }
 
-// spurious is told of an acknowledgement of what was taken for lost: packets
-// overtake each other on this path, so that the threshold grows.
-func (e *engine) spurious(number uint64, p *packet) {
-	p.lost = false
-	e.counts.spurious++
-	if by := e.largest - number; by > e.reorder && by < e.largest {
-		e.reorder = min(by, maxThreshold)
-	}
-	e.send.onAcked(p.segment())
+func newLossDetector() lossDetector {
+	return lossDetector{numbers: newPacketNumbers(), reorderThreshold: packetThreshold}
 }
 
-// sampleRTT takes a round trip, with and without the time that the peer held its
-// acknowledgement back (RFC 9002 section 5).
-func (e *engine) sampleRTT(adjusted, full time.Duration) {
-	e.latest = full
-	if e.minRTT == 0 || full < e.minRTT {
-		e.minRTT = full
-	}
-	if adjusted < e.minRTT {
-		adjusted = full
-	}
-	if e.srtt == 0 {
-		e.srtt, e.rttvar, e.firstRTT = adjusted, adjusted/2, e.now
-		return
-	}
-	e.rttvar += ((e.srtt - adjusted).Abs() - e.rttvar) / 4
-	e.srtt += (adjusted - e.srtt) / 8
-}
-
-// detect takes packets for lost that later ones have overtaken by far, or long ago
-// (RFC 9002 section 6.1). Where packets overtake each other time counts twice. Where
-// those lost in a row left over more than three probe timeouts, which is as long as
-// no probe came through, the controller is told of a timeout (section 7.6:
-// persistent congestion).
-func (e *engine) detect() {
-	e.lossAt = 0
-	late := max(e.srtt, e.latest)
-	late = max(late+late/8, granularity)
-	if e.reorder > packetThreshold {
-		late *= 2
-	}
-	var row struct {
-		begun time.Duration
-		last  uint64
-		any   bool
-	}
-	kept := e.missing[:0]
-	for _, n := range e.missing {
-		p := e.flying.at(n)
-		if p == nil || p.size == 0 {
-			continue // it came late
+// onPacketSent follows a packet from now on, of p.size bytes if it asks for an ACK, else 0.
+// It returns its number, and those that are given up to make room.
+func (d *lossDetector) onPacketSent(p sentPacket) (number uint64, lost []numberedPacket) {
+	d.lostPackets = d.lostPackets[:0]
+	if p.nonEliciting = p.size == 0; !p.nonEliciting {
+		if d.bytesInFlight == 0 {
+			d.progressTime = p.sent
 		}
-		if e.overtaken(n) < e.reorder && p.sent+late > e.now {
-			if e.lossAt == 0 || p.sent+late < e.lossAt {
-				e.lossAt = p.sent + late
-			}
-			kept = append(kept, n)
-			continue
-		}
-		e.lose(n, p)
-		if p.probe || e.firstRTT == 0 || p.sent <= e.firstRTT {
-			continue
-		}
-		if !row.any || e.ackedNumbers.overlap(row.last, n) {
-			row.begun, row.any = p.sent, true
-		}
-		row.last = n
-		if p.sent-row.begun >= persistent*e.probeTimeout() {
-			e.losses.Timeout = true
-		}
+		d.bytesInFlight += p.size
+		d.lastElicitingSent = p.sent
 	}
-	e.missing = kept
-}
-
-// overtaken is by how many packets one was.
-func (e *engine) overtaken(number uint64) uint64 {
-	by := e.largest - 1 - number
-	for i := len(e.skipped) - 1; i >= 0 && e.skipped[i] > number; i-- {
-		if e.skipped[i] < e.largest {
-			by--
-		}
+	if d.numbers.next == d.numbers.skipAt {
+		d.makeRoom()
 	}
-	return by
-}
-
-// lose takes a packet in flight for lost.
-func (e *engine) lose(number uint64, p *packet) {
-	size := p.size
-	e.inFlight -= size
-	p.size, p.lost = 0, true
-	e.counts.lost++
-	e.send.onLost(p.segment())
-	e.mtu.lost(e.now, number, int(size-e.header), p.probe)
-	if p.probe {
-		return // says nothing about a queue
+	if n, skipped := d.numbers.skip(d.sent.n + 1); skipped {
+		d.sent.add(n, sentPacket{})
 	}
-	e.losses.Bytes += size
-	e.losses.Sent = max(e.losses.Sent, p.sent)
-}
-
-// tellLoss tells the controller of what was lost since it was told last.
-func (e *engine) tellLoss() {
-	if e.losses.Bytes == 0 {
-		return
-	}
-	l := e.losses
-	l.Now, l.InFlight = e.now, e.inFlight
-	e.losses = cc.Loss{}
-	e.ctl.OnLoss(l)
-	if l.Timeout {
-		e.may = e.now
-	}
-}
-
-// trim forgets packets that are answered for; lost ones are remembered for as
-// long as their acknowledgements may still come.
-func (e *engine) trim() {
-	e.forget(func(p *packet) bool { return p.size == 0 && !(p.lost && p.sent+2*e.srtt > e.now) })
-	if f := e.flying.first; f > 0 {
-		e.ackedNumbers = e.ackedNumbers.remove(0, f-1)
-	}
+	d.makeRoom()
+	number = d.numbers.take()
+	d.sent.add(number, p)
+	return number, d.lostPackets
 }
 
 // makeRoom forgets what is answered for, so that there is room for another packet.
@@ -253,56 +97,257 @@ func (e *engine) trim() {
 // Where there are too many, as behind a packet that a peer never
 // acknowledges while it has all of its own acknowledged, the oldest is taken for
 // lost, which says nothing about a queue, and forgotten.
-func (e *engine) makeRoom() {
+func (d *lossDetector) makeRoom() {
 	for {
-		e.forget(func(p *packet) bool { return p.size == 0 && !p.lost })
-		if e.flying.n < maxFlying && e.quiet < maxQuiet {
+		d.sent.dropWhile(func(p *sentPacket) bool { return p.size == 0 && !p.lost })
+		if d.sent.n < maxSent && d.sent.nonEliciting < maxNonEliciting {
 			return
 		}
-		if p := e.flying.at(e.flying.first); p.size > 0 {
-			losses := e.losses
-			e.lose(e.flying.first, p)
-			e.losses = losses
+		if p := d.sent.at(d.sent.first); p.size > 0 {
+			d.lose(d.sent.first, p)
 		}
-		e.drop()
+		d.sent.dropFirst()
 	}
 }
 
-// forget drops the oldest packets, until one that is not answered for.
-func (e *engine) forget(answered func(p *packet) bool) {
-	for e.flying.n > 0 && answered(e.flying.at(e.flying.first)) {
-		e.drop()
+// checkAck reports whether an ACK is to be taken: it is not if it names a packet that was
+// never sent. An error says that it names a number that was left out, which only who
+// acknowledges what it has not received does.
+func (d *lossDetector) checkAck(a *ackFrame) (ok bool, err error) {
+	if a.spans[0].hi >= d.numbers.next {
+		return false, nil
+	}
+	if n, found := d.numbers.skippedIn(a.spans[:a.n]); found {
+		return false, fmt.Errorf("%w: packet %d is acknowledged, which was left out", errMalformed, n)
+	}
+	return true, nil
+}
+
+// onAck takes an ACK that checkAck has passed, and says which packets it shows to have
+// arrived, and to be lost.
+func (d *lossDetector) onAck(now time.Duration, a *ackFrame) (r ackResult) {
+	d.lostPackets = d.lostPackets[:0]
+	r.acked = d.takeAcked(a)
+	eliciting := false
+	for i := range r.acked {
+		eliciting = eliciting || r.acked[i].size > 0
+	}
+	if !eliciting {
+		d.trim(now) // what is known of those that asked for nothing is bounded too
+		return r
+	}
+	if largest := a.spans[0].hi; largest >= d.largestAcked {
+		r.rtt = d.onLargest(now, largest, a.delay)
+	}
+	d.ptoCount, d.progressTime = 0, now
+	r.lost = d.detect(now)
+	return r
+}
+
+// takeAcked takes the packets that an ACK names out of flight, and returns those of them
+// that were in flight, or taken for lost, from the lowest to the highest, so that samples
+// see the order of sending.
+func (d *lossDetector) takeAcked(a *ackFrame) []numberedPacket {
+	d.ackedPackets = d.ackedPackets[:0]
+	d.findNewlyAcked(a)
+	for i := len(d.newlyAcked) - 1; i >= 0; i-- {
+		s := d.newlyAcked[i]
+		for n := s.lo; n <= s.hi; n++ {
+			p := d.sent.at(n)
+			if p.lost {
+				d.onSpurious(n, p)
+			} else if p.size == 0 {
+				continue
+			}
+			d.ackedPackets = append(d.ackedPackets, numberedPacket{n, *p})
+			d.bytesInFlight -= p.size
+			p.size = 0
+		}
+		d.acked = d.acked.add(s.lo, s.hi)
+	}
+	return d.ackedPackets
+}
+
+// findNewlyAcked puts into newlyAcked, from the highest to the lowest, the numbers that are
+// remembered and that no acknowledgement before this one named: most of it was told
+// before, so that what it costs is not a matter of how much is in flight.
+func (d *lossDetector) findNewlyAcked(a *ackFrame) {
+	d.newlyAcked = d.newlyAcked[:0]
+	end := d.sent.end()
+	j := len(d.acked) - 1
+	for _, s := range a.spans[:a.n] {
+		lo, hi := max(s.lo, d.sent.first), s.hi
+		if hi < lo || end == 0 {
+			return
+		}
+		hi = min(hi, end-1)
+		for lo <= hi {
+			for j >= 0 && d.acked[j].lo > hi {
+				j--
+			}
+			if j < 0 || d.acked[j].hi < lo {
+				d.newlyAcked = append(d.newlyAcked, span{lo, hi})
+				break
+			}
+			if d.acked[j].hi < hi {
+				d.newlyAcked = append(d.newlyAcked, span{d.acked[j].hi + 1, hi})
+			}
+			if d.acked[j].lo <= lo {
+				break
+			}
+			hi = d.acked[j].lo - 1
+		}
 	}
 }
 
-// drop forgets the oldest packet, which is not in flight.
-func (e *engine) drop() {
-	if e.flying.at(e.flying.first).quiet {
-		e.quiet--
+// onSpurious takes the acknowledgement of what was taken for lost: packets overtake each
+// other on this path, so that the threshold grows.
+func (d *lossDetector) onSpurious(number uint64, p *sentPacket) {
+	p.lost = false
+	d.spurious++
+	if by := d.largestAcked - number; by > d.reorderThreshold && by < d.largestAcked {
+		d.reorderThreshold = min(by, maxThreshold)
 	}
-	e.flying.drop()
 }
 
-// probeTimeout is how long to wait for an acknowledgement the first time (RFC 9002
-// section 6.2.1).
-func (e *engine) probeTimeout() time.Duration {
-	if e.srtt == 0 {
-		return firstTimeout
+// onLargest takes the highest number acknowledged so far. The round trip is that of its
+// packet, which may be one that asked for nothing, if it is known only now (RFC 9002
+// section 5.1).
+func (d *lossDetector) onLargest(now time.Duration, largest uint64, delay time.Duration) (rtt time.Duration) {
+	for n := max(d.largestAcked, d.sent.first); n < largest; n++ {
+		if p := d.sent.at(n); p != nil && p.size > 0 {
+			d.missing = append(d.missing, n)
+		}
 	}
-	return e.srtt + max(4*e.rttvar, granularity) + ackDelay
+	d.largestAcked = largest + 1
+	p := d.sent.at(largest)
+	if p == nil {
+		return 0
+	}
+	// An ACK that is told again is older than any that was only held back.
+	const held = ackDelay + granularity
+	full := now - p.sent
+	rtt = max(full-max(delay-held, 0), min(full, d.rtt.min), time.Microsecond)
+	d.rtt.sample(now, rtt-min(delay, held), rtt)
+	return rtt
 }
 
-// timeout is how long to wait for an acknowledgement now: each time twice as long, but
-// not over maxTimeout, so that the end of an outage is soon found.
-func (e *engine) timeout() time.Duration {
-	t := e.probeTimeout()
-	return max(t, min(t<<min(e.timeouts, 6), maxTimeout))
+// onTime takes the passing of time, and returns the packets that are lost by it.
+func (d *lossDetector) onTime(now time.Duration) (lost []numberedPacket) {
+	if d.lossTime == 0 || now < d.lossTime {
+		return nil
+	}
+	d.lostPackets = d.lostPackets[:0]
+	return d.detect(now)
 }
 
-// onTimeout asks the peer what it has. That nothing was heard says nothing of what is
-// in flight, which may only have been held back (RFC 9002 section 6.2): the answer will
-// tell.
-func (e *engine) onTimeout() {
-	e.timeouts++
-	e.ping, e.asked = true, e.now
+// detect takes packets for lost that later ones have overtaken by far, or long ago
+// (RFC 9002 section 6.1). Where packets overtake each other time counts twice. Where
+// those lost in a row left over more than three probe timeouts, which is as long as
+// no probe came through, a timeout is reported (section 7.6: persistent congestion).
+func (d *lossDetector) detect(now time.Duration) (lost []numberedPacket) {
+	d.lossTime = 0
+	delay := d.rtt.lossDelay()
+	if d.reorderThreshold > packetThreshold {
+		delay *= 2
+	}
+	var row struct {
+		begun time.Duration
+		last  uint64
+		any   bool
+	}
+	kept := d.missing[:0]
+	for _, n := range d.missing {
+		p := d.sent.at(n)
+		if p == nil || p.size == 0 {
+			continue // it came late
+		}
+		if d.overtaken(n) < d.reorderThreshold && p.sent+delay > now {
+			if d.lossTime == 0 || p.sent+delay < d.lossTime {
+				d.lossTime = p.sent + delay
+			}
+			kept = append(kept, n)
+			continue
+		}
+		if d.lose(n, p); !p.probe { // else it says nothing about a queue
+			d.losses.Bytes += d.lostPackets[len(d.lostPackets)-1].size
+			d.losses.Sent = max(d.losses.Sent, p.sent)
+		}
+		if p.probe || d.rtt.firstSample == 0 || p.sent <= d.rtt.firstSample {
+			continue
+		}
+		if !row.any || d.acked.overlap(row.last, n) {
+			row.begun, row.any = p.sent, true
+		}
+		row.last = n
+		if p.sent-row.begun >= persistent*d.rtt.probeTimeout() {
+			d.losses.Timeout = true
+		}
+	}
+	d.missing = kept
+	d.trim(now)
+	return d.lostPackets
+}
+
+// overtaken returns by how many packets one was.
+func (d *lossDetector) overtaken(number uint64) uint64 {
+	return d.largestAcked - 1 - number - d.numbers.skippedBetween(number, d.largestAcked)
+}
+
+// lose takes a packet in flight for lost.
+func (d *lossDetector) lose(number uint64, p *sentPacket) {
+	d.lostPackets = append(d.lostPackets, numberedPacket{number, *p})
+	d.bytesInFlight -= p.size
+	p.size, p.lost = 0, true
+	d.lost++
+}
+
+// takeLosses returns what was lost since it was called last, but for probes and what was
+// given up to make room. False: nothing was.
+func (d *lossDetector) takeLosses(now time.Duration) (l cc.Loss, ok bool) {
+	if d.losses.Bytes == 0 {
+		return l, false
+	}
+	l, d.losses = d.losses, cc.Loss{}
+	l.Now, l.InFlight = now, d.bytesInFlight
+	return l, true
+}
+
+// trim forgets packets that are answered for; lost ones are remembered for as
+// long as their acknowledgements may still come.
+func (d *lossDetector) trim(now time.Duration) {
+	d.sent.dropWhile(func(p *sentPacket) bool { return p.size == 0 && !(p.lost && p.sent+2*d.rtt.smoothed > now) })
+	if f := d.sent.first; f > 0 {
+		d.acked = d.acked.remove(0, f-1)
+	}
+}
+
+// probeTime returns when a probe must ask for an acknowledgement: each time after twice
+// as long, but not over maxTimeout, so that the end of an outage is soon found.
+func (d *lossDetector) probeTime() time.Duration {
+	t := d.rtt.probeTimeout()
+	return d.lastElicitingSent + max(t, min(t<<min(d.ptoCount, 6), maxTimeout))
+}
+
+// onProbeTimeout begins the next wait. That nothing was heard says nothing of what is in
+// flight, which may only have been held back (RFC 9002 section 6.2): the answer will tell.
+func (d *lossDetector) onProbeTimeout(now time.Duration) {
+	d.ptoCount++
+	d.lastElicitingSent = now
+}
+
+// resetPath forgets what was learned of a path, and returns the packets in flight, which
+// are not waited for.
+func (d *lossDetector) resetPath() (lost []numberedPacket) {
+	d.lostPackets = d.lostPackets[:0]
+	for n := d.sent.first; n < d.sent.end(); n++ {
+		if p := d.sent.at(n); p.size > 0 {
+			d.lose(n, p)
+			p.lost = false // what is heard of it late says nothing of the new path
+		}
+	}
+	d.missing, d.losses = d.missing[:0], cc.Loss{}
+	d.rtt, d.reorderThreshold = rttEstimator{}, packetThreshold
+	d.lossTime, d.ptoCount = 0, 0
+	return d.lostPackets
 }

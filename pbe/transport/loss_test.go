@@ -86,7 +86,7 @@ func TestOutage(t *testing.T) {
 		w.q = nil
 		w.drop = func(int, flight) bool { return w.now < end }
 		w.until(10*time.Second, never)
-		had, timeouts := w.e[1].recv.read, w.e[0].timeouts
+		had, timeouts := w.e[1].recv.read, w.e[0].loss.ptoCount
 		w.until(10*time.Second, func() bool { return w.e[1].recv.read > had })
 		first := w.now - end
 		w.until(3*time.Second, never)
@@ -134,21 +134,21 @@ func TestLatest(t *testing.T) {
 	e := newEngine(fixed{cc.NewCUBIC(), unit.MB}, 28)
 	e.heard, e.spoke = time.Second, time.Second
 	e.send.write(make([]byte, 20_000))
-	e.sampleRTT(50*time.Millisecond, 50*time.Millisecond)
+	e.loss.rtt.sample(time.Second, 50*time.Millisecond, 50*time.Millisecond)
 	now, n := time.Second, 0
 	for ok := true; ok; n++ {
 		_, _, ok = e.poll(now, nil)
 	}
 	now += 200 * time.Millisecond
 	a := ackFrame{window: maxWindow, n: 1, spans: [maxRanges]span{{1, 1}}} // not 0
-	if err := e.handle(now, 0, a.append(nil)); err != nil || e.counts.lost != 0 {
-		t.Fatalf("%d lost, %v", e.counts.lost, err)
+	if err := e.handle(now, 0, a.append(nil)); err != nil || e.loss.lost != 0 {
+		t.Fatalf("%d lost, %v", e.loss.lost, err)
 	}
-	if want := time.Second + 225*time.Millisecond; e.lossAt != want {
-		t.Errorf("packet 0 is late at %v, not %v", e.lossAt, want)
+	if want := time.Second + 225*time.Millisecond; e.loss.lossTime != want {
+		t.Errorf("packet 0 is late at %v, not %v", e.loss.lossTime, want)
 	}
-	if e.tick(e.lossAt); e.counts.lost != 1 {
-		t.Errorf("%d are lost then", e.counts.lost)
+	if e.tick(e.loss.lossTime); e.loss.lost != 1 {
+		t.Errorf("%d are lost then", e.loss.lost)
 	}
 }
 
@@ -193,11 +193,11 @@ func TestQuestionsShowNoRate(t *testing.T) {
 		for range 6 {
 			w.e[0].ping = true
 			w.send(0)
-			for w.until(50*time.Millisecond, func() bool { return w.e[0].inFlight == 0 }); len(w.q) > 0; {
+			for w.until(50*time.Millisecond, func() bool { return w.e[0].loss.bytesInFlight == 0 }); len(w.q) > 0; {
 				w.step()
 			}
 		}
-		if rtt := w.e[0].minRTT; rtt > 45*time.Millisecond {
+		if rtt := w.e[0].loss.rtt.min; rtt > 45*time.Millisecond {
 			t.Errorf("%s: the least round trip is %v, of 40 ms", name, rtt)
 		}
 		begun := w.now

@@ -22,14 +22,14 @@ func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
 		e.counts.duplicate++
 		return nil
 	}
-	e.now, e.heard = now, now
+	e.heard = now
 	e.radioNow = cc.Radio{}
 	newest := number >= e.acks.expected()
 	asks := false
 	for r := (reader{b: frames}); len(r.b) > 0; {
 		err := r.next(&e.frame)
 		if err == nil {
-			err = e.onFrame(newest)
+			err = e.onFrame(now, newest)
 		}
 		if err != nil {
 			return err
@@ -58,10 +58,10 @@ func (e *engine) full(frames []byte) bool {
 }
 
 // onFrame takes e.frame, of the newest packet or not.
-func (e *engine) onFrame(newest bool) error {
+func (e *engine) onFrame(now time.Duration, newest bool) error {
 	switch f := &e.frame; f.kind {
 	case frameAck:
-		return e.onAck(&f.ack)
+		return e.onAck(now, &f.ack)
 	case frameRadio:
 		if newest { // else there was newer news before
 			e.radioIn, e.radioNow = f.radio, f.radio
@@ -69,7 +69,7 @@ func (e *engine) onFrame(newest bool) error {
 	case frameStream:
 		return e.recv.onStream(f.value, f.data)
 	case frameStamp:
-		e.onStamp(newest)
+		e.onStamp(now, newest)
 	case frameFin:
 		return e.recv.onFin(f.value)
 	case frameClose:
@@ -85,9 +85,9 @@ func (e *engine) onFrame(newest bool) error {
 }
 
 // onStamp takes the time at which the packet was sent.
-func (e *engine) onStamp(newest bool) {
+func (e *engine) onStamp(now time.Duration, newest bool) {
 	e.rtprop = time.Duration(min(e.frame.value, 1e7)) * time.Microsecond
-	way := uint32(e.now.Microseconds()) - e.frame.sent
+	way := uint32(now.Microseconds()) - e.frame.sent
 	if !e.rcvKnown {
 		e.rcvKnown, e.rcvBase = true, way
 	}
@@ -95,15 +95,15 @@ func (e *engine) onStamp(newest bool) {
 		e.acks.oneWayDelay = way
 	}
 	if e.feedback != nil {
-		e.radioOut = e.feedback(e.now, time.Duration(int32(way-e.rcvBase))*time.Microsecond, e.rtprop)
-		e.radioAt = e.now
+		e.radioOut = e.feedback(now, time.Duration(int32(way-e.rcvBase))*time.Microsecond, e.rtprop)
+		e.radioAt = now
 	}
 }
 
 // appendAck appends what is reported of the cells, and an ACK.
-func (e *engine) appendAck(b []byte) []byte {
-	if e.radioAt > 0 && e.now <= e.radioAt+feedbackFor {
+func (e *engine) appendAck(now time.Duration, b []byte) []byte {
+	if e.radioAt > 0 && now <= e.radioAt+feedbackFor {
 		b = appendRadio(b, e.radioOut)
 	}
-	return e.acks.appendAck(e.now, b, e.recv.advertise())
+	return e.acks.appendAck(now, b, e.recv.advertise())
 }

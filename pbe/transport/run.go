@@ -186,9 +186,8 @@ func (c *Conn) migrate(to *Endpoint) (old []*Endpoint, err error) {
 		old, c.eps = c.eps[:n], c.eps[n:]
 	}
 	c.ep = to
-	c.e.now = c.now()
 	c.e.mtu.fixed = !to.sock.whole
-	c.e.reroute(to.opt.Controller())
+	c.e.reroute(c.now(), to.opt.Controller())
 	c.nudge()
 	return old, nil
 }

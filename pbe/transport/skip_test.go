@@ -13,7 +13,7 @@ import (
 // and honest ends do not mind.
 func TestSkipped(t *testing.T) {
 	w, _ := loads(t, func() cc.Controller { return cc.NewCUBIC() })
-	seen, last, out := 0, w.e[0].number-1, 0
+	seen, last, out := 0, w.e[0].loss.numbers.next-1, 0
 	w.drop = func(from int, f flight) bool {
 		if from == 0 {
 			seen++
@@ -26,7 +26,7 @@ func TestSkipped(t *testing.T) {
 	if each := seen / max(out, 1); each < skipEvery/2 || each > 2*skipEvery {
 		t.Errorf("%d of %d were left out", out, seen)
 	}
-	if e := w.e[0]; e.err != nil || e.counts.spurious > 0 {
+	if e := w.e[0]; e.err != nil || e.loss.spurious > 0 {
 		t.Errorf("%v, %+v", e.err, e.counts)
 	}
 }
@@ -42,20 +42,20 @@ func TestAheadAck(t *testing.T) {
 		e.send.maxData = 1 << 40
 		now, number := time.Second, uint64(0)
 		var err error
-		for err == nil && e.number < 100_000 {
+		for err == nil && e.loss.numbers.next < 100_000 {
 			now += 10 * time.Millisecond
 			e.send.write(make([]byte, 1<<20))
 			for ok := true; ok; {
 				_, _, ok = e.poll(now, nil)
 			}
-			a := ackFrame{window: 1 << 40, n: 1, spans: [maxRanges]span{{0, e.number - 1}}}
+			a := ackFrame{window: 1 << 40, n: 1, spans: [maxRanges]span{{0, e.loss.numbers.next - 1}}}
 			err = e.handle(now, number, a.append(nil))
 			number++
 		}
 		if !errors.Is(err, errMalformed) {
-			t.Fatalf("%d packets, %v", e.number, err)
+			t.Fatalf("%d packets, %v", e.loss.numbers.next, err)
 		}
-		total += e.number
+		total += e.loss.numbers.next
 	}
 	if mean := total / seeds; mean > 10*skipEvery {
 		t.Errorf("%d packets until it is found out", mean)

@@ -13,29 +13,29 @@ import (
 func checkFlying(t *testing.T, e *engine) int {
 	t.Helper()
 	quiet, size := 0, unit.Bytes(0)
-	for i := range uint64(e.flying.n) {
-		p := e.flying.at(e.flying.first + i)
-		if p.quiet {
+	for i := range uint64(e.loss.sent.n) {
+		p := e.loss.sent.at(e.loss.sent.first + i)
+		if p.nonEliciting {
 			quiet++
 		}
 		size += p.size
 	}
-	if quiet != e.quiet || size != e.inFlight || e.flying.n > 0 && e.flying.first+uint64(e.flying.n) != e.number {
-		t.Fatalf("%d of %d quiet, %d bytes of %d in flight, %d from %d to %d", quiet, e.quiet, size, e.inFlight, e.flying.n, e.flying.first, e.number)
+	if quiet != e.loss.sent.nonEliciting || size != e.loss.bytesInFlight || e.loss.sent.n > 0 && e.loss.sent.first+uint64(e.loss.sent.n) != e.loss.numbers.next {
+		t.Fatalf("%d of %d quiet, %d bytes of %d in flight, %d from %d to %d", quiet, e.loss.sent.nonEliciting, size, e.loss.bytesInFlight, e.loss.sent.n, e.loss.sent.first, e.loss.numbers.next)
 	}
-	return e.flying.n
+	return e.loss.sent.n
 }
 
 // TestOnlyReceives: who sends nothing but acknowledgements, which nobody
 // acknowledges, remembers none of them; once it has sent anything else, few.
 func TestOnlyReceives(t *testing.T) {
-	for first, bound := range []int{1, maxQuiet + 10} {
+	for first, bound := range []int{1, maxNonEliciting + 10} {
 		w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 200 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 8)
 		w.e[1].send.write(make([]byte, first))
 		w.forever(0)
 		most := 0
-		w.until(time.Minute, func() bool { most = max(most, w.e[1].flying.n); return w.e[1].recv.read > 100<<20 })
-		if got := w.e[1]; most > bound || got.recv.read < 100<<20 || got.counts.packets < 10*maxQuiet/2 {
+		w.until(time.Minute, func() bool { most = max(most, w.e[1].loss.sent.n); return w.e[1].recv.read > 100<<20 })
+		if got := w.e[1]; most > bound || got.recv.read < 100<<20 || got.counts.packets < 10*maxNonEliciting/2 {
 			t.Errorf("%d packets remembered of %d, after %d bytes", most, got.counts.packets, got.recv.read)
 		}
 		checkFlying(t, w.e[1])
@@ -57,10 +57,10 @@ func TestAsksOnly(t *testing.T) {
 		for ok := true; ok; {
 			_, _, ok = e.poll(now, nil)
 		}
-		most = max(most, e.flying.n)
+		most = max(most, e.loss.sent.n)
 		now += 50 * time.Microsecond
 	}
-	if checkFlying(t, e); most > maxQuiet+100 || e.counts.packets < 90_000 || e.err != nil {
+	if checkFlying(t, e); most > maxNonEliciting+100 || e.counts.packets < 90_000 || e.err != nil {
 		t.Errorf("%d packets remembered of %d; %v", most, e.counts.packets, e.err)
 	}
 }
@@ -72,7 +72,7 @@ func TestFewAcksKept(t *testing.T) {
 	e.heard, e.spoke = now, now
 	for i := range uint64(20_000) {
 		b := []byte{framePing}
-		if n := e.number; n > 2 && !slices.Contains(e.skipped, (n-1)&^1) {
+		if n := e.loss.numbers.next; n > 2 && !slices.Contains(e.loss.numbers.skipped, (n-1)&^1) {
 			n = (n - 1) &^ 1
 			a := ackFrame{window: 1 << 20, n: 1, spans: [maxRanges]span{{n, n}}}
 			b = append(b, a.append(nil)...)
@@ -84,11 +84,11 @@ func TestFewAcksKept(t *testing.T) {
 		for ok := true; ok; {
 			_, _, ok = e.poll(now, nil)
 		}
-		most = max(most, len(e.ackedNumbers))
+		most = max(most, len(e.loss.acked))
 		now += 50 * time.Microsecond
 	}
-	if checkFlying(t, e); most > 100 || e.number < 10_000 {
-		t.Errorf("%d ranges remembered of %d packets", most, e.number)
+	if checkFlying(t, e); most > 100 || e.loss.numbers.next < 10_000 {
+		t.Errorf("%d ranges remembered of %d packets", most, e.loss.numbers.next)
 	}
 }
 
@@ -99,9 +99,9 @@ func TestForgotten(t *testing.T) {
 	w.drop = func(from int, f flight) bool { return from == 0 && w.now < 8*time.Second && f.size > 300 } // only ACKs get through
 	most := 0
 	w.forever(1)
-	w.until(7*time.Second, func() bool { most = max(most, w.e[0].flying.n); return false })
-	if checkFlying(t, w.e[0]); w.e[0].flying.first == 0 || w.e[1].recv.readable() > 0 || most > maxQuiet+100 || w.e[0].counts.packets < 2*maxQuiet {
-		t.Fatalf("all from packet %d on is remembered, %d at most; %d bytes arrived", w.e[0].flying.first, most, w.e[1].recv.readable())
+	w.until(7*time.Second, func() bool { most = max(most, w.e[0].loss.sent.n); return false })
+	if checkFlying(t, w.e[0]); w.e[0].loss.sent.first == 0 || w.e[1].recv.readable() > 0 || most > maxNonEliciting+100 || w.e[0].counts.packets < 2*maxNonEliciting {
+		t.Fatalf("all from packet %d on is remembered, %d at most; %d bytes arrived", w.e[0].loss.sent.first, most, w.e[1].recv.readable())
 	}
 	w.until(20*time.Second, func() bool { return w.e[1].recv.readable() == 5000 })
 	if got := w.e[1].recv.readable(); got != 5000 {

@@ -1,0 +1,241 @@
+package transport
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+// testDetector returns a detector whose numbers are the same each time, and a function that
+// sends a packet of so many bytes.
+func testDetector(t *testing.T) (*lossDetector, func(now time.Duration, size unit.Bytes) uint64) {
+	d := newLossDetector()
+	d.numbers.skipAt = 1 << 40
+	return &d, func(now time.Duration, size unit.Bytes) uint64 {
+		number, lost := d.onPacketSent(sentPacket{sent: now, size: size})
+		if len(lost) > 0 {
+			t.Fatalf("%d packets are given up", len(lost))
+		}
+		return number
+	}
+}
+
+// acks returns an ACK of ranges, from the highest downwards.
+func acks(ranges ...span) *ackFrame {
+	a := &ackFrame{n: len(ranges)}
+	copy(a.spans[:], ranges)
+	return a
+}
+
+// TestDetectorAccounts: whatever is acknowledged or lost, each packet in flight is returned
+// once as either, at most once more as acknowledged after it was lost, and what is in
+// flight is the sum of the others.
+func TestDetectorAccounts(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		d := newLossDetector()
+		d.numbers.draw, d.numbers.skipAt = r.Uint64N, 50
+		flying, lost := map[uint64]unit.Bytes{}, map[uint64]bool{}
+		arrived := spans(nil)
+		now := time.Second
+		check := func(r ackResult) {
+			t.Helper()
+			for _, p := range r.acked {
+				if size, ok := flying[p.number]; ok && size == p.size {
+					delete(flying, p.number)
+				} else if !lost[p.number] || p.size != 0 {
+					t.Fatalf("seed %d: %d of %v is acknowledged once more", seed, p.number, p.size)
+				}
+				delete(lost, p.number)
+			}
+			for _, p := range r.lost {
+				if size, ok := flying[p.number]; !ok || size != p.size {
+					t.Fatalf("seed %d: %d of %v is lost once more", seed, p.number, p.size)
+				}
+				delete(flying, p.number)
+				lost[p.number] = true
+			}
+			var sum unit.Bytes
+			for _, size := range flying {
+				sum += size
+			}
+			if sum != d.bytesInFlight {
+				t.Fatalf("seed %d: %v in flight, not %v", seed, d.bytesInFlight, sum)
+			}
+		}
+		for range 3000 {
+			now += time.Duration(r.IntN(2000)) * time.Microsecond
+			switch x := r.IntN(10); {
+			case x < 6:
+				size := unit.Bytes(r.IntN(2) * (100 + r.IntN(1400)))
+				number, given := d.onPacketSent(sentPacket{sent: now, size: size, probe: r.IntN(20) == 0})
+				if size > 0 {
+					flying[number] = size
+				}
+				check(ackResult{lost: given})
+				if r.IntN(10) > 0 {
+					arrived = arrived.add(number, number)
+				}
+			case x < 9 && len(arrived) > 0:
+				a := &ackFrame{}
+				for i := len(arrived) - 1; i >= 0 && a.n < maxRanges; i-- {
+					a.spans[a.n] = arrived[i]
+					a.n++
+				}
+				if ok, err := d.checkAck(a); !ok || err != nil {
+					t.Fatalf("seed %d: %v, %v", seed, ok, err)
+				}
+				check(d.onAck(now, a))
+			case x == 9 && r.IntN(100) == 0:
+				check(ackResult{lost: d.resetPath()})
+				clear(lost) // nothing more is said of them
+			default:
+				check(ackResult{lost: d.onTime(now)})
+			}
+		}
+		if d.lost == 0 || len(d.numbers.skipped) == 0 {
+			t.Errorf("seed %d: %d lost, %d left out", seed, d.lost, len(d.numbers.skipped))
+		}
+	}
+}
+
+// TestDetectorThresholds: a packet is lost when three later ones have arrived, or after
+// 9/8 of a round trip.
+func TestDetectorThresholds(t *testing.T) {
+	const rtt = 80 * time.Millisecond
+	for arrived, want := range map[uint64]int{1: 0, 2: 0, 3: 1} {
+		d, send := testDetector(t)
+		for range 4 {
+			send(time.Second, 1000)
+		}
+		r := d.onAck(time.Second+rtt, acks(span{1, arrived}))
+		if len(r.lost) != want || r.rtt != rtt || d.bytesInFlight != unit.Bytes(4-int(arrived)-want)*1000 {
+			t.Errorf("%d have arrived: %d are lost, round trip %v, %v in flight", arrived, len(r.lost), r.rtt, d.bytesInFlight)
+		}
+		if want > 0 {
+			continue
+		}
+		if at := time.Second + rtt*9/8; d.lossTime != at || len(d.onTime(at-1)) > 0 || len(d.onTime(at)) != 1 {
+			t.Errorf("%d have arrived: lost at %v, not %v", arrived, d.lossTime, at)
+		}
+		if l, ok := d.takeLosses(time.Minute); !ok || l.Bytes != 1000 || l.Sent != time.Second || l.Now != time.Minute || l.Timeout {
+			t.Errorf("%+v is reported", l)
+		}
+		if l, ok := d.takeLosses(time.Minute); ok {
+			t.Errorf("%+v is reported again", l)
+		}
+	}
+}
+
+// TestDetectorSpurious: the acknowledgement of a packet that was taken for lost raises
+// the threshold to how far it was overtaken.
+func TestDetectorSpurious(t *testing.T) {
+	d, send := testDetector(t)
+	for range 12 {
+		send(time.Second, 1000)
+	}
+	if r := d.onAck(1050*time.Millisecond, acks(span{2, 10}, span{0, 0})); len(r.lost) != 1 || r.lost[0].number != 1 {
+		t.Fatalf("%d are lost", len(r.lost))
+	}
+	r := d.onAck(1060*time.Millisecond, acks(span{0, 10}))
+	if len(r.acked) != 1 || r.acked[0].size != 0 || r.rtt != 0 || d.spurious != 1 || d.reorderThreshold != 10 {
+		t.Errorf("%d acknowledged, threshold %d", len(r.acked), d.reorderThreshold)
+	}
+	if d.resetPath(); d.reorderThreshold != packetThreshold || d.bytesInFlight != 0 || d.rtt != (rttEstimator{}) {
+		t.Errorf("another path has a threshold of %d", d.reorderThreshold)
+	}
+}
+
+// TestDetectorProbeTime: each wait in turn is twice as long as the last, up to maxTimeout,
+// and an acknowledgement makes the next one short again.
+func TestDetectorProbeTime(t *testing.T) {
+	d, send := testDetector(t)
+	now := time.Second
+	send(now, 1000)
+	for _, want := range []time.Duration{firstTimeout, maxTimeout, maxTimeout} {
+		if got := d.probeTime() - now; got != want {
+			t.Fatalf("probe %d after %v, not %v", d.ptoCount, got, want)
+		}
+		now = d.probeTime()
+		d.onProbeTimeout(now)
+	}
+	send(now, 1000)
+	d.onAck(now+20*time.Millisecond, acks(span{1, 1}))
+	if got := d.probeTime() - now; d.ptoCount != 0 || got != 20*time.Millisecond+40*time.Millisecond+ackDelay {
+		t.Errorf("after an acknowledgement: after %v", got)
+	}
+}
+
+// TestDetectorChecksAcks: an ACK of what was never sent is not taken, and that of a number
+// that was left out is a lie.
+func TestDetectorChecksAcks(t *testing.T) {
+	d, send := testDetector(t)
+	d.numbers.skipAt = 3
+	for range 5 {
+		send(time.Second, 0) // 0, 1, 2, 4, 5
+	}
+	for _, c := range []struct {
+		ack *ackFrame
+		ok  bool
+		lie bool
+	}{
+		{acks(span{0, 2}), true, false},
+		{acks(span{4, 5}, span{0, 2}), true, false},
+		{acks(span{4, 6}), false, false},
+		{acks(span{0, 5}), false, true},
+		{acks(span{5, 5}, span{3, 3}), false, true},
+	} {
+		if ok, err := d.checkAck(c.ack); ok != c.ok || errors.Is(err, errMalformed) != c.lie {
+			t.Errorf("%v: %v, %v", c.ack.spans[:c.ack.n], ok, err)
+		}
+	}
+	if d.numbers.skippedBetween(0, 5) != 1 || d.numbers.skippedBetween(3, 5) != 0 || d.numbers.skippedBetween(0, 3) != 0 {
+		t.Error("what was left out is counted wrong")
+	}
+}
+
+// TestDetectorMemory: a peer that acknowledges nothing costs bounded memory; what is given
+// up for that is returned, and reported to no controller.
+func TestDetectorMemory(t *testing.T) {
+	for size, most := range map[unit.Bytes]int{1000: maxSent, 0: maxNonEliciting} {
+		d := newLossDetector()
+		given := 0
+		d.onPacketSent(sentPacket{sent: time.Second, size: 1000})
+		for range maxSent + 1000 {
+			_, lost := d.onPacketSent(sentPacket{sent: time.Second, size: size})
+			given += len(lost)
+		}
+		if d.sent.n > most || given == 0 || given != int(d.lost) {
+			t.Errorf("%d packets are remembered, %d given up", d.sent.n, given)
+		}
+		if l, ok := d.takeLosses(time.Second); ok {
+			t.Errorf("%+v is reported", l)
+		}
+	}
+}
+
+// TestRTTEstimator: the mean and the variation are those of RFC 9002, and the least round
+// trip counts without what the peer held back.
+func TestRTTEstimator(t *testing.T) {
+	const ms = time.Millisecond
+	var r rttEstimator
+	if r.probeTimeout() != firstTimeout {
+		t.Errorf("%v before any", r.probeTimeout())
+	}
+	for i, c := range []struct{ adjusted, full, smoothed, variation, min time.Duration }{
+		{80 * ms, 82 * ms, 82 * ms, 41 * ms, 82 * ms}, // less than the least counts in full
+		{90 * ms, 98 * ms, 83 * ms, 32750 * time.Microsecond, 82 * ms},
+		{59 * ms, 59 * ms, 80 * ms, 30562500, 59 * ms},
+	} {
+		r.sample(time.Second, c.adjusted, c.full)
+		if r.smoothed != c.smoothed || r.variation != c.variation || r.min != c.min || r.latest != c.full {
+			t.Errorf("sample %d: %+v", i, r)
+		}
+	}
+	if r.firstSample != time.Second || r.probeTimeout() != 80*ms+4*r.variation+ackDelay || r.lossDelay() != 90*ms {
+		t.Errorf("%v, %v", r.probeTimeout(), r.lossDelay())
+	}
+}

@@ -1,0 +1,52 @@
+package transport
+
+import "time"
+
+const (
+	granularity  = time.Millisecond       // RFC 9002 section 6.1.2
+	firstTimeout = 500 * time.Millisecond // until a round trip is known
+)
+
+// rttEstimator estimates the round trip time of a path (RFC 9002 section 5). The zero
+// value knows none. It is not safe for concurrent use.
+type rttEstimator struct {
+	latest      time.Duration
+	smoothed    time.Duration
+	variation   time.Duration
+	min         time.Duration
+	firstSample time.Duration // when it was; 0: there is none
+}
+
+// sample takes a round trip, with and without the time that the peer held its
+// acknowledgement back.
+func (r *rttEstimator) sample(now, adjusted, full time.Duration) {
+	r.latest = full
+	if r.min == 0 || full < r.min {
+		r.min = full
+	}
+	if adjusted < r.min {
+		adjusted = full
+	}
+	if r.smoothed == 0 {
+		r.smoothed, r.variation, r.firstSample = adjusted, adjusted/2, now
+		return
+	}
+	r.variation += ((r.smoothed - adjusted).Abs() - r.variation) / 4
+	r.smoothed += (adjusted - r.smoothed) / 8
+}
+
+// probeTimeout returns how long to wait for an acknowledgement the first time (RFC 9002
+// section 6.2.1).
+func (r *rttEstimator) probeTimeout() time.Duration {
+	if r.smoothed == 0 {
+		return firstTimeout
+	}
+	return r.smoothed + max(4*r.variation, granularity) + ackDelay
+}
+
+// lossDelay returns how much later than a packet that has arrived another one may have
+// been sent before it is lost (RFC 9002 section 6.1.2).
+func (r *rttEstimator) lossDelay() time.Duration {
+	d := max(r.smoothed, r.latest)
+	return max(d+d/8, granularity)
+}
