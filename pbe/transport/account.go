@@ -24,7 +24,7 @@ func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.e
-	if e.err == nil {
+	if e.closing.err == nil {
 		each := unit.Bytes(e.mtu.size - overhead)
 		pending = e.send.unsent() + (e.send.unsent()+each-1)/each*(overhead+e.header)
 	}

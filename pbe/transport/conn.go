@@ -87,8 +87,8 @@ func newConn(ep *Endpoint, local connID, remote netip.AddrPort) *Conn {
 		e: newEngine(ep.opt.Controller(), header(remote)), wake: make(chan struct{}, 1), gone: make(chan struct{})}
 	c.readers.L, c.writers.L, c.movers.L = &c.mu, &c.mu, &c.mu
 	c.e.mtu.fixed = !ep.sock.whole
-	c.e.heard, c.e.spoke = c.now(), c.now()
-	c.e.patience = ep.opt.UserTimeout
+	c.e.live.lastReceived, c.e.live.lastSent = c.now(), c.now()
+	c.e.live.userTimeout = ep.opt.UserTimeout
 	return c
 }
 
@@ -160,13 +160,13 @@ func (c *Conn) packet(p []byte, ep *Endpoint, from netip.AddrPort) {
 	}
 	now := c.now()
 	if err := c.e.handle(now, number, frames); err != nil {
-		c.e.finish(fault.New(fault.Protocol, err, "install the same release of mpbond on all devices"))
+		c.e.closing.close(fault.New(fault.Protocol, err, "install the same release of mpbond on all devices"))
 	}
 	if newest && c.follows && from != c.remote {
 		c.try.begin(from, now)
 	}
-	if len(c.e.proved) > 0 {
-		if c.try.proved(from, c.e.proved) {
+	if len(c.e.response) > 0 {
+		if c.try.proved(from, c.e.response) {
 			same := from.Addr() == c.remote.Addr() // a NAT has forgotten the port
 			c.remote = from
 			c.e.header = header(from)
@@ -174,7 +174,7 @@ func (c *Conn) packet(p []byte, ep *Endpoint, from netip.AddrPort) {
 				c.e.reroute(now, c.ep.opt.Controller())
 			}
 		}
-		c.e.proved = c.e.proved[:0]
+		c.e.response = c.e.response[:0]
 	}
 }
 
@@ -185,16 +185,16 @@ func (c *Conn) refeed() {
 		c.feedback.Close()
 		c.feedback = nil
 	}
-	c.e.rerouted(nil)
+	c.e.radio.resetReceiving(nil)
 	if c.runs && c.via.ep != nil && c.via.ep.opt.Feedback != nil {
 		c.feedback = c.via.ep.opt.Feedback()
-		c.e.rerouted(c.feedback.OnPacket)
+		c.e.radio.resetReceiving(c.feedback.OnPacket)
 	}
 }
 
 // wakeWriters wakes those that have something to do, and readers at the end.
 func (c *Conn) wakeWriters() {
-	over := c.e.err != nil
+	over := c.e.closing.err != nil
 	if over {
 		c.readers.Broadcast()
 	}
@@ -280,8 +280,8 @@ func (c *Conn) write(p []byte) (n int, err error) {
 		switch {
 		case c.closed || c.e.send.fin:
 			err = net.ErrClosed
-		case c.e.err != nil:
-			err = c.e.err
+		case c.e.closing.err != nil:
+			err = c.e.closing.err
 		case c.wdl.over():
 			err = os.ErrDeadlineExceeded
 		default:
@@ -312,7 +312,7 @@ func (c *Conn) WaitWritable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		err := c.e.err
+		err := c.e.closing.err
 		if c.closed {
 			err = net.ErrClosed
 		}
@@ -339,7 +339,7 @@ func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 func (c *Conn) SetKeepAlive(idle time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.e.idle = max(idle, time.Second)
+	c.e.live.keepAliveInterval = max(idle, time.Second)
 	c.nudge()
 	return nil
 }
@@ -348,7 +348,7 @@ func (c *Conn) SetKeepAlive(idle time.Duration) error {
 func (c *Conn) Pace(r unit.Rate) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.e.pace = r
+	c.e.pacer.maxRate = r
 	c.nudge()
 	return nil
 }
@@ -358,7 +358,7 @@ func (c *Conn) Probe() (estimate.Hop, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.e
-	h := estimate.Hop{SRTT: e.loss.rtt.smoothed, MinRTT: e.loss.rtt.min, RTTVar: e.loss.rtt.variation, Rate: e.rate, AppLimited: e.limited, Limit: e.pace, Cwnd: e.ctl.Limits(c.now()).Window,
+	h := estimate.Hop{SRTT: e.loss.rtt.smoothed, MinRTT: e.loss.rtt.min, RTTVar: e.loss.rtt.variation, Rate: e.rate, AppLimited: e.appLimited, Limit: e.pacer.maxRate, Cwnd: e.ctl.Limits(c.now()).Window,
 		MSS: unit.Bytes(e.mtu.size - overhead), Queue: e.send.unacked(), Unsent: e.send.unsent(), Acked: e.send.ackedBytes(), Received: e.recv.received(),
 		WireIn: e.counts.wireIn, WireOut: e.counts.wireOut, PathMTU: e.packetSize(), Packets: e.counts.packets, Resent: e.send.resent}
 	if p, ok := e.ctl.(interface{ Status() cc.PBEStatus }); ok {
@@ -366,14 +366,14 @@ func (c *Conn) Probe() (estimate.Hop, error) {
 			h.Cells = estimate.Cells{State: st.State.String(), Capacity: st.Told.Capacity, Fair: st.Told.Fair, Fresh: st.Fresh, Doubted: st.Doubted}
 		}
 	}
-	return h, explain(e.err)
+	return h, explain(e.closing.err)
 }
 
 // Radio is the newest feedback of the peer.
 func (c *Conn) Radio() cc.Radio {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.e.radioIn
+	return c.e.radio.incoming
 }
 
 // CloseWrite ends this side of the stream: the peer reads what was written, then
@@ -406,7 +406,7 @@ func (c *Conn) Abort() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	c.e.finish(net.ErrClosed)
+	c.e.closing.close(net.ErrClosed)
 	c.wakeAll()
 	c.nudge()
 	return nil
@@ -416,7 +416,7 @@ func (c *Conn) Abort() error {
 func (c *Conn) hurry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.e.hurry = true
+	c.e.closing.closeNow = true
 	c.nudge()
 }
 
@@ -424,9 +424,7 @@ func (c *Conn) hurry() {
 func (c *Conn) forgotten() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.e.err == nil {
-		c.e.err = errForgotten
-	}
+	c.e.closing.end(errForgotten)
 	c.wakeAll()
 	c.nudge()
 }

@@ -65,7 +65,7 @@ func newLine(perMille int) *line {
 	for i := range l.e {
 		l.e[i] = newEngine(paced{fixed{cc.NewCUBIC(), 13 * unit.MB}}, 28)
 		l.e[i].mtu = mtuSearch{size: 1472, fixed: true}
-		l.e[i].heard, l.e[i].spoke = l.at, l.at
+		l.e[i].live.lastReceived, l.e[i].live.lastSent = l.at, l.at
 		l.e[i].recv.window, l.e[i].recv.maxData, l.e[i].send.maxData = maxWindow, maxWindow, maxWindow
 		l.pipes[i] = make([][]parcel, 500)
 	}

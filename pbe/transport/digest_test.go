@@ -141,10 +141,10 @@ func newDigestRun(t *testing.T, seed uint64) *digestRun {
 	for i, e := range d.w.e {
 		e.ctl = d.controller(i)
 		if r.IntN(3) == 0 {
-			e.feedback = d.feedback(i)
+			e.radio.report = d.feedback(i)
 		}
 		if r.IntN(4) == 0 {
-			e.patience = time.Duration(1+r.IntN(20)) * time.Second
+			e.live.userTimeout = time.Duration(1+r.IntN(20)) * time.Second
 		}
 		a := &d.app[i]
 		*a = digestApp{left: r.IntN(200_000), atOnce: 64 << 10, buf: make([]byte, 64<<10)}
@@ -214,7 +214,7 @@ func (d *digestRun) someAction() func() {
 			e.recv.limitWindow(uint64(max(n, 2*minPayload)))
 		}
 	case 7:
-		return func() { e.pace = unit.Rate(n/1000) * unit.Kbps * 8 }
+		return func() { e.pacer.maxRate = unit.Rate(n/1000) * unit.Kbps * 8 }
 	case 8:
 		return func() { a.atOnce = 0 }
 	case 9:
@@ -234,16 +234,16 @@ func (d *digestRun) move(p path) {
 	d.w.p = p
 	for i, e := range d.w.e {
 		e.reroute(d.w.now, d.controller(i))
-		e.rerouted(nil)
+		e.radio.resetReceiving(nil)
 		if d.rnd.IntN(2) == 0 {
-			e.rerouted(d.feedback(i))
+			e.radio.resetReceiving(d.feedback(i))
 		}
 	}
 }
 
 // challenge has an engine ask whether the other is there.
 func (d *digestRun) challenge(i int) {
-	b, number := d.w.e[i].challenge(d.w.now, nil, []byte("12345678"))
+	b, number := d.w.e[i].appendChallenge(d.w.now, nil, []byte("12345678"))
 	d.packet('s', i, number, b)
 	d.w.push(flight{at: d.w.now + d.w.p.delay, to: 1 - i, number: number, frames: b})
 }
@@ -290,7 +290,7 @@ func (d *digestRun) packet(what byte, end int, number uint64, frames []byte) {
 func (d *digestRun) refuse(end int, err error) {
 	d.note('!', end)
 	io.WriteString(d.hash, err.Error())
-	d.w.e[end].finish(err)
+	d.w.e[end].closing.close(err)
 }
 
 // note puts an event into the digest.
@@ -311,14 +311,14 @@ func (d *digestRun) run() {
 		d.w.e[0].send.write(make([]byte, 3000))
 	} else {
 		i := d.rnd.IntN(2)
-		d.w.e[i].finish(net.ErrClosed)
+		d.w.e[i].closing.close(net.ErrClosed)
 	}
-	d.steps(5*time.Minute, func() bool { return d.w.e[0].over(d.w.now) && d.w.e[1].over(d.w.now) })
+	d.steps(5*time.Minute, func() bool { return d.w.e[0].closing.isOver(d.w.now) && d.w.e[1].closing.isOver(d.w.now) })
 }
 
 // finished reports whether both streams have arrived, or can no longer.
 func (d *digestRun) finished() bool {
-	over := d.w.e[0].err != nil || d.w.e[1].err != nil
+	over := d.w.e[0].closing.err != nil || d.w.e[1].closing.err != nil
 	return over || d.app[0].ended && d.app[1].ended && d.w.e[0].send.isFlushed() && d.w.e[1].send.isFlushed()
 }
 
@@ -350,7 +350,7 @@ func (d *digestRun) steps(long time.Duration, done func() bool) {
 // use lets an app write and read.
 func (d *digestRun) use(i int) {
 	e, a := d.w.e[i], &d.app[i]
-	if e.err == nil && a.ready > 0 {
+	if e.closing.err == nil && a.ready > 0 {
 		n := e.send.write(a.buf[:min(len(a.buf), a.ready)])
 		a.left, a.ready = a.left-n, a.ready-n
 		d.note('w', i, uint64(n))
@@ -374,8 +374,8 @@ func (d *digestRun) use(i int) {
 func (d *digestRun) state(i int) {
 	e := d.w.e[i]
 	c := e.counts
-	d.note('=', i, uint64(e.wait(d.w.now)), uint64(e.loss.rtt.smoothed), uint64(e.loss.rtt.variation), uint64(e.loss.rtt.min), uint64(e.loss.bytesInFlight), uint64(e.rate), flagOf(e.limited),
-		e.recv.read, uint64(e.recv.readable()), uint64(e.send.unsent()), e.send.buf.base, e.send.acked.size(), uint64(e.mtu.size), flagOf(e.err != nil), flagOf(e.send.isFlushed()), uint64(e.radioIn.Capacity),
+	d.note('=', i, uint64(e.wait(d.w.now)), uint64(e.loss.rtt.smoothed), uint64(e.loss.rtt.variation), uint64(e.loss.rtt.min), uint64(e.loss.bytesInFlight), uint64(e.rate), flagOf(e.appLimited),
+		e.recv.read, uint64(e.recv.readable()), uint64(e.send.unsent()), e.send.buf.base, e.send.acked.size(), uint64(e.mtu.size), flagOf(e.closing.err != nil), flagOf(e.send.isFlushed()), uint64(e.radio.incoming.Capacity),
 		c.packets, e.send.resent, e.loss.lost, e.loss.spurious, c.wireOut, c.wireIn, c.duplicate, c.old)
 }
 

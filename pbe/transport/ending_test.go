@@ -29,17 +29,17 @@ func TestCloseAgain(t *testing.T) {
 			}
 			return false
 		}
-		w.e[1].finish(net.ErrClosed)
+		w.e[1].closing.close(net.ErrClosed)
 		begun := w.now
-		w.until(time.Second, func() bool { return w.e[0].err != nil })
-		if took := w.now - begun; w.e[0].err != errPeer || took > 200*time.Millisecond {
-			t.Errorf("%d lost: %v after %v, %d CLOSE", lost, w.e[0].err, took, closes)
+		w.until(time.Second, func() bool { return w.e[0].closing.err != nil })
+		if took := w.now - begun; w.e[0].closing.err != errPeer || took > 200*time.Millisecond {
+			t.Errorf("%d lost: %v after %v, %d CLOSE", lost, w.e[0].closing.err, took, closes)
 		}
 		if closes > lost+8 {
 			t.Errorf("%d lost: %d CLOSE", lost, closes)
 		}
 		w.until(time.Second, never)
-		if !w.e[1].over(w.now) || !w.e[0].over(w.now) {
+		if !w.e[1].closing.isOver(w.now) || !w.e[0].closing.isOver(w.now) {
 			t.Error("it never ends")
 		}
 	}
@@ -50,26 +50,26 @@ func TestCloseAgain(t *testing.T) {
 func TestUserTimeout(t *testing.T) {
 	p := path{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}
 	w := newWorld(t, p, 3)
-	w.e[0].patience = 5 * time.Second
+	w.e[0].live.userTimeout = 5 * time.Second
 	w.forever(1)
 	w.until(2*time.Second, never)
 	w.e[0].send.write(make([]byte, 1000))
 	deaf := w.now
 	w.drop = func(from int, f flight) bool { return from == 0 }
-	w.until(time.Minute, func() bool { return w.e[0].err != nil })
-	if took := w.now - deaf; w.e[0].err != errUnanswered || took < 5*time.Second || took > 6*time.Second {
-		t.Errorf("%v after %v", w.e[0].err, took)
+	w.until(time.Minute, func() bool { return w.e[0].closing.err != nil })
+	if took := w.now - deaf; w.e[0].closing.err != errUnanswered || took < 5*time.Second || took > 6*time.Second {
+		t.Errorf("%v after %v", w.e[0].closing.err, took)
 	}
-	if err := explain(w.e[0].err); !fault.Is(err, fault.Timeout) {
+	if err := explain(w.e[0].closing.err); !fault.Is(err, fault.Timeout) {
 		t.Error(err)
 	}
 
 	w = newWorld(t, p, 4) // nobody reads
-	w.e[0].patience = 5 * time.Second
+	w.e[0].live.userTimeout = 5 * time.Second
 	w.e[0].send.write(make([]byte, 2*firstWindow))
-	w.until(2*time.Minute, func() bool { return w.e[0].err != nil })
-	if w.e[0].err != nil || w.e[0].send.buf.base != firstWindow {
-		t.Errorf("%v, %d acknowledged", w.e[0].err, w.e[0].send.buf.base)
+	w.until(2*time.Minute, func() bool { return w.e[0].closing.err != nil })
+	if w.e[0].closing.err != nil || w.e[0].send.buf.base != firstWindow {
+		t.Errorf("%v, %d acknowledged", w.e[0].closing.err, w.e[0].send.buf.base)
 	}
 }
 

@@ -45,7 +45,7 @@ type Feedback interface {
 	// OnPacket is told the one-way delay of each packet that arrives (now and oneWay by
 	// clocks of the connection, of which only differences mean something) with the
 	// least round trip that the sender knows, 0 if it knows none yet. What it says goes back
-	// for feedbackFor at most, so that it is for OnPacket alone to know how old its
+	// for 100 ms at most, so that it is for OnPacket alone to know how old its
 	// news are: of cells that it has heard nothing of for long it says a Capacity of 0.
 	OnPacket(now, oneWay, rtprop time.Duration) cc.Radio
 	// Close is called last.

@@ -65,7 +65,7 @@ func newWorld(t testing.TB, p path, seed uint64) *world {
 	w := &world{t: t, p: p, rnd: rand.New(rand.NewPCG(seed, 9)), now: time.Second}
 	for i := range w.e {
 		w.e[i] = newEngine(cc.NewCUBIC(), 28)
-		w.e[i].heard, w.e[i].spoke = time.Second, time.Second
+		w.e[i].live.lastReceived, w.e[i].live.lastSent = time.Second, time.Second
 		w.e[i].loss.numbers.draw, w.e[i].loss.numbers.skipAt = w.rnd.Uint64N, skipEvery/2
 	}
 	return w
@@ -272,26 +272,26 @@ func TestOvertaking(t *testing.T) {
 	}
 }
 
-// TestSilence: the far end vanishes; it is given up after deadAfter, and little is
+// TestSilence: the far end vanishes; it is given up after three keep-alive intervals, and little is
 // sent until then. Without that the connection lives, though nobody says anything.
 func TestSilence(t *testing.T) {
 	w := newWorld(t, path{delay: 10 * time.Millisecond, mtu: 1472}, 1)
 	w.e[0].send.write(make([]byte, 100_000))
 	gone := false
 	w.drop = func(int, flight) bool { return gone }
-	for w.now < 10*deadAfter {
-		if !w.step() || w.e[0].err != nil || w.e[1].err != nil {
-			t.Fatalf("at %v: %v, %v", w.now, w.e[0].err, w.e[1].err)
+	for w.now < 10*w.e[0].live.idleTimeout() {
+		if !w.step() || w.e[0].closing.err != nil || w.e[1].closing.err != nil {
+			t.Fatalf("at %v: %v, %v", w.now, w.e[0].closing.err, w.e[1].closing.err)
 		}
 	}
-	heard := w.e[0].heard
+	heard := w.e[0].live.lastReceived
 	gone = true
 	w.e[0].send.write(make([]byte, 100_000))
 	sent := w.e[0].counts.packets
-	for w.e[0].err == nil && w.step() {
+	for w.e[0].closing.err == nil && w.step() {
 	}
-	if w.e[0].err != errDead || w.now < heard+deadAfter || w.now > w.e[0].heard+deadAfter+time.Second {
-		t.Errorf("%v at %v, heard at %v", w.e[0].err, w.now, w.e[0].heard)
+	if w.e[0].closing.err != errDead || w.now < heard+w.e[0].live.idleTimeout() || w.now > w.e[0].live.lastReceived+w.e[0].live.idleTimeout()+time.Second {
+		t.Errorf("%v at %v, heard at %v", w.e[0].closing.err, w.now, w.e[0].live.lastReceived)
 	}
 	if n := w.e[0].counts.packets - sent; n > 200 {
 		t.Errorf("%d packets into silence", n)
@@ -390,15 +390,15 @@ func TestReplay(t *testing.T) {
 	}
 	before := e.counts.duplicate + e.counts.old
 	for _, number := range []uint64{0, 1, 10, 10 + 2*maxKept} {
-		if err := e.handle(time.Second, number, []byte{frameClose, 0}); err != nil || e.err != nil {
-			t.Fatalf("packet %d is taken again: %v, %v", number, err, e.err)
+		if err := e.handle(time.Second, number, []byte{frameClose, 0}); err != nil || e.closing.err != nil {
+			t.Fatalf("packet %d is taken again: %v, %v", number, err, e.closing.err)
 		}
 	}
 	if got := e.counts.duplicate + e.counts.old - before; got != 4 {
 		t.Errorf("%d of 4 are known", got)
 	}
 	e.handle(time.Second, 1000, []byte{frameClose, 0})
-	if e.err != errPeer {
+	if e.closing.err != errPeer {
 		t.Error("the CLOSE of a new packet is not taken")
 	}
 }
@@ -493,7 +493,7 @@ func TestSmallWindow(t *testing.T) {
 	e := newEngine(fixed{cc.NewCUBIC(), cc.MSS}, 28)
 	e.mtu = mtuSearch{size: maxPayload, fixed: true}
 	e.send.write(make([]byte, 20_000))
-	e.heard, e.spoke = time.Second, time.Second
+	e.live.lastReceived, e.live.lastSent = time.Second, time.Second
 	if at := e.wait(time.Second); at != time.Second {
 		t.Errorf("it waits until %v", at)
 	}
@@ -517,8 +517,8 @@ func TestReroute(t *testing.T) {
 	}
 	had := w.e[1].recv.read
 	w.until(3*time.Second, func() bool { return false })
-	if e := w.e[0]; e.loss.rtt.min > 20*time.Millisecond || e.mtu.size != minPayload || e.err != nil {
-		t.Errorf("least round trip %v, packets of %d, %v", e.loss.rtt.min, e.mtu.size, e.err)
+	if e := w.e[0]; e.loss.rtt.min > 20*time.Millisecond || e.mtu.size != minPayload || e.closing.err != nil {
+		t.Errorf("least round trip %v, packets of %d, %v", e.loss.rtt.min, e.mtu.size, e.closing.err)
 	}
 	if got := w.e[1].recv.read - had; got < 8<<20 {
 		t.Errorf("%d bytes in 3 s of 50 Mbit/s", got)
@@ -531,14 +531,14 @@ func TestFeedback(t *testing.T) {
 	w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 50 * time.Millisecond, mtu: 1472}, 6)
 	var least, most, rtprop time.Duration
 	told := 0
-	w.e[1].feedback = func(now, oneWay, rt time.Duration) cc.Radio {
+	w.e[1].radio.report = func(now, oneWay, rt time.Duration) cc.Radio {
 		told++
 		least, most, rtprop = min(least, oneWay), max(most, oneWay), rt
 		return cc.Radio{Capacity: unit.Rate(told) * unit.Mbps, Activated: 3}
 	}
 	w.transfer(2<<20, 0)
 	w.until(time.Second, w.e[0].send.isFlushed)
-	if got := w.e[0].radioIn; got.Capacity != unit.Rate(told)*unit.Mbps || got.Activated != 3 {
+	if got := w.e[0].radio.incoming; got.Capacity != unit.Rate(told)*unit.Mbps || got.Activated != 3 {
 		t.Errorf("%+v after %d packets", got, told)
 	}
 	// The queue is 50 ms; the first packet found it empty.
@@ -560,13 +560,13 @@ func TestFeedbackAge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if e.radioIn != second || e.radioNow.Capacity != 0 {
-		t.Errorf("after a packet that was overtaken: %+v, and of itself %+v", e.radioIn, e.radioNow)
+	if e.radio.incoming != second || e.radio.current.Capacity != 0 {
+		t.Errorf("after a packet that was overtaken: %+v, and of itself %+v", e.radio.incoming, e.radio.current)
 	}
-	if e.reroute(time.Second, cc.NewCUBIC()); e.radioIn.Capacity != 0 {
-		t.Errorf("on another path still %+v", e.radioIn)
+	if e.reroute(time.Second, cc.NewCUBIC()); e.radio.incoming.Capacity != 0 {
+		t.Errorf("on another path still %+v", e.radio.incoming)
 	}
-	e.feedback = func(now, oneWay, rtprop time.Duration) cc.Radio { return first }
+	e.radio.report = func(now, oneWay, rtprop time.Duration) cc.Radio { return first }
 	if err := e.handle(2*time.Second, 6, append(appendStamp(nil, time.Second, 0), framePing)); err != nil {
 		t.Fatal(err)
 	}
@@ -581,10 +581,10 @@ func TestFeedbackAge(t *testing.T) {
 		}
 		return false
 	}
-	if !says(2*time.Second+feedbackFor) || says(2*time.Second+feedbackFor+1) {
+	if !says(2*time.Second+reportFor) || says(2*time.Second+reportFor+1) {
 		t.Error("news of cells are repeated when they are old, or not when they are not")
 	}
-	if e.rerouted(e.feedback); says(2 * time.Second) {
+	if e.radio.resetReceiving(e.radio.report); says(2 * time.Second) {
 		t.Error("those of another way are told")
 	}
 }

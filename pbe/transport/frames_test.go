@@ -104,7 +104,7 @@ func FuzzPacket(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		e := newEngine(cc.NewCUBIC(), 28)
 		now := time.Second
-		e.heard, e.spoke = now, now
+		e.live.lastReceived, e.live.lastSent = now, now
 		e.send.write(make([]byte, 20_000))
 		for i, p := range [][]byte{a, b} {
 			now += time.Millisecond
@@ -123,7 +123,7 @@ func FuzzPacket(f *testing.F) {
 		}
 		e.take(now, make([]byte, 1<<20))
 		for range 50 {
-			if now = max(now, e.wait(now)); e.err != nil {
+			if now = max(now, e.wait(now)); e.closing.err != nil {
 				return
 			}
 			e.tick(now)

@@ -322,6 +322,15 @@ func (d *lossDetector) trim(now time.Duration) {
 	}
 }
 
+// waitingSince returns since when something in flight waits for an acknowledgement without
+// any progress, 0 if nothing is in flight.
+func (d *lossDetector) waitingSince() time.Duration {
+	if d.bytesInFlight == 0 {
+		return 0
+	}
+	return d.progressTime
+}
+
 // probeTime returns when a probe must ask for an acknowledgement: each time after twice
 // as long, but not over maxTimeout, so that the end of an outage is soon found.
 func (d *lossDetector) probeTime() time.Duration {

@@ -132,7 +132,7 @@ func TestPersistent(t *testing.T) {
 // (RFC 9002 section 6.1.2).
 func TestLatest(t *testing.T) {
 	e := newEngine(fixed{cc.NewCUBIC(), unit.MB}, 28)
-	e.heard, e.spoke = time.Second, time.Second
+	e.live.lastReceived, e.live.lastSent = time.Second, time.Second
 	e.send.write(make([]byte, 20_000))
 	e.loss.rtt.sample(time.Second, 50*time.Millisecond, 50*time.Millisecond)
 	now, n := time.Second, 0

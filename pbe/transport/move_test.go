@@ -75,7 +75,7 @@ func TestKeepAlive(t *testing.T) {
 	const idle = 110 * time.Second
 	w := newWorld(t, path{delay: 10 * time.Millisecond, mtu: minPayload}, 1)
 	for _, e := range w.e {
-		e.idle = idle
+		e.live.keepAliveInterval = idle
 		e.mtu.fixed = true
 	}
 	w.transfer(1000, 0)
@@ -89,9 +89,9 @@ func TestKeepAlive(t *testing.T) {
 		t.Errorf("%d packets in ten times the time", n)
 	}
 	gone = true
-	for w.e[0].err == nil && w.step() {
+	for w.e[0].closing.err == nil && w.step() {
 	}
-	if took := w.now - w.e[0].heard; took < 3*idle || took > 3*idle+time.Second {
+	if took := w.now - w.e[0].live.lastReceived; took < 3*idle || took > 3*idle+time.Second {
 		t.Errorf("given up after %v", took)
 	}
 }
@@ -101,7 +101,7 @@ func TestPaced(t *testing.T) {
 	const n = 2_000_000
 	takes := func(pace unit.Rate) time.Duration {
 		w := newWorld(t, path{delay: 10 * time.Millisecond, mtu: 1472, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond}, 1)
-		w.e[0].pace = pace
+		w.e[0].pacer.maxRate = pace
 		return w.transfer(n, 0)
 	}
 	least := (4 * unit.Mbps).Time(n)

@@ -1,17 +1,13 @@
 package transport
 
-import (
-	"time"
-
-	"mpbond/pbe/cc"
-)
+import "time"
 
 // handle takes the frames of one packet of the peer. It does nothing if its number
 // was there before. An error says what no peer of ours sends.
 func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
 	e.counts.wireIn += uint64(len(frames)+overhead) + uint64(e.header)
-	if e.err != nil {
-		e.late(now, frames)
+	if e.closing.err != nil {
+		e.closing.onLatePacket(now, e.closes(frames))
 		return nil
 	}
 	if e.acks.isOld(number) {
@@ -22,8 +18,8 @@ func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
 		e.counts.duplicate++
 		return nil
 	}
-	e.heard = now
-	e.radioNow = cc.Radio{}
+	e.live.lastReceived = now
+	e.radio.beginPacket()
 	newest := number >= e.acks.expected()
 	asks := false
 	for r := (reader{b: frames}); len(r.b) > 0; {
@@ -40,7 +36,7 @@ func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
 	return nil
 }
 
-// full tells whether a packet has data for which there is no room, as there are too many
+// full reports whether a packet has data for which there is no room, as there are too many
 // gaps: it counts as not received, and nothing in it as said.
 func (e *engine) full(frames []byte) bool {
 	if !e.recv.isFragmented() {
@@ -64,7 +60,7 @@ func (e *engine) onFrame(now time.Duration, newest bool) error {
 		return e.onAck(now, &f.ack)
 	case frameRadio:
 		if newest { // else there was newer news before
-			e.radioIn, e.radioNow = f.radio, f.radio
+			e.radio.onRadio(f.radio)
 		}
 	case frameStream:
 		return e.recv.onStream(f.value, f.data)
@@ -73,37 +69,36 @@ func (e *engine) onFrame(now time.Duration, newest bool) error {
 	case frameFin:
 		return e.recv.onFin(f.value)
 	case frameClose:
-		if e.err == nil {
-			e.err = errPeer
-		}
+		e.closing.end(errPeer)
 	case frameChallenge:
-		e.answer = append(e.answer[:0], f.data...)
+		e.challenge = append(e.challenge[:0], f.data...)
 	case frameResponse:
-		e.proved = append(e.proved[:0], f.data...)
+		e.response = append(e.response[:0], f.data...)
 	}
 	return nil
 }
 
 // onStamp takes the time at which the packet was sent.
 func (e *engine) onStamp(now time.Duration, newest bool) {
-	e.rtprop = time.Duration(min(e.frame.value, 1e7)) * time.Microsecond
-	way := uint32(now.Microseconds()) - e.frame.sent
-	if !e.rcvKnown {
-		e.rcvKnown, e.rcvBase = true, way
-	}
+	oneWay := uint32(now.Microseconds()) - e.frame.sent
 	if newest {
-		e.acks.oneWayDelay = way
+		e.acks.oneWayDelay = oneWay
 	}
-	if e.feedback != nil {
-		e.radioOut = e.feedback(now, time.Duration(int32(way-e.rcvBase))*time.Microsecond, e.rtprop)
-		e.radioAt = now
+	e.radio.onArrival(now, oneWay, time.Duration(min(e.frame.value, 1e7))*time.Microsecond)
+}
+
+// closes reports whether a packet that came after the end needs no answer: its sender has
+// ended the connection too, or is none of ours.
+func (e *engine) closes(frames []byte) bool {
+	for r := (reader{b: frames}); len(r.b) > 0; {
+		if r.next(&e.frame) != nil || e.frame.kind == frameClose {
+			return true
+		}
 	}
+	return false
 }
 
 // appendAck appends what is reported of the cells, and an ACK.
 func (e *engine) appendAck(now time.Duration, b []byte) []byte {
-	if e.radioAt > 0 && now <= e.radioAt+feedbackFor {
-		b = appendRadio(b, e.radioOut)
-	}
-	return e.acks.appendAck(now, b, e.recv.advertise())
+	return e.acks.appendAck(now, e.radio.appendReport(now, b), e.recv.advertise())
 }

@@ -76,7 +76,7 @@ func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
 	c.mu.Lock()
 	now := c.now()
 	if c.closed && (c.e.send.isFlushed() || now >= c.closeBy) {
-		c.e.finish(net.ErrClosed)
+		c.e.closing.close(net.ErrClosed)
 	}
 	c.e.tick(now)
 	for len(o.ends) < atOnce && len(o.buf) < bytesAtOnce {
@@ -88,12 +88,12 @@ func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
 		}
 		o.add(c.keys.finish(b, start, number), c.e.mtu.size)
 	}
-	if c.try.due(now) && c.e.err == nil {
-		b, number := c.e.challenge(now, head(side.buf, c.peer), c.try.data[:])
+	if c.try.due(now) && c.e.closing.err == nil {
+		b, number := c.e.appendChallenge(now, head(side.buf, c.peer), c.try.data[:])
 		side.add(c.keys.finish(b, 0, number), c.e.mtu.size)
 		c.try.asked(now)
 	}
-	over = c.e.over(now)
+	over = c.e.closing.isOver(now)
 	c.wakeWriters()
 	at := c.e.wait(now)
 	if c.try.left > 0 {
@@ -178,7 +178,7 @@ func (c *Conn) migrate(to *Endpoint) (old []*Endpoint, err error) {
 	if c.follows {
 		return nil, errFollows
 	}
-	if c.e.err != nil || c.closed || !to.adopt(c) {
+	if c.e.closing.err != nil || c.closed || !to.adopt(c) {
 		return nil, net.ErrClosed
 	}
 	c.eps = append(slices.DeleteFunc(slices.Clone(c.eps), func(ep *Endpoint) bool { return ep == to }), to)

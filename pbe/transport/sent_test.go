@@ -48,7 +48,7 @@ func TestAsksOnly(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
 	e.send.write(make([]byte, 5000))
 	now, most := time.Second, 0
-	e.heard, e.spoke = now, now
+	e.live.lastReceived, e.live.lastSent = now, now
 	for i := range uint64(200_000) {
 		if err := e.handle(now, i, []byte{framePing}); err != nil {
 			t.Fatal(err)
@@ -60,8 +60,8 @@ func TestAsksOnly(t *testing.T) {
 		most = max(most, e.loss.sent.n)
 		now += 50 * time.Microsecond
 	}
-	if checkFlying(t, e); most > maxNonEliciting+100 || e.counts.packets < 90_000 || e.err != nil {
-		t.Errorf("%d packets remembered of %d; %v", most, e.counts.packets, e.err)
+	if checkFlying(t, e); most > maxNonEliciting+100 || e.counts.packets < 90_000 || e.closing.err != nil {
+		t.Errorf("%d packets remembered of %d; %v", most, e.counts.packets, e.closing.err)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestAsksOnly(t *testing.T) {
 func TestFewAcksKept(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
 	now, most := time.Second, 0
-	e.heard, e.spoke = now, now
+	e.live.lastReceived, e.live.lastSent = now, now
 	for i := range uint64(20_000) {
 		b := []byte{framePing}
 		if n := e.loss.numbers.next; n > 2 && !slices.Contains(e.loss.numbers.skipped, (n-1)&^1) {

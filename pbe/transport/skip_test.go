@@ -26,8 +26,8 @@ func TestSkipped(t *testing.T) {
 	if each := seen / max(out, 1); each < skipEvery/2 || each > 2*skipEvery {
 		t.Errorf("%d of %d were left out", out, seen)
 	}
-	if e := w.e[0]; e.err != nil || e.loss.spurious > 0 {
-		t.Errorf("%v, %+v", e.err, e.counts)
+	if e := w.e[0]; e.closing.err != nil || e.loss.spurious > 0 {
+		t.Errorf("%v, %+v", e.closing.err, e.counts)
 	}
 }
 
@@ -38,7 +38,7 @@ func TestAheadAck(t *testing.T) {
 	total := uint64(0)
 	for range seeds {
 		e := newEngine(cc.NewCUBIC(), 28)
-		e.heard, e.spoke = time.Second, time.Second
+		e.live.lastReceived, e.live.lastSent = time.Second, time.Second
 		e.send.maxData = 1 << 40
 		now, number := time.Second, uint64(0)
 		var err error

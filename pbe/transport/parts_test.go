@@ -1,0 +1,149 @@
+package transport
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/pbe/cc"
+)
+
+// TestPacer: over a second as much leaves as the lower rate allows, and a burst; a pause
+// is bounded where only the controller asks for it.
+func TestPacer(t *testing.T) {
+	const size = 1000
+	for _, c := range []struct{ rate, most, want unit.Rate }{
+		{8 * unit.Mbps, 0, 8 * unit.Mbps}, {8 * unit.Mbps, 4 * unit.Mbps, 4 * unit.Mbps}, {2 * unit.Mbps, 4 * unit.Mbps, 2 * unit.Mbps}, {0, 4 * unit.Mbps, 4 * unit.Mbps},
+	} {
+		p := pacer{maxRate: c.most}
+		n := 0
+		for now := time.Second; now < 2*time.Second; now += 100 * time.Microsecond {
+			for p.isOpen(now) {
+				p.onSent(now, size, c.rate)
+				n++
+			}
+		}
+		want := int((c.want.Bytes(time.Second) + c.want.Bytes(burst)) / size)
+		if n < want || n > want+1 {
+			t.Errorf("%v and %v: %d packets in a second, not %d", c.rate, c.most, n, want)
+		}
+	}
+	var p pacer
+	if p.onSent(time.Second, unit.MB, unit.Kbps); p.nextSendTime != time.Second+maxPause {
+		t.Fatalf("a pause until %v", p.nextSendTime)
+	}
+	if p.reset(time.Second); !p.isOpen(time.Second) {
+		t.Error("a reset does not open it")
+	}
+	p.maxRate = unit.Kbps
+	if p.onSent(time.Second, unit.MB, unit.Kbps); p.isOpen(time.Minute) {
+		t.Error("the app's rate does not hold")
+	}
+}
+
+// TestClosing: the CLOSE goes once, and again for the first, second, fourth packet and so on
+// that comes within three probe timeouts, until the other end has ended too.
+func TestClosing(t *testing.T) {
+	const pto = 100 * time.Millisecond
+	var c closing
+	if c.isOver(time.Second) || c.takeClose(time.Second, pto) {
+		t.Error("over before the end")
+	}
+	c.close(errDead)
+	c.close(net.ErrClosed)
+	c.end(errPeer)
+	if c.err != errDead || c.isOver(time.Second) || !c.takeClose(time.Second, pto) || c.takeClose(time.Second, pto) {
+		t.Errorf("%v; the CLOSE does not go, or goes twice", c.err)
+	}
+	again := 0
+	for range 8 {
+		if c.onLatePacket(time.Second, false); c.takeClose(time.Second, pto) {
+			again++
+		}
+	}
+	if again != 4 || c.isOver(time.Second+3*pto-1) || !c.isOver(time.Second+3*pto) {
+		t.Errorf("%d times again, until %v", again, c.drainUntil)
+	}
+	if c.onLatePacket(2*time.Second, false); c.sendClose {
+		t.Error("a CLOSE after all")
+	}
+	if c.onLatePacket(time.Second, true); !c.isOver(time.Second) {
+		t.Error("not over though both ends know")
+	}
+	told := closing{}
+	if told.end(errPeer); !told.isOver(0) {
+		t.Error("who was told waits for somebody")
+	}
+	quick := closing{}
+	quick.close(net.ErrClosed)
+	quick.closeNow = true
+	if quick.takeClose(time.Second, pto); !quick.isOver(time.Second) {
+		t.Error("somebody is waited for")
+	}
+}
+
+// TestLiveness: silence asks for a PING after one interval and is the end after three;
+// the user timeout counts from the last progress while anything waits. nextTime is never
+// later than any of it.
+func TestLiveness(t *testing.T) {
+	const interval = 10 * time.Second
+	l := liveness{lastReceived: time.Second, lastSent: time.Second, keepAliveInterval: interval}
+	for _, c := range []struct {
+		now, unacked, userTimeout time.Duration
+		ping                      bool
+		err                       error
+	}{
+		{time.Second + interval - 1, 0, 0, false, nil},
+		{time.Second + interval, 0, 0, true, nil},
+		{time.Second + 3*interval - 1, 2 * time.Second, 0, true, nil},
+		{time.Second + 3*interval, 0, 0, true, errDead},
+		{7*time.Second - 1, 2 * time.Second, 5 * time.Second, false, nil},
+		{7 * time.Second, 2 * time.Second, 5 * time.Second, false, errUnanswered},
+		{8 * time.Second, 0, 5 * time.Second, false, nil},
+	} {
+		l.userTimeout = c.userTimeout
+		err := l.check(c.now, c.unacked)
+		if ping := l.needsPing(c.now); err != c.err || ping != c.ping {
+			t.Errorf("at %v: %v, PING %v", c.now, err, ping)
+		}
+		if at := l.nextTime(c.unacked); (c.ping || err != nil) != (at <= c.now) {
+			t.Errorf("at %v: the next time is %v", c.now, at)
+		}
+	}
+}
+
+// TestRadioFeedback: delays are relative to the first on a path, though clocks wrap; a
+// report goes back until it is old, and is forgotten on another path.
+func TestRadioFeedback(t *testing.T) {
+	var delays []time.Duration
+	said := cc.Radio{Capacity: 3 * unit.Mbps}
+	report := func(now, oneWay, minRTT time.Duration) cc.Radio {
+		delays = append(delays, oneWay)
+		return said
+	}
+	f := radioFeedback{report: report}
+	for _, oneWay := range []uint32{1<<32 - 1000, 4000, 1<<32 - 3000} {
+		f.onArrival(time.Second, oneWay, 30*time.Millisecond)
+	}
+	if len(delays) != 3 || delays[0] != 0 || delays[1] != 5*time.Millisecond || delays[2] != -2*time.Millisecond || f.peerMinRTT != 30*time.Millisecond {
+		t.Errorf("delays %v, round trip %v", delays, f.peerMinRTT)
+	}
+	if len(f.appendReport(time.Second+reportFor, nil)) == 0 || len(f.appendReport(time.Second+reportFor+1, nil)) > 0 {
+		t.Error("the report is not repeated, or when it is old")
+	}
+	f.onRadio(said)
+	if f.beginPacket(); f.incoming != said || f.current != (cc.Radio{}) {
+		t.Errorf("%+v, of the packet itself %+v", f.incoming, f.current)
+	}
+	f.toPeer.of(7)
+	if f.resetSending(); f.incoming != (cc.Radio{}) || f.toPeer.known || !f.toHere.known {
+		t.Error("the path to the peer is remembered, or that from it forgotten")
+	}
+	if f.resetReceiving(nil); len(f.appendReport(time.Second, nil)) > 0 || f.toHere.known {
+		t.Error("the path from the peer is remembered")
+	}
+	if f.onArrival(2*time.Second, 5, 0); len(delays) != 3 || f.reportTime != 0 {
+		t.Error("a report without anybody who makes one")
+	}
+}
