@@ -13,7 +13,6 @@
 //	socket.go  where: the socket, one per role and user
 //	serve/     the HTTP server: OpenAPI, problems, events, metrics
 //	client/    the same from the other side
-//	chart/     draws values over time
 //	console/   the web console: a page over all of this
 //
 // The JSON is a contract: within /v1 fields are added, never renamed, removed

@@ -24,7 +24,7 @@ type layer struct {
 // what they need.
 var layers = []layer{
 	{"cmd", []string{"cmd"}, "the programs: flags, texts and wiring", []string{"cli", "lab", "onload", "node", "pbe", "control", "core", "api", "link", "base"}},
-	{"cli", []string{"internal"}, "what the programs share at the command line", []string{"base"}},
+	{"cli", []string{"internal"}, "what the programs share: the command line, charts of what was measured", []string{"base"}},
 	{"tests", []string{"e2e", "archtest"}, "tests of whole programs and of the tree", []string{"lab", "api", "base"}},
 	{"lab", []string{"lab"}, "emulated networks and what is measured on them", []string{"onload", "pbe", "core", "api", "link", "base"}},
 	{"onload", []string{"onload"}, "whole items over several devices, without a bonding server", []string{"control", "link", "base"}},

@@ -35,8 +35,9 @@ var (
 var importRules = []importRule{
 	{from: []string{"cmd/mpbond", "cmd/cellwatch"}, to: []string{"lab", "pbe/flow"}, reason: "mpbond-lab alone holds the measuring instruments"},
 	{from: []string{"cmd/mpbond"}, to: []string{"pbe/air", "pbe/lte", "pbe/census"}, reason: "cellwatch alone decodes cells"},
+	{from: []string{"cmd/mpbond"}, to: []string{"internal/chart"}, reason: "the console draws its charts in the browser"},
 	{from: []string{"cmd/mpbond-lab"}, to: []string{"node"}, reason: "it runs the roles as processes"},
-	{from: []string{"cmd/cellwatch"}, only: []string{"internal/cli", "base", "api/chart", "pbe"}, reason: "it needs no bond"},
+	{from: []string{"cmd/cellwatch"}, only: []string{"internal/chart", "internal/cli", "base", "pbe"}, reason: "it needs no bond"},
 	{from: product, to: []string{"lab"}, reason: "the product never depends on its own measuring instruments"},
 	{except: []string{"cmd", "lab/exp"}, to: []string{"lab/replay"}, reason: "a replay judges the core from outside"},
 	{except: []string{"cmd"}, to: roles, reason: "roles are thin and meet on the network only; what two of them share is a package of its own"},
@@ -139,6 +140,7 @@ var libraries = map[string]struct {
 	"github.com/bytemare/opaque":          {[]string{"link/pairing"}, "one place decides how a code is proved"},
 	"github.com/mdp/qrterminal/v3":        {[]string{"cmd"}, "the screen is an edge"},
 	"github.com/fsnotify/fsnotify":        {[]string{"cmd"}, "files are an edge"},
+	"gonum.org/v1/plot":                   {[]string{"lab/exp", "internal/chart"}, "it brings fonts and three back ends; the product's charts are drawn in the browser"},
 }
 
 // Limits. Whoever needs more gives a reason in the list that follows.

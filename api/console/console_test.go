@@ -2,10 +2,12 @@ package console
 
 import (
 	"io/fs"
+	"math"
 	"net/http/httptest"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -86,4 +88,48 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
+}
+
+// TestColours: text, and lines of charts, stand out from their ground in the light and in the
+// dark (WCAG 2.1, 1.4.3 and 1.4.11).
+func TestColours(t *testing.T) {
+	css, err := embedded.ReadFile("page/console.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	light, rest, _ := strings.Cut(string(css), "@media (prefers-color-scheme: dark)")
+	dark, _, _ := strings.Cut(rest, "\n}")
+	for name, text := range map[string]string{"light": light, "dark": dark} {
+		colours := map[string]float64{}
+		for _, m := range regexp.MustCompile(`--([a-z0-9-]+): #([0-9a-f]{6})`).FindAllStringSubmatch(text, -1) {
+			colours[m[1]] = luminance(t, m[2])
+		}
+		for colour, want := range map[string]float64{"text": 4.5, "soft": 4.5, "series-0": 3, "series-1": 3, "series-2": 3, "series-3": 3, "series-4": 3, "series-5": 3, "series-6": 3, "series-7": 3} {
+			a, b := colours[colour], colours["card"]
+			if contrast := (max(a, b) + 0.05) / (min(a, b) + 0.05); contrast < want {
+				t.Errorf("%s %s has a contrast of %.1f", name, colour, contrast)
+			}
+		}
+		if len(colours) < 20 {
+			t.Errorf("%s has %d colours", name, len(colours))
+		}
+	}
+}
+
+// luminance returns the relative luminance of a colour (WCAG 2.1).
+func luminance(t *testing.T, hex string) (sum float64) {
+	rgb, err := strconv.ParseUint(hex, 16, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, part := range []float64{0.0722, 0.7152, 0.2126} {
+		v := float64(rgb>>(8*i)&0xff) / 0xff
+		if v > 0.04045 {
+			v = math.Pow((v+0.055)/1.055, 2.4)
+		} else {
+			v /= 12.92
+		}
+		sum += part * v
+	}
+	return sum
 }

@@ -5,22 +5,13 @@ import (
 	"context"
 	"encoding/csv"
 	"errors"
-	"math"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"mpbond/api"
-	"mpbond/api/chart"
 	"mpbond/base/fault"
-)
-
-// hourSpan and minuteSpan are what the axes of plots have.
-const (
-	minuteSpan = 60 * time.Second
-	hourSpan   = time.Hour
 )
 
 // PlotInput is exported since the library looks into embedded types that are.
@@ -34,11 +25,9 @@ func (in *PlotInput) view() view {
 	return view{in.Name, in.Direction == "up", in.Span == "hour"}
 }
 
-type pictureInput struct {
+type plotFileInput struct {
 	PlotInput
-	Format string `path:"format" enum:"svg,png,csv" doc:"a picture, or the values"`
-	Theme  string `query:"theme" enum:"light,dark" default:"light" doc:"the picture's ground"`
-	Width  int    `query:"width" minimum:"240" maximum:"2000" default:"760" doc:"the picture's, in CSS pixels"`
+	Format string `path:"format" enum:"csv" doc:"the values as a table"`
 }
 
 // picture is an answer that is no JSON.
@@ -60,13 +49,13 @@ func (r Role) registerPlots(a huma.API) {
 		}
 		return r.History.plot(in.view()), nil
 	})
-	op := operation(http.MethodGet, "/v1/plots/{name}/{format}", "the same as a picture or as CSV")
-	op.Responses = pictures("svg", "png", "csv")
-	huma.Register(a, op, func(_ context.Context, in *pictureInput) (*picture, error) {
+	op := operation(http.MethodGet, "/v1/plots/{name}/{format}", "the same as CSV")
+	op.Responses = pictures("csv")
+	huma.Register(a, op, func(_ context.Context, in *plotFileInput) (*picture, error) {
 		if r.History == nil {
 			return nil, problemOf(noPlots())
 		}
-		body, err := draw(r.History.plot(in.view()), in)
+		body, err := table(r.History.plot(in.view()))
 		if err != nil {
 			return nil, problemOf(err)
 		}
@@ -91,37 +80,6 @@ func newPicture(name, format string, body []byte) *picture {
 
 func noPlots() error {
 	return fault.New(fault.Unsupported, errors.New("no values are kept for plots"), "they are while mpbond runs with --api")
-}
-
-// draw makes a picture of a plot.
-func draw(p api.Plot, in *pictureInput) ([]byte, error) {
-	if in.Format == "csv" {
-		return table(p)
-	}
-	span := minuteSpan
-	if in.Span == "hour" {
-		span = hourSpan
-	}
-	c := chart.Chart{Title: p.Title, Unit: p.Unit, Span: span.Seconds(), Width: in.Width, Dark: in.Theme == "dark"}
-	for _, t := range p.Times {
-		c.Ago = append(c.Ago, p.Times[len(p.Times)-1].Sub(t).Seconds())
-	}
-	for _, s := range p.Series {
-		l := chart.Line{Name: s.Name}
-		for i, v := range s.Values {
-			switch {
-			case v == nil || c.Ago[i] > c.Span:
-				l.Values = append(l.Values, math.NaN())
-			default:
-				l.Values = append(l.Values, *v)
-			}
-		}
-		c.Lines = append(c.Lines, l)
-	}
-	if in.Format == "png" {
-		return c.PNG()
-	}
-	return c.SVG()
 }
 
 // table is a plot as CSV: a row for each time, a column for each line. A name that

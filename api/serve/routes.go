@@ -37,7 +37,6 @@ func Handler(role Role) http.Handler {
 	role.registerQR(a)
 	role.registerPlots(a)
 	role.registerUsage(a)
-	role.registerUsagePicture(a)
 	role.registerEvents(a)
 	mux.Handle("GET /metrics", metrics(role))
 	addComments(a.OpenAPI().Components.Schemas.Map())

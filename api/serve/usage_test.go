@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"mpbond/api"
-	"mpbond/base/unit"
 )
 
 func TestUsage(t *testing.T) {
@@ -50,49 +49,6 @@ func TestUsage(t *testing.T) {
 	}
 	if w := asked(Role{Describe: exampleStatus, Usage: func() api.Usage { return api.Usage{} }}, ""); !strings.Contains(w.Body.String(), `"days":[],"months":[],"caps":[]`) {
 		t.Errorf("of nothing: %s", w.Body)
-	}
-}
-
-// TestUsagePicture: what cost a link something, by day and month, as a picture.
-func TestUsagePicture(t *testing.T) {
-	use := func(from, link, purpose string, n unit.Bytes) api.Used {
-		return api.Used{From: from, Link: link, Purpose: purpose, DownBytes: n, UpBytes: 1, RadioJoules: unit.Joules(n) / 8}
-	}
-	u := api.Usage{Days: []api.Used{use("2026-10-30", "wlan0", "direct", 9), use("2026-11-02", "wlan0", "direct", 19), use("2026-11-02", "wwan0", "hs-path", 29), use("2026-11-02", "wlan0", "pipe", 999)},
-		Months: []api.Used{use("2026-10-01", "wlan0", "direct", 5), use("2026-10-31", "wwan0", "direct", 6), use("2026-11-01", "wlan0", "direct", 7)}}
-	for _, c := range []struct {
-		in     usagePictureInput
-		names  string
-		values string
-	}{
-		{usagePictureInput{Period: "day"}, "[2026-10-30 2026-10-31 2026-11-01 2026-11-02]", "[10 0 0 50]"},
-		{usagePictureInput{Period: "day", Of: "joules", Link: "wlan0"}, "[2026-10-30 2026-10-31 2026-11-01 2026-11-02]", "[1.125 0 0 127.25]"},
-		{usagePictureInput{Period: "month", Of: "joules"}, "[2026-10-01 2026-10-31 2026-11-01]", "[0.625 0.75 0.875]"},
-		{usagePictureInput{Period: "day", Link: "wwan0"}, "[2026-11-02]", "[30]"},
-		{usagePictureInput{Period: "day", Link: "eth0"}, "[]", "[]"},
-		{usagePictureInput{Period: "month"}, "[2026-10-01 2026-10-31 2026-11-01]", "[6 7 8]"},
-	} {
-		b := usageBars(u, &c.in)
-		if fmt.Sprint(b.Names) != c.names || fmt.Sprint(b.Values) != c.values {
-			t.Errorf("%+v: %v %v", c.in, b.Names, b.Values)
-		}
-	}
-	r := full(nil)
-	if w := ask(r, "GET", "/v1/usage/svg", ""); w.Code != 501 {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	r.Usage = func() api.Usage { return u }
-	if w := ask(r, "GET", "/v1/usage/svg?period=day&link=wlan0&theme=dark", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "Used by day over wlan0") {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	if w := ask(r, "GET", "/v1/usage/svg?of=joules", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "Energy of radios by day, estimated") || !strings.Contains(w.Body.String(), "2026-11-02: 131 J") {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	if w := ask(r, "GET", "/v1/usage/png", ""); w.Code != 200 || w.Header().Get("Content-Type") != "image/png" {
-		t.Errorf("%d", w.Code)
-	}
-	if w := ask(r, "GET", "/v1/usage/gif", ""); w.Code != 400 {
-		t.Errorf("%d", w.Code)
 	}
 }
 

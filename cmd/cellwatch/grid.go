@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mpbond/api/chart"
 	"mpbond/base/fault"
+	"mpbond/internal/chart"
 	"mpbond/internal/cli"
 	"mpbond/pbe/air"
 	"mpbond/pbe/cell"

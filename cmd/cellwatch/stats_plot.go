@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"mpbond/api/chart"
+	"mpbond/internal/chart"
 	"mpbond/pbe/census"
 )
 

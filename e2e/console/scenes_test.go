@@ -221,7 +221,7 @@ func ifElse(is bool, yes, no string) string {
 	return no
 }
 
-func jsonOf(t *testing.T, v any) string {
+func jsonOf(t testing.TB, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
 	if err != nil {

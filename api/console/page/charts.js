@@ -1,17 +1,19 @@
-// Plots that mpbond draws: a picture that is fetched anew each second, the same as
-// a file, and its values as a table.
+// Plots of what mpbond has carried: a picture that is drawn anew each second, the same as a
+// file, and its values as a table.
 
-import { h, put, set, table, rate, ms, clock, save, say } from "./dom.js";
+import { h, put, table, rate, ms, clock, save } from "./dom.js";
 import { get, request } from "./api.js";
+import { canvas, lineChart } from "./plot.js";
+import { fileButtons, saveSVG, savePNG } from "./picture.js";
 
 const names = { devices: "by device", subflows: "by subflow", apps: "by app", destinations: "by destination", pad: "predicted delivery time" };
+const spans = { minute: 60, hour: 3600 }; // seconds
 let count = 0;
 
 // chart makes a figure with a choice of plots.
 export function chart(title, plots) {
   const n = ++count;
-  const img = h("img", { alt: title + ": nothing yet" });
-  const box = h("div", { class: "plot" }, img);
+  const svg = canvas(`chart-${n}`, title);
   const choice = (label, options, id) => {
     const el = h("select", { id: `chart-${n}-${id}`, onchange: () => show() }, options.map(([v, text]) => h("option", { value: v }, text)));
     return [el, h("label", { for: el.id }, label, el)];
@@ -22,34 +24,24 @@ export function chart(title, plots) {
   const values = h("div"), details = h("details", { ontoggle: () => show() }, h("summary", null, "Values as a table"), values);
   const problem = h("p", { class: "soft", hidden: true });
   const query = () => `?direction=${direction.value}&span=${span.value}`;
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const file = (format) => async () => {
-    try {
-      const answer = await request("GET", `/v1/plots/${plot.value}/${format}${query()}&theme=${dark.matches ? "dark" : "light"}`);
-      save(await answer.blob(), `mpbond-${plot.value}.${format}`);
-    } catch (e) { say(e.message); }
-  };
+  const file = () => `mpbond-${plot.value}`;
+  const files = fileButtons("This plot as a file", {
+    SVG: () => saveSVG(svg, file()),
+    PNG: () => savePNG(svg, file()),
+    CSV: async () => save(await (await request("GET", `/v1/plots/${plot.value}/csv${query()}`)).blob(), file() + ".csv"),
+  });
   const el = h("figure", null,
-    h("div", { class: "tools" }, plots.length > 1 && plotLabel, directionLabel, spanLabel), box, problem,
-    h("div", { class: "tools small", role: "group", "aria-label": "This plot as a file" }, ["svg", "png", "csv"].map((f) => h("button", { type: "button", onclick: file(f) }, f.toUpperCase()))),
-    details);
-  let shown = null, busy = false;
-  // show fetches the picture, and the values if somebody looks at them.
+    h("div", { class: "tools" }, plots.length > 1 && plotLabel, directionLabel, spanLabel), h("div", { class: "plot" }, svg), problem, files, details);
+  let busy = false;
+  // show fetches the values, draws them, and lists them if somebody looks at the table.
   async function show() {
     if (busy || !el.isConnected) return;
     busy = true;
     directionLabel.hidden = plot.value === "pad";
     try {
-      const width = Math.round(Math.min(Math.max(box.clientWidth, 240), 1200));
-      const answer = await request("GET", `/v1/plots/${plot.value}/svg${query()}&theme=${dark.matches ? "dark" : "light"}&width=${width}`);
-      const text = await answer.text();
-      const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
-      img.src = url;
-      await img.decode().catch(() => {});
-      if (shown) URL.revokeObjectURL(shown);
-      shown = url;
-      set(img, "alt", alternative(text));
-      if (details.open) await list();
+      const seconds = spans[span.value], p = await get(`/v1/plots/${plot.value}${query()}`);
+      svg.show((width) => lineChart(p, seconds, width));
+      if (details.open) list(p);
       problem.hidden = true;
     } catch (e) {
       put(problem, e.message + (e.hint ? ": " + e.hint : ""));
@@ -57,8 +49,7 @@ export function chart(title, plots) {
     }
     busy = false;
   }
-  async function list() {
-    const p = await get(`/v1/plots/${plot.value}${query()}`);
+  function list(p) {
     const text = (v) => (v === null || v === undefined ? "–" : p.unit === "ms" ? ms(v) : rate(v));
     const columns = [{ title: "Time", of: (i) => clock(p.times[i]) }, ...p.series.map((s) => ({ title: s.name, number: true, of: (i) => text(s.values[i]) }))];
     const t = table(p.title, columns, (i) => p.times[i], "There are no values yet.");
@@ -71,11 +62,4 @@ export function chart(title, plots) {
     for (const o of plot.options) if (o.value === name) o.hidden = !on;
   };
   return el;
-}
-
-// alternative is the picture's own words about itself.
-function alternative(svg) {
-  const get = (tag) => new RegExp(`<${tag} id="."[^>]*>([^<]*)<`).exec(svg)?.[1] ?? "";
-  const plain = (t) => t.replace(/&(#\d+|#x[0-9A-Fa-f]+|\w+);/g, (all, e) => (e[0] === "#" ? String.fromCodePoint(Number(e[1] === "x" ? "0" + e.slice(1) : e.slice(1))) : { lt: "<", gt: ">", amp: "&", quot: '"', apos: "'" }[e] ?? all));
-  return plain(get("title") + ". " + get("desc"));
 }

@@ -3,6 +3,7 @@
 
 import { battery } from "./facts.js";
 import { h, s, put, set, keyed, rate, save } from "./dom.js";
+import { fileButtons, saveSVG, savePNG } from "./picture.js";
 
 const rowServer = 84, radius = 27; // of nodes
 const thin = 2, thick = 16; // of a link, by its share of the quickest one
@@ -194,10 +195,11 @@ export function topology() {
   let at, most; // as of now, also for what was made before: the nodes, and the quickest link
   const el = h("figure", null, svg,
     h("figcaption", { class: "key" }, h("span", null, h("i"), "direct"), h("span", { class: "helped" }, h("i"), "by a helper"), h("span", { class: "idle" }, h("i"), "idle"), h("span", { class: "cut" }, h("i"), "✕ cut"), h("span", null, "the thicker, the quicker")),
-    h("p", { class: "tools small", "aria-label": "This picture as a file", role: "group" },
-      h("button", { type: "button", onclick: () => save(new Blob([drawn(svg)], { type: "image/svg+xml" }), "mpbond-topology.svg") }, "SVG"),
-      h("button", { type: "button", onclick: () => asPNG(svg) }, "PNG"),
-      h("button", { type: "button", onclick: () => save(new Blob([asCSV(now)], { type: "text/csv" }), "mpbond-topology.csv") }, "CSV")));
+    fileButtons("This picture as a file", {
+      SVG: () => saveSVG(svg, "mpbond-topology"),
+      PNG: () => savePNG(svg, "mpbond-topology"),
+      CSV: () => save(new Blob([asCSV(now)], { type: "text/csv" }), "mpbond-topology.csv"),
+    }));
   el.update = (st) => {
     now = model(st);
     width = el.clientWidth && el.clientWidth < 500 ? 360 : 720;
@@ -247,38 +249,6 @@ export function topology() {
     put(desc, sentence(now));
   };
   return el;
-}
-
-// drawn is the picture as a file of its own: with the colours that it has now.
-function drawn(svg) {
-  const copy = svg.cloneNode(true);
-  const from = [svg, ...svg.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
-  from.forEach((el, i) => {
-    const style = getComputedStyle(el);
-    for (const k of ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "paint-order", "font-family", "font-size", "font-weight", "text-anchor"]) {
-      to[i].setAttribute(k, style.getPropertyValue(k));
-    }
-    to[i].removeAttribute("class");
-    delete to[i].dataset.key;
-  });
-  const [, , w, height] = svg.getAttribute("viewBox").split(" ");
-  copy.setAttribute("width", w);
-  copy.setAttribute("height", height);
-  const ground = getComputedStyle(document.documentElement).getPropertyValue("--card");
-  copy.insertBefore(s("rect", { width: w, height, fill: ground }), copy.children[2]);
-  return new XMLSerializer().serializeToString(copy);
-}
-
-async function asPNG(svg) {
-  const url = URL.createObjectURL(new Blob([drawn(svg)], { type: "image/svg+xml" }));
-  const [, , w, height] = svg.getAttribute("viewBox").split(" ").map(Number);
-  const canvas = h("canvas", { width: 2 * w, height: 2 * height });
-  const img = new Image();
-  img.src = url;
-  await img.decode();
-  canvas.getContext("2d").drawImage(img, 0, 0, canvas.width, canvas.height);
-  URL.revokeObjectURL(url);
-  canvas.toBlob((blob) => save(blob, "mpbond-topology.png"));
 }
 
 const cell = (v) => { // as a spreadsheet takes it for text

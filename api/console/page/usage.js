@@ -1,9 +1,12 @@
 // What this device's links carried, by day and month.
 
-import { h, set, table, badge, notice, save, say, joules } from "./dom.js";
+import { h, table, badge, notice, save, joules } from "./dom.js";
 import { get, request } from "./api.js";
+import { canvas, barChart } from "./plot.js";
+import { fileButtons, saveSVG, savePNG } from "./picture.js";
 
 const every = 5000; // ms between looks: it grows slowly
+const shownDays = 31, shownMonths = 13; // of bars
 const purposes = { direct: "direct subflows", "hs-path": "helping, by the Internet", onload: "onloading, by the Internet", pipe: "pipes, locally", subflow: "subflows of devices" };
 
 // size is in decimal units, as providers count.
@@ -14,21 +17,41 @@ function size(n) {
   return n + " B";
 }
 
+// usageBars sums up what was used in each period up to the last one that anything is known
+// of: a day without anything has an empty bar, and months begin where those of the links do.
+// Bytes of pipes are local, and do not count.
+export function usageBars(u, { period, of, link }) {
+  const list = period === "month" ? u.months : u.days, inJoules = of === "joules", sums = new Map();
+  for (const used of list) {
+    if (link && used.link !== link || !inJoules && used.purpose === "pipe") continue;
+    sums.set(used.from, (sums.get(used.from) ?? 0) + (inJoules ? used.radio_joules ?? 0 : used.down_bytes + used.up_bytes));
+  }
+  let names = [...sums.keys()].sort().slice(-shownMonths);
+  if (period !== "month" && names.length > 0) {
+    const days = daysUntil(list.map((used) => used.from).sort().at(-1)), first = days.findIndex((day) => sums.has(day));
+    names = first < 0 ? [] : days.slice(first);
+  }
+  const title = (inJoules ? `Energy of radios by ${period}, estimated` : `Used by ${period}`) + (link ? ` over ${link}` : "");
+  return { title, unit: inJoules ? "J" : "B", names, values: names.map((name) => sums.get(name) ?? 0) };
+}
+
+// daysUntil are the days that a picture may show, up to the newest one.
+function daysUntil(newest) {
+  const day = 86_400_000, last = Date.parse(newest); // UTC: each has as many hours
+  return Array.from({ length: shownDays }, (_, i) => new Date(last - (shownDays - 1 - i) * day).toISOString().slice(0, 10));
+}
+
 export function usage() {
   const problem = h("p", { hidden: true });
-  const img = h("img", { alt: "Usage: nothing yet" });
-  const box = h("div", { class: "plot" }, img);
+  const svg = canvas("usage", "Usage");
   const period = h("select", { id: "usage-period", onchange: () => refresh() }, h("option", { value: "day" }, "by day"), h("option", { value: "month" }, "by month"));
   const what = h("select", { id: "usage-of", onchange: () => refresh() }, h("option", { value: "bytes" }, "bytes"), h("option", { value: "joules" }, "energy of radios"));
   const link = h("select", { id: "usage-link", onchange: () => refresh() }, h("option", { value: "" }, "all links"));
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const query = () => `?period=${period.value}&of=${what.value}&theme=${dark.matches ? "dark" : "light"}` + (link.value ? "&link=" + encodeURIComponent(link.value) : "");
-  const file = (format) => async () => {
-    try {
-      const answer = format === "csv" ? await request("GET", "/v1/usage", undefined, undefined, "text/csv") : await request("GET", `/v1/usage/${format}${query()}`);
-      save(await answer.blob(), "mpbond-usage." + format);
-    } catch (e) { say(e.message); }
-  };
+  const files = fileButtons("Usage as a file", {
+    SVG: () => saveSVG(svg, "mpbond-usage"),
+    PNG: () => savePNG(svg, "mpbond-usage"),
+    CSV: async () => save(await (await request("GET", "/v1/usage", undefined, undefined, "text/csv")).blob(), "mpbond-usage.csv"),
+  });
   const columns = [
     { title: "From", of: (u) => u.from },
     { title: "Until before", of: (u) => u.until },
@@ -54,11 +77,11 @@ export function usage() {
   const capCard = h("section", { class: "card", hidden: true, "aria-labelledby": "h-caps" }, h("h2", { id: "h-caps" }, "Caps"), caps);
   const el = h("div", { class: "stackof" }, capCard,
     h("section", { class: "card", "aria-labelledby": "h-usage" }, h("h2", { id: "h-usage" }, "Usage"), problem,
-      h("figure", null, h("div", { class: "tools" }, h("label", { for: "usage-period" }, "Bars", period), h("label", { for: "usage-of" }, "of", what), h("label", { for: "usage-link" }, "Link", link)), box,
+      h("figure", null, h("div", { class: "tools" }, h("label", { for: "usage-period" }, "Bars", period), h("label", { for: "usage-of" }, "of", what), h("label", { for: "usage-link" }, "Link", link)), h("div", { class: "plot" }, svg),
         h("figcaption", { class: "soft" }, "Pipes are local: their bytes are left out here, what radios took for them is not."),
-        h("div", { class: "tools small", role: "group", "aria-label": "Usage as a file" }, ["svg", "png", "csv"].map((f) => h("button", { type: "button", onclick: file(f) }, f.toUpperCase())))), months),
+        files), months),
     h("section", { class: "card", "aria-labelledby": "h-days" }, h("h2", { id: "h-days" }, "Days"), days));
-  let last = -Infinity, shown = null, busy = false, again = false;
+  let last = -Infinity, busy = false, again = false;
   async function refresh() {
     if (!el.isConnected) return;
     again = busy; // something else was chosen meanwhile
@@ -78,14 +101,8 @@ export function usage() {
       months.show([...u.months].reverse());
       days.show([...u.days].reverse().slice(0, 200));
       notice(problem, "bad", u.not_kept ? "A restart would forget it: " + u.not_kept : "");
-      const width = Math.round(Math.min(Math.max(box.clientWidth, 240), 1200));
-      const text = await (await request("GET", `/v1/usage/svg${query()}&width=${width}`)).text();
-      const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
-      img.src = url;
-      await img.decode().catch(() => {});
-      if (shown) URL.revokeObjectURL(shown);
-      shown = url;
-      set(img, "alt", (/<desc id="d">([^<]*)</.exec(text)?.[1] ?? "Usage").replaceAll("&amp;", "&"));
+      const bars = usageBars(u, { period: period.value, of: what.value, link: link.value });
+      svg.show((width) => barChart(bars, width));
     } catch (e) {
       notice(problem, "bad", e.message, e.hint);
     }

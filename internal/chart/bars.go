@@ -17,14 +17,13 @@ const (
 	barMost = 64.0 // points
 )
 
-// Bars is a bar for each of some periods: bytes that were used in it, or something else.
+// Bars draws a bar for each of some periods or kinds.
 type Bars struct {
 	Title  string
-	Names  []string  // of the periods, in their order
+	Names  []string  // of the bars, in their order
 	Values []float64 // as many
-	Unit   string    // of values: empty for bytes, J for joules, or what they count
+	Unit   string    // of the values
 	Width  int       // points
-	Dark   bool
 }
 
 // SVG is the bars as a document with its own text alternative.
@@ -34,7 +33,7 @@ func (b Bars) SVG() ([]byte, error) { return svgOf(b.frame(), b.draw) }
 func (b Bars) PNG() ([]byte, error) { return pngOf(b.frame(), b.draw) }
 
 func (b Bars) frame() frame {
-	return frame{b.Title, b.Words(), clampWidth(b.Width), height}
+	return frame{b.Title, b.Words(), float64(b.Width), height}
 }
 
 // Words tells the last and the highest bar.
@@ -50,60 +49,30 @@ func (b Bars) Words() string {
 		}
 	}
 	tell := func(i int) string {
-		factor, unit := b.scale(b.Values[i])
-		return fmt.Sprintf("%s: %.3g %s", b.Names[i], b.Values[i]/factor, unit)
+		return fmt.Sprintf("%s: %.3g %s", b.Names[i], b.Values[i], b.Unit)
 	}
 	return fmt.Sprintf("%s. Most in %s.", tell(last), tell(top))
 }
 
-// scale is the multiple in which values are read best.
-func (b Bars) scale(top float64) (factor float64, unit string) {
-	switch {
-	case b.Unit == "":
-		return scaleBytes(top)
-	case b.Unit == "J" && top >= 1e3:
-		return 1e3, "kJ"
-	}
-	return 1, b.Unit
-}
-
-// scaleBytes is the multiple in which bytes are read best, as providers count.
-func scaleBytes(top float64) (factor float64, unit string) {
-	for _, s := range []struct {
-		factor float64
-		unit   string
-	}{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}} {
-		if top >= s.factor {
-			return s.factor, s.unit
-		}
-	}
-	return 1e3, "kB"
-}
-
 func (b Bars) draw(dc draw.Canvas) error {
-	look := lookOf(b.Dark)
+	look := newLook()
 	dc.SetColor(look.ground)
 	dc.Fill(dc.Rectangle.Path())
 	top := 0.0
 	for _, v := range b.Values {
 		top = max(top, v)
 	}
-	factor, unit := b.scale(top)
 	p := look.plot()
-	p.Title.Text = text.Printable(b.Title) + ", " + unit
-	step := niceStep(top / factor)
-	p.Y.Min, p.Y.Max = 0, max(math.Ceil(top/factor/step-1e-9), 1)*step
+	p.Title.Text = text.Printable(b.Title) + ", " + b.Unit
+	step := niceStep(top)
+	p.Y.Min, p.Y.Max = 0, max(math.Ceil(top/step-1e-9), 1)*step
 	p.Y.Tick.Marker = plot.ConstantTicks(valueTicks(p.Y.Max, step))
 	n := len(b.Values)
 	p.X.Min, p.X.Max = -0.5, max(float64(n), 1)-0.5
 	p.Add(look.rules())
 	if n > 0 {
 		area := float64(dc.Max.X-dc.Min.X) - 70
-		scaled := make(plotter.Values, n)
-		for i, v := range b.Values {
-			scaled[i] = v / factor
-		}
-		bars, err := plotter.NewBarChart(scaled, vg.Length(max(min(area/float64(n)*barPart, barMost), 1)))
+		bars, err := plotter.NewBarChart(plotter.Values(b.Values), vg.Length(max(min(area/float64(n)*barPart, barMost), 1)))
 		if err != nil {
 			return err
 		}
@@ -115,7 +84,7 @@ func (b Bars) draw(dc draw.Canvas) error {
 	return nil
 }
 
-// ticks names some of the periods, the last one among them.
+// ticks names some of the bars, the last one among them.
 func (b Bars) ticks(room int) (ticks []plot.Tick) {
 	n := len(b.Names)
 	every := max((n+room-1)/max(room, 1), 1)

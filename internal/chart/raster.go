@@ -80,7 +80,7 @@ func (r Raster) bounds() (panels []image.Rectangle, all image.Rectangle) {
 
 // PNG is the raster as pixels: each cell is a rectangle of exactly its colour.
 func (r Raster) PNG() ([]byte, error) {
-	look := lookOf(false)
+	look := newLook()
 	places, all := r.bounds()
 	canvas := vgimg.NewWith(vgimg.UseWH(points(all.Dx()), points(all.Dy())), vgimg.UseDPI(dpi), vgimg.UseBackgroundColor(look.ground))
 	dc := draw.New(canvas)

@@ -28,7 +28,6 @@ type Curves struct {
 	Ratios bool
 	Curves []Curve // the first eight of them are drawn
 	Width  int     // points
-	Dark   bool
 }
 
 // SVG is the curves as a document with its own text alternative.
@@ -38,7 +37,7 @@ func (c Curves) SVG() ([]byte, error) { return svgOf(c.frame(), c.draw) }
 func (c Curves) PNG() ([]byte, error) { return pngOf(c.frame(), c.draw) }
 
 func (c Curves) frame() frame {
-	return frame{c.Title, c.Words(), max(clampWidth(c.Width), narrow), height}
+	return frame{c.Title, c.Words(), max(float64(c.Width), narrow), height}
 }
 
 // Words tells the median and the highest value of each.
@@ -68,7 +67,7 @@ func (c Curves) steps(l Curve, low float64) plotter.XYs {
 }
 
 func (c Curves) draw(dc draw.Canvas) error {
-	look := lookOf(c.Dark)
+	look := newLook()
 	dc.SetColor(look.ground)
 	dc.Fill(dc.Rectangle.Path())
 	low, top := math.Inf(1), 0.0
