@@ -46,7 +46,7 @@ var importRules = []importRule{
 	{from: dataPath, to: []string{"node/endpoint"}, reason: "endpoint drives the packages of the data path, not the other way round"},
 
 	// base
-	{from: []string{"base/unit", "base/fault", "base/span", "base/text", "base/loglimit", "base/dialpolicy", "base/userfile"}, only: []string{}, reason: "all others use them, so they know none"},
+	{from: []string{"base/backoff", "base/unit", "base/fault", "base/span", "base/text", "base/loglimit", "base/dialpolicy", "base/userfile"}, only: []string{}, reason: "all others use them, so they know none"},
 	{from: []string{"base/config"}, only: []string{"base/fault", "base/userfile"}, reason: "it fills structs of others without knowing them"},
 	{from: []string{"base/identity"}, only: []string{"base/fault", "base/config", "base/userfile"}, reason: "who a device is does not depend on what it does"},
 

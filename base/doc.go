@@ -8,5 +8,6 @@
 //	userfile    files and sockets, with the rights of the user who owns them
 //	config, store, identity  settings, state that survives restarts, keys and trust
 //	dialpolicy  which addresses may be connected to for others
+//	backoff     how long to wait before the next attempt
 //	loglimit    logs that strangers cannot fill
 package base

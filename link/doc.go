@@ -13,7 +13,6 @@
 //	udpsock   UDP sockets
 //	splice    bytes between two connections, in order or with a reset
 //	discovery, pairing  how devices find and come to trust each other
-//	backoff   how long to wait after a refusal
 //
 // It imports base.
 package link

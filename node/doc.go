@@ -10,6 +10,7 @@
 //	status     the state of an endpoint, in the types of the API
 //	dial       the connection of a subflow to the server, over UDP or TCP
 //	probe      what one subflow carries, measured on request
+//	refusal    which errors are refusals, and which there were lately
 //	doctor     what is wrong, or limits the rate, in sentences
 //
 // Roles know of each other only what crosses the network. This layer imports control,

@@ -7,8 +7,8 @@ import (
 	"mpbond/base/identity"
 	"mpbond/base/unit"
 	"mpbond/core/trace"
-	"mpbond/link/backoff"
 	"mpbond/node/helper"
+	"mpbond/node/refusal"
 )
 
 // change is an event of the trace, of a kind that is a Change, for the API.
@@ -88,7 +88,7 @@ func deviceList(st api.Status, peers []identity.Peer, relayed []api.Subflow) []a
 }
 
 // refusals lists who was refused, for the API.
-func refusals(list []backoff.Refusal) (all []api.Refusal) {
+func refusals(list []refusal.Record) (all []api.Refusal) {
 	for _, r := range list {
 		all = append(all, api.Refusal{Device: r.Device, Address: r.Address, Here: r.Here, Reason: r.Reason, Hint: r.Hint, Since: r.Since, Last: r.Last, Count: r.Count})
 	}

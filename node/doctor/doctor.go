@@ -23,10 +23,10 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/unit"
-	"mpbond/link/backoff"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
 	"mpbond/node/probe"
+	"mpbond/node/refusal"
 )
 
 // Facts is all that was measured. Nothing in it is judged.
@@ -119,7 +119,7 @@ func problemAt(peer string, err error) *Problem {
 	var r wire.Refuse
 	var v wire.VersionMismatch
 	if errors.As(err, &r) && r.Code == wire.CodeVersion || errors.As(err, &v) {
-		reason, hint := backoff.Explain(err, peer)
+		reason, hint := refusal.Explain(err, peer)
 		p.Text, p.Hint = "refused: "+reason, hint
 	}
 	return p

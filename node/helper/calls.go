@@ -6,8 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/base/backoff"
 	"mpbond/base/fault"
-	"mpbond/link/backoff"
+	"mpbond/node/refusal"
 )
 
 // keep keeps a target until ctx ends or its stop is called.
@@ -42,7 +43,7 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 			all.Go(func() { h.serve(ctx, all, t, o, q) })
 			continue
 		}
-		if t.waited(began) >= steadyPipe && !backoff.Refused(err) {
+		if t.waited(began) >= steadyPipe && !refusal.Is(err) {
 			h.refused.Forget(t.primary.Key.String(), false)
 			wait.Reset()
 			logged, good = lastLog{}, time.Now()
@@ -53,9 +54,9 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 			logged, good = lastLog{}, time.Now()
 			t.set(busy, nil)
 			rest = wait.Next(backoffSoon, backoffSoon)
-		case backoff.Refused(err):
+		case refusal.Is(err):
 			h.noteRefusal(t, began, err)
-			rest = wait.Refused(err)
+			rest = refusal.Wait(&wait, err)
 		default:
 			t.fail(began, err)
 			if logged.due(err.Error(), time.Now()) {
@@ -67,7 +68,7 @@ func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGrou
 		select {
 		case <-timer.C:
 		case <-early:
-			if !backoff.Refused(err) { // else it may be refused again at once
+			if !refusal.Is(err) { // else it may be refused again at once
 				wait.Reset()
 				good = time.Now()
 			}
@@ -88,7 +89,7 @@ type lastLog struct {
 
 // due reports whether a trouble is to be logged now, and takes that it is.
 func (l *lastLog) due(text string, now time.Time) bool {
-	if text == l.text && now.Sub(l.at) < backoff.LogAgain {
+	if text == l.text && now.Sub(l.at) < refusal.LogAgain {
 		return false
 	}
 	*l = lastLog{text, now}
@@ -99,8 +100,8 @@ func (l *lastLog) due(text string, now time.Time) bool {
 // The refusal is logged once for all addresses of the primary.
 func (h *Helper) noteRefusal(t *target, began time.Time, err error) {
 	name := h.nameOf(t.primary)
-	r := backoff.Refusal{Key: t.primary.Key.String(), Device: name, Address: t.addr, Here: fault.Is(err, fault.WrongKey)}
-	r.Reason, r.Hint = backoff.Explain(err, name)
+	r := refusal.Record{Key: t.primary.Key.String(), Device: name, Address: t.addr, Here: fault.Is(err, fault.WrongKey)}
+	r.Reason, r.Hint = refusal.Explain(err, name)
 	if r.Here { // it says nothing of the primary itself, which may answer at another address
 		r.Key += " " + t.addr
 	}
@@ -112,7 +113,7 @@ func (h *Helper) noteRefusal(t *target, began time.Time, err error) {
 
 // Refusals returns the primaries with which no pipe can be made since one of the two
 // ends refuses the other.
-func (h *Helper) Refusals() []backoff.Refusal { return h.refused.Refusals(time.Now()) }
+func (h *Helper) Refusals() []refusal.Record { return h.refused.Refusals(time.Now()) }
 
 // callEarly returns a channel closed when primaries are to be called again without
 // waiting: this device has slept, or has other addresses or another trust file.

@@ -14,9 +14,9 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
-	"mpbond/link/backoff"
 	"mpbond/link/pipe"
 	"mpbond/link/wire"
+	"mpbond/node/refusal"
 )
 
 // lines counts the lines of a log.
@@ -114,7 +114,7 @@ func TestRefused(t *testing.T) {
 						t.Errorf("%s: %d calls", what, n)
 					}
 				}
-				time.Sleep(2*time.Hour + 2*backoff.LongestRefused)
+				time.Sleep(2*time.Hour + 2*refusal.LongestWait)
 				if n := log.n.Load(); n < 3 || n > 4 {
 					t.Errorf("%d lines in over three hours, one an hour wanted", n)
 				}

@@ -40,12 +40,12 @@ import (
 	"mpbond/control/facts"
 	"mpbond/control/policy"
 	"mpbond/core/trace"
-	"mpbond/link/backoff"
 	"mpbond/link/discovery"
 	"mpbond/link/pipe"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
 	"mpbond/node/dial"
+	"mpbond/node/refusal"
 )
 
 // Tuning.
@@ -157,7 +157,7 @@ type Helper struct {
 	relays  map[*relay]*subflow
 	offers  map[*pipe.Offer]*offered
 	early   chan struct{} // closed and replaced when primaries are to be called again at once
-	refused backoff.List  // primaries that refuse this device, or that it does not recognise
+	refused refusal.List  // primaries that refuse this device, or that it does not recognise
 	places  int           // relays and those about to be
 	moved   uint64        // bytes of relays that have ended
 	relayed uint64        // relays there were, for their numbers in the trace

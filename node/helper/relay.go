@@ -200,14 +200,14 @@ func (r *relay) close(err error) {
 
 // part tells an end why the relay has ended.
 func (r *relay) part(l *pipe.Link) {
-	f := refusal(r.err)
+	f := refusalOf(r.err)
 	_ = l.SetWriteDeadline(time.Now().Add(partingTime))
 	_ = l.Refuse(f.Code, f.Text)
 }
 
-// refusal is what the ends are told about err: what the server said, if it is
-// the one who refused.
-func refusal(err error) wire.Refuse {
+// refusalOf returns the REFUSE for both ends after err: what the server said, if it
+// is the one who refused.
+func refusalOf(err error) wire.Refuse {
 	var f wire.Refuse
 	switch {
 	case errors.As(err, new(capError)):

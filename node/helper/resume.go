@@ -6,9 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/link/backoff"
+	"mpbond/base/backoff"
 	"mpbond/link/pipe"
 	"mpbond/link/wire"
+	"mpbond/node/refusal"
 )
 
 // Tuning of the search for another pipe.
@@ -113,7 +114,7 @@ func (h *Helper) call(ctx, search context.Context, all *sync.WaitGroup, t *targe
 		switch {
 		case err == nil:
 			all.Go(func() { h.serve(ctx, all, t, o, q) })
-		case backoff.Refused(err):
+		case refusal.Is(err):
 			rest = wait.Next(callAgain, callRefused)
 		}
 		select {

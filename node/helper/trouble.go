@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/base/backoff"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/unit"
-	"mpbond/link/backoff"
 	"mpbond/link/pipe"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"

@@ -5,8 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/base/backoff"
 	"mpbond/base/fault"
-	"mpbond/link/backoff"
+	"mpbond/node/refusal"
 )
 
 // Tuning.
@@ -98,8 +99,8 @@ func (d *demand) up() {
 // err, until ctx ends. After a refusal gone, which may be nil, ends it too.
 func (d *demand) backOff(ctx context.Context, err error, b *backoff.Backoff, gone <-chan struct{}) {
 	switch {
-	case backoff.Refused(err):
-		d.awaitRetry(ctx, b.Refused(err), gone)
+	case refusal.Is(err):
+		d.awaitRetry(ctx, refusal.Wait(b, err), gone)
 	case fault.Is(err, fault.Limit):
 		pause(ctx, limitRest)
 	default:

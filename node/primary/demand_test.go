@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mpbond/base/backoff"
 	"mpbond/base/identity"
 	"mpbond/control/policy"
-	"mpbond/link/backoff"
 	"mpbond/link/wire"
 )
 

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/base/backoff"
 	"mpbond/base/fault"
-	"mpbond/link/backoff"
 	"mpbond/link/tcp"
 	"mpbond/node/dial"
 )

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"mpbond/api"
+	"mpbond/base/backoff"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/control/policy"
 	"mpbond/core/trace"
-	"mpbond/link/backoff"
 	"mpbond/link/pipe"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"

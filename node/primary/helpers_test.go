@@ -3,10 +3,11 @@ package primary
 import (
 	"log/slog"
 	"maps"
-	"mpbond/api"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"mpbond/api"
 
 	"mpbond/base/identity"
 	"mpbond/control/policy"

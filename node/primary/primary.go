@@ -30,7 +30,6 @@ import (
 	"mpbond/core/bond"
 	"mpbond/core/sched"
 	"mpbond/core/trace"
-	"mpbond/link/backoff"
 	"mpbond/link/pipe"
 	"mpbond/link/subflow"
 	"mpbond/link/tcp"
@@ -38,6 +37,7 @@ import (
 	"mpbond/node/choice"
 	"mpbond/node/dial"
 	"mpbond/node/endpoint"
+	"mpbond/node/refusal"
 	"mpbond/node/status"
 )
 
@@ -541,7 +541,7 @@ func (p *Primary) isBusy() bool {
 func (p *Primary) Chunk(c api.Chunk) error { return p.apps.announce(c) }
 
 // Refusals returns who is refused here, or refuses this device.
-func (p *Primary) Refusals() []backoff.Refusal { return p.troubles.refused.Refusals(time.Now()) }
+func (p *Primary) Refusals() []refusal.Record { return p.troubles.refused.Refusals(time.Now()) }
 
 // Owns reports whether policy means this device, all its interfaces together, by
 // a name.

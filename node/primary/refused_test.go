@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mpbond/base/backoff"
 	"mpbond/base/identity"
 	"mpbond/base/loglimit"
-	"mpbond/link/backoff"
 	"mpbond/link/pipe"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"

@@ -11,8 +11,8 @@ import (
 	"mpbond/api"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
-	"mpbond/link/backoff"
 	"mpbond/link/tcp"
+	"mpbond/node/refusal"
 )
 
 // troubles keeps why each device has no subflow, by the device's name in the status, and
@@ -25,7 +25,7 @@ type troubles struct {
 	log     *slog.Logger
 	changed func() // a device's trouble is another one now
 
-	refused backoff.List // who is refused here, or refuses this device
+	refused refusal.List // who is refused here, or refuses this device
 
 	mu   sync.Mutex
 	last map[string]api.Trouble
@@ -33,9 +33,9 @@ type troubles struct {
 
 // set takes why a device has no subflow; nil: it has one, or needs none.
 func (t *troubles) set(device string, err error) {
-	now, refused, logAgain := troubleOf(err), backoff.Refused(err), false
+	now, refused, logAgain := troubleOf(err), refusal.Is(err), false
 	if refused {
-		r := t.refusal(err)
+		r := t.recordOf(err)
 		now.Text, now.Hint, logAgain = "refused: "+r.Reason, r.Hint, t.refused.Note(r, time.Now())
 	}
 	t.mu.Lock()
@@ -52,29 +52,29 @@ func (t *troubles) set(device string, err error) {
 
 // refusal returns how a subflow was refused: by the helper that err names, else
 // between this device and the server.
-func (t *troubles) refusal(err error) backoff.Refusal {
+func (t *troubles) recordOf(err error) refusal.Record {
 	by, _ := t.server.get()
 	if key, ok := identity.FailedPeer(err); ok {
 		by, _ = t.trust.Lookup(key)
 	}
-	r := backoff.Refusal{Key: by.Key.String(), Device: by.Name, Here: fault.Is(err, fault.WrongKey)}
-	r.Reason, r.Hint = backoff.Explain(err, by.Name)
+	r := refusal.Record{Key: by.Key.String(), Device: by.Name, Here: fault.Is(err, fault.WrongKey)}
+	r.Reason, r.Hint = refusal.Explain(err, by.Name)
 	return r
 }
 
 // refuse keeps who could not make a pipe with this device, and reports whether that is
 // worth a line in the log.
 func (t *troubles) refuse(from net.Addr, err error) bool {
-	if !backoff.Refused(err) {
+	if !refusal.Is(err) {
 		return true
 	}
 	key, known := identity.FailedPeer(err)
 	peer, _ := t.trust.Lookup(key)
-	r := backoff.Refusal{Key: tcp.Source(from).String(), Device: peer.Name, Address: from.String(), Here: true}
+	r := refusal.Record{Key: tcp.Source(from).String(), Device: peer.Name, Address: from.String(), Here: true}
 	if known {
 		r.Key = key.String()
 	}
-	r.Reason, r.Hint = backoff.Explain(err, cmp.Or(peer.Name, "that device"))
+	r.Reason, r.Hint = refusal.Explain(err, cmp.Or(peer.Name, "that device"))
 	return t.refused.Note(r, time.Now())
 }
 

@@ -26,7 +26,6 @@ import (
 	"mpbond/core/bond"
 	"mpbond/core/sched"
 	"mpbond/core/trace"
-	"mpbond/link/backoff"
 	"mpbond/link/splice"
 	"mpbond/link/subflow"
 	"mpbond/link/tcp"
@@ -35,6 +34,7 @@ import (
 	"mpbond/node/dial"
 	"mpbond/node/endpoint"
 	"mpbond/node/probe"
+	"mpbond/node/refusal"
 )
 
 // Config is the server's configuration; the toml tags are the file's keys.
@@ -137,7 +137,7 @@ type Server struct {
 	conns    map[net.Conn]bool                   // in a handshake
 	reports  map[identity.PublicKey][]keptReport // for devices; of those that are not enrolled any more, until the end
 	calls    api.Calls
-	refused  backoff.List // devices that were refused
+	refused  refusal.List // devices that were refused
 	ending   bool         // Run is about to return: wg is being waited for
 	wg       sync.WaitGroup
 }

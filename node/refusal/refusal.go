@@ -1,17 +1,33 @@
-package backoff
+// Package refusal tells refusals of devices from other errors: how they read, how long to
+// wait after one, and which there were lately, for logs and status. It stands beside the
+// data path: all roles use it.
+//
+//	refusal.go  which errors are refusals, how they read, and the wait after them
+//	list.go     the refusals that this device has seen lately
+package refusal
 
 import (
 	"errors"
 	"fmt"
+	"time"
 
+	"mpbond/base/backoff"
 	"mpbond/base/fault"
 	"mpbond/link/wire"
 )
 
-// Refused reports whether err is a refusal, by either end, that asking again will
+// Waits after a refusal. What the refusing device says does not change by itself
+// within seconds: its owner has to upgrade, pair or resume a device. A limit may.
+const (
+	FirstWait   = time.Second
+	LongestWait = 5 * time.Minute
+	LimitedWait = time.Minute
+)
+
+// Is reports whether err is a refusal, by either end, that asking again will
 // not change soon: another version, a device that is unknown or not the expected
 // one, one that is paused, or a limit.
-func Refused(err error) bool {
+func Is(err error) bool {
 	var r wire.Refuse
 	var v wire.VersionMismatch
 	switch {
@@ -27,10 +43,14 @@ func Refused(err error) bool {
 	return fault.Is(err, fault.UnknownDevice) || fault.Is(err, fault.WrongKey)
 }
 
-// isLimit reports whether a refusal is one that may pass by itself.
-func isLimit(err error) bool {
+// Wait returns the next wait of b after a refusal: at most LongestWait, or LimitedWait
+// after a limit, which may pass by itself.
+func Wait(b *backoff.Backoff, err error) time.Duration {
 	var r wire.Refuse
-	return errors.As(err, &r) && r.Code == wire.CodeLimit
+	if errors.As(err, &r) && r.Code == wire.CodeLimit {
+		return b.Next(FirstWait, LimitedWait)
+	}
+	return b.Next(FirstWait, LongestWait)
 }
 
 // Explain returns the sentence for a refusal between this device and peer, such as

@@ -1,4 +1,4 @@
-package backoff
+package refusal
 
 import (
 	"errors"
@@ -6,28 +6,21 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/backoff"
 	"mpbond/base/fault"
 	"mpbond/link/wire"
 )
 
-func TestBackoff(t *testing.T) {
-	var b Backoff
-	want := 200 * time.Millisecond
-	for range 12 {
-		if d := b.Next(200*time.Millisecond, 30*time.Second); d > want || d < want*3/4 {
-			t.Errorf("%v, want up to %v", d, want)
-		}
-		want = min(2*want, 30*time.Second)
-	}
-	if b.Reset(); b.Next(time.Second, time.Minute) > time.Second {
-		t.Error("it is not reset")
-	}
+// TestWait: waits grow, those after a limit not so far.
+func TestWait(t *testing.T) {
 	refusal, limit := wire.Refuse{Code: wire.CodeVersion}, wire.Refuse{Code: wire.CodeLimit}
-	for err, most := range map[error]time.Duration{refusal: LongestRefused, limit: LongestLimited} {
-		b.Reset()
+	for err, most := range map[error]time.Duration{refusal: LongestWait, limit: LimitedWait} {
+		var b backoff.Backoff
 		var d time.Duration
-		for range 20 {
-			d = b.Refused(err)
+		for i := range 20 {
+			if d = Wait(&b, err); i == 0 && d > FirstWait {
+				t.Errorf("%v: %v at first", err, d)
+			}
 		}
 		if d > most || d < most*3/4 {
 			t.Errorf("%v: %v", err, d)
@@ -51,11 +44,11 @@ func TestExplain(t *testing.T) {
 		{wire.Refuse{Code: wire.CodeUnreachable, Text: "no route"}, false, "no route"},
 		{errors.New("connection refused"), false, "connection refused"},
 	} {
-		if got, _ := Explain(c.err, "home"); Refused(c.err) != c.refused || got != c.reason {
-			t.Errorf("%v: %v, %q", c.err, Refused(c.err), got)
+		if got, _ := Explain(c.err, "home"); Is(c.err) != c.refused || got != c.reason {
+			t.Errorf("%v: %v, %q", c.err, Is(c.err), got)
 		}
 	}
-	if Refused(nil) {
+	if Is(nil) {
 		t.Error("nil is a refusal")
 	}
 }
@@ -70,13 +63,13 @@ func TestList(t *testing.T) {
 		reason string
 		log    bool
 	}{{0, "a", true}, {time.Minute, "a", false}, {2 * time.Minute, "b", true}, {3 * time.Minute, "b", false}} {
-		if got := l.Note(Refusal{Key: "k", Device: "phone", Here: true, Reason: c.reason}, now.Add(c.after)); got != c.log {
+		if got := l.Note(Record{Key: "k", Device: "phone", Here: true, Reason: c.reason}, now.Add(c.after)); got != c.log {
 			t.Errorf("%d: %v", i, got)
 		}
 	}
 	lines := 0
 	for i := range 1000 {
-		if l.Note(Refusal{Key: fmt.Sprint(i), Reason: "unknown"}, now.Add(4*time.Minute)) {
+		if l.Note(Record{Key: fmt.Sprint(i), Reason: "unknown"}, now.Add(4*time.Minute)) {
 			lines++
 		}
 	}
@@ -84,12 +77,12 @@ func TestList(t *testing.T) {
 		t.Errorf("%d refusals and %d lines", n, lines)
 	}
 	for i := range 100 {
-		l.Note(Refusal{Key: fmt.Sprint("d", i), Device: fmt.Sprint("d", i), Reason: "paused"}, now.Add(5*time.Minute))
+		l.Note(Record{Key: fmt.Sprint("d", i), Device: fmt.Sprint("d", i), Reason: "paused"}, now.Add(5*time.Minute))
 	}
 	if n := len(l.Refusals(now.Add(5 * time.Minute))); n != maxRefusals {
 		t.Errorf("%d refusals", n)
 	}
-	l.Note(Refusal{Key: "d99", Device: "d99", Here: true, Reason: "version"}, now.Add(6*time.Minute))
+	l.Note(Record{Key: "d99", Device: "d99", Here: true, Reason: "version"}, now.Add(6*time.Minute))
 	l.Forget("d99", true)
 	if n := len(l.Refusals(now.Add(6 * time.Minute))); n != maxRefusals-1 {
 		t.Errorf("%d refusals", n)

@@ -1,4 +1,4 @@
-package backoff
+package refusal
 
 import (
 	"slices"
@@ -21,9 +21,9 @@ const (
 // LogAgain is how often a trouble that goes on is logged.
 const LogAgain = time.Hour
 
-// Refusal records that a device was refused, here or there, for the same reason since
+// Record says that a device was refused, here or there, for the same reason since
 // a time.
-type Refusal struct {
+type Record struct {
 	Key     string // of who is at the other end: what it is listed by
 	Device  string // its name, "" for a stranger
 	Address string // that it called from, or was called at
@@ -41,18 +41,18 @@ type Refusal struct {
 // use; a nil List holds nothing.
 type List struct {
 	mu     sync.Mutex
-	all    []Refusal
+	all    []Record
 	minute time.Time // when lines were last counted from
 	lines  int
 }
 
 // Note takes a refusal of now into the list, and reports whether it is worth a
 // line in the log: it is new, has another reason, or went on for an hour.
-func (l *List) Note(r Refusal, now time.Time) (log bool) {
+func (l *List) Note(r Record, now time.Time) (log bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dropOld(now)
-	i := slices.IndexFunc(l.all, func(o Refusal) bool { return o.Key == r.Key && o.Here == r.Here })
+	i := slices.IndexFunc(l.all, func(o Record) bool { return o.Key == r.Key && o.Here == r.Here })
 	if i < 0 {
 		if !l.makeRoom(r.Device == "") {
 			return l.mayLog(now)
@@ -85,7 +85,7 @@ func (l *List) mayLog(now time.Time) bool {
 
 // dropOld drops what did not come again. mu must be held.
 func (l *List) dropOld(now time.Time) {
-	l.all = slices.DeleteFunc(l.all, func(r Refusal) bool { return now.Sub(r.Last) > keepRefusal })
+	l.all = slices.DeleteFunc(l.all, func(r Record) bool { return now.Sub(r.Last) > keepRefusal })
 }
 
 // makeRoom drops the refusal that came longest ago if there is no room for another
@@ -114,11 +114,11 @@ func (l *List) makeRoom(stranger bool) bool {
 func (l *List) Forget(key string, here bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all = slices.DeleteFunc(l.all, func(r Refusal) bool { return r.Key == key && r.Here == here })
+	l.all = slices.DeleteFunc(l.all, func(r Record) bool { return r.Key == key && r.Here == here })
 }
 
 // Refusals returns what goes on now, the newest last, by name.
-func (l *List) Refusals(now time.Time) []Refusal {
+func (l *List) Refusals(now time.Time) []Record {
 	if l == nil {
 		return nil
 	}
@@ -126,6 +126,6 @@ func (l *List) Refusals(now time.Time) []Refusal {
 	defer l.mu.Unlock()
 	l.dropOld(now)
 	list := slices.Clone(l.all)
-	slices.SortStableFunc(list, func(a, b Refusal) int { return strings.Compare(a.Device, b.Device) })
+	slices.SortStableFunc(list, func(a, b Record) int { return strings.Compare(a.Device, b.Device) })
 	return list
 }

@@ -1,0 +1,48 @@
+package backoff
+
+import (
+	"testing"
+	"time"
+)
+
+func TestBackoff(t *testing.T) {
+	const least, most = 200 * time.Millisecond, 30 * time.Second
+	var even, random Backoff
+	want, shorter := least, false
+	for range 12 {
+		if d := even.Double(least, most); d != want {
+			t.Errorf("%v, want %v", d, want)
+		}
+		d := random.Next(least, most)
+		if d > want || d <= want*3/4 {
+			t.Errorf("%v, want up to %v", d, want)
+		}
+		shorter = shorter || d < want
+		want = min(2*want, most)
+	}
+	if !shorter {
+		t.Error("devices call in step")
+	}
+	even.Reset()
+	if d := even.Double(time.Second, time.Minute); d != time.Second {
+		t.Errorf("%v after a reset", d)
+	}
+}
+
+// TestBounds: the bounds of a call hold, whatever those before it were.
+func TestBounds(t *testing.T) {
+	var b Backoff
+	for i, c := range []struct{ least, most, want time.Duration }{
+		{time.Second, time.Minute, time.Second}, {10 * time.Second, time.Minute, 10 * time.Second}, {time.Second, time.Minute, 20 * time.Second},
+		{time.Second, 5 * time.Second, 5 * time.Second}, {time.Second, time.Minute, 10 * time.Second}, {2 * time.Second, time.Second, time.Second}, {0, 0, 0},
+	} {
+		if d := b.Double(c.least, c.most); d != c.want {
+			t.Errorf("%d: %v, want %v", i, d, c.want)
+		}
+	}
+	for range 10 {
+		if d := b.Next(3, 3); d != 3 { // too little to take a part of
+			t.Errorf("%v", d)
+		}
+	}
+}
