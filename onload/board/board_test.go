@@ -285,41 +285,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestSpans(t *testing.T) {
-	for seed := range 200 {
-		r := rand.New(rand.NewPCG(uint64(seed), 5))
-		var s board.Spans
-		var have [64]bool
-		for range r.IntN(12) {
-			from := r.IntN(64)
-			to := from + r.IntN(65-from)
-			s = s.Add(unit.Bytes(from), unit.Bytes(to))
-			for i := from; i < to; i++ {
-				have[i] = true
-			}
-		}
-		var again board.Spans
-		for i, h := range have {
-			if h {
-				again = again.Add(unit.Bytes(i), unit.Bytes(i+1))
-			}
-		}
-		if !slices.Equal(s, again) {
-			t.Fatalf("seed %d: %v, want %v", seed, s, again)
-		}
-		if gaps := s.Missing(64); gaps.Size()+s.Size() != 64 {
-			t.Fatalf("seed %d: %v lacks %v", seed, s, gaps)
-		}
-		for _, g := range s.Missing(40) {
-			for i := g.From; i < g.To; i++ {
-				if have[i] || i >= 40 {
-					t.Fatalf("seed %d: %v lacks %v?", seed, s, g)
-				}
-			}
-		}
-	}
-}
-
 // TestOnce: what must not be under way twice is copied by nobody; ours moves it when it
 // is slow, and somebody fast has nothing to do.
 func TestOnce(t *testing.T) {

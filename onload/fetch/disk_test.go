@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"mpbond/base/fault"
-	"mpbond/onload/board"
+	"mpbond/base/span"
+	"mpbond/base/unit"
 	"mpbond/onload/transfer"
 )
 
@@ -71,7 +72,7 @@ func TestKeptPart(t *testing.T) {
 		if err := o.open(); err != nil {
 			t.Fatal(err)
 		}
-		o.is, o.known, o.have = version{Size: 100, ETag: `"v1"`}, true, board.Spans{}.Add(0, 50)
+		o.is, o.known, o.have = version{Size: 100, ETag: `"v1"`}, true, span.Set[unit.Bytes]{{To: 50}}
 		if err := o.part.f.Truncate(100); err != nil {
 			t.Fatal(err)
 		}

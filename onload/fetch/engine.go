@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -190,7 +191,7 @@ func (e *engine) save(o *object, now time.Time) {
 		return
 	}
 	p.saving, p.dirty, p.saved = true, false, now
-	is, have := o.is, append(board.Spans{}, o.have...)
+	is, have := o.is, slices.Clone(o.have)
 	e.loop.Go(func(context.Context) {
 		err := p.save(is, have)
 		e.loop.Lock()

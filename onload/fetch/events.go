@@ -60,7 +60,7 @@ func (j *job) Ended(err error) {
 		o.carried[j.Worker] += j.Counted()
 		e.collected(o, j.part)
 	case err == nil:
-		if len(o.have.Missing(o.is.Size)) == 0 {
+		if o.have.Contains(0, o.is.Size) {
 			e.collected(o, o.part)
 		}
 	case errors.As(err, new(transfer.LocalError)):

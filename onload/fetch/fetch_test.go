@@ -200,7 +200,7 @@ func TestKilled(t *testing.T) {
 	o := &origin{data: random(size, 6), etag: `"v1"`}
 	const half = size / 2
 	o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
-		if from, to, ok := span(r, size); ok && to-from > half { // half of it, and nothing more
+		if from, to, ok := requestRange(r, size); ok && to-from > half { // half of it, and nothing more
 			w.Header().Set("ETag", o.etag)
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
 			w.Header().Set("Content-Length", fmt.Sprint(to-from))

@@ -49,7 +49,7 @@ func digestOf(b []byte) string {
 // partOf answers a request for a range with another, or with other words.
 func partOf(change func(h http.Header, from, to int) (int, int)) wrong {
 	return func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
-		from, to, ok := span(r, len(o.data))
+		from, to, ok := requestRange(r, len(o.data))
 		if !ok {
 			return false
 		}
@@ -70,7 +70,7 @@ func partOf(change func(h http.Header, from, to int) (int, int)) wrong {
 // another type, and as long as it should be.
 func within(before, typ string) wrong {
 	return func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
-		from, to, ok := span(r, len(o.data))
+		from, to, ok := requestRange(r, len(o.data))
 		if !ok {
 			return false
 		}
@@ -155,7 +155,7 @@ func TestHostile(t *testing.T) {
 			return from, to - 1
 		}), "", ""},
 		{"cut parts", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
-			from, to, _ := span(r, size)
+			from, to, _ := requestRange(r, size)
 			return raw(w, fmt.Sprintf("HTTP/1.1 206 Part\nETag: %s\nContent-Length: %d\nContent-Range: bytes %d-%d/%d", o.etag, to-from, from, to-1, size),
 				o.data[from:min(to, from+100_000)])
 		}, "", ""},
@@ -169,7 +169,7 @@ func TestHostile(t *testing.T) {
 			return raw(w, "HTTP/1.1 200 OK\nTransfer-Encoding: chunked", append([]byte("ffff\r\n"), o.data[:0x8000]...))
 		}, "cut short", fault.Integrity},
 		{"416", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
-			if _, _, ok := span(r, size); ok {
+			if _, _, ok := requestRange(r, size); ok {
 				w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
 				return true
 			}
@@ -186,12 +186,12 @@ func TestHostile(t *testing.T) {
 			return false
 		}, "", ""},
 		{"no versions", 3, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
-			from, to, _ := span(r, size)
+			from, to, _ := requestRange(r, size)
 			sendPart(blind{w}, o, from, to)
 			return true
 		}, "", ""},
 		{"weak versions", 3, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
-			from, to, _ := span(r, size)
+			from, to, _ := requestRange(r, size)
 			sendPart(w, &origin{data: o.data, etag: `W/"v1"`}, from, to)
 			return true
 		}, "", ""},
@@ -247,7 +247,7 @@ func TestHostile(t *testing.T) {
 			if device == 1 {
 				return false
 			}
-			from, to, _ := span(r, size)
+			from, to, _ := requestRange(r, size)
 			w.Header().Set("ETag", o.etag)
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
 			w.Header().Set("Content-Length", fmt.Sprint(to-from))
@@ -256,7 +256,7 @@ func TestHostile(t *testing.T) {
 			return true
 		}, "", ""},
 		{"stops over all", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
-			from, to, _ := span(r, size)
+			from, to, _ := requestRange(r, size)
 			w.Header().Set("ETag", o.etag)
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
 			w.Header().Set("Content-Length", fmt.Sprint(to-from))
@@ -316,7 +316,7 @@ func TestHostile(t *testing.T) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return true
 			}
-			from, to, _ := span(r, size)
+			from, to, _ := requestRange(r, size)
 			sendPart(w, o, from, min(to, from+200_000))
 			return true
 		}, "", ""},
@@ -396,7 +396,7 @@ func TestChanges(t *testing.T) {
 				next.serve(w, r)
 				return true
 			}
-			from, to, ok := span(r, size)
+			from, to, ok := requestRange(r, size)
 			if !ok {
 				return false
 			}
@@ -423,7 +423,7 @@ func TestSHA256(t *testing.T) {
 		data := random(size, 13)
 		o := &origin{data: data}
 		o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
-			from, to, _ := span(r, size)
+			from, to, _ := requestRange(r, size)
 			sendPart(blind{w}, o, from, to)
 			return true
 		}

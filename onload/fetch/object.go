@@ -10,6 +10,7 @@ import (
 	"io/fs"
 
 	"mpbond/base/fault"
+	"mpbond/base/span"
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
 	"mpbond/onload/board"
@@ -40,7 +41,7 @@ type object struct {
 	is    version
 	known bool // is holds
 	whole bool // one device fetches all of it
-	have  board.Spans
+	have  span.Set[unit.Bytes]
 
 	resumed  unit.Bytes
 	carried  map[*transfer.Worker]unit.Bytes // of have
@@ -80,8 +81,8 @@ func (o *object) items() (list []board.Item) {
 	if !o.known || o.whole {
 		return []board.Item{{Object: o.index, To: board.Unknown}}
 	}
-	for _, s := range o.have.Missing(o.is.Size) {
-		list = append(list, board.Item{Object: o.index, From: s.From, To: s.To, Split: true})
+	for from, to := range o.have.Missing(0, o.is.Size) {
+		list = append(list, board.Item{Object: o.index, From: from, To: to, Split: true})
 	}
 	return list
 }
@@ -177,9 +178,7 @@ func (o *object) forget() {
 
 // lose forgets what a job has brought.
 func (o *object) lose(j *job) {
-	before := o.have.Size()
-	o.have = o.have.Remove(j.Item.From, j.Item.From+j.Counted())
-	n := before - o.have.Size()
+	n := o.have.Remove(j.Item.From, j.Item.From+j.Counted())
 	j.Worker.Wasted += n
 	o.carried[j.Worker] -= n
 	o.part.dirty = true
@@ -192,9 +191,7 @@ func (o *object) take(j *job, n unit.Bytes) {
 		o.most = max(o.most, j.Counted())
 		return
 	}
-	before := o.have.Size()
-	o.have = o.have.Add(j.Item.From, j.Item.From+j.Counted())
-	grown := o.have.Size() - before
+	grown := o.have.Add(j.Item.From, j.Item.From+j.Counted())
 	j.Worker.Wasted += n - grown
 	o.carried[j.Worker] += grown
 	o.part.dirty = o.part.dirty || grown > 0

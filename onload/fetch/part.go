@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/span"
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
-	"mpbond/onload/board"
 )
 
 // Names of what is not whole yet, beside the file.
@@ -27,9 +27,9 @@ const (
 
 // journal says what of an object is in its part file for sure.
 type journal struct {
-	URL     string      `json:"url"`
-	Version version     `json:"version"`
-	Have    board.Spans `json:"have"`
+	URL     string               `json:"url"`
+	Version version              `json:"version"`
+	Have    span.Set[unit.Bytes] `json:"have"`
 }
 
 // part is the file that an object is collected in. Jobs write to f.
@@ -131,12 +131,12 @@ func (p *part) read() (j journal, err error) {
 	if json.Unmarshal(data, &j) != nil || j.Version.Size < 0 {
 		return journal{}, nil
 	}
-	var have board.Spans // in order, and within the object
+	var have span.Set[unit.Bytes] // in order, and within the object
 	for _, s := range j.Have {
 		if s.From < 0 || s.To > j.Version.Size {
 			return journal{}, nil
 		}
-		have = have.Add(s.From, s.To)
+		have.Add(s.From, s.To)
 	}
 	j.Have = have
 	return j, nil
@@ -153,7 +153,7 @@ func tempPart(o Object) (*part, error) {
 
 // save writes the journal. What it says must be on the disk first: a power cut must not
 // leave holes that it does not know of.
-func (p *part) save(v version, have board.Spans) error {
+func (p *part) save(v version, have span.Set[unit.Bytes]) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {

@@ -13,7 +13,6 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
-	"mpbond/onload/board"
 )
 
 // begun fetches until over half is there, and returns how to go on.
@@ -56,7 +55,7 @@ func TestOneDissents(t *testing.T) {
 					if !middle { // it is the first
 						<-seen
 					}
-					if from, to, ok := span(r, size); ok { // so that each asks again
+					if from, to, ok := requestRange(r, size); ok { // so that each asks again
 						sendPart(w, o, from, min(to, from+100_000))
 						return true
 					}
@@ -196,7 +195,7 @@ func TestDirtyDevice(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		o := &origin{data: random(size, 35), etag: `"v1"`}
 		o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
-			from, to, ok := span(r, size)
+			from, to, ok := requestRange(r, size)
 			if !ok {
 				return false
 			}
@@ -219,16 +218,6 @@ func TestDirtyDevice(t *testing.T) {
 	})
 }
 
-// TestRemove: what is taken out of a set is not there.
-func TestRemove(t *testing.T) {
-	s := board.Spans{{From: 0, To: 10}, {From: 20, To: 30}}
-	for _, c := range []struct{ from, to, left unit.Bytes }{{5, 25, 10}, {0, 30, 0}, {10, 20, 20}, {2, 4, 18}, {29, 40, 19}} {
-		if got := s.Remove(c.from, c.to); got.Size() != c.left || len(got.Missing(30).Add(c.from, c.to)) != len(got.Missing(30)) {
-			t.Errorf("%v without %d to %d is %v", s, c.from, c.to, got)
-		}
-	}
-}
-
 // TestAsks: each part is asked for as one of the version that is known, and where a
 // redirect led is not asked without the name and password that it asked for.
 func TestAsks(t *testing.T) {
@@ -243,7 +232,7 @@ func TestAsks(t *testing.T) {
 				http.Redirect(w, r, "/there", http.StatusFound)
 				return true
 			}
-			from, to, ok := span(r, size)
+			from, to, ok := requestRange(r, size)
 			if there.Add(1); ok && from > 0 && r.Header.Get("If-Range") != o.etag {
 				t.Errorf("asked for byte %d on if it is of the version %q", from, r.Header.Get("If-Range"))
 			}

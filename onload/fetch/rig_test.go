@@ -288,8 +288,8 @@ func pieces(w io.Writer, b []byte, n int, pause time.Duration) {
 	}
 }
 
-// span reads a request's range; to is one behind.
-func span(r *http.Request, size int) (from, to int, ok bool) {
+// requestRange reads a request's range; to is one behind.
+func requestRange(r *http.Request, size int) (from, to int, ok bool) {
 	s, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes=")
 	if !ok {
 		return 0, size, false

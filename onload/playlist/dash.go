@@ -53,15 +53,15 @@ type (
 		List     *segments `xml:"SegmentList"`
 	}
 	segments struct {
-		Timescale   string    `xml:"timescale,attr"`
-		Duration    string    `xml:"duration,attr"`
-		StartNumber string    `xml:"startNumber,attr"`
-		Offset      string    `xml:"presentationTimeOffset,attr"`
-		Media       string    `xml:"media,attr"`
-		Init        string    `xml:"initialization,attr"`
-		InitURL     *urlRange `xml:"Initialization"`
-		Timeline    []span    `xml:"SegmentTimeline>S"`
-		URLs        []urlPart `xml:"SegmentURL"`
+		Timescale   string          `xml:"timescale,attr"`
+		Duration    string          `xml:"duration,attr"`
+		StartNumber string          `xml:"startNumber,attr"`
+		Offset      string          `xml:"presentationTimeOffset,attr"`
+		Media       string          `xml:"media,attr"`
+		Init        string          `xml:"initialization,attr"`
+		InitURL     *urlRange       `xml:"Initialization"`
+		Timeline    []timelineEntry `xml:"SegmentTimeline>S"`
+		URLs        []urlPart       `xml:"SegmentURL"`
 	}
 	urlRange struct {
 		URL   string `xml:"sourceURL,attr"`
@@ -71,7 +71,7 @@ type (
 		Media string `xml:"media,attr"`
 		Range string `xml:"mediaRange,attr"`
 	}
-	span struct {
+	timelineEntry struct {
 		T *uint64 `xml:"t,attr"`
 		D uint64  `xml:"d,attr"`
 		R int64   `xml:"r,attr"`

@@ -129,7 +129,7 @@ func (p *Proxy) finished(j *job, now time.Time) {
 		if n := unit.Bytes(len(j.buf)); n != s.mem { // copies are not counted any more
 			p.held, s.mem = p.held-s.mem+n, n
 		}
-	} else if len(s.have.Missing(s.size)) > 0 {
+	} else if !s.have.Contains(0, s.size) {
 		return
 	}
 	s.whole = true

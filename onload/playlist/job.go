@@ -247,12 +247,10 @@ func (p *Proxy) brought(j *job, piece []byte) (over bool, err error) {
 		at := j.from + j.got
 		j.got += n
 		if s.split {
-			for _, gap := range s.have.Missing(at + n) { // nobody may write what somebody reads
-				if from := max(gap.From, at); from < gap.To {
-					j.fresh += unit.Bytes(copy(s.buf[from:gap.To], piece[from-at:]))
-				}
+			for from, to := range s.have.Missing(at, at+n) { // nobody may write what somebody reads
+				j.fresh += unit.Bytes(copy(s.buf[from:to], piece[from-at:]))
 			}
-			s.have = s.have.Add(at, at+n)
+			s.have.Add(at, at+n)
 		} else {
 			if !p.reserve(s, n) {
 				p.leave(s, errors.New("there is no room for it"))

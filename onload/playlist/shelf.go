@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"mpbond/base/span"
 	"mpbond/base/unit"
 	"mpbond/onload/board"
 )
@@ -69,8 +70,8 @@ type segment struct {
 	size    unit.Bytes // or board.Unknown
 	split   bool       // several devices bring parts of it
 	buf     []byte
-	have    board.Spans // if split
-	lead    *job        // if not: who brings what the player is given
+	have    span.Set[unit.Bytes] // if split
+	lead    *job                 // if not: who brings what the player is given
 	whole   bool
 	left    bool // to the player itself
 	bars    map[*line]error
@@ -90,8 +91,8 @@ func (s *segment) view() ([]byte, <-chan struct{}) {
 	switch {
 	case s.whole:
 		return s.buf, s.changed
-	case s.split && len(s.have) > 0 && s.have[0].From == 0:
-		return s.buf[:s.have[0].To], s.changed
+	case s.split && s.have.Has(0):
+		return s.buf[:s.have.EndOf(0)], s.changed
 	case s.lead != nil:
 		return s.lead.buf, s.changed
 	}

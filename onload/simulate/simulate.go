@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"mpbond/base/span"
 	"mpbond/base/unit"
 	"mpbond/onload/board"
 )
@@ -96,7 +97,7 @@ type run struct {
 	asked  bool
 	added  int // of the items
 	viewer *viewer
-	have   []board.Spans // of each item
+	have   []span.Set[unit.Bytes] // of each item
 	now    time.Duration
 	res    Result
 }
@@ -118,7 +119,7 @@ func Run(c Case, s board.Scheduler) (Result, error) {
 		r.board.SetMetered(i, p.Metered)
 		r.board.Up(i)
 	}
-	r.items, r.comes, r.blind, r.asked, r.have = c.Items, c.Comes, c.Blind, c.Asked, make([]board.Spans, len(c.Items))
+	r.items, r.comes, r.blind, r.asked, r.have = c.Items, c.Comes, c.Blind, c.Asked, make([]span.Set[unit.Bytes], len(c.Items))
 	if c.Player != nil {
 		r.board.SetHome(0)
 		r.viewer = &viewer{Player: *c.Player}
@@ -215,10 +216,8 @@ func (r *run) keep(l *lane) {
 	j := l.job
 	if got := min(unit.Bytes(l.got), r.size(j)); j.Item.Split || got == r.size(j) {
 		i := j.Item.Index
-		before := r.have[i].Size()
-		r.have[i] = r.have[i].Add(j.Item.From, j.Item.From+got)
-		r.res.Useful[j.Path] += r.have[i].Size() - before
-		if r.res.Completed[i] == 0 && len(r.have[i].Missing(r.items[i].To)) == 0 {
+		r.res.Useful[j.Path] += r.have[i].Add(j.Item.From, j.Item.From+got)
+		if r.res.Completed[i] == 0 && r.have[i].Contains(0, r.items[i].To) {
 			r.res.Completed[i] = r.now
 		}
 	}
