@@ -119,17 +119,16 @@ type Bond struct {
 	accepted []*Stream
 	changed  []*Stream
 
-	flows flows
+	flows flowTable
 
-	classes  classTable
-	filter   subflowFilter
-	backlog  backlog
-	ledger   sched.Ledger
-	blocked  uint64     // how often a segment had room that a stream's window did not let it use
-	held     unit.Bytes // bytes in send buffers, acknowledged ones excluded
-	grown    unit.Bytes // receive windows beyond the first ones
-	control  []control  // reliable frames to be sent, oldest first
-	repeated uint64     // as Stream.repeated, of frames of no stream
+	classes classTable
+	filter  subflowFilter
+	backlog backlog
+	ledger  sched.Ledger
+	blocked uint64     // how often a segment had room that a stream's window did not let it use
+	held    unit.Bytes // bytes in send buffers, acknowledged ones excluded
+	grown   unit.Bytes // receive windows beyond the first ones
+	control controlQueue
 	// avoid is the path that all pending bytes were recalled from at the end of
 	// a transfer, or 0: they must not go there again, and the last go first.
 	avoid wire.PathID
@@ -179,6 +178,8 @@ func New(cfg Config) *Bond {
 	b.pool.memory = &b.memory
 	b.filter.subflows, b.filter.classes = &b.subflows, &b.classes
 	b.backlog.classes = &b.classes
+	b.flows = flowTable{filter: &b.filter, classes: &b.classes, control: &b.control, memory: &b.memory, timer: &b.timer,
+		trace: &b.trace, stats: &b.stats, accepts: !cfg.Opens, maxFlows: cfg.MaxFlows}
 	return b
 }
 
@@ -206,7 +207,12 @@ func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
 		return
 	}
 	b.filter.expireAll()
-	b.unpin(p)
+	b.flows.unpin(p)
+	for _, s := range b.streams {
+		if s.pin.subflow == p {
+			s.pin.subflow = nil
+		}
+	}
 	b.unbind(p)
 	b.stats.LostPath += b.recall(p, 0, now, "lost")
 	// Others may wait for an ack that travelled on this one.
@@ -295,7 +301,7 @@ func (b *Bond) Open(dest string) (*Stream, error) {
 	s := b.newStream(b.nextID)
 	s.dest = dest
 	b.opened(s)
-	b.queue(s, wire.TypeOpen)
+	b.control.add(s, wire.TypeOpen)
 	s.widen()
 	return s, nil
 }
@@ -375,7 +381,24 @@ func (b *Bond) Fail(code wire.Code, text string, now time.Time) {
 	for _, s := range b.streams {
 		s.Reset(code, text)
 	}
-	for _, f := range b.flows.all {
-		f.fail(wire.Reset{Code: code, Text: text}, now)
-	}
+	b.flows.fail(wire.Reset{Code: code, Text: text}, now)
 }
+
+// OpenFlow makes a flow. Only the end that opens may call it. A redundant flow
+// sends everything on two paths, in both directions.
+func (b *Bond) OpenFlow(redundant bool, now time.Time) (*Flow, error) {
+	return b.flows.open(redundant, now)
+}
+
+// AcceptFlow returns a flow that the other end has opened, or nil.
+func (b *Bond) AcceptFlow() *Flow { return b.flows.accept() }
+
+// ChangedFlow returns a flow that has something to be received, or has ended,
+// since it was last returned, or nil.
+func (b *Bond) ChangedFlow() *Flow { return b.flows.nextChanged() }
+
+// Flows describes the flows, the one used last first, at most limit of them.
+func (b *Bond) Flows(limit int) []FlowInfo { return b.flows.describe(limit) }
+
+// FlowCount is how many flows exist.
+func (b *Bond) FlowCount() int { return len(b.flows.all) }

@@ -68,7 +68,7 @@ func (b *Bond) copyTarget(now time.Time) *subflow {
 		if !p.idle || p.silent() || len(p.copies) == 0 || len(p.uptodate()) == 0 {
 			continue
 		}
-		if n := p.est.At(now); n.FarWait <= sched.StaleAfter && !b.holds(p, n, now) {
+		if n := p.est.At(now); n.FarWait <= sched.StaleAfter && !p.holdsBulk(n, now, &b.timer) {
 			return p
 		}
 	}
@@ -77,7 +77,7 @@ func (b *Bond) copyTarget(now time.Time) *subflow {
 
 // fillCopies appends a segment of copies for path p.
 func (b *Bond) fillCopies(p *subflow, now time.Time, buf []byte) []byte {
-	room := b.segmentSize(p, now)
+	room := p.segmentSize(now)
 	p.streamsFirst = false
 	for len(p.copies) > 0 && room > wire.MaxDataHeader {
 		c := &p.copies[0]

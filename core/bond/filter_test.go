@@ -7,6 +7,7 @@ import (
 
 	"mpbond/base/unit"
 	"mpbond/core/sched"
+	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
 
@@ -169,7 +170,7 @@ func TestFastest(t *testing.T) {
 	f := newFilter()
 	list := f.subflows.list
 	for i, p := range list {
-		p.est.JoinRTT = time.Duration(10*(i+1)) * time.Millisecond
+		sampleRTT(p, time.Duration(30-10*i)*time.Millisecond)
 	}
 	want := func(name string, besides *subflow, c *trafficClass, id wire.PathID) {
 		t.Helper()
@@ -177,15 +178,20 @@ func TestFastest(t *testing.T) {
 			t.Errorf("%s: got %v, want subflow %d", name, p, id)
 		}
 	}
-	want("least delay", nil, nil, 1)
-	want("besides it", list[0], nil, 2)
-	want("class", nil, f.classes.find(1), 2)
-	f.setGuide(&countingGuide{allow: []wire.PathID{3}})
+	want("least delay", nil, nil, 3)
+	want("besides it", list[2], nil, 2)
+	want("class", nil, f.classes.find(1), 3)
+	f.setGuide(&countingGuide{allow: []wire.PathID{1}})
 	f.refreshSmall(start)
-	want("guide", nil, nil, 3)
-	list[2].silentSince = start
-	want("silent", nil, nil, 1)
+	want("guide", nil, nil, 1)
+	list[0].silentSince = start
+	want("silent", nil, nil, 3)
 	if p := f.fastest(nil, unknownGroup, start); p != nil {
 		t.Errorf("subflow %d for a group that may use none", p.id)
 	}
+}
+
+// sampleRTT gives a subflow a sample of its own hop with that round trip.
+func sampleRTT(p *subflow, rtt time.Duration) {
+	p.est.Local(start, estimate.Hop{SRTT: rtt, MinRTT: rtt, Rate: 10 * unit.Mbps})
 }

@@ -1,9 +1,6 @@
 package bond
 
 import (
-	"cmp"
-	"fmt"
-	"slices"
 	"time"
 
 	"mpbond/base/unit"
@@ -35,8 +32,7 @@ const (
 	sojourn      = 200 * time.Millisecond // a datagram leaves within this time or not at all
 	maxLegQueue  = 512 * unit.KB
 	maxFlowBytes = 16 * unit.MB // of all flows, in each direction
-	maxNotices   = 256
-	datagramCost = 128 // what a queued datagram takes besides its bytes
+	datagramCost = 128          // what a queued datagram takes besides its bytes
 
 	// Another path is clearly quicker if a datagram saves a quarter of its
 	// delay and clearlyQuicker on it, for as long as patience.
@@ -50,20 +46,20 @@ type Flow struct {
 	// User is for the owner of the bond.
 	User any
 
-	id        wire.FlowID
-	bond      *Bond
-	redundant bool
-	group     wire.GroupID
-	legs      [2]leg // the second one is of redundant flows
-	next      uint64 // number of the next datagram
-	err       error
-	used      time.Time // of the last datagram
-	onlyDNS   bool      // every datagram so far was to port 53
-	stats     FlowStats
+	id         wire.FlowID
+	table      *flowTable
+	redundant  bool
+	group      wire.GroupID
+	legs       [2]leg // the second one is of redundant flows
+	nextNumber uint64 // number of the next datagram
+	err        error
+	lastUsed   time.Time // of the last datagram
+	onlyDNS    bool      // every datagram so far was to port 53
+	stats      FlowStats
 
 	in        []Received
 	inBytes   unit.Bytes
-	got       numbers
+	received  numbers
 	inChanged bool
 }
 
@@ -94,93 +90,6 @@ func (r *Received) cost() unit.Bytes {
 	return unit.Bytes(len(r.Bytes)+len(r.Text)+len(r.Addr.Name)) + datagramCost
 }
 
-// leg is a flow's queue to the path it is pinned to.
-type leg struct {
-	f *Flow
-	pin
-	q       []queued
-	bytes   unit.Bytes
-	inReady bool
-	pinned  bool   // it has had a path
-	had     uint64 // see turns
-	bulk    bool   // more waits than what a network would keep: it takes turns with streams
-}
-
-// queued is a frame that waits, encoded.
-type queued struct {
-	frame []byte
-	data  unit.Bytes // of it, those of an app
-	at    time.Time
-	went  *wire.PathID // the path that carries a copy of it, or 0; all copies share it
-}
-
-// flows is the bond's part that is about datagrams.
-type flows struct {
-	all      map[wire.FlowID]*Flow
-	next     wire.FlowID // the opening end's newest
-	seen     numbers     // the accepting end's: a number is used once
-	accepted []*Flow
-	changed  []*Flow
-	ready    []*leg // with something queued, in turn
-	out, in  unit.Bytes
-	notices  []wire.Frame // FLOW_END, FLOW_REFUSED and CHOICE to be sent, once
-	check    time.Time    // when unused ones are looked for
-}
-
-// OpenFlow makes a flow. Only the end that opens may call it. A redundant flow
-// sends everything on two paths, in both directions.
-func (b *Bond) OpenFlow(redundant bool, now time.Time) (*Flow, error) {
-	if len(b.flows.all) >= b.cfg.MaxFlows && !b.evict(now) {
-		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("%d datagram flows are in use, which is the limit", len(b.flows.all))}
-	}
-	b.flows.next++
-	return b.newFlow(b.flows.next, redundant, now), nil
-}
-
-func (b *Bond) newFlow(id wire.FlowID, redundant bool, now time.Time) *Flow {
-	f := &Flow{id: id, bond: b, redundant: redundant, used: now, onlyDNS: true}
-	for i := range f.legs {
-		f.legs[i].f = f
-	}
-	if b.flows.all == nil {
-		b.flows.all = map[wire.FlowID]*Flow{}
-	}
-	b.flows.all[id] = f
-	b.stats.FlowsTotal++
-	b.trace.at(now, trace.Event{Kind: trace.FlowOpen, Flow: uint64(id)})
-	b.wakeForFlows(now)
-	return f
-}
-
-// AcceptFlow returns a flow that the other end has opened, or nil.
-func (b *Bond) AcceptFlow() *Flow {
-	if len(b.flows.accepted) == 0 {
-		return nil
-	}
-	f := b.flows.accepted[0]
-	b.flows.accepted = b.flows.accepted[1:]
-	return f
-}
-
-// ChangedFlow returns a flow that has something to be received, or has ended,
-// since it was last returned, or nil.
-func (b *Bond) ChangedFlow() *Flow {
-	if len(b.flows.changed) == 0 {
-		return nil
-	}
-	f := b.flows.changed[0]
-	b.flows.changed = b.flows.changed[1:]
-	f.inChanged = false
-	return f
-}
-
-func (b *Bond) notifyFlow(f *Flow) {
-	if !f.inChanged {
-		f.inChanged = true
-		b.flows.changed = append(b.flows.changed, f)
-	}
-}
-
 // ID is the flow's number.
 func (f *Flow) ID() wire.FlowID { return f.id }
 
@@ -193,7 +102,7 @@ func (f *Flow) Redundant() bool { return f.redundant }
 // SetRedundant lets each datagram be sent on two paths, in both directions, or
 // on one. It takes effect before the first datagram is sent.
 func (f *Flow) SetRedundant(on bool) {
-	if f.next == 0 {
+	if f.nextNumber == 0 {
 		f.redundant = on
 	}
 }
@@ -208,88 +117,61 @@ func (f *Flow) Send(addr wire.Addr, p []byte, now time.Time) error {
 	if len(p) > wire.MaxDatagram {
 		return wire.ErrTooLarge
 	}
-	frame := wire.Append(nil, wire.Datagram{Flow: f.id, Number: f.next, Redundant: f.redundant, Group: f.group, Addr: addr, Bytes: p})
+	frame := wire.Append(nil, wire.Datagram{Flow: f.id, Number: f.nextNumber, Redundant: f.redundant, Group: f.group, Addr: addr, Bytes: p})
 	if len(frame) > wire.HeaderLen+wire.MaxPayload {
 		return wire.ErrTooLarge
 	}
-	f.next++
-	f.touch(addr, now)
-	f.enqueue(queued{frame: frame, data: unit.Bytes(len(p)), at: now})
+	f.nextNumber++
+	f.markUsed(addr, now)
+	f.enqueue(datagram{frame: frame, payload: unit.Bytes(len(p)), at: now})
 	return nil
 }
 
 // SetGroup puts the flow into a group of the plan, in both directions. It takes
 // effect before the first datagram is sent.
 func (f *Flow) SetGroup(g wire.GroupID) {
-	if f.next == 0 {
+	if f.nextNumber == 0 {
 		f.group = g
 	}
 }
 
-func (f *Flow) touch(addr wire.Addr, now time.Time) {
-	f.used = now
+func (f *Flow) markUsed(addr wire.Addr, now time.Time) {
+	f.lastUsed = now
 	f.onlyDNS = f.onlyDNS && addr.Port == 53
 }
 
 // enqueue gives each leg that shall have it a frame.
-func (f *Flow) enqueue(q queued) {
-	b, now := f.bond, q.at
-	q.went = new(wire.PathID)
+func (f *Flow) enqueue(q datagram) {
+	t, now := f.table, q.at
+	q.sentOn = new(wire.PathID)
 	for i := range f.legs {
 		l := &f.legs[i]
 		if i > 0 && !f.redundant {
 			break
 		}
-		b.pin(l, now)
-		if l.path == nil && (i > 0 || l.taken() != nil) {
+		t.pin(l, now)
+		if l.subflow == nil && (i > 0 || l.otherLeg() != nil) {
 			continue // no second path
 		}
 		cost := unit.Bytes(len(q.frame)) + datagramCost
 		for l.bytes+cost > maxLegQueue {
 			l.drop()
 		}
-		if b.flows.out+cost > maxFlowBytes || !b.memory.take(cost) {
+		if t.outBytes+cost > maxFlowBytes || !t.memory.take(cost) {
 			f.stats.Dropped++
-			b.stats.DatagramsDropped++
+			t.stats.DatagramsDropped++
 			continue
 		}
-		l.q = append(l.q, q)
+		l.waiting = append(l.waiting, q)
 		l.bytes += cost
-		b.flows.out += cost
-		if l.path != nil && !l.bulk {
-			l.path.extendLowLatency(now.Add(expressFor))
+		t.outBytes += cost
+		if l.subflow != nil && !l.isBulk {
+			l.subflow.extendLowLatency(now.Add(expressFor))
 		}
-		if !l.inReady {
-			l.inReady = true
-			b.enqueueLeg(l)
+		if !l.queued {
+			l.queued = true
+			t.enqueue(l)
 		}
-	}
-}
-
-// take removes the oldest frame.
-func (l *leg) take() queued {
-	q := l.q[0]
-	l.q[0] = queued{}
-	if l.q = l.q[1:]; len(l.q) == 0 {
-		l.q, l.bulk = nil, false
-	}
-	l.uncount(q)
-	return q
-}
-
-// uncount tells that a frame waits no longer.
-func (l *leg) uncount(q queued) {
-	cost := unit.Bytes(len(q.frame)) + datagramCost
-	l.bytes -= cost
-	l.f.bond.flows.out -= cost
-	l.f.bond.memory.give(cost)
-}
-
-// drop drops the oldest frame, which counts if no copy of it was sent.
-func (l *leg) drop() {
-	if *l.take().went == 0 {
-		l.f.stats.Dropped++
-		l.f.bond.stats.DatagramsDropped++
 	}
 }
 
@@ -317,8 +199,8 @@ func (f *Flow) Discard() {
 // release counts n bytes as received no longer.
 func (f *Flow) release(n unit.Bytes) {
 	f.inBytes -= n
-	f.bond.flows.in -= n
-	f.bond.memory.give(n)
+	f.table.inBytes -= n
+	f.table.memory.give(n)
 }
 
 // Refuse tells the other end that datagrams to an address do not get there. It
@@ -326,14 +208,7 @@ func (f *Flow) release(n unit.Bytes) {
 func (f *Flow) Refuse(r wire.FlowRefused) {
 	if f.err == nil {
 		r.Flow = f.id
-		f.bond.notice(r)
-	}
-}
-
-// notice lets a frame be sent that may get lost.
-func (b *Bond) notice(f wire.Frame) {
-	if len(b.flows.notices) < maxNotices {
-		b.flows.notices = append(b.flows.notices, f)
+		f.table.control.notice(r)
 	}
 }
 
@@ -343,7 +218,7 @@ func (f *Flow) End(code wire.Code, text string, now time.Time) {
 		return
 	}
 	// On the leg, so that it does not overtake datagrams.
-	f.enqueue(queued{frame: wire.Append(nil, wire.FlowEnd{Flow: f.id, Code: code, Text: text}), at: now})
+	f.enqueue(datagram{frame: wire.Append(nil, wire.FlowEnd{Flow: f.id, Code: code, Text: text}), at: now})
 	f.fail(wire.Reset{Code: code, Text: text}, now)
 }
 
@@ -353,166 +228,23 @@ func (f *Flow) fail(why wire.Reset, now time.Time) {
 		return
 	}
 	f.err = why
-	delete(f.bond.flows.all, f.id)
-	f.bond.trace.at(now, trace.Event{Kind: trace.FlowClose, Flow: uint64(f.id), Count: uint64(f.stats.Sent + f.stats.Received), Reason: why.Error()})
-	f.bond.notifyFlow(f)
-}
-
-// evict makes room by ending the flow that was unused for longest, if that is
-// long enough.
-func (b *Bond) evict(now time.Time) bool {
-	var oldest *Flow
-	for _, f := range b.flows.all {
-		if oldest == nil || f.used.Before(oldest.used) {
-			oldest = f
-		}
-	}
-	if oldest == nil || now.Sub(oldest.used) < flowIdleDNS {
-		return false
-	}
-	oldest.End(wire.CodeClosed, "it was unused, and others needed its place", now)
-	return true
-}
-
-// expireFlows ends flows that nobody has used for long.
-func (b *Bond) expireFlows(now time.Time) {
-	b.dropOld(now)
-	if now.Before(b.flows.check) {
-		return
-	}
-	for _, f := range b.flows.all {
-		limit := flowIdle
-		if f.onlyDNS {
-			limit = flowIdleDNS
-		}
-		if !b.cfg.Opens {
-			limit += flowGrace
-		}
-		if now.Sub(f.used) > limit {
-			f.End(wire.CodeClosed, "it was unused for long", now)
-		}
-	}
-	b.flows.check = now.Add(flowIdleDNS / 2)
-}
-
-// wakeForFlows asks for the next look at unused flows and old datagrams.
-func (b *Bond) wakeForFlows(now time.Time) {
-	if len(b.flows.ready) > 0 {
-		b.timer.wakeAt(now.Add(sojourn))
-	}
-	if len(b.flows.all) > 0 {
-		if b.flows.check.Before(now) {
-			b.flows.check = now.Add(flowIdleDNS / 2)
-		}
-		b.timer.wakeAt(b.flows.check)
-	}
-}
-
-// receiveFlow takes a frame about flows.
-func (b *Bond) receiveFlow(p *subflow, t wire.Type, payload []byte, now time.Time) error {
-	switch t {
-	case wire.TypeDatagram:
-		d, err := wire.ParseDatagram(payload)
-		if err != nil {
-			return err
-		}
-		return b.receiveDatagram(p, d, now)
-	case wire.TypeFlowEnd:
-		e, err := wire.ParseFlowEnd(payload)
-		if err != nil {
-			return err
-		}
-		if f := b.flows.all[e.Flow]; f != nil {
-			f.fail(wire.Reset{Code: e.Code, Text: e.Text}, now)
-		} else if !b.cfg.Opens {
-			b.flows.seen.fresh(uint64(e.Flow)) // it overtook what would open it
-		}
-		return nil
-	}
-	r, err := wire.ParseFlowRefused(payload)
-	if f := b.flows.all[r.Flow]; err == nil && f != nil {
-		f.hand(Received{Addr: r.Addr, Refused: true, Code: r.Code, MTU: r.MTU, Text: r.Text})
-	}
-	return err
-}
-
-func (b *Bond) receiveDatagram(p *subflow, d wire.Datagram, now time.Time) error {
-	f := b.flows.all[d.Flow]
-	if f == nil {
-		if b.cfg.Opens && d.Flow > b.flows.next {
-			return fmt.Errorf("flow %d was never opened: %w", d.Flow, wire.ErrMalformed)
-		}
-		if b.cfg.Opens || !b.flows.seen.fresh(uint64(d.Flow)) {
-			b.notice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeClosed, Text: "it has ended"})
-			return nil
-		}
-		if b.classes.retired(d.Group) {
-			return nil // it comes late
-		}
-		if len(b.flows.all) >= b.cfg.MaxFlows && !b.evict(now) {
-			b.notice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeLimit, Text: fmt.Sprintf("%d datagram flows are in use, which is the limit", len(b.flows.all))})
-			return nil
-		}
-		f = b.newFlow(d.Flow, d.Redundant, now)
-		f.group = d.Group
-		b.flows.accepted = append(b.flows.accepted, f)
-	}
-	if !f.got.fresh(d.Number) {
-		f.stats.Duplicate++
-		b.stats.Duplicate += unit.Bytes(len(d.Bytes))
-		return nil
-	}
-	b.brought(p, now)
-	f.touch(d.Addr, now)
-	f.hand(Received{Addr: d.Addr, Bytes: append([]byte{}, d.Bytes...)})
-	return nil
+	delete(f.table.all, f.id)
+	f.table.trace.at(now, trace.Event{Kind: trace.FlowClose, Flow: uint64(f.id), Count: uint64(f.stats.Sent + f.stats.Received), Reason: why.Error()})
+	f.table.notify(f)
 }
 
 // hand lets r be received, if there is room.
-func (f *Flow) hand(r Received) {
+func (f *Flow) deliver(r Received) {
 	cost := r.cost()
-	if f.inBytes+cost > maxLegQueue || f.bond.flows.in+cost > maxFlowBytes || !f.bond.memory.take(cost) {
+	if f.inBytes+cost > maxLegQueue || f.table.inBytes+cost > maxFlowBytes || !f.table.memory.take(cost) {
 		f.stats.Dropped++
-		f.bond.stats.DatagramsDropped++
+		f.table.stats.DatagramsDropped++
 		return
 	}
 	f.stats.Received++
 	f.stats.ReceivedBytes += unit.Bytes(len(r.Bytes))
 	f.in = append(f.in, r)
 	f.inBytes += cost
-	f.bond.flows.in += cost
-	f.bond.notifyFlow(f)
+	f.table.inBytes += cost
+	f.table.notify(f)
 }
-
-// FlowInfo describes a flow for status output.
-type FlowInfo struct {
-	ID        wire.FlowID
-	Path      wire.PathID // 0: none yet
-	Second    wire.PathID // of a redundant flow
-	Redundant bool
-	Used      time.Time
-	User      any
-	FlowStats
-}
-
-// Flows describes the flows, the one used last first, at most limit of them.
-func (b *Bond) Flows(limit int) []FlowInfo {
-	list := make([]FlowInfo, 0, len(b.flows.all))
-	for _, f := range b.flows.all {
-		i := FlowInfo{ID: f.id, Redundant: f.redundant, Used: f.used, User: f.User, FlowStats: f.stats}
-		for l := range f.legs {
-			if p := f.legs[l].path; p != nil {
-				i.Path, i.Second = cmp.Or(i.Path, p.id), p.id
-			}
-		}
-		if i.Second == i.Path {
-			i.Second = 0
-		}
-		list = append(list, i)
-	}
-	slices.SortFunc(list, func(x, y FlowInfo) int { return cmp.Or(y.Used.Compare(x.Used), cmp.Compare(x.ID, y.ID)) })
-	return list[:min(len(list), limit)]
-}
-
-// FlowCount is how many flows exist.
-func (b *Bond) FlowCount() int { return len(b.flows.all) }

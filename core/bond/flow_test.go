@@ -258,7 +258,7 @@ func TestFloodAndStreamShare(t *testing.T) {
 	if d := small.quantile(.95); d > 100*time.Millisecond {
 		t.Errorf("p95 of the small flow's delay is %v", d)
 	}
-	if out := n.ends[1].flows.out; out > maxLegQueue {
+	if out := n.ends[1].flows.outBytes; out > maxLegQueue {
 		t.Errorf("%v wait", out)
 	}
 }
@@ -270,7 +270,7 @@ func TestFlowsEnd(t *testing.T) {
 	n.house(10 * unit.Mbps)
 	n.limit = n.now.Add(time.Hour)
 	for _, b := range n.ends {
-		b.cfg.MaxFlows = 3
+		b.flows.maxFlows = 3
 	}
 	open := func(port uint16) *Flow {
 		f, err := n.ends[0].OpenFlow(false, n.now)
@@ -302,7 +302,7 @@ func TestFlowsEnd(t *testing.T) {
 	}
 	// A datagram of the ended flow, late.
 	late := wire.Datagram{Flow: a.ID(), Number: 5, Addr: wire.Addr{Name: "x", Port: 1}}
-	if err := n.ends[1].receiveDatagram(n.ends[1].subflows.list[0], late, n.now); err != nil || n.ends[1].AcceptFlow() != nil {
+	if _, err := n.ends[1].flows.receiveDatagram(late, n.now); err != nil || n.ends[1].AcceptFlow() != nil {
 		t.Errorf("a late datagram opened its flow again, or %v", err)
 	}
 	// Ended by the accepting end.
@@ -357,8 +357,8 @@ func TestFlowBuffersAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if b.flows.out > maxFlowBytes || b.flows.in > maxFlowBytes || b.flows.out < maxFlowBytes/2 {
-		t.Errorf("%v to send, %v received", b.flows.out, b.flows.in)
+	if b.flows.outBytes > maxFlowBytes || b.flows.inBytes > maxFlowBytes || b.flows.outBytes < maxFlowBytes/2 {
+		t.Errorf("%v to send, %v received", b.flows.outBytes, b.flows.inBytes)
 	}
 	b.Tick(now.Add(time.Second))
 	for _, f := range list {
@@ -366,8 +366,8 @@ func TestFlowBuffersAreBounded(t *testing.T) {
 			_, ok, _ = f.Receive()
 		}
 	}
-	if b.flows.out != 0 || b.flows.in != 0 || len(b.flows.ready) != 0 {
-		t.Errorf("left: %v, %v, %d", b.flows.out, b.flows.in, len(b.flows.ready))
+	if b.flows.outBytes != 0 || b.flows.inBytes != 0 || len(b.flows.ready) != 0 {
+		t.Errorf("left: %v, %v, %d", b.flows.outBytes, b.flows.inBytes, len(b.flows.ready))
 	}
 	if err := list[0].Send(addr, make([]byte, wire.MaxDatagram+1), now); err == nil {
 		t.Error("a datagram larger than UDP's was taken")
@@ -392,7 +392,7 @@ func TestNumbers(t *testing.T) {
 			if n >= top {
 				want = !seen[n]
 			}
-			if got := w.fresh(n); got != want {
+			if got := w.add(n); got != want {
 				t.Fatalf("fresh(%d) = %v with %d the highest, want %v", n, got, top, want)
 			}
 			if want {

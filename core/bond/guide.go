@@ -51,9 +51,9 @@ func (b *Bond) refreshRoute(s *Stream, now time.Time) {
 		return
 	}
 	b.filter.refresh(&s.route, b.backlog.contended(s), b.avoid, now)
-	if !b.cfg.Opens && len(b.flows.notices) < maxNotices {
+	if !b.cfg.Opens && b.control.hasRoom() {
 		if c, ok := s.route.changedChoice(s.id, now); ok {
-			b.flows.notices = append(b.flows.notices, c)
+			b.control.notice(c)
 		}
 	}
 }

@@ -188,15 +188,15 @@ func TestChoicesOfManyStreams(t *testing.T) {
 			t.Fatal(n)
 		}
 	}
-	b.control = b.control[:0] // OPENED of each
+	b.control.frames = b.control.frames[:0] // OPENED of each
 	told := 0
 	for range 20 {
 		_, seg := b.Next(now, nil)
 		if len(seg) > 2*maxSegment {
 			t.Fatalf("a segment of %d bytes", len(seg))
 		}
-		if len(b.flows.notices) > maxNotices {
-			t.Fatalf("%d notices wait", len(b.flows.notices))
+		if len(b.control.notices) > maxNotices {
+			t.Fatalf("%d notices wait", len(b.control.notices))
 		}
 		_ = eachFrame(seg, func(f wire.Type, _ []byte) error {
 			if f == wire.TypeChoice {

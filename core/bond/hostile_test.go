@@ -532,7 +532,7 @@ func (h *hostilePeer) check() {
 		h.fail("counted %d pages, %v pending, %v urgent, %v held, %v grown; there are %d, %v, %v, %v and %v",
 			b.pool.inUse, b.backlog.pending, b.backlog.urgent, b.held, b.grown, pages, pending, urgent, held, grown)
 	}
-	if want := unit.Bytes(pages)*pageSize + marked + b.flows.in + b.flows.out; b.memory.taken != want || h.m.used != want || want > h.m.limit {
+	if want := unit.Bytes(pages)*pageSize + marked + b.flows.inBytes + b.flows.outBytes; b.memory.taken != want || h.m.used != want || want > h.m.limit {
 		h.fail("%v are taken, %v of the budget of %v; there are %v", b.memory.taken, h.m.used, h.m.limit, want)
 	}
 	if n := len(b.streams); n > b.cfg.MaxStreams {

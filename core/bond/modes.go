@@ -36,14 +36,14 @@ func (b *Bond) expressStream(now time.Time) (*subflow, *Stream) {
 		best := all
 		if g := b.classes.find(s.route.group); g != nil && g.limited {
 			best = b.filter.fastest(nil, g, now)
-			if s.pin.path != nil && !g.permits(s.pin.path.id) {
-				s.pin.path = nil
+			if s.pin.subflow != nil && !g.permits(s.pin.subflow.id) {
+				s.pin.subflow = nil
 			}
 		}
-		if move, _ := s.pin.due(best, now); move {
-			s.pin = pin{path: best}
+		if move, _ := s.pin.shouldMove(best, now); move {
+			s.pin = pinnedSubflow{subflow: best}
 		}
-		if p := s.pin.path; p != nil {
+		if p := s.pin.subflow; p != nil {
 			p.extendLowLatency(now.Add(expressFor))
 			if p.idle {
 				return p, s
@@ -58,7 +58,7 @@ func (b *Bond) expressStream(now time.Time) (*subflow, *Stream) {
 func (b *Bond) fillExpress(p *subflow, s *Stream, now time.Time, buf []byte) []byte {
 	p.streamsFirst = false
 	b.backlog.lowLatency = removeStream(b.backlog.lowLatency, s)
-	buf, _ = b.fillStream(p, s, fill{room: b.segmentSize(p, now)}, now, buf)
+	buf, _ = b.fillStream(p, s, fill{room: p.segmentSize(now)}, now, buf)
 	return buf
 }
 
@@ -80,7 +80,7 @@ func (s *Stream) Await(n unit.Bytes) {
 	end := min(s.inBase+wire.DataSeq(max(n, 0)), wire.MaxSeq)
 	if s.err == nil && end > s.wanted {
 		s.wanted = end
-		s.bond.queue(s, wire.TypeChunk)
+		s.bond.control.add(s, wire.TypeChunk)
 	}
 }
 

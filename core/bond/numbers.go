@@ -10,9 +10,9 @@ type numbers struct {
 
 const numberWindow = 1024
 
-// fresh reports whether n was not seen before, and notes it. One that has left
+// add notes n and reports whether it was not seen before. One that has left
 // the window counts as seen.
-func (w *numbers) fresh(n uint64) bool {
+func (w *numbers) add(n uint64) bool {
 	if n < w.next {
 		if w.next-n > numberWindow || *w.bit(n)&(1<<(n%64)) != 0 {
 			return false

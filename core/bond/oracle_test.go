@@ -85,11 +85,11 @@ func (n *simNet) checkEnd(d int) {
 	}
 	// A stream has at most one frame of each kind in the queue; one that was
 	// reset has its RESET.
-	if limit := 5*len(n.transfers) + 2; len(b.control) > limit {
-		n.fatal("%d control frames queue at %s", len(b.control), endNames[d])
+	if limit := 5*len(n.transfers) + 2; len(b.control.frames) > limit {
+		n.fatal("%d control frames queue at %s", len(b.control.frames), endNames[d])
 	}
-	if b.flows.out > maxFlowBytes || b.flows.in > maxFlowBytes {
-		n.fatal("%s holds datagrams of %v to send and %v received", endNames[d], b.flows.out, b.flows.in)
+	if b.flows.outBytes > maxFlowBytes || b.flows.inBytes > maxFlowBytes {
+		n.fatal("%s holds datagrams of %v to send and %v received", endNames[d], b.flows.outBytes, b.flows.inBytes)
 	}
 	if len(b.pool.free) > maxFreePages {
 		n.fatal("%s keeps %d free pages", endNames[d], len(b.pool.free))
@@ -180,12 +180,12 @@ func (n *simNet) checkAcked(tr *transfer, d int, s *Stream) {
 // checkEmpty fails if anything is left behind after all streams have ended.
 func (n *simNet) checkEmpty() {
 	for d, b := range n.ends {
-		if b.Streams() > 0 || b.pool.inUse != 0 || b.backlog.pending != 0 || b.held != 0 || b.grown != 0 || len(b.control) > 0 || len(b.backlog.ready) > 0 {
+		if b.Streams() > 0 || b.pool.inUse != 0 || b.backlog.pending != 0 || b.held != 0 || b.grown != 0 || len(b.control.frames) > 0 || len(b.backlog.ready) > 0 {
 			n.fatal("%s leaves %d streams, %d pages, %v pending, %v held, %v grown, %d control frames, %d ready%s", endNames[d],
-				b.Streams(), b.pool.inUse, b.backlog.pending, b.held, b.grown, len(b.control), len(b.backlog.ready), n.unfinished())
+				b.Streams(), b.pool.inUse, b.backlog.pending, b.held, b.grown, len(b.control.frames), len(b.backlog.ready), n.unfinished())
 		}
-		if b.FlowCount() > 0 || b.flows.out != 0 || b.flows.in != 0 {
-			n.fatal("%s leaves %d flows with %v to send and %v received", endNames[d], b.FlowCount(), b.flows.out, b.flows.in)
+		if b.FlowCount() > 0 || b.flows.outBytes != 0 || b.flows.inBytes != 0 {
+			n.fatal("%s leaves %d flows with %v to send and %v received", endNames[d], b.FlowCount(), b.flows.outBytes, b.flows.inBytes)
 		}
 	}
 }

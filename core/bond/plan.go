@@ -15,17 +15,7 @@ import (
 // their numbers must not be used again, nor lower ones that never were.
 func (b *Bond) SetPlan(groups []wire.Group) {
 	b.applyClasses(b.classes.serial+1, groups)
-	b.queuePlan()
-}
-
-// queuePlan lets the plan be told, unless it is to be told anyway.
-func (b *Bond) queuePlan() {
-	for _, c := range b.control {
-		if c.t == wire.TypePlan {
-			return
-		}
-	}
-	b.queue(nil, wire.TypePlan)
+	b.control.addOnce(wire.TypePlan)
 }
 
 // receivePlan takes the primary's word.
@@ -52,12 +42,7 @@ func (b *Bond) Groups() map[wire.GroupID]bool {
 			used[g] = true
 		}
 	}
-	for _, f := range b.flows.all {
-		used[f.group] = true
-	}
-	for _, l := range b.flows.ready { // of ended flows too
-		used[l.f.group] = true
-	}
+	b.flows.addGroups(used)
 	return used
 }
 
@@ -71,11 +56,7 @@ func (b *Bond) endRetired(now time.Time) {
 			b.landed(sentFrame{stream: s, frameType: wire.TypeData, from: s.outBase, to: s.outEnd})
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(b.flows.all)) {
-		if f := b.flows.all[id]; b.classes.retired(f.group) {
-			f.fail(wire.Reset{Code: wire.CodeClosed, Text: "the other end has ended it"}, now)
-		}
-	}
+	b.flows.endRetired(now)
 }
 
 // applyClasses replaces the class table, and lets all that waits have its turn and its
@@ -83,19 +64,10 @@ func (b *Bond) endRetired(now time.Time) {
 func (b *Bond) applyClasses(serial uint64, groups []wire.Group) {
 	b.classes.replace(serial, groups)
 	b.filter.expireAll()
-	for _, l := range b.flows.ready { // others are looked at when something is to be sent
-		if l.path != nil && !b.classes.find(l.f.group).permits(l.path.id) {
-			l.path = nil
-		}
-	}
 	if b.classes.ranked {
 		b.backlog.reorder(b.streams)
-		legs := b.flows.ready
-		b.flows.ready = nil
-		for _, l := range legs {
-			b.enqueueLeg(l)
-		}
 	}
+	b.flows.applyClasses()
 }
 
 // SetGroup puts the stream into a group of the plan. At the end that opened it
@@ -118,7 +90,7 @@ func (b *Bond) Treat(id wire.StreamID, mode wire.Mode, group wire.GroupID) bool 
 		return false
 	}
 	s.treat(s.groups.serial+1, mode, group)
-	b.queue(s, wire.TypeTreat)
+	b.control.add(s, wire.TypeTreat)
 	return true
 }
 

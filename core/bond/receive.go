@@ -37,7 +37,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		p.owe(now)
 		b.timer.wakeAt(p.owesDue)
 	}
-	if len(b.control)+b.subflows.framesInFlight() > maxUntold {
+	if len(b.control.frames)+b.subflows.framesInFlight() > maxUntold {
 		return fmt.Errorf("%d frames are not acknowledged: %w", maxUntold, wire.ErrMalformed)
 	}
 	switch t {
@@ -123,7 +123,11 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 	case wire.TypePlan:
 		return b.receivePlan(payload, now)
 	case wire.TypeDatagram, wire.TypeFlowEnd, wire.TypeFlowRefused:
-		return b.receiveFlow(p, t, payload, now)
+		isNew, err := b.flows.receive(t, payload, now)
+		if isNew {
+			b.brought(p, now)
+		}
+		return err
 	case wire.TypeBye:
 		b.byeSeen = true
 		return nil

@@ -27,8 +27,8 @@ func (b *Bond) Tick(now time.Time) {
 	b.timer.clear()
 	b.checkSilence(now)
 	b.trace.estimates(now, b.subflows.list)
-	b.expireFlows(now)
-	b.wakeForFlows(now)
+	b.flows.expire(now)
+	b.flows.wake(now)
 	for _, p := range b.subflows.list {
 		if p.inFlight.len() > 0 || p.est.Hop().Queue > 0 {
 			b.timer.wakeAt(now.Add(probeEvery))
@@ -164,17 +164,8 @@ func (b *Bond) repeatControl(p *subflow, now time.Time) {
 			f.stream.finRecalled = true
 		}
 		b.giveBack(f, p, now, true, "late")
-		*b.repeatedOf(f.stream) |= 1 << f.frameType
+		b.control.repeatedOf(f.stream).add(f.frameType)
 	}
-}
-
-// repeatedOf returns the set of types of control frames, of a stream or, if s is nil, of the
-// bond, of which the next one that is sent is a repetition.
-func (b *Bond) repeatedOf(s *Stream) *uint64 {
-	if s == nil {
-		return &b.repeated
-	}
-	return &s.repeated
 }
 
 // giveBack lets a frame in flight be sent again. While its own subflow is alive
@@ -186,11 +177,11 @@ func (b *Bond) giveBack(f *sentFrame, p *subflow, now time.Time, alive bool, why
 		return 0
 	}
 	if f.frameType == wire.TypePlan {
-		b.queuePlan()
+		b.control.addOnce(wire.TypePlan)
 		return 0
 	}
 	if f.frameType != wire.TypeData {
-		b.queue(s, f.frameType)
+		b.control.add(s, f.frameType)
 		return 0
 	}
 	s.acked.missing(max(f.from, s.outBase), max(f.to, s.outBase), func(from, to wire.DataSeq) {

@@ -18,7 +18,7 @@ type sabotage struct {
 // without takes control frames of a type out of the queue before they are sent.
 func without(t wire.Type) func(*simNet, int, *Bond) {
 	return func(_ *simNet, _ int, b *Bond) {
-		b.control = slices.DeleteFunc(b.control, func(c control) bool { return c.t == t })
+		b.control.frames = slices.DeleteFunc(b.control.frames, func(c control) bool { return c.t == t })
 	}
 }
 
@@ -151,30 +151,30 @@ var sabotages = []sabotage{
 	{"a datagram is handed over twice", func(n *simNet, _ int, b *Bond) {
 		for _, g := range n.flows[1:] {
 			for _, f := range g.f {
-				if f != nil && f.bond == b && g.plan.redundant {
-					f.got = numbers{}
+				if f != nil && f.table == &b.flows && g.plan.redundant {
+					f.received = numbers{}
 				}
 			}
 		}
 	}},
 	{"both copies of a datagram go over one path", func(n *simNet, _ int, b *Bond) {
 		for _, f := range b.flows.all {
-			if f.redundant && f.legs[1].path != nil {
-				f.legs[1].path = f.legs[0].path
+			if f.redundant && f.legs[1].subflow != nil {
+				f.legs[1].subflow = f.legs[0].subflow
 			}
 		}
 	}},
 	{"datagrams overtake each other", func(n *simNet, _ int, b *Bond) {
 		for _, l := range b.flows.ready {
-			if len(l.q) > 1 {
-				l.q[0].frame, l.q[1].frame = l.q[1].frame, l.q[0].frame
+			if len(l.waiting) > 1 {
+				l.waiting[0].frame, l.waiting[1].frame = l.waiting[1].frame, l.waiting[0].frame
 			}
 		}
 	}},
 	{"old datagrams are sent", func(n *simNet, _ int, b *Bond) {
 		for _, l := range b.flows.ready {
-			for i := range l.q {
-				l.q[i].at = n.now
+			for i := range l.waiting {
+				l.waiting[i].at = n.now
 			}
 		}
 	}},

@@ -8,24 +8,6 @@ import (
 	"mpbond/link/wire"
 )
 
-// control is a reliable frame to be sent that carries no stream bytes. The
-// frame itself is made when it is sent, from the stream's state then.
-type control struct {
-	s *Stream
-	t wire.Type
-}
-
-// queue lets a control frame be sent, unless the same is queued already.
-func (b *Bond) queue(s *Stream, t wire.Type) {
-	if s != nil {
-		if s.queued&(1<<t) != 0 {
-			return
-		}
-		s.queued |= 1 << t
-	}
-	b.control = append(b.control, control{s, t})
-}
-
 // Next takes the next decision: it appends to buf a segment, which is to be
 // written whole to the subflow it names, and marks that subflow busy. Without
 // a segment to send now it returns 0: after the next event (a frame received,
@@ -73,7 +55,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 		}
 		if p.id != b.avoid && (timely == 0 || p.inFlight.tooLate == 0) {
 			v := p.schedulerView(n, now)
-			v.Idle = v.Idle && (b.backlog.pending == 0 || !b.holds(p, n, now))
+			v.Idle = v.Idle && (b.backlog.pending == 0 || !p.holdsBulk(n, now, &b.timer))
 			view = append(view, v)
 		}
 	}
@@ -88,7 +70,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	t := b.choose(now, view)
 	p := t.path
 	ack := b.ackPending && (b.ackSize >= ackBytes || !now.Before(b.ackDue))
-	if carrier != nil && (len(b.control) > 0 || ack || len(b.flows.notices) > 0) {
+	if carrier != nil && (!b.control.empty() || ack) {
 		p = carrier
 	}
 	if p == nil {
@@ -106,7 +88,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if p == t.path {
 		switch t.kind {
 		case datagrams:
-			buf = b.fillDatagrams(p, now, buf)
+			buf = b.flows.fill(p, &b.backlog, now, buf)
 		case express:
 			buf = b.fillExpress(p, t.stream, now, buf)
 		case copies:
@@ -171,8 +153,8 @@ const (
 // faster than a network would take them take turns with streams.
 func (b *Bond) choose(now time.Time, view []sched.Path) turn {
 	var flow *subflow
-	if l := b.datagramTurn(now); l != nil {
-		if flow = l.path; !b.yields(l) {
+	if l := b.flows.next(now); l != nil {
+		if flow = l.subflow; !b.flows.streamsFirst(l, &b.backlog) {
 			return turn{path: flow, kind: datagrams}.bounded()
 		}
 	}
@@ -202,31 +184,22 @@ func (t turn) bounded() turn {
 // fillControl appends what must be told: control frames, acknowledgements and
 // relayed reports.
 func (b *Bond) fillControl(p *subflow, now time.Time, buf []byte) []byte {
-	sent := 0
-	for _, c := range b.control {
-		if len(buf) > maxSegment {
-			break
-		}
-		sent++
-		if c.s != nil {
-			c.s.queued &^= 1 << c.t
-		}
-		repeated := b.repeatedOf(c.s)
-		again := *repeated&(1<<c.t) != 0
-		*repeated &^= 1 << c.t
-		f := b.frame(c)
-		if f == nil {
-			continue
-		}
-		at := len(buf)
-		buf = wire.Append(buf, f)
-		note := sentFrame{frameType: c.t, stream: c.s, repeated: again, copied: c.t == wire.TypeFin && c.s.finRecalled}
-		if t, ok := f.(wire.Treat); ok {
-			note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
-		}
-		p.noteFrame(len(buf)-at, note)
+	if len(buf) <= maxSegment {
+		b.control.takeFrames(func(c control, again bool) bool {
+			f := b.frame(c)
+			if f == nil {
+				return true
+			}
+			at := len(buf)
+			buf = wire.Append(buf, f)
+			note := sentFrame{frameType: c.t, stream: c.s, repeated: again, copied: c.t == wire.TypeFin && c.s.finRecalled}
+			if t, ok := f.(wire.Treat); ok {
+				note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
+			}
+			p.noteFrame(len(buf)-at, note)
+			return len(buf) <= maxSegment
+		})
 	}
-	b.control = b.control[:copy(b.control, b.control[sent:])]
 	if b.ackPending {
 		buf = b.fillAck(p, now, buf)
 	}
@@ -236,11 +209,12 @@ func (b *Bond) fillControl(p *subflow, now time.Time, buf []byte) []byte {
 		}
 		q.relayAt = time.Time{}
 	}
-	told := 0
-	for ; told < len(b.flows.notices) && len(buf) <= maxSegment; told++ {
-		buf = p.appendUnreliable(buf, b.flows.notices[told])
+	if len(buf) <= maxSegment {
+		b.control.takeNotices(func(f wire.Frame) bool {
+			buf = p.appendUnreliable(buf, f)
+			return len(buf) <= maxSegment
+		})
 	}
-	b.flows.notices = b.flows.notices[:copy(b.flows.notices, b.flows.notices[told:])]
 	return buf
 }
 
@@ -356,7 +330,7 @@ func (b *Bond) frame(c control) wire.Frame {
 }
 
 // Bye tells the other end that this one gives up the bond.
-func (b *Bond) Bye() { b.queue(nil, wire.TypeBye) }
+func (b *Bond) Bye() { b.control.add(nil, wire.TypeBye) }
 
 // Told reports that the other end has acknowledged every control frame.
 func (b *Bond) Told() bool {
@@ -367,7 +341,7 @@ func (b *Bond) Told() bool {
 			}
 		}
 	}
-	return len(b.control) == 0
+	return len(b.control.frames) == 0
 }
 
 // fillData appends a segment of stream bytes for path p.
@@ -379,7 +353,7 @@ func (b *Bond) Told() bool {
 func (b *Bond) fillData(p *subflow, t turn, now time.Time, buf []byte) []byte {
 	l := &b.backlog
 	l.moveToFront(t.stream)
-	f := fill{room: b.segmentSize(p, now), copies: t.decision.Copy, fromEnd: b.avoid != 0,
+	f := fill{room: p.segmentSize(now), copies: t.decision.Copy, fromEnd: b.avoid != 0,
 		ahead: l.share(t.decision.Diff, t.stream)} // streams share the quicker subflows
 	p.streamsFirst = false
 	redundant := len(l.ready) > 0 && l.ready[0].route.mode == wire.Redundant
@@ -427,18 +401,6 @@ func (s *Stream) next(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) span {
 		ahead -= size
 	}
 	return span{} // not reached: the last part always returns
-}
-
-// segmentSize is how many bytes of frames fill whole packets for about
-// segmentTime.
-func (b *Bond) segmentSize(p *subflow, now time.Time) int {
-	mss := int(p.est.Hop().MSS)
-	if mss < minSegment/2 {
-		mss = minSegment
-	}
-	n := int(p.est.At(now).Th.Bytes(segmentTime))
-	n = max(n/mss, 1) * mss
-	return min(n-tlsOverhead, maxSegment)
 }
 
 // quickest is the quickest of some subflows, and the quickest of those that are idle.

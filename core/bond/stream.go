@@ -31,16 +31,16 @@ type Stream struct {
 	todo, acked      spans
 	shared           spans // of todo, what a subflow that is alive carries already
 	finSet, finAcked bool
-	finRecalled      bool   // a second FIN was sent, its subflow being slow
-	queued           uint64 // a bit for each type of control frame that is queued
-	repeated         uint64 // likewise, of which the next one sent is a repetition
+	finRecalled      bool    // a second FIN was sent, its subflow being slow
+	queued           typeSet // a bit for each type of control frame that is queued
+	repeated         typeSet // likewise, of which the next one sent is a repetition
 	backlog          backlogEntry
 
 	route  route
 	groups groupHistory
-	pin    pin          // of mode Latency
-	chunk  wire.DataSeq // the far end waits for the bytes before it; 0: for all
-	wanted wire.DataSeq // what this end waits for, as it is told in CHUNK
+	pin    pinnedSubflow // of mode Latency
+	chunk  wire.DataSeq  // the far end waits for the bytes before it; 0: for all
+	wanted wire.DataSeq  // what this end waits for, as it is told in CHUNK
 
 	// Receiving: [inBase … inNext) is readable, got is what has arrived beyond.
 	in              pages
@@ -70,7 +70,7 @@ func (s *Stream) Opened() bool { return s.opened }
 func (s *Stream) SetOpened() {
 	if !s.opened && s.err == nil {
 		s.opened = true
-		s.bond.queue(s, wire.TypeOpened)
+		s.bond.control.add(s, wire.TypeOpened)
 	}
 }
 
@@ -135,7 +135,7 @@ func (s *Stream) Write(p []byte) int {
 func (s *Stream) CloseWrite() {
 	if s.err == nil && !s.finSet {
 		s.finSet = true
-		s.bond.queue(s, wire.TypeFin)
+		s.bond.control.add(s, wire.TypeFin)
 	}
 }
 
@@ -229,7 +229,7 @@ func (s *Stream) resize(window unit.Bytes) {
 	s.window = window
 	if limit := s.inBase + wire.DataSeq(window); limit > s.inLimit {
 		s.inLimit = limit
-		s.bond.queue(s, wire.TypeWindow)
+		s.bond.control.add(s, wire.TypeWindow)
 	}
 }
 
@@ -242,7 +242,7 @@ func (s *Stream) Reset(code wire.Code, text string) {
 		return
 	}
 	s.fail(wire.Reset{Stream: s.id, Code: code, Text: text})
-	s.bond.queue(s, wire.TypeReset)
+	s.bond.control.add(s, wire.TypeReset)
 }
 
 // ResetStream is Reset of the stream of that number. It reports whether there is

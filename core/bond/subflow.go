@@ -200,3 +200,52 @@ func (b *Bond) Carried(id wire.PathID) (received, sent uint64) {
 	}
 	return 0, 0
 }
+
+// possiblySilent reports that p is silent or may be: nothing was acknowledged for as
+// long as silence takes. Whether that is for want of acknowledgements does not
+// matter to a flow, which moves at no cost.
+func (p *subflow) possiblySilent(now time.Time) bool {
+	return p.silent() || p.inFlight.len() > 0 && now.Sub(p.lastProgress) > silenceLimit(p.est.At(now).SRTT)
+}
+
+// segmentSize returns how many bytes of frames fill whole packets for about
+// segmentTime.
+func (p *subflow) segmentSize(now time.Time) int {
+	mss := int(p.est.Hop().MSS)
+	if mss < minSegment/2 {
+		mss = minSegment
+	}
+	n := int(p.est.At(now).Th.Bytes(segmentTime))
+	n = max(n/mss, 1) * mss
+	return min(n-tlsOverhead, maxSegment)
+}
+
+// A path that carries what must not wait is express for a while: bulk keeps its
+// queue short there. A queue that bulk has built, in the network or at a
+// helper, cannot be overtaken, so being first in Next is not enough.
+const (
+	// expressFor is how long a path stays express after the last such byte.
+	expressFor = time.Second
+	// standing is how long the bytes that wait on an express path may last
+	// before bulk gets a turn. Enough to keep a link busy between two looks at
+	// its queue and while its rate varies (docs/datapath.md has the cost).
+	standing = 25 * time.Millisecond
+)
+
+// extendLowLatency marks p as the path of something that must not wait.
+func (p *subflow) extendLowLatency(t time.Time) {
+	if t.After(p.lowLatencyUntil) {
+		p.lowLatencyUntil = t
+	}
+}
+
+// holdsBulk reports that bulk must not be given to p now. Then it sets the timer to when the
+// queue has become short.
+func (p *subflow) holdsBulk(n estimate.Numbers, now time.Time, timer *wakeTimer) bool {
+	over := n.Queued - standing
+	if over <= 0 || !now.Before(p.lowLatencyUntil) {
+		return false
+	}
+	timer.wakeAt(now.Add(max(over, time.Millisecond)))
+	return true
+}

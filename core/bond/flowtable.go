@@ -1,0 +1,279 @@
+package bond
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/trace"
+	"mpbond/link/wire"
+)
+
+// flowTable is the datagram flows of a bond and what they queue. It pins each flow to a
+// subflow, keeps the turns of those with something to send, gives out segments of datagrams,
+// takes those that arrive, and ends flows that nobody uses. It bounds the bytes that wait in
+// each direction and takes them from the budget; datagrams that do not fit are dropped. Not
+// safe for concurrent use.
+type flowTable struct {
+	filter   *subflowFilter
+	classes  *classTable
+	control  *controlQueue
+	memory   *memoryBudget
+	timer    *wakeTimer
+	trace    *tracer
+	stats    *Stats
+	accepts  bool // the other end opens flows
+	maxFlows int
+
+	all       map[wire.FlowID]*Flow
+	lastID    wire.FlowID // the opening end's newest
+	seen      numbers     // the accepting end's: a number is used once
+	accepted  []*Flow
+	changed   []*Flow
+	ready     []*leg // with something queued, in turn; of ended flows too
+	outBytes  unit.Bytes
+	inBytes   unit.Bytes
+	nextCheck time.Time // when unused ones are looked for
+}
+
+// open makes a flow. Only the end that opens may call it. A redundant flow
+// sends everything on two paths, in both directions.
+func (t *flowTable) open(redundant bool, now time.Time) (*Flow, error) {
+	if !t.permitNew(now) {
+		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("%d datagram flows are in use, which is the limit", len(t.all))}
+	}
+	t.lastID++
+	return t.newFlow(t.lastID, redundant, now), nil
+}
+
+func (t *flowTable) newFlow(id wire.FlowID, redundant bool, now time.Time) *Flow {
+	f := &Flow{id: id, table: t, redundant: redundant, lastUsed: now, onlyDNS: true}
+	for i := range f.legs {
+		f.legs[i].f = f
+	}
+	if t.all == nil {
+		t.all = map[wire.FlowID]*Flow{}
+	}
+	t.all[id] = f
+	t.stats.FlowsTotal++
+	t.trace.at(now, trace.Event{Kind: trace.FlowOpen, Flow: uint64(id)})
+	t.wake(now)
+	return f
+}
+
+// accept returns a flow that the other end has opened, or nil.
+func (t *flowTable) accept() *Flow {
+	if len(t.accepted) == 0 {
+		return nil
+	}
+	f := t.accepted[0]
+	t.accepted = t.accepted[1:]
+	return f
+}
+
+// nextChanged returns a flow that has something to be received, or has ended,
+// since it was last returned, or nil.
+func (t *flowTable) nextChanged() *Flow {
+	if len(t.changed) == 0 {
+		return nil
+	}
+	f := t.changed[0]
+	t.changed = t.changed[1:]
+	f.inChanged = false
+	return f
+}
+
+func (t *flowTable) notify(f *Flow) {
+	if !f.inChanged {
+		f.inChanged = true
+		t.changed = append(t.changed, f)
+	}
+}
+
+// permitNew reports whether one more flow may exist, and ends an unused one for it if needed.
+func (t *flowTable) permitNew(now time.Time) bool { return len(t.all) < t.maxFlows || t.evict(now) }
+
+// fail ends all flows at this end.
+func (t *flowTable) fail(why wire.Reset, now time.Time) {
+	for _, f := range t.all {
+		f.fail(why, now)
+	}
+}
+
+// addGroups puts the groups of flows, and of what is left to be sent of ended ones, into a set.
+func (t *flowTable) addGroups(used map[wire.GroupID]bool) {
+	for _, f := range t.all {
+		used[f.group] = true
+	}
+	for _, l := range t.ready {
+		used[l.f.group] = true
+	}
+}
+
+// applyClasses gives up subflows that legs may not use any more, and brings their turns into
+// order. Legs with nothing queued are looked at when something is to be sent.
+func (t *flowTable) applyClasses() {
+	for _, l := range t.ready {
+		if l.subflow != nil && !t.classes.find(l.f.group).permits(l.subflow.id) {
+			l.subflow = nil
+		}
+	}
+	if t.classes.ranked {
+		legs := t.ready
+		t.ready = nil
+		for _, l := range legs {
+			t.enqueue(l)
+		}
+	}
+}
+
+// endRetired ends the flows of groups that the other end has ended already.
+func (t *flowTable) endRetired(now time.Time) {
+	for _, id := range slices.Sorted(maps.Keys(t.all)) {
+		if f := t.all[id]; t.classes.retired(f.group) {
+			f.fail(wire.Reset{Code: wire.CodeClosed, Text: "the other end has ended it"}, now)
+		}
+	}
+}
+
+// evict makes room by ending the flow that was unused for longest, if that is
+// long enough.
+func (t *flowTable) evict(now time.Time) bool {
+	var oldest *Flow
+	for _, f := range t.all {
+		if oldest == nil || f.lastUsed.Before(oldest.lastUsed) {
+			oldest = f
+		}
+	}
+	if oldest == nil || now.Sub(oldest.lastUsed) < flowIdleDNS {
+		return false
+	}
+	oldest.End(wire.CodeClosed, "it was unused, and others needed its place", now)
+	return true
+}
+
+// expire drops datagrams that have waited too long and ends flows that nobody has used for long.
+func (t *flowTable) expire(now time.Time) {
+	t.dropExpired(now)
+	if now.Before(t.nextCheck) {
+		return
+	}
+	for _, f := range t.all {
+		limit := flowIdle
+		if f.onlyDNS {
+			limit = flowIdleDNS
+		}
+		if t.accepts {
+			limit += flowGrace
+		}
+		if now.Sub(f.lastUsed) > limit {
+			f.End(wire.CodeClosed, "it was unused for long", now)
+		}
+	}
+	t.nextCheck = now.Add(flowIdleDNS / 2)
+}
+
+// wake asks for the next look at unused flows and old datagrams.
+func (t *flowTable) wake(now time.Time) {
+	if len(t.ready) > 0 {
+		t.timer.wakeAt(now.Add(sojourn))
+	}
+	if len(t.all) > 0 {
+		if t.nextCheck.Before(now) {
+			t.nextCheck = now.Add(flowIdleDNS / 2)
+		}
+		t.timer.wakeAt(t.nextCheck)
+	}
+}
+
+// receive takes a frame about flows. It reports whether it brought a new datagram.
+func (t *flowTable) receive(kind wire.Type, payload []byte, now time.Time) (isNew bool, err error) {
+	switch kind {
+	case wire.TypeDatagram:
+		d, err := wire.ParseDatagram(payload)
+		if err != nil {
+			return false, err
+		}
+		return t.receiveDatagram(d, now)
+	case wire.TypeFlowEnd:
+		e, err := wire.ParseFlowEnd(payload)
+		if err != nil {
+			return false, err
+		}
+		if f := t.all[e.Flow]; f != nil {
+			f.fail(wire.Reset{Code: e.Code, Text: e.Text}, now)
+		} else if t.accepts {
+			t.seen.add(uint64(e.Flow)) // it overtook what would open it
+		}
+		return false, nil
+	}
+	r, err := wire.ParseFlowRefused(payload)
+	if f := t.all[r.Flow]; err == nil && f != nil {
+		f.deliver(Received{Addr: r.Addr, Refused: true, Code: r.Code, MTU: r.MTU, Text: r.Text})
+	}
+	return false, err
+}
+
+func (t *flowTable) receiveDatagram(d wire.Datagram, now time.Time) (isNew bool, err error) {
+	f := t.all[d.Flow]
+	if f == nil {
+		if !t.accepts && d.Flow > t.lastID {
+			return false, fmt.Errorf("flow %d was never opened: %w", d.Flow, wire.ErrMalformed)
+		}
+		if !t.accepts || !t.seen.add(uint64(d.Flow)) {
+			t.control.notice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeClosed, Text: "it has ended"})
+			return false, nil
+		}
+		if t.classes.retired(d.Group) {
+			return false, nil // it comes late
+		}
+		if !t.permitNew(now) {
+			t.control.notice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeLimit, Text: fmt.Sprintf("%d datagram flows are in use, which is the limit", len(t.all))})
+			return false, nil
+		}
+		f = t.newFlow(d.Flow, d.Redundant, now)
+		f.group = d.Group
+		t.accepted = append(t.accepted, f)
+	}
+	if !f.received.add(d.Number) {
+		f.stats.Duplicate++
+		t.stats.Duplicate += unit.Bytes(len(d.Bytes))
+		return false, nil
+	}
+	f.markUsed(d.Addr, now)
+	f.deliver(Received{Addr: d.Addr, Bytes: append([]byte{}, d.Bytes...)})
+	return true, nil
+}
+
+// FlowInfo describes a flow for status output.
+type FlowInfo struct {
+	ID        wire.FlowID
+	Path      wire.PathID // 0: none yet
+	Second    wire.PathID // of a redundant flow
+	Redundant bool
+	Used      time.Time
+	User      any
+	FlowStats
+}
+
+// describe describes the flows, the one used last first, at most limit of them.
+func (t *flowTable) describe(limit int) []FlowInfo {
+	list := make([]FlowInfo, 0, len(t.all))
+	for _, f := range t.all {
+		i := FlowInfo{ID: f.id, Redundant: f.redundant, Used: f.lastUsed, User: f.User, FlowStats: f.stats}
+		for l := range f.legs {
+			if p := f.legs[l].subflow; p != nil {
+				i.Path, i.Second = cmp.Or(i.Path, p.id), p.id
+			}
+		}
+		if i.Second == i.Path {
+			i.Second = 0
+		}
+		list = append(list, i)
+	}
+	slices.SortFunc(list, func(x, y FlowInfo) int { return cmp.Or(y.Used.Compare(x.Used), cmp.Compare(x.ID, y.ID)) })
+	return list[:min(len(list), limit)]
+}
