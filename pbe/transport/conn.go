@@ -27,67 +27,45 @@ const linger = 10 * time.Second
 // Write, WaitWritable, Cork and Flush are for one goroutine, Read for another,
 // all others for any.
 type Conn struct {
-	local connID // by which the peer's packets are told
+	id connID // by which the peer's packets are told
 	// follows says that this end was dialled: it goes where the other one is.
 	follows bool
 	keys    *keys
 	peer    connID
 	reset   [tokenSize]byte // of who dialled: the other end's word that it has forgotten the connection
 	epoch   time.Time
-	wake    chan struct{} // run: there may be something to send
+	wake    signal        // run: there may be something to send
 	gone    chan struct{} // closed when run has ended
 
 	confirmed bool // a dialled connection was given to Accept; for the goroutine that reads the endpoint
 	running   bool // guarded by the endpoint's mu
 
-	whose  atomic.Pointer[string] // see For
-	corked bool                   // for the writing goroutine
-	held   []byte
-	ahead  []byte // of Peek; for the reading goroutine
+	whose atomic.Pointer[string] // see For
+	cork  cork                   // for the writing goroutine
+	ahead []byte                 // of Peek; for the reading goroutine
 
 	mu       sync.Mutex // guards the rest
 	e        *engine
-	ep       *Endpoint   // that sends
-	eps      []*Endpoint // all that packets may arrive at
-	remote   netip.AddrPort
-	try      attempt
-	own      ownAddr  // see LocalAddr
-	high     uint64   // highest number opened
-	any      bool     // one was opened
-	via      way      // of the newest packet
-	runs     bool     // run has begun, and not ended
-	feedback Feedback // nil: none
+	route    route
+	local    ownAddr // see LocalAddr
+	reporter reporter
 	lowat    unit.Bytes
-	rdl      deadline
-	wdl      deadline
 	closed   bool
 	closeBy  time.Duration
-	readers  sync.Cond // of mu, as the others
-	writers  sync.Cond // there is room in the buffer
-	movers   sync.Cond // less than lowat has not left
+	readers  waiters
+	writers  waiters // for room in the buffer
+	movers   waiters // until less than lowat has not left
 }
 
-// way is by which endpoint, and from which address, a packet comes. (A NAT may have
-// forgotten the port.)
-type way struct {
-	ep   *Endpoint
-	from netip.Addr
-}
-
-// deadline is that of a direction; guarded by Conn.mu.
-type deadline struct {
-	at    time.Time
-	timer *time.Timer
-}
-
-func (d *deadline) over() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
-
-func newConn(ep *Endpoint, local connID, remote netip.AddrPort) *Conn {
-	c := &Conn{ep: ep, eps: []*Endpoint{ep}, local: local, remote: remote, epoch: time.Now(), lowat: defaultLowat,
-		e: newEngine(ep.opt.Controller(), header(remote)), wake: make(chan struct{}, 1), gone: make(chan struct{})}
-	c.readers.L, c.writers.L, c.movers.L = &c.mu, &c.mu, &c.mu
+func newConn(ep *Endpoint, id connID, remote netip.AddrPort) *Conn {
+	c := &Conn{id: id, route: newRoute(ep, remote), epoch: time.Now(), lowat: defaultLowat,
+		e: newEngine(ep.opt.Controller(), header(remote)), wake: make(signal, 1), gone: make(chan struct{})}
+	for _, w := range []*waiters{&c.readers, &c.writers, &c.movers} {
+		w.L = &c.mu
+	}
 	c.e.mtu.fixed = !ep.sock.whole
-	c.e.live.lastReceived, c.e.live.lastSent = c.now(), c.now()
+	now := c.now()
+	c.e.live.lastReceived, c.e.live.lastSent = now, now
 	c.e.live.userTimeout = ep.opt.UserTimeout
 	return c
 }
@@ -95,41 +73,22 @@ func newConn(ep *Endpoint, local connID, remote netip.AddrPort) *Conn {
 // now is the engine's time: over 0, as it wants it.
 func (c *Conn) now() time.Duration { return time.Since(c.epoch) + time.Second }
 
-func (c *Conn) nudge() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (c *Conn) endpoint() *Endpoint {
+// path returns by which endpoint and to which address packets go.
+func (c *Conn) path() (*Endpoint, netip.AddrPort) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ep
-}
-
-func (c *Conn) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
-}
-
-// opened tells whether a packet was found to be the peer's.
-func (c *Conn) opened() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.any
+	return c.route.ep, c.route.remote
 }
 
 // receive takes DATA packets of one size, until one that is not for this
-// connection, and returns how many bytes they had; the first is. b is the caller's
-// again afterwards.
-func (c *Conn) receive(ep *Endpoint, b []byte, size int, from netip.AddrPort) (taken int) {
+// connection, and returns how many bytes they had; the first is. Opened: a packet was
+// found to be the peer's, now or before. b is the caller's again afterwards.
+func (c *Conn) receive(ep *Endpoint, b []byte, size int, from netip.AddrPort) (taken int, opened bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for taken < len(b) {
 		p := b[taken:min(taken+size, len(b))]
-		if len(p) < overhead || p[0] != typeData || connID(p[1:1+idLen]) != c.local {
+		if len(p) < overhead || p[0] != typeData || connID(p[1:1+idLen]) != c.id {
 			break
 		}
 		taken += len(p)
@@ -138,80 +97,63 @@ func (c *Conn) receive(ep *Endpoint, b []byte, size int, from netip.AddrPort) (t
 	if c.e.recv.readable() > 0 || c.e.recv.ended {
 		c.readers.Broadcast()
 	}
-	c.wakeWriters()
-	c.nudge()
-	return taken
+	c.wakeWaiters(false)
+	c.wake.raise()
+	return taken, c.route.opened
 }
 
 // packet takes one of them.
 func (c *Conn) packet(p []byte, ep *Endpoint, from netip.AddrPort) {
-	frames, number, err := c.keys.open(p, c.high)
+	frames, number, err := c.keys.open(p, c.route.largest)
 	if err != nil {
 		return // spoofed or damaged
 	}
-	newest := !c.any || number > c.high
-	if newest {
-		c.high, c.any = number, true
-		asks := len(frames) > 0 && frames[0] == frameChallenge // whether this way is one; all else goes another still
-		if w := (way{ep, from.Addr()}); w != c.via && !asks {
-			c.via = w
-			c.refeed()
-		}
+	newest, moved := c.route.onPacket(number, arrival{ep, from.Addr()}, len(frames) > 0 && frames[0] == frameChallenge)
+	if moved {
+		c.resetFeedback()
 	}
 	now := c.now()
 	if err := c.e.handle(now, number, frames); err != nil {
 		c.e.closing.close(fault.New(fault.Protocol, err, "install the same release of mpbond on all devices"))
 	}
-	if newest && c.follows && from != c.remote {
-		c.try.begin(from, now)
+	if newest && c.follows && from != c.route.remote {
+		c.route.attempt.begin(from, now)
 	}
 	if len(c.e.response) > 0 {
-		if c.try.proved(from, c.e.response) {
-			same := from.Addr() == c.remote.Addr() // a NAT has forgotten the port
-			c.remote = from
+		if moved, elsewhere := c.route.onResponse(from, c.e.response); moved {
 			c.e.header = header(from)
-			if !same {
-				c.e.reroute(now, c.ep.opt.Controller())
+			if elsewhere {
+				c.e.reroute(now, c.route.ep.opt.Controller())
 			}
 		}
 		c.e.response = c.e.response[:0]
 	}
 }
 
-// refeed has who listens to the cells of the way by which packets come now tell the
-// peer of them. Mu is held. It is for run to end it: there is none before.
-func (c *Conn) refeed() {
-	if c.feedback != nil {
-		c.feedback.Close()
-		c.feedback = nil
+// resetFeedback switches radio feedback to the listener of the endpoint by which packets
+// come now. mu must be held.
+func (c *Conn) resetFeedback() {
+	var listen func() Feedback
+	if ep := c.route.arrival.ep; ep != nil {
+		listen = ep.opt.Feedback
 	}
-	c.e.radio.resetReceiving(nil)
-	if c.runs && c.via.ep != nil && c.via.ep.opt.Feedback != nil {
-		c.feedback = c.via.ep.opt.Feedback()
-		c.e.radio.resetReceiving(c.feedback.OnPacket)
-	}
+	c.e.radio.resetReceiving(c.reporter.switchTo(listen))
 }
 
-// wakeWriters wakes those that have something to do, and readers at the end.
-func (c *Conn) wakeWriters() {
-	over := c.e.closing.err != nil
-	if over {
+// wakeWaiters wakes those that have something to do, and all at the end, or if all is set.
+// mu must be held.
+func (c *Conn) wakeWaiters(all bool) {
+	all = all || c.e.closing.err != nil
+	if all {
 		c.readers.Broadcast()
 	}
 	// Not for each packet that leaves a full buffer.
-	if over || c.e.send.unacked() <= maxSendBuffer-defaultLowat {
+	if all || c.e.send.unacked() <= maxSendBuffer-defaultLowat {
 		c.writers.Broadcast()
 	}
-	if over || c.e.send.unsent() < c.lowat {
+	if all || c.e.send.unsent() < c.lowat {
 		c.movers.Broadcast()
 	}
-}
-
-// wakeAll wakes all who wait.
-func (c *Conn) wakeAll() {
-	c.readers.Broadcast()
-	c.writers.Broadcast()
-	c.movers.Broadcast()
 }
 
 // Read implements net.Conn.
@@ -251,12 +193,12 @@ func (c *Conn) next(p []byte) (int, error) {
 		case n > 0 || err != nil:
 		case c.closed:
 			err = net.ErrClosed
-		case c.rdl.over():
+		case c.readers.isLate():
 			err = os.ErrDeadlineExceeded
 		}
 		if n > 0 || err != nil {
 			if c.e.acks.ackNow {
-				c.nudge() // there is room again
+				c.wake.raise() // there is room again
 			}
 			return n, explain(err)
 		}
@@ -266,8 +208,7 @@ func (c *Conn) next(p []byte) (int, error) {
 
 // Write implements net.Conn. It blocks while 16 MB wait to be acknowledged.
 func (c *Conn) Write(p []byte) (n int, err error) {
-	if c.corked {
-		c.held = append(c.held, p...)
+	if c.cork.hold(p) {
 		return len(p), nil
 	}
 	return c.write(p)
@@ -282,12 +223,12 @@ func (c *Conn) write(p []byte) (n int, err error) {
 			err = net.ErrClosed
 		case c.e.closing.err != nil:
 			err = c.e.closing.err
-		case c.wdl.over():
+		case c.writers.isLate():
 			err = os.ErrDeadlineExceeded
 		default:
 			n += c.e.send.write(p[n:])
 		}
-		c.nudge()
+		c.wake.raise()
 		if n == len(p) || err != nil {
 			return n, explain(err)
 		}
@@ -296,13 +237,11 @@ func (c *Conn) write(p []byte) (n int, err error) {
 }
 
 // Cork gathers writes until Flush.
-func (c *Conn) Cork() { c.corked = true }
+func (c *Conn) Cork() { c.cork.closed = true }
 
 // Flush writes what was gathered.
 func (c *Conn) Flush() error {
-	c.corked = false
-	_, err := c.write(c.held)
-	c.held = c.held[:0]
+	_, err := c.write(c.cork.release())
 	return err
 }
 
@@ -328,7 +267,7 @@ func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lowat = max(n, 2*minPayload)
-	c.wakeWriters()
+	c.wakeWaiters(false)
 	return nil
 }
 
@@ -340,7 +279,7 @@ func (c *Conn) SetKeepAlive(idle time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.e.live.keepAliveInterval = max(idle, time.Second)
-	c.nudge()
+	c.wake.raise()
 	return nil
 }
 
@@ -349,7 +288,7 @@ func (c *Conn) Pace(r unit.Rate) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.e.pacer.maxRate = r
-	c.nudge()
+	c.wake.raise()
 	return nil
 }
 
@@ -382,8 +321,8 @@ func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.e.send.fin = true
-	c.wakeAll()
-	c.nudge()
+	c.wakeWaiters(true)
+	c.wake.raise()
 	return nil
 }
 
@@ -394,8 +333,8 @@ func (c *Conn) Close() error {
 	if !c.closed {
 		c.closed, c.e.send.fin = true, true
 		c.closeBy = c.now() + linger
-		c.wakeAll()
-		c.nudge()
+		c.wakeWaiters(true)
+		c.wake.raise()
 	}
 	return nil
 }
@@ -407,17 +346,19 @@ func (c *Conn) Abort() error {
 	defer c.mu.Unlock()
 	c.closed = true
 	c.e.closing.close(net.ErrClosed)
-	c.wakeAll()
-	c.nudge()
+	c.wakeWaiters(true)
+	c.wake.raise()
 	return nil
 }
 
-// hurry has the connection wait for nobody when it has told its end.
-func (c *Conn) hurry() {
+// closeNow has the connection wait for nobody when it has told its end. It reports whether
+// it was closed before.
+func (c *Conn) closeNow() (closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.e.closing.closeNow = true
-	c.nudge()
+	c.wake.raise()
+	return c.closed
 }
 
 // forgotten ends the connection as one of which the peer knows nothing.
@@ -425,20 +366,20 @@ func (c *Conn) forgotten() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.e.closing.end(errForgotten)
-	c.wakeAll()
-	c.nudge()
+	c.wakeWaiters(true)
+	c.wake.raise()
 }
 
 // LocalAddr implements net.Conn. Where the endpoint is at all addresses it is the
 // one on the way to the peer, as it was when that was last found at its address.
 func (c *Conn) LocalAddr() net.Addr {
-	ep, to := c.endpoint(), c.peerAddr()
+	ep, to := c.path()
 	at, ok := ep.Addr().(*net.UDPAddr)
 	if !ok || !at.IP.IsUnspecified() {
 		return ep.Addr()
 	}
 	c.mu.Lock()
-	known := c.own
+	known := c.local
 	c.mu.Unlock()
 	if known.ep != ep || known.to != to {
 		way, err := leads(net.UDPAddrFromAddrPort(to), ep.opt)
@@ -447,26 +388,16 @@ func (c *Conn) LocalAddr() net.Addr {
 		}
 		known = ownAddr{ep, to, &net.UDPAddr{IP: way.(*net.UDPAddr).IP, Port: at.Port}}
 		c.mu.Lock()
-		c.own = known
+		c.local = known
 		c.mu.Unlock()
 	}
 	return known.addr
 }
 
-// ownAddr is the address of an endpoint on the way to another one.
-type ownAddr struct {
-	ep   *Endpoint
-	to   netip.AddrPort
-	addr net.Addr
-}
-
 // RemoteAddr implements net.Conn.
-func (c *Conn) RemoteAddr() net.Addr { return net.UDPAddrFromAddrPort(c.peerAddr()) }
-
-func (c *Conn) peerAddr() netip.AddrPort {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.remote
+func (c *Conn) RemoteAddr() net.Addr {
+	_, to := c.path()
+	return net.UDPAddrFromAddrPort(to)
 }
 
 // SetDeadline implements net.Conn.
@@ -475,29 +406,18 @@ func (c *Conn) SetDeadline(t time.Time) error {
 }
 
 // SetReadDeadline implements net.Conn.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.set(&c.rdl, &c.readers, t) }
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.readers, t) }
 
 // SetWriteDeadline implements net.Conn.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.set(&c.wdl, &c.writers, t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writers, t) }
 
-func (c *Conn) set(d *deadline, w *sync.Cond, t time.Time) error {
+func (c *Conn) setDeadline(w *waiters, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return net.ErrClosed
 	}
-	if d.timer != nil {
-		d.timer.Stop()
-	}
-	d.at = t
-	w.Broadcast()
-	if !t.IsZero() {
-		d.timer = time.AfterFunc(time.Until(t), func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			w.Broadcast()
-		})
-	}
+	w.setDeadline(t)
 	return nil
 }
 

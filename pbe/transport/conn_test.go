@@ -263,7 +263,7 @@ func TestFollowsWhoAnswers(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "the attempt ends", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.try.left == 0 })
+	eventually(t, "the attempt ends", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.route.attempt.left == 0 })
 	if addrOf(s.RemoteAddr()) != sh.address() {
 		t.Error("the server follows who has not answered")
 	}
@@ -295,7 +295,7 @@ func TestMigrate(t *testing.T) {
 		exchangeStreams(t, c, s, 256<<10)
 		close(done)
 	}()
-	other := listen(t, c.ep.opt)
+	other := listen(t, c.route.ep.opt)
 	before := s.RemoteAddr().String()
 	if err := c.Migrate(other); err != nil {
 		t.Fatal(err)
@@ -372,30 +372,30 @@ func TestCloseWhileLost(t *testing.T) {
 func TestAttempt(t *testing.T) {
 	here, there := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:1")
 	var a attempt
-	if a.proved(here, a.data[:]) || a.due(time.Second) {
+	if a.answered(here, a.data[:]) || a.isDue(time.Second) {
 		t.Error("an answer to no question counts")
 	}
 	a.begin(here, time.Second)
 	data := a.data
 	a.begin(there, time.Second)
-	if a.to != here || !a.due(time.Second) {
+	if a.to != here || !a.isDue(time.Second) {
 		t.Errorf("the attempt is at %v", a.to)
 	}
-	a.asked(time.Second)
-	if a.due(time.Second + challengeEvery - 1) {
+	a.onAsked(time.Second)
+	if a.isDue(time.Second + challengeEvery - 1) {
 		t.Error("the next question is too early")
 	}
-	if a.proved(there, data[:]) || a.proved(here, []byte("whatever")) {
+	if a.answered(there, data[:]) || a.answered(here, []byte("whatever")) {
 		t.Error("another answer counts")
 	}
 	for range challenges - 1 {
-		a.asked(2 * time.Second)
+		a.onAsked(2 * time.Second)
 	}
 	a.begin(there, 2*time.Second)
 	if a.to != here {
 		t.Error("the last question is not waited for")
 	}
-	if !a.proved(here, data[:]) || a.proved(here, data[:]) {
+	if !a.answered(here, data[:]) || a.answered(here, data[:]) {
 		t.Error("the answer does not count once")
 	}
 	a.begin(there, time.Minute)

@@ -135,20 +135,20 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 			c.keys, c.reset = k, reset
 			copy(c.peer[:], p[2+idLen:])
 			c.e.ping = true // confirms the connection
-			return c, c.start()
+			return c, ep.start(c)
 		}
 	}
 }
 
 // start makes a dialled connection run.
-func (c *Conn) start() error {
-	c.ep.mu.Lock()
-	defer c.ep.mu.Unlock()
-	if c.ep.over {
+func (ep *Endpoint) start(c *Conn) error {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.over {
 		return net.ErrClosed
 	}
 	c.running, c.confirmed = true, true
-	c.ep.take(c)
+	ep.take(c)
 	go c.run()
 	return nil
 }
@@ -174,7 +174,7 @@ func (ep *Endpoint) hello(p []byte, from netip.AddrPort) {
 			if now.Sub(h.since) > halfOpenFor {
 				h.leave()
 				delete(ep.half, k)
-				delete(ep.conns, h.c.local)
+				delete(ep.conns, h.c.id)
 			}
 		}
 	}
@@ -203,7 +203,7 @@ func (ep *Endpoint) hello(p []byte, from netip.AddrPort) {
 		return
 	}
 	ep.half[k] = &halfOpen{c, welcome, now, leave}
-	ep.conns[c.local] = c
+	ep.conns[c.id] = c
 	ep.reply(welcome, from)
 }
 
@@ -232,21 +232,21 @@ func (ep *Endpoint) welcome(hello []byte, k halfKey) (*Conn, []byte, error) {
 	c := newConn(ep, newID(), k.from)
 	c.peer, c.follows = k.id, true
 	w := append([]byte{typeWelcome, version}, k.id[:]...)
-	w = append(w, c.local[:]...)
+	w = append(w, c.id[:]...)
 	w = append(w, secret.PublicKey().Bytes()...)
 	keys, key, err := exchange(secret, k.share[:], hello[:helloLen-tokenLen], w, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	c.keys = keys
-	token := ep.resetOf(c.local)
+	token := ep.resetOf(c.id)
 	return c, key.end(w, token[:]), nil
 }
 
 // confirm hands a half-open connection to Accept once its client has shown that it
 // has the keys. While nobody accepts, it stays half open.
 func (ep *Endpoint) confirm(c *Conn) {
-	if c.confirmed || !c.opened() {
+	if c.confirmed {
 		return
 	}
 	ep.mu.Lock()

@@ -112,13 +112,13 @@ func TestRestart(t *testing.T) {
 // could not give to Accept, is answered with a RESET.
 func TestForgottenID(t *testing.T) {
 	c, s := two(t, Options{})
-	s.ep.forget(s)
+	s.route.ep.forget(s)
 	c.Write([]byte("x"))
 	c.SetReadDeadline(time.Now().Add(patience))
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Error(err)
 	}
-	s.ep.adopt(s) // so that the test can end it
+	s.route.ep.adopt(s) // so that the test can end it
 }
 
 // TestResetOfStrangers: nothing that was seen on the way ends a connection, but the true
@@ -137,13 +137,13 @@ func TestResetOfStrangers(t *testing.T) {
 	})
 	sh.do(func() {})
 	for at := 0; at+tokenSize <= welcomeLen; at++ {
-		c.ep.reset(append(append([]byte{typeReset}, c.peer[:]...), welcome[at:at+tokenSize]...))
+		c.route.ep.reset(append(append([]byte{typeReset}, c.peer[:]...), welcome[at:at+tokenSize]...))
 	}
-	c.ep.reset(append(append([]byte{typeReset}, c.local[:]...), c.reset[:]...))
+	c.route.ep.reset(append(append([]byte{typeReset}, c.id[:]...), c.reset[:]...))
 	if _, err := c.Probe(); err != nil {
 		t.Fatal(err)
 	}
-	c.ep.reset(append(append([]byte{typeReset}, c.peer[:]...), c.reset[:]...))
+	c.route.ep.reset(append(append([]byte{typeReset}, c.peer[:]...), c.reset[:]...))
 	if _, err := c.Probe(); !errors.Is(err, syscall.ECONNRESET) {
 		t.Error(err)
 	}
@@ -236,7 +236,7 @@ func TestManyMigrations(t *testing.T) {
 	exchangeStreams(t, c, s, 10_000)
 	for i, ep := range all {
 		ep.mu.Lock()
-		if known := ep.conns[c.local] == c; known != (i >= len(all)-maxWays) {
+		if known := ep.conns[c.id] == c; known != (i >= len(all)-maxWays) {
 			t.Errorf("endpoint %d: %v", i, known)
 		}
 		ep.mu.Unlock()

@@ -202,11 +202,10 @@ func (ep *Endpoint) Close() error {
 	patience := time.NewTimer(farewell)
 	defer patience.Stop()
 	for _, c := range list {
-		if c.endpoint() != ep {
+		if by, _ := c.path(); by != ep {
 			continue
 		}
-		c.hurry()
-		if c.isClosed() {
+		if c.closeNow() {
 			select { // what was written before may still arrive
 			case <-c.gone:
 			case <-patience.C:
@@ -244,8 +243,10 @@ func (ep *Endpoint) train(b []byte, size int, from netip.AddrPort) {
 	for len(b) > 0 {
 		n := min(size, len(b))
 		if c := ep.find(b[:n]); c != nil {
-			n = c.receive(ep, b, size, from)
-			ep.confirm(c)
+			var opened bool
+			if n, opened = c.receive(ep, b, size, from); opened {
+				ep.confirm(c)
+			}
 		} else {
 			ep.stranger(b[:n], from)
 		}
@@ -318,7 +319,7 @@ func (ep *Endpoint) reset(p []byte) {
 
 // take has packets of c, of whose endpoint mu is held, arrive.
 func (ep *Endpoint) take(c *Conn) {
-	ep.conns[c.local] = c
+	ep.conns[c.id] = c
 	if !c.follows {
 		ep.dialled[c.peer] = c
 	}
@@ -343,7 +344,7 @@ func (ep *Endpoint) adopt(c *Conn) bool {
 // forget ends what is known of a connection.
 func (ep *Endpoint) forget(c *Conn) {
 	ep.mu.Lock()
-	delete(ep.conns, c.local)
+	delete(ep.conns, c.id)
 	if ep.dialled[c.peer] == c {
 		delete(ep.dialled, c.peer)
 	}

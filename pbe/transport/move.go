@@ -3,7 +3,6 @@ package transport
 import (
 	"net"
 	"net/netip"
-	"slices"
 )
 
 // Move goes on from the address that this device has now on the way to the peer, over
@@ -11,13 +10,11 @@ import (
 // another address; see Migrate. Only a connection that Dial made can do so. If it
 // fails, as while there is no address, nothing has changed.
 func (c *Conn) Move() error {
-	c.mu.Lock()
-	old, opt, to, follows := c.ep, c.ep.opt, c.remote, c.follows
-	c.mu.Unlock()
-	if follows || !old.own {
+	old, to := c.path()
+	if c.follows || !old.own {
 		return errFollows
 	}
-	ep, err := openTowards(to, opt)
+	ep, err := openTowards(to, old.opt)
 	if err != nil {
 		return err
 	}
@@ -25,25 +22,13 @@ func (c *Conn) Move() error {
 		ep.Close()
 		return err
 	}
-	for _, before := range c.replaced(ep) {
+	c.mu.Lock()
+	dropped := c.route.dropOwn(ep)
+	c.mu.Unlock()
+	for _, before := range dropped {
 		before.forget(c) // closes it
 	}
 	return nil
-}
-
-// replaced takes all own endpoints but one off those that know of the connection, and
-// returns them.
-func (c *Conn) replaced(but *Endpoint) (list []*Endpoint) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.eps = slices.DeleteFunc(slices.Clone(c.eps), func(ep *Endpoint) bool {
-		if ep != but && ep.own {
-			list = append(list, ep)
-			return true
-		}
-		return false
-	})
-	return list
 }
 
 // openTowards opens a socket for one connection, at this device's own address on the

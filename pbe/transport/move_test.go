@@ -13,7 +13,7 @@ import (
 // is closed, and forgotten.
 func TestMove(t *testing.T) {
 	c, s := two(t, Options{})
-	first := c.endpoint()
+	first, _ := c.path()
 	done := make(chan bool)
 	go func() {
 		exchangeStreams(t, c, s, 1<<20)
@@ -30,7 +30,10 @@ func TestMove(t *testing.T) {
 	}
 	<-done
 	eventually(t, "the server follows", func() bool { return s.RemoteAddr().String() == c.LocalAddr().String() })
-	if n := len(c.known()); n != 1 {
+	c.mu.Lock()
+	n := len(c.route.endpoints)
+	c.mu.Unlock()
+	if n != 1 {
 		t.Errorf("%d endpoints know of it", n)
 	}
 	if _, err := first.sock.Write(nil); !errors.Is(err, net.ErrClosed) {

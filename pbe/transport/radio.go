@@ -76,3 +76,24 @@ func (f *radioFeedback) resetSending() {
 func (f *radioFeedback) resetReceiving(report func(now, oneWay, minRTT time.Duration) cc.Radio) {
 	f.report, f.reportTime, f.toHere = report, 0, relativeDelay{}
 }
+
+// reporter has the cells here reported on by one listener at a time. It is not safe for
+// concurrent use.
+type reporter struct {
+	enabled  bool
+	feedback Feedback // nil: none
+}
+
+// switchTo closes the listener and, if it is enabled, begins with the one that listen
+// makes, nil for none. It returns its reports, nil if there is none.
+func (r *reporter) switchTo(listen func() Feedback) (report func(now, oneWay, minRTT time.Duration) cc.Radio) {
+	if r.feedback != nil {
+		r.feedback.Close()
+		r.feedback = nil
+	}
+	if !r.enabled || listen == nil {
+		return nil
+	}
+	r.feedback = listen()
+	return r.feedback.OnPacket
+}

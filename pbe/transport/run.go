@@ -2,8 +2,6 @@ package transport
 
 import (
 	"net"
-	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -34,10 +32,13 @@ func (o *outbox) add(buf []byte, size int) {
 // run sends until the connection is over.
 func (c *Conn) run() {
 	defer close(c.gone)
-	c.setRuns(true)
-	defer c.setRuns(false)
+	c.setReporting(true)
+	defer c.setReporting(false)
 	defer func() {
-		for _, ep := range c.known() {
+		c.mu.Lock()
+		all := c.route.endpoints
+		c.mu.Unlock()
+		for _, ep := range all {
 			ep.forget(c)
 		}
 	}()
@@ -60,12 +61,12 @@ func (c *Conn) run() {
 	}
 }
 
-// setRuns has feedback begin with run, and end with it.
-func (c *Conn) setRuns(runs bool) {
+// setReporting has the cells here reported on while run goes on.
+func (c *Conn) setReporting(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.runs = runs
-	c.refeed()
+	c.reporter.enabled = on
+	c.resetFeedback()
 }
 
 // fill makes and sends a batch, in o, and the packet of an attempt, in side. It
@@ -88,18 +89,18 @@ func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
 		}
 		o.add(c.keys.finish(b, start, number), c.e.mtu.size)
 	}
-	if c.try.due(now) && c.e.closing.err == nil {
-		b, number := c.e.appendChallenge(now, head(side.buf, c.peer), c.try.data[:])
+	if c.route.attempt.isDue(now) && c.e.closing.err == nil {
+		b, number := c.e.appendChallenge(now, head(side.buf, c.peer), c.route.attempt.data[:])
 		side.add(c.keys.finish(b, 0, number), c.e.mtu.size)
-		c.try.asked(now)
+		c.route.attempt.onAsked(now)
 	}
 	over = c.e.closing.isOver(now)
-	c.wakeWriters()
+	c.wakeWaiters(false)
 	at := c.e.wait(now)
-	if c.try.left > 0 {
-		at = min(at, c.try.at)
+	if c.route.attempt.left > 0 {
+		at = min(at, c.route.attempt.at)
 	}
-	ep, to, aside := c.ep, c.remote, c.try.to
+	ep, to, aside := c.route.ep, c.route.remote, c.route.attempt.to
 	c.mu.Unlock()
 	if len(o.ends) > 0 {
 		if packets, bytes := ep.sock.send(o, to); packets > 0 {
@@ -114,48 +115,6 @@ func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
 	return over, at - c.now()
 }
 
-// known are the endpoints that know of the connection.
-func (c *Conn) known() []*Endpoint {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.eps
-}
-
-// An attempt asks so often, so far apart.
-const challenges, challengeEvery = 5, 200 * time.Millisecond
-
-// attempt is the question whether the peer is at another address, from where its
-// newest packet came: it is believed when it answers from there (RFC 9000 section
-// 9.3). Until then nothing else is sent there.
-type attempt struct {
-	to   netip.AddrPort
-	data connID
-	left int
-	at   time.Duration // of the next question
-}
-
-// begin starts one, unless one goes on: who can repeat the peer's packets from
-// elsewhere must not end the true one.
-func (a *attempt) begin(to netip.AddrPort, now time.Duration) {
-	if a.left == 0 && now >= a.at {
-		*a = attempt{to: to, data: newID(), left: challenges, at: now}
-	}
-}
-
-// due tells that it is time to ask; asked that it was done.
-func (a *attempt) due(now time.Duration) bool { return a.left > 0 && now >= a.at }
-
-func (a *attempt) asked(now time.Duration) { a.left, a.at = a.left-1, now+challengeEvery }
-
-// proved takes an answer, and tells whether it is the one waited for.
-func (a *attempt) proved(from netip.AddrPort, data []byte) bool {
-	if from != a.to || string(data) != string(a.data[:]) {
-		return false
-	}
-	a.left, a.data = 0, newID() // holds once
-	return true
-}
-
 // Migrate goes on over another endpoint, such as one of another interface, which
 // the caller closes some time after the connection. The peer follows when this end
 // has answered it from there; what it sends until then still arrives at the old
@@ -168,9 +127,6 @@ func (c *Conn) Migrate(to *Endpoint) error {
 	return err
 }
 
-// maxWays is at how many endpoints packets may arrive: that of now, and those before.
-const maxWays = 4
-
 // migrate returns the endpoints where packets are no longer waited for.
 func (c *Conn) migrate(to *Endpoint) (old []*Endpoint, err error) {
 	c.mu.Lock()
@@ -181,13 +137,9 @@ func (c *Conn) migrate(to *Endpoint) (old []*Endpoint, err error) {
 	if c.e.closing.err != nil || c.closed || !to.adopt(c) {
 		return nil, net.ErrClosed
 	}
-	c.eps = append(slices.DeleteFunc(slices.Clone(c.eps), func(ep *Endpoint) bool { return ep == to }), to)
-	if n := len(c.eps) - maxWays; n > 0 {
-		old, c.eps = c.eps[:n], c.eps[n:]
-	}
-	c.ep = to
+	old = c.route.moveTo(to)
 	c.e.mtu.fixed = !to.sock.whole
 	c.e.reroute(c.now(), to.opt.Controller())
-	c.nudge()
+	c.wake.raise()
 	return old, nil
 }

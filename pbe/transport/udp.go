@@ -3,7 +3,19 @@
 // tells the sender in every acknowledgement. It is made to stand under subflow, in
 // the place of package tcp: end-to-end TLS runs inside it as inside TCP.
 //
-//	subflow ─ Conn ─ engine (packets, acknowledgements, loss, pacing: no I/O) ─ Endpoint (one socket, batches) ─ network
+//	subflow ─ Conn ─ engine (no I/O) ─ Endpoint (one socket, batches) ─ network
+//
+// The engine is made of parts that know nothing of each other:
+//
+//	sender         bytes written and not acknowledged, and the peer's window
+//	receiver       bytes put in order, and our window
+//	lossDetector   packets in flight, round trips, losses, probe timeouts (RFC 9002)
+//	ackTracker     packets received, and when an ACK is due (RFC 9000 section 13.2)
+//	radioFeedback  reports of the cells in both directions
+//	pacer          when the next packet may leave
+//	mtuSearch      how long packets may be (RFC 8899)
+//	liveness       silence: keep-alives, and giving the peer up
+//	closing        the end, and who must still be sent it (RFC 9000 section 10.2)
 //
 // # What is protected, and what is not
 //

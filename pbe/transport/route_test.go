@@ -1,0 +1,135 @@
+package transport
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/pbe/cc"
+)
+
+// TestRouteArrivals: the newest packet alone says which way packets come, unless it only
+// asks whether its way is one.
+func TestRouteArrivals(t *testing.T) {
+	ep, here, there := &Endpoint{}, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	var r route
+	for i, c := range []struct {
+		number        uint64
+		from          netip.Addr
+		asks          bool
+		newest, moved bool
+	}{
+		{5, here, false, true, true}, {6, here, false, true, false}, {6, there, false, false, false}, {3, there, false, false, false},
+		{9, there, true, true, false}, {10, there, false, true, true}, {7, here, false, false, false},
+	} {
+		if newest, moved := r.onPacket(c.number, arrival{ep, c.from}, c.asks); newest != c.newest || moved != c.moved {
+			t.Errorf("packet %d: newest %v, moved %v", i, newest, moved)
+		}
+	}
+	if r.largest != 10 || !r.opened || r.arrival.from != there {
+		t.Errorf("%+v", r.arrival)
+	}
+}
+
+// TestRouteEndpoints: packets may arrive at the endpoint of now and the last ones before
+// it, each once, and at no own one of before when it is dropped.
+func TestRouteEndpoints(t *testing.T) {
+	eps := make([]*Endpoint, maxWays+2)
+	for i := range eps {
+		eps[i] = &Endpoint{own: i%2 == 0}
+	}
+	r := newRoute(eps[0], netip.AddrPort{})
+	var dropped []*Endpoint
+	for _, ep := range append(eps[1:], eps[len(eps)-1]) {
+		dropped = append(dropped, r.moveTo(ep)...)
+	}
+	before := r.endpoints
+	if r.ep != eps[len(eps)-1] || !slices.Equal(dropped, eps[:2]) || !slices.Equal(before, eps[2:]) {
+		t.Errorf("%d endpoints, %d dropped", len(before), len(dropped))
+	}
+	if own := r.dropOwn(eps[4]); !slices.Equal(own, eps[2:3]) || len(r.endpoints) != maxWays-1 || len(before) != maxWays || before[0] != eps[2] {
+		t.Errorf("%d own ones are dropped", len(own))
+	}
+}
+
+// TestRouteFollows: the peer is believed where it answers, once.
+func TestRouteFollows(t *testing.T) {
+	at := netip.MustParseAddrPort
+	r := newRoute(nil, at("192.0.2.1:1"))
+	for _, c := range []struct {
+		to        string
+		elsewhere bool
+	}{{"192.0.2.1:2", false}, {"192.0.2.2:2", true}} {
+		r.attempt.begin(at(c.to), time.Minute)
+		data := r.attempt.data
+		if moved, _ := r.onResponse(r.remote, data[:]); moved {
+			t.Error("an answer from where it is counts")
+		}
+		if moved, elsewhere := r.onResponse(at(c.to), data[:]); !moved || elsewhere != c.elsewhere || r.remote != at(c.to) {
+			t.Errorf("%s: moved %v, elsewhere %v", c.to, moved, elsewhere)
+		}
+		if moved, _ := r.onResponse(at(c.to), data[:]); moved {
+			t.Error("an answer counts twice")
+		}
+	}
+}
+
+// TestWaiters: who waits is woken at the deadline, by an earlier one that is set, and not
+// by one that was taken back.
+func TestWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var w waiters
+		w.L = &mu
+		begun := time.Now()
+		set := func(after time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			w.setDeadline(begun.Add(after))
+		}
+		set(time.Minute)
+		took := make(chan time.Duration)
+		go func() {
+			mu.Lock()
+			defer mu.Unlock()
+			for !w.isLate() {
+				w.Wait()
+			}
+			took <- time.Since(begun)
+		}()
+		synctest.Wait()
+		set(time.Second)
+		set(5 * time.Second)
+		if got := <-took; got != 5*time.Second {
+			t.Errorf("woken after %v", got)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if w.setDeadline(time.Time{}); w.isLate() {
+			t.Error("late without a deadline")
+		}
+	})
+}
+
+// TestReporter: there is one listener at a time, and none while it is not enabled.
+func TestReporter(t *testing.T) {
+	first, second := &says{radio: cc.Radio{Capacity: 1}}, &says{radio: cc.Radio{Capacity: 2}}
+	var r reporter
+	listen := func(s *says) func() Feedback { return func() Feedback { return s } }
+	if r.switchTo(listen(first)) != nil {
+		t.Error("it reports before it is enabled")
+	}
+	r.enabled = true
+	if report := r.switchTo(listen(first)); report == nil || report(0, 0, 0) != first.radio {
+		t.Error("the first does not report")
+	}
+	if report := r.switchTo(listen(second)); report == nil || report(0, 0, 0) != second.radio || !first.closed.Load() {
+		t.Error("the second does not report, or the first still does")
+	}
+	if r.switchTo(nil) != nil || !second.closed.Load() {
+		t.Error("the second still reports")
+	}
+}

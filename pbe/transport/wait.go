@@ -1,0 +1,64 @@
+package transport
+
+import (
+	"sync"
+	"time"
+)
+
+// signal wakes one goroutine that waits for it: it is a channel of one place.
+type signal chan struct{}
+
+func (s signal) raise() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+// waiters are goroutines that wait for a condition, until a deadline. All methods, as those
+// of sync.Cond, are called with L held.
+type waiters struct {
+	sync.Cond
+	deadline time.Time // zero: none
+	timer    *time.Timer
+}
+
+// isLate reports whether the deadline is over.
+func (w *waiters) isLate() bool { return !w.deadline.IsZero() && !time.Now().Before(w.deadline) }
+
+// setDeadline sets another deadline, zero for none, and wakes all.
+func (w *waiters) setDeadline(t time.Time) {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.deadline = t
+	w.Broadcast()
+	if !t.IsZero() {
+		w.timer = time.AfterFunc(time.Until(t), func() {
+			w.L.Lock()
+			defer w.L.Unlock()
+			w.Broadcast()
+		})
+	}
+}
+
+// cork gathers writes while it is closed. It is for one goroutine.
+type cork struct {
+	closed bool
+	held   []byte
+}
+
+// hold keeps p if the cork is closed.
+func (c *cork) hold(p []byte) bool {
+	if c.closed {
+		c.held = append(c.held, p...)
+	}
+	return c.closed
+}
+
+// release opens the cork and returns what was held, valid until hold.
+func (c *cork) release() []byte {
+	b := c.held
+	c.closed, c.held = false, b[:0]
+	return b
+}
