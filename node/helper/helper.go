@@ -15,7 +15,7 @@
 //	calls.go   primaries called again, and those that refuse this device
 //	allow.go   the servers that may be reached
 //	caps.go    the owner's caps
-//	lend.go    the owner's traffic goes first: what may be lent, and who is told
+//	share.go   the owner's traffic goes first: what relays may use of a link
 //	trouble.go what does not answer: to the server, and from the primary
 //	facts.go   battery, heat and link, as the primary is told
 package helper
@@ -162,8 +162,8 @@ type Helper struct {
 	moved   uint64        // bytes of relays that have ended
 	relayed uint64        // relays there were, for their numbers in the trace
 
-	manager *manager
-	routes  device.Routes
+	share  *linkShare
+	routes device.Routes
 
 	factsMu sync.Mutex           // held while they are told, so that the newest is told last; taken before mu
 	facts   wire.Facts           // as they are told
@@ -187,7 +187,7 @@ type subflow struct {
 	link    string // interface of the HS-path, "" if it is not known
 	moves   moves
 	mute    mute
-	lent    lent
+	share   *sharedRelay
 	meter   meter
 }
 
@@ -237,7 +237,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	if _, err := (policy.Limits{BatteryFloor: cfg.BatteryFloor, MaxTemperature: cfg.MaxTemperature}).Check(); err != nil {
 		return bad(err, "see battery_floor and max_temperature in helper.toml")
 	}
-	h.manager = newManager(h)
+	h.share = newLinkShare(log)
 	var err error
 	if h.targets, err = h.resolve(); err != nil {
 		return bad(err, "see `mpbond trust list`; write primaries as NAME@host:port")
@@ -311,7 +311,7 @@ func (h *Helper) resolveEntry(entry string) (p identity.Peer, addrs []string, er
 // returns ctx's error. Networks that do not answer are tried again for ever.
 func (h *Helper) Run(ctx context.Context) error {
 	var all sync.WaitGroup
-	all.Go(func() { h.manager.run(ctx, &all) })
+	all.Go(func() { h.share.run(ctx) })
 	all.Go(func() { h.watchAddresses(ctx) })
 	all.Go(func() { h.runReports(ctx) })
 	if h.find != nil {
@@ -393,7 +393,7 @@ func (h *Helper) subflow(ctx context.Context, all *sync.WaitGroup, t *target, o 
 	h.rec.Add(trace.Event{Kind: trace.RelayUp, Count: number, Device: t.primary.Name, Text: q.Server})
 	err = r.run(h.mode, h.tracing(number))
 	h.mu.Lock()
-	m := h.relays[r].mute
+	m, share := h.relays[r].mute, h.relays[r].share
 	h.mu.Unlock()
 	h.judge(r, m, began, err)
 	h.rec.Add(trace.Event{Kind: trace.RelayDown, Count: number, Device: t.primary.Name,
@@ -403,10 +403,20 @@ func (h *Helper) subflow(ctx context.Context, all *sync.WaitGroup, t *target, o 
 	h.places--
 	h.moved += r.up.read.Load() + r.down.read.Load()
 	h.mu.Unlock()
+	h.share.removeRelay(share)
 	_, mostUp := r.up.ring.Held()
 	_, mostDown := r.down.ring.Held()
 	log.Debug("subflow ended", "err", err, "up", r.up.read.Load(), "down", r.down.read.Load(), "most_up", mostUp, "most_down", mostDown)
 }
+
+// ShareWith counts what a primary in this process moves over its direct subflows as the
+// owner's traffic, each by a key that is never used again. It must be called before Run.
+func (h *Helper) ShareWith(own func() map[string]device.Flow) { h.share.ownFlows = own }
+
+// CountLent returns a ledger for connections that carry something for other devices without
+// a bond, as onloading does: what they move counts as shared, not as the owner's. They are
+// passed on to next, which may be nil.
+func (h *Helper) CountLent(next tcp.Ledger) tcp.Ledger { return h.share.ledger(next) }
 
 // tracing is what a relay tells of its reports, nil if nothing is traced.
 func (h *Helper) tracing(number uint64) func(trace.Event) {
@@ -475,9 +485,10 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	}
 	r := newRelay(p, hs, int(h.cfg.Buffer))
 	r.several = func() bool { return h.waitingAt(t.primary) > 1 }
+	share := h.share.addRelay(p, hs)
 	h.mu.Lock()
 	h.relayed++
-	h.relays[r] = &subflow{number: h.relayed, primary: t.primary, server: q.Server, since: time.Now(), link: link}
+	h.relays[r] = &subflow{number: h.relayed, primary: t.primary, server: q.Server, since: time.Now(), link: link, share: share}
 	var missed error // why others were closed while this one was made
 	if missed = h.unwanted(t.primary.Key, q.Server); ctx.Err() != nil {
 		missed = context.Canceled

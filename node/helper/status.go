@@ -112,7 +112,7 @@ func (h *Helper) Status() Status {
 		t.mu.Unlock()
 		s.Pipes = append(s.Pipes, p)
 	}
-	s.Lent = h.manager.status()
+	s.Lent = h.share.status()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.Relayed = h.moved

@@ -25,15 +25,15 @@ import (
 // this process where there are no counters.
 func TestOwnerGoesFirst(t *testing.T) {
 	start := time.Now()
-	for name, prepare := range map[string]func(m *manager, own func() uint64){
-		"any program": func(m *manager, own func() uint64) {
-			m.counters = func() (map[string]device.Counters, error) {
+	for name, prepare := range map[string]func(s *linkShare, own func() uint64){
+		"any program": func(s *linkShare, own func() uint64) {
+			s.counters = func() (map[string]device.Counters, error) {
 				return map[string]device.Counters{"wwan0": {Rx: 1 + own(), Tx: 1 + own()}, "lo": {}}, nil
 			}
 		},
-		"a primary here": func(m *manager, own func() uint64) {
-			m.counters = func() (map[string]device.Counters, error) { return nil, os.ErrPermission }
-			m.own = func() map[string]device.Flow {
+		"a primary here": func(s *linkShare, own func() uint64) {
+			s.counters = func() (map[string]device.Counters, error) { return nil, os.ErrPermission }
+			s.ownFlows = func() map[string]device.Flow {
 				return map[string]device.Flow{"x/1": {Local: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, Rx: own(), Tx: own()}}
 			}
 		},
@@ -51,8 +51,8 @@ func TestOwnerGoesFirst(t *testing.T) {
 				return moved
 			}
 			w := &world{t: t, pipes: overTCP(), servers: overTCP(), prepare: func(h *Helper) {
-				h.manager.interfaceOf = func(net.Addr) string { return "wwan0" }
-				prepare(h.manager, own)
+				h.share.interfaceOf = func(net.Addr) string { return "wwan0" }
+				prepare(h.share, own)
 			}}
 			w.listen("127.0.0.1:0")
 			w.start(Config{})
@@ -88,9 +88,9 @@ func TestLimitEndsOnFullHop(t *testing.T) {
 	var busy atomic.Bool
 	var moved atomic.Uint64
 	w := &world{t: t, pipes: overTCP(), servers: overTCP(), prepare: func(h *Helper) {
-		h.manager.interfaceOf = func(net.Addr) string { return "wwan0" }
+		h.share.interfaceOf = func(net.Addr) string { return "wwan0" }
 		last := time.Now()
-		h.manager.counters = func() (map[string]device.Counters, error) {
+		h.share.counters = func() (map[string]device.Counters, error) {
 			now := time.Now()
 			if busy.Load() {
 				moved.Add(uint64(now.Sub(last)/time.Microsecond) * 100) // 800 Mbit/s, more than what fills the hop
@@ -160,42 +160,42 @@ func TestLossIsNoOwner(t *testing.T) {
 		defer w.h.mu.Unlock()
 		return len(w.h.relays) == 1
 	})
-	m := newManager(w.h) // the helper's own passes loopback over
+	s := newLinkShare(w.h.log) // the helper's own passes loopback over
 	w.h.mu.Lock()
 	for r := range w.h.relays {
 		hs := r.hs.LocalAddr().String()
-		m.interfaceOf = func(a net.Addr) string { return map[string]string{hs: "wwan0"}[a.String()] }
+		s.addRelay(r.pipe, r.hs)
+		s.interfaceOf = func(a net.Addr) string { return map[string]string{hs: "wwan0"}[a.String()] }
 	}
 	w.h.mu.Unlock()
 	others, now := uint64(0), time.Now()
-	m.counters = func() (map[string]device.Counters, error) {
+	s.counters = func() (map[string]device.Counters, error) {
 		h := hop.Load()
 		return map[string]device.Counters{"wwan0": {Rx: h.WireIn, Tx: h.WireOut + others}}, nil
 	}
 	// second lets a second pass in which the relay sends 8 Mbit/s, of which a share
 	// is new.
 	second := func(fresh float64, other uint64) (limited bool) {
-		var all sync.WaitGroup
 		for range 20 {
 			h := *hop.Load()
 			h.WireOut, h.WireIn = h.WireOut+50_000, h.WireIn+1_000
 			h.Acked += uint64(50_000 * fresh)
 			hop.Store(&h)
 			others += other
-			now = now.Add(lendTick)
-			m.tick(now, &all)
-			limited = limited || m.links["wwan0"].up.grant.Limited
+			now = now.Add(shareTick)
+			s.tick(now)
+			limited = limited || s.links["wwan0"].up.grant.Limited
 		}
-		all.Wait()
+		s.sends.Wait()
 		return limited
 	}
 	for _, fresh := range []float64{1, 0, 0.5, 1, 0, 1} {
 		if second(fresh, 0) {
-			t.Fatalf("a share of %v is new, and the owner is said to be busy: %+v", fresh, m.links["wwan0"].up.grant)
+			t.Fatalf("a share of %v is new, and the owner is said to be busy: %+v", fresh, s.links["wwan0"].up.grant)
 		}
 	}
 	if !second(0.5, 25_000) {
-		t.Errorf("4 Mbit/s of others are not seen: %+v", m.links["wwan0"].up.grant)
+		t.Errorf("4 Mbit/s of others are not seen: %+v", s.links["wwan0"].up.grant)
 	}
 }
 
@@ -235,44 +235,48 @@ func TestOnloadIsNoOwner(t *testing.T) {
 		"another program beside it":  {lent: true, ticks: 2, other: 25_000, limited: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := newManager(w.h) // the helper's own passes loopback over
-			m.interfaceOf = func(net.Addr) string { return "wwan0" }
+			s := newLinkShare(w.h.log) // the helper's own passes loopback over
+			w.h.mu.Lock()
+			for r := range w.h.relays {
+				s.addRelay(r.pipe, r.hs)
+			}
+			w.h.mu.Unlock()
+			s.interfaceOf = func(net.Addr) string { return "wwan0" }
 			moved, now := uint64(1), time.Now()
-			m.counters = func() (map[string]device.Counters, error) {
+			s.counters = func() (map[string]device.Counters, error) {
 				return map[string]device.Counters{"wwan0": {Rx: moved, Tx: moved}}, nil
 			}
-			var all sync.WaitGroup
 			var c *tunnel
 			limited := false
 			for i := range 60 {
 				if i%x.ticks == 0 {
 					c = &tunnel{local: wwan}
 					if x.lent {
-						m.addCarrier(c)
+						s.addCarrier(c)
 					}
 				}
 				c.hop.WireIn, c.hop.WireOut = c.hop.WireIn+50_000, c.hop.WireOut+50_000
 				moved += 50_000 + x.other
 				if (i+1)%x.ticks == 0 && x.lent {
-					m.removeCarrier(c)
+					s.removeCarrier(c)
 				}
-				now = now.Add(lendTick)
-				m.tick(now, &all)
-				link := m.links["wwan0"]
+				now = now.Add(shareTick)
+				s.tick(now)
+				link := s.links["wwan0"]
 				limited = limited || link.down.grant.Limited || link.up.grant.Limited
 			}
-			all.Wait()
+			s.sends.Wait()
 			if limited != x.limited {
-				t.Errorf("limited: %v, want %v: down %+v, up %+v", limited, x.limited, m.links["wwan0"].down.grant, m.links["wwan0"].up.grant)
+				t.Errorf("limited: %v, want %v: down %+v, up %+v", limited, x.limited, s.links["wwan0"].down.grant, s.links["wwan0"].up.grant)
 			}
-			if lent := m.links["wwan0"].down.lent; x.lent && (lent < 59*50_000 || lent > 61*50_000) {
+			if lent := s.links["wwan0"].down.lent; x.lent && (lent < 59*50_000 || lent > 61*50_000) {
 				t.Errorf("%.0f bytes are lent", lent)
 			}
 		})
 	}
 }
 
-// TestLendTotals: the manager's sums for an interface are what all relays and the
+// TestLendTotals: linkShare's sums for an interface are what all relays and the
 // owner have moved over it since they were first seen; a relay
 // whose pipe has the same interface counts twice.
 func TestLendTotals(t *testing.T) {
@@ -282,13 +286,13 @@ func TestLendTotals(t *testing.T) {
 			own := map[string]device.Flow{"b/1": {Local: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, Rx: 1 << 30, Tx: 1 << 30}}
 			counters, broken := map[string]device.Counters{"wwan0": {Rx: 5, Tx: 7}}, false
 			w := &world{t: t, pipes: overTCP(), servers: overTCP(), prepare: func(h *Helper) {
-				h.manager.interfaceOf = func(a net.Addr) string {
+				h.share.interfaceOf = func(a net.Addr) string {
 					if !same && strings.HasPrefix(a.String(), "[::1]") {
 						return "wlan0"
 					}
 					return "wwan0"
 				}
-				h.manager.counters = func() (map[string]device.Counters, error) {
+				h.share.counters = func() (map[string]device.Counters, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					if broken {
@@ -296,7 +300,7 @@ func TestLendTotals(t *testing.T) {
 					}
 					return maps.Clone(counters), nil
 				}
-				h.manager.own = func() map[string]device.Flow {
+				h.share.ownFlows = func() map[string]device.Flow {
 					mu.Lock()
 					defer mu.Unlock()
 					return maps.Clone(own)
@@ -304,18 +308,17 @@ func TestLendTotals(t *testing.T) {
 			}}
 			w.listenAt("[::1]:0", "127.0.0.1:0")
 			w.start(Config{})
-			m := w.h.manager
-			sums := func() lentLink {
-				var all sync.WaitGroup
-				m.tick(time.Now(), &all)
-				all.Wait()
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				if l := m.links["wwan0"]; l != nil && len(m.links) == 1 {
+			s := w.h.share
+			sums := func() sharedLink {
+				s.tick(time.Now())
+				s.sends.Wait()
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if l := s.links["wwan0"]; l != nil && len(s.links) == 1 {
 					return *l
 				}
-				t.Fatalf("interfaces %v", m.links)
-				return lentLink{}
+				t.Fatalf("interfaces %v", s.links)
+				return sharedLink{}
 			}
 
 			// Two relays; what is sent down on one and up on the other.
@@ -371,11 +374,11 @@ func TestLendTotals(t *testing.T) {
 			if math.Abs(l.down.owned-(rx*headers+tx*acks)) > 1 || math.Abs(l.up.owned-(tx*headers+rx*acks)) > 1 || l.asked != tx {
 				t.Errorf("owned: %.0f down, %.0f up, %d asked", l.down.owned, l.up.owned, l.asked)
 			}
-			m.mu.Lock()
-			if m.totals["wwan0"] != counters["wwan0"] {
-				t.Errorf("counters that cannot be read are taken for %+v", m.totals)
+			s.mu.Lock()
+			if s.totals["wwan0"] != counters["wwan0"] {
+				t.Errorf("counters that cannot be read are taken for %+v", s.totals)
 			}
-			m.mu.Unlock()
+			s.mu.Unlock()
 		})
 	}
 }

@@ -1,0 +1,417 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/control/device"
+	"mpbond/control/policy"
+	"mpbond/link/estimate"
+	"mpbond/link/pipe"
+	"mpbond/link/tcp"
+)
+
+// Tuning of LinkShare.
+const (
+	shareTick = 50 * time.Millisecond // while something is shared
+	shareRest = time.Second           // else
+	// recentShare is how long a relay counts as one that shares the limit.
+	recentShare = time.Second
+	// What TCP and IP add to the bytes of a connection: headers of 52 in packets
+	// of 1500, and acknowledgements of 52 for each second packet of the other
+	// direction.
+	headers, acks = 1500. / 1448, 52. / 2896
+)
+
+// linkShare keeps the owner of a link ahead of the devices that share it. It counts the
+// bytes that each relay and each carrier moves over an interface, and those of the owner,
+// has package policy decide what may be shared, and limits both ends of the HS-paths. The
+// sending end of the downlink is the server, which receives HOP_LIMIT; that of the uplink
+// is this device, whose ring then pushes back. The owner's bytes are those of the direct
+// subflows of a primary in this process, known at once, and the rest of the interface's
+// counters, known a little later. Relays and carriers are added when they open and removed
+// when they close; their connections stay the caller's. A linkShare starts no goroutine but
+// those that send limits, for which run waits. Methods may be called by any goroutine.
+type linkShare struct {
+	log      *slog.Logger
+	ownFlows func() map[string]device.Flow // of a primary here; nil without; set before run
+
+	counters    func() (map[string]device.Counters, error) // fakes in tests
+	interfaceOf func(net.Addr) string
+
+	sends sync.WaitGroup // limits on their way to servers
+
+	mu       sync.Mutex                 // guards below
+	names    map[string]string          // of interfaces, by local address
+	totals   map[string]device.Counters // as last read
+	seen     map[any]device.Counters    // what a flow had moved when last asked
+	links    map[string]*sharedLink
+	relays   map[*sharedRelay]struct{}
+	carriers map[carrier]*carried
+}
+
+// carrier is a connection outside the bond that carries something for another device: a
+// *tcp.Conn, or a fake in tests.
+type carrier interface {
+	Probe() (estimate.Hop, error)
+	LocalAddr() net.Addr
+}
+
+// carried is what a carrier had moved when it was last asked.
+type carried struct {
+	device.Counters
+	at time.Time // when it last moved something
+}
+
+// sharedLink is an interface that is shared.
+type sharedLink struct {
+	down, up sharedDirection
+	asked    uint64 // bytes that the direct subflows sent
+}
+
+// sharedDirection is one direction of it: bytes moved in all, headers included.
+type sharedDirection struct {
+	lent, owned float64
+	rest        policy.Rest
+	lender      policy.Lender
+	grant       policy.Grant
+}
+
+// sharedRelay is a relay as linkShare knows it.
+type sharedRelay struct {
+	pipe, hs *pipe.Link
+	link     string // interface of the HS-path, "" if it is not limited
+	moved    time.Time
+	down, up unit.Rate // limits
+	sending  atomic.Bool
+}
+
+func newLinkShare(log *slog.Logger) *linkShare {
+	return &linkShare{log: log, counters: device.ReadCounters, interfaceOf: networkOf, names: map[string]string{},
+		seen: map[any]device.Counters{}, links: map[string]*sharedLink{}, relays: map[*sharedRelay]struct{}{}, carriers: map[carrier]*carried{}}
+}
+
+// addRelay counts and limits a relay between two hops until removeRelay.
+func (s *linkShare) addRelay(p, hs *pipe.Link) *sharedRelay {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &sharedRelay{pipe: p, hs: hs}
+	s.relays[r] = struct{}{}
+	return r
+}
+
+func (s *linkShare) removeRelay(r *sharedRelay) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.relays, r)
+}
+
+// ledger returns a ledger whose connections are counted as carriers and passed on to next,
+// which may be nil.
+func (s *linkShare) ledger(next tcp.Ledger) tcp.Ledger { return shareLedger{s, next} }
+
+type shareLedger struct {
+	share *linkShare
+	next  tcp.Ledger
+}
+
+// Opened implements tcp.Ledger.
+func (l shareLedger) Opened(c *tcp.Conn) {
+	l.share.addCarrier(c)
+	if l.next != nil {
+		l.next.Opened(c)
+	}
+}
+
+// Closing implements tcp.Ledger.
+func (l shareLedger) Closing(c *tcp.Conn) {
+	l.share.removeCarrier(c)
+	if l.next != nil {
+		l.next.Closing(c)
+	}
+}
+
+func (s *linkShare) addCarrier(c carrier) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.carriers[c] = &carried{}
+}
+
+// removeCarrier counts what c has moved since the last tick, too.
+func (s *linkShare) removeCarrier(c carrier) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.carriers[c]; n != nil {
+		s.countCarrier(c, n, time.Now())
+		delete(s.carriers, c)
+	}
+}
+
+// countCarrier adds what c has moved since it was last asked to its interface, if that is
+// shared. mu must be held.
+func (s *linkShare) countCarrier(c carrier, n *carried, now time.Time) {
+	p, err := c.Probe()
+	if err != nil {
+		return
+	}
+	before := n.Counters
+	n.Counters = device.Counters{Rx: max(p.WireIn, before.Rx), Tx: max(p.WireOut, before.Tx)}
+	if n.Counters == before {
+		return
+	}
+	n.at = now
+	if link := s.links[s.name(c.LocalAddr())]; link != nil {
+		link.down.lent += float64(n.Rx - before.Rx)
+		link.up.lent += float64(n.Tx - before.Tx)
+	}
+}
+
+// run limits until ctx ends, and waits for what it has started.
+func (s *linkShare) run(ctx context.Context) {
+	defer s.sends.Wait()
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			t.Reset(s.tick(now))
+		}
+	}
+}
+
+// tick counts and decides once and returns when to do so again.
+func (s *linkShare) tick(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := map[any]device.Counters{}
+	for r := range s.relays {
+		s.countRelay(r, now, seen)
+	}
+	for c, n := range s.carriers {
+		s.countCarrier(c, n, now)
+	}
+	if len(s.links) == 0 {
+		s.seen = seen
+		return shareRest
+	}
+	s.readTotals()
+	if s.ownFlows != nil {
+		s.countOwn(s.ownFlows(), seen)
+	}
+	s.seen = seen
+	for name, link := range s.links {
+		link.down.decide(now, s.totals[name].Rx, link.asked)
+		link.up.decide(now, s.totals[name].Tx, 0)
+	}
+	s.divide(now)
+	if len(s.relays) == 0 {
+		clear(s.links)
+		return shareRest
+	}
+	return shareTick
+}
+
+// readTotals reads the counters of interfaces. One that cannot be read now keeps its last
+// value. mu must be held.
+func (s *linkShare) readTotals() {
+	totals, err := s.counters()
+	if err != nil && !errors.Is(err, os.ErrPermission) && !errors.Is(err, os.ErrNotExist) {
+		s.log.Debug("no counters of interfaces", "err", err)
+	}
+	for name, c := range s.totals {
+		if _, ok := totals[name]; !ok {
+			if totals == nil {
+				totals = map[string]device.Counters{}
+			}
+			totals[name] = c
+		}
+	}
+	s.totals = totals
+}
+
+// countOwn adds what the owner's direct subflows have moved since the last tick. mu must be
+// held.
+func (s *linkShare) countOwn(flows map[string]device.Flow, seen map[any]device.Counters) {
+	for key, f := range flows {
+		rx, tx := s.moved(key, device.Counters{Rx: f.Rx, Tx: f.Tx}, seen)
+		if link := s.links[s.name(f.Local)]; link != nil {
+			link.add(rx, tx, func(d *sharedDirection) *float64 { return &d.owned })
+			link.asked += uint64(tx)
+		}
+	}
+}
+
+// countRelay adds what a relay has moved since the last tick to its interface. mu must be
+// held.
+func (s *linkShare) countRelay(r *sharedRelay, now time.Time, seen map[any]device.Counters) {
+	if r.link == "" {
+		if r.link = s.name(r.hs.LocalAddr()); r.link == "" {
+			return
+		}
+	}
+	link := s.links[r.link]
+	if link == nil {
+		link = &sharedLink{}
+		s.links[r.link] = link
+	}
+	if rx, tx := s.countHop(link, r.hs, seen); rx+tx > 0 {
+		r.moved = now
+	}
+	if s.name(r.pipe.LocalAddr()) == r.link { // a pipe may be replaced by one over another interface
+		s.countHop(link, r.pipe, seen)
+	}
+}
+
+// countHop adds what one hop of a relay has moved over an interface. What an
+// HS-path retransmitted counts each time, as it does in the interface's counter:
+// else it would look like the owner's. What comes in counts when it is in order.
+func (s *linkShare) countHop(link *sharedLink, hop *pipe.Link, seen map[any]device.Counters) (rx, tx float64) {
+	p, err := hop.Probe()
+	switch {
+	case err == nil && p.WireOut > 0:
+		rx, tx = s.moved(hop, device.Counters{Rx: p.WireIn, Tx: p.WireOut}, seen)
+		link.down.lent += rx
+		link.up.lent += tx
+		return rx, tx
+	case err == nil && p.Received > 0:
+		rx, tx = s.moved(hop, device.Counters{Rx: p.Received, Tx: p.Acked + uint64(max(p.Queue-p.Unsent, 0))}, seen)
+	default:
+		rx, tx = s.moved(hop, device.Counters{Rx: hop.Received(), Tx: hop.Sent()}, seen)
+	}
+	link.add(rx, tx, func(d *sharedDirection) *float64 { return &d.lent })
+	return rx, tx
+}
+
+// moved returns how much more a flow has moved than at the last tick, 0 for a new flow. mu
+// must be held.
+func (s *linkShare) moved(key any, c device.Counters, seen map[any]device.Counters) (rx, tx float64) {
+	before, known := s.seen[key]
+	const wrapped = 1 << 32 // the kernel counts packets in 32 bits: so much back is no small error
+	if !known || before.Rx > c.Rx+wrapped || before.Tx > c.Tx+wrapped {
+		before = c
+	}
+	seen[key] = device.Counters{Rx: max(c.Rx, before.Rx), Tx: max(c.Tx, before.Tx)} // Tx may fall a little
+	return float64(seen[key].Rx - before.Rx), float64(seen[key].Tx - before.Tx)
+}
+
+// name returns the interface that has a local address, "" if that is not a network's. mu
+// must be held.
+func (s *linkShare) name(local net.Addr) string {
+	if local == nil {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(local.String())
+	if err != nil {
+		return ""
+	}
+	name, ok := s.names[host]
+	if !ok {
+		if len(s.names) > 100 {
+			clear(s.names) // addresses have changed a lot
+		}
+		name = s.interfaceOf(local)
+		s.names[host] = name
+	}
+	return name
+}
+
+// networkOf returns the interface that has a local address, "" for loopback, which
+// nobody need share.
+func networkOf(local net.Addr) string {
+	if a, err := netip.ParseAddrPort(local.String()); err != nil || a.Addr().IsLoopback() {
+		return ""
+	}
+	return device.InterfaceOf(local)
+}
+
+// add counts payload that came and left.
+func (l *sharedLink) add(rx, tx float64, of func(*sharedDirection) *float64) {
+	*of(&l.down) += rx*headers + tx*acks
+	*of(&l.up) += tx*headers + rx*acks
+}
+
+// decide asks the policy what may be shared. Total is the interface's counter, 0 if there is
+// none.
+func (d *sharedDirection) decide(now time.Time, total, asked uint64) {
+	own := uint64(d.owned)
+	if total > 0 {
+		own += d.rest.Observe(now, total, uint64(d.owned+d.lent))
+	}
+	d.grant = d.lender.Observe(now, policy.Moved{Own: own, Lent: uint64(d.lent), Total: total, Asked: asked})
+}
+
+// divide gives each relay an equal part of what may be shared. Carriers that move count as
+// parts too, though nothing limits them. mu must be held.
+func (s *linkShare) divide(now time.Time) {
+	active := map[string]int{}
+	for r := range s.relays {
+		if now.Sub(r.moved) < recentShare {
+			active[r.link]++
+		}
+	}
+	for c, n := range s.carriers {
+		if now.Sub(n.at) < recentShare {
+			active[s.name(c.LocalAddr())]++
+		}
+	}
+	for r := range s.relays {
+		link := s.links[r.link]
+		if link == nil {
+			continue
+		}
+		n := unit.Rate(max(active[r.link], 1))
+		adjust(&r.down, link.down.grant, n)
+		adjust(&r.up, link.up.grant, n)
+		// Our own end first: a paced hop that takes nothing would keep its pace for as
+		// long as what it holds takes at that pace.
+		_ = r.hs.Pace(r.up) // whoever reads or writes there notices its end
+		if !r.sending.CompareAndSwap(false, true) {
+			continue // it holds up nobody else
+		}
+		down := r.down
+		s.sends.Go(func() {
+			defer r.sending.Store(false)
+			_ = r.hs.SendLimit(down)
+		})
+	}
+}
+
+// adjust sets a limit to an n-th of what is granted, unless it is nearly that.
+func adjust(limit *unit.Rate, g policy.Grant, n unit.Rate) {
+	want := unit.Rate(0)
+	if g.Limited {
+		want = max(g.Limit/n, 1)
+	}
+	if want == 0 || *limit == 0 || max(want, *limit)-min(want, *limit) > *limit/10 {
+		*limit = want
+	}
+}
+
+// Lent is what may be shared of an interface now.
+type Lent struct {
+	Interface string
+	Down, Up  policy.Grant
+}
+
+// status returns what may be shared, sorted by interface.
+func (s *linkShare) status() (list []Lent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, l := range s.links {
+		list = append(list, Lent{name, l.down.grant, l.up.grant})
+	}
+	slices.SortFunc(list, func(a, b Lent) int { return strings.Compare(a.Interface, b.Interface) })
+	return list
+}
