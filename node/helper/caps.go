@@ -30,32 +30,42 @@ func forPrimary(p identity.Peer) device.Bounded {
 	return device.Bounded{Peer: p.Key.ID().String(), By: policy.ForPath}
 }
 
-// spent is the error that nothing more may be carried for a primary, or over the link
-// to a server, if so. Nothing is sent to find out.
-func (h *Helper) spent(ctx context.Context, primary identity.Peer, server string) error {
-	if h.cfg.Allowed == nil {
-		return nil
-	}
-	if err := h.usedUp(forPrimary(primary)); err != nil {
-		return err
-	}
-	link := h.cfg.HSInterface
-	if link == "" {
-		link = h.routes.To(ctx, server, h.cfg.Mark)
-	}
-	return h.usedUp(device.Bounded{Link: link})
+// capChecker checks the owner's caps before a subflow is made. It owns a cache of routes
+// and sends nothing to find out; errors are capErrors. Methods may be called by any
+// goroutine.
+type capChecker struct {
+	allowance func(device.Bounded) policy.Allowance // nil: there are no caps
+	link      string                                // the interface of HS-paths, "" leaves it to the routes
+	mark      int                                   // the firewall mark of connections, for the routes
+	routes    device.Routes
 }
 
-// usedUp is the error that a link, or this device for a primary, may carry nothing
-// more, if so.
-func (h *Helper) usedUp(of device.Bounded) error {
-	if h.cfg.Allowed == nil {
+// check returns the error that a link, or this device for a primary, may carry nothing
+// more, nil if it may.
+func (c *capChecker) check(of device.Bounded) error {
+	if c.allowance == nil {
 		return nil
 	}
-	if a := h.cfg.Allowed(of); a.Level == policy.CapReached {
+	if a := c.allowance(of); a.Level == policy.CapReached {
 		return capError{of, a}
 	}
 	return nil
+}
+
+// checkServer returns the error that nothing more may be carried for a primary, or over
+// the link to a server, nil if it may.
+func (c *capChecker) checkServer(ctx context.Context, primary identity.Peer, server string) error {
+	if c.allowance == nil {
+		return nil
+	}
+	if err := c.check(forPrimary(primary)); err != nil {
+		return err
+	}
+	link := c.link
+	if link == "" {
+		link = c.routes.To(ctx, server, c.mark)
+	}
+	return c.check(device.Bounded{Link: link})
 }
 
 // willing is the error that nothing is carried for a primary now, whatever its caps, if so.
@@ -76,9 +86,9 @@ func (h *Helper) May(ctx context.Context, primary identity.Peer, server string) 
 	if err := h.willing(primary); err != nil {
 		return err
 	}
-	err := h.usedUp(forPrimary(primary))
+	err := h.caps.check(forPrimary(primary))
 	if err == nil && server != "" {
-		err = h.spent(ctx, primary, server)
+		err = h.caps.checkServer(ctx, primary, server)
 	}
 	return fault.New(fault.Limit, err, "see the caps in policy.toml there")
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/base/identity"
 	"mpbond/control/device"
 	"mpbond/control/policy"
 	"mpbond/link/pipe"
@@ -134,4 +135,36 @@ func spent(t *testing.T, of device.Bounded, others []device.Bounded, told string
 		w.subflow()
 		w.stop()
 	})
+}
+
+// TestCapChecker: a server is refused when the primary's cap, or that of the link which
+// leads there, is reached, and by no other cap.
+func TestCapChecker(t *testing.T) {
+	primary := identity.Peer{Name: "laptop", Key: keys().primary.Public()}
+	of := forPrimary(primary)
+	for name, c := range map[string]struct {
+		reached device.Bounded
+		link    string
+		refused bool
+	}{
+		"none":                {device.Bounded{Link: "x"}, "wwan0", false},
+		"the link's":          {device.Bounded{Link: "wwan0"}, "wwan0", true},
+		"the primary's":       {of, "wwan0", true},
+		"for its pipes":       {device.Bounded{Peer: of.Peer, By: policy.ForPipe}, "wwan0", false},
+		"loopback's by route": {device.Bounded{Link: "lo"}, "", false}, // no link of a network
+	} {
+		checker := &capChecker{link: c.link, allowance: func(asked device.Bounded) policy.Allowance {
+			if asked == c.reached {
+				return policy.Allowance{Level: policy.CapReached}
+			}
+			return policy.Allowance{}
+		}}
+		err := checker.checkServer(t.Context(), primary, "127.0.0.1:7600")
+		if (err != nil) != c.refused || err != nil && !errors.As(err, new(capError)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := new(capChecker).checkServer(t.Context(), primary, "127.0.0.1:7600"); err != nil {
+		t.Errorf("without caps: %v", err)
+	}
 }

@@ -13,7 +13,7 @@
 //	address.go the device's own addresses: what becomes of connections that lose theirs
 //	find.go    primaries on the local networks
 //	calls.go   primaries called again, and those that refuse this device
-//	allow.go   the servers that may be reached
+//	access.go  the servers that may be reached
 //	caps.go    the owner's caps
 //	share.go   the owner's traffic goes first: what relays may use of a link
 //	trouble.go what does not answer: to the server, and from the primary
@@ -153,7 +153,6 @@ type Helper struct {
 	mu      sync.Mutex
 	targets []*target // each kept by a goroutine while Run runs
 	found   found
-	news    map[identity.PublicKey]news // of primaries that are trusted, or were
 	relays  map[*relay]*subflow
 	offers  map[*pipe.Offer]*offered
 	early   chan struct{} // closed and replaced when primaries are to be called again at once
@@ -162,8 +161,9 @@ type Helper struct {
 	moved   uint64        // bytes of relays that have ended
 	relayed uint64        // relays there were, for their numbers in the trace
 
+	access *serverAccess
+	caps   *capChecker
 	share  *linkShare
-	routes device.Routes
 
 	factsMu sync.Mutex           // held while they are told, so that the newest is told last; taken before mu
 	facts   wire.Facts           // as they are told
@@ -228,7 +228,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	if len(name) > wire.MaxName {
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
-	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, news: map[identity.PublicKey]news{}, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, wall: wallClock, early: make(chan struct{}), changed: make(chan struct{}, 1),
+	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, wall: wallClock, early: make(chan struct{}), changed: make(chan struct{}, 1),
 		pipes: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout, Ledger: cfg.Usage.Ledger(policy.ForPipe)}),
 			pipe.RFCOMM{}},
 		paths: &dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath},
@@ -237,7 +237,8 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	if _, err := (policy.Limits{BatteryFloor: cfg.BatteryFloor, MaxTemperature: cfg.MaxTemperature}).Check(); err != nil {
 		return bad(err, "see battery_floor and max_temperature in helper.toml")
 	}
-	h.share = newLinkShare(log)
+	h.access, h.share = newServerAccess(ids.Trust, log), newLinkShare(log)
+	h.caps = &capChecker{allowance: cfg.Allowed, link: cfg.HSInterface, mark: cfg.Mark}
 	var err error
 	if h.targets, err = h.resolve(); err != nil {
 		return bad(err, "see `mpbond trust list`; write primaries as NAME@host:port")
@@ -356,7 +357,9 @@ func (h *Helper) offer(ctx context.Context, t *target, stalled *wire.Token) (o *
 	}
 	t.peer.set(wire.Trouble{})
 	o.OnTrouble = t.peer.set
-	o.OnServers = func(servers []string) error { return h.told(t.primary, conn.RemoteAddr(), servers) }
+	o.OnServers = func(servers []string) error {
+		return h.access.announce(t.primary, conn.RemoteAddr(), servers, time.Now())
+	}
 	if stalled == nil {
 		t.set(waiting, nil)
 	} else if err := o.Stalled(*stalled); err != nil {
@@ -418,6 +421,68 @@ func (h *Helper) ShareWith(own func() map[string]device.Flow) { h.share.ownFlows
 // passed on to next, which may be nil.
 func (h *Helper) CountLent(next tcp.Ledger) tcp.Ledger { return h.share.ledger(next) }
 
+// TrustChanged acts on the trust file after it was read again: new primaries
+// are offered pipes; what is there for devices that are not in it any more ends
+// at once.
+func (h *Helper) TrustChanged() {
+	h.mu.Lock()
+	h.endWaits()
+	h.mu.Unlock()
+	h.retargetSoon()
+}
+
+// retargetSoon has Run make the targets anew.
+func (h *Helper) retargetSoon() {
+	select {
+	case h.changed <- struct{}{}:
+	default: // Run is about to look
+	}
+}
+
+// retarget makes the targets what the trust file says now.
+func (h *Helper) retarget(ctx context.Context, all *sync.WaitGroup) {
+	list, err := h.resolve()
+	if err != nil {
+		h.log.Warn("a primary cannot be helped", "err", err, "hint", "see `mpbond trust list`")
+	}
+	h.setTargets(ctx, all, list)
+	h.endRelays(func(err error) bool { return err == errDistrusted })
+	// Before what is paused ends: who knows why does not ask at once for another
+	// subflow. It may wait for a primary that does not read.
+	h.tellPauses()
+	h.endRelays(func(error) bool { return true })
+}
+
+// setTargets makes the targets those of list.
+func (h *Helper) setTargets(ctx context.Context, all *sync.WaitGroup, list []*target) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.targets {
+		if !slices.ContainsFunc(list, t.same) {
+			t.stop()
+		}
+	}
+	for i, t := range list {
+		if at := slices.IndexFunc(h.targets, t.same); at >= 0 {
+			list[i] = h.targets[at]
+		} else {
+			h.keep(ctx, t, all)
+		}
+	}
+	h.targets = list
+}
+
+// endRelays ends what is carried but not wanted any more, for reasons of that kind.
+func (h *Helper) endRelays(kind func(error) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r, f := range h.relays {
+		if err := h.access.check(f.primary.Key, f.server); err != nil && kind(err) {
+			go r.close(err)
+		}
+	}
+}
+
 // tracing is what a relay tells of its reports, nil if nothing is traced.
 func (h *Helper) tracing(number uint64) func(trace.Event) {
 	if !h.rec.On() {
@@ -432,7 +497,7 @@ func (h *Helper) tracing(number uint64) func(trace.Event) {
 // connect makes the HS-path and answers INIT_MP_OK. On an error the code says
 // what to answer instead; nothing is left open but o.
 func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) (_ *relay, _ wire.Code, err error) {
-	if !h.allowed(t.primary.Key, q.Server) {
+	if !h.access.allows(t.primary.Key, q.Server) {
 		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", q.Server),
 			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
 	}
@@ -457,7 +522,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	}()
 	dial, cancel := context.WithTimeout(ctx, pipe.HandshakeTimeout)
 	defer cancel()
-	if err := h.spent(dial, t.primary, q.Server); err != nil {
+	if err := h.caps.checkServer(dial, t.primary, q.Server); err != nil {
 		return nil, wire.CodeLimit, err
 	}
 	conn, err := h.servers.Dial(dial, q.Server)
@@ -466,11 +531,11 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	}
 	countFor(conn, t.primary)
 	link := cmp.Or(h.cfg.HSInterface, device.InterfaceOf(conn.LocalAddr()))
-	if err = h.usedUp(device.Bounded{Link: link}); err != nil { // it need not be the one that the routes told
+	if err = h.caps.check(device.Bounded{Link: link}); err != nil { // it need not be the one that the routes told
 		conn.Close()
 		return nil, wire.CodeLimit, err
 	}
-	if !h.ownServer(q.Server) && astray(q.Server, conn.LocalAddr(), conn.RemoteAddr()) {
+	if !h.access.ownsServer(q.Server) && leadsHere(q.Server, conn.LocalAddr(), conn.RemoteAddr()) {
 		conn.Close()
 		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q leads to the helper itself", q.Server), "give the server another address")
 	}
@@ -490,7 +555,7 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	h.relayed++
 	h.relays[r] = &subflow{number: h.relayed, primary: t.primary, server: q.Server, since: time.Now(), link: link, share: share}
 	var missed error // why others were closed while this one was made
-	if missed = h.unwanted(t.primary.Key, q.Server); ctx.Err() != nil {
+	if missed = h.access.check(t.primary.Key, q.Server); ctx.Err() != nil {
 		missed = context.Canceled
 	}
 	h.mu.Unlock()

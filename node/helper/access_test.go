@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/link/pipe"
 	"mpbond/link/wire"
@@ -37,13 +38,10 @@ func TestServersOfEach(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h, err := New(Config{}, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newServerAccess(trust, slog.New(slog.DiscardHandler))
 	check := func(primary identity.PublicKey, server string, want bool) {
 		t.Helper()
-		if h.allowed(primary, server) != want {
+		if a.allows(primary, server) != want {
 			t.Errorf("%v to %s: %v", primary.ID(), server, !want)
 		}
 	}
@@ -81,7 +79,7 @@ func TestAstray(t *testing.T) {
 		{"localhost:7600", "::1", "::1", false},
 	} {
 		end := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 7600} }
-		if got := astray(c.server, end(c.here), end(c.there)); got != c.want {
+		if got := leadsHere(c.server, end(c.here), end(c.there)); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -230,16 +228,16 @@ func TestServersAreTold(t *testing.T) {
 		if got := ask(tell(), other); got != wire.CodeForbidden {
 			t.Errorf("a server that it has no more: %v", got)
 		}
-		for n := 2; n < mostNews; n++ {
+		for n := 2; n < maxServerChanges; n++ {
 			if got := ask(tell(fmt.Sprintf("192.0.2.%d:1", n)), "192.0.2.9:1"); got != wire.CodeUnreachable { // the owner's own
 				t.Errorf("told %d times: %v", n+1, got)
 			}
 		}
 		_, err := tell(other).Join(t.Context(), other, pipe.DefaultWindow)
 		if r := (wire.Refuse{}); err == nil || errors.As(err, &r) { // else the pipe has ended
-			t.Errorf("told %d times: %v", mostNews+1, err)
+			t.Errorf("told %d times: %v", maxServerChanges+1, err)
 		}
-		time.Sleep(newsTime)
+		time.Sleep(serverChangePeriod)
 		if got := ask(tell(other), other); got != wire.CodeUnreachable {
 			t.Errorf("later: %v", got)
 		}
@@ -270,5 +268,49 @@ func TestRevokedFirst(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Error("it goes on")
+	}
+}
+
+// TestServerChangesAreCounted: each primary may change its servers so many times a period,
+// and repeating what is stored counts nothing.
+func TestServerChangesAreCounted(t *testing.T) {
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	laptop := identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: keys().primary.Public()}
+	tablet := identity.Peer{Name: "tablet", Roles: []identity.Role{identity.RolePrimary}, Key: keys().server.Public()}
+	for _, p := range []identity.Peer{laptop, tablet} {
+		if err := trust.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := newServerAccess(trust, slog.New(slog.DiscardHandler))
+	remote, now := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 5), Port: 1}, time.Now()
+	announce := func(p identity.Peer, n int) error {
+		return a.announce(p, remote, []string{fmt.Sprintf("192.0.2.%d:7600", n)}, now)
+	}
+	for n := range 2 * maxServerChanges {
+		if err := announce(laptop, n/2); err != nil { // each twice
+			t.Fatalf("change %d: %v", n/2+1, err)
+		}
+	}
+	if err := announce(laptop, 99); !fault.Is(err, fault.Limit) || a.allows(laptop.Key, "192.0.2.99:7600") {
+		t.Errorf("change %d: %v", maxServerChanges+1, err)
+	}
+	if err := announce(tablet, 1); err != nil || !a.allows(tablet.Key, "192.0.2.1:7600") {
+		t.Errorf("another primary: %v", err)
+	}
+	now = now.Add(serverChangePeriod)
+	if err := announce(laptop, 99); err != nil || !a.allows(laptop.Key, "192.0.2.99:7600") {
+		t.Errorf("a period later: %v", err)
+	}
+	if err := trust.Pause("laptop", true); err != nil {
+		t.Fatal(err)
+	}
+	for server, want := range map[string]error{"192.0.2.99:7600": errPaused, "192.0.2.98:7600": errDistrusted} {
+		if got := a.check(laptop.Key, server); got != want {
+			t.Errorf("paused, to %s: %v", server, got)
+		}
 	}
 }

@@ -1,0 +1,133 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+)
+
+// serverAccess decides to which servers each primary may be carried: those that it
+// announced, when it was paired or over a pipe since, and those that the owner of this
+// device trusts. The helper is no open proxy. It stores announced servers in the trust
+// file and bounds how often a primary may change them. It owns the counts of changes;
+// trust is shared and has its own lock, which is never taken under mu. Methods may be
+// called by any goroutine.
+type serverAccess struct {
+	trust *identity.Trust
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	changes map[identity.PublicKey]serverChanges
+}
+
+// A primary may announce so many changes of its servers within that time, so that it
+// cannot make the helper try one address after another.
+const (
+	maxServerChanges   = 8
+	serverChangePeriod = time.Hour
+)
+
+// serverChanges counts the changes of one primary's servers.
+type serverChanges struct {
+	since time.Time // of the first
+	count int
+}
+
+func newServerAccess(trust *identity.Trust, log *slog.Logger) *serverAccess {
+	return &serverAccess{trust: trust, log: log, changes: map[identity.PublicKey]serverChanges{}}
+}
+
+// allows reports whether subflows of a primary may be carried to server.
+func (a *serverAccess) allows(primary identity.PublicKey, server string) bool {
+	p, ok := a.trust.Lookup(primary)
+	return ok && p.Is(identity.RolePrimary) && (has(p.Servers, server) || a.ownsServer(server))
+}
+
+// check returns why nothing is carried to a server for a primary, nil if it may be.
+func (a *serverAccess) check(primary identity.PublicKey, server string) error {
+	switch {
+	case !a.allows(primary, server):
+		return errDistrusted
+	case a.trust.Paused(primary):
+		return errPaused
+	}
+	return nil
+}
+
+// ownsServer reports whether server is an address of one that the owner trusts.
+func (a *serverAccess) ownsServer(server string) bool {
+	return slices.ContainsFunc(a.trust.ByRole(identity.RoleServer), func(p identity.Peer) bool { return has(p.Addresses, server) })
+}
+
+// announce stores the servers that a primary announces over a pipe whose other end is
+// remote. Its errors end the pipe.
+func (a *serverAccess) announce(primary identity.Peer, remote net.Addr, servers []string, now time.Time) error {
+	list := identity.Carried(servers, ipOf(remote).IsLoopback())
+	if p, ok := a.trust.Lookup(primary.Key); ok && slices.Equal(p.Servers, list) {
+		return nil
+	}
+	if !a.countChange(primary.Key, now) {
+		return fault.New(fault.Limit, fmt.Errorf("the primary says more than %d times within %v that it has other servers", maxServerChanges, serverChangePeriod), "revoke it if nobody has done that there")
+	}
+	if err := a.trust.Told(primary.Key, list); err != nil {
+		return err
+	}
+	a.log.Info("a primary has other servers", "primary", primary.Name, "servers", strings.Join(list, " "))
+	return nil
+}
+
+// countChange counts a change of a primary's servers and reports whether it is within the
+// bound.
+func (a *serverAccess) countChange(primary identity.PublicKey, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.changes[primary]
+	if now.Sub(n.since) >= serverChangePeriod {
+		n = serverChanges{since: now}
+	}
+	n.count++
+	a.changes[primary] = n
+	return n.count <= maxServerChanges
+}
+
+var errDistrusted = errors.New("a device of it is trusted no longer")
+
+// leadsHere reports whether a connection, between these ends, to what a primary
+// calls a server leads to this device itself, or stays on a link. Loopback addresses
+// that are named as such were checked when they were announced.
+func leadsHere(server string, here, there net.Addr) bool {
+	if host, _, err := net.SplitHostPort(server); err == nil {
+		if a, err := netip.ParseAddr(host); err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost") {
+			return false
+		}
+	}
+	to := ipOf(there)
+	return to.IsValid() && (to == ipOf(here) || to.IsLoopback() || to.IsLinkLocalUnicast())
+}
+
+// ipOf returns the address of an end, the zero one if it has none.
+func ipOf(a net.Addr) netip.Addr {
+	ap, _ := netip.ParseAddrPort(a.String())
+	return ap.Addr().Unmap().WithZone("")
+}
+
+// has reports whether list contains addr, compared by meaning: case of names, spelling of IPv6.
+func has(list []string, addr string) bool {
+	return slices.ContainsFunc(list, func(a string) bool { return canonical(a) == canonical(addr) })
+}
+
+func canonical(addr string) string {
+	if ap, err := netip.ParseAddrPort(addr); err == nil {
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String()
+	}
+	return strings.ToLower(addr)
+}
