@@ -126,3 +126,6 @@ func (c *classTable) first() map[string]wire.PathID {
 	}
 	return first
 }
+
+// isEmpty reports whether there is no class.
+func (c *classTable) isEmpty() bool { return len(c.list) == 0 }

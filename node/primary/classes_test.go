@@ -25,7 +25,7 @@ func TestClassesAreReused(t *testing.T) {
 	}
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
-			p := offline(t, time.Minute)
+			b := newSessions(t, time.Minute)
 			r := rand.New(rand.NewPCG(seed, 0))
 			meant := map[wire.GroupID]string{}
 			var open []stream
@@ -44,9 +44,9 @@ func TestClassesAreReused(t *testing.T) {
 				for _, s := range open {
 					kinds[s.key] = true
 				}
-				p.mu.Lock()
-				id, err := p.classOf(treat)
-				p.mu.Unlock()
+				b.mu.Lock()
+				id, err := b.class(treat)
+				b.mu.Unlock()
 				if err != nil {
 					var why wire.Reset
 					if !errors.As(err, &why) || why.Code != wire.CodeLimit || len(kinds) < wire.MaxGroups {
@@ -59,13 +59,13 @@ func TestClassesAreReused(t *testing.T) {
 					t.Fatalf("group %d means %s, and meant %s", id, treat.Key(), was)
 				}
 				meant[id] = treat.Key()
-				c, err := p.cur.e.Dial("web:80", wire.Bond, id)
+				c, err := b.cur.e.Dial("web:80", wire.Bond, id)
 				if err != nil {
 					t.Fatal(err)
 				}
 				open = append(open, stream{c, id, treat.Key()})
 				known := map[wire.GroupID]string{}
-				for _, g := range p.classes.list {
+				for _, g := range b.classes.list {
 					known[g.id] = g.key
 				}
 				for _, s := range open {
@@ -74,8 +74,8 @@ func TestClassesAreReused(t *testing.T) {
 					}
 				}
 			}
-			if len(meant) <= 2*wire.MaxGroups || len(p.classes.list) > wire.MaxGroups || refused == 0 {
-				t.Errorf("%d kinds in all, %d refused; %d groups are there", len(meant), refused, len(p.classes.list))
+			if len(meant) <= 2*wire.MaxGroups || len(b.classes.list) > wire.MaxGroups || refused == 0 {
+				t.Errorf("%d kinds in all, %d refused; %d groups are there", len(meant), refused, len(b.classes.list))
 			}
 		})
 	}

@@ -16,17 +16,9 @@ import (
 
 // Pipes lists the pipes that carry a subflow, and those that wait.
 func (p *Primary) Pipes() []api.Pipe {
+	list := p.sessions.pipes()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := []api.Pipe{}
-	for id, l := range p.cur.links {
-		if l.Broken() || l.Ended() {
-			continue
-		}
-		c := api.Pipe{Address: l.RemoteAddr().String(), Via: l.Via(), State: api.PipeCarries, Bond: p.cur.id.String(), Path: uint32(id)}
-		c.Device = p.cur.e.DeviceOf(id)
-		list = append(list, c)
-	}
 	for _, slot := range p.helpers {
 		waiting := slot.reserve
 		if slot.held != nil {
@@ -44,15 +36,11 @@ func (p *Primary) Pipes() []api.Pipe {
 // CloseSubflow ends a subflow of the bond: what it carried goes over others, and
 // its keeper makes a new one.
 func (p *Primary) CloseSubflow(bond string, path uint32) error {
-	s, err := p.session(bond)
-	if err == nil && !s.e.Detach(wire.PathID(path)) {
+	s, err := p.sessions.named(bond)
+	if err == nil && !p.sessions.detach(s, wire.PathID(path), errors.New("ended by hand")) {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
 	}
-	if err != nil {
-		return err
-	}
-	p.ended(s, wire.PathID(path), errors.New("ended by hand"))
-	return nil
+	return err
 }
 
 // moveWait bounds how long who asks for a move waits for it.
@@ -61,14 +49,14 @@ const moveWait = 4 * time.Second
 // MoveSubflow has a helped subflow go on over the pipe that waits at an address,
 // until another one is better. It takes up to moveWait.
 func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
-	s, err := p.session(bond)
+	s, err := p.sessions.named(bond)
 	if err != nil {
 		return err
 	}
 	id := wire.PathID(path)
-	p.mu.Lock()
 	var slot *helperSlot
-	link := s.links[id]
+	link := p.sessions.linkOf(s, id)
+	p.mu.Lock()
 	for _, x := range p.helpers {
 		if link != nil && x.link == link {
 			slot = x
@@ -100,7 +88,7 @@ func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
 
 // ResetStream resets a stream of the bond, at both ends.
 func (p *Primary) ResetStream(bond string, id uint64) error {
-	s, err := p.session(bond)
+	s, err := p.sessions.named(bond)
 	if err == nil && !s.e.ResetStream(wire.StreamID(id), "reset by hand") {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond status --why`")
 	}
@@ -109,45 +97,25 @@ func (p *Primary) ResetStream(bond string, id uint64) error {
 
 // ChangeStream has both ends treat a stream of the bond otherwise from now on.
 func (p *Primary) ChangeStream(bond string, id uint64, to api.StreamChange) error {
-	s, err := p.session(bond)
+	s, err := p.sessions.named(bond)
 	if err != nil {
 		return err
 	}
-	none := fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond streams`")
-	p.mu.Lock() // so that the bond, and its groups, are not replaced meanwhile
-	defer p.mu.Unlock()
-	mode, group, ok := s.e.TreatmentOf(wire.StreamID(id))
-	if !ok || p.cur != s {
-		return none
+	found, err := p.sessions.reclassify(s, wire.StreamID(id), func(mode wire.Mode, t policy.Treatment) (wire.Mode, policy.Treatment, error) {
+		return changeTreatment(mode, t, to)
+	})
+	if err == nil && !found {
+		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond streams`")
 	}
-	t := policy.Treatment{Weight: 1}
-	if group > 0 {
-		if t, ok = p.classes.treatment(group); !ok {
-			return none
-		}
-	}
-	if mode, err = retreat(&t, mode, to); err != nil {
-		return err
-	}
-	treat := &t
-	if !t.Special() {
-		treat = nil
-	}
-	if group, err = p.classOf(treat); err != nil {
-		return fault.New(fault.Limit, err, "close some connections, or reset them")
-	}
-	if !s.e.TreatStream(wire.StreamID(id), mode, group) {
-		return none
-	}
-	return nil
+	return err
 }
 
-// retreat changes a treatment, and the mode, as somebody asks for.
-func retreat(t *policy.Treatment, mode wire.Mode, to api.StreamChange) (wire.Mode, error) {
+// changeTreatment returns a mode and a treatment with what somebody asks for.
+func changeTreatment(mode wire.Mode, t policy.Treatment, to api.StreamChange) (wire.Mode, policy.Treatment, error) {
 	if to.Mode != nil {
 		var m policy.Mode
 		if err := m.UnmarshalText([]byte(*to.Mode)); err != nil {
-			return mode, fault.New(fault.Usage, err, "")
+			return mode, t, fault.New(fault.Usage, err, "")
 		}
 		t.Single = m == policy.ModeSingle
 		switch m {
@@ -158,46 +126,32 @@ func retreat(t *policy.Treatment, mode wire.Mode, to api.StreamChange) (wire.Mod
 		case policy.ModeRedundant:
 			mode = wire.Redundant
 		default:
-			return mode, fault.New(fault.Usage, fmt.Errorf("a stream that is open cannot be carried in mode %v", m), "DELETE resets it")
+			return mode, t, fault.New(fault.Usage, fmt.Errorf("a stream that is open cannot be carried in mode %v", m), "DELETE resets it")
 		}
 	}
 	if to.Priority != nil {
 		var c policy.Priority
 		if err := c.UnmarshalText([]byte(*to.Priority)); err != nil {
-			return mode, fault.New(fault.Usage, err, "")
+			return mode, t, fault.New(fault.Usage, err, "")
 		}
 		t.Class = wire.Class(c)
 	}
 	if to.Weight != nil {
 		t.Weight = uint8(max(1, min(*to.Weight, math.MaxUint8)))
 	}
-	return mode, nil
+	return mode, t, nil
 }
 
 // Streams lists the bond's open streams, newest first.
 func (p *Primary) Streams() []api.StreamOf {
-	p.mu.Lock()
-	s := p.cur
-	p.mu.Unlock()
+	s := p.sessions.current()
 	peer, _ := p.server.get()
 	return api.StreamsOf(s.id.String(), peer.Name, status.Streams(s.e.StreamList()))
 }
 
 // Flows lists the bond's datagram flows, the one used last first.
 func (p *Primary) Flows() []api.FlowOf {
-	p.mu.Lock()
-	s := p.cur
-	p.mu.Unlock()
+	s := p.sessions.current()
 	peer, _ := p.server.get()
 	return api.FlowsOf(s.id.String(), peer.Name, status.Flows(s.e.FlowList()))
-}
-
-// session is the bond of that name.
-func (p *Primary) session(bond string) (*session, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cur.id.String() != bond {
-		return nil, fault.New(fault.NotFound, fmt.Errorf("there is no bond %.40q", bond), "see `mpbond status`")
-	}
-	return p.cur, nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"mpbond/base/backoff"
 	"mpbond/base/identity"
-	"mpbond/control/policy"
 	"mpbond/link/wire"
 )
 
@@ -78,67 +77,5 @@ func TestRest(t *testing.T) {
 		if p.demand.rest(ended, &b); p.demand.resting+p.demand.waiting != 0 {
 			t.Errorf("%+v", p.demand)
 		}
-	})
-}
-
-// TestPatience: a new stream waits for a subflow as long as streams would, and
-// some seconds if there has been none for longer.
-func TestPatience(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := offline(t, time.Minute)
-		dial := func() time.Duration {
-			began := time.Now()
-			if _, err := p.DialStream(t.Context(), "web:80"); err == nil {
-				t.Fatal("a stream without a subflow")
-			}
-			return time.Since(began)
-		}
-		time.Sleep(20 * time.Second)
-		if d := dial(); d != 40*time.Second {
-			t.Errorf("at first %v", d)
-		}
-		time.Sleep(time.Hour)
-		if d := dial(); d != leastPatience {
-			t.Errorf("after an hour %v", d)
-		}
-		close(p.closing)
-		if d := dial(); d != 0 {
-			t.Errorf("at the end %v", d)
-		}
-	})
-}
-
-// TestClassPatience: a stream whose rule allows no device that works waits as long,
-// too.
-func TestClassPatience(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := offline(t, time.Minute)
-		p.mu.Lock()
-		id, err := p.classOf(&policy.Treatment{Devices: []string{"phone"}, Weight: 1})
-		p.mu.Unlock()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go p.keepClasses(ctx)
-		lasts := func(want time.Duration) {
-			t.Helper()
-			began := time.Now()
-			c, err := p.cur.e.Dial("web:80", wire.Bond, id)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var r wire.Reset
-			if _, err := c.Read(make([]byte, 1)); !errors.As(err, &r) || r.Code != wire.CodeTimeout {
-				t.Errorf("it ended with %v", err)
-			}
-			if d := time.Since(began); d < want || d > want+2*classesEvery {
-				t.Errorf("it waited %v, want %v", d, want)
-			}
-		}
-		lasts(time.Minute)
-		time.Sleep(time.Hour)
-		lasts(leastPatience)
 	})
 }

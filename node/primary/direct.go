@@ -113,7 +113,7 @@ func (p *Primary) hold(ctx context.Context, l *lane, iface, device string) error
 	moved, first := uint64(0), true
 	leave := func(l lane, err error) {
 		l.s.e.Detach(l.id)
-		p.ended(l.s, l.id, err)
+		p.sessions.end(l.s, l.id, err)
 	}
 	for {
 		select {

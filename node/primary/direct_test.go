@@ -59,7 +59,7 @@ func TestHold(t *testing.T) {
 					return &mute{Conn: near}, nil
 				}}
 				down := make(chan error, 1)
-				l := lane{s: p.cur, id: wire.PathID(7), down: down, conn: &roamer{at: "127.0.0.1:3"}, server: "127.0.0.1:1"}
+				l := lane{s: p.sessions.cur, id: wire.PathID(7), down: down, conn: &roamer{at: "127.0.0.1:3"}, server: "127.0.0.1:1"}
 				began, broken := time.Now(), errors.New("broken")
 				time.AfterFunc(ends, func() { down <- broken })
 				if err := p.hold(t.Context(), &l, "", "laptop"); err != broken {

@@ -344,12 +344,13 @@ type renaming struct {
 // rename gives helpers other names wherever they are told of: all at once, since
 // one may have got what another was called. Mu is held.
 func (p *Primary) rename(list []renaming) {
+	e := p.sessions.current().e
 	steps := make([]renaming, 0, 2*len(list))
 	for i, r := range list {
 		steps = append(steps, renaming{r.slot, fmt.Sprintf(" %d", i)}) // which is no name
 	}
 	for _, r := range append(steps, list...) {
-		p.cur.e.RenameHelper(r.slot.name, r.to)
+		e.RenameHelper(r.slot.name, r.to)
 		p.troubles.rename(r.slot.name, r.to)
 		r.slot.name = r.to
 	}
@@ -388,7 +389,7 @@ func (p *Primary) TrustChanged() {
 	}
 	p.rename(renamed)
 	p.demand.retryRefused()
-	s, changed := p.cur, p.server.reload()
+	s, changed := p.sessions.current(), p.server.reload()
 	for _, slot := range p.helpers { // of each a pipe waits, or will
 		for _, w := range slot.reserve {
 			if !p.ending {
@@ -398,7 +399,7 @@ func (p *Primary) TrustChanged() {
 	}
 	p.mu.Unlock()
 	if changed {
-		p.restart(s, "the server is trusted no longer")
+		p.sessions.restart(s, "the server is trusted no longer")
 	}
 }
 
@@ -445,7 +446,7 @@ func (p *Primary) tend(ctx context.Context, slot *helperSlot, l lane) error {
 			return err
 		case <-slot.revoked:
 			l.s.e.Detach(l.id)
-			p.ended(l.s, l.id, nil)
+			p.sessions.end(l.s, l.id, nil)
 			return nil
 		case <-ctx.Done():
 			return nil
@@ -494,51 +495,6 @@ func (p *Primary) move(ctx context.Context, slot *helperSlot, l lane, w *pipe.Wa
 	return nil
 }
 
-// away reports whether a subflow is silent because its pipe is, or was until a
-// moment ago; hopeless is its silence beyond the time that pipes are given to
-// come back. Link is nil for a direct one.
-func away(link *pipe.Link, now time.Time, hopeless bool) bool {
-	if link == nil || link.Ended() {
-		return false
-	}
-	link.Stalled(now)
-	c := link.Counts()
-	return awaited(link.Broken(), hopeless, now.Sub(c.Stalled), now.Sub(c.Since))
-}
-
-// awaited decides for how long a silent subflow is left to its pipe, which was last
-// found stalled, and last went on over another connection, so long ago. A broken
-// pipe has its session's window, which ends by itself. What went on a moment ago is
-// given time to speak, also when that was in the window's last moments. A pipe that
-// only stalls is waited for until that is hopeless; one that no longer does carries
-// again this way, but what comes the other way may wait for a retransmission that
-// has been put off for as long as the silence was.
-func awaited(broken, hopeless bool, stalled, back time.Duration) bool {
-	return broken || back < silentLimit || stalled < silentLimit && !hopeless
-}
-
-// describePipes tells of helped paths what is under them.
-func (p *Primary) describePipes(s *session, paths []api.Path) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range paths {
-		l := s.links[wire.PathID(paths[i].ID)]
-		if l == nil {
-			continue
-		}
-		c := l.Counts()
-		paths[i].Resumed, paths[i].Migrated = c.Resumed, c.Migrated
-		if !l.Broken() {
-			paths[i].Pipe = l.RemoteAddr().String()
-		}
-		for _, slot := range p.helpers {
-			if slot.link == l {
-				paths[i].Waiting = len(slot.reserve)
-			}
-		}
-	}
-}
-
 // factsCame takes what a helper reports of itself.
 func (p *Primary) factsCame(helper identity.PublicKey, f wire.Facts) {
 	if p.standings.setFacts(helper, f, time.Now()) {
@@ -581,16 +537,15 @@ func (p *Primary) ownTrouble() (f wire.Trouble) {
 	if missing != nil {
 		return wire.Trouble{Code: wire.CodeUnknown, Text: missing.Error()}
 	}
+	if p.sessions.current().e.WithoutSubflow() == 0 {
+		return f
+	}
 	p.mu.Lock()
-	without := p.cur == nil || p.cur.e == nil || p.cur.e.WithoutSubflow() == 0
 	helpers := map[string]bool{}
 	for _, slot := range p.helpers {
 		helpers[slot.name] = true
 	}
 	p.mu.Unlock()
-	if without {
-		return f
-	}
 	for device, t := range p.troubles.list() {
 		if t.Text != "" && !helpers[device] && (f.Text == "" || t.Text < f.Text) {
 			f = wire.Trouble{Code: codes[t.Cause], Text: t.Text}

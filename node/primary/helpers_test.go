@@ -11,7 +11,6 @@ import (
 
 	"mpbond/base/identity"
 	"mpbond/control/policy"
-	"mpbond/node/endpoint"
 )
 
 func TestAwaited(t *testing.T) {
@@ -46,11 +45,11 @@ func TestRename(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Primary{trust: trust, helpers: map[identity.PublicKey]*helperSlot{}, cur: &session{e: endpoint.New(endpoint.Config{})}}
-	p.policy = newPolicy(policy.Modes{}, p.routing, slog.New(slog.DiscardHandler), nil)
+	p := &Primary{trust: trust, helpers: map[identity.PublicKey]*helperSlot{}, sessions: newSessions(t, time.Minute)}
+	p.policy = newPolicy(policy.Modes{}, nil, slog.New(slog.DiscardHandler), nil)
 	p.standings = newStandings(t, "", deviceNames{trust: trust})
 	p.troubles = &troubles{last: map[string]api.Trouble{"phone": {Text: "of the phone"}, "tablet": {Text: "of the tablet"}, "wlan0": {Text: "own"}}}
-	p.demand = newDemand(p.isBusy)
+	p.demand = newDemand(p.sessions.isBusy)
 	p.server = &serverPeer{trust: trust}
 	slots := map[string]*helperSlot{}
 	for _, name := range []string{"phone", "tablet", "watch"} {

@@ -86,7 +86,7 @@ func TestRadioKeepAlive(t *testing.T) {
 			t.Errorf("over TCP: %v", got)
 		}
 		cancel()
-		p.cur.e.Close(ctx)
+		p.sessions.close(ctx)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

@@ -13,22 +13,22 @@ import (
 
 // DialPackets opens a datagram flow of the bond; see intercept.PacketDialer.
 func (p *Primary) DialPackets(ctx context.Context) (intercept.PacketConn, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock() // so that the bond is not replaced meanwhile
-	c, err := p.cur.e.DialPackets(false)
+	c, err := p.sessions.dialPackets()
 	if err != nil {
 		return nil, err
 	}
 	app, _ := intercept.AppOf(ctx)
-	return &packetConn{PacketConn: c, p: p, app: app, verdicts: map[string]error{}}, nil
+	return &packetConn{PacketConn: c, policy: p.policy, owners: p.owners, sessions: p.sessions, app: app, verdicts: map[string]error{}}, nil
 }
 
 // packetConn is a flow as apps use it. Whether and how datagrams are carried
 // depends on their destination; over how many paths, on the first one's.
 type packetConn struct {
 	*endpoint.PacketConn
-	p   *Primary
-	app intercept.App // of its first datagram
+	policy   *Policy
+	owners   *owners
+	sessions *sessions
+	app      intercept.App // of its first datagram
 
 	mu       sync.Mutex
 	rules    *inForce        // that verdicts are by
@@ -45,7 +45,7 @@ const maxVerdicts = 1024
 func (c *packetConn) judge(dest string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rules := c.p.policy.inForce()
+	rules := c.policy.inForce()
 	if rules != c.rules || len(c.verdicts) >= maxVerdicts {
 		c.rules = rules
 		clear(c.verdicts)
@@ -55,13 +55,13 @@ func (c *packetConn) judge(dest string) error {
 		return err
 	}
 	if rules.AskProcess() && !c.looked {
-		c.looked, c.process = true, c.p.policy.processOf(c.app)
+		c.looked, c.process = true, c.policy.processOf(c.app)
 	}
 	if !c.asked {
 		c.asked = true
-		c.p.owners.ask(question{of: c.PacketConn, app: c.app, process: c.process, looked: c.looked})
+		c.owners.ask(question{of: c.PacketConn, app: c.app, process: c.process, looked: c.looked})
 	}
-	v := c.p.policy.decide(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
+	v := c.policy.decide(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
 	switch v.Mode {
 	case policy.ModeBlock:
 		err = &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: blockedText(dest, v)}
@@ -69,21 +69,9 @@ func (c *packetConn) judge(dest string) error {
 		err = intercept.ErrAround
 	default: // every flow has what mode Latency gives a stream
 		c.SetRedundant(v.Mode == policy.ModeRedundant) // nothing, after the first datagram
-		err = c.join(v.Treat)
+		err = c.sessions.classify(c.PacketConn, v.Treat)
 	}
 	c.verdicts[dest] = err
-	return err
-}
-
-// join puts the flow into the group that a rule wants, unless a datagram was sent
-// before: of a socket with several destinations the first one decides.
-func (c *packetConn) join(t *policy.Treatment) error {
-	c.p.mu.Lock()
-	defer c.p.mu.Unlock() // so that the group is not gone meanwhile
-	g, err := c.p.classOf(t)
-	if err == nil {
-		c.SetGroup(g)
-	}
 	return err
 }
 

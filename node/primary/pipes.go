@@ -164,7 +164,7 @@ func (c *chooser) try(ctx context.Context, link string, w *pipe.Waiting) {
 			err = c.tendSecond(tried, l)
 			if ctx.Err() == nil { // else all is about to end, which says goodbye first
 				l.s.e.Detach(l.id)
-				c.p.ended(l.s, l.id, nil)
+				c.p.sessions.end(l.s, l.id, nil)
 			}
 		}
 		if tried.Err() == nil {

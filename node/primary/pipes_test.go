@@ -179,7 +179,7 @@ func (w *manyPipes) run(f func(ctx context.Context)) {
 	now, over := context.WithCancel(context.Background())
 	over()
 	cancel()
-	w.p.cur.e.Close(now)
+	w.p.sessions.close(now)
 	w.e.Close(now)
 	w.p.wg.Wait()
 	w.mu.Lock()

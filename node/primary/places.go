@@ -12,11 +12,8 @@ import (
 
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
-	"mpbond/control/device"
 	"mpbond/control/policy"
-	"mpbond/link/pipe"
-	"mpbond/link/subflow"
-	"mpbond/link/wire"
+	"mpbond/node/endpoint"
 )
 
 // saveEvery is how often what was learnt of places is written to its file.
@@ -38,13 +35,13 @@ type places struct {
 // may hold.
 const maxPlacesFile = 4 * unit.MB
 
-// KeepPlaces reads what was learnt of places from a file, which need not exist,
-// and writes it there while Run runs. After an error it begins anew. A file that
+// keep reads what was learnt of places from a file, which need not exist,
+// and writes it there while the primary runs. After an error it begins anew. A file that
 // holds something else is kept as FILE.bad, which the error tells.
-func (p *Primary) KeepPlaces(file string) error {
-	p.places.mu.Lock()
-	defer p.places.mu.Unlock()
-	p.places.file = file
+func (m *places) keep(file string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.file = file
 	f, err := userfile.Open(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -57,8 +54,8 @@ func (p *Primary) KeepPlaces(file string) error {
 	if err != nil {
 		return fmt.Errorf("what was learnt of places: %w", err)
 	}
-	var m policy.Places
-	if err = json.Unmarshal(data, &m); len(data) > int(maxPlacesFile) {
+	var memory policy.Places
+	if err = json.Unmarshal(data, &memory); len(data) > int(maxPlacesFile) {
 		err = errors.New("it is too large")
 	}
 	if err != nil {
@@ -68,39 +65,26 @@ func (p *Primary) KeepPlaces(file string) error {
 		}
 		return fmt.Errorf("what was learnt of places: %s: %w; it is kept as %s", file, err, aside)
 	}
-	m.Trim()
-	p.places.memory = m
+	memory.Trim()
+	m.memory = memory
 	return nil
 }
 
-// terms are those of a subflow that is about to join over t, by the device of
-// that name, a helper if slot is not nil, and the rate that it was seen to carry to
-// the server.
-func (p *Primary) terms(t subflow.Transport, link *pipe.Link, slot *helperSlot, name string) (terms wire.Terms, up unit.Rate) {
-	var by carrier
-	if link != nil {
-		by.helper, terms.Radio = slot.key, link.Radio()
-	} else {
-		by.link = device.InterfaceOf(t.LocalAddr())
-		terms.Radio = device.RadioOf(by.link)
+// of returns what a device's subflows were seen to carry at this place; zero if nothing is
+// known.
+func (m *places) of(name string) (seen policy.Seen) {
+	place, err := m.where()
+	if err != nil || place == "" {
+		return seen
 	}
-	p.standings.complete(&terms, by)
-	if place, err := p.places.where(); err == nil && place != "" {
-		p.places.mu.Lock()
-		defer p.places.mu.Unlock()
-		seen := p.places.memory.Of(place, name)
-		terms.Rate, terms.RTT, up = seen.Down, time.Duration(seen.RTTms*float64(time.Millisecond)), seen.Up
-	}
-	return terms, up
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.memory.Of(place, name)
 }
 
 // note takes what the subflows have carried lately into the memory. It is called
 // each second.
-func (m *places) note(p *Primary) {
-	p.mu.Lock()
-	s := p.cur
-	p.mu.Unlock()
-	list := s.e.Steady()
+func (m *places) note(list []endpoint.Steady, log *slog.Logger) {
 	if len(list) > 0 {
 		if place, err := m.where(); err == nil && place != "" {
 			m.mu.Lock()
@@ -115,7 +99,7 @@ func (m *places) note(p *Primary) {
 	due := m.changed && time.Since(m.saved) >= saveEvery
 	m.mu.Unlock()
 	if due {
-		m.save(p.log)
+		m.save(log)
 	}
 }
 

@@ -18,16 +18,16 @@ import (
 // process; a broken file is told of and kept aside.
 func TestPlacesFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "places.json")
-	var p Primary
-	if err := p.KeepPlaces(file); err != nil {
+	var p places
+	if err := p.keep(file); err != nil {
 		t.Fatal(err)
 	}
-	p.places.memory.Note(time.Now(), "home", "phone", policy.Seen{Down: 5 * unit.Mbps})
-	p.places.changed = true
-	p.places.save(slog.New(slog.DiscardHandler))
-	var again Primary
-	if err := again.KeepPlaces(file); err != nil || again.places.memory.Of("home", "phone").Down != 5*unit.Mbps {
-		t.Errorf("%v, %+v", err, again.places.memory)
+	p.memory.Note(time.Now(), "home", "phone", policy.Seen{Down: 5 * unit.Mbps})
+	p.changed = true
+	p.save(slog.New(slog.DiscardHandler))
+	var again places
+	if err := again.keep(file); err != nil || again.memory.Of("home", "phone").Down != 5*unit.Mbps {
+		t.Errorf("%v, %+v", err, again.memory)
 	}
 	if list, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".*")); len(list) > 0 {
 		t.Errorf("left behind: %q", list)
@@ -41,22 +41,22 @@ func TestPlacesFile(t *testing.T) {
 		if err := os.WriteFile(file, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		again = Primary{}
-		if err := again.KeepPlaces(file); err == nil || !strings.Contains(err.Error(), "learnt") || !strings.Contains(err.Error(), file+".bad") {
+		again = places{}
+		if err := again.keep(file); err == nil || !strings.Contains(err.Error(), "learnt") || !strings.Contains(err.Error(), file+".bad") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if kept, err := os.ReadFile(file + ".bad"); err != nil || !bytes.Equal(kept, bad) {
 			t.Errorf("%s: %d bytes are kept of %d: %v", name, len(kept), len(bad), err)
 		}
-		if again.places.memory.List != nil {
-			t.Errorf("%s: %+v", name, again.places.memory)
+		if again.memory.List != nil {
+			t.Errorf("%s: %+v", name, again.memory)
 		}
 	}
-	again.places.memory.Note(time.Now(), "home", "phone", policy.Seen{Down: 5 * unit.Mbps})
-	again.places.changed = true
-	again.places.save(slog.New(slog.DiscardHandler))
-	var last Primary
-	if err := last.KeepPlaces(file); err != nil || last.places.memory.Of("home", "phone").Down != 5*unit.Mbps {
-		t.Errorf("%+v, %v", last.places.memory, err)
+	again.memory.Note(time.Now(), "home", "phone", policy.Seen{Down: 5 * unit.Mbps})
+	again.changed = true
+	again.save(slog.New(slog.DiscardHandler))
+	var last places
+	if err := last.keep(file); err != nil || last.memory.Of("home", "phone").Down != 5*unit.Mbps {
+		t.Errorf("%+v, %v", last.memory, err)
 	}
 }

@@ -6,7 +6,6 @@ package primary
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -187,29 +186,16 @@ type Primary struct {
 	standings *standings
 	troubles  *troubles
 	demand    *demand
+	sessions  *sessions
 	meters    radioMeters
 	apps      appStreams
 
 	mu      sync.Mutex
-	cur     *session
 	conns   map[net.Conn]bool // pipes in a handshake
 	calls   api.Calls         // to the port for helpers
 	helpers map[identity.PublicKey]*helperSlot
-	classes classTable
-	ending  bool          // Run is about to return: wg is being waited for
-	closing chan struct{} // closed then
+	ending  bool // Run is about to return: wg is being waited for
 	wg      sync.WaitGroup
-}
-
-// session is the bond with one instance of the server.
-type session struct {
-	id       wire.BondID
-	instance uint64 // 0 until the first MP_OK
-	e        *endpoint.Endpoint
-	lastPath wire.PathID
-	down     map[wire.PathID]chan error
-	links    map[wire.PathID]*pipe.Link // of helped subflows
-	names    map[wire.PathID]*linkName
 }
 
 // lane is a subflow that has joined.
@@ -276,11 +262,13 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		conns: map[net.Conn]bool{}, helpers: map[identity.PublicKey]*helperSlot{},
 		places: places{where: device.Place},
 		paths:  dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
-		names:  deviceNames{configured: cfg.Name, trust: trust}, closing: make(chan struct{})}
+		names:  deviceNames{configured: cfg.Name, trust: trust}}
 	p.names.host, _ = os.Hostname()
 	p.troubles = &troubles{server: server, trust: trust, log: log, changed: p.reportTrouble, last: map[string]api.Trouble{}}
-	p.demand = newDemand(p.isBusy)
-	p.policy = newPolicy(modes, p.routing, log, rec)
+	p.sessions = &sessions{names: p.names, giveUp: time.Duration(cfg.GiveUp), log: log, open: p.openBond}
+	p.demand = newDemand(p.sessions.isBusy)
+	p.sessions.demand = p.demand
+	p.policy = newPolicy(modes, p.sessions.routing, log, rec)
 	p.standings = &standings{names: p.names, rules: p.policy.Rules, metered: cfg.Metered, allowed: cfg.Allowed, log: log, rec: rec, all: map[carrier]*standing{}}
 	p.uplinks = &uplinks{find: (&uplinkFinder{server: server, mark: cfg.mark()}).find, costs: p.standings.costsByDefault, keep: p.keepUplink, log: log, all: map[string]*uplink{}}
 	p.owners = newOwners(p.policy.processOf)
@@ -289,27 +277,20 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	}
 	p.memory = endpoint.NewMemory(0)
 	p.share = p.memory.Share()
-	p.cur = p.newSession()
+	p.sessions.start()
 	return p, nil
 }
 
-func (p *Primary) newSession() *session {
-	s := &session{down: map[wire.PathID]chan error{}, links: map[wire.PathID]*pipe.Link{}, names: map[wire.PathID]*linkName{}}
-	_, _ = rand.Read(s.id[:]) // never fails
-	scheduler, _ := sched.New(p.cfg.Scheduler)
-	s.e = endpoint.New(endpoint.Config{
-		Bond:    bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject, Trace: p.rec.Func(s.id.String()), ChangesOnly: !p.rec.On()},
+// openBond makes the endpoint of a bond.
+func (p *Primary) openBond(id wire.BondID, down func(*subflow.Subflow, error)) *endpoint.Endpoint {
+	scheduler, _ := sched.New(p.cfg.Scheduler) // New has checked it
+	return endpoint.New(endpoint.Config{
+		Bond:    bond.Config{Opens: true, Scheduler: scheduler, Eta: p.cfg.Reinject, Trace: p.rec.Func(id.String()), ChangesOnly: !p.rec.On()},
 		Chooser: &choice.ByPolicy{Up: true},
 		Share:   p.share,
-		Down: func(sf *subflow.Subflow, err error) {
-			p.ended(s, sf.Path, err)
-			if s.e.ByeSeen() { // new streams shall wait for the server's next life
-				p.restart(s, "the server has ended the bond")
-			}
-		},
-		Log: p.log,
+		Down:    down,
+		Log:     p.log,
 	})
-	return s
 }
 
 // PipeAddr is where helpers connect, the first of several, nil if nowhere.
@@ -336,7 +317,7 @@ func (p *Primary) Run(ctx context.Context) error {
 		}
 	}
 	p.wg.Go(func() { p.watch(ctx) })
-	p.wg.Go(func() { p.keepClasses(ctx) })
+	p.wg.Go(func() { p.sessions.keepClasses(ctx) })
 	p.wg.Go(func() { p.owners.run(ctx) })
 	var err error
 	if len(p.pipes) > 0 {
@@ -347,15 +328,13 @@ func (p *Primary) Run(ctx context.Context) error {
 	cancel()
 	p.mu.Lock()
 	p.ending = true
-	close(p.closing)
 	for c := range p.conns {
 		c.Close()
 	}
-	e := p.cur.e
 	p.mu.Unlock()
 	farewell, done := context.WithTimeout(context.Background(), time.Second)
 	defer done()
-	e.Close(farewell)
+	p.sessions.close(farewell)
 	p.wg.Wait()
 	p.places.save(p.log)
 	return err
@@ -374,8 +353,8 @@ func (p *Primary) watch(ctx context.Context) {
 		case <-t.C:
 		}
 		p.memory.Trim()
-		p.places.note(p)
-		p.follow(own.lost())
+		p.places.note(p.sessions.current().e.Steady(), p.log)
+		p.sessions.follow(own.lost())
 		if own.changed() {
 			p.demand.retryRefused()
 		}
@@ -385,41 +364,25 @@ func (p *Primary) watch(ctx context.Context) {
 		if last = time.Now(); frozen {
 			continue // this process, and not its subflows: what they have to say is still to be read
 		}
-		p.mu.Lock()
-		s := p.cur
-		p.mu.Unlock()
-		hopeless := s.e.SilentPaths(max(silentLimit, time.Duration(p.cfg.Resume)))
-		for _, id := range s.e.SilentPaths(silentLimit) {
-			p.mu.Lock()
-			link := s.links[id]
-			p.mu.Unlock()
-			if over := slices.Contains(hopeless, id); away(link, time.Now(), over) || !over && p.moves(s, id, time.Now()) {
-				continue // its pipe, or its interface, may come back, or has
-			}
-			p.log.Info("silent subflow given up", "path", id)
-			s.e.Detach(id)
-			p.ended(s, id, fmt.Errorf("%w for more than %v", errSilent, silentLimit))
-		}
-		if gone := s.e.WithoutSubflow(); gone > time.Duration(p.cfg.GiveUp) {
-			// Not CodeUnreachable, which lets apps go directly.
-			s.e.Fail(wire.CodeTimeout, fmt.Sprintf("no way to the server for %v", gone.Round(time.Second)))
-		}
+		p.sessions.giveUpSilent(time.Duration(p.cfg.Resume))
 	}
 }
 
 // join makes a subflow over t, by a device of that name; of a helper if slot is
 // not nil.
-func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link, slot *helperSlot, device string) (lane, error) {
-	peer, _ := p.server.get()
-	server := peer.Key
-	p.mu.Lock()
-	s := p.cur
-	s.lastPath++
-	j := wire.Join{Version: wire.Version, Bond: s.id, Path: s.lastPath, Instance: s.instance, Helped: link != nil, Device: device}
-	p.mu.Unlock()
+func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link, slot *helperSlot, name string) (lane, error) {
+	server, _ := p.server.get()
+	s, j := p.sessions.next()
+	j.Helped, j.Device = link != nil, name
+	m := member{link: link}
+	if link != nil {
+		m.by.helper = slot.key
+	} else {
+		m.by.link, m.conn = device.InterfaceOf(t.LocalAddr()), t
+	}
+	terms, up := p.terms(m, name)
+	j.Terms, m.tier = terms, terms.Tier
 	seen := &atomic.Pointer[pipeReport]{}
-	terms, up := p.terms(t, link, slot, device)
-	j.Terms = terms
 	if link != nil {
 		j.Key = link.HopKey()
 		link.OnState(func(st wire.HopState) {
@@ -436,7 +399,7 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 			}
 		})
 	}
-	sf, ok, err := subflow.Join(ctx, t, p.key.Client(server, wire.ALPN), j)
+	sf, ok, err := subflow.Join(ctx, t, p.key.Client(server.Key, wire.ALPN), j)
 	if err != nil {
 		return lane{}, err
 	}
@@ -446,96 +409,34 @@ func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link
 			return lane{}, err
 		}
 	}
-	p.mu.Lock()
-	if s.instance == 0 {
-		s.instance = ok.Instance
-	}
-	fresh := s.instance == ok.Instance
-	down := make(chan error, 1)
-	s.down[j.Path] = down
-	if link != nil {
-		s.links[j.Path] = link
-	}
-	p.nameLink(s, j.Path, t)
-	s.names[j.Path].tier = terms.Tier
-	if slot != nil {
-		s.names[j.Path].carrier = carrier{helper: slot.key}
-	}
-	p.mu.Unlock()
-	if !fresh {
-		sf.Close()
-		p.restart(s, "the server has restarted")
-		return lane{}, errRestarted
-	}
-	if err := s.e.Attach(sf); err != nil {
+	down, err := p.sessions.add(s, sf, ok.Instance, m)
+	if err != nil {
 		return lane{}, err
 	}
-	p.mu.Lock()
-	p.replan()
-	p.mu.Unlock()
-	p.demand.up()
 	far := "server"
 	if j.Helped {
 		far = "via" // the transport ends at the helper
 	}
-	p.log.Info("subflow joined", "path", j.Path, "by", device, "helped", j.Helped, far, t.RemoteAddr(), "over", t.LocalAddr().Network())
-	return lane{s: s, id: j.Path, down: down, conn: t, peer: server, since: time.Now(), link: link, seen: seen}, nil
+	p.log.Info("subflow joined", "path", j.Path, "by", name, "helped", j.Helped, far, t.RemoteAddr(), "over", t.LocalAddr().Network())
+	return lane{s: s, id: j.Path, down: down, conn: t, peer: server.Key, since: time.Now(), link: link, seen: seen}, nil
 }
 
-// errRestarted asks for another attempt at once.
-var errRestarted = errors.New("the server has lost the bond, a new one is made")
-
-// restart replaces the bond for a reason: its streams end with a reset, new
-// ones work.
-func (p *Primary) restart(old *session, why string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cur != old || p.ending {
-		return
+// terms returns those of a subflow that is about to join, by the device of that name, and
+// the rate that it was seen to carry to the server.
+func (p *Primary) terms(m member, name string) (terms wire.Terms, up unit.Rate) {
+	if m.link != nil {
+		terms.Radio = m.link.Radio()
+	} else {
+		terms.Radio = device.RadioOf(m.by.link)
 	}
-	p.cur = p.newSession()
-	p.classes.forgetSent()
-	p.replan()
-	p.log.Warn("open streams end", "reason", why)
-	p.wg.Go(func() {
-		now, cancel := context.WithCancel(context.Background())
-		cancel()
-		old.e.Fail(wire.CodeConnReset, why)
-		old.e.Close(now)
-		p.mu.Lock()
-		ends := old.down
-		old.down = map[wire.PathID]chan error{}
-		p.mu.Unlock()
-		for _, c := range ends {
-			c <- errors.New("the bond was replaced")
-		}
-	})
-}
-
-// ended tells the keeper of a subflow that it has ended.
-func (p *Primary) ended(s *session, id wire.PathID, err error) {
-	p.mu.Lock()
-	c := s.down[id]
-	delete(s.down, id)
-	delete(s.links, id)
-	delete(s.names, id)
-	p.replan()
-	p.mu.Unlock()
-	if c != nil {
-		c <- err
-	}
+	p.standings.complete(&terms, m.by)
+	seen := p.places.of(name)
+	terms.Rate, terms.RTT = seen.Down, time.Duration(seen.RTTms*float64(time.Millisecond))
+	return terms, seen.Up
 }
 
 // Policy returns the policy in force.
 func (p *Primary) Policy() *Policy { return p.policy }
-
-// isBusy reports whether the bond has open streams.
-func (p *Primary) isBusy() bool {
-	p.mu.Lock()
-	e := p.cur.e
-	p.mu.Unlock()
-	return e.Streams() > 0
-}
 
 // Chunk takes an app's word about what it waits for; see api.Chunk.
 func (p *Primary) Chunk(c api.Chunk) error { return p.apps.announce(c) }
@@ -561,45 +462,37 @@ func (p *Primary) Spent(of device.Bounded, _ policy.Allowance) {
 // anew whose tier has changed. It is called each second.
 func (p *Primary) review(now time.Time) {
 	p.standings.review(now)
-	type end struct {
-		id  wire.PathID
-		why error
-	}
-	var ends []end
-	p.mu.Lock()
-	s := p.cur
-	for id, n := range s.names {
-		if why := p.standings.endOf(n.carrier, n.tier); why != nil {
-			ends = append(ends, end{id, why})
-		}
-	}
-	p.mu.Unlock()
-	for _, e := range ends {
-		if s.e.Detach(e.id) {
-			p.ended(s, e.id, e.why)
-		}
-	}
+	p.sessions.review(p.standings.endOf)
 }
 
 // meter has the radios of helpers metered. It is called each second.
 func (p *Primary) meter(now time.Time) {
+	radios := map[identity.PublicKey]wire.Radio{}
 	p.mu.Lock()
-	s := p.cur
-	p.mu.Unlock()
-	flows := s.e.HelpedFlows()
-	p.mu.Lock()
-	helped, radios := map[subflowOf]helpedBytes{}, map[identity.PublicKey]wire.Radio{}
-	for id, f := range flows {
-		if n := s.names[id]; n != nil && !n.carrier.isOwn() {
-			helped[subflowOf{s.id, id}] = helpedBytes{n.carrier.helper, f.Radio, f.Rx, f.Tx}
-		}
-	}
 	for key := range p.helpers {
 		radios[key] = p.standings.factsOf(key).Radio
 	}
 	p.mu.Unlock()
-	p.meters.update(now, radios, helped)
+	p.meters.update(now, radios, p.sessions.helped())
 }
+
+// waitingPipes returns how many pipes wait beside each link in use.
+func (p *Primary) waitingPipes() map[*pipe.Link]int {
+	n := map[*pipe.Link]int{}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, slot := range p.helpers {
+		if slot.link != nil {
+			n[slot.link] = len(slot.reserve)
+		}
+	}
+	return n
+}
+
+// KeepPlaces reads what was learnt of places from a file, which need not exist, and writes
+// it there while Run runs. After an error it begins anew. A file that holds something else
+// is kept as FILE.bad, which the error tells.
+func (p *Primary) KeepPlaces(file string) error { return p.places.keep(file) }
 
 // HelperState is what is known of a helper.
 type HelperState struct {
@@ -626,15 +519,12 @@ func (p *Primary) HelperOf(key identity.PublicKey) (h HelperState) {
 
 // Status describes the bond. With why it holds the last decisions too.
 func (p *Primary) Status(why bool) api.Bond {
-	p.mu.Lock()
-	s := p.cur
-	p.mu.Unlock()
+	s := p.sessions.current()
 	peer, _ := p.server.get()
 	errs := p.troubles.list()
 	b := status.Bond(s.e.Status(why))
 	b.ID, b.Peer = s.id.String(), peer.Name
-	p.describePipes(s, b.Paths)
-	p.describeWays(s, b.Paths)
+	p.sessions.describe(s, b.Paths, p.waitingPipes(), p.paths.Why)
 	for _, path := range b.Paths {
 		delete(errs, path.Device)
 	}

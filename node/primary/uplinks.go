@@ -218,9 +218,7 @@ func (f *uplinkFinder) reachServer(links []string) bool {
 // DirectFlows returns what the direct subflows have moved so far, each by a key
 // that is never used again.
 func (p *Primary) DirectFlows() map[string]device.Flow {
-	p.mu.Lock()
-	s := p.cur
-	p.mu.Unlock()
+	s := p.sessions.current()
 	flows := map[string]device.Flow{}
 	for id, f := range s.e.DirectFlows() {
 		flows[fmt.Sprintf("%v/%d", s.id, id)] = device.Flow(f)

@@ -70,7 +70,7 @@ func TestUplinksJoinFirst(t *testing.T) {
 		t.Helper()
 		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 			up := ""
-			for _, path := range p.cur.e.Status(false).Subflows {
+			for _, path := range p.sessions.cur.e.Status(false).Subflows {
 				if !path.PathInfo.Silent {
 					up += path.Device
 				}
@@ -94,7 +94,7 @@ func TestUplinksJoinFirst(t *testing.T) {
 	cancel()
 	<-ran
 	p.wg.Wait()
-	p.cur.e.Close(ctx)
+	p.sessions.close(ctx)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

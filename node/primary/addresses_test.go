@@ -29,7 +29,7 @@ func (r *roamer) Move() error {
 // TestFollow: subflows that have lost their address go on from another one, again and
 // again until there is one; others are left alone.
 func TestFollow(t *testing.T) {
-	p := offline(t, time.Minute)
+	b := newSessions(t, time.Minute)
 	present := map[netip.Addr]bool{netip.MustParseAddr("10.0.0.1"): true, netip.MustParseAddr("10.9.0.1"): true}
 	fails := false
 	a := &addresses{known: map[netip.Addr]bool{}, list: func() (map[netip.Addr]bool, error) {
@@ -40,13 +40,13 @@ func TestFollow(t *testing.T) {
 	}}
 	a.lost()
 	lte, wifi, odd := &roamer{at: "10.0.0.1:1", now: "10.0.0.21:1"}, &roamer{at: "10.9.0.1:1"}, &roamer{at: "10.66.0.1:1"}
-	s := p.cur
-	s.names[1], s.names[2], s.names[3], s.names[4] = &linkName{conn: lte}, &linkName{conn: wifi}, &linkName{conn: odd}, &linkName{}
+	s := b.cur
+	s.subflows[1], s.subflows[2], s.subflows[3], s.subflows[4] = &member{conn: lte}, &member{conn: wifi}, &member{conn: odd}, &member{}
 	expect := func(moved int, at string) {
 		t.Helper()
-		p.follow(a.lost())
-		if s.names[1].moved != moved || lte.at != at || s.names[2].moved+s.names[3].moved > 0 {
-			t.Errorf("%d times, at %s; want %d at %s", s.names[1].moved, lte.at, moved, at)
+		b.follow(a.lost())
+		if s.subflows[1].moves != moved || lte.at != at || s.subflows[2].moves+s.subflows[3].moves > 0 {
+			t.Errorf("%d times, at %s; want %d at %s", s.subflows[1].moves, lte.at, moved, at)
 		}
 	}
 	expect(0, "10.0.0.1:1")
@@ -55,7 +55,7 @@ func TestFollow(t *testing.T) {
 	expect(0, "10.0.0.1:1") // one cannot look
 	fails = false
 	expect(0, "10.0.0.1:1") // there is none
-	if now := time.Now(); !p.moves(s, 1, now) || p.moves(s, 1, now.Add(silentLimit)) || p.moves(s, 2, now) || p.moves(s, 9, now) {
+	if now := time.Now(); !b.isMoving(s, 1, now) || b.isMoving(s, 1, now.Add(silentLimit)) || b.isMoving(s, 2, now) || b.isMoving(s, 9, now) {
 		t.Error("it is not waited for, or for ever")
 	}
 	lte.err = nil
@@ -63,6 +63,6 @@ func TestFollow(t *testing.T) {
 	expect(1, "10.0.0.21:1")
 	expect(1, "10.0.0.21:1")
 	for id := range wire.PathID(5) {
-		delete(s.names, id)
+		delete(s.subflows, id)
 	}
 }

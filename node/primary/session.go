@@ -1,0 +1,422 @@
+package primary
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/control/device"
+	"mpbond/control/policy"
+	"mpbond/link/pipe"
+	"mpbond/link/subflow"
+	"mpbond/link/wire"
+	"mpbond/node/endpoint"
+)
+
+// sessions holds the bond with the server. A session is one life of it with one instance
+// of the server: when that has lost the bond, restart replaces the session, and its streams
+// end. It opens streams and flows in the session of the moment, knows what each subflow
+// goes over, tells the keeper of a subflow when that has ended, and keeps the plan of the
+// traffic classes up to date. Safe for concurrent use. Its lock is held while those of the
+// endpoint, of demand and of the trust file are taken, so that a session is not replaced
+// between two steps; none of these calls back.
+type sessions struct {
+	names  deviceNames
+	demand *demand
+	giveUp time.Duration // streams wait so long while there is no subflow
+	log    *slog.Logger
+	// open makes the endpoint of a bond, which calls down when a subflow has ended.
+	open func(id wire.BondID, down func(*subflow.Subflow, error)) *endpoint.Endpoint
+
+	mu      sync.Mutex
+	cur     *session
+	classes classTable
+	ending  bool          // close was called
+	closing chan struct{} // closed then
+	wg      sync.WaitGroup
+}
+
+// session is the bond with one instance of the server. id and e do not change;
+// sessions.mu guards the rest.
+type session struct {
+	id       wire.BondID
+	e        *endpoint.Endpoint
+	instance uint64 // of the server; 0 until it has told
+	lastPath wire.PathID
+	subflows map[wire.PathID]*member
+}
+
+// member is what a session knows of a subflow that has joined. sessions.mu must be held.
+type member struct {
+	by      carrier
+	tier    wire.Tier  // that it joined with
+	link    *pipe.Link // of a helped one, else nil
+	conn    net.Conn   // of a direct one, else nil
+	down    chan error // gets its end, once
+	pipe    string     // the link of this device that the pipe goes by
+	local   string     // address that pipe was found for
+	moves   int        // how many times conn went on from another address
+	lastTry time.Time  // when it did, or lacked one, last
+}
+
+// errRestarted asks for another attempt at once.
+var errRestarted = errors.New("the server has lost the bond, a new one is made")
+
+// start makes the first session.
+func (b *sessions) start() {
+	b.closing = make(chan struct{})
+	b.cur = b.newSession()
+}
+
+func (b *sessions) newSession() *session {
+	s := &session{subflows: map[wire.PathID]*member{}}
+	_, _ = rand.Read(s.id[:]) // never fails
+	s.e = b.open(s.id, func(sf *subflow.Subflow, err error) {
+		b.end(s, sf.Path, err)
+		if s.e.ByeSeen() { // new streams shall wait for the server's next life
+			b.restart(s, "the server has ended the bond")
+		}
+	})
+	return s
+}
+
+// current returns the session of the moment.
+func (b *sessions) current() *session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cur
+}
+
+// named returns the session of that name.
+func (b *sessions) named(bond string) (*session, error) {
+	s := b.current()
+	if s.id.String() != bond {
+		return nil, fault.New(fault.NotFound, fmt.Errorf("there is no bond %.40q", bond), "see `mpbond status`")
+	}
+	return s, nil
+}
+
+// isBusy reports whether there are open streams.
+func (b *sessions) isBusy() bool { return b.current().e.Streams() > 0 }
+
+// next returns the session of the moment, and the beginning of a JOIN for its next subflow.
+func (b *sessions) next() (*session, wire.Join) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.cur
+	s.lastPath++
+	return s, wire.Join{Version: wire.Version, Bond: s.id, Path: s.lastPath, Instance: s.instance}
+}
+
+// add puts a subflow to use that an instance of the server has accepted, and returns the
+// channel that gets its end. It owns the subflow from now on, also after an error.
+func (b *sessions) add(s *session, sf *subflow.Subflow, instance uint64, m member) (<-chan error, error) {
+	m.down = make(chan error, 1)
+	b.mu.Lock()
+	s.instance = cmp.Or(s.instance, instance)
+	same := s.instance == instance
+	s.subflows[sf.Path] = &m
+	b.mu.Unlock()
+	if !same {
+		sf.Close()
+		b.restart(s, "the server has restarted")
+		return nil, errRestarted
+	}
+	if err := s.e.Attach(sf); err != nil {
+		return nil, err
+	}
+	b.update(func() {})
+	b.demand.up()
+	return m.down, nil
+}
+
+// end tells the keeper of a subflow that it has ended.
+func (b *sessions) end(s *session, id wire.PathID, err error) {
+	var m *member
+	b.update(func() {
+		m = s.subflows[id]
+		delete(s.subflows, id)
+	})
+	if m != nil {
+		m.down <- err
+	}
+}
+
+// detach ends a subflow for a reason, and reports whether there was one of that number.
+func (b *sessions) detach(s *session, id wire.PathID, why error) bool {
+	found := s.e.Detach(id)
+	if found {
+		b.end(s, id, why)
+	}
+	return found
+}
+
+// restart replaces a session for a reason: its streams end with a reset, new ones work.
+func (b *sessions) restart(old *session, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cur != old || b.ending {
+		return
+	}
+	b.cur = b.newSession()
+	b.classes.forgetSent()
+	b.replan()
+	b.log.Warn("open streams end", "reason", why)
+	b.wg.Go(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		old.e.Fail(wire.CodeConnReset, why)
+		old.e.Close(now)
+		b.mu.Lock()
+		ends := old.subflows
+		old.subflows = map[wire.PathID]*member{}
+		b.mu.Unlock()
+		for _, m := range ends {
+			m.down <- errors.New("the bond was replaced")
+		}
+	})
+}
+
+// close ends the bond, and says goodbye to the server until ctx ends.
+func (b *sessions) close(ctx context.Context) {
+	b.mu.Lock()
+	if !b.ending {
+		b.ending = true
+		close(b.closing)
+	}
+	e := b.cur.e
+	b.mu.Unlock()
+	e.Close(ctx)
+	b.wg.Wait()
+}
+
+// Streams.
+
+// leastPatience is how long a new stream waits for a way to the server, if there has
+// been none for longer than streams wait: time for two attempts.
+const leastPatience = 10 * time.Second
+
+// dial opens a stream of a mode, treated as a rule says, nil for nothing special. It waits
+// until there is a subflow.
+func (b *sessions) dial(ctx context.Context, dest string, mode wire.Mode, treat *policy.Treatment) (*endpoint.Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock() // so that the session is not replaced meanwhile
+	if err := b.awaitSubflow(ctx); err != nil {
+		return nil, err
+	}
+	defer b.demand.want() // a second subflow
+	class, err := b.class(treat)
+	if err != nil {
+		return nil, err
+	}
+	return b.cur.e.Dial(dest, mode, class)
+}
+
+// dialPath opens a stream that one subflow alone carries. Rules do not concern it, since
+// nothing but the server ever sees its bytes.
+func (b *sessions) dialPath(ctx context.Context, dest string, path wire.PathID) (*endpoint.Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.awaitSubflow(ctx); err != nil {
+		return nil, err
+	}
+	c, err := b.cur.e.Dial(dest, wire.Bond, 0)
+	if err != nil {
+		return nil, err
+	}
+	if !c.Bind(path) {
+		c.Reset()
+		return nil, wire.Reset{Code: wire.CodeClosed, Text: fmt.Sprintf("there is no subflow %d", path)}
+	}
+	return c, nil
+}
+
+// dialPackets opens a datagram flow. It does not wait.
+func (b *sessions) dialPackets() (*endpoint.PacketConn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cur.e.DialPackets(false)
+}
+
+// awaitSubflow waits until the session has a subflow. mu must be held; it is released while
+// it waits. A stream that is opened without one could turn out to be part of a bond that the
+// server has lost meanwhile, and be reset.
+func (b *sessions) awaitSubflow(ctx context.Context) error {
+	gone := b.cur.e.WithoutSubflow()
+	if gone == 0 {
+		return nil
+	}
+	limit := max(b.giveUp-gone, min(b.giveUp, leastPatience))
+	giveUp := time.NewTimer(limit)
+	defer giveUp.Stop()
+	defer b.demand.begin()()
+	b.demand.want()
+	for {
+		joined := b.demand.nextJoined()
+		if b.cur.e.WithoutSubflow() == 0 {
+			return nil
+		}
+		b.mu.Unlock()
+		var err error
+		select {
+		case <-joined:
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-b.closing:
+			err = wire.Reset{Code: wire.CodeClosed, Text: "mpbond is shutting down"}
+		case <-giveUp.C:
+			// Not CodeUnreachable, which lets apps go directly.
+			err = wire.Reset{Code: wire.CodeTimeout, Text: fmt.Sprintf("no way to the server for %v", limit.Round(100*time.Millisecond))}
+		}
+		b.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// The plan.
+
+// classesEvery is how often classes are brought up to date, besides when subflows
+// come and go: a pipe may have changed, or a subflow fallen silent.
+const classesEvery = 100 * time.Millisecond
+
+// class returns the traffic class of what a rule says. mu must be held.
+func (b *sessions) class(t *policy.Treatment) (wire.GroupID, error) {
+	id, added, err := b.classes.number(t, b.cur.e.Groups)
+	if added {
+		b.replan()
+	}
+	return id, err
+}
+
+// classify puts a flow into the class that a rule wants, unless a datagram was sent
+// before: of a socket with several destinations the first one decides.
+func (b *sessions) classify(c *endpoint.PacketConn, t *policy.Treatment) error {
+	b.mu.Lock()
+	defer b.mu.Unlock() // so that the class is not gone meanwhile
+	class, err := b.class(t)
+	if err == nil {
+		c.SetGroup(class)
+	}
+	return err
+}
+
+// reclassify changes how a stream is carried. change gets its mode and treatment, and
+// returns others. It reports whether there is such a stream.
+func (b *sessions) reclassify(s *session, id wire.StreamID, change func(wire.Mode, policy.Treatment) (wire.Mode, policy.Treatment, error)) (found bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock() // so that the session, and its classes, are not replaced meanwhile
+	mode, class, ok := s.e.TreatmentOf(id)
+	if !ok || b.cur != s {
+		return false, nil
+	}
+	t := policy.Treatment{Weight: 1}
+	if class > 0 {
+		if t, ok = b.classes.treatment(class); !ok {
+			return false, nil
+		}
+	}
+	if mode, t, err = change(mode, t); err != nil {
+		return true, err
+	}
+	treat := &t
+	if !t.Special() {
+		treat = nil
+	}
+	if class, err = b.class(treat); err != nil {
+		return true, fault.New(fault.Limit, err, "close some connections, or reset them")
+	}
+	return s.e.TreatStream(id, mode, class), nil
+}
+
+// update does f, and brings the plan up to date.
+func (b *sessions) update(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f()
+	b.replan()
+}
+
+// replan sends the bond what has changed about classes. mu must be held.
+func (b *sessions) replan() {
+	if b.classes.isEmpty() {
+		return
+	}
+	if plan, changed := b.classes.plan(b.routes(), time.Now()); changed {
+		b.cur.e.SetPlan(plan)
+	}
+}
+
+// keepClasses keeps classes up to date until ctx ends, and ends streams whose class
+// has had no subflow for too long, but for new ones, which wait a while as others
+// do; see awaitSubflow.
+func (b *sessions) keepClasses(ctx context.Context) {
+	t := time.NewTicker(classesEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		b.update(func() {})
+		b.failEmptyClasses(time.Now())
+	}
+}
+
+// failEmptyClasses ends streams of classes that have had no subflow for too long.
+func (b *sessions) failEmptyClasses(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.classes.emptyFor(now, b.giveUp) {
+		b.cur.e.FailGroup(c.id, min(b.giveUp, leastPatience), wire.Reset{Code: wire.CodeTimeout,
+			Text: fmt.Sprintf("no device that policy allows for it has worked for %v", c.gone.Round(time.Second))})
+	}
+}
+
+// routing returns what there is to carry something now.
+func (b *sessions) routing() routing {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return routing{b.routes(), b.classes.first()}
+}
+
+// routes returns the subflows as rules name them. mu must be held.
+func (b *sessions) routes() (list []policy.Route) {
+	for _, a := range b.cur.e.Status(false).Subflows {
+		m := b.cur.subflows[a.ID]
+		if m == nil {
+			continue // it is just joining
+		}
+		r := policy.Route{ID: a.ID, Own: !a.Helped, Names: []string{a.Device}, Tier: m.tier, Silent: a.PathInfo.Silent, Delay: a.PAD}
+		if m.by.isOwn() {
+			r.Names = slices.Concat(r.Names, b.names.all(), []string{m.by.link})
+		}
+		if m.link != nil && !m.link.Broken() {
+			r.Pipe = m.pipeName()
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// pipeName returns the link of this device by which the pipe goes, as rules name it.
+func (m *member) pipeName() string {
+	if at := m.link.LocalAddr(); at.String() != m.local {
+		m.local = at.String()
+		if m.pipe = device.InterfaceOf(at); m.pipe == "" && m.link.Radio() == wire.RadioBluetooth || strings.HasPrefix(m.link.RemoteAddr().Network(), "rfcomm") {
+			m.pipe = "bluetooth"
+		}
+	}
+	return m.pipe
+}

@@ -1,0 +1,169 @@
+package primary
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/control/policy"
+	"mpbond/core/bond"
+	"mpbond/link/subflow"
+	"mpbond/link/wire"
+	"mpbond/node/endpoint"
+)
+
+// newSessions returns sessions without a server.
+func newSessions(t *testing.T, giveUp time.Duration) *sessions {
+	t.Helper()
+	trust, _ := trusting(t)
+	b := &sessions{names: deviceNames{configured: "laptop", trust: trust}, giveUp: giveUp, log: slog.New(slog.DiscardHandler),
+		open: func(_ wire.BondID, down func(*subflow.Subflow, error)) *endpoint.Endpoint {
+			return endpoint.New(endpoint.Config{Bond: bond.Config{Opens: true}, Down: down})
+		}}
+	b.demand = newDemand(b.isBusy)
+	b.start()
+	return b
+}
+
+// TestPatience: a new stream waits for a subflow as long as streams would, and
+// some seconds if there has been none for longer.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessions(t, time.Minute)
+		dial := func() time.Duration {
+			began := time.Now()
+			if _, err := b.dial(t.Context(), "web:80", wire.Bond, nil); err == nil {
+				t.Fatal("a stream without a subflow")
+			}
+			return time.Since(began)
+		}
+		time.Sleep(20 * time.Second)
+		if d := dial(); d != 40*time.Second {
+			t.Errorf("at first %v", d)
+		}
+		time.Sleep(time.Hour)
+		if d := dial(); d != leastPatience {
+			t.Errorf("after an hour %v", d)
+		}
+		close(b.closing)
+		if d := dial(); d != 0 {
+			t.Errorf("at the end %v", d)
+		}
+	})
+}
+
+// TestClassPatience: a stream whose rule allows no device that works waits as long,
+// too.
+func TestClassPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessions(t, time.Minute)
+		b.mu.Lock()
+		id, err := b.class(&policy.Treatment{Devices: []string{"phone"}, Weight: 1})
+		b.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go b.keepClasses(ctx)
+		lasts := func(want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			c, err := b.cur.e.Dial("web:80", wire.Bond, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r wire.Reset
+			if _, err := c.Read(make([]byte, 1)); !errors.As(err, &r) || r.Code != wire.CodeTimeout {
+				t.Errorf("it ended with %v", err)
+			}
+			if d := time.Since(began); d < want || d > want+2*classesEvery {
+				t.Errorf("it waited %v, want %v", d, want)
+			}
+		}
+		lasts(time.Minute)
+		time.Sleep(time.Hour)
+		lasts(leastPatience)
+	})
+}
+
+// TestRestart: a new session has another name, the streams of the old one end and its keepers
+// hear why, a stream's class means the same in the new one, and who speaks of the old one
+// changes nothing.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessions(t, time.Minute)
+		old := b.current()
+		c, err := old.e.Dial("web:80", wire.Bond, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		treat := &policy.Treatment{Devices: []string{"phone"}, Weight: 1}
+		b.mu.Lock()
+		class, err := b.class(treat)
+		b.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &member{down: make(chan error, 1)}
+		old.subflows[1] = m
+		if _, j := b.next(); j.Path != 1 || j.Bond != old.id || j.Instance != 0 {
+			t.Errorf("%+v", j)
+		}
+		b.restart(old, "the server has restarted")
+		if err := <-m.down; err == nil {
+			t.Error("the keeper is told nothing")
+		}
+		var r wire.Reset
+		if _, err := c.Read(make([]byte, 1)); !errors.As(err, &r) || r.Code != wire.CodeConnReset {
+			t.Errorf("the stream ended with %v", err)
+		}
+		now := b.current()
+		if now == old || now.id == old.id {
+			t.Error("it is the same session")
+		}
+		b.restart(old, "again")
+		b.end(old, 1, errors.New("again")) // to nobody
+		if b.current() != now {
+			t.Error("who speaks of the old session replaces the new one")
+		}
+		if _, err := b.named(old.id.String()); err == nil {
+			t.Error("the old session is found")
+		}
+		if s, err := b.named(now.id.String()); err != nil || s != now {
+			t.Errorf("the new session is not found: %v", err)
+		}
+		b.mu.Lock()
+		again, err := b.class(treat)
+		b.mu.Unlock()
+		if again != class || err != nil {
+			t.Errorf("class %d is %d now, %v", class, again, err)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		b.close(gone)
+		b.restart(now, "too late")
+		if b.current() != now {
+			t.Error("a session is made after the end")
+		}
+	})
+}
+
+// TestReviewSubflows: each subflow is judged by its device and tier, and one that shall end
+// is told why; one that has not been attached yet is left alone.
+func TestReviewSubflows(t *testing.T) {
+	b := newSessions(t, time.Minute)
+	b.cur.subflows[1] = &member{by: carrier{helper: phoneKey}, tier: wire.TierBackup, down: make(chan error, 1)}
+	b.cur.subflows[2] = &member{by: carrier{link: "wlan0"}, down: make(chan error, 1)}
+	seen := map[carrier]wire.Tier{}
+	b.review(func(c carrier, tier wire.Tier) error {
+		seen[c] = tier
+		return errStanding
+	})
+	if len(seen) != 2 || seen[carrier{helper: phoneKey}] != wire.TierBackup || len(b.cur.subflows) != 2 {
+		t.Errorf("%+v, %d are left", seen, len(b.cur.subflows))
+	}
+}

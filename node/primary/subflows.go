@@ -1,0 +1,200 @@
+package primary
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"mpbond/api"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
+	"mpbond/node/dial"
+)
+
+// This file has what sessions know of their subflows, and end for.
+
+// errSilent is that a subflow was given up, since nothing came by it.
+var errSilent = errors.New("silent")
+
+// silent returns err if that is why a subflow was given up, else nil.
+func silent(err error) error {
+	if errors.Is(err, errSilent) {
+		return err
+	}
+	return nil
+}
+
+// away reports whether a subflow is silent because its pipe is, or was until a
+// moment ago; hopeless is its silence beyond the time that pipes are given to
+// come back. Link is nil for a direct one.
+func away(link *pipe.Link, now time.Time, hopeless bool) bool {
+	if link == nil || link.Ended() {
+		return false
+	}
+	link.Stalled(now)
+	c := link.Counts()
+	return awaited(link.Broken(), hopeless, now.Sub(c.Stalled), now.Sub(c.Since))
+}
+
+// awaited decides for how long a silent subflow is left to its pipe, which was last
+// found stalled, and last went on over another connection, so long ago. A broken
+// pipe has its session's window, which ends by itself. What went on a moment ago is
+// given time to speak, also when that was in the window's last moments. A pipe that
+// only stalls is waited for until that is hopeless; one that no longer does carries
+// again this way, but what comes the other way may wait for a retransmission that
+// has been put off for as long as the silence was.
+func awaited(broken, hopeless bool, stalled, back time.Duration) bool {
+	return broken || back < silentLimit || stalled < silentLimit && !hopeless
+}
+
+// linkOf returns the pipe's link of a subflow, nil if it is direct or has ended.
+func (b *sessions) linkOf(s *session, id wire.PathID) *pipe.Link {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if m := s.subflows[id]; m != nil {
+		return m.link
+	}
+	return nil
+}
+
+// giveUpSilent ends the subflows that have said nothing for long, and all streams after
+// long without a subflow. Pipes are given resume to come back.
+func (b *sessions) giveUpSilent(resume time.Duration) {
+	s := b.current()
+	hopeless := s.e.SilentPaths(max(silentLimit, resume))
+	for _, id := range s.e.SilentPaths(silentLimit) {
+		over := slices.Contains(hopeless, id)
+		if away(b.linkOf(s, id), time.Now(), over) || !over && b.isMoving(s, id, time.Now()) {
+			continue // its pipe, or its interface, may come back, or has
+		}
+		b.log.Info("silent subflow given up", "path", id)
+		s.e.Detach(id)
+		b.end(s, id, fmt.Errorf("%w for more than %v", errSilent, silentLimit))
+	}
+	if gone := s.e.WithoutSubflow(); gone > b.giveUp {
+		// Not CodeUnreachable, which lets apps go directly.
+		s.e.Fail(wire.CodeTimeout, fmt.Sprintf("no way to the server for %v", gone.Round(time.Second)))
+	}
+}
+
+// review ends the subflows for which check returns a reason, by device and the tier that
+// they joined with.
+func (b *sessions) review(check func(carrier, wire.Tier) error) {
+	ends := map[wire.PathID]error{}
+	b.mu.Lock()
+	s := b.cur
+	for id, m := range s.subflows {
+		if why := check(m.by, m.tier); why != nil {
+			ends[id] = why
+		}
+	}
+	b.mu.Unlock()
+	for id, why := range ends {
+		b.detach(s, id, why)
+	}
+}
+
+// follow has direct subflows whose interface has got another address go on from there,
+// if they can: those over UDP. lost reports whether an address is gone.
+func (b *sessions) follow(lost func(net.Addr) bool) {
+	conns := map[wire.PathID]net.Conn{}
+	b.mu.Lock()
+	s := b.cur
+	for id, m := range s.subflows {
+		if m.conn != nil {
+			conns[id] = m.conn
+		}
+	}
+	b.mu.Unlock()
+	for id, c := range conns {
+		before := c.LocalAddr()
+		if !lost(before) {
+			continue
+		}
+		err := dial.Move(c)
+		if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, dial.ErrElsewhere) {
+			continue // it is given up as silent
+		}
+		b.noteMove(s, id, err == nil)
+		if err != nil {
+			b.log.Debug("subflow has lost its address", "path", id, "err", err)
+		} else {
+			b.log.Info("subflow goes on from another address", "path", id, "before", before, "now", c.LocalAddr())
+		}
+	}
+}
+
+// noteMove counts that a subflow went on from another address, or has looked for one.
+func (b *sessions) noteMove(s *session, id wire.PathID, moved bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if m := s.subflows[id]; m != nil {
+		m.lastTry = time.Now()
+		if moved {
+			m.moves++
+		}
+	}
+}
+
+// isMoving reports whether a silent subflow may have something to say soon: it went on from
+// another address, or looks for one.
+func (b *sessions) isMoving(s *session, id wire.PathID, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := s.subflows[id]
+	return m != nil && now.Sub(m.lastTry) < silentLimit
+}
+
+// helped returns what the helped subflows have carried so far.
+func (b *sessions) helped() map[subflowOf]helpedBytes {
+	s := b.current()
+	flows := s.e.HelpedFlows()
+	list := map[subflowOf]helpedBytes{}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, f := range flows {
+		if m := s.subflows[id]; m != nil && !m.by.isOwn() {
+			list[subflowOf{s.id, id}] = helpedBytes{m.by.helper, f.Radio, f.Rx, f.Tx}
+		}
+	}
+	return list
+}
+
+// pipes lists the pipes that carry a subflow.
+func (b *sessions) pipes() []api.Pipe {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := []api.Pipe{}
+	for id, m := range b.cur.subflows {
+		if l := m.link; l != nil && !l.Broken() && !l.Ended() {
+			list = append(list, api.Pipe{Address: l.RemoteAddr().String(), Via: l.Via(), State: api.PipeCarries, Bond: b.cur.id.String(), Path: uint32(id), Device: b.cur.e.DeviceOf(id)})
+		}
+	}
+	return list
+}
+
+// describe adds to paths of a session what they go over. waiting is how many pipes
+// wait beside a link; why returns the reason that an interface does not go over UDP.
+func (b *sessions) describe(s *session, paths []api.Path, waiting map[*pipe.Link]int, why func(link string, local net.Addr) string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range paths {
+		p, m := &paths[i], s.subflows[wire.PathID(paths[i].ID)]
+		switch {
+		case m == nil:
+		case m.link != nil:
+			c := m.link.Counts()
+			p.Resumed, p.Migrated, p.Waiting = c.Resumed, c.Migrated, waiting[m.link]
+			if !m.link.Broken() {
+				p.Pipe = m.link.RemoteAddr().String()
+			}
+		case m.conn != nil:
+			p.Migrated = m.moves
+			if p.Transport != "udp" {
+				p.Fallback = why(m.by.link, m.conn.LocalAddr())
+			}
+		}
+	}
+}
