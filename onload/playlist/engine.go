@@ -1,110 +1,78 @@
 package playlist
 
 import (
-	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/onload/board"
-	"mpbond/onload/fetch"
+	"mpbond/onload/transfer"
 )
 
-// Why a job was ended by us.
-var (
-	errStalled = fault.New(fault.Timeout, errors.New("nothing came for long"), "")
-	errDropped = errors.New("not needed any more")
-)
+// errStalled ends jobs.
+var errStalled = fault.New(fault.Timeout, errors.New("nothing came for long"), "")
 
-// line is a device, and how it does.
-type line struct {
-	fetch.Device
-	path          int
-	client        *http.Client
-	bytes, wasted unit.Bytes
-	fails         int
-	until         time.Time // when it is tried again
-	down          error     // nil: it is used
+// Next implements transfer.Task. A segment that no device can have now is left to the
+// player who waits for it.
+func (p *shelf) Next() (more bool) {
+	for _, s := range p.byObject {
+		p.judge(s)
+	}
+	return true
 }
 
-// settle carries out what the board orders, and unlocks. All that tells the board
-// something ends with it.
-func (p *Proxy) settle() {
-	defer p.mu.Unlock()
-	for !p.over {
-		o, ok := p.board.Next(time.Now())
-		if !ok {
-			break
+func (p *shelf) judge(s *segment) {
+	for _, w := range p.loop.Workers() {
+		if s.bars[w] == nil && w.IsUp() {
+			return
 		}
-		switch j := p.jobs[o.Job.ID]; {
-		case o.Kind == board.Start:
-			p.start(o.Job)
-		case j == nil:
-		case o.Kind == board.Shorten:
-			j.Item.To = o.Job.Item.To
-		default:
-			p.cancel(j)
-		}
-		p.Log.Debug("onload", "order", o.Kind, "device", p.lines[o.Job.Path].Name, "object", o.Job.Item.Object,
-			"from", o.Job.Item.From, "to", o.Job.Item.To, "reason", o.Reason.String())
+	}
+	if len(s.bars) == len(p.loop.Workers()) || s.readers > 0 {
+		p.leave(s, p.loop.Reasons(s.bars))
 	}
 }
 
-// cancel ends a job that the board has forgotten.
-func (p *Proxy) cancel(j *job) {
-	j.dropped = true
-	delete(p.jobs, j.ID)
-	j.cancel(errDropped)
-}
-
-func (p *Proxy) start(of board.Job) {
+// Start implements transfer.Task.
+func (p *shelf) Start(of *transfer.Job) transfer.Carrier {
 	s := p.byObject[of.Item.Object]
-	ctx, cancel := context.WithCancelCause(p.ctx)
-	j := &job{Job: of, seg: s, line: p.lines[of.Path], cancel: cancel, stirred: time.Now(), from: of.Item.From, to: of.Item.To,
-		ranged: s.split || s.to != board.Unknown}
-	j.header = s.request.Clone()
+	j := &job{Job: of, shelf: p, seg: s, header: s.request.Clone(), from: of.Item.From, to: of.Item.To, ranged: s.split || s.to != board.Unknown}
 	if s.split {
 		j.guard = s.answer.validator()
 	}
-	p.jobs[j.ID] = j
-	p.running.Go(func() {
-		err := p.fetch(ctx, j)
-		if cause := context.Cause(ctx); cause != nil && err != nil {
-			err = cause
-		}
-		cancel(nil)
-		p.ended(j, err)
-	})
+	return j
 }
 
-// ended takes in how a job went.
-func (p *Proxy) ended(j *job, err error) {
-	now := time.Now()
-	p.mu.Lock()
-	defer p.settle()
-	s := j.seg
-	delete(p.jobs, j.ID)
-	switch refused := (*refusal)(nil); {
-	case j.dropped:
-	case err == nil:
-		p.finished(j, now)
-	case errors.As(err, &refused) && refused.moved && (s.answer != nil || s.left): // it was not for others
-		p.leave(s, err)
-	case errors.As(err, &refused) && refused.moved:
-		p.moved(s, now)
-	case errors.As(err, &refused):
-		p.board.Fail(j.ID, now)
-		if refused.pause > 0 {
-			p.pause(j.line, refused.pause, err, now)
+// Report implements transfer.Task.
+func (p *shelf) Report(now time.Time) {
+	for _, r := range p.playing {
+		if !r.asked.IsZero() && now.Sub(r.asked) > idle {
+			p.rest(r)
 		}
-		s.bars[j.line] = err
-		p.board.Bar(j.line.path, s.object, now)
-		p.judge(s, err)
+	}
+}
+
+// GiveUp implements transfer.Task: players decide when they have waited for long enough.
+func (p *shelf) GiveUp() {}
+
+// Ended implements transfer.Carrier.
+func (j *job) Ended(err error) {
+	p, s := j.shelf, j.seg
+	switch no := (*transfer.Refusal)(nil); {
+	case errors.Is(err, transfer.ErrDropped):
+	case err == nil:
+		j.finished()
+	case errors.As(err, &no) && no.Verdict == transfer.Redirect && (s.answer != nil || s.left): // it was not for others
+		p.leave(s, err)
+	case errors.As(err, &no) && no.Verdict == transfer.Redirect:
+		p.moved(s, time.Now())
+	case errors.As(err, &no):
+		if no.After > 0 {
+			p.loop.Suspend(j.Worker, min(longest, no.After), err) // there are other servers
+		}
+		p.loop.Exclude(s.object, s.bars, j.Worker, err)
 	default:
-		p.board.Fail(j.ID, now)
-		p.pause(j.line, 0, err, now)
+		p.loop.Suspend(j.Worker, 0, err)
 	}
 	if s.lead == j && !s.whole {
 		s.lead = nil
@@ -114,18 +82,15 @@ func (p *Proxy) ended(j *job, err error) {
 		n := min(s.mem, unit.Bytes(len(j.buf)))
 		s.mem, p.held = s.mem-n, p.held-n
 	}
-	j.line.wasted += j.got - j.fresh
+	j.Worker.Wasted += j.Carried() - j.fresh
 }
 
 // finished takes in that a job has brought its item.
-func (p *Proxy) finished(j *job, now time.Time) {
-	s := j.seg
-	if !p.board.Finish(j.ID, now) {
-		return
-	}
+func (j *job) finished() {
+	p, s := j.shelf, j.seg
 	if !s.split {
 		s.buf, s.size = j.buf, unit.Bytes(len(j.buf))
-		s.answer, j.fresh = j.answer, j.got
+		s.answer, j.fresh = j.answer, j.Carried()
 		if n := unit.Bytes(len(j.buf)); n != s.mem { // copies are not counted any more
 			p.held, s.mem = p.held-s.mem+n, n
 		}
@@ -134,58 +99,6 @@ func (p *Proxy) finished(j *job, now time.Time) {
 	}
 	s.whole = true
 	s.reel.size = s.size
-	if p.byObject[s.object] == s {
-		p.board.Drop(s.object)
-		delete(p.byObject, s.object)
-	}
+	p.withdraw(s)
 	s.signal()
-}
-
-// judge leaves a segment to the player that no device can have now.
-func (p *Proxy) judge(s *segment, err error) {
-	for _, d := range p.lines {
-		if s.bars[d] == nil && d.down == nil {
-			return
-		}
-	}
-	if len(s.bars) == len(p.lines) || s.readers > 0 {
-		p.leave(s, err)
-	}
-}
-
-// pause leaves a device alone for a while, longer each time.
-func (p *Proxy) pause(d *line, atLeast time.Duration, err error, now time.Time) {
-	d.fails++
-	d.down, d.until = err, now.Add(min(longest, max(atLeast, backoff<<min(d.fails-1, 10))))
-	p.board.Down(d.path, now)
-	p.Log.Debug("a device rests", "device", d.Name, "for", d.until.Sub(now), "err", err)
-	if p.Rests != nil {
-		p.Rests(d.Name, err)
-	}
-	for _, s := range p.byObject {
-		p.judge(s, err)
-	}
-}
-
-// passTime does what time asks for.
-func (p *Proxy) passTime(now time.Time) {
-	p.mu.Lock()
-	defer p.settle()
-	for _, j := range p.jobs {
-		if now.Sub(j.stirred) > stall {
-			j.cancel(errStalled)
-		}
-	}
-	for _, d := range p.lines {
-		p.board.SetMetered(d.path, d.IsMetered())
-		if d.down != nil && now.After(d.until) {
-			d.down = nil
-			p.board.Up(d.path)
-		}
-	}
-	for _, r := range p.playing {
-		if !r.asked.IsZero() && now.Sub(r.asked) > idle {
-			p.rest(r)
-		}
-	}
 }

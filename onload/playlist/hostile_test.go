@@ -189,11 +189,11 @@ func TestEndless(t *testing.T) {
 				if most := min(maxPlaylist+500_000, int(min(size, 1<<30))+8); err != nil || len(got) != most || string(got) != want[:len(got)] {
 					t.Errorf("%d bytes, %v", len(got), err)
 				}
-				r.proxy.mu.Lock()
-				if len(r.proxy.docs) > 0 {
+				r.proxy.shelf.loop.Lock()
+				if len(r.proxy.shelf.docs) > 0 {
 					t.Error("it was read")
 				}
-				r.proxy.mu.Unlock()
+				r.proxy.shelf.loop.Unlock()
 				r.stop()
 			})
 		})

@@ -6,35 +6,32 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"mpbond/base/unit"
 	"mpbond/onload/board"
 	"mpbond/onload/fetch"
+	"mpbond/onload/transfer"
 )
 
 // pieceSize is what is read at a time.
 const pieceSize = 32 << 10
 
-// job is one request on its way. What is not set at its start is guarded by Proxy.mu.
+// job is one request on its way. What is not set at its start is guarded by the loop's lock.
 type job struct {
-	board.Job
+	*transfer.Job
+	shelf    *shelf
 	seg      *segment
-	line     *line
-	cancel   context.CancelCauseFunc
 	header   http.Header
 	from, to unit.Bytes // that it asks for, of its segment
 	ranged   bool
 	guard    string // If-Range, or ""
 
-	answer     *answer
-	buf        []byte // of a segment that is not split
-	got, fresh unit.Bytes
-	stirred    time.Time  // when it last did something
-	some       unit.Bytes // that came since
-	dropped    bool
+	answer *answer
+	buf    []byte     // of a segment that is not split
+	fresh  unit.Bytes // of what it has carried, what nobody else has
+	some   unit.Bytes // that came since it was touched
 }
 
 // answer is the head of one that can be used.
@@ -54,23 +51,15 @@ func (a *answer) validator() string {
 	return a.modified
 }
 
-// refusal is an answer that is not used: the device does not get that segment.
-type refusal struct {
-	why   error
-	pause time.Duration // the server asks to be left alone for
-	moved bool          // it is a redirect
+func refuse(format string, args ...any) *transfer.Refusal {
+	return &transfer.Refusal{Verdict: transfer.Exclude, Err: fmt.Errorf(format, args...)}
 }
 
-func (r *refusal) Error() string { return r.why.Error() }
-func (r *refusal) Unwrap() error { return r.why }
-
-func refuse(format string, args ...any) *refusal { return &refusal{why: fmt.Errorf(format, args...)} }
-
-// fetch makes the request of a job.
-func (p *Proxy) fetch(ctx context.Context, j *job) error {
+// Carry implements transfer.Carrier.
+func (j *job) Carry(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, j.seg.url, nil)
 	if err != nil {
-		return &refusal{why: err}
+		return refuse("%w", err)
 	}
 	r.Header = j.header
 	if j.ranged {
@@ -79,18 +68,18 @@ func (p *Proxy) fetch(ctx context.Context, j *job) error {
 			r.Header.Set("If-Range", j.guard)
 		}
 	}
-	a, err := j.line.client.Do(r)
+	a, err := j.Worker.Client.Do(r)
 	if err != nil {
 		return err
 	}
 	defer a.Body.Close()
-	if err := p.answered(j, a); err != nil {
+	if err := j.answered(a); err != nil {
 		return err
 	}
 	buf := make([]byte, pieceSize)
 	for {
 		n, err := a.Body.Read(buf)
-		if over, no := p.brought(j, buf[:n]); over || no != nil {
+		if over, no := j.brought(buf[:n]); over || no != nil {
 			if no == nil && err == nil {
 				_, _ = a.Body.Read(buf[:1]) // the end, so that the connection can be used again
 			}
@@ -98,7 +87,7 @@ func (p *Proxy) fetch(ctx context.Context, j *job) error {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return p.atEnd(j)
+			return j.atEnd()
 		case err != nil:
 			return err
 		}
@@ -106,24 +95,25 @@ func (p *Proxy) fetch(ctx context.Context, j *job) error {
 }
 
 // atEnd judges the end of a body.
-func (p *Proxy) atEnd(j *job) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if size := j.Item.Size(); size != board.Unknown && j.got < size {
+func (j *job) atEnd() error {
+	j.shelf.loop.Lock()
+	defer j.shelf.loop.Unlock()
+	if size := j.Item.Size(); size != board.Unknown && j.Carried() < size {
 		return io.ErrUnexpectedEOF
 	}
 	return nil
 }
 
 // read judges the head of an answer.
-func (j *job) read(r *http.Response) (*answer, *refusal) {
+func (j *job) read(r *http.Response) (*answer, *transfer.Refusal) {
 	a := &answer{status: r.StatusCode, header: r.Header.Clone(), size: board.Unknown}
 	switch {
 	case r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusServiceUnavailable:
-		after, _ := strconv.ParseUint(r.Header.Get("Retry-After"), 10, 16)
-		return nil, &refusal{why: fmt.Errorf("the web server answered %s", r.Status), pause: max(time.Second, time.Duration(after)*time.Second)}
+		no := refuse("the web server answered %s", r.Status)
+		no.After = max(time.Second, transfer.RetryAfter(r.Header, time.Now()))
+		return nil, no
 	case redirected(r.StatusCode):
-		return nil, &refusal{why: fmt.Errorf("the web server answered %s", r.Status), moved: true}
+		return nil, &transfer.Refusal{Verdict: transfer.Redirect, Err: fmt.Errorf("the web server answered %s", r.Status)}
 	case j.ranged && r.StatusCode != http.StatusPartialContent, !j.ranged && r.StatusCode != http.StatusOK:
 		return nil, refuse("the web server answered %s", r.Status)
 	case r.Uncompressed, r.Header.Get("Content-Encoding") != "" && !strings.EqualFold(r.Header.Get("Content-Encoding"), "identity"):
@@ -143,7 +133,7 @@ func (j *job) read(r *http.Response) (*answer, *refusal) {
 	from, to := j.seg.from+j.from, j.seg.from+j.to
 	_, end, total, err := fetch.Part(r, from, to)
 	if err != nil {
-		return nil, &refusal{why: err}
+		return nil, refuse("%w", err)
 	}
 	if end != to {
 		return nil, refuse("asked for bytes %d to %d, the server sends %d to %d", from, to, from, end)
@@ -159,17 +149,17 @@ func (a *answer) same(b *answer) bool {
 
 // ofOne tells whether an answer is of the version of which the other ranges of that file
 // are. The own line's word decides: what others have brought of another one is forgotten.
-func (p *Proxy) ofOne(j *job, a *answer) bool {
+func (p *shelf) ofOne(j *job, a *answer) bool {
 	r := j.seg.reel
 	if r.file != j.seg.url || r.version == nil {
 		r.file, r.version = j.seg.url, a
 	}
 	if !r.version.same(a) {
-		if j.line.path != 0 {
+		if !j.Worker.IsOwn() {
 			return false
 		}
 		r.version = a
-		for _, o := range p.shelf {
+		for _, o := range p.segments {
 			switch other := o.reel == r && o.url == r.file && o.answer != nil && !o.answer.same(a); {
 			case other && o.readers > 0:
 				p.leave(o, errors.New("this device's own line sees another version"))
@@ -182,15 +172,15 @@ func (p *Proxy) ofOne(j *job, a *answer) bool {
 }
 
 // answered takes in the head of an answer.
-func (p *Proxy) answered(j *job, r *http.Response) error {
-	p.mu.Lock()
-	defer p.settle()
+func (j *job) answered(r *http.Response) error {
+	p, s := j.shelf, j.seg
+	p.loop.Lock()
+	defer p.loop.Settle()
 	a, no := j.read(r)
-	s := j.seg
-	j.stirred = time.Now()
+	j.Await(false)
 	switch {
-	case j.dropped:
-		return errDropped
+	case j.IsDropped():
+		return transfer.ErrDropped
 	case no != nil:
 		return no
 	case s.answer != nil && !s.answer.same(a):
@@ -211,12 +201,12 @@ func (p *Proxy) answered(j *job, r *http.Response) error {
 		if !p.reserve(s, a.size) {
 			s.split = false
 			p.leave(s, errors.New("there is no room for it"))
-			return errDropped
+			return transfer.ErrDropped
 		}
 		s.buf = make([]byte, a.size)
 	}
 	if a.size != board.Unknown {
-		p.board.Learn(j.ID, a.size, s.split)
+		p.loop.Board.Learn(j.ID, a.size, s.split)
 		j.Item.To, j.Item.Split = a.size, s.split
 	}
 	s.signal()
@@ -224,46 +214,50 @@ func (p *Proxy) answered(j *job, r *http.Response) error {
 }
 
 // brought takes in what came, and tells whether it is all.
-func (p *Proxy) brought(j *job, piece []byte) (over bool, err error) {
-	now := time.Now()
-	p.mu.Lock()
-	defer p.settle()
-	s := j.seg
-	n := unit.Bytes(len(piece))
-	j.line.bytes += n
-	if j.dropped {
-		j.got += n
-		return true, errDropped
-	}
-	if size := j.Item.Size(); size != board.Unknown && j.got+n > size { // it has become less
-		j.line.wasted += j.got + n - size
-		piece = piece[:max(0, size-j.got)]
-		n = unit.Bytes(len(piece))
-	}
-	if n > 0 {
-		if j.some += n; j.some >= leastPace {
-			j.some, j.stirred, j.line.fails = 0, now, 0
-		}
-		at := j.from + j.got
-		j.got += n
-		if s.split {
-			for from, to := range s.have.Missing(at, at+n) { // nobody may write what somebody reads
-				j.fresh += unit.Bytes(copy(s.buf[from:to], piece[from-at:]))
-			}
-			s.have.Add(at, at+n)
-		} else {
-			if !p.reserve(s, n) {
-				p.leave(s, errors.New("there is no room for it"))
-				return true, errDropped
-			}
-			j.buf = append(j.buf, piece...)
-			if s.lead == nil {
-				s.lead = j
-			}
-		}
-		p.board.Progress(j.ID, j.got, now)
-		s.signal()
+func (j *job) brought(piece []byte) (over bool, err error) {
+	p, s := j.shelf, j.seg
+	p.loop.Lock()
+	defer p.loop.Settle()
+	got, n := j.Carried(), unit.Bytes(len(piece))
+	j.SetCarried(got + n)
+	defer p.loop.Count(j.Job)
+	if j.IsDropped() {
+		return true, transfer.ErrDropped
 	}
 	size := j.Item.Size()
-	return size != board.Unknown && j.got >= size, nil
+	if size != board.Unknown && got+n > size { // it has become less
+		piece = piece[:max(0, size-got)]
+	}
+	if len(piece) > 0 {
+		if !j.keep(got, piece) {
+			p.leave(s, errors.New("there is no room for it"))
+			return true, transfer.ErrDropped
+		}
+		s.signal()
+	}
+	return size != board.Unknown && got+n >= size, nil
+}
+
+// keep takes in bytes of its item from got on, and reports whether there is room for them.
+func (j *job) keep(got unit.Bytes, piece []byte) bool {
+	s, n := j.seg, unit.Bytes(len(piece))
+	if j.some += n; j.some >= leastPace {
+		j.some = 0
+		j.Touch()
+	}
+	if at := j.from + got; s.split {
+		for from, to := range s.have.Missing(at, at+n) { // nobody may write what somebody reads
+			j.fresh += unit.Bytes(copy(s.buf[from:to], piece[from-at:]))
+		}
+		s.have.Add(at, at+n)
+		return true
+	}
+	if !j.shelf.reserve(s, n) {
+		return false
+	}
+	j.buf = append(j.buf, piece...)
+	if s.lead == nil {
+		s.lead = j
+	}
+	return true
 }

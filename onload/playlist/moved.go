@@ -37,7 +37,7 @@ func (s *segment) mayStay(wanted map[key]int64) bool {
 }
 
 // moved takes in that a device was redirected.
-func (p *Proxy) moved(s *segment, now time.Time) {
+func (p *shelf) moved(s *segment, now time.Time) {
 	p.drop(s)
 	if !s.looking {
 		p.lookUp(s)
@@ -46,8 +46,8 @@ func (p *Proxy) moved(s *segment, now time.Time) {
 		return
 	}
 	s.reel.moves = true
-	for _, o := range p.shelf { // helpers need not ask for these
-		if o.reel == s.reel && o != s && o.answer == nil && o.readers == 0 && !o.looking && !o.left && !p.underWay(o) {
+	for _, o := range p.segments { // helpers need not ask for these
+		if o.reel == s.reel && o != s && o.answer == nil && o.readers == 0 && !o.looking && !o.left && !p.isUnderWay(o) {
 			p.forget(o)
 		}
 	}
@@ -55,20 +55,20 @@ func (p *Proxy) moved(s *segment, now time.Time) {
 }
 
 // lookUp asks by the own line where a segment is.
-func (p *Proxy) lookUp(s *segment) {
-	if p.over {
+func (p *shelf) lookUp(s *segment) {
+	if p.loop.Closing() {
 		return
 	}
 	s.looking = true
 	s.reel.looking++
-	p.running.Go(func() {
-		a, err := p.whereIs(s)
-		p.mu.Lock()
-		defer p.settle()
+	p.loop.Go(func(ctx context.Context) {
+		a, err := p.whereIs(ctx, s)
+		p.loop.Lock()
+		defer p.loop.Settle()
 		s.looking = false
 		s.reel.looking--
 		switch {
-		case s.left, p.shelf[s.key] != s && s.readers == 0: // not wanted any more
+		case s.left, p.segments[s.key] != s && s.readers == 0: // not wanted any more
 			return
 		case err != nil:
 			s.reel.misfits++
@@ -87,8 +87,8 @@ func (p *Proxy) lookUp(s *segment) {
 }
 
 // whereIs asks, and returns what redirects, or nil.
-func (p *Proxy) whereIs(s *segment) (*answer, error) {
-	ctx, cancel := context.WithTimeoutCause(p.ctx, stall, errStalled)
+func (p *shelf) whereIs(ctx context.Context, s *segment) (*answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
@@ -98,7 +98,7 @@ func (p *Proxy) whereIs(s *segment) (*answer, error) {
 	if s.to != board.Unknown {
 		r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", s.from, s.to-1))
 	}
-	a, err := p.lines[0].client.Do(r)
+	a, err := p.loop.Workers()[0].Client.Do(r)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (p *Proxy) whereIs(s *segment) (*answer, error) {
 }
 
 // lead has what an answer leads to fetched ahead.
-func (p *Proxy) lead(s *segment, a *answer) error {
+func (p *shelf) lead(s *segment, a *answer) error {
 	from, err := url.Parse(s.url)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (p *Proxy) lead(s *segment, a *answer) error {
 		return fault.New(fault.Protocol, errors.New("it leads to where only the player may ask"), "")
 	case s.hops+1 > mostHops:
 		return fault.New(fault.Protocol, fmt.Errorf("over %d redirects", mostHops), "")
-	case p.shelf[to] != nil:
+	case p.segments[to] != nil:
 		return fault.New(fault.Protocol, errors.New("it leads to what is there already"), "")
 	}
 	s.answer, s.size, s.whole = a, 0, true
@@ -140,9 +140,9 @@ func (p *Proxy) lead(s *segment, a *answer) error {
 }
 
 // ledTo finds what a player was redirected to; nil if it is none.
-func (p *Proxy) ledTo(k key) *segment {
+func (p *shelf) ledTo(k key) *segment {
 	for _, k := range []key{k, {k.url, 0, board.Unknown}} {
-		if s := p.shelf[k]; s != nil && s.hops > 0 && s.reel.misfits < misfits {
+		if s := p.segments[k]; s != nil && s.hops > 0 && s.reel.misfits < misfits {
 			return s
 		}
 	}

@@ -7,7 +7,7 @@
 //	playlist.go  what it is told, and what came of it
 //	proxy.go     requests of players: forwarded, or served from the shelf
 //	shelf.go     what is being fetched ahead, and what not any more
-//	engine.go    orders of the board, the devices, the clock
+//	engine.go    the task of package transfer, and ends of jobs
 //	job.go       one request for a segment, and what its answer is worth
 //	moved.go     segments that are redirected
 //	list.go      what any playlist says
@@ -26,7 +26,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"sync"
 	"time"
 
 	"mpbond/base/fault"
@@ -34,6 +33,7 @@ import (
 	"mpbond/link/splice"
 	"mpbond/onload/board"
 	"mpbond/onload/fetch"
+	"mpbond/onload/transfer"
 )
 
 // Config is what a Proxy needs.
@@ -80,66 +80,31 @@ type Result struct {
 type Proxy struct {
 	Config
 	forward *httputil.ReverseProxy
-	begun   time.Time
-	running sync.WaitGroup
-	ctx     context.Context // of Serve
-
-	mu       sync.Mutex
-	over     bool // nothing is begun any more
-	board    *board.Board
-	lines    []*line
-	jobs     map[board.JobID]*job
-	docs     []*document       // the last used one last
-	playing  map[string]*reel  // tracks, by id
-	groups   map[string]string // of playlists that a master playlist has named
-	shelf    map[key]*segment
-	byObject map[int]*segment
-	held     unit.Bytes
-	result   Result
+	shelf   *shelf
 }
 
 // New makes a proxy.
 func New(cfg Config) (*Proxy, error) {
-	if len(cfg.Devices) == 0 {
-		return nil, errors.New("no device to fetch with")
-	}
-	if cfg.Scheduler == nil {
-		s, err := board.New(board.Default)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Scheduler = s
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.memory == 0 {
 		cfg.memory = memory
 	}
-	p := &Proxy{Config: cfg, begun: time.Now(), board: board.NewBoard(cfg.Scheduler, len(cfg.Devices)), jobs: map[board.JobID]*job{},
-		playing: map[string]*reel{}, groups: map[string]string{}, shelf: map[key]*segment{}, byObject: map[int]*segment{}}
-	for _, d := range cfg.Devices {
-		p.know(d)
+	loop, err := transfer.New(transfer.Config{
+		Devices: cfg.Devices, Joins: cfg.Joins, Scheduler: cfg.Scheduler, Suspended: cfg.Rests, Log: cfg.Log,
+		Client:  func(d fetch.Device) *http.Client { return &http.Client{Transport: d.Transport, CheckRedirect: stay} },
+		Times:   transfer.Times{Stall: stall, Answer: stall, Backoff: backoff, Tick: tick},
+		Stalled: errStalled, NoAnswer: errStalled})
+	if err != nil {
+		return nil, err
 	}
-	p.board.SetHome(0)
+	loop.Board.SetHome(0)
+	p := &Proxy{Config: cfg, shelf: &shelf{loop: loop, log: cfg.Log, begun: time.Now(), memory: cfg.memory,
+		playing: map[string]*reel{}, groups: map[string]string{}, segments: map[key]*segment{}, byObject: map[int]*segment{}}}
 	p.forward = &httputil.ReverseProxy{Rewrite: rewrite, Transport: cfg.Devices[0].Transport, FlushInterval: -1, ModifyResponse: p.look,
 		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug), ErrorHandler: p.unreachable}
 	return p, nil
-}
-
-// know adds a device, which has its path on the board.
-func (p *Proxy) know(d fetch.Device) {
-	p.lines = append(p.lines, &line{Device: d, path: len(p.lines), client: &http.Client{Transport: d.Transport, CheckRedirect: stay}})
-	p.board.SetMetered(len(p.lines)-1, d.IsMetered())
-	p.board.Up(len(p.lines) - 1)
-}
-
-// join takes in a device that was found.
-func (p *Proxy) join(d fetch.Device) {
-	p.mu.Lock()
-	defer p.settle()
-	p.board.Join()
-	p.know(d)
 }
 
 // stay follows no redirect.
@@ -154,58 +119,22 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) (Result, error) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	p.ctx = ctx
 	s := &http.Server{Handler: p.handler(l.Addr().String()), ReadHeaderTimeout: stall, IdleTimeout: idle, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: splice.WithWebConn,
 		ErrorLog: slog.NewLogLogger(p.Log.Handler(), slog.LevelDebug)}
-	p.running.Go(func() {
-		t := time.NewTicker(tick)
-		defer t.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				s.Close()
-				return
-			case <-t.C:
-				p.passTime(time.Now())
-			}
-		}
-	})
-	if p.Joins != nil {
-		p.running.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case d, ok := <-p.Joins:
-					if !ok {
-						return
-					}
-					p.join(d)
-				}
-			}
-		})
-	}
+	defer context.AfterFunc(ctx, func() { s.Close() })()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = p.shelf.loop.Run(ctx, p.shelf) // until ctx ends
+	}()
 	err := s.Serve(splice.WebListener(l))
 	stop()
-	p.mu.Lock()
-	p.over = true
-	p.mu.Unlock()
-	p.running.Wait()
-	for _, d := range p.lines {
-		d.client.CloseIdleConnections()
-	}
+	<-ended
+	p.shelf.running.Wait()
+	p.shelf.loop.CloseIdle()
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range p.shelf {
-		p.countUnused(s)
-	}
-	p.result.Devices = nil
-	for _, d := range p.lines {
-		p.result.Devices = append(p.result.Devices, fetch.Share{Device: d.Name, Bytes: d.bytes, Wasted: d.wasted, Down: d.down})
-	}
-	return p.result, err
+	return p.shelf.total(), err
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/textproto"
-	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -87,17 +86,10 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, own string) {
 		down = c.Conn
 	}
 	defer down.Close() // as with up
-	p.mu.Lock()
-	over := p.over
-	if !over {
-		p.result.Tunnels++
-		p.running.Add(1)
-		defer p.running.Done()
-	}
-	p.mu.Unlock()
-	if over {
+	if !p.shelf.enter() {
 		return
 	}
+	defer p.shelf.running.Done()
 	early := make([]byte, buffered.Reader.Buffered())
 	_, _ = io.ReadFull(buffered, early)
 	if _, err := io.WriteString(down, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
@@ -106,7 +98,7 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, own string) {
 	if _, err := up.Write(early); err != nil {
 		return
 	}
-	defer context.AfterFunc(p.ctx, func() { down.Close(); up.Close() })()
+	defer context.AfterFunc(r.Context(), func() { down.Close(); up.Close() })()
 	_, _, _ = splice.Both(down, up)
 }
 
@@ -120,7 +112,7 @@ func conditional(h http.Header) bool {
 // look reads playlists that pass by.
 func (p *Proxy) look(r *http.Response) error {
 	if to := resolve(r.Request.URL, r.Header.Get("Location")); redirected(r.StatusCode) && to != "" {
-		p.follow(r.Request.URL, to)
+		p.shelf.follow(r.Request.URL, to)
 	}
 	kind := playlistKind(r)
 	if kind == "" {
@@ -144,18 +136,8 @@ func (p *Proxy) look(r *http.Response) error {
 	if date, err := http.ParseTime(r.Header.Get("Date")); err == nil {
 		off = time.Until(date)
 	}
-	p.learn(r.Request.URL, kind, string(data), off)
+	p.shelf.learn(r.Request.URL, kind, string(data), off)
 	return nil
-}
-
-// follow has a playlist that is redirected be of the group of the one that was named.
-func (p *Proxy) follow(from *url.URL, to string) {
-	u, err := url.Parse(to)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if group := p.groups[identity(from)]; err == nil && group != "" && len(p.groups) < mostSegments {
-		p.groups[identity(u)] = group
-	}
 }
 
 // playlistKind tells what an answer is by its type or, where that says nothing, its name.
@@ -235,21 +217,21 @@ func (p *Proxy) offer(w http.ResponseWriter, r *http.Request) bool {
 	if !ok {
 		return false
 	}
-	s := p.want(r, from, to)
+	s := p.shelf.want(r, from, to)
 	if s == nil {
 		return false
 	}
-	served := reply{p: p, s: s, r: r, w: w, from: 0, to: board.Unknown}
+	served := reply{p: p.shelf, s: s, r: r, w: w, from: 0, to: board.Unknown}
 	if s.to == board.Unknown && r.Header.Get("Range") != "" {
 		served.ranged, served.from, served.to = true, from, to
 	}
-	defer func() { p.release(s, served.whole) }()
+	defer func() { p.shelf.release(s, served.whole) }()
 	return served.run()
 }
 
 // reply is an answer to a player.
 type reply struct {
-	p        *Proxy
+	p        *shelf
 	s        *segment
 	r        *http.Request
 	w        http.ResponseWriter
@@ -264,10 +246,10 @@ func (y *reply) run() bool {
 	var sent []byte // all that the player was given, from the beginning of the segment on
 	at := y.from
 	for {
-		y.p.mu.Lock()
+		y.p.loop.Lock()
 		have, more := y.s.view()
 		now, left, whole := y.s.answer, y.s.left, y.s.whole
-		y.p.mu.Unlock()
+		y.p.loop.Unlock()
 		switch {
 		case left && !begun:
 			return false

@@ -232,7 +232,7 @@ func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
 		}
 		server.Close()
 		time.Sleep(time.Minute) // virtual: what is on its way arrives
-		if !p.board.Done() && len(p.byObject) == 0 {
+		if !p.shelf.loop.Board.Done() && len(p.shelf.byObject) == 0 {
 			t.Error("the board has something that nobody knows")
 		}
 		return res
@@ -277,14 +277,14 @@ func (r *rig) get(path string, want []byte, headers ...string) (*http.Response, 
 
 // held is what the proxy holds, and of which segments.
 func (r *rig) held() (n unit.Bytes, urls []string) {
-	r.proxy.mu.Lock()
-	defer r.proxy.mu.Unlock()
-	for k, s := range r.proxy.shelf {
+	r.proxy.shelf.loop.Lock()
+	defer r.proxy.shelf.loop.Unlock()
+	for k, s := range r.proxy.shelf.segments {
 		n += s.mem
 		urls = append(urls, k.url)
 	}
-	if n != r.proxy.held {
-		r.t.Errorf("%v held, %v counted", n, r.proxy.held)
+	if n != r.proxy.shelf.held {
+		r.t.Errorf("%v held, %v counted", n, r.proxy.shelf.held)
 	}
 	return n, urls
 }

@@ -1,17 +1,19 @@
 package playlist
 
 import (
-	"errors"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"mpbond/base/span"
 	"mpbond/base/unit"
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
 // Bounds of what is kept of playlists.
@@ -22,6 +24,24 @@ const (
 	guess         = 512 * unit.KB
 	freshList     = 500 * time.Millisecond
 )
+
+// shelf has what is fetched ahead of what players ask for. It is the task of a loop, whose
+// lock guards it.
+type shelf struct {
+	loop    *transfer.Loop
+	log     *slog.Logger
+	begun   time.Time
+	running sync.WaitGroup // players that are given something
+
+	docs     []*document       // the last used one last
+	playing  map[string]*reel  // tracks, by id
+	groups   map[string]string // of playlists that a master playlist has named
+	segments map[key]*segment
+	byObject map[int]*segment // on the board
+	memory   unit.Bytes       // that may be held
+	held     unit.Bytes
+	result   Result
+}
 
 // document is a playlist that a player has loaded.
 type document struct {
@@ -74,7 +94,7 @@ type segment struct {
 	lead    *job                 // if not: who brings what the player is given
 	whole   bool
 	left    bool // to the player itself
-	bars    map[*line]error
+	bars    transfer.Excluded
 	mem     unit.Bytes // counted as held
 	readers int
 	wanted  bool // the player has asked for it
@@ -100,7 +120,7 @@ func (s *segment) view() ([]byte, <-chan struct{}) {
 }
 
 // learn takes in a playlist that a player has loaded.
-func (p *Proxy) learn(at *url.URL, kind, text string, off time.Duration) {
+func (p *shelf) learn(at *url.URL, kind, text string, off time.Duration) {
 	now := time.Now()
 	d := &document{id: identity(at), used: now, at: now}
 	var l list
@@ -118,8 +138,8 @@ func (p *Proxy) learn(at *url.URL, kind, text string, off time.Duration) {
 			return
 		}
 	}
-	p.mu.Lock()
-	defer p.settle()
+	p.loop.Lock()
+	defer p.loop.Settle()
 	maps.Copy(p.groups, l.groups)
 	p.docs = slices.DeleteFunc(p.docs, func(old *document) bool { return old.id == d.id })
 	p.docs = append(p.docs, d)
@@ -127,8 +147,30 @@ func (p *Proxy) learn(at *url.URL, kind, text string, off time.Duration) {
 	p.bound()
 }
 
+// follow has a playlist that is redirected be of the group of the one that was named.
+func (p *shelf) follow(from *url.URL, to string) {
+	u, err := url.Parse(to)
+	p.loop.Lock()
+	defer p.loop.Unlock()
+	if group := p.groups[identity(from)]; err == nil && group != "" && len(p.groups) < mostSegments {
+		p.groups[identity(u)] = group
+	}
+}
+
+// enter counts a tunnel, whose end Serve waits for; false: nothing is begun any more.
+func (p *shelf) enter() bool {
+	p.loop.Lock()
+	defer p.loop.Unlock()
+	if p.loop.Closing() {
+		return false
+	}
+	p.result.Tunnels++
+	p.running.Add(1)
+	return true
+}
+
 // relist takes in what a playlist says now, and goes on where its player is.
-func (p *Proxy) relist(d *document, l list, now time.Time) {
+func (p *shelf) relist(d *document, l list, now time.Time) {
 	d.reels, d.index, d.text, d.at = nil, map[key]place{}, l.text, now
 	for _, t := range l.tracks {
 		r := p.playing[t.id]
@@ -142,7 +184,7 @@ func (p *Proxy) relist(d *document, l list, now time.Time) {
 		d.reels = append(d.reels, r)
 		for i, e := range t.entries {
 			d.index[e.key] = place{r, i}
-			if s := p.shelf[e.key]; s != nil && s.reel == r && s.number != e.number && !e.init {
+			if s := p.segments[e.key]; s != nil && s.reel == r && s.number != e.number && !e.init {
 				p.forget(s) // the name stands for another segment now
 			}
 		}
@@ -151,7 +193,7 @@ func (p *Proxy) relist(d *document, l list, now time.Time) {
 }
 
 // bound forgets playlists that were not used for longest.
-func (p *Proxy) bound() {
+func (p *shelf) bound() {
 	sum, text, last := 0, 0, make(map[*reel]bool)
 	for i := len(p.docs) - 1; i >= 0; i-- {
 		d := p.docs[i]
@@ -178,21 +220,21 @@ func (p *Proxy) bound() {
 }
 
 // want finds the segment that a player asks for, and has it fetched; nil if it is none.
-func (p *Proxy) want(q *http.Request, from, to unit.Bytes) *segment {
+func (p *shelf) want(q *http.Request, from, to unit.Bytes) *segment {
 	now := time.Now()
-	p.mu.Lock()
-	defer p.settle()
+	p.loop.Lock()
+	defer p.loop.Settle()
 	for _, d := range p.docs {
 		if d.mpd != nil && now.Sub(d.at) > freshList {
 			p.relist(d, d.mpd.list(now), now)
 		}
 	}
 	at, d := p.where(q.URL.String(), from, to)
-	if s := p.ledTo(key{q.URL.String(), from, to}); d == nil && s != nil && !p.over {
+	if s := p.ledTo(key{q.URL.String(), from, to}); d == nil && s != nil && !p.loop.Closing() {
 		s.reel.asked = now
 		return p.handOut(s, now)
 	}
-	if d == nil || p.over || at.reel.misfits >= misfits {
+	if d == nil || p.loop.Closing() || at.reel.misfits >= misfits {
 		return nil
 	}
 	d.used = now
@@ -212,7 +254,7 @@ func (p *Proxy) want(q *http.Request, from, to unit.Bytes) *segment {
 		}
 		r.asked = now
 	}
-	s := p.shelf[e.key]
+	s := p.segments[e.key]
 	if s == nil {
 		s = p.fetchAhead(r, e, now)
 	}
@@ -221,43 +263,42 @@ func (p *Proxy) want(q *http.Request, from, to unit.Bytes) *segment {
 
 // handOut has a segment given to the player who asks for it; nil if it is left to the
 // player.
-func (p *Proxy) handOut(s *segment, now time.Time) *segment {
+func (p *shelf) handOut(s *segment, now time.Time) *segment {
 	if s.left {
 		p.forget(s)
 		p.result.Passed++
 		return nil
 	}
-	if len(s.have) == 0 && s.answer == nil && !s.looking && !p.underWay(s) { // before all that can wait
-		p.board.Drop(s.object)
-		delete(p.byObject, s.object)
+	if len(s.have) == 0 && s.answer == nil && !s.looking && !p.isUnderWay(s) { // before all that can wait
+		p.withdraw(s)
 		p.queue(s, now)
 	}
 	s.readers++
 	p.running.Add(1)
 	s.wanted = true
 	p.noteReaders(s)
-	p.judge(s, errors.New("no device works"))
+	p.judge(s)
 	p.plan(s.reel, now)
 	return s
 }
 
 // noteReaders tells the board whether a player waits for a segment.
-func (p *Proxy) noteReaders(s *segment) {
+func (p *shelf) noteReaders(s *segment) {
 	if p.byObject[s.object] == s {
-		p.board.SetWanted(s.object, s.readers > 0)
+		p.loop.Board.SetWanted(s.object, s.readers > 0)
 	}
 }
 
 // misfit tells that what was fetched is no answer to what the player has asked.
-func (p *Proxy) misfit(s *segment) {
-	p.mu.Lock()
-	defer p.settle()
+func (p *shelf) misfit(s *segment) {
+	p.loop.Lock()
+	defer p.loop.Settle()
 	s.reel.misfits++
 	p.forget(s)
 }
 
 // where finds an entry: just those bytes, or the whole that they are of.
-func (p *Proxy) where(name string, from, to unit.Bytes) (place, *document) {
+func (p *shelf) where(name string, from, to unit.Bytes) (place, *document) {
 	for i := len(p.docs) - 1; i >= 0; i-- {
 		for _, k := range []key{{name, from, to}, {name, 0, board.Unknown}} {
 			if at, ok := p.docs[i].index[k]; ok {
@@ -268,27 +309,23 @@ func (p *Proxy) where(name string, from, to unit.Bytes) (place, *document) {
 	return place{}, nil
 }
 
-func (p *Proxy) underWay(s *segment) bool {
-	for _, j := range p.jobs {
-		if j.seg == s {
-			return true
-		}
-	}
-	return false
+// isUnderWay reports whether a device brings something of a segment now.
+func (p *shelf) isUnderWay(s *segment) bool {
+	return p.byObject[s.object] == s && p.loop.IsUnderWay(s.object)
 }
 
 // release tells that a player has a segment, or has gone away.
-func (p *Proxy) release(s *segment, served bool) {
-	p.mu.Lock()
+func (p *shelf) release(s *segment, served bool) {
+	p.loop.Lock()
 	defer p.running.Done()
-	defer p.settle()
+	defer p.loop.Settle()
 	s.readers--
 	p.noteReaders(s)
 	if served && !redirected(s.answer.status) {
 		p.result.Segments++
 		p.result.Bytes += unit.Bytes(len(s.buf))
 	}
-	if s.readers == 0 && (served || s.left || p.shelf[s.key] != s) { // a segment is served once: this is no cache
+	if s.readers == 0 && (served || s.left || p.segments[s.key] != s) { // a segment is served once: this is no cache
 		if s.left && !served {
 			p.result.Passed++
 		}
@@ -297,7 +334,7 @@ func (p *Proxy) release(s *segment, served bool) {
 }
 
 // fetchAhead has a segment fetched, to be there at a time.
-func (p *Proxy) fetchAhead(r *reel, e entry, due time.Time) *segment {
+func (p *shelf) fetchAhead(r *reel, e entry, due time.Time) *segment {
 	s := p.newSegment(r, e, due)
 	if r.moves {
 		p.lookUp(s)
@@ -308,34 +345,34 @@ func (p *Proxy) fetchAhead(r *reel, e entry, due time.Time) *segment {
 }
 
 // newSegment puts a segment on the shelf.
-func (p *Proxy) newSegment(r *reel, e entry, due time.Time) *segment {
+func (p *shelf) newSegment(r *reel, e entry, due time.Time) *segment {
 	same := false
 	if u, err := url.Parse(e.url); err == nil {
 		same = u.Host == r.host
 	}
-	s := &segment{entry: e, reel: r, due: due, request: requestFor(r.request, same), size: board.Unknown, bars: map[*line]error{}, changed: make(chan struct{})}
+	s := &segment{entry: e, reel: r, due: due, request: requestFor(r.request, same), size: board.Unknown, bars: transfer.Excluded{}, changed: make(chan struct{})}
 	if e.to != board.Unknown {
 		s.size = e.to - e.from
 	}
-	p.shelf[e.key] = s
+	p.segments[e.key] = s
 	return s
 }
 
 // queue gives a segment to the board. Objects are wanted in the order of their numbers,
 // so these are times.
-func (p *Proxy) queue(s *segment, due time.Time) {
+func (p *shelf) queue(s *segment, due time.Time) {
 	s.object = int(due.Sub(p.begun)/(time.Second/4)) * 64
 	for p.byObject[s.object] != nil {
 		s.object++
 	}
 	p.byObject[s.object] = s
 	p.noteReaders(s)
-	p.board.Add(board.Item{Object: s.object, To: s.size})
+	p.loop.Board.Add(board.Item{Object: s.object, To: s.size})
 }
 
 // plan has the next segments of a track fetched, and forgets others: those that a player
 // has left behind, or jumped away from.
-func (p *Proxy) plan(r *reel, now time.Time) {
+func (p *shelf) plan(r *reel, now time.Time) {
 	if r.asked.IsZero() || r.misfits >= misfits {
 		return
 	}
@@ -345,7 +382,7 @@ func (p *Proxy) plan(r *reel, now time.Time) {
 		wanted[e.key] = e.number
 	}
 	room := p.memory - p.held
-	for _, s := range p.shelf {
+	for _, s := range p.segments {
 		if _, ok := wanted[s.key]; s.reel == r && s.readers == 0 && !ok && !s.mayStay(wanted) {
 			room += s.mem
 			p.forget(s)
@@ -355,7 +392,7 @@ func (p *Proxy) plan(r *reel, now time.Time) {
 	}
 	due := now
 	for _, e := range next {
-		if p.shelf[e.key] == nil {
+		if p.segments[e.key] == nil {
 			if room -= max(r.size, guess); room < 0 || r.moves && r.looking >= mostLookUps {
 				return
 			}
@@ -374,9 +411,9 @@ func (s *segment) expected() unit.Bytes {
 }
 
 // rest forgets what was fetched of a track whose player is gone.
-func (p *Proxy) rest(r *reel) {
+func (p *shelf) rest(r *reel) {
 	r.asked = time.Time{}
-	for _, s := range p.shelf {
+	for _, s := range p.segments {
 		if s.reel == r && s.readers == 0 {
 			p.forget(s)
 		}
@@ -384,9 +421,9 @@ func (p *Proxy) rest(r *reel) {
 }
 
 // forget takes a segment from the shelf. Who is served with it goes on.
-func (p *Proxy) forget(s *segment) {
-	if p.shelf[s.key] == s {
-		delete(p.shelf, s.key)
+func (p *shelf) forget(s *segment) {
+	if p.segments[s.key] == s {
+		delete(p.segments, s.key)
 	}
 	if s.readers > 0 {
 		return
@@ -395,28 +432,44 @@ func (p *Proxy) forget(s *segment) {
 	p.drop(s)
 }
 
-// drop frees what there is of a segment.
-func (p *Proxy) drop(s *segment) {
+// withdraw has nobody bring any more of a segment.
+func (p *shelf) withdraw(s *segment) {
 	if p.byObject[s.object] == s {
-		p.board.Drop(s.object)
+		p.loop.Withdraw(s.object)
 		delete(p.byObject, s.object)
 	}
+}
+
+// drop frees what there is of a segment.
+func (p *shelf) drop(s *segment) {
+	p.withdraw(s)
 	p.held -= s.mem
 	s.mem = 0
 }
 
-func (p *Proxy) countUnused(s *segment) {
+// total returns what came of it all.
+func (p *shelf) total() Result {
+	p.loop.Lock()
+	defer p.loop.Unlock()
+	for _, s := range p.segments {
+		p.countUnused(s)
+	}
+	p.result.Devices = p.loop.Shares(time.Now())
+	return p.result
+}
+
+func (p *shelf) countUnused(s *segment) {
 	if !s.wanted {
 		p.result.Unused += s.mem
 	}
 }
 
 // leave leaves a segment to the player itself.
-func (p *Proxy) leave(s *segment, why error) {
+func (p *shelf) leave(s *segment, why error) {
 	if s.left || s.whole {
 		return
 	}
-	p.Log.Debug("a segment is left to the player", "url", s.url, "err", why)
+	p.log.Debug("a segment is left to the player", "url", s.url, "err", why)
 	p.drop(s)
 	s.left, s.split, s.buf, s.have, s.lead = true, false, nil, nil, nil
 	s.signal()
@@ -424,10 +477,10 @@ func (p *Proxy) leave(s *segment, why error) {
 
 // reserve counts memory for a segment; segments that nobody waits for yet make room for
 // one that somebody does.
-func (p *Proxy) reserve(s *segment, n unit.Bytes) bool {
+func (p *shelf) reserve(s *segment, n unit.Bytes) bool {
 	for p.held+n > p.memory && s.readers > 0 {
 		var last *segment
-		for _, o := range p.shelf {
+		for _, o := range p.segments {
 			if o.readers == 0 && o.mem > 0 && (last == nil || o.object > last.object) {
 				last = o
 			}

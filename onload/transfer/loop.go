@@ -232,8 +232,8 @@ func (l *Loop) Withdraw(object int) {
 // Jobs lists what is carried now. The lock must be held.
 func (l *Loop) Jobs() iter.Seq[*Job] { return maps.Values(l.jobs) }
 
-// UnderWay reports whether something of an object is carried now. The lock must be held.
-func (l *Loop) UnderWay(object int) bool {
+// IsUnderWay reports whether something of an object is carried now. The lock must be held.
+func (l *Loop) IsUnderWay(object int) bool {
 	for _, j := range l.jobs {
 		if j.Item.Object == object {
 			return true
