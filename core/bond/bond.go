@@ -79,17 +79,6 @@ const (
 	maxUntold = 1 << 17
 	maxMemory = 1 * unit.GB
 
-	ackDelay = 10 * time.Millisecond
-	ackBytes = 64 << 10
-	// ackOwn is within what time an ACK goes on the subflow itself that it is
-	// about, if others travelled elsewhere: they may have been lost with a
-	// subflow whose silence has not been noticed, or cannot be. If the TCP of a
-	// direct subflow, with its queue, needs longer to tell that one arrived, it is
-	// waited for up to ackOwnMost: then the far end does not take its bytes for
-	// stuck yet, see checkSilence.
-	ackOwn     = 200 * time.Millisecond
-	ackOwnMost = 300 * time.Millisecond
-
 	// While windows are full, what is not late and comes within blockedGap is waited for. What a
 	// helper has held for overdueAfter, twice what schedulers let wait there at the
 	// end, goes another way at any time.
@@ -133,10 +122,7 @@ type Bond struct {
 	// a transfer, or 0: they must not go there again, and the last go first.
 	avoid wire.PathID
 
-	ackPending bool
-	ackSize    unit.Bytes
-	ackDue     time.Time     // valid while ackPending
-	newestByte time.Time     // arrival of the newest byte that asks for an ack
+	acks       ackClock
 	lastAck    time.Time     // arrival of the newest ACK
 	newestData time.Time     // arrival of the newest new stream byte or datagram
 	pause      time.Duration // newest one over minSilence between new bytes, stalls apart; 0 after one of recently
@@ -145,7 +131,6 @@ type Bond struct {
 	byeSeen    bool
 	schedView  []sched.Path
 	withinView []sched.Path
-	ackView    []wire.PathAck
 	stats      Stats
 }
 
@@ -177,6 +162,7 @@ func New(cfg Config) *Bond {
 	b.trace = tracer{to: cfg.Trace, changesOnly: cfg.ChangesOnly, decisions: trace.NewRing[Decision](64)}
 	b.pool.memory = &b.memory
 	b.filter.subflows, b.filter.classes = &b.subflows, &b.classes
+	b.acks = ackClock{subflows: &b.subflows, timer: &b.timer}
 	b.backlog.classes = &b.classes
 	b.flows = flowTable{filter: &b.filter, classes: &b.classes, control: &b.control, memory: &b.memory, timer: &b.timer,
 		trace: &b.trace, stats: &b.stats, accepts: !cfg.Opens, maxFlows: cfg.MaxFlows}
@@ -215,14 +201,7 @@ func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
 	}
 	b.unbind(p)
 	b.stats.LostPath += b.recall(p, 0, now, "lost")
-	// Others may wait for an ack that travelled on this one.
-	b.wantAck(now, 0)
-	for _, q := range b.subflows.list {
-		if q.bytesReceived > 0 {
-			q.owe(now)
-		}
-	}
-	b.timer.wakeAt(now.Add(ackOwn))
+	b.acks.subflowLost(now)
 }
 
 // JoinRTT tells how long the round trip of a subflow's handshake took.
@@ -250,7 +229,7 @@ func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
 		p.lastHopProgress = now
 	}
 	p.est.Local(now, h)
-	b.heard(p, now)
+	b.acks.sampled(p, now)
 }
 
 // Unknown tells that no sample of a subflow's own hop can be had: nothing

@@ -32,11 +32,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 	if t == wire.TypeChoice {
 		return b.receiveChoice(payload)
 	}
-	b.wantAck(now, unit.Bytes(len(payload)))
-	if !p.owes {
-		p.owe(now)
-		b.timer.wakeAt(p.owesDue)
-	}
+	b.acks.received(p, unit.Bytes(len(payload)), now)
 	if len(b.control.frames)+b.subflows.framesInFlight() > maxUntold {
 		return fmt.Errorf("%d frames are not acknowledged: %w", maxUntold, wire.ErrMalformed)
 	}
@@ -216,22 +212,12 @@ func (b *Bond) receiveFin(f wire.Fin) error {
 	return nil
 }
 
-// wantAck lets an ACK be sent soon.
-func (b *Bond) wantAck(now time.Time, n unit.Bytes) {
-	b.newestByte = now
-	b.ackSize += n
-	if !b.ackPending {
-		b.ackPending, b.ackDue = true, now.Add(ackDelay)
-		b.timer.wakeAt(b.ackDue)
-	}
-}
-
 func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
-	f, err := wire.ParseAck(payload, b.ackView)
+	f, err := wire.ParseAck(payload, b.acks.view)
 	if err != nil {
 		return err
 	}
-	b.ackView = f.Paths
+	b.acks.view = f.Paths
 	b.lastAck = now
 	// What it tells was true before it travelled.
 	travelled := on.est.At(now).OWD

@@ -20,7 +20,7 @@ func (b *Bond) Tick(now time.Time) {
 		for _, p := range b.subflows.list {
 			p.lastProgress = p.lastProgress.Add(late)
 			p.lastHopProgress = p.lastHopProgress.Add(late)
-			p.owesDue = p.owesDue.Add(late)
+			p.ack.dueAt = p.ack.dueAt.Add(late)
 			p.est.Stood(late)
 		}
 	}
@@ -35,14 +35,7 @@ func (b *Bond) Tick(now time.Time) {
 		}
 	}
 	b.watchQuiet(now)
-	for _, p := range b.subflows.list {
-		if p.owes && p.owesDue.After(now) {
-			b.timer.wakeAt(p.owesDue)
-		}
-	}
-	if b.ackPending && b.ackDue.After(now) {
-		b.timer.wakeAt(b.ackDue) // one that is overdue waits for an idle subflow
-	}
+	b.acks.wake(now)
 }
 
 // NextTick is when Tick is to be called; zero means that nothing is due.

@@ -179,9 +179,9 @@ var sabotages = []sabotage{
 		}
 	}},
 	{"acknowledgements are not sent", func(_ *simNet, _ int, b *Bond) {
-		b.ackPending = false
+		b.acks.pending = false
 		for _, p := range b.subflows.list {
-			p.owes = false
+			p.ack.owed = false
 		}
 	}},
 }

@@ -14,10 +14,10 @@ import (
 // a subflow idle, bytes written, a tick) it is worth asking again. Who writes the
 // segment asks Begun first.
 func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
-	if p := b.owing(now); p != nil {
+	if p := b.acks.dueOn(now); p != nil {
 		start := len(buf)
 		p.startWatch(now)
-		buf = b.fillAck(p, now, buf)
+		buf = p.appendUnreliable(buf, b.acks.frame(p, now))
 		b.gave(p, len(buf)-start, now)
 		return p.id, buf
 	}
@@ -69,8 +69,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	}
 	t := b.choose(now, view)
 	p := t.path
-	ack := b.ackPending && (b.ackSize >= ackBytes || !now.Before(b.ackDue))
-	if carrier != nil && (!b.control.empty() || ack) {
+	if carrier != nil && (!b.control.empty() || b.acks.due(now)) {
 		p = carrier
 	}
 	if p == nil {
@@ -123,10 +122,7 @@ func (p *subflow) startWatch(now time.Time) {
 // gave tells that n bytes are for path p.
 func (b *Bond) gave(p *subflow, n int, now time.Time) {
 	p.est.Sent(now, unit.Bytes(n))
-	if p.telling {
-		h := p.est.Hop()
-		p.told, p.toldAt, p.telling = h.Acked+uint64(h.Queue)+uint64(n), now, false
-	}
+	b.acks.sent(p, n, now)
 	p.settleIdle(now)
 	p.idle, p.lastActive, p.lastSent, p.unwritten, p.withdrawn = false, now, now, 0, false
 	b.timer.wakeAt(now.Add(probeEvery))
@@ -200,8 +196,8 @@ func (b *Bond) fillControl(p *subflow, now time.Time, buf []byte) []byte {
 			return len(buf) <= maxSegment
 		})
 	}
-	if b.ackPending {
-		buf = b.fillAck(p, now, buf)
+	if b.acks.pending {
+		buf = p.appendUnreliable(buf, b.acks.frame(p, now))
 	}
 	for _, q := range b.subflows.list {
 		if now.Sub(q.relayAt) <= relayWithin {
@@ -216,66 +212,6 @@ func (b *Bond) fillControl(p *subflow, now time.Time, buf []byte) []byte {
 		})
 	}
 	return buf
-}
-
-// fillAck acknowledges everything, on path p.
-func (b *Bond) fillAck(p *subflow, now time.Time, buf []byte) []byte {
-	b.ackPending, b.ackSize, p.owes = false, 0, false
-	b.ackView = b.ackView[:0]
-	for _, q := range b.subflows.list[max(0, len(b.subflows.list)-wire.MaxAcks):] {
-		b.ackView = append(b.ackView, wire.PathAck{Path: q.id, Received: q.bytesReceived})
-	}
-	p.telling = !p.est.Helped && p.told == 0
-	return p.appendUnreliable(buf, wire.Ack{Delay: now.Sub(b.newestByte), Paths: b.ackView})
-}
-
-// owe lets the next ACKs not do unless one travels on p itself.
-func (p *subflow) owe(now time.Time) {
-	if !p.owes {
-		p.owes, p.owesDue = true, now.Add(ackOwn)
-	}
-}
-
-// heard takes note that an ACK sent on a direct subflow has arrived, as its TCP
-// tells: then no other subflow has to carry one itself for what came before. So
-// the radio of a helper that only drains its buffer to us is not woken. What came
-// since has time for the next one.
-func (b *Bond) heard(p *subflow, now time.Time) {
-	if p.told == 0 || p.est.Hop().Acked < p.told {
-		return
-	}
-	p.told = 0
-	for _, q := range b.subflows.list {
-		if !q.owes {
-			continue
-		}
-		if !q.owesDue.Add(-ackOwn).After(p.toldAt) {
-			q.owes = false
-		} else if next := now.Add(ackOwn); q.owesDue.Before(next) {
-			q.owesDue = next
-		}
-	}
-}
-
-// owing is an idle subflow that must carry an ACK itself, or nil.
-func (b *Bond) owing(now time.Time) *subflow {
-	for _, p := range b.subflows.list {
-		if p.idle && p.owes && !now.Before(p.owesDue) && !b.awaitsTelling(now) {
-			return p
-		}
-	}
-	return nil
-}
-
-// awaitsTelling reports whether an ACK is under way on a direct subflow whose
-// TCP has not yet had the time that it needs to tell of it.
-func (b *Bond) awaitsTelling(now time.Time) bool {
-	for _, p := range b.subflows.list {
-		if p.told > 0 && !p.silent() && now.Sub(p.toldAt) < min(hopSilence(p.est.Hop()), ackOwnMost) {
-			return true
-		}
-	}
-	return false
 }
 
 // appendUnreliable appends a frame that is not sent again when it is lost.

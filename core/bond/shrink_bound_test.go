@@ -12,9 +12,9 @@ func TestShrinkIsBounded(t *testing.T) {
 		"nothing is acknowledged": func(n *simNet) {
 			n.sabotage = func(d int) {
 				b := n.ends[d]
-				b.ackPending = false
+				b.acks.pending = false
 				for _, p := range b.subflows.list {
-					p.owes = false
+					p.ack.owed = false
 				}
 			}
 		},

@@ -35,15 +35,7 @@ type subflow struct {
 	lowLatencyUntil time.Time // until then bulk keeps the queue short
 	streamsFirst    bool      // the next segment is the streams' turn
 
-	// owes tells that frames came on it that no ACK sent on this subflow itself
-	// has covered; one is due at owesDue.
-	owes    bool
-	owesDue time.Time
-	// told is what the hop's own TCP will have had acknowledged when an ACK sent
-	// at toldAt on this subflow, a direct one, has arrived; 0: none is awaited.
-	told    uint64
-	toldAt  time.Time
-	telling bool // the segment that is being filled has that ACK
+	ack ackDebt
 
 	lastTraced time.Time // when its estimates were last traced
 	lastData   time.Time // arrival of the last new stream byte or datagram
