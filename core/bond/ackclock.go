@@ -154,6 +154,13 @@ func (c *ackClock) sampled(p *subflow, now time.Time) {
 	}
 }
 
+// stoodStill notes that this process itself did not run for a time.
+func (c *ackClock) stoodStill(late time.Duration) {
+	for _, p := range c.subflows.list {
+		p.ack.dueAt = p.ack.dueAt.Add(late)
+	}
+}
+
 // wake sets the timer to what is due next. What is overdue waits for an idle subflow.
 func (c *ackClock) wake(now time.Time) {
 	for _, p := range c.subflows.list {

@@ -88,10 +88,6 @@ const (
 	// relayWithin is how old a helper's report may be when it is passed on: the
 	// other end takes it for the state at its arrival.
 	relayWithin = 200 * time.Millisecond
-
-	probeEvery = 20 * time.Millisecond  // how often paths with bytes in flight are looked at
-	minSilence = 200 * time.Millisecond // as TCP's least retransmission time-out in Linux
-	maxSilence = time.Second            // however long the queues
 )
 
 // Bond is one end of a bond. Not safe for concurrent use.
@@ -122,11 +118,8 @@ type Bond struct {
 	// a transfer, or 0: they must not go there again, and the last go first.
 	avoid wire.PathID
 
-	acks       ackClock
-	lastAck    time.Time     // arrival of the newest ACK
-	newestData time.Time     // arrival of the newest new stream byte or datagram
-	pause      time.Duration // newest one over minSilence between new bytes, stalls apart; 0 after one of recently
-	seenStuck  time.Time     // when a path was last found stuck
+	acks    ackClock
+	silence silenceDetector
 
 	byeSeen    bool
 	schedView  []sched.Path
@@ -163,6 +156,7 @@ func New(cfg Config) *Bond {
 	b.pool.memory = &b.memory
 	b.filter.subflows, b.filter.classes = &b.subflows, &b.classes
 	b.acks = ackClock{subflows: &b.subflows, timer: &b.timer}
+	b.silence = silenceDetector{subflows: &b.subflows, timer: &b.timer, opens: cfg.Opens}
 	b.backlog.classes = &b.classes
 	b.flows = flowTable{filter: &b.filter, classes: &b.classes, control: &b.control, memory: &b.memory, timer: &b.timer,
 		trace: &b.trace, stats: &b.stats, accepts: !cfg.Opens, maxFlows: cfg.MaxFlows}

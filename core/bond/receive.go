@@ -121,7 +121,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 	case wire.TypeDatagram, wire.TypeFlowEnd, wire.TypeFlowRefused:
 		isNew, err := b.flows.receive(t, payload, now)
 		if isNew {
-			b.brought(p, now)
+			b.silence.received(p, now)
 		}
 		return err
 	case wire.TypeBye:
@@ -182,7 +182,7 @@ func (b *Bond) receiveData(p *subflow, f wire.Data, now time.Time) error {
 		b.trace.bytes(now, trace.Duplicate, p, sentFrame{stream: s, from: f.Seq, to: f.Seq + wire.DataSeq(len(f.Bytes)-fresh)}, "")
 	}
 	if fresh > 0 {
-		b.brought(p, now)
+		b.silence.received(p, now)
 	}
 	if from > s.inNext {
 		s.got.add(from, to)
@@ -218,7 +218,7 @@ func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 		return err
 	}
 	b.acks.view = f.Paths
-	b.lastAck = now
+	b.silence.lastAck = now
 	// What it tells was true before it travelled.
 	travelled := on.est.At(now).OWD
 	at := now.Add(-f.Delay - travelled)

@@ -1,14 +1,12 @@
 package bond
 
 import (
-	"cmp"
 	"math"
 	"time"
 
 	"mpbond/base/unit"
 	"mpbond/core/sched"
 	"mpbond/core/trace"
-	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
 
@@ -16,104 +14,42 @@ import (
 // that fell silent. The caller takes Local samples of all paths first.
 func (b *Bond) Tick(now time.Time) {
 	if late := b.timer.overdueBy(now); late > probeEvery {
-		// This process itself did not run: no path is to blame for that time.
-		for _, p := range b.subflows.list {
-			p.lastProgress = p.lastProgress.Add(late)
-			p.lastHopProgress = p.lastHopProgress.Add(late)
-			p.ack.dueAt = p.ack.dueAt.Add(late)
-			p.est.Stood(late)
-		}
+		b.silence.stoodStill(late)
+		b.acks.stoodStill(late)
 	}
 	b.timer.clear()
 	b.checkSilence(now)
 	b.trace.estimates(now, b.subflows.list)
 	b.flows.expire(now)
 	b.flows.wake(now)
-	for _, p := range b.subflows.list {
-		if p.inFlight.len() > 0 || p.est.Hop().Queue > 0 {
-			b.timer.wakeAt(now.Add(probeEvery))
-		}
+	b.silence.wake(now)
+	if len(b.streams) > 0 {
+		b.silence.probeQuiet(now)
 	}
-	b.watchQuiet(now)
 	b.acks.wake(now)
 }
 
 // NextTick is when Tick is to be called; zero means that nothing is due.
 func (b *Bond) NextTick() time.Time { return b.timer.next }
 
-// checkSilence finds subflows that have bytes in flight and make no progress,
-// and gives those bytes back to the meta buffers, as long as another subflow
-// is alive to carry them. A silent subflow is not used until it makes progress
-// again.
-//
-// There are two signs. The sending hop's own TCP gets no acknowledgement: then
-// what never left the hop is stuck. Or no data acknowledgement comes for the
-// subflow although acknowledgements as such do come (or have failed to come
-// for twice as long): then all it has in flight is stuck.
+// checkSilence lets what silent subflows have in flight be sent by others, and control frames
+// that a helper is late with.
 func (b *Bond) checkSilence(now time.Time) {
 	for _, p := range b.subflows.list {
-		h := p.est.Hop()
-		est := p.est.At(now)
-		// Where packets are far apart, because the pace of a hop is limited, two
-		// of them (what TCP sends at once) are no silence.
-		apart := time.Duration(0)
-		if slowest := min(cmp.Or(h.Limit, est.Th), cmp.Or(est.Th2, est.Th)); h.Limit > 0 || est.Th2 > 0 {
-			apart = slowest.Time(2 * max(h.MSS, minSegment))
-		}
-		apart = min(apart, maxSilence)
-		near := time.Duration(0)
-		if h.Limit > 0 {
-			near = min(h.Limit.Time(2*max(h.MSS, minSegment)), maxSilence)
-		}
-		limit := silenceLimit(est.SRTT + apart)
-		stuck := p.inFlight.len() > 0 && now.Sub(p.lastProgress) > limit &&
-			(b.lastAck.Sub(p.lastProgress) > limit || now.Sub(p.lastProgress) > 2*limit)
-		hopStuck := h.Queue > 0 && now.Sub(p.lastHopProgress) > hopSilence(h)+near
-		if est.Late > 0 && b.othersOnTime(p, now) {
+		if p.est.At(now).Late > 0 && b.othersOnTime(p, now) {
 			b.repeatControl(p, now)
 		}
-		if !stuck && !hopStuck {
-			if p.silent() {
-				b.filter.expireAll()
-			}
-			p.silentSince, p.stalledSince = time.Time{}, time.Time{}
-			continue
-		}
-		if p.stalledSince.IsZero() {
-			p.stalledSince = now
-		}
-		b.seenStuck = now
-		if !b.subflows.othersLive(p) {
-			continue
-		}
-		if !p.silent() {
-			p.silentSince = now
+		c := b.silence.update(p, now)
+		if c.began || c.ended {
 			b.filter.expireAll()
+		}
+		if c.began {
 			b.trace.at(now, trace.Event{Kind: trace.PathSilent, Path: uint32(p.id), Length: p.est.Outstanding()})
 		}
-		beyond := uint64(0)
-		if !stuck {
-			// The far hop still delivers what the helper has.
-			beyond = p.bytesSent - min(p.bytesSent, uint64(h.Queue))
+		if c.recall {
+			b.stats.Silent += b.recall(p, c.beyond, now, "silent")
 		}
-		b.stats.Silent += b.recall(p, beyond, now, "silent")
 	}
-}
-
-// silenceLimit is how long a hop or path of that round trip may make no
-// progress.
-func silenceLimit(srtt time.Duration) time.Duration {
-	return min(max(minSilence, 2*srtt), maxSilence)
-}
-
-// hopSilence is how long a hop's TCP may get no acknowledgement while bytes are
-// queued: its retransmission time-out (RFC 6298 section 2), which is less than
-// two round trips where a long queue makes those long and steady.
-func hopSilence(h estimate.Hop) time.Duration {
-	if h.RTTVar == 0 {
-		return silenceLimit(h.SRTT)
-	}
-	return min(max(minSilence, h.SRTT+4*h.RTTVar), maxSilence)
 }
 
 // othersOnTime reports whether another subflow may carry control frames and is not late.

@@ -193,13 +193,6 @@ func (b *Bond) Carried(id wire.PathID) (received, sent uint64) {
 	return 0, 0
 }
 
-// possiblySilent reports that p is silent or may be: nothing was acknowledged for as
-// long as silence takes. Whether that is for want of acknowledgements does not
-// matter to a flow, which moves at no cost.
-func (p *subflow) possiblySilent(now time.Time) bool {
-	return p.silent() || p.inFlight.len() > 0 && now.Sub(p.lastProgress) > silenceLimit(p.est.At(now).SRTT)
-}
-
 // segmentSize returns how many bytes of frames fill whole packets for about
 // segmentTime.
 func (p *subflow) segmentSize(now time.Time) int {
@@ -240,4 +233,15 @@ func (p *subflow) holdsBulk(n estimate.Numbers, now time.Time, timer *wakeTimer)
 	}
 	timer.wakeAt(now.Add(max(over, time.Millisecond)))
 	return true
+}
+
+// appendProbe appends a PING if the subflow is to be asked for a sign of life.
+func (p *subflow) appendProbe(buf []byte) []byte {
+	if p.probeDue {
+		p.probeDue = false
+		at := len(buf)
+		buf = wire.Append(buf, wire.Ping{})
+		p.noteFrame(len(buf)-at, sentFrame{frameType: wire.TypePing})
+	}
+	return buf
 }

@@ -211,7 +211,7 @@ func TestPauseLikeTheOneBefore(t *testing.T) {
 // a path that brought nothing to the end.
 func TestEarlierPathDoesNotWait(t *testing.T) {
 	b := receiving(t)
-	b.pause = 3 * time.Second
+	b.silence.pause = 3 * time.Second
 	b.subflows.find(2).est.Helped = false
 	for _, s := range []float64{0.1, 0.2, 0.3} {
 		bring(t, b, 2, s)

@@ -1,0 +1,127 @@
+package bond
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/link/estimate"
+	"mpbond/link/wire"
+)
+
+// newSilence returns a detector over two subflows with round trips of 50 ms, which have made
+// progress at start.
+func newSilence() (*silenceDetector, *subflow, *subflow) {
+	d := &silenceDetector{subflows: &subflowTable{}, timer: &wakeTimer{}, opens: true}
+	for id := range wire.PathID(2) {
+		p := &subflow{id: id + 1, lastProgress: start, lastHopProgress: start}
+		sampleRTT(p, 50*time.Millisecond)
+		d.subflows.insert(p)
+	}
+	return d, d.subflows.list[0], d.subflows.list[1]
+}
+
+func TestStalls(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		flight  bool       // frames are in flight
+		queue   unit.Bytes // at the hop
+		lastAck time.Duration
+		limit   unit.Rate // of the hop
+		at      time.Duration
+		want    stall
+	}{
+		{"nothing in flight", false, 0, time.Hour, 0, time.Hour, notStalled},
+		{"others are acknowledged", true, 0, minSilence + 1, 0, minSilence + 1, allStalled},
+		{"just before", true, 0, minSilence, 0, minSilence, notStalled},
+		{"no ACK at all", true, 0, 0, 0, 2 * minSilence, notStalled},
+		{"nor for twice as long", true, 0, 0, 0, 2*minSilence + 1, allStalled},
+		{"the hop's TCP gets none", true, 1000, 0, 0, minSilence + 1, hopStalled},
+		{"both", true, 1000, minSilence + 1, 0, minSilence + 1, allStalled},
+		{"packets are far apart", true, 1000, 0, 100 * unit.Kbps, minSilence + 1, notStalled},
+		{"and even for that it takes long", false, 1000, 0, 100 * unit.Kbps, 500 * time.Millisecond, hopStalled},
+	} {
+		d, p, _ := newSilence()
+		if c.flight {
+			p.noteFrame(1000, sentFrame{frameType: wire.TypePing})
+		}
+		p.est.Local(start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Rate: 10 * unit.Mbps, Queue: c.queue, Limit: c.limit})
+		d.lastAck = start.Add(c.lastAck)
+		if got := d.stallOf(p, start.Add(c.at)); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestSilenceUpdate: a stalled subflow is silent while another one is alive, from then on its
+// bytes are recalled, and progress ends it.
+func TestSilenceUpdate(t *testing.T) {
+	d, one, two := newSilence()
+	one.noteFrame(1000, sentFrame{frameType: wire.TypePing})
+	now := start.Add(time.Second)
+	want := func(p *subflow, c silenceChange) {
+		t.Helper()
+		if got := d.update(p, now); got != c {
+			t.Errorf("subflow %d: %+v, want %+v", p.id, got, c)
+		}
+	}
+	want(two, silenceChange{})
+	want(one, silenceChange{began: true, recall: true})
+	want(one, silenceChange{recall: true})
+	two.noteFrame(1000, sentFrame{frameType: wire.TypePing})
+	want(two, silenceChange{}) // the last one that is alive
+	if two.silent() || !two.stalledSince.Equal(now) {
+		t.Errorf("the last subflow: silent %v, stalled since %v", two.silent(), two.stalledSince)
+	}
+	one.lastProgress = now
+	want(one, silenceChange{ended: true})
+	if one.silent() || !one.stalledSince.IsZero() {
+		t.Error("progress did not end its silence")
+	}
+	want(two, silenceChange{began: true, recall: true})
+	d, one, _ = newSilence()
+	one.noteFrame(5000, sentFrame{frameType: wire.TypePing})
+	one.est.Local(start, estimate.Hop{SRTT: 50 * time.Millisecond, Queue: 2000})
+	now = start.Add(minSilence + 1)
+	want(one, silenceChange{began: true, recall: true, beyond: 3000})
+}
+
+// TestProbeQuiet: after bytes came, the subflow that brought the last ones is asked once, when
+// nothing has come for a second, or for a quarter longer than the pause before.
+func TestProbeQuiet(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		opens bool
+		pause time.Duration // before the last byte
+		alive bool          // what was sent last has arrived
+		want  time.Duration // after the last byte; 0: never
+	}{
+		{"", true, 0, false, quietAfter},
+		{"server", false, 0, false, 0},
+		{"a pause", true, 2 * time.Second, true, 2500 * time.Millisecond},
+		{"a pause, but not known to be alive", true, 2 * time.Second, false, quietAfter},
+		{"a long pause", true, 4 * time.Second, true, quietMost},
+		{"a new beginning", true, recently, true, quietAfter},
+	} {
+		d, p, other := newSilence()
+		d.opens = c.opens
+		d.received(p, start)
+		last := start.Add(c.pause)
+		d.received(p, last)
+		if c.alive {
+			p.lastSent = last
+		}
+		asked := time.Duration(0)
+		for now := last; now.Before(last.Add(2 * recently)); now = now.Add(10 * time.Millisecond) {
+			if d.probeQuiet(now); p.probeDue && asked == 0 {
+				asked = now.Sub(last)
+				p.probeDue = false
+			} else if p.probeDue || other.probeDue {
+				t.Errorf("%s: asked again, or the other one", c.name)
+			}
+		}
+		if asked != c.want {
+			t.Errorf("%s: asked after %v, want %v", c.name, asked, c.want)
+		}
+	}
+}
