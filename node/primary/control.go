@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"mpbond/api"
@@ -16,21 +15,7 @@ import (
 
 // Pipes lists the pipes that carry a subflow, and those that wait.
 func (p *Primary) Pipes() []api.Pipe {
-	list := p.sessions.pipes()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, slot := range p.helpers {
-		waiting := slot.reserve
-		if slot.held != nil {
-			waiting = append(slices.Clone(waiting), slot.held)
-		}
-		for _, w := range waiting {
-			if w.Err() == nil {
-				list = append(list, api.Pipe{Device: slot.name, Address: w.RemoteAddr().String(), Via: w.Via(), State: api.PipeWaits, RTTms: float64(w.RTT().Microseconds()) / 1000})
-			}
-		}
-	}
-	return list
+	return append(p.sessions.pipes(), p.helpers.pipes()...)
 }
 
 // CloseSubflow ends a subflow of the bond: what it carried goes over others, and
@@ -54,30 +39,23 @@ func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
 		return err
 	}
 	id := wire.PathID(path)
-	var slot *helperSlot
 	link := p.sessions.linkOf(s, id)
-	p.mu.Lock()
-	for _, x := range p.helpers {
-		if link != nil && x.link == link {
-			slot = x
-		}
-	}
-	p.mu.Unlock()
+	h := p.helpers.findBy(link)
 	switch {
 	case s.e.DeviceOf(id) == "":
 		return fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
-	case slot == nil:
+	case h == nil:
 		return fault.New(fault.Unsupported, fmt.Errorf("the pipe of subflow %d cannot be chosen", path), "a direct one has none, and a second one by a helper is ended when it is of no use")
 	case !link.Broken() && link.RemoteAddr().String() == to:
 		return nil
 	}
 	limit := time.NewTimer(moveWait)
 	defer limit.Stop()
-	w := wish{id, to, make(chan error, 1)}
+	r := moveRequest{id, to, make(chan error, 1)}
 	select {
-	case slot.wishes <- w:
+	case h.moves <- r:
 		select {
-		case err := <-w.done:
+		case err := <-r.done:
 			return err
 		case <-limit.C:
 		}

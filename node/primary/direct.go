@@ -96,7 +96,7 @@ func (p *Primary) joinDirect(ctx context.Context, c dial.Conn, iface, device, ad
 		c.Close()
 		return lane{}, err
 	}
-	l, err := p.join(ctx, c, nil, nil, device)
+	l, err := p.join(ctx, c, nil, carrier{link: linkOf("", c.LocalAddr())}, device)
 	if fault.Is(err, fault.Timeout) { // the answer to the first packet came, and then nothing
 		p.paths.Lost(c, err)
 	}

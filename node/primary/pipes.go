@@ -10,7 +10,6 @@ import (
 	"mpbond/base/fault"
 	"mpbond/control/policy"
 	"mpbond/link/pipe"
-	"mpbond/link/wire"
 )
 
 // reportAge is how long a helper's report about a pipe holds: on one that has
@@ -21,7 +20,7 @@ const reportAge = 3 * time.Second
 // helper's subflow, and keeps second ones while they raise the rate.
 type chooser struct {
 	p       *Primary
-	slot    *helperSlot
+	helper  *helper
 	main    tended
 	decide  policy.Pipes
 	seconds map[string]*second // by link
@@ -42,8 +41,8 @@ type second struct {
 	t    tended
 }
 
-func newChooser(p *Primary, slot *helperSlot, main lane) *chooser {
-	return &chooser{p: p, slot: slot, main: tended{lane: main}, seconds: map[string]*second{}}
+func newChooser(p *Primary, h *helper, main lane) *chooser {
+	return &chooser{p: p, helper: h, main: tended{lane: main}, seconds: map[string]*second{}}
 }
 
 // close ends the second subflows.
@@ -65,42 +64,31 @@ func (c *chooser) choose(ctx context.Context, now time.Time) {
 		c.endSecond(plan.Link)
 	}
 	if plan.Do == policy.PipesEnd {
-		c.p.log.Info("pipe not used any more", "by", c.p.nameOf(c.slot), "link", plan.Link, "reason", plan.Reason)
+		c.p.log.Info("pipe not used any more", "by", c.helper.called(), "link", plan.Link, "reason", plan.Reason)
 		return
 	}
-	c.p.mu.Lock()
-	w := c.slot.takeVia(plan.Link)
-	c.p.mu.Unlock()
+	w := c.helper.takeVia(plan.Link)
 	switch {
 	case w == nil:
 	case plan.Do == policy.PipesMove:
-		_ = c.p.move(ctx, c.slot, c.main.lane, w, plan.Reason) // policy sees what came of it
+		_ = c.p.move(ctx, c.helper, c.main.lane, w, plan.Reason) // policy sees what came of it
 	case plan.Do == policy.PipesTry:
-		c.p.log.Info("another pipe is tried", "by", c.p.nameOf(c.slot), "link", plan.Link, "reason", plan.Reason)
+		c.p.log.Info("another pipe is tried", "by", c.helper.called(), "link", plan.Link, "reason", plan.Reason)
 		c.try(ctx, plan.Link, w)
 	}
 }
 
-// wish is that a subflow goes on over the pipe to an address.
-type wish struct {
-	path wire.PathID
-	to   string
-	done chan error // has room for what has become of it
-}
-
-// follow does what somebody wishes.
-func (c *chooser) follow(ctx context.Context, w wish) error {
-	if w.path != c.main.id {
-		return fault.New(fault.NotFound, fmt.Errorf("subflow %d has ended", w.path), "see `mpbond status`")
+// move does what somebody asks for.
+func (c *chooser) move(ctx context.Context, r moveRequest) error {
+	if r.path != c.main.id {
+		return fault.New(fault.NotFound, fmt.Errorf("subflow %d has ended", r.path), "see `mpbond status`")
 	}
-	c.p.mu.Lock()
-	to := c.slot.takeAt(w.to)
-	c.p.mu.Unlock()
+	to := c.helper.takeAt(r.to)
 	if to == nil {
-		return fault.New(fault.NotFound, fmt.Errorf("no pipe of %s waits at %.100q", c.p.nameOf(c.slot), w.to), "`mpbond status` lists those that wait")
+		return fault.New(fault.NotFound, fmt.Errorf("no pipe of %s waits at %.100q", c.helper.called(), r.to), "`mpbond status` lists those that wait")
 	}
 	c.endSecond(to.Via())
-	return fault.New(fault.Unreachable, c.p.move(ctx, c.slot, c.main.lane, to, "asked for"), "the subflow stays where it was, as far as that works")
+	return fault.New(fault.Unreachable, c.p.move(ctx, c.helper, c.main.lane, to, "asked for"), "the subflow stays where it was, as far as that works")
 }
 
 // snapshot is all pipes of the helper.
@@ -120,9 +108,7 @@ func (c *chooser) snapshot(now time.Time) []policy.Pipe {
 			list = append(list, policy.Pipe{Link: link, Use: policy.PipeJoins})
 		}
 	}
-	c.p.mu.Lock()
-	defer c.p.mu.Unlock()
-	for _, w := range c.slot.reserve {
+	for _, w := range c.helper.inReserve() {
 		if w.Err() == nil {
 			list = append(list, policy.Pipe{Link: w.Via(), RTT: w.RTT()})
 		}
@@ -149,15 +135,12 @@ func (c *chooser) try(ctx context.Context, link string, w *pipe.Waiting) {
 	tried, end := context.WithCancel(ctx)
 	x := &second{end: end, done: make(chan struct{}), up: make(chan struct{})}
 	c.seconds[link] = x
-	c.p.mu.Lock()
-	attempt := c.slot.attempt
-	c.p.mu.Unlock()
+	attempt := c.helper.lastAttempt()
 	c.all.Go(func() {
 		defer close(x.done)
 		defer end()
 		defer w.Close()
-		var made *pipe.Link
-		l, err := c.p.helped(tried, c.slot, w, attempt, &made)
+		l, err := c.p.helped(tried, c.helper, w, attempt, func(*pipe.Link) {})
 		if err == nil {
 			x.t.lane = l
 			close(x.up)
@@ -168,7 +151,7 @@ func (c *chooser) try(ctx context.Context, link string, w *pipe.Waiting) {
 			}
 		}
 		if tried.Err() == nil {
-			c.p.log.Info("no second subflow", "by", c.p.nameOf(c.slot), "link", link, "err", err)
+			c.p.log.Info("no second subflow", "by", c.helper.called(), "link", link, "err", err)
 		}
 	})
 }

@@ -90,7 +90,7 @@ func newManyPipes(t *testing.T, rates map[string]unit.Rate) *manyPipes {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.p.pipes = append(w.p.pipes, l)
+		w.p.helpers.listeners = append(w.p.helpers.listeners, l)
 		w.rates[name] = &atomic.Int64{}
 		w.rates[name].Store(int64(r))
 	}
@@ -167,7 +167,7 @@ func (w *manyPipes) serve(ctx context.Context, o *pipe.Offer, q pipe.Request) {
 func (w *manyPipes) run(f func(ctx context.Context)) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.p.wg.Go(func() {
-		if err := w.p.acceptPipes(ctx); err != nil {
+		if err := w.p.helpers.run(ctx); err != nil {
 			w.t.Error(err)
 		}
 	})
@@ -182,6 +182,7 @@ func (w *manyPipes) run(f func(ctx context.Context)) {
 	w.p.sessions.close(now)
 	w.e.Close(now)
 	w.p.wg.Wait()
+	w.p.helpers.wait()
 	w.mu.Lock()
 	for _, l := range w.links {
 		l.Close()
@@ -191,19 +192,10 @@ func (w *manyPipes) run(f func(ctx context.Context)) {
 	time.Sleep(time.Minute) // all timers have fired
 }
 
-// slot is what the primary has of the helper.
-func (w *manyPipes) slot() *helperSlot {
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
-	return w.p.helpers[w.key.Public()]
-}
-
 // main is the link that the helper's subflow uses, and how often it has moved.
 func (w *manyPipes) main() (via string, c pipe.Counts) {
-	s := w.slot()
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
-	return s.link.Via(), s.link.Counts()
+	l, _ := w.p.helpers.find(w.key.Public()).used()
+	return l.Via(), l.Counts()
 }
 
 // TestPipesAreChosen: with 5 and 3 Mbit/s a download gets a second subflow; when
@@ -286,8 +278,8 @@ func TestMoveByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newManyPipes(t, map[string]unit.Rate{"a": 5 * unit.Mbps, "b": 5 * unit.Mbps})
 		var calls atomic.Int64
-		for i, l := range w.p.pipes {
-			w.p.pipes[i] = numbered{l, &calls}
+		for i, l := range w.p.helpers.listeners {
+			w.p.helpers.listeners[i] = numbered{l, &calls}
 		}
 		w.run(func(context.Context) {
 			var used, waits api.Pipe

@@ -164,13 +164,11 @@ const (
 
 // Primary is a running primary. Safe for concurrent use.
 type Primary struct {
-	cfg      Config
-	key      *identity.Key
-	trust    *identity.Trust
-	log      *slog.Logger
-	refusals *loglimit.Limiter // the log, for what strangers cause
-	rec      *trace.Recorder   // nil: nothing is traced
-	pipes    []pipe.Listener
+	cfg   Config
+	key   *identity.Key
+	trust *identity.Trust
+	log   *slog.Logger
+	rec   *trace.Recorder // nil: nothing is traced
 
 	memory *endpoint.Memory
 	share  *endpoint.Share // of it, of the bond
@@ -187,15 +185,11 @@ type Primary struct {
 	troubles  *troubles
 	demand    *demand
 	sessions  *sessions
+	helpers   *helperPool
 	meters    radioMeters
 	apps      appStreams
 
-	mu      sync.Mutex
-	conns   map[net.Conn]bool // pipes in a handshake
-	calls   api.Calls         // to the port for helpers
-	helpers map[identity.PublicKey]*helperSlot
-	ending  bool // Run is about to return: wg is being waited for
-	wg      sync.WaitGroup
+	wg sync.WaitGroup
 }
 
 // lane is a subflow that has joined.
@@ -258,13 +252,12 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if err != nil {
 		return nil, err
 	}
-	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, refusals: loglimit.New(log), rec: rec,
-		conns: map[net.Conn]bool{}, helpers: map[identity.PublicKey]*helperSlot{},
+	p := &Primary{cfg: cfg, key: key, trust: trust, server: server, log: log, rec: rec,
 		places: places{where: device.Place},
 		paths:  dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
 		names:  deviceNames{configured: cfg.Name, trust: trust}}
 	p.names.host, _ = os.Hostname()
-	p.troubles = &troubles{server: server, trust: trust, log: log, changed: p.reportTrouble, last: map[string]api.Trouble{}}
+	p.troubles = &troubles{server: server, trust: trust, log: log, last: map[string]api.Trouble{}}
 	p.sessions = &sessions{names: p.names, giveUp: time.Duration(cfg.GiveUp), log: log, open: p.openBond}
 	p.demand = newDemand(p.sessions.isBusy)
 	p.sessions.demand = p.demand
@@ -272,7 +265,10 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	p.standings = &standings{names: p.names, rules: p.policy.Rules, metered: cfg.Metered, allowed: cfg.Allowed, log: log, rec: rec, all: map[carrier]*standing{}}
 	p.uplinks = &uplinks{find: (&uplinkFinder{server: server, mark: cfg.mark()}).find, costs: p.standings.costsByDefault, keep: p.keepUplink, log: log, all: map[string]*uplink{}}
 	p.owners = newOwners(p.policy.processOf)
-	if err := p.listen(); err != nil {
+	p.helpers = &helperPool{key: key, trust: trust, standings: p.standings, troubles: p.troubles, demand: p.demand, keep: p.keepHelped, noServer: p.ownTrouble,
+		log: log, strangers: loglimit.New(log), rec: rec, all: map[identity.PublicKey]*helper{}, conns: map[net.Conn]bool{}}
+	p.troubles.changed = p.helpers.reportTrouble
+	if p.helpers.listeners, err = listenForPipes(cfg.Pipe, tcp.Options{Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: cfg.mark(), Ledger: cfg.Usage.Ledger(policy.ForPipe)}); err != nil {
 		return nil, err
 	}
 	p.memory = endpoint.NewMemory(0)
@@ -294,12 +290,10 @@ func (p *Primary) openBond(id wire.BondID, down func(*subflow.Subflow, error)) *
 }
 
 // PipeAddr is where helpers connect, the first of several, nil if nowhere.
-func (p *Primary) PipeAddr() net.Addr {
-	if len(p.pipes) == 0 {
-		return nil
-	}
-	return p.pipes[0].Addr()
-}
+func (p *Primary) PipeAddr() net.Addr { return p.helpers.addr() }
+
+// Calls returns the connections that reached the port for helpers; nil if there is none.
+func (p *Primary) Calls() *api.Calls { return p.helpers.called() }
 
 // Run keeps the bond until ctx ends, and returns when nothing is left running.
 func (p *Primary) Run(ctx context.Context) error {
@@ -319,22 +313,13 @@ func (p *Primary) Run(ctx context.Context) error {
 	p.wg.Go(func() { p.watch(ctx) })
 	p.wg.Go(func() { p.sessions.keepClasses(ctx) })
 	p.wg.Go(func() { p.owners.run(ctx) })
-	var err error
-	if len(p.pipes) > 0 {
-		err = p.acceptPipes(ctx)
-	} else {
-		<-ctx.Done()
-	}
+	err := p.helpers.run(ctx)
 	cancel()
-	p.mu.Lock()
-	p.ending = true
-	for c := range p.conns {
-		c.Close()
-	}
-	p.mu.Unlock()
+	p.helpers.close()
 	farewell, done := context.WithTimeout(context.Background(), time.Second)
 	defer done()
 	p.sessions.close(farewell)
+	p.helpers.wait()
 	p.wg.Wait()
 	p.places.save(p.log)
 	return err
@@ -368,17 +353,15 @@ func (p *Primary) watch(ctx context.Context) {
 	}
 }
 
-// join makes a subflow over t, by a device of that name; of a helper if slot is
-// not nil.
-func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link, slot *helperSlot, name string) (lane, error) {
+// join makes a subflow over t, by a device, which the status calls by a name. link is nil
+// for a direct one.
+func (p *Primary) join(ctx context.Context, t subflow.Transport, link *pipe.Link, by carrier, name string) (lane, error) {
 	server, _ := p.server.get()
 	s, j := p.sessions.next()
 	j.Helped, j.Device = link != nil, name
-	m := member{link: link}
-	if link != nil {
-		m.by.helper = slot.key
-	} else {
-		m.by.link, m.conn = device.InterfaceOf(t.LocalAddr()), t
+	m := member{by: by, link: link}
+	if link == nil {
+		m.conn = t
 	}
 	terms, up := p.terms(m, name)
 	j.Terms, m.tier = terms, terms.Tier
@@ -438,6 +421,48 @@ func (p *Primary) terms(m member, name string) (terms wire.Terms, up unit.Rate) 
 // Policy returns the policy in force.
 func (p *Primary) Policy() *Policy { return p.policy }
 
+// TrustChanged acts on the trust file after it was read again. Helpers that
+// are not in it any more lose their pipes, and a server its subflows.
+func (p *Primary) TrustChanged() {
+	now := time.Now()
+	renamed := p.helpers.reload(now)
+	p.sessions.rename(renamed)
+	p.troubles.rename(renamed)
+	p.demand.retryRefused()
+	s := p.sessions.current()
+	changed := p.server.reload()
+	p.helpers.reportServers()
+	if changed {
+		p.sessions.restart(s, "the server is trusted no longer")
+	}
+	p.review(now)
+}
+
+// ownTrouble returns why no subflow of this device's own reaches the server; one without a
+// text if one does, or it is not known.
+func (p *Primary) ownTrouble() (f wire.Trouble) {
+	server, missing := p.server.get()
+	if missing != nil {
+		return wire.Trouble{Code: wire.CodeUnknown, Text: missing.Error()}
+	}
+	if p.sessions.current().e.WithoutSubflow() == 0 {
+		return f
+	}
+	helpers := map[string]bool{}
+	for _, h := range p.helpers.list() {
+		helpers[h.called()] = true
+	}
+	for device, t := range p.troubles.list() {
+		if t.Text != "" && !helpers[device] && (f.Text == "" || t.Text < f.Text) {
+			f = wire.Trouble{Code: codes[t.Cause], Text: t.Text}
+			if len(server.Addresses) > 0 {
+				f.At = server.Addresses[0]
+			}
+		}
+	}
+	return f
+}
+
 // Chunk takes an app's word about what it waits for; see api.Chunk.
 func (p *Primary) Chunk(c api.Chunk) error { return p.apps.announce(c) }
 
@@ -468,25 +493,10 @@ func (p *Primary) review(now time.Time) {
 // meter has the radios of helpers metered. It is called each second.
 func (p *Primary) meter(now time.Time) {
 	radios := map[identity.PublicKey]wire.Radio{}
-	p.mu.Lock()
-	for key := range p.helpers {
-		radios[key] = p.standings.factsOf(key).Radio
+	for _, h := range p.helpers.list() {
+		radios[h.key] = p.standings.factsOf(h.key).Radio
 	}
-	p.mu.Unlock()
 	p.meters.update(now, radios, p.sessions.helped())
-}
-
-// waitingPipes returns how many pipes wait beside each link in use.
-func (p *Primary) waitingPipes() map[*pipe.Link]int {
-	n := map[*pipe.Link]int{}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, slot := range p.helpers {
-		if slot.link != nil {
-			n[slot.link] = len(slot.reserve)
-		}
-	}
-	return n
 }
 
 // KeepPlaces reads what was learnt of places from a file, which need not exist, and writes
@@ -509,10 +519,8 @@ func (p *Primary) HelperOf(key identity.PublicKey) (h HelperState) {
 	h.Facts = p.standings.factsOf(key)
 	h.Tier, h.Rests = p.standings.of(carrier{helper: key})
 	h.Radio, h.Took = p.meters.of(key)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if slot := p.helpers[key]; slot != nil {
-		h.LastPipe = slot.lastPipe
+	if one := p.helpers.find(key); one != nil {
+		h.LastPipe = one.seen()
 	}
 	return h
 }
@@ -524,7 +532,7 @@ func (p *Primary) Status(why bool) api.Bond {
 	errs := p.troubles.list()
 	b := status.Bond(s.e.Status(why))
 	b.ID, b.Peer = s.id.String(), peer.Name
-	p.sessions.describe(s, b.Paths, p.waitingPipes(), p.paths.Why)
+	p.sessions.describe(s, b.Paths, p.helpers.beside(), p.paths.Why)
 	for _, path := range b.Paths {
 		delete(errs, path.Device)
 	}

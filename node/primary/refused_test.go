@@ -75,8 +75,7 @@ func TestCallersRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	p.log = slog.New(slog.NewTextHandler(&log, nil))
-	p.refusals = loglimit.New(p.log)
+	p.helpers.strangers = loglimit.New(slog.New(slog.NewTextHandler(&log, nil)))
 	var carrier pipe.Memory
 	l, err := carrier.Listen(t.Context(), "laptop:1")
 	if err != nil {
@@ -92,7 +91,7 @@ func TestCallersRefused(t *testing.T) {
 			} else {
 				v := gate.Enter(a.RemoteAddr(), func() {})
 				defer v.Leave()
-				p.handshake(t.Context(), a, v)
+				p.helpers.handshake(t.Context(), a, v)
 			}
 		})
 		b, err := carrier.Dial(t.Context(), "laptop:1")

@@ -147,6 +147,18 @@ func (b *sessions) isMoving(s *session, id wire.PathID, now time.Time) bool {
 	return m != nil && now.Sub(m.lastTry) < silentLimit
 }
 
+// rename gives helpers other names, all at once: one may have got what another was called.
+func (b *sessions) rename(list []renaming) {
+	e := b.current().e
+	aside := func(i int) string { return fmt.Sprintf(" %d", i) } // which is no name
+	for i, r := range list {
+		e.RenameHelper(r.from, aside(i))
+	}
+	for i, r := range list {
+		e.RenameHelper(aside(i), r.to)
+	}
+}
+
 // helped returns what the helped subflows have carried so far.
 func (b *sessions) helped() map[subflowOf]helpedBytes {
 	s := b.current()

@@ -91,14 +91,18 @@ func (t *troubles) forget(device string) {
 	delete(t.last, device)
 }
 
-// rename gives a device another name.
-func (t *troubles) rename(from, to string) {
+// rename gives devices other names, all at once: one may have got what another was called.
+func (t *troubles) rename(list []renaming) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if text, ok := t.last[from]; ok {
-		delete(t.last, from)
-		t.last[to] = text
+	renamed := map[string]api.Trouble{}
+	for _, r := range list {
+		if trouble, ok := t.last[r.from]; ok {
+			renamed[r.to] = trouble
+			delete(t.last, r.from)
+		}
 	}
+	maps.Copy(t.last, renamed)
 }
 
 // list returns the last trouble of each device; one without a text is none.

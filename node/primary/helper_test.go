@@ -1,0 +1,159 @@
+package primary
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"mpbond/base/identity"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
+)
+
+// waitingPipe returns the two ends of a pipe that waits.
+func waitingPipe(t *testing.T, us, helper *identity.Key) (*pipe.Waiting, *pipe.Offer) {
+	t.Helper()
+	a, b := pipe.MemoryPipe()
+	offer := make(chan *pipe.Offer)
+	go func() {
+		o, err := pipe.NewOffer(t.Context(), a, helper.Client(us.Public(), wire.PipeALPN), "phone")
+		if err != nil {
+			t.Error(err)
+		}
+		offer <- o
+	}()
+	w, err := pipe.Accept(t.Context(), b, us.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+	o := <-offer
+	if err != nil || o == nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close(); o.Close() })
+	return w, o
+}
+
+// isOpen reports whether a pipe is.
+func isOpen(w *pipe.Waiting) bool {
+	select {
+	case <-w.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// TestReserve: of the pipes that a helper makes the primary keeps so many, the
+// newest, and of these no broken ones.
+func TestReserve(t *testing.T) {
+	us, key := newKey(t), newKey(t)
+	h := newHelper(key.Public(), "phone", nil)
+	if w, _ := waitingPipe(t, us, key); !h.admit(w, time.Now()) {
+		t.Error("the first pipe makes no keeper")
+	}
+	var all []*pipe.Waiting
+	var offers []*pipe.Offer
+	more := func() {
+		w, o := waitingPipe(t, us, key)
+		all, offers = append(all, w), append(offers, o)
+		if h.admit(w, time.Now()) {
+			t.Error("another pipe makes a keeper")
+		}
+	}
+	for range maxReserve + 3 {
+		more()
+	}
+	for i, w := range all {
+		if open := isOpen(w); open != (i >= 3) {
+			t.Errorf("pipe %d is open: %v", i, open)
+		}
+	}
+	offers[7].Close()
+	<-all[7].Done()
+	more()
+	if len(h.inReserve()) != maxReserve || h.inReserve()[0] != all[3] {
+		t.Errorf("a broken one leaves no room: %d are kept", len(h.inReserve()))
+	}
+}
+
+// TestKeeperOfHelper: at any time a helper has one keeper, whatever pipes come and go; the
+// keeper gets the newest pipe, ends when there is none, and at the end closes those that wait.
+// A walk of random steps is held against a list.
+func TestKeeperOfHelper(t *testing.T) {
+	us, key := newKey(t), newKey(t)
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		h := newHelper(key.Public(), "phone", nil)
+		var reserve []*pipe.Waiting
+		kept := false
+		for range 15 {
+			switch r.IntN(4) {
+			case 0, 1:
+				w, _ := waitingPipe(t, us, key)
+				if h.admit(w, time.Now()) == kept {
+					t.Fatalf("kept %v, and the pipe says otherwise", kept)
+				}
+				if kept {
+					reserve = append(reserve, w)
+				}
+				kept = true
+			case 2:
+				if !kept {
+					continue
+				}
+				w := h.next(false)
+				if kept = len(reserve) > 0; !kept {
+					if w != nil {
+						t.Fatal("a pipe out of nothing")
+					}
+					continue
+				}
+				if w != reserve[len(reserve)-1] {
+					t.Fatal("it is not the newest")
+				}
+				reserve = reserve[:len(reserve)-1]
+			case 3:
+				w := h.takeNewest()
+				if (w != nil) != (len(reserve) > 0) {
+					t.Fatalf("%d wait, and one was taken: %v", len(reserve), w != nil)
+				}
+				if w != nil {
+					reserve = reserve[:len(reserve)-1]
+				}
+			}
+		}
+		if h.next(true) != nil {
+			t.Error("it goes on after the end")
+		}
+		for _, w := range reserve {
+			if isOpen(w) {
+				t.Error("a pipe that waited is open after the end")
+			}
+		}
+	}
+}
+
+// TestRevokedHelper: what waits is closed, and who keeps the helper ends.
+func TestRevokedHelper(t *testing.T) {
+	us, key := newKey(t), newKey(t)
+	h := newHelper(key.Public(), "phone", nil)
+	first, _ := waitingPipe(t, us, key)
+	second, _ := waitingPipe(t, us, key)
+	h.admit(first, time.Now())
+	h.hold(first)
+	h.admit(second, time.Now())
+	if n := len(h.waiting()); n != 2 || len(h.inReserve()) != 1 {
+		t.Errorf("%d wait", n)
+	}
+	h.revoke()
+	if !h.isRevoked() || isOpen(second) || !isOpen(first) || h.next(false) != nil {
+		t.Error("it is not revoked, or its keeper's pipe was closed by another")
+	}
+}
+
+func newKey(t *testing.T) *identity.Key {
+	t.Helper()
+	key, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}

@@ -1,0 +1,115 @@
+package primary
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/base/identity"
+	"mpbond/base/loglimit"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
+)
+
+// newPool returns a pool that trusts helpers of some names, whose keys it returns. It keeps
+// a helper until its pipe is closed.
+func newPool(t *testing.T, names ...string) (*helperPool, []identity.PublicKey) {
+	t.Helper()
+	trust, keys := trusting(t, names...)
+	p := &helperPool{key: newKey(t), trust: trust, standings: newStandings(t, "", deviceNames{trust: trust}), demand: newDemand(func() bool { return false }),
+		troubles: &troubles{trust: trust}, noServer: func() (none wire.Trouble) { return none }, log: slog.New(slog.DiscardHandler),
+		strangers: loglimit.New(slog.New(slog.DiscardHandler)), all: map[identity.PublicKey]*helper{}}
+	p.keep = func(ctx context.Context, h *helper, w *pipe.Waiting) {
+		for w != nil {
+			select {
+			case <-w.Done():
+			case <-ctx.Done():
+			case <-h.revoked:
+				w.Close()
+			}
+			w = h.next(ctx.Err() != nil)
+		}
+	}
+	for i, key := range keys {
+		p.all[key] = newHelper(key, names[i], nil)
+	}
+	return p, keys
+}
+
+// TestRename: helpers are told of by the names that they have now, though they
+// called, and failed, when they had others: also two that change their names.
+func TestRename(t *testing.T) {
+	p, keys := newPool(t, "phone", "tablet", "watch")
+	for _, r := range [][2]string{{"phone", "x"}, {"tablet", "phone"}, {"x", "tablet"}} {
+		if err := p.trust.Rename(r[0], r[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	renamed := p.reload(time.Now())
+	for i, want := range []string{"tablet", "phone", "watch"} {
+		if got := p.find(keys[i]).called(); got != want {
+			t.Errorf("it is %s now, want %s", got, want)
+		}
+	}
+	l := &troubles{last: map[string]api.Trouble{"phone": {Text: "of the phone"}, "tablet": {Text: "of the tablet"}, "wlan0": {Text: "own"}}}
+	l.rename(renamed)
+	if want := map[string]api.Trouble{"tablet": {Text: "of the phone"}, "phone": {Text: "of the tablet"}, "wlan0": {Text: "own"}}; !maps.Equal(l.list(), want) {
+		t.Errorf("what went wrong last: %v, want %v", l.list(), want)
+	}
+}
+
+// TestPoolFollowsTrust: a helper that is trusted no longer leaves the pool with its pipes, one
+// that is paused rests, and another is left alone; a pipe of one that is not trusted is closed.
+func TestPoolFollowsTrust(t *testing.T) {
+	us, phone, tablet := newKey(t), newKey(t), newKey(t)
+	p, _ := newPool(t)
+	for name, key := range map[string]*identity.Key{"phone": phone, "tablet": tablet} {
+		if err := p.trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleHelper}, Key: key.Public()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var pipes []*pipe.Waiting
+	for _, key := range []*identity.Key{phone, phone, tablet} {
+		w, _ := waitingPipe(t, us, key)
+		pipes = append(pipes, w)
+		p.wg.Go(func() { p.add(ctx, w) })
+		for began := time.Now(); p.find(key.Public()) == nil || len(pipes) == 2 && len(p.find(key.Public()).inReserve()) == 0; time.Sleep(time.Millisecond) {
+			if time.Since(began) > time.Minute {
+				t.Fatal("the pipe is not taken")
+			}
+		}
+	}
+	if n := len(p.pipes()); n != 1 {
+		t.Errorf("%d pipes wait", n)
+	}
+	if err := p.trust.Remove("phone"); err != nil {
+		t.Fatal(err)
+	}
+	if renamed := p.reload(time.Now()); len(renamed) > 0 {
+		t.Errorf("renamed are %v", renamed)
+	}
+	<-pipes[0].Done()
+	<-pipes[1].Done()
+	if p.find(phone.Public()) != nil || p.find(tablet.Public()) == nil || !isOpen(pipes[2]) {
+		t.Error("the wrong helper has gone")
+	}
+	w, _ := waitingPipe(t, us, phone)
+	if p.add(ctx, w); isOpen(w) {
+		t.Error("a pipe of one that is not trusted is taken")
+	}
+	p.close()
+	w, _ = waitingPipe(t, us, tablet)
+	if p.add(ctx, w); isOpen(w) {
+		t.Error("a pipe is taken after the end")
+	}
+	cancel()
+	p.wait()
+	if names := p.list(); !slices.ContainsFunc(names, func(h *helper) bool { return h.called() == "tablet" }) {
+		t.Error("the tablet is gone")
+	}
+}
