@@ -1,0 +1,226 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mpbond/base/unit"
+	"mpbond/onload/board"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	errLine     = errors.New("no line")
+	errStalled  = errors.New("stalled")
+	errNoAnswer = errors.New("no answer")
+	errTest     = errors.New("the test ends it")
+)
+
+// times are those of the tests, in virtual time.
+var times = Times{Stall: 5 * time.Second, Answer: 10 * time.Second, Backoff: 500 * time.Millisecond, Patience: time.Minute, Tick: 100 * time.Millisecond}
+
+// line is how a device carries: an answer after latency, then bytes at a rate. The fields
+// may change while the loop's lock is held.
+type line struct {
+	latency time.Duration
+	rate    unit.Bytes // a second; 0: nothing comes
+	err     error      // instead of an answer
+	breaks  unit.Bytes // after so many bytes of an item, with errLine; 0: never
+	jobs    int
+}
+
+// fake is a task of objects with one item each, over lines.
+type fake struct {
+	*Loop
+	t       *testing.T
+	lines   []*line
+	size    unit.Bytes
+	split   bool
+	added   bool
+	have    []board.Spans
+	whole   []time.Duration // when each was
+	failed  []error
+	bars    []Excluded
+	begun   time.Time
+	started int
+	ended   map[board.JobID]error // of all jobs
+	dropped int
+	reports int
+}
+
+// run runs f in virtual time, on objects of a size over lines, for whom change may prepare
+// the loop.
+func run(t *testing.T, objects int, size unit.Bytes, split bool, lines []*line, change func(*Config), f func(r *fake)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &fake{t: t, lines: lines, size: size, split: split, ended: map[board.JobID]error{}, begun: time.Now(),
+			have: make([]board.Spans, objects), whole: make([]time.Duration, objects), failed: make([]error, objects)}
+		for range objects {
+			r.bars = append(r.bars, Excluded{})
+		}
+		cfg := Config{Times: times, Stalled: errStalled, NoAnswer: errNoAnswer, Client: func(Device) *http.Client { return &http.Client{} }}
+		for i := range lines {
+			cfg.Devices = append(cfg.Devices, device(i))
+		}
+		if testing.Verbose() {
+			cfg.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+		}
+		if change != nil {
+			change(&cfg)
+		}
+		var err error
+		if r.Loop, err = New(cfg); err != nil {
+			t.Fatal(err)
+		}
+		f(r)
+		if r.started != len(r.ended) {
+			t.Errorf("%d jobs were started, and %d have ended", r.started, len(r.ended))
+		}
+		for _, s := range r.Shares(time.Now()) {
+			if s.Wasted > s.Bytes {
+				t.Errorf("%s: %v wasted of %v", s.Device, s.Wasted, s.Bytes)
+			}
+		}
+	})
+}
+
+func device(i int) Device { return Device{Name: string(rune('a' + i))} }
+
+// Next implements Task.
+func (r *fake) Next() (more bool) {
+	for i := range r.whole {
+		if !r.added {
+			r.Board.Add(board.Item{Object: i, To: r.size, Split: r.split})
+		}
+		if r.isOpen(i) && !r.Joining() && len(r.bars[i]) == len(r.Workers()) {
+			r.fail(i, r.Reasons(r.bars[i]))
+		}
+		more = more || r.isOpen(i)
+	}
+	r.added = true
+	return more
+}
+
+func (r *fake) isOpen(object int) bool { return r.whole[object] == 0 && r.failed[object] == nil }
+
+func (r *fake) fail(object int, err error) {
+	r.Withdraw(object)
+	r.failed[object] = err
+}
+
+// Start implements Task.
+func (r *fake) Start(j *Job) Carrier {
+	r.started++
+	l := r.lines[j.Worker.Path()]
+	l.jobs++
+	return &carrier{Job: j, r: r, line: l}
+}
+
+// Report implements Task.
+func (r *fake) Report(time.Time) { r.reports++ }
+
+// GiveUp implements Task.
+func (r *fake) GiveUp() {
+	for i := range r.whole {
+		if r.isOpen(i) {
+			r.fail(i, r.Reasons(r.bars[i]))
+		}
+	}
+}
+
+// at runs f after a time, with the lock held.
+func (r *fake) at(after time.Duration, f func()) {
+	r.Go(func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(after):
+			r.Lock()
+			defer r.Settle()
+			f()
+		}
+	})
+}
+
+type carrier struct {
+	*Job
+	r    *fake
+	line *line
+}
+
+// Carry implements Carrier.
+func (c *carrier) Carry(ctx context.Context) error {
+	const step = 20 * time.Millisecond
+	c.r.Lock()
+	wait := c.line.latency
+	c.r.Unlock()
+	for begun := time.Now(); ; wait = step {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+		c.r.Lock()
+		l := *c.line
+		c.r.Unlock()
+		if l.err != nil {
+			return l.err
+		}
+		if c.Awaits() && !c.r.Sends {
+			c.Await(false)
+			continue
+		}
+		n := c.Carried() + unit.Bytes(float64(l.rate)*step.Seconds())
+		size := c.End() - c.Item.From
+		if l.breaks > 0 && n >= l.breaks && n < size {
+			return errLine
+		}
+		if l.rate > 0 {
+			c.SetCarried(max(c.Carried(), min(n, size))) // it may end earlier now
+			c.Touch()
+		}
+		if n >= size {
+			return nil
+		}
+		if time.Since(begun) > time.Hour {
+			return errors.New("for ever")
+		}
+	}
+}
+
+// Dropped counts.
+func (c *carrier) Dropped() { c.r.dropped++ }
+
+// Ended implements Carrier.
+func (c *carrier) Ended(err error) {
+	r, i := c.r, c.Item.Object
+	if _, twice := r.ended[c.ID]; twice {
+		r.t.Error("a job has ended twice")
+	}
+	r.ended[c.ID] = err
+	before := r.have[i].Size()
+	if err == nil || r.split {
+		r.have[i] = r.have[i].Add(c.Item.From, c.Item.From+c.Counted())
+	}
+	c.Worker.Wasted += c.Counted() - (r.have[i].Size() - before)
+	if r.have[i].Size() == r.size && r.isOpen(i) {
+		r.whole[i] = time.Since(r.begun)
+		r.Withdraw(i)
+	}
+	switch no := (*Refusal)(nil); {
+	case errors.Is(err, ErrDropped), err == nil:
+	case errors.As(err, &no) && no.Verdict == Exclude:
+		r.Exclude(i, r.bars[i], c.Worker, err)
+	case errors.As(err, &no):
+		r.Suspend(c.Worker, no.After, no)
+	default:
+		r.Suspend(c.Worker, 0, err)
+	}
+}
