@@ -30,17 +30,16 @@ type engine struct {
 	Config
 	loop    *transfer.Loop
 	objects []*object
-	liars   map[string]transfer.Excluded // who is given other objects, by host
+	liars   liars
 	begun   time.Time
 }
 
 func newEngine(cfg Config) (*engine, error) {
-	e := &engine{Config: cfg, liars: map[string]transfer.Excluded{}, begun: time.Now()}
+	e := &engine{Config: cfg, liars: liars{}, begun: time.Now()}
 	var err error
 	e.loop, err = transfer.New(transfer.Config{
 		Devices: cfg.Devices, Joins: cfg.Joins, Scheduler: cfg.Scheduler, Lanes: mostLanes, Log: cfg.Log,
-		Times:   transfer.Times{Stall: cfg.times.stall, Answer: cfg.times.answer, Backoff: cfg.times.backoff, Patience: cfg.times.patience, Tick: cfg.times.tick},
-		Stalled: errStalled, NoAnswer: errNoAnswer, Warm: e.warm,
+		Times: cfg.times.Times, Stalled: errStalled, NoAnswer: errNoAnswer, Warm: e.warm,
 		Client: func(d Device) *http.Client {
 			return &http.Client{Transport: cfg.Secrets.Transport(d.Transport, d.Helper), Jar: cfg.Secrets.Jar(), CheckRedirect: follow}
 		}})
@@ -65,7 +64,7 @@ func follow(r *http.Request, via []*http.Request) error {
 
 func (e *engine) run(ctx context.Context) (Result, error) {
 	defer e.loop.CloseIdle()
-	defer e.leave()
+	defer closeParts(e.objects)
 	for _, o := range e.objects {
 		if _, err := userfile.Stat(o.File + journalSuffix); err == nil {
 			if err := o.open(); err != nil {
@@ -77,14 +76,14 @@ func (e *engine) run(ctx context.Context) (Result, error) {
 		return e.result(), err
 	}
 	e.Report(time.Now())
-	return e.result(), e.failure()
+	return e.result(), failure(e.objects)
 }
 
 // failure returns the errors of objects that are not there.
-func (e *engine) failure() error {
+func failure(objects []*object) error {
 	var all []error
-	for _, o := range e.objects {
-		if o.err != nil && len(e.objects) > 1 {
+	for _, o := range objects {
+		if o.err != nil && len(objects) > 1 {
 			all = append(all, fmt.Errorf("%s: %w", o.File, o.err))
 		} else if o.err != nil {
 			return o.err
@@ -93,9 +92,9 @@ func (e *engine) failure() error {
 	return errors.Join(all...)
 }
 
-// leave closes the files of what is not whole, and keeps what the next try can use.
-func (e *engine) leave() {
-	for _, o := range e.objects {
+// closeParts closes the files of what is not whole, and keeps what the next try can use.
+func closeParts(objects []*object) {
+	for _, o := range objects {
 		if o.part == nil || o.phase == closed {
 			continue
 		}
@@ -113,7 +112,7 @@ func (e *engine) warm(w *transfer.Worker) func(context.Context) error {
 		return nil
 	}
 	return func(ctx context.Context) error {
-		r, err := e.inquire(ctx, w, http.MethodHead, e.objects[0].URL)
+		r, err := inquirer{e.UserAgent}.head(ctx, w, http.MethodHead, e.objects[0].URL)
 		if err == nil {
 			r.Body.Close()
 		}
@@ -122,16 +121,6 @@ func (e *engine) warm(w *transfer.Worker) func(context.Context) error {
 		}
 		return err
 	}
-}
-
-// inquire asks for the head of what a URL has.
-func (e *engine) inquire(ctx context.Context, w *transfer.Worker, method, url string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	wanted{}.setHeader(req.Header, e.UserAgent, "")
-	return w.Client.Do(req)
 }
 
 // Next implements transfer.Task.

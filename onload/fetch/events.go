@@ -107,7 +107,7 @@ func (e *engine) check(o *object) {
 	if o.right != o.part && o.part != nil {
 		o.part.discard()
 	}
-	if o.host() != "" && o.alone(e.own()) {
+	if o.host() != "" && o.alone(e.loop.Own()) {
 		e.ask(o)
 	} else {
 		e.verify(o)
@@ -149,7 +149,7 @@ func (e *engine) refused(j *job, no *transfer.Refusal) {
 	case transfer.Restart:
 		o.differ[w] = j.seen
 		no.Err = fault.New(fault.Integrity, fmt.Errorf("the object changes while it is fetched: %w", no.Err), "try again later")
-		if e.changed(o, w) {
+		if o.hasChanged(w, e.loop.Own()) {
 			e.again(o, false, no.Err)
 			return
 		}
@@ -161,20 +161,6 @@ func (e *engine) refused(j *job, no *transfer.Refusal) {
 		}
 	}
 	e.loop.Exclude(o.index, o.bars, w, no.Err)
-}
-
-// changed tells whether what a device sees instead of an object is what there is by now:
-// another device must see it too, and this one's own line first, if it works.
-func (e *engine) changed(o *object, w *transfer.Worker) bool {
-	if own := e.own(); own != w && own.IsUp() && o.bars[own] == nil {
-		return false
-	}
-	for by, v := range o.differ {
-		if is := o.differ[w]; by != w && (v == version{} || is == version{} || v.agrees(is)) {
-			return true
-		}
-	}
-	return false
 }
 
 // judge gives an object up that no device can have. One that does not work now is not

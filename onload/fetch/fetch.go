@@ -74,18 +74,12 @@ type Config struct {
 
 // times are how long things may take.
 type times struct {
-	stall    time.Duration // without a byte, before a request is given up
-	answer   time.Duration // without an answer
-	backoff  time.Duration // of a device that failed, the first time
-	patience time.Duration // without a byte from any device, before all is given up
-	save     time.Duration // between entries of the journal
-	tick     time.Duration
+	transfer.Times
+	save time.Duration // between entries of the journal
 }
 
-var usual = times{
-	stall: 15 * time.Second, answer: 30 * time.Second, backoff: 500 * time.Millisecond,
-	patience: time.Minute, save: 2 * time.Second, tick: 100 * time.Millisecond,
-}
+var usual = times{save: 2 * time.Second, Times: transfer.Times{
+	Stall: 15 * time.Second, Answer: 30 * time.Second, Backoff: 500 * time.Millisecond, Patience: time.Minute, Tick: 100 * time.Millisecond}}
 
 // Got is an object that is there.
 type Got struct {

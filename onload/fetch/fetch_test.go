@@ -190,7 +190,7 @@ func TestResume(t *testing.T) {
 // child fetches until it is killed.
 func child() {
 	cfg := Config{Devices: []Device{{Name: "own", Transport: &http.Transport{}}}, Objects: []Object{{URL: os.Getenv("FETCH_CHILD"), File: os.Getenv("FETCH_FILE")}}, times: brisk}
-	cfg.times.patience, cfg.times.stall = time.Hour, time.Hour
+	cfg.times.Patience, cfg.times.Stall = time.Hour, time.Hour
 	_, err := Get(context.Background(), cfg)
 	fmt.Println(err)
 }

@@ -153,6 +153,20 @@ func (p *part) grow(size unit.Bytes) error {
 	return nil
 }
 
+// hasChanged reports whether what a device sees instead of an object is what there is by
+// now: another device must see it too, and this one's own line first, if it works.
+func (o *object) hasChanged(w, own *transfer.Worker) bool {
+	if own != w && own.IsUp() && o.bars[own] == nil {
+		return false
+	}
+	for by, v := range o.differ {
+		if is := o.differ[w]; by != w && (v == version{} || is == version{} || v.agrees(is)) {
+			return true
+		}
+	}
+	return false
+}
+
 // anew forgets all that was fetched.
 func (o *object) anew(whole bool) error {
 	for w, n := range o.carried {

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mpbond/base/unit"
+	"mpbond/onload/transfer"
 )
 
 func TestMain(m *testing.M) {
@@ -33,10 +34,8 @@ func TestMain(m *testing.M) {
 }
 
 // brisk are times for tests.
-var brisk = times{
-	stall: 300 * time.Millisecond, answer: time.Second, backoff: 20 * time.Millisecond,
-	patience: 1500 * time.Millisecond, save: 30 * time.Millisecond, tick: 10 * time.Millisecond,
-}
+var brisk = times{save: 30 * time.Millisecond, Times: transfer.Times{
+	Stall: 300 * time.Millisecond, Answer: time.Second, Backoff: 20 * time.Millisecond, Patience: 1500 * time.Millisecond, Tick: 10 * time.Millisecond}}
 
 func random(n int, seed uint64) []byte {
 	b := make([]byte, n)

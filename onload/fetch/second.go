@@ -34,44 +34,57 @@ func (o *object) alone(own *transfer.Worker) bool {
 	return len(o.seen) == 1 && !o.seen[own] && o.resumed == 0
 }
 
-// own is this device's own line.
-func (e *engine) own() *transfer.Worker { return e.loop.Workers()[0] }
+// liars are the devices that are given other objects than this device's own line, by host.
+type liars map[string]transfer.Excluded
 
-// ask asks others what they are told of an object that is there.
-func (e *engine) ask(o *object) {
-	var others []*transfer.Worker
-	for _, w := range e.loop.Workers() {
-		if !o.seen[w] {
-			others = append(others, w)
-		}
+// add notes one.
+func (l liars) add(host string, w *transfer.Worker, err error) {
+	if l[host] == nil {
+		l[host] = transfer.Excluded{}
 	}
-	right := o.right
-	e.loop.Go(func(ctx context.Context) {
-		var by *transfer.Worker // nil: none is told anything
-		var is version
-		var gone error
-		for _, w := range others {
-			ctx, cancel := context.WithTimeout(ctx, min(secondTime, e.times.answer))
-			var ok bool
-			is, gone, ok = e.second(ctx, w, o.URL)
-			if cancel(); ok {
-				by = w
-				break
-			}
-		}
-		e.loop.Lock()
-		defer e.loop.Settle()
-		if o.phase == asking && o.right == right { // else it was begun anew meanwhile
-			e.compare(o, by, is, gone)
-		}
-	})
+	l[host][w] = err
 }
 
-// second asks a device for a second opinion, with GET where HEAD is not known, and reports
-// whether the answer says anything: what there is, or that there is no such object.
-func (e *engine) second(ctx context.Context, w *transfer.Worker, url string) (is version, gone error, ok bool) {
+// lied reports whether only such devices have seen an object.
+func (l liars) lied(o *object) bool {
+	for w := range o.seen {
+		if l[o.host()][w] == nil {
+			return false
+		}
+	}
+	return len(o.seen) > 0
+}
+
+// inquirer asks devices what they are told of a URL.
+type inquirer struct{ agent string }
+
+// head asks one.
+func (q inquirer) head(ctx context.Context, w *transfer.Worker, method, url string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	wanted{}.setHeader(req.Header, q.agent, "")
+	return w.Client.Do(req)
+}
+
+// first returns the first of several devices that is told anything, and what: that there is
+// such a version, or that there is no such object. Nil is that none is.
+func (q inquirer) first(ctx context.Context, limit time.Duration, of []*transfer.Worker, url string) (by *transfer.Worker, is version, gone error) {
+	for _, w := range of {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		is, gone, ok := q.one(ctx, w, url)
+		if cancel(); ok {
+			return w, is, gone
+		}
+	}
+	return nil, is, nil
+}
+
+// one asks one, with GET where HEAD is not known. Ok is that its answer says anything.
+func (q inquirer) one(ctx context.Context, w *transfer.Worker, url string) (is version, gone error, ok bool) {
 	for _, method := range []string{http.MethodHead, http.MethodGet} {
-		r, err := e.inquire(ctx, w, method, url)
+		r, err := q.head(ctx, w, method, url)
 		if err != nil {
 			return is, nil, false
 		}
@@ -85,6 +98,25 @@ func (e *engine) second(ctx context.Context, w *transfer.Worker, url string) (is
 		}
 	}
 	return is, nil, false
+}
+
+// ask asks others what they are told of an object that is there.
+func (e *engine) ask(o *object) {
+	var others []*transfer.Worker
+	for _, w := range e.loop.Workers() {
+		if !o.seen[w] {
+			others = append(others, w)
+		}
+	}
+	right := o.right
+	e.loop.Go(func(ctx context.Context) {
+		by, is, gone := inquirer{e.UserAgent}.first(ctx, min(secondTime, e.times.Answer), others, o.URL)
+		e.loop.Lock()
+		defer e.loop.Settle()
+		if o.phase == asking && o.right == right { // else it was begun anew meanwhile
+			e.compare(o, by, is, gone)
+		}
+	})
 }
 
 // compare takes in the second opinion of a device, if there is one.
@@ -114,7 +146,7 @@ func (e *engine) compare(o *object, by *transfer.Worker, told version, gone erro
 // dispute tells whether it is decided already who is wrong, when a device is told of
 // another object than those before it.
 func (e *engine) dispute(o *object, d *transfer.Worker, err error) bool {
-	own := e.own()
+	own := e.loop.Own()
 	switch {
 	case o.host() == "" || len(o.seen) == 0 || o.seen[d]:
 		return false
@@ -142,16 +174,13 @@ func (e *engine) expose(o *object, err error) {
 // distrust keeps a device from a host, and has fetched again what nobody else has seen of
 // it.
 func (e *engine) distrust(host string, d *transfer.Worker, err error) {
-	if e.liars[host] == nil {
-		e.liars[host] = transfer.Excluded{}
-	}
-	e.liars[host][d] = err
+	e.liars.add(host, d, err)
 	e.Log.Warn("a device is given other files than this device's own line, and is left out", "device", d.Name, "host", host, "err", err)
 	for _, o := range e.objects {
 		if o.host() != host {
 			continue
 		}
-		switch alone := e.lied(o); {
+		switch alone := e.liars.lied(o); {
 		case o.phase == verifying:
 		case o.phase == closed:
 			e.reopen(o)
@@ -163,19 +192,9 @@ func (e *engine) distrust(host string, d *transfer.Worker, err error) {
 	}
 }
 
-// lied tells whether only devices that are left out have seen an object.
-func (e *engine) lied(o *object) bool {
-	for d := range o.seen {
-		if e.liars[o.host()][d] == nil {
-			return false
-		}
-	}
-	return len(o.seen) > 0
-}
-
 // reopen fetches again what nobody else could be asked about when it came.
 func (e *engine) reopen(o *object) {
-	if o.err != nil || o.unchecked == "" || !e.lied(o) {
+	if o.err != nil || o.unchecked == "" || !e.liars.lied(o) {
 		return
 	}
 	_ = userfile.Remove(o.File)

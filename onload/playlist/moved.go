@@ -98,7 +98,7 @@ func (p *shelf) whereIs(ctx context.Context, s *segment) (*answer, error) {
 	if s.to != board.Unknown {
 		r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", s.from, s.to-1))
 	}
-	a, err := p.loop.Workers()[0].Client.Do(r)
+	a, err := p.loop.Own().Client.Do(r)
 	if err != nil {
 		return nil, err
 	}

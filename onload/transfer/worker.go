@@ -46,6 +46,9 @@ func (w *Worker) HasAnswered() bool { return w.answered }
 // Excluded are the devices that cannot have an object, and why.
 type Excluded map[*Worker]error
 
+// Own returns this device's own line.
+func (l *Loop) Own() *Worker { return l.workers[0] }
+
 // Workers lists the devices, this device's own line first. The lock must be held.
 func (l *Loop) Workers() []*Worker { return l.workers }
 

@@ -196,7 +196,7 @@ func TestSlowDevice(t *testing.T) {
 	s := newSeen()
 	files, sums := photos(t, 900_000, 300_000, 300_000)
 	cfg := config(t, Post, server(t, s.form), files)
-	cfg.times.patience, cfg.times.stall = 10*time.Second, 5*time.Second
+	cfg.times.Patience, cfg.times.Stall = 10*time.Second, 5*time.Second
 	cfg.Devices[0].Transport = slowed2{cfg.Devices[0].Transport}
 	res, err := Send(t.Context(), cfg)
 	if err != nil {

@@ -74,8 +74,7 @@ func newEngine(cfg Config) (*engine, error) {
 	}
 	e.loop, err = transfer.New(transfer.Config{
 		Devices: cfg.Devices, Joins: cfg.Joins, Scheduler: cfg.Scheduler, Sends: true, Log: cfg.Log, Client: cfg.client,
-		Times:   transfer.Times{Stall: cfg.times.stall, Answer: cfg.times.answer, Backoff: cfg.times.backoff, Patience: cfg.times.patience, Tick: cfg.times.tick},
-		Stalled: errStalled, NoAnswer: errNoAnswer})
+		Times: cfg.times.Times, Stalled: errStalled, NoAnswer: errNoAnswer})
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +139,7 @@ func (e *engine) run(ctx context.Context) (Result, error) {
 		defer cancel()
 		for _, f := range e.files {
 			if f.isOpen() {
-				e.how.abandon(ctx, e.loop.Workers()[0], f)
+				e.how.abandon(ctx, e.loop.Own(), f)
 			}
 		}
 	}
@@ -199,7 +198,7 @@ func (e *engine) steps() {
 		under++
 		f.step = true
 		e.under[d]++
-		how, limit := e.how.first, e.times.answer
+		how, limit := e.how.first, e.times.Answer
 		if more && f.asked < 10 { // another one may be heard sooner
 			limit = min(limit, e.times.ask<<f.asked)
 		}

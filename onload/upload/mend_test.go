@@ -157,7 +157,7 @@ func TestJoinTakesLong(t *testing.T) {
 		}
 		b.ServeHTTP(w, r)
 	})+"/bucket/", files)
-	cfg.times.answer, cfg.times.patience = 300*time.Millisecond, 300*time.Millisecond
+	cfg.times.Answer, cfg.times.Patience = 300*time.Millisecond, 300*time.Millisecond
 	if _, err := Send(t.Context(), cfg); err != nil || joins.Load() != 1 || sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
 		t.Errorf("%v, %d times", err, joins.Load())
 	}

@@ -108,17 +108,14 @@ type Config struct {
 
 // times are how long things may take.
 type times struct {
-	stall    time.Duration // without a byte taken, before a request is given up
-	answer   time.Duration // without an answer to what was taken
-	ask      time.Duration // without an answer to what brings nothing, before another device asks; twice that the next time
-	join     time.Duration // of S3, to make an object of its parts: "several minutes"
-	backoff  time.Duration // of a device that failed, the first time
-	patience time.Duration // without a byte taken by any device, before all is given up
-	tick     time.Duration
-	part     unit.Bytes // the least that S3 takes, but for the last
+	transfer.Times
+	ask  time.Duration // without an answer to what brings nothing, before another device asks; twice that the next time
+	join time.Duration // of S3, to make an object of its parts: "several minutes"
+	part unit.Bytes    // the least that S3 takes, but for the last
 }
 
-var usual = times{stall: 30 * time.Second, answer: time.Minute, ask: 5 * time.Second, join: 10 * time.Minute, backoff: 500 * time.Millisecond, patience: 2 * time.Minute, tick: 100 * time.Millisecond, part: leastPart}
+var usual = times{ask: 5 * time.Second, join: 10 * time.Minute, part: leastPart, Times: transfer.Times{
+	Stall: 30 * time.Second, Answer: time.Minute, Backoff: 500 * time.Millisecond, Patience: 2 * time.Minute, Tick: 100 * time.Millisecond}}
 
 // Share is what a device did: the bytes of files that it sent, and of these what was not
 // confirmed.

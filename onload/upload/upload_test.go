@@ -30,7 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const smallPart = 100_000
 
-var quick = times{stall: 5 * time.Second, answer: 5 * time.Second, ask: 2 * time.Second, join: 5 * time.Second, backoff: 2 * time.Millisecond, patience: 10 * time.Second, tick: 5 * time.Millisecond, part: smallPart}
+var quick = times{ask: 2 * time.Second, join: 5 * time.Second, part: smallPart, Times: transfer.Times{
+	Stall: 5 * time.Second, Answer: 5 * time.Second, Backoff: 2 * time.Millisecond, Patience: 10 * time.Second, Tick: 5 * time.Millisecond}}
 
 // seen is what a server was sent.
 type seen struct {
@@ -325,7 +326,7 @@ func TestServers(t *testing.T) {
 			files, sums := photos(t, size)
 			cfg := config(t, c.method, server(t, c.serve(s, 1))+"/", files)
 			if c.kind == fault.Timeout {
-				cfg.times.answer, cfg.times.stall = 100*time.Millisecond, 100*time.Millisecond
+				cfg.times.Answer, cfg.times.Stall = 100*time.Millisecond, 100*time.Millisecond
 			}
 			res, err := Send(t.Context(), cfg)
 			if c.kind == "" {
