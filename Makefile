@@ -73,9 +73,9 @@ vm: build ## pipes over Bluetooth, emulated in virtual machines: a minute, fetch
 	@CGO_ENABLED=0 go test -c -o bin/vm/pipe.test ./link/pipe
 	@MPBOND_TEST_VM=$(CURDIR)/bin/vm CGO_ENABLED=0 go test -count=1 -v ./e2e/vm
 
-bench: deps build ## what mpbond claims, measured: 45 minutes (BENCH=--quick: 5; see mpbond-lab bench --help)
+bench: deps build ## what mpbond claims, measured: 45 minutes (BENCH=--quick: 5; see mpbond-lab exp run --help)
 	@go test -run '^$$' -bench . -benchmem -benchtime 200ms ./... | grep -v '^ok\|no test files\|^PASS\|^goos\|^goarch'
-	@bin/mpbond-lab bench --resume bin/bench.jsonl $(BENCH)
+	@bin/mpbond-lab exp --dir bin/exp run bench --for 45m $(BENCH)
 
 exp: deps build ## the published tables and figures, and ours: bin/exp/report.html (EXP=--quick: bin/exp/quick/report.html, 12 minutes at most)
 	@bin/mpbond-lab exp --dir bin/exp run all $(EXP); status=$$?; bin/mpbond-lab exp --dir bin/exp report $(filter --quick,$(EXP)) && exit $$status

@@ -152,6 +152,9 @@ func (d Drive) Plan(length time.Duration) (p Plan, err error) {
 	return p, t.Check()
 }
 
+// RideLength is how long a transfer over a drive takes.
+const RideLength = 30 * time.Second
+
 // RidePlan is the plan of the bench for a drive that comes with the program.
 func RidePlan(name string) (Plan, error) {
 	all, err := Drives("")
@@ -161,7 +164,7 @@ func RidePlan(name string) (Plan, error) {
 	var names []string
 	for _, d := range all {
 		if d.Name == name {
-			return d.Plan(rideLength)
+			return d.Plan(RideLength)
 		}
 		names = append(names, d.Name)
 	}

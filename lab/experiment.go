@@ -2,13 +2,37 @@ package lab
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"mpbond/base/unit"
 )
 
-// NewExperiment is an experiment of its own, outside the suite, whose transfers
-// are those of a plan.
+// Experiment is one network in which schemes take turns: what RunAll runs. Its fields
+// are not changed once it is made.
+type Experiment struct {
+	Name string // for people
+	Plan Plan
+	// Dual, if set, is what is measured instead. Plan's schemes are then cases of it,
+	// with a user each (DualScheme).
+	Dual *DualPlan
+	// Expected is how long it takes if nothing is disturbed, by itself.
+	Expected time.Duration
+	// First has it begin before others of its kind, however long these take: for a run
+	// that may be ended before all have begun.
+	First bool
+	Alone bool // nothing may run beside it
+
+	compute func(scheme string, rep int) Result // in virtual time
+	flows   func(rep int) (FlowPlan, error)     // of bulk flows over one link
+
+	work float64 // seconds of a processor that it takes
+	// What a transfer of a scheme takes: processors, and time with all around it.
+	need  map[string]float64
+	takes map[string]time.Duration
+}
+
+// NewExperiment returns the experiment whose transfers are those of a plan.
 func NewExperiment(name string, p Plan) (Experiment, error) {
 	e := Experiment{Name: name, Plan: p}
 	return e, e.estimate()
@@ -16,7 +40,7 @@ func NewExperiment(name string, p Plan) (Experiment, error) {
 
 // NewDualExperiment is likewise one of two users.
 func NewDualExperiment(name string, d DualPlan) (Experiment, error) {
-	e := Experiment{Name: name, Group: Dual, Dual: &d, Plan: Plan{Schemes: d.schemes(), Size: d.Size, Reps: d.Reps, Seed: d.Seed}}
+	e := Experiment{Name: name, Dual: &d, Plan: Plan{Schemes: d.schemes(), Size: d.Size, Reps: d.Reps, Seed: d.Seed}}
 	var err error
 	if e.Plan.Topology, err = d.topology(); err != nil {
 		return e, err
@@ -28,29 +52,22 @@ func NewDualExperiment(name string, d DualPlan) (Experiment, error) {
 // schemes, repetitions and seed of the plan. compute keeps one processor busy, for
 // about took, and depends on nothing but what it is told; several run at once.
 func NewComputed(name string, p Plan, took time.Duration, compute func(scheme string, rep int) Result) Experiment {
-	e := Experiment{Name: name, Group: Computed, Plan: p, compute: compute, need: map[string]float64{}, takes: map[string]time.Duration{}}
+	e := Experiment{Name: name, Plan: p, compute: compute}
 	for _, s := range p.Schemes {
-		e.takes[s], e.need[s] = took, 1
-		e.Expected += time.Duration(p.RepsOf(s)) * took
+		e.add(s, took, 1)
 	}
-	e.work = e.Expected.Seconds()
 	return e
 }
 
 // computed makes what is asked for of an experiment in virtual time.
 func (e Experiment) computed(ctx context.Context, w wishes, emit func(Result)) error {
-	for rep := range e.Plan.most() {
-		for _, s := range e.Plan.Schemes {
-			if rep >= e.Plan.RepsOf(s) || w.skip(s, rep) {
-				continue
-			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			r := e.compute(s, rep)
-			r.Scheme, r.Rep, r.Streams, r.Direction = s, rep, 1, "get"
-			emit(r)
+	for t := range e.Plan.transfers(w.skip) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
+		r := e.compute(t.scheme, t.rep)
+		r.Scheme, r.Rep, r.Streams, r.Direction = t.scheme, t.rep, 1, "get"
+		emit(r)
 	}
 	return nil
 }
@@ -59,12 +76,10 @@ func (e Experiment) computed(ctx context.Context, w wishes, emit func(Result)) e
 // controllers is a scheme; of makes the measurement of a repetition, but for its
 // sets.
 func NewFlows(name string, p Plan, of func(rep int) (FlowPlan, error)) Experiment {
-	e := Experiment{Name: name, Plan: p, flows: of, need: map[string]float64{}, takes: map[string]time.Duration{}}
+	e := Experiment{Name: name, Plan: p, flows: of}
 	for _, s := range p.Schemes {
-		e.takes[s], e.need[s] = p.Length+flowExtra, flowCores
-		e.Expected += time.Duration(p.RepsOf(s)) * e.takes[s]
+		e.add(s, p.Length+flowExtra, flowCores)
 	}
-	e.work = flowCores * e.Expected.Seconds()
 	return e
 }
 
@@ -78,24 +93,19 @@ const (
 // flowed makes what is asked for of an experiment of flows, each in a lab of its
 // own.
 func (e Experiment) flowed(ctx context.Context, w wishes, emit func(Result)) error {
-	for rep := range e.Plan.most() {
-		for _, s := range e.Plan.Schemes {
-			if rep >= e.Plan.RepsOf(s) || w.skip(s, rep) {
-				continue
-			}
-			leave, err := w.turn(ctx, s)
-			if err != nil {
-				return err
-			}
-			p, err := e.flows(rep)
-			if err == nil {
-				p.Sets, p.Reps, p.Tries = []string{s}, 1, roundTries
-				err = RunFlows(ctx, p, func(f FlowResult) { emit(f.result(s, rep)) })
-			}
-			leave()
-			if err != nil {
-				return err
-			}
+	for t := range e.Plan.transfers(w.skip) {
+		leave, err := w.turn(ctx, t.scheme)
+		if err != nil {
+			return err
+		}
+		p, err := e.flows(t.rep)
+		if err == nil {
+			p.Sets, p.Reps, p.Tries = []string{t.scheme}, 1, roundTries
+			err = RunFlows(ctx, p, func(f FlowResult) { emit(f.result(t.scheme, t.rep)) })
+		}
+		leave()
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -115,13 +125,64 @@ func (f FlowResult) result(scheme string, rep int) Result {
 	return r
 }
 
-// most is the largest number of repetitions of any scheme.
-func (p Plan) most() (n int) {
-	for _, s := range p.Schemes {
-		n = max(n, p.RepsOf(s))
+// transfers yields those of the plan in their order: schemes take turns. Those that are
+// skipped when it is their turn are left out.
+func (p Plan) transfers(skip func(scheme string, rep int) bool) iter.Seq[transferID] {
+	return func(yield func(transferID) bool) {
+		for rep := range p.Reps {
+			for _, s := range p.Schemes {
+				if rep < p.RepsOf(s) && (skip == nil || !skip(s, rep)) && !yield(transferID{s, rep}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Check says why the experiment cannot be made, on this machine or at all.
+func (e Experiment) Check() error {
+	switch {
+	case e.compute != nil:
+		return nil
+	case e.Dual != nil, e.flows != nil:
+		return requirements(nil)
+	}
+	return e.Plan.Check()
+}
+
+// Takes is how long a transfer of a scheme takes, about.
+func (e Experiment) Takes(scheme string) time.Duration { return e.takes[scheme] }
+
+// phase is which experiments may run beside one another.
+type phase int
+
+const (
+	lonely   phase = iota // nothing
+	computed              // as many as there are processors, of the same phase
+	shared                // as many as the processors can bear
+)
+
+func (e Experiment) phase() phase {
+	switch {
+	case e.Alone:
+		return lonely
+	case e.Virtual():
+		return computed
+	}
+	return shared
+}
+
+// Transfers is how many transfers it makes.
+func (e Experiment) Transfers() (n int) {
+	for _, s := range e.Plan.Schemes {
+		n += e.Plan.RepsOf(s)
 	}
 	return n
 }
+
+// Virtual reports whether its transfers are computed, in virtual time: they run beside
+// each other only, one for each processor.
+func (e Experiment) Virtual() bool { return e.compute != nil }
 
 // Virtual is what a transfer in virtual time tells, or one of flows over one link.
 type Virtual struct {

@@ -16,7 +16,7 @@ import (
 // processors; so each transfer waits for its turn until the sum of what the
 // running ones need, by what was measured (Plan.cores), is below a budget. The
 // emulator's threads have real-time priority, and come first in any case.
-// Experiments of the group Alone show what it does to results.
+// Experiments that are alone show what it does to results.
 //
 // The more run at once, the more are disturbed: what is wanted is transfers that
 // count. Measured on two processors with nothing else at work: three at once keep
@@ -314,12 +314,8 @@ func (e Experiment) run(ctx context.Context, w wishes, emit func(Result)) error 
 
 // complete tells whether nothing is left of the plan.
 func (p Plan) complete(skip func(scheme string, rep int) bool) bool {
-	for _, s := range p.Schemes {
-		for rep := range p.RepsOf(s) {
-			if !skip(s, rep) {
-				return false
-			}
-		}
+	for range p.transfers(skip) {
+		return false
 	}
 	return true
 }

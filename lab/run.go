@@ -111,18 +111,16 @@ func (s *session) run(ctx context.Context, emit func(Result)) (err error) {
 	if err := b.files(p); err != nil {
 		return err
 	}
-	for rep := range p.Reps {
-		for _, scheme := range p.Schemes {
-			if rep >= p.RepsOf(scheme) || s.hung[scheme] >= maxHung || p.Skip != nil && p.Skip(scheme, rep) {
-				continue
-			}
-			t := Transfer{scheme, rep, p.Size, max(1, p.Streams), p.Items, p.Upload, p.Unchecked, p.Length, p.Video}
-			if len(p.Items) > 0 {
-				t.Size = p.bytes()
-			}
-			if err := s.turn(ctx, b, t, emit); err != nil {
-				return err
-			}
+	for id := range p.transfers(p.Skip) {
+		if s.hung[id.scheme] >= maxHung {
+			continue
+		}
+		t := Transfer{id.scheme, id.rep, p.Size, max(1, p.Streams), p.Items, p.Upload, p.Unchecked, p.Length, p.Video}
+		if len(p.Items) > 0 {
+			t.Size = p.bytes()
+		}
+		if err := s.turn(ctx, b, t, emit); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -169,24 +169,3 @@ func TestRunInterrupted(t *testing.T) {
 		t.Error("an unknown scheme was taken")
 	}
 }
-
-func TestSummarize(t *testing.T) {
-	good := func(seconds, gap float64) Result {
-		return Result{Scheme: "a", Bytes: 1000, Streams: 2, Seconds: seconds, LongestGap: gap, Bound: 1, Duplicate: 200,
-			Devices: map[string]unit.Bytes{"x": 300, "y": 100}, PeakRSS: map[string]unit.Bytes{"x": unit.Bytes(seconds)}}
-	}
-	late, bad := good(9, 9), good(9, 9)
-	late.Disturbed, bad.Error = true, "broken"
-	results := []Result{good(4, .1), late, good(2, .3), bad, good(3, .2)}
-	got := Summarize([]string{"a", "b"}, results, false)
-	a := got[0]
-	if len(got) != 2 || a.N != 3 || a.Discarded != 1 || a.Failed != 1 || a.Error != "broken" || got[1].N != 0 {
-		t.Errorf("%+v", got)
-	}
-	if a.Seconds != 3 || a.Min != 2 || a.Max != 4 || a.Gap != .3 || a.Twice != .1 || a.Shares["x"] != .75 || a.PeakRSS["x"] != 4 || a.Rate != 5333 {
-		t.Errorf("%+v", a)
-	}
-	if kept := Summarize([]string{"a"}, results, true)[0]; kept.N != 4 || kept.Discarded != 0 || kept.Seconds != 3.5 {
-		t.Errorf("%+v", kept)
-	}
-}

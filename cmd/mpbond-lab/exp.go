@@ -17,29 +17,29 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/internal/cli"
-	"mpbond/lab"
 	"mpbond/lab/exp"
 	"mpbond/lab/radio"
 )
 
-// expCommand is "mpbond-lab exp": published tables and figures, and ours.
+// expCommand is "mpbond-lab exp": published tables and figures, and what mpbond claims.
 func expCommand() *cobra.Command {
 	f := expFlags{dir: "exp-results"}
 	c := &cobra.Command{
 		Use:   "exp",
-		Short: "Reproduce published tables and figures",
-		Long: `Reproduce tables and figures of the papers that mpbond follows, over emulated
-networks on this machine, beside real baselines in the same run. Each has an ID,
-a row of "mpbond-lab exp list".`,
+		Short: "Reproduce published tables and figures, and measure what mpbond claims",
+		Long: `Reproduce tables and figures of the papers that mpbond follows, and measure what
+mpbond claims, over emulated networks on this machine, beside real baselines in
+the same run. Each has an ID, a row of "mpbond-lab exp list".`,
 	}
 	c.PersistentFlags().StringVar(&f.dir, "dir", f.dir, "keep results in `DIR`")
 	c.PersistentFlags().StringVar(&f.set, "set", radio.Sets[0].Name, "constants of radios, for energies: "+strings.Join(radio.SetNames(), ", "))
-	c.AddCommand(expList(), expRun(&f), expReport(&f))
+	c.PersistentFlags().StringVar(&f.drives, "drives", "", "have row b4 take the recorded drives of `DIR`: CSV files of seconds and two carriers' Mbit/s (default: those that come with mpbond)")
+	c.AddCommand(expList(&f), expRun(&f), expReport(&f))
 	return c
 }
 
 // expFlags are those of all its subcommands.
-type expFlags struct{ dir, set string }
+type expFlags struct{ dir, set, drives string }
 
 // kept is where results are: those of the short form are apart from others.
 func (f *expFlags) kept(quick bool) string {
@@ -49,81 +49,76 @@ func (f *expFlags) kept(quick bool) string {
 	return f.dir
 }
 
-// rows are all, by the chosen constants.
-func (f *expFlags) rows() ([]exp.Row, error) {
+// rows returns those that are named, by the chosen constants and drives; all without
+// names.
+func (f *expFlags) rows(ids []string) ([]exp.Row, error) {
 	set, err := radio.Find(f.set)
 	if err != nil {
 		return nil, cli.UsageError("%v", err)
 	}
-	return exp.Rows(set), nil
+	claims, err := exp.Bench(f.drives)
+	if err != nil {
+		return nil, err
+	}
+	all := append(exp.Rows(set), claims...)
+	if len(ids) == 0 {
+		return all, nil
+	}
+	some, err := exp.Choose(all, ids...)
+	return some, cli.AsUsageError(err)
 }
 
-func expList() *cobra.Command {
-	quick := false
+func expList(f *expFlags) *cobra.Command {
+	var o exp.Options
 	c := &cobra.Command{
-		Use: "list", Short: "List what can be reproduced, and how long it takes", Args: cobra.NoArgs,
-		Example: "  mpbond-lab exp list --quick",
-		RunE: func(c *cobra.Command, _ []string) error {
-			t := table{head: []string{"row", "what", "from", "cells", "transfers", "time"}}
-			type listed struct {
-				Row       string  `json:"row"`
-				What      string  `json:"what"`
-				From      string  `json:"from,omitempty"`
-				Cells     int     `json:"cells"`
-				Transfers int     `json:"transfers"`
-				Seconds   float64 `json:"seconds"` // that it takes
+		Use: "list [ID…]", Short: "List what can be measured, and how long it takes", ValidArgsFunction: completeRow,
+		Long:    `List all rows and how long they take, or the cells of those that are named.`,
+		Example: "  mpbond-lab exp list --quick\n  mpbond-lab exp list bench",
+		RunE: func(c *cobra.Command, ids []string) error {
+			rows, err := f.rows(ids)
+			if err != nil {
+				return err
 			}
-			var list []listed
-			add := func(id, title, source string, all []lab.Experiment) {
-				n := 0
-				for _, e := range all {
-					n += exp.Transfers(e)
-				}
-				took := lab.NewJobs(0).Estimate(all, func(int) float64 { return 1 })
-				list = append(list, listed{id, title, source, len(all), n, took.Seconds()})
-				t.rows = append(t.rows, []string{id, title, source, fmt.Sprint(len(all)), fmt.Sprint(n), took.Round(time.Second).String()})
+			if len(ids) > 0 {
+				t, err := exp.CellTable(rows, o)
+				return errors.Join(err, printTable(c, t, t))
 			}
-			var pool []lab.Experiment
-			for _, row := range exp.Rows(radio.Sets[0]) {
-				all, err := row.Experiments(exp.Options{Quick: quick})
-				if err != nil {
-					return err
-				}
-				add(row.ID, row.Title, row.Source, all)
-				pool = append(pool, all...)
-			}
-			add("all", "all of them together", "", pool)
-			if cli.WantsJSON(c) {
-				return cli.PrintJSON(c.OutOrStdout(), list)
-			}
-			return t.print(c.OutOrStdout())
+			list, err := exp.List(rows, o)
+			return errors.Join(err, printTable(c, list, exp.ListTable(list)))
 		},
 	}
-	c.Flags().BoolVar(&quick, "quick", false, "the short form")
-	c.Flags().Bool("json", false, "print JSON: a list of objects")
+	c.Flags().BoolVar(&o.Quick, "quick", false, "the short form")
+	c.Flags().StringVar(&o.Only, "only", "", "only cells whose names contain `TEXT`")
+	c.Flags().Bool("json", false, "print JSON: a list of objects, or a table")
 	return c
 }
 
-// expOptions are those of "exp run".
-type expOptions struct {
-	exp.Options
-	dir    string
-	jobs   int
-	limit  time.Duration
-	asJSON bool
+// printTable prints v as JSON if that is asked for, else the table.
+func printTable(c *cobra.Command, v any, t exp.Table) error {
+	if cli.WantsJSON(c) {
+		return cli.PrintJSON(c.OutOrStdout(), v)
+	}
+	return t.Print(c.OutOrStdout())
 }
 
 // quickTime is what the short form of all rows may take.
 const quickTime = 12 * time.Minute
 
-func expRun(shared *expFlags) *cobra.Command {
-	o := expOptions{}
+func expRun(f *expFlags) *cobra.Command {
+	var r exp.Run
+	var asJSON bool
 	c := &cobra.Command{
-		Use: "run ID…", Short: "Run rows, all with \"all\"", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeRow,
-		Example: "  mpbond-lab exp run m3\n  mpbond-lab exp run all --quick",
-		Long: `Run rows of "mpbond-lab exp list", and show each figure beside the published one.
-Cells of all rows share the machine: several transfers run at once, as many as
-the processors can bear. Nothing else should run meanwhile.
+		Use: "run ID…", Short: "Run rows", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeRow,
+		Example: "  mpbond-lab exp run m3\n  mpbond-lab exp run all --quick\n  mpbond-lab exp run bench --quick --only '2 MB'",
+		Long: `Run rows of "mpbond-lab exp list": all published ones with "all", and with "bench" what
+mpbond claims. Show each figure beside the published one, or the claim, schemes
+interleaved. Cells of all rows share the machine: several transfers run at once,
+each in namespaces of its own, as many as the processors can bear, judged by how
+many are disturbed, or --jobs. Cells about what the machine can do run first, by
+themselves. Nothing else should run meanwhile.
+
+All cells come to three repetitions, then up to six, then all; what was disturbed
+is made once more. So what is ended early has something of everything.
 
 Transfers are kept as they end, so that "exp report" can be asked meanwhile, and
 a run that was interrupted goes on where it stopped, if it is of the same version.
@@ -132,120 +127,88 @@ When none is missing, the next run begins anew.
 --quick makes one transfer of each scheme in some cells, and ends within ` + quickTime.String() + `:
 to see that all works, not for figures. Its results are in DIR/quick, apart from
 others. It fails only where a scheme cannot transfer at all; a run without it,
-where transfers are missing.`,
-		RunE: func(c *cobra.Command, args []string) error {
-			rows, err := shared.rows()
-			if err != nil {
+where transfers are missing. Figures and claims decide nothing: they are what is
+to be found out.`,
+		RunE: func(c *cobra.Command, ids []string) (err error) {
+			if r.Rows, err = f.rows(ids); err != nil {
 				return err
 			}
-			if len(args) != 1 || args[0] != "all" {
-				if rows, err = chosenRows(rows, args); err != nil {
-					return cli.UsageError("%v", err)
-				}
-			}
-			if o.Reps < 0 || o.jobs < 0 || o.limit < 0 {
+			if r.Options.Reps < 0 || r.Jobs < 0 || r.Limit < 0 {
 				return cli.UsageError("--reps, --jobs and --for are at least 0")
 			}
-			if o.Quick && !c.Flags().Changed("for") {
-				o.limit = quickTime
+			if r.Options.Quick && !c.Flags().Changed("for") {
+				r.Limit = quickTime
 			}
-			o.dir = shared.kept(o.Quick)
-			return (&expRunner{expOptions: o, rows: rows, out: c.OutOrStdout(), screen: c.ErrOrStderr()}).run(c.Context())
+			p := &runProgress{out: c.ErrOrStderr(), spoke: time.Now()}
+			r.Options.Drives, r.Dir, r.Version, r.Say, r.Progress = f.drives, f.kept(r.Options.Quick), cli.Version, p.say, p.show
+			all, failed := r.Measure(c.Context())
+			for _, e := range all {
+				if asJSON {
+					err = errors.Join(err, cli.PrintJSON(c.OutOrStdout(), e))
+				} else {
+					err = errors.Join(err, e.Print(c.OutOrStdout()))
+				}
+			}
+			return errors.Join(err, failed)
 		},
 	}
-	f := c.Flags()
-	f.BoolVar(&o.Quick, "quick", false, "few repetitions: to see that all works, not for figures")
-	f.IntVar(&o.Reps, "reps", 0, "repetitions of each cell (0: the row's own)")
-	f.Uint64Var(&o.Seed, "seed", 1, "of the files' content, and of networks that vary")
-	f.StringVar(&o.Traces, "traces", "", "make networks that vary of recordings in `DIR` (docs/exp.md); none: by --seed")
-	f.IntVar(&o.jobs, "jobs", 0, "cells at once (0: as many as this machine can)")
-	f.DurationVar(&o.limit, "for", 0, "begin no transfer that would end later (0: no limit; with --quick "+quickTime.String()+")")
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON object for each row")
+	o := c.Flags()
+	o.BoolVar(&r.Options.Quick, "quick", false, "few repetitions: to see that all works, not for figures")
+	o.StringVar(&r.Options.Only, "only", "", "only cells whose names contain `TEXT`")
+	o.IntVar(&r.Options.Reps, "reps", 0, "repetitions of each cell (0: the row's own)")
+	o.Uint64Var(&r.Options.Seed, "seed", 1, "of the files' content, and of networks that vary")
+	o.StringVar(&r.Options.Traces, "traces", "", "make networks that vary of recordings in `DIR` (docs/exp.md); none: by --seed")
+	o.IntVar(&r.Jobs, "jobs", 0, "cells at once (0: as many as this machine can)")
+	o.DurationVar(&r.Limit, "for", 0, "begin no transfer that would end later (0: no limit; with --quick "+quickTime.String()+")")
+	o.BoolVar(&asJSON, "json", false, "print one JSON object for each row")
 	return c
 }
 
-// chosenRows are rows by their IDs, each once.
-func chosenRows(all []exp.Row, ids []string) (rows []exp.Row, err error) {
-	for _, id := range ids {
-		row, err := exp.Find(all, id)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.ContainsFunc(rows, func(r exp.Row) bool { return r.ID == id }) {
-			rows = append(rows, row)
-		}
-	}
-	return rows, nil
+// runProgress shows where a run is: in one line of a terminal. Off one it prints what
+// matters, and something now and then.
+type runProgress struct {
+	out   io.Writer
+	spoke time.Time
 }
 
-// printEvaluation shows what came out of a row, the worse first.
-func printEvaluation(out io.Writer, e exp.Evaluation) error {
-	fmt.Fprintf(out, "\n%s: %s (%s)\n", e.Row, e.Title, e.Source)
-	for _, w := range e.Behind {
-		fmt.Fprintln(out, "WORSE", w)
-	}
-	for _, w := range e.Errors {
-		fmt.Fprintln(out, "INCOMPLETE", w)
-	}
-	for _, w := range e.Unsure {
-		fmt.Fprintln(out, "not surely faster:", w)
-	}
-	fmt.Fprintf(out, "verdict: %s%s\n%s\n", e.Line, e.Caution(), e.Setup)
-	points := table{head: []string{"figure", "published", "here", "n", "verdict"}}
-	for _, p := range e.Points {
-		points.rows = append(points.rows, []string{p.What, p.Published, p.Text(p.Unit), fmt.Sprint(p.N), string(p.Verdict)})
-	}
-	lines := table{head: []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound", "discarded", "failed"}}
-	for _, l := range e.Tabled() {
-		bound := ""
-		if l.Bound > 0 && l.N > 0 {
-			bound = fmt.Sprintf("%.3f s (%.1f %%)", l.Bound, 100*l.Bound/l.Mean)
-		}
-		lines.rows = append(lines.rows, []string{l.Cell, l.Scheme, l.Metric, fmt.Sprint(l.N), l.Text(l.Unit), fmt.Sprintf("%.3f", l.Sigma), bound, some(l.Discarded), some(l.Failed)})
-	}
-	for _, t := range []table{points, lines} {
-		if len(t.rows) > 0 {
-			if err := t.print(out); err != nil {
-				return err
-			}
-		}
-	}
-	if e.Search != "" {
-		fmt.Fprintln(out, "\n"+e.Search)
-	}
-	if e.Lacks != "" {
-		fmt.Fprintln(out, "\nnot in it yet:", e.Lacks)
-	}
-	_, err := fmt.Fprintf(out, "\nmpbond %s, seed %d, Linux %s, %d processors, %s; again: %s\n", e.Version, e.Seed, e.Kernel, e.Cores, e.Date, e.Rerun)
-	return err
+// speakEvery is how often progress is told off a terminal, at least.
+const speakEvery = time.Minute
+
+func (p *runProgress) say(text string) {
+	cli.NewSteps(p.out).Clear()
+	fmt.Fprintln(p.out, text)
 }
 
-func expReport(shared *expFlags) *cobra.Command {
-	asJSON, quick, markdown := false, false, ""
+func (p *runProgress) show(text string, matters bool) {
+	switch {
+	case cli.IsTerminal(p.out):
+		cli.NewSteps(p.out).Show(text)
+	case matters || time.Since(p.spoke) > speakEvery:
+		p.spoke = time.Now()
+		fmt.Fprintln(p.out, text)
+	}
+}
+
+func expReport(f *expFlags) *cobra.Command {
+	asJSON, quick, markdown, overview := false, false, "", ""
 	c := &cobra.Command{
-		Use: "report", Short: "Write what was measured as one HTML page, and as CSV", Args: cobra.NoArgs,
-		Example: "  mpbond-lab exp report --markdown results.md",
+		Use: "report [ID…]", Short: "Write what was measured as one HTML page, and as CSV", ValidArgsFunction: completeRow,
+		Example: "  mpbond-lab exp report --markdown results.md\n  mpbond-lab exp report bench --markdown performance.md --overview README.md",
 		Long: `Write report.html, a page that needs nothing else, and report.csv into the
-directory of results, of all that was measured so far. What is worse than a
-baseline, or than published, comes first.`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			rows, err := shared.rows()
+directory of results, of all that was measured so far, or of the rows named. What
+is worse than a baseline, or than published or claimed, comes first.`,
+		RunE: func(c *cobra.Command, ids []string) error {
+			rows, err := f.rows(ids)
 			if err != nil {
 				return err
 			}
-			dir, again := shared.kept(quick), "mpbond-lab exp run all"
+			dir, again := f.kept(quick), "mpbond-lab exp run all"
 			if quick {
 				again += " --quick"
 			}
-			var all []exp.Evaluation
-			for _, row := range rows {
-				rec, err := exp.Load(dir, row.ID, false)
-				if err != nil {
-					return err
-				}
-				if len(rec.Results) > 0 {
-					all = append(all, exp.Evaluate(row, rec))
-				}
+			all, err := exp.EvaluateAll(dir, rows)
+			if err != nil {
+				return err
 			}
 			if len(all) == 0 {
 				return fault.New(fault.NotFound, fmt.Errorf("there are no results in %s", dir), again+" makes some")
@@ -253,45 +216,46 @@ baseline, or than published, comes first.`,
 			if asJSON {
 				return cli.PrintJSON(c.OutOrStdout(), all)
 			}
-			for name, write := range map[string]func(io.Writer, []exp.Evaluation) error{"report.html": exp.WriteHTML, "report.csv": exp.WriteCSV} {
-				var text bytes.Buffer
-				if err := write(&text, all); err != nil {
-					return err
-				}
-				if err := os.WriteFile(filepath.Join(dir, name), text.Bytes(), 0o644); err != nil {
-					return err
-				}
-			}
-			var text bytes.Buffer
-			if err := errors.Join(exp.WriteMarkdown(&text, all), writeBetween(markdown, text.String())); err != nil {
+			page := filepath.Join(dir, "report.html")
+			if err := errors.Join(
+				writeReport(page, exp.WriteHTML, all, os.WriteFile),
+				writeReport(filepath.Join(dir, "report.csv"), exp.WriteCSV, all, os.WriteFile),
+				writeReport(markdown, exp.WriteMarkdown, all, exp.WriteDocument),
+				writeReport(overview, exp.WriteOverview, all, exp.WriteDocument)); err != nil {
 				return err
 			}
 			for _, e := range all {
 				fmt.Fprintf(c.OutOrStdout(), "%-4s %s%s\n", e.Row, e.Verdict, e.Caution())
 			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), filepath.Join(dir, "report.html"))
+			_, err = fmt.Fprintln(c.OutOrStdout(), page)
 			return err
 		},
 	}
+	between := "; if it is there, between its lines " + exp.DocumentBegin + " and " + exp.DocumentEnd
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON instead of writing files")
 	c.Flags().BoolVar(&quick, "quick", false, "of the short form, whose results are apart: to see that all works, not for figures")
-	c.Flags().StringVar(&markdown, "markdown", "", "write tables to `FILE` too; if it is there, between its lines "+benchBegin+" and "+benchEnd)
+	c.Flags().StringVar(&markdown, "markdown", "", "write tables to `FILE` too"+between)
+	c.Flags().StringVar(&overview, "overview", "", "write one table of the bench's rows to `FILE`, in the same way")
 	return c
 }
 
-// some is a count, empty where it is none.
-func some(n int) string {
-	if n == 0 {
-		return ""
+// writeReport writes one form of the report to a file, if that has a name.
+func writeReport(file string, form func(io.Writer, []exp.Evaluation) error, all []exp.Evaluation, write func(string, []byte, os.FileMode) error) error {
+	if file == "" {
+		return nil
 	}
-	return fmt.Sprint(n)
+	var text bytes.Buffer
+	if err := form(&text, all); err != nil {
+		return err
+	}
+	return write(file, text.Bytes(), 0o644)
 }
 
-// completeRow completes IDs of rows of published figures.
+// completeRow completes IDs of rows.
 func completeRow(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	ids := []string{"all"}
-	for _, row := range exp.Rows(radio.Sets[0]) {
-		ids = append(ids, row.ID)
+	rows, err := (&expFlags{set: radio.Sets[0].Name}).rows(nil)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
 	}
-	return slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(args, id) }), cobra.ShellCompDirectiveNoFileComp
+	return slices.DeleteFunc(exp.IDs(rows), func(id string) bool { return slices.Contains(args, id) }), cobra.ShellCompDirectiveNoFileComp
 }

@@ -125,31 +125,3 @@ func ended(t *testing.T, dir, row string) (all []string) {
 	}
 	return all
 }
-
-// TestBroken: what fails always is an error, not what is disturbed or was not
-// begun, and not what had only one try.
-func TestBroken(t *testing.T) {
-	failed, late := lab.Result{Scheme: "a", Error: "no"}, lab.Result{Scheme: "a", Error: "no", Disturbed: true}
-	for _, c := range []struct {
-		results []lab.Result
-		broken  bool
-	}{
-		{nil, false},
-		{[]lab.Result{failed}, false}, // there was no time for another try
-		{[]lab.Result{failed, failed}, true},
-		{[]lab.Result{failed, late, failed}, true},
-		{[]lab.Result{failed, late, late}, false},
-		{[]lab.Result{failed, {Scheme: "a", Rep: 1, Error: "no"}, {Scheme: "b"}}, true},
-		{[]lab.Result{failed, failed, {Scheme: "a"}}, false},
-		{[]lab.Result{failed, failed, {Scheme: "a", Disturbed: true}}, false},
-	} {
-		b := &bench{reports: []benchReport{{Name: "x", Results: c.results, Summary: lab.Summarize([]string{"a", "b"}, c.results, false)}}}
-		if err := b.broken(); (err != nil) != c.broken {
-			t.Errorf("%v: %v", c.results, err)
-		}
-	}
-	b := &bench{reports: []benchReport{{Name: "x", Error: "its lab failed"}}}
-	if b.broken() == nil {
-		t.Error("a cell without a lab")
-	}
-}

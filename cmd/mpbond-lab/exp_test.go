@@ -30,18 +30,22 @@ func TestExp(t *testing.T) {
 			t.Errorf("list: %d %s", code, text)
 		}
 	}
-	for _, bad := range [][]string{{"run", "m99"}, {"run", "m4", "--reps", "-1"}, {"run", "m4", "--set", "nokia3310"}, {"run"}} {
+	for _, bad := range [][]string{{"run", "m99"}, {"run", "m4", "--reps", "-1"}, {"run", "m4", "--set", "nokia3310"}, {"run"}, {"run", "bench", "--only", "no such cell"}} {
 		if code, text := run(append(bad, "--dir", dir)...); code != cli.ExitUsage {
 			t.Errorf("%v: %d %s", bad, code, text)
 		}
 	}
+	if code, text := run("list", "bench", "--only", "1/18/5, 10 MB, up"); code != 0 || !strings.Contains(text, "53") || strings.Contains(text, "1/18/5, 2 MB") {
+		t.Errorf("cells of rows: %d %s", code, text)
+	}
 	if code, text := run("report", "--dir", dir); code == 0 || !strings.Contains(text, "exp run") {
 		t.Errorf("a report of nothing: %d %s", code, text)
 	}
-	row, err := exp.Find(exp.Rows(radio.Sets[0]), "m4")
+	rows, err := exp.Choose(exp.Rows(radio.Sets[0]), "m4")
 	if err != nil {
 		t.Fatal(err)
 	}
+	row := rows[0]
 	cell := row.Cells[0].Name
 	rec := exp.Record{Row: "m4", Stamp: exp.Stamp{Version: "abc1234"}, Results: exp.Data{cell: []lab.Result{{Scheme: exp.Product, Seconds: 4.7}}}}
 	keep := func(in string) (err error) {
@@ -75,7 +79,7 @@ func TestExp(t *testing.T) {
 			args, in = append(args, "--quick"), exp.Short(dir)
 		}
 		var screen strings.Builder
-		if err := errors.Join(keep(in), printEvaluation(&screen, exp.Evaluate(row, rec))); err != nil {
+		if err := errors.Join(keep(in), exp.Evaluate(row, rec).Print(&screen)); err != nil {
 			t.Fatal(err)
 		}
 		_, text := run(args...)

@@ -18,6 +18,7 @@ import (
 	"mpbond/core/sched"
 	"mpbond/internal/cli"
 	"mpbond/lab"
+	"mpbond/lab/exp"
 	"mpbond/onload/board"
 )
 
@@ -324,13 +325,13 @@ func runPlan(c *cobra.Command, p lab.Plan, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	report := benchReport{Results: results, Summary: lab.Summarize(p.Schemes, results, false), plan: p}
+	all := exp.Schemes(p.Schemes, results)
 	if !asJSON {
-		if err := report.table().print(out); err != nil {
+		if err := exp.SchemeTable("", all).Print(out); err != nil {
 			return err
 		}
 	}
-	for _, s := range report.Summary {
+	for _, s := range all {
 		switch {
 		case s.Failed > 0:
 			return fmt.Errorf("%d transfers of %s failed", s.Failed, s.Scheme)
@@ -344,7 +345,7 @@ func runPlan(c *cobra.Command, p lab.Plan, asJSON bool) error {
 func printResult(out io.Writer, r lab.Result) {
 	fmt.Fprintf(out, "%-16s #%d  %7.3f s  %v  %3.0f%% of bound %.3f s  gap %.3f s  %s", r.Scheme, r.Rep, r.Seconds,
 		unit.RateOf(r.Bytes*unit.Bytes(r.Streams), time.Duration(r.Seconds*float64(time.Second))), 100*r.Efficiency, r.Bound, r.LongestGap,
-		byDevice(r.Devices, unit.Bytes.String))
+		exp.ByDevice(r.Devices, unit.Bytes.String))
 	for _, link := range slices.Sorted(maps.Keys(r.Pings)) {
 		p := r.Pings[link]
 		fmt.Fprintf(out, "  ping %s %s ms, %d of %d lost", link, oneWay(p.Down), p.Lost, p.Sent)

@@ -81,8 +81,8 @@ func TestCloser(t *testing.T) {
 		t.Errorf("shown: %q", c)
 	}
 	e := Evaluate(r, Record{Results: d})
-	if len(e.timelines) != 1 || e.timelines[0].took != 1.1 || len(e.spreads) != 2 || len(e.spreads[1].values[0]) != 10+11+12 {
-		t.Errorf("%+v %+v", e.timelines, e.spreads)
+	if len(e.drawn.timelines) != 1 || e.drawn.timelines[0].took != 1.1 || len(e.drawn.spreads) != 2 || len(e.drawn.spreads[1].values[0]) != 10+11+12 {
+		t.Errorf("%+v %+v", e.drawn.timelines, e.drawn.spreads)
 	}
 	r.Spread = []string{"one", "two"}
 	if s := r.spreads(d); len(s[0].values[0]) != 6 {

@@ -3,41 +3,42 @@ package exp
 import (
 	"fmt"
 	"slices"
-
-	"mpbond/lab"
+	"strings"
 )
 
 // Evaluation is what a record says, for screens, JSON, CSV and HTML alike.
 type Evaluation struct {
-	Row     string  `json:"row"`
-	Title   string  `json:"title"`
-	Source  string  `json:"source"`
-	Setup   string  `json:"setup"`
-	Search  string  `json:"search,omitempty"` // what the search for fixed ratios may have missed
-	Lacks   string  `json:"lacks,omitempty"`
-	Verdict Verdict `json:"verdict"`
-	Line    string  `json:"verdict_line"`
+	Row    string `json:"row"`
+	Title  string `json:"title"`
+	Source string `json:"source"`
+	Setup  string `json:"setup"`
+	Search string `json:"search,omitempty"` // what the search for fixed ratios may have missed
+	Lacks  string `json:"lacks,omitempty"`
+	Stamp
+	Rerun   string   `json:"rerun"`
+	Counted int      `json:"counted"` // transfers
+	Errors  []string `json:"errors,omitempty"`
+	Verdict Verdict  `json:"verdict"`
+	Line    string   `json:"verdict_line"`
 	// Behind is where the product is slower than another scheme, outside the noise.
 	Behind []string `json:"behind"`
 	// Unsure is where it is not surely faster than kernel MPTCP, its best fixed ratio or
 	// COMBINE.
-	Unsure  []string    `json:"unsure"`
-	Points  []PointLine `json:"points"`
-	Lines   []Line      `json:"lines"`
-	Version string      `json:"commit"`
-	Kernel  string      `json:"kernel"`
-	Date    string      `json:"date"`
-	Cores   int         `json:"processors"`
-	Seed    uint64      `json:"seed"`
-	Quick   bool        `json:"quick"`
-	Counted int         `json:"counted"` // transfers
-	Planned int         `json:"planned"`
-	Rerun   string      `json:"rerun"`
-	Errors  []string    `json:"errors,omitempty"`
-	// Of the cell that is looked at more closely.
-	Energies  []EnergyLine `json:"energies,omitempty"`
+	Unsure []string    `json:"unsure"`
+	Points []PointLine `json:"points"`
+	Lines  []Line      `json:"lines"`
+	// Tables, if there are any, stand for the lines on screens and in documents.
+	Tables   []Table      `json:"tables,omitempty"`
+	Energies []EnergyLine `json:"energies,omitempty"` // of the cell that is looked at more closely
+	second   string       // metric that is compared too; "" if there is none
+	overview Table        // the row's part of WriteOverview
+	drawn    drawn
+}
+
+// drawn is what only the page shows: of the shown cell timelines of transfers, and of
+// the cells that the row names distributions and figures in time.
+type drawn struct {
 	shown     string
-	second    string // metric that is compared too; "" if there is none
 	timelines []timeline
 	spreads   []spread
 	charts    []chart
@@ -50,7 +51,7 @@ func (e Evaluation) Caution() string {
 	switch {
 	case e.Quick:
 		return " (short form: not for figures)"
-	case slices.ContainsFunc(e.Points, func(p PointLine) bool { return p.N == 1 }):
+	case slices.ContainsFunc(e.Points, func(p PointLine) bool { return p.N == 1 && !p.claimed }):
 		return " (of one transfer alone: not for figures)"
 	}
 	return ""
@@ -63,10 +64,27 @@ type PointLine struct {
 	Published string `json:"published"`
 	Stat
 	Verdict Verdict `json:"verdict"`
+	// Of a claim, of which n is how many cases were measured, and the mean how many
+	// percent of them are as claimed: those that are not, and those not measured.
+	Misses  []string `json:"misses,omitempty"`
+	Absent  []string `json:"not_measured,omitempty"`
+	claimed bool
 }
 
 func (p PointLine) String() string {
-	return fmt.Sprintf("%s: %s (published %s): %s", p.What, p.Text(p.Unit), p.Published, p.Verdict)
+	text := fmt.Sprintf("%s: %s (published %s): %s", p.What, p.here(), p.Published, p.Verdict)
+	if p.claimed {
+		text = fmt.Sprintf("%s: %s, not in %s", p.What, p.here(), strings.Join(p.Misses, "; "))
+	}
+	return text
+}
+
+// here is what was measured.
+func (p PointLine) here() string {
+	if p.claimed && p.N > 0 {
+		return fmt.Sprintf("%d of %d", p.N-len(p.Misses), p.N)
+	}
+	return p.Text(p.Unit)
 }
 
 // Line is one scheme in one cell.
@@ -101,64 +119,101 @@ func (e Evaluation) Tabled() (some []Line) {
 	return some
 }
 
+// EvaluateAll judges what records of rows are in a directory.
+func EvaluateAll(dir string, rows []Row) (all []Evaluation, err error) {
+	for _, row := range rows {
+		rec, err := Load(dir, row.ID, false)
+		if err != nil {
+			return nil, err
+		}
+		if len(rec.Results) > 0 {
+			all = append(all, Evaluate(row, rec))
+		}
+	}
+	return all, nil
+}
+
 // Evaluate judges a record.
 func Evaluate(row Row, rec Record) Evaluation {
-	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Search: row.searched(rec.Results), Lacks: row.Lacks, Line: row.Line(rec.Results),
-		Version: rec.Version, Kernel: rec.Kernel, Date: rec.Date, Cores: rec.Processors, Seed: rec.Seed, Quick: rec.Quick, Planned: rec.Planned,
-		Rerun: fmt.Sprintf("mpbond-lab exp run %s --seed %d", row.ID, rec.Seed), Behind: []string{}, Unsure: row.Unsure(rec.Results)}
-	if rec.Quick {
-		e.Rerun += " --quick"
-	}
-	if rec.Reps > 0 {
-		e.Rerun += fmt.Sprintf(" --reps %d", rec.Reps)
-	}
-	if rec.Traces != "" {
-		e.Rerun += " --traces " + rec.Traces
-	}
-	e.shown = row.shown(rec.Results)
+	row, d := row.narrowed(rec), rec.Results
+	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Search: row.searched(d), Lacks: row.Lacks,
+		Stamp: rec.Stamp, Rerun: rec.rerun(row.ID), Line: row.Line(d), Behind: []string{}, Unsure: row.Unsure(d)}
+	shown := row.shown(d)
+	e.drawn = drawn{shown, row.timelines(d, shown), row.spreads(d), row.charts(d)}
+	e.Energies = row.energies(d, shown)
 	if compared := row.compared(); len(compared) > 1 {
 		e.second = compared[1].Name
 	}
-	e.timelines, e.spreads, e.Energies = row.timelines(rec.Results, e.shown), row.spreads(rec.Results), row.energies(rec.Results, e.shown)
-	outcomes, verdict := row.Judge(rec.Results)
+	outcomes, verdict := row.Judge(d)
 	e.Verdict = verdict
 	for _, o := range outcomes {
 		e.Points = append(e.Points, o.line())
 	}
-	for _, b := range row.Behind(rec.Results) {
+	for _, b := range row.Behind(d) {
 		e.Behind = append(e.Behind, b.String())
 	}
-	for _, results := range rec.Results {
-		for _, r := range results {
-			if Counts(r) {
-				e.Counted++
-			}
-		}
+	for cell := range d {
+		e.Counted += d.count(cell)
 	}
 	for _, c := range row.Cells {
 		if text := rec.Errors[c.Name]; text != "" {
 			e.Errors = append(e.Errors, c.Name+": "+text)
 		}
-		if _, measured := rec.Results[c.Name]; !measured {
-			continue
+		e.Lines = append(e.Lines, row.lines(d, c)...)
+	}
+	e.Lines = append(e.Lines, row.medians(d)...)
+	if row.tables != nil {
+		e.Tables = row.tables(rec)
+	}
+	e.overview = row.overviewOf(rec)
+	return e
+}
+
+// rerun is the command that makes a record like this one.
+func (s Stamp) rerun(row string) string {
+	text := fmt.Sprintf("mpbond-lab exp run %s --seed %d", row, s.Seed)
+	if s.Quick {
+		text += " --quick"
+	}
+	if s.Reps > 0 {
+		text += fmt.Sprintf(" --reps %d", s.Reps)
+	}
+	for _, option := range [][2]string{{"traces", s.Traces}, {"drives", s.Drives}, {"only", s.Only}} {
+		if option[1] != "" {
+			text += fmt.Sprintf(" --%s %s", option[0], quoted(option[1]))
 		}
-		best := rec.Results.best(c.Name, c.ratios(), Time)
-		for _, m := range row.Metrics {
-			for _, scheme := range c.Schemes {
-				if told, is := c.Told[scheme]; is && m.Name == row.Metrics[0].Name {
-					e.Lines = append(e.Lines, Line{Cell: c.Name, Scheme: scheme + ", published", Metric: m.Name, Unit: m.Unit, Stat: Stat{N: 1, Mean: told}})
-				}
-				l := line(rec.Results, c, scheme, m)
-				l.oracle, l.one = scheme == best, row.Places
-				if l.N > 0 || m.Name == Time.Name {
-					e.Lines = append(e.Lines, l)
-				}
+	}
+	return text
+}
+
+// quoted is a word of a command line.
+func quoted(s string) string {
+	if strings.ContainsAny(s, " ,'") {
+		return fmt.Sprintf("%q", s)
+	}
+	return s
+}
+
+// lines are those of a cell that was measured: of each metric, by scheme, after the
+// published figure where there is one.
+func (r Row) lines(d Data, c Cell) (all []Line) {
+	if _, measured := d[c.Name]; !measured {
+		return nil
+	}
+	best := d.best(c.Name, c.ratios(), Time)
+	for _, m := range r.Metrics {
+		for _, scheme := range c.Schemes {
+			if told, is := c.Told[scheme]; is && m.Name == r.Metrics[0].Name {
+				all = append(all, Line{Cell: c.Name, Scheme: scheme + ", published", Metric: m.Name, Unit: m.Unit, Stat: Stat{N: 1, Mean: told}})
+			}
+			l := line(d, c, scheme, m)
+			l.oracle, l.one = scheme == best, r.Places
+			if l.N > 0 || m.Name == Time.Name {
+				all = append(all, l)
 			}
 		}
 	}
-	e.Lines = append(e.Lines, row.medians(rec.Results)...)
-	e.charts = row.charts(rec.Results)
-	return e
+	return all
 }
 
 func line(d Data, c Cell, scheme string, m Metric) Line {
@@ -179,12 +234,4 @@ func line(d Data, c Cell, scheme string, m Metric) Line {
 		l.Bound = bounds / float64(l.N)
 	}
 	return l
-}
-
-// Transfers is how many transfers an experiment makes.
-func Transfers(e lab.Experiment) (n int) {
-	for _, s := range e.Plan.Schemes {
-		n += e.Plan.RepsOf(s)
-	}
-	return n
 }

@@ -48,6 +48,12 @@ type Row struct {
 	Ours         string
 	Places       bool
 	CDFs, Series []string
+	// Of rows of the bench: Claims says that what is judged is claimed by us, and
+	// published by nobody. Tables are those of the row's own; Overview are cells that
+	// WriteOverview has.
+	Claims   bool
+	tables   func(Record) []Table
+	Overview []string
 }
 
 // Cell is one network and transfer, with the schemes that take turns in it.
@@ -81,6 +87,13 @@ type Cell struct {
 	Fewer map[string]int
 	Quick int  // repetitions in the short form; 0: the cell is not in it
 	Alone bool // nothing may run beside it, but in the short form: it measures the machine
+	// Filling says that it fills the machine: nothing may ever run beside it.
+	Filling   bool
+	Streams   int  // downloads of Size at once; 0 is 1
+	Unchecked bool // as in lab.Plan
+	// Drive is a recorded drive, of which the network, size and direction are; in the
+	// short form of less of it.
+	Drive *lab.Drive
 	// Dual is set where two users lend each other their links instead. Its rates,
 	// size, repetitions and seed are the cell's, and House "PS/HS".
 	Dual *lab.DualPlan
@@ -123,7 +136,7 @@ var (
 	Time = Metric{Name: "time", Unit: "s", Of: func(r lab.Result) (float64, bool) { return r.Seconds, true }}
 	// Rate is the mean rate of the payload.
 	Rate = Metric{Name: "rate", Unit: "Mbit/s", More: true, Of: func(r lab.Result) (float64, bool) {
-		return float64(8*r.Bytes) / 1e6 / r.Seconds, r.Seconds > 0
+		return float64(8*payload(r)) / 1e6 / r.Seconds, r.Seconds > 0
 	}}
 	// Apart is the time between the ends of the first and of the last subflow;
 	// only mpbond tells it.
@@ -132,14 +145,20 @@ var (
 	}}
 )
 
+// payload is that of all streams.
+func payload(r lab.Result) unit.Bytes { return r.Bytes * unit.Bytes(max(1, r.Streams)) }
+
 // Options of a run.
 type Options struct {
 	Quick bool
 	Reps  int // of each cell; 0: the cell's own
 	Seed  uint64
+	Only  string // cells whose names have this text
 	// Traces is where recordings are: a directory for each source, as docs/exp.md has
 	// them. Empty: all networks are made here.
 	Traces string
+	// Drives is where other drives are than those of the program; those of the rows.
+	Drives string
 }
 
 // rows are all there are, in the order of the papers.
@@ -183,7 +202,7 @@ var rows = []func(radio.Set) Row{
 	g5,
 }
 
-// Rows are all there are. Energies are by the constants of a set: another one
+// Rows are the published ones. Energies are by the constants of a set: another one
 // judges the same transfers anew.
 func Rows(set radio.Set) (all []Row) {
 	for _, r := range rows {
@@ -192,16 +211,40 @@ func Rows(set radio.Set) (all []Row) {
 	return all
 }
 
-// Find returns one of rows by its ID.
-func Find(rows []Row, id string) (Row, error) {
-	var ids []string
-	for _, r := range rows {
-		if r.ID == id {
-			return r, nil
+// Names of several rows: those that are published, and those of the bench.
+const (
+	AllRows   = "all"
+	BenchRows = "bench"
+)
+
+// Choose returns some of rows, each once, in the order of their IDs or of the names of
+// several.
+func Choose(rows []Row, ids ...string) (some []Row, err error) {
+	for _, id := range ids {
+		found := false
+		for _, r := range rows {
+			if r.ID != id && (id != AllRows || r.Claims) && (id != BenchRows || !r.Claims) {
+				continue
+			}
+			found = true
+			if !slices.ContainsFunc(some, func(s Row) bool { return s.ID == r.ID }) {
+				some = append(some, r)
+			}
 		}
+		if !found {
+			return nil, fmt.Errorf("no row %q (there are %s)", id, strings.Join(IDs(rows), ", "))
+		}
+	}
+	return some, nil
+}
+
+// IDs are those of rows, after the names of several.
+func IDs(rows []Row) []string {
+	ids := []string{AllRows, BenchRows}
+	for _, r := range rows {
 		ids = append(ids, r.ID)
 	}
-	return Row{}, fmt.Errorf("no row %q (there are %s)", id, strings.Join(ids, ", "))
+	return ids
 }
 
 // Experiments are what the lab is to run for a row: one for each cell, of the
@@ -209,63 +252,15 @@ func Find(rows []Row, id string) (Row, error) {
 func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 	traced := o.Traces != "" && slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Traced != nil })
 	for _, c := range r.Cells {
-		if (c.Traced != nil) != traced {
+		reps := c.reps(o)
+		if reps == 0 || (c.Traced != nil) != traced || !strings.Contains(c.Name, o.Only) {
 			continue
 		}
-		reps := c.Reps
-		if o.Quick {
-			reps = c.Quick
-		}
-		if reps > 0 && o.Reps > 0 {
-			reps = o.Reps
-		}
-		if reps == 0 {
-			continue
-		}
-		if c.Model != nil {
-			all = append(all, c.computed(reps, o.Seed))
-			continue
-		}
-		if c.Virtual {
-			all = append(all, c.moved(reps, o))
-			continue
-		}
-		if c.Flows != nil {
-			all = append(all, c.flows(reps, o.Seed))
-			continue
-		}
-		if c.Dual != nil {
-			d := *c.Dual
-			d.Links, d.Size, d.Reps, d.Seed, d.Traffic = c.House, c.Size, reps, o.Seed, r.packets()
-			e, err := lab.NewDualExperiment(c.Name, d)
-			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
-			}
-			all = append(all, e)
-			continue
-		}
-		p := lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: 1, Reps: reps, Seed: o.Seed, At: c.At, Upload: c.Upload,
-			Length: c.Length, Stride: c.Stride, Fewer: c.Fewer, Video: c.Video, Ping: c.Ping, Traffic: r.packets() || c.Name == r.Shown}
-		if c.Video != nil && o.Quick {
-			p.Length = min(p.Length, quickPlay)
-		}
-		if c.Items != nil {
-			p.Streams, p.Items = 0, c.items(o, 0)
-		}
-		if p.Topology, err = c.network(o); err == nil && p.Size == 0 && p.Video == nil && p.Items == nil {
-			p.Size, err = lab.Carried(p.Topology, p.Upload, p.Length)
-			p.Size += p.Size/20 + unit.MB
-		}
+		e, err := r.experiment(c, reps, o)
 		if err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
 		}
-		e, err := lab.NewExperiment(c.Name, p)
-		if err != nil {
-			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
-		}
-		if c.Alone && !o.Quick {
-			e.Group = lab.Machine
-		}
+		e.Alone = c.Filling || c.Alone && !o.Quick
 		all = append(all, e)
 	}
 	if o.Quick {
@@ -274,12 +269,74 @@ func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
 	return all, nil
 }
 
+// reps are the repetitions of a cell.
+func (c Cell) reps(o Options) int {
+	reps := c.Reps
+	if o.Quick {
+		reps = c.Quick
+	}
+	if reps > 0 && o.Reps > 0 {
+		reps = o.Reps
+	}
+	return reps
+}
+
+// experiment is that of a cell.
+func (r Row) experiment(c Cell, reps int, o Options) (lab.Experiment, error) {
+	switch {
+	case c.Model != nil:
+		return c.computed(reps, o.Seed), nil
+	case c.Virtual:
+		return c.moved(reps, o), nil
+	case c.Flows != nil:
+		return c.flows(reps, o.Seed), nil
+	case c.Dual != nil:
+		d := *c.Dual
+		d.Links, d.Size, d.Reps, d.Seed, d.Traffic = c.House, c.Size, reps, o.Seed, r.packets()
+		if o.Quick {
+			d.Size = min(d.Size, quickDual)
+		}
+		return lab.NewDualExperiment(c.Name, d)
+	}
+	p, err := r.plan(c, o)
+	if err != nil {
+		return lab.Experiment{}, err
+	}
+	p.Reps = reps
+	return lab.NewExperiment(c.Name, p)
+}
+
+// plan is that of a cell's transfers, but for its repetitions.
+func (r Row) plan(c Cell, o Options) (p lab.Plan, err error) {
+	p = lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: max(1, c.Streams), Seed: o.Seed, At: c.At, Upload: c.Upload, Unchecked: c.Unchecked,
+		Length: c.Length, Stride: c.Stride, Fewer: c.Fewer, Video: c.Video, Ping: c.Ping, Traffic: r.packets() || c.Name == r.Shown}
+	if c.Items != nil {
+		p.Streams, p.Items = 0, c.items(o, 0)
+	}
+	switch {
+	case c.Drive != nil:
+		if o.Quick {
+			p.Length = min(p.Length, quickDrive)
+		}
+		d, err := c.Drive.Plan(p.Length)
+		p.Topology, p.Size, p.Upload = d.Topology, d.Size, d.Upload
+		return p, err
+	case c.Video != nil && o.Quick:
+		p.Length = min(p.Length, quickPlay)
+	}
+	if p.Topology, err = c.network(o); err == nil && p.Size == 0 && p.Video == nil && p.Items == nil {
+		p.Size, err = lab.Carried(p.Topology, p.Upload, p.Length)
+		p.Size += p.Size/20 + unit.MB
+	}
+	return p, err
+}
+
 // shortestFirst has the cell in real time begin first that takes the least: the short
 // form has something of every row, also if there is no time for all cells.
 func shortestFirst(all []lab.Experiment) {
 	var first *lab.Experiment
 	for i := range all {
-		if e := &all[i]; e.Group != lab.Computed && (first == nil || e.Expected < first.Expected) {
+		if e := &all[i]; !e.Virtual() && (first == nil || e.Expected < first.Expected) {
 			first = e
 		}
 	}
@@ -288,8 +345,13 @@ func shortestFirst(all []lab.Experiment) {
 	}
 }
 
-// quickPlay is how much of a video is played in the short form.
-const quickPlay = 20 * time.Second
+// In the short form quickPlay of a video is played, quickDrive of a drive is made, and
+// two users fetch quickDual each, at most.
+const (
+	quickPlay  = 20 * time.Second
+	quickDrive = 10 * time.Second
+	quickDual  = 2 * unit.MB
+)
 
 // items are those of a repetition: in the short form few, and small ones.
 func (c Cell) items(o Options, rep int) []unit.Bytes {
@@ -337,6 +399,16 @@ func (d Data) counted(cell, scheme string) (some []lab.Result) {
 	}
 	slices.SortStableFunc(some, func(a, b lab.Result) int { return a.Rep - b.Rep })
 	return some
+}
+
+// count is how many transfers of a cell count.
+func (d Data) count(cell string) (n int) {
+	for _, r := range d[cell] {
+		if Counts(r) {
+			n++
+		}
+	}
+	return n
 }
 
 // Values are a metric's, of each transfer that counts.

@@ -15,6 +15,25 @@ type Point struct {
 	Told       string  // what is published, where it is no figure
 	Aim        Aim
 	Of         func(Data) []float64 // ours, one value for each repetition
+	// Cases, if set, makes it a claim of ours instead: each case must be as good as Low
+	// (with the aim More) or High (Less).
+	Cases func(Data) []Case
+}
+
+// Case is one of those of which something is claimed.
+type Case struct {
+	Cell    string
+	Who     string // in the cell, if it is not the product
+	Value   float64
+	Text    string // what was measured, for people
+	Missing bool   // nothing was
+}
+
+func (c Case) name() string {
+	if c.Who == "" {
+		return c.Cell
+	}
+	return c.Cell + ": " + c.Who
 }
 
 // Aim is which measured figures confirm a published one.
@@ -59,17 +78,21 @@ const (
 	NotMeasured Verdict = "not fully measured" // transfers are missing
 )
 
+// NoClaim is the verdict on rows without points.
+const NoClaim Verdict = "nothing is claimed"
+
 var verdicts = []Verdict{Reproduced, Direction, NotShown, Opposite, NotMeasured}
 
 // Outcome is a point with what was measured.
 type Outcome struct {
 	Point
 	Stat
-	Verdict Verdict
+	Verdict        Verdict
+	misses, absent []string // of a claim
 }
 
 func (o Outcome) line() PointLine {
-	return PointLine{o.What, o.Unit, o.Published(), o.Stat, o.Verdict}
+	return PointLine{o.What, o.Unit, o.Published(), o.Stat, o.Verdict, o.misses, o.absent, o.Cases != nil}
 }
 
 // Published is the paper's figure.
@@ -85,6 +108,9 @@ func (p Point) Published() string {
 
 // judge a point.
 func (p Point) judge(d Data) Outcome {
+	if p.Cases != nil {
+		return p.claimed(d)
+	}
 	o := Outcome{Point: p, Stat: Summarize(p.Of(d))}
 	low, high := o.interval()
 	switch {
@@ -107,6 +133,48 @@ func (p Point) judge(d Data) Outcome {
 		o.Verdict = NotShown
 	}
 	return o
+}
+
+// claimed judges a claim: one case that is not as claimed is enough.
+func (p Point) claimed(d Data) Outcome {
+	o := Outcome{Point: p, Verdict: Reproduced}
+	for _, c := range p.Cases(d) {
+		if c.Missing {
+			o.absent = append(o.absent, c.name())
+			continue
+		}
+		if o.N++; !p.meets(c.Value) {
+			o.misses = append(o.misses, c.name()+": "+c.Text)
+		}
+	}
+	if o.N > 0 {
+		o.Mean = 100 * float64(o.N-len(o.misses)) / float64(o.N)
+	}
+	switch {
+	case len(o.misses) > 0:
+		o.Verdict = NotShown
+	case o.N == 0 || len(o.absent) > 0:
+		o.Verdict = NotMeasured
+	}
+	return o
+}
+
+// narrowed is the row without claims and their cases in cells that a run did not have.
+func (r Row) narrowed(rec Record) Row {
+	all := r.Points
+	r.Points = nil
+	for _, p := range all {
+		if whole := p.Cases; whole != nil {
+			p.Cases = func(d Data) []Case {
+				return slices.DeleteFunc(whole(d), func(c Case) bool { return c.Missing && rec.Cells[c.Cell] == 0 })
+			}
+			if len(p.Cases(rec.Results)) == 0 {
+				continue
+			}
+		}
+		r.Points = append(r.Points, p)
+	}
+	return r
 }
 
 // meets tells whether a mean is as published, or better.
@@ -134,6 +202,9 @@ func (p Point) surely(low, high float64) bool {
 
 // Judge all points of a row, and the row: it is as good as its worst point.
 func (r Row) Judge(d Data) (all []Outcome, row Verdict) {
+	if len(r.Points) == 0 {
+		return nil, NoClaim
+	}
 	worst := 0
 	for _, p := range r.Points {
 		o := p.judge(d)

@@ -16,47 +16,44 @@ const mostLines = 16
 // points and its metrics. The HTML page and the CSV have the rest.
 func WriteMarkdown(w io.Writer, all []Evaluation) error {
 	var b strings.Builder
-	worse := worseOf(all)
-	b.WriteString("## Where we are worse\n\n")
-	for _, x := range worse {
-		fmt.Fprintf(&b, "* %s: %s\n", x.row, md(x.what))
-	}
-	if len(worse) == 0 {
-		b.WriteString("Nowhere in what was measured.\n")
-	}
-	if list := unsure(all); slices.ContainsFunc(all, Evaluation.timed) {
-		fmt.Fprintf(&b, "\n## %s\n\n", unsureHead)
-		for _, x := range list {
-			fmt.Fprintf(&b, "* %s: %s\n", x.row, md(x.what))
-		}
-		if len(list) == 0 {
-			b.WriteString("Nowhere in what was measured.\n")
-		}
+	mdList(&b, worseHead, worseOf(all))
+	if slices.ContainsFunc(all, Evaluation.timed) {
+		b.WriteString("\n")
+		mdList(&b, unsureHead, unsure(all))
 	}
 	b.WriteString("\n## All rows\n\n")
-	var rows [][]string
-	for _, e := range all {
-		rows = append(rows, []string{"[" + e.Row + "](#" + e.Row + ")", e.Title, string(e.Verdict) + e.Caution(), e.counted()})
-	}
-	mdTable(&b, []string{"row", "what", "verdict", "transfers that count"}, rows)
+	rowTable(all).markdown(&b)
 	for _, e := range all {
 		fmt.Fprintf(&b, "\n## %s\n\n%s. %s. Verdict: **%s**%s.\n\n%s\n\n", e.Row, md(e.Title), md(e.Source), e.Verdict, e.Caution(), md(e.Setup))
-		rows = nil
-		for _, p := range e.Points {
-			rows = append(rows, []string{p.What, p.Published, p.Text(p.Unit), fmt.Sprint(p.N), string(p.Verdict)})
+		e.pointTable().markdown(&b)
+		if e.Tables == nil {
+			e.mdLines(&b)
 		}
-		mdTable(&b, []string{"figure", "published", "here, mean ± 95 %", "n", "verdict"}, rows)
-		e.mdLines(&b)
+		for _, t := range e.Tables {
+			b.WriteString("\n")
+			t.markdown(&b)
+		}
 		if e.Search != "" {
 			fmt.Fprintf(&b, "\n%s\n", md(e.Search))
 		}
 		if e.Lacks != "" {
 			fmt.Fprintf(&b, "\nNot in it: %s.\n", md(e.Lacks))
 		}
-		fmt.Fprintf(&b, "\nmpbond %s, seed %d, Linux %s, %d processors, %s; %s planned transfers count. `%s`\n", e.Version, e.Seed, e.Kernel, e.Cores, e.Date, e.counted(), e.Rerun)
+		fmt.Fprintf(&b, "\n%s. `%s`\n", e.Made(), e.Rerun)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// mdList writes what we do worse under a head.
+func mdList(b *strings.Builder, head string, list []worse) {
+	fmt.Fprintf(b, "## %s\n\n", head)
+	for _, x := range list {
+		fmt.Fprintf(b, "* %s: %s\n", x.row, md(x.what))
+	}
+	if len(list) == 0 {
+		b.WriteString(nowhere + "\n")
+	}
 }
 
 // timed tells whether times of transfers were measured.
@@ -100,26 +97,25 @@ const mostMetrics = 6
 
 // mdWide has a line for each scheme in each cell, and a column for each metric.
 func mdWide(b *strings.Builder, lines []Line, metrics []string) {
-	head := []string{"cell", "scheme", "n"}
-	var rows [][]string
+	t := Table{Head: []string{"cell", "scheme", "n"}}
 	for i, m := range metrics {
 		for _, l := range lines {
 			if l.Metric != m {
 				continue
 			}
-			if len(head) == 3+i {
-				head = append(head, m+", "+l.Unit)
+			if len(t.Head) == 3+i {
+				t.Head = append(t.Head, m+", "+l.Unit)
 			}
-			at := slices.IndexFunc(rows, func(r []string) bool { return r[0] == l.Cell && r[1] == l.Scheme })
+			at := slices.IndexFunc(t.Rows, func(r []string) bool { return r[0] == l.Cell && r[1] == l.Scheme })
 			if at < 0 {
-				at = len(rows)
-				rows = append(rows, append([]string{l.Cell, l.Scheme, fmt.Sprint(l.N)}, make([]string, len(metrics))...))
+				at = len(t.Rows)
+				t.Add(append([]string{l.Cell, l.Scheme, fmt.Sprint(l.N)}, make([]string, len(metrics))...)...)
 			}
-			rows[at][3+i] = l.cell()
+			t.Rows[at][3+i] = l.cell()
 		}
 	}
 	b.WriteString("\n")
-	mdTable(b, head, rows)
+	t.markdown(b)
 	b.WriteString("\nMean ± 95 %, part of the fluid bound's rate where there is one, σ.\n")
 }
 
@@ -136,22 +132,22 @@ func mdGrid(b *strings.Builder, lines []Line, metric string) {
 		}
 		unit, most = l.Unit, max(most, l.N)
 	}
-	var rows [][]string
+	t := Table{Head: append([]string{metric + ", " + unit}, schemes...)}
 	for _, l := range lines {
 		if l.Metric != metric {
 			continue
 		}
-		if len(rows) == 0 || rows[len(rows)-1][0] != l.Cell {
-			rows = append(rows, append([]string{l.Cell}, make([]string, len(schemes))...))
+		if len(t.Rows) == 0 || t.Rows[len(t.Rows)-1][0] != l.Cell {
+			t.Add(append([]string{l.Cell}, make([]string, len(schemes))...)...)
 		}
 		text := l.cell()
 		if l.N > 0 && l.N != most {
 			text += fmt.Sprintf(", n %d", l.N)
 		}
-		rows[len(rows)-1][1+slices.Index(schemes, l.Scheme)] = text
+		t.Rows[len(t.Rows)-1][1+slices.Index(schemes, l.Scheme)] = text
 	}
 	b.WriteString("\n")
-	mdTable(b, append([]string{metric + ", " + unit}, schemes...), rows)
+	t.markdown(b)
 	fmt.Fprintf(b, "\nMean ± 95 %%, part of the fluid bound's rate where there is one, σ; n is %d where nothing is said.\n", most)
 }
 
@@ -172,23 +168,3 @@ func (l Line) cell() string {
 	}
 	return text
 }
-
-// mdTable writes a table of texts.
-func mdTable(b *strings.Builder, head []string, rows [][]string) {
-	for i, r := range append([][]string{head}, rows...) {
-		b.WriteString("|")
-		for _, c := range r {
-			if c == "" {
-				c = "–"
-			}
-			b.WriteString(" " + md(c) + " |")
-		}
-		b.WriteString("\n")
-		if i == 0 {
-			b.WriteString(strings.Repeat("|---", len(head)) + "|\n")
-		}
-	}
-}
-
-// md is a text that is no table's end, and no tag.
-func md(s string) string { return strings.NewReplacer("|", "\\|", "<", "&lt;", "\n", " ").Replace(s) }

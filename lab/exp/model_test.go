@@ -12,10 +12,11 @@ import (
 // TestModel: the same seed computes the same figures, another one others; they add
 // up, and PBE-CC does in the default cell what is asked of it.
 func TestModel(t *testing.T) {
-	row, err := Find(all(), "p0")
+	rows, err := Choose(all(), "p0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	row := rows[0]
 	m := *row.Cells[0].Model
 	m.keep = true
 	a, b := m.run(1, pbe), m.run(2, pbe)

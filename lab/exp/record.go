@@ -22,7 +22,16 @@ type Stamp struct {
 	Quick      bool   `json:"quick"`
 	Reps       int    `json:"reps,omitempty"`   // asked for, of each cell
 	Traces     string `json:"traces,omitempty"` // where recordings were
+	Drives     string `json:"drives,omitempty"` // where other drives were
+	Only       string `json:"only,omitempty"`   // cells whose names have it
 	Planned    int    `json:"planned"`          // transfers of the row
+	// Cells are the planned transfers by cell.
+	Cells map[string]int `json:"cells,omitempty"`
+}
+
+// Made says of which run it is, for people.
+func (e Evaluation) Made() string {
+	return fmt.Sprintf("mpbond %s, seed %d, Linux %s, %d processors, %s; %s planned transfers count", e.Version, e.Seed, e.Kernel, e.Processors, e.Date, e.counted())
 }
 
 // Record is a row's transfers, complete or not: of one run, or of several of
@@ -99,7 +108,7 @@ func (r *Record) take(e entry) {
 // Fits tells whether a run that is stamped so can go on with the record: what it
 // would make is the same. In the short form some of it may be shorter.
 func (r Record) Fits(s Stamp) bool {
-	return r.Version == s.Version && r.Seed == s.Seed && r.Quick == s.Quick && r.Traces == s.Traces
+	return r.Version == s.Version && r.Seed == s.Seed && r.Quick == s.Quick && r.Traces == s.Traces && r.Drives == s.Drives && r.Only == s.Only
 }
 
 // Journal adds to a record's file. Its methods are for one goroutine at a time.

@@ -28,14 +28,10 @@ func text(format string, args ...any) string { return html.EscapeString(fmt.Spri
 func WriteHTML(w io.Writer, all []Evaluation) error {
 	var b strings.Builder
 	b.WriteString(pageHead)
-	writeWorse(&b, all)
-	writeUnsure(&b, all)
+	writeList(&b, worseHead, worseOf(all))
+	writeList(&b, unsureHead, unsure(all))
 	b.WriteString("<h2>All rows</h2>\n")
-	var rows [][]string
-	for _, e := range all {
-		rows = append(rows, []string{link(e.Row), text("%s", e.Title), text("%s", e.Source), text("%s%s", e.Verdict, e.Caution())})
-	}
-	writeTable(&b, []string{"row", "what", "from", "verdict"}, rows)
+	rowTable(all).html(&b)
 	for _, e := range all {
 		if err := writeSection(&b, e); err != nil {
 			return err
@@ -84,10 +80,9 @@ func worseOf(all []Evaluation) (list []worse) {
 	return list
 }
 
-// writeWorse writes where we are worse.
-func writeWorse(b *strings.Builder, all []Evaluation) {
-	b.WriteString("<h2>Where we are worse</h2>\n<ul>\n")
-	list := worseOf(all)
+// writeList writes what we do worse under a head.
+func writeList(b *strings.Builder, head string, list []worse) {
+	fmt.Fprintf(b, "<h2>%s</h2>\n<ul>\n", head)
 	for _, w := range list {
 		class := ""
 		if w.surely {
@@ -96,7 +91,7 @@ func writeWorse(b *strings.Builder, all []Evaluation) {
 		fmt.Fprintf(b, "<li%s>%s: %s</li>\n", class, link(w.row), text("%s", w.what))
 	}
 	if len(list) == 0 {
-		b.WriteString("<li>Nowhere in what was measured.</li>\n")
+		b.WriteString("<li>" + nowhere + "</li>\n")
 	}
 	b.WriteString("</ul>\n")
 }
@@ -111,16 +106,12 @@ func unsure(all []Evaluation) (list []worse) {
 	return list
 }
 
-// unsureHead is over that list.
-const unsureHead = "Not surely faster than kernel MPTCP, its best fixed ratio or COMBINE"
-
-func writeUnsure(b *strings.Builder, all []Evaluation) {
-	fmt.Fprintf(b, "<h2>%s</h2>\n<ul>\n", unsureHead)
-	for _, w := range unsure(all) {
-		fmt.Fprintf(b, "<li>%s: %s</li>\n", link(w.row), text("%s", w.what))
-	}
-	b.WriteString("</ul>\n")
-}
+// Heads of both lists, and what stands in an empty one.
+const (
+	worseHead  = "Where we are worse"
+	unsureHead = "Not surely faster than kernel MPTCP, its best fixed ratio or COMBINE"
+	nowhere    = "Nowhere in what was measured."
+)
 
 // writeSection writes all that is said of one row.
 func writeSection(b *strings.Builder, e Evaluation) error {
@@ -132,11 +123,10 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 		b.WriteString(text(" Not in it yet: %s.", e.Lacks))
 	}
 	b.WriteString("</p>\n")
-	var points, lines [][]string
-	for _, p := range e.Points {
-		points = append(points, []string{text("%s", p.What), text("%s", p.Published), text("%s", p.Text(p.Unit)), fmt.Sprint(p.N), p.spread(p.Unit), text("%s", p.Verdict)})
+	e.pointTable().html(b)
+	for _, t := range e.Tables {
+		t.html(b)
 	}
-	writeTable(b, []string{"figure", "published", "here, mean ± 95 %", "n", "σ", "verdict"}, points)
 	drawn := map[string]bool{}
 	var colors palette
 	tabled := e.Tabled()
@@ -147,12 +137,6 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 	}
 	b.WriteString("<div class=\"row\">\n")
 	for _, l := range tabled {
-		bound := ""
-		if l.Bound > 0 {
-			bound = number(l.Bound, "s")
-		}
-		lines = append(lines, []string{text("%s", l.Cell), text("%s", l.Scheme), text("%s", l.Metric), fmt.Sprint(l.N), text("%s", l.Text(l.Unit)),
-			l.spread(l.Unit), bound, fmt.Sprint(l.Discarded), fmt.Sprint(l.Failed)})
 		if drawn[l.Metric] {
 			continue
 		}
@@ -168,27 +152,27 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 		return err
 	}
 	open := " open"
-	if len(lines) > mostLines {
+	if len(tabled) > mostLines {
 		open = ""
 	}
-	fmt.Fprintf(b, "<details%s><summary>%d figures</summary>\n", open, len(lines))
-	writeTable(b, []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound, s", "discarded", "failed"}, lines)
+	fmt.Fprintf(b, "<details%s><summary>%d figures</summary>\n", open, len(tabled))
+	e.lineTable().html(b)
 	b.WriteString("</details>\n")
-	fmt.Fprintf(b, "<p class=\"small\">%s <code>%s</code></p>\n", text("mpbond %s, seed %d, Linux %s, %d processors, %s; %s planned transfers count. Again:", e.Version, e.Seed, e.Kernel, e.Cores, e.Date, e.counted()), text("%s", e.Rerun))
+	fmt.Fprintf(b, "<p class=\"small\">%s. Again: <code>%s</code></p>\n", text("%s", e.Made()), text("%s", e.Rerun))
 	return nil
 }
 
 // writeCloser writes what is looked at more closely: distributions, timelines of
 // a cell and its energies by radio.
 func writeCloser(b *strings.Builder, e Evaluation, colors palette) error {
-	for _, s := range e.spreads {
+	for _, s := range e.drawn.spreads {
 		plot, err := distributions(s, colors)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
 	}
-	for _, c := range e.charts {
+	for _, c := range e.drawn.charts {
 		plot, err := c.draw(colors)
 		if err != nil {
 			return err
@@ -196,48 +180,39 @@ func writeCloser(b *strings.Builder, e Evaluation, colors palette) error {
 		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
 	}
 	seconds, mb := 0.0, 0.0
-	for _, t := range e.timelines {
+	for _, t := range e.drawn.timelines {
 		seconds = max(seconds, t.took)
 		for _, l := range t.lines {
 			mb = max(mb, slices.Max(l.mb))
 		}
 	}
-	if len(e.timelines) > 0 {
-		fmt.Fprintf(b, "<p>%s</p>\n<div class=\"row\">\n", text("%s: what came by each link of the primary so far, and what helpers held, in IP bytes; of each scheme the median transfer.", e.shown))
+	if len(e.drawn.timelines) > 0 {
+		fmt.Fprintf(b, "<p>%s</p>\n<div class=\"row\">\n", text("%s: what came by each link of the primary so far, and what helpers held, in IP bytes; of each scheme the median transfer.", e.drawn.shown))
 	}
-	for _, t := range e.timelines {
+	for _, t := range e.drawn.timelines {
 		plot, err := t.draw(seconds, mb)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
 	}
-	if len(e.timelines) > 0 {
+	if len(e.drawn.timelines) > 0 {
 		b.WriteString("</div>\n")
 	}
 	if len(e.Energies) == 0 {
 		return nil
 	}
-	fmt.Fprintf(b, "<p>%s</p>\n", text("%s: energy by radio, J, means. E_active is promotion, base and data; E_full adds the tail and idle times.", e.shown))
-	var rows [][]string
+	fmt.Fprintf(b, "<p>%s</p>\n", text("%s: energy by radio, J, means. E_active is promotion, base and data; E_full adds the tail and idle times.", e.drawn.shown))
+	t := Table{Head: []string{"scheme", "device", "radio", "n", "promotion", "base", "data", "tail", "idle", "E_active", "E_full"}}
 	for _, l := range e.Energies {
-		r := []string{text("%s", l.Scheme), text("%s", l.Device), text("%s", l.Radio), fmt.Sprint(l.N)}
+		r := []string{l.Scheme, l.Device, string(l.Radio), fmt.Sprint(l.N)}
 		for _, v := range []unit.Joules{l.Promotion, l.Base, l.Data, l.Tail, l.Idle, l.Active(), l.Full()} {
 			r = append(r, number(float64(v), "J"))
 		}
-		rows = append(rows, r)
+		t.Add(r...)
 	}
-	writeTable(b, []string{"scheme", "device", "radio", "n", "promotion", "base", "data", "tail", "idle", "E_active", "E_full"}, rows)
+	t.html(b)
 	return nil
-}
-
-// writeTable writes cells that are HTML.
-func writeTable(b *strings.Builder, head []string, rows [][]string) {
-	b.WriteString("<table>\n<tr><th>" + strings.Join(head, "</th><th>") + "</th></tr>\n")
-	for _, r := range rows {
-		b.WriteString("<tr><td>" + strings.Join(r, "</td><td>") + "</td></tr>\n")
-	}
-	b.WriteString("</table>\n")
 }
 
 // csvHead names the columns of WriteCSV. A line is a scheme in a cell, or a point

@@ -127,7 +127,7 @@ func payloadSamples(step time.Duration) *Samples {
 			return nil
 		}
 		for i := range rates {
-			rates[i] *= float64(r.Bytes) * float64(max(1, r.Streams)) / all
+			rates[i] *= float64(payload(r)) / all
 		}
 		return rates
 	}

@@ -11,71 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"mpbond/base/fault"
 	"mpbond/base/unit"
 )
-
-// twoCores are the jobs of the machine that the estimates are made for.
-var twoCores = Jobs{N: 12, cpus: 2}
-
-// TestSuite checks that every experiment can be run, has a name of its own, and
-// knows how long it takes.
-func TestSuite(t *testing.T) {
-	for _, quick := range []bool{false, true} {
-		all, err := Suite(quick, 1, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := map[string]bool{}
-		for _, e := range all {
-			if names[e.Name] {
-				t.Errorf("two are named %s", e.Name)
-			}
-			names[e.Name] = true
-			if err := e.Check(); err != nil && !fault.Is(err, fault.Unsupported) {
-				t.Errorf("%s: %v", e.Name, err)
-			}
-			if e.work <= 0 || e.Plan.Seed != 1 || len(e.need) != len(e.Plan.Schemes) {
-				t.Errorf("%+v", e)
-			}
-		}
-		whole := twoCores.Estimate(all, func(int) float64 { return 1 })
-		if limit := map[bool]time.Duration{false: 40 * time.Minute, true: 4 * time.Minute}[quick]; whole < limit/3 || whole > limit {
-			t.Errorf("quick %v takes %v", quick, whole)
-		}
-		if half := twoCores.Estimate(all, func(int) float64 { return .5 }); half < whole*4/10 || half > whole*6/10 {
-			t.Errorf("half of %v takes %v", whole, half)
-		}
-	}
-}
-
-// TestGridIsWhole checks the cells against what is to be shown.
-func TestGridIsWhole(t *testing.T) {
-	all, err := Suite(false, 1, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cells := map[Cell]bool{}
-	for _, e := range all {
-		if e.Group == Grid {
-			cells[e.Cell] = true
-			for _, s := range e.Plan.Schemes {
-				if n := e.Plan.RepsOf(s); n != 10 && (s != "single" || n != slowReps) {
-					t.Errorf("%v: %s: %d transfers", e.Cell, s, n)
-				}
-			}
-		}
-	}
-	if len(cells) != 32 || !cells[Cell{"1/18/5", 10 * unit.MB, true}] {
-		t.Errorf("%d cells: %v", len(cells), cells)
-	}
-}
 
 // TestParts: each experiment comes to three repetitions before any has six, and
 // within a round the longest is first. One that nothing may run beside is not
 // among the others.
 func TestParts(t *testing.T) {
-	all := []Experiment{{Expected: 1}, {Expected: 3}, {Group: Machine, Expected: 9}}
+	all := []Experiment{{Expected: 1}, {Expected: 3}, {Alone: true, Expected: 9}}
 	want := []part{{1, 0}, {0, 0}, {1, 1}, {0, 1}}
 	if got := parts(all, shared); len(got) != 2*len(rounds) || !slices.Equal(got[:4], want) {
 		t.Error(got)
@@ -216,18 +159,18 @@ func TestDrives(t *testing.T) {
 		t.Fatalf("%d drives, %v", len(all), err)
 	}
 	for _, d := range all {
-		p, err := d.Plan(rideLength)
+		p, err := d.Plan(RideLength)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bound, err := p.Bound(); err != nil || bound < rideLength {
+		if bound, err := p.Bound(); err != nil || bound < RideLength {
 			t.Errorf("%s: %v are through after %v, %v", d.Name, p.Size, bound, err)
 		}
-		if q, err := RidePlan(d.Name); err != nil || q.Size != p.Size || q.Length != rideLength {
+		if q, err := RidePlan(d.Name); err != nil || q.Size != p.Size || q.Length != RideLength {
 			t.Errorf("%s: the plan by name is %v of %v, %v", d.Name, q.Length, q.Size, err)
 		}
-		if d.Upload != (d.Name == "UL_3_15") || d.Mean(0, rideLength) > driveClip {
-			t.Errorf("%s: %v", d.Name, d.Mean(0, rideLength))
+		if d.Upload != (d.Name == "UL_3_15") || d.Mean(0, RideLength) > driveClip {
+			t.Errorf("%s: %v", d.Name, d.Mean(0, RideLength))
 		}
 	}
 	if _, err := RidePlan("DL"); err == nil {
@@ -279,7 +222,7 @@ func TestRunAll(t *testing.T) {
 	}
 	bad := all[0]
 	bad.Plan.Schemes = []string{"pigeon"}
-	all = append(all, bad, Experiment{Group: Alone, Plan: all[0].Plan})
+	all = append(all, bad, Experiment{Alone: true, Plan: all[0].Plan})
 	got := map[int]int{}
 	running, most, ended := 0, 0, 0
 	errs := make([]error, len(all))

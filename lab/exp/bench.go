@@ -1,0 +1,195 @@
+package exp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"mpbond/base/unit"
+	"mpbond/lab"
+)
+
+// Schemes that rows of the bench have besides mptcp.
+const (
+	oneLink   = "single"
+	otherLink = "single:helper1"
+)
+
+const (
+	benchReps  = 10
+	benchSetup = "Times are medians. " + setup + " House: PS/HS/pipe in Mbit/s; a second helper is like the first."
+)
+
+// Bench returns the rows of what mpbond claims, beside its baselines. Drives are read from
+// a directory, or are those that come with the program.
+func Bench(drives string) ([]Row, error) {
+	ridden, err := lab.Drives(drives)
+	if err != nil {
+		return nil, err
+	}
+	all := []Row{b1(), b2(), b3(), b4(ridden), b5(), b6()}
+	for i := range all {
+		all[i].Source, all[i].Claims = "none: ours", true
+	}
+	return all, nil
+}
+
+// The grid of b1. The helper's link alone is a scheme of it where it is no slower than
+// the direct path.
+var (
+	gridHouses   = []string{"8/10/5", "5/10/5", "1/18/5", "14/10/5"}
+	gridSizes    = []unit.Bytes{64 * unit.KB, 512 * unit.KB, 2 * unit.MB, 10 * unit.MB}
+	gridSchemes  = []string{Product, pams, naive, mptcp, oneLink}
+	helpedHouses = []string{"5/10/5", "1/18/5"}
+)
+
+const (
+	gridQuick = 2 * unit.MB // the largest size in the short form
+	// twoHelpers is a house of two helpers.
+	twoHelpers = "8/10/5,10/5"
+)
+
+// gridCell is one of the grid.
+func gridCell(house string, size unit.Bytes, upload bool) Cell {
+	c := Cell{House: house, Size: size, Upload: upload, Schemes: slices.Clone(gridSchemes), Reps: benchReps}
+	c.Name = fmt.Sprintf("%s, %v, %s", house, size, map[bool]string{false: "down", true: "up"}[upload])
+	if slices.Contains(helpedHouses, house) {
+		c.Schemes = append(c.Schemes, otherLink)
+	}
+	if size <= gridQuick {
+		c.Quick = 1
+	}
+	return c
+}
+
+// b1: stable links: houses, sizes, directions.
+func b1() Row {
+	r := Row{ID: "b1", Title: "Stable links: house, size, direction", Metrics: []Metric{Time, Twice},
+		Setup: benchSetup + " Naive is the scheduler of the least round trip, without reinjection. Two cells are measured again with nothing beside them."}
+	var grid, alone []Cell
+	for _, house := range gridHouses {
+		for _, size := range gridSizes {
+			for _, upload := range []bool{false, true} {
+				c := gridCell(house, size, upload)
+				grid = append(grid, c)
+				if size == 2*unit.MB && !upload || size == 10*unit.MB && house == gridHouses[0] {
+					r.Overview = append(r.Overview, c.Name)
+				}
+			}
+		}
+	}
+	for _, size := range []unit.Bytes{64 * unit.KB, 2 * unit.MB} {
+		c := gridCell("8/10/5", size, false)
+		c.Name, c.Quick, c.Alone = c.Name+beside, 0, true
+		if size > unit.MB {
+			c.Reps /= 2
+		}
+		alone = append(alone, c)
+	}
+	others := []Cell{
+		{Name: "4 MB, 8/10/5", House: "8/10/5", Size: 4 * unit.MB, Schemes: []string{Product, pams, mptcp, oneLink}, Reps: benchReps},
+		{Name: "20 MB, two helpers", House: twoHelpers, Size: 20 * unit.MB, Schemes: []string{Product, mptcp, oneLink}, Reps: 3},
+	}
+	r.Overview = append(r.Overview, names(others)...)
+	r.Cells = slices.Concat(grid, others, alone)
+	r.Points = append(gridClaims(grid), twiceClaim(slices.Concat(grid, others)), aloneClaim(alone))
+	r.tables = func(rec Record) []Table {
+		return append([]Table{matrix(rec, grid)}, schemeTables(rec, slices.Concat(others, alone))...)
+	}
+	return r
+}
+
+// beside ends the names of cells beside which nothing runs.
+const beside = ", nothing beside it"
+
+// b2: links that become slower.
+func b2() Row {
+	r := Row{ID: "b2", Title: "A link becomes slower", Setup: benchSetup + " The published bound of the drop, " + fmt.Sprint(dropBound) + " s, counts payload alone and no round trips.", Metrics: []Metric{Time, Stall}}
+	cell := func(house, what, at string, schemes ...string) Cell {
+		return Cell{Name: fmt.Sprintf("4 MB, %s, %s at 2 s", house, what), House: house, Size: 4 * unit.MB, Schemes: schemes, Reps: benchReps, Quick: 1, At: []string{at}}
+	}
+	drop := cell("5/10/5", "pipe falls from 5 to 1 Mbit/s", "2s:pipe1.rate=1Mbit/s", Product, pams, Product+noReinject, pams+noReinject, mptcp, oneLink)
+	falls := []Cell{
+		cell("8/10/5", "HS-path falls from 10 to 1 Mbit/s", "2s:hs1.rate=1Mbit/s", Product, pams, mptcp, oneLink),
+		cell("8/10/5", "pipe falls from 5 to 1 Mbit/s", "2s:pipe1.rate=1Mbit/s", Product, pams, mptcp, oneLink),
+	}
+	r.Points = append(dropClaims(drop.Name), fallClaim(falls))
+	return r.with(append([]Cell{drop}, falls...))
+}
+
+// b3: links that fail.
+func b3() Row {
+	r := Row{ID: "b3", Title: "A link falls silent, or a helper dies", Setup: benchSetup + " 20 MB over two helpers; the gap that counts is the median of each transfer's longest.", Metrics: []Metric{Time, Stall}}
+	cell := func(what, at string, schemes ...string) Cell {
+		return Cell{Name: "20 MB, two helpers, " + what + " at 3 s", House: twoHelpers, Size: 20 * unit.MB, Schemes: schemes, Reps: benchReps, Quick: 1, At: []string{"3s:" + at}}
+	}
+	silent := []Cell{
+		cell("a pipe falls silent", "pipe1.outage=on", Product, mptcp),
+		cell("an HS-path falls silent", "hs1.outage=on", Product, mptcp),
+		cell("the PS-path falls silent", "ps.outage=on", Product, mptcp),
+	}
+	r.Points = []Point{silentClaim(silent)}
+	return r.with(append(silent, cell("one is killed", "kill=helper1", Product)))
+}
+
+// b4: recorded drives.
+func b4(drives []lab.Drive) Row {
+	r := Row{ID: "b4", Title: "Recorded drives, two carriers", Metrics: []Metric{Rate},
+		Setup: fmt.Sprintf("Direct path and HS-path follow two carriers measured at the same moment in one car (lab/drives); the pipe has 100 Mbit/s. Transfers are broken off after %v, and their mean rate counts. R_better is mpbond's rate by that of the better carrier alone, R_total by the sum of both.", lab.RideLength)}
+	seen := map[bool]bool{}
+	for _, d := range drives {
+		c := Cell{Name: "drive " + d.Name, Drive: &d, Length: lab.RideLength, Upload: d.Upload, Schemes: []string{Product, oneLink, otherLink, mptcp}, Reps: 1}
+		if !seen[d.Upload] { // one of each direction
+			c.Quick, seen[d.Upload] = 1, true
+		}
+		r.Cells = append(r.Cells, c)
+	}
+	r.Points = []Point{betterClaim(r.Cells)}
+	r.tables = func(rec Record) []Table { return []Table{rides(rec, r.Cells)} }
+	return r
+}
+
+// b5: two users who lend each other their links.
+func b5() Row {
+	r := Row{ID: "b5", Title: "Two users lend each other their links", Setup: "Times are medians. 8 MB each: alone without mpbond, while the other is idle, and both at once.", Metrics: []Metric{Time}}
+	var cells []Cell
+	for i, links := range []string{"10/3", "10/10", "5/10"} {
+		c := Cell{Name: "two users, links of " + strings.ReplaceAll(links, "/", " and ") + " Mbit/s", House: links, Size: 8 * unit.MB, Reps: benchReps, Dual: &lab.DualPlan{}}
+		if i == 0 {
+			c.Quick = 1
+		}
+		for _, which := range []string{lab.DualAlone, lab.DualIdle, lab.DualBoth} {
+			for _, user := range lab.DualUsers {
+				c.Schemes = append(c.Schemes, lab.DualScheme(which, user))
+			}
+		}
+		cells = append(cells, c)
+	}
+	r.Points = []Point{dualClaim(cells)}
+	r = r.with(cells)
+	r.Overview = nil
+	return r
+}
+
+// b6: what the machine can do.
+func b6() Row {
+	r := Row{ID: "b6", Title: "The machine: many streams, links without limit", Metrics: []Metric{Rate},
+		Setup: "Medians. Nothing runs beside them. Many streams: 40/50/25 Mbit/s, the second helper 50/25. Links without limit are veth pairs, and all processes share the machine's processors; the Go relay leaves bytes in the kernel, the copying one reads and writes them."}
+	return r.with([]Cell{
+		{Name: "1000 streams of 100 KB at once, two helpers", House: "40/50/25,50/25", Size: 100 * unit.KB, Streams: 1000, Schemes: []string{Product}, Reps: 3, Quick: 1, Filling: true},
+		{Name: "1 GB, links not limited, all on one machine", House: "-/-/-", Size: unit.GB, Unchecked: true, Reps: 7, Quick: 1, Filling: true,
+			Schemes: []string{Product + ":direct", Product + ":direct:subflows=2", Product, mptcp + ":direct", mptcp + ":direct:subflows=2", "relay", "relay:copy", oneLink}},
+	})
+}
+
+// with has the row's cells, a table for each, and all in the overview.
+func (r Row) with(cells []Cell) Row {
+	r.Cells, r.Overview = cells, names(cells)
+	r.tables = func(rec Record) []Table { return schemeTables(rec, cells) }
+	return r
+}
+
+// Twice is the part of the bytes that arrived more than once.
+var Twice = Metric{Name: "sent twice", Unit: "%", Of: func(r lab.Result) (float64, bool) {
+	return 100 * float64(r.Duplicate) / float64(max(1, payload(r))), strings.HasPrefix(r.Scheme, Product)
+}}

@@ -1,0 +1,114 @@
+package exp
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"mpbond/base/fault"
+	"mpbond/lab"
+	"mpbond/lab/virtual"
+)
+
+// TestBroken: what fails always is an error, not what is disturbed or was not
+// begun, and not what had only one try.
+func TestBroken(t *testing.T) {
+	failed, late := lab.Result{Scheme: "a", Error: "no"}, lab.Result{Scheme: "a", Error: "no", Disturbed: true}
+	pool := func(c cellRun) *pool {
+		c.plan.Schemes, c.plan.Reps = []string{"a", "b"}, 1
+		return &pool{cells: []cellRun{c}, experiments: []lab.Experiment{{Name: "x"}}}
+	}
+	for _, c := range []struct {
+		results []lab.Result
+		broken  bool
+	}{
+		{nil, false},
+		{[]lab.Result{failed}, false}, // there was no time for another try
+		{[]lab.Result{failed, failed}, true},
+		{[]lab.Result{failed, late, failed}, true},
+		{[]lab.Result{failed, late, late}, false},
+		{[]lab.Result{failed, {Scheme: "a", Rep: 1, Error: "no"}, {Scheme: "b"}}, true},
+		{[]lab.Result{failed, failed, {Scheme: "a"}}, false},
+		{[]lab.Result{failed, failed, {Scheme: "a", Disturbed: true}}, false},
+	} {
+		p := pool(cellRun{results: c.results})
+		if err := p.broken(); (err != nil) != c.broken {
+			t.Errorf("%v: %v", c.results, err)
+		}
+		if p.missing() == nil {
+			t.Errorf("%v: nothing is missing", c.results)
+		}
+	}
+	if pool(cellRun{err: "its lab failed"}).broken() == nil {
+		t.Error("a cell without a lab")
+	}
+	if err := pool(cellRun{results: []lab.Result{{Scheme: "a"}, {Scheme: "b"}}}).missing(); err != nil {
+		t.Error(err)
+	}
+}
+
+// twoPlaces is a row of two short cells in virtual time.
+func twoPlaces() Row {
+	r := pbeRow("t1", "Two places", "none", "")
+	for n, name := range []string{"one", "other"} {
+		r.Cells = append(r.Cells, Cell{Name: name, Schemes: []string{pbe, "cubic"}, Reps: 2, Quick: 1, Model: &model{of: func(seed uint64) virtual.Case {
+			c := virtual.Place(uint64(n), seed)
+			c.Length = 200 * ms
+			return c
+		}}})
+	}
+	return r
+}
+
+// TestMeasure: a run goes on where one stopped, of the same version and with the same
+// choice of cells; when nothing is missing, the next one begins anew.
+func TestMeasure(t *testing.T) {
+	dir := t.TempDir()
+	var said []string
+	measure := func(version, only string, stop int) ([]Evaluation, error) {
+		said = nil
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		left := stop
+		r := Run{Rows: []Row{twoPlaces(), b6()}, Options: Options{Seed: 1, Only: only}, Dir: dir, Jobs: 1, Version: version,
+			Say: func(text string) { said = append(said, text) },
+			Progress: func(string, bool) {
+				if left--; left == 0 {
+					cancel()
+				}
+			}}
+		r.Rows = r.Rows[:1]
+		return r.Measure(ctx)
+	}
+	takes := func(n string) bool { return strings.Contains(strings.Join(said, "\n"), n+" transfers are taken") }
+	if all, err := measure("v1", "", 3); !errors.Is(err, context.Canceled) || all != nil {
+		t.Fatalf("interrupted: %v", err)
+	}
+	all, err := measure("v1", "", 0)
+	if err != nil || !takes("3") || len(all) != 1 || all[0].Counted != 8 || all[0].Planned != 8 || all[0].Stamp.Cells["other"] != 4 {
+		t.Fatalf("the rest: %v, %q, %+v", err, said, all)
+	}
+	if all, err := measure("v1", "", 0); err != nil || takes("8") || all[0].Counted != 8 {
+		t.Errorf("anew: %v, %q", err, said)
+	}
+	if _, err := os.Stat(file(dir, "t1") + ".old"); err != nil {
+		t.Error(err)
+	}
+	if all, err := measure("v1", "oth", 0); err != nil || takes("4") || all[0].Counted != 4 || all[0].Planned != 4 || !strings.Contains(all[0].Rerun, "--only oth") {
+		t.Errorf("some cells: %v, %q, %+v", err, said, all)
+	}
+	for _, version := range []string{"v2", "v2-dirty"} {
+		if _, err := measure(version, "", 3); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		_, err := measure(version, "", 0)
+		if dirty := version != "v2"; err != nil || takes("3") == dirty {
+			t.Errorf("%s: %v, %q", version, err, said)
+		}
+	}
+	if _, err := measure("v1", "no such cell", 0); !fault.Is(err, fault.Usage) {
+		t.Errorf("no cell: %v", err)
+	}
+}

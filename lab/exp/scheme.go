@@ -1,0 +1,203 @@
+package exp
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"mpbond/base/unit"
+	"mpbond/lab"
+)
+
+// Summary is what the transfers of one scheme came to: medians, where nothing else is
+// said. Those that were disturbed or failed do not count in its figures.
+type Summary struct {
+	Scheme    string
+	N         int // that count
+	Discarded int // because the emulator was late
+	Failed    int
+	Error     string  // of the last that failed
+	Seconds   float64 // with the least and the most in Min and Max
+	Min, Max  float64
+	Bound     float64 // s
+	Rate      unit.Rate
+	Gap       float64               // the longest of all, s
+	MedianGap float64               // of the longest gaps, s
+	EndSpread float64               // between the ends of subflows, s
+	Twice     float64               // part of the bytes that arrived twice
+	Shares    map[string]float64    // means
+	PeakRSS   map[string]unit.Bytes // largest
+	Unchecked bool                  // else all that count were right
+}
+
+// summary is that of one scheme in a cell; ok reports whether any of its transfers
+// counts.
+func (d Data) summary(cell, scheme string) (s Summary, ok bool) {
+	s = summarize(scheme, d[cell])
+	return s, s.N > 0
+}
+
+// Schemes sums up results by schemes.
+func Schemes(schemes []string, results []lab.Result) (all []Summary) {
+	for _, scheme := range schemes {
+		all = append(all, summarize(scheme, results))
+	}
+	return all
+}
+
+func summarize(scheme string, results []lab.Result) Summary {
+	s := Summary{Scheme: scheme, Shares: map[string]float64{}, PeakRSS: map[string]unit.Bytes{}}
+	var seconds, rates, bounds, gaps, spreads, twice []float64
+	for _, r := range results {
+		switch {
+		case r.Scheme != scheme:
+			continue
+		case r.Error != "":
+			s.Failed++
+			s.Error = r.Error
+			continue
+		case r.Disturbed:
+			s.Discarded++
+			continue
+		}
+		s.N++
+		s.Unchecked = r.Unchecked
+		bytes := payload(r)
+		rates, bounds, gaps = append(rates, float64(8*bytes)/r.Seconds), append(bounds, r.Bound), append(gaps, r.LongestGap)
+		seconds, spreads, twice = append(seconds, r.Seconds), append(spreads, r.EndSpread), append(twice, float64(r.Duplicate)/float64(max(1, bytes)))
+		s.add(r)
+	}
+	if s.N == 0 {
+		return s
+	}
+	s.Seconds, s.Min, s.Max = median(seconds), slices.Min(seconds), slices.Max(seconds)
+	s.Rate, s.Bound, s.Gap, s.MedianGap = unit.Rate(median(rates)), median(bounds), slices.Max(gaps), median(gaps)
+	s.EndSpread, s.Twice = median(spreads), median(twice)
+	for device := range s.Shares {
+		s.Shares[device] /= float64(s.N)
+	}
+	return s
+}
+
+// add takes in what a result says by device.
+func (s *Summary) add(r lab.Result) {
+	var sum unit.Bytes
+	for _, n := range r.Devices {
+		sum += n
+	}
+	for device, n := range r.Devices {
+		if sum > 0 {
+			s.Shares[device] += float64(n) / float64(sum)
+		}
+	}
+	for node, n := range r.PeakRSS {
+		s.PeakRSS[node] = max(s.PeakRSS[node], n)
+	}
+}
+
+// median of v, which is not empty.
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// schemeTitles are what the baselines are called for people, in order.
+var schemeTitles = []struct{ scheme, title string }{
+	{"single", "one link"}, {"single:helper1", "the helper's link"}, {mptcp, "kernel MPTCP"}, {mptcp + ":direct", "kernel MPTCP, direct"},
+	{mptcp + ":direct:subflows=2", "kernel MPTCP, two direct"}, {"relay", "Go relay"}, {"relay:copy", "Go relay, copying"},
+}
+
+func schemeTitle(scheme string) string {
+	for _, t := range schemeTitles {
+		if t.scheme == scheme {
+			return t.title
+		}
+	}
+	return scheme
+}
+
+// SchemeTable has a row for each scheme of a cell, and how many times the rate of each
+// baseline it has.
+func SchemeTable(title string, all []Summary) Table {
+	t := Table{Title: title, Head: []string{"scheme", "counted", "median", "min–max", "rate", "of bound"}}
+	for _, base := range schemeTitles {
+		t.Head = append(t.Head, "× "+base.title)
+	}
+	t.Head = append(t.Head, "longest gap", "its median", "ends apart", "sent twice", "shares", "peak memory", "remarks")
+	for _, s := range all {
+		row := []string{schemeTitle(s.Scheme), fmt.Sprint(s.N)}
+		if s.N == 0 {
+			t.Add(append(append(row, make([]string, len(t.Head)-3)...), s.remarks())...)
+			continue
+		}
+		row = append(row, inSeconds(s.Seconds), fmt.Sprintf("%.3f–%.3f s", s.Min, s.Max), s.Rate.String(), s.ofBound())
+		for _, base := range schemeTitles {
+			row = append(row, s.ratio(all, base.scheme))
+		}
+		t.Add(append(row, noticed(s.Gap), noticed(s.MedianGap), noticed(s.EndSpread), sharePercent(s.Twice), ByDevice(s.Shares, sharePercent),
+			ByDevice(s.PeakRSS, unit.Bytes.String), s.remarks())...)
+	}
+	return t
+}
+
+// ofBound is the part of the fluid bound's rate; empty where links have none.
+func (s Summary) ofBound() string {
+	if s.Bound <= 0 || s.Unchecked {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %% of %.2f s", 100*s.Bound/s.Seconds, s.Bound)
+}
+
+// ratio is how many times the baseline's rate s has.
+func (s Summary) ratio(all []Summary, baseline string) string {
+	i := slices.IndexFunc(all, func(b Summary) bool { return b.Scheme == baseline && b.N > 0 })
+	if i < 0 || s.Scheme == baseline {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", all[i].Seconds/s.Seconds)
+}
+
+func (s Summary) remarks() string {
+	var all []string
+	if s.Unchecked {
+		all = append(all, "size checked")
+	} else if s.N > 0 {
+		all = append(all, "SHA-256 right")
+	}
+	if s.Discarded > 0 {
+		all = append(all, fmt.Sprintf("%d disturbed, discarded", s.Discarded))
+	}
+	if s.Failed > 0 {
+		all = append(all, fmt.Sprintf("%d failed: %s", s.Failed, s.Error))
+	}
+	return strings.Join(all, "; ")
+}
+
+func inSeconds(v float64) string { return fmt.Sprintf("%.3f s", v) }
+
+// noticed are seconds, if they are worth a word.
+func noticed(v float64) string {
+	if v < 0.005 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f s", v)
+}
+
+func sharePercent(v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %%", 100*v)
+}
+
+// ByDevice lists what each device has, if anything.
+func ByDevice[T any](m map[string]T, text func(T) string) string {
+	var all []string
+	for _, d := range slices.Sorted(maps.Keys(m)) {
+		if s := text(m[d]); s != "" {
+			all = append(all, d+" "+s)
+		}
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,72 @@
+package exp
+
+import (
+	"fmt"
+	"io"
+)
+
+// Print shows what came out of a row on a screen, the worse first.
+func (e Evaluation) Print(w io.Writer) error {
+	fmt.Fprintf(w, "\n%s: %s (%s)\n", e.Row, e.Title, e.Source)
+	for _, list := range []struct {
+		head string
+		all  []string
+	}{{"WORSE", e.Behind}, {"INCOMPLETE", e.Errors}, {"not surely faster:", e.Unsure}} {
+		for _, what := range list.all {
+			fmt.Fprintln(w, list.head, what)
+		}
+	}
+	fmt.Fprintf(w, "verdict: %s%s\n%s\n", e.Line, e.Caution(), e.Setup)
+	tables := append([]Table{e.pointTable()}, e.Tables...)
+	if e.Tables == nil {
+		tables = append(tables, e.lineTable())
+	}
+	for _, t := range tables {
+		if err := t.Print(w); err != nil {
+			return err
+		}
+	}
+	if e.Search != "" {
+		fmt.Fprintln(w, "\n"+e.Search)
+	}
+	if e.Lacks != "" {
+		fmt.Fprintln(w, "\nnot in it yet:", e.Lacks)
+	}
+	_, err := fmt.Fprintf(w, "\n%s; again: %s\n", e.Made(), e.Rerun)
+	return err
+}
+
+// pointTable has published figures beside ours.
+func (e Evaluation) pointTable() Table {
+	t := Table{Head: []string{"figure", "published", "here, mean ± 95 %", "n", "σ", "verdict", "not in", "not measured"}}
+	for _, p := range e.Points {
+		sigma := p.spread(p.Unit)
+		if p.claimed {
+			sigma = ""
+		}
+		t.Add(p.What, p.Published, p.here(), fmt.Sprint(p.N), sigma, string(p.Verdict), joined(p.Misses), joined(p.Absent))
+	}
+	return t
+}
+
+// lineTable has a row for each scheme in each cell and each metric.
+func (e Evaluation) lineTable() Table {
+	t := Table{Head: []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound", "discarded", "failed"}}
+	for _, l := range e.Tabled() {
+		bound := ""
+		if l.Bound > 0 && l.N > 0 {
+			bound = fmt.Sprintf("%.3f s (%.1f %%)", l.Bound, 100*l.Bound/l.Mean)
+		}
+		t.Add(l.Cell, l.Scheme, l.Metric, fmt.Sprint(l.N), l.Text(l.Unit), l.spread(l.Unit), bound, unlessNone(l.Discarded), unlessNone(l.Failed))
+	}
+	return t
+}
+
+// rowTable has each row's verdict.
+func rowTable(all []Evaluation) Table {
+	t := Table{Head: []string{"row", "what", "from", "verdict", "transfers that count"}, linked: true}
+	for _, e := range all {
+		t.Add(e.Row, e.Title, e.Source, string(e.Verdict)+e.Caution(), e.counted())
+	}
+	return t
+}

@@ -1,0 +1,117 @@
+package exp
+
+import (
+	"cmp"
+	"fmt"
+	"html"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Table is a table for people, which is printed and written to documents alike. Each row
+// has as many cells as the head. Columns without any cell are left out.
+type Table struct {
+	Title string     `json:"title,omitempty"`
+	Head  []string   `json:"head"`
+	Rows  [][]string `json:"rows"`
+	// linked says that cells of the first column are names of parts of the document.
+	linked bool
+}
+
+// Add adds a row.
+func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// columns are those that are shown.
+func (t Table) columns() (keep []int) {
+	for i := range t.Head {
+		if slices.ContainsFunc(t.Rows, func(r []string) bool { return r[i] != "" }) {
+			keep = append(keep, i)
+		}
+	}
+	return keep
+}
+
+// Print writes the table for a screen, after an empty line; nothing if it has no rows.
+func (t Table) Print(w io.Writer) error {
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	if t.Title != "" {
+		fmt.Fprintln(w, t.Title)
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{t.Head}, t.Rows...) {
+		for _, i := range t.columns() {
+			fmt.Fprintf(tw, "%s\t", cmp.Or(row[i], "-"))
+		}
+		fmt.Fprintln(tw)
+	}
+	return tw.Flush()
+}
+
+// markdown writes it for a document; nothing if it has no rows.
+func (t Table) markdown(b *strings.Builder) {
+	if len(t.Rows) == 0 {
+		return
+	}
+	if t.Title != "" {
+		fmt.Fprintf(b, "**%s**\n\n", md(t.Title))
+	}
+	columns := t.columns()
+	for n, row := range append([][]string{t.Head}, t.Rows...) {
+		b.WriteString("|")
+		for _, i := range columns {
+			cell := md(cmp.Or(row[i], "–"))
+			if t.linked && i == 0 && n > 0 {
+				cell = fmt.Sprintf("[%[1]s](#%[1]s)", cell)
+			}
+			b.WriteString(" " + cell + " |")
+		}
+		b.WriteString("\n")
+		if n == 0 {
+			b.WriteString(strings.Repeat("|---", len(columns)) + "|\n")
+		}
+	}
+}
+
+// md is a text that is no table's end, and no tag.
+func md(s string) string { return strings.NewReplacer("|", "\\|", "<", "&lt;", "\n", " ").Replace(s) }
+
+// html writes it for a page; nothing if it has no rows.
+func (t Table) html(b *strings.Builder) {
+	if len(t.Rows) == 0 {
+		return
+	}
+	if t.Title != "" {
+		fmt.Fprintf(b, "<p>%s</p>\n", html.EscapeString(t.Title))
+	}
+	b.WriteString("<table>\n")
+	columns := t.columns()
+	for n, row := range append([][]string{t.Head}, t.Rows...) {
+		tag := "td"
+		if n == 0 {
+			tag = "th"
+		}
+		b.WriteString("<tr>")
+		for _, i := range columns {
+			cell := html.EscapeString(row[i])
+			if t.linked && i == 0 && n > 0 {
+				cell = link(row[i])
+			}
+			fmt.Fprintf(b, "<%[1]s>%[2]s</%[1]s>", tag, cell)
+		}
+		b.WriteString("</tr>\n")
+	}
+	b.WriteString("</table>\n")
+}
+
+// unlessNone is a number, empty where it is 0.
+func unlessNone(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
